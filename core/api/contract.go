@@ -1,0 +1,58 @@
+package api
+
+import "time"
+
+// Role says which side of a contract this cluster is on.
+type Role string
+
+// The roles.
+const (
+	Consumer Role = "consumer"
+	Provider Role = "provider"
+)
+
+// Contract is what two clusters signed. Document holds the exact bytes (canonical JSON, RFC 8785) that the
+// signatures cover; in JSON they are base64, so that no printer can change them.
+//
+// `kith contract show NAME -o json` prints one; the same JSON in a file is what `kith contract verify FILE` takes.
+type Contract struct {
+	Name       string          `json:"name"`
+	ID         string          `json:"id"`
+	Revision   int64           `json:"revision"` // from 1; a changed amount is a new revision
+	Role       Role            `json:"role"`
+	Peer       string          `json:"peer"`
+	PeerID     string          `json:"peerId"`
+	Resources  Resources       `json:"resources"` // what it grants
+	Used       Resources       `json:"used"`      // what is requested against it
+	State      State           `json:"state"`
+	Why        string          `json:"why,omitempty"`
+	NotBefore  time.Time       `json:"notBefore,omitzero"`
+	NotAfter   time.Time       `json:"notAfter,omitzero"`
+	Document   []byte          `json:"document"`
+	Signatures List[Signature] `json:"signatures"`
+}
+
+// Signature is one side's Ed25519 signature of Document.
+type Signature struct {
+	Role      Role   `json:"role"`      // who signed
+	ID        string `json:"id"`        // cluster ID: hash of PublicKey
+	PublicKey []byte `json:"publicKey"` // Ed25519, 32 bytes, base64 in JSON
+	Signature []byte `json:"signature"` // 64 bytes, base64 in JSON
+}
+
+// VerifyResult says whether a contract is what both signed, check by check.
+type VerifyResult struct {
+	Valid    bool        `json:"valid"` // every check passed
+	ID       string      `json:"id,omitempty"`
+	Revision int64       `json:"revision,omitempty"`
+	Consumer string      `json:"consumer,omitempty"` // cluster ID
+	Provider string      `json:"provider,omitempty"` // cluster ID
+	Checks   List[Check] `json:"checks"`
+}
+
+// Check is one thing that was looked at.
+type Check struct {
+	What string `json:"what"` // "signature of the consumer"
+	OK   bool   `json:"ok"`
+	Why  string `json:"why,omitempty"` // when not OK
+}

@@ -1,0 +1,45 @@
+package api
+
+import "time"
+
+// EventType is the stable word for what happened.
+type EventType string
+
+// The types of event. A reader must expect types that are not in this list.
+const (
+	EventDaemonStarted    EventType = "DaemonStarted"
+	EventEngineChanged    EventType = "EngineChanged"
+	EventPeerSeen         EventType = "PeerSeen" // a cluster is known for the first time
+	EventPeerLost         EventType = "PeerLost" // it is no longer announced
+	EventPeerForgotten    EventType = "PeerForgotten"
+	EventRequestReceived  EventType = "RequestReceived"
+	EventRequestAnswered  EventType = "RequestAnswered" // accepted, declined or expired; Message says which
+	EventContractSigned   EventType = "ContractSigned"
+	EventPeerConnected    EventType = "PeerConnected"
+	EventPeerUnreachable  EventType = "PeerUnreachable"
+	EventPeeringEnded     EventType = "PeeringEnded"
+	EventPolicyChanged    EventType = "PolicyChanged"
+	EventNamespaceChanged EventType = "NamespaceChanged" // offloaded, or home again
+	EventGuestChanged     EventType = "GuestChanged"
+	EventSecurity         EventType = "Security" // a wrong key, a replay, a refused reach
+	EventMissed           EventType = "Missed"   // the reader was too slow: Message says how many are gone
+)
+
+// Event is one thing that happened. The stream of events is JSON, one per line; a blank line is a sign of life.
+type Event struct {
+	// Seq grows with every event, across restarts of kithd too. The next call's `since` is the last one seen.
+	Seq      uint64    `json:"seq"`
+	Time     time.Time `json:"time"`
+	Type     EventType `json:"type"`
+	Severity Severity  `json:"severity"`
+	Peer     string    `json:"peer,omitempty"`   // name
+	Object   string    `json:"object,omitempty"` // "contract/bob-out", "pod/shop/web-0", "request/7f3a"
+	Message  string    `json:"message"`
+}
+
+// Progress is what a long call reports while it runs.
+type Progress struct {
+	Message string `json:"progress"`
+	// Code is the six-digit code that both owners compare, when there is one by now.
+	Code string `json:"code,omitempty"`
+}

@@ -1,0 +1,86 @@
+package api
+
+import "time"
+
+// Strategy says where the pods of an offloaded namespace may run.
+type Strategy string
+
+// The strategies.
+const (
+	StrategyBoth   Strategy = "both"   // home and abroad, as the scheduler likes
+	StrategyRemote Strategy = "remote" // only abroad
+	StrategyLocal  Strategy = "local"  // only at home; services are reflected all the same
+)
+
+// Mapping says how the namespace is named at the peer.
+type Mapping string
+
+// The mappings.
+const (
+	MappingDefault  Mapping = "default"  // the same name if it is free there, else <name>-<short id>
+	MappingSameName Mapping = "sameName" // the same name, or not at all
+)
+
+// Offload is a namespace whose pods may run at peers.
+type Offload struct {
+	Namespace string       `json:"namespace"`
+	Strategy  Strategy     `json:"strategy"`
+	Mapping   Mapping      `json:"mapping"`
+	Peers     List[string] `json:"peers"` // names; none means all that are connected
+	Pods      OffloadPods  `json:"pods"`
+	Twins     List[Twin]   `json:"twins"` // where it is now
+	Why       string       `json:"why,omitempty"`
+}
+
+// OffloadPods counts the pods of an offloaded namespace.
+type OffloadPods struct {
+	Home   int `json:"home"`
+	Abroad int `json:"abroad"`
+}
+
+// Twin is the namespace at one peer.
+type Twin struct {
+	Peer      string `json:"peer"`
+	Namespace string `json:"namespace"` // its name there
+	Ready     bool   `json:"ready"`
+	Why       string `json:"why,omitempty"`
+}
+
+// OffloadOptions is the body of the call that offloads a namespace.
+type OffloadOptions struct {
+	Strategy Strategy     `json:"strategy,omitempty"` // default both
+	Mapping  Mapping      `json:"mapping,omitempty"`  // default default
+	Peers    List[string] `json:"peers"`
+}
+
+// Check fills in the defaults and says whether the rest is well formed.
+func (o *OffloadOptions) Check() error {
+	switch o.Strategy {
+	case "":
+		o.Strategy = StrategyBoth
+	case StrategyBoth, StrategyRemote, StrategyLocal:
+	default:
+		return Invalid("strategy", string(o.Strategy), "both, remote or local")
+	}
+	switch o.Mapping {
+	case "":
+		o.Mapping = MappingDefault
+	case MappingDefault, MappingSameName:
+	default:
+		return Invalid("mapping", string(o.Mapping), "default or sameName")
+	}
+	return nil
+}
+
+// Guest is a pod of a peer that runs here.
+type Guest struct {
+	Namespace  string    `json:"namespace"` // here
+	Name       string    `json:"name"`
+	Consumer   string    `json:"consumer"` // the peer's name
+	ConsumerID string    `json:"consumerId"`
+	Phase      string    `json:"phase"` // Pending, Running, Succeeded, Failed, Unknown; Refused when hosting said no
+	Why        string    `json:"why,omitempty"`
+	Node       string    `json:"node,omitempty"`
+	Resources  Resources `json:"resources"` // what it requests
+	Created    time.Time `json:"created,omitzero"`
+}

@@ -1,0 +1,44 @@
+package api
+
+import (
+	"net/url"
+	"strings"
+)
+
+// Paths of the local API. Part in braces is a name, an ID or (for peers) a host:port, escaped as one segment.
+const (
+	PathVersion    = "/v1/version"               // GET Version
+	PathStatus     = "/v1/status"                // GET Status
+	PathKubeconfig = "/v1/kubeconfig"            // GET the administrator's kubeconfig, application/yaml
+	PathEvents     = "/v1/events"                // GET ?since=SEQ&follow=true: lines of Event
+	PathPeers      = "/v1/peers"                 // GET []Peer; POST AddPeer → Peer
+	PathPeer       = "/v1/peers/{peer}"          // GET Peer; DELETE forgets it
+	PathAsk        = "/v1/peers/{peer}/ask"      // POST PeerAsk → Peer, long
+	PathEnd        = "/v1/peers/{peer}/end"      // POST → Peer, long
+	PathRequests   = "/v1/requests"              // GET []Request
+	PathAccept     = "/v1/requests/{id}/accept"  // POST → Request
+	PathDecline    = "/v1/requests/{id}/decline" // POST → Request
+	PathContracts  = "/v1/contracts"             // GET []Contract
+	PathContract   = "/v1/contracts/{contract}"  // GET Contract
+	PathVerify     = "/v1/verify"                // POST Contract → VerifyResult
+	PathPolicies   = "/v1/policies"              // GET []Policy
+	PathPolicy     = "/v1/policies/{policy}"     // PATCH PolicyChange → Policy
+	PathOffloads   = "/v1/offloads"              // GET []Offload
+	PathOffload    = "/v1/offloads/{namespace}"  // PUT OffloadOptions → Offload, DELETE; both long
+	PathGuests     = "/v1/guests"                // GET []Guest
+)
+
+// Limits and media types of the local API.
+const (
+	MaxBody = 1 << 20 // bytes of a request
+	// Lines is the media type of streams: one JSON value per line. A long call answers so when the caller's Accept
+	// header asks for it: lines of Progress, then {"result": …} or {"error": …}. Else it answers once, at the end.
+	Lines = "application/x-ndjson"
+)
+
+// Path puts value into the braces of a path above.
+func Path(path, value string) string {
+	before, rest, _ := strings.Cut(path, "{")
+	_, after, _ := strings.Cut(rest, "}")
+	return before + url.PathEscape(value) + after
+}

@@ -1,0 +1,103 @@
+package api
+
+import "time"
+
+// State is how far a relation is, in one direction. core/peering holds the table of transitions.
+type State string
+
+// The states of a relation.
+const (
+	StateNone        State = "none"
+	StateRequested   State = "requested"
+	StateDeclined    State = "declined"
+	StateExpired     State = "expired"
+	StateContracted  State = "contracted" // signed, not yet usable
+	StateConnected   State = "connected"
+	StateUnreachable State = "unreachable"
+	StateEnding      State = "ending"
+)
+
+// Source says how a peer was found.
+type Source string
+
+// The sources.
+const (
+	SourceLAN    Source = "lan"
+	SourceDNS    Source = "dns"
+	SourceManual Source = "manual"
+)
+
+// Peer is a cluster that is known here. Outgoing is what this cluster gets from it, incoming what it gets from here.
+//
+// Name is a hint that the peer chose; it is unique here because a second "bob" is named "bob-<short id>". Whoever
+// shows it must expect any characters.
+type Peer struct {
+	Name      string       `json:"name"`
+	ID        string       `json:"id"`
+	ShortID   string       `json:"shortId"`
+	Source    Source       `json:"source"`
+	Addresses List[string] `json:"addresses"` // host:port of its peer API, best first
+	LastSeen  time.Time    `json:"lastSeen,omitzero"`
+	Reachable bool         `json:"reachable"`      // its peer API answered the last time it was tried
+	Outgoing  State        `json:"outgoing"`       // this cluster consumes from the peer
+	Incoming  State        `json:"incoming"`       // the peer consumes from this cluster
+	Why       string       `json:"why,omitempty"`  // one sentence on the states: "declined 2 min ago"
+	Code      string       `json:"code,omitempty"` // six digits, while a request is pending in either direction
+	Node      string       `json:"node,omitempty"` // the node that stands for the peer here
+	Offered   Resources    `json:"offered"`        // what the peer offers this cluster (its contract, else its advertisement)
+	Used      Resources    `json:"used"`           // what this cluster's pods there request
+	Pods      PeerPods     `json:"pods"`
+	Tunnel    Tunnel       `json:"tunnel"`
+}
+
+// PeerPods counts the pods that cross.
+type PeerPods struct {
+	Abroad int `json:"abroad"` // of this cluster, at the peer
+	Guests int `json:"guests"` // of the peer, here
+}
+
+// Tunnel is the WireGuard tunnel to a peer.
+type Tunnel struct {
+	Up            bool      `json:"up"`
+	LastHandshake time.Time `json:"lastHandshake,omitzero"`
+	RX            uint64    `json:"rx"`           // bytes received
+	TX            uint64    `json:"tx"`           // bytes sent
+	RTT           Duration  `json:"rtt,omitzero"` // round trip, smoothed; left out while not measured
+}
+
+// AddPeer is the body of the call that makes a peer known by its address.
+type AddPeer struct {
+	Address string `json:"address"` // host:port of its peer API; without a port, 6450
+}
+
+// PeerAsk is the body of the call that asks a peer for resources.
+type PeerAsk struct {
+	// Resources asked for; none means all that the peer offers.
+	Resources Resources `json:"resources"`
+	// Wait makes the call end when the peer is connected, or has declined, or the request expired. Without it the
+	// call ends as soon as the request is delivered, with the code in Peer.Code.
+	Wait bool `json:"wait"`
+}
+
+// Direction says who asked, or whose pods a relation carries: outgoing is this cluster's own.
+type Direction string
+
+// The directions.
+const (
+	Outgoing Direction = "outgoing"
+	Incoming Direction = "incoming"
+)
+
+// Request is a pending question: may this peer have these resources?
+type Request struct {
+	ID        string    `json:"id"`
+	Peer      string    `json:"peer"`
+	PeerID    string    `json:"peerId"`
+	Direction Direction `json:"direction"`
+	Code      string    `json:"code,omitempty"` // six digits; left out when the peer's key was accepted before
+	Asked     Resources `json:"asked"`
+	State     State     `json:"state"`             // requested, declined, expired, contracted
+	Address   string    `json:"address,omitempty"` // where it came from
+	Created   time.Time `json:"created,omitzero"`
+	Expires   time.Time `json:"expires,omitzero"`
+}

@@ -1,0 +1,90 @@
+package api
+
+import "maps"
+
+// PodSecurity is a level of the Kubernetes pod security standards.
+type PodSecurity string
+
+// The levels.
+const (
+	PodSecurityRestricted PodSecurity = "restricted"
+	PodSecurityBaseline   PodSecurity = "baseline"
+	PodSecurityPrivileged PodSecurity = "privileged"
+)
+
+// DefaultPolicy is the name of the policy that `kith share` works on when none is named; it is for every peer.
+const DefaultPolicy = "default"
+
+// Policy is a view of a SharingPolicy: what is offered to whom.
+type Policy struct {
+	Name string `json:"name"`
+	// Peers are names or IDs, Selector a label selector on Peer objects ("trust=family"). Both empty: every peer.
+	Peers    List[string] `json:"peers"`
+	Selector string       `json:"selector,omitempty"`
+	// Share is the part of every resource that Amounts does not name: "50%". Empty: those are not offered.
+	Share string `json:"share,omitempty"`
+	// Amounts are per resource, absolute ("4Gi") or a part of what the machine has ("50%").
+	Amounts     Resources   `json:"amounts"`
+	AutoAccept  bool        `json:"autoAccept"`
+	PodSecurity PodSecurity `json:"podSecurity"`
+	// Paused: nothing new is accepted under this policy; contracts in force stay.
+	Paused bool `json:"paused"`
+}
+
+// PolicyChange is the body of the call that changes a policy, or makes it. What is left out stays as it is.
+type PolicyChange struct {
+	Share *string `json:"share,omitempty"` // "50%"; "" offers only what Amounts names
+	// Amounts are merged by name; "" takes a resource out of the map.
+	Amounts map[string]string `json:"amounts,omitempty"`
+	// OnlyAmounts makes Amounts the whole map, instead of merging.
+	OnlyAmounts bool          `json:"onlyAmounts,omitempty"`
+	Peers       *List[string] `json:"peers,omitempty"`
+	Selector    *string       `json:"selector,omitempty"`
+	AutoAccept  *bool         `json:"autoAccept,omitempty"`
+	PodSecurity *PodSecurity  `json:"podSecurity,omitempty"`
+	Paused      *bool         `json:"paused,omitempty"`
+}
+
+// Apply gives p with the change made; p itself is left alone.
+func (c PolicyChange) Apply(p Policy) Policy {
+	set(&p.Share, c.Share)
+	set(&p.Peers, c.Peers)
+	set(&p.Selector, c.Selector)
+	set(&p.AutoAccept, c.AutoAccept)
+	set(&p.PodSecurity, c.PodSecurity)
+	set(&p.Paused, c.Paused)
+	amounts := Resources{}
+	if !c.OnlyAmounts {
+		maps.Copy(amounts, p.Amounts)
+	}
+	for name, amount := range c.Amounts {
+		if amount == "" {
+			delete(amounts, name)
+		} else {
+			amounts[name] = amount
+		}
+	}
+	p.Amounts = amounts
+	return p
+}
+
+func set[T any](to *T, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+// Check says whether the policy is well formed; the error is an *Error with CodeInvalid and the field.
+func (p Policy) Check() error {
+	if p.Share != "" {
+		if err := CheckPercent("share", p.Share); err != nil {
+			return err
+		}
+	}
+	switch p.PodSecurity {
+	case "", PodSecurityRestricted, PodSecurityBaseline, PodSecurityPrivileged:
+	default:
+		return Invalid("podSecurity", string(p.PodSecurity), "restricted, baseline or privileged")
+	}
+	return CheckResources("amounts", p.Amounts, true)
+}

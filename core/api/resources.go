@@ -1,0 +1,116 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Names of the resources that every cluster has. Others (nvidia.com/gpu, …) keep their Kubernetes name.
+const (
+	CPU              = "cpu"
+	Memory           = "memory"
+	Pods             = "pods"
+	EphemeralStorage = "ephemeral-storage" // scratch space of pods, logs, images' writable layers
+	Storage          = "storage"           // persistent volumes
+)
+
+// Resources maps a resource name to an amount in Kubernetes quantity syntax: {"cpu": "500m", "memory": "4Gi"}.
+// In a Policy an amount may also be a share of what the machine has: "50%".
+type Resources map[string]string
+
+// MarshalJSON implements json.Marshaler: nil is {}.
+func (r Resources) MarshalJSON() ([]byte, error) {
+	if r == nil {
+		return []byte("{}"), nil
+	}
+	return json.Marshal(map[string]string(r))
+}
+
+// wellKnown is the order in which people expect resources to be named.
+var wellKnown = []string{CPU, Memory, Pods, EphemeralStorage, Storage}
+
+// Names gives the resource names, the well-known ones first, the others by alphabet.
+func (r Resources) Names() []string {
+	var names []string
+	for _, n := range wellKnown {
+		if _, ok := r[n]; ok {
+			names = append(names, n)
+		}
+	}
+	for _, n := range slices.Sorted(maps.Keys(r)) {
+		if !slices.Contains(wellKnown, n) {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+// String is for people: "cpu 2, memory 4Gi".
+func (r Resources) String() string {
+	var b strings.Builder
+	for i, n := range r.Names() {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%s %s", n, r[n])
+	}
+	return b.String()
+}
+
+// quantity is the syntax of resource.Quantity without a sign: an offer is never negative.
+// Source: the grammar in k8s.io/apimachinery/pkg/api/resource/quantity.go.
+var quantity = regexp.MustCompile(`^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$`)
+
+var resourceName = regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
+
+const quantityAllowed = "a Kubernetes quantity such as 2, 500m or 4Gi"
+
+// CheckAmount says whether amount is a Kubernetes quantity of at most 32 bytes, not negative. The error is an
+// *Error with CodeInvalid that names field.
+func CheckAmount(field, amount string) error {
+	if len(amount) > 32 || !quantity.MatchString(amount) {
+		return Invalid(field, amount, quantityAllowed)
+	}
+	return nil
+}
+
+// CheckPercent says whether share is a whole percentage from "0%" to "100%".
+func CheckPercent(field, share string) error {
+	digits, ok := strings.CutSuffix(share, "%")
+	n, err := strconv.ParseUint(digits, 10, 8)
+	if !ok || err != nil || n > 100 {
+		return Invalid(field, share, "a whole percentage from 0% to 100%")
+	}
+	return nil
+}
+
+// CheckResources says whether every name and amount is well formed; percent allows shares ("50%") beside amounts.
+func CheckResources(field string, r Resources, percent bool) error {
+	if len(r) > 64 {
+		return Invalid(field, fmt.Sprintf("%d resources", len(r)), "at most 64")
+	}
+	for _, name := range slices.Sorted(maps.Keys(r)) {
+		at := field + "." + name
+		if len(name) > 253 || !resourceName.MatchString(name) {
+			return Invalid(field, name, "a resource name such as cpu, memory or nvidia.com/gpu")
+		}
+		if percent && strings.HasSuffix(r[name], "%") {
+			if err := CheckPercent(at, r[name]); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := CheckAmount(at, r[name]); err != nil {
+			if percent {
+				return Invalid(at, r[name], quantityAllowed+", or a percentage such as 50%")
+			}
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// AdvertisementSpec is an offer as the provider sent it.
+type AdvertisementSpec struct {
+	// peer is the name of the Peer that offers.
+	Peer string `json:"peer"`
+	// resources offered.
+	Resources corev1.ResourceList `json:"resources"`
+	// storageClasses that may be used.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	StorageClasses []string `json:"storageClasses,omitempty"`
+	// nodeLabels the virtual node gets, for example kubernetes.io/arch.
+	// +optional
+	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
+	// podSecurity is the pod security level (KEP-2579) guests are held to.
+	// +optional
+	PodSecurity PodSecurityLevel `json:"podSecurity,omitempty"`
+	// prices per unit and hour in the provider's currency; empty means free.
+	// +optional
+	Prices map[string]string `json:"prices,omitempty"`
+	// validUntil is when the offer lapses unless it became a contract.
+	ValidUntil metav1.Time `json:"validUntil"`
+}
+
+// Advertisement is the offer a consumer received.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,shortName=adv,categories=kith
+// +kubebuilder:printcolumn:name="Peer",type=string,JSONPath=`.spec.peer`
+// +kubebuilder:printcolumn:name="CPU",type=string,JSONPath=`.spec.resources.cpu`
+// +kubebuilder:printcolumn:name="Memory",type=string,JSONPath=`.spec.resources.memory`
+// +kubebuilder:printcolumn:name="Pods",type=string,JSONPath=`.spec.resources.pods`
+// +kubebuilder:printcolumn:name="Valid until",type=string,JSONPath=`.spec.validUntil`
+type Advertisement struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec AdvertisementSpec `json:"spec"`
+}
+
+// AdvertisementList is a list of Advertisements.
+// +kubebuilder:object:root=true
+type AdvertisementList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Advertisement `json:"items"`
+}
+
+// Role is the part this cluster plays in a contract.
+// +kubebuilder:validation:Enum=Consumer;Provider
+type Role string
+
+const (
+	RoleConsumer Role = "Consumer"
+	RoleProvider Role = "Provider"
+)
+
+// ContractSpec is what both signed. A changed amount is a new revision, signed again.
+// +kubebuilder:validation:XValidation:rule="self.id == oldSelf.id && self.role == oldSelf.role && self.peer == oldSelf.peer",message="a contract keeps its id, role and peer"
+// +kubebuilder:validation:XValidation:rule="self.revision >= oldSelf.revision",message="a contract's revision never goes back"
+// +kubebuilder:validation:XValidation:rule="self.revision > oldSelf.revision || self.document == oldSelf.document",message="signed bytes change only with a new revision"
+type ContractSpec struct {
+	// id is the contract's own ID, chosen by the consumer.
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]{8,32}$`
+	ID string `json:"id"`
+	// +kubebuilder:validation:Minimum=1
+	Revision int64 `json:"revision"`
+	Role     Role  `json:"role"`
+	// peer is the name of the Peer object of the other side.
+	Peer string `json:"peer"`
+	// document is the canonical JSON (RFC 8785) that was signed.
+	// +kubebuilder:validation:MaxLength=65536
+	Document []byte `json:"document"`
+	// consumerSignature and providerSignature are Ed25519 signatures of the document.
+	ConsumerSignature []byte `json:"consumerSignature"`
+	ProviderSignature []byte `json:"providerSignature"`
+	// resources repeats the document's amounts for kubectl; the document decides.
+	// +optional
+	Resources corev1.ResourceList `json:"resources,omitempty"`
+	// notAfter repeats the document's end for kubectl; the document decides.
+	// +optional
+	NotAfter *metav1.Time `json:"notAfter,omitempty"`
+}
+
+// ContractStatus is the use against the contract.
+type ContractStatus struct {
+	// +optional
+	State RelationState `json:"state,omitempty"`
+	// +optional
+	Why string `json:"why,omitempty"`
+	// used is the sum of the requests of the pods under the contract.
+	// +optional
+	Used corev1.ResourceList `json:"used,omitempty"`
+	// namespaces are the twin namespaces under the contract (provider: all; consumer: those it knows).
+	// +optional
+	// +listType=map
+	// +listMapKey=home
+	Namespaces []TwinNamespace `json:"namespaces,omitempty"`
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// TwinNamespace pairs a namespace at the consumer with the one at the provider that stands for it.
+type TwinNamespace struct {
+	Home   string `json:"home"`
+	Abroad string `json:"abroad"`
+}
+
+// Contract is what both sides signed: the same bytes on both.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=ctr,categories=kith
+// +kubebuilder:printcolumn:name="Role",type=string,JSONPath=`.spec.role`
+// +kubebuilder:printcolumn:name="Peer",type=string,JSONPath=`.spec.peer`
+// +kubebuilder:printcolumn:name="Rev",type=integer,JSONPath=`.spec.revision`
+// +kubebuilder:printcolumn:name="CPU",type=string,JSONPath=`.spec.resources.cpu`
+// +kubebuilder:printcolumn:name="Memory",type=string,JSONPath=`.spec.resources.memory`
+// +kubebuilder:printcolumn:name="Pods",type=string,JSONPath=`.spec.resources.pods`
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type Contract struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec ContractSpec `json:"spec"`
+	// +optional
+	Status ContractStatus `json:"status,omitempty"`
+}
+
+// ContractList is a list of Contracts.
+// +kubebuilder:object:root=true
+type ContractList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Contract `json:"items"`
+}

@@ -1,0 +1,63 @@
+// Package v1alpha1 holds the custom resources of Kith (group kith.dev): the state of every
+// relation between two clusters lives in them, so kubectl, RBAC and GitOps work on it and a
+// restarted daemon finds all in place. Everybody in core/ may import it. It must never hold
+// behaviour beyond reading its own fields.
+//
+// +kubebuilder:object:generate=true
+// +groupName=kith.dev
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// GroupVersion of every kind in this package.
+var GroupVersion = schema.GroupVersion{Group: "kith.dev", Version: "v1alpha1"}
+
+// AddToScheme registers the kinds of this package.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion,
+		&Peer{}, &PeerList{},
+		&PeeringRequest{}, &PeeringRequestList{},
+		&Advertisement{}, &AdvertisementList{},
+		&Contract{}, &ContractList{},
+		&SharingPolicy{}, &SharingPolicyList{},
+		&NamespaceOffloading{}, &NamespaceOffloadingList{},
+		&OffloadedPod{}, &OffloadedPodList{},
+	)
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}
+
+// Labels, annotations, taints and finalizers. All keys are in Kith's own domain.
+const (
+	// LabelOffload on a namespace, with value "true", is the short form of a NamespaceOffloading.
+	LabelOffload = "kith.dev/offload"
+	// LabelManagedBy marks, with value "kith", every object that Kith made; others are never touched.
+	LabelManagedBy = "kith.dev/managed-by"
+	// LabelConsumer on provider objects holds the consumer's cluster ID in its compact form.
+	LabelConsumer = "kith.dev/consumer"
+	// LabelPeer on a virtual node, and the key of its taint, holds the name of the peer.
+	LabelPeer = "kith.dev/peer"
+	// LabelHomeNamespace on a twin namespace holds the name of the namespace at the consumer.
+	LabelHomeNamespace = "kith.dev/home-namespace"
+	// LabelContract on provider objects holds the contract's ID.
+	LabelContract = "kith.dev/contract"
+	// TaintPeer keeps pods that were not offloaded away from virtual nodes.
+	TaintPeer = LabelPeer
+	// FinalizerContract holds a Contract back until what belongs to it is cleared away locally.
+	FinalizerContract = "kith.dev/contract"
+	// FinalizerOffloading holds a NamespaceOffloading back until its pods came home.
+	FinalizerOffloading = "kith.dev/offloading"
+	// FinalizerOffloadedPod holds an OffloadedPod back until its Pod is gone.
+	FinalizerOffloadedPod = "kith.dev/pod"
+	// AnnotationHomePod on a guest Pod tells its owner's "namespace/name".
+	AnnotationHomePod = "kith.dev/home-pod"
+	// ManagedBy is the value of LabelManagedBy and the field owner of server-side applies.
+	ManagedBy = "kith"
+	// VirtualNodePrefix starts the name of every virtual node.
+	VirtualNodePrefix = "kith-"
+)

@@ -1,0 +1,176 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// NamespaceMapping says how the twin namespace is named.
+// +kubebuilder:validation:Enum=Default;SameName
+type NamespaceMapping string
+
+const (
+	// MappingDefault keeps the home name when it is free at the provider, else appends the short ID.
+	MappingDefault NamespaceMapping = "Default"
+	// MappingSameName refuses when the home name is taken.
+	MappingSameName NamespaceMapping = "SameName"
+)
+
+// PodStrategy says where the pods of an offloaded namespace may run.
+// +kubebuilder:validation:Enum=LocalAndRemote;Remote;Local
+type PodStrategy string
+
+const (
+	StrategyLocalAndRemote PodStrategy = "LocalAndRemote"
+	StrategyRemote         PodStrategy = "Remote"
+	StrategyLocal          PodStrategy = "Local"
+)
+
+// NamespaceOffloadingName is the only name a NamespaceOffloading may have: there is one per namespace.
+const NamespaceOffloadingName = "offloading"
+
+// NamespaceOffloadingSpec says where the pods of the namespace may run.
+type NamespaceOffloadingSpec struct {
+	// +optional
+	// +kubebuilder:default=Default
+	Mapping NamespaceMapping `json:"mapping,omitempty"`
+	// +optional
+	// +kubebuilder:default=LocalAndRemote
+	Strategy PodStrategy `json:"strategy,omitempty"`
+	// peers the pods may go to, by name; empty: every peer there is a contract with.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
+	Peers []string `json:"peers,omitempty"`
+}
+
+// NamespaceOffloadingStatus tells what became of it.
+type NamespaceOffloadingStatus struct {
+	// twins per peer.
+	// +optional
+	// +listType=map
+	// +listMapKey=peer
+	Twins []PeerNamespace `json:"twins,omitempty"`
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// PeerNamespace is the twin namespace at one peer.
+type PeerNamespace struct {
+	Peer      string `json:"peer"`
+	Namespace string `json:"namespace"`
+}
+
+// NamespaceOffloading lets the pods of its namespace run at peers.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=nso,categories=kith
+// +kubebuilder:validation:XValidation:rule="self.metadata.name == 'offloading'",message="there is one NamespaceOffloading per namespace, named offloading"
+// +kubebuilder:printcolumn:name="Strategy",type=string,JSONPath=`.spec.strategy`
+// +kubebuilder:printcolumn:name="Mapping",type=string,JSONPath=`.spec.mapping`
+// +kubebuilder:printcolumn:name="Peers",type=string,JSONPath=`.spec.peers`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type NamespaceOffloading struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +optional
+	Spec NamespaceOffloadingSpec `json:"spec,omitempty"`
+	// +optional
+	Status NamespaceOffloadingStatus `json:"status,omitempty"`
+}
+
+// NamespaceOffloadingList is a list of NamespaceOffloadings.
+// +kubebuilder:object:root=true
+type NamespaceOffloadingList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []NamespaceOffloading `json:"items"`
+}
+
+// OffloadedPodSpec is a pod that a consumer wants to run here.
+// +kubebuilder:validation:XValidation:rule="self.homeNamespace == oldSelf.homeNamespace && self.homeUID == oldSelf.homeUID",message="an OffloadedPod belongs to one pod at home for ever"
+type OffloadedPodSpec struct {
+	// homeNamespace and homeUID name the pod at the consumer; its name is the OffloadedPod's.
+	// +kubebuilder:validation:MaxLength=63
+	HomeNamespace string    `json:"homeNamespace"`
+	HomeUID       types.UID `json:"homeUID"`
+	// template is the pod's metadata (labels, annotations) and spec as at home, less what cannot mean
+	// anything abroad. The provider checks and completes it.
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Type=object
+	Template corev1.PodTemplateSpec `json:"template"`
+}
+
+// OffloadedPodStatus is the provider's answer. The running pod's own status is read from the Pod of
+// the same name and namespace.
+type OffloadedPodStatus struct {
+	// phase: Accepted once the Pod was made, Refused when policy, security level or contract forbid it
+	// (see reason and message), Succeeded or Failed once it ended for good.
+	// +optional
+	// +kubebuilder:validation:Enum=Accepted;Refused;Succeeded;Failed
+	Phase OffloadedPodPhase `json:"phase,omitempty"`
+	// reason is a word in CamelCase.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// message is for the owner of the pod.
+	// +optional
+	Message string `json:"message,omitempty"`
+	// podUID is the UID of the Pod made last.
+	// +optional
+	PodUID types.UID `json:"podUID,omitempty"`
+	// remade counts how often a lost Pod was made again.
+	// +optional
+	Remade int32 `json:"remade,omitempty"`
+	// final is the status of the Pod when it ended for good, kept because the Pod itself may be cleared away.
+	// +optional
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Type=object
+	Final *corev1.PodStatus `json:"final,omitempty"`
+}
+
+// OffloadedPodPhase is where an OffloadedPod stands.
+type OffloadedPodPhase string
+
+const (
+	OffloadedPodAccepted  OffloadedPodPhase = "Accepted"
+	OffloadedPodRefused   OffloadedPodPhase = "Refused"
+	OffloadedPodSucceeded OffloadedPodPhase = "Succeeded"
+	OffloadedPodFailed    OffloadedPodPhase = "Failed"
+)
+
+// OffloadedPod is a pod wanted by a consumer, in one of its tenant namespaces. The provider turns it into a
+// Pod of the same name and keeps that alive whether the consumer is reachable or not.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=opod,categories=kith
+// +kubebuilder:printcolumn:name="Consumer",type=string,JSONPath=`.metadata.labels.kith\.dev/consumer-name`
+// +kubebuilder:printcolumn:name="Home",type=string,JSONPath=`.spec.homeNamespace`
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Remade",type=integer,JSONPath=`.status.remade`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type OffloadedPod struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec OffloadedPodSpec `json:"spec"`
+	// +optional
+	Status OffloadedPodStatus `json:"status,omitempty"`
+}
+
+// OffloadedPodList is a list of OffloadedPods.
+// +kubebuilder:object:root=true
+type OffloadedPodList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []OffloadedPod `json:"items"`
+}

@@ -1,0 +1,183 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// RelationState is the state of one direction of a relation. The transitions are in core/peering.
+// +kubebuilder:validation:Enum=none;requested;declined;expired;contracted;connected;unreachable;ending
+type RelationState string
+
+const (
+	StateNone        RelationState = "none"
+	StateRequested   RelationState = "requested"
+	StateDeclined    RelationState = "declined"
+	StateExpired     RelationState = "expired"
+	StateContracted  RelationState = "contracted" // signed, not yet usable
+	StateConnected   RelationState = "connected"
+	StateUnreachable RelationState = "unreachable"
+	StateEnding      RelationState = "ending"
+)
+
+// Source tells how a peer was found.
+// +kubebuilder:validation:Enum=lan;dns;manual
+type Source string
+
+const (
+	SourceLAN    Source = "lan"
+	SourceDNS    Source = "dns"
+	SourceManual Source = "manual"
+)
+
+// PeerSpec says who the peer is and what is wanted from it.
+type PeerSpec struct {
+	// id is the cluster ID: the hash of the peer's key, in eight groups of seven characters.
+	// It is the identity; every name is a hint.
+	// +kubebuilder:validation:Pattern=`^[A-Z2-7]{7}(-[A-Z2-7]{7}){7}$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the ID of a peer never changes: another key is another peer"
+	ID string `json:"id"`
+
+	// displayName is the name the peer gives itself.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	DisplayName string `json:"displayName,omitempty"`
+
+	// endpoints are host:port addresses of the peer API that were given by hand or worked before; tried in order.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	Endpoints []string `json:"endpoints,omitempty"`
+
+	// source tells how the peer was found first.
+	// +optional
+	Source Source `json:"source,omitempty"`
+
+	// request, when set, asks the peer for resources; removing it ends the contract under which
+	// this cluster consumes. It is what `kith peer` and `kith unpeer` write.
+	// +optional
+	Request *ResourceRequest `json:"request,omitempty"`
+}
+
+// ResourceRequest is what a consumer asks for.
+type ResourceRequest struct {
+	// resources asked for; what is left out is up to the provider's policy.
+	// +optional
+	Resources corev1.ResourceList `json:"resources,omitempty"`
+	// attempt is raised by the user to ask again after a decline or an expiry.
+	// +optional
+	Attempt int64 `json:"attempt,omitempty"`
+}
+
+// PeerStatus tells where both directions stand.
+type PeerStatus struct {
+	// outgoing: this cluster consumes, the peer provides.
+	// +optional
+	Outgoing DirectionStatus `json:"outgoing,omitempty"`
+	// incoming: the peer consumes, this cluster provides.
+	// +optional
+	Incoming DirectionStatus `json:"incoming,omitempty"`
+	// node is the name of the virtual node that stands for the peer here.
+	// +optional
+	Node string `json:"node,omitempty"`
+	// endpoint is the host:port of the peer API in use.
+	// +optional
+	Endpoint string `json:"endpoint,omitempty"`
+	// network is what both sides agreed on for the tunnel.
+	// +optional
+	Network *NetworkStatus `json:"network,omitempty"`
+	// unannounced holds the IDs of ended contracts the peer could not be told about yet.
+	// +optional
+	// +kubebuilder:validation:MaxItems=32
+	Unannounced []string `json:"unannounced,omitempty"`
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// DirectionStatus is the state of one direction.
+type DirectionStatus struct {
+	// +optional
+	// +kubebuilder:default=none
+	State RelationState `json:"state,omitempty"`
+	// why, in one sentence for the user.
+	// +optional
+	Why string `json:"why,omitempty"`
+	// since is the time of the last change of state.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
+	// attempt is the spec.request.attempt that was asked last (outgoing only).
+	// +optional
+	Attempt int64 `json:"attempt,omitempty"`
+	// requestID of the pending request.
+	// +optional
+	RequestID string `json:"requestID,omitempty"`
+	// code is the six-digit pairing code of the pending request; empty when the peer recognised our key.
+	// +optional
+	Code string `json:"code,omitempty"`
+	// expires is when the pending request lapses.
+	// +optional
+	Expires *metav1.Time `json:"expires,omitempty"`
+	// contract is the name of the Contract object in force.
+	// +optional
+	Contract string `json:"contract,omitempty"`
+}
+
+// NetworkStatus is the address plan between two clusters.
+type NetworkStatus struct {
+	// publicKey is the peer's WireGuard key, base64.
+	PublicKey string `json:"publicKey"`
+	// endpoint is the peer's WireGuard address, host:port.
+	// +optional
+	Endpoint string `json:"endpoint,omitempty"`
+	// theirs are the peer's ranges and the aliases under which this cluster sees them.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Theirs []RangeAlias `json:"theirs,omitempty"`
+	// ours are this cluster's ranges and the aliases under which the peer sees them.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Ours []RangeAlias `json:"ours,omitempty"`
+}
+
+// RangeAlias maps a range of addresses, as its owner uses it, to the range of the same length as the other side sees it.
+type RangeAlias struct {
+	// +kubebuilder:validation:MaxLength=32
+	Name string `json:"name"`
+	// +kubebuilder:validation:Format=cidr
+	Real string `json:"real"`
+	// +kubebuilder:validation:Format=cidr
+	Alias string `json:"alias"`
+}
+
+// Peer is a known cluster: one that was asked, has asked, or was added by hand.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,categories=kith
+// +kubebuilder:printcolumn:name="Outgoing",type=string,JSONPath=`.status.outgoing.state`
+// +kubebuilder:printcolumn:name="Incoming",type=string,JSONPath=`.status.incoming.state`
+// +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.node`
+// +kubebuilder:printcolumn:name="Source",type=string,JSONPath=`.spec.source`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="ID",type=string,priority=1,JSONPath=`.spec.id`
+// +kubebuilder:printcolumn:name="Why",type=string,priority=1,JSONPath=`.status.outgoing.why`
+type Peer struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec PeerSpec `json:"spec"`
+	// +optional
+	Status PeerStatus `json:"status,omitempty"`
+}
+
+// PeerList is a list of Peers.
+// +kubebuilder:object:root=true
+type PeerList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Peer `json:"items"`
+}

@@ -1,0 +1,80 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Answer to a PeeringRequest.
+// +kubebuilder:validation:Enum=Pending;Accepted;Declined;Expired
+type Answer string
+
+const (
+	AnswerPending  Answer = "Pending"
+	AnswerAccepted Answer = "Accepted"
+	AnswerDeclined Answer = "Declined"
+	AnswerExpired  Answer = "Expired"
+)
+
+// PeeringRequestSpec is the question, written by the daemon and immutable.
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a request is answered, not edited: set status.answer"
+type PeeringRequestSpec struct {
+	// peerID is the cluster ID proved by the peer's key in the TLS handshake.
+	PeerID string `json:"peerID"`
+	// peerName is the name the peer gives itself.
+	PeerName string `json:"peerName"`
+	// resources asked for.
+	// +optional
+	Resources corev1.ResourceList `json:"resources,omitempty"`
+	// code is the six-digit pairing code that the peer's screen shows too; empty when its key was accepted before.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^([0-9]{6})?$`
+	Code string `json:"code,omitempty"`
+	// expires is when the question lapses.
+	Expires metav1.Time `json:"expires"`
+	// endpoints of the peer API of the peer, as it tells them.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	Endpoints []string `json:"endpoints,omitempty"`
+}
+
+// PeeringRequestStatus is the answer; whoever may write it decides.
+type PeeringRequestStatus struct {
+	// +optional
+	// +kubebuilder:default=Pending
+	Answer Answer `json:"answer,omitempty"`
+	// answeredBy says who: "owner", or the SharingPolicy that answers by itself.
+	// +optional
+	AnsweredBy string `json:"answeredBy,omitempty"`
+	// reason for a decline, shown to the peer.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Reason string `json:"reason,omitempty"`
+}
+
+// PeeringRequest is a peer's pending question for resources.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=preq,categories=kith
+// +kubebuilder:printcolumn:name="Peer",type=string,JSONPath=`.spec.peerName`
+// +kubebuilder:printcolumn:name="Code",type=string,JSONPath=`.spec.code`
+// +kubebuilder:printcolumn:name="Answer",type=string,JSONPath=`.status.answer`
+// +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.spec.expires`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type PeeringRequest struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec PeeringRequestSpec `json:"spec"`
+	// +optional
+	Status PeeringRequestStatus `json:"status,omitempty"`
+}
+
+// PeeringRequestList is a list of PeeringRequests.
+// +kubebuilder:object:root=true
+type PeeringRequestList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []PeeringRequest `json:"items"`
+}

@@ -1,0 +1,79 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// PodSecurityLevel is a level of the Pod Security Standards (KEP-2579).
+// +kubebuilder:validation:Enum=privileged;baseline;restricted
+type PodSecurityLevel string
+
+const (
+	PodSecurityPrivileged PodSecurityLevel = "privileged"
+	PodSecurityBaseline   PodSecurityLevel = "baseline"
+	PodSecurityRestricted PodSecurityLevel = "restricted"
+)
+
+// Amount is a Kubernetes quantity ("2", "4Gi") or a share of what the node can allocate ("50%").
+// +kubebuilder:validation:MaxLength=32
+// +kubebuilder:validation:Pattern=`^(([0-9]{1,2}|100)%|[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?)$`
+type Amount string
+
+// SharingPolicySpec says what is offered to whom. Of the policies that select a peer the one with the
+// highest priority counts, then the first by name. A peer that none selects is offered nothing.
+type SharingPolicySpec struct {
+	// priority breaks ties; higher counts first.
+	// +optional
+	Priority int32 `json:"priority,omitempty"`
+	// peers selects by name or cluster ID of the Peer. Empty, with an empty peerSelector: everybody.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	Peers []string `json:"peers,omitempty"`
+	// peerSelector selects by labels of the Peer objects.
+	// +optional
+	PeerSelector *metav1.LabelSelector `json:"peerSelector,omitempty"`
+	// amounts per resource name (cpu, memory, ephemeral-storage, pods, nvidia.com/gpu, …) for all peers
+	// under this policy together. What is not named is not offered.
+	// +kubebuilder:validation:MaxProperties=32
+	Amounts map[string]Amount `json:"amounts"`
+	// autoAccept answers requests without asking the owner.
+	// +optional
+	AutoAccept bool `json:"autoAccept,omitempty"`
+	// podSecurity is the level guests are held to.
+	// +optional
+	// +kubebuilder:default=baseline
+	PodSecurity PodSecurityLevel `json:"podSecurity,omitempty"`
+	// contractValidity is how long a contract runs before it must be signed again.
+	// +optional
+	// +kubebuilder:default="720h"
+	ContractValidity *metav1.Duration `json:"contractValidity,omitempty"`
+	// paused offers nothing new for now; contracts in force stay.
+	// +optional
+	Paused bool `json:"paused,omitempty"`
+}
+
+// SharingPolicy is the owner's word on what is offered to whom.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,shortName=share,categories=kith
+// +kubebuilder:printcolumn:name="CPU",type=string,JSONPath=`.spec.amounts.cpu`
+// +kubebuilder:printcolumn:name="Memory",type=string,JSONPath=`.spec.amounts.memory`
+// +kubebuilder:printcolumn:name="Pods",type=string,JSONPath=`.spec.amounts.pods`
+// +kubebuilder:printcolumn:name="Auto",type=boolean,JSONPath=`.spec.autoAccept`
+// +kubebuilder:printcolumn:name="Security",type=string,JSONPath=`.spec.podSecurity`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type SharingPolicy struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec SharingPolicySpec `json:"spec"`
+}
+
+// SharingPolicyList is a list of SharingPolicies.
+// +kubebuilder:object:root=true
+type SharingPolicyList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []SharingPolicy `json:"items"`
+}
