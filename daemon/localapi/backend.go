@@ -1,0 +1,65 @@
+package localapi
+
+import (
+	"context"
+
+	"kith.dev/core/api"
+)
+
+// Backend is what the local API can ask the daemon for.
+//
+// Methods are called from many goroutines at once and must return soon after ctx ends; short ones get a deadline.
+// Errors are *api.Error; anything else is shown as an internal error. A peer is named by its name, its ID, a
+// prefix of the ID that is not ambiguous, or (Peer, Ask) the host:port of its peer API. What a method returns
+// belongs to the caller.
+//
+// Methods with a report function take long. They call it, from one goroutine at a time and not after they
+// returned, with each step that a person would like to read. When ctx ends the caller has stopped waiting, which
+// takes nothing back: a delivered request stands until it is answered or expires, an unpeering goes on.
+type Backend interface {
+	Status(ctx context.Context) (api.Status, error)
+	Version(ctx context.Context) (api.Version, error)
+	// Kubeconfig gives the administrator's kubeconfig of the local cluster, YAML. CodeNotReady while there is none.
+	Kubeconfig(ctx context.Context) ([]byte, error)
+
+	// Peers gives all known clusters, by name.
+	Peers(ctx context.Context) ([]api.Peer, error)
+	Peer(ctx context.Context, peer string) (api.Peer, error)
+	// AddPeer dials hostport (without a port: the default one), learns the cluster's key and keeps it as a peer
+	// found manually. Adding a known peer adds the address.
+	AddPeer(ctx context.Context, hostport string) (api.Peer, error)
+	// Ask asks the peer for resources; a host:port that is not known is added first. With ask.Wait it returns when
+	// the peer is connected, else CodeDeclined or CodeExpired; without, when the request is delivered. The code is
+	// reported as soon as it is known. Asking a connected peer for other amounts makes a new revision of the contract.
+	Ask(ctx context.Context, peer string, ask api.PeerAsk, report func(api.Progress)) (api.Peer, error)
+	// Unpeer ends what this cluster gets from the peer and what it gives it, whichever there is.
+	Unpeer(ctx context.Context, peer string, report func(api.Progress)) (api.Peer, error)
+	// ForgetPeer drops everything about a peer, from this side alone, reachable or not.
+	ForgetPeer(ctx context.Context, peer string) error
+
+	// Requests gives the pending ones of both directions, oldest first.
+	Requests(ctx context.Context) ([]api.Request, error)
+	// Answer accepts or declines an incoming request: its ID, a prefix of the ID, or the asking peer's name.
+	// CodeExpired when it is too late.
+	Answer(ctx context.Context, request string, accept bool) (api.Request, error)
+
+	Contracts(ctx context.Context) ([]api.Contract, error)
+	Contract(ctx context.Context, name string) (api.Contract, error)
+	// VerifyContract checks document and signatures of a contract, known here or not. That it does not verify is a
+	// result, not an error.
+	VerifyContract(ctx context.Context, contract api.Contract) (api.VerifyResult, error)
+
+	Policies(ctx context.Context) ([]api.Policy, error)
+	// SetPolicy applies the change to the policy of that name, which it makes when there is none. The Server has
+	// checked the form of what is in the change.
+	SetPolicy(ctx context.Context, name string, change api.PolicyChange) (api.Policy, error)
+
+	Offloads(ctx context.Context) ([]api.Offload, error)
+	// Offload makes the pods of a namespace eligible for peers and returns when the twins are there, or, when no
+	// peer is connected, at once with the reason in Why. The options are checked and complete. Offloading an
+	// offloaded namespace changes its options.
+	Offload(ctx context.Context, namespace string, options api.OffloadOptions, report func(api.Progress)) (api.Offload, error)
+	// Unoffload brings the pods home and takes the twins away.
+	Unoffload(ctx context.Context, namespace string, report func(api.Progress)) error
+	Guests(ctx context.Context) ([]api.Guest, error)
+}
