@@ -40,6 +40,8 @@ const (
 	LabelManagedBy = "kith.dev/managed-by"
 	// LabelConsumer on provider objects holds the consumer's cluster ID in its compact form.
 	LabelConsumer = "kith.dev/consumer"
+	// LabelConsumerName on provider objects holds the name of the consumer as a Peer here, for people.
+	LabelConsumerName = "kith.dev/consumer-name"
 	// LabelPeer on a virtual node, and the key of its taint, holds the name of the peer.
 	LabelPeer = "kith.dev/peer"
 	// LabelHomeNamespace on a twin namespace holds the name of the namespace at the consumer.
