@@ -1,0 +1,66 @@
+package offloading
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+// Abroad tells whether the pod is bound to a virtual node.
+func Abroad(pod *corev1.Pod) bool {
+	return strings.HasPrefix(pod.Spec.NodeName, v1alpha1.VirtualNodePrefix) && tolerates(pod)
+}
+
+func tolerates(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == v1alpha1.TaintPeer })
+}
+
+// ended tells whether nothing will move the pod any more.
+func ended(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// stuckAtHome tells whether the pod waits for a node and, made before its namespace was offloaded, may not go abroad.
+func stuckAtHome(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName == "" && !ended(pod) && !tolerates(pod) && !ownedBy(pod, "DaemonSet")
+}
+
+func ownedBy(pod *corev1.Pod, kind string) bool {
+	return slices.ContainsFunc(pod.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == kind })
+}
+
+// bare tells whether nobody makes the pod again when it goes.
+func bare(pod *corev1.Pod) bool { return metav1.GetControllerOf(pod) == nil }
+
+// wanted is the list of tolerations that the admission policy would have added.
+func wanted(spec v1alpha1.NamespaceOffloadingSpec) []corev1.Toleration {
+	if spec.Strategy == v1alpha1.StrategyLocal {
+		return nil
+	}
+	if len(spec.Peers) == 0 {
+		return []corev1.Toleration{{Key: v1alpha1.TaintPeer, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}
+	}
+	var list []corev1.Toleration
+	for _, peer := range spec.Peers {
+		list = append(list, corev1.Toleration{Key: v1alpha1.TaintPeer, Operator: corev1.TolerationOpEqual, Value: peer, Effect: corev1.TaintEffectNoSchedule})
+	}
+	return list
+}
+
+// again is the pod to create in the place of a bare one that was taken from a virtual node: the same,
+// without what the API server, the scheduler and this package had added.
+func again(pod *corev1.Pod) *corev1.Pod {
+	fresh := &corev1.Pod{Spec: *pod.Spec.DeepCopy()}
+	fresh.Name, fresh.Namespace = pod.Name, pod.Namespace
+	fresh.Labels, fresh.Annotations = pod.Labels, pod.Annotations
+	fresh.OwnerReferences = pod.OwnerReferences
+	fresh.Spec.NodeName = ""
+	fresh.Spec.EphemeralContainers = nil
+	fresh.Spec.Tolerations = slices.DeleteFunc(fresh.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == v1alpha1.TaintPeer })
+	delete(fresh.Spec.NodeSelector, LabelVirtual)
+	return fresh
+}

@@ -1,0 +1,77 @@
+package offloading
+
+import (
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+// PolicyName is the name of the MutatingAdmissionPolicy and of its binding.
+const PolicyName = "offloading.kith.dev"
+
+// LabelVirtual is on every virtual node; pods that must run abroad select it.
+const LabelVirtual = "kith.dev/virtual"
+
+// tolerations is the list a pod gets: one for all peers, or one for each peer the namespace names.
+const tolerations = `size(variables.peers) == 0
+  ? [Object.spec.tolerations{key: "kith.dev/peer", operator: "Exists", effect: "NoSchedule"}]
+  : variables.peers.map(p, Object.spec.tolerations{key: "kith.dev/peer", operator: "Equal", value: p, effect: "NoSchedule"})`
+
+const addTolerations = `(has(object.spec.tolerations) ? [] : [JSONPatch{op: "add", path: "/spec/tolerations", value: []}])
+  + variables.tolerations.map(t, JSONPatch{op: "add", path: "/spec/tolerations/-", value: t})`
+
+// "~1" is "/" in a JSON pointer (RFC 6901).
+const selectVirtual = `params.spec.strategy != "Remote" ? [] :
+  (has(object.spec.nodeSelector) ? [] : [JSONPatch{op: "add", path: "/spec/nodeSelector", value: {}}])
+  + [JSONPatch{op: "add", path: "/spec/nodeSelector/kith.dev~1virtual", value: "true"}]`
+
+// Policy makes the MutatingAdmissionPolicy (KEP-3962) that lets pods of offloaded namespaces tolerate virtual
+// nodes. Its parameter is the namespace's NamespaceOffloading: where there is none, it changes nothing.
+func Policy() *admissionv1.MutatingAdmissionPolicy {
+	return &admissionv1.MutatingAdmissionPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "MutatingAdmissionPolicy"},
+		ObjectMeta: metav1.ObjectMeta{Name: PolicyName, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
+		Spec: admissionv1.MutatingAdmissionPolicySpec{
+			ParamKind: &admissionv1.ParamKind{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NamespaceOffloading"},
+			MatchConstraints: &admissionv1.MatchResources{
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.LabelOffload: "true"}},
+				ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+					Operations: []admissionv1.OperationType{admissionv1.Create},
+					Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+				}}},
+			},
+			MatchConditions: []admissionv1.MatchCondition{
+				{Name: "not-of-a-daemonset", Expression: `!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, o.kind == "DaemonSet")`},
+				{Name: "not-bound-already", Expression: `!has(object.spec.nodeName) || object.spec.nodeName == ""`},
+				{Name: "not-tolerating-already", Expression: `!has(object.spec.tolerations) || !object.spec.tolerations.exists(t, has(t.key) && t.key == "kith.dev/peer")`},
+			},
+			Variables: []admissionv1.Variable{
+				{Name: "peers", Expression: `has(params.spec.peers) ? params.spec.peers : []`},
+				{Name: "off", Expression: `params.spec.strategy == "Local" || has(params.metadata.deletionTimestamp)`},
+				{Name: "tolerations", Expression: tolerations},
+			},
+			Mutations: []admissionv1.Mutation{
+				{PatchType: admissionv1.PatchTypeJSONPatch, JSONPatch: &admissionv1.JSONPatch{Expression: `variables.off ? [] : (` + addTolerations + `)`}},
+				{PatchType: admissionv1.PatchTypeJSONPatch, JSONPatch: &admissionv1.JSONPatch{Expression: `variables.off ? [] : (` + selectVirtual + `)`}},
+			},
+			FailurePolicy:      new(admissionv1.Ignore),
+			ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
+		},
+	}
+}
+
+// Binding puts Policy into force, with each namespace's own NamespaceOffloading as the parameter.
+func Binding() *admissionv1.MutatingAdmissionPolicyBinding {
+	return &admissionv1.MutatingAdmissionPolicyBinding{
+		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "MutatingAdmissionPolicyBinding"},
+		ObjectMeta: metav1.ObjectMeta{Name: PolicyName, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
+		Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{
+			PolicyName: PolicyName,
+			ParamRef: &admissionv1.ParamRef{
+				Name:                    v1alpha1.NamespaceOffloadingName,
+				ParameterNotFoundAction: new(admissionv1.AllowAction),
+			},
+		},
+	}
+}

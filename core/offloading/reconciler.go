@@ -1,0 +1,235 @@
+package offloading
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+// conditionLabelled is True once the namespace carries the label: from then on, taking the label away ends the offloading.
+const conditionLabelled = "NamespaceLabelled"
+
+// homecoming bounds the wait for pods to come home in one reconcile; the next one goes on.
+const homecoming = time.Minute
+
+// Releaser takes the twin namespaces of a home namespace away at every peer, as far as they can be reached.
+type Releaser interface {
+	Release(ctx context.Context, namespace string) error
+}
+
+// Reconciler keeps NamespaceOffloadings, the label on namespaces and the tolerations of waiting pods in step.
+type Reconciler struct {
+	client client.Client
+	twins  Releaser
+	log    *slog.Logger
+}
+
+// New makes a Reconciler. The client must read from a cache that holds Namespaces, Pods and NamespaceOffloadings.
+func New(c client.Client, twins Releaser, log *slog.Logger) *Reconciler {
+	return &Reconciler{client: c, twins: twins, log: log}
+}
+
+// Install puts the admission policy into force.
+func Install(ctx context.Context, c client.Client) error {
+	for _, obj := range []client.Object{Policy(), Binding()} {
+		//nolint:staticcheck // generated apply configurations of the whole policy would say the same thing twice
+		if err := c.Patch(ctx, obj, client.Apply, client.FieldOwner(v1alpha1.ManagedBy), client.ForceOwnership); err != nil {
+			return fmt.Errorf("install the admission policy %s: %w", PolicyName, err)
+		}
+	}
+	return nil
+}
+
+// SetupWithManager registers the reconciler; its requests are names of namespaces.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	namespaceOf := func(_ context.Context, obj client.Object) []ctrl.Request {
+		return []ctrl.Request{{NamespacedName: types.NamespacedName{Name: obj.GetNamespace()}}}
+	}
+	waitingPod := func(_ context.Context, obj client.Object) []ctrl.Request {
+		if pod, ok := obj.(*corev1.Pod); !ok || !stuckAtHome(pod) {
+			return nil
+		}
+		return []ctrl.Request{{NamespacedName: types.NamespacedName{Name: obj.GetNamespace()}}}
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("offloading").
+		For(&corev1.Namespace{}).
+		Watches(&v1alpha1.NamespaceOffloading{}, handler.EnqueueRequestsFromMapFunc(namespaceOf)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(waitingPod)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
+		Complete(r)
+}
+
+// Reconcile brings one namespace to what its label and its NamespaceOffloading say.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var ns corev1.Namespace
+	if err := r.client.Get(ctx, req.NamespacedName, &ns); err != nil || ns.DeletionTimestamp != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(errors.Join(err, r.letGo(ctx, req.Name, err != nil || ns.DeletionTimestamp != nil)))
+	}
+	var nso v1alpha1.NamespaceOffloading
+	err := r.client.Get(ctx, types.NamespacedName{Namespace: ns.Name, Name: v1alpha1.NamespaceOffloadingName}, &nso)
+	labelled := ns.Labels[v1alpha1.LabelOffload] == "true"
+	switch {
+	case apierrors.IsNotFound(err) && labelled:
+		return ctrl.Result{}, r.create(ctx, ns.Name)
+	case apierrors.IsNotFound(err):
+		return ctrl.Result{}, nil
+	case err != nil:
+		return ctrl.Result{}, err
+	case nso.DeletionTimestamp != nil:
+		return ctrl.Result{}, r.end(ctx, &ns, &nso)
+	case !labelled && meta.IsStatusConditionTrue(nso.Status.Conditions, conditionLabelled):
+		return ctrl.Result{}, client.IgnoreNotFound(r.client.Delete(ctx, &nso))
+	}
+	if err := r.begin(ctx, &ns, &nso); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{}, r.freeWaiting(ctx, &nso)
+}
+
+func (r *Reconciler) create(ctx context.Context, namespace string) error {
+	nso := &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.NamespaceOffloadingName, Namespace: namespace}}
+	if err := r.client.Create(ctx, nso); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("offload namespace %s: %w", namespace, err)
+	}
+	return nil
+}
+
+// begin puts finalizer, label and condition in place, in that order: nothing goes abroad that could not be brought home.
+func (r *Reconciler) begin(ctx context.Context, ns *corev1.Namespace, nso *v1alpha1.NamespaceOffloading) error {
+	if controllerutil.AddFinalizer(nso, v1alpha1.FinalizerOffloading) {
+		if err := r.client.Update(ctx, nso); err != nil {
+			return err
+		}
+	}
+	if err := r.label(ctx, ns, "true"); err != nil {
+		return err
+	}
+	if !meta.SetStatusCondition(&nso.Status.Conditions, metav1.Condition{
+		Type: conditionLabelled, Status: metav1.ConditionTrue, Reason: "Offloaded", ObservedGeneration: nso.Generation,
+		Message: "new pods of this namespace may run at peers",
+	}) {
+		return nil
+	}
+	r.log.Info("namespace offloaded", "namespace", ns.Name, "strategy", nso.Spec.Strategy)
+	return r.client.Status().Update(ctx, nso)
+}
+
+func (r *Reconciler) label(ctx context.Context, ns *corev1.Namespace, value string) error {
+	if ns.Labels[v1alpha1.LabelOffload] == value {
+		return nil
+	}
+	before := ns.DeepCopy()
+	if ns.Labels == nil {
+		ns.Labels = map[string]string{}
+	}
+	if value == "" {
+		delete(ns.Labels, v1alpha1.LabelOffload)
+	} else {
+		ns.Labels[v1alpha1.LabelOffload] = value
+	}
+	return r.client.Patch(ctx, ns, client.MergeFrom(before))
+}
+
+// freeWaiting lets pods that were made before the namespace was offloaded go abroad too: the API server
+// permits adding tolerations to a pod, and the scheduler looks at it again.
+func (r *Reconciler) freeWaiting(ctx context.Context, nso *v1alpha1.NamespaceOffloading) error {
+	add := wanted(nso.Spec)
+	if len(add) == 0 {
+		return nil
+	}
+	var pods corev1.PodList
+	if err := r.client.List(ctx, &pods, client.InNamespace(nso.Namespace)); err != nil {
+		return err
+	}
+	var all error
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if !stuckAtHome(pod) {
+			continue
+		}
+		before := pod.DeepCopy()
+		pod.Spec.Tolerations = append(pod.Spec.Tolerations, add...)
+		all = errors.Join(all, client.IgnoreNotFound(r.client.Patch(ctx, pod, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))))
+	}
+	return all
+}
+
+// end brings the pods home and takes the twins away; the finalizer goes last. A peer that cannot be reached
+// does not hold it up: what is left there goes when that peer learns of it.
+func (r *Reconciler) end(ctx context.Context, ns *corev1.Namespace, nso *v1alpha1.NamespaceOffloading) error {
+	if !controllerutil.ContainsFinalizer(nso, v1alpha1.FinalizerOffloading) {
+		return nil
+	}
+	if err := r.label(ctx, ns, ""); err != nil {
+		return err
+	}
+	pods, err := r.abroad(ctx, ns.Name)
+	if err != nil {
+		return err
+	}
+	wait, cancel := context.WithTimeout(ctx, homecoming)
+	defer cancel()
+	if err := BringHome(wait, r.client, pods); err != nil {
+		return err
+	}
+	if err := r.twins.Release(wait, ns.Name); err != nil {
+		r.log.Warn("twin namespaces could not all be released", "namespace", ns.Name, "err", err)
+	}
+	controllerutil.RemoveFinalizer(nso, v1alpha1.FinalizerOffloading)
+	r.log.Info("namespace is home again", "namespace", ns.Name, "pods", len(pods))
+	return r.client.Update(ctx, nso)
+}
+
+// letGo drops the finalizer when the namespace itself is going: its pods are being deleted anyway.
+func (r *Reconciler) letGo(ctx context.Context, namespace string, going bool) error {
+	var nso v1alpha1.NamespaceOffloading
+	key := types.NamespacedName{Namespace: namespace, Name: v1alpha1.NamespaceOffloadingName}
+	if !going || r.client.Get(ctx, key, &nso) != nil || nso.DeletionTimestamp == nil {
+		return nil
+	}
+	pods, err := r.abroad(ctx, namespace)
+	if err != nil || len(pods) > 0 {
+		return errors.Join(err, waiting(len(pods), namespace))
+	}
+	if err := r.twins.Release(ctx, namespace); err != nil {
+		r.log.Warn("twin namespaces could not all be released", "namespace", namespace, "err", err)
+	}
+	controllerutil.RemoveFinalizer(&nso, v1alpha1.FinalizerOffloading)
+	return client.IgnoreNotFound(r.client.Update(ctx, &nso))
+}
+
+func waiting(pods int, namespace string) error {
+	if pods == 0 {
+		return nil
+	}
+	return fmt.Errorf("namespace %s waits for %d pods abroad to end", namespace, pods)
+}
+
+func (r *Reconciler) abroad(ctx context.Context, namespace string) ([]corev1.Pod, error) {
+	var pods corev1.PodList
+	if err := r.client.List(ctx, &pods, client.InNamespace(namespace)); err != nil {
+		return nil, err
+	}
+	var list []corev1.Pod
+	for _, pod := range pods.Items {
+		if Abroad(&pod) {
+			list = append(list, pod)
+		}
+	}
+	return list, nil
+}
