@@ -59,13 +59,17 @@ type PeerSpec struct {
 	Request *ResourceRequest `json:"request,omitempty"`
 }
 
+// ConditionAccepted is True on a Peer once the owner of this cluster accepted its key: no code is needed the next time.
+const ConditionAccepted = "Accepted"
+
 // ResourceRequest is what a consumer asks for.
 type ResourceRequest struct {
 	// resources asked for; what is left out is up to the provider's policy.
 	// +optional
 	Resources corev1.ResourceList `json:"resources,omitempty"`
-	// attempt is raised by the user to ask again after a decline or an expiry.
+	// attempt is raised by the user to ask again after a decline, an expiry or the end of a contract.
 	// +optional
+	// +kubebuilder:default=1
 	Attempt int64 `json:"attempt,omitempty"`
 }
 
