@@ -1,0 +1,152 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tun"
+)
+
+// engine is the running half of a Gateway: the WireGuard device and the kernel's side of it.
+type engine struct {
+	dev    *device.Device
+	host   *host
+	port   uint16
+	tooBig <-chan struct{} // a path turned out narrower than known
+	peers  map[string]Peer // as WireGuard was told
+}
+
+func newEngine(ctx context.Context, cfg Config, t *tap) (*engine, error) {
+	native, err := createTUN(ctx, cfg.Device, cfg.MTU)
+	if err != nil {
+		return nil, err
+	}
+	t.Device = native
+	tooBig := make(chan struct{}, 1)
+	dev := device.NewDevice(t, &bind{Bind: conn.NewStdNetBind(), tooBig: tooBig}, deviceLog(cfg.Log))
+	e := &engine{dev: dev, port: cfg.ListenPort, tooBig: tooBig, peers: map[string]Peer{}}
+	fail := func(err error) (*engine, error) {
+		dev.Close()
+		return nil, err
+	}
+	if e.host, err = newHost(cfg); err != nil {
+		return fail(err)
+	}
+	settings := fmt.Sprintf("private_key=%s\nlisten_port=%d\nreplace_peers=true\n", cfg.PrivateKey.hex(), cfg.ListenPort)
+	if err := dev.IpcSet(settings); err != nil {
+		return fail(fmt.Errorf("configure WireGuard: %w", err))
+	}
+	if err := dev.Up(); err != nil {
+		return fail(fmt.Errorf("listen on UDP port %d: %w; is another kithd or a WireGuard interface using it?", cfg.ListenPort, err))
+	}
+	if err := e.host.up(); err != nil {
+		return fail(err)
+	}
+	return e, nil
+}
+
+// createTUN waits a moment for the device of a predecessor that was just killed.
+func createTUN(ctx context.Context, name string, mtu int) (tun.Device, error) {
+	for deadline := time.Now().Add(3 * time.Second); ; {
+		d, err := tun.CreateTUN(name, mtu)
+		if err == nil {
+			return d, nil
+		}
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(deadline) {
+			return nil, fmt.Errorf("create device %s: %w; it needs root, /dev/net/tun, and that no other kithd runs", name, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func (e *engine) close() {
+	e.dev.Close()
+	e.host.down()
+}
+
+// setPeer tells WireGuard what changed. An endpoint that is the same as before is left alone: WireGuard may know
+// a newer one from the peer's own packets.
+func (e *engine) setPeer(p Peer) error {
+	old, known := e.peers[p.ID]
+	if known && old.PublicKey != p.PublicKey {
+		e.removePeer(p.ID)
+		old, known = Peer{}, false
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "public_key=%s\n", p.PublicKey.hex())
+	if p.Endpoint.IsValid() && p.Endpoint != old.Endpoint {
+		fmt.Fprintf(&b, "endpoint=%s\n", p.Endpoint)
+	}
+	if p.Keepalive != old.Keepalive {
+		fmt.Fprintf(&b, "persistent_keepalive_interval=%d\n", max(1, int(p.Keepalive/time.Second)))
+	}
+	if !known || !sameAliases(p.Theirs, old.Theirs) {
+		b.WriteString("replace_allowed_ips=true\n")
+		for _, m := range p.Theirs {
+			fmt.Fprintf(&b, "allowed_ip=%s\n", m.Alias)
+		}
+	}
+	if err := e.dev.IpcSet(b.String()); err != nil {
+		return fmt.Errorf("configure WireGuard: %w", err)
+	}
+	e.peers[p.ID] = p
+	return nil
+}
+
+func (e *engine) removePeer(id string) {
+	if p, ok := e.peers[id]; ok {
+		e.dev.RemovePeer(device.NoisePublicKey(p.PublicKey))
+		delete(e.peers, id)
+	}
+}
+
+// greet sends an empty packet, which begins a handshake when none is current. A restarted or moved host is known
+// to its peers from here on.
+func (e *engine) greet(p Peer) {
+	if w := e.dev.LookupPeer(device.NoisePublicKey(p.PublicKey)); w != nil {
+		w.SendKeepalive()
+	}
+}
+
+// rebind opens the UDP socket anew on the same port and forgets cached source addresses. Device.BindUpdate alone
+// would move to a random port for good after the port was busy once.
+func (e *engine) rebind() error {
+	return e.dev.IpcSet(fmt.Sprintf("listen_port=%d\n", e.port))
+}
+
+func sameAliases(a, b []Mapping) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].Alias != b[i].Alias {
+			return false
+		}
+	}
+	return true
+}
+
+// deviceLog passes WireGuard's own words on. Its errors repeat with every packet while a network is away, so they
+// are kept to one in ten seconds, and are for us: the owner is told by Stats.
+func deviceLog(log *slog.Logger) *device.Logger {
+	l := &device.Logger{Verbosef: device.DiscardLogf}
+	limit := rate.NewLimiter(rate.Every(10*time.Second), 3)
+	l.Errorf = func(format string, args ...any) {
+		if limit.Allow() {
+			log.Debug("wireguard: " + fmt.Sprintf(format, args...))
+		}
+	}
+	return l
+}

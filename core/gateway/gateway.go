@@ -1,0 +1,243 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// DefaultMTU of the device: WireGuard over IPv6 on Ethernet just fits.
+const DefaultMTU = 1420
+
+// minMTU is what every IPv4 host must take (RFC 791). Over a path with less, outer packets are fragmented.
+const minMTU = 576
+
+// Config is fixed for the life of a Gateway.
+type Config struct {
+	Device     string         // name of the TUN device, such as kith0
+	Address    netip.Addr     // our own address on it, inside the pods' range, so that it has an alias too
+	ListenPort uint16         // UDP
+	MTU        int            // of the device; zero means DefaultMTU
+	PrivateKey PrivateKey     //
+	Reserved   []netip.Prefix // this cluster's own ranges (pods, services): never used as an alias
+	HostPorts  []uint16       // TCP ports on this host's own addresses that peers may connect to, such as the API server's
+	Log        *slog.Logger
+}
+
+// Gateway carries the pod network between this cluster and its peers. Its methods may be called at any time and
+// from anywhere; peers set before Run has brought the device up, or while it is down, are applied then.
+type Gateway struct {
+	cfg   Config
+	table atomic.Pointer[table]
+	drops drops
+	ready chan struct{} // closed when the device was up for the first time
+
+	mu     sync.Mutex // guards what follows; the data path needs only table and drops
+	peers  map[string]*route
+	around surroundings
+	live   *engine // nil when the device is down
+}
+
+// New checks the configuration; nothing is touched before Run.
+func New(cfg Config) (*Gateway, error) {
+	if cfg.MTU == 0 {
+		cfg.MTU = DefaultMTU
+	}
+	switch {
+	case cfg.Device == "" || len(cfg.Device) > 15:
+		return nil, fmt.Errorf("gateway: device name %q must have 1 to 15 characters", cfg.Device)
+	case !cfg.Address.Is4():
+		return nil, fmt.Errorf("gateway: address %s is not IPv4", cfg.Address)
+	case cfg.ListenPort == 0:
+		return nil, errors.New("gateway: a UDP port is needed, for peers must find it again after a restart")
+	case cfg.MTU < minMTU || cfg.MTU > 9000:
+		return nil, fmt.Errorf("gateway: MTU %d must be %d to 9000", cfg.MTU, minMTU)
+	case cfg.PrivateKey.IsZero():
+		return nil, errors.New("gateway: no private key")
+	case cfg.Log == nil:
+		return nil, errors.New("gateway: no logger")
+	}
+	g := &Gateway{cfg: cfg, ready: make(chan struct{}), peers: map[string]*route{}}
+	g.around = surroundings{self: cfg.Address, port: cfg.ListenPort, open: cfg.HostPorts}
+	g.table.Store(newTable(g.around, nil))
+	return g, nil
+}
+
+// PublicKey is what the peers need to know of us.
+func (g *Gateway) PublicKey() Key { return g.cfg.PrivateKey.Public() }
+
+// Ready is closed once the device is up.
+func (g *Gateway) Ready() <-chan struct{} { return g.ready }
+
+// SetPeer adds a peer or changes it. It may be repeated: what stays the same is not touched, so connections go on.
+// With an endpoint given, the handshake starts at once; the other side should know us by then, else it takes
+// another five seconds. After an error from the kernel the peer is kept and tried again.
+func (g *Gateway) SetPeer(p Peer) error {
+	if p.Keepalive == 0 {
+		p.Keepalive = DefaultKeepalive
+	}
+	if !p.Gateway.IsValid() {
+		p.Gateway = g.cfg.Address
+	}
+	p.Endpoint = netip.AddrPortFrom(p.Endpoint.Addr().Unmap(), p.Endpoint.Port())
+	if err := p.Validate(); err != nil {
+		return fmt.Errorf("gateway: peer %s refused: %w", p.ID, err)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if p.PublicKey == g.PublicKey() {
+		return fmt.Errorf("gateway: peer %s refused: it has our own WireGuard key", p.ID)
+	}
+	for id, q := range g.peers {
+		if id == p.ID {
+			continue
+		}
+		if err := p.conflicts(q.Peer); err != nil {
+			return fmt.Errorf("gateway: peer %s refused: %w", p.ID, err)
+		}
+	}
+	r := &route{Peer: p, mtu: g.cfg.MTU}
+	if old := g.peers[p.ID]; old != nil {
+		r.mtu = old.mtu
+	}
+	g.peers[p.ID] = r
+	g.rebuild()
+	if g.live == nil {
+		return nil
+	}
+	if err := g.live.setPeer(p); err != nil {
+		return fmt.Errorf("gateway: peer %s: %w", p.ID, err)
+	}
+	if err := g.syncLocked(); err != nil {
+		return fmt.Errorf("gateway: peer %s: %w", p.ID, err)
+	}
+	g.live.greet(p)
+	return nil
+}
+
+// RemovePeer ends the tunnel to a peer and takes its routes away. Unknown peers are no error.
+func (g *Gateway) RemovePeer(id string) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, ok := g.peers[id]; !ok {
+		return nil
+	}
+	delete(g.peers, id)
+	g.rebuild()
+	if g.live == nil {
+		return nil
+	}
+	g.live.removePeer(id)
+	if err := g.syncLocked(); err != nil {
+		return fmt.Errorf("gateway: remove peer %s: %w", id, err)
+	}
+	return nil
+}
+
+// Peer returns what was set last.
+func (g *Gateway) Peer(id string) (Peer, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if r, ok := g.peers[id]; ok {
+		return r.Peer, true
+	}
+	return Peer{}, false
+}
+
+// Taken lists what an alias for a range of peer id must not overlap: everything in use on this host, this
+// cluster's own ranges, and what belongs to the other peers. It is the second argument of ChooseAlias.
+func (g *Gateway) Taken(id string) ([]netip.Prefix, error) {
+	out, err := LocalRanges(g.cfg.Device)
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, g.cfg.Reserved...)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, r := range g.peers {
+		if e := r.Endpoint.Addr().Unmap(); e.Is4() {
+			out = append(out, netip.PrefixFrom(e, 32))
+		}
+		for _, m := range r.Ours {
+			out = append(out, m.Real)
+		}
+		if r.ID == id {
+			continue
+		}
+		for _, m := range r.Theirs {
+			out = append(out, m.Alias)
+		}
+	}
+	return out, nil
+}
+
+// Drops counts the packets that were not let through, by reason.
+func (g *Gateway) Drops() map[string]uint64 { return g.drops.byReason() }
+
+// rebuild gives the data path a new table. Callers hold mu.
+func (g *Gateway) rebuild() {
+	all := make([]route, 0, len(g.peers))
+	for _, r := range g.peers {
+		all = append(all, *r)
+	}
+	g.table.Store(newTable(g.around, all))
+}
+
+// Run brings the device up and keeps it so until ctx ends, which is no error. It may be called again after it
+// returned. When it ends, the device and its routes are gone; nothing else stays behind.
+func (g *Gateway) Run(ctx context.Context) error {
+	e, err := g.open(ctx)
+	if err != nil {
+		return fmt.Errorf("gateway: %w", err)
+	}
+	defer g.close(e)
+	return g.watch(ctx, e)
+}
+
+func (g *Gateway) open(ctx context.Context) (*engine, error) {
+	e, err := newEngine(ctx, g.cfg, &tap{table: &g.table, drops: &g.drops})
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.live != nil {
+		e.close()
+		return nil, errors.New("is already running")
+	}
+	g.live = e
+	for _, r := range g.peers {
+		if err := e.setPeer(r.Peer); err != nil {
+			g.live = nil
+			e.close()
+			return nil, fmt.Errorf("peer %s: %w", r.ID, err)
+		}
+	}
+	if err := g.syncLocked(); err != nil {
+		g.cfg.Log.Warn("routes are not complete, trying again", "err", err)
+	}
+	for _, r := range g.peers {
+		e.greet(r.Peer)
+	}
+	select {
+	case <-g.ready:
+	default:
+		close(g.ready)
+	}
+	return e, nil
+}
+
+func (g *Gateway) close(e *engine) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.live = nil
+	e.close()
+}
+
+// resync is how often the state of the host is compared with what is wanted, for events that were missed.
+const resync = 15 * time.Second

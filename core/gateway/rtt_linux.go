@@ -1,0 +1,81 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"time"
+
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+)
+
+// RTT measures the round trip through the tunnel to a peer's gateway with one ICMP echo, two more if it is lost.
+// The peer's kernel answers, so it also proves that both translations work. It ends with ctx, or after three
+// seconds.
+func (g *Gateway) RTT(ctx context.Context, id string) (time.Duration, error) {
+	p, ok := g.Peer(id)
+	if !ok {
+		return 0, fmt.Errorf("gateway: no peer %s", id)
+	}
+	to, ok := p.Translate(p.Gateway)
+	if !ok {
+		return 0, fmt.Errorf("gateway: peer %s: its gateway address %s is in none of the ranges it shows", id, p.Gateway)
+	}
+	c, err := icmp.ListenPacket("ip4:icmp", g.cfg.Address.String())
+	if err != nil {
+		return 0, fmt.Errorf("gateway: measure peer %s: %w", id, err)
+	}
+	defer c.Close()
+	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	for try := range 3 {
+		var d time.Duration
+		if d, err = echo(ctx, c, &net.IPAddr{IP: to.AsSlice()}, try+1); err == nil {
+			return d, nil
+		}
+		if ctx.Err() != nil {
+			return 0, fmt.Errorf("gateway: measure peer %s: %w", id, ctx.Err())
+		}
+	}
+	return 0, fmt.Errorf("gateway: measure peer %s: no answer from %s: %w", id, to, err)
+}
+
+// echo sends one request and waits up to a second. The answer is known by 16 random bytes: a raw socket hears all.
+func echo(ctx context.Context, c *icmp.PacketConn, to net.Addr, seq int) (time.Duration, error) {
+	nonce := make([]byte, 16)
+	rand.Read(nonce)
+	id := int(nonce[0])<<8 | int(nonce[1])
+	msg := icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: id, Seq: seq, Data: nonce}}
+	b, err := msg.Marshal(nil)
+	if err != nil {
+		return 0, err
+	}
+	if ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
+	c.SetDeadline(time.Now().Add(time.Second))
+	start := time.Now()
+	if _, err := c.WriteTo(b, to); err != nil {
+		return 0, err
+	}
+	buf := make([]byte, 1500)
+	for {
+		n, from, err := c.ReadFrom(buf)
+		if err != nil {
+			return 0, err
+		}
+		if from.String() != to.String() {
+			continue
+		}
+		m, err := icmp.ParseMessage(1, buf[:n])
+		if err != nil || m.Type != ipv4.ICMPTypeEchoReply {
+			continue
+		}
+		if e, ok := m.Body.(*icmp.Echo); ok && e.ID == id && bytes.Equal(e.Data, nonce) {
+			return time.Since(start), nil
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync/atomic"
+	"syscall"
+
+	"golang.zx2c4.com/wireguard/tun"
+)
+
+// tap sits between the kernel's TUN device and WireGuard and translates what passes. Packets at this interface
+// are single ones, split from the kernel's large segments, with complete checksums in both directions.
+type tap struct {
+	tun.Device
+	table *atomic.Pointer[table]
+	drops *drops
+}
+
+// Read gets packets that leave for the peers. WireGuard skips those of size 0.
+func (d *tap) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
+	n, err := d.readGuarded(bufs, sizes, offset)
+	t := d.table.Load()
+	for i := range n { // also with an error: ErrTooManySegments comes with packets
+		if v := t.egress(bufs[i][offset : offset+sizes[i]]); v != pass {
+			d.drops.add(v)
+			sizes[i] = 0
+		}
+	}
+	return n, err
+}
+
+// readGuarded keeps one odd packet from closing the tunnel for all. The tun package returns an error for, or
+// panics on, segments whose offload header does not fit them, and WireGuard shuts down on any error but
+// ErrTooManySegments. Errors of the device itself still go through.
+func (d *tap) readGuarded(bufs [][]byte, sizes []int, offset int) (n int, err error) {
+	defer func() {
+		if recover() != nil {
+			d.drops.add(dropMalformed)
+			n, err = 0, nil
+		}
+	}()
+	n, err = d.Device.Read(bufs, sizes, offset)
+	var errno syscall.Errno
+	switch {
+	case err == nil, errors.Is(err, tun.ErrTooManySegments):
+		return n, err
+	case errors.Is(err, os.ErrClosed), errors.Is(err, io.EOF), errors.As(err, &errno):
+		return n, err
+	}
+	d.drops.add(dropMalformed)
+	return 0, nil
+}
+
+// Write takes packets that arrived from a peer; their source is one of that peer's aliases, WireGuard saw to it.
+// Dropped ones are squeezed out of bufs, which the caller does not read again.
+func (d *tap) Write(bufs [][]byte, offset int) (int, error) {
+	t := d.table.Load()
+	kept := bufs[:0]
+	for _, b := range bufs {
+		if v := t.ingress(b[offset:]); v != pass {
+			d.drops.add(v)
+			continue
+		}
+		kept = append(kept, b)
+	}
+	if len(kept) == 0 {
+		return 0, nil
+	}
+	return d.Device.Write(kept, offset)
+}

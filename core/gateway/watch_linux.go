@@ -1,0 +1,183 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.zx2c4.com/wireguard/device"
+)
+
+// settle is the shortest time between two looks at the host, so that a burst of events costs two.
+const settle = 200 * time.Millisecond
+
+// watch keeps the host's state what it should be, until ctx ends or the device is taken away.
+func (g *Gateway) watch(ctx context.Context, e *engine) error {
+	events := make(chan struct{}, 1)
+	socket, err := listenNetlink()
+	if err != nil {
+		return err
+	}
+	defer socket.Close()
+	go readEvents(socket, events)
+	tick := time.NewTicker(resync)
+	defer tick.Stop()
+	w := watcher{last: time.Now()}
+	g.refresh(e, &w)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-e.dev.Wait():
+			return errors.New("gateway: the tunnel device was closed or removed")
+		case <-events:
+		case <-e.tooBig:
+		case <-tick.C:
+		}
+		g.refresh(e, &w)
+		select {
+		case <-ctx.Done():
+		case <-time.After(settle):
+		}
+	}
+}
+
+// watcher remembers what the host looked like.
+type watcher struct {
+	last  time.Time
+	paths map[Key]string // how each peer is reached
+	stale bool           // the socket has to be opened again
+}
+
+// refresh compares the host with what is wanted. Nothing happens when nothing changed.
+func (g *Gateway) refresh(e *engine, w *watcher) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.syncLocked(); err != nil {
+		g.cfg.Log.Warn("routes are not complete, trying again", "err", err)
+	}
+	woke := w.slept(time.Now())
+	paths := e.paths()
+	moved := w.stale
+	for k, path := range paths {
+		if was, ok := w.paths[k]; ok && was != path {
+			moved = true
+		}
+	}
+	w.paths, w.stale = paths, false
+	if moved || woke {
+		g.cfg.Log.Debug("the way to the peers changed", "moved", moved, "woke", woke)
+		if err := e.rebind(); err != nil {
+			g.cfg.Log.Warn("UDP socket not opened again, trying later", "err", err)
+			w.stale = true
+		}
+		for _, p := range e.peers {
+			if woke {
+				// The peers gave these keys up while we slept, and our own clock for them stood still.
+				if d := e.dev.LookupPeer(device.NoisePublicKey(p.PublicKey)); d != nil {
+					d.ExpireCurrentKeypairs()
+				}
+			}
+			e.greet(p)
+		}
+	}
+}
+
+// slept tells whether the machine was suspended since the last look: the wall clock ran, the monotonic one did not.
+func (w *watcher) slept(now time.Time) bool {
+	wall, mono := now.Round(0).Sub(w.last.Round(0)), now.Sub(w.last)
+	w.last = now
+	return wall-mono > 10*time.Second
+}
+
+// syncLocked brings MTUs, table and routes up to date. Callers hold mu, and the device is up.
+func (g *Gateway) syncLocked() error {
+	e := g.live
+	if e == nil {
+		return nil
+	}
+	endpoints := e.endpoints()
+	changed := false
+	for _, r := range g.peers {
+		ep := endpoints[r.PublicKey]
+		if !ep.IsValid() {
+			continue
+		}
+		path, err := pathMTU(ep)
+		if err != nil { // no route at the moment: keep what was known
+			continue
+		}
+		if mtu := tunnelMTU(path, ep.Addr(), g.cfg.MTU); mtu != r.mtu {
+			g.cfg.Log.Debug("path MTU", "peer", r.Name, "path", path, "tunnel", mtu)
+			r.mtu, changed = mtu, true
+		}
+	}
+	host, lan, err := ownZones(e.host.index)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(host, g.around.host) || !slices.Equal(lan, g.around.lan) {
+		g.around.host, g.around.lan, changed = host, lan, true
+	}
+	if changed {
+		g.rebuild()
+	}
+	want, err := g.wantedRoutes(endpoints)
+	return errors.Join(err, e.host.syncRules(), e.host.syncRoutes(want))
+}
+
+func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort) ([]netlink.Route, error) {
+	h := g.live.host
+	var want []netlink.Route
+	var aliases []netip.Prefix
+	for _, r := range g.peers {
+		for _, m := range r.Theirs {
+			aliases = append(aliases, m.Alias)
+			want = append(want, h.routeTo(m.Alias, r.mtu, g.cfg.MTU))
+		}
+	}
+	for _, ep := range endpoints {
+		a := ep.Addr().Unmap()
+		if !a.Is4() || !slices.ContainsFunc(aliases, func(p netip.Prefix) bool { return p.Contains(a) }) {
+			continue
+		}
+		// The host moved to where an alias is a real network, and the tunnel's own packets would enter the tunnel.
+		r, ok, err := h.around(a)
+		if err != nil {
+			return want, err
+		}
+		if ok {
+			want = append(want, r)
+		}
+	}
+	return want, nil
+}
+
+// around is a route to one address that leaves the tunnel aside: the best of the others.
+func (h *host) around(a netip.Addr) (netlink.Route, bool, error) {
+	routes, err := mainRoutes(h.index)
+	if err != nil {
+		return netlink.Route{}, false, err
+	}
+	best, bits := -1, -1
+	for i, r := range routes {
+		p, ok := prefixOf(r.Dst)
+		if !ok {
+			p = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		}
+		if p.Contains(a) && (p.Bits() > bits || p.Bits() == bits && r.Priority < routes[best].Priority) {
+			best, bits = i, p.Bits()
+		}
+	}
+	if best < 0 || bits == 32 || routes[best].LinkIndex == 0 {
+		return netlink.Route{}, false, nil
+	}
+	r := netlink.Route{Dst: ipnet(netip.PrefixFrom(a, 32)), LinkIndex: routes[best].LinkIndex, Gw: routes[best].Gw, Protocol: protocol}
+	if r.Gw == nil {
+		r.Scope = netlink.SCOPE_LINK
+	}
+	return r, true, nil
+}
