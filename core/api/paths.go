@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Paths of the local API. Part in braces is a name, an ID or (for peers) a host:port, escaped as one segment.
+// Paths of the local API. The part in braces is a name, an ID or (for peers) a host:port, escaped as one segment.
 const (
 	PathVersion    = "/v1/version"               // GET Version
 	PathStatus     = "/v1/status"                // GET Status

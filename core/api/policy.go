@@ -21,9 +21,8 @@ type Policy struct {
 	// Peers are names or IDs, Selector a label selector on Peer objects ("trust=family"). Both empty: every peer.
 	Peers    List[string] `json:"peers"`
 	Selector string       `json:"selector,omitempty"`
-	// Share is the part of every resource that Amounts does not name: "50%". Empty: those are not offered.
-	Share string `json:"share,omitempty"`
-	// Amounts are per resource, absolute ("4Gi") or a part of what the machine has ("50%").
+	// Amounts are per resource, absolute ("4Gi") or a part of what the machine has ("50%"), for all peers under
+	// this policy together. What is not named is not offered.
 	Amounts     Resources   `json:"amounts"`
 	AutoAccept  bool        `json:"autoAccept"`
 	PodSecurity PodSecurity `json:"podSecurity"`
@@ -31,9 +30,13 @@ type Policy struct {
 	Paused bool `json:"paused"`
 }
 
+// ShareOf gives the amounts that offer one share ("50%") of what every machine has.
+func ShareOf(share string) Resources {
+	return Resources{CPU: share, Memory: share, Pods: share, EphemeralStorage: share}
+}
+
 // PolicyChange is the body of the call that changes a policy, or makes it. What is left out stays as it is.
 type PolicyChange struct {
-	Share *string `json:"share,omitempty"` // "50%"; "" offers only what Amounts names
 	// Amounts are merged by name; "" takes a resource out of the map.
 	Amounts map[string]string `json:"amounts,omitempty"`
 	// OnlyAmounts makes Amounts the whole map, instead of merging.
@@ -47,7 +50,6 @@ type PolicyChange struct {
 
 // Apply gives p with the change made; p itself is left alone.
 func (c PolicyChange) Apply(p Policy) Policy {
-	set(&p.Share, c.Share)
 	set(&p.Peers, c.Peers)
 	set(&p.Selector, c.Selector)
 	set(&p.AutoAccept, c.AutoAccept)
@@ -76,11 +78,6 @@ func set[T any](to *T, from *T) {
 
 // Check says whether the policy is well formed; the error is an *Error with CodeInvalid and the field.
 func (p Policy) Check() error {
-	if p.Share != "" {
-		if err := CheckPercent("share", p.Share); err != nil {
-			return err
-		}
-	}
 	switch p.PodSecurity {
 	case "", PodSecurityRestricted, PodSecurityBaseline, PodSecurityPrivileged:
 	default:

@@ -62,16 +62,16 @@ func (r Resources) String() string {
 	return b.String()
 }
 
-// quantity is the syntax of resource.Quantity without a sign: an offer is never negative.
+// quantity is the part of Kubernetes' quantity syntax that a SharingPolicy takes: no sign, no exponent.
 // Source: the grammar in k8s.io/apimachinery/pkg/api/resource/quantity.go.
-var quantity = regexp.MustCompile(`^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?$`)
+var quantity = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$`)
 
 var resourceName = regexp.MustCompile(`^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)
 
 const quantityAllowed = "a Kubernetes quantity such as 2, 500m or 4Gi"
 
-// CheckAmount says whether amount is a Kubernetes quantity of at most 32 bytes, not negative. The error is an
-// *Error with CodeInvalid that names field.
+// CheckAmount says whether amount is a quantity as people write them, not negative, of at most 32 bytes. The error
+// is an *Error with CodeInvalid that names field.
 func CheckAmount(field, amount string) error {
 	if len(amount) > 32 || !quantity.MatchString(amount) {
 		return Invalid(field, amount, quantityAllowed)
@@ -91,8 +91,8 @@ func CheckPercent(field, share string) error {
 
 // CheckResources says whether every name and amount is well formed; percent allows shares ("50%") beside amounts.
 func CheckResources(field string, r Resources, percent bool) error {
-	if len(r) > 64 {
-		return Invalid(field, fmt.Sprintf("%d resources", len(r)), "at most 64")
+	if len(r) > 32 {
+		return Invalid(field, fmt.Sprintf("%d resources", len(r)), "at most 32")
 	}
 	for _, name := range slices.Sorted(maps.Keys(r)) {
 		at := field + "." + name

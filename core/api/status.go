@@ -33,8 +33,8 @@ const (
 // Status is all that a user wants to know at one glance.
 type Status struct {
 	Name     string         `json:"name"`    // of this cluster, as peers see it
-	ID       string         `json:"id"`      // hash of the cluster's key
-	ShortID  string         `json:"shortId"` // its first group
+	ID       string         `json:"id"`      // hash of the cluster's key, 8 groups of 7 joined by dashes
+	ShortID  string         `json:"shortId"` // its first group, lower case
 	Version  string         `json:"version"` // of kithd
 	Mode     Mode           `json:"mode"`
 	Started  time.Time      `json:"started,omitzero"` // when kithd started
