@@ -50,18 +50,26 @@ func (h *host) up() error {
 	h.sysctl("net/ipv4/conf/"+h.name+"/send_redirects", "0")
 	h.sysctl("net/ipv4/ip_forward", "1")
 	h.sysctl("net/ipv4/conf/"+h.name+"/forwarding", "1")
+	if err := h.syncAddress(); err != nil {
+		return err
+	}
 	link, err := netlink.LinkByIndex(h.index)
 	if err != nil {
 		return fmt.Errorf("find device %s: %w", h.name, err)
-	}
-	own := &netlink.Addr{IPNet: ipnet(netip.PrefixFrom(h.addr, 32))}
-	if err := netlink.AddrReplace(link, own); err != nil {
-		return fmt.Errorf("give %s the address %s: %w", h.name, h.addr, err)
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("set %s up: %w", h.name, err)
 	}
 	return h.syncRules()
+}
+
+func (h *host) syncAddress() error {
+	link := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: h.index, Name: h.name}}
+	own := &netlink.Addr{IPNet: ipnet(netip.PrefixFrom(h.addr, 32))}
+	if err := netlink.AddrAdd(link, own); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("give %s the address %s: %w", h.name, h.addr, err)
+	}
+	return nil
 }
 
 // down leaves nothing behind. Routes over the device went with it.

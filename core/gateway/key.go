@@ -103,10 +103,23 @@ func (k PrivateKey) IsZero() bool     { return k == PrivateKey{} }
 func (k PrivateKey) String() string   { return "(private key)" }
 func (k PrivateKey) GoString() string { return k.String() }
 
-func (k Key) IsZero() bool                 { return k == Key{} }
-func (k Key) String() string               { return base64.StdEncoding.EncodeToString(k[:]) }
+func (k Key) IsZero() bool { return k == Key{} }
+
+// String is the base64 form, or nothing for no key.
+func (k Key) String() string {
+	if k.IsZero() {
+		return ""
+	}
+	return base64.StdEncoding.EncodeToString(k[:])
+}
+
 func (k Key) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
 func (k *Key) UnmarshalText(b []byte) (err error) {
+	if len(b) == 0 {
+		*k = Key{}
+		return nil
+	}
 	*k, err = ParseKey(string(b))
 	return err
 }

@@ -126,7 +126,7 @@ func (g *Gateway) syncLocked() error {
 		g.rebuild()
 	}
 	want, err := g.wantedRoutes(endpoints)
-	return errors.Join(err, e.host.syncRules(), e.host.syncRoutes(want))
+	return errors.Join(err, e.host.syncAddress(), e.host.syncRules(), e.host.syncRoutes(want))
 }
 
 func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort) ([]netlink.Route, error) {
