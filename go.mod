@@ -126,6 +126,7 @@ require (
 	k8s.io/apiserver v0.36.3 // indirect
 	k8s.io/apiserver/pkg/util/wsstream v0.0.0-00010101000000-000000000000 // indirect
 	k8s.io/component-base v0.36.3 // indirect
+	k8s.io/component-helpers v0.36.3 // indirect
 	k8s.io/klog/v2 v2.140.0 // indirect
 	k8s.io/kms v0.36.3 // indirect
 	k8s.io/kube-openapi v0.0.0-20260317180543-43fb72c5454a // indirect

@@ -1,0 +1,135 @@
+package sharing
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+// OfferInput is what an offer follows from.
+type OfferInput struct {
+	// Policy is the one that counts for the peer; nil when none does.
+	Policy *v1alpha1.SharingPolicy
+	// Allocatable is what the nodes here can allocate together, virtual nodes left out.
+	Allocatable corev1.ResourceList
+	// LocalRequests is what the owner's own pods request, guests left out. Nil: do not look at it.
+	LocalRequests corev1.ResourceList
+	// InForce are the amounts of the other contracts under the same policy, the peer's own left out when
+	// it asks for a new revision.
+	InForce []corev1.ResourceList
+	// Asked is what the peer wants; a resource left out is up to the policy.
+	Asked corev1.ResourceList
+}
+
+// Refusal is the error of Offer: nothing can be offered, and why, in words the peer's owner may read.
+type Refusal struct{ Reason string }
+
+func (r *Refusal) Error() string { return r.Reason }
+
+// essential resources: without any of them no ordinary pod runs.
+var essential = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods}
+
+// Offer says how much the peer may have: of every resource the policy names, what other contracts leave,
+// bounded by what is asked and, when LocalRequests is given, by what the owner's pods leave. The error is
+// a *Refusal when that is nothing at all, or nothing of cpu, memory or pods.
+func Offer(in OfferInput) (corev1.ResourceList, error) {
+	if in.Policy == nil {
+		return nil, &Refusal{"no SharingPolicy here offers anything to this peer"}
+	}
+	if in.Policy.Spec.Paused {
+		return nil, &Refusal{fmt.Sprintf("sharing is paused (SharingPolicy %s)", in.Policy.Name)}
+	}
+	amounts := Amounts(in.Policy, in.Allocatable)
+	offer := corev1.ResourceList{}
+	for name, amount := range amounts {
+		left := in.free(name, amount)
+		if asked, ok := in.Asked[name]; ok && asked.Cmp(left) < 0 {
+			left = asked.DeepCopy()
+		}
+		if left.Sign() > 0 {
+			offer[name] = left
+		}
+	}
+	for _, name := range essential {
+		if _, ok := offer[name]; !ok {
+			return nil, &Refusal{in.why(name, amounts)}
+		}
+	}
+	return offer, nil
+}
+
+// free is what of the amount is promised to nobody and used by none of the owner's pods.
+func (in *OfferInput) free(name corev1.ResourceName, amount resource.Quantity) resource.Quantity {
+	left := amount.DeepCopy()
+	promised := in.promised(name)
+	left.Sub(promised)
+	all, known := in.Allocatable[name]
+	local, used := in.LocalRequests[name]
+	if known && used {
+		rest := all.DeepCopy()
+		rest.Sub(local)
+		rest.Sub(promised)
+		if rest.Cmp(left) < 0 {
+			left = rest
+		}
+	}
+	return floor(name, left)
+}
+
+func (in *OfferInput) promised(name corev1.ResourceName) resource.Quantity {
+	var sum resource.Quantity
+	for _, held := range in.InForce {
+		if q, ok := held[name]; ok {
+			sum.Add(q)
+		}
+	}
+	return sum
+}
+
+// floor keeps offers readable: no fractions of a byte, of a pod or of a device, no half mebibytes.
+func floor(name corev1.ResourceName, q resource.Quantity) resource.Quantity {
+	if name == corev1.ResourceCPU || q.Sign() <= 0 {
+		return q
+	}
+	n := q.Value()
+	if resource.NewQuantity(n, q.Format).Cmp(q) > 0 { // Value rounds up
+		n--
+	}
+	if step := granularity(name); n > step {
+		n -= n % step
+	}
+	return *resource.NewQuantity(n, q.Format)
+}
+
+// why tells what made the offer of name nothing.
+func (in *OfferInput) why(name corev1.ResourceName, amounts corev1.ResourceList) string {
+	amount, ok := amounts[name]
+	asked, isAsked := in.Asked[name]
+	promised := in.promised(name)
+	switch {
+	case !ok:
+		return fmt.Sprintf("SharingPolicy %s offers no %s (it names %s)", in.Policy.Name, name, names(in.Policy.Spec.Amounts))
+	case amount.Sign() <= 0:
+		return fmt.Sprintf("SharingPolicy %s offers no %s: %q of it comes to nothing here", in.Policy.Name, name, in.Policy.Spec.Amounts[string(name)])
+	case isAsked && asked.Sign() <= 0:
+		return fmt.Sprintf("%s %s was asked for, and without %s no pod can run", name, asked.String(), name)
+	case promised.Cmp(amount) >= 0:
+		return fmt.Sprintf("all %s that SharingPolicy %s offers (%s) is promised to other peers", name, in.Policy.Name, amount.String())
+	default:
+		local := in.LocalRequests[name]
+		return fmt.Sprintf("no %s is free: of %s offered, %s is promised to other peers and the owner's own pods request %s",
+			name, amount.String(), promised.String(), local.String())
+	}
+}
+
+func names(amounts map[string]v1alpha1.Amount) string {
+	if len(amounts) == 0 {
+		return "nothing"
+	}
+	return fmt.Sprint(slices.Sorted(maps.Keys(amounts)))
+}

@@ -1,0 +1,76 @@
+package sharing
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+// DefaultName is the name of the policy a new cluster starts with. It is for every peer.
+const DefaultName = "default"
+
+// Select gives the policy that counts for the peer: of those that select it the one with the highest
+// priority, then the first by name. Nil means the peer is offered nothing. A policy whose selector is
+// malformed selects nobody; Validate says so to its author.
+func Select(policies []v1alpha1.SharingPolicy, peer *v1alpha1.Peer) *v1alpha1.SharingPolicy {
+	var best *v1alpha1.SharingPolicy
+	for i := range policies {
+		p := &policies[i]
+		if p.DeletionTimestamp.IsZero() && selects(&p.Spec, peer) && (best == nil || before(p, best)) {
+			best = p
+		}
+	}
+	return best
+}
+
+func before(a, b *v1alpha1.SharingPolicy) bool {
+	return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), cmp.Compare(a.Name, b.Name)) < 0
+}
+
+// selects: both lists empty means everybody; else it is enough that one of them names the peer.
+func selects(spec *v1alpha1.SharingPolicySpec, peer *v1alpha1.Peer) bool {
+	if len(spec.Peers) == 0 && spec.PeerSelector == nil {
+		return true
+	}
+	if slices.Contains(spec.Peers, peer.Name) || slices.Contains(spec.Peers, peer.Spec.ID) {
+		return true
+	}
+	if spec.PeerSelector == nil {
+		return false
+	}
+	selector, err := metav1.LabelSelectorAsSelector(spec.PeerSelector)
+	return err == nil && selector.Matches(labels.Set(peer.Labels))
+}
+
+// Level is the pod security level guests are held to under the policy; without one, or when it names
+// none, baseline: no host namespaces, no host paths, no privilege.
+func Level(policy *v1alpha1.SharingPolicy) v1alpha1.PodSecurityLevel {
+	if policy == nil || policy.Spec.PodSecurity == "" {
+		return v1alpha1.PodSecurityBaseline
+	}
+	return policy.Spec.PodSecurity
+}
+
+// Default is the policy a new cluster starts with: percent of everything, for every peer, guests held to
+// baseline, the owner asked each time. A percent outside 0 to 100 is taken as the nearest of the two.
+func Default(percent int) *v1alpha1.SharingPolicy {
+	share := v1alpha1.Amount(fmt.Sprintf("%d%%", min(max(percent, 0), 100)))
+	return &v1alpha1.SharingPolicy{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "SharingPolicy"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   DefaultName,
+			Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy},
+		},
+		Spec: v1alpha1.SharingPolicySpec{
+			Amounts: map[string]v1alpha1.Amount{
+				"cpu": share, "memory": share, "ephemeral-storage": share, "pods": share,
+			},
+			PodSecurity: v1alpha1.PodSecurityBaseline,
+		},
+	}
+}

@@ -1,0 +1,67 @@
+package sharing
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+// FieldError is one thing Validate finds wrong: the field, its value, and what it may be.
+type FieldError struct {
+	Field, Value, Allowed string
+}
+
+func (e *FieldError) Error() string {
+	return fmt.Sprintf("%s: %q is not allowed: it must be %s", e.Field, e.Value, e.Allowed)
+}
+
+// minValidity: a contract has to outlive the time it takes two daemons to renew it.
+const minValidity = 10 * time.Minute
+
+// Validate says what is wrong with the policy: nil, or *FieldErrors joined, each naming its field and the
+// allowed values. The API server checks much of it already; this serves callers that have not asked it yet.
+func Validate(policy *v1alpha1.SharingPolicy) error {
+	spec := &policy.Spec
+	var errs []error
+	bad := func(field, value, allowed string) { errs = append(errs, &FieldError{field, value, allowed}) }
+
+	if len(spec.Amounts) == 0 {
+		bad("spec.amounts", "", "at least cpu, memory and pods, each a quantity such as 2, 500m or 4Gi, or a share such as 50%")
+	}
+	for _, name := range slices.Sorted(maps.Keys(spec.Amounts)) {
+		if len(validation.IsQualifiedName(name)) > 0 {
+			bad("spec.amounts", name, "a resource name such as cpu, memory or nvidia.com/gpu")
+		}
+		if _, _, err := parse(spec.Amounts[name]); err != nil {
+			bad("spec.amounts."+name, string(spec.Amounts[name]), "a quantity such as 2, 500m or 4Gi, or a whole share from 0% to 100%")
+		}
+	}
+	switch spec.PodSecurity {
+	case "", v1alpha1.PodSecurityPrivileged, v1alpha1.PodSecurityBaseline, v1alpha1.PodSecurityRestricted:
+	default:
+		bad("spec.podSecurity", string(spec.PodSecurity), "privileged, baseline or restricted")
+	}
+	for i, p := range spec.Peers {
+		// A cluster ID is a valid DNS label once it is lower case, so one rule serves names and IDs.
+		if len(validation.IsDNS1123Subdomain(strings.ToLower(p))) > 0 {
+			bad(fmt.Sprintf("spec.peers[%d]", i), p, "the name of a Peer or a cluster ID")
+		}
+	}
+	if spec.PeerSelector != nil {
+		if _, err := metav1.LabelSelectorAsSelector(spec.PeerSelector); err != nil {
+			bad("spec.peerSelector", metav1.FormatLabelSelector(spec.PeerSelector), "a label selector: "+err.Error())
+		}
+	}
+	if v := spec.ContractValidity; v != nil && v.Duration < minValidity {
+		bad("spec.contractValidity", v.Duration.String(), "a duration of at least "+minValidity.String())
+	}
+	return errors.Join(errs...)
+}
