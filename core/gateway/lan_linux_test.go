@@ -156,6 +156,7 @@ type laptop struct {
 	t             *testing.T
 	name          string
 	number        int
+	elsewhere     netip.Addr // where it is, if not on the LAN
 	key           PrivateKey
 	host, pod     netns.NsHandle
 	hostNL, podNL *netlink.Handle
@@ -260,7 +261,12 @@ func (p *laptop) answer() (a answer) {
 	return a
 }
 
-func (p *laptop) address() netip.Addr { return netip.AddrFrom4([4]byte{172, 31, 0, byte(p.number)}) }
+func (p *laptop) address() netip.Addr {
+	if p.elsewhere.IsValid() {
+		return p.elsewhere
+	}
+	return netip.AddrFrom4([4]byte{172, 31, 0, byte(p.number)})
+}
 
 // asPeer is p as q knows it: seenHere is p's alias at q, seenThere q's alias at p.
 func (p *laptop) asPeer(seenHere, seenThere string) Peer {

@@ -12,7 +12,7 @@ import (
 )
 
 // settle is the shortest time between two looks at the host, so that a burst of events costs two.
-const settle = 200 * time.Millisecond
+const settle = 50 * time.Millisecond
 
 // watch keeps the host's state what it should be, until ctx ends or the device is taken away.
 func (g *Gateway) watch(ctx context.Context, e *engine) error {

@@ -1,0 +1,170 @@
+package gateway
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+)
+
+// beat sends a datagram every 10 ms from p to an echo server and measures the longest silence.
+func (p *laptop) beat(to string) (gap func() time.Duration) {
+	p.t.Helper()
+	c := p.udp(to)
+	var longest atomic.Int64
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	last := time.Now()
+	var mu sync.Mutex
+	silence := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if d := int64(time.Since(last)); d > longest.Load() {
+			longest.Store(d)
+		}
+	}
+	wg.Go(func() {
+		b := make([]byte, 100)
+		for {
+			if _, err := c.Read(b); err != nil {
+				select {
+				case <-stop:
+					return
+				default:
+					time.Sleep(time.Millisecond)
+					continue
+				}
+			}
+			silence()
+			mu.Lock()
+			last = time.Now()
+			mu.Unlock()
+		}
+	})
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(10 * time.Millisecond):
+				c.Write([]byte("beat"))
+			}
+		}
+	})
+	return func() time.Duration {
+		silence()
+		close(stop)
+		c.SetReadDeadline(time.Now())
+		wg.Wait()
+		return time.Duration(longest.Load())
+	}
+}
+
+// TestRoam moves alice to another address while only bob sends.
+func TestRoam(t *testing.T) {
+	alice, bob := pair(t)
+	alice.serveUDP(90)
+	gap := bob.beat("10.70.0.5:90")
+	time.Sleep(200 * time.Millisecond)
+	u0 := link(t, alice.hostNL, "u0")
+	must(t, alice.hostNL.AddrDel(u0, parseAddr(t, "172.31.0.1/24")))
+	must(t, alice.hostNL.AddrAdd(u0, parseAddr(t, "172.31.0.101/24")))
+	must(t, alice.hostNL.RouteAdd(&netlink.Route{Gw: net.IPv4(172, 31, 0, 254)}))
+	time.Sleep(time.Second)
+	if d := gap(); d > 700*time.Millisecond {
+		t.Errorf("the stream stood still for %s", d)
+	} else {
+		t.Logf("longest silence %s", d)
+	}
+	if ep := bob.do(order{Do: "stats"}).Stats["alice"].Endpoint; ep.Addr().String() != "172.31.0.101" {
+		t.Errorf("bob still sends to %s", ep)
+	}
+	// Saying again what was said does not bring the old address back.
+	bob.do(order{Do: "set", Peer: alice.asPeer("10.70.0.0/16", "10.65.0.0/16")})
+	if ep := bob.do(order{Do: "stats"}).Stats["alice"].Endpoint; ep.Addr().String() != "172.31.0.101" {
+		t.Errorf("SetPeer moved alice back to %s", ep)
+	}
+}
+
+// TestKilledGatewayComesBack kills -9 and goes on with the same TCP connection.
+func TestKilledGatewayComesBack(t *testing.T) {
+	alice, bob := pair(t)
+	bob.serveTCP(84, func(c net.Conn) { io.Copy(c, c) })
+	bob.serveUDP(90)
+	c, err := alice.dial("10.65.0.5:84")
+	must(t, err)
+	say := func(s string) {
+		t.Helper()
+		b := make([]byte, len(s))
+		_, err := io.WriteString(c, s)
+		must(t, err)
+		if _, err := io.ReadFull(c, b); err != nil || string(b) != s {
+			t.Fatalf("echo %q, %v", b, err)
+		}
+	}
+	say("before")
+	gap := alice.beat("10.65.0.5:90")
+	time.Sleep(100 * time.Millisecond)
+	alice.kill()
+	alice.start()
+	alice.do(order{Do: "set", Peer: bob.asPeer("10.65.0.0/16", "10.70.0.0/16")})
+	say("after")
+	time.Sleep(100 * time.Millisecond)
+	if d := gap(); d > 2*time.Second {
+		t.Errorf("silence of %s", d)
+	} else {
+		t.Logf("silence of %s", d)
+	}
+}
+
+func TestSettingAPeerAgainDisturbsNothing(t *testing.T) {
+	alice, bob := pair(t)
+	bob.serveUDP(90)
+	gap := alice.beat("10.65.0.5:90")
+	for range 50 {
+		alice.do(order{Do: "set", Peer: bob.asPeer("10.65.0.0/16", "10.70.0.0/16")})
+	}
+	if d := gap(); d > 300*time.Millisecond {
+		t.Errorf("the stream stood still for %s", d)
+	}
+	s := alice.do(order{Do: "stats"}).Stats["bob"]
+	if !s.Up || s.Sent == 0 || s.Received == 0 || s.Endpoint.String() != "172.31.0.2:6450" || time.Since(s.LastHandshake) > time.Minute {
+		t.Errorf("stats: %+v", s)
+	}
+}
+
+// TestPeerThatWaits: bob knows no endpoint of alice and is still reached, and answers.
+func TestPeerThatWaits(t *testing.T) {
+	l := newLAN(t)
+	alice, bob := l.laptop("alice", 1), l.laptop("bob", 2)
+	p := alice.asPeer("10.70.0.0/16", "10.65.0.0/16")
+	p.Endpoint = netip.AddrPort{}
+	bob.do(order{Do: "set", Peer: p})
+	alice.do(order{Do: "set", Peer: bob.asPeer("10.65.0.0/16", "10.70.0.0/16")})
+	alice.do(order{Do: "rtt", ID: "bob"})
+	if s := bob.do(order{Do: "stats"}).Stats["alice"]; !s.Up || s.Endpoint.Addr() != alice.address() {
+		t.Errorf("bob: %+v", s)
+	}
+}
+
+// TestPeerSetAgainIsGreetedAtOnce: no packet of a pod is needed to begin the handshake.
+func TestPeerSetAgainIsGreetedAtOnce(t *testing.T) {
+	l := newLAN(t)
+	alice, bob := l.laptop("alice", 1), l.laptop("bob", 2)
+	p := bob.asPeer("10.65.0.0/16", "10.70.0.0/16")
+	bob.do(order{Do: "set", Peer: alice.asPeer("10.70.0.0/16", "10.65.0.0/16")})
+	alice.do(order{Do: "set", Peer: p})
+	alice.do(order{Do: "remove", ID: "bob"})
+	time.Sleep(50 * time.Millisecond) // WireGuard takes a second handshake within 20 ms for a flood
+	alice.do(order{Do: "set", Peer: p})
+	for start := time.Now(); !alice.do(order{Do: "stats"}).Stats["bob"].Up; time.Sleep(5 * time.Millisecond) {
+		if time.Since(start) > time.Second {
+			t.Fatal("no handshake within a second")
+		}
+	}
+}
