@@ -1,0 +1,73 @@
+package lab
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+)
+
+// Everyone is what laptops are called, in this order; after them come laptop07, laptop08 and so on.
+var everyone = []string{"alice", "bob", "carol", "dave", "erin", "frank"}
+
+// Most is how many laptops fit in one lab: their addresses, and those they move to, share one /24.
+const Most = 90
+
+// lanName is the pseudo laptop that holds the LAN: exec works in it, which is where to watch packets.
+const lanName = "lan"
+
+// The LAN is TEST-NET-1 (RFC 5737).
+var (
+	lanPrefix = netip.MustParsePrefix("192.0.2.0/24")
+	router    = netip.MustParseAddr("192.0.2.1")
+)
+
+// bridgeName is the bridge's interface in the LAN's namespace; the port of each laptop is named as the laptop.
+const bridgeName = "br0"
+
+// device is the laptop's only interface.
+const device = "eth0"
+
+// NameOf is the name of the i-th laptop, counted from 1.
+func NameOf(i int) string {
+	if i <= len(everyone) {
+		return everyone[i-1]
+	}
+	return fmt.Sprintf("laptop%02d", i)
+}
+
+// indexOf is the inverse of NameOf; 0 for a name that is none.
+func indexOf(name string) int {
+	for i := 1; i <= Most; i++ {
+		if NameOf(i) == name {
+			return i
+		}
+	}
+	return 0
+}
+
+// firstAddress is where the i-th laptop is until it moves: alice .11, bob .12.
+func firstAddress(i int) netip.Addr { return lanAddress(10 + i) }
+
+// movedAddresses are the hosts a laptop can move to.
+const movedFirst, movedLast = 101, 250
+
+func lanAddress(host int) netip.Addr {
+	b := lanPrefix.Addr().As4()
+	b[3] = byte(host)
+	return netip.AddrFrom4(b)
+}
+
+// hardwareAddress stays the same over reboots, as a real card's does, or the neighbours' ARP entries would be wrong.
+func hardwareAddress(i int) net.HardwareAddr {
+	return net.HardwareAddr{0x02, 'k', 'i', 't', 'h', byte(i)}
+}
+
+var labName = regexp.MustCompile(`^[a-z][a-z0-9-]{0,19}$`)
+
+func checkLabName(name string) error {
+	if !labName.MatchString(name) {
+		return fmt.Errorf("lab name %q: use up to 20 lower-case letters, digits and dashes, a letter first", name)
+	}
+	return nil
+}

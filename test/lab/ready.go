@@ -1,0 +1,155 @@
+package lab
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+)
+
+// WaitReady waits until the laptop's own node is Ready and pods can be made in its default namespace. It asks the API
+// server itself: starting a kubectl four times a second would slow down what it waits for. A laptop without
+// an engine is ready when its daemon runs.
+func (p *Laptop) WaitReady(ctx context.Context, progress func(laptop, what string)) error {
+	if progress == nil {
+		progress = func(string, string) {}
+	}
+	r, err := p.record()
+	if err != nil {
+		return err
+	}
+	last := errors.New("nothing happened yet")
+	for shown := ""; ; {
+		if _, err := p.running(); err != nil {
+			return err
+		}
+		if err := p.ready(ctx, r.Engine); err == nil {
+			progress(p.name, "ready")
+			return nil
+		} else if ctx.Err() == nil {
+			last = err
+		}
+		if s := last.Error(); s != shown {
+			shown = s
+			progress(p.name, s)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not ready: %w; the end of its log:\n%s\nmore: kith-lab logs %s", p.name, last, p.lastLines(), p.name)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func (p *Laptop) ready(ctx context.Context, engine bool) error {
+	i, err := p.Info()
+	if err != nil {
+		return err
+	}
+	if i.Daemon != "running" {
+		return fmt.Errorf("kithd is %s (%s)", i.Daemon, i.LastExit)
+	}
+	if !engine {
+		return nil
+	}
+	api, err := p.api()
+	if err != nil {
+		return err
+	}
+	defer api.client.CloseIdleConnections()
+	var node struct {
+		Status struct {
+			Conditions []struct{ Type, Status, Message string }
+		}
+	}
+	if err := api.get(ctx, "/api/v1/nodes/"+p.name, &node); err != nil {
+		return err
+	}
+	why := "no condition Ready yet"
+	for _, c := range node.Status.Conditions {
+		if c.Type == "Ready" {
+			if why = c.Message; c.Status == "True" {
+				// Without it the API server refuses pods, for some seconds after the node is Ready.
+				return api.get(ctx, "/api/v1/namespaces/default/serviceaccounts/default", &struct{}{})
+			}
+		}
+	}
+	return fmt.Errorf("node not Ready: %s", why)
+}
+
+// kubeAPI is as much of a Kubernetes client as waiting needs.
+type kubeAPI struct {
+	server string
+	client *http.Client
+}
+
+func (p *Laptop) api() (*kubeAPI, error) {
+	file, err := os.ReadFile(filepath.Join(p.disk, strings.TrimPrefix(Kubeconfig, "/var/")))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.New("the engine has written no kubeconfig yet")
+	}
+	if err != nil {
+		return nil, err
+	}
+	var c struct {
+		Clusters []struct {
+			Cluster struct {
+				Server string `json:"server"`
+				CA     []byte `json:"certificate-authority-data"`
+			} `json:"cluster"`
+		} `json:"clusters"`
+		Users []struct {
+			User struct {
+				Cert []byte `json:"client-certificate-data"`
+				Key  []byte `json:"client-key-data"`
+			} `json:"user"`
+		} `json:"users"`
+	}
+	if err := yaml.Unmarshal(file, &c); err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	if len(c.Clusters) == 0 || len(c.Users) == 0 {
+		return nil, errors.New("read kubeconfig: it names no cluster or no user")
+	}
+	cert, err := tls.X509KeyPair(c.Users[0].User.Cert, c.Users[0].User.Key)
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(c.Clusters[0].Cluster.CA)
+	return &kubeAPI{server: c.Clusters[0].Cluster.Server, client: &http.Client{
+		Timeout: 5 * time.Second,
+		Transport: &http.Transport{
+			DialContext:     p.Dial,
+			TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{cert}},
+		},
+	}}, nil
+}
+
+func (k *kubeAPI) get(ctx context.Context, path string, into any) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, k.server+path, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "application/json")
+	resp, err := k.client.Do(req)
+	if err != nil {
+		return fmt.Errorf("ask the API server: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("ask the API server for %s: %s", path, resp.Status)
+	}
+	return json.NewDecoder(io.LimitReader(resp.Body, 4<<20)).Decode(into)
+}

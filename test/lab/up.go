@@ -1,0 +1,181 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Options say what lab to make.
+type Options struct {
+	// Name of the lab; "kith" when empty. Labs of other names live beside it, each with a LAN of its own.
+	Name string
+	// Laptops is how many there shall be at least, 1 to Most; 2 when 0.
+	Laptops int
+	// NoEngine makes laptops without Kubernetes, for discovery and pairing; fifty of them fit on a small machine.
+	NoEngine bool
+	// NoWait returns when the daemons are started.
+	NoWait bool
+	// Config holds further keys for the laptops' /etc/kith/config.yaml.
+	Config map[string]any
+	// Daemon is the command each laptop keeps running; kithd with its config file when nil.
+	Daemon []string
+	// Env is added to the daemon's environment, KEY=value.
+	Env []string
+	// Bin is the directory of Kith's binaries; see FindBin when empty.
+	Bin string
+	// Images are image archives for the engine to import at its first start.
+	Images []string
+	// Progress, when set, is told what is waited for, from several goroutines.
+	Progress func(laptop, what string)
+}
+
+// Up makes a lab, or adds what is missing of it: laptops that are there keep the options they were made with, those
+// that are off are booted. It returns when every laptop's node is Ready, unless told not to wait. On an error the Lab is
+// returned, too, if any of it exists, for its logs; Down is the caller's to call in every case.
+func Up(ctx context.Context, o Options) (*Lab, error) {
+	l, err := handle(o.Name)
+	if err != nil {
+		return nil, err
+	}
+	if o.Laptops == 0 {
+		o.Laptops = 2
+	}
+	if o.Laptops < 1 || o.Laptops > Most {
+		return nil, fmt.Errorf("%d laptops: a lab has 1 to %d", o.Laptops, Most)
+	}
+	if o.Progress == nil {
+		o.Progress = func(string, string) {}
+	}
+	if l.bin, err = FindBin(o.Bin); err != nil {
+		return nil, err
+	}
+	if o.Daemon == nil {
+		o.Daemon = []string{filepath.Join(l.bin, "kithd"), "--config", "/etc/kith/config.yaml"}
+	}
+	if _, err := os.Stat(o.Daemon[0]); err != nil {
+		return nil, fmt.Errorf("the laptops' daemon is missing (run make build): %w", err)
+	}
+	for i, tar := range o.Images {
+		if o.Images[i], err = filepath.Abs(tar); err != nil {
+			return nil, err
+		}
+	}
+	if err := l.make(ctx, o); err != nil {
+		return l, err
+	}
+	if o.NoWait {
+		return l, nil
+	}
+	return l, l.WaitReady(ctx, o.Progress)
+}
+
+// make makes and boots, under the lab's lock.
+func (l *Lab) make(ctx context.Context, o Options) error {
+	unlock, err := l.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	raiseLimits()
+	if err := writeJSON(filepath.Join(l.state, "lab.json"), settings{Bin: l.bin}); err != nil {
+		return fmt.Errorf("make lab: %w", err)
+	}
+	if err := l.ensureLAN(ctx); err != nil {
+		return err
+	}
+	var g errgroup.Group
+	g.SetLimit(8)
+	for i := 1; i <= o.Laptops; i++ {
+		p := l.Laptop(NameOf(i))
+		g.Go(func() error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			return p.ensure(ctx, i, o)
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return l.applyFilter()
+}
+
+func (p *Laptop) ensure(ctx context.Context, i int, o Options) error {
+	_, err := os.Stat(p.recordFile())
+	fresh := errors.Is(err, os.ErrNotExist)
+	if pid := p.group.Init(); pid != 0 {
+		if fresh {
+			return fmt.Errorf("processes of a laptop %s are left from a lab that is gone: kith-lab down", p.name)
+		}
+		return p.replug(pid)
+	}
+	if fresh {
+		if err := p.installDisk(o); err != nil {
+			return err
+		}
+		r := record{Index: i, Address: firstAddress(i), Daemon: o.Daemon, Env: o.Env, Engine: !o.NoEngine}
+		if err := writeJSON(p.recordFile(), r); err != nil {
+			return fmt.Errorf("make %s: %w", p.name, err)
+		}
+	}
+	o.Progress(p.name, "booting")
+	return p.boot(ctx)
+}
+
+// replug connects a running laptop again that lost its LAN, and does nothing to one that has it.
+func (p *Laptop) replug(pid int) error {
+	h, err := netlinkIn(pid)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if _, err := h.LinkByName(device); err == nil {
+		return nil
+	}
+	r, err := p.record()
+	if err != nil {
+		return err
+	}
+	return p.plug(pid, r)
+}
+
+// FindBin is the directory of Kith's binaries: the given one, or that of the running kith-lab, or $KITH_BIN, or bin/ of
+// the source tree the working directory is in.
+func FindBin(given string) (string, error) {
+	if given != "" {
+		return filepath.Abs(given)
+	}
+	if self, err := os.Executable(); err == nil && filepath.Base(self) == "kith-lab" {
+		return filepath.Dir(self), nil
+	}
+	if d := os.Getenv("KITH_BIN"); d != "" {
+		return filepath.Abs(d)
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "cmd", "kith-lab")); err == nil {
+			return filepath.Join(dir, "bin"), nil
+		}
+	}
+	return "", errors.New("the directory of Kith's binaries is unknown: set KITH_BIN")
+}
+
+// WaitReady waits until every laptop that has an engine is Ready, five minutes at most.
+func (l *Lab) WaitReady(ctx context.Context, progress func(laptop, what string)) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	defer cancel()
+	g, ctx := errgroup.WithContext(ctx)
+	for _, p := range l.Laptops() {
+		g.Go(func() error { return p.WaitReady(ctx, progress) })
+	}
+	return g.Wait()
+}
