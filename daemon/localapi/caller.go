@@ -1,0 +1,109 @@
+package localapi
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+	"sync"
+
+	"kith.dev/core/api"
+)
+
+// credentials are what the kernel says about the process at the other end of a connection, as of its connect.
+type credentials struct {
+	pid, uid, gid int
+}
+
+// caller is who made a connection. Credentials are read once, when it is accepted; whether they suffice is looked
+// up once too, but in the first call, because a directory service may be slow and accepting must not wait for it.
+type caller struct {
+	credentials
+	err     error // reading them failed
+	once    sync.Once
+	allowed bool
+}
+
+type callerKey struct{}
+
+func withCaller(ctx context.Context, conn net.Conn) context.Context {
+	c := new(caller)
+	if u, ok := conn.(*net.UnixConn); ok {
+		c.credentials, c.err = credentialsOf(u)
+	} else {
+		c.err = fmt.Errorf("%T is not a unix socket", conn)
+	}
+	return context.WithValue(ctx, callerKey{}, c)
+}
+
+// authorize lets root, the user kithd runs as and the group in, and tells everybody else whom to ask.
+func (s *Server) authorize(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := r.Context().Value(callerKey{}).(*caller)
+		c.once.Do(func() {
+			if c.err == nil {
+				c.allowed, c.err = s.member(c.credentials)
+			}
+			if !c.allowed {
+				s.Log.Warn("local API refused a caller", "uid", c.uid, "pid", c.pid, "err", c.err)
+			}
+		})
+		if !c.allowed {
+			fail(w, refusal(c, s.Group))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func refusal(c *caller, group string) *api.Error {
+	if c.err != nil {
+		return &api.Error{
+			Code:    api.CodeForbidden,
+			Message: "you may not talk to kithd",
+			Reason:  fmt.Sprintf("who you are could not be found out: %v", c.err),
+			Do:      "try as root",
+		}
+	}
+	name := strconv.Itoa(c.uid)
+	if u, err := user.LookupId(name); err == nil {
+		name = u.Username
+	}
+	return &api.Error{
+		Code:    api.CodeForbidden,
+		Message: fmt.Sprintf("user %s may not talk to kithd", name),
+		Reason:  fmt.Sprintf("it is for root and members of the group %s", group),
+		Do:      fmt.Sprintf("ask an administrator: usermod -aG %s %s; then log in again", group, name),
+	}
+}
+
+// memberOf says whether c may call: root, the user this process runs as, a process of the group, or a user that the
+// system's directory lists in it.
+func memberOf(c credentials, group string) (bool, error) {
+	if c.uid == 0 || c.uid == os.Geteuid() {
+		return true, nil
+	}
+	if group == "" {
+		return false, nil
+	}
+	g, err := user.LookupGroup(group)
+	if err != nil {
+		return false, nil // no such group: nobody is in it
+	}
+	if strconv.Itoa(c.gid) == g.Gid {
+		return true, nil
+	}
+	u, err := user.LookupId(strconv.Itoa(c.uid))
+	if err != nil {
+		return false, nil // not a user of the directory, so not a member
+	}
+	ids, err := u.GroupIds()
+	if err != nil {
+		return false, fmt.Errorf("groups of user %s: %w", u.Username, err)
+	}
+	return slices.Contains(ids, g.Gid), nil
+}
