@@ -1,0 +1,151 @@
+package virtualnode
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+const (
+	allowedFor = 5 * time.Minute
+	deniedFor  = 30 * time.Second
+	answersMax = 1000
+)
+
+// access asks the home cluster who may use the kubelet's API, and remembers the answers a while.
+type access struct {
+	home kubernetes.Interface
+	now  func() time.Time
+
+	mu      sync.Mutex
+	answers map[string]answer
+}
+
+type answer struct {
+	allowed bool
+	until   time.Time
+}
+
+func newAccess(home kubernetes.Interface) *access {
+	return &access{home: home, now: time.Now, answers: map[string]answer{}}
+}
+
+// check says why the caller may not; nil when it may. The certificate was verified in the handshake.
+func (a *access) check(r *http.Request, node string) error {
+	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+		return fmt.Errorf("no client certificate")
+	}
+	subject := r.TLS.VerifiedChains[0][0].Subject
+	verb := "create"
+	if r.Method == http.MethodGet {
+		verb = "get"
+	}
+	allowed, err := a.allowed(r.Context(), subject.CommonName, subject.Organization, verb, node)
+	if err != nil {
+		return fmt.Errorf("ask whether %s may %s nodes/proxy: %w", subject.CommonName, verb, err)
+	}
+	if !allowed {
+		return fmt.Errorf("user %s may not %s nodes/proxy of node %s", subject.CommonName, verb, node)
+	}
+	return nil
+}
+
+func (a *access) allowed(ctx context.Context, user string, groups []string, verb, node string) (bool, error) {
+	groups = append(slices.Clone(groups), "system:authenticated")
+	question := strings.Join(append([]string{user, verb, node}, groups...), "\x00")
+	a.mu.Lock()
+	known, ok := a.answers[question]
+	a.mu.Unlock()
+	if ok && a.now().Before(known.until) {
+		return known.allowed, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	review, err := a.home.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Resource: "nodes", Subresource: "proxy", Name: node}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return false, err
+	}
+	is := answer{allowed: review.Status.Allowed, until: a.now().Add(deniedFor)}
+	if is.allowed {
+		is.until = a.now().Add(allowedFor)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.answers) >= answersMax {
+		clear(a.answers)
+	}
+	a.answers[question] = is
+	return is.allowed, nil
+}
+
+const (
+	clientCANamespace = "kube-system"
+	clientCAName      = "extension-apiserver-authentication"
+	clientCAKey       = "client-ca-file"
+	clientCAEvery     = 5 * time.Minute
+)
+
+// clientCA is the authority of the home cluster's client certificates, read again from time to time.
+type clientCA struct {
+	home kubernetes.Interface
+	log  *slog.Logger
+
+	mu   sync.RWMutex
+	pool *x509.CertPool
+}
+
+func (c *clientCA) current() *x509.CertPool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.pool
+}
+
+func (c *clientCA) run(ctx context.Context) error {
+	said := ""
+	for {
+		err := c.read(ctx)
+		if err != nil && ctx.Err() == nil && err.Error() != said {
+			said = err.Error()
+			c.log.Warn("cannot read the cluster's client authority; logs and exec of offloaded pods need it", "err", err)
+		}
+		every := clientCAEvery
+		if c.current() == nil {
+			every = retryEvery
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(every):
+		}
+	}
+}
+
+func (c *clientCA) read(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	cm, err := c.home.CoreV1().ConfigMaps(clientCANamespace).Get(ctx, clientCAName, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM([]byte(cm.Data[clientCAKey])) {
+		return fmt.Errorf("ConfigMap %s/%s has no certificate under %s", clientCANamespace, clientCAName, clientCAKey)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.pool = pool
+	return nil
+}

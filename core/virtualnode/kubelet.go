@@ -1,0 +1,167 @@
+package virtualnode
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// DefaultKubeletPort is the first port a Kubelet tries; a kubelet of the same machine has 10250.
+	DefaultKubeletPort = 10260
+	portsTried         = 20
+)
+
+// KubeletConfig is what a Kubelet needs; all but Port must be set.
+type KubeletConfig struct {
+	// Home is the home cluster; HomeREST may approve certificate requests and impersonate.
+	Home     kubernetes.Interface
+	HomeREST *rest.Config
+	// IP is where to listen, and what the home API server dials: the node's.
+	IP netip.Addr
+	// Port is the first port to try; 0 means DefaultKubeletPort.
+	Port int32
+	Log  *slog.Logger
+}
+
+// Kubelet is the one HTTPS endpoint of all virtual nodes: the home API server dials it for the logs of pods,
+// exec, attach and port-forward. It takes only clients whose certificate comes from the cluster's client
+// authority and whose user may use nodes/proxy.
+type Kubelet struct {
+	cfg      KubeletConfig
+	listener net.Listener
+	cert     *certificate
+	clients  *clientCA
+	access   *access
+
+	mu    sync.RWMutex
+	nodes map[*Node]bool
+}
+
+// NewKubelet listens on the first free port, so that nodes can publish it; Run serves.
+func NewKubelet(cfg KubeletConfig) (*Kubelet, error) {
+	if cfg.Home == nil || cfg.HomeREST == nil || cfg.Log == nil || !cfg.IP.IsValid() {
+		return nil, errors.New("kubelet endpoint: Home, HomeREST, IP and Log must be set")
+	}
+	if cfg.Port == 0 {
+		cfg.Port = DefaultKubeletPort
+	}
+	var listener net.Listener
+	var err error
+	for port := cfg.Port; port < cfg.Port+portsTried; port++ {
+		listener, err = net.Listen("tcp", net.JoinHostPort(cfg.IP.String(), strconv.Itoa(int(port))))
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("kubelet endpoint for logs and exec on %s, ports %d to %d: %w",
+			cfg.IP, cfg.Port, cfg.Port+portsTried-1, err)
+	}
+	return &Kubelet{
+		cfg: cfg, listener: listener, nodes: map[*Node]bool{},
+		cert:    &certificate{home: cfg.Home, homeREST: cfg.HomeREST, ip: cfg.IP, log: cfg.Log},
+		clients: &clientCA{home: cfg.Home, log: cfg.Log},
+		access:  newAccess(cfg.Home),
+	}, nil
+}
+
+// Port is where it listens.
+func (k *Kubelet) Port() int32 { return int32(k.listener.Addr().(*net.TCPAddr).Port) }
+
+// Add makes the pods of a node reachable.
+func (k *Kubelet) Add(n *Node) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.nodes[n] = true
+}
+
+// Remove ends that; streams that are open go on until their pod or the contract ends.
+func (k *Kubelet) Remove(n *Node) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.nodes, n)
+}
+
+// Run serves until ctx ends. Until the cluster has signed its certificate, handshakes fail.
+func (k *Kubelet) Run(ctx context.Context) error {
+	server := &http.Server{
+		Handler:           k.handler(),
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          slog.NewLogLogger(k.cfg.Log.Handler(), slog.LevelDebug),
+		// "Connection: Upgrade" exists in HTTP/1.1 only.
+		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return k.cert.run(ctx) })
+	group.Go(func() error { return k.clients.run(ctx) })
+	group.Go(func() error {
+		err := server.Serve(tls.NewListener(k.listener, k.tls()))
+		if errors.Is(err, http.ErrServerClosed) {
+			return nil
+		}
+		return fmt.Errorf("kubelet endpoint: %w", err)
+	})
+	group.Go(func() error {
+		<-ctx.Done()
+		return server.Close()
+	})
+	return group.Wait()
+}
+
+func (k *Kubelet) tls() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		// Both change while it runs.
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			pool := k.clients.current()
+			if pool == nil {
+				return nil, errors.New("the cluster's client authority is not known yet")
+			}
+			return &tls.Config{
+				MinVersion:     tls.VersionTLS12,
+				NextProtos:     []string{"http/1.1"},
+				ClientAuth:     tls.RequireAndVerifyClientCert,
+				ClientCAs:      pool,
+				GetCertificate: k.cert.get,
+			}, nil
+		},
+	}
+}
+
+// node finds the node on which that home pod runs.
+func (k *Kubelet) node(namespace, pod string) *Node {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	for n := range k.nodes {
+		if n.pods.get(key{namespace, pod}) != nil {
+			return n
+		}
+	}
+	return nil
+}
+
+func (k *Kubelet) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", k.relay("log", logQuery))
+	for _, method := range []string{"GET ", "POST "} { // websocket, SPDY
+		mux.HandleFunc(method+"/exec/{namespace}/{pod}/{container}", k.relay("exec", streamQuery))
+		mux.HandleFunc(method+"/attach/{namespace}/{pod}/{container}", k.relay("attach", streamQuery))
+		mux.HandleFunc(method+"/portForward/{namespace}/{pod}", k.relay("portforward", portQuery))
+	}
+	return mux
+}

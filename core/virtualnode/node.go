@@ -1,0 +1,241 @@
+package virtualnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+// Twins makes the namespaces abroad. Both methods may be called again for the same namespace.
+type Twins interface {
+	// Ensure makes sure that the home namespace has a twin at the peer and returns the twin's name.
+	Ensure(ctx context.Context, home string) (twin string, err error)
+	// Release gives the twin up, with everything in it.
+	Release(ctx context.Context, home string) error
+}
+
+// Config is what a Node needs. Home, Abroad, Twins, PeerName, NodeName, NodeIP, KubeletPort and Log must be set.
+type Config struct {
+	// Home is the client of the home cluster; it should not limit its own rate.
+	Home kubernetes.Interface
+	// HomeREST is the configuration Home was made from; the pods' events are written with a copy of it.
+	HomeREST *rest.Config
+	// Abroad leads to the peer's API server through its peer API. The transport in it pins the peer's key.
+	Abroad *rest.Config
+	// Upgrades leads to the same place by HTTP/1.1 only, which exec, attach and port-forward need. When
+	// nil it is made from Abroad, whose Transport must then be an *http.Transport or absent.
+	Upgrades http.RoundTripper
+	// Twins makes the namespaces abroad.
+	Twins Twins
+
+	// PeerName is how the peer is called here, PeerID its cluster ID.
+	PeerName, PeerID string
+	// NodeName is the name of the virtual node, usually v1alpha1.VirtualNodePrefix + PeerName.
+	NodeName string
+	// NodeIP and KubeletPort are where the home API server finds the Kubelet.
+	NodeIP      netip.Addr
+	KubeletPort int32
+
+	// Resources is what the contract grants.
+	Resources corev1.ResourceList
+	// Labels are added to the node's; kubernetes.io/arch is the one of this machine unless given here.
+	Labels map[string]string
+	// Taint keeps pods away that were not offloaded; the zero value means kith.dev/peer=<PeerName>:NoSchedule.
+	Taint corev1.Taint
+	// Grace is how long the peer may be unreachable before the node turns NotReady; 0 means 20 s.
+	Grace time.Duration
+
+	// Translate maps an address as the peer knows it to the one it has seen from here; false when there is
+	// none. nil means that addresses are the same on both sides.
+	Translate func(netip.Addr) (netip.Addr, bool)
+
+	Log *slog.Logger
+	// Recorder writes events about home pods; nil means one that writes through Home.
+	Recorder record.EventRecorder
+}
+
+const (
+	defaultGrace = 20 * time.Second
+	workers      = 16
+	// callTimeout bounds one request to either API server, so that a worker never hangs on a cut link.
+	callTimeout = 15 * time.Second
+)
+
+// Node is a peer as a node of the home cluster.
+type Node struct {
+	cfg    Config
+	log    *slog.Logger
+	abroad *abroad
+
+	pods   *watched[*corev1.Pod] // home pods bound to this node
+	queue  workqueue.TypedRateLimitingInterface[key]
+	events *mirror
+	record record.EventRecorder
+
+	mu    sync.Mutex
+	state state
+	// statusChanged is closed, and made anew, when state changed.
+	statusChanged chan struct{}
+	twins         map[string]*twin // by home namespace
+	// opening serialises the making of twins, so that one namespace is asked for once.
+	opening sync.Mutex
+}
+
+// key names a pod at home; with an empty name it stands for the namespace's twin.
+type key struct{ namespace, name string }
+
+// New makes a Node without touching either cluster; Run does the work.
+func New(cfg Config) (*Node, error) {
+	switch {
+	case cfg.Home == nil, cfg.Abroad == nil, cfg.Twins == nil, cfg.Log == nil:
+		return nil, errors.New("virtual node: Home, Abroad, Twins and Log must be set")
+	case cfg.NodeName == "", cfg.PeerName == "":
+		return nil, errors.New("virtual node: NodeName and PeerName must be set")
+	case !cfg.NodeIP.IsValid(), cfg.KubeletPort == 0:
+		return nil, fmt.Errorf("virtual node %s: NodeIP and KubeletPort must be set, so that logs and exec work", cfg.NodeName)
+	}
+	if cfg.Grace == 0 {
+		cfg.Grace = defaultGrace
+	}
+	if cfg.Taint.Key == "" {
+		cfg.Taint = corev1.Taint{Key: v1alpha1.TaintPeer, Value: cfg.PeerName, Effect: corev1.TaintEffectNoSchedule}
+	}
+	if cfg.Translate == nil {
+		cfg.Translate = func(a netip.Addr) (netip.Addr, bool) { return a, true }
+	}
+	a, err := newAbroad(cfg.Abroad, cfg.Upgrades)
+	if err != nil {
+		return nil, fmt.Errorf("virtual node %s: client for the peer: %w", cfg.NodeName, err)
+	}
+	n := &Node{
+		cfg:           cfg,
+		log:           cfg.Log.With("peer", cfg.PeerName),
+		abroad:        a,
+		record:        cfg.Recorder,
+		statusChanged: make(chan struct{}),
+		twins:         map[string]*twin{},
+		state:         state{reachable: true, published: true, resources: cfg.Resources.DeepCopy()},
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[key](50*time.Millisecond, 30*time.Second)),
+	}
+	n.pods = newWatched(n.homePodChanged)
+	n.pods.listed = n.enqueueAbroad
+	n.events = newMirror(n)
+	return n, nil
+}
+
+// Name is the node's name.
+func (n *Node) Name() string { return n.cfg.NodeName }
+
+// Run registers the node and serves its pods until ctx ends. It leaves the node and its pods where they are:
+// the next Run goes on with them, and Retire takes them away.
+func (n *Node) Run(ctx context.Context) error {
+	if n.record == nil {
+		broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+		defer broadcaster.Shutdown()
+		n.record = newRecorder(broadcaster, n.cfg.Home, n.cfg.NodeName)
+	}
+	version, err := n.serverVersion(ctx)
+	if err != nil {
+		return err
+	}
+	remembered, err := n.adopt(ctx)
+	if err != nil {
+		return err
+	}
+
+	group, ctx := errgroup.WithContext(ctx)
+	defer n.closeTwins()
+	group.Go(func() error { return n.register(ctx, version) })
+	group.Go(func() error { return n.watchLink(ctx) })
+	group.Go(func() error { return n.pods.run(ctx, n.homePods(), &corev1.Pod{}, n.log) })
+	group.Go(func() error { return n.events.run(ctx) })
+	group.Go(func() error { return n.reviewTwins(ctx) })
+	group.Go(func() error {
+		<-ctx.Done()
+		n.queue.ShutDown()
+		return nil
+	})
+	for range workers {
+		group.Go(func() error { return n.work(ctx) })
+	}
+	// Pods may have gone at home while nobody watched, so also twins without a pod of today are looked through.
+	for _, home := range remembered {
+		n.queue.Add(key{namespace: home})
+	}
+	return group.Wait()
+}
+
+// SetResources changes what the node offers, after a new revision of the contract.
+func (n *Node) SetResources(resources corev1.ResourceList) {
+	n.mu.Lock()
+	n.state.resources = resources.DeepCopy()
+	n.mu.Unlock()
+	n.poke()
+}
+
+// SetReady tells whether the peer can be reached, with a reason in CamelCase and a message for people. The
+// loss shows at once in the condition PeerReachable, and in Ready after Config.Grace; the return in both
+// at once. Until told otherwise a Node takes its peer for reachable.
+func (n *Node) SetReady(ready bool, reason, message string) {
+	n.mu.Lock()
+	healed := n.state.link(ready, reason, message, time.Now())
+	n.mu.Unlock()
+	n.poke()
+	if healed {
+		n.refresh()
+	}
+}
+
+// refresh looks at everything abroad afresh and tries again at once what waits for its next attempt.
+func (n *Node) refresh() {
+	for _, t := range n.allTwins() {
+		t.refresh()
+	}
+	for _, pod := range n.pods.list() {
+		n.queue.Forget(keyOf(pod))
+		n.enqueue(pod)
+	}
+}
+
+func (n *Node) poke() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	close(n.statusChanged)
+	n.statusChanged = make(chan struct{})
+}
+
+func (n *Node) enqueue(pod *corev1.Pod) { n.queue.Add(keyOf(pod)) }
+
+func (n *Node) work(ctx context.Context) error {
+	for {
+		k, shutdown := n.queue.Get()
+		if shutdown {
+			return nil
+		}
+		err := n.reconcile(ctx, k)
+		switch {
+		case err == nil:
+			n.queue.Forget(k)
+		case ctx.Err() != nil:
+		default:
+			n.log.Debug("pod will be tried again", "namespace", k.namespace, "pod", k.name, "err", err)
+			n.queue.AddRateLimited(k)
+		}
+		n.queue.Done(k)
+	}
+}

@@ -1,0 +1,82 @@
+package virtualnode
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+const resource = "offloadedpods"
+
+// offloadedPods is the client for OffloadedPods at the peer.
+type offloadedPods struct {
+	rest  rest.Interface
+	codec runtime.ParameterCodec
+}
+
+func newOffloadedPods(cfg *rest.Config, client *http.Client) (*offloadedPods, error) {
+	cfg, err := crdConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	r, err := rest.RESTClientForConfigAndClient(cfg, client)
+	if err != nil {
+		return nil, err
+	}
+	return &offloadedPods{rest: r, codec: metav1.ParameterCodec}, nil
+}
+
+func (c *offloadedPods) get(ctx context.Context, namespace, name string) (*v1alpha1.OffloadedPod, error) {
+	out := &v1alpha1.OffloadedPod{}
+	return out, c.rest.Get().Namespace(namespace).Resource(resource).Name(name).Do(ctx).Into(out)
+}
+
+func (c *offloadedPods) create(ctx context.Context, pod *v1alpha1.OffloadedPod) error {
+	return c.rest.Post().Namespace(pod.Namespace).Resource(resource).Body(pod).Do(ctx).Error()
+}
+
+// update fails with a conflict unless pod carries the latest resource version.
+func (c *offloadedPods) update(ctx context.Context, pod *v1alpha1.OffloadedPod) error {
+	return c.rest.Put().Namespace(pod.Namespace).Resource(resource).Name(pod.Name).Body(pod).Do(ctx).Error()
+}
+
+// setGrace writes how many seconds the containers get to end.
+func (c *offloadedPods) setGrace(ctx context.Context, pod *v1alpha1.OffloadedPod, seconds int64) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid":         pod.UID, // refused when it is another one by now
+		"annotations": map[string]string{AnnotationGrace: strconv.FormatInt(seconds, 10)},
+	}})
+	if err != nil {
+		return err
+	}
+	return c.rest.Patch(types.MergePatchType).Namespace(pod.Namespace).Resource(resource).Name(pod.Name).Body(patch).Do(ctx).Error()
+}
+
+func (c *offloadedPods) delete(ctx context.Context, pod *v1alpha1.OffloadedPod) error {
+	return c.rest.Delete().Namespace(pod.Namespace).Resource(resource).Name(pod.Name).
+		Body(&metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}).Do(ctx).Error()
+}
+
+func (c *offloadedPods) listWatch(namespace string) *cache.ListWatch {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			out := &v1alpha1.OffloadedPodList{}
+			err := c.rest.Get().Namespace(namespace).Resource(resource).VersionedParams(&o, c.codec).Do(ctx).Into(out)
+			return out, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.Watch = true
+			return c.rest.Get().Namespace(namespace).Resource(resource).VersionedParams(&o, c.codec).Watch(ctx)
+		},
+	}
+}

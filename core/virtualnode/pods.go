@@ -1,0 +1,226 @@
+package virtualnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+// Reasons of the events on home pods; those of the guest come under their own names.
+const (
+	eventOffloadFailed = "OffloadFailed"
+	eventStatusRefused = "StatusRefused"
+)
+
+func (n *Node) homePods() cache.ListerWatcher {
+	here := fields.OneTermEqualSelector("spec.nodeName", n.cfg.NodeName).String()
+	pods := n.cfg.Home.CoreV1().Pods(metav1.NamespaceAll)
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = here
+			return pods.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = here
+			return pods.Watch(ctx, o)
+		},
+	}
+}
+
+// reconcile brings one pod, or with an empty name one twin, a step further. Every step ends in an event that
+// leads to the next.
+func (n *Node) reconcile(ctx context.Context, k key) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	t := n.twin(k.namespace)
+	switch {
+	case k.name == "" && t == nil:
+		return n.open(ctx, k.namespace)
+	case k.name == "":
+		return nil
+	case !n.pods.isFresh():
+		return nil // each pod is queued when they are
+	}
+
+	home := n.pods.get(k)
+	if t == nil {
+		switch {
+		case home == nil:
+			return nil
+		case home.DeletionTimestamp != nil && !n.remembers(k.namespace):
+			return n.finish(ctx, home, nil) // nothing of this namespace ever went abroad
+		case home.DeletionTimestamp == nil && ended(&home.Status):
+			return nil
+		}
+		return n.failed(home, "get a namespace for the pod", n.open(ctx, k.namespace))
+	}
+	if !t.isFresh() {
+		return nil // each pod is queued when it is
+	}
+
+	abroad := t.offloaded.get(key{t.name, k.name})
+	switch decide(home, abroad) {
+	case stepCreate:
+		return n.failed(home, "ask for the pod", n.create(ctx, t, home))
+	case stepUpdate:
+		return n.failed(home, "change the pod", n.update(ctx, home, abroad))
+	case stepRemove:
+		if home != nil && home.DeletionTimestamp != nil {
+			// The status goes on while the containers end.
+			return errors.Join(n.remove(ctx, home, abroad), n.report(ctx, t, home, abroad))
+		}
+		return n.removeStray(ctx, k, abroad)
+	case stepFinish:
+		return n.finish(ctx, home, t)
+	case stepReport:
+		return n.report(ctx, t, home, abroad)
+	}
+	return nil
+}
+
+func (n *Node) create(ctx context.Context, t *twin, home *corev1.Pod) error {
+	// A pod that ran abroad, is gone there and must not run twice has ended.
+	if home.Status.StartTime != nil && home.Spec.RestartPolicy == corev1.RestartPolicyNever {
+		_, err := n.abroad.offloaded.get(ctx, t.name, home.Name)
+		if apierrors.IsNotFound(err) {
+			return n.writeStatus(ctx, home, endOf(t.lastStatus(home), reasonLost, n.cfg.PeerName+" no longer has the pod"))
+		}
+		return err
+	}
+	err := n.abroad.offloaded.create(ctx, offloadedPod(home, t.name))
+	switch {
+	case err == nil:
+		n.log.Info("pod goes abroad", "namespace", home.Namespace, "pod", home.Name)
+		return nil
+	case apierrors.IsAlreadyExists(err):
+		return nil // the watch has it in a moment
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+		// The tenant was made anew, or its rights are still on their way.
+		return errors.Join(err, n.reopen(ctx, t))
+	}
+	return err
+}
+
+func (n *Node) update(ctx context.Context, home *corev1.Pod, abroad *v1alpha1.OffloadedPod) error {
+	wanted := abroad.DeepCopy()
+	wanted.Spec.Template = template(home)
+	err := n.abroad.offloaded.update(ctx, wanted)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil // its event is on the way
+	}
+	return err
+}
+
+// remove ends the pod abroad with the grace it has at home.
+func (n *Node) remove(ctx context.Context, home *corev1.Pod, abroad *v1alpha1.OffloadedPod) error {
+	if grace := graceWanted(home); grace != graceOf(abroad) {
+		if err := n.abroad.offloaded.setGrace(ctx, abroad, grace); err != nil {
+			return goneIsFine(err)
+		}
+	}
+	if abroad.DeletionTimestamp != nil {
+		return nil
+	}
+	return goneIsFine(n.abroad.offloaded.delete(ctx, abroad))
+}
+
+// removeStray ends what runs abroad for a pod that is no longer at home: it was deleted by force, or is another
+// one of that name by now. What this cache says is asked again, since a mistake would end somebody's work.
+func (n *Node) removeStray(ctx context.Context, k key, abroad *v1alpha1.OffloadedPod) error {
+	home, err := n.cfg.Home.CoreV1().Pods(k.namespace).Get(ctx, k.name, metav1.GetOptions{})
+	switch {
+	case err != nil && !apierrors.IsNotFound(err):
+		return fmt.Errorf("look whether pod %s/%s is still at home: %w", k.namespace, k.name, err)
+	case err == nil && home.UID == abroad.Spec.HomeUID && home.Spec.NodeName == n.cfg.NodeName:
+		return fmt.Errorf("pod %s/%s is at home, but not seen yet", k.namespace, k.name)
+	}
+	n.log.Info("pod abroad has none at home any more; taking it away", "namespace", k.namespace, "pod", k.name)
+	return goneIsFine(n.abroad.offloaded.delete(ctx, abroad))
+}
+
+// finish lets a deleted home pod go, once nothing runs for it abroad.
+func (n *Node) finish(ctx context.Context, home *corev1.Pod, t *twin) error {
+	last := home.Status
+	if t != nil {
+		// It may have been made a moment ago, and not be seen yet.
+		abroad, err := n.abroad.offloaded.get(ctx, t.name, home.Name)
+		switch {
+		case err == nil && abroad.Spec.HomeUID == home.UID:
+			return fmt.Errorf("pod %s/%s is still abroad", home.Namespace, home.Name)
+		case err != nil && !apierrors.IsNotFound(err):
+			return fmt.Errorf("look whether pod %s/%s is still abroad: %w", home.Namespace, home.Name, err)
+		}
+		last = t.lastStatus(home)
+	}
+	if !ended(&home.Status) {
+		// Controllers that wait for a pod's end, such as Jobs, read it here.
+		if err := n.writeStatus(ctx, home, endOf(last, "", "")); err != nil {
+			return err
+		}
+	}
+	opts := *metav1.NewDeleteOptions(0)
+	opts.Preconditions = metav1.NewUIDPreconditions(string(home.UID))
+	return goneIsFine(n.cfg.Home.CoreV1().Pods(home.Namespace).Delete(ctx, home.Name, opts))
+}
+
+// report writes at home how the pod fares abroad.
+func (n *Node) report(ctx context.Context, t *twin, home *corev1.Pod, abroad *v1alpha1.OffloadedPod) error {
+	if abroad.Spec.HomeUID != home.UID {
+		return nil
+	}
+	v := view{home: home, abroad: abroad, guest: t.pods.get(key{t.name, home.Name}),
+		peer: n.cfg.PeerName, nodeIP: n.cfg.NodeIP, translate: n.cfg.Translate}
+	status := statusOf(v)
+	if abroad.Status.Phase == v1alpha1.OffloadedPodRefused &&
+		(status.Reason != home.Status.Reason || status.Message != home.Status.Message) {
+		n.record.Event(home, corev1.EventTypeWarning, status.Reason, status.Message)
+	}
+	return n.writeStatus(ctx, home, status)
+}
+
+func (n *Node) writeStatus(ctx context.Context, home *corev1.Pod, status corev1.PodStatus) error {
+	if n.frozen() || equality.Semantic.DeepEqual(home.Status, status) {
+		return nil
+	}
+	pod := *home
+	pod.Status = status
+	_, err := n.cfg.Home.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, &pod, metav1.UpdateOptions{})
+	if apierrors.IsInvalid(err) {
+		// Trying again would change nothing; the next change abroad may.
+		n.log.Warn("home refuses the pod's status", "namespace", pod.Namespace, "pod", pod.Name, "err", err)
+		n.record.Eventf(home, corev1.EventTypeWarning, eventStatusRefused, "cannot show the status from %s: %v", n.cfg.PeerName, err)
+		return nil
+	}
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err // a conflict too: what was seen of the pod is old
+}
+
+// failed tells the pod's owner why it does not go on.
+func (n *Node) failed(home *corev1.Pod, what string, err error) error {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return err
+	}
+	n.record.Eventf(home, corev1.EventTypeWarning, eventOffloadFailed, "cannot %s at %s, will be tried again: %v", what, n.cfg.PeerName, err)
+	return err
+}
+
+// goneIsFine: what was to be deleted is deleted, or another object of that name is there by now.
+func goneIsFine(err error) error {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,250 @@
+package virtualnode
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"runtime"
+	"time"
+
+	vklog "github.com/virtual-kubelet/virtual-kubelet/log"
+	vknode "github.com/virtual-kubelet/virtual-kubelet/node"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+const (
+	leaseSeconds = 40 // as a kubelet's; renewed four times as often
+	statusEvery  = 15 * time.Second
+	retryEvery   = time.Second
+)
+
+// serverVersion is what the node gives as its kubelet's version, since nothing here lags behind the API server.
+func (n *Node) serverVersion(ctx context.Context) (string, error) {
+	var version string
+	return version, n.untilDone(ctx, "ask the home API server for its version", func() error {
+		v, err := n.cfg.Home.Discovery().ServerVersion()
+		if err == nil {
+			version = v.GitVersion
+		}
+		return err
+	})
+}
+
+// untilDone tries until it works or ctx ends.
+func (n *Node) untilDone(ctx context.Context, what string, try func() error) error {
+	for said := false; ; said = true {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		if !said {
+			n.log.Warn("cannot "+what+", will be tried again", "node", n.cfg.NodeName, "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", what, err)
+		case <-time.After(retryEvery):
+		}
+	}
+}
+
+// adopt goes on where an earlier run ended: with the node's conditions, and the namespaces that have twins.
+func (n *Node) adopt(ctx context.Context) (twins []string, err error) {
+	err = n.untilDone(ctx, "read the virtual node", func() error {
+		node, err := n.cfg.Home.CoreV1().Nodes().Get(ctx, n.cfg.NodeName, metav1.GetOptions{})
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.state.twins = map[string]bool{}
+		if apierrors.IsNotFound(err) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		twins = rememberedTwins(node)
+		for _, home := range twins {
+			n.state.twins[home] = true
+		}
+		n.state.old = node.Status.Conditions
+		for _, c := range node.Status.Conditions {
+			if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue && !n.state.reachable {
+				n.state.published = false // it was NotReady already, so no second grace
+			}
+		}
+		return nil
+	})
+	return twins, err
+}
+
+// node is the Node object as it should be now.
+func (n *Node) node(version string) *corev1.Node {
+	labels := map[string]string{
+		corev1.LabelArchStable: runtime.GOARCH,
+		corev1.LabelOSStable:   "linux",
+	}
+	maps.Copy(labels, n.cfg.Labels)
+	maps.Copy(labels, map[string]string{
+		corev1.LabelHostname:             n.cfg.NodeName,
+		"type":                           "virtual-kubelet",
+		v1alpha1.LabelPeer:               n.cfg.PeerName,
+		corev1.LabelNodeExcludeBalancers: "true",
+	})
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.state.old = n.state.conditions(n.cfg.PeerName, n.state.old, time.Now())
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: n.cfg.NodeName, Labels: labels,
+			Annotations: map[string]string{"kith.dev/peer-id": n.cfg.PeerID},
+		},
+		Spec: corev1.NodeSpec{Taints: []corev1.Taint{n.cfg.Taint}},
+		Status: corev1.NodeStatus{
+			Capacity:    n.state.resources.DeepCopy(),
+			Allocatable: n.state.resources.DeepCopy(),
+			Conditions:  n.state.old,
+			// API servers dial the address whose type they prefer, upstream the Hostname; so that one is
+			// an address too, since nothing resolves the node's name.
+			Addresses: []corev1.NodeAddress{
+				{Type: corev1.NodeInternalIP, Address: n.cfg.NodeIP.String()},
+				{Type: corev1.NodeHostName, Address: n.cfg.NodeIP.String()},
+			},
+			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: n.cfg.KubeletPort}},
+			NodeInfo: corev1.NodeSystemInfo{
+				MachineID: n.cfg.PeerID, SystemUUID: n.cfg.PeerID,
+				KubeletVersion: version, KubeProxyVersion: version,
+				OperatingSystem: "linux", OSImage: "Kith peer " + n.cfg.PeerName,
+				Architecture: labels[corev1.LabelArchStable],
+			},
+		},
+	}
+}
+
+// register keeps the node and its lease in the home cluster.
+func (n *Node) register(ctx context.Context, version string) error {
+	ctx = vklog.WithLogger(ctx, vkLogger{n.log})
+	nodes := n.cfg.Home.CoreV1().Nodes()
+	for {
+		wanted := n.node(version)
+		if err := n.ensureTaint(ctx, wanted); err != nil && ctx.Err() == nil {
+			n.log.Warn("cannot put the taint back on the virtual node", "node", n.cfg.NodeName, "err", err)
+		}
+		controller, err := vknode.NewNodeController(nodeStatus{n, version}, wanted, nodes,
+			vknode.WithNodeEnableLeaseV1(n.cfg.Home.CoordinationV1().Leases(corev1.NamespaceNodeLease), leaseSeconds),
+			vknode.WithNodeStatusUpdateInterval(statusEvery),
+			vknode.WithNodeStatusUpdateErrorHandler(func(ctx context.Context, err error) error {
+				if !apierrors.IsNotFound(err) {
+					return err
+				}
+				n.log.Warn("somebody deleted the virtual node; making it again", "node", n.cfg.NodeName)
+				_, err = nodes.Create(ctx, n.withTwins(n.node(version)), metav1.CreateOptions{})
+				return err
+			}))
+		if err != nil {
+			return fmt.Errorf("virtual node %s: %w", n.cfg.NodeName, err)
+		}
+		attempt, cancel := context.WithCancel(ctx)
+		err = controller.Run(attempt)
+		cancel()
+		if ctx.Err() != nil {
+			return nil
+		}
+		n.log.Warn("cannot register the virtual node, will be tried again", "node", n.cfg.NodeName, "err", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(retryEvery):
+		}
+	}
+}
+
+// withTwins adds what earlier nodes of that name had noted.
+func (n *Node) withTwins(node *corev1.Node) *corev1.Node {
+	for _, t := range n.allTwins() {
+		node.Annotations[twinAnnotation+t.home] = t.name
+	}
+	return node
+}
+
+// ensureTaint puts the taint on a node of an earlier run that lost it; the controller writes status only.
+func (n *Node) ensureTaint(ctx context.Context, wanted *corev1.Node) error {
+	nodes := n.cfg.Home.CoreV1().Nodes()
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		node, err := nodes.Get(ctx, wanted.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		for _, taint := range node.Spec.Taints {
+			if taint.MatchTaint(&n.cfg.Taint) && taint.Value == n.cfg.Taint.Value {
+				return nil
+			}
+		}
+		node.Spec.Taints = append(node.Spec.Taints, n.cfg.Taint)
+		_, err = nodes.Update(ctx, node, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// watchLink publishes NotReady when the grace of a lost link is over.
+func (n *Node) watchLink(ctx context.Context) error {
+	for {
+		n.mu.Lock()
+		was := n.state.published
+		left := n.state.expire(n.cfg.Grace, time.Now())
+		lost := was && !n.state.published
+		changed := n.statusChanged
+		n.mu.Unlock()
+		if lost {
+			n.log.Warn("peer unreachable for too long; its node is NotReady", "node", n.cfg.NodeName)
+			n.poke()
+		}
+		var expired <-chan time.Time
+		if left > 0 {
+			expired = time.After(left)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-expired:
+		}
+	}
+}
+
+// frozen says that the node counts as NotReady: its pods' statuses are old, and the control plane marks them
+// not ready itself.
+func (n *Node) frozen() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.state.published
+}
+
+// nodeStatus answers virtual-kubelet's NodeController. The daemon is alive as long as this process is; what
+// became of the peer is in the conditions.
+type nodeStatus struct {
+	n       *Node
+	version string
+}
+
+func (nodeStatus) Ping(ctx context.Context) error { return ctx.Err() }
+
+func (s nodeStatus) NotifyNodeStatus(ctx context.Context, tell func(*corev1.Node)) {
+	go func() {
+		for {
+			s.n.mu.Lock()
+			changed := s.n.statusChanged
+			s.n.mu.Unlock()
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+				tell(s.n.node(s.version))
+			}
+		}
+	}()
+}

@@ -1,0 +1,139 @@
+package virtualnode
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The streams of exec, attach and port-forward are the same ones on every hop from kubectl to the container;
+// an API server passes them on as they are, and so does this relay: it only translates the address, from the
+// kubelet's API to the pod's subresource at the peer's API server.
+
+// relay passes a request on to a subresource of the guest pod.
+func (k *Kubelet) relay(subresource string, query func(url.Values) url.Values) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		namespace, pod := r.PathValue("namespace"), r.PathValue("pod")
+		n := k.node(namespace, pod)
+		if n == nil {
+			// The same answer whether there is no such pod or the caller may not know.
+			http.Error(w, fmt.Sprintf("pod %s/%s is on none of the virtual nodes here", namespace, pod), http.StatusNotFound)
+			return
+		}
+		if err := k.access.check(r, n.cfg.NodeName); err != nil {
+			k.cfg.Log.Warn("kubelet request refused", "namespace", namespace, "pod", pod, "node", n.cfg.NodeName, "err", err)
+			http.Error(w, err.Error(), http.StatusForbidden)
+			return
+		}
+		t := n.twin(namespace)
+		if t == nil {
+			http.Error(w, fmt.Sprintf("pod %s/%s has not reached %s yet", namespace, pod, n.cfg.PeerName), http.StatusNotFound)
+			return
+		}
+		values := query(r.URL.Query())
+		if c := r.PathValue("container"); c != "" {
+			values.Set("container", c)
+		}
+		target := n.abroad.base.JoinPath("api/v1/namespaces", t.name, "pods", pod, subresource)
+		target.RawQuery = values.Encode()
+
+		transport := n.abroad.plain
+		if r.Header.Get("Upgrade") != "" {
+			transport = n.abroad.upgrades
+		}
+		proxy := &httputil.ReverseProxy{
+			Transport:      transport,
+			FlushInterval:  -1, // logs are read while they are written
+			Rewrite:        func(p *httputil.ProxyRequest) { rewrite(p, target) },
+			ModifyResponse: plainError,
+			ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+				n.log.Debug("relay to the peer failed", "namespace", namespace, "pod", pod, "err", err)
+				http.Error(w, fmt.Sprintf("%s cannot be reached: %v", n.cfg.PeerName, err), http.StatusBadGateway)
+			},
+			ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
+		}
+		proxy.ServeHTTP(w, r)
+	}
+}
+
+// rewrite aims the request at the peer. Of its headers only those pass that belong to the stream; above all
+// none that says who asks, since the peer's door knows us by our key.
+func rewrite(p *httputil.ProxyRequest, target *url.URL) {
+	p.Out.URL, p.Out.Host = target, ""
+	headers := http.Header{}
+	for name, values := range p.Out.Header {
+		switch {
+		case name == "Connection", name == "Upgrade", name == "Accept", name == "User-Agent",
+			name == "X-Stream-Protocol-Version", strings.HasPrefix(name, "Sec-Websocket-"):
+			headers[name] = values
+		}
+	}
+	p.Out.Header = headers
+}
+
+// plainError turns a Status object into its message, as a kubelet answers: the API server in between wraps
+// the text into a Status of its own with the same code.
+func plainError(resp *http.Response) error {
+	if resp.StatusCode < 400 || !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
+		return nil
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	resp.Body.Close()
+	if err != nil {
+		return err
+	}
+	var status metav1.Status
+	if json.Unmarshal(body, &status) == nil && status.Message != "" {
+		body = []byte(status.Message)
+		resp.Header.Set("Content-Type", "text/plain; charset=utf-8")
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	resp.ContentLength = int64(len(body))
+	resp.Header.Set("Content-Length", strconv.Itoa(len(body)))
+	return nil
+}
+
+// logQuery are the parameters of logs; the kubelet's API and the pod's have them under the same names.
+func logQuery(in url.Values) url.Values {
+	out := url.Values{}
+	for _, name := range []string{"follow", "previous", "timestamps", "sinceSeconds", "sinceTime", "tailLines", "limitBytes", "stream"} {
+		if in.Has(name) {
+			out[name] = in[name]
+		}
+	}
+	return out
+}
+
+// streamQuery are the parameters of exec and attach.
+func streamQuery(in url.Values) url.Values {
+	out := url.Values{}
+	for kubelet, api := range map[string]string{"input": "stdin", "output": "stdout", "error": "stderr", "tty": "tty"} {
+		if v := in.Get(kubelet); v == "1" || v == "true" {
+			out.Set(api, "true")
+		}
+	}
+	if command, ok := in["command"]; ok {
+		out["command"] = command
+	}
+	return out
+}
+
+// portQuery is the list of ports, which only the websocket form of port-forward has in its URL.
+func portQuery(in url.Values) url.Values {
+	out := url.Values{}
+	for _, ports := range in["port"] {
+		for port := range strings.SplitSeq(ports, ",") {
+			out.Add("ports", port)
+		}
+	}
+	return out
+}

@@ -1,0 +1,108 @@
+package virtualnode
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+)
+
+// forceTimeout bounds what Retire still does after its context ended.
+const forceTimeout = 30 * time.Second
+
+// Retire takes a virtual node out of the home cluster: it cordons it, evicts its pods and waits for them to
+// end, as long as ctx allows; what remains then is deleted by force, and node and lease with it. The Node's Run
+// should go on meanwhile, since it is what ends the pods abroad; with a peer that is gone for good give a
+// ctx that ends soon. Disruption budgets are respected for half of that time. It may be called again.
+func Retire(ctx context.Context, home kubernetes.Interface, nodeName string, log *slog.Logger) error {
+	cordon := []byte(`{"spec":{"unschedulable":true}}`)
+	_, err := home.CoreV1().Nodes().Patch(ctx, nodeName, types.MergePatchType, cordon, metav1.PatchOptions{})
+	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+		return fmt.Errorf("cordon node %s: %w", nodeName, err)
+	}
+	patience := ctx
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		patience, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
+		defer cancel()
+	}
+	drain := func(ctx context.Context, end func(context.Context, *corev1.Pod) error) error {
+		return wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+			pods, err := podsOn(ctx, home, nodeName)
+			if err != nil {
+				return false, nil // the API server may be starting again
+			}
+			for i := range pods {
+				if pods[i].DeletionTimestamp == nil {
+					if err := end(ctx, &pods[i]); err != nil && !apierrors.IsNotFound(err) {
+						log.Debug("pod does not leave yet", "namespace", pods[i].Namespace, "pod", pods[i].Name, "err", err)
+					}
+				}
+			}
+			return len(pods) == 0, nil
+		})
+	}
+	err = drain(patience, func(ctx context.Context, pod *corev1.Pod) error {
+		return home.CoreV1().Pods(pod.Namespace).EvictV1(ctx, &policyv1.Eviction{
+			ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
+			DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))},
+		})
+	})
+	if err != nil {
+		err = drain(ctx, func(ctx context.Context, pod *corev1.Pod) error { return deletePod(ctx, home, pod, nil) })
+	}
+
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), forceTimeout)
+	defer cancel()
+	if err != nil {
+		if err := force(last, home, nodeName, log); err != nil {
+			return err
+		}
+	}
+	if err := home.CoreV1().Nodes().Delete(last, nodeName, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete node %s: %w", nodeName, err)
+	}
+	err = home.CoordinationV1().Leases(corev1.NamespaceNodeLease).Delete(last, nodeName, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete the lease of node %s: %w", nodeName, err)
+	}
+	return nil
+}
+
+// force takes the pods that did not end in time from the API server.
+func force(ctx context.Context, home kubernetes.Interface, nodeName string, log *slog.Logger) error {
+	pods, err := podsOn(ctx, home, nodeName)
+	if err != nil {
+		return fmt.Errorf("list the pods left on node %s: %w", nodeName, err)
+	}
+	for i := range pods {
+		log.Warn("pod did not end in time; deleting it by force", "namespace", pods[i].Namespace, "pod", pods[i].Name)
+		if err := deletePod(ctx, home, &pods[i], new(int64)); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("delete pod %s/%s by force: %w", pods[i].Namespace, pods[i].Name, err)
+		}
+	}
+	return nil
+}
+
+func deletePod(ctx context.Context, home kubernetes.Interface, pod *corev1.Pod, grace *int64) error {
+	return home.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: grace, Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
+}
+
+func podsOn(ctx context.Context, home kubernetes.Interface, nodeName string) ([]corev1.Pod, error) {
+	list, err := home.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", nodeName).String()})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}

@@ -1,0 +1,215 @@
+package virtualnode
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+// Reasons in the status of home pods. Refusals carry the reason the peer gave.
+const (
+	reasonRemaking = "Remaking"      // the guest was lost abroad; the peer makes it again
+	reasonRefused  = "RefusedByPeer" // refused without a reason
+	reasonLost     = "LostByPeer"    // a pod that never restarts is gone abroad
+)
+
+// view is what a home pod's status is made from.
+type view struct {
+	home      *corev1.Pod
+	abroad    *v1alpha1.OffloadedPod // of this home pod
+	guest     *corev1.Pod            // nil when the Pod is not there (yet)
+	peer      string
+	nodeIP    netip.Addr
+	translate func(netip.Addr) (netip.Addr, bool)
+}
+
+// statusOf is the status a home pod should have.
+func statusOf(v view) corev1.PodStatus {
+	phase := v.abroad.Status.Phase
+	overAbroad := phase == v1alpha1.OffloadedPodSucceeded || phase == v1alpha1.OffloadedPodFailed
+	switch deleted := v.home.DeletionTimestamp != nil; {
+	case ended(&v.home.Status):
+		return v.home.Status // an end is not taken back
+	case overAbroad && v.abroad.Status.Final != nil:
+		final := v.copyOf(v.abroad.Status.Final)
+		if !ended(&final) {
+			final.Phase = corev1.PodPhase(phase)
+		}
+		return final
+	case overAbroad && v.guest != nil:
+		final := v.copyOf(&v.guest.Status)
+		final.Phase = corev1.PodPhase(phase)
+		return final
+	case overAbroad:
+		s := v.waiting(v.abroad.Status.Reason, v.abroad.Status.Message)
+		s.Phase = corev1.PodPhase(phase)
+		return s
+	case v.guest != nil && (deleted || !passing(v.guest)):
+		return v.copyOf(&v.guest.Status)
+	case phase == v1alpha1.OffloadedPodRefused:
+		reason := v.abroad.Status.Reason
+		if reason == "" {
+			reason = reasonRefused
+		}
+		return v.waiting(reason, v.peer+" refuses: "+v.abroad.Status.Message)
+	case deleted:
+		return v.home.Status
+	case v.guest != nil, v.home.Status.StartTime != nil:
+		return v.waiting(reasonRemaking, v.peer+" makes the pod again")
+	}
+	return v.home.Status // asked just now
+}
+
+// passing says that this guest ends but the pod does not: it was deleted or evicted abroad, and the peer will
+// make it again. Its end must not become the home pod's.
+func passing(guest *corev1.Pod) bool { return guest.DeletionTimestamp != nil || ended(&guest.Status) }
+
+// waiting is the home status with nothing ready and a reason.
+func (v view) waiting(reason, message string) corev1.PodStatus {
+	s := *v.home.Status.DeepCopy()
+	if s.Phase == "" {
+		s.Phase = corev1.PodPending
+	}
+	s.Reason, s.Message = reason, message
+	for i := range s.ContainerStatuses {
+		s.ContainerStatuses[i].Ready = false
+	}
+	for _, t := range []corev1.PodConditionType{corev1.ContainersReady, corev1.PodReady} {
+		setCondition(&s, corev1.PodCondition{Type: t, Status: corev1.ConditionFalse, Reason: reason, Message: message,
+			LastTransitionTime: metav1.Now()})
+	}
+	return s
+}
+
+// copyOf is the guest's status as it looks from home.
+func (v view) copyOf(guest *corev1.PodStatus) corev1.PodStatus {
+	s := *guest.DeepCopy()
+	v.translateAddresses(&s)
+	// Decided at home, and not to be changed (the API server refuses another QoS class).
+	s.QOSClass = v.home.Status.QOSClass
+	s.NominatedNodeName = v.home.Status.NominatedNodeName
+	s.ResourceClaimStatuses = v.home.Status.ResourceClaimStatuses
+	s.ExtendedResourceClaimStatus = v.home.Status.ExtendedResourceClaimStatus
+	s.EphemeralContainerStatuses = v.home.Status.EphemeralContainerStatuses
+	// Generations count the writes of another object.
+	s.ObservedGeneration = v.home.Generation
+	// The peer may have added containers of its own.
+	s.ContainerStatuses = known(s.ContainerStatuses, v.home.Spec.Containers)
+	s.InitContainerStatuses = known(s.InitContainerStatuses, v.home.Spec.InitContainers)
+	v.mergeConditions(&s)
+	return s
+}
+
+func (v view) translateAddresses(s *corev1.PodStatus) {
+	var ips []corev1.PodIP
+	for _, ip := range s.PodIPs {
+		real, err := netip.ParseAddr(ip.IP)
+		if err != nil {
+			continue
+		}
+		if seen, ok := v.translate(real); ok {
+			ips = append(ips, corev1.PodIP{IP: seen.String()})
+		}
+	}
+	s.PodIPs, s.PodIP = ips, ""
+	if len(ips) > 0 {
+		s.PodIP = ips[0].IP
+	}
+	s.HostIP, s.HostIPs = "", nil
+	if v.nodeIP.IsValid() {
+		s.HostIP, s.HostIPs = v.nodeIP.String(), []corev1.HostIP{{IP: v.nodeIP.String()}}
+	}
+}
+
+func known(statuses []corev1.ContainerStatus, containers []corev1.Container) []corev1.ContainerStatus {
+	return slices.DeleteFunc(statuses, func(s corev1.ContainerStatus) bool {
+		return !slices.ContainsFunc(containers, func(c corev1.Container) bool { return c.Name == s.Name })
+	})
+}
+
+// guestConditions are those a kubelet sets; every other one belongs to home.
+var guestConditions = []corev1.PodConditionType{
+	corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady,
+}
+
+// mergeConditions keeps the conditions of home and takes the kubelet's from the guest.
+func (v view) mergeConditions(s *corev1.PodStatus) {
+	guest := s.Conditions
+	s.Conditions = slices.Clone(v.home.Status.Conditions)
+	for _, c := range guest {
+		switch {
+		case slices.Contains(guestConditions, c.Type):
+			c.ObservedGeneration = v.home.Generation
+			if c.Type == corev1.PodReady {
+				c = v.gated(c)
+			}
+			setCondition(s, c)
+		case c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && s.Reason == "":
+			// Bound at home, but the peer finds no node for it: the columns of kubectl should say so.
+			s.Reason, s.Message = c.Reason, v.peer+": "+c.Message
+		}
+	}
+}
+
+// gated adds the readiness gates of the home pod, which were not asked of the guest.
+func (v view) gated(ready corev1.PodCondition) corev1.PodCondition {
+	for _, gate := range v.home.Spec.ReadinessGates {
+		if ready.Status != corev1.ConditionTrue {
+			break
+		}
+		i := slices.IndexFunc(v.home.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == gate.ConditionType })
+		if i < 0 || v.home.Status.Conditions[i].Status != corev1.ConditionTrue {
+			ready.Status, ready.Reason = corev1.ConditionFalse, "ReadinessGatesNotReady"
+			ready.Message = "the readiness gate " + string(gate.ConditionType) + " is not true"
+		}
+	}
+	return ready
+}
+
+// setCondition replaces the condition of that type, keeping the time of its last change unless it changes.
+func setCondition(s *corev1.PodStatus, c corev1.PodCondition) {
+	i := slices.IndexFunc(s.Conditions, func(old corev1.PodCondition) bool { return old.Type == c.Type })
+	if i < 0 {
+		s.Conditions = append(s.Conditions, c)
+		return
+	}
+	if s.Conditions[i].Status == c.Status {
+		c.LastTransitionTime = s.Conditions[i].LastTransitionTime
+	}
+	s.Conditions[i] = c
+}
+
+// endOf is the last status of a pod whose guest is gone: as a kubelet leaves it, with every container ended.
+func endOf(s corev1.PodStatus, reason, message string) corev1.PodStatus {
+	s = *s.DeepCopy()
+	failed := len(s.ContainerStatuses) == 0
+	for _, statuses := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
+		for i := range statuses {
+			c := &statuses[i]
+			c.Ready, c.Started = false, new(bool)
+			if c.State.Terminated == nil {
+				gone := &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown", FinishedAt: metav1.Now(),
+					Message: "the container is gone; how it ended was not seen"}
+				if c.State.Running != nil {
+					gone.StartedAt = c.State.Running.StartedAt
+				}
+				c.State = corev1.ContainerState{Terminated: gone}
+			}
+			failed = failed || c.State.Terminated.ExitCode != 0
+		}
+	}
+	if !ended(&s) {
+		s.Phase, s.Reason, s.Message = corev1.PodSucceeded, reason, message
+		if failed {
+			s.Phase = corev1.PodFailed
+		}
+	}
+	for _, t := range []corev1.PodConditionType{corev1.ContainersReady, corev1.PodReady} {
+		setCondition(&s, corev1.PodCondition{Type: t, Status: corev1.ConditionFalse, Reason: "PodCompleted", LastTransitionTime: metav1.Now()})
+	}
+	return s
+}

@@ -1,0 +1,102 @@
+package virtualnode
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+// AnnotationGrace on an OffloadedPod holds the seconds its containers get to end when it is deleted,
+// because custom resources know no grace period of their own. Without it the pod's own holds.
+const AnnotationGrace = "kith.dev/grace-seconds"
+
+// offloadedPod is what is asked of the peer for a pod at home.
+func offloadedPod(home *corev1.Pod, twin string) *v1alpha1.OffloadedPod {
+	return &v1alpha1.OffloadedPod{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "OffloadedPod"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: twin, Name: home.Name,
+			Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy},
+		},
+		Spec: v1alpha1.OffloadedPodSpec{
+			HomeNamespace: home.Namespace,
+			HomeUID:       home.UID,
+			Template:      template(home),
+		},
+	}
+}
+
+// template is the pod copied whole, less what means something at home only. This is the whole list.
+func template(home *corev1.Pod) corev1.PodTemplateSpec {
+	spec := home.Spec.DeepCopy()
+	annotations := map[string]string{}
+	for k, v := range home.Annotations {
+		if k != corev1.LastAppliedConfigAnnotation { // the pod once more, as its author wrote it
+			annotations[k] = v
+		}
+	}
+
+	// Where it runs: decided at home as far as nodes of home go; the peer's scheduler chooses among its own.
+	spec.NodeName = ""
+	spec.NodeSelector = only(spec.NodeSelector, corev1.LabelArchStable, corev1.LabelOSStable)
+	spec.Affinity = nil
+	spec.TopologySpreadConstraints = nil
+	spec.Tolerations = nil
+	spec.SchedulerName = ""
+	spec.SchedulingGates = nil
+	// Classes of the home cluster, and what admission there wrote for them.
+	spec.PriorityClassName, spec.Priority, spec.PreemptionPolicy = "", nil, nil
+	spec.Overhead = nil
+	// Conditions that only controllers at home fulfil; status adds them to the guest's readiness.
+	spec.ReadinessGates = nil
+	// A service account of the home cluster has no namesake abroad, and a token issued there opens nothing here.
+	spec.ServiceAccountName, spec.DeprecatedServiceAccount = "", ""
+	spec.AutomountServiceAccountToken = new(bool)
+	dropInjectedToken(spec)
+	// They cannot be in a pod that is being made.
+	spec.EphemeralContainers = nil
+
+	return corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: only(home.Labels), Annotations: annotations},
+		Spec:       *spec,
+	}
+}
+
+// only copies the wanted entries, or all when none are named.
+func only(m map[string]string, wanted ...string) map[string]string {
+	out := map[string]string{}
+	for k, v := range m {
+		if len(wanted) == 0 || slices.Contains(wanted, k) {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// injectedTokenPrefix names the volume that the ServiceAccount admission plugin adds to every pod.
+const injectedTokenPrefix = "kube-api-access-"
+
+func dropInjectedToken(spec *corev1.PodSpec) {
+	injected := map[string]bool{}
+	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool {
+		injected[v.Name] = strings.HasPrefix(v.Name, injectedTokenPrefix) && v.Projected != nil
+		return injected[v.Name]
+	})
+	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range containers {
+			containers[i].VolumeMounts = slices.DeleteFunc(containers[i].VolumeMounts,
+				func(m corev1.VolumeMount) bool { return injected[m.Name] })
+		}
+	}
+}
+
+func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
+	return equality.Semantic.DeepEqual(a.Labels, b.Labels) &&
+		equality.Semantic.DeepEqual(a.Annotations, b.Annotations) &&
+		equality.Semantic.DeepEqual(a.Spec, b.Spec)
+}
