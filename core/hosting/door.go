@@ -1,28 +1,249 @@
 package hosting
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
 	"log/slog"
+	"net"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+)
+
+// Names under which the provider's API server knows consumers.
+const (
+	userPrefix = "kith:peer:"
+	group      = "kith:peers"
 )
 
 // Access says who may pass the door. *Host is one.
 type Access interface {
-	// Admitted: is a contract with the consumer in force, and how many twin namespaces has it?
+	// Admitted: is a contract with the consumer in force, and how many twin namespaces has it? Once it
+	// says no, Shut has to be called: what is open already does not ask again.
 	Admitted(consumerID string) (namespaces int, ok bool)
 }
 
-// Door lets consumers through to the API server, each as itself.
-type Door struct{}
-
-// NewDoor makes the door to the API server that config leads to.
-func NewDoor(config *rest.Config, access Access, log *slog.Logger) (*Door, error) {
-	return nil, errSkeleton
+// Limits bound what one consumer may do at the door.
+type Limits struct {
+	Requests            int           // at the same time, streams aside
+	Streams             int           // watches, followed logs and upgraded connections at the same time
+	StreamsPerNamespace int           // and so many more per twin namespace
+	Rate                float64       // requests per second on average
+	Burst               int           // and at once
+	Patience            time.Duration // a request over the rate waits as long, then it is refused
+	Timeout             time.Duration // for everything that is not a stream
+	Body                int64         // bytes of a request
 }
 
-// Serve answers one request under /kube/ of the consumer with this ID (identity.ID.String).
-func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) {}
+// DefaultLimits let a consumer start and watch a thousand pods without noticing, and keep one that
+// spins from taking the API server away from its owner.
+func DefaultLimits() Limits {
+	return Limits{
+		Requests: 128, Streams: 64, StreamsPerNamespace: 4,
+		Rate: 200, Burst: 400, Patience: time.Second,
+		Timeout: time.Minute,
+		Body:    3 << 20, // what the API server itself takes
+	}
+}
 
-// Shut cuts every open request of the consumer.
-func (d *Door) Shut(consumerID string) {}
+// Door lets consumers through to the provider's API server, each as itself: user kith:peer:<ID>, group
+// kith:peers. What they may do there is RBAC's business (ClusterRole kith:tenant); the door sees to it that
+// nobody passes as somebody else, outside the few paths a tenant needs, without a contract, or too often.
+type Door struct {
+	// Limits may be changed before the first request.
+	Limits Limits
+
+	access  Access
+	target  *url.URL
+	plain   *httputil.ReverseProxy
+	upgrade *httputil.ReverseProxy
+	gates   gates
+	log     *slog.Logger
+}
+
+// NewDoor makes the door to the API server that config leads to. The identity in config must be allowed
+// to impersonate users and groups.
+func NewDoor(config *rest.Config, access Access, log *slog.Logger) (*Door, error) {
+	target, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("door: address of the API server: %w", err)
+	}
+	plain, err := transport(config, false)
+	if err != nil {
+		return nil, fmt.Errorf("door: connecting to the API server: %w", err)
+	}
+	// Upgrades (SPDY, WebSocket) exist in HTTP/1.1 only.
+	upgrade, err := transport(config, true)
+	if err != nil {
+		return nil, fmt.Errorf("door: connecting to the API server: %w", err)
+	}
+	d := &Door{Limits: DefaultLimits(), access: access, target: target, log: log}
+	d.plain, d.upgrade = d.proxy(plain), d.proxy(upgrade)
+	return d, nil
+}
+
+// transport has connections of its own: the daemon's must not wait behind a consumer's.
+func transport(config *rest.Config, http1 bool) (http.RoundTripper, error) {
+	tlsConfig, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return nil, err
+	}
+	t := &http.Transport{
+		TLSHandshakeTimeout: 10 * time.Second,
+		IdleConnTimeout:     90 * time.Second,
+		MaxIdleConnsPerHost: 32,
+		DisableCompression:  true, // what the consumer asks for is passed on as it is
+		DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+	}
+	if config.Dial != nil {
+		t.DialContext = config.Dial
+	}
+	if tlsConfig != nil {
+		t.TLSClientConfig = tlsConfig.Clone()
+	}
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetHTTP1(true)
+	if http1 {
+		if t.TLSClientConfig != nil {
+			t.TLSClientConfig.NextProtos = []string{"http/1.1"}
+		}
+	} else {
+		t.Protocols.SetHTTP2(true)
+		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}
+	}
+	return rest.HTTPWrappersForConfig(config, t)
+}
+
+func (d *Door) proxy(t http.RoundTripper) *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Rewrite:       d.rewrite,
+		Transport:     t,
+		FlushInterval: -1, // a watch event must not wait for the next one
+		ErrorHandler:  d.failed,
+		ErrorLog:      log.New(debugWriter{d.log}, "", 0),
+	}
+}
+
+// debugWriter takes what ReverseProxy says of copies that broke off: each cut watch is one.
+type debugWriter struct{ log *slog.Logger }
+
+func (w debugWriter) Write(p []byte) (int, error) {
+	w.log.Debug("door: " + string(p))
+	return len(p), nil
+}
+
+type passKey struct{}
+
+// pass is what a request was let through with.
+type pass struct {
+	consumerID string
+	path       string
+}
+
+// rewrite builds the request to the API server. Only named headers travel: whatever would claim an
+// identity (Authorization, Impersonate-*, X-Remote-*, a token among the WebSocket protocols) stays out.
+func (d *Door) rewrite(r *httputil.ProxyRequest) {
+	p := r.In.Context().Value(passKey{}).(pass)
+	r.Out.URL.Scheme, r.Out.URL.Host = d.target.Scheme, d.target.Host
+	r.Out.URL.Path, r.Out.URL.RawPath = strings.TrimSuffix(d.target.Path, "/")+p.path, ""
+	r.Out.Host = ""
+	r.Out.Header = safeHeaders(r.Out.Header)
+	r.Out.Header.Set("Impersonate-User", userPrefix+p.consumerID)
+	r.Out.Header.Set("Impersonate-Group", group)
+}
+
+// Serve answers one request under /kube/ of the consumer with this ID (identity.ID.String). Refusals are
+// Kubernetes Status objects, so a Kubernetes client understands them.
+func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) {
+	way, err := parseWay(r)
+	if err != nil {
+		refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, err.Error(), 0)
+		return
+	}
+	if _, ok := d.access.Admitted(consumerID); !ok {
+		d.refuseNoContract(w)
+		return
+	}
+	gate := d.gates.of(consumerID, d.Limits)
+	// Again, now that a Shut would reach us: else one between the two lines would miss this request.
+	namespaces, ok := d.access.Admitted(consumerID)
+	if !ok {
+		d.refuseNoContract(w)
+		return
+	}
+	leave, err := gate.enter(r.Context(), way.stream, namespaces, d.Limits)
+	if err != nil {
+		d.log.Warn("door: consumer over its limits", "peer", consumerID, "path", way.path, "err", err)
+		refuse(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, err.Error(), 1)
+		return
+	}
+	defer leave()
+
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(gate.open, func() { cancel(errShut) })()
+	clock := http.NewResponseController(w) // errors: a writer without deadlines has none to lift
+	if way.stream {
+		_ = clock.SetReadDeadline(time.Time{})
+		_ = clock.SetWriteDeadline(time.Time{})
+	} else {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, d.Limits.Timeout)
+		defer stop()
+		_ = clock.SetReadDeadline(time.Now().Add(d.Limits.Timeout))
+		_ = clock.SetWriteDeadline(time.Now().Add(d.Limits.Timeout + time.Second))
+	}
+	if r.ContentLength > d.Limits.Body {
+		d.refuseBody(w)
+		return
+	}
+	r = r.WithContext(context.WithValue(ctx, passKey{}, pass{consumerID, way.path}))
+	if !way.upgrade {
+		r.Body = http.MaxBytesReader(w, r.Body, d.Limits.Body)
+		d.plain.ServeHTTP(w, r)
+		return
+	}
+	d.upgrade.ServeHTTP(w, r)
+}
+
+// Shut cuts every open request of the consumer, streams included. The next one is asked for its contract.
+func (d *Door) Shut(consumerID string) { d.gates.shut(consumerID) }
+
+var errShut = errors.New("the contract ended")
+
+// failed answers when the API server did not. What exactly went wrong is for this side's log only.
+func (d *Door) failed(w http.ResponseWriter, r *http.Request, err error) {
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.Is(context.Cause(r.Context()), errShut):
+		d.refuseNoContract(w)
+	case errors.As(err, &tooLarge):
+		d.refuseBody(w)
+	case errors.Is(err, context.DeadlineExceeded):
+		refuse(w, http.StatusGatewayTimeout, metav1.StatusReasonTimeout,
+			fmt.Sprintf("the API server did not answer within %s", d.Limits.Timeout), 1)
+	case errors.Is(err, context.Canceled): // the consumer went away; nobody reads this
+		refuse(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "cancelled", 1)
+	default:
+		d.log.Warn("door: the API server does not answer", "err", err)
+		refuse(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
+			"the provider's API server does not answer", 1)
+	}
+}
+
+func (d *Door) refuseNoContract(w http.ResponseWriter) {
+	refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden,
+		"no contract with this cluster is in force", 0)
+}
+
+func (d *Door) refuseBody(w http.ResponseWriter) {
+	refuse(w, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge,
+		fmt.Sprintf("request body: larger than %d bytes", d.Limits.Body), 0)
+}
