@@ -107,6 +107,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 	}
 	group, ctx := errgroup.WithContext(ctx)
+	server.BaseContext = func(net.Listener) context.Context { return ctx } // ends the streams too
 	group.Go(func() error { return k.cert.run(ctx) })
 	group.Go(func() error { return k.clients.run(ctx) })
 	group.Go(func() error {

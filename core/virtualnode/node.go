@@ -91,6 +91,8 @@ type Node struct {
 	// statusChanged is closed, and made anew, when state changed.
 	statusChanged chan struct{}
 	twins         map[string]*twin // by home namespace
+	// watching counts what runs for the twins.
+	watching sync.WaitGroup
 	// opening serialises the making of twins, so that one namespace is asked for once.
 	opening sync.Mutex
 }

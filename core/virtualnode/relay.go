@@ -25,7 +25,6 @@ func (k *Kubelet) relay(subresource string, query func(url.Values) url.Values) h
 		namespace, pod := r.PathValue("namespace"), r.PathValue("pod")
 		n := k.node(namespace, pod)
 		if n == nil {
-			// The same answer whether there is no such pod or the caller may not know.
 			http.Error(w, fmt.Sprintf("pod %s/%s is on none of the virtual nodes here", namespace, pod), http.StatusNotFound)
 			return
 		}

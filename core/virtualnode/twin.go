@@ -125,9 +125,9 @@ func (n *Node) watchTwin(home, name string) {
 	n.twins[home] = t
 	n.mu.Unlock()
 	log.Info("namespace has a twin")
-	go t.offloaded.run(ctx, n.abroad.offloaded.listWatch(name), &v1alpha1.OffloadedPod{}, log)
-	go t.pods.run(ctx, n.guestPods(name), &corev1.Pod{}, log)
-	go t.events.run(ctx, n.guestEvents(name), &corev1.Event{}, log)
+	n.watching.Go(func() { t.offloaded.run(ctx, n.abroad.offloaded.listWatch(name), &v1alpha1.OffloadedPod{}, log) })
+	n.watching.Go(func() { t.pods.run(ctx, n.guestPods(name), &corev1.Pod{}, log) })
+	n.watching.Go(func() { t.events.run(ctx, n.guestEvents(name), &corev1.Event{}, log) })
 }
 
 // keepLast remembers how a guest ended until its home pod is gone too, or it is made again.
@@ -244,6 +244,7 @@ func (n *Node) closeTwins() {
 	for _, t := range n.allTwins() {
 		n.forgetTwin(t)
 	}
+	n.watching.Wait()
 }
 
 const reviewEvery = time.Minute

@@ -1,0 +1,164 @@
+package virtualnode
+
+import (
+	"net/netip"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+func running() corev1.PodStatus {
+	start := metav1.Now()
+	return corev1.PodStatus{
+		Phase: corev1.PodRunning, PodIP: "10.42.0.7", PodIPs: []corev1.PodIP{{IP: "10.42.0.7"}, {IP: "fd00::7"}},
+		HostIP: "192.168.1.9", HostIPs: []corev1.HostIP{{IP: "192.168.1.9"}}, StartTime: &start,
+		QOSClass: corev1.PodQOSBurstable,
+		Conditions: []corev1.PodCondition{
+			{Type: corev1.PodScheduled, Status: corev1.ConditionTrue},
+			{Type: corev1.PodReady, Status: corev1.ConditionTrue},
+			{Type: corev1.ContainersReady, Status: corev1.ConditionTrue},
+		},
+		ContainerStatuses: []corev1.ContainerStatus{
+			{Name: "web", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: start}}},
+			{Name: "of-the-peer", Ready: true},
+		},
+	}
+}
+
+func testView(home *corev1.Pod, guest *corev1.Pod, offloaded ...offloadedOption) view {
+	return view{home: home, abroad: asked(offloaded...), guest: guest, peer: "bob",
+		nodeIP: netip.MustParseAddr("10.42.255.1"),
+		translate: func(a netip.Addr) (netip.Addr, bool) { // 10.42/16 is seen as 10.71/16, IPv6 not at all
+			if !a.Is4() {
+				return netip.Addr{}, false
+			}
+			b := a.As4()
+			b[1] = 71
+			return netip.AddrFrom4(b), true
+		}}
+}
+
+func readiness(s corev1.PodStatus) corev1.ConditionStatus {
+	for _, c := range s.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+func refused(o *v1alpha1.OffloadedPod) {
+	o.Status = v1alpha1.OffloadedPodStatus{Phase: v1alpha1.OffloadedPodRefused, Reason: "QuotaExceeded", Message: "4 cpu asked, 2 left"}
+}
+
+func finally(ph v1alpha1.OffloadedPodPhase, s *corev1.PodStatus) offloadedOption {
+	return func(o *v1alpha1.OffloadedPod) { o.Status.Phase, o.Status.Final = ph, s }
+}
+
+func TestStatusOfRunningGuest(t *testing.T) {
+	home := homePod(func(p *corev1.Pod) {
+		p.Generation = 3
+		p.Status.QOSClass = corev1.PodQOSBestEffort
+		p.Status.Conditions = []corev1.PodCondition{
+			{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, Reason: "AtHome"},
+			{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue},
+		}
+	})
+	v := testView(home, &corev1.Pod{Status: running()})
+	got := statusOf(v)
+	switch {
+	case got.Phase != corev1.PodRunning, readiness(got) != corev1.ConditionTrue:
+		t.Errorf("phase %s, ready %s", got.Phase, readiness(got))
+	case got.PodIP != "10.71.0.7" || len(got.PodIPs) != 1 || got.PodIPs[0].IP != "10.71.0.7":
+		t.Errorf("pod addresses %s %v", got.PodIP, got.PodIPs)
+	case got.HostIP != "10.42.255.1" || len(got.HostIPs) != 1:
+		t.Errorf("host addresses %s %v", got.HostIP, got.HostIPs)
+	case got.QOSClass != corev1.PodQOSBestEffort || got.ObservedGeneration != 3:
+		t.Errorf("qos class %s, generation %d: those of home were expected", got.QOSClass, got.ObservedGeneration)
+	case len(got.ContainerStatuses) != 1:
+		t.Errorf("containers %v", got.ContainerStatuses)
+	case got.Conditions[0].Reason != "AtHome" || got.Conditions[1].Type != corev1.DisruptionTarget:
+		t.Errorf("home's own conditions are lost: %v", got.Conditions)
+	}
+}
+
+func TestStatusPhases(t *testing.T) {
+	succeeded := running()
+	succeeded.Phase = corev1.PodSucceeded
+	wasRunning := func(p *corev1.Pod) { p.Status = running() }
+	guest := func(options ...podOption) *corev1.Pod {
+		g := &corev1.Pod{Status: running()}
+		for _, o := range options {
+			o(g)
+		}
+		return g
+	}
+	for name, tc := range map[string]struct {
+		v      view
+		phase  corev1.PodPhase
+		reason string
+		ready  corev1.ConditionStatus
+	}{
+		"asked just now": {testView(homePod(phase(corev1.PodPending)), nil), corev1.PodPending, "", ""},
+		"refused": {testView(homePod(phase(corev1.PodPending)), nil, refused),
+			corev1.PodPending, "QuotaExceeded", corev1.ConditionFalse},
+		"lost abroad and not made again yet": {testView(homePod(wasRunning), nil),
+			corev1.PodRunning, reasonRemaking, corev1.ConditionFalse},
+		"evicted abroad, will be made again": {testView(homePod(wasRunning), guest(phase(corev1.PodFailed))),
+			corev1.PodRunning, reasonRemaking, corev1.ConditionFalse},
+		"ending abroad, will be made again": {testView(homePod(wasRunning), guest(deletedWithin(30))),
+			corev1.PodRunning, reasonRemaking, corev1.ConditionFalse},
+		"ending abroad because deleted at home": {testView(homePod(wasRunning, deletedWithin(30)), guest(phase(corev1.PodSucceeded))),
+			corev1.PodSucceeded, "", corev1.ConditionTrue},
+		"over, its status kept": {testView(homePod(wasRunning), nil, finally(v1alpha1.OffloadedPodSucceeded, &succeeded)),
+			corev1.PodSucceeded, "", corev1.ConditionTrue},
+		"over, with the guest still there": {testView(homePod(wasRunning), guest(), finally(v1alpha1.OffloadedPodFailed, nil)),
+			corev1.PodFailed, "", corev1.ConditionTrue},
+		"an end is not taken back": {testView(homePod(phase(corev1.PodFailed)), guest()), corev1.PodFailed, "", ""},
+	} {
+		got := statusOf(tc.v)
+		if got.Phase != tc.phase || got.Reason != tc.reason || readiness(got) != tc.ready {
+			t.Errorf("%s: phase %q reason %q ready %q, want %q %q %q", name, got.Phase, got.Reason, readiness(got), tc.phase, tc.reason, tc.ready)
+		}
+	}
+}
+
+func TestUnschedulableAbroadShowsAtHome(t *testing.T) {
+	got := statusOf(testView(homePod(), &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
+		{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/1 nodes are available"}}}}))
+	if got.Reason != "Unschedulable" || got.Message != "bob: 0/1 nodes are available" {
+		t.Errorf("reason %q, message %q", got.Reason, got.Message)
+	}
+}
+
+func TestReadinessGatesOfHomeCount(t *testing.T) {
+	home := homePod(func(p *corev1.Pod) {
+		p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "example.com/lb"}}
+	})
+	if got := readiness(statusOf(testView(home, &corev1.Pod{Status: running()}))); got != corev1.ConditionFalse {
+		t.Errorf("ready %s although the gate is closed", got)
+	}
+	home.Status.Conditions = []corev1.PodCondition{{Type: "example.com/lb", Status: corev1.ConditionTrue}}
+	if got := readiness(statusOf(testView(home, &corev1.Pod{Status: running()}))); got != corev1.ConditionTrue {
+		t.Errorf("ready %s although the gate is open", got)
+	}
+}
+
+func TestEndOfUnseenContainers(t *testing.T) {
+	got := endOf(running(), reasonLost, "bob no longer has the pod")
+	if got.Phase != corev1.PodFailed || got.Reason != reasonLost || readiness(got) != corev1.ConditionFalse {
+		t.Errorf("phase %s, reason %s, ready %s", got.Phase, got.Reason, readiness(got))
+	}
+	if s := got.ContainerStatuses[0].State; s.Terminated == nil || s.Running != nil || s.Terminated.StartedAt.IsZero() {
+		t.Errorf("container state %+v", s)
+	}
+	clean := running()
+	clean.ContainerStatuses = []corev1.ContainerStatus{{Name: "web",
+		State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 0}}}}
+	if got := endOf(clean, "", ""); got.Phase != corev1.PodSucceeded {
+		t.Errorf("phase %s of a pod whose containers all ended well", got.Phase)
+	}
+}
