@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -17,6 +18,15 @@ import (
 	"kith.dev/test/lab"
 	"kith.dev/test/lab/pid1"
 )
+
+// The first process of a laptop executes itself a second time, from the thread that entered the new namespaces. That must
+// be the main thread: while any other takes over the process, the kernel shows no namespaces for it, and whoever plugs
+// in the network just then finds none.
+func init() {
+	if len(os.Args) > 1 && os.Args[1] == "init" {
+		runtime.LockOSThread()
+	}
+}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -157,29 +157,23 @@ func netlinkIn(pid int) (*netlink.Handle, error) {
 	return h, nil
 }
 
-// dialIn opens a connection from the network namespace of a process. The address must be literal, so that no
-// other thread, which would be in another namespace, resolves it.
-func dialIn(ctx context.Context, pid int, network, address string) (net.Conn, error) {
-	type result struct {
-		c   net.Conn
-		err error
-	}
-	done := make(chan result, 1)
+// inNetwork runs a function in the network namespace of a process. What it opens stays there; it must not start
+// goroutines that open more, as they would be outside.
+func inNetwork(pid int, do func() error) error {
+	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // for good: the thread ends with the goroutine
-		ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
-		if err != nil {
-			done <- result{nil, err}
-			return
-		}
-		defer ns.Close()
-		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-			done <- result{nil, fmt.Errorf("enter network namespace: %w", err)}
-			return
-		}
-		c, err := (&net.Dialer{}).DialContext(ctx, network, address)
-		done <- result{c, err}
+		done <- func() error {
+			ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+			if err != nil {
+				return err
+			}
+			defer ns.Close()
+			if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+				return fmt.Errorf("enter network namespace: %w", err)
+			}
+			return do()
+		}()
 	}()
-	r := <-done
-	return r.c, r.err
+	return <-done
 }

@@ -153,11 +153,22 @@ func (p *Laptop) Path(inside string) string {
 // Dial connects from inside the laptop to a literal address, so that a client in the test can talk to the laptop's
 // API server: it fits rest.Config.Dial and http.Transport.DialContext.
 func (p *Laptop) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	var c net.Conn
+	err := p.InNetwork(func() (err error) {
+		c, err = (&net.Dialer{}).DialContext(ctx, network, address)
+		return err
+	})
+	return c, err
+}
+
+// InNetwork runs a function in the laptop's network, for a test that wants to listen or send there itself. It must not
+// start goroutines that open sockets: those would be outside.
+func (p *Laptop) InNetwork(do func() error) error {
 	pid, err := p.running()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return dialIn(ctx, pid, network, address)
+	return inNetwork(pid, do)
 }
 
 // Freeze stops all processes of the laptop where they stand, containers included, as suspend does. Its clocks go on.

@@ -58,7 +58,7 @@ func (p *Laptop) switchOn(ctx context.Context, spec pid1.Spec, plug func(pid int
 
 	if err := plug(c.Process.Pid); err != nil {
 		_ = c.Process.Kill()
-		return err
+		return pipes.report(err) // if it failed itself, that is the reason of all
 	}
 	if _, err := pipes.goOn.Write([]byte("g")); err != nil {
 		return pipes.report(err)

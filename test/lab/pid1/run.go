@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +16,7 @@ import (
 // Run is `kith-lab init SPEC`. It must be PID 1 of new PID, mount, network, UTS and IPC namespaces, and returns only
 // with an error. It works in two stages, because a cgroup namespace has its root where the process stands when it
 // is made, and is made for one thread only: the first enters the cgroups, unshares, and executes the second in the
-// same thread.
+// same thread. The caller must have locked the main goroutine to the main thread.
 func Run(specPath string, second bool) error {
 	report := os.NewFile(reportFD, "report")
 	err := run(specPath, second, report)
@@ -66,7 +65,6 @@ func enter(spec Spec, specPath string) error {
 	if err := spec.Cgroup.Enter(); err != nil {
 		return err
 	}
-	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("make a cgroup namespace: %w", err)
 	}
