@@ -1,0 +1,250 @@
+package peering
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"kith.dev/core/contract"
+	"kith.dev/core/identity"
+)
+
+const (
+	callTimeout = 15 * time.Second // an ordinary call, dialling included
+	pollTime    = 50 * time.Second // what the server holds a long poll
+	pollSlack   = 20 * time.Second // what a client waits beyond it
+	pollPause   = time.Second      // the least time between two polls
+)
+
+// Asked is what became of a question that was put.
+type Asked struct {
+	RequestID string
+	// Code is the six digits that the peer's owner sees too. When Recognised the peer accepted this cluster's
+	// key once before, and nobody needs to compare.
+	Code       string
+	Recognised bool
+	Expires    time.Time
+	PeerID     identity.ID
+	PeerKey    ed25519.PublicKey
+	PeerName   string // a hint
+}
+
+// Hello asks the peer who it is. A peer that speaks another version of the protocol is a *Problem with CodeVersion.
+func (c *Client) Hello(ctx context.Context) (Hello, error) {
+	var h Hello
+	if err := c.Call(ctx, http.MethodGet, "/kith/v1/hello", nil, &h); err != nil {
+		return Hello{}, err
+	}
+	return h, c.checkHello(&h)
+}
+
+func (c *Client) checkHello(h *Hello) error {
+	if !h.Speaks() {
+		return &Problem{
+			Code:    CodeVersion,
+			Message: fmt.Sprintf("%s speaks %s, this Kith speaks %s", h.Name, strings.Join(h.Protocol, ", "), Protocol),
+			Do:      "bring both to the same version of Kith",
+		}
+	}
+	if id, _ := c.Peer(); h.ID != id {
+		return fmt.Errorf("peer says it is %s, its key is that of %s", h.ID, id)
+	}
+	return nil
+}
+
+// Ask puts a question to the peer: commitment, its nonce, reveal. The answer comes by Outcome.
+func (c *Client) Ask(ctx context.Context, q Question) (Asked, error) {
+	hello, err := c.Hello(ctx)
+	if err != nil {
+		return Asked{}, err
+	}
+	self := c.config.Identity.ID()
+	peer, key := c.Peer() // fixed since Hello: all connections go to this key or fail
+	nonce := identity.NewNonce()
+	commitment := identity.Commit(nonce, self, peer)
+	var opened Opened
+	if err := c.Call(ctx, http.MethodPost, "/kith/v1/requests", &Opening{commitment[:], q}, &opened); err != nil {
+		return Asked{}, err
+	}
+	var revealed Revealed
+	if err := c.Call(ctx, http.MethodPost, "/kith/v1/requests/"+opened.ID+"/reveal", &Reveal{nonce[:]}, &revealed); err != nil {
+		return Asked{}, err
+	}
+	return Asked{
+		RequestID:  revealed.ID,
+		Code:       identity.Code(self, peer, nonce, identity.Nonce(opened.Nonce)),
+		Recognised: revealed.Recognised,
+		Expires:    revealed.Expires,
+		PeerID:     peer, PeerKey: key, PeerName: hello.Name,
+	}, nil
+}
+
+// Outcome waits for the answer to a request. It polls, each time held by the peer, until the state is no longer
+// pending, the connection breaks, or ctx ends: then the state is pending and the error ctx's.
+func (c *Client) Outcome(ctx context.Context, requestID string) (Outcome, error) {
+	if err := checkRequestID(requestID); err != nil {
+		return Outcome{}, err
+	}
+	pending := Outcome{State: OutcomePending}
+	for {
+		begin := time.Now()
+		var o Outcome
+		err := c.call(ctx, pollTime+pollSlack, http.MethodGet, "/kith/v1/requests/"+requestID, nil, &o)
+		if ctx.Err() != nil && err != nil {
+			return pending, ctx.Err()
+		}
+		if err != nil || o.State != OutcomePending {
+			return o, err
+		}
+		select { // whatever the peer does, it is not asked more often
+		case <-ctx.Done():
+			return pending, ctx.Err()
+		case <-time.After(pollPause - time.Since(begin)):
+		}
+	}
+}
+
+// Sign has the peer countersign a contract that bears this side's signature as consumer. The answer was verified:
+// it is the same document with both signatures.
+func (c *Client) Sign(ctx context.Context, s contract.Signed) (contract.Signed, error) {
+	var out signed
+	if err := c.Call(ctx, http.MethodPost, "/kith/v1/contracts", &signed{s}, &out); err != nil {
+		return contract.Signed{}, err
+	}
+	if !bytes.Equal(out.Document, s.Document) || !bytes.Equal(out.ConsumerSignature, s.ConsumerSignature) {
+		return contract.Signed{}, errors.New("contract: the peer sent back another one than it was sent")
+	}
+	if err := out.Verify(); err != nil {
+		return contract.Signed{}, fmt.Errorf("what the peer countersigned: %w", err)
+	}
+	return out.Signed, nil
+}
+
+// Contracts lists what the peer holds to be in force between the two.
+func (c *Client) Contracts(ctx context.Context) ([]ContractRef, error) {
+	var out refs
+	err := c.Call(ctx, http.MethodGet, "/kith/v1/contracts", nil, &out)
+	return out, err
+}
+
+// End ends a contract; that it had ended is no error.
+func (c *Client) End(ctx context.Context, contractID string) error {
+	if err := contract.CheckID(contractID); err != nil {
+		return err
+	}
+	return c.Call(ctx, http.MethodDelete, "/kith/v1/contracts/"+contractID, nil, nil)
+}
+
+// Link puts this side of the link and gets the peer's.
+func (c *Client) Link(ctx context.Context, ours Link) (Link, error) {
+	if err := ours.Validate(); err != nil {
+		return Link{}, fmt.Errorf("own link: %w", err)
+	}
+	var theirs Link
+	err := c.Call(ctx, http.MethodPut, "/kith/v1/link", &ours, &theirs)
+	return theirs, err
+}
+
+// Call does one request with JSON, for routes others add to the server: path begins with "/" and is escaped; in may
+// be nil; out may be nil, and if it has Validate() error, that is asked. At most 64 KiB come back (128 with a
+// contract), within 15 s or the time ctx gives, whichever is less.
+func (c *Client) Call(ctx context.Context, method, path string, in, out any) error {
+	return c.call(ctx, callTimeout, method, path, in, out)
+}
+
+func (c *Client) call(ctx context.Context, limit time.Duration, method, path string, in, out any) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, errNoAnswer)
+	defer cancel()
+	var body io.Reader
+	if in != nil {
+		data, err := json.Marshal(in)
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", method, path, err)
+		}
+		body = bytes.NewReader(data)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.BaseURL()+path, body)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "application/json")
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return c.failure(ctx, err)
+	}
+	defer resp.Body.Close()
+	if err := readAnswer(resp, out); err != nil {
+		return c.failure(ctx, fmt.Errorf("%s %s: %w", method, strings.SplitN(path, "?", 2)[0], err))
+	}
+	return nil
+}
+
+var errNoAnswer = errors.New("no answer in time")
+
+// failure takes the http package's words for the request off an error of the connection.
+func (c *Client) failure(ctx context.Context, err error) error {
+	var problem *Problem
+	var unreachable *UnreachableError
+	switch {
+	case errors.As(err, &problem):
+		return err
+	case errors.As(err, &unreachable):
+		return unreachable
+	case errors.Is(context.Cause(ctx), errNoAnswer):
+		return &UnreachableError{Failures: []AddressError{{c.Address(), errNoAnswer}}}
+	}
+	var outer *url.Error
+	if errors.As(err, &outer) {
+		err = outer.Err
+	}
+	return fmt.Errorf("peer at %s: %w", c.Address(), err)
+}
+
+// readAnswer takes a success into out, and anything else as a *Problem.
+func readAnswer(resp *http.Response, out any) error {
+	if resp.StatusCode >= 300 {
+		return readProblem(resp)
+	}
+	if out == nil {
+		return nil
+	}
+	max := MaxMessage
+	if _, ok := out.(*signed); ok {
+		max = maxSigned
+	}
+	into, ok := out.(message)
+	if !ok {
+		into = &unchecked{out}
+	}
+	err := decode(resp.Header.Get("Content-Type"), resp.Body, max, into)
+	var problem *Problem
+	if errors.As(err, &problem) { // ours about its answer, not its about our request
+		return fmt.Errorf("the peer's answer cannot be used: %s", problem.Message)
+	}
+	return err
+}
+
+// unchecked decodes into what has no Validate.
+type unchecked struct{ into any }
+
+func (u *unchecked) Validate() error                 { return nil }
+func (u *unchecked) UnmarshalJSON(data []byte) error { return json.Unmarshal(data, u.into) }
+
+func readProblem(resp *http.Response) error {
+	p := new(Problem)
+	if err := decode(resp.Header.Get("Content-Type"), resp.Body, MaxMessage, p); err != nil {
+		return fmt.Errorf("the peer answers %s, and not as a Kith does", resp.Status)
+	}
+	return p
+}

@@ -1,0 +1,175 @@
+package peering
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"kith.dev/core/identity"
+)
+
+// ClientConfig is what a Client needs.
+type ClientConfig struct {
+	Identity *identity.Identity
+	// Expect is the peer's ID; nobody else is spoken to. The zero ID is for a first contact: whoever ends the
+	// first handshake is the peer from then on.
+	Expect identity.ID
+	// Addresses are host:port of the peer API, best first.
+	Addresses []string
+	Log       *slog.Logger
+}
+
+// Client speaks to one peer, over one HTTP/2 connection as far as that goes. It dials when it must, and again
+// after a connection was lost. Its errors wrap
+//
+//   - *UnreachableError: no connection came about (Refused tells whether machines answered),
+//   - *identity.MismatchError: somebody else answers,
+//   - *Problem: the peer says no, or speaks another version (CodeVersion),
+//
+// and are otherwise those of a connection that broke. It is safe for concurrent use; Close it.
+//
+// # Kubernetes clients through the peer's /kube/
+//
+// For everything but upgrades a rest.Config goes over the same connection:
+//
+//	rest.Config{Host: client.BaseURL() + "/kube", Transport: client.Transport()}
+//
+// exec, attach and port-forward leave HTTP by an upgrade, which needs HTTP/1.1 and a connection of its own, and
+// client-go dials it by itself: the host of the URL must be a real address, and the TLS config the pinned one.
+//
+//	u, _ := url.Parse("https://" + client.Address() + "/kube/api/v1/namespaces/…/pods/…/exec?…")
+//	rt, _ := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{TLS: client.UpgradeTLS(), PingPeriod: 5 * time.Second})
+//	exec, _ := remotecommand.NewSPDYExecutorForTransports(rt, rt, "POST", u)
+//
+// and likewise websocket.RoundTripper{TLSConfig: client.UpgradeTLS()}. Who speaks the upgrade itself takes
+// DialTLS, which tries all addresses.
+type Client struct {
+	config    ClientConfig
+	transport *http.Transport
+	http      *http.Client
+
+	mu        sync.Mutex // guards what follows; nothing is called with it held
+	addresses []string
+	peer      identity.ID // expected, or learned by the first contact
+	key       ed25519.PublicKey
+	good      string // the address of the last connection
+	conns     map[*tracked]struct{}
+	closed    bool
+}
+
+// NewClient makes a client; it dials nobody yet.
+func NewClient(config ClientConfig) *Client {
+	c := &Client{
+		config:    config,
+		addresses: slices.Clone(config.Addresses),
+		peer:      config.Expect,
+		conns:     map[*tracked]struct{}{},
+	}
+	c.transport = &http.Transport{
+		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return c.dial(ctx, []string{"h2", "http/1.1"}, false)
+		},
+		ForceAttemptHTTP2:      true,
+		IdleConnTimeout:        90 * time.Second,
+		MaxResponseHeaderBytes: 32 << 10,
+		ExpectContinueTimeout:  time.Second,
+	}
+	c.http = &http.Client{
+		Transport: c.transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return errors.New("a peer API does not redirect")
+		},
+	}
+	return c
+}
+
+// Addresses are those tried, in this order; the one that led to the peer last comes first.
+func (c *Client) Addresses() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := slices.Clone(c.addresses)
+	if i := slices.Index(all, c.good); i > 0 {
+		copy(all[1:i+1], all[:i])
+		all[0] = c.good
+	}
+	return all
+}
+
+// SetAddresses replaces the addresses for the next dial; connections that are up stay.
+func (c *Client) SetAddresses(addresses []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.addresses = slices.Clone(addresses)
+}
+
+// Address is where the peer was reached last, else the first that is known, else "".
+func (c *Client) Address() string {
+	if all := c.Addresses(); len(all) > 0 {
+		return all[0]
+	}
+	return ""
+}
+
+// Peer is who is spoken to: the expected ID, or the one that the first contact proved; zero before that. The key is
+// nil as long as there was no connection.
+func (c *Client) Peer() (identity.ID, ed25519.PublicKey) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.peer, c.key
+}
+
+// BaseURL is what the URLs of requests through Transport begin with. Its host only names the peer, and stays what it
+// is: no DNS is asked.
+func (c *Client) BaseURL() string {
+	if c.config.Expect.IsZero() {
+		return "https://peer.kith.invalid"
+	}
+	return "https://" + c.config.Expect.Compact() + ".kith.invalid"
+}
+
+// Transport sends requests to the peer whatever host their URL names. It sets no deadline; contexts do.
+func (c *Client) Transport() http.RoundTripper { return c.transport }
+
+// UpgradeTLS is the TLS config for connections that others dial: HTTP/1.1, and the peer's key only. Before a first
+// contact it accepts any key.
+func (c *Client) UpgradeTLS() *tls.Config {
+	id, _ := c.Peer()
+	config := c.config.Identity.ClientTLS(id)
+	config.NextProtos = []string{"http/1.1"}
+	return config
+}
+
+// DialTLS opens a connection of its own to the peer, for HTTP/1.1 with an upgrade. It may stand still as long as
+// its user likes.
+func (c *Client) DialTLS(ctx context.Context) (net.Conn, error) {
+	return c.dial(ctx, []string{"http/1.1"}, true)
+}
+
+// Close cuts all connections, those of DialTLS too. The client cannot be used again.
+func (c *Client) Close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.Cut()
+	c.transport.CloseIdleConnections()
+}
+
+// Cut closes all connections, so that the next call dials anew.
+func (c *Client) Cut() {
+	c.mu.Lock()
+	open := slices.Collect(maps.Keys(c.conns))
+	c.mu.Unlock()
+	for _, t := range open {
+		t.Close() // below TLS, which would first wait to say goodbye
+	}
+}
+
+var errClosed = errors.New("peering: this client was closed")

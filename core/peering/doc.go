@@ -1,0 +1,28 @@
+// Package peering is the protocol between two daemons: the messages, the server and the client that exchange
+// them over mutual TLS, the contacts that know which peers are there now, and the table of the states a
+// relation goes through.
+//
+// The peer's key, proven by the TLS handshake, is who it is (core/identity); what it says about itself is a
+// hint. Everything read from the network is bounded in size and time before anything looks at it. What the
+// messages mean is the Desk's affair (core/relations), which keeps the objects in the cluster.
+//
+// Called by relations (Desk, Client, Contacts, the table), hosting (Server.Handle), virtualnode and reflection
+// (Client.Transport) and the daemon (wiring). It must never import Kubernetes code, decide who gets what, or
+// keep anything on disk.
+//
+// # The routes
+//
+// All JSON, at most 64 KiB (contracts: 128 KiB), errors as Problem. The caller is known by its key.
+//
+//	GET    /kith/v1/hello                  → Hello
+//	GET    /kith/v1/presence               → lines of JSON without end: first {"hello": Hello}, then {"notice": Notice}
+//	POST   /kith/v1/requests               Opening → Opened          the commitment, and the question
+//	POST   /kith/v1/requests/{id}/reveal   Reveal → Revealed         {id} from Opened; Revealed has the request's own ID
+//	GET    /kith/v1/requests/{id}          → Outcome                 {id} from Revealed; held until answered, at most about 50 s
+//	POST   /kith/v1/contracts              contract.Signed → contract.Signed, countersigned
+//	GET    /kith/v1/contracts              → []ContractRef           in force between the two
+//	DELETE /kith/v1/contracts/{id}                                   idempotent
+//	PUT    /kith/v1/link                   Link → Link
+//
+// Further routes are added with Server.Handle.
+package peering

@@ -1,0 +1,140 @@
+package peering
+
+import (
+	"net/netip"
+	"time"
+
+	"kith.dev/core/contract"
+	"kith.dev/core/identity"
+)
+
+// Protocol is the version of the protocol this package speaks. Within it fields may be added, and readers
+// pass over those they do not know; what an old reader must not pass over makes a new version.
+const Protocol = "kith/v1"
+
+// Bounds of messages.
+const (
+	MaxMessage   = 64 << 10  // bytes of a body
+	maxSigned    = 128 << 10 // bytes of a body with a contract: its document, 64 KiB, is base64 in it
+	maxLine      = 4 << 10   // bytes of a line of presence
+	maxEndpoints = 16
+	maxRanges    = 16
+	maxLabels    = 64
+	maxReason    = 256
+)
+
+// Hello is what a daemon says about itself. Only the ID is proven, by TLS.
+type Hello struct {
+	Version  string      `json:"version"`  // of the program, for people
+	ID       identity.ID `json:"id"`       // as in the TLS handshake
+	Name     string      `json:"name"`     // as the cluster calls itself
+	Protocol []string    `json:"protocol"` // versions spoken, Protocol among them
+}
+
+// Question asks for resources.
+type Question struct {
+	Name      string            `json:"name"`                // as the asking cluster calls itself
+	Resources map[string]string `json:"resources,omitempty"` // quantities; none means all there is to offer
+	Endpoints []string          `json:"endpoints,omitempty"` // host:port of the asker's own peer API, best first
+	Attempt   int64             `json:"attempt"`             // counts the times it was asked by hand
+}
+
+// Offer answers a question: the terms a contract would have.
+type Offer struct {
+	contract.Terms
+	NodeLabels map[string]string `json:"nodeLabels,omitempty"` // for the virtual node
+	ValidUntil time.Time         `json:"validUntil"`           // the offer lapses unless signed by then
+	ValidFor   int64             `json:"validFor"`             // seconds a contract of it runs
+}
+
+// OutcomeState is how far a question is.
+type OutcomeState string
+
+// The states of a question.
+const (
+	OutcomePending  OutcomeState = "pending"
+	OutcomeAccepted OutcomeState = "accepted" // with an Offer
+	OutcomeDeclined OutcomeState = "declined"
+	OutcomeExpired  OutcomeState = "expired"
+)
+
+// Outcome is the answer to a question, so far.
+type Outcome struct {
+	State  OutcomeState `json:"state"`
+	Reason string       `json:"reason,omitempty"` // of a decline, for the user
+	Offer  *Offer       `json:"offer,omitempty"`  // there if and only if accepted
+}
+
+// Range is a range of addresses with its name ("pods", "services", …).
+type Range struct {
+	Name   string       `json:"name"`
+	Prefix netip.Prefix `json:"prefix"`
+}
+
+// Link is what one side tells the other about the tunnel. Whoever does not know the other's ranges yet leaves
+// Aliases empty and puts its link again after it has the answer.
+type Link struct {
+	PublicKey string  `json:"publicKey"`         // WireGuard's, 32 bytes in base64
+	Port      int     `json:"port"`              // UDP, at the address of the peer API
+	Ranges    []Range `json:"ranges"`            // the sender's own, as used inside its cluster
+	Aliases   []Range `json:"aliases,omitempty"` // by name of the RECEIVER's range: the prefix under which the sender sees it
+}
+
+// ContractRef names a contract in force between two clusters.
+type ContractRef struct {
+	ID       string        `json:"id"`
+	Revision int64         `json:"revision"`
+	Role     contract.Role `json:"role"` // of the one who tells it
+	State    State         `json:"state"`
+}
+
+// NoticeType says what a Notice is about.
+type NoticeType string
+
+// The types of notices. One that is not known is passed over.
+const (
+	NoticeContractEnded   NoticeType = "contract-ended"
+	NoticeContractChanged NoticeType = "contract-changed"
+	NoticeRequestAnswered NoticeType = "request-answered"
+	NoticeSuspending      NoticeType = "suspending" // the laptop goes to sleep
+	NoticeBye             NoticeType = "bye"        // the daemon ends
+)
+
+// Notice is something a peer should hear of at once. It is a hint to look: all it says can be asked for.
+type Notice struct {
+	Type     NoticeType `json:"type"`
+	Contract string     `json:"contract,omitempty"` // its ID
+	Request  string     `json:"request,omitempty"`  // its ID
+	Why      string     `json:"why,omitempty"`      // for the user
+}
+
+// Opening is the first message of a question: it commits the asker to its nonce.
+type Opening struct {
+	Commitment []byte   `json:"commitment"` // identity.Commit, 32 bytes
+	Question   Question `json:"question"`
+}
+
+// Opened answers an Opening.
+type Opened struct {
+	ID         string `json:"id"` // for the reveal, which must follow within half a minute
+	Nonce      []byte `json:"nonce"`
+	Recognised bool   `json:"recognised"` // the asker was accepted here before
+}
+
+// Reveal opens the commitment; then both can compute the code.
+type Reveal struct {
+	Nonce []byte `json:"nonce"`
+}
+
+// Revealed says that the question now is before the owner.
+type Revealed struct {
+	ID         string    `json:"id"` // of the request
+	Expires    time.Time `json:"expires"`
+	Recognised bool      `json:"recognised"`
+}
+
+// presenceLine is a line of the presence stream; a line with neither is passed over.
+type presenceLine struct {
+	Hello  *Hello  `json:"hello,omitempty"`
+	Notice *Notice `json:"notice,omitempty"`
+}

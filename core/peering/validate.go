@@ -1,0 +1,271 @@
+package peering
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"kith.dev/core/contract"
+	"kith.dev/core/identity"
+)
+
+// Validate checks a Hello that was received.
+func (h *Hello) Validate() error {
+	if h.ID.IsZero() {
+		return errors.New("id: is missing")
+	}
+	if err := contract.CheckName(h.Name); err != nil {
+		return err
+	}
+	if len(h.Version) > 64 || !contract.Printable(h.Version) {
+		return fmt.Errorf("version: %.40q cannot be one", h.Version)
+	}
+	if len(h.Protocol) == 0 || len(h.Protocol) > 16 {
+		return fmt.Errorf("protocol: %d entries, want 1 to 16", len(h.Protocol))
+	}
+	for _, p := range h.Protocol {
+		if len(p) > 32 || !contract.Printable(p) {
+			return fmt.Errorf("protocol: %.40q cannot be one", p)
+		}
+	}
+	return nil
+}
+
+// Speaks says whether the daemon speaks this package's version of the protocol.
+func (h *Hello) Speaks() bool { return slices.Contains(h.Protocol, Protocol) }
+
+// Validate checks a Question.
+func (q *Question) Validate() error {
+	if err := contract.CheckName(q.Name); err != nil {
+		return err
+	}
+	if err := contract.CheckResources(q.Resources); err != nil {
+		return err
+	}
+	if len(q.Endpoints) > maxEndpoints {
+		return fmt.Errorf("endpoints: %d entries, at most %d are allowed", len(q.Endpoints), maxEndpoints)
+	}
+	for _, e := range q.Endpoints {
+		if err := CheckEndpoint(e); err != nil {
+			return fmt.Errorf("endpoints: %w", err)
+		}
+	}
+	if q.Attempt < 0 {
+		return fmt.Errorf("attempt: %d is negative", q.Attempt)
+	}
+	return nil
+}
+
+var hostname = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?)*\.?$`)
+
+// CheckEndpoint checks a host:port: host is an IP address without zone or a DNS name, port 1 to 65535.
+func CheckEndpoint(endpoint string) error {
+	if len(endpoint) > 260 {
+		return fmt.Errorf("%.40q is too long", endpoint)
+	}
+	host, port, err := net.SplitHostPort(endpoint)
+	if err != nil {
+		return fmt.Errorf("%.64q is not host:port", endpoint)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("%.64q: the port is not 1 to 65535", endpoint)
+	}
+	if addr, err := netip.ParseAddr(host); err == nil {
+		if addr.Zone() != "" {
+			return fmt.Errorf("%.64q: the zone means nothing to others", endpoint)
+		}
+		return nil
+	}
+	if len(host) > 253 || !hostname.MatchString(host) {
+		return fmt.Errorf("%.64q: the host is neither an IP address nor a DNS name", endpoint)
+	}
+	return nil
+}
+
+var labelValue = regexp.MustCompile(`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`)
+
+// Validate checks an Offer. That it has lapsed is no error.
+func (o *Offer) Validate() error {
+	if err := o.Terms.Validate(); err != nil {
+		return err
+	}
+	if len(o.NodeLabels) > maxLabels {
+		return fmt.Errorf("nodeLabels: %d entries, at most %d are allowed", len(o.NodeLabels), maxLabels)
+	}
+	for name, value := range o.NodeLabels {
+		if err := contract.CheckQualified(name); err != nil {
+			return fmt.Errorf("nodeLabels: %w", err)
+		}
+		if !labelValue.MatchString(value) {
+			return fmt.Errorf("nodeLabels: %s: %.40q is not the value of a label", name, value)
+		}
+	}
+	if o.ValidUntil.IsZero() {
+		return errors.New("validUntil: is missing")
+	}
+	if o.ValidFor < 1 || o.ValidFor > int64(10*365*24*time.Hour/time.Second) {
+		return fmt.Errorf("validFor: %d s, want 1 s to ten years", o.ValidFor)
+	}
+	return nil
+}
+
+// Validate checks an Outcome.
+func (o *Outcome) Validate() error {
+	switch o.State {
+	case OutcomePending, OutcomeAccepted, OutcomeDeclined, OutcomeExpired:
+	default:
+		return fmt.Errorf("state: %.32q is none of pending, accepted, declined, expired", o.State)
+	}
+	if len(o.Reason) > maxReason || !contract.Printable(o.Reason) {
+		return fmt.Errorf("reason: longer than %d bytes, or not a line of text", maxReason)
+	}
+	if (o.State == OutcomeAccepted) != (o.Offer != nil) {
+		return fmt.Errorf("offer: must be there if and only if accepted, not when %s", o.State)
+	}
+	if o.Offer != nil {
+		return o.Offer.Validate()
+	}
+	return nil
+}
+
+// Validate checks a Link.
+func (l *Link) Validate() error {
+	key, err := base64.StdEncoding.Strict().DecodeString(l.PublicKey)
+	if err != nil || len(key) != 32 || bytes.Equal(key, make([]byte, 32)) {
+		return fmt.Errorf("publicKey: %.64q is not a WireGuard key", l.PublicKey)
+	}
+	if l.Port < 1 || l.Port > 65535 {
+		return fmt.Errorf("port: %d is not 1 to 65535", l.Port)
+	}
+	if len(l.Ranges) == 0 {
+		return errors.New("ranges: none")
+	}
+	if err := checkRanges(l.Ranges); err != nil {
+		return fmt.Errorf("ranges: %w", err)
+	}
+	if err := checkRanges(l.Aliases); err != nil {
+		return fmt.Errorf("aliases: %w", err)
+	}
+	return nil
+}
+
+var rangeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`)
+
+func checkRanges(ranges []Range) error {
+	if len(ranges) > maxRanges {
+		return fmt.Errorf("%d entries, at most %d are allowed", len(ranges), maxRanges)
+	}
+	for i, r := range ranges {
+		if !rangeName.MatchString(r.Name) {
+			return fmt.Errorf("%.40q is not a name of a range", r.Name)
+		}
+		a := r.Prefix.Addr()
+		if !r.Prefix.IsValid() || r.Prefix.Bits() == 0 || r.Prefix != r.Prefix.Masked() || a.Is4In6() ||
+			a.IsLoopback() || a.IsMulticast() || a.IsUnspecified() || a.IsLinkLocalUnicast() {
+			return fmt.Errorf("%s: %s is not a range for pods or services", r.Name, r.Prefix)
+		}
+		for _, other := range ranges[:i] {
+			if other.Name == r.Name {
+				return fmt.Errorf("%s is named twice", r.Name)
+			}
+			if other.Prefix.Overlaps(r.Prefix) {
+				return fmt.Errorf("%s overlaps %s", r.Name, other.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// Validate checks a ContractRef.
+func (c *ContractRef) Validate() error {
+	if err := contract.CheckID(c.ID); err != nil {
+		return err
+	}
+	if c.Revision < 1 {
+		return fmt.Errorf("revision: %d is not from 1", c.Revision)
+	}
+	if c.Role != contract.Consumer && c.Role != contract.Provider {
+		return fmt.Errorf("role: %.32q is neither consumer nor provider", c.Role)
+	}
+	if !slices.Contains(States[:], c.State) {
+		return fmt.Errorf("state: %.32q is none", c.State)
+	}
+	return nil
+}
+
+// Validate checks a Notice; a type that is not known passes.
+func (n *Notice) Validate() error {
+	if n.Type == "" || len(n.Type) > 32 || !contract.Printable(string(n.Type)) {
+		return fmt.Errorf("type: %.40q is none", n.Type)
+	}
+	if n.Contract != "" {
+		if err := contract.CheckID(n.Contract); err != nil {
+			return err
+		}
+	}
+	if n.Request != "" {
+		if err := checkRequestID(n.Request); err != nil {
+			return err
+		}
+	}
+	if len(n.Why) > maxReason || !contract.Printable(n.Why) {
+		return fmt.Errorf("why: longer than %d bytes, or not a line of text", maxReason)
+	}
+	return nil
+}
+
+var requestID = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9.]{0,126}[A-Za-z0-9])?$`)
+
+func checkRequestID(id string) error {
+	if !requestID.MatchString(id) {
+		return fmt.Errorf("request ID: %.40q cannot be one", id)
+	}
+	return nil
+}
+
+// Validate checks an Opening.
+func (o *Opening) Validate() error {
+	if len(o.Commitment) != 32 {
+		return fmt.Errorf("commitment: has %d bytes, want 32", len(o.Commitment))
+	}
+	return o.Question.Validate()
+}
+
+// Validate checks an Opened.
+func (o *Opened) Validate() error {
+	if len(o.Nonce) != len(identity.Nonce{}) {
+		return fmt.Errorf("nonce: has %d bytes, want %d", len(o.Nonce), len(identity.Nonce{}))
+	}
+	return checkRequestID(o.ID)
+}
+
+// Validate checks a Reveal.
+func (r *Reveal) Validate() error {
+	if len(r.Nonce) != len(identity.Nonce{}) {
+		return fmt.Errorf("nonce: has %d bytes, want %d", len(r.Nonce), len(identity.Nonce{}))
+	}
+	return nil
+}
+
+// Validate checks a Revealed.
+func (r *Revealed) Validate() error { return checkRequestID(r.ID) }
+
+// Validate checks a line of presence.
+func (l *presenceLine) Validate() error {
+	if l.Hello != nil {
+		if err := l.Hello.Validate(); err != nil {
+			return err
+		}
+	}
+	if l.Notice != nil {
+		return l.Notice.Validate()
+	}
+	return nil
+}
