@@ -1,0 +1,71 @@
+package relations
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+)
+
+// afterwards is how long an answered or expired request stays, so that the peer can still fetch the answer.
+const afterwards = time.Minute
+
+// Pending tells whether a request still waits for an answer.
+func Pending(r *v1alpha1.PeeringRequest) bool {
+	unanswered := r.Status.Answer == "" || r.Status.Answer == v1alpha1.AnswerPending
+	return unanswered && time.Now().Before(r.Spec.Expires.Time)
+}
+
+// Answer accepts or declines a request; by says who does.
+func Answer(ctx context.Context, c client.Client, r *v1alpha1.PeeringRequest, accept bool, by string) error {
+	before := r.DeepCopy()
+	r.Status.Answer, r.Status.AnsweredBy = v1alpha1.AnswerDeclined, by
+	if accept {
+		r.Status.Answer = v1alpha1.AnswerAccepted
+	}
+	if err := c.Status().Patch(ctx, r, client.MergeFrom(before)); err != nil {
+		return fmt.Errorf("answer request %s: %w", r.Name, err)
+	}
+	return nil
+}
+
+// requests is the reconciler of PeeringRequests: it rings for those who wait, and clears away what is over.
+func (p *Provider) requests() reconcile.Func {
+	return func(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+		p.answers.ring()
+		var r v1alpha1.PeeringRequest
+		if err := p.client.Get(ctx, req.NamespacedName, &r); err != nil {
+			return ctrl.Result{}, client.IgnoreNotFound(err)
+		}
+		switch over := time.Until(r.Spec.Expires.Time.Add(afterwards)); {
+		case over <= 0:
+			return ctrl.Result{}, client.IgnoreNotFound(p.client.Delete(ctx, &r))
+		case r.Status.Answer == "" || r.Status.Answer == v1alpha1.AnswerPending:
+			if left := time.Until(r.Spec.Expires.Time); left > 0 {
+				return ctrl.Result{RequeueAfter: left}, nil
+			}
+			return ctrl.Result{RequeueAfter: over}, p.expire(ctx, &r)
+		default:
+			return ctrl.Result{RequeueAfter: over}, nil
+		}
+	}
+}
+
+func (p *Provider) expire(ctx context.Context, r *v1alpha1.PeeringRequest) error {
+	before := r.DeepCopy()
+	r.Status.Answer = v1alpha1.AnswerExpired
+	if err := p.client.Status().Patch(ctx, r, client.MergeFrom(before)); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	p.announce(api.Event{
+		Type: api.EventRequestAnswered, Severity: api.SeverityInfo, Peer: r.Spec.PeerName, Object: "request/" + r.Name,
+		Message: "the request of " + r.Spec.PeerName + " expired without an answer",
+	})
+	return nil
+}

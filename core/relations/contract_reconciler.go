@@ -1,0 +1,132 @@
+package relations
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/identity"
+	"kith.dev/core/peering"
+)
+
+// farewell bounds telling a peer that a contract ended; one that does not hear it finds out from the books.
+const farewell = 3 * time.Second
+
+// SetupWithManager registers what reacts to requests and to the end of contracts.
+func (p *Provider) SetupWithManager(mgr ctrl.Manager, peers *PeerReconciler) error {
+	if err := ctrl.NewControllerManagedBy(mgr).Named("peeringrequest").
+		For(&v1alpha1.PeeringRequest{}).
+		Complete(p.requests()); err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("contract").
+		For(&v1alpha1.Contract{}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 8}).
+		Complete(p.contracts(peers))
+}
+
+// contracts clears away what belongs to a contract that was deleted: only what is local is waited for.
+func (p *Provider) contracts(peers *PeerReconciler) reconcile.Func {
+	return func(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+		var ctr v1alpha1.Contract
+		if err := p.client.Get(ctx, req.NamespacedName, &ctr); err != nil {
+			return ctrl.Result{}, client.IgnoreNotFound(err)
+		}
+		var peer v1alpha1.Peer
+		err := p.client.Get(ctx, client.ObjectKey{Name: ctr.Spec.Peer}, &peer)
+		if client.IgnoreNotFound(err) != nil {
+			return ctrl.Result{}, err
+		}
+		forgotten := apierrors.IsNotFound(err)
+		if forgotten {
+			peer = v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: ctr.Spec.Peer}}
+		}
+		switch {
+		case ctr.DeletionTimestamp == nil && forgotten:
+			return ctrl.Result{}, endContract(ctx, p.client, &ctr, "the peer was forgotten")
+		case ctr.DeletionTimestamp == nil:
+			if ctr.Spec.NotAfter != nil { // the Peer's reconciler ends it
+				return ctrl.Result{RequeueAfter: time.Until(ctr.Spec.NotAfter.Time) + time.Second}, nil
+			}
+			return ctrl.Result{}, nil
+		case !controllerutil.ContainsFinalizer(&ctr, v1alpha1.FinalizerContract):
+			return ctrl.Result{}, nil
+		case ctr.Spec.Role == v1alpha1.RoleProvider:
+			err = p.endProviding(ctx, &peer, &ctr)
+		default:
+			err = peers.endConsuming(ctx, &peer, &ctr)
+		}
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		return ctrl.Result{}, p.buried(ctx, &peer, &ctr, forgotten)
+	}
+}
+
+// endProviding tells the consumer, then takes its tenant away.
+func (p *Provider) endProviding(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) error {
+	if id, err := identity.ParseID(peer.Spec.ID); err == nil {
+		p.notices.send(id, peering.Notice{Type: peering.NoticeContractEnded, Contract: ctr.Spec.ID})
+	}
+	if err := p.host.EndContract(ctx, ctr); err != nil {
+		return fmt.Errorf("clear away what %s had here: %w", peer.Name, err)
+	}
+	return nil
+}
+
+// endConsuming brings the pods home, takes the node away and tells the provider.
+func (r *PeerReconciler) endConsuming(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) error {
+	contact := r.directory.Contact(peer)
+	if err := r.fleet.Retire(ctx, peer.Name, contact.Reachable); err != nil {
+		return fmt.Errorf("bring the pods home from %s: %w", peer.Name, err)
+	}
+	if contact.Reachable {
+		if to, err := r.directory.Client(peer); err == nil {
+			bounded, cancel := context.WithTimeout(ctx, farewell)
+			defer cancel()
+			if err := to.End(bounded, ctr.Spec.ID); err != nil {
+				r.log.Info("the peer will find out later that the contract ended", "peer", peer.Name, "contract", ctr.Spec.ID, "err", err)
+			}
+		}
+	}
+	adv := &v1alpha1.Advertisement{ObjectMeta: metav1.ObjectMeta{Name: peer.Name}}
+	return client.IgnoreNotFound(r.client.Delete(ctx, adv))
+}
+
+// buried drops link, state and finalizer: nothing of the contract is left.
+func (p *Provider) buried(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract, forgotten bool) error {
+	if !forgotten {
+		if err := p.linker.Drop(ctx, peer); err != nil {
+			return err
+		}
+		if err := client.IgnoreNotFound(patchStatus(ctx, p.client, peer, func(s *v1alpha1.PeerStatus) {
+			d := &s.Incoming
+			if ctr.Spec.Role == v1alpha1.RoleConsumer {
+				d, s.Node = &s.Outgoing, ""
+			}
+			step(d, peering.EventEnded, "")
+			step(d, peering.EventCleared, ctr.Status.Why)
+			d.Contract = ""
+		})); err != nil {
+			return err
+		}
+	}
+	controllerutil.RemoveFinalizer(ctr, v1alpha1.FinalizerContract)
+	if err := p.client.Update(ctx, ctr); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	p.log.Info("contract ended", "peer", peer.Name, "contract", ctr.Spec.ID, "why", ctr.Status.Why)
+	p.announce(api.Event{Type: api.EventPeeringEnded, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name,
+		Message: "the contract with " + peer.Name + " is over: " + ctr.Status.Why})
+	return nil
+}

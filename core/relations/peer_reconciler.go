@@ -1,0 +1,463 @@
+package relations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/contract"
+	"kith.dev/core/identity"
+	"kith.dev/core/peering"
+)
+
+// young contracts may not be in the other side's books yet.
+const young = 30 * time.Second
+
+// PeerReconciler drives each Peer to what its spec asks for, and keeps the state of both directions.
+type PeerReconciler struct {
+	client    client.Client
+	me        *identity.Identity
+	name      string          // of this cluster
+	endpoints func() []string // of this cluster's peer API, told to those we ask
+	directory Directory
+	fleet     Fleet
+	linker    *Linker
+	announce  func(api.Event)
+	log       *slog.Logger
+
+	pokes chan event.GenericEvent
+
+	mu      sync.Mutex
+	waiting map[string]*waiter   // by Peer name
+	synced  map[string]time.Time // Contact.Since of the connection over which books and link were brought in step
+}
+
+// PeerConfig is what a PeerReconciler needs.
+type PeerConfig struct {
+	Client    client.Client
+	Identity  *identity.Identity
+	Name      string
+	Endpoints func() []string
+	Directory Directory
+	Fleet     Fleet
+	Linker    *Linker
+	Announce  func(api.Event)
+	Log       *slog.Logger
+}
+
+// NewPeerReconciler makes a PeerReconciler.
+func NewPeerReconciler(cfg PeerConfig) *PeerReconciler {
+	return &PeerReconciler{
+		client: cfg.Client, me: cfg.Identity, name: cfg.Name, endpoints: cfg.Endpoints, directory: cfg.Directory,
+		fleet: cfg.Fleet, linker: cfg.Linker, announce: cfg.Announce, log: cfg.Log,
+		pokes:   make(chan event.GenericEvent, 1024),
+		waiting: map[string]*waiter{}, synced: map[string]time.Time{},
+	}
+}
+
+// SetupWithManager registers the reconciler.
+func (r *PeerReconciler) SetupWithManager(mgr ctrl.Manager) error {
+	ofContract := func(_ context.Context, obj client.Object) []ctrl.Request {
+		return named(obj.(*v1alpha1.Contract).Spec.Peer)
+	}
+	ofNode := func(_ context.Context, obj client.Object) []ctrl.Request {
+		return named(obj.GetLabels()[v1alpha1.LabelPeer])
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("peer").
+		For(&v1alpha1.Peer{}).
+		Watches(&v1alpha1.Contract{}, handler.EnqueueRequestsFromMapFunc(ofContract)).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(ofNode)).
+		WatchesRawSource(source.Channel(r.pokes, &handler.EnqueueRequestForObject{})).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: 8,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](200*time.Millisecond, 30*time.Second),
+		}).
+		Complete(r)
+}
+
+func named(peer string) []ctrl.Request {
+	if peer == "" {
+		return nil
+	}
+	return []ctrl.Request{{NamespacedName: types.NamespacedName{Name: peer}}}
+}
+
+// Poke has a Peer looked at again, because its contact changed.
+func (r *PeerReconciler) Poke(peer string) {
+	r.pokes <- event.GenericEvent{Object: &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: peer}}}
+}
+
+// Recheck has the books compared with a peer again, because it says that something changed.
+func (r *PeerReconciler) Recheck(peer string) {
+	r.mu.Lock()
+	delete(r.synced, peer)
+	r.mu.Unlock()
+	r.Poke(peer)
+}
+
+// Reconcile looks at one Peer: first what it provides to us, then what we provide to it.
+func (r *PeerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var peer v1alpha1.Peer
+	if err := r.client.Get(ctx, req.NamespacedName, &peer); err != nil {
+		r.stopWaiting(req.Name)
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	consuming, err := contractsWith(ctx, r.client, peer.Name, v1alpha1.RoleConsumer)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	providing, err := contractsWith(ctx, r.client, peer.Name, v1alpha1.RoleProvider)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	contact := r.directory.Contact(&peer)
+	again, syncErr := r.sync(ctx, &peer, contact, live(consuming), live(providing))
+	err = errors.Join(r.outgoing(ctx, &peer, contact, consuming, syncErr), r.incoming(ctx, &peer, contact, live(providing), syncErr))
+	return ctrl.Result{RequeueAfter: again}, err
+}
+
+// outgoing is the table of what to do in the direction in which this cluster consumes.
+func (r *PeerReconciler) outgoing(ctx context.Context, peer *v1alpha1.Peer, contact Contact, contracts []v1alpha1.Contract, syncErr error) error {
+	ctr, out := live(contracts), peer.Status.Outgoing
+	switch wants := peer.Spec.Request != nil; {
+	case ctr != nil && !wants:
+		return r.end(ctx, peer, ctr, "ended here")
+	case ctr != nil && time.Now().After(ctr.Spec.NotAfter.Time):
+		return r.end(ctx, peer, ctr, "the contract ran out")
+	case ctr != nil:
+		return r.keep(ctx, peer, contact, ctr, syncErr)
+	case len(contracts) > 0:
+		return nil // ending; the contract's own reconciler goes on
+	case !wants:
+		r.stopWaiting(peer.Name)
+		return r.set(ctx, peer, peering.EventCleared, "")
+	case peer.Spec.Request.Attempt > out.Attempt:
+		return r.ask(ctx, peer)
+	case stateOf(out) == v1alpha1.StateRequested:
+		r.await(peer)
+	}
+	return nil
+}
+
+// keep runs a contract: node, link and state.
+func (r *PeerReconciler) keep(ctx context.Context, peer *v1alpha1.Peer, contact Contact, ctr *v1alpha1.Contract, syncErr error) error {
+	r.stopWaiting(peer.Name)
+	if peer.Status.Network != nil {
+		if err := r.fleet.Ensure(ctx, peer, ctr); err != nil {
+			return err
+		}
+	}
+	if !contact.Reachable || syncErr != nil {
+		why := contact.Why
+		if syncErr != nil {
+			why = syncErr.Error()
+		}
+		r.fleet.SetReachable(peer.Name, false, why)
+		return errors.Join(r.lost(ctx, peer, ctr, why), syncErr)
+	}
+	r.fleet.SetReachable(peer.Name, true, "")
+	node := v1alpha1.VirtualNodePrefix + peer.Name
+	if !r.nodeReady(ctx, node) {
+		return nil // its next change comes back here
+	}
+	was := stateOf(peer.Status.Outgoing)
+	if err := patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+		if stateOf(s.Outgoing) == v1alpha1.StateNone { // restored from the contract alone
+			step(&s.Outgoing, peering.EventAsked, "")
+		}
+		step(&s.Outgoing, peering.EventSigned, "")
+		step(&s.Outgoing, peering.EventLinkUp, "")
+		s.Outgoing.Contract, s.Node, s.Endpoint = ctr.Name, node, contact.Address.String()
+		s.Outgoing.Code, s.Outgoing.RequestID, s.Outgoing.Expires = "", "", nil
+	}); err != nil {
+		return err
+	}
+	if was != v1alpha1.StateConnected {
+		r.log.Info("peer connected", "peer", peer.Name, "contract", ctr.Spec.ID, "node", node)
+		r.announce(api.Event{Type: api.EventPeerConnected, Severity: api.SeverityInfo, Peer: peer.Name, Object: "node/" + node,
+			Message: fmt.Sprintf("%s is a node of this cluster, with %s", peer.Name, granted(ctr.Spec.Resources))})
+	}
+	return setContract(ctx, r.client, ctr, v1alpha1.StateConnected, "")
+}
+
+func (r *PeerReconciler) nodeReady(ctx context.Context, name string) bool {
+	var node corev1.Node
+	if r.client.Get(ctx, client.ObjectKey{Name: name}, &node) != nil {
+		return false
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func (r *PeerReconciler) lost(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract, why string) error {
+	was := stateOf(peer.Status.Outgoing)
+	if err := r.set(ctx, peer, peering.EventLinkLost, why); err != nil {
+		return err
+	}
+	if was == v1alpha1.StateConnected {
+		r.log.Warn("peer unreachable", "peer", peer.Name, "why", why)
+		r.announce(api.Event{Type: api.EventPeerUnreachable, Severity: api.SeverityWarning, Peer: peer.Name,
+			Message: peer.Name + " cannot be reached: " + why})
+	}
+	return setContract(ctx, r.client, ctr, v1alpha1.StateUnreachable, why)
+}
+
+// set takes the outgoing direction one step.
+func (r *PeerReconciler) set(ctx context.Context, peer *v1alpha1.Peer, e peering.Event, why string) error {
+	return patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+		step(&s.Outgoing, e, why)
+		if e == peering.EventCleared {
+			s.Outgoing.Code, s.Outgoing.RequestID, s.Outgoing.Expires, s.Outgoing.Contract = "", "", nil, ""
+		}
+	})
+}
+
+// end deletes the contract; its own reconciler does the rest.
+func (r *PeerReconciler) end(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract, why string) error {
+	if err := r.set(ctx, peer, peering.EventEnded, why); err != nil {
+		return err
+	}
+	return endContract(ctx, r.client, ctr, why)
+}
+
+func endContract(ctx context.Context, c client.Client, ctr *v1alpha1.Contract, why string) error {
+	if err := setContract(ctx, c, ctr, v1alpha1.StateEnding, why); err != nil {
+		return err
+	}
+	return client.IgnoreNotFound(c.Delete(ctx, ctr))
+}
+
+// incoming keeps the direction in which this cluster provides.
+func (r *PeerReconciler) incoming(ctx context.Context, peer *v1alpha1.Peer, contact Contact, ctr *v1alpha1.Contract, syncErr error) error {
+	if ctr == nil {
+		return nil
+	}
+	if time.Now().After(ctr.Spec.NotAfter.Time) {
+		return endContract(ctx, r.client, ctr, "the contract ran out")
+	}
+	linked := peer.Status.Network != nil && len(peer.Status.Network.Ours) > 0
+	state, event, why := v1alpha1.StateContracted, peering.EventSigned, "signed, the link is being made"
+	switch {
+	case linked && contact.Reachable && syncErr == nil:
+		state, event, why = v1alpha1.StateConnected, peering.EventLinkUp, ""
+	case linked && !contact.Reachable:
+		state, event, why = v1alpha1.StateUnreachable, peering.EventLinkLost, contact.Why
+	}
+	if err := patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+		if stateOf(s.Incoming) == v1alpha1.StateNone {
+			step(&s.Incoming, peering.EventAsked, "")
+			step(&s.Incoming, peering.EventSigned, "")
+		}
+		step(&s.Incoming, event, why)
+		s.Incoming.Contract = ctr.Name
+	}); err != nil {
+		return err
+	}
+	return setContract(ctx, r.client, ctr, state, why)
+}
+
+// sync brings books and link in step over a connection that is new: what one side ended while the other was
+// away ends now, and addresses that changed are told. It does nothing on a connection it was done over before.
+func (r *PeerReconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact Contact, consuming, providing *v1alpha1.Contract) (again time.Duration, err error) {
+	if consuming == nil && providing == nil {
+		return 0, nil
+	}
+	r.mu.Lock()
+	done := r.synced[peer.Name]
+	r.mu.Unlock()
+	if !contact.Reachable || done.Equal(contact.Since) && peer.Status.Network != nil {
+		return 0, nil
+	}
+	to, err := r.directory.Client(peer)
+	if err != nil {
+		return 0, err
+	}
+	if again, err = r.compareBooks(ctx, peer, to, consuming, providing); err != nil {
+		return 0, err
+	}
+	if consuming != nil && consuming.DeletionTimestamp == nil {
+		if err := r.linker.Propose(ctx, peer, to, contact.Address.Addr()); err != nil {
+			return 0, err
+		}
+	} else if err := r.linker.Restore(ctx, peer); err != nil {
+		return 0, err
+	}
+	if again == 0 {
+		r.mu.Lock()
+		r.synced[peer.Name] = contact.Since
+		r.mu.Unlock()
+	}
+	return again, nil
+}
+
+// compareBooks ends the contracts that the peer no longer has.
+func (r *PeerReconciler) compareBooks(ctx context.Context, peer *v1alpha1.Peer, to *peering.Client, contracts ...*v1alpha1.Contract) (again time.Duration, err error) {
+	refs, err := to.Contracts(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("compare the contracts with %s: %w", peer.Name, err)
+	}
+	has := map[string]bool{}
+	for _, ref := range refs {
+		has[ref.ID] = true
+	}
+	for _, ctr := range contracts {
+		if ctr == nil || has[ctr.Spec.ID] {
+			continue
+		}
+		if age := time.Since(ctr.CreationTimestamp.Time); age < young {
+			again = young - age
+			continue
+		}
+		r.log.Info("peer ended the contract", "peer", peer.Name, "contract", ctr.Spec.ID)
+		if err := endContract(ctx, r.client, ctr, peer.Name+" ended the contract"); err != nil {
+			return 0, err
+		}
+	}
+	return again, nil
+}
+
+// ask puts the question to the peer and remembers what to wait for.
+func (r *PeerReconciler) ask(ctx context.Context, peer *v1alpha1.Peer) error {
+	to, err := r.directory.Client(peer)
+	if err != nil {
+		return err
+	}
+	asked, err := to.Ask(ctx, peering.Question{
+		Name: r.name, Resources: amounts(peer.Spec.Request.Resources), Endpoints: r.endpoints(), Attempt: peer.Spec.Request.Attempt,
+	})
+	var problem *peering.Problem
+	if errors.As(err, &problem) {
+		return patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+			step(&s.Outgoing, peering.EventAsked, "")
+			step(&s.Outgoing, peering.EventDeclined, fmt.Sprintf("%s refused: %s", peer.Name, problem))
+			s.Outgoing.Attempt = peer.Spec.Request.Attempt
+		})
+	}
+	if err != nil {
+		why := fmt.Sprintf("%s could not be asked: %v", peer.Name, err)
+		return errors.Join(patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) { s.Outgoing.Why = why }), err)
+	}
+	code := asked.Code
+	if asked.Recognised {
+		code = ""
+	}
+	expires := metav1.NewTime(asked.Expires)
+	if err := patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+		step(&s.Outgoing, peering.EventAsked, "waiting for the owner of "+peer.Name)
+		s.Outgoing.Attempt = peer.Spec.Request.Attempt
+		s.Outgoing.RequestID, s.Outgoing.Code, s.Outgoing.Expires = asked.RequestID, code, &expires
+	}); err != nil {
+		return err
+	}
+	r.log.Info("asked", "peer", peer.Name, "request", asked.RequestID)
+	r.await(peer)
+	return nil
+}
+
+// conclude acts on the answer to a request.
+func (r *PeerReconciler) conclude(ctx context.Context, name string, to *peering.Client, outcome peering.Outcome) error {
+	var peer v1alpha1.Peer
+	if err := r.client.Get(ctx, types.NamespacedName{Name: name}, &peer); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	switch outcome.State {
+	case peering.OutcomeDeclined:
+		return r.over(ctx, &peer, peering.EventDeclined, "the owner of "+name+" declined", outcome.Reason)
+	case peering.OutcomeExpired:
+		return r.over(ctx, &peer, peering.EventExpired, "nobody at "+name+" answered in time", outcome.Reason)
+	}
+	return r.sign(ctx, &peer, to, outcome.Offer)
+}
+
+func (r *PeerReconciler) over(ctx context.Context, peer *v1alpha1.Peer, e peering.Event, why, reason string) error {
+	if reason != "" {
+		why += ": " + reason
+	}
+	r.announce(api.Event{Type: api.EventRequestAnswered, Severity: api.SeverityInfo, Peer: peer.Name, Message: why})
+	return patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+		step(&s.Outgoing, e, why)
+		s.Outgoing.Code, s.Outgoing.RequestID, s.Outgoing.Expires = "", "", nil
+	})
+}
+
+// sign turns an offer into a contract that both signed.
+func (r *PeerReconciler) sign(ctx context.Context, peer *v1alpha1.Peer, to *peering.Client, offer *peering.Offer) error {
+	id, key := to.Peer() // known since the answer came
+	doc := newDocument(r.me, r.name, contract.Party{ID: id, Name: peer.Spec.DisplayName, Key: key},
+		offer.Terms, time.Duration(offer.ValidFor)*time.Second)
+	mine, err := contract.New(doc)
+	if err != nil {
+		return fmt.Errorf("the offer of %s cannot become a contract: %w", peer.Name, err)
+	}
+	if err := mine.SignAs(contract.Consumer, r.me); err != nil {
+		return err
+	}
+	signed, err := to.Sign(ctx, mine)
+	var problem *peering.Problem
+	if errors.As(err, &problem) {
+		return r.over(ctx, peer, peering.EventDeclined, peer.Name+" did not sign", problem.Error())
+	}
+	if err != nil {
+		return fmt.Errorf("have %s sign the contract: %w", peer.Name, err)
+	}
+	if string(signed.Document) != string(mine.Document) {
+		return r.over(ctx, peer, peering.EventDeclined, peer.Name+" signed another contract than was sent", "")
+	}
+	if err := signed.Verify(); err != nil {
+		return r.over(ctx, peer, peering.EventDeclined, peer.Name+" signed wrongly", err.Error())
+	}
+	return r.record(ctx, peer, signed, doc, offer)
+}
+
+// record keeps contract and offer; the reconciler goes on from the contract.
+func (r *PeerReconciler) record(ctx context.Context, peer *v1alpha1.Peer, signed contract.Signed, doc contract.Document, offer *peering.Offer) error {
+	ctr, err := contractObject(v1alpha1.RoleConsumer, peer, signed, doc)
+	if err != nil {
+		return err
+	}
+	adv := &v1alpha1.Advertisement{
+		ObjectMeta: metav1.ObjectMeta{Name: peer.Name, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
+		Spec: v1alpha1.AdvertisementSpec{
+			Peer: peer.Name, Resources: ctr.Spec.Resources, StorageClasses: offer.StorageClasses, NodeLabels: offer.NodeLabels,
+			PodSecurity: v1alpha1.PodSecurityLevel(offer.PodSecurity), Prices: offer.Prices, ValidUntil: metav1.NewTime(offer.ValidUntil),
+		},
+	}
+	if err := client.IgnoreNotFound(r.client.Delete(ctx, adv.DeepCopy())); err != nil {
+		return err
+	}
+	if err := r.client.Create(ctx, adv); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("keep the offer of %s: %w", peer.Name, err)
+	}
+	if err := r.client.Create(ctx, ctr); err != nil {
+		return fmt.Errorf("keep the contract with %s: %w", peer.Name, err)
+	}
+	r.log.Info("contract signed", "peer", peer.Name, "contract", ctr.Spec.ID, "role", "consumer")
+	r.announce(api.Event{Type: api.EventContractSigned, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name,
+		Message: fmt.Sprintf("%s grants %s", peer.Name, granted(ctr.Spec.Resources))})
+	return patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+		step(&s.Outgoing, peering.EventSigned, "signed, the link is being made")
+		s.Outgoing.Contract = ctr.Name
+		s.Outgoing.Code, s.Outgoing.RequestID, s.Outgoing.Expires = "", "", nil
+	})
+}

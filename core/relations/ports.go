@@ -1,0 +1,36 @@
+package relations
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/peering"
+)
+
+// Directory leads to the daemons of peers.
+type Directory interface {
+	// Client speaks to the peer, and only to the holder of its key.
+	Client(peer *v1alpha1.Peer) (*peering.Client, error)
+	// Contact tells whether the peer answers now.
+	Contact(peer *v1alpha1.Peer) Contact
+}
+
+// Contact is how a peer is reached at this moment.
+type Contact struct {
+	Reachable bool
+	Since     time.Time      // of the connection, or of its loss
+	Address   netip.AddrPort // of the peer API, when reachable
+	Why       string         // when not reachable, for people
+}
+
+// Fleet runs the virtual nodes: one for each contract under which this cluster consumes.
+type Fleet interface {
+	// Ensure has the node of the contract run; called again, it takes changed amounts and addresses over.
+	Ensure(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) error
+	// SetReachable tells the node whether its peer answers.
+	SetReachable(peer string, reachable bool, why string)
+	// Retire brings the pods home and takes the node away. A peer that does not answer is not waited for.
+	Retire(ctx context.Context, peer string, reachable bool) error
+}

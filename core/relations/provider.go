@@ -1,0 +1,505 @@
+package relations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/contract"
+	"kith.dev/core/identity"
+	"kith.dev/core/peering"
+	"kith.dev/core/sharing"
+)
+
+func refuse(code peering.Code, message, do string) *peering.Problem {
+	return &peering.Problem{Code: code, Message: message, Do: do}
+}
+
+// maxPending bounds the questions that may wait for the owner's answer at once.
+const maxPending = 64
+
+// Host is the provider's machinery behind contracts.
+type Host interface {
+	// EndContract clears away everything under the contract; it may be called again until it gives nil.
+	EndContract(ctx context.Context, ctr *v1alpha1.Contract) error
+}
+
+// Provider answers the peers that want something of this cluster. It is the Desk of the peering server, and
+// the reconciler of PeeringRequests and of contracts in which this cluster provides.
+type Provider struct {
+	client   client.Client
+	me       *identity.Identity
+	name     string
+	patience time.Duration // how long a question waits for an answer
+	host     Host
+	linker   *Linker
+	announce func(api.Event)
+	log      *slog.Logger
+
+	notices notices
+	answers broadcast // rings whenever a PeeringRequest changed
+	// signing is held while an offer becomes a contract: two peers must not be promised the same core.
+	signing sync.Mutex
+}
+
+// NewProvider makes a Provider; patience is how long a question waits for an answer.
+func NewProvider(c client.Client, me *identity.Identity, name string, patience time.Duration, host Host, linker *Linker, announce func(api.Event), log *slog.Logger) *Provider {
+	return &Provider{client: c, me: me, name: name, patience: patience, host: host, linker: linker, announce: announce, log: log}
+}
+
+var _ peering.Desk = (*Provider)(nil)
+
+// Recognise tells whether the owner accepted the caller's key before.
+func (p *Provider) Recognise(ctx context.Context, caller peering.Caller) bool {
+	peer, err := PeerByID(ctx, p.client, caller.ID)
+	return err == nil && accepted(peer)
+}
+
+// Ask puts the caller's question before the owner. A newer question of the same peer takes the older one's place.
+func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Question, code string, recognised bool) (string, time.Time, error) {
+	resources, err := quantities(q.Resources)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	peer, err := p.callerAsPeer(ctx, caller, q.Name)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	if err := p.replaceOlder(ctx, caller.ID); err != nil {
+		return "", time.Time{}, err
+	}
+	if recognised {
+		code = ""
+	}
+	request := &v1alpha1.PeeringRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: requestName(peer.Name), Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
+		Spec: v1alpha1.PeeringRequestSpec{
+			PeerID: caller.ID.String(), PeerName: peer.Name, Resources: resources, Code: code,
+			Expires: metav1.NewTime(time.Now().Add(p.patience).Truncate(time.Second)), Endpoints: q.Endpoints,
+		},
+	}
+	if err := p.client.Create(ctx, request); err != nil {
+		return "", time.Time{}, fmt.Errorf("keep the request of %s: %w", peer.Name, err)
+	}
+	p.log.Info("request received", "peer", peer.Name, "id", caller.ID.String(), "request", request.Name)
+	p.announce(api.Event{
+		Type: api.EventRequestReceived, Severity: api.SeverityInfo, Peer: peer.Name, Object: "request/" + request.Name,
+		Message: received(peer.Name, resources, code),
+	})
+	if policy, err := p.policyFor(ctx, peer); err == nil && policy != nil && policy.Spec.AutoAccept && !policy.Spec.Paused {
+		if err := Answer(ctx, p.client, request, true, "policy "+policy.Name); err != nil {
+			p.log.Warn("policy could not accept", "peer", peer.Name, "err", err)
+		}
+	}
+	return request.Name, request.Spec.Expires.Time, nil
+}
+
+func received(peer string, resources corev1.ResourceList, code string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s asks for ", peer)
+	if len(resources) == 0 {
+		b.WriteString("whatever is shared")
+	}
+	sep := ""
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods, corev1.ResourceEphemeralStorage} {
+		if q, ok := resources[name]; ok {
+			fmt.Fprintf(&b, "%s%s %s", sep, q.String(), name)
+			sep = ", "
+		}
+	}
+	if code != "" {
+		fmt.Fprintf(&b, "; code %s", code)
+	}
+	return b.String()
+}
+
+// requestName is short enough to type: the peer's name and four letters.
+func requestName(peer string) string { return peer + "-" + contract.NewID()[:4] }
+
+// callerAsPeer is the caller's Peer, or, for a stranger, what it would be: strangers leave no object here
+// before the owner accepted them.
+func (p *Provider) callerAsPeer(ctx context.Context, caller peering.Caller, name string) (*v1alpha1.Peer, error) {
+	peer, err := PeerByID(ctx, p.client, caller.ID)
+	if peer != nil || err != nil {
+		return peer, err
+	}
+	var list v1alpha1.PeerList
+	if err := p.client.List(ctx, &list); err != nil {
+		return nil, err
+	}
+	taken := func(n string) bool {
+		for _, other := range list.Items {
+			if other.Name == n {
+				return true
+			}
+		}
+		return false
+	}
+	return &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: NameFor(caller.ID, name, taken)}, Spec: v1alpha1.PeerSpec{ID: caller.ID.String()}}, nil
+}
+
+func (p *Provider) replaceOlder(ctx context.Context, id identity.ID) error {
+	var list v1alpha1.PeeringRequestList
+	if err := p.client.List(ctx, &list); err != nil {
+		return err
+	}
+	pending := 0
+	for i := range list.Items {
+		request := &list.Items[i]
+		if request.Spec.PeerID == id.String() {
+			if err := client.IgnoreNotFound(p.client.Delete(ctx, request)); err != nil {
+				return err
+			}
+		} else if Pending(request) {
+			pending++
+		}
+	}
+	if pending >= maxPending {
+		return refuse(peering.CodeRateLimited, fmt.Sprintf("%d requests wait for an answer here already", pending), "try again later")
+	}
+	return nil
+}
+
+// Outcome waits for the answer to a request of the caller.
+func (p *Provider) Outcome(ctx context.Context, caller peering.Caller, id string) (peering.Outcome, error) {
+	for {
+		rung := p.answers.wait()
+		request, err := p.request(ctx, caller, id)
+		if err != nil {
+			return peering.Outcome{}, err
+		}
+		switch {
+		case request.Status.Answer == v1alpha1.AnswerAccepted:
+			return p.offer(ctx, caller, request)
+		case request.Status.Answer == v1alpha1.AnswerDeclined:
+			return peering.Outcome{State: peering.OutcomeDeclined, Reason: request.Status.Reason}, nil
+		case !Pending(request):
+			return peering.Outcome{State: peering.OutcomeExpired, Reason: "nobody answered in time"}, nil
+		}
+		select {
+		case <-rung:
+		case <-time.After(time.Until(request.Spec.Expires.Time)):
+		case <-ctx.Done():
+			return peering.Outcome{State: peering.OutcomePending}, nil
+		}
+	}
+}
+
+// request reads a request of the caller; those of others do not exist for it.
+func (p *Provider) request(ctx context.Context, caller peering.Caller, id string) (*v1alpha1.PeeringRequest, error) {
+	var request v1alpha1.PeeringRequest
+	for range 20 { // the cache may be some milliseconds behind the answer to Ask
+		err := p.client.Get(ctx, client.ObjectKey{Name: id}, &request)
+		if err == nil && request.Spec.PeerID == caller.ID.String() {
+			return &request, nil
+		}
+		if client.IgnoreNotFound(err) != nil {
+			return nil, err
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return nil, refuse(peering.CodeNotFound, "there is no request "+id+" here", "ask again")
+}
+
+func (p *Provider) offer(ctx context.Context, caller peering.Caller, request *v1alpha1.PeeringRequest) (peering.Outcome, error) {
+	peer, err := p.callerAsPeer(ctx, caller, request.Spec.PeerName)
+	if err != nil {
+		return peering.Outcome{}, err
+	}
+	resources, policy, err := p.terms(ctx, peer, request.Spec.Resources)
+	var refusal *sharing.Refusal
+	if errors.As(err, &refusal) {
+		return peering.Outcome{State: peering.OutcomeDeclined, Reason: refusal.Reason}, nil
+	}
+	if err != nil {
+		return peering.Outcome{}, err
+	}
+	return peering.Outcome{State: peering.OutcomeAccepted, Offer: &peering.Offer{
+		Terms:      contract.Terms{Resources: amounts(resources), PodSecurity: string(sharing.Level(policy))},
+		NodeLabels: p.nodeLabels(ctx),
+		ValidUntil: request.Spec.Expires.Time,
+		ValidFor:   int64(runs(policy) / time.Second),
+	}}, nil
+}
+
+func runs(policy *v1alpha1.SharingPolicy) time.Duration {
+	if v := policy.Spec.ContractValidity; v != nil && v.Duration > 0 {
+		return v.Duration
+	}
+	return validity
+}
+
+// nodeLabels are what a scheduler elsewhere needs to know of the machine.
+func (p *Provider) nodeLabels(ctx context.Context) map[string]string {
+	labels := map[string]string{}
+	var nodes corev1.NodeList
+	if p.client.List(ctx, &nodes) != nil {
+		return labels
+	}
+	for _, node := range nodes.Items {
+		if _, virtual := node.Labels[v1alpha1.LabelPeer]; virtual {
+			continue
+		}
+		for _, key := range []string{corev1.LabelArchStable, corev1.LabelOSStable, corev1.LabelTopologyZone, corev1.LabelTopologyRegion} {
+			if v := node.Labels[key]; v != "" {
+				labels[key] = v
+			}
+		}
+	}
+	return labels
+}
+
+// terms is what the peer can have now, and under which policy.
+func (p *Provider) terms(ctx context.Context, peer *v1alpha1.Peer, asked corev1.ResourceList) (corev1.ResourceList, *v1alpha1.SharingPolicy, error) {
+	policy, err := p.policyFor(ctx, peer)
+	if err != nil {
+		return nil, nil, err
+	}
+	have, err := allocatable(ctx, p.client)
+	if err != nil {
+		return nil, nil, err
+	}
+	in := sharing.OfferInput{Policy: policy, Allocatable: have, Asked: asked}
+	if policy != nil {
+		if in.InForce, err = p.promised(ctx, policy, peer); err != nil {
+			return nil, nil, err
+		}
+	}
+	resources, err := sharing.Offer(in)
+	return resources, policy, err
+}
+
+func (p *Provider) policyFor(ctx context.Context, peer *v1alpha1.Peer) (*v1alpha1.SharingPolicy, error) {
+	var policies v1alpha1.SharingPolicyList
+	if err := p.client.List(ctx, &policies); err != nil {
+		return nil, fmt.Errorf("read the sharing policies: %w", err)
+	}
+	return sharing.Select(policies.Items, peer), nil
+}
+
+// promised are the amounts of contracts with other peers under the same policy.
+func (p *Provider) promised(ctx context.Context, policy *v1alpha1.SharingPolicy, peer *v1alpha1.Peer) ([]corev1.ResourceList, error) {
+	var contracts v1alpha1.ContractList
+	if err := p.client.List(ctx, &contracts); err != nil {
+		return nil, err
+	}
+	var sums []corev1.ResourceList
+	for _, ctr := range contracts.Items {
+		if ctr.Spec.Role != v1alpha1.RoleProvider || ctr.Spec.Peer == peer.Name {
+			continue
+		}
+		var other v1alpha1.Peer
+		if err := p.client.Get(ctx, client.ObjectKey{Name: ctr.Spec.Peer}, &other); client.IgnoreNotFound(err) != nil {
+			return nil, err
+		}
+		if used, err := p.policyFor(ctx, &other); err != nil || used == nil || used.Name != policy.Name {
+			continue
+		}
+		sums = append(sums, ctr.Spec.Resources)
+	}
+	return sums, nil
+}
+
+// Sign countersigns a contract that the caller signed, if it says what was offered to it.
+func (p *Provider) Sign(ctx context.Context, caller peering.Caller, signed contract.Signed) (contract.Signed, error) {
+	doc, err := signed.VerifyAs(contract.Consumer)
+	if err != nil {
+		return signed, refuse(peering.CodeBadRequest, err.Error(), "sign the document again")
+	}
+	if doc.Consumer.ID != caller.ID || doc.Provider.ID != p.me.ID() {
+		return signed, refuse(peering.CodeBadRequest, "the contract is between other clusters", "name both as they are")
+	}
+	p.signing.Lock()
+	defer p.signing.Unlock()
+	request, err := p.acceptedRequest(ctx, caller.ID)
+	if err != nil {
+		return signed, err
+	}
+	stranger, err := p.callerAsPeer(ctx, caller, request.Spec.PeerName)
+	if err != nil {
+		return signed, err
+	}
+	if err := p.check(ctx, stranger, request, doc); err != nil {
+		return signed, err
+	}
+	if err := signed.SignAs(contract.Provider, p.me); err != nil {
+		return signed, err
+	}
+	if err := p.keep(ctx, caller, request, signed, doc); err != nil {
+		return signed, err
+	}
+	return signed, client.IgnoreNotFound(p.client.Delete(ctx, request))
+}
+
+// acceptedRequest is what entitles a caller to a contract.
+func (p *Provider) acceptedRequest(ctx context.Context, id identity.ID) (*v1alpha1.PeeringRequest, error) {
+	var list v1alpha1.PeeringRequestList
+	if err := p.client.List(ctx, &list); err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		r := &list.Items[i]
+		if r.Spec.PeerID == id.String() && r.Status.Answer == v1alpha1.AnswerAccepted && time.Now().Before(r.Spec.Expires.Time) {
+			return r, nil
+		}
+	}
+	return nil, refuse(peering.CodeNoContract, "nothing was accepted that this contract could be about", "ask first")
+}
+
+// check holds a document against what the peer may have at this moment.
+func (p *Provider) check(ctx context.Context, peer *v1alpha1.Peer, request *v1alpha1.PeeringRequest, doc contract.Document) error {
+	offered, policy, err := p.terms(ctx, peer, request.Spec.Resources)
+	var refusal *sharing.Refusal
+	if errors.As(err, &refusal) {
+		return refuse(peering.CodeDeclined, refusal.Reason, "")
+	}
+	if err != nil {
+		return err
+	}
+	want, err := quantities(doc.Resources)
+	if err != nil {
+		return refuse(peering.CodeBadRequest, err.Error(), "")
+	}
+	now := time.Now()
+	switch over := exceeds(want, offered); {
+	case over != "":
+		q := offered[corev1.ResourceName(over)]
+		return refuse(peering.CodeDeclined, fmt.Sprintf("the contract grants %s %s, the offer is %s", doc.Resources[over], over, q.String()), "ask again")
+	case doc.PodSecurity != string(sharing.Level(policy)):
+		return refuse(peering.CodeDeclined, "the contract's pod security level is not the offered "+string(sharing.Level(policy)), "ask again")
+	case !doc.InForce(now):
+		return refuse(peering.CodeDeclined, "the contract is not in force by this cluster's clock, "+now.UTC().Format(time.RFC3339), "compare the clocks of both laptops")
+	case doc.NotAfter.After(now.Add(runs(policy) + 2*clockSkew)):
+		return refuse(peering.CodeDeclined, "the contract runs longer than offered", "ask again")
+	case len(doc.Prices) > 0 || len(doc.StorageClasses) > 0:
+		return refuse(peering.CodeDeclined, "the contract names prices or storage classes that were not offered", "ask again")
+	}
+	return nil
+}
+
+// keep writes the signed contract down and makes the stranger a Peer.
+func (p *Provider) keep(ctx context.Context, caller peering.Caller, request *v1alpha1.PeeringRequest, signed contract.Signed, doc contract.Document) error {
+	peer, err := EnsurePeer(ctx, p.client, caller.ID, request.Spec.PeerName, request.Spec.Endpoints, v1alpha1.SourceManual)
+	if err != nil {
+		return err
+	}
+	old, err := contractsWith(ctx, p.client, peer.Name, v1alpha1.RoleProvider)
+	if err != nil {
+		return err
+	}
+	for i := range old { // a consumer that lost its memory asks anew: what it had ends
+		if err := client.IgnoreNotFound(p.client.Delete(ctx, &old[i])); err != nil {
+			return err
+		}
+	}
+	ctr, err := contractObject(v1alpha1.RoleProvider, peer, signed, doc)
+	if err != nil {
+		return err
+	}
+	if err := p.client.Create(ctx, ctr); err != nil {
+		return fmt.Errorf("keep the contract with %s: %w", peer.Name, err)
+	}
+	if err := patchStatus(ctx, p.client, peer, func(s *v1alpha1.PeerStatus) {
+		s.Incoming = v1alpha1.DirectionStatus{}
+		step(&s.Incoming, peering.EventAsked, "")
+		step(&s.Incoming, peering.EventSigned, "signed, the link is being made")
+		s.Incoming.Contract = ctr.Name
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+			Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: "OwnerAccepted",
+			Message: "the owner of this cluster accepted the peer's key",
+		})
+	}); err != nil {
+		return err
+	}
+	p.log.Info("contract signed", "peer", peer.Name, "contract", ctr.Spec.ID, "role", "provider")
+	p.announce(api.Event{
+		Type: api.EventContractSigned, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name,
+		Message: fmt.Sprintf("%s may use %s", peer.Name, granted(ctr.Spec.Resources)),
+	})
+	return nil
+}
+
+func granted(resources corev1.ResourceList) string {
+	var parts []string
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
+		if q, ok := resources[name]; ok {
+			parts = append(parts, q.String()+" "+string(name))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Contracts are the contracts with the caller, for comparing the books.
+func (p *Provider) Contracts(ctx context.Context, caller peering.Caller) ([]peering.ContractRef, error) {
+	peer, err := PeerByID(ctx, p.client, caller.ID)
+	if err != nil || peer == nil {
+		return nil, err
+	}
+	var list v1alpha1.ContractList
+	if err := p.client.List(ctx, &list); err != nil {
+		return nil, err
+	}
+	var refs []peering.ContractRef
+	for _, ctr := range list.Items {
+		if ctr.Spec.Peer != peer.Name || ctr.DeletionTimestamp != nil {
+			continue
+		}
+		role := contract.Provider
+		if ctr.Spec.Role == v1alpha1.RoleConsumer {
+			role = contract.Consumer
+		}
+		refs = append(refs, peering.ContractRef{ID: ctr.Spec.ID, Revision: ctr.Spec.Revision, Role: role, State: peering.State(ctr.Status.State)})
+	}
+	return refs, nil
+}
+
+// End ends a contract with the caller, whichever side it is on; what is not there has ended.
+func (p *Provider) End(ctx context.Context, caller peering.Caller, id string) error {
+	peer, err := PeerByID(ctx, p.client, caller.ID)
+	if err != nil || peer == nil {
+		return err
+	}
+	var list v1alpha1.ContractList
+	if err := p.client.List(ctx, &list); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		ctr := &list.Items[i]
+		if ctr.Spec.Peer != peer.Name || ctr.Spec.ID != id || ctr.DeletionTimestamp != nil {
+			continue
+		}
+		p.log.Info("peer ended the contract", "peer", peer.Name, "contract", id)
+		if err := setContract(ctx, p.client, ctr, v1alpha1.StateEnding, peer.Name+" ended the contract"); err != nil {
+			return err
+		}
+		return client.IgnoreNotFound(p.client.Delete(ctx, ctr))
+	}
+	return nil
+}
+
+// Link agrees on the network with the caller.
+func (p *Provider) Link(ctx context.Context, caller peering.Caller, theirs peering.Link) (peering.Link, error) {
+	return p.linker.Answer(ctx, caller, theirs)
+}
+
+// Notices are what the caller must know at once.
+func (p *Provider) Notices(ctx context.Context, caller peering.Caller) <-chan peering.Notice {
+	ch, cancel := p.notices.subscribe(caller.ID)
+	context.AfterFunc(ctx, cancel)
+	return ch
+}

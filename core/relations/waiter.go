@@ -1,0 +1,102 @@
+package relations
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/peering"
+)
+
+// waiter waits for the answer to one request.
+type waiter struct {
+	request string
+	cancel  context.CancelFunc
+}
+
+// await has the answer to the pending request of a Peer waited for, once.
+func (r *PeerReconciler) await(peer *v1alpha1.Peer) {
+	out := peer.Status.Outgoing
+	if out.RequestID == "" {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w := r.waiting[peer.Name]; w != nil {
+		if w.request == out.RequestID {
+			return
+		}
+		w.cancel()
+	}
+	to, err := r.directory.Client(peer)
+	if err != nil {
+		r.log.Warn("cannot wait for the answer", "peer", peer.Name, "err", err)
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &waiter{request: out.RequestID, cancel: cancel}
+	r.waiting[peer.Name] = w
+	deadline := time.Now().Add(time.Hour)
+	if out.Expires != nil {
+		deadline = out.Expires.Add(afterwards)
+	}
+	go r.wait(ctx, peer.Name, w, to, deadline)
+}
+
+func (r *PeerReconciler) stopWaiting(peer string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w := r.waiting[peer]; w != nil {
+		w.cancel()
+		delete(r.waiting, peer)
+	}
+}
+
+// Close ends all waiting; the requests stand, and a restarted daemon waits for them again.
+func (r *PeerReconciler) Close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, w := range r.waiting {
+		w.cancel()
+		delete(r.waiting, name)
+	}
+}
+
+// wait asks until there is an answer and it was acted on. A peer that is away for a moment may come back with it.
+func (r *PeerReconciler) wait(ctx context.Context, peer string, w *waiter, to *peering.Client, deadline time.Time) {
+	defer func() {
+		r.mu.Lock()
+		if r.waiting[peer] == w {
+			delete(r.waiting, peer)
+		}
+		r.mu.Unlock()
+		w.cancel()
+	}()
+	backoff := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.3, Steps: 100, Cap: 15 * time.Second}
+	for ctx.Err() == nil {
+		outcome, err := to.Outcome(ctx, w.request)
+		var problem *peering.Problem
+		switch {
+		case errors.As(err, &problem) && (problem.Code == peering.CodeNotFound || problem.Code == peering.CodeExpired),
+			err != nil && time.Now().After(deadline):
+			outcome, err = peering.Outcome{State: peering.OutcomeExpired, Reason: "the request is not known there any more"}, nil
+		case err == nil && outcome.State == peering.OutcomePending:
+			continue
+		}
+		if err == nil {
+			if err = r.conclude(ctx, peer, to, outcome); err == nil {
+				return
+			}
+		}
+		if ctx.Err() == nil {
+			r.log.Debug("will ask for the answer again", "peer", peer, "err", err)
+		}
+		select {
+		case <-time.After(backoff.Step()):
+		case <-ctx.Done():
+		}
+	}
+}
