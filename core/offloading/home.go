@@ -39,13 +39,25 @@ func bringHome(ctx context.Context, c client.Client, pod *corev1.Pod) error {
 	if err := waitGone(ctx, c, pod); err != nil {
 		return err
 	}
-	if !bare(pod) || ended {
+	if ended {
 		return nil
 	}
-	if err := c.Create(ctx, again(pod)); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("make pod %s/%s again at home: %w", pod.Namespace, pod.Name, err)
+	return RemakeBare(ctx, c, []corev1.Pod{*pod})
+}
+
+// RemakeBare makes the bare ones of pods again, which somebody else took from their virtual nodes.
+func RemakeBare(ctx context.Context, c client.Client, pods []corev1.Pod) error {
+	var all error
+	for i := range pods {
+		pod := &pods[i]
+		if !bare(pod) || ended(pod) {
+			continue
+		}
+		if err := c.Create(ctx, again(pod)); err != nil && !apierrors.IsAlreadyExists(err) {
+			all = errors.Join(all, fmt.Errorf("make pod %s/%s again at home: %w", pod.Namespace, pod.Name, err))
+		}
 	}
-	return nil
+	return all
 }
 
 // waitGone asks the cache, which costs the API server nothing.

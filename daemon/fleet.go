@@ -1,0 +1,270 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/offloading"
+	"kith.dev/core/peering"
+	"kith.dev/core/relations"
+	"kith.dev/core/virtualnode"
+)
+
+const (
+	// retireGently bounds how long pods may take to come home from a peer that answers.
+	retireGently = 90 * time.Second
+	// retireForced bounds it when the peer does not: there is nobody to wait for.
+	retireForced = 3 * time.Second
+)
+
+// fleet runs the virtual nodes of this cluster.
+type fleet struct {
+	client    client.Client
+	home      kubernetes.Interface
+	homeREST  *rest.Config
+	kubelet   *virtualnode.Kubelet
+	directory relations.Directory
+	nodeIP    netip.Addr
+	log       *slog.Logger
+
+	mu    sync.Mutex
+	nodes map[string]*member // by Peer name
+	// running is done when all nodes have stopped.
+	running sync.WaitGroup
+	ctx     context.Context
+}
+
+// member is a virtual node that runs.
+type member struct {
+	contract  string
+	revision  int64
+	node      *virtualnode.Node
+	twins     *twins
+	translate atomic.Pointer[func(netip.Addr) (netip.Addr, bool)]
+	cancel    context.CancelFunc
+	done      chan struct{}
+}
+
+// newFleet makes a fleet whose nodes run until ctx ends.
+func newFleet(ctx context.Context, c client.Client, home kubernetes.Interface, homeREST *rest.Config, kubelet *virtualnode.Kubelet, directory relations.Directory, nodeIP netip.Addr, log *slog.Logger) *fleet {
+	return &fleet{
+		client: c, home: home, homeREST: homeREST, kubelet: kubelet, directory: directory, nodeIP: nodeIP, log: log,
+		nodes: map[string]*member{}, ctx: ctx,
+	}
+}
+
+// Ensure has the node of the contract run.
+func (f *fleet) Ensure(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	translate := relations.Translator(peer)
+	if m := f.nodes[peer.Name]; m != nil && m.contract == ctr.Spec.ID {
+		m.translate.Store(&translate)
+		if m.revision != ctr.Spec.Revision {
+			m.node.SetResources(ctr.Spec.Resources)
+			m.revision = ctr.Spec.Revision
+		}
+		return nil
+	} else if m != nil {
+		f.stop(m)
+	}
+	m, err := f.start(ctx, peer, ctr)
+	if err != nil {
+		return fmt.Errorf("run the node of %s: %w", peer.Name, err)
+	}
+	f.nodes[peer.Name] = m
+	return nil
+}
+
+func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) (*member, error) {
+	to, err := f.directory.Client(peer)
+	if err != nil {
+		return nil, err
+	}
+	var adv v1alpha1.Advertisement
+	if err := f.client.Get(ctx, client.ObjectKey{Name: peer.Name}, &adv); client.IgnoreNotFound(err) != nil {
+		return nil, err
+	}
+	labels := map[string]string{offloading.LabelVirtual: "true"}
+	for k, v := range adv.Spec.NodeLabels {
+		if allowedLabel(k) {
+			labels[k] = v
+		}
+	}
+	m := &member{contract: ctr.Spec.ID, revision: ctr.Spec.Revision, done: make(chan struct{}), twins: &twins{to: to, contract: ctr.Spec.ID, client: f.client}}
+	translate := relations.Translator(peer)
+	m.translate.Store(&translate)
+	m.node, err = virtualnode.New(virtualnode.Config{
+		Home: f.home, HomeREST: f.homeREST,
+		Abroad:   &rest.Config{Host: to.BaseURL() + "/kube", Transport: to.Transport(), QPS: -1},
+		Upgrades: upgrades(to), Twins: m.twins,
+		PeerName: peer.Name, PeerID: peer.Spec.ID, NodeName: v1alpha1.VirtualNodePrefix + peer.Name,
+		NodeIP: f.nodeIP, KubeletPort: f.kubelet.Port(),
+		Resources: ctr.Spec.Resources, Labels: labels,
+		Translate: func(a netip.Addr) (netip.Addr, bool) { return (*m.translate.Load())(a) },
+		Log:       f.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	var run context.Context
+	run, m.cancel = context.WithCancel(f.ctx)
+	f.kubelet.Add(m.node)
+	f.running.Go(func() {
+		defer close(m.done)
+		defer f.kubelet.Remove(m.node)
+		supervise(run, f.log, "virtual node "+m.node.Name(), m.node.Run)
+	})
+	return m, nil
+}
+
+// allowedLabel tells whether a peer may choose the value of a node label here: what describes the machine, and nothing
+// that schedulers and operators of this cluster rely on.
+func allowedLabel(key string) bool {
+	switch key {
+	case corev1.LabelArchStable, corev1.LabelTopologyZone, corev1.LabelTopologyRegion:
+		return true
+	}
+	return false
+}
+
+// upgrades carries exec, attach and port-forward, which need HTTP/1.1, to the peer.
+func upgrades(to *peering.Client) http.RoundTripper {
+	t := &http.Transport{
+		DialTLSContext:  func(ctx context.Context, _, _ string) (net.Conn, error) { return to.DialTLS(ctx) },
+		IdleConnTimeout: time.Minute,
+		Protocols:       new(http.Protocols),
+	}
+	t.Protocols.SetHTTP1(true)
+	return t
+}
+
+// stop is called with mu held.
+func (f *fleet) stop(m *member) {
+	m.cancel()
+	<-m.done
+}
+
+// SetReachable tells the node of a peer whether the peer answers.
+func (f *fleet) SetReachable(peer string, reachable bool, why string) {
+	f.mu.Lock()
+	m := f.nodes[peer]
+	f.mu.Unlock()
+	if m == nil {
+		return
+	}
+	if reachable {
+		m.node.SetReady(true, "PeerReachable", "the peer answers")
+		return
+	}
+	m.node.SetReady(false, "PeerUnreachable", why)
+}
+
+// Retire brings the pods of a virtual node home and takes it away. The node runs until its pods left: it is what ends
+// them abroad.
+func (f *fleet) Retire(ctx context.Context, peer string, reachable bool) error {
+	name := v1alpha1.VirtualNodePrefix + peer
+	pods, err := f.podsOn(ctx, name)
+	if err != nil {
+		return err
+	}
+	patience := retireForced
+	if reachable {
+		patience = retireGently
+	}
+	bounded, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err = virtualnode.Retire(bounded, f.home, name, f.log)
+	f.mu.Lock()
+	if m := f.nodes[peer]; m != nil {
+		f.stop(m)
+		delete(f.nodes, peer)
+	}
+	f.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return offloading.RemakeBare(ctx, f.client, pods)
+}
+
+func (f *fleet) podsOn(ctx context.Context, node string) ([]corev1.Pod, error) {
+	var all corev1.PodList
+	if err := f.client.List(ctx, &all); err != nil {
+		return nil, fmt.Errorf("list the pods on node %s: %w", node, err)
+	}
+	var on []corev1.Pod
+	for _, pod := range all.Items {
+		if pod.Spec.NodeName == node {
+			on = append(on, pod)
+		}
+	}
+	return on, nil
+}
+
+// Release takes the twins of a home namespace away at all peers that answer.
+func (f *fleet) Release(ctx context.Context, namespace string) error {
+	f.mu.Lock()
+	var all []*member
+	for _, m := range f.nodes {
+		all = append(all, m)
+	}
+	f.mu.Unlock()
+	var first error
+	for _, m := range all {
+		if err := m.twins.Release(ctx, namespace); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// wait returns when all nodes stopped, after ctx ended.
+func (f *fleet) wait() { f.running.Wait() }
+
+// twins asks a peer for the namespaces abroad.
+type twins struct {
+	client   client.Client
+	to       *peering.Client
+	contract string
+}
+
+// Ensure makes sure that the home namespace has its twin.
+func (t *twins) Ensure(ctx context.Context, home string) (string, error) {
+	mapping := v1alpha1.MappingDefault
+	var nso v1alpha1.NamespaceOffloading
+	err := t.client.Get(ctx, client.ObjectKey{Namespace: home, Name: v1alpha1.NamespaceOffloadingName}, &nso)
+	if client.IgnoreNotFound(err) != nil {
+		return "", err
+	}
+	if nso.Spec.Mapping != "" {
+		mapping = nso.Spec.Mapping
+	}
+	var answer struct {
+		Namespace string `json:"namespace"`
+	}
+	query := url.Values{"contract": {t.contract}, "mapping": {string(mapping)}}
+	if err := t.to.Call(ctx, http.MethodPut, "/kith/v1/namespaces/"+url.PathEscape(home)+"?"+query.Encode(), nil, &answer); err != nil {
+		return "", fmt.Errorf("make the twin of namespace %s: %w", home, err)
+	}
+	return answer.Namespace, nil
+}
+
+// Release gives the twin up, with all in it.
+func (t *twins) Release(ctx context.Context, home string) error {
+	query := url.Values{"contract": {t.contract}}
+	return t.to.Call(ctx, http.MethodDelete, "/kith/v1/namespaces/"+url.PathEscape(home)+"?"+query.Encode(), nil, nil)
+}

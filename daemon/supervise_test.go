@@ -1,0 +1,38 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestWhatFailsIsStartedAgainMoreAndMoreSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		runs := 0
+		supervise(ctx, slog.New(slog.DiscardHandler), "test", func(context.Context) error {
+			runs++
+			return errors.New("no")
+		})
+		if runs < 5 || runs > 8 {
+			t.Errorf("ran %d times within a minute, want 5 to 8", runs)
+		}
+	})
+}
+
+func TestWhatIsToldToEndIsNotStartedAgain(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	runs := 0
+	supervise(ctx, slog.New(slog.DiscardHandler), "test", func(context.Context) error {
+		runs++
+		cancel()
+		return nil
+	})
+	if runs != 1 {
+		t.Errorf("ran %d times, want once", runs)
+	}
+}
