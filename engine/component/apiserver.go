@@ -1,0 +1,118 @@
+// Package component runs the programs of Kubernetes as functions of one process: API server,
+// controller-manager, scheduler, kube-proxy and kubelet. The server package decides when each starts.
+//
+// Upstream's commands cannot be used for it: each installs a signal handler, and the second panics. So each
+// function here does what the command does after parsing its flags. None may be started twice in a process.
+package component
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/client-go/rest"
+	cliflag "k8s.io/component-base/cli/flag"
+	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+)
+
+// PKI names the files of package pki by folder and name.
+type PKI struct{ Dir string }
+
+func (p PKI) crt(name string) string { return filepath.Join(p.Dir, name+".crt") }
+func (p PKI) key(name string) string { return filepath.Join(p.Dir, name+".key") }
+func (p PKI) kubeconfig(name string) string {
+	return filepath.Join(p.Dir, name+".kubeconfig")
+}
+
+// APIServer is what the API server is told.
+type APIServer struct {
+	PKI
+	NodeIP      netip.Addr
+	Port        int
+	ServiceCIDR netip.Prefix
+	Datastore   string // unix socket of the datastore
+}
+
+const issuer = "https://kubernetes.default.svc.cluster.local"
+
+// Run serves until ctx ends.
+func (a APIServer) Run(ctx context.Context) error {
+	o := options.NewServerRunOptions()
+	err := parse("kube-apiserver", o.Flags(), map[string]string{
+		"etcd-servers":                       "unix://" + a.Datastore,
+		"bind-address":                       a.NodeIP.String(),
+		"advertise-address":                  a.NodeIP.String(),
+		"secure-port":                        fmt.Sprint(a.Port),
+		"service-cluster-ip-range":           a.ServiceCIDR.String(),
+		"authorization-mode":                 "Node,RBAC",
+		"enable-admission-plugins":           "NodeRestriction",
+		"allow-privileged":                   "true",
+		"client-ca-file":                     a.crt("ca"),
+		"tls-cert-file":                      a.crt("apiserver"),
+		"tls-private-key-file":               a.key("apiserver"),
+		"kubelet-certificate-authority":      a.crt("ca"),
+		"kubelet-client-certificate":         a.crt("apiserver-kubelet-client"),
+		"kubelet-client-key":                 a.key("apiserver-kubelet-client"),
+		"kubelet-preferred-address-types":    "InternalIP,Hostname", // virtual nodes have no name that resolves
+		"service-account-issuer":             issuer,
+		"api-audiences":                      issuer,
+		"service-account-key-file":           a.key("service-account"),
+		"service-account-signing-key-file":   a.key("service-account"),
+		"requestheader-client-ca-file":       a.crt("front-proxy-ca"),
+		"requestheader-allowed-names":        "front-proxy-client",
+		"requestheader-username-headers":     "X-Remote-User",
+		"requestheader-group-headers":        "X-Remote-Group",
+		"requestheader-extra-headers-prefix": "X-Remote-Extra-",
+		"proxy-client-cert-file":             a.crt("front-proxy-client"),
+		"proxy-client-key-file":              a.key("front-proxy-client"),
+		"enable-aggregator-routing":          "true", // reach aggregated servers by endpoint, the node may lack the service route
+		"endpoint-reconciler-type":           "lease",
+		"profiling":                          "false",
+		"anonymous-auth":                     "true", // /readyz; RBAC gives anonymous nothing else
+	})
+	if err != nil {
+		return err
+	}
+	// The LAN must not reach it: two addresses, not all.
+	listener, err := listen(ctx, a.Port, netip.AddrFrom4([4]byte{127, 0, 0, 1}), a.NodeIP)
+	if err != nil {
+		return fmt.Errorf("kube-apiserver: %w; another server may be running", err)
+	}
+	o.SecureServing.Listener = listener
+	defer listener.Close()
+
+	if err := o.GenericServerRunOptions.ComponentGlobalsRegistry.Set(); err != nil {
+		return err
+	}
+	rest.SetDefaultWarningHandler(rest.NoWarnings{}) // its own clients need not be told of deprecations
+	completed, err := o.Complete(ctx)
+	if err != nil {
+		return err
+	}
+	if errs := completed.Validate(); len(errs) != 0 {
+		return utilerrors.NewAggregate(errs)
+	}
+	return apiserver.Run(ctx, completed)
+}
+
+// parse sets named flags; a name that upstream dropped is an error at start, not a silent change.
+func parse(component string, sets cliflag.NamedFlagSets, values map[string]string) error {
+	fs := pflag.NewFlagSet(component, pflag.ContinueOnError)
+	for _, set := range sets.FlagSets {
+		fs.AddFlagSet(set)
+	}
+	return setAll(fs, values)
+}
+
+func setAll(fs *pflag.FlagSet, values map[string]string) error {
+	for name, value := range values {
+		if err := fs.Set(name, value); err != nil {
+			return fmt.Errorf("%s: flag --%s=%s: %w", fs.Name(), name, value, err)
+		}
+	}
+	return nil
+}

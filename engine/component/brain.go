@@ -1,0 +1,79 @@
+package component
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	cm "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	cmoptions "k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	scheduleroptions "k8s.io/kubernetes/cmd/kube-scheduler/app/options"
+)
+
+// ControllerManager is what the controller-manager is told. Run it only when the API server is ready: before
+// the RBAC bootstrap it is refused, and gives up for good.
+type ControllerManager struct {
+	PKI
+	ClusterCIDR, ServiceCIDR netip.Prefix
+}
+
+// Run runs the controllers until ctx ends. Ranges are not given out to nodes: there is one real node, whose
+// range is fixed, and virtual ones, which need none.
+func (c ControllerManager) Run(ctx context.Context) error {
+	o, err := cmoptions.NewKubeControllerManagerOptions()
+	if err != nil {
+		return err
+	}
+	all, off, aliases := cm.KnownControllers(), cm.ControllersDisabledByDefault(), cm.ControllerAliases()
+	kubeconfig := c.kubeconfig("controller-manager")
+	err = parse("kube-controller-manager", o.Flags(all, off, aliases), map[string]string{
+		"kubeconfig":                       kubeconfig,
+		"secure-port":                      "0",
+		"allocate-node-cidrs":              "false",
+		"cluster-cidr":                     c.ClusterCIDR.String(),
+		"service-cluster-ip-range":         c.ServiceCIDR.String(),
+		"leader-elect":                     "false",
+		"use-service-account-credentials":  "true",
+		"service-account-private-key-file": c.key("service-account"),
+		"root-ca-file":                     c.crt("ca"),
+		"cluster-signing-cert-file":        c.crt("ca"),
+		"cluster-signing-key-file":         c.key("ca"),
+		"profiling":                        "false",
+	})
+	if err != nil {
+		return err
+	}
+	config, err := o.Config(ctx, all, off, aliases)
+	if err != nil {
+		return fmt.Errorf("kube-controller-manager: %w", err)
+	}
+	return cm.Run(ctx, config.Complete())
+}
+
+// Scheduler is what the scheduler is told.
+type Scheduler struct{ PKI }
+
+// Run schedules until ctx ends.
+func (s Scheduler) Run(ctx context.Context) error {
+	o := scheduleroptions.NewOptions()
+	kubeconfig := s.kubeconfig("scheduler")
+	err := parse("kube-scheduler", *o.Flags, map[string]string{
+		"kubeconfig":   kubeconfig,
+		"secure-port":  "0",
+		"leader-elect": "false",
+		"profiling":    "false",
+	})
+	if err != nil {
+		return err
+	}
+	config, sched, err := scheduler.Setup(ctx, o)
+	if err != nil {
+		return fmt.Errorf("kube-scheduler: %w", err)
+	}
+	err = scheduler.Run(ctx, config, sched)
+	if ctx.Err() != nil {
+		return nil // it calls every end an error
+	}
+	return err
+}

@@ -1,0 +1,79 @@
+package component
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"time"
+
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
+	"k8s.io/kubernetes/cmd/kubelet/app/options"
+	kubeletconfig "k8s.io/kubernetes/pkg/kubelet/apis/config"
+)
+
+// Kubelet is what the kubelet is told.
+type Kubelet struct {
+	PKI
+	NodeName   string
+	NodeIP     netip.Addr
+	ClusterDNS netip.Addr
+	DataDir    string // volumes, plugins, checkpoints
+	PodLogs    string // logs of containers; kubelets that share a folder delete each other's
+	ResolvConf string // for pods that want the host's DNS
+	Containerd string // unix socket of containerd
+	CgroupRoot string
+}
+
+// Run runs the node until ctx ends. Pods go on without it.
+func (k Kubelet) Run(ctx context.Context) error {
+	s, err := options.NewKubeletServer()
+	if err != nil {
+		return err
+	}
+	s.KubeConfig = k.kubeconfig("kubelet")
+	s.NodeIP = k.NodeIP.String()
+	s.HostnameOverride = k.NodeName
+	s.RootDirectory = k.DataDir
+	s.CertDirectory = filepath.Join(k.DataDir, "pki")
+
+	s.Address = k.NodeIP.String()
+	s.HealthzBindAddress = "127.0.0.1"
+	s.TLSCertFile = k.crt("kubelet-serving")
+	s.TLSPrivateKeyFile = k.key("kubelet-serving")
+	// Upstream's defaults, when not read from a file, let everybody in; say all of it.
+	s.ReadOnlyPort = 0
+	s.Authentication.X509.ClientCAFile = k.crt("ca")
+	s.Authentication.Anonymous.Enabled = false
+	s.Authentication.Webhook.Enabled = true
+	s.Authorization.Mode = kubeletconfig.KubeletAuthorizationModeWebhook
+	s.ClusterDomain = "cluster.local"
+	s.ClusterDNS = []string{k.ClusterDNS.String()}
+	s.ResolverConfig = k.ResolvConf
+	s.PodLogsDir = k.PodLogs
+	s.VolumePluginDir = filepath.Join(k.DataDir, "volumeplugins")
+	s.ContainerRuntimeEndpoint = "unix://" + k.Containerd
+	s.ImageServiceEndpoint = s.ContainerRuntimeEndpoint
+
+	s.CgroupDriver = "cgroupfs"
+	s.CgroupRoot = k.CgroupRoot
+	s.FailCgroupV1 = false
+	s.FailSwapOn = false // laptops have swap; pods do not use it
+	s.EnforceNodeAllocatable = []string{"pods"}
+	s.EnableProfilingHandler = false
+	s.EnableDebugFlagsHandler = false
+	s.SerializeImagePulls = false
+
+	// The owner's disk is often nearly full; upstream's 15 % would evict every pod of such a laptop.
+	s.EvictionHard = map[string]string{"memory.available": "100Mi", "nodefs.available": "2%", "imagefs.available": "2%", "nodefs.inodesFree": "1%"}
+	s.ImageGCHighThresholdPercent = 95
+	s.ImageGCLowThresholdPercent = 90
+	s.NodeStatusUpdateFrequency.Duration = 5 * time.Second // a laptop that wakes should be seen at once
+
+	deps, err := kubelet.UnsecuredDependencies(ctx, s, utilfeature.DefaultFeatureGate)
+	if err != nil {
+		return fmt.Errorf("kubelet: %w", err)
+	}
+	return kubelet.Run(ctx, s, deps, utilfeature.DefaultFeatureGate)
+}

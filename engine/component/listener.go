@@ -1,0 +1,94 @@
+package component
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// listeners is several TCP listeners in one. Its address is that of the first.
+type listeners struct {
+	all    []net.Listener
+	conns  chan net.Conn
+	failed chan error
+	closed chan struct{}
+	once   sync.Once
+}
+
+// listen listens on port at every address. A port still held by a server that is just ending is waited for.
+func listen(ctx context.Context, port int, addrs ...netip.Addr) (*listeners, error) {
+	l := &listeners{conns: make(chan net.Conn), failed: make(chan error, len(addrs)), closed: make(chan struct{})}
+	for _, addr := range addrs {
+		one, err := listenPatiently(ctx, netip.AddrPortFrom(addr, uint16(port)).String())
+		if err != nil {
+			l.Close()
+			return nil, fmt.Errorf("listen on port %d: %w", port, err)
+		}
+		l.all = append(l.all, one)
+	}
+	for _, one := range l.all {
+		go l.accept(one)
+	}
+	return l, nil
+}
+
+func listenPatiently(ctx context.Context, addr string) (net.Listener, error) {
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(deadline) {
+			return l, err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+func (l *listeners) accept(one net.Listener) {
+	for {
+		c, err := one.Accept()
+		if err != nil {
+			var temporary interface{ Temporary() bool }
+			if errors.As(err, &temporary) && temporary.Temporary() {
+				time.Sleep(10 * time.Millisecond) // out of file descriptors: it passes
+				continue
+			}
+			l.failed <- err
+			return
+		}
+		select {
+		case l.conns <- c:
+		case <-l.closed:
+			c.Close()
+			return
+		}
+	}
+}
+
+func (l *listeners) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case err := <-l.failed:
+		return nil, err
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *listeners) Close() error {
+	var errs []error
+	l.once.Do(func() {
+		close(l.closed)
+		for _, one := range l.all {
+			errs = append(errs, one.Close())
+		}
+	})
+	return errors.Join(errs...)
+}
+
+func (l *listeners) Addr() net.Addr { return l.all[0].Addr() }

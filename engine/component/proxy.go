@@ -1,0 +1,58 @@
+package component
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/spf13/pflag"
+	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
+)
+
+// Proxy is what kube-proxy is told.
+type Proxy struct {
+	PKI
+	NodeName    string
+	ClusterCIDR netip.Prefix
+}
+
+// Run keeps the nftables rules of services until ctx ends, and leaves them: pods go on using them.
+func (p Proxy) Run(ctx context.Context) error {
+	o := proxy.NewOptions()
+	fs := pflag.NewFlagSet("kube-proxy", pflag.ContinueOnError)
+	o.AddFlags(fs)
+	err := setAll(fs, map[string]string{
+		"kubeconfig":           p.kubeconfig("proxy"),
+		"proxy-mode":           "nftables",
+		"cluster-cidr":         p.ClusterCIDR.String(),
+		"hostname-override":    p.NodeName,
+		"healthz-bind-address": "127.0.0.1:10256",
+		"metrics-bind-address": "127.0.0.1:10249",
+		// Node ports on the node's address alone, which no LAN reaches.
+		"nodeport-addresses": "primary",
+		// The kernel's connection tracking belongs to the laptop's owner; in a namespace it is read-only besides.
+		"conntrack-max-per-core":            "0",
+		"conntrack-min":                     "0",
+		"conntrack-tcp-timeout-established": "0s",
+		"conntrack-tcp-timeout-close-wait":  "0s",
+		"conntrack-udp-timeout":             "0s",
+		"conntrack-udp-timeout-stream":      "0s",
+	})
+	if err != nil {
+		return err
+	}
+	if err := o.Complete(fs); err != nil {
+		return fmt.Errorf("kube-proxy: %w", err)
+	}
+	if err := o.Validate(); err != nil {
+		return fmt.Errorf("kube-proxy: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- o.Run(ctx) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done(): // its own loop does not look at the context
+		return nil
+	}
+}

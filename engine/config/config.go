@@ -1,0 +1,164 @@
+// Package config holds what a kith-k8s server is told: the flags, the same keys as a YAML file, and their
+// defaults. The main program fills it; every other package of the engine takes the fields it needs.
+//
+// It must never look at the machine: what is here is what the owner said, nothing found out.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"regexp"
+
+	"github.com/spf13/pflag"
+)
+
+// Config is one laptop's cluster. Its defaults fit every laptop: that all of them have the same ranges is
+// the normal case, the gateway translates between them.
+type Config struct {
+	DataDir    string // everything that survives a reboot
+	RunDir     string // sockets and pid files
+	RuntimeDir string // containerd, shim, runc, ctr; cni/ and images/ below it
+	ImagesDir  string // image archives imported at start
+
+	NodeName      string
+	NodeIP        netip.Addr
+	NodeDevice    string // dummy device that holds NodeIP
+	GatewayDevice string // device of the gateway: traffic to it keeps its source address
+
+	ClusterCIDR netip.Prefix // pods of the whole cluster
+	PodCIDR     netip.Prefix // pods of this node
+	ServiceCIDR netip.Prefix
+	ClusterDNS  netip.Addr
+	PodMTU      int
+
+	Port            int // API server, HTTPS, on 127.0.0.1 and NodeIP
+	DNSPort         int // CoreDNS on NodeIP, behind ClusterDNS:53
+	WriteKubeconfig string
+	PauseImage      string
+	CgroupRoot      string
+	Brain           bool // run scheduler and controller-manager
+	LogLevel        string
+}
+
+// Default returns a Config that needs only a node name.
+func Default() Config {
+	return Config{
+		DataDir:       "/var/lib/kith/k8s",
+		RunDir:        "/run/kith/k8s",
+		NodeIP:        netip.MustParseAddr("10.42.255.1"),
+		NodeDevice:    "kith-node",
+		GatewayDevice: "kith0",
+		ClusterCIDR:   netip.MustParsePrefix("10.42.0.0/16"),
+		PodCIDR:       netip.MustParsePrefix("10.42.0.0/24"),
+		ServiceCIDR:   netip.MustParsePrefix("10.43.0.0/16"),
+		ClusterDNS:    netip.MustParseAddr("10.43.0.10"),
+		PodMTU:        1500,
+		Port:          6443,
+		DNSPort:       10053,
+		PauseImage:    "kith.dev/pause:1",
+		CgroupRoot:    "/",
+		Brain:         true,
+		LogLevel:      "info",
+	}
+}
+
+// Flags binds c to flags; the names are also the keys of the config file.
+func (c *Config) Flags(fs *pflag.FlagSet) {
+	fs.StringVar(&c.DataDir, "data-dir", c.DataDir, "folder for everything that survives a reboot")
+	fs.StringVar(&c.RunDir, "run-dir", c.RunDir, "folder for sockets and pid files")
+	fs.StringVar(&c.RuntimeDir, "runtime-dir", c.RuntimeDir, "folder of containerd, containerd-shim-runc-v2, runc and ctr, with cni/ and images/ in it (default: the folder of this program)")
+	fs.StringVar(&c.ImagesDir, "images-dir", c.ImagesDir, "folder of image archives (*.tar) imported at start (default DATA-DIR/images)")
+	fs.StringVar(&c.NodeName, "node-name", c.NodeName, "name of the node (default: the host name)")
+	fs.TextVar(&c.NodeIP, "node-ip", c.NodeIP, "address of the node, put on the node device")
+	fs.StringVar(&c.NodeDevice, "node-device", c.NodeDevice, "dummy network device that holds the node address")
+	fs.StringVar(&c.GatewayDevice, "gateway-device", c.GatewayDevice, "network device of the gateway to other clusters; pods keep their address on it")
+	fs.TextVar(&c.ClusterCIDR, "cluster-cidr", c.ClusterCIDR, "range of pod addresses of the cluster")
+	fs.TextVar(&c.PodCIDR, "pod-cidr", c.PodCIDR, "range of pod addresses of this node")
+	fs.TextVar(&c.ServiceCIDR, "service-cidr", c.ServiceCIDR, "range of service addresses")
+	fs.TextVar(&c.ClusterDNS, "cluster-dns", c.ClusterDNS, "service address of the cluster's DNS")
+	fs.IntVar(&c.PodMTU, "pod-mtu", c.PodMTU, "MTU of the pods' bridge and devices")
+	fs.IntVar(&c.Port, "https-listen-port", c.Port, "port of the API server on 127.0.0.1 and the node address")
+	fs.IntVar(&c.DNSPort, "dns-port", c.DNSPort, "port of the DNS server on the node address")
+	fs.StringVar(&c.WriteKubeconfig, "write-kubeconfig", c.WriteKubeconfig, "where to write the administrator's kubeconfig (default DATA-DIR/admin.kubeconfig)")
+	fs.StringVar(&c.PauseImage, "pause-image", c.PauseImage, "image of the pod sandbox, found in RUNTIME-DIR/images/pause.tar")
+	fs.StringVar(&c.CgroupRoot, "cgroup-root", c.CgroupRoot, "cgroup under which pods are put")
+	fs.BoolVar(&c.Brain, "brain", c.Brain, "run scheduler and controller-manager; without them the node only executes")
+	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
+}
+
+var nodeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
+
+// Complete fills what depends on other fields and on the program's place and host, given by the caller, and
+// says everything that is wrong at once.
+func (c *Config) Complete(program, hostname string) error {
+	if c.NodeName == "" {
+		c.NodeName = hostname
+	}
+	if c.RuntimeDir == "" {
+		c.RuntimeDir = filepath.Dir(program)
+	}
+	if c.ImagesDir == "" {
+		c.ImagesDir = filepath.Join(c.DataDir, "images")
+	}
+	if c.WriteKubeconfig == "" {
+		c.WriteKubeconfig = filepath.Join(c.DataDir, "admin.kubeconfig")
+	}
+	var errs []error
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	if !nodeName.MatchString(c.NodeName) || len(c.NodeName) > 63 {
+		wrong("node-name %q: want a DNS label of at most 63 lower-case letters, digits, - and .", c.NodeName)
+	}
+	for _, d := range []struct{ key, dir string }{{"data-dir", c.DataDir}, {"run-dir", c.RunDir}, {"runtime-dir", c.RuntimeDir}, {"images-dir", c.ImagesDir}, {"write-kubeconfig", c.WriteKubeconfig}} {
+		if !filepath.IsAbs(d.dir) {
+			wrong("%s %q: want an absolute path", d.key, d.dir)
+		}
+	}
+	// A unix socket's path has 108 bytes; ours are at most "/containerd/containerd.sock.ttrpc" longer.
+	if len(c.RunDir) > 70 {
+		wrong("run-dir %q: want at most 70 bytes, it holds unix sockets", c.RunDir)
+	}
+	for _, r := range []struct {
+		key string
+		p   netip.Prefix
+	}{{"cluster-cidr", c.ClusterCIDR}, {"pod-cidr", c.PodCIDR}, {"service-cidr", c.ServiceCIDR}} {
+		if !r.p.IsValid() || !r.p.Addr().Is4() || r.p != r.p.Masked() {
+			wrong("%s %q: want an IPv4 range such as 10.42.0.0/16", r.key, r.p)
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	if c.PodCIDR.Bits() < c.ClusterCIDR.Bits() || !c.ClusterCIDR.Contains(c.PodCIDR.Addr()) {
+		wrong("pod-cidr %s: must lie inside cluster-cidr %s", c.PodCIDR, c.ClusterCIDR)
+	}
+	if c.ClusterCIDR.Overlaps(c.ServiceCIDR) {
+		wrong("service-cidr %s: must not overlap cluster-cidr %s", c.ServiceCIDR, c.ClusterCIDR)
+	}
+	if !c.ServiceCIDR.Contains(c.ClusterDNS) {
+		wrong("cluster-dns %s: must lie inside service-cidr %s", c.ClusterDNS, c.ServiceCIDR)
+	}
+	if !c.NodeIP.Is4() || c.PodCIDR.Contains(c.NodeIP) || c.ServiceCIDR.Contains(c.NodeIP) {
+		wrong("node-ip %s: want an IPv4 address outside pod-cidr and service-cidr", c.NodeIP)
+	}
+	for _, p := range []struct {
+		key  string
+		port int
+	}{{"https-listen-port", c.Port}, {"dns-port", c.DNSPort}} {
+		if p.port < 1 || p.port > 65535 {
+			wrong("%s %d: want 1 to 65535", p.key, p.port)
+		}
+	}
+	if c.PodMTU < 576 || c.PodMTU > 9216 {
+		wrong("pod-mtu %d: want 576 to 9216", c.PodMTU)
+	}
+	if _, ok := levels[c.LogLevel]; !ok {
+		wrong("log-level %q: want debug, info, warn or error", c.LogLevel)
+	}
+	return errors.Join(errs...)
+}
+
+// APIServiceIP is the service address of the API server: the first of the range.
+func (c *Config) APIServiceIP() netip.Addr { return c.ServiceCIDR.Addr().Next() }

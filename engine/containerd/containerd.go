@@ -1,0 +1,207 @@
+// Package containerd supervises the container runtime: one containerd process of our own, beside which any
+// other on the laptop (Docker's, say) lives undisturbed. The server starts it and waits for its socket.
+//
+// It must never stop a container: containerd runs in a session of its own and outlives a killed server, the
+// next server adopts it; and when containerd itself is restarted, containers live on under their shims.
+package containerd
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Runtime is a supervised containerd.
+type Runtime struct {
+	opts Options
+	log  *slog.Logger
+	env  []string
+}
+
+// New prepares to supervise; nothing happens before Run.
+func New(opts Options, log *slog.Logger) *Runtime {
+	// The shim, runc, and the plugins call each other and iptables, mount, modprobe by name.
+	path := opts.RuntimeDir + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	return &Runtime{opts: opts, log: log, env: []string{"PATH=" + path, "HOME=/root", "LANG=C.UTF-8"}}
+}
+
+// Run adopts or starts containerd and starts it again whenever it dies, until ctx ends; then it leaves it
+// running. It returns early only when containerd cannot be started at all.
+func (r *Runtime) Run(ctx context.Context) error {
+	for _, d := range []string{r.opts.DataDir, r.opts.StateDir} {
+		if err := os.MkdirAll(d, 0o711); err != nil {
+			return fmt.Errorf("folder of containerd: %w", err)
+		}
+	}
+	conf, err := r.opts.render()
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(r.opts.config(), conf, 0o600); err != nil {
+		return fmt.Errorf("configuration of containerd: %w", err)
+	}
+	want, err := r.fingerprint(conf)
+	if err != nil {
+		return err
+	}
+	p, err := r.adopt(ctx, want)
+	if err != nil {
+		return err
+	}
+	for failures := 0; ; {
+		if p == nil {
+			if p, err = r.start(want); err != nil {
+				return err
+			}
+		}
+		began := time.Now()
+		if ended := p.wait(ctx); !ended {
+			return nil
+		}
+		p = nil
+		if time.Since(began) > time.Minute {
+			failures = 0
+		}
+		pause := min(time.Second<<min(failures, 5), 30*time.Second)
+		failures++
+		r.log.Warn("containerd ended; its containers live on, starting it again", "in", pause, "log", r.logFile())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+	}
+}
+
+// WaitReady returns when containerd answers on its socket.
+func (r *Runtime) WaitReady(ctx context.Context) error {
+	for {
+		c, err := net.DialTimeout("unix", r.opts.Socket(), time.Second)
+		if err == nil {
+			return c.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("containerd does not answer on %s (%w); see %s", r.opts.Socket(), err, r.logFile())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func (r *Runtime) logFile() string { return filepath.Join(r.opts.DataDir, "containerd.log") }
+
+// fingerprint changes when a running containerd must be replaced: another program or another configuration.
+func (r *Runtime) fingerprint(conf []byte) (string, error) {
+	h := sha256.New()
+	h.Write(conf)
+	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "runc"} {
+		st, err := os.Stat(r.opts.program(name))
+		if err != nil {
+			return "", fmt.Errorf("%s is missing: %w; build it with `make build`, or give --runtime-dir", name, err)
+		}
+		fmt.Fprintln(h, name, st.Size(), st.ModTime().UnixNano())
+	}
+	return fmt.Sprintf("%x", h.Sum(nil)[:12]), nil
+}
+
+// adopt takes over the containerd that an earlier server started. One that is not what is wanted is ended
+// first, so that two never share one folder.
+func (r *Runtime) adopt(ctx context.Context, want string) (*process, error) {
+	b, err := os.ReadFile(r.opts.pidFile())
+	if err != nil {
+		return nil, nil // none was started
+	}
+	var pid int
+	var born, have string
+	if _, err := fmt.Sscan(string(b), &pid, &born, &have); err != nil {
+		return nil, nil
+	}
+	p, err := open(pid, born)
+	if err != nil {
+		return nil, nil // gone
+	}
+	if have == want && r.answers() {
+		r.log.Info("adopted the running containerd", "pid", pid)
+		return p, nil
+	}
+	r.log.Info("replacing the running containerd, its containers live on", "pid", pid)
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		if err := unix.PidfdSendSignal(p.fd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+			return nil, fmt.Errorf("end old containerd %d: %w", pid, err)
+		}
+		patience, cancel := context.WithTimeout(ctx, 10*time.Second)
+		ended := p.poll(patience)
+		cancel()
+		if ended {
+			p.close()
+			return nil, nil
+		}
+	}
+	return nil, fmt.Errorf("old containerd %d does not end; reboot", pid)
+}
+
+func (r *Runtime) answers() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	return r.WaitReady(ctx) == nil
+}
+
+func (r *Runtime) start(fingerprint string) (*process, error) {
+	out, err := openLog(r.logFile())
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	cmd := exec.Command(r.opts.program("containerd"), "--config", r.opts.config())
+	cmd.Env = r.env
+	cmd.Stdout, cmd.Stderr = out, out // a file, never a pipe of ours: it must outlive us
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start containerd: %w", err)
+	}
+	go cmd.Wait() // reaps it while it is our child; p sees its end in any case
+	born, err := birth(cmd.Process.Pid)
+	if err != nil {
+		return nil, fmt.Errorf("containerd ended at once, see %s", r.logFile())
+	}
+	p, err := open(cmd.Process.Pid, born)
+	if err != nil {
+		return nil, fmt.Errorf("containerd ended at once, see %s", r.logFile())
+	}
+	line := fmt.Sprintln(cmd.Process.Pid, born, fingerprint)
+	if err := os.WriteFile(r.opts.pidFile(), []byte(line), 0o600); err != nil {
+		return nil, fmt.Errorf("pid file of containerd: %w", err)
+	}
+	return p, nil
+}
+
+// openLog opens a log for appending and keeps one older file of it, so that it cannot fill the disk.
+func openLog(path string) (*os.File, error) {
+	if st, err := os.Stat(path); err == nil && st.Size() > 8<<20 {
+		if err := os.Rename(path, path+".1"); err != nil {
+			return nil, err
+		}
+	}
+	return os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+}
+
+// hasAppArmor tells whether profiles can be loaded: containers of a system with AppArmor should be confined.
+func hasAppArmor() bool {
+	b, err := os.ReadFile("/sys/module/apparmor/parameters/enabled")
+	if err != nil || !strings.HasPrefix(string(b), "Y") {
+		return false
+	}
+	_, err = exec.LookPath("apparmor_parser")
+	return err == nil
+}

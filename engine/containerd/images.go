@@ -1,0 +1,72 @@
+package containerd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// pinned is the label by which the kubelet's garbage collection spares an image: what came as an archive
+// cannot be pulled again.
+const pinned = "io.cri-containerd.pinned=pinned"
+
+// Import imports the image archives (*.tar, in the docker or OCI layout) of the folders, in their order. An
+// archive that has not changed since it was imported is skipped. Errors of single archives are collected.
+func (r *Runtime) Import(ctx context.Context, folders ...string) error {
+	var errs []error
+	for _, folder := range folders {
+		archives, err := filepath.Glob(filepath.Join(folder, "*.tar"))
+		if err != nil {
+			return err
+		}
+		for _, archive := range archives {
+			if err := r.importOne(ctx, archive); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// seen is what was imported: archive path to size and time of change.
+type seen map[string]string
+
+func (r *Runtime) importOne(ctx context.Context, archive string) error {
+	st, err := os.Stat(archive)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	mark := fmt.Sprint(st.Size(), " ", st.ModTime().UnixNano())
+	path := filepath.Join(r.opts.DataDir, "imported.json")
+	done := seen{}
+	if b, err := os.ReadFile(path); err == nil {
+		_ = json.Unmarshal(b, &done) // a damaged list only means importing again
+	}
+	if done[archive] == mark {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	began := time.Now()
+	out, err := exec.CommandContext(ctx, r.opts.program("ctr"), "--address", r.opts.Socket(), "--namespace", "k8s.io",
+		"images", "import", "--label", pinned, archive).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("import images of %s: %w: %s", archive, err, strings.TrimSpace(string(out)))
+	}
+	r.log.Info("imported images", "archive", archive, "took", time.Since(began).Round(time.Millisecond))
+	done[archive] = mark
+	b, err := json.Marshal(done)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, b, 0o600)
+}

@@ -1,0 +1,111 @@
+// Package dns is the cluster's DNS: CoreDNS with five plugins inside this process, listening on the node's
+// address; a Service leads to it. Names outside the cluster go to the laptop's own servers, whichever they
+// are at the moment.
+//
+// It needs no pod and no image, so names resolve as soon as the API server answers.
+package dns
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/coredns/caddy"
+	"github.com/coredns/coredns/core/dnsserver"
+	_ "github.com/coredns/coredns/plugin/bind"
+	_ "github.com/coredns/coredns/plugin/cache"
+	_ "github.com/coredns/coredns/plugin/errors"
+	_ "github.com/coredns/coredns/plugin/forward"
+	_ "github.com/coredns/coredns/plugin/kubernetes"
+	"k8s.io/klog/v2"
+)
+
+// Options say where the server listens and whom it asks.
+type Options struct {
+	NodeIP     netip.Addr
+	Port       int
+	ClusterDNS netip.Addr
+	Kubeconfig string
+	ResolvConf string // written: the laptop's servers, as pods can use them
+}
+
+// look is how often the laptop's resolv.conf is read again: a few hundred bytes, when it moved to another LAN.
+const look = 5 * time.Second
+
+// WriteResolvConf writes ResolvConf as it stands now. The kubelet wants it to be there.
+func WriteResolvConf(o Options) error {
+	return os.WriteFile(o.ResolvConf, []byte(o.upstreams().String()), 0o644)
+}
+
+// Run serves until ctx ends. The API server must be ready.
+func Run(ctx context.Context, o Options, log *slog.Logger) error {
+	caddy.Quiet, dnsserver.Quiet = true, true
+	if err := dnsserver.SetDirectives([]string{"bind", "errors", "cache", "kubernetes", "forward"}); err != nil {
+		return err
+	}
+	up := o.upstreams()
+	instance, err := o.start(ctx, up)
+	// CoreDNS's kubernetes plugin takes the log of all Kubernetes code for itself whenever it is set up; give it back.
+	klog.SetSlogLogger(slog.Default())
+	if err != nil {
+		return fmt.Errorf("DNS server on %s port %d: %w", o.NodeIP, o.Port, err)
+	}
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			instance.ShutdownCallbacks()
+			return instance.Stop()
+		case <-tick.C:
+		}
+		now := o.upstreams()
+		if now.String() == up.String() {
+			continue
+		}
+		next, err := instance.Restart(o.corefile(now))
+		klog.SetSlogLogger(slog.Default())
+		if err != nil {
+			log.Warn("cluster DNS keeps asking the old servers", "servers", up.servers, "err", err)
+			continue
+		}
+		instance, up = next, now
+		if err := WriteResolvConf(o); err != nil {
+			log.Warn("pods with the host's DNS keep asking the old servers", "err", err)
+		}
+		log.Info("cluster DNS asks other servers now", "servers", up.servers)
+	}
+}
+
+func (o Options) upstreams() resolver { return upstreams(resolvConfs, o.NodeIP, o.ClusterDNS) }
+
+// start waits for the port, which a server that is just ending may still hold.
+func (o Options) start(ctx context.Context, up resolver) (*caddy.Instance, error) {
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		instance, err := caddy.Start(o.corefile(up))
+		if err == nil || !strings.Contains(err.Error(), "address already in use") || time.Now().After(deadline) || ctx.Err() != nil {
+			return instance, err
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+func (o Options) corefile(up resolver) caddy.CaddyfileInput {
+	var b strings.Builder
+	fmt.Fprintf(&b, ".:%d {\n bind %s\n errors\n cache 30 {\n  disable success cluster.local\n  disable denial cluster.local\n }\n", o.Port, o.NodeIP)
+	fmt.Fprintf(&b, " kubernetes cluster.local in-addr.arpa ip6.arpa {\n  kubeconfig %s\n  pods insecure\n  ttl 5\n  fallthrough in-addr.arpa ip6.arpa\n }\n", o.Kubeconfig)
+	if len(up.servers) > 0 {
+		b.WriteString(" forward .")
+		for _, s := range up.servers {
+			fmt.Fprintf(&b, " %s", netip.AddrPortFrom(s, 53))
+		}
+		b.WriteString(" {\n  policy sequential\n  max_concurrent 1000\n }\n")
+	}
+	b.WriteString("}\n")
+	return caddy.CaddyfileInput{Contents: []byte(b.String()), Filepath: "Corefile", ServerTypeName: "dns"}
+}

@@ -1,0 +1,50 @@
+// Kith-k8s is the built-in Kubernetes of Kith: upstream's components, kine over SQLite and CoreDNS in one
+// process, as K3s composes them, for one laptop. kithd runs `kith-k8s server` as its child; a user may run
+// `kith-k8s kubectl`, or call the program as kubectl.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+)
+
+// version is Kith's, set when linking.
+var version = "unknown"
+
+func main() {
+	if filepath.Base(os.Args[0]) == "kubectl" {
+		kubectl(os.Args)
+	}
+	// kubectl parses its arguments itself, so it is not a command like the others.
+	if len(os.Args) > 1 && os.Args[1] == "kubectl" {
+		kubectl(os.Args[1:])
+	}
+	root := &cobra.Command{
+		Use:           "kith-k8s",
+		Short:         "The Kubernetes of one laptop",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(serverCommand(), versionCommand(), &cobra.Command{
+		Use: "kubectl", Short: "Control the cluster (the real kubectl, with the administrator's kubeconfig as default)",
+	})
+	root.CompletionOptions.DisableDefaultCmd = true
+	if err := root.Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "kith-k8s:", err)
+		os.Exit(1)
+	}
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the versions of Kith and of Kubernetes",
+		Args:  cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) {
+			fmt.Fprintln(cmd.OutOrStdout(), "kith-k8s", version, "kubernetes", kubernetesVersion())
+		},
+	}
+}

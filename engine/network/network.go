@@ -1,0 +1,167 @@
+// Package network prepares the laptop's network for pods: the node's device, kernel settings, the CNI
+// configuration, and one nftables table of the engine's own. The server calls Setup at every start; all of
+// it is idempotent and stays when the server ends, because the pods stay.
+//
+// It must never touch a device, route or rule that is not the engine's, with one exception that is named
+// where it happens (allowForwarding).
+package network
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Bridge is the device that the pods of this node hang on.
+const Bridge = "cni0"
+
+// Options say what the pods' network looks like.
+type Options struct {
+	NodeIP        netip.Addr
+	NodeDevice    string
+	GatewayDevice string
+	PodCIDR       netip.Prefix
+	MTU           int
+	CNIConf       string // folder for the CNI configuration
+	CNIData       string // folder where host-local notes the addresses given
+}
+
+// PluginDir is where the CNI plugins are, given the runtime folder. They have a folder of their own because
+// one is called `bridge`, as a program of iproute2 is.
+func PluginDir(runtimeDir string) string { return filepath.Join(runtimeDir, "cni") }
+
+// Setup makes everything, in an order in which each step finds what it needs.
+func Setup(ctx context.Context, o Options, log *slog.Logger) error {
+	if err := nodeDevice(o.NodeDevice, o.NodeIP); err != nil {
+		return fmt.Errorf("node device %s: %w", o.NodeDevice, err)
+	}
+	if err := kernelSettings(log); err != nil {
+		return err
+	}
+	if err := writeCNI(o); err != nil {
+		return fmt.Errorf("CNI configuration: %w", err)
+	}
+	if err := masquerade(ctx, o); err != nil {
+		return fmt.Errorf("nftables table %s: %w; is nftables installed and does the kernel have nf_tables?", Table, err)
+	}
+	if err := allowForwarding(ctx); err != nil {
+		log.Warn("cannot allow forwarding for pods; they may not reach anything outside the laptop", "err", err)
+	}
+	return nil
+}
+
+// nodeDevice puts addr on a dummy device: the node's address must not change when the laptop changes its
+// network, and must be there when it has none.
+func nodeDevice(name string, addr netip.Addr) error {
+	link, err := netlink.LinkByName(name)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		if err := addDevice(name); err != nil {
+			return fmt.Errorf("create: %w", err)
+		}
+		link, err = netlink.LinkByName(name)
+	}
+	if err != nil {
+		return err
+	}
+	want := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(32, 32)}}
+	have, err := netlink.AddrList(link, netlink.FAMILY_V4)
+	if err != nil {
+		return err
+	}
+	for _, a := range have {
+		if !a.Equal(*want) {
+			if err := netlink.AddrDel(link, &a); err != nil {
+				return fmt.Errorf("remove old address %s: %w", a.IPNet, err)
+			}
+		}
+	}
+	if err := netlink.AddrReplace(link, want); err != nil {
+		return fmt.Errorf("add address %s: %w", addr, err)
+	}
+	return netlink.LinkSetUp(link)
+}
+
+// addDevice makes a dummy device or, in a kernel built without them, a bridge that never gets a port: all
+// that is asked of the device is to hold an address.
+func addDevice(name string) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	err := netlink.LinkAdd(&netlink.Dummy{LinkAttrs: attrs})
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		err = netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs})
+	}
+	if errors.Is(err, os.ErrExist) {
+		return nil
+	}
+	return err
+}
+
+// kernelSettings turns forwarding on, and makes packets between two pods of one bridge pass netfilter:
+// without it the answer of a pod reached through a service goes straight across the bridge, past the
+// translation back, and is dropped by the one who asked.
+func kernelSettings(log *slog.Logger) error {
+	if err := set("net/ipv4/ip_forward", "1"); err != nil {
+		return fmt.Errorf("forwarding: %w; run as root", err)
+	}
+	const bridged = "net/bridge/bridge-nf-call-iptables"
+	if _, err := os.Stat(filepath.Join("/proc/sys", bridged)); err != nil {
+		_ = exec.Command("modprobe", "br_netfilter").Run() // seen by its effect
+	}
+	if err := set(bridged, "1"); err != nil {
+		log.Warn("packets between pods of this node bypass netfilter: services that lead back to the same node may hang; load the module br_netfilter", "err", err)
+	}
+	return nil
+}
+
+func set(key, value string) error {
+	path := filepath.Join("/proc/sys", key)
+	b, err := os.ReadFile(path)
+	if err == nil && strings.TrimSpace(string(b)) == value {
+		return nil // it may be right and read-only
+	}
+	return os.WriteFile(path, []byte(value), 0)
+}
+
+// writeCNI writes the network of the pods: a bridge with local addresses, host ports, and no masquerading by
+// the plugin, because the engine's table does it and spares the gateway.
+func writeCNI(o Options) error {
+	type m = map[string]any
+	b, err := json.MarshalIndent(m{
+		"cniVersion": "1.0.0",
+		"name":       "kith",
+		"plugins": []m{
+			{
+				"type": "bridge", "bridge": Bridge, "isGateway": true, "ipMasq": false, "hairpinMode": true, "mtu": o.MTU,
+				"ipam": m{
+					"type": "host-local", "dataDir": o.CNIData,
+					"ranges": [][]m{{{"subnet": o.PodCIDR.String()}}},
+					"routes": []m{{"dst": "0.0.0.0/0"}},
+				},
+			},
+			{"type": "portmap", "backend": "nftables", "capabilities": m{"portMappings": true}},
+		},
+	}, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.CNIConf, 0o755); err != nil {
+		return err
+	}
+	// containerd watches the folder: never show it half a file.
+	path := filepath.Join(o.CNIConf, "10-kith.conflist")
+	if err := os.WriteFile(path+".new", b, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}

@@ -1,0 +1,67 @@
+package network
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+
+	"sigs.k8s.io/knftables"
+)
+
+// Table is the engine's nftables table.
+const Table = "kith-engine"
+
+// masquerade hides pods behind the laptop's address where nobody could answer them otherwise: everywhere
+// except on this node and behind the gateway, whose peers know the pods' own addresses.
+func masquerade(ctx context.Context, o Options) error {
+	nft, err := knftables.New(knftables.IPv4Family, Table)
+	if err != nil {
+		return err
+	}
+	tx := nft.NewTransaction()
+	// Add first, so that Delete finds it: the table is replaced in one transaction, no packet sees it gone.
+	tx.Add(&knftables.Table{})
+	tx.Delete(&knftables.Table{})
+	tx.Add(&knftables.Table{Comment: knftables.PtrTo("pods of kith-k8s")})
+	chain := knftables.Chain{
+		Name:     "postrouting",
+		Type:     knftables.PtrTo(knftables.NATType),
+		Hook:     knftables.PtrTo(knftables.PostroutingHook),
+		Priority: knftables.PtrTo(knftables.SNATPriority),
+	}
+	tx.Add(&chain)
+	own := fmt.Sprintf(`{ %q, "lo", %q, %q }`, Bridge, o.NodeDevice, o.GatewayDevice)
+	tx.Add(&knftables.Rule{
+		Chain: chain.Name,
+		Rule:  knftables.Concat("ip saddr", o.PodCIDR, "oifname !=", own, "masquerade"),
+	})
+	return nft.Run(ctx, tx)
+}
+
+// allowForwarding lets pods' packets through a FORWARD chain whose policy is to drop, as Docker and some
+// firewalls set it. An accept in a table of our own would not do: a drop in any table wins. It is the one
+// place where the engine writes into a chain of others; it does so only when the policy is DROP.
+func allowForwarding(ctx context.Context) error {
+	if _, err := exec.LookPath("iptables"); err != nil {
+		return nil // no iptables, no such chain
+	}
+	out, err := exec.CommandContext(ctx, "iptables", "-w", "5", "-S", "FORWARD").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("iptables -S FORWARD: %w: %s", err, strings.TrimSpace(string(out)))
+	}
+	if !strings.Contains(string(out), "-P FORWARD DROP") {
+		return nil
+	}
+	for _, direction := range []string{"-i", "-o"} {
+		rule := []string{"FORWARD", direction, Bridge, "-m", "comment", "--comment", "kith-engine", "-j", "ACCEPT"}
+		if exec.CommandContext(ctx, "iptables", append([]string{"-w", "5", "-C"}, rule...)...).Run() == nil {
+			continue
+		}
+		out, err := exec.CommandContext(ctx, "iptables", append([]string{"-w", "5", "-I"}, rule...)...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("iptables -I FORWARD: %w: %s", err, strings.TrimSpace(string(out)))
+		}
+	}
+	return nil
+}

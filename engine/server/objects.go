@@ -1,0 +1,125 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	coreac "k8s.io/client-go/applyconfigurations/core/v1"
+	discoveryac "k8s.io/client-go/applyconfigurations/discovery/v1"
+	rbacac "k8s.io/client-go/applyconfigurations/rbac/v1"
+	storageac "k8s.io/client-go/applyconfigurations/storage/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"kith.dev/engine/config"
+	"kith.dev/engine/storage"
+)
+
+const dnsUser = "kith:dns"
+
+// objects puts what the cluster needs beyond what Kubernetes makes itself: DNS's permissions, Service and
+// endpoint, and the default storage class.
+func objects(ctx context.Context, client kubernetes.Interface, c *config.Config) error {
+	force := metav1.ApplyOptions{FieldManager: "kith-k8s", Force: true}
+	const system, dns = "kube-system", "kube-dns"
+
+	if _, err := client.RbacV1().ClusterRoles().Apply(ctx, rbacac.ClusterRole(dnsUser).WithRules(
+		rbacac.PolicyRule().WithAPIGroups("").WithResources("services", "pods", "namespaces").WithVerbs("list", "watch"),
+		rbacac.PolicyRule().WithAPIGroups("discovery.k8s.io").WithResources("endpointslices").WithVerbs("list", "watch"),
+	), force); err != nil {
+		return err
+	}
+	if _, err := client.RbacV1().ClusterRoleBindings().Apply(ctx, rbacac.ClusterRoleBinding(dnsUser).
+		WithRoleRef(rbacac.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("ClusterRole").WithName(dnsUser)).
+		WithSubjects(rbacac.Subject().WithAPIGroup(rbacv1.GroupName).WithKind(rbacv1.UserKind).WithName(dnsUser)), force); err != nil {
+		return err
+	}
+
+	port := func(name string, protocol corev1.Protocol) *coreac.ServicePortApplyConfiguration {
+		return coreac.ServicePort().WithName(name).WithPort(53).WithProtocol(protocol)
+	}
+	if _, err := client.CoreV1().Services(system).Apply(ctx, coreac.Service(dns, system).
+		WithLabels(map[string]string{"k8s-app": dns, "kubernetes.io/name": "CoreDNS"}).
+		WithSpec(coreac.ServiceSpec().WithClusterIP(c.ClusterDNS.String()).
+			WithPorts(port("dns", corev1.ProtocolUDP), port("dns-tcp", corev1.ProtocolTCP))), force); err != nil {
+		return err
+	}
+	endpoint := func(name string, protocol corev1.Protocol) *discoveryac.EndpointPortApplyConfiguration {
+		return discoveryac.EndpointPort().WithName(name).WithPort(int32(c.DNSPort)).WithProtocol(protocol)
+	}
+	if _, err := client.DiscoveryV1().EndpointSlices(system).Apply(ctx, discoveryac.EndpointSlice(dns+"-node", system).
+		WithLabels(map[string]string{discoveryv1.LabelServiceName: dns, discoveryv1.LabelManagedBy: "kith-k8s"}).
+		WithAddressType(discoveryv1.AddressTypeIPv4).
+		WithPorts(endpoint("dns", corev1.ProtocolUDP), endpoint("dns-tcp", corev1.ProtocolTCP)).
+		WithEndpoints(discoveryac.Endpoint().WithAddresses(c.NodeIP.String()).WithNodeName(c.NodeName).
+			WithConditions(discoveryac.EndpointConditions().WithReady(true))), force); err != nil {
+		return err
+	}
+	return storageClass(ctx, client)
+}
+
+// storageClass makes the class once. Whether it is the default is the owner's choice from then on.
+func storageClass(ctx context.Context, client kubernetes.Interface) error {
+	_, err := client.StorageV1().StorageClasses().Get(ctx, storage.Class, metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	_, err = client.StorageV1().StorageClasses().Apply(ctx, storageac.StorageClass(storage.Class).
+		WithAnnotations(map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}).
+		WithProvisioner(storage.Provisioner).
+		WithReclaimPolicy(corev1.PersistentVolumeReclaimDelete).
+		WithVolumeBindingMode(storagev1.VolumeBindingWaitForFirstConsumer),
+		metav1.ApplyOptions{FieldManager: "kith-k8s", Force: true})
+	return err
+}
+
+// keepObjects applies the objects until it has worked, then notes the node's pod range when the node is there.
+func (s *server) keepObjects(ctx context.Context) error {
+	if err := s.insist(ctx, "objects of the cluster", func() error { return objects(ctx, s.client, s.config) }); err != nil {
+		return nil // ctx ended
+	}
+	patch := fmt.Appendf(nil, `{"spec":{"podCIDR":%q,"podCIDRs":[%q]}}`, s.config.PodCIDR, s.config.PodCIDR)
+	_ = s.insist(ctx, "pod range of the node", func() error {
+		node, err := s.client.CoreV1().Nodes().Get(ctx, s.config.NodeName, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return errNotYet
+		}
+		if err != nil || node.Spec.PodCIDR == s.config.PodCIDR.String() {
+			return err
+		}
+		_, err = s.client.CoreV1().Nodes().Patch(ctx, s.config.NodeName, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+		return err
+	})
+	<-ctx.Done()
+	return nil
+}
+
+var errNotYet = fmt.Errorf("not there yet")
+
+// insist repeats step until it works; it returns an error only when ctx has ended.
+func (s *server) insist(ctx context.Context, what string, step func() error) error {
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 10*time.Second) {
+		err := step()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != errNotYet {
+			s.log.Warn("trying again", "what", what, "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+}

@@ -1,0 +1,273 @@
+// Package server puts the parts of one laptop's Kubernetes together: who starts when, who waits for whom,
+// and in what order they stop. The main program calls Run once in a process.
+//
+// It must never stop a container. When it ends, for whatever reason, pods run on; a new server takes over.
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"kith.dev/engine/component"
+	"kith.dev/engine/config"
+	"kith.dev/engine/containerd"
+	"kith.dev/engine/datastore"
+	"kith.dev/engine/dns"
+	"kith.dev/engine/network"
+	"kith.dev/engine/storage"
+)
+
+// longest is how long a server runs at most. The API server's loopback certificate is made in memory at
+// start and ends after a year; a clean restart, which no pod notices, is the way to a new one.
+const longest = 300 * 24 * time.Hour
+
+// goodbye is how long the API server and the others have to stop.
+const goodbye = 10 * time.Second
+
+var errTooOld = errors.New("this server has run for 300 days and must be started anew to renew its inner certificate")
+
+type server struct {
+	config  *config.Config
+	log     *slog.Logger
+	runtime *containerd.Runtime
+	client  kubernetes.Interface
+	began   time.Time
+}
+
+// Run runs the cluster until ctx ends or a part of it fails. It returns nil only after ctx has ended.
+func Run(ctx context.Context, c *config.Config, log *slog.Logger) error {
+	s := &server{config: c, log: log, began: time.Now()}
+	for _, d := range []string{c.DataDir, c.RunDir} {
+		if err := os.MkdirAll(d, 0o711); err != nil {
+			return fmt.Errorf("folder: %w; run as root", err)
+		}
+	}
+	lock, err := lockFolder(c.DataDir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	return s.run(ctx)
+}
+
+// run has two lifetimes: the components', which ends with ctx or the first failure, and below it the
+// datastore's and containerd's supervisor's, which ends when the components are done.
+func (s *server) run(ctx context.Context) error {
+	c := s.config
+	s.runtime = containerd.New(containerd.Options{
+		RuntimeDir: c.RuntimeDir, DataDir: filepath.Join(c.DataDir, "containerd"), StateDir: filepath.Join(c.RunDir, "containerd"),
+		CNIConf: s.cniConf(), PauseImage: c.PauseImage, RestrictOOM: !mayLowerOOM(),
+	}, s.log)
+
+	base, stopBase := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopBase()
+	group, ctx := errgroup.WithContext(ctx)
+	ctx, cancel := context.WithTimeoutCause(ctx, longest, errTooOld)
+	defer cancel()
+
+	baseDone := make(chan struct{}, 2)
+	below := func(f func(context.Context) error) { // a failure below ends the components too
+		group.Go(func() error {
+			failed := make(chan error, 1)
+			go func() { failed <- f(base); baseDone <- struct{}{} }()
+			select {
+			case err := <-failed:
+				return err
+			case <-ctx.Done():
+				return nil
+			}
+		})
+	}
+	below(s.runtime.Run)
+
+	if _, err := certificates(c); err != nil {
+		return err
+	}
+	store, err := datastore.Open(filepath.Join(c.DataDir, "db", "state.db"), s.datastoreSocket())
+	if err != nil {
+		return err
+	}
+	below(store.Run)
+	if err := network.Setup(ctx, network.Options{
+		NodeIP: c.NodeIP, NodeDevice: c.NodeDevice, GatewayDevice: c.GatewayDevice, PodCIDR: c.PodCIDR, MTU: c.PodMTU,
+		CNIConf: s.cniConf(), CNIData: filepath.Join(c.DataDir, "cni", "addresses"),
+	}, s.log); err != nil {
+		return err
+	}
+	if err := s.components(ctx, group); err != nil {
+		return err
+	}
+
+	ended := make(chan error, 1)
+	go func() { ended <- group.Wait() }()
+	select {
+	case err = <-ended:
+	case <-ctx.Done():
+		select {
+		case err = <-ended:
+		case <-time.After(goodbye):
+			s.log.Warn("some parts did not stop in time; ending without them")
+		}
+	}
+	stopBase()
+	for range 2 {
+		select {
+		case <-baseDone:
+		case <-time.After(goodbye / 2):
+		}
+	}
+	if cause := context.Cause(ctx); err == nil && errors.Is(cause, errTooOld) {
+		return cause
+	}
+	return err
+}
+
+// components starts everything above the datastore.
+func (s *server) components(ctx context.Context, group *errgroup.Group) error {
+	c := s.config
+	files := component.PKI{Dir: pkiDir(c)}
+	rest, err := clientcmd.BuildConfigFromFlags("", filepath.Join(files.Dir, "admin.kubeconfig"))
+	if err != nil {
+		return err
+	}
+	if s.client, err = kubernetes.NewForConfig(rest); err != nil {
+		return err
+	}
+	resolver := dns.Options{
+		NodeIP: c.NodeIP, Port: c.DNSPort, ClusterDNS: c.ClusterDNS,
+		Kubeconfig: filepath.Join(files.Dir, "dns.kubeconfig"), ResolvConf: filepath.Join(c.DataDir, "resolv.conf"),
+	}
+	if err := dns.WriteResolvConf(resolver); err != nil {
+		return fmt.Errorf("resolv.conf for pods: %w", err)
+	}
+
+	ready := make(chan struct{})
+	start := func(name string, after <-chan struct{}, run func(context.Context) error) {
+		group.Go(func() error {
+			select {
+			case <-after:
+			case <-ctx.Done():
+				return nil
+			}
+			err := run(ctx)
+			if ctx.Err() != nil {
+				return nil
+			}
+			if err == nil {
+				err = errors.New("ended by itself")
+			}
+			return fmt.Errorf("%s: %w", name, err)
+		})
+	}
+	now := make(chan struct{})
+	close(now)
+
+	start("kube-apiserver", now, component.APIServer{PKI: files, NodeIP: c.NodeIP, Port: c.Port, ServiceCIDR: c.ServiceCIDR, Datastore: s.datastoreSocket()}.Run)
+	group.Go(func() error { return s.announce(ctx, ready) })
+	start("kubelet", now, func(ctx context.Context) error { return s.kubelet(ctx, files, resolver.ResolvConf) })
+	start("kube-proxy", ready, component.Proxy{PKI: files, NodeName: c.NodeName, ClusterCIDR: c.ClusterCIDR}.Run)
+	if c.Brain {
+		start("kube-controller-manager", ready, component.ControllerManager{PKI: files, ClusterCIDR: c.ClusterCIDR, ServiceCIDR: c.ServiceCIDR}.Run)
+		start("kube-scheduler", ready, component.Scheduler{PKI: files}.Run)
+	}
+	start("objects", ready, s.keepObjects)
+	start("dns", ready, func(ctx context.Context) error { return dns.Run(ctx, resolver, s.log) })
+	start("storage", ready, func(ctx context.Context) error {
+		return storage.Run(ctx, s.client, filepath.Join(c.DataDir, "storage"), c.NodeName)
+	})
+	start("certificates", now, s.keepCertificates)
+	return nil
+}
+
+// kubelet waits for containerd and for the pause image, without which no pod starts; all other images are
+// imported while the node is already at work.
+func (s *server) kubelet(ctx context.Context, files component.PKI, resolvConf string) error {
+	c := s.config
+	patience, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := s.runtime.WaitReady(patience); err != nil {
+		return err
+	}
+	if err := s.runtime.Import(ctx, filepath.Join(c.RuntimeDir, "images")); err != nil {
+		return err
+	}
+	go func() {
+		if err := s.runtime.Import(ctx, c.ImagesDir); err != nil && ctx.Err() == nil {
+			s.log.Warn("some images were not imported", "err", err)
+		}
+	}()
+	return component.Kubelet{
+		PKI: files, NodeName: c.NodeName, NodeIP: c.NodeIP, ClusterDNS: c.ClusterDNS,
+		DataDir: filepath.Join(c.DataDir, "kubelet"), PodLogs: filepath.Join(c.DataDir, "pod-logs"), ResolvConf: resolvConf,
+		Containerd: filepath.Join(c.RunDir, "containerd", "containerd.sock"), CgroupRoot: c.CgroupRoot,
+	}.Run(ctx)
+}
+
+// announce closes ready when the API server says it is: not when it lives, because before its RBAC bootstrap
+// it refuses the components.
+func (s *server) announce(ctx context.Context, ready chan<- struct{}) error {
+	client := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // asks nothing but its health, over loopback
+	}}
+	defer client.CloseIdleConnections()
+	url := fmt.Sprintf("https://127.0.0.1:%d/readyz", s.config.Port)
+	for {
+		resp, err := client.Get(url)
+		if err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				s.log.Info("API server is ready", "after", time.Since(s.began).Round(time.Millisecond))
+				close(ready)
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func (s *server) cniConf() string         { return filepath.Join(s.config.DataDir, "cni", "net.d") }
+func (s *server) datastoreSocket() string { return filepath.Join(s.config.RunDir, "datastore.sock") }
+
+// lockFolder keeps two servers from sharing one folder. One that is just ending is waited for.
+func lockFolder(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for deadline := time.Now().Add(2 * goodbye); ; time.Sleep(100 * time.Millisecond) {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return f, nil
+		}
+		if time.Now().After(deadline) {
+			f.Close()
+			return nil, fmt.Errorf("data-dir %s is in use by another kith-k8s server; stop it, or give another --data-dir", dir)
+		}
+	}
+}
+
+// mayLowerOOM tells whether containers may get a lower oom_score_adj than ours.
+func mayLowerOOM() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return false
+	}
+	return data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
+}
