@@ -1,0 +1,121 @@
+package client
+
+import (
+	"context"
+
+	"kith.dev/core/api"
+)
+
+// Status asks how this machine's part of Kith is.
+func (c *Client) Status(ctx context.Context) (api.Status, error) {
+	return do[api.Status](ctx, c, "GET", api.PathStatus, nil)
+}
+
+// Version asks which kithd it is.
+func (c *Client) Version(ctx context.Context) (api.Version, error) {
+	return do[api.Version](ctx, c, "GET", api.PathVersion, nil)
+}
+
+// Kubeconfig gives the administrator's kubeconfig of the local cluster, YAML.
+func (c *Client) Kubeconfig(ctx context.Context) ([]byte, error) {
+	return do[[]byte](ctx, c, "GET", api.PathKubeconfig, nil)
+}
+
+// Peers lists the known clusters.
+func (c *Client) Peers(ctx context.Context) ([]api.Peer, error) {
+	return do[[]api.Peer](ctx, c, "GET", api.PathPeers, nil)
+}
+
+// Peer gives one, by name, ID or unambiguous prefix of the ID.
+func (c *Client) Peer(ctx context.Context, peer string) (api.Peer, error) {
+	return do[api.Peer](ctx, c, "GET", api.Path(api.PathPeer, peer), nil)
+}
+
+// AddPeer makes the cluster at host:port known.
+func (c *Client) AddPeer(ctx context.Context, address string) (api.Peer, error) {
+	return do[api.Peer](ctx, c, "POST", api.PathPeers, api.AddPeer{Address: address})
+}
+
+// ForgetPeer drops everything about a peer, from this side alone.
+func (c *Client) ForgetPeer(ctx context.Context, peer string) error {
+	return c.Do(ctx, "DELETE", api.Path(api.PathPeer, peer), nil, nil)
+}
+
+// Ask asks a peer for resources; report may be nil. When ctx ends the request stands all the same.
+func (c *Client) Ask(ctx context.Context, peer string, ask api.PeerAsk, report func(api.Progress)) (api.Peer, error) {
+	return long[api.Peer](ctx, c, "POST", api.Path(api.PathAsk, peer), ask, report)
+}
+
+// Unpeer ends both directions of a peering; report may be nil.
+func (c *Client) Unpeer(ctx context.Context, peer string, report func(api.Progress)) (api.Peer, error) {
+	return long[api.Peer](ctx, c, "POST", api.Path(api.PathEnd, peer), nil, report)
+}
+
+// Requests lists the pending ones.
+func (c *Client) Requests(ctx context.Context) ([]api.Request, error) {
+	return do[[]api.Request](ctx, c, "GET", api.PathRequests, nil)
+}
+
+// Answer accepts or declines a request.
+func (c *Client) Answer(ctx context.Context, id string, accept bool) (api.Request, error) {
+	path := api.PathDecline
+	if accept {
+		path = api.PathAccept
+	}
+	return do[api.Request](ctx, c, "POST", api.Path(path, id), nil)
+}
+
+// Contracts lists those that are kept here.
+func (c *Client) Contracts(ctx context.Context) ([]api.Contract, error) {
+	return do[[]api.Contract](ctx, c, "GET", api.PathContracts, nil)
+}
+
+// Contract gives one by name.
+func (c *Client) Contract(ctx context.Context, name string) (api.Contract, error) {
+	return do[api.Contract](ctx, c, "GET", api.Path(api.PathContract, name), nil)
+}
+
+// VerifyContract checks the signatures of a contract.
+func (c *Client) VerifyContract(ctx context.Context, contract api.Contract) (api.VerifyResult, error) {
+	return do[api.VerifyResult](ctx, c, "POST", api.PathVerify, contract)
+}
+
+// Policies lists what is offered to whom.
+func (c *Client) Policies(ctx context.Context) ([]api.Policy, error) {
+	return do[[]api.Policy](ctx, c, "GET", api.PathPolicies, nil)
+}
+
+// SetPolicy changes a policy, or makes it.
+func (c *Client) SetPolicy(ctx context.Context, name string, change api.PolicyChange) (api.Policy, error) {
+	return do[api.Policy](ctx, c, "PATCH", api.Path(api.PathPolicy, name), change)
+}
+
+// Offloads lists the namespaces whose pods may go to peers.
+func (c *Client) Offloads(ctx context.Context) ([]api.Offload, error) {
+	return do[[]api.Offload](ctx, c, "GET", api.PathOffloads, nil)
+}
+
+// Offload lets the pods of a namespace go to peers; report may be nil.
+func (c *Client) Offload(ctx context.Context, namespace string, options api.OffloadOptions, report func(api.Progress)) (api.Offload, error) {
+	return long[api.Offload](ctx, c, "PUT", api.Path(api.PathOffload, namespace), options, report)
+}
+
+// Unoffload brings them home; report may be nil.
+func (c *Client) Unoffload(ctx context.Context, namespace string, report func(api.Progress)) error {
+	return c.long(ctx, "DELETE", api.Path(api.PathOffload, namespace), nil, nil, report)
+}
+
+// Guests lists the pods of peers that run here.
+func (c *Client) Guests(ctx context.Context) ([]api.Guest, error) {
+	return do[[]api.Guest](ctx, c, "GET", api.PathGuests, nil)
+}
+
+func do[T any](ctx context.Context, c *Client, method, path string, in any) (out T, err error) {
+	err = c.Do(ctx, method, path, in, &out)
+	return out, err
+}
+
+func long[T any](ctx context.Context, c *Client, method, path string, in any, report func(api.Progress)) (out T, err error) {
+	err = c.long(ctx, method, path, in, &out, report)
+	return out, err
+}

@@ -1,0 +1,113 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"iter"
+	"net/url"
+	"strconv"
+
+	"kith.dev/core/api"
+)
+
+// maxLine bounds one line of a stream.
+const maxLine = 16 << 20
+
+// long makes a long call: report, which may be nil, gets its progress, out its result.
+func (c *Client) long(ctx context.Context, method, path string, in, out any, report func(api.Progress)) error {
+	body, err := c.send(ctx, method, path, api.Lines, in)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	for line, err := range c.lines(ctx, body) {
+		if err != nil {
+			return err
+		}
+		var l struct {
+			api.Progress
+			Result json.RawMessage `json:"result"`
+			Error  *api.Error      `json:"error"`
+		}
+		if err := json.Unmarshal(line, &l); err != nil {
+			return understood(err)
+		}
+		switch {
+		case l.Error != nil:
+			return l.Error
+		case l.Result != nil:
+			if out == nil {
+				return nil
+			}
+			return understood(json.Unmarshal(l.Result, out))
+		case report != nil:
+			report(l.Progress)
+		}
+	}
+	return c.explain(ctx, io.ErrUnexpectedEOF)
+}
+
+// lines gives the lines of a stream that are not blank. A line is valid until the next one.
+func (c *Client) lines(ctx context.Context, body io.Reader) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		scanner := bufio.NewScanner(body)
+		scanner.Buffer(nil, maxLine)
+		for scanner.Scan() {
+			if line := bytes.TrimSpace(scanner.Bytes()); len(line) > 0 && !yield(line, nil) {
+				return
+			}
+		}
+		if err := scanner.Err(); err != nil {
+			yield(nil, c.explain(ctx, err))
+		}
+	}
+}
+
+// EventsFrom says which events are wanted.
+type EventsFrom struct {
+	Since  uint64 // after this sequence number; 0: all that kithd remembers
+	Latest bool   // only those to come, whatever Since says
+	Follow bool   // go on until the context ends
+}
+
+// Events gives events as they come. It ends without an error when, not following, there are no more, and when ctx
+// is cancelled; with one when the daemon goes away: the caller may then come back with the last Seq it saw.
+func (c *Client) Events(ctx context.Context, from EventsFrom) iter.Seq2[api.Event, error] {
+	query := url.Values{}
+	if from.Latest {
+		query.Set("since", "latest")
+	} else if from.Since > 0 {
+		query.Set("since", strconv.FormatUint(from.Since, 10))
+	}
+	if from.Follow {
+		query.Set("follow", "true")
+	}
+	return func(yield func(api.Event, error) bool) {
+		body, err := c.send(ctx, "GET", api.PathEvents+"?"+query.Encode(), api.Lines, nil)
+		if err != nil {
+			if ctx.Err() != context.Canceled {
+				yield(api.Event{}, err)
+			}
+			return
+		}
+		defer body.Close()
+		for line, err := range c.lines(ctx, body) {
+			if ctx.Err() == context.Canceled {
+				return
+			}
+			var e api.Event
+			if err == nil {
+				err = understood(json.Unmarshal(line, &e))
+			}
+			if !yield(e, err) || err != nil {
+				return
+			}
+		}
+		if from.Follow && ctx.Err() == nil {
+			yield(api.Event{}, c.explain(ctx, io.EOF))
+		}
+	}
+}

@@ -1,0 +1,287 @@
+// Package apitest holds a Backend that lives in memory, for tests of those who serve or call the local API: it keeps
+// what it is given, and answers as a daemon would whose peers always agree unless told otherwise. Nothing but tests
+// may import it.
+package apitest
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"sync"
+
+	"kith.dev/core/api"
+)
+
+// Backend implements localapi.Backend. Fill its fields before it is served.
+type Backend struct {
+	mu        sync.Mutex
+	State     api.Status
+	Known     []api.Peer
+	Pending   []api.Request
+	Signed    []api.Contract
+	Shared    []api.Policy
+	Abroad    []api.Offload
+	Here      []api.Guest
+	Config    []byte
+	Verdict   api.VerifyResult
+	Fail      error         // when set, every call ends with it
+	AskAnswer error         // what a peer answers to Ask; nil is yes
+	AskBlock  chan struct{} // when set, Ask with Wait waits for it, or for ctx
+	Calls     []string      // what was called, with its arguments
+}
+
+func (b *Backend) called(parts ...string) error {
+	b.Calls = append(b.Calls, strings.Join(parts, " "))
+	return b.Fail
+}
+
+// Called gives what was called so far.
+func (b *Backend) Called() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.Calls)
+}
+
+func (b *Backend) Status(context.Context) (api.Status, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.State, b.called("Status")
+}
+
+func (b *Backend) Version(context.Context) (api.Version, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return api.Version{Version: b.State.Version, Kubernetes: b.State.Engine.Version}, b.called("Version")
+}
+
+func (b *Backend) Kubeconfig(context.Context) ([]byte, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Config, b.called("Kubeconfig")
+}
+
+func (b *Backend) Peers(context.Context) ([]api.Peer, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.Known), b.called("Peers")
+}
+
+func (b *Backend) find(name string) (*api.Peer, error) {
+	for i, p := range b.Known {
+		if p.Name == name || p.ID == name || p.ShortID == name || slices.Contains(p.Addresses, name) {
+			return &b.Known[i], nil
+		}
+	}
+	return nil, api.NotFound("peer", name, "kith peers")
+}
+
+func (b *Backend) Peer(_ context.Context, name string) (api.Peer, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.called("Peer", name); err != nil {
+		return api.Peer{}, err
+	}
+	p, err := b.find(name)
+	if err != nil {
+		return api.Peer{}, err
+	}
+	return *p, nil
+}
+
+func (b *Backend) AddPeer(_ context.Context, hostport string) (api.Peer, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.called("AddPeer", hostport); err != nil {
+		return api.Peer{}, err
+	}
+	p := api.Peer{
+		Name: "added", ID: "ADDED", ShortID: "added", Source: api.SourceManual,
+		Addresses: []string{hostport}, Outgoing: api.StateNone, Incoming: api.StateNone,
+	}
+	b.Known = append(b.Known, p)
+	return p, nil
+}
+
+func (b *Backend) Ask(ctx context.Context, name string, ask api.PeerAsk, report func(api.Progress)) (api.Peer, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.called("Ask", name, ask.Resources.String()); err != nil {
+		return api.Peer{}, err
+	}
+	p, err := b.find(name)
+	if err != nil {
+		return api.Peer{}, err
+	}
+	p.Outgoing, p.Code = api.StateRequested, "402817"
+	report(api.Progress{Message: "asked " + p.Name, Code: p.Code})
+	if !ask.Wait {
+		return *p, nil
+	}
+	if b.AskBlock != nil {
+		b.mu.Unlock()
+		select {
+		case <-b.AskBlock:
+		case <-ctx.Done():
+		}
+		b.mu.Lock()
+		if ctx.Err() != nil {
+			b.called("Ask left")
+			return api.Peer{}, ctx.Err()
+		}
+	}
+	if b.AskAnswer != nil {
+		p.Outgoing = api.StateDeclined
+		return api.Peer{}, b.AskAnswer
+	}
+	p.Outgoing, p.Code, p.Node = api.StateConnected, "", "kith-"+p.Name
+	report(api.Progress{Message: p.Name + " accepted"})
+	return *p, nil
+}
+
+func (b *Backend) Unpeer(_ context.Context, name string, report func(api.Progress)) (api.Peer, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.called("Unpeer", name); err != nil {
+		return api.Peer{}, err
+	}
+	p, err := b.find(name)
+	if err != nil {
+		return api.Peer{}, err
+	}
+	report(api.Progress{Message: "bringing pods home"})
+	p.Outgoing, p.Incoming, p.Pods = api.StateNone, api.StateNone, api.PeerPods{}
+	return *p, nil
+}
+
+func (b *Backend) ForgetPeer(_ context.Context, name string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.called("ForgetPeer", name); err != nil {
+		return err
+	}
+	p, err := b.find(name)
+	if err != nil {
+		return err
+	}
+	id := p.ID
+	b.Known = slices.DeleteFunc(b.Known, func(p api.Peer) bool { return p.ID == id })
+	return nil
+}
+
+func (b *Backend) Requests(context.Context) ([]api.Request, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.Pending), b.called("Requests")
+}
+
+func (b *Backend) Answer(_ context.Context, id string, accept bool) (api.Request, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	word := "decline"
+	if accept {
+		word = "accept"
+	}
+	if err := b.called("Answer", id, word); err != nil {
+		return api.Request{}, err
+	}
+	for i, r := range b.Pending {
+		if r.ID != id && r.Peer != id {
+			continue
+		}
+		b.Pending = slices.Delete(b.Pending, i, i+1)
+		if r.State = api.StateDeclined; accept {
+			r.State = api.StateContracted
+		}
+		return r, nil
+	}
+	return api.Request{}, api.NotFound("request", id, "kith requests")
+}
+
+func (b *Backend) Contracts(context.Context) ([]api.Contract, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.Signed), b.called("Contracts")
+}
+
+func (b *Backend) Contract(_ context.Context, name string) (api.Contract, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.Signed {
+		if c.Name == name {
+			return c, b.called("Contract", name)
+		}
+	}
+	return api.Contract{}, cmp.Or(b.called("Contract", name), error(api.NotFound("contract", name, "kith contract list")))
+}
+
+func (b *Backend) VerifyContract(_ context.Context, c api.Contract) (api.VerifyResult, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Verdict, b.called("VerifyContract", c.ID, string(c.Document))
+}
+
+func (b *Backend) Policies(context.Context) ([]api.Policy, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.Shared), b.called("Policies")
+}
+
+func (b *Backend) SetPolicy(_ context.Context, name string, change api.PolicyChange) (api.Policy, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.called("SetPolicy", name); err != nil {
+		return api.Policy{}, err
+	}
+	for i, p := range b.Shared {
+		if p.Name == name {
+			b.Shared[i] = change.Apply(p)
+			return b.Shared[i], nil
+		}
+	}
+	p := change.Apply(api.Policy{Name: name, PodSecurity: api.PodSecurityBaseline})
+	b.Shared = append(b.Shared, p)
+	return p, nil
+}
+
+func (b *Backend) Offloads(context.Context) ([]api.Offload, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.Abroad), b.called("Offloads")
+}
+
+func (b *Backend) Offload(_ context.Context, namespace string, o api.OffloadOptions, report func(api.Progress)) (api.Offload, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.called("Offload", namespace, string(o.Strategy), string(o.Mapping), strings.Join(o.Peers, ",")); err != nil {
+		return api.Offload{}, err
+	}
+	report(api.Progress{Message: "making the namespace at its peers"})
+	out := api.Offload{Namespace: namespace, Strategy: o.Strategy, Mapping: o.Mapping, Peers: o.Peers}
+	for _, p := range o.Peers {
+		out.Twins = append(out.Twins, api.Twin{Peer: p, Namespace: namespace, Ready: true})
+	}
+	b.Abroad = append(b.Abroad, out)
+	return out, nil
+}
+
+func (b *Backend) Unoffload(_ context.Context, namespace string, report func(api.Progress)) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.called("Unoffload", namespace); err != nil {
+		return err
+	}
+	before := len(b.Abroad)
+	b.Abroad = slices.DeleteFunc(b.Abroad, func(o api.Offload) bool { return o.Namespace == namespace })
+	if len(b.Abroad) == before {
+		return api.NotFound("offloaded namespace", namespace, "kith offload")
+	}
+	report(api.Progress{Message: "bringing pods home"})
+	return nil
+}
+
+func (b *Backend) Guests(context.Context) ([]api.Guest, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.Here), b.called("Guests")
+}
