@@ -7,16 +7,25 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 )
 
-// bind is the UDP socket of the tunnel. The standard one hands the kernel many datagrams as one, which the kernel
-// refuses when a single one exceeds the path's MTU; it fragments only those that come alone. So after such an
-// error they are sent one by one, and the gateway is told to look at the path again and use smaller packets.
-// Datagrams that had already left arrive twice; WireGuard's replay window drops the second.
+// bind is the UDP socket of the tunnel: the standard one, with two of its ways mended.
 type bind struct {
 	conn.Bind
-	tooBig chan<- struct{}
+	tooBig   chan<- struct{}
+	crossing crossing
 }
 
+func newBind(tooBig chan<- struct{}) *bind {
+	return &bind{Bind: conn.NewStdNetBind(), tooBig: tooBig, crossing: crossing{sent: map[string]initiation{}}}
+}
+
+// Send mends batches. The standard bind hands the kernel many datagrams as one, which the kernel refuses when a
+// single one exceeds the path's MTU; it fragments only those that come alone. So after such an error they are
+// sent one by one, and the gateway is told to look at the path again and use smaller packets. Datagrams that had
+// already left arrive twice; WireGuard's replay window drops the second.
 func (b *bind) Send(bufs [][]byte, to conn.Endpoint) error {
+	if len(bufs) == 1 {
+		b.crossing.leaving(bufs[0], to)
+	}
 	err := b.Bind.Send(bufs, to)
 	if err == nil || !(errors.Is(err, unix.EMSGSIZE) || errors.Is(err, unix.EINVAL)) || len(bufs) < 2 {
 		return err
@@ -31,4 +40,21 @@ func (b *bind) Send(bufs [][]byte, to conn.Endpoint) error {
 		}
 	}
 	return nil
+}
+
+// Open mends handshakes that cross on the wire.
+func (b *bind) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
+	fns, port, err := b.Bind.Open(port)
+	for i, receive := range fns {
+		fns[i] = func(bufs [][]byte, sizes []int, from []conn.Endpoint) (int, error) {
+			n, err := receive(bufs, sizes, from)
+			for k := range n {
+				if sizes[k] > 0 && b.crossing.loses(bufs[k][:sizes[k]], from[k]) {
+					sizes[k] = 0
+				}
+			}
+			return n, err
+		}
+	}
+	return fns, port, err
 }

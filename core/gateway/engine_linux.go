@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
-	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
 )
@@ -20,8 +19,9 @@ type engine struct {
 	dev    *device.Device
 	host   *host
 	port   uint16
-	tooBig <-chan struct{} // a path turned out narrower than known
-	peers  map[string]Peer // as WireGuard was told
+	tooBig <-chan struct{}       // a path turned out narrower than known
+	peers  map[string]Peer       // as WireGuard was told
+	kept   map[Key]time.Duration // keepalive intervals WireGuard was told
 }
 
 func newEngine(ctx context.Context, cfg Config, t *tap) (*engine, error) {
@@ -31,8 +31,8 @@ func newEngine(ctx context.Context, cfg Config, t *tap) (*engine, error) {
 	}
 	t.Device = native
 	tooBig := make(chan struct{}, 1)
-	dev := device.NewDevice(t, &bind{Bind: conn.NewStdNetBind(), tooBig: tooBig}, deviceLog(cfg.Log))
-	e := &engine{dev: dev, port: cfg.ListenPort, tooBig: tooBig, peers: map[string]Peer{}}
+	dev := device.NewDevice(t, newBind(tooBig), deviceLog(cfg.Log))
+	e := &engine{dev: dev, port: cfg.ListenPort, tooBig: tooBig, peers: map[string]Peer{}, kept: map[Key]time.Duration{}}
 	fail := func(err error) (*engine, error) {
 		dev.Close()
 		return nil, err
@@ -77,7 +77,7 @@ func (e *engine) close() {
 }
 
 // setPeer tells WireGuard what changed. An endpoint that is the same as before is left alone: WireGuard may know
-// a newer one from the peer's own packets.
+// a newer one from the peer's own packets. The keepalive is left to hello: setting it begins a handshake.
 func (e *engine) setPeer(p Peer) error {
 	old, known := e.peers[p.ID]
 	if known && old.PublicKey != p.PublicKey {
@@ -88,9 +88,6 @@ func (e *engine) setPeer(p Peer) error {
 	fmt.Fprintf(&b, "public_key=%s\n", p.PublicKey.hex())
 	if p.Endpoint.IsValid() && p.Endpoint != old.Endpoint {
 		fmt.Fprintf(&b, "endpoint=%s\n", p.Endpoint)
-	}
-	if p.Keepalive != old.Keepalive {
-		fmt.Fprintf(&b, "persistent_keepalive_interval=%d\n", max(1, int(p.Keepalive/time.Second)))
 	}
 	if !known || !sameAliases(p.Theirs, old.Theirs) {
 		b.WriteString("replace_allowed_ips=true\n")
@@ -109,14 +106,7 @@ func (e *engine) removePeer(id string) {
 	if p, ok := e.peers[id]; ok {
 		e.dev.RemovePeer(device.NoisePublicKey(p.PublicKey))
 		delete(e.peers, id)
-	}
-}
-
-// greet sends an empty packet, which begins a handshake when none is current. A restarted or moved host is known
-// to its peers from here on.
-func (e *engine) greet(p Peer) {
-	if w := e.dev.LookupPeer(device.NoisePublicKey(p.PublicKey)); w != nil {
-		w.SendKeepalive()
+		delete(e.kept, p.PublicKey)
 	}
 }
 

@@ -75,8 +75,7 @@ func (g *Gateway) PublicKey() Key { return g.cfg.PrivateKey.Public() }
 func (g *Gateway) Ready() <-chan struct{} { return g.ready }
 
 // SetPeer adds a peer or changes it. It may be repeated: what stays the same is not touched, so connections go on.
-// With an endpoint given, the handshake starts at once; the other side should know us by then, else it takes
-// another five seconds. After an error from the kernel the peer is kept and tried again.
+// With an endpoint given, the handshake starts at once, and again soon if the peer does not know us yet. After an error from the kernel the peer is kept and tried again.
 func (g *Gateway) SetPeer(p Peer) error {
 	if p.Keepalive == 0 {
 		p.Keepalive = DefaultKeepalive
@@ -116,7 +115,7 @@ func (g *Gateway) SetPeer(p Peer) error {
 	if err := g.syncLocked(); err != nil {
 		return fmt.Errorf("gateway: peer %s: %w", p.ID, err)
 	}
-	g.live.greet(p)
+	g.greet(p)
 	return nil
 }
 
@@ -222,7 +221,7 @@ func (g *Gateway) open(ctx context.Context) (*engine, error) {
 		g.cfg.Log.Warn("routes are not complete, trying again", "err", err)
 	}
 	for _, r := range g.peers {
-		e.greet(r.Peer)
+		g.greet(r.Peer)
 	}
 	select {
 	case <-g.ready:

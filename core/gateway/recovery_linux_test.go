@@ -168,3 +168,23 @@ func TestPeerSetAgainIsGreetedAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestBothGreetAtOnce makes handshakes cross on the wire, again and again.
+func TestBothGreetAtOnce(t *testing.T) {
+	l := newLAN(t)
+	alice, bob := l.laptop("alice", 1), l.laptop("bob", 2)
+	for range 5 {
+		var wg sync.WaitGroup
+		start := time.Now()
+		wg.Go(func() { alice.do(order{Do: "set", Peer: bob.asPeer("10.65.0.0/16", "10.70.0.0/16")}) })
+		wg.Go(func() { bob.do(order{Do: "set", Peer: alice.asPeer("10.70.0.0/16", "10.65.0.0/16")}) })
+		wg.Wait()
+		alice.do(order{Do: "rtt", ID: "bob"})
+		if d := time.Since(start); d > 2*time.Second {
+			t.Errorf("the first answer came after %s", d)
+		}
+		alice.do(order{Do: "remove", ID: "bob"})
+		bob.do(order{Do: "remove", ID: "alice"})
+		time.Sleep(50 * time.Millisecond)
+	}
+}

@@ -81,7 +81,7 @@ func (g *Gateway) refresh(e *engine, w *watcher) {
 					d.ExpireCurrentKeypairs()
 				}
 			}
-			e.greet(p)
+			g.greet(p)
 		}
 	}
 }

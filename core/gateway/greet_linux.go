@@ -1,0 +1,64 @@
+package gateway
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"golang.zx2c4.com/wireguard/device"
+)
+
+// greet makes a peer hear from us: a host that restarted or moved is known to its peers from here on. When no
+// session is current, that begins a handshake. Callers hold mu.
+//
+// Both sides of a new peering come here at about the same time, and handshakes that cross spoil each other (see
+// crossing too). So the side with the higher key lets the other go first. Beginnings that are lost, because the
+// peer does not know us yet, are repeated soon; WireGuard's own next try is five seconds away.
+func (g *Gateway) greet(p Peer) {
+	e, r := g.live, g.peers[p.ID]
+	if e.fresh(r.PublicKey) {
+		e.hello(r.Peer)
+		return
+	}
+	tries := []time.Duration{0, 300 * time.Millisecond, 1200 * time.Millisecond}
+	if own := g.PublicKey(); r.Endpoint.IsValid() && bytes.Compare(own[:], p.PublicKey[:]) > 0 {
+		tries = []time.Duration{100 * time.Millisecond, 600 * time.Millisecond, 2400 * time.Millisecond}
+	}
+	for _, after := range tries {
+		if after == 0 {
+			e.hello(r.Peer)
+		} else {
+			time.AfterFunc(after, func() { g.insist(e, r) })
+		}
+	}
+}
+
+// insist begins a handshake anew if there was none yet. A peer that was set again since has its own timers.
+func (g *Gateway) insist(e *engine, r *route) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if e == nil || g.live != e || g.peers[r.ID] != r {
+		return
+	}
+	if w := e.dev.LookupPeer(device.NoisePublicKey(r.PublicKey)); w != nil && !e.fresh(r.PublicKey) {
+		w.ExpireCurrentKeypairs() // also lifts the five seconds between two tries
+	}
+	e.hello(r.Peer)
+}
+
+// hello sends an empty packet, and keeps doing so.
+func (e *engine) hello(p Peer) {
+	if e.kept[p.PublicKey] != p.Keepalive {
+		seconds := max(1, int(p.Keepalive/time.Second))
+		err := e.dev.IpcSet(fmt.Sprintf("public_key=%s\nupdate_only=true\npersistent_keepalive_interval=%d\n", p.PublicKey.hex(), seconds))
+		if err == nil {
+			e.kept[p.PublicKey] = p.Keepalive
+		}
+	}
+	if w := e.dev.LookupPeer(device.NoisePublicKey(p.PublicKey)); w != nil {
+		w.SendKeepalive()
+	}
+}
+
+// fresh tells whether there was a handshake that may still be in use.
+func (e *engine) fresh(k Key) bool { return time.Since(e.stats()[k].LastHandshake) < staleAfter }

@@ -1,0 +1,458 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand"
+	"net/netip"
+	"slices"
+	"testing"
+)
+
+// Two tables as alice and bob have them. Both use 10.42.0.0/16 and 10.43.0.0/16. Alice calls bob's ranges 10.65
+// and 10.66, bob calls alice's 10.70 and 172.20.16.0/20 (of another range). Carol calls alice just as bob does.
+func testTables() (alice, bob *table) {
+	at := func(host string) surroundings {
+		return surroundings{self: podGateway, port: 6450, host: []netip.Prefix{netip.MustParsePrefix(host), netip.MustParsePrefix("10.42.255.2/32")},
+			lan: []netip.Prefix{netip.MustParsePrefix("10.42.7.0/24"), netip.MustParsePrefix("192.168.1.0/24")}, open: []uint16{6443}}
+	}
+	alice = newTable(at("10.42.0.1/32"), []route{
+		{testPeer("bob", testMapping("10.42.0.0/16", "10.65.0.0/16"), testMapping("10.42.0.0/16", "10.70.0.0/16"),
+			testMapping("10.43.16.0/20", "10.66.16.0/20"), testMapping("10.43.32.0/20", "172.20.16.0/20")), 1420},
+		{testPeer("carol", testMapping("10.42.0.0/16", "10.67.0.0/16"), testMapping("10.42.0.0/16", "10.70.0.0/16")), 1232},
+		{testPeer("dave", testMapping("10.50.0.0/16", "10.50.0.0/16"), testMapping("10.42.0.0/16", "10.42.0.0/16")), 1420},
+	})
+	bob = newTable(at("10.42.0.1/32"), []route{
+		{testPeer("alice", testMapping("10.42.0.0/16", "10.70.0.0/16"), testMapping("10.42.0.0/16", "10.65.0.0/16"),
+			testMapping("10.43.32.0/20", "172.20.16.0/20"), testMapping("10.43.16.0/20", "10.66.16.0/20")), 1420},
+	})
+	return alice, bob
+}
+
+func testMapping(real, alias string) Mapping {
+	return Mapping{Name: real, Real: netip.MustParsePrefix(real), Alias: netip.MustParsePrefix(alias)}
+}
+
+// testPeer takes mappings in turn: theirs, ours, theirs, ours.
+func testPeer(id string, ms ...Mapping) Peer {
+	p := Peer{ID: id, Name: id, Gateway: podGateway, PublicKey: Key{byte(len(id)), id[0]}}
+	for i, m := range ms {
+		if i%2 == 0 {
+			p.Theirs = append(p.Theirs, m)
+		} else {
+			p.Ours = append(p.Ours, m)
+		}
+	}
+	return p
+}
+
+func tcpSegment(flags byte, options, data []byte) []byte {
+	b := make([]byte, 20, 20+len(options)+len(data))
+	binary.BigEndian.PutUint16(b, 40000)
+	binary.BigEndian.PutUint16(b[2:], 80)
+	b[12] = byte((20 + len(options)) / 4 << 4)
+	b[13] = flags
+	return append(append(b, options...), data...)
+}
+
+func icmpMessage(kind byte, data []byte) []byte {
+	return append([]byte{kind, 0, 0, 0, 0, 0, 0, 0}, data...)
+}
+
+// with returns a packet changed by f and sealed again.
+func with(p []byte, f func([]byte)) []byte { f(p); seal(p); return p }
+
+// withOptions puts IP options behind the header.
+func withOptions(p []byte, options ...byte) []byte {
+	p = slices.Concat(p[:20], options, p[20:])
+	p[0] = 0x40 | byte((20+len(options))/4)
+	seal(p)
+	return p
+}
+
+func fragment(offset uint16, more bool) func([]byte) {
+	return func(p []byte) {
+		v := offset
+		if more {
+			v |= 0x2000
+		}
+		binary.BigEndian.PutUint16(p[6:], v)
+	}
+}
+
+func addresses(p []byte) string {
+	return addrOf(binary.BigEndian.Uint32(p[12:])).String() + " > " + addrOf(binary.BigEndian.Uint32(p[16:])).String()
+}
+
+func TestTranslation(t *testing.T) {
+	alice, bob := testTables()
+	udp := udpSegment(1000, 2000, []byte("hello, odd"))
+	for _, c := range []struct {
+		name    string
+		p       []byte
+		verdict verdict
+		sent    string // by alice
+		arrived string // at bob, or empty when not sent to bob
+	}{
+		{"udp", ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udp), pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
+		{"tcp", ipv4Packet("10.42.3.5", "10.65.200.7", protoTCP, tcpSegment(16, nil, []byte("x"))), pass, "10.70.3.5 > 10.65.200.7", "10.70.3.5 > 10.42.200.7"},
+		{"tcp between other ranges", ipv4Packet("10.43.33.5", "10.66.17.7", protoTCP, tcpSegment(16, nil, []byte("x"))), pass, "172.20.17.5 > 10.66.17.7", "172.20.17.5 > 10.43.17.7"},
+		{"across ranges", ipv4Packet("10.43.47.255", "10.65.1.1", protoUDP, udp), pass, "172.20.31.255 > 10.65.1.1", "172.20.31.255 > 10.42.1.1"},
+		{"dccp", ipv4Packet("10.42.0.5", "10.65.0.7", protoDCCP, make([]byte, 12)), pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
+		{"udplite", ipv4Packet("10.42.0.5", "10.65.0.7", protoUDPLite, make([]byte, 13)), pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
+		{"echo", ipv4Packet("10.42.0.5", "10.65.0.7", protoICMP, icmpMessage(8, []byte("abc"))), pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
+		{"gre", ipv4Packet("10.42.0.5", "10.65.0.7", 47, make([]byte, 9)), pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
+		{"header only", ipv4Packet("10.42.0.5", "10.65.0.7", protoTCP, nil), pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
+		{"udp cut off", ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, []byte{1, 2, 3, 4, 5, 6, 7}), pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
+		{"first fragment", with(ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udp), fragment(0, true)), pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
+		{"last fragment", with(ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udp), fragment(185, false)), pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
+		{"options", withOptions(ipv4Packet("10.42.0.5", "10.65.0.7", protoTCP, tcpSegment(16, nil, []byte("x"))), 1, 7, 3, 4), pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
+		{"the same alias at carol's", ipv4Packet("10.42.0.5", "10.67.0.7", protoUDP, udp), pass, "10.70.0.5 > 10.67.0.7", ""},
+		{"no overlap with dave", ipv4Packet("10.42.0.5", "10.50.0.7", protoUDP, udp), pass, "10.42.0.5 > 10.50.0.7", ""},
+
+		{"to nobody", ipv4Packet("10.42.0.5", "10.64.255.255", protoUDP, udp), dropPeer, "", ""},
+		{"next to a /20", ipv4Packet("10.42.0.5", "10.66.32.0", protoUDP, udp), dropPeer, "", ""},
+		{"before a /20", ipv4Packet("10.42.0.5", "10.66.15.255", protoUDP, udp), dropPeer, "", ""},
+		{"from the LAN", ipv4Packet("192.168.1.5", "10.65.0.7", protoUDP, udp), dropSource, "", ""},
+		{"from the alias", ipv4Packet("10.70.0.5", "10.65.0.7", protoUDP, udp), dropSource, "", ""},
+		{"from a range dave does not see", ipv4Packet("10.43.33.5", "10.50.0.7", protoUDP, udp), dropSource, "", ""},
+		{"redirect", ipv4Packet("10.42.0.5", "10.65.0.7", protoICMP, icmpMessage(5, ipv4Packet("10.65.0.7", "10.42.0.5", protoUDP, udp))), dropRedirect, "", ""},
+		{"the tunnel itself", ipv4Packet("10.42.255.2", "10.65.0.7", protoUDP, udpSegment(6450, 6450, udp)), dropLoop, "", ""},
+		{"the gateway, another port", ipv4Packet("10.42.255.2", "10.65.0.7", protoUDP, udpSegment(6451, 6450, udp)), pass, "10.70.255.2 > 10.65.0.7", "10.70.255.2 > 10.42.0.7"},
+		{"a pod on that port", ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udpSegment(6450, 6450, udp)), pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
+		{"ipv6", append([]byte{0x60}, make([]byte, 59)...), dropIPv6, "", ""},
+		{"empty", nil, dropMalformed, "", ""},
+		{"version 5", append([]byte{0x55}, make([]byte, 59)...), dropMalformed, "", ""},
+		{"short", make([]byte, 19), dropMalformed, "", ""},
+		{"header length 16", append([]byte{0x44}, make([]byte, 39)...), dropMalformed, "", ""},
+		{"header beyond the end", append([]byte{0x4f, 0, 0, 20}, make([]byte, 16)...), dropMalformed, "", ""},
+		{"longer than it says", append(ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udp), 0), dropMalformed, "", ""},
+		{"shorter than it says", ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udp)[:25], dropMalformed, "", ""},
+		{"loose source route", withOptions(ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udp), 1, 131, 7, 4, 192, 168, 1, 1), dropMalformed, "", ""},
+		{"strict source route", withOptions(ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udp), 7, 3, 4, 137, 7, 4, 192, 168, 1, 1, 0, 0), dropMalformed, "", ""},
+		{"its number inside another option", withOptions(ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udp), 7, 4, 131, 137), pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := bytes.Clone(c.p)
+			if v := alice.egress(p); v != c.verdict {
+				t.Fatalf("egress says %s, want %s", verdictNames[v], verdictNames[c.verdict])
+			}
+			if c.verdict != pass {
+				if !bytes.Equal(p, c.p) {
+					t.Error("a dropped packet was changed")
+				}
+				return
+			}
+			check(t, "sent", p, c.sent)
+			if c.arrived == "" {
+				return
+			}
+			if v := bob.ingress(p); v != pass {
+				t.Fatalf("ingress says %s", verdictNames[v])
+			}
+			check(t, "arrived", p, c.arrived)
+			ihl := int(p[0]&15) * 4
+			if n := min(len(p), ihl+40); c.p[9] == 47 && !bytes.Equal(p[ihl:n], c.p[ihl:n]) {
+				t.Error("the payload was changed")
+			}
+		})
+	}
+}
+
+func check(t *testing.T, what string, p []byte, want string) {
+	t.Helper()
+	if got := addresses(p); got != want {
+		t.Errorf("%s as %s, want %s", what, got, want)
+	}
+	if bad := sealed(p); bad != "" {
+		t.Errorf("%s with a wrong %s", what, bad)
+	}
+}
+
+func TestIngressLetsOnlyMappedRangesIn(t *testing.T) {
+	_, bob := testTables()
+	udp := udpSegment(1000, 40000, []byte("hello"))
+	low := udpSegment(1000, 53, []byte("hello"))
+	to := func(dst string, proto byte, payload []byte) []byte {
+		return ipv4Packet("10.70.0.5", dst, proto, payload)
+	}
+	port := func(n int, flags byte) []byte {
+		b := tcpSegment(flags, nil, nil)
+		binary.BigEndian.PutUint16(b[2:], uint16(n))
+		return b
+	}
+	const syn, ack = 2, 16
+	for _, c := range []struct {
+		name string
+		p    []byte
+		want verdict
+	}{
+		{"a pod", to("10.65.0.5", protoUDP, low), pass},
+		{"from nobody", ipv4Packet("10.71.0.5", "10.65.0.5", protoUDP, low), dropSender},
+		{"a pod by its real name", to("10.42.0.5", protoUDP, low), dropDestination},
+		{"the LAN", to("192.168.1.1", protoUDP, low), dropDestination},
+		{"loopback", to("127.0.0.1", protoUDP, low), dropDestination},
+		{"the sender itself", to("10.70.0.6", protoUDP, low), dropDestination},
+		{"multicast", to("224.0.0.251", protoUDP, low), dropDestination},
+		{"a LAN inside the range", to("10.65.7.9", protoUDP, udp), dropDestination},
+		{"ping to the host", to("10.65.0.1", protoICMP, icmpMessage(8, nil)), pass},
+		{"a service of the host", to("10.65.0.1", protoTCP, port(22, syn)), dropHost},
+		{"the API server", to("10.65.0.1", protoTCP, port(6443, syn)), pass},
+		{"an answer to the host", to("10.65.0.1", protoTCP, port(22, syn|ack)), pass},
+		{"data to the host", to("10.65.255.2", protoTCP, port(22, ack)), pass},
+		{"dns at the host", to("10.65.0.1", protoUDP, low), dropHost},
+		{"an answer by UDP", to("10.65.0.1", protoUDP, udp), pass},
+		{"sctp to the host", to("10.65.0.1", 132, udp), dropHost},
+		{"flags in the second fragment", with(to("10.65.0.1", protoTCP, port(22, syn)[:8]), fragment(0, true)), dropHost},
+		{"flags overwritten", with(to("10.65.0.1", protoTCP, port(22, syn)[8:]), fragment(1, false)), dropHost},
+		{"a late fragment", with(to("10.65.0.1", protoUDP, udp), fragment(100, false)), pass},
+		{"redirect", to("10.65.0.5", protoICMP, icmpMessage(5, ipv4Packet("10.65.0.5", "10.70.0.5", protoUDP, udp))), dropRedirect},
+		{"source route", withOptions(to("10.65.0.5", protoUDP, udp), 131, 7, 4, 192, 168, 1, 1, 0), dropMalformed},
+	} {
+		p := bytes.Clone(c.p)
+		if got := bob.ingress(p); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, verdictNames[got], verdictNames[c.want])
+		} else if got != pass && !bytes.Equal(p, c.p) {
+			t.Errorf("%s: a dropped packet was changed", c.name)
+		} else if got == pass && sealed(p) != "" {
+			t.Errorf("%s: wrong %s", c.name, sealed(p))
+		}
+	}
+}
+
+func TestZeroUDPChecksumStaysZero(t *testing.T) {
+	alice, bob := testTables()
+	p := ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udpSegment(1, 2, []byte("no sum")))
+	p[26], p[27] = 0, 0
+	if alice.egress(p) != pass || bob.ingress(p) != pass || p[26] != 0 || p[27] != 0 {
+		t.Errorf("checksum became %x", p[26:28])
+	}
+}
+
+// TestUDPChecksumNeverBecomesZero finds a payload whose checksum is 0 after the translation, which must be sent
+// as 0xffff.
+func TestUDPChecksumNeverBecomesZero(t *testing.T) {
+	alice, _ := testTables()
+	for i := range 1 << 16 {
+		p := ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udpSegment(1, 2, []byte{byte(i >> 8), byte(i)}))
+		if alice.egress(p); p[26] == 0 && p[27] == 0 {
+			t.Fatalf("payload %d: checksum 0", i)
+		} else if p[26] == 255 && p[27] == 255 {
+			if sealed(p) != "" {
+				t.Fatal(sealed(p))
+			}
+			return
+		}
+	}
+	t.Fatal("no payload hit the case")
+}
+
+// TestThereAndBackIsIdentity sends random packets and their ICMP errors both ways.
+func TestThereAndBackIsIdentity(t *testing.T) {
+	alice, bob := testTables()
+	r := rand.New(rand.NewSource(1))
+	for i := range 100_000 {
+		p := randomPacket(r)
+		sent := bytes.Clone(p)
+		if v := alice.egress(sent); v != pass {
+			t.Fatalf("%d: egress: %s", i, verdictNames[v])
+		}
+		arrived := bytes.Clone(sent)
+		if v := bob.ingress(arrived); v != pass {
+			t.Fatalf("%d: ingress: %s", i, verdictNames[v])
+		}
+		if bad := sealed(sent) + sealed(arrived); bad != "" {
+			t.Fatalf("%d: wrong %s", i, bad)
+		}
+		// Seen from bob, alice's pod is the alias and bob's pod is real; all else is as it was.
+		want := bytes.Clone(p)
+		copy(want[12:16], sent[12:16])
+		copy(want[16:20], arrived[16:20])
+		resum(want, p)
+		if !bytes.Equal(arrived, want) {
+			t.Fatalf("%d: arrived\n%x, want\n%x", i, arrived, want)
+		}
+		errorBack(t, r, alice, bob, p, arrived)
+	}
+}
+
+// resum seals a packet but leaves alone what seal cannot know: a missing UDP checksum and those of fragments.
+func resum(p, was []byte) {
+	ihl := int(p[0]&15) * 4
+	keep := bytes.Clone(was[ihl:])
+	seal(p)
+	if p[9] == protoUDP && keep[6] == 0 && keep[7] == 0 {
+		copy(p[ihl:], keep)
+	}
+}
+
+func randomPacket(r *rand.Rand) []byte {
+	proto := []byte{protoTCP, protoUDP, protoUDP, protoICMP, protoDCCP, 47}[r.Intn(6)]
+	payload := make([]byte, 20+r.Intn(100))
+	r.Read(payload)
+	switch proto {
+	case protoTCP:
+		payload[13] &^= 2 // no SYN: clamping has its own test
+	case protoICMP:
+		payload[0] = 8
+	}
+	src := addrOf(u32(netip.MustParseAddr("10.42.0.0")) | uint32(r.Intn(1<<16)))
+	dst := addrOf(u32(netip.MustParseAddr("10.65.128.0")) | uint32(r.Intn(1<<15)))
+	if dst == netip.MustParseAddr("10.65.255.2") || src == podGateway || src.As4()[2] == 7 { // see fence
+		return randomPacket(r)
+	}
+	p := ipv4Packet(src.String(), dst.String(), proto, payload)
+	if r.Intn(4) == 0 {
+		p = withOptions(p, 1, 1, 1, 1, 7, 3, 4, 0)
+	}
+	if ihl := int(p[0]&15) * 4; proto == protoUDP && r.Intn(3) == 0 {
+		p[ihl+6], p[ihl+7] = 0, 0
+	}
+	return p
+}
+
+// errorBack has bob, or a router of his, complain about a packet, quoting part of it. Alice's pod must find the
+// beginning of what it sent.
+func errorBack(t *testing.T, r *rand.Rand, alice, bob *table, p, arrived []byte) {
+	t.Helper()
+	quote := bytes.Clone(arrived[:min(len(arrived), int(arrived[0]&15)*4+2*r.Intn(30))])
+	from := addrOf(binary.BigEndian.Uint32(arrived[16:])).String()
+	want := addrOf(binary.BigEndian.Uint32(p[16:])).String()
+	if r.Intn(3) == 0 {
+		from, want = "192.168.9.9", "10.65.255.2"
+	}
+	to := addrOf(binary.BigEndian.Uint32(arrived[12:])).String()
+	e := ipv4Packet(from, to, protoICMP, icmpMessage([]byte{3, 4, 11, 12}[r.Intn(4)], quote))
+	if v := bob.egress(e); v != pass {
+		t.Fatalf("error, egress: %s", verdictNames[v])
+	}
+	if bad := sealed(e); bad != "" {
+		t.Fatalf("error, egress: wrong %s", bad)
+	}
+	if v := alice.ingress(e); v != pass {
+		t.Fatalf("error, ingress: %s", verdictNames[v])
+	}
+	check(t, "error", e, want+" > "+addrOf(binary.BigEndian.Uint32(p[12:])).String())
+	if got := e[28:]; !bytes.Equal(got, p[:len(got)]) {
+		t.Fatalf("error quotes\n%x, sent was\n%x", got, p[:len(got)])
+	}
+}
+
+// TestErrorsOfStrangersStay: only errors about packets of that peer to us may leave under the gateway's name.
+func TestErrorsOfStrangersStay(t *testing.T) {
+	alice, _ := testTables()
+	about := ipv4Packet("10.65.0.7", "192.168.1.1", protoUDP, udpSegment(1, 2, nil))
+	for name, e := range map[string][]byte{
+		"about a packet to the LAN": ipv4Packet("192.168.1.9", "10.65.0.7", protoICMP, icmpMessage(3, about)),
+		"quoting too little":        ipv4Packet("192.168.1.9", "10.65.0.7", protoICMP, icmpMessage(3, about[:19])),
+		"quoting IPv6":              ipv4Packet("192.168.1.9", "10.65.0.7", protoICMP, icmpMessage(3, append([]byte{0x65}, make([]byte, 60)...))),
+		"quoting a broken header":   ipv4Packet("192.168.1.9", "10.65.0.7", protoICMP, icmpMessage(3, append([]byte{0x4f}, about[1:]...))),
+		"a query":                   ipv4Packet("192.168.1.9", "10.65.0.7", protoICMP, icmpMessage(8, about)),
+	} {
+		if v := alice.egress(e); v != dropSource {
+			t.Errorf("%s: %s", name, verdictNames[v])
+		}
+	}
+	// Without an alias for the gateway there is no name to speak under.
+	alone := newTable(surroundings{self: netip.MustParseAddr("10.99.0.1")}, []route{{testPeer("bob", testMapping("10.42.0.0/16", "10.65.0.0/16"), testMapping("10.42.0.0/16", "10.70.0.0/16")), 1420}})
+	e := ipv4Packet("192.168.1.9", "10.65.0.7", protoICMP, icmpMessage(3, ipv4Packet("10.65.0.7", "10.42.0.5", protoUDP, udpSegment(1, 2, nil))))
+	if v := alone.egress(e); v != dropSource {
+		t.Errorf("without a gateway address: %s", verdictNames[v])
+	}
+}
+
+func FuzzEgress(f *testing.F) {
+	alice, _ := testTables()
+	seeds(f, "10.42.0.5", "10.65.0.7")
+	f.Fuzz(func(t *testing.T, p []byte) { fuzzOne(t, p, alice.egress, 12) })
+}
+
+func FuzzIngress(f *testing.F) {
+	_, bob := testTables()
+	seeds(f, "10.70.0.5", "10.65.0.7")
+	f.Fuzz(func(t *testing.T, p []byte) { fuzzOne(t, p, bob.ingress, 16) })
+}
+
+func seeds(f *testing.F, src, dst string) {
+	inner := ipv4Packet(dst, src, protoTCP, tcpSegment(16, nil, []byte("abcdef")))
+	udp := udpSegment(1000, 2000, []byte("hello, odd"))
+	f.Add(ipv4Packet(src, dst, protoUDP, udp))
+	f.Add(ipv4Packet(src, dst, protoTCP, tcpSegment(2, []byte{1, 2, 4, 5, 180, 0, 0, 0}, nil)))
+	f.Add(ipv4Packet(src, dst, protoICMP, icmpMessage(8, []byte("x"))))
+	f.Add(ipv4Packet(src, dst, protoICMP, icmpMessage(3, inner)))
+	f.Add(ipv4Packet("192.168.1.1", dst, protoICMP, icmpMessage(11, inner[:28])))
+	f.Add(withOptions(ipv4Packet(src, dst, protoDCCP, make([]byte, 16)), 1, 7, 3, 4))
+	f.Add(with(ipv4Packet(src, dst, protoUDP, udp), fragment(3, true)))
+}
+
+// fuzzOne gives the packet as it is and again with right checksums: those must stay right.
+func fuzzOne(t *testing.T, p []byte, f func([]byte) verdict, moved int) {
+	raw := bytes.Clone(p)
+	v := f(raw)
+	if len(raw) != len(p) {
+		t.Fatal("length changed")
+	}
+	if v != pass && !bytes.Equal(raw, p) {
+		t.Fatal("a dropped packet was changed")
+	}
+	if len(p) < 20 || len(p) > 65535 || int(p[0]&15) < 5 || int(p[0]&15)*4 > len(p) || p[0]>>4 != 4 {
+		return
+	}
+	good := bytes.Clone(p)
+	seal(good)
+	before := bytes.Clone(good)
+	if f(good) == pass {
+		if bad := sealed(good); bad != "" {
+			t.Fatalf("wrong %s after the translation", bad)
+		}
+		if !bytes.Equal(good[:10], before[:10]) || !bytes.Equal(good[28-moved:32-moved], before[28-moved:32-moved]) {
+			t.Fatal("more of the header changed than it should")
+		}
+	}
+}
+
+func TestTheDataPathAllocatesNothing(t *testing.T) {
+	alice, bob := testTables()
+	inner := ipv4Packet("10.42.0.7", "10.65.0.5", protoTCP, tcpSegment(16, nil, make([]byte, 20)))
+	for name, p := range map[string][]byte{
+		"tcp":  ipv4Packet("10.42.0.5", "10.65.0.7", protoTCP, tcpSegment(2, []byte{2, 4, 5, 220}, make([]byte, 1300))),
+		"icmp": ipv4Packet("10.42.0.5", "10.65.0.7", protoICMP, icmpMessage(3, inner)),
+		"drop": ipv4Packet("10.42.0.5", "10.64.0.7", protoUDP, udpSegment(1, 2, nil)),
+	} {
+		if n := testing.AllocsPerRun(1000, func() {
+			copy(p[12:20], []byte{10, 42, 0, 5})
+			alice.egress(p)
+			bob.ingress(p)
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+func benchmark(b *testing.B, p []byte, peers int, f func(*table) func([]byte) verdict) {
+	all := []route{{testPeer("bob", testMapping("10.42.0.0/16", "10.65.0.0/16"), testMapping("10.42.0.0/16", "10.70.0.0/16")), 1420}}
+	for i := 1; i < peers; i++ {
+		q := testPeer("x", testMapping("10.42.0.0/16", "10.42.0.0/16"), testMapping("10.42.0.0/16", "10.70.0.0/16"))
+		q.Theirs[0].Alias = netip.PrefixFrom(netip.AddrFrom4([4]byte{11, byte(i), 0, 0}), 16)
+		all = append(all, route{q, 1420})
+	}
+	run := f(newTable(surroundings{self: podGateway, port: 6450}, all))
+	work := bytes.Clone(p)
+	b.SetBytes(int64(len(p)))
+	b.ReportAllocs()
+	for b.Loop() {
+		copy(work[10:20], p[10:20])
+		run(work)
+	}
+}
+
+func BenchmarkTranslate(b *testing.B) {
+	tcp, udp := tcpSegment(16, nil, make([]byte, 1380)), udpSegment(1, 2, make([]byte, 1390))
+	egress := func(t *table) func([]byte) verdict { return t.egress }
+	ingress := func(t *table) func([]byte) verdict { return t.ingress }
+	b.Run("egress/tcp/1", func(b *testing.B) { benchmark(b, ipv4Packet("10.42.0.5", "10.65.0.7", protoTCP, tcp), 1, egress) })
+	b.Run("egress/tcp/100", func(b *testing.B) { benchmark(b, ipv4Packet("10.42.0.5", "10.65.0.7", protoTCP, tcp), 100, egress) })
+	b.Run("egress/udp/1", func(b *testing.B) { benchmark(b, ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udp), 1, egress) })
+	b.Run("ingress/tcp/1", func(b *testing.B) { benchmark(b, ipv4Packet("10.65.0.5", "10.70.0.7", protoTCP, tcp), 1, ingress) })
+	b.Run("ingress/tcp/100", func(b *testing.B) { benchmark(b, ipv4Packet("10.65.0.5", "10.70.0.7", protoTCP, tcp), 100, ingress) })
+}
