@@ -41,7 +41,7 @@ func parsePart(s string) (float64, error) {
 	if percent {
 		f /= 100
 	}
-	if err != nil || f < 0 || f > 1 {
+	if err != nil || !(f >= 0 && f <= 1) { // NaN is neither
 		return 0, fmt.Errorf("loss %q: use a percentage, as 5%%", s)
 	}
 	return f, nil

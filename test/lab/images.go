@@ -8,7 +8,7 @@ import (
 )
 
 // ContainerdSocket is the built-in engine's containerd inside a laptop.
-const ContainerdSocket = "/run/kith/containerd/containerd.sock"
+const ContainerdSocket = "/run/kith/k8s/containerd/containerd.sock"
 
 // ImportImage imports an image archive (docker or OCI layout, tar) into the laptop's containerd. When that does not run
 // yet, the archive is left where the engine finds it at its start.

@@ -24,8 +24,10 @@ func (p *Laptop) LogFile(name string) (string, error) {
 	switch name {
 	case "", "kithd":
 		return filepath.Join(p.disk, strings.TrimPrefix(pid1.DaemonLog, "/var/")), nil
-	case "k8s", "containerd":
-		return filepath.Join(p.disk, "log/kith", name+".log"), nil
+	case "k8s":
+		return filepath.Join(p.disk, "log/kith/k8s.log"), nil
+	case "containerd":
+		return filepath.Join(p.disk, "lib/kith/k8s/containerd/containerd.log"), nil
 	case "init":
 		return filepath.Join(p.state, pid1.LogFile), nil
 	}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 )
 
@@ -58,7 +59,7 @@ func (p *Laptop) ready(ctx context.Context, engine bool) error {
 		return err
 	}
 	if i.Daemon != "running" {
-		return fmt.Errorf("kithd is %s (%s)", i.Daemon, i.LastExit)
+		return fmt.Errorf("kithd is %s (it ended with %s)", i.Daemon, i.LastExit)
 	}
 	if !engine {
 		return nil
@@ -70,7 +71,10 @@ func (p *Laptop) ready(ctx context.Context, engine bool) error {
 	defer api.client.CloseIdleConnections()
 	var node struct {
 		Status struct {
-			Conditions []struct{ Type, Status, Message string }
+			Conditions []struct {
+				Type, Status, Message string
+				LastHeartbeatTime     time.Time
+			}
 		}
 	}
 	if err := api.get(ctx, "/api/v1/nodes/"+p.name, &node); err != nil {
@@ -79,7 +83,9 @@ func (p *Laptop) ready(ctx context.Context, engine bool) error {
 	why := "no condition Ready yet"
 	for _, c := range node.Status.Conditions {
 		if c.Type == "Ready" {
-			if why = c.Message; c.Status == "True" {
+			if c.LastHeartbeatTime.Before(i.Up.Truncate(time.Second)) {
+				why = "the kubelet has not reported since the laptop was booted"
+			} else if why = c.Message; c.Status == "True" {
 				// Without it the API server refuses pods, for some seconds after the node is Ready.
 				return api.get(ctx, "/api/v1/namespaces/default/serviceaccounts/default", &struct{}{})
 			}
@@ -144,12 +150,15 @@ func (k *kubeAPI) get(ctx context.Context, path string, into any) error {
 	}
 	req.Header.Set("Accept", "application/json")
 	resp, err := k.client.Do(req)
+	if errors.Is(err, unix.ECONNREFUSED) {
+		return errors.New("the API server does not listen yet")
+	}
 	if err != nil {
 		return fmt.Errorf("ask the API server: %w", err)
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("ask the API server for %s: %s", path, resp.Status)
+		return fmt.Errorf("the API server has no %s yet (%s)", path, resp.Status)
 	}
 	return json.NewDecoder(io.LimitReader(resp.Body, 4<<20)).Decode(into)
 }
