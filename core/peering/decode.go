@@ -23,7 +23,7 @@ func decode(contentType string, body io.Reader, max int, into message) error {
 	}
 	data, err := io.ReadAll(io.LimitReader(body, int64(max)+1))
 	if err != nil {
-		return fmt.Errorf("read body: %w", err)
+		return &Problem{Code: CodeBadRequest, Message: "body: did not come whole and in time"}
 	}
 	if len(data) > max {
 		return &Problem{Code: CodeTooLarge, Message: fmt.Sprintf("body: more than %d bytes", max)}

@@ -1,0 +1,113 @@
+package peering
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"kith.dev/core/identity"
+)
+
+// run dials, keeps the stream as long as it lives, and dials again.
+func (one *contact) run(ctx context.Context) {
+	wait, backoff := one.delay, backoffMin
+	for one.pause(ctx, wait, one.wake) {
+		begin := time.Now()
+		lived, err := one.live(ctx)
+		if lived && time.Since(begin) > steady {
+			wait, backoff = rand.N(redialAfterEnd), backoffMin
+		} else {
+			wait = backoff/2 + rand.N(backoff/2)
+			backoff = min(2*backoff, backoffMax)
+		}
+		one.config.Log.Debug("peer will be dialled again", "peer", one.key, "after", wait, "err", err)
+		if !one.pause(ctx, leastPause-time.Since(begin), nil) {
+			return
+		}
+	}
+}
+
+// pause waits, unless woken before. It is false when ctx ended.
+func (one *contact) pause(ctx context.Context, wait time.Duration, wake <-chan struct{}) bool {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-wake:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
+// live is one stream from its dial to its end. lived says that there was one.
+func (one *contact) live(ctx context.Context) (lived bool, err error) {
+	select {
+	case one.dials <- struct{}{}:
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	s, err := one.client.presence(ctx)
+	<-one.dials
+	if err != nil {
+		one.gone(ctx, err, "")
+		return false, err
+	}
+	defer s.close()
+	id, _ := one.client.Peer()
+	one.set(func(now *Contact) {
+		now.ID, now.Name, now.Version = id, s.hello.Name, s.hello.Version
+		now.State, now.Why = ContactReachable, ""
+		one.conn = s.conn
+	})
+	lastWord, err := one.listen(ctx, s, id)
+	one.gone(ctx, err, lastWord)
+	return true, err
+}
+
+// listen hands on notices until the stream ends. lastWord is what the peer said about its end.
+func (one *contact) listen(ctx context.Context, s *stream, id identity.ID) (lastWord string, err error) {
+	calm := rate.NewLimiter(noticesPerSec, noticesAtOnce)
+	for {
+		n, err := s.next()
+		if err != nil {
+			return lastWord, err
+		}
+		switch n.Type {
+		case NoticeBye:
+			lastWord = "kithd ended there"
+		case NoticeSuspending:
+			lastWord = "went to sleep"
+		default:
+			lastWord = ""
+		}
+		if err := calm.Wait(ctx); err != nil {
+			return lastWord, err
+		}
+		select {
+		case one.heard <- Heard{Key: one.key, ID: id, Notice: n}:
+		case <-ctx.Done():
+			return lastWord, ctx.Err()
+		}
+		if n.Type == NoticeBye {
+			return lastWord, io.EOF
+		}
+	}
+}
+
+func (one *contact) gone(ctx context.Context, err error, lastWord string) {
+	if ctx.Err() != nil {
+		return
+	}
+	var mismatch *identity.MismatchError
+	one.set(func(now *Contact) {
+		now.State, now.Why = ContactUnreachable, lost(err, lastWord)
+		if errors.As(err, &mismatch) {
+			now.State = ContactMismatch
+		}
+		one.conn = nil
+	})
+}

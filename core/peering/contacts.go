@@ -1,0 +1,372 @@
+package peering
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"kith.dev/core/identity"
+)
+
+const (
+	maxContacts    = 256
+	maxDials       = 8  // at a time
+	maxHeard       = 64 // notices nobody took yet
+	jitterEach     = 20 * time.Millisecond
+	jitterMax      = time.Second // of the first dials, so that a room of laptops does not start as one
+	backoffMin     = time.Second
+	backoffMax     = time.Minute
+	steady         = 30 * time.Second // a stream that lived so long was no failure
+	checkTimeout   = 3 * time.Second
+	noticesPerSec  = 5
+	noticesAtOnce  = 50
+	leastPause     = 500 * time.Millisecond // between two dials, however often something wakes
+	redialAfterEnd = 300 * time.Millisecond
+)
+
+// Target is somebody to keep in contact with.
+type Target struct {
+	Key       string      // the caller's name for it, the same as long as it is the same peer
+	ID        identity.ID // zero for a first contact by address: then whoever answers is it
+	Name      string      // a hint, until it says its own
+	Addresses []string    // host:port, best first
+}
+
+// ContactState says whether a target is there.
+type ContactState string
+
+// The states of a contact.
+const (
+	ContactDialling    ContactState = "dialling" // not tried yet
+	ContactReachable   ContactState = "reachable"
+	ContactUnreachable ContactState = "unreachable"
+	ContactMismatch    ContactState = "mismatch" // somebody else answers; Why has both IDs
+)
+
+// Contact is what is known of a target now.
+type Contact struct {
+	Key     string
+	ID      identity.ID // as expected, or proven by the first contact
+	Name    string      // what it calls itself; a hint
+	Version string      // of its program
+	State   ContactState
+	Why     string        // for the user, when not reachable
+	Since   time.Time     // of the state
+	Address string        // where it was reached last, else the first known
+	RTT     time.Duration // of the connection, smoothed by the kernel; zero when not known
+}
+
+// Heard is a notice with whose it is.
+type Heard struct {
+	Key    string
+	ID     identity.ID
+	Notice Notice
+}
+
+// ContactsConfig is what Contacts need.
+type ContactsConfig struct {
+	Identity *identity.Identity
+	Log      *slog.Logger
+	Max      int // targets; those beyond it are not contacted. Default 256
+}
+
+// Contacts keep one presence stream to each target, and so know at once who comes and who goes. Nothing is polled
+// and the streams carry nothing but news; the kernel watches the connections (within about 15 s). Safe for
+// concurrent use.
+type Contacts struct {
+	config ContactsConfig
+	dials  chan struct{} // one token per dial under way
+	heard  chan Heard
+
+	mu      sync.Mutex // guards what follows, and the fields of contacts below theirs
+	ctx     context.Context
+	running sync.WaitGroup
+	all     map[string]*contact
+	order   []string
+	subs    map[chan struct{}]struct{}
+}
+
+type contact struct {
+	*Contacts
+	key    string
+	client *Client
+	stop   context.CancelFunc // nil while not running
+	delay  time.Duration      // before the first dial
+	wake   chan struct{}      // dial now
+
+	target Target
+	now    Contact
+	conn   *net.TCPConn
+}
+
+// NewContacts makes contacts; they dial once they Run.
+func NewContacts(config ContactsConfig) *Contacts {
+	orDefault(&config.Max, maxContacts)
+	return &Contacts{
+		config: config,
+		dials:  make(chan struct{}, maxDials),
+		heard:  make(chan Heard, maxHeard),
+		all:    map[string]*contact{},
+		subs:   map[chan struct{}]struct{}{},
+	}
+}
+
+// Run keeps the contacts until ctx ends. All connections are closed then; the error is nil.
+func (c *Contacts) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.mu.Lock()
+	c.ctx = ctx
+	for _, one := range c.all {
+		c.start(one)
+	}
+	c.mu.Unlock()
+	<-ctx.Done()
+	c.mu.Lock()
+	c.ctx = nil
+	for key := range c.all {
+		c.remove(key)
+	}
+	c.order = nil
+	c.mu.Unlock()
+	c.running.Wait()
+	return nil
+}
+
+// Set says who is wanted, instead of all before. A target that stays keeps its connection; with a new address, while
+// it is not reachable, it is dialled at once.
+func (c *Contacts) Set(targets []Target) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(targets) > c.config.Max {
+		c.config.Log.Warn("too many peers to keep in contact with", "wanted", len(targets), "kept", c.config.Max)
+		targets = targets[:c.config.Max]
+	}
+	wanted := map[string]bool{}
+	for _, t := range targets {
+		wanted[t.Key] = true
+	}
+	for key := range c.all {
+		if !wanted[key] {
+			c.remove(key)
+		}
+	}
+	c.order = c.order[:0]
+	var fresh []*contact
+	for _, t := range targets {
+		if one, ok := c.all[t.Key]; ok && one.same(t) {
+			one.update(t)
+		} else {
+			if ok {
+				c.remove(t.Key)
+			}
+			fresh = append(fresh, c.add(t))
+		}
+		if !slices.Contains(c.order, t.Key) {
+			c.order = append(c.order, t.Key)
+		}
+	}
+	for _, one := range fresh {
+		if spread := min(jitterMax, time.Duration(len(fresh)-1)*jitterEach); spread > 0 {
+			one.delay = rand.N(spread)
+		}
+		if c.ctx != nil {
+			c.start(one)
+		}
+	}
+	c.notify()
+}
+
+// same says whether t is still the peer that one is about.
+func (one *contact) same(t Target) bool {
+	id, _ := one.client.Peer()
+	return t.ID == id || t.ID == one.target.ID
+}
+
+func (one *contact) update(t Target) {
+	isNew := func(a string) bool { return !slices.Contains(one.target.Addresses, a) }
+	moved := slices.ContainsFunc(t.Addresses, isNew)
+	one.target = t
+	one.target.Addresses = slices.Clone(t.Addresses)
+	one.client.SetAddresses(t.Addresses)
+	if one.now.Version == "" { // it has not said its own name yet
+		one.now.Name = t.Name
+	}
+	if moved && one.now.State != ContactReachable {
+		one.dialNow()
+	}
+}
+
+func (c *Contacts) add(t Target) *contact {
+	t.Addresses = slices.Clone(t.Addresses)
+	one := &contact{
+		Contacts: c,
+		key:      t.Key,
+		client:   NewClient(ClientConfig{Identity: c.config.Identity, Expect: t.ID, Addresses: t.Addresses, Log: c.config.Log}),
+		wake:     make(chan struct{}, 1),
+		target:   t,
+		now:      Contact{Key: t.Key, ID: t.ID, Name: t.Name, State: ContactDialling, Since: time.Now()},
+	}
+	c.all[t.Key] = one
+	return one
+}
+
+func (c *Contacts) start(one *contact) {
+	if one.stop != nil {
+		return
+	}
+	ctx, stop := context.WithCancel(c.ctx)
+	one.stop = stop
+	c.running.Go(func() { one.run(ctx) })
+}
+
+func (c *Contacts) remove(key string) {
+	one := c.all[key]
+	delete(c.all, key)
+	if one.stop != nil {
+		one.stop()
+	}
+	one.client.Close()
+}
+
+// Poke looks again now, at the targets with these keys, or at all: who is not reachable is dialled at once, who is
+// must answer within 3 s or is dialled anew. For when something happened that may have moved peers: a resume, a
+// change of networks, a user who waits.
+func (c *Contacts) Poke(keys ...string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(keys) == 0 {
+		keys = c.order
+	}
+	for _, key := range keys {
+		one, ok := c.all[key]
+		if !ok || c.ctx == nil {
+			continue
+		}
+		if one.now.State != ContactReachable {
+			one.dialNow()
+			continue
+		}
+		ctx := c.ctx
+		c.running.Go(func() { one.check(ctx) })
+	}
+}
+
+func (one *contact) dialNow() {
+	select {
+	case one.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (one *contact) check(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	if _, err := one.client.Hello(ctx); err != nil {
+		one.client.Cut() // ends the presence stream, and that leads to the next dial
+	}
+}
+
+// Snapshot tells of all targets, in the order they were Set.
+func (c *Contacts) Snapshot() []Contact {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	list := make([]Contact, 0, len(c.order))
+	for _, key := range c.order {
+		one, ok := c.all[key]
+		if !ok {
+			continue
+		}
+		now := one.now
+		now.Address = one.client.Address()
+		if one.conn != nil {
+			now.RTT = roundTrip(one.conn)
+		}
+		list = append(list, now)
+	}
+	return list
+}
+
+// Subscribe gives a channel that has a value whenever Snapshot may have changed since the last was taken from it,
+// and a function that ends it.
+func (c *Contacts) Subscribe() (<-chan struct{}, func()) {
+	ch := make(chan struct{}, 1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.subs[ch] = struct{}{}
+	return ch, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.subs, ch)
+	}
+}
+
+func (c *Contacts) notify() {
+	for ch := range c.subs {
+		select {
+		case ch <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Notices gives what peers tell, one by one to whoever reads. While nobody does, the streams stand still.
+func (c *Contacts) Notices() <-chan Heard { return c.heard }
+
+// Client is the client of a target, so that calls share the connection of its presence. It ends with the target.
+func (c *Contacts) Client(key string) (*Client, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	one, ok := c.all[key]
+	if !ok {
+		return nil, false
+	}
+	return one.client, true
+}
+
+// set changes what is known, under the lock, and tells who wants to know if anything did change.
+func (one *contact) set(change func(*Contact)) {
+	one.mu.Lock()
+	defer one.mu.Unlock()
+	if one.all[one.key] != one {
+		return // no longer wanted
+	}
+	before := one.now
+	change(&one.now)
+	if one.now.State != before.State {
+		one.now.Since = time.Now()
+		level := slog.LevelInfo
+		if before.State == ContactDialling && one.now.State == ContactUnreachable {
+			level = slog.LevelDebug
+		}
+		one.config.Log.Log(context.Background(), level, "peer "+string(one.now.State),
+			"peer", one.now.ID.String(), "name", one.now.Name, "why", one.now.Why)
+	}
+	if one.now != before {
+		one.notify()
+	}
+}
+
+// lost puts the end of a stream, or of a dial, in words.
+func lost(err error, lastWord string) string {
+	var unreachable *UnreachableError
+	var problem *Problem
+	switch {
+	case lastWord != "":
+		return lastWord
+	case errors.As(err, &unreachable):
+		return strings.TrimPrefix(plain(unreachable.Error(), 1024), "peer is unreachable: ")
+	case errors.As(err, &problem):
+		return problem.Error()
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "connection closed"
+	}
+	return because(err)
+}

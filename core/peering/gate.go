@@ -1,0 +1,190 @@
+package peering
+
+import (
+	"container/list"
+	"context"
+	"crypto/tls"
+	"net"
+	"net/netip"
+	"sync"
+)
+
+// gate is the listener of the server: it bounds connections before anything is read from them, and knows all that
+// are open.
+//
+// A connection is a stranger's until the caller behind it is known and recognised. When strangers fill their room
+// the one that has been there longest goes, so a newcomer always gets as far as being recognised, which takes
+// milliseconds; an attacker would have to fill the room in that time, which ConnRate forbids one address.
+type gate struct {
+	net.Listener
+	limits   Limits
+	refusals *refusals
+	rates    *meter[netip.Addr]
+	quit     chan struct{} // closed when the server begins to end
+
+	mu         sync.Mutex
+	open       map[*guarded]struct{}
+	strangers  *list.List // of *guarded, oldest first
+	recognised int
+	perIP      map[netip.Addr]int
+}
+
+// guarded is one connection. Its caller is set once, by the first request.
+type guarded struct {
+	net.Conn
+	gate *gate
+	addr netip.AddrPort
+
+	admitting sync.Mutex // held while the caller is looked up
+	caller    *Caller
+	refused   *Problem
+	leave     func() // gives the caller's share back
+
+	stranger *list.Element // guarded by gate.mu; nil when recognised
+	closing  sync.Once
+}
+
+func newGate(l net.Listener, limits Limits, r *refusals) *gate {
+	return &gate{
+		Listener: l, limits: limits, refusals: r,
+		rates:     newMeter[netip.Addr](limits.ConnRate),
+		quit:      make(chan struct{}),
+		open:      map[*guarded]struct{}{},
+		strangers: list.New(),
+		perIP:     map[netip.Addr]int{},
+	}
+}
+
+// Accept gives the next connection that is within the limits; others are reset at once.
+func (g *gate) Accept() (net.Conn, error) {
+	for {
+		conn, err := g.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		tune(conn, false)
+		if c := g.admit(conn); c != nil {
+			return c, nil
+		}
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			tcp.SetLinger(0) // reset: no TIME_WAIT for those who come too often
+		}
+		conn.Close()
+	}
+}
+
+func (g *gate) admit(conn net.Conn) *guarded {
+	addr := addrOf(conn)
+	ip := addr.Addr()
+	if !g.rates.allow(ip) {
+		g.refusals.note([32]byte{}, addr, "too many new connections from this address")
+		return nil
+	}
+	c := &guarded{Conn: conn, gate: g, addr: addr}
+	g.mu.Lock()
+	if g.perIP[ip] >= g.limits.ConnsPerIP {
+		g.mu.Unlock()
+		g.refusals.note([32]byte{}, addr, "too many connections from this address")
+		return nil
+	}
+	var oldest *guarded
+	if g.strangers.Len() >= g.limits.Strangers {
+		oldest = g.strangers.Front().Value.(*guarded)
+		g.forget(oldest)
+	}
+	g.perIP[ip]++
+	g.open[c] = struct{}{}
+	c.stranger = g.strangers.PushBack(c)
+	g.mu.Unlock()
+	if oldest != nil {
+		g.refusals.note([32]byte{}, oldest.addr, "too many strangers are connected, the oldest goes")
+		oldest.Close()
+	}
+	return c
+}
+
+// recognise moves the connection to the room of callers that are known, when there is space.
+func (g *gate) recognise(c *guarded) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_, open := g.open[c]
+	if open && c.stranger != nil && g.recognised < g.limits.Recognised {
+		g.strangers.Remove(c.stranger)
+		c.stranger = nil
+		g.recognised++
+	}
+}
+
+// forget takes a connection out of all counts, once.
+func (g *gate) forget(c *guarded) {
+	if _, known := g.open[c]; !known {
+		return
+	}
+	delete(g.open, c)
+	if c.stranger != nil {
+		g.strangers.Remove(c.stranger)
+	} else {
+		g.recognised--
+	}
+	ip := c.addr.Addr()
+	if g.perIP[ip]--; g.perIP[ip] == 0 {
+		delete(g.perIP, ip)
+	}
+}
+
+// closeAll cuts what is left: connections that were taken over for upgrades, above all.
+func (g *gate) closeAll() {
+	g.mu.Lock()
+	left := make([]*guarded, 0, len(g.open))
+	for c := range g.open {
+		left = append(left, c)
+	}
+	g.mu.Unlock()
+	for _, c := range left {
+		c.Close()
+	}
+}
+
+// Close is called by TLS at the end of its own, and by the gate.
+func (c *guarded) Close() error {
+	c.closing.Do(func() {
+		c.gate.mu.Lock()
+		c.gate.forget(c)
+		c.gate.mu.Unlock()
+		// A request may be looking its caller up just now, so this must not wait for it.
+		go func() {
+			c.admitting.Lock()
+			defer c.admitting.Unlock()
+			if c.leave != nil {
+				c.leave()
+			}
+			c.leave, c.refused = nil, &Problem{Code: CodeUnavailable, Message: "the connection is closed"}
+		}()
+	})
+	return c.Conn.Close()
+}
+
+func addrOf(conn net.Conn) netip.AddrPort {
+	addr, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
+}
+
+type guardedKey struct{}
+
+// withConn lets requests know the connection they came by (http.Server.ConnContext).
+func withConn(ctx context.Context, conn net.Conn) context.Context {
+	if t, ok := conn.(*tls.Conn); ok {
+		if c, ok := t.NetConn().(*guarded); ok {
+			return context.WithValue(ctx, guardedKey{}, c)
+		}
+	}
+	return ctx
+}
+
+func connOf(ctx context.Context) *guarded {
+	c, _ := ctx.Value(guardedKey{}).(*guarded)
+	return c
+}

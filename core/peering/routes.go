@@ -1,0 +1,264 @@
+package peering
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"kith.dev/core/contract"
+	"kith.dev/core/identity"
+)
+
+// routes is the table of the package comment.
+func (s *Server) routes() {
+	s.call("GET /kith/v1/hello", s.hello)
+	s.call("POST /kith/v1/requests", s.open)
+	s.call("POST /kith/v1/requests/{id}/reveal", s.reveal)
+	s.call("GET /kith/v1/requests/{id}", s.outcome)
+	s.call("POST /kith/v1/contracts", s.sign)
+	s.call("GET /kith/v1/contracts", s.contracts)
+	s.call("DELETE /kith/v1/contracts/{id}", s.end)
+	s.call("PUT /kith/v1/link", s.link)
+	s.mux.HandleFunc("GET /kith/v1/presence", s.presence)
+	s.mux.HandleFunc("/", s.nothing)
+}
+
+// call adds a route that reads at most one message and answers with one.
+func (s *Server) call(pattern string, answer func(http.ResponseWriter, *http.Request, Caller) (message, error)) {
+	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		caller := *connOf(r.Context()).caller
+		rc := http.NewResponseController(w)
+		if r.ContentLength != 0 {
+			rc.SetReadDeadline(time.Now().Add(s.limits.BodyTimeout))
+			if r.Method == http.MethodGet || r.Method == http.MethodDelete {
+				s.fail(w, r, caller, &Problem{Code: CodeBadRequest, Message: "body: none is expected here"})
+				return
+			}
+		}
+		out, err := answer(w, r, caller)
+		if err == nil && out != nil {
+			if err = out.Validate(); err != nil {
+				err = fmt.Errorf("own answer is not valid: %w", err)
+			}
+		}
+		if err != nil {
+			s.fail(w, r, caller, err)
+			return
+		}
+		s.deadline(w)
+		if out == nil {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		json.NewEncoder(w).Encode(out)
+	})
+}
+
+// read decodes the body. When it came whole the deadline on reading is lifted: with HTTP/1.1 it would end a call that
+// takes long.
+func read(w http.ResponseWriter, r *http.Request, into message) error {
+	max := MaxMessage
+	if _, ok := into.(*signed); ok {
+		max = maxSigned
+	}
+	err := decode(r.Header.Get("Content-Type"), r.Body, max, into)
+	if err == nil {
+		http.NewResponseController(w).SetReadDeadline(time.Time{})
+	}
+	return err
+}
+
+func (s *Server) hello(http.ResponseWriter, *http.Request, Caller) (message, error) {
+	return s.self(), nil
+}
+
+func (s *Server) self() *Hello {
+	return &Hello{
+		Version:  s.config.Version,
+		ID:       s.config.Identity.ID(),
+		Name:     s.config.Name(),
+		Protocol: []string{Protocol},
+	}
+}
+
+func (s *Server) open(w http.ResponseWriter, r *http.Request, caller Caller) (message, error) {
+	if !s.asksID.allow(caller.ID) || !s.asksIP.allow(caller.Addr.Addr()) {
+		return nil, &Problem{Code: CodeRateLimited, Message: "too many questions", Do: "wait a little before you ask again"}
+	}
+	if caller.ID == s.config.Identity.ID() {
+		return nil, &Problem{Code: CodeBadRequest, Message: "a cluster cannot ask itself"}
+	}
+	var in Opening
+	if err := read(w, r, &in); err != nil {
+		return nil, err
+	}
+	o := s.openings.add(caller.ID, &in)
+	return &Opened{ID: o.id, Nonce: o.nonce[:], Recognised: s.config.Desk.Recognise(r.Context(), caller)}, nil
+}
+
+func (s *Server) reveal(w http.ResponseWriter, r *http.Request, caller Caller) (message, error) {
+	var in Reveal
+	if err := read(w, r, &in); err != nil {
+		return nil, err
+	}
+	o, err := s.openings.take(caller.ID, r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	nonce, self := identity.Nonce(in.Nonce), s.config.Identity.ID()
+	if err := identity.VerifyCommit(o.commitment, nonce, caller.ID, self); err != nil {
+		return nil, problemOf(err)
+	}
+	code := identity.Code(caller.ID, self, nonce, o.nonce)
+	recognised := s.config.Desk.Recognise(r.Context(), caller)
+	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
+	defer cancel()
+	id, expires, err := s.config.Desk.Ask(ctx, caller, o.question, code, recognised)
+	if err != nil {
+		return nil, err
+	}
+	return &Revealed{ID: id, Expires: expires, Recognised: recognised}, nil
+}
+
+func (s *Server) outcome(w http.ResponseWriter, r *http.Request, caller Caller) (message, error) {
+	id := r.PathValue("id")
+	if err := checkRequestID(id); err != nil {
+		return nil, &Problem{Code: CodeBadRequest, Message: err.Error()}
+	}
+	release, ok := s.use.take(caller.ID, "polls", s.limits.Polls)
+	if !ok {
+		return nil, &Problem{Code: CodeRateLimited, Message: "too many long polls at once"}
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(r.Context(), s.limits.PollTime)
+	defer cancel()
+	go func() {
+		select {
+		case <-connOf(ctx).gate.quit:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	out, err := s.config.Desk.Outcome(ctx, caller, id)
+	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		out, err = Outcome{State: OutcomePending}, nil
+	}
+	return &out, err
+}
+
+func (s *Server) sign(w http.ResponseWriter, r *http.Request, caller Caller) (message, error) {
+	var in signed
+	if err := read(w, r, &in); err != nil {
+		return nil, err
+	}
+	// What the Desk decides on is the caller's own word, and meant for us.
+	doc, err := in.VerifyAs(contract.Consumer)
+	if err == nil && (doc.Consumer.ID != caller.ID || doc.Provider.ID != s.config.Identity.ID()) {
+		err = fmt.Errorf("contract %s: is not between the caller and this cluster", doc.ID)
+	}
+	if err != nil {
+		return nil, &Problem{Code: CodeBadRequest, Message: plain(err.Error(), 2*maxReason)}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
+	defer cancel()
+	out, err := s.config.Desk.Sign(ctx, caller, in.Signed)
+	if err == nil {
+		err = out.Verify()
+	}
+	return &signed{out}, err
+}
+
+func (s *Server) contracts(w http.ResponseWriter, r *http.Request, caller Caller) (message, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
+	defer cancel()
+	list, err := s.config.Desk.Contracts(ctx, caller)
+	out := append(refs{}, list...) // none is [], not null
+	return &out, err
+}
+
+func (s *Server) end(w http.ResponseWriter, r *http.Request, caller Caller) (message, error) {
+	id := r.PathValue("id")
+	if err := contract.CheckID(id); err != nil {
+		return nil, &Problem{Code: CodeBadRequest, Message: err.Error()}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
+	defer cancel()
+	return nil, s.config.Desk.End(ctx, caller, id)
+}
+
+func (s *Server) link(w http.ResponseWriter, r *http.Request, caller Caller) (message, error) {
+	var in Link
+	if err := read(w, r, &in); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
+	defer cancel()
+	out, err := s.config.Desk.Link(ctx, caller, in)
+	return &out, err
+}
+
+// presence is the stream whose end tells the caller that this daemon, or the way to it, is gone. Nothing is sent on
+// it but news: the kernel watches the connection.
+func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
+	conn := connOf(r.Context())
+	caller := *conn.caller
+	if r.ContentLength != 0 {
+		s.refuse(w, caller, &Problem{Code: CodeBadRequest, Message: "body: none is expected here"})
+		return
+	}
+	release, ok := s.use.take(caller.ID, "presences", s.limits.Presences)
+	if !ok {
+		s.refuse(w, caller, &Problem{Code: CodeRateLimited, Message: "too many presence streams at once"})
+		return
+	}
+	defer release()
+	rc := http.NewResponseController(w)
+	send := func(line presenceLine) bool {
+		s.deadline(w)
+		err := json.NewEncoder(w).Encode(line)
+		if err == nil {
+			err = rc.Flush()
+		}
+		rc.SetWriteDeadline(time.Time{})
+		return err == nil
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	notices := s.config.Desk.Notices(ctx, caller)
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	for alive := send(presenceLine{Hello: s.self()}); alive; {
+		select {
+		case n, ok := <-notices:
+			if !ok {
+				notices = nil
+				continue
+			}
+			n.Why = plain(n.Why, maxReason)
+			if err := n.Validate(); err != nil {
+				s.config.Log.Error("notice not sent", "peer", caller.ID.String(), "type", string(n.Type), "err", err)
+				continue
+			}
+			alive = send(presenceLine{Notice: &n})
+		case <-conn.gate.quit:
+			send(presenceLine{Notice: &Notice{Type: NoticeBye, Why: "kithd ends there"}})
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// nothing answers what no route is for.
+func (s *Server) nothing(w http.ResponseWriter, r *http.Request) {
+	caller := *connOf(r.Context()).caller
+	problem := &Problem{Code: CodeNotFound, Message: plain("no route "+r.URL.Path, maxReason)}
+	if strings.HasPrefix(r.URL.Path, "/kith/") && !strings.HasPrefix(r.URL.Path, "/"+Protocol+"/") {
+		problem = &Problem{Code: CodeVersion, Message: "this Kith speaks " + Protocol, Do: "bring both to the same version of Kith"}
+	}
+	s.refuse(w, caller, problem)
+}

@@ -1,0 +1,230 @@
+package peering
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"kith.dev/core/identity"
+)
+
+const (
+	maxHeader = 32 << 10
+	// How long a server that ends waits for calls under way, and then for streams after they were told.
+	finishCalls   = time.Second
+	finishStreams = 3 * time.Second
+)
+
+// ServerConfig is what a Server needs.
+type ServerConfig struct {
+	Identity *identity.Identity
+	Name     func() string // what this cluster calls itself now
+	Version  string        // of the program, for people
+	Desk     Desk
+	Log      *slog.Logger
+	Limits   Limits
+}
+
+// Server is the peer API: the one door between clusters.
+type Server struct {
+	config   ServerConfig
+	limits   Limits
+	mux      *http.ServeMux
+	refusals *refusals
+	openings openings
+	use      use
+	perIP    *meter[netip.Addr]
+	perID    *meter[identity.ID]
+	asksIP   *meter[netip.Addr]
+	asksID   *meter[identity.ID]
+}
+
+// NewServer makes a server with the routes of the package comment.
+func NewServer(config ServerConfig) *Server {
+	limits := config.Limits.withDefaults()
+	s := &Server{
+		config:   config,
+		limits:   limits,
+		mux:      http.NewServeMux(),
+		refusals: newRefusals(config.Log),
+		openings: openings{all: map[identity.ID]opening{}},
+		use:      use{n: map[useKey]int{}},
+		perIP:    newMeter[netip.Addr](limits.IPRate),
+		perID:    newMeter[identity.ID](limits.CallerRate),
+		asksIP:   newMeter[netip.Addr](limits.AskRate),
+		asksID:   newMeter[identity.ID](limits.AskRate),
+	}
+	s.routes()
+	return s
+}
+
+// Handle adds a route (a pattern of http.ServeMux) for any caller whose key is proven: whether it may is the
+// handler's decision. Deadlines are too: none is set, so streams, and upgrades by http.Hijacker (HTTP/1.1), work;
+// the request's context ends when the caller goes or the server ends. A caller has at most Limits.Requests of
+// these at once; under /kith/ the limits on rates hold as well.
+func (s *Server) Handle(pattern string, handler func(http.ResponseWriter, *http.Request, Caller)) {
+	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		caller := *connOf(r.Context()).caller
+		release, ok := s.use.take(caller.ID, "requests", s.limits.Requests)
+		if !ok {
+			s.refuse(w, caller, &Problem{Code: CodeRateLimited, Message: "too many requests at once", Do: "end some first"})
+			return
+		}
+		defer release()
+		handler(w, r, caller)
+	})
+}
+
+// Serve answers at the listener, and closes it, until ctx ends; then it says goodbye on the presence streams, lets
+// calls finish for a second and cuts what is left. The error is nil when ctx ended.
+func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	gate := newGate(listener, s.limits, s.refusals)
+	streams, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	server := &http.Server{
+		Handler:           http.HandlerFunc(s.serve),
+		TLSConfig:         s.config.Identity.ServerTLS(),
+		ReadHeaderTimeout: s.limits.HeaderTimeout, // of the TLS handshake too
+		IdleTimeout:       s.limits.IdleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		BaseContext:       func(net.Listener) context.Context { return streams },
+		ConnContext:       withConn,
+		ConnState:         upgraded,
+		ErrorLog:          log.New(handshakeLog{s.refusals}, "", 0),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: s.limits.Requests + s.limits.Polls + s.limits.Presences + 16,
+			WriteByteTimeout:     s.limits.BodyTimeout,
+		},
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- server.ServeTLS(gate, "", "") }()
+	var err error
+	select {
+	case err = <-failed:
+		err = fmt.Errorf("peer API at %s: %w", listener.Addr(), err)
+	case <-ctx.Done():
+	}
+	close(gate.quit)
+	finish(server, finishCalls)
+	cut()
+	finish(server, finishStreams)
+	server.Close()
+	gate.closeAll()
+	if err == nil {
+		<-failed
+	}
+	return err
+}
+
+func finish(server *http.Server, patience time.Duration) {
+	wait, done := context.WithTimeout(context.Background(), patience)
+	defer done()
+	server.Shutdown(wait)
+}
+
+// upgraded lets a connection that was taken over stand still (see tune).
+func upgraded(conn net.Conn, state http.ConnState) {
+	if t, ok := conn.(*tls.Conn); ok && state == http.StateHijacked {
+		if c, ok := t.NetConn().(*guarded); ok {
+			tune(c.Conn, true)
+		}
+	}
+}
+
+// serve stands before all routes: who calls, and is it too much?
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	conn := connOf(r.Context())
+	caller, problem := s.callerOf(conn, r)
+	if problem == nil && strings.HasPrefix(r.URL.Path, "/kith/") && (!s.perID.allow(caller.ID) || !s.perIP.allow(caller.Addr.Addr())) {
+		problem = &Problem{Code: CodeRateLimited, Message: "too many calls", Do: "wait, and call less often"}
+		w.Header().Set("Retry-After", "5")
+	}
+	if problem != nil {
+		s.refuse(w, caller, problem)
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+// callerOf tells who is at the other end; the first request of a connection finds out.
+func (s *Server) callerOf(conn *guarded, r *http.Request) (Caller, *Problem) {
+	conn.admitting.Lock()
+	defer conn.admitting.Unlock()
+	if conn.caller != nil {
+		return *conn.caller, conn.refused
+	}
+	id, key, err := identity.PeerOf(*r.TLS)
+	if err != nil { // the handshake would have failed
+		return Caller{Addr: conn.addr}, &Problem{Code: CodeBadRequest, Message: err.Error()}
+	}
+	caller := Caller{ID: id, Key: key, Addr: conn.addr}
+	if conn.refused == nil {
+		leave, ok := s.use.take(id, "connections", s.limits.ConnsPerCaller)
+		if !ok {
+			return caller, &Problem{Code: CodeRateLimited, Message: "too many connections", Do: "close some first"}
+		}
+		conn.leave = leave
+	}
+	conn.caller = &caller
+	if s.config.Desk.Recognise(r.Context(), caller) {
+		conn.gate.recognise(conn)
+	}
+	return caller, conn.refused
+}
+
+// refuse answers with the problem and closes the connection, so that nothing more has to be read of it.
+func (s *Server) refuse(w http.ResponseWriter, caller Caller, problem *Problem) {
+	s.refusals.note(caller.ID, caller.Addr, problem.Message)
+	if problem.Code == CodeRateLimited {
+		w.Header().Set("Connection", "close")
+	}
+	http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.limits.BodyTimeout))
+	s.deadline(w)
+	WriteProblem(w, problem)
+}
+
+func (s *Server) deadline(w http.ResponseWriter) {
+	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.limits.BodyTimeout))
+}
+
+// fail answers with what a Desk returned, or a message was found to be.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, caller Caller, err error) {
+	var problem *Problem
+	switch {
+	case r.Context().Err() != nil: // nobody reads the answer
+		s.config.Log.Debug("call cut off", "peer", caller.ID.String(), "path", r.URL.Path, "err", err)
+	case !errors.As(err, &problem):
+		s.config.Log.Error("call failed", "peer", caller.ID.String(), "path", r.URL.Path, "err", err)
+	case problem.Code == CodeBadRequest, problem.Code == CodeTooLarge, problem.Code == CodeCommitment, problem.Code == CodeRateLimited:
+		s.refusals.note(caller.ID, caller.Addr, problem.Message, "path", r.URL.Path)
+	default:
+		s.config.Log.Debug("call answered with a problem", "peer", caller.ID.String(), "path", r.URL.Path, "err", err)
+	}
+	s.deadline(w)
+	WriteProblem(w, err)
+}
+
+// handshakeLog takes what the http server says about failed handshakes.
+type handshakeLog struct{ refusals *refusals }
+
+func (h handshakeLog) Write(line []byte) (int, error) {
+	text := strings.TrimSpace(string(line))
+	var addr netip.AddrPort
+	if rest, ok := strings.CutPrefix(text, "http: TLS handshake error from "); ok {
+		if from, why, ok := strings.Cut(rest, ": "); ok {
+			if a, err := netip.ParseAddrPort(from); err == nil {
+				addr, text = a, "TLS handshake: "+why
+			}
+		}
+	}
+	h.refusals.note(identity.ID{}, addr, plain(text, 2*maxReason))
+	return len(line), nil
+}
