@@ -35,6 +35,9 @@ func newEngine(ctx context.Context, cfg Config, t *tap) (*engine, error) {
 	e := &engine{dev: dev, port: cfg.ListenPort, tooBig: tooBig, peers: map[string]Peer{}, kept: map[Key]time.Duration{}}
 	fail := func(err error) (*engine, error) {
 		dev.Close()
+		if e.host != nil {
+			e.host.down()
+		}
 		return nil, err
 	}
 	if e.host, err = newHost(cfg); err != nil {

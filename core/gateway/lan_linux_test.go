@@ -128,13 +128,13 @@ var (
 // lan is a bridge in a namespace of its own, at 172.31.0.254, which is everyone's default gateway and forwards
 // nothing.
 type lan struct {
-	t      *testing.T
+	t      testing.TB
 	ns     netns.NsHandle
 	nl     *netlink.Handle
 	bridge netlink.Link
 }
 
-func newLAN(t *testing.T) *lan {
+func newLAN(t testing.TB) *lan {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root, for network namespaces")
@@ -153,7 +153,7 @@ func newLAN(t *testing.T) *lan {
 
 // laptop is a host and its pod. Its number is the last byte of its LAN address.
 type laptop struct {
-	t             *testing.T
+	t             testing.TB
 	name          string
 	number        int
 	elsewhere     netip.Addr // where it is, if not on the LAN
@@ -291,7 +291,7 @@ func meet(a, b *laptop, bAtA, aAtB string) {
 func (p *laptop) inPod(f func())  { p.t.Helper(); inside(p.t, p.pod, f) }
 func (p *laptop) inHost(f func()) { p.t.Helper(); inside(p.t, p.host, f) }
 
-func inside(t *testing.T, ns netns.NsHandle, f func()) {
+func inside(t testing.TB, ns netns.NsHandle, f func()) {
 	t.Helper()
 	done := make(chan error)
 	go func() {
@@ -305,7 +305,7 @@ func inside(t *testing.T, ns netns.NsHandle, f func()) {
 	must(t, <-done)
 }
 
-func newNS(t *testing.T) (netns.NsHandle, *netlink.Handle) {
+func newNS(t testing.TB) (netns.NsHandle, *netlink.Handle) {
 	t.Helper()
 	var ns netns.NsHandle
 	done := make(chan error)
@@ -326,7 +326,7 @@ func newNS(t *testing.T) (netns.NsHandle, *netlink.Handle) {
 }
 
 // connect lays a cable between two namespaces.
-func connect(t *testing.T, here *netlink.Handle, name string, there *netlink.Handle, thereNS netns.NsHandle, peerName string, mtu int) {
+func connect(t testing.TB, here *netlink.Handle, name string, there *netlink.Handle, thereNS netns.NsHandle, peerName string, mtu int) {
 	t.Helper()
 	must(t, here.LinkAdd(&netlink.Veth{
 		LinkAttrs: netlink.LinkAttrs{Name: name, MTU: mtu}, PeerName: peerName, PeerNamespace: netlink.NsFd(int(thereNS)), PeerMTU: uint32(mtu),
@@ -335,21 +335,21 @@ func connect(t *testing.T, here *netlink.Handle, name string, there *netlink.Han
 	must(t, there.LinkSetUp(link(t, there, peerName)))
 }
 
-func address(t *testing.T, nl *netlink.Handle, dev, cidr string) {
+func address(t testing.TB, nl *netlink.Handle, dev, cidr string) {
 	t.Helper()
 	l := link(t, nl, dev)
 	must(t, nl.AddrAdd(l, parseAddr(t, cidr)))
 	must(t, nl.LinkSetUp(l))
 }
 
-func parseAddr(t *testing.T, cidr string) *netlink.Addr {
+func parseAddr(t testing.TB, cidr string) *netlink.Addr {
 	t.Helper()
 	a, err := netlink.ParseAddr(cidr)
 	must(t, err)
 	return a
 }
 
-func link(t *testing.T, nl *netlink.Handle, name string) netlink.Link {
+func link(t testing.TB, nl *netlink.Handle, name string) netlink.Link {
 	t.Helper()
 	l, err := nl.LinkByName(name)
 	if err != nil {
@@ -358,7 +358,7 @@ func link(t *testing.T, nl *netlink.Handle, name string) netlink.Link {
 	return l
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -367,7 +367,7 @@ func must(t *testing.T, err error) {
 
 // lineLog shows what a gateway process says.
 type lineLog struct {
-	t      *testing.T
+	t      testing.TB
 	prefix string
 }
 

@@ -58,6 +58,9 @@ func (p Peer) Validate() error {
 	if e := p.Endpoint; e.IsValid() && (e.Port() == 0 || e.Addr().IsUnspecified() || e.Addr().IsMulticast()) {
 		errs = append(errs, fmt.Errorf("%s is no endpoint", e))
 	}
+	if a := p.Endpoint.Addr(); a.Is6() && a.IsLinkLocalUnicast() {
+		errs = append(errs, fmt.Errorf("endpoint %s is link-local, which WireGuard's socket cannot reach", p.Endpoint))
+	}
 	if p.Keepalive < 0 || p.Keepalive > time.Hour {
 		errs = append(errs, fmt.Errorf("keepalive %s: allowed is 1s to 1h", p.Keepalive))
 	}

@@ -132,6 +132,7 @@ func TestPeerValidation(t *testing.T) {
 		"no ID":              func(p *Peer) { p.ID = "" },
 		"no WireGuard key":   func(p *Peer) { p.PublicKey = Key{} },
 		"no endpoint":        func(p *Peer) { p.Endpoint = netip.MustParseAddrPort("0.0.0.0:6450") },
+		"link-local":         func(p *Peer) { p.Endpoint = netip.MustParseAddrPort("[fe80::1%eth0]:6450") },
 		"keepalive":          func(p *Peer) { p.Keepalive = -1 },
 		"gateway address":    func(p *Peer) { p.Gateway = netip.MustParseAddr("::1") },
 		"has no name":        func(p *Peer) { p.Theirs[0].Name = "" },

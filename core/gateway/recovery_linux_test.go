@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // beat sends a datagram every 10 ms from p to an echo server and measures the longest silence.
@@ -187,4 +188,38 @@ func TestBothGreetAtOnce(t *testing.T) {
 		bob.do(order{Do: "remove", ID: "alice"})
 		time.Sleep(50 * time.Millisecond)
 	}
+}
+
+// TestAliasesMayChange: the peers agree on other ranges while the tunnel is up.
+func TestAliasesMayChange(t *testing.T) {
+	alice, bob := pair(t)
+	bob.serveTCP(80, whoCalls)
+	bob.do(order{Do: "set", Peer: alice.asPeer("172.20.0.0/16", "100.64.0.0/16")})
+	alice.do(order{Do: "set", Peer: bob.asPeer("100.64.0.0/16", "172.20.0.0/16")})
+	if got := alice.ask("100.64.0.5:80"); got != "172.20.0.5" {
+		t.Errorf("bob saw %s", got)
+	}
+	if d, err := alice.dialFor("10.65.0.5:80", 300*time.Millisecond); err == nil {
+		d.Close()
+		t.Error("the old alias still works")
+	}
+}
+
+// TestIPv6Underlay carries the pods' IPv4 over a LAN that speaks IPv6.
+func TestIPv6Underlay(t *testing.T) {
+	l := newLAN(t)
+	alice, bob := l.laptop("alice", 1), l.laptop("bob", 2)
+	for _, p := range []*laptop{alice, bob} {
+		a := parseAddr(t, "fd00:6b::"+string('0'+rune(p.number))+"/64")
+		a.Flags = unix.IFA_F_NODAD
+		if err := p.hostNL.AddrAdd(link(t, p.hostNL, "u0"), a); err != nil {
+			t.Skipf("no IPv6 here: %v", err)
+		}
+		p.elsewhere, _ = netip.AddrFromSlice(a.IP)
+	}
+	meet(alice, bob, "10.65.0.0/16", "10.70.0.0/16")
+	if s := alice.do(order{Do: "stats"}).Stats["bob"]; s.MTU != 1420 || !s.Endpoint.Addr().Is6() {
+		t.Errorf("%+v", s)
+	}
+	transfer(t, alice, bob, "10.65.0.5", 5_000_000)
 }

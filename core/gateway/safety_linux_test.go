@@ -142,9 +142,7 @@ func TestPeersReachOnlyWhatIsMapped(t *testing.T) {
 			defer ln.Close()
 		}
 		for _, host := range []string{"10.65.255.1", "10.65.255.2", "10.65.0.1", "10.65.7.2"} {
-			var c net.Conn
-			var err error
-			alice.inPod(func() { c, err = net.DialTimeout("tcp4", host+":22", 300*time.Millisecond) })
+			c, err := alice.dialFor(host+":22", 300*time.Millisecond)
 			if err == nil {
 				c.Close()
 				t.Errorf("%s:22 is open", host)

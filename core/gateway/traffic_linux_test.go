@@ -25,9 +25,14 @@ const patience = 10 * time.Second
 // serveTCP lets the pod answer on a port: it says who called, then f goes on.
 func (p *laptop) serveTCP(port int, f func(net.Conn)) {
 	p.t.Helper()
+	p.serveTCPAt(fmt.Sprintf("%s:%d", podAddr, port), f)
+}
+
+func (p *laptop) serveTCPAt(addr string, f func(net.Conn)) {
+	p.t.Helper()
 	var l net.Listener
 	var err error
-	p.inPod(func() { l, err = net.Listen("tcp4", fmt.Sprintf("%s:%d", podAddr, port)) })
+	p.inPod(func() { l, err = net.Listen("tcp4", addr) })
 	must(p.t, err)
 	p.t.Cleanup(func() { l.Close() })
 	go func() {
@@ -47,9 +52,14 @@ func (p *laptop) serveTCP(port int, f func(net.Conn)) {
 
 func whoCalls(c net.Conn) { io.WriteString(c, c.RemoteAddr().(*net.TCPAddr).IP.String()) }
 
-func (p *laptop) dial(to string) (c net.Conn, err error) {
+func (p *laptop) dial(to string) (net.Conn, error) {
 	p.t.Helper()
-	p.inPod(func() { c, err = net.DialTimeout("tcp4", to, patience) })
+	return p.dialFor(to, patience)
+}
+
+func (p *laptop) dialFor(to string, d time.Duration) (c net.Conn, err error) {
+	p.t.Helper()
+	p.inPod(func() { c, err = net.DialTimeout("tcp4", to, d) })
 	if c != nil {
 		c.SetDeadline(time.Now().Add(6 * patience))
 	}
