@@ -1,0 +1,106 @@
+// Package config holds what kithd can be told: one table of keys, which is the configuration file, the flags, the
+// help text and the manual page at once.
+//
+// cmd/kithd adds the flags and loads; daemon takes the Config. Flags win over the file, the file over the defaults.
+// Whatever is not understood is an error that names the key, the value and what is allowed: nothing is guessed and
+// nothing ignored. The package reads one file and the host's name; it must never write, nor look at the network.
+package config
+
+import (
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"time"
+)
+
+// DefaultPath is where the configuration file is looked for. It need not exist.
+const DefaultPath = "/etc/kith/config.yaml"
+
+// The engines.
+const (
+	EngineBuiltin    = "builtin"
+	EngineKubeconfig = "kubeconfig"
+	EngineNone       = "none"
+)
+
+// The forms of the log.
+const (
+	LogText = "text"
+	LogJSON = "json"
+)
+
+// Config is the configuration of kithd, complete and checked. The keys' help texts in keys.go say what each means.
+type Config struct {
+	Name           string
+	ListenAddress  netip.Addr // invalid: all
+	PeerAPIPort    uint16
+	WireGuardPort  uint16
+	RequestTimeout time.Duration
+	Discovery      Discovery
+
+	Share      string // "50%", or "" for nothing
+	AutoAccept bool
+
+	Engine            string
+	PodRange          netip.Prefix
+	ServiceRange      netip.Prefix
+	AliasPools        []netip.Prefix // none: the gateway's own
+	EngineFlags       []string
+	RuntimeDir        string
+	ImagesDir         string
+	Kubeconfig        string // "": the cluster kithd runs in
+	KubeconfigContext string // "": the current one
+	NodeName          string
+
+	DataDir     string
+	RunDir      string
+	Socket      string
+	SocketGroup string
+
+	LogLevel       slog.Level
+	LogFormat      string
+	MetricsAddress string // "": off
+	MetricsPublic  bool
+}
+
+// Discovery says where other clusters are looked for.
+type Discovery struct {
+	LAN        bool
+	DNSDomains []string
+	Interfaces []string // patterns; none: all that are a LAN's
+}
+
+// Default is the configuration before file and flags. What is left empty follows from the rest when it is complete.
+func Default() Config {
+	return Config{
+		PeerAPIPort:    6450,
+		RequestTimeout: 10 * time.Minute,
+		Discovery:      Discovery{LAN: true},
+		Share:          "50%",
+		Engine:         EngineBuiltin,
+		PodRange:       netip.MustParsePrefix("10.42.0.0/16"),
+		ServiceRange:   netip.MustParsePrefix("10.43.0.0/16"),
+		DataDir:        "/var/lib/kith",
+		RunDir:         "/run/kith",
+		SocketGroup:    "kith",
+		LogFormat:      LogText,
+	}
+}
+
+// complete fills in what follows from other keys.
+func (c *Config) complete(hostname func() (string, error)) error {
+	if c.Name == "" {
+		host, err := hostname()
+		if err != nil {
+			return err
+		}
+		c.Name = labelOf(host)
+	}
+	if c.WireGuardPort == 0 {
+		c.WireGuardPort = c.PeerAPIPort
+	}
+	if c.Socket == "" {
+		c.Socket = filepath.Join(c.RunDir, "kith.sock")
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+package config
+
+import (
+	"log/slog"
+	"net/netip"
+	"time"
+)
+
+// keys is the table. Its order is that of the manual page and of the example file.
+var keys = []Key{
+	text("name", "this cluster's name, as its peers see it", "host name", isLabel,
+		"a DNS label: 1 to 63 of a-z, 0-9 and -, not at the ends", func(c *Config) *string { return &c.Name }),
+	address("listenAddress", "address of this machine on which peers are heard; without it, all",
+		func(c *Config) *netip.Addr { return &c.ListenAddress }),
+	port("peerAPIPort", "TCP port on which this cluster speaks with peers", "", func(c *Config) *uint16 { return &c.PeerAPIPort }),
+	port("wireguardPort", "UDP port of the tunnels", "peerAPIPort", func(c *Config) *uint16 { return &c.WireGuardPort }),
+	duration("requestTimeout", "how long a request for resources waits for its answer", func(c *Config) *time.Duration { return &c.RequestTimeout }),
+	boolean("discovery.lan", "find clusters on the local network, and be found (mDNS, DNS-SD)", func(c *Config) *bool { return &c.Discovery.LAN }),
+	words("discovery.dnsDomains", "domains whose SRV records name clusters", isDomain, "DNS domains, such as kith.example.org",
+		func(c *Config) *[]string { return &c.Discovery.DNSDomains }),
+	words("discovery.interfaces", "network interfaces on which clusters are looked for, * and ? stand for others; without it, all of a real LAN",
+		isPattern, "names or patterns, such as eth0 or wl*", func(c *Config) *[]string { return &c.Discovery.Interfaces }),
+
+	text("share", "part of this machine that is offered to peers until `kith share` says otherwise; \"\" offers nothing", "", isShare,
+		"a whole percentage from 0% to 100%, or empty", func(c *Config) *string { return &c.Share }),
+	boolean("autoAccept", "let that first policy answer requests without asking the owner", func(c *Config) *bool { return &c.AutoAccept }),
+
+	word("engine", "which Kubernetes: builtin runs one, kubeconfig uses one that is there, none has none",
+		[]string{EngineBuiltin, EngineKubeconfig, EngineNone}, func(c *Config) *string { return &c.Engine }),
+	prefix("podRange", "range of the pods' addresses; clusters may have the same", func(c *Config) *netip.Prefix { return &c.PodRange }),
+	prefix("serviceRange", "range of the services' addresses; clusters may have the same", func(c *Config) *netip.Prefix { return &c.ServiceRange }),
+	prefixes("aliasPools", "ranges out of which peers' pods get addresses here; without it, private ones that are free",
+		func(c *Config) *[]netip.Prefix { return &c.AliasPools }),
+	verbatim(words("engineFlags", "more flags for the builtin engine", notEmpty, "flags of kith-k8s", func(c *Config) *[]string { return &c.EngineFlags })),
+	file("runtimeDir", "directory of the container runtime's programs", "beside kithd", func(c *Config) *string { return &c.RuntimeDir }),
+	file("imagesDir", "directory of container images that are loaded at start", "none", func(c *Config) *string { return &c.ImagesDir }),
+	file("kubeconfig", "with engine kubeconfig: the file that leads to the cluster", "the cluster kithd runs in", func(c *Config) *string { return &c.Kubeconfig }),
+	text("kubeconfigContext", "with engine kubeconfig: the context in that file", "current one", notEmpty, "a name",
+		func(c *Config) *string { return &c.KubeconfigContext }),
+	text("nodeName", "with engine kubeconfig: the node that this machine is", "host name", isDomain, "a DNS name",
+		func(c *Config) *string { return &c.NodeName }),
+
+	file("dataDir", "directory of what must survive a reboot: identity, the engine's data", "", func(c *Config) *string { return &c.DataDir }),
+	file("runDir", "directory of what need not", "", func(c *Config) *string { return &c.RunDir }),
+	file("socket", "unix socket of the local API", "kith.sock in runDir", func(c *Config) *string { return &c.Socket }),
+	text("socketGroup", "group whose members may use the local API; \"\" leaves it to root", "", isGroup, "the name of a group, or empty",
+		func(c *Config) *string { return &c.SocketGroup }),
+
+	level("logLevel", "least severe messages that are logged", func(c *Config) *slog.Level { return &c.LogLevel }),
+	word("logFormat", "form of the log", []string{LogText, LogJSON}, func(c *Config) *string { return &c.LogFormat }),
+	text("metricsAddress", "host:port of Prometheus metrics over HTTP, with no password; the local API has them at /metrics anyway", "off",
+		isHostPort, "an IP address and a port, such as 127.0.0.1:6452", func(c *Config) *string { return &c.MetricsAddress }),
+	boolean("metricsPublic", "let metricsAddress be one that other machines reach", func(c *Config) *bool { return &c.MetricsPublic }),
+}
