@@ -2,93 +2,134 @@ package hosting
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
-	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"kith.dev/core/api/v1alpha1"
 )
 
-// AnnotationGrace on an OffloadedPod, set by the consumer before it deletes it, is the grace period in
-// whole seconds its Pod is deleted with; "0" deletes by force. The API server forgets
-// DeleteOptions.gracePeriodSeconds for custom resources, hence this.
-const AnnotationGrace = "kith.dev/grace-seconds"
-
-// Consumer is a peer as hosting needs it.
-type Consumer struct {
-	ID      string // identity.ID.String
-	Compact string // identity.ID.Compact
-	Name    string // name of the Peer object here
+// Host is the provider's side of every contract. Make it with New. All methods may be called by many at once.
+type Host struct {
+	client     client.Client
+	contracts  *contracts
+	tenants    *tenants
+	book       *book
+	reconciler *reconciler
+	log        *slog.Logger
 }
 
-// Guest is a pod of a consumer on this cluster.
-type Guest struct {
-	Namespace, Name string
-	Consumer        string // name of the Peer
-	ConsumerID      string // compact form of the cluster ID
-	Contract        string // contract ID
-	Phase           string // Pending, Running, Succeeded, Failed, Unknown or Refused
-	Why             string
-	Node            string
-	IPs             []string
-	Requests        corev1.ResourceList
-	Created         metav1.Time
+// New registers the provider's reconcilers with mgr; they work while mgr runs. The identity mgr uses must be
+// allowed what the tenants are, and more: it binds roles, makes namespaces and deletes pods.
+func New(mgr manager.Manager, log *slog.Logger) (*Host, error) {
+	checker, err := newChecker()
+	if err != nil {
+		return nil, err
+	}
+	live := mgr.GetAPIReader()
+	h := &Host{client: mgr.GetClient(), contracts: newContracts(live, log), book: newBook(), log: log}
+	h.tenants = &tenants{client: h.client, live: live, contracts: h.contracts, book: h.book, log: log}
+	h.reconciler = &reconciler{
+		client: h.client, cached: mgr.GetCache(), live: live,
+		contracts: h.contracts, book: h.book, checker: checker,
+		events: mgr.GetEventRecorder("kith-hosting"), log: log, now: time.Now,
+		memos: map[types.NamespacedName]memo{},
+	}
+	if err := h.watch(mgr); err != nil {
+		return nil, fmt.Errorf("hosting: %w", err)
+	}
+	return h, nil
 }
 
-// Host is the provider's side of every contract. Make it with New.
-type Host struct{}
-
-var errSkeleton = errors.New("hosting: not there yet")
-
-// New registers the provider's reconcilers with mgr; they work while mgr runs.
-func New(mgr manager.Manager, log *slog.Logger) (*Host, error) { return nil, errSkeleton }
-
-// CacheOptions limits the manager's cache to what hosting reads: of Pods, the guests.
-func CacheOptions() cache.Options { return cache.Options{} }
+// CacheOptions limits the manager's cache to what hosting reads: of Pods, the guests, less what nobody
+// reads of them. Namespaces, Contracts, Peers and SharingPolicies are few and stay whole.
+func CacheOptions() cache.Options {
+	return cache.Options{ByObject: map[client.Object]cache.ByObject{
+		&corev1.Pod{}: {
+			Label:     labels.SelectorFromSet(labels.Set{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}),
+			Transform: toolscache.TransformFunc(cache.TransformStripManagedFields()),
+		},
+		newOffloaded(): {Transform: toolscache.TransformFunc(cache.TransformStripManagedFields())},
+	}}
+}
 
 // Install applies what every tenant needs: the ClusterRole kith:tenant. Idempotent.
-func (h *Host) Install(ctx context.Context) error { return errSkeleton }
+func (h *Host) Install(ctx context.Context) error {
+	if err := h.tenants.apply(ctx, tenantClusterRole()); err != nil {
+		return fmt.Errorf("installing ClusterRole %s: %w", tenantRole, err)
+	}
+	return nil
+}
 
-// EnsureNamespace makes, or finds, the twin of the consumer's namespace home and gives its name.
+// EnsureNamespace makes, or finds, the twin of the consumer's namespace home and gives its name: that of
+// home when it is free here, else <home>-<short id>; with mapping SameName that of home or an error. Errors
+// a consumer may read are *api.Error: Invalid, Conflict, Forbidden (no contract in force), NotReady.
 func (h *Host) EnsureNamespace(ctx context.Context, contract *v1alpha1.Contract, consumer Consumer, home string, mapping v1alpha1.NamespaceMapping) (twin string, err error) {
-	return "", errSkeleton
+	return h.tenants.ensure(ctx, contract, consumer, home, mapping)
 }
 
-// ReleaseNamespace clears the twin of home away, guests with their grace period first.
+// ReleaseNamespace clears the twin of home away, guests with their grace period first. It takes as long as
+// those do, 95 s at most, and may be called again until it gives nil.
 func (h *Host) ReleaseNamespace(ctx context.Context, contract *v1alpha1.Contract, home string) error {
-	return errSkeleton
+	return h.tenants.release(ctx, contract.Spec.ID, home)
 }
 
-// EndContract shuts the door to the consumer (unless another contract with it is in force) and clears
-// away everything under the contract. It may be called again until it gives nil.
+// EndContract takes the contract out of force for good, shuts the door to the consumer (unless another
+// contract with it is in force) and clears away everything under it. It takes as long as the guests' grace
+// periods do, 95 s at most, and may be called again, after a restart too, until it gives nil.
 func (h *Host) EndContract(ctx context.Context, contract *v1alpha1.Contract) error {
-	return errSkeleton
+	if err := h.tenants.endContract(ctx, contract.Spec.ID); err != nil {
+		return fmt.Errorf("ending contract %s: %w", contract.Name, err)
+	}
+	return nil
 }
 
 // Used is the sum of the requests of the guests under the contract (its spec.id).
-func (h *Host) Used(contractID string) corev1.ResourceList { return nil }
-
-// Guests lists the guests for the owner, refused ones too.
-func (h *Host) Guests(ctx context.Context) ([]Guest, error) { return nil, errSkeleton }
+func (h *Host) Used(contractID string) corev1.ResourceList { return h.book.used(contractID) }
 
 // Admitted says whether a contract with the consumer (identity.ID.String) is in force, and how many twin
 // namespaces it has. It is the Door's Access.
-func (h *Host) Admitted(consumerID string) (namespaces int, ok bool) { return 0, false }
+func (h *Host) Admitted(consumerID string) (namespaces int, ok bool) {
+	return h.contracts.Admitted(consumerID)
+}
 
-// OnShut has f called whenever the last contract with a consumer stopped being in force.
-func (h *Host) OnShut(f func(consumerID string)) {}
+// OnShut has f called whenever the last contract with a consumer stopped being in force: give it Door.Shut.
+func (h *Host) OnShut(f func(consumerID string)) {
+	h.contracts.mu.Lock()
+	defer h.contracts.mu.Unlock()
+	h.contracts.shut = append(h.contracts.shut, f)
+}
 
-// PutNamespace answers PUT /kith/v1/namespaces/{home}?contract=ID&mapping=Default|SameName.
-func (h *Host) PutNamespace(w http.ResponseWriter, r *http.Request, consumerID string) {}
-
-// DeleteNamespace answers DELETE /kith/v1/namespaces/{home}?contract=ID.
-func (h *Host) DeleteNamespace(w http.ResponseWriter, r *http.Request, consumerID string) {}
-
-// InForce says whether pods may run under the contract at this moment.
-func InForce(contract *v1alpha1.Contract, now time.Time) bool { return false }
+// reconcileContracts follows contracts, peers, policies and twin namespaces, all of them at once.
+func (h *Host) reconcileContracts(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+	next, err := h.contracts.refresh(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	changed := h.contracts.takeChanged()
+	for _, id := range changed {
+		h.book.markDirty(id)
+		t := h.contracts.of(id)
+		if !t.inForce(time.Now()) {
+			continue
+		}
+		if again := h.tenants.reapply(ctx, t); again != nil {
+			h.contracts.markChanged(id)
+			err = again
+		}
+	}
+	h.reconciler.wake(h.book.refusedUnder(changed))
+	if err != nil || next.IsZero() {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: max(time.Until(next), time.Millisecond)}, nil
+}

@@ -1,0 +1,200 @@
+package hosting
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// book counts what guests hold of each contract. A pod is entered before it is made and leaves when it is
+// gone or ended for good, so the sum never lags behind the API server, whatever the order of requests. It
+// is kept in memory, one addition per pod, and rebuilt from the Pods when the daemon starts.
+type book struct {
+	mu      sync.Mutex
+	entries map[types.NamespacedName]entry
+	sums    map[string]corev1.ResourceList
+	waiting map[types.NamespacedName]waiter
+	dirty   map[string]bool
+	changed chan struct{} // has one item while dirty is not empty
+}
+
+type entry struct {
+	contract string
+	requests corev1.ResourceList
+}
+
+// waiter is a refused pod.
+type waiter struct {
+	contract string
+	no       refusal
+}
+
+func newBook() *book {
+	return &book{
+		entries: map[types.NamespacedName]entry{},
+		sums:    map[string]corev1.ResourceList{},
+		waiting: map[types.NamespacedName]waiter{},
+		dirty:   map[string]bool{},
+		changed: make(chan struct{}, 1),
+	}
+}
+
+// admit enters the pod unless the contract's sum would exceed limit. A pod that is entered already with the
+// same amounts keeps its place, even if the limit was lowered since. What limit does not name is not offered.
+func (b *book) admit(key types.NamespacedName, contract string, requests, limit corev1.ResourceList) *refusal {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	old, had := b.entries[key]
+	if had {
+		if old.contract == contract && equality.Semantic.DeepEqual(old.requests, requests) {
+			return nil
+		}
+		b.take(key)
+	}
+	var over []string
+	for name, want := range requests {
+		allowed, held := limit[name], b.sums[contract][name]
+		sum := held.DeepCopy()
+		sum.Add(want)
+		if sum.Cmp(allowed) > 0 {
+			over = append(over, fmt.Sprintf("%s: the pod asks for %s, %s of %s is in use", name, want.String(), held.String(), allowed.String()))
+		}
+	}
+	if len(over) > 0 {
+		if had {
+			b.put(key, old)
+		}
+		slices.Sort(over)
+		return refused(reasonExceeded, "contract %s would be exceeded: %s", contract, strings.Join(over, "; "))
+	}
+	b.put(key, entry{contract, requests})
+	return nil
+}
+
+// enter counts a pod that exists, within the limit or not.
+func (b *book) enter(key types.NamespacedName, contract string, requests corev1.ResourceList) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if old, ok := b.entries[key]; ok {
+		if old.contract == contract {
+			return
+		}
+		b.take(key)
+	}
+	b.put(key, entry{contract, requests})
+}
+
+// release forgets the pod and gives those that wait for room under its contract.
+func (b *book) release(key types.NamespacedName) []types.NamespacedName {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	old, had := b.entries[key]
+	if !had {
+		return nil
+	}
+	b.take(key)
+	return b.waitingFor(func(w waiter) bool { return w.contract == old.contract && w.no.reason == reasonExceeded })
+}
+
+// wait notes a refused pod, settle that it is one no more.
+func (b *book) wait(key types.NamespacedName, contract string, no refusal) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.waiting[key] = waiter{contract, no}
+}
+
+func (b *book) settle(key types.NamespacedName) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.waiting, key)
+}
+
+// refusedUnder gives the refused pods of the contracts, and those refused for want of any contract.
+func (b *book) refusedUnder(contracts []string) []types.NamespacedName {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.waitingFor(func(w waiter) bool { return w.contract == "" || slices.Contains(contracts, w.contract) })
+}
+
+func (b *book) waitingFor(match func(waiter) bool) []types.NamespacedName {
+	var out []types.NamespacedName
+	for key, w := range b.waiting {
+		if match(w) {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
+func (b *book) put(key types.NamespacedName, e entry) {
+	b.entries[key] = e
+	sum := b.sums[e.contract]
+	if sum == nil {
+		sum = corev1.ResourceList{}
+		b.sums[e.contract] = sum
+	}
+	for name, q := range e.requests {
+		s := sum[name]
+		s.Add(q)
+		sum[name] = s
+	}
+	b.mark(e.contract)
+}
+
+func (b *book) take(key types.NamespacedName) {
+	e := b.entries[key]
+	delete(b.entries, key)
+	sum := b.sums[e.contract]
+	for name, q := range e.requests {
+		s := sum[name]
+		s.Sub(q)
+		if s.IsZero() {
+			delete(sum, name)
+		} else {
+			sum[name] = s
+		}
+	}
+	if len(sum) == 0 {
+		delete(b.sums, e.contract)
+	}
+	b.mark(e.contract)
+}
+
+// mark has the contract's use published.
+func (b *book) mark(contract string) {
+	b.dirty[contract] = true
+	select {
+	case b.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (b *book) markDirty(contract string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mark(contract)
+}
+
+// takeDirty gives the contracts whose use changed since it was last called.
+func (b *book) takeDirty() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var out []string
+	for contract := range b.dirty {
+		out = append(out, contract)
+	}
+	clear(b.dirty)
+	return out
+}
+
+// used is the sum under a contract.
+func (b *book) used(contract string) corev1.ResourceList {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.sums[contract].DeepCopy()
+}

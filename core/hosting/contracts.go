@@ -1,0 +1,281 @@
+package hosting
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+// twin is a namespace here that stands for one at a consumer.
+type twin struct {
+	name     string // here
+	home     string
+	contract string
+	consumer string // compact ID
+	uid      types.UID
+	leaving  bool // being deleted
+}
+
+// contracts is the view, in memory, of who may do what here: the terms of every contract in which this
+// cluster provides, and the twin namespaces. Reconciling a pod and opening the door both ask it, so it
+// answers without a round trip. mu guards everything below it and is never held while calling out.
+type contracts struct {
+	live client.Reader
+	now  func() time.Time
+	log  *slog.Logger
+
+	reading sync.Mutex // one refresh at a time; taken before mu
+
+	mu      sync.Mutex
+	terms   map[string]*terms
+	twins   map[string]twin
+	changed map[string]bool
+	ended   map[string]bool // EndContract was called: nothing brings them back
+	shut    []func(consumerID string)
+}
+
+func newContracts(live client.Reader, log *slog.Logger) *contracts {
+	return &contracts{
+		live: live, now: time.Now, log: log,
+		terms: map[string]*terms{}, twins: map[string]twin{}, changed: map[string]bool{}, ended: map[string]bool{},
+	}
+}
+
+// refresh reads everything again and says when the next contract runs out. Those that stopped being in
+// force have their consumer shut out before it returns; takeChanged gives all that changed. It asks the API
+// server and not a cache, which could lag behind what learn was told and shut out somebody who just came;
+// there are few of these objects, and they change seldom.
+func (c *contracts) refresh(ctx context.Context) (next time.Time, err error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	fresh, twins, err := c.read(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	before := c.admitted()
+	c.mu.Lock()
+	for id := range c.ended {
+		if t := fresh[id]; t != nil {
+			t.why = "it is ending"
+		} else {
+			delete(c.ended, id)
+		}
+	}
+	for id := range maps.Keys(union(c.terms, fresh)) {
+		if !c.terms[id].equal(fresh[id]) {
+			c.changed[id] = true
+		}
+	}
+	c.terms, c.twins = fresh, twins
+	for _, t := range fresh {
+		if t.why == "" && !t.notAfter.IsZero() && (next.IsZero() || t.notAfter.Before(next)) {
+			next = t.notAfter
+		}
+	}
+	c.mu.Unlock()
+	c.shutOut(before)
+	return next, nil
+}
+
+// takeChanged gives the contracts whose terms changed since it was last called.
+func (c *contracts) takeChanged() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := slices.Sorted(maps.Keys(c.changed))
+	clear(c.changed)
+	return out
+}
+
+func union(a, b map[string]*terms) map[string]*terms {
+	out := maps.Clone(a)
+	maps.Copy(out, b)
+	return out
+}
+
+func (c *contracts) read(ctx context.Context) (map[string]*terms, map[string]twin, error) {
+	var list v1alpha1.ContractList
+	var peers v1alpha1.PeerList
+	var policies v1alpha1.SharingPolicyList
+	var namespaces corev1.NamespaceList
+	for _, one := range []struct {
+		list client.ObjectList
+		opts []client.ListOption
+	}{
+		{&list, nil}, {&peers, nil}, {&policies, nil},
+		{&namespaces, []client.ListOption{client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}}},
+	} {
+		if err := c.live.List(ctx, one.list, one.opts...); err != nil {
+			return nil, nil, fmt.Errorf("reading contracts: %w", err)
+		}
+	}
+	byName := map[string]*v1alpha1.Peer{}
+	for i := range peers.Items {
+		byName[peers.Items[i].Name] = &peers.Items[i]
+	}
+	fresh := map[string]*terms{}
+	for i := range list.Items {
+		contract := &list.Items[i]
+		peer := byName[contract.Spec.Peer]
+		if contract.Spec.Role != v1alpha1.RoleProvider || peer == nil {
+			continue
+		}
+		t, err := termsOf(contract, peer, policies.Items, c.now())
+		if err != nil {
+			c.log.Warn("contract left out", "contract", contract.Name, "err", err)
+			continue
+		}
+		if fresh[t.contract] == nil || t.why == "" {
+			fresh[t.contract] = t
+		}
+	}
+	twins := map[string]twin{}
+	for i := range namespaces.Items {
+		if tw, ok := twinOf(&namespaces.Items[i]); ok {
+			twins[tw.name] = tw
+		}
+	}
+	return fresh, twins, nil
+}
+
+// twinOf reads the labels of a namespace. Consumers cannot write those.
+func twinOf(ns *corev1.Namespace) (twin, bool) {
+	l := ns.Labels
+	tw := twin{
+		name: ns.Name, home: l[v1alpha1.LabelHomeNamespace], contract: l[v1alpha1.LabelContract],
+		consumer: l[v1alpha1.LabelConsumer], uid: ns.UID, leaving: !ns.DeletionTimestamp.IsZero(),
+	}
+	return tw, l[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy && tw.home != "" && tw.contract != "" && tw.consumer != ""
+}
+
+// ofNamespace gives the terms that hold in a namespace. What it has not heard of it reads from the API
+// server: a pod can be here before the news of its namespace is. Nil: not a twin namespace.
+func (c *contracts) ofNamespace(ctx context.Context, namespace string) (*terms, error) {
+	if t := c.look(namespace); t != nil {
+		return t, nil
+	}
+	if _, err := c.refresh(ctx); err != nil {
+		return nil, err
+	}
+	return c.look(namespace), nil
+}
+
+func (c *contracts) look(namespace string) *terms {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	tw, ok := c.twins[namespace]
+	if t := c.terms[tw.contract]; ok && t != nil && t.consumer.Compact == tw.consumer {
+		return t
+	}
+	return nil
+}
+
+// of gives the terms of a contract, nil when there are none.
+func (c *contracts) of(contractID string) *terms {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.terms[contractID]
+}
+
+// twinsOf lists the twin namespaces under a contract, by name.
+func (c *contracts) twinsOf(contractID string) []twin {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []twin
+	for _, tw := range c.twins {
+		if tw.contract == contractID {
+			out = append(out, tw)
+		}
+	}
+	slices.SortFunc(out, func(a, b twin) int { return compare(a.name, b.name) })
+	return out
+}
+
+// markChanged has takeChanged give the contract once more.
+func (c *contracts) markChanged(contractID string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.changed[contractID] = true
+}
+
+// learn takes in a twin that was just made, ahead of the news of it.
+func (c *contracts) learn(tw twin) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.twins[tw.name] = tw
+}
+
+func (c *contracts) forget(namespace string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.twins, namespace)
+}
+
+// end takes a contract out of force at once and for good.
+func (c *contracts) end(contractID string) {
+	before := c.admitted()
+	c.mu.Lock()
+	c.ended[contractID] = true
+	if t := c.terms[contractID]; t != nil {
+		now := *t // terms are shared: never changed in place
+		now.why = "it is ending"
+		c.terms[contractID] = &now
+	}
+	c.mu.Unlock()
+	c.shutOut(before)
+}
+
+// Admitted implements Access.
+func (c *contracts) Admitted(consumerID string) (namespaces int, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now()
+	for _, t := range c.terms {
+		if t.consumer.ID == consumerID && t.inForce(now) {
+			ok = true
+			for _, tw := range c.twins {
+				if tw.contract == t.contract {
+					namespaces++
+				}
+			}
+		}
+	}
+	return namespaces, ok
+}
+
+// admitted lists the consumers whose terms say they are in force, run out or not: running out is a change.
+func (c *contracts) admitted() map[string]bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := map[string]bool{}
+	for _, t := range c.terms {
+		if t.why == "" {
+			out[t.consumer.ID] = true
+		}
+	}
+	return out
+}
+
+func (c *contracts) shutOut(before map[string]bool) {
+	after := c.admitted()
+	c.mu.Lock()
+	tell := slices.Clone(c.shut)
+	c.mu.Unlock()
+	for id := range before {
+		if !after[id] {
+			c.log.Info("no contract in force any more, door shut", "peer", id)
+			for _, f := range tell {
+				f(id)
+			}
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package hosting
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+)
+
+// namespaceTimeout bounds one call; clearing away takes 95 s at most, making some milliseconds.
+const namespaceTimeout = 100 * time.Second
+
+// TwinAnswer is the body of the answer to PutNamespace.
+type TwinAnswer struct {
+	Namespace string `json:"namespace"` // the twin's name
+}
+
+// PutNamespace answers PUT /kith/v1/namespaces/{home}?contract=ID&mapping=Default|SameName with a TwinAnswer.
+// Errors are {"error": api.Error}. consumerID is the caller's, proved by its key (identity.ID.String).
+func (h *Host) PutNamespace(w http.ResponseWriter, r *http.Request, consumerID string) {
+	ctx, cancel := context.WithTimeout(r.Context(), namespaceTimeout)
+	defer cancel()
+	mapping := v1alpha1.NamespaceMapping(r.URL.Query().Get("mapping"))
+	switch mapping {
+	case "":
+		mapping = v1alpha1.MappingDefault
+	case v1alpha1.MappingDefault, v1alpha1.MappingSameName:
+	default:
+		h.answer(w, nil, api.Invalid("mapping", string(mapping), "Default or SameName"))
+		return
+	}
+	contract, consumer, err := h.contractOf(ctx, r.URL.Query().Get("contract"), consumerID)
+	if err != nil {
+		h.answer(w, nil, err)
+		return
+	}
+	twin, err := h.EnsureNamespace(ctx, contract, consumer, r.PathValue("home"), mapping)
+	h.answer(w, TwinAnswer{twin}, err)
+}
+
+// DeleteNamespace answers DELETE /kith/v1/namespaces/{home}?contract=ID: 200 and {} once nothing is left.
+func (h *Host) DeleteNamespace(w http.ResponseWriter, r *http.Request, consumerID string) {
+	ctx, cancel := context.WithTimeout(r.Context(), namespaceTimeout)
+	defer cancel()
+	contract, consumer, err := h.contractOf(ctx, r.URL.Query().Get("contract"), consumerID)
+	if err != nil {
+		h.answer(w, nil, err)
+		return
+	}
+	home := r.PathValue("home")
+	if _, err := twinNames(home, consumer, false); err != nil {
+		h.answer(w, nil, err)
+		return
+	}
+	h.answer(w, struct{}{}, h.ReleaseNamespace(ctx, contract, home))
+}
+
+// contractOf finds the contract by its ID and sees to it that it is the caller's. To anybody else's the
+// answer is the same as to none.
+func (h *Host) contractOf(ctx context.Context, id, consumerID string) (*v1alpha1.Contract, Consumer, error) {
+	none := &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %.40q", id), Reason: "there is none of that ID with this consumer"}
+	t := h.contracts.of(id)
+	if t == nil { // signed a moment ago
+		if _, err := h.contracts.refresh(ctx); err != nil {
+			return nil, Consumer{}, err
+		}
+		t = h.contracts.of(id)
+	}
+	if t == nil || t.consumer.ID != consumerID {
+		return nil, Consumer{}, none
+	}
+	var contract v1alpha1.Contract
+	if err := h.tenants.live.Get(ctx, client.ObjectKey{Name: t.object}, &contract); err != nil {
+		return nil, Consumer{}, fmt.Errorf("reading contract %s: %w", id, err)
+	}
+	if contract.Spec.ID != id {
+		return nil, Consumer{}, none
+	}
+	return &contract, t.consumer, nil
+}
+
+// answer writes body, or the error. What is not an *api.Error is for this side's log, not for the peer.
+func (h *Host) answer(w http.ResponseWriter, body any, err error) {
+	code := http.StatusOK
+	if err != nil {
+		var known *api.Error
+		if !errors.As(err, &known) {
+			h.log.Warn("twin namespace", "err", err)
+			known = &api.Error{Code: api.CodeNotReady, Message: "the provider could not do it now", Do: "try again"}
+		}
+		code, body = known.Code.HTTPStatus(), map[string]*api.Error{"error": known}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body) // the caller is gone when this fails
+}

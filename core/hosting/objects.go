@@ -1,0 +1,87 @@
+package hosting
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	rbacv1ac "k8s.io/client-go/applyconfigurations/rbac/v1"
+	psa "k8s.io/pod-security-admission/api"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+const (
+	tenantRole = "kith:tenant" // ClusterRole, and the RoleBinding in each twin namespace
+	quotaName  = "kith"
+)
+
+// tenantRules is all a consumer may do, in its twin namespaces. WebSocket exec, attach and port-forward
+// are a get and, since Kubernetes 1.35, a create as well (KEP-4006 and its authorization follow-up).
+func tenantRules() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"offloadedpods"},
+			Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
+		{APIGroups: []string{""}, Resources: []string{"pods", "events"}, Verbs: []string{"get", "list", "watch"}},
+		{APIGroups: []string{""}, Resources: []string{"pods/log"}, Verbs: []string{"get"}},
+		{APIGroups: []string{""}, Resources: []string{"pods/exec", "pods/attach", "pods/portforward"}, Verbs: []string{"get", "create"}},
+	}
+}
+
+func tenantClusterRole() *rbacv1ac.ClusterRoleApplyConfiguration {
+	role := rbacv1ac.ClusterRole(tenantRole).WithLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})
+	for _, rule := range tenantRules() {
+		role.WithRules(rbacv1ac.PolicyRule().WithAPIGroups(rule.APIGroups...).WithResources(rule.Resources...).WithVerbs(rule.Verbs...))
+	}
+	return role
+}
+
+func namespaceLabels(home string, t *terms) map[string]string {
+	return map[string]string{
+		v1alpha1.LabelManagedBy:     v1alpha1.ManagedBy,
+		v1alpha1.LabelConsumer:      t.consumer.Compact,
+		v1alpha1.LabelConsumerName:  labelValue(t.consumer.Name),
+		v1alpha1.LabelHomeNamespace: home,
+		v1alpha1.LabelContract:      t.contract,
+		psa.EnforceLevelLabel:       string(t.level), // no audit, no warn: nobody here would read them
+		psa.EnforceVersionLabel:     psa.VersionLatest,
+	}
+}
+
+func namespaceObject(tw twin, t *terms) *corev1ac.NamespaceApplyConfiguration {
+	return corev1ac.Namespace(tw.name).WithUID(tw.uid).WithLabels(namespaceLabels(tw.home, t))
+}
+
+func tenantBinding(namespace string, t *terms) *rbacv1ac.RoleBindingApplyConfiguration {
+	return rbacv1ac.RoleBinding(tenantRole, namespace).
+		WithLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelConsumer: t.consumer.Compact}).
+		WithSubjects(rbacv1ac.Subject().WithKind(rbacv1.UserKind).WithAPIGroup(rbacv1.GroupName).WithName(userPrefix + t.consumer.ID)).
+		WithRoleRef(rbacv1ac.RoleRef().WithKind("ClusterRole").WithAPIGroup(rbacv1.GroupName).WithName(tenantRole))
+}
+
+func tenantQuota(namespace string, t *terms) *corev1ac.ResourceQuotaApplyConfiguration {
+	return corev1ac.ResourceQuota(quotaName, namespace).
+		WithLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelConsumer: t.consumer.Compact}).
+		WithSpec(corev1ac.ResourceQuotaSpec().WithHard(quotaFor(t.limit)))
+}
+
+// quotaFor is the API server's own guard behind the book: the contract's amounts in each namespace (the sum
+// over several is the book's matter), and no Service that opens a port of the host.
+func quotaFor(limit corev1.ResourceList) corev1.ResourceList {
+	hard := corev1.ResourceList{
+		corev1.ResourceServicesNodePorts:     *resource.NewQuantity(0, resource.DecimalSI),
+		corev1.ResourceServicesLoadBalancers: *resource.NewQuantity(0, resource.DecimalSI),
+		corev1.ResourcePods:                  *resource.NewQuantity(0, resource.DecimalSI),
+	}
+	for name, q := range limit {
+		switch name {
+		case corev1.ResourcePods:
+			hard[name] = q.DeepCopy()
+		case corev1.ResourceStorage:
+			hard[corev1.ResourceRequestsStorage] = q.DeepCopy()
+		default:
+			hard["requests."+name] = q.DeepCopy()
+		}
+	}
+	return hard
+}

@@ -1,0 +1,63 @@
+package hosting
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+// publishEvery is how often a contract's use is written at most, however fast pods come and go.
+const publishEvery = time.Second
+
+// publish keeps status.used and status.namespaces of the contracts up to date until ctx ends.
+func (h *Host) publish(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-h.book.changed:
+		}
+		for _, id := range h.book.takeDirty() {
+			if err := h.publishOne(ctx, id); err != nil && ctx.Err() == nil {
+				h.log.Warn("contract's use not written, trying again", "contract", id, "err", err)
+				h.book.markDirty(id)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(publishEvery):
+		}
+	}
+}
+
+// publishOne patches the two fields only: the rest of a contract's status is not hosting's.
+func (h *Host) publishOne(ctx context.Context, id string) error {
+	t := h.contracts.of(id)
+	if t == nil {
+		return nil
+	}
+	var old v1alpha1.Contract
+	if err := h.client.Get(ctx, types.NamespacedName{Name: t.object}, &old); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	next := old.DeepCopy()
+	next.Status.Used = h.book.used(id)
+	next.Status.Namespaces = nil
+	for _, tw := range h.contracts.twinsOf(id) {
+		next.Status.Namespaces = append(next.Status.Namespaces, v1alpha1.TwinNamespace{Home: tw.home, Abroad: tw.name})
+	}
+	patch := client.MergeFrom(&old)
+	if data, err := patch.Data(next); err != nil || string(data) == "{}" {
+		return err
+	}
+	if err := h.client.Status().Patch(ctx, next, patch); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("contract %s: %w", old.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,243 @@
+package hosting
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+// reconciler turns OffloadedPods into Pods and keeps those alive. A Pod has its OffloadedPod's name, so one
+// key names both.
+type reconciler struct {
+	client    client.Client // writes, and reads of Pods from the cache
+	cached    client.Reader // reads of OffloadedPods from the cache
+	live      client.Reader
+	contracts *contracts
+	book      *book
+	checker   *checker
+	events    events.EventRecorder
+	log       *slog.Logger
+	now       func() time.Time
+
+	mu      sync.Mutex
+	queue   workqueue.TypedRateLimitingInterface[ctrl.Request] // nil until the controller runs
+	started bool
+	memos   map[types.NamespacedName]memo
+}
+
+// memo is what the reconciler remembers of a pod; losing it costs a comparison or a live read, no more.
+type memo struct {
+	synced  int64     // generation that the Pod is known to be in step with
+	uid     types.UID // of that Pod
+	made    time.Time // when a Pod was last made
+	remakes int       // since it last held out
+	refused time.Time // by the API server, for a cause that may pass, first
+}
+
+// one is an OffloadedPod in the hands of one Reconcile.
+type one struct {
+	raw  *unstructured.Unstructured // as read, or as the API server answered last
+	opod *v1alpha1.OffloadedPod
+	key  types.NamespacedName
+	pod  *corev1.Pod // nil when there is none
+}
+
+// Reconcile implements reconcile.Reconciler.
+func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	if err := r.start(ctx); err != nil {
+		return ctrl.Result{}, err
+	}
+	pod, err := r.guest(ctx, req.NamespacedName)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	raw := newOffloaded()
+	if err := r.cached.Get(ctx, req.NamespacedName, raw); apierrors.IsNotFound(err) {
+		return ctrl.Result{}, r.orphan(ctx, req.NamespacedName, pod)
+	} else if err != nil {
+		return ctrl.Result{}, err
+	}
+	opod, malformed := typed(raw)
+	o := &one{raw: raw, opod: opod, key: req.NamespacedName, pod: pod}
+
+	switch how := standingOf(opod, pod); {
+	case !opod.DeletionTimestamp.IsZero():
+		return r.leave(ctx, o, how)
+	case opod.Status.Phase == v1alpha1.OffloadedPodSucceeded, opod.Status.Phase == v1alpha1.OffloadedPodFailed:
+		r.release(o.key)
+		return ctrl.Result{}, nil
+	case how == ended:
+		return ctrl.Result{}, r.finish(ctx, o)
+	case how == leaving:
+		return ctrl.Result{}, nil // the Pod's end brings us back
+	case how == lost, how == stale:
+		r.log.Info("guest lost, making it again", "namespace", pod.Namespace, "pod", pod.Name, "reason", pod.Status.Reason)
+		return ctrl.Result{}, r.delete(ctx, pod, nil)
+	case how == foreign:
+		return r.refuse(ctx, o, "", refused(reasonNameTaken, "a Pod %s that Kith did not make is in namespace %s", o.key.Name, o.key.Namespace))
+	case malformed != nil:
+		return r.refuse(ctx, o, "", malformed)
+	case how == alive:
+		return ctrl.Result{}, r.keep(ctx, o)
+	default:
+		return r.make(ctx, o)
+	}
+}
+
+// start counts the guests there are before the first is admitted: else a new one could take the place of
+// one that was not looked at yet.
+func (r *reconciler) start(ctx context.Context) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.started {
+		return nil
+	}
+	if _, err := r.contracts.refresh(ctx); err != nil {
+		return err
+	}
+	var pods corev1.PodList
+	if err := r.client.List(ctx, &pods, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}); err != nil {
+		return fmt.Errorf("counting guests: %w", err)
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		t := r.contracts.look(pod.Namespace)
+		over := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+		if t != nil && (!over || !final(pod)) {
+			r.book.enter(client.ObjectKeyFromObject(pod), t.contract, requestsOf(pod))
+		}
+	}
+	r.started = true
+	return nil
+}
+
+// guest reads the Pod; the cache holds only those that Kith made.
+func (r *reconciler) guest(ctx context.Context, key types.NamespacedName) (*corev1.Pod, error) {
+	pod := &corev1.Pod{}
+	if err := r.client.Get(ctx, key, pod); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	if pod.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy {
+		return nil, nil // a cache without CacheOptions: as good as not seen
+	}
+	return pod, nil
+}
+
+// orphan: an OffloadedPod that is gone for good takes its Pod along. The garbage collector does the same,
+// where one runs.
+func (r *reconciler) orphan(ctx context.Context, key types.NamespacedName, pod *corev1.Pod) error {
+	r.release(key)
+	r.book.settle(key)
+	r.forget(key)
+	if pod == nil || pod.DeletionTimestamp != nil {
+		return nil
+	}
+	if how := standingOf(&v1alpha1.OffloadedPod{}, pod); how != stale {
+		return nil
+	}
+	return r.delete(ctx, pod, nil)
+}
+
+// keep holds a living Pod in step with its template.
+func (r *reconciler) keep(ctx context.Context, o *one) error {
+	m := r.memo(o.key)
+	if m.uid == o.pod.UID && m.synced == o.opod.Generation && o.opod.Status.PodUID == o.pod.UID {
+		return nil
+	}
+	t, err := r.contracts.ofNamespace(ctx, o.key.Namespace)
+	if err != nil || t == nil {
+		return err
+	}
+	r.book.enter(o.key, t.contract, requestsOf(o.pod))
+	if err := r.adjust(ctx, o, t); err != nil {
+		return err
+	}
+	if err := r.accepted(ctx, o); err != nil {
+		return err
+	}
+	m.uid, m.synced = o.pod.UID, o.opod.Generation
+	r.remember(o.key, m)
+	return nil
+}
+
+// adjust brings over what may change in a running pod, and tells of what may not.
+func (r *reconciler) adjust(ctx context.Context, o *one, t *terms) error {
+	next := o.pod.DeepCopy()
+	changed, cannot := syncInPlace(next, podFor(o.opod, t))
+	if len(cannot) > 0 {
+		r.event(o.raw, corev1.EventTypeWarning, "NotChanged", "a running pod keeps its %v", cannot)
+	}
+	if !changed {
+		return nil
+	}
+	err := r.client.Patch(ctx, next, client.StrategicMergeFrom(o.pod), client.FieldOwner(v1alpha1.ManagedBy))
+	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
+		r.event(o.raw, corev1.EventTypeWarning, "NotChanged", "%v", err)
+		return nil
+	}
+	return client.IgnoreNotFound(err)
+}
+
+// finish records the end of a pod that ended for good. Its Pod may be cleared away from now on.
+func (r *reconciler) finish(ctx context.Context, o *one) error {
+	status := o.opod.Status
+	status.Phase = v1alpha1.OffloadedPodSucceeded
+	if o.pod.Status.Phase == corev1.PodFailed {
+		status.Phase = v1alpha1.OffloadedPodFailed
+	}
+	status.Reason, status.Message = o.pod.Status.Reason, o.pod.Status.Message
+	countPod(&status, o.pod.UID)
+	status.Final = o.pod.Status.DeepCopy()
+	if err := r.writeStatus(ctx, o, status); err != nil {
+		return err
+	}
+	r.release(o.key)
+	return nil
+}
+
+func (r *reconciler) memo(key types.NamespacedName) memo {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.memos[key]
+}
+
+func (r *reconciler) remember(key types.NamespacedName, m memo) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.memos[key] = m
+}
+
+func (r *reconciler) forget(key types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.memos, key)
+}
+
+// release frees the pod's place and has those tried again that wait for one.
+func (r *reconciler) release(key types.NamespacedName) { r.wake(r.book.release(key)) }
+
+// wake has these looked at again soon.
+func (r *reconciler) wake(keys []types.NamespacedName) {
+	r.mu.Lock()
+	queue := r.queue
+	r.mu.Unlock()
+	if queue == nil {
+		return // all of them will be looked at when it starts
+	}
+	for _, key := range keys {
+		queue.Add(ctrl.Request{NamespacedName: key})
+	}
+}

@@ -1,0 +1,72 @@
+package hosting
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+)
+
+// requestsOf is what the pod counts against its contract: what the scheduler reserves for it, and one pod.
+// The spec must have gone through stateRequests.
+func requestsOf(pod *corev1.Pod) corev1.ResourceList {
+	sum := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	out := corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(1, resource.DecimalSI)}
+	for name, q := range sum {
+		if !q.IsZero() {
+			out[name] = q.DeepCopy()
+		}
+	}
+	return out
+}
+
+// stateRequests says aloud what the API server would read into the pod: a limit without a request is a
+// request of the same amount. What then is still without a CPU or memory request asks for 0: that changes
+// neither quality of service nor placement, and the tenant's ResourceQuota, which refuses containers
+// that are silent about what it counts, lets the pod in.
+func stateRequests(spec *corev1.PodSpec) {
+	eachContainer(spec, func(c *corev1.Container) { limitsToRequests(&c.Resources) })
+	if resourcehelper.IsPodLevelResourcesSet(&corev1.Pod{Spec: *spec}) {
+		podLimitsToRequests(spec)
+		return // the quota does not ask the containers of such a pod
+	}
+	eachContainer(spec, func(c *corev1.Container) {
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			if _, ok := c.Resources.Requests[name]; !ok {
+				request(&c.Resources, name, resource.Quantity{Format: resource.DecimalSI})
+			}
+		}
+	})
+}
+
+func limitsToRequests(r *corev1.ResourceRequirements) {
+	for name, limit := range r.Limits {
+		if _, ok := r.Requests[name]; !ok {
+			request(r, name, limit.DeepCopy())
+		}
+	}
+}
+
+// podLimitsToRequests: a limit of the whole pod is its request unless its containers make requests, which
+// then count instead.
+func podLimitsToRequests(spec *corev1.PodSpec) {
+	for name, limit := range spec.Resources.Limits {
+		if _, ok := spec.Resources.Requests[name]; ok {
+			continue
+		}
+		asked := false
+		eachContainer(spec, func(c *corev1.Container) {
+			_, ok := c.Resources.Requests[name]
+			asked = asked || ok
+		})
+		if !asked {
+			request(spec.Resources, name, limit.DeepCopy())
+		}
+	}
+}
+
+func request(r *corev1.ResourceRequirements, name corev1.ResourceName, q resource.Quantity) {
+	if r.Requests == nil {
+		r.Requests = corev1.ResourceList{}
+	}
+	r.Requests[name] = q
+}

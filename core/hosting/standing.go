@@ -1,0 +1,97 @@
+package hosting
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+// standing is how the Pod of an OffloadedPod is.
+type standing string
+
+const (
+	absent  standing = "absent"  // there is none
+	alive   standing = "alive"   // it waits or runs
+	leaving standing = "leaving" // being deleted before it ended: made again once it is gone
+	lost    standing = "lost"    // failed by no doing of its own: deleted, and made again
+	ended   standing = "ended"   // ended for good: final
+	stale   standing = "stale"   // belongs to an earlier OffloadedPod of the name
+	foreign standing = "foreign" // not made by Kith
+)
+
+func standingOf(opod *v1alpha1.OffloadedPod, pod *corev1.Pod) standing {
+	if pod == nil {
+		return absent
+	}
+	owner := metav1.GetControllerOf(pod)
+	switch {
+	case owner == nil || owner.Kind != "OffloadedPod":
+		return foreign
+	case owner.UID != opod.UID:
+		return stale
+	}
+	over := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	switch {
+	case pod.DeletionTimestamp != nil && over && endedBefore(pod, deletedAt(pod)) && final(pod):
+		return ended
+	case pod.DeletionTimestamp != nil:
+		return leaving
+	case !over:
+		return alive
+	case final(pod):
+		return ended
+	default:
+		return lost
+	}
+}
+
+// final: a pod that is to be restarted for ever never ends by itself, except at its deadline. When it failed
+// all the same, the node did it: evicted, shut down, rejected at admission, gone.
+func final(pod *corev1.Pod) bool {
+	if pod.Spec.RestartPolicy == corev1.RestartPolicyAlways || pod.Spec.RestartPolicy == "" {
+		return pod.Status.Reason == "DeadlineExceeded"
+	}
+	return true
+}
+
+// deletedAt is when somebody asked for the deletion; the timestamp itself is when the grace period is over.
+func deletedAt(pod *corev1.Pod) time.Time {
+	at := pod.DeletionTimestamp.Time
+	if grace := pod.DeletionGracePeriodSeconds; grace != nil {
+		at = at.Add(-time.Duration(*grace) * time.Second)
+	}
+	return at
+}
+
+// endedBefore: did every container end by itself before then? A container that the deletion itself stopped
+// exits too, and changes the pod's phase; that is no end for good. Times are whole seconds: one that
+// finished in the second of the deletion counts as stopped by it.
+func endedBefore(pod *corev1.Pod, then time.Time) bool {
+	for _, c := range pod.Status.ContainerStatuses {
+		if t := c.State.Terminated; t == nil || !t.FinishedAt.Time.Before(then.Truncate(time.Second)) {
+			return false
+		}
+	}
+	return len(pod.Status.ContainerStatuses) > 0
+}
+
+// Pods that keep getting lost are made again ever more slowly; one that held out is forgiven its past.
+const (
+	remakeFirst = time.Second
+	remakeMost  = 5 * time.Minute
+	forgiven    = 10 * time.Minute
+)
+
+// remakeDelay is how long after the n-th remaking the next one has to wait: none after the first loss.
+func remakeDelay(n int) time.Duration {
+	if n == 0 {
+		return 0
+	}
+	if n > 9 {
+		return remakeMost
+	}
+	return min(remakeFirst<<(n-1), remakeMost)
+}

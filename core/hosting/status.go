@@ -1,0 +1,91 @@
+package hosting
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+// accepted says that the Pod is there.
+func (r *reconciler) accepted(ctx context.Context, o *one) error {
+	status := o.opod.Status
+	status.Phase, status.Reason, status.Message = v1alpha1.OffloadedPodAccepted, "", ""
+	countPod(&status, o.pod.UID)
+	r.book.settle(o.key)
+	return r.writeStatus(ctx, o, status)
+}
+
+// countPod notes the Pod made last. Counting follows the UID, so it is right whatever was lost in between.
+func countPod(status *v1alpha1.OffloadedPodStatus, uid types.UID) {
+	if status.PodUID == uid {
+		return
+	}
+	if status.PodUID != "" {
+		status.Remade++
+	}
+	status.PodUID = uid
+}
+
+// refuse says no, with the reason, once. It is looked at again when the template, the contract or the
+// policy changes, or when room under the contract becomes free; what the API server itself refused also
+// after a while.
+func (r *reconciler) refuse(ctx context.Context, o *one, contract string, no *refusal) (ctrl.Result, error) {
+	status := o.opod.Status
+	status.Phase, status.Reason, status.Message = v1alpha1.OffloadedPodRefused, no.reason, cut(no.message, 1024)
+	r.book.wait(o.key, contract, *no)
+	if !equality.Semantic.DeepEqual(status, o.opod.Status) {
+		if err := r.writeStatus(ctx, o, status); err != nil {
+			return ctrl.Result{}, err
+		}
+		r.event(o.raw, corev1.EventTypeWarning, "Refused", "%s: %s", no.reason, cut(no.message, 900))
+		r.log.Info("guest refused", "namespace", o.key.Namespace, "pod", o.key.Name, "contract", contract, "reason", no.reason, "why", no.message)
+	}
+	switch no.reason {
+	case reasonQuota, reasonForbidden, reasonNameTaken:
+		return ctrl.Result{RequeueAfter: retryLater}, nil
+	}
+	return ctrl.Result{}, nil
+}
+
+// writeStatus writes the whole status if it differs from what was read, bound to the version read.
+func (r *reconciler) writeStatus(ctx context.Context, o *one, status v1alpha1.OffloadedPodStatus) error {
+	if equality.Semantic.DeepEqual(status, o.opod.Status) {
+		return nil
+	}
+	next := o.raw.DeepCopy()
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&status)
+	if err != nil {
+		return fmt.Errorf("status of %s: %w", keyOf(o.opod), err)
+	}
+	next.Object["status"] = fields
+	patch, err := client.MergeFromWithOptions(o.raw, client.MergeFromWithOptimisticLock{}).Data(next)
+	if err != nil {
+		return fmt.Errorf("status of %s: %w", keyOf(o.opod), err)
+	}
+	err = r.client.Status().Patch(ctx, o.raw, client.RawPatch(types.MergePatchType, patch))
+	return client.IgnoreNotFound(err)
+}
+
+func (r *reconciler) event(about runtime.Object, kind, reason, note string, args ...any) {
+	r.events.Eventf(about, nil, kind, reason, reason, note, args...)
+}
+
+func preconditions(pod *corev1.Pod) *metav1.Preconditions {
+	return &metav1.Preconditions{UID: &pod.UID}
+}
+
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return s[:n-3] + "..."
+}

@@ -1,0 +1,165 @@
+package hosting
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+)
+
+// tenants makes twin namespaces and clears them away.
+type tenants struct {
+	client    client.Client
+	live      client.Reader
+	contracts *contracts
+	book      *book
+	log       *slog.Logger
+
+	mu sync.Mutex // one namespace is made at a time: two calls for one home must agree on its name
+}
+
+// apply is how everything but the namespace itself is written: server-side apply, fields owned by kith.
+func (t *tenants) apply(ctx context.Context, objects ...runtime.ApplyConfiguration) error {
+	for _, object := range objects {
+		if err := t.client.Apply(ctx, object, client.FieldOwner(v1alpha1.ManagedBy), client.ForceOwnership); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ensure makes, or finds, the twin of home and brings what is in it up to date.
+func (t *tenants) ensure(ctx context.Context, contract *v1alpha1.Contract, consumer Consumer, home string, mapping v1alpha1.NamespaceMapping) (string, error) {
+	terms, err := t.termsFor(ctx, contract, consumer)
+	if err != nil {
+		return "", err
+	}
+	names, err := twinNames(home, consumer, mapping == v1alpha1.MappingSameName)
+	if err != nil {
+		return "", err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ns, err := t.existing(ctx, consumer, home)
+	if err != nil {
+		return "", err
+	}
+	if ns != nil && mapping == v1alpha1.MappingSameName && ns.Name != home {
+		return "", sameNameTaken(home)
+	}
+	for i := 0; ns == nil && i < len(names); i++ {
+		if ns, err = t.create(ctx, names[i], home, terms); err != nil {
+			return "", err
+		}
+	}
+	if ns == nil {
+		if mapping == v1alpha1.MappingSameName {
+			return "", sameNameTaken(home)
+		}
+		return "", &api.Error{
+			Code:    api.CodeConflict,
+			Message: fmt.Sprintf("namespace for %q", home),
+			Reason:  "every name it could have is taken at the provider: " + strings.Join(names, ", "),
+		}
+	}
+	tw := twin{name: ns.Name, home: home, contract: terms.contract, consumer: consumer.Compact, uid: ns.UID}
+	if err := t.furnish(ctx, tw, terms); err != nil {
+		return "", err
+	}
+	t.contracts.learn(tw)
+	t.book.markDirty(terms.contract)
+	return ns.Name, nil
+}
+
+// termsFor gives the terms of the contract, which must be in force and the consumer's own.
+func (t *tenants) termsFor(ctx context.Context, contract *v1alpha1.Contract, consumer Consumer) (*terms, error) {
+	found := t.contracts.of(contract.Spec.ID)
+	if found == nil { // signed a moment ago
+		if _, err := t.contracts.refresh(ctx); err != nil {
+			return nil, err
+		}
+		found = t.contracts.of(contract.Spec.ID)
+	}
+	if found == nil || found.consumer.ID != consumer.ID {
+		return nil, &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s", contract.Spec.ID),
+			Reason: "there is none of that ID with this consumer"}
+	}
+	if !found.inForce(t.contracts.now()) {
+		return nil, &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s is not in force", contract.Spec.ID), Reason: found.why}
+	}
+	return found, nil
+}
+
+// existing finds the twin that this consumer's home has already, under whatever name.
+func (t *tenants) existing(ctx context.Context, consumer Consumer, home string) (*corev1.Namespace, error) {
+	var list corev1.NamespaceList
+	if err := t.live.List(ctx, &list, client.MatchingLabels{
+		v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelConsumer: consumer.Compact, v1alpha1.LabelHomeNamespace: home,
+	}); err != nil {
+		return nil, fmt.Errorf("looking for the twin of namespace %s: %w", home, err)
+	}
+	for i := range list.Items {
+		if !list.Items[i].DeletionTimestamp.IsZero() {
+			return nil, &api.Error{Code: api.CodeNotReady, Message: fmt.Sprintf("namespace %s at the provider", list.Items[i].Name),
+				Reason: "its former content is still being cleared away", Do: "try again in some seconds"}
+		}
+		return &list.Items[i], nil
+	}
+	return nil, nil
+}
+
+// create makes the namespace if nobody has one of that name; else it gives nil. It is a plain create, not an
+// apply: that would quietly take over a namespace somebody else made.
+func (t *tenants) create(ctx context.Context, name, home string, terms *terms) (*corev1.Namespace, error) {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: namespaceLabels(home, terms)}}
+	switch err := t.client.Create(ctx, ns, client.FieldOwner(v1alpha1.ManagedBy)); {
+	case apierrors.IsAlreadyExists(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("making namespace %s: %w", name, err)
+	}
+	t.log.Info("twin namespace made", "peer", terms.consumer.Name, "namespace", name, "home", home, "contract", terms.contract)
+	return ns, nil
+}
+
+// furnish applies labels, role binding and quota. Bound to the namespace's UID, it never brings back one
+// that was deleted in the meantime.
+func (t *tenants) furnish(ctx context.Context, tw twin, terms *terms) error {
+	if err := t.apply(ctx, namespaceObject(tw, terms), tenantBinding(tw.name, terms), tenantQuota(tw.name, terms)); err != nil {
+		return fmt.Errorf("furnishing namespace %s: %w", tw.name, err)
+	}
+	return nil
+}
+
+// reapply brings every twin under the contract in step with its terms.
+func (t *tenants) reapply(ctx context.Context, terms *terms) error {
+	for _, tw := range t.contracts.twinsOf(terms.contract) {
+		if tw.leaving {
+			continue
+		}
+		err := t.furnish(ctx, tw, terms)
+		if err != nil && !apierrors.IsConflict(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			return err
+		}
+	}
+	return nil
+}
+
+func sameNameTaken(home string) error {
+	return &api.Error{
+		Code:    api.CodeConflict,
+		Message: fmt.Sprintf("namespace %q cannot have the same name at the provider", home),
+		Reason:  "the name is taken there",
+		Do:      "use the mapping Default",
+	}
+}

@@ -1,0 +1,94 @@
+package hosting
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+const workers = 8
+
+// watch registers what brings the reconcilers to work: only changes that can change their minds.
+func (h *Host) watch(mgr manager.Manager) error {
+	options := controller.Options{
+		MaxConcurrentReconciles: workers,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](10*time.Millisecond, 30*time.Second),
+	}
+	err := ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-pods").
+		For(newOffloaded(), builder.WithPredicates(updates(wantedElse))).
+		Watches(&corev1.Pod{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(managed(), updates(stoodElse))).
+		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[ctrl.Request]) error {
+			h.reconciler.mu.Lock()
+			defer h.reconciler.mu.Unlock()
+			h.reconciler.queue = queue
+			return nil
+		})).
+		WithOptions(options).Complete(h.reconciler)
+	if err != nil {
+		return err
+	}
+	// One key for all: whatever changed, everything is read again.
+	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{}}
+	})
+	err = ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-contracts").
+		Watches(&v1alpha1.Contract{}, all, builder.WithPredicates(updates(contractElse))).
+		Watches(&v1alpha1.Peer{}, all, builder.WithPredicates(updates(specOrLabels))).
+		Watches(&v1alpha1.SharingPolicy{}, all, builder.WithPredicates(updates(specOrLabels))).
+		Watches(&corev1.Namespace{}, all, builder.WithPredicates(managed(), updates(specOrLabels))).
+		Complete(reconcile.Func(h.reconcileContracts))
+	if err != nil {
+		return err
+	}
+	return mgr.Add(manager.RunnableFunc(h.publish))
+}
+
+// updates lets through what is new or gone, and updates that differ.
+func updates(differ func(was, is client.Object) bool) predicate.Funcs {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return differ(e.ObjectOld, e.ObjectNew) }}
+}
+
+func managed() predicate.Predicate {
+	return predicate.NewPredicateFuncs(func(o client.Object) bool {
+		return o.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy
+	})
+}
+
+func specOrLabels(was, is client.Object) bool {
+	return was.GetGeneration() != is.GetGeneration() || !maps.Equal(was.GetLabels(), is.GetLabels()) ||
+		was.GetDeletionTimestamp().IsZero() != is.GetDeletionTimestamp().IsZero()
+}
+
+// wantedElse: of OffloadedPods, anything but their status, which is our own word.
+func wantedElse(was, is client.Object) bool {
+	return specOrLabels(was, is) || was.GetUID() != is.GetUID() ||
+		was.GetAnnotations()[AnnotationGrace] != is.GetAnnotations()[AnnotationGrace] ||
+		len(was.GetFinalizers()) != len(is.GetFinalizers())
+}
+
+// stoodElse: of Pods, what changes their standing. Readiness, addresses, restarts do not.
+func stoodElse(was, is client.Object) bool {
+	a, b := was.(*corev1.Pod), is.(*corev1.Pod)
+	return a.UID != b.UID || a.Status.Phase != b.Status.Phase ||
+		(a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil)
+}
+
+func contractElse(was, is client.Object) bool {
+	a, b := was.(*v1alpha1.Contract), is.(*v1alpha1.Contract)
+	return specOrLabels(was, is) || a.Status.State != b.Status.State
+}
