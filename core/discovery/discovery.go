@@ -3,6 +3,7 @@ package discovery
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"time"
 
 	"kith.dev/core/identity"
@@ -57,3 +58,54 @@ const (
 	maxNameRunes = 63  // of a name
 	maxNameBytes = 240 // of a name; with its key it fits a TXT string of 255
 )
+
+// union joins one finder's sightings of the same cluster.
+func union(all []Sighting) map[string]Sighting {
+	out := map[string]Sighting{}
+	for _, s := range all {
+		have, ok := out[s.key()]
+		if !ok {
+			s.Addresses = slices.Clone(s.Addresses)
+			out[s.key()] = s
+			continue
+		}
+		for _, a := range s.Addresses {
+			if len(have.Addresses) < maxAddresses && !slices.Contains(have.Addresses, a) {
+				have.Addresses = append(have.Addresses, a)
+			}
+		}
+		if s.Seen.After(have.Seen) {
+			have.Seen = s.Seen
+		}
+		out[s.key()] = have
+	}
+	return out
+}
+
+// changes brings told up to now and gives the events that say so.
+func changes(told, now map[string]Sighting) (events []Event) {
+	for key, old := range told {
+		if _, ok := now[key]; !ok {
+			events = append(events, Event{Sighting: old, Gone: true})
+			delete(told, key)
+		}
+	}
+	for key, s := range now {
+		if old, ok := told[key]; !ok || worthTelling(old, s) {
+			events = append(events, Event{Sighting: s})
+			told[key] = s
+		}
+	}
+	return events
+}
+
+// seenAgain is after what time an unchanged sighting is reported again, only because it was seen.
+const seenAgain = time.Minute
+
+func worthTelling(old, s Sighting) bool {
+	sorted := func(in []netip.AddrPort) []netip.AddrPort {
+		return slices.SortedFunc(slices.Values(in), netip.AddrPort.Compare)
+	}
+	return s.Name != old.Name || s.ID != old.ID || s.Version != old.Version || s.Seen.Sub(old.Seen) >= seenAgain ||
+		!slices.Equal(sorted(s.Addresses), sorted(old.Addresses)) // their order does not count
+}

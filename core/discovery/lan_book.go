@@ -19,7 +19,7 @@ const (
 	minTTL        = 10 * time.Second
 	maxTTL        = 75 * time.Minute
 	lostLinkGrace = 10 * time.Second
-	seenAgain     = time.Minute // an unchanged sighting is reported again after this
+	askAhead      = 3 * time.Second
 
 	strangersBurst  = 128 // newcomers taken in at once: a LAN where everyone starts together
 	strangersSecond = 2   // and per second after that
@@ -65,6 +65,7 @@ type book struct {
 	reported map[identity.ID]Sighting
 	dirty    []identity.ID // to be reported, in order, each once
 	isDirty  map[identity.ID]bool
+	refused  bool // somebody was not let in since this was last reset
 }
 
 func newBook(trusted func(identity.ID) bool) *book {
@@ -82,6 +83,7 @@ func (b *book) hear(now time.Time, link linkKey, sender netip.Addr, h hello) {
 	e := b.entries[h.id]
 	if e == nil {
 		if !b.makeRoom(now, h.id, sender) {
+			b.refused = true
 			return
 		}
 		e = &entry{}
@@ -149,7 +151,7 @@ func (b *book) bye(link linkKey, sender netip.Addr, id identity.ID) {
 		return
 	}
 	entitled := slices.ContainsFunc(e.claims, func(c claim) bool {
-		return c.link.index == link.index && (c.sender == sender ||
+		return (c.link.index == link.index || c.lost) && (c.sender == sender ||
 			slices.ContainsFunc(c.hello.addresses, func(a netip.AddrPort) bool { return a.Addr() == sender.WithZone("") }))
 	})
 	if !entitled {
@@ -186,6 +188,10 @@ func (b *book) linkLost(now time.Time, link linkKey) {
 
 // sweep removes what expired and returns whom to ask again, per link, and when to be called next.
 func (b *book) sweep(now time.Time) (ask map[linkKey][]identity.ID, next time.Time) {
+	var window time.Duration
+	if b.anyDue(now) {
+		window = askAhead // one packet asks for several
+	}
 	for id, e := range b.entries {
 		before := len(e.claims)
 		e.claims = slices.DeleteFunc(e.claims, func(c claim) bool { return !now.Before(c.expires) })
@@ -194,7 +200,7 @@ func (b *book) sweep(now time.Time) (ask map[linkKey][]identity.ID, next time.Ti
 		}
 		for i := range e.claims {
 			c := &e.claims[i]
-			if c.refreshAt.Before(c.expires) && !now.Before(c.refreshAt) {
+			if c.refreshAt.Before(c.expires) && !now.Add(window).Before(c.refreshAt) {
 				c.refreshes++
 				c.scheduleRefresh()
 				if !e.outlived(*c) {
@@ -208,6 +214,17 @@ func (b *book) sweep(now time.Time) (ask map[linkKey][]identity.ID, next time.Ti
 		}
 	}
 	return ask, next
+}
+
+func (b *book) anyDue(now time.Time) bool {
+	for _, e := range b.entries {
+		for _, c := range e.claims {
+			if c.refreshAt.Before(c.expires) && !now.Before(c.refreshAt) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // outlived says that IPv4 tells the same on the same interface, so IPv6 need not be asked.
@@ -259,7 +276,7 @@ func (b *book) pending() (Event, bool) {
 		}
 		if e != nil {
 			s := e.sighting(id)
-			if !was || !sameSighting(s, old) || s.Seen.Sub(old.Seen) >= seenAgain {
+			if !was || worthTelling(old, s) {
 				return Event{Sighting: s}, true
 			}
 		}
@@ -285,36 +302,34 @@ func (b *book) undirty(id identity.ID) {
 	}
 }
 
-// sighting joins the claims: all addresses, the name told last.
+// sighting joins the claims: the name told last, and addresses from each in turn, so that a spoofer's many
+// leave room for the real one.
 func (e *entry) sighting(id identity.ID) Sighting {
-	s := Sighting{ID: id, Source: LANSource}
 	claims := slices.SortedStableFunc(slices.Values(e.claims), func(a, b claim) int { return b.since.Compare(a.since) })
-	for i, c := range claims {
-		if i == 0 {
-			s.Name, s.Version = c.hello.name, c.hello.version
+	s := Sighting{ID: id, Source: LANSource, Name: claims[0].hello.name, Version: claims[0].hello.version}
+	for turn := range maxAddresses {
+		for _, c := range claims {
+			if turn < len(c.hello.addresses) && len(s.Addresses) < maxAddresses {
+				if a := c.zoned(c.hello.addresses[turn]); !slices.Contains(s.Addresses, a) {
+					s.Addresses = append(s.Addresses, a)
+				}
+			}
 		}
+	}
+	for _, c := range claims {
 		if c.heard.After(s.Seen) {
 			s.Seen = c.heard
-		}
-		for _, a := range c.hello.addresses {
-			if a.Addr().IsLinkLocalUnicast() && a.Addr().Is6() {
-				a = netip.AddrPortFrom(a.Addr().WithZone(c.link.zone), a.Port())
-			}
-			if len(s.Addresses) < maxAddresses && !slices.Contains(s.Addresses, a) {
-				s.Addresses = append(s.Addresses, a)
-			}
 		}
 	}
 	return s
 }
 
-// sameSighting compares all but the time. The order of addresses does not count.
-func sameSighting(a, b Sighting) bool {
-	sorted := func(in []netip.AddrPort) []netip.AddrPort {
-		return slices.SortedFunc(slices.Values(in), netip.AddrPort.Compare)
+// zoned adds the interface to a link-local address, without which it cannot be dialled.
+func (c claim) zoned(a netip.AddrPort) netip.AddrPort {
+	if a.Addr().Is6() && a.Addr().IsLinkLocalUnicast() {
+		return netip.AddrPortFrom(a.Addr().WithZone(c.link.zone), a.Port())
 	}
-	return a.Name == b.Name && a.ID == b.ID && a.Source == b.Source && a.Version == b.Version &&
-		slices.Equal(sorted(a.Addresses), sorted(b.Addresses))
+	return a
 }
 
 // earlier gives the earlier of two times, of which zero means never.

@@ -132,7 +132,7 @@ type srv struct {
 // records collects those of one packet.
 type records struct {
 	seen  int
-	ttls  map[identity.ID]uint32 // of our service's PTR records, the shortest of all that follow
+	ttls  map[identity.ID]uint32 // of our service's PTR records; 0 is a goodbye
 	ports map[identity.ID]srv
 	cards map[identity.ID]card
 	hosts map[string][]netip.Addr

@@ -28,6 +28,7 @@ const (
 	announceTimes  = 2                      // section 8.3
 	queryGapFirst  = time.Second            // section 5.2, doubled each time
 	queryGapMax    = 15 * time.Minute       // section 5.2 allows an hour; a LAN joined behind a switch tells no link event
+	askRefused     = 30 * time.Second       // ours: when strangers were too many to be let in
 	maxAskers      = 64
 )
 
@@ -157,8 +158,11 @@ func (s *station) receive(now time.Time, key linkKey, sender netip.Addr, packet 
 
 func (s *station) asked(now time.Time, l *link, sender netip.Addr, m message) {
 	knowsUs := slices.Contains(m.known, s.self.id)
-	if m.browse && !m.truncated && !knowsNews(m.known, s) {
-		l.heardAsked = now // section 7.3
+	switch news := knowsNews(m.known, s); { // section 7.3
+	case news:
+		l.heardAsked = time.Time{} // whom we do not know will not answer this one
+	case m.browse:
+		l.heardAsked = now
 	}
 	if s.quiet {
 		return
@@ -202,6 +206,8 @@ func knowsNews(known []identity.ID, s *station) bool {
 // tick says what is to be sent now, and when to be called next (or on a packet; zero: never).
 func (s *station) tick(now time.Time) (out []outgoing, next time.Time, err error) {
 	ask, next := s.book.sweep(now)
+	refused := s.book.refused
+	s.book.refused = false
 	for key, l := range s.links {
 		due := func(at time.Time) bool { return !at.IsZero() && !now.Before(at) }
 		if due(l.announceAt) {
@@ -223,6 +229,9 @@ func (s *station) tick(now time.Time) (out []outgoing, next time.Time, err error
 				out = append(out, outgoing{key, s.meta})
 			}
 			l.answerAt, l.answerMeta, l.sentAt = time.Time{}, false, now
+		}
+		if again := now.Add(askRefused); refused && l.browseAt.After(again) {
+			l.browseAt = again // perhaps the flood is over by then
 		}
 		if due(l.browseAt) {
 			packets, err := s.browse(now, l)
@@ -249,12 +258,15 @@ func (l *link) say(now time.Time) outgoing {
 	return outgoing{l.key, l.hello}
 }
 
+// browse asks for everybody, except when another lately did: answers go to all, so on a LAN of fifty one
+// question is enough.
 func (s *station) browse(now time.Time, l *link) (out []outgoing, err error) {
+	lately := l.browseGap / 4 // half of the time since our last one
 	first := l.browseGap == queryGapFirst
 	// A few per cent more or less, so that those who started together do not go on asking together.
 	l.browseAt = now.Add(l.browseGap + time.Duration(0.05*rand.Float64()*float64(l.browseGap)))
 	l.browseGap = min(2*l.browseGap, queryGapMax)
-	if !first && now.Sub(l.heardAsked) < queryGapFirst {
+	if !first && now.Sub(l.heardAsked) < max(lately, queryGapFirst) {
 		return nil, nil
 	}
 	l.browsed, err = composeBrowse(s.book.known(now, l.key))

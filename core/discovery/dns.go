@@ -1,0 +1,167 @@
+package discovery
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	maxDomains  = 64
+	maxTargets  = 16 // of one domain
+	dnsMin      = 30 * time.Second
+	dnsMax      = time.Hour
+	dnsNegative = 5 * time.Minute // when a missing answer tells no TTL
+	dnsRetryMax = 15 * time.Minute
+	dnsDeadline = 30 * time.Second // for all questions about one domain
+	srvPrefix   = "_kith._tcp."
+)
+
+// DNS looks clusters up in configured domains:
+//
+//	_kith._tcp.example.com.      SRV  0 0 6450 lab.example.com.
+//	_kith._tcp.lab.example.com.  TXT  "v=1" "id=<compact ID>" "name=lab"
+//	lab.example.com.             A/AAAA
+//
+// The TXT record is looked up at _kith._tcp.<target>, because one domain may name several clusters, and
+// there it meets no SPF or other record; when the target is the domain itself, it lies at the SRV record's
+// name, as DNS-SD has it. Without a TXT record the sighting has no ID and is named after the target.
+type DNS struct {
+	domains []string
+	ask     resolver
+	look    func(ctx context.Context, domain string) ([]Sighting, time.Duration, error)
+	log     *slog.Logger
+}
+
+// NewDNS makes the finder for these domains. Servers ("192.0.2.53:53") are those of the system's
+// resolv.conf when none are given; it is read anew for every look-up, since laptops move.
+func NewDNS(domains []string, servers []string, log *slog.Logger) (*DNS, error) {
+	d := &DNS{ask: resolver{servers: servers}, log: log}
+	d.look = d.lookup
+	if len(domains) > maxDomains {
+		return nil, fmt.Errorf("discovery by DNS: %d domains are too many, %d at most", len(domains), maxDomains)
+	}
+	for _, name := range domains {
+		domain := strings.ToLower(strings.TrimSuffix(name, "."))
+		if !isHostName(srvPrefix + domain) {
+			return nil, fmt.Errorf("discovery by DNS: %q is not a domain", name)
+		}
+		if !slices.Contains(d.domains, domain) {
+			d.domains = append(d.domains, domain)
+		}
+	}
+	return d, nil
+}
+
+func (d *DNS) String() string { return "DNS (" + strings.Join(d.domains, ", ") + ")" }
+
+// answer is what a domain says now.
+type answer struct {
+	domain    string
+	sightings []Sighting
+}
+
+// Run looks the domains up and reports what they name until ctx ends. A domain that cannot be looked up
+// keeps what it said last.
+func (d *DNS) Run(ctx context.Context, events chan<- Event) error {
+	answers := make(chan answer)
+	for _, domain := range d.domains {
+		go d.follow(ctx, domain, answers)
+	}
+	said, told := map[string][]Sighting{}, map[string]Sighting{}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case a := <-answers:
+			said[a.domain] = a.sightings
+		}
+		var all []Sighting
+		for _, domain := range d.domains {
+			all = append(all, said[domain]...)
+		}
+		for _, e := range changes(told, union(all)) {
+			select {
+			case <-ctx.Done():
+				return nil
+			case events <- e:
+			}
+		}
+	}
+}
+
+// follow looks one domain up again whenever its records expire.
+func (d *DNS) follow(ctx context.Context, domain string, answers chan<- answer) {
+	for failures := 0; ; {
+		timed, cancel := context.WithTimeout(ctx, dnsDeadline)
+		sightings, ttl, err := d.look(timed, domain)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			if failures == 0 {
+				d.log.Warn("cannot look up clusters in a domain, will try again", "domain", domain, "err", err)
+			}
+			ttl = min(dnsMin<<min(failures, 10), dnsRetryMax)
+			failures++
+		} else {
+			failures = 0
+			select {
+			case <-ctx.Done():
+				return
+			case answers <- answer{domain, sightings}:
+			}
+		}
+		ttl = min(max(ttl, dnsMin), dnsMax)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(max(ttl-rand.N(ttl/10), dnsMin)):
+		}
+	}
+}
+
+// lookup asks all there is to ask about a domain, and how long the answers hold.
+func (d *DNS) lookup(ctx context.Context, domain string) ([]Sighting, time.Duration, error) {
+	services, ttl, err := d.ask.srv(ctx, srvPrefix+domain+".")
+	if err != nil {
+		return nil, 0, err
+	}
+	var out []Sighting
+	for _, srv := range services[:min(len(services), maxTargets)] {
+		target := strings.ToLower(srv.Target)
+		host := strings.TrimSuffix(target, ".")
+		if host == "" || srv.Port == 0 || !isHostName(host) { // "." says there is no such service (RFC 2782)
+			continue
+		}
+		s := Sighting{Name: CleanName(host), Source: DNSSource, Seen: time.Now()}
+		txt, txtTTL, err := d.ask.txt(ctx, srvPrefix+target)
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, t := range txt {
+			if c, ok := parseCard(t); ok {
+				s.ID, s.Name, s.Version = c.id, c.name, c.version
+				break
+			}
+		}
+		addresses, addrTTL, err := d.ask.addresses(ctx, target)
+		if err != nil {
+			return nil, 0, err
+		}
+		for _, a := range addresses {
+			if dialable(a) && len(s.Addresses) < maxAddresses {
+				s.Addresses = append(s.Addresses, netip.AddrPortFrom(a, srv.Port))
+			}
+		}
+		out = append(out, s)
+		ttl = min(ttl, txtTTL, addrTTL)
+	}
+	return out, ttl, nil
+}

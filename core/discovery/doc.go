@@ -1,0 +1,49 @@
+// Package discovery finds other clusters. Three finders report to one stream of sightings, and Table
+// keeps what they see now:
+//
+//   - LAN: multicast DNS and DNS-SD on the local network (RFC 6762, RFC 6763), service _kith._tcp
+//   - DNS: SRV and TXT records of configured domains
+//   - Manual: the addresses the user typed in
+//
+// Called by the daemon, which runs the Table, and by peering, which watches it. A sighting is what
+// somebody said: nothing in it is proven, not even the ID. This room must never dial a peer, never decide
+// whom to trust, and never end a peering because a sighting is gone: who is alive is told by the peer
+// connection and the tunnel. All that comes from the network is bounded, in size, number and rate.
+//
+// # On the LAN
+//
+// The instance name is the compact cluster ID, the name for people is in the TXT record:
+//
+//	_kith._tcp.local.        PTR  <id>._kith._tcp.local.
+//	<id>._kith._tcp.local.   SRV  0 0 6450 <id>.local.
+//	<id>._kith._tcp.local.   TXT  "v=1" "id=<id>" "name=bob"
+//	<id>.local.              A/AAAA
+//
+// So two laptops named bob never contend for a name, which is all that probing (RFC 6762 section 8.1) is
+// for; we do not probe. All records travel in one packet, the only one we announce and answer with.
+// A sighting is read from one packet, never joined from several. What several senders say of one ID stands
+// side by side (see claim), so a spoofed announcement adds an address that will fail its handshake,
+// and displaces nothing; a goodbye counts only from who may say it.
+//
+// Announced are the addresses of real LAN interfaces only, each on its own interface: an address of docker0
+// exists on every laptop. When links or addresses change (netlink), the station starts anew on those links.
+// Questions and answers follow RFC 6762: two announcements, answers spread over 20 to 120 ms and not
+// twice a second, known answers listed, questions at growing intervals and at 80 to 95 per cent of a TTL.
+// Unicast answers are neither asked for nor given. IPv6 carries the same, for LANs without IPv4; what
+// IPv4 refreshes, it does not ask for again.
+//
+// # Why not a library
+//
+// Those we measured on this design's own laboratory fall short where a laptop lives: brutella/dnssd asks once and
+// then drops services that are alive when their TTL ends, stays deaf after an interface is replaced, has a
+// cache without bound that it searches in full for every packet, and renames or withdraws our service when anybody
+// sends a conflicting record; restarting it every two minutes would send a goodbye, and so a false
+// removal, each time. grandcat/zeroconf never tells of removals, hashicorp/mdns polls. What is needed
+// of mDNS is small when one packet says all, and is here in lan_*.go: lan_message and lan_compose (the wire), lan_book
+// (memory), lan_station (what to say when, without clock or socket), lan_socket and lan (the effects).
+//
+// Measured with 50 laptops in network namespaces on one bridge, two cores: all see all 1.4 s after starting
+// together; a newcomer is seen after 0.1 s and sees all after 1 s (nobody repeats himself within a second); a
+// graceful end is seen after 0.02 s, a new address or a replaced link after 0.2 s; idle, about 40 packets
+// a minute on the whole LAN.
+package discovery
