@@ -3,87 +3,116 @@ package virtualnode
 import (
 	"crypto/tls"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/connrotation"
 
 	"kith.dev/core/api/v1alpha1"
 )
 
 // abroad are the clients for the peer's API server.
 type abroad struct {
-	core      kubernetes.Interface // protobuf, over one connection
+	core      kubernetes.Interface // protobuf
 	offloaded *offloadedPods
-	// base is the URL of the API server; plain and upgrades carry requests there.
-	base     *url.URL
-	plain    http.RoundTripper
-	upgrades http.RoundTripper
+	// conns are the connections of both; after a cut they may hang for minutes, and are better closed.
+	conns *connrotation.ConnectionTracker
+
+	// base is the URL of the API server, and streams carries logs, exec and the like there. They have
+	// connections of their own: a healed link need not end them, and they do not hold up the others.
+	base    *url.URL
+	streams http.RoundTripper
 }
 
-func newAbroad(cfg *rest.Config, upgrades http.RoundTripper) (*abroad, error) {
+func newAbroad(cfg *rest.Config, streams http.RoundTripper) (*abroad, error) {
 	cfg = rest.CopyConfig(cfg)
-	cfg.QPS, cfg.RateLimiter = -1, nil // the peer has its own limits (API priority and fairness)
+	cfg.QPS, cfg.RateLimiter = -1, nil // the peer has its own limits
 	cfg.Timeout = 0                    // watches and logs have no end; calls bring their own
-	client, err := rest.HTTPClientFor(cfg)
-	if err != nil {
+
+	a := &abroad{conns: connrotation.NewConnectionTracker(), streams: streams}
+	var err error
+	if a.base, _, err = rest.DefaultServerUrlFor(cfg); err != nil {
 		return nil, err
 	}
-	core := rest.CopyConfig(cfg)
-	core.ContentType = runtime.ContentTypeProtobuf
-	core.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	clientset, err := kubernetes.NewForConfigAndClient(core, client)
-	if err != nil {
-		return nil, err
+	if a.base.Path == "" {
+		a.base.Path = "/"
 	}
-	offloaded, err := newOffloadedPods(cfg, client)
-	if err != nil {
-		return nil, err
-	}
-	base, _, err := rest.DefaultServerUrlFor(cfg)
-	if err != nil {
-		return nil, err
-	}
-	if upgrades == nil {
-		if upgrades, err = http1(cfg); err != nil {
+	if a.streams == nil {
+		if a.streams, err = transport(cfg, false, connrotation.NewConnectionTracker()); err != nil {
 			return nil, err
 		}
 	}
-	return &abroad{core: clientset, offloaded: offloaded, base: base, plain: client.Transport, upgrades: upgrades}, nil
+	client := &http.Client{}
+	if client.Transport, err = transport(cfg, true, a.conns); err != nil {
+		if client, err = rest.HTTPClientFor(cfg); err != nil {
+			return nil, err
+		}
+	}
+
+	core := rest.CopyConfig(cfg)
+	core.ContentType = runtime.ContentTypeProtobuf
+	core.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	if a.core, err = kubernetes.NewForConfigAndClient(core, client); err != nil {
+		return nil, err
+	}
+	a.offloaded, err = newOffloadedPods(cfg, client)
+	return a, err
 }
 
-// http1 makes a transport from cfg that never speaks HTTP/2, in which there is no "Connection: Upgrade".
-func http1(cfg *rest.Config) (http.RoundTripper, error) {
-	var transport *http.Transport
+// transport makes a transport of our own from cfg. Streams want HTTP/1.1: in HTTP/2 there is no
+// "Connection: Upgrade".
+func transport(cfg *rest.Config, http2 bool, conns *connrotation.ConnectionTracker) (http.RoundTripper, error) {
+	t, err := base(cfg)
+	if err != nil {
+		return nil, err
+	}
+	dial := t.DialContext
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext
+	}
+	t.DialContext = connrotation.NewDialerWithTracker(dial, conns).DialContext
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetHTTP1(true)
+	protocols := []string{"http/1.1"}
+	if http2 {
+		t.Protocols.SetHTTP2(true)
+		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: 10 * time.Second, PingTimeout: 10 * time.Second}
+		protocols = []string{"h2", "http/1.1"}
+	} else {
+		t.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
+	}
+	if t.TLSClientConfig != nil {
+		t.TLSClientConfig = t.TLSClientConfig.Clone()
+		t.TLSClientConfig.NextProtos = protocols
+	}
+	return rest.HTTPWrappersForConfig(cfg, t)
+}
+
+// base is a copy of cfg's transport, or one made from its fields.
+func base(cfg *rest.Config) (*http.Transport, error) {
 	if cfg.Transport != nil {
 		given, err := innermost(cfg.Transport)
 		if err != nil {
 			return nil, err
 		}
-		transport = given.Clone()
-	} else {
-		tlsConfig, err := rest.TLSConfigFor(cfg)
-		if err != nil {
-			return nil, err
-		}
-		transport = &http.Transport{TLSClientConfig: tlsConfig, DialContext: cfg.Dial, Proxy: http.ProxyFromEnvironment}
-		if cfg.Proxy != nil {
-			transport.Proxy = cfg.Proxy
-		}
+		return given.Clone(), nil
 	}
-	transport.ForceAttemptHTTP2 = false
-	transport.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
-	transport.Protocols = new(http.Protocols)
-	transport.Protocols.SetHTTP1(true)
-	if transport.TLSClientConfig != nil {
-		transport.TLSClientConfig = transport.TLSClientConfig.Clone()
-		transport.TLSClientConfig.NextProtos = []string{"http/1.1"}
+	tlsConfig, err := rest.TLSConfigFor(cfg)
+	if err != nil {
+		return nil, err
 	}
-	return rest.HTTPWrappersForConfig(cfg, transport)
+	t := &http.Transport{TLSClientConfig: tlsConfig, DialContext: cfg.Dial, Proxy: http.ProxyFromEnvironment}
+	if cfg.Proxy != nil {
+		t.Proxy = cfg.Proxy
+	}
+	return t, nil
 }
 
 func innermost(rt http.RoundTripper) (*http.Transport, error) {

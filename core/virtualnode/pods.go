@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -54,6 +55,11 @@ func (n *Node) reconcile(ctx context.Context, k key) error {
 	}
 
 	home := n.pods.get(k)
+	if home != nil && n.frozen() {
+		if err := n.write(ctx, home, unreachable(home.Status, n.cfg.PeerName)); err != nil {
+			return err
+		}
+	}
 	if t == nil {
 		switch {
 		case home == nil:
@@ -182,15 +188,23 @@ func (n *Node) report(ctx context.Context, t *twin, home *corev1.Pod, abroad *v1
 	v := view{home: home, abroad: abroad, guest: t.pods.get(key{t.name, home.Name}),
 		peer: n.cfg.PeerName, nodeIP: n.cfg.NodeIP, translate: n.cfg.Translate}
 	status := statusOf(v)
-	if abroad.Status.Phase == v1alpha1.OffloadedPodRefused &&
+	if abroad.Status.Phase == v1alpha1.OffloadedPodRefused && v.guest == nil &&
 		(status.Reason != home.Status.Reason || status.Message != home.Status.Message) {
 		n.record.Event(home, corev1.EventTypeWarning, status.Reason, status.Message)
 	}
 	return n.writeStatus(ctx, home, status)
 }
 
+// writeStatus writes what is known of the pod, unless that is old because the peer cannot be reached.
 func (n *Node) writeStatus(ctx context.Context, home *corev1.Pod, status corev1.PodStatus) error {
-	if n.frozen() || equality.Semantic.DeepEqual(home.Status, status) {
+	if n.frozen() {
+		return nil
+	}
+	return n.write(ctx, home, status)
+}
+
+func (n *Node) write(ctx context.Context, home *corev1.Pod, status corev1.PodStatus) error {
+	if equality.Semantic.DeepEqual(home.Status, status) {
 		return nil
 	}
 	pod := *home
@@ -213,8 +227,19 @@ func (n *Node) failed(home *corev1.Pod, what string, err error) error {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return err
 	}
-	n.record.Eventf(home, corev1.EventTypeWarning, eventOffloadFailed, "cannot %s at %s, will be tried again: %v", what, n.cfg.PeerName, err)
+	n.record.Eventf(home, corev1.EventTypeWarning, eventOffloadFailed, "cannot %s at %s, will be tried again: %s", what, n.cfg.PeerName, why(err))
 	return err
+}
+
+// why is the error without the URL that was asked, which means nothing to the pod's owner.
+func why(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "no answer"
+	}
+	if u := (*url.Error)(nil); errors.As(err, &u) {
+		return u.Err.Error()
+	}
+	return err.Error()
 }
 
 // goneIsFine: what was to be deleted is deleted, or another object of that name is there by now.

@@ -202,6 +202,9 @@ func (n *Node) watchLink(ctx context.Context) error {
 		if lost {
 			n.log.Warn("peer unreachable for too long; its node is NotReady", "node", n.cfg.NodeName)
 			n.poke()
+			for _, pod := range n.pods.list() {
+				n.enqueue(pod)
+			}
 		}
 		var expired <-chan time.Time
 		if left > 0 {
@@ -216,8 +219,7 @@ func (n *Node) watchLink(ctx context.Context) error {
 	}
 }
 
-// frozen says that the node counts as NotReady: its pods' statuses are old, and the control plane marks them
-// not ready itself.
+// frozen says that the node counts as NotReady: what is known of its pods is old.
 func (n *Node) frozen() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

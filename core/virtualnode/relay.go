@@ -42,15 +42,11 @@ func (k *Kubelet) relay(subresource string, query func(url.Values) url.Values) h
 		if c := r.PathValue("container"); c != "" {
 			values.Set("container", c)
 		}
-		target := n.abroad.base.JoinPath("api/v1/namespaces", t.name, "pods", pod, subresource)
+		target := n.abroad.base.JoinPath("/api/v1/namespaces", t.name, "pods", pod, subresource)
 		target.RawQuery = values.Encode()
 
-		transport := n.abroad.plain
-		if r.Header.Get("Upgrade") != "" {
-			transport = n.abroad.upgrades
-		}
 		proxy := &httputil.ReverseProxy{
-			Transport:      transport,
+			Transport:      n.abroad.streams,
 			FlushInterval:  -1, // logs are read while they are written
 			Rewrite:        func(p *httputil.ProxyRequest) { rewrite(p, target) },
 			ModifyResponse: plainError,

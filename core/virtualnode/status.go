@@ -183,6 +183,21 @@ func setCondition(s *corev1.PodStatus, c corev1.PodCondition) {
 	s.Conditions[i] = c
 }
 
+// unreachable is the status of a pod on a node that counts as NotReady: nobody should send it requests. The
+// control plane does that only for nodes it has not heard of, and this one it hears of.
+func unreachable(s corev1.PodStatus, peer string) corev1.PodStatus {
+	i := slices.IndexFunc(s.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
+	if i < 0 || s.Conditions[i].Status != corev1.ConditionTrue {
+		return s
+	}
+	s.Conditions = slices.Clone(s.Conditions)
+	c := s.Conditions[i]
+	c.Status, c.Reason, c.Message = corev1.ConditionFalse, reasonUnreachable, peer+" cannot be reached; the pod may run on there"
+	c.LastTransitionTime = metav1.Now()
+	s.Conditions[i] = c
+	return s
+}
+
 // endOf is the last status of a pod whose guest is gone: as a kubelet leaves it, with every container ended.
 func endOf(s corev1.PodStatus, reason, message string) corev1.PodStatus {
 	s = *s.DeepCopy()

@@ -162,3 +162,14 @@ func TestEndOfUnseenContainers(t *testing.T) {
 		t.Errorf("phase %s of a pod whose containers all ended well", got.Phase)
 	}
 }
+
+func TestUnreachablePodsAreNotReady(t *testing.T) {
+	s := running()
+	got := unreachable(s, "bob")
+	if readiness(got) != corev1.ConditionFalse || got.Phase != corev1.PodRunning || !got.ContainerStatuses[0].Ready {
+		t.Errorf("ready %s, phase %s", readiness(got), got.Phase)
+	}
+	if readiness(s) != corev1.ConditionTrue {
+		t.Error("the status given was changed")
+	}
+}
