@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -182,12 +183,12 @@ func (r *Reconciler) end(ctx context.Context, ns *corev1.Namespace, nso *v1alpha
 	if err != nil {
 		return err
 	}
-	wait, cancel := context.WithTimeout(ctx, homecoming)
+	bounded, cancel := context.WithTimeout(ctx, homecoming)
 	defer cancel()
-	if err := BringHome(wait, r.client, pods); err != nil {
+	if err := BringHome(bounded, r.client, pods); err != nil {
 		return err
 	}
-	if err := r.twins.Release(wait, ns.Name); err != nil {
+	if err := r.twins.Release(bounded, ns.Name); err != nil {
 		r.log.Warn("twin namespaces could not all be released", "namespace", ns.Name, "err", err)
 	}
 	controllerutil.RemoveFinalizer(nso, v1alpha1.FinalizerOffloading)
@@ -232,4 +233,25 @@ func (r *Reconciler) abroad(ctx context.Context, namespace string) ([]corev1.Pod
 		}
 	}
 	return list, nil
+}
+
+// WaitInForce waits until a pod created in the namespace now would be let abroad: the API server learns of a new
+// NamespaceOffloading through a watch of its own. It asks by dry runs.
+func (r *Reconciler) WaitInForce(ctx context.Context, nso *v1alpha1.NamespaceOffloading) error {
+	want := len(wanted(nso.Spec)) > 0
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 15*time.Second, true, func(ctx context.Context) (bool, error) {
+		probe := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "kith-probe-", Namespace: nso.Namespace},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "probe", Image: "kith.dev/probe"}}},
+		}
+		if err := r.client.Create(ctx, probe, client.DryRunAll); err != nil {
+			r.log.Debug("probe of the admission policy", "namespace", nso.Namespace, "err", err)
+			return apierrors.IsForbidden(err) || apierrors.IsInvalid(err), nil // others forbid this pod; nothing to learn
+		}
+		return tolerates(probe) == want, nil
+	})
+	if err != nil {
+		return fmt.Errorf("namespace %s: the API server does not let its pods abroad: %w", nso.Namespace, err)
+	}
+	return nil
 }

@@ -38,7 +38,7 @@ func Answer(ctx context.Context, c client.Client, r *v1alpha1.PeeringRequest, ac
 // requests is the reconciler of PeeringRequests: it rings for those who wait, and clears away what is over.
 func (p *Provider) requests() reconcile.Func {
 	return func(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-		p.answers.ring()
+		p.answers.Ring()
 		var r v1alpha1.PeeringRequest
 		if err := p.client.Get(ctx, req.NamespacedName, &r); err != nil {
 			return ctrl.Result{}, client.IgnoreNotFound(err)

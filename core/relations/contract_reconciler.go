@@ -15,6 +15,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/contract"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
 )
@@ -49,11 +50,11 @@ func (p *Provider) contracts(peers *PeerReconciler) reconcile.Func {
 		}
 		forgotten := apierrors.IsNotFound(err)
 		if forgotten {
-			peer = v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: ctr.Spec.Peer}}
+			peer = forgottenPeer(&ctr)
 		}
 		switch {
 		case ctr.DeletionTimestamp == nil && forgotten:
-			return ctrl.Result{}, endContract(ctx, p.client, &ctr, "the peer was forgotten")
+			return ctrl.Result{}, EndContract(ctx, p.client, &ctr, "the peer was forgotten")
 		case ctr.DeletionTimestamp == nil:
 			if ctr.Spec.NotAfter != nil { // the Peer's reconciler ends it
 				return ctrl.Result{RequeueAfter: time.Until(ctr.Spec.NotAfter.Time) + time.Second}, nil
@@ -73,10 +74,22 @@ func (p *Provider) contracts(peers *PeerReconciler) reconcile.Func {
 	}
 }
 
+// forgottenPeer is what the contract still knows of a Peer that was deleted.
+func forgottenPeer(ctr *v1alpha1.Contract) v1alpha1.Peer {
+	peer := v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: ctr.Spec.Peer}}
+	if doc, err := contract.Parse(ctr.Spec.Document); err == nil {
+		peer.Spec.ID = doc.Provider.ID.String()
+		if ctr.Spec.Role == v1alpha1.RoleProvider {
+			peer.Spec.ID = doc.Consumer.ID.String()
+		}
+	}
+	return peer
+}
+
 // endProviding tells the consumer, then takes its tenant away.
 func (p *Provider) endProviding(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) error {
 	if id, err := identity.ParseID(peer.Spec.ID); err == nil {
-		p.notices.send(id, peering.Notice{Type: peering.NoticeContractEnded, Contract: ctr.Spec.ID})
+		p.notices.Send(id, peering.Notice{Type: peering.NoticeContractEnded, Contract: ctr.Spec.ID})
 	}
 	if err := p.host.EndContract(ctx, ctr); err != nil {
 		return fmt.Errorf("clear away what %s had here: %w", peer.Name, err)
@@ -105,10 +118,10 @@ func (r *PeerReconciler) endConsuming(ctx context.Context, peer *v1alpha1.Peer, 
 
 // buried drops link, state and finalizer: nothing of the contract is left.
 func (p *Provider) buried(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract, forgotten bool) error {
+	if err := p.linker.Drop(ctx, peer); err != nil {
+		return err
+	}
 	if !forgotten {
-		if err := p.linker.Drop(ctx, peer); err != nil {
-			return err
-		}
 		if err := client.IgnoreNotFound(patchStatus(ctx, p.client, peer, func(s *v1alpha1.PeerStatus) {
 			d := &s.Incoming
 			if ctr.Spec.Role == v1alpha1.RoleConsumer {

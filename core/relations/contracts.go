@@ -98,8 +98,8 @@ func setContract(ctx context.Context, c client.Client, ctr *v1alpha1.Contract, s
 	return client.IgnoreNotFound(c.Status().Patch(ctx, ctr, client.MergeFrom(before)))
 }
 
-// allocatable is what the real nodes of this cluster can allocate together.
-func allocatable(ctx context.Context, c client.Reader) (corev1.ResourceList, error) {
+// Allocatable is what the real nodes of this cluster can allocate together.
+func Allocatable(ctx context.Context, c client.Reader) (corev1.ResourceList, error) {
 	var nodes corev1.NodeList
 	if err := c.List(ctx, &nodes); err != nil {
 		return nil, fmt.Errorf("see what the nodes here can allocate: %w", err)

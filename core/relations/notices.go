@@ -1,6 +1,7 @@
 package relations
 
 import (
+	"context"
 	"sync"
 
 	"kith.dev/core/identity"
@@ -10,14 +11,14 @@ import (
 // noticeQueue bounds what waits for a peer whose stream does not drain; it asks for the books when it comes back.
 const noticeQueue = 16
 
-// notices hands what peers must know to the presence streams that are open to them.
-type notices struct {
+// Notices hands what peers must know to the presence streams that are open to them. It outlives the Provider.
+type Notices struct {
 	mu     sync.Mutex
 	listen map[identity.ID]map[chan peering.Notice]bool
 }
 
-// subscribe gives a channel for one stream, and the function that gives it back.
-func (n *notices) subscribe(id identity.ID) (chan peering.Notice, func()) {
+// Subscribe gives the notices for one peer until ctx ends.
+func (n *Notices) Subscribe(ctx context.Context, id identity.ID) <-chan peering.Notice {
 	ch := make(chan peering.Notice, noticeQueue)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -28,18 +29,19 @@ func (n *notices) subscribe(id identity.ID) (chan peering.Notice, func()) {
 		n.listen[id] = map[chan peering.Notice]bool{}
 	}
 	n.listen[id][ch] = true
-	return ch, func() {
+	context.AfterFunc(ctx, func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		delete(n.listen[id], ch)
 		if len(n.listen[id]) == 0 {
 			delete(n.listen, id)
 		}
-	}
+	})
+	return ch
 }
 
-// send never blocks: a peer that misses a notice compares the books when it connects again.
-func (n *notices) send(id identity.ID, notice peering.Notice) {
+// Send never blocks: a peer that misses a notice compares the books when it connects again.
+func (n *Notices) Send(id identity.ID, notice peering.Notice) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for ch := range n.listen[id] {

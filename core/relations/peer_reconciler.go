@@ -238,10 +238,11 @@ func (r *PeerReconciler) end(ctx context.Context, peer *v1alpha1.Peer, ctr *v1al
 	if err := r.set(ctx, peer, peering.EventEnded, why); err != nil {
 		return err
 	}
-	return endContract(ctx, r.client, ctr, why)
+	return EndContract(ctx, r.client, ctr, why)
 }
 
-func endContract(ctx context.Context, c client.Client, ctr *v1alpha1.Contract, why string) error {
+// EndContract has a contract end; its reconciler does the rest.
+func EndContract(ctx context.Context, c client.Client, ctr *v1alpha1.Contract, why string) error {
 	if err := setContract(ctx, c, ctr, v1alpha1.StateEnding, why); err != nil {
 		return err
 	}
@@ -254,7 +255,7 @@ func (r *PeerReconciler) incoming(ctx context.Context, peer *v1alpha1.Peer, cont
 		return nil
 	}
 	if time.Now().After(ctr.Spec.NotAfter.Time) {
-		return endContract(ctx, r.client, ctr, "the contract ran out")
+		return EndContract(ctx, r.client, ctr, "the contract ran out")
 	}
 	linked := peer.Status.Network != nil && len(peer.Status.Network.Ours) > 0
 	state, event, why := v1alpha1.StateContracted, peering.EventSigned, "signed, the link is being made"
@@ -330,7 +331,7 @@ func (r *PeerReconciler) compareBooks(ctx context.Context, peer *v1alpha1.Peer, 
 			continue
 		}
 		r.log.Info("peer ended the contract", "peer", peer.Name, "contract", ctr.Spec.ID)
-		if err := endContract(ctx, r.client, ctr, peer.Name+" ended the contract"); err != nil {
+		if err := EndContract(ctx, r.client, ctr, peer.Name+" ended the contract"); err != nil {
 			return 0, err
 		}
 	}

@@ -35,8 +35,8 @@ type Host interface {
 	EndContract(ctx context.Context, ctr *v1alpha1.Contract) error
 }
 
-// Provider answers the peers that want something of this cluster. It is the Desk of the peering server, and
-// the reconciler of PeeringRequests and of contracts in which this cluster provides.
+// Provider answers the peers that want something of this cluster. It does the work of the peering server's Desk,
+// and is the reconciler of PeeringRequests and of contracts in which this cluster provides.
 type Provider struct {
 	client   client.Client
 	me       *identity.Identity
@@ -44,21 +44,19 @@ type Provider struct {
 	patience time.Duration // how long a question waits for an answer
 	host     Host
 	linker   *Linker
+	notices  *Notices
 	announce func(api.Event)
 	log      *slog.Logger
 
-	notices notices
-	answers broadcast // rings whenever a PeeringRequest changed
+	answers Bell // rings whenever a PeeringRequest changed
 	// signing is held while an offer becomes a contract: two peers must not be promised the same core.
 	signing sync.Mutex
 }
 
 // NewProvider makes a Provider; patience is how long a question waits for an answer.
-func NewProvider(c client.Client, me *identity.Identity, name string, patience time.Duration, host Host, linker *Linker, announce func(api.Event), log *slog.Logger) *Provider {
-	return &Provider{client: c, me: me, name: name, patience: patience, host: host, linker: linker, announce: announce, log: log}
+func NewProvider(c client.Client, me *identity.Identity, name string, patience time.Duration, host Host, linker *Linker, notices *Notices, announce func(api.Event), log *slog.Logger) *Provider {
+	return &Provider{client: c, me: me, name: name, patience: patience, host: host, linker: linker, notices: notices, announce: announce, log: log}
 }
-
-var _ peering.Desk = (*Provider)(nil)
 
 // Recognise tells whether the owner accepted the caller's key before.
 func (p *Provider) Recognise(ctx context.Context, caller peering.Caller) bool {
@@ -174,7 +172,7 @@ func (p *Provider) replaceOlder(ctx context.Context, id identity.ID) error {
 // Outcome waits for the answer to a request of the caller.
 func (p *Provider) Outcome(ctx context.Context, caller peering.Caller, id string) (peering.Outcome, error) {
 	for {
-		rung := p.answers.wait()
+		rung := p.answers.Wait()
 		request, err := p.request(ctx, caller, id)
 		if err != nil {
 			return peering.Outcome{}, err
@@ -270,7 +268,7 @@ func (p *Provider) terms(ctx context.Context, peer *v1alpha1.Peer, asked corev1.
 	if err != nil {
 		return nil, nil, err
 	}
-	have, err := allocatable(ctx, p.client)
+	have, err := Allocatable(ctx, p.client)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -495,11 +493,4 @@ func (p *Provider) End(ctx context.Context, caller peering.Caller, id string) er
 // Link agrees on the network with the caller.
 func (p *Provider) Link(ctx context.Context, caller peering.Caller, theirs peering.Link) (peering.Link, error) {
 	return p.linker.Answer(ctx, caller, theirs)
-}
-
-// Notices are what the caller must know at once.
-func (p *Provider) Notices(ctx context.Context, caller peering.Caller) <-chan peering.Notice {
-	ch, cancel := p.notices.subscribe(caller.ID)
-	context.AfterFunc(ctx, cancel)
-	return ch
 }
