@@ -17,19 +17,13 @@ import (
 // cannot be pulled again.
 const pinned = "io.cri-containerd.pinned=pinned"
 
-// Import imports the image archives (*.tar, in the docker or OCI layout) of the folders, in their order. An
-// archive that has not changed since it was imported is skipped. Errors of single archives are collected.
-func (r *Runtime) Import(ctx context.Context, folders ...string) error {
+// Import imports image archives (in the docker or OCI layout), in their order. One that has not changed since
+// it was imported is skipped. Errors of single archives are collected. It must not be called twice at a time.
+func (r *Runtime) Import(ctx context.Context, archives ...string) error {
 	var errs []error
-	for _, folder := range folders {
-		archives, err := filepath.Glob(filepath.Join(folder, "*.tar"))
-		if err != nil {
-			return err
-		}
-		for _, archive := range archives {
-			if err := r.importOne(ctx, archive); err != nil {
-				errs = append(errs, err)
-			}
+	for _, archive := range archives {
+		if err := r.importOne(ctx, archive); err != nil {
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)

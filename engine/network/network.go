@@ -32,6 +32,7 @@ type Options struct {
 	NodeDevice    string
 	GatewayDevice string
 	PodCIDR       netip.Prefix
+	ServiceCIDR   netip.Prefix
 	MTU           int
 	CNIConf       string // folder for the CNI configuration
 	CNIData       string // folder where host-local notes the addresses given
@@ -52,7 +53,7 @@ func Setup(ctx context.Context, o Options, log *slog.Logger) error {
 	if err := writeCNI(o); err != nil {
 		return fmt.Errorf("CNI configuration: %w", err)
 	}
-	if err := masquerade(ctx, o); err != nil {
+	if err := rules(ctx, o); err != nil {
 		return fmt.Errorf("nftables table %s: %w; is nftables installed and does the kernel have nf_tables?", Table, err)
 	}
 	if err := allowForwarding(ctx); err != nil {

@@ -12,30 +12,42 @@ import (
 // Table is the engine's nftables table.
 const Table = "kith-engine"
 
-// masquerade hides pods behind the laptop's address where nobody could answer them otherwise: everywhere
-// except on this node and behind the gateway, whose peers know the pods' own addresses.
-func masquerade(ctx context.Context, o Options) error {
+// rules writes the engine's table, in one transaction, so that no packet sees it missing.
+func rules(ctx context.Context, o Options) error {
 	nft, err := knftables.New(knftables.IPv4Family, Table)
 	if err != nil {
 		return err
 	}
 	tx := nft.NewTransaction()
-	// Add first, so that Delete finds it: the table is replaced in one transaction, no packet sees it gone.
-	tx.Add(&knftables.Table{})
+	tx.Add(&knftables.Table{}) // so that Delete finds it
 	tx.Delete(&knftables.Table{})
 	tx.Add(&knftables.Table{Comment: knftables.PtrTo("pods of kith-k8s")})
-	chain := knftables.Chain{
+	own := fmt.Sprintf(`{ %q, "lo", %q, %q }`, Bridge, o.NodeDevice, o.GatewayDevice)
+
+	// Linux answers for an address of any of its devices on all of them, and we forward: a neighbour on the
+	// LAN with a route to us would reach API server, kubelet, pods and services. Before any translation such
+	// packets name our ranges; what was translated or asked for names the laptop's own address, and passes.
+	// A LAN that happens to have one of our ranges is spared by the question whether the address is local.
+	tx.Add(&knftables.Chain{
+		Name:     "strangers",
+		Type:     knftables.PtrTo(knftables.FilterType),
+		Hook:     knftables.PtrTo(knftables.PreroutingHook),
+		Priority: knftables.PtrTo(knftables.RawPriority),
+	})
+	stranger := "iifname != " + own
+	tx.Add(&knftables.Rule{Chain: "strangers", Rule: knftables.Concat(stranger, "ip daddr", o.NodeIP, "drop")})
+	tx.Add(&knftables.Rule{Chain: "strangers", Rule: knftables.Concat(
+		stranger, fmt.Sprintf("ip daddr { %s, %s }", o.PodCIDR, o.ServiceCIDR), "fib daddr type != local", "drop")})
+
+	// Pods are hidden behind the laptop's address where nobody could answer them otherwise: everywhere except
+	// on this node and behind the gateway, whose peers know the pods' own addresses.
+	tx.Add(&knftables.Chain{
 		Name:     "postrouting",
 		Type:     knftables.PtrTo(knftables.NATType),
 		Hook:     knftables.PtrTo(knftables.PostroutingHook),
 		Priority: knftables.PtrTo(knftables.SNATPriority),
-	}
-	tx.Add(&chain)
-	own := fmt.Sprintf(`{ %q, "lo", %q, %q }`, Bridge, o.NodeDevice, o.GatewayDevice)
-	tx.Add(&knftables.Rule{
-		Chain: chain.Name,
-		Rule:  knftables.Concat("ip saddr", o.PodCIDR, "oifname !=", own, "masquerade"),
 	})
+	tx.Add(&knftables.Rule{Chain: "postrouting", Rule: knftables.Concat("ip saddr", o.PodCIDR, "oifname !=", own, "masquerade")})
 	return nft.Run(ctx, tx)
 }
 

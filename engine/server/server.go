@@ -101,7 +101,7 @@ func (s *server) run(ctx context.Context) error {
 	}
 	below(store.Run)
 	if err := network.Setup(ctx, network.Options{
-		NodeIP: c.NodeIP, NodeDevice: c.NodeDevice, GatewayDevice: c.GatewayDevice, PodCIDR: c.PodCIDR, MTU: c.PodMTU,
+		NodeIP: c.NodeIP, NodeDevice: c.NodeDevice, GatewayDevice: c.GatewayDevice, PodCIDR: c.PodCIDR, ServiceCIDR: c.ServiceCIDR, MTU: c.PodMTU,
 		CNIConf: s.cniConf(), CNIData: filepath.Join(c.DataDir, "cni", "addresses"),
 	}, s.log); err != nil {
 		return err
@@ -176,7 +176,15 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 
 	start("kube-apiserver", now, component.APIServer{PKI: files, NodeIP: c.NodeIP, Port: c.Port, ServiceCIDR: c.ServiceCIDR, Datastore: s.datastoreSocket()}.Run)
 	group.Go(func() error { return s.announce(ctx, ready) })
-	start("kubelet", now, func(ctx context.Context) error { return s.kubelet(ctx, files, resolver.ResolvConf) })
+	// Starting beside the API server it would only be refused, log it, and come back late.
+	prepared := make(chan error, 1)
+	go func() { prepared <- s.prepareRuntime(ctx) }()
+	start("kubelet", ready, func(ctx context.Context) error {
+		if err := <-prepared; err != nil {
+			return err
+		}
+		return s.kubelet(ctx, files, resolver.ResolvConf)
+	})
 	start("kube-proxy", ready, component.Proxy{PKI: files, NodeName: c.NodeName, ClusterCIDR: c.ClusterCIDR}.Run)
 	if c.Brain {
 		start("kube-controller-manager", ready, component.ControllerManager{PKI: files, ClusterCIDR: c.ClusterCIDR, ServiceCIDR: c.ServiceCIDR}.Run)
@@ -191,23 +199,31 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 	return nil
 }
 
-// kubelet waits for containerd and for the pause image, without which no pod starts; all other images are
-// imported while the node is already at work.
-func (s *server) kubelet(ctx context.Context, files component.PKI, resolvConf string) error {
-	c := s.config
+// prepareRuntime waits for containerd and imports the pause image, without which no pod starts. All other
+// images are imported while the node is already at work.
+func (s *server) prepareRuntime(ctx context.Context) error {
 	patience, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	if err := s.runtime.WaitReady(patience); err != nil {
 		return err
 	}
-	if err := s.runtime.Import(ctx, filepath.Join(c.RuntimeDir, "images")); err != nil {
+	if err := s.runtime.Import(ctx, filepath.Join(s.config.RuntimeDir, "images", "pause.tar")); err != nil {
 		return err
 	}
 	go func() {
-		if err := s.runtime.Import(ctx, c.ImagesDir); err != nil && ctx.Err() == nil {
+		archives, err := filepath.Glob(filepath.Join(s.config.ImagesDir, "*.tar"))
+		if err == nil {
+			err = s.runtime.Import(ctx, archives...)
+		}
+		if err != nil && ctx.Err() == nil {
 			s.log.Warn("some images were not imported", "err", err)
 		}
 	}()
+	return nil
+}
+
+func (s *server) kubelet(ctx context.Context, files component.PKI, resolvConf string) error {
+	c := s.config
 	return component.Kubelet{
 		PKI: files, NodeName: c.NodeName, NodeIP: c.NodeIP, ClusterDNS: c.ClusterDNS,
 		DataDir: filepath.Join(c.DataDir, "kubelet"), PodLogs: filepath.Join(c.DataDir, "pod-logs"), ResolvConf: resolvConf,
