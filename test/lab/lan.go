@@ -17,7 +17,7 @@ import (
 // ensureLAN makes the LAN unless it is there: a process that does nothing but hold the namespace, and the bridge in it.
 func (l *Lab) ensureLAN(ctx context.Context) error {
 	lan := l.Laptop(lanName)
-	if lan.group.Init() != 0 {
+	if lan.booted() {
 		return nil
 	}
 	return lan.switchOn(ctx, lan.spec(), func(pid int) error {

@@ -216,7 +216,7 @@ func (p *Laptop) Boot(ctx context.Context) error {
 
 // boot is Boot under the lab's lock; a laptop that is on stays as it is.
 func (p *Laptop) boot(ctx context.Context) error {
-	if p.group.Init() != 0 {
+	if p.booted() {
 		return nil
 	}
 	r, err := p.record()

@@ -33,6 +33,9 @@ func (p *Laptop) switchOn(ctx context.Context, spec pid1.Spec, plug func(pid int
 	if err := os.MkdirAll(p.state, 0o755); err != nil {
 		return fmt.Errorf("boot %s: %w", p.name, err)
 	}
+	if err := p.switchOff(ctx); err != nil { // what a crash left
+		return fmt.Errorf("boot %s: %w", p.name, err)
+	}
 	_ = os.Remove(filepath.Join(p.state, pid1.StatusFile))
 	if err := writeJSON(filepath.Join(p.state, pid1.SpecFile), spec); err != nil {
 		return fmt.Errorf("boot %s: %w", p.name, err)
@@ -40,9 +43,7 @@ func (p *Laptop) switchOn(ctx context.Context, spec pid1.Spec, plug func(pid int
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("boot %s: %w", p.name, err)
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dieDeadline)
-			defer cancel()
-			err = errors.Join(err, p.group.Empty(ctx), p.group.Remove(ctx))
+			err = errors.Join(err, p.switchOff(context.WithoutCancel(ctx)))
 		}
 	}()
 	if err := p.group.Make(); err != nil {
@@ -131,10 +132,24 @@ func (p *Laptop) startInit(binary string) (*exec.Cmd, initPipes, error) {
 func (p *Laptop) switchOff(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, dieDeadline)
 	defer cancel()
-	if err := p.group.Empty(ctx); err != nil {
-		return err
+	for {
+		if err := p.group.Empty(ctx); err != nil {
+			return err
+		}
+		// A first process whose starter crashed may enter the cgroups just now: then they are not empty any more.
+		short, cancel := context.WithTimeout(ctx, time.Second)
+		err := p.group.Remove(short)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
 	}
-	return p.group.Remove(ctx)
+}
+
+// booted says whether the laptop runs and its start was completed: a starter that crashed leaves half a laptop.
+func (p *Laptop) booted() bool {
+	_, err := os.Stat(filepath.Join(p.state, pid1.StatusFile))
+	return err == nil && p.group.Init() != 0
 }
 
 // labBinary is the kith-lab program, which is the laptops' first process: this one, or the one beside the others.

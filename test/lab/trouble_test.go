@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"kith.dev/test/lab/cgroups"
 )
 
 func TestCutIsSilentAndHeals(t *testing.T) {
@@ -261,4 +264,47 @@ func TestMTUDropsWhatIsLarger(t *testing.T) {
 	if err := bob.SetMTU(ctx, 100); err == nil {
 		t.Error("an MTU of 100 was taken")
 	}
+}
+
+// What machines with cgroup v2 alone do, on one that also has v1.
+func TestCgroupV2Alone(t *testing.T) {
+	hs, err := cgroups.Hierarchies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	hs = slices.DeleteFunc(hs, func(h cgroups.Hierarchy) bool { return !h.V2 })
+	if len(hs) != 1 {
+		t.Skip("no cgroup v2 here")
+	}
+	l := newLab(t, 2, func(o *Options) { o.hierarchies = hs })
+	alice, bob, ctx := l.Laptop("alice"), l.Laptop("bob"), t.Context()
+	mustReach(t, alice, bob)
+	root := hs[0].Mount
+	out, _, err := bob.Exec(ctx, "sh", "-ec", "grep ^0: /proc/self/cgroup; mkdir "+root+"/pods; ls -d "+root+"/*/ | wc -l; sleep 600 >&- 2>&- &")
+	if err != nil || out != "0::/init\n2\n" {
+		t.Errorf("bob sees of cgroups: %q, %v", out, err)
+	}
+	if err := bob.Freeze(ctx); err != nil {
+		t.Fatal(err)
+	}
+	mustTimeOut(t, alice, bob)
+	if err := bob.Thaw(ctx); err != nil {
+		t.Fatal(err)
+	}
+	mustReach(t, alice, bob)
+	if err := bob.Freeze(ctx); err != nil {
+		t.Fatal(err)
+	}
+	reboot(t, bob) // frozen processes die, too
+	mustReach(t, alice, bob)
+}
+
+func TestFrozenLaptopCanLosePower(t *testing.T) {
+	l := newLab(t, 1)
+	alice := l.Laptop("alice")
+	if err := alice.Freeze(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	reboot(t, alice)
+	mustReach(t, alice, alice)
 }

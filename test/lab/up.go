@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"kith.dev/test/lab/cgroups"
 )
 
 // Options say what lab to make.
@@ -33,6 +35,8 @@ type Options struct {
 	Images []string
 	// Progress, when set, is told what is waited for, from several goroutines.
 	Progress func(laptop, what string)
+
+	hierarchies []cgroups.Hierarchy // fewer than the machine has, for tests
 }
 
 // Up makes a lab, or adds what is missing of it: laptops that are there keep the options they were made with, those
@@ -42,6 +46,9 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 	l, err := handle(o.Name)
 	if err != nil {
 		return nil, err
+	}
+	if o.hierarchies != nil {
+		l.hierarchies = o.hierarchies
 	}
 	if o.Laptops == 0 {
 		o.Laptops = 2
@@ -109,11 +116,11 @@ func (l *Lab) make(ctx context.Context, o Options) error {
 func (p *Laptop) ensure(ctx context.Context, i int, o Options) error {
 	_, err := os.Stat(p.recordFile())
 	fresh := errors.Is(err, os.ErrNotExist)
-	if pid := p.group.Init(); pid != 0 {
+	if p.booted() {
 		if fresh {
 			return fmt.Errorf("processes of a laptop %s are left from a lab that is gone: kith-lab down", p.name)
 		}
-		return p.replug(pid)
+		return p.replug(p.group.Init())
 	}
 	if fresh {
 		if err := p.installDisk(o); err != nil {

@@ -62,6 +62,11 @@ func run(specPath string, second bool, report *os.File) error {
 
 // enter is the first stage; it does not return unless it fails.
 func enter(spec Spec, specPath string) error {
+	// When the starter has crashed, the cgroup may already be that of the next try.
+	wait := []unix.PollFd{{Fd: goFD, Events: unix.POLLIN}}
+	if _, err := unix.Poll(wait, 0); err == nil && wait[0].Revents&unix.POLLHUP != 0 {
+		return errors.New("the starter died")
+	}
 	if err := spec.Cgroup.Enter(); err != nil {
 		return err
 	}
