@@ -216,6 +216,21 @@ func (b *book) sweep(now time.Time) (ask map[linkKey][]identity.ID, next time.Ti
 	return ask, next
 }
 
+// asked takes notice of somebody else's question about an instance: the answer will be ours as well.
+func (b *book) asked(now time.Time, link linkKey, id identity.ID) {
+	e := b.entries[id]
+	if e == nil {
+		return
+	}
+	for i := range e.claims {
+		c := &e.claims[i]
+		later := now.Add(askAhead + time.Second)
+		if c.link == link && c.refreshAt.Before(later) && later.Before(c.expires) {
+			c.refreshAt = later
+		}
+	}
+}
+
 func (b *book) anyDue(now time.Time) bool {
 	for _, e := range b.entries {
 		for _, c := range e.claims {

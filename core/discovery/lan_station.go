@@ -164,6 +164,11 @@ func (s *station) asked(now time.Time, l *link, sender netip.Addr, m message) {
 	case m.browse:
 		l.heardAsked = now
 	}
+	if !l.has(sender) {
+		for _, id := range m.asked {
+			s.book.asked(now, l.key, id)
+		}
+	}
 	if s.quiet {
 		return
 	}
