@@ -62,7 +62,7 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 	if l.bin, err = FindBin(o.Bin); err != nil {
 		return nil, err
 	}
-	if o.Daemon == nil {
+	if len(o.Daemon) == 0 {
 		o.Daemon = []string{filepath.Join(l.bin, "kithd"), "--config", "/etc/kith/config.yaml"}
 	}
 	if _, err := os.Stat(o.Daemon[0]); err != nil {
