@@ -56,6 +56,8 @@ func newAbroad(cfg *rest.Config, streams http.RoundTripper) (*abroad, error) {
 		}
 	}
 
+	client.Transport = bounded{client.Transport}
+
 	core := rest.CopyConfig(cfg)
 	core.ContentType = runtime.ContentTypeProtobuf
 	core.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
@@ -93,6 +95,20 @@ func transport(cfg *rest.Config, http2 bool, conns *connrotation.ConnectionTrack
 		t.TLSClientConfig.NextProtos = protocols
 	}
 	return rest.HTTPWrappersForConfig(cfg, t)
+}
+
+// maxAnswer bounds what the peer can have us read in one answer; a thousand pods are some 10 MiB. Watches have
+// no end, but client-go bounds each of their events.
+const maxAnswer = 64 << 20
+
+type bounded struct{ http.RoundTripper }
+
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.RoundTripper.RoundTrip(r)
+	if err == nil && !r.URL.Query().Has("watch") {
+		resp.Body = http.MaxBytesReader(nil, resp.Body, maxAnswer)
+	}
+	return resp, err
 }
 
 // base is a copy of cfg's transport, or one made from its fields.

@@ -127,12 +127,8 @@ func (c *cluster) start() {
 		PeerName: "bob", PeerID: "BOB-ID", NodeName: testNode, NodeIP: c.ip, KubeletPort: c.kubelet.Port(),
 		Resources: corev1.ResourceList{corev1.ResourceCPU: apiresource.MustParse("4"), corev1.ResourceMemory: apiresource.MustParse("8Gi"), corev1.ResourcePods: apiresource.MustParse("50")},
 		Grace:     testGrace,
-		Translate: func(a netip.Addr) (netip.Addr, bool) {
-			b := a.As4()
-			b[1] = 71
-			return netip.AddrFrom4(b), true
-		},
-		Log: c.log(),
+		Translate: alias,
+		Log:       c.log(),
 	})
 	if err != nil {
 		c.t.Fatal(err)

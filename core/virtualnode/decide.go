@@ -48,6 +48,8 @@ func decide(home *corev1.Pod, abroad *v1alpha1.OffloadedPod) step {
 		return stepWait
 	case !ours:
 		return stepRemove
+	case ended(&home.Status) && !endedAbroad(abroad):
+		return stepRemove // declared ended at home
 	case !ended(&home.Status) && outdated(home, abroad):
 		return stepUpdate
 	}
@@ -56,6 +58,10 @@ func decide(home *corev1.Pod, abroad *v1alpha1.OffloadedPod) step {
 
 func ended(s *corev1.PodStatus) bool {
 	return s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed
+}
+
+func endedAbroad(o *v1alpha1.OffloadedPod) bool {
+	return o.Status.Phase == v1alpha1.OffloadedPodSucceeded || o.Status.Phase == v1alpha1.OffloadedPodFailed
 }
 
 func outdated(home *corev1.Pod, abroad *v1alpha1.OffloadedPod) bool {

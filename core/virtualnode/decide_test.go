@@ -45,6 +45,8 @@ func asked(options ...offloadedOption) *v1alpha1.OffloadedPod {
 
 func leaving(o *v1alpha1.OffloadedPod) { o.DeletionTimestamp = &metav1.Time{Time: time.Now()} }
 
+func over(o *v1alpha1.OffloadedPod) { o.Status.Phase = v1alpha1.OffloadedPodFailed }
+
 func ofPod(uid types.UID) offloadedOption {
 	return func(o *v1alpha1.OffloadedPod) { o.Spec.HomeUID = uid }
 }
@@ -66,9 +68,10 @@ func TestDecide(t *testing.T) {
 		"a new pod is asked for":                     {homePod(), nil, stepCreate},
 		"a pod that ended is not run again":          {homePod(phase(corev1.PodSucceeded)), nil, stepWait},
 		"a running pod is reported":                  {homePod(), asked(), stepReport},
-		"a pod that ended keeps its logs abroad":     {homePod(phase(corev1.PodFailed)), asked(), stepReport},
+		"a pod that ended keeps its logs abroad":     {homePod(phase(corev1.PodFailed)), asked(over), stepReport},
+		"a pod that home calls ended is ended":       {homePod(phase(corev1.PodFailed)), asked(), stepRemove},
 		"a changed pod is told":                      {homePod(otherImage), asked(), stepUpdate},
-		"but not after its end":                      {homePod(otherImage, phase(corev1.PodFailed)), asked(), stepReport},
+		"but not after its end":                      {homePod(otherImage, phase(corev1.PodFailed)), asked(over), stepReport},
 		"one of an earlier pod of that name goes":    {homePod(), asked(ofPod("home-0")), stepRemove},
 		"and the new one waits for its end":          {homePod(), asked(ofPod("home-0"), leaving), stepWait},
 		"deleted abroad by somebody":                 {homePod(), asked(leaving), stepReport},

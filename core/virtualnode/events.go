@@ -2,6 +2,7 @@ package virtualnode
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -156,6 +157,7 @@ func copyOf(event *corev1.Event, home *corev1.Pod, nodeName, peer string) *corev
 	e.InvolvedObject = corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: home.Namespace, Name: home.Name,
 		UID: home.UID, ResourceVersion: home.ResourceVersion, FieldPath: event.InvolvedObject.FieldPath}
 	e.Related = nil
+	e.Message, e.Reason = cut(e.Message, 1024), cut(e.Reason, 128)
 	e.Source.Host = nodeName
 	if e.ReportingInstance != "" {
 		e.ReportingInstance = nodeName
@@ -166,6 +168,9 @@ func copyOf(event *corev1.Event, home *corev1.Pod, nodeName, peer string) *corev
 	e.Count = max(e.Count, 1)
 	return e
 }
+
+// cut keeps an event within the size the API server wants.
+func cut(s string, bytes int) string { return strings.ToValidUTF8(s[:min(len(s), bytes)], "") }
 
 func lastTime(e *corev1.Event) time.Time {
 	last := e.LastTimestamp.Time

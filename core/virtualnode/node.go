@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -94,8 +95,8 @@ type Node struct {
 	twins         map[string]*twin // by home namespace
 	// watching counts what runs for the twins.
 	watching sync.WaitGroup
-	// opening serialises the making of twins, so that one namespace is asked for once.
-	opening sync.Mutex
+	// opening makes one request of many for the same twin.
+	opening singleflight.Group
 }
 
 // key names a pod at home; with an empty name it stands for the namespace's twin.
@@ -209,6 +210,9 @@ func (n *Node) refresh() {
 	n.abroad.conns.CloseAll()
 	for _, t := range n.allTwins() {
 		t.refresh()
+	}
+	for _, home := range n.unopened() {
+		n.queue.Add(key{namespace: home})
 	}
 	for _, pod := range n.pods.list() {
 		n.queue.Forget(keyOf(pod))

@@ -24,6 +24,9 @@ const (
 	eventStatusRefused = "StatusRefused"
 )
 
+// quietFailures are not told: rights in a new twin take a moment, and so does a link that blinks.
+const quietFailures = 3
+
 func (n *Node) homePods() cache.ListerWatcher {
 	here := fields.OneTermEqualSelector("spec.nodeName", n.cfg.NodeName).String()
 	pods := n.cfg.Home.CoreV1().Pods(metav1.NamespaceAll)
@@ -82,7 +85,7 @@ func (n *Node) reconcile(ctx context.Context, k key) error {
 	case stepUpdate:
 		return n.failed(home, "change the pod", n.update(ctx, home, abroad))
 	case stepRemove:
-		if home != nil && home.DeletionTimestamp != nil {
+		if home != nil && home.UID == abroad.Spec.HomeUID {
 			// The status goes on while the containers end.
 			return errors.Join(n.remove(ctx, home, abroad), n.report(ctx, t, home, abroad))
 		}
@@ -113,7 +116,7 @@ func (n *Node) create(ctx context.Context, t *twin, home *corev1.Pod) error {
 		return nil // the watch has it in a moment
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
 		// The tenant was made anew, or its rights are still on their way.
-		return errors.Join(err, n.reopen(ctx, t))
+		return errors.Join(err, n.open(ctx, t.home))
 	}
 	return err
 }
@@ -151,8 +154,11 @@ func (n *Node) removeStray(ctx context.Context, k key, abroad *v1alpha1.Offloade
 	case err == nil && home.UID == abroad.Spec.HomeUID && home.Spec.NodeName == n.cfg.NodeName:
 		return fmt.Errorf("pod %s/%s is at home, but not seen yet", k.namespace, k.name)
 	}
-	n.log.Info("pod abroad has none at home any more; taking it away", "namespace", k.namespace, "pod", k.name)
-	return goneIsFine(n.abroad.offloaded.delete(ctx, abroad))
+	if err := goneIsFine(n.abroad.offloaded.delete(ctx, abroad)); err != nil {
+		return err
+	}
+	n.log.Info("pod is no longer at home; taken away abroad", "namespace", k.namespace, "pod", k.name)
+	return nil
 }
 
 // finish lets a deleted home pod go, once nothing runs for it abroad.
@@ -211,6 +217,16 @@ func (n *Node) write(ctx context.Context, home *corev1.Pod, status corev1.PodSta
 	pod.Status = status
 	_, err := n.cfg.Home.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, &pod, metav1.UpdateOptions{})
 	if apierrors.IsInvalid(err) {
+		// Containers that ended may not start again under most restart policies, yet those of a pod made again
+		// do. The rest of the status matters more.
+		pod.Status.ContainerStatuses = home.Status.ContainerStatuses
+		pod.Status.InitContainerStatuses = home.Status.InitContainerStatuses
+		if equality.Semantic.DeepEqual(home.Status, pod.Status) {
+			return nil
+		}
+		_, err = n.cfg.Home.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, &pod, metav1.UpdateOptions{})
+	}
+	if apierrors.IsInvalid(err) {
 		// Trying again would change nothing; the next change abroad may.
 		n.log.Warn("home refuses the pod's status", "namespace", pod.Namespace, "pod", pod.Name, "err", err)
 		n.record.Eventf(home, corev1.EventTypeWarning, eventStatusRefused, "cannot show the status from %s: %v", n.cfg.PeerName, err)
@@ -224,7 +240,7 @@ func (n *Node) write(ctx context.Context, home *corev1.Pod, status corev1.PodSta
 
 // failed tells the pod's owner why it does not go on.
 func (n *Node) failed(home *corev1.Pod, what string, err error) error {
-	if err == nil || errors.Is(err, context.Canceled) {
+	if err == nil || errors.Is(err, context.Canceled) || n.queue.NumRequeues(keyOf(home)) < quietFailures {
 		return err
 	}
 	n.record.Eventf(home, corev1.EventTypeWarning, eventOffloadFailed, "cannot %s at %s, will be tried again: %s", what, n.cfg.PeerName, why(err))

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,7 +30,15 @@ type provider struct {
 
 	mu     sync.Mutex
 	twins  map[string]bool
-	broken bool // makes nothing new
+	paused bool
+	// pretend has it only claim that its Pods run.
+	pretend bool
+}
+
+func (p *provider) pause(paused bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.paused = paused
 }
 
 func newProvider(t *testing.T, cfg *rest.Config) *provider {
@@ -66,7 +75,9 @@ func (p *provider) run(ctx context.Context, t *testing.T) {
 		p.mu.Lock()
 		twins := make([]string, 0, len(p.twins))
 		for twin := range p.twins {
-			twins = append(twins, twin)
+			if !p.paused {
+				twins = append(twins, twin)
+			}
 		}
 		p.mu.Unlock()
 		for _, twin := range twins {
@@ -74,11 +85,17 @@ func (p *provider) run(ctx context.Context, t *testing.T) {
 			if err := p.rest.Get().Namespace(twin).Resource(resource).Do(ctx).Into(list); err != nil {
 				continue
 			}
+			var group errgroup.Group
+			group.SetLimit(8)
 			for i := range list.Items {
-				if err := p.host(ctx, &list.Items[i]); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) {
-					t.Logf("provider: %s: %v", list.Items[i].Name, err)
-				}
+				group.Go(func() error {
+					if err := p.host(ctx, &list.Items[i]); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) {
+						t.Logf("provider: %s: %v", list.Items[i].Name, err)
+					}
+					return nil
+				})
 			}
+			_ = group.Wait()
 		}
 		select {
 		case <-ctx.Done():
@@ -116,20 +133,24 @@ func (p *provider) host(ctx context.Context, o *v1alpha1.OffloadedPod) error {
 	case there:
 		return nil
 	}
-	p.mu.Lock()
-	broken := p.broken
-	p.mu.Unlock()
-	if broken {
-		return nil
-	}
 	pod = &corev1.Pod{ObjectMeta: *o.Spec.Template.ObjectMeta.DeepCopy(), Spec: *o.Spec.Template.Spec.DeepCopy()}
 	pod.Name, pod.Namespace = o.Name, o.Namespace
 	if pod.Labels == nil {
 		pod.Labels = map[string]string{}
 	}
 	pod.Labels[v1alpha1.LabelManagedBy] = v1alpha1.ManagedBy
+	if p.pretend {
+		pod.Spec.SchedulerName = "nobody"
+	}
 	if pod, err = pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		return err
+	}
+	if p.pretend {
+		pod.Status = running()
+		pod.Status.QOSClass = corev1.PodQOSBestEffort
+		if _, err := pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
 	}
 	return p.status(ctx, o, v1alpha1.OffloadedPodStatus{Phase: v1alpha1.OffloadedPodAccepted, PodUID: pod.UID})
 }

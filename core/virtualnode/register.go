@@ -19,7 +19,7 @@ import (
 
 const (
 	leaseSeconds = 40 // as a kubelet's; renewed four times as often
-	statusEvery  = 15 * time.Second
+	statusEvery  = time.Minute
 	retryEvery   = time.Second
 )
 

@@ -30,7 +30,7 @@ type view struct {
 // statusOf is the status a home pod should have.
 func statusOf(v view) corev1.PodStatus {
 	phase := v.abroad.Status.Phase
-	overAbroad := phase == v1alpha1.OffloadedPodSucceeded || phase == v1alpha1.OffloadedPodFailed
+	overAbroad := endedAbroad(v.abroad)
 	switch deleted := v.home.DeletionTimestamp != nil; {
 	case ended(&v.home.Status):
 		return v.home.Status // an end is not taken back
@@ -111,7 +111,7 @@ func (v view) translateAddresses(s *corev1.PodStatus) {
 		if err != nil {
 			continue
 		}
-		if seen, ok := v.translate(real); ok {
+		if seen, ok := v.translate(real.Unmap().WithZone("")); ok {
 			ips = append(ips, corev1.PodIP{IP: seen.String()})
 		}
 	}

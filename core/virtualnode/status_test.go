@@ -30,15 +30,18 @@ func running() corev1.PodStatus {
 
 func testView(home *corev1.Pod, guest *corev1.Pod, offloaded ...offloadedOption) view {
 	return view{home: home, abroad: asked(offloaded...), guest: guest, peer: "bob",
-		nodeIP: netip.MustParseAddr("10.42.255.1"),
-		translate: func(a netip.Addr) (netip.Addr, bool) { // 10.42/16 is seen as 10.71/16, IPv6 not at all
-			if !a.Is4() {
-				return netip.Addr{}, false
-			}
-			b := a.As4()
-			b[1] = 71
-			return netip.AddrFrom4(b), true
-		}}
+		nodeIP:    netip.MustParseAddr("10.42.255.1"),
+		translate: alias}
+}
+
+// alias has 10.42.0.0/16 seen as 10.71.0.0/16, and IPv6 not at all.
+func alias(a netip.Addr) (netip.Addr, bool) {
+	if !a.Is4() {
+		return netip.Addr{}, false
+	}
+	b := a.As4()
+	b[1] = 71
+	return netip.AddrFrom4(b), true
 }
 
 func readiness(s corev1.PodStatus) corev1.ConditionStatus {

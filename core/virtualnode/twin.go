@@ -71,41 +71,41 @@ func (n *Node) allTwins() []*twin {
 	return all
 }
 
-// open makes sure the home namespace has a twin and watches it.
-func (n *Node) open(ctx context.Context, home string) error {
-	n.opening.Lock()
-	defer n.opening.Unlock()
-	if n.twin(home) != nil {
-		return nil
+// unopened are the home namespaces noted on the node whose twins are not watched yet.
+func (n *Node) unopened() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var homes []string
+	for home := range n.state.twins {
+		if n.twins[home] == nil {
+			homes = append(homes, home)
+		}
 	}
-	name, err := n.cfg.Twins.Ensure(ctx, home)
-	if err != nil {
-		return fmt.Errorf("twin of namespace %s at %s: %w", home, n.cfg.PeerName, err)
-	}
-	if err := n.remember(ctx, home, name); err != nil {
-		return err
-	}
-	n.watchTwin(home, name)
-	return nil
+	return homes
 }
 
-// reopen asks for the twin again, after it turned out not to work.
-func (n *Node) reopen(ctx context.Context, t *twin) error {
-	n.opening.Lock()
-	defer n.opening.Unlock()
-	name, err := n.cfg.Twins.Ensure(ctx, t.home)
-	if err != nil {
-		return fmt.Errorf("twin of namespace %s at %s: %w", t.home, n.cfg.PeerName, err)
-	}
-	if name == t.name {
-		return nil
-	}
-	if err := n.remember(ctx, t.home, name); err != nil {
-		return err
-	}
-	n.forgetTwin(t)
-	n.watchTwin(t.home, name)
-	return nil
+// open makes sure the home namespace has a twin and watches it. Called for one that is watched, it asks
+// again and follows when the twin has another name by now.
+func (n *Node) open(ctx context.Context, home string) error {
+	_, err, _ := n.opening.Do(home, func() (any, error) {
+		name, err := n.cfg.Twins.Ensure(ctx, home)
+		if err != nil {
+			return nil, fmt.Errorf("twin of namespace %s at %s: %w", home, n.cfg.PeerName, err)
+		}
+		old := n.twin(home)
+		if old != nil && old.name == name {
+			return nil, nil
+		}
+		if err := n.remember(ctx, home, name); err != nil {
+			return nil, err
+		}
+		if old != nil {
+			n.forgetTwin(old)
+		}
+		n.watchTwin(home, name)
+		return nil, nil
+	})
+	return err
 }
 
 func (n *Node) watchTwin(home, name string) {
