@@ -105,7 +105,7 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 			labels[k] = v
 		}
 	}
-	m := &member{contract: ctr.Spec.ID, revision: ctr.Spec.Revision, done: make(chan struct{}), twins: &twins{to: to, contract: ctr.Spec.ID, client: f.client}}
+	m := &member{contract: ctr.Spec.ID, revision: ctr.Spec.Revision, done: make(chan struct{}), twins: &twins{to: to, contract: ctr.Spec.ID, client: f.client, known: map[string]string{}}}
 	translate := relations.Translator(peer)
 	m.translate.Store(&translate)
 	m.node, err = virtualnode.New(virtualnode.Config{
@@ -232,6 +232,17 @@ func (f *fleet) Release(ctx context.Context, namespace string) error {
 	return first
 }
 
+// Twins lists the twin namespaces at a peer that were used since the start.
+func (f *fleet) Twins(peer string) []v1alpha1.TwinNamespace {
+	f.mu.Lock()
+	m := f.nodes[peer]
+	f.mu.Unlock()
+	if m == nil {
+		return nil
+	}
+	return m.twins.list()
+}
+
 // wait returns when all nodes stopped, after ctx ended.
 func (f *fleet) wait() { f.running.Wait() }
 
@@ -240,6 +251,19 @@ type twins struct {
 	client   client.Client
 	to       *peering.Client
 	contract string
+
+	mu    sync.Mutex
+	known map[string]string // home to abroad
+}
+
+func (t *twins) list() []v1alpha1.TwinNamespace {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var list []v1alpha1.TwinNamespace
+	for home, abroad := range t.known {
+		list = append(list, v1alpha1.TwinNamespace{Home: home, Abroad: abroad})
+	}
+	return list
 }
 
 // Ensure makes sure that the home namespace has its twin.
@@ -260,11 +284,17 @@ func (t *twins) Ensure(ctx context.Context, home string) (string, error) {
 	if err := t.to.Call(ctx, http.MethodPut, "/kith/v1/namespaces/"+url.PathEscape(home)+"?"+query.Encode(), nil, &answer); err != nil {
 		return "", fmt.Errorf("make the twin of namespace %s: %w", home, err)
 	}
+	t.mu.Lock()
+	t.known[home] = answer.Namespace
+	t.mu.Unlock()
 	return answer.Namespace, nil
 }
 
 // Release gives the twin up, with all in it.
 func (t *twins) Release(ctx context.Context, home string) error {
+	t.mu.Lock()
+	delete(t.known, home)
+	t.mu.Unlock()
 	query := url.Values{"contract": {t.contract}}
 	return t.to.Call(ctx, http.MethodDelete, "/kith/v1/namespaces/"+url.PathEscape(home)+"?"+query.Encode(), nil, nil)
 }

@@ -13,13 +13,13 @@ const PolicyName = "offloading.kith.dev"
 // LabelVirtual is on every virtual node; pods that must run abroad select it.
 const LabelVirtual = "kith.dev/virtual"
 
-// tolerations is the list a pod gets: one for all peers, or one for each peer the namespace names.
-const tolerations = `size(variables.peers) == 0
-  ? [Object.spec.tolerations{key: "kith.dev/peer", operator: "Exists", effect: "NoSchedule"}]
-  : variables.peers.map(p, Object.spec.tolerations{key: "kith.dev/peer", operator: "Equal", value: p, effect: "NoSchedule"})`
-
+// addTolerations adds one toleration for all peers, or one for each peer that the namespace names.
 const addTolerations = `(has(object.spec.tolerations) ? [] : [JSONPatch{op: "add", path: "/spec/tolerations", value: []}])
-  + variables.tolerations.map(t, JSONPatch{op: "add", path: "/spec/tolerations/-", value: t})`
+  + (size(variables.peers) == 0
+    ? [JSONPatch{op: "add", path: "/spec/tolerations/-",
+        value: Object.spec.tolerations{key: "kith.dev/peer", operator: "Exists", effect: "NoSchedule"}}]
+    : variables.peers.map(p, JSONPatch{op: "add", path: "/spec/tolerations/-",
+        value: Object.spec.tolerations{key: "kith.dev/peer", operator: "Equal", value: p, effect: "NoSchedule"}}))`
 
 // "~1" is "/" in a JSON pointer (RFC 6901).
 const selectVirtual = `params.spec.strategy != "Remote" ? [] :
@@ -49,7 +49,6 @@ func Policy() *admissionv1.MutatingAdmissionPolicy {
 			Variables: []admissionv1.Variable{
 				{Name: "peers", Expression: `has(params.spec.peers) ? params.spec.peers : []`},
 				{Name: "off", Expression: `params.spec.strategy == "Local" || has(params.metadata.deletionTimestamp)`},
-				{Name: "tolerations", Expression: tolerations},
 			},
 			Mutations: []admissionv1.Mutation{
 				{PatchType: admissionv1.PatchTypeJSONPatch, JSONPatch: &admissionv1.JSONPatch{Expression: `variables.off ? [] : (` + addTolerations + `)`}},

@@ -1,0 +1,74 @@
+// Command kithd is the daemon: see package kith.dev/daemon.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"kith.dev/core/version"
+	"kith.dev/daemon"
+	"kith.dev/daemon/config"
+)
+
+// memoryLimit keeps WireGuard's packet buffers, which grow under load and are given back late, within bounds. It is soft.
+const memoryLimit = 160 << 20
+
+func main() {
+	if err := command().Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "kithd:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "kithd",
+		Short: "Turn the laptops around you into one Kubernetes",
+		Long: `kithd runs this laptop's own small Kubernetes, finds other laptops, asks them for
+resources when you say so, and has your pods run on those that accepted.
+
+It is configured by ` + config.DefaultPath + `; every key there is also a flag. It runs as root,
+usually as a system service. The command kith talks to it.`,
+		Args:          cobra.NoArgs,
+		Version:       version.Version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	flags := config.AddFlags(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := flags.Load()
+		if err != nil {
+			return err
+		}
+		return run(cmd.Context(), cfg)
+	}
+	return cmd
+}
+
+func run(ctx context.Context, cfg config.Config) error {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(memoryLimit)
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	d, err := daemon.New(cfg, logger(cfg))
+	if err != nil {
+		return err
+	}
+	return d.Run(ctx)
+}
+
+func logger(cfg config.Config) *slog.Logger {
+	options := &slog.HandlerOptions{Level: cfg.LogLevel}
+	if cfg.LogFormat == config.LogJSON {
+		return slog.New(slog.NewJSONHandler(os.Stderr, options))
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, options))
+}

@@ -1,0 +1,172 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/offloading"
+)
+
+var strategies = map[api.Strategy]v1alpha1.PodStrategy{
+	api.StrategyBoth: v1alpha1.StrategyLocalAndRemote, api.StrategyRemote: v1alpha1.StrategyRemote, api.StrategyLocal: v1alpha1.StrategyLocal,
+}
+
+// Offloads gives the namespaces whose pods may run at peers.
+func (b backend) Offloads(ctx context.Context) ([]api.Offload, error) {
+	c, err := b.cluster()
+	if err != nil {
+		return nil, err
+	}
+	var all v1alpha1.NamespaceOffloadingList
+	if err := c.client.List(ctx, &all); err != nil {
+		return nil, internal(err)
+	}
+	var list []api.Offload
+	for i := range all.Items {
+		v, err := c.offload(ctx, &all.Items[i])
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, v)
+	}
+	return list, nil
+}
+
+func (c *clusterPart) offload(ctx context.Context, nso *v1alpha1.NamespaceOffloading) (api.Offload, error) {
+	v := api.Offload{Namespace: nso.Namespace, Strategy: api.StrategyBoth, Mapping: api.MappingDefault, Peers: nso.Spec.Peers}
+	for word, strategy := range strategies {
+		if strategy == nso.Spec.Strategy {
+			v.Strategy = word
+		}
+	}
+	if nso.Spec.Mapping == v1alpha1.MappingSameName {
+		v.Mapping = api.MappingSameName
+	}
+	var pods corev1.PodList
+	var contracts v1alpha1.ContractList
+	if err := c.client.List(ctx, &pods, client.InNamespace(nso.Namespace)); err != nil {
+		return v, internal(err)
+	}
+	if err := c.client.List(ctx, &contracts); err != nil {
+		return v, internal(err)
+	}
+	for i := range pods.Items {
+		if offloading.Abroad(&pods.Items[i]) {
+			v.Pods.Abroad++
+		} else {
+			v.Pods.Home++
+		}
+	}
+	for _, ctr := range contracts.Items {
+		if ctr.Spec.Role != v1alpha1.RoleConsumer || len(nso.Spec.Peers) > 0 && !slices.Contains(nso.Spec.Peers, ctr.Spec.Peer) {
+			continue
+		}
+		for _, twin := range c.fleet.Twins(ctr.Spec.Peer) {
+			if twin.Home == nso.Namespace {
+				v.Twins = append(v.Twins, api.Twin{Peer: ctr.Spec.Peer, Namespace: twin.Abroad, Ready: ctr.Status.State == v1alpha1.StateConnected, Why: ctr.Status.Why})
+			}
+		}
+	}
+	switch {
+	case nso.DeletionTimestamp != nil:
+		v.Why = "its pods are coming home"
+	case v.Strategy == api.StrategyLocal:
+		v.Why = "the strategy keeps pods at home"
+	case !slices.ContainsFunc(contracts.Items, func(ctr v1alpha1.Contract) bool { return ctr.Spec.Role == v1alpha1.RoleConsumer }):
+		v.Why = "no peer provides anything yet"
+	}
+	return v, nil
+}
+
+// Offload lets the pods of a namespace run at peers; it returns when the next pod created would.
+func (b backend) Offload(ctx context.Context, namespace string, o api.OffloadOptions, report func(api.Progress)) (api.Offload, error) {
+	c, err := b.cluster()
+	if err != nil {
+		return api.Offload{}, err
+	}
+	var ns corev1.Namespace
+	if err := c.client.Get(ctx, named(namespace), &ns); apierrors.IsNotFound(err) {
+		return api.Offload{}, api.NotFound("namespace", namespace, "kubectl get namespaces")
+	} else if err != nil {
+		return api.Offload{}, internal(err)
+	}
+	if namespace == metav1.NamespaceSystem || namespace == corev1.NamespaceNodeLease || ns.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy {
+		return api.Offload{}, api.Invalid("namespace", namespace, "a namespace of your own workloads")
+	}
+	nso := &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.NamespaceOffloadingName, Namespace: namespace}}
+	err = c.client.Get(ctx, client.ObjectKeyFromObject(nso), nso)
+	if client.IgnoreNotFound(err) != nil {
+		return api.Offload{}, internal(err)
+	}
+	before := nso.DeepCopy()
+	nso.Spec = v1alpha1.NamespaceOffloadingSpec{Strategy: strategies[o.Strategy], Mapping: v1alpha1.MappingDefault, Peers: o.Peers}
+	if o.Mapping == api.MappingSameName {
+		nso.Spec.Mapping = v1alpha1.MappingSameName
+	}
+	if err != nil {
+		err = c.client.Create(ctx, nso)
+	} else {
+		err = c.client.Patch(ctx, nso, client.MergeFrom(before))
+	}
+	if err != nil {
+		return api.Offload{}, internal(fmt.Errorf("offload namespace %s: %w", namespace, err))
+	}
+	report(api.Progress{Message: "waiting until pods of " + namespace + " are let abroad"})
+	if err := c.offloading.WaitInForce(ctx, nso); err != nil {
+		return api.Offload{}, internal(err)
+	}
+	b.d.publish(api.Event{Type: api.EventNamespaceChanged, Severity: api.SeverityInfo, Object: "namespace/" + namespace, Message: "pods of namespace " + namespace + " may run at peers"})
+	return c.offload(ctx, nso)
+}
+
+// Unoffload brings the pods of a namespace home.
+func (b backend) Unoffload(ctx context.Context, namespace string, report func(api.Progress)) error {
+	c, err := b.cluster()
+	if err != nil {
+		return err
+	}
+	nso := &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.NamespaceOffloadingName, Namespace: namespace}}
+	if err := c.client.Delete(ctx, nso); apierrors.IsNotFound(err) {
+		return api.NotFound("offloaded namespace", namespace, "kith offload")
+	} else if err != nil {
+		return internal(err)
+	}
+	report(api.Progress{Message: "bringing the pods of " + namespace + " home"})
+	err = c.follow(ctx, func() (bool, error) {
+		err := c.client.Get(ctx, client.ObjectKeyFromObject(nso), &v1alpha1.NamespaceOffloading{})
+		return apierrors.IsNotFound(err), nil
+	})
+	if err != nil {
+		return err
+	}
+	b.d.publish(api.Event{Type: api.EventNamespaceChanged, Severity: api.SeverityInfo, Object: "namespace/" + namespace, Message: "namespace " + namespace + " is home again"})
+	return nil
+}
+
+// Guests gives the pods of peers that run here.
+func (b backend) Guests(ctx context.Context) ([]api.Guest, error) {
+	c, err := b.cluster()
+	if err != nil {
+		return nil, err
+	}
+	guests, err := c.host.Guests(ctx)
+	if err != nil {
+		return nil, internal(err)
+	}
+	var list []api.Guest
+	for _, g := range guests {
+		list = append(list, api.Guest{
+			Namespace: g.Namespace, Name: g.Name, Consumer: g.Consumer, ConsumerID: g.ConsumerID, Phase: g.Phase, Why: g.Why,
+			Node: g.Node, Resources: quantities(g.Requests), Created: g.Created.Time,
+		})
+	}
+	return list, nil
+}

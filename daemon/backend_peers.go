@@ -1,0 +1,426 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/identity"
+	"kith.dev/core/offloading"
+	"kith.dev/core/peering"
+	"kith.dev/core/relations"
+)
+
+// Peers gives all known clusters, by name.
+func (b backend) Peers(ctx context.Context) ([]api.Peer, error) {
+	all := b.d.directory.all()
+	facts, err := b.gather(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]api.Peer, 0, len(all))
+	for _, k := range all {
+		list = append(list, b.view(k, facts))
+	}
+	return list, nil
+}
+
+// Peer gives one of them.
+func (b backend) Peer(ctx context.Context, ref string) (api.Peer, error) {
+	k, err := b.d.directory.find(ref)
+	if err != nil {
+		return api.Peer{}, err
+	}
+	facts, err := b.gather(ctx)
+	if err != nil {
+		return api.Peer{}, err
+	}
+	return b.view(k, facts), nil
+}
+
+// facts are what the cluster knows about all peers, read once for a list.
+type facts struct {
+	contracts []v1alpha1.Contract
+	requests  []v1alpha1.PeeringRequest
+	adverts   map[string]v1alpha1.Advertisement
+	used      map[string]corev1.ResourceList // by node
+	abroad    map[string]int                 // pods by node
+	guests    map[string]int                 // pods by compact ID of the consumer
+}
+
+func (b backend) gather(ctx context.Context) (facts, error) {
+	f := facts{adverts: map[string]v1alpha1.Advertisement{}, used: map[string]corev1.ResourceList{}, abroad: map[string]int{}, guests: map[string]int{}}
+	c := b.d.cluster.Load()
+	if c == nil {
+		return f, nil
+	}
+	var contracts v1alpha1.ContractList
+	var requests v1alpha1.PeeringRequestList
+	var adverts v1alpha1.AdvertisementList
+	var pods corev1.PodList
+	if err := errors.Join(c.client.List(ctx, &contracts), c.client.List(ctx, &requests), c.client.List(ctx, &adverts), c.client.List(ctx, &pods)); err != nil {
+		return f, internal(err)
+	}
+	f.contracts, f.requests = contracts.Items, requests.Items
+	for _, a := range adverts.Items {
+		f.adverts[a.Spec.Peer] = a
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if id := pod.Labels[v1alpha1.LabelConsumer]; id != "" {
+			f.guests[id]++
+		}
+		if offloading.Abroad(pod) {
+			f.abroad[pod.Spec.NodeName]++
+			if f.used[pod.Spec.NodeName] == nil {
+				f.used[pod.Spec.NodeName] = corev1.ResourceList{}
+			}
+			add(f.used[pod.Spec.NodeName], requestsOf(pod))
+		}
+	}
+	return f, nil
+}
+
+// view shows a known cluster as the local API does.
+func (b backend) view(k known, f facts) api.Peer {
+	p := api.Peer{
+		Name: k.name, ID: k.id.String(), ShortID: k.id.Short(), Source: k.source, Addresses: k.addresses,
+		LastSeen: k.lastSeen.Round(0), Reachable: k.contact.Reachable, Outgoing: api.StateNone, Incoming: api.StateNone,
+		Pods: api.PeerPods{Guests: f.guests[k.id.Compact()]},
+	}
+	if !p.Reachable {
+		p.Why = k.contact.Why
+	}
+	if k.peer != nil {
+		p.Outgoing, p.Incoming = stateOf(k.peer.Status.Outgoing), stateOf(k.peer.Status.Incoming)
+		p.Code, p.Node = k.peer.Status.Outgoing.Code, k.peer.Status.Node
+		if why := because(k.peer.Status); why != "" {
+			p.Why = why
+		}
+		p.Tunnel = b.tunnel(k)
+	}
+	for i := range f.requests {
+		if r := &f.requests[i]; r.Spec.PeerID == p.ID && relations.Pending(r) {
+			p.Incoming, p.Code = api.StateRequested, r.Spec.Code
+		}
+	}
+	if a, ok := f.adverts[k.name]; ok && k.peer != nil {
+		p.Offered = quantities(a.Spec.Resources)
+	}
+	for _, ctr := range f.contracts {
+		if ctr.Spec.Peer == k.name && ctr.Spec.Role == v1alpha1.RoleConsumer {
+			p.Offered = quantities(ctr.Spec.Resources)
+		}
+	}
+	node := v1alpha1.VirtualNodePrefix + k.name
+	p.Used, p.Pods.Abroad = quantities(f.used[node]), f.abroad[node]
+	return p
+}
+
+func stateOf(d v1alpha1.DirectionStatus) api.State {
+	if d.State == "" {
+		return api.StateNone
+	}
+	return api.State(d.State)
+}
+
+// because is one sentence on both directions, the outgoing first.
+func because(s v1alpha1.PeerStatus) string {
+	for _, d := range []v1alpha1.DirectionStatus{s.Outgoing, s.Incoming} {
+		if d.Why == "" {
+			continue
+		}
+		if d.Since != nil && (d.State == v1alpha1.StateDeclined || d.State == v1alpha1.StateExpired || d.State == v1alpha1.StateUnreachable || d.State == v1alpha1.StateNone) {
+			return d.Why + ", " + ago(d.Since.Time)
+		}
+		return d.Why
+	}
+	return ""
+}
+
+func (b backend) tunnel(k known) api.Tunnel {
+	if b.d.gateway == nil {
+		return api.Tunnel{}
+	}
+	s, ok := b.d.gateway.Stats(k.id.String())
+	if !ok {
+		return api.Tunnel{}
+	}
+	return api.Tunnel{Up: s.Up, LastHandshake: s.LastHandshake, RX: s.Received, TX: s.Sent, RTT: api.Duration(k.rtt)}
+}
+
+// AddPeer learns who answers at an address and keeps it as a Peer.
+func (b backend) AddPeer(ctx context.Context, hostport string) (api.Peer, error) {
+	c, err := b.cluster()
+	if err != nil {
+		return api.Peer{}, err
+	}
+	address, err := withPort(hostport, b.d.cfg.PeerAPIPort)
+	if err != nil {
+		return api.Peer{}, err
+	}
+	to := peering.NewClient(peering.ClientConfig{Identity: b.d.me, Addresses: []string{address}, Log: b.d.log})
+	defer to.Close()
+	hello, err := to.Hello(ctx)
+	if err != nil {
+		return api.Peer{}, unreachable(address, err)
+	}
+	if hello.ID == b.d.me.ID() {
+		return api.Peer{}, api.Invalid("address", hostport, "the address of another cluster: this one answers there")
+	}
+	b.warnOfChangedKey(address, hello.ID)
+	peer, err := relations.EnsurePeer(ctx, c.client, hello.ID, hello.Name, []string{address}, v1alpha1.SourceManual)
+	if err != nil {
+		return api.Peer{}, internal(err)
+	}
+	b.d.directory.remember(peer)
+	return b.Peer(ctx, hello.ID.String())
+}
+
+// warnOfChangedKey says so when the address belonged to a known peer with another key.
+func (b backend) warnOfChangedKey(address string, now identity.ID) {
+	for _, k := range b.d.directory.all() {
+		if k.peer == nil || k.id == now {
+			continue
+		}
+		for _, e := range k.peer.Spec.Endpoints {
+			if e == address {
+				b.d.publish(api.Event{Type: api.EventSecurity, Severity: api.SeverityWarning, Peer: k.name,
+					Message: fmt.Sprintf("at %s, where %s was, answers another key: it was %s, now it is %s", address, k.name, k.id, now)})
+			}
+		}
+	}
+}
+
+func withPort(hostport string, port uint16) (string, error) {
+	if _, _, err := net.SplitHostPort(hostport); err != nil {
+		hostport = net.JoinHostPort(strings.Trim(hostport, "[]"), strconv.Itoa(int(port)))
+	}
+	if err := peering.CheckEndpoint(hostport); err != nil {
+		return "", api.Invalid("address", hostport, "host:port, with an IP address or a DNS name")
+	}
+	return hostport, nil
+}
+
+func unreachable(who string, err error) *api.Error {
+	e := &api.Error{Code: api.CodePeerUnreachable, Message: who + " does not answer", Reason: err.Error(), Do: "is kithd running there, and TCP port 6450 open?"}
+	var mismatch *identity.MismatchError
+	if errors.As(err, &mismatch) {
+		e.Message, e.Do = who+" was refused", "if its owner made a new key, `kith forget` it and add it again; compare the fingerprints first"
+	}
+	return e
+}
+
+// Ask asks a peer for resources.
+func (b backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report func(api.Progress)) (api.Peer, error) {
+	c, err := b.cluster()
+	if err != nil {
+		return api.Peer{}, err
+	}
+	k, err := b.findOrAdd(ctx, ref, report)
+	if err != nil {
+		return api.Peer{}, err
+	}
+	resources, err := parse(ask.Resources)
+	if err != nil {
+		return api.Peer{}, err
+	}
+	if k.peer != nil && peering.HasContract(peering.State(k.peer.Status.Outgoing.State)) {
+		return api.Peer{}, &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("there is a contract with %s already", k.name),
+			Reason: "it is " + string(k.peer.Status.Outgoing.State), Do: fmt.Sprintf("`kith unpeer %s` first, then ask for other amounts", k.name)}
+	}
+	if !k.contact.Reachable {
+		return api.Peer{}, unreachable(k.name, errors.New(k.contact.Why))
+	}
+	peer, err := relations.EnsurePeer(ctx, c.client, k.id, k.name, k.addresses[:1], v1alpha1.Source(k.source))
+	if err != nil {
+		return api.Peer{}, internal(err)
+	}
+	attempt := time.Now().UnixMilli()
+	before := peer.DeepCopy()
+	peer.Spec.Request = &v1alpha1.ResourceRequest{Resources: resources, Attempt: attempt}
+	if err := c.client.Patch(ctx, peer, client.MergeFrom(before)); err != nil {
+		return api.Peer{}, internal(fmt.Errorf("ask %s: %w", k.name, err))
+	}
+	b.d.directory.remember(peer)
+	if err := c.followAsk(ctx, peer.Name, attempt, ask.Wait, report); err != nil {
+		return api.Peer{}, err
+	}
+	return b.Peer(ctx, k.id.String())
+}
+
+func (b backend) findOrAdd(ctx context.Context, ref string, report func(api.Progress)) (known, error) {
+	k, err := b.d.directory.find(ref)
+	if err == nil || !strings.ContainsAny(ref, ":.") {
+		return k, err
+	}
+	report(api.Progress{Message: "looking who answers at " + ref})
+	peer, err := b.AddPeer(ctx, ref)
+	if err != nil {
+		return known{}, err
+	}
+	for range 50 { // the contact is made within milliseconds
+		if k, err = b.d.directory.find(peer.ID); err != nil || k.contact.Reachable {
+			return k, err
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return k, nil
+		}
+	}
+	return k, nil
+}
+
+// followAsk reports what becomes of a request until it is delivered, or, with wait, until it is decided.
+func (c *clusterPart) followAsk(ctx context.Context, name string, attempt int64, wait bool, report func(api.Progress)) error {
+	said := ""
+	say := func(p api.Progress) {
+		if p.Message != said {
+			said = p.Message
+			report(p)
+		}
+	}
+	return c.follow(ctx, func() (bool, error) {
+		var peer v1alpha1.Peer
+		if err := c.client.Get(ctx, named(name), &peer); err != nil {
+			return false, client.IgnoreNotFound(err)
+		}
+		out := peer.Status.Outgoing
+		if out.Attempt < attempt {
+			if out.Why != "" {
+				say(api.Progress{Message: out.Why})
+			}
+			return false, nil
+		}
+		switch out.State {
+		case v1alpha1.StateRequested:
+			say(api.Progress{Message: "waiting for the owner of " + name + " to accept", Code: out.Code})
+			return !wait, nil
+		case v1alpha1.StateDeclined:
+			return true, &api.Error{Code: api.CodeDeclined, Message: out.Why, Do: "talk to its owner, or ask for less"}
+		case v1alpha1.StateExpired:
+			return true, &api.Error{Code: api.CodeExpired, Message: out.Why, Do: "ask again"}
+		case v1alpha1.StateContracted:
+			say(api.Progress{Message: "contract signed, the link is being made"})
+			return !wait, nil
+		case v1alpha1.StateConnected:
+			return true, nil
+		}
+		return false, nil
+	})
+}
+
+// Unpeer ends what there is with a peer, in both directions.
+func (b backend) Unpeer(ctx context.Context, ref string, report func(api.Progress)) (api.Peer, error) {
+	c, err := b.cluster()
+	if err != nil {
+		return api.Peer{}, err
+	}
+	k, err := b.d.directory.find(ref)
+	if err != nil {
+		return api.Peer{}, err
+	}
+	if k.peer == nil {
+		return api.Peer{}, &api.Error{Code: api.CodeConflict, Message: "there is nothing to end with " + k.name, Reason: "nothing was asked or granted"}
+	}
+	var peer v1alpha1.Peer
+	if err := c.client.Get(ctx, named(k.peer.Name), &peer); err != nil {
+		return api.Peer{}, internal(err)
+	}
+	if peer.Spec.Request != nil {
+		before := peer.DeepCopy()
+		peer.Spec.Request = nil
+		if err := c.client.Patch(ctx, &peer, client.MergeFrom(before)); err != nil {
+			return api.Peer{}, internal(err)
+		}
+	}
+	if err := c.endProviding(ctx, peer.Name); err != nil {
+		return api.Peer{}, err
+	}
+	report(api.Progress{Message: "bringing home what runs at " + k.name})
+	err = c.follow(ctx, func() (bool, error) {
+		var contracts v1alpha1.ContractList
+		if err := c.client.List(ctx, &contracts); err != nil {
+			return false, nil
+		}
+		for _, ctr := range contracts.Items {
+			if ctr.Spec.Peer == peer.Name {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	if err != nil {
+		return api.Peer{}, err
+	}
+	return b.Peer(ctx, k.id.String())
+}
+
+// endProviding ends the contracts under which this cluster provides to a peer.
+func (c *clusterPart) endProviding(ctx context.Context, peer string) error {
+	var contracts v1alpha1.ContractList
+	if err := c.client.List(ctx, &contracts); err != nil {
+		return internal(err)
+	}
+	for i := range contracts.Items {
+		ctr := &contracts.Items[i]
+		if ctr.Spec.Peer != peer || ctr.Spec.Role != v1alpha1.RoleProvider {
+			continue
+		}
+		if err := relations.EndContract(ctx, c.client, ctr, "ended here"); err != nil {
+			return internal(err)
+		}
+	}
+	return nil
+}
+
+// ForgetPeer drops everything about a peer from this side alone.
+func (b backend) ForgetPeer(ctx context.Context, ref string) error {
+	c, err := b.cluster()
+	if err != nil {
+		return err
+	}
+	k, err := b.d.directory.find(ref)
+	if err != nil {
+		return err
+	}
+	if k.peer == nil {
+		return nil
+	}
+	if _, err := b.Unpeer(ctx, ref, func(api.Progress) {}); err != nil {
+		return err
+	}
+	if err := c.client.Delete(ctx, k.peer.DeepCopy()); err != nil && !apierrors.IsNotFound(err) {
+		return internal(err)
+	}
+	b.d.publish(api.Event{Type: api.EventPeerForgotten, Severity: api.SeverityInfo, Peer: k.name, Message: k.name + " was forgotten"})
+	return nil
+}
+
+// parse reads amounts whose form the local API has checked.
+func parse(amounts api.Resources) (corev1.ResourceList, error) {
+	if err := api.CheckResources("resources", amounts, false); err != nil {
+		return nil, err
+	}
+	list := corev1.ResourceList{}
+	for name, amount := range amounts {
+		q, err := resource.ParseQuantity(amount)
+		if err != nil {
+			return nil, api.Invalid("resources."+name, amount, "a Kubernetes quantity such as 2, 500m or 4Gi")
+		}
+		list[corev1.ResourceName(name)] = q
+	}
+	return list, nil
+}

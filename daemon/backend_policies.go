@@ -1,0 +1,100 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/sharing"
+)
+
+// Policies gives the owner's words on sharing.
+func (b backend) Policies(ctx context.Context) ([]api.Policy, error) {
+	c, err := b.cluster()
+	if err != nil {
+		return nil, err
+	}
+	var policies v1alpha1.SharingPolicyList
+	if err := c.client.List(ctx, &policies); err != nil {
+		return nil, internal(err)
+	}
+	var list []api.Policy
+	for i := range policies.Items {
+		list = append(list, policyView(&policies.Items[i]))
+	}
+	return list, nil
+}
+
+func policyView(p *v1alpha1.SharingPolicy) api.Policy {
+	v := api.Policy{
+		Name: p.Name, Peers: p.Spec.Peers, Amounts: api.Resources{}, AutoAccept: p.Spec.AutoAccept,
+		PodSecurity: api.PodSecurity(sharing.Level(p)), Paused: p.Spec.Paused,
+	}
+	if p.Spec.PeerSelector != nil {
+		v.Selector = metav1.FormatLabelSelector(p.Spec.PeerSelector)
+	}
+	for name, amount := range p.Spec.Amounts {
+		v.Amounts[name] = string(amount)
+	}
+	return v
+}
+
+// SetPolicy applies a change to a policy, or makes it.
+func (b backend) SetPolicy(ctx context.Context, name string, change api.PolicyChange) (api.Policy, error) {
+	c, err := b.cluster()
+	if err != nil {
+		return api.Policy{}, err
+	}
+	policy := &v1alpha1.SharingPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	err = c.client.Get(ctx, named(name), policy)
+	fresh := apierrors.IsNotFound(err)
+	if err != nil && !fresh {
+		return api.Policy{}, internal(err)
+	}
+	before := policy.DeepCopy()
+	if err := putPolicy(policy, change.Apply(policyView(policy))); err != nil {
+		return api.Policy{}, err
+	}
+	if err := sharing.Validate(policy); err != nil {
+		var field *sharing.FieldError
+		if errors.As(err, &field) {
+			return api.Policy{}, &api.Error{Code: api.CodeInvalid, Message: err.Error(), Field: field.Field}
+		}
+		return api.Policy{}, &api.Error{Code: api.CodeInvalid, Message: err.Error()}
+	}
+	if fresh {
+		err = c.client.Create(ctx, policy)
+	} else {
+		err = c.client.Patch(ctx, policy, client.MergeFrom(before))
+	}
+	if err != nil {
+		return api.Policy{}, internal(fmt.Errorf("write the policy %s: %w", name, err))
+	}
+	b.d.publish(api.Event{Type: api.EventPolicyChanged, Severity: api.SeverityInfo, Object: "policy/" + name, Message: "the sharing policy " + name + " was changed"})
+	return policyView(policy), nil
+}
+
+// putPolicy writes a view back into the object; what views do not show stays.
+func putPolicy(policy *v1alpha1.SharingPolicy, v api.Policy) error {
+	policy.Spec.Peers, policy.Spec.AutoAccept, policy.Spec.Paused = v.Peers, v.AutoAccept, v.Paused
+	policy.Spec.PodSecurity = v1alpha1.PodSecurityLevel(v.PodSecurity)
+	policy.Spec.PeerSelector = nil
+	if v.Selector != "" {
+		selector, err := metav1.ParseToLabelSelector(v.Selector)
+		if err != nil {
+			return api.Invalid("selector", v.Selector, "a label selector such as trust=family")
+		}
+		policy.Spec.PeerSelector = selector
+	}
+	policy.Spec.Amounts = map[string]v1alpha1.Amount{}
+	for name, amount := range v.Amounts {
+		policy.Spec.Amounts[name] = v1alpha1.Amount(amount)
+	}
+	return nil
+}

@@ -1,0 +1,284 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/kubernetes"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/hosting"
+	"kith.dev/core/offloading"
+	"kith.dev/core/peering"
+	"kith.dev/core/relations"
+	"kith.dev/core/virtualnode"
+)
+
+// clusterPart is everything that needs an API server. It is made when the engine is ready, and made anew should it fail.
+type clusterPart struct {
+	client     client.Client
+	host       *hosting.Host
+	door       *hosting.Door
+	fleet      *fleet
+	peers      *relations.PeerReconciler
+	provider   *relations.Provider
+	offloading *offloading.Reconciler
+	version    string
+	changed    relations.Bell // rings when a Peer, a Contract or a NamespaceOffloading changed
+}
+
+func newScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(s))
+	utilruntime.Must(apiextensionsv1.AddToScheme(s))
+	utilruntime.Must(v1alpha1.AddToScheme(s))
+	return s
+}
+
+// runCluster installs what Kith needs into the cluster and runs the controllers until ctx ends.
+func (d *Daemon) runCluster(ctx context.Context) error {
+	if err := d.engine.WaitReady(ctx); err != nil {
+		return err
+	}
+	restConfig := rest.CopyConfig(d.engine.RESTConfig())
+	restConfig.QPS = -1 // the API server's own priority and fairness decides
+	scheme := newScheme()
+	direct, err := client.New(restConfig, client.Options{Scheme: scheme})
+	if err != nil {
+		return fmt.Errorf("talk to the API server: %w", err)
+	}
+	if err := installCRDs(ctx, direct); err != nil {
+		return err
+	}
+	if err := d.installDefaults(ctx, direct); err != nil {
+		return err
+	}
+	mgr, err := d.newManager(restConfig, scheme)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c, kubelet, err := d.assemble(ctx, mgr, restConfig)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		cancel()
+		d.cluster.Store(nil)
+		c.peers.Close()
+		c.fleet.wait()
+	}()
+	go supervise(ctx, d.log, "the kubelet endpoint of virtual nodes", kubelet.Run)
+	go func() {
+		if mgr.GetCache().WaitForCacheSync(ctx) {
+			d.clusterReady(ctx, c)
+		}
+	}()
+	return mgr.Start(ctx)
+}
+
+func (d *Daemon) installDefaults(ctx context.Context, c client.Client) error {
+	if d.cfg.Share != "" {
+		percent, err := strconv.Atoi(strings.TrimSuffix(d.cfg.Share, "%"))
+		if err != nil {
+			return fmt.Errorf("share: %w", err)
+		}
+		if err := installPolicy(ctx, c, percent, d.cfg.AutoAccept); err != nil {
+			return err
+		}
+	}
+	return offloading.Install(ctx, c)
+}
+
+func (d *Daemon) newManager(restConfig *rest.Config, scheme *runtime.Scheme) (manager.Manager, error) {
+	logger := logr.FromSlogHandler(d.log.Handler()).V(1)
+	ctrl.SetLogger(logger)
+	return ctrl.NewManager(restConfig, ctrl.Options{
+		Scheme:                 scheme,
+		Logger:                 logger,
+		Metrics:                metricsserver.Options{BindAddress: "0"},
+		HealthProbeBindAddress: "0",
+		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		// A restarted part registers its controllers under the same names.
+		Controller:              config.Controller{SkipNameValidation: new(true)},
+		GracefulShutdownTimeout: new(3 * time.Second),
+	})
+}
+
+// assemble makes the rooms that work on the cluster and gives them to each other.
+func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, restConfig *rest.Config) (*clusterPart, *virtualnode.Kubelet, error) {
+	c := &clusterPart{client: mgr.GetClient()}
+	home, err := kubernetes.NewForConfig(restConfig)
+	if err != nil {
+		return nil, nil, err
+	}
+	if v, err := home.Discovery().ServerVersion(); err == nil {
+		c.version = v.GitVersion
+	}
+	if c.host, err = hosting.New(mgr, d.log); err != nil {
+		return nil, nil, fmt.Errorf("hosting: %w", err)
+	}
+	if err := c.host.Install(ctx); err != nil {
+		return nil, nil, fmt.Errorf("hosting: %w", err)
+	}
+	if c.door, err = hosting.NewDoor(restConfig, c.host, d.log); err != nil {
+		return nil, nil, fmt.Errorf("hosting: %w", err)
+	}
+	c.host.OnShut(c.door.Shut)
+	kubelet, err := virtualnode.NewKubelet(virtualnode.KubeletConfig{Home: home, HomeREST: restConfig, IP: d.engine.NodeIP(), Log: d.log})
+	if err != nil {
+		return nil, nil, err
+	}
+	c.fleet = newFleet(ctx, c.client, home, restConfig, kubelet, d.directory, d.engine.NodeIP(), d.log)
+	linker := relations.NewLinker(c.client, relations.LinkerConfig{
+		Gateway: d.gateway, Port: d.cfg.WireGuardPort, Pool: d.aliasPool(), Log: d.log,
+		Ranges: map[string]netip.Prefix{"pods": d.engine.PodRange()},
+	})
+	c.provider = relations.NewProvider(c.client, d.me, d.cfg.Name, d.cfg.RequestTimeout, c.host, linker, &d.notices, d.publish, d.log)
+	c.peers = relations.NewPeerReconciler(relations.PeerConfig{
+		Client: c.client, Identity: d.me, Name: d.cfg.Name, Endpoints: d.endpoints, Directory: d.directory, Fleet: c.fleet,
+		Linker: linker, Announce: d.publish, Log: d.log,
+	})
+	c.offloading = offloading.New(c.client, c.fleet, d.log)
+	for _, setup := range []func() error{
+		func() error { return c.peers.SetupWithManager(mgr) },
+		func() error { return c.provider.SetupWithManager(mgr, c.peers) },
+		func() error { return c.offloading.SetupWithManager(mgr) },
+		func() error { return d.watchPeers(ctx, mgr, c, linker) },
+	} {
+		if err := setup(); err != nil {
+			return nil, nil, err
+		}
+	}
+	return c, kubelet, nil
+}
+
+// watchPeers tells the directory which Peers there are, and rings for those who wait for a change.
+func (d *Daemon) watchPeers(ctx context.Context, mgr manager.Manager, c *clusterPart, linker *relations.Linker) error {
+	list := func() {
+		var peers v1alpha1.PeerList
+		if c.client.List(ctx, &peers) == nil {
+			d.directory.setPeers(peers.Items)
+		}
+	}
+	onPeer := func(any) {
+		list()
+		c.changed.Ring()
+	}
+	ring := func(any) { c.changed.Ring() }
+	for _, watch := range []struct {
+		obj     client.Object
+		changed func(any)
+	}{{&v1alpha1.Peer{}, onPeer}, {&v1alpha1.Contract{}, ring}, {&v1alpha1.NamespaceOffloading{}, ring}} {
+		informer, err := mgr.GetCache().GetInformer(ctx, watch.obj, cache.BlockUntilSynced(false))
+		if err != nil {
+			return err
+		}
+		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc:    watch.changed,
+			UpdateFunc: func(_, obj any) { watch.changed(obj) },
+			DeleteFunc: watch.changed,
+		}); err != nil {
+			return err
+		}
+	}
+	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		var peers v1alpha1.PeerList
+		if err := c.client.List(ctx, &peers); err != nil {
+			return err
+		}
+		for i := range peers.Items { // tunnels come back before anybody is asked
+			if err := linker.Restore(ctx, &peers.Items[i]); err != nil {
+				d.log.Warn("tunnel was not restored", "peer", peers.Items[i].Name, "err", err)
+			}
+		}
+		return nil
+	}))
+}
+
+// clusterReady opens the doors behind which the cluster is needed.
+func (d *Daemon) clusterReady(ctx context.Context, c *clusterPart) {
+	d.cluster.Store(c)
+	var peers v1alpha1.PeerList
+	if c.client.List(ctx, &peers) == nil {
+		d.directory.setPeers(peers.Items)
+	}
+	d.directory.onChange(c.peers.Poke)
+	for i := range peers.Items {
+		c.peers.Poke(peers.Items[i].Name)
+	}
+	d.log.Info("ready", "node", d.engine.NodeName(), "kubernetes", c.version)
+}
+
+// heard has the books compared when a peer tells that something changed.
+func (d *Daemon) heard(ctx context.Context) error {
+	for {
+		select {
+		case h := <-d.contacts.Notices():
+			c := d.cluster.Load()
+			k, err := d.directory.find(h.ID.String())
+			if c == nil || err != nil || k.peer == nil {
+				continue
+			}
+			switch h.Notice.Type {
+			case peering.NoticeContractEnded, peering.NoticeContractChanged:
+				c.peers.Recheck(k.peer.Name)
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// hostingRoutes adds what hosting answers to the peer API.
+func (d *Daemon) hostingRoutes() {
+	with := func(serve func(*clusterPart, http.ResponseWriter, *http.Request, string)) func(http.ResponseWriter, *http.Request, peering.Caller) {
+		return func(w http.ResponseWriter, r *http.Request, caller peering.Caller) {
+			c := d.cluster.Load()
+			if c == nil {
+				peering.WriteProblem(w, errNotReady)
+				return
+			}
+			serve(c, w, r, caller.ID.String())
+		}
+	}
+	d.peerAPI.server.Handle("PUT /kith/v1/namespaces/{home}", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.host.PutNamespace(w, r, id) }))
+	d.peerAPI.server.Handle("DELETE /kith/v1/namespaces/{home}", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) {
+		c.host.DeleteNamespace(w, r, id)
+	}))
+	d.peerAPI.server.Handle("/kube/", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.door.Serve(w, r, id) }))
+}
+
+// follow calls check now and after every change of a Peer, a Contract or a NamespaceOffloading, until it is done.
+func (c *clusterPart) follow(ctx context.Context, check func() (done bool, err error)) error {
+	for {
+		rung := c.changed.Wait()
+		if done, err := check(); done || err != nil {
+			return err
+		}
+		select {
+		case <-rung:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

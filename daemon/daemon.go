@@ -1,0 +1,246 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"kith.dev/core/api"
+	"kith.dev/core/cluster"
+	"kith.dev/core/discovery"
+	"kith.dev/core/gateway"
+	"kith.dev/core/identity"
+	"kith.dev/core/peering"
+	"kith.dev/core/relations"
+	"kith.dev/core/version"
+	"kith.dev/daemon/config"
+	"kith.dev/daemon/localapi"
+)
+
+const (
+	gatewayDevice = "kith0"
+	eventsKept    = 512
+)
+
+// Daemon is kithd.
+type Daemon struct {
+	cfg     config.Config
+	log     *slog.Logger
+	me      *identity.Identity
+	started time.Time
+
+	events    *localapi.Broker
+	local     *localapi.Server
+	peerAPI   *peerAPI
+	nearby    *discovery.Table
+	contacts  *peering.Contacts
+	directory *directory
+	notices   relations.Notices
+	engine    cluster.Engine   // nil with engine "none"
+	gateway   *gateway.Gateway // nil with engine "none"
+	cluster   atomic.Pointer[clusterPart]
+}
+
+// New makes everything that can be made before anything runs, and takes the sockets, so that a second daemon, a
+// taken port or a damaged key is an error at once.
+func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
+	d = &Daemon{cfg: cfg, log: log, started: time.Now(), events: localapi.NewBroker(eventsKept)}
+	d.local = localapi.New(localapi.Options{Socket: cfg.Socket, Group: cfg.SocketGroup, Backend: backend{d}, Events: d.events, Log: log})
+	if err := d.local.Listen(); err != nil {
+		return nil, err
+	}
+	if d.me, err = identity.Load(filepath.Join(cfg.DataDir, "identity")); err != nil {
+		return nil, err
+	}
+	if err := d.makeEngine(); err != nil {
+		return nil, err
+	}
+	if err := d.makeDiscovery(); err != nil {
+		return nil, err
+	}
+	d.contacts = peering.NewContacts(peering.ContactsConfig{Identity: d.me, Log: log})
+	d.directory = newDirectory(d.me, d.contacts, d.nearby, log)
+	return d, d.openPeerAPI()
+}
+
+func (d *Daemon) makeEngine() (err error) {
+	switch d.cfg.Engine {
+	case config.EngineNone:
+		return nil
+	case config.EngineKubeconfig:
+		d.engine, err = cluster.NewKubeconfig(cluster.KubeconfigConfig{
+			Path: d.cfg.Kubeconfig, Context: d.cfg.KubeconfigContext, NodeName: d.cfg.NodeName,
+			PodRange: d.cfg.PodRange, ServiceRange: d.cfg.ServiceRange, Log: d.log,
+		})
+	default:
+		d.engine, err = cluster.NewBuiltin(cluster.BuiltinConfig{
+			NodeName: d.cfg.Name, DataDir: filepath.Join(d.cfg.DataDir, "k8s"), RunDir: filepath.Join(d.cfg.RunDir, "k8s"),
+			RuntimeDir: d.cfg.RuntimeDir, ImagesDir: d.cfg.ImagesDir, PodRange: d.cfg.PodRange, ServiceRange: d.cfg.ServiceRange,
+			Flags: d.cfg.EngineFlags, Log: d.log,
+		})
+	}
+	if err != nil {
+		return err
+	}
+	key, err := gateway.LoadKey(filepath.Join(d.cfg.DataDir, "wireguard.key"))
+	if err != nil {
+		return err
+	}
+	d.gateway, err = gateway.New(gateway.Config{
+		Device: gatewayDevice, Address: gatewayAddress(d.cfg.PodRange), ListenPort: d.cfg.WireGuardPort, PrivateKey: key,
+		Reserved: []netip.Prefix{d.cfg.PodRange, d.cfg.ServiceRange}, Log: d.log,
+	})
+	return err
+}
+
+// gatewayAddress is the second address of the last /24 of the pod range: no node gives it to a pod, and peers have an
+// alias for it as for the rest of the range. The first is the node's own.
+func gatewayAddress(pods netip.Prefix) netip.Addr {
+	a := pods.Masked().Addr().As4()
+	size := uint32(1) << (32 - pods.Bits())
+	n := uint32(a[0])<<24 | uint32(a[1])<<16 | uint32(a[2])<<8 | uint32(a[3])
+	n += size - 256 + 2
+	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
+}
+
+func (d *Daemon) makeDiscovery() error {
+	var finders []discovery.Finder
+	if d.cfg.Discovery.LAN {
+		lan, err := discovery.NewLAN(discovery.LANConfig{
+			ID: d.me.ID(), Name: d.cfg.Name, Port: d.cfg.PeerAPIPort, Interfaces: d.cfg.Discovery.Interfaces,
+			Trusted: d.trusted, Log: d.log,
+		})
+		if err != nil {
+			return err
+		}
+		finders = append(finders, lan)
+	}
+	if len(d.cfg.Discovery.DNSDomains) > 0 {
+		dns, err := discovery.NewDNS(d.cfg.Discovery.DNSDomains, nil, d.log)
+		if err != nil {
+			return err
+		}
+		finders = append(finders, dns)
+	}
+	d.nearby = discovery.NewTable(d.log, finders...)
+	return nil
+}
+
+// trusted tells discovery whose announcements a flood of strangers must not displace.
+func (d *Daemon) trusted(id identity.ID) bool { return d.directory != nil && d.directory.isPeer(id) }
+
+func (d *Daemon) openPeerAPI() error {
+	host := ""
+	if d.cfg.ListenAddress.IsValid() {
+		host = d.cfg.ListenAddress.String()
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(int(d.cfg.PeerAPIPort))))
+	if err != nil {
+		return fmt.Errorf("open the peer API: %w (another program has the port? set peerAPIPort)", err)
+	}
+	d.peerAPI = &peerAPI{listener: listener, server: peering.NewServer(peering.ServerConfig{
+		Identity: d.me, Name: func() string { return d.cfg.Name }, Version: version.Version, Desk: desk{d}, Log: d.log,
+	})}
+	d.hostingRoutes()
+	return nil
+}
+
+// Run keeps everything running until ctx ends, then tells peers goodbye and stops. Pods, and the engine, go on.
+func (d *Daemon) Run(ctx context.Context) error {
+	d.log.Info("kithd started", "name", d.cfg.Name, "id", d.me.ID().String(), "version", version.Version, "engine", d.cfg.Engine)
+	var running sync.WaitGroup
+	defer running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	keep := func(name string, run func(context.Context) error) {
+		running.Go(func() { supervise(ctx, d.log, name, run) })
+	}
+	keep("discovery", d.nearby.Run)
+	keep("contacts", d.contacts.Run)
+	keep("the directory", d.directory.run)
+	keep("notices", d.heard)
+	keep("events of neighbours", d.reportNeighbours)
+	if d.engine != nil {
+		keep("the engine", d.engine.Run)
+		keep("the gateway", d.gateway.Run)
+		keep("the cluster's controllers", d.runCluster)
+	}
+	failed := make(chan error, 2)
+	running.Go(func() { failed <- d.peerAPI.server.Serve(ctx, d.peerAPI.listener) })
+	running.Go(func() { failed <- d.local.Run(ctx) })
+	d.publish(api.Event{Type: api.EventDaemonStarted, Severity: api.SeverityInfo, Message: "kithd " + version.Version + " started"})
+	select {
+	case err := <-failed:
+		if ctx.Err() == nil && err == nil {
+			err = errors.New("a listener ended by itself")
+		}
+		return err
+	case <-ctx.Done():
+		d.log.Info("kithd stops; pods go on")
+		return nil
+	}
+}
+
+func (d *Daemon) publish(e api.Event) {
+	if e.Time.IsZero() {
+		e.Time = time.Now()
+	}
+	d.events.Publish(e)
+}
+
+// aliasPool is where aliases for peers' ranges are taken from.
+func (d *Daemon) aliasPool() []netip.Prefix {
+	if len(d.cfg.AliasPools) > 0 {
+		return d.cfg.AliasPools
+	}
+	return gateway.DefaultPool()
+}
+
+// endpoints are the addresses of the peer API that are told to those who are asked: those of the LAN.
+func (d *Daemon) endpoints() []string {
+	addresses, err := discovery.LANAddresses(d.cfg.Discovery.Interfaces)
+	if err != nil {
+		d.log.Warn("own addresses are not known", "err", err)
+	}
+	var list []string
+	for _, a := range addresses {
+		list = append(list, netip.AddrPortFrom(a, d.cfg.PeerAPIPort).String())
+	}
+	return list
+}
+
+func (d *Daemon) kubernetes() string {
+	if c := d.cluster.Load(); c != nil {
+		return c.version
+	}
+	return ""
+}
+
+func (d *Daemon) engineStatus() api.Engine {
+	e := api.Engine{Kind: api.EngineKind(d.cfg.Engine), State: api.EngineStopped, Version: d.kubernetes()}
+	if d.engine == nil {
+		e.Why = "this kithd runs without a Kubernetes"
+		return e
+	}
+	state := d.engine.State()
+	e.State, e.Why = api.EngineState(state.Phase), state.Why
+	if e.State == api.EngineReady && d.cluster.Load() == nil {
+		e.State, e.Why = api.EngineStarting, "the controllers of Kith are starting"
+	}
+	e.Node = d.engine.NodeName()
+	if ip := d.engine.NodeIP(); ip.IsValid() {
+		e.NodeIP = ip.String()
+	}
+	if d.cfg.Engine == config.EngineBuiltin {
+		e.Kubeconfig = filepath.Join(d.cfg.DataDir, "k8s", "admin.kubeconfig")
+	}
+	return e
+}

@@ -1,0 +1,297 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/discovery"
+	"kith.dev/core/identity"
+	"kith.dev/core/peering"
+	"kith.dev/core/relations"
+)
+
+// known is a cluster that this one knows of: seen nearby, kept as a Peer, or both.
+type known struct {
+	id        identity.ID
+	name      string // unique here
+	source    api.Source
+	addresses []string // host:port of the peer API, best first
+	lastSeen  time.Time
+	contact   relations.Contact
+	rtt       time.Duration
+	peer      *v1alpha1.Peer // nil when it is only nearby
+}
+
+// directory knows which clusters there are, what they are called here and how they are reached. It puts together
+// what discovery sees, what the cluster's Peers remember and what contacts prove.
+type directory struct {
+	me       *identity.Identity
+	contacts *peering.Contacts
+	nearby   *discovery.Table
+	log      *slog.Logger
+	changed  func(peer string) // the contact of a Peer changed
+
+	mu    sync.Mutex
+	peers map[identity.ID]*v1alpha1.Peer
+	names map[identity.ID]string    // of clusters that are no Peers; first come, first named
+	told  map[identity.ID]time.Time // Contact.Since of the state that changed was called for last
+}
+
+func newDirectory(me *identity.Identity, contacts *peering.Contacts, nearby *discovery.Table, log *slog.Logger) *directory {
+	return &directory{
+		me: me, contacts: contacts, nearby: nearby, log: log, changed: func(string) {},
+		peers: map[identity.ID]*v1alpha1.Peer{}, names: map[identity.ID]string{}, told: map[identity.ID]time.Time{},
+	}
+}
+
+// setPeers tells the directory what the cluster remembers.
+func (d *directory) setPeers(peers []v1alpha1.Peer) {
+	byID := make(map[identity.ID]*v1alpha1.Peer, len(peers))
+	for i := range peers {
+		if id, err := identity.ParseID(peers[i].Spec.ID); err == nil {
+			byID[id] = &peers[i]
+		}
+	}
+	d.mu.Lock()
+	d.peers = byID
+	d.mu.Unlock()
+	d.aim()
+}
+
+// remember adds a Peer that was just written, before the cluster's watch tells of it.
+func (d *directory) remember(peer *v1alpha1.Peer) {
+	if id, err := identity.ParseID(peer.Spec.ID); err == nil {
+		d.mu.Lock()
+		d.peers[id] = peer.DeepCopy()
+		d.mu.Unlock()
+		d.aim()
+	}
+}
+
+// isPeer tells whether a cluster is remembered as a Peer.
+func (d *directory) isPeer(id identity.ID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.peers[id] != nil
+}
+
+// onChange has f called with the name of a Peer whose contact changed.
+func (d *directory) onChange(f func(peer string)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.changed = f
+	d.told = map[identity.ID]time.Time{}
+}
+
+// run keeps the contacts aimed at what is known, and tells who is interested when one changes.
+func (d *directory) run(ctx context.Context) error {
+	seen, stopSeen := d.nearby.Watch()
+	defer stopSeen()
+	moved, stopMoved := d.contacts.Subscribe()
+	defer stopMoved()
+	d.aim()
+	for {
+		select {
+		case <-seen:
+			d.aim()
+		case <-moved:
+			d.tell()
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// aim sets who is to be contacted, and where. Peers come first, should there be too many.
+func (d *directory) aim() {
+	var peers, others []peering.Target
+	for _, k := range d.all() {
+		target := peering.Target{Key: k.id.Compact(), ID: k.id, Name: k.name, Addresses: k.addresses}
+		if k.peer != nil {
+			peers = append(peers, target)
+		} else {
+			others = append(others, target)
+		}
+	}
+	d.contacts.Set(append(peers, others...))
+}
+
+// tell calls changed for every Peer whose contact is in another state than it was told of.
+func (d *directory) tell() {
+	var names []string
+	d.mu.Lock()
+	for _, c := range d.contacts.Snapshot() {
+		peer := d.peers[c.ID]
+		if peer == nil || d.told[c.ID].Equal(c.Since) {
+			continue
+		}
+		d.told[c.ID] = c.Since
+		names = append(names, peer.Name)
+	}
+	changed := d.changed
+	d.mu.Unlock()
+	for _, name := range names {
+		changed(name)
+	}
+}
+
+// all lists the known clusters by name.
+func (d *directory) all() []known {
+	sightings := map[identity.ID]discovery.Found{}
+	for _, f := range d.nearby.Snapshot() {
+		if !f.ID.IsZero() && f.ID != d.me.ID() {
+			sightings[f.ID] = f
+		}
+	}
+	contacts := map[identity.ID]peering.Contact{}
+	for _, c := range d.contacts.Snapshot() {
+		contacts[c.ID] = c
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var list []known
+	for id, peer := range d.peers {
+		k := known{id: id, name: peer.Name, peer: peer, source: api.Source(peer.Spec.Source)}
+		k.addresses = merge(addressesOf(sightings[id]), peer.Spec.Endpoints)
+		k.lastSeen = sightings[id].Seen
+		k.take(contacts[id])
+		list = append(list, k)
+	}
+	for id, s := range sightings {
+		if d.peers[id] != nil {
+			continue
+		}
+		k := known{id: id, name: d.nameFor(id, s.Name), source: api.Source(s.Sources[0]), addresses: addressesOf(s), lastSeen: s.Seen}
+		k.take(contacts[id])
+		list = append(list, k)
+	}
+	for id := range d.names {
+		if _, near := sightings[id]; !near {
+			delete(d.names, id)
+		}
+	}
+	slices.SortFunc(list, func(a, b known) int { return strings.Compare(a.name, b.name) })
+	return list
+}
+
+// take adds what the contact proved.
+func (k *known) take(c peering.Contact) {
+	k.contact = relations.Contact{Reachable: c.State == peering.ContactReachable, Since: c.Since, Why: c.Why}
+	switch {
+	case c.Key == "" && len(k.addresses) == 0:
+		k.contact.Why = "it is not on this network, and no address of it is known"
+	case c.Key == "" || c.State == peering.ContactDialling:
+		k.contact.Why = "not contacted yet"
+	case k.contact.Reachable:
+		k.lastSeen = time.Now()
+		k.addresses = merge([]string{c.Address}, k.addresses)
+		k.rtt = c.RTT
+		if at, err := netip.ParseAddrPort(c.Address); err == nil {
+			k.contact.Address = at
+		}
+	case k.lastSeen.IsZero():
+		k.lastSeen = c.Since
+	}
+}
+
+func addressesOf(s discovery.Found) []string {
+	var list []string
+	for _, a := range s.Addresses {
+		list = append(list, a.String())
+	}
+	return list
+}
+
+// merge joins two lists of addresses, each kept once.
+func merge(first, second []string) []string {
+	var list []string
+	for _, a := range slices.Concat(first, second) {
+		if a != "" && !slices.Contains(list, a) {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// nameFor is called with mu held.
+func (d *directory) nameFor(id identity.ID, name string) string {
+	if have := d.names[id]; have != "" && !d.peerHas(have) {
+		return have
+	}
+	d.names[id] = relations.NameFor(id, name, func(n string) bool {
+		for other, taken := range d.names {
+			if taken == n && other != id {
+				return true
+			}
+		}
+		return d.peerHas(n)
+	})
+	return d.names[id]
+}
+
+func (d *directory) peerHas(name string) bool {
+	for _, peer := range d.peers {
+		if peer.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// find looks a cluster up by its name, its ID, or a prefix of that; what starts several is not guessed.
+func (d *directory) find(ref string) (known, error) {
+	all := d.all()
+	for _, k := range all {
+		if k.name == ref || k.id.String() == ref || k.id.Compact() == strings.ToLower(ref) {
+			return k, nil
+		}
+	}
+	var found []known
+	compact := strings.ToLower(strings.ReplaceAll(ref, "-", ""))
+	for _, k := range all {
+		if len(compact) >= 4 && strings.HasPrefix(k.id.Compact(), compact) {
+			found = append(found, k)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return known{}, api.NotFound("peer", ref, "kith peers")
+	case 1:
+		return found[0], nil
+	}
+	return known{}, &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("%q starts the ID of %d peers", ref, len(found)), Do: "give more of the ID"}
+}
+
+// Client speaks to a Peer; it is the one its contact uses.
+func (d *directory) Client(peer *v1alpha1.Peer) (*peering.Client, error) {
+	id, err := identity.ParseID(peer.Spec.ID)
+	if err != nil {
+		return nil, fmt.Errorf("peer %s: %w", peer.Name, err)
+	}
+	if client, ok := d.contacts.Client(id.Compact()); ok {
+		return client, nil
+	}
+	d.remember(peer)
+	if client, ok := d.contacts.Client(id.Compact()); ok {
+		return client, nil
+	}
+	return nil, fmt.Errorf("peer %s: no address of it is known, or too many peers are", peer.Name)
+}
+
+// Contact tells whether a Peer answers now.
+func (d *directory) Contact(peer *v1alpha1.Peer) relations.Contact {
+	for _, k := range d.all() {
+		if k.id.String() == peer.Spec.ID {
+			return k.contact
+		}
+	}
+	return relations.Contact{Why: "it is not known where it is"}
+}

@@ -1,0 +1,280 @@
+//go:build lab
+
+// Package e2e tells stories of the lab: real laptops, real clusters, real tunnels. Each test brings its own lab up and
+// takes it down. `make test` runs them after the unit tests.
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"kith.dev/test/images"
+	"kith.dev/test/lab"
+)
+
+// laptops brings a lab up for one test.
+func laptops(t *testing.T, options lab.Options) *lab.Lab {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("a lab needs root, for its namespaces")
+	}
+	options.Name = strings.ToLower(strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return -1
+	}, t.Name()))
+	options.Name = options.Name[:min(len(options.Name), 12)]
+	if !options.NoEngine {
+		dir := filepath.Join(t.TempDir(), "images")
+		archives, err := images.Build(t.Context(), dir)
+		if err != nil {
+			t.Fatalf("build the test images: %v", err)
+		}
+		options.Images = archives
+	}
+	options.Progress = func(laptop, what string) { t.Logf("%s: %s", laptop, what) }
+	l, err := lab.Up(t.Context(), options)
+	if l != nil {
+		t.Cleanup(func() {
+			if t.Failed() {
+				logs(t, l)
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			if err := l.Down(ctx); err != nil {
+				t.Errorf("take the lab down: %v", err)
+			}
+		})
+	}
+	if err != nil {
+		t.Fatalf("bring the lab up: %v", err)
+	}
+	return l
+}
+
+// logs shows what the daemons said last, of a test that failed.
+func logs(t *testing.T, l *lab.Lab) {
+	for _, p := range l.Laptops() {
+		out, _, err := p.Exec(context.Background(), "sh", "-c", "tail -n 60 /var/log/kith/*.log /var/log/*.log 2>/dev/null")
+		t.Logf("--- %s (%v)\n%s", p.Name(), err, out)
+	}
+}
+
+// eventually tries until check gives "" and fails with what it gave last.
+func eventually(t *testing.T, within time.Duration, what string, check func() string) time.Duration {
+	t.Helper()
+	began := time.Now()
+	for {
+		not := check()
+		if not == "" {
+			return time.Since(began)
+		}
+		if time.Since(began) > within {
+			t.Fatalf("%s: not within %s: %s", what, within, not)
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-t.Context().Done():
+			t.Fatalf("%s: %v", what, t.Context().Err())
+		}
+	}
+}
+
+func kith(t *testing.T, p *lab.Laptop, args ...string) string {
+	t.Helper()
+	out, err := p.Kith(t.Context(), args...)
+	if err != nil {
+		t.Fatalf("%s: kith %s: %v\n%s", p.Name(), strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+func kubectl(t *testing.T, p *lab.Laptop, args ...string) string {
+	t.Helper()
+	out, err := p.Kubectl(t.Context(), args...)
+	if err != nil {
+		t.Fatalf("%s: kubectl %s: %v\n%s", p.Name(), strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+func apply(t *testing.T, p *lab.Laptop, manifest string) {
+	t.Helper()
+	if out, err := p.KubectlInput(t.Context(), strings.NewReader(manifest), "apply", "-f", "-"); err != nil {
+		t.Fatalf("%s: kubectl apply: %v\n%s", p.Name(), err, out)
+	}
+}
+
+// peer is what tests look at of `kith peers -o json`.
+type peer struct {
+	Name, ID, Outgoing, Incoming, Why, Code, Node string
+	Reachable                                     bool
+	Addresses                                     []string
+	Tunnel                                        struct{ Up bool }
+}
+
+func peers(t *testing.T, p *lab.Laptop) []peer {
+	t.Helper()
+	var list []peer
+	out, err := p.Kith(t.Context(), "peers", "-o", "json")
+	if err != nil {
+		return nil // the daemon is starting
+	}
+	if err := json.Unmarshal([]byte(out), &list); err != nil {
+		t.Fatalf("%s: kith peers -o json: %v\n%s", p.Name(), err, out)
+	}
+	return list
+}
+
+// peerOf gives one peer as another laptop knows it; the zero value when it does not.
+func peerOf(t *testing.T, p *lab.Laptop, name string) peer {
+	t.Helper()
+	for _, other := range peers(t, p) {
+		if other.Name == name {
+			return other
+		}
+	}
+	return peer{}
+}
+
+type request struct{ ID, Peer, Code, Direction string }
+
+func requests(t *testing.T, p *lab.Laptop) []request {
+	t.Helper()
+	var list []request
+	if err := json.Unmarshal([]byte(kith(t, p, "requests", "-o", "json")), &list); err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// befriend has the consumer ask and the provider accept, and gives the code that both showed.
+func befriend(t *testing.T, consumer, provider *lab.Laptop, ask ...string) string {
+	t.Helper()
+	eventually(t, 20*time.Second, consumer.Name()+" sees "+provider.Name(), func() string {
+		if p := peerOf(t, consumer, provider.Name()); !p.Reachable {
+			return fmt.Sprintf("%+v", p)
+		}
+		return ""
+	})
+	kith(t, consumer, append([]string{"peer", provider.Name(), "--wait=false"}, ask...)...)
+	var code string
+	eventually(t, 10*time.Second, "the request arrives", func() string {
+		for _, r := range requests(t, provider) {
+			if r.Peer == consumer.Name() && r.Direction == "incoming" {
+				code = r.Code
+				return ""
+			}
+		}
+		return "no request"
+	})
+	if here := peerOf(t, consumer, provider.Name()).Code; here != code {
+		t.Fatalf("%s shows code %q, %s shows %q", consumer.Name(), here, provider.Name(), code)
+	}
+	kith(t, provider, "accept", consumer.Name())
+	eventually(t, 20*time.Second, "connected", func() string {
+		out, in := peerOf(t, consumer, provider.Name()), peerOf(t, provider, consumer.Name())
+		if out.Outgoing != "connected" || in.Incoming != "connected" || !out.Tunnel.Up {
+			return fmt.Sprintf("%s: %+v; %s: %+v", consumer.Name(), out, provider.Name(), in)
+		}
+		return ""
+	})
+	return code
+}
+
+// pod is what tests look at of a pod.
+type pod struct {
+	Metadata struct{ Name, Namespace string }
+	Spec     struct{ NodeName string }
+	Status   struct {
+		Phase, PodIP, HostIP string
+		Conditions           []struct{ Type, Status string }
+		ContainerStatuses    []struct {
+			RestartCount int
+			Ready        bool
+		}
+	}
+}
+
+func (p pod) ready() bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == "Ready" {
+			return c.Status == "True"
+		}
+	}
+	return false
+}
+
+func pods(t *testing.T, p *lab.Laptop, args ...string) []pod {
+	t.Helper()
+	var list struct{ Items []pod }
+	out := kubectl(t, p, append([]string{"get", "pods", "-o", "json"}, args...)...)
+	if err := json.Unmarshal([]byte(out), &list); err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+// waitReady waits until n pods of the selection are Ready, no more and no less, and gives them.
+func waitReady(t *testing.T, p *lab.Laptop, n int, args ...string) (list []pod) {
+	t.Helper()
+	eventually(t, 90*time.Second, fmt.Sprintf("%d pods Ready", n), func() string {
+		list = pods(t, p, args...)
+		if len(list) != n {
+			return fmt.Sprintf("there are %d pods", len(list))
+		}
+		for _, one := range list {
+			if !one.ready() {
+				return fmt.Sprintf("%s on %q is %s", one.Metadata.Name, one.Spec.NodeName, one.Status.Phase)
+			}
+		}
+		return ""
+	})
+	return list
+}
+
+// web is a Deployment of the echo image in namespace shop.
+func web(replicas int) string {
+	return fmt.Sprintf(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  replicas: %d
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 5
+      topologySpreadConstraints:
+      - {maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {app: web}}}
+      containers:
+      - name: web
+        image: kith.dev/echo:1
+        imagePullPolicy: IfNotPresent
+        resources: {requests: {cpu: 10m, memory: 16Mi}}
+        readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
+`, replicas)
+}
+
+// solo is one pod of the echo image in namespace shop, on a node of choice.
+func solo(name, node string) string {
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %s, namespace: shop, labels: {app: %s}}
+spec:
+  terminationGracePeriodSeconds: 5
+  nodeSelector: {kubernetes.io/hostname: %s}
+  containers:
+  - {name: echo, image: "kith.dev/echo:1", imagePullPolicy: IfNotPresent, resources: {requests: {cpu: 10m, memory: 16Mi}},
+     readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}}
+`, name, name, node)
+}

@@ -1,0 +1,256 @@
+//go:build lab
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"kith.dev/test/lab"
+)
+
+// TestTwoLaptopsShareAWebApplication is the way of a pod: found, asked, accepted, run abroad, reached, ended.
+func TestTwoLaptopsShareAWebApplication(t *testing.T) {
+	l := laptops(t, lab.Options{Laptops: 2})
+	alice, bob := l.Laptop("alice"), l.Laptop("bob")
+	before := everything(t, bob)
+
+	kubectl(t, alice, "create", "namespace", "shop")
+	apply(t, alice, solo("early", "kith-bob")) // before the label, and before the peering
+
+	code := befriend(t, alice, bob, "--cpu", "500m", "--memory", "512Mi", "--pods", "20")
+	if len(code) != 6 {
+		t.Errorf("the pairing code is %q, want six digits", code)
+	}
+	t.Run("contract verifies on both sides", func(t *testing.T) {
+		for _, p := range []*lab.Laptop{alice, bob} {
+			var list []struct{ Name string }
+			if err := json.Unmarshal([]byte(kith(t, p, "contract", "list", "-o", "json")), &list); err != nil || len(list) != 1 {
+				t.Fatalf("%s has %d contracts (%v), want 1", p.Name(), len(list), err)
+			}
+			kith(t, p, "contract", "verify", list[0].Name)
+		}
+	})
+
+	kith(t, alice, "offload", "shop")
+	t.Run("a pod made before label and peering is not stuck", func(t *testing.T) {
+		waitReady(t, alice, 1, "-n", "shop", "-l", "app=early")
+		kubectl(t, alice, "-n", "shop", "delete", "pod", "early", "--wait=true")
+	})
+
+	apply(t, alice, web(4))
+	all := waitReady(t, alice, 4, "-n", "shop", "-l", "app=web")
+	var home, away *pod
+	for i := range all {
+		switch all[i].Spec.NodeName {
+		case "alice":
+			home = &all[i]
+		case "kith-bob":
+			away = &all[i]
+		}
+	}
+	if home == nil || away == nil {
+		t.Fatalf("the pods did not spread: %+v", all)
+	}
+	t.Run("kubectl on a pod abroad", func(t *testing.T) { kubectlAbroad(t, alice, away.Metadata.Name) })
+	t.Run("the network", func(t *testing.T) { network(t, l, *home, *away) })
+	t.Run("the provider's owner sees the guests", func(t *testing.T) {
+		out := kith(t, bob, "guests", "-o", "json")
+		if !strings.Contains(out, away.Metadata.Name) || !strings.Contains(out, `"alice"`) {
+			t.Errorf("kith guests at bob does not name the pod and its owner:\n%s", out)
+		}
+	})
+	t.Run("killing the daemons restarts no pod", func(t *testing.T) { killDaemons(t, l) })
+	t.Run("unpeer brings all home and leaves nothing", func(t *testing.T) {
+		kith(t, alice, "unpeer", "bob", "--yes")
+		for _, p := range waitReady(t, alice, 4, "-n", "shop", "-l", "app=web") {
+			if p.Spec.NodeName != "alice" {
+				t.Errorf("pod %s is on %s", p.Metadata.Name, p.Spec.NodeName)
+			}
+		}
+		sameAsBefore(t, bob, before)
+	})
+	t.Run("unpeer from a peer that is dead", func(t *testing.T) { unpeerDead(t, l, before) })
+}
+
+// kubectlAbroad uses every verb that reaches into a running pod.
+func kubectlAbroad(t *testing.T, alice *lab.Laptop, name string) {
+	if out := kubectl(t, alice, "-n", "shop", "exec", name, "--", "/bin/echo", "over", "there"); strings.TrimSpace(out) != "over there" {
+		t.Errorf("exec: %q", out)
+	}
+	if out, err := alice.KubectlInput(t.Context(), strings.NewReader("typed\n"), "-n", "shop", "exec", "-i", name, "--", "/bin/cat"); err != nil || strings.TrimSpace(out) != "typed" {
+		t.Errorf("exec -i: %q, %v", out, err)
+	}
+	if out := kubectl(t, alice, "-n", "shop", "logs", name); out == "" {
+		t.Error("logs: nothing")
+	}
+	forwarded, _, err := alice.Exec(t.Context(), "sh", "-c",
+		"kith-k8s kubectl -n shop port-forward pod/"+name+" 18080:8080 >/tmp/pf.log 2>&1 & p=$!; i=0; while [ $i -lt 50 ]; do curl -sf http://127.0.0.1:18080/ && break; i=$((i+1)); sleep 0.1; done; kill $p")
+	if err != nil || !strings.Contains(forwarded, name) {
+		t.Errorf("port-forward: %q, %v", forwarded, err)
+	}
+	if _, _, err := alice.Exec(t.Context(), "sh", "-c",
+		"echo carried > /tmp/there && kith-k8s kubectl -n shop cp /tmp/there "+name+":/tmp/there && kith-k8s kubectl -n shop cp "+name+":/tmp/there /tmp/back && cmp /tmp/there /tmp/back"); err != nil {
+		t.Errorf("cp: %v", err)
+	}
+	followed, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var out bytes.Buffer
+	done := make(chan error, 1)
+	go func() {
+		done <- alice.Run(followed, lab.Command{Args: []string{"sh", "-c", "timeout 5 kith-k8s kubectl -n shop logs -f --tail=0 " + name + " | grep -m1 marker"}, Stdout: &out})
+	}()
+	time.Sleep(time.Second) // the follower must be there first
+	kubectl(t, alice, "-n", "shop", "exec", name, "--", "/app", "get", "http://127.0.0.1:8080/log?line=marker")
+	if err := <-done; err != nil || !strings.Contains(out.String(), "marker") {
+		t.Errorf("logs -f: %q, %v", out.String(), err)
+	}
+}
+
+// network sends what networks are bad at through the tunnel, both ways.
+func network(t *testing.T, l *lab.Lab, home, away pod) {
+	alice := l.Laptop("alice")
+	in := func(p pod, args ...string) string {
+		t.Helper()
+		return kubectl(t, alice, append([]string{"-n", "shop", "exec", p.Metadata.Name, "--"}, args...)...)
+	}
+	var seen struct {
+		Client string
+		Name   string
+	}
+	answer := in(home, "/app", "get", "http://"+away.Status.PodIP+":8080/")
+	if err := json.Unmarshal([]byte(answer), &seen); err != nil || seen.Name != away.Metadata.Name {
+		t.Fatalf("home to away: %s (%v)", answer, err)
+	}
+	alias, _, _ := strings.Cut(seen.Client, ":")
+	if alias == home.Status.PodIP {
+		t.Errorf("the pod abroad saw the caller as %s: identical ranges need an alias", alias)
+	}
+	answer = in(away, "/app", "get", "http://"+alias+":8080/")
+	if err := json.Unmarshal([]byte(answer), &seen); err != nil || seen.Name != home.Metadata.Name {
+		t.Fatalf("away to home: %s (%v)", answer, err)
+	}
+	if client, _, _ := strings.Cut(seen.Client, ":"); client != away.Status.PodIP {
+		t.Errorf("the pod at home saw the caller as %s, its status says %s", client, away.Status.PodIP)
+	}
+	for _, size := range []string{"100", "8000"} { // one packet, fragments
+		if out := in(home, "/app", "get", "http://127.0.0.1:8080/udp?addr="+away.Status.PodIP+":9999&size="+size); !strings.Contains(out, size) {
+			t.Errorf("UDP, %s bytes: %s", size, out)
+		}
+	}
+	transfer := func(what string) {
+		for _, way := range []struct{ from, to string }{{home.Metadata.Name, away.Status.PodIP}, {away.Metadata.Name, alias}} {
+			out := kubectl(t, alice, "-n", "shop", "exec", way.from, "--", "/app", "sha256", "http://"+way.to+":8080/blob?bytes=60000000")
+			if want := in(home, "/app", "sha256", "http://127.0.0.1:8080/blob?bytes=60000000"); out != want {
+				t.Errorf("60 MB %s, %s from %s: %s, want %s", what, way.from, way.to, out, want)
+			}
+		}
+	}
+	transfer("over an ordinary link")
+	bob := l.Laptop("bob")
+	if err := bob.SetMTU(t.Context(), 1300); err != nil {
+		t.Fatal(err)
+	}
+	transfer("over a link of 1300 bytes")
+	if err := bob.SetMTU(t.Context(), 1500); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// killDaemons kills kithd on both sides, without a warning.
+func killDaemons(t *testing.T, l *lab.Lab) {
+	alice := l.Laptop("alice")
+	restarts := func() (n int) {
+		for _, p := range pods(t, alice, "-n", "shop") {
+			for _, c := range p.Status.ContainerStatuses {
+				n += c.RestartCount
+			}
+		}
+		return n
+	}
+	before := restarts()
+	for _, p := range l.Laptops() {
+		if _, _, err := p.Exec(t.Context(), "sh", "-c", "kill -9 $(pidof kithd)"); err != nil {
+			t.Fatalf("kill kithd of %s: %v", p.Name(), err)
+		}
+	}
+	eventually(t, 30*time.Second, "connected again", func() string {
+		out, in := peerOf(t, alice, "bob"), peerOf(t, l.Laptop("bob"), "alice")
+		if out.Outgoing != "connected" || in.Incoming != "connected" || !out.Reachable || !in.Reachable {
+			return fmt.Sprintf("%+v, %+v", out, in)
+		}
+		return ""
+	})
+	waitReady(t, alice, 4, "-n", "shop", "-l", "app=web")
+	if after := restarts(); after != before {
+		t.Errorf("%d containers were restarted", after-before)
+	}
+}
+
+// unpeerDead ends a peering while the provider has no power; he clears up when he is back.
+func unpeerDead(t *testing.T, l *lab.Lab, before []string) {
+	alice, bob := l.Laptop("alice"), l.Laptop("bob")
+	befriend(t, alice, bob, "--cpu", "500m", "--memory", "512Mi", "--pods", "20")
+	apply(t, alice, solo("there", "kith-bob"))
+	waitReady(t, alice, 1, "-n", "shop", "-l", "app=there")
+	if err := bob.Kill(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	kith(t, alice, "unpeer", "bob", "--yes")
+	if p := peerOf(t, alice, "bob"); p.Outgoing != "none" || p.Node != "" {
+		t.Errorf("alice is not done: %+v", p)
+	}
+	if nodes := kubectl(t, alice, "get", "nodes", "-o", "name"); strings.Contains(nodes, "kith-bob") {
+		t.Errorf("the node is still there: %s", nodes)
+	}
+	if err := bob.Boot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sameAsBefore(t, bob, before)
+}
+
+// everything lists all objects of all kinds of a laptop, but for those that come and go by themselves.
+func everything(t *testing.T, p *lab.Laptop) []string {
+	t.Helper()
+	out, stderr, err := p.Exec(t.Context(), "sh", "-c",
+		"kith-k8s kubectl api-resources --verbs=list -o name | paste -sd, | xargs -I{} kith-k8s kubectl get {} -A --ignore-not-found -o name --show-kind 2>/dev/null; "+
+			"for k in $(kith-k8s kubectl api-resources --namespaced --verbs=list -o name); do kith-k8s kubectl get $k -A --ignore-not-found --no-headers -o custom-columns=K:.kind,NS:.metadata.namespace,N:.metadata.name 2>/dev/null; done")
+	if err != nil {
+		t.Fatalf("list everything of %s: %v\n%s", p.Name(), err, stderr)
+	}
+	var list []string
+	for line := range strings.Lines(out) {
+		line = strings.Join(strings.Fields(line), " ")
+		passing := slices.ContainsFunc([]string{"Event ", "event", "Lease ", "lease", "peer.kith.dev/", "peers.kith.dev"}, func(s string) bool { return strings.HasPrefix(line, s) })
+		if line != "" && !passing {
+			list = append(list, line)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+func sameAsBefore(t *testing.T, p *lab.Laptop, before []string) {
+	t.Helper()
+	eventually(t, 60*time.Second, p.Name()+" keeps nothing", func() string {
+		var diff []string
+		now := everything(t, p)
+		for _, line := range now {
+			if !slices.Contains(before, line) {
+				diff = append(diff, "+ "+line)
+			}
+		}
+		for _, line := range before {
+			if !slices.Contains(now, line) {
+				diff = append(diff, "- "+line)
+			}
+		}
+		return strings.Join(diff, "\n")
+	})
+}
