@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -45,33 +44,27 @@ func (p *Laptop) Run(ctx context.Context, c Command) error {
 		return errors.New("no command given")
 	}
 	var cmd *exec.Cmd
-	started := make(chan error, 1)
-	go func() {
-		// Namespaces belong to threads. This one is never unlocked, so it ends with the goroutine and takes them along.
-		runtime.LockOSThread()
-		started <- func() error {
-			v2, err := p.group.JoinThread()
-			if err != nil {
-				return err
+	err = onOwnThread(func() error {
+		v2, err := p.group.JoinThread()
+		if err != nil {
+			return err
+		}
+		cgroup := -1
+		if v2 != "" {
+			if cgroup, err = unix.Open(v2, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+				return fmt.Errorf("open cgroup: %w", err)
 			}
-			cgroup := -1
-			if v2 != "" {
-				if cgroup, err = unix.Open(v2, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
-					return fmt.Errorf("open cgroup: %w", err)
-				}
-				defer unix.Close(cgroup)
-			}
-			if err := enterNamespaces(pid); err != nil {
-				return err
-			}
-			cmd, err = p.command(ctx, c, cgroup)
-			if err != nil {
-				return err
-			}
-			return cmd.Start()
-		}()
-	}()
-	if err := <-started; err != nil {
+			defer unix.Close(cgroup)
+		}
+		if err := enterNamespaces(pid); err != nil {
+			return err
+		}
+		if cmd, err = p.command(ctx, c, cgroup); err != nil {
+			return err
+		}
+		return cmd.Start()
+	})
+	if err != nil {
 		return fmt.Errorf("run %s in %s: %w", c.Args[0], p.name, err)
 	}
 	return cmd.Wait()

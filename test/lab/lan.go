@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -160,20 +159,15 @@ func netlinkIn(pid int) (*netlink.Handle, error) {
 // inNetwork runs a function in the network namespace of a process. What it opens stays there; it must not start
 // goroutines that open more, as they would be outside.
 func inNetwork(pid int, do func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
-		done <- func() error {
-			ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
-			if err != nil {
-				return err
-			}
-			defer ns.Close()
-			if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-				return fmt.Errorf("enter network namespace: %w", err)
-			}
-			return do()
-		}()
-	}()
-	return <-done
+	return onOwnThread(func() error {
+		ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
+		if err != nil {
+			return err
+		}
+		defer ns.Close()
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("enter network namespace: %w", err)
+		}
+		return do()
+	})
 }

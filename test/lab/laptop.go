@@ -112,11 +112,15 @@ func (p *Laptop) Info() (Info, error) {
 	if p.group.Frozen() {
 		i.Power = Frozen
 	}
-	var s pid1.Status
-	if readJSON(filepath.Join(p.state, pid1.StatusFile), &s) == nil {
+	if s, err := p.status(); err == nil {
 		i.Up, i.Daemon, i.Restarts, i.LastExit = s.Up, s.Daemon, s.Restarts, s.LastExit
 	}
 	return i, nil
+}
+
+func (p *Laptop) status() (s pid1.Status, err error) {
+	err = readJSON(filepath.Join(p.state, pid1.StatusFile), &s)
+	return s, err
 }
 
 // running is the number of the laptop's PID 1, or an error that says why nothing can be done inside it.

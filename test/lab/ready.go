@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,11 +18,13 @@ import (
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
+
+	"kith.dev/test/lab/pid1"
 )
 
 // WaitReady waits until the laptop's own node is Ready and pods can be made in its default namespace. It asks the API
-// server itself: starting a kubectl four times a second would slow down what it waits for. A laptop without
-// an engine is ready when its daemon runs.
+// server itself: starting a kubectl five times a second would slow down what it waits for. A laptop without an engine
+// is ready when its kithd answers.
 func (p *Laptop) WaitReady(ctx context.Context, progress func(laptop, what string)) error {
 	if progress == nil {
 		progress = func(string, string) {}
@@ -35,7 +38,7 @@ func (p *Laptop) WaitReady(ctx context.Context, progress func(laptop, what strin
 		if _, err := p.running(); err != nil {
 			return err
 		}
-		if err := p.ready(ctx, r.Engine); err == nil {
+		if err := p.ready(ctx, r); err == nil {
 			progress(p.name, "ready")
 			return nil
 		} else if ctx.Err() == nil {
@@ -53,17 +56,42 @@ func (p *Laptop) WaitReady(ctx context.Context, progress func(laptop, what strin
 	}
 }
 
-func (p *Laptop) ready(ctx context.Context, engine bool) error {
-	i, err := p.Info()
+// Socket is kithd's local API inside a laptop.
+const Socket = "/run/kith/kith.sock"
+
+// settled is how long a daemon that is not kithd must have run to count as running.
+const settled = 300 * time.Millisecond
+
+func (p *Laptop) ready(ctx context.Context, r record) error {
+	s, err := p.status()
 	if err != nil {
 		return err
 	}
-	if i.Daemon != "running" {
-		return fmt.Errorf("kithd is %s (it ended with %s)", i.Daemon, i.LastExit)
+	switch {
+	case s.Daemon != pid1.DaemonRunning && s.LastExit != "":
+		return fmt.Errorf("kithd is %s (it ended with %s)", s.Daemon, s.LastExit)
+	case s.Daemon != pid1.DaemonRunning:
+		return fmt.Errorf("kithd is %s", s.Daemon)
+	case filepath.Base(r.Daemon[0]) != "kithd":
+		if time.Since(s.Started) < settled {
+			return errors.New("the daemon was just started")
+		}
+	default:
+		c, err := (&net.Dialer{}).DialContext(ctx, "unix", p.Path(Socket))
+		if err != nil {
+			return errors.New("kithd does not answer on its socket yet")
+		}
+		c.Close()
 	}
-	if !engine {
+	if !r.Engine {
 		return nil
 	}
+	return p.nodeReady(ctx, s.Up)
+}
+
+// nodeReady says whether the node was reported Ready since the laptop was booted: until then the API server still has
+// what was true before.
+func (p *Laptop) nodeReady(ctx context.Context, up time.Time) error {
 	api, err := p.api()
 	if err != nil {
 		return err
@@ -83,7 +111,7 @@ func (p *Laptop) ready(ctx context.Context, engine bool) error {
 	why := "no condition Ready yet"
 	for _, c := range node.Status.Conditions {
 		if c.Type == "Ready" {
-			if c.LastHeartbeatTime.Before(i.Up.Truncate(time.Second)) {
+			if c.LastHeartbeatTime.Before(up.Truncate(time.Second)) {
 				why = "the kubelet has not reported since the laptop was booted"
 			} else if why = c.Message; c.Status == "True" {
 				// Without it the API server refuses pods, for some seconds after the node is Ready.
