@@ -1,7 +1,6 @@
 package api
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
@@ -28,7 +27,7 @@ func (r Resources) MarshalJSON() ([]byte, error) {
 	if r == nil {
 		return []byte("{}"), nil
 	}
-	return json.Marshal(map[string]string(r))
+	return plain(map[string]string(r))
 }
 
 // wellKnown is the order in which people expect resources to be named.

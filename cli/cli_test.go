@@ -1,0 +1,396 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"kith.dev/cli"
+	"kith.dev/core/api"
+	"kith.dev/core/api/verdict"
+	"kith.dev/core/contract"
+	"kith.dev/core/identity"
+	"kith.dev/daemon/localapi"
+	"kith.dev/daemon/localapi/apitest"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+const (
+	bobID   = "MFZWI3D-BOBBOBB-OBBOBBO-BBOBBOB-BOBBOBB-OBBOBBO-BBOBBOB-BOBBOBB"
+	carolID = "CAROLAA-CAROLAA-CAROLAA-CAROLAA-CAROLAA-CAROLAA-CAROLAA-CAROLAA"
+)
+
+// world is a laptop called alice: bob is connected, carol asks, and mallory has chosen a name that drives terminals.
+func world() *apitest.Backend {
+	return &apitest.Backend{
+		State: api.Status{
+			Name: "alice", ID: "ALICEAA-ALICEAA", ShortID: "aliceaa", Version: "1.2.3", Mode: api.Autonomous, Started: now.Add(-3 * time.Hour),
+			Engine:   api.Engine{Kind: api.EngineBuiltin, State: api.EngineReady, Version: "v1.36.3", Node: "alice", NodeIP: "10.42.255.1", Kubeconfig: "/var/lib/kith/k8s/admin.kubeconfig"},
+			Sharing:  api.Sharing{Policy: "default", Share: "50%", Amounts: api.Resources{"cpu": "2", "memory": "8Gi", "pods": "55"}, Used: api.Resources{"cpu": "500m"}},
+			Counts:   api.Counts{Peers: 3, Connected: 1, Requests: 1, Contracts: 1, PodsAbroad: 2, Guests: 1},
+			Listen:   api.List[api.Listener]{{Name: "peer-api", Network: "tcp", Address: "0.0.0.0:6450"}, {Name: "wireguard", Network: "udp", Address: "0.0.0.0:6450"}},
+			Problems: api.List[api.Problem]{{Severity: api.SeverityWarning, What: "the tunnel to bob is slow", Why: "no handshake for 40 s", Do: "is UDP port 6450 open at bob?"}},
+		},
+		Known: []api.Peer{
+			{
+				Name: "bob", ID: bobID, ShortID: "mfzwi3d", Source: api.SourceLAN, Addresses: []string{"192.168.1.20:6450", "[fe80::1%eth0]:6450"},
+				LastSeen: now.Add(-5 * time.Second), Reachable: true, Outgoing: api.StateConnected, Incoming: api.StateNone, Node: "kith-bob",
+				Offered: api.Resources{"cpu": "2", "memory": "4Gi"}, Used: api.Resources{"cpu": "500m", "memory": "256Mi"}, Pods: api.PeerPods{Abroad: 2, Guests: 1},
+				Tunnel: api.Tunnel{Up: true, LastHandshake: now.Add(-40 * time.Second), RX: 1536 << 10, TX: 900, RTT: api.Duration(1843 * time.Microsecond)},
+			},
+			{
+				Name: "carol", ID: carolID, ShortID: "carolaa", Source: api.SourceDNS, Addresses: []string{"carol.example.org:6450"},
+				LastSeen: now.Add(-10 * time.Minute), Outgoing: api.StateNone, Incoming: api.StateRequested, Code: "402817", Why: "waits for your answer",
+			},
+			{
+				Name: "mal\x1b[2Jlory\u202e\u009b31m\nroot", ID: "MALLORY", ShortID: "mallory", Source: api.SourceManual, Addresses: []string{"10.0.0.66:6450"},
+				Outgoing: api.StateDeclined, Incoming: api.StateNone, Why: "declined 2 min ago: <go away>",
+			},
+		},
+		Pending: []api.Request{
+			{ID: "7f3a", Peer: "carol", PeerID: carolID, Direction: api.Incoming, Code: "402817", Asked: api.Resources{"cpu": "1", "memory": "1Gi"}, State: api.StateRequested, Address: "carol.example.org", Created: now.Add(-time.Minute), Expires: now.Add(9 * time.Minute)},
+		},
+		Signed: []api.Contract{{
+			Name: "bob-out", ID: "a1b2c3d4e5f6g7h8", Revision: 2, Role: api.Consumer, Peer: "bob", PeerID: bobID, Resources: api.Resources{"cpu": "2", "memory": "4Gi"},
+			Used: api.Resources{"cpu": "500m"}, State: api.StateConnected, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(720 * time.Hour),
+			Document: []byte(`{"a":1}`), Signatures: api.List[api.Signature]{{Role: api.Consumer, ID: "ALICEAA", PublicKey: []byte("k"), Signature: []byte("s")}},
+		}},
+		Shared: []api.Policy{
+			{Name: "default", Amounts: api.ShareOf("50%"), PodSecurity: api.PodSecurityBaseline},
+			{Name: "family", Peers: []string{"bob", "carol"}, Amounts: api.Resources{"cpu": "6", "nvidia.com/gpu": "1"}, AutoAccept: true, PodSecurity: api.PodSecurityRestricted},
+		},
+		Abroad: []api.Offload{{
+			Namespace: "shop", Strategy: api.StrategyBoth, Mapping: api.MappingDefault, Pods: api.OffloadPods{Home: 1, Abroad: 2},
+			Twins: api.List[api.Twin]{{Peer: "bob", Namespace: "shop-aliceaa", Ready: true}},
+		}},
+		Here:   []api.Guest{{Namespace: "batch", Name: "job-1", Consumer: "bob", ConsumerID: bobID, Phase: "Running", Node: "alice", Resources: api.Resources{"cpu": "500m"}, Created: now.Add(-90 * time.Minute)}},
+		Config: []byte("apiVersion: v1\nkind: Config\n"),
+	}
+}
+
+// kith runs one command line.
+type kith struct {
+	socket             string
+	in                 io.Reader
+	terminal, noColour bool
+	ctx                context.Context
+}
+
+func (k kith) run(args ...string) (out, errs string, code int) {
+	var o, e bytes.Buffer
+	if k.in == nil {
+		k.in = strings.NewReader("")
+	}
+	if k.ctx == nil {
+		k.ctx = context.Background()
+	}
+	code = cli.Run(k.ctx, cli.Env{
+		Args: args, In: k.in, Out: &o, Err: &e, Now: func() time.Time { return now },
+		Getenv: func(name string) string {
+			switch {
+			case name == "KITH_SOCKET":
+				return k.socket
+			case name == "NO_COLOR" && k.noColour:
+				return "1"
+			}
+			return ""
+		},
+		InTerminal: k.terminal, OutTerminal: k.terminal, ErrTerminal: k.terminal,
+		Version: "1.2.3", Commit: "c0ffee",
+	})
+	return o.String(), e.String(), code
+}
+
+func serve(t *testing.T, b *apitest.Backend) kith {
+	broker := localapi.NewBroker(16)
+	broker.Publish(api.Event{Time: now, Type: api.EventPeerSeen, Peer: "carol", Message: "carol is on the network"})
+	broker.Publish(api.Event{Time: now, Type: api.EventSecurity, Severity: api.SeverityError, Peer: "bob", Object: "peer/bob", Message: "bob came with \x1b[31manother key"})
+	return kith{socket: apitest.Serve(t, b, broker)}
+}
+
+// TestGolden holds what people and scripts see of every command, with its exit code. Each line runs in a world of its own.
+func TestGolden(t *testing.T) {
+	t.Setenv("TZ", "UTC")
+	time.Local = time.UTC
+	for name, commands := range map[string][]string{
+		"status":   {"status", "status -o json", "status -o yaml"},
+		"peers":    {"peers", "peers -o wide", "peers -o json", "peers -o yaml bob", "peers -o name", "peers carol bob", "peers mfzwi3d", "peers nobody"},
+		"peer":     {"peer carol", "peer carol --cpu 2 --memory 4Gi --resource nvidia.com/gpu=1 --wait=false", "peer carol -o json", "peer nobody", "peer add 10.0.0.7:6450"},
+		"unpeer":   {"unpeer bob", "unpeer nobody", "forget bob", "forget nobody"},
+		"requests": {"requests", "requests -o wide", "requests -o json", "accept 7f3a", "decline carol", "accept 7f3a -o json", "accept nothing"},
+		"share": {"share", "share -o json", "share 30%", "share --cpu 2 --memory 4Gi --pods 20", "share --memory 0", "share off", "share on",
+			"share --policy lab --to team=lab --pod-security restricted --auto-accept --cpu 1", "share --policy family --to bob", "share -o yaml --policy family"},
+		"offload":  {"offload", "offload -o wide", "offload -o json", "offload web --strategy remote --same-name --peers bob,carol", "unoffload shop", "unoffload web"},
+		"contract": {"contract", "contract list -o wide", "contract list -o json", "contract list nothing", "contract show bob-out", "contract show bob-out -o yaml", "contract show bob-out --document", "contract show x", "contract verify bob-out"},
+		"guests":   {"guests", "guests -o json", "guests bob -o wide", "guests carol"},
+		"version":  {"version --client", "kubeconfig"},
+		"usage": {"pears", "peers --colour", "peers -o xml", "peer", "peer a b", "peer ..", "peer carol --cpu two", "peer carol --cpu 50%", "peer carol --resource gpu", "share 101%",
+			"share half", "share --cpu 101%", "share --to bob", "share --policy A_B --cpu 1", "share --pod-security lax", "offload web --strategy all", "contract frobnicate", "peer carol --timeout soon"},
+		"help": {"", "help exit-codes", "peer --help"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got strings.Builder
+			for _, line := range commands {
+				out, errs, code := serve(t, world()).run(strings.Fields(line)...)
+				fmt.Fprintf(&got, "$ kith %s\n%s", line, out)
+				if errs != "" {
+					fmt.Fprintf(&got, "[standard error]\n%s", errs)
+				}
+				fmt.Fprintf(&got, "[exit %d]\n\n", code)
+			}
+			file := filepath.Join("testdata", name+".txt")
+			if *update {
+				if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(string(want), got.String()); d != "" {
+				t.Errorf("-want +got (go test ./cli -update writes it anew)\n%s", d)
+			}
+		})
+	}
+}
+
+func TestMachineOutputIsWhatTheDaemonSent(t *testing.T) {
+	b := world()
+	k := serve(t, b)
+	out, _, code := k.run("peers", "-o", "json")
+	var peers []api.Peer
+	if err := json.Unmarshal([]byte(out), &peers); err != nil || code != 0 {
+		t.Fatalf("%d %v", code, err)
+	}
+	if peers[2].Name != b.Known[2].Name || peers[0].Tunnel != b.Known[0].Tunnel {
+		t.Errorf("%+v", peers)
+	}
+	for _, r := range out {
+		if r != '\n' && (r < ' ' || r >= 0x7f) {
+			t.Fatalf("JSON holds %q, which a terminal may obey", r)
+		}
+	}
+	for _, command := range []string{"peers", "requests", "contract list", "share", "offload", "guests"} {
+		out, errs, code := serve(t, &apitest.Backend{}).run(append(strings.Fields(command), "-o", "json")...)
+		if out != "[]\n" || errs != "" || code != 0 {
+			t.Errorf("%s without any: %q %q %d, want []", command, out, errs, code)
+		}
+	}
+}
+
+func TestExitCodesTellFailuresApart(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fail error
+		want int
+	}{
+		"fine":        {nil, 0},
+		"defect":      {errors.New("boom"), 1},
+		"not ready":   {&api.Error{Code: api.CodeNotReady, Message: "the engine is starting"}, 1},
+		"not found":   {api.NotFound("peer", "x", "kith peers"), 5},
+		"declined":    {&api.Error{Code: api.CodeDeclined, Message: "carol declined"}, 6},
+		"expired":     {&api.Error{Code: api.CodeExpired, Message: "nobody answered"}, 6},
+		"too slow":    {context.DeadlineExceeded, 7},
+		"not allowed": {api.Invalid("cpu", "99", "at most 4"), 2},
+	} {
+		b := world()
+		b.AskAnswer = tc.fail
+		if _, errs, code := serve(t, b).run("peer", "carol"); code != tc.want {
+			t.Errorf("%s: exit %d, want %d: %s", name, code, tc.want, errs)
+		}
+	}
+	_, errs, code := kith{socket: "/nonexistent/kith.sock"}.run("status")
+	if code != 3 || !strings.Contains(errs, "kithd is not running") || !strings.Contains(errs, "systemctl start kithd") {
+		t.Errorf("no daemon: %d %s", code, errs)
+	}
+	out, _, code := kith{socket: "/nonexistent/kith.sock"}.run("version")
+	if code != 3 || !strings.Contains(out, "1.2.3, commit c0ffee") {
+		t.Errorf("version without a daemon: %d %s", code, out)
+	}
+}
+
+func TestTimeoutSaysThatTheRequestStands(t *testing.T) {
+	b := world()
+	b.AskBlock = make(chan struct{})
+	_, errs, code := serve(t, b).run("peer", "carol", "--timeout", "50ms")
+	if code != 7 || !strings.Contains(errs, "carol has not answered within 50ms") || !strings.Contains(errs, "code 402 817") {
+		t.Errorf("%d %s", code, errs)
+	}
+}
+
+func TestInterruptEndsTheWaiting(t *testing.T) {
+	b := world()
+	b.AskBlock = make(chan struct{})
+	k := serve(t, b)
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	k.ctx = ctx
+	if _, errs, code := k.run("peer", "carol"); code != 130 || !strings.Contains(errs, "interrupted") {
+		t.Errorf("%d %s", code, errs)
+	}
+}
+
+func TestUnpeerAsksOnATerminalWhenPodsMove(t *testing.T) {
+	for _, tc := range []struct {
+		answer   string
+		terminal bool
+		args     []string
+		asks     bool
+		code     int
+		ended    bool
+	}{
+		{"y\n", true, []string{"unpeer", "bob"}, true, 0, true},
+		{"n\n", true, []string{"unpeer", "bob"}, true, 1, false},
+		{"", true, []string{"unpeer", "bob"}, true, 1, false},
+		{"", true, []string{"unpeer", "bob", "--yes"}, false, 0, true},
+		{"", true, []string{"unpeer", "carol"}, false, 0, true}, // no pods there
+		{"", false, []string{"unpeer", "bob"}, false, 0, true},  // a script
+		{"\n", true, []string{"forget", "bob"}, true, 1, false},
+	} {
+		b := world()
+		k := serve(t, b)
+		k.terminal, k.in = tc.terminal, strings.NewReader(tc.answer)
+		_, errs, code := k.run(tc.args...)
+		asks := strings.Contains(errs, "2 pods of this cluster at bob will move; 1 pod of bob here will end. Go on? [y/N]")
+		calls := strings.Join(b.Called(), ",")
+		ended := strings.Contains(calls, "Unpeer") || strings.Contains(calls, "ForgetPeer")
+		if asks != tc.asks || code != tc.code || ended != tc.ended {
+			t.Errorf("%v %q: asks %v, exit %d, calls %s: %s", tc.args, tc.answer, asks, code, calls, errs)
+		}
+	}
+}
+
+func TestColoursOnlyOnATerminalThatWantsThem(t *testing.T) {
+	k := serve(t, world())
+	plain, _, _ := k.run("peers", "bob")
+	k.terminal = true
+	coloured, _, _ := k.run("peers", "bob")
+	k.noColour = true
+	wished, _, _ := k.run("peers", "bob")
+	if !strings.Contains(coloured, "\x1b[32mconnected\x1b[0m") || strings.Contains(plain, "\x1b") || wished != plain {
+		t.Errorf("plain %q\ncoloured %q\nNO_COLOR %q", plain, coloured, wished)
+	}
+	if stripped := strings.NewReplacer("\x1b[32m", "", "\x1b[1m", "", "\x1b[0m", "").Replace(coloured); stripped != plain {
+		t.Errorf("colours move columns:\n%s\n%s", stripped, plain)
+	}
+}
+
+func TestEvents(t *testing.T) {
+	broker := localapi.NewBroker(16)
+	k := kith{socket: apitest.Serve(t, world(), broker)}
+	broker.Publish(api.Event{Time: now, Type: api.EventPeerSeen, Message: "one"})
+	broker.Publish(api.Event{Time: now, Type: api.EventSecurity, Severity: api.SeverityError, Object: "peer/bob", Message: "bob came with \x1b[31manother key"})
+
+	out, _, code := k.run("events")
+	if want := "error    Security          bob came with \uFFFD[31manother key (peer/bob)\n"; code != 0 || !strings.HasSuffix(out, want) || strings.Count(out, "\n") != 2 {
+		t.Errorf("%d %q", code, out)
+	}
+	out, _, _ = k.run("events", "-o", "json")
+	var all []api.Event
+	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all) != 2 || all[1].Seq != all[0].Seq+1 {
+		t.Errorf("%v %s", err, out)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	k.ctx = ctx
+	time.AfterFunc(100*time.Millisecond, func() { broker.Publish(api.Event{Time: now, Message: "three"}) })
+	time.AfterFunc(300*time.Millisecond, cancel)
+	out, _, code = k.run("events", "-f", "-o", "json")
+	if lines := strings.Split(out, "\n"); code != 0 || len(lines) != 4 || !strings.Contains(lines[2], `"message":"three"`) {
+		t.Errorf("%d %q", code, out)
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	k := serve(t, world())
+	for line, want := range map[string]string{
+		"peer b":                    "bob\tout connected, in none",
+		"peer bob ":                 "",
+		"peers bob m":               "mallory\tout declined, in none", // not by its dangerous name
+		"accept ":                   "7f3a\tcarol asks for cpu 1, memory 1Gi",
+		"unoffload ":                "shop\t2 pods abroad",
+		"contract show b":           "bob-out\tconsumer, connected",
+		"offload web --peers bob,c": "bob,carol\tout none, in requested",
+		"share --policy f":          "family\tcpu 6, nvidia.com/gpu 1",
+	} {
+		args := append([]string{"__complete"}, strings.Fields(line)...)
+		if strings.HasSuffix(line, " ") {
+			args = append(args, "")
+		}
+		out, _, _ := k.run(args...)
+		words, _, _ := strings.Cut(out, ":")
+		if strings.TrimSuffix(words, "\n") != want && !(want == "" && strings.HasPrefix(out, ":")) {
+			t.Errorf("%q: %q, want %q", line, out, want)
+		}
+	}
+	if out, _, code := (kith{socket: "/nonexistent"}).run("__complete", "unpeer", ""); code != 0 || !strings.HasPrefix(out, ":") {
+		t.Errorf("without a daemon: %d %q", code, out)
+	}
+}
+
+func TestContractIsVerifiedWithoutADaemon(t *testing.T) {
+	alice, err := identity.Load(filepath.Join(t.TempDir(), "alice"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bob, err := identity.Load(filepath.Join(t.TempDir(), "bob"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := contract.Document{
+		Version: contract.Version, ID: "a1b2c3d4e5f6g7h8", Revision: 1,
+		Consumer:  contract.Party{ID: alice.ID(), Name: "alice", Key: alice.Public()},
+		Provider:  contract.Party{ID: bob.ID(), Name: "bob", Key: bob.Public()},
+		Terms:     contract.Terms{Resources: map[string]string{"cpu": "2"}, PodSecurity: contract.Baseline},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour), Created: now,
+	}
+	s, err := contract.New(d)
+	if err := errors.Join(err, s.SignAs(contract.Consumer, alice), s.SignAs(contract.Provider, bob)); err != nil {
+		t.Fatal(err)
+	}
+	b := world()
+	b.Signed = []api.Contract{{Name: "bob-out", ID: d.ID, Revision: 1, Document: s.Document, Signatures: verdict.Signatures(s)}}
+	k := serve(t, b)
+	shown, _, _ := k.run("contract", "show", "bob-out", "-o", "json")
+	file := filepath.Join(t.TempDir(), "c.json")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(shown)
+	lonely := kith{socket: "/nonexistent"}
+	out, errs, code := lonely.run("contract", "verify", file)
+	if code != 0 || !strings.Contains(out, "it is in force") || !strings.Contains(out, "gives alice ("+alice.ID().String()) {
+		t.Errorf("file: %d %s%s", code, out, errs)
+	}
+	lonely.in = strings.NewReader(shown)
+	if out, errs, code = lonely.run("contract", "verify", "-"); code != 0 {
+		t.Errorf("standard input: %d %s%s", code, out, errs)
+	}
+	if out, errs, code = k.run("contract", "verify", "bob-out"); code != 0 {
+		t.Errorf("by name: %d %s%s", code, out, errs)
+	}
+	write(strings.Replace(shown, `"revision": 1`, `"revision": 7`, 1))
+	out, errs, code = lonely.run("contract", "verify", file, "-o", "json")
+	var r api.VerifyResult
+	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 1 || r.Valid {
+		t.Errorf("forged: %d %v %s%s", code, err, out, errs)
+	}
+	if _, _, code = lonely.run("contract", "verify", "./none.json"); code != 5 {
+		t.Errorf("no such file: exit %d", code)
+	}
+}

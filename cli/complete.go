@@ -1,0 +1,110 @@
+package cli
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/client"
+)
+
+// completion is what a shell asks for: words that continue what was typed, each with a description.
+type completion = func(c *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective)
+
+// complete offers what words gives, for up to most arguments (-1: any number). A shell must not hang on a daemon, and
+// has no use for an error: without an answer in time there is nothing to offer.
+func (p *program) complete(most int, words func(context.Context, *client.Client) ([]string, error)) completion {
+	return func(c *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+		if most >= 0 && len(args) >= most {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx := c.Context()
+		if ctx == nil {
+			ctx = context.Background()
+		}
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		kithd := p.kithd()
+		defer kithd.Close()
+		all, err := words(ctx, kithd)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		// In a list with commas the last word is completed.
+		done := begin[:strings.LastIndexByte(begin, ',')+1]
+		var out []string
+		for _, w := range all {
+			word, _, _ := strings.Cut(w, "\t")
+			if strings.HasPrefix(done+word, begin) && !slices.Contains(args, word) {
+				out = append(out, done+w)
+			}
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// word is one completion. A peer's name that a shell could trip over is replaced by what is harmless.
+func word(name, otherwise, description string) string {
+	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return !strings.ContainsRune(harmless, r) }) {
+		name = otherwise
+	}
+	return name + "\t" + clean(description)
+}
+
+const harmless = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/"
+
+func (p *program) completePeers(most int) completion {
+	return p.complete(most, func(ctx context.Context, kithd *client.Client) (out []string, err error) {
+		peers, err := kithd.Peers(ctx)
+		for _, x := range peers {
+			out = append(out, word(x.Name, x.ShortID, "out "+string(x.Outgoing)+", in "+string(x.Incoming)))
+		}
+		return out, err
+	})
+}
+
+func (p *program) completeRequests(most int) completion {
+	return p.complete(most, func(ctx context.Context, kithd *client.Client) (out []string, err error) {
+		requests, err := kithd.Requests(ctx)
+		for _, r := range requests {
+			if r.Direction != api.Outgoing {
+				out = append(out, word(r.ID, r.ID, r.Peer+" asks for "+r.Asked.String()))
+			}
+		}
+		return out, err
+	})
+}
+
+func (p *program) completeContracts(most int) completion {
+	return p.complete(most, func(ctx context.Context, kithd *client.Client) (out []string, err error) {
+		contracts, err := kithd.Contracts(ctx)
+		for _, x := range contracts {
+			out = append(out, word(x.Name, x.ID, string(x.Role)+", "+string(x.State)))
+		}
+		return out, err
+	})
+}
+
+func (p *program) completeOffloads(c *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+	return p.complete(1, func(ctx context.Context, kithd *client.Client) (out []string, err error) {
+		offloads, err := kithd.Offloads(ctx)
+		for _, o := range offloads {
+			out = append(out, word(o.Namespace, o.Namespace, count(o.Pods.Abroad, "pod")+" abroad"))
+		}
+		return out, err
+	})(c, args, begin)
+}
+
+func (p *program) completePolicies(c *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+	return p.complete(-1, func(ctx context.Context, kithd *client.Client) (out []string, err error) {
+		policies, err := kithd.Policies(ctx)
+		for _, x := range policies {
+			out = append(out, word(x.Name, x.Name, x.Amounts.String()))
+		}
+		return out, err
+	})(c, args, begin)
+}

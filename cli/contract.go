@@ -1,0 +1,213 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/client"
+	"kith.dev/core/api/verdict"
+	"kith.dev/core/contract"
+)
+
+func (p *program) contractCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:     "contract",
+		Short:   "List, show and verify what was signed with peers",
+		Example: "  kith contract list\n  kith contract show bob-out\n  kith contract verify bob-out",
+		Args:    cobra.NoArgs, // says "unknown command" to words
+	}
+	list := p.contractListCommand()
+	c.RunE = list.RunE
+	c.AddCommand(list, p.contractShowCommand(), p.contractVerifyCommand())
+	return p.lists(c)
+}
+
+func (p *program) contractListCommand() *cobra.Command {
+	return p.lists(&cobra.Command{
+		Use:     "list [NAME|ID|PEER...]",
+		Aliases: []string{"ls"},
+		Short:   "List the contracts that are kept here",
+		Example: "  kith contract list\n  kith contract list bob -o yaml",
+		Args:    between(0, -1), ValidArgsFunction: p.completeContracts(-1),
+		RunE: func(c *cobra.Command, args []string) error {
+			contracts, err := call(p, c, func(ctx context.Context, kithd *client.Client) ([]api.Contract, error) { return kithd.Contracts(ctx) })
+			if err != nil {
+				return err
+			}
+			match := func(x api.Contract, name string) bool {
+				return x.Name == name || x.ID == name || x.Peer == name || sameID(x.PeerID, name)
+			}
+			contracts, err = pick(contracts, args, match, func(name string) error { return api.NotFound("contract", name, "kith contract list") })
+			if err != nil {
+				return err
+			}
+			return printList(p, contracts, []column[api.Contract]{
+				{title: "NAME", cell: func(x api.Contract) string { return x.Name }},
+				{title: "PEER", cell: func(x api.Contract) string { return x.Peer }},
+				{title: "ROLE", cell: func(x api.Contract) string { return string(x.Role) }},
+				{title: "REVISION", cell: func(x api.Contract) string { return fmt.Sprint(x.Revision) }},
+				{title: "STATE", cell: func(x api.Contract) string { return string(x.State) }},
+				{title: "USED", cell: func(x api.Contract) string { return usedOf(x.Used, x.Resources) }},
+				{title: "ENDS", cell: func(x api.Contract) string { return p.until(x.NotAfter) }},
+				{title: "WHY", cell: func(x api.Contract) string { return x.Why }, need: true},
+				{title: "ID", cell: func(x api.Contract) string { return x.ID }, wide: true},
+				{title: "PEER ID", cell: func(x api.Contract) string { return x.PeerID }, wide: true},
+			}, "no contracts")
+		},
+	})
+}
+
+func (p *program) contractShowCommand() *cobra.Command {
+	var document bool
+	c := p.things(&cobra.Command{
+		Use:     "show NAME",
+		Short:   "Show a contract",
+		Long:    "Show a contract. With -o json or yaml all of it, which `kith contract verify` takes anywhere; with --document the very bytes that were signed.",
+		Example: "  kith contract show bob-out\n  kith contract show bob-out -o json > contract.json\n  kith contract show bob-out --document | jq .",
+		Args:    between(1, 1), ValidArgsFunction: p.completeContracts(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			x, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Contract, error) {
+				return kithd.Contract(ctx, args[0])
+			})
+			if err != nil {
+				return err
+			}
+			if document {
+				_, err := p.Out.Write(x.Document)
+				return err
+			}
+			if done, err := p.machine(x); done {
+				return err
+			}
+			p.showContract(x)
+			return nil
+		},
+	})
+	c.Flags().BoolVar(&document, "document", false, "print the signed bytes and nothing else")
+	return c
+}
+
+func (p *program) showContract(x api.Contract) {
+	style := p.style(p.OutTerminal)
+	fmt.Fprintf(p.Out, "%s, revision %d\n", style.bold(clean(x.Name)), x.Revision)
+	line := func(name, text string) {
+		if text != "" {
+			fmt.Fprintf(p.Out, "%-10s %s\n", name, text)
+		}
+	}
+	verb := "gets resources from"
+	if x.Role == api.Provider {
+		verb = "gives resources to"
+	}
+	line("ID", clean(x.ID))
+	line("Role", fmt.Sprintf("%s: this cluster %s %s (%s)", x.Role, verb, clean(x.Peer), clean(x.PeerID)))
+	line("State", style.word(string(x.State)))
+	line("Why", clean(x.Why))
+	line("Used", clean(usedOf(x.Used, x.Resources)))
+	for _, t := range []struct {
+		name string
+		time time.Time
+	}{{"Begins", x.NotBefore}, {"Ends", x.NotAfter}} {
+		if !t.time.IsZero() {
+			line(t.name, fmt.Sprintf("%s (%s)", t.time.Format(time.RFC3339), p.until(t.time)))
+		}
+	}
+	for _, s := range x.Signatures {
+		line("Signed", fmt.Sprintf("by the %s, %s", clean(string(s.Role)), clean(s.ID)))
+	}
+}
+
+func (p *program) contractVerifyCommand() *cobra.Command {
+	return p.things(&cobra.Command{
+		Use:   "verify NAME|FILE|-",
+		Short: "Check that a contract is what both sides signed",
+		Long: `Check that a contract is what both sides signed. It is done here, not by the daemon, and needs nothing but the
+contract: kithd is only asked for one that is given by name. A file is what "kith contract show -o json" or "kubectl get
+contract -o yaml" prints; - is the standard input. The exit code is 1 when a check fails.`,
+		Example: "  kith contract verify bob-out\n  kith contract verify ./contract.json\n  kubectl get contract bob-out -o yaml | kith contract verify -",
+		Args:    between(1, 1),
+		ValidArgsFunction: func(c *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
+			names, _ := p.completeContracts(1)(c, args, begin)
+			return names, cobra.ShellCompDirectiveDefault
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			x, err := p.contractOf(c, args[0])
+			if err != nil {
+				return err
+			}
+			r := verdict.Of(x)
+			done, err := p.machine(r)
+			if err != nil {
+				return err
+			}
+			if !done {
+				p.showVerdict(x, r)
+			}
+			if !r.Valid {
+				return &api.Error{Code: api.CodeConflict, Message: "the contract does not hold", Reason: "see the checks that failed"}
+			}
+			return nil
+		},
+	})
+}
+
+// contractOf takes the standard input, a file if there is one of that name, else a contract kithd knows.
+func (p *program) contractOf(c *cobra.Command, name string) (api.Contract, error) {
+	var from io.Reader = p.In
+	if name != "-" {
+		f, err := os.Open(name)
+		if errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(name, "/") {
+			return call(p, c, func(ctx context.Context, kithd *client.Client) (api.Contract, error) {
+				return kithd.Contract(ctx, name)
+			})
+		}
+		if err != nil {
+			code := api.CodeInternal
+			if errors.Is(err, fs.ErrNotExist) {
+				code = api.CodeNotFound
+			}
+			return api.Contract{}, &api.Error{Code: code, Message: "cannot read the contract", Reason: err.Error()}
+		}
+		defer f.Close()
+		from = f
+	}
+	b, err := io.ReadAll(io.LimitReader(from, verdict.MaxFile+1))
+	if err != nil {
+		return api.Contract{}, &api.Error{Code: api.CodeInternal, Message: "cannot read the contract", Reason: err.Error()}
+	}
+	return verdict.Read(b)
+}
+
+func (p *program) showVerdict(x api.Contract, r api.VerifyResult) {
+	style := p.style(p.OutTerminal)
+	for _, check := range r.Checks {
+		mark := style.green("ok    ")
+		if !check.OK {
+			mark = style.red("FAILED")
+		}
+		fmt.Fprintln(p.Out, mark, check.What)
+		if check.Why != "" {
+			fmt.Fprintln(p.Out, "       "+strings.ReplaceAll(cleanLines(check.Why), "\n", "\n       "))
+		}
+	}
+	d, err := contract.Parse(x.Document)
+	if err != nil || !r.Valid {
+		return
+	}
+	fmt.Fprintf(p.Out, "contract %s, revision %d: %s (%s) gives %s (%s)\n  %s\n", d.ID, d.Revision,
+		clean(d.Provider.Name), d.Provider.ID, clean(d.Consumer.Name), d.Consumer.ID, clean(api.Resources(d.Resources).String()))
+	in := "is in force"
+	if !d.InForce(p.Now()) {
+		in = "is NOT in force now"
+	}
+	fmt.Fprintf(p.Out, "  from %s to %s; it %s\n", d.NotBefore.Format(time.RFC3339), d.NotAfter.Format(time.RFC3339), in)
+}

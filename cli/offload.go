@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/client"
+)
+
+func (p *program) offloadCommand() *cobra.Command {
+	var strategy string
+	var sameName bool
+	var peers []string
+	var timeout time.Duration
+	c := p.lists(&cobra.Command{
+		Use:   "offload [NAMESPACE]",
+		Short: "Let the pods of a namespace run at peers, or list such namespaces",
+		Long: `Let the pods of a namespace run at peers. The ordinary scheduler decides which of them do. Without a namespace,
+list those that are offloaded.
+
+Doing it again changes the options. Pods that run already stay where they are.`,
+		Example: "  kith offload\n  kith offload shop\n  kith offload batch --strategy remote --peers bob,carol\n  kith offload shop --same-name",
+		Args:    between(0, 1), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return p.listOffloads(c)
+			}
+			options := api.OffloadOptions{Strategy: api.Strategy(strategy), Peers: peers}
+			if sameName {
+				options.Mapping = api.MappingSameName
+			}
+			if err := options.Check(); err != nil {
+				return err
+			}
+			o, err := long(p, c, timeout, func(ctx context.Context, kithd *client.Client, report func(api.Progress)) (api.Offload, error) {
+				return kithd.Offload(ctx, args[0], options, report)
+			})
+			if err != nil {
+				return err
+			}
+			if done, err := p.machine(o); done {
+				return err
+			}
+			p.showOffload(o)
+			return nil
+		},
+	})
+	c.Flags().StringVar(&strategy, "strategy", string(api.StrategyBoth), "where its pods may run: both, remote or local")
+	c.Flags().BoolVar(&sameName, "same-name", false, "refuse peers where the namespace's name is taken, instead of adding to it")
+	c.Flags().StringSliceVar(&peers, "peers", nil, "only these peers, with commas; without it, all that are connected")
+	timeoutFlag(c, &timeout, "how long to wait for the peers")
+	c.RegisterFlagCompletionFunc("strategy", cobra.FixedCompletions([]string{"both", "remote", "local"}, cobra.ShellCompDirectiveNoFileComp))
+	c.RegisterFlagCompletionFunc("peers", p.completePeers(-1))
+	return c
+}
+
+func (p *program) showOffload(o api.Offload) {
+	fmt.Fprintf(p.Out, "%s is offloaded, strategy %s", clean(o.Namespace), o.Strategy)
+	if o.Why != "" {
+		fmt.Fprintf(p.Out, ": %s", clean(o.Why))
+	}
+	fmt.Fprintln(p.Out)
+	for _, t := range o.Twins {
+		fmt.Fprintf(p.Out, "  %s\n", clean(twin(t)))
+	}
+}
+
+// twin writes "bob: shop", or why it is not there yet.
+func twin(t api.Twin) string {
+	switch {
+	case t.Ready:
+		return t.Peer + ": " + t.Namespace
+	case t.Why != "":
+		return t.Peer + ": not ready, " + t.Why
+	}
+	return t.Peer + ": not ready"
+}
+
+func (p *program) listOffloads(c *cobra.Command) error {
+	offloads, err := call(p, c, func(ctx context.Context, kithd *client.Client) ([]api.Offload, error) { return kithd.Offloads(ctx) })
+	if err != nil {
+		return err
+	}
+	return printList(p, offloads, []column[api.Offload]{
+		{title: "NAMESPACE", cell: func(o api.Offload) string { return o.Namespace }},
+		{title: "STRATEGY", cell: func(o api.Offload) string { return string(o.Strategy) }},
+		{title: "PEERS", cell: func(o api.Offload) string {
+			if len(o.Peers) == 0 {
+				return "all"
+			}
+			return strings.Join(o.Peers, ",")
+		}},
+		{title: "HOME", cell: func(o api.Offload) string { return fmt.Sprint(o.Pods.Home) }},
+		{title: "ABROAD", cell: func(o api.Offload) string { return fmt.Sprint(o.Pods.Abroad) }},
+		{title: "NAMES ABROAD", cell: func(o api.Offload) string {
+			var twins []string
+			for _, t := range o.Twins {
+				twins = append(twins, twin(t))
+			}
+			return strings.Join(twins, "; ")
+		}},
+		{title: "WHY", cell: func(o api.Offload) string { return o.Why }, need: true},
+		{title: "MAPPING", cell: func(o api.Offload) string { return string(o.Mapping) }, wide: true},
+	}, "no namespace is offloaded; `kith offload NAMESPACE` does it")
+}
+
+func (p *program) unoffloadCommand() *cobra.Command {
+	var timeout time.Duration
+	c := &cobra.Command{
+		Use:     "unoffload NAMESPACE",
+		Short:   "Bring the pods of a namespace home",
+		Example: "  kith unoffload shop",
+		Args:    between(1, 1), ValidArgsFunction: p.completeOffloads,
+		RunE: func(c *cobra.Command, args []string) error {
+			_, err := long(p, c, timeout, func(ctx context.Context, kithd *client.Client, report func(api.Progress)) (any, error) {
+				return nil, kithd.Unoffload(ctx, args[0], report)
+			})
+			if err == nil {
+				fmt.Fprintf(p.Out, "%s is home\n", args[0])
+			}
+			return err
+		},
+	}
+	timeoutFlag(c, &timeout, "how long to wait for the pods")
+	return c
+}

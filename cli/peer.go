@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/client"
+)
+
+func (p *program) peerCommand() *cobra.Command {
+	var amounts amounts
+	var wait bool
+	var timeout time.Duration
+	c := p.things(&cobra.Command{
+		Use:   "peer NAME|ID|HOST:PORT",
+		Short: "Ask a peer for resources, and wait for its answer",
+		Long: `Ask a peer for resources, and wait for its answer.
+
+Both owners see the same six-digit code; compare it before the other one accepts. Without amounts all that the peer
+offers is asked for. Asking a connected peer for other amounts changes the contract.
+
+When you stop waiting, the request stands until it is answered or expires; asking again waits for the same answer.`,
+		Example: "  kith peer bob\n  kith peer bob --cpu 2 --memory 4Gi --pods 20\n  kith peer 192.168.1.20:6450 --timeout 2m\n  kith peer bob --wait=false",
+		Args:    between(1, 1), ValidArgsFunction: p.completePeers(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			asked, err := amounts.resources(false)
+			if err != nil {
+				return err
+			}
+			ask := api.PeerAsk{Resources: asked, Wait: wait}
+			peer, err := long(p, c, timeout, func(ctx context.Context, kithd *client.Client, report func(api.Progress)) (api.Peer, error) {
+				return kithd.Ask(ctx, args[0], ask, report)
+			})
+			if errors.Is(err, &api.Error{Code: api.CodeTimeout}) && timeout > 0 {
+				return &api.Error{
+					Code: api.CodeTimeout, Message: fmt.Sprintf("%s has not answered within %s", args[0], timeout),
+					Reason: "the request stands until it is answered or expires",
+					Do:     fmt.Sprintf("`kith peer %[1]s` waits again, `kith unpeer %[1]s` takes it back", args[0]),
+				}
+			}
+			if err != nil {
+				return err
+			}
+			if done, err := p.machine(peer); done {
+				return err
+			}
+			p.showAsked(peer)
+			return nil
+		},
+	})
+	amounts.flags(c)
+	c.Flags().BoolVar(&wait, "wait", true, "wait until the peer is connected or has declined")
+	timeoutFlag(c, &timeout, "how long to wait for the answer")
+	c.AddCommand(p.peerAddCommand())
+	return c
+}
+
+func (p *program) showAsked(peer api.Peer) {
+	style := p.style(p.OutTerminal)
+	name := clean(peer.Name)
+	switch peer.Outgoing {
+	case api.StateConnected:
+		words := fmt.Sprintf("%s is %s: node %s", name, style.word("connected"), clean(peer.Node))
+		if len(peer.Offered) > 0 {
+			words += " with " + clean(peer.Offered.String())
+		}
+		fmt.Fprintln(p.Out, words)
+	case api.StateRequested:
+		fmt.Fprintf(p.Out, "asked %s; it waits for the answer of its owner\n", name)
+	default:
+		words := fmt.Sprintf("%s is %s", name, style.word(clean(string(peer.Outgoing))))
+		if peer.Why != "" {
+			words += ": " + clean(peer.Why)
+		}
+		fmt.Fprintln(p.Out, words)
+	}
+}
+
+func (p *program) peerAddCommand() *cobra.Command {
+	return p.things(&cobra.Command{
+		Use:     "add HOST:PORT",
+		Short:   "Make a cluster known that is not found by itself",
+		Example: "  kith peer add 192.168.1.20:6450\n  kith peer add bob.example.org",
+		Args:    between(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(c *cobra.Command, args []string) error {
+			peer, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Peer, error) { return kithd.AddPeer(ctx, args[0]) })
+			if err != nil {
+				return err
+			}
+			if done, err := p.machine(peer); done {
+				return err
+			}
+			fmt.Fprintf(p.Out, "found %s, ID %s\n", clean(peer.Name), clean(peer.ID))
+			return nil
+		},
+	})
+}
+
+func (p *program) unpeerCommand() *cobra.Command {
+	var sure bool
+	var timeout time.Duration
+	c := p.things(&cobra.Command{
+		Use:   "unpeer NAME|ID",
+		Short: "End a peering, both directions",
+		Long: `End a peering, both directions.
+
+Pods of this cluster that run at the peer come home with their grace period; guests of the peer here end. A request
+that is pending is taken back. With pods on the way, a terminal asks first.`,
+		Example: "  kith unpeer bob\n  kith unpeer bob --yes --timeout 2m",
+		Args:    between(1, 1), ValidArgsFunction: p.completePeers(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			peer, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Peer, error) { return kithd.Peer(ctx, args[0]) })
+			if err != nil {
+				return err
+			}
+			if err := p.confirm(sure, moved(peer)); err != nil {
+				return err
+			}
+			peer, err = long(p, c, timeout, func(ctx context.Context, kithd *client.Client, report func(api.Progress)) (api.Peer, error) {
+				return kithd.Unpeer(ctx, args[0], report)
+			})
+			if err != nil {
+				return err
+			}
+			if done, err := p.machine(peer); done {
+				return err
+			}
+			fmt.Fprintf(p.Out, "the peering with %s has ended\n", clean(peer.Name))
+			return nil
+		},
+	})
+	c.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
+	timeoutFlag(c, &timeout, "how long to wait for the end")
+	return c
+}
+
+func (p *program) forgetCommand() *cobra.Command {
+	var sure bool
+	c := &cobra.Command{
+		Use:   "forget NAME|ID",
+		Short: "Drop everything about a peer that is gone for good",
+		Long: `Drop everything about a peer that is gone for good, from this side alone: it need not be reachable.
+
+Pods that run there are started at home again. When the peer comes back it is a stranger.`,
+		Example: "  kith forget bob",
+		Args:    between(1, 1), ValidArgsFunction: p.completePeers(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			peer, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Peer, error) { return kithd.Peer(ctx, args[0]) })
+			if err != nil {
+				return err
+			}
+			if err := p.confirm(sure, moved(peer)); err != nil {
+				return err
+			}
+			_, err = call(p, c, func(ctx context.Context, kithd *client.Client) (any, error) {
+				return nil, kithd.ForgetPeer(ctx, args[0])
+			})
+			if err == nil {
+				fmt.Fprintf(p.Out, "%s is forgotten\n", clean(peer.Name))
+			}
+			return err
+		},
+	}
+	c.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
+	return c
+}
+
+// moved says what the end of a peering does to pods; "" when there are none.
+func moved(peer api.Peer) string {
+	var parts []string
+	if n := peer.Pods.Abroad; n > 0 {
+		parts = append(parts, fmt.Sprintf("%s of this cluster at %s will move", count(n, "pod"), clean(peer.Name)))
+	}
+	if n := peer.Pods.Guests; n > 0 {
+		parts = append(parts, fmt.Sprintf("%s of %s here will end", count(n, "pod"), clean(peer.Name)))
+	}
+	return strings.Join(parts, "; ")
+}

@@ -1,0 +1,180 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/client"
+)
+
+// Env is what the process has.
+type Env struct {
+	Args   []string // without the program's name
+	In     io.Reader
+	Out    io.Writer
+	Err    io.Writer
+	Getenv func(string) string
+	Now    func() time.Time
+
+	// Whether the stream is a terminal.
+	InTerminal, OutTerminal, ErrTerminal bool
+
+	Version, Commit string // of kith
+}
+
+// program is one run of kith.
+type program struct {
+	Env
+	socket string
+	format string
+	ran    bool // a command was found and its arguments were fine: errors are no usage errors
+}
+
+// Run runs kith and gives its exit code. When ctx ends it stops waiting, not what was begun.
+func Run(ctx context.Context, env Env) int {
+	p := &program{Env: env}
+	root := p.root()
+	root.SetArgs(env.Args)
+	command, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return api.ExitOK
+	}
+	return p.fail(ctx, command, err)
+}
+
+// Command gives the tree of commands, for manual pages and documentation.
+func Command() *cobra.Command {
+	p := &program{Env: Env{Getenv: func(string) string { return "" }, Now: time.Now}}
+	return p.root()
+}
+
+func (p *program) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "kith",
+		Short: "Turn the laptops around you into one Kubernetes",
+		Long: `kith asks the daemon of this machine, kithd, about the clusters around you.
+
+Find a peer, ask it for resources, let pods of a namespace run there:
+
+  kith peers
+  kith peer bob
+  kith offload shop
+
+Offer what your machine has to spare, and answer those who ask:
+
+  kith share 50%
+  kith requests
+  kith accept ID`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetIn(p.In)
+	root.SetOut(p.Out)
+	root.SetErr(p.Err)
+	root.PersistentFlags().StringVar(&p.socket, "socket", "", "unix socket of kithd (default $KITH_SOCKET, else "+client.DefaultSocket+")")
+	root.AddGroup(&cobra.Group{ID: "look", Title: "See what is:"}, &cobra.Group{ID: "consume", Title: "Use other clusters:"},
+		&cobra.Group{ID: "provide", Title: "Let others use this one:"})
+	group(root, "look", p.statusCommand(), p.peersCommand(), p.contractCommand(), p.eventsCommand())
+	group(root, "consume", p.peerCommand(), p.unpeerCommand(), p.forgetCommand(), p.offloadCommand(), p.unoffloadCommand())
+	group(root, "provide", p.shareCommand(), p.requestsCommand(), p.answerCommand(true), p.answerCommand(false), p.guestsCommand())
+	root.AddCommand(p.kubeconfigCommand(), p.versionCommand(), exitCodesTopic())
+	for _, c := range root.Commands() {
+		p.prepare(c)
+	}
+	return root
+}
+
+func group(root *cobra.Command, id string, commands ...*cobra.Command) {
+	for _, c := range commands {
+		c.GroupID = id
+	}
+	root.AddCommand(commands...)
+}
+
+// prepare notes when a command itself begins, and lets nobody else's errors look like its own.
+func (p *program) prepare(c *cobra.Command) {
+	if run := c.RunE; run != nil {
+		c.RunE = func(c *cobra.Command, args []string) error {
+			if err := checkArgs(args); err != nil {
+				return err
+			}
+			p.ran = true
+			return run(c, args)
+		}
+	}
+	for _, sub := range c.Commands() {
+		p.prepare(sub)
+	}
+}
+
+// checkArgs refuses what cannot be the name of anything, before it becomes a part of a path.
+func checkArgs(args []string) error {
+	for _, a := range args {
+		if a == "" || a == "." || a == ".." {
+			return api.Invalid("argument", a, "a name")
+		}
+	}
+	return nil
+}
+
+// kithd makes a client for the socket that was named. Close it.
+func (p *program) kithd() *client.Client {
+	for _, socket := range []string{p.socket, p.Getenv("KITH_SOCKET")} {
+		if socket != "" {
+			return client.New(socket)
+		}
+	}
+	return client.New(client.DefaultSocket)
+}
+
+// between allows a command from least to most arguments (-1: any number).
+func between(least, most int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		wanted := count(least, "argument")
+		if most != least {
+			wanted = fmt.Sprintf("%d to %s", least, count(most, "argument"))
+		}
+		if n := len(args); n < least || most >= 0 && n > most {
+			return fmt.Errorf("`%s` takes %s, not %d", strings.TrimSuffix(c.UseLine(), " [flags]"), wanted, n)
+		}
+		return nil
+	}
+}
+
+// callTimeout bounds calls that kithd answers at once; kithd's own bound is shorter and says more.
+const callTimeout = 40 * time.Second
+
+// call makes a call that kithd answers at once.
+func call[T any](p *program, c *cobra.Command, f func(context.Context, *client.Client) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(c.Context(), callTimeout)
+	defer cancel()
+	kithd := p.kithd()
+	defer kithd.Close()
+	defer p.progress("waiting for kithd").stop()
+	return f(ctx, kithd)
+}
+
+// long makes a call that may take as long as timeout (0: any time) and shows its progress.
+func long[T any](p *program, c *cobra.Command, timeout time.Duration, f func(context.Context, *client.Client, func(api.Progress)) (T, error)) (T, error) {
+	ctx := c.Context()
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	kithd := p.kithd()
+	defer kithd.Close()
+	progress := p.progress("waiting for kithd")
+	defer progress.stop()
+	return f(ctx, kithd, progress.report)
+}
+
+func timeoutFlag(c *cobra.Command, to *time.Duration, usage string) {
+	c.Flags().DurationVar(to, "timeout", 0, usage+", for example 90s; 0 waits as long as it takes")
+}

@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"kith.dev/core/api"
+)
+
+// patience is how long a call may take before a terminal shows that it does.
+const patience = time.Second
+
+// progress shows what a call is at, on the standard error: on a terminal one line that is redrawn and taken away,
+// elsewhere a plain line per step.
+type progress struct {
+	p        *program
+	began    time.Time
+	terminal bool
+	end      chan struct{}
+	ended    chan struct{}
+
+	mu    sync.Mutex
+	text  string
+	code  string
+	drawn bool
+}
+
+// progress begins to show text, until steps are reported.
+func (p *program) progress(text string) *progress {
+	g := &progress{p: p, began: p.Now(), terminal: p.ErrTerminal, text: text, end: make(chan struct{}), ended: make(chan struct{})}
+	if g.terminal {
+		go g.run()
+	} else {
+		close(g.ended)
+	}
+	return g
+}
+
+func (g *progress) report(step api.Progress) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.text = clean(step.Message)
+	if !g.terminal {
+		fmt.Fprintln(g.p.Err, g.text)
+	}
+	// The code is what its reader needs now, and must stay on the screen.
+	if step.Code != "" && step.Code != g.code {
+		g.code = step.Code
+		g.erase()
+		fmt.Fprintf(g.p.Err, "code %s: the other owner must see the same\n", g.p.style(g.terminal).bold(spaced(clean(step.Code))))
+	}
+}
+
+// stop takes the line away. It may be called once.
+func (g *progress) stop() {
+	close(g.end)
+	<-g.ended
+}
+
+func (g *progress) run() {
+	defer close(g.ended)
+	tick := time.NewTicker(patience / 5)
+	defer tick.Stop()
+	for frame := 0; ; frame++ {
+		select {
+		case <-g.end:
+			g.mu.Lock()
+			g.erase()
+			g.mu.Unlock()
+			return
+		case <-tick.C:
+		}
+		if took := g.p.Now().Sub(g.began); took >= patience {
+			g.mu.Lock()
+			g.erase()
+			fmt.Fprintf(g.p.Err, "%c %s (%s)", []rune("⠋⠙⠸⠴⠦⠇")[frame%6], g.text, took.Truncate(time.Second))
+			g.drawn = true
+			g.mu.Unlock()
+		}
+	}
+}
+
+func (g *progress) erase() {
+	if g.drawn {
+		fmt.Fprint(g.p.Err, "\r\x1b[K")
+		g.drawn = false
+	}
+}
+
+// spaced writes a six-digit code as people read it out: 402 817.
+func spaced(code string) string {
+	if len(code) != 6 {
+		return code
+	}
+	return code[:3] + " " + code[3:]
+}

@@ -1,0 +1,203 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/client"
+)
+
+// shareFlags are the flags of kith share.
+type shareFlags struct {
+	amounts     amounts
+	policy, to  string
+	autoAccept  bool
+	podSecurity string
+}
+
+func (p *program) shareCommand() *cobra.Command {
+	var f shareFlags
+	c := p.lists(&cobra.Command{
+		Use:   "share [PERCENT|off|on]",
+		Short: "Show or set what this machine offers, and to whom",
+		Long: `Show or set what this machine offers, and to whom.
+
+Without anything it lists the policies. A percentage offers that part of processors, memory, pods and scratch storage;
+flags set single resources and leave the others as they are; 0 takes one out of the offer. "off" accepts nothing new,
+while contracts in force stay; "on", or any new amount, ends that.
+
+What is set goes to the policy "default", which is for everybody, unless --policy names another. --to limits a policy to
+peers (names or IDs, with commas) or to a label selector on Peer objects (it has a = or is a single !key).`,
+		Example: `  kith share
+  kith share 50%
+  kith share --cpu 2 --memory 4Gi --pods 20
+  kith share --policy family --to bob,carol --cpu 6 --auto-accept
+  kith share --policy lab --to team=lab --pod-security restricted
+  kith share off`,
+		Args: between(0, 1), ValidArgsFunction: cobra.FixedCompletions([]string{"50%", "off", "on"}, cobra.ShellCompDirectiveNoFileComp),
+	})
+	f.amounts.flags(c)
+	c.Flags().StringVar(&f.policy, "policy", "", "the policy to set (default \""+api.DefaultPolicy+"\")")
+	c.Flags().StringVar(&f.to, "to", "", "peers, or a label selector, that the policy is for; \"\" is everybody")
+	c.Flags().BoolVar(&f.autoAccept, "auto-accept", false, "answer requests under this policy without asking")
+	c.Flags().StringVar(&f.podSecurity, "pod-security", "", "what guests may do: restricted, baseline or privileged")
+	c.RegisterFlagCompletionFunc("policy", p.completePolicies)
+	c.RegisterFlagCompletionFunc("to", p.completePeers(-1))
+	c.RegisterFlagCompletionFunc("pod-security", cobra.FixedCompletions([]string{"restricted", "baseline", "privileged"}, cobra.ShellCompDirectiveNoFileComp))
+	c.RunE = func(c *cobra.Command, args []string) error {
+		change, sets, err := f.change(c, args)
+		if err != nil {
+			return err
+		}
+		if !sets {
+			return p.listPolicies(c, f.policy)
+		}
+		policy := f.policy
+		if policy == "" {
+			policy = api.DefaultPolicy
+		}
+		set, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Policy, error) {
+			return kithd.SetPolicy(ctx, policy, change)
+		})
+		if err != nil {
+			return err
+		}
+		if done, err := p.machine(set); done {
+			return err
+		}
+		return printList(p, []api.Policy{set}, policyColumns, "")
+	}
+	return c
+}
+
+var isLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
+
+// change makes one change of all flags; sets says whether there is one.
+func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyChange, sets bool, err error) {
+	no, yes := false, true
+	named, err := f.amounts.resources(true)
+	if err != nil {
+		return change, false, err
+	}
+	if len(args) == 1 {
+		switch word := args[0]; {
+		case word == "off":
+			change.Paused = &yes
+		case word == "on":
+			change.Paused = &no
+		case strings.HasSuffix(word, "%"):
+			if err := api.CheckPercent("share", word); err != nil {
+				return change, false, err
+			}
+			change.Amounts = api.ShareOf(word)
+		default:
+			return change, false, api.Invalid("share", word, "a whole percentage from 0% to 100%, off or on")
+		}
+		sets = true
+	}
+	for name, amount := range named {
+		if change.Amounts == nil {
+			change.Amounts = map[string]string{}
+		}
+		if change.Amounts[name] = amount; amount == "0" {
+			change.Amounts[name] = "" // not offered
+		}
+	}
+	if len(change.Amounts) > 0 {
+		sets = true
+		if change.Paused == nil {
+			change.Paused = &no
+		}
+	}
+	if c.Flags().Changed("auto-accept") {
+		change.AutoAccept, sets = &f.autoAccept, true
+	}
+	if c.Flags().Changed("pod-security") {
+		level := api.PodSecurity(f.podSecurity)
+		if err := (api.Policy{PodSecurity: level}).Check(); err != nil || level == "" {
+			return change, false, api.Invalid("pod-security", f.podSecurity, "restricted, baseline or privileged")
+		}
+		change.PodSecurity, sets = &level, true
+	}
+	if c.Flags().Changed("to") {
+		if f.policy == "" && f.to != "" {
+			return change, false, &api.Error{
+				Code: api.CodeInvalid, Message: "--to needs --policy", Field: "policy",
+				Reason: "the policy \"" + api.DefaultPolicy + "\" is for everybody", Do: "name another one, for example --policy family",
+			}
+		}
+		var peers api.List[string]
+		var selector string
+		if strings.ContainsAny(f.to, "=!()") {
+			selector = f.to
+		} else if f.to != "" {
+			peers = strings.Split(f.to, ",")
+		}
+		change.Peers, change.Selector, sets = &peers, &selector, true
+	}
+	if f.policy != "" && !isLabel.MatchString(f.policy) {
+		return change, false, api.Invalid("policy", f.policy, "a Kubernetes name: a-z, 0-9, - and .")
+	}
+	return change, sets, nil
+}
+
+func (p *program) listPolicies(c *cobra.Command, name string) error {
+	policies, err := call(p, c, func(ctx context.Context, kithd *client.Client) ([]api.Policy, error) { return kithd.Policies(ctx) })
+	if err != nil {
+		return err
+	}
+	var names []string
+	if name != "" {
+		names = []string{name}
+	}
+	policies, err = pick(policies, names, func(x api.Policy, name string) bool { return x.Name == name },
+		func(name string) error { return api.NotFound("policy", name, "kith share") })
+	if err != nil {
+		return err
+	}
+	return printList(p, policies, policyColumns, "nothing is offered; `kith share 50%` offers half of this machine")
+}
+
+var policyColumns = []column[api.Policy]{
+	{title: "POLICY", cell: func(x api.Policy) string { return x.Name }},
+	{title: "FOR", cell: func(x api.Policy) string {
+		if who := strings.Join(append(x.Peers[:len(x.Peers):len(x.Peers)], slicesWithout([]string{x.Selector}, "")...), ","); who != "" {
+			return who
+		}
+		return "everybody"
+	}},
+	{title: "CPU", cell: amount(api.CPU)},
+	{title: "MEMORY", cell: amount(api.Memory)},
+	{title: "PODS", cell: amount(api.Pods)},
+	{title: "SCRATCH", cell: amount(api.EphemeralStorage)},
+	{title: "OTHERS", need: true, cell: func(x api.Policy) string {
+		var others []string
+		for _, name := range x.Amounts.Names() {
+			switch name {
+			case api.CPU, api.Memory, api.Pods, api.EphemeralStorage:
+			default:
+				others = append(others, fmt.Sprintf("%s %s", name, x.Amounts[name]))
+			}
+		}
+		return strings.Join(others, ", ")
+	}},
+	{title: "ACCEPTS", cell: func(x api.Policy) string {
+		switch {
+		case x.Paused:
+			return "nothing new"
+		case x.AutoAccept:
+			return "all"
+		}
+		return "asks you"
+	}},
+	{title: "SECURITY", cell: func(x api.Policy) string { return string(x.PodSecurity) }},
+}
+
+func amount(resource string) func(api.Policy) string {
+	return func(x api.Policy) string { return x.Amounts[resource] }
+}

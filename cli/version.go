@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/client"
+)
+
+// versions is what kith version says.
+type versions struct {
+	Kith  api.Version  `json:"kith"`
+	Kithd *api.Version `json:"kithd,omitempty"` // left out when it is not asked, or does not answer
+}
+
+func (p *program) versionCommand() *cobra.Command {
+	var own bool
+	c := p.things(&cobra.Command{
+		Use:     "version",
+		Short:   "Show the versions of kith and of kithd",
+		Example: "  kith version\n  kith version --client",
+		Args:    between(0, 0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			v := versions{Kith: api.Version{Version: p.Version, Commit: p.Commit, Go: runtime.Version()}}
+			var failed error
+			if !own {
+				var kithd api.Version
+				kithd, failed = call(p, c, func(ctx context.Context, kithd *client.Client) (api.Version, error) { return kithd.Version(ctx) })
+				if failed == nil {
+					v.Kithd = &kithd
+				}
+			}
+			if done, err := p.machine(v); done && err != nil {
+				return err
+			} else if !done {
+				p.showVersion("kith", v.Kith)
+				if v.Kithd != nil {
+					p.showVersion("kithd", *v.Kithd)
+				}
+			}
+			return failed
+		},
+	})
+	c.Flags().BoolVar(&own, "client", false, "do not ask kithd")
+	return c
+}
+
+func (p *program) showVersion(program string, v api.Version) {
+	text := clean(v.Version)
+	if v.Commit != "" {
+		text += ", commit " + clean(v.Commit)
+	}
+	if v.Kubernetes != "" {
+		text += ", Kubernetes " + clean(v.Kubernetes)
+	}
+	fmt.Fprintf(p.Out, "%-5s  %s\n", program, text)
+}
