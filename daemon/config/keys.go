@@ -21,7 +21,7 @@ var keys = []Key{
 	words("discovery.interfaces", "network interfaces on which clusters are looked for, * and ? stand for others; without it, all of a real LAN",
 		isPattern, "names or patterns, such as eth0 or wl*", func(c *Config) *[]string { return &c.Discovery.Interfaces }),
 
-	text("share", "part of this machine that is offered to peers until `kith share` says otherwise; \"\" offers nothing", "", isShare,
+	text("share", "part of this machine that is offered to peers until \"kith share\" says otherwise; \"\" offers nothing", "", isShare,
 		"a whole percentage from 0% to 100%, or empty", func(c *Config) *string { return &c.Share }),
 	boolean("autoAccept", "let that first policy answer requests without asking the owner", func(c *Config) *bool { return &c.AutoAccept }),
 

@@ -1,0 +1,187 @@
+// Command man writes the manual pages of kith and kithd, and docs/cli.md, out of the same tables as the programs'
+// own help. scripts/docs.sh runs it.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cpuguy83/go-md2man/v2/md2man"
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+
+	"kith.dev/cli"
+	"kith.dev/daemon/config"
+)
+
+func main() {
+	dir := flag.String("man", "build/man", "directory of the manual pages")
+	markdown := flag.String("markdown", "", "file of the commands' reference; empty writes none")
+	example := flag.String("config", "", "file of an example configuration; empty writes none")
+	flag.Parse()
+	if err := write(*dir, *markdown, *example); err != nil {
+		fmt.Fprintln(os.Stderr, "man:", err)
+		os.Exit(1)
+	}
+}
+
+func write(dir, markdown, example string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	header := func(section string) *doc.GenManHeader {
+		return &doc.GenManHeader{Section: section, Source: "Kith", Manual: "Kith"}
+	}
+	pages, daemon := cli.Command(), kithd()
+	pages.InitDefaultCompletionCmd()
+	forMan(pages)
+	pages.Long += exitStatus(pages)
+	if err := doc.GenManTree(pages, header("1"), dir); err != nil {
+		return err
+	}
+	forMan(daemon)
+	if err := doc.GenManTree(daemon, header("8"), dir); err != nil {
+		return err
+	}
+	files := map[string][]byte{filepath.Join(dir, "kith.yaml.5"): md2man.Render([]byte(configPage()))}
+	if markdown != "" {
+		files[markdown] = []byte(reference(cli.Command(), daemon))
+	}
+	if example != "" {
+		files[example] = []byte(config.Example())
+	}
+	for name, content := range files {
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(name, content, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forMan leaves out the date, so that the same source gives the same pages, and marks blocks as such.
+func forMan(c *cobra.Command) {
+	c.DisableAutoGenTag = true
+	c.Long = strings.TrimPrefix(indentBlocks(c.Long), "\n")
+	for _, sub := range c.Commands() {
+		forMan(sub)
+	}
+}
+
+// exitStatus is the chapter of kith(1) out of `kith help exit-codes`.
+func exitStatus(kith *cobra.Command) string {
+	for _, c := range kith.Commands() {
+		if c.Name() == "exit-codes" {
+			return "\n\n# EXIT STATUS\n" + c.Long + "\n"
+		}
+	}
+	return ""
+}
+
+// kithd is the daemon's command line as far as a manual page needs it: its flags are the configuration's keys.
+func kithd() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "kithd",
+		Short: "Join this machine's Kubernetes with those around it",
+		Long: `kithd runs a Kubernetes on this machine, finds other machines that do, and with their owners' consent lets pods of
+one run on the other. It runs as root, as a system service; kith(1) talks to it.
+
+Every flag is also a key of its configuration file, see kith.yaml(5). Flags win over the file.`,
+		Example: "  kithd --config /etc/kith/config.yaml\n  kithd --engine kubeconfig --kubeconfig /root/.kube/config",
+		Run:     func(*cobra.Command, []string) {},
+	}
+	config.AddFlags(c.Flags())
+	return c
+}
+
+// configPage is kith.yaml(5) as Markdown.
+func configPage() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `%% "KITH.YAML" "5" "" "Kith" "Kith"
+
+# NAME
+kith.yaml - configuration of kithd
+
+# SYNOPSIS
+%s
+
+# DESCRIPTION
+kithd reads this YAML file when it starts. It need not exist, and every key may be left out. A key that is not known,
+a value that is not allowed and a key given twice are errors: kithd says which and does not start. Each key is also a
+flag of kithd(8), which wins over the file.
+
+# KEYS
+`, config.DefaultPath)
+	for _, k := range config.Keys() {
+		fmt.Fprintf(&b, "**%s**\n: %s. It must be %s. %s Flag: **--%s**.\n\n", k.Name, capital(k.Help), k.Allowed, defaultOf(k), k.Flag())
+	}
+	b.WriteString("A key with a dot stands in a section of the file:\n\n```\ndiscovery:\n  lan: true\n```\n\n")
+	b.WriteString("# EXAMPLE\n\n```\n" + config.Example() + "```\n\n# SEE ALSO\nkithd(8), kith(1)\n")
+	return b.String()
+}
+
+func defaultOf(k config.Key) string {
+	switch {
+	case k.Default == "":
+		return "Default: none."
+	case k.Follows:
+		return "Default: " + k.Default + "."
+	}
+	return "Default: `" + k.Default + "`."
+}
+
+func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+// reference is docs/cli.md.
+func reference(kith, kithd *cobra.Command) string {
+	var b strings.Builder
+	b.WriteString("# Command line\n\nWritten by `scripts/docs.sh` out of the programs themselves.\n\n")
+	chapter(&b, kith)
+	chapter(&b, kithd)
+	b.WriteString("## Configuration of kithd\n\nThe file `" + config.DefaultPath + "`; every key may be left out, and each is a flag too.\n\n" +
+		"| key | what | allowed | default |\n|---|---|---|---|\n")
+	for _, k := range config.Keys() {
+		def := k.Default
+		if !k.Follows && def != "" {
+			def = "`" + def + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.Name, cell(k.Help), cell(k.Allowed), def)
+	}
+	return b.String()
+}
+
+func cell(text string) string { return strings.NewReplacer("|", `\|`, "*", `\*`).Replace(text) }
+
+// chapter writes c and what is under it; generated commands (completion, help) are left to --help.
+func chapter(b *strings.Builder, c *cobra.Command) {
+	if c.Name() == "completion" || c.Name() == "help" {
+		return
+	}
+	text := c.Long
+	if text == "" {
+		text = c.Short + "."
+	}
+	fmt.Fprintf(b, "## %s\n\n%s\n\n", c.CommandPath(), strings.TrimSpace(indentBlocks(text)))
+	if c.Runnable() {
+		fmt.Fprintf(b, "```\n%s\n```\n\n", c.UseLine())
+	}
+	if c.Example != "" {
+		fmt.Fprintf(b, "Examples:\n\n```sh\n%s\n```\n\n", strings.ReplaceAll(strings.TrimPrefix(c.Example, "  "), "\n  ", "\n"))
+	}
+	if flags := c.NonInheritedFlags(); flags.HasAvailableFlags() && c.Runnable() {
+		fmt.Fprintf(b, "Flags:\n\n```\n%s```\n\n", flags.FlagUsages())
+	}
+	for _, sub := range c.Commands() {
+		chapter(b, sub)
+	}
+}
+
+// indentBlocks makes code blocks of lines that begin with two spaces.
+func indentBlocks(text string) string {
+	return strings.ReplaceAll("\n"+text, "\n  ", "\n      ")
+}
