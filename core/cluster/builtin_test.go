@@ -1,0 +1,68 @@
+package cluster
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestAddressesFollowThePodRange(t *testing.T) {
+	for _, tt := range []struct{ pods, nodeIP, podCIDR string }{
+		{"10.42.0.0/16", "10.42.255.1", "10.42.0.0/24"},
+		{"10.0.0.0/8", "10.255.255.1", "10.0.0.0/24"},
+		{"192.168.4.0/22", "192.168.7.1", "192.168.4.0/24"},
+		{"172.20.6.0/23", "172.20.7.1", "172.20.6.0/24"},
+	} {
+		b, err := NewBuiltin(BuiltinConfig{NodeName: "alice", PodRange: netip.MustParsePrefix(tt.pods)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := b.NodeIP().String(); got != tt.nodeIP {
+			t.Errorf("%s: node IP %s, want %s", tt.pods, got, tt.nodeIP)
+		}
+		if got := b.PodCIDR().String(); got != tt.podCIDR {
+			t.Errorf("%s: pod CIDR %s, want %s", tt.pods, got, tt.podCIDR)
+		}
+		if b.PodCIDR().Contains(b.NodeIP()) {
+			t.Errorf("%s: a pod may get the node's address", tt.pods)
+		}
+	}
+}
+
+func TestRangesThatCannotWorkAreRefused(t *testing.T) {
+	for _, cfg := range []BuiltinConfig{
+		{NodeName: "a", PodRange: netip.MustParsePrefix("10.42.0.0/24")},
+		{NodeName: "a", PodRange: netip.MustParsePrefix("fd00::/48")},
+		{NodeName: "a", ServiceRange: netip.MustParsePrefix("10.43.0.0/28")},
+		{},
+	} {
+		if _, err := NewBuiltin(cfg); err == nil {
+			t.Errorf("%+v was accepted", cfg)
+		}
+	}
+}
+
+func TestArgumentsSayBrainAndImages(t *testing.T) {
+	b, err := NewBuiltin(BuiltinConfig{NodeName: "alice", ImagesDir: "/images", Flags: []string{"--pod-mtu=1400"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := b.args(wish{noBrain: true})
+	for _, want := range []string{"--brain=false", "--images-dir=/images", "--pod-mtu=1400", "--cluster-dns=10.43.0.10", "--node-ip=10.42.255.1"} {
+		if !slices.Contains(args, want) {
+			t.Errorf("no %s in %s", want, strings.Join(args, " "))
+		}
+	}
+}
+
+func TestFailedChecksNameWhatIsWrong(t *testing.T) {
+	body := "[+]ping ok\n[-]etcd failed: reason withheld\n[-]poststarthook/rbac/bootstrap-roles failed: not finished\nreadyz check failed\n"
+	want := "etcd failed: reason withheld; poststarthook/rbac/bootstrap-roles failed: not finished"
+	if got := failedChecks(body); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := failedChecks("Unauthorized\n"); got != "Unauthorized" {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,77 @@
+// Package cluster is the local Kubernetes behind one small interface: the built-in engine, which it keeps running
+// as a child process, or any cluster that a kubeconfig leads to. The daemon makes one and runs it; nothing above
+// this package knows which.
+//
+// It must never end a pod: engines outlive the daemon, and a daemon that comes back adopts what runs.
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+
+	"k8s.io/client-go/rest"
+)
+
+// Engine is a local cluster. Its methods may be called at any time, from anywhere.
+type Engine interface {
+	// Run keeps the cluster usable until ctx ends, and leaves it and its pods running then. It returns early only
+	// when no amount of trying again can help. It runs once at a time.
+	Run(ctx context.Context) error
+	// WaitReady returns nil when the API server answers. If ctx ends first, the error says what it waits for.
+	WaitReady(ctx context.Context) error
+	// State is how the cluster is right now.
+	State() State
+	// RESTConfig leads to the API server with every right there. Use it after WaitReady; it must not be changed, copy it.
+	RESTConfig() *rest.Config
+	// Kubeconfig is the same as a file that can be carried to another program on this machine.
+	Kubeconfig() ([]byte, error)
+
+	// NodeName and NodeIP are of the real node that this machine is. Valid after WaitReady.
+	NodeName() string
+	NodeIP() netip.Addr
+	// PodRange is the range of pod addresses of the cluster, PodCIDR the part of it on this node.
+	PodRange() netip.Prefix
+	PodCIDR() netip.Prefix
+	ServiceRange() netip.Prefix
+
+	// SetBrain starts or stops scheduler and controller-manager, and returns when the cluster is ready again. Pods
+	// run on. It returns ErrNotOurs for a cluster that Kith does not run.
+	SetBrain(ctx context.Context, on bool) error
+	// Stop ends the cluster's own processes, and returns when they are gone; containers run on without them. Run goes
+	// on, and starts nothing. It returns ErrNotOurs for a cluster that Kith does not run.
+	Stop(ctx context.Context) error
+}
+
+// discard is the log of those who want none.
+var discard = slog.New(slog.DiscardHandler)
+
+// ErrNotOurs says that a cluster belongs to somebody else, who alone starts and stops it.
+var ErrNotOurs = errors.New("this cluster is not run by Kith: its owner starts and stops it")
+
+// Phase is a word for how a cluster is. They are the words of the local API.
+type Phase string
+
+// Phases. A cluster that does not answer is starting until it has been ready, and degraded afterwards.
+const (
+	Starting Phase = "starting"
+	Ready    Phase = "ready"
+	Degraded Phase = "degraded"
+	Stopped  Phase = "stopped"
+	Failed   Phase = "failed" // starting failed several times; it is still tried again
+)
+
+// State is a phase and, unless it is ready, the reason in words for its owner.
+type State struct {
+	Phase Phase
+	Why   string
+}
+
+func (s State) String() string {
+	if s.Why == "" {
+		return string(s.Phase)
+	}
+	return fmt.Sprintf("%s: %s", s.Phase, s.Why)
+}

@@ -1,0 +1,281 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+)
+
+// KubeconfigConfig names a cluster that is there already. Empty fields are found out.
+type KubeconfigConfig struct {
+	Path         string // of the kubeconfig; empty: the cluster this process runs in as a pod
+	Context      string // empty: the kubeconfig's current one
+	NodeName     string // the node that this machine is; empty: the host name, or the only node
+	PodRange     netip.Prefix
+	ServiceRange netip.Prefix
+	Log          *slog.Logger
+}
+
+// Kubeconfig is a cluster that somebody else runs. It is watched, never started or stopped.
+type Kubeconfig struct {
+	cfg              KubeconfigConfig
+	rest             *rest.Config
+	raw              *api.Config // nil inside a pod
+	client           kubernetes.Interface
+	status           *status
+	probe            func(context.Context) error
+	asking, watching time.Duration // between questions while it is not ready, and while it is
+
+	mu    sync.Mutex
+	facts facts
+}
+
+// facts are what was found out about the cluster.
+type facts struct {
+	nodeName             string
+	nodeIP               netip.Addr
+	pods, node, services netip.Prefix
+}
+
+// NewKubeconfig reads the kubeconfig. The cluster need not answer yet.
+func NewKubeconfig(cfg KubeconfigConfig) (*Kubeconfig, error) {
+	if cfg.Log == nil {
+		cfg.Log = discard
+	}
+	k := &Kubeconfig{cfg: cfg, status: newStatus(Starting, "not asked yet"), asking: time.Second, watching: usualPace.watching}
+	var err error
+	if cfg.Path == "" {
+		if k.rest, err = rest.InClusterConfig(); err != nil {
+			return nil, fmt.Errorf("no kubeconfig is set and this is no pod of a cluster: %w; set kubeconfig", err)
+		}
+	} else if err = k.load(); err != nil {
+		return nil, err
+	}
+	if k.client, err = kubernetes.NewForConfig(k.rest); err != nil {
+		return nil, fmt.Errorf("cluster of %s: %w", cfg.Path, err)
+	}
+	client, err := rest.HTTPClientFor(k.rest)
+	if err != nil {
+		return nil, fmt.Errorf("cluster of %s: %w", cfg.Path, err)
+	}
+	k.probe = func(ctx context.Context) error { return askReadyz(ctx, client, k.rest.Host) }
+	return k, nil
+}
+
+func (k *Kubeconfig) load() error {
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		&clientcmd.ClientConfigLoadingRules{ExplicitPath: k.cfg.Path}, &clientcmd.ConfigOverrides{CurrentContext: k.cfg.Context})
+	raw, err := loader.RawConfig()
+	if err != nil {
+		return fmt.Errorf("kubeconfig %s: %w", k.cfg.Path, err)
+	}
+	if k.cfg.Context != "" {
+		raw.CurrentContext = k.cfg.Context
+	}
+	if _, ok := raw.Contexts[raw.CurrentContext]; !ok {
+		var names []string
+		for name := range raw.Contexts {
+			names = append(names, name)
+		}
+		return fmt.Errorf("kubeconfig %s: no context %q; it has %s", k.cfg.Path, raw.CurrentContext, list(names))
+	}
+	if k.rest, err = loader.ClientConfig(); err != nil {
+		return fmt.Errorf("kubeconfig %s: %w", k.cfg.Path, err)
+	}
+	k.raw = &raw
+	return nil
+}
+
+// Run finds out what there is to know, then asks every 15 seconds whether the cluster is ready.
+func (k *Kubeconfig) Run(ctx context.Context) error {
+	pause := k.asking
+	for known := false; ; {
+		err := k.probe(ctx)
+		if err == nil && !known {
+			err = k.findOut(ctx)
+			known = err == nil
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil:
+			if k.status.set(Ready, "") {
+				k.cfg.Log.Info("the cluster is ready", "node", k.NodeName())
+			}
+			pause = k.watching
+		case known:
+			k.status.set(Degraded, err.Error())
+			pause = k.asking
+		default:
+			if k.status.set(Starting, err.Error()) {
+				k.cfg.Log.Warn("the cluster cannot be used yet", "err", err)
+			}
+			pause = min(2*pause, 10*k.asking)
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+	}
+}
+
+// findOut reads node and ranges from the cluster, unless they were given.
+func (k *Kubeconfig) findOut(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	node, err := k.findNode(ctx)
+	if err != nil {
+		return err
+	}
+	f := facts{nodeName: node.Name, pods: k.cfg.PodRange, services: k.cfg.ServiceRange}
+	for _, a := range node.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP && ip.Is4() {
+			f.nodeIP = ip
+			break
+		}
+	}
+	if !f.nodeIP.IsValid() {
+		return fmt.Errorf("node %s has no IPv4 InternalIP yet", node.Name)
+	}
+	if cidr, err := netip.ParsePrefix(node.Spec.PodCIDR); err == nil && cidr.Addr().Is4() {
+		f.node = cidr.Masked()
+	}
+	if !f.pods.IsValid() {
+		f.pods = f.node
+	}
+	if !f.pods.IsValid() {
+		return fmt.Errorf("node %s has no spec.podCIDR, so the range of pod addresses is not known: set podRange", node.Name)
+	}
+	if !f.node.IsValid() {
+		f.node = f.pods
+	}
+	if !f.services.IsValid() {
+		if f.services, err = k.findServices(ctx); err != nil {
+			return err
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.facts = f
+	return nil
+}
+
+func (k *Kubeconfig) findNode(ctx context.Context) (*corev1.Node, error) {
+	name := k.cfg.NodeName
+	if name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return nil, err
+		}
+		name = strings.ToLower(host)
+	}
+	node, err := k.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err == nil {
+		return node, nil
+	} else if !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("read node %s: %w", name, err)
+	}
+	// Virtual nodes, Kith's own among them, are no machines.
+	nodes, err := k.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "type!=virtual-kubelet", Limit: 100})
+	if err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	if k.cfg.NodeName == "" && len(nodes.Items) == 1 {
+		return &nodes.Items[0], nil
+	}
+	var names []string
+	for _, n := range nodes.Items {
+		names = append(names, n.Name)
+	}
+	return nil, fmt.Errorf("the cluster has no node %q: set nodeName to one of its nodes: %s", name, list(names))
+}
+
+// findServices reads the ServiceCIDR object (KEP-1880, GA in Kubernetes 1.33).
+func (k *Kubeconfig) findServices(ctx context.Context) (netip.Prefix, error) {
+	object, err := k.client.NetworkingV1().ServiceCIDRs().Get(ctx, "kubernetes", metav1.GetOptions{})
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("the range of service addresses is not known: %w; set serviceRange", err)
+	}
+	for _, text := range object.Spec.CIDRs {
+		if cidr, err := netip.ParsePrefix(text); err == nil && cidr.Addr().Is4() {
+			return cidr.Masked(), nil
+		}
+	}
+	return netip.Prefix{}, fmt.Errorf("the range of service addresses is not known: ServiceCIDR kubernetes has only %v; set serviceRange", object.Spec.CIDRs)
+}
+
+// Kubeconfig is the file that was given, reduced to the context used and with the files it names inside.
+func (k *Kubeconfig) Kubeconfig() ([]byte, error) {
+	if k.raw == nil {
+		return nil, errors.New("kithd uses the cluster it runs in as a pod; there is no kubeconfig to give")
+	}
+	raw := k.raw.DeepCopy()
+	if err := api.MinifyConfig(raw); err != nil {
+		return nil, err
+	}
+	if err := api.FlattenConfig(raw); err != nil {
+		return nil, err
+	}
+	return clientcmd.Write(*raw)
+}
+
+// State is how the cluster is.
+func (k *Kubeconfig) State() State { return k.status.get() }
+
+// WaitReady waits for the API server and until node and ranges are known.
+func (k *Kubeconfig) WaitReady(ctx context.Context) error { return k.status.waitReady(ctx) }
+
+// RESTConfig is what the kubeconfig says.
+func (k *Kubeconfig) RESTConfig() *rest.Config { return k.rest }
+
+// NodeName is the name of this machine's node.
+func (k *Kubeconfig) NodeName() string { return k.known().nodeName }
+
+// NodeIP is the node's InternalIP.
+func (k *Kubeconfig) NodeIP() netip.Addr { return k.known().nodeIP }
+
+// PodRange is the range given, or else the node's own.
+func (k *Kubeconfig) PodRange() netip.Prefix { return k.known().pods }
+
+// PodCIDR is the node's spec.podCIDR, or else the whole range.
+func (k *Kubeconfig) PodCIDR() netip.Prefix { return k.known().node }
+
+// ServiceRange is the range given, or else that of the ServiceCIDR object.
+func (k *Kubeconfig) ServiceRange() netip.Prefix { return k.known().services }
+
+// SetBrain always returns ErrNotOurs.
+func (k *Kubeconfig) SetBrain(context.Context, bool) error { return ErrNotOurs }
+
+// Stop always returns ErrNotOurs.
+func (k *Kubeconfig) Stop(context.Context) error { return ErrNotOurs }
+
+func (k *Kubeconfig) known() facts {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.facts
+}
+
+// list writes names as they stand in a sentence.
+func list(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}

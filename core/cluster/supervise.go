@@ -1,0 +1,335 @@
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// pace is how fast the supervisor does things.
+type pace struct {
+	asking   time.Duration // between questions while it is not ready
+	watching time.Duration // between questions while it is
+	patience int           // unanswered questions until it is started anew
+	pause    time.Duration // before it is started again, doubled with every failure
+	most     time.Duration // longest pause
+	settled  time.Duration // alive this long, earlier failures are forgotten
+	goodbye  time.Duration // from asking it to end to killing it
+}
+
+var usualPace = pace{
+	asking: 100 * time.Millisecond, watching: 15 * time.Second, patience: 8,
+	pause: time.Second, most: 30 * time.Second, settled: time.Minute, goodbye: 30 * time.Second,
+}
+
+// hopeless is how many failures in a row make it failed; it is tried again all the same.
+const hopeless = 4
+
+// Run adopts or starts the engine, watches it, and starts it again when it ends.
+func (b *Builtin) Run(ctx context.Context) error {
+	lock, err := lockFile(b.path("engine.lock"))
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	b.setBusy(true)
+	defer b.setBusy(false)
+	for failures := 0; ctx.Err() == nil; {
+		want := b.wanted()
+		began := time.Now()
+		err := b.once(ctx, want)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case b.wanted() != want:
+			failures = 0
+			continue
+		case want.stopped:
+			b.sleep(ctx, -1)
+			continue
+		}
+		if time.Since(began) > b.pace.settled {
+			failures = 0
+		}
+		pause := min(b.pace.pause<<min(failures, 16), b.pace.most)
+		pause = pause*4/5 + time.Duration(rand.Int64N(int64(pause)*2/5+1))
+		failures++
+		phase := Starting
+		if failures >= hopeless {
+			phase = Failed
+		}
+		b.status.set(phase, fmt.Sprintf("%v; trying again, failures in a row: %d", err, failures))
+		b.cfg.Log.Warn("the built-in Kubernetes ended; pods run on, it is started again", "err", err, "in", pause.Round(time.Millisecond))
+		b.sleep(ctx, pause)
+	}
+	return nil
+}
+
+// once looks after one life of the engine: from adopting or starting it to its end, which the error explains.
+func (b *Builtin) once(ctx context.Context, want wish) error {
+	fingerprint, err := b.fingerprint(want)
+	if err != nil && !want.stopped {
+		return err
+	}
+	p, r := readRecord(b.pidFile())
+	if p != nil && (want.stopped || r.Fingerprint != fingerprint) {
+		err := b.retire(ctx, p)
+		p.close()
+		if err != nil {
+			return err
+		}
+		p = nil
+	}
+	if want.stopped {
+		b.status.set(Stopped, "stopped on demand")
+		return nil
+	}
+	if p != nil {
+		b.cfg.Log.Info("adopted the running built-in Kubernetes", "pid", p.pid)
+	} else if p, err = b.start(want, fingerprint); err != nil {
+		return err
+	}
+	defer p.close()
+	return b.watch(ctx, p, want)
+}
+
+// retire ends a running engine that is not what is wanted.
+func (b *Builtin) retire(ctx context.Context, p *process) error {
+	b.status.set(Starting, "ending the running one, to start it as it is wanted now")
+	b.cfg.Log.Info("ending the running built-in Kubernetes; pods run on", "pid", p.pid)
+	patience, cancel := context.WithTimeout(ctx, b.pace.goodbye)
+	defer cancel()
+	return p.end(ctx, patience)
+}
+
+// watch asks for readiness until the process ends, or must end because it does not answer or is not wanted so any
+// more, or ctx ends. While all is well it wakes four times a minute.
+func (b *Builtin) watch(ctx context.Context, p *process, want wish) error {
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		if p.wait(inner) {
+			close(ended)
+		}
+	}()
+	if b.status.get().Phase != Failed {
+		b.status.set(Starting, "waiting for its API server")
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for wasReady, unanswered := false, 0; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ended:
+			return fmt.Errorf("kith-k8s ended: %s", b.lastWords())
+		case <-b.wake:
+			if b.wanted() != want {
+				return b.retire(ctx, p)
+			}
+			continue
+		case <-timer.C:
+		}
+		err := b.probe(inner)
+		switch {
+		case err == nil:
+			unanswered, wasReady = 0, true
+			b.nowRuns(want)
+			if b.status.set(Ready, "") {
+				b.cfg.Log.Info("the built-in Kubernetes is ready", "node", b.cfg.NodeName)
+			}
+			trimLog(b.logFile())
+			timer.Reset(b.pace.watching)
+		case !wasReady:
+			if b.status.get().Phase != Failed {
+				b.status.set(Starting, err.Error())
+			}
+			timer.Reset(b.pace.asking)
+		default:
+			unanswered++
+			b.status.set(Degraded, err.Error())
+			if unanswered >= b.pace.patience {
+				if err := b.retire(ctx, p); err != nil {
+					return err
+				}
+				return fmt.Errorf("%w, %d times in a row, so it was ended", err, unanswered)
+			}
+			timer.Reset(b.pace.watching)
+		}
+	}
+}
+
+func (b *Builtin) start(want wish, fingerprint string) (*process, error) {
+	if err := os.MkdirAll(b.cfg.DataDir, 0o711); err != nil {
+		return nil, err
+	}
+	out, err := os.OpenFile(b.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("log of the built-in Kubernetes: %w", err)
+	}
+	defer out.Close()
+	b.status.set(Starting, "starting "+b.program)
+	cmd := exec.Command(b.program, b.args(want)...)
+	cmd.Stdout, cmd.Stderr = out, out // a file, never a pipe: it must outlive us
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w; is it built and complete?", b.program, err)
+	}
+	go cmd.Wait() // reaps it while it is our child; its end is seen through the pidfd
+	born, err := birth(cmd.Process.Pid)
+	var p *process
+	if err == nil {
+		p, err = openProcess(cmd.Process.Pid, born)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("kith-k8s ended at once: %s", b.lastWords())
+	}
+	if err := writeRecord(b.pidFile(), record{PID: p.pid, Born: born, Fingerprint: fingerprint}); err != nil {
+		err = fmt.Errorf("pid file of the built-in Kubernetes: %w", err)
+		_ = cmd.Process.Kill() // without the file the next daemon could not find it
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// fingerprint changes when the running engine is not the one wanted: another program, other arguments.
+func (b *Builtin) fingerprint(want wish) (string, error) {
+	st, err := os.Stat(b.program)
+	if err != nil {
+		return "", fmt.Errorf("the built-in Kubernetes is missing: %w; install it, or set engine to kubeconfig", err)
+	}
+	text := fmt.Sprintln(b.program, st.Size(), st.ModTime().UnixNano(), b.args(want))
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(text)))[:24], nil
+}
+
+// SetBrain starts or stops scheduler and controller-manager by starting the engine anew. Run must be at work.
+func (b *Builtin) SetBrain(ctx context.Context, on bool) error {
+	b.setWish(func(w *wish) { w.noBrain = !on })
+	return b.status.wait(ctx, func(s State) bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return s.Phase == Ready && b.runs.noBrain == !on
+	})
+}
+
+// Stop ends the engine, also one that an earlier daemon left, whether Run is at work or not.
+func (b *Builtin) Stop(ctx context.Context) error {
+	if b.setWish(func(w *wish) { w.stopped = true }) {
+		return b.status.wait(ctx, func(s State) bool { return s.Phase == Stopped })
+	}
+	p, _ := readRecord(b.pidFile())
+	if p == nil {
+		return nil
+	}
+	defer p.close()
+	return b.retire(ctx, p)
+}
+
+func (b *Builtin) path(name string) string { return filepath.Join(b.cfg.RunDir, name) }
+func (b *Builtin) pidFile() string         { return b.path("engine.pid") }
+func (b *Builtin) logFile() string         { return filepath.Join(b.cfg.DataDir, "server.log") }
+
+func (b *Builtin) wanted() wish {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.wish
+}
+
+func (b *Builtin) nowRuns(w wish) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.runs = w
+}
+
+func (b *Builtin) setBusy(busy bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.busy = busy
+}
+
+// setWish tells whether Run is at work to fulfil it.
+func (b *Builtin) setWish(change func(*wish)) (busy bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change(&b.wish)
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+	return b.busy
+}
+
+// sleep returns after d (never, if negative), when the wish changes, or when ctx ends.
+func (b *Builtin) sleep(ctx context.Context, d time.Duration) {
+	var after <-chan time.Time
+	if d >= 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		after = timer.C
+	}
+	select {
+	case <-after:
+	case <-b.wake:
+	case <-ctx.Done():
+	}
+}
+
+// lastWords is the end of the engine's log: where it gives up, it says why in its last line.
+func (b *Builtin) lastWords() string {
+	f, err := os.Open(b.logFile())
+	if err != nil {
+		return "its log cannot be read: " + err.Error()
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err == nil {
+		_, _ = f.Seek(max(0, st.Size()-4096), io.SeekStart)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, 4096))
+	if err != nil {
+		return "its log cannot be read: " + err.Error()
+	}
+	lines := slices.DeleteFunc(strings.Split(string(text), "\n"), func(l string) bool { return strings.TrimSpace(l) == "" })
+	if len(lines) == 0 {
+		return "it said nothing, see " + b.logFile()
+	}
+	last := strings.TrimPrefix(lines[len(lines)-1], Program+": ")
+	if len(last) > 400 {
+		last = last[:400] + "…"
+	}
+	return last
+}
+
+const logLimit = 32 << 20
+
+// trimLog bounds the log of a running engine: what is in it moves to one older file. The engine appends, so it
+// goes on at the new end.
+func trimLog(path string) {
+	st, err := os.Stat(path)
+	if err != nil || st.Size() < logLimit {
+		return
+	}
+	src, err := os.Open(path)
+	if err != nil {
+		return
+	}
+	defer src.Close()
+	dst, err := os.OpenFile(path+".1", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return
+	}
+	defer dst.Close()
+	if _, err := io.Copy(dst, src); err == nil {
+		_ = os.Truncate(path, 0)
+	}
+}

@@ -1,0 +1,350 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// engineDir holds the stand-in for kith-k8s, compiled once.
+var engineDir string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "cluster-test-")
+	if err != nil {
+		panic(err)
+	}
+	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, Program), "./testdata/engine").CombinedOutput()
+	if err != nil {
+		panic(fmt.Sprintf("%v: %s", err, out))
+	}
+	engineDir = dir
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// laptop is where a test's engine lives; daemons come and go on it.
+type laptop struct {
+	t   *testing.T
+	dir string
+}
+
+func newLaptop(t *testing.T) laptop {
+	l := laptop{t, t.TempDir()}
+	t.Cleanup(func() {
+		for _, s := range l.starts() {
+			_ = syscall.Kill(s.pid, syscall.SIGKILL) // only those that the tests started
+		}
+	})
+	return l
+}
+
+func (l laptop) path(name string) string { return filepath.Join(l.dir, name) }
+
+func (l laptop) write(name, text string) {
+	l.t.Helper()
+	if err := os.WriteFile(l.path(name), []byte(text), 0o600); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+type start struct {
+	pid  int
+	args string
+}
+
+func (l laptop) starts() (starts []start) {
+	b, _ := os.ReadFile(l.path("starts"))
+	for line := range strings.Lines(string(b)) {
+		pid, args, _ := strings.Cut(strings.TrimSpace(line), " ")
+		n, err := strconv.Atoi(pid)
+		if err != nil {
+			l.t.Fatalf("starts: %q", line)
+		}
+		starts = append(starts, start{n, args})
+	}
+	return starts
+}
+
+// daemon is a supervisor at work, as kithd has one.
+type daemon struct {
+	*Builtin
+	stop func()
+}
+
+func (l laptop) daemon(change func(*BuiltinConfig)) daemon {
+	l.t.Helper()
+	cfg := BuiltinConfig{NodeName: "alice", DataDir: l.dir, RunDir: l.path("run"), RuntimeDir: engineDir}
+	if change != nil {
+		change(&cfg)
+	}
+	b, err := NewBuiltin(cfg)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	b.pace = pace{asking: 5 * time.Millisecond, watching: 20 * time.Millisecond, patience: 3, pause: 10 * time.Millisecond, most: 50 * time.Millisecond, settled: time.Minute, goodbye: 200 * time.Millisecond}
+	b.probe = func(context.Context) error {
+		b, err := os.ReadFile(l.path("ready"))
+		if pid, e := strconv.Atoi(string(b)); err != nil || e != nil || !alive(pid) {
+			return errors.New("not ready")
+		}
+		return nil
+	}
+	ctx, cancel := context.WithCancel(l.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.Run(ctx) }()
+	d := daemon{b, func() {
+		cancel()
+		if err := <-done; err != nil {
+			l.t.Errorf("Run: %v", err)
+		}
+		done <- nil
+	}}
+	l.t.Cleanup(d.stop)
+	return d
+}
+
+func (d daemon) waitFor(t *testing.T, phase Phase) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := d.status.wait(ctx, func(s State) bool { return s.Phase == phase }); err != nil {
+		t.Fatalf("waiting for %s: %v", phase, err)
+	}
+}
+
+func alive(pid int) bool { _, err := birth(pid); return err == nil }
+
+// eventually fails the test if what does not come true.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func TestKilledEngineIsStartedAgain(t *testing.T) {
+	l := newLaptop(t)
+	d := l.daemon(nil)
+	d.waitFor(t, Ready)
+	first := l.starts()[0].pid
+	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a second start", func() bool { return len(l.starts()) == 2 })
+	d.waitFor(t, Ready)
+	if alive(first) || !alive(l.starts()[1].pid) {
+		t.Errorf("want only the second alive")
+	}
+}
+
+func TestEngineOutlivesTheDaemonAndIsAdopted(t *testing.T) {
+	l := newLaptop(t)
+	d := l.daemon(nil)
+	d.waitFor(t, Ready)
+	d.stop()
+	pid := l.starts()[0].pid
+	if !alive(pid) {
+		t.Fatal("the engine died with its daemon")
+	}
+	d = l.daemon(nil)
+	d.waitFor(t, Ready)
+	if n := len(l.starts()); n != 1 {
+		t.Fatalf("%d starts, want the first one adopted", n)
+	}
+	// An adopted engine, which is nobody's child here any more, is watched like any other.
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a start after the adopted one ended", func() bool { return len(l.starts()) == 2 })
+}
+
+func TestEngineWithOtherArgumentsIsReplaced(t *testing.T) {
+	l := newLaptop(t)
+	d := l.daemon(nil)
+	d.waitFor(t, Ready)
+	d.stop()
+	d = l.daemon(func(c *BuiltinConfig) { c.Flags = []string{"--pod-mtu=1400"} })
+	eventually(t, "a start with the new flag", func() bool {
+		s := l.starts()
+		return len(s) == 2 && strings.Contains(s[1].args, "--pod-mtu=1400")
+	})
+	d.waitFor(t, Ready)
+	if alive(l.starts()[0].pid) {
+		t.Error("the old engine still runs")
+	}
+}
+
+func TestPidOfAnotherProcessIsLeftAlone(t *testing.T) {
+	l := newLaptop(t)
+	bystander := exec.Command("sleep", "60")
+	if err := bystander.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer bystander.Process.Kill()
+	if err := os.MkdirAll(l.path("run"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeRecord(l.path("run/engine.pid"), record{PID: bystander.Process.Pid, Born: "1", Fingerprint: "old"}); err != nil {
+		t.Fatal(err)
+	}
+	d := l.daemon(nil)
+	d.waitFor(t, Ready)
+	if !alive(bystander.Process.Pid) {
+		t.Error("a process that only has the old engine's pid was ended")
+	}
+	if len(l.starts()) != 1 {
+		t.Errorf("%d starts, want 1", len(l.starts()))
+	}
+}
+
+func TestFailureIsExplainedAndTriedAgain(t *testing.T) {
+	l := newLaptop(t)
+	l.write("refuse", "port 6443 is taken")
+	d := l.daemon(nil)
+	d.waitFor(t, Failed)
+	if why := d.State().Why; !strings.Contains(why, "port 6443 is taken") {
+		t.Errorf("why %q does not say what the engine said", why)
+	}
+	if n := len(l.starts()); n < hopeless {
+		t.Errorf("failed after %d starts", n)
+	}
+	if err := os.Remove(l.path("refuse")); err != nil {
+		t.Fatal(err)
+	}
+	d.waitFor(t, Ready)
+	if why := d.State().Why; why != "" {
+		t.Errorf("ready, and why is %q", why)
+	}
+}
+
+func TestMissingProgramIsSaid(t *testing.T) {
+	l := newLaptop(t)
+	d := l.daemon(func(c *BuiltinConfig) { c.RuntimeDir = l.path("nowhere") })
+	d.waitFor(t, Failed)
+	if why := d.State().Why; !strings.Contains(why, "missing") {
+		t.Errorf("why %q", why)
+	}
+}
+
+func TestBrainIsChangedByOneRestart(t *testing.T) {
+	l := newLaptop(t)
+	d := l.daemon(nil)
+	d.waitFor(t, Ready)
+	for i, on := range []bool{false, true} {
+		if err := d.SetBrain(t.Context(), on); err != nil {
+			t.Fatal(err)
+		}
+		s := l.starts()
+		if len(s) != i+2 || !strings.Contains(s[i+1].args, fmt.Sprintf("--brain=%t", on)) {
+			t.Fatalf("after SetBrain(%t): %v", on, s)
+		}
+		if alive(s[i].pid) {
+			t.Errorf("the engine from before SetBrain(%t) still runs", on)
+		}
+	}
+	if err := d.SetBrain(t.Context(), true); err != nil || len(l.starts()) != 3 {
+		t.Errorf("setting what is set already: %v, %d starts", err, len(l.starts()))
+	}
+}
+
+func TestStopEndsTheEngineForGood(t *testing.T) {
+	l := newLaptop(t)
+	d := l.daemon(nil)
+	d.waitFor(t, Ready)
+	if err := d.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if alive(l.starts()[0].pid) || d.State().Phase != Stopped {
+		t.Errorf("still alive, or %s", d.State())
+	}
+	time.Sleep(100 * time.Millisecond)
+	if n := len(l.starts()); n != 1 {
+		t.Errorf("started again after Stop: %d", n)
+	}
+}
+
+func TestStopFindsAnEngineWithoutADaemon(t *testing.T) {
+	l := newLaptop(t)
+	l.write("deaf", "")
+	d := l.daemon(nil)
+	d.waitFor(t, Ready)
+	d.stop()
+	if err := d.Stop(t.Context()); err != nil { // deaf to SIGTERM, so it has to be killed
+		t.Fatal(err)
+	}
+	eventually(t, "the engine's end", func() bool { return !alive(l.starts()[0].pid) })
+}
+
+func TestSilentEngineIsDegradedThenReplaced(t *testing.T) {
+	l := newLaptop(t)
+	d := l.daemon(nil)
+	d.waitFor(t, Ready)
+	if err := os.Remove(l.path("ready")); err != nil {
+		t.Fatal(err)
+	}
+	d.waitFor(t, Degraded)
+	eventually(t, "a new engine", func() bool { return len(l.starts()) == 2 })
+	d.waitFor(t, Ready)
+	if alive(l.starts()[0].pid) {
+		t.Error("the silent engine still runs")
+	}
+}
+
+func TestTwoDaemonsDoNotShareAnEngine(t *testing.T) {
+	l := newLaptop(t)
+	d := l.daemon(nil)
+	d.waitFor(t, Ready)
+	other, err := NewBuiltin(d.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "another kithd") {
+		t.Errorf("second Run: %v", err)
+	}
+}
+
+func TestWaitReadySaysWhatItWaitsFor(t *testing.T) {
+	l := newLaptop(t)
+	l.write("refuse", "no space left on device")
+	d := l.daemon(nil)
+	eventually(t, "a start", func() bool { return len(l.starts()) > 1 })
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := d.WaitReady(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no space left") {
+		t.Errorf("WaitReady: %v", err)
+	}
+}
+
+func TestLongLogIsMovedAside(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "server.log")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(logLimit); err != nil {
+		t.Fatal(err)
+	}
+	trimLog(path)
+	if _, err := f.WriteString("new\n"); err != nil {
+		t.Fatal(err)
+	}
+	if b, _ := os.ReadFile(path); string(b) != "new\n" {
+		t.Errorf("the log holds %d bytes, want only what was written since", len(b))
+	}
+	if st, err := os.Stat(path + ".1"); err != nil || st.Size() != logLimit {
+		t.Errorf("the old log: %v, %v", st, err)
+	}
+}

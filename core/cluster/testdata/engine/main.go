@@ -1,0 +1,42 @@
+// The engine of the supervisor's tests: a program that lives as kith-k8s does. What it shall do stands in files of
+// its data folder: "refuse" makes it end at once with the file's text as last words; "deaf" makes it ignore
+// SIGTERM. It notes each start in "starts" and is ready when it has written "ready".
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	var dir string
+	for _, a := range os.Args {
+		if d, ok := strings.CutPrefix(a, "--data-dir="); ok {
+			dir = d
+		}
+	}
+	starts, err := os.OpenFile(filepath.Join(dir, "starts"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Fprintln(starts, os.Getpid(), strings.Join(os.Args[1:], " "))
+	starts.Close()
+	if words, err := os.ReadFile(filepath.Join(dir, "refuse")); err == nil {
+		fmt.Fprintln(os.Stderr, "kith-k8s:", string(words))
+		os.Exit(1)
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGTERM)
+	if err := os.WriteFile(filepath.Join(dir, "ready"), []byte(fmt.Sprint(os.Getpid())), 0o600); err != nil {
+		panic(err)
+	}
+	for range signals {
+		if _, err := os.Stat(filepath.Join(dir, "deaf")); err != nil {
+			return
+		}
+	}
+}
