@@ -25,7 +25,7 @@ func (p *Laptop) LogFile(name string) (string, error) {
 	case "", "kithd":
 		return filepath.Join(p.disk, strings.TrimPrefix(pid1.DaemonLog, "/var/")), nil
 	case "k8s":
-		return filepath.Join(p.disk, "log/kith/k8s.log"), nil
+		return filepath.Join(p.disk, "lib/kith/k8s/server.log"), nil
 	case "containerd":
 		return filepath.Join(p.disk, "lib/kith/k8s/containerd/containerd.log"), nil
 	case "init":

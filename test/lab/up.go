@@ -132,7 +132,11 @@ func (p *Laptop) ensure(ctx context.Context, i int, o Options) error {
 		}
 	}
 	o.Progress(p.name, "booting")
-	return p.boot(ctx)
+	if err := p.boot(ctx); err != nil {
+		return err
+	}
+	o.Progress(p.name, "booted")
+	return nil
 }
 
 // replug connects a running laptop again that lost its LAN, and does nothing to one that has it.
