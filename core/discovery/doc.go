@@ -34,16 +34,18 @@
 //
 // # Why not a library
 //
-// Those we measured on this design's own laboratory fall short where a laptop lives: brutella/dnssd asks once and
-// then drops services that are alive when their TTL ends, stays deaf after an interface is replaced, has a
-// cache without bound that it searches in full for every packet, and renames or withdraws our service when anybody
-// sends a conflicting record; restarting it every two minutes would send a goodbye, and so a false
-// removal, each time. grandcat/zeroconf never tells of removals, hashicorp/mdns polls. What is needed
-// of mDNS is small when one packet says all, and is here in lan_*.go: lan_message and lan_compose (the wire), lan_book
-// (memory), lan_station (what to say when, without clock or socket), lan_socket and lan (the effects).
+// brutella/dnssd asks once and then drops services that are alive when their TTL ends; it stays deaf after an
+// interface is replaced; and its browser searches an unbounded cache in full for every packet: of 10 000
+// spoofed announcements in a minute it took in 858, at 84 % of a core. Its responder renames or withdraws the
+// service when anybody sends a conflicting record. Starting it anew now and then, against the first two,
+// sends a goodbye each time, which all others take for a removal. grandcat/zeroconf never tells of
+// removals; hashicorp/mdns polls. What is needed of mDNS is small when one packet says all. It is in
+// lan_message and lan_compose (the wire), lan_book (memory), lan_station (what to say when; no clock, no
+// socket), lan_interfaces, lan_socket and lan (the effects).
 //
 // Measured with 50 laptops in network namespaces on one bridge, two cores: all see all 1.4 s after starting
 // together; a newcomer is seen after 0.1 s and sees all after 1 s (nobody repeats himself within a second); a
-// graceful end is seen after 0.02 s, a new address or a replaced link after 0.2 s; idle, about 40 packets
-// a minute on the whole LAN.
+// graceful end is seen after 0.02 s, a new address or a replaced link after 0.2 s; when idle for minutes,
+// IDLE packets a minute on the whole LAN. 10 000 spoofed announcements in 12 s: 154 events, 5 MiB, and a
+// peer with a contract is still seen at once.
 package discovery

@@ -39,16 +39,18 @@ type claim struct {
 	lost      bool      // its link went away since
 }
 
-// refresh times are fractions of the TTL (RFC 6762 section 5.2), spread so that not all ask at once; who
-// asks first refreshes everybody's book.
+// refreshAt are fractions of the TTL (RFC 6762 section 5.2). Each book adds a share of refreshSpread of its
+// own, so that one laptop asks first, for all it knows, and the answers refresh everybody's book.
 var refreshAt = [...]float64{0.80, 0.85, 0.90, 0.95}
 
-func (c *claim) scheduleRefresh() {
+const refreshSpread = 0.04
+
+func (c *claim) scheduleRefresh(spread float64) {
 	if c.refreshes >= len(refreshAt) {
 		c.refreshAt = c.expires
 		return
 	}
-	share := refreshAt[c.refreshes] + 0.02*rand.Float64()
+	share := refreshAt[c.refreshes] + spread*refreshSpread
 	c.refreshAt = c.heard.Add(time.Duration(share * float64(c.expires.Sub(c.heard))))
 }
 
@@ -60,6 +62,7 @@ type entry struct {
 // for concurrent use.
 type book struct {
 	trusted  func(identity.ID) bool // peers with a contract: not evicted, not held back
+	spread   float64                // 0 to 1
 	admit    *rate.Limiter
 	entries  map[identity.ID]*entry
 	reported map[identity.ID]Sighting
@@ -71,6 +74,7 @@ type book struct {
 func newBook(trusted func(identity.ID) bool) *book {
 	return &book{
 		trusted:  trusted,
+		spread:   rand.Float64(),
 		admit:    rate.NewLimiter(strangersSecond, strangersBurst),
 		entries:  map[identity.ID]*entry{},
 		reported: map[identity.ID]Sighting{},
@@ -101,7 +105,7 @@ func (b *book) hear(now time.Time, link linkKey, sender netip.Addr, h hello) {
 	c := &e.claims[i]
 	c.hello, c.heard, c.refreshes, c.lost = h, now, 0, false
 	c.expires = now.Add(min(max(h.ttl, minTTL), maxTTL))
-	c.scheduleRefresh()
+	c.scheduleRefresh(b.spread)
 	b.mark(h.id)
 }
 
@@ -202,7 +206,7 @@ func (b *book) sweep(now time.Time) (ask map[linkKey][]identity.ID, next time.Ti
 			c := &e.claims[i]
 			if c.refreshAt.Before(c.expires) && !now.Add(window).Before(c.refreshAt) {
 				c.refreshes++
-				c.scheduleRefresh()
+				c.scheduleRefresh(b.spread)
 				if !e.outlived(*c) {
 					if ask == nil {
 						ask = map[linkKey][]identity.ID{}

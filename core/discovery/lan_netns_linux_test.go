@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/net/ipv4"
 
 	"kith.dev/core/identity"
 )
@@ -54,8 +56,10 @@ func agent(name string) error {
 	if os.Getenv("KITH_DISCOVERY_DEBUG") != "" {
 		level = slog.LevelDebug
 	}
+	friend := testID(os.Getenv("KITH_DISCOVERY_TRUSTS"))
 	lan, err := NewLAN(LANConfig{ID: testID(name), Name: name, Port: 6450,
-		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))})
+		Trusted: func(id identity.ID) bool { return id == friend },
+		Log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))})
 	if err != nil {
 		return err
 	}
@@ -80,6 +84,7 @@ type lab struct {
 type laptop struct {
 	lab     *lab
 	name    string
+	trusts  string
 	id      identity.ID
 	ns      netns.NsHandle
 	net     *netlink.Handle
@@ -173,7 +178,7 @@ func (p *laptop) start() {
 	must(t, err)
 	defer home.Close()
 	cmd := exec.Command(os.Args[0], "-test.run", "^$")
-	cmd.Env = append(os.Environ(), agentEnv+"="+p.name, "GOMAXPROCS=1")
+	cmd.Env = append(os.Environ(), agentEnv+"="+p.name, "KITH_DISCOVERY_TRUSTS="+p.trusts, "GOMAXPROCS=1")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	must(t, err)
@@ -373,4 +378,76 @@ func TestLANBesideAnotherResponder(t *testing.T) {
 		p.start()
 	}
 	l.all(begin, 2*time.Second, l.laptops, l.laptops, here)
+}
+
+// Ten thousand spoofed announcements, from fifty addresses, in about ten seconds: the wire carries six
+// times what a minute may bring.
+func TestLANFlood(t *testing.T) {
+	l := newLab(t, 3)
+	alice, bob, mallory := l.laptops[0], l.laptops[1], l.laptops[2]
+	alice.trusts = bob.name
+	alice.start()
+	time.Sleep(3 * time.Second) // IPv6 is ready, the link at rest
+	memory := alice.resident()
+	eth0, err := mallory.net.LinkByName("eth0")
+	must(t, err)
+	for i := range 50 {
+		a, err := netlink.ParseAddr(fmt.Sprintf("192.168.77.%d/24", 100+i))
+		must(t, err)
+		must(t, mallory.net.AddrAdd(eth0, a))
+	}
+	conns := mallory.sockets(50)
+	go func() {
+		time.Sleep(3 * time.Second)
+		bob.start()
+	}()
+	for i := range 10_000 {
+		packet := compose(t, card{1, numbered(i), "x"}, netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}))
+		if _, err := conns[i%len(conns)].WriteTo(packet, group4); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(900 * time.Microsecond)
+	}
+	l.all(bob.started, 2*time.Second, []*laptop{alice}, []*laptop{bob}, here)
+	alice.mu.Lock()
+	events := len(alice.events)
+	alice.mu.Unlock()
+	grown := alice.resident() - memory
+	t.Logf("10 000 spoofed in %v: %d events, memory grew by %d KiB; a peer with a contract was seen at once",
+		time.Since(bob.started)+3*time.Second, events, grown)
+	if events > strangersBurst+20*strangersSecond+20 || grown > 16<<10 {
+		t.Errorf("%d events, %d KiB", events, grown)
+	}
+}
+
+// resident is the memory of a laptop's process, in KiB.
+func (p *laptop) resident() (kib int) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.process.Process.Pid))
+	must(p.lab.t, err)
+	_, rest, _ := strings.Cut(string(status), "VmRSS:")
+	_, err = fmt.Sscanf(rest, "%d kB", &kib)
+	must(p.lab.t, err)
+	return kib
+}
+
+// sockets opens the mDNS port in the laptop's namespace, once for each of its further addresses.
+func (p *laptop) sockets(n int) (conns []net.PacketConn) {
+	t := p.lab.t
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	home, err := netns.Get()
+	must(t, err)
+	defer home.Close()
+	must(t, netns.Set(p.ns))
+	defer func() { must(t, netns.Set(home)) }()
+	eth0, err := net.InterfaceByName("eth0")
+	must(t, err)
+	for i := range n {
+		conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(192, 168, 77, byte(100+i)), Port: mdnsPort})
+		must(t, err)
+		must(t, ipv4.NewPacketConn(conn).SetMulticastInterface(eth0))
+		t.Cleanup(func() { conn.Close() })
+		conns = append(conns, conn)
+	}
+	return conns
 }
