@@ -161,7 +161,9 @@ func (d *directory) all() []known {
 	for id, peer := range d.peers {
 		k := known{id: id, name: peer.Name, peer: peer, source: api.Source(peer.Spec.Source)}
 		k.addresses = merge(addressesOf(sightings[id]), peer.Spec.Endpoints)
-		k.lastSeen = sightings[id].Seen
+		if near, ok := sightings[id]; ok {
+			k.lastSeen, k.source = near.Seen, api.Source(near.Sources[0])
+		}
 		k.take(contacts[id])
 		list = append(list, k)
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,7 +106,7 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 			labels[k] = v
 		}
 	}
-	m := &member{contract: ctr.Spec.ID, revision: ctr.Spec.Revision, done: make(chan struct{}), twins: &twins{to: to, contract: ctr.Spec.ID, client: f.client, known: map[string]string{}}}
+	m := &member{contract: ctr.Spec.ID, revision: ctr.Spec.Revision, done: make(chan struct{}), twins: &twins{to: to, peer: peer.Name, contract: ctr.Spec.ID, client: f.client, log: f.log, known: map[string]string{}}}
 	translate := relations.Translator(peer)
 	m.translate.Store(&translate)
 	m.node, err = virtualnode.New(virtualnode.Config{
@@ -250,7 +251,9 @@ func (f *fleet) wait() { f.running.Wait() }
 type twins struct {
 	client   client.Client
 	to       *peering.Client
+	peer     string
 	contract string
+	log      *slog.Logger
 
 	mu    sync.Mutex
 	known map[string]string // home to abroad
@@ -287,7 +290,24 @@ func (t *twins) Ensure(ctx context.Context, home string) (string, error) {
 	t.mu.Lock()
 	t.known[home] = answer.Namespace
 	t.mu.Unlock()
+	if err == nil {
+		t.record(ctx, &nso, answer.Namespace)
+	}
 	return answer.Namespace, nil
+}
+
+// record shows the twin in the NamespaceOffloading, for people.
+func (t *twins) record(ctx context.Context, nso *v1alpha1.NamespaceOffloading, abroad string) {
+	before := nso.DeepCopy()
+	twin := v1alpha1.PeerNamespace{Peer: t.peer, Namespace: abroad}
+	if slices.Contains(nso.Status.Twins, twin) {
+		return
+	}
+	nso.Status.Twins = slices.DeleteFunc(nso.Status.Twins, func(old v1alpha1.PeerNamespace) bool { return old.Peer == t.peer })
+	nso.Status.Twins = append(nso.Status.Twins, twin)
+	if err := t.client.Status().Patch(ctx, nso, client.MergeFrom(before)); err != nil {
+		t.log.Debug("twin not shown in the NamespaceOffloading", "namespace", nso.Namespace, "peer", t.peer, "err", err)
+	}
 }
 
 // Release gives the twin up, with all in it.

@@ -22,7 +22,9 @@ k8s=$(sed -n 's/^\s*k8s.io\/kubernetes \(v[0-9.]*\).*/\1/p' engine/go.mod)
 # inputs PATH... : the files that decide what a part becomes; tests do not. Nested modules are not part of
 # the module around them, so each caller names the folders that are.
 inputs() {
-  find "$@" -type f ! -name '*_test.go' ! -path '*/testdata/*' -print0 2>/dev/null | sort -z | xargs -0 sha256sum
+  local there=() path
+  for path in "$@"; do [ ! -e "$path" ] || there+=("$path"); done
+  find "${there[@]}" -type f ! -name '*_test.go' ! -path '*/testdata/*' -print0 | sort -z | xargs -0 sha256sum
 }
 
 # fresh NAME OUTPUT HASH : true if OUTPUT was built from inputs with that hash
@@ -79,19 +81,19 @@ build_engine_now() { gobuild engine "$ldflags $1 -X main.version=$version" "$bin
 
 build_cmd() {
   local in d name
-  in=$(inputs go.mod go.sum third_party core daemon cli tray installer assets cmd)
+  in=$(inputs go.mod go.sum third_party core daemon cli tray installer assets cmd test)
   for d in cmd/*/; do
-    [ -e "$d/main.go" ] || continue
     name=$(basename "$d")
     part "$name" "$bin/$name" "$in" build_cmd_now "$name"
   done
 }
 build_cmd_now() { gobuild . "$ldflags -X kith.dev/core/version.Version=$version -X kith.dev/core/version.Commit=$commit" "$bin/$1" "./cmd/$1"; }
 
-# Test images: programs under test/images, one docker-archive each, made by their own builder.
+# Images of small programs for the demo, the lab and the tests, made without a registry.
 build_images() {
-  [ -x scripts/images.sh ] || return 0
-  scripts/images.sh "$bin/images"
+  local in
+  in=$(inputs go.mod go.sum test/images)
+  part test-images build/images/echo.tar "$in" go run ./test/images/build build/images
 }
 
 parts=("$@")

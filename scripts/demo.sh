@@ -33,7 +33,7 @@ seen() { on "$1" kith peers -o json | grep -q "\"name\": *\"$2\""; }
 pods_on() { on alice kubectl -n shop get pods -l app=web --field-selector=status.phase=Running -o jsonpath="{range .items[?(@.spec.nodeName=='$1')]}{.metadata.name} {.status.podIP}{'\n'}{end}"; }
 
 step 'Two laptops start: alice and bob'
-lab up 2
+lab up 2 --image build/images/echo.tar --image build/images/load.tar
 
 step 'They see each other on the LAN'
 until_ok 20 seen alice bob >/dev/null
@@ -54,7 +54,7 @@ show alice kubectl get nodes
 step 'A namespace is offloaded, a web application started in it'
 on alice kubectl get namespace shop >/dev/null 2>&1 || show alice kubectl create namespace shop
 show alice kith offload shop
-on alice kubectl apply -f - <examples/web.yaml
+on alice kubectl -n shop apply -f - <examples/web.yaml
 show alice kubectl -n shop rollout status deployment/web --timeout=60s
 show alice kubectl -n shop get pods -o wide
 show bob kith guests

@@ -75,8 +75,17 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile brings one namespace to what its label and its NamespaceOffloading say.
+// Reconcile brings one namespace to what its label and its NamespaceOffloading say. Somebody else's write in
+// between is no error: it is looked at again.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	result, err := r.reconcile(ctx, req)
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: 50 * time.Millisecond}, nil
+	}
+	return result, err
+}
+
+func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var ns corev1.Namespace
 	if err := r.client.Get(ctx, req.NamespacedName, &ns); err != nil || ns.DeletionTimestamp != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(errors.Join(err, r.letGo(ctx, req.Name, err != nil || ns.DeletionTimestamp != nil)))

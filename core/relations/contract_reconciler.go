@@ -99,21 +99,37 @@ func (p *Provider) endProviding(ctx context.Context, peer *v1alpha1.Peer, ctr *v
 
 // endConsuming brings the pods home, takes the node away and tells the provider.
 func (r *PeerReconciler) endConsuming(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) error {
-	contact := r.directory.Contact(peer)
-	if err := r.fleet.Retire(ctx, peer.Name, contact.Reachable); err != nil {
+	to := r.answering(ctx, peer)
+	if err := r.fleet.Retire(ctx, peer.Name, to != nil); err != nil {
 		return fmt.Errorf("bring the pods home from %s: %w", peer.Name, err)
 	}
-	if contact.Reachable {
-		if to, err := r.directory.Client(peer); err == nil {
-			bounded, cancel := context.WithTimeout(ctx, farewell)
-			defer cancel()
-			if err := to.End(bounded, ctr.Spec.ID); err != nil {
-				r.log.Info("the peer will find out later that the contract ended", "peer", peer.Name, "contract", ctr.Spec.ID, "err", err)
-			}
+	if to != nil {
+		bounded, cancel := context.WithTimeout(ctx, farewell)
+		defer cancel()
+		if err := to.End(bounded, ctr.Spec.ID); err != nil {
+			r.log.Info("the peer will find out later that the contract ended", "peer", peer.Name, "contract", ctr.Spec.ID, "err", err)
 		}
 	}
 	adv := &v1alpha1.Advertisement{ObjectMeta: metav1.ObjectMeta{Name: peer.Name}}
 	return client.IgnoreNotFound(r.client.Delete(ctx, adv))
+}
+
+// answering is the client of a peer that answers at this moment, else nil: a contact whose laptop lost its power
+// looks alive for some seconds more.
+func (r *PeerReconciler) answering(ctx context.Context, peer *v1alpha1.Peer) *peering.Client {
+	if !r.directory.Contact(peer).Reachable {
+		return nil
+	}
+	to, err := r.directory.Client(peer)
+	if err != nil {
+		return nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, farewell)
+	defer cancel()
+	if _, err := to.Hello(bounded); err != nil {
+		return nil
+	}
+	return to
 }
 
 // buried drops link, state and finalizer: nothing of the contract is left.

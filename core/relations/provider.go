@@ -461,7 +461,11 @@ func (p *Provider) Contracts(ctx context.Context, caller peering.Caller) ([]peer
 		if ctr.Spec.Role == v1alpha1.RoleConsumer {
 			role = contract.Consumer
 		}
-		refs = append(refs, peering.ContractRef{ID: ctr.Spec.ID, Revision: ctr.Spec.Revision, Role: role, State: peering.State(ctr.Status.State)})
+		state := peering.State(ctr.Status.State)
+		if state == "" {
+			state = peering.Contracted
+		}
+		refs = append(refs, peering.ContractRef{ID: ctr.Spec.ID, Revision: ctr.Spec.Revision, Role: role, State: state})
 	}
 	return refs, nil
 }

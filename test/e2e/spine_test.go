@@ -202,7 +202,9 @@ func unpeerDead(t *testing.T, l *lab.Lab, before []string) {
 	if err := bob.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	began := time.Now()
 	kith(t, alice, "unpeer", "bob", "--yes")
+	t.Logf("alice was done after %s", time.Since(began).Round(100*time.Millisecond))
 	if p := peerOf(t, alice, "bob"); p.Outgoing != "none" || p.Node != "" {
 		t.Errorf("alice is not done: %+v", p)
 	}
@@ -231,6 +233,9 @@ func everything(t *testing.T, p *lab.Laptop) []string {
 		if line != "" && !passing {
 			list = append(list, line)
 		}
+	}
+	if len(list) < 50 {
+		t.Fatalf("%s has only %d objects? %v", p.Name(), len(list), list)
 	}
 	slices.Sort(list)
 	return slices.Compact(list)

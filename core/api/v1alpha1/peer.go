@@ -90,10 +90,6 @@ type PeerStatus struct {
 	// network is what both sides agreed on for the tunnel.
 	// +optional
 	Network *NetworkStatus `json:"network,omitempty"`
-	// unannounced holds the IDs of ended contracts the peer could not be told about yet.
-	// +optional
-	// +kubebuilder:validation:MaxItems=32
-	Unannounced []string `json:"unannounced,omitempty"`
 	// +optional
 	// +listType=map
 	// +listMapKey=type

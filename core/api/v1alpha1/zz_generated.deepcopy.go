@@ -602,11 +602,6 @@ func (in *PeerStatus) DeepCopyInto(out *PeerStatus) {
 		*out = new(NetworkStatus)
 		(*in).DeepCopyInto(*out)
 	}
-	if in.Unannounced != nil {
-		in, out := &in.Unannounced, &out.Unannounced
-		*out = make([]string, len(*in))
-		copy(*out, *in)
-	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]metav1.Condition, len(*in))
