@@ -105,7 +105,7 @@ func (p *Laptop) nodeReady(ctx context.Context, up time.Time) error {
 			}
 		}
 	}
-	if err := api.get(ctx, "/api/v1/nodes/"+p.name, &node); err != nil {
+	if err := api.get(ctx, "the node", "/api/v1/nodes/"+p.name, &node); err != nil {
 		return err
 	}
 	why := "no condition Ready yet"
@@ -115,7 +115,7 @@ func (p *Laptop) nodeReady(ctx context.Context, up time.Time) error {
 				why = "the kubelet has not reported since the laptop was booted"
 			} else if why = c.Message; c.Status == "True" {
 				// Without it the API server refuses pods, for some seconds after the node is Ready.
-				return api.get(ctx, "/api/v1/namespaces/default/serviceaccounts/default", &struct{}{})
+				return api.get(ctx, "the default ServiceAccount", "/api/v1/namespaces/default/serviceaccounts/default", &struct{}{})
 			}
 		}
 	}
@@ -171,22 +171,28 @@ func (p *Laptop) api() (*kubeAPI, error) {
 	}}, nil
 }
 
-func (k *kubeAPI) get(ctx context.Context, path string, into any) error {
+func (k *kubeAPI) get(ctx context.Context, what, path string, into any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, k.server+path, nil)
 	if err != nil {
 		return err
 	}
 	req.Header.Set("Accept", "application/json")
 	resp, err := k.client.Do(req)
-	if errors.Is(err, unix.ECONNREFUSED) {
+	switch {
+	case errors.Is(err, unix.ECONNREFUSED):
 		return errors.New("the API server does not listen yet")
-	}
-	if err != nil {
+	case os.IsTimeout(err):
+		return errors.New("the API server is slow to answer")
+	case err != nil:
 		return fmt.Errorf("ask the API server: %w", err)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("the API server has no %s yet (%s)", path, resp.Status)
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusNotFound:
+		return fmt.Errorf("%s is not there yet", what)
+	default:
+		return fmt.Errorf("the API server answers for %s: %s", what, resp.Status)
 	}
 	return json.NewDecoder(io.LimitReader(resp.Body, 4<<20)).Decode(into)
 }
