@@ -9,6 +9,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/api/verdict"
 	"kith.dev/core/contract"
 )
 
@@ -86,42 +87,15 @@ func (c *clusterPart) contract(ctr *v1alpha1.Contract, f facts) api.Contract {
 	if ctr.Spec.Role == v1alpha1.RoleProvider {
 		v.PeerID = doc.Consumer.ID.String()
 	}
-	v.Signatures = []api.Signature{
-		{Role: api.Consumer, ID: doc.Consumer.ID.String(), PublicKey: doc.Consumer.Key, Signature: ctr.Spec.ConsumerSignature},
-		{Role: api.Provider, ID: doc.Provider.ID.String(), PublicKey: doc.Provider.Key, Signature: ctr.Spec.ProviderSignature},
-	}
+	// As the document spells them: that is what verifying compares.
+	v.Resources = doc.Resources
+	v.Signatures = verdict.Signatures(contract.Signed{
+		Document: ctr.Spec.Document, ConsumerSignature: ctr.Spec.ConsumerSignature, ProviderSignature: ctr.Spec.ProviderSignature,
+	})
 	return v
 }
 
 // VerifyContract checks document and signatures.
 func (b backend) VerifyContract(_ context.Context, ctr api.Contract) (api.VerifyResult, error) {
-	signed := contract.Signed{Document: ctr.Document}
-	for _, s := range ctr.Signatures {
-		switch s.Role {
-		case api.Consumer:
-			signed.ConsumerSignature = s.Signature
-		case api.Provider:
-			signed.ProviderSignature = s.Signature
-		}
-	}
-	doc, err := contract.Parse(signed.Document)
-	result := api.VerifyResult{Valid: err == nil, Checks: []api.Check{check("document", err)}}
-	if err != nil {
-		return result, nil
-	}
-	result.ID, result.Revision = doc.ID, doc.Revision
-	result.Consumer, result.Provider = doc.Consumer.ID.String(), doc.Provider.ID.String()
-	for _, role := range []contract.Role{contract.Consumer, contract.Provider} {
-		_, err := signed.VerifyAs(role)
-		result.Checks = append(result.Checks, check("signature of the "+string(role), err))
-		result.Valid = result.Valid && err == nil
-	}
-	return result, nil
-}
-
-func check(what string, err error) api.Check {
-	if err != nil {
-		return api.Check{What: what, Why: err.Error()}
-	}
-	return api.Check{What: what, OK: true}
+	return verdict.Of(ctr), nil
 }

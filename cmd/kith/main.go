@@ -5,17 +5,14 @@ import (
 	"context"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 	"time"
 
 	"golang.org/x/term"
 
 	"kith.dev/cli"
+	"kith.dev/core/version"
 )
-
-// Set by the build: -ldflags "-X main.version=1.2.3 -X main.commit=abc".
-var version, commit = "development", ""
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -33,23 +30,8 @@ func main() {
 		OutTerminal: term.IsTerminal(int(os.Stdout.Fd())),
 		ErrTerminal: term.IsTerminal(int(os.Stderr.Fd())),
 
-		Version: version,
-		Commit:  commitOf(),
+		Version: version.Version,
+		Commit:  version.Commit,
 	})
 	os.Exit(code)
-}
-
-// commitOf is the build's word, or else what the Go tool noted about the working tree.
-func commitOf() string {
-	if commit != "" {
-		return commit
-	}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				return s.Value
-			}
-		}
-	}
-	return ""
 }
