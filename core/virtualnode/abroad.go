@@ -2,6 +2,7 @@ package virtualnode
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -74,6 +75,9 @@ func transport(cfg *rest.Config, http2 bool, conns *connrotation.ConnectionTrack
 	t, err := base(cfg)
 	if err != nil {
 		return nil, err
+	}
+	if t.DialTLSContext != nil && !http2 {
+		return nil, errors.New("DialTLSContext chooses the protocol, so Upgrades must be given")
 	}
 	dial := t.DialContext
 	if dial == nil {

@@ -37,9 +37,9 @@ type Config struct {
 	HomeREST *rest.Config
 	// Abroad leads to the peer's API server through its peer API. The transport in it pins the peer's key.
 	Abroad *rest.Config
-	// Upgrades leads to the same place by HTTP/1.1 only, which exec, attach and port-forward need. When nil
-	// it is made from Abroad; then its Transport must be absent or an *http.Transport, which may be wrapped
-	// by types that tell what they wrap (k8s.io/apimachinery/pkg/util/net.RoundTripperWrapper).
+	// Upgrades leads to the same place by HTTP/1.1 only, which exec, attach and port-forward need; logs take
+	// it too. When nil it is made from Abroad, whose Transport must then be absent or an *http.Transport
+	// without DialTLSContext.
 	Upgrades http.RoundTripper
 	// Twins makes the namespaces abroad.
 	Twins Twins

@@ -77,3 +77,13 @@ func TestManyPods(t *testing.T) {
 	})
 	t.Logf("%d pods deleted in %s", pods, time.Since(began))
 }
+
+// TestHold keeps a node up for KITH_TEST_HOLD, to look around with kubectl.
+func TestHold(t *testing.T) {
+	d, err := time.ParseDuration(os.Getenv("KITH_TEST_HOLD"))
+	if err != nil {
+		t.Skip("KITH_TEST_HOLD is not set: how long?")
+	}
+	newCluster(t)
+	time.Sleep(d)
+}
