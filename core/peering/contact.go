@@ -15,7 +15,13 @@ import (
 // run dials, keeps the stream as long as it lives, and dials again.
 func (one *contact) run(ctx context.Context) {
 	wait, backoff := one.delay, backoffMin
-	for one.pause(ctx, wait, one.wake) {
+	for {
+		if one.pause(ctx, wait, one.wake) {
+			backoff = backoffMin // something changed, so the failures before tell little
+		}
+		if ctx.Err() != nil {
+			return
+		}
 		begin := time.Now()
 		lived, err := one.live(ctx)
 		if lived && time.Since(begin) > steady {
@@ -25,22 +31,22 @@ func (one *contact) run(ctx context.Context) {
 			backoff = min(2*backoff, backoffMax)
 		}
 		one.config.Log.Debug("peer will be dialled again", "peer", one.key, "after", wait, "err", err)
-		if !one.pause(ctx, leastPause-time.Since(begin), nil) {
-			return
-		}
+		one.pause(ctx, leastPause-time.Since(begin), nil)
 	}
 }
 
-// pause waits, unless woken before. It is false when ctx ended.
-func (one *contact) pause(ctx context.Context, wait time.Duration, wake <-chan struct{}) bool {
+// pause waits until the time is over, something wakes it (then it is true), or ctx ends.
+func (one *contact) pause(ctx context.Context, wait time.Duration, wake <-chan struct{}) (woken bool) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return false
 	case <-wake:
+		return true
 	case <-ctx.Done():
+		return false
 	}
-	return ctx.Err() == nil
 }
 
 // live is one stream from its dial to its end. lived says that there was one.

@@ -365,7 +365,7 @@ func lost(err error, lastWord string) string {
 		return strings.TrimPrefix(plain(unreachable.Error(), 1024), "peer is unreachable: ")
 	case errors.As(err, &problem):
 		return problem.Error()
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), strings.Contains(err.Error(), "GOAWAY"): // net/http does not export that error
 		return "connection closed"
 	}
 	return because(err)

@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"kith.dev/core/identity"
@@ -40,6 +42,7 @@ type Server struct {
 	mux      *http.ServeMux
 	refusals *refusals
 	openings openings
+	underWay atomic.Int64 // requests in a handler
 	use      use
 	perIP    *meter[netip.Addr]
 	perID    *meter[identity.ID]
@@ -113,10 +116,17 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	case <-ctx.Done():
 	}
 	close(gate.quit)
-	finish(server, finishCalls)
+	// Shutdown closes the listener and says GOAWAY. It waits for idle connections too, for a second or two; so we
+	// wait by our own count.
+	goodbye, done := context.WithTimeout(context.Background(), finishCalls+finishStreams)
+	var shutdown sync.WaitGroup
+	shutdown.Go(func() { server.Shutdown(goodbye) })
+	s.calm(finishCalls)
 	cut()
-	finish(server, finishStreams)
+	s.calm(finishStreams)
 	server.Close()
+	done()
+	shutdown.Wait()
 	gate.closeAll()
 	if err == nil {
 		<-failed
@@ -124,10 +134,12 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	return err
 }
 
-func finish(server *http.Server, patience time.Duration) {
-	wait, done := context.WithTimeout(context.Background(), patience)
-	defer done()
-	server.Shutdown(wait)
+// calm waits until nothing is under way, at most so long, and a moment for what handlers left behind to be written.
+func (s *Server) calm(atMost time.Duration) {
+	for end := time.Now().Add(atMost); s.underWay.Load() > 0 && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	time.Sleep(20 * time.Millisecond)
 }
 
 // upgraded lets a connection that was taken over stand still (see tune).
@@ -141,6 +153,8 @@ func upgraded(conn net.Conn, state http.ConnState) {
 
 // serve stands before all routes: who calls, and is it too much?
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	s.underWay.Add(1)
+	defer s.underWay.Add(-1)
 	conn := connOf(r.Context())
 	caller, problem := s.callerOf(conn, r)
 	if problem == nil && strings.HasPrefix(r.URL.Path, "/kith/") && (!s.perID.allow(caller.ID) || !s.perIP.allow(caller.Addr.Addr())) {

@@ -1,0 +1,187 @@
+package peering
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+// echo answers an upgrade (as exec over SPDY or websockets begins) and sends back what it gets.
+func echo(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Upgrade") == "" {
+		fmt.Fprintf(w, "%s %s", r.Proto, r.URL.Path)
+		return
+	}
+	conn, buf, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		http.Error(w, err.Error(), 500)
+		return
+	}
+	defer conn.Close()
+	fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+	io.Copy(conn, buf)
+}
+
+// cluster is a provider's API server behind the reverse proxy of hosting: the real one of the standard library.
+func cluster(t *testing.T) func(*Server) {
+	t.Helper()
+	l := listen(t, "127.0.0.1:0")
+	api := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/watch" {
+			for i := range 3 {
+				fmt.Fprintf(w, "event %d\n", i)
+				http.NewResponseController(w).Flush()
+				time.Sleep(300 * time.Millisecond)
+			}
+			<-r.Context().Done()
+			return
+		}
+		echo(w, r)
+	})}
+	go api.Serve(l)
+	t.Cleanup(func() { api.Close() })
+	return func(s *Server) {
+		proxy := &httputil.ReverseProxy{FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(&url.URL{Scheme: "http", Host: l.Addr().String()})
+			r.Out.URL.Path = strings.TrimPrefix(r.In.URL.Path, "/kube")
+		}}
+		s.Handle("/kube/", func(w http.ResponseWriter, r *http.Request, _ Caller) { proxy.ServeHTTP(w, r) })
+	}
+}
+
+func TestAddedRoutesSpeakHTTP2AndStreamPastAllDeadlines(t *testing.T) {
+	t.Parallel()
+	alice := someone(t)
+	short := Limits{BodyTimeout: 200 * time.Millisecond, HeaderTimeout: 200 * time.Millisecond, IdleTimeout: 200 * time.Millisecond}
+	bob := bob(t, short, cluster(t))
+	client := dialer(t, alice, bob.ID(), bob.addr)
+	get := func(path string) *http.Response {
+		req, err := http.NewRequestWithContext(within(t, 10*time.Second), http.MethodGet, client.BaseURL()+path, nil)
+		must(t, err)
+		resp, err := client.Transport().RoundTrip(req)
+		must(t, err)
+		return resp
+	}
+	resp := get("/kube/api/v1")
+	body, err := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if err != nil || resp.Proto != "HTTP/2.0" || string(body) != "HTTP/1.1 /api/v1" {
+		t.Errorf("%s %q %v", resp.Proto, body, err)
+	}
+
+	watch := get("/kube/watch")
+	lines := bufio.NewReader(watch.Body)
+	begin := time.Now()
+	for i := range 3 {
+		line, err := lines.ReadString('\n')
+		if err != nil || line != fmt.Sprintf("event %d\n", i) {
+			t.Fatalf("%q, %v", line, err)
+		}
+		if i == 0 && time.Since(begin) > 250*time.Millisecond {
+			t.Error("events are held back")
+		}
+	}
+	time.Sleep(600 * time.Millisecond) // no event for longer than any deadline
+	ended := make(chan error, 1)
+	go func() { _, err := lines.ReadString('\n'); ended <- err }()
+	select {
+	case err := <-ended:
+		t.Fatalf("the watch ended: %v", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	bob.stop() // the end of the server ends the watch
+	select {
+	case <-ended:
+	case <-time.After(5 * time.Second):
+		t.Error("the watch outlives the server")
+	}
+	watch.Body.Close()
+}
+
+func TestUpgradesGoThrough(t *testing.T) {
+	t.Parallel()
+	alice := someone(t)
+	short := Limits{BodyTimeout: 200 * time.Millisecond, HeaderTimeout: 200 * time.Millisecond, IdleTimeout: 200 * time.Millisecond}
+	bob := bob(t, short, cluster(t))
+	client := dialer(t, alice, bob.ID(), closed(t), bob.addr)
+	conn, err := client.DialTLS(within(t, 5*time.Second))
+	must(t, err)
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(10 * time.Second))
+	fmt.Fprint(conn, "POST /kube/api/v1/namespaces/web/pods/a/exec HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+	r := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(r, nil)
+	must(t, err)
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatal(resp.Status)
+	}
+	for _, word := range []string{"hello\n", "again\n"} {
+		fmt.Fprint(conn, word)
+		if got, err := r.ReadString('\n'); err != nil || got != word {
+			t.Fatalf("%q, %v", got, err)
+		}
+		time.Sleep(500 * time.Millisecond) // quiet for longer than any deadline
+	}
+	bob.stop() // cuts what was taken over, too
+	if _, err := r.ReadByte(); err == nil {
+		t.Error("the upgraded connection outlives the server")
+	}
+}
+
+func TestCallsUnderWayFinishWhenTheServerEnds(t *testing.T) {
+	began := make(chan struct{})
+	bob := bob(t, Limits{}, func(s *Server) {
+		s.Handle("GET /kith/v1/slow", func(w http.ResponseWriter, r *http.Request, _ Caller) {
+			close(began)
+			time.Sleep(300 * time.Millisecond)
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"done":true}`)
+		})
+	})
+	client := dialer(t, someone(t), bob.ID(), bob.addr)
+	var out struct{ Done bool }
+	result := make(chan error, 1)
+	go func() {
+		result <- client.Call(within(t, 5*time.Second), http.MethodGet, "/kith/v1/slow", nil, &out)
+	}()
+	<-began
+	begin := time.Now()
+	bob.stop()
+	if err := <-result; err != nil || !out.Done {
+		t.Errorf("%+v, %v", out, err)
+	}
+	if took := time.Since(begin); took > 900*time.Millisecond {
+		t.Errorf("the end took %s", took)
+	}
+}
+
+func TestUpgradeTLSIsPinned(t *testing.T) {
+	alice, bob, mallory := someone(t), bob(t, Limits{}, cluster(t)), bob(t, Limits{})
+	config := dialer(t, alice, bob.ID(), bob.addr).UpgradeTLS()
+	transport := &http.Transport{TLSClientConfig: config} // as client-go's upgrading round trippers dial
+	defer transport.CloseIdleConnections()
+	resp, err := transport.RoundTrip(must1(http.NewRequest("GET", "https://"+bob.addr+"/kube/x", nil)))
+	must(t, err)
+	body, _ := io.ReadAll(resp.Body)
+	resp.Body.Close()
+	if resp.Proto != "HTTP/1.1" || string(body) != "HTTP/1.1 /x" {
+		t.Errorf("%s %s", resp.Proto, body)
+	}
+	if resp, err := transport.RoundTrip(must1(http.NewRequest("GET", "https://"+mallory.addr+"/kube/x", nil))); err == nil {
+		resp.Body.Close()
+		t.Error("another key passes")
+	}
+}
+
+func must1[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

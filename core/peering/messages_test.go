@@ -1,0 +1,249 @@
+package peering
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"kith.dev/core/contract"
+	"kith.dev/core/identity"
+)
+
+func someLink() Link {
+	return Link{
+		PublicKey: "q1NXkVZOeu7ysGNJ0oGSmSVr8vR7Ub0BPZx8T4qCJX4=",
+		Port:      6450,
+		Ranges: []Range{
+			{"pods", netip.MustParsePrefix("10.42.0.0/16")},
+			{"services", netip.MustParsePrefix("10.43.0.0/16")},
+		},
+		Aliases: []Range{{"pods", netip.MustParsePrefix("10.60.0.0/16")}, {"six", netip.MustParsePrefix("fd00:1::/64")}},
+	}
+}
+
+func someOffer() *Offer {
+	return &Offer{
+		Terms: contract.Terms{
+			Resources:      map[string]string{"cpu": "2", "memory": "4Gi", "pods": "20"},
+			PodSecurity:    contract.Baseline,
+			StorageClasses: []string{"local-path"},
+		},
+		NodeLabels: map[string]string{"kubernetes.io/arch": "amd64", "empty": ""},
+		ValidUntil: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+		ValidFor:   3600,
+	}
+}
+
+func someQuestion() Question {
+	return Question{
+		Name: "alice", Resources: map[string]string{"cpu": "1500m"},
+		Endpoints: []string{"192.0.2.1:6450", "[2001:db8::1]:6450", "alice.local:6450"}, Attempt: 1,
+	}
+}
+
+// messages has a good one of each type.
+func messages() map[string]message {
+	q := someQuestion()
+	link := someLink()
+	return map[string]message{
+		"hello":    &Hello{Version: "0.1", ID: identity.ID{1}, Name: "bob", Protocol: []string{"kith/v0", Protocol}},
+		"question": &q,
+		"offer":    someOffer(),
+		"outcome":  &Outcome{State: OutcomeAccepted, Offer: someOffer()},
+		"declined": &Outcome{State: OutcomeDeclined, Reason: "not today"},
+		"link":     &link,
+		"notice":   &Notice{Type: NoticeContractEnded, Contract: "a1b2c3d4e5f6g7h8", Why: "time is over"},
+		"opening":  &Opening{Commitment: make([]byte, 32), Question: someQuestion()},
+		"opened":   &Opened{ID: "0123", Nonce: make([]byte, 32), Recognised: true},
+		"reveal":   &Reveal{Nonce: make([]byte, 32)},
+		"revealed": &Revealed{ID: "req-1", Expires: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)},
+		"refs":     &refs{{"a1b2c3d4e5f6g7h8", 2, contract.Provider, Connected}},
+		"signed":   &signed{contract.Signed{Document: []byte("{}")}},
+		"line":     &presenceLine{Notice: &Notice{Type: NoticeBye}},
+		"problem":  &Problem{Code: CodeDeclined, Message: "no"},
+	}
+}
+
+func blank(m message) message { return reflect.New(reflect.TypeOf(m).Elem()).Interface().(message) }
+
+func TestMessagesSurviveTheWay(t *testing.T) {
+	for name, m := range messages() {
+		data, err := json.Marshal(m)
+		must(t, err)
+		out := blank(m)
+		if err := decode("application/json; charset=UTF-8", bytes.NewReader(data), MaxMessage, out); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if !reflect.DeepEqual(m, out) {
+			t.Errorf("%s: %+v became %+v", name, m, out)
+		}
+	}
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	good, err := json.Marshal(someQuestion())
+	must(t, err)
+	text := string(good)
+	for _, c := range []struct {
+		name, contentType, body string
+		code                    Code
+	}{
+		{"no content type", "", text, CodeBadRequest},
+		{"a form", "application/x-www-form-urlencoded", text, CodeBadRequest},
+		{"another charset", "application/json; charset=utf-16", text, CodeBadRequest},
+		{"garbage behind", "application/json", text + "x", CodeBadRequest},
+		{"a second message", "application/json", text + text, CodeBadRequest},
+		{"nothing", "application/json", "", CodeBadRequest},
+		{"null", "application/json", "null", CodeBadRequest},
+		{"a number", "application/json", "7", CodeBadRequest},
+		{"a cut message", "application/json", text[:20], CodeBadRequest},
+		{"another type", "application/json", `{"name": 7}`, CodeBadRequest},
+		{"depth", "application/json", strings.Repeat("[", 20000), CodeBadRequest},
+		{"length", "application/json", text + strings.Repeat(" ", MaxMessage), CodeTooLarge},
+	} {
+		err := decode(c.contentType, strings.NewReader(c.body), MaxMessage, &Question{})
+		if p := problemOf(err); err == nil || p.Code != c.code || !contract.Printable(p.Message) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	// What a newer daemon adds is passed over.
+	if err := decode("application/json", strings.NewReader(`{"name":"alice","mood":"good"}`), MaxMessage, &Question{}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestValidateNamesTheField(t *testing.T) {
+	many := make([]Range, 17)
+	refuse := func(says string, m message) {
+		t.Helper()
+		if err := m.Validate(); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%+v: %v, want it to say %q", m, err, says)
+		}
+	}
+	hello := func(change func(*Hello)) *Hello {
+		h := &Hello{Version: "0.1", ID: identity.ID{1}, Name: "bob", Protocol: []string{Protocol}}
+		change(h)
+		return h
+	}
+	refuse("id", hello(func(h *Hello) { h.ID = identity.ID{} }))
+	refuse("name", hello(func(h *Hello) { h.Name = "bob\x1b[31m" }))
+	refuse("version", hello(func(h *Hello) { h.Version = strings.Repeat("1", 65) }))
+	refuse("protocol", hello(func(h *Hello) { h.Protocol = nil }))
+	refuse("protocol", hello(func(h *Hello) { h.Protocol = []string{"\x00"} }))
+
+	question := func(change func(*Question)) *Question {
+		q := someQuestion()
+		change(&q)
+		return &q
+	}
+	refuse("attempt", question(func(q *Question) { q.Attempt = -1 }))
+	refuse("resources", question(func(q *Question) { q.Resources["cpu"] = "lots" }))
+	refuse("endpoints: 17", question(func(q *Question) { q.Endpoints = make([]string, 17) }))
+	for _, bad := range []string{"", "alice", "alice:", "alice:0", "alice:65536", ":6450", "a b:1", "[fe80::1%eth0]:6450",
+		"-a:1", "alice:http", strings.Repeat("a", 300) + ":1", "http://alice:1", "a_b:1"} {
+		refuse("endpoints", question(func(q *Question) { q.Endpoints = []string{bad} }))
+	}
+
+	offer := func(change func(*Offer)) *Offer {
+		o := someOffer()
+		change(o)
+		return o
+	}
+	refuse("validFor", offer(func(o *Offer) { o.ValidFor = 0 }))
+	refuse("validUntil", offer(func(o *Offer) { o.ValidUntil = time.Time{} }))
+	refuse("nodeLabels", offer(func(o *Offer) { o.NodeLabels["a b"] = "" }))
+	refuse("nodeLabels", offer(func(o *Offer) { o.NodeLabels["a"] = "b c" }))
+	refuse("podSecurity", offer(func(o *Offer) { o.PodSecurity = "none" }))
+
+	refuse("state", &Outcome{State: "maybe"})
+	refuse("offer", &Outcome{State: OutcomeAccepted})
+	refuse("offer", &Outcome{State: OutcomeDeclined, Offer: someOffer()})
+	refuse("reason", &Outcome{State: OutcomeDeclined, Reason: strings.Repeat("x", 257)})
+
+	link := func(change func(*Link)) *Link {
+		l := someLink()
+		change(&l)
+		return &l
+	}
+	refuse("publicKey", link(func(l *Link) { l.PublicKey = "AAAA" }))
+	refuse("publicKey", link(func(l *Link) { l.PublicKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=" }))
+	refuse("port", link(func(l *Link) { l.Port = 65536 }))
+	refuse("ranges: none", link(func(l *Link) { l.Ranges = nil }))
+	refuse("ranges: 17", link(func(l *Link) { l.Ranges = many }))
+	for _, bad := range []string{"10.42.0.1/16", "0.0.0.0/0", "127.0.0.0/8", "224.0.0.0/8", "::/0", "fe80::/64", "::ffff:10.0.0.0/112"} {
+		refuse("ranges: pods", link(func(l *Link) { l.Ranges[0].Prefix = netip.MustParsePrefix(bad) }))
+	}
+	refuse("ranges: pods", link(func(l *Link) { l.Ranges[0].Prefix = netip.Prefix{} }))
+	refuse("named twice", link(func(l *Link) { l.Aliases[1].Name = "pods" }))
+	refuse("overlaps", link(func(l *Link) { l.Ranges[1].Prefix = netip.MustParsePrefix("10.42.7.0/24") }))
+	refuse("name of a range", link(func(l *Link) { l.Ranges[0].Name = "Pods" }))
+
+	refuse("contract ID", &refs{{"x", 1, contract.Provider, Connected}})
+	refuse("revision", &refs{{"a1b2c3d4e5f6g7h8", 0, contract.Provider, Connected}})
+	refuse("role", &refs{{"a1b2c3d4e5f6g7h8", 1, "witness", Connected}})
+	refuse("state", &refs{{"a1b2c3d4e5f6g7h8", 1, contract.Provider, "married"}})
+	tooMany := make(refs, 257)
+	refuse("257", &tooMany)
+
+	refuse("type", &Notice{})
+	refuse("contract ID", &Notice{Type: NoticeContractEnded, Contract: "../.."})
+	refuse("request ID", &Notice{Type: NoticeRequestAnswered, Request: "a/b"})
+	refuse("why", &Notice{Type: NoticeBye, Why: "\n"})
+	refuse("commitment", &Opening{Commitment: make([]byte, 31), Question: someQuestion()})
+	refuse("nonce", &Opened{ID: "a", Nonce: nil})
+	refuse("request ID", &Opened{ID: "../hello", Nonce: make([]byte, 32)})
+	refuse("nonce", &Reveal{Nonce: make([]byte, 33)})
+	refuse("code", &Problem{Message: "x"})
+}
+
+func TestAProblemFromAPeerIsFitToBeShown(t *testing.T) {
+	p := &Problem{Code: "x", Message: "\x1b[2J" + strings.Repeat("é", 400), Do: "a\nb\xff"}
+	must(t, p.Validate())
+	if !contract.Printable(p.Message) || len(p.Message) > 512 || p.Do != "a?b?" {
+		t.Errorf("%q %q", p.Message, p.Do)
+	}
+}
+
+// fuzz feeds a type with a good message of it and what the fuzzer makes of that.
+func fuzz(f *testing.F, name string) {
+	good := messages()[name]
+	data, err := json.Marshal(good)
+	must(f, err)
+	f.Add(data)
+	f.Add([]byte(`{}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m := blank(good)
+		if err := decode("application/json", bytes.NewReader(data), MaxMessage, m); err != nil {
+			if !contract.Printable(problemOf(err).Message) {
+				t.Fatalf("the problem cannot be shown: %q", err)
+			}
+			return
+		}
+		// What was taken can be sent, and is taken again.
+		again, err := json.Marshal(m)
+		must(t, err)
+		if err := unmarshal(again, blank(good)); err != nil {
+			t.Fatalf("%q is taken, but not %q: %v", data, again, err)
+		}
+	})
+}
+
+func FuzzHello(f *testing.F)    { fuzz(f, "hello") }
+func FuzzQuestion(f *testing.F) { fuzz(f, "question") }
+func FuzzOffer(f *testing.F)    { fuzz(f, "offer") }
+func FuzzOutcome(f *testing.F)  { fuzz(f, "outcome") }
+func FuzzLink(f *testing.F)     { fuzz(f, "link") }
+func FuzzNotice(f *testing.F)   { fuzz(f, "notice") }
+func FuzzOpening(f *testing.F)  { fuzz(f, "opening") }
+func FuzzOpened(f *testing.F)   { fuzz(f, "opened") }
+func FuzzReveal(f *testing.F)   { fuzz(f, "reveal") }
+func FuzzRevealed(f *testing.F) { fuzz(f, "revealed") }
+func FuzzRefs(f *testing.F)     { fuzz(f, "refs") }
+func FuzzSigned(f *testing.F)   { fuzz(f, "signed") }
+func FuzzLine(f *testing.F)     { fuzz(f, "line") }
+func FuzzProblem(f *testing.F)  { fuzz(f, "problem") }
