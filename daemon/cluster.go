@@ -241,7 +241,7 @@ func (d *Daemon) heard(ctx context.Context) error {
 			}
 			switch h.Notice.Type {
 			case peering.NoticeContractEnded, peering.NoticeContractChanged:
-				c.peers.Recheck(k.peer.Name)
+				c.peers.Told(ctx, k.peer.Name, h.Notice)
 			}
 		case <-ctx.Done():
 			return nil

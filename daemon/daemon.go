@@ -168,6 +168,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	keep("the directory", d.directory.run)
 	keep("notices", d.heard)
 	keep("events of neighbours", d.reportNeighbours)
+	keep("the watch of this laptop's addresses", d.watchAddresses)
 	if d.engine != nil {
 		keep("the engine", d.engine.Run)
 		keep("the gateway", d.gateway.Run)
@@ -187,6 +188,12 @@ func (d *Daemon) Run(ctx context.Context) error {
 		d.log.Info("kithd stops; pods go on")
 		return nil
 	}
+}
+
+// watchAddresses has all contacts looked after when this laptop is on another network: connections from an address
+// that it left would be waited for in vain.
+func (d *Daemon) watchAddresses(ctx context.Context) error {
+	return discovery.WatchLAN(ctx, d.cfg.Discovery.Interfaces, func() { d.contacts.Poke() })
 }
 
 func (d *Daemon) publish(e api.Event) {

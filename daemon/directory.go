@@ -23,6 +23,8 @@ type known struct {
 	id        identity.ID
 	name      string // unique here
 	source    api.Source
+	nearby    bool     // discovery sees it
+	announced []string // host:port as discovery says
 	addresses []string // host:port of the peer API, best first
 	lastSeen  time.Time
 	contact   relations.Contact
@@ -113,7 +115,11 @@ func (d *directory) run(ctx context.Context) error {
 // aim sets who is to be contacted, and where. Peers come first, should there be too many.
 func (d *directory) aim() {
 	var peers, others []peering.Target
+	var moved []string
 	for _, k := range d.all() {
+		if k.contact.Reachable && k.nearby && !slices.Contains(k.announced, k.contact.Address.String()) {
+			moved = append(moved, k.id.Compact())
+		}
 		target := peering.Target{Key: k.id.Compact(), ID: k.id, Name: k.name, Addresses: k.addresses}
 		if k.peer != nil {
 			peers = append(peers, target)
@@ -122,6 +128,9 @@ func (d *directory) aim() {
 		}
 	}
 	d.contacts.Set(append(peers, others...))
+	if len(moved) > 0 { // its connection may be to an address it has left
+		d.contacts.Poke(moved...)
+	}
 }
 
 // tell calls changed for every Peer whose contact is in another state than it was told of.
@@ -163,6 +172,7 @@ func (d *directory) all() []known {
 		k.addresses = merge(addressesOf(sightings[id]), peer.Spec.Endpoints)
 		if near, ok := sightings[id]; ok {
 			k.lastSeen, k.source = near.Seen, api.Source(near.Sources[0])
+			k.nearby, k.announced = true, addressesOf(near)
 		}
 		k.take(contacts[id])
 		list = append(list, k)
@@ -171,7 +181,7 @@ func (d *directory) all() []known {
 		if d.peers[id] != nil {
 			continue
 		}
-		k := known{id: id, name: d.nameFor(id, s.Name), source: api.Source(s.Sources[0]), addresses: addressesOf(s), lastSeen: s.Seen}
+		k := known{id: id, name: d.nameFor(id, s.Name), source: api.Source(s.Sources[0]), addresses: addressesOf(s), lastSeen: s.Seen, nearby: true, announced: addressesOf(s)}
 		k.take(contacts[id])
 		list = append(list, k)
 	}

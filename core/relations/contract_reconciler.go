@@ -67,10 +67,10 @@ func (p *Provider) contracts(peers *PeerReconciler) reconcile.Func {
 		default:
 			err = peers.endConsuming(ctx, &peer, &ctr)
 		}
-		if err != nil {
-			return ctrl.Result{}, err
+		if err == nil {
+			err = p.buried(ctx, &peer, &ctr, forgotten)
 		}
-		return ctrl.Result{}, p.buried(ctx, &peer, &ctr, forgotten)
+		return calm(ctrl.Result{}, err)
 	}
 }
 

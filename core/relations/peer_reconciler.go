@@ -27,8 +27,9 @@ import (
 	"kith.dev/core/peering"
 )
 
-// young contracts may not be in the other side's books yet.
-const young = 30 * time.Second
+// young contracts may not be in the other side's books yet: the consumer writes his down after the provider, and
+// what the provider has written may take a moment to be read back.
+var young = map[v1alpha1.Role]time.Duration{v1alpha1.RoleConsumer: 2 * time.Second, v1alpha1.RoleProvider: 30 * time.Second}
 
 // PeerReconciler drives each Peer to what its spec asks for, and keeps the state of both directions.
 type PeerReconciler struct {
@@ -104,16 +105,36 @@ func (r *PeerReconciler) Poke(peer string) {
 	r.pokes <- event.GenericEvent{Object: &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: peer}}}
 }
 
-// Recheck has the books compared with a peer again, because it says that something changed.
-func (r *PeerReconciler) Recheck(peer string) {
+// Told acts on a peer's word that a contract ended, and has the books compared in any case.
+func (r *PeerReconciler) Told(ctx context.Context, peer string, notice peering.Notice) {
+	if notice.Type == peering.NoticeContractEnded {
+		contracts, err := contractsWith(ctx, r.client, peer, v1alpha1.RoleConsumer)
+		if ctr := live(contracts); err == nil && ctr != nil && ctr.Spec.ID == notice.Contract {
+			if err := EndContract(ctx, r.client, ctr, peer+" ended the contract"); err != nil {
+				r.log.Warn("contract could not be ended", "peer", peer, "contract", notice.Contract, "err", err)
+			}
+		}
+	}
 	r.mu.Lock()
 	delete(r.synced, peer)
 	r.mu.Unlock()
 	r.Poke(peer)
 }
 
-// Reconcile looks at one Peer: first what it provides to us, then what we provide to it.
+// Reconcile looks at one Peer. Somebody else's write in between is no error: it is looked at again.
 func (r *PeerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	return calm(r.reconcile(ctx, req))
+}
+
+func calm(result ctrl.Result, err error) (ctrl.Result, error) {
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: 50 * time.Millisecond}, nil
+	}
+	return result, err
+}
+
+// reconcile looks first at what the peer provides to us, then at what we provide to it.
+func (r *PeerReconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var peer v1alpha1.Peer
 	if err := r.client.Get(ctx, req.NamespacedName, &peer); err != nil {
 		r.stopWaiting(req.Name)
@@ -326,8 +347,8 @@ func (r *PeerReconciler) compareBooks(ctx context.Context, peer *v1alpha1.Peer, 
 		if ctr == nil || has[ctr.Spec.ID] {
 			continue
 		}
-		if age := time.Since(ctr.CreationTimestamp.Time); age < young {
-			again = young - age
+		if left := young[ctr.Spec.Role] - time.Since(ctr.CreationTimestamp.Time); left > 0 {
+			again = max(again, left)
 			continue
 		}
 		r.log.Info("peer ended the contract", "peer", peer.Name, "contract", ctr.Spec.ID)

@@ -205,7 +205,29 @@ func (p *Laptop) Kill(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
+	if err := p.unplug(); err != nil {
+		return fmt.Errorf("%s: power loss: %w", p.name, err)
+	}
 	return p.switchOff(ctx)
+}
+
+// unplug takes the LAN away first: the kernel closes the connections of processes that die, which a laptop without
+// power does not.
+func (p *Laptop) unplug() error {
+	pid := p.group.Init()
+	if pid == 0 {
+		return nil
+	}
+	in, err := netlinkIn(pid)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	eth, err := in.LinkByName(device)
+	if err != nil {
+		return err
+	}
+	return in.LinkSetDown(eth)
 }
 
 // Boot starts a laptop that is off. It returns when the daemon is started; WaitReady waits for the rest.

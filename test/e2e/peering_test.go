@@ -1,0 +1,120 @@
+//go:build lab
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"kith.dev/test/lab"
+)
+
+// TestAnswersAndKeys asks in every way that does not end in a peering: declined, nothing offered, a changed key.
+func TestAnswersAndKeys(t *testing.T) {
+	l := laptops(t, lab.Options{Laptops: 2})
+	alice, bob := l.Laptop("alice"), l.Laptop("bob")
+	eventually(t, 20*time.Second, "alice sees bob", func() string {
+		if p := peerOf(t, alice, "bob"); !p.Reachable {
+			return fmt.Sprintf("%+v", p)
+		}
+		return ""
+	})
+	t.Run("declined", func(t *testing.T) {
+		kith(t, alice, "peer", "bob", "--wait=false")
+		eventually(t, 10*time.Second, "the request arrives", func() string {
+			if len(requests(t, bob)) == 0 {
+				return "no request"
+			}
+			return ""
+		})
+		kith(t, bob, "decline", "alice")
+		outgoing(t, alice, "declined")
+		if peer := kubectl(t, bob, "get", "peers", "-o", "name"); strings.TrimSpace(peer) != "" {
+			t.Errorf("a declined stranger left %s at bob", peer)
+		}
+	})
+	t.Run("nothing offered", func(t *testing.T) {
+		kith(t, bob, "share", "off")
+		kith(t, alice, "peer", "bob", "--wait=false")
+		accept(t, bob)
+		outgoing(t, alice, "declined")
+		kith(t, bob, "share", "50%")
+	})
+	t.Run("recognised the second time", func(t *testing.T) {
+		befriend(t, alice, bob, "--cpu", "200m", "--memory", "256Mi", "--pods", "5")
+		kith(t, alice, "unpeer", "bob", "--yes")
+		if code := befriend(t, alice, bob, "--cpu", "200m", "--memory", "256Mi", "--pods", "5"); code != "" {
+			t.Errorf("a recognised key was shown the code %q", code)
+		}
+		kith(t, alice, "unpeer", "bob", "--yes")
+	})
+	t.Run("accepted by policy", func(t *testing.T) {
+		kith(t, bob, "share", "--auto-accept")
+		if out, err := alice.Kith(t.Context(), "peer", "bob", "--cpu", "200m", "--timeout", "30s"); err != nil {
+			t.Errorf("kith peer bob: %v\n%s", err, out)
+		}
+		kith(t, bob, "unpeer", "alice", "--yes") // this time the provider ends it
+		outgoing(t, alice, "none")
+	})
+	t.Run("a changed key is refused, with both fingerprints", func(t *testing.T) {
+		was := peerOf(t, alice, "bob").ID
+		if err := bob.StopDaemon(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := bob.Exec(t.Context(), "rm", "-r", "/var/lib/kith/identity"); err != nil {
+			t.Fatal(err)
+		}
+		if err := bob.StartDaemon(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var status struct{ ID string }
+		eventually(t, 30*time.Second, "bob has a new key", func() string {
+			out, err := bob.Kith(t.Context(), "status", "-o", "json")
+			if err != nil || json.Unmarshal([]byte(out), &status) != nil || status.ID == was {
+				return out
+			}
+			return ""
+		})
+		eventually(t, 30*time.Second, "alice warns", func() string {
+			out, err := alice.Kith(t.Context(), "events", "-o", "json")
+			if err != nil || !strings.Contains(out, was) || !strings.Contains(out, status.ID) {
+				return fmt.Sprintf("want %s and %s in: %s", was, status.ID, out)
+			}
+			return ""
+		})
+		for _, p := range peers(t, alice) {
+			if p.ID == was && p.Reachable {
+				t.Error("the old bob is shown reachable")
+			}
+			if p.ID == status.ID && p.Name == "bob" {
+				t.Error("the new key took over the old name")
+			}
+		}
+	})
+}
+
+// accept has the next request accepted.
+func accept(t *testing.T, p *lab.Laptop) {
+	t.Helper()
+	eventually(t, 10*time.Second, "a request arrives", func() string {
+		if list := requests(t, p); len(list) > 0 {
+			kith(t, p, "accept", list[0].ID)
+			return ""
+		}
+		return "no request"
+	})
+}
+
+// outgoing waits for the state of alice's direction to bob.
+func outgoing(t *testing.T, alice *lab.Laptop, state string) {
+	t.Helper()
+	eventually(t, 30*time.Second, "outgoing is "+state, func() string {
+		if p := peerOf(t, alice, "bob"); p.Outgoing != state {
+			return fmt.Sprintf("%+v", p)
+		}
+		return ""
+	})
+}
