@@ -67,6 +67,7 @@ type Client struct {
 
 // NewClient makes a client; it dials nobody yet.
 func NewClient(config ClientConfig) *Client {
+	orDefault(&config.Log, slog.New(slog.DiscardHandler))
 	c := &Client{
 		config:    config,
 		addresses: slices.Clone(config.Addresses),

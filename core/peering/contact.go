@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -56,10 +57,14 @@ func (one *contact) live(ctx context.Context) (lived bool, err error) {
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
+	var once sync.Once
+	release := func() { once.Do(func() { <-one.dials }) }
+	slow := time.AfterFunc(dialHold, release)
 	s, err := one.client.presence(ctx)
-	<-one.dials
+	slow.Stop()
 	if err != nil {
 		one.gone(ctx, err, "")
+		release()
 		return false, err
 	}
 	defer s.close()
@@ -69,6 +74,7 @@ func (one *contact) live(ctx context.Context) (lived bool, err error) {
 		now.State, now.Why = ContactReachable, ""
 		one.conn = s.conn
 	})
+	release()
 	lastWord, err := one.listen(ctx, s, id)
 	one.gone(ctx, err, lastWord)
 	return true, err
@@ -95,6 +101,8 @@ func (one *contact) listen(ctx context.Context, s *stream, id identity.ID) (last
 		}
 		select {
 		case one.heard <- Heard{Key: one.key, ID: id, Notice: n}:
+		case <-time.After(heardTimeout): // reading on matters more: it is how the end is noticed
+			one.config.Log.Warn("notice dropped, nobody takes them", "peer", id.String(), "type", string(n.Type))
 		case <-ctx.Done():
 			return lastWord, ctx.Err()
 		}

@@ -17,7 +17,7 @@ import (
 
 const (
 	maxContacts    = 256
-	maxDials       = 8  // at a time
+	maxDials       = 8  // at a time, not counting those that take longer than dialHold
 	maxHeard       = 64 // notices nobody took yet
 	jitterEach     = 20 * time.Millisecond
 	jitterMax      = time.Second // of the first dials, so that a room of laptops does not start as one
@@ -27,6 +27,8 @@ const (
 	checkTimeout   = 3 * time.Second
 	noticesPerSec  = 5
 	noticesAtOnce  = 50
+	dialHold       = time.Second            // so that peers that are off do not hold up those that are there
+	heardTimeout   = 5 * time.Second        // a notice that nobody takes so long is dropped
 	leastPause     = 500 * time.Millisecond // between two dials, however often something wakes
 	redialAfterEnd = 300 * time.Millisecond
 )
@@ -161,6 +163,10 @@ func (c *Contacts) Set(targets []Target) {
 	c.order = c.order[:0]
 	var fresh []*contact
 	for _, t := range targets {
+		if slices.Contains(c.order, t.Key) {
+			continue
+		}
+		c.order = append(c.order, t.Key)
 		if one, ok := c.all[t.Key]; ok && one.same(t) {
 			one.update(t)
 		} else {
@@ -168,9 +174,6 @@ func (c *Contacts) Set(targets []Target) {
 				c.remove(t.Key)
 			}
 			fresh = append(fresh, c.add(t))
-		}
-		if !slices.Contains(c.order, t.Key) {
-			c.order = append(c.order, t.Key)
 		}
 	}
 	for _, one := range fresh {
@@ -317,7 +320,7 @@ func (c *Contacts) notify() {
 	}
 }
 
-// Notices gives what peers tell, one by one to whoever reads. While nobody does, the streams stand still.
+// Notices gives what peers tell, one by one to whoever reads. Read it always: what nobody takes for 5 s is dropped.
 func (c *Contacts) Notices() <-chan Heard { return c.heard }
 
 // Client is the client of a target, so that calls share the connection of its presence. It ends with the target.

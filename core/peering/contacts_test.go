@@ -293,23 +293,46 @@ func TestDialsDoNotStorm(t *testing.T) {
 	c.Set(targets)
 	most := 0
 	eventually(t, "all are reachable", func() bool {
-		most = max(most, len(c.dials))
-		for _, one := range c.Snapshot() {
-			if one.State != ContactReachable {
-				return false
+		dialling, missing := 0, 0
+		c.mu.Lock()
+		for _, one := range c.all {
+			if one.now.State != ContactReachable {
+				one.client.mu.Lock()
+				dialling += len(one.client.conns)
+				one.client.mu.Unlock()
+				missing++
 			}
 		}
-		return true
+		c.mu.Unlock()
+		most = max(most, dialling)
+		return missing == 0
 	})
 	if most > maxDials || most < 2 {
 		t.Errorf("%d dials at a time", most)
 	}
 }
 
+// A room full of laptops that are off must not hold up the one that is there.
+func TestTheDeadDoNotHoldUpTheLiving(t *testing.T) {
+	t.Parallel()
+	alice, bob := someone(t), bob(t, Limits{})
+	c, _ := keep(t, alice)
+	var targets []Target
+	for i := range 3 * maxDials {
+		targets = append(targets, Target{Key: fmt.Sprint(i), ID: someone(t).ID(), Addresses: []string{silent(t)}})
+	}
+	c.Set(append(targets, targets[0]))
+	time.Sleep(700 * time.Millisecond) // all slots are taken
+	c.Set(append(targets, Target{Key: "bob", ID: bob.ID(), Addresses: []string{bob.addr}}))
+	begin := time.Now()
+	becomes(t, c, "bob", ContactReachable)
+	t.Logf("after %s", time.Since(begin))
+}
+
 type slowListener struct{ net.Listener }
 
 func (s *slowListener) Accept() (net.Conn, error) {
-	time.Sleep(10 * time.Millisecond)
+	time.Sleep(50 * time.Millisecond)
 	return s.Listener.Accept()
 }
 

@@ -169,7 +169,9 @@ func (c *Client) dial(ctx context.Context, protocols []string, patient bool) (ne
 			}
 		}
 	}
-	return nil, &UnreachableError{Failures: failures}
+	err := &UnreachableError{Failures: failures}
+	c.config.Log.Debug("peer not reached", "peer", c.config.Expect.String(), "err", err)
+	return nil, err
 }
 
 func (c *Client) dialOne(ctx context.Context, address string, protocols []string, patient bool) (*tls.Conn, error) {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 )
 
 // gate is the listener of the server: it bounds connections before anything is read from them, and knows all that
@@ -34,6 +35,8 @@ type guarded struct {
 	net.Conn
 	gate *gate
 	addr netip.AddrPort
+
+	refusals atomic.Int32
 
 	admitting sync.Mutex // held while the caller is looked up
 	caller    *Caller

@@ -286,6 +286,29 @@ func TestRatesAreLimitedPerCaller(t *testing.T) {
 	wantProblem(t, err, CodeRateLimited)
 }
 
+func TestWhoDoesNotLearnFromRefusalsIsCut(t *testing.T) {
+	alice, bob := someone(t), bob(t, Limits{CallerRate: Rate{0.0001, 1}})
+	client := dialer(t, alice, bob.ID(), bob.addr)
+	ctx := within(t, 10*time.Second)
+	stream, err := client.presence(ctx)
+	must(t, err)
+	defer stream.close()
+	for range maxRefusals {
+		_, err := client.Hello(ctx)
+		wantProblem(t, err, CodeRateLimited)
+	}
+	client.mu.Lock()
+	n := len(client.conns)
+	client.mu.Unlock()
+	if n != 1 {
+		t.Errorf("%d connections: a refusal costs a handshake", n)
+	}
+	client.Hello(ctx)
+	if _, err := stream.next(); err == nil {
+		t.Error("it is still connected")
+	}
+}
+
 func TestMetersForgetTheOldestKey(t *testing.T) {
 	m := newMeter[int](Rate{0.001, 1})
 	if !m.allow(0) || m.allow(0) {

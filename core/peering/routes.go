@@ -78,10 +78,14 @@ func (s *Server) hello(http.ResponseWriter, *http.Request, Caller) (message, err
 }
 
 func (s *Server) self() *Hello {
+	name := plain(s.config.Name(), contract.MaxName)
+	if name == "" {
+		name = s.config.Identity.ID().Short()
+	}
 	return &Hello{
 		Version:  s.config.Version,
 		ID:       s.config.Identity.ID(),
-		Name:     s.config.Name(),
+		Name:     name,
 		Protocol: []string{Protocol},
 	}
 }
@@ -208,12 +212,12 @@ func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 	conn := connOf(r.Context())
 	caller := *conn.caller
 	if r.ContentLength != 0 {
-		s.refuse(w, caller, &Problem{Code: CodeBadRequest, Message: "body: none is expected here"})
+		s.refuse(w, r, caller, &Problem{Code: CodeBadRequest, Message: "body: none is expected here"})
 		return
 	}
 	release, ok := s.use.take(caller.ID, "presences", s.limits.Presences)
 	if !ok {
-		s.refuse(w, caller, &Problem{Code: CodeRateLimited, Message: "too many presence streams at once"})
+		s.refuse(w, r, caller, &Problem{Code: CodeRateLimited, Message: "too many presence streams at once"})
 		return
 	}
 	defer release()
@@ -260,5 +264,5 @@ func (s *Server) nothing(w http.ResponseWriter, r *http.Request) {
 	if strings.HasPrefix(r.URL.Path, "/kith/") && !strings.HasPrefix(r.URL.Path, "/"+Protocol+"/") {
 		problem = &Problem{Code: CodeVersion, Message: "this Kith speaks " + Protocol, Do: "bring both to the same version of Kith"}
 	}
-	s.refuse(w, caller, problem)
+	s.refuse(w, r, caller, problem)
 }

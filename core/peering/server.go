@@ -23,6 +23,8 @@ const (
 	// How long a server that ends waits for calls under way, and then for streams after they were told.
 	finishCalls   = time.Second
 	finishStreams = 3 * time.Second
+	// A connection that was refused so often is cut.
+	maxRefusals = 100
 )
 
 // ServerConfig is what a Server needs.
@@ -78,7 +80,7 @@ func (s *Server) Handle(pattern string, handler func(http.ResponseWriter, *http.
 		caller := *connOf(r.Context()).caller
 		release, ok := s.use.take(caller.ID, "requests", s.limits.Requests)
 		if !ok {
-			s.refuse(w, caller, &Problem{Code: CodeRateLimited, Message: "too many requests at once", Do: "end some first"})
+			s.refuse(w, r, caller, &Problem{Code: CodeRateLimited, Message: "too many requests at once", Do: "end some first"})
 			return
 		}
 		defer release()
@@ -157,12 +159,15 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	defer s.underWay.Add(-1)
 	conn := connOf(r.Context())
 	caller, problem := s.callerOf(conn, r)
+	if problem != nil { // about the connection itself
+		w.Header().Set("Connection", "close")
+	}
 	if problem == nil && strings.HasPrefix(r.URL.Path, "/kith/") && (!s.perID.allow(caller.ID) || !s.perIP.allow(caller.Addr.Addr())) {
 		problem = &Problem{Code: CodeRateLimited, Message: "too many calls", Do: "wait, and call less often"}
 		w.Header().Set("Retry-After", "5")
 	}
 	if problem != nil {
-		s.refuse(w, caller, problem)
+		s.refuse(w, r, caller, problem)
 		return
 	}
 	s.mux.ServeHTTP(w, r)
@@ -194,10 +199,17 @@ func (s *Server) callerOf(conn *guarded, r *http.Request) (Caller, *Problem) {
 	return caller, conn.refused
 }
 
-// refuse answers with the problem and closes the connection, so that nothing more has to be read of it.
-func (s *Server) refuse(w http.ResponseWriter, caller Caller, problem *Problem) {
+// refuse answers with the problem. With HTTP/1.1 that is the end of the connection, so that nothing more has to be
+// read of it; with HTTP/2 other requests go on there, and a handshake would cost more than a refusal, but whoever
+// does not learn loses it too.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, caller Caller, problem *Problem) {
 	s.refusals.note(caller.ID, caller.Addr, problem.Message)
-	if problem.Code == CodeRateLimited {
+	conn := connOf(r.Context())
+	if conn.refusals.Add(1) > maxRefusals {
+		conn.Close()
+		return
+	}
+	if r.ProtoMajor == 1 {
 		w.Header().Set("Connection", "close")
 	}
 	http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.limits.BodyTimeout))
