@@ -176,3 +176,23 @@ func TestUnreachablePodsAreNotReady(t *testing.T) {
 		t.Error("the status given was changed")
 	}
 }
+
+// FuzzAddressesOfThePeer: whatever a peer says its pod's addresses are, home gets addresses or none.
+func FuzzAddressesOfThePeer(f *testing.F) {
+	for _, seed := range []string{"10.42.0.7", "::ffff:10.42.0.7", "fe80::1%eth0", "", "10.42.0.7/8", "010.1.1.1"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, ip string) {
+		guest := running()
+		guest.PodIP, guest.PodIPs = ip, []corev1.PodIP{{IP: ip}}
+		got := statusOf(testView(homePod(), &corev1.Pod{Status: guest}))
+		for _, p := range got.PodIPs {
+			if a, err := netip.ParseAddr(p.IP); err != nil || !a.Is4() || a.String() != p.IP {
+				t.Errorf("%q became %q", ip, p.IP)
+			}
+		}
+		if len(got.PodIPs) == 0 && got.PodIP != "" {
+			t.Errorf("%q became %q", ip, got.PodIP)
+		}
+	})
+}
