@@ -47,9 +47,11 @@ type ClientConfig struct {
 //
 //	u, _ := url.Parse("https://" + client.Address() + "/kube/api/v1/namespaces/…/pods/…/exec?…")
 //	rt, _ := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{TLS: client.UpgradeTLS(), PingPeriod: 5 * time.Second})
-//	exec, _ := remotecommand.NewSPDYExecutorForTransports(rt, rt, "POST", u)
+//	exec, _ := remotecommand.NewSPDYExecutorForTransports(rt, clientspdy.NewUpgraderForStreaming(rt), "POST", u)
 //
-// and likewise websocket.RoundTripper{TLSConfig: client.UpgradeTLS()}. Who speaks the upgrade itself takes
+// with spdy from k8s.io/streaming/pkg/httpstream and clientspdy from k8s.io/client-go/transport; set Proxier too, where
+// the environment names a proxy. client-go makes its websocket executor from a rest.Config only, which cannot carry a
+// pinned key; a websocket.RoundTripper with TLSConfig: client.UpgradeTLS() can. Who speaks the upgrade itself takes
 // DialTLS, which tries all addresses.
 type Client struct {
 	config    ClientConfig
