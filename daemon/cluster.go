@@ -153,7 +153,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, restConfig *
 		Gateway: d.gateway, Port: d.cfg.WireGuardPort, Pool: d.aliasPool(), Log: d.log,
 		Ranges: map[string]netip.Prefix{"pods": d.engine.PodRange()},
 	})
-	c.provider = relations.NewProvider(c.client, d.me, d.cfg.Name, d.cfg.RequestTimeout, c.host, linker, &d.notices, d.publish, d.log)
+	c.provider = relations.NewProvider(c.client, mgr.GetAPIReader(), d.me, d.cfg.Name, d.cfg.RequestTimeout, c.host, linker, &d.notices, d.publish, d.log)
 	c.peers = relations.NewPeerReconciler(relations.PeerConfig{
 		Client: c.client, Identity: d.me, Name: d.cfg.Name, Endpoints: d.endpoints, Directory: d.directory, Fleet: c.fleet,
 		Linker: linker, Announce: d.publish, Log: d.log,

@@ -23,8 +23,7 @@ type known struct {
 	id        identity.ID
 	name      string // unique here
 	source    api.Source
-	nearby    bool     // discovery sees it
-	announced []string // host:port as discovery says
+	announced []string // host:port as discovery says, nil when it does not see it
 	addresses []string // host:port of the peer API, best first
 	lastSeen  time.Time
 	contact   relations.Contact
@@ -45,12 +44,15 @@ type directory struct {
 	peers map[identity.ID]*v1alpha1.Peer
 	names map[identity.ID]string    // of clusters that are no Peers; first come, first named
 	told  map[identity.ID]time.Time // Contact.Since of the state that changed was called for last
+	// announced are the addresses that aim saw last.
+	announced map[identity.ID][]string
 }
 
 func newDirectory(me *identity.Identity, contacts *peering.Contacts, nearby *discovery.Table, log *slog.Logger) *directory {
 	return &directory{
 		me: me, contacts: contacts, nearby: nearby, log: log, changed: func(string) {},
 		peers: map[identity.ID]*v1alpha1.Peer{}, names: map[identity.ID]string{}, told: map[identity.ID]time.Time{},
+		announced: map[identity.ID][]string{},
 	}
 }
 
@@ -117,7 +119,7 @@ func (d *directory) aim() {
 	var peers, others []peering.Target
 	var moved []string
 	for _, k := range d.all() {
-		if k.contact.Reachable && k.nearby && !slices.Contains(k.announced, k.contact.Address.String()) {
+		if d.movedSince(k) && k.contact.Reachable {
 			moved = append(moved, k.id.Compact())
 		}
 		target := peering.Target{Key: k.id.Compact(), ID: k.id, Name: k.name, Addresses: k.addresses}
@@ -131,6 +133,19 @@ func (d *directory) aim() {
 	if len(moved) > 0 { // its connection may be to an address it has left
 		d.contacts.Poke(moved...)
 	}
+}
+
+// movedSince tells whether discovery says another address of a cluster than the last time.
+func (d *directory) movedSince(k known) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	was, known := d.announced[k.id]
+	if k.announced == nil {
+		delete(d.announced, k.id)
+	} else {
+		d.announced[k.id] = k.announced
+	}
+	return known && k.announced != nil && !slices.Equal(was, k.announced)
 }
 
 // tell calls changed for every Peer whose contact is in another state than it was told of.
@@ -172,7 +187,7 @@ func (d *directory) all() []known {
 		k.addresses = merge(addressesOf(sightings[id]), peer.Spec.Endpoints)
 		if near, ok := sightings[id]; ok {
 			k.lastSeen, k.source = near.Seen, api.Source(near.Sources[0])
-			k.nearby, k.announced = true, addressesOf(near)
+			k.announced = addressesOf(near)
 		}
 		k.take(contacts[id])
 		list = append(list, k)
@@ -181,7 +196,7 @@ func (d *directory) all() []known {
 		if d.peers[id] != nil {
 			continue
 		}
-		k := known{id: id, name: d.nameFor(id, s.Name), source: api.Source(s.Sources[0]), addresses: addressesOf(s), lastSeen: s.Seen, nearby: true, announced: addressesOf(s)}
+		k := known{id: id, name: d.nameFor(id, s.Name), source: api.Source(s.Sources[0]), addresses: addressesOf(s), lastSeen: s.Seen, announced: addressesOf(s)}
 		k.take(contacts[id])
 		list = append(list, k)
 	}
@@ -214,10 +229,18 @@ func (k *known) take(c peering.Contact) {
 	}
 }
 
+// addressesOf leaves link-local addresses out when there are others: WireGuard's packets could not follow there.
 func addressesOf(s discovery.Found) []string {
-	var list []string
+	var list, linkLocal []string
 	for _, a := range s.Addresses {
-		list = append(list, a.String())
+		if a.Addr().IsLinkLocalUnicast() {
+			linkLocal = append(linkLocal, a.String())
+		} else {
+			list = append(list, a.String())
+		}
+	}
+	if len(list) == 0 {
+		return linkLocal
 	}
 	return list
 }

@@ -165,3 +165,22 @@ func (d *DNS) lookup(ctx context.Context, domain string) ([]Sighting, time.Durat
 	}
 	return out, ttl, nil
 }
+
+func isHostName(host string) bool {
+	if host == "" || len(host) > 253 {
+		return false
+	}
+	for label := range strings.SplitSeq(host, ".") {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
+			return false
+		}
+		for _, c := range []byte(label) {
+			if !('a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '-' || c == '_') {
+				return false
+			}
+		}
+	}
+	// The last label is never all digits (RFC 3696 section 2); 10.0.0.300 is a mistyped address.
+	last := host[strings.LastIndex(host, ".")+1:]
+	return strings.Trim(last, "0123456789") != ""
+}

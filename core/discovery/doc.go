@@ -1,9 +1,10 @@
-// Package discovery finds other clusters. Three finders report to one stream of sightings, and Table
+// Package discovery finds other clusters. Two finders report to one stream of sightings, and Table
 // keeps what they see now:
 //
 //   - LAN: multicast DNS and DNS-SD on the local network (RFC 6762, RFC 6763), service _kith._tcp
 //   - DNS: SRV and TXT records of configured domains
-//   - Manual: the addresses the user typed in
+//
+// Addresses that the user typed in are kept with the Peer itself, which is made once its key is known (core/relations).
 //
 // Called by the daemon, which runs the Table, and by peering, which watches it. A sighting is what
 // somebody said: nothing in it is proven, not even the ID. This room must never dial a peer, never decide

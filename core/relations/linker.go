@@ -136,7 +136,7 @@ func (l *Linker) agree(ctx context.Context, peer *v1alpha1.Peer, at netip.Addr, 
 	l.choosing.Lock()
 	defer l.choosing.Unlock()
 	network := &v1alpha1.NetworkStatus{PublicKey: theirs.PublicKey}
-	if at.IsValid() {
+	if at.IsValid() && !at.IsLinkLocalUnicast() { // else it is waited for
 		network.Endpoint = netip.AddrPortFrom(at.Unmap(), uint16(theirs.Port)).String()
 	}
 	for _, r := range theirs.Ranges {

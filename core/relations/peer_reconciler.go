@@ -27,9 +27,8 @@ import (
 	"kith.dev/core/peering"
 )
 
-// young contracts may not be in the other side's books yet: the consumer writes his down after the provider, and
-// what the provider has written may take a moment to be read back.
-var young = map[v1alpha1.Role]time.Duration{v1alpha1.RoleConsumer: 2 * time.Second, v1alpha1.RoleProvider: 30 * time.Second}
+// young contracts of a provider may not be in the consumer's books yet: it writes them down last.
+const young = 30 * time.Second
 
 // PeerReconciler drives each Peer to what its spec asks for, and keeps the state of both directions.
 type PeerReconciler struct {
@@ -347,7 +346,7 @@ func (r *PeerReconciler) compareBooks(ctx context.Context, peer *v1alpha1.Peer, 
 		if ctr == nil || has[ctr.Spec.ID] {
 			continue
 		}
-		if left := young[ctr.Spec.Role] - time.Since(ctr.CreationTimestamp.Time); left > 0 {
+		if left := young - time.Since(ctr.CreationTimestamp.Time); ctr.Spec.Role == v1alpha1.RoleProvider && left > 0 {
 			again = max(again, left)
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,6 +40,7 @@ type Host interface {
 // and is the reconciler of PeeringRequests and of contracts in which this cluster provides.
 type Provider struct {
 	client   client.Client
+	fresh    client.Reader // past the cache, which may be behind what this very process wrote
 	me       *identity.Identity
 	name     string
 	patience time.Duration // how long a question waits for an answer
@@ -54,8 +56,8 @@ type Provider struct {
 }
 
 // NewProvider makes a Provider; patience is how long a question waits for an answer.
-func NewProvider(c client.Client, me *identity.Identity, name string, patience time.Duration, host Host, linker *Linker, notices *Notices, announce func(api.Event), log *slog.Logger) *Provider {
-	return &Provider{client: c, me: me, name: name, patience: patience, host: host, linker: linker, notices: notices, announce: announce, log: log}
+func NewProvider(c client.Client, fresh client.Reader, me *identity.Identity, name string, patience time.Duration, host Host, linker *Linker, notices *Notices, announce func(api.Event), log *slog.Logger) *Provider {
+	return &Provider{client: c, fresh: fresh, me: me, name: name, patience: patience, host: host, linker: linker, notices: notices, announce: announce, log: log}
 }
 
 // Recognise tells whether the owner accepted the caller's key before.
@@ -197,21 +199,15 @@ func (p *Provider) Outcome(ctx context.Context, caller peering.Caller, id string
 // request reads a request of the caller; those of others do not exist for it.
 func (p *Provider) request(ctx context.Context, caller peering.Caller, id string) (*v1alpha1.PeeringRequest, error) {
 	var request v1alpha1.PeeringRequest
-	for range 20 { // the cache may be some milliseconds behind the answer to Ask
-		err := p.client.Get(ctx, client.ObjectKey{Name: id}, &request)
-		if err == nil && request.Spec.PeerID == caller.ID.String() {
-			return &request, nil
-		}
-		if client.IgnoreNotFound(err) != nil {
-			return nil, err
-		}
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	key := client.ObjectKey{Name: id}
+	err := p.client.Get(ctx, key, &request)
+	if apierrors.IsNotFound(err) {
+		err = p.fresh.Get(ctx, key, &request)
 	}
-	return nil, refuse(peering.CodeNotFound, "there is no request "+id+" here", "ask again")
+	if apierrors.IsNotFound(err) || err == nil && request.Spec.PeerID != caller.ID.String() {
+		return nil, refuse(peering.CodeNotFound, "there is no request "+id+" here", "ask again")
+	}
+	return &request, err
 }
 
 func (p *Provider) offer(ctx context.Context, caller peering.Caller, request *v1alpha1.PeeringRequest) (peering.Outcome, error) {
@@ -449,7 +445,7 @@ func (p *Provider) Contracts(ctx context.Context, caller peering.Caller) ([]peer
 		return nil, err
 	}
 	var list v1alpha1.ContractList
-	if err := p.client.List(ctx, &list); err != nil {
+	if err := p.fresh.List(ctx, &list); err != nil {
 		return nil, err
 	}
 	var refs []peering.ContractRef
