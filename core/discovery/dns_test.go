@@ -214,3 +214,30 @@ func TestNewDNSRefusesWhatIsNoDomain(t *testing.T) {
 		}
 	}
 }
+
+// follow collects the events of a finder, in a bubble.
+func follow(ctx context.Context, f Finder) (take func() []Event, done chan error) {
+	events := make(chan Event)
+	var mu sync.Mutex
+	var got []Event
+	done = make(chan error, 1)
+	go func() {
+		for e := range events {
+			mu.Lock()
+			got = append(got, e)
+			mu.Unlock()
+		}
+	}()
+	go func() {
+		done <- f.Run(ctx, events)
+		close(events)
+	}()
+	return func() []Event {
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		out := got
+		got = nil
+		return out
+	}, done
+}
