@@ -15,7 +15,7 @@ step_began=$began step_name=''
 elapsed() { awk -v a="$1" -v b="$(date +%s%N)" 'BEGIN { printf "%.1f s", (b - a) / 1e9 }'; }
 finish() {
   [ -n "$step_name" ] || return 0
-  times+=("$(printf '%-52s %8s' "$step_name" "$(elapsed "$step_began")")")
+  times+=("$(printf '%-64s %8s' "$step_name" "$(elapsed "$step_began")")")
   step_name=''
 }
 step() { finish; step_name=$1; step_began=$(date +%s%N); printf '\n%s==> %s%s\n' "$bold" "$1" "$plain"; }
@@ -75,7 +75,7 @@ finish
 
 printf '\n%sAll of it worked. Times:%s\n' "$bold" "$plain"
 printf '  %s\n' "${times[@]}"
-printf '  %-52s %8s\n' 'together' "$(elapsed "$began")"
+printf '  %-64s %8s\n' 'together' "$(elapsed "$began")"
 cat <<TXT
 
 The lab is up for playing:

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,6 +21,7 @@ type Gateway interface {
 	PublicKey() gateway.Key
 	SetPeer(gateway.Peer) error
 	RemovePeer(id string) error
+	Stats(id string) (gateway.Stats, bool)
 	// Taken lists what an alias for a range of the peer must not overlap.
 	Taken(id string) ([]netip.Prefix, error)
 }
@@ -32,6 +34,9 @@ type LinkerConfig struct {
 	Pool    []netip.Prefix          // where aliases are taken from
 	Log     *slog.Logger
 }
+
+// handshake is how long a tunnel may take to come up until somebody is told so.
+const handshake = time.Second
 
 // Linker agrees with peers on aliases: each side picks, for every range the other shows it, one that is free
 // here. What was agreed is kept in the Peer's status; the gateway is told.
@@ -74,12 +79,30 @@ func (l *Linker) Propose(ctx context.Context, peer *v1alpha1.Peer, to *peering.C
 		if err != nil {
 			return err
 		}
-		if network != nil && sameRanges(network.Theirs, agreed.Theirs) && len(agreed.Ours) == len(l.cfg.Ranges) {
+		if network != nil && slices.Equal(network.Theirs, agreed.Theirs) && len(agreed.Ours) == len(l.cfg.Ranges) {
+			l.waitUp(ctx, peer)
 			return nil
 		}
 		network = agreed
 	}
 	return fmt.Errorf("link with %s: both sides keep changing their minds about addresses; is one of them moving between networks?", peer.Name)
+}
+
+// waitUp gives the first handshake, a matter of milliseconds, a moment: who is told "connected" uses the tunnel at
+// once. A tunnel that does not come up is no error here; it shows in the state of the tunnel.
+func (l *Linker) waitUp(ctx context.Context, peer *v1alpha1.Peer) {
+	deadline := time.Now().Add(handshake)
+	for time.Now().Before(deadline) {
+		if s, ok := l.cfg.Gateway.Stats(peer.Spec.ID); !ok || s.Up {
+			return
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return
+		}
+	}
+	l.cfg.Log.Warn("no handshake with the peer yet; is UDP let through?", "peer", peer.Name)
 }
 
 // Restore tells the gateway what was agreed with a peer before this process started.
@@ -205,8 +228,6 @@ func (l *Linker) ofOthers(ctx context.Context, peer *v1alpha1.Peer) []netip.Pref
 func overlaps(p netip.Prefix, taken []netip.Prefix) bool {
 	return slices.ContainsFunc(taken, p.Overlaps)
 }
-
-func sameRanges(a, b []v1alpha1.RangeAlias) bool { return slices.Equal(a, b) }
 
 func (l *Linker) tell(peer *v1alpha1.Peer, network *v1alpha1.NetworkStatus) error {
 	g, err := gatewayPeer(peer, network)

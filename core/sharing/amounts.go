@@ -59,13 +59,21 @@ func share(name corev1.ResourceName, all resource.Quantity, percent int64) resou
 	if step := granularity(name); n > step {
 		n -= n % step
 	}
-	return *resource.NewQuantity(n, all.Format)
+	return *resource.NewQuantity(n, format(name, all))
 }
 
 // part is computed wide: bytes of a large cluster times a hundred still fit, quantities near MaxInt64 too.
 func part(all, percent int64) int64 {
 	wide := new(big.Int).Mul(big.NewInt(all), big.NewInt(percent))
 	return wide.Div(wide, big.NewInt(100)).Int64()
+}
+
+// format writes bytes as people read them, 126426Mi rather than 132570415104; a node's disk comes in plain numbers.
+func format(name corev1.ResourceName, q resource.Quantity) resource.Format {
+	if granularity(name) > 1 {
+		return resource.BinarySI
+	}
+	return q.Format
 }
 
 func granularity(name corev1.ResourceName) int64 {

@@ -103,7 +103,7 @@ func floor(name corev1.ResourceName, q resource.Quantity) resource.Quantity {
 	if step := granularity(name); n > step {
 		n -= n % step
 	}
-	return *resource.NewQuantity(n, q.Format)
+	return *resource.NewQuantity(n, format(name, q))
 }
 
 // why tells what made the offer of name nothing.
