@@ -1,0 +1,41 @@
+# Each target is one line of help; the work is in scripts/.
+.DEFAULT_GOAL := help
+.PHONY: help deps build demo lab test unit e2e bench lint generate docs clean
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /\1\t/' | expand -t 12
+
+deps: ## install the Debian packages that building and the lab need (as root; else say which are missing)
+	@scripts/deps.sh
+
+build: deps ## build everything into bin/; what did not change is left alone
+	@scripts/build.sh
+
+demo: build ## show the main job on one machine: two laptops find each other, peer and share an application
+	@scripts/demo.sh
+
+lab: build ## two laptops to play with (bin/kith-lab down takes them away)
+	@bin/kith-lab up --image build/images/echo.tar --image build/images/load.tar
+
+test: unit e2e ## all tests: units with the race detector, then the lab
+
+unit: deps ## unit tests with the race detector
+	@scripts/test.sh unit
+
+e2e: build ## tests in the lab, with real clusters (as root)
+	@scripts/test.sh lab
+
+bench: build ## measure; table on the terminal, figures in build/bench.json
+	@scripts/bench.sh
+
+lint: ## golangci-lint, generated files in step
+	@scripts/lint.sh
+
+generate: ## write the custom resources' YAML and deep copies from the Go types
+	@scripts/generate.sh
+
+docs: ## write the manual pages and docs/cli.md from the commands themselves
+	@scripts/docs.sh
+
+clean: ## remove what was built
+	rm -rf bin build

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# The tests. unit: everything that needs no laptops, with the race detector. lab: stories with real clusters, as root.
+# Arguments after the kind go to `go test`, for example: scripts/test.sh lab -run TestAnswers -v
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export GOFLAGS="-trimpath -buildvcs=false"
+kind=${1:-unit}; shift || true
+case $kind in
+  unit)
+    # The race detector needs cgo.
+    CGO_ENABLED=1 go test -race -timeout 15m "$@" ./...
+    # The engine is a module of its own; its cheap packages have tests, Kubernetes itself is not compiled here.
+    (cd engine && CGO_ENABLED=0 go test -timeout 5m ./config/... ./pki/... ./network/... 2>&1)
+    ;;
+  lab)
+    if [ "$(id -u)" != 0 ]; then
+      echo "the lab needs root, for its namespaces: sudo make e2e" >&2
+      exit 1
+    fi
+    export PATH=$PWD/bin:$PATH
+    CGO_ENABLED=0 go test -tags lab -count=1 -p 1 -timeout 60m "$@" ./test/e2e/...
+    ;;
+  *)
+    echo "test.sh: no kind of test called $kind (unit lab)" >&2
+    exit 2
+    ;;
+esac
