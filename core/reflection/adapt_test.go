@@ -1,0 +1,171 @@
+package reflection
+
+import (
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func fieldEnv(name, path string) corev1.EnvVar {
+	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}}}
+}
+
+// injected is the volume that admission adds to every pod.
+func injected() corev1.Volume {
+	return corev1.Volume{Name: "kube-api-access-x1", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{DefaultMode: new(int32(420)), Sources: []corev1.VolumeProjection{
+		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{ExpirationSeconds: new(int64(3607)), Path: "token"}},
+		{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: rootCA}, Items: []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}}}},
+		{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{{Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.namespace"}}}}},
+	}}}}
+}
+
+func homePod() *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "web-1", Namespace: "shop", UID: "u1"},
+		Spec: corev1.PodSpec{
+			NodeName: "kith-bob", ServiceAccountName: "reader",
+			Volumes:        []corev1.Volume{injected()},
+			InitContainers: []corev1.Container{{Name: "init", Env: []corev1.EnvVar{fieldEnv("NODE", "spec.nodeName")}}},
+			Containers: []corev1.Container{{Name: "web", Env: []corev1.EnvVar{
+				fieldEnv("NS", "metadata.namespace"), fieldEnv("UID", "metadata.uid"), fieldEnv("SA", "spec.serviceAccountName"),
+				fieldEnv("NAME", "metadata.name"), fieldEnv("IP", "status.podIP"), {Name: "KUBERNETES_SERVICE_PORT", Value: "mine"},
+			}}},
+			DNSConfig: &corev1.PodDNSConfig{Searches: []string{"shop.svc.cluster.local", "shop.svcs.example", "svc.cluster.local"}},
+		},
+	}
+}
+
+func TestThePodKnowsOfItselfWhatHomeKnows(t *testing.T) {
+	pod := homePod()
+	spec := pod.Spec.DeepCopy()
+	adapt(pod, surroundings{home: "shop", twin: "shop-abc", api: netip.MustParseAddrPort("10.70.255.1:6443")}, spec)
+	if !reflect.DeepEqual(pod, homePod()) {
+		t.Error("the home pod was changed")
+	}
+	env := map[string]corev1.EnvVar{}
+	for _, e := range append(spec.InitContainers[0].Env, spec.Containers[0].Env...) {
+		if _, twice := env[e.Name]; twice && !strings.HasPrefix(e.Name, "KUBERNETES_") {
+			t.Errorf("%s is set twice", e.Name)
+		}
+		env[e.Name] = e
+	}
+	for name, want := range map[string]string{
+		"NODE": "kith-bob", "NS": "shop", "UID": "u1", "SA": "reader",
+		"KUBERNETES_SERVICE_HOST": "kubernetes.default.svc", "KUBERNETES_SERVICE_PORT": "mine", "KUBERNETES_SERVICE_PORT_HTTPS": "6443",
+	} {
+		if got := env[name]; got.Value != want || got.ValueFrom != nil {
+			t.Errorf("%s is %+v, want %q", name, got, want)
+		}
+	}
+	for _, name := range []string{"NAME", "IP"} { // the kubelet there knows better
+		if env[name].ValueFrom == nil {
+			t.Errorf("%s is %+v", name, env[name])
+		}
+	}
+	if len(spec.HostAliases) != 1 || spec.HostAliases[0].IP != "10.70.255.1" {
+		t.Errorf("hostAliases %+v", spec.HostAliases)
+	}
+	if got, want := spec.DNSConfig.Searches, []string{"shop-abc.svc.cluster.local", "shop.svcs.example", "svc.cluster.local"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("searches %v, want %v", got, want)
+	}
+}
+
+func TestTheTokenVolumeBecomesASecretOfTheSameFiles(t *testing.T) {
+	pod := homePod()
+	spec := pod.Spec.DeepCopy()
+	c := adaptVolumes(pod, spec)
+	if want := (companion{tokens: []token{{key: "token-0", seconds: 3607}}, ca: true, namespace: true}); !reflect.DeepEqual(c, want) {
+		t.Errorf("companion %+v, want %+v", c, want)
+	}
+	files := map[string]string{}
+	for _, source := range spec.Volumes[0].Projected.Sources {
+		if source.Secret == nil || source.Secret.Name != "kith-pod-web-1" {
+			t.Fatalf("source %+v", source)
+		}
+		for _, item := range source.Secret.Items {
+			files[item.Path] = item.Key
+		}
+	}
+	if want := map[string]string{"token": "token-0", "ca.crt": "ca.crt", "namespace": "namespace"}; !reflect.DeepEqual(files, want) {
+		t.Errorf("files %v, want %v", files, want)
+	}
+}
+
+func TestVolumesOfTheDownwardAPI(t *testing.T) {
+	pod := homePod()
+	pod.Spec.Volumes = []corev1.Volume{
+		{Name: "own", VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{
+			{Path: "labels", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels"}},
+			{Path: "uid", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"}, Mode: new(int32(256))},
+		}}}},
+		{Name: "other", VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{
+			{Path: "labels", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels"}},
+		}}}},
+	}
+	spec := pod.Spec.DeepCopy()
+	if c := adaptVolumes(pod, spec); !reflect.DeepEqual(c, companion{uid: true}) {
+		t.Errorf("companion %+v", c)
+	}
+	own := spec.Volumes[0]
+	if own.DownwardAPI != nil || len(own.Projected.Sources) != 2 || own.Projected.Sources[0].Secret.Items[0].Key != "uid" || len(own.Projected.Sources[1].DownwardAPI.Items) != 1 {
+		t.Errorf("volume %+v", own)
+	}
+	if spec.Volumes[1].DownwardAPI == nil {
+		t.Error("a volume that says the same everywhere was changed")
+	}
+}
+
+func TestTokensOfOneKindAreMadeOnce(t *testing.T) {
+	pod := homePod()
+	vault := corev1.VolumeProjection{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Audience: "vault", Path: "vault"}}
+	pod.Spec.Volumes = append(pod.Spec.Volumes, injected(), corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{vault}}}})
+	if c := companionOf(pod); !reflect.DeepEqual(c.tokens, []token{{key: "token-0", seconds: 3607}, {key: "token-1", audience: "vault"}}) {
+		t.Errorf("tokens %+v", c.tokens)
+	}
+}
+
+func TestReferencesOfAPod(t *testing.T) {
+	local := func(name string) corev1.LocalObjectReference { return corev1.LocalObjectReference{Name: name} }
+	pod := homePod()
+	pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{local("pull"), {}}
+	pod.Spec.Volumes = append(pod.Spec.Volumes,
+		corev1.Volume{VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local("cm-volume")}}},
+		corev1.Volume{VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "secret-volume"}}},
+		corev1.Volume{VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+			{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: local("cm-projected")}},
+			{Secret: &corev1.SecretProjection{LocalObjectReference: local("secret-projected")}},
+		}}}})
+	pod.Spec.InitContainers[0].EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: local("cm-envfrom")}}, {SecretRef: &corev1.SecretEnvSource{LocalObjectReference: local("secret-envfrom")}}}
+	pod.Spec.Containers[0].Env = append(pod.Spec.Containers[0].Env,
+		corev1.EnvVar{ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: local("cm-env")}}},
+		corev1.EnvVar{ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: local("secret-env")}}},
+		corev1.EnvVar{ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: local("secret-env")}}})
+	got := map[item]bool{}
+	for _, it := range references(pod) {
+		if got[it] {
+			t.Errorf("%v is there twice", it)
+		}
+		got[it] = true
+	}
+	want := map[item]bool{}
+	for _, name := range []string{"cm-volume", "cm-projected", "cm-envfrom", "cm-env"} {
+		want[item{kindConfigMap, "shop", name}] = true
+	}
+	for _, name := range []string{"pull", "secret-volume", "secret-projected", "secret-envfrom", "secret-env"} {
+		want[item{kindSecret, "shop", name}] = true
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v\nwant %v", got, want)
+	}
+}
+
+func TestCompanionNamesFit(t *testing.T) {
+	long := strings.Repeat("a", 253)
+	if n := companionName(long); len(n) > 253 || n == companionName(long[:252]+"b") {
+		t.Errorf("%d characters: %s", len(n), n)
+	}
+}
