@@ -1,0 +1,188 @@
+package reflection
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Home watches the namespaces that have twins, once for all peers. Of ConfigMaps and Secrets it holds the metadata only;
+// their content is fetched when a peer needs it.
+type Home struct {
+	core kubernetes.Interface
+	meta metadata.Interface
+
+	mu     sync.Mutex
+	spaces map[string]*space
+}
+
+// space is one namespace that is watched.
+type space struct {
+	informers map[kind]cache.SharedIndexInformer
+	stop      context.CancelFunc
+	users     int
+}
+
+// NewHome makes a Home from the configuration of the home API server.
+func NewHome(cfg *rest.Config) (*Home, error) {
+	core, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("reflection: client of the home API server: %w", err)
+	}
+	meta, err := metadata.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("reflection: client of the home API server: %w", err)
+	}
+	return &Home{core: core, meta: meta, spaces: map[string]*space{}}, nil
+}
+
+// byReference finds the pods on a node that refer to a ConfigMap or Secret.
+const byReference = "reference"
+
+func referenceKey(node string, it item) string { return node + "/" + string(it.kind) + "/" + it.name }
+
+func indexReferences(o any) ([]string, error) {
+	pod, ok := o.(*corev1.Pod)
+	if !ok || !needs(pod, pod.Spec.NodeName) || pod.Spec.NodeName == "" {
+		return nil, nil
+	}
+	var keys []string
+	for _, it := range references(pod) {
+		keys = append(keys, referenceKey(pod.Spec.NodeName, it))
+	}
+	return keys, nil
+}
+
+// strip drops what nobody here reads: managed fields, and of a pod's status all but the phase.
+func strip(o any) (any, error) {
+	if m, ok := o.(metav1.Object); ok {
+		m.SetManagedFields(nil)
+	}
+	if pod, ok := o.(*corev1.Pod); ok {
+		pod.Status = corev1.PodStatus{Phase: pod.Status.Phase}
+	}
+	return o, nil
+}
+
+func (h *Home) watch(namespace string) *space {
+	ctx, stop := context.WithCancel(context.Background()) // ended by the last user
+	full := informers.NewSharedInformerFactoryWithOptions(h.core, 0, informers.WithNamespace(namespace), informers.WithTransform(strip))
+	meta := metadatainformer.NewFilteredSharedInformerFactory(h.meta, 0, namespace, nil)
+	s := &space{stop: stop, informers: map[kind]cache.SharedIndexInformer{
+		kindService:   full.Core().V1().Services().Informer(),
+		kindSlice:     full.Discovery().V1().EndpointSlices().Informer(),
+		kindPod:       full.Core().V1().Pods().Informer(),
+		kindConfigMap: meta.ForResource(kindConfigMap.gvr()).Informer(),
+		kindSecret:    meta.ForResource(kindSecret.gvr()).Informer(),
+	}}
+	if err := s.informers[kindPod].AddIndexers(cache.Indexers{byReference: indexReferences}); err != nil {
+		panic(err) // the name is taken twice: a mistake in this file
+	}
+	for _, k := range []kind{kindConfigMap, kindSecret} {
+		_ = s.informers[k].SetTransform(strip) // fails once it runs
+	}
+	full.Start(ctx.Done())
+	meta.Start(ctx.Done())
+	return s
+}
+
+// member is one user of a space.
+type member struct {
+	*space
+	namespace string
+	home      *Home
+	handlers  map[kind]cache.ResourceEventHandlerRegistration
+}
+
+// join has changed called for everything in the namespace, now and whenever it changes; was or is may be nil.
+func (h *Home) join(namespace string, changed func(k kind, was, is metav1.Object)) (*member, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.spaces[namespace]
+	if s == nil {
+		s = h.watch(namespace)
+		h.spaces[namespace] = s
+	}
+	s.users++
+	m := &member{space: s, namespace: namespace, home: h, handlers: map[kind]cache.ResourceEventHandlerRegistration{}}
+	for k, informer := range s.informers {
+		registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { changed(k, nil, object(o)) },
+			UpdateFunc: func(was, is any) { changed(k, object(was), object(is)) },
+			DeleteFunc: func(o any) { changed(k, object(o), nil) },
+		})
+		if err != nil {
+			m.leaveLocked()
+			return nil, fmt.Errorf("watch %ss of namespace %s: %w", k, namespace, err)
+		}
+		m.handlers[k] = registration
+	}
+	return m, nil
+}
+
+func object(o any) metav1.Object {
+	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		o = gone.Obj
+	}
+	m, _ := o.(metav1.Object)
+	return m
+}
+
+func (m *member) leave() {
+	m.home.mu.Lock()
+	defer m.home.mu.Unlock()
+	m.leaveLocked()
+}
+
+func (m *member) leaveLocked() {
+	for k, registration := range m.handlers {
+		_ = m.informers[k].RemoveEventHandler(registration) // fails when the informer has stopped
+	}
+	m.handlers = nil
+	m.users--
+	if m.users == 0 {
+		m.stop()
+		delete(m.home.spaces, m.namespace)
+	}
+}
+
+// synced are true once everything at home was seen.
+func (m *member) synced() []cache.InformerSynced {
+	var all []cache.InformerSynced
+	for _, registration := range m.handlers {
+		all = append(all, registration.HasSynced)
+	}
+	return all
+}
+
+// get gives the home object, nil when there is none. Nobody may change it.
+func (m *member) get(it item) metav1.Object {
+	o, exists, err := m.informers[it.kind].GetStore().GetByKey(it.namespace + "/" + it.name)
+	if err != nil || !exists {
+		return nil
+	}
+	return object(o)
+}
+
+func (m *member) list(k kind) []item {
+	var all []item
+	for _, o := range m.informers[k].GetStore().List() {
+		all = append(all, item{k, m.namespace, object(o).GetName()})
+	}
+	return all
+}
+
+// referred says whether a pod on the node refers to the ConfigMap or Secret.
+func (m *member) referred(node string, it item) bool {
+	keys, err := m.informers[kindPod].GetIndexer().IndexKeys(byReference, referenceKey(node, it))
+	return err == nil && len(keys) > 0
+}

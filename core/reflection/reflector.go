@@ -1,0 +1,277 @@
+package reflection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// Config is what a Reflector needs. All but API and Problems must be set.
+type Config struct {
+	Home *Home
+	// Abroad leads to the peer's API server through its peer API.
+	Abroad *rest.Config
+	// PeerName is how the peer is called here, NodeName the virtual node that stands for it.
+	PeerName, NodeName string
+	// Translate gives the address by which the peer reaches what home knows by another.
+	Translate Translate
+	// API is where the home API server is reached from home pods, by an address that Translate knows and a name in its
+	// certificate: kubernetes.default.svc. The zero value leaves the pods abroad without the way home.
+	API netip.AddrPort
+	// Problems is told what cannot be abroad, for people, whenever that changed; none when all is well. It may be nil.
+	Problems func(namespace string, problems []string)
+	Log      *slog.Logger
+}
+
+const (
+	workers = 8
+	// callTimeout bounds what one item may take, so that a worker never hangs on a cut link.
+	callTimeout = 15 * time.Second
+	maxDelay    = 30 * time.Second
+	// unneededFor is how long a ConfigMap or Secret outlives its last reference: pods replace each other.
+	unneededFor = 30 * time.Second
+)
+
+// Reflector keeps the twins at one peer. Its methods may be called at any time and from anywhere.
+type Reflector struct {
+	cfg    Config
+	log    *slog.Logger
+	abroad *abroad
+	record record.EventRecorder
+	events record.EventBroadcaster
+	queue  workqueue.TypedRateLimitingInterface[item]
+	// life ends when Run does.
+	life context.Context
+	end  context.CancelFunc
+
+	mu    sync.Mutex
+	twins map[string]*twin // by home namespace
+	plan  int              // counts changes of the address plan
+
+	// one locks an item: a worker and Prepare may come to the same.
+	one [64]sync.Mutex
+}
+
+// New makes a Reflector without touching either cluster.
+func New(cfg Config) (*Reflector, error) {
+	if cfg.Home == nil || cfg.Abroad == nil || cfg.Translate == nil || cfg.Log == nil || cfg.PeerName == "" || cfg.NodeName == "" {
+		return nil, errors.New("reflection: Home, Abroad, Translate, Log, PeerName and NodeName must be set")
+	}
+	a, err := newAbroad(cfg.Abroad)
+	if err != nil {
+		return nil, fmt.Errorf("reflection: client for the peer %s: %w", cfg.PeerName, err)
+	}
+	r := &Reflector{
+		cfg: cfg, log: cfg.Log.With("peer", cfg.PeerName), abroad: a, twins: map[string]*twin{},
+		events: record.NewBroadcaster(),
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[item](50*time.Millisecond, maxDelay)),
+	}
+	r.life, r.end = context.WithCancel(context.Background())
+	r.record = r.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kith", Host: cfg.NodeName})
+	return r, nil
+}
+
+// Run works until ctx ends. It leaves what is abroad where it is: the next Reflector goes on with it. It can be called
+// once.
+func (r *Reflector) Run(ctx context.Context) error {
+	r.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: r.cfg.Home.core.CoreV1().Events("")})
+	defer r.events.Shutdown()
+	group := errgroup.Group{}
+	for range workers {
+		group.Go(func() error { r.work(ctx); return nil })
+	}
+	<-ctx.Done()
+	r.end()
+	r.queue.ShutDown()
+	for _, t := range r.allTwins() {
+		r.Close(t.home)
+	}
+	return group.Wait()
+}
+
+func (r *Reflector) work(ctx context.Context) {
+	for {
+		it, shutdown := r.queue.Get()
+		if shutdown {
+			return
+		}
+		err := r.reconcile(ctx, it, nil, false)
+		if err == nil {
+			r.queue.Forget(it)
+		} else if ctx.Err() == nil {
+			r.log.Debug("will be tried again", "namespace", it.namespace, "kind", string(it.kind), "name", it.name, "err", err)
+			r.queue.AddRateLimited(it)
+		}
+		r.queue.Done(it)
+	}
+}
+
+// Open begins to reflect a home namespace into its twin. Called again with the same twin it does nothing.
+func (r *Reflector) Open(home, name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	old := r.twins[home]
+	if r.life.Err() != nil || old != nil && old.name == name {
+		return
+	}
+	if old != nil {
+		old.close()
+	}
+	t := newTwin(home, name)
+	r.twins[home] = t
+	r.follow(t)
+}
+
+// Close stops reflecting a home namespace. What is in the twin goes with the twin.
+func (r *Reflector) Close(home string) {
+	r.mu.Lock()
+	t := r.twins[home]
+	delete(r.twins, home)
+	r.mu.Unlock()
+	if t != nil {
+		t.close()
+	}
+}
+
+// Refresh looks at everything abroad afresh, and tries again at once what waits for its next attempt: the link healed.
+func (r *Reflector) Refresh() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, t := range r.twins {
+		r.follow(t)
+	}
+}
+
+// Replan brings the addresses abroad up to date after Translate changed.
+func (r *Reflector) Replan() {
+	r.mu.Lock()
+	r.plan++
+	r.mu.Unlock()
+	for _, t := range r.allTwins() {
+		if s := t.current(); s.isReady() {
+			for _, it := range s.member.list(kindSlice) {
+				r.queue.Add(it)
+			}
+		}
+	}
+}
+
+// Prepare has everything in the twin that the pod needs before it goes there. What home lacks, or the peer refuses, is
+// told in events and does not hold the pod up: it waits for it there as it would at home.
+func (r *Reflector) Prepare(ctx context.Context, pod *corev1.Pod) error {
+	t := r.twin(pod.Namespace)
+	if t == nil {
+		return fmt.Errorf("namespace %s has no twin at %s yet", pod.Namespace, r.cfg.PeerName)
+	}
+	s := t.current()
+	select {
+	case <-s.ready:
+	case <-s.ctx.Done():
+		return fmt.Errorf("namespace %s: its twin at %s is being looked at afresh", pod.Namespace, r.cfg.PeerName)
+	case <-ctx.Done():
+		return fmt.Errorf("see what is in the twin of namespace %s at %s: %w", pod.Namespace, r.cfg.PeerName, ctx.Err())
+	}
+	items := append(references(pod), item{kindPod, pod.Namespace, pod.Name})
+	for _, it := range s.member.list(kindService) { // so that the kubelet there knows them when it sets up the containers
+		if !t.knows(it) {
+			items = append(items, it)
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(workers)
+	for _, it := range items {
+		group.Go(func() error {
+			err := r.reconcile(ctx, it, pod, true)
+			if refused := (*refusal)(nil); errors.As(err, &refused) {
+				r.queue.AddRateLimited(it)
+				return nil
+			}
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// Adapt changes what in a pod's template, a copy of the home pod's spec, leads to home or tells of it.
+func (r *Reflector) Adapt(pod *corev1.Pod, twin string, spec *corev1.PodSpec) {
+	s := surroundings{home: pod.Namespace, twin: twin}
+	if r.cfg.API.IsValid() {
+		if there, ok := r.cfg.Translate(r.cfg.API.Addr()); ok {
+			s.api = netip.AddrPortFrom(there, r.cfg.API.Port())
+		}
+	}
+	adapt(pod, s, spec)
+}
+
+func (r *Reflector) twin(home string) *twin {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.twins[home]
+}
+
+func (r *Reflector) allTwins() []*twin {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]*twin, 0, len(r.twins))
+	for _, t := range r.twins {
+		all = append(all, t)
+	}
+	return all
+}
+
+func (r *Reflector) lock(it item) *sync.Mutex {
+	h := fnv.New32a()
+	h.Write([]byte(it.kind + "/" + kind(it.namespace) + "/" + kind(it.name)))
+	return &r.one[h.Sum32()%uint32(len(r.one))]
+}
+
+// homeChanged queues what a change at home may matter to.
+func (r *Reflector) homeChanged(k kind, was, is metav1.Object) {
+	for _, o := range []metav1.Object{was, is} {
+		if o == nil {
+			continue
+		}
+		if k != kindPod {
+			r.queue.Add(item{k, o.GetNamespace(), o.GetName()})
+			return
+		}
+	}
+	if k == kindPod {
+		r.podChanged(was, is)
+	}
+}
+
+// podChanged: most changes of a pod are in its status and concern nobody here.
+func (r *Reflector) podChanged(was, is metav1.Object) {
+	before, hadPod := was.(*corev1.Pod)
+	after, hasPod := is.(*corev1.Pod)
+	had := hadPod && needs(before, r.cfg.NodeName)
+	has := hasPod && needs(after, r.cfg.NodeName)
+	if had == has && (!hadPod || !hasPod || before.UID == after.UID) {
+		return
+	}
+	var touched []item
+	for pod, ours := range map[*corev1.Pod]bool{before: had, after: has} {
+		if ours {
+			touched = append(append(touched, references(pod)...), item{kindPod, pod.Namespace, pod.Name})
+		}
+	}
+	for _, it := range touched {
+		r.queue.Add(it)
+	}
+}
