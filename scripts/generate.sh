@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
-gen() { (cd tools && go build -trimpath -o "$root/build/controller-gen" sigs.k8s.io/controller-tools/cmd/controller-gen) && build/controller-gen object crd paths=./core/api/v1alpha1 "$@"; }
+gen() { (cd tools/gen && go build -trimpath -o "$root/build/controller-gen" sigs.k8s.io/controller-tools/cmd/controller-gen) && build/controller-gen object crd paths=./core/api/v1alpha1 "$@"; }
 mkdir -p build
 if [ "${1:-}" = --check ]; then
   tmp=$(mktemp -d)
