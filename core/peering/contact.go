@@ -31,7 +31,7 @@ func (one *contact) run(ctx context.Context) {
 			wait = backoff/2 + rand.N(backoff/2)
 			backoff = min(2*backoff, backoffMax)
 		}
-		one.config.Log.Debug("peer will be dialled again", "peer", one.key, "after", wait, "err", err)
+		one.config.Log.Debug("peer will be dialled again", "id", one.key, "after", wait, "err", err)
 		one.pause(ctx, leastPause-time.Since(begin), nil)
 	}
 }
@@ -71,7 +71,7 @@ func (one *contact) live(ctx context.Context) (lived bool, err error) {
 	id, _ := one.client.Peer()
 	one.set(func(now *Contact) {
 		now.ID, now.Name, now.Version = id, s.hello.Name, s.hello.Version
-		now.State, now.Why = ContactReachable, ""
+		now.State, now.Why, now.Clock = ContactReachable, "", s.ahead
 		one.conn = s.conn
 	})
 	release()
@@ -102,7 +102,7 @@ func (one *contact) listen(ctx context.Context, s *stream, id identity.ID) (last
 		select {
 		case one.heard <- Heard{Key: one.key, ID: id, Notice: n}:
 		case <-time.After(heardTimeout): // reading on matters more: it is how the end is noticed
-			one.config.Log.Warn("notice dropped, nobody takes them", "peer", id.String(), "type", string(n.Type))
+			one.config.Log.Warn("notice dropped, nobody takes them", "id", id.String(), "type", string(n.Type))
 		case <-ctx.Done():
 			return lastWord, ctx.Err()
 		}

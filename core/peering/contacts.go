@@ -63,6 +63,7 @@ type Contact struct {
 	Since   time.Time     // of the state
 	Address string        // where it was reached last, else the first known
 	RTT     time.Duration // of the connection, smoothed by the kernel; zero when not known
+	Clock   time.Duration // how far its clock is ahead of this one, to within a second, when the connection began
 }
 
 // Heard is a notice with whose it is.
@@ -350,11 +351,19 @@ func (one *contact) set(change func(*Contact)) {
 			level = slog.LevelDebug
 		}
 		one.config.Log.Log(context.Background(), level, "peer "+string(one.now.State),
-			"peer", one.now.ID.String(), "name", one.now.Name, "why", one.now.Why)
+			"peer", one.name(), "id", one.now.ID.String(), "why", one.now.Why)
 	}
 	if one.now != before {
 		one.notify()
 	}
+}
+
+// name is for the log: what the peer is called here, else what it calls itself. The caller holds mu.
+func (one *contact) name() string {
+	if one.target.Name != "" {
+		return one.target.Name
+	}
+	return one.now.Name
 }
 
 // lost puts the end of a stream, or of a dial, in words.

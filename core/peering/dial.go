@@ -170,7 +170,7 @@ func (c *Client) dial(ctx context.Context, protocols []string, patient bool) (ne
 		}
 	}
 	err := &UnreachableError{Failures: failures}
-	c.config.Log.Debug("peer not reached", "peer", c.config.Expect.String(), "err", err)
+	c.config.Log.Debug("peer not reached", "id", c.config.Expect.String(), "err", err)
 	return nil, err
 }
 

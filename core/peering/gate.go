@@ -80,14 +80,14 @@ func (g *gate) admit(conn net.Conn) *guarded {
 	addr := addrOf(conn)
 	ip := addr.Addr()
 	if !g.rates.allow(ip) {
-		g.refusals.note([32]byte{}, addr, "too many new connections from this address")
+		g.refusals.note(RefusedRate, [32]byte{}, addr, "too many new connections from this address")
 		return nil
 	}
 	c := &guarded{Conn: conn, gate: g, addr: addr}
 	g.mu.Lock()
 	if g.perIP[ip] >= g.limits.ConnsPerIP {
 		g.mu.Unlock()
-		g.refusals.note([32]byte{}, addr, "too many connections from this address")
+		g.refusals.note(RefusedAddress, [32]byte{}, addr, "too many connections from this address")
 		return nil
 	}
 	var oldest *guarded
@@ -100,7 +100,7 @@ func (g *gate) admit(conn net.Conn) *guarded {
 	c.stranger = g.strangers.PushBack(c)
 	g.mu.Unlock()
 	if oldest != nil {
-		g.refusals.note([32]byte{}, oldest.addr, "too many strangers are connected, the oldest goes")
+		g.refusals.note(RefusedRoom, [32]byte{}, oldest.addr, "too many strangers are connected, the oldest goes")
 		oldest.Close()
 	}
 	return c

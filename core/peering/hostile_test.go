@@ -272,7 +272,7 @@ func TestRatesAreLimitedPerCaller(t *testing.T) {
 	if n := strings.Count(bob.log.String(), "refused"); n != 1 {
 		t.Errorf("%d refusals are logged, want 1:\n%s", n, bob.log.String())
 	}
-	if text := bob.log.String(); !strings.Contains(text, "peer="+alice.ID().String()) || !strings.Contains(text, "addr=127.0.0.1:") {
+	if text := bob.log.String(); !strings.Contains(text, "id="+alice.ID().String()) || !strings.Contains(text, "addr=127.0.0.1:") {
 		t.Error(text)
 	}
 	other := dialer(t, carol, bob.ID(), bob.addr)

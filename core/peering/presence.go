@@ -19,7 +19,9 @@ const helloTimeout = 12 * time.Second // from the dial to the first line
 // stream is a presence stream: it lives as long as the peer's daemon and the way to it.
 type stream struct {
 	hello Hello
-	conn  *net.TCPConn // what it runs over, to ask for its round-trip time
+	conn  *net.TCPConn  // what it runs over, to ask for its round-trip time
+	ahead time.Duration // the peer's clock, see clockOf
+	asked time.Time
 	lines *bufio.Reader
 	body  io.Closer
 	end   context.CancelCauseFunc
@@ -32,6 +34,7 @@ func (c *Client) presence(ctx context.Context) (*stream, error) {
 	defer late.Stop()
 	s := &stream{end: end}
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		s.asked = time.Now()
 		if t, ok := info.Conn.(*tls.Conn); ok {
 			if known, ok := t.NetConn().(*tracked); ok {
 				s.conn, _ = known.Conn.(*net.TCPConn)
@@ -56,6 +59,7 @@ func (c *Client) openStream(ctx context.Context, s *stream) error {
 		return err
 	}
 	s.body = resp.Body
+	s.ahead, _ = clockOf(resp.Header, s.asked, time.Now())
 	if resp.StatusCode >= 300 {
 		return readProblem(resp)
 	}

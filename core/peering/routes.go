@@ -244,7 +244,7 @@ func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 			}
 			n.Why = plain(n.Why, maxReason)
 			if err := n.Validate(); err != nil {
-				s.config.Log.Error("notice not sent", "peer", caller.ID.String(), "type", string(n.Type), "err", err)
+				s.config.Log.Error("notice not sent", "id", caller.ID.String(), "type", string(n.Type), "err", err)
 				continue
 			}
 			alive = send(presenceLine{Notice: &n})

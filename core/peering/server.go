@@ -35,6 +35,7 @@ type ServerConfig struct {
 	Desk     Desk
 	Log      *slog.Logger
 	Limits   Limits
+	Observer Observer // may be nil
 }
 
 // Server is the peer API: the one door between clusters.
@@ -55,11 +56,14 @@ type Server struct {
 // NewServer makes a server with the routes of the package comment.
 func NewServer(config ServerConfig) *Server {
 	limits := config.Limits.withDefaults()
+	if config.Observer == nil {
+		config.Observer = nobody{}
+	}
 	s := &Server{
 		config:   config,
 		limits:   limits,
 		mux:      http.NewServeMux(),
-		refusals: newRefusals(config.Log),
+		refusals: newRefusals(config.Log, config.Observer),
 		openings: openings{all: map[identity.ID]opening{}},
 		use:      use{n: map[useKey]int{}},
 		perIP:    newMeter[netip.Addr](limits.IPRate),
@@ -157,6 +161,9 @@ func upgraded(conn net.Conn, state http.ConnState) {
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.underWay.Add(1)
 	defer s.underWay.Add(-1)
+	counted := &observed{ResponseWriter: w, r: r, by: s.config.Observer}
+	defer counted.tell(http.StatusOK) // a handler that wrote nothing
+	w = counted
 	conn := connOf(r.Context())
 	caller, problem := s.callerOf(conn, r)
 	if problem != nil { // about the connection itself
@@ -203,9 +210,12 @@ func (s *Server) callerOf(conn *guarded, r *http.Request) (Caller, *Problem) {
 // read of it; with HTTP/2 other requests go on there, and a handshake would cost more than a refusal, but whoever
 // does not learn loses it too.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, caller Caller, problem *Problem) {
-	s.refusals.note(caller.ID, caller.Addr, problem.Message)
+	s.refusals.note(string(problem.Code), caller.ID, caller.Addr, problem.Message)
 	conn := connOf(r.Context())
 	if conn.refusals.Add(1) > maxRefusals {
+		if o, ok := w.(*observed); ok {
+			o.tell(problem.HTTPStatus())
+		}
 		conn.Close()
 		return
 	}
@@ -226,13 +236,13 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, caller Caller, err
 	var problem *Problem
 	switch {
 	case r.Context().Err() != nil: // nobody reads the answer
-		s.config.Log.Debug("call cut off", "peer", caller.ID.String(), "path", r.URL.Path, "err", err)
+		s.config.Log.Debug("call cut off", "id", caller.ID.String(), "path", r.URL.Path, "err", err)
 	case !errors.As(err, &problem):
-		s.config.Log.Error("call failed", "peer", caller.ID.String(), "path", r.URL.Path, "err", err)
+		s.config.Log.Error("call failed", "id", caller.ID.String(), "path", r.URL.Path, "err", err)
 	case problem.Code == CodeBadRequest, problem.Code == CodeTooLarge, problem.Code == CodeCommitment, problem.Code == CodeRateLimited:
-		s.refusals.note(caller.ID, caller.Addr, problem.Message, "path", r.URL.Path)
+		s.refusals.note(string(problem.Code), caller.ID, caller.Addr, problem.Message, "path", r.URL.Path)
 	default:
-		s.config.Log.Debug("call answered with a problem", "peer", caller.ID.String(), "path", r.URL.Path, "err", err)
+		s.config.Log.Debug("call answered with a problem", "id", caller.ID.String(), "path", r.URL.Path, "err", err)
 	}
 	s.deadline(w)
 	WriteProblem(w, err)
@@ -251,6 +261,6 @@ func (h handshakeLog) Write(line []byte) (int, error) {
 			}
 		}
 	}
-	h.refusals.note(identity.ID{}, addr, plain(text, 2*maxReason))
+	h.refusals.note(RefusedHandshake, identity.ID{}, addr, plain(text, 2*maxReason))
 	return len(line), nil
 }
