@@ -46,7 +46,7 @@ type Limits struct {
 // spins from taking the API server away from its owner.
 func DefaultLimits() Limits {
 	return Limits{
-		Requests: 128, Streams: 64, StreamsPerNamespace: 4,
+		Requests: 128, Streams: 64, StreamsPerNamespace: 10,
 		Rate: 200, Burst: 400, Patience: time.Second,
 		Timeout: time.Minute,
 		Body:    3 << 20, // what the API server itself takes
@@ -59,6 +59,9 @@ func DefaultLimits() Limits {
 type Door struct {
 	// Limits may be changed before the first request.
 	Limits Limits
+	// Refused, when set before the first request, is called with the reason of each refusal: RefusedPath,
+	// RefusedContract, RefusedLimits, RefusedBody, RefusedTimeout or RefusedUnavailable.
+	Refused func(reason string)
 
 	access  Access
 	target  *url.URL
@@ -139,6 +142,22 @@ func (w debugWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// Reasons for which the door does not let a request through, or gives no answer.
+const (
+	RefusedPath        = "path"        // not a path, method or upgrade that a tenant needs
+	RefusedContract    = "contract"    // no contract is in force
+	RefusedLimits      = "limits"      // too much at once, or too often
+	RefusedBody        = "body"        // too large
+	RefusedTimeout     = "timeout"     // the API server took too long
+	RefusedUnavailable = "unavailable" // the API server does not answer
+)
+
+func (d *Door) refused(reason string) {
+	if d.Refused != nil {
+		d.Refused(reason)
+	}
+}
+
 type passKey struct{}
 
 // pass is what a request was let through with.
@@ -164,6 +183,7 @@ func (d *Door) rewrite(r *httputil.ProxyRequest) {
 func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) {
 	way, err := parseWay(r)
 	if err != nil {
+		d.refused(RefusedPath)
 		refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, err.Error(), 0)
 		return
 	}
@@ -180,7 +200,8 @@ func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 	}
 	leave, err := gate.enter(r.Context(), way.stream, namespaces, d.Limits)
 	if err != nil {
-		d.log.Warn("door: consumer over its limits", "peer", consumerID, "path", way.path, "err", err)
+		d.refused(RefusedLimits)
+		d.log.Warn("door: consumer over its limits", "id", consumerID, "path", way.path, "err", err)
 		refuse(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, err.Error(), 1)
 		return
 	}
@@ -227,11 +248,13 @@ func (d *Door) failed(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.As(err, &tooLarge):
 		d.refuseBody(w)
 	case errors.Is(err, context.DeadlineExceeded):
+		d.refused(RefusedTimeout)
 		refuse(w, http.StatusGatewayTimeout, metav1.StatusReasonTimeout,
 			fmt.Sprintf("the API server did not answer within %s", d.Limits.Timeout), 1)
 	case errors.Is(err, context.Canceled): // the consumer went away; nobody reads this
 		refuse(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "cancelled", 1)
 	default:
+		d.refused(RefusedUnavailable)
 		d.log.Warn("door: the API server does not answer", "err", err)
 		refuse(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
 			"the provider's API server does not answer", 1)
@@ -239,11 +262,13 @@ func (d *Door) failed(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 func (d *Door) refuseNoContract(w http.ResponseWriter) {
+	d.refused(RefusedContract)
 	refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden,
 		"no contract with this cluster is in force", 0)
 }
 
 func (d *Door) refuseBody(w http.ResponseWriter) {
+	d.refused(RefusedBody)
 	refuse(w, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge,
 		fmt.Sprintf("request body: larger than %d bytes", d.Limits.Body), 0)
 }

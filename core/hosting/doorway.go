@@ -20,7 +20,7 @@ type way struct {
 }
 
 // groups whose namespaced resources a consumer may ask for; which of them it gets is RBAC's business.
-var groups = []string{"kith.dev/v1alpha1"}
+var groups = []string{"kith.dev/v1alpha1", "discovery.k8s.io/v1"}
 
 // upgrades the API server speaks, on the subresources that use them.
 var (
@@ -31,7 +31,7 @@ var (
 
 const maxPath = 1024
 
-var errPath = errors.New("path: only namespaced resources of core/v1 and kith.dev/v1alpha1 can be reached here")
+var errPath = errors.New("path: only namespaced resources of core/v1, discovery.k8s.io/v1 and kith.dev/v1alpha1 can be reached here")
 
 // parseWay checks the request line. A path is taken only in its one plain spelling: no percent-encoding,
 // no dots, no empty segments. So what is checked here is what the API server sees.

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -50,21 +49,25 @@ func New(mgr manager.Manager, log *slog.Logger) (*Host, error) {
 	return h, nil
 }
 
-// CacheOptions limits the manager's cache to what hosting reads: of Pods, the guests, less what nobody
-// reads of them. Namespaces, Contracts, Peers and SharingPolicies are few and stay whole.
+// CacheOptions limits the manager's cache to what hosting reads: of Pods, the guests; of no object its managed
+// fields. Namespaces, Contracts, Peers and SharingPolicies are few and stay whole.
 func CacheOptions() cache.Options {
-	return cache.Options{ByObject: map[client.Object]cache.ByObject{
-		&corev1.Pod{}: {
-			Label:     labels.SelectorFromSet(labels.Set{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}),
-			Transform: toolscache.TransformFunc(cache.TransformStripManagedFields()),
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}: {Label: labels.SelectorFromSet(labels.Set{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})},
 		},
-		newOffloaded(): {Transform: toolscache.TransformFunc(cache.TransformStripManagedFields())},
-	}}
+	}
 }
 
-// Install applies what every tenant needs: the ClusterRole kith:tenant. Idempotent.
+// Install applies what every tenant needs: the ClusterRole kith:tenant, and first the admission policies that bound what
+// it permits. Idempotent.
 func (h *Host) Install(ctx context.Context) error {
-	if err := h.tenants.apply(ctx, tenantClusterRole()); err != nil {
+	bounded, err := h.tenants.installBounds(ctx)
+	if err != nil {
+		return err
+	}
+	if err := h.tenants.apply(ctx, tenantClusterRole(bounded)); err != nil {
 		return fmt.Errorf("installing ClusterRole %s: %w", tenantRole, err)
 	}
 	return nil

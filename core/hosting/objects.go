@@ -28,9 +28,22 @@ func tenantRules() []rbacv1.PolicyRule {
 	}
 }
 
-func tenantClusterRole() *rbacv1ac.ClusterRoleApplyConfiguration {
+// reflectedRules is what a consumer may do besides, where the admission policies (bounds) hold it to what it should.
+func reflectedRules() []rbacv1.PolicyRule {
+	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete"}
+	return []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"services", "configmaps", "secrets"}, Verbs: verbs},
+		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: verbs},
+	}
+}
+
+func tenantClusterRole(bounded bool) *rbacv1ac.ClusterRoleApplyConfiguration {
 	role := rbacv1ac.ClusterRole(tenantRole).WithLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})
-	for _, rule := range tenantRules() {
+	rules := tenantRules()
+	if bounded {
+		rules = append(rules, reflectedRules()...)
+	}
+	for _, rule := range rules {
 		role.WithRules(rbacv1ac.PolicyRule().WithAPIGroups(rule.APIGroups...).WithResources(rule.Resources...).WithVerbs(rule.Verbs...))
 	}
 	return role
@@ -49,7 +62,8 @@ func namespaceLabels(home string, t *terms) map[string]string {
 }
 
 func namespaceObject(tw twin, t *terms) *corev1ac.NamespaceApplyConfiguration {
-	return corev1ac.Namespace(tw.name).WithUID(tw.uid).WithLabels(namespaceLabels(tw.home, t))
+	return corev1ac.Namespace(tw.name).WithUID(tw.uid).WithLabels(namespaceLabels(tw.home, t)).
+		WithAnnotations(map[string]string{annotationAliases: t.aliases})
 }
 
 func tenantBinding(namespace string, t *terms) *rbacv1ac.RoleBindingApplyConfiguration {
@@ -72,6 +86,14 @@ func quotaFor(limit corev1.ResourceList) corev1.ResourceList {
 		corev1.ResourceServicesNodePorts:     *resource.NewQuantity(0, resource.DecimalSI),
 		corev1.ResourceServicesLoadBalancers: *resource.NewQuantity(0, resource.DecimalSI),
 		corev1.ResourcePods:                  *resource.NewQuantity(0, resource.DecimalSI),
+	}
+	// Of what reflection brings: each is 1 MiB at most. One Secret for each pod, and those the pods refer to.
+	pods := limit[corev1.ResourcePods]
+	for name, most := range map[corev1.ResourceName]int64{
+		corev1.ResourceServices: 500, "count/endpointslices.discovery.k8s.io": 1000,
+		corev1.ResourceConfigMaps: 250, corev1.ResourceSecrets: 250 + pods.Value(),
+	} {
+		hard[name] = *resource.NewQuantity(most, resource.DecimalSI)
 	}
 	for name, q := range limit {
 		switch name {

@@ -104,7 +104,8 @@ func forgetHomeIdentity(spec *corev1.PodSpec) {
 
 	var gone []string
 	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool {
-		token := v.Projected != nil && strings.HasPrefix(v.Name, tokenVolumePrefix)
+		token := strings.HasPrefix(v.Name, tokenVolumePrefix) && v.Projected != nil &&
+			slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil })
 		if token {
 			gone = append(gone, v.Name)
 		}

@@ -38,6 +38,7 @@ type terms struct {
 	consumer Consumer
 	level    v1alpha1.PodSecurityLevel
 	limit    corev1.ResourceList
+	aliases  string    // the consumer's ranges as seen here, comma-separated
 	notAfter time.Time // zero: no end
 	why      string    // why it is not in force; empty when it is
 }
@@ -70,9 +71,10 @@ func termsOf(contract *v1alpha1.Contract, peer *v1alpha1.Peer, policies []v1alph
 	}
 	t := &terms{
 		contract: contract.Spec.ID, object: contract.Name, consumer: consumer,
-		level: sharing.Level(sharing.Select(policies, peer)),
-		limit: contract.Spec.Resources,
-		why:   whyNot(contract, now),
+		level:   sharing.Level(sharing.Select(policies, peer)),
+		limit:   contract.Spec.Resources,
+		aliases: aliasesOf(peer),
+		why:     whyNot(contract, now),
 	}
 	if contract.Spec.NotAfter != nil {
 		t.notAfter = contract.Spec.NotAfter.Time
@@ -87,5 +89,5 @@ func (t *terms) inForce(now time.Time) bool {
 
 func (t *terms) equal(u *terms) bool {
 	return t != nil && u != nil && t.object == u.object && t.consumer == u.consumer && t.level == u.level &&
-		t.why == u.why && t.notAfter.Equal(u.notAfter) && equality.Semantic.DeepEqual(t.limit, u.limit)
+		t.aliases == u.aliases && t.why == u.why && t.notAfter.Equal(u.notAfter) && equality.Semantic.DeepEqual(t.limit, u.limit)
 }

@@ -48,11 +48,14 @@ func (h *Host) watch(mgr manager.Manager) error {
 	})
 	err = ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-contracts").
 		Watches(&v1alpha1.Contract{}, all, builder.WithPredicates(updates(contractElse))).
-		Watches(&v1alpha1.Peer{}, all, builder.WithPredicates(updates(specOrLabels))).
+		Watches(&v1alpha1.Peer{}, all, builder.WithPredicates(updates(peerElse))).
 		Watches(&v1alpha1.SharingPolicy{}, all, builder.WithPredicates(updates(specOrLabels))).
 		Watches(&corev1.Namespace{}, all, builder.WithPredicates(managed(), updates(specOrLabels))).
 		Complete(reconcile.Func(h.reconcileContracts))
 	if err != nil {
+		return err
+	}
+	if err := h.watchGuests(mgr); err != nil {
 		return err
 	}
 	return mgr.Add(manager.RunnableFunc(h.publish))
@@ -91,4 +94,9 @@ func stoodElse(was, is client.Object) bool {
 func contractElse(was, is client.Object) bool {
 	a, b := was.(*v1alpha1.Contract), is.(*v1alpha1.Contract)
 	return specOrLabels(was, is) || a.Status.State != b.Status.State
+}
+
+// peerElse: of Peers, also the ranges under which they are seen here.
+func peerElse(was, is client.Object) bool {
+	return specOrLabels(was, is) || aliasesOf(was.(*v1alpha1.Peer)) != aliasesOf(is.(*v1alpha1.Peer))
 }

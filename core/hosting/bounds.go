@@ -1,0 +1,240 @@
+package hosting
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+// Annotations on a twin namespace, which its consumer cannot write: what the admission policy compares the addresses in
+// the consumer's EndpointSlices with. Both are comma-separated.
+const (
+	annotationAliases = "kith.dev/alias-ranges"    // the consumer's ranges as they are seen here
+	annotationGuests  = "kith.dev/guest-addresses" // of its pods in this namespace
+)
+
+// guestsOwner owns annotationGuests; the other annotations and labels are the tenant's.
+const guestsOwner = "kith-guests"
+
+// rule is one thing a consumer must keep to.
+type rule struct{ expression, message string }
+
+// bound is an admission policy for what consumers write in their twins.
+type bound struct {
+	name, group string
+	resources   []string
+	deletes     bool
+	variables   []admissionv1.Variable
+	rules       []rule
+}
+
+// listed makes a list from an annotation of the namespace.
+func listed(variable, annotation string) admissionv1.Variable {
+	return admissionv1.Variable{Name: variable, Expression: fmt.Sprintf(
+		`has(namespaceObject.metadata.annotations) && %[1]q in namespaceObject.metadata.annotations ? namespaceObject.metadata.annotations[%[1]q].split(",").filter(s, s != "") : []`, annotation)}
+}
+
+const (
+	oursWas = `oldObject == null || (has(oldObject.metadata.labels) && "kith.dev/managed-by" in oldObject.metadata.labels && oldObject.metadata.labels["kith.dev/managed-by"] == "kith")`
+	oursIs  = `object == null || (has(object.metadata.labels) && "kith.dev/managed-by" in object.metadata.labels && object.metadata.labels["kith.dev/managed-by"] == "kith")`
+)
+
+// metadataRules hold for every kind. Labels and annotations of others are what controllers here act upon, finalizers
+// would hold the namespace back for ever.
+var metadataRules = []rule{
+	{oursWas, "the object was not made by Kith"},
+	{oursIs, "the label kith.dev/managed-by=kith is missing"},
+	{`object == null || !has(object.metadata.annotations) || object.metadata.annotations.all(k, k.startsWith("kith.dev/"))`, "annotations other than those of kith.dev are not taken"},
+	{`object == null || object.metadata.labels.all(k, k.startsWith("kith.dev/") || k in ["kubernetes.io/service-name", "endpointslice.kubernetes.io/managed-by", "service.kubernetes.io/headless"])`, "labels other than those of kith.dev are not taken"},
+	{`object == null || !has(object.metadata.finalizers) || size(object.metadata.finalizers) == 0`, "finalizers are not taken"},
+	{`object == null || !has(object.metadata.ownerReferences) || size(object.metadata.ownerReferences) == 0`, "owner references are not taken"},
+}
+
+// localName: names inside this cluster, or the host itself. Those of the own namespace are the consumer's.
+const localName = `object.spec.externalName.lowerAscii().matches("(^|[.])(localhost|svc|local)[.]?$") && !object.spec.externalName.lowerAscii().contains("." + object.metadata.namespace + ".svc")`
+
+// bounds are the policies (KEP-3488). Their expressions are CEL.
+var bounds = []bound{
+	{name: "tenants-objects", group: "", resources: []string{"services", "configmaps", "secrets"}, deletes: true, rules: metadataRules},
+	{name: "tenants-slices", group: "discovery.k8s.io", resources: []string{"endpointslices"}, deletes: true, rules: metadataRules},
+	{
+		name: "tenants-addresses", group: "discovery.k8s.io", resources: []string{"endpointslices"},
+		variables: []admissionv1.Variable{listed("ranges", annotationAliases), listed("guests", annotationGuests)},
+		rules: []rule{
+			{`object.addressType == "IPv4"`, "addressType: only IPv4 reaches a peer"},
+			{`has(object.metadata.labels) && "endpointslice.kubernetes.io/managed-by" in object.metadata.labels && object.metadata.labels["endpointslice.kubernetes.io/managed-by"] == "kith.dev"`,
+				"the label endpointslice.kubernetes.io/managed-by=kith.dev is missing"},
+			{`object.endpoints.all(e, e.addresses.all(a, a in variables.guests || variables.ranges.exists(r, cidr(r).containsIP(a))))`,
+				"endpoints: an address is neither in the consumer's own ranges nor that of one of its guests"},
+		},
+	},
+	{
+		name: "tenants-services", group: "", resources: []string{"services"},
+		rules: []rule{
+			{`!has(object.spec.type) || object.spec.type in ["ClusterIP", "ExternalName"]`, "spec.type: must be ClusterIP or ExternalName"},
+			{`!has(object.spec.externalIPs) || size(object.spec.externalIPs) == 0`, "spec.externalIPs: not allowed"},
+			{`!has(object.spec.externalName) || object.spec.externalName == "" || !(` + localName + `)`, "spec.externalName: names of this cluster are not allowed"},
+		},
+	},
+	{
+		name: "tenants-secrets", group: "", resources: []string{"secrets"},
+		rules: []rule{{
+			`!has(object.type) || object.type in ["Opaque", "kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg", "kubernetes.io/tls", "kubernetes.io/basic-auth", "kubernetes.io/ssh-auth"]`,
+			"type: this type of Secret means something in this cluster",
+		}},
+	},
+}
+
+func (b bound) policy() *admissionv1.ValidatingAdmissionPolicy {
+	operations := []admissionv1.OperationType{admissionv1.Create, admissionv1.Update}
+	if b.deletes {
+		operations = append(operations, admissionv1.Delete)
+	}
+	fail := admissionv1.Fail
+	p := &admissionv1.ValidatingAdmissionPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "ValidatingAdmissionPolicy"},
+		ObjectMeta: b.metadata(),
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			FailurePolicy: &fail,
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+				Operations: operations,
+				Rule:       admissionv1.Rule{APIGroups: []string{b.group}, APIVersions: []string{"v1"}, Resources: b.resources},
+			}}}},
+			MatchConditions: []admissionv1.MatchCondition{{Name: "by-a-consumer", Expression: fmt.Sprintf(`request.userInfo.groups.exists(g, g == %q)`, group)}},
+			Variables:       b.variables,
+		},
+	}
+	for _, r := range b.rules {
+		p.Spec.Validations = append(p.Spec.Validations, admissionv1.Validation{Expression: r.expression, Message: "kith: " + r.message})
+	}
+	return p
+}
+
+func (b bound) binding() *admissionv1.ValidatingAdmissionPolicyBinding {
+	return &admissionv1.ValidatingAdmissionPolicyBinding{
+		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "ValidatingAdmissionPolicyBinding"},
+		ObjectMeta: b.metadata(),
+		Spec:       admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: b.objectName(), ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}},
+	}
+}
+
+func (b bound) objectName() string { return b.name + ".kith.dev" }
+
+func (b bound) metadata() metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: b.objectName(), Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}}
+}
+
+// installBounds puts the policies into force. False: this cluster has none (before Kubernetes 1.30), so consumers must
+// not be given the rights they bound.
+func (t *tenants) installBounds(ctx context.Context) (bool, error) {
+	for _, b := range bounds {
+		for _, object := range []runtime.Object{b.policy(), b.binding()} {
+			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+			if err != nil {
+				return false, err
+			}
+			unstructured.RemoveNestedField(content, "status")
+			err = t.apply(ctx, client.ApplyConfigurationFromUnstructured(&unstructured.Unstructured{Object: content}))
+			if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+				t.log.Warn("this cluster has no ValidatingAdmissionPolicies: services, config and secrets of consumers are not taken")
+				return false, nil
+			}
+			if err != nil {
+				return false, fmt.Errorf("installing admission policy %s: %w", b.objectName(), err)
+			}
+		}
+	}
+	return true, nil
+}
+
+// aliasesOf lists the ranges of a consumer as they are seen here.
+func aliasesOf(peer *v1alpha1.Peer) string {
+	if peer.Status.Network == nil {
+		return ""
+	}
+	var ranges []string
+	for _, r := range peer.Status.Network.Theirs {
+		ranges = append(ranges, r.Alias)
+	}
+	slices.Sort(ranges)
+	return strings.Join(ranges, ",")
+}
+
+// addresses lists those of the guests.
+func addresses(guests []corev1.Pod) string {
+	var all []string
+	for i := range guests {
+		for _, ip := range guests[i].Status.PodIPs {
+			all = append(all, ip.IP)
+		}
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), ",")
+}
+
+// gatherFor is how long news of guests' addresses is gathered before it is written.
+const gatherFor = 50 * time.Millisecond
+
+// watchGuests keeps annotationGuests in step with the guests.
+func (h *Host) watchGuests(mgr manager.Manager) error {
+	later := func(q workqueue.TypedRateLimitingInterface[reconcile.Request], o client.Object) {
+		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: o.GetNamespace()}}, gatherFor)
+	}
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	return ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-guests").
+		Watches(&corev1.Pod{}, handler.Funcs{
+			CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { later(q, e.Object) },
+			UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { later(q, e.ObjectNew) },
+			DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { later(q, e.Object) },
+		}, builder.WithPredicates(managed(), updates(addressElse))).
+		Complete(reconcile.Func(h.tellAddresses))
+}
+
+func addressElse(was, is client.Object) bool {
+	a, b := was.(*corev1.Pod), is.(*corev1.Pod)
+	return a.UID != b.UID || !slices.Equal(a.Status.PodIPs, b.Status.PodIPs)
+}
+
+func (h *Host) tellAddresses(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
+	var guests corev1.PodList
+	if err := h.client.List(ctx, &guests, client.InNamespace(r.Name), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}); err != nil {
+		return ctrl.Result{}, err
+	}
+	var ns corev1.Namespace
+	if err := h.client.Get(ctx, r.NamespacedName, &ns); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	tw, ok := twinOf(&ns)
+	now := addresses(guests.Items)
+	if !ok || tw.leaving || ns.Annotations[annotationGuests] == now {
+		return ctrl.Result{}, nil
+	}
+	want := corev1ac.Namespace(ns.Name).WithUID(ns.UID).WithAnnotations(map[string]string{annotationGuests: now})
+	err := h.client.Apply(ctx, want, client.FieldOwner(guestsOwner), client.ForceOwnership)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return ctrl.Result{}, nil // another namespace of that name by now
+	}
+	return ctrl.Result{}, err
+}
