@@ -42,6 +42,7 @@ type order struct {
 	Do   string // set, remove, stats, drops, rtt, taken
 	Peer Peer
 	ID   string
+	Size int // of an echo; 0 is the least
 }
 
 type answer struct {
@@ -109,7 +110,7 @@ func obey(g *Gateway, o order) (a answer) {
 	case "rtt":
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
-		a.RTT, err = g.RTT(ctx, o.ID)
+		a.RTT, err = g.Echo(ctx, o.ID, o.Size)
 	case "taken":
 		a.Taken, err = g.Taken(o.ID)
 	}

@@ -156,6 +156,16 @@ func TestNarrowHopOnTheWay(t *testing.T) {
 	transfer(t, alice, bob, "10.65.0.5", 20_000_000)
 }
 
+// TestEchoProvesThatFullPacketsPass asks with packets as large as the tunnel says it takes.
+func TestEchoProvesThatFullPacketsPass(t *testing.T) {
+	alice, bob, _ := routed(t)
+	meet(alice, bob, "10.65.0.0/16", "10.70.0.0/16")
+	mtu := alice.do(order{Do: "stats"}).Stats["bob"].MTU
+	if d := alice.do(order{Do: "rtt", ID: "bob", Size: mtu}).RTT; d <= 0 || d > time.Second {
+		t.Errorf("%d bytes went and came in %s", mtu, d)
+	}
+}
+
 // TestEndpointInsideAnAlias has bob's real network inside the alias that alice uses for bob.
 func TestEndpointInsideAnAlias(t *testing.T) {
 	alice, bob, _ := routed(t)

@@ -131,7 +131,7 @@ func (c *contracts) read(ctx context.Context) (map[string]*terms, map[string]twi
 		}
 		t, err := termsOf(contract, peer, policies.Items, c.now())
 		if err != nil {
-			c.log.Warn("contract left out", "contract", contract.Name, "err", err)
+			c.log.Warn("contract left out", "peer", contract.Spec.Peer, "contract", contract.Spec.ID, "err", err)
 			continue
 		}
 		if fresh[t.contract] == nil || t.why == "" {
@@ -272,7 +272,7 @@ func (c *contracts) shutOut(before map[string]bool) {
 	c.mu.Unlock()
 	for id := range before {
 		if !after[id] {
-			c.log.Info("no contract in force any more, door shut", "peer", id)
+			c.log.Info("no contract in force any more, door shut", "id", id)
 			for _, f := range tell {
 				f(id)
 			}

@@ -361,3 +361,25 @@ func TestStrangersAndDeadServersGetAStatus(t *testing.T) {
 		t.Errorf("stranger: %d", w.Code)
 	}
 }
+
+func TestDoorTellsWhyItRefuses(t *testing.T) {
+	l := newLane(t, func(http.ResponseWriter, *http.Request) {})
+	var mu sync.Mutex
+	reasons := map[string]int{}
+	l.door.Refused = func(reason string) {
+		mu.Lock()
+		defer mu.Unlock()
+		reasons[reason]++
+	}
+	l.door.Limits.Body = 10
+	l.do("GET", "/kube/api/v1/nodes", nil, nil)
+	l.do("POST", podsPath, strings.NewReader("more than ten bytes"), nil)
+	l.do("GET", podsPath, nil, nil)
+	l.list.admitted.Store(false)
+	l.do("GET", podsPath, nil, nil)
+	mu.Lock()
+	defer mu.Unlock()
+	if reasons[RefusedPath] != 1 || reasons[RefusedBody] != 1 || reasons[RefusedContract] != 1 || len(reasons) != 3 {
+		t.Errorf("refusals were counted so: %v", reasons)
+	}
+}

@@ -24,13 +24,24 @@ func (l vkLogger) Errorf(f string, a ...any) { l.log.Error(fmt.Sprintf(f, a...))
 func (l vkLogger) Fatal(a ...any)            { l.log.Error(fmt.Sprint(a...)) }
 func (l vkLogger) Fatalf(f string, a ...any) { l.log.Error(fmt.Sprintf(f, a...)) }
 
-func (l vkLogger) WithField(k string, v any) vklog.Logger { return vkLogger{l.log.With(k, v)} }
+func (l vkLogger) WithField(k string, v any) vklog.Logger { return vkLogger{l.log.With(ours(k), v)} }
 func (l vkLogger) WithError(err error) vklog.Logger       { return vkLogger{l.log.With("err", err)} }
 
 func (l vkLogger) WithFields(fields vklog.Fields) vklog.Logger {
 	log := l.log
 	for k, v := range fields {
-		log = log.With(k, v)
+		log = log.With(ours(k), v)
 	}
 	return vkLogger{log}
+}
+
+// ours are the keys of our log for those of virtual-kubelet.
+func ours(key string) string {
+	switch key {
+	case "name", "podName":
+		return "pod"
+	case "podNamespace":
+		return "namespace"
+	}
+	return key
 }
