@@ -39,12 +39,18 @@ func laptops(t *testing.T, options lab.Options) *lab.Lab {
 		}
 		options.Images = archives
 	}
+	if level := os.Getenv("KITH_LOG"); level != "" {
+		options.Config = map[string]any{"logLevel": level}
+	}
 	options.Progress = func(laptop, what string) { t.Logf("%s: %s", laptop, what) }
 	l, err := lab.Up(t.Context(), options)
 	if l != nil {
 		t.Cleanup(func() {
 			if t.Failed() {
 				logs(t, l)
+			}
+			if dir := os.Getenv("KITH_LOGS"); dir != "" {
+				keepLogs(t, l, dir)
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
@@ -64,6 +70,21 @@ func logs(t *testing.T, l *lab.Lab) {
 	for _, p := range l.Laptops() {
 		out, _, err := p.Exec(context.Background(), "sh", "-c", "tail -n 60 /var/log/kith/*.log /var/log/*.log 2>/dev/null")
 		t.Logf("--- %s (%v)\n%s", p.Name(), err, out)
+	}
+}
+
+// keepLogs copies all logs of all laptops to $KITH_LOGS, named after the lab.
+func keepLogs(t *testing.T, l *lab.Lab, dir string) {
+	for _, p := range l.Laptops() {
+		for _, name := range lab.LogNames {
+			f, err := os.Create(filepath.Join(dir, l.Name()+"-"+p.Name()+"-"+name+".log"))
+			if err != nil {
+				t.Logf("keep logs: %v", err)
+				return
+			}
+			_ = p.Logs(context.Background(), f, name, false) // a laptop without an engine has fewer
+			f.Close()
+		}
 	}
 }
 

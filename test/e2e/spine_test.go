@@ -214,6 +214,9 @@ func unpeerDead(t *testing.T, l *lab.Lab, before []string) {
 	if err := bob.Boot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	if err := bob.WaitReady(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
 	sameAsBefore(t, bob, before)
 }
 
