@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -96,7 +97,7 @@ func parse(packet []byte) (message, error) {
 func (m *message) readQuestions(p *dnsmessage.Parser) error {
 	for range maxQuestions {
 		q, err := p.Question()
-		if err == dnsmessage.ErrSectionDone {
+		if errors.Is(err, dnsmessage.ErrSectionDone) {
 			break
 		}
 		if err != nil {
@@ -156,7 +157,7 @@ func (r *records) read(p *dnsmessage.Parser) error {
 func (r *records) section(p *dnsmessage.Parser, next func() (dnsmessage.ResourceHeader, error), skip func() error) error {
 	for ; r.seen < maxRecords; r.seen++ {
 		h, err := next()
-		if err == dnsmessage.ErrSectionDone {
+		if errors.Is(err, dnsmessage.ErrSectionDone) {
 			return nil
 		}
 		if err == nil {

@@ -69,7 +69,7 @@ func (t *tenants) clearNamespace(ctx context.Context, ns *corev1.Namespace) erro
 		return apierrors.IsNotFound(err) || err == nil && now.UID != ns.UID, client.IgnoreNotFound(err)
 	})
 	if err != nil || !gone {
-		return fmt.Errorf("namespace %s is still there %s after it was deleted (%v): something in it holds it back", ns.Name, clearTime, err)
+		return fmt.Errorf("namespace %s is still there %s after it was deleted (%w): something in it holds it back", ns.Name, clearTime, err)
 	}
 	t.contracts.forget(ns.Name)
 	t.log.Info("twin namespace cleared away", "namespace", ns.Name, "peer", ns.Labels[v1alpha1.LabelConsumerName])

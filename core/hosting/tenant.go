@@ -108,14 +108,15 @@ func (t *tenants) existing(ctx context.Context, consumer Consumer, home string) 
 	}); err != nil {
 		return nil, fmt.Errorf("looking for the twin of namespace %s: %w", home, err)
 	}
-	for i := range list.Items {
-		if !list.Items[i].DeletionTimestamp.IsZero() {
-			return nil, &api.Error{Code: api.CodeNotReady, Message: fmt.Sprintf("namespace %s at the provider", list.Items[i].Name),
-				Reason: "its former content is still being cleared away", Do: "try again in some seconds"}
-		}
-		return &list.Items[i], nil
+	if len(list.Items) == 0 {
+		return nil, nil
 	}
-	return nil, nil
+	twin := &list.Items[0]
+	if !twin.DeletionTimestamp.IsZero() {
+		return nil, &api.Error{Code: api.CodeNotReady, Message: fmt.Sprintf("namespace %s at the provider", twin.Name),
+			Reason: "its former content is still being cleared away", Do: "try again in some seconds"}
+	}
+	return twin, nil
 }
 
 // create makes the namespace if nobody has one of that name; else it gives nil. It is a plain create, not an

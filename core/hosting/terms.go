@@ -19,9 +19,6 @@ type Consumer struct {
 	Name    string // name of the Peer object here
 }
 
-// short tells two consumers apart inside names.
-func (c Consumer) short() string { return c.Compact[:7] }
-
 // ConsumerOf reads a Peer. The error says that its ID is malformed.
 func ConsumerOf(peer *v1alpha1.Peer) (Consumer, error) {
 	id, err := identity.ParseID(peer.Spec.ID)

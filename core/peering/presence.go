@@ -108,7 +108,7 @@ func (s *stream) line() (presenceLine, error) {
 	}
 	var l presenceLine
 	if err := unmarshal(data, &l); err != nil {
-		return presenceLine{}, fmt.Errorf("the peer's line cannot be used: %v", err)
+		return presenceLine{}, fmt.Errorf("the peer's line cannot be used: %w", err)
 	}
 	return l, nil
 }

@@ -115,7 +115,7 @@ func (n *Node) node(version string) *corev1.Node {
 			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: n.cfg.KubeletPort}},
 			NodeInfo: corev1.NodeSystemInfo{
 				MachineID: n.cfg.PeerID, SystemUUID: n.cfg.PeerID,
-				KubeletVersion: version, KubeProxyVersion: version,
+				KubeletVersion:  version,
 				OperatingSystem: "linux", OSImage: "Kith peer " + n.cfg.PeerName,
 				Architecture: labels[corev1.LabelArchStable],
 			},

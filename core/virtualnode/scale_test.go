@@ -59,7 +59,6 @@ func TestManyPods(t *testing.T) {
 	c.provider.pause(true)
 	time.Sleep(20 * time.Second)
 	t.Logf("idle with %d pods: %.1f %% of one core (with the test's own Kubelet)", pods, 100*float64(cpuTime(t)-before)/float64(20*time.Second))
-	began = time.Now()
 	c.node.SetReady(false, "", "")
 	c.node.SetReady(true, "", "")
 	time.Sleep(5 * time.Second)

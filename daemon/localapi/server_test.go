@@ -167,7 +167,7 @@ func TestErrorsKeepTheirCodeAndSayWhatToDo(t *testing.T) {
 		"more than everything": {"PATCH", "/v1/policies/default", `{"amounts":{"cpu":"101%"}}`, 400, api.CodeInvalid, "amounts.cpu"},
 		"unknown level":        {"PATCH", "/v1/policies/default", `{"podSecurity":"lax"}`, 400, api.CodeInvalid, "podSecurity"},
 		"unknown strategy":     {"PUT", "/v1/offloads/shop", `{"strategy":"all"}`, 400, api.CodeInvalid, "strategy"},
-		"unknown key":          {"POST", "/v1/peers", `{"adress":"x:1"}`, 400, api.CodeInvalid, ""},
+		"unknown key":          {"POST", "/v1/peers", `{"where":"x:1"}`, 400, api.CodeInvalid, ""},
 		"no address":           {"POST", "/v1/peers", ``, 400, api.CodeInvalid, "address"},
 		"not JSON":             {"POST", "/v1/peers", `hello`, 400, api.CodeInvalid, ""},
 		"two values":           {"POST", "/v1/peers", `{"address":"a:1"}{}`, 400, api.CodeInvalid, ""},
