@@ -28,6 +28,7 @@ import (
 	"kith.dev/core/hosting"
 	"kith.dev/core/offloading"
 	"kith.dev/core/peering"
+	"kith.dev/core/reflection"
 	"kith.dev/core/relations"
 	"kith.dev/core/virtualnode"
 )
@@ -148,7 +149,11 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, restConfig *
 	if err != nil {
 		return nil, nil, err
 	}
-	c.fleet = newFleet(ctx, c.client, home, restConfig, kubelet, d.directory, d.engine.NodeIP(), d.log)
+	reflected, err := reflection.NewHome(restConfig)
+	if err != nil {
+		return nil, nil, err
+	}
+	c.fleet = newFleet(ctx, c.client, home, restConfig, kubelet, d.directory, d.engine.NodeIP(), reflected, d.homeAPI(), d.log)
 	linker := relations.NewLinker(c.client, relations.LinkerConfig{
 		Gateway: d.gateway, Port: d.cfg.WireGuardPort, Pool: d.aliasPool(), Log: d.log,
 		Ranges: map[string]netip.Prefix{"pods": d.engine.PodRange()},

@@ -96,7 +96,7 @@ func (d *Daemon) makeEngine() (err error) {
 	}
 	d.gateway, err = gateway.New(gateway.Config{
 		Device: gatewayDevice, Address: gatewayAddress(d.cfg.PodRange), ListenPort: d.cfg.WireGuardPort, PrivateKey: key,
-		Reserved: []netip.Prefix{d.cfg.PodRange, d.cfg.ServiceRange}, Log: d.log,
+		Reserved: []netip.Prefix{d.cfg.PodRange, d.cfg.ServiceRange}, HostPorts: d.hostPorts(), Log: d.log,
 	})
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -21,6 +22,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/offloading"
 	"kith.dev/core/peering"
+	"kith.dev/core/reflection"
 	"kith.dev/core/relations"
 	"kith.dev/core/virtualnode"
 )
@@ -40,6 +42,8 @@ type fleet struct {
 	kubelet   *virtualnode.Kubelet
 	directory relations.Directory
 	nodeIP    netip.Addr
+	reflected *reflection.Home
+	api       netip.AddrPort // of the home API server; the zero value when pods abroad cannot reach it
 	log       *slog.Logger
 
 	mu    sync.Mutex
@@ -56,14 +60,17 @@ type member struct {
 	node      *virtualnode.Node
 	twins     *twins
 	translate atomic.Pointer[func(netip.Addr) (netip.Addr, bool)]
+	reflector *reflection.Reflector
+	network   *v1alpha1.NetworkStatus
+	outward   atomic.Pointer[func(netip.Addr) (netip.Addr, bool)]
 	cancel    context.CancelFunc
 	done      chan struct{}
 }
 
 // newFleet makes a fleet whose nodes run until ctx ends.
-func newFleet(ctx context.Context, c client.Client, home kubernetes.Interface, homeREST *rest.Config, kubelet *virtualnode.Kubelet, directory relations.Directory, nodeIP netip.Addr, log *slog.Logger) *fleet {
+func newFleet(ctx context.Context, c client.Client, home kubernetes.Interface, homeREST *rest.Config, kubelet *virtualnode.Kubelet, directory relations.Directory, nodeIP netip.Addr, reflected *reflection.Home, api netip.AddrPort, log *slog.Logger) *fleet {
 	return &fleet{
-		client: c, home: home, homeREST: homeREST, kubelet: kubelet, directory: directory, nodeIP: nodeIP, log: log,
+		client: c, home: home, homeREST: homeREST, kubelet: kubelet, directory: directory, nodeIP: nodeIP, reflected: reflected, api: api, log: log,
 		nodes: map[string]*member{}, ctx: ctx,
 	}
 }
@@ -75,6 +82,11 @@ func (f *fleet) Ensure(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.C
 	translate := relations.Translator(peer)
 	if m := f.nodes[peer.Name]; m != nil && m.contract == ctr.Spec.ID {
 		m.translate.Store(&translate)
+		if !equality.Semantic.DeepEqual(m.network, peer.Status.Network) {
+			m.network = peer.Status.Network.DeepCopy()
+			m.reroute()
+			m.reflector.Replan()
+		}
 		if m.revision != ctr.Spec.Revision {
 			m.node.SetResources(ctr.Spec.Resources)
 			m.revision = ctr.Spec.Revision
@@ -109,10 +121,23 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 	m := &member{contract: ctr.Spec.ID, revision: ctr.Spec.Revision, done: make(chan struct{}), twins: &twins{to: to, peer: peer.Name, contract: ctr.Spec.ID, client: f.client, log: f.log, known: map[string]string{}}}
 	translate := relations.Translator(peer)
 	m.translate.Store(&translate)
+	m.network = peer.Status.Network.DeepCopy()
+	m.reroute()
+	abroad := &rest.Config{Host: to.BaseURL() + "/kube", Transport: to.Transport(), QPS: -1}
+	m.reflector, err = reflection.New(reflection.Config{
+		Home: f.reflected, Abroad: abroad, API: f.api,
+		PeerName: peer.Name, NodeName: v1alpha1.VirtualNodePrefix + peer.Name,
+		Translate: func(a netip.Addr) (netip.Addr, bool) { return (*m.outward.Load())(a) },
+		Problems:  func(namespace string, problems []string) { f.showProblems(peer.Name, namespace, problems) },
+		Log:       f.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	m.twins.opened, m.twins.closed = m.reflector.Open, m.reflector.Close
 	m.node, err = virtualnode.New(virtualnode.Config{
 		Home: f.home, HomeREST: f.homeREST,
-		Abroad:   &rest.Config{Host: to.BaseURL() + "/kube", Transport: to.Transport(), QPS: -1},
-		Upgrades: upgrades(to), Twins: m.twins,
+		Abroad: abroad, Upgrades: upgrades(to), Twins: m.twins, Companions: m.reflector,
 		PeerName: peer.Name, PeerID: peer.Spec.ID, NodeName: v1alpha1.VirtualNodePrefix + peer.Name,
 		NodeIP: f.nodeIP, KubeletPort: f.kubelet.Port(),
 		Resources: ctr.Spec.Resources, Labels: labels,
@@ -130,7 +155,18 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		defer f.kubelet.Remove(m.node)
 		supervise(run, f.log, "virtual node "+m.node.Name(), m.node.Run)
 	})
+	f.running.Go(func() {
+		if err := m.reflector.Run(run); err != nil {
+			f.log.Error("reflection ended", "peer", peer.Name, "err", err)
+		}
+	})
 	return m, nil
+}
+
+// reroute takes changed addresses over.
+func (m *member) reroute() {
+	outward := outward(m.network)
+	m.outward.Store(&outward)
 }
 
 // allowedLabel tells whether a peer may choose the value of a node label here: what describes the machine, and nothing
@@ -170,9 +206,11 @@ func (f *fleet) SetReachable(peer string, reachable bool, why string) {
 	}
 	if reachable {
 		m.node.SetReady(true, "PeerReachable", "the peer answers")
+		m.reflector.SetReachable(true)
 		return
 	}
 	m.node.SetReady(false, "PeerUnreachable", why)
+	m.reflector.SetReachable(false)
 }
 
 // Retire brings the pods of a virtual node home and takes it away. The node runs until its pods left: it is what ends
@@ -253,7 +291,10 @@ type twins struct {
 	to       *peering.Client
 	peer     string
 	contract string
-	log      *slog.Logger
+	// opened and closed are told of each twin that is there from now on, or goes.
+	opened func(home, abroad string)
+	closed func(home string)
+	log    *slog.Logger
 
 	mu    sync.Mutex
 	known map[string]string // home to abroad
@@ -290,6 +331,7 @@ func (t *twins) Ensure(ctx context.Context, home string) (string, error) {
 	t.mu.Lock()
 	t.known[home] = answer.Namespace
 	t.mu.Unlock()
+	t.opened(home, answer.Namespace)
 	if err == nil {
 		t.record(ctx, &nso, answer.Namespace)
 	}
@@ -315,6 +357,7 @@ func (t *twins) Release(ctx context.Context, home string) error {
 	t.mu.Lock()
 	delete(t.known, home)
 	t.mu.Unlock()
+	t.closed(home)
 	query := url.Values{"contract": {t.contract}}
 	return t.to.Call(ctx, http.MethodDelete, "/kith/v1/namespaces/"+url.PathEscape(home)+"?"+query.Encode(), nil, nil)
 }

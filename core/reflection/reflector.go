@@ -61,6 +61,7 @@ type Reflector struct {
 	mu    sync.Mutex
 	twins map[string]*twin // by home namespace
 	plan  int              // counts changes of the address plan
+	cut   bool             // the peer does not answer
 
 	// one locks an item: a worker and Prepare may come to the same.
 	one [64]sync.Mutex
@@ -148,10 +149,16 @@ func (r *Reflector) Close(home string) {
 	}
 }
 
-// Refresh looks at everything abroad afresh, and tries again at once what waits for its next attempt: the link healed.
-func (r *Reflector) Refresh() {
+// SetReachable tells whether the peer answers. When it answers again, everything abroad is looked at afresh, and what
+// waits for its next attempt is tried at once. Until told otherwise a Reflector takes its peer for reachable.
+func (r *Reflector) SetReachable(reachable bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	healed := reachable && r.cut
+	r.cut = !reachable
+	if !healed {
+		return
+	}
 	for _, t := range r.twins {
 		r.follow(t)
 	}

@@ -2,7 +2,7 @@ package reflection
 
 import (
 	"context"
-	"maps"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -108,7 +108,11 @@ func (t *twin) tell(it item, problem string) (all []string, news bool) {
 	} else {
 		t.problems[it] = problem
 	}
-	return slices.Sorted(maps.Values(t.problems)), true
+	for it, problem := range t.problems {
+		all = append(all, fmt.Sprintf("%s %s: %s", it.kind, it.name, problem))
+	}
+	slices.Sort(all)
+	return all, true
 }
 
 func (t *twin) close() {

@@ -29,6 +29,15 @@ type Twins interface {
 	Release(ctx context.Context, home string) error
 }
 
+// Companions brings the other objects that pods need to where they run.
+type Companions interface {
+	// Prepare has everything in the twin that the pod refers to, before the pod goes there. An error has it tried again.
+	Prepare(ctx context.Context, home *corev1.Pod) error
+	// Adapt changes, in a copy of the home pod's spec, what leads to home or tells of it. What it makes is compared with
+	// what was sent before, so it must be the same as long as home is.
+	Adapt(home *corev1.Pod, twin string, spec *corev1.PodSpec)
+}
+
 // Config is what a Node needs. Home, Abroad, Twins, PeerName, NodeName, NodeIP, KubeletPort and Log must be set.
 type Config struct {
 	// Home is the client of the home cluster; it should not limit its own rate.
@@ -43,6 +52,8 @@ type Config struct {
 	Upgrades http.RoundTripper
 	// Twins makes the namespaces abroad.
 	Twins Twins
+	// Companions brings what pods need besides themselves; nil when nobody does.
+	Companions Companions
 
 	// PeerName is how the peer is called here, PeerID its cluster ID.
 	PeerName, PeerID string

@@ -79,11 +79,11 @@ func (n *Node) reconcile(ctx context.Context, k key) error {
 	}
 
 	abroad := t.offloaded.get(key{t.name, k.name})
-	switch decide(home, abroad) {
+	switch decide(n.adapted(t, home), abroad) {
 	case stepCreate:
 		return n.failed(home, "ask for the pod", n.create(ctx, t, home))
 	case stepUpdate:
-		return n.failed(home, "change the pod", n.update(ctx, home, abroad))
+		return n.failed(home, "change the pod", n.update(ctx, n.adapted(t, home), abroad))
 	case stepRemove:
 		if home != nil && home.UID == abroad.Spec.HomeUID {
 			// The status goes on while the containers end.
@@ -107,7 +107,12 @@ func (n *Node) create(ctx context.Context, t *twin, home *corev1.Pod) error {
 		}
 		return err
 	}
-	err := n.abroad.offloaded.create(ctx, offloadedPod(home, t.name))
+	if n.cfg.Companions != nil {
+		if err := n.cfg.Companions.Prepare(ctx, home); err != nil {
+			return err
+		}
+	}
+	err := n.abroad.offloaded.create(ctx, offloadedPod(n.adapted(t, home), t.name))
 	switch {
 	case err == nil:
 		n.log.Info("pod goes abroad", "namespace", home.Namespace, "pod", home.Name)

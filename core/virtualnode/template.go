@@ -31,6 +31,17 @@ func offloadedPod(home *corev1.Pod, twin string) *v1alpha1.OffloadedPod {
 	}
 }
 
+// adapted is the home pod with the spec that is meant for abroad.
+func (n *Node) adapted(t *twin, home *corev1.Pod) *corev1.Pod {
+	if home == nil || n.cfg.Companions == nil {
+		return home
+	}
+	pod := *home
+	pod.Spec = *home.Spec.DeepCopy()
+	n.cfg.Companions.Adapt(home, t.name, &pod.Spec)
+	return &pod
+}
+
 // template is the pod copied whole, less what means something at home only. This is the whole list.
 func template(home *corev1.Pod) corev1.PodTemplateSpec {
 	spec := home.Spec.DeepCopy()
@@ -84,7 +95,7 @@ const injectedTokenPrefix = "kube-api-access-"
 func dropInjectedToken(spec *corev1.PodSpec) {
 	injected := map[string]bool{}
 	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool {
-		injected[v.Name] = strings.HasPrefix(v.Name, injectedTokenPrefix) && v.Projected != nil
+		injected[v.Name] = strings.HasPrefix(v.Name, injectedTokenPrefix) && v.Projected != nil && !replaced(v.Projected)
 		return injected[v.Name]
 	})
 	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
@@ -99,4 +110,9 @@ func sameTemplate(a, b *corev1.PodTemplateSpec) bool {
 	return equality.Semantic.DeepEqual(a.Labels, b.Labels) &&
 		equality.Semantic.DeepEqual(a.Annotations, b.Annotations) &&
 		equality.Semantic.DeepEqual(a.Spec, b.Spec)
+}
+
+// replaced: the token was replaced by something that is valid abroad.
+func replaced(p *corev1.ProjectedVolumeSource) bool {
+	return len(p.Sources) > 0 && !slices.ContainsFunc(p.Sources, func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil })
 }

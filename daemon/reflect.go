@@ -1,0 +1,103 @@
+package daemon
+
+import (
+	"net/netip"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/gateway"
+	"kith.dev/daemon/config"
+)
+
+// apiPort is where the builtin engine's API server listens, on the node's address.
+const apiPort = 6443
+
+// homeAPI is where pods reach the API server of this cluster; the zero value with an engine whose nodes do not run it.
+func (d *Daemon) homeAPI() netip.AddrPort {
+	if d.cfg.Engine != config.EngineBuiltin {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(d.engine.NodeIP(), apiPort)
+}
+
+// hostPorts are those of the node's own address that pods at peers may connect to.
+func (d *Daemon) hostPorts() []uint16 {
+	if d.cfg.Engine != config.EngineBuiltin {
+		return nil
+	}
+	return []uint16{apiPort}
+}
+
+// outward maps addresses as home uses them to those by which the peer reaches them: its own pods by their real address,
+// ours by the alias it gave them.
+func outward(network *v1alpha1.NetworkStatus) func(netip.Addr) (netip.Addr, bool) {
+	var theirs, ours []gateway.Mapping
+	if network != nil {
+		theirs, ours = ranges(network.Theirs), ranges(network.Ours)
+	}
+	return func(a netip.Addr) (netip.Addr, bool) {
+		for _, m := range theirs {
+			if there, ok := m.ToReal(a); ok {
+				return there, true
+			}
+		}
+		for _, m := range ours {
+			if there, ok := m.ToAlias(a); ok {
+				return there, true
+			}
+		}
+		return netip.Addr{}, false
+	}
+}
+
+// ranges leaves out what cannot be read; addresses in it are not translated.
+func ranges(list []v1alpha1.RangeAlias) (out []gateway.Mapping) {
+	for _, r := range list {
+		real, err := netip.ParsePrefix(r.Real)
+		alias, err2 := netip.ParsePrefix(r.Alias)
+		if err == nil && err2 == nil {
+			out = append(out, gateway.Mapping{Name: r.Name, Real: real, Alias: alias})
+		}
+	}
+	return out
+}
+
+// conditionReflected, with the peer's name appended, is False on a NamespaceOffloading while something of the namespace
+// cannot be at the peer, and says what.
+const conditionReflected = "Reflected."
+
+// maxTold problems stand in a condition.
+const maxTold = 10
+
+// showProblems writes what cannot be reflected into the NamespaceOffloading, for people.
+func (f *fleet) showProblems(peer, namespace string, problems []string) {
+	condition := metav1.Condition{Type: conditionReflected + peer, Status: metav1.ConditionTrue, Reason: "Complete",
+		Message: "all that the pods need is at " + peer}
+	if len(problems) > 0 {
+		condition.Status, condition.Reason = metav1.ConditionFalse, "Incomplete"
+		condition.Message = strings.Join(problems[:min(len(problems), maxTold)], "; ")
+	}
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		var nso v1alpha1.NamespaceOffloading
+		if err := f.client.Get(f.ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.NamespaceOffloadingName}, &nso); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		before := nso.DeepCopy()
+		if len(problems) == 0 && meta.FindStatusCondition(nso.Status.Conditions, condition.Type) == nil {
+			return nil
+		}
+		condition.ObservedGeneration = nso.Generation
+		if !meta.SetStatusCondition(&nso.Status.Conditions, condition) {
+			return nil
+		}
+		return f.client.Status().Patch(f.ctx, &nso, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	})
+	if err != nil {
+		f.log.Debug("problems not shown in the NamespaceOffloading", "namespace", namespace, "peer", peer, "err", err)
+	}
+}
