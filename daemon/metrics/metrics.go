@@ -1,0 +1,91 @@
+package metrics
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// The metrics that are counted as things happen; the others are looked up with each scrape.
+const (
+	failures    = "kith_component_failures_total"
+	events      = "kith_events_total"
+	answers     = "kith_requests_answered_total"
+	requests    = "kith_peer_api_requests_total"
+	refusals    = "kith_peer_api_refusals_total"
+	doorRefused = "kith_door_refusals_total"
+)
+
+// Metrics are all metrics of one kithd. The methods that count may be called from many goroutines.
+type Metrics struct {
+	registry *prometheus.Registry
+	counters map[string]*prometheus.CounterVec
+	log      *slog.Logger
+}
+
+// New makes them. gather is called with every scrape and must be back when its context ends, with what it has;
+// doorReasons are the words that DoorRefused will be called with.
+func New(gather func(context.Context) Facts, doorReasons []string, log *slog.Logger) *Metrics {
+	m := &Metrics{registry: prometheus.NewRegistry(), counters: map[string]*prometheus.CounterVec{}, log: log}
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	asked := &collector{gather: gather, descs: map[string]desc{}}
+	for _, f := range table {
+		switch f.Name {
+		case failures, events, answers, requests, refusals, doorRefused:
+			m.counters[f.Name] = prometheus.NewCounterVec(prometheus.CounterOpts{Name: f.Name, Help: f.Help}, f.Labels)
+			m.registry.MustRegister(m.counters[f.Name])
+		default:
+			asked.add(f)
+		}
+	}
+	m.registry.MustRegister(asked)
+	// At zero they are there before the first event, so that alerts can be written.
+	for _, outcome := range []string{"accepted", "declined", "expired"} {
+		m.counters[answers].WithLabelValues(outcome)
+	}
+	for _, reason := range doorReasons {
+		m.counters[doorRefused].WithLabelValues(reason)
+	}
+	return m
+}
+
+// Failed counts a part of kithd that ended by itself.
+func (m *Metrics) Failed(component string) { m.counters[failures].WithLabelValues(component).Inc() }
+
+// Event counts one that was published.
+func (m *Metrics) Event(kind, severity string) {
+	m.counters[events].WithLabelValues(kind, severity).Inc()
+}
+
+// RequestAnswered counts an incoming request: accepted, declined or expired.
+func (m *Metrics) RequestAnswered(outcome string) { m.counters[answers].WithLabelValues(outcome).Inc() }
+
+// Answered counts a request to the peer API. It is a method of peering.Observer.
+func (m *Metrics) Answered(route string, status int) {
+	if route == "" || route == "/" {
+		route = "none"
+	}
+	m.counters[requests].WithLabelValues(route, strconv.Itoa(status)).Inc()
+}
+
+// Refused counts a caller of the peer API. It is a method of peering.Observer.
+func (m *Metrics) Refused(reason string) { m.counters[refusals].WithLabelValues(reason).Inc() }
+
+// DoorRefused counts a consumer's request that did not pass the door.
+func (m *Metrics) DoorRefused(reason string) { m.counters[doorRefused].WithLabelValues(reason).Inc() }
+
+// Handler answers scrapes. What cannot be gathered is left out, and the rest is shown.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		ErrorLog: logger{m.log}, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4, Timeout: 2 * gatherTimeout,
+	})
+}
+
+type logger struct{ log *slog.Logger }
+
+func (l logger) Println(v ...any) { l.log.Warn("metrics were not all shown", "err", v) }
