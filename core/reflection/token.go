@@ -2,6 +2,7 @@ package reflection
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -78,7 +79,7 @@ func (r *Reflector) token(ctx context.Context, pod *corev1.Pod, want token) (str
 // hideNotFound: that something the pod needs is missing does not mean that the pod is.
 func hideNotFound(err error) error {
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("%v", err)
+		return errors.New(err.Error())
 	}
 	return err
 }
