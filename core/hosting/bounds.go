@@ -112,7 +112,7 @@ func (b bound) policy() *admissionv1.ValidatingAdmissionPolicy {
 	if b.deletes {
 		operations = append(operations, admissionv1.Delete)
 	}
-	fail := admissionv1.Fail
+	fail, forbidden := admissionv1.Fail, metav1.StatusReasonForbidden // "Invalid" would say that the object can never be
 	p := &admissionv1.ValidatingAdmissionPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "ValidatingAdmissionPolicy"},
 		ObjectMeta: b.metadata(),
@@ -127,7 +127,7 @@ func (b bound) policy() *admissionv1.ValidatingAdmissionPolicy {
 		},
 	}
 	for _, r := range b.rules {
-		p.Spec.Validations = append(p.Spec.Validations, admissionv1.Validation{Expression: r.expression, Message: "kith: " + r.message})
+		p.Spec.Validations = append(p.Spec.Validations, admissionv1.Validation{Expression: r.expression, Message: "kith: " + r.message, Reason: &forbidden})
 	}
 	return p
 }
