@@ -90,7 +90,7 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 	}()
 	go supervise(ctx, d.log, "the kubelet endpoint of virtual nodes", kubelet.Run)
 	go func() {
-		if mgr.GetCache().WaitForCacheSync(ctx) {
+		if mgr.GetCache().WaitForCacheSync(ctx) && d.loadHost(ctx, c) {
 			d.clusterReady(ctx, c)
 		}
 	}()
@@ -218,6 +218,22 @@ func (d *Daemon) watchPeers(ctx context.Context, mgr manager.Manager, c *cluster
 		}
 		return nil
 	}))
+}
+
+// loadHost has hosting know the contracts before peers are let in. False: ctx ended.
+func (d *Daemon) loadHost(ctx context.Context, c *clusterPart) bool {
+	for {
+		err := c.host.Load(ctx)
+		if err == nil {
+			return true
+		}
+		d.log.Warn("contracts cannot be read, trying again", "err", err)
+		select {
+		case <-time.After(firstPause):
+		case <-ctx.Done():
+			return false
+		}
+	}
 }
 
 // clusterReady opens the doors behind which the cluster is needed.

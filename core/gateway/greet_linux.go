@@ -18,6 +18,9 @@ func (g *Gateway) greet(p Peer) {
 	e, r := g.live, g.peers[p.ID]
 	if e.fresh(r.PublicKey) {
 		e.hello(r.Peer)
+		for _, after := range repeats {
+			time.AfterFunc(after, func() { g.repeat(e, r) })
+		}
 		return
 	}
 	tries := []time.Duration{0, 300 * time.Millisecond, 1200 * time.Millisecond}
@@ -30,6 +33,18 @@ func (g *Gateway) greet(p Peer) {
 		} else {
 			time.AfterFunc(after, func() { g.insist(e, r) })
 		}
+	}
+}
+
+// repeats are when a greeting within a session is sent again: a link that just came up loses what is sent in its first
+// moments, nobody acknowledges greetings, and a host that only listens sends nothing else for as long as Keepalive.
+var repeats = []time.Duration{100 * time.Millisecond, 300 * time.Millisecond, 700 * time.Millisecond, 1500 * time.Millisecond}
+
+func (g *Gateway) repeat(e *engine, r *route) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.live == e && g.peers[r.ID] == r {
+		e.hello(r.Peer)
 	}
 }
 

@@ -87,6 +87,13 @@ func (c *contracts) refresh(ctx context.Context) (next time.Time, err error) {
 	return next, nil
 }
 
+// Load reads contracts and twin namespaces for the first time. Call it before anybody is sent to the Door or to
+// PutNamespace: until then everybody would be told that no contract is in force.
+func (h *Host) Load(ctx context.Context) error {
+	_, err := h.contracts.refresh(ctx)
+	return err
+}
+
 // takeChanged gives the contracts whose terms changed since it was last called.
 func (c *contracts) takeChanged() []string {
 	c.mu.Lock()

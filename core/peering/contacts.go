@@ -273,9 +273,35 @@ func (one *contact) dialNow() {
 func (one *contact) check(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	if _, err := one.client.Hello(ctx); err != nil {
-		one.client.Cut() // ends the presence stream, and that leads to the next dial
+	err := one.stranded()
+	if err == nil {
+		_, err = one.client.Hello(ctx)
 	}
+	if err != nil {
+		one.client.Cut() // ends the presence stream
+		one.dialNow()    // and here is the next
+	}
+}
+
+// stranded says that the connection is from an address that this machine no longer has: no answer can come.
+func (one *contact) stranded() error {
+	one.mu.Lock()
+	conn := one.conn
+	one.mu.Unlock()
+	if conn == nil {
+		return nil
+	}
+	from, ok := conn.LocalAddr().(*net.TCPAddr)
+	all, err := net.InterfaceAddrs()
+	if !ok || err != nil {
+		return nil // not known
+	}
+	for _, a := range all {
+		if own, ok := a.(*net.IPNet); ok && own.IP.Equal(from.IP) {
+			return nil
+		}
+	}
+	return errors.New("this machine left the address " + from.IP.String())
 }
 
 // Snapshot tells of all targets, in the order they were Set.
@@ -377,6 +403,8 @@ func lost(err error, lastWord string) string {
 		return strings.TrimPrefix(plain(unreachable.Error(), 1024), "peer is unreachable: ")
 	case errors.As(err, &problem):
 		return problem.Error()
+	case errors.Is(err, net.ErrClosed):
+		return "no answer over the old connection"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), strings.Contains(err.Error(), "GOAWAY"): // net/http does not export that error
 		return "connection closed"
 	}

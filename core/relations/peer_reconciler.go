@@ -27,6 +27,10 @@ import (
 	"kith.dev/core/peering"
 )
 
+// resync is the pause after books and link could not be brought in step with a peer that can be reached: its
+// Kubernetes is starting, most often, and pauses that grow would outlast that.
+const resync = time.Second
+
 // young contracts of a provider may not be in the consumer's books yet: it writes them down last.
 const young = 30 * time.Second
 
@@ -149,6 +153,10 @@ func (r *PeerReconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.
 	}
 	contact := r.directory.Contact(&peer)
 	again, syncErr := r.sync(ctx, &peer, contact, live(consuming), live(providing))
+	if syncErr != nil {
+		r.log.Debug("not in step with the peer yet", "peer", peer.Name, "err", syncErr)
+		again = resync
+	}
 	err = errors.Join(r.outgoing(ctx, &peer, contact, consuming, syncErr), r.incoming(ctx, &peer, contact, live(providing), syncErr))
 	return ctrl.Result{RequeueAfter: again}, err
 }
@@ -190,7 +198,7 @@ func (r *PeerReconciler) keep(ctx context.Context, peer *v1alpha1.Peer, contact 
 			why = syncErr.Error()
 		}
 		r.fleet.SetReachable(peer.Name, false, why)
-		return errors.Join(r.lost(ctx, peer, ctr, why), syncErr)
+		return r.lost(ctx, peer, ctr, why)
 	}
 	r.fleet.SetReachable(peer.Name, true, "")
 	node := v1alpha1.VirtualNodePrefix + peer.Name
