@@ -128,6 +128,7 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		Home: f.reflected, Abroad: abroad, API: f.api,
 		PeerName: peer.Name, NodeName: v1alpha1.VirtualNodePrefix + peer.Name,
 		Translate: func(a netip.Addr) (netip.Addr, bool) { return (*m.outward.Load())(a) },
+		GuestNode: func(namespace, pod string) string { return m.node.GuestNode(namespace, pod) },
 		Problems:  func(namespace string, problems []string) { f.showProblems(peer.Name, namespace, problems) },
 		Log:       f.log,
 	})

@@ -108,13 +108,19 @@ func TestSlicesHoldWhatThePeerReaches(t *testing.T) {
 		},
 		Ports: []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolTCP)}},
 	}
-	got, leftOut, problem := mapSlice(home, "shop", plan)
+	nodeOf := func(e *discoveryv1.Endpoint) string {
+		if *e.NodeName == "kith-bob" {
+			return "bob"
+		}
+		return ""
+	}
+	got, leftOut, problem := mapSlice(home, "shop", plan, nodeOf)
 	if problem != "" || leftOut != 2 {
 		t.Errorf("left out %d, problem %q; want 2 and none", leftOut, problem)
 	}
 	want := []discoveryv1.Endpoint{
 		{Addresses: []string{"10.70.0.5"}, Conditions: home.Endpoints[0].Conditions, Hostname: new("web-0")},
-		{Addresses: []string{"10.42.0.9"}, Conditions: home.Endpoints[1].Conditions},
+		{Addresses: []string{"10.42.0.9"}, Conditions: home.Endpoints[1].Conditions, NodeName: new("bob")},
 	}
 	if !reflect.DeepEqual(got.Endpoints, want) {
 		t.Errorf("got  %+v\nwant %+v", got.Endpoints, want)
@@ -127,7 +133,7 @@ func TestSlicesHoldWhatThePeerReaches(t *testing.T) {
 		t.Errorf("labels %v, want %v", got.Labels, labels)
 	}
 	for _, kind := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN} {
-		if _, _, problem := mapSlice(&discoveryv1.EndpointSlice{AddressType: kind}, "shop", plan); problem == "" {
+		if _, _, problem := mapSlice(&discoveryv1.EndpointSlice{AddressType: kind}, "shop", plan, nodeOf); problem == "" {
 			t.Errorf("addresses of type %s: no problem", kind)
 		}
 	}

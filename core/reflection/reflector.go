@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// Config is what a Reflector needs. All but API and Problems must be set.
+// Config is what a Reflector needs. All but GuestNode, API and Problems must be set.
 type Config struct {
 	Home *Home
 	// Abroad leads to the peer's API server through its peer API.
@@ -29,6 +29,8 @@ type Config struct {
 	PeerName, NodeName string
 	// Translate gives the address by which the peer reaches what home knows by another.
 	Translate Translate
+	// GuestNode names the peer's node on which the guest of a home pod runs; empty when that is not known. It may be nil.
+	GuestNode func(namespace, pod string) string
 	// API is where the home API server is reached from home pods, by an address that Translate knows and a name in its
 	// certificate: kubernetes.default.svc. The zero value leaves the pods abroad without the way home.
 	API netip.AddrPort

@@ -12,9 +12,10 @@ import (
 type Translate func(netip.Addr) (netip.Addr, bool)
 
 // mapSlice gives the EndpointSlice abroad. Endpoints the peer cannot reach are left out and counted; conditions, host
-// names and ports stay as they are, and so what is ready is ready there. Zones and nodes of home mean nothing abroad.
-// The problem, when there is one, says why there is none abroad.
-func mapSlice(home *discoveryv1.EndpointSlice, twin string, translate Translate) (abroad *discoveryv1.EndpointSlice, leftOut int, problem string) {
+// names and ports stay as they are, and so what is ready is ready there. Zones and nodes of home mean nothing abroad; of
+// guests nodeOf gives the peer's node, which the proxy there must know to lead a guest to itself. The problem, when
+// there is one, says why there is no slice abroad.
+func mapSlice(home *discoveryv1.EndpointSlice, twin string, translate Translate, nodeOf func(*discoveryv1.Endpoint) string) (abroad *discoveryv1.EndpointSlice, leftOut int, problem string) {
 	if home.AddressType != discoveryv1.AddressTypeIPv4 {
 		return nil, 0, fmt.Sprintf("addresses of type %s are not carried to peers", home.AddressType)
 	}
@@ -45,7 +46,11 @@ func mapSlice(home *discoveryv1.EndpointSlice, twin string, translate Translate)
 			continue
 		}
 		e.Addresses = addresses
+		node := nodeOf(e)
 		e.NodeName, e.Zone, e.Hints, e.DeprecatedTopology = nil, nil, nil, nil
+		if node != "" {
+			e.NodeName = &node
+		}
 		e.TargetRef = nil
 		out.Endpoints = append(out.Endpoints, *e)
 	}

@@ -89,12 +89,19 @@ func (r *Reflector) ofSlice(t *twin, it item, home *discoveryv1.EndpointSlice, s
 	src.stamp = fmt.Sprintf("%s/%d", src.stamp, r.plan)
 	r.mu.Unlock()
 	src.build = func(context.Context) (client.Object, string, error) {
-		slice, leftOut, why := mapSlice(home, t.name, r.cfg.Translate)
+		slice, leftOut, why := mapSlice(home, t.name, r.cfg.Translate, func(e *discoveryv1.Endpoint) string { return r.guestNode(it.namespace, e) })
 		if leftOut > 0 {
 			r.log.Debug("endpoints left out", "namespace", it.namespace, "name", it.name, "count", leftOut)
 		}
 		return orWhy(slice, why)
 	}
+}
+
+func (r *Reflector) guestNode(namespace string, e *discoveryv1.Endpoint) string {
+	if r.cfg.GuestNode == nil || e.TargetRef == nil || e.TargetRef.Kind != "Pod" || e.NodeName == nil || *e.NodeName != r.cfg.NodeName {
+		return ""
+	}
+	return r.cfg.GuestNode(namespace, e.TargetRef.Name)
 }
 
 // fetch reads content at home.

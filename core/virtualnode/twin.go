@@ -61,6 +61,19 @@ func (n *Node) twin(home string) *twin {
 	return n.twins[home]
 }
 
+// GuestNode names the peer's node that the guest of a home pod runs on; empty when that is not known.
+func (n *Node) GuestNode(namespace, pod string) string {
+	t := n.twin(namespace)
+	if t == nil {
+		return ""
+	}
+	guest := t.pods.get(key{t.name, pod})
+	if guest == nil {
+		return ""
+	}
+	return guest.Spec.NodeName
+}
+
 func (n *Node) allTwins() []*twin {
 	n.mu.Lock()
 	defer n.mu.Unlock()
