@@ -15,6 +15,7 @@ import (
 // tools are the subcommands; each gets its arguments without its own name.
 var tools = map[string]func(args []string) error{
 	"serve":  serve,
+	"api":    api,
 	"get":    get,
 	"sha256": hashURL,
 	"dial":   dial,
