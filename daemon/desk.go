@@ -87,7 +87,9 @@ func (k desk) Link(ctx context.Context, caller peering.Caller, theirs peering.Li
 }
 
 // Notices go to streams that may be older than the cluster part: the stream of a peer is open from the moment it
-// sees this laptop.
+// sees this laptop. A peer that opens one is there, so it is looked for at once: whichever side finds the other first
+// after a cut ends the waiting of both.
 func (k desk) Notices(ctx context.Context, caller peering.Caller) <-chan peering.Notice {
+	k.d.contacts.Poke(caller.ID.Compact())
 	return k.d.notices.Subscribe(ctx, caller.ID)
 }
