@@ -236,10 +236,6 @@ func (b backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report fu
 	if err != nil {
 		return api.Peer{}, err
 	}
-	if k.peer != nil && peering.HasContract(peering.State(k.peer.Status.Outgoing.State)) {
-		return api.Peer{}, &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("there is a contract with %s already", k.name),
-			Reason: "it is " + string(k.peer.Status.Outgoing.State), Do: fmt.Sprintf("`kith unpeer %s` first, then ask for other amounts", k.name)}
-	}
 	if !k.contact.Reachable {
 		return api.Peer{}, unreachable(k.name, errors.New(k.contact.Why))
 	}
@@ -308,6 +304,15 @@ func (c *clusterPart) followAsk(ctx context.Context, name string, attempt int64,
 		case v1alpha1.StateRequested:
 			say(api.Progress{Message: "waiting for the owner of " + name + " to accept", Code: out.Code})
 			return !wait, nil
+		case v1alpha1.StateConnected:
+			if out.RequestID != "" { // other amounts, on top of the contract in force
+				say(api.Progress{Message: "waiting for the owner of " + name + " to accept other amounts", Code: out.Code})
+				return !wait, nil
+			}
+			if out.Why != "" {
+				return true, &api.Error{Code: api.CodeDeclined, Message: out.Why, Do: "the contract in force stays as it is"}
+			}
+			return true, nil
 		case v1alpha1.StateDeclined:
 			return true, &api.Error{Code: api.CodeDeclined, Message: out.Why, Do: "talk to its owner, or ask for less"}
 		case v1alpha1.StateExpired:
@@ -315,8 +320,6 @@ func (c *clusterPart) followAsk(ctx context.Context, name string, attempt int64,
 		case v1alpha1.StateContracted:
 			say(api.Progress{Message: "contract signed, the link is being made"})
 			return !wait, nil
-		case v1alpha1.StateConnected:
-			return true, nil
 		}
 		return false, nil
 	})

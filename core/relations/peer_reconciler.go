@@ -22,7 +22,6 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/contract"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
 )
@@ -186,7 +185,6 @@ func (r *PeerReconciler) outgoing(ctx context.Context, peer *v1alpha1.Peer, cont
 
 // keep runs a contract: node, link and state.
 func (r *PeerReconciler) keep(ctx context.Context, peer *v1alpha1.Peer, contact Contact, ctr *v1alpha1.Contract, syncErr error) error {
-	r.stopWaiting(peer.Name)
 	if peer.Status.Network != nil {
 		if err := r.fleet.Ensure(ctx, peer, ctr); err != nil {
 			return err
@@ -201,6 +199,9 @@ func (r *PeerReconciler) keep(ctx context.Context, peer *v1alpha1.Peer, contact 
 		return r.lost(ctx, peer, ctr, why)
 	}
 	r.fleet.SetReachable(peer.Name, true, "")
+	if err := r.revise(ctx, peer, ctr); err != nil {
+		return err
+	}
 	node := v1alpha1.VirtualNodePrefix + peer.Name
 	if !r.nodeReady(ctx, node) {
 		return nil // its next change comes back here
@@ -210,10 +211,11 @@ func (r *PeerReconciler) keep(ctx context.Context, peer *v1alpha1.Peer, contact 
 		if stateOf(s.Outgoing) == v1alpha1.StateNone { // restored from the contract alone
 			step(&s.Outgoing, peering.EventAsked, "")
 		}
-		step(&s.Outgoing, peering.EventSigned, "")
-		step(&s.Outgoing, peering.EventLinkUp, "")
+		if was != v1alpha1.StateConnected { // else what is said of it stands, such as that more was declined
+			step(&s.Outgoing, peering.EventSigned, "")
+			step(&s.Outgoing, peering.EventLinkUp, "")
+		}
 		s.Outgoing.Contract, s.Node, s.Endpoint = ctr.Name, node, contact.Address.String()
-		s.Outgoing.Code, s.Outgoing.RequestID, s.Outgoing.Expires = "", "", nil
 	}); err != nil {
 		return err
 	}
@@ -364,129 +366,4 @@ func (r *PeerReconciler) compareBooks(ctx context.Context, peer *v1alpha1.Peer, 
 		}
 	}
 	return again, nil
-}
-
-// ask puts the question to the peer and remembers what to wait for.
-func (r *PeerReconciler) ask(ctx context.Context, peer *v1alpha1.Peer) error {
-	to, err := r.directory.Client(peer)
-	if err != nil {
-		return err
-	}
-	asked, err := to.Ask(ctx, peering.Question{
-		Name: r.name, Resources: amounts(peer.Spec.Request.Resources), Endpoints: r.endpoints(), Attempt: peer.Spec.Request.Attempt,
-	})
-	var problem *peering.Problem
-	if errors.As(err, &problem) {
-		return patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
-			step(&s.Outgoing, peering.EventAsked, "")
-			step(&s.Outgoing, peering.EventDeclined, fmt.Sprintf("%s refused: %s", peer.Name, problem))
-			s.Outgoing.Attempt = peer.Spec.Request.Attempt
-		})
-	}
-	if err != nil {
-		why := fmt.Sprintf("%s could not be asked: %v", peer.Name, err)
-		return errors.Join(patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) { s.Outgoing.Why = why }), err)
-	}
-	code := asked.Code
-	if asked.Recognised {
-		code = ""
-	}
-	expires := metav1.NewTime(asked.Expires)
-	if err := patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
-		step(&s.Outgoing, peering.EventAsked, "waiting for the owner of "+peer.Name)
-		s.Outgoing.Attempt = peer.Spec.Request.Attempt
-		s.Outgoing.RequestID, s.Outgoing.Code, s.Outgoing.Expires = asked.RequestID, code, &expires
-	}); err != nil {
-		return err
-	}
-	r.log.Info("asked", "peer", peer.Name, "request", asked.RequestID)
-	r.await(peer)
-	return nil
-}
-
-// conclude acts on the answer to a request.
-func (r *PeerReconciler) conclude(ctx context.Context, name string, to *peering.Client, outcome peering.Outcome) error {
-	var peer v1alpha1.Peer
-	if err := r.client.Get(ctx, types.NamespacedName{Name: name}, &peer); err != nil {
-		return client.IgnoreNotFound(err)
-	}
-	switch outcome.State {
-	case peering.OutcomeDeclined:
-		return r.over(ctx, &peer, peering.EventDeclined, "the owner of "+name+" declined", outcome.Reason)
-	case peering.OutcomeExpired:
-		return r.over(ctx, &peer, peering.EventExpired, "nobody at "+name+" answered in time", outcome.Reason)
-	}
-	return r.sign(ctx, &peer, to, outcome.Offer)
-}
-
-func (r *PeerReconciler) over(ctx context.Context, peer *v1alpha1.Peer, e peering.Event, why, reason string) error {
-	if reason != "" {
-		why += ": " + reason
-	}
-	r.announce(api.Event{Type: api.EventRequestAnswered, Severity: api.SeverityInfo, Peer: peer.Name, Message: why})
-	return patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
-		step(&s.Outgoing, e, why)
-		s.Outgoing.Code, s.Outgoing.RequestID, s.Outgoing.Expires = "", "", nil
-	})
-}
-
-// sign turns an offer into a contract that both signed.
-func (r *PeerReconciler) sign(ctx context.Context, peer *v1alpha1.Peer, to *peering.Client, offer *peering.Offer) error {
-	id, key := to.Peer() // known since the answer came
-	doc := newDocument(r.me, r.name, contract.Party{ID: id, Name: peer.Spec.DisplayName, Key: key},
-		offer.Terms, time.Duration(offer.ValidFor)*time.Second)
-	mine, err := contract.New(doc)
-	if err != nil {
-		return fmt.Errorf("the offer of %s cannot become a contract: %w", peer.Name, err)
-	}
-	if err := mine.SignAs(contract.Consumer, r.me); err != nil {
-		return err
-	}
-	signed, err := to.Sign(ctx, mine)
-	var problem *peering.Problem
-	if errors.As(err, &problem) {
-		return r.over(ctx, peer, peering.EventDeclined, peer.Name+" did not sign", problem.Error())
-	}
-	if err != nil {
-		return fmt.Errorf("have %s sign the contract: %w", peer.Name, err)
-	}
-	if string(signed.Document) != string(mine.Document) {
-		return r.over(ctx, peer, peering.EventDeclined, peer.Name+" signed another contract than was sent", "")
-	}
-	if err := signed.Verify(); err != nil {
-		return r.over(ctx, peer, peering.EventDeclined, peer.Name+" signed wrongly", err.Error())
-	}
-	return r.record(ctx, peer, signed, doc, offer)
-}
-
-// record keeps contract and offer; the reconciler goes on from the contract.
-func (r *PeerReconciler) record(ctx context.Context, peer *v1alpha1.Peer, signed contract.Signed, doc contract.Document, offer *peering.Offer) error {
-	ctr, err := contractObject(v1alpha1.RoleConsumer, peer, signed, doc)
-	if err != nil {
-		return err
-	}
-	adv := &v1alpha1.Advertisement{
-		ObjectMeta: metav1.ObjectMeta{Name: peer.Name, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
-		Spec: v1alpha1.AdvertisementSpec{
-			Peer: peer.Name, Resources: ctr.Spec.Resources, StorageClasses: offer.StorageClasses, NodeLabels: offer.NodeLabels,
-			PodSecurity: v1alpha1.PodSecurityLevel(offer.PodSecurity), Prices: offer.Prices, ValidUntil: metav1.NewTime(offer.ValidUntil),
-		},
-	}
-	if err := client.IgnoreNotFound(r.client.Delete(ctx, adv.DeepCopy())); err != nil {
-		return err
-	}
-	if err := r.client.Create(ctx, adv); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("keep the offer of %s: %w", peer.Name, err)
-	}
-	if err := r.client.Create(ctx, ctr); err != nil {
-		return fmt.Errorf("keep the contract with %s: %w", peer.Name, err)
-	}
-	r.log.Info("contract signed", "peer", peer.Name, "contract", ctr.Spec.ID, "role", "consumer")
-	r.announce(api.Event{Type: api.EventContractSigned, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name,
-		Message: fmt.Sprintf("%s grants %s", peer.Name, granted(ctr.Spec.Resources))})
-	return patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
-		step(&s.Outgoing, peering.EventSigned, "signed, the link is being made")
-		s.Outgoing.Contract = ctr.Name
-		s.Outgoing.Code, s.Outgoing.RequestID, s.Outgoing.Expires = "", "", nil
-	})
 }

@@ -320,24 +320,28 @@ func (p *Provider) Sign(ctx context.Context, caller peering.Caller, signed contr
 	}
 	p.signing.Lock()
 	defer p.signing.Unlock()
-	request, err := p.acceptedRequest(ctx, caller.ID)
+	on, err := p.groundsFor(ctx, caller, doc)
 	if err != nil {
 		return signed, err
 	}
-	stranger, err := p.callerAsPeer(ctx, caller, request.Spec.PeerName)
+	name, asked := doc.Consumer.Name, corev1.ResourceList(nil)
+	if on.request != nil {
+		name, asked = on.request.Spec.PeerName, on.request.Spec.Resources
+	}
+	stranger, err := p.callerAsPeer(ctx, caller, name)
 	if err != nil {
 		return signed, err
 	}
-	if err := p.check(ctx, stranger, request, doc); err != nil {
+	if err := p.check(ctx, stranger, asked, doc); err != nil {
 		return signed, err
 	}
 	if err := signed.SignAs(contract.Provider, p.me); err != nil {
 		return signed, err
 	}
-	if err := p.keep(ctx, caller, request, signed, doc); err != nil {
+	if err := p.keep(ctx, caller, on, signed, doc); err != nil || on.request == nil {
 		return signed, err
 	}
-	return signed, client.IgnoreNotFound(p.client.Delete(ctx, request))
+	return signed, client.IgnoreNotFound(p.client.Delete(ctx, on.request))
 }
 
 // acceptedRequest is what entitles a caller to a contract.
@@ -356,8 +360,8 @@ func (p *Provider) acceptedRequest(ctx context.Context, id identity.ID) (*v1alph
 }
 
 // check holds a document against what the peer may have at this moment.
-func (p *Provider) check(ctx context.Context, peer *v1alpha1.Peer, request *v1alpha1.PeeringRequest, doc contract.Document) error {
-	offered, policy, err := p.terms(ctx, peer, request.Spec.Resources)
+func (p *Provider) check(ctx context.Context, peer *v1alpha1.Peer, asked corev1.ResourceList, doc contract.Document) error {
+	offered, policy, err := p.terms(ctx, peer, asked)
 	var refusal *sharing.Refusal
 	if errors.As(err, &refusal) {
 		return refuse(peering.CodeDeclined, refusal.Reason, "")
@@ -387,8 +391,12 @@ func (p *Provider) check(ctx context.Context, peer *v1alpha1.Peer, request *v1al
 }
 
 // keep writes the signed contract down and makes the stranger a Peer.
-func (p *Provider) keep(ctx context.Context, caller peering.Caller, request *v1alpha1.PeeringRequest, signed contract.Signed, doc contract.Document) error {
-	peer, err := EnsurePeer(ctx, p.client, caller.ID, request.Spec.PeerName, request.Spec.Endpoints, v1alpha1.SourceManual)
+func (p *Provider) keep(ctx context.Context, caller peering.Caller, on grounds, signed contract.Signed, doc contract.Document) error {
+	name, endpoints := doc.Consumer.Name, []string(nil)
+	if on.request != nil {
+		name, endpoints = on.request.Spec.PeerName, on.request.Spec.Endpoints
+	}
+	peer, err := EnsurePeer(ctx, p.client, caller.ID, name, endpoints, v1alpha1.SourceManual)
 	if err != nil {
 		return err
 	}
@@ -397,6 +405,9 @@ func (p *Provider) keep(ctx context.Context, caller peering.Caller, request *v1a
 		return err
 	}
 	for i := range old { // a consumer that lost its memory asks anew: what it had ends
+		if on.old != nil && old[i].Name == on.old.Name {
+			continue
+		}
 		if err := client.IgnoreNotFound(p.client.Delete(ctx, &old[i])); err != nil {
 			return err
 		}
@@ -405,10 +416,25 @@ func (p *Provider) keep(ctx context.Context, caller peering.Caller, request *v1a
 	if err != nil {
 		return err
 	}
-	if err := p.client.Create(ctx, ctr); err != nil {
+	if err := putContract(ctx, p.client, on.old, ctr); err != nil {
 		return fmt.Errorf("keep the contract with %s: %w", peer.Name, err)
 	}
-	if err := patchStatus(ctx, p.client, peer, func(s *v1alpha1.PeerStatus) {
+	if on.old == nil {
+		if err := p.welcome(ctx, peer, ctr); err != nil {
+			return err
+		}
+	}
+	p.log.Info("contract signed", "peer", peer.Name, "contract", ctr.Spec.ID, "revision", ctr.Spec.Revision, "role", "provider")
+	p.announce(api.Event{
+		Type: api.EventContractSigned, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name,
+		Message: fmt.Sprintf("%s may use %s", peer.Name, granted(ctr.Spec.Resources)),
+	})
+	return nil
+}
+
+// welcome notes that the owner accepted the peer's key, and where the new contract stands.
+func (p *Provider) welcome(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) error {
+	return patchStatus(ctx, p.client, peer, func(s *v1alpha1.PeerStatus) {
 		s.Incoming = v1alpha1.DirectionStatus{}
 		step(&s.Incoming, peering.EventAsked, "")
 		step(&s.Incoming, peering.EventSigned, "signed, the link is being made")
@@ -417,15 +443,7 @@ func (p *Provider) keep(ctx context.Context, caller peering.Caller, request *v1a
 			Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: "OwnerAccepted",
 			Message: "the owner of this cluster accepted the peer's key",
 		})
-	}); err != nil {
-		return err
-	}
-	p.log.Info("contract signed", "peer", peer.Name, "contract", ctr.Spec.ID, "role", "provider")
-	p.announce(api.Event{
-		Type: api.EventContractSigned, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name,
-		Message: fmt.Sprintf("%s may use %s", peer.Name, granted(ctr.Spec.Resources)),
 	})
-	return nil
 }
 
 func granted(resources corev1.ResourceList) string {

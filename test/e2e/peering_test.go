@@ -43,6 +43,43 @@ func TestAnswersAndKeys(t *testing.T) {
 		outgoing(t, alice, "declined")
 		kith(t, bob, "share", "50%")
 	})
+	t.Run("other amounts are the next revision", func(t *testing.T) {
+		befriend(t, alice, bob, "--cpu", "200m", "--memory", "256Mi", "--pods", "5")
+		kith(t, alice, "peer", "bob", "--cpu", "300m", "--memory", "256Mi", "--pods", "7", "--wait=false")
+		accept(t, bob)
+		for _, p := range []*lab.Laptop{alice, bob} {
+			eventually(t, 10*time.Second, p.Name()+" has revision 2", func() string {
+				out := kubectl(t, p, "get", "contracts", "-o", "jsonpath={range .items[*]}{.spec.revision} {.spec.resources.pods} {.status.state}{end}")
+				if out != "2 7 connected" {
+					return out
+				}
+				return ""
+			})
+			name := strings.TrimPrefix(strings.TrimSpace(kubectl(t, p, "get", "contracts", "-o", "name")), "contract.kith.dev/")
+			kith(t, p, "contract", "verify", name)
+		}
+		eventually(t, 10*time.Second, "the node has the new amounts", func() string {
+			if pods := kubectl(t, alice, "get", "node", "kith-bob", "-o", "jsonpath={.status.allocatable.pods}"); pods != "7" {
+				return pods
+			}
+			return ""
+		})
+		kith(t, alice, "peer", "bob", "--cpu", "400m", "--wait=false")
+		eventually(t, 10*time.Second, "the request arrives", func() string {
+			if len(requests(t, bob)) == 0 {
+				return "no request"
+			}
+			return ""
+		})
+		kith(t, bob, "decline", "alice")
+		eventually(t, 10*time.Second, "alice hears why, and stays connected", func() string {
+			if p := peerOf(t, alice, "bob"); p.Outgoing != "connected" || !strings.Contains(p.Why, "declined") {
+				return fmt.Sprintf("%+v", p)
+			}
+			return ""
+		})
+		kith(t, alice, "unpeer", "bob", "--yes")
+	})
 	t.Run("recognised the second time", func(t *testing.T) {
 		befriend(t, alice, bob, "--cpu", "200m", "--memory", "256Mi", "--pods", "5")
 		kith(t, alice, "unpeer", "bob", "--yes")

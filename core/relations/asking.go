@@ -1,0 +1,165 @@
+package relations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/contract"
+	"kith.dev/core/peering"
+)
+
+// ask puts the question to the peer and remembers what to wait for.
+func (r *PeerReconciler) ask(ctx context.Context, peer *v1alpha1.Peer) error {
+	to, err := r.directory.Client(peer)
+	if err != nil {
+		return err
+	}
+	asked, err := to.Ask(ctx, peering.Question{
+		Name: r.name, Resources: amounts(peer.Spec.Request.Resources), Endpoints: r.endpoints(), Attempt: peer.Spec.Request.Attempt,
+	})
+	var problem *peering.Problem
+	if errors.As(err, &problem) {
+		return patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+			step(&s.Outgoing, peering.EventAsked, "")
+			step(&s.Outgoing, peering.EventDeclined, fmt.Sprintf("%s refused: %s", peer.Name, problem))
+			s.Outgoing.Attempt = peer.Spec.Request.Attempt
+		})
+	}
+	if err != nil {
+		why := fmt.Sprintf("%s could not be asked: %v", peer.Name, err)
+		return errors.Join(patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) { s.Outgoing.Why = why }), err)
+	}
+	code := asked.Code
+	if asked.Recognised {
+		code = ""
+	}
+	expires := metav1.NewTime(asked.Expires)
+	if err := patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+		step(&s.Outgoing, peering.EventAsked, "waiting for the owner of "+peer.Name)
+		s.Outgoing.Attempt = peer.Spec.Request.Attempt
+		s.Outgoing.RequestID, s.Outgoing.Code, s.Outgoing.Expires = asked.RequestID, code, &expires
+	}); err != nil {
+		return err
+	}
+	r.log.Info("asked", "peer", peer.Name, "request", asked.RequestID)
+	r.await(peer)
+	return nil
+}
+
+// conclude acts on the answer to a request.
+func (r *PeerReconciler) conclude(ctx context.Context, name string, to *peering.Client, outcome peering.Outcome) error {
+	var peer v1alpha1.Peer
+	if err := r.client.Get(ctx, types.NamespacedName{Name: name}, &peer); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	switch outcome.State {
+	case peering.OutcomeDeclined:
+		return r.over(ctx, &peer, peering.EventDeclined, "the owner of "+name+" declined", outcome.Reason)
+	case peering.OutcomeExpired:
+		return r.over(ctx, &peer, peering.EventExpired, "nobody at "+name+" answered in time", outcome.Reason)
+	}
+	return r.sign(ctx, &peer, to, outcome.Offer)
+}
+
+func (r *PeerReconciler) over(ctx context.Context, peer *v1alpha1.Peer, e peering.Event, why, reason string) error {
+	if reason != "" {
+		why += ": " + reason
+	}
+	r.announce(api.Event{Type: api.EventRequestAnswered, Severity: api.SeverityInfo, Peer: peer.Name, Message: why})
+	return patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+		step(&s.Outgoing, e, why)
+		s.Outgoing.Code, s.Outgoing.RequestID, s.Outgoing.Expires = "", "", nil
+	})
+}
+
+// sign turns an offer into a contract that both signed.
+func (r *PeerReconciler) sign(ctx context.Context, peer *v1alpha1.Peer, to *peering.Client, offer *peering.Offer) error {
+	id, key := to.Peer() // known since the answer came
+	doc := newDocument(r.me, r.name, contract.Party{ID: id, Name: peer.Spec.DisplayName, Key: key},
+		offer.Terms, time.Duration(offer.ValidFor)*time.Second)
+	contracts, err := contractsWith(ctx, r.client, peer.Name, v1alpha1.RoleConsumer)
+	if err != nil {
+		return err
+	}
+	old := live(contracts)
+	if old != nil { // other amounts: the next revision of what is in force
+		doc.ID, doc.Revision = old.Spec.ID, old.Spec.Revision+1
+	}
+	signed, err := r.signWith(ctx, to, doc)
+	var problem *peering.Problem
+	if errors.As(err, &problem) {
+		return r.over(ctx, peer, peering.EventDeclined, peer.Name+" did not sign", problem.Error())
+	}
+	if err != nil {
+		return fmt.Errorf("have %s sign the contract: %w", peer.Name, err)
+	}
+	if err := r.record(ctx, peer, old, signed, doc); err != nil {
+		return err
+	}
+	return r.advertised(ctx, peer, doc, offer)
+}
+
+// signWith has a document signed by both sides; what comes back was verified.
+func (r *PeerReconciler) signWith(ctx context.Context, to *peering.Client, doc contract.Document) (contract.Signed, error) {
+	mine, err := contract.New(doc)
+	if err != nil {
+		return mine, fmt.Errorf("the offer cannot become a contract: %w", err)
+	}
+	if err := mine.SignAs(contract.Consumer, r.me); err != nil {
+		return mine, err
+	}
+	return to.Sign(ctx, mine)
+}
+
+// record keeps what was signed, as a new contract or as the next revision of the old one; the reconciler goes on from it.
+func (r *PeerReconciler) record(ctx context.Context, peer *v1alpha1.Peer, old *v1alpha1.Contract, signed contract.Signed, doc contract.Document) error {
+	ctr, err := contractObject(v1alpha1.RoleConsumer, peer, signed, doc)
+	if err != nil {
+		return err
+	}
+	if err := putContract(ctx, r.client, old, ctr); err != nil {
+		return fmt.Errorf("keep the contract with %s: %w", peer.Name, err)
+	}
+	r.log.Info("contract signed", "peer", peer.Name, "contract", ctr.Spec.ID, "revision", ctr.Spec.Revision, "role", "consumer")
+	r.announce(api.Event{Type: api.EventContractSigned, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name,
+		Message: fmt.Sprintf("%s grants %s", peer.Name, granted(ctr.Spec.Resources))})
+	return patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+		why := "signed, the link is being made"
+		if stateOf(s.Outgoing) == v1alpha1.StateConnected {
+			why = ""
+		}
+		step(&s.Outgoing, peering.EventSigned, why)
+		s.Outgoing.Contract = ctr.Name
+		s.Outgoing.Code, s.Outgoing.RequestID, s.Outgoing.Expires = "", "", nil
+	})
+}
+
+// advertised shows the offer as it was received.
+func (r *PeerReconciler) advertised(ctx context.Context, peer *v1alpha1.Peer, doc contract.Document, offer *peering.Offer) error {
+	resources, err := quantities(doc.Resources)
+	if err != nil {
+		return err
+	}
+	adv := &v1alpha1.Advertisement{ObjectMeta: metav1.ObjectMeta{Name: peer.Name}}
+	_, err = controllerutil.CreateOrUpdate(ctx, r.client, adv, func() error {
+		adv.Labels = map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
+		adv.Spec = v1alpha1.AdvertisementSpec{
+			Peer: peer.Name, Resources: resources, StorageClasses: offer.StorageClasses, NodeLabels: offer.NodeLabels,
+			PodSecurity: v1alpha1.PodSecurityLevel(offer.PodSecurity), Prices: offer.Prices, ValidUntil: metav1.NewTime(offer.ValidUntil),
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("keep the offer of %s: %w", peer.Name, err)
+	}
+	return nil
+}
