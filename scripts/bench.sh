@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Measures on labs of its own, as root: table on the terminal, every value in build/bench.json.
+# Arguments go to the program, for example: scripts/bench.sh -only pods,many -rounds 4; -list shows the groups.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export GOFLAGS="-trimpath -buildvcs=false" CGO_ENABLED=0
+if [ "$(id -u)" != 0 ]; then
+  echo "the lab needs root, for its namespaces: sudo make bench" >&2
+  exit 1
+fi
+go build -o build/bench ./test/bench
+exec build/bench "$@"

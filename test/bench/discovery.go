@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/client"
+	"kith.dev/test/lab"
+)
+
+// discovery has laptops without Kubernetes: kithd is the same.
+func discovery(ctx context.Context, r *rig) error {
+	return errors.Join(comeAndGo(ctx, r), fifty(ctx, r))
+}
+
+// withLab runs something in a lab that is there only for it.
+func withLab(ctx context.Context, o lab.Options, do func(*lab.Lab) error) error {
+	l, err := lab.Up(ctx, o)
+	if err == nil {
+		err = do(l)
+	}
+	if l != nil {
+		err = errors.Join(err, l.Down(context.WithoutCancel(ctx)))
+	}
+	return err
+}
+
+func comeAndGo(ctx context.Context, r *rig) error {
+	return withLab(ctx, lab.Options{Name: r.options.lab + "lan", Laptops: 2, NoEngine: true}, func(l *lab.Lab) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		alice := &node{Laptop: l.Laptop("alice")}
+		alice.kith = client.New(alice.Path(lab.Socket))
+		if _, err := until(ctx, "alice reaches bob", func() bool { return alice.peer(ctx, "bob").Reachable }); err != nil {
+			return err
+		}
+		seen, err := events(ctx, alice.kith, false)
+		if err != nil {
+			return err
+		}
+		for range max(1, r.rounds/2) {
+			if err := stopAndStart(ctx, r, l, alice, seen); err != nil {
+				return err
+			}
+			if err := losePower(ctx, r, l, alice); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func stopAndStart(ctx context.Context, r *rig, l *lab.Lab, alice *node, seen <-chan timed) error {
+	bob := l.Laptop("bob")
+	began := time.Now()
+	if err := bob.StopDaemon(ctx); err != nil {
+		return err
+	}
+	gone, err := happens(ctx, seen, api.EventPeerLost, "bob")
+	if err != nil {
+		return err
+	}
+	r.report.took("neighbour: gone, after kithd is told to stop", gone.at.Sub(began))
+
+	began = time.Now()
+	if err := bob.StartDaemon(ctx); err != nil {
+		return err
+	}
+	there, err := happens(ctx, seen, api.EventPeerSeen, "bob")
+	if err != nil {
+		return err
+	}
+	r.report.took("neighbour: seen, after its kithd is started", there.at.Sub(began))
+
+	own, err := events(ctx, client.New(bob.Path(lab.Socket)), true)
+	if err != nil {
+		return err
+	}
+	knows, err := happens(ctx, own, api.EventPeerSeen, "alice")
+	if err != nil {
+		return err
+	}
+	r.report.took("newcomer: sees who was there, after its start", knows.Time.Sub(began)) // one machine, one clock
+	_, err = until(ctx, "alice reaches bob", func() bool { return alice.peer(ctx, "bob").Reachable })
+	return err
+}
+
+func losePower(ctx context.Context, r *rig, l *lab.Lab, alice *node) error {
+	bob := l.Laptop("bob")
+	began := time.Now()
+	if err := bob.Kill(ctx); err != nil {
+		return err
+	}
+	noticed, err := until(ctx, "alice finds bob unreachable", func() bool { return !alice.peer(ctx, "bob").Reachable })
+	if err != nil {
+		return err
+	}
+	r.report.took("neighbour: unreachable, after a power loss", noticed.Sub(began))
+	if err := bob.Boot(ctx); err != nil {
+		return err
+	}
+	_, err = until(ctx, "alice reaches bob again", func() bool { return alice.peer(ctx, "bob").Reachable })
+	return err
+}
+
+// fifty counts at each of many laptops whom it has seen.
+func fifty(ctx context.Context, r *rig) error {
+	const many = 50
+	for range max(1, r.rounds/5) {
+		began := time.Now()
+		err := withLab(ctx, lab.Options{Name: r.options.lab + "lan", Laptops: many, NoEngine: true}, func(l *lab.Lab) error {
+			answered := time.Now()
+			last := make([]time.Time, many)
+			var all errgroup.Group
+			for i, p := range l.Laptops() {
+				all.Go(func() (err error) {
+					last[i], err = seesAll(ctx, p, many-1)
+					return err
+				})
+			}
+			if err := all.Wait(); err != nil {
+				return err
+			}
+			end := answered
+			for _, t := range last {
+				if t.After(end) {
+					end = t
+				}
+			}
+			r.report.took(fmt.Sprintf("%d laptops: all see all, after the first began to boot", many), end.Sub(began))
+			r.report.took(fmt.Sprintf("%d laptops: all see all, after the last kithd answered", many), end.Sub(answered))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// seesAll tells when a laptop saw the last of n others.
+func seesAll(ctx context.Context, p *lab.Laptop, n int) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	seen, err := events(ctx, client.New(p.Path(lab.Socket)), true)
+	if err != nil {
+		return time.Time{}, err
+	}
+	whom := map[string]bool{}
+	for e := range seen {
+		if e.Type == api.EventPeerSeen {
+			whom[e.Peer] = true
+		}
+		if len(whom) == n {
+			return e.Time, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%s saw %d of %d within %s", p.Name(), len(whom), n, patience)
+}

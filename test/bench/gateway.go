@@ -1,0 +1,34 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// translation runs the gateway's own benchmark, which has two gateways in one process, and addresses that need
+// translation by turns with such that do not, in one tunnel.
+func translation(ctx context.Context, r *rig) error {
+	c := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", "^BenchmarkTunnel$", "-benchtime", "1x", "-count", fmt.Sprint(r.rounds), "./core/gateway")
+	c.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath -buildvcs=false") // as everything is built
+	out, err := c.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	for line := range strings.Lines(string(out)) {
+		values := map[string]float64{}
+		f := strings.Fields(line)
+		for i := 1; i < len(f); i++ {
+			if v, err := strconv.ParseFloat(f[i-1], 64); err == nil {
+				values[f[i]] = v
+			}
+		}
+		if values["plain-Mbit/s"] > 0 {
+			r.report.pair("gateway alone, TCP", "Mbit/s", "translated", values["translated-Mbit/s"], "as it is", values["plain-Mbit/s"])
+		}
+	}
+	return nil
+}

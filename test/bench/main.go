@@ -1,0 +1,127 @@
+// Command bench measures Kith on labs of its own: real laptops, clusters, pods and tunnels. `make bench` runs it; it
+// prints a table and writes every value to build/bench.json. It needs root, for the lab's namespaces.
+//
+// Machines differ, and one machine differs from itself two minutes later. So what has a partner is measured by turns with
+// it, in the same run, and told as a ratio as well. Nothing here may fail because something was slow.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// options are what the command line says.
+type options struct {
+	lab    string
+	rounds int
+	pods   int
+	only   []string
+	out    string
+}
+
+// group measures some figures that need the same things.
+type group struct {
+	name, what string
+	// peered says that alice consumes from bob when the group starts.
+	peered bool
+	run    func(ctx context.Context, r *rig) error
+}
+
+// groups are in the order in which they run: what needs a lab of its own, then what needs two laptops, then what
+// needs them peered, at last what takes the peering apart.
+var groups = []group{
+	{name: "discovery", what: "laptops come and go; fifty of them", run: discovery},
+	{name: "up", what: "a lab of two, until both nodes are Ready", run: up},
+	{name: "alone", what: "memory and idle CPU without a peer", run: alone},
+	{name: "peering", what: "ask, accept, connected, unpeer", run: peeringRounds},
+	{name: "pods", what: "one pod abroad and at home", peered: true, run: singlePods},
+	{name: "tunnel", what: "throughput and answer times between pods", peered: true, run: tunnel},
+	{name: "gateway", what: "address translation on and off", run: translation},
+	{name: "footprint", what: "memory and idle CPU with a peer and two pods", peered: true, run: footprint},
+	{name: "recovery", what: "kithd restarts, power fails", peered: true, run: recovery},
+	{name: "many", what: "a Deployment abroad and at home", peered: true, run: manyPods},
+	{name: "unpeer", what: "two pods come home", peered: true, run: unpeerWithPods},
+}
+
+func main() {
+	log.SetFlags(log.Ltime)
+	var o options
+	var only string
+	flag.StringVar(&o.lab, "lab", "bench", "name of the lab; it is made and taken down")
+	flag.IntVar(&o.rounds, "rounds", 10, "rounds of what is quick; what is slow takes a part of them")
+	flag.IntVar(&o.pods, "pods", 50, "pods of the large Deployment")
+	flag.StringVar(&only, "only", "", "groups to run, with commas; all when empty")
+	flag.StringVar(&o.out, "out", "build/bench.json", "where the figures go")
+	list := flag.Bool("list", false, "list the groups")
+	flag.Parse()
+	if *list {
+		for _, g := range groups {
+			fmt.Printf("%-10s %s\n", g.name, g.what)
+		}
+		return
+	}
+	if only != "" {
+		o.only = strings.Split(only, ",")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := bench(ctx, o); err != nil {
+		log.Fatal("bench: ", err)
+	}
+}
+
+// bench runs the groups. One that fails does not keep the others from running; the failure is told at the end.
+func bench(ctx context.Context, o options) error {
+	for _, name := range o.only {
+		if !slices.ContainsFunc(groups, func(g group) bool { return g.name == name }) {
+			return fmt.Errorf("there is no group %q: -list shows them", name)
+		}
+	}
+	r := &rig{options: o, report: newReport()}
+	defer r.down()
+	var failed []string
+	for _, g := range groups {
+		if len(o.only) > 0 && !slices.Contains(o.only, g.name) {
+			continue
+		}
+		log.Printf("%s: %s", g.name, g.what)
+		r.report.enter(g.name)
+		began := time.Now()
+		if err := r.measure(ctx, g); err != nil {
+			log.Printf("%s failed: %v", g.name, err)
+			failed = append(failed, g.name+": "+err.Error())
+		}
+		r.report.leave(time.Since(began))
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	r.report.Failed = failed
+	r.report.table(os.Stdout)
+	if err := r.report.write(o.out); err != nil {
+		return err
+	}
+	if len(failed) > 0 {
+		return fmt.Errorf("not measured: %s", strings.Join(failed, "; "))
+	}
+	return nil
+}
+
+func (r *rig) measure(ctx context.Context, g group) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	if g.peered {
+		if err := r.befriend(ctx); err != nil {
+			return err
+		}
+	}
+	return g.run(ctx, r)
+}

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// places are alice's nodes, and the words for them.
+var places = []struct{ word, node string }{{"abroad", abroad}, {"at home", "alice"}}
+
+// singlePods makes one pod at a time, abroad and at home by turns.
+func singlePods(ctx context.Context, r *rig) error {
+	seen, stop, err := r.watchPods(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	for i := range 2 * r.rounds {
+		var ready, gone [2]time.Duration
+		for k := range places {
+			at := (i + k) % 2 // each goes first half of the time
+			name := fmt.Sprintf("one-%d-%d", i, at)
+			began := time.Now()
+			if _, err := r.alice.kube.CoreV1().Pods(namespace).Create(ctx, pod(name, places[at].node, echo()), metav1.CreateOptions{}); err != nil {
+				return err
+			}
+			if ready[at], err = seen.until(ctx, began, "pod "+name+" Ready", func(s pods) bool { return s[name] }); err != nil {
+				return err
+			}
+			began = time.Now()
+			if err := r.alice.kube.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+				return err
+			}
+			if gone[at], err = seen.until(ctx, began, "pod "+name+" gone", func(s pods) bool { return len(s) == 0 }); err != nil {
+				return err
+			}
+		}
+		r.report.pair("one pod Ready", "s", "abroad", ready[0].Seconds(), "at home", ready[1].Seconds())
+		r.report.pair("one pod deleted", "s", "abroad", gone[0].Seconds(), "at home", gone[1].Seconds())
+	}
+	return nil
+}
+
+// manyPods makes a Deployment of real pods, abroad and at home by turns, with what all of both laptops computes for it.
+func manyPods(ctx context.Context, r *rig) error {
+	seen, stop, err := r.watchPods(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	for i := range max(1, r.rounds/4) {
+		var ready, gone [2]time.Duration
+		var cpu [2]float64
+		for k := range places {
+			at := (i + k) % 2
+			d := deployment(fmt.Sprintf("many-%d-%d", i, at), places[at].node, int32(r.pods))
+			before := r.cpuSeconds()
+			began := time.Now()
+			if _, err := r.alice.kube.AppsV1().Deployments(namespace).Create(ctx, d, metav1.CreateOptions{}); err != nil {
+				return err
+			}
+			ready[at], err = seen.until(ctx, began, fmt.Sprintf("%d pods %s Ready", r.pods, places[at].word), func(s pods) bool { return s.ready() == r.pods })
+			if err != nil {
+				return err
+			}
+			cpu[at] = r.cpuSeconds() - before
+			began = time.Now()
+			if err := r.alice.kube.AppsV1().Deployments(namespace).Delete(ctx, d.Name, metav1.DeleteOptions{}); err != nil {
+				return err
+			}
+			if gone[at], err = seen.until(ctx, began, "all pods gone", func(s pods) bool { return len(s) == 0 }); err != nil {
+				return err
+			}
+			rest(ctx, 2*time.Second) // what ends late at the provider must not weigh on the next
+		}
+		what := fmt.Sprintf("Deployment of %d pods", r.pods)
+		n := float64(r.pods)
+		r.report.pair(what+": time until Ready", "s", "abroad", ready[0].Seconds(), "at home", ready[1].Seconds())
+		r.report.add(what+": rate, abroad / at home", "x", (n/ready[0].Seconds())/(n/ready[1].Seconds()))
+		r.report.pair(what+": CPU time of both laptops", "s", "abroad", cpu[0], "at home", cpu[1])
+		r.report.pair(what+": deleted", "s", "abroad", gone[0].Seconds(), "at home", gone[1].Seconds())
+	}
+	return nil
+}
+
+func rest(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// pods says which are there, and which of them are Ready.
+type pods map[string]bool
+
+func (s pods) ready() (n int) {
+	for _, ready := range s {
+		if ready {
+			n++
+		}
+	}
+	return n
+}
+
+func (s pods) any(names []string) bool {
+	return slices.ContainsFunc(names, func(n string) bool { _, there := s[n]; return there })
+}
+
+// podWatch follows the pods of the benchmark's namespace at alice.
+type podWatch struct {
+	changes <-chan watch.Event
+	now     pods
+}
+
+func (r *rig) watchPods(ctx context.Context) (*podWatch, func(), error) {
+	w, err := r.alice.kube.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	return &podWatch{w.ResultChan(), pods{}}, w.Stop, nil
+}
+
+// until waits until the pods are so, and tells how long after began that was.
+func (w *podWatch) until(ctx context.Context, began time.Time, what string, are func(pods) bool) (time.Duration, error) {
+	late := time.After(3 * patience)
+	for {
+		select {
+		case e, open := <-w.changes:
+			if !open {
+				return 0, fmt.Errorf("the watch of pods ended while this was awaited: %s", what)
+			}
+			p, ok := e.Object.(*corev1.Pod)
+			if !ok {
+				continue
+			}
+			if e.Type == watch.Deleted {
+				delete(w.now, p.Name)
+			} else {
+				w.now[p.Name] = isReady(p)
+			}
+			if are(w.now) {
+				return time.Since(began), nil
+			}
+		case <-late:
+			return 0, fmt.Errorf("not within %s: %s; there are %d pods, %d Ready", 3*patience, what, len(w.now), w.now.ready())
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
+
+func (w *podWatch) names() []string { return slices.Collect(maps.Keys(w.now)) }
+
+func isReady(p *corev1.Pod) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func (r *rig) ensureNamespace(ctx context.Context) error {
+	for _, n := range []*node{r.alice, r.bob} { // bob's own is for pods of the plain path
+		name := namespace
+		if n == r.bob {
+			name = "plain"
+		}
+		_, err := n.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		// Pods are refused until their namespace has this.
+		if _, err := until(ctx, "the default ServiceAccount", func() bool {
+			_, err := n.kube.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
+			return err == nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// echo has no readiness probe: a probe's period would be what is measured.
+func echo() corev1.Container { return container("echo", "kith.dev/echo:1") }
+
+func container(name, image string, args ...string) corev1.Container {
+	return corev1.Container{Name: name, Image: image, Args: args, ImagePullPolicy: corev1.PullIfNotPresent,
+		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("8Mi")}}}
+}
+
+func pod(name, node string, containers ...corev1.Container) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": name}}, Spec: podSpec(node, containers...)}
+}
+
+func podSpec(node string, containers ...corev1.Container) corev1.PodSpec {
+	grace := int64(1)
+	s := corev1.PodSpec{TerminationGracePeriodSeconds: &grace, Containers: containers}
+	if node != "" {
+		s.NodeSelector = map[string]string{corev1.LabelHostname: node}
+	}
+	return s
+}
+
+// prefer has pods go to a node while it is there.
+func prefer(node string) *corev1.Affinity {
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+		Weight:     100,
+		Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}},
+	}}}}
+}
+
+func deployment(name, node string, replicas int32) *appsv1.Deployment {
+	labels := map[string]string{"app": name}
+	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DeploymentSpec{
+		Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: podSpec(node, echo())},
+	}}
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"kith.dev/test/lab"
+)
+
+// process is one process of a laptop.
+type process struct {
+	name string
+	rss  float64 // MB
+	cpu  float64 // seconds, in all
+}
+
+// processes lists those of a laptop itself; pods have PID namespaces of their own.
+func processes(p *lab.Laptop) ([]process, error) {
+	info, err := p.Info()
+	if err != nil {
+		return nil, err
+	}
+	own, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", info.PID))
+	if err != nil {
+		return nil, err
+	}
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		return nil, err
+	}
+	var list []process
+	for _, dir := range dirs {
+		if space, err := os.Readlink(dir + "/ns/pid"); err != nil || space != own {
+			continue
+		}
+		if one, ok := look(dir); ok {
+			list = append(list, one)
+		}
+	}
+	return list, nil
+}
+
+// look reads proc(5): the 14th and 15th field of stat are CPU time in hundredths of a second, the 24th is resident pages.
+func look(dir string) (process, bool) {
+	b, err := os.ReadFile(dir + "/stat")
+	if err != nil {
+		return process{}, false // ended just now
+	}
+	open, end := strings.IndexByte(string(b), '('), strings.LastIndexByte(string(b), ')')
+	if open < 0 || end < open {
+		return process{}, false
+	}
+	f := strings.Fields(string(b[end+1:])) // from the third field on
+	if len(f) < 22 {
+		return process{}, false
+	}
+	number := func(field int) float64 {
+		v, _ := strconv.ParseFloat(f[field-3], 64)
+		return v
+	}
+	return process{name: string(b[open+1 : end]), cpu: (number(14) + number(15)) / 100, rss: number(24) * float64(os.Getpagesize()) / 1e6}, true
+}
+
+// cpuSeconds is what the cgroups of both laptops, pods included, have used so far.
+func (r *rig) cpuSeconds() (sum float64) {
+	for _, n := range []*node{r.alice, r.bob} {
+		sum += groupSeconds("kith-lab." + r.options.lab + "." + n.Name())
+	}
+	return sum
+}
+
+// groupSeconds reads version 1 of cgroups, else version 2.
+func groupSeconds(group string) float64 {
+	if ns, err := strconv.ParseFloat(firstLine("/sys/fs/cgroup/cpuacct/"+group+"/cpuacct.usage"), 64); err == nil {
+		return ns / 1e9
+	}
+	var us float64
+	_, _ = fmt.Sscanf(firstLine("/sys/fs/cgroup/"+group+"/cpu.stat"), "usage_usec %f", &us)
+	return us / 1e6
+}

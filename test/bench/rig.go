@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/client"
+	"kith.dev/test/images"
+	"kith.dev/test/lab"
+)
+
+// rig is the lab of two laptops that most groups share; it comes up when one needs it.
+type rig struct {
+	options
+	report     *Report
+	lab        *lab.Lab
+	alice, bob *node
+}
+
+// node is a laptop with clients for its kithd and its cluster.
+type node struct {
+	*lab.Laptop
+	kith *client.Client
+	kube kubernetes.Interface
+}
+
+const (
+	namespace = "bench"
+	abroad    = "kith-bob" // alice's node that stands for bob
+)
+
+// laptops gives the two laptops, and makes them the first time.
+func (r *rig) laptops(ctx context.Context) error {
+	if r.lab != nil {
+		return nil
+	}
+	dir, err := os.MkdirTemp("", "kith-bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	archives, err := images.Build(ctx, dir)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	r.lab, err = lab.Up(ctx, lab.Options{Name: r.options.lab, Laptops: 2, Images: archives})
+	if err != nil {
+		return err
+	}
+	r.report.took("two laptops: up, until both nodes are Ready", time.Since(began))
+	if r.alice, err = connect(r.lab.Laptop("alice")); err != nil {
+		return err
+	}
+	r.bob, err = connect(r.lab.Laptop("bob"))
+	return err
+}
+
+func (r *rig) down() {
+	if r.lab == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := r.lab.Down(ctx); err != nil {
+		log.Printf("take the lab down: %v", err)
+	}
+	r.lab = nil
+}
+
+// connect makes the clients. They are for one boot: the laptop's files are found by way of its first process.
+func connect(p *lab.Laptop) (*node, error) {
+	n := &node{Laptop: p, kith: client.New(p.Path(lab.Socket))}
+	file, err := os.ReadFile(p.Path(lab.Kubeconfig))
+	if err != nil {
+		return nil, err
+	}
+	config, err := clientcmd.RESTConfigFromKubeConfig(file)
+	if err != nil {
+		return nil, err
+	}
+	config.Dial, config.QPS, config.Burst = p.Dial, 200, 200
+	n.kube, err = kubernetes.NewForConfig(config)
+	return n, err
+}
+
+// peer is another laptop as this one's kithd knows it; the zero value when it does not, or when kithd is starting.
+func (n *node) peer(ctx context.Context, name string) api.Peer {
+	p, err := n.kith.Peer(ctx, name)
+	if err != nil {
+		return api.Peer{}
+	}
+	return p
+}
+
+// timed is an event and when it was seen here.
+type timed struct {
+	api.Event
+	at time.Time
+}
+
+// events gives what happens at a laptop from now on, or, from the beginning, also what happened since kithd started.
+func events(ctx context.Context, kith *client.Client, beginning bool) (<-chan timed, error) {
+	var since uint64
+	if !beginning {
+		for e, err := range kith.Events(ctx, client.EventsFrom{}) {
+			if err != nil {
+				return nil, err
+			}
+			since = e.Seq
+		}
+	}
+	seen := make(chan timed, 256)
+	go func() {
+		defer close(seen)
+		for e, err := range kith.Events(ctx, client.EventsFrom{Since: since, Follow: true}) {
+			if err != nil {
+				return
+			}
+			select {
+			case seen <- timed{e, time.Now()}:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return seen, nil
+}
+
+// patience is how long one thing may take before the group gives up on it: far more than any of them should.
+const patience = time.Minute
+
+// happens waits for an event about a peer.
+func happens(ctx context.Context, seen <-chan timed, kind api.EventType, peer string) (timed, error) {
+	late := time.After(patience)
+	for {
+		select {
+		case e, open := <-seen:
+			if !open {
+				return timed{}, fmt.Errorf("kithd went away while %s of %s was awaited", kind, peer)
+			}
+			if e.Type == kind && e.Peer == peer {
+				return e, nil
+			}
+		case <-late:
+			return timed{}, fmt.Errorf("no event %s of %s within %s", kind, peer, patience)
+		case <-ctx.Done():
+			return timed{}, ctx.Err()
+		}
+	}
+}
+
+// until asks every 10 ms, for what there is no stream of: a call to a local socket costs a fraction of that.
+func until(ctx context.Context, what string, is func() bool) (time.Time, error) {
+	for late := time.Now().Add(patience); ; {
+		if is() {
+			return time.Now(), nil
+		}
+		if time.Now().After(late) {
+			return time.Time{}, fmt.Errorf("%s: not within %s", what, patience)
+		}
+		select {
+		case <-ctx.Done():
+			return time.Time{}, errors.Join(errors.New(what), ctx.Err())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
