@@ -101,7 +101,7 @@ func TestAnApplicationOfManyPartsSpansTwoLaptops(t *testing.T) {
 
 	t.Run("a change at home arrives", func(t *testing.T) {
 		kubectl(t, alice, "-n", "shop", "patch", "configmap", "page", "--type", "merge", "-p", `{"data":{"page.txt":"made anew"}}`)
-		kubectl(t, alice, "-n", "shop", "patch", "service", "api", "--type", "merge", "-p", `{"spec":{"ports":[{"name":"more","port":81,"targetPort":8080}]}}`)
+		kubectl(t, alice, "-n", "shop", "patch", "service", "api", "--type", "merge", "-p", `{"spec":{"ports":[{"name":"http","port":80,"targetPort":8080},{"name":"more","port":81,"targetPort":8080}]}}`)
 		eventually(t, 10*time.Second, "the ConfigMap is new at bob", func() string {
 			if out := kubectl(t, bob, "-n", "shop", "get", "configmap", "page", "-o", "jsonpath={.data}"); !strings.Contains(out, "made anew") {
 				return out
