@@ -80,7 +80,7 @@ Offer what your machine has to spare, and answer those who ask:
 	root.PersistentFlags().StringVar(&p.socket, "socket", "", "unix socket of kithd (default $KITH_SOCKET, else "+client.DefaultSocket+")")
 	root.AddGroup(&cobra.Group{ID: "look", Title: "See what is:"}, &cobra.Group{ID: "consume", Title: "Use other clusters:"},
 		&cobra.Group{ID: "provide", Title: "Let others use this one:"})
-	group(root, "look", p.statusCommand(), p.peersCommand(), p.contractCommand(), p.eventsCommand())
+	group(root, "look", p.statusCommand(), p.peersCommand(), p.contractCommand(), p.eventsCommand(), p.doctorCommand())
 	group(root, "consume", p.peerCommand(), p.unpeerCommand(), p.forgetCommand(), p.offloadCommand(), p.unoffloadCommand())
 	group(root, "provide", p.shareCommand(), p.requestsCommand(), p.answerCommand(true), p.answerCommand(false), p.guestsCommand())
 	root.AddCommand(p.kubeconfigCommand(), p.versionCommand(), exitCodesTopic())

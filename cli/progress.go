@@ -52,6 +52,14 @@ func (g *progress) report(step api.Progress) {
 	}
 }
 
+// above has show write to the standard output, without a line of progress in its way.
+func (g *progress) above(show func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.erase()
+	show()
+}
+
 // stop takes the line away. It may be called once.
 func (g *progress) stop() {
 	close(g.end)

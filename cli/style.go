@@ -25,13 +25,13 @@ func (s style) with(code, text string) string {
 // word colours a word by what it means for the reader.
 func (s style) word(text string) string {
 	switch text {
-	case string(api.StateConnected), string(api.EngineReady), "up", "Running", "Succeeded", "yes":
+	case string(api.StateConnected), string(api.EngineReady), "up", "Running", "Succeeded", "yes", string(api.CheckOK):
 		return s.green(text)
 	case string(api.StateRequested), string(api.StateContracted), string(api.StateEnding), string(api.EngineStarting),
 		string(api.EngineDegraded), string(api.SeverityWarning), "Pending", "paused":
 		return s.yellow(text)
 	case string(api.StateDeclined), string(api.StateExpired), string(api.StateUnreachable), string(api.EngineStopped),
-		string(api.EngineFailed), string(api.SeverityError), "Failed", "Refused", "down":
+		string(api.EngineFailed), string(api.SeverityError), "Failed", "Refused", "down", string(api.CheckFail):
 		return s.red(text)
 	}
 	return text

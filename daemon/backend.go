@@ -43,29 +43,18 @@ func (b backend) Status(ctx context.Context) (api.Status, error) {
 		if k.peer != nil && (k.peer.Status.Outgoing.State == v1alpha1.StateConnected || k.peer.Status.Incoming.State == v1alpha1.StateConnected) {
 			s.Counts.Connected++
 		}
-		if p, ok := problemOf(k); ok {
-			s.Problems = append(s.Problems, p)
+	}
+	if s.Engine.State == api.EngineReady {
+		if why := d.degraded(ctx); why != "" {
+			s.Engine.State, s.Engine.Why = api.EngineDegraded, why
 		}
 	}
-	if s.Engine.State != api.EngineReady && s.Engine.Kind != api.EngineNone {
-		s.Problems = append(s.Problems, api.Problem{Severity: api.SeverityWarning, What: "the local Kubernetes is " + string(s.Engine.State), Why: s.Engine.Why})
-	}
+	s.Problems = d.problems(ctx, s.Engine, all)
 	c := d.cluster.Load()
 	if c == nil {
 		return s, nil
 	}
 	return s, c.count(ctx, &s)
-}
-
-// problemOf tells what is wrong with a peer that there is a relation with.
-func problemOf(k known) (api.Problem, bool) {
-	if k.peer == nil || k.contact.Reachable {
-		return api.Problem{}, false
-	}
-	if k.peer.Status.Outgoing.Contract == "" && k.peer.Status.Incoming.Contract == "" {
-		return api.Problem{}, false
-	}
-	return api.Problem{Severity: api.SeverityWarning, What: k.name + " cannot be reached", Why: k.contact.Why}, true
 }
 
 // count fills in what only the cluster knows.
@@ -181,6 +170,9 @@ func (d *Daemon) listening() []api.Listener {
 	}
 	if d.engine != nil {
 		list = append(list, api.Listener{Name: "wireguard", Network: "udp", Address: fmt.Sprintf(":%d", d.cfg.WireGuardPort)})
+	}
+	if d.metricsAt != nil {
+		list = append(list, api.Listener{Name: "metrics", Network: "tcp", Address: d.metricsAt.Addr().String()})
 	}
 	return list
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -25,6 +24,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/fence"
 	"kith.dev/core/hosting"
 	"kith.dev/core/offloading"
 	"kith.dev/core/peering"
@@ -107,15 +107,18 @@ func (d *Daemon) installDefaults(ctx context.Context, c client.Client) error {
 			return err
 		}
 	}
+	if d.marksGuests() {
+		if err := fence.Install(ctx, c); err != nil {
+			return err
+		}
+	}
 	return offloading.Install(ctx, c)
 }
 
 func (d *Daemon) newManager(restConfig *rest.Config, scheme *runtime.Scheme) (manager.Manager, error) {
-	logger := logr.FromSlogHandler(d.log.Handler()).V(1)
-	ctrl.SetLogger(logger)
 	return ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme:                 scheme,
-		Logger:                 logger,
+		Logger:                 d.controllerLogs,
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
 		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
@@ -144,6 +147,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, restConfig *
 	if c.door, err = hosting.NewDoor(restConfig, c.host, d.log); err != nil {
 		return nil, nil, fmt.Errorf("hosting: %w", err)
 	}
+	c.door.Refused = d.metrics.DoorRefused
 	c.host.OnShut(c.door.Shut)
 	kubelet, err := virtualnode.NewKubelet(virtualnode.KubeletConfig{Home: home, HomeREST: restConfig, IP: d.engine.NodeIP(), Log: d.log})
 	if err != nil {
@@ -164,11 +168,17 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, restConfig *
 		Linker: linker, Announce: d.publish, Log: d.log,
 	})
 	c.offloading = offloading.New(c.client, c.fleet, d.log)
+	around, err := d.followGuests(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
 	for _, setup := range []func() error{
 		func() error { return c.peers.SetupWithManager(mgr) },
 		func() error { return c.provider.SetupWithManager(mgr, c.peers) },
 		func() error { return c.offloading.SetupWithManager(mgr) },
+		func() error { return around.SetupWithManager(mgr) },
 		func() error { return d.watchPeers(ctx, mgr, c, linker) },
+		func() error { return d.countAnswers(ctx, mgr) },
 	} {
 		if err := setup(); err != nil {
 			return nil, nil, err

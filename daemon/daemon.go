@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,9 +14,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
+
 	"kith.dev/core/api"
 	"kith.dev/core/cluster"
 	"kith.dev/core/discovery"
+	"kith.dev/core/fence"
 	"kith.dev/core/gateway"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
@@ -23,6 +27,7 @@ import (
 	"kith.dev/core/version"
 	"kith.dev/daemon/config"
 	"kith.dev/daemon/localapi"
+	"kith.dev/daemon/metrics"
 )
 
 const (
@@ -46,7 +51,13 @@ type Daemon struct {
 	notices   relations.Notices
 	engine    cluster.Engine   // nil with engine "none"
 	gateway   *gateway.Gateway // nil with engine "none"
+	fence     *fence.Fence     // nil with an engine whose ranges are known later
 	cluster   atomic.Pointer[clusterPart]
+
+	metrics        *metrics.Metrics
+	metricsAt      net.Listener // nil unless metricsAddress is set
+	parts          *parts
+	controllerLogs logr.Logger
 }
 
 // New makes everything that can be made before anything runs, and takes the sockets, so that a second daemon, a
@@ -55,6 +66,10 @@ func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 	d = &Daemon{cfg: cfg, log: log, started: time.Now(), events: localapi.NewBroker(eventsKept)}
 	d.local = localapi.New(localapi.Options{Socket: cfg.Socket, Group: cfg.SocketGroup, Backend: backend{d}, Events: d.events, Log: log})
 	if err := d.local.Listen(); err != nil {
+		return nil, err
+	}
+	d.controllerLogs = quiet(log)
+	if err := d.newMetrics(); err != nil {
 		return nil, err
 	}
 	if d.me, err = identity.Load(filepath.Join(cfg.DataDir, "identity")); err != nil {
@@ -89,6 +104,11 @@ func (d *Daemon) makeEngine() (err error) {
 	}
 	if err != nil {
 		return err
+	}
+	if d.marksGuests() {
+		if d.fence, err = d.newFence(); err != nil {
+			return err
+		}
 	}
 	key, err := gateway.LoadKey(filepath.Join(d.cfg.DataDir, "wireguard.key"))
 	if err != nil {
@@ -147,7 +167,7 @@ func (d *Daemon) openPeerAPI() error {
 		return fmt.Errorf("open the peer API: %w (another program has the port? set peerAPIPort)", err)
 	}
 	d.peerAPI = &peerAPI{listener: listener, server: peering.NewServer(peering.ServerConfig{
-		Identity: d.me, Name: func() string { return d.cfg.Name }, Version: version.Version, Desk: desk{d}, Log: d.log,
+		Identity: d.me, Name: func() string { return d.cfg.Name }, Version: version.Version, Desk: desk{d}, Log: d.log, Observer: d.metrics,
 	})}
 	d.hostingRoutes()
 	return nil
@@ -161,7 +181,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	keep := func(name string, run func(context.Context) error) {
-		running.Go(func() { supervise(ctx, d.log, name, run) })
+		running.Go(func() { supervise(ctx, d.log, name, d.parts.watched(name, run)) })
 	}
 	keep("discovery", d.nearby.Run)
 	keep("contacts", d.contacts.Run)
@@ -170,9 +190,19 @@ func (d *Daemon) Run(ctx context.Context) error {
 	keep("events of neighbours", d.reportNeighbours)
 	keep("the watch of this laptop's addresses", d.watchAddresses)
 	if d.engine != nil {
-		keep("the engine", d.engine.Run)
+		keep("the engine", d.fenced(d.engine.Run))
+		if d.fence != nil {
+			keep("the fence around guests", d.fence.Run)
+		}
 		keep("the gateway", d.gateway.Run)
 		keep("the cluster's controllers", d.runCluster)
+	}
+	if d.metricsAt != nil {
+		running.Go(func() {
+			if err := d.metrics.Serve(ctx, d.metricsAt); err != nil {
+				d.log.Error("metrics are served no more", "err", err)
+			}
+		})
 	}
 	failed := make(chan error, 2)
 	running.Go(func() { failed <- d.peerAPI.server.Serve(ctx, d.peerAPI.listener) })
@@ -200,6 +230,7 @@ func (d *Daemon) publish(e api.Event) {
 	if e.Time.IsZero() {
 		e.Time = time.Now()
 	}
+	d.metrics.Event(string(e.Type), string(cmp.Or(e.Severity, api.SeverityInfo)))
 	d.events.Publish(e)
 }
 

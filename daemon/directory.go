@@ -28,6 +28,8 @@ type known struct {
 	lastSeen  time.Time
 	contact   relations.Contact
 	rtt       time.Duration
+	clock     time.Duration  // how far its clock is ahead, when it is reachable
+	mismatch  bool           // another key answers at its address
 	peer      *v1alpha1.Peer // nil when it is only nearby
 }
 
@@ -212,6 +214,7 @@ func (d *directory) all() []known {
 // take adds what the contact proved.
 func (k *known) take(c peering.Contact) {
 	k.contact = relations.Contact{Reachable: c.State == peering.ContactReachable, Since: c.Since, Why: c.Why}
+	k.mismatch = c.State == peering.ContactMismatch
 	switch {
 	case c.Key == "" && len(k.addresses) == 0:
 		k.contact.Why = "it is not on this network, and no address of it is known"
@@ -220,7 +223,7 @@ func (k *known) take(c peering.Contact) {
 	case k.contact.Reachable:
 		k.lastSeen = time.Now()
 		k.addresses = merge([]string{c.Address}, k.addresses)
-		k.rtt = c.RTT
+		k.rtt, k.clock = c.RTT, c.Clock
 		if at, err := netip.ParseAddrPort(c.Address); err == nil {
 			k.contact.Address = at
 		}

@@ -42,4 +42,6 @@ type Progress struct {
 	Message string `json:"progress"`
 	// Code is the six-digit code that both owners compare, when there is one by now.
 	Code string `json:"code,omitempty"`
+	// Finding is what the doctor saw just now.
+	Finding *Finding `json:"finding,omitempty"`
 }

@@ -26,6 +26,7 @@ const (
 	PathOffloads   = "/v1/offloads"              // GET []Offload
 	PathOffload    = "/v1/offloads/{namespace}"  // PUT OffloadOptions → Offload, DELETE; both long
 	PathGuests     = "/v1/guests"                // GET []Guest
+	PathDoctor     = "/v1/doctor"                // GET ?peer=NAME → []Finding, long
 )
 
 // Limits and media types of the local API.

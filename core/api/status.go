@@ -94,9 +94,9 @@ const (
 	SeverityError   Severity = "error"
 )
 
-// Problem is something that is wrong now: what, why, and what to do.
+// Problem is something that is wrong now, or waits for somebody: what, why, and what to do.
 type Problem struct {
-	Severity Severity `json:"severity"` // warning or error
+	Severity Severity `json:"severity"`
 	What     string   `json:"what"`
 	Why      string   `json:"why,omitempty"`
 	Do       string   `json:"do,omitempty"`

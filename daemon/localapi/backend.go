@@ -62,4 +62,8 @@ type Backend interface {
 	// Unoffload brings the pods home and takes the twins away.
 	Unoffload(ctx context.Context, namespace string, report func(api.Progress)) error
 	Guests(ctx context.Context) ([]api.Guest, error)
+
+	// Doctor looks for what keeps Kith from working, on this machine and on the way to the peer, or to all peers when
+	// peer is "". Each finding is reported in a Progress; all of them are returned, also when some are failures.
+	Doctor(ctx context.Context, peer string, report func(api.Progress)) ([]api.Finding, error)
 }

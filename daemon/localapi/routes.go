@@ -94,6 +94,15 @@ var routes = []route{
 		return done{}, c.Unoffload(c.ctx, namespace, report)
 	}},
 	{method: "GET", path: api.PathGuests, short: func(c *call) (any, error) { return list(c.Guests(c.ctx)) }},
+	{method: "GET", path: api.PathDoctor, long: func(c *call, report func(api.Progress)) (any, error) {
+		peer := c.r.URL.Query().Get("peer")
+		if peer != "" {
+			if err := checkName("peer", peer); err != nil {
+				return nil, err
+			}
+		}
+		return list(c.Doctor(c.ctx, peer, report))
+	}},
 }
 
 func ask(c *call, report func(api.Progress)) (any, error) {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"net/url"
 
 	"kith.dev/core/api"
 )
@@ -108,6 +109,16 @@ func (c *Client) Unoffload(ctx context.Context, namespace string, report func(ap
 // Guests lists the pods of peers that run here.
 func (c *Client) Guests(ctx context.Context) ([]api.Guest, error) {
 	return do[[]api.Guest](ctx, c, "GET", api.PathGuests, nil)
+}
+
+// Doctor looks for what keeps Kith from working: on this machine and on the way to the peer, or to all with "". report,
+// which may be nil, gets the findings as they come.
+func (c *Client) Doctor(ctx context.Context, peer string, report func(api.Progress)) ([]api.Finding, error) {
+	path := api.PathDoctor
+	if peer != "" {
+		path += "?peer=" + url.QueryEscape(peer)
+	}
+	return long[[]api.Finding](ctx, c, "GET", path, nil, report)
 }
 
 func do[T any](ctx context.Context, c *Client, method, path string, in any) (out T, err error) {

@@ -51,7 +51,28 @@ type SharingPolicySpec struct {
 	// paused offers nothing new for now; contracts in force stay.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
+	// network is what guests may reach beyond their own; without it, the internet.
+	// +optional
+	Network *GuestNetwork `json:"network,omitempty"`
 }
+
+// GuestNetwork is what guests may reach beyond their tenant, their home cluster and DNS.
+type GuestNetwork struct {
+	// internet: whether guests may use this laptop's way to the internet. Its LAN stays closed to them either way. A
+	// change holds at once, for open connections too.
+	// +optional
+	// +kubebuilder:default=Allow
+	Internet Access `json:"internet,omitempty"`
+}
+
+// Access is allowed or denied.
+// +kubebuilder:validation:Enum=Allow;Deny
+type Access string
+
+const (
+	AccessAllow Access = "Allow"
+	AccessDeny  Access = "Deny"
+)
 
 // SharingPolicy is the owner's word on what is offered to whom.
 //

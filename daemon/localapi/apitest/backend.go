@@ -25,6 +25,7 @@ type Backend struct {
 	Here      []api.Guest
 	Config    []byte
 	Verdict   api.VerifyResult
+	Findings  []api.Finding // of Doctor, for all peers
 	Fail      error         // when set, every call ends with it
 	AskAnswer error         // what a peer answers to Ask; nil is yes
 	AskBlock  chan struct{} // when set, Ask with Wait waits for it, or for ctx
@@ -284,4 +285,25 @@ func (b *Backend) Guests(context.Context) ([]api.Guest, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.Here), b.called("Guests")
+}
+
+func (b *Backend) Doctor(_ context.Context, peer string, report func(api.Progress)) ([]api.Finding, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.called("Doctor", peer); err != nil {
+		return nil, err
+	}
+	if peer != "" {
+		if _, err := b.find(peer); err != nil {
+			return nil, err
+		}
+	}
+	var out []api.Finding
+	for _, f := range b.Findings {
+		if f.Peer == "" || peer == "" || f.Peer == peer {
+			report(api.Progress{Message: f.What, Finding: &f})
+			out = append(out, f)
+		}
+	}
+	return out, nil
 }

@@ -1,0 +1,139 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"kith.dev/core/api"
+)
+
+// Engine is the local Kubernetes as the daemon sees it.
+type Engine struct {
+	Kind  string // "" or "none": there is none
+	State string // the word, and why
+	Why   string
+	// Ready asks the API server now.
+	Ready func(ctx context.Context) (version string, err error)
+	// Node reads this machine's node.
+	Node func(ctx context.Context) (Node, error)
+	// Address is the node's, ClusterDNS the DNS server's; both are looked at when this is the builtin engine.
+	Builtin    bool
+	Address    netip.Addr
+	ClusterDNS netip.AddrPort
+	Log        string // where its log is
+}
+
+// Node is what a node says of itself.
+type Node struct {
+	Name  string
+	Ready bool
+	Why   string // when not ready, or under pressure
+}
+
+const step = 5 * time.Second
+
+// Check is the group of the engine's checks.
+func (e Engine) Check(ctx context.Context, report func(api.Finding)) {
+	in := about{area: api.AreaEngine}
+	if e.Kind == "" || e.Kind == "none" {
+		report(in.ok("engine", "this kithd runs without a Kubernetes, as configured"))
+		return
+	}
+	see := "`kith status` shows how far it is"
+	if e.Log != "" {
+		see = "see " + e.Log
+	}
+	began := time.Now()
+	version, err := bounded(ctx, e.Ready)
+	if err != nil {
+		why := err.Error()
+		if e.Why != "" && !strings.Contains(why, e.Why) {
+			why = e.Why + "; " + why
+		}
+		report(in.fail("api-server", "the API server does not answer; the engine is "+e.State, why, see))
+	} else {
+		report(in.ok("api-server", "the API server answers in %s, Kubernetes %s", short(time.Since(began)), version))
+		e.node(ctx, in, see, report)
+	}
+	if e.Builtin {
+		report(e.device(in, see))
+		report(e.dns(ctx, in, see))
+	}
+}
+
+func (e Engine) node(ctx context.Context, in about, see string, report func(api.Finding)) {
+	switch n, err := bounded(ctx, e.Node); {
+	case err != nil:
+		report(in.fail("node", "this machine's node cannot be read", err.Error(), see))
+	case !n.Ready:
+		report(in.fail("node", "node "+n.Name+" is not Ready", n.Why, see))
+	case n.Why != "":
+		report(in.warn("node", "node "+n.Name+" is Ready, with a reservation", n.Why, "free what it lacks, before it ends pods"))
+	default:
+		report(in.ok("node", "node %s is Ready", n.Name))
+	}
+}
+
+// device looks for the node's address on this machine.
+func (e Engine) device(in about, see string) api.Finding {
+	const lost = "another program took it away; kith-k8s puts it back when it starts: " +
+		"kill it, kithd starts it again and pods run on"
+	links, err := net.Interfaces()
+	if err != nil {
+		return in.warn("node-address", "the network devices of this machine are not known", err.Error(), "")
+	}
+	for _, link := range links {
+		addrs, err := link.Addrs()
+		if err != nil {
+			continue
+		}
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err != nil || p.Addr() != e.Address {
+				continue
+			}
+			if link.Flags&net.FlagUp == 0 {
+				return in.fail("node-address", fmt.Sprintf("device %s, which has the node's address %s, is down", link.Name, e.Address), "", "ip link set "+link.Name+" up")
+			}
+			return in.ok("node-address", "the node's address %s is on device %s", e.Address, link.Name)
+		}
+	}
+	return in.fail("node-address", fmt.Sprintf("no device has the node's address %s", e.Address), lost, see)
+}
+
+// dns asks the cluster's DNS for the one name that each cluster has.
+func (e Engine) dns(ctx context.Context, in about, see string) api.Finding {
+	ctx, cancel := context.WithTimeout(ctx, step)
+	defer cancel()
+	const name = "kubernetes.default.svc.cluster.local."
+	server := e.ClusterDNS.String()
+	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, server)
+	}}
+	began := time.Now()
+	addrs, err := r.LookupNetIP(ctx, "ip4", name)
+	if err != nil {
+		return in.fail("dns", "the cluster's DNS at "+server+" does not answer", err.Error(), see)
+	}
+	return in.ok("dns", "the cluster's DNS at %s answers in %s: kubernetes is %s", server, short(time.Since(began)), addrs[0])
+}
+
+func bounded[T any](ctx context.Context, f func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, step)
+	defer cancel()
+	return f(ctx)
+}
+
+// short writes a duration as people read it: 1.84ms, 120ms, 2.3s.
+func short(d time.Duration) string {
+	switch {
+	case d < 10*time.Millisecond:
+		return d.Round(10 * time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(100 * time.Millisecond).String()
+}

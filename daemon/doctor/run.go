@@ -1,0 +1,79 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"kith.dev/core/api"
+)
+
+// Group is checks that are made one after the other. It reports each as soon as it is known, and ends soon after ctx does.
+type Group func(ctx context.Context, report func(api.Finding))
+
+const (
+	atOnce = 8
+	// patience bounds a group: all its checks together.
+	patience = 45 * time.Second
+)
+
+// Run makes the checks of all groups, several groups at a time, and reports them in the groups' order, from this
+// goroutine. It returns them all.
+func Run(ctx context.Context, report func(api.Finding), groups ...Group) []api.Finding {
+	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	defer cancel()
+	found := make([]chan api.Finding, len(groups))
+	turn := make(chan struct{}, atOnce)
+	for i := range groups {
+		found[i] = make(chan api.Finding, 64)
+	}
+	go func() {
+		for i, group := range groups {
+			turn <- struct{}{}
+			go func() {
+				defer func() { close(found[i]); <-turn }()
+				bounded, cancel := context.WithTimeout(ctx, patience)
+				defer cancel()
+				group(bounded, func(c api.Finding) { found[i] <- c })
+			}()
+		}
+	}()
+	var all []api.Finding
+	for _, checks := range found {
+		for c := range checks {
+			report(c)
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// Counts tells how many checks had which outcome.
+func Counts(checks []api.Finding) (ok, warnings, failed int) {
+	for _, c := range checks {
+		switch c.State {
+		case api.CheckOK:
+			ok++
+		case api.CheckWarning:
+			warnings++
+		default:
+			failed++
+		}
+	}
+	return ok, warnings, failed
+}
+
+// about makes checks of one area, and of one peer.
+type about struct{ area, peer string }
+
+func (a about) ok(name, format string, args ...any) api.Finding {
+	return api.Finding{Area: a.area, Peer: a.peer, Name: name, State: api.CheckOK, What: fmt.Sprintf(format, args...)}
+}
+
+func (a about) warn(name, what, why, do string) api.Finding {
+	return api.Finding{Area: a.area, Peer: a.peer, Name: name, State: api.CheckWarning, What: what, Why: why, Do: do}
+}
+
+func (a about) fail(name, what, why, do string) api.Finding {
+	return api.Finding{Area: a.area, Peer: a.peer, Name: name, State: api.CheckFail, What: what, Why: why, Do: do}
+}

@@ -1,0 +1,230 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/gateway"
+	"kith.dev/core/relations"
+	"kith.dev/daemon/doctor"
+)
+
+const (
+	// tunnelPatience is how long after the contact came about the first handshake may take.
+	tunnelPatience = 15 * time.Second
+	// clockTrouble is the difference of two clocks that is worth a word; from ten minutes on contracts are refused.
+	clockTrouble = time.Minute
+)
+
+// problems is all that is wrong now, the worst first, and then what waits for the owner.
+func (d *Daemon) problems(ctx context.Context, engine api.Engine, peers []known) []api.Problem {
+	list := d.parts.problems()
+	if engine.State != api.EngineReady && engine.Kind != api.EngineNone {
+		list = append(list, api.Problem{
+			Severity: api.SeverityWarning, What: "the local Kubernetes is " + string(engine.State), Why: engine.Why, Do: "`kith doctor` looks closer",
+		})
+	}
+	var tunnels map[string]gateway.Stats
+	if d.gateway != nil {
+		tunnels = d.gateway.StatsAll()
+	}
+	now := time.Now()
+	for _, k := range peers {
+		if k.peer != nil {
+			tunnel, has := tunnels[k.id.String()]
+			list = append(list, peerProblems(k, tunnel, has, now)...)
+		}
+	}
+	list = append(list, clockProblems(peers)...)
+	if c := d.cluster.Load(); c != nil {
+		list = append(list, c.waiting(ctx)...)
+	}
+	rank := map[api.Severity]int{api.SeverityError: 0, api.SeverityWarning: 1, api.SeverityInfo: 2}
+	slices.SortStableFunc(list, func(a, b api.Problem) int { return cmp.Compare(rank[a.Severity], rank[b.Severity]) })
+	return list
+}
+
+// peerProblems tells what is wrong with a peer: somebody else answers, nobody does, or not through the tunnel.
+func peerProblems(k known, tunnel gateway.Stats, hasTunnel bool, now time.Time) []api.Problem {
+	look := "`kith doctor " + k.name + "` tells where it fails"
+	bound := k.peer.Status.Outgoing.Contract != "" || k.peer.Status.Incoming.Contract != ""
+	switch {
+	case k.mismatch:
+		return []api.Problem{{
+			Severity: api.SeverityError, What: k.name + " was refused: another key answers where it was", Why: k.contact.Why,
+			Do: "ask its owner: with a new laptop, or a new installation, `kith forget " + k.name + "` and ask anew; else somebody is between the two",
+		}}
+	case !bound:
+		return nil
+	case !k.contact.Reachable:
+		why := k.contact.Why
+		if !k.contact.Since.IsZero() {
+			why += ", for " + howLong(now.Sub(k.contact.Since))
+		}
+		return []api.Problem{{Severity: api.SeverityWarning, What: k.name + " cannot be reached", Why: why, Do: look}}
+	case tunnel.Up || now.Sub(k.linkedSince()) < tunnelPatience:
+		return nil
+	}
+	why := "it was not set up yet"
+	if hasTunnel {
+		why = "no handshake since kithd started"
+	}
+	if !tunnel.LastHandshake.IsZero() {
+		why = "no handshake for " + howLong(now.Sub(tunnel.LastHandshake))
+	}
+	return []api.Problem{{Severity: api.SeverityWarning, What: "the tunnel to " + k.name + " is down", Why: why + "; is UDP let through on both sides?", Do: look}}
+}
+
+// linkedSince is when the tunnel to a peer could have come up; in the future when it need not be there.
+func (k known) linkedSince() time.Time {
+	since := time.Now().Add(time.Hour)
+	for _, d := range []v1alpha1.DirectionStatus{k.peer.Status.Outgoing, k.peer.Status.Incoming} {
+		switch d.State {
+		case v1alpha1.StateContracted, v1alpha1.StateConnected, v1alpha1.StateUnreachable:
+			if d.Since != nil && d.Since.Time.Before(since) {
+				since = d.Since.Time
+			}
+		}
+	}
+	if k.contact.Since.After(since) {
+		return k.contact.Since
+	}
+	return since
+}
+
+// clockProblems compares this machine's clock with those of all who answer. When most of several agree against it, the
+// fault is here.
+func clockProblems(all []known) []api.Problem {
+	var ahead, behind, answer int
+	var list []api.Problem
+	for _, k := range all {
+		if !k.contact.Reachable {
+			continue
+		}
+		answer++
+		if k.clock.Abs() < clockTrouble {
+			continue
+		}
+		way := "ahead of"
+		if k.clock > 0 {
+			ahead++
+		} else {
+			behind++
+			way = "behind"
+		}
+		if k.peer != nil {
+			list = append(list, api.Problem{
+				Severity: api.SeverityWarning, What: fmt.Sprintf("the clock of %s is %s %s this one", k.name, howLong(k.clock.Abs()), way),
+				Why: "from 10 minutes on, contracts are refused", Do: "have both set their clocks by the network: timedatectl set-ntp true",
+			})
+		}
+	}
+	if most := max(ahead, behind); most >= 2 && 2*most > answer {
+		way := "ahead of"
+		if ahead > behind {
+			way = "behind"
+		}
+		return []api.Problem{{
+			Severity: api.SeverityWarning, What: fmt.Sprintf("this machine's clock is %s those of %d of the %d machines that answer", way, most, answer),
+			Why: "from 10 minutes on, contracts are refused", Do: "set it by the network: timedatectl set-ntp true",
+		}}
+	}
+	return list
+}
+
+// waiting are the requests that only the owner can answer.
+func (c *clusterPart) waiting(ctx context.Context) []api.Problem {
+	var requests v1alpha1.PeeringRequestList
+	if c.client.List(ctx, &requests) != nil {
+		return nil
+	}
+	var list []api.Problem
+	for i := range requests.Items {
+		r := &requests.Items[i]
+		if !relations.Pending(r) {
+			continue
+		}
+		why := "it lapses in " + howLong(time.Until(r.Spec.Expires.Time))
+		if r.Spec.Code != "" {
+			why = "its owner must see the code " + r.Spec.Code + " too; " + why
+		}
+		list = append(list, api.Problem{
+			Severity: api.SeverityInfo, What: r.Spec.PeerName + " asks for " + asked(r.Spec.Resources), Why: why,
+			Do: "kith accept " + r.Name + ", or kith decline " + r.Name,
+		})
+	}
+	return list
+}
+
+func asked(resources corev1.ResourceList) string {
+	if len(resources) == 0 {
+		return "whatever is shared"
+	}
+	amounts := quantities(resources)
+	var parts []string
+	for _, name := range amounts.Names() {
+		parts = append(parts, name+" "+amounts[name])
+	}
+	return strings.Join(parts, ", ")
+}
+
+// degraded tells why an engine that answers is not well: its node, or the disk.
+func (d *Daemon) degraded(ctx context.Context) string {
+	var why []string
+	if space, err := doctor.SpaceAt(d.cfg.DataDir); err == nil {
+		if state, reason := space.Trouble(); state != api.CheckOK {
+			why = append(why, space.String()+"; "+reason)
+		}
+	}
+	if c := d.cluster.Load(); c != nil {
+		var node corev1.Node
+		if err := c.client.Get(ctx, client.ObjectKey{Name: d.engine.NodeName()}, &node); err == nil {
+			if n := nodeOf(&node); n.Why != "" {
+				why = append(why, "node "+n.Name+": "+n.Why)
+			}
+		}
+	}
+	return strings.Join(why, "; ")
+}
+
+// nodeOf is what a node says of itself: what keeps it from being ready, else what it lacks.
+func nodeOf(node *corev1.Node) doctor.Node {
+	n := doctor.Node{Name: node.Name, Why: "it has not said yet"}
+	var lacks []string
+	for _, c := range node.Status.Conditions {
+		switch {
+		case c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue:
+			n.Ready, n.Why = true, ""
+		case c.Type == corev1.NodeReady:
+			n.Why = cmp.Or(c.Message, c.Reason, "it is not Ready")
+		case c.Status == corev1.ConditionTrue:
+			lacks = append(lacks, cmp.Or(c.Message, string(c.Type)))
+		}
+	}
+	if n.Ready {
+		n.Why = strings.Join(lacks, ", ")
+	}
+	return n
+}
+
+// howLong writes a duration with one unit.
+func howLong(d time.Duration) string {
+	switch d = max(d, 0); {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h", int(d.Hours()))
+	}
+	return fmt.Sprintf("%d days", int(d.Hours()/24))
+}
