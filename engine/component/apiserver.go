@@ -17,6 +17,8 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+
+	"kith.dev/engine/listener"
 )
 
 // PKI names the files of package pki by folder and name.
@@ -78,12 +80,12 @@ func (a APIServer) Run(ctx context.Context) error {
 		return err
 	}
 	// The LAN must not reach it: two addresses, not all.
-	listener, err := listen(ctx, a.Port, netip.AddrFrom4([4]byte{127, 0, 0, 1}), a.NodeIP)
+	sockets, err := listener.Listen(ctx, a.Port, netip.AddrFrom4([4]byte{127, 0, 0, 1}), a.NodeIP)
 	if err != nil {
 		return fmt.Errorf("kube-apiserver: %w; another server may be running", err)
 	}
-	o.SecureServing.Listener = listener
-	defer listener.Close()
+	o.SecureServing.Listener = sockets
+	defer sockets.Close()
 
 	if err := o.GenericServerRunOptions.ComponentGlobalsRegistry.Set(); err != nil {
 		return err

@@ -22,6 +22,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+var proxies = []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"}
+
 // Runtime is a supervised containerd.
 type Runtime struct {
 	opts Options
@@ -33,7 +35,15 @@ type Runtime struct {
 func New(opts Options, log *slog.Logger) *Runtime {
 	// The shim, runc, and the plugins call each other and iptables, mount, modprobe by name.
 	path := opts.RuntimeDir + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-	return &Runtime{opts: opts, log: log, env: []string{"PATH=" + path, "HOME=/root", "LANG=C.UTF-8"}}
+	env := []string{"PATH=" + path, "HOME=/root", "LANG=C.UTF-8"}
+	for _, name := range proxies { // images come through the company's proxy, where there is one
+		for _, name := range []string{name, strings.ToLower(name)} {
+			if value, set := os.LookupEnv(name); set {
+				env = append(env, name+"="+value)
+			}
+		}
+	}
+	return &Runtime{opts: opts, log: log, env: env}
 }
 
 // Run adopts or starts containerd and starts it again whenever it dies, until ctx ends; then it leaves it

@@ -1,4 +1,6 @@
-package component
+// Package listener makes one listener out of several addresses, so that the API server can be reached on
+// loopback and on the node's address, and on nothing else.
+package listener
 
 import (
 	"context"
@@ -11,7 +13,6 @@ import (
 	"time"
 )
 
-// listeners is several TCP listeners in one. Its address is that of the first.
 type listeners struct {
 	all    []net.Listener
 	conns  chan net.Conn
@@ -20,8 +21,9 @@ type listeners struct {
 	once   sync.Once
 }
 
-// listen listens on port at every address. A port still held by a server that is just ending is waited for.
-func listen(ctx context.Context, port int, addrs ...netip.Addr) (*listeners, error) {
+// Listen listens on TCP port at every address. A port still held by a server that is just ending is waited for.
+// The listener's own address is the first of them.
+func Listen(ctx context.Context, port int, addrs ...netip.Addr) (net.Listener, error) {
 	l := &listeners{conns: make(chan net.Conn), failed: make(chan error, len(addrs)), closed: make(chan struct{})}
 	for _, addr := range addrs {
 		one, err := listenPatiently(ctx, netip.AddrPortFrom(addr, uint16(port)).String())

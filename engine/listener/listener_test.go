@@ -1,0 +1,95 @@
+package listener
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+)
+
+var one, two = netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")
+
+// free is a port that nobody uses at addr.
+func free(t *testing.T, addr netip.Addr) int {
+	t.Helper()
+	l, err := net.Listen("tcp", netip.AddrPortFrom(addr, 0).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func TestBothAddressesAreHeardAndNoOther(t *testing.T) {
+	port := free(t, one)
+	l, err := Listen(t.Context(), port, one, two)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.WriteString(c, c.LocalAddr().String())
+			c.Close()
+		}
+	}()
+	for _, addr := range []netip.Addr{one, two} {
+		want := netip.AddrPortFrom(addr, uint16(port)).String()
+		c, err := net.Dial("tcp", want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := io.ReadAll(c); string(got) != want {
+			t.Errorf("answered by %s, want %s", got, want)
+		}
+		c.Close()
+	}
+	if c, err := net.DialTimeout("tcp", netip.AddrPortFrom(netip.MustParseAddr("127.0.0.3"), uint16(port)).String(), time.Second); err == nil {
+		c.Close()
+		t.Error("a third address is heard")
+	}
+	if got := l.Addr().(*net.TCPAddr); got.Port != port || !got.IP.Equal(one.AsSlice()) {
+		t.Errorf("address %s", got)
+	}
+}
+
+func TestCloseEndsAcceptAndFreesThePorts(t *testing.T) {
+	port := free(t, one)
+	l, err := Listen(t.Context(), port, one, two)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { _, err := l.Accept(); ended <- err }()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept: %v", err)
+	}
+	again, err := Listen(t.Context(), port, one, two)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Close()
+}
+
+func TestPortOfAnEndingServerIsWaitedFor(t *testing.T) {
+	port := free(t, one)
+	old, err := net.Listen("tcp", netip.AddrPortFrom(one, uint16(port)).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(200*time.Millisecond, func() { old.Close() })
+	l, err := Listen(t.Context(), port, one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+}

@@ -1,0 +1,126 @@
+package storage
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
+)
+
+func claim(node string, modes ...corev1.PersistentVolumeAccessMode) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", Annotations: map[string]string{selectedNode: node}},
+		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: modes, Resources: corev1.VolumeResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}},
+	}
+}
+
+func provision(t *testing.T, f *folders) *corev1.PersistentVolume {
+	t.Helper()
+	pv, state, err := f.Provision(t.Context(), controller.ProvisionOptions{StorageClass: &storagev1.StorageClass{}, PVName: "pvc-1", PVC: claim("alice", corev1.ReadWriteOnce)})
+	if err != nil || state != controller.ProvisioningFinished {
+		t.Fatal(state, err)
+	}
+	return pv
+}
+
+func TestVolumeIsAFolderForAnyUserOnThisNodeUntilDeleted(t *testing.T) {
+	f := &folders{root: t.TempDir(), node: "alice"}
+	pv := provision(t, f)
+	provision(t, f) // a controller that was interrupted asks twice
+	path := filepath.Join(f.root, "pvc-1_shop_data")
+	if pv.Spec.Local == nil || pv.Spec.Local.Path != path {
+		t.Fatalf("%+v, want folder %s", pv.Spec.PersistentVolumeSource, path)
+	}
+	if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o777 {
+		t.Errorf("mode %v, %v", st.Mode(), err)
+	}
+	if got := pv.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values[0]; got != "alice" {
+		t.Errorf("bound to node %s", got)
+	}
+	if err := os.MkdirAll(filepath.Join(path, "deep", "down"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := f.Delete(t.Context(), pv); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder is still there: %v", err)
+	}
+}
+
+func TestNothingOutsideTheFolderIsDeleted(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "precious")
+	if err := os.MkdirAll(filepath.Join(outside, "data"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f := &folders{root: t.TempDir(), node: "alice"}
+	link := filepath.Join(f.root, "pvc-link")
+	if err := os.Symlink(outside, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{outside, f.root, f.root + "/", filepath.Join(f.root, "a", "b"), f.root + "/../" + filepath.Base(outside), link} {
+		pv := provision(t, f)
+		pv.Spec.Local.Path = path
+		_ = f.Delete(t.Context(), pv) // refused, or the link itself removed
+		if _, err := os.Stat(filepath.Join(outside, "data")); err != nil {
+			t.Fatalf("%s: what is outside was deleted", path)
+		}
+		if _, err := os.Stat(f.root); err != nil {
+			t.Fatalf("%s: the folder itself was deleted", path)
+		}
+	}
+	if _, err := os.Lstat(link); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the link is still there: %v", err)
+	}
+}
+
+func TestLinkInsideAVolumeIsNotFollowed(t *testing.T) {
+	outside := t.TempDir()
+	if err := os.WriteFile(filepath.Join(outside, "secret"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := &folders{root: t.TempDir(), node: "alice"}
+	pv := provision(t, f)
+	if err := os.Symlink(outside, filepath.Join(pv.Spec.Local.Path, "out")); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Delete(t.Context(), pv); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(outside, "secret")); err != nil {
+		t.Error("a pod's link led the deletion outside")
+	}
+}
+
+func TestClaimsThatDoNotFitAreRefused(t *testing.T) {
+	f := &folders{root: t.TempDir(), node: "alice"}
+	shared := claim("alice", corev1.ReadWriteMany)
+	selecting := claim("alice", corev1.ReadWriteOnce)
+	selecting.Spec.Selector = &metav1.LabelSelector{}
+	for what, c := range map[string]*corev1.PersistentVolumeClaim{"shared": shared, "selecting": selecting} {
+		if _, _, err := f.Provision(t.Context(), controller.ProvisionOptions{StorageClass: &storagev1.StorageClass{}, PVName: "pvc-2", PVC: c}); err == nil {
+			t.Errorf("%s: provisioned", what)
+		}
+	}
+	if entries, _ := os.ReadDir(f.root); len(entries) != 0 {
+		t.Errorf("refused, and made %v", entries)
+	}
+}
+
+func TestClaimOfAnotherLaptopIsNotOurs(t *testing.T) {
+	f := &folders{root: t.TempDir(), node: "alice"}
+	for node, want := range map[string]bool{"alice": true, "kith-bob": false, "": true} {
+		if got := f.ShouldProvision(t.Context(), claim(node, corev1.ReadWriteOnce)); got != want {
+			t.Errorf("selected node %q: %t", node, got)
+		}
+	}
+}
