@@ -68,7 +68,7 @@ func ranges(list []v1alpha1.RangeAlias) (out []gateway.Mapping) {
 }
 
 // conditionReflected, with the peer's name appended, is False on a NamespaceOffloading while something of the namespace
-// cannot be at the peer, and says what.
+// cannot be at the peer, and says what. It is not there while all is well.
 const conditionReflected = "Reflected."
 
 // maxTold problems stand in a condition.
@@ -76,23 +76,22 @@ const maxTold = 10
 
 // showProblems writes what cannot be reflected into the NamespaceOffloading, for people.
 func (f *fleet) showProblems(peer, namespace string, problems []string) {
-	condition := metav1.Condition{Type: conditionReflected + peer, Status: metav1.ConditionTrue, Reason: "Complete",
-		Message: "all that the pods need is at " + peer}
-	if len(problems) > 0 {
-		condition.Status, condition.Reason = metav1.ConditionFalse, "Incomplete"
-		condition.Message = strings.Join(problems[:min(len(problems), maxTold)], "; ")
-	}
+	condition := metav1.Condition{Type: conditionReflected + peer, Status: metav1.ConditionFalse, Reason: "Incomplete",
+		Message: strings.Join(problems[:min(len(problems), maxTold)], "; ")}
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		var nso v1alpha1.NamespaceOffloading
 		if err := f.client.Get(f.ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.NamespaceOffloadingName}, &nso); err != nil {
 			return client.IgnoreNotFound(err)
 		}
 		before := nso.DeepCopy()
-		if len(problems) == 0 && meta.FindStatusCondition(nso.Status.Conditions, condition.Type) == nil {
-			return nil
-		}
 		condition.ObservedGeneration = nso.Generation
-		if !meta.SetStatusCondition(&nso.Status.Conditions, condition) {
+		changed := false
+		if len(problems) == 0 {
+			changed = meta.RemoveStatusCondition(&nso.Status.Conditions, condition.Type)
+		} else {
+			changed = meta.SetStatusCondition(&nso.Status.Conditions, condition)
+		}
+		if !changed {
 			return nil
 		}
 		return f.client.Status().Patch(f.ctx, &nso, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))

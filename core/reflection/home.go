@@ -73,7 +73,7 @@ func strip(o any) (any, error) {
 	return o, nil
 }
 
-func (h *Home) watch(namespace string) *space {
+func (h *Home) watch(namespace string) (*space, error) {
 	ctx, stop := context.WithCancel(context.Background()) // ended by the last user
 	full := informers.NewSharedInformerFactoryWithOptions(h.core, 0, informers.WithNamespace(namespace), informers.WithTransform(strip))
 	meta := metadatainformer.NewFilteredSharedInformerFactory(h.meta, 0, namespace, nil)
@@ -85,14 +85,15 @@ func (h *Home) watch(namespace string) *space {
 		kindSecret:    meta.ForResource(kindSecret.gvr()).Informer(),
 	}}
 	if err := s.informers[kindPod].AddIndexers(cache.Indexers{byReference: indexReferences}); err != nil {
-		panic(err) // the name is taken twice: a mistake in this file
+		stop()
+		return nil, fmt.Errorf("watch namespace %s: %w", namespace, err)
 	}
 	for _, k := range []kind{kindConfigMap, kindSecret} {
 		_ = s.informers[k].SetTransform(strip) // fails once it runs
 	}
 	full.Start(ctx.Done())
 	meta.Start(ctx.Done())
-	return s
+	return s, nil
 }
 
 // member is one user of a space.
@@ -109,7 +110,10 @@ func (h *Home) join(namespace string, changed func(k kind, was, is metav1.Object
 	defer h.mu.Unlock()
 	s := h.spaces[namespace]
 	if s == nil {
-		s = h.watch(namespace)
+		var err error
+		if s, err = h.watch(namespace); err != nil {
+			return nil, err
+		}
 		h.spaces[namespace] = s
 	}
 	s.users++

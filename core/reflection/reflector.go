@@ -44,6 +44,8 @@ const (
 	// callTimeout bounds what one item may take, so that a worker never hangs on a cut link.
 	callTimeout = 15 * time.Second
 	maxDelay    = 30 * time.Second
+	// readyWithin bounds how long Prepare waits until a new twin was looked at.
+	readyWithin = 3 * time.Second
 	// unneededFor is how long a ConfigMap or Secret outlives its last reference: pods replace each other.
 	unneededFor = 30 * time.Second
 )
@@ -146,8 +148,12 @@ func (r *Reflector) Close(home string) {
 	t := r.twins[home]
 	delete(r.twins, home)
 	r.mu.Unlock()
-	if t != nil {
-		t.close()
+	if t == nil {
+		return
+	}
+	t.close()
+	if r.cfg.Problems != nil && t.untold() && r.life.Err() == nil {
+		r.cfg.Problems(home, nil)
 	}
 }
 
@@ -188,8 +194,15 @@ func (r *Reflector) Prepare(ctx context.Context, pod *corev1.Pod) error {
 		return fmt.Errorf("namespace %s has no twin at %s yet", pod.Namespace, r.cfg.PeerName)
 	}
 	s := t.current()
+	if s == nil {
+		return fmt.Errorf("namespace %s cannot be watched here", pod.Namespace)
+	}
+	timer := time.NewTimer(readyWithin)
+	defer timer.Stop()
 	select {
 	case <-s.ready:
+	case <-timer.C:
+		return fmt.Errorf("the twin of namespace %s at %s cannot be seen yet", pod.Namespace, r.cfg.PeerName)
 	case <-s.ctx.Done():
 		return fmt.Errorf("namespace %s: its twin at %s is being looked at afresh", pod.Namespace, r.cfg.PeerName)
 	case <-ctx.Done():

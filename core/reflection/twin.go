@@ -115,6 +115,13 @@ func (t *twin) tell(it item, problem string) (all []string, news bool) {
 	return all, true
 }
 
+// untold says whether problems were told that nobody looks after any more.
+func (t *twin) untold() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.problems) > 0
+}
+
 func (t *twin) close() {
 	if s := t.current(); s != nil {
 		s.stop()
@@ -176,8 +183,12 @@ func (r *Reflector) look(t *twin, s *session, synced []cache.InformerSynced) {
 	for _, informer := range s.abroad {
 		go informer.RunWithContext(s.ctx)
 	}
-	if !cache.WaitForCacheSync(s.ctx.Done(), synced...) {
-		return
+	for delay := time.Millisecond; !allSynced(synced); delay = min(2*delay, 100*time.Millisecond) {
+		select {
+		case <-time.After(delay):
+		case <-s.ctx.Done():
+			return
+		}
 	}
 	close(s.ready)
 	r.log.Debug("namespace is reflected", "namespace", t.home, "twin", t.name)
@@ -191,4 +202,8 @@ func (r *Reflector) look(t *twin, s *session, synced []cache.InformerSynced) {
 			r.queue.Add(itemOf(k, t.home, object(o)))
 		}
 	}
+}
+
+func allSynced(synced []cache.InformerSynced) bool {
+	return !slices.ContainsFunc(synced, func(is cache.InformerSynced) bool { return !is() })
 }

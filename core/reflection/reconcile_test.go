@@ -1,0 +1,194 @@
+package reflection
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	metafake "k8s.io/client-go/metadata/fake"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+func TestWhatOthersAddedIsTakenOut(t *testing.T) {
+	for name, c := range map[string]struct {
+		want, got client.Object
+		found     bool
+	}{
+		"the same ConfigMap": {&corev1.ConfigMap{Data: map[string]string{"a": "1"}}, &corev1.ConfigMap{Data: map[string]string{"a": "1"}}, false},
+		"a key more":         {&corev1.ConfigMap{Data: map[string]string{"a": "1"}}, &corev1.ConfigMap{Data: map[string]string{"a": "1", "b": "2"}}, true},
+		"made immutable":     {&corev1.Secret{}, &corev1.Secret{Immutable: new(true)}, true},
+		"a secret more":      {&corev1.Secret{}, &corev1.Secret{Data: map[string][]byte{"a": nil}}, true},
+		"a selector": {&corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP}},
+			&corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, Selector: map[string]string{"a": "b"}}}, true},
+		"what the peer allocates": {&corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP}},
+			&corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.43.0.9", IPFamilies: []corev1.IPFamily{"IPv4"}}}, false},
+		"a port more": {&corev1.Service{}, &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}}, true},
+	} {
+		if found := takeOut(c.got, c.want); found != c.found {
+			t.Errorf("%s: found %v, want %v", name, found, c.found)
+		}
+		if takeOut(c.got, c.want) {
+			t.Errorf("%s: it is still there", name)
+		}
+	}
+}
+
+func TestWhatIsWrittenAgain(t *testing.T) {
+	have := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "7"}}
+	yes, no := func(metav1.Object) bool { return true }, func(metav1.Object) bool { return false }
+	for name, c := range map[string]struct {
+		source source
+		memo   memo
+		want   bool
+	}{
+		"written and unchanged":                {source{stamp: "a"}, memo{stamp: "a", version: "7"}, true},
+		"changed at home":                      {source{stamp: "b"}, memo{stamp: "a", version: "7"}, false},
+		"changed abroad":                       {source{stamp: "a"}, memo{stamp: "a", version: "6"}, false},
+		"not known after a restart":            {source{stamp: "a"}, memo{}, false},
+		"a companion known by its annotations": {source{stamp: "a", fresh: yes}, memo{}, true},
+		"a companion of another pod":           {source{stamp: "a", fresh: no}, memo{stamp: "a", version: "7"}, false},
+		"a companion changed abroad":           {source{stamp: "a", fresh: yes}, memo{stamp: "a", version: "6"}, false},
+	} {
+		if got := c.source.upToDate(c.memo, have); got != c.want {
+			t.Errorf("%s: up to date %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestTokensAreRenewedInTime(t *testing.T) {
+	now := time.Now()
+	for life, earliest := range map[time.Duration]time.Duration{time.Hour: 45 * time.Minute, 10 * time.Minute: 7 * time.Minute, 365 * 24 * time.Hour: 22 * time.Hour} {
+		at := renewAt(now, now.Add(life)).Sub(now)
+		if at < earliest || at > life*8/10 || at > 24*time.Hour {
+			t.Errorf("a token of %s is renewed after %s", life, at)
+		}
+	}
+}
+
+// reflector makes one whose peer answers nothing but errors.
+func reflector(t *testing.T, home *Home) *Reflector {
+	server := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	r, err := New(Config{
+		Home: home, Abroad: &rest.Config{Host: server.URL}, PeerName: "bob", NodeName: "kith-bob", API: netip.MustParseAddrPort("10.42.255.1:6443"),
+		Translate: plan, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func drain(r *Reflector) []item {
+	var all []item
+	for r.queue.Len() > 0 {
+		it, _ := r.queue.Get()
+		r.queue.Done(it)
+		all = append(all, it)
+	}
+	slices.SortFunc(all, func(a, b item) int {
+		return slices.Compare([]string{string(a.kind), a.name}, []string{string(b.kind), b.name})
+	})
+	return all
+}
+
+func TestOnlyPodsThatComeOrGoMatter(t *testing.T) {
+	pod := func(node string, phase corev1.PodPhase) *corev1.Pod {
+		p := homePod()
+		p.Spec.NodeName, p.Status.Phase = node, phase
+		p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "pull"}}
+		return p
+	}
+	both := []item{{kindPod, "shop", "web-1"}, {kindSecret, "shop", "pull"}}
+	for name, c := range map[string]struct {
+		was, is metav1.Object
+		want    []item
+	}{
+		"comes":                 {nil, pod("kith-bob", ""), both},
+		"is bound":              {pod("", corev1.PodPending), pod("kith-bob", corev1.PodPending), both},
+		"runs":                  {pod("kith-bob", corev1.PodPending), pod("kith-bob", corev1.PodRunning), nil},
+		"ends":                  {pod("kith-bob", corev1.PodRunning), pod("kith-bob", corev1.PodSucceeded), both},
+		"goes":                  {pod("kith-bob", corev1.PodRunning), nil, both},
+		"is another's":          {nil, pod("kith-carol", ""), nil},
+		"runs at home and ends": {pod("alice", corev1.PodRunning), nil, nil},
+	} {
+		r := reflector(t, &Home{})
+		r.homeChanged(kindPod, c.was, c.is)
+		if got := drain(r); !slices.Equal(got, c.want) {
+			t.Errorf("a pod that %s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestANamespaceIsWatchedOnceForAllPeers(t *testing.T) {
+	pod := homePod()
+	pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "pull"}}
+	core := fake.NewClientset(pod, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop"}}, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "else", Namespace: "other"}})
+	scheme := metafake.NewTestScheme()
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	secret := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Name: "pull", Namespace: "shop"}}
+	home := &Home{core: core, meta: metafake.NewSimpleMetadataClient(scheme, secret), spaces: map[string]*space{}}
+	ignore := func(kind, metav1.Object, metav1.Object) {}
+	first, err := home.join("shop", ignore)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := home.join("shop", ignore)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if !cache.WaitForCacheSync(ctx.Done(), append(first.synced(), second.synced()...)...) {
+		t.Fatal("not everything was seen")
+	}
+	if first.space != second.space {
+		t.Error("it is watched twice")
+	}
+	it := item{kindSecret, "shop", "pull"}
+	if !first.referred("kith-bob", it) || first.referred("kith-carol", it) || first.referred("kith-bob", item{kindConfigMap, "shop", "pull"}) {
+		t.Error("a reference is not found, or one that is not there is")
+	}
+	if _, full := first.get(it).(*corev1.Secret); full || first.get(it) == nil {
+		t.Errorf("of the Secret a %T is held", first.get(it))
+	}
+	if got := first.list(kindService); !reflect.DeepEqual(got, []item{{kindService, "shop", "web"}}) {
+		t.Errorf("services: %v", got)
+	}
+	first.leave()
+	if len(home.spaces) != 1 {
+		t.Error("the second user lost it")
+	}
+	second.leave()
+	if len(home.spaces) != 0 {
+		t.Error("it is watched for nobody")
+	}
+}
+
+func TestAdaptLeadsToTheAliasOfHome(t *testing.T) {
+	r := reflector(t, &Home{})
+	pod := homePod()
+	spec := pod.Spec.DeepCopy()
+	r.Adapt(pod, "shop", spec)
+	if len(spec.HostAliases) != 1 || spec.HostAliases[0].IP != "10.70.255.1" {
+		t.Errorf("hostAliases %+v", spec.HostAliases)
+	}
+	again := pod.Spec.DeepCopy()
+	if r.Adapt(pod, "shop", again); !reflect.DeepEqual(spec, again) {
+		t.Error("the template would change for nothing")
+	}
+}
