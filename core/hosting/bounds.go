@@ -3,40 +3,17 @@ package hosting
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
-	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
-	"k8s.io/client-go/util/workqueue"
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"kith.dev/core/api/v1alpha1"
 )
-
-// Annotations on a twin namespace, which its consumer cannot write: what the admission policy compares the addresses in
-// the consumer's EndpointSlices with. Both are comma-separated.
-const (
-	annotationAliases = "kith.dev/alias-ranges"    // the consumer's ranges as they are seen here
-	annotationGuests  = "kith.dev/guest-addresses" // of its pods in this namespace
-)
-
-// guestsOwner owns annotationGuests; the other annotations and labels are the tenant's.
-const guestsOwner = "kith-guests"
 
 // rule is one thing a consumer must keep to.
 type rule struct{ expression, message string }
@@ -167,74 +144,4 @@ func (t *tenants) installBounds(ctx context.Context) (bool, error) {
 		}
 	}
 	return true, nil
-}
-
-// aliasesOf lists the ranges of a consumer as they are seen here.
-func aliasesOf(peer *v1alpha1.Peer) string {
-	if peer.Status.Network == nil {
-		return ""
-	}
-	var ranges []string
-	for _, r := range peer.Status.Network.Theirs {
-		ranges = append(ranges, r.Alias)
-	}
-	slices.Sort(ranges)
-	return strings.Join(ranges, ",")
-}
-
-// addresses lists those of the guests.
-func addresses(guests []corev1.Pod) string {
-	var all []string
-	for i := range guests {
-		for _, ip := range guests[i].Status.PodIPs {
-			all = append(all, ip.IP)
-		}
-	}
-	slices.Sort(all)
-	return strings.Join(slices.Compact(all), ",")
-}
-
-// gatherFor is how long news of guests' addresses is gathered before it is written.
-const gatherFor = 50 * time.Millisecond
-
-// watchGuests keeps annotationGuests in step with the guests.
-func (h *Host) watchGuests(mgr manager.Manager) error {
-	later := func(q workqueue.TypedRateLimitingInterface[reconcile.Request], o client.Object) {
-		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: o.GetNamespace()}}, gatherFor)
-	}
-	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-	return ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-guests").
-		Watches(&corev1.Pod{}, handler.Funcs{
-			CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { later(q, e.Object) },
-			UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { later(q, e.ObjectNew) },
-			DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { later(q, e.Object) },
-		}, builder.WithPredicates(managed(), updates(addressElse))).
-		Complete(reconcile.Func(h.tellAddresses))
-}
-
-func addressElse(was, is client.Object) bool {
-	a, b := was.(*corev1.Pod), is.(*corev1.Pod)
-	return a.UID != b.UID || !slices.Equal(a.Status.PodIPs, b.Status.PodIPs)
-}
-
-func (h *Host) tellAddresses(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
-	var guests corev1.PodList
-	if err := h.client.List(ctx, &guests, client.InNamespace(r.Name), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}); err != nil {
-		return ctrl.Result{}, err
-	}
-	var ns corev1.Namespace
-	if err := h.client.Get(ctx, r.NamespacedName, &ns); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
-	}
-	tw, ok := twinOf(&ns)
-	now := addresses(guests.Items)
-	if !ok || tw.leaving || ns.Annotations[annotationGuests] == now {
-		return ctrl.Result{}, nil
-	}
-	want := corev1ac.Namespace(ns.Name).WithUID(ns.UID).WithAnnotations(map[string]string{annotationGuests: now})
-	err := h.client.Apply(ctx, want, client.FieldOwner(guestsOwner), client.ForceOwnership)
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return ctrl.Result{}, nil // another namespace of that name by now
-	}
-	return ctrl.Result{}, err
 }
