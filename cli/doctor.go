@@ -97,7 +97,7 @@ func (p *program) showFinding(f api.Finding) {
 	}
 	const state, topic = 7, 9
 	pad := func(text string, to int) string { return strings.Repeat(" ", max(to-width(text), 0)) }
-	fmt.Fprintf(p.Out, "%s%s  %s%s  %s\n", style.word(string(f.State)), pad(string(f.State), state), about, pad(about, topic), clean(f.What))
+	fmt.Fprintf(p.Out, "%s%s  %s%s  %s\n", style.word(string(f.State)), pad(string(f.State), state), about, pad(about, topic), strings.ReplaceAll(cleanLines(f.What), "\n", " "))
 	for _, detail := range []string{f.Why, f.Do} {
 		if detail != "" {
 			indent := strings.Repeat(" ", state+topic+4)

@@ -3,7 +3,9 @@ package daemon
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -158,7 +160,14 @@ func (d *Daemon) checkPeer(ctx context.Context, k known, report func(api.Finding
 				p.Tunnel.Endpoint = s.Endpoint.String()
 			}
 		}
-		p.Echo = func(ctx context.Context, bytes int) (time.Duration, error) { return d.gateway.Echo(ctx, id, bytes) }
+		p.Echo = func(ctx context.Context, bytes int) (time.Duration, error) {
+			rtt, err := d.gateway.Echo(ctx, id, bytes)
+			var late net.Error
+			if errors.As(err, &late) && late.Timeout() {
+				err = errors.New("three packets had no answer")
+			}
+			return rtt, err
+		}
 	}
 	p.Check(ctx, report)
 }

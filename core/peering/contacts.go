@@ -376,8 +376,11 @@ func (one *contact) set(change func(*Contact)) {
 		if before.State == ContactDialling && one.now.State == ContactUnreachable {
 			level = slog.LevelDebug
 		}
-		one.config.Log.Log(context.Background(), level, "peer "+string(one.now.State),
-			"peer", one.name(), "id", one.now.ID.String(), "why", one.now.Why)
+		about := []any{"peer", one.name(), "id", one.now.ID.String()}
+		if one.now.Why != "" {
+			about = append(about, "why", one.now.Why)
+		}
+		one.config.Log.Log(context.Background(), level, "peer "+string(one.now.State), about...)
 	}
 	if one.now != before {
 		one.notify()

@@ -36,7 +36,11 @@ func (s *Server) serve(rt route) http.Handler {
 		}
 		if r.Method != http.MethodGet {
 			who := r.Context().Value(callerKey{}).(*caller)
-			s.Log.Info("local API call", "call", r.Method+" "+r.URL.Path, "uid", who.uid, "pid", who.pid, "err", err)
+			about := []any{"call", r.Method + " " + r.URL.Path, "uid", who.uid, "pid", who.pid}
+			if err != nil {
+				about = append(about, "err", err)
+			}
+			s.Log.Info("local API call", about...)
 		}
 	})
 }
