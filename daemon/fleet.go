@@ -216,43 +216,29 @@ func (f *fleet) SetReachable(peer string, reachable bool, why string) {
 
 // Retire brings the pods of a virtual node home and takes it away. The node runs until its pods left: it is what ends
 // them abroad.
-func (f *fleet) Retire(ctx context.Context, peer string, reachable bool) error {
-	name := v1alpha1.VirtualNodePrefix + peer
-	pods, err := f.podsOn(ctx, name)
-	if err != nil {
-		return err
-	}
+func (f *fleet) Retire(ctx context.Context, peer string, reachable bool, left <-chan struct{}) error {
 	patience := retireForced
 	if reachable {
 		patience = retireGently
 	}
 	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	err = virtualnode.Retire(bounded, f.home, name, f.log)
+	go func() {
+		select {
+		case <-left:
+			cancel()
+		case <-bounded.Done():
+		}
+	}()
+	keep := func(ctx context.Context, pod *corev1.Pod) error { return offloading.Keep(ctx, f.client, pod) }
+	err := virtualnode.Retire(bounded, f.home, v1alpha1.VirtualNodePrefix+peer, keep, f.log)
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	if m := f.nodes[peer]; m != nil {
 		f.stop(m)
 		delete(f.nodes, peer)
 	}
-	f.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	return offloading.RemakeBare(ctx, f.client, pods)
-}
-
-func (f *fleet) podsOn(ctx context.Context, node string) ([]corev1.Pod, error) {
-	var all corev1.PodList
-	if err := f.client.List(ctx, &all); err != nil {
-		return nil, fmt.Errorf("list the pods on node %s: %w", node, err)
-	}
-	var on []corev1.Pod
-	for _, pod := range all.Items {
-		if pod.Spec.NodeName == node {
-			on = append(on, pod)
-		}
-	}
-	return on, nil
+	return err
 }
 
 // Release takes the twins of a home namespace away at all peers that answer.

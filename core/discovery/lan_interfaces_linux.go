@@ -2,9 +2,11 @@ package discovery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -12,7 +14,17 @@ import (
 
 // listInterfaces reads all interfaces. Addresses that are not usable yet (duplicate address detection) are
 // left out; when they become usable, there is another netlink event.
-func listInterfaces() ([]lanInterface, error) {
+func listInterfaces() (list []lanInterface, err error) {
+	for range 5 { // the kernel breaks a list off when something changes under it, which is just when we look
+		if list, err = listInterfacesOnce(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return list, err
+}
+
+func listInterfacesOnce() ([]lanInterface, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"time"
@@ -13,6 +14,9 @@ import (
 
 // settle is the shortest time between two looks at the host, so that a burst of events costs two.
 const settle = 50 * time.Millisecond
+
+// retry is the pause before what failed is tried again.
+const retry = 250 * time.Millisecond
 
 // watch keeps the host's state what it should be, until ctx ends or the device is taken away.
 func (g *Gateway) watch(ctx context.Context, e *engine) error {
@@ -26,8 +30,15 @@ func (g *Gateway) watch(ctx context.Context, e *engine) error {
 	tick := time.NewTicker(resync)
 	defer tick.Stop()
 	w := watcher{last: time.Now()}
-	g.refresh(e, &w)
 	for {
+		var again <-chan time.Time
+		if !g.refresh(e, &w) {
+			again = time.After(retry)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(settle):
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -35,12 +46,8 @@ func (g *Gateway) watch(ctx context.Context, e *engine) error {
 			return errors.New("gateway: the tunnel device was closed or removed")
 		case <-events:
 		case <-e.tooBig:
+		case <-again:
 		case <-tick.C:
-		}
-		g.refresh(e, &w)
-		select {
-		case <-ctx.Done():
-		case <-time.After(settle):
 		}
 	}
 }
@@ -52,12 +59,19 @@ type watcher struct {
 	stale bool           // the socket has to be opened again
 }
 
-// refresh compares the host with what is wanted. Nothing happens when nothing changed.
-func (g *Gateway) refresh(e *engine, w *watcher) {
+// refresh compares the host with what is wanted. Nothing happens when nothing changed. False: not all of it could be
+// done, for example because the kernel broke a list off when something changed under it.
+func (g *Gateway) refresh(e *engine, w *watcher) (complete bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	complete = true
 	if err := g.syncLocked(); err != nil {
-		g.cfg.Log.Warn("routes are not complete, trying again", "err", err)
+		level := slog.LevelWarn
+		if errors.Is(err, netlink.ErrDumpInterrupted) {
+			level = slog.LevelDebug
+		}
+		g.cfg.Log.Log(context.Background(), level, "routes are not complete, trying again", "err", err)
+		complete = false
 	}
 	woke := w.slept(time.Now())
 	paths := e.paths()
@@ -72,7 +86,7 @@ func (g *Gateway) refresh(e *engine, w *watcher) {
 		g.cfg.Log.Debug("the way to the peers changed", "moved", moved, "woke", woke)
 		if err := e.rebind(); err != nil {
 			g.cfg.Log.Warn("UDP socket not opened again, trying later", "err", err)
-			w.stale = true
+			w.stale, complete = true, false
 		}
 		for _, p := range e.peers {
 			if woke {
@@ -84,6 +98,7 @@ func (g *Gateway) refresh(e *engine, w *watcher) {
 			g.greet(p)
 		}
 	}
+	return complete
 }
 
 // slept tells whether the machine was suspended since the last look: the wall clock ran, the monotonic one did not.

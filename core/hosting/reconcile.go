@@ -55,8 +55,16 @@ type one struct {
 	pod  *corev1.Pod // nil when there is none
 }
 
-// Reconcile implements reconcile.Reconciler.
+// Reconcile implements reconcile.Reconciler. That somebody wrote the object meanwhile is no error: it is looked at again.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	result, err := r.reconcile(ctx, req)
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: 50 * time.Millisecond}, nil
+	}
+	return result, err
+}
+
+func (r *reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	if err := r.start(ctx); err != nil {
 		return ctrl.Result{}, err
 	}

@@ -8,12 +8,18 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api/v1alpha1"
 )
 
+// annotationKept on a PodTemplate holds the name of the bare pod that is kept in it.
+const annotationKept = "kith.dev/kept-pod"
+
 // BringHome takes pods from their virtual nodes, each with its own grace period: pods of controllers are
-// deleted, and their controllers make them again; bare pods are made again here, since nobody else would.
+// deleted, and their controllers make them again; bare pods are kept first, for the Reconciler to make again.
 // It returns when all of them left or ctx ended; what is left then is in the error.
 func BringHome(ctx context.Context, c client.Client, pods []corev1.Pod) error {
 	errs := make(chan error, len(pods))
@@ -28,7 +34,9 @@ func BringHome(ctx context.Context, c client.Client, pods []corev1.Pod) error {
 }
 
 func bringHome(ctx context.Context, c client.Client, pod *corev1.Pod) error {
-	ended := ended(pod)
+	if err := Keep(ctx, c, pod); err != nil {
+		return err
+	}
 	err := c.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil // gone, or another pod of that name by now
@@ -36,28 +44,75 @@ func bringHome(ctx context.Context, c client.Client, pod *corev1.Pod) error {
 	if err != nil {
 		return fmt.Errorf("take pod %s/%s from node %s: %w", pod.Namespace, pod.Name, pod.Spec.NodeName, err)
 	}
-	if err := waitGone(ctx, c, pod); err != nil {
-		return err
-	}
-	if ended {
-		return nil
-	}
-	return RemakeBare(ctx, c, []corev1.Pod{*pod})
+	return waitGone(ctx, c, pod)
 }
 
-// RemakeBare makes the bare ones of pods again, which somebody else took from their virtual nodes.
-func RemakeBare(ctx context.Context, c client.Client, pods []corev1.Pod) error {
-	var all error
-	for i := range pods {
-		pod := &pods[i]
-		if !bare(pod) || ended(pod) {
+// Keep writes a bare pod down as a PodTemplate before somebody takes it from its virtual node: leaving may take as long
+// as a peer cannot be reached, and this process may end meanwhile. Pods that a controller makes again, and those that
+// are leaving already, are not kept. It may be called again.
+func Keep(ctx context.Context, c client.Client, pod *corev1.Pod) error {
+	if !bare(pod) || ended(pod) {
+		return nil
+	}
+	fresh := again(pod)
+	kept := &corev1.PodTemplate{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: "kith-" + string(pod.UID),
+			Labels:      map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy},
+			Annotations: map[string]string{annotationKept: pod.Name},
+		},
+		Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: fresh.Labels, Annotations: fresh.Annotations, OwnerReferences: fresh.OwnerReferences},
+			Spec:       fresh.Spec,
+		},
+	}
+	if err := c.Create(ctx, kept); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("keep pod %s/%s, to make it again at home: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
+
+// remake makes the kept pods of a namespace again, each once its former self is gone, and counts those that wait for that.
+func (r *Reconciler) remake(ctx context.Context, namespace string) (waiting int, err error) {
+	var all corev1.PodTemplateList
+	if err := r.client.List(ctx, &all, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}); err != nil {
+		return 0, err
+	}
+	for i := range all.Items {
+		kept := &all.Items[i]
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: kept.Annotations[annotationKept],
+				Labels: kept.Template.Labels, Annotations: kept.Template.Annotations, OwnerReferences: kept.Template.OwnerReferences,
+			},
+			Spec: kept.Template.Spec,
+		}
+		if pod.Name == "" || kept.DeletionTimestamp != nil {
 			continue
 		}
-		if err := c.Create(ctx, again(pod)); err != nil && !apierrors.IsAlreadyExists(err) {
-			all = errors.Join(all, fmt.Errorf("make pod %s/%s again at home: %w", pod.Namespace, pod.Name, err))
+		var now corev1.Pod
+		switch e := r.client.Get(ctx, client.ObjectKeyFromObject(pod), &now); {
+		case e == nil && kept.Name == "kith-"+string(now.UID):
+			waiting++
+			continue
+		case apierrors.IsNotFound(e):
+			e = r.client.Create(ctx, pod)
+			if apierrors.IsAlreadyExists(e) { // the cache is behind
+				waiting++
+				continue
+			}
+			if e != nil {
+				err = errors.Join(err, fmt.Errorf("make pod %s/%s again at home: %w", pod.Namespace, pod.Name, e))
+				continue
+			}
+			r.log.Info("pod made again at home", "namespace", pod.Namespace, "pod", pod.Name)
+		case e != nil:
+			err = errors.Join(err, e)
+			continue
 		}
+		err = errors.Join(err, client.IgnoreNotFound(r.client.Delete(ctx, kept)))
 	}
-	return all
+	return waiting, err
 }
 
 // waitGone asks the cache, which costs the API server nothing.

@@ -26,7 +26,10 @@ import (
 const conditionLabelled = "NamespaceLabelled"
 
 // homecoming bounds the wait for pods to come home in one reconcile; the next one goes on.
-const homecoming = time.Minute
+const homecoming = 10 * time.Second
+
+// stillThere is how often it is looked whether a pod that is made again at home has gone from its virtual node.
+const stillThere = 500 * time.Millisecond
 
 // Releaser takes the twin namespaces of a home namespace away at every peer, as far as they can be reached.
 type Releaser interface {
@@ -70,6 +73,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("offloading").
 		For(&corev1.Namespace{}).
 		Watches(&v1alpha1.NamespaceOffloading{}, handler.EnqueueRequestsFromMapFunc(namespaceOf)).
+		Watches(&corev1.PodTemplate{}, handler.EnqueueRequestsFromMapFunc(namespaceOf)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(waitingPod)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
 		Complete(r)
@@ -78,7 +82,12 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 // Reconcile brings one namespace to what its label and its NamespaceOffloading say. Somebody else's write in
 // between is no error: it is looked at again.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	waiting, remade := r.remake(ctx, req.Name)
 	result, err := r.reconcile(ctx, req)
+	err = errors.Join(remade, err)
+	if waiting > 0 {
+		result.RequeueAfter = stillThere
+	}
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: 50 * time.Millisecond}, nil
 	}
@@ -197,6 +206,9 @@ func (r *Reconciler) end(ctx context.Context, ns *corev1.Namespace, nso *v1alpha
 	if err := BringHome(bounded, r.client, pods); err != nil {
 		return err
 	}
+	if waiting, err := r.remake(ctx, ns.Name); err != nil || waiting > 0 {
+		return errors.Join(err, waitingFor(waiting, ns.Name))
+	}
 	if err := r.twins.Release(bounded, ns.Name); err != nil {
 		r.log.Warn("twin namespaces could not all be released", "namespace", ns.Name, "err", err)
 	}
@@ -214,7 +226,7 @@ func (r *Reconciler) letGo(ctx context.Context, namespace string, going bool) er
 	}
 	pods, err := r.abroad(ctx, namespace)
 	if err != nil || len(pods) > 0 {
-		return errors.Join(err, waiting(len(pods), namespace))
+		return errors.Join(err, waitingFor(len(pods), namespace))
 	}
 	if err := r.twins.Release(ctx, namespace); err != nil {
 		r.log.Warn("twin namespaces could not all be released", "namespace", namespace, "err", err)
@@ -223,7 +235,7 @@ func (r *Reconciler) letGo(ctx context.Context, namespace string, going bool) er
 	return client.IgnoreNotFound(r.client.Update(ctx, &nso))
 }
 
-func waiting(pods int, namespace string) error {
+func waitingFor(pods int, namespace string) error {
 	if pods == 0 {
 		return nil
 	}

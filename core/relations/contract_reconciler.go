@@ -3,6 +3,7 @@ package relations
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -100,7 +101,10 @@ func (p *Provider) endProviding(ctx context.Context, peer *v1alpha1.Peer, ctr *v
 // endConsuming brings the pods home, takes the node away and tells the provider.
 func (r *PeerReconciler) endConsuming(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) error {
 	to := r.answering(ctx, peer)
-	if err := r.fleet.Retire(ctx, peer.Name, to != nil); err != nil {
+	retiring, done := context.WithCancel(ctx)
+	err := r.fleet.Retire(ctx, peer.Name, to != nil, r.left(retiring, peer, ctr, to))
+	done()
+	if err != nil {
 		return fmt.Errorf("bring the pods home from %s: %w", peer.Name, err)
 	}
 	if to != nil {
@@ -112,6 +116,39 @@ func (r *PeerReconciler) endConsuming(ctx context.Context, peer *v1alpha1.Peer, 
 	}
 	adv := &v1alpha1.Advertisement{ObjectMeta: metav1.ObjectMeta{Name: peer.Name}}
 	return client.IgnoreNotFound(r.client.Delete(ctx, adv))
+}
+
+// askEvery is how often a peer that ended a contract is asked whether all under it is cleared away.
+const askEvery = 500 * time.Millisecond
+
+// left gives a channel that is closed when the peer has cleared away what was under the contract, because it ended
+// the contract too, or cannot be reached any more: its door is shut then, and nobody tells that a pod has ended.
+func (r *PeerReconciler) left(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract, to *peering.Client) <-chan struct{} {
+	if to == nil {
+		return nil
+	}
+	left := make(chan struct{})
+	go func() {
+		for {
+			bounded, cancel := context.WithTimeout(ctx, farewell)
+			refs, err := to.Contracts(bounded)
+			cancel()
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err == nil && !slices.ContainsFunc(refs, func(ref peering.ContractRef) bool { return ref.ID == ctr.Spec.ID }),
+				err != nil && !r.directory.Contact(peer).Reachable:
+				close(left)
+				return
+			}
+			select {
+			case <-time.After(askEvery):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return left
 }
 
 // answering is the client of a peer that answers at this moment, else nil: a contact whose laptop lost its power

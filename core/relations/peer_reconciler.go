@@ -156,7 +156,7 @@ func (r *PeerReconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.
 		r.log.Debug("not in step with the peer yet", "peer", peer.Name, "err", syncErr)
 		again = resync
 	}
-	err = errors.Join(r.outgoing(ctx, &peer, contact, consuming, syncErr), r.incoming(ctx, &peer, contact, live(providing), syncErr))
+	err = errors.Join(r.outgoing(ctx, &peer, contact, consuming, syncErr), r.incoming(ctx, &peer, contact, providing, syncErr))
 	return ctrl.Result{RequeueAfter: again}, err
 }
 
@@ -170,8 +170,8 @@ func (r *PeerReconciler) outgoing(ctx context.Context, peer *v1alpha1.Peer, cont
 		return r.end(ctx, peer, ctr, "the contract ran out")
 	case ctr != nil:
 		return r.keep(ctx, peer, contact, ctr, syncErr)
-	case len(contracts) > 0:
-		return nil // ending; the contract's own reconciler goes on
+	case len(contracts) > 0: // the contract's own reconciler goes on
+		return r.set(ctx, peer, peering.EventEnded, contracts[0].Status.Why)
 	case !wants:
 		r.stopWaiting(peer.Name)
 		return r.set(ctx, peer, peering.EventCleared, "")
@@ -280,8 +280,12 @@ func EndContract(ctx context.Context, c client.Client, ctr *v1alpha1.Contract, w
 }
 
 // incoming keeps the direction in which this cluster provides.
-func (r *PeerReconciler) incoming(ctx context.Context, peer *v1alpha1.Peer, contact Contact, ctr *v1alpha1.Contract, syncErr error) error {
-	if ctr == nil {
+func (r *PeerReconciler) incoming(ctx context.Context, peer *v1alpha1.Peer, contact Contact, contracts []v1alpha1.Contract, syncErr error) error {
+	ctr := live(contracts)
+	switch {
+	case ctr == nil && len(contracts) > 0: // the contract's own reconciler goes on
+		return patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) { step(&s.Incoming, peering.EventEnded, contracts[0].Status.Why) })
+	case ctr == nil:
 		return nil
 	}
 	if time.Now().After(ctr.Spec.NotAfter.Time) {
@@ -348,12 +352,19 @@ func (r *PeerReconciler) compareBooks(ctx context.Context, peer *v1alpha1.Peer, 
 	if err != nil {
 		return 0, fmt.Errorf("compare the contracts with %s: %w", peer.Name, err)
 	}
-	has := map[string]bool{}
+	has := map[string]peering.State{}
 	for _, ref := range refs {
-		has[ref.ID] = true
+		has[ref.ID] = ref.State
 	}
 	for _, ctr := range contracts {
-		if ctr == nil || has[ctr.Spec.ID] {
+		if ctr == nil {
+			continue
+		}
+		switch state, known := has[ctr.Spec.ID]; {
+		case known && state != peering.Ending:
+			continue
+		case known && ctr.Spec.Role == v1alpha1.RoleProvider: // it is bringing its pods home, and needs the door for that
+			again = max(again, resync)
 			continue
 		}
 		if left := young - time.Since(ctr.CreationTimestamp.Time); ctr.Spec.Role == v1alpha1.RoleProvider && left > 0 {
@@ -364,6 +375,8 @@ func (r *PeerReconciler) compareBooks(ctx context.Context, peer *v1alpha1.Peer, 
 		if err := EndContract(ctx, r.client, ctr, peer.Name+" ended the contract"); err != nil {
 			return 0, err
 		}
+		now := metav1.Now()
+		ctr.DeletionTimestamp = &now // as the next to read it will see it
 	}
 	return again, nil
 }

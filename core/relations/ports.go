@@ -31,6 +31,7 @@ type Fleet interface {
 	Ensure(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) error
 	// SetReachable tells the node whether its peer answers.
 	SetReachable(peer string, reachable bool, why string)
-	// Retire brings the pods home and takes the node away. A peer that does not answer is not waited for.
-	Retire(ctx context.Context, peer string, reachable bool) error
+	// Retire brings the pods home and takes the node away. A peer that does not answer is not waited for; left, which
+	// may be nil, is closed when nothing of them is left there, or nobody answers any more.
+	Retire(ctx context.Context, peer string, reachable bool, left <-chan struct{}) error
 }

@@ -456,7 +456,7 @@ func granted(resources corev1.ResourceList) string {
 	return strings.Join(parts, ", ")
 }
 
-// Contracts are the contracts with the caller, for comparing the books.
+// Contracts are the contracts with the caller, those that are ending too, for comparing the books.
 func (p *Provider) Contracts(ctx context.Context, caller peering.Caller) ([]peering.ContractRef, error) {
 	peer, err := PeerByID(ctx, p.client, caller.ID)
 	if err != nil || peer == nil {
@@ -468,7 +468,7 @@ func (p *Provider) Contracts(ctx context.Context, caller peering.Caller) ([]peer
 	}
 	var refs []peering.ContractRef
 	for _, ctr := range list.Items {
-		if ctr.Spec.Peer != peer.Name || ctr.DeletionTimestamp != nil {
+		if ctr.Spec.Peer != peer.Name {
 			continue
 		}
 		role := contract.Provider
@@ -476,7 +476,10 @@ func (p *Provider) Contracts(ctx context.Context, caller peering.Caller) ([]peer
 			role = contract.Consumer
 		}
 		state := peering.State(ctr.Status.State)
-		if state == "" {
+		switch {
+		case ctr.DeletionTimestamp != nil: // not cleared away yet
+			state = peering.Ending
+		case state == "":
 			state = peering.Contracted
 		}
 		refs = append(refs, peering.ContractRef{ID: ctr.Spec.ID, Revision: ctr.Spec.Revision, Role: role, State: state})

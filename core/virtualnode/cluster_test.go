@@ -88,7 +88,7 @@ func newCluster(t *testing.T) *cluster {
 	t.Cleanup(func() {
 		bounded, stop := context.WithTimeout(background, 20*time.Second)
 		defer stop()
-		if err := Retire(bounded, c.client, testNode, c.log()); err != nil {
+		if err := Retire(bounded, c.client, testNode, nil, c.log()); err != nil {
 			t.Errorf("retire: %v", err)
 		}
 		if c.condition(corev1.NodeReady).Status != "" {

@@ -22,8 +22,12 @@ const forceTimeout = 30 * time.Second
 // Retire takes a virtual node out of the home cluster: it cordons it, evicts its pods and waits for them to
 // end, as long as ctx allows; what remains then is deleted by force, and node and lease with it. The Node's Run
 // should go on meanwhile, since it is what ends the pods abroad; with a peer that is gone for good give a
-// ctx that ends soon. Disruption budgets are respected for half of that time. It may be called again.
-func Retire(ctx context.Context, home kubernetes.Interface, nodeName string, log *slog.Logger) error {
+// ctx that ends soon. Disruption budgets are respected for half of that time. Before a pod is touched it is given
+// to keep, which may be nil; while that fails, the pod stays. It may be called again.
+func Retire(ctx context.Context, home kubernetes.Interface, nodeName string, keep func(context.Context, *corev1.Pod) error, log *slog.Logger) error {
+	if keep == nil {
+		keep = func(context.Context, *corev1.Pod) error { return nil }
+	}
 	cordon := []byte(`{"spec":{"unschedulable":true}}`)
 	_, err := home.CoreV1().Nodes().Patch(ctx, nodeName, types.MergePatchType, cordon, metav1.PatchOptions{})
 	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
@@ -43,7 +47,11 @@ func Retire(ctx context.Context, home kubernetes.Interface, nodeName string, log
 			}
 			for i := range pods {
 				if pods[i].DeletionTimestamp == nil {
-					if err := end(ctx, &pods[i]); err != nil && !apierrors.IsNotFound(err) {
+					err := keep(ctx, &pods[i])
+					if err == nil {
+						err = end(ctx, &pods[i])
+					}
+					if err != nil && !apierrors.IsNotFound(err) {
 						log.Debug("pod does not leave yet", "namespace", pods[i].Namespace, "pod", pods[i].Name, "err", err)
 					}
 				}
@@ -64,7 +72,7 @@ func Retire(ctx context.Context, home kubernetes.Interface, nodeName string, log
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), forceTimeout)
 	defer cancel()
 	if err != nil {
-		if err := force(last, home, nodeName, log); err != nil {
+		if err := force(last, home, nodeName, keep, log); err != nil {
 			return err
 		}
 	}
@@ -79,13 +87,16 @@ func Retire(ctx context.Context, home kubernetes.Interface, nodeName string, log
 }
 
 // force takes the pods that did not end in time from the API server.
-func force(ctx context.Context, home kubernetes.Interface, nodeName string, log *slog.Logger) error {
+func force(ctx context.Context, home kubernetes.Interface, nodeName string, keep func(context.Context, *corev1.Pod) error, log *slog.Logger) error {
 	pods, err := podsOn(ctx, home, nodeName)
 	if err != nil {
 		return fmt.Errorf("list the pods left on node %s: %w", nodeName, err)
 	}
 	for i := range pods {
-		log.Warn("pod did not end in time; deleting it by force", "namespace", pods[i].Namespace, "pod", pods[i].Name)
+		if err := keep(ctx, &pods[i]); err != nil {
+			return err
+		}
+		log.Info("the pod's end at the peer is not waited for", "namespace", pods[i].Namespace, "pod", pods[i].Name)
 		if err := deletePod(ctx, home, &pods[i], new(int64)); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			return fmt.Errorf("delete pod %s/%s by force: %w", pods[i].Namespace, pods[i].Name, err)
 		}
