@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"golang.org/x/sync/errgroup"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -123,25 +124,29 @@ func (b bound) metadata() metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: b.objectName(), Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}}
 }
 
-// installBounds puts the policies into force. False: this cluster has none (before Kubernetes 1.30), so consumers must
-// not be given the rights they bound.
+// installBounds puts the policies into force, all at once: consumers wait for it. False: this cluster has none (before
+// Kubernetes 1.30), so consumers must not be given the rights they bound.
 func (t *tenants) installBounds(ctx context.Context) (bool, error) {
+	group, ctx := errgroup.WithContext(ctx)
 	for _, b := range bounds {
 		for _, object := range []runtime.Object{b.policy(), b.binding()} {
-			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-			if err != nil {
-				return false, err
-			}
-			unstructured.RemoveNestedField(content, "status")
-			err = t.apply(ctx, client.ApplyConfigurationFromUnstructured(&unstructured.Unstructured{Object: content}))
-			if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-				t.log.Warn("this cluster has no ValidatingAdmissionPolicies: services, config and secrets of consumers are not taken")
-				return false, nil
-			}
-			if err != nil {
-				return false, fmt.Errorf("installing admission policy %s: %w", b.objectName(), err)
-			}
+			group.Go(func() error {
+				content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+				if err != nil {
+					return err
+				}
+				unstructured.RemoveNestedField(content, "status")
+				if err := t.apply(ctx, client.ApplyConfigurationFromUnstructured(&unstructured.Unstructured{Object: content})); err != nil {
+					return fmt.Errorf("installing admission policy %s: %w", b.objectName(), err)
+				}
+				return nil
+			})
 		}
 	}
-	return true, nil
+	err := group.Wait()
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+		t.log.Warn("this cluster has no ValidatingAdmissionPolicies: services, config and secrets of consumers are not taken")
+		return false, nil
+	}
+	return err == nil, err
 }

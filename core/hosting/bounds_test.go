@@ -14,7 +14,9 @@ import (
 func TestEveryReflectedKindIsBounded(t *testing.T) {
 	for _, rights := range reflectedRules() {
 		for _, resource := range rights.Resources {
-			i := slices.IndexFunc(bounds, func(b bound) bool { return b.group == rights.APIGroups[0] && slices.Contains(b.resources, resource) && b.deletes })
+			i := slices.IndexFunc(bounds, func(b bound) bool {
+				return b.group == rights.APIGroups[0] && slices.Contains(b.resources, resource) && b.deletes
+			})
 			if i < 0 {
 				t.Errorf("%s: no policy", resource)
 				continue
