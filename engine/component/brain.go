@@ -28,12 +28,16 @@ func (c ControllerManager) Run(ctx context.Context) error {
 	all, off, aliases := cm.KnownControllers(), cm.ControllersDisabledByDefault(), cm.ControllerAliases()
 	kubeconfig := c.kubeconfig("controller-manager")
 	err = parse("kube-controller-manager", o.Flags(all, off, aliases), map[string]string{
-		"kubeconfig":                       kubeconfig,
-		"secure-port":                      "0",
-		"allocate-node-cidrs":              "false",
-		"cluster-cidr":                     c.ClusterCIDR.String(),
-		"service-cluster-ip-range":         c.ServiceCIDR.String(),
-		"leader-elect":                     "false",
+		"kubeconfig":               kubeconfig,
+		"secure-port":              "0",
+		"allocate-node-cidrs":      "false",
+		"cluster-cidr":             c.ClusterCIDR.String(),
+		"service-cluster-ip-range": c.ServiceCIDR.String(),
+		"leader-elect":             "false",
+		// The CSI plugin keeps the node's name in a global variable, which the attach-detach controller and the kubelet
+		// each set: in one process, whoever is second wins, and the kubelet, then nameless, ends the process after
+		// 140 s. A laptop attaches no remote disks, so the controller stays out; see also Kubelet.
+		"controllers":                      "*,-persistentvolume-attach-detach-controller",
 		"use-service-account-credentials":  "true",
 		"service-account-private-key-file": c.key("service-account"),
 		"root-ca-file":                     c.crt("ca"),

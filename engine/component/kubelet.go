@@ -64,6 +64,7 @@ func (k Kubelet) Run(ctx context.Context) error {
 	s.EnableProfilingHandler = false
 	s.EnableDebugFlagsHandler = false
 	s.SerializeImagePulls = false
+	s.EnableControllerAttachDetach = false // see ControllerManager
 
 	// The owner's disk is often nearly full; upstream's 15 % would evict every pod of such a laptop.
 	s.EvictionHard = map[string]string{"memory.available": "100Mi", "nodefs.available": "2%", "imagefs.available": "2%", "nodefs.inodesFree": "1%"}
