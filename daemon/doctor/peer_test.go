@@ -1,0 +1,140 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"kith.dev/core/api"
+	"kith.dev/core/contract"
+	"kith.dev/core/identity"
+	"kith.dev/core/peering"
+)
+
+func someone(t *testing.T) *identity.Identity {
+	t.Helper()
+	who, err := identity.Load(filepath.Join(t.TempDir(), "identity"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return who
+}
+
+// nobodysDesk is a Desk of a peer that has nothing to say but hello.
+type nobodysDesk struct{ peering.Desk }
+
+func (nobodysDesk) Recognise(context.Context, peering.Caller) bool { return true }
+
+// bob is a peer API that runs, and where.
+func bob(t *testing.T) (*identity.Identity, string) {
+	t.Helper()
+	who := someone(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := peering.NewServer(peering.ServerConfig{
+		Identity: who, Name: func() string { return "bob" }, Version: "1.2.3", Desk: nobodysDesk{}, Log: slog.New(slog.DiscardHandler),
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return who, l.Addr().String()
+}
+
+func TestPeerIsFollowedAsFarAsItGoes(t *testing.T) {
+	who, address := bob(t)
+	signed := peering.ContractRef{ID: "c1", Revision: 2, Role: contract.Consumer, State: peering.Connected}
+	well := func() Peer {
+		return Peer{
+			Name: "bob", ID: who.ID(), Me: someone(t), Addresses: []string{"127.0.0.1:1", address}, Port: 6450,
+			Contracts: []peering.ContractRef{signed},
+			Books:     func(context.Context) ([]peering.ContractRef, error) { return []peering.ContractRef{signed}, nil },
+			HasTunnel: true, Tunnel: Tunnel{Up: true, LastHandshake: time.Now().Add(-time.Minute), Endpoint: "192.0.2.12:6450", MTU: 1420},
+			Echo: func(context.Context, int) (time.Duration, error) { return time.Millisecond, nil },
+			Node: func(context.Context) (Node, error) { return Node{Name: "kith-bob", Ready: true}, nil },
+		}
+	}
+	const all = "address connect key protocol clock contract handshake ping mtu node"
+	for name, tc := range map[string]struct {
+		change func(*Peer)
+		checks string // in order
+		bad    string // "name state: part of why", or ""
+	}{
+		"all well":       {func(*Peer) {}, all, ""},
+		"no address":     {func(p *Peer) { p.Addresses = nil }, "address contract handshake ping mtu node", "address fail: not on this network"},
+		"nobody listens": {func(p *Peer) { p.Addresses = p.Addresses[:1] }, "address connect contract handshake ping mtu node", "connect fail: 127.0.0.1:1: connection refused"},
+		"no such name":   {func(p *Peer) { p.Addresses = []string{"bob.invalid:6450"} }, "address contract handshake ping mtu node", "address fail: bob.invalid:6450: name not found"},
+		"another key":    {func(p *Peer) { p.ID = someone(t).ID() }, "address connect key contract handshake ping mtu node", "key fail: " + who.ID().String()},
+		"it ended there": {func(p *Peer) { p.Books = func(context.Context) ([]peering.ContractRef, error) { return nil, nil } }, all, "contract fail: it ended there"},
+		"older there":    {func(p *Peer) { p.Contracts = []peering.ContractRef{{ID: "c1", Revision: 3}} }, all, "contract warning: did not arrive"},
+		"books closed": {func(p *Peer) {
+			p.Books = func(context.Context) ([]peering.ContractRef, error) { return nil, errors.New("starting") }
+		}, all, "contract fail: starting"},
+		"it ended here":     {func(p *Peer) { p.Contracts = nil }, "address connect key protocol clock contract", "contract warning: it ended here"},
+		"no tunnel":         {func(p *Peer) { p.HasTunnel = false }, "address connect key protocol clock contract handshake node", "handshake fail: did not exchange"},
+		"never a handshake": {func(p *Peer) { p.Tunnel.LastHandshake = time.Time{} }, all, "handshake fail: no handshake since"},
+		"handshake too old": {func(p *Peer) { p.Tunnel.Up, p.Tunnel.LastHandshake = false, time.Now().Add(-time.Hour) }, all, "handshake fail: no handshake for 1h"},
+		"no ping": {func(p *Peer) {
+			p.Echo = func(context.Context, int) (time.Duration, error) { return 0, errors.New("no answer") }
+		}, "address connect key protocol clock contract handshake ping node", "ping fail: no answer"},
+		"large packets vanish": {func(p *Peer) {
+			p.Echo = func(_ context.Context, n int) (time.Duration, error) {
+				if n > 1000 {
+					return 0, errors.New("no answer")
+				}
+				return time.Millisecond, nil
+			}
+		}, all, "mtu warning: takes smaller ones only"},
+		"node not ready": {func(p *Peer) {
+			p.Node = func(context.Context) (Node, error) { return Node{Name: "kith-bob", Why: "peer is away"}, nil }
+		}, all, "node fail: peer is away"},
+		"provider only": {func(p *Peer) { p.Node = nil }, strings.TrimSuffix(all, " node"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := well()
+			tc.change(&p)
+			var names, bad []string
+			p.Check(t.Context(), func(f api.Finding) {
+				names = append(names, f.Name)
+				if f.Peer != "bob" || f.Area != api.AreaPeer {
+					t.Errorf("%+v", f)
+				}
+				if f.State != api.CheckOK && !(f.Name == "contract" && strings.Contains(f.What, "is not known")) {
+					bad = append(bad, fmt.Sprintf("%s %s: %s", f.Name, f.State, f.Why))
+				}
+			})
+			if got := strings.Join(names, " "); got != tc.checks {
+				t.Errorf("looked at %s, want %s", got, tc.checks)
+			}
+			name, why, _ := strings.Cut(tc.bad, ": ")
+			if tc.bad == "" && bad != nil || tc.bad != "" && (len(bad) != 1 || !strings.HasPrefix(bad[0], name) || !strings.Contains(bad[0], why)) {
+				t.Errorf("bad is %q, want %q", bad, tc.bad)
+			}
+		})
+	}
+}
+
+func TestClocksApartAreTold(t *testing.T) {
+	for ahead, want := range map[time.Duration]api.CheckState{
+		time.Second: api.CheckOK, -2 * time.Minute: api.CheckWarning, time.Hour: api.CheckFail,
+	} {
+		f := Peer{Name: "bob"}.clock(about{area: api.AreaPeer, peer: "bob"}, ahead)
+		if f.State != want || want != api.CheckOK && f.Do == "" {
+			t.Errorf("%s ahead: %+v", ahead, f)
+		}
+	}
+}
