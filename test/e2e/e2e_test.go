@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +31,8 @@ func laptops(t *testing.T, options lab.Options) *lab.Lab {
 		}
 		return -1
 	}, t.Name()))
-	options.Name = options.Name[:min(len(options.Name), 12)]
+	// With the process in its name, so that two runs on one machine do not take each other's lab down.
+	options.Name = options.Name[:min(len(options.Name), 12)] + strconv.Itoa(os.Getpid())
 	if !options.NoEngine {
 		dir := filepath.Join(t.TempDir(), "images")
 		archives, err := images.Build(t.Context(), dir)

@@ -99,17 +99,30 @@ func kubectlAbroad(t *testing.T, alice *lab.Laptop, name string) {
 		"echo carried > /tmp/there && kith-k8s kubectl -n shop cp /tmp/there "+name+":/tmp/there && kith-k8s kubectl -n shop cp "+name+":/tmp/there /tmp/back && cmp /tmp/there /tmp/back"); err != nil {
 		t.Errorf("cp: %v", err)
 	}
-	followed, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	hears(t, alice, name, "logs -f --tail=0 "+name, "followed")
+	hears(t, alice, name, "attach "+name, "attached")
+}
+
+// hears starts a kubectl command that follows a pod's output, has the pod say word, and wants to see it.
+func hears(t *testing.T, alice *lab.Laptop, pod, command, word string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	var out bytes.Buffer
 	done := make(chan error, 1)
 	go func() {
-		done <- alice.Run(followed, lab.Command{Args: []string{"sh", "-c", "timeout 5 kith-k8s kubectl -n shop logs -f --tail=0 " + name + " | grep -m1 marker"}, Stdout: &out})
+		done <- alice.Run(ctx, lab.Command{Args: []string{"sh", "-c", "timeout 15 kith-k8s kubectl -n shop " + command + " | grep -m1 " + word}, Stdout: &out})
 	}()
-	time.Sleep(time.Second) // the follower must be there first
-	kubectl(t, alice, "-n", "shop", "exec", name, "--", "/app", "get", "http://127.0.0.1:8080/log?line=marker")
-	if err := <-done; err != nil || !strings.Contains(out.String(), "marker") {
-		t.Errorf("logs -f: %q, %v", out.String(), err)
+	for { // said again until it is heard: nobody tells when the follower is there
+		kubectl(t, alice, "-n", "shop", "exec", pod, "--", "/app", "get", "http://127.0.0.1:8080/log?line="+word)
+		select {
+		case err := <-done:
+			if err != nil || !strings.Contains(out.String(), word) {
+				t.Errorf("%s: %q, %v", command, out.String(), err)
+			}
+			return
+		case <-time.After(300 * time.Millisecond):
+		}
 	}
 }
 
