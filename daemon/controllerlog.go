@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -48,7 +49,8 @@ func (l controllerLog) Info(_ int, msg string, values ...any) {
 func (l controllerLog) Error(err error, msg string, values ...any) {
 	attrs, about := ourKeys(append(l.values[:len(l.values):len(l.values)], values...))
 	attrs = append(attrs, "err", err)
-	if apierrors.IsConflict(err) { // somebody was faster; it is read again
+	// Somebody was faster, and it is read again; or kithd ends.
+	if apierrors.IsConflict(err) || errors.Is(err, context.Canceled) {
 		l.log.Debug(msg, attrs...)
 		return
 	}

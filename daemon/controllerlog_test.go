@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -58,8 +59,9 @@ func TestControllerErrorsAreWarningsWithOurKeys(t *testing.T) {
 		t.Errorf("after a minute: %s", got)
 	}
 	reconciling("Peer", "", "dave").Error(apierrors.NewConflict(schema.GroupResource{}, "dave", nil), "Reconciler error")
+	reconciling("Peer", "", "erin").Error(fmt.Errorf("reading: %w", context.Canceled), "Reconciler error")
 	if got := said(); got != "" {
-		t.Errorf("a conflict is told to the owner: %s", got)
+		t.Errorf("a conflict, or the end of kithd, is told to the owner: %s", got)
 	}
 }
 
