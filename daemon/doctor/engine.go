@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -116,7 +117,12 @@ func (e Engine) dns(ctx context.Context, in about, see string) api.Finding {
 	began := time.Now()
 	addrs, err := r.LookupNetIP(ctx, "ip4", name)
 	if err != nil {
-		return in.fail("dns", "the cluster's DNS at "+server+" does not answer", err.Error(), see)
+		why := err.Error()
+		var lookup *net.DNSError
+		if errors.As(err, &lookup) { // its text names a server that was not asked
+			why = lookup.Err
+		}
+		return in.fail("dns", "the cluster's DNS at "+server+" does not answer", why, see)
 	}
 	return in.ok("dns", "the cluster's DNS at %s answers in %s: kubernetes is %s", server, short(time.Since(began)), addrs[0])
 }

@@ -42,7 +42,10 @@ func laptops(t *testing.T, options lab.Options) *lab.Lab {
 		options.Images = archives
 	}
 	if level := os.Getenv("KITH_LOG"); level != "" {
-		options.Config = map[string]any{"logLevel": level}
+		if options.Config == nil {
+			options.Config = map[string]any{}
+		}
+		options.Config["logLevel"] = level
 	}
 	options.Progress = func(laptop, what string) { t.Logf("%s: %s", laptop, what) }
 	l, err := lab.Up(t.Context(), options)
