@@ -24,6 +24,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/fence"
 	"kith.dev/core/hosting"
 	"kith.dev/core/offloading"
 	"kith.dev/core/peering"
@@ -106,6 +107,11 @@ func (d *Daemon) installDefaults(ctx context.Context, c client.Client) error {
 			return err
 		}
 	}
+	if d.marksGuests() {
+		if err := fence.Install(ctx, c); err != nil {
+			return err
+		}
+	}
 	return offloading.Install(ctx, c)
 }
 
@@ -162,10 +168,15 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, restConfig *
 		Linker: linker, Announce: d.publish, Log: d.log,
 	})
 	c.offloading = offloading.New(c.client, c.fleet, d.log)
+	around, err := d.followGuests(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
 	for _, setup := range []func() error{
 		func() error { return c.peers.SetupWithManager(mgr) },
 		func() error { return c.provider.SetupWithManager(mgr, c.peers) },
 		func() error { return c.offloading.SetupWithManager(mgr) },
+		func() error { return around.SetupWithManager(mgr) },
 		func() error { return d.watchPeers(ctx, mgr, c, linker) },
 		func() error { return d.countAnswers(ctx, mgr) },
 	} {

@@ -19,6 +19,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/cluster"
 	"kith.dev/core/discovery"
+	"kith.dev/core/fence"
 	"kith.dev/core/gateway"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
@@ -50,6 +51,7 @@ type Daemon struct {
 	notices   relations.Notices
 	engine    cluster.Engine   // nil with engine "none"
 	gateway   *gateway.Gateway // nil with engine "none"
+	fence     *fence.Fence     // nil with an engine whose ranges are known later
 	cluster   atomic.Pointer[clusterPart]
 
 	metrics        *metrics.Metrics
@@ -102,6 +104,11 @@ func (d *Daemon) makeEngine() (err error) {
 	}
 	if err != nil {
 		return err
+	}
+	if d.marksGuests() {
+		if d.fence, err = d.newFence(); err != nil {
+			return err
+		}
 	}
 	key, err := gateway.LoadKey(filepath.Join(d.cfg.DataDir, "wireguard.key"))
 	if err != nil {
@@ -183,7 +190,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 	keep("events of neighbours", d.reportNeighbours)
 	keep("the watch of this laptop's addresses", d.watchAddresses)
 	if d.engine != nil {
-		keep("the engine", d.engine.Run)
+		keep("the engine", d.fenced(d.engine.Run))
+		if d.fence != nil {
+			keep("the fence around guests", d.fence.Run)
+		}
 		keep("the gateway", d.gateway.Run)
 		keep("the cluster's controllers", d.runCluster)
 	}

@@ -55,7 +55,7 @@ build_runtime() {
   CGO_ENABLED=1 part runc "$bin/runc" "$in" \
     env GOFLAGS="$GOFLAGS -tags=seccomp,netgo,osusergo" bash -c "cd $m/runc && go build -ldflags '$ldflags -extldflags -static -X main.version=1.5.2' -o '$bin/runc' github.com/opencontainers/runc"
   in=$(inputs $m/cni)
-  for t in main/bridge main/loopback ipam/host-local meta/portmap; do
+  for t in main/bridge main/loopback main/ptp ipam/host-local meta/portmap; do
     part cni-"${t##*/}" "$bin/cni/${t##*/}" "$in" gobuild $m/cni "$ldflags" "$bin/cni/${t##*/}" github.com/containernetworking/plugins/plugins/$t
   done
 }
@@ -75,6 +75,7 @@ build_engine() {
   in=$(find engine -mindepth 1 -maxdepth 1 ! -name runtime ! -name pause -print0 | sort -z | xargs -0 -n1 find | sort -u | grep -E '\.(go|mod|sum)$' | grep -v _test.go | xargs sha256sum)
   # What kubectl and nodes report as the version of Kubernetes; without it they say v0.0.0-master.
   x="-X k8s.io/component-base/version.gitVersion=$k8s -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(echo "$k8s" | cut -d. -f2) -X k8s.io/component-base/version.gitTreeState=clean"
+  part kith-mark "$bin/cni/kith-mark" "$(inputs engine/network/mark)" gobuild engine "$ldflags" "$bin/cni/kith-mark" ./network/mark
   part kith-k8s "$bin/kith-k8s" "$in" build_engine_now "$x"
 }
 build_engine_now() { gobuild engine "$ldflags $1 -X main.version=$version" "$bin/kith-k8s" .; }

@@ -112,6 +112,7 @@ func (b *Builtin) args(w wish) []string {
 		"--node-ip=" + b.NodeIP().String(),
 		"--cluster-cidr=" + b.PodRange().String(),
 		"--pod-cidr=" + b.PodCIDR().String(),
+		"--guest-cidr=" + b.GuestRange().String(),
 		"--service-cidr=" + b.ServiceRange().String(),
 		"--cluster-dns=" + netip.AddrFrom4(dns).String(),
 		fmt.Sprintf("--https-listen-port=%d", c.Port),
@@ -155,6 +156,14 @@ func (b *Builtin) NodeIP() netip.Addr {
 
 // PodRange is the range given.
 func (b *Builtin) PodRange() netip.Prefix { return b.cfg.PodRange.Masked() }
+
+// GuestRange is the part of PodRange from which guests, pods of other clusters, get their addresses: the upper half of
+// its last /24.
+func (b *Builtin) GuestRange() netip.Prefix {
+	a := b.NodeIP().As4()
+	a[3] = 128
+	return netip.PrefixFrom(netip.AddrFrom4(a), 25)
+}
 
 // PodCIDR is the first /24 of the pod range.
 func (b *Builtin) PodCIDR() netip.Prefix { return netip.PrefixFrom(b.cfg.PodRange.Masked().Addr(), 24) }

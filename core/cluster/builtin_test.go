@@ -8,11 +8,11 @@ import (
 )
 
 func TestAddressesFollowThePodRange(t *testing.T) {
-	for _, tt := range []struct{ pods, nodeIP, podCIDR string }{
-		{"10.42.0.0/16", "10.42.255.1", "10.42.0.0/24"},
-		{"10.0.0.0/8", "10.255.255.1", "10.0.0.0/24"},
-		{"192.168.4.0/22", "192.168.7.1", "192.168.4.0/24"},
-		{"172.20.6.0/23", "172.20.7.1", "172.20.6.0/24"},
+	for _, tt := range []struct{ pods, nodeIP, podCIDR, guests string }{
+		{"10.42.0.0/16", "10.42.255.1", "10.42.0.0/24", "10.42.255.128/25"},
+		{"10.0.0.0/8", "10.255.255.1", "10.0.0.0/24", "10.255.255.128/25"},
+		{"192.168.4.0/22", "192.168.7.1", "192.168.4.0/24", "192.168.7.128/25"},
+		{"172.20.6.0/23", "172.20.7.1", "172.20.6.0/24", "172.20.7.128/25"},
 	} {
 		b, err := NewBuiltin(BuiltinConfig{NodeName: "alice", PodRange: netip.MustParsePrefix(tt.pods)})
 		if err != nil {
@@ -24,7 +24,10 @@ func TestAddressesFollowThePodRange(t *testing.T) {
 		if got := b.PodCIDR().String(); got != tt.podCIDR {
 			t.Errorf("%s: pod CIDR %s, want %s", tt.pods, got, tt.podCIDR)
 		}
-		if b.PodCIDR().Contains(b.NodeIP()) {
+		if got := b.GuestRange().String(); got != tt.guests {
+			t.Errorf("%s: guests in %s, want %s", tt.pods, got, tt.guests)
+		}
+		if b.PodCIDR().Contains(b.NodeIP()) || b.GuestRange().Contains(b.NodeIP()) {
 			t.Errorf("%s: a pod may get the node's address", tt.pods)
 		}
 	}

@@ -56,6 +56,12 @@ func Level(policy *v1alpha1.SharingPolicy) v1alpha1.PodSecurityLevel {
 	return policy.Spec.PodSecurity
 }
 
+// Internet says whether guests under the policy may use this laptop's way to the internet; without a word on it,
+// they may: pulling data is what most pods begin with.
+func Internet(policy *v1alpha1.SharingPolicy) bool {
+	return policy == nil || policy.Spec.Network == nil || policy.Spec.Network.Internet != v1alpha1.AccessDeny
+}
+
 // Default is the policy a new cluster starts with: percent of everything, for every peer, guests held to
 // baseline, the owner asked each time. A percent outside 0 to 100 is taken as the nearest of the two.
 func Default(percent int) *v1alpha1.SharingPolicy {

@@ -29,6 +29,7 @@ type Config struct {
 
 	ClusterCIDR netip.Prefix // pods of the whole cluster
 	PodCIDR     netip.Prefix // pods of this node
+	GuestCIDR   netip.Prefix // pods of other clusters on this node
 	ServiceCIDR netip.Prefix
 	ClusterDNS  netip.Addr
 	PodMTU      int
@@ -52,6 +53,7 @@ func Default() Config {
 		GatewayDevice: "kith0",
 		ClusterCIDR:   netip.MustParsePrefix("10.42.0.0/16"),
 		PodCIDR:       netip.MustParsePrefix("10.42.0.0/24"),
+		GuestCIDR:     netip.MustParsePrefix("10.42.255.128/25"),
 		ServiceCIDR:   netip.MustParsePrefix("10.43.0.0/16"),
 		ClusterDNS:    netip.MustParseAddr("10.43.0.10"),
 		PodMTU:        1500,
@@ -76,6 +78,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.GatewayDevice, "gateway-device", c.GatewayDevice, "network device of the gateway to other clusters; pods keep their address on it")
 	fs.TextVar(&c.ClusterCIDR, "cluster-cidr", c.ClusterCIDR, "range of pod addresses of the cluster")
 	fs.TextVar(&c.PodCIDR, "pod-cidr", c.PodCIDR, "range of pod addresses of this node")
+	fs.TextVar(&c.GuestCIDR, "guest-cidr", c.GuestCIDR, "range of addresses of guests, pods of other clusters that run here")
 	fs.TextVar(&c.ServiceCIDR, "service-cidr", c.ServiceCIDR, "range of service addresses")
 	fs.TextVar(&c.ClusterDNS, "cluster-dns", c.ClusterDNS, "service address of the cluster's DNS")
 	fs.IntVar(&c.PodMTU, "pod-mtu", c.PodMTU, "MTU of the pods' bridge and devices")
@@ -123,7 +126,7 @@ func (c *Config) Complete(program, hostname string) error {
 	for _, r := range []struct {
 		key string
 		p   netip.Prefix
-	}{{"cluster-cidr", c.ClusterCIDR}, {"pod-cidr", c.PodCIDR}, {"service-cidr", c.ServiceCIDR}} {
+	}{{"cluster-cidr", c.ClusterCIDR}, {"pod-cidr", c.PodCIDR}, {"guest-cidr", c.GuestCIDR}, {"service-cidr", c.ServiceCIDR}} {
 		if !r.p.IsValid() || !r.p.Addr().Is4() || r.p != r.p.Masked() {
 			wrong("%s %q: want an IPv4 range such as 10.42.0.0/16", r.key, r.p)
 		}
@@ -134,14 +137,17 @@ func (c *Config) Complete(program, hostname string) error {
 	if c.PodCIDR.Bits() < c.ClusterCIDR.Bits() || !c.ClusterCIDR.Contains(c.PodCIDR.Addr()) {
 		wrong("pod-cidr %s: must lie inside cluster-cidr %s", c.PodCIDR, c.ClusterCIDR)
 	}
+	if c.GuestCIDR.Bits() < c.ClusterCIDR.Bits() || !c.ClusterCIDR.Contains(c.GuestCIDR.Addr()) || c.GuestCIDR.Overlaps(c.PodCIDR) {
+		wrong("guest-cidr %s: must lie inside cluster-cidr %s and outside pod-cidr %s", c.GuestCIDR, c.ClusterCIDR, c.PodCIDR)
+	}
 	if c.ClusterCIDR.Overlaps(c.ServiceCIDR) {
 		wrong("service-cidr %s: must not overlap cluster-cidr %s", c.ServiceCIDR, c.ClusterCIDR)
 	}
 	if !c.ServiceCIDR.Contains(c.ClusterDNS) {
 		wrong("cluster-dns %s: must lie inside service-cidr %s", c.ClusterDNS, c.ServiceCIDR)
 	}
-	if !c.NodeIP.Is4() || c.PodCIDR.Contains(c.NodeIP) || c.ServiceCIDR.Contains(c.NodeIP) {
-		wrong("node-ip %s: want an IPv4 address outside pod-cidr and service-cidr", c.NodeIP)
+	if !c.NodeIP.Is4() || c.PodCIDR.Contains(c.NodeIP) || c.GuestCIDR.Contains(c.NodeIP) || c.ServiceCIDR.Contains(c.NodeIP) {
+		wrong("node-ip %s: want an IPv4 address outside pod-cidr, guest-cidr and service-cidr", c.NodeIP)
 	}
 	for _, p := range []struct {
 		key  string

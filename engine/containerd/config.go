@@ -16,6 +16,7 @@ type Options struct {
 	DataDir    string // images and containers
 	StateDir   string // socket, pid file
 	CNIConf    string // folder of the CNI configuration
+	GuestConf  string // folder of the CNI configuration of guests
 	PauseImage string
 	// RestrictOOM keeps a container's oom_score_adj at or above containerd's: without CAP_SYS_RESOURCE the
 	// kernel refuses to lower it, and no pod would start.
@@ -66,6 +67,13 @@ oom_score = {{.OOMScore}}
       [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
         BinaryName = {{q .Runc}}
         SystemdCgroup = false
+    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{{.Guest}}]
+      runtime_type = 'io.containerd.runc.v2'
+      runtime_path = {{q .Shim}}
+      cni_conf_dir = {{q .GuestConf}}
+      [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{{.Guest}}.options]
+        BinaryName = {{q .Runc}}
+        SystemdCgroup = false
 `))
 
 // quote makes a TOML basic string; JSON's quoting is a subset of it.
@@ -83,6 +91,7 @@ func (o Options) render() ([]byte, error) {
 	err := configTemplate.Execute(&b, map[string]any{
 		"Root": filepath.Join(o.DataDir, "root"), "State": filepath.Join(o.StateDir, "state"), "Socket": o.Socket(),
 		"Pause": o.PauseImage, "CNIBin": network.PluginDir(o.RuntimeDir), "CNIConf": o.CNIConf,
+		"Guest": network.GuestRuntime, "GuestConf": o.GuestConf,
 		"Shim": o.program("containerd-shim-runc-v2"), "Runc": o.program("runc"),
 		"RestrictOOM": o.RestrictOOM, "OOMScore": oom, "NoAppArmor": !hasAppArmor(),
 	})

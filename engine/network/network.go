@@ -32,9 +32,11 @@ type Options struct {
 	NodeDevice    string
 	GatewayDevice string
 	PodCIDR       netip.Prefix
+	GuestCIDR     netip.Prefix
 	ServiceCIDR   netip.Prefix
 	MTU           int
 	CNIConf       string // folder for the CNI configuration
+	GuestConf     string // folder for the CNI configuration of guests
 	CNIData       string // folder where host-local notes the addresses given
 }
 
@@ -134,33 +136,50 @@ func set(key, value string) error {
 	return os.WriteFile(path, []byte(value), 0)
 }
 
-// writeCNI writes the network of the pods: a bridge with local addresses, host ports, and no masquerading by
-// the plugin, because the engine's table does it and spares the gateway.
+type m = map[string]any
+
+// writeCNI writes the networks: one for the pods of this cluster, one for guests.
 func writeCNI(o Options) error {
-	type m = map[string]any
-	b, err := json.MarshalIndent(m{
+	if err := writeConf(o.CNIConf, "10-kith.conflist", podNetwork(o)); err != nil {
+		return err
+	}
+	return writeConf(o.GuestConf, "10-kith-guests.conflist", guestNetwork(o))
+}
+
+// podNetwork is a bridge with local addresses, host ports, and no masquerading by the plugin, because the engine's
+// table does it and spares the gateway.
+func podNetwork(o Options) m {
+	return m{
 		"cniVersion": "1.0.0",
 		"name":       "kith",
 		"plugins": []m{
 			{
 				"type": "bridge", "bridge": Bridge, "isGateway": true, "ipMasq": false, "hairpinMode": true, "mtu": o.MTU,
-				"ipam": m{
-					"type": "host-local", "dataDir": o.CNIData,
-					"ranges": [][]m{{{"subnet": o.PodCIDR.String()}}},
-					"routes": []m{{"dst": "0.0.0.0/0"}},
-				},
+				"ipam": localAddresses(o.CNIData, o.PodCIDR),
 			},
 			{"type": "portmap", "backend": "nftables", "capabilities": m{"portMappings": true}},
 		},
-	}, "", "  ")
+	}
+}
+
+func localAddresses(data string, from netip.Prefix) m {
+	return m{
+		"type": "host-local", "dataDir": data,
+		"ranges": [][]m{{{"subnet": from.String()}}},
+		"routes": []m{{"dst": "0.0.0.0/0"}},
+	}
+}
+
+func writeConf(folder, name string, conf m) error {
+	b, err := json.MarshalIndent(conf, "", "  ")
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(o.CNIConf, 0o755); err != nil {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
 	// containerd watches the folder: never show it half a file.
-	path := filepath.Join(o.CNIConf, "10-kith.conflist")
+	path := filepath.Join(folder, name)
 	if err := os.WriteFile(path+".new", b, 0o644); err != nil {
 		return err
 	}

@@ -34,10 +34,12 @@ func rules(ctx context.Context, o Options) error {
 		Hook:     knftables.PtrTo(knftables.PreroutingHook),
 		Priority: knftables.PtrTo(knftables.RawPriority),
 	})
-	stranger := "iifname != " + own
+	guests := fmt.Sprintf("%#x", GuestGroup)
+	pods := fmt.Sprintf("%s, %s", o.PodCIDR, o.GuestCIDR)
+	stranger := "iifname != " + own + " meta iifgroup != " + guests
 	tx.Add(&knftables.Rule{Chain: "strangers", Rule: knftables.Concat(stranger, "ip daddr", o.NodeIP, "drop")})
 	tx.Add(&knftables.Rule{Chain: "strangers", Rule: knftables.Concat(
-		stranger, fmt.Sprintf("ip daddr { %s, %s }", o.PodCIDR, o.ServiceCIDR), "fib daddr type != local", "drop")})
+		stranger, fmt.Sprintf("ip daddr { %s, %s }", pods, o.ServiceCIDR), "fib daddr type != local", "drop")})
 
 	// Pods are hidden behind the laptop's address where nobody could answer them otherwise: everywhere except
 	// on this node and behind the gateway, whose peers know the pods' own addresses.
@@ -47,7 +49,8 @@ func rules(ctx context.Context, o Options) error {
 		Hook:     knftables.PtrTo(knftables.PostroutingHook),
 		Priority: knftables.PtrTo(knftables.SNATPriority),
 	})
-	tx.Add(&knftables.Rule{Chain: "postrouting", Rule: knftables.Concat("ip saddr", o.PodCIDR, "oifname !=", own, "masquerade")})
+	tx.Add(&knftables.Rule{Chain: "postrouting", Rule: knftables.Concat(
+		"ip saddr {", pods, "} oifname !=", own, "meta oifgroup !=", guests, "masquerade")})
 	return nft.Run(ctx, tx)
 }
 

@@ -14,18 +14,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	coreac "k8s.io/client-go/applyconfigurations/core/v1"
 	discoveryac "k8s.io/client-go/applyconfigurations/discovery/v1"
+	nodeac "k8s.io/client-go/applyconfigurations/node/v1"
 	rbacac "k8s.io/client-go/applyconfigurations/rbac/v1"
 	storageac "k8s.io/client-go/applyconfigurations/storage/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"kith.dev/engine/config"
+	"kith.dev/engine/network"
 	"kith.dev/engine/storage"
 )
 
 const dnsUser = "kith:dns"
 
 // objects puts what the cluster needs beyond what Kubernetes makes itself: DNS's permissions, Service and
-// endpoint, and the default storage class.
+// endpoint, the runtime class of guests, and the default storage class.
 func objects(ctx context.Context, client kubernetes.Interface, c *config.Config) error {
 	force := metav1.ApplyOptions{FieldManager: "kith-k8s", Force: true}
 	const system, dns = "kube-system", "kube-dns"
@@ -60,6 +62,9 @@ func objects(ctx context.Context, client kubernetes.Interface, c *config.Config)
 		WithPorts(endpoint("dns", corev1.ProtocolUDP), endpoint("dns-tcp", corev1.ProtocolTCP)).
 		WithEndpoints(discoveryac.Endpoint().WithAddresses(c.NodeIP.String()).WithNodeName(c.NodeName).
 			WithConditions(discoveryac.EndpointConditions().WithReady(true))), force); err != nil {
+		return err
+	}
+	if _, err := client.NodeV1().RuntimeClasses().Apply(ctx, nodeac.RuntimeClass(network.GuestRuntime).WithHandler(network.GuestRuntime), force); err != nil {
 		return err
 	}
 	return storageClass(ctx, client)

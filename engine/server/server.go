@@ -68,7 +68,7 @@ func (s *server) run(ctx context.Context) error {
 	c := s.config
 	s.runtime = containerd.New(containerd.Options{
 		RuntimeDir: c.RuntimeDir, DataDir: filepath.Join(c.DataDir, "containerd"), StateDir: filepath.Join(c.RunDir, "containerd"),
-		CNIConf: s.cniConf(), PauseImage: c.PauseImage, RestrictOOM: !mayLowerOOM(),
+		CNIConf: s.cniConf(), GuestConf: s.guestConf(), PauseImage: c.PauseImage, RestrictOOM: !mayLowerOOM(),
 	}, s.log)
 
 	base, stopBase := context.WithCancel(context.WithoutCancel(ctx))
@@ -101,8 +101,8 @@ func (s *server) run(ctx context.Context) error {
 	}
 	below(store.Run)
 	if err := network.Setup(ctx, network.Options{
-		NodeIP: c.NodeIP, NodeDevice: c.NodeDevice, GatewayDevice: c.GatewayDevice, PodCIDR: c.PodCIDR, ServiceCIDR: c.ServiceCIDR, MTU: c.PodMTU,
-		CNIConf: s.cniConf(), CNIData: filepath.Join(c.DataDir, "cni", "addresses"),
+		NodeIP: c.NodeIP, NodeDevice: c.NodeDevice, GatewayDevice: c.GatewayDevice, PodCIDR: c.PodCIDR, GuestCIDR: c.GuestCIDR, ServiceCIDR: c.ServiceCIDR, MTU: c.PodMTU,
+		CNIConf: s.cniConf(), GuestConf: s.guestConf(), CNIData: filepath.Join(c.DataDir, "cni", "addresses"),
 	}, s.log); err != nil {
 		return err
 	}
@@ -258,6 +258,7 @@ func (s *server) announce(ctx context.Context, ready chan<- struct{}) error {
 }
 
 func (s *server) cniConf() string         { return filepath.Join(s.config.DataDir, "cni", "net.d") }
+func (s *server) guestConf() string       { return filepath.Join(s.config.DataDir, "cni", "guests.d") }
 func (s *server) datastoreSocket() string { return filepath.Join(s.config.RunDir, "datastore.sock") }
 
 // lockFolder keeps two servers from sharing one folder. One that is just ending is waited for.

@@ -1,0 +1,61 @@
+package fence
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+// SetupWithManager has the fence follow guests, peers, contracts and policies.
+func (f *Fence) SetupWithManager(mgr ctrl.Manager) error {
+	// One key for all: whatever changed, everything is read again, from the cache.
+	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{}}
+	})
+	return ctrl.NewControllerManagedBy(mgr).Named("kith-fence").
+		Watches(&corev1.Pod{}, all, builder.WithPredicates(guests(), predicate.Funcs{UpdateFunc: movedOrEnded})).
+		Watches(&v1alpha1.Peer{}, all).
+		Watches(&v1alpha1.Contract{}, all).
+		Watches(&v1alpha1.SharingPolicy{}, all).
+		Complete(reconcile.Func(func(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+			return ctrl.Result{}, f.reconcile(ctx, mgr.GetClient())
+		}))
+}
+
+func (f *Fence) reconcile(ctx context.Context, c client.Reader) error {
+	var pods corev1.PodList
+	var contracts v1alpha1.ContractList
+	var peers v1alpha1.PeerList
+	var policies v1alpha1.SharingPolicyList
+	for _, one := range []struct {
+		list client.ObjectList
+		opts []client.ListOption
+	}{{&pods, []client.ListOption{client.HasLabels{v1alpha1.LabelConsumer}}}, {&contracts, nil}, {&peers, nil}, {&policies, nil}} {
+		if err := c.List(ctx, one.list, one.opts...); err != nil {
+			return fmt.Errorf("see whom to fence: %w", err)
+		}
+	}
+	o := objects{pods: pods.Items, contracts: contracts.Items, peers: peers.Items, policies: policies.Items}
+	return f.Set(o.relations())
+}
+
+func guests() predicate.Predicate {
+	return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetLabels()[v1alpha1.LabelConsumer] != "" })
+}
+
+func movedOrEnded(e event.UpdateEvent) bool {
+	a, b := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
+	return a.UID != b.UID || over(a) != over(b) || !maps.Equal(a.Labels, b.Labels) || !slices.Equal(a.Status.PodIPs, b.Status.PodIPs)
+}

@@ -1,0 +1,151 @@
+package fence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+)
+
+// GuestGroup is the group of links (IFLA_GROUP) that the built-in engine's CNI puts guests' links into, before
+// their first program runs. The engine's own word for it is network.GuestGroup.
+const GuestGroup = 0x6b67
+
+// Config is fixed for the life of a Fence.
+type Config struct {
+	Tunnel   string       // device of the gateway, such as kith0
+	Group    uint32       // of guests' links: GuestGroup, or 0 with an engine that does not mark them
+	Pods     netip.Prefix // this cluster's pods, guests and node included
+	Services netip.Prefix
+	Node     netip.Addr // address of the node, never taken for a guest's
+	DNS      netip.Addr // service address of the cluster's DNS
+	Log      *slog.Logger
+}
+
+// Fence keeps the table. Its methods may be called from anywhere.
+type Fence struct {
+	cfg    Config
+	kernel kernel
+	look   func() (surroundings, error)
+
+	mu      sync.Mutex
+	told    bool // Set was called: without, a table of the process before is better than ours
+	rel     Relations
+	host    surroundings
+	written *plan  // by this process; nil when what is in the kernel is somebody else's
+	size    uint32 // of the tables, as the kernel counts
+}
+
+// New checks the configuration; nothing is touched.
+func New(cfg Config) (*Fence, error) {
+	for _, p := range []netip.Prefix{cfg.Pods, cfg.Services} {
+		if !p.IsValid() || !p.Addr().Is4() {
+			return nil, fmt.Errorf("fence: range %s is not IPv4", p)
+		}
+	}
+	switch {
+	case !cfg.DNS.Is4():
+		return nil, fmt.Errorf("fence: DNS address %s is not IPv4", cfg.DNS)
+	case cfg.Tunnel == "" || len(cfg.Tunnel) > 15:
+		return nil, fmt.Errorf("fence: device name %q must have 1 to 15 characters", cfg.Tunnel)
+	case cfg.Log == nil:
+		return nil, errors.New("fence: no logger")
+	}
+	return &Fence{
+		cfg:    cfg,
+		kernel: kernel{open: func() (*nftables.Conn, error) { return nftables.New() }},
+		look:   func() (surroundings, error) { return lookAround(&netlink.Handle{}, cfg.Group) },
+	}, nil
+}
+
+// Raise makes the table if there is none, closed for all. Call it before any guest can start; a table that an
+// earlier process left, and that knows its guests, stays.
+func (f *Fence) Raise() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	size, err := f.kernel.standing()
+	if err != nil || size != 0 {
+		return err
+	}
+	return f.sync()
+}
+
+// Set makes the table that of these relations. Nothing is touched when nothing changed.
+func (f *Fence) Set(rel Relations) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rel, f.told = rel, true
+	host, err := f.look()
+	if err != nil {
+		return err
+	}
+	f.host = host
+	return f.sync()
+}
+
+// Run follows what happens at the host until ctx ends: links of guests come and go, default routes change, and
+// somebody may flush the whole rule set, ours included. The table stays when it ends.
+func (f *Fence) Run(ctx context.Context) error {
+	return watch(ctx, f.refresh)
+}
+
+// refresh compares the host with what is written.
+func (f *Fence) refresh() error {
+	err := f.compare()
+	if err != nil {
+		f.cfg.Log.Warn("the fence around guests is not up to date, trying again", "err", err)
+	}
+	return err
+}
+
+func (f *Fence) compare() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	host, err := f.look()
+	if err != nil {
+		return err
+	}
+	size, err := f.kernel.standing()
+	if err != nil {
+		return err
+	}
+	lost := size == 0 || f.written != nil && size != f.size
+	if lost {
+		f.cfg.Log.Warn("the fence around guests was taken away, putting it up again")
+		f.written = nil
+	}
+	current := f.written != nil && host.equal(f.host)
+	if !lost && (current || !f.told) {
+		return nil
+	}
+	f.host = host
+	return f.sync()
+}
+
+// sync writes the plan. Callers hold mu.
+func (f *Fence) sync() error {
+	is := planOf(f.cfg, f.rel, f.host)
+	if f.written != nil && alike(*f.written, is) {
+		if err := f.kernel.change(*f.written, is); err != nil {
+			f.written = nil // whatever is there: next time all of it
+			return err
+		}
+		f.written = &is
+		return nil
+	}
+	f.written = nil
+	if err := f.kernel.replace(is, f.cfg.Group); err != nil {
+		return err
+	}
+	size, err := f.kernel.standing()
+	if err != nil {
+		return err
+	}
+	f.written, f.size = &is, size
+	return nil
+}

@@ -1,0 +1,106 @@
+package fence
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/identity"
+	"kith.dev/core/sharing"
+)
+
+// objects are what the fence reads in the cluster.
+type objects struct {
+	pods      []corev1.Pod // guests only
+	contracts []v1alpha1.Contract
+	peers     []v1alpha1.Peer
+	policies  []v1alpha1.SharingPolicy
+}
+
+// relations says who is whose guest, and who may come through the tunnel for what. A contract counts as long as it
+// exists: until the last guest left, its answers must find the way.
+func (o objects) relations() Relations {
+	var rel Relations
+	tenants := map[string]*Tenant{}
+	tenant := func(consumer string) *Tenant {
+		if tenants[consumer] == nil {
+			tenants[consumer] = &Tenant{Consumer: consumer}
+		}
+		return tenants[consumer]
+	}
+	for _, p := range o.peers {
+		consumes, provides := o.roles(p.Name)
+		if provides {
+			rel.Abroad = append(rel.Abroad, seenHere(p)...)
+		}
+		id, err := identity.ParseID(p.Spec.ID)
+		if !consumes || err != nil {
+			continue
+		}
+		t := tenant(id.Compact())
+		t.Home, t.Internet = seenHere(p), sharing.Internet(sharing.Select(o.policies, &p))
+	}
+	for _, pod := range o.pods {
+		consumer := pod.Labels[v1alpha1.LabelConsumer]
+		if !isConsumer(consumer) || over(&pod) {
+			continue
+		}
+		t := tenant(consumer)
+		t.Guests = append(t.Guests, guestOf(&pod))
+	}
+	for _, t := range tenants {
+		rel.Tenants = append(rel.Tenants, *t)
+	}
+	slices.SortFunc(rel.Tenants, func(a, b Tenant) int { return strings.Compare(a.Consumer, b.Consumer) })
+	return rel
+}
+
+// roles of a peer: does it consume here, does it provide for us?
+func (o objects) roles(peer string) (consumes, provides bool) {
+	for _, c := range o.contracts {
+		if c.Spec.Peer == peer {
+			consumes = consumes || c.Spec.Role == v1alpha1.RoleProvider
+			provides = provides || c.Spec.Role == v1alpha1.RoleConsumer
+		}
+	}
+	return consumes, provides
+}
+
+// seenHere are a peer's ranges under the addresses they have here.
+func seenHere(p v1alpha1.Peer) (list []netip.Prefix) {
+	if p.Status.Network == nil {
+		return nil
+	}
+	for _, r := range p.Status.Network.Theirs {
+		if alias, err := netip.ParsePrefix(r.Alias); err == nil && alias.Addr().Is4() {
+			list = append(list, alias.Masked())
+		}
+	}
+	return list
+}
+
+// isConsumer keeps what cannot be a compact ID out of the names of chains. Only the owner can write that label.
+func isConsumer(label string) bool {
+	return label != "" && len(label) <= 64 && strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
+}
+
+// over: a pod that ended gave its address back; somebody else may have it.
+func over(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+func guestOf(pod *corev1.Pod) Guest {
+	g := Guest{UID: string(pod.UID)}
+	if pod.Spec.HostNetwork { // its address is the node's
+		return g
+	}
+	for _, ip := range pod.Status.PodIPs {
+		if a, err := netip.ParseAddr(ip.IP); err == nil {
+			g.Addresses = append(g.Addresses, a)
+		}
+	}
+	return g
+}

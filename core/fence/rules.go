@@ -1,0 +1,127 @@
+package fence
+
+import (
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+const dnsPort = 53
+
+// chains of the table. Each packet that starts something is judged by where it goes, whatever was agreed before:
+// only answers, and errors about what was let through, pass for their connection's sake. So a change of the
+// policy holds for connections that are open, too.
+func (c Config) chains(tenants []Tenant) []chain {
+	list := []chain{
+		{name: "input", hook: nftables.ChainHookInput, priority: *nftables.ChainPriorityFilter, rules: c.perGuest("guest-to-host", rule(from(c.Tunnel), goTo("tunnel-to-host")))},
+		{name: "forward", hook: nftables.ChainHookForward, priority: *nftables.ChainPriorityFilter, rules: c.perGuest("guest", rule(from(c.Tunnel), goTo("from-tunnel")), rule(to(c.Tunnel), goTo("into-tunnel")))},
+		{name: "guest-to-host", rules: c.guestToHost()},
+		{name: "tunnel-to-host", rules: tunnelToHost()},
+		{name: "guest", rules: c.guest()},
+		{name: "internet", rules: c.internet()},
+		{name: "from-tunnel", rules: c.fromTunnel(tenants)},
+		{name: "into-tunnel", rules: intoTunnel()},
+	}
+	if c.Group != 0 {
+		// Before connections are tracked. A guest's link leads to one address, and only from there it sends.
+		list = append(list, chain{name: "forged", hook: nftables.ChainHookPrerouting, priority: *nftables.ChainPriorityRaw, rules: [][]expr.Any{
+			rule(fromGroup(c.Group), sourceForged(), drop()),
+		}})
+	}
+	for _, t := range tenants {
+		list = append(list, chain{name: t.chain(), rules: c.tenant(t)})
+	}
+	return list
+}
+
+// perGuest sends what comes from guests to one chain: known by their link or, where guests share a bridge with the
+// owner's pods, by their address.
+func (c Config) perGuest(to string, more ...[]expr.Any) (rules [][]expr.Any) {
+	if c.Group != 0 {
+		rules = append(rules, rule(fromGroup(c.Group), goTo(to)))
+	}
+	return append(append(rules, rule(sourceIn(guestsSet), goTo(to))), more...)
+}
+
+// dns lets through what asks the cluster's DNS by its service address, wherever kube-proxy sends it: to a server on
+// the node, or to a pod.
+func (c Config) dns() [][]expr.Any {
+	return [][]expr.Any{
+		rule(askedFor(unix.IPPROTO_UDP, c.DNS, dnsPort), accept()),
+		rule(askedFor(unix.IPPROTO_TCP, c.DNS, dnsPort), accept()),
+	}
+}
+
+func (c Config) guestToHost() [][]expr.Any {
+	rules := append([][]expr.Any{acceptAnswers(), acceptErrors()}, c.dns()...)
+	return append(rules,
+		rule(echoRequest(), destinationWithin(c.Pods), accept()), // is my gateway there? It is no secret.
+		rule(sourceIn(guestsSet), reject()),
+		drop())
+}
+
+// tunnelToHost: which services of this host peers may use is for the gateway to say; new is here that only those may
+// whose laptops run pods of ours.
+func tunnelToHost() [][]expr.Any {
+	return [][]expr.Any{
+		acceptAnswers(), acceptErrors(),
+		rule(echoRequest(), accept()),
+		rule(sourceIn(abroadSet), accept()),
+		drop(),
+	}
+}
+
+// guest: one that is not known yet gets DNS and silence, so that it tries again in a moment.
+func (c Config) guest() [][]expr.Any {
+	rules := append([][]expr.Any{acceptAnswers(), acceptErrors()}, c.dns()...)
+	return append(rules, sourceDecides(tenantsMap), drop())
+}
+
+func (c Config) tenant(t Tenant) [][]expr.Any {
+	rules := [][]expr.Any{
+		rule(destinationIn(t.guests()), accept()),
+		rule(to(c.Tunnel), destinationIn(t.home()), accept()),
+		rule(destinationIn(t.home()), drop()), // the tunnel is down for a moment: it may try again
+	}
+	if t.Internet {
+		rules = append(rules, goTo("internet"))
+	}
+	return append(rules, reject())
+}
+
+// internet is what lies behind a default route and nowhere nearer: not the LAN, even one with public addresses, nor
+// networks that a VPN or a static route leads to.
+func (c Config) internet() [][]expr.Any {
+	return [][]expr.Any{
+		rule(destinationIn(closedSet), reject()),
+		rule(destinationIn(routersSet), reject()),
+		rule(to(c.Tunnel), reject()),
+		rule(nextHopIn(routersSet), accept()),
+		rule(toIn(uplinksSet), accept()),
+		reject(),
+	}
+}
+
+// fromTunnel: a consumer reaches its own guests; a provider of ours, where our pods run, our own pods.
+func (c Config) fromTunnel(tenants []Tenant) [][]expr.Any {
+	rules := [][]expr.Any{acceptAnswers(), acceptErrors()}
+	for _, t := range tenants {
+		rules = append(rules, rule(sourceIn(t.home()), destinationIn(t.guests()), accept()))
+	}
+	if c.Group != 0 {
+		rules = append(rules, rule(toGroup(c.Group), drop()))
+	}
+	return append(rules,
+		rule(destinationIn(guestsSet), drop()),
+		rule(sourceIn(abroadSet), destinationWithin(c.Pods), accept()),
+		drop())
+}
+
+// intoTunnel is for whoever is no guest: the owner's pods reach their like at our providers, not a consumer's home.
+func intoTunnel() [][]expr.Any {
+	return [][]expr.Any{
+		acceptAnswers(), acceptErrors(),
+		rule(destinationIn(abroadSet), accept()),
+		reject(),
+	}
+}

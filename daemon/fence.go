@@ -1,0 +1,52 @@
+package daemon
+
+import (
+	"context"
+	"net/netip"
+
+	"kith.dev/core/fence"
+)
+
+// newFence makes the fence around guests. The engine's ranges must be known.
+func (d *Daemon) newFence() (*fence.Fence, error) {
+	dns := d.engine.ServiceRange().Masked().Addr().As4()
+	dns[3] += 10 // as the built-in engine, K3s and kubeadm have it
+	cfg := fence.Config{
+		Tunnel: gatewayDevice, Pods: d.engine.PodRange(), Services: d.engine.ServiceRange(), Node: d.engine.NodeIP(),
+		DNS: netip.AddrFrom4(dns), Log: d.log,
+	}
+	if d.marksGuests() {
+		cfg.Group = fence.GuestGroup
+	}
+	return fence.New(cfg)
+}
+
+// marksGuests tells whether the engine puts guests behind links of their own.
+func (d *Daemon) marksGuests() bool {
+	_, ok := d.engine.(interface{ GuestRange() netip.Prefix })
+	return ok
+}
+
+// fenced runs the engine, with the fence up before its first guest.
+func (d *Daemon) fenced(run func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if d.fence != nil {
+			if err := d.fence.Raise(); err != nil {
+				return err
+			}
+		}
+		return run(ctx)
+	}
+}
+
+// followGuests gives the fence of this cluster.
+func (d *Daemon) followGuests(ctx context.Context) (*fence.Fence, error) {
+	if d.fence != nil {
+		return d.fence, nil
+	}
+	f, err := d.newFence()
+	if err == nil {
+		go supervise(ctx, d.log, "the fence around guests", f.Run)
+	}
+	return f, err
+}

@@ -1,0 +1,24 @@
+package network
+
+// GuestRuntime is the name of the RuntimeClass, and of containerd's runtime behind it, that puts a pod into the
+// network of guests. It runs the same runc.
+const GuestRuntime = "kith-guest"
+
+// GuestGroup is the group of the links that lead to guests (RTM_SETLINK, IFLA_GROUP; "kg" in ASCII). The fence of
+// kithd, kith.dev/core/fence, knows guests by it.
+const GuestGroup = 0x6b67
+
+// guestNetwork gives each guest a link of its own that ends at this host: no bridge that it shares with the owner's
+// pods, so whatever it sends is routed, and shows by the link it came over that it is a guest's. kith-mark marks
+// that link before the guest's first program runs.
+func guestNetwork(o Options) m {
+	return m{
+		"cniVersion": "1.0.0",
+		"name":       "kith-guests",
+		"plugins": []m{
+			{"type": "ptp", "ipMasq": false, "mtu": o.MTU, "ipam": localAddresses(o.CNIData, o.GuestCIDR)},
+			{"type": "kith-mark", "group": GuestGroup},
+			{"type": "portmap", "backend": "nftables", "capabilities": m{"portMappings": true}},
+		},
+	}
+}
