@@ -22,7 +22,7 @@ const (
 	jitterEach     = 20 * time.Millisecond
 	jitterMax      = time.Second // of the first dials, so that a room of laptops does not start as one
 	backoffMin     = time.Second
-	backoffMax     = 30 * time.Second
+	backoffMax     = 15 * time.Second
 	steady         = 30 * time.Second // a stream that lived so long was no failure
 	checkTimeout   = 3 * time.Second
 	noticesPerSec  = 5

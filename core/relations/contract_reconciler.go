@@ -66,7 +66,9 @@ func (p *Provider) contracts(peers *PeerReconciler) reconcile.Func {
 		case ctr.Spec.Role == v1alpha1.RoleProvider:
 			err = p.endProviding(ctx, &peer, &ctr)
 		default:
-			err = peers.endConsuming(ctx, &peer, &ctr)
+			if err = peers.endConsuming(ctx, &peer, &ctr); err == nil {
+				p.tell(&peer, &ctr)
+			}
 		}
 		if err == nil {
 			err = p.buried(ctx, &peer, &ctr, forgotten)
@@ -87,11 +89,17 @@ func forgottenPeer(ctr *v1alpha1.Contract) v1alpha1.Peer {
 	return peer
 }
 
-// endProviding tells the consumer, then takes its tenant away.
-func (p *Provider) endProviding(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) error {
+// tell leaves word of the end in the stream that the peer has open here. It gets through even when the peer did not
+// answer a moment ago; should the stream break instead, the books are compared when there is a new one.
+func (p *Provider) tell(peer *v1alpha1.Peer, ctr *v1alpha1.Contract) {
 	if id, err := identity.ParseID(peer.Spec.ID); err == nil {
 		p.notices.Send(id, peering.Notice{Type: peering.NoticeContractEnded, Contract: ctr.Spec.ID})
 	}
+}
+
+// endProviding tells the consumer, then takes its tenant away.
+func (p *Provider) endProviding(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) error {
+	p.tell(peer, ctr)
 	if err := p.host.EndContract(ctx, ctr); err != nil {
 		return fmt.Errorf("clear away what %s had here: %w", peer.Name, err)
 	}

@@ -109,12 +109,14 @@ func (r *PeerReconciler) Poke(peer string) {
 
 // Told acts on a peer's word that a contract ended, and has the books compared in any case.
 func (r *PeerReconciler) Told(ctx context.Context, peer string, notice peering.Notice) {
-	if notice.Type == peering.NoticeContractEnded {
-		contracts, err := contractsWith(ctx, r.client, peer, v1alpha1.RoleConsumer)
-		if ctr := live(contracts); err == nil && ctr != nil && ctr.Spec.ID == notice.Contract {
-			if err := EndContract(ctx, r.client, ctr, peer+" ended the contract"); err != nil {
-				r.log.Warn("contract could not be ended", "peer", peer, "contract", notice.Contract, "err", err)
-			}
+	for _, role := range []v1alpha1.Role{v1alpha1.RoleConsumer, v1alpha1.RoleProvider} {
+		contracts, err := contractsWith(ctx, r.client, peer, role)
+		ctr := live(contracts)
+		if notice.Type != peering.NoticeContractEnded || err != nil || ctr == nil || ctr.Spec.ID != notice.Contract {
+			continue
+		}
+		if err := EndContract(ctx, r.client, ctr, peer+" ended the contract"); err != nil {
+			r.log.Warn("contract could not be ended", "peer", peer, "contract", notice.Contract, "err", err)
 		}
 	}
 	r.mu.Lock()
