@@ -14,8 +14,11 @@ import (
 
 func (p *program) statusCommand() *cobra.Command {
 	return p.things(&cobra.Command{
-		Use:     "status",
-		Short:   "Show how this machine's part of Kith is",
+		Use:   "status",
+		Short: "Show how this machine's part of Kith is",
+		Long: `Show how this machine's part of Kith is. What is wrong comes last, the worst first, each with its reason and what to do:
+the local Kubernetes that is not well, a disk nearly full, a peer that cannot be reached, a tunnel without a handshake,
+another key where a peer was, clocks that differ; and requests that wait for your answer. "kith doctor" looks closer.`,
 		Example: "  kith status\n  kith status -o json | jq .problems",
 		Args:    between(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
