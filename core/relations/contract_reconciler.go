@@ -109,6 +109,13 @@ func (p *Provider) endProviding(ctx context.Context, peer *v1alpha1.Peer, ctr *v
 // endConsuming brings the pods home, takes the node away and tells the provider.
 func (r *PeerReconciler) endConsuming(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) error {
 	to := r.answering(ctx, peer)
+	if to != nil && peer.Status.Network != nil {
+		// The node is what ends the pods abroad; in a daemon that was just started it does not run yet.
+		if err := r.fleet.Ensure(ctx, peer, ctr); err != nil {
+			return err
+		}
+		r.fleet.SetReachable(peer.Name, true, "")
+	}
 	retiring, done := context.WithCancel(ctx)
 	err := r.fleet.Retire(ctx, peer.Name, to != nil, r.left(retiring, peer, ctr, to))
 	done()

@@ -96,12 +96,16 @@ func keepLogs(t *testing.T, l *lab.Lab, dir string) {
 // eventually tries until check gives "" and fails with what it gave last.
 func eventually(t *testing.T, within time.Duration, what string, check func() string) time.Duration {
 	t.Helper()
-	began := time.Now()
+	began, last := time.Now(), ""
 	for {
 		not := check()
 		if not == "" {
+			if took := time.Since(began); took > 15*time.Second {
+				t.Logf("%s: after %s, until then %s", what, took.Round(time.Second), last)
+			}
 			return time.Since(began)
 		}
+		last = not
 		if time.Since(began) > within {
 			t.Fatalf("%s: not within %s: %s", what, within, not)
 		}
