@@ -185,9 +185,25 @@ func requests(t *testing.T, p *lab.Laptop) []request {
 	return list
 }
 
+// engineReady tells what a daemon lacks: its Kubernetes is ready before its own controllers are.
+func engineReady(t *testing.T, p *lab.Laptop) string {
+	var status struct{ Engine struct{ State, Why string } }
+	out, err := p.Kith(t.Context(), "status", "-o", "json")
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &status)
+	}
+	if err != nil || status.Engine.State != "ready" {
+		return fmt.Sprintf("%+v %v", status, err)
+	}
+	return ""
+}
+
 // befriend has the consumer ask and the provider accept, and gives the code that both showed.
 func befriend(t *testing.T, consumer, provider *lab.Laptop, ask ...string) string {
 	t.Helper()
+	for _, p := range []*lab.Laptop{consumer, provider} {
+		eventually(t, 30*time.Second, "kithd of "+p.Name()+" is ready", func() string { return engineReady(t, p) })
+	}
 	eventually(t, 20*time.Second, consumer.Name()+" sees "+provider.Name(), func() string {
 		if p := peerOf(t, consumer, provider.Name()); !p.Reachable {
 			return fmt.Sprintf("%+v", p)
