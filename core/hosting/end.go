@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -82,19 +83,17 @@ func (t *tenants) clearPods(ctx context.Context, namespace string) error {
 	if err := t.client.DeleteAllOf(ctx, newOffloaded(), client.InNamespace(namespace)); err != nil {
 		return err
 	}
-	gone, err := t.poll(ctx, endGrace+endSlack, func(ctx context.Context) (bool, error) {
-		n, err := t.remaining(ctx, namespace, 1)
-		return len(n) == 0, err
-	})
-	if err != nil || gone {
+	gone, err := t.poll(ctx, endGrace+endSlack, func(ctx context.Context) (bool, error) { return t.quiet(ctx, namespace) })
+	if err != nil {
 		return err
 	}
-	t.log.Warn("guests did not end in time, ending them by force", "namespace", namespace)
-	if err := t.client.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(namespace),
-		client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}, client.GracePeriodSeconds(0)); err != nil {
-		return err
+	if !gone {
+		t.log.Warn("guests did not end in time, ending them by force", "namespace", namespace)
+		if err := t.client.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(namespace), guests, client.GracePeriodSeconds(0)); err != nil {
+			return err
+		}
 	}
-	rest, err := t.remaining(ctx, namespace, 0)
+	rest, err := t.list(ctx, "OffloadedPodList", client.InNamespace(namespace))
 	if err != nil {
 		return err
 	}
@@ -110,10 +109,28 @@ func (t *tenants) clearPods(ctx context.Context, namespace string) error {
 	return nil
 }
 
-func (t *tenants) remaining(ctx context.Context, namespace string, limit int64) ([]metav1.PartialObjectMetadata, error) {
+// guests are the Pods that hosting made.
+var guests = client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
+
+// quiet: no guest is there any more, and no OffloadedPod that could still make one.
+func (t *tenants) quiet(ctx context.Context, namespace string) (bool, error) {
+	pods, err := t.list(ctx, "PodList", client.InNamespace(namespace), guests, client.Limit(1))
+	if err != nil || len(pods) > 0 {
+		return false, err
+	}
+	rest, err := t.list(ctx, "OffloadedPodList", client.InNamespace(namespace))
+	return !slices.ContainsFunc(rest, func(o metav1.PartialObjectMetadata) bool {
+		return o.DeletionTimestamp.IsZero() || slices.Contains(o.Finalizers, v1alpha1.FinalizerOffloadedPod)
+	}), err
+}
+
+func (t *tenants) list(ctx context.Context, kind string, opts ...client.ListOption) ([]metav1.PartialObjectMetadata, error) {
 	list := &metav1.PartialObjectMetadataList{}
-	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("OffloadedPodList"))
-	err := t.live.List(ctx, list, client.InNamespace(namespace), client.Limit(limit))
+	list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
+	if kind == "PodList" {
+		list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
+	}
+	err := t.live.List(ctx, list, opts...)
 	return list.Items, err
 }
 

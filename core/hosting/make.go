@@ -20,6 +20,8 @@ const (
 	passing    = 30 * time.Second // how long a cause that may pass is waited for before the pod is refused
 	retryLater = 30 * time.Second // and how often a refusal by the API server is put to it again
 	cacheLag   = 10 * time.Second // for so long after making a Pod its absence from the cache proves nothing
+
+	cacheMoment = 250 * time.Millisecond // and for so long it is not even worth a question
 )
 
 // make makes the Pod, the first time or again, if contract and security level let it.
@@ -40,7 +42,7 @@ func (r *reconciler) make(ctx context.Context, o *one) (ctrl.Result, error) {
 		if r.now().Sub(m.made) > forgiven {
 			m.remakes = 0
 		}
-		if wait := remakeDelay(m.remakes) - r.now().Sub(m.made); wait > 0 {
+		if wait := max(remakeDelay(m.remakes), cacheMoment) - r.now().Sub(m.made); wait > 0 {
 			return ctrl.Result{RequeueAfter: wait}, nil
 		}
 	}
@@ -57,7 +59,7 @@ func (r *reconciler) make(ctx context.Context, o *one) (ctrl.Result, error) {
 	if err := r.client.Create(ctx, pod, client.FieldOwner(v1alpha1.ManagedBy)); err != nil {
 		return r.notMade(ctx, o, t, err)
 	}
-	m.made, m.refused = r.now(), time.Time{}
+	m.made, m.refused, m.written = r.now(), time.Time{}, r.memo(o.key).written
 	if again {
 		m.remakes++
 		r.log.Info("guest made again", "peer", t.consumer.Name, "namespace", pod.Namespace, "pod", pod.Name)
@@ -85,7 +87,11 @@ func (r *reconciler) setFinalizers(ctx context.Context, o *one, finalizers []str
 	if err != nil {
 		return err
 	}
-	return r.client.Patch(ctx, o.raw, client.RawPatch(types.MergePatchType, patch))
+	if err := r.client.Patch(ctx, o.raw, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		return err
+	}
+	r.wrote(o)
+	return nil
 }
 
 // notMade sorts out why the API server did not take the Pod.
@@ -137,6 +143,7 @@ func (r *reconciler) forbidden(ctx context.Context, o *one, t *terms, err error)
 			r.remember(o.key, m)
 		}
 		if since := r.now().Sub(m.refused); since < passing {
+			r.log.Debug("guest waits for its namespace", "namespace", o.key.Namespace, "pod", o.key.Name, "since", since, "err", err)
 			return ctrl.Result{RequeueAfter: max(20*time.Millisecond, min(since/2, 2*time.Second))}, nil
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -42,6 +43,7 @@ type reconciler struct {
 type memo struct {
 	synced  int64     // generation that the Pod is known to be in step with
 	uid     types.UID // of that Pod
+	written string    // resource version of the OffloadedPod after our last write
 	made    time.Time // when a Pod was last made
 	remakes int       // since it last held out
 	refused time.Time // by the API server, for a cause that may pass, first
@@ -77,6 +79,9 @@ func (r *reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, r.orphan(ctx, req.NamespacedName, pod)
 	} else if err != nil {
 		return ctrl.Result{}, err
+	}
+	if r.behind(req.NamespacedName, raw) {
+		return ctrl.Result{RequeueAfter: 20 * time.Millisecond}, nil
 	}
 	opod, malformed := typed(raw)
 	o := &one{raw: raw, opod: opod, key: req.NamespacedName, pod: pod}
@@ -176,6 +181,7 @@ func (r *reconciler) keep(ctx context.Context, o *one) error {
 	if err := r.accepted(ctx, o); err != nil {
 		return err
 	}
+	m = r.memo(o.key)
 	m.uid, m.synced = o.pod.UID, o.opod.Generation
 	r.remember(o.key, m)
 	return nil
@@ -214,6 +220,23 @@ func (r *reconciler) finish(ctx context.Context, o *one) error {
 	}
 	r.release(o.key)
 	return nil
+}
+
+// behind: the cache does not have what we wrote ourselves yet. To go by it would mean to write that once more.
+func (r *reconciler) behind(key types.NamespacedName, raw *unstructured.Unstructured) bool {
+	written := r.memo(key).written
+	if written == "" {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(raw.GetResourceVersion(), written)
+	return err == nil && order < 0
+}
+
+// wrote notes the version that o has after a write of ours.
+func (r *reconciler) wrote(o *one) {
+	m := r.memo(o.key)
+	m.written = o.raw.GetResourceVersion()
+	r.remember(o.key, m)
 }
 
 func (r *reconciler) memo(key types.NamespacedName) memo {

@@ -71,8 +71,11 @@ func (r *reconciler) writeStatus(ctx context.Context, o *one, status v1alpha1.Of
 	if err != nil {
 		return fmt.Errorf("status of %s: %w", keyOf(o.opod), err)
 	}
-	err = r.client.Status().Patch(ctx, o.raw, client.RawPatch(types.MergePatchType, patch))
-	return client.IgnoreNotFound(err)
+	if err := r.client.Status().Patch(ctx, o.raw, client.RawPatch(types.MergePatchType, patch)); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	r.wrote(o)
+	return nil
 }
 
 func (r *reconciler) event(about runtime.Object, kind, reason, note string, args ...any) {

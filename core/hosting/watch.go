@@ -3,6 +3,7 @@ package hosting
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -81,7 +82,7 @@ func specOrLabels(was, is client.Object) bool {
 func wantedElse(was, is client.Object) bool {
 	return specOrLabels(was, is) || was.GetUID() != is.GetUID() ||
 		was.GetAnnotations()[AnnotationGrace] != is.GetAnnotations()[AnnotationGrace] ||
-		len(was.GetFinalizers()) != len(is.GetFinalizers())
+		slices.Contains(was.GetFinalizers(), v1alpha1.FinalizerOffloadedPod) && !slices.Contains(is.GetFinalizers(), v1alpha1.FinalizerOffloadedPod)
 }
 
 // stoodElse: of Pods, what changes their standing. Readiness, addresses, restarts do not.

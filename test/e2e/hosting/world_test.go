@@ -151,7 +151,7 @@ func (p *provider) start() {
 	p.Helper()
 	ctrl.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(p.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})))
 	ctrllog.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(p.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})))
-	log := slog.New(slog.NewTextHandler(p.Output(), nil))
+	log := slog.New(slog.NewTextHandler(p.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	skip := true
 	mgr, err := ctrl.NewManager(p.config, ctrl.Options{
 		Scheme: newScheme(p.T), Cache: hosting.CacheOptions(),
@@ -177,6 +177,9 @@ func (p *provider) start() {
 		}
 	}()
 	if err := p.host.Install(ctx); err != nil {
+		p.Fatal(err)
+	}
+	if err := p.host.Load(ctx); err != nil {
 		p.Fatal(err)
 	}
 	if !mgr.GetCache().WaitForCacheSync(ctx) {
