@@ -115,7 +115,7 @@ func (f *Fence) compare() error {
 		return err
 	}
 	lost := size == 0 || f.written != nil && size != f.size
-	if lost {
+	if lost && f.written != nil {
 		f.cfg.Log.Warn("the fence around guests was taken away, putting it up again")
 		f.written = nil
 	}

@@ -1,0 +1,255 @@
+//go:build lab
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"kith.dev/test/lab"
+)
+
+// fenced is a lab in which bob has guests of alice and of carol, and pods and services of his own.
+type fenced struct {
+	t                 *testing.T
+	l                 *lab.Lab
+	alice, bob, carol *lab.Laptop
+	address           map[string]string // of the laptops on the LAN
+	desk, guest, next string            // addresses at bob of alice's pod at home, and of two guests of hers
+	stall             string            // of a guest of carol's
+	mine, service     string            // of bob's own pod, and of its service
+	online            string            // somewhere on the internet
+}
+
+// TestGuestsStayWithinTheFence: what guests reach, what they do not, and that the owner notices nothing.
+func TestGuestsStayWithinTheFence(t *testing.T) {
+	l := laptops(t, lab.Options{Laptops: 3})
+	w := &fenced{t: t, l: l, alice: l.Laptop("alice"), bob: l.Laptop("bob"), carol: l.Laptop("carol"), address: map[string]string{}}
+	w.settle()
+	w.reach(t, "at first")
+	t.Run("through the tunnel", w.tunnel)
+	t.Run("the owner decides about the internet", w.internet)
+	t.Run("while kithd is dead", w.headless)
+	w.reach(t, "with a new kithd")
+	t.Run("somebody flushed nftables", w.flushed)
+}
+
+func (w *fenced) settle() {
+	t := w.t
+	for _, p := range w.l.Laptops() {
+		a, err := p.Address()
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.address[p.Name()] = a.String()
+	}
+	kubectl(t, w.bob, "create", "namespace", "den")
+	apply(t, w.bob, place("mine", "den", "bob"))
+	kubectl(t, w.bob, "-n", "den", "expose", "pod", "mine", "--port=80", "--target-port=8080")
+	ask := []string{"--cpu", "300m", "--memory", "256Mi", "--pods", "10"}
+	befriend(t, w.alice, w.bob, ask...)
+	befriend(t, w.carol, w.bob, ask...)
+	for _, one := range []struct {
+		at        *lab.Laptop
+		namespace string
+		manifest  string
+		pods      int
+	}{
+		{w.alice, "shop", place("desk", "shop", "alice") + place("guest", "shop", "kith-bob") + place("next", "shop", "kith-bob"), 3},
+		{w.carol, "market", place("stall", "market", "kith-bob"), 1},
+	} {
+		kubectl(t, one.at, "create", "namespace", one.namespace)
+		kith(t, one.at, "offload", one.namespace)
+		apply(t, one.at, one.manifest)
+		waitReady(t, one.at, one.pods, "-n", one.namespace)
+	}
+	ip := func(p *lab.Laptop, namespace, name string) string {
+		return kubectl(t, p, "-n", namespace, "get", "pod", name, "-o", "jsonpath={.status.podIP}")
+	}
+	waitReady(t, w.bob, 1, "-n", "den")
+	w.mine, w.guest, w.next = ip(w.bob, "den", "mine"), ip(w.bob, "shop", "guest"), ip(w.bob, "shop", "next")
+	w.stall = ip(w.bob, "market", "stall")
+	w.service = kubectl(t, w.bob, "-n", "den", "get", "service", "mine", "-o", "jsonpath={.spec.clusterIP}")
+	w.desk = alias(t, w.bob, "alice", ip(w.alice, "shop", "desk"))
+	w.online = w.goOnline()
+}
+
+// place is one pod of the echo image on a node of choice.
+func place(name, namespace, node string) string {
+	return "---" + strings.ReplaceAll(solo(name, node), "namespace: shop", "namespace: "+namespace)
+}
+
+// alias is the address by which a laptop reaches one of its peer's.
+func alias(t *testing.T, at *lab.Laptop, peer, real string) string {
+	t.Helper()
+	var list []struct{ Real, Alias string }
+	out := kubectl(t, at, "get", "peer", peer, "-o", "jsonpath={.status.network.theirs}")
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 1 {
+		t.Fatalf("%s knows %s by %s (%v)", at.Name(), peer, out, err)
+	}
+	host, prefix := netip.MustParseAddr(real).As4(), netip.MustParsePrefix(list[0].Alias)
+	if prefix.Bits() != 16 {
+		t.Fatalf("alias %s is not of length 16", prefix)
+	}
+	a := prefix.Addr().As4()
+	return netip.AddrFrom4([4]byte{a[0], a[1], host[2], host[3]}).String()
+}
+
+// goOnline puts an address of the internet behind the router of the LAN.
+func (w *fenced) goOnline() string {
+	lan := w.l.Laptop("lan")
+	if _, stderr, err := lan.Exec(w.t.Context(), "ip", "address", "add", "198.51.100.7/32", "dev", "lo"); err != nil {
+		w.t.Fatalf("%v: %s", err, stderr)
+	}
+	var l net.Listener
+	if err := lan.InNetwork(func() (err error) {
+		l, err = net.Listen("tcp", "198.51.100.7:80")
+		return err
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// dial tries from a pod; at is the laptop it runs on.
+func dial(t *testing.T, at *lab.Laptop, namespace, name, to string) error {
+	out, err := at.Kubectl(t.Context(), "-n", namespace, "exec", name, "--", "/app", "dial", to)
+	if err != nil && !strings.Contains(out+err.Error(), "dial: ") {
+		t.Errorf("%s/%s did not even try %s: %v: %s", namespace, name, to, err, out)
+	}
+	return err
+}
+
+func (w *fenced) closed() []string {
+	return []string{
+		w.address["bob"] + ":6450", "10.42.0.1:6450", "10.42.255.1:6450", "10.42.255.1:6443", "10.42.255.1:10250", "10.42.255.1:10053", "10.43.0.1:443",
+		w.address["carol"] + ":6450", w.address["alice"] + ":6450",
+		w.mine + ":8080", w.service + ":80", w.stall + ":8080",
+	}
+}
+
+// reach tries all ways at once: those that are closed take seconds to show it.
+func (w *fenced) reach(t *testing.T, when string) {
+	t.Helper()
+	w.each(t, when+": bob's own pod", "den", "mine", true, append(w.closed(), w.online, w.guest+":8080")...)
+	w.each(t, when+": a guest", "shop", "guest", false, append(w.closed(), w.address["bob"]+":22")...)
+	w.each(t, when+": a guest", "shop", "guest", true, w.next+":8080", w.desk+":8080", alias(t, w.bob, "alice", "10.42.255.1")+":6443", w.online)
+	w.each(t, when+": carol's guest", "market", "stall", false, w.guest+":8080", w.desk+":8080", w.mine+":8080")
+	w.names(t)
+}
+
+func (w *fenced) each(t *testing.T, who, namespace, pod string, open bool, list ...string) {
+	t.Helper()
+	var tries sync.WaitGroup
+	for _, to := range list {
+		tries.Go(func() {
+			if err := dial(t, w.bob, namespace, pod, to); (err == nil) != open {
+				t.Errorf("%s to %s: open is %t, want %t (%v)", who, to, err == nil, open, err)
+			}
+		})
+	}
+	tries.Wait()
+}
+
+// names are resolved for guests; what they may do with an address is another question.
+func (w *fenced) names(t *testing.T) {
+	t.Helper()
+	if out, err := w.bob.Kubectl(t.Context(), "-n", "shop", "exec", "guest", "--", "/app", "lookup", "mine.den.svc.cluster.local"); err != nil || !strings.Contains(out, w.service) {
+		t.Errorf("a guest asked DNS: %q, %v", out, err)
+	}
+}
+
+// tunnel: alice's home reaches her guests at bob, and nothing of his.
+func (w *fenced) tunnel(t *testing.T) {
+	at := func(real string) string { return alias(t, w.alice, "bob", real) }
+	if err := dial(t, w.alice, "shop", "desk", at(w.guest)+":8080"); err != nil {
+		t.Errorf("home to its guest: %v", err)
+	}
+	var tries sync.WaitGroup
+	for what, to := range map[string]string{
+		"bob's own pod": at(w.mine) + ":8080", "carol's guest": at(w.stall) + ":8080",
+		"bob's API server": at("10.42.255.1") + ":6443", "bob's kubelet": at("10.42.255.1") + ":10250",
+	} {
+		tries.Go(func() {
+			if dial(t, w.alice, "shop", "desk", to) == nil {
+				t.Errorf("alice's pod at home reached %s", what)
+			}
+		})
+	}
+	tries.Wait()
+	if dial(t, w.bob, "den", "mine", w.desk+":8080") == nil {
+		t.Error("bob's own pod reached alice's at her home")
+	}
+}
+
+func (w *fenced) internet(t *testing.T) {
+	say := func(word string) {
+		kubectl(t, w.bob, "patch", "sharingpolicy", "default", "--type=merge", "-p", `{"spec":{"network":{"internet":"`+word+`"}}}`)
+	}
+	is := func(open bool) {
+		t.Helper()
+		eventually(t, 10*time.Second, fmt.Sprintf("internet open: %t", open), func() string {
+			if err := dial(t, w.bob, "shop", "guest", w.online); (err == nil) != open {
+				return fmt.Sprint(err)
+			}
+			return ""
+		})
+	}
+	say("Deny")
+	is(false)
+	w.each(t, "bob's own pod", "den", "mine", true, w.online)
+	w.each(t, "a guest", "shop", "guest", true, w.desk+":8080", w.next+":8080")
+	say("Allow")
+	is(true)
+}
+
+// headless: without kithd the fence holds, and the owner makes pods as ever.
+func (w *fenced) headless(t *testing.T) {
+	if _, _, err := w.bob.Exec(t.Context(), "sh", "-c", "kill -9 $(pidof kithd)"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.bob.StopDaemon(t.Context()); err != nil { // or it would be back after a second
+		t.Fatal(err)
+	}
+	if out, _, err := w.bob.Exec(t.Context(), "pidof", "kithd"); err == nil {
+		t.Fatalf("kithd runs: %s", out)
+	}
+	w.each(t, "a guest", "shop", "guest", false, append(w.closed(), w.desk+":8080")...) // there is no tunnel either
+	w.each(t, "a guest", "shop", "guest", true, w.next+":8080", w.online)
+	w.names(t)
+	apply(t, w.bob, place("fresh", "den", "bob"))
+	waitReady(t, w.bob, 2, "-n", "den")
+	w.each(t, "bob's new pod", "den", "fresh", true, w.mine+":8080", w.service+":80", w.online, w.address["carol"]+":6450", "10.43.0.1:443")
+	if err := w.bob.StartDaemon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 60*time.Second, "the guest reaches home again", func() string {
+		if err := dial(t, w.bob, "shop", "guest", w.desk+":8080"); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+func (w *fenced) flushed(t *testing.T) {
+	if _, stderr, err := w.bob.Exec(t.Context(), "nft", "delete", "table", "ip", "kith-fence"); err != nil {
+		t.Fatalf("%v: %s", err, stderr)
+	}
+	w.each(t, "a guest", "shop", "guest", false, w.address["bob"]+":6450", w.mine+":8080")
+}
