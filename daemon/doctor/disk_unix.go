@@ -1,4 +1,4 @@
-//go:build unix
+//go:build linux || darwin
 
 package doctor
 
@@ -23,7 +23,7 @@ func SpaceAt(path string) (Space, error) {
 		}
 		break
 	}
-	s := Space{Path: path, Free: uint64(st.Bavail) * uint64(st.Bsize), Total: st.Blocks * uint64(st.Bsize), Inodes: 1}
+	s := Space{Path: path, Free: st.Bavail * uint64(st.Bsize), Total: st.Blocks * uint64(st.Bsize), Inodes: 1}
 	if st.Files > 0 {
 		s.Inodes = float64(st.Ffree) / float64(st.Files)
 	}
