@@ -94,7 +94,7 @@ func (r *PeerReconciler) sign(ctx context.Context, peer *v1alpha1.Peer, to *peer
 	if old != nil { // other amounts: the next revision of what is in force
 		doc.ID, doc.Revision = old.Spec.ID, old.Spec.Revision+1
 	}
-	signed, err := r.signWith(ctx, to, doc)
+	signed, err := r.signWith(ctx, to, &doc)
 	var problem *peering.Problem
 	if errors.As(err, &problem) {
 		return r.over(ctx, peer, peering.EventDeclined, peer.Name+" did not sign", problem.Error())
@@ -108,8 +108,19 @@ func (r *PeerReconciler) sign(ctx context.Context, peer *v1alpha1.Peer, to *peer
 	return r.advertised(ctx, peer, doc, offer)
 }
 
-// signWith has a document signed by both sides; what comes back was verified.
-func (r *PeerReconciler) signWith(ctx context.Context, to *peering.Client, doc contract.Document) (contract.Signed, error) {
+// signWith has a document signed by both sides; what comes back was verified. A provider may hold a revision that this
+// side never got, when the answer was lost on the way: then this one is the next after that.
+func (r *PeerReconciler) signWith(ctx context.Context, to *peering.Client, doc *contract.Document) (contract.Signed, error) {
+	signed, err := r.signOnce(ctx, to, *doc)
+	var problem *peering.Problem
+	if doc.Revision > 1 && errors.As(err, &problem) && problem.Code == peering.CodeConflict {
+		doc.Revision++
+		signed, err = r.signOnce(ctx, to, *doc)
+	}
+	return signed, err
+}
+
+func (r *PeerReconciler) signOnce(ctx context.Context, to *peering.Client, doc contract.Document) (contract.Signed, error) {
 	mine, err := contract.New(doc)
 	if err != nil {
 		return mine, fmt.Errorf("the offer cannot become a contract: %w", err)

@@ -373,19 +373,30 @@ func (p *Provider) check(ctx context.Context, peer *v1alpha1.Peer, asked corev1.
 	if err != nil {
 		return refuse(peering.CodeBadRequest, err.Error(), "")
 	}
-	now := time.Now()
+	if err := timely(doc, time.Now(), runs(policy)); err != nil {
+		return err
+	}
 	switch over := exceeds(want, offered); {
 	case over != "":
 		q := offered[corev1.ResourceName(over)]
 		return refuse(peering.CodeDeclined, fmt.Sprintf("the contract grants %s %s, the offer is %s", doc.Resources[over], over, q.String()), "ask again")
 	case doc.PodSecurity != string(sharing.Level(policy)):
 		return refuse(peering.CodeDeclined, "the contract's pod security level is not the offered "+string(sharing.Level(policy)), "ask again")
-	case !doc.InForce(now):
-		return refuse(peering.CodeDeclined, "the contract is not in force by this cluster's clock, "+now.UTC().Format(time.RFC3339), "compare the clocks of both laptops")
-	case doc.NotAfter.After(now.Add(runs(policy) + 2*clockSkew)):
-		return refuse(peering.CodeDeclined, "the contract runs longer than offered", "ask again")
 	case len(doc.Prices) > 0 || len(doc.StorageClasses) > 0:
 		return refuse(peering.CodeDeclined, "the contract names prices or storage classes that were not offered", "ask again")
+	}
+	return nil
+}
+
+// timely holds the times of a document against those offered, by this cluster's clock, which may be clockSkew away from
+// the consumer's, either way.
+func timely(doc contract.Document, now time.Time, runs time.Duration) error {
+	switch {
+	case !doc.InForce(now):
+		return refuse(peering.CodeDeclined, fmt.Sprintf("the contract runs from %s to %s, and here it is %s",
+			doc.NotBefore.UTC().Format(time.RFC3339), doc.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339)), "compare the clocks of both laptops")
+	case doc.NotAfter.After(now.Add(runs + 2*clockSkew)):
+		return refuse(peering.CodeDeclined, "the contract runs longer than offered", "ask again")
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func (r *PeerReconciler) revise(ctx context.Context, peer *v1alpha1.Peer, ctr *v
 		return err
 	}
 	doc := renewed(old, time.Now())
-	signed, err := r.signWith(ctx, to, doc)
+	signed, err := r.signWith(ctx, to, &doc)
 	var problem *peering.Problem
 	if errors.As(err, &problem) {
 		r.log.Info("contract not renewed, it goes on to its end", "peer", peer.Name, "contract", old.ID, "until", old.NotAfter, "err", err)

@@ -41,7 +41,7 @@ func (r *PeerReconciler) await(peer *v1alpha1.Peer) {
 	r.waiting[peer.Name] = w
 	deadline := time.Now().Add(time.Hour)
 	if out.Expires != nil {
-		deadline = out.Expires.Add(afterwards)
+		deadline = out.Expires.Add(afterwards + clockSkew) // it is a time of the peer's clock
 	}
 	go r.wait(ctx, peer.Name, w, to, deadline)
 }

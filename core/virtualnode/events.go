@@ -2,6 +2,7 @@ package virtualnode
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -115,7 +116,14 @@ func (m *mirror) tell(ctx context.Context, k eventKey) error {
 		return nil
 	}
 	home := m.n.pods.get(key{k.home, event.InvolvedObject.Name})
-	if home == nil || lastTime(event).Before(home.CreationTimestamp.Time) {
+	if home == nil {
+		return nil
+	}
+	abroad := t.offloaded.get(key{t.name, home.Name})
+	if abroad == nil {
+		return fmt.Errorf("what event %s is about is not seen yet", event.Name)
+	}
+	if !concerns(event, home, abroad) {
 		return nil // of a pod that had that name before
 	}
 	e := copyOf(event, home, m.n.cfg.NodeName, m.n.cfg.PeerName)
@@ -145,6 +153,12 @@ func (m *mirror) tell(ctx context.Context, k eventKey) error {
 		m.mu.Unlock()
 	}
 	return err
+}
+
+// concerns tells whether an event abroad is about the guest of this home pod. Only times of the peer's own clock are
+// compared: the one here may be minutes away from it.
+func concerns(event *corev1.Event, home *corev1.Pod, abroad *v1alpha1.OffloadedPod) bool {
+	return abroad.Spec.HomeUID == home.UID && !lastTime(event).Before(abroad.CreationTimestamp.Time)
 }
 
 func copyName(event *corev1.Event) string { return "kith." + string(event.UID) }

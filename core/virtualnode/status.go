@@ -144,6 +144,10 @@ func (v view) mergeConditions(s *corev1.PodStatus) {
 		switch {
 		case slices.Contains(guestConditions, c.Type):
 			c.ObservedGeneration = v.home.Generation
+			if now := metav1.Now(); now.Before(&c.LastTransitionTime) {
+				// The peer's clock is ahead; controllers here would wait for that time to come.
+				c.LastTransitionTime = now
+			}
 			if c.Type == corev1.PodReady {
 				c = v.gated(c)
 			}

@@ -3,6 +3,7 @@ package virtualnode
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -195,4 +196,29 @@ func FuzzAddressesOfThePeer(f *testing.F) {
 			t.Errorf("%q became %q", ip, got.PodIP)
 		}
 	})
+}
+
+// TestClocksOfThePeerMayBeOff: its times are shown, but nothing here waits for one that is yet to come.
+func TestClocksOfThePeerMayBeOff(t *testing.T) {
+	for _, off := range []time.Duration{-10 * time.Minute, 10 * time.Minute} {
+		then := metav1.NewTime(time.Now().Add(off))
+		guest := &corev1.Pod{Status: running()}
+		for i := range guest.Status.Conditions {
+			guest.Status.Conditions[i].LastTransitionTime = then
+		}
+		s := statusOf(testView(homePod(), guest))
+		for _, c := range s.Conditions {
+			if c.Type == corev1.PodReady && (c.Status != corev1.ConditionTrue || time.Until(c.LastTransitionTime.Time) > time.Second) {
+				t.Errorf("clock %s off: %+v", off, c)
+			}
+		}
+		home, abroad := homePod(), asked()
+		home.CreationTimestamp, abroad.CreationTimestamp = metav1.Now(), then
+		for after, want := range map[time.Duration]bool{-time.Minute: false, time.Second: true} {
+			event := &corev1.Event{LastTimestamp: metav1.NewTime(then.Add(after))}
+			if got := concerns(event, home, abroad); got != want {
+				t.Errorf("clock %s off: an event %s after the OffloadedPod was made concerns the pod: %t", off, after, got)
+			}
+		}
+	}
 }
