@@ -18,6 +18,7 @@ type shareFlags struct {
 	policy, to  string
 	autoAccept  bool
 	podSecurity string
+	internet    bool
 }
 
 func (p *program) shareCommand() *cobra.Command {
@@ -38,6 +39,7 @@ peers (names or IDs, with commas) or to a label selector on Peer objects (it has
   kith share --cpu 2 --memory 4Gi --pods 20
   kith share --policy family --to bob,carol --cpu 6 --auto-accept
   kith share --policy lab --to team=lab --pod-security restricted
+  kith share --internet=false
   kith share off`,
 		Args: between(0, 1), ValidArgsFunction: cobra.FixedCompletions([]string{"50%", "off", "on"}, cobra.ShellCompDirectiveNoFileComp),
 	})
@@ -46,6 +48,7 @@ peers (names or IDs, with commas) or to a label selector on Peer objects (it has
 	c.Flags().StringVar(&f.to, "to", "", "peers, or a label selector, that the policy is for; \"\" is everybody")
 	c.Flags().BoolVar(&f.autoAccept, "auto-accept", false, "answer requests under this policy without asking")
 	c.Flags().StringVar(&f.podSecurity, "pod-security", "", "what guests may do: restricted, baseline or privileged")
+	c.Flags().BoolVar(&f.internet, "internet", true, "guests may use this machine's way to the internet; its LAN stays closed to them")
 	c.RegisterFlagCompletionFunc("policy", p.completePolicies)
 	c.RegisterFlagCompletionFunc("to", p.completePeers(-1))
 	c.RegisterFlagCompletionFunc("pod-security", cobra.FixedCompletions([]string{"restricted", "baseline", "privileged"}, cobra.ShellCompDirectiveNoFileComp))
@@ -124,6 +127,10 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 		}
 		change.PodSecurity, sets = &level, true
 	}
+	if c.Flags().Changed("internet") {
+		no := !f.internet
+		change.NoInternet, sets = &no, true
+	}
 	if c.Flags().Changed("to") {
 		if f.policy == "" && f.to != "" {
 			return change, false, &api.Error{
@@ -194,6 +201,12 @@ var policyColumns = []column[api.Policy]{
 			return "all"
 		}
 		return "asks you"
+	}},
+	{title: "INTERNET", need: true, cell: func(x api.Policy) string {
+		if x.NoInternet {
+			return "no"
+		}
+		return ""
 	}},
 	{title: "SECURITY", cell: func(x api.Policy) string { return string(x.PodSecurity) }},
 }

@@ -34,7 +34,7 @@ func (b backend) Policies(ctx context.Context) ([]api.Policy, error) {
 func policyView(p *v1alpha1.SharingPolicy) api.Policy {
 	v := api.Policy{
 		Name: p.Name, Peers: p.Spec.Peers, Amounts: api.Resources{}, AutoAccept: p.Spec.AutoAccept,
-		PodSecurity: api.PodSecurity(sharing.Level(p)), Paused: p.Spec.Paused,
+		PodSecurity: api.PodSecurity(sharing.Level(p)), Paused: p.Spec.Paused, NoInternet: !sharing.Internet(p),
 	}
 	if p.Spec.PeerSelector != nil {
 		v.Selector = metav1.FormatLabelSelector(p.Spec.PeerSelector)
@@ -84,6 +84,12 @@ func (b backend) SetPolicy(ctx context.Context, name string, change api.PolicyCh
 func putPolicy(policy *v1alpha1.SharingPolicy, v api.Policy) error {
 	policy.Spec.Peers, policy.Spec.AutoAccept, policy.Spec.Paused = v.Peers, v.AutoAccept, v.Paused
 	policy.Spec.PodSecurity = v1alpha1.PodSecurityLevel(v.PodSecurity)
+	if v.NoInternet == sharing.Internet(policy) { // it differs
+		policy.Spec.Network = &v1alpha1.GuestNetwork{Internet: v1alpha1.AccessAllow}
+		if v.NoInternet {
+			policy.Spec.Network.Internet = v1alpha1.AccessDeny
+		}
+	}
 	policy.Spec.PeerSelector = nil
 	if v.Selector != "" {
 		selector, err := metav1.ParseToLabelSelector(v.Selector)

@@ -28,6 +28,8 @@ type Policy struct {
 	PodSecurity PodSecurity `json:"podSecurity"`
 	// Paused: nothing new is accepted under this policy; contracts in force stay.
 	Paused bool `json:"paused"`
+	// NoInternet: guests under this policy may not use this machine's way to the internet.
+	NoInternet bool `json:"noInternet,omitempty"`
 }
 
 // ShareOf gives the amounts that offer one share ("50%") of what every machine has.
@@ -46,6 +48,7 @@ type PolicyChange struct {
 	AutoAccept  *bool         `json:"autoAccept,omitempty"`
 	PodSecurity *PodSecurity  `json:"podSecurity,omitempty"`
 	Paused      *bool         `json:"paused,omitempty"`
+	NoInternet  *bool         `json:"noInternet,omitempty"`
 }
 
 // Apply gives p with the change made; p itself is left alone.
@@ -55,6 +58,7 @@ func (c PolicyChange) Apply(p Policy) Policy {
 	set(&p.AutoAccept, c.AutoAccept)
 	set(&p.PodSecurity, c.PodSecurity)
 	set(&p.Paused, c.Paused)
+	set(&p.NoInternet, c.NoInternet)
 	amounts := Resources{}
 	if !c.OnlyAmounts {
 		maps.Copy(amounts, p.Amounts)
