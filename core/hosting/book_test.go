@@ -1,0 +1,136 @@
+package hosting
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func list(pairs ...string) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		out[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return out
+}
+
+func key(namespace, name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: namespace, Name: name}
+}
+
+func TestBookAdmitsUpToTheLimit(t *testing.T) {
+	b := newBook()
+	limit := list("cpu", "1", "memory", "1Gi", "pods", "3")
+	pod := list("cpu", "400m", "memory", "100Mi", "pods", "1")
+	for i := range 2 {
+		if no := b.admit(key("a", fmt.Sprint(i)), "c1", pod, limit); no != nil {
+			t.Fatal(no)
+		}
+	}
+	no := b.admit(key("b", "2"), "c1", pod, limit)
+	if no == nil || no.reason != reasonExceeded || no.message != "contract c1 would be exceeded: cpu: the pod asks for 400m, 800m of 1 is in use" {
+		t.Errorf("third: %v", no)
+	}
+	if no := b.admit(key("b", "gpu"), "c1", list("pods", "1", "nvidia.com/gpu", "1"), limit); no == nil || !strings.Contains(no.message, "nvidia.com/gpu: the pod asks for 1, 0 of 0 is in use") {
+		t.Errorf("not offered: %v", no)
+	}
+	if no := b.admit(key("b", "2"), "c2", pod, limit); no != nil {
+		t.Errorf("another contract: %v", no)
+	}
+	if no := b.admit(key("a", "0"), "c1", pod, list("pods", "0")); no != nil {
+		t.Errorf("made again after the contract was lowered: %v", no)
+	}
+	if no := b.admit(key("a", "0"), "c1", list("cpu", "601m", "pods", "1"), limit); no == nil {
+		t.Error("grown past the limit")
+	}
+	if no := b.admit(key("a", "0"), "c1", list("cpu", "600m", "pods", "1"), limit); no != nil {
+		t.Error("grown up to the limit:", no)
+	}
+	if used := b.used("c1"); !equality.Semantic.DeepEqual(used, list("cpu", "1", "memory", "100Mi", "pods", "2")) {
+		t.Errorf("used %v", used)
+	}
+	b.release(key("a", "0"))
+	b.release(key("a", "0"))
+	b.release(key("a", "1"))
+	if used := b.used("c1"); len(used) != 0 {
+		t.Errorf("all gone, yet used %v", used)
+	}
+}
+
+func TestBookNeverExceedsWhateverTheOrder(t *testing.T) {
+	b := newBook()
+	limit := list("cpu", "10", "pods", "40")
+	var work sync.WaitGroup
+	for w := range 16 {
+		work.Go(func() {
+			rnd := rand.New(rand.NewPCG(uint64(w), 1))
+			for range 2000 {
+				k := key(fmt.Sprint(rnd.IntN(4)), fmt.Sprint(rnd.IntN(50)))
+				if rnd.IntN(2) == 0 {
+					b.release(k)
+				} else {
+					b.admit(k, "c", list("cpu", fmt.Sprintf("%dm", 100+rnd.IntN(900)), "pods", "1"), limit)
+				}
+				if used := b.used("c"); used.Cpu().MilliValue() > 10_000 || used.Pods().Value() > 40 || used.Cpu().Sign() < 0 {
+					t.Errorf("used %v", used)
+					return
+				}
+			}
+		})
+	}
+	work.Wait()
+	for k := range b.entries {
+		b.release(k)
+	}
+	if len(b.sums) != 0 {
+		t.Errorf("left %v", b.sums)
+	}
+}
+
+func TestBookKnowsWhoWaits(t *testing.T) {
+	b := newBook()
+	b.enter(key("a", "holder"), "c1", list("cpu", "1"))
+	b.wait(key("a", "room"), "c1", refusal{reasonExceeded, ""})
+	b.wait(key("a", "level"), "c1", refusal{reasonPodSecurity, ""})
+	b.wait(key("b", "room"), "c2", refusal{reasonExceeded, ""})
+	b.wait(key("z", "none"), "", refusal{reasonNoContract, ""})
+	if got := b.release(key("a", "holder")); len(got) != 1 || got[0] != key("a", "room") {
+		t.Errorf("room under c1 is waited for by %v", got)
+	}
+	if got := b.refusedUnder([]string{"c1"}); len(got) != 3 {
+		t.Errorf("a change of c1 concerns %v", got)
+	}
+	b.settle(key("a", "level"))
+	if got := b.refusedUnder([]string{"c1"}); len(got) != 2 {
+		t.Errorf("after one was settled: %v", got)
+	}
+	// A pod that moves to another contract with its namespace takes its amounts along.
+	b.enter(key("a", "mover"), "c1", list("cpu", "1"))
+	b.enter(key("a", "mover"), "c2", list("cpu", "1"))
+	if used := b.used("c2"); len(b.used("c1")) != 0 || used.Cpu().Value() != 1 {
+		t.Errorf("moved: %v, %v", b.used("c1"), b.used("c2"))
+	}
+}
+
+func TestBookSaysWhatToPublishOnce(t *testing.T) {
+	b := newBook()
+	for i := range 100 {
+		b.enter(key("a", fmt.Sprint(i)), "c1", list("pods", "1"))
+	}
+	<-b.changed
+	if got := b.takeDirty(); len(got) != 1 || got[0] != "c1" {
+		t.Errorf("dirty: %v", got)
+	}
+	select {
+	case <-b.changed:
+		t.Error("nothing changed since")
+	default:
+	}
+}

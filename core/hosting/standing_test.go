@@ -1,0 +1,114 @@
+package hosting
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+func TestStandings(t *testing.T) {
+	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	opod := &v1alpha1.OffloadedPod{ObjectMeta: metav1.ObjectMeta{UID: "new"}}
+	owned := func(owner types.UID, change func(*corev1.Pod)) *corev1.Pod {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{
+			{Kind: "OffloadedPod", UID: owner, Controller: ptr.To(true)},
+		}}}
+		change(pod)
+		return pod
+	}
+	with := func(policy corev1.RestartPolicy, phase corev1.PodPhase, reason string) *corev1.Pod {
+		return owned("new", func(p *corev1.Pod) {
+			p.Spec.RestartPolicy, p.Status.Phase, p.Status.Reason = policy, phase, reason
+		})
+	}
+	// deleted at now, with a grace period of 30 s; its only container finished at the given time.
+	deleted := func(policy corev1.RestartPolicy, phase corev1.PodPhase, finished time.Time) *corev1.Pod {
+		pod := with(policy, phase, "")
+		pod.DeletionTimestamp = &metav1.Time{Time: now.Add(30 * time.Second)}
+		pod.DeletionGracePeriodSeconds = ptr.To[int64](30)
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.Time{Time: finished}},
+		}}}
+		return pod
+	}
+	const always, onFailure, never = corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever
+	for _, c := range []struct {
+		name string
+		pod  *corev1.Pod
+		want standing
+	}{
+		{"no pod", nil, absent},
+		{"somebody else's", &corev1.Pod{}, foreign},
+		{"a ReplicaSet's", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", UID: "new", Controller: ptr.To(true)}}}}, foreign},
+		{"of an earlier OffloadedPod", owned("old", func(*corev1.Pod) {}), stale},
+		{"pending", with(always, corev1.PodPending, ""), alive},
+		{"running", with(never, corev1.PodRunning, ""), alive},
+		{"unknown", with(always, corev1.PodUnknown, ""), alive},
+		{"succeeded", with(never, corev1.PodSucceeded, ""), ended},
+		{"failed for good", with(never, corev1.PodFailed, "Error"), ended},
+		{"failed, retried in place until it succeeds", with(onFailure, corev1.PodFailed, "Evicted"), ended},
+		{"evicted job", with(never, corev1.PodFailed, "Evicted"), ended},
+		{"evicted server", with(always, corev1.PodFailed, "Evicted"), lost},
+		{"node lost", with(always, corev1.PodFailed, "NodeLost"), lost},
+		{"node shut down", with(always, corev1.PodFailed, "Terminated"), lost},
+		{"rejected by the kubelet", with(always, corev1.PodFailed, "OutOfcpu"), lost},
+		{"containers ended with the node", with(always, corev1.PodSucceeded, ""), lost},
+		{"past its deadline", with(always, corev1.PodFailed, "DeadlineExceeded"), ended},
+		{"policy not told", with("", corev1.PodFailed, "Evicted"), lost},
+		{"being deleted while it runs", deleted(always, corev1.PodRunning, time.Time{}), leaving},
+		{"stopped by its deletion", deleted(never, corev1.PodFailed, now.Add(2*time.Second)), leaving},
+		{"stopped in the very second of its deletion", deleted(never, corev1.PodSucceeded, now), leaving},
+		{"ended before it was deleted", deleted(never, corev1.PodSucceeded, now.Add(-time.Second)), ended},
+		{"evicted before it was deleted", deleted(always, corev1.PodFailed, now.Add(-time.Minute)), leaving},
+	} {
+		if got := standingOf(opod, c.pod); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+func TestRemakeDelays(t *testing.T) {
+	for n, want := range map[int]time.Duration{
+		0: 0, 1: time.Second, 2: 2 * time.Second, 5: 16 * time.Second, 9: 256 * time.Second, 10: 5 * time.Minute, 1000: 5 * time.Minute,
+	} {
+		if got := remakeDelay(n); got != want {
+			t.Errorf("after %d times: %s, want %s", n, got, want)
+		}
+	}
+}
+
+func TestInForce(t *testing.T) {
+	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		name   string
+		change func(*v1alpha1.Contract)
+		want   bool
+	}{
+		{"signed", func(*v1alpha1.Contract) {}, true},
+		{"contracted", func(c *v1alpha1.Contract) { c.Status.State = v1alpha1.StateContracted }, true},
+		{"connected", func(c *v1alpha1.Contract) { c.Status.State = v1alpha1.StateConnected }, true},
+		{"unreachable", func(c *v1alpha1.Contract) { c.Status.State = v1alpha1.StateUnreachable }, true},
+		{"ending", func(c *v1alpha1.Contract) { c.Status.State = v1alpha1.StateEnding }, false},
+		{"none", func(c *v1alpha1.Contract) { c.Status.State = v1alpha1.StateNone }, false},
+		{"expired", func(c *v1alpha1.Contract) { c.Status.State = v1alpha1.StateExpired }, false},
+		{"deleted", func(c *v1alpha1.Contract) { c.DeletionTimestamp = &metav1.Time{Time: now} }, false},
+		{"as consumer", func(c *v1alpha1.Contract) { c.Spec.Role = v1alpha1.RoleConsumer }, false},
+		{"not countersigned", func(c *v1alpha1.Contract) { c.Spec.ProviderSignature = nil }, false},
+		{"ends later", func(c *v1alpha1.Contract) { c.Spec.NotAfter = &metav1.Time{Time: now.Add(time.Second)} }, true},
+		{"ended now", func(c *v1alpha1.Contract) { c.Spec.NotAfter = &metav1.Time{Time: now} }, false},
+	} {
+		contract := &v1alpha1.Contract{Spec: v1alpha1.ContractSpec{
+			Role: v1alpha1.RoleProvider, ConsumerSignature: []byte{1}, ProviderSignature: []byte{1},
+		}}
+		c.change(contract)
+		if got := InForce(contract, now); got != c.want {
+			t.Errorf("%s: %v (%s)", c.name, got, whyNot(contract, now))
+		}
+	}
+}
