@@ -54,6 +54,8 @@ func (p *Provider) contracts(peers *PeerReconciler) reconcile.Func {
 			peer = forgottenPeer(&ctr)
 		}
 		switch {
+		case ctr.DeletionTimestamp == nil && ctr.Status.State == v1alpha1.StateEnding: // whoever said so did not get further
+			return ctrl.Result{}, EndContract(ctx, p.client, &ctr, ctr.Status.Why)
 		case ctr.DeletionTimestamp == nil && forgotten:
 			return ctrl.Result{}, EndContract(ctx, p.client, &ctr, "the peer was forgotten")
 		case ctr.DeletionTimestamp == nil:

@@ -35,7 +35,7 @@ func contractsWith(ctx context.Context, c client.Reader, peer string, role v1alp
 // live is the contract of the list that is not being ended; nil when there is none.
 func live(list []v1alpha1.Contract) *v1alpha1.Contract {
 	for i := range list {
-		if list[i].DeletionTimestamp == nil {
+		if list[i].DeletionTimestamp == nil && list[i].Status.State != v1alpha1.StateEnding {
 			return &list[i]
 		}
 	}
