@@ -131,10 +131,6 @@ func askedFor(p byte, a netip.Addr, port uint16) []expr.Any {
 
 func accept() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}} }
 
-func jump(chain string) []expr.Any {
-	return []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: chain}}
-}
-
 func goTo(chain string) []expr.Any {
 	return []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}}
 }

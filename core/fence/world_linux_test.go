@@ -11,9 +11,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
@@ -317,8 +315,8 @@ func (w *world) raise() {
 	cfg.Log = slog.New(slog.DiscardHandler)
 	f, err := New(cfg)
 	w.must(err)
-	h := w.net("host")
-	f.kernel.open = func() (*nftables.Conn, error) { return nftables.New(nftables.WithNetNSFd(int(w.place["host"]))) }
+	h, host := w.net("host"), int(w.place["host"])
+	f.kernel.open = func() (*nftables.Conn, error) { return nftables.New(nftables.WithNetNSFd(host)) }
 	f.look = func() (surroundings, error) { return lookAround(h, cfg.Group) }
 	w.fence = f
 }
@@ -327,7 +325,8 @@ func (w *world) raise() {
 func (w *world) run() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- inside(w.place["host"], func() error { return w.fence.Run(ctx) }) }()
+	host, f := w.place["host"], w.fence
+	go func() { done <- inside(host, func() error { return f.Run(ctx) }) }()
 	ended := false
 	stop = func() {
 		if cancel(); !ended {
@@ -339,70 +338,6 @@ func (w *world) run() (stop func()) {
 	}
 	w.t.Cleanup(stop)
 	return stop
-}
-
-// outcome of a try to connect.
-type outcome string
-
-const (
-	open     outcome = "open"
-	silent   outcome = "silent"   // no answer: dropped
-	rejected outcome = "rejected" // told that it is forbidden
-)
-
-const patience = 150 * time.Millisecond
-
-func (w *world) dial(from, to string) (got outcome) {
-	w.t.Helper()
-	network, addr, udp := "tcp", to, false
-	if addr, udp = strings.CutPrefix(to, "udp:"); udp {
-		network = "udp"
-	}
-	if !strings.Contains(addr, ":") {
-		addr += ":80"
-	}
-	w.in(from, func() error {
-		c, err := net.DialTimeout(network, addr, patience)
-		if err == nil {
-			defer c.Close()
-			_ = c.SetDeadline(time.Now().Add(patience))
-			if _, err = c.Write([]byte("hello")); err == nil {
-				_, err = c.Read(make([]byte, 5))
-			}
-		}
-		var timeout net.Error
-		switch {
-		case err == nil:
-			got = open
-		case errors.As(err, &timeout) && timeout.Timeout():
-			got = silent
-		case errors.Is(err, syscall.EHOSTUNREACH): // ICMP admin-prohibited
-			got = rejected
-		default:
-			got = outcome(err.Error())
-		}
-		return nil
-	})
-	return got
-}
-
-func (w *world) expect(from, to string, want outcome) {
-	w.t.Helper()
-	if got := w.dial(from, to); got != want {
-		w.t.Errorf("%s to %s: %s, want %s", from, to, got, want)
-	}
-}
-
-// soon waits for an outcome.
-func (w *world) soon(from, to string, want outcome) time.Duration {
-	w.t.Helper()
-	began := time.Now()
-	for got := w.dial(from, to); got != want; got = w.dial(from, to) {
-		if time.Since(began) > 5*time.Second {
-			w.t.Fatalf("%s to %s: %s after 5 s, want %s", from, to, got, want)
-		}
-	}
-	return time.Since(began)
 }
 
 var testConfig = Config{

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+func TestPodUID(t *testing.T) {
+	for args, want := range map[string]string{
+		"": "", "K8S_POD_UID=": "", "K8S_POD_UID": "",
+		"IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web;K8S_POD_UID=17-a": "17-a",
+	} {
+		if got := podUID(args); got != want {
+			t.Errorf("%q: %q, want %q", args, got, want)
+		}
+	}
+}
+
+// The plugin as containerd calls it, on a real link.
+func TestHostsEndIsMarked(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("network namespaces need root")
+	}
+	plugin := filepath.Join(t.TempDir(), "kith-mark")
+	if out, err := exec.Command("go", "build", "-o", plugin, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	runtime.LockOSThread() // for good: the thread, and its namespace, end with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Fatal(err)
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "veth1"
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "eth0"}); err != nil {
+		t.Fatal(err)
+	}
+	call := func(command, config string) (string, error) {
+		c := exec.Command(plugin)
+		c.Env = []string{"CNI_COMMAND=" + command, "CNI_ARGS=K8S_POD_NAME=web;K8S_POD_UID=17-a"}
+		c.Stdin = strings.NewReader(config)
+		out, err := c.Output()
+		return string(out), err
+	}
+	before := `{"cniVersion":"1.0.0","interfaces":[{"name":"veth1"},{"name":"eth0","sandbox":"/run/netns/x"}],"ips":[]}`
+	out, err := call("ADD", `{"cniVersion":"1.0.0","name":"kith-guests","type":"kith-mark","group":27495,"prevResult":`+before+`}`)
+	if err != nil || out != before {
+		t.Fatalf("ADD: %q, %v", out, err)
+	}
+	for name, want := range map[string]struct {
+		group uint32
+		alias string
+	}{"veth1": {27495, "17-a"}, "eth0": {0, ""}} {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at := l.Attrs(); at.Group != want.group || at.Alias != want.alias {
+			t.Errorf("%s: group %d, alias %q", name, at.Group, at.Alias)
+		}
+	}
+	for _, bad := range []string{
+		"", "{", `{"group":27495}`, `{"group":0,"prevResult":` + before + `}`,
+		`{"group":27495,"prevResult":{"interfaces":[{"name":"gone"}]}}`, `{"group":27495,"prevResult":{"interfaces":[{"name":"eth0","sandbox":"x"}]}}`,
+	} {
+		out, err := call("ADD", bad)
+		var told struct {
+			Code int
+			Msg  string
+		}
+		if err == nil || json.Unmarshal([]byte(out), &told) != nil || told.Code < 100 || told.Msg == "" {
+			t.Errorf("ADD with %q: %q, %v", bad, out, err)
+		}
+	}
+	if out, err := call("DEL", "{}"); err != nil || out != "" {
+		t.Errorf("DEL: %q, %v", out, err)
+	}
+	if out, err := call("VERSION", "{}"); err != nil || !strings.Contains(out, "1.0.0") {
+		t.Errorf("VERSION: %q, %v", out, err)
+	}
+}
