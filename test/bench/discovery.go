@@ -47,6 +47,8 @@ func comeAndGo(ctx context.Context, r *rig) error {
 			if err := stopAndStart(ctx, r, l, alice, seen); err != nil {
 				return err
 			}
+		}
+		for range max(1, r.rounds/3) {
 			if err := losePower(ctx, r, l, alice); err != nil {
 				return err
 			}
@@ -61,31 +63,36 @@ func stopAndStart(ctx context.Context, r *rig, l *lab.Lab, alice *node, seen <-c
 	if err := bob.StopDaemon(ctx); err != nil {
 		return err
 	}
-	gone, err := happens(ctx, seen, api.EventPeerLost, "bob")
+	gone, err := happens(ctx, seen, began, api.EventPeerLost, "bob")
 	if err != nil {
 		return err
 	}
 	r.report.took("neighbour: gone, after kithd is told to stop", gone.at.Sub(began))
 
+	rest(ctx, 3*time.Second) // mDNS says nothing twice within a second
 	began = time.Now()
 	if err := bob.StartDaemon(ctx); err != nil {
 		return err
 	}
-	there, err := happens(ctx, seen, api.EventPeerSeen, "bob")
+	there, err := happens(ctx, seen, began, api.EventPeerSeen, "bob")
 	if err != nil {
 		return err
 	}
 	r.report.took("neighbour: seen, after its kithd is started", there.at.Sub(began))
 
-	own, err := events(ctx, client.New(bob.Path(lab.Socket)), true)
+	bobs := &node{Laptop: bob, kith: client.New(bob.Path(lab.Socket))}
+	if _, err := until(ctx, "bob's kithd answers", func() bool { _, err := bobs.kith.Version(ctx); return err == nil }); err != nil {
+		return err
+	}
+	own, err := events(ctx, bobs.kith, true)
 	if err != nil {
 		return err
 	}
-	knows, err := happens(ctx, own, api.EventPeerSeen, "alice")
+	knows, err := happens(ctx, own, began, api.EventPeerSeen, "alice")
 	if err != nil {
 		return err
 	}
-	r.report.took("newcomer: sees who was there, after its start", knows.Time.Sub(began)) // one machine, one clock
+	r.report.took("newcomer: sees who was there, after its start", knows.Time.Sub(began))
 	_, err = until(ctx, "alice reaches bob", func() bool { return alice.peer(ctx, "bob").Reachable })
 	return err
 }

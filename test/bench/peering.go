@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,19 +74,23 @@ func (r *rig) peer(ctx context.Context, write bool) error {
 	if _, err := r.alice.kith.Ask(ctx, "bob", ask, nil); err != nil {
 		return err
 	}
-	request, err := happens(ctx, atBob, api.EventRequestReceived, "alice")
+	request, err := happens(ctx, atBob, began, api.EventRequestReceived, "alice")
 	if err != nil {
 		return err
 	}
 	took("ask, until the request shows at the provider", request.at.Sub(began))
+	id := strings.TrimPrefix(request.Object, "request/")
+	if _, err := until(ctx, "kithd lists the request it told of", func() bool { return r.bob.lists(ctx, id) }); err != nil {
+		return err
+	}
 
 	ready := r.nodeReady(ctx)
 	began = time.Now()
-	if out, err := r.bob.Kith(ctx, "accept", strings.TrimPrefix(request.Object, "request/")); err != nil {
+	if out, err := r.bob.Kith(ctx, "accept", id); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
 	took("kith accept: the command itself", time.Since(began))
-	signed, err := happens(ctx, atAlice, api.EventContractSigned, "bob")
+	signed, err := happens(ctx, atAlice, began, api.EventContractSigned, "bob")
 	if err != nil {
 		return err
 	}
@@ -95,7 +100,7 @@ func (r *rig) peer(ctx context.Context, write bool) error {
 		return node.err
 	}
 	took("accept, until the virtual node is Ready", node.at.Sub(began))
-	connected, err := happens(ctx, atAlice, api.EventPeerConnected, "bob")
+	connected, err := happens(ctx, atAlice, began, api.EventPeerConnected, "bob")
 	if err != nil {
 		return err
 	}
@@ -107,6 +112,12 @@ func (r *rig) peer(ctx context.Context, write bool) error {
 	}
 	took("accept, until node Ready and tunnel up", connected.at.Sub(began))
 	return nil
+}
+
+// lists says whether a request can be answered.
+func (n *node) lists(ctx context.Context, id string) bool {
+	list, err := n.kith.Requests(ctx)
+	return err == nil && slices.ContainsFunc(list, func(r api.Request) bool { return r.ID == id })
 }
 
 type moment struct {

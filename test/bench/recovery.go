@@ -42,7 +42,7 @@ func (r *rig) restart(ctx context.Context, role string, n *node, away string) er
 	}
 	var s stream
 	done := make(chan error, 1)
-	go func() { done <- r.load(ctx, &s, "stream", "-duration", "15s", away+":7000") }()
+	go func() { done <- r.load(ctx, &s, "stream", "-duration", "10s", away+":7000") }()
 	rest(ctx, 2*time.Second) // the connection is open by then
 	began := time.Now()
 	if err := n.RestartDaemon(ctx); err != nil {
@@ -80,7 +80,7 @@ func (r *rig) powerLoss(ctx context.Context) error {
 	if err := r.bob.Kill(ctx); err != nil {
 		return err
 	}
-	noticed, err := happens(ctx, atAlice, api.EventPeerUnreachable, "bob")
+	noticed, err := happens(ctx, atAlice, began, api.EventPeerUnreachable, "bob")
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (r *rig) powerLoss(ctx context.Context) error {
 	if err := r.bob.Boot(ctx); err != nil {
 		return err
 	}
-	again, err := happens(ctx, atAlice, api.EventPeerConnected, "bob")
+	again, err := happens(ctx, atAlice, began, api.EventPeerConnected, "bob")
 	if err != nil {
 		return err
 	}

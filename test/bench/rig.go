@@ -138,8 +138,8 @@ func events(ctx context.Context, kith *client.Client, beginning bool) (<-chan ti
 // patience is how long one thing may take before the group gives up on it: far more than any of them should.
 const patience = time.Minute
 
-// happens waits for an event about a peer.
-func happens(ctx context.Context, seen <-chan timed, kind api.EventType, peer string) (timed, error) {
+// happens waits for an event about a peer that is not older than after: one machine, one clock.
+func happens(ctx context.Context, seen <-chan timed, after time.Time, kind api.EventType, peer string) (timed, error) {
 	late := time.After(patience)
 	for {
 		select {
@@ -147,7 +147,7 @@ func happens(ctx context.Context, seen <-chan timed, kind api.EventType, peer st
 			if !open {
 				return timed{}, fmt.Errorf("kithd went away while %s of %s was awaited", kind, peer)
 			}
-			if e.Type == kind && e.Peer == peer {
+			if e.Type == kind && e.Peer == peer && !e.Time.Before(after) {
 				return e, nil
 			}
 		case <-late:

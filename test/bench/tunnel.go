@@ -34,12 +34,24 @@ func tunnel(ctx context.Context, r *rig) error {
 			at := (i + k) % 2
 			var s struct {
 				MBits  float64 `json:"mbitPerSecond"`
+				Bytes  float64
 				Broken string
+			}
+			before, err := r.kithdSeconds()
+			if err != nil {
+				return err
 			}
 			if err := r.load(ctx, &s, "blast", "-duration", "4s", ways[at]+":7000"); err != nil || s.Broken != "" {
 				return fmt.Errorf("send to %s: %s %w", ways[at], s.Broken, err)
 			}
 			speed[at] = s.MBits
+			after, err := r.kithdSeconds()
+			if err != nil {
+				return err
+			}
+			if at == 0 {
+				r.report.add("CPU time of both kithd for a gigabyte through the tunnel", "s", (after-before)/s.Bytes*1e9)
+			}
 			var h struct {
 				P50    float64 `json:"p50ms"`
 				P99    float64 `json:"p99ms"`
@@ -54,7 +66,17 @@ func tunnel(ctx context.Context, r *rig) error {
 		r.report.pair("HTTP request, median of 300", "ms", "tunnel", p50[0], "plain", p50[1])
 		r.report.pair("HTTP request, 99th percentile of 300", "ms", "tunnel", p99[0], "plain", p99[1])
 	}
-	return nil
+	after, err := r.usage()
+	for _, p := range programs[:2] {
+		r.report.add("memory after that, "+p.role+": kithd", "MB", after[p].rss)
+	}
+	return err
+}
+
+// kithdSeconds is the CPU time that both kithd have used so far.
+func (r *rig) kithdSeconds() (float64, error) {
+	u, err := r.usage()
+	return u[program{"consumer", "kithd"}].cpu + u[program{"provider", "kithd"}].cpu, err
 }
 
 // load runs the load program in the pod at home.
