@@ -1,6 +1,6 @@
 # Each target is one line of help; the work is in scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo lab test unit e2e bench lint generate docs clean
+.PHONY: help deps build demo lab test unit e2e soak bench lint generate docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /\1\t/' | expand -t 12
@@ -24,6 +24,9 @@ unit: deps ## unit tests with the race detector
 
 e2e: build ## tests in the lab, with real clusters (as root)
 	@scripts/test.sh lab
+
+soak: build ## the lab's tests and the long ones: faults at random, cuts, every part of an application
+	@scripts/test.sh soak
 
 bench: build ## measure; table on the terminal, figures in build/bench.json
 	@scripts/bench.sh

@@ -85,7 +85,7 @@ func (f *fleet) showProblems(peer, namespace string, problems []string) {
 		}
 		before := nso.DeepCopy()
 		condition.ObservedGeneration = nso.Generation
-		changed := false
+		var changed bool
 		if len(problems) == 0 {
 			changed = meta.RemoveStatusCondition(&nso.Status.Conditions, condition.Type)
 		} else {

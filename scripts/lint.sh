@@ -7,5 +7,5 @@ root=$PWD
 mkdir -p build
 lint=$root/build/golangci-lint
 [ -x "$lint" ] && [ "$lint" -nt tools/lint/go.sum ] || (cd tools/lint && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$lint" github.com/golangci/golangci-lint/v2/cmd/golangci-lint)
-CGO_ENABLED=0 "$lint" run --allow-parallel-runners --build-tags lab ./...
+CGO_ENABLED=0 "$lint" run --allow-parallel-runners --build-tags lab,soak ./...
 scripts/generate.sh --check

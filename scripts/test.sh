@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # The tests. unit: everything that needs no laptops, with the race detector. lab: stories with real clusters, as root.
+# soak: the same and the long ones: faults at random, cuts of a minute, hostile guests.
 # Arguments after the kind go to `go test`, for example: scripts/test.sh lab -run TestAnswers -v
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,16 +16,18 @@ case $kind in
     CGO_ENABLED=1 go test -race -timeout 5m ./listener/... ./containerd/...
     CGO_ENABLED=0 go test -timeout 5m ./config/... ./dns/... ./network/... ./pki/... ./storage/...
     ;;
-  lab)
+  lab | soak)
     if [ "$(id -u)" != 0 ]; then
       echo "the lab needs root, for its namespaces: sudo make e2e" >&2
       exit 1
     fi
     export PATH=$PWD/bin:$PATH
-    CGO_ENABLED=0 go test -tags lab -count=1 -p 1 -timeout 60m "$@" ./test/e2e/...
+    tags=lab
+    [ "$kind" = lab ] || tags=lab,soak
+    CGO_ENABLED=0 go test -tags "$tags" -count=1 -p 1 -timeout 80m "$@" ./test/e2e/...
     ;;
   *)
-    echo "test.sh: no kind of test called $kind (unit lab)" >&2
+    echo "test.sh: no kind of test called $kind (unit lab soak)" >&2
     exit 2
     ;;
 esac
