@@ -193,10 +193,14 @@ func (p *Provider) buried(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha
 	}
 	if !forgotten {
 		if err := client.IgnoreNotFound(patchStatus(ctx, p.client, peer, func(s *v1alpha1.PeerStatus) {
-			d := &s.Incoming
+			d, node := &s.Incoming, s.Node
 			if ctr.Spec.Role == v1alpha1.RoleConsumer {
-				d, s.Node = &s.Outgoing, ""
+				d, node = &s.Outgoing, ""
 			}
+			if d.Contract != "" && d.Contract != ctr.Name {
+				return // a newer contract has the place
+			}
+			s.Node = node
 			step(d, peering.EventEnded, "")
 			step(d, peering.EventCleared, ctr.Status.Why)
 			d.Contract = ""

@@ -210,7 +210,8 @@ func (r *PeerReconciler) keep(ctx context.Context, peer *v1alpha1.Peer, contact 
 	}
 	was := stateOf(peer.Status.Outgoing)
 	if err := patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
-		if stateOf(s.Outgoing) == v1alpha1.StateNone { // restored from the contract alone
+		if finished(s.Outgoing) { // what stands there is of a contract before this one
+			s.Outgoing.State = v1alpha1.StateNone
 			step(&s.Outgoing, peering.EventAsked, "")
 		}
 		if was != v1alpha1.StateConnected { // else what is said of it stands, such as that more was declined
@@ -227,6 +228,11 @@ func (r *PeerReconciler) keep(ctx context.Context, peer *v1alpha1.Peer, contact 
 			Message: fmt.Sprintf("%s is a node of this cluster, with %s", peer.Name, granted(ctr.Spec.Resources))})
 	}
 	return setContract(ctx, r.client, ctr, v1alpha1.StateConnected, "")
+}
+
+// finished tells whether a direction is at the end of a contract, or at no contract at all.
+func finished(d v1alpha1.DirectionStatus) bool {
+	return stateOf(d) == v1alpha1.StateNone || stateOf(d) == v1alpha1.StateEnding
 }
 
 func (r *PeerReconciler) nodeReady(ctx context.Context, name string) bool {
@@ -302,7 +308,8 @@ func (r *PeerReconciler) incoming(ctx context.Context, peer *v1alpha1.Peer, cont
 		state, event, why = v1alpha1.StateUnreachable, peering.EventLinkLost, contact.Why
 	}
 	if err := patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
-		if stateOf(s.Incoming) == v1alpha1.StateNone {
+		if s.Incoming.Contract != ctr.Name || finished(s.Incoming) { // what stands there is of a contract before this one
+			s.Incoming = v1alpha1.DirectionStatus{}
 			step(&s.Incoming, peering.EventAsked, "")
 			step(&s.Incoming, peering.EventSigned, "")
 		}
