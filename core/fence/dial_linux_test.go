@@ -17,7 +17,7 @@ const (
 	rejected outcome = "rejected" // told that it is forbidden
 )
 
-const patience = 150 * time.Millisecond
+const patience = 600 * time.Millisecond
 
 func (w *world) dial(from, to string) (got outcome) {
 	w.t.Helper()

@@ -221,9 +221,12 @@ func befriend(t *testing.T, consumer, provider *lab.Laptop, ask ...string) strin
 		}
 		return "no request"
 	})
-	if here := peerOf(t, consumer, provider.Name()).Code; here != code {
-		t.Fatalf("%s shows code %q, %s shows %q", consumer.Name(), here, provider.Name(), code)
-	}
+	eventually(t, 10*time.Second, "both show the same code", func() string {
+		if here := peerOf(t, consumer, provider.Name()).Code; here != code {
+			return fmt.Sprintf("%s shows code %q, %s shows %q", consumer.Name(), here, provider.Name(), code)
+		}
+		return ""
+	})
 	kith(t, provider, "accept", consumer.Name())
 	eventually(t, 20*time.Second, "connected", func() string {
 		out, in := peerOf(t, consumer, provider.Name()), peerOf(t, provider, consumer.Name())
