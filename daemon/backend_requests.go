@@ -99,7 +99,7 @@ func (b backend) Answer(ctx context.Context, ref string, accept bool) (api.Reque
 // findRequest takes an ID, the start of one, or the name or ID of the peer that asks.
 func (c *clusterPart) findRequest(ctx context.Context, ref string) (*v1alpha1.PeeringRequest, error) {
 	var requests v1alpha1.PeeringRequestList
-	if err := c.client.List(ctx, &requests); err != nil {
+	if err := c.fresh.List(ctx, &requests); err != nil { // the cache may not have the one that was shown a moment ago
 		return nil, internal(err)
 	}
 	var found []*v1alpha1.PeeringRequest

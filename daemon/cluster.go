@@ -36,6 +36,7 @@ import (
 // clusterPart is everything that needs an API server. It is made when the engine is ready, and made anew should it fail.
 type clusterPart struct {
 	client     client.Client
+	fresh      client.Reader // past the cache
 	host       *hosting.Host
 	door       *hosting.Door
 	fleet      *fleet
@@ -130,7 +131,7 @@ func (d *Daemon) newManager(restConfig *rest.Config, scheme *runtime.Scheme) (ma
 
 // assemble makes the rooms that work on the cluster and gives them to each other.
 func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, restConfig *rest.Config) (*clusterPart, *virtualnode.Kubelet, error) {
-	c := &clusterPart{client: mgr.GetClient()}
+	c := &clusterPart{client: mgr.GetClient(), fresh: mgr.GetAPIReader()}
 	home, err := kubernetes.NewForConfig(restConfig)
 	if err != nil {
 		return nil, nil, err
