@@ -147,10 +147,13 @@ func (w *world) well() string {
 	if out.Outgoing != "connected" || in.Incoming != "connected" || !out.Reachable || !in.Reachable || !out.Tunnel.Up || !in.Tunnel.Up {
 		return fmt.Sprintf("alice: %+v; bob: %+v", out, in)
 	}
-	var nodes corev1.NodeList
-	for _, p := range []*lab.Laptop{w.alice, w.bob} {
+	for p, want := range map[*lab.Laptop]int{w.alice: 2, w.bob: 1} {
+		var nodes corev1.NodeList
 		if err := w.list(p, &nodes); err != nil {
 			return err.Error()
+		}
+		if len(nodes.Items) != want {
+			return fmt.Sprintf("%s has %d nodes", p.Name(), len(nodes.Items))
 		}
 		for _, n := range nodes.Items {
 			for _, c := range n.Status.Conditions {
