@@ -68,6 +68,8 @@ func (k Kubelet) Run(ctx context.Context) error {
 
 	// The owner's disk is often nearly full; upstream's 15 % would evict every pod of such a laptop.
 	s.EvictionHard = map[string]string{"memory.available": "100Mi", "nodefs.available": "2%", "imagefs.available": "2%", "nodefs.inodesFree": "1%"}
+	// Upstream's 5 minutes keep the scheduler off a node that wavers; here there is no other one.
+	s.EvictionPressureTransitionPeriod.Duration = 30 * time.Second
 	s.ImageGCHighThresholdPercent = 95
 	s.ImageGCLowThresholdPercent = 90
 	s.NodeStatusUpdateFrequency.Duration = 5 * time.Second // a laptop that wakes should be seen at once
