@@ -37,6 +37,8 @@ type contracts struct {
 	reading sync.Mutex // one refresh at a time; taken before mu
 
 	mu      sync.Mutex
+	loaded  bool
+	seen    map[string]string // the newest resource version seen of each kind
 	terms   map[string]*terms
 	twins   map[string]twin
 	changed map[string]bool
@@ -47,18 +49,18 @@ type contracts struct {
 func newContracts(live client.Reader, log *slog.Logger) *contracts {
 	return &contracts{
 		live: live, now: time.Now, log: log,
-		terms: map[string]*terms{}, twins: map[string]twin{}, changed: map[string]bool{}, ended: map[string]bool{},
+		seen: map[string]string{}, terms: map[string]*terms{}, twins: map[string]twin{}, changed: map[string]bool{}, ended: map[string]bool{},
 	}
 }
 
 // refresh reads everything again and says when the next contract runs out. Those that stopped being in
 // force have their consumer shut out before it returns; takeChanged gives all that changed. It asks the API
-// server and not a cache, which could lag behind what learn was told and shut out somebody who just came;
-// there are few of these objects, and they change seldom.
-func (c *contracts) refresh(ctx context.Context) (next time.Time, err error) {
+// server and not a cache of ours, there are few of these objects and they change seldom; what it gets is
+// never older than what was seen before (see freshness), and with newest the very newest.
+func (c *contracts) refresh(ctx context.Context, how freshness) (next time.Time, err error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
-	fresh, twins, err := c.read(ctx)
+	fresh, twins, err := c.read(ctx, how)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -76,7 +78,7 @@ func (c *contracts) refresh(ctx context.Context) (next time.Time, err error) {
 			c.changed[id] = true
 		}
 	}
-	c.terms, c.twins = fresh, twins
+	c.terms, c.twins, c.loaded = fresh, twins, true
 	for _, t := range fresh {
 		if t.why == "" && !t.notAfter.IsZero() && (next.IsZero() || t.notAfter.Before(next)) {
 			next = t.notAfter
@@ -90,7 +92,18 @@ func (c *contracts) refresh(ctx context.Context) (next time.Time, err error) {
 // Load reads contracts and twin namespaces for the first time. Call it before anybody is sent to the Door or to
 // PutNamespace: until then everybody would be told that no contract is in force.
 func (h *Host) Load(ctx context.Context) error {
-	_, err := h.contracts.refresh(ctx)
+	return h.contracts.load(ctx)
+}
+
+// load reads everything if nothing was read yet.
+func (c *contracts) load(ctx context.Context) error {
+	c.mu.Lock()
+	loaded := c.loaded
+	c.mu.Unlock()
+	if loaded {
+		return nil
+	}
+	_, err := c.refresh(ctx, newest)
 	return err
 }
 
@@ -109,21 +122,24 @@ func union(a, b map[string]*terms) map[string]*terms {
 	return out
 }
 
-func (c *contracts) read(ctx context.Context) (map[string]*terms, map[string]twin, error) {
+func (c *contracts) read(ctx context.Context, how freshness) (map[string]*terms, map[string]twin, error) {
 	var list v1alpha1.ContractList
 	var peers v1alpha1.PeerList
 	var policies v1alpha1.SharingPolicyList
 	var namespaces corev1.NamespaceList
+	managed := client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
 	for _, one := range []struct {
+		kind string
 		list client.ObjectList
 		opts []client.ListOption
 	}{
-		{&list, nil}, {&peers, nil}, {&policies, nil},
-		{&namespaces, []client.ListOption{client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}}},
+		{kindContract, &list, nil}, {kindPeer, &peers, nil}, {kindPolicy, &policies, nil},
+		{kindNamespace, &namespaces, []client.ListOption{managed}},
 	} {
-		if err := c.live.List(ctx, one.list, one.opts...); err != nil {
+		if err := c.live.List(ctx, one.list, append(one.opts, c.notOlder(one.kind, how))...); err != nil {
 			return nil, nil, fmt.Errorf("reading contracts: %w", err)
 		}
+		c.saw(one.kind, one.list.GetResourceVersion())
 	}
 	byName := map[string]*v1alpha1.Peer{}
 	for i := range peers.Items {
@@ -170,7 +186,7 @@ func (c *contracts) ofNamespace(ctx context.Context, namespace string) (*terms, 
 	if t := c.look(namespace); t != nil {
 		return t, nil
 	}
-	if _, err := c.refresh(ctx); err != nil {
+	if _, err := c.refresh(ctx, newest); err != nil {
 		return nil, err
 	}
 	return c.look(namespace), nil
@@ -214,11 +230,27 @@ func (c *contracts) markChanged(contractID string) {
 	c.changed[contractID] = true
 }
 
-// learn takes in a twin that was just made, ahead of the news of it.
-func (c *contracts) learn(tw twin) {
+// learn takes in a twin that was just made or changed, in this version, ahead of the news of it. A refresh that
+// is under way must not put its older word over that, so it is waited for.
+func (c *contracts) learn(tw twin, version string) {
+	c.saw(kindNamespace, version)
+	c.reading.Lock()
+	defer c.reading.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.twins[tw.name] = tw
+}
+
+// twinFor finds the twin of a consumer's home namespace.
+func (c *contracts) twinFor(consumer Consumer, home string) (twin, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, tw := range c.twins {
+		if tw.consumer == consumer.Compact && tw.home == home {
+			return tw, true
+		}
+	}
+	return twin{}, false
 }
 
 func (c *contracts) forget(namespace string) {

@@ -114,7 +114,7 @@ var guests = client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
 
 // quiet: no guest is there any more, and no OffloadedPod that could still make one.
 func (t *tenants) quiet(ctx context.Context, namespace string) (bool, error) {
-	pods, err := t.list(ctx, "PodList", client.InNamespace(namespace), guests, client.Limit(1))
+	pods, err := t.list(ctx, "PodList", client.InNamespace(namespace), guests)
 	if err != nil || len(pods) > 0 {
 		return false, err
 	}
@@ -130,7 +130,7 @@ func (t *tenants) list(ctx context.Context, kind string, opts ...client.ListOpti
 	if kind == "PodList" {
 		list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
 	}
-	err := t.live.List(ctx, list, opts...)
+	err := t.live.List(ctx, list, append(opts, recent())...)
 	return list.Items, err
 }
 

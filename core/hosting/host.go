@@ -114,7 +114,7 @@ func (h *Host) OnShut(f func(consumerID string)) {
 
 // reconcileContracts follows contracts, peers, policies and twin namespaces, all of them at once.
 func (h *Host) reconcileContracts(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	next, err := h.contracts.refresh(ctx)
+	next, err := h.contracts.refresh(ctx, seenBefore)
 	if err != nil {
 		return ctrl.Result{}, err
 	}

@@ -68,7 +68,7 @@ func (h *Host) contractOf(ctx context.Context, id, consumerID string) (*v1alpha1
 	none := &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %.40q", id), Reason: "there is none of that ID with this consumer"}
 	t := h.contracts.of(id)
 	if t == nil { // signed a moment ago
-		if _, err := h.contracts.refresh(ctx); err != nil {
+		if _, err := h.contracts.refresh(ctx, newest); err != nil {
 			return nil, Consumer{}, err
 		}
 		t = h.contracts.of(id)

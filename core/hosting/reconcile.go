@@ -111,18 +111,18 @@ func (r *reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 }
 
 // start counts the guests there are before the first is admitted: else a new one could take the place of
-// one that was not looked at yet.
+// one that was not looked at yet. One that was lost while no daemon ran keeps its place too.
 func (r *reconciler) start(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.started {
 		return nil
 	}
-	if _, err := r.contracts.refresh(ctx); err != nil {
+	if err := r.contracts.load(ctx); err != nil {
 		return err
 	}
 	var pods corev1.PodList
-	if err := r.client.List(ctx, &pods, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}); err != nil {
+	if err := r.client.List(ctx, &pods, guests); err != nil {
 		return fmt.Errorf("counting guests: %w", err)
 	}
 	for i := range pods.Items {
@@ -131,6 +131,18 @@ func (r *reconciler) start(ctx context.Context) error {
 		over := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 		if t != nil && (!over || !final(pod)) {
 			r.book.enter(client.ObjectKeyFromObject(pod), t.contract, requestsOf(pod))
+		}
+	}
+	accepted := &unstructured.UnstructuredList{}
+	accepted.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("OffloadedPodList"))
+	if err := r.cached.List(ctx, accepted); err != nil {
+		return fmt.Errorf("counting guests: %w", err)
+	}
+	for i := range accepted.Items {
+		opod, malformed := typed(&accepted.Items[i])
+		t := r.contracts.look(opod.Namespace)
+		if t != nil && malformed == nil && opod.Status.Phase == v1alpha1.OffloadedPodAccepted && opod.DeletionTimestamp.IsZero() {
+			r.book.enter(client.ObjectKeyFromObject(opod), t.contract, requestsOf(podFor(opod, t)))
 		}
 	}
 	r.started = true

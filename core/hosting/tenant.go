@@ -1,6 +1,7 @@
 package hosting
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -50,42 +51,45 @@ func (t *tenants) ensure(ctx context.Context, contract *v1alpha1.Contract, consu
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	ns, err := t.existing(ctx, consumer, home)
-	if err != nil {
-		return "", err
-	}
-	if ns != nil && mapping == v1alpha1.MappingSameName && ns.Name != home {
+	tw, found := t.contracts.twinFor(consumer, home)
+	if found && mapping == v1alpha1.MappingSameName && tw.name != home {
 		return "", sameNameTaken(home)
 	}
-	for i := 0; ns == nil && i < len(names); i++ {
-		if ns, err = t.create(ctx, names[i], home, terms); err != nil {
+	for i := 0; !found && i < len(names); i++ {
+		if tw, found, err = t.create(ctx, names[i], home, terms); err != nil {
 			return "", err
 		}
 	}
-	if ns == nil {
-		if mapping == v1alpha1.MappingSameName {
-			return "", sameNameTaken(home)
-		}
+	switch {
+	case found && tw.leaving:
+		return "", stillCleared(tw.name)
+	case !found && mapping == v1alpha1.MappingSameName:
+		return "", sameNameTaken(home)
+	case !found:
 		return "", &api.Error{
 			Code:    api.CodeConflict,
 			Message: fmt.Sprintf("namespace for %q", home),
 			Reason:  "every name it could have is taken at the provider: " + strings.Join(names, ", "),
 		}
 	}
-	tw := twin{name: ns.Name, home: home, contract: terms.contract, consumer: consumer.Compact, uid: ns.UID}
-	if err := t.furnish(ctx, tw, terms); err != nil {
+	tw.contract = terms.contract
+	version, err := t.furnish(ctx, tw, terms)
+	if apierrors.IsConflict(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return "", stillCleared(tw.name) // deleted since we heard of it last
+	}
+	if err != nil {
 		return "", err
 	}
-	t.contracts.learn(tw)
+	t.contracts.learn(tw, version)
 	t.book.markDirty(terms.contract)
-	return ns.Name, nil
+	return tw.name, nil
 }
 
 // termsFor gives the terms of the contract, which must be in force and the consumer's own.
 func (t *tenants) termsFor(ctx context.Context, contract *v1alpha1.Contract, consumer Consumer) (*terms, error) {
 	found := t.contracts.of(contract.Spec.ID)
 	if found == nil { // signed a moment ago
-		if _, err := t.contracts.refresh(ctx); err != nil {
+		if _, err := t.contracts.refresh(ctx, newest); err != nil {
 			return nil, err
 		}
 		found = t.contracts.of(contract.Spec.ID)
@@ -100,46 +104,35 @@ func (t *tenants) termsFor(ctx context.Context, contract *v1alpha1.Contract, con
 	return found, nil
 }
 
-// existing finds the twin that this consumer's home has already, under whatever name.
-func (t *tenants) existing(ctx context.Context, consumer Consumer, home string) (*corev1.Namespace, error) {
-	var list corev1.NamespaceList
-	if err := t.live.List(ctx, &list, client.MatchingLabels{
-		v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelConsumer: consumer.Compact, v1alpha1.LabelHomeNamespace: home,
-	}); err != nil {
-		return nil, fmt.Errorf("looking for the twin of namespace %s: %w", home, err)
-	}
-	if len(list.Items) == 0 {
-		return nil, nil
-	}
-	twin := &list.Items[0]
-	if !twin.DeletionTimestamp.IsZero() {
-		return nil, &api.Error{Code: api.CodeNotReady, Message: fmt.Sprintf("namespace %s at the provider", twin.Name),
-			Reason: "its former content is still being cleared away", Do: "try again in some seconds"}
-	}
-	return twin, nil
-}
-
-// create makes the namespace if nobody has one of that name; else it gives nil. It is a plain create, not an
-// apply: that would quietly take over a namespace somebody else made.
-func (t *tenants) create(ctx context.Context, name, home string, terms *terms) (*corev1.Namespace, error) {
+// create makes the namespace if nobody has one of that name; it gives the one there is if that is the twin
+// looked for, of which a daemon that died had not told. It is a plain create, not an apply: that would
+// quietly take over a namespace somebody else made.
+func (t *tenants) create(ctx context.Context, name, home string, terms *terms) (twin, bool, error) {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: namespaceLabels(home, terms)}}
-	switch err := t.client.Create(ctx, ns, client.FieldOwner(v1alpha1.ManagedBy)); {
-	case apierrors.IsAlreadyExists(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("making namespace %s: %w", name, err)
+	err := t.client.Create(ctx, ns, client.FieldOwner(v1alpha1.ManagedBy))
+	if apierrors.IsAlreadyExists(err) {
+		if err := t.live.Get(ctx, client.ObjectKey{Name: name}, ns); err != nil {
+			return twin{}, false, client.IgnoreNotFound(err)
+		}
+		tw, ok := twinOf(ns)
+		return tw, ok && tw.consumer == terms.consumer.Compact && tw.home == home, nil
+	}
+	if err != nil {
+		return twin{}, false, fmt.Errorf("making namespace %s: %w", name, err)
 	}
 	t.log.Info("twin namespace made", "peer", terms.consumer.Name, "namespace", name, "home", home, "contract", terms.contract)
-	return ns, nil
+	tw, _ := twinOf(ns)
+	return tw, true, nil
 }
 
-// furnish applies labels, role binding and quota. Bound to the namespace's UID, it never brings back one
-// that was deleted in the meantime.
-func (t *tenants) furnish(ctx context.Context, tw twin, terms *terms) error {
-	if err := t.apply(ctx, namespaceObject(tw, terms), tenantBinding(tw.name, terms), tenantQuota(tw.name, terms)); err != nil {
-		return fmt.Errorf("furnishing namespace %s: %w", tw.name, err)
+// furnish applies labels, role binding and quota, and gives the namespace's version. Bound to the namespace's
+// UID, it never brings back one that was deleted in the meantime.
+func (t *tenants) furnish(ctx context.Context, tw twin, terms *terms) (version string, err error) {
+	ns := namespaceObject(tw, terms)
+	if err := t.apply(ctx, ns, tenantBinding(tw.name, terms), tenantQuota(tw.name, terms)); err != nil {
+		return "", fmt.Errorf("furnishing namespace %s: %w", tw.name, err)
 	}
-	return nil
+	return *cmp.Or(ns.ResourceVersion, new(string)), nil
 }
 
 // reapply brings every twin under the contract in step with its terms.
@@ -148,12 +141,21 @@ func (t *tenants) reapply(ctx context.Context, terms *terms) error {
 		if tw.leaving {
 			continue
 		}
-		err := t.furnish(ctx, tw, terms)
+		_, err := t.furnish(ctx, tw, terms)
 		if err != nil && !apierrors.IsConflict(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return err
 		}
 	}
 	return nil
+}
+
+func stillCleared(name string) error {
+	return &api.Error{
+		Code:    api.CodeNotReady,
+		Message: fmt.Sprintf("namespace %s at the provider", name),
+		Reason:  "its former content is still being cleared away",
+		Do:      "try again in some seconds",
+	}
 }
 
 func sameNameTaken(home string) error {

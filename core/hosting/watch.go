@@ -44,14 +44,17 @@ func (h *Host) watch(mgr manager.Manager) error {
 		return err
 	}
 	// One key for all: whatever changed, everything is read again.
-	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{{}}
-	})
+	all := func(kind string) handler.EventHandler {
+		return handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+			h.contracts.saw(kind, o.GetResourceVersion())
+			return []reconcile.Request{{}}
+		})
+	}
 	err = ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-contracts").
-		Watches(&v1alpha1.Contract{}, all, builder.WithPredicates(updates(contractElse))).
-		Watches(&v1alpha1.Peer{}, all, builder.WithPredicates(updates(peerElse))).
-		Watches(&v1alpha1.SharingPolicy{}, all, builder.WithPredicates(updates(specOrLabels))).
-		Watches(&corev1.Namespace{}, all, builder.WithPredicates(managed(), updates(specOrLabels))).
+		Watches(&v1alpha1.Contract{}, all(kindContract), builder.WithPredicates(updates(contractElse))).
+		Watches(&v1alpha1.Peer{}, all(kindPeer), builder.WithPredicates(updates(peerElse))).
+		Watches(&v1alpha1.SharingPolicy{}, all(kindPolicy), builder.WithPredicates(updates(specOrLabels))).
+		Watches(&corev1.Namespace{}, all(kindNamespace), builder.WithPredicates(managed(), updates(specOrLabels))).
 		Complete(reconcile.Func(h.reconcileContracts))
 	if err != nil {
 		return err

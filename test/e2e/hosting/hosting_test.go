@@ -523,9 +523,10 @@ func restart(t *testing.T, p *provider) {
 			t.Errorf("%s did not live through the restart", pod.Name)
 		}
 	}
-	used := p.host.Used(bob.contract.Spec.ID)
-	t.Logf("newcomer is %+v, used %v", bob.opod(ns, "a-newcomer").Status, used)
-	if used.Pods().Value() > 3 {
+	p.eventually(5*time.Second, "the newcomer refused", func() bool {
+		return bob.opod(ns, "a-newcomer").Status.Phase == v1alpha1.OffloadedPodRefused
+	})
+	if used := p.host.Used(bob.contract.Spec.ID); used.Pods().Value() != 3 {
 		t.Errorf("used: %v", used)
 	}
 	bob.host = p.host

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net/http"
@@ -53,7 +54,7 @@ type provider struct {
 	door   *hosting.Door
 	stop   context.CancelFunc
 	done   chan struct{}
-	fronts map[string]*httptest.Server // consumer ID: what it dials
+	out    io.Writer // of the whole test: hosting logs across stories
 }
 
 func newScheme(t *testing.T) *runtime.Scheme {
@@ -86,7 +87,7 @@ func newProvider(t *testing.T) *provider {
 		t.Fatal(err)
 	}
 	config.Dial, config.QPS = laptop.Dial, -1
-	p := &provider{T: t, config: config, fronts: map[string]*httptest.Server{}}
+	p := &provider{T: t, config: config, out: t.Output()}
 	p.admin, err = client.New(config, client.Options{Scheme: newScheme(t)})
 	if err != nil {
 		t.Fatal(err)
@@ -149,9 +150,9 @@ func (p *provider) installCRDs(ctx context.Context) {
 // start runs hosting as the daemon does; halt ends it. Pods know of neither.
 func (p *provider) start() {
 	p.Helper()
-	ctrl.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(p.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})))
-	ctrllog.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(p.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})))
-	log := slog.New(slog.NewTextHandler(p.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	ctrl.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(p.out, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	ctrllog.SetLogger(logr.FromSlogHandler(slog.NewTextHandler(p.out, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	log := slog.New(slog.NewTextHandler(p.out, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	skip := true
 	mgr, err := ctrl.NewManager(p.config, ctrl.Options{
 		Scheme: newScheme(p.T), Cache: hosting.CacheOptions(),
