@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -89,6 +90,36 @@ func TestRoam(t *testing.T) {
 	bob.do(order{Do: "set", Peer: alice.asPeer("10.70.0.0/16", "10.65.0.0/16")})
 	if ep := bob.do(order{Do: "stats"}).Stats["alice"].Endpoint; ep.Addr().String() != "172.31.0.101" {
 		t.Errorf("SetPeer moved alice back to %s", ep)
+	}
+}
+
+// TestRoamWhenTheFirstPacketsAreLost does so while nothing arrives at bob for a moment, as when a link just came up.
+// Alice only answers, so unless she says again where she is, bob does not hear of it.
+func TestRoamWhenTheFirstPacketsAreLost(t *testing.T) {
+	alice, bob := pair(t)
+	alice.serveUDP(90)
+	gap := bob.beat("10.70.0.5:90")
+	time.Sleep(200 * time.Millisecond)
+	nft, err := nftables.New(nftables.WithNetNSFd(int(bob.host)))
+	must(t, err)
+	table := nft.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "loss"})
+	nft.AddChain(&nftables.Chain{
+		Name: "all", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput,
+		Priority: nftables.ChainPriorityFilter, Policy: new(nftables.ChainPolicyDrop),
+	})
+	must(t, nft.Flush())
+	u0 := link(t, alice.hostNL, "u0")
+	must(t, alice.hostNL.AddrDel(u0, parseAddr(t, "172.31.0.1/24")))
+	must(t, alice.hostNL.AddrAdd(u0, parseAddr(t, "172.31.0.101/24")))
+	must(t, alice.hostNL.RouteAdd(&netlink.Route{Gw: net.IPv4(172, 31, 0, 254)}))
+	time.Sleep(250 * time.Millisecond)
+	nft.DelTable(table)
+	must(t, nft.Flush())
+	time.Sleep(2 * time.Second)
+	if d := gap(); d > 800*time.Millisecond {
+		t.Errorf("the stream stood still for %s", d)
+	} else {
+		t.Logf("longest silence %s, 250 ms of it the loss", d)
 	}
 }
 
