@@ -116,6 +116,103 @@ func TestUnpeerAtBadMoments(t *testing.T) {
 	}
 }
 
+// TestOffloadDuringACut brings a namespace home, and lets it go again, while its peer cannot be reached.
+func TestOffloadDuringACut(t *testing.T) {
+	w := newWorld(t)
+	apply(t, w.alice, bare)
+	waitReady(t, w.alice, 1, "-n", "shop", "-l", "app=bare")
+	w.spread(4)
+	eventually(t, 20*time.Second, "consistent", w.consistent)
+	if err := w.l.Cut(t.Context(), "alice", "bob"); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan error, 1)
+	go func() {
+		_, err := w.alice.Kith(t.Context(), "unoffload", "shop", "--timeout", "3m")
+		answered <- err
+	}()
+	w.run("replacements run at home at once", func(t *testing.T) {
+		eventually(t, 20*time.Second, "web runs at home", func() string {
+			if at := w.places("web"); strings.Count(at, "alice") != w.webs || strings.Contains(at, "not ready") {
+				return at
+			}
+			return ""
+		})
+	})
+	w.run("what must not run twice waits", func(t *testing.T) {
+		time.Sleep(15 * time.Second) // longer than one attempt to bring it home
+		if at := w.places("bare"); at != "kith-bob (leaving)" {
+			t.Errorf("bare: %s", at)
+		}
+		select {
+		case err := <-answered:
+			t.Errorf("kith unoffload is done, %v, but nobody knows what runs at bob", err)
+		default:
+		}
+	})
+	if err := w.l.Heal(t.Context(), "alice", "bob"); err != nil {
+		t.Fatal(err)
+	}
+	healed := time.Now()
+	if err := <-answered; err != nil {
+		t.Fatalf("kith unoffload: %v", err)
+	}
+	t.Logf("kith unoffload was done %s after the link healed", time.Since(healed).Round(100*time.Millisecond))
+	eventually(t, 30*time.Second, "all is at home", func() string {
+		var twins corev1.NamespaceList
+		if err := w.list(w.bob, &twins, client.HasLabels{v1alpha1.LabelConsumer}); err != nil || len(twins.Items) > 0 {
+			return fmt.Sprintf("bob has %d twins, %v", len(twins.Items), err)
+		}
+		return w.atHome()
+	})
+
+	if err := w.l.Cut(t.Context(), "alice", "bob"); err != nil {
+		t.Fatal(err)
+	}
+	kith(t, w.alice, "offload", "shop")
+	w.webs = 8
+	apply(t, w.alice, web(w.webs)) // the node still counts as Ready, so some are bound to it
+	eventually(t, 10*time.Second, "pods are bound to bob", func() string {
+		if at := w.places("web"); !strings.Contains(at, "kith-bob") {
+			return at
+		}
+		return ""
+	})
+	time.Sleep(5 * time.Second)
+	if err := w.l.Heal(t.Context(), "alice", "bob"); err != nil {
+		t.Fatal(err)
+	}
+	took := eventually(t, time.Minute, "consistent", w.consistent)
+	t.Logf("consistent %s after the link healed", took.Round(10*time.Millisecond))
+}
+
+// TestForgottenPeer has kubectl delete the Peer under a contract in force, on either side.
+func TestForgottenPeer(t *testing.T) {
+	w := newWorld(t)
+	for _, p := range []*lab.Laptop{w.alice, w.bob} {
+		other := map[string]string{"alice": "bob", "bob": "alice"}[p.Name()]
+		w.run("by "+p.Name(), func(t *testing.T) {
+			if p == w.bob {
+				befriend(t, w.alice, w.bob, "--cpu", "500m", "--memory", "512Mi", "--pods", "20")
+			}
+			apply(t, w.alice, bare)
+			waitReady(t, w.alice, 1, "-n", "shop", "-l", "app=bare")
+			w.spread(4)
+			kubectl(t, p, "delete", "peer", other)
+			took := eventually(t, time.Minute, "it is over", func() string {
+				for _, p := range []*lab.Laptop{w.alice, w.bob} {
+					if not := w.done(p); not != "" {
+						return not
+					}
+				}
+				return w.atHome()
+			})
+			t.Logf("all over after %s", took.Round(100*time.Millisecond))
+			kubectl(t, w.alice, "-n", "shop", "delete", "deployment/web", "pod/bare", "--wait=true")
+		})
+	}
+}
+
 // unpeer has these ask for the end at the same time. The function it gives waits for their answers; that one of them
 // lost its daemon meanwhile is no failure.
 func (w *world) unpeer(who []*lab.Laptop) func() {
