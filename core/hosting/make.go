@@ -123,8 +123,8 @@ func (r *reconciler) inTheWay(ctx context.Context, o *one, t *terms) (ctrl.Resul
 	return ctrl.Result{RequeueAfter: time.Second}, client.IgnoreNotFound(err)
 }
 
-// forbidden: some causes pass within moments, namely a quota whose use is not counted yet, or not counted
-// down yet, and a namespace so new that its service account is missing.
+// forbidden: some causes pass within moments, namely a namespace so new that its service account is missing, and
+// a quota (of the owner's own) whose use is not counted yet, or not counted down yet.
 func (r *reconciler) forbidden(ctx context.Context, o *one, t *terms, err error) (ctrl.Result, error) {
 	text := err.Error()
 	quota := strings.Contains(text, "exceeded quota") || strings.Contains(text, "status unknown for quota")

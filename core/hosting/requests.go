@@ -19,23 +19,13 @@ func requestsOf(pod *corev1.Pod) corev1.ResourceList {
 	return out
 }
 
-// stateRequests says aloud what the API server would read into the pod: a limit without a request is a
-// request of the same amount. What then is still without a CPU or memory request asks for 0: that changes
-// neither quality of service nor placement, and the tenant's ResourceQuota, which refuses containers
-// that are silent about what it counts, lets the pod in.
+// stateRequests says aloud what the API server reads into the pod: a limit without a request is a request of
+// the same amount. The contract has to be asked for it before the API server is.
 func stateRequests(spec *corev1.PodSpec) {
 	eachContainer(spec, func(c *corev1.Container) { limitsToRequests(&c.Resources) })
 	if resourcehelper.IsPodLevelResourcesSet(&corev1.Pod{Spec: *spec}) {
 		podLimitsToRequests(spec)
-		return // the quota does not ask the containers of such a pod
 	}
-	eachContainer(spec, func(c *corev1.Container) {
-		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-			if _, ok := c.Resources.Requests[name]; !ok {
-				request(&c.Resources, name, resource.Quantity{Format: resource.DecimalSI})
-			}
-		}
-	})
 }
 
 func limitsToRequests(r *corev1.ResourceRequirements) {

@@ -240,15 +240,20 @@ func TestContractsRunOutByThemselves(t *testing.T) {
 	}
 }
 
-func TestQuotaCoversWhatTheContractNames(t *testing.T) {
-	got := quotaFor(list("cpu", "2", "memory", "1Gi", "pods", "7", "nvidia.com/gpu", "1", "storage", "5Gi"))
-	for name, want := range list("requests.cpu", "2", "requests.memory", "1Gi", "pods", "7", "requests.nvidia.com/gpu", "1",
-		"requests.storage", "5Gi", "services.nodeports", "0", "services.loadbalancers", "0") {
+func TestQuotaBoundsWhatConsumersWrite(t *testing.T) {
+	got := quotaFor(list("cpu", "2", "pods", "7", "storage", "5Gi"))
+	for name, want := range list("requests.storage", "5Gi", "services.nodeports", "0", "services.loadbalancers", "0") {
 		if q, ok := got[name]; !ok || q.Cmp(want) != 0 {
 			t.Errorf("%s: %s", name, q.String())
 		}
 	}
-	if q, ok := quotaFor(nil)[corev1.ResourcePods]; !ok || !q.IsZero() {
-		t.Error("a contract that names no pods allows some")
+	if q, ok := quotaFor(nil)[corev1.ResourceRequestsStorage]; !ok || !q.IsZero() {
+		t.Error("a contract that names no storage allows some")
+	}
+	// Counted by the API server they would halve the rate; the book counts them.
+	for name := range list("pods", "1", "requests.cpu", "1", "requests.memory", "1") {
+		if _, ok := got[name]; ok {
+			t.Errorf("%s is counted by the API server", name)
+		}
 	}
 }

@@ -45,7 +45,13 @@ func (r *rig) ready(ctx context.Context) error {
 		return err
 	}
 	change := api.PolicyChange{Amounts: map[string]string{api.Pods: fmt.Sprint(r.pods + 20), api.CPU: "90%"}}
-	if _, err := r.bob.kith.SetPolicy(ctx, api.DefaultPolicy, change); err != nil {
+	if _, err := until(ctx, "both kithd are ready, after their clusters", func() bool {
+		_, err := r.alice.kith.Offloads(ctx)
+		if err == nil {
+			_, err = r.bob.kith.SetPolicy(ctx, api.DefaultPolicy, change)
+		}
+		return err == nil
+	}); err != nil {
 		return err
 	}
 	_, err := until(ctx, "alice reaches bob", func() bool { return r.alice.peer(ctx, "bob").Reachable })
