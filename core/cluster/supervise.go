@@ -285,29 +285,39 @@ func (b *Builtin) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// lastWords is the end of the engine's log: where it gives up, it says why in its last line.
+// lastWords is why the engine ended, from the end of its log: it says so itself in a line with its name, and the Go
+// runtime says of what it crashed. A log without either is of a process that was killed.
 func (b *Builtin) lastWords() string {
 	f, err := os.Open(b.logFile())
 	if err != nil {
 		return "its log cannot be read: " + err.Error()
 	}
 	defer f.Close()
+	const end = 64 << 10 // the traces of a crash are long
 	if st, err := f.Stat(); err == nil {
-		_, _ = f.Seek(max(0, st.Size()-4096), io.SeekStart)
+		_, _ = f.Seek(max(0, st.Size()-end), io.SeekStart)
 	}
-	text, err := io.ReadAll(io.LimitReader(f, 4096))
+	text, err := io.ReadAll(io.LimitReader(f, end))
 	if err != nil {
 		return "its log cannot be read: " + err.Error()
 	}
-	lines := slices.DeleteFunc(strings.Split(string(text), "\n"), func(l string) bool { return strings.TrimSpace(l) == "" })
-	if len(lines) == 0 {
-		return "it said nothing, see " + b.logFile()
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	if last, ok := strings.CutPrefix(lines[len(lines)-1], Program+": "); ok {
+		return bounded(last)
 	}
-	last := strings.TrimPrefix(lines[len(lines)-1], Program+": ")
-	if len(last) > 400 {
-		last = last[:400] + "…"
+	for _, line := range slices.Backward(lines) {
+		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
+			return "it crashed: " + bounded(line) + "; see " + b.logFile()
+		}
 	}
-	return last
+	return "it was killed; its log is " + b.logFile()
+}
+
+func bounded(line string) string {
+	if len(line) > 400 {
+		line = strings.ToValidUTF8(line[:400], "") + "…"
+	}
+	return line
 }
 
 const logLimit = 32 << 20
