@@ -1,0 +1,136 @@
+package icon
+
+import (
+	"bytes"
+	"image"
+	"image/color"
+	"image/png"
+	"math"
+	"testing"
+)
+
+func decode(t *testing.T, b []byte) image.Image {
+	t.Helper()
+	img, err := png.Decode(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+func TestEveryStateHasEverySize(t *testing.T) {
+	for _, state := range States() {
+		for _, size := range Sizes() {
+			if got := decode(t, PNG(state, size)).Bounds(); got.Dx() != size || got.Dy() != size {
+				t.Errorf("%s at %d: %v", state, size, got)
+			}
+		}
+		for _, size := range TemplateSizes() {
+			img := decode(t, Template(state, size))
+			for y := range size {
+				for x := range size {
+					if r, g, b, _ := img.At(x, y).RGBA(); r|g|b != 0 {
+						t.Fatalf("the template of %s is not black at %d,%d", state, x, y)
+					}
+				}
+			}
+		}
+	}
+	if got := decode(t, PNG(Alone, 20)).Bounds().Dx(); got != 22 {
+		t.Errorf("for 20 pixels: %d", got)
+	}
+	if got := decode(t, PNG(Alone, 300)).Bounds().Dx(); got != 48 {
+		t.Errorf("for 300 pixels: %d", got)
+	}
+	decode(t, App())
+}
+
+// systray is what fyne.io/systray v1.12.2 makes of a pixel, and what a panel then takes it for.
+func systray(c color.Color) color.NRGBA {
+	r, g, b, a := c.RGBA()
+	return color.NRGBA{R: byte(r), G: byte(g), B: byte(b), A: byte(a)}
+}
+
+func TestEdgesSurviveSystray(t *testing.T) {
+	partial := 0
+	for _, state := range States() {
+		for _, size := range Sizes() {
+			plain := decode(t, read(string(state)+"-"+map[int]string{16: "16", 22: "22", 24: "24", 32: "32", 48: "48"}[size]))
+			sent := decode(t, PNG(state, size))
+			for y := range size {
+				for x := range size {
+					want := color.NRGBAModel.Convert(plain.At(x, y)).(color.NRGBA)
+					if want.A == 0 {
+						want = color.NRGBA{}
+					} else if want.A < 255 {
+						partial++
+					}
+					if got := systray(sent.At(x, y)); got != want {
+						t.Fatalf("%s %d at %d,%d: %v, want %v", state, size, x, y, got, want)
+					}
+					// Other readers see the same colour, as far as it matters at that transparency.
+					r, g, b, a := sent.At(x, y).RGBA()
+					pr, pg, pb, pa := plain.At(x, y).RGBA()
+					for _, d := range []int{int(r>>8) - int(pr>>8), int(g>>8) - int(pg>>8), int(b>>8) - int(pb>>8), int(a) - int(pa)} {
+						if d < -1 || d > 1 {
+							t.Fatalf("%s %d at %d,%d: premultiplied %v, want %v", state, size, x, y, [4]uint32{r, g, b, a}, [4]uint32{pr, pg, pb, pa})
+						}
+					}
+				}
+			}
+		}
+	}
+	if partial < 100 {
+		t.Errorf("only %d pixels are half transparent: the icons have no smooth edges", partial)
+	}
+}
+
+// TestEveryPairOfValuesCanBeSent checks the arithmetic over all of its range.
+func TestEveryPairOfValuesCanBeSent(t *testing.T) {
+	for a := 1; a < 256; a++ {
+		for v := range 256 {
+			c := color.NRGBA64{R: both(uint8(v), uint8(a)), A: uint16(a) * 0x101}
+			if got := systray(c); int(got.R) != v || int(got.A) != a {
+				t.Fatalf("value %d at alpha %d: %v", v, a, got)
+			}
+		}
+	}
+}
+
+func TestLegibleOnLightAndDark(t *testing.T) {
+	linear := func(v uint8) float64 {
+		if f := float64(v) / 255; f > 0.04045 {
+			return math.Pow((f+0.055)/1.055, 2.4)
+		} else {
+			return f / 12.92
+		}
+	}
+	contrast := func(a, b float64) float64 { return (max(a, b) + 0.05) / (min(a, b) + 0.05) }
+	shapes := map[State][]byte{}
+	for _, state := range States() {
+		img, shape := decode(t, read(string(state)+"-16")), make([]byte, 0, 256)
+		for y := range 16 {
+			for x := range 16 {
+				c := color.NRGBAModel.Convert(img.At(x, y)).(color.NRGBA)
+				shape = append(shape, c.A>>7)
+				if c.A != 255 {
+					continue
+				}
+				l := 0.2126*linear(c.R) + 0.7152*linear(c.G) + 0.0722*linear(c.B)
+				if contrast(l, 1) < 3 || contrast(l, 0.0242) < 3 { // #fff, #2b2b2b
+					t.Fatalf("%s: %v has contrast %.1f to white, %.1f to dark grey", state, c, contrast(l, 1), contrast(l, 0.0242))
+				}
+			}
+		}
+		for other, taken := range shapes {
+			differ := 0
+			for i := range shape {
+				differ += int(shape[i] ^ taken[i])
+			}
+			if differ < 64 {
+				t.Errorf("%s and %s differ in %d of 256 pixels only: without colour nobody tells them apart", state, other, differ)
+			}
+		}
+		shapes[state] = shape
+	}
+}
