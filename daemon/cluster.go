@@ -180,6 +180,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, restConfig *
 		func() error { return around.SetupWithManager(mgr) },
 		func() error { return d.watchPeers(ctx, mgr, c, linker) },
 		func() error { return d.countAnswers(ctx, mgr) },
+		func() error { return d.tellDesktops(ctx, mgr) },
 	} {
 		if err := setup(); err != nil {
 			return nil, nil, err
@@ -250,6 +251,7 @@ func (d *Daemon) loadHost(ctx context.Context, c *clusterPart) bool {
 // clusterReady opens the doors behind which the cluster is needed.
 func (d *Daemon) clusterReady(ctx context.Context, c *clusterPart) {
 	d.cluster.Store(c)
+	d.changed.Ring()
 	var peers v1alpha1.PeerList
 	if c.client.List(ctx, &peers) == nil {
 		d.directory.setPeers(peers.Items)

@@ -49,6 +49,7 @@ type Daemon struct {
 	contacts  *peering.Contacts
 	directory *directory
 	notices   relations.Notices
+	changed   relations.Bell   // rings when something changed that a desktop shows
 	engine    cluster.Engine   // nil with engine "none"
 	gateway   *gateway.Gateway // nil with engine "none"
 	fence     *fence.Fence     // nil with an engine whose ranges are known later
@@ -232,6 +233,7 @@ func (d *Daemon) publish(e api.Event) {
 	}
 	d.metrics.Event(string(e.Type), string(cmp.Or(e.Severity, api.SeverityInfo)))
 	d.events.Publish(e)
+	d.changed.Ring()
 }
 
 // aliasPool is where aliases for peers' ranges are taken from.

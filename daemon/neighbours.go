@@ -19,6 +19,7 @@ func (d *Daemon) reportNeighbours(ctx context.Context) error {
 	for {
 		d.comeAndGo(there)
 		d.warnOfKeys(warned)
+		d.changed.Ring()
 		select {
 		case <-seen:
 		case <-moved:

@@ -9,7 +9,7 @@ import (
 )
 
 func TestListsAndMapsAreNeverNull(t *testing.T) {
-	for _, v := range []any{Status{}, Peer{}, Request{}, Policy{}, Offload{}, Guest{}, VerifyResult{}, Event{}} {
+	for _, v := range []any{Status{}, Snapshot{}, Peer{}, Request{}, Policy{}, Offload{}, Guest{}, VerifyResult{}, Event{}} {
 		b, err := json.Marshal(v)
 		if err != nil || strings.Contains(string(b), "null") {
 			t.Errorf("%T: %s %v", v, b, err)

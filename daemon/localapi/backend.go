@@ -18,6 +18,10 @@ import (
 // takes nothing back: a delivered request stands until it is answered or expires, an unpeering goes on.
 type Backend interface {
 	Status(ctx context.Context) (api.Status, error)
+	// Snapshot gives all that a desktop shows.
+	Snapshot(ctx context.Context) (api.Snapshot, error)
+	// Changed gives a channel that is closed when Snapshot may have another answer than before.
+	Changed() <-chan struct{}
 	Version(ctx context.Context) (api.Version, error)
 	// Kubeconfig gives the administrator's kubeconfig of the local cluster, YAML. CodeNotReady while there is none.
 	Kubeconfig(ctx context.Context) ([]byte, error)

@@ -26,7 +26,7 @@ type call struct {
 // done is the answer of calls that have nothing to say.
 type done struct{}
 
-// routes is the whole local API, except for the stream of events (serveEvents).
+// routes is the whole local API, except for the streams (serveEvents, serveSnapshots).
 var routes = []route{
 	{method: "GET", path: api.PathVersion, short: func(c *call) (any, error) { return c.Version(c.ctx) }},
 	{method: "GET", path: api.PathStatus, short: func(c *call) (any, error) { return c.Status(c.ctx) }},

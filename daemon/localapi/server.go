@@ -43,6 +43,7 @@ func New(options Options) *Server {
 		s.mux.Handle(r.method+" "+r.path, s.serve(r))
 	}
 	s.mux.HandleFunc("GET "+api.PathEvents, s.serveEvents)
+	s.mux.HandleFunc("GET "+api.PathSnapshot, s.serveSnapshots)
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		fail(w, &api.Error{
 			Code:    api.CodeUnsupported,

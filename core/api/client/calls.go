@@ -12,6 +12,11 @@ func (c *Client) Status(ctx context.Context) (api.Status, error) {
 	return do[api.Status](ctx, c, "GET", api.PathStatus, nil)
 }
 
+// Snapshot asks for all that a desktop shows.
+func (c *Client) Snapshot(ctx context.Context) (api.Snapshot, error) {
+	return do[api.Snapshot](ctx, c, "GET", api.PathSnapshot, nil)
+}
+
 // Version asks which kithd it is.
 func (c *Client) Version(ctx context.Context) (api.Version, error) {
 	return do[api.Version](ctx, c, "GET", api.PathVersion, nil)

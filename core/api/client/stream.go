@@ -111,3 +111,39 @@ func (c *Client) Events(ctx context.Context, from EventsFrom) iter.Seq2[api.Even
 		}
 	}
 }
+
+// Snapshots gives the snapshot of now, and another one each time something in it changed. It ends without an error when
+// ctx is cancelled, else with the one that ended it: the caller may then call it again.
+func (c *Client) Snapshots(ctx context.Context) iter.Seq2[api.Snapshot, error] {
+	return func(yield func(api.Snapshot, error) bool) {
+		body, err := c.send(ctx, "GET", api.PathSnapshot+"?follow=true", api.Lines, nil)
+		if err != nil {
+			if ctx.Err() != context.Canceled {
+				yield(api.Snapshot{}, err)
+			}
+			return
+		}
+		defer body.Close()
+		for line, err := range c.lines(ctx, body) {
+			if ctx.Err() == context.Canceled {
+				return
+			}
+			var l struct {
+				api.Snapshot
+				Error *api.Error `json:"error"`
+			}
+			if err == nil {
+				err = understood(json.Unmarshal(line, &l))
+			}
+			if l.Error != nil {
+				err = l.Error
+			}
+			if !yield(l.Snapshot, err) || err != nil {
+				return
+			}
+		}
+		if ctx.Err() == nil {
+			yield(api.Snapshot{}, c.explain(ctx, io.EOF))
+		}
+	}
+}

@@ -30,6 +30,42 @@ type Backend struct {
 	AskAnswer error         // what a peer answers to Ask; nil is yes
 	AskBlock  chan struct{} // when set, Ask with Wait waits for it, or for ctx
 	Calls     []string      // what was called, with its arguments
+
+	changed chan struct{}
+}
+
+// Set has change made to the fields, and tells those who follow the snapshot.
+func (b *Backend) Set(change func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change()
+	b.ring()
+}
+
+// ring is called with mu held.
+func (b *Backend) ring() {
+	if b.changed != nil {
+		close(b.changed)
+		b.changed = nil
+	}
+}
+
+func (b *Backend) Changed() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.changed == nil {
+		b.changed = make(chan struct{})
+	}
+	return b.changed
+}
+
+func (b *Backend) Snapshot(context.Context) (api.Snapshot, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return api.Snapshot{
+		Status: b.State, Peers: slices.Clone(b.Known), Requests: slices.Clone(b.Pending), Policies: slices.Clone(b.Shared),
+		Guests: slices.Clone(b.Here),
+	}, b.called("Snapshot")
 }
 
 func (b *Backend) called(parts ...string) error {
@@ -93,6 +129,7 @@ func (b *Backend) Peer(_ context.Context, name string) (api.Peer, error) {
 func (b *Backend) AddPeer(_ context.Context, hostport string) (api.Peer, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	defer b.ring()
 	if err := b.called("AddPeer", hostport); err != nil {
 		return api.Peer{}, err
 	}
@@ -107,6 +144,7 @@ func (b *Backend) AddPeer(_ context.Context, hostport string) (api.Peer, error) 
 func (b *Backend) Ask(ctx context.Context, name string, ask api.PeerAsk, report func(api.Progress)) (api.Peer, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	defer b.ring()
 	if err := b.called("Ask", name, ask.Resources.String()); err != nil {
 		return api.Peer{}, err
 	}
@@ -143,6 +181,7 @@ func (b *Backend) Ask(ctx context.Context, name string, ask api.PeerAsk, report 
 func (b *Backend) Unpeer(_ context.Context, name string, report func(api.Progress)) (api.Peer, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	defer b.ring()
 	if err := b.called("Unpeer", name); err != nil {
 		return api.Peer{}, err
 	}
@@ -158,6 +197,7 @@ func (b *Backend) Unpeer(_ context.Context, name string, report func(api.Progres
 func (b *Backend) ForgetPeer(_ context.Context, name string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	defer b.ring()
 	if err := b.called("ForgetPeer", name); err != nil {
 		return err
 	}
@@ -179,6 +219,7 @@ func (b *Backend) Requests(context.Context) ([]api.Request, error) {
 func (b *Backend) Answer(_ context.Context, id string, accept bool) (api.Request, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	defer b.ring()
 	word := "decline"
 	if accept {
 		word = "accept"
@@ -231,6 +272,7 @@ func (b *Backend) Policies(context.Context) ([]api.Policy, error) {
 func (b *Backend) SetPolicy(_ context.Context, name string, change api.PolicyChange) (api.Policy, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	defer b.ring()
 	if err := b.called("SetPolicy", name); err != nil {
 		return api.Policy{}, err
 	}
@@ -254,6 +296,7 @@ func (b *Backend) Offloads(context.Context) ([]api.Offload, error) {
 func (b *Backend) Offload(_ context.Context, namespace string, o api.OffloadOptions, report func(api.Progress)) (api.Offload, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	defer b.ring()
 	if err := b.called("Offload", namespace, string(o.Strategy), string(o.Mapping), strings.Join(o.Peers, ",")); err != nil {
 		return api.Offload{}, err
 	}
@@ -269,6 +312,7 @@ func (b *Backend) Offload(_ context.Context, namespace string, o api.OffloadOpti
 func (b *Backend) Unoffload(_ context.Context, namespace string, report func(api.Progress)) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	defer b.ring()
 	if err := b.called("Unoffload", namespace); err != nil {
 		return err
 	}

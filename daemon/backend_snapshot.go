@@ -1,0 +1,72 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/offloading"
+)
+
+// Snapshot gives all that a desktop shows. Without a cluster that is the status and who is nearby.
+func (b backend) Snapshot(ctx context.Context) (s api.Snapshot, err error) {
+	if s.Status, err = b.Status(ctx); err != nil {
+		return s, err
+	}
+	if s.Peers, err = b.Peers(ctx); err != nil {
+		return s, err
+	}
+	if b.d.cluster.Load() == nil {
+		return s, nil
+	}
+	var failed [3]error
+	s.Requests, failed[0] = b.Requests(ctx)
+	s.Policies, failed[1] = b.Policies(ctx)
+	s.Guests, failed[2] = b.Guests(ctx)
+	if err := errors.Join(failed[:]...); err != nil && b.d.cluster.Load() != nil { // else it went just now
+		return s, internal(err)
+	}
+	return s, nil
+}
+
+// Changed is closed when something that a desktop shows may have changed.
+func (b backend) Changed() <-chan struct{} { return b.d.changed.Wait() }
+
+// tellDesktops rings for those who follow the snapshot when an object changes that it is made of.
+func (d *Daemon) tellDesktops(ctx context.Context, mgr manager.Manager) error {
+	for _, obj := range []client.Object{
+		&v1alpha1.Peer{}, &v1alpha1.Contract{}, &v1alpha1.PeeringRequest{}, &v1alpha1.Advertisement{}, &v1alpha1.SharingPolicy{},
+		&corev1.Node{}, &corev1.Pod{},
+	} {
+		informer, err := mgr.GetCache().GetInformer(ctx, obj, cache.BlockUntilSynced(false))
+		if err != nil {
+			return err
+		}
+		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+			AddFunc:    d.ringFor,
+			UpdateFunc: func(_, obj any) { d.ringFor(obj) },
+			DeleteFunc: d.ringFor,
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ringFor rings, except for pods that stay at home.
+func (d *Daemon) ringFor(obj any) {
+	if gone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
+		obj = gone.Obj
+	}
+	if pod, ok := obj.(*corev1.Pod); ok && pod.Labels[v1alpha1.LabelConsumer] == "" && !offloading.Abroad(pod) {
+		return
+	}
+	d.changed.Ring()
+}
