@@ -92,7 +92,8 @@ func (b backend) Answer(ctx context.Context, ref string, accept bool) (api.Reque
 	word := map[bool]string{true: "accepted", false: "declined"}[accept]
 	b.d.log.Info("request answered", "peer", r.Spec.PeerName, "request", r.Name, "answer", word)
 	b.d.publish(api.Event{Type: api.EventRequestAnswered, Severity: api.SeverityInfo, Peer: r.Spec.PeerName, Object: "request/" + r.Name,
-		Message: "the request of " + r.Spec.PeerName + " was " + word})
+		Message: "the request of " + r.Spec.PeerName + " was " + word, Direction: api.Incoming,
+		State: map[bool]api.State{true: api.StateContracted, false: api.StateDeclined}[accept]})
 	return incoming(r), nil
 }
 

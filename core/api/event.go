@@ -21,8 +21,11 @@ const (
 	EventPolicyChanged    EventType = "PolicyChanged"
 	EventNamespaceChanged EventType = "NamespaceChanged" // offloaded, or home again
 	EventGuestChanged     EventType = "GuestChanged"
-	EventSecurity         EventType = "Security" // a wrong key, a replay, a refused reach
-	EventMissed           EventType = "Missed"   // the reader was too slow: Message says how many are gone
+	EventTetherMade       EventType = "TetherMade"  // the company's cluster decides from now on
+	EventTetherLost       EventType = "TetherLost"  // it cannot be reached
+	EventTetherEnded      EventType = "TetherEnded" // this machine decides again
+	EventSecurity         EventType = "Security"    // a wrong key, a replay, a refused reach
+	EventMissed           EventType = "Missed"      // the reader was too slow: Message says how many are gone
 )
 
 // Event is one thing that happened. The stream of events is JSON, one per line; a blank line is a sign of life.
@@ -35,6 +38,12 @@ type Event struct {
 	Peer     string    `json:"peer,omitempty"`   // name
 	Object   string    `json:"object,omitempty"` // "contract/bob-out", "pod/shop/web-0", "request/7f3a"
 	Message  string    `json:"message"`
+	// Direction is of the relation that it is about, for EventRequestAnswered, EventContractSigned and EventPeeringEnded.
+	Direction Direction `json:"direction,omitempty"`
+	// State is what the request became, for EventRequestAnswered: declined, expired or contracted.
+	State State `json:"state,omitempty"`
+	// ByPeer: the peer did it, not this machine's owner or the time; for EventPeeringEnded.
+	ByPeer bool `json:"byPeer,omitempty"`
 }
 
 // Progress is what a long call reports while it runs.

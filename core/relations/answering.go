@@ -65,7 +65,7 @@ func (p *Provider) expire(ctx context.Context, r *v1alpha1.PeeringRequest) error
 	}
 	p.announce(api.Event{
 		Type: api.EventRequestAnswered, Severity: api.SeverityInfo, Peer: r.Spec.PeerName, Object: "request/" + r.Name,
-		Message: "the request of " + r.Spec.PeerName + " expired without an answer",
+		Message: "the request of " + r.Spec.PeerName + " expired without an answer", Direction: api.Incoming, State: api.StateExpired,
 	})
 	return nil
 }

@@ -74,7 +74,12 @@ func (r *PeerReconciler) over(ctx context.Context, peer *v1alpha1.Peer, e peerin
 	if reason != "" {
 		why += ": " + reason
 	}
-	r.announce(api.Event{Type: api.EventRequestAnswered, Severity: api.SeverityInfo, Peer: peer.Name, Message: why})
+	became := api.StateDeclined
+	if e == peering.EventExpired {
+		became = api.StateExpired
+	}
+	r.announce(api.Event{Type: api.EventRequestAnswered, Severity: api.SeverityInfo, Peer: peer.Name, Message: why,
+		Direction: api.Outgoing, State: became})
 	return patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
 		step(&s.Outgoing, e, why)
 		s.Outgoing.Code, s.Outgoing.RequestID, s.Outgoing.Expires = "", "", nil
@@ -142,7 +147,7 @@ func (r *PeerReconciler) record(ctx context.Context, peer *v1alpha1.Peer, old *v
 	}
 	r.log.Info("contract signed", "peer", peer.Name, "contract", ctr.Spec.ID, "revision", ctr.Spec.Revision, "role", "consumer")
 	r.announce(api.Event{Type: api.EventContractSigned, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name,
-		Message: fmt.Sprintf("%s grants %s", peer.Name, granted(ctr.Spec.Resources))})
+		Message: fmt.Sprintf("%s grants %s", peer.Name, granted(ctr.Spec.Resources)), Direction: api.Outgoing})
 	return patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
 		why := "signed, the link is being made"
 		if stateOf(s.Outgoing) == v1alpha1.StateConnected {

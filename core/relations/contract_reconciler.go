@@ -213,7 +213,12 @@ func (p *Provider) buried(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha
 		return client.IgnoreNotFound(err)
 	}
 	p.log.Info("contract ended", "peer", peer.Name, "contract", ctr.Spec.ID, "why", ctr.Status.Why)
+	direction := api.Incoming
+	if ctr.Spec.Role == v1alpha1.RoleConsumer {
+		direction = api.Outgoing
+	}
 	p.announce(api.Event{Type: api.EventPeeringEnded, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name,
-		Message: "the contract with " + peer.Name + " is over: " + ctr.Status.Why})
+		Message:   "the contract with " + peer.Name + " is over: " + ctr.Status.Why,
+		Direction: direction, ByPeer: ctr.Status.Why == endedBy(peer.Name)})
 	return nil
 }

@@ -115,7 +115,7 @@ func (r *PeerReconciler) Told(ctx context.Context, peer string, notice peering.N
 		if notice.Type != peering.NoticeContractEnded || err != nil || ctr == nil || ctr.Spec.ID != notice.Contract {
 			continue
 		}
-		if err := EndContract(ctx, r.client, ctr, peer+" ended the contract"); err != nil {
+		if err := EndContract(ctx, r.client, ctr, endedBy(peer)); err != nil {
 			r.log.Warn("contract could not be ended", "peer", peer, "contract", notice.Contract, "err", err)
 		}
 	}
@@ -279,6 +279,9 @@ func (r *PeerReconciler) end(ctx context.Context, peer *v1alpha1.Peer, ctr *v1al
 	return EndContract(ctx, r.client, ctr, why)
 }
 
+// endedBy is why a contract ends that the peer has ended.
+func endedBy(peer string) string { return peer + " ended the contract" }
+
 // EndContract has a contract end; its reconciler does the rest.
 func EndContract(ctx context.Context, c client.Client, ctr *v1alpha1.Contract, why string) error {
 	if err := setContract(ctx, c, ctr, v1alpha1.StateEnding, why); err != nil {
@@ -381,7 +384,7 @@ func (r *PeerReconciler) compareBooks(ctx context.Context, peer *v1alpha1.Peer, 
 			continue
 		}
 		r.log.Info("peer ended the contract", "peer", peer.Name, "contract", ctr.Spec.ID)
-		if err := EndContract(ctx, r.client, ctr, peer.Name+" ended the contract"); err != nil {
+		if err := EndContract(ctx, r.client, ctr, endedBy(peer.Name)); err != nil {
 			return 0, err
 		}
 		now := metav1.Now()

@@ -438,7 +438,7 @@ func (p *Provider) keep(ctx context.Context, caller peering.Caller, on grounds, 
 	p.log.Info("contract signed", "peer", peer.Name, "contract", ctr.Spec.ID, "revision", ctr.Spec.Revision, "role", "provider")
 	p.announce(api.Event{
 		Type: api.EventContractSigned, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name,
-		Message: fmt.Sprintf("%s may use %s", peer.Name, granted(ctr.Spec.Resources)),
+		Message: fmt.Sprintf("%s may use %s", peer.Name, granted(ctr.Spec.Resources)), Direction: api.Incoming,
 	})
 	return nil
 }
@@ -514,7 +514,7 @@ func (p *Provider) End(ctx context.Context, caller peering.Caller, id string) er
 			continue
 		}
 		p.log.Info("peer ended the contract", "peer", peer.Name, "contract", id)
-		if err := setContract(ctx, p.client, ctr, v1alpha1.StateEnding, peer.Name+" ended the contract"); err != nil {
+		if err := setContract(ctx, p.client, ctr, v1alpha1.StateEnding, endedBy(peer.Name)); err != nil {
 			return err
 		}
 		return client.IgnoreNotFound(p.client.Delete(ctx, ctr))
