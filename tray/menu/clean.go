@@ -1,0 +1,106 @@
+package menu
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"kith.dev/core/api"
+)
+
+const (
+	maxName = 32  // characters of a peer's name
+	maxText = 120 // characters of a sentence
+	maxMark = 2   // combining marks on one character; more of them paint over the lines around
+)
+
+// clean makes words from elsewhere safe to show in one line of a menu: control characters, line breaks and marks that
+// turn the direction of writing become U+FFFD, long words are cut, and words that are written from right to left are isolated
+// (Unicode annex 9), so that they do not reorder what stands beside them.
+func clean(s string, most int) string {
+	var b strings.Builder
+	runes, marks, turned, last := 0, 0, false, ' '
+	for _, r := range strings.ToValidUTF8(s, "\uFFFD") {
+		if unicode.Is(unicode.M, r) {
+			if marks++; marks > maxMark || runes == 0 {
+				continue
+			}
+		} else {
+			marks = 0
+		}
+		if runes++; runes == most && utf8.RuneCountInString(s) > most {
+			b.WriteRune('…')
+			break
+		}
+		turned = turned || rightToLeft(r)
+		if r != joiner || !unicode.In(last, unicode.So, unicode.Sk, unicode.M) {
+			r = visible(r)
+		}
+		b.WriteRune(r)
+		last = r
+	}
+	if turned {
+		return "\u2068" + b.String() + "\u2069"
+	}
+	return b.String()
+}
+
+// joiner makes one picture of several, as in a family of emoji. Elsewhere nobody sees it.
+const joiner = '\u200d'
+
+func visible(r rune) rune {
+	if r == ' ' || unicode.IsGraphic(r) && !unicode.Is(unicode.Zs, r) && !unicode.Is(unicode.Co, r) {
+		return r
+	}
+	return unicode.ReplacementChar
+}
+
+// rightToLeft goes by the blocks that Unicode keeps for such scripts.
+func rightToLeft(r rune) bool {
+	return r >= 0x0590 && r <= 0x08FF || r >= 0xFB1D && r <= 0xFDFF || r >= 0xFE70 && r <= 0xFEFE ||
+		r >= 0x10800 && r <= 0x10FFF || r >= 0x1E800 && r <= 0x1EFFF
+}
+
+// name is clean for a peer's name, which must not look as if it said what stands after the dot.
+func name(s string) string {
+	if s = strings.ReplaceAll(clean(strings.TrimSpace(s), maxName), "·", "."); s == "" {
+		return "(no name)"
+	}
+	return s
+}
+
+func text(s string) string { return clean(s, maxText) }
+
+// spaced writes a code as people read it out.
+func spaced(code string) string {
+	if code = clean(code, 12); len(code) == 6 {
+		return code[:3] + " " + code[3:]
+	}
+	return code
+}
+
+// amounts names what somebody cares for first; scratch space, which always comes along, only when it is alone.
+func amounts(r api.Resources) string {
+	short := api.Resources{}
+	for name, amount := range r {
+		if name != api.EphemeralStorage || len(r) == 1 {
+			short[name] = amount
+		}
+	}
+	return text(short.String())
+}
+
+// join puts the parts that are not empty into one line.
+func join(parts ...string) string {
+	var b strings.Builder
+	for _, p := range parts {
+		if p == "" {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteString(" · ")
+		}
+		b.WriteString(p)
+	}
+	return b.String()
+}

@@ -1,0 +1,149 @@
+package menu
+
+import (
+	"fmt"
+	"strings"
+
+	"kith.dev/core/api"
+)
+
+const shownProblems = 3
+
+// head says who and how this cluster is, and what is wrong.
+func (b *builder) head() {
+	b.say("head", Head(b.State))
+	if b.Note != "" {
+		b.say("note", text(b.Note))
+	}
+	if b.Link != Up {
+		return
+	}
+	b.cluster()
+	problems := worthShowing(b.Snapshot.Status.Problems)
+	for i, p := range problems {
+		if i == shownProblems {
+			b.click("problems/more", fmt.Sprintf("⚠ %d more problems…", len(problems)-i), Diagnose, "")
+			break
+		}
+		b.click(fmt.Sprintf("problem/%d", i), "⚠ "+text(p.What), Diagnose, "")
+	}
+}
+
+// Head is the first line: "alice · Autonomous · sharing 50 %".
+func Head(s State) string {
+	switch s.Link {
+	case Up:
+		status := s.Snapshot.Status
+		return join(name(status.Name), text(string(status.Mode)), shared(status.Sharing))
+	case Gone:
+		return "Kith is not running"
+	case Forbidden:
+		return "Kith does not talk to you"
+	case Failed:
+		return "Kith does not answer as it should"
+	}
+	return "Kith · asking the daemon"
+}
+
+// Tooltip is what the icon says when it is pointed at.
+func Tooltip(s State) string {
+	if s.Link != Up {
+		return Head(s)
+	}
+	status := s.Snapshot.Status
+	waits := ""
+	if n := status.Counts.Requests; n > 0 {
+		waits = count(n, "request waits", "requests wait")
+	}
+	connected := ""
+	if n := status.Counts.Connected; n > 0 {
+		connected = count(n, "peer", "peers")
+	}
+	return join(Head(s), waits, connected)
+}
+
+func shared(s api.Sharing) string {
+	switch {
+	case s.Paused:
+		return "sharing paused"
+	case nothing(s):
+		return "sharing nothing"
+	case s.Share != "":
+		return "sharing " + percent(s.Share)
+	}
+	return "sharing " + amounts(s.Amounts)
+}
+
+// percent writes "50%" as it is printed.
+func percent(share string) string {
+	return strings.TrimSuffix(clean(share, 8), "%") + " %"
+}
+
+// nothing tells whether nothing is offered.
+func nothing(s api.Sharing) bool { return s.Share == "0%" || s.Share == "" && len(s.Amounts) == 0 }
+
+// cluster says how the local Kubernetes is; when it is not well, a click looks closer.
+func (b *builder) cluster() {
+	e := b.Snapshot.Status.Engine
+	switch e.State {
+	case api.EngineReady:
+		b.say("cluster", join("Cluster ready", prefixed("Kubernetes ", text(e.Version))))
+	case api.EngineStopped:
+		if e.Kind == api.EngineNone {
+			b.say("cluster", "No cluster: this kithd only finds others")
+			return
+		}
+		fallthrough
+	default:
+		b.click("cluster", join("Cluster "+text(string(e.State)), text(e.Why)), Diagnose, "")
+	}
+}
+
+func prefixed(prefix, text string) string {
+	if text == "" {
+		return ""
+	}
+	return prefix + text
+}
+
+// worthShowing leaves out what has a place of its own in the menu: waiting requests, and the engine.
+func worthShowing(problems []api.Problem) []api.Problem {
+	var list []api.Problem
+	for _, p := range problems {
+		if p.Severity != api.SeverityInfo && !strings.HasPrefix(p.What, "the local Kubernetes is ") {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// help says what to do when there is nothing to show.
+func (b *builder) help() {
+	if b.Why == nil {
+		return
+	}
+	why, do := text(b.Why.Reason), text(b.Why.Do)
+	if b.Link == Failed || why == "" {
+		why = join(text(b.Why.Message), why)
+	}
+	b.say("why", why)
+	if do != "" {
+		b.say("do", do)
+	}
+	if command := commandIn(b.Why.Do); command != "" {
+		b.click("copy-command", "Copy “"+text(command)+"”", CopyText, command)
+	}
+}
+
+// commandIn is the command that an error of the client recommends, ready to be pasted: after the first ": ", up to ";".
+func commandIn(do string) string {
+	_, command, ok := strings.Cut(do, ": ")
+	command, _, _ = strings.Cut(command, ";")
+	if !ok || clean(command, maxText) != command {
+		return ""
+	}
+	if !strings.HasPrefix(command, "sudo ") {
+		command = "sudo " + command
+	}
+	return command
+}

@@ -1,0 +1,40 @@
+package menu
+
+import (
+	"kith.dev/assets/icon"
+	"kith.dev/core/api"
+)
+
+// Icon is the state that the icon shows. What is worst wins; then what this cluster has from others, then what it gives.
+func Icon(s State) icon.State {
+	status := s.Snapshot.Status
+	switch {
+	case s.Link != Up:
+		return icon.Gone
+	case wrong(status):
+		return icon.Problem
+	case status.Mode != api.Autonomous:
+		return icon.Tethered
+	}
+	state := icon.Alone
+	for _, p := range s.Snapshot.Peers {
+		if p.Outgoing == api.StateConnected {
+			return icon.Peered
+		}
+		if p.Incoming == api.StateConnected {
+			state = icon.Offering
+		}
+	}
+	return state
+}
+
+// wrong tells whether somebody should look: a cluster that is starting is none of that.
+func wrong(s api.Status) bool {
+	switch s.Engine.State {
+	case api.EngineFailed, api.EngineDegraded:
+		return true
+	case api.EngineStopped:
+		return s.Engine.Kind != api.EngineNone
+	}
+	return len(worthShowing(s.Problems)) > 0
+}

@@ -1,0 +1,318 @@
+package menu_test
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"kith.dev/assets/icon"
+	"kith.dev/core/api"
+	"kith.dev/tray/menu"
+)
+
+var update = flag.Bool("update", false, "write testdata anew")
+
+func init() { time.Local = time.UTC }
+
+var kinds = []menu.Kind{{Name: "request", Label: "Somebody asks", On: true}, {Name: "peer", Label: "A peer is lost or back"}}
+
+// alice is a cluster that is well, with nobody around.
+func alice() menu.State {
+	return menu.State{Link: menu.Up, Kinds: kinds, Snapshot: api.Snapshot{Status: api.Status{
+		Name: "alice", Mode: api.Autonomous,
+		Engine:  api.Engine{Kind: api.EngineBuiltin, State: api.EngineReady, Version: "v1.36.3"},
+		Sharing: api.Sharing{Policy: "default", Share: "50%", Amounts: api.Resources{"cpu": "1", "memory": "2Gi"}},
+	}}}
+}
+
+func peer(name string) api.Peer {
+	return api.Peer{Name: name, ID: "ID-" + name, Reachable: true, Outgoing: api.StateNone, Incoming: api.StateNone}
+}
+
+func request(id, from string) api.Request {
+	return api.Request{
+		ID: id, Peer: from, PeerID: "ID-" + from, Direction: api.Incoming, Code: "069210", State: api.StateRequested,
+		Asked:   api.Resources{"cpu": "500m", "memory": "512Mi", "ephemeral-storage": "1Gi"},
+		Expires: time.Date(2026, 3, 1, 12, 30, 0, 0, time.UTC),
+	}
+}
+
+var offer = api.Resources{"cpu": "2", "memory": "4Gi", "pods": "20"}
+
+// scenes are states worth looking at: testdata has the menu of each.
+func scenes() map[string]menu.State {
+	all := map[string]menu.State{}
+	scene := func(name string, change func(s *menu.State)) {
+		s := alice()
+		change(&s)
+		all[name] = s
+	}
+	status := func(s *menu.State) *api.Status { return &s.Snapshot.Status }
+	scene("alone", func(*menu.State) {})
+	scene("waiting", func(s *menu.State) { *s = menu.State{Kinds: kinds} })
+	scene("gone", func(s *menu.State) {
+		*s = menu.State{Link: menu.Gone, Kinds: kinds, Why: &api.Error{
+			Code: api.CodeUnavailable, Message: "kithd is not running", Reason: "nobody answers at /run/kith/kith.sock",
+			Do: "start it: sudo systemctl start kithd; or name its socket with --socket",
+		}}
+	})
+	scene("forbidden", func(s *menu.State) {
+		*s = menu.State{Link: menu.Forbidden, Why: &api.Error{
+			Code: api.CodeForbidden, Message: "you may not talk to kithd", Reason: "it is for root and members of the group kith",
+			Do: "ask an administrator: usermod -aG kith ann; then log in again",
+		}}
+	})
+	scene("old-daemon", func(s *menu.State) {
+		*s = menu.State{Link: menu.Failed, Why: &api.Error{
+			Code: api.CodeUnsupported, Message: "the local API has no call GET /v1/snapshot", Reason: "kith and kithd may be of different versions", Do: "`kith version` shows both",
+		}}
+	})
+	scene("starting", func(s *menu.State) {
+		status(s).Engine = api.Engine{Kind: api.EngineBuiltin, State: api.EngineStarting, Why: "waiting for the API server"}
+		status(s).Sharing = api.Sharing{}
+		status(s).Problems = []api.Problem{{Severity: api.SeverityWarning, What: "the local Kubernetes is starting"}}
+		s.Snapshot.Peers = []api.Peer{peer("bob")}
+	})
+	scene("no-engine", func(s *menu.State) {
+		status(s).Engine = api.Engine{Kind: api.EngineNone, State: api.EngineStopped}
+		s.Snapshot.Peers = []api.Peer{peer("bob")}
+	})
+	scene("troubles", func(s *menu.State) {
+		status(s).Engine.State, status(s).Engine.Why = api.EngineDegraded, "the disk is 96 % full"
+		for _, what := range []string{"bob cannot be reached", "the tunnel to carol is down", "the clock of dave is 3 min ahead", "erin was refused", "frank too"} {
+			status(s).Problems = append(status(s).Problems, api.Problem{Severity: api.SeverityWarning, What: what})
+		}
+		status(s).Problems = append(status(s).Problems, api.Problem{Severity: api.SeverityInfo, What: "bob asks for cpu 1"})
+		s.Note = "bob was not asked: bob does not answer"
+	})
+	scene("request", func(s *menu.State) {
+		known := request("carol-1", "carol")
+		known.Code, known.Asked = "", nil
+		out := request("x", "dave")
+		out.Direction = api.Outgoing
+		s.Snapshot.Requests = []api.Request{request("bob-1", "bob"), known, out}
+		s.Doing = map[string]string{"carol-1": "accepting"}
+		status(s).Counts.Requests = 2
+		bob := peer("bob")
+		bob.Incoming = api.StateRequested
+		s.Snapshot.Peers = []api.Peer{bob}
+	})
+	scene("peers", func(s *menu.State) {
+		states := []struct {
+			name   string
+			change func(p *api.Peer)
+		}{
+			{"connected", func(p *api.Peer) {
+				p.Outgoing, p.Offered, p.Pods.Abroad, p.Tunnel.Up = api.StateConnected, offer, 2, true
+			}},
+			{"both", func(p *api.Peer) {
+				p.Outgoing, p.Incoming, p.Offered, p.Pods.Guests, p.Tunnel.Up = api.StateConnected, api.StateConnected, offer, 1, true
+			}},
+			{"tunnel", func(p *api.Peer) { p.Outgoing = api.StateConnected }},
+			{"asked", func(p *api.Peer) { p.Outgoing, p.Code = api.StateRequested, "402817" }},
+			{"signed", func(p *api.Peer) { p.Outgoing = api.StateContracted }},
+			{"far", func(p *api.Peer) { p.Outgoing, p.Reachable, p.Pods.Abroad = api.StateUnreachable, false, 1 }},
+			{"ending", func(p *api.Peer) { p.Outgoing = api.StateEnding }},
+			{"declined", func(p *api.Peer) { p.Outgoing, p.Why = api.StateDeclined, "declined by its owner, 2 min ago" }},
+			{"expired", func(p *api.Peer) { p.Outgoing = api.StateExpired }},
+			{"consumer", func(p *api.Peer) { p.Incoming, p.Pods.Guests = api.StateConnected, 3 }},
+			{"leaving", func(p *api.Peer) { p.Incoming = api.StateEnding }},
+			{"lost", func(p *api.Peer) { p.Incoming, p.Reachable = api.StateUnreachable, false }},
+			{"stranger", func(*api.Peer) {}},
+			{"advertised", func(p *api.Peer) { p.Offered = offer }},
+			{"silent", func(p *api.Peer) { p.Reachable = false }},
+			{"busy", func(*api.Peer) {}},
+		}
+		for _, one := range states {
+			p := peer(one.name)
+			one.change(&p)
+			s.Snapshot.Peers = append(s.Snapshot.Peers, p)
+		}
+		s.Doing = map[string]string{"ID-busy": "asking"}
+		s.Open = menu.FoldPeers
+		status(s).Counts = api.Counts{PodsAbroad: 3, Guests: 1}
+	})
+	scene("sure", func(s *menu.State) {
+		bob := peer("bob")
+		bob.Outgoing, bob.Incoming, bob.Pods, bob.Tunnel.Up = api.StateConnected, api.StateConnected, api.PeerPods{Abroad: 3, Guests: 1}, true
+		s.Snapshot.Peers, s.Sure = []api.Peer{bob}, bob.ID
+		s.Open = menu.FoldKinds
+	})
+	scene("paused", func(s *menu.State) {
+		status(s).Sharing = api.Sharing{Policy: "default", Amounts: api.Resources{"cpu": "2", "memory": "3Gi", "nvidia.com/gpu": "1"}, Paused: true}
+	})
+	scene("tethered", func(s *menu.State) { status(s).Mode = "Tethered" })
+	scene("crowd", func(s *menu.State) { crowd(s, 50, 20) })
+	scene("crowd-open", func(s *menu.State) { crowd(s, 70, 30); s.Open = menu.FoldPeers })
+	scene("queue-open", func(s *menu.State) { crowd(s, 4, 27); s.Open = menu.FoldRequests })
+	scene("hostile", func(s *menu.State) {
+		for i, n := range nasty {
+			p := peer(n)
+			p.ID = fmt.Sprint(i)
+			p.Outgoing, p.Why = api.StateDeclined, n
+			s.Snapshot.Peers = append(s.Snapshot.Peers, p)
+			r := request(fmt.Sprint("r", i), n)
+			r.Code, r.Asked = n, api.Resources{n: n}
+			s.Snapshot.Requests = append(s.Snapshot.Requests, r)
+		}
+		s.Open = menu.FoldRequests
+	})
+	return all
+}
+
+func crowd(s *menu.State, peers, requests int) {
+	for i := range peers {
+		p := peer(fmt.Sprintf("laptop-%02d", i))
+		if i == 40 || i == 3 {
+			p.Outgoing, p.Offered, p.Tunnel.Up = api.StateConnected, offer, true
+		}
+		p.Reachable = i%10 != 0
+		s.Snapshot.Peers = append(s.Snapshot.Peers, p)
+	}
+	for i := range requests {
+		s.Snapshot.Requests = append(s.Snapshot.Requests, request(fmt.Sprintf("guest-%02d", i), fmt.Sprintf("guest-%02d", i)))
+	}
+}
+
+var nasty = []string{
+	"<b>bold</b> & <a href='x'>here</a>", "two\nlines\r\nand\ttab", "\u202eevil\u202d\u2066", "שלום", "🦊 fox 👩‍👩‍👧", strings.Repeat("x", 300),
+	"under_score_name", "Z̷̙̪̈́̕a̶l̸g̵o\u0301\u0301\u0301\u0301\u0301", "", "   ", "\x1b[31mred\x1b[0m", "a\xffb", "\u0301first",
+	"bob · its key is known", "a\u200db",
+}
+
+func TestMenusAreAsTheyWere(t *testing.T) {
+	for name, s := range scenes() {
+		file := filepath.Join("testdata", name+".txt")
+		got := "icon: " + string(menu.Icon(s)) + "\ntooltip: " + menu.Tooltip(s) + "\n\n" + menu.Text(menu.Of(s))
+		if *update {
+			if err := errorOf(os.MkdirAll("testdata", 0o755), os.WriteFile(file, []byte(got), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != string(want) {
+			t.Errorf("%s is not as in %s (go test -update writes it anew):\n%s", name, file, got)
+		}
+	}
+}
+
+func errorOf(errs ...error) error { return cmp.Or(errs...) }
+
+func TestEveryItemHasAnIDOfItsOwnAndCanBeRead(t *testing.T) {
+	for name, s := range scenes() {
+		seen := map[string]bool{}
+		for _, i := range menu.Of(s) {
+			if i.ID == "" || seen[i.ID] {
+				t.Errorf("%s: ID %q of %q is not its own", name, i.ID, i.Label)
+			}
+			seen[i.ID] = true
+			if strings.ContainsFunc(i.Label, unicode.IsControl) || strings.ContainsAny(i.Label, "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u200b") ||
+				!utf8.ValidString(i.Label) || utf8.RuneCountInString(i.Label) > 300 {
+				t.Errorf("%s: %q", name, i.Label)
+			}
+			if !i.Separator() && !i.Disabled && i.Action.Verb == menu.Nothing {
+				t.Errorf("%s: a click on %q would do nothing", name, i.Label)
+			}
+		}
+		items := menu.Of(s)
+		if items[0].Separator() || items[len(items)-1].Separator() {
+			t.Errorf("%s begins or ends with a separator", name)
+		}
+		for i := range items[1:] {
+			if items[i].Separator() && items[i+1].Separator() {
+				t.Errorf("%s: two separators in a row at %s", name, items[i].ID)
+			}
+		}
+	}
+}
+
+func find(items []menu.Item, id string) (menu.Item, bool) {
+	for _, i := range items {
+		if i.ID == id {
+			return i, true
+		}
+	}
+	return menu.Item{}, false
+}
+
+func TestClicksOnPeersMeanWhatIsShown(t *testing.T) {
+	s := scenes()["peers"]
+	items := menu.Of(s)
+	for id, want := range map[string]menu.Action{
+		"peer/ID-connected": {Verb: menu.MaybeEnd, About: "ID-connected"}, "peer/ID-tunnel": {Verb: menu.End, About: "ID-tunnel"},
+		"peer/ID-asked": {Verb: menu.End, About: "ID-asked"}, "peer/ID-far": {Verb: menu.MaybeEnd, About: "ID-far"},
+		"peer/ID-ending": {}, "peer/ID-declined": {Verb: menu.Ask, About: "ID-declined"}, "peer/ID-consumer": {Verb: menu.Ask, About: "ID-consumer"},
+		"end/ID-consumer": {Verb: menu.MaybeEnd, About: "ID-consumer"}, "peer/ID-stranger": {Verb: menu.Ask, About: "ID-stranger"},
+		"peer/ID-silent": {}, "peer/ID-busy": {},
+	} {
+		i, ok := find(items, id)
+		if !ok || i.Action != want || i.Disabled != (want.Verb == menu.Nothing) {
+			t.Errorf("%s: %+v, want %+v", id, i, want)
+		}
+	}
+	items = menu.Of(scenes()["sure"])
+	if i, _ := find(items, "sure/ID-bob"); i.Action != (menu.Action{Verb: menu.End, About: "ID-bob"}) || !strings.Contains(i.Label, "3 pods move home, 1 guest leaves") {
+		t.Errorf("%+v", i)
+	}
+}
+
+func TestOwnerIsNotAskedTwiceWhetherSure(t *testing.T) {
+	s := alice()
+	s.Sure = "ID-bob"
+	bob := peer("bob") // has been left meanwhile
+	s.Snapshot.Peers = []api.Peer{bob}
+	if _, ok := find(menu.Of(s), "sure/ID-bob"); ok {
+		t.Error("there is nothing to leave")
+	}
+	bob.Incoming = api.StateConnected
+	s.Snapshot.Peers = []api.Peer{bob}
+	if _, ok := find(menu.Of(s), "sure/ID-bob"); !ok {
+		t.Error("bob's guests would leave unasked")
+	}
+}
+
+func TestIconTellsTheWorst(t *testing.T) {
+	all := scenes()
+	provider := alice()
+	guest := peer("bob")
+	guest.Incoming = api.StateConnected
+	provider.Snapshot.Peers = []api.Peer{guest}
+	all["provider"] = provider
+	for name, want := range map[string]icon.State{
+		"alone": icon.Alone, "gone": icon.Gone, "forbidden": icon.Gone, "starting": icon.Alone, "no-engine": icon.Alone, "troubles": icon.Problem,
+		"peers": icon.Peered, "sure": icon.Peered, "tethered": icon.Tethered, "provider": icon.Offering, "crowd": icon.Peered,
+	} {
+		if got := menu.Icon(all[name]); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+}
+
+func FuzzMenuShowsAnyNameHarmlessly(f *testing.F) {
+	for _, n := range nasty {
+		f.Add(n)
+	}
+	f.Fuzz(func(t *testing.T, n string) {
+		s := alice()
+		p := peer(n)
+		p.Outgoing, p.Why = api.StateDeclined, n
+		s.Snapshot.Peers, s.Snapshot.Requests = []api.Peer{p}, []api.Request{request("r", n)}
+		s.Note, s.Snapshot.Status.Name = n, n
+		for _, i := range menu.Of(s) {
+			if strings.ContainsFunc(i.Label, unicode.IsControl) || utf8.RuneCountInString(i.Label) > 300 || !utf8.ValidString(i.Label) {
+				t.Errorf("%q", i.Label)
+			}
+		}
+	})
+}

@@ -1,0 +1,167 @@
+package menu
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"kith.dev/core/api"
+)
+
+// peers lists who is known; a click peers or unpeers.
+func (b *builder) peers() {
+	b.line("peers")
+	all := slices.Clone(b.Snapshot.Peers)
+	if len(all) == 0 {
+		b.say("peers", "No peers nearby")
+	}
+	slices.SortStableFunc(all, func(x, y api.Peer) int {
+		return cmp.Or(cmp.Compare(rank(x), rank(y)), strings.Compare(strings.ToLower(x.Name), strings.ToLower(y.Name)), strings.Compare(x.ID, y.ID))
+	})
+	shown, hidden := fold(all, shownPeers, mostPeers, b.Open == FoldPeers)
+	for _, p := range shown {
+		b.peer(p)
+	}
+	b.more(FoldPeers, len(shown), len(all), hidden, "peer", "peers")
+	if c := b.Snapshot.Status.Counts; c.PodsAbroad+c.Guests > 0 {
+		b.say("pods", join(count(c.PodsAbroad, "pod abroad", "pods abroad"), count(c.Guests, "guest here", "guests here")))
+	}
+}
+
+// rank puts first who matters: those that are used, those that use this cluster, those that could be asked.
+func rank(p api.Peer) int {
+	switch {
+	case active(p.Outgoing) || p.Outgoing == api.StateRequested:
+		return 0
+	case active(p.Incoming) || p.Incoming == api.StateRequested:
+		return 1
+	case p.Reachable:
+		return 2
+	}
+	return 3
+}
+
+// active tells whether there is a contract.
+func active(s api.State) bool {
+	switch s {
+	case api.StateContracted, api.StateConnected, api.StateUnreachable, api.StateEnding:
+		return true
+	}
+	return false
+}
+
+func (b *builder) peer(p api.Peer) {
+	who := name(p.Name)
+	item := Item{ID: "peer/" + p.ID, Mark: Check, On: active(p.Outgoing), Label: join(who, b.outgoing(p), incoming(p))}
+	item.Action = b.clickOn(p)
+	item.Disabled = item.Action.Verb == Nothing
+	b.add(item)
+	if b.Sure == p.ID && item.Action.Verb != Ask || b.Sure == p.ID && active(p.Incoming) {
+		b.click("sure/"+p.ID, "    Really unpeer "+who+"? "+consequences(p), End, p.ID)
+		b.click("keep/"+p.ID, "    Keep "+who, KeepPeer, p.ID)
+		return
+	}
+	if item.Action.Verb == Ask && active(p.Incoming) && p.Incoming != api.StateEnding {
+		b.click("end/"+p.ID, "    Stop sharing with "+who, leave(p), p.ID)
+	}
+}
+
+// clickOn is what a click on a peer does.
+func (b *builder) clickOn(p api.Peer) Action {
+	switch {
+	case b.Doing[p.ID] != "" || !b.usable():
+		return Action{}
+	case p.Outgoing == api.StateRequested:
+		return Action{End, p.ID}
+	case p.Outgoing == api.StateEnding:
+		return Action{}
+	case active(p.Outgoing):
+		return Action{leave(p), p.ID}
+	case !p.Reachable:
+		return Action{}
+	}
+	return Action{Ask, p.ID}
+}
+
+// leave asks first when pods would have to move.
+func leave(p api.Peer) Verb {
+	if p.Pods.Abroad+p.Pods.Guests > 0 {
+		return MaybeEnd
+	}
+	return End
+}
+
+func consequences(p api.Peer) string {
+	var parts []string
+	if n := p.Pods.Abroad; n > 0 {
+		parts = append(parts, count(n, "pod moves home", "pods move home"))
+	}
+	if n := p.Pods.Guests; n > 0 {
+		parts = append(parts, count(n, "guest leaves", "guests leave"))
+	}
+	if len(parts) == 0 {
+		return "no pods are there now"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// outgoing says what this cluster has from the peer.
+func (b *builder) outgoing(p api.Peer) string {
+	if doing := b.Doing[p.ID]; doing != "" {
+		return text(doing) + "…"
+	}
+	switch p.Outgoing {
+	case api.StateConnected:
+		if !p.Tunnel.Up {
+			return join("connected, its tunnel is down", pods(p))
+		}
+		return join("connected", amounts(p.Offered), pods(p))
+	case api.StateRequested:
+		return join("waits for its owner", prefixed("code ", spaced(p.Code)), "a click withdraws")
+	case api.StateContracted:
+		return "contract signed, the link is being made"
+	case api.StateUnreachable:
+		return join("cannot be reached", pods(p))
+	case api.StateEnding:
+		return join("ending", pods(p))
+	case api.StateDeclined:
+		return cmp.Or(text(p.Why), "declined")
+	case api.StateExpired:
+		return cmp.Or(text(p.Why), "not answered in time")
+	}
+	switch {
+	case active(p.Incoming) || p.Incoming == api.StateRequested:
+		return ""
+	case !p.Reachable:
+		return "does not answer"
+	case len(p.Offered) > 0:
+		return "offers " + amounts(p.Offered)
+	}
+	return "nearby"
+}
+
+func pods(p api.Peer) string {
+	if p.Pods.Abroad == 0 {
+		return ""
+	}
+	return count(p.Pods.Abroad, "pod there", "pods there")
+}
+
+// incoming says what the peer has from this cluster.
+func incoming(p api.Peer) string {
+	switch p.Incoming {
+	case api.StateRequested:
+		return "asks for resources"
+	case api.StateConnected, api.StateContracted:
+		guests := ""
+		if p.Pods.Guests > 0 {
+			guests = count(p.Pods.Guests, "guest here", "guests here")
+		}
+		return join("uses this laptop", guests)
+	case api.StateUnreachable:
+		return "used this laptop, cannot be reached"
+	case api.StateEnding:
+		return "its guests are leaving"
+	}
+	return ""
+}

@@ -1,0 +1,78 @@
+package menu
+
+import (
+	"fmt"
+
+	"kith.dev/core/api"
+)
+
+// requests lists who waits for this owner's answer, oldest first.
+func (b *builder) requests() {
+	var waiting []api.Request
+	for _, r := range b.Snapshot.Requests {
+		if r.Direction == api.Incoming {
+			waiting = append(waiting, r)
+		}
+	}
+	if len(waiting) == 0 {
+		return
+	}
+	b.line("requests")
+	shown, hidden := fold(waiting, shownRequests, mostRequests, b.Open == FoldRequests)
+	for _, r := range shown {
+		b.request(r)
+	}
+	b.more(FoldRequests, len(shown), len(waiting), hidden, "request", "requests")
+}
+
+func (b *builder) request(r api.Request) {
+	who := name(r.Peer)
+	code := "its key is known"
+	if r.Code != "" {
+		code = "code " + spaced(r.Code)
+	}
+	until := ""
+	if !r.Expires.IsZero() {
+		until = "until " + r.Expires.Local().Format("15:04")
+	}
+	b.say("request/"+r.ID, join(who+" asks for "+wanted(r.Asked), code, until))
+	if doing := b.Doing[r.ID]; doing != "" {
+		b.say("doing/"+r.ID, "    "+text(doing)+"…")
+		return
+	}
+	b.click("accept/"+r.ID, "    Accept "+who, Accept, r.ID)
+	b.click("decline/"+r.ID, "    Decline "+who, Decline, r.ID)
+}
+
+func wanted(asked api.Resources) string {
+	if len(asked) == 0 {
+		return "whatever is shared"
+	}
+	return amounts(asked)
+}
+
+// fold gives what is shown of a list, and how many are not.
+func fold[T any](list []T, few, most int, open bool) (shown []T, hidden int) {
+	n := min(len(list), few)
+	if open {
+		n = min(len(list), most)
+	}
+	if n == len(list)-1 { // the line "1 more" needs as much room as the one itself
+		n++
+	}
+	return list[:n], len(list) - n
+}
+
+// more ends a list that was folded, or could be.
+func (b *builder) more(fold Fold, shown, all, hidden int, one, many string) {
+	id := "more/" + string(fold)
+	switch {
+	case b.Open == fold && hidden > 0:
+		b.say(id+"/rest", fmt.Sprintf("… and %d more: kith %s", hidden, many))
+		fallthrough
+	case b.Open == fold:
+		b.click(id, "Fewer "+many, Open, string(NoFold))
+	case hidden > 0:
+		b.click(id, fmt.Sprintf("%s…", count(hidden, "more "+one, "more "+many)), Open, string(fold))
+	}
+}
