@@ -1,0 +1,20 @@
+// Package panel puts the tray's icon and menu into the desktop's panel. The tray gives it a Picture after each change and
+// reads clicks. It must never know what a click means.
+//
+// On Linux it speaks the StatusNotifierItem and com.canonical.dbusmenu protocols itself, on godbus, because with fyne.io/systray
+// an item is a slot that is relabelled: a click that was aimed at "Decline bob" hits what stands in the slot by then. Here
+// every item has a number of its own that is never given to another, changes travel in one message instead of two for each
+// property, and half-transparent pixels, late watchers and a missing bus are what they should be.
+package panel
+
+import (
+	"kith.dev/assets/icon"
+	"kith.dev/tray/menu"
+)
+
+// Picture is what the panel shows.
+type Picture struct {
+	Icon    icon.State
+	Tooltip string
+	Items   []menu.Item
+}

@@ -1,0 +1,266 @@
+package panel_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"kith.dev/assets/icon"
+	"kith.dev/tray/bustest"
+	"kith.dev/tray/menu"
+	"kith.dev/tray/panel"
+)
+
+func item(id, label string) menu.Item {
+	return menu.Item{ID: id, Label: label, Action: menu.Action{Verb: menu.Ask, About: id}}
+}
+
+// start makes a panel that runs until the test ends; ended has what Run gave.
+func start(t *testing.T, bus *bustest.Bus, first panel.Picture) (p *panel.Panel, ended chan error) {
+	t.Helper()
+	p, err := panel.New(bus.Connect(t), first, slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended = make(chan error, 1)
+	done := make(chan struct{})
+	go func() { ended <- p.Run(ctx); close(done) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return p, ended
+}
+
+func clicked(t *testing.T, p *panel.Panel) menu.Action {
+	t.Helper()
+	select {
+	case a := <-p.Clicks():
+		return a
+	case <-time.After(5 * time.Second):
+		t.Fatal("no click came")
+		return menu.Action{}
+	}
+}
+
+func none(t *testing.T, p *panel.Panel) {
+	t.Helper()
+	select {
+	case a := <-p.Clicks():
+		t.Fatalf("a click came: %+v", a)
+	case <-time.After(50 * time.Millisecond):
+	}
+}
+
+func TestPanelShowsTheMenuAsItIs(t *testing.T) {
+	bus := bustest.Start(t)
+	p, _ := start(t, bus, panel.Picture{Icon: icon.Alone, Tooltip: "a <b>", Items: []menu.Item{
+		{ID: "head", Label: "under_score", Disabled: true}, {ID: "line"}, item("bob", "bob"),
+		{ID: "r", Label: "half", Mark: menu.Radio, On: true, Action: menu.Action{Verb: menu.Share, About: "50%"}},
+	}})
+	w := bus.Watch(t, 0)
+	m := w.Menu(t)
+	lines := m.Lines(t)
+	if len(lines) != 4 || lines[0].Label != "under__score" || lines[0].Enabled || lines[1].Label != "" || !lines[3].Checked || lines[3].Toggle != "radio" {
+		t.Fatal(lines)
+	}
+	for name, want := range map[string]any{"Id": "kith", "Status": "Active", "ItemIsMenu": true, "Menu": m.Path + "/menu"} {
+		if got := m.Property(t, name); got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+	if tip := fmt.Sprint(m.Property(t, "ToolTip")); !strings.Contains(tip, "a &lt;b&gt;") {
+		t.Error(tip)
+	}
+	sizes := m.Property(t, "IconPixmap").([][]any)
+	for i, size := range icon.Sizes() {
+		if sizes[i][0] != int32(size) || len(sizes[i][2].([]byte)) != 4*size*size {
+			t.Errorf("pixmap %d: %v × %v, %d bytes", i, sizes[i][0], sizes[i][1], len(sizes[i][2].([]byte)))
+		}
+	}
+	m.Click(t, "bob")
+	if got := clicked(t, p); got != (menu.Action{Verb: menu.Ask, About: "bob"}) {
+		t.Error(got)
+	}
+	if needs, err := boolOf(m.Call("AboutToShow", int32(0))); err != nil || needs {
+		t.Error(needs, err)
+	}
+	select {
+	case <-p.Opened():
+	case <-time.After(5 * time.Second):
+		t.Error("nobody was told that the menu opens")
+	}
+}
+
+func boolOf(call *dbus.Call) (b bool, err error) { return b, call.Store(&b) }
+
+func TestClickMeansWhatWasShownWhenItWasAimed(t *testing.T) {
+	bus := bustest.Start(t)
+	p, _ := start(t, bus, panel.Picture{Icon: icon.Alone, Items: []menu.Item{item("decline/bob", "Decline bob"), item("accept/eve", "Accept eve")}})
+	m := bus.Watch(t, 0).Menu(t)
+	before := m.Lines(t)
+	p.Show(panel.Picture{Icon: icon.Alone, Items: []menu.Item{item("accept/eve", "Accept eve"), item("accept/mal", "Accept mal")}})
+	if err := m.Event(before[0].Number, "clicked"); err == nil {
+		t.Error("bob's item is gone, and the panel is not told")
+	}
+	none(t, p)
+	p.Show(panel.Picture{Icon: icon.Alone, Items: []menu.Item{item("accept/mal", "Accept mal"), item("decline/bob", "Decline bob")}})
+	for _, l := range m.Lines(t) {
+		if l.Number == before[0].Number || l.Number == before[1].Number {
+			t.Errorf("%v has the number of another item", l)
+		}
+	}
+}
+
+func TestForgedEventsDoNothing(t *testing.T) {
+	bus := bustest.Start(t)
+	off := item("off", "off")
+	off.Disabled = true
+	p, _ := start(t, bus, panel.Picture{Icon: icon.Alone, Items: []menu.Item{off, {ID: "line"}, item("on", "on")}})
+	m := bus.Watch(t, 0).Menu(t)
+	lines := m.Lines(t)
+	for _, number := range []int32{-1, 0, lines[0].Number, lines[1].Number, 99, 1<<31 - 1, -1 << 31} {
+		for _, kind := range []string{"clicked", "hovered", "closed", "", strings.Repeat("x", 1<<16)} {
+			m.Event(number, kind)
+		}
+	}
+	m.Event(lines[2].Number, "hovered")
+	m.Call("Event", "not", "a", "number")
+	m.Call("EventGroup", []struct {
+		ID   int32
+		Kind string
+		Data dbus.Variant
+		Time uint32
+	}{{99, "clicked", dbus.MakeVariant(""), 0}, {lines[0].Number, "clicked", dbus.MakeVariant(""), 0}})
+	m.Call("GetLayout", int32(77), int32(-1), []string{})
+	m.Call("GetGroupProperties", slices.Repeat([]int32{5}, 1000), []string{})
+	none(t, p)
+	m.Click(t, "on")
+	clicked(t, p)
+}
+
+func TestOneMessageForManyChanges(t *testing.T) {
+	bus := bustest.Start(t)
+	items := func(suffix string) (list []menu.Item) {
+		for i := range 60 {
+			list = append(list, item(fmt.Sprint(i), fmt.Sprint("peer ", i, suffix)))
+		}
+		return list
+	}
+	p, _ := start(t, bus, panel.Picture{Icon: icon.Alone, Items: items("")})
+	m := bus.Watch(t, 0).Menu(t)
+	listener := bus.Connect(t)
+	if err := listener.AddMatchSignal(dbus.WithMatchInterface("com.canonical.dbusmenu")); err != nil {
+		t.Fatal(err)
+	}
+	signals := make(chan *dbus.Signal, 100)
+	listener.Signal(signals)
+	revision, _, _ := m.Read()
+	p.Show(panel.Picture{Icon: icon.Alone, Items: items(" changed")})
+	p.Show(panel.Picture{Icon: icon.Alone, Items: items(" changed")}) // nothing new
+	p.Show(panel.Picture{Icon: icon.Alone, Items: items(" changed")[1:]})
+	m.WaitGone(t, 5*time.Second, "peer 0")
+	if now, _, _ := m.Read(); now != revision+1 {
+		t.Errorf("revision %d, want %d", now, revision+1)
+	}
+	var names []string
+	for len(signals) > 0 || len(names) < 2 {
+		s := <-signals
+		names = append(names, s.Name[strings.LastIndex(s.Name, ".")+1:])
+	}
+	if want := []string{"ItemsPropertiesUpdated", "LayoutUpdated"}; !slices.Equal(names, want) {
+		t.Errorf("%v, want %v", names, want)
+	}
+}
+
+// The login race: icon and panel start in any order, the panel slow to answer.
+func TestIconIsShownWheneverThePanelComes(t *testing.T) {
+	bus := bustest.Start(t)
+	for round := range 60 {
+		func() {
+			began := make(chan struct{})
+			spin := make(chan struct{})
+			defer close(spin)
+			for range runtime.GOMAXPROCS(0) - 1 { // a login is a busy time
+				go func() {
+					for {
+						select {
+						case <-spin:
+							return
+						default:
+						}
+					}
+				}()
+			}
+			var w *bustest.Watcher
+			go func() {
+				defer close(began)
+				time.Sleep(time.Duration(round%12) * time.Millisecond)
+				w = bus.Watch(t, time.Duration(round%3)*10*time.Millisecond)
+			}()
+			p, err := panel.New(bus.Connect(t), panel.Picture{Icon: icon.Alone, Items: []menu.Item{item("a", "a")}}, slog.New(slog.DiscardHandler))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			ended := make(chan error, 1)
+			go func() { ended <- p.Run(ctx) }()
+			<-began
+			w.Menu(t)
+			cancel()
+			<-ended
+			if n := len(w.Registered()); n != 1 {
+				t.Errorf("round %d: registered %d times", round, n)
+			}
+			w.Close()
+		}()
+	}
+}
+
+func TestIconFollowsPanelsThatComeAndGo(t *testing.T) {
+	bus := bustest.Start(t)
+	p, _ := start(t, bus, panel.Picture{Icon: icon.Alone, Items: []menu.Item{item("a", "a"), {ID: "line"}, item("b", "b")}})
+	hosted := func(want bool) {
+		t.Helper()
+		select {
+		case is := <-p.Hosted():
+			if is != want {
+				t.Fatalf("hosted: %v, want %v", is, want)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("not told whether there is a panel")
+		}
+	}
+	hosted(false)
+	for range 5 {
+		w := bus.Watch(t, 0)
+		if lines := w.Menu(t).Lines(t); len(lines) != 3 {
+			t.Fatal(lines)
+		}
+		hosted(true)
+		w.Close()
+		hosted(false)
+	}
+}
+
+func TestPanelEndsWithTheBus(t *testing.T) {
+	bus := bustest.Start(t)
+	p, ended := start(t, bus, panel.Picture{Icon: icon.Alone})
+	<-p.Hosted()
+	bus.Stop()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, panel.ErrBusGone) {
+			t.Error(err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Fatal("it stays without a bus")
+	}
+	p.Show(panel.Picture{Icon: icon.Gone, Tooltip: "x", Items: []menu.Item{item("a", "a")}}) // harmless
+}
