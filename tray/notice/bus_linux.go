@@ -1,0 +1,176 @@
+package notice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+)
+
+// The desktop's notification server: https://specifications.freedesktop.org/notification-spec/1.2/
+const (
+	server     = "org.freedesktop.Notifications"
+	serverPath = dbus.ObjectPath("/org/freedesktop/Notifications")
+	daemonBus  = "org.freedesktop.DBus"
+)
+
+const (
+	// answerTime bounds each call of the notification server.
+	answerTime = 5 * time.Second
+	// maxQueue bounds what waits for the server, maxUnsent what is kept while there is none.
+	maxQueue  = 256
+	maxUnsent = 20
+)
+
+// Bus is the Screen of a Linux desktop: the notification server on the session bus.
+//
+// Any program on the bus can send us the signal that says "Accept was clicked", with or without our match rules, so a signal counts only
+// when it comes from the bus name of the server that we sent the notification to, and for an ID that this server gave us. The
+// handler of esiqveland/notify does not look at the sender, and panics on a signal with a wrong body; so only its types are used.
+type Bus struct {
+	conn *dbus.Conn
+	log  *slog.Logger
+	wake chan struct{}
+
+	mu    sync.Mutex
+	queue []task
+
+	// The rest belongs to Run's goroutine.
+	owner   string // unique name of the server; "" when there is none
+	actions bool   // it shows buttons
+	markup  bool   // it takes bodies for markup
+	asked   bool   // what it can do is known
+	shown   map[uint32]Notice
+	unsent  []Notice
+}
+
+// task is a notice to show, or with only a key one to take back.
+type task struct {
+	notice  Notice
+	retract bool
+}
+
+// NewBus makes a Bus on a connection of its own: fyne.io/systray closes the shared one.
+func NewBus(conn *dbus.Conn, log *slog.Logger) *Bus {
+	return &Bus{conn: conn, log: log, wake: make(chan struct{}, 1), shown: map[uint32]Notice{}}
+}
+
+// Show implements Screen.
+func (b *Bus) Show(n Notice) { b.enqueue(task{notice: n}) }
+
+// Retract implements Screen.
+func (b *Bus) Retract(key string) { b.enqueue(task{notice: Notice{Key: key}, retract: true}) }
+
+func (b *Bus) enqueue(t task) {
+	b.mu.Lock()
+	if len(b.queue) == maxQueue {
+		b.queue = slices.Delete(b.queue, 0, 1)
+	}
+	b.queue = append(b.queue, t)
+	b.mu.Unlock()
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (b *Bus) dequeue() (task, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.queue) == 0 {
+		return task{}, false
+	}
+	t := b.queue[0]
+	b.queue = slices.Delete(b.queue, 0, 1)
+	return t, true
+}
+
+// Run implements Screen.
+func (b *Bus) Run(ctx context.Context, clicked func(Answer)) error {
+	signals := make(chan *dbus.Signal, 64)
+	b.conn.Signal(signals)
+	defer b.conn.RemoveSignal(signals)
+	changes := []dbus.MatchOption{
+		dbus.WithMatchSender(daemonBus), dbus.WithMatchInterface(daemonBus), dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, server),
+	}
+	clicks := []dbus.MatchOption{dbus.WithMatchSender(server), dbus.WithMatchInterface(server), dbus.WithMatchObjectPath(serverPath)}
+	for _, match := range [][]dbus.MatchOption{changes, clicks} {
+		if err := b.conn.AddMatchSignalContext(ctx, match...); err != nil {
+			return b.end(ctx, fmt.Errorf("listen to the notification server: %w", err))
+		}
+		defer b.conn.RemoveMatchSignal(match...)
+	}
+	// Before its first use the server may not run: it is started by the call that shows something.
+	b.moved(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			b.retractAll()
+			return nil
+		case <-b.conn.Context().Done():
+			return b.end(ctx, errors.New("the session bus is gone"))
+		case s, ok := <-signals:
+			if !ok {
+				return b.end(ctx, errors.New("the session bus is gone"))
+			}
+			b.signal(ctx, s, clicked)
+		case <-b.wake:
+			for t, more := b.dequeue(); more && ctx.Err() == nil; t, more = b.dequeue() {
+				b.work(ctx, t)
+			}
+		}
+	}
+}
+
+func (b *Bus) end(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+func (b *Bus) work(ctx context.Context, t task) {
+	b.unsent = slices.DeleteFunc(b.unsent, func(n Notice) bool { return n.Key == t.notice.Key })
+	if t.retract {
+		if id := b.id(t.notice.Key); id != 0 {
+			delete(b.shown, id)
+			b.close(ctx, id)
+		}
+		return
+	}
+	b.send(ctx, t.notice)
+}
+
+// id is the server's number for what is on the screen under a key; 0: nothing is.
+func (b *Bus) id(key string) uint32 {
+	for id, n := range b.shown {
+		if n.Key == key {
+			return id
+		}
+	}
+	return 0
+}
+
+func (b *Bus) close(ctx context.Context, id uint32) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	if err := b.conn.Object(b.owner, serverPath).CallWithContext(ctx, server+".CloseNotification", dbus.FlagNoAutoStart, id).Err; err != nil {
+		b.log.Debug("notification could not be taken back", "err", err) // the user closed it already
+	}
+}
+
+// retractAll takes the requests back when the tray leaves: nobody would hear their buttons.
+func (b *Bus) retractAll() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	for id, n := range b.shown {
+		if n.Request != "" {
+			b.close(ctx, id)
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package notice
+
+import (
+	"bytes"
+	"context"
+	"html"
+	"image"
+	"image/draw"
+	"image/png"
+	"slices"
+	"strings"
+
+	"github.com/esiqveland/notify"
+	"github.com/godbus/dbus/v5"
+
+	"kith.dev/assets/icon"
+)
+
+// send shows a notice, in the place of the one with the same key if that is still there.
+func (b *Bus) send(ctx context.Context, n Notice) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	b.ask(ctx)
+	old := b.id(n.Key)
+	body := n.Body
+	if b.markup {
+		body = html.EscapeString(body)
+	}
+	actions, timeout := []string{}, int32(notify.ExpireTimeoutSetByNotificationServer.Milliseconds())
+	if n.Request != "" {
+		timeout = int32(notify.ExpireTimeoutNever.Milliseconds()) // it is taken back when the request is answered or lapses
+		if b.actions {
+			actions = []string{actionAccept, "Accept", actionDecline, "Decline"}
+		} else {
+			body = lines(body, "Accept or decline in Kith's menu.")
+		}
+	}
+	var id uint32
+	err := b.conn.Object(server, serverPath).CallWithContext(ctx, server+".Notify", 0,
+		"Kith", old, "", plain(n.Title), body, actions, hints(n), timeout).Store(&id)
+	if err != nil || id == 0 {
+		b.log.Debug("notification not shown, it waits for a server", "title", n.Title, "err", err)
+		b.keep(n)
+		return
+	}
+	delete(b.shown, old)
+	b.moved(ctx) // the call may have started the server, and the word of that is still on its way
+	b.shown[id] = n
+}
+
+// ask learns what the server can do.
+func (b *Bus) ask(ctx context.Context) {
+	if b.asked && b.owner != "" {
+		return
+	}
+	var can []string
+	if err := b.conn.Object(server, serverPath).CallWithContext(ctx, server+".GetCapabilities", 0).Store(&can); err != nil {
+		b.log.Debug("no notification server", "err", err)
+		return
+	}
+	b.moved(ctx)
+	b.actions, b.markup, b.asked = slices.Contains(can, "actions"), slices.Contains(can, "body-markup"), true
+}
+
+// plain makes a title harmless to servers that take titles for markup, and to those that do not.
+func plain(title string) string {
+	return strings.NewReplacer("<", "‹", ">", "›", "&", "＆").Replace(title)
+}
+
+func hints(n Notice) map[string]dbus.Variant {
+	urgency := notify.UrgencyNormal
+	if n.Urgent {
+		urgency = notify.UrgencyCritical
+	}
+	out := map[string]dbus.Variant{"desktop-entry": dbus.MakeVariant("kith-tray")}
+	for _, h := range []notify.Hint{notify.HintUrgency(urgency), notify.HintImageDataRGBA(picture(n))} {
+		out[h.ID] = h.Variant
+	}
+	return out
+}
+
+// picture is the icon of the notice. The pixels are not premultiplied, whatever the type of esiqveland/notify says.
+func picture(n Notice) *image.RGBA {
+	source := icon.App()
+	if n.Icon != "" {
+		source = icon.PNG(n.Icon, 48)
+	}
+	img, err := png.Decode(bytes.NewReader(source))
+	if err != nil {
+		panic("an icon is no PNG: " + err.Error())
+	}
+	flat := image.NewNRGBA(img.Bounds())
+	draw.Draw(flat, flat.Bounds(), img, img.Bounds().Min, draw.Src)
+	return &image.RGBA{Pix: flat.Pix, Stride: flat.Stride, Rect: flat.Rect}
+}

@@ -1,0 +1,138 @@
+package notice
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// Kind is what a notice is about. The user chooses which kinds are shown.
+type Kind string
+
+// The kinds.
+const (
+	Request      Kind = "request"
+	Accepted     Kind = "accepted"
+	Declined     Kind = "declined"
+	Expired      Kind = "expired"
+	PeerLost     Kind = "peerLost"
+	PeerBack     Kind = "peerBack"
+	Ended        Kind = "ended"
+	GuestRefused Kind = "guestRefused"
+	TetherMade   Kind = "tetherMade"
+	TetherLost   Kind = "tetherLost"
+	TetherEnded  Kind = "tetherEnded"
+	Trouble      Kind = "trouble"
+	// Tray is what the tray itself has to say, such as that this desktop shows no icons. It is always shown.
+	Tray Kind = "tray"
+)
+
+// Kinds are those that can be turned off, in the order in which a menu lists them.
+func Kinds() []Kind {
+	return []Kind{Request, Accepted, Declined, Expired, PeerLost, PeerBack, Ended, GuestRefused, TetherMade, TetherLost, TetherEnded, Trouble}
+}
+
+// Label says to people what a kind is about.
+func (k Kind) Label() string {
+	switch k {
+	case Request:
+		return "A peer asks to use this laptop"
+	case Accepted:
+		return "A request is accepted"
+	case Declined:
+		return "A request is declined"
+	case Expired:
+		return "A request lapses"
+	case PeerLost:
+		return "A peer cannot be reached"
+	case PeerBack:
+		return "A peer is back"
+	case Ended:
+		return "A peer ends a contract"
+	case GuestRefused:
+		return "A guest is refused"
+	case TetherMade:
+		return "Tethered to a company's cluster"
+	case TetherLost:
+		return "The company's cluster cannot be reached"
+	case TetherEnded:
+		return "Untethered"
+	case Trouble:
+		return "Kith has trouble"
+	}
+	return "The tray itself"
+}
+
+// Settings are the user's choice. The zero value shows every kind.
+type Settings struct {
+	Muted []Kind `json:"muted"` // kinds that are not shown
+}
+
+// Shows tells whether notices of the kind are shown.
+func (s Settings) Shows(k Kind) bool { return k == Tray || !slices.Contains(s.Muted, k) }
+
+// With gives s with one kind shown or not; s itself is left alone.
+func (s Settings) With(k Kind, shown bool) Settings {
+	muted := slices.DeleteFunc(slices.Clone(s.Muted), func(m Kind) bool { return m == k })
+	if !shown {
+		muted = append(muted, k)
+	}
+	slices.Sort(muted)
+	return Settings{Muted: muted}
+}
+
+// SettingsPath is where the user's choice is kept: kith/notifications.json under the directory for configuration.
+func SettingsPath() (string, error) {
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return "", fmt.Errorf("find the directory for settings: %w", err)
+	}
+	return filepath.Join(dir, "kith", "notifications.json"), nil
+}
+
+// maxSettings bounds the file that is read, in bytes.
+const maxSettings = 64 << 10
+
+// LoadSettings reads the user's choice. A file that is not there is the zero value.
+func LoadSettings(path string) (s Settings, err error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err == nil && info.Size() > maxSettings {
+		err = fmt.Errorf("it has %d bytes, %d are allowed", info.Size(), maxSettings)
+	}
+	var b []byte
+	if err == nil {
+		b, err = os.ReadFile(path)
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &s)
+	}
+	if err != nil {
+		return Settings{}, fmt.Errorf("read which notifications are wanted from %s, so all are: %w", path, err)
+	}
+	return s, nil
+}
+
+// Save keeps the user's choice. The file is whole at every moment.
+func (s Settings) Save(path string) error {
+	b, err := json.MarshalIndent(s, "", "  ")
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(path+".new", append(b, '\n'), 0o644)
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		return fmt.Errorf("keep which notifications are wanted in %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,110 @@
+package notice
+
+import (
+	"fmt"
+
+	"kith.dev/assets/icon"
+	"kith.dev/core/api"
+)
+
+// requests tells of those that wait for this owner's answer, and takes back those that wait no more.
+func (d *diff) requests() {
+	now := map[string]bool{}
+	for _, r := range d.Snapshot.Requests {
+		if r.Direction != api.Incoming || r.State != api.StateRequested {
+			continue
+		}
+		now[r.ID] = true
+		if d.old.started && !d.old.requests[r.ID] {
+			d.tell(name(r.Peer), asks(r))
+		}
+	}
+	for id := range d.old.requests {
+		if !now[id] {
+			d.retract("request/" + id)
+		}
+	}
+	d.next.requests = now
+}
+
+func asks(r api.Request) Notice {
+	who, what := name(r.Peer), "whatever is shared"
+	if len(r.Asked) > 0 {
+		what = amounts(r.Asked)
+	}
+	check := "Its key is known: you accepted it before."
+	if r.Code != "" {
+		check = fmt.Sprintf("Code %s: accept only if its owner sees the same.", code(r.Code))
+	}
+	return Notice{
+		Key: "request/" + r.ID, Kind: Request, Title: who + " asks to use this laptop", Body: lines("It asks for "+what+".", check),
+		Icon: icon.Offering, Request: r.ID,
+	}
+}
+
+// peers tells who under contract went, and who came back.
+func (d *diff) peers() {
+	now := map[string]relation{}
+	for _, p := range d.Snapshot.Peers {
+		was := d.old.peers[p.ID]
+		is := relation{good: inUse(p.Outgoing) || inUse(p.Incoming), lost: p.Outgoing == api.StateUnreachable || p.Incoming == api.StateUnreachable}
+		who, key := name(p.Name), "reach/"+p.ID
+		switch {
+		case is.lost && was.good && !was.lost:
+			d.tell(who, Notice{Key: key, Kind: PeerLost, Title: who + " cannot be reached", Body: lines(atStake(p), sentence(p.Why)), Icon: icon.Problem})
+		case was.lost && !is.lost && is.good:
+			d.tell(who, Notice{Key: key, Kind: PeerBack, Title: who + " is back", Icon: icon.Peered})
+		case was.lost && !is.lost:
+			d.retract(key)
+		}
+		if is.good || is.lost {
+			now[p.ID] = is
+		}
+	}
+	d.next.peers = now
+}
+
+func inUse(s api.State) bool { return s == api.StateContracted || s == api.StateConnected }
+
+// atStake says which pods are concerned.
+func atStake(p api.Peer) string {
+	switch abroad, guests := pods(p.Pods.Abroad), pods(p.Pods.Guests); {
+	case p.Pods.Abroad > 0 && p.Pods.Guests > 0:
+		return fmt.Sprintf("%s of yours run there, %s of its run here.", abroad, guests)
+	case p.Pods.Abroad > 0:
+		return abroad + " of yours run there."
+	case p.Pods.Guests > 0:
+		return guests + " of its run here."
+	}
+	return ""
+}
+
+func pods(n int) string {
+	if n == 1 {
+		return "1 pod"
+	}
+	return fmt.Sprintf("%d pods", n)
+}
+
+// phaseRefused is the phase of a guest that hosting said no to.
+const phaseRefused = "Refused"
+
+// guests tells of those that were refused.
+func (d *diff) guests() {
+	now := map[string]bool{}
+	for _, g := range d.Snapshot.Guests {
+		if g.Phase != phaseRefused {
+			continue
+		}
+		key := g.Namespace + "/" + g.Name
+		now[key] = true
+		if d.old.started && !d.old.refused[key] {
+			who := name(g.Consumer)
+			d.tell(who, Notice{
+				Key: "refused/" + key, Kind: GuestRefused, Title: "A pod of " + who + " was refused",
+				Body: lines(text(g.Name)+" does not run here.", sentence(g.Why)), Icon: icon.Problem,
+			})
+		}
+	}
+	d.next.refused = now
+}

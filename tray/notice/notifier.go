@@ -1,0 +1,177 @@
+package notice
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"sync"
+	"time"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/client"
+)
+
+// Feed is where the daemon's events come from; *client.Client is one.
+type Feed interface {
+	Events(ctx context.Context, from client.EventsFrom) iter.Seq2[api.Event, error]
+}
+
+// Screen shows notices. Show and Retract never block: they leave what is to be done to Run.
+type Screen interface {
+	// Run works until ctx ends or there is no screen any more, which is an error. clicked is called with the request and the
+	// answer; it never blocks for long.
+	Run(ctx context.Context, clicked func(Answer)) error
+	Show(n Notice)
+	Retract(key string)
+}
+
+// feedAgain is the pause before the stream of events is opened again.
+const feedAgain = 2 * time.Second
+
+// Notifier tells the user what happened. Its methods are safe for concurrent use.
+type Notifier struct {
+	screen  Screen
+	feed    Feed
+	log     *slog.Logger
+	answers chan Answer
+	wake    chan struct{} // something to do for Run
+
+	mu       sync.Mutex
+	settings Settings
+	latest   *Input // not looked at yet
+	events   []api.Event
+	last     Input // as of the last look
+}
+
+// maxEvents bounds how many events wait to be looked at.
+const maxEvents = 1000
+
+// New makes a Notifier. Nothing is shown before Run is called.
+func New(screen Screen, feed Feed, settings Settings, log *slog.Logger) *Notifier {
+	return &Notifier{screen: screen, feed: feed, settings: settings, log: log, answers: make(chan Answer, 16), wake: make(chan struct{}, 1)}
+}
+
+// Answers are what the user clicked. The channel is closed when Run returns.
+func (n *Notifier) Answers() <-chan Answer { return n.answers }
+
+// Observe takes the newest snapshot, or the error that came instead of one. It never blocks.
+func (n *Notifier) Observe(s api.Snapshot, err error) {
+	in := &Input{Snapshot: s}
+	if err != nil {
+		if !errors.Is(err, &api.Error{Code: api.CodeUnavailable}) {
+			return // it answers, if only with an error: nothing is known of what changed
+		}
+		in = &Input{Gone: true}
+	}
+	n.mu.Lock()
+	n.latest = in
+	n.mu.Unlock()
+	n.ring()
+}
+
+// Set changes which kinds are shown from now on.
+func (n *Notifier) Set(s Settings) {
+	n.mu.Lock()
+	n.settings = s
+	n.mu.Unlock()
+}
+
+// Say shows what the tray itself has to say.
+func (n *Notifier) Say(notice Notice) {
+	notice.Kind, notice.Request = Tray, ""
+	n.screen.Show(notice)
+}
+
+func (n *Notifier) ring() {
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run shows notices until ctx ends, which is no error, or there is no screen any more.
+func (n *Notifier) Run(ctx context.Context) error {
+	defer close(n.answers)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	parts.Go(func() { n.follow(ctx) })
+	ended := make(chan error, 1)
+	parts.Go(func() {
+		ended <- n.screen.Run(ctx, func(a Answer) {
+			select {
+			case n.answers <- a:
+			case <-ctx.Done():
+			}
+		})
+	})
+	defer cancel()
+	var m Memory
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		select {
+		case <-n.wake:
+		case <-timer.C:
+		case err := <-ended:
+			return err
+		case <-ctx.Done():
+			return <-ended
+		}
+		m = n.look(m)
+		if at := m.Wake(time.Now()); !at.IsZero() {
+			timer.Reset(time.Until(at) + time.Millisecond)
+		}
+	}
+}
+
+// look shows what is new.
+func (n *Notifier) look(m Memory) Memory {
+	n.mu.Lock()
+	in, settings := n.last, n.settings
+	if n.latest != nil {
+		in = *n.latest
+		n.last, n.latest = in, nil
+	} else if !m.looked && !in.Gone { // an event, and nothing to compare it with
+		n.events = nil
+		n.mu.Unlock()
+		return m
+	}
+	in.Events, n.events = n.events, nil
+	n.mu.Unlock()
+	in.Now = time.Now()
+	next, plan := m.Next(in, settings)
+	for _, key := range plan.Retract {
+		n.screen.Retract(key)
+	}
+	for _, notice := range plan.Show {
+		n.log.Debug("notice", "kind", notice.Kind, "title", notice.Title)
+		n.screen.Show(notice)
+	}
+	return next
+}
+
+// follow collects the daemon's events; those that came before the first snapshot are old.
+func (n *Notifier) follow(ctx context.Context) {
+	from := client.EventsFrom{Follow: true, Latest: true}
+	for ctx.Err() == nil {
+		for e, err := range n.feed.Events(ctx, from) {
+			if err != nil {
+				break
+			}
+			from.Latest, from.Since = false, e.Seq
+			n.mu.Lock()
+			if len(n.events) < maxEvents {
+				n.events = append(n.events, e)
+			}
+			n.mu.Unlock()
+			n.ring()
+		}
+		select {
+		case <-time.After(feedAgain):
+		case <-ctx.Done():
+		}
+	}
+}
