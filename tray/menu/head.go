@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"kith.dev/core/api"
+	"kith.dev/tray/words"
 )
 
 const shownProblems = 3
@@ -13,7 +14,7 @@ const shownProblems = 3
 func (b *builder) head() {
 	b.say("head", Head(b.State))
 	if b.Note != "" {
-		b.say("note", text(b.Note))
+		b.say("note", words.Text(b.Note))
 	}
 	if b.Link != Up {
 		return
@@ -25,7 +26,7 @@ func (b *builder) head() {
 			b.click("problems/more", fmt.Sprintf("⚠ %d more problems…", len(problems)-i), Diagnose, "")
 			break
 		}
-		b.click(fmt.Sprintf("problem/%d", i), "⚠ "+text(p.What), Diagnose, "")
+		b.click(fmt.Sprintf("problem/%d", i), "⚠ "+words.Text(p.What), Diagnose, "")
 	}
 }
 
@@ -34,7 +35,7 @@ func Head(s State) string {
 	switch s.Link {
 	case Up:
 		status := s.Snapshot.Status
-		return join(name(status.Name), text(string(status.Mode)), shared(status.Sharing))
+		return join(words.Name(status.Name), words.Text(string(status.Mode)), shared(status.Sharing))
 	case Gone:
 		return "Kith is not running"
 	case Forbidden:
@@ -71,12 +72,12 @@ func shared(s api.Sharing) string {
 	case s.Share != "":
 		return "sharing " + percent(s.Share)
 	}
-	return "sharing " + amounts(s.Amounts)
+	return "sharing " + words.Amounts(s.Amounts)
 }
 
 // percent writes "50%" as it is printed.
 func percent(share string) string {
-	return strings.TrimSuffix(clean(share, 8), "%") + " %"
+	return strings.TrimSuffix(words.Clean(share, 8), "%") + " %"
 }
 
 // nothing tells whether nothing is offered.
@@ -87,7 +88,7 @@ func (b *builder) cluster() {
 	e := b.Snapshot.Status.Engine
 	switch e.State {
 	case api.EngineReady:
-		b.say("cluster", join("Cluster ready", prefixed("Kubernetes ", text(e.Version))))
+		b.say("cluster", join("Cluster ready", prefixed("Kubernetes ", words.Text(e.Version))))
 	case api.EngineStopped:
 		if e.Kind == api.EngineNone {
 			b.say("cluster", "No cluster: this kithd only finds others")
@@ -95,7 +96,7 @@ func (b *builder) cluster() {
 		}
 		fallthrough
 	default:
-		b.click("cluster", join("Cluster "+text(string(e.State)), text(e.Why)), Diagnose, "")
+		b.click("cluster", join("Cluster "+words.Text(string(e.State)), words.Text(e.Why)), Diagnose, "")
 	}
 }
 
@@ -122,16 +123,16 @@ func (b *builder) help() {
 	if b.Why == nil {
 		return
 	}
-	why, do := text(b.Why.Reason), text(b.Why.Do)
+	why, do := words.Text(b.Why.Reason), words.Text(b.Why.Do)
 	if b.Link == Failed || why == "" {
-		why = join(text(b.Why.Message), why)
+		why = join(words.Text(b.Why.Message), why)
 	}
 	b.say("why", why)
 	if do != "" {
 		b.say("do", do)
 	}
 	if command := commandIn(b.Why.Do); command != "" {
-		b.click("copy-command", "Copy “"+text(command)+"”", CopyText, command)
+		b.click("copy-command", "Copy “"+words.Text(command)+"”", CopyText, command)
 	}
 }
 
@@ -139,7 +140,7 @@ func (b *builder) help() {
 func commandIn(do string) string {
 	_, command, ok := strings.Cut(do, ": ")
 	command, _, _ = strings.Cut(command, ";")
-	if !ok || clean(command, maxText) != command {
+	if !ok || words.Text(command) != command {
 		return ""
 	}
 	if !strings.HasPrefix(command, "sudo ") {

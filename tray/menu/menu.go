@@ -8,6 +8,7 @@ package menu
 
 import (
 	"strconv"
+	"strings"
 
 	"kith.dev/core/api"
 )
@@ -165,4 +166,19 @@ func count(n int, one, many string) string {
 		return "1 " + one
 	}
 	return strconv.Itoa(n) + " " + many
+}
+
+// join puts the parts that are not empty into one line.
+func join(parts ...string) string {
+	var b strings.Builder
+	for _, p := range parts {
+		if p == "" {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteString(" · ")
+		}
+		b.WriteString(p)
+	}
+	return b.String()
 }

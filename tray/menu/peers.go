@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"kith.dev/core/api"
+	"kith.dev/tray/words"
 )
 
 // peers lists who is known; a click peers or unpeers.
@@ -51,7 +52,7 @@ func active(s api.State) bool {
 }
 
 func (b *builder) peer(p api.Peer) {
-	who := name(p.Name)
+	who := words.Name(p.Name)
 	item := Item{ID: "peer/" + p.ID, Mark: Check, On: active(p.Outgoing), Label: join(who, b.outgoing(p), incoming(p))}
 	item.Action = b.clickOn(p)
 	item.Disabled = item.Action.Verb == Nothing
@@ -108,16 +109,16 @@ func consequences(p api.Peer) string {
 // outgoing says what this cluster has from the peer.
 func (b *builder) outgoing(p api.Peer) string {
 	if doing := b.Doing[p.ID]; doing != "" {
-		return text(doing) + "…"
+		return words.Text(doing) + "…"
 	}
 	switch p.Outgoing {
 	case api.StateConnected:
 		if !p.Tunnel.Up {
 			return join("connected, its tunnel is down", pods(p))
 		}
-		return join("connected", amounts(p.Offered), pods(p))
+		return join("connected", words.Amounts(p.Offered), pods(p))
 	case api.StateRequested:
-		return join("waits for its owner", prefixed("code ", spaced(p.Code)), "a click withdraws")
+		return join("waits for its owner", prefixed("code ", words.Code(p.Code)), "a click withdraws")
 	case api.StateContracted:
 		return "contract signed, the link is being made"
 	case api.StateUnreachable:
@@ -125,9 +126,9 @@ func (b *builder) outgoing(p api.Peer) string {
 	case api.StateEnding:
 		return join("ending", pods(p))
 	case api.StateDeclined:
-		return cmp.Or(text(p.Why), "declined")
+		return cmp.Or(words.Text(p.Why), "declined")
 	case api.StateExpired:
-		return cmp.Or(text(p.Why), "not answered in time")
+		return cmp.Or(words.Text(p.Why), "not answered in time")
 	}
 	switch {
 	case active(p.Incoming) || p.Incoming == api.StateRequested:
@@ -135,7 +136,7 @@ func (b *builder) outgoing(p api.Peer) string {
 	case !p.Reachable:
 		return "does not answer"
 	case len(p.Offered) > 0:
-		return "offers " + amounts(p.Offered)
+		return "offers " + words.Amounts(p.Offered)
 	}
 	return "nearby"
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"kith.dev/core/api"
+	"kith.dev/tray/words"
 )
 
 // requests lists who waits for this owner's answer, oldest first.
@@ -26,10 +27,10 @@ func (b *builder) requests() {
 }
 
 func (b *builder) request(r api.Request) {
-	who := name(r.Peer)
+	who := words.Name(r.Peer)
 	code := "its key is known"
 	if r.Code != "" {
-		code = "code " + spaced(r.Code)
+		code = "code " + words.Code(r.Code)
 	}
 	until := ""
 	if !r.Expires.IsZero() {
@@ -37,7 +38,7 @@ func (b *builder) request(r api.Request) {
 	}
 	b.say("request/"+r.ID, join(who+" asks for "+wanted(r.Asked), code, until))
 	if doing := b.Doing[r.ID]; doing != "" {
-		b.say("doing/"+r.ID, "    "+text(doing)+"…")
+		b.say("doing/"+r.ID, "    "+words.Text(doing)+"…")
 		return
 	}
 	b.click("accept/"+r.ID, "    Accept "+who, Accept, r.ID)
@@ -48,7 +49,7 @@ func wanted(asked api.Resources) string {
 	if len(asked) == 0 {
 		return "whatever is shared"
 	}
-	return amounts(asked)
+	return words.Amounts(asked)
 }
 
 // fold gives what is shown of a list, and how many are not.

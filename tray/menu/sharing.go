@@ -1,6 +1,9 @@
 package menu
 
-import "kith.dev/core/api"
+import (
+	"kith.dev/core/api"
+	"kith.dev/tray/words"
+)
 
 // presets are the shares to choose from; the first is off.
 var presets = []string{"0%", "25%", "50%", "75%", "100%"}
@@ -10,7 +13,7 @@ func (b *builder) sharing() {
 	b.line("sharing")
 	s := b.Snapshot.Status.Sharing
 	if s.Share == "" && !nothing(s) {
-		b.say("share/custom", "Sharing "+amounts(s.Amounts))
+		b.say("share/custom", "Sharing "+words.Amounts(s.Amounts))
 	}
 	for _, preset := range presets {
 		label := "Share " + percent(preset)
@@ -33,7 +36,7 @@ func (b *builder) sharing() {
 func (b *builder) mode() {
 	b.line("mode")
 	mode := b.Snapshot.Status.Mode
-	b.say("mode", "Mode: "+text(string(mode)))
+	b.say("mode", "Mode: "+words.Text(string(mode)))
 	if mode == api.Autonomous {
 		b.say("tether", "Tether to a company's cluster (this kithd cannot yet)")
 	} else {

@@ -1,5 +1,7 @@
 package menu
 
+import "kith.dev/tray/words"
+
 // tools are what a developer wants at hand.
 func (b *builder) tools() {
 	b.line("tools")
@@ -34,6 +36,6 @@ func (b *builder) kinds() {
 	}
 	b.click("kinds", "Notifications:", Open, string(NoFold))
 	for _, k := range b.Kinds {
-		b.add(Item{ID: "kind/" + k.Name, Label: "    " + text(k.Label), Mark: Check, On: k.On, Action: Action{SetKind, k.Name}})
+		b.add(Item{ID: "kind/" + k.Name, Label: "    " + words.Text(k.Label), Mark: Check, On: k.On, Action: Action{SetKind, k.Name}})
 	}
 }

@@ -1,4 +1,6 @@
-package menu
+// Package words makes what others say fit to be shown on a desktop: one line, no tricks. Package menu and the tray put every name
+// and sentence of the daemon and of peers through it. It must never lose who is meant: what is cut or replaced can be seen.
+package words
 
 import (
 	"strings"
@@ -11,13 +13,14 @@ import (
 const (
 	maxName = 32  // characters of a peer's name
 	maxText = 120 // characters of a sentence
+	maxBody = 12  // lines of a text
 	maxMark = 2   // combining marks on one character; more of them paint over the lines around
 )
 
-// clean makes words from elsewhere safe to show in one line of a menu: control characters, line breaks and marks that
+// Clean makes words from elsewhere safe to show in one line of a menu: control characters, line breaks and marks that
 // turn the direction of writing become U+FFFD, long words are cut, and words that are written from right to left are isolated
 // (Unicode annex 9), so that they do not reorder what stands beside them.
-func clean(s string, most int) string {
+func Clean(s string, most int) string {
 	var b strings.Builder
 	runes, marks, turned, last := 0, 0, false, ' '
 	for _, r := range strings.ToValidUTF8(s, "\uFFFD") {
@@ -61,46 +64,51 @@ func rightToLeft(r rune) bool {
 		r >= 0x10800 && r <= 0x10FFF || r >= 0x1E800 && r <= 0x1EFFF
 }
 
-// name is clean for a peer's name, which must not look as if it said what stands after the dot.
-func name(s string) string {
-	if s = strings.ReplaceAll(clean(strings.TrimSpace(s), maxName), "·", "."); s == "" {
+// Name is Clean for a peer's name, which must not look as if it said what stands after the dot.
+func Name(s string) string {
+	if s = strings.ReplaceAll(Clean(strings.TrimSpace(s), maxName), "·", "."); s == "" {
 		return "(no name)"
 	}
 	return s
 }
 
-func text(s string) string { return clean(s, maxText) }
+// Text is Clean for a sentence.
+func Text(s string) string { return Clean(s, maxText) }
 
-// spaced writes a code as people read it out.
-func spaced(code string) string {
-	if code = clean(code, 12); len(code) == 6 {
+// Lines is Clean for a text of several lines, each of a sentence or two.
+func Lines(s string) string {
+	var b strings.Builder
+	n := 0
+	for line := range strings.Lines(s) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		if n++; n > maxBody {
+			break
+		}
+		if b.Len() > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString(Clean(line, 2*maxText))
+	}
+	return b.String()
+}
+
+// Code writes six digits as people read them out.
+func Code(code string) string {
+	if code = Clean(code, 12); len(code) == 6 {
 		return code[:3] + " " + code[3:]
 	}
 	return code
 }
 
-// amounts names what somebody cares for first; scratch space, which always comes along, only when it is alone.
-func amounts(r api.Resources) string {
+// Amounts names what somebody cares for first; scratch space, which always comes along, only when it is alone.
+func Amounts(r api.Resources) string {
 	short := api.Resources{}
 	for name, amount := range r {
 		if name != api.EphemeralStorage || len(r) == 1 {
 			short[name] = amount
 		}
 	}
-	return text(short.String())
-}
-
-// join puts the parts that are not empty into one line.
-func join(parts ...string) string {
-	var b strings.Builder
-	for _, p := range parts {
-		if p == "" {
-			continue
-		}
-		if b.Len() > 0 {
-			b.WriteString(" · ")
-		}
-		b.WriteString(p)
-	}
-	return b.String()
+	return Text(short.String())
 }
