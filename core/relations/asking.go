@@ -17,8 +17,33 @@ import (
 	"kith.dev/core/peering"
 )
 
-// ask puts the question to the peer and remembers what to wait for.
+// question tells one question from another.
+type question struct {
+	peer    types.UID // of the Peer
+	attempt int64
+}
+
+// ask puts the question to the peer, once, and remembers what to wait for. A Peer from a cache that has not seen the
+// status of a moment ago is no reason to ask again: the peer would take it for a second thought and drop the first.
 func (r *PeerReconciler) ask(ctx context.Context, peer *v1alpha1.Peer) error {
+	q := question{peer.UID, peer.Spec.Request.Attempt}
+	r.mu.Lock()
+	again := r.asked[peer.Name] == q
+	r.mu.Unlock()
+	if again {
+		return nil
+	}
+	r.stopWaiting(peer.Name) // the peer ends the question before this one
+	if err := r.put(ctx, peer); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked[peer.Name] = q
+	return nil
+}
+
+func (r *PeerReconciler) put(ctx context.Context, peer *v1alpha1.Peer) error {
 	to, err := r.directory.Client(peer)
 	if err != nil {
 		return err
@@ -55,11 +80,14 @@ func (r *PeerReconciler) ask(ctx context.Context, peer *v1alpha1.Peer) error {
 	return nil
 }
 
-// conclude acts on the answer to a request.
-func (r *PeerReconciler) conclude(ctx context.Context, name string, to *peering.Client, outcome peering.Outcome) error {
+// conclude acts on the answer to a request, unless another one was made since.
+func (r *PeerReconciler) conclude(ctx context.Context, name, request string, to *peering.Client, outcome peering.Outcome) error {
 	var peer v1alpha1.Peer
 	if err := r.client.Get(ctx, types.NamespacedName{Name: name}, &peer); err != nil {
 		return client.IgnoreNotFound(err)
+	}
+	if now := peer.Status.Outgoing.RequestID; now != "" && now != request {
+		return nil
 	}
 	switch outcome.State {
 	case peering.OutcomeDeclined:

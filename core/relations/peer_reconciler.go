@@ -49,6 +49,7 @@ type PeerReconciler struct {
 
 	mu      sync.Mutex
 	waiting map[string]*waiter   // by Peer name
+	asked   map[string]question  // by Peer name: what was put to the peer last
 	synced  map[string]time.Time // Contact.Since of the connection over which books and link were brought in step
 }
 
@@ -71,7 +72,7 @@ func NewPeerReconciler(cfg PeerConfig) *PeerReconciler {
 		client: cfg.Client, me: cfg.Identity, name: cfg.Name, endpoints: cfg.Endpoints, directory: cfg.Directory,
 		fleet: cfg.Fleet, linker: cfg.Linker, announce: cfg.Announce, log: cfg.Log,
 		pokes:   make(chan event.GenericEvent, 1024),
-		waiting: map[string]*waiter{}, synced: map[string]time.Time{},
+		waiting: map[string]*waiter{}, asked: map[string]question{}, synced: map[string]time.Time{},
 	}
 }
 

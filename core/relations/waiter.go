@@ -86,8 +86,8 @@ func (r *PeerReconciler) wait(ctx context.Context, peer string, w *waiter, to *p
 		case err == nil && outcome.State == peering.OutcomePending:
 			continue
 		}
-		if err == nil {
-			if err = r.conclude(ctx, peer, to, outcome); err == nil {
+		if err == nil && ctx.Err() == nil {
+			if err = r.conclude(ctx, peer, w.request, to, outcome); err == nil {
 				return
 			}
 		}
