@@ -1,0 +1,179 @@
+package tray
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"kith.dev/core/api"
+	"kith.dev/tray/menu"
+	"kith.dev/tray/notice"
+)
+
+const (
+	// callTime bounds what the daemon answers at once; its own bound is shorter and says more.
+	callTime = 40 * time.Second
+	// doctorTime bounds a look at everything.
+	doctorTime = 2 * time.Minute
+)
+
+// clicked does what a click asks for.
+func (t *Tray) clicked(ctx context.Context, a menu.Action) {
+	t.Log.Debug("click", "verb", a.Verb, "about", a.About)
+	t.state.Note = ""
+	switch a.Verb {
+	case menu.Ask:
+		t.do(ctx, a.About, "asking", callTime, func(ctx context.Context) error {
+			_, err := t.Daemon.Ask(ctx, a.About, api.PeerAsk{}, nil)
+			return err
+		})
+	case menu.MaybeEnd:
+		t.state.Sure = a.About
+		t.say("sure", "Unpeer "+t.peerName(a.About)+"?", "Pods would have to move. The menu asks whether you are sure.")
+	case menu.KeepPeer:
+		t.state.Sure = ""
+	case menu.End:
+		t.state.Sure = ""
+		t.do(ctx, a.About, "ending", 0, func(ctx context.Context) error {
+			_, err := t.Daemon.Unpeer(ctx, a.About, func(p api.Progress) {
+				t.change(ctx, func() { t.state.Doing[a.About] = p.Message })
+			})
+			return err
+		})
+	case menu.Accept, menu.Decline:
+		t.answer(ctx, a.About, a.Verb == menu.Accept)
+	case menu.Share, menu.Pause, menu.Resume:
+		t.do(ctx, "sharing", "", callTime, func(ctx context.Context) error {
+			_, err := t.Daemon.SetPolicy(ctx, api.DefaultPolicy, sharing(a))
+			return err
+		})
+	case menu.Open:
+		t.state.Open = menu.Fold(a.About)
+	case menu.SetKind:
+		t.setKind(notice.Kind(a.About))
+	case menu.ShowAbout:
+		t.sayAbout()
+	default:
+		t.tool(ctx, a)
+	}
+}
+
+// tool does what is done on this desktop.
+func (t *Tray) tool(ctx context.Context, a menu.Action) {
+	switch a.Verb {
+	case menu.CopyKubeconfig:
+		t.do(ctx, "kubeconfig", "", callTime, func(ctx context.Context) error {
+			text, err := t.Daemon.Kubeconfig(ctx)
+			if err == nil {
+				err = t.copy(ctx, "kubeconfig", text, "The kubeconfig is on the clipboard", "It holds an administrator's key: keep it to yourself.")
+			}
+			return err
+		})
+	case menu.OpenTerminal:
+		t.do(ctx, "terminal", "", callTime, func(ctx context.Context) error {
+			text, err := t.Daemon.Kubeconfig(ctx)
+			if err == nil {
+				err = t.Desktop.Terminal(text)
+			}
+			return err
+		})
+	case menu.CopyText:
+		t.do(ctx, "copy", "", callTime, func(ctx context.Context) error {
+			return t.copy(ctx, "command", []byte(a.About), "The command is on the clipboard", a.About)
+		})
+	case menu.Diagnose:
+		shown := menu.Text(menu.Of(t.state))
+		t.do(ctx, "diagnosis", "", doctorTime, func(ctx context.Context) error { return t.diagnose(ctx, shown) })
+	}
+}
+
+// answer answers a request.
+func (t *Tray) answer(ctx context.Context, request string, accept bool) {
+	doing := "declining"
+	if accept {
+		doing = "accepting"
+	}
+	t.do(ctx, request, doing, callTime, func(ctx context.Context) error {
+		_, err := t.Daemon.Answer(ctx, request, accept)
+		if errors.Is(err, &api.Error{Code: api.CodeNotFound}) { // taken back, or answered elsewhere
+			err = fmt.Errorf("the request cannot be answered any more: %w", err)
+		}
+		return err
+	})
+}
+
+// do runs something beside the loop, once at a time for one subject: doing is what the menu says meanwhile.
+// What goes wrong is shown in the menu and by a notification.
+func (t *Tray) do(ctx context.Context, about, doing string, bound time.Duration, f func(ctx context.Context) error) {
+	if _, busy := t.state.Doing[about]; busy {
+		return
+	}
+	t.state.Doing[about] = doing
+	t.running.Go(func() {
+		bounded, cancel := ctx, context.CancelFunc(func() {})
+		if bound > 0 {
+			bounded, cancel = context.WithTimeout(ctx, bound)
+		}
+		defer cancel()
+		err := f(bounded)
+		t.change(ctx, func() {
+			delete(t.state.Doing, about)
+			if err != nil {
+				t.failed(about, err)
+			}
+		})
+	})
+}
+
+func (t *Tray) failed(about string, err error) {
+	t.Log.Warn("a click had no success", "about", about, "err", err)
+	t.state.Note = err.Error()
+	title, body := "Kith: it did not work", err.Error()
+	var e *api.Error
+	if errors.As(err, &e) {
+		title, body = e.Message, e.Reason+"\n"+e.Do
+	}
+	t.say("failed/"+about, title, body)
+}
+
+// sharing is the change of the policy that an item asks for. A share ends a pause, as with `kith share`.
+func sharing(a menu.Action) api.PolicyChange {
+	paused := a.Verb == menu.Pause
+	change := api.PolicyChange{Paused: &paused}
+	if a.Verb == menu.Share {
+		change.Amounts = api.ShareOf(a.About)
+		change.OnlyAmounts = a.About == "0%" // nothing, also of what was named beside
+	}
+	return change
+}
+
+func (t *Tray) setKind(k notice.Kind) {
+	t.settings = t.settings.With(k, !t.settings.Shows(k))
+	t.Notifier.Set(t.settings)
+	if err := t.settings.Save(t.SettingsPath); err != nil {
+		t.failed("settings", err)
+	}
+}
+
+func (t *Tray) peerName(id string) string {
+	for _, p := range t.state.Snapshot.Peers {
+		if p.ID == id {
+			return p.Name
+		}
+	}
+	return "the peer"
+}
+
+// copy puts text on the clipboard and says so, or where it is instead.
+func (t *Tray) copy(ctx context.Context, name string, text []byte, title, body string) error {
+	file, err := t.Desktop.Copy(ctx, name, text)
+	if err != nil {
+		return err
+	}
+	if file != "" {
+		title, body = "There is no clipboard: it is in a file", file
+	}
+	t.say("copied", title, body)
+	return nil
+}
