@@ -1,0 +1,375 @@
+package tray_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"kith.dev/assets/icon"
+	"kith.dev/core/api"
+	"kith.dev/daemon/localapi"
+	"kith.dev/daemon/localapi/apitest"
+	"kith.dev/tray"
+	"kith.dev/tray/bustest"
+)
+
+const soon = 5 * time.Second
+
+// stage is a desktop with a panel, a tray, and a daemon behind it.
+type stage struct {
+	bus    *bustest.Bus
+	panel  *bustest.Watcher
+	menu   *bustest.Menu
+	daemon *apitest.Backend
+	events *localapi.Broker
+	socket string
+	ended  chan error // what Start gave
+	stop   context.CancelFunc
+}
+
+func laptop(name string) api.Peer {
+	return api.Peer{
+		Name: name, ID: "ID-" + name, ShortID: name, Source: api.SourceLAN, Reachable: true, Outgoing: api.StateNone, Incoming: api.StateNone,
+		Tunnel: api.Tunnel{Up: true},
+	}
+}
+
+func backend() *apitest.Backend {
+	return &apitest.Backend{
+		State: api.Status{
+			Name: "alice", Mode: api.Autonomous, Version: "v1", Engine: api.Engine{Kind: api.EngineBuiltin, State: api.EngineReady},
+			Sharing: api.Sharing{Policy: "default", Share: "50%"},
+		},
+		Known: []api.Peer{laptop("bob")}, Config: []byte("apiVersion: v1\n"),
+		Shared: []api.Policy{{Name: "default", Amounts: api.ShareOf("50%")}},
+	}
+}
+
+// raise starts it all. The test's environment becomes that of the desktop.
+func raise(t *testing.T) *stage {
+	t.Helper()
+	s := &stage{bus: bustest.Start(t), daemon: backend(), events: localapi.NewBroker(64)}
+	s.socket = apitest.Serve(t, s.daemon, s.events)
+	home := t.TempDir()
+	for name, value := range map[string]string{
+		"DBUS_SESSION_BUS_ADDRESS": s.bus.Address, "XDG_CONFIG_HOME": home + "/config", "XDG_RUNTIME_DIR": home, "HOME": home, "DISPLAY": "", "WAYLAND_DISPLAY": "",
+		"PATH": home + "/bin",
+	} {
+		t.Setenv(name, value)
+	}
+	s.panel = s.bus.Watch(t, 0)
+	s.start(t)
+	s.menu = s.panel.Menu(t)
+	return s
+}
+
+func (s *stage) start(t *testing.T) {
+	var ctx context.Context
+	ctx, s.stop = context.WithCancel(context.Background())
+	s.ended = make(chan error, 1)
+	done := make(chan struct{})
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	go func() { s.ended <- tray.Start(ctx, s.socket, "v0", log); close(done) }()
+	t.Cleanup(func() { s.stop(); <-done })
+}
+
+// called waits until the daemon was called so.
+func (s *stage) called(t *testing.T, call string) {
+	t.Helper()
+	for end := time.Now().Add(soon); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		for _, c := range s.daemon.Called() {
+			if strings.HasPrefix(c, call) {
+				return
+			}
+		}
+	}
+	t.Fatalf("the daemon was not called %q but %q", call, s.daemon.Called())
+}
+
+func TestWholeMenuWorks(t *testing.T) {
+	s := raise(t)
+	m := s.menu
+	m.Wait(t, soon, "alice · Autonomous · sharing 50 %", nil)
+	s.daemon.Set(func() { s.daemon.Known = append(s.daemon.Known, laptop("carol")) })
+	m.Wait(t, soon, "carol · nearby", nil)
+
+	m.Click(t, "bob · nearby")
+	m.Wait(t, soon, "bob · waits for its owner · code 402 817", nil)
+	s.daemon.Set(func() {
+		s.daemon.Known[0].Outgoing, s.daemon.Known[0].Pods.Abroad, s.daemon.State.Counts.PodsAbroad = api.StateConnected, 2, 2
+	})
+	m.Wait(t, soon, "bob · connected · 2 pods there", func(l bustest.Line) bool { return l.Checked })
+	m.Wait(t, soon, "2 pods abroad", nil)
+
+	m.Click(t, "bob · connected") // asks first
+	m.Click(t, "Keep bob")
+	m.WaitGone(t, soon, "Really unpeer")
+	m.Click(t, "bob · connected")
+	m.Click(t, "Really unpeer bob? 2 pods move home")
+	s.called(t, "Unpeer ID-bob")
+	m.Wait(t, soon, "bob · nearby", func(l bustest.Line) bool { return !l.Checked })
+
+	ask := func(id, peer string) {
+		s.daemon.Set(func() {
+			s.daemon.Pending = append(s.daemon.Pending, api.Request{
+				ID: id, Peer: peer, Direction: api.Incoming, Code: "069210", Asked: api.Resources{"cpu": "1"}, State: api.StateRequested,
+			})
+		})
+	}
+	ask("bob-1", "bob")
+	ask("carol-1", "carol")
+	m.Wait(t, soon, "bob asks for cpu 1 · code 069 210", nil)
+	m.Click(t, "Accept bob")
+	s.called(t, "Answer bob-1 accept")
+	m.WaitGone(t, soon, "Accept bob")
+	m.Click(t, "Decline carol")
+	s.called(t, "Answer carol-1 decline")
+
+	m.Click(t, "Share 75 %")
+	s.called(t, "SetPolicy default")
+	s.policy(t, func(p api.Policy) bool { return p.Amounts["cpu"] == "75%" && !p.Paused })
+	m.Click(t, "Pause sharing")
+	s.policy(t, func(p api.Policy) bool { return p.Amounts["cpu"] == "75%" && p.Paused })
+	m.Click(t, "Share nothing")
+	s.policy(t, func(p api.Policy) bool { return p.Amounts["cpu"] == "0%" && !p.Paused })
+
+	m.Click(t, "Notifications…")
+	m.Click(t, "A peer is back")
+	m.Wait(t, soon, "A peer is back", func(l bustest.Line) bool { return !l.Checked })
+	settings := filepath.Join(os.Getenv("XDG_CONFIG_HOME"), "kith", "notifications.json")
+	if b, err := os.ReadFile(settings); err != nil || !strings.Contains(string(b), "peerBack") {
+		t.Errorf("%s %v", b, err)
+	}
+	m.Click(t, "About Kith")
+	m.Click(t, "Quit")
+	select {
+	case err := <-s.ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(soon):
+		t.Error("it does not quit")
+	}
+}
+
+func (s *stage) policy(t *testing.T, ok func(api.Policy) bool) {
+	t.Helper()
+	var p api.Policy
+	for end := time.Now().Add(soon); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		s.daemon.Set(func() { p = s.daemon.Shared[0] })
+		if ok(p) {
+			return
+		}
+	}
+	t.Fatalf("the policy is %+v", p)
+}
+
+// script puts a program into the desktop's PATH.
+func script(t *testing.T, name, text string) {
+	t.Helper()
+	bin := os.Getenv("PATH")
+	if err := errors.Join(os.MkdirAll(bin, 0o755), os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// written waits for a file that has part in it.
+func written(t *testing.T, path, part string) {
+	t.Helper()
+	var b []byte
+	for end := time.Now().Add(soon); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if b, _ = os.ReadFile(path); strings.Contains(string(b), part) {
+			return
+		}
+	}
+	t.Fatalf("%s has %q, not %q", path, b, part)
+}
+
+func TestToolsUseThePrograms(t *testing.T) {
+	s := raise(t)
+	dir := os.Getenv("XDG_RUNTIME_DIR")
+	s.daemon.Set(func() {
+		s.daemon.Findings = []api.Finding{{Area: "ports", State: api.CheckOK, What: "free"}, {Area: "disk", State: api.CheckFail, What: "full\x1b", Do: "tidy"}}
+	})
+	script(t, "xterm", "read x < $KUBECONFIG; echo $x > "+dir+"/terminal")
+	script(t, "xdg-open", "echo $1 > "+dir+"/opened")
+	s.menu.Click(t, "Copy kubeconfig")
+	written(t, dir+"/kith/kubeconfig", "apiVersion: v1")
+	s.menu.Click(t, "Open terminal here")
+	written(t, dir+"/terminal", "apiVersion: v1")
+	s.menu.Click(t, "Diagnose…")
+	written(t, dir+"/opened", dir+"/kith/diagnosis.txt")
+	written(t, dir+"/kith/diagnosis.txt", "fail     disk       full\uFFFD\n                    tidy\n")
+	written(t, dir+"/kith/diagnosis.txt", "> Copy kubeconfig")
+}
+
+func TestFailureIsShownInTheMenu(t *testing.T) {
+	s := raise(t)
+	s.menu.Wait(t, soon, "bob · nearby", nil)
+	s.daemon.Set(func() {
+		s.daemon.Shared = nil
+		s.daemon.Pending = []api.Request{{ID: "gone", Peer: "eve", Direction: api.Incoming}}
+	})
+	s.menu.Wait(t, soon, "Accept eve", nil)
+	s.daemon.Set(func() { s.daemon.Pending[0].ID = "other" }) // and the click comes for the old one
+	lines := s.menu.Lines(t)
+	for _, l := range lines {
+		if strings.Contains(l.Label, "Accept eve") {
+			s.menu.Event(l.Number, "clicked")
+		}
+	}
+	s.menu.Wait(t, soon, "the request cannot be answered any more", nil)
+}
+
+// A daemon that restarts: the menu says so, and is right again within two seconds of its being back.
+func TestMenuIsRightAgainAfterARestartOfTheDaemon(t *testing.T) {
+	s := raise(t)
+	s.menu.Wait(t, soon, "bob · nearby", nil)
+	dir := t.TempDir()
+	s.stop()
+	<-s.ended
+	s.socket = filepath.Join(dir, "s")
+	s.start(t)
+	s.menu = s.panel.Menu(t)
+	for range 3 {
+		s.menu.Wait(t, soon, "Kith is not running", nil)
+		if got := pixels(t, s.menu); got != len(icon.Sizes()) {
+			t.Error(got)
+		}
+		stop := serve(t, s.socket, s.daemon)
+		began := time.Now()
+		s.menu.Wait(t, 2*time.Second, "bob · nearby", nil)
+		t.Log("right again after ", time.Since(began))
+		stop()
+	}
+}
+
+func pixels(t *testing.T, m *bustest.Menu) int {
+	return len(m.Property(t, "IconPixmap").([][]any))
+}
+
+// serve serves the local API at socket until stop.
+func serve(t *testing.T, socket string, b localapi.Backend) (stop func()) {
+	t.Helper()
+	server := localapi.New(localapi.Options{Socket: socket, Backend: b, Events: localapi.NewBroker(8), Log: slog.New(slog.DiscardHandler)})
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	if err := server.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { ended <- server.Run(ctx) }()
+	return sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestTrayEndsWithTheSession(t *testing.T) {
+	s := raise(t)
+	s.bus.Stop()
+	select {
+	case err := <-s.ended:
+		if err == nil || !strings.Contains(err.Error(), "session bus") {
+			t.Error(err)
+		}
+	case <-time.After(soon):
+		t.Error("it stays")
+	}
+}
+
+func TestSecondStartIsDoneAtOnce(t *testing.T) {
+	s := raise(t)
+	s.menu.Wait(t, soon, "alice", nil)
+	if err := tray.Start(t.Context(), s.socket, "v0", slog.New(slog.DiscardHandler)); err != nil {
+		t.Error(err)
+	}
+	if n := len(s.panel.Registered()); n != 1 {
+		t.Errorf("%d icons", n)
+	}
+}
+
+func TestOpeningTheMenuLooksAnew(t *testing.T) {
+	s := raise(t)
+	s.menu.Wait(t, soon, "bob · nearby", nil)
+	before := strings.Count(strings.Join(s.daemon.Called(), "\n"), "Snapshot")
+	if err := s.menu.Event(0, "opened"); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if strings.Count(strings.Join(s.daemon.Called(), "\n"), "Snapshot") > before {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("nobody looked")
+		}
+	}
+}
+
+func TestOnceNeedsNoDesktop(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	text, err := tray.Once(t.Context(), apitest.Serve(t, backend(), localapi.NewBroker(8)))
+	if err != nil || !strings.Contains(text, "> [ ] bob · nearby") {
+		t.Error(text, err)
+	}
+	text, err = tray.Once(t.Context(), "/nonexistent/socket")
+	if !errors.Is(err, &api.Error{Code: api.CodeUnavailable}) || !strings.Contains(text, "Kith is not running") {
+		t.Error(text, err)
+	}
+}
+
+// notifications is a server that only counts.
+type notifications struct {
+	mu     sync.Mutex
+	titles []string
+}
+
+func (n *notifications) Notify(_ string, id uint32, _, title, _ string, _ []string, _ map[string]dbus.Variant, _ int32) (uint32, *dbus.Error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.titles = append(n.titles, title)
+	return uint32(len(n.titles)), nil
+}
+func (*notifications) CloseNotification(uint32) *dbus.Error { return nil }
+func (*notifications) GetCapabilities() ([]string, *dbus.Error) {
+	return []string{"body", "actions"}, nil
+}
+func (*notifications) GetServerInformation() (string, string, string, string, *dbus.Error) {
+	return "test", "kith", "1", "1.2", nil
+}
+
+func TestSecondStartIsAnsweredOnTheScreen(t *testing.T) {
+	s := raise(t)
+	server := &notifications{}
+	conn := s.bus.Connect(t)
+	if err := conn.Export(server, "/org/freedesktop/Notifications", "org.freedesktop.Notifications"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.RequestName("org.freedesktop.Notifications", 0); err != nil {
+		t.Fatal(err)
+	}
+	s.menu.Wait(t, soon, "alice", nil)
+	if err := tray.Start(t.Context(), s.socket, "v0", slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(soon); ; time.Sleep(10 * time.Millisecond) {
+		server.mu.Lock()
+		said := strings.Join(server.titles, "\n")
+		server.mu.Unlock()
+		if strings.Contains(said, "alice · Autonomous") {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("on the screen is %q", said)
+		}
+	}
+}
