@@ -46,6 +46,9 @@ func Start(t testing.TB) *Bus {
 	return b
 }
 
+// At is a bus that somebody else started.
+func At(address string) *Bus { return &Bus{Address: address} }
+
 // Stop ends the bus, as a logout does. It may be called twice.
 func (b *Bus) Stop() {
 	b.daemon.Process.Kill()

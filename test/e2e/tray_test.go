@@ -1,0 +1,112 @@
+//go:build lab
+
+package e2e
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"kith.dev/test/lab"
+	"kith.dev/tray/bustest"
+)
+
+// seat is a laptop's desktop: a session bus, a panel, and the tray in it.
+type seat struct {
+	laptop *lab.Laptop
+	menu   *bustest.Menu
+}
+
+// sit starts the desktop of a laptop. It ends with the test.
+func sit(t *testing.T, p *lab.Laptop) seat {
+	t.Helper()
+	const socket = "/run/desktop-bus"
+	ctx, cancel := context.WithCancel(context.Background())
+	run := func(args ...string) <-chan struct{} {
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			err := p.Run(ctx, lab.Command{Args: args, Env: []string{"DBUS_SESSION_BUS_ADDRESS=unix:path=" + socket}, Stderr: t.Output()})
+			if ctx.Err() == nil {
+				t.Errorf("%s: %s ended: %v", p.Name(), args[0], err)
+			}
+		}()
+		return ended
+	}
+	bus := run("dbus-daemon", "--session", "--nofork", "--nopidfile", "--address=unix:path="+socket)
+	eventually(t, 10*time.Second, "the session bus of "+p.Name(), func() string {
+		if _, err := os.Stat(p.Path(socket)); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	panel := bustest.At("unix:path="+p.Path(socket)).Watch(t, 0)
+	tray := run("kith-tray", "--verbose")
+	t.Cleanup(func() {
+		cancel()
+		<-tray
+		<-bus
+	})
+	return seat{p, panel.Menu(t)}
+}
+
+// TestTray peers two laptops by clicks alone, as their owners do.
+func TestTray(t *testing.T) {
+	l := laptops(t, lab.Options{Laptops: 2})
+	alice, bob := sit(t, l.Laptop("alice")), sit(t, l.Laptop("bob"))
+	alice.menu.Wait(t, 30*time.Second, "alice · Autonomous", nil)
+	for _, s := range []seat{alice, bob} {
+		eventually(t, time.Minute, s.laptop.Name()+" is ready", func() string { return engineReady(t, s.laptop) })
+	}
+	began := time.Now()
+	alice.menu.Click(t, "bob · nearby")
+	asks := bob.menu.Wait(t, 10*time.Second, "alice asks for", nil)
+	waits := alice.menu.Wait(t, 10*time.Second, "bob · waits for its owner", nil)
+	if code := codeIn(asks.Label); code == "" || code != codeIn(waits.Label) {
+		t.Errorf("the owners see different codes: %q and %q", asks.Label, waits.Label)
+	}
+	bob.menu.Click(t, "Accept alice")
+	alice.menu.Wait(t, 30*time.Second, "bob · connected", func(line bustest.Line) bool { return line.Checked })
+	bob.menu.Wait(t, 10*time.Second, "alice · uses this laptop", nil)
+	eventually(t, 10*time.Second, "the node is Ready", func() string {
+		out := kubectl(t, alice.laptop, "get", "node", "kith-bob", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+		if out != "True" {
+			return out
+		}
+		return ""
+	})
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("from the click to the node it took %v", took)
+	} else {
+		t.Logf("from the click to the node it took %v", took)
+	}
+
+	t.Run("restarted daemon", func(t *testing.T) {
+		if err := alice.laptop.RestartDaemon(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, time.Minute, "alice is ready", func() string { return engineReady(t, alice.laptop) })
+		alice.menu.Wait(t, 2*time.Second, "bob · ", func(line bustest.Line) bool { return line.Checked })
+		alice.menu.Wait(t, 30*time.Second, "bob · connected", nil)
+	})
+	t.Run("sharing", func(t *testing.T) {
+		bob.menu.Click(t, "Share 25 %")
+		bob.menu.Wait(t, 10*time.Second, "Share 25 %", func(line bustest.Line) bool { return line.Checked })
+		bob.menu.Click(t, "Pause sharing")
+		bob.menu.Wait(t, 10*time.Second, "bob · Autonomous · sharing paused", nil)
+	})
+	t.Run("the end", func(t *testing.T) {
+		alice.menu.Click(t, "bob · connected")
+		alice.menu.Wait(t, 30*time.Second, "bob · ", func(line bustest.Line) bool { return !line.Checked })
+		bob.menu.WaitGone(t, 30*time.Second, "uses this laptop")
+	})
+}
+
+// codeIn gives the code of a line: "… · code 069 210 · …".
+func codeIn(label string) string {
+	_, after, _ := strings.Cut(label, "code ")
+	code, _, _ := strings.Cut(after, " · ")
+	return code
+}
