@@ -18,7 +18,7 @@ import (
 
 // send shows a notice, in the place of the one with the same key if that is still there.
 func (b *Bus) send(ctx context.Context, n Notice) {
-	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime) // what is half shown could not be taken back
 	defer cancel()
 	b.ask(ctx)
 	old := b.id(n.Key)
