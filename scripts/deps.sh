@@ -5,6 +5,7 @@ packages=(
   gcc libc6-dev pkg-config libseccomp-dev            # runc is the one part with C in it
   iproute2 nftables iptables conntrack socat ethtool # what kubelet, kube-proxy and the CNI plugins call
   curl procps util-linux ca-certificates             # tests look from inside a laptop
+  dbus-daemon dbus-session-bus-common                # a session bus for the tests of the tray
 )
 missing=()
 for p in "${packages[@]}"; do

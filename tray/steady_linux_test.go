@@ -2,18 +2,20 @@ package tray_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"kith.dev/core/api"
-	"kith.dev/daemon/localapi"
-	"kith.dev/daemon/localapi/apitest"
 	"kith.dev/tray/bustest"
 )
 
@@ -24,7 +26,7 @@ const (
 )
 
 // TestTrayStaysSmall runs the real program through an hour's worth of changes among 50 peers and 20 requests, with the menu
-// read and clicked, and the daemon away now and then.
+// read and clicked meanwhile.
 func TestTrayStaysSmall(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a program")
@@ -36,9 +38,8 @@ func TestTrayStaysSmall(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	b := backend()
-	crowd(b, 0)
-	socket := apitest.Serve(t, b, localapi.NewBroker(64))
+	daemon := &talker{next: make(chan api.Snapshot), now: crowd(0)}
+	socket := daemon.serve(t)
 	panel := bus.Watch(t, 0)
 	var said bytes.Buffer
 	cmd := exec.Command(program, "--socket", socket)
@@ -54,7 +55,7 @@ func TestTrayStaysSmall(t *testing.T) {
 	m.Wait(t, soon, "42 more peers…", nil)
 	early := threads(t, cmd.Process.Pid)
 	for i := range hourly {
-		b.Set(func() { crowd(b, i) })
+		daemon.say(crowd(i))
 		if i%10 == 0 {
 			m.Lines(t)
 			m.Event(0, "opened")
@@ -66,9 +67,10 @@ func TestTrayStaysSmall(t *testing.T) {
 				}
 			}
 		}
-		time.Sleep(3 * time.Millisecond)
 	}
-	b.Set(func() { crowd(b, 0); b.State.Name = "finally" })
+	last := crowd(0)
+	last.Status.Name = "finally"
+	daemon.say(last)
 	m.Wait(t, soon, "finally", nil)
 	size, late := rss(t, cmd.Process.Pid), threads(t, cmd.Process.Pid)
 	t.Logf("RSS %.1f MiB, %d threads, %d at first", float64(size)/(1<<20), late, early)
@@ -97,23 +99,71 @@ func TestTrayStaysSmall(t *testing.T) {
 	}
 }
 
+// talker is a daemon that says what it is told to, as fast as it is heard.
+type talker struct {
+	next chan api.Snapshot
+	mu   sync.Mutex
+	now  api.Snapshot
+}
+
+func (d *talker) say(s api.Snapshot) {
+	d.mu.Lock()
+	d.now = s
+	d.mu.Unlock()
+	d.next <- s
+}
+
+func (d *talker) serve(t *testing.T) (socket string) {
+	t.Helper()
+	socket = t.TempDir() + "/s"
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: d, ReadHeaderTimeout: soon}
+	go server.Serve(l)
+	t.Cleanup(func() { server.Close() })
+	return socket
+}
+
+func (d *talker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == api.PathSnapshot {
+		d.mu.Lock()
+		json.NewEncoder(w).Encode(d.now)
+		d.mu.Unlock()
+	}
+	for r.URL.Query().Get("follow") != "" {
+		http.NewResponseController(w).Flush()
+		if r.URL.Path != api.PathSnapshot {
+			<-r.Context().Done() // no events
+			return
+		}
+		select {
+		case s := <-d.next:
+			json.NewEncoder(w).Encode(s)
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
 // crowd is what the daemon says after the i-th change: peers come, go and are used, requests come and are answered.
-func crowd(b *apitest.Backend, i int) {
-	b.Known, b.Pending = nil, nil
+func crowd(i int) (s api.Snapshot) {
+	s.Status = backend().State
 	for n := range 50 {
 		p := laptop(fmt.Sprintf("laptop-%02d", n))
 		p.Reachable, p.LastSeen = (n+i)%7 != 0, time.Now()
 		if (n+i)%5 == 0 {
 			p.Outgoing, p.Pods.Abroad, p.Offered = api.StateConnected, i%9, api.Resources{"cpu": strconv.Itoa(i%8 + 1)}
 		}
-		b.Known = append(b.Known, p)
+		s.Peers = append(s.Peers, p)
 	}
 	for n := range i % 21 {
 		id := fmt.Sprintf("r-%d", i/3+n)
-		b.Pending = append(b.Pending, api.Request{ID: id, Peer: id, Direction: api.Incoming, Code: "123456", Asked: api.Resources{"cpu": "1"}, State: api.StateRequested})
+		s.Requests = append(s.Requests, api.Request{ID: id, Peer: id, Direction: api.Incoming, Code: "123456", Asked: api.Resources{"cpu": "1"}, State: api.StateRequested})
 	}
-	b.State.Counts.Requests = len(b.Pending)
-	b.Calls = nil
+	s.Status.Counts.Requests = len(s.Requests)
+	return s
 }
 
 func rss(t *testing.T, pid int) int {

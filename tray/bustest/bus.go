@@ -4,12 +4,28 @@ package bustest
 
 import (
 	"bufio"
+	"fmt"
 	"os"
 	"os/exec"
 	"testing"
 
 	"github.com/godbus/dbus/v5"
 )
+
+// config is a session bus that starts no services of its own: what is on it, the test put there.
+const config = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
+ "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
+<busconfig>
+  <type>session</type>
+  <listen>unix:path=%s/bus</listen>
+  <auth>EXTERNAL</auth>
+  <policy context="default">
+    <allow send_destination="*" eavesdrop="true"/>
+    <allow eavesdrop="true"/>
+    <allow own="*"/>
+  </policy>
+</busconfig>
+`
 
 // Bus is a running dbus-daemon.
 type Bus struct {
@@ -28,7 +44,10 @@ func Start(t testing.TB) *Bus {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	daemon := exec.Command("dbus-daemon", "--session", "--nofork", "--nopidfile", "--print-address=1", "--address=unix:path="+dir+"/bus")
+	if err := os.WriteFile(dir+"/config", fmt.Appendf(nil, config, dir), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	daemon := exec.Command("dbus-daemon", "--config-file="+dir+"/config", "--nofork", "--nopidfile", "--print-address=1")
 	out, err := daemon.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
