@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -185,16 +186,12 @@ func TestIconIsShownWheneverThePanelComes(t *testing.T) {
 	for round := range 60 {
 		func() {
 			began := make(chan struct{})
-			spin := make(chan struct{})
-			defer close(spin)
+			var calm atomic.Bool
+			defer calm.Store(true)
 			for range runtime.GOMAXPROCS(0) - 1 { // a login is a busy time
 				go func() {
-					for {
-						select {
-						case <-spin:
-							return
-						default:
-						}
+					for !calm.Load() {
+						runtime.Gosched()
 					}
 				}()
 			}
