@@ -19,10 +19,12 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 
+	"kith.dev/core/api"
+	"kith.dev/core/api/client"
 	"kith.dev/test/lab/pid1"
 )
 
-// WaitReady waits until the laptop's own node is Ready and pods can be made in its default namespace. It asks the API
+// WaitReady waits until the laptop's own node is Ready, pods can be made in its default namespace, and kithd can peer. It asks the API
 // server itself: starting a kubectl five times a second would slow down what it waits for. A laptop without an engine
 // is ready when its kithd answers.
 func (p *Laptop) WaitReady(ctx context.Context, progress func(laptop, what string)) error {
@@ -86,7 +88,24 @@ func (p *Laptop) ready(ctx context.Context, r record) error {
 	if !r.Engine {
 		return nil
 	}
-	return p.nodeReady(ctx, s.Up)
+	if err := p.nodeReady(ctx, s.Up); err != nil || filepath.Base(r.Daemon[0]) != "kithd" {
+		return err
+	}
+	return p.kithReady(ctx)
+}
+
+// kithReady says whether kithd's own controllers run, without which it cannot peer.
+func (p *Laptop) kithReady(ctx context.Context) error {
+	c := client.New(p.Path(Socket))
+	defer c.Close()
+	status, err := c.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if status.Engine.State != api.EngineReady {
+		return errors.New(status.Engine.Why)
+	}
+	return nil
 }
 
 // nodeReady says whether the node was reported Ready since the laptop was booted: until then the API server still has
