@@ -43,7 +43,8 @@ func Clean(s string, most int) string {
 		last = r
 	}
 	if turned {
-		return "\u2068" + b.String() + "\u2069"
+		// The mark before it has the whole line begin at the left where isolates are not known.
+		return "\u200e\u2068" + b.String() + "\u2069"
 	}
 	return b.String()
 }
