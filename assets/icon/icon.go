@@ -35,11 +35,10 @@ func TemplateSizes() []int { return []int{18, 36} }
 //go:embed png/*-16.png png/*-22.png png/*-24.png png/*-32.png png/*-48.png png/*-template-*.png
 var files embed.FS
 
-// PNG is the icon of a state in colour, for Linux panels: square, of the smallest of Sizes that is not below size. Its
-// pixels have 16 bits a channel, chosen so that fyne.io/systray hands them on right (see pixmap.go).
+// PNG is the icon of a state in colour, for Linux panels: square, of the smallest of Sizes that is not below size.
 // It panics for a state that is none of States.
 func PNG(state State, size int) []byte {
-	return forSystray(read(fmt.Sprintf("%s-%d", state, atLeast(size, Sizes()))))
+	return read(fmt.Sprintf("%s-%d", state, atLeast(size, Sizes())))
 }
 
 // Template is the icon of a state in black with alpha, which macOS colours as its menu bar wants; of the smallest of TemplateSizes

@@ -45,58 +45,6 @@ func TestEveryStateHasEverySize(t *testing.T) {
 	decode(t, App())
 }
 
-// systray is what fyne.io/systray v1.12.2 makes of a pixel, and what a panel then takes it for.
-func systray(c color.Color) color.NRGBA {
-	r, g, b, a := c.RGBA()
-	return color.NRGBA{R: byte(r), G: byte(g), B: byte(b), A: byte(a)}
-}
-
-func TestEdgesSurviveSystray(t *testing.T) {
-	partial := 0
-	for _, state := range States() {
-		for _, size := range Sizes() {
-			plain := decode(t, read(string(state)+"-"+map[int]string{16: "16", 22: "22", 24: "24", 32: "32", 48: "48"}[size]))
-			sent := decode(t, PNG(state, size))
-			for y := range size {
-				for x := range size {
-					want := color.NRGBAModel.Convert(plain.At(x, y)).(color.NRGBA)
-					if want.A == 0 {
-						want = color.NRGBA{}
-					} else if want.A < 255 {
-						partial++
-					}
-					if got := systray(sent.At(x, y)); got != want {
-						t.Fatalf("%s %d at %d,%d: %v, want %v", state, size, x, y, got, want)
-					}
-					// Other readers see the same colour, as far as it matters at that transparency.
-					r, g, b, a := sent.At(x, y).RGBA()
-					pr, pg, pb, pa := plain.At(x, y).RGBA()
-					for _, d := range []int{int(r>>8) - int(pr>>8), int(g>>8) - int(pg>>8), int(b>>8) - int(pb>>8), int(a) - int(pa)} {
-						if d < -1 || d > 1 {
-							t.Fatalf("%s %d at %d,%d: premultiplied %v, want %v", state, size, x, y, [4]uint32{r, g, b, a}, [4]uint32{pr, pg, pb, pa})
-						}
-					}
-				}
-			}
-		}
-	}
-	if partial < 100 {
-		t.Errorf("only %d pixels are half transparent: the icons have no smooth edges", partial)
-	}
-}
-
-// TestEveryPairOfValuesCanBeSent checks the arithmetic over all of its range.
-func TestEveryPairOfValuesCanBeSent(t *testing.T) {
-	for a := 1; a < 256; a++ {
-		for v := range 256 {
-			c := color.NRGBA64{R: both(uint8(v), uint8(a)), A: uint16(a) * 0x101}
-			if got := systray(c); int(got.R) != v || int(got.A) != a {
-				t.Fatalf("value %d at alpha %d: %v", v, a, got)
-			}
-		}
-	}
-}
-
 func TestLegibleOnLightAndDark(t *testing.T) {
 	linear := func(v uint8) float64 {
 		if f := float64(v) / 255; f > 0.04045 {

@@ -18,6 +18,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"kith.dev/assets/icon"
+	"kith.dev/tray/words"
 )
 
 // busConfig has no directory with services that could be started: the machine may have a notification server installed.
@@ -283,7 +284,7 @@ func TestForgedClickAcceptsNothing(t *testing.T) {
 }
 
 func TestBodyIsMarkupOnlyForServersThatTakeIt(t *testing.T) {
-	evil := Notice{Key: "x", Kind: PeerLost, Title: name("<b>bob</b>&<img src=x>") + " cannot be reached", Body: text(`<a href="x">click</a> & go`)}
+	evil := Notice{Key: "x", Kind: PeerLost, Title: words.Name("<b>bob</b>&<img src=x>") + " cannot be reached", Body: words.Text(`<a href="x">click</a> & go`)}
 	for _, can := range [][]string{{"body", "body-markup"}, {"body"}} {
 		address := bus(t)
 		s := serve(t, address, 0, can...)

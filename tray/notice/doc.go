@@ -15,5 +15,5 @@
 // twice, nothing that was so when the tray started, and many of one kind come as one notification.
 //
 // The package must never take a click for an answer that does not come from the desktop's own notification server, for a notification
-// of its own (bus_linux.go); never show a peer's words without clean; and never act on an answer: it decides nothing.
+// of its own (bus_linux.go); never show a peer's words without package words; and never act on an answer: it decides nothing.
 package notice

@@ -6,6 +6,7 @@ import (
 
 	"kith.dev/assets/icon"
 	"kith.dev/core/api"
+	"kith.dev/tray/words"
 )
 
 // sameFact is how long after one event another one of the same kind and peer is the same fact: a peer that leaves ends the contracts
@@ -31,7 +32,7 @@ func (d *diff) events() {
 }
 
 func (d *diff) event(e api.Event) {
-	who := name(e.Peer)
+	who := words.Name(e.Peer)
 	switch e.Type {
 	case api.EventRequestAnswered:
 		d.answered(e, who)

@@ -5,6 +5,7 @@ import (
 
 	"kith.dev/assets/icon"
 	"kith.dev/core/api"
+	"kith.dev/tray/words"
 )
 
 // requests tells of those that wait for this owner's answer, and takes back those that wait no more.
@@ -16,7 +17,7 @@ func (d *diff) requests() {
 		}
 		now[r.ID] = true
 		if d.old.started && !d.old.requests[r.ID] {
-			d.tell(name(r.Peer), asks(r))
+			d.tell(words.Name(r.Peer), asks(r))
 		}
 	}
 	for id := range d.old.requests {
@@ -28,13 +29,13 @@ func (d *diff) requests() {
 }
 
 func asks(r api.Request) Notice {
-	who, what := name(r.Peer), "whatever is shared"
+	who, what := words.Name(r.Peer), "whatever is shared"
 	if len(r.Asked) > 0 {
-		what = amounts(r.Asked)
+		what = words.Amounts(r.Asked)
 	}
 	check := "Its key is known: you accepted it before."
 	if r.Code != "" {
-		check = fmt.Sprintf("Code %s: accept only if its owner sees the same.", code(r.Code))
+		check = fmt.Sprintf("Code %s: accept only if its owner sees the same.", words.Code(r.Code))
 	}
 	return Notice{
 		Key: "request/" + r.ID, Kind: Request, Title: who + " asks to use this laptop", Body: lines("It asks for "+what+".", check),
@@ -48,7 +49,7 @@ func (d *diff) peers() {
 	for _, p := range d.Snapshot.Peers {
 		was := d.old.peers[p.ID]
 		is := relation{good: inUse(p.Outgoing) || inUse(p.Incoming), lost: p.Outgoing == api.StateUnreachable || p.Incoming == api.StateUnreachable}
-		who, key := name(p.Name), "reach/"+p.ID
+		who, key := words.Name(p.Name), "reach/"+p.ID
 		switch {
 		case is.lost && was.good && !was.lost:
 			d.tell(who, Notice{Key: key, Kind: PeerLost, Title: who + " cannot be reached", Body: lines(atStake(p), sentence(p.Why)), Icon: icon.Problem})
@@ -99,10 +100,10 @@ func (d *diff) guests() {
 		key := g.Namespace + "/" + g.Name
 		now[key] = true
 		if d.old.started && !d.old.refused[key] {
-			who := name(g.Consumer)
+			who := words.Name(g.Consumer)
 			d.tell(who, Notice{
 				Key: "refused/" + key, Kind: GuestRefused, Title: "A pod of " + who + " was refused",
-				Body: lines(text(g.Name)+" does not run here.", sentence(g.Why)), Icon: icon.Problem,
+				Body: lines(words.Text(g.Name)+" does not run here.", sentence(g.Why)), Icon: icon.Problem,
 			})
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"kith.dev/core/api"
 )
@@ -327,6 +328,29 @@ func TestEveryKindHasWords(t *testing.T) {
 		}
 		if !strings.Contains(titles[k], "%s") {
 			t.Errorf("%s has no title for many", k)
+		}
+	}
+}
+
+func TestHostileNamesAreHarmless(t *testing.T) {
+	for _, who := range []string{"<b>bob</b>\n\x1b[31m", "\u202Ebob", strings.Repeat("é", 300), "שלום", "👩\u200D💻", ""} {
+		d := newDay(t)
+		d.step(0, nil)
+		p := d.step(time.Second, func(s *api.Snapshot) {
+			r := request("r1", who)
+			r.Asked = api.Resources{who: who}
+			set(&s.Requests, r)
+			set(&s.Guests, api.Guest{Namespace: who, Name: who, Consumer: who, Phase: "Refused", Why: who})
+			s.Status.Engine.State, s.Status.Engine.Why = api.EngineDegraded, who
+		}, api.Event{Type: api.EventPeeringEnded, Peer: who, ByPeer: true, Message: who})
+		if len(p.Show) != 4 {
+			t.Errorf("%d notices of %q", len(p.Show), who)
+		}
+		for _, n := range p.Show {
+			if strings.ContainsAny(n.Title+n.Body, "\x1b\u202E\r") || strings.Contains(n.Title, "\n") || strings.Count(n.Body, "\n") > 1 ||
+				utf8.RuneCountInString(n.Title) > 120 || utf8.RuneCountInString(n.Body) > 300 {
+				t.Errorf("%q gives %q, %q", who, n.Title, n.Body)
+			}
 		}
 	}
 }
