@@ -9,9 +9,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"kith.dev/core/api"
@@ -31,10 +35,30 @@ func (p *Provider) SetupWithManager(mgr ctrl.Manager, peers *PeerReconciler) err
 		Complete(p.requests()); err != nil {
 		return err
 	}
+	forgotten := builder.WithPredicates(predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(event.UpdateEvent) bool { return false },
+	})
 	return ctrl.NewControllerManagedBy(mgr).Named("contract").
 		For(&v1alpha1.Contract{}).
+		Watches(&v1alpha1.Peer{}, handler.EnqueueRequestsFromMapFunc(p.contractsOf), forgotten).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 8}).
 		Complete(p.contracts(peers))
+}
+
+// contractsOf are those with a Peer.
+func (p *Provider) contractsOf(ctx context.Context, peer client.Object) []ctrl.Request {
+	var list v1alpha1.ContractList
+	if err := p.client.List(ctx, &list); err != nil {
+		p.log.Warn("the contracts with a peer that was forgotten may stand on", "peer", peer.GetName(), "err", err)
+	}
+	var all []ctrl.Request
+	for _, ctr := range list.Items {
+		if ctr.Spec.Peer == peer.GetName() {
+			all = append(all, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&ctr)})
+		}
+	}
+	return all
 }
 
 // contracts clears away what belongs to a contract that was deleted: only what is local is waited for.
