@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"syscall"
+	"time"
 
 	"kith.dev/core/api"
 )
@@ -23,9 +24,13 @@ const maxAnswer = 64 << 20
 
 // Client calls the kithd behind one socket. It is safe for concurrent use.
 type Client struct {
-	socket string
-	http   http.Client
+	socket  string
+	http    http.Client
+	silence time.Duration // the longest that a stream without an end may be silent
 }
+
+// patience is the silence of a Client: kithd gives a sign of life every 30 s.
+const patience = 75 * time.Second
 
 // New makes a client for the socket at path. Nothing is dialed before the first call.
 func New(path string) *Client {
@@ -33,7 +38,7 @@ func New(path string) *Client {
 		var d net.Dialer
 		return d.DialContext(ctx, "unix", path)
 	}
-	return &Client{socket: path, http: http.Client{Transport: &http.Transport{DialContext: dial, DisableCompression: true}}}
+	return &Client{socket: path, silence: patience, http: http.Client{Transport: &http.Transport{DialContext: dial, DisableCompression: true}}}
 }
 
 // Close lets idle connections go.

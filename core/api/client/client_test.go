@@ -90,3 +90,30 @@ func TestForbiddenSocketNamesTheGroup(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestDaemonThatHangsIsNotFollowedForEver(t *testing.T) {
+	release := make(chan struct{})
+	defer close(release)
+	for name, begin := range map[string]func(w http.ResponseWriter){
+		"before it answers": func(http.ResponseWriter) {},
+		"after a while": func(w http.ResponseWriter) {
+			for range 4 {
+				io.WriteString(w, "\n")
+				w.(http.Flusher).Flush()
+				time.Sleep(50 * time.Millisecond)
+			}
+		},
+	} {
+		c := answer(t, func(w http.ResponseWriter, _ *http.Request) { begin(w); <-release })
+		c.silence = 120 * time.Millisecond
+		began, n := time.Now(), 0
+		for _, err := range c.Snapshots(t.Context()) {
+			if n++; !errors.Is(err, &api.Error{Code: api.CodeTimeout}) || !strings.Contains(err.Error(), "no sign of life") {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if took := time.Since(began); n != 1 || name == "after a while" && took < 300*time.Millisecond {
+			t.Errorf("%s: %d values in %v", name, n, took)
+		}
+	}
+}

@@ -5,10 +5,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"iter"
 	"net/url"
 	"strconv"
+	"time"
 
 	"kith.dev/core/api"
 )
@@ -50,6 +52,41 @@ func (c *Client) long(ctx context.Context, method, path string, in, out any, rep
 	return c.explain(ctx, io.ErrUnexpectedEOF)
 }
 
+// errSilent is why a stream ends whose daemon hangs.
+var errSilent = errors.New("it gave no sign of life")
+
+// open begins a stream without an end. The context it gives ends when kithd is silent for too long.
+func (c *Client) open(ctx context.Context, path string) (context.Context, io.ReadCloser, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(c.silence, func() { cancel(errSilent) })
+	body, err := c.send(ctx, "GET", path, api.Lines, nil)
+	if err != nil {
+		timer.Stop()
+		cancel(nil)
+		return ctx, nil, err
+	}
+	return ctx, &stream{ReadCloser: body, heard: func() { timer.Reset(c.silence) }, end: func() { timer.Stop(); cancel(nil) }}, nil
+}
+
+// stream tells when something is heard, if only a sign of life.
+type stream struct {
+	io.ReadCloser
+	heard, end func()
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	n, err := s.ReadCloser.Read(p)
+	if n > 0 {
+		s.heard()
+	}
+	return n, err
+}
+
+func (s *stream) Close() error {
+	s.end()
+	return s.ReadCloser.Close()
+}
+
 // lines gives the lines of a stream that are not blank. A line is valid until the next one.
 func (c *Client) lines(ctx context.Context, body io.Reader) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
@@ -86,7 +123,7 @@ func (c *Client) Events(ctx context.Context, from EventsFrom) iter.Seq2[api.Even
 		query.Set("follow", "true")
 	}
 	return func(yield func(api.Event, error) bool) {
-		body, err := c.send(ctx, "GET", api.PathEvents+"?"+query.Encode(), api.Lines, nil)
+		heard, body, err := c.open(ctx, api.PathEvents+"?"+query.Encode())
 		if err != nil {
 			if ctx.Err() != context.Canceled {
 				yield(api.Event{}, err)
@@ -94,7 +131,7 @@ func (c *Client) Events(ctx context.Context, from EventsFrom) iter.Seq2[api.Even
 			return
 		}
 		defer body.Close()
-		for line, err := range c.lines(ctx, body) {
+		for line, err := range c.lines(heard, body) {
 			if ctx.Err() == context.Canceled {
 				return
 			}
@@ -116,7 +153,7 @@ func (c *Client) Events(ctx context.Context, from EventsFrom) iter.Seq2[api.Even
 // ctx is cancelled, else with the one that ended it: the caller may then call it again.
 func (c *Client) Snapshots(ctx context.Context) iter.Seq2[api.Snapshot, error] {
 	return func(yield func(api.Snapshot, error) bool) {
-		body, err := c.send(ctx, "GET", api.PathSnapshot+"?follow=true", api.Lines, nil)
+		heard, body, err := c.open(ctx, api.PathSnapshot+"?follow=true")
 		if err != nil {
 			if ctx.Err() != context.Canceled {
 				yield(api.Snapshot{}, err)
@@ -124,7 +161,7 @@ func (c *Client) Snapshots(ctx context.Context) iter.Seq2[api.Snapshot, error] {
 			return
 		}
 		defer body.Close()
-		for line, err := range c.lines(ctx, body) {
+		for line, err := range c.lines(heard, body) {
 			if ctx.Err() == context.Canceled {
 				return
 			}
