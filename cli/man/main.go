@@ -1,4 +1,4 @@
-// Command man writes the manual pages of kith and kithd, and docs/cli.md, out of the same tables as the programs'
+// Command man writes the manual pages of kith, kithd and kith-tray, and docs/cli.md, out of the same tables as the programs'
 // own help. scripts/docs.sh runs it.
 package main
 
@@ -15,6 +15,7 @@ import (
 
 	"kith.dev/cli"
 	"kith.dev/daemon/config"
+	"kith.dev/tray/command"
 )
 
 func main() {
@@ -35,7 +36,7 @@ func write(dir, markdown, example string) error {
 	header := func(section string) *doc.GenManHeader {
 		return &doc.GenManHeader{Section: section, Source: "Kith", Manual: "Kith"}
 	}
-	pages, daemon := cli.Command(), kithd()
+	pages, daemon, panel := cli.Command(), kithd(), tray()
 	pages.InitDefaultCompletionCmd()
 	forMan(pages)
 	pages.Long += exitStatus(pages)
@@ -46,9 +47,13 @@ func write(dir, markdown, example string) error {
 	if err := doc.GenManTree(daemon, header("8"), dir); err != nil {
 		return err
 	}
+	forMan(panel)
+	if err := doc.GenManTree(panel, header("1"), dir); err != nil {
+		return err
+	}
 	files := map[string][]byte{filepath.Join(dir, "kith.yaml.5"): md2man.Render([]byte(configPage()))}
 	if markdown != "" {
-		files[markdown] = []byte(reference(cli.Command(), daemon))
+		files[markdown] = []byte(reference(cli.Command(), daemon, tray()))
 	}
 	if example != "" {
 		files[example] = []byte(config.Example())
@@ -99,6 +104,13 @@ Every flag is also a key of its configuration file, see kith.yaml(5). Flags win 
 	return c
 }
 
+// tray is the command line of kith-tray.
+func tray() *cobra.Command {
+	c := command.New(func(string) string { return "" }, "", nil)
+	c.RunE, c.Run = nil, func(*cobra.Command, []string) {}
+	return c
+}
+
 // configPage is kith.yaml(5) as Markdown.
 func configPage() string {
 	var b strings.Builder
@@ -138,11 +150,12 @@ func defaultOf(k config.Key) string {
 func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 // reference is docs/cli.md.
-func reference(kith, kithd *cobra.Command) string {
+func reference(kith, kithd, tray *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString("# Command line\n\nWritten by `scripts/docs.sh` out of the programs themselves.\n\n")
 	chapter(&b, kith)
 	chapter(&b, kithd)
+	chapter(&b, tray)
 	b.WriteString("## Configuration of kithd\n\nThe file `" + config.DefaultPath + "`; every key may be left out, and each is a flag too.\n\n" +
 		"| key | what | allowed | default |\n|---|---|---|---|\n")
 	for _, k := range config.Keys() {

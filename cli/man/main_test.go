@@ -31,6 +31,7 @@ func TestPagesSayWhatTheProgramsSay(t *testing.T) {
 	for page, says := range map[string][]string{
 		"kith.1":        {"EXIT STATUS", "not permitted", `kith-peer`},
 		"kith-peer.1":   {"six-digit code", `timeout`},
+		"kith-tray.1":   {"KITH_SOCKET", "StatusNotifier", "once"},
 		"kithd.8":       {`peer-api-port`, "kith.yaml(5)"},
 		"kith.yaml.5":   {"discovery.dnsDomains", "1 to 65535", "10.42.0.0/16"},
 		"kith-unpeer.1": {`yes`},
