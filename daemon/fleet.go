@@ -251,7 +251,7 @@ func (f *fleet) Release(ctx context.Context, namespace string) error {
 	f.mu.Unlock()
 	var first error
 	for _, m := range all {
-		if err := m.twins.Release(ctx, namespace); err != nil && first == nil {
+		if err := m.node.Release(ctx, namespace); err != nil && first == nil {
 			first = err
 		}
 	}

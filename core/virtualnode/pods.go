@@ -74,7 +74,11 @@ func (n *Node) reconcile(ctx context.Context, k key) error {
 		}
 		return n.failed(home, "get a namespace for the pod", n.open(ctx, k.namespace))
 	}
-	if !t.isFresh() {
+	switch {
+	case t.isFresh():
+	case t.isDenied() && home != nil && home.DeletionTimestamp == nil && !ended(&home.Status):
+		return n.failed(home, "get a namespace for the pod", n.open(ctx, k.namespace))
+	default:
 		return nil // each pod is queued when it is
 	}
 

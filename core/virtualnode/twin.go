@@ -39,6 +39,9 @@ type twin struct {
 
 func (t *twin) isFresh() bool { return t.offloaded.isFresh() && t.pods.isFresh() }
 
+// isDenied says whether the peer no longer lets us look into the twin: it took the namespace away.
+func (t *twin) isDenied() bool { return t.offloaded.isDenied() || t.pods.isDenied() }
+
 func (t *twin) refresh() {
 	t.offloaded.refresh()
 	t.pods.refresh()
@@ -107,6 +110,9 @@ func (n *Node) open(ctx context.Context, home string) error {
 		}
 		old := n.twin(home)
 		if old != nil && old.name == name {
+			if old.isDenied() { // it is there again
+				old.refresh()
+			}
 			return nil, nil
 		}
 		if err := n.remember(ctx, home, name); err != nil {
@@ -262,8 +268,9 @@ func (n *Node) closeTwins() {
 
 const reviewEvery = time.Minute
 
-// reviewTwins gives up the twins of namespaces that are gone at home. A twin without pods is kept otherwise:
-// the next pod of its namespace starts faster, and other objects may be reflected there.
+// reviewTwins gives up the twins of namespaces that are gone at home, or home again, should that not have been
+// possible at once. A twin without pods is kept otherwise: the next pod of its namespace starts faster, and other
+// objects may be reflected there.
 func (n *Node) reviewTwins(ctx context.Context) error {
 	ticker := time.NewTicker(reviewEvery)
 	defer ticker.Stop()
@@ -282,7 +289,7 @@ func (n *Node) reviewTwins(ctx context.Context) error {
 }
 
 func (n *Node) review(ctx context.Context, t *twin) error {
-	if !t.isFresh() || !n.pods.isFresh() || len(t.offloaded.list()) > 0 {
+	if !n.pods.isFresh() || !t.isFresh() && !t.isDenied() || t.isFresh() && len(t.offloaded.list()) > 0 {
 		return nil
 	}
 	for _, pod := range n.pods.list() {
@@ -292,13 +299,21 @@ func (n *Node) review(ctx context.Context, t *twin) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := n.cfg.Home.CoreV1().Namespaces().Get(ctx, t.home, metav1.GetOptions{})
-	if !apierrors.IsNotFound(err) {
+	ns, err := n.cfg.Home.CoreV1().Namespaces().Get(ctx, t.home, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) || err == nil && ns.Labels[v1alpha1.LabelOffload] != "" {
 		return err
 	}
-	if err := n.cfg.Twins.Release(ctx, t.home); err != nil {
+	return n.Release(ctx, t.home)
+}
+
+// Release gives the twin of a home namespace up, with all in it. After an error it is tried again from time to time,
+// unless pods of the namespace go abroad meanwhile.
+func (n *Node) Release(ctx context.Context, home string) error {
+	if err := n.cfg.Twins.Release(ctx, home); err != nil {
 		return err
 	}
-	n.forgetTwin(t)
-	return n.annotate(ctx, t.home, nil)
+	if t := n.twin(home); t != nil {
+		n.forgetTwin(t)
+	}
+	return n.annotate(ctx, home, nil)
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
@@ -24,12 +25,13 @@ type object interface {
 // watch may hang on a dead connection for minutes, or sleep until its next attempt.
 type watched[T object] struct {
 	changed func(was, is T) // one of both may be nil
-	listed  func()          // called after each list; may be nil
+	listed  func()          // called after each list, and each time a list is denied; may be nil
 
-	mu    sync.RWMutex
-	items map[key]T
-	fresh bool // the items are those of a list made after the last refresh
-	stop  context.CancelFunc
+	mu     sync.RWMutex
+	items  map[key]T
+	fresh  bool // the items are those of a list made after the last refresh
+	denied bool // the last list was: what is watched is not there any more, or not ours
+	stop   context.CancelFunc
 }
 
 const (
@@ -75,6 +77,12 @@ func (w *watched[T]) isFresh() bool {
 	return w.fresh
 }
 
+func (w *watched[T]) isDenied() bool {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	return w.denied
+}
+
 // refresh lists again at once, whatever the watch is doing.
 func (w *watched[T]) refresh() {
 	w.mu.Lock()
@@ -100,6 +108,9 @@ func (w *watched[T]) run(ctx context.Context, lw cache.ListerWatcher, example T,
 			lastErr = err.Error()
 			log.Warn("watch failed, will be tried again", "kind", fmt.Sprintf("%T", example), "err", err)
 		}
+		if attempt.Err() == nil && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err)) {
+			w.deny()
+		}
 		switch {
 		case attempt.Err() != nil: // the end, or somebody wants it afresh
 			delay = 0
@@ -121,6 +132,15 @@ func (w *watched[T]) run(ctx context.Context, lw cache.ListerWatcher, example T,
 		if ctx.Err() != nil {
 			return nil
 		}
+	}
+}
+
+func (w *watched[T]) deny() {
+	w.mu.Lock()
+	w.denied = true
+	w.mu.Unlock()
+	if w.listed != nil {
+		w.listed()
 	}
 }
 
@@ -177,7 +197,7 @@ func (w *watched[T]) Replace(all []any, _ string) error {
 	}
 	w.mu.Lock()
 	old := w.items
-	w.items, w.fresh = items, true
+	w.items, w.fresh, w.denied = items, true, false
 	w.mu.Unlock()
 	for k, is := range items {
 		w.changed(old[k], is)
