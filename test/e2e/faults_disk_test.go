@@ -79,7 +79,7 @@ func (w *world) smallDisk(p *lab.Laptop, size string) {
 		w.kill(p, program)
 		eventually(w.t, 10*time.Second, program+" ends", func() string { return pid(w.t, p, program) })
 	}
-	if _, _, err := p.Exec(w.t.Context(), "sh", "-ec", "cp -a /var/lib/kith /tmp/kith; mount -t tmpfs -o size="+size+" tmpfs /var/lib/kith; cp -a /tmp/kith/. /var/lib/kith; rm -r /tmp/kith; df -m /var/lib/kith"); err != nil {
+	if _, _, err := p.Exec(w.t.Context(), "sh", "-ec", "keep=$(mktemp -d); cp -a /var/lib/kith/. $keep; mount -t tmpfs -o size="+size+" tmpfs /var/lib/kith; cp -a $keep/. /var/lib/kith; rm -r $keep; df -m /var/lib/kith"); err != nil {
 		w.t.Fatal(err)
 	}
 	if err := p.StartDaemon(w.t.Context()); err != nil {
