@@ -49,10 +49,17 @@ func (d *diff) peers() {
 	for _, p := range d.Snapshot.Peers {
 		was := d.old.peers[p.ID]
 		is := relation{good: inUse(p.Outgoing) || inUse(p.Incoming), lost: p.Outgoing == api.StateUnreachable || p.Incoming == api.StateUnreachable}
+		if is.lost {
+			if is.since, is.told = was.since, was.told; !was.lost && was.good {
+				is.since = d.Now
+			}
+		}
 		who, key := words.Name(p.Name), "reach/"+p.ID
 		switch {
-		case is.lost && was.good && !was.lost:
+		case is.waits() && d.Now.Sub(is.since) >= lostPatience:
+			is.told = true
 			d.tell(who, Notice{Key: key, Kind: PeerLost, Title: who + " cannot be reached", Body: lines(atStake(p), sentence(p.Why)), Icon: icon.Problem})
+		case was.waits() && !is.lost: // it was a moment
 		case was.lost && !is.lost && is.good:
 			d.tell(who, Notice{Key: key, Kind: PeerBack, Title: who + " is back", Icon: icon.Peered})
 		case was.lost && !is.lost:

@@ -12,6 +12,8 @@ import (
 const (
 	// gonePatience is how long the daemon may be away before it is worth a word: an upgrade takes seconds.
 	gonePatience = 10 * time.Second
+	// lostPatience is how long a peer may be away before that is worth a word: its daemon may be starting anew.
+	lostPatience = 5 * time.Second
 	// troubleAgain is how long a trouble that went and came back is not told again.
 	troubleAgain = 10 * time.Minute
 	// calm is how long after the daemon came back the peers may be unreachable: it has to find them first.
@@ -45,7 +47,13 @@ type Memory struct {
 type relation struct {
 	good bool // a contract was in force, and the peer there
 	lost bool // it could not be reached
+	told bool // and the user knows
+	// since is when it was lost; zero when it was before the tray looked.
+	since time.Time
 }
+
+// waits tells whether the user is to know, if it lasts.
+func (r relation) waits() bool { return r.lost && !r.told && !r.since.IsZero() }
 
 // trouble is something wrong with the daemon.
 type trouble struct {
@@ -128,7 +136,13 @@ func (m Memory) Wake(now time.Time) time.Time {
 	case m.goneSince.IsZero() && now.Before(m.calmUntil):
 		return m.calmUntil
 	}
-	return time.Time{}
+	var at time.Time
+	for _, r := range m.peers {
+		if due := r.since.Add(lostPatience); m.goneSince.IsZero() && r.waits() && (at.IsZero() || due.Before(at)) {
+			at = due
+		}
+	}
+	return at
 }
 
 // troubled compares what is wrong with the daemon and the engine. What is wrong with a peer is told by its state.

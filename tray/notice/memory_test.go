@@ -139,7 +139,14 @@ func TestPeerLostAndBack(t *testing.T) {
 		}
 	}
 	d.step(0, with(api.StateConnected, api.StateConnected))
-	lost := d.step(time.Second, with(api.StateUnreachable, api.StateConnected))
+	// For a moment: its daemon was started anew.
+	d.want(d.step(time.Second, with(api.StateUnreachable, api.StateConnected)))
+	d.want(d.step(time.Second, with(api.StateConnected, api.StateConnected)))
+	d.want(d.step(time.Second, with(api.StateUnreachable, api.StateConnected)))
+	if at := d.m.Wake(d.now); at.Sub(d.now) != lostPatience {
+		t.Error("nobody looks again:", at)
+	}
+	lost := d.step(lostPatience, with(api.StateUnreachable, api.StateConnected))
 	d.want(lost, "bob cannot be reached")
 	if lost.Show[0].Body != "3 pods of yours run there.\nIt does not answer." {
 		t.Errorf("%q", lost.Show[0].Body)
@@ -181,7 +188,8 @@ func TestRestartOfTheDaemonIsNoNews(t *testing.T) {
 	// But one that stays away is told, when there was time enough to find it.
 	d.gone(time.Second)
 	d.want(d.step(time.Second, all(api.StateUnreachable)))
-	d.want(d.step(calm+time.Second, nil), "bob cannot be reached")
+	d.want(d.step(calm+time.Second, nil))
+	d.want(d.step(lostPatience, nil), "bob cannot be reached")
 }
 
 func TestDaemonThatStaysAwayIsToldOnce(t *testing.T) {
@@ -302,7 +310,8 @@ func TestManyComeAsOne(t *testing.T) {
 		gone = append(gone, peer(fmt.Sprint("p", i), api.StateUnreachable, api.StateNone))
 	}
 	d.step(time.Second, func(s *api.Snapshot) { s.Peers = peers })
-	p = d.step(time.Second, func(s *api.Snapshot) { s.Peers = gone })
+	d.want(d.step(time.Second, func(s *api.Snapshot) { s.Peers = gone }))
+	p = d.step(lostPatience, nil)
 	d.want(p, "5 peers cannot be reached")
 	if p.Show[0].Body != "p0, p1, p2, p3 and 1 more." {
 		t.Errorf("%q", p.Show[0].Body)
