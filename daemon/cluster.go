@@ -139,18 +139,17 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, restConfig *
 	if v, err := home.Discovery().ServerVersion(); err == nil {
 		c.version = v.GitVersion
 	}
-	if c.host, err = hosting.New(mgr, d.log); err != nil {
+	if c.host, err = hosting.New(mgr, d.audits, d.log); err != nil {
 		return nil, nil, fmt.Errorf("hosting: %w", err)
 	}
 	if err := c.host.Install(ctx); err != nil {
 		return nil, nil, fmt.Errorf("hosting: %w", err)
 	}
-	if c.door, err = hosting.NewDoor(restConfig, c.host, d.log); err != nil {
+	if c.door, err = hosting.NewDoor(restConfig, c.host, d.audits, d.log); err != nil {
 		return nil, nil, fmt.Errorf("hosting: %w", err)
 	}
-	c.door.Refused = d.metrics.DoorRefused
 	c.host.OnShut(c.door.Shut)
-	kubelet, err := virtualnode.NewKubelet(virtualnode.KubeletConfig{Home: home, HomeREST: restConfig, IP: d.engine.NodeIP(), Log: d.log})
+	kubelet, err := virtualnode.NewKubelet(virtualnode.KubeletConfig{Home: home, HomeREST: restConfig, IP: d.engine.NodeIP(), Log: d.log, Audit: d.audits})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -289,7 +288,7 @@ func (d *Daemon) hostingRoutes() {
 		return func(w http.ResponseWriter, r *http.Request, caller peering.Caller) {
 			c := d.cluster.Load()
 			if c == nil {
-				peering.WriteProblem(w, errNotReady)
+				answerProblem(w, r, errNotReady)
 				return
 			}
 			serve(c, w, r, caller.ID.String())
@@ -300,6 +299,15 @@ func (d *Daemon) hostingRoutes() {
 		c.host.DeleteNamespace(w, r, id)
 	}))
 	d.peerAPI.server.Handle("/kube/", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.door.Serve(w, r, id) }))
+}
+
+// answerProblem writes what the peer API refuses; Kubernetes clients understand a Status.
+func answerProblem(w http.ResponseWriter, r *http.Request, problem *peering.Problem) {
+	if strings.HasPrefix(r.URL.Path, "/kube/") {
+		hosting.Refuse(w, problem.HTTPStatus(), problem.Error())
+		return
+	}
+	peering.WriteProblem(w, problem)
 }
 
 // follow calls check now and after every change of a Peer, a Contract or a NamespaceOffloading, until it is done.

@@ -17,6 +17,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"kith.dev/core/api"
+	"kith.dev/core/audit"
 	"kith.dev/core/cluster"
 	"kith.dev/core/discovery"
 	"kith.dev/core/fence"
@@ -55,6 +56,7 @@ type Daemon struct {
 	fence     *fence.Fence     // nil with an engine whose ranges are known later
 	cluster   atomic.Pointer[clusterPart]
 
+	audits         *audit.Log
 	metrics        *metrics.Metrics
 	metricsAt      net.Listener // nil unless metricsAddress is set
 	parts          *parts
@@ -65,7 +67,8 @@ type Daemon struct {
 // taken port or a damaged key is an error at once.
 func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 	d = &Daemon{cfg: cfg, log: log, started: time.Now(), events: localapi.NewBroker(eventsKept)}
-	d.local = localapi.New(localapi.Options{Socket: cfg.Socket, Group: cfg.SocketGroup, Backend: backend{d}, Events: d.events, Log: log})
+	d.audits = d.newAudit()
+	d.local = localapi.New(localapi.Options{Socket: cfg.Socket, Group: cfg.SocketGroup, Backend: backend{d}, Events: d.events, Log: log, Audit: d.audits})
 	if err := d.local.Listen(); err != nil {
 		return nil, err
 	}
@@ -169,6 +172,7 @@ func (d *Daemon) openPeerAPI() error {
 	}
 	d.peerAPI = &peerAPI{listener: listener, server: peering.NewServer(peering.ServerConfig{
 		Identity: d.me, Name: func() string { return d.cfg.Name }, Version: version.Version, Desk: desk{d}, Log: d.log, Observer: d.metrics,
+		Audit: d.audits, Answer: answerProblem,
 	})}
 	d.hostingRoutes()
 	return nil

@@ -89,6 +89,20 @@ func (d *directory) isPeer(id identity.ID) bool {
 	return d.peers[id] != nil
 }
 
+// peerName is the name of the Peer with that ID; "" when there is none.
+func (d *directory) peerName(id string) string {
+	parsed, err := identity.ParseID(id)
+	if err != nil {
+		return ""
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p := d.peers[parsed]; p != nil {
+		return p.Name
+	}
+	return ""
+}
+
 // onChange has f called with the name of a Peer whose contact changed.
 func (d *directory) onChange(f func(peer string)) {
 	d.mu.Lock()

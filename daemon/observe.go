@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
@@ -12,15 +13,22 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/audit"
 	"kith.dev/core/gateway"
 	"kith.dev/core/hosting"
+	"kith.dev/core/peering"
+	"kith.dev/core/virtualnode"
+	"kith.dev/daemon/localapi"
 	"kith.dev/daemon/metrics"
 )
 
 // newMetrics makes the metrics, and opens their address if there is to be one.
 func (d *Daemon) newMetrics() (err error) {
-	d.metrics = metrics.New(d.facts, []string{
-		hosting.RefusedPath, hosting.RefusedContract, hosting.RefusedLimits, hosting.RefusedBody, hosting.RefusedTimeout, hosting.RefusedUnavailable,
+	d.metrics = metrics.New(d.facts, map[string][]string{
+		string(audit.PeerAPI): {peering.RefusedRate, peering.RefusedAddress, peering.RefusedRoom, peering.RefusedHandshake},
+		string(audit.Kube):    hosting.RefusedReasons(),
+		string(audit.Kubelet): {virtualnode.RefusedHandshake, virtualnode.RefusedUser},
+		string(audit.Socket):  {localapi.RefusedUser},
 	}, d.log)
 	d.parts = newParts(d.metrics)
 	d.local.Handle("GET /metrics", d.metrics.Handler())
@@ -28,6 +36,23 @@ func (d *Daemon) newMetrics() (err error) {
 		d.metricsAt, err = metrics.Listen(d.cfg.MetricsAddress, d.cfg.MetricsPublic)
 	}
 	return err
+}
+
+// newAudit makes the record of refusals.
+func (d *Daemon) newAudit() *audit.Log {
+	return audit.New(d.log, audit.Options{
+		Named: func(id string) string {
+			if d.directory == nil {
+				return ""
+			}
+			return d.directory.peerName(id)
+		},
+		Count: func(door audit.Door, reason string) { d.metrics.Refused(string(door), reason) },
+		Tell: func(peer, id, message string) {
+			who := cmp.Or(peer, "a stranger, "+id)
+			d.publish(api.Event{Type: api.EventSecurity, Severity: api.SeverityWarning, Peer: peer, Message: who + " was " + message})
+		},
+	})
 }
 
 // facts are what the metrics show.

@@ -21,6 +21,7 @@ const (
 	reasonNameTaken    = "NameTaken"
 	reasonForbidden    = "Forbidden"
 	reasonQuota        = "QuotaExceeded"
+	reasonNamespaces   = "TooManyNamespaces"
 )
 
 // refusal is the provider's no to a pod.

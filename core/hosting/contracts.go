@@ -291,6 +291,29 @@ func (c *contracts) Admitted(consumerID string) (namespaces int, ok bool) {
 	return namespaces, ok
 }
 
+// kept gives the twin namespaces of a consumer under its contracts in force, and what those grant together.
+func (c *contracts) kept(consumerID string) (namespaces []string, limit corev1.ResourceList) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now()
+	limit = corev1.ResourceList{}
+	for _, t := range c.terms {
+		if t.consumer.ID != consumerID || !t.inForce(now) {
+			continue
+		}
+		sum := limit[corev1.ResourcePods]
+		sum.Add(t.limit[corev1.ResourcePods])
+		limit[corev1.ResourcePods] = sum
+		for _, tw := range c.twins {
+			if tw.contract == t.contract {
+				namespaces = append(namespaces, tw.name)
+			}
+		}
+	}
+	slices.Sort(namespaces)
+	return namespaces, limit
+}
+
 // admitted lists the consumers whose terms say they are in force, run out or not: running out is a change.
 func (c *contracts) admitted() map[string]bool {
 	c.mu.Lock()

@@ -9,12 +9,15 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"kith.dev/core/audit"
 )
 
 // Names under which the provider's API server knows consumers.
@@ -28,6 +31,8 @@ type Access interface {
 	// Admitted: is a contract with the consumer in force, and how many twin namespaces has it? Once it
 	// says no, Shut has to be called: what is open already does not ask again.
 	Admitted(consumerID string) (namespaces int, ok bool)
+	// Kept counts what the consumer keeps in the API server here, and says how much that may be.
+	Kept(ctx context.Context, consumerID string) (has, most Stock, err error)
 }
 
 // Limits bound what one consumer may do at the door.
@@ -40,6 +45,8 @@ type Limits struct {
 	Patience            time.Duration // a request over the rate waits as long, then it is refused
 	Timeout             time.Duration // for everything that is not a stream
 	Body                int64         // bytes of a request
+	Bodies              int64         // bytes of all requests under way, as far as they say how long they are
+	Recount             time.Duration // what a consumer keeps is not counted again before
 }
 
 // DefaultLimits let a consumer start and watch a thousand pods without noticing, and keep one that
@@ -49,7 +56,9 @@ func DefaultLimits() Limits {
 		Requests: 128, Streams: 64, StreamsPerNamespace: 10,
 		Rate: 200, Burst: 400, Patience: time.Second,
 		Timeout: time.Minute,
-		Body:    3 << 20, // what the API server itself takes
+		Body:    2 << 20, // a Secret of 1 MiB in base64, with room
+		Bodies:  16 << 20,
+		Recount: 10 * time.Second,
 	}
 }
 
@@ -59,21 +68,19 @@ func DefaultLimits() Limits {
 type Door struct {
 	// Limits may be changed before the first request.
 	Limits Limits
-	// Refused, when set before the first request, is called with the reason of each refusal: RefusedPath,
-	// RefusedContract, RefusedLimits, RefusedBody, RefusedTimeout or RefusedUnavailable.
-	Refused func(reason string)
 
 	access  Access
 	target  *url.URL
 	plain   *httputil.ReverseProxy
 	upgrade *httputil.ReverseProxy
 	gates   gates
+	audits  *audit.Log
 	log     *slog.Logger
 }
 
 // NewDoor makes the door to the API server that config leads to. The identity in config must be allowed
-// to impersonate users and groups.
-func NewDoor(config *rest.Config, access Access, log *slog.Logger) (*Door, error) {
+// to impersonate users and groups. Refusals are noted in audits, with the reasons below; it may be nil.
+func NewDoor(config *rest.Config, access Access, audits *audit.Log, log *slog.Logger) (*Door, error) {
 	target, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("door: address of the API server: %w", err)
@@ -87,7 +94,7 @@ func NewDoor(config *rest.Config, access Access, log *slog.Logger) (*Door, error
 	if err != nil {
 		return nil, fmt.Errorf("door: connecting to the API server: %w", err)
 	}
-	d := &Door{Limits: DefaultLimits(), access: access, target: target, log: log}
+	d := &Door{Limits: DefaultLimits(), access: access, target: target, audits: audits, log: log}
 	d.plain, d.upgrade = d.proxy(plain), d.proxy(upgrade)
 	return d, nil
 }
@@ -126,11 +133,12 @@ func transport(config *rest.Config, http1 bool) (http.RoundTripper, error) {
 
 func (d *Door) proxy(t http.RoundTripper) *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
-		Rewrite:       d.rewrite,
-		Transport:     t,
-		FlushInterval: -1, // a watch event must not wait for the next one
-		ErrorHandler:  d.failed,
-		ErrorLog:      log.New(debugWriter{d.log}, "", 0),
+		Rewrite:        d.rewrite,
+		Transport:      t,
+		FlushInterval:  -1, // a watch event must not wait for the next one
+		ErrorHandler:   d.failed,
+		ModifyResponse: d.answered,
+		ErrorLog:       log.New(debugWriter{d.log}, "", 0),
 	}
 }
 
@@ -145,6 +153,8 @@ func (w debugWriter) Write(p []byte) (int, error) {
 // Reasons for which the door does not let a request through, or gives no answer.
 const (
 	RefusedPath        = "path"        // not a path, method or upgrade that a tenant needs
+	RefusedForbidden   = "forbidden"   // the API server said no: rights, admission, quota
+	RefusedFull        = "full"        // the consumer keeps too much here already
 	RefusedContract    = "contract"    // no contract is in force
 	RefusedLimits      = "limits"      // too much at once, or too often
 	RefusedBody        = "body"        // too large
@@ -152,10 +162,18 @@ const (
 	RefusedUnavailable = "unavailable" // the API server does not answer
 )
 
-func (d *Door) refused(reason string) {
-	if d.Refused != nil {
-		d.Refused(reason)
-	}
+// RefusedReasons are all of them.
+func RefusedReasons() []string {
+	return []string{RefusedPath, RefusedForbidden, RefusedFull, RefusedContract, RefusedLimits, RefusedBody, RefusedTimeout, RefusedUnavailable}
+}
+
+// refused notes that a request was.
+func (d *Door) refused(r *http.Request, consumerID, reason, why string) {
+	addr, _ := netip.ParseAddrPort(r.RemoteAddr) // left out when it is none
+	d.audits.Note(audit.Refusal{
+		Door: audit.Kube, Reason: reason, ID: consumerID, Addr: addr,
+		What: r.Method + " " + r.URL.EscapedPath(), Why: why,
+	})
 }
 
 type passKey struct{}
@@ -164,6 +182,7 @@ type passKey struct{}
 type pass struct {
 	consumerID string
 	path       string
+	in         *http.Request
 }
 
 // rewrite builds the request to the API server. Only named headers travel: whatever would claim an
@@ -183,25 +202,28 @@ func (d *Door) rewrite(r *httputil.ProxyRequest) {
 func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) {
 	way, err := parseWay(r)
 	if err != nil {
-		d.refused(RefusedPath)
+		d.refused(r, consumerID, RefusedPath, err.Error())
 		refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, err.Error(), 0)
 		return
 	}
 	if _, ok := d.access.Admitted(consumerID); !ok {
-		d.refuseNoContract(w)
+		d.refuseNoContract(w, r, consumerID)
 		return
 	}
 	gate := d.gates.of(consumerID, d.Limits)
 	// Again, now that a Shut would reach us: else one between the two lines would miss this request.
 	namespaces, ok := d.access.Admitted(consumerID)
 	if !ok {
-		d.refuseNoContract(w)
+		d.refuseNoContract(w, r, consumerID)
 		return
 	}
-	leave, err := gate.enter(r.Context(), way.stream, namespaces, d.Limits)
+	if r.ContentLength > d.Limits.Body || way.upgrade && r.ContentLength != 0 {
+		d.refuseBody(w, r, consumerID)
+		return
+	}
+	leave, err := gate.enter(r.Context(), way, r.ContentLength, namespaces, d.Limits)
 	if err != nil {
-		d.refused(RefusedLimits)
-		d.log.Warn("door: consumer over its limits", "id", consumerID, "path", way.path, "err", err)
+		d.refused(r, consumerID, RefusedLimits, err.Error())
 		refuse(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, err.Error(), 1)
 		return
 	}
@@ -221,11 +243,14 @@ func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 		_ = clock.SetReadDeadline(time.Now().Add(d.Limits.Timeout))
 		_ = clock.SetWriteDeadline(time.Now().Add(d.Limits.Timeout + time.Second))
 	}
-	if r.ContentLength > d.Limits.Body {
-		d.refuseBody(w)
-		return
+	if way.keeps {
+		if err := gate.kept.admit(ctx, r, consumerID, d.access, d.Limits); err != nil {
+			d.refused(r, consumerID, RefusedFull, err.Error())
+			refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, err.Error(), 0)
+			return
+		}
 	}
-	r = r.WithContext(context.WithValue(ctx, passKey{}, pass{consumerID, way.path}))
+	r = r.WithContext(context.WithValue(ctx, passKey{}, pass{consumerID, way.path, r}))
 	if !way.upgrade {
 		r.Body = http.MaxBytesReader(w, r.Body, d.Limits.Body)
 		d.plain.ServeHTTP(w, r)
@@ -242,33 +267,37 @@ var errShut = errors.New("the contract ended")
 // failed answers when the API server did not. What exactly went wrong is for this side's log only.
 func (d *Door) failed(w http.ResponseWriter, r *http.Request, err error) {
 	var tooLarge *http.MaxBytesError
+	p, ok := r.Context().Value(passKey{}).(pass)
+	if !ok { // no request passes without
+		p = pass{in: r}
+	}
 	switch {
 	case errors.Is(context.Cause(r.Context()), errShut):
-		d.refuseNoContract(w)
+		d.refuseNoContract(w, p.in, p.consumerID)
 	case errors.As(err, &tooLarge):
-		d.refuseBody(w)
+		d.refuseBody(w, p.in, p.consumerID)
 	case errors.Is(err, context.DeadlineExceeded):
-		d.refused(RefusedTimeout)
+		d.refused(p.in, p.consumerID, RefusedTimeout, "the API server takes too long")
 		refuse(w, http.StatusGatewayTimeout, metav1.StatusReasonTimeout,
 			fmt.Sprintf("the API server did not answer within %s", d.Limits.Timeout), 1)
 	case errors.Is(err, context.Canceled): // the consumer went away; nobody reads this
 		refuse(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "cancelled", 1)
 	default:
-		d.refused(RefusedUnavailable)
+		d.refused(p.in, p.consumerID, RefusedUnavailable, "the API server does not answer")
 		d.log.Warn("door: the API server does not answer", "err", err)
 		refuse(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
 			"the provider's API server does not answer", 1)
 	}
 }
 
-func (d *Door) refuseNoContract(w http.ResponseWriter) {
-	d.refused(RefusedContract)
-	refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden,
-		"no contract with this cluster is in force", 0)
+func (d *Door) refuseNoContract(w http.ResponseWriter, r *http.Request, consumerID string) {
+	const why = "no contract with this cluster is in force"
+	d.refused(r, consumerID, RefusedContract, why)
+	refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, why, 0)
 }
 
-func (d *Door) refuseBody(w http.ResponseWriter) {
-	d.refused(RefusedBody)
-	refuse(w, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge,
-		fmt.Sprintf("request body: larger than %d bytes", d.Limits.Body), 0)
+func (d *Door) refuseBody(w http.ResponseWriter, r *http.Request, consumerID string) {
+	why := fmt.Sprintf("request body: larger than %d bytes, or none is expected here", d.Limits.Body)
+	d.refused(r, consumerID, RefusedBody, why)
+	refuse(w, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, why, 0)
 }

@@ -18,12 +18,36 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"kith.dev/core/audit"
 )
 
 const aliceID = "AAAAAAA-BBBBBBB-CCCCCCC-DDDDDDD-EEEEEEE-FFFFFFF-GGGGGGG-HHHHHHH"
 
 // guestList is an Access that can be changed.
-type guestList struct{ admitted atomic.Bool }
+type guestList struct {
+	admitted atomic.Bool
+
+	mu        sync.Mutex
+	refused   map[string]int
+	has, most Stock
+	counted   int
+}
+
+func (g *guestList) Kept(context.Context, string) (has, most Stock, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.counted++
+	return g.has, g.most, nil
+}
+
+func (g *guestList) audits() *audit.Log {
+	return audit.New(slog.New(slog.DiscardHandler), audit.Options{Count: func(_ audit.Door, reason string) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.refused[reason]++
+	}})
+}
 
 func (g *guestList) Admitted(id string) (int, bool) { return 1, id == aliceID && g.admitted.Load() }
 
@@ -41,12 +65,12 @@ func newLane(t *testing.T, upstream http.HandlerFunc) *lane {
 	up.EnableHTTP2 = true
 	up.StartTLS()
 	t.Cleanup(up.Close)
-	list := &guestList{}
+	list := &guestList{refused: map[string]int{}, most: Stock{1000, 1 << 30}}
 	list.admitted.Store(true)
 	door, err := NewDoor(&rest.Config{
 		Host: up.URL, BearerToken: "daemon-token",
 		TLSClientConfig: rest.TLSClientConfig{Insecure: true},
-	}, list, slog.New(slog.DiscardHandler))
+	}, list, list.audits(), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,21 +388,15 @@ func TestStrangersAndDeadServersGetAStatus(t *testing.T) {
 
 func TestDoorTellsWhyItRefuses(t *testing.T) {
 	l := newLane(t, func(http.ResponseWriter, *http.Request) {})
-	var mu sync.Mutex
-	reasons := map[string]int{}
-	l.door.Refused = func(reason string) {
-		mu.Lock()
-		defer mu.Unlock()
-		reasons[reason]++
-	}
 	l.door.Limits.Body = 10
 	l.do("GET", "/kube/api/v1/nodes", nil, nil)
 	l.do("POST", podsPath, strings.NewReader("more than ten bytes"), nil)
 	l.do("GET", podsPath, nil, nil)
 	l.list.admitted.Store(false)
 	l.do("GET", podsPath, nil, nil)
-	mu.Lock()
-	defer mu.Unlock()
+	l.list.mu.Lock()
+	defer l.list.mu.Unlock()
+	reasons := l.list.refused
 	if reasons[RefusedPath] != 1 || reasons[RefusedBody] != 1 || reasons[RefusedContract] != 1 || len(reasons) != 3 {
 		t.Errorf("refusals were counted so: %v", reasons)
 	}

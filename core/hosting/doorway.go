@@ -17,6 +17,7 @@ type way struct {
 	path    string // at the API server, clean by construction
 	stream  bool   // has no natural end: a watch, a followed log, an upgraded connection
 	upgrade bool
+	keeps   bool // what it brings is kept: a create, or a change
 }
 
 // groups whose namespaced resources a consumer may ask for; which of them it gets is RBAC's business.
@@ -118,6 +119,7 @@ func (w way) streaming(r *http.Request, resource []string) (way, error) {
 		w.stream, w.upgrade = true, true
 		return w, nil
 	}
+	w.keeps = r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch
 	w.stream = isSet(query, "watch") || sub == "log" && isSet(query, "follow")
 	return w, nil
 }
@@ -157,6 +159,20 @@ func safeHeaders(in http.Header) http.Header {
 		out.Set("Sec-Websocket-Protocol", strings.Join(kept, ", "))
 	}
 	return out
+}
+
+// Refuse answers as the door does, for those who stand before it.
+func Refuse(w http.ResponseWriter, code int, message string) {
+	reason, retry := metav1.StatusReasonForbidden, int32(0)
+	switch code {
+	case http.StatusTooManyRequests:
+		reason, retry = metav1.StatusReasonTooManyRequests, 1
+	case http.StatusServiceUnavailable:
+		reason, retry = metav1.StatusReasonServiceUnavailable, 1
+	case http.StatusBadRequest:
+		reason = metav1.StatusReasonBadRequest
+	}
+	refuse(w, code, reason, message, retry)
 }
 
 // refuse answers with a Kubernetes Status.

@@ -22,8 +22,11 @@ type gate struct {
 
 	bucket *rate.Limiter
 
+	kept stock
+
 	mu                sync.Mutex
 	requests, streams int
+	bodies            int64
 }
 
 func (g *gates) of(consumerID string, limits Limits) *gate {
@@ -53,9 +56,12 @@ func (g *gates) shut(consumerID string) {
 }
 
 // enter lets one request in, or says which limit it is over. Call leave when it is done.
-func (g *gate) enter(ctx context.Context, stream bool, namespaces int, limits Limits) (leave func(), err error) {
+func (g *gate) enter(ctx context.Context, w way, body int64, namespaces int, limits Limits) (leave func(), err error) {
 	count, limit, what := &g.requests, limits.Requests, "requests"
-	if stream {
+	if body < 0 && !w.upgrade {
+		body = limits.Body // it does not say; so much it may be
+	}
+	if w.stream {
 		count, limit, what = &g.streams, limits.Streams+namespaces*limits.StreamsPerNamespace, "watches and streams"
 	}
 	g.mu.Lock()
@@ -63,11 +69,17 @@ func (g *gate) enter(ctx context.Context, stream bool, namespaces int, limits Li
 		g.mu.Unlock()
 		return nil, fmt.Errorf("%s: %d are open, more are not allowed at the same time", what, limit)
 	}
+	if g.bodies+body > limits.Bodies {
+		g.mu.Unlock()
+		return nil, fmt.Errorf("request bodies: more than %d bytes at the same time", limits.Bodies)
+	}
 	*count++
+	g.bodies += body
 	g.mu.Unlock()
 	leave = func() {
 		g.mu.Lock()
 		*count--
+		g.bodies -= body
 		g.mu.Unlock()
 	}
 	if err := g.wait(ctx, limits); err != nil {

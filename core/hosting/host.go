@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/audit"
 )
 
 // Host is the provider's side of every contract. Make it with New. All methods may be called by many at once.
@@ -28,20 +30,21 @@ type Host struct {
 }
 
 // New registers the provider's reconcilers with mgr; they work while mgr runs. The identity mgr uses must be
-// allowed what the tenants are, and more: it binds roles, makes namespaces and deletes pods.
-func New(mgr manager.Manager, log *slog.Logger) (*Host, error) {
+// allowed what the tenants are, and more: it binds roles, makes namespaces and deletes pods. Refusals are noted in
+// audits, which may be nil.
+func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error) {
 	checker, err := newChecker()
 	if err != nil {
 		return nil, err
 	}
 	live := mgr.GetAPIReader()
 	h := &Host{client: mgr.GetClient(), contracts: newContracts(live, log), book: newBook(), log: log}
-	h.tenants = &tenants{client: h.client, live: live, contracts: h.contracts, book: h.book, log: log}
+	h.tenants = &tenants{client: h.client, live: live, contracts: h.contracts, book: h.book, audits: audits, log: log}
 	h.reconciler = &reconciler{
 		client: h.client, cached: mgr.GetCache(), live: live,
 		contracts: h.contracts, book: h.book, checker: checker,
-		events: mgr.GetEventRecorder("kith-hosting"), log: log, now: time.Now,
-		memos: map[types.NamespacedName]memo{},
+		events: mgr.GetEventRecorder("kith-hosting"), audits: audits, log: log, now: time.Now,
+		memos: map[types.NamespacedName]memo{}, told: map[string]*rate.Limiter{},
 	}
 	if err := h.watch(mgr); err != nil {
 		return nil, fmt.Errorf("hosting: %w", err)

@@ -2,6 +2,8 @@ package hosting
 
 import (
 	"fmt"
+	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 
@@ -28,6 +30,12 @@ func newOffloaded() *unstructured.Unstructured {
 // typed reads u into the Go type. With a malformed template it gives everything but the spec, and why.
 func typed(u *unstructured.Unstructured) (*v1alpha1.OffloadedPod, *refusal) {
 	opod := &v1alpha1.OffloadedPod{}
+	if field := outlandish(u.Object["spec"], "spec"); field != "" {
+		bare := u.DeepCopy()
+		delete(bare.Object, "spec")
+		opod, _ = typed(bare)
+		return opod, refused(reasonInvalid, "%s is no amount of anything", field)
+	}
 	err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, opod)
 	if err == nil {
 		return opod, nil
@@ -38,6 +46,41 @@ func typed(u *unstructured.Unstructured) (*v1alpha1.OffloadedPod, *refusal) {
 		opod.Name, opod.Namespace, opod.UID = u.GetName(), u.GetNamespace(), u.GetUID()
 	}
 	return opod, refused(reasonInvalid, "spec.template is not a pod template: %v", err)
+}
+
+// amount is what nobody's amounts exceed: resource.ParseQuantity works for hours at "1e-99999999", on all that memory holds.
+var amount = regexp.MustCompile(`^[-+]?[0-9.]{0,40}([A-Za-z]{0,2}|[eE][-+]?[0-9]{1,2})$`)
+
+// outlandish names the first amount in a pod template that must not be parsed. Amounts are where a pod's spec has them.
+func outlandish(v any, at string) string {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			field := at + "." + key
+			text, isText := v[key].(string)
+			switch list, isList := v[key].(map[string]any); {
+			case isList && (key == "requests" || key == "limits" || key == "overhead"):
+				for _, name := range slices.Sorted(maps.Keys(list)) {
+					if q, ok := list[name].(string); ok && !amount.MatchString(q) {
+						return cut(field+"."+name, 200)
+					}
+				}
+			case isText && (key == "sizeLimit" || key == "divisor") && !amount.MatchString(text):
+				return cut(field, 200)
+			default:
+				if bad := outlandish(v[key], field); bad != "" {
+					return bad
+				}
+			}
+		}
+	case []any:
+		for i := range v {
+			if bad := outlandish(v[i], fmt.Sprintf("%s[%d]", at, i)); bad != "" {
+				return bad
+			}
+		}
+	}
+	return ""
 }
 
 // graceAsked is the grace period the consumer wants, nil for the pod's own.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/audit"
 )
 
 // reconciler turns OffloadedPods into Pods and keeps those alive. A Pod has its OffloadedPod's name, so one
@@ -30,6 +32,7 @@ type reconciler struct {
 	book      *book
 	checker   *checker
 	events    events.EventRecorder
+	audits    *audit.Log
 	log       *slog.Logger
 	now       func() time.Time
 
@@ -37,6 +40,7 @@ type reconciler struct {
 	queue   workqueue.TypedRateLimitingInterface[ctrl.Request] // nil until the controller runs
 	started bool
 	memos   map[types.NamespacedName]memo
+	told    map[string]*rate.Limiter // by namespace: what is said in events
 }
 
 // memo is what the reconciler remembers of a pod; losing it costs a comparison or a live read, no more.
@@ -96,7 +100,9 @@ func (r *reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, r.finish(ctx, o)
 	case how == leaving:
 		return ctrl.Result{}, nil // the Pod's end brings us back
-	case how == lost, how == stale:
+	case how == stale:
+		return ctrl.Result{}, r.deleteLeft(ctx, pod)
+	case how == lost:
 		r.log.Info("guest lost, making it again", "namespace", pod.Namespace, "pod", pod.Name, "reason", pod.Status.Reason)
 		return ctrl.Result{}, r.delete(ctx, pod, nil)
 	case how == foreign:
@@ -162,18 +168,28 @@ func (r *reconciler) guest(ctx context.Context, key types.NamespacedName) (*core
 }
 
 // orphan: an OffloadedPod that is gone for good takes its Pod along. The garbage collector does the same,
-// where one runs.
+// where one runs. It keeps its place under the contract until it is gone: a consumer that takes the finalizer off and
+// leaves a Pod with a long grace period behind has one more otherwise.
 func (r *reconciler) orphan(ctx context.Context, key types.NamespacedName, pod *corev1.Pod) error {
-	r.release(key)
 	r.book.settle(key)
+	if pod != nil && standingOf(&v1alpha1.OffloadedPod{}, pod) == stale {
+		return r.deleteLeft(ctx, pod)
+	}
+	r.release(key)
 	r.forget(key)
-	if pod == nil || pod.DeletionTimestamp != nil {
+	return nil
+}
+
+// deleteLeft deletes a Pod that no OffloadedPod stands for, in endGrace at most.
+func (r *reconciler) deleteLeft(ctx context.Context, pod *corev1.Pod) error {
+	most := int64(endGrace / time.Second)
+	if running := pod.DeletionGracePeriodSeconds; pod.DeletionTimestamp != nil && (running == nil || *running <= most) {
 		return nil
 	}
-	if how := standingOf(&v1alpha1.OffloadedPod{}, pod); how != stale {
-		return nil
+	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil && *own < most {
+		most = *own
 	}
-	return r.delete(ctx, pod, nil)
+	return r.delete(ctx, pod, &most)
 }
 
 // keep holds a living Pod in step with its template.
@@ -187,6 +203,9 @@ func (r *reconciler) keep(ctx context.Context, o *one) error {
 		return err
 	}
 	r.book.enter(o.key, t.contract, requestsOf(o.pod))
+	if err := r.hold(ctx, o); err != nil {
+		return err
+	}
 	if err := r.adjust(ctx, o, t); err != nil {
 		return err
 	}

@@ -9,11 +9,14 @@ import (
 // requestsOf is what the pod counts against its contract: what the scheduler reserves for it, and one pod.
 // The spec must have gone through stateRequests.
 func requestsOf(pod *corev1.Pod) corev1.ResourceList {
-	sum := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	out := corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(1, resource.DecimalSI)}
-	for name, q := range sum {
-		if !q.IsZero() {
-			out[name] = q.DeepCopy()
+	// What is said of the pod as a whole counts instead of what its containers say, where the API server knows of that
+	// (KEP-2837); another one forgets it, and reserves what the containers say. So it is the greater of both.
+	for _, skip := range []bool{false, true} {
+		for name, q := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{SkipPodLevelResources: skip}) {
+			if more := out[name]; !q.IsZero() && q.Cmp(more) > 0 {
+				out[name] = q.DeepCopy()
+			}
 		}
 	}
 	return out

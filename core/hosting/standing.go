@@ -18,7 +18,7 @@ const (
 	leaving standing = "leaving" // being deleted before it ended: made again once it is gone
 	lost    standing = "lost"    // failed by no doing of its own: deleted, and made again
 	ended   standing = "ended"   // ended for good: final
-	stale   standing = "stale"   // belongs to an earlier OffloadedPod of the name
+	stale   standing = "stale"   // belongs to an earlier OffloadedPod of the name, or to none any more
 	foreign standing = "foreign" // not made by Kith
 )
 
@@ -28,6 +28,8 @@ func standingOf(opod *v1alpha1.OffloadedPod, pod *corev1.Pod) standing {
 	}
 	owner := metav1.GetControllerOf(pod)
 	switch {
+	case owner == nil && pod.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy && pod.Annotations[v1alpha1.AnnotationHomePod] != "":
+		return stale // deleted with propagationPolicy=Orphan, which takes the owner off
 	case owner == nil || owner.Kind != "OffloadedPod":
 		return foreign
 	case owner.UID != opod.UID:

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/audit"
 )
 
 // accepted says that the Pod is there.
@@ -47,7 +50,11 @@ func (r *reconciler) refuse(ctx context.Context, o *one, contract string, no *re
 			return ctrl.Result{}, err
 		}
 		r.event(o.raw, corev1.EventTypeWarning, "Refused", "%s: %s", no.reason, cut(no.message, 900))
-		r.log.Info("guest refused", "namespace", o.key.Namespace, "pod", o.key.Name, "contract", contract, "reason", no.reason, "why", no.message)
+		refusal := audit.Refusal{Door: audit.Guests, Reason: no.reason, What: "pod " + o.key.String(), Why: no.message}
+		if t := r.contracts.look(o.key.Namespace); t != nil {
+			refusal.ID = t.consumer.ID
+		}
+		r.audits.Note(refusal)
 	}
 	switch no.reason {
 	case reasonQuota, reasonForbidden, reasonNameTaken:
@@ -78,7 +85,31 @@ func (r *reconciler) writeStatus(ctx context.Context, o *one, status v1alpha1.Of
 	return nil
 }
 
+// Events about the pods of one namespace.
+const (
+	eventsPerSecond = 0.5
+	eventsBurst     = 100
+)
+
 func (r *reconciler) event(about runtime.Object, kind, reason, note string, args ...any) {
+	// Each is an object in the API server for an hour, and a consumer that changes its mind all the time makes many.
+	namespace := ""
+	if o, err := meta.Accessor(about); err == nil {
+		namespace = o.GetNamespace()
+	}
+	r.mu.Lock()
+	limit := r.told[namespace]
+	if limit == nil {
+		if len(r.told) > 1000 {
+			clear(r.told)
+		}
+		limit = rate.NewLimiter(eventsPerSecond, eventsBurst)
+		r.told[namespace] = limit
+	}
+	r.mu.Unlock()
+	if !limit.Allow() {
+		return
+	}
 	r.events.Eventf(about, nil, kind, reason, reason, note, args...)
 }
 

@@ -16,7 +16,11 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/audit"
 )
+
+// maxTwins is how many namespaces a consumer may have here under one contract.
+const maxTwins = 100
 
 // tenants makes twin namespaces and clears them away.
 type tenants struct {
@@ -24,6 +28,7 @@ type tenants struct {
 	live      client.Reader
 	contracts *contracts
 	book      *book
+	audits    *audit.Log
 	log       *slog.Logger
 
 	mu sync.Mutex // one namespace is made at a time: two calls for one home must agree on its name
@@ -54,6 +59,14 @@ func (t *tenants) ensure(ctx context.Context, contract *v1alpha1.Contract, consu
 	tw, found := t.contracts.twinFor(consumer, home)
 	if found && mapping == v1alpha1.MappingSameName && tw.name != home {
 		return "", sameNameTaken(home)
+	}
+	if have := len(t.contracts.twinsOf(terms.contract)); !found && have >= maxTwins {
+		no := &api.Error{
+			Code: api.CodeForbidden, Message: fmt.Sprintf("namespace for %q", home),
+			Reason: fmt.Sprintf("%d namespaces are kept at the provider under this contract, more are not allowed", have), Do: "take one home",
+		}
+		t.audits.Note(audit.Refusal{Door: audit.Guests, Reason: reasonNamespaces, ID: consumer.ID, What: "namespace " + home, Why: no.Reason})
+		return "", no
 	}
 	for i := 0; !found && i < len(names); i++ {
 		if tw, found, err = t.create(ctx, names[i], home, terms); err != nil {

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+
+	"kith.dev/core/audit"
 )
 
 // gate is the listener of the server: it bounds connections before anything is read from them, and knows all that
@@ -19,7 +21,7 @@ import (
 type gate struct {
 	net.Listener
 	limits   Limits
-	refusals *refusals
+	refusals *audit.Log
 	rates    *meter[netip.Addr]
 	quit     chan struct{} // closed when the server begins to end
 
@@ -47,7 +49,7 @@ type guarded struct {
 	closing  sync.Once
 }
 
-func newGate(l net.Listener, limits Limits, r *refusals) *gate {
+func newGate(l net.Listener, limits Limits, r *audit.Log) *gate {
 	return &gate{
 		Listener: l, limits: limits, refusals: r,
 		rates:     newMeter[netip.Addr](limits.ConnRate),
@@ -76,18 +78,22 @@ func (g *gate) Accept() (net.Conn, error) {
 	}
 }
 
+func (g *gate) refused(reason string, addr netip.AddrPort, why string) {
+	g.refusals.Note(audit.Refusal{Door: audit.PeerAPI, Reason: reason, Addr: addr, What: "connection", Why: why})
+}
+
 func (g *gate) admit(conn net.Conn) *guarded {
 	addr := addrOf(conn)
 	ip := addr.Addr()
 	if !g.rates.allow(ip) {
-		g.refusals.note(RefusedRate, [32]byte{}, addr, "too many new connections from this address")
+		g.refused(RefusedRate, addr, "too many new connections from this address")
 		return nil
 	}
 	c := &guarded{Conn: conn, gate: g, addr: addr}
 	g.mu.Lock()
 	if g.perIP[ip] >= g.limits.ConnsPerIP {
 		g.mu.Unlock()
-		g.refusals.note(RefusedAddress, [32]byte{}, addr, "too many connections from this address")
+		g.refused(RefusedAddress, addr, "too many connections from this address")
 		return nil
 	}
 	var oldest *guarded
@@ -100,7 +106,7 @@ func (g *gate) admit(conn net.Conn) *guarded {
 	c.stranger = g.strangers.PushBack(c)
 	g.mu.Unlock()
 	if oldest != nil {
-		g.refusals.note(RefusedRoom, [32]byte{}, oldest.addr, "too many strangers are connected, the oldest goes")
+		g.refused(RefusedRoom, oldest.addr, "too many strangers are connected, the oldest goes")
 		oldest.Close()
 	}
 	return c

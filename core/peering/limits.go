@@ -2,9 +2,6 @@ package peering
 
 import (
 	"container/list"
-	"context"
-	"log/slog"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -132,34 +129,4 @@ func (u *use) take(caller identity.ID, of string, max int) (release func(), ok b
 			delete(u.n, key)
 		}
 	}, true
-}
-
-// refusals counts and logs who was refused and why. In the log is each address and reason once a minute, and not more
-// than a burst of 20 and 2 a second in all, so that an attack cannot fill the disk.
-type refusals struct {
-	log   *slog.Logger
-	tell  Observer
-	each  *meter[refusal]
-	total *rate.Limiter
-}
-
-type refusal struct {
-	addr netip.Addr
-	why  string
-}
-
-func newRefusals(log *slog.Logger, tell Observer) *refusals {
-	return &refusals{log, tell, newMeter[refusal](Rate{1.0 / 60, 1}), rate.NewLimiter(2, 20)}
-}
-
-func (r *refusals) note(reason string, caller identity.ID, addr netip.AddrPort, why string, more ...any) {
-	r.tell.Refused(reason)
-	if !r.each.allow(refusal{addr.Addr(), why}) || !r.total.Allow() {
-		return
-	}
-	args := append([]any{"addr", addr.String(), "why", why}, more...)
-	if !caller.IsZero() {
-		args = append([]any{"id", caller.String()}, args...)
-	}
-	r.log.Log(context.Background(), slog.LevelWarn, "refused", args...)
 }

@@ -6,17 +6,15 @@ import (
 	"net/http"
 )
 
-// Observer counts what the server does. Its methods are called from many goroutines and must return at once.
+// Observer counts what the server does. Its method is called from many goroutines and must return at once.
 type Observer interface {
 	// Answered tells that a request is being answered: the pattern of its route, "" when there is none, and the
 	// HTTP status. Streams count when they begin.
 	Answered(route string, status int)
-	// Refused tells why somebody was not let in or heard: the Code of a Problem, or one of RefusedRate,
-	// RefusedAddress, RefusedRoom, RefusedHandshake.
-	Refused(reason string)
 }
 
-// Reasons for refusals that come before there is a request to answer with a Problem.
+// Reasons for refusals (audit.Refusal) that come before there is a request to answer with a Problem; with one, it is the
+// Problem's Code.
 const (
 	RefusedRate      = "connection-rate" // too many new connections from one address
 	RefusedAddress   = "connections"     // too many connections from one address
@@ -28,7 +26,6 @@ const (
 type nobody struct{}
 
 func (nobody) Answered(string, int) {}
-func (nobody) Refused(string)       {}
 
 // observed tells of the status of an answer when it begins. The mux has set the request's pattern by then.
 type observed struct {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"kith.dev/core/audit"
 	"kith.dev/core/identity"
 )
 
@@ -94,7 +95,7 @@ func (c *counter) Answered(route string, status int) {
 	c.answered = append(c.answered, answered{route, status})
 }
 
-func (c *counter) Refused(reason string) {
+func (c *counter) count(_ audit.Door, reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.refused = append(c.refused, reason)
@@ -121,7 +122,7 @@ func (c *counter) hasRefused(t *testing.T, reason string) {
 func TestServerCountsAnswersAndRefusals(t *testing.T) {
 	counts := new(counter)
 	bob := bob(t, Limits{CallerRate: Rate{0.01, 4}}, func(s *Server) {
-		s.config.Observer, s.refusals.tell = counts, counts
+		s.config.Observer, s.refusals = counts, audit.New(quiet(), audit.Options{Count: counts.count})
 		s.Handle("/kube/", func(w http.ResponseWriter, _ *http.Request, _ Caller) {
 			conn, _, err := http.NewResponseController(w).Hijack()
 			if err == nil {

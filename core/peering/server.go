@@ -10,11 +10,13 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"path"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"kith.dev/core/audit"
 	"kith.dev/core/identity"
 )
 
@@ -36,6 +38,9 @@ type ServerConfig struct {
 	Log      *slog.Logger
 	Limits   Limits
 	Observer Observer // may be nil
+	// Answer writes a Problem where clients of a route of Handle expect another form; nil: WriteProblem.
+	Answer func(w http.ResponseWriter, r *http.Request, problem *Problem)
+	Audit  *audit.Log // of refusals; nil: one that writes to Log
 }
 
 // Server is the peer API: the one door between clusters.
@@ -43,7 +48,8 @@ type Server struct {
 	config   ServerConfig
 	limits   Limits
 	mux      *http.ServeMux
-	refusals *refusals
+	handled  map[string]http.HandlerFunc // of Handle, by pattern
+	refusals *audit.Log
 	openings openings
 	underWay atomic.Int64 // requests in a handler
 	use      use
@@ -59,11 +65,15 @@ func NewServer(config ServerConfig) *Server {
 	if config.Observer == nil {
 		config.Observer = nobody{}
 	}
+	if config.Audit == nil {
+		config.Audit = audit.New(config.Log, audit.Options{})
+	}
 	s := &Server{
 		config:   config,
 		limits:   limits,
 		mux:      http.NewServeMux(),
-		refusals: newRefusals(config.Log, config.Observer),
+		handled:  map[string]http.HandlerFunc{},
+		refusals: config.Audit,
 		openings: openings{all: map[identity.ID]opening{}},
 		use:      use{n: map[useKey]int{}},
 		perIP:    newMeter[netip.Addr](limits.IPRate),
@@ -80,7 +90,7 @@ func NewServer(config ServerConfig) *Server {
 // the request's context ends when the caller goes or the server ends. A caller has at most Limits.Requests of
 // these at once; under /kith/ the limits on rates hold as well.
 func (s *Server) Handle(pattern string, handler func(http.ResponseWriter, *http.Request, Caller)) {
-	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+	s.handled[pattern] = func(w http.ResponseWriter, r *http.Request) {
 		caller := *connOf(r.Context()).caller
 		release, ok := s.use.take(caller.ID, "requests", s.limits.Requests)
 		if !ok {
@@ -89,7 +99,8 @@ func (s *Server) Handle(pattern string, handler func(http.ResponseWriter, *http.
 		}
 		defer release()
 		handler(w, r, caller)
-	})
+	}
+	s.mux.HandleFunc(pattern, s.handled[pattern])
 }
 
 // Serve answers at the listener, and closes it, until ctx ends; then it says goodbye on the presence streams, lets
@@ -177,7 +188,24 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, caller, problem)
 		return
 	}
+	if clean := path.Clean(r.URL.Path); r.URL.Path != clean && r.URL.Path != clean+"/" {
+		s.unclean(w, r, caller)
+		return
+	}
 	s.mux.ServeHTTP(w, r)
+}
+
+// unclean answers paths with dots or empty segments, which the mux would redirect to what they could mean: whoever
+// has the folder they begin with decides.
+func (s *Server) unclean(w http.ResponseWriter, r *http.Request, caller Caller) {
+	for pattern, handle := range s.handled {
+		if strings.HasSuffix(pattern, "/") && strings.HasPrefix(r.URL.Path, pattern) {
+			r.Pattern = pattern
+			handle(w, r)
+			return
+		}
+	}
+	s.refuse(w, r, caller, &Problem{Code: CodeBadRequest, Message: "path: has dots or empty segments"})
 }
 
 // callerOf tells who is at the other end; the first request of a connection finds out.
@@ -210,7 +238,7 @@ func (s *Server) callerOf(conn *guarded, r *http.Request) (Caller, *Problem) {
 // read of it; with HTTP/2 other requests go on there, and a handshake would cost more than a refusal, but whoever
 // does not learn loses it too.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, caller Caller, problem *Problem) {
-	s.refusals.note(string(problem.Code), caller.ID, caller.Addr, problem.Message)
+	s.note(r, caller, problem)
 	conn := connOf(r.Context())
 	if conn.refusals.Add(1) > maxRefusals {
 		if o, ok := w.(*observed); ok {
@@ -224,7 +252,20 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, caller Caller, p
 	}
 	http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.limits.BodyTimeout))
 	s.deadline(w)
+	if s.config.Answer != nil {
+		s.config.Answer(w, r, problem)
+		return
+	}
 	WriteProblem(w, problem)
+}
+
+// note records that a request was refused.
+func (s *Server) note(r *http.Request, caller Caller, problem *Problem) {
+	refusal := audit.Refusal{Door: audit.PeerAPI, Reason: string(problem.Code), Addr: caller.Addr, What: plain(r.Method+" "+r.URL.Path, maxReason), Why: problem.Message}
+	if !caller.ID.IsZero() {
+		refusal.ID = caller.ID.String()
+	}
+	s.refusals.Note(refusal)
 }
 
 func (s *Server) deadline(w http.ResponseWriter) {
@@ -240,7 +281,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, caller Caller, err
 	case !errors.As(err, &problem):
 		s.config.Log.Error("call failed", "id", caller.ID.String(), "path", r.URL.Path, "err", err)
 	case problem.Code == CodeBadRequest, problem.Code == CodeTooLarge, problem.Code == CodeCommitment, problem.Code == CodeRateLimited:
-		s.refusals.note(string(problem.Code), caller.ID, caller.Addr, problem.Message, "path", r.URL.Path)
+		s.note(r, caller, problem)
 	default:
 		s.config.Log.Debug("call answered with a problem", "id", caller.ID.String(), "path", r.URL.Path, "err", err)
 	}
@@ -249,7 +290,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, caller Caller, err
 }
 
 // handshakeLog takes what the http server says about failed handshakes.
-type handshakeLog struct{ refusals *refusals }
+type handshakeLog struct{ refusals *audit.Log }
 
 func (h handshakeLog) Write(line []byte) (int, error) {
 	text := strings.TrimSpace(string(line))
@@ -261,6 +302,6 @@ func (h handshakeLog) Write(line []byte) (int, error) {
 			}
 		}
 	}
-	h.refusals.note(RefusedHandshake, identity.ID{}, addr, plain(text, 2*maxReason))
+	h.refusals.Note(audit.Refusal{Door: audit.PeerAPI, Reason: RefusedHandshake, Addr: addr, What: "connection", Why: plain(text, 2*maxReason)})
 	return len(line), nil
 }

@@ -5,11 +5,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -17,6 +19,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"kith.dev/core/audit"
 )
 
 const (
@@ -33,8 +37,9 @@ type KubeletConfig struct {
 	// IP is where to listen, and what the home API server dials: the node's.
 	IP netip.Addr
 	// Port is the first port to try; 0 means DefaultKubeletPort.
-	Port int32
-	Log  *slog.Logger
+	Port  int32
+	Log   *slog.Logger
+	Audit *audit.Log // of refusals; may be nil
 }
 
 // Kubelet is the one HTTPS endpoint of all virtual nodes: the home API server dials it for the logs of pods,
@@ -102,7 +107,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		Handler:           k.handler(),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
-		ErrorLog:          slog.NewLogLogger(k.cfg.Log.Handler(), slog.LevelDebug),
+		ErrorLog:          log.New(handshakeLog{k.cfg.Audit, k.cfg.Log}, "", 0),
 		// "Connection: Upgrade" exists in HTTP/1.1 only.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 	}
@@ -122,6 +127,30 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		return server.Close()
 	})
 	return group.Wait()
+}
+
+// Reasons of refusals (audit.Refusal).
+const (
+	RefusedHandshake = "handshake" // no certificate of the cluster's client authority
+	RefusedUser      = "user"      // it may not use nodes/proxy
+)
+
+// handshakeLog takes what the http server says; what it says of handshakes is a refusal.
+type handshakeLog struct {
+	audits *audit.Log
+	log    *slog.Logger
+}
+
+func (h handshakeLog) Write(line []byte) (int, error) {
+	text := strings.TrimSpace(string(line))
+	if rest, ok := strings.CutPrefix(text, "http: TLS handshake error from "); ok {
+		from, why, _ := strings.Cut(rest, ": ")
+		addr, _ := netip.ParseAddrPort(from) // left out when it is none
+		h.audits.Note(audit.Refusal{Door: audit.Kubelet, Reason: RefusedHandshake, Addr: addr, What: "connection", Why: why})
+		return len(line), nil
+	}
+	h.log.Debug("kubelet endpoint: " + text)
+	return len(line), nil
 }
 
 func (k *Kubelet) tls() *tls.Config {

@@ -8,11 +8,14 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kith.dev/core/audit"
 )
 
 // The streams of exec, attach and port-forward are the same ones on every hop from kubectl to the container;
@@ -29,7 +32,8 @@ func (k *Kubelet) relay(subresource string, query func(url.Values) url.Values) h
 			return
 		}
 		if err := k.access.check(r, n.cfg.NodeName); err != nil {
-			k.cfg.Log.Warn("kubelet request refused", "namespace", namespace, "pod", pod, "node", n.cfg.NodeName, "err", err)
+			addr, _ := netip.ParseAddrPort(r.RemoteAddr) // left out when it is none
+			k.cfg.Audit.Note(audit.Refusal{Door: audit.Kubelet, Reason: RefusedUser, Addr: addr, What: r.Method + " " + r.URL.Path, Why: err.Error()})
 			http.Error(w, err.Error(), http.StatusForbidden)
 			return
 		}

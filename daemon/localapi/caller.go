@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"kith.dev/core/api"
+	"kith.dev/core/audit"
 )
 
 // credentials are what the kernel says about the process at the other end of a connection, as of its connect.
@@ -27,6 +28,9 @@ type caller struct {
 	once    sync.Once
 	allowed bool
 }
+
+// RefusedUser is the reason of a refusal (audit.Refusal).
+const RefusedUser = "user"
 
 type callerKey struct{}
 
@@ -49,7 +53,8 @@ func (s *Server) authorize(next http.Handler) http.Handler {
 				c.allowed, c.err = s.member(c.credentials)
 			}
 			if !c.allowed {
-				s.Log.Warn("local API refused a caller", "uid", c.uid, "pid", c.pid, "err", c.err)
+				refused := refusal(c, s.Group)
+				s.Audit.Note(audit.Refusal{Door: audit.Socket, Reason: RefusedUser, User: fmt.Sprintf("uid %d", c.uid), What: r.Method + " " + r.URL.Path, Why: refused.Message + ": " + refused.Reason})
 			}
 		})
 		if !c.allowed {

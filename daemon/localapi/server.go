@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"kith.dev/core/api"
+	"kith.dev/core/audit"
 )
 
 // Options is what a Server needs. Backend, Events and Log must be set.
@@ -19,6 +20,7 @@ type Options struct {
 	Backend Backend
 	Events  *Broker
 	Log     *slog.Logger
+	Audit   *audit.Log // of refusals; may be nil
 
 	// CallTimeout bounds calls that are not long; 0 is 30 s. A caller that sends or reads nothing for as long is cut.
 	CallTimeout time.Duration

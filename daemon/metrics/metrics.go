@@ -13,12 +13,11 @@ import (
 
 // The metrics that are counted as things happen; the others are looked up with each scrape.
 const (
-	failures    = "kith_component_failures_total"
-	events      = "kith_events_total"
-	answers     = "kith_requests_answered_total"
-	requests    = "kith_peer_api_requests_total"
-	refusals    = "kith_peer_api_refusals_total"
-	doorRefused = "kith_door_refusals_total"
+	failures = "kith_component_failures_total"
+	events   = "kith_events_total"
+	answers  = "kith_requests_answered_total"
+	requests = "kith_peer_api_requests_total"
+	refusals = "kith_refusals_total"
 )
 
 // Metrics are all metrics of one kithd. The methods that count may be called from many goroutines.
@@ -29,14 +28,14 @@ type Metrics struct {
 }
 
 // New makes them. gather is called with every scrape and must be back when its context ends, with what it has;
-// doorReasons are the words that DoorRefused will be called with.
-func New(gather func(context.Context) Facts, doorReasons []string, log *slog.Logger) *Metrics {
+// refused are the doors and reasons that Refused will be called with.
+func New(gather func(context.Context) Facts, refused map[string][]string, log *slog.Logger) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry(), counters: map[string]*prometheus.CounterVec{}, log: log}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	asked := &collector{gather: gather, descs: map[string]desc{}}
 	for _, f := range table {
 		switch f.Name {
-		case failures, events, answers, requests, refusals, doorRefused:
+		case failures, events, answers, requests, refusals:
 			m.counters[f.Name] = prometheus.NewCounterVec(prometheus.CounterOpts{Name: f.Name, Help: f.Help}, f.Labels)
 			m.registry.MustRegister(m.counters[f.Name])
 		default:
@@ -48,8 +47,10 @@ func New(gather func(context.Context) Facts, doorReasons []string, log *slog.Log
 	for _, outcome := range []string{"accepted", "declined", "expired"} {
 		m.counters[answers].WithLabelValues(outcome)
 	}
-	for _, reason := range doorReasons {
-		m.counters[doorRefused].WithLabelValues(reason)
+	for door, reasons := range refused {
+		for _, reason := range reasons {
+			m.counters[refusals].WithLabelValues(door, reason)
+		}
 	}
 	return m
 }
@@ -73,11 +74,10 @@ func (m *Metrics) Answered(route string, status int) {
 	m.counters[requests].WithLabelValues(route, strconv.Itoa(status)).Inc()
 }
 
-// Refused counts a caller of the peer API. It is a method of peering.Observer.
-func (m *Metrics) Refused(reason string) { m.counters[refusals].WithLabelValues(reason).Inc() }
-
-// DoorRefused counts a consumer's request that did not pass the door.
-func (m *Metrics) DoorRefused(reason string) { m.counters[doorRefused].WithLabelValues(reason).Inc() }
+// Refused counts somebody who was not let in, or not heard, at a door.
+func (m *Metrics) Refused(door, reason string) {
+	m.counters[refusals].WithLabelValues(door, reason).Inc()
+}
 
 // Handler answers scrapes. What cannot be gathered is left out, and the rest is shown.
 func (m *Metrics) Handler() http.Handler {

@@ -71,14 +71,14 @@ func value(families map[string]*dto.MetricFamily, name string, labels ...string)
 }
 
 func counted() *Metrics {
-	m := New(everything, []string{"contract"}, slog.New(slog.DiscardHandler))
+	m := New(everything, map[string][]string{"kube": {"contract"}}, slog.New(slog.DiscardHandler))
 	m.Failed("the gateway")
 	m.Event("PeerSeen", "info")
 	m.RequestAnswered("declined")
 	m.Answered("GET /kith/v1/hello", 200)
 	m.Answered("", 429)
-	m.Refused("handshake")
-	m.DoorRefused("contract")
+	m.Refused("peer-api", "handshake")
+	m.Refused("kube", "contract")
 	return m
 }
 

@@ -47,8 +47,7 @@ var table = []Family{
 	{"kith_guests", "gauge", []string{"peer", "phase"}, "Pods of the peer here, those refused too."},
 
 	{"kith_peer_api_requests_total", "counter", []string{"route", "code"}, "Requests to the peer API by route and HTTP status; streams count when they begin."},
-	{"kith_peer_api_refusals_total", "counter", []string{"reason"}, "Callers of the peer API not let in or not heard."},
-	{"kith_door_refusals_total", "counter", []string{"reason"}, "Requests of consumers for this cluster's API server that did not pass the door."},
+	{"kith_refusals_total", "counter", []string{"door", "reason"}, "What was refused at the doors: peer-api, kube (this cluster's API server, for consumers), guests (their pods), kubelet (of virtual nodes), socket."},
 	{"kith_reconciles_total", "counter", []string{"controller", "result"}, "Runs of Kith's controllers."},
 	{"kith_reconcile_errors_total", "counter", []string{"controller"}, "Runs of Kith's controllers that failed and are tried again."},
 }

@@ -162,10 +162,10 @@ func (p *provider) start() {
 	if err != nil {
 		p.Fatal(err)
 	}
-	if p.host, err = hosting.New(mgr, log); err != nil {
+	if p.host, err = hosting.New(mgr, nil, log); err != nil {
 		p.Fatal(err)
 	}
-	if p.door, err = hosting.NewDoor(p.config, p.host, log); err != nil {
+	if p.door, err = hosting.NewDoor(p.config, p.host, nil, log); err != nil {
 		p.Fatal(err)
 	}
 	p.host.OnShut(p.door.Shut)
