@@ -2,6 +2,7 @@ package hosting
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -76,13 +77,24 @@ func (b *book) admit(key types.NamespacedName, contract string, requests, limit 
 	return nil
 }
 
-// enter counts a pod that exists, within the limit or not.
+// enter counts a pod that exists, within the limit or not. Of one that is entered already the greater amounts count:
+// what was admitted may be another pod of that name than the one that is there.
 func (b *book) enter(key types.NamespacedName, contract string, requests corev1.ResourceList) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if old, ok := b.entries[key]; ok {
 		if old.contract == contract {
-			return
+			more := false
+			most := maps.Clone(old.requests)
+			for name, q := range requests {
+				if q.Cmp(most[name]) > 0 {
+					most[name], more = q, true
+				}
+			}
+			if !more {
+				return
+			}
+			requests = most
 		}
 		b.take(key)
 	}

@@ -1,9 +1,11 @@
 package hosting
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"log/slog"
 	"net"
@@ -243,6 +245,12 @@ func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 		_ = clock.SetReadDeadline(time.Now().Add(d.Limits.Timeout))
 		_ = clock.SetWriteDeadline(time.Now().Add(d.Limits.Timeout + time.Second))
 	}
+	if !way.upgrade {
+		if r.Body, r.ContentLength, err = whole(w, r, d.Limits.Body); err != nil {
+			d.refuseBody(w, r, consumerID)
+			return
+		}
+	}
 	if way.keeps {
 		if err := gate.kept.admit(ctx, r, consumerID, d.access, d.Limits); err != nil {
 			d.refused(r, consumerID, RefusedFull, err.Error())
@@ -252,11 +260,24 @@ func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 	}
 	r = r.WithContext(context.WithValue(ctx, passKey{}, pass{consumerID, way.path, r}))
 	if !way.upgrade {
-		r.Body = http.MaxBytesReader(w, r.Body, d.Limits.Body)
 		d.plain.ServeHTTP(w, r)
 		return
 	}
 	d.upgrade.ServeHTTP(w, r)
+}
+
+// whole reads the body before the API server hears of the request. Else a body that comes slowly would hold the API
+// server up; and one that the API server refuses before it came would hold up everybody for the whole timeout: the consumer's
+// client stops sending and waits for the end of the answer, the proxy waits for the end of the body first.
+func whole(w http.ResponseWriter, r *http.Request, most int64) (io.ReadCloser, int64, error) {
+	if r.Body == nil || r.ContentLength == 0 {
+		return http.NoBody, 0, nil
+	}
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	if len(data) == 0 {
+		return http.NoBody, 0, err
+	}
+	return io.NopCloser(bytes.NewReader(data)), int64(len(data)), err
 }
 
 // Shut cuts every open request of the consumer, streams included. The next one is asked for its contract.
@@ -266,7 +287,6 @@ var errShut = errors.New("the contract ended")
 
 // failed answers when the API server did not. What exactly went wrong is for this side's log only.
 func (d *Door) failed(w http.ResponseWriter, r *http.Request, err error) {
-	var tooLarge *http.MaxBytesError
 	p, ok := r.Context().Value(passKey{}).(pass)
 	if !ok { // no request passes without
 		p = pass{in: r}
@@ -274,8 +294,6 @@ func (d *Door) failed(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(context.Cause(r.Context()), errShut):
 		d.refuseNoContract(w, p.in, p.consumerID)
-	case errors.As(err, &tooLarge):
-		d.refuseBody(w, p.in, p.consumerID)
 	case errors.Is(err, context.DeadlineExceeded):
 		d.refused(p.in, p.consumerID, RefusedTimeout, "the API server takes too long")
 		refuse(w, http.StatusGatewayTimeout, metav1.StatusReasonTimeout,
@@ -297,7 +315,7 @@ func (d *Door) refuseNoContract(w http.ResponseWriter, r *http.Request, consumer
 }
 
 func (d *Door) refuseBody(w http.ResponseWriter, r *http.Request, consumerID string) {
-	why := fmt.Sprintf("request body: larger than %d bytes, or none is expected here", d.Limits.Body)
+	why := fmt.Sprintf("request body: larger than %d bytes, not come whole and in time, or none is expected here", d.Limits.Body)
 	d.refused(r, consumerID, RefusedBody, why)
 	refuse(w, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, why, 0)
 }

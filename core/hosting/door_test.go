@@ -401,3 +401,27 @@ func TestDoorTellsWhyItRefuses(t *testing.T) {
 		t.Errorf("refusals were counted so: %v", reasons)
 	}
 }
+
+// slowly gives what it reads after a while.
+type slowly struct {
+	io.Reader
+	wait time.Duration
+}
+
+func (s slowly) Read(p []byte) (int, error) {
+	time.Sleep(s.wait)
+	return s.Reader.Read(p)
+}
+
+// An API server that says no before the body came: Go's client then stops sending it, and waits for the end of the answer.
+func TestARefusalDoesNotWaitForTheBody(t *testing.T) {
+	l := newLane(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
+	for i := range 30 {
+		began := time.Now()
+		resp := l.do("POST", podsPath, slowly{strings.NewReader(strings.Repeat("x", 500)), time.Duration(i%7) * 100 * time.Microsecond}, nil)
+		io.Copy(io.Discard, resp.Body)
+		if took := time.Since(began); took > 5*time.Second || resp.StatusCode != http.StatusForbidden {
+			t.Fatalf("request %d: %s after %s", i, resp.Status, took)
+		}
+	}
+}

@@ -100,10 +100,10 @@ func (r *reconciler) notMade(ctx context.Context, o *one, t *terms, err error) (
 	case apierrors.IsAlreadyExists(err):
 		return r.inTheWay(ctx, o, t)
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), apierrors.IsNotFound(err):
-		r.release(o.key)
+		r.release(o.key, nil)
 		return ctrl.Result{}, nil // the namespace takes the OffloadedPod along
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
-		r.release(o.key)
+		r.release(o.key, nil)
 		return r.refuse(ctx, o, t.contract, refused(reasonInvalid, "%v", err))
 	case apierrors.IsForbidden(err):
 		return r.forbidden(ctx, o, t, err)
@@ -117,8 +117,11 @@ func (r *reconciler) inTheWay(ctx context.Context, o *one, t *terms) (ctrl.Resul
 	var pod corev1.Pod
 	err := r.live.Get(ctx, o.key, &pod)
 	if err == nil && pod.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy {
-		r.release(o.key)
+		r.release(o.key, nil)
 		return r.refuse(ctx, o, t.contract, refused(reasonNameTaken, "a Pod %s that Kith did not make is in namespace %s", o.key.Name, o.key.Namespace))
+	}
+	if err == nil {
+		r.count(&pod) // it is there, with what it asked for
 	}
 	return ctrl.Result{RequeueAfter: time.Second}, client.IgnoreNotFound(err)
 }
@@ -147,42 +150,46 @@ func (r *reconciler) forbidden(ctx context.Context, o *one, t *terms, err error)
 			return ctrl.Result{RequeueAfter: max(20*time.Millisecond, min(since/2, 2*time.Second))}, nil
 		}
 	}
-	r.release(o.key)
+	r.release(o.key, nil)
 	return r.refuse(ctx, o, t.contract, no)
 }
 
-// leave ends the Pod of an OffloadedPod that is being deleted and lets go of it once the Pod is gone.
+// leave ends the Pod of an OffloadedPod that is being deleted and lets go of it once the Pod is gone. A Pod that is no
+// longer its own, or that the consumer took our finalizer from, keeps its place under the contract until it is gone.
 func (r *reconciler) leave(ctx context.Context, o *one, how standing) (ctrl.Result, error) {
-	if !held(o.opod) {
-		r.release(o.key)
-		return ctrl.Result{}, nil
-	}
-	mine := how != absent && how != foreign && how != stale
-	if how == absent && r.now().Sub(r.memo(o.key).made) < cacheLag {
-		var pod corev1.Pod
-		err := r.live.Get(ctx, o.key, &pod)
-		if client.IgnoreNotFound(err) != nil {
+	var err error
+	if how == absent {
+		if o.pod, err = r.justMade(ctx, o.key, nil); err != nil {
 			return ctrl.Result{}, err
 		}
-		if err == nil && standingOf(o.opod, &pod) != stale && standingOf(o.opod, &pod) != foreign {
-			o.pod, mine = &pod, true
-		}
+		how = standingOf(o.opod, o.pod)
 	}
-	if mine {
+	switch {
+	case how == stale:
+		err = r.deleteLeft(ctx, o.pod)
+	case how != absent && how != foreign:
 		return ctrl.Result{}, r.deleteFor(ctx, o)
 	}
-	var rest []string
-	for _, f := range o.opod.Finalizers {
-		if f != v1alpha1.FinalizerOffloadedPod {
-			rest = append(rest, f)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	if held(o.opod) {
+		var rest []string
+		for _, f := range o.opod.Finalizers {
+			if f != v1alpha1.FinalizerOffloadedPod {
+				rest = append(rest, f)
+			}
+		}
+		if err := r.setFinalizers(ctx, o, rest); client.IgnoreNotFound(err) != nil {
+			return ctrl.Result{}, err
 		}
 	}
-	if err := r.setFinalizers(ctx, o, rest); client.IgnoreNotFound(err) != nil {
-		return ctrl.Result{}, err
+	if how == stale {
+		return ctrl.Result{}, nil
 	}
 	r.book.settle(o.key)
 	r.forget(o.key)
-	r.release(o.key)
+	r.release(o.key, nil)
 	return ctrl.Result{}, nil
 }
 

@@ -78,6 +78,7 @@ func (r *reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	r.count(pod)
 	raw := newOffloaded()
 	if err := r.cached.Get(ctx, req.NamespacedName, raw); apierrors.IsNotFound(err) {
 		return ctrl.Result{}, r.orphan(ctx, req.NamespacedName, pod)
@@ -94,7 +95,7 @@ func (r *reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	case !opod.DeletionTimestamp.IsZero():
 		return r.leave(ctx, o, how)
 	case opod.Status.Phase == v1alpha1.OffloadedPodSucceeded, opod.Status.Phase == v1alpha1.OffloadedPodFailed:
-		r.release(o.key)
+		r.release(o.key, o.pod)
 		return ctrl.Result{}, nil
 	case how == ended:
 		return ctrl.Result{}, r.finish(ctx, o)
@@ -134,8 +135,7 @@ func (r *reconciler) start(ctx context.Context) error {
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		t := r.contracts.look(pod.Namespace)
-		over := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-		if t != nil && (!over || !final(pod)) {
+		if t != nil && (!over(pod) || !final(pod)) {
 			r.book.enter(client.ObjectKeyFromObject(pod), t.contract, requestsOf(pod))
 		}
 	}
@@ -172,12 +172,46 @@ func (r *reconciler) guest(ctx context.Context, key types.NamespacedName) (*core
 // leaves a Pod with a long grace period behind has one more otherwise.
 func (r *reconciler) orphan(ctx context.Context, key types.NamespacedName, pod *corev1.Pod) error {
 	r.book.settle(key)
+	pod, err := r.justMade(ctx, key, pod)
+	if err != nil {
+		return err
+	}
 	if pod != nil && standingOf(&v1alpha1.OffloadedPod{}, pod) == stale {
 		return r.deleteLeft(ctx, pod)
 	}
-	r.release(key)
+	r.release(key, nil)
 	r.forget(key)
 	return nil
+}
+
+// justMade looks for a Pod that was made a moment ago where it must be by now; the cache may not have it yet.
+func (r *reconciler) justMade(ctx context.Context, key types.NamespacedName, pod *corev1.Pod) (*corev1.Pod, error) {
+	if pod != nil || r.now().Sub(r.memo(key).made) >= cacheLag {
+		return pod, nil
+	}
+	var live corev1.Pod
+	if err := r.live.Get(ctx, key, &live); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	if live.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy {
+		return nil, nil
+	}
+	return &live, nil
+}
+
+// count sees to it that a Pod which is there has its place in the book, whatever its OffloadedPod became.
+func (r *reconciler) count(pod *corev1.Pod) {
+	if pod == nil || over(pod) {
+		return
+	}
+	if t := r.contracts.look(pod.Namespace); t != nil {
+		r.book.enter(client.ObjectKeyFromObject(pod), t.contract, requestsOf(pod))
+	}
+}
+
+// over: none of its containers runs any more, or will.
+func over(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // deleteLeft deletes a Pod that no OffloadedPod stands for, in endGrace at most.
@@ -249,7 +283,7 @@ func (r *reconciler) finish(ctx context.Context, o *one) error {
 	if err := r.writeStatus(ctx, o, status); err != nil {
 		return err
 	}
-	r.release(o.key)
+	r.release(o.key, nil)
 	return nil
 }
 
@@ -288,8 +322,13 @@ func (r *reconciler) forget(key types.NamespacedName) {
 	delete(r.memos, key)
 }
 
-// release frees the pod's place and has those tried again that wait for one.
-func (r *reconciler) release(key types.NamespacedName) { r.wake(r.book.release(key)) }
+// release frees the pod's place and has those tried again that wait for one; not while a Pod of that name runs, whose
+// end brings us back.
+func (r *reconciler) release(key types.NamespacedName, pod *corev1.Pod) {
+	if pod == nil || over(pod) {
+		r.wake(r.book.release(key))
+	}
+}
 
 // wake has these looked at again soon.
 func (r *reconciler) wake(keys []types.NamespacedName) {

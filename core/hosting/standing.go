@@ -35,13 +35,12 @@ func standingOf(opod *v1alpha1.OffloadedPod, pod *corev1.Pod) standing {
 	case owner.UID != opod.UID:
 		return stale
 	}
-	over := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 	switch {
-	case pod.DeletionTimestamp != nil && over && endedBefore(pod, deletedAt(pod)) && final(pod):
+	case pod.DeletionTimestamp != nil && over(pod) && endedBefore(pod, deletedAt(pod)) && final(pod):
 		return ended
 	case pod.DeletionTimestamp != nil:
 		return leaving
-	case !over:
+	case !over(pod):
 		return alive
 	case final(pod):
 		return ended

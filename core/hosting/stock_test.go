@@ -1,0 +1,146 @@
+package hosting
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+func TestTheDoorHasAConsumersObjectsCounted(t *testing.T) {
+	l := newLane(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) })
+	l.list.most = Stock{Objects: 10, Bytes: 1000}
+	l.door.Limits.Recount = time.Hour
+	path := "/kube/api/v1/namespaces/shop/configmaps"
+	for i := range 10 {
+		if resp := l.do("POST", path, strings.NewReader("{}"), nil); resp.StatusCode != 201 {
+			t.Fatalf("object %d: %s", i, resp.Status)
+		}
+	}
+	l.list.mu.Lock()
+	l.list.has = Stock{Objects: 10, Bytes: 20}
+	l.list.mu.Unlock()
+	if s := l.status(l.do("POST", path, strings.NewReader("{}"), nil)); s.Code != 403 || !strings.Contains(s.Message, "10 objects with 20 bytes of yours are kept here") {
+		t.Errorf("object 11: %+v", s)
+	}
+	if resp := l.do("PUT", path+"/a", strings.NewReader("{}"), nil); resp.StatusCode != 201 {
+		t.Errorf("a change: %s", resp.Status)
+	}
+	if s := l.status(l.do("PUT", path+"/a", strings.NewReader(strings.Repeat("x", 1001)), nil)); s.Code != 403 {
+		t.Errorf("a change that is too large: %+v", s)
+	}
+	if resp := l.do("DELETE", path+"/a", nil, nil); resp.StatusCode != 201 {
+		t.Errorf("a deletion: %s", resp.Status)
+	}
+	l.list.mu.Lock()
+	defer l.list.mu.Unlock()
+	if l.list.counted > 2 || l.list.refused[RefusedFull] != 2 {
+		t.Errorf("counted %d times, refused %v", l.list.counted, l.list.refused)
+	}
+}
+
+func TestAnEstimateRefusesNobodyWhoHasRoom(t *testing.T) {
+	l := newLane(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) })
+	l.list.most = Stock{Objects: 10, Bytes: 100}
+	l.door.Limits.Recount = time.Nanosecond
+	for i := range 100 { // what is replaced does not add up
+		if resp := l.do("PUT", "/kube/api/v1/namespaces/shop/configmaps/a", strings.NewReader("0123456789"), nil); resp.StatusCode != 200 {
+			t.Fatalf("change %d: %s", i, resp.Status)
+		}
+	}
+}
+
+func TestBodiesUnderWayAreBounded(t *testing.T) {
+	held := make(chan struct{})
+	l := newLane(t, func(http.ResponseWriter, *http.Request) { <-held })
+	defer close(held)
+	l.door.Limits.Bodies = 100
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.door.gates.of(aliceID, l.door.Limits).enter(t.Context(), way{}, 80, 1, l.door.Limits)
+	}()
+	<-done
+	if s := l.status(l.do("POST", podsPath, strings.NewReader(strings.Repeat("x", 21)), nil)); s.Code != 429 || !strings.Contains(s.Message, "bodies") {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestAmountsThatCannotBeParsedAreNotTried(t *testing.T) {
+	for _, c := range []struct{ path, value, want string }{
+		{"containers.resources.requests.cpu", "1e-99999999", "spec.template.spec.containers[0].resources.requests.cpu"},
+		{"containers.resources.limits.memory", "1e999999999999", "spec.template.spec.containers[0].resources.limits.memory"},
+		{"volumes.emptyDir.sizeLimit", strings.Repeat("9", 100_000), "spec.template.spec.volumes[0].emptyDir.sizeLimit"},
+		{"overhead.cpu", "1E-999", "spec.template.spec.overhead.cpu"},
+		{"containers.resources.requests.cpu", "1500m", ""},
+		{"containers.resources.requests.memory", "1.5Gi", ""},
+		{"containers.resources.requests.memory", "12e6", ""},
+		{"containers.resources.requests.memory", "-1", ""},
+	} {
+		var v any = c.value
+		steps := strings.Split(c.path, ".")
+		for i := len(steps) - 1; i >= 0; i-- {
+			v = map[string]any{steps[i]: v}
+			if steps[i] == "containers" || steps[i] == "volumes" {
+				v = map[string]any{steps[i]: []any{v.(map[string]any)[steps[i]]}}
+			}
+		}
+		u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "x", "namespace": "y"}, "spec": map[string]any{"template": map[string]any{"spec": v}}}}
+		opod, no := typed(u)
+		if (no != nil) != (c.want != "") || no != nil && !strings.HasPrefix(no.message, c.want+" is no amount") {
+			t.Errorf("%s=%.40s: %v, want %q", c.path, c.value, no, c.want)
+		}
+		if opod.Name != "x" {
+			t.Errorf("%s: the name is lost", c.path)
+		}
+	}
+	env := map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{map[string]any{"env": []any{map[string]any{"name": "A", "value": "1e-99999999"}}}}}}}
+	if bad := outlandish(env, "spec"); bad != "" {
+		t.Errorf("an environment variable is taken for an amount: %s", bad)
+	}
+}
+
+func TestTheGreaterOfPodAndContainersCounts(t *testing.T) {
+	list := func(memory string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)}
+	}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{
+		Resources:  &corev1.ResourceRequirements{Requests: list("8Mi")},
+		Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list("300Mi")}}},
+	}}
+	if q := requestsOf(pod)[corev1.ResourceMemory]; q.String() != "300Mi" {
+		t.Errorf("containers ask for more than their pod: %s count", q.String())
+	}
+	pod.Spec.Resources.Requests = list("400Mi")
+	if q := requestsOf(pod)[corev1.ResourceMemory]; q.String() != "400Mi" {
+		t.Errorf("the pod asks for more: %s count", q.String())
+	}
+}
+
+func TestAnOrphanedGuestIsStillOurs(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}, Annotations: map[string]string{v1alpha1.AnnotationHomePod: "shop/web"},
+	}}
+	opod := &v1alpha1.OffloadedPod{ObjectMeta: metav1.ObjectMeta{UID: "1"}}
+	if how := standingOf(opod, pod); how != stale {
+		t.Errorf("without owner: %s", how)
+	}
+	pod.Annotations = nil
+	if how := standingOf(opod, pod); how != foreign {
+		t.Errorf("somebody else's pod: %s", how)
+	}
+	pod.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", UID: types.UID("2"), Controller: ptr.To(true)}}
+	pod.Annotations = map[string]string{v1alpha1.AnnotationHomePod: "shop/web"}
+	if how := standingOf(opod, pod); how != foreign {
+		t.Errorf("a controller's pod: %s", how)
+	}
+}
