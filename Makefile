@@ -1,6 +1,6 @@
 # Each target is one line of help; the work is in scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo lab test unit e2e soak bench lint generate docs clean
+.PHONY: help deps build demo lab test unit e2e soak fuzz bench lint generate docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /\1\t/' | expand -t 12
@@ -27,6 +27,9 @@ e2e: build ## tests in the lab, with real clusters (as root)
 
 soak: build ## the lab's tests and the long ones: faults at random, cuts, every part of an application
 	@scripts/test.sh soak
+
+fuzz: deps ## fuzz every parser of bytes from the network: FUZZ_TIME each (10s), or FUZZ_INPUTS=10000000
+	@scripts/fuzz.sh
 
 bench: build ## measure; table on the terminal, figures in build/bench.json
 	@scripts/bench.sh

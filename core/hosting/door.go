@@ -219,7 +219,7 @@ func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 		d.refuseNoContract(w, r, consumerID)
 		return
 	}
-	if r.ContentLength > d.Limits.Body || way.upgrade && r.ContentLength != 0 {
+	if r.ContentLength > d.Limits.Body || way.stream && r.ContentLength != 0 {
 		d.refuseBody(w, r, consumerID)
 		return
 	}
@@ -245,7 +245,7 @@ func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 		_ = clock.SetReadDeadline(time.Now().Add(d.Limits.Timeout))
 		_ = clock.SetWriteDeadline(time.Now().Add(d.Limits.Timeout + time.Second))
 	}
-	if !way.upgrade {
+	if !way.stream {
 		if r.Body, r.ContentLength, err = whole(w, r, d.Limits.Body); err != nil {
 			d.refuseBody(w, r, consumerID)
 			return

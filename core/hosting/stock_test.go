@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/utils/ptr"
 
 	"kith.dev/core/api/v1alpha1"
@@ -143,4 +144,51 @@ func TestAnOrphanedGuestIsStillOurs(t *testing.T) {
 	if how := standingOf(opod, pod); how != foreign {
 		t.Errorf("a controller's pod: %s", how)
 	}
+}
+
+// FuzzTemplate has a consumer write any pod template: what passes has no power over the host, and costs no time.
+func FuzzTemplate(f *testing.F) {
+	f.Add([]byte(`{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i","resources":{"requests":{"cpu":"1e3","memory":"1Gi"},"limits":{"cpu":"2"}}}]}}`))
+	f.Add([]byte(`{"spec":{"hostNetwork":true,"overhead":{"cpu":"1e-9999"},"volumes":[{"name":"v","hostPath":{"path":"/"}},{"name":"e","emptyDir":{"sizeLimit":"1e9"}}]}}`))
+	f.Add([]byte(`{"spec":{"initContainers":[{"restartPolicy":"Always","securityContext":{"privileged":true,"capabilities":{"add":["SYS_ADMIN"]}},"ports":[{"hostPort":1}]}],"resources":{"limits":{"memory":"-1"}}}}`))
+	check, err := newChecker()
+	if err != nil {
+		f.Fatal(err)
+	}
+	terms := bobsTerms(v1alpha1.PodSecurityBaseline)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var content map[string]any
+		if utiljson.Unmarshal(text, &content) != nil {
+			return
+		}
+		u := &unstructured.Unstructured{Object: map[string]any{
+			"metadata": map[string]any{"name": "x", "namespace": "y"}, "spec": map[string]any{"homeNamespace": "shop", "template": content},
+		}}
+		opod, no := typed(u)
+		if no != nil {
+			return
+		}
+		pod := podFor(opod, terms)
+		if check.check(pod, v1alpha1.PodSecurityBaseline) != nil {
+			return
+		}
+		if s := &pod.Spec; s.HostNetwork || s.HostPID || s.HostIPC || s.NodeName != "" || s.ServiceAccountName != "" || *s.AutomountServiceAccountToken || s.RuntimeClassName != nil || s.Overhead != nil {
+			t.Fatalf("%s passes", text)
+		}
+		for _, v := range pod.Spec.Volumes {
+			if v.HostPath != nil || v.NFS != nil || v.CSI != nil || v.PersistentVolumeClaim != nil {
+				t.Fatalf("%s passes", text)
+			}
+		}
+		eachContainer(&pod.Spec, func(c *corev1.Container) {
+			if s := c.SecurityContext; s != nil && s.Privileged != nil && *s.Privileged {
+				t.Fatalf("%s passes", text)
+			}
+		})
+		for name, q := range requestsOf(pod) {
+			if q.Sign() <= 0 {
+				t.Fatalf("%s: %s of %s", text, q.String(), name)
+			}
+		}
+	})
 }

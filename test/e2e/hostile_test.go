@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,6 +37,7 @@ type hostile struct {
 	contract string // ID
 	lair     string // a twin namespace at bob
 	web      *http.Client
+	worked   atomic.Int64 // times bob did something of his own
 }
 
 const granted = "--cpu 300m --memory 256Mi --pods 6"
