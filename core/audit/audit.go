@@ -40,6 +40,7 @@ type Refusal struct {
 	User   string         // who, when it came from this machine
 	What   string         // method and path, or which pod
 	Why    string
+	Usual  bool // between honest parties it happens too: not told to the owner
 }
 
 // Options are what a Log may be given; all may be nil.
@@ -115,7 +116,7 @@ func (l *Log) Note(r Refusal) {
 	l.mu.Lock()
 	s := l.of(r, now)
 	write, unlogged := l.write(s, r, peer == "" && r.User == "", now)
-	tell := r.ID != "" && l.tell(s, now)
+	tell := r.ID != "" && !r.Usual && l.tell(s, now)
 	l.mu.Unlock()
 	if write {
 		l.print(r, peer, unlogged)

@@ -91,6 +91,18 @@ func TestStrangersDoNotTakeThePlaceOfPeers(t *testing.T) {
 	}
 }
 
+func TestWhatIsUsualIsNoNews(t *testing.T) {
+	r := newRecord()
+	for range 100 {
+		one := exec("a")
+		one.Usual = true
+		r.Note(one)
+	}
+	if len(r.told) != 0 || r.lines() != 1 {
+		t.Errorf("%d lines, the owner was told %q", r.lines(), r.told)
+	}
+}
+
 func TestARefusalNowAndThenIsNoNews(t *testing.T) {
 	r := newRecord()
 	for range 100 {

@@ -134,3 +134,23 @@ func TestBookSaysWhatToPublishOnce(t *testing.T) {
 	default:
 	}
 }
+
+func TestAPodThatIsThereCountsWhatItAskedFor(t *testing.T) {
+	b := newBook()
+	key := types.NamespacedName{Namespace: "a", Name: "p"}
+	if no := b.admit(key, "c", cpus("1m"), cpus("300m")); no != nil {
+		t.Fatal(no)
+	}
+	b.enter(key, "c", cpus("300m")) // another pod of that name, made before
+	if no := b.admit(types.NamespacedName{Namespace: "a", Name: "q"}, "c", cpus("1m"), cpus("300m")); no == nil {
+		t.Error("there is room beside a pod that has all of it")
+	}
+	b.enter(key, "c", cpus("2m"))
+	if used := b.used("c"); used.Cpu().String() != "300m" {
+		t.Errorf("%s are in use", used.Cpu())
+	}
+}
+
+func cpus(amount string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(amount)}
+}

@@ -13,6 +13,7 @@ import (
 	"net/http/httputil"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -169,12 +170,16 @@ func RefusedReasons() []string {
 	return []string{RefusedPath, RefusedForbidden, RefusedFull, RefusedContract, RefusedLimits, RefusedBody, RefusedTimeout, RefusedUnavailable}
 }
 
+// usual reasons are those that an honest consumer meets too: the contract ended before it heard of that, it has much to do,
+// this side is slow.
+var usual = []string{RefusedContract, RefusedLimits, RefusedTimeout, RefusedUnavailable}
+
 // refused notes that a request was.
 func (d *Door) refused(r *http.Request, consumerID, reason, why string) {
 	addr, _ := netip.ParseAddrPort(r.RemoteAddr) // left out when it is none
 	d.audits.Note(audit.Refusal{
 		Door: audit.Kube, Reason: reason, ID: consumerID, Addr: addr,
-		What: r.Method + " " + r.URL.EscapedPath(), Why: why,
+		What: r.Method + " " + r.URL.EscapedPath(), Why: why, Usual: slices.Contains(usual, reason),
 	})
 }
 
@@ -224,7 +229,14 @@ func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 		return
 	}
 	leave, err := gate.enter(r.Context(), way, r.ContentLength, namespaces, d.Limits)
-	if err != nil {
+	switch {
+	case err == nil:
+	case errors.Is(err, errShut):
+		d.refuseNoContract(w, r, consumerID)
+		return
+	case r.Context().Err() != nil: // the consumer went away; nobody reads this
+		return
+	default:
 		d.refused(r, consumerID, RefusedLimits, err.Error())
 		refuse(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, err.Error(), 1)
 		return

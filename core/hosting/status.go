@@ -50,7 +50,7 @@ func (r *reconciler) refuse(ctx context.Context, o *one, contract string, no *re
 			return ctrl.Result{}, err
 		}
 		r.event(o.raw, corev1.EventTypeWarning, "Refused", "%s: %s", no.reason, cut(no.message, 900))
-		refusal := audit.Refusal{Door: audit.Guests, Reason: no.reason, What: "pod " + o.key.String(), Why: no.message}
+		refusal := audit.Refusal{Door: audit.Guests, Reason: no.reason, What: "pod " + o.key.String(), Why: no.message, Usual: true}
 		if t := r.contracts.look(o.key.Namespace); t != nil {
 			refusal.ID = t.consumer.ID
 		}

@@ -65,7 +65,7 @@ func (t *tenants) ensure(ctx context.Context, contract *v1alpha1.Contract, consu
 			Code: api.CodeForbidden, Message: fmt.Sprintf("namespace for %q", home),
 			Reason: fmt.Sprintf("%d namespaces are kept at the provider under this contract, more are not allowed", have), Do: "take one home",
 		}
-		t.audits.Note(audit.Refusal{Door: audit.Guests, Reason: reasonNamespaces, ID: consumer.ID, What: "namespace " + home, Why: no.Reason})
+		t.audits.Note(audit.Refusal{Door: audit.Guests, Reason: reasonNamespaces, ID: consumer.ID, What: "namespace " + home, Why: no.Reason, Usual: true})
 		return "", no
 	}
 	for i := 0; !found && i < len(names); i++ {
