@@ -339,12 +339,20 @@ func (t *twins) record(ctx context.Context, nso *v1alpha1.NamespaceOffloading, a
 	}
 }
 
-// Release gives the twin up, with all in it.
+// Release gives the twin up, with all in it. When that fails the twin is one as before.
 func (t *twins) Release(ctx context.Context, home string) error {
 	t.mu.Lock()
+	abroad, known := t.known[home]
 	delete(t.known, home)
 	t.mu.Unlock()
 	t.closed(home)
 	query := url.Values{"contract": {t.contract}}
-	return t.to.Call(ctx, http.MethodDelete, "/kith/v1/namespaces/"+url.PathEscape(home)+"?"+query.Encode(), nil, nil)
+	err := t.to.Call(ctx, http.MethodDelete, "/kith/v1/namespaces/"+url.PathEscape(home)+"?"+query.Encode(), nil, nil)
+	if err != nil && known {
+		t.mu.Lock()
+		t.known[home] = abroad
+		t.mu.Unlock()
+		t.opened(home, abroad)
+	}
+	return err
 }

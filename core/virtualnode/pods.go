@@ -113,7 +113,7 @@ func (n *Node) create(ctx context.Context, t *twin, home *corev1.Pod) error {
 	}
 	if n.cfg.Companions != nil {
 		if err := n.cfg.Companions.Prepare(ctx, home); err != nil {
-			return err
+			return errors.Join(err, n.open(ctx, t.home)) // the twin may be gone
 		}
 	}
 	err := n.abroad.offloaded.create(ctx, offloadedPod(n.adapted(t, home), t.name))
