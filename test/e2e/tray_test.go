@@ -83,6 +83,14 @@ func TestTray(t *testing.T) {
 		t.Logf("from the click to the node it took %v", took)
 	}
 
+	t.Run("pods are counted", func(t *testing.T) {
+		kubectl(t, alice.laptop, "create", "namespace", "shop")
+		kith(t, alice.laptop, "offload", "shop")
+		apply(t, alice.laptop, web(4))
+		alice.menu.Wait(t, time.Minute, "bob · connected", func(line bustest.Line) bool { return strings.Contains(line.Label, "there") })
+		alice.menu.Wait(t, 10*time.Second, "abroad · 0 guests here", nil)
+		bob.menu.Wait(t, 10*time.Second, "alice · uses this laptop · ", func(line bustest.Line) bool { return strings.Contains(line.Label, "here") })
+	})
 	t.Run("restarted daemon", func(t *testing.T) {
 		if err := alice.laptop.RestartDaemon(t.Context()); err != nil {
 			t.Fatal(err)
@@ -99,8 +107,15 @@ func TestTray(t *testing.T) {
 	})
 	t.Run("the end", func(t *testing.T) {
 		alice.menu.Click(t, "bob · connected")
-		alice.menu.Wait(t, 30*time.Second, "bob · ", func(line bustest.Line) bool { return !line.Checked })
-		bob.menu.WaitGone(t, 30*time.Second, "uses this laptop")
+		alice.menu.Click(t, "Keep bob")
+		alice.menu.WaitGone(t, 10*time.Second, "Really unpeer")
+		if p := peerOf(t, alice.laptop, "bob"); p.Outgoing != "connected" {
+			t.Fatalf("alice was not sure, and bob is %+v", p)
+		}
+		alice.menu.Click(t, "bob · connected")
+		alice.menu.Click(t, "Really unpeer bob? ")
+		alice.menu.Wait(t, 2*time.Minute, "bob · ", func(line bustest.Line) bool { return !line.Checked })
+		bob.menu.WaitGone(t, time.Minute, "uses this laptop")
 	})
 }
 
