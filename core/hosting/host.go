@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -26,6 +27,7 @@ type Host struct {
 	tenants    *tenants
 	book       *book
 	reconciler *reconciler
+	releasing  singleflight.Group // by contract and home namespace
 	log        *slog.Logger
 }
 

@@ -45,7 +45,8 @@ func (h *Host) PutNamespace(w http.ResponseWriter, r *http.Request, consumerID s
 	h.answer(w, TwinAnswer{twin}, err)
 }
 
-// DeleteNamespace answers DELETE /kith/v1/namespaces/{home}?contract=ID: 200 and {} once nothing is left.
+// DeleteNamespace answers DELETE /kith/v1/namespaces/{home}?contract=ID: 200 and {} once nothing is left. What was begun
+// goes on when the caller does not wait for it, or its link breaks.
 func (h *Host) DeleteNamespace(w http.ResponseWriter, r *http.Request, consumerID string) {
 	ctx, cancel := context.WithTimeout(r.Context(), namespaceTimeout)
 	defer cancel()
@@ -59,7 +60,16 @@ func (h *Host) DeleteNamespace(w http.ResponseWriter, r *http.Request, consumerI
 		h.answer(w, nil, err)
 		return
 	}
-	h.answer(w, struct{}{}, h.ReleaseNamespace(ctx, contract, home))
+	done := h.releasing.DoChan(contract.Spec.ID+" "+home, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), namespaceTimeout)
+		defer cancel()
+		return nil, h.ReleaseNamespace(ctx, contract, home)
+	})
+	select {
+	case result := <-done:
+		h.answer(w, struct{}{}, result.Err)
+	case <-ctx.Done():
+	}
 }
 
 // contractOf finds the contract by its ID and sees to it that it is the caller's. To anybody else's the

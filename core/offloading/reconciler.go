@@ -209,8 +209,10 @@ func (r *Reconciler) end(ctx context.Context, ns *corev1.Namespace, nso *v1alpha
 	if waiting, err := r.remake(ctx, ns.Name); err != nil || waiting > 0 {
 		return errors.Join(err, waitingFor(waiting, ns.Name))
 	}
-	if err := r.twins.Release(bounded, ns.Name); err != nil {
-		r.log.Warn("twin namespaces could not all be released", "namespace", ns.Name, "err", err)
+	released, cancel := context.WithTimeout(ctx, homecoming)
+	defer cancel()
+	if err := r.twins.Release(released, ns.Name); err != nil { // it is tried again from time to time
+		r.log.Info("twin namespaces could not all be released yet", "namespace", ns.Name, "err", err)
 	}
 	controllerutil.RemoveFinalizer(nso, v1alpha1.FinalizerOffloading)
 	r.log.Info("namespace is home again", "namespace", ns.Name, "pods", len(pods))
