@@ -54,7 +54,7 @@ func (r *reconciler) make(ctx context.Context, o *one) (ctrl.Result, error) {
 		return r.refuse(ctx, o, t.contract, no)
 	}
 	if err := r.hold(ctx, o); err != nil {
-		return ctrl.Result{}, err
+		return ctrl.Result{}, client.IgnoreNotFound(err) // gone: the news of that is on its way
 	}
 	if err := r.client.Create(ctx, pod, client.FieldOwner(v1alpha1.ManagedBy)); err != nil {
 		return r.notMade(ctx, o, t, err)

@@ -238,7 +238,7 @@ func (r *reconciler) keep(ctx context.Context, o *one) error {
 	}
 	r.book.enter(o.key, t.contract, requestsOf(o.pod))
 	if err := r.hold(ctx, o); err != nil {
-		return err
+		return client.IgnoreNotFound(err) // gone: the news of that is on its way
 	}
 	if err := r.adjust(ctx, o, t); err != nil {
 		return err

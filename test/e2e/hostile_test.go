@@ -388,6 +388,11 @@ func (h *hostile) recorded(t *testing.T) {
 	if err != nil || !strings.Contains(out, "alice was refused 10 times within a minute") {
 		t.Errorf("kith events says nothing of it: %v\n%s", err, out)
 	}
+	for line := range strings.SplitSeq(out, "\n") {
+		if strings.Contains(line, "was refused") {
+			t.Log(line)
+		}
+	}
 	if n := h.metric(`kith_refusals_total{door="kube"`); n < 5 {
 		t.Errorf("%v refusals at the door are counted", n)
 	}
