@@ -28,6 +28,9 @@ func (l Line) String() string {
 	return fmt.Sprintf("%d %q enabled=%v checked=%v", l.Number, l.Label, l.Enabled, l.Checked)
 }
 
+// MenuOf is the menu of an icon that somebody else's panel has.
+func MenuOf(conn *dbus.Conn, i Item) *Menu { return &Menu{conn: conn, Item: i} }
+
 // Property gives a property of the icon.
 func (m *Menu) Property(t testing.TB, name string) any {
 	t.Helper()

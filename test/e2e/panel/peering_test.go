@@ -1,0 +1,96 @@
+//go:build lab
+
+package panel
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"kith.dev/assets/icon"
+	"kith.dev/test/images"
+	"kith.dev/test/lab"
+	"kith.dev/tray/bustest"
+)
+
+// laptops brings up alice and bob.
+func laptops(t *testing.T) (alice, bob *lab.Laptop) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("a lab needs root, for its namespaces")
+	}
+	archives, err := images.Build(t.Context(), filepath.Join(t.TempDir(), "images"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := lab.Up(t.Context(), lab.Options{Name: fmt.Sprint("panel", os.Getpid()), Laptops: 2, Images: archives})
+	if l != nil {
+		t.Cleanup(func() {
+			if t.Failed() {
+				for _, p := range l.Laptops() {
+					var log bytes.Buffer
+					err := p.Logs(context.Background(), &log, "kithd", false)
+					t.Logf("%s: %v\n%s", p.Name(), err, log.Bytes()[max(0, log.Len()-8000):])
+				}
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			if err := l.Down(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l.Laptop("alice"), l.Laptop("bob")
+}
+
+// TestPeeringByMouse has two owners at two desktops: alice clicks bob, bob clicks Accept in the notification.
+func TestPeeringByMouse(t *testing.T) {
+	a, b := laptops(t)
+	alice, bob := newScreen(t, "alice"), newScreen(t, "bob")
+	for s, p := range map[*screen]*lab.Laptop{alice: a, bob: b} {
+		s.desk()
+		s.tray(p.Path("/run/kith/kith.sock"))
+		s.slow = 2 * time.Minute // the clusters start
+		s.line("Cluster ready", nil)
+		s.slow = 0
+	}
+	for round := range peerings {
+		alice.open(icon.Alone)
+		alice.choose("bob · nearby", "click-bob")
+		began := time.Now()
+		bob.buttons()
+		bob.picture("request")
+		bob.answer("Accept")
+		bob.line("alice · uses this laptop", nil)
+		alice.line("bob · connected", func(l bustest.Line) bool { return l.Checked })
+		took := time.Since(began)
+		alice.open(icon.Peered)
+		alice.picture("peered")
+		alice.shut()
+		bob.waitIcon(icon.Offering)
+		if w := bob.windows("xfce4-notifyd"); len(w) > 0 {
+			for _, r := range w {
+				if r.Dy() > 110 {
+					t.Errorf("round %d: the notification is still there after it was answered", round)
+				}
+			}
+		}
+		bob.open(icon.Offering)
+		bob.picture("offering")
+		bob.shut()
+		t.Logf("round %d: from the click on bob to the node %v", round, took.Round(time.Millisecond))
+
+		alice.open(icon.Peered)
+		alice.choose("bob · connected", "unpeer")
+		alice.line("bob · nearby", func(l bustest.Line) bool { return l.Enabled })
+		alice.waitIcon(icon.Alone)
+		bob.waitIcon(icon.Alone)
+	}
+}
