@@ -56,6 +56,9 @@ type wish struct{ stopped, noBrain bool }
 
 // NewBuiltin checks the configuration. Nothing runs before Run.
 func NewBuiltin(cfg BuiltinConfig) (*Builtin, error) {
+	if err := supported(); err != nil {
+		return nil, err
+	}
 	if cfg.DataDir == "" {
 		cfg.DataDir = "/var/lib/kith/k8s"
 	}

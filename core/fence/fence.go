@@ -1,31 +1,14 @@
+//go:build linux
+
 package fence
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"log/slog"
-	"net/netip"
 	"sync"
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 )
-
-// GuestGroup is the group of links (IFLA_GROUP) that the built-in engine's CNI puts guests' links into, before
-// their first program runs. The engine's own word for it is network.GuestGroup.
-const GuestGroup = 0x6b67
-
-// Config is fixed for the life of a Fence.
-type Config struct {
-	Tunnel   string       // device of the gateway, such as kith0
-	Group    uint32       // of guests' links: GuestGroup, or 0 with an engine that does not mark them
-	Pods     netip.Prefix // this cluster's pods, guests and node included
-	Services netip.Prefix
-	Node     netip.Addr // address of the node, never taken for a guest's
-	DNS      netip.Addr // service address of the cluster's DNS
-	Log      *slog.Logger
-}
 
 // Fence keeps the table. Its methods may be called from anywhere.
 type Fence struct {
@@ -43,18 +26,8 @@ type Fence struct {
 
 // New checks the configuration; nothing is touched.
 func New(cfg Config) (*Fence, error) {
-	for _, p := range []netip.Prefix{cfg.Pods, cfg.Services} {
-		if !p.IsValid() || !p.Addr().Is4() {
-			return nil, fmt.Errorf("fence: range %s is not IPv4", p)
-		}
-	}
-	switch {
-	case !cfg.DNS.Is4():
-		return nil, fmt.Errorf("fence: DNS address %s is not IPv4", cfg.DNS)
-	case cfg.Tunnel == "" || len(cfg.Tunnel) > 15:
-		return nil, fmt.Errorf("fence: device name %q must have 1 to 15 characters", cfg.Tunnel)
-	case cfg.Log == nil:
-		return nil, errors.New("fence: no logger")
+	if err := cfg.check(); err != nil {
+		return nil, err
 	}
 	return &Fence{
 		cfg:    cfg,

@@ -1,3 +1,5 @@
+//go:build linux
+
 package fence
 
 import (
@@ -10,27 +12,6 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 )
-
-// Tenant is one consumer with its guests here.
-type Tenant struct {
-	Consumer string         // compact cluster ID
-	Guests   []Guest        // its pods on this node
-	Home     []netip.Prefix // its cluster's ranges as they are seen here
-	Internet bool           // whether its guests may use this laptop's way to the internet
-}
-
-// Guest is a pod of a consumer.
-type Guest struct {
-	UID       string
-	Addresses []netip.Addr // as its status says; not asked where the links tell
-}
-
-// Relations is what the fence follows of the cluster.
-type Relations struct {
-	Tenants []Tenant
-	// Abroad are the ranges, as they are seen here, of the clusters that this one consumes from: its own pods run there.
-	Abroad []netip.Prefix
-}
 
 // surroundings are what the fence follows of the host.
 type surroundings struct {

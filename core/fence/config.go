@@ -1,0 +1,61 @@
+package fence
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+)
+
+// GuestGroup is the group of links (IFLA_GROUP) that the built-in engine's CNI puts guests' links into, before
+// their first program runs. The engine's own word for it is network.GuestGroup.
+const GuestGroup = 0x6b67
+
+// Config is fixed for the life of a Fence.
+type Config struct {
+	Tunnel   string       // device of the gateway, such as kith0
+	Group    uint32       // of guests' links: GuestGroup, or 0 with an engine that does not mark them
+	Pods     netip.Prefix // this cluster's pods, guests and node included
+	Services netip.Prefix
+	Node     netip.Addr // address of the node, never taken for a guest's
+	DNS      netip.Addr // service address of the cluster's DNS
+	Log      *slog.Logger
+}
+
+func (c Config) check() error {
+	for _, p := range []netip.Prefix{c.Pods, c.Services} {
+		if !p.IsValid() || !p.Addr().Is4() {
+			return fmt.Errorf("fence: range %s is not IPv4", p)
+		}
+	}
+	switch {
+	case !c.DNS.Is4():
+		return fmt.Errorf("fence: DNS address %s is not IPv4", c.DNS)
+	case c.Tunnel == "" || len(c.Tunnel) > 15:
+		return fmt.Errorf("fence: device name %q must have 1 to 15 characters", c.Tunnel)
+	case c.Log == nil:
+		return errors.New("fence: no logger")
+	}
+	return nil
+}
+
+// Tenant is one consumer with its guests here.
+type Tenant struct {
+	Consumer string         // compact cluster ID
+	Guests   []Guest        // its pods on this node
+	Home     []netip.Prefix // its cluster's ranges as they are seen here
+	Internet bool           // whether its guests may use this laptop's way to the internet
+}
+
+// Guest is a pod of a consumer.
+type Guest struct {
+	UID       string
+	Addresses []netip.Addr // as its status says; not asked where the links tell
+}
+
+// Relations is what the fence follows of the cluster.
+type Relations struct {
+	Tenants []Tenant
+	// Abroad are the ranges, as they are seen here, of the clusters that this one consumes from: its own pods run there.
+	Abroad []netip.Prefix
+}
