@@ -1,6 +1,6 @@
 # Each target is one line of help; the work is in scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo lab test unit e2e soak fuzz bench lint generate docs clean
+.PHONY: help deps build darwin demo lab test unit e2e soak fuzz bench lint generate docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /\1\t/' | expand -t 12
@@ -10,6 +10,9 @@ deps: ## install the Debian packages that building and the lab need (as root; el
 
 build: deps ## build everything into bin/; what did not change is left alone
 	@scripts/build.sh
+
+darwin: ## build kith, kithd and kith-tray for macOS into bin/darwin-*/ (experimental: never ran on a Mac)
+	@scripts/darwin.sh
 
 demo: build ## show the main job on one machine: two laptops find each other, peer and share an application
 	@scripts/demo.sh

@@ -2,7 +2,6 @@ package tray
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 
@@ -42,15 +41,4 @@ func Start(ctx context.Context, socket, version string, log *slog.Logger) error 
 		Daemon: daemon, Socket: socket, Panel: shown, Notifier: notice.New(screen, daemon, settings, log), Settings: settings, SettingsPath: path,
 		Desktop: desktop.New(os.Getenv), Activated: s.Activated(), Version: version, Log: log,
 	}).Run(ctx)
-}
-
-// loadSettings reads the user's choice; a file that cannot be read is as good as none.
-func loadSettings(log *slog.Logger) (path string, s notice.Settings, err error) {
-	if path, err = notice.SettingsPath(); err != nil {
-		return "", s, fmt.Errorf("the tray's settings: %w", err)
-	}
-	if s, err = notice.LoadSettings(path); err != nil {
-		log.Warn("the tray's settings are not used", "err", err)
-	}
-	return path, s, nil
 }
