@@ -6,6 +6,8 @@ packages=(
   iproute2 nftables iptables conntrack socat ethtool # what kubelet, kube-proxy and the CNI plugins call
   curl procps util-linux ca-certificates             # tests look from inside a laptop
   dbus-daemon dbus-session-bus-common                # a session bus for the tests of the tray
+  xvfb xfce4-panel xfce4-notifyd xdotool imagemagick # and a real desktop, with a mouse and pictures of it
+  x11-xserver-utils fonts-dejavu-core
 )
 missing=()
 for p in "${packages[@]}"; do

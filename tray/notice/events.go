@@ -2,6 +2,7 @@ package notice
 
 import (
 	"maps"
+	"strings"
 	"time"
 
 	"kith.dev/assets/icon"
@@ -66,21 +67,21 @@ func (d *diff) answered(e api.Event, who string) {
 			Key: "lapsed/" + e.Peer, Kind: Expired, Title: "The request of " + who + " has lapsed", Body: "Nobody answered it here in time.", Icon: icon.Alone,
 		})
 	case e.Direction == api.Outgoing && e.State == api.StateExpired:
-		d.tell(who, Notice{Key: "asked/" + e.Peer, Kind: Expired, Title: who + " did not answer", Body: sentence(e.Message), Icon: icon.Alone})
+		d.tell(who, Notice{Key: "asked/" + e.Peer, Kind: Expired, Title: who + " did not answer", Body: reason(e), Icon: icon.Alone})
 	case e.Direction == api.Outgoing && e.State == api.StateDeclined:
-		d.tell(who, Notice{Key: "asked/" + e.Peer, Kind: Declined, Title: who + " declined your request", Body: sentence(e.Message), Icon: icon.Alone})
+		d.tell(who, Notice{Key: "asked/" + e.Peer, Kind: Declined, Title: who + " declined your request", Body: reason(e), Icon: icon.Alone})
 	}
 }
 
 // signed tells that a peer said yes, or that a policy here said yes to a peer.
 func (d *diff) signed(e api.Event, who string) {
 	if e.Direction == api.Outgoing {
-		d.tell(who, Notice{Key: "asked/" + e.Peer, Kind: Accepted, Title: who + " accepted your request", Body: sentence(e.Message), Icon: icon.Peered})
+		d.tell(who, Notice{Key: "asked/" + e.Peer, Kind: Accepted, Title: who + " accepted your request", Body: without(e), Icon: icon.Peered})
 		return
 	}
 	if d.first("answered/" + e.Peer) {
 		d.tell(who, Notice{
-			Key: "uses/" + e.Peer, Kind: Accepted, Title: who + " was accepted by your sharing policy", Body: sentence(e.Message), Icon: icon.Offering,
+			Key: "uses/" + e.Peer, Kind: Accepted, Title: who + " was accepted by your sharing policy", Body: without(e), Icon: icon.Offering,
 		})
 	}
 }
@@ -101,4 +102,13 @@ func (d *diff) first(fact string) bool {
 	at, said := d.next.said[fact]
 	d.next.said[fact] = d.Now
 	return !said || d.Now.Sub(at) > sameFact
+}
+
+// without is what an event says, without the peer's name that the title has: "bob grants cpu 2" is "Grants cpu 2."
+func without(e api.Event) string { return sentence(strings.TrimPrefix(e.Message, e.Peer+" ")) }
+
+// reason is what an event gives as the reason, after what the title says: "the owner of bob declined: not today".
+func reason(e api.Event) string {
+	_, why, _ := strings.Cut(e.Message, ": ")
+	return sentence(why)
 }

@@ -111,12 +111,16 @@ func TestRequestIsToldOnceWithItsButtonsAndTakenBack(t *testing.T) {
 func TestAnswersOfPeersAreTold(t *testing.T) {
 	d := newDay(t)
 	d.step(0, nil)
-	d.want(d.step(time.Second, nil,
+	p := d.step(time.Second, nil,
 		api.Event{Type: api.EventContractSigned, Peer: "bob", Direction: api.Outgoing, Message: "bob grants cpu 2"},
-		api.Event{Type: api.EventRequestAnswered, Peer: "carol", Direction: api.Outgoing, State: api.StateDeclined, Message: "the owner of carol declined"},
+		api.Event{Type: api.EventRequestAnswered, Peer: "carol", Direction: api.Outgoing, State: api.StateDeclined, Message: "the owner of carol declined: not today"},
 		api.Event{Type: api.EventRequestAnswered, Peer: "dave", Direction: api.Outgoing, State: api.StateExpired, Message: "nobody answered"},
 		api.Event{Type: api.EventRequestAnswered, Peer: "erin", Direction: api.Incoming, State: api.StateExpired},
-	), "bob accepted your request", "carol declined your request", "dave did not answer", "The request of erin has lapsed")
+	)
+	d.want(p, "bob accepted your request", "carol declined your request", "dave did not answer", "The request of erin has lapsed")
+	if p.Show[0].Body != "Grants cpu 2." || p.Show[1].Body != "Not today." || p.Show[2].Body != "" {
+		t.Errorf("%q, %q, %q", p.Show[0].Body, p.Show[1].Body, p.Show[2].Body)
+	}
 }
 
 func TestOwnAnswersAreNotTold(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	width, height = 960, 720
+	width, height = 720, 580
 	barHeight     = 28
 	// patience is for what a person would wait for without a word.
 	patience = 20 * time.Second
@@ -43,7 +43,7 @@ func newScreen(t *testing.T, name string) *screen {
 	t.Helper()
 	for _, program := range []string{"Xvfb", "xfce4-panel", "xdotool", "xsetroot", "import", "dbus-daemon"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("%s is not installed: scripts/deps.sh desktop does it", program)
+			t.Skipf("%s is not installed: scripts/deps.sh does it", program)
 		}
 	}
 	dir, err := os.MkdirTemp("", "panel") // t.TempDir is too long for a socket's name
