@@ -72,6 +72,9 @@ func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 	if err := d.local.Listen(); err != nil {
 		return nil, err
 	}
+	if cfg.Profiling {
+		d.profile()
+	}
 	d.controllerLogs = quiet(log)
 	if err := d.newMetrics(); err != nil {
 		return nil, err

@@ -8,5 +8,7 @@ if [ "$(id -u)" != 0 ]; then
   echo "the lab needs root, for its namespaces: sudo make bench" >&2
   exit 1
 fi
+mkdir -p build
+(cd test/bench/kwok && go build -ldflags "-s -w" -o ../../../build/kwok sigs.k8s.io/kwok/cmd/kwok)
 go build -o build/bench ./test/bench
 exec build/bench "$@"

@@ -30,6 +30,10 @@ func TestMain(m *testing.M) {
 		serveGateway(cfg)
 		return
 	}
+	if settings := os.Getenv("KITH_TEST_WIREGUARD"); settings != "" {
+		servePlain(settings)
+		return
+	}
 	os.Exit(m.Run())
 }
 

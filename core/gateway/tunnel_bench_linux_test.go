@@ -1,19 +1,26 @@
 package gateway
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
+	"os"
+	"os/exec"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tun"
 )
 
-// BenchmarkTunnel compares pods whose addresses are translated with pods that need no translation, in the same
-// tunnel and by turns, for a machine is never the same for two minutes. Run it as root with -benchtime 10x.
+// BenchmarkTunnel compares three ways of the same pods, by turns, for a machine is never the same for two minutes: one
+// through a gateway that translates their addresses, one through the same gateway that leaves them as they are, and one
+// through wireguard-go as it comes, with nothing of ours. Run it as root with -benchtime 10x.
 func BenchmarkTunnel(b *testing.B) {
 	l := newLAN(b)
 	alice, bob := l.laptop("alice", 1), l.laptop("bob", 2)
@@ -26,6 +33,10 @@ func BenchmarkTunnel(b *testing.B) {
 	bob.do(order{Do: "set", Peer: atBob})
 	alice.do(order{Do: "set", Peer: atAlice})
 	alice.do(order{Do: "rtt", ID: "bob"})
+	plain(alice, bob, "10.46.0.0/16")
+	plain(bob, alice, "10.47.0.0/16")
+	alice.secondAddress("10.47.0.5")
+	bob.secondAddress("10.46.0.5")
 
 	const size = 100 << 20
 	sink := func(c net.Conn) {
@@ -54,14 +65,67 @@ func BenchmarkTunnel(b *testing.B) {
 		}
 		return float64(size) * 8 / 1e6 / time.Since(start).Seconds()
 	}
-	var with, without, ratio []float64
-	for b.Loop() {
-		t, p := speed("10.42.0.5", "10.65.0.5:85"), speed("10.45.0.5", "10.44.0.5:85")
-		with, without, ratio = append(with, t), append(without, p), append(ratio, t/p)
+	ways := []struct{ name, from, to string }{
+		{"translated", "10.42.0.5", "10.65.0.5:85"}, {"untranslated", "10.45.0.5", "10.44.0.5:85"}, {"wireguard-go", "10.47.0.5", "10.46.0.5:85"},
 	}
-	b.ReportMetric(median(with), "translated-Mbit/s")
-	b.ReportMetric(median(without), "plain-Mbit/s")
-	b.ReportMetric(median(ratio), "ratio")
+	got := map[string][]float64{}
+	for round := 0; b.Loop(); round++ {
+		now := map[string]float64{}
+		for i := range ways {
+			w := ways[(round+i)%len(ways)]
+			now[w.name] = speed(w.from, w.to)
+			got[w.name] = append(got[w.name], now[w.name])
+		}
+		got["ratio"] = append(got["ratio"], now["translated"]/now["wireguard-go"])
+	}
+	for _, w := range ways {
+		b.ReportMetric(median(got[w.name]), w.name+"-Mbit/s")
+	}
+	b.ReportMetric(median(got["ratio"]), "ratio")
+}
+
+// plain runs wireguard-go beside p's gateway, to q's; theirs is the range of the pods there.
+func plain(p, q *laptop, theirs string) {
+	t := p.t
+	t.Helper()
+	settings := fmt.Sprintf("private_key=%s\nlisten_port=%d\nreplace_peers=true\npublic_key=%s\nendpoint=%s\nallowed_ip=%s\n",
+		p.key.hex(), plainPort, q.key.Public().hex(), netip.AddrPortFrom(q.address(), plainPort), theirs)
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), "KITH_TEST_WIREGUARD="+settings)
+	cmd.Stderr = &lineLog{t: t, prefix: p.name + "'s wireguard-go"}
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	inside(t, p.host, func() { err = cmd.Start() })
+	must(t, err)
+	t.Cleanup(func() { in.Close(); cmd.Wait() })
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "up\n" {
+		t.Fatalf("%s: wireguard-go did not come up: %q %v", p.name, line, err)
+	}
+	device := link(t, p.hostNL, "wg0")
+	must(t, p.hostNL.LinkSetUp(device))
+	must(t, p.hostNL.RouteAdd(&netlink.Route{Dst: ipnet(netip.MustParsePrefix(theirs)), LinkIndex: device.Attrs().Index, Scope: netlink.SCOPE_LINK}))
+}
+
+const plainPort = 6451
+
+// servePlain is the process of plain; it ends with its standard input.
+func servePlain(settings string) {
+	native, err := tun.CreateTUN("wg0", DefaultMTU)
+	if err == nil {
+		dev := device.NewDevice(native, conn.NewDefaultBind(), device.NewLogger(device.LogLevelError, "wireguard-go: "))
+		defer dev.Close()
+		if err = dev.IpcSet(settings); err == nil {
+			err = dev.Up()
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	fmt.Println("up")
+	io.Copy(io.Discard, os.Stdin)
 }
 
 func median(v []float64) float64 {

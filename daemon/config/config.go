@@ -61,6 +61,7 @@ type Config struct {
 	LogFormat      string
 	MetricsAddress string // "": off
 	MetricsPublic  bool
+	Profiling      bool
 }
 
 // Discovery says where other clusters are looked for.

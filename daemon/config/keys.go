@@ -51,4 +51,5 @@ var keys = []Key{
 	text("metricsAddress", "host:port of Prometheus metrics over HTTP, with no password; the local API has them at /metrics anyway", "off",
 		isHostPort, "an IP address and a port, such as 127.0.0.1:6452", func(c *Config) *string { return &c.MetricsAddress }),
 	boolean("metricsPublic", "let metricsAddress be one that other machines reach", func(c *Config) *bool { return &c.MetricsPublic }),
+	boolean("profiling", "give root Go's profiles of kithd at /debug/pprof/ of the local API", func(c *Config) *bool { return &c.Profiling }),
 }

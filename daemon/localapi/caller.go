@@ -86,10 +86,13 @@ func refusal(c *caller, group string) *api.Error {
 	}
 }
 
+// owns: root, or the user this process runs as.
+func (c credentials) owns() bool { return c.uid == 0 || c.uid == os.Geteuid() }
+
 // memberOf says whether c may call: root, the user this process runs as, a process of the group, or a user that the
 // system's directory lists in it.
 func memberOf(c credentials, group string) (bool, error) {
-	if c.uid == 0 || c.uid == os.Geteuid() {
+	if c.owns() {
 		return true, nil
 	}
 	if group == "" {

@@ -3,6 +3,8 @@ package localapi
 import (
 	"context"
 	"errors"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/user"
@@ -22,7 +24,12 @@ func TestMain(m *testing.M) {
 	if socket == "" {
 		os.Exit(m.Run())
 	}
-	_, err := client.New(socket).Version(context.Background())
+	var err error
+	if path := os.Getenv("KITH_TEST_PATH"); path != "" {
+		os.Stdout.WriteString(get(socket, path))
+		os.Exit(0)
+	}
+	_, err = client.New(socket).Version(context.Background())
 	var e *api.Error
 	if errors.As(err, &e) {
 		os.Stdout.WriteString(string(e.Code) + "\n" + e.Error() + "\n")
@@ -37,8 +44,21 @@ type versionOnly struct{ Backend }
 
 func (versionOnly) Version(context.Context) (api.Version, error) { return api.Version{}, nil }
 
+// get gives the status of a plain GET.
+func get(socket, path string) string {
+	c := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	resp, err := c.Get("http://kith" + path)
+	if err != nil {
+		return err.Error()
+	}
+	defer resp.Body.Close()
+	return resp.Status
+}
+
 // callAs calls a server for group as another user, with the socket open to all, so that the server must decide.
-func callAs(t *testing.T, group string, who *syscall.Credential) (code, text string) {
+func callAs(t *testing.T, group string, who *syscall.Credential, env ...string) (code, text string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to become somebody else")
@@ -46,6 +66,7 @@ func callAs(t *testing.T, group string, who *syscall.Credential) (code, text str
 	path := socketPath(t)
 	os.Chmod(strings.TrimSuffix(path, "/run/kith.sock"), 0o755)
 	s := New(Options{Socket: path, Group: group, Backend: versionOnly{}, Events: NewBroker(1), Log: quiet})
+	s.HandleRoot("GET /root", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	if err := s.Listen(); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +85,7 @@ func callAs(t *testing.T, group string, who *syscall.Credential) (code, text str
 	defer self.Close()
 	cmd := exec.Command("/proc/self/fd/3")
 	cmd.ExtraFiles = []*os.File{self}
-	cmd.Env = []string{"KITH_TEST_CALL=" + path}
+	cmd.Env = append(env, "KITH_TEST_CALL="+path)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: who}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -89,6 +110,22 @@ func TestProcessOfTheGroupMayCall(t *testing.T) {
 	gid, _ := strconv.ParseUint(g.Gid, 10, 32)
 	if code, text := callAs(t, "daemon", &syscall.Credential{Uid: 65534, Gid: uint32(gid)}); code != "ok" {
 		t.Errorf("%s: %s", code, text)
+	}
+}
+
+func TestRootsOwnCallsAreNotForTheGroup(t *testing.T) {
+	g, err := user.LookupGroup("daemon")
+	if err != nil {
+		t.Skip(err)
+	}
+	gid, _ := strconv.ParseUint(g.Gid, 10, 32)
+	for status, who := range map[string]*syscall.Credential{
+		"403 Forbidden": {Uid: 65534, Gid: uint32(gid)},
+		"200 OK":        {},
+	} {
+		if code, _ := callAs(t, "daemon", who, "KITH_TEST_PATH=/root"); code != status {
+			t.Errorf("as user %d: %s, want %s", who.Uid, code, status)
+		}
 	}
 }
 

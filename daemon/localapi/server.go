@@ -60,6 +60,17 @@ func New(options Options) *Server {
 // Handle adds a handler, for example "GET /metrics", for the same callers as the rest. Call it before Run.
 func (s *Server) Handle(pattern string, handler http.Handler) { s.mux.Handle(pattern, handler) }
 
+// HandleRoot is Handle for callers who are root or the user kithd runs as; the group is refused.
+func (s *Server) HandleRoot(pattern string, handler http.Handler) {
+	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		if !r.Context().Value(callerKey{}).(*caller).owns() {
+			fail(w, &api.Error{Code: api.CodeForbidden, Message: r.URL.Path + " is for root only", Do: "try as root"})
+			return
+		}
+		handler.ServeHTTP(w, r)
+	})
+}
+
 // Listen takes the socket. That another kithd has it is an *api.Error with CodeConflict: call it before anything
 // is started that two daemons must not both do. Run calls it when nobody did.
 func (s *Server) Listen() (err error) {

@@ -69,7 +69,7 @@ func stopAndStart(ctx context.Context, r *rig, l *lab.Lab, alice *node, seen <-c
 	}
 	r.report.took("neighbour: gone, after kithd is told to stop", gone.at.Sub(began))
 
-	rest(ctx, 3*time.Second) // mDNS says nothing twice within a second
+	pause(ctx, 3*time.Second) // mDNS says nothing twice within a second
 	began = time.Now()
 	if err := bob.StartDaemon(ctx); err != nil {
 		return err

@@ -25,7 +25,7 @@ func footprint(ctx context.Context, r *rig) error {
 
 // weigh samples memory while the laptops are idle, and sums up their CPU time.
 func (r *rig) weigh(ctx context.Context, when string, long time.Duration) error {
-	rest(ctx, 10*time.Second) // what was started before settles
+	pause(ctx, 10*time.Second) // what was started before settles
 	began := time.Now()
 	before, err := r.usage()
 	if err != nil {
@@ -34,17 +34,26 @@ func (r *rig) weigh(ctx context.Context, when string, long time.Duration) error 
 	const samples = 5
 	var now map[program]process
 	for range samples {
-		rest(ctx, long/samples)
+		pause(ctx, long/samples)
 		if now, err = r.usage(); err != nil {
 			return err
 		}
 		for _, p := range programs {
 			r.report.add(fmt.Sprintf("memory, %s, %s: %s", when, p.role, p.name), "MB", now[p].rss)
 		}
+		for _, p := range programs[:2] {
+			r.report.add(fmt.Sprintf("memory, %s, %s: %s, private", when, p.role, p.name), "MB", now[p].anon)
+			engine := program{p.role, "kith-k8s"}
+			r.report.add(fmt.Sprintf("memory, %s, %s: engine and kithd", when, p.role), "MB", now[p].rss+now[engine].rss)
+		}
 	}
 	for _, p := range programs {
 		percent := 100 * (now[p].cpu - before[p].cpu) / time.Since(began).Seconds()
 		r.report.add(fmt.Sprintf("idle CPU, %s, %s: %s", when, p.role, p.name), "% of a core", percent)
+	}
+	for _, p := range programs[:2] {
+		wakes := float64(now[p].switches-before[p].switches) / time.Since(began).Seconds()
+		r.report.add(fmt.Sprintf("idle wake-ups, %s, %s: %s", when, p.role, p.name), "/s", wakes)
 	}
 	return ctx.Err()
 }
@@ -68,7 +77,7 @@ func (r *rig) usage() (map[program]process, error) {
 		for _, p := range list {
 			key := program{role, p.name} // the kernel keeps 15 characters of a name
 			s := sum[key]
-			sum[key] = process{rss: s.rss + p.rss, cpu: s.cpu + p.cpu}
+			sum[key] = process{rss: s.rss + p.rss, anon: s.anon + p.anon, cpu: s.cpu + p.cpu, switches: s.switches + p.switches}
 		}
 	}
 	return sum, nil

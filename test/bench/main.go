@@ -23,6 +23,8 @@ type options struct {
 	lab    string
 	rounds int
 	pods   int
+	fakes  int
+	peers  int
 	only   []string
 	out    string
 }
@@ -43,11 +45,14 @@ var groups = []group{
 	{name: "alone", what: "memory and idle CPU without a peer", run: alone},
 	{name: "peering", what: "ask, accept, connected, unpeer", run: peeringRounds},
 	{name: "footprint", what: "memory and idle CPU with a peer and two pods", peered: true, run: footprint},
+	{name: "crowd", what: "memory for each of twenty simulated peers", peered: true, run: crowd},
 	{name: "pods", what: "one pod abroad and at home", peered: true, run: singlePods},
+	{name: "services", what: "a Service, until its endpoints are at the peer", peered: true, run: services},
 	{name: "tunnel", what: "throughput and answer times between pods", peered: true, run: tunnel},
 	{name: "gateway", what: "address translation on and off", run: translation},
 	{name: "recovery", what: "kithd restarts, power fails", peered: true, run: recovery},
 	{name: "many", what: "a Deployment abroad and at home", peered: true, run: manyPods},
+	{name: "thousand", what: "a Deployment of 1000 pods on fake nodes of the provider", run: thousand},
 	{name: "unpeer", what: "two pods come home", peered: true, run: unpeerWithPods},
 }
 
@@ -58,6 +63,8 @@ func main() {
 	flag.StringVar(&o.lab, "lab", "bench", "name of the lab; it is made and taken down")
 	flag.IntVar(&o.rounds, "rounds", 10, "rounds of what is quick; what is slow takes a part of them")
 	flag.IntVar(&o.pods, "pods", 50, "pods of the large Deployment")
+	flag.IntVar(&o.fakes, "fakes", 1000, "pods of the Deployment on fake nodes")
+	flag.IntVar(&o.peers, "peers", 20, "simulated peers")
 	flag.StringVar(&only, "only", "", "groups to run, with commas; all when empty")
 	flag.StringVar(&o.out, "out", "build/bench.json", "where the figures go")
 	list := flag.Bool("list", false, "list the groups")
@@ -105,7 +112,9 @@ func bench(ctx context.Context, o options) error {
 		}
 	}
 	r.report.Failed = failed
+	r.report.judge()
 	r.report.table(os.Stdout)
+	r.report.verdicts(os.Stdout)
 	if err := r.report.write(o.out); err != nil {
 		return err
 	}
@@ -116,7 +125,7 @@ func bench(ctx context.Context, o options) error {
 }
 
 func (r *rig) measure(ctx context.Context, g group) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 15*time.Minute)
 	defer cancel()
 	if g.peered {
 		if err := r.befriend(ctx); err != nil {

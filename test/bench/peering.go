@@ -39,12 +39,12 @@ func peeringRounds(ctx context.Context, r *rig) error {
 	return nil
 }
 
-// ready waits until alice can ask bob, who offers enough for the large Deployment.
+// ready waits until alice can ask bob, who offers enough for what the group makes.
 func (r *rig) ready(ctx context.Context) error {
 	if err := r.laptops(ctx); err != nil {
 		return err
 	}
-	change := api.PolicyChange{Amounts: map[string]string{api.Pods: fmt.Sprint(r.pods + 20), api.CPU: "90%"}}
+	change := api.PolicyChange{Amounts: map[string]string{api.Pods: fmt.Sprint(r.room()), api.CPU: "90%"}}
 	if _, err := until(ctx, "both kithd are ready, after their clusters", func() bool {
 		_, err := r.alice.kith.Offloads(ctx)
 		if err == nil {
@@ -76,7 +76,7 @@ func (r *rig) peer(ctx context.Context, write bool) error {
 		return err
 	}
 	began := time.Now()
-	ask := api.PeerAsk{Resources: api.Resources{api.CPU: "1500m", api.Memory: "4Gi", api.Pods: fmt.Sprint(r.pods + 10)}}
+	ask := api.PeerAsk{Resources: api.Resources{api.CPU: "1500m", api.Memory: "4Gi", api.Pods: fmt.Sprint(r.room())}}
 	if _, err := r.alice.kith.Ask(ctx, "bob", ask, nil); err != nil {
 		return err
 	}

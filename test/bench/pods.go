@@ -20,7 +20,7 @@ var places = []struct{ word, node string }{{"abroad", abroad}, {"at home", "alic
 
 // singlePods makes one pod at a time, abroad and at home by turns.
 func singlePods(ctx context.Context, r *rig) error {
-	seen, stop, err := r.watchPods(ctx)
+	seen, stop, err := watchPods(ctx, r.alice, namespace)
 	if err != nil {
 		return err
 	}
@@ -46,54 +46,80 @@ func singlePods(ctx context.Context, r *rig) error {
 			}
 		}
 		r.report.pair("one pod Ready", "s", "abroad", ready[0].Seconds(), "at home", ready[1].Seconds())
+		r.report.took("one pod Ready, abroad - at home", ready[0]-ready[1])
 		r.report.pair("one pod deleted", "s", "abroad", gone[0].Seconds(), "at home", gone[1].Seconds())
 	}
 	return nil
 }
 
-// manyPods makes a Deployment of real pods, abroad and at home by turns, with what all of both laptops computes for it.
+// manyPods makes a Deployment of real pods, abroad and at home by turns.
 func manyPods(ctx context.Context, r *rig) error {
-	seen, stop, err := r.watchPods(ctx)
+	seen, stop, err := watchPods(ctx, r.alice, namespace)
 	if err != nil {
 		return err
 	}
 	defer stop()
+	routes := []route{{"abroad", r.alice, namespace, abroad, seen}, {"at home", r.alice, namespace, "alice", seen}}
 	for i := range max(1, r.rounds/4) {
-		var ready, gone [2]time.Duration
-		var cpu [2]float64
-		for k := range places {
-			at := (i + k) % 2
-			d := deployment(fmt.Sprintf("many-%d-%d", i, at), places[at].node, int32(r.pods))
-			before := r.cpuSeconds()
-			began := time.Now()
-			if _, err := r.alice.kube.AppsV1().Deployments(namespace).Create(ctx, d, metav1.CreateOptions{}); err != nil {
-				return err
-			}
-			ready[at], err = seen.until(ctx, began, fmt.Sprintf("%d pods %s Ready", r.pods, places[at].word), func(s pods) bool { return s.ready() == r.pods })
-			if err != nil {
-				return err
-			}
-			cpu[at] = r.cpuSeconds() - before
-			began = time.Now()
-			if err := r.alice.kube.AppsV1().Deployments(namespace).Delete(ctx, d.Name, metav1.DeleteOptions{}); err != nil {
-				return err
-			}
-			if gone[at], err = seen.until(ctx, began, "all pods gone", func(s pods) bool { return len(s) == 0 }); err != nil {
-				return err
-			}
-			rest(ctx, 2*time.Second) // what ends late at the provider must not weigh on the next
+		if err := r.compare(ctx, i, routes, r.pods, fmt.Sprintf("Deployment of %d pods", r.pods)); err != nil {
+			return err
 		}
-		what := fmt.Sprintf("Deployment of %d pods", r.pods)
-		n := float64(r.pods)
-		r.report.pair(what+": time until Ready", "s", "abroad", ready[0].Seconds(), "at home", ready[1].Seconds())
-		r.report.add(what+": rate, abroad / at home", "x", (n/ready[0].Seconds())/(n/ready[1].Seconds()))
-		r.report.pair(what+": CPU time of both laptops", "s", "abroad", cpu[0], "at home", cpu[1])
-		r.report.pair(what+": deleted", "s", "abroad", gone[0].Seconds(), "at home", gone[1].Seconds())
 	}
 	return nil
 }
 
-func rest(ctx context.Context, d time.Duration) {
+// route is a way for a Deployment to come about.
+type route struct {
+	word      string
+	at        *node
+	namespace string
+	node      string // its pods' node; empty: any
+	seen      *podWatch
+}
+
+// compare makes a Deployment by each route and takes it away, with what all of both laptops computes for it. Which goes
+// first depends on the round.
+func (r *rig) compare(ctx context.Context, round int, routes []route, n int, what string) error {
+	var ready, gone [2]time.Duration
+	var cpu, cpuGone [2]float64
+	for k := range routes {
+		at := (round + k) % 2
+		way := routes[at]
+		d := deployment(fmt.Sprintf("many-%d-%d", round, at), way.node, int32(n))
+		d.Spec.Template.Spec.Containers[0].Resources.Requests = small // a thousand fit into a contract
+		deployments := way.at.kube.AppsV1().Deployments(way.namespace)
+		before := r.cpuSeconds()
+		began := time.Now()
+		if _, err := deployments.Create(ctx, d, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		var err error
+		ready[at], err = way.seen.until(ctx, began, fmt.Sprintf("%d pods %s Ready", n, way.word), func(s pods) bool { return s.ready() == n })
+		if err != nil {
+			return err
+		}
+		pause(ctx, 3*time.Second) // what comes late was caused by it too
+		cpu[at] = r.cpuSeconds() - before
+		before, began = r.cpuSeconds(), time.Now()
+		if err := deployments.Delete(ctx, d.Name, metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+		if gone[at], err = way.seen.until(ctx, began, "all pods gone", func(s pods) bool { return len(s) == 0 }); err != nil {
+			return err
+		}
+		pause(ctx, 3*time.Second)
+		cpuGone[at] = r.cpuSeconds() - before
+	}
+	one, other := routes[0].word, routes[1].word
+	r.report.pair(what+": time until Ready", "s", one, ready[0].Seconds(), other, ready[1].Seconds())
+	r.report.add(what+": rate, "+one+" / "+other, "x", ready[1].Seconds()/ready[0].Seconds())
+	r.report.pair(what+": CPU time of both laptops", "s", one, cpu[0], other, cpu[1])
+	r.report.pair(what+": deleted", "s", one, gone[0].Seconds(), other, gone[1].Seconds())
+	r.report.pair(what+": CPU time of deletion", "s", one, cpuGone[0], other, cpuGone[1])
+	return ctx.Err()
+}
+
+func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(d):
@@ -116,14 +142,14 @@ func (s pods) any(names []string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { _, there := s[n]; return there })
 }
 
-// podWatch follows the pods of the benchmark's namespace at alice.
+// podWatch follows the pods of a namespace.
 type podWatch struct {
 	changes <-chan watch.Event
 	now     pods
 }
 
-func (r *rig) watchPods(ctx context.Context) (*podWatch, func(), error) {
-	w, err := r.alice.kube.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{})
+func watchPods(ctx context.Context, at *node, namespace string) (*podWatch, func(), error) {
+	w, err := at.kube.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -132,7 +158,7 @@ func (r *rig) watchPods(ctx context.Context) (*podWatch, func(), error) {
 
 // until waits until the pods are so, and tells how long after began that was.
 func (w *podWatch) until(ctx context.Context, began time.Time, what string, are func(pods) bool) (time.Duration, error) {
-	late := time.After(3 * patience)
+	late := time.After(5 * patience)
 	for {
 		select {
 		case e, open := <-w.changes:
@@ -152,7 +178,7 @@ func (w *podWatch) until(ctx context.Context, began time.Time, what string, are 
 				return time.Since(began), nil
 			}
 		case <-late:
-			return 0, fmt.Errorf("not within %s: %s; there are %d pods, %d Ready", 3*patience, what, len(w.now), w.now.ready())
+			return 0, fmt.Errorf("not within %s: %s; there are %d pods, %d Ready", 5*patience, what, len(w.now), w.now.ready())
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		}
@@ -193,6 +219,8 @@ func (r *rig) ensureNamespace(ctx context.Context) error {
 
 // echo has no readiness probe: a probe's period would be what is measured.
 func echo() corev1.Container { return container("echo", "kith.dev/echo:1") }
+
+var small = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1m"), corev1.ResourceMemory: resource.MustParse("1Mi")}
 
 func container(name, image string, args ...string) corev1.Container {
 	return corev1.Container{Name: name, Image: image, Args: args, ImagePullPolicy: corev1.PullIfNotPresent,

@@ -12,9 +12,11 @@ import (
 
 // process is one process of a laptop.
 type process struct {
-	name string
-	rss  float64 // MB
-	cpu  float64 // seconds, in all
+	name     string
+	rss      float64 // MB
+	anon     float64 // MB of that which are in no file
+	cpu      float64 // seconds, in all
+	switches uint64  // times that a thread of it went to sleep, in all
 }
 
 // processes lists those of a laptop itself; pods have PID namespaces of their own.
@@ -61,7 +63,28 @@ func look(dir string) (process, bool) {
 		v, _ := strconv.ParseFloat(f[field-3], 64)
 		return v
 	}
-	return process{name: string(b[open+1 : end]), cpu: (number(14) + number(15)) / 100, rss: number(24) * float64(os.Getpagesize()) / 1e6}, true
+	p := process{name: string(b[open+1 : end]), cpu: (number(14) + number(15)) / 100, rss: number(24) * float64(os.Getpagesize()) / 1e6}
+	p.anon = float64(status(dir+"/status", "RssAnon")) * 1024 / 1e6
+	threads, _ := filepath.Glob(dir + "/task/[0-9]*/status")
+	for _, t := range threads {
+		p.switches += status(t, "voluntary_ctxt_switches")
+	}
+	return p, true
+}
+
+// status gives a number from a file as /proc/PID/status; sizes in it are in KiB.
+func status(file, key string) uint64 {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if name, value, _ := strings.Cut(line, ":"); name == key {
+			n, _ := strconv.ParseUint(strings.Fields(value)[0], 10, 64)
+			return n
+		}
+	}
+	return 0
 }
 
 // cpuSeconds is what the cgroups of both laptops, pods included, have used so far.

@@ -43,7 +43,7 @@ func (r *rig) restart(ctx context.Context, role string, n *node, away string) er
 	var s stream
 	done := make(chan error, 1)
 	go func() { done <- r.load(ctx, &s, "stream", "-duration", "10s", away+":7000") }()
-	rest(ctx, 2*time.Second) // the connection is open by then
+	pause(ctx, 2*time.Second) // the connection is open by then
 	began := time.Now()
 	if err := n.RestartDaemon(ctx); err != nil {
 		return err
@@ -125,7 +125,7 @@ func unpeerWithPods(ctx context.Context, r *rig) error {
 }
 
 func (r *rig) comeHome(ctx context.Context) error {
-	seen, stop, err := r.watchPods(ctx)
+	seen, stop, err := watchPods(ctx, r.alice, namespace)
 	if err != nil {
 		return err
 	}

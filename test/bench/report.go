@@ -44,6 +44,7 @@ type Report struct {
 	Go      string    `json:"go"`
 	Groups  []Run     `json:"groups"`
 	Figures []*Figure `json:"figures"`
+	Targets []Verdict `json:"targets"`
 	Failed  []string  `json:"failed,omitempty"`
 }
 

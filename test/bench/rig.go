@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"kith.dev/core/api"
@@ -23,13 +24,18 @@ type rig struct {
 	report     *Report
 	lab        *lab.Lab
 	alice, bob *node
+	many       int // pods that the contract has to cover when those of the options do not
 }
+
+// room is how many pods alice asks for.
+func (r *rig) room() int { return max(r.pods, r.many) + 10 }
 
 // node is a laptop with clients for its kithd and its cluster.
 type node struct {
 	*lab.Laptop
-	kith *client.Client
-	kube kubernetes.Interface
+	kith   *client.Client
+	config *rest.Config
+	kube   kubernetes.Interface
 }
 
 const (
@@ -88,6 +94,7 @@ func connect(p *lab.Laptop) (*node, error) {
 		return nil, err
 	}
 	config.Dial, config.QPS, config.Burst = p.Dial, 200, 200
+	n.config = config
 	n.kube, err = kubernetes.NewForConfig(config)
 	return n, err
 }

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"kith.dev/core/api"
+	"kith.dev/test/lab"
+)
+
+// kwokProgram is sigs.k8s.io/kwok, which scripts/bench.sh builds from a module of its own.
+const kwokProgram = "build/kwok"
+
+const (
+	fakeNodes  = 10
+	podsOnFake = 128
+	fakeMark   = "kwok.x-k8s.io/node"
+)
+
+// fake puts nodes of kwok into bob's cluster and keeps pods off its real one, until undo. kwok runs outside of the
+// laptop's cgroup: what it computes is no work of the laptops.
+func (r *rig) fake(ctx context.Context) (undo func(), err error) {
+	program, err := filepath.Abs(kwokProgram)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(program); err != nil {
+		return nil, fmt.Errorf("%w: scripts/bench.sh builds it", err)
+	}
+	cmd := exec.Command(program, "--kubeconfig", r.bob.Path(lab.Kubeconfig), "--manage-all-nodes=false",
+		"--manage-nodes-with-annotation-selector", fakeMark+"=fake", "--node-lease-duration-seconds", "40", "--v=ERROR")
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	ended := make(chan error, 1)
+	started := make(chan error, 1)
+	go func() { // a thread that stays: kwok dies with it
+		_ = r.bob.InNetwork(func() error {
+			err := cmd.Start()
+			started <- err
+			if err == nil {
+				ended <- cmd.Wait()
+			}
+			return nil
+		})
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("run kwok: %w", err)
+	}
+	undo = func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+		defer cancel()
+		_ = r.cordon(ctx, false)
+		for i := range fakeNodes {
+			_ = r.bob.kube.CoreV1().Nodes().Delete(ctx, fakeName(i), metav1.DeleteOptions{})
+		}
+		_ = cmd.Process.Kill()
+		<-ended
+	}
+	if err := errors.Join(r.fakeNodes(ctx), r.cordon(ctx, true)); err != nil {
+		undo()
+		return nil, err
+	}
+	return undo, nil
+}
+
+func fakeName(i int) string { return fmt.Sprintf("fake-%d", i) }
+
+func (r *rig) fakeNodes(ctx context.Context) error {
+	has := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("32"), corev1.ResourceMemory: resource.MustParse("64Gi"),
+		corev1.ResourcePods: *resource.NewQuantity(podsOnFake, resource.DecimalSI)}
+	nodes := r.bob.kube.CoreV1().Nodes()
+	for i := range fakeNodes {
+		n := &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: fakeName(i), Annotations: map[string]string{fakeMark: "fake"},
+				Labels: map[string]string{corev1.LabelHostname: fakeName(i), corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"}},
+			Status: corev1.NodeStatus{Allocatable: has, Capacity: has},
+		}
+		if _, err := nodes.Create(ctx, n, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	_, err := until(ctx, "kwok's nodes are Ready", func() bool {
+		list, err := nodes.List(ctx, metav1.ListOptions{})
+		ready := 0
+		for i := range list.Items {
+			if n := &list.Items[i]; n.Annotations[fakeMark] != "" && nodeIsReady(n) && len(n.Spec.Taints) == 0 {
+				ready++
+			}
+		}
+		return err == nil && ready == fakeNodes
+	})
+	return err
+}
+
+func nodeIsReady(n *corev1.Node) bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// cordon keeps new pods off bob's real node, or lets them in again.
+func (r *rig) cordon(ctx context.Context, closed bool) error {
+	patch := fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, closed)
+	_, err := r.bob.kube.CoreV1().Nodes().Patch(ctx, "bob", types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
+// thousand has a large Deployment of alice run on bob's fake nodes, and by turns the same one made at bob directly: what
+// is between them is Kith alone, for no container runs.
+func thousand(ctx context.Context, r *rig) error {
+	if err := r.ready(ctx); err != nil {
+		return err
+	}
+	undo, err := r.fake(ctx)
+	if err != nil {
+		return err
+	}
+	defer undo()
+	// What bob can offer depends on his nodes, so the contract is made now.
+	if err := r.part(ctx); err != nil {
+		return err
+	}
+	r.many = r.fakes
+	defer func() { r.many = 0 }()
+	if err := r.befriend(ctx); err != nil {
+		return err
+	}
+	away, stop, err := watchPods(ctx, r.alice, namespace)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	direct, stop, err := watchPods(ctx, r.bob, "plain")
+	if err != nil {
+		return err
+	}
+	defer stop()
+	routes := []route{{"abroad", r.alice, namespace, abroad, away}, {"direct", r.bob, "plain", "", direct}}
+	for i := range max(1, r.rounds/5) {
+		if err := r.compare(ctx, i, routes, r.fakes, fmt.Sprintf("Deployment of %d pods on fake nodes", r.fakes)); err != nil {
+			return err
+		}
+	}
+	return r.settled(ctx, fmt.Sprintf("after %d pods came and went", r.fakes))
+}
+
+// part ends the peering if there is one.
+func (r *rig) part(ctx context.Context) error {
+	if r.alice.peer(ctx, "bob").Outgoing == api.StateNone {
+		return nil
+	}
+	if out, err := r.alice.Kith(ctx, "unpeer", "bob", "--yes"); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	_, err := until(ctx, "bob is rid of alice", func() bool { return r.bob.peer(ctx, "alice").Incoming == api.StateNone })
+	return err
+}
+
+// settled weighs both kithd after their work, when they had two minutes to tidy up.
+func (r *rig) settled(ctx context.Context, when string) error {
+	pause(ctx, 2*time.Minute)
+	now, err := r.usage()
+	for _, p := range programs[:2] {
+		r.report.add("memory, "+when+", "+p.role+": "+p.name, "MB", now[p].rss)
+	}
+	return errors.Join(err, ctx.Err())
+}
