@@ -132,7 +132,10 @@ func (d *Daemon) newManager(restConfig *rest.Config, scheme *runtime.Scheme) (ma
 // assemble makes the rooms that work on the cluster and gives them to each other.
 func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, restConfig *rest.Config) (*clusterPart, *virtualnode.Kubelet, error) {
 	c := &clusterPart{client: mgr.GetClient(), fresh: mgr.GetAPIReader()}
-	home, err := kubernetes.NewForConfig(restConfig)
+	binary := rest.CopyConfig(restConfig) // pods in JSON cost both sides several times as much
+	binary.ContentType = runtime.ContentTypeProtobuf
+	binary.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	home, err := kubernetes.NewForConfig(binary)
 	if err != nil {
 		return nil, nil, err
 	}

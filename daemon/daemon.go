@@ -195,6 +195,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	keep("contacts", d.contacts.Run)
 	keep("the directory", d.directory.run)
 	keep("notices", d.heard)
+	keep("the memory", tidy)
 	keep("events of neighbours", d.reportNeighbours)
 	keep("the watch of this laptop's addresses", d.watchAddresses)
 	if d.engine != nil {

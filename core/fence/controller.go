@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -29,9 +30,21 @@ func (f *Fence) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.Peer{}, all).
 		Watches(&v1alpha1.Contract{}, all).
 		Watches(&v1alpha1.SharingPolicy{}, all).
-		Complete(reconcile.Func(func(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-			return ctrl.Result{}, f.reconcile(ctx, mgr.GetClient())
-		}))
+		Complete(f.paced(mgr.GetClient()))
+}
+
+// pace is the shortest time between two looks at all guests: the first of many that come at once is not kept waiting.
+const pace = 50 * time.Millisecond
+
+func (f *Fence) paced(c client.Reader) reconcile.Func {
+	var last time.Time // there is one key, so one at a time
+	return func(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+		if wait := pace - time.Since(last); wait > 0 {
+			return ctrl.Result{RequeueAfter: wait}, nil
+		}
+		defer func() { last = time.Now() }()
+		return ctrl.Result{}, f.reconcile(ctx, c)
+	}
 }
 
 func (f *Fence) reconcile(ctx context.Context, c client.Reader) error {
@@ -43,7 +56,8 @@ func (f *Fence) reconcile(ctx context.Context, c client.Reader) error {
 		list client.ObjectList
 		opts []client.ListOption
 	}{{&pods, []client.ListOption{client.HasLabels{v1alpha1.LabelConsumer}}}, {&contracts, nil}, {&peers, nil}, {&policies, nil}} {
-		if err := c.List(ctx, one.list, one.opts...); err != nil {
+		// Nothing here changes them, and copies of a thousand pods for each that moved are most of the work.
+		if err := c.List(ctx, one.list, append(one.opts, client.UnsafeDisableDeepCopy)...); err != nil {
 			return fmt.Errorf("see whom to fence: %w", err)
 		}
 	}

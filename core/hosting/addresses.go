@@ -2,8 +2,10 @@ package hosting
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -75,6 +77,35 @@ func (h *Host) watchGuests(mgr manager.Manager) error {
 		Complete(reconcile.Func(h.tellAddresses))
 }
 
+// told paces what is written: all addresses stand in one annotation, so with a thousand guests twenty writes a second would
+// cost the API server as much as the guests themselves.
+type told struct {
+	mu   sync.Mutex
+	last map[string]telling // by twin namespace; those of the last minute
+}
+
+type telling struct {
+	at     time.Time
+	guests int
+}
+
+// eachGuest is how much longer the next write waits for every guest in the one before.
+const eachGuest = time.Millisecond
+
+func (t *told) wait(namespace string) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.last[namespace]
+	return time.Until(l.at.Add(time.Duration(l.guests) * eachGuest))
+}
+
+func (t *told) now(namespace string, guests int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.DeleteFunc(t.last, func(_ string, l telling) bool { return time.Since(l.at) > time.Minute })
+	t.last[namespace] = telling{time.Now(), guests}
+}
+
 func addressElse(was, is client.Object) bool {
 	a, b := was.(*corev1.Pod), is.(*corev1.Pod)
 	return a.UID != b.UID || !slices.Equal(a.Status.PodIPs, b.Status.PodIPs)
@@ -82,7 +113,10 @@ func addressElse(was, is client.Object) bool {
 
 func (h *Host) tellAddresses(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
 	var guests corev1.PodList
-	if err := h.client.List(ctx, &guests, client.InNamespace(r.Name), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}); err != nil {
+	if wait := h.told.wait(r.Name); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	if err := h.client.List(ctx, &guests, client.InNamespace(r.Name), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}, client.UnsafeDisableDeepCopy); err != nil {
 		return ctrl.Result{}, err
 	}
 	var ns corev1.Namespace
@@ -95,6 +129,7 @@ func (h *Host) tellAddresses(ctx context.Context, r ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{}, nil
 	}
 	want := corev1ac.Namespace(ns.Name).WithUID(ns.UID).WithAnnotations(map[string]string{annotationGuests: now})
+	h.told.now(r.Name, len(guests.Items))
 	err := h.client.Apply(ctx, want, client.FieldOwner(guestsOwner), client.ForceOwnership)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return ctrl.Result{}, nil // another namespace of that name by now

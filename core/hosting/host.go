@@ -28,6 +28,7 @@ type Host struct {
 	book       *book
 	reconciler *reconciler
 	releasing  singleflight.Group // by contract and home namespace
+	told       told
 	log        *slog.Logger
 }
 
@@ -40,7 +41,7 @@ func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error
 		return nil, err
 	}
 	live := mgr.GetAPIReader()
-	h := &Host{client: mgr.GetClient(), contracts: newContracts(live, log), book: newBook(), log: log}
+	h := &Host{client: mgr.GetClient(), contracts: newContracts(live, log), book: newBook(), told: told{last: map[string]telling{}}, log: log}
 	h.tenants = &tenants{client: h.client, live: live, contracts: h.contracts, book: h.book, audits: audits, log: log}
 	h.reconciler = &reconciler{
 		client: h.client, cached: mgr.GetCache(), live: live,

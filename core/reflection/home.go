@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -34,7 +35,10 @@ type space struct {
 
 // NewHome makes a Home from the configuration of the home API server.
 func NewHome(cfg *rest.Config) (*Home, error) {
-	core, err := kubernetes.NewForConfig(cfg)
+	binary := rest.CopyConfig(cfg)
+	binary.ContentType = runtime.ContentTypeProtobuf
+	binary.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	core, err := kubernetes.NewForConfig(binary)
 	if err != nil {
 		return nil, fmt.Errorf("reflection: client of the home API server: %w", err)
 	}

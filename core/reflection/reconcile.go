@@ -80,7 +80,11 @@ func (r *Reflector) write(ctx context.Context, t *twin, it item, src *source, ha
 		r.tell(t, it, src, why)
 		return r.takeAway(ctx, t, it, have)
 	}
-	m.version, err = r.abroad.apply(ctx, typed(it.kind, want))
+	write := r.abroad.apply
+	if have == nil && it.kind == kindPod { // one for each pod, and whole: nothing in it is left to defaults
+		write = r.abroad.create
+	}
+	m.version, err = write(ctx, typed(it.kind, want))
 	if err != nil {
 		return r.notWritten(ctx, t, it, src, have, want.GetName(), err)
 	}

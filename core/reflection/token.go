@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -39,13 +40,37 @@ func (r *Reflector) companion(ctx context.Context, t *twin, pod *corev1.Pod, c c
 		secret.Data[keyUID] = []byte(pod.UID)
 	}
 	if c.ca {
-		ca, err := r.cfg.Home.core.CoreV1().ConfigMaps(pod.Namespace).Get(ctx, rootCA, metav1.GetOptions{})
+		ca, err := t.authority(ctx, r.cfg.Home.core)
 		if err != nil {
-			return nil, "", fmt.Errorf("read ConfigMap %s/%s: %w", pod.Namespace, rootCA, hideNotFound(err))
+			return nil, "", err
 		}
-		secret.Data[keyCA] = []byte(ca.Data[keyCA])
+		secret.Data[keyCA] = []byte(ca)
 	}
 	return secret, "", nil
+}
+
+// authority gives the certificate authority of home as its namespace has it, read again when that changed.
+func (t *twin) authority(ctx context.Context, core kubernetes.Interface) (string, error) {
+	var version string
+	if s := t.current(); s != nil {
+		if seen := s.member.get(item{kindConfigMap, t.home, rootCA}); seen != nil {
+			version = seen.GetResourceVersion()
+		}
+	}
+	t.mu.Lock()
+	known := t.ca
+	t.mu.Unlock()
+	if version != "" && version == known.version {
+		return known.pem, nil
+	}
+	now, err := core.CoreV1().ConfigMaps(t.home).Get(ctx, rootCA, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("read ConfigMap %s/%s: %w", t.home, rootCA, hideNotFound(err))
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ca = authority{now.ResourceVersion, now.Data[keyCA]}
+	return t.ca.pem, nil
 }
 
 // renewAt is when the kubelet would renew a token too: after four fifths of its life, at most a day, and not all at once.

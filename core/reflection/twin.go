@@ -19,7 +19,11 @@ type twin struct {
 	session  *session
 	memos    map[item]memo
 	problems map[item]string
+	ca       authority
 }
+
+// authority is home's, as the version of a ConfigMap has it.
+type authority struct{ version, pem string }
 
 // memo is what was written last for an item.
 type memo struct {

@@ -119,8 +119,10 @@ func (v view) translateAddresses(s *corev1.PodStatus) {
 	if len(ips) > 0 {
 		s.PodIP = ips[0].IP
 	}
+	// Not before the kubelet there wrote one: what says nothing else about the pod is not worth a write here.
+	assigned := s.HostIP != ""
 	s.HostIP, s.HostIPs = "", nil
-	if v.nodeIP.IsValid() {
+	if v.nodeIP.IsValid() && assigned {
 		s.HostIP, s.HostIPs = v.nodeIP.String(), []corev1.HostIP{{IP: v.nodeIP.String()}}
 	}
 }

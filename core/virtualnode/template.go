@@ -22,6 +22,8 @@ func offloadedPod(home *corev1.Pod, twin string) *v1alpha1.OffloadedPod {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: twin, Name: home.Name,
 			Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy},
+			// Hosting makes no Pod without it, and would have to write it first.
+			Finalizers: []string{v1alpha1.FinalizerOffloadedPod},
 		},
 		Spec: v1alpha1.OffloadedPodSpec{
 			HomeNamespace: home.Namespace,

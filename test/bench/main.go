@@ -25,8 +25,10 @@ type options struct {
 	pods   int
 	fakes  int
 	peers  int
-	only   []string
-	out    string
+
+	profiles string // directory for Go's profiles of kithd
+	only     []string
+	out      string
 }
 
 // group measures some figures that need the same things.
@@ -65,6 +67,7 @@ func main() {
 	flag.IntVar(&o.pods, "pods", 50, "pods of the large Deployment")
 	flag.IntVar(&o.fakes, "fakes", 1000, "pods of the Deployment on fake nodes")
 	flag.IntVar(&o.peers, "peers", 20, "simulated peers")
+	flag.StringVar(&o.profiles, "profiles", "", "directory for profiles of both kithd, after each group and of large Deployments")
 	flag.StringVar(&only, "only", "", "groups to run, with commas; all when empty")
 	flag.StringVar(&o.out, "out", "build/bench.json", "where the figures go")
 	list := flag.Bool("list", false, "list the groups")
@@ -107,6 +110,9 @@ func bench(ctx context.Context, o options) error {
 			failed = append(failed, g.name+": "+err.Error())
 		}
 		r.report.leave(time.Since(began))
+		if r.lab != nil {
+			r.profile(ctx, g.name, "heap")
+		}
 		if ctx.Err() != nil {
 			break
 		}

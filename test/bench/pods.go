@@ -88,6 +88,9 @@ func (r *rig) compare(ctx context.Context, round int, routes []route, n int, wha
 		d := deployment(fmt.Sprintf("many-%d-%d", round, at), way.node, int32(n))
 		d.Spec.Template.Spec.Containers[0].Resources.Requests = small // a thousand fit into a contract
 		deployments := way.at.kube.AppsV1().Deployments(way.namespace)
+		if round == 0 {
+			go r.profile(ctx, what+" "+way.word, "profile?seconds=15")
+		}
 		before := r.cpuSeconds()
 		began := time.Now()
 		if _, err := deployments.Create(ctx, d, metav1.CreateOptions{}); err != nil {

@@ -58,7 +58,11 @@ func (r *rig) laptops(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	r.lab, err = lab.Up(ctx, lab.Options{Name: r.options.lab, Laptops: 2, Images: archives})
+	o := lab.Options{Name: r.options.lab, Laptops: 2, Images: archives}
+	if r.profiles != "" {
+		o.Config = map[string]any{"profiling": true}
+	}
+	r.lab, err = lab.Up(ctx, o)
 	if err != nil {
 		return err
 	}
