@@ -31,9 +31,14 @@ func tidy(ctx context.Context) error {
 		}
 		before := m.allocated
 		if m = readMemory(); m.allocated-before < calm && m.waste > waste {
-			debug.FreeOSMemory()
+			tidyNow()
 		}
 	}
+}
+
+func tidyNow() {
+	debug.FreeOSMemory()
+	forgetProgram()
 }
 
 // memory is what Go says of its heap, in bytes.

@@ -9,6 +9,15 @@ if [ "$(id -u)" != 0 ]; then
   exit 1
 fi
 mkdir -p build
-(cd test/bench/kwok && go build -ldflags "-s -w" -o ../../../build/kwok sigs.k8s.io/kwok/cmd/kwok)
+# kwok, and what its fake nodes and pods go through, as its authors have it.
+(
+  cd test/bench/kwok
+  go build -ldflags "-s -w" -o ../../../build/kwok sigs.k8s.io/kwok/cmd/kwok
+  stages=$(go list -m -f '{{.Dir}}' sigs.k8s.io/kwok)/kustomize/stage
+  for stage in "$stages"/node/fast/node-*.yaml "$stages"/node/heartbeat-with-lease/node-*.yaml "$stages"/pod/fast/pod-*.yaml; do
+    echo ---
+    cat "$stage"
+  done > ../../../build/kwok.yaml
+)
 go build -o build/bench ./test/bench
 exec build/bench "$@"

@@ -39,9 +39,14 @@ func (r *rig) fake(ctx context.Context) (undo func(), err error) {
 	if _, err := os.Stat(program); err != nil {
 		return nil, fmt.Errorf("%w: scripts/bench.sh builds it", err)
 	}
-	cmd := exec.Command(program, "--kubeconfig", r.bob.Path(lab.Kubeconfig), "--manage-all-nodes=false",
+	cmd := exec.Command(program, "--config", program+".yaml", "--kubeconfig", r.bob.Path(lab.Kubeconfig), "--cidr", "10.42.128.0/17", "--manage-all-nodes=false",
 		"--manage-nodes-with-annotation-selector", fakeMark+"=fake", "--node-lease-duration-seconds", "40", "--v=ERROR")
-	cmd.Stderr = os.Stderr
+	words, err := os.Create(program + ".log")
+	if err != nil {
+		return nil, err
+	}
+	defer words.Close()
+	cmd.Stderr = words
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	ended := make(chan error, 1)
 	started := make(chan error, 1)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -12,7 +13,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/tools/cache"
 )
 
 // places are alice's nodes, and the words for them.
@@ -147,40 +149,78 @@ func (s pods) any(names []string) bool {
 
 // podWatch follows the pods of a namespace.
 type podWatch struct {
-	changes <-chan watch.Event
+	mu      sync.Mutex
 	now     pods
+	changed chan struct{} // has one item when there is news
 }
 
 func watchPods(ctx context.Context, at *node, namespace string) (*podWatch, func(), error) {
-	w, err := at.kube.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, nil, err
+	w := &podWatch{now: pods{}, changed: make(chan struct{}, 1)}
+	ctx, stop := context.WithCancel(ctx)
+	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.NewListWatchFromClient(at.kube.CoreV1().RESTClient(), "pods", namespace, fields.Everything()),
+		ObjectType:    &corev1.Pod{},
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc: w.set, UpdateFunc: func(_, is any) { w.set(is) }, DeleteFunc: w.unset,
+		},
+		Transform: func(o any) (any, error) { // the benchmark's own memory and time
+			if p, ok := o.(*corev1.Pod); ok {
+				p.Spec, p.ManagedFields, p.Annotations, p.Labels = corev1.PodSpec{}, nil, nil, nil
+			}
+			return o, nil
+		},
+	})
+	go informer.RunWithContext(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+		stop()
+		return nil, nil, ctx.Err()
 	}
-	return &podWatch{w.ResultChan(), pods{}}, w.Stop, nil
+	return w, stop, nil
+}
+
+func (w *podWatch) set(o any) {
+	if p, ok := o.(*corev1.Pod); ok {
+		w.tell(func() { w.now[p.Name] = isReady(p) })
+	}
+}
+
+func (w *podWatch) unset(o any) {
+	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		o = gone.Obj
+	}
+	if p, ok := o.(*corev1.Pod); ok {
+		w.tell(func() { delete(w.now, p.Name) })
+	}
+}
+
+func (w *podWatch) tell(change func()) {
+	w.mu.Lock()
+	change()
+	w.mu.Unlock()
+	select {
+	case w.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (w *podWatch) are(what func(pods) bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return what(w.now)
 }
 
 // until waits until the pods are so, and tells how long after began that was.
-func (w *podWatch) until(ctx context.Context, began time.Time, what string, are func(pods) bool) (time.Duration, error) {
+func (w *podWatch) until(ctx context.Context, began time.Time, what string, so func(pods) bool) (time.Duration, error) {
 	late := time.After(5 * patience)
 	for {
 		select {
-		case e, open := <-w.changes:
-			if !open {
-				return 0, fmt.Errorf("the watch of pods ended while this was awaited: %s", what)
-			}
-			p, ok := e.Object.(*corev1.Pod)
-			if !ok {
-				continue
-			}
-			if e.Type == watch.Deleted {
-				delete(w.now, p.Name)
-			} else {
-				w.now[p.Name] = isReady(p)
-			}
-			if are(w.now) {
+		case <-w.changed:
+			if w.are(so) {
 				return time.Since(began), nil
 			}
 		case <-late:
+			w.mu.Lock()
+			defer w.mu.Unlock()
 			return 0, fmt.Errorf("not within %s: %s; there are %d pods, %d Ready", 5*patience, what, len(w.now), w.now.ready())
 		case <-ctx.Done():
 			return 0, ctx.Err()
@@ -188,7 +228,11 @@ func (w *podWatch) until(ctx context.Context, began time.Time, what string, are 
 	}
 }
 
-func (w *podWatch) names() []string { return slices.Collect(maps.Keys(w.now)) }
+func (w *podWatch) names() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Collect(maps.Keys(w.now))
+}
 
 func isReady(p *corev1.Pod) bool {
 	for _, c := range p.Status.Conditions {

@@ -15,11 +15,14 @@ import (
 	"kith.dev/test/lab"
 )
 
-// profile fetches one of Go's profiles of both kithd ("heap", "profile?seconds=20") into the directory that -profiles names,
+// profile fetches one of Go's profiles of both kithd and engines ("heap", "profile?seconds=20") into the directory that -profiles names,
 // and returns when they are there. Without the flag it does nothing.
 func (r *rig) profile(ctx context.Context, when, what string) {
 	if r.profiles == "" {
 		return
+	}
+	if err := os.MkdirAll(r.profiles, 0o755); err != nil {
+		log.Print(err)
 	}
 	var all sync.WaitGroup
 	for _, n := range []*node{r.alice, r.bob} {
@@ -28,6 +31,17 @@ func (r *rig) profile(ctx context.Context, when, what string) {
 			file := filepath.Join(r.profiles, fmt.Sprintf("%s-%s-%s", when, n.Name(), kind))
 			if err := n.fetch(ctx, "/debug/pprof/"+what, file); err != nil {
 				log.Printf("profile of kithd at %s: %v", n.Name(), err)
+			}
+		})
+		all.Go(func() { // the engine is one process, and its API server gives profiles of all of it
+			kind, query, _ := strings.Cut(what, "?")
+			name, value, _ := strings.Cut(query, "=")
+			got, err := n.kube.Discovery().RESTClient().Get().AbsPath("/debug/pprof/"+kind).Param(name, value).DoRaw(ctx)
+			if err == nil {
+				err = os.WriteFile(filepath.Join(r.profiles, fmt.Sprintf("%s-%s-engine-%s", when, n.Name(), kind)), got, 0o644)
+			}
+			if err != nil {
+				log.Printf("profile of the engine at %s: %v", n.Name(), err)
 			}
 		})
 	}
@@ -49,9 +63,6 @@ func (n *node) fetch(ctx context.Context, path, file string) error {
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s: %s", path, resp.Status)
-	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
 	}
 	f, err := os.Create(file)
 	if err != nil {
