@@ -93,7 +93,8 @@ func (b backend) Offload(ctx context.Context, namespace string, o api.OffloadOpt
 		return api.Offload{}, err
 	}
 	var ns corev1.Namespace
-	if err := c.client.Get(ctx, named(namespace), &ns); apierrors.IsNotFound(err) {
+	// Past the cache: it may have been made a moment ago.
+	if err := c.fresh.Get(ctx, named(namespace), &ns); apierrors.IsNotFound(err) {
 		return api.Offload{}, api.NotFound("namespace", namespace, "kubectl get namespaces")
 	} else if err != nil {
 		return api.Offload{}, internal(err)

@@ -67,7 +67,7 @@ func main() {
 	flag.IntVar(&o.pods, "pods", 50, "pods of the large Deployment")
 	flag.IntVar(&o.fakes, "fakes", 1000, "pods of the Deployment on fake nodes")
 	flag.IntVar(&o.peers, "peers", 20, "simulated peers")
-	flag.StringVar(&o.profiles, "profiles", "", "directory for profiles of kithd and engine, after each group and of large Deployments")
+	flag.StringVar(&o.profiles, "profiles", "", "directory for profiles of both kithd, after each group, and more of large Deployments")
 	flag.StringVar(&only, "only", "", "groups to run, with commas; all when empty")
 	flag.StringVar(&o.out, "out", "build/bench.json", "where the figures go")
 	list := flag.Bool("list", false, "list the groups")

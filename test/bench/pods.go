@@ -90,6 +90,7 @@ func (r *rig) compare(ctx context.Context, round int, routes []route, n int, wha
 		d := deployment(fmt.Sprintf("many-%d-%d", round, at), way.node, int32(n))
 		d.Spec.Template.Spec.Containers[0].Resources.Requests = small // a thousand fit into a contract
 		deployments := way.at.kube.AppsV1().Deployments(way.namespace)
+		r.counters(ctx, what+" "+way.word+" before")
 		if round == 0 {
 			go r.profile(ctx, what+" "+way.word, "profile?seconds=15")
 		}
@@ -105,6 +106,7 @@ func (r *rig) compare(ctx context.Context, round int, routes []route, n int, wha
 		}
 		pause(ctx, 3*time.Second) // what comes late was caused by it too
 		cpu[at] = r.cpuSeconds() - before
+		r.counters(ctx, what+" "+way.word+" Ready")
 		before, began = r.cpuSeconds(), time.Now()
 		if err := deployments.Delete(ctx, d.Name, metav1.DeleteOptions{}); err != nil {
 			return err
@@ -114,6 +116,7 @@ func (r *rig) compare(ctx context.Context, round int, routes []route, n int, wha
 		}
 		pause(ctx, 3*time.Second)
 		cpuGone[at] = r.cpuSeconds() - before
+		r.counters(ctx, what+" "+way.word+" gone")
 	}
 	one, other := routes[0].word, routes[1].word
 	r.report.pair(what+": time until Ready", "s", one, ready[0].Seconds(), other, ready[1].Seconds())

@@ -15,7 +15,7 @@ import (
 	"kith.dev/test/lab"
 )
 
-// profile fetches one of Go's profiles of both kithd and engines ("heap", "profile?seconds=20") into the directory that -profiles names,
+// profile fetches one of Go's profiles of both kithd ("heap", "profile?seconds=20") into the directory that -profiles names,
 // and returns when they are there. Without the flag it does nothing.
 func (r *rig) profile(ctx context.Context, when, what string) {
 	if r.profiles == "" {
@@ -33,19 +33,24 @@ func (r *rig) profile(ctx context.Context, when, what string) {
 				log.Printf("profile of kithd at %s: %v", n.Name(), err)
 			}
 		})
-		all.Go(func() { // the engine is one process, and its API server gives profiles of all of it
-			kind, query, _ := strings.Cut(what, "?")
-			name, value, _ := strings.Cut(query, "=")
-			got, err := n.kube.Discovery().RESTClient().Get().AbsPath("/debug/pprof/"+kind).Param(name, value).DoRaw(ctx)
-			if err == nil {
-				err = os.WriteFile(filepath.Join(r.profiles, fmt.Sprintf("%s-%s-engine-%s", when, n.Name(), kind)), got, 0o644)
-			}
-			if err != nil {
-				log.Printf("profile of the engine at %s: %v", n.Name(), err)
-			}
-		})
 	}
 	all.Wait()
+}
+
+// counters keeps what both API servers count, requests among it, for the same directory.
+func (r *rig) counters(ctx context.Context, when string) {
+	if r.profiles == "" {
+		return
+	}
+	for _, n := range []*node{r.alice, r.bob} {
+		text, err := n.kube.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(r.profiles, fmt.Sprintf("%s-%s-metrics", when, n.Name())), text, 0o644)
+		}
+		if err != nil {
+			log.Printf("metrics of the API server at %s: %v", n.Name(), err)
+		}
+	}
 }
 
 func (n *node) fetch(ctx context.Context, path, file string) error {
