@@ -90,7 +90,7 @@ type telling struct {
 }
 
 // eachGuest is how much longer the next write waits for every guest in the one before.
-const eachGuest = time.Millisecond
+const eachGuest = 2 * time.Millisecond
 
 func (t *told) wait(namespace string) time.Duration {
 	t.mu.Lock()

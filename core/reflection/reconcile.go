@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
 // Reasons of the events on home objects.
@@ -61,12 +62,31 @@ func (r *Reflector) reconcile(ctx context.Context, it item, given *corev1.Pod, w
 		return r.remove(ctx, t, it, have)
 	}
 	if have != nil && src.upToDate(memo, have) {
-		memo.stamp, memo.version = src.stamp, have.GetResourceVersion()
+		memo.stamp, memo.version, memo.seen = src.stamp, have.GetResourceVersion(), true
 		t.remember(it, memo)
 		r.again(it, have)
 		return nil
 	}
+	if memo.behind(src, have) { // Prepare and a worker come to the same item within a moment
+		r.queue.AddAfter(it, watchLag)
+		return nil
+	}
 	return r.write(ctx, t, it, src, have, memo)
+}
+
+// watchLag is how long what was just written may be missing from the watch abroad before it is written again.
+const watchLag = time.Second
+
+// behind: what the item should be was written a moment ago, and the watch abroad has not shown it yet.
+func (m memo) behind(src *source, have metav1.Object) bool {
+	if m.version == "" || m.seen || m.stamp != src.stamp || time.Since(m.at) > watchLag {
+		return false
+	}
+	if have == nil {
+		return true
+	}
+	order, err := resourceversion.CompareResourceVersion(have.GetResourceVersion(), m.version)
+	return err == nil && order < 0
 }
 
 func (r *Reflector) write(ctx context.Context, t *twin, it item, src *source, have metav1.Object, m memo) error {
@@ -88,7 +108,7 @@ func (r *Reflector) write(ctx context.Context, t *twin, it item, src *source, ha
 	if err != nil {
 		return r.notWritten(ctx, t, it, src, have, want.GetName(), err)
 	}
-	m.stamp = src.stamp
+	m.stamp, m.at, m.seen = src.stamp, time.Now(), false
 	t.remember(it, m)
 	r.tell(t, it, src, "")
 	r.again(it, want)

@@ -192,3 +192,32 @@ func TestAdaptLeadsToTheAliasOfHome(t *testing.T) {
 		t.Error("the template would change for nothing")
 	}
 }
+
+func TestWhatWasJustWrittenIsNotWrittenAgain(t *testing.T) {
+	at := func(version string) metav1.Object {
+		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: version}}
+	}
+	now := memo{stamp: "a", version: "7", at: time.Now()}
+	with := func(change func(*memo)) memo {
+		m := now
+		change(&m)
+		return m
+	}
+	for name, c := range map[string]struct {
+		memo memo
+		have metav1.Object
+		want bool
+	}{
+		"the watch does not show it yet":       {now, nil, true},
+		"the watch shows what was before":      {now, at("6"), true},
+		"somebody changed it since":            {now, at("8"), false},
+		"somebody deleted it since":            {with(func(m *memo) { m.seen = true }), nil, false},
+		"the watch does not show it for long":  {with(func(m *memo) { m.at = time.Now().Add(-time.Minute) }), nil, false},
+		"home changed since":                   {with(func(m *memo) { m.stamp = "b" }), nil, false},
+		"it was written by an earlier process": {memo{}, nil, false},
+	} {
+		if got := c.memo.behind(&source{stamp: "a"}, c.have); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}

@@ -29,6 +29,8 @@ type authority struct{ version, pem string }
 type memo struct {
 	stamp    string // of what it was made from
 	version  string // the resource version it got
+	at       time.Time
+	seen     bool // the watch abroad has shown that version, or a later one
 	unneeded time.Time
 }
 
