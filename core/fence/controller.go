@@ -11,12 +11,14 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/queue"
 )
 
 // SetupWithManager has the fence follow guests, peers, contracts and policies.
@@ -30,6 +32,7 @@ func (f *Fence) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.Peer{}, all).
 		Watches(&v1alpha1.Contract{}, all).
 		Watches(&v1alpha1.SharingPolicy{}, all).
+		WithOptions(controller.Options{NewQueue: queue.New}).
 		Complete(f.paced(mgr.GetClient()))
 }
 

@@ -16,12 +16,14 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"kith.dev/core/api/v1alpha1"
+	queues "kith.dev/core/queue"
 )
 
 // Annotations on a twin namespace, which its consumer cannot write: what the admission policy compares the addresses in
@@ -74,6 +76,7 @@ func (h *Host) watchGuests(mgr manager.Manager) error {
 			UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { later(q, e.ObjectNew) },
 			DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { later(q, e.Object) },
 		}, builder.WithPredicates(managed(), updates(addressElse))).
+		WithOptions(controller.Options{NewQueue: queues.New}).
 		Complete(reconcile.Func(h.tellAddresses))
 }
 

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"kith.dev/core/api/v1alpha1"
+	queues "kith.dev/core/queue"
 )
 
 const workers = 8
@@ -28,6 +29,7 @@ const workers = 8
 func (h *Host) watch(mgr manager.Manager) error {
 	options := controller.Options{
 		MaxConcurrentReconciles: workers,
+		NewQueue:                queues.New,
 		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](10*time.Millisecond, 30*time.Second),
 	}
 	err := ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-pods").
@@ -55,6 +57,7 @@ func (h *Host) watch(mgr manager.Manager) error {
 		Watches(&v1alpha1.Peer{}, all(kindPeer), builder.WithPredicates(updates(peerElse))).
 		Watches(&v1alpha1.SharingPolicy{}, all(kindPolicy), builder.WithPredicates(updates(specOrLabels))).
 		Watches(&corev1.Namespace{}, all(kindNamespace), builder.WithPredicates(managed(), updates(specOrLabels))).
+		WithOptions(controller.Options{NewQueue: queues.New}).
 		Complete(reconcile.Func(h.reconcileContracts))
 	if err != nil {
 		return err

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/queue"
 )
 
 // conditionLabelled is True once the namespace carries the label: from then on, taking the label away ends the offloading.
@@ -75,7 +76,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.NamespaceOffloading{}, handler.EnqueueRequestsFromMapFunc(namespaceOf)).
 		Watches(&corev1.PodTemplate{}, handler.EnqueueRequestsFromMapFunc(namespaceOf)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(waitingPod)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 4}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 4, NewQueue: queue.New}).
 		Complete(r)
 }
 

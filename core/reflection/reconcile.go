@@ -46,6 +46,9 @@ func (r *Reflector) reconcile(ctx context.Context, it item, given *corev1.Pod, w
 	have, memo := s.have(t, it), t.memo(it)
 	src := r.source(t, s, it, given)
 	switch {
+	case src == nil && it.kind == kindPod && have != nil && time.Since(memo.at) < watchLag:
+		r.queue.AddAfter(it, watchLag) // Prepare had the pod from another watch, which is ahead
+		return nil
 	case src == nil && it.kind == kindPod && have != nil:
 		return r.removeCompanion(ctx, t, it, have)
 	case src == nil:

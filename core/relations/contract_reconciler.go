@@ -23,6 +23,7 @@ import (
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
+	"kith.dev/core/queue"
 )
 
 // farewell bounds telling a peer that a contract ended; one that does not hear it finds out from the books.
@@ -32,6 +33,7 @@ const farewell = 3 * time.Second
 func (p *Provider) SetupWithManager(mgr ctrl.Manager, peers *PeerReconciler) error {
 	if err := ctrl.NewControllerManagedBy(mgr).Named("peeringrequest").
 		For(&v1alpha1.PeeringRequest{}).
+		WithOptions(controller.Options{NewQueue: queue.New}).
 		Complete(p.requests()); err != nil {
 		return err
 	}
@@ -42,7 +44,7 @@ func (p *Provider) SetupWithManager(mgr ctrl.Manager, peers *PeerReconciler) err
 	return ctrl.NewControllerManagedBy(mgr).Named("contract").
 		For(&v1alpha1.Contract{}).
 		Watches(&v1alpha1.Peer{}, handler.EnqueueRequestsFromMapFunc(p.contractsOf), forgotten).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 8}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 8, NewQueue: queue.New}).
 		Complete(p.contracts(peers))
 }
 

@@ -24,6 +24,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
+	"kith.dev/core/queue"
 )
 
 // resync is the pause after books and link could not be brought in step with a peer that can be reached: its
@@ -90,6 +91,7 @@ func (r *PeerReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(ofNode)).
 		WatchesRawSource(source.Channel(r.pokes, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{
+			NewQueue:                queue.New,
 			MaxConcurrentReconciles: 8,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](200*time.Millisecond, 30*time.Second),
 		}).
