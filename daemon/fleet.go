@@ -16,7 +16,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/kubernetes"
+	kubescheme "k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
@@ -44,6 +47,7 @@ type fleet struct {
 	nodeIP    netip.Addr
 	reflected *reflection.Home
 	api       netip.AddrPort // of the home API server; the zero value when pods abroad cannot reach it
+	events    record.EventBroadcaster // of all nodes: its queues are larger than anything else a node has
 	log       *slog.Logger
 
 	mu    sync.Mutex
@@ -69,8 +73,11 @@ type member struct {
 
 // newFleet makes a fleet whose nodes run until ctx ends.
 func newFleet(ctx context.Context, c client.Client, home kubernetes.Interface, homeREST *rest.Config, kubelet *virtualnode.Kubelet, directory relations.Directory, nodeIP netip.Addr, reflected *reflection.Home, api netip.AddrPort, log *slog.Logger) *fleet {
+	events := record.NewBroadcaster()
+	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: home.CoreV1().Events("")})
+	context.AfterFunc(ctx, events.Shutdown)
 	return &fleet{
-		client: c, home: home, homeREST: homeREST, kubelet: kubelet, directory: directory, nodeIP: nodeIP, reflected: reflected, api: api, log: log,
+		events: events, client: c, home: home, homeREST: homeREST, kubelet: kubelet, directory: directory, nodeIP: nodeIP, reflected: reflected, api: api, log: log,
 		nodes: map[string]*member{}, ctx: ctx,
 	}
 }
@@ -123,6 +130,7 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 	m.translate.Store(&translate)
 	m.network = peer.Status.Network.DeepCopy()
 	m.reroute()
+	recorder := f.events.NewRecorder(kubescheme.Scheme, corev1.EventSource{Component: "kith", Host: v1alpha1.VirtualNodePrefix + peer.Name})
 	abroad := &rest.Config{Host: to.BaseURL() + "/kube", Transport: to.Transport(), QPS: -1}
 	m.reflector, err = reflection.New(reflection.Config{
 		Home: f.reflected, Abroad: abroad, API: f.api,
@@ -130,6 +138,7 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		Translate: func(a netip.Addr) (netip.Addr, bool) { return (*m.outward.Load())(a) },
 		GuestNode: func(namespace, pod string) string { return m.node.GuestNode(namespace, pod) },
 		Problems:  func(namespace string, problems []string) { f.showProblems(peer.Name, namespace, problems) },
+		Recorder:  recorder,
 		Log:       f.log,
 	})
 	if err != nil {
@@ -143,6 +152,7 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		NodeIP: f.nodeIP, KubeletPort: f.kubelet.Port(),
 		Resources: ctr.Spec.Resources, Labels: labels,
 		Translate: func(a netip.Addr) (netip.Addr, bool) { return (*m.translate.Load())(a) },
+		Recorder:  recorder,
 		Log:       f.log,
 	})
 	if err != nil {

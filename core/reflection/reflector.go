@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// Config is what a Reflector needs. All but GuestNode, API and Problems must be set.
+// Config is what a Reflector needs. All but GuestNode, API, Problems and Recorder must be set.
 type Config struct {
 	Home *Home
 	// Abroad leads to the peer's API server through its peer API.
@@ -36,6 +36,8 @@ type Config struct {
 	API netip.AddrPort
 	// Problems is told what cannot be abroad, for people, whenever that changed; none when all is well. It may be nil.
 	Problems func(namespace string, problems []string)
+	// Recorder writes events about home objects; nil means one that writes through Home.
+	Recorder record.EventRecorder
 	Log      *slog.Logger
 }
 
@@ -56,7 +58,7 @@ type Reflector struct {
 	log    *slog.Logger
 	abroad *abroad
 	record record.EventRecorder
-	events record.EventBroadcaster
+	events record.EventBroadcaster // nil when the Recorder was given
 	queue  workqueue.TypedRateLimitingInterface[item]
 	// life ends when Run does.
 	life context.Context
@@ -82,20 +84,25 @@ func New(cfg Config) (*Reflector, error) {
 	}
 	r := &Reflector{
 		cfg: cfg, log: cfg.Log.With("peer", cfg.PeerName), abroad: a, twins: map[string]*twin{},
-		events: record.NewBroadcaster(),
+		record: cfg.Recorder,
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[item](50*time.Millisecond, maxDelay)),
 	}
 	r.life, r.end = context.WithCancel(context.Background())
-	r.record = r.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kith", Host: cfg.NodeName})
+	if r.record == nil {
+		r.events = record.NewBroadcaster()
+		r.record = r.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kith", Host: cfg.NodeName})
+	}
 	return r, nil
 }
 
 // Run works until ctx ends. It leaves what is abroad where it is: the next Reflector goes on with it. It can be called
 // once.
 func (r *Reflector) Run(ctx context.Context) error {
-	r.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: r.cfg.Home.core.CoreV1().Events("")})
-	defer r.events.Shutdown()
+	if r.events != nil {
+		r.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: r.cfg.Home.core.CoreV1().Events("")})
+		defer r.events.Shutdown()
+	}
 	group := errgroup.Group{}
 	for range workers {
 		group.Go(func() error { r.work(ctx); return nil })

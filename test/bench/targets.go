@@ -27,7 +27,7 @@ var targets = []target{
 	{figure: "memory, one peer, two pods, provider: kithd", atMost: true, bound: 60},
 	{figure: "memory, after 1000 pods came and went, consumer: kithd", atMost: true, bound: 100},
 	{figure: "memory, after 1000 pods came and went, provider: kithd", atMost: true, bound: 100},
-	{figure: "memory, each of 20 further peers with a node and a namespace, consumer: kithd", atMost: true, bound: 1.5},
+	{figure: "memory, each of 20 further peers with a node, consumer: kithd", atMost: true, bound: 1.5},
 	{figure: "idle CPU, one peer, two pods, consumer: kithd", atMost: true, bound: 0.5},
 	{figure: "idle CPU, one peer, two pods, provider: kithd", atMost: true, bound: 0.5},
 	{figure: "memory, one peer, two pods, consumer: engine and kithd", atMost: true, bound: 480},
