@@ -46,7 +46,7 @@ type fleet struct {
 	directory relations.Directory
 	nodeIP    netip.Addr
 	reflected *reflection.Home
-	api       netip.AddrPort // of the home API server; the zero value when pods abroad cannot reach it
+	api       netip.AddrPort          // of the home API server; the zero value when pods abroad cannot reach it
 	events    record.EventBroadcaster // of all nodes: its queues are larger than anything else a node has
 	log       *slog.Logger
 
