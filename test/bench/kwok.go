@@ -126,8 +126,14 @@ func (r *rig) cordon(ctx context.Context, closed bool) error {
 }
 
 // thousand has a large Deployment of alice run on bob's fake nodes, and by turns the same one made at bob directly: what
-// is between them is Kith alone, for no container runs.
-func thousand(ctx context.Context, r *rig) error {
+// is between them is Kith alone, for no container runs. The pods mount no token: a fake node makes none for those of its own,
+// while Kith makes each guest a real one of its home.
+func thousand(ctx context.Context, r *rig) error { return r.thousand(ctx, false) }
+
+// tokens is the same with a token for each guest.
+func tokens(ctx context.Context, r *rig) error { return r.thousand(ctx, true) }
+
+func (r *rig) thousand(ctx context.Context, tokens bool) error {
 	if err := r.ready(ctx); err != nil {
 		return err
 	}
@@ -156,10 +162,17 @@ func thousand(ctx context.Context, r *rig) error {
 	}
 	defer stop()
 	routes := []route{{"abroad", r.alice, namespace, abroad, away}, {"direct", r.bob, "plain", "", direct}}
+	what := fmt.Sprintf("Deployment of %d pods on fake nodes", r.fakes)
+	if tokens {
+		what += ", each guest with a token"
+	}
 	for i := range max(1, r.rounds/5) {
-		if err := r.compare(ctx, i, routes, r.fakes, fmt.Sprintf("Deployment of %d pods on fake nodes", r.fakes)); err != nil {
+		if err := r.compare(ctx, i, routes, r.fakes, what, tokens); err != nil {
 			return err
 		}
+	}
+	if tokens {
+		return ctx.Err()
 	}
 	return r.settled(ctx, fmt.Sprintf("after %d pods came and went", r.fakes))
 }

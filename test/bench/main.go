@@ -55,6 +55,7 @@ var groups = []group{
 	{name: "recovery", what: "kithd restarts, power fails", peered: true, run: recovery},
 	{name: "many", what: "a Deployment abroad and at home", peered: true, run: manyPods},
 	{name: "thousand", what: "a Deployment of 1000 pods on fake nodes of the provider", run: thousand},
+	{name: "tokens", what: "the same with a service account's token for each pod", run: tokens},
 	{name: "unpeer", what: "two pods come home", peered: true, run: unpeerWithPods},
 }
 

@@ -63,7 +63,7 @@ func manyPods(ctx context.Context, r *rig) error {
 	defer stop()
 	routes := []route{{"abroad", r.alice, namespace, abroad, seen}, {"at home", r.alice, namespace, "alice", seen}}
 	for i := range max(1, r.rounds/4) {
-		if err := r.compare(ctx, i, routes, r.pods, fmt.Sprintf("Deployment of %d pods", r.pods)); err != nil {
+		if err := r.compare(ctx, i, routes, r.pods, fmt.Sprintf("Deployment of %d pods", r.pods), true); err != nil {
 			return err
 		}
 	}
@@ -80,8 +80,8 @@ type route struct {
 }
 
 // compare makes a Deployment by each route and takes it away, with what all of both laptops computes for it. Which goes
-// first depends on the round.
-func (r *rig) compare(ctx context.Context, round int, routes []route, n int, what string) error {
+// first depends on the round. Without tokens no pod gets one of its service account.
+func (r *rig) compare(ctx context.Context, round int, routes []route, n int, what string, tokens bool) error {
 	var ready, gone [2]time.Duration
 	var cpu, cpuGone [2]float64
 	for k := range routes {
@@ -89,6 +89,7 @@ func (r *rig) compare(ctx context.Context, round int, routes []route, n int, wha
 		way := routes[at]
 		d := deployment(fmt.Sprintf("many-%d-%d", round, at), way.node, int32(n))
 		d.Spec.Template.Spec.Containers[0].Resources.Requests = small // a thousand fit into a contract
+		d.Spec.Template.Spec.AutomountServiceAccountToken = &tokens
 		deployments := way.at.kube.AppsV1().Deployments(way.namespace)
 		r.counters(ctx, what+" "+way.word+" before")
 		if round == 0 {
