@@ -28,7 +28,8 @@ func translation(ctx context.Context, r *rig) error {
 		}
 		if plain := values["wireguard-go-Mbit/s"]; plain > 0 {
 			r.report.pair("gateway alone, TCP", "Mbit/s", "translated", values["translated-Mbit/s"], "wireguard-go", plain)
-			r.report.pair("gateway alone, TCP", "Mbit/s", "untranslated", values["untranslated-Mbit/s"], "wireguard-go", plain)
+			r.report.add("gateway alone, TCP, untranslated", "Mbit/s", values["untranslated-Mbit/s"])
+			r.report.add("gateway alone, TCP, untranslated / wireguard-go", "x", values["untranslated-Mbit/s"]/plain)
 		}
 	}
 	return nil
