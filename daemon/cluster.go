@@ -301,6 +301,7 @@ func (d *Daemon) hostingRoutes() {
 	d.peerAPI.server.Handle("DELETE /kith/v1/namespaces/{home}", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) {
 		c.host.DeleteNamespace(w, r, id)
 	}))
+	d.peerAPI.server.Handle("GET /kith/v1/usage", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.host.GetUsage(w, r, id) }))
 	d.peerAPI.server.Handle("/kube/", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.door.Serve(w, r, id) }))
 }
 

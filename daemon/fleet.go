@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -133,7 +134,7 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 	recorder := f.events.NewRecorder(kubescheme.Scheme, corev1.EventSource{Component: "kith", Host: v1alpha1.VirtualNodePrefix + peer.Name})
 	abroad := &rest.Config{Host: to.BaseURL() + "/kube", Transport: to.Transport(), QPS: -1}
 	m.reflector, err = reflection.New(reflection.Config{
-		Home: f.reflected, Abroad: abroad, API: f.api,
+		Home: f.reflected, Abroad: abroad, API: f.api, NodeIP: f.nodeIP,
 		PeerName: peer.Name, NodeName: v1alpha1.VirtualNodePrefix + peer.Name,
 		Translate: func(a netip.Addr) (netip.Addr, bool) { return (*m.outward.Load())(a) },
 		GuestNode: func(namespace, pod string) string { return m.node.GuestNode(namespace, pod) },
@@ -145,11 +146,15 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		return nil, err
 	}
 	m.twins.opened, m.twins.closed = m.reflector.Open, m.reflector.Close
+	port, err := f.kubelet.Port(v1alpha1.VirtualNodePrefix + peer.Name)
+	if err != nil {
+		return nil, err
+	}
 	m.node, err = virtualnode.New(virtualnode.Config{
 		Home: f.home, HomeREST: f.homeREST,
 		Abroad: abroad, Upgrades: upgrades(to), Twins: m.twins, Companions: m.reflector,
 		PeerName: peer.Name, PeerID: peer.Spec.ID, NodeName: v1alpha1.VirtualNodePrefix + peer.Name,
-		NodeIP: f.nodeIP, KubeletPort: f.kubelet.Port(),
+		NodeIP: f.nodeIP, KubeletPort: port, Usage: m.twins.usage,
 		Resources: ctr.Spec.Resources, Labels: labels,
 		Translate: func(a netip.Addr) (netip.Addr, bool) { return (*m.translate.Load())(a) },
 		Recorder:  recorder,
@@ -365,4 +370,26 @@ func (t *twins) Release(ctx context.Context, home string) error {
 		t.opened(home, abroad)
 	}
 	return err
+}
+
+// maxUsage bounds what a peer can have us read of its guests' use.
+const maxUsage = 32 << 20
+
+// usage asks the peer what our pods there use.
+func (t *twins) usage(ctx context.Context, form string) ([]byte, error) {
+	query := url.Values{"contract": {t.contract}, "form": {form}}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, t.to.BaseURL()+"/kith/v1/usage?"+query.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := t.to.Transport().RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(http.MaxBytesReader(nil, resp.Body, maxUsage))
+	if err == nil && resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %.300s", resp.Status, body)
+	}
+	return body, err
 }

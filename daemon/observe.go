@@ -27,7 +27,7 @@ func (d *Daemon) newMetrics() (err error) {
 	d.metrics = metrics.New(d.facts, map[string][]string{
 		string(audit.PeerAPI): {peering.RefusedRate, peering.RefusedAddress, peering.RefusedRoom, peering.RefusedHandshake},
 		string(audit.Kube):    hosting.RefusedReasons(),
-		string(audit.Kubelet): {virtualnode.RefusedHandshake, virtualnode.RefusedUser},
+		string(audit.Kubelet): {virtualnode.RefusedHandshake, virtualnode.RefusedNobody, virtualnode.RefusedUser},
 		string(audit.Socket):  {localapi.RefusedUser},
 	}, d.log)
 	d.parts = newParts(d.metrics)

@@ -29,10 +29,11 @@ type entry struct {
 	requests corev1.ResourceList
 }
 
-// waiter is a refused pod.
+// waiter is a refused pod, or one that runs and was refused other amounts.
 type waiter struct {
 	contract string
 	no       refusal
+	runs     bool
 }
 
 func newBook() *book {
@@ -101,6 +102,20 @@ func (b *book) enter(key types.NamespacedName, contract string, requests corev1.
 	b.put(key, entry{contract, requests})
 }
 
+// correct counts other amounts for a pod that has its place, within the limit or not, and gives those that wait for room
+// under its contract when there is more of it now.
+func (b *book) correct(key types.NamespacedName, requests corev1.ResourceList) []types.NamespacedName {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	old, had := b.entries[key]
+	if !had || equality.Semantic.DeepEqual(old.requests, requests) {
+		return nil
+	}
+	b.take(key)
+	b.put(key, entry{old.contract, requests})
+	return b.waitingFor(func(w waiter) bool { return w.contract == old.contract && w.no.reason == reasonExceeded })
+}
+
 // release forgets the pod and gives those that wait for room under its contract.
 func (b *book) release(key types.NamespacedName) []types.NamespacedName {
 	b.mu.Lock()
@@ -114,10 +129,10 @@ func (b *book) release(key types.NamespacedName) []types.NamespacedName {
 }
 
 // wait notes a refused pod, settle that it is one no more.
-func (b *book) wait(key types.NamespacedName, contract string, no refusal) {
+func (b *book) wait(key types.NamespacedName, w waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.waiting[key] = waiter{contract, no}
+	b.waiting[key] = w
 }
 
 func (b *book) settle(key types.NamespacedName) {

@@ -97,10 +97,10 @@ func TestBookNeverExceedsWhateverTheOrder(t *testing.T) {
 func TestBookKnowsWhoWaits(t *testing.T) {
 	b := newBook()
 	b.enter(key("a", "holder"), "c1", list("cpu", "1"))
-	b.wait(key("a", "room"), "c1", refusal{reasonExceeded, ""})
-	b.wait(key("a", "level"), "c1", refusal{reasonPodSecurity, ""})
-	b.wait(key("b", "room"), "c2", refusal{reasonExceeded, ""})
-	b.wait(key("z", "none"), "", refusal{reasonNoContract, ""})
+	b.wait(key("a", "room"), waiter{"c1", refusal{reasonExceeded, ""}, false})
+	b.wait(key("a", "level"), waiter{"c1", refusal{reasonPodSecurity, ""}, false})
+	b.wait(key("b", "room"), waiter{"c2", refusal{reasonExceeded, ""}, false})
+	b.wait(key("z", "none"), waiter{"", refusal{reasonNoContract, ""}, false})
 	if got := b.release(key("a", "holder")); len(got) != 1 || got[0] != key("a", "room") {
 		t.Errorf("room under c1 is waited for by %v", got)
 	}

@@ -127,7 +127,7 @@ func powerOverHost(spec *corev1.PodSpec) string {
 		}
 	}
 	field := ""
-	eachContainer(spec, func(c *corev1.Container) {
+	look := func(c *corev1.Container) {
 		if s := c.SecurityContext; s != nil && s.Privileged != nil && *s.Privileged {
 			field = fmt.Sprintf("spec.containers (%s).securityContext.privileged", c.Name)
 		}
@@ -136,7 +136,11 @@ func powerOverHost(spec *corev1.PodSpec) string {
 				field = fmt.Sprintf("spec.containers (%s).ports.hostPort %d", c.Name, p.HostPort)
 			}
 		}
-	})
+	}
+	eachContainer(spec, look)
+	for i := range spec.EphemeralContainers {
+		look((*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
 	return strings.TrimSpace(field)
 }
 

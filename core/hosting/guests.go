@@ -51,6 +51,9 @@ func (h *Host) Guests(ctx context.Context) ([]Guest, error) {
 	}
 	h.book.mu.Lock()
 	for key, w := range h.book.waiting {
+		if w.runs {
+			continue
+		}
 		out = append(out, h.named(Guest{
 			Namespace: key.Namespace, Name: key.Name, Phase: phaseRefused, Why: w.no.message, Contract: w.contract,
 		}))

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,6 +30,7 @@ type Host struct {
 	reconciler *reconciler
 	releasing  singleflight.Group // by contract and home namespace
 	told       told
+	usage      *usage
 	log        *slog.Logger
 }
 
@@ -40,8 +42,13 @@ func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error
 	if err != nil {
 		return nil, err
 	}
+	core, err := corev1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("hosting: client for nodes: %w", err)
+	}
 	live := mgr.GetAPIReader()
 	h := &Host{client: mgr.GetClient(), contracts: newContracts(live, log), book: newBook(), told: told{last: map[string]telling{}}, log: log}
+	h.usage = &usage{nodes: core.RESTClient(), now: time.Now, known: map[string]reading{}}
 	h.tenants = &tenants{client: h.client, live: live, contracts: h.contracts, book: h.book, audits: audits, log: log}
 	h.reconciler = &reconciler{
 		client: h.client, cached: mgr.GetCache(), live: live,

@@ -65,10 +65,13 @@ func (r *reconciler) make(ctx context.Context, o *one) (ctrl.Result, error) {
 		r.log.Info("guest made again", "peer", t.consumer.Name, "namespace", pod.Namespace, "pod", pod.Name)
 		r.event(o.raw, corev1.EventTypeNormal, "Remade", "the pod was lost and made again")
 	}
-	m.uid, m.synced = pod.UID, o.opod.Generation
+	m.uid, m.synced, m.podVersion = pod.UID, o.opod.Generation, ""
+	if len(o.opod.Spec.Template.Spec.EphemeralContainers) > 0 {
+		m.synced = 0 // they cannot be part of a new pod, and are added when it is seen
+	}
 	r.remember(o.key, m)
 	o.pod = pod
-	return ctrl.Result{}, r.accepted(ctx, o)
+	return ctrl.Result{}, r.accepted(ctx, o, nil)
 }
 
 // hold puts the finalizer on, if the consumer did not: no Pod without one.

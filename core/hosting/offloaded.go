@@ -14,11 +14,6 @@ import (
 	"kith.dev/core/api/v1alpha1"
 )
 
-// AnnotationGrace on an OffloadedPod, set by the consumer before it deletes it, is the grace period in
-// whole seconds its Pod is deleted with; "0" deletes by force. The API server forgets
-// DeleteOptions.gracePeriodSeconds for custom resources, hence this.
-const AnnotationGrace = "kith.dev/grace-seconds"
-
 // newOffloaded is an OffloadedPod as hosting reads it: without a Go type. The template's schema is open, so
 // a consumer can write one no Go type takes, and a typed cache would then stop for every consumer.
 func newOffloaded() *unstructured.Unstructured {
@@ -85,7 +80,7 @@ func outlandish(v any, at string) string {
 
 // graceAsked is the grace period the consumer wants, nil for the pod's own.
 func graceAsked(opod *v1alpha1.OffloadedPod) *int64 {
-	s, err := strconv.ParseInt(opod.Annotations[AnnotationGrace], 10, 32)
+	s, err := strconv.ParseInt(opod.Annotations[v1alpha1.AnnotationGrace], 10, 32)
 	if err != nil || s < 0 {
 		return nil
 	}

@@ -250,7 +250,7 @@ func TestMalformedTemplatesAreRefusedNotDropped(t *testing.T) {
 
 func TestGraceAsked(t *testing.T) {
 	for value, want := range map[string]*int64{"": nil, "0": ptr.To[int64](0), "30": ptr.To[int64](30), "-1": nil, "x": nil, "99999999999": nil} {
-		opod := &v1alpha1.OffloadedPod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{AnnotationGrace: value}}}
+		opod := &v1alpha1.OffloadedPod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationGrace: value}}}
 		if got := graceAsked(opod); !ptr.Equal(got, want) {
 			t.Errorf("%q: %v", value, got)
 		}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -51,6 +52,8 @@ type memo struct {
 	made    time.Time // when a Pod was last made
 	remakes int       // since it last held out
 	refused time.Time // by the API server, for a cause that may pass, first
+
+	podVersion string // resource version of the Pod after our last change of it
 }
 
 // one is an OffloadedPod in the hands of one Reconcile.
@@ -111,6 +114,9 @@ func (r *reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	case malformed != nil:
 		return r.refuse(ctx, o, "", malformed)
 	case how == alive:
+		if older(pod.ResourceVersion, r.memo(o.key).podVersion) {
+			return ctrl.Result{RequeueAfter: 20 * time.Millisecond}, nil
+		}
 		return ctrl.Result{}, r.keep(ctx, o)
 	default:
 		return r.make(ctx, o)
@@ -229,6 +235,7 @@ func (r *reconciler) deleteLeft(ctx context.Context, pod *corev1.Pod) error {
 // keep holds a living Pod in step with its template.
 func (r *reconciler) keep(ctx context.Context, o *one) error {
 	m := r.memo(o.key)
+	r.wake(r.book.correct(o.key, requestsOf(o.pod)))
 	if m.uid == o.pod.UID && m.synced == o.opod.Generation && o.opod.Status.PodUID == o.pod.UID {
 		return nil
 	}
@@ -240,11 +247,15 @@ func (r *reconciler) keep(ctx context.Context, o *one) error {
 	if err := r.hold(ctx, o); err != nil {
 		return client.IgnoreNotFound(err) // gone: the news of that is on its way
 	}
-	if err := r.adjust(ctx, o, t); err != nil {
+	refused, err := r.adjust(ctx, o, t)
+	if err != nil {
 		return err
 	}
-	if err := r.accepted(ctx, o); err != nil {
+	if err := r.accepted(ctx, o, refused); err != nil {
 		return err
+	}
+	if len(refused) > 0 {
+		return nil // it is looked at again when there is room, or other terms
 	}
 	m = r.memo(o.key)
 	m.uid, m.synced = o.pod.UID, o.opod.Generation
@@ -252,22 +263,39 @@ func (r *reconciler) keep(ctx context.Context, o *one) error {
 	return nil
 }
 
-// adjust brings over what may change in a running pod, and tells of what may not.
-func (r *reconciler) adjust(ctx context.Context, o *one, t *terms) error {
+// adjust brings over what may change in a running pod, and tells of what may not. What is refused, it gives.
+func (r *reconciler) adjust(ctx context.Context, o *one, t *terms) (refused []metav1.Condition, err error) {
+	want := podFor(o.opod, t)
 	next := o.pod.DeepCopy()
-	changed, cannot := syncInPlace(next, podFor(o.opod, t))
+	changed, cannot := syncInPlace(next, want)
 	if len(cannot) > 0 {
 		r.event(o.raw, corev1.EventTypeWarning, "NotChanged", "a running pod keeps its %v", cannot)
 	}
-	if !changed {
-		return nil
+	if changed {
+		err := r.client.Patch(ctx, next, client.StrategicMergeFrom(o.pod), client.FieldOwner(v1alpha1.ManagedBy))
+		switch {
+		case apierrors.IsInvalid(err), apierrors.IsForbidden(err):
+			r.event(o.raw, corev1.EventTypeWarning, "NotChanged", "%v", err)
+		case err != nil:
+			return nil, client.IgnoreNotFound(err)
+		default:
+			r.changed(o, next)
+		}
 	}
-	err := r.client.Patch(ctx, next, client.StrategicMergeFrom(o.pod), client.FieldOwner(v1alpha1.ManagedBy))
-	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
-		r.event(o.raw, corev1.EventTypeWarning, "NotChanged", "%v", err)
-		return nil
+	resize, err := r.resize(ctx, o, t, want)
+	if err != nil {
+		return nil, err
 	}
-	return client.IgnoreNotFound(err)
+	debug, err := r.debug(ctx, o, t)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range []*metav1.Condition{resize, debug} {
+		if c != nil {
+			refused = append(refused, *c)
+		}
+	}
+	return refused, nil
 }
 
 // finish records the end of a pod that ended for good. Its Pod may be cleared away from now on.
@@ -289,11 +317,15 @@ func (r *reconciler) finish(ctx context.Context, o *one) error {
 
 // behind: the cache does not have what we wrote ourselves yet. To go by it would mean to write that once more.
 func (r *reconciler) behind(key types.NamespacedName, raw *unstructured.Unstructured) bool {
-	written := r.memo(key).written
-	if written == "" {
+	return older(raw.GetResourceVersion(), r.memo(key).written)
+}
+
+// older says whether version a is before b; nothing is before "".
+func older(a, b string) bool {
+	if b == "" {
 		return false
 	}
-	order, err := resourceversion.CompareResourceVersion(raw.GetResourceVersion(), written)
+	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order < 0
 }
 

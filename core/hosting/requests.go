@@ -6,14 +6,20 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// requestsOf is what the pod counts against its contract: what the scheduler reserves for it, and one pod.
+// requestsOf is what the pod counts against its contract: what the scheduler reserves for it, and one pod. While a pod
+// is resized that is the greater of what it has and what it is to have.
 // The spec must have gone through stateRequests.
 func requestsOf(pod *corev1.Pod) corev1.ResourceList {
 	out := corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(1, resource.DecimalSI)}
 	// What is said of the pod as a whole counts instead of what its containers say, where the API server knows of that
 	// (KEP-2837); another one forgets it, and reserves what the containers say. So it is the greater of both.
-	for _, skip := range []bool{false, true} {
-		for name, q := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{SkipPodLevelResources: skip}) {
+	ways := []resourcehelper.PodResourcesOptions{{}, {SkipPodLevelResources: true}}
+	if len(pod.Status.ContainerStatuses) > 0 {
+		ways = append(ways, resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true},
+			resourcehelper.PodResourcesOptions{UseStatusResources: true, SkipPodLevelResources: true})
+	}
+	for _, way := range ways {
+		for name, q := range resourcehelper.PodRequests(pod, way) {
 			if more := out[name]; !q.IsZero() && q.Cmp(more) > 0 {
 				out[name] = q.DeepCopy()
 			}

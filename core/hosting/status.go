@@ -3,6 +3,7 @@ package hosting
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
@@ -18,12 +19,25 @@ import (
 	"kith.dev/core/audit"
 )
 
-// accepted says that the Pod is there.
-func (r *reconciler) accepted(ctx context.Context, o *one) error {
-	status := o.opod.Status
+// accepted says that the Pod is there, and what of its template it is refused.
+func (r *reconciler) accepted(ctx context.Context, o *one, refused []metav1.Condition) error {
+	status := *o.opod.Status.DeepCopy()
 	status.Phase, status.Reason, status.Message = v1alpha1.OffloadedPodAccepted, "", ""
 	countPod(&status, o.pod.UID)
-	r.book.settle(o.key)
+	for _, kind := range []string{v1alpha1.ConditionResizePending, v1alpha1.ConditionEphemeralContainersRefused} {
+		i := slices.IndexFunc(refused, func(c metav1.Condition) bool { return c.Type == kind })
+		if i < 0 {
+			meta.RemoveStatusCondition(&status.Conditions, kind)
+			continue
+		}
+		refused[i].ObservedGeneration, refused[i].Message = o.opod.Generation, cut(refused[i].Message, 1024)
+		if meta.SetStatusCondition(&status.Conditions, refused[i]) {
+			r.log.Info("a change of a guest is refused", "namespace", o.key.Namespace, "pod", o.key.Name, "condition", kind, "reason", refused[i].Reason, "why", refused[i].Message)
+		}
+	}
+	if len(refused) == 0 {
+		r.book.settle(o.key)
+	}
 	return r.writeStatus(ctx, o, status)
 }
 
@@ -44,7 +58,8 @@ func countPod(status *v1alpha1.OffloadedPodStatus, uid types.UID) {
 func (r *reconciler) refuse(ctx context.Context, o *one, contract string, no *refusal) (ctrl.Result, error) {
 	status := o.opod.Status
 	status.Phase, status.Reason, status.Message = v1alpha1.OffloadedPodRefused, no.reason, cut(no.message, 1024)
-	r.book.wait(o.key, contract, *no)
+	status.Conditions = nil
+	r.book.wait(o.key, waiter{contract, *no, false})
 	if !equality.Semantic.DeepEqual(status, o.opod.Status) {
 		if err := r.writeStatus(ctx, o, status); err != nil {
 			return ctrl.Result{}, err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -87,15 +88,16 @@ func specOrLabels(was, is client.Object) bool {
 // wantedElse: of OffloadedPods, anything but their status, which is our own word.
 func wantedElse(was, is client.Object) bool {
 	return specOrLabels(was, is) || was.GetUID() != is.GetUID() ||
-		was.GetAnnotations()[AnnotationGrace] != is.GetAnnotations()[AnnotationGrace] ||
+		was.GetAnnotations()[v1alpha1.AnnotationGrace] != is.GetAnnotations()[v1alpha1.AnnotationGrace] ||
 		slices.Contains(was.GetFinalizers(), v1alpha1.FinalizerOffloadedPod) && !slices.Contains(is.GetFinalizers(), v1alpha1.FinalizerOffloadedPod)
 }
 
-// stoodElse: of Pods, what changes their standing. Readiness, addresses, restarts do not.
+// stoodElse: of Pods, what changes their standing, and what they hold. Readiness, addresses, restarts do not.
 func stoodElse(was, is client.Object) bool {
 	a, b := was.(*corev1.Pod), is.(*corev1.Pod)
 	return a.UID != b.UID || a.Status.Phase != b.Status.Phase ||
-		(a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil)
+		(a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil) ||
+		!equality.Semantic.DeepEqual(requestsOf(a), requestsOf(b))
 }
 
 func contractElse(was, is client.Object) bool {

@@ -29,6 +29,13 @@ func stuckAtHome(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName == "" && !ended(pod) && !tolerates(pod) && !ownedBy(pod, "DaemonSet")
 }
 
+// boundHome says what boundToHome does.
+func boundHome(pod *corev1.Pod) bool {
+	return len(pod.Spec.ResourceClaims) > 0 || slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.PersistentVolumeClaim != nil || v.Ephemeral != nil
+	})
+}
+
 func ownedBy(pod *corev1.Pod, kind string) bool {
 	return slices.ContainsFunc(pod.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == kind })
 }

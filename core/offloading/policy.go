@@ -26,6 +26,11 @@ const selectVirtual = `params.spec.strategy != "Remote" ? [] :
   (has(object.spec.nodeSelector) ? [] : [JSONPatch{op: "add", path: "/spec/nodeSelector", value: {}}])
   + [JSONPatch{op: "add", path: "/spec/nodeSelector/kith.dev~1virtual", value: "true"}]`
 
+// boundToHome: volumes and devices that a claim stands for are at home, and so the pod runs there. With the strategy
+// Remote it may not: it goes to a peer, which says in the pod's events why it cannot run.
+const boundToHome = `((has(object.spec.volumes) && object.spec.volumes.exists(v, has(v.persistentVolumeClaim) || has(v.ephemeral))) ||
+  (has(object.spec.resourceClaims) && size(object.spec.resourceClaims) > 0))`
+
 // Policy makes the MutatingAdmissionPolicy (KEP-3962) that lets pods of offloaded namespaces tolerate virtual
 // nodes. Its parameter is the namespace's NamespaceOffloading: where there is none, it changes nothing.
 func Policy() *admissionv1.MutatingAdmissionPolicy {
@@ -48,7 +53,7 @@ func Policy() *admissionv1.MutatingAdmissionPolicy {
 			},
 			Variables: []admissionv1.Variable{
 				{Name: "peers", Expression: `has(params.spec.peers) ? params.spec.peers : []`},
-				{Name: "off", Expression: `params.spec.strategy == "Local" || has(params.metadata.deletionTimestamp)`},
+				{Name: "off", Expression: `params.spec.strategy == "Local" || has(params.metadata.deletionTimestamp) || (params.spec.strategy != "Remote" && ` + boundToHome + `)`},
 			},
 			Mutations: []admissionv1.Mutation{
 				{PatchType: admissionv1.PatchTypeJSONPatch, JSONPatch: &admissionv1.JSONPatch{Expression: `variables.off ? [] : (` + addTolerations + `)`}},

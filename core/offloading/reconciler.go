@@ -179,7 +179,7 @@ func (r *Reconciler) freeWaiting(ctx context.Context, nso *v1alpha1.NamespaceOff
 	var all error
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		if !stuckAtHome(pod) {
+		if !stuckAtHome(pod) || boundHome(pod) && nso.Spec.Strategy != v1alpha1.StrategyRemote {
 			continue
 		}
 		before := pod.DeepCopy()

@@ -14,6 +14,8 @@ type surroundings struct {
 	home, twin string
 	// api is the home API server as the peer reaches it; the zero value when it does not.
 	api netip.AddrPort
+	// node is the address of the virtual node, which the home pod's status.hostIP tells; the zero value when not known.
+	node netip.Addr
 }
 
 // adapt changes what in a pod's template leads to home or tells of it. It must depend on nothing else: what it makes is
@@ -23,7 +25,7 @@ func adapt(pod *corev1.Pod, s surroundings, spec *corev1.PodSpec) {
 	eachContainer(spec, func(container *corev1.Container) {
 		container.Env = slices.Clone(container.Env)
 		for i := range container.Env {
-			adaptEnv(pod, &container.Env[i])
+			adaptEnv(pod, s, &container.Env[i])
 		}
 	})
 	if s.api.IsValid() && slices.ContainsFunc(c.tokens, func(t token) bool { return t.audience == "" }) {
@@ -32,9 +34,9 @@ func adapt(pod *corev1.Pod, s surroundings, spec *corev1.PodSpec) {
 	adaptSearches(s, spec)
 }
 
-// adaptEnv resolves what a pod may know of itself as it is at home. status.podIP and status.hostIP are left to the
-// peer: the first is the address the pod can bind to.
-func adaptEnv(pod *corev1.Pod, env *corev1.EnvVar) {
+// adaptEnv resolves what a pod may know of itself as it is at home. status.podIP is left to the peer: it is the address the
+// pod can bind to, and no other is known before its containers start.
+func adaptEnv(pod *corev1.Pod, s surroundings, env *corev1.EnvVar) {
 	if env.ValueFrom == nil || env.ValueFrom.FieldRef == nil {
 		return
 	}
@@ -48,6 +50,11 @@ func adaptEnv(pod *corev1.Pod, env *corev1.EnvVar) {
 		value = pod.Spec.NodeName
 	case "spec.serviceAccountName":
 		value = pod.Spec.ServiceAccountName
+	case "status.hostIP", "status.hostIPs":
+		if !s.node.IsValid() {
+			return
+		}
+		value = s.node.String()
 	default:
 		return
 	}

@@ -80,6 +80,9 @@ func eachContainer(spec *corev1.PodSpec, do func(*corev1.Container)) {
 	for i := range spec.Containers {
 		do(&spec.Containers[i])
 	}
+	for i := range spec.EphemeralContainers {
+		do((*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
 }
 
 // needs says whether the pod, bound to a node, still has use for what it refers to.

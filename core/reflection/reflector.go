@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// Config is what a Reflector needs. All but GuestNode, API, Problems and Recorder must be set.
+// Config is what a Reflector needs. All but GuestNode, API, NodeIP, Problems and Recorder must be set.
 type Config struct {
 	Home *Home
 	// Abroad leads to the peer's API server through its peer API.
@@ -34,6 +34,8 @@ type Config struct {
 	// API is where the home API server is reached from home pods, by an address that Translate knows and a name in its
 	// certificate: kubernetes.default.svc. The zero value leaves the pods abroad without the way home.
 	API netip.AddrPort
+	// NodeIP is the address of the virtual node; the zero value has pods abroad see that of the peer's node.
+	NodeIP netip.Addr
 	// Problems is told what cannot be abroad, for people, whenever that changed; none when all is well. It may be nil.
 	Problems func(namespace string, problems []string)
 	// Recorder writes events about home objects; nil means one that writes through Home.
@@ -238,7 +240,7 @@ func (r *Reflector) Prepare(ctx context.Context, pod *corev1.Pod) error {
 
 // Adapt changes what in a pod's template, a copy of the home pod's spec, leads to home or tells of it.
 func (r *Reflector) Adapt(pod *corev1.Pod, twin string, spec *corev1.PodSpec) {
-	s := surroundings{home: pod.Namespace, twin: twin}
+	s := surroundings{home: pod.Namespace, twin: twin, node: r.cfg.NodeIP}
 	if r.cfg.API.IsValid() {
 		if there, ok := r.cfg.Translate(r.cfg.API.Addr()); ok {
 			s.api = netip.AddrPortFrom(there, r.cfg.API.Port())
@@ -292,6 +294,11 @@ func (r *Reflector) podChanged(was, is metav1.Object) {
 	had := hadPod && needs(before, r.cfg.NodeName)
 	has := hasPod && needs(after, r.cfg.NodeName)
 	if had == has && (!hadPod || !hasPod || before.UID == after.UID) {
+		if has && len(before.Spec.EphemeralContainers) != len(after.Spec.EphemeralContainers) {
+			for _, it := range references(after) {
+				r.queue.Add(it)
+			}
+		}
 		return
 	}
 	var touched []item

@@ -3,6 +3,7 @@ package virtualnode
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -20,6 +22,8 @@ const (
 	allowedFor = 5 * time.Minute
 	deniedFor  = 30 * time.Second
 	answersMax = 1000
+
+	authenticated = "system:authenticated"
 )
 
 // access asks the home cluster who may use the kubelet's API, and remembers the answers a while.
@@ -40,29 +44,77 @@ func newAccess(home kubernetes.Interface) *access {
 	return &access{home: home, now: time.Now, answers: map[string]answer{}}
 }
 
-// check says why the caller may not; nil when it may. The certificate was verified in the handshake.
+// errNobody: the caller shows neither a certificate of the cluster nor, where that is enough, a token.
+var errNobody = errors.New("no client certificate")
+
+// check says why the caller may not use the node as its API server does; nil when it may. The certificate was verified
+// in the handshake.
 func (a *access) check(r *http.Request, node string) error {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
-		return fmt.Errorf("no client certificate")
+		return errNobody
 	}
-	subject := r.TLS.VerifiedChains[0][0].Subject
 	verb := "create"
 	if r.Method == http.MethodGet {
 		verb = "get"
 	}
-	allowed, err := a.allowed(r.Context(), subject.CommonName, subject.Organization, verb, node)
-	if err != nil {
-		return fmt.Errorf("ask whether %s may %s nodes/proxy: %w", subject.CommonName, verb, err)
-	}
-	if !allowed {
-		return fmt.Errorf("user %s may not %s nodes/proxy of node %s", subject.CommonName, verb, node)
-	}
-	return nil
+	return a.ask(r.Context(), certified(r), verb, []string{"proxy"}, node)
 }
 
-func (a *access) allowed(ctx context.Context, user string, groups []string, verb, node string) (bool, error) {
-	groups = append(slices.Clone(groups), "system:authenticated")
-	question := strings.Join(append([]string{user, verb, node}, groups...), "\x00")
+// checkUsage says why the caller may not see what pods use: metrics or stats of the node, by certificate or token.
+func (a *access) checkUsage(r *http.Request, what, node string) error {
+	subresources := []string{what, "proxy"}
+	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		return a.ask(r.Context(), certified(r), "get", subresources, node)
+	}
+	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok || token == "" || len(token) > maxToken {
+		return errNobody
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
+	defer cancel()
+	review, err := a.home.AuthenticationV1().TokenReviews().Create(ctx,
+		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("ask whose token it is: %w", err)
+	}
+	if !review.Status.Authenticated {
+		return errNobody
+	}
+	return a.ask(r.Context(), caller{review.Status.User.Username, review.Status.User.Groups}, "get", subresources, node)
+}
+
+// maxToken is more than any token of a service account has.
+const maxToken = 16 << 10
+
+type caller struct {
+	user   string
+	groups []string
+}
+
+func certified(r *http.Request) caller {
+	subject := r.TLS.VerifiedChains[0][0].Subject
+	return caller{subject.CommonName, subject.Organization}
+}
+
+// ask gives nil when the caller may do that with one of the subresources of the node.
+func (a *access) ask(ctx context.Context, c caller, verb string, subresources []string, node string) error {
+	for _, sub := range subresources {
+		allowed, err := a.allowed(ctx, c.user, c.groups, verb, sub, node)
+		if err != nil {
+			return fmt.Errorf("ask whether %s may %s nodes/%s: %w", c.user, verb, sub, err)
+		}
+		if allowed {
+			return nil
+		}
+	}
+	return fmt.Errorf("user %s may not %s nodes/%s of node %s", c.user, verb, subresources[0], node)
+}
+
+func (a *access) allowed(ctx context.Context, user string, groups []string, verb, subresource, node string) (bool, error) {
+	if !slices.Contains(groups, authenticated) {
+		groups = append(slices.Clone(groups), authenticated)
+	}
+	question := strings.Join(append([]string{user, verb, subresource, node}, groups...), "\x00")
 	a.mu.Lock()
 	known, ok := a.answers[question]
 	a.mu.Unlock()
@@ -73,7 +125,7 @@ func (a *access) allowed(ctx context.Context, user string, groups []string, verb
 	defer cancel()
 	review, err := a.home.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups,
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Resource: "nodes", Subresource: "proxy", Name: node}},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Resource: "nodes", Subresource: subresource, Name: node}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return false, err

@@ -41,6 +41,7 @@ type cluster struct {
 	node     *Node
 	stop     func()
 	ip       netip.Addr
+	port     int32
 }
 
 const (
@@ -75,6 +76,9 @@ func newCluster(t *testing.T) *cluster {
 
 	c.kubelet, err = NewKubelet(KubeletConfig{Home: c.client, HomeREST: cfg, IP: c.ip, Log: c.log()})
 	if err != nil {
+		t.Fatal(err)
+	}
+	if c.port, err = c.kubelet.Port(testNode); err != nil {
 		t.Fatal(err)
 	}
 	kubeletDone := make(chan error, 1)
@@ -124,7 +128,7 @@ func (c *cluster) start() {
 	abroad.Host = "https://" + c.link.Addr().String()
 	node, err := New(Config{
 		Home: c.client, HomeREST: c.rest, Abroad: abroad, Twins: c.provider,
-		PeerName: "bob", PeerID: "BOB-ID", NodeName: testNode, NodeIP: c.ip, KubeletPort: c.kubelet.Port(),
+		PeerName: "bob", PeerID: "BOB-ID", NodeName: testNode, NodeIP: c.ip, KubeletPort: c.port,
 		Resources: corev1.ResourceList{corev1.ResourceCPU: apiresource.MustParse("4"), corev1.ResourceMemory: apiresource.MustParse("8Gi"), corev1.ResourcePods: apiresource.MustParse("50")},
 		Grace:     testGrace,
 		Translate: alias,
@@ -394,9 +398,9 @@ func (c *cluster) tryKubelet(t *testing.T) {
 
 func (c *cluster) tryStrangers(t *testing.T) {
 	insecure := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}, Timeout: 5 * time.Second}
-	url := fmt.Sprintf("https://%s:%d/containerLogs/%s/web/echo", c.ip, c.kubelet.Port(), testNamespace)
-	if resp, err := insecure.Get(url); err == nil {
-		t.Errorf("a client without a certificate got %s", resp.Status)
+	url := fmt.Sprintf("https://%s:%d/containerLogs/%s/web/echo", c.ip, c.port, testNamespace)
+	if resp, err := insecure.Get(url); err != nil || resp.StatusCode != http.StatusUnauthorized {
+		t.Errorf("a client without a certificate got %v, %v", resp, err)
 	}
 	// The administrator's certificate is of the right authority, so now it depends on its rights: it has them.
 	admin, err := rest.TLSConfigFor(c.rest)
@@ -408,7 +412,7 @@ func (c *cluster) tryStrangers(t *testing.T) {
 	if err != nil || resp.StatusCode != http.StatusOK {
 		t.Errorf("the administrator: %v %v", resp, err)
 	}
-	if allowed, err := c.kubelet.access.allowed(t.Context(), "mallory", nil, "get", testNode); err != nil || allowed {
+	if allowed, err := c.kubelet.access.allowed(t.Context(), "mallory", nil, "get", "proxy", testNode); err != nil || allowed {
 		t.Errorf("mallory may use nodes/proxy: %v %v", allowed, err)
 	}
 }

@@ -79,7 +79,7 @@ func graceWanted(home *corev1.Pod) int64 {
 
 // graceOf is what the peer was told last.
 func graceOf(abroad *v1alpha1.OffloadedPod) int64 {
-	if s, err := strconv.ParseInt(abroad.Annotations[AnnotationGrace], 10, 64); err == nil {
+	if s, err := strconv.ParseInt(abroad.Annotations[v1alpha1.AnnotationGrace], 10, 64); err == nil {
 		return s
 	}
 	return templateGrace(&abroad.Spec.Template.Spec)

@@ -52,7 +52,7 @@ func ofPod(uid types.UID) offloadedOption {
 }
 
 func told(seconds string) offloadedOption {
-	return func(o *v1alpha1.OffloadedPod) { o.Annotations = map[string]string{AnnotationGrace: seconds} }
+	return func(o *v1alpha1.OffloadedPod) { o.Annotations = map[string]string{v1alpha1.AnnotationGrace: seconds} }
 }
 
 func TestDecide(t *testing.T) {

@@ -26,7 +26,7 @@ import (
 const (
 	// DefaultKubeletPort is the first port a Kubelet tries; a kubelet of the same machine has 10250.
 	DefaultKubeletPort = 10260
-	portsTried         = 20
+	portsTried         = 1000
 )
 
 // KubeletConfig is what a Kubelet needs; all but Port must be set.
@@ -42,21 +42,26 @@ type KubeletConfig struct {
 	Audit *audit.Log // of refusals; may be nil
 }
 
-// Kubelet is the one HTTPS endpoint of all virtual nodes: the home API server dials it for the logs of pods,
-// exec, attach and port-forward. It takes only clients whose certificate comes from the cluster's client
-// authority and whose user may use nodes/proxy.
+// Kubelet is the HTTPS endpoint of all virtual nodes, on a port for each: the home API server dials it for the logs of
+// pods, exec, attach and port-forward. That takes a client whose certificate comes from the cluster's client authority
+// and whose user may use nodes/proxy. What pods use is also told to holders of a token who may read it, as the
+// metrics-server does.
 type Kubelet struct {
-	cfg      KubeletConfig
-	listener net.Listener
-	cert     *certificate
-	clients  *clientCA
-	access   *access
+	cfg     KubeletConfig
+	server  *http.Server
+	cert    *certificate
+	clients *clientCA
+	access  *access
+	// life ends when Run does.
+	life context.Context
+	end  context.CancelFunc
 
 	mu    sync.RWMutex
 	nodes map[*Node]bool
+	ports map[string]int32 // by name of the node
 }
 
-// NewKubelet listens on the first free port, so that nodes can publish it; Run serves.
+// NewKubelet makes a Kubelet that listens nowhere yet.
 func NewKubelet(cfg KubeletConfig) (*Kubelet, error) {
 	if cfg.Home == nil || cfg.HomeREST == nil || cfg.Log == nil || !cfg.IP.IsValid() {
 		return nil, errors.New("kubelet endpoint: Home, HomeREST, IP and Log must be set")
@@ -64,28 +69,53 @@ func NewKubelet(cfg KubeletConfig) (*Kubelet, error) {
 	if cfg.Port == 0 {
 		cfg.Port = DefaultKubeletPort
 	}
+	k := &Kubelet{
+		cfg: cfg, nodes: map[*Node]bool{}, ports: map[string]int32{},
+		cert:    &certificate{home: cfg.Home, homeREST: cfg.HomeREST, ip: cfg.IP, log: cfg.Log},
+		clients: &clientCA{home: cfg.Home, log: cfg.Log},
+		access:  newAccess(cfg.Home),
+	}
+	k.life, k.end = context.WithCancel(context.Background())
+	k.server = &http.Server{
+		Handler:           k.handler(),
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		ErrorLog:          log.New(handshakeLog{cfg.Audit, cfg.Log}, "", 0),
+		// "Connection: Upgrade" exists in HTTP/1.1 only.
+		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
+		BaseContext:  func(net.Listener) context.Context { return k.life }, // ends the streams too
+	}
+	return k, nil
+}
+
+// Port is where the API of that node is served, the first port that was free when it was asked for first. A request says
+// which node it means by nothing but the port.
+func (k *Kubelet) Port(node string) (int32, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if port, ok := k.ports[node]; ok {
+		return port, nil
+	}
 	var listener net.Listener
 	var err error
-	for port := cfg.Port; port < cfg.Port+portsTried; port++ {
-		listener, err = net.Listen("tcp", net.JoinHostPort(cfg.IP.String(), strconv.Itoa(int(port))))
+	for port := k.cfg.Port; port < k.cfg.Port+portsTried; port++ {
+		listener, err = net.Listen("tcp", net.JoinHostPort(k.cfg.IP.String(), strconv.Itoa(int(port))))
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			break
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("kubelet endpoint for logs and exec on %s, ports %d to %d: %w",
-			cfg.IP, cfg.Port, cfg.Port+portsTried-1, err)
+		return 0, fmt.Errorf("kubelet endpoint of node %s on %s, ports %d to %d: %w",
+			node, k.cfg.IP, k.cfg.Port, k.cfg.Port+portsTried-1, err)
 	}
-	return &Kubelet{
-		cfg: cfg, listener: listener, nodes: map[*Node]bool{},
-		cert:    &certificate{home: cfg.Home, homeREST: cfg.HomeREST, ip: cfg.IP, log: cfg.Log},
-		clients: &clientCA{home: cfg.Home, log: cfg.Log},
-		access:  newAccess(cfg.Home),
-	}, nil
+	go func() {
+		if err := k.server.Serve(tls.NewListener(listener, k.tls())); !errors.Is(err, http.ErrServerClosed) {
+			k.cfg.Log.Error("kubelet endpoint ended", "node", node, "err", err)
+		}
+	}()
+	k.ports[node] = int32(listener.Addr().(*net.TCPAddr).Port)
+	return k.ports[node], nil
 }
-
-// Port is where it listens.
-func (k *Kubelet) Port() int32 { return int32(k.listener.Addr().(*net.TCPAddr).Port) }
 
 // Add makes the pods of a node reachable.
 func (k *Kubelet) Add(n *Node) {
@@ -101,30 +131,15 @@ func (k *Kubelet) Remove(n *Node) {
 	delete(k.nodes, n)
 }
 
-// Run serves until ctx ends. Until the cluster has signed its certificate, handshakes fail.
+// Run serves until ctx ends, once. Until the cluster has signed its certificate, handshakes fail.
 func (k *Kubelet) Run(ctx context.Context) error {
-	server := &http.Server{
-		Handler:           k.handler(),
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		ErrorLog:          log.New(handshakeLog{k.cfg.Audit, k.cfg.Log}, "", 0),
-		// "Connection: Upgrade" exists in HTTP/1.1 only.
-		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
-	}
 	group, ctx := errgroup.WithContext(ctx)
-	server.BaseContext = func(net.Listener) context.Context { return ctx } // ends the streams too
 	group.Go(func() error { return k.cert.run(ctx) })
 	group.Go(func() error { return k.clients.run(ctx) })
 	group.Go(func() error {
-		err := server.Serve(tls.NewListener(k.listener, k.tls()))
-		if errors.Is(err, http.ErrServerClosed) {
-			return nil
-		}
-		return fmt.Errorf("kubelet endpoint: %w", err)
-	})
-	group.Go(func() error {
 		<-ctx.Done()
-		return server.Close()
+		k.end()
+		return k.server.Close()
 	})
 	return group.Wait()
 }
@@ -132,7 +147,8 @@ func (k *Kubelet) Run(ctx context.Context) error {
 // Reasons of refusals (audit.Refusal).
 const (
 	RefusedHandshake = "handshake" // no certificate of the cluster's client authority
-	RefusedUser      = "user"      // it may not use nodes/proxy
+	RefusedNobody    = "nobody"    // no certificate at all, nor a token where that is enough
+	RefusedUser      = "user"      // it may not use nodes/proxy, nodes/metrics or nodes/stats
 )
 
 // handshakeLog takes what the http server says; what it says of handshakes is a refusal.
@@ -165,7 +181,7 @@ func (k *Kubelet) tls() *tls.Config {
 			return &tls.Config{
 				MinVersion:     tls.VersionTLS12,
 				NextProtos:     []string{"http/1.1"},
-				ClientAuth:     tls.RequireAndVerifyClientCert,
+				ClientAuth:     tls.VerifyClientCertIfGiven, // the handlers want one, or a token
 				ClientCAs:      pool,
 				GetCertificate: k.cert.get,
 			}, nil
@@ -185,6 +201,22 @@ func (k *Kubelet) node(namespace, pod string) *Node {
 	return nil
 }
 
+// nodeAt finds the node whose port the request came to.
+func (k *Kubelet) nodeAt(r *http.Request) *Node {
+	at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	if !ok {
+		return nil
+	}
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	for n := range k.nodes {
+		if k.ports[n.cfg.NodeName] == int32(at.Port) {
+			return n
+		}
+	}
+	return nil
+}
+
 func (k *Kubelet) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", k.relay("log", logQuery))
@@ -193,5 +225,7 @@ func (k *Kubelet) handler() http.Handler {
 		mux.HandleFunc(method+"/attach/{namespace}/{pod}/{container}", k.relay("attach", streamQuery))
 		mux.HandleFunc(method+"/portForward/{namespace}/{pod}", k.relay("portforward", portQuery))
 	}
+	mux.HandleFunc("GET /metrics/resource", k.tellUsage("metrics", (*Node).metrics))
+	mux.HandleFunc("GET /stats/summary", k.tellUsage("stats", (*Node).summary))
 	return mux
 }

@@ -55,11 +55,14 @@ type Config struct {
 	// Companions brings what pods need besides themselves; nil when nobody does.
 	Companions Companions
 
+	// Usage asks the peer what the guests use, in one of the forms UsageMetrics and UsageSummary; nil when nobody can.
+	Usage func(ctx context.Context, form string) ([]byte, error)
+
 	// PeerName is how the peer is called here, PeerID its cluster ID.
 	PeerName, PeerID string
 	// NodeName is the name of the virtual node, usually v1alpha1.VirtualNodePrefix + PeerName.
 	NodeName string
-	// NodeIP and KubeletPort are where the home API server finds the Kubelet.
+	// NodeIP and KubeletPort are where the home API server finds the Kubelet: Kubelet.Port(NodeName).
 	NodeIP      netip.Addr
 	KubeletPort int32
 
@@ -106,6 +109,7 @@ type Node struct {
 	twins         map[string]*twin // by home namespace
 	// watching counts what runs for the twins.
 	watching sync.WaitGroup
+	spent    cpuCount
 	// opening makes one request of many for the same twin.
 	opening singleflight.Group
 }

@@ -54,7 +54,7 @@ func (c *offloadedPods) update(ctx context.Context, pod *v1alpha1.OffloadedPod) 
 func (c *offloadedPods) setGrace(ctx context.Context, pod *v1alpha1.OffloadedPod, seconds int64) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":         pod.UID, // refused when it is another one by now
-		"annotations": map[string]string{AnnotationGrace: strconv.FormatInt(seconds, 10)},
+		"annotations": map[string]string{v1alpha1.AnnotationGrace: strconv.FormatInt(seconds, 10)},
 	}})
 	if err != nil {
 		return err

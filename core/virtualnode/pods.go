@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -207,7 +208,30 @@ func (n *Node) report(ctx context.Context, t *twin, home *corev1.Pod, abroad *v1
 		(status.Reason != home.Status.Reason || status.Message != home.Status.Message) {
 		n.record.Event(home, corev1.EventTypeWarning, status.Reason, status.Message)
 	}
+	n.tellRefusals(v, status)
 	return n.writeStatus(ctx, home, status)
+}
+
+// tellRefusals says in events which changes of a running pod the peer refuses, when the status says it for the first time.
+func (n *Node) tellRefusals(v view, status corev1.PodStatus) {
+	pending := func(s corev1.PodStatus) (reason, message string) {
+		for _, c := range s.Conditions {
+			if c.Type == corev1.PodResizePending {
+				return c.Reason, c.Message
+			}
+		}
+		return "", ""
+	}
+	_, before := pending(v.home.Status)
+	if reason, now := pending(status); v.refusal(v1alpha1.ConditionResizePending) != nil && now != before {
+		n.record.Event(v.home, corev1.EventTypeWarning, "Resize"+reason, now)
+	}
+	for _, s := range status.EphemeralContainerStatuses {
+		known := slices.ContainsFunc(v.home.Status.EphemeralContainerStatuses, func(was corev1.ContainerStatus) bool { return was.Name == s.Name })
+		if w := s.State.Waiting; !known && w != nil && v.refusal(v1alpha1.ConditionEphemeralContainersRefused) != nil {
+			n.record.Event(v.home, corev1.EventTypeWarning, w.Reason, w.Message)
+		}
+	}
 }
 
 // writeStatus writes what is known of the pod, unless that is old because the peer cannot be reached.

@@ -117,7 +117,7 @@ func (p *provider) host(ctx context.Context, o *v1alpha1.OffloadedPod) error {
 		return p.offloaded.update(ctx, o)
 	case o.DeletionTimestamp != nil:
 		opts := metav1.DeleteOptions{}
-		if s, err := strconv.ParseInt(o.Annotations[AnnotationGrace], 10, 64); err == nil {
+		if s, err := strconv.ParseInt(o.Annotations[v1alpha1.AnnotationGrace], 10, 64); err == nil {
 			opts.GracePeriodSeconds = &s
 		}
 		return pods.Delete(ctx, o.Name, opts)

@@ -3,6 +3,7 @@ package virtualnode
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -26,15 +27,17 @@ import (
 func (k *Kubelet) relay(subresource string, query func(url.Values) url.Values) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		namespace, pod := r.PathValue("namespace"), r.PathValue("pod")
+		if len(r.TLS.VerifiedChains) == 0 { // nobody else learns which pods there are
+			k.refuse(w, r, errNobody)
+			return
+		}
 		n := k.node(namespace, pod)
 		if n == nil {
 			http.Error(w, fmt.Sprintf("pod %s/%s is on none of the virtual nodes here", namespace, pod), http.StatusNotFound)
 			return
 		}
 		if err := k.access.check(r, n.cfg.NodeName); err != nil {
-			addr, _ := netip.ParseAddrPort(r.RemoteAddr) // left out when it is none
-			k.cfg.Audit.Note(audit.Refusal{Door: audit.Kubelet, Reason: RefusedUser, Addr: addr, What: r.Method + " " + r.URL.Path, Why: err.Error()})
-			http.Error(w, err.Error(), http.StatusForbidden)
+			k.refuse(w, r, err)
 			return
 		}
 		t := n.twin(namespace)
@@ -62,6 +65,17 @@ func (k *Kubelet) relay(subresource string, query func(url.Values) url.Values) h
 		}
 		proxy.ServeHTTP(w, r)
 	}
+}
+
+// refuse answers a caller that may not.
+func (k *Kubelet) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	code, reason := http.StatusForbidden, RefusedUser
+	if errors.Is(err, errNobody) {
+		code, reason = http.StatusUnauthorized, RefusedNobody
+	}
+	addr, _ := netip.ParseAddrPort(r.RemoteAddr) // left out when it is none
+	k.cfg.Audit.Note(audit.Refusal{Door: audit.Kubelet, Reason: reason, Addr: addr, What: r.Method + " " + r.URL.Path, Why: err.Error()})
+	http.Error(w, err.Error(), code)
 }
 
 // rewrite aims the request at the peer. Of its headers only those pass that belong to the stream; above all

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/api/v1alpha1"
@@ -94,7 +95,7 @@ func (v view) copyOf(guest *corev1.PodStatus) corev1.PodStatus {
 	s.NominatedNodeName = v.home.Status.NominatedNodeName
 	s.ResourceClaimStatuses = v.home.Status.ResourceClaimStatuses
 	s.ExtendedResourceClaimStatus = v.home.Status.ExtendedResourceClaimStatus
-	s.EphemeralContainerStatuses = v.home.Status.EphemeralContainerStatuses
+	s.EphemeralContainerStatuses = v.debuggers(guest.EphemeralContainerStatuses)
 	// Generations count the writes of another object.
 	s.ObservedGeneration = v.home.Generation
 	// The peer may have added containers of its own.
@@ -136,12 +137,22 @@ func known(statuses []corev1.ContainerStatus, containers []corev1.Container) []c
 // guestConditions are those a kubelet sets; every other one belongs to home.
 var guestConditions = []corev1.PodConditionType{
 	corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady,
+	corev1.PodResizePending, corev1.PodResizeInProgress,
 }
+
+// passingConditions are those a kubelet takes away again.
+var passingConditions = []corev1.PodConditionType{corev1.PodResizePending, corev1.PodResizeInProgress}
 
 // mergeConditions keeps the conditions of home and takes the kubelet's from the guest.
 func (v view) mergeConditions(s *corev1.PodStatus) {
 	guest := s.Conditions
-	s.Conditions = slices.Clone(v.home.Status.Conditions)
+	s.Conditions = slices.DeleteFunc(slices.Clone(v.home.Status.Conditions), func(c corev1.PodCondition) bool {
+		return slices.Contains(passingConditions, c.Type) && !slices.ContainsFunc(guest, func(g corev1.PodCondition) bool { return g.Type == c.Type })
+	})
+	if no := v.refusal(v1alpha1.ConditionResizePending); no != nil {
+		guest = append(slices.Clone(guest), corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue,
+			Reason: no.Reason, Message: v.peer + ": " + no.Message, LastTransitionTime: no.LastTransitionTime})
+	}
 	for _, c := range guest {
 		switch {
 		case slices.Contains(guestConditions, c.Type):
@@ -159,6 +170,38 @@ func (v view) mergeConditions(s *corev1.PodStatus) {
 			s.Reason, s.Message = c.Reason, v.peer+": "+c.Message
 		}
 	}
+}
+
+// refusal is the condition of the OffloadedPod by which the peer refuses a change of the pod that runs; nil when it does not.
+func (v view) refusal(kind string) *metav1.Condition {
+	if v.abroad == nil {
+		return nil
+	}
+	return meta.FindStatusCondition(v.abroad.Status.Conditions, kind)
+}
+
+// debuggers are the states of the ephemeral containers of the home pod. Of those that the guest does not have, made anew
+// or refused, the end that was seen stays, and a refusal is what they wait for.
+func (v view) debuggers(guest []corev1.ContainerStatus) []corev1.ContainerStatus {
+	var all []corev1.ContainerStatus
+	for i := range v.home.Spec.EphemeralContainers {
+		named := func(s corev1.ContainerStatus) bool { return s.Name == v.home.Spec.EphemeralContainers[i].Name }
+		if at := slices.IndexFunc(guest, named); at >= 0 {
+			all = append(all, guest[at])
+			continue
+		}
+		if at := slices.IndexFunc(v.home.Status.EphemeralContainerStatuses, named); at >= 0 && v.home.Status.EphemeralContainerStatuses[at].State.Terminated != nil {
+			all = append(all, v.home.Status.EphemeralContainerStatuses[at])
+			continue
+		}
+		if no := v.refusal(v1alpha1.ConditionEphemeralContainersRefused); no != nil {
+			c := &v.home.Spec.EphemeralContainers[i]
+			all = append(all, corev1.ContainerStatus{Name: c.Name, Image: c.Image, State: corev1.ContainerState{
+				Waiting: &corev1.ContainerStateWaiting{Reason: no.Reason, Message: v.peer + " refuses: " + no.Message},
+			}})
+		}
+	}
+	return all
 }
 
 // gated adds the readiness gates of the home pod, which were not asked of the guest.

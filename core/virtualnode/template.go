@@ -11,10 +11,6 @@ import (
 	"kith.dev/core/api/v1alpha1"
 )
 
-// AnnotationGrace on an OffloadedPod holds the seconds its containers get to end when it is deleted,
-// because custom resources know no grace period of their own. Without it the pod's own holds.
-const AnnotationGrace = "kith.dev/grace-seconds"
-
 // offloadedPod is what is asked of the peer for a pod at home.
 func offloadedPod(home *corev1.Pod, twin string) *v1alpha1.OffloadedPod {
 	return &v1alpha1.OffloadedPod{
@@ -71,8 +67,12 @@ func template(home *corev1.Pod) corev1.PodTemplateSpec {
 	spec.ServiceAccountName, spec.DeprecatedServiceAccount = "", ""
 	spec.AutomountServiceAccountToken = new(bool)
 	dropInjectedToken(spec)
-	// They cannot be in a pod that is being made.
-	spec.EphemeralContainers = nil
+	// Those that ended are not started again in a pod that is made anew.
+	spec.EphemeralContainers = slices.DeleteFunc(spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool {
+		return slices.ContainsFunc(home.Status.EphemeralContainerStatuses, func(s corev1.ContainerStatus) bool {
+			return s.Name == c.Name && s.State.Terminated != nil
+		})
+	})
 
 	return corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: only(home.Labels), Annotations: annotations},
@@ -100,11 +100,17 @@ func dropInjectedToken(spec *corev1.PodSpec) {
 		injected[v.Name] = strings.HasPrefix(v.Name, injectedTokenPrefix) && v.Projected != nil && !replaced(v.Projected)
 		return injected[v.Name]
 	})
-	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
-		for i := range containers {
-			containers[i].VolumeMounts = slices.DeleteFunc(containers[i].VolumeMounts,
-				func(m corev1.VolumeMount) bool { return injected[m.Name] })
-		}
+	drop := func(mounts *[]corev1.VolumeMount) {
+		*mounts = slices.DeleteFunc(*mounts, func(m corev1.VolumeMount) bool { return injected[m.Name] })
+	}
+	for i := range spec.InitContainers {
+		drop(&spec.InitContainers[i].VolumeMounts)
+	}
+	for i := range spec.Containers {
+		drop(&spec.Containers[i].VolumeMounts)
+	}
+	for i := range spec.EphemeralContainers {
+		drop(&spec.EphemeralContainers[i].VolumeMounts)
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package dns is the cluster's DNS: CoreDNS with five plugins inside this process, listening on the node's
+// Package dns is the cluster's DNS: CoreDNS with five plugins and one of our own inside this process, listening on the node's
 // address; a Service leads to it. Names outside the cluster go to the laptop's own servers, whichever they
 // are at the moment.
 //
@@ -30,7 +30,8 @@ type Options struct {
 	Port       int
 	ClusterDNS netip.Addr
 	Kubeconfig string
-	ResolvConf string // written: the laptop's servers, as pods can use them
+	Guests     netip.Prefix // addresses of pods of other clusters, which see names as at home
+	ResolvConf string       // written: the laptop's servers, as pods can use them
 }
 
 // look is how often the laptop's resolv.conf is read again: a few hundred bytes, when it moved to another LAN.
@@ -41,10 +42,18 @@ func WriteResolvConf(o Options) error {
 	return os.WriteFile(o.ResolvConf, []byte(o.upstreams().String()), 0o644)
 }
 
-// Run serves until ctx ends. The API server must be ready.
+// directives in the order in which a question passes them. What guests mean is found out before anything is cached.
+var directives = []string{"bind", "errors", "tenants", "cache", "kubernetes", "forward"}
+
+// Run serves until ctx ends, once in a process. The API server must be ready.
 func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	caddy.Quiet, dnsserver.Quiet = true, true
-	if err := dnsserver.SetDirectives([]string{"bind", "errors", "cache", "kubernetes", "forward"}); err != nil {
+	guests, err := watchGuests(ctx, o.Kubeconfig)
+	if err != nil {
+		return fmt.Errorf("DNS for guests: %w", err)
+	}
+	register(o.Guests, guests)
+	if err := dnsserver.SetDirectives(directives); err != nil {
 		return err
 	}
 	up := o.upstreams()
@@ -97,7 +106,7 @@ func (o Options) start(ctx context.Context, up resolver) (*caddy.Instance, error
 
 func (o Options) corefile(up resolver) caddy.CaddyfileInput {
 	var b strings.Builder
-	fmt.Fprintf(&b, ".:%d {\n bind %s\n errors\n cache 30 {\n  disable success cluster.local\n  disable denial cluster.local\n }\n", o.Port, o.NodeIP)
+	fmt.Fprintf(&b, ".:%d {\n bind %s\n errors\n tenants\n cache 30 {\n  disable success cluster.local\n  disable denial cluster.local\n }\n", o.Port, o.NodeIP)
 	fmt.Fprintf(&b, " kubernetes cluster.local in-addr.arpa ip6.arpa {\n  kubeconfig %s\n  pods insecure\n  ttl 5\n  fallthrough in-addr.arpa ip6.arpa\n }\n", o.Kubeconfig)
 	if len(up.servers) > 0 {
 		b.WriteString(" forward .")

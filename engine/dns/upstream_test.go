@@ -52,7 +52,7 @@ func TestCorefileParses(t *testing.T) {
 	o := Options{NodeIP: netip.MustParseAddr("10.42.255.1"), Port: 10053, Kubeconfig: "/pki/dns.kubeconfig"}
 	for _, up := range []resolver{{}, {servers: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}}} {
 		input := o.corefile(up)
-		blocks, err := caddyfile.Parse("Corefile", strings.NewReader(string(input.Contents)), []string{"bind", "errors", "cache", "kubernetes", "forward"})
+		blocks, err := caddyfile.Parse("Corefile", strings.NewReader(string(input.Contents)), directives)
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, input.Contents)
 		}

@@ -356,8 +356,8 @@ func (w *badInput) kubelet(t *testing.T) {
 		defer resp.Body.Close()
 		return resp.StatusCode, nil
 	}
-	if code, err := ask(); err == nil {
-		t.Errorf("without a certificate: %d", code)
+	if code, err := ask(); err != nil || code != http.StatusUnauthorized {
+		t.Errorf("without a certificate: %d %v", code, err)
 	}
 	if code, err := ask(me.Certificate()); err == nil {
 		t.Errorf("with a certificate of one's own: %d", code)

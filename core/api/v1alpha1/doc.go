@@ -56,6 +56,10 @@ const (
 	FinalizerOffloading = "kith.dev/offloading"
 	// FinalizerOffloadedPod holds an OffloadedPod back until its Pod is gone.
 	FinalizerOffloadedPod = "kith.dev/pod"
+	// AnnotationGrace on an OffloadedPod, set by the consumer before it deletes it, is the grace period in whole seconds
+	// its Pod is deleted with; "0" deletes by force. The API server forgets DeleteOptions.gracePeriodSeconds for custom
+	// resources, hence this. Without it the pod's own holds.
+	AnnotationGrace = "kith.dev/grace-seconds"
 	// AnnotationHomePod on a guest Pod tells its owner's "namespace/name".
 	AnnotationHomePod = "kith.dev/home-pod"
 	// ManagedBy is the value of LabelManagedBy and the field owner of server-side applies.

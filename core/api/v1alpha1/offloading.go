@@ -128,6 +128,12 @@ type OffloadedPodStatus struct {
 	// remade counts how often a lost Pod was made again.
 	// +optional
 	Remade int32 `json:"remade,omitempty"`
+	// conditions are there while something is not as the template says: PodResizePending while other amounts are refused
+	// (reason Deferred or Infeasible, as on a Pod, KEP-1287), EphemeralContainersRefused while some may not be added.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// final is the status of the Pod when it ended for good, kept because the Pod itself may be cleared away.
 	// +optional
 	// +kubebuilder:validation:Schemaless
@@ -135,6 +141,12 @@ type OffloadedPodStatus struct {
 	// +kubebuilder:validation:Type=object
 	Final *corev1.PodStatus `json:"final,omitempty"`
 }
+
+// Conditions of an OffloadedPod.
+const (
+	ConditionResizePending              = string(corev1.PodResizePending)
+	ConditionEphemeralContainersRefused = "EphemeralContainersRefused"
+)
 
 // OffloadedPodPhase is where an OffloadedPod stands.
 type OffloadedPodPhase string

@@ -1,0 +1,257 @@
+package hosting
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/singleflight"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+)
+
+const (
+	// usageFor is how long what a kubelet said serves all consumers: it looks at its containers every ten seconds itself.
+	usageFor     = 5 * time.Second
+	usageTimeout = 10 * time.Second
+	// maxUsage bounds what is read of one kubelet; a pod is some 2 KiB.
+	maxUsage = 32 << 20
+)
+
+// Forms of usage, which are paths of a kubelet too.
+const (
+	UsageMetrics = "metrics/resource" // Prometheus text: cpu and memory of containers and pods (KEP-1206)
+	UsageSummary = "stats/summary"    // JSON: {"pods": [PodStats]}, besides these disk and network
+)
+
+// usage asks the kubelets of this cluster.
+type usage struct {
+	nodes rest.Interface
+	now   func() time.Time
+	once  singleflight.Group
+
+	mu    sync.Mutex
+	known map[string]reading // by node and form
+}
+
+type reading struct {
+	body []byte
+	at   time.Time
+}
+
+// guestAt is a guest by its name here, and whose it is at home.
+type guestAt struct{ namespace, pod string }
+
+// GetUsage answers GET /kith/v1/usage?contract=ID&form=metrics/resource|stats/summary with what the guests under the
+// contract use, in the form of their kubelet, namespaces by their names at home, and of nobody else. Errors are
+// {"error": api.Error}. consumerID is the caller's, proved by its key (identity.ID.String).
+func (h *Host) GetUsage(w http.ResponseWriter, r *http.Request, consumerID string) {
+	ctx, cancel := context.WithTimeout(r.Context(), usageTimeout)
+	defer cancel()
+	form := r.URL.Query().Get("form")
+	filters := map[string]func([][]byte, map[guestAt]string) ([]byte, error){UsageMetrics: ownMetrics, UsageSummary: ownSummary}
+	if filters[form] == nil {
+		h.answer(w, nil, api.Invalid("form", form, UsageMetrics+" or "+UsageSummary))
+		return
+	}
+	contract, _, err := h.contractOf(ctx, r.URL.Query().Get("contract"), consumerID)
+	if err == nil && !h.contracts.of(contract.Spec.ID).inForce(time.Now()) {
+		err = &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s", contract.Spec.ID), Reason: "it is not in force"}
+	}
+	if err != nil {
+		h.answer(w, nil, err)
+		return
+	}
+	nodes, guests, err := h.guestsUnder(ctx, contract.Spec.ID)
+	if err != nil {
+		h.answer(w, nil, err)
+		return
+	}
+	bodies, err := h.usage.of(ctx, nodes, form)
+	var body []byte
+	if err == nil {
+		body, err = filters[form](bodies, guests)
+	}
+	if err != nil {
+		h.answer(w, nil, err)
+		return
+	}
+	w.Header().Set("Content-Type", map[string]string{UsageMetrics: string(expfmt.NewFormat(expfmt.TypeTextPlain)), UsageSummary: "application/json"}[form])
+	_, _ = w.Write(body) // the caller is gone when this fails
+}
+
+// guestsUnder are the guests under a contract, with their home namespaces, and the nodes they run on.
+func (h *Host) guestsUnder(ctx context.Context, contract string) (nodes []string, guests map[guestAt]string, err error) {
+	seen, guests := map[string]bool{}, map[guestAt]string{}
+	for _, tw := range h.contracts.twinsOf(contract) {
+		var pods corev1.PodList
+		err := h.client.List(ctx, &pods, client.InNamespace(tw.name), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})
+		if err != nil {
+			return nil, nil, fmt.Errorf("listing guests: %w", err)
+		}
+		for i := range pods.Items {
+			if node := pods.Items[i].Spec.NodeName; node != "" {
+				seen[node] = true
+				guests[guestAt{tw.name, pods.Items[i].Name}] = tw.home
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(seen)), guests, nil
+}
+
+// of reads the form from all these nodes. One that does not answer is left out, unless none does.
+func (u *usage) of(ctx context.Context, nodes []string, form string) ([][]byte, error) {
+	bodies, errs := make([][]byte, len(nodes)), make([]error, len(nodes))
+	var group errgroup.Group
+	group.SetLimit(8)
+	for i := range nodes {
+		group.Go(func() error {
+			bodies[i], errs[i] = u.read(ctx, nodes[i], form)
+			return nil
+		})
+	}
+	_ = group.Wait()
+	if failed := errors.Join(errs...); failed != nil && !slices.ContainsFunc(bodies, func(b []byte) bool { return b != nil }) {
+		return nil, failed
+	}
+	return bodies, nil
+}
+
+func (u *usage) read(ctx context.Context, node, form string) ([]byte, error) {
+	key := node + "/" + form
+	body, err, _ := u.once.Do(key, func() (any, error) {
+		u.mu.Lock()
+		known, ok := u.known[key]
+		u.mu.Unlock()
+		if ok && u.now().Sub(known.at) < usageFor {
+			return known.body, nil
+		}
+		// Not the caller's context: others wait for the same answer.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), usageTimeout)
+		defer cancel()
+		stream, err := u.nodes.Get().Resource("nodes").Name(node).SubResource("proxy").Suffix(form).Stream(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("ask the kubelet of node %s for %s: %w", node, form, err)
+		}
+		defer stream.Close()
+		body, err := io.ReadAll(io.LimitReader(stream, maxUsage+1))
+		if err != nil || len(body) > maxUsage {
+			return nil, fmt.Errorf("read %s of node %s (%d bytes): %w", form, node, len(body), err)
+		}
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if len(u.known) > 1000 { // nodes that went
+			clear(u.known)
+		}
+		u.known[key] = reading{body, u.now()}
+		return body, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return body.([]byte), nil
+}
+
+// ownMetrics keeps of what kubelets said the metrics of these pods.
+func ownMetrics(bodies [][]byte, guests map[guestAt]string) ([]byte, error) {
+	var out bytes.Buffer
+	encoder := expfmt.NewEncoder(&out, expfmt.NewFormat(expfmt.TypeTextPlain))
+	all := map[string]*dto.MetricFamily{}
+	for _, body := range bodies {
+		if body == nil {
+			continue
+		}
+		parser := expfmt.NewTextParser(model.LegacyValidation)
+		families, err := parser.TextToMetricFamilies(bytes.NewReader(body))
+		if err != nil {
+			return nil, fmt.Errorf("a kubelet's metrics: %w", err)
+		}
+		for name, family := range families {
+			own := slices.DeleteFunc(family.Metric, func(m *dto.Metric) bool { return !rename(m, guests) })
+			switch {
+			case len(own) == 0:
+			case all[name] == nil:
+				family.Metric = own
+				all[name] = family
+			default:
+				all[name].Metric = append(all[name].Metric, own...)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if err := encoder.Encode(all[name]); err != nil {
+			return nil, err
+		}
+	}
+	return out.Bytes(), nil
+}
+
+// rename gives a metric of a guest its namespace at home, and says whether it is one.
+func rename(m *dto.Metric, guests map[guestAt]string) bool {
+	var namespace *dto.LabelPair
+	var pod string
+	for _, l := range m.Label {
+		switch l.GetName() {
+		case "namespace":
+			namespace = l
+		case "pod":
+			pod = l.GetValue()
+		}
+	}
+	if namespace == nil {
+		return false
+	}
+	home, ours := guests[guestAt{namespace.GetValue(), pod}]
+	if ours {
+		namespace.Value = &home
+	}
+	return ours
+}
+
+// ownSummary keeps the statistics of these pods. They are passed on as they are, but for the pod's name and UID.
+func ownSummary(bodies [][]byte, guests map[guestAt]string) ([]byte, error) {
+	type object = map[string]json.RawMessage
+	own := []object{}
+	for _, body := range bodies {
+		if body == nil {
+			continue
+		}
+		var summary struct{ Pods []object }
+		if err := json.Unmarshal(body, &summary); err != nil {
+			return nil, fmt.Errorf("a kubelet's statistics: %w", err)
+		}
+		for _, pod := range summary.Pods {
+			var ref struct {
+				Name      string `json:"name"`
+				Namespace string `json:"namespace"`
+			}
+			if json.Unmarshal(pod["podRef"], &ref) != nil {
+				continue
+			}
+			home, ours := guests[guestAt{ref.Namespace, ref.Name}]
+			if !ours {
+				continue
+			}
+			ref.Namespace = home
+			pod["podRef"], _ = json.Marshal(ref) // two strings
+			own = append(own, pod)
+		}
+	}
+	return json.Marshal(map[string]any{"pods": own})
+}

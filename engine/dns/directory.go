@@ -1,0 +1,114 @@
+package dns
+
+import (
+	"context"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Labels of what kithd makes for consumers, kith.dev/core/api/v1alpha1.
+const (
+	labelManaged  = "kith.dev/managed-by"
+	labelConsumer = "kith.dev/consumer"
+	labelHome     = "kith.dev/home-namespace"
+)
+
+const (
+	byAddress  = "address"
+	byConsumer = "consumer"
+)
+
+// watchedGuests is the directory: it watches guests and twin namespaces.
+type watchedGuests struct{ pods, namespaces cache.SharedIndexInformer }
+
+// watchGuests watches until ctx ends. Before the first answer of the API server nobody is known.
+func watchGuests(ctx context.Context, kubeconfig string) (*watchedGuests, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0,
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = labelManaged + "=kith" }),
+		informers.WithTransform(essence))
+	w := &watchedGuests{factory.Core().V1().Pods().Informer(), factory.Core().V1().Namespaces().Informer()}
+	if err := w.pods.AddIndexers(cache.Indexers{byAddress: addressesOf}); err != nil {
+		return nil, err
+	}
+	if err := w.namespaces.AddIndexers(cache.Indexers{byConsumer: consumerOf}); err != nil {
+		return nil, err
+	}
+	factory.Start(ctx.Done())
+	return w, nil
+}
+
+// essence drops what nobody here reads.
+func essence(o any) (any, error) {
+	switch o := o.(type) {
+	case *corev1.Pod:
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, CreationTimestamp: o.CreationTimestamp},
+			Status:     corev1.PodStatus{Phase: o.Status.Phase, PodIPs: o.Status.PodIPs},
+		}, nil
+	case *corev1.Namespace:
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
+			Labels: map[string]string{labelConsumer: o.Labels[labelConsumer], labelHome: o.Labels[labelHome]}}}, nil
+	}
+	return o, nil
+}
+
+// addressesOf: a pod that ended has given its address back.
+func addressesOf(o any) (all []string, _ error) {
+	pod, ok := o.(*corev1.Pod)
+	if !ok || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return nil, nil
+	}
+	for _, ip := range pod.Status.PodIPs {
+		all = append(all, ip.IP)
+	}
+	return all, nil
+}
+
+func consumerOf(o any) ([]string, error) {
+	if ns, ok := o.(*corev1.Namespace); ok && ns.Labels[labelConsumer] != "" {
+		return []string{ns.Labels[labelConsumer]}, nil
+	}
+	return nil, nil
+}
+
+// tenantOf implements directory.
+func (w *watchedGuests) tenantOf(guest netip.Addr) (tenant, bool) {
+	found, err := w.pods.GetIndexer().ByIndex(byAddress, guest.String())
+	if err != nil || len(found) == 0 {
+		return tenant{}, false
+	}
+	pod := found[0].(*corev1.Pod)
+	for _, other := range found[1:] { // the address of one that is just leaving, given to the next
+		if p := other.(*corev1.Pod); pod.CreationTimestamp.Before(&p.CreationTimestamp) {
+			pod = p
+		}
+	}
+	own, exists, err := w.namespaces.GetIndexer().GetByKey(pod.Namespace)
+	if err != nil || !exists {
+		return tenant{}, false
+	}
+	all, err := w.namespaces.GetIndexer().ByIndex(byConsumer, own.(*corev1.Namespace).Labels[labelConsumer])
+	if err != nil {
+		return tenant{}, false
+	}
+	t := tenant{here: pod.Namespace, twins: map[string]string{}}
+	for _, o := range all {
+		ns := o.(*corev1.Namespace)
+		t.twins[ns.Labels[labelHome]] = ns.Name
+	}
+	return t, true
+}

@@ -1,0 +1,190 @@
+package dns
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/coredns/caddy"
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/plugin"
+	"github.com/miekg/dns"
+)
+
+// zone ends the names of services in this cluster, as in every other.
+const zone = "svc.cluster.local."
+
+// tenants is a CoreDNS plugin that has guests, pods of other clusters on this node, find what they would find at home:
+// shop in web.shop.svc.cluster.local is the namespace shop of their own cluster, whatever its twin here is called,
+// and this cluster's own namespaces they do not see. Everybody else's questions pass as they are.
+type tenants struct {
+	next   plugin.Handler
+	guests netip.Prefix
+	known  directory
+}
+
+// directory knows guests and their namespaces.
+type directory interface {
+	// tenantOf gives the tenant a guest belongs to; false when the guest is not known.
+	tenantOf(guest netip.Addr) (tenant, bool)
+}
+
+// tenant is what of one consumer is here, as seen by a guest of its own.
+type tenant struct {
+	here  string            // the guest's own namespace, by its name here
+	twins map[string]string // name of a namespace at home → its name here
+}
+
+// newcomer is how long a guest that asks before it is known waits for an answer: its address shows in the Pod a moment
+// after its first program has started.
+const newcomer = 3 * time.Second
+
+// register makes the plugin known to CoreDNS under the name "tenants"; once in a process.
+func register(guests netip.Prefix, known directory) {
+	caddy.RegisterPlugin("tenants", caddy.Plugin{ServerType: "dns", Action: func(c *caddy.Controller) error {
+		dnsserver.GetConfig(c).AddPlugin(func(next plugin.Handler) plugin.Handler {
+			return tenants{next: next, guests: guests, known: known}
+		})
+		return nil
+	}})
+}
+
+// Name implements plugin.Handler.
+func (tenants) Name() string { return "tenants" }
+
+// ServeDNS implements plugin.Handler.
+func (t tenants) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
+	from, ours := t.guest(w)
+	if !ours || len(r.Question) != 1 {
+		return t.next.ServeDNS(ctx, w, r)
+	}
+	asked := r.Question[0]
+	name := strings.ToLower(asked.Name)
+	reverse := strings.HasSuffix(name, ".in-addr.arpa.") || strings.HasSuffix(name, ".ip6.arpa.")
+	if !reverse && !strings.HasSuffix(name, "."+zone) {
+		return t.next.ServeDNS(ctx, w, r)
+	}
+	of, known := t.meet(ctx, from)
+	if !known {
+		return dns.RcodeServerFailure, nil
+	}
+	here, there := of.translate(name)
+	if !reverse && !there {
+		m := new(dns.Msg).SetRcode(r, dns.RcodeNameError)
+		m.Authoritative = true
+		return dns.RcodeSuccess, w.WriteMsg(m) // "success": it was answered
+	}
+	q := r.Copy()
+	if !reverse {
+		q.Question[0].Name = here
+	}
+	return t.next.ServeDNS(ctx, &backward{ResponseWriter: w, asked: asked, here: q.Question[0].Name, tenant: of}, q)
+}
+
+func (t tenants) guest(w dns.ResponseWriter) (netip.Addr, bool) {
+	host, _, err := net.SplitHostPort(w.RemoteAddr().String())
+	if err != nil {
+		return netip.Addr{}, false
+	}
+	from, err := netip.ParseAddr(host)
+	from = from.Unmap()
+	return from, err == nil && t.guests.Contains(from)
+}
+
+// meet waits for news of a guest.
+func (t tenants) meet(ctx context.Context, guest netip.Addr) (tenant, bool) {
+	deadline := time.Now().Add(newcomer)
+	for {
+		of, known := t.known.tenantOf(guest)
+		if known || time.Now().After(deadline) {
+			return of, known
+		}
+		select {
+		case <-ctx.Done():
+			return tenant{}, false
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// translate gives the name here of a name under zone as the guest means it; false when there is none. The search
+// list in a guest's resolv.conf names its namespace as it is called here, so that name means itself.
+func (t tenant) translate(name string) (here string, ok bool) {
+	rest := strings.TrimSuffix(name, "."+zone)
+	labels := strings.Split(rest, ".")
+	last := len(labels) - 1
+	if labels[last] == t.here {
+		return name, true
+	}
+	twin, ok := t.twins[labels[last]]
+	if !ok {
+		return "", false
+	}
+	labels[last] = twin
+	return strings.Join(labels, ".") + "." + zone, true
+}
+
+// back gives the name at home of a name here; false when it is not the tenant's.
+func (t tenant) back(name string) (home string, ok bool) {
+	rest, inside := strings.CutSuffix(strings.ToLower(name), "."+zone)
+	if !inside {
+		return name, true
+	}
+	labels := strings.Split(rest, ".")
+	last := len(labels) - 1
+	for at, here := range t.twins {
+		if labels[last] == here {
+			labels[last] = at
+			return strings.Join(labels, ".") + "." + zone, true
+		}
+	}
+	return "", false
+}
+
+// backward puts the names of home into an answer.
+type backward struct {
+	dns.ResponseWriter
+	asked  dns.Question
+	here   string
+	tenant tenant
+}
+
+// WriteMsg implements dns.ResponseWriter.
+func (b *backward) WriteMsg(m *dns.Msg) error {
+	m = m.Copy()
+	m.Question = []dns.Question{b.asked}
+	foreign := false
+	for _, section := range [][]dns.RR{m.Answer, m.Ns, m.Extra} {
+		for _, rr := range section {
+			if strings.EqualFold(rr.Header().Name, b.here) {
+				rr.Header().Name = b.asked.Name
+			} else if home, ok := b.tenant.back(rr.Header().Name); ok {
+				rr.Header().Name = home
+			}
+			if target := targetOf(rr); target != nil {
+				home, ok := b.tenant.back(*target)
+				foreign = foreign || !ok
+				*target = home
+			}
+		}
+	}
+	if foreign { // the name of a service of somebody else, found by its address
+		m = m.SetRcode(m, dns.RcodeNameError)
+		m.Answer, m.Extra = nil, nil
+	}
+	return b.ResponseWriter.WriteMsg(m)
+}
+
+func targetOf(rr dns.RR) *string {
+	switch rr := rr.(type) {
+	case *dns.PTR:
+		return &rr.Ptr
+	case *dns.SRV:
+		return &rr.Target
+	case *dns.CNAME:
+		return &rr.Target
+	}
+	return nil
+}
