@@ -32,7 +32,7 @@ func homePod() *corev1.Pod {
 			InitContainers: []corev1.Container{{Name: "init", Env: []corev1.EnvVar{fieldEnv("NODE", "spec.nodeName")}}},
 			Containers: []corev1.Container{{Name: "web", Env: []corev1.EnvVar{
 				fieldEnv("NS", "metadata.namespace"), fieldEnv("UID", "metadata.uid"), fieldEnv("SA", "spec.serviceAccountName"),
-				fieldEnv("NAME", "metadata.name"), fieldEnv("IP", "status.podIP"), {Name: "KUBERNETES_SERVICE_PORT", Value: "mine"},
+				fieldEnv("NAME", "metadata.name"), fieldEnv("IP", "status.podIP"), fieldEnv("HOST", "status.hostIP"), {Name: "KUBERNETES_SERVICE_PORT", Value: "mine"},
 			}}},
 			DNSConfig: &corev1.PodDNSConfig{Searches: []string{"shop.svc.cluster.local", "shop.svcs.example", "svc.cluster.local"}},
 		},
@@ -42,7 +42,7 @@ func homePod() *corev1.Pod {
 func TestThePodKnowsOfItselfWhatHomeKnows(t *testing.T) {
 	pod := homePod()
 	spec := pod.Spec.DeepCopy()
-	adapt(pod, surroundings{home: "shop", twin: "shop-abc", api: netip.MustParseAddrPort("10.70.255.1:6443")}, spec)
+	adapt(pod, surroundings{home: "shop", twin: "shop-abc", api: netip.MustParseAddrPort("10.70.255.1:6443"), node: netip.MustParseAddr("10.42.255.1")}, spec)
 	if !reflect.DeepEqual(pod, homePod()) {
 		t.Error("the home pod was changed")
 	}
@@ -54,7 +54,7 @@ func TestThePodKnowsOfItselfWhatHomeKnows(t *testing.T) {
 		env[e.Name] = e
 	}
 	for name, want := range map[string]string{
-		"NODE": "kith-bob", "NS": "shop", "UID": "u1", "SA": "reader",
+		"NODE": "kith-bob", "NS": "shop", "UID": "u1", "SA": "reader", "HOST": "10.42.255.1",
 		"KUBERNETES_SERVICE_HOST": "kubernetes.default.svc", "KUBERNETES_SERVICE_PORT": "mine", "KUBERNETES_SERVICE_PORT_HTTPS": "6443",
 	} {
 		if got := env[name]; got.Value != want || got.ValueFrom != nil {

@@ -222,3 +222,56 @@ func TestClocksOfThePeerMayBeOff(t *testing.T) {
 		}
 	}
 }
+
+func TestResizeOfTheGuestShowsAtHome(t *testing.T) {
+	condition := func(s corev1.PodStatus) string {
+		for _, c := range s.Conditions {
+			if c.Type == corev1.PodResizePending {
+				return c.Reason + ": " + c.Message
+			}
+		}
+		return ""
+	}
+	home, guest := homePod(), &corev1.Pod{Status: running()}
+	guest.Status.Conditions = append(guest.Status.Conditions, corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: "Deferred", Message: "no room"})
+	home.Status = statusOf(testView(home, guest))
+	if got := condition(home.Status); got != "Deferred: no room" {
+		t.Errorf("the kubelet's word: %q", got)
+	}
+	v := testView(home, &corev1.Pod{Status: running()}, func(o *v1alpha1.OffloadedPod) {
+		o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionResizePending, Status: metav1.ConditionTrue, Reason: "Infeasible", Message: "beyond the contract"}}
+	})
+	home.Status = statusOf(v)
+	if got := condition(home.Status); got != "Infeasible: bob: beyond the contract" {
+		t.Errorf("the contract's word: %q", got)
+	}
+	if got := condition(statusOf(testView(home, &corev1.Pod{Status: running()}))); got != "" {
+		t.Errorf("it is over, and %q stays", got)
+	}
+}
+
+func TestDebuggersShowAtHome(t *testing.T) {
+	ended := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 3}}
+	home := homePod(func(p *corev1.Pod) {
+		for _, name := range []string{"runs", "ended", "refused"} {
+			p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: name}})
+		}
+		p.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{{Name: "ended", State: ended}}
+	})
+	guest := &corev1.Pod{Status: running()}
+	guest.Status.EphemeralContainerStatuses = []corev1.ContainerStatus{{Name: "of-the-peer"}, {Name: "runs", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	got := statusOf(testView(home, guest, func(o *v1alpha1.OffloadedPod) {
+		o.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionEphemeralContainersRefused, Status: metav1.ConditionTrue, Reason: "PodSecurity", Message: "privileged"}}
+	})).EphemeralContainerStatuses
+	if len(got) != 3 || got[0].State.Running == nil || got[1].State.Terminated == nil || got[2].State.Waiting == nil || got[2].State.Waiting.Message != "bob refuses: privileged" {
+		t.Errorf("states %+v", got)
+	}
+	// One that ended is not started again when the guest is made anew.
+	var asked []string
+	for _, c := range template(home).Spec.EphemeralContainers {
+		asked = append(asked, c.Name)
+	}
+	if len(asked) != 2 || asked[0] != "runs" || asked[1] != "refused" {
+		t.Errorf("asked for %v", asked)
+	}
+}

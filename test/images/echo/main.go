@@ -17,6 +17,7 @@ var tools = map[string]func(args []string) error{
 	"serve":  serve,
 	"api":    api,
 	"get":    get,
+	"post":   post,
 	"sha256": hashURL,
 	"dial":   dial,
 	"lookup": lookup,
@@ -25,6 +26,10 @@ var tools = map[string]func(args []string) error{
 	"echo":   echo,
 	"env":    env,
 	"sleep":  sleep,
+	"exit":   exit,
+	"fill":   fill,
+	"write":  writeFile,
+	"id":     id,
 	"tar":    tarTool,
 }
 

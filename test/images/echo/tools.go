@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -165,4 +166,76 @@ func sleep(args []string) error {
 	}
 	time.Sleep(d)
 	return nil
+}
+
+// post sends an empty POST.
+func post(args []string) error {
+	url, err := one(args)
+	if err != nil {
+		return err
+	}
+	resp, err := (&http.Client{Timeout: 10 * time.Second}).Post(url, "text/plain", nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= 400 {
+		return errors.New(resp.Status)
+	}
+	return nil
+}
+
+// exit ends with the code, after it wrote the second argument, if there is one, as the container's last message.
+func exit(args []string) error {
+	if len(args) == 0 {
+		return errUse
+	}
+	code, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	if len(args) > 1 {
+		if err := os.WriteFile("/dev/termination-log", []byte(args[1]), 0o600); err != nil {
+			return err
+		}
+	}
+	os.Exit(code)
+	return nil
+}
+
+// fill takes so many MiB of memory, one after the other, and keeps them.
+func fill(args []string) error {
+	s, err := one(args)
+	if err != nil {
+		return err
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return err
+	}
+	var all [][]byte
+	for range n {
+		b := make([]byte, 1<<20)
+		for i := 0; i < len(b); i += 4096 {
+			b[i] = 1
+		}
+		all = append(all, b)
+	}
+	fmt.Println("holding", len(all), "MiB")
+	select {}
+}
+
+// writeFile writes the second argument into the file the first names.
+func writeFile(args []string) error {
+	if len(args) != 2 {
+		return errUse
+	}
+	return os.WriteFile(args[0], []byte(args[1]), 0o644)
+}
+
+// id prints user, group and further groups.
+func id([]string) error {
+	groups, err := os.Getgroups()
+	fmt.Println(os.Getuid(), os.Getgid(), groups)
+	return err
 }

@@ -1,0 +1,45 @@
+package hosting
+
+import (
+	"strings"
+	"testing"
+)
+
+const kubeletSays = `# HELP container_cpu_usage_seconds_total [STABLE] Cumulative cpu time consumed by the container in core-seconds
+# TYPE container_cpu_usage_seconds_total counter
+container_cpu_usage_seconds_total{container="web",namespace="shop-x",pod="web-1"} 1.5 1763709984123
+container_cpu_usage_seconds_total{container="web",namespace="shop",pod="web-1"} 7 1763709984123
+container_cpu_usage_seconds_total{container="db",namespace="other-twin",pod="db"} 9 1763709984123
+# TYPE node_cpu_usage_seconds_total counter
+node_cpu_usage_seconds_total 1000 1763709984123
+# TYPE resource_scrape_error gauge
+resource_scrape_error 0
+`
+
+func TestAConsumerSeesTheUseOfItsOwnGuests(t *testing.T) {
+	guests := map[guestAt]string{{"shop-x", "web-1"}: "shop", {"shop-x", "idle"}: "shop"}
+	out, err := ownMetrics([][]byte{[]byte(kubeletSays), nil}, guests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `container_cpu_usage_seconds_total{container="web",namespace="shop",pod="web-1"} 1.5 1763709984123`
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if len(lines) != 3 || lines[2] != want {
+		t.Errorf("got\n%s\nwant\n%s", out, want)
+	}
+	if _, err := ownMetrics([][]byte{[]byte("{}")}, guests); err == nil {
+		t.Error("no metrics at all, and no error")
+	}
+}
+
+func TestASummaryOfOwnGuestsOnly(t *testing.T) {
+	says := `{"node":{"nodeName":"bob"},"pods":[
+		{"podRef":{"name":"web-1","namespace":"shop-x","uid":"u1"},"cpu":{"usageNanoCores":5},"network":{"rxBytes":7}},
+		{"podRef":{"name":"web-1","namespace":"shop","uid":"u2"},"cpu":{"usageNanoCores":9}},
+		{"podRef":7}]}`
+	out, err := ownSummary([][]byte{[]byte(says)}, map[guestAt]string{{"shop-x", "web-1"}: "shop"})
+	want := `{"pods":[{"cpu":{"usageNanoCores":5},"network":{"rxBytes":7},"podRef":{"name":"web-1","namespace":"shop"}}]}`
+	if err != nil || string(out) != want {
+		t.Errorf("got %s (%v)", out, err)
+	}
+}
