@@ -10,8 +10,9 @@
 // reaches them: its own pods by their real address, those of home by the alias it gave them, and none of third peers.
 //
 // What is not as at home: a pod's status.podIP by the downward API is its address at the peer, the one it can bind to;
-// home sees it by an alias. Where the twin namespace could not keep the home name, `svc` works and `svc.namespace` does
-// not. kubernetes.default.svc is the home API server at its own port, as KUBERNETES_SERVICE_PORT says, not at 443.
+// home sees it by an alias. kubernetes.default.svc is the home API server at its own port, as KUBERNETES_SERVICE_PORT
+// says, not at 443. Where the twin namespace could not keep the home name, `svc.namespace` needs a DNS at the peer that knows
+// tenants, as the builtin engine's does.
 //
 // It must never write an object abroad that it did not make, hold all Secrets of a namespace in memory, or send one
 // that no pod at that peer refers to, unless its owner labelled it kith.dev/reflect=true.

@@ -224,24 +224,29 @@ type nodeStats struct {
 	at                                                 metav1.Time
 }
 
+// count adds the containers of a pod; what is said of pods as such is nothing on some nodes (cgroup v1).
 func (s *nodeStats) count(pod map[string]json.RawMessage, home *corev1.Pod) {
-	var cpu struct {
-		Time                 metav1.Time
-		UsageNanoCores       uint64
-		UsageCoreNanoSeconds uint64
+	var containers []struct {
+		CPU struct {
+			Time                 metav1.Time
+			UsageNanoCores       uint64
+			UsageCoreNanoSeconds uint64
+		}
+		Memory struct{ WorkingSetBytes, UsageBytes, RSSBytes uint64 }
 	}
-	var memory struct{ WorkingSetBytes, UsageBytes, RSSBytes uint64 }
-	if json.Unmarshal(pod["cpu"], &cpu) == nil {
-		s.nanoCores += cpu.UsageNanoCores
-		s.coreNanoSeconds += cpu.UsageCoreNanoSeconds
+	if json.Unmarshal(pod["containers"], &containers) != nil {
+		return
 	}
-	if json.Unmarshal(pod["memory"], &memory) == nil {
-		s.workingSet += memory.WorkingSetBytes
-		s.usage += memory.UsageBytes
-		s.rss += memory.RSSBytes
-	}
-	if s.at.Before(&cpu.Time) {
-		s.at = cpu.Time
+	for i := range containers {
+		c := &containers[i]
+		s.nanoCores += c.CPU.UsageNanoCores
+		s.coreNanoSeconds += c.CPU.UsageCoreNanoSeconds
+		s.workingSet += c.Memory.WorkingSetBytes
+		s.usage += c.Memory.UsageBytes
+		s.rss += c.Memory.RSSBytes
+		if s.at.Before(&c.CPU.Time) {
+			s.at = c.CPU.Time
+		}
 	}
 	if started := home.Status.StartTime; started != nil && (s.StartTime.IsZero() || started.Before(&s.StartTime)) {
 		s.StartTime = *started

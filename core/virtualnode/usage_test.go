@@ -102,13 +102,15 @@ func TestTheNodesCounterNeverFalls(t *testing.T) {
 
 func TestASummaryNamesHomePods(t *testing.T) {
 	n := nodeWith(t, `{"pods":[
-		{"podRef":{"name":"web-1","namespace":"shop","uid":"guest"},"cpu":{"time":"2026-01-02T03:04:05Z","usageNanoCores":5,"usageCoreNanoSeconds":50},"memory":{"workingSetBytes":7,"rssBytes":3}},
-		{"podRef":{"name":"made-up","namespace":"shop"},"memory":{"workingSetBytes":1000}}]}`, "web-1")
+		{"podRef":{"name":"web-1","namespace":"shop","uid":"guest"},"containers":[
+			{"name":"a","cpu":{"time":"2026-01-02T03:04:05Z","usageNanoCores":2,"usageCoreNanoSeconds":50},"memory":{"workingSetBytes":3,"rssBytes":3}},
+			{"name":"b","cpu":{"time":"2026-01-02T03:04:03Z","usageNanoCores":3,"usageCoreNanoSeconds":50},"memory":{"workingSetBytes":4,"rssBytes":3}}]},
+		{"podRef":{"name":"made-up","namespace":"shop"},"containers":[{"memory":{"workingSetBytes":1000}}]}]}`, "web-1")
 	out, _, err := n.summary(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"nodeName":"kith-bob"`, `"usageNanoCores":5`, `"workingSetBytes":7`, `"uid":"uid-of-home"`, `"time":"2026-01-02T03:04:05Z"`} {
+	for _, want := range []string{`"nodeName":"kith-bob"`, `"usageNanoCores":5`, `"workingSetBytes":7`, `"uid":"uid-of-home"`, `"time":"2026-01-02T03:04:05Z"`, `"usageCoreNanoSeconds":100`} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("no %s in %s", want, out)
 		}
