@@ -269,13 +269,13 @@ func (r *reconciler) adjust(ctx context.Context, o *one, t *terms) (refused []me
 	next := o.pod.DeepCopy()
 	changed, cannot := syncInPlace(next, want)
 	if len(cannot) > 0 {
-		r.event(o.raw, corev1.EventTypeWarning, "NotChanged", "a running pod keeps its %v", cannot)
+		r.event(o.pod, corev1.EventTypeWarning, "NotChanged", "a running pod keeps its %v", cannot)
 	}
 	if changed {
 		err := r.client.Patch(ctx, next, client.StrategicMergeFrom(o.pod), client.FieldOwner(v1alpha1.ManagedBy))
 		switch {
 		case apierrors.IsInvalid(err), apierrors.IsForbidden(err):
-			r.event(o.raw, corev1.EventTypeWarning, "NotChanged", "%v", err)
+			r.event(o.pod, corev1.EventTypeWarning, "NotChanged", "%v", err)
 		case err != nil:
 			return nil, client.IgnoreNotFound(err)
 		default:

@@ -121,7 +121,7 @@ func (r *reconciler) debug(ctx context.Context, o *one, t *terms) (*metav1.Condi
 		no := r.checker.check(tried, t.level)
 		if no != nil && withoutPtrace(&tried.Spec.EphemeralContainers[len(tried.Spec.EphemeralContainers)-1]) {
 			if no = r.checker.check(tried, t.level); no == nil {
-				r.event(o.raw, corev1.EventTypeNormal, "Debugger", "container %s runs without the capability %s, which level %s of this provider does not allow", c.Name, ptrace, t.level)
+				r.event(o.pod, corev1.EventTypeNormal, "Debugger", "container %s runs without the capability %s, which level %s of this provider does not allow", c.Name, ptrace, t.level)
 			}
 		}
 		switch {
