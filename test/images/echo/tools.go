@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -156,7 +157,7 @@ func sleep(args []string) error {
 		return err
 	}
 	if s == "infinity" {
-		select {}
+		time.Sleep(math.MaxInt64) // an empty select would be a deadlock
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil {
@@ -222,7 +223,8 @@ func fill(args []string) error {
 		all = append(all, b)
 	}
 	fmt.Println("holding", len(all), "MiB")
-	select {}
+	time.Sleep(math.MaxInt64)
+	return nil
 }
 
 // writeFile writes the second argument into the file the first names.
