@@ -1,7 +1,9 @@
 package virtualnode
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -11,6 +13,8 @@ import (
 	"testing"
 
 	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -156,4 +160,31 @@ func TestUseIsToldToWhoMayReadIt(t *testing.T) {
 			t.Errorf("token %.20q opens the rest of the kubelet: %v", token, err)
 		}
 	}
+}
+
+// FuzzUseAsThePeerTellsIt: whatever a peer says, home hears of pods that are here, or an error.
+func FuzzUseAsThePeerTellsIt(f *testing.F) {
+	f.Add(peerSays)
+	f.Add(`{"pods":[{"podRef":{"name":"web-1","namespace":"shop"},"containers":[{"cpu":{"time":"2026-01-02T03:04:05Z","usageNanoCores":5}}]}]}`)
+	f.Add("container_cpu_usage_seconds_total{namespace=\"shop\",pod=\"web-1\"} NaN\n")
+	f.Fuzz(func(t *testing.T, says string) {
+		n := nodeWith(t, says, "web-1")
+		if out, _, err := n.metrics(t.Context()); err == nil {
+			parser := expfmt.NewTextParser(model.LegacyValidation)
+			families, err := parser.TextToMetricFamilies(bytes.NewReader(out))
+			if err != nil {
+				t.Fatalf("%q became %q: %v", says, out, err)
+			}
+			for name, family := range families {
+				for _, m := range family.Metric {
+					if !strings.HasPrefix(name, "node_") && name != "resource_scrape_error" && !n.ofOurs(m) {
+						t.Errorf("%q became %q", says, out)
+					}
+				}
+			}
+		}
+		if out, _, err := n.summary(t.Context()); err == nil && !json.Valid(out) {
+			t.Errorf("%q became %q", says, out)
+		}
+	})
 }
