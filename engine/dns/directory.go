@@ -85,11 +85,18 @@ func consumerOf(o any) ([]string, error) {
 	return nil, nil
 }
 
-// tenantOf implements directory.
+// tenantOf implements directory. While there is one consumer only, every guest is its own: nobody has to wait.
 func (w *watchedGuests) tenantOf(guest netip.Addr) (tenant, bool) {
 	found, err := w.pods.GetIndexer().ByIndex(byAddress, guest.String())
-	if err != nil || len(found) == 0 {
+	if err != nil {
 		return tenant{}, false
+	}
+	if len(found) == 0 {
+		all := w.namespaces.GetIndexer().ListIndexFuncValues(byConsumer)
+		if len(all) != 1 {
+			return tenant{}, false
+		}
+		return w.tenant(all[0], "")
 	}
 	pod := found[0].(*corev1.Pod)
 	for _, other := range found[1:] { // the address of one that is just leaving, given to the next
@@ -101,11 +108,15 @@ func (w *watchedGuests) tenantOf(guest netip.Addr) (tenant, bool) {
 	if err != nil || !exists {
 		return tenant{}, false
 	}
-	all, err := w.namespaces.GetIndexer().ByIndex(byConsumer, own.(*corev1.Namespace).Labels[labelConsumer])
+	return w.tenant(own.(*corev1.Namespace).Labels[labelConsumer], pod.Namespace)
+}
+
+func (w *watchedGuests) tenant(consumer, here string) (tenant, bool) {
+	all, err := w.namespaces.GetIndexer().ByIndex(byConsumer, consumer)
 	if err != nil {
 		return tenant{}, false
 	}
-	t := tenant{here: pod.Namespace, twins: map[string]string{}}
+	t := tenant{here: here, twins: map[string]string{}}
 	for _, o := range all {
 		ns := o.(*corev1.Namespace)
 		t.twins[ns.Labels[labelHome]] = ns.Name

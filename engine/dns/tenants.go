@@ -33,7 +33,7 @@ type directory interface {
 
 // tenant is what of one consumer is here, as seen by a guest of its own.
 type tenant struct {
-	here  string            // the guest's own namespace, by its name here
+	here  string            // the guest's own namespace, by its name here; empty while that is not known
 	twins map[string]string // name of a namespace at home → its name here
 }
 
@@ -115,7 +115,7 @@ func (t tenant) translate(name string) (here string, ok bool) {
 	rest := strings.TrimSuffix(name, "."+zone)
 	labels := strings.Split(rest, ".")
 	last := len(labels) - 1
-	if labels[last] == t.here {
+	if labels[last] == t.here || t.here == "" && t.called(labels[last]) {
 		return name, true
 	}
 	twin, ok := t.twins[labels[last]]
@@ -124,6 +124,16 @@ func (t tenant) translate(name string) (here string, ok bool) {
 	}
 	labels[last] = twin
 	return strings.Join(labels, ".") + "." + zone, true
+}
+
+// called says whether a namespace of the tenant is called so here.
+func (t tenant) called(here string) bool {
+	for _, twin := range t.twins {
+		if twin == here {
+			return true
+		}
+	}
+	return false
 }
 
 // back gives the name at home of a name here; false when it is not the tenant's.

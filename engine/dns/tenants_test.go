@@ -149,7 +149,16 @@ func TestGuestsAreKnownByAddressAndNamespace(t *testing.T) {
 	if !ok || got.here != "shop-x" || len(got.twins) != 2 || got.twins["shop"] != "shop-x" || got.twins["lab"] != "lab" {
 		t.Errorf("%+v, %v", got, ok)
 	}
-	if _, ok := w.tenantOf(netip.MustParseAddr("10.42.255.131")); ok {
+	unknown := netip.MustParseAddr("10.42.255.131")
+	if _, ok := w.tenantOf(unknown); ok {
 		t.Error("an address nobody has is known")
+	}
+	must(t, w.namespaces.GetIndexer().Delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop-y"}}))
+	got, ok = w.tenantOf(unknown) // nobody else's guests are here
+	if name, there := got.translate("web.shop.svc.cluster.local."); !ok || !there || name != "web.shop-x.svc.cluster.local." {
+		t.Errorf("%+v, %v: %s", got, ok, name)
+	}
+	if name, there := got.translate("web.shop-x.svc.cluster.local."); !there || name != "web.shop-x.svc.cluster.local." {
+		t.Errorf("by the search list: %s", name)
 	}
 }
