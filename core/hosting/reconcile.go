@@ -290,6 +290,9 @@ func (r *reconciler) adjust(ctx context.Context, o *one, t *terms) (refused []me
 	if err != nil {
 		return nil, err
 	}
+	if resize == nil && debug != nil { // other terms may allow it
+		r.book.wait(o.key, waiter{t.contract, refusal{debug.Reason, debug.Message}, true})
+	}
 	for _, c := range []*metav1.Condition{resize, debug} {
 		if c != nil {
 			refused = append(refused, *c)

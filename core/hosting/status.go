@@ -32,7 +32,7 @@ func (r *reconciler) accepted(ctx context.Context, o *one, refused []metav1.Cond
 		}
 		refused[i].ObservedGeneration, refused[i].Message = o.opod.Generation, cut(refused[i].Message, 1024)
 		if meta.SetStatusCondition(&status.Conditions, refused[i]) {
-			r.log.Info("a change of a guest is refused", "namespace", o.key.Namespace, "pod", o.key.Name, "condition", kind, "reason", refused[i].Reason, "why", refused[i].Message)
+			r.note(o, refused[i].Reason, kind+": "+refused[i].Message)
 		}
 	}
 	if len(refused) == 0 {
@@ -65,17 +65,22 @@ func (r *reconciler) refuse(ctx context.Context, o *one, contract string, no *re
 			return ctrl.Result{}, err
 		}
 		r.event(o.raw, corev1.EventTypeWarning, "Refused", "%s: %s", no.reason, cut(no.message, 900))
-		refusal := audit.Refusal{Door: audit.Guests, Reason: no.reason, What: "pod " + o.key.String(), Why: no.message, Usual: true}
-		if t := r.contracts.look(o.key.Namespace); t != nil {
-			refusal.ID = t.consumer.ID
-		}
-		r.audits.Note(refusal)
+		r.note(o, no.reason, no.message)
 	}
 	switch no.reason {
 	case reasonQuota, reasonForbidden, reasonNameTaken:
 		return ctrl.Result{RequeueAfter: retryLater}, nil
 	}
 	return ctrl.Result{}, nil
+}
+
+// note puts a refusal on record.
+func (r *reconciler) note(o *one, reason, why string) {
+	refusal := audit.Refusal{Door: audit.Guests, Reason: reason, What: "pod " + o.key.String(), Why: why, Usual: true}
+	if t := r.contracts.look(o.key.Namespace); t != nil {
+		refusal.ID = t.consumer.ID
+	}
+	r.audits.Note(refusal)
 }
 
 // writeStatus writes the whole status if it differs from what was read, bound to the version read.
