@@ -42,6 +42,9 @@ func (r *rig) counters(ctx context.Context, when string) {
 	if r.profiles == "" {
 		return
 	}
+	if err := os.MkdirAll(r.profiles, 0o755); err != nil {
+		log.Print(err)
+	}
 	for _, n := range []*node{r.alice, r.bob} {
 		text, err := n.kube.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 		if err == nil {
