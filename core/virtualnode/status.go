@@ -96,8 +96,11 @@ func (v view) copyOf(guest *corev1.PodStatus) corev1.PodStatus {
 	s.ResourceClaimStatuses = v.home.Status.ResourceClaimStatuses
 	s.ExtendedResourceClaimStatus = v.home.Status.ExtendedResourceClaimStatus
 	s.EphemeralContainerStatuses = v.debuggers(guest.EphemeralContainerStatuses)
-	// Generations count the writes of another object.
+	// Generations count the writes of another object. Before a kubelet has the guest, nobody observed anything.
 	s.ObservedGeneration = v.home.Generation
+	if guest.HostIP == "" && guest.StartTime == nil {
+		s.ObservedGeneration = v.home.Status.ObservedGeneration
+	}
 	// The peer may have added containers of its own.
 	s.ContainerStatuses = known(s.ContainerStatuses, v.home.Spec.Containers)
 	s.InitContainerStatuses = known(s.InitContainerStatuses, v.home.Spec.InitContainers)

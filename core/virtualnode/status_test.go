@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/api/v1alpha1"
@@ -273,5 +274,23 @@ func TestDebuggersShowAtHome(t *testing.T) {
 	}
 	if len(asked) != 2 || asked[0] != "runs" || asked[1] != "refused" {
 		t.Errorf("asked for %v", asked)
+	}
+}
+
+func TestGuestThatNoKubeletHasYetIsNoNews(t *testing.T) {
+	home := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Generation: 3}, Status: corev1.PodStatus{
+		Phase: corev1.PodPending, QOSClass: corev1.PodQOSBestEffort,
+		Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, ObservedGeneration: 3}},
+	}}
+	guest := &corev1.Pod{Status: corev1.PodStatus{
+		Phase: corev1.PodPending, QOSClass: corev1.PodQOSBurstable,
+		Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, ObservedGeneration: 1}},
+	}}
+	if got := statusOf(testView(home, guest)); !equality.Semantic.DeepEqual(got, home.Status) {
+		t.Errorf("%+v would be written over %+v", got, home.Status)
+	}
+	guest.Status = running()
+	if got := statusOf(testView(home, guest)); got.HostIP != "10.42.255.1" || got.ObservedGeneration != 3 {
+		t.Errorf("host %q, generation %d", got.HostIP, got.ObservedGeneration)
 	}
 }
