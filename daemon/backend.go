@@ -12,6 +12,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/cluster"
 	"kith.dev/core/offloading"
 	"kith.dev/core/relations"
 	"kith.dev/core/sharing"
@@ -139,13 +140,28 @@ func (b backend) Kubeconfig(context.Context) ([]byte, error) {
 	return text, nil
 }
 
+// atStart is how long a call waits for controllers that are starting on a Kubernetes that is ready: a matter of seconds.
+const atStart = 10 * time.Second
+
 // cluster is the part that needs an API server.
-func (b backend) cluster() (*clusterPart, error) {
+func (b backend) cluster(ctx context.Context) (*clusterPart, error) {
 	if b.d.engine == nil {
 		return nil, noEngine()
 	}
-	if c := b.d.cluster.Load(); c != nil {
-		return c, nil
+	ctx, cancel := context.WithTimeout(ctx, atStart)
+	defer cancel()
+	for ctx.Err() == nil {
+		changed := b.d.changed.Wait()
+		if c := b.d.cluster.Load(); c != nil {
+			return c, nil
+		}
+		if b.d.engine.State().Phase != cluster.Ready {
+			break
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
 	}
 	e := b.d.engineStatus()
 	return nil, &api.Error{Code: api.CodeNotReady, Message: "the local Kubernetes is " + string(e.State), Reason: e.Why, Do: "`kith status` shows how far it is"}

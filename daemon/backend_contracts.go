@@ -15,7 +15,7 @@ import (
 
 // Contracts gives those in force or ending.
 func (b backend) Contracts(ctx context.Context) ([]api.Contract, error) {
-	c, err := b.cluster()
+	c, err := b.cluster(ctx)
 	if err != nil {
 		return nil, err
 	}

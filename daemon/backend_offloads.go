@@ -21,7 +21,7 @@ var strategies = map[api.Strategy]v1alpha1.PodStrategy{
 
 // Offloads gives the namespaces whose pods may run at peers.
 func (b backend) Offloads(ctx context.Context) ([]api.Offload, error) {
-	c, err := b.cluster()
+	c, err := b.cluster(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func (c *clusterPart) offload(ctx context.Context, nso *v1alpha1.NamespaceOffloa
 
 // Offload lets the pods of a namespace run at peers; it returns when the next pod created would.
 func (b backend) Offload(ctx context.Context, namespace string, o api.OffloadOptions, report func(api.Progress)) (api.Offload, error) {
-	c, err := b.cluster()
+	c, err := b.cluster(ctx)
 	if err != nil {
 		return api.Offload{}, err
 	}
@@ -130,7 +130,7 @@ func (b backend) Offload(ctx context.Context, namespace string, o api.OffloadOpt
 
 // Unoffload brings the pods of a namespace home.
 func (b backend) Unoffload(ctx context.Context, namespace string, report func(api.Progress)) error {
-	c, err := b.cluster()
+	c, err := b.cluster(ctx)
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ func (b backend) Unoffload(ctx context.Context, namespace string, report func(ap
 
 // Guests gives the pods of peers that run here.
 func (b backend) Guests(ctx context.Context) ([]api.Guest, error) {
-	c, err := b.cluster()
+	c, err := b.cluster(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -162,7 +162,7 @@ func (b backend) tunnel(k known) api.Tunnel {
 
 // AddPeer learns who answers at an address and keeps it as a Peer.
 func (b backend) AddPeer(ctx context.Context, hostport string) (api.Peer, error) {
-	c, err := b.cluster()
+	c, err := b.cluster(ctx)
 	if err != nil {
 		return api.Peer{}, err
 	}
@@ -224,7 +224,7 @@ func unreachable(who string, err error) *api.Error {
 
 // Ask asks a peer for resources.
 func (b backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report func(api.Progress)) (api.Peer, error) {
-	c, err := b.cluster()
+	c, err := b.cluster(ctx)
 	if err != nil {
 		return api.Peer{}, err
 	}
@@ -327,7 +327,7 @@ func (c *clusterPart) followAsk(ctx context.Context, name string, attempt int64,
 
 // Unpeer ends what there is with a peer, in both directions.
 func (b backend) Unpeer(ctx context.Context, ref string, report func(api.Progress)) (api.Peer, error) {
-	c, err := b.cluster()
+	c, err := b.cluster(ctx)
 	if err != nil {
 		return api.Peer{}, err
 	}
@@ -391,7 +391,7 @@ func (c *clusterPart) endProviding(ctx context.Context, peer string) error {
 
 // ForgetPeer drops everything about a peer from this side alone.
 func (b backend) ForgetPeer(ctx context.Context, ref string) error {
-	c, err := b.cluster()
+	c, err := b.cluster(ctx)
 	if err != nil {
 		return err
 	}

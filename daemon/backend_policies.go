@@ -16,7 +16,7 @@ import (
 
 // Policies gives the owner's words on sharing.
 func (b backend) Policies(ctx context.Context) ([]api.Policy, error) {
-	c, err := b.cluster()
+	c, err := b.cluster(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func policyView(p *v1alpha1.SharingPolicy) api.Policy {
 
 // SetPolicy applies a change to a policy, or makes it.
 func (b backend) SetPolicy(ctx context.Context, name string, change api.PolicyChange) (api.Policy, error) {
-	c, err := b.cluster()
+	c, err := b.cluster(ctx)
 	if err != nil {
 		return api.Policy{}, err
 	}

@@ -15,7 +15,7 @@ import (
 
 // Requests gives the pending ones of both directions, oldest first.
 func (b backend) Requests(ctx context.Context) ([]api.Request, error) {
-	c, err := b.cluster()
+	c, err := b.cluster(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func incoming(r *v1alpha1.PeeringRequest) api.Request {
 
 // Answer accepts or declines an incoming request.
 func (b backend) Answer(ctx context.Context, ref string, accept bool) (api.Request, error) {
-	c, err := b.cluster()
+	c, err := b.cluster(ctx)
 	if err != nil {
 		return api.Request{}, err
 	}
