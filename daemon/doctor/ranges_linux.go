@@ -37,9 +37,10 @@ func networks() ([]taken, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list network devices: %w", err)
 	}
-	names := map[int]string{}
+	names, pods := map[int]string{}, map[int]bool{}
 	for _, l := range links {
 		names[l.Attrs().Index] = l.Attrs().Name
+		pods[l.Attrs().Index] = l.Type() == "veth"
 	}
 	routes, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
 	if err != nil {
@@ -52,6 +53,9 @@ func networks() ([]taken, error) {
 			continue
 		}
 		to, isDefault := prefixOf(r.Dst), false
+		if to.IsSingleIP() && pods[r.LinkIndex] { // guests, and pods of network plugins that route to each
+			continue
+		}
 		if to.IsValid() && to.Bits() > 0 {
 			all = append(all, taken{prefix: to, by: "routed to " + device})
 		} else {
