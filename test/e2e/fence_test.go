@@ -69,6 +69,7 @@ func (w *fenced) settle() {
 		apply(t, one.at, one.manifest)
 		waitReady(t, one.at, one.pods, "-n", one.namespace)
 	}
+	kubectl(t, w.alice, "-n", "shop", "create", "service", "clusterip", "guest", "--tcp=80:8080")
 	ip := func(p *lab.Laptop, namespace, name string) string {
 		return kubectl(t, p, "-n", namespace, "get", "pod", name, "-o", "jsonpath={.status.podIP}")
 	}
@@ -167,11 +168,21 @@ func (w *fenced) each(t *testing.T, who, namespace, pod string, open bool, list 
 	tries.Wait()
 }
 
-// names are resolved for guests; what they may do with an address is another question.
+// names of their home are resolved for guests, and none of the provider's; what they may do with an address is
+// another question.
 func (w *fenced) names(t *testing.T) {
 	t.Helper()
-	if out, err := w.bob.Kubectl(t.Context(), "-n", "shop", "exec", "guest", "--", "/app", "lookup", "mine.den.svc.cluster.local"); err != nil || !strings.Contains(out, w.service) {
-		t.Errorf("a guest asked DNS: %q, %v", out, err)
+	lookup := func(name string) (string, error) {
+		return w.bob.Kubectl(t.Context(), "-n", "shop", "exec", "guest", "--", "/app", "lookup", name)
+	}
+	eventually(t, 10*time.Second, "a guest asks DNS for a service of its home", func() string {
+		if out, err := lookup("guest.shop.svc.cluster.local"); err != nil {
+			return fmt.Sprint(out, err)
+		}
+		return ""
+	})
+	if out, err := lookup("mine.den.svc.cluster.local"); err == nil || !strings.Contains(err.Error(), "no such host") {
+		t.Errorf("a guest asked DNS for a service of the provider's: %q, %v", out, err)
 	}
 }
 
