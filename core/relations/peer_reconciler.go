@@ -235,7 +235,11 @@ func (r *PeerReconciler) keep(ctx context.Context, peer *v1alpha1.Peer, contact 
 
 // finished tells whether a direction is at the end of a contract, or at no contract at all.
 func finished(d v1alpha1.DirectionStatus) bool {
-	return stateOf(d) == v1alpha1.StateNone || stateOf(d) == v1alpha1.StateEnding
+	switch stateOf(d) {
+	case v1alpha1.StateNone, v1alpha1.StateDeclined, v1alpha1.StateExpired, v1alpha1.StateEnding:
+		return true
+	}
+	return false
 }
 
 func (r *PeerReconciler) nodeReady(ctx context.Context, name string) bool {

@@ -11,7 +11,8 @@ import (
 	"kith.dev/core/peering"
 )
 
-// waiter waits for the answer to one request.
+// waiter waits for the answer to one request. It is kept when it is done: a cache that is behind shows the request as open
+// for a moment longer, and who waits again then hears that the peer knows nothing of it.
 type waiter struct {
 	request string
 	cancel  context.CancelFunc
@@ -67,14 +68,7 @@ func (r *PeerReconciler) Close() {
 
 // wait asks until there is an answer and it was acted on. A peer that is away for a moment may come back with it.
 func (r *PeerReconciler) wait(ctx context.Context, peer string, w *waiter, to *peering.Client, deadline time.Time) {
-	defer func() {
-		r.mu.Lock()
-		if r.waiting[peer] == w {
-			delete(r.waiting, peer)
-		}
-		r.mu.Unlock()
-		w.cancel()
-	}()
+	defer w.cancel()
 	backoff := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.3, Steps: 100, Cap: 15 * time.Second}
 	for ctx.Err() == nil {
 		outcome, err := to.Outcome(ctx, w.request)
