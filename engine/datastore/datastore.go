@@ -1,7 +1,8 @@
 // Package datastore is the cluster's memory: kine over one SQLite file, spoken to as etcd over a unix socket.
 // The API server is its only client.
 //
-// Only kine's SQLite driver is linked, and not its command: that saves 18 MB of program and 77 MB of memory.
+// Only kine's SQLite driver is linked, and not its command: that saves 18 MB of program and 77 MB of memory. Some room on
+// the disk is kept back for the moment when it is full.
 package datastore
 
 import (
@@ -9,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,7 +18,7 @@ import (
 	"time"
 
 	"github.com/k3s-io/kine/pkg/drivers"
-	_ "github.com/k3s-io/kine/pkg/drivers/sqlite"
+	"github.com/k3s-io/kine/pkg/drivers/sqlite"
 	"github.com/k3s-io/kine/pkg/server"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
@@ -32,27 +34,21 @@ const etcdVersion = "3.6.11"
 type Store struct {
 	listener net.Listener
 	grpc     *grpc.Server
+	reserve  *reserve
 	stop     context.CancelFunc
 	writers  *sync.WaitGroup
 }
 
 // Open opens or makes the database file and listens on socket, replacing one that a killed server left.
-func Open(file, socket string) (*Store, error) {
+func Open(file, socket string, log *slog.Logger) (*Store, error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return nil, fmt.Errorf("folder of the datastore: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	s := &Store{stop: stop, writers: &sync.WaitGroup{}}
-	_, backend, err := drivers.New(ctx, s.writers, &drivers.Config{
-		Endpoint:         "sqlite://" + file + "?" + dsnParams,
-		CompactInterval:  5 * time.Minute,
-		CompactTimeout:   5 * time.Second,
-		CompactMinRetain: 1000,
-		CompactBatchSize: 1000,
-		PollBatchSize:    500,
-	})
-	if err == nil {
-		err = backend.Start(ctx)
+	s := &Store{reserve: newReserve(filepath.Dir(file), log), stop: stop, writers: &sync.WaitGroup{}}
+	backend, err := s.open(ctx, file)
+	if s.reserve.giveUp(err) {
+		backend, err = s.open(ctx, file)
 	}
 	if err != nil {
 		stop()
@@ -74,11 +70,31 @@ func Open(file, socket string) (*Store, error) {
 	return s, nil
 }
 
+// open opens the database; what cannot be written because the disk is full costs the reserve, and is written then.
+func (s *Store) open(ctx context.Context, file string) (server.Backend, error) {
+	backend, dialect, err := sqlite.NewVariant(ctx, s.writers, "sqlite3", &drivers.Config{
+		DataSourceName:   file + "?" + dsnParams,
+		CompactInterval:  5 * time.Minute,
+		CompactTimeout:   5 * time.Second,
+		CompactMinRetain: 1000,
+		CompactBatchSize: 1000,
+		PollBatchSize:    500,
+	})
+	if err != nil {
+		return nil, err
+	}
+	dialect.Retry = s.reserve.giveUp
+	return backend, backend.Start(ctx)
+}
+
 // Run serves until ctx ends, then closes the database. Cancel ctx only after the API server has stopped.
 func (s *Store) Run(ctx context.Context) error {
 	defer s.close()
 	stopped := context.AfterFunc(ctx, s.grpc.Stop)
 	defer stopped()
+	kept := make(chan struct{})
+	go func() { s.reserve.run(ctx); close(kept) }()
+	defer func() { <-kept }()
 	if err := s.grpc.Serve(s.listener); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("datastore: %w", err)
 	}

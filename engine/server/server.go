@@ -95,7 +95,7 @@ func (s *server) run(ctx context.Context) error {
 	if _, err := certificates(c); err != nil {
 		return err
 	}
-	store, err := datastore.Open(filepath.Join(c.DataDir, "db", "state.db"), s.datastoreSocket())
+	store, err := datastore.Open(filepath.Join(c.DataDir, "db", "state.db"), s.datastoreSocket(), s.log)
 	if err != nil {
 		return err
 	}

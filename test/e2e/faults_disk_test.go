@@ -17,10 +17,13 @@ import (
 // much, and why, is told; nothing is lost.
 func TestDiskFull(t *testing.T) {
 	w := newWorld(t)
-	w.smallDisk(w.bob, "1200m")
+	w.smallDisk(w.bob, "3g")
 	w.spread(4)
 	eventually(t, 20*time.Second, "consistent", w.consistent)
 	before := w.uids()
+	if out := kith(t, w.bob, "status"); strings.Contains(out, "free of") {
+		t.Fatalf("bob's owner is told of a full disk while there is room: %s", out)
+	}
 	if out, _, err := w.bob.Exec(t.Context(), "dd", "if=/dev/zero", "of=/var/lib/kith/filler", "bs=1M"); err == nil {
 		t.Fatalf("the disk is not full: %s", out)
 	}
