@@ -7,8 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -227,11 +225,7 @@ func metricsOf(t *testing.T, alice, bob *lab.Laptop) {
 // scrape reads the metrics through the local socket.
 func scrape(t *testing.T, p *lab.Laptop) map[string]*dto.MetricFamily {
 	t.Helper()
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", p.Path("/run/kith/kith.sock"))
-	}}
-	defer transport.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: transport, Timeout: 20 * time.Second}).Get("http://kithd/metrics")
+	resp, err := local(p).Get("http://kithd/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
