@@ -79,6 +79,7 @@ func (w *fenced) settle() {
 	w.service = kubectl(t, w.bob, "-n", "den", "get", "service", "mine", "-o", "jsonpath={.spec.clusterIP}")
 	w.desk = alias(t, w.bob, "alice", ip(w.alice, "shop", "desk"))
 	w.online = w.goOnline()
+	w.listen(w.bob, ":22")
 }
 
 // place is one pod of the echo image on a node of choice.
@@ -108,9 +109,15 @@ func (w *fenced) goOnline() string {
 	if _, stderr, err := lan.Exec(w.t.Context(), "ip", "address", "add", "198.51.100.7/32", "dev", "lo"); err != nil {
 		w.t.Fatalf("%v: %s", err, stderr)
 	}
+	return w.listen(lan, "198.51.100.7:80")
+}
+
+// listen has somebody there to whom a connection can be made, whatever runs in the laptop.
+func (w *fenced) listen(p *lab.Laptop, at string) string {
+	w.t.Helper()
 	var l net.Listener
-	if err := lan.InNetwork(func() (err error) {
-		l, err = net.Listen("tcp", "198.51.100.7:80")
+	if err := p.InNetwork(func() (err error) {
+		l, err = net.Listen("tcp4", at)
 		return err
 	}); err != nil {
 		w.t.Fatal(err)
@@ -139,6 +146,7 @@ func dial(t *testing.T, at *lab.Laptop, namespace, name, to string) error {
 
 func (w *fenced) closed() []string {
 	return []string{
+		w.address["bob"] + ":22", "10.42.0.1:22", "10.42.255.1:22", // they are open without kithd too
 		w.address["bob"] + ":6450", "10.42.0.1:6450", "10.42.255.1:6450", "10.42.255.1:6443", "10.42.255.1:10250", "10.42.255.1:10053", "10.43.0.1:443",
 		w.address["carol"] + ":6450", w.address["alice"] + ":6450",
 		w.mine + ":8080", w.service + ":80", w.stall + ":8080",
@@ -149,7 +157,7 @@ func (w *fenced) closed() []string {
 func (w *fenced) reach(t *testing.T, when string) {
 	t.Helper()
 	w.each(t, when+": bob's own pod", "den", "mine", true, append(w.closed(), w.online, w.guest+":8080")...)
-	w.each(t, when+": a guest", "shop", "guest", false, append(w.closed(), w.address["bob"]+":22")...)
+	w.each(t, when+": a guest", "shop", "guest", false, w.closed()...)
 	w.each(t, when+": a guest", "shop", "guest", true, w.next+":8080", w.desk+":8080", alias(t, w.bob, "alice", "10.42.255.1")+":6443", w.online)
 	w.each(t, when+": carol's guest", "market", "stall", false, w.guest+":8080", w.desk+":8080", w.mine+":8080")
 	w.names(t)
