@@ -77,8 +77,8 @@ func TestFiftyLaptopsSeeEachOther(t *testing.T) {
 	l := laptops(t, lab.Options{Laptops: many, NoEngine: true})
 	took := eventually(t, 60*time.Second, "everybody sees everybody", func() string {
 		for _, p := range l.Laptops() {
-			if n := len(peers(t, p)); n != many-1 {
-				return fmt.Sprintf("%s sees %d", p.Name(), n)
+			if list, err := peers(t, p); len(list) != many-1 {
+				return fmt.Sprintf("%s sees %d (%v)", p.Name(), len(list), err)
 			}
 		}
 		return ""

@@ -150,28 +150,35 @@ type peer struct {
 	Tunnel                                        struct{ Up bool }
 }
 
-func peers(t *testing.T, p *lab.Laptop) []peer {
+func peers(t *testing.T, p *lab.Laptop) ([]peer, error) {
 	t.Helper()
 	var list []peer
 	out, err := p.Kith(t.Context(), "peers", "-o", "json")
 	if err != nil {
-		return nil // the daemon is starting
+		return nil, err // the daemon is starting
 	}
 	if err := json.Unmarshal([]byte(out), &list); err != nil {
 		t.Fatalf("%s: kith peers -o json: %v\n%s", p.Name(), err, out)
 	}
-	return list
+	return list, nil
 }
 
-// peerOf gives one peer as another laptop knows it; the zero value when it does not.
+// peerOf gives one peer as another laptop knows it; the zero value when it does not, or does not answer.
 func peerOf(t *testing.T, p *lab.Laptop, name string) peer {
 	t.Helper()
-	for _, other := range peers(t, p) {
+	list, _ := peers(t, p)
+	for _, other := range list {
 		if other.Name == name {
 			return other
 		}
 	}
 	return peer{}
+}
+
+// pid of the first process of that name in a laptop, "" when there is none.
+func pid(t *testing.T, p *lab.Laptop, name string) string {
+	out, _, _ := p.Exec(t.Context(), "pidof", "-s", name)
+	return strings.TrimSpace(out)
 }
 
 type request struct{ ID, Peer, Code, Direction string }

@@ -196,5 +196,8 @@ func (w *world) nodeSince() map[string]string {
 			all[string(c.Type)] = fmt.Sprint(c.Status, " ", c.LastTransitionTime.Format(time.TimeOnly))
 		}
 	}
+	if len(all) == 0 {
+		w.t.Fatal("there is no node kith-bob, or it has no conditions")
+	}
 	return all
 }

@@ -249,7 +249,11 @@ func (w *world) reboot(p *lab.Laptop) {
 
 // done tells what a laptop still has of the peering.
 func (w *world) done(p *lab.Laptop) string {
-	for _, other := range peers(w.t, p) {
+	list, err := peers(w.t, p)
+	if err != nil {
+		return err.Error()
+	}
+	for _, other := range list {
 		if other.Outgoing != "none" || other.Incoming != "none" || other.Tunnel.Up || other.Node != "" {
 			return fmt.Sprintf("%s: %+v", p.Name(), other)
 		}

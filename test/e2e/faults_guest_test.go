@@ -85,7 +85,7 @@ func (w *world) restart(replicas int, p *lab.Laptop) {
 	w.kill(p, "kith-k8s")
 }
 
-// uids of the pods of web at home.
+// uids of the pods of shop at home.
 func (w *world) uids() string {
 	list, err := w.pods(w.alice, "shop")
 	if err != nil {

@@ -90,7 +90,7 @@ func (w *world) moves(t *testing.T, p *lab.Laptop) {
 	}
 	took := eventually(t, 20*time.Second, "all is well", w.well)
 	r := ended()
-	if r.Broken != "" || r.OutOfOrder != 0 || r.Gap > 3000 {
+	if r.Broken != "" || r.OutOfOrder != 0 || r.Bytes == 0 || r.Gap > 3000 {
 		t.Errorf("the TCP stream across the tunnel: %+v", r)
 	}
 	if after := w.lives(); !maps.Equal(before, after) {

@@ -40,7 +40,12 @@ func TestAnswersAndKeys(t *testing.T) {
 		kith(t, bob, "share", "off")
 		kith(t, alice, "peer", "bob", "--wait=false")
 		accept(t, bob)
-		outgoing(t, alice, "declined")
+		eventually(t, 30*time.Second, "alice hears why", func() string { // declined she was before
+			if p := peerOf(t, alice, "bob"); p.Outgoing != "declined" || !strings.Contains(p.Why, "sharing is paused") {
+				return fmt.Sprintf("%+v", p)
+			}
+			return ""
+		})
 		kith(t, bob, "share", "50%")
 	})
 	t.Run("other amounts are the next revision", func(t *testing.T) {
@@ -122,7 +127,11 @@ func TestAnswersAndKeys(t *testing.T) {
 			}
 			return ""
 		})
-		for _, p := range peers(t, alice) {
+		list, err := peers(t, alice)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range list {
 			if p.ID == was && p.Reachable {
 				t.Error("the old bob is shown reachable")
 			}

@@ -161,7 +161,9 @@ func TestAPodAbroadKeepsItsContract(t *testing.T) {
 		}
 		// The address it can bind to; home sees it by an alias that ends alike.
 		ip := a.get(t, "pod", "dressed", "{.status.podIP}")
-		if !strings.Contains(out, "\nIP=10.42.") || !strings.Contains(out, ip[strings.LastIndex(ip, "."):]+"\n") {
+		if !slices.ContainsFunc(strings.Split(out, "\n"), func(line string) bool {
+			return strings.HasPrefix(line, "IP=10.42.") && strings.HasSuffix(line, ip[strings.LastIndex(ip, "."):])
+		}) {
 			t.Errorf("status.podIP is %s at home, in the pod\n%s", ip, out)
 		}
 		if out := kubectl(t, a.bob, "-n", a.twin, "get", "secret", "registry", "-o", "jsonpath={.type}"); out != "kubernetes.io/dockerconfigjson" {
@@ -207,9 +209,8 @@ func TestAPodAbroadKeepsItsContract(t *testing.T) {
 			t.Errorf("evict: %s (%v)", out, err)
 		}
 		eventually(t, time.Minute, "the evicted pod is gone on both sides", func() string {
-			here, _ := a.alice.Kubectl(t.Context(), "-n", "shop", "get", "pod", "guarded", "--ignore-not-found", "-o", "name")
-			there, _ := a.bob.Kubectl(t.Context(), "-n", a.twin, "get", "pod", "guarded", "--ignore-not-found", "-o", "name")
-			return here + there
+			return kubectl(t, a.alice, "-n", "shop", "get", "pod", "guarded", "--ignore-not-found", "-o", "name") +
+				kubectl(t, a.bob, "-n", a.twin, "get", "pod", "guarded", "--ignore-not-found", "-o", "name")
 		})
 	})
 }
@@ -379,8 +380,7 @@ func TestWorkloadsAbroadAreKeptByHome(t *testing.T) {
 		kubectl(t, a.alice, "delete", "namespace", "shop", "--wait=true", "--timeout=120s")
 		t.Logf("gone at home after %s", time.Since(began).Round(time.Second))
 		eventually(t, 3*time.Minute, "the twin is gone", func() string {
-			out, _ := a.bob.Kubectl(t.Context(), "get", "namespace", a.twin, "--ignore-not-found", "-o", "jsonpath={.metadata.name} {.metadata.deletionTimestamp} {.status.conditions[*].message}")
-			return strings.TrimSpace(out)
+			return strings.TrimSpace(kubectl(t, a.bob, "get", "namespace", a.twin, "--ignore-not-found", "-o", "jsonpath={.metadata.name} {.metadata.deletionTimestamp} {.status.conditions[*].message}"))
 		})
 		t.Logf("gone at bob after %s", time.Since(began).Round(time.Second))
 	})
@@ -414,16 +414,20 @@ func used(t *testing.T, a *abroadIn) {
 		}
 		Pods []struct {
 			PodRef struct{ Name, Namespace, UID string }
-			Memory struct{ WorkingSetBytes int64 }
 		}
 	}
 	if err := json.Unmarshal([]byte(summary), &told); err != nil || told.Node.NodeName != "kith-bob" || told.Node.Memory.WorkingSetBytes == 0 {
 		t.Errorf("summary: %v\n%s", err, summary)
 	}
+	seen := false
 	for _, p := range told.Pods {
+		seen = seen || p.PodRef.Name == "store-0"
 		if p.PodRef.Namespace != "shop" || p.PodRef.UID != a.get(t, "pod", p.PodRef.Name, "{.metadata.uid}") {
 			t.Errorf("the summary tells of %+v", p.PodRef)
 		}
+	}
+	if !seen {
+		t.Errorf("the summary does not tell of store-0:\n%s", summary)
 	}
 
 	// By a token, as a metrics-server asks.

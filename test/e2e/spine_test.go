@@ -187,13 +187,19 @@ func killDaemons(t *testing.T, l *lab.Lab) {
 		}
 		return n
 	}
-	before := restarts()
+	before, old := restarts(), map[string]string{}
 	for _, p := range l.Laptops() {
-		if _, _, err := p.Exec(t.Context(), "sh", "-c", "kill -9 $(pidof kithd)"); err != nil {
+		old[p.Name()] = pid(t, p, "kithd")
+		if _, _, err := p.Exec(t.Context(), "kill", "-9", old[p.Name()]); err != nil {
 			t.Fatalf("kill kithd of %s: %v", p.Name(), err)
 		}
 	}
 	eventually(t, 30*time.Second, "connected again", func() string {
+		for _, p := range l.Laptops() {
+			if now := pid(t, p, "kithd"); now == "" || now == old[p.Name()] {
+				return "kithd of " + p.Name() + " does not run again"
+			}
+		}
 		out, in := peerOf(t, alice, "bob"), peerOf(t, l.Laptop("bob"), "alice")
 		if out.Outgoing != "connected" || in.Incoming != "connected" || !out.Reachable || !in.Reachable {
 			return fmt.Sprintf("%+v, %+v", out, in)

@@ -92,7 +92,11 @@ func TestTray(t *testing.T) {
 		bob.menu.Wait(t, 10*time.Second, "alice · uses this laptop · ", func(line bustest.Line) bool { return strings.Contains(line.Label, "here") })
 	})
 	t.Run("restarted daemon", func(t *testing.T) {
-		if err := alice.laptop.RestartDaemon(t.Context()); err != nil {
+		if err := alice.laptop.StopDaemon(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		alice.menu.Wait(t, 10*time.Second, "Kith is not running", nil)
+		if err := alice.laptop.StartDaemon(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, time.Minute, "alice is ready", func() string { return engineReady(t, alice.laptop) })

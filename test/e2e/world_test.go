@@ -288,12 +288,6 @@ func (w *world) stream(name, server string, lasts time.Duration) func() report {
 	}
 }
 
-// pid of the first process of that name in a laptop, "" when there is none.
-func pid(t *testing.T, p *lab.Laptop, name string) string {
-	out, _, _ := p.Exec(t.Context(), "pidof", "-s", name)
-	return strings.TrimSpace(out)
-}
-
 // contracts of a laptop.
 func (w *world) contracts(p *lab.Laptop) ([]v1alpha1.Contract, error) {
 	var list v1alpha1.ContractList

@@ -550,6 +550,9 @@ func endOfContract(t *testing.T, p *provider) {
 	if err := bob.client.Update(ctx, o); err != nil {
 		t.Fatal(err)
 	}
+	if there := p.leftOf(ctx, bob); len(there) == 0 {
+		t.Fatal("nothing is found of a contract in force")
+	}
 	watch, err := bob.set.CoreV1().Pods(spaces[0]).Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -569,7 +572,9 @@ func endOfContract(t *testing.T, p *provider) {
 		t.Fatal(err)
 	}
 	t.Logf("contract ended in %s", time.Since(start).Round(time.Millisecond))
-	p.nothingLeftOf(ctx, bob)
+	for _, one := range p.leftOf(ctx, bob) {
+		t.Errorf("left: %s", one)
+	}
 	if err := p.host.EndContract(ctx, bob.contract); err != nil {
 		t.Error("again:", err)
 	}
@@ -581,8 +586,8 @@ func endOfContract(t *testing.T, p *provider) {
 	}
 }
 
-// nothingLeftOf looks through every kind the API server has.
-func (p *provider) nothingLeftOf(ctx context.Context, c *consumer) {
+// leftOf looks through every kind the API server has for what a consumer has here.
+func (p *provider) leftOf(ctx context.Context, c *consumer) (left []string) {
 	p.Helper()
 	lists, err := discoveryOf(p).ServerPreferredResources()
 	if err != nil {
@@ -604,7 +609,7 @@ func (p *provider) nothingLeftOf(ctx context.Context, c *consumer) {
 			for _, o := range objects.Items {
 				l := o.GetLabels()
 				if l[v1alpha1.LabelConsumer] == c.Compact || l[v1alpha1.LabelContract] == c.contract.Spec.ID || strings.Contains(fmt.Sprint(o.Object["subjects"]), c.ID) {
-					p.Errorf("left: %s %s/%s", r.Kind, o.GetNamespace(), o.GetName())
+					left = append(left, fmt.Sprintf("%s %s/%s", r.Kind, o.GetNamespace(), o.GetName()))
 				}
 			}
 		}
@@ -612,4 +617,5 @@ func (p *provider) nothingLeftOf(ctx context.Context, c *consumer) {
 	if looked < 30 {
 		p.Errorf("looked at %d kinds only", looked)
 	}
+	return left
 }

@@ -74,8 +74,11 @@ func newProvider(t *testing.T) *provider {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	l, err := lab.Open(os.Getenv("KITH_HOSTING_LAB"))
-	if os.Getenv("KITH_HOSTING_LAB") == "" {
+	var l *lab.Lab
+	var err error
+	if name := os.Getenv("KITH_HOSTING_LAB"); name != "" {
+		l, err = lab.Open(name)
+	} else {
 		l, err = freshLab(ctx, t)
 	}
 	if err != nil {
