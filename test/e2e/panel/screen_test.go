@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/godbus/dbus/v5"
 )
 
 const (
@@ -43,7 +45,7 @@ func newScreen(t *testing.T, name string) *screen {
 	t.Helper()
 	for _, program := range []string{"Xvfb", "xfce4-panel", "xdotool", "xsetroot", "import", "dbus-daemon"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Skipf("%s is not installed: scripts/deps.sh does it", program)
+			t.Fatalf("%s is not installed: scripts/deps.sh does it", program)
 		}
 	}
 	dir, err := os.MkdirTemp("", "panel") // t.TempDir is too long for a socket's name
@@ -141,12 +143,28 @@ func (s *screen) start(c *exec.Cmd) (stop func()) {
 	return stop
 }
 
-// desk starts panel and notification server, and paints the background.
+// desk starts panel and notification server, which can be called when it returns, and paints the background.
 func (s *screen) desk() {
 	s.t.Helper()
 	s.tool("xsetroot", "-solid", "#3f5d76")
-	s.run("/usr/lib/x86_64-linux-gnu/xfce4/notifyd/xfce4-notifyd")
+	notifyd, err := filepath.Glob("/usr/lib/*/xfce4/notifyd/xfce4-notifyd") // it is in no PATH
+	if err != nil || len(notifyd) == 0 {
+		s.t.Fatal("xfce4-notifyd is not installed: scripts/deps.sh does it")
+	}
+	s.run(notifyd[0])
 	s.run("xfce4-panel", "--disable-wm-check")
+	s.until("the notification server", func() string {
+		conn, err := dbus.Connect(s.bus)
+		if err != nil {
+			return err.Error()
+		}
+		defer conn.Close()
+		var there bool
+		if err := conn.BusObject().Call("org.freedesktop.DBus.NameHasOwner", 0, "org.freedesktop.Notifications").Store(&there); err != nil || !there {
+			return fmt.Sprint("nobody has its name ", err)
+		}
+		return ""
+	})
 }
 
 // tool runs a program to its end and gives what it says.

@@ -7,7 +7,6 @@ import (
 	"image"
 	"image/color"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/godbus/dbus/v5"
@@ -23,18 +22,16 @@ func (s *screen) tray(socket string) (stop func()) {
 }
 
 // colours are those of the icons, by which they are found on the screen.
-func colours(t *testing.T) map[color.NRGBA]icon.State {
-	t.Helper()
-	out := map[color.NRGBA]icon.State{
+func colours() map[color.NRGBA]icon.State {
+	return map[color.NRGBA]icon.State{
 		{0x87, 0x91, 0x9b, 0xff}: icon.Alone, {0x2a, 0x9d, 0x58, 0xff}: icon.Peered, {0x2f, 0x86, 0xdd, 0xff}: icon.Offering,
 		{0x9a, 0x63, 0xd8, 0xff}: icon.Tethered, {0xe2, 0x50, 0x2f, 0xff}: icon.Problem,
 	}
-	return out
 }
 
 // icon finds the tray's icon in the panel: which colour it has, and where it is. Alone and Gone have the same colour.
 func (s *screen) icon() (state icon.State, at image.Point) {
-	img, known := s.look(), colours(s.t)
+	img, known := s.look(), colours()
 	var all image.Rectangle
 	count := map[icon.State]int{}
 	for y := range barHeight {
