@@ -1,14 +1,16 @@
 # Each target is one line of help; the work is in scripts/.
 .DEFAULT_GOAL := help
 .PHONY: help deps build darwin demo lab test unit e2e soak fuzz bench lint generate docs clean
+.NOTPARALLEL:
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## /\1\t/' | expand -t 12
 
-deps: ## install the Debian packages that building and the lab need (as root; else say which are missing)
+deps: ## install the Debian packages that building, running and the tests need (as root; else say which are missing)
 	@scripts/deps.sh
 
-build: deps ## build everything into bin/; what did not change is left alone
+build: ## build everything into bin/; what did not change is left alone
+	@scripts/deps.sh build
 	@scripts/build.sh
 
 darwin: ## build kith, kithd and kith-tray for macOS into bin/darwin-*/ (experimental: never ran on a Mac)
@@ -25,13 +27,13 @@ test: unit e2e ## all tests: units with the race detector, then the lab
 unit: deps ## unit tests with the race detector
 	@scripts/test.sh unit
 
-e2e: build ## tests in the lab, with real clusters (as root)
+e2e: deps build ## tests in the lab, with real clusters (as root)
 	@scripts/test.sh lab
 
-soak: build ## the lab's tests and the long ones: faults at random, cuts, every part of an application
+soak: deps build ## the lab's tests and the long ones: faults at random, cuts, every part of an application
 	@scripts/test.sh soak
 
-fuzz: deps ## fuzz every parser of bytes from the network: FUZZ_TIME each (10s), or FUZZ_INPUTS=10000000
+fuzz: ## fuzz every parser of bytes from the network: FUZZ_TIME each (10s), or FUZZ_INPUTS=10000000
 	@scripts/fuzz.sh
 
 bench: build ## measure; table on the terminal, figures in build/bench.json

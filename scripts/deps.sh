@@ -1,22 +1,36 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that building and running need. Without root it says which are missing.
+# Installs the Debian packages that building, running and the tests need; with the argument `build`, without those of the
+# tests. Without root it says which are missing.
 set -euo pipefail
 packages=(
   gcc libc6-dev pkg-config libseccomp-dev            # runc is the one part with C in it
   iproute2 nftables iptables conntrack socat ethtool # what kubelet, kube-proxy and the CNI plugins call
-  curl procps util-linux ca-certificates             # tests look from inside a laptop
-  dbus-daemon dbus-session-bus-common                # a session bus for the tests of the tray
-  xvfb xfce4-panel xfce4-notifyd xdotool imagemagick # and a real desktop, with a mouse and pictures of it
-  x11-xserver-utils fonts-dejavu-core
+  procps util-linux ca-certificates
 )
+if [ "${1:-}" != build ]; then
+  packages+=(
+    curl                                               # tests look from inside a laptop
+    dbus-daemon dbus-session-bus-common                # a session bus for the tests of the tray
+    xvfb xfce4-panel xfce4-notifyd xdotool imagemagick # and a real desktop, with a mouse and pictures of it
+    x11-xserver-utils fonts-dejavu-core
+  )
+fi
+if ! command -v go >/dev/null; then
+  echo "Go is missing: Kith needs Go 1.26 or later on PATH, from https://go.dev/dl" >&2
+  exit 1
+fi
+# From 1.21 on Go fetches the version that go.mod names.
+version=$(cd / && go env GOVERSION)
+case $version in
+  go1.[0-9] | go1.[0-9].* | go1.1[0-9] | go1.1[0-9].* | go1.20 | go1.20.*)
+    echo "$(command -v go) is $version: Kith needs Go 1.26 or later on PATH, from https://go.dev/dl" >&2
+    exit 1
+    ;;
+esac
 missing=()
 for p in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
 done
-if ! command -v go >/dev/null; then
-  echo "Go is missing: Kith needs Go 1.26 or later on PATH" >&2
-  exit 1
-fi
 [ ${#missing[@]} -gt 0 ] || exit 0
 if [ "$(id -u)" != 0 ]; then
   echo "These packages are missing: ${missing[*]}" >&2

@@ -25,6 +25,11 @@ for target in ${@:-$(targets)}; do
     printf '%s\n' "$out" | tail -n 40
     continue
   }
+  if [[ $out == *"no fuzz tests to fuzz"* ]]; then
+    failed=1
+    echo "$target: there is no such target; there are" $(targets)
+    continue
+  fi
   printf '%s: %s\n' "$target" "$(printf '%s\n' "$out" | grep -E 'execs: [0-9]+' | tail -n 1 | sed -E 's/^fuzz: //')"
 done
 exit $failed
