@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -36,8 +37,44 @@ func (b backend) Snapshot(ctx context.Context) (s api.Snapshot, err error) {
 	return s, nil
 }
 
-// Changed is closed when something that a desktop shows may have changed.
+// Changed is closed when something that a desktop shows may have changed: an object that it is made of (tellDesktops), who is
+// nearby (reportNeighbours), the engine, the disk, a part that fails, a tunnel that comes up or goes down, one that does not come up
+// in time (problems), a refused guest, an event.
 func (b backend) Changed() <-chan struct{} { return b.d.changed.Wait() }
+
+// watchEngine rings when the state of the engine changes.
+func (d *Daemon) watchEngine(ctx context.Context) error {
+	for {
+		changed := d.engine.Changed()
+		d.changed.Ring()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// diskEvery is how often the disk is looked at: nothing tells that one fills. What cannot wait, that so little is left that pods are
+// ended, the engine's node says at once.
+const diskEvery = time.Minute
+
+// watchDisk rings when what disk says changes.
+func watchDisk(ctx context.Context, disk func() (room, trouble string), ring func()) error {
+	tick := time.NewTicker(diskEvery)
+	defer tick.Stop()
+	for _, was := disk(); ; {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+		if _, is := disk(); is != was { // how much room there is alone is no news
+			was = is
+			ring()
+		}
+	}
+}
 
 // tellDesktops rings for those who follow the snapshot when an object changes that it is made of.
 func (d *Daemon) tellDesktops(ctx context.Context, mgr manager.Manager) error {

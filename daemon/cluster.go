@@ -86,6 +86,7 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 	defer func() {
 		cancel()
 		d.cluster.Store(nil)
+		d.changed.Ring()
 		c.peers.Close()
 		c.fleet.wait()
 	}()
@@ -152,6 +153,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, restConfig *
 		return nil, nil, fmt.Errorf("hosting: %w", err)
 	}
 	c.host.OnShut(c.door.Shut)
+	c.host.OnRefused(d.changed.Ring)
 	kubelet, err := virtualnode.NewKubelet(virtualnode.KubeletConfig{Home: home, HomeREST: restConfig, IP: d.engine.NodeIP(), Log: d.log, Audit: d.audits})
 	if err != nil {
 		return nil, nil, err

@@ -123,7 +123,7 @@ func (d *Daemon) makeEngine() (err error) {
 	}
 	d.gateway, err = gateway.New(gateway.Config{
 		Device: gatewayDevice, Address: gatewayAddress(d.cfg.PodRange), ListenPort: d.cfg.WireGuardPort, PrivateKey: key,
-		Reserved: []netip.Prefix{d.cfg.PodRange, d.cfg.ServiceRange}, HostPorts: d.hostPorts(), Log: d.log,
+		Reserved: []netip.Prefix{d.cfg.PodRange, d.cfg.ServiceRange}, HostPorts: d.hostPorts(), Changed: d.changed.Ring, Log: d.log,
 	})
 	return err
 }
@@ -200,6 +200,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 	keep("the watch of this laptop's addresses", d.watchAddresses)
 	if d.engine != nil {
 		keep("the engine", d.fenced(d.engine.Run))
+		keep("the watch of the engine", d.watchEngine)
+		keep("the watch of the disk", func(ctx context.Context) error { return watchDisk(ctx, d.disk, d.changed.Ring) })
 		if d.fence != nil {
 			keep("the fence around guests", d.fence.Run)
 		}

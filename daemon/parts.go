@@ -18,12 +18,15 @@ const settled = 10 * time.Second
 // parts remembers which parts of the daemon fail, for those who ask why something does not work.
 type parts struct {
 	metrics *metrics.Metrics
+	changed func() // what problems gives
 
 	mu     sync.Mutex
 	failed map[string]error
 }
 
-func newParts(m *metrics.Metrics) *parts { return &parts{metrics: m, failed: map[string]error{}} }
+func newParts(m *metrics.Metrics, changed func()) *parts {
+	return &parts{metrics: m, changed: changed, failed: map[string]error{}}
+}
 
 // watched is run, with its failures remembered until it has run well for a while.
 func (p *parts) watched(name string, run func(context.Context) error) func(context.Context) error {
@@ -41,12 +44,16 @@ func (p *parts) watched(name string, run func(context.Context) error) func(conte
 
 func (p *parts) set(name string, err error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
+	_, failed := p.failed[name]
 	if err == nil {
 		delete(p.failed, name)
-		return
+	} else {
+		p.failed[name] = err
 	}
-	p.failed[name] = err
+	p.mu.Unlock()
+	if failed || err != nil {
+		p.changed()
+	}
 }
 
 // problems tells of those that failed just now.

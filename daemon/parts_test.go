@@ -10,7 +10,7 @@ import (
 )
 
 func TestPartThatFailedIsAProblemUntilItRunsWell(t *testing.T) {
-	p := newParts(metrics.New(func(context.Context) metrics.Facts { return metrics.Facts{} }, nil, slog.New(slog.DiscardHandler)))
+	p := newParts(metrics.New(func(context.Context) metrics.Facts { return metrics.Facts{} }, nil, slog.New(slog.DiscardHandler)), func() {})
 	fail := p.watched("the gateway", func(context.Context) error { return errors.New("no TUN") })
 	if err := fail(t.Context()); err == nil {
 		t.Error("the error is lost")

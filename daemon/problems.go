@@ -42,6 +42,9 @@ func (d *Daemon) problems(ctx context.Context, engine api.Engine, peers []known)
 		if k.peer != nil {
 			tunnel, has := tunnels[k.id.String()]
 			list = append(list, peerProblems(k, tunnel, has, now)...)
+			if due, must := k.tunnelDue(); must && !tunnel.Up && now.Before(due) {
+				time.AfterFunc(due.Sub(now), d.changed.Ring) // then it is a problem; of several all are for that moment
+			}
 		}
 	}
 	list = append(list, clockProblems(peers)...)
@@ -56,6 +59,7 @@ func (d *Daemon) problems(ctx context.Context, engine api.Engine, peers []known)
 // peerProblems tells what is wrong with a peer: somebody else answers, nobody does, or not through the tunnel.
 func peerProblems(k known, tunnel gateway.Stats, hasTunnel bool, now time.Time) []api.Problem {
 	look := "`kith doctor " + k.name + "` tells where it fails"
+	due, must := k.tunnelDue()
 	bound := k.peer.Status.Outgoing.Contract != "" || k.peer.Status.Incoming.Contract != ""
 	switch {
 	case k.mismatch:
@@ -71,7 +75,7 @@ func peerProblems(k known, tunnel gateway.Stats, hasTunnel bool, now time.Time) 
 			why += ", for " + howLong(now.Sub(k.contact.Since))
 		}
 		return []api.Problem{{Severity: api.SeverityWarning, What: k.name + " cannot be reached", Why: why, Do: look}}
-	case tunnel.Up || now.Sub(k.linkedSince()) < tunnelPatience:
+	case tunnel.Up || !must || now.Before(due):
 		return nil
 	}
 	why := "it was not set up yet"
@@ -84,21 +88,23 @@ func peerProblems(k known, tunnel gateway.Stats, hasTunnel bool, now time.Time) 
 	return []api.Problem{{Severity: api.SeverityWarning, What: "the tunnel to " + k.name + " is down", Why: why + "; is UDP let through on both sides?", Do: look}}
 }
 
-// linkedSince is when the tunnel to a peer could have come up; in the future when it need not be there.
-func (k known) linkedSince() time.Time {
-	since := time.Now().Add(time.Hour)
+// tunnelDue is when the tunnel to a peer that is there must be up; false when it need not be.
+func (k known) tunnelDue() (due time.Time, must bool) {
+	if !k.contact.Reachable {
+		return due, false
+	}
 	for _, d := range []v1alpha1.DirectionStatus{k.peer.Status.Outgoing, k.peer.Status.Incoming} {
 		switch d.State {
 		case v1alpha1.StateContracted, v1alpha1.StateConnected, v1alpha1.StateUnreachable:
-			if d.Since != nil && d.Since.Time.Before(since) {
-				since = d.Since.Time
+			if d.Since != nil && (!must || d.Since.Time.Before(due)) {
+				due, must = d.Since.Time, true
 			}
 		}
 	}
-	if k.contact.Since.After(since) {
-		return k.contact.Since
+	if k.contact.Since.After(due) {
+		due = k.contact.Since
 	}
-	return since
+	return due.Add(tunnelPatience), must
 }
 
 // clockProblems compares this machine's clock with those of all who answer. When most of several agree against it, the
@@ -180,10 +186,8 @@ func asked(resources corev1.ResourceList) string {
 // degraded tells why an engine that answers is not well: its node, or the disk.
 func (d *Daemon) degraded(ctx context.Context) string {
 	var why []string
-	if space, err := doctor.SpaceAt(d.cfg.DataDir); err == nil {
-		if state, reason := space.Trouble(); state != api.CheckOK {
-			why = append(why, space.String()+"; "+reason)
-		}
+	if room, trouble := d.disk(); trouble != "" {
+		why = append(why, room+"; "+trouble)
 	}
 	if c := d.cluster.Load(); c != nil {
 		var node corev1.Node
@@ -194,6 +198,18 @@ func (d *Daemon) degraded(ctx context.Context) string {
 		}
 	}
 	return strings.Join(why, "; ")
+}
+
+// disk tells how much room there is and why that is too little; nothing when there is enough.
+func (d *Daemon) disk() (room, trouble string) {
+	space, err := doctor.SpaceAt(d.cfg.DataDir)
+	if err != nil {
+		return "", ""
+	}
+	if state, why := space.Trouble(); state != api.CheckOK {
+		return space.String(), why
+	}
+	return "", ""
 }
 
 // nodeOf is what a node says of itself: what keeps it from being ready, else what it lacks.

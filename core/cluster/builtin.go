@@ -177,6 +177,9 @@ func (b *Builtin) ServiceRange() netip.Prefix { return b.cfg.ServiceRange.Masked
 // State is how the engine is.
 func (b *Builtin) State() State { return b.status.get() }
 
+// Changed tells of the next State.
+func (b *Builtin) Changed() <-chan struct{} { return b.status.next() }
+
 // WaitReady waits for the API server.
 func (b *Builtin) WaitReady(ctx context.Context) error { return b.status.waitReady(ctx) }
 

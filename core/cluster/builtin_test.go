@@ -46,6 +46,26 @@ func TestRangesThatCannotWorkAreRefused(t *testing.T) {
 	}
 }
 
+func TestAnotherStateIsTold(t *testing.T) {
+	s := newStatus(Starting, "not asked yet")
+	told := func(set func()) bool {
+		changed := s.next()
+		set()
+		select {
+		case <-changed:
+			return true
+		default:
+			return false
+		}
+	}
+	if !told(func() { s.set(Ready, "") }) || !told(func() { s.set(Degraded, "it hangs") }) || !told(func() { s.set(Degraded, "it is full") }) {
+		t.Error("nobody hears of another state")
+	}
+	if told(func() { s.set(Degraded, "it is full") }) {
+		t.Error("the same state is told again")
+	}
+}
+
 func TestArgumentsSayBrainAndImages(t *testing.T) {
 	b, err := NewBuiltin(BuiltinConfig{NodeName: "alice", ImagesDir: "/images", Flags: []string{"--pod-mtu=1400"}})
 	if err != nil {

@@ -24,6 +24,8 @@ type Engine interface {
 	WaitReady(ctx context.Context) error
 	// State is how the cluster is right now.
 	State() State
+	// Changed gives a channel that is closed when State is another one than now. Take it before State.
+	Changed() <-chan struct{}
 	// RESTConfig leads to the API server with every right there. Use it after WaitReady; it must not be changed, copy it.
 	RESTConfig() *rest.Config
 	// Kubeconfig is the same as a file that can be carried to another program on this machine.

@@ -23,6 +23,12 @@ func (s *status) get() State {
 	return s.state
 }
 
+func (s *status) next() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changed
+}
+
 // set tells whether it changed anything.
 func (s *status) set(phase Phase, why string) bool {
 	s.mu.Lock()

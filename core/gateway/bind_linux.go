@@ -1,21 +1,24 @@
 package gateway
 
 import (
+	"encoding/binary"
 	"errors"
 
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
 )
 
-// bind is the UDP socket of the tunnel: the standard one, with two of its ways mended.
+// bind is the UDP socket of the tunnel: the standard one, with two of its ways mended, that tells of handshakes.
 type bind struct {
 	conn.Bind
 	tooBig   chan<- struct{}
+	shook    func() // a handshake was answered, from here or from there
 	crossing crossing
 }
 
-func newBind(tooBig chan<- struct{}) *bind {
-	return &bind{Bind: conn.NewStdNetBind(), tooBig: tooBig, crossing: crossing{sent: map[string]initiation{}}}
+func newBind(tooBig chan<- struct{}, shook func()) *bind {
+	return &bind{Bind: conn.NewStdNetBind(), tooBig: tooBig, shook: shook, crossing: crossing{sent: map[string]initiation{}}}
 }
 
 // Send mends batches. The standard bind hands the kernel many datagrams as one, which the kernel refuses when a
@@ -25,6 +28,7 @@ func newBind(tooBig chan<- struct{}) *bind {
 func (b *bind) Send(bufs [][]byte, to conn.Endpoint) error {
 	if len(bufs) == 1 {
 		b.crossing.leaving(bufs[0], to)
+		b.note(bufs[0])
 	}
 	err := b.Bind.Send(bufs, to)
 	if err == nil || !(errors.Is(err, unix.EMSGSIZE) || errors.Is(err, unix.EINVAL)) || len(bufs) < 2 {
@@ -49,6 +53,7 @@ func (b *bind) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 		fns[i] = func(bufs [][]byte, sizes []int, from []conn.Endpoint) (int, error) {
 			n, err := receive(bufs, sizes, from)
 			for k := range n {
+				b.note(bufs[k][:sizes[k]])
 				if sizes[k] > 0 && b.crossing.loses(bufs[k][:sizes[k]], from[k]) {
 					sizes[k] = 0
 				}
@@ -57,4 +62,11 @@ func (b *bind) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 		}
 	}
 	return fns, port, err
+}
+
+// note tells of messages that answer the beginning of a handshake (WireGuard paper, section 5.4.3). Anybody may send one.
+func (b *bind) note(message []byte) {
+	if len(message) == device.MessageResponseSize && binary.LittleEndian.Uint32(message) == device.MessageResponseType {
+		b.shook()
+	}
 }

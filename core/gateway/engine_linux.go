@@ -24,14 +24,14 @@ type engine struct {
 	kept   map[Key]time.Duration // keepalive intervals WireGuard was told
 }
 
-func newEngine(ctx context.Context, cfg Config, t *tap) (*engine, error) {
+func newEngine(ctx context.Context, cfg Config, t *tap, shook func()) (*engine, error) {
 	native, err := createTUN(ctx, cfg.Device, cfg.MTU)
 	if err != nil {
 		return nil, err
 	}
 	t.Device = native
 	tooBig := make(chan struct{}, 1)
-	dev := device.NewDevice(t, newBind(tooBig), deviceLog(cfg.Log))
+	dev := device.NewDevice(t, newBind(tooBig, shook), deviceLog(cfg.Log))
 	e := &engine{dev: dev, port: cfg.ListenPort, tooBig: tooBig, peers: map[string]Peer{}, kept: map[Key]time.Duration{}}
 	fail := func(err error) (*engine, error) {
 		dev.Close()

@@ -26,6 +26,7 @@ type Config struct {
 	PrivateKey PrivateKey     //
 	Reserved   []netip.Prefix // this cluster's own ranges (pods, services): never used as an alias
 	HostPorts  []uint16       // TCP ports on this host's own addresses that peers may connect to, such as the API server's
+	Changed    func()         // called when a tunnel came up or went down (Stats.Up); may be nil, must not block
 	Log        *slog.Logger
 }
 
@@ -36,8 +37,9 @@ type Gateway struct {
 	table atomic.Pointer[table]
 	drops drops
 	ready chan struct{} // closed when the device was up for the first time
+	shook shook
 
-	mu     sync.Mutex // guards what follows; the data path needs only table and drops
+	mu     sync.Mutex // guards what follows; the data path needs only table, drops and shook
 	peers  map[string]*route
 	around surroundings
 	live   *engine // nil when the device is down
@@ -47,6 +49,9 @@ type Gateway struct {
 func New(cfg Config) (*Gateway, error) {
 	if cfg.MTU == 0 {
 		cfg.MTU = DefaultMTU
+	}
+	if cfg.Changed == nil {
+		cfg.Changed = func() {}
 	}
 	switch {
 	case cfg.Device == "" || len(cfg.Device) > 15:
@@ -185,6 +190,7 @@ func (g *Gateway) rebuild() {
 		all = append(all, *r)
 	}
 	g.table.Store(newTable(g.around, all))
+	g.shook.allUp.Store(false) // until they are looked at again
 }
 
 // Run brings the device up and keeps it so until ctx ends, which is no error. It may be called again after it
@@ -194,12 +200,13 @@ func (g *Gateway) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("gateway: %w", err)
 	}
+	defer g.tell()
 	defer g.close(e)
 	return g.watch(ctx, e)
 }
 
 func (g *Gateway) open(ctx context.Context) (*engine, error) {
-	e, err := newEngine(ctx, g.cfg, &tap{table: &g.table, drops: &g.drops})
+	e, err := newEngine(ctx, g.cfg, &tap{table: &g.table, drops: &g.drops}, g.handshake)
 	if err != nil {
 		return nil, err
 	}

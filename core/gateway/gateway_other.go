@@ -19,7 +19,7 @@ var errNoTunnel = errors.New("tunnels to peers need Linux, this is " + runtime.G
 // engine is what carries packets: there is none.
 type engine struct{}
 
-func newEngine(context.Context, Config, *tap) (*engine, error) { return nil, errNoTunnel }
+func newEngine(context.Context, Config, *tap, func()) (*engine, error) { return nil, errNoTunnel }
 
 func (*engine) close()               {}
 func (*engine) setPeer(Peer) error   { return errNoTunnel }

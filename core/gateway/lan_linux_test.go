@@ -43,7 +43,7 @@ type gatewayConfig struct {
 }
 
 type order struct {
-	Do   string // set, remove, stats, drops, rtt, taken
+	Do   string // set, remove, stats, drops, rtt, taken, told
 	Peer Peer
 	ID   string
 	Size int // of an echo; 0 is the least
@@ -72,9 +72,11 @@ func serveGateway(config string) {
 	if os.Getenv("KITH_TEST_VERBOSE") != "" {
 		level = slog.LevelDebug
 	}
+	told := make(chan struct{}, 64)
+	changed := func() { told <- struct{}{} }
 	g, err := New(Config{
 		Device: "kith0", Address: podGateway, ListenPort: cfg.Port, PrivateKey: key, HostPorts: []uint16{6443},
-		Reserved: []netip.Prefix{pods}, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
+		Reserved: []netip.Prefix{pods}, Changed: changed, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
 	})
 	die(err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -96,11 +98,11 @@ func serveGateway(config string) {
 			return
 		}
 		die(err)
-		out.Encode(obey(g, o))
+		out.Encode(obey(g, o, told))
 	}
 }
 
-func obey(g *Gateway, o order) (a answer) {
+func obey(g *Gateway, o order, told <-chan struct{}) (a answer) {
 	var err error
 	switch o.Do {
 	case "set":
@@ -115,6 +117,13 @@ func obey(g *Gateway, o order) (a answer) {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
 		a.RTT, err = g.Echo(ctx, o.ID, o.Size)
+	case "told": // waits until it is told of a change
+		select {
+		case <-told:
+		case <-time.After(7 * time.Second):
+			err = errors.New("nothing is told")
+		}
+		a.Stats = g.StatsAll()
 	case "taken":
 		a.Taken, err = g.Taken(o.ID)
 	}

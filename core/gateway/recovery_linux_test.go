@@ -201,6 +201,27 @@ func TestPeerSetAgainIsGreetedAtOnce(t *testing.T) {
 	}
 }
 
+// TestTunnelThatComesUpIsTold, on both sides, when nothing else happens on either host and long before it is looked at again:
+// alice tries a while before bob knows her.
+func TestTunnelThatComesUpIsTold(t *testing.T) {
+	l := newLAN(t)
+	alice, bob := l.laptop("alice", 1), l.laptop("bob", 2)
+	alice.do(order{Do: "set", Peer: bob.asPeer("10.65.0.0/16", "10.70.0.0/16")})
+	time.Sleep(2 * time.Second) // all tries but WireGuard's own, each five seconds
+	waits := alice.asPeer("10.70.0.0/16", "10.65.0.0/16")
+	waits.Endpoint = netip.AddrPort{}
+	bob.do(order{Do: "set", Peer: waits})
+	for p, peer := range map[*laptop]string{alice: "bob", bob: "alice"} {
+		if s := p.do(order{Do: "told"}).Stats[peer]; !s.Up {
+			t.Errorf("%s is told, and the tunnel to %s is not up: %+v", p.name, peer, s)
+		}
+	}
+	bob.do(order{Do: "remove", ID: "alice"})
+	if s := bob.do(order{Do: "told"}).Stats; len(s) != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestBothGreetAtOnce makes handshakes cross on the wire, again and again.
 func TestBothGreetAtOnce(t *testing.T) {
 	l := newLAN(t)

@@ -28,6 +28,10 @@ func (g *Gateway) Stats(id string) (Stats, bool) {
 func (g *Gateway) StatsAll() map[string]Stats {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	return g.statsLocked()
+}
+
+func (g *Gateway) statsLocked() map[string]Stats {
 	byKey := map[Key]Stats{}
 	if g.live != nil {
 		byKey = g.live.stats()

@@ -35,6 +35,7 @@ func (g *Gateway) watch(ctx context.Context, e *engine) error {
 		if !g.refresh(e, &w) {
 			again = time.After(retry)
 		}
+		g.tell()
 		select {
 		case <-ctx.Done():
 		case <-time.After(settle):

@@ -22,6 +22,7 @@ type book struct {
 	waiting map[types.NamespacedName]waiter
 	dirty   map[string]bool
 	changed chan struct{} // has one item while dirty is not empty
+	refused func()        // who waits is another than before
 }
 
 type entry struct {
@@ -43,6 +44,7 @@ func newBook() *book {
 		waiting: map[types.NamespacedName]waiter{},
 		dirty:   map[string]bool{},
 		changed: make(chan struct{}, 1),
+		refused: func() {},
 	}
 }
 
@@ -132,13 +134,19 @@ func (b *book) release(key types.NamespacedName) []types.NamespacedName {
 func (b *book) wait(key types.NamespacedName, w waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.waiting[key] = w
+	if was, waited := b.waiting[key]; !waited || was != w {
+		b.waiting[key] = w
+		b.refused()
+	}
 }
 
 func (b *book) settle(key types.NamespacedName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.waiting, key)
+	if _, waited := b.waiting[key]; waited {
+		delete(b.waiting, key)
+		b.refused()
+	}
 }
 
 // refusedUnder gives the refused pods of the contracts, and those refused for want of any contract.

@@ -119,6 +119,25 @@ func TestBookKnowsWhoWaits(t *testing.T) {
 	}
 }
 
+func TestBookTellsOfOtherRefusals(t *testing.T) {
+	b := newBook()
+	told := 0
+	b.refused = func() { told++ }
+	for want, step := range []func(){
+		func() { b.settle(key("a", "web")) }, // was never refused
+		func() { b.wait(key("a", "web"), waiter{"c1", refusal{reasonExceeded, "no room"}, false}) },
+		func() { b.wait(key("a", "web"), waiter{"c1", refusal{reasonExceeded, "less room"}, false}) },
+		func() { b.settle(key("a", "web")) },
+	} {
+		for range 2 { // the second time it is nothing new
+			step()
+		}
+		if told != want {
+			t.Errorf("told %d times, want %d", told, want)
+		}
+	}
+}
+
 func TestBookSaysWhatToPublishOnce(t *testing.T) {
 	b := newBook()
 	for i := range 100 {

@@ -125,6 +125,13 @@ func (h *Host) OnShut(f func(consumerID string)) {
 	h.contracts.shut = append(h.contracts.shut, f)
 }
 
+// OnRefused has f called whenever other guests than before are refused: no object need change with that. f must not call back.
+func (h *Host) OnRefused(f func()) {
+	h.book.mu.Lock()
+	defer h.book.mu.Unlock()
+	h.book.refused = f
+}
+
 // reconcileContracts follows contracts, peers, policies and twin namespaces, all of them at once.
 func (h *Host) reconcileContracts(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	next, err := h.contracts.refresh(ctx, seenBefore)

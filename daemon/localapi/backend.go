@@ -20,7 +20,8 @@ type Backend interface {
 	Status(ctx context.Context) (api.Status, error)
 	// Snapshot gives all that a desktop shows.
 	Snapshot(ctx context.Context) (api.Snapshot, error)
-	// Changed gives a channel that is closed when Snapshot may have another answer than before.
+	// Changed gives a channel that is closed when Snapshot may have another answer than before: nobody looks again without.
+	// Numbers that move by themselves (api.Snapshot.Steady) are no other answer.
 	Changed() <-chan struct{}
 	Version(ctx context.Context) (api.Version, error)
 	// Kubeconfig gives the administrator's kubeconfig of the local cluster, YAML. CodeNotReady while there is none.

@@ -14,14 +14,12 @@ import (
 const (
 	// together is how long changes are collected before they are sent: one cause mostly changes several things.
 	together = 100 * time.Millisecond
-	// lookAgain is for what changes without anybody noticing: a disk that fills, a handshake that does not come.
-	lookAgain = 3 * time.Second
-	// life is the pause between signs of life.
+	// life is the pause between signs of life on a stream.
 	life = 30 * time.Second
 )
 
 // serveSnapshots answers GET /v1/snapshot, and with ?follow=true sends another one after each change, as lines, until
-// the caller or kithd leaves.
+// the caller or kithd leaves. Nobody looks while nothing changes: the Backend tells (Changed).
 func (s *Server) serveSnapshots(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query().Get("follow")
 	follow, err := strconv.ParseBool(query)
@@ -36,8 +34,10 @@ func (s *Server) serveSnapshots(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out := newLines(w)
+	signs := time.NewTicker(life)
+	defer signs.Stop()
 	var last []byte
-	for sent := time.Now(); ; {
+	for {
 		changed := s.Backend.Changed()
 		snapshot, err := s.snapshot(r.Context())
 		if err != nil {
@@ -45,18 +45,15 @@ func (s *Server) serveSnapshots(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		steady, err := json.Marshal(snapshot.Steady())
-		switch {
-		case err != nil:
+		if err != nil {
 			out.write(failure{asError(err)})
 			return
-		case !bytes.Equal(steady, last):
-			last, sent = steady, time.Now()
-			err = out.write(snapshot)
-		case time.Since(sent) > life:
-			sent = time.Now()
-			err = out.write()
 		}
-		if err != nil || !pause(r.Context(), changed) {
+		if !bytes.Equal(steady, last) {
+			last = steady
+			err = out.write(snapshot)
+		}
+		if err != nil || !pause(r.Context(), changed, func() error { return out.write() }, signs.C) {
 			return
 		}
 	}
@@ -68,16 +65,19 @@ func (s *Server) snapshot(ctx context.Context) (api.Snapshot, error) {
 	return s.Backend.Snapshot(ctx)
 }
 
-// pause waits until it is worth looking again. False: the caller left.
-func pause(ctx context.Context, changed <-chan struct{}) bool {
-	again := time.NewTimer(lookAgain)
-	defer again.Stop()
-	select {
-	case <-again.C:
-		return true
-	case <-ctx.Done():
-		return false
-	case <-changed:
+// pause waits until it is worth looking again, and gives signs of life meanwhile. False: the caller left.
+func pause(ctx context.Context, changed <-chan struct{}, live func() error, signs <-chan time.Time) bool {
+	for quiet := true; quiet; {
+		select {
+		case <-signs:
+			if live() != nil {
+				return false
+			}
+		case <-ctx.Done():
+			return false
+		case <-changed:
+			quiet = false
+		}
 	}
 	select {
 	case <-time.After(together):

@@ -133,8 +133,8 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	out := newLines(w)
-	life := time.NewTicker(30 * time.Second)
-	defer life.Stop()
+	signs := time.NewTicker(life)
+	defer signs.Stop()
 	for first := true; ; first = false {
 		events, more := s.Events.After(since)
 		values := make([]any, len(events))
@@ -151,7 +151,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 		}
 		select {
 		case <-more:
-		case <-life.C:
+		case <-signs.C:
 			if err := out.write(); err != nil {
 				return
 			}

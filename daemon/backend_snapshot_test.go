@@ -1,0 +1,142 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/cluster"
+	"kith.dev/core/relations"
+	"kith.dev/daemon/metrics"
+)
+
+// rung tells whether the desktops hear of something that happens within a moment.
+func rung(d *Daemon, happens func()) bool {
+	changed := backend{d}.Changed()
+	happens()
+	synctest.Wait()
+	select {
+	case <-changed:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestDesktopsHearOfPartsThatFailAndWorkAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d Daemon
+		d.parts = newParts(metrics.New(func(context.Context) metrics.Facts { return metrics.Facts{} }, nil, slog.New(slog.DiscardHandler)), d.changed.Ring)
+		ctx, cancel := context.WithCancel(t.Context())
+		fail := d.parts.watched("the gateway", func(context.Context) error { return errors.New("no TUN") })
+		if !rung(&d, func() { _ = fail(ctx) }) || len(d.parts.problems()) != 1 {
+			t.Error("it failed, and nobody heard")
+		}
+		go func() {
+			_ = d.parts.watched("the gateway", func(ctx context.Context) error { <-ctx.Done(); return nil })(ctx)
+		}()
+		if !rung(&d, func() { time.Sleep(settled) }) || len(d.parts.problems()) != 0 {
+			t.Error("it works again, and nobody heard")
+		}
+		if rung(&d, func() { time.Sleep(time.Hour) }) {
+			t.Error("somebody heard of a part that goes on")
+		}
+		cancel()
+	})
+}
+
+// moody is an engine that changes.
+type moody struct {
+	cluster.Engine
+	changed chan struct{}
+}
+
+func (m *moody) Changed() <-chan struct{} { return m.changed }
+
+func TestDesktopsHearOfTheEngineAndTheDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := &moody{changed: make(chan struct{})}
+		d := Daemon{engine: engine}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = d.watchEngine(ctx) }()
+		var disk atomic.Pointer[[2]string]
+		disk.Store(&[2]string{"9 GiB free", ""})
+		go func() {
+			_ = watchDisk(ctx, func() (room, trouble string) { s := disk.Load(); return s[0], s[1] }, d.changed.Ring)
+		}()
+		synctest.Wait()
+		if rung(&d, func() { disk.Store(&[2]string{"8 GiB free", ""}); time.Sleep(time.Hour) }) {
+			t.Error("somebody heard, and nothing happened")
+		}
+		if !rung(&d, func() {
+			was := engine.changed
+			engine.changed = make(chan struct{})
+			close(was)
+		}) {
+			t.Error("the engine is another, and nobody heard")
+		}
+		for _, is := range [][2]string{{"1 GiB free", "images of pods need room"}, {"8 GiB free", ""}} {
+			if !rung(&d, func() { disk.Store(&is); time.Sleep(diskEvery) }) {
+				t.Errorf("the disk says %q, and nobody heard", is)
+			}
+		}
+		cancel()
+	})
+}
+
+func TestDesktopsHearOfATunnelThatDoesNotComeUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d Daemon
+		d.parts = newParts(nil, d.changed.Ring)
+		bob := known{
+			name: "bob", contact: relations.Contact{Reachable: true, Since: time.Now()},
+			peer: &v1alpha1.Peer{Status: v1alpha1.PeerStatus{Outgoing: v1alpha1.DirectionStatus{
+				State: v1alpha1.StateConnected, Contract: "c", Since: &metav1.Time{Time: time.Now().Add(-time.Hour)},
+			}}},
+		}
+		look := func() int { return len(d.problems(t.Context(), api.Engine{State: api.EngineReady}, []known{bob})) }
+		if n := look(); n != 0 {
+			t.Errorf("%d problems at first", n)
+		}
+		if rung(&d, func() { time.Sleep(tunnelPatience - time.Millisecond) }) {
+			t.Error("somebody heard too soon")
+		}
+		if !rung(&d, func() { time.Sleep(time.Millisecond) }) || look() != 1 {
+			t.Error("the tunnel is down, and nobody heard")
+		}
+		if rung(&d, func() { time.Sleep(time.Hour) }) {
+			t.Error("it is told again and again")
+		}
+	})
+}
+
+func TestDesktopsHearOfPodsThatAreNotJustAtHome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d Daemon
+		home := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "alice"}}
+		guest := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1alpha1.LabelConsumer: "bob"}}}
+		abroad := &corev1.Pod{Spec: corev1.PodSpec{NodeName: v1alpha1.VirtualNodePrefix + "bob", Tolerations: []corev1.Toleration{{Key: v1alpha1.TaintPeer}}}}
+		for name, tc := range map[string]struct {
+			obj  any
+			want bool
+		}{
+			"at home": {home, false}, "a guest": {guest, true}, "abroad": {abroad, true},
+			"gone, at home": {toolscache.DeletedFinalStateUnknown{Obj: home}, false}, "gone, a guest": {toolscache.DeletedFinalStateUnknown{Obj: guest}, true},
+			"a peer": {&v1alpha1.Peer{}, true},
+		} {
+			if got := rung(&d, func() { d.ringFor(tc.obj) }); got != tc.want {
+				t.Errorf("%s: heard %t, want %t", name, got, tc.want)
+			}
+		}
+	})
+}
