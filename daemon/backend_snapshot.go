@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -87,14 +89,36 @@ func (d *Daemon) tellDesktops(ctx context.Context, mgr manager.Manager) error {
 			return err
 		}
 		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    d.ringFor,
-			UpdateFunc: func(_, obj any) { d.ringFor(obj) },
+			AddFunc: d.ringFor,
+			UpdateFunc: func(was, obj any) {
+				if !heartbeat(was, obj) {
+					d.ringFor(obj)
+				}
+			},
 			DeleteFunc: d.ringFor,
 		}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// heartbeat tells whether of two states of a node the second says no more than that it lives, as each virtual node does every minute.
+func heartbeat(was, is any) bool {
+	before, ok := was.(*corev1.Node)
+	after, ok2 := is.(*corev1.Node)
+	if !ok || !ok2 {
+		return false
+	}
+	still := func(n *corev1.Node) *corev1.Node {
+		n = n.DeepCopy()
+		n.ResourceVersion, n.Annotations = "", nil // one of which repeats the status
+		for i := range n.Status.Conditions {
+			n.Status.Conditions[i].LastHeartbeatTime = metav1.Time{}
+		}
+		return n
+	}
+	return equality.Semantic.DeepEqual(still(before), still(after))
 }
 
 // ringFor rings, except for pods that stay at home.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 
@@ -139,4 +140,34 @@ func TestDesktopsHearOfPodsThatAreNotJustAtHome(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestHeartbeatsOfNodesAreNoNews(t *testing.T) {
+	node := func(change func(*corev1.Node)) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "kith-bob", ResourceVersion: "1"}, Status: corev1.NodeStatus{
+			Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")},
+			Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()}},
+		}}
+		change(n)
+		return n
+	}
+	was := node(func(*corev1.Node) {})
+	for name, tc := range map[string]struct {
+		is   any
+		want bool
+	}{
+		"a minute later": {node(func(n *corev1.Node) {
+			n.ResourceVersion, n.Annotations = "2", map[string]string{"virtual-kubelet.io/last-applied-node-status": "{}"}
+			n.Status.Conditions[0].LastHeartbeatTime.Time = time.Now().Add(time.Minute)
+		}), true},
+		"not ready":    {node(func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionFalse }), false},
+		"why":          {node(func(n *corev1.Node) { n.Status.Conditions[0].Message = "the peer is away" }), false},
+		"less to give": {node(func(n *corev1.Node) { n.Status.Allocatable[corev1.ResourceCPU] = resource.MustParse("1") }), false},
+		"cordoned":     {node(func(n *corev1.Node) { n.Spec.Unschedulable = true }), false},
+		"a pod":        {&corev1.Pod{}, false},
+	} {
+		if got := heartbeat(was, tc.is); got != tc.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
 }
