@@ -32,6 +32,7 @@ type Input struct {
 type Memory struct {
 	looked    bool                // there was a status to compare with
 	started   bool                // and lists out of the cluster
+	ready     bool                // there are such lists now
 	peers     map[string]relation // by ID
 	requests  map[string]bool     // pending ones of peers, by ID
 	refused   map[string]bool     // guests, by namespace/name
@@ -74,7 +75,8 @@ func (m Memory) Next(in Input, settings Settings) (Memory, Plan) {
 	default:
 		d.back()
 		d.troubled()
-		if ready(in.Snapshot.Status.Engine) { // else the lists are empty, and what they miss is still there
+		d.next.ready = ready(in.Snapshot.Status.Engine)
+		if d.next.ready { // else the lists are empty, and what they miss is still there
 			d.requests()
 			d.guests()
 			if !d.Now.Before(d.next.calmUntil) {
@@ -138,7 +140,7 @@ func (m Memory) Wake(now time.Time) time.Time {
 	}
 	var at time.Time
 	for _, r := range m.peers {
-		if due := r.since.Add(lostPatience); m.goneSince.IsZero() && r.waits() && (at.IsZero() || due.Before(at)) {
+		if due := r.since.Add(lostPatience); m.goneSince.IsZero() && m.ready && r.waits() && (at.IsZero() || due.Before(at)) {
 			at = due
 		}
 	}

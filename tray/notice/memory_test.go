@@ -166,6 +166,23 @@ func TestPeerLostAndBack(t *testing.T) {
 	d.want(d.step(time.Second, with(api.StateConnected, api.StateNone)))
 }
 
+func TestPeerLostWhileTheEngineIsAwayWaitsForIt(t *testing.T) {
+	d := newDay(t)
+	state := func(s api.State) func(*api.Snapshot) {
+		return func(n *api.Snapshot) { n.Peers = []api.Peer{{ID: "B", Name: "bob", Outgoing: s}} }
+	}
+	engine := func(s api.EngineState) func(*api.Snapshot) {
+		return func(n *api.Snapshot) { n.Status.Engine.State = s }
+	}
+	d.want(d.step(0, state(api.StateConnected)))
+	d.want(d.step(time.Second, state(api.StateUnreachable)))
+	d.want(d.step(time.Second, engine(api.EngineStarting)))
+	if at := d.m.Wake(d.now); !at.IsZero() {
+		t.Errorf("it looks again at %s, and knows nothing more until the engine is back", at)
+	}
+	d.want(d.step(time.Minute, engine(api.EngineReady)), "bob cannot be reached")
+}
+
 func TestRestartOfTheDaemonIsNoNews(t *testing.T) {
 	d := newDay(t)
 	all := func(state api.State) func(*api.Snapshot) {
