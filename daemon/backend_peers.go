@@ -256,6 +256,9 @@ func (b backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report fu
 	return b.Peer(ctx, k.id.String())
 }
 
+// contactTime is how long a peer that just answered may take to be in contact: mostly milliseconds.
+const contactTime = 5 * time.Second
+
 func (b backend) findOrAdd(ctx context.Context, ref string, report func(api.Progress)) (known, error) {
 	k, err := b.d.directory.find(ref)
 	if err == nil || !strings.ContainsAny(ref, ":.") {
@@ -266,17 +269,19 @@ func (b backend) findOrAdd(ctx context.Context, ref string, report func(api.Prog
 	if err != nil {
 		return known{}, err
 	}
-	for range 50 { // the contact is made within milliseconds
+	ctx, cancel := context.WithTimeout(ctx, contactTime)
+	defer cancel()
+	for {
+		changed := b.Changed()
 		if k, err = b.d.directory.find(peer.ID); err != nil || k.contact.Reachable {
 			return k, err
 		}
 		select {
-		case <-time.After(100 * time.Millisecond):
+		case <-changed:
 		case <-ctx.Done():
 			return k, nil
 		}
 	}
-	return k, nil
 }
 
 // followAsk reports what becomes of a request until it is delivered, or, with wait, until it is decided.
