@@ -88,7 +88,7 @@ func (d *Daemon) checkEngine(ctx context.Context, report func(api.Finding)) {
 	e.Check(ctx, report)
 }
 
-// clusterDNS is the tenth address of the services' range, as everywhere.
+// clusterDNS is the tenth address of the services' range, as the built-in engine, K3s and kubeadm have it.
 func clusterDNS(services netip.Prefix) netip.AddrPort {
 	a := services.Masked().Addr().As4()
 	a[3] += 10

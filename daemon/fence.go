@@ -9,11 +9,9 @@ import (
 
 // newFence makes the fence around guests. The engine's ranges must be known.
 func (d *Daemon) newFence() (*fence.Fence, error) {
-	dns := d.engine.ServiceRange().Masked().Addr().As4()
-	dns[3] += 10 // as the built-in engine, K3s and kubeadm have it
 	cfg := fence.Config{
 		Tunnel: gatewayDevice, Pods: d.engine.PodRange(), Services: d.engine.ServiceRange(), Node: d.engine.NodeIP(),
-		DNS: netip.AddrFrom4(dns), Log: d.log,
+		DNS: clusterDNS(d.engine.ServiceRange()).Addr(), Log: d.log,
 	}
 	if d.marksGuests() {
 		cfg.Group = fence.GuestGroup

@@ -17,7 +17,7 @@ type Machine struct {
 	PID                        int                       // of the kithd that asks; 0 when none runs
 }
 
-// OwnDevices are the network devices that Kith makes: the tunnel, the node's address, the pods' bridge.
+// ownDevices are the network devices that Kith makes: the tunnel, the node's address, the pods' bridge.
 var ownDevices = []string{"kith0", "kith-node", "cni0"}
 
 // Groups are the checks of the machine.
