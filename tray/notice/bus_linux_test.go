@@ -1,14 +1,9 @@
 package notice
 
 import (
-	"bufio"
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,59 +13,9 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"kith.dev/assets/icon"
+	"kith.dev/tray/bustest"
 	"kith.dev/tray/words"
 )
-
-// busConfig has no directory with services that could be started: the machine may have a notification server installed.
-const busConfig = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
-<busconfig>
-  <type>session</type>
-  <listen>unix:path=%s</listen>
-  <auth>EXTERNAL</auth>
-  <policy context="default">
-    <allow send_destination="*" eavesdrop="true"/>
-    <allow eavesdrop="true"/>
-    <allow own="*"/>
-  </policy>
-</busconfig>`
-
-// bus starts a session bus of the test's own and gives its address.
-func bus(t *testing.T) string {
-	t.Helper()
-	program, err := exec.LookPath("dbus-daemon")
-	if err != nil {
-		t.Skip("dbus-daemon is not installed")
-	}
-	dir := t.TempDir()
-	config := filepath.Join(dir, "bus.conf")
-	if err := os.WriteFile(config, fmt.Appendf(nil, busConfig, filepath.Join(dir, "bus")), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	daemon := exec.Command(program, "--config-file="+config, "--nofork", "--nopidfile", "--print-address")
-	out, err := daemon.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := daemon.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { daemon.Process.Kill(); daemon.Wait() })
-	address, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(address)
-}
-
-func connect(t *testing.T, address string) *dbus.Conn {
-	t.Helper()
-	conn, err := dbus.Connect(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return conn
-}
 
 // notification is what a server got.
 type notification struct {
@@ -154,9 +99,9 @@ func until(t *testing.T, ok func() bool) {
 }
 
 // serve starts a notification server.
-func serve(t *testing.T, address string, first uint32, can ...string) *notifications {
+func serve(t *testing.T, bus *bustest.Bus, first uint32, can ...string) *notifications {
 	t.Helper()
-	s := &notifications{conn: connect(t, address), can: can, next: first}
+	s := &notifications{conn: bus.Connect(t), can: can, next: first}
 	if err := s.conn.Export(s, serverPath, server); err != nil {
 		t.Fatal(err)
 	}
@@ -167,9 +112,9 @@ func serve(t *testing.T, address string, first uint32, can ...string) *notificat
 }
 
 // running starts a Bus, and gives it with what is clicked.
-func running(t *testing.T, address string) (*Bus, chan Answer) {
+func running(t *testing.T, bus *bustest.Bus) (*Bus, chan Answer) {
 	t.Helper()
-	b := NewBus(connect(t, address), slog.New(slog.NewTextHandler(io.Discard, nil)))
+	b := NewBus(bus.Connect(t), slog.New(slog.NewTextHandler(io.Discard, nil)))
 	clicked := make(chan Answer, 8)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -206,9 +151,9 @@ func none(t *testing.T, clicked chan Answer) {
 }
 
 func TestButtonAnswersOnce(t *testing.T) {
-	address := bus(t)
-	s := serve(t, address, 0, "actions", "body", "body-markup")
-	b, clicked := running(t, address)
+	bus := bustest.Start(t)
+	s := serve(t, bus, 0, "actions", "body", "body-markup")
+	b, clicked := running(t, bus)
 	b.Show(ask)
 	n := s.wait(t, 1)[0]
 	if !slices.Equal(n.actions, []string{"accept", "Accept", "decline", "Decline"}) || n.timeout != 0 || n.app != "Kith" || n.appIcon != "" {
@@ -236,13 +181,13 @@ func TestButtonAnswersOnce(t *testing.T) {
 
 // TestForgedClickAcceptsNothing has another program on the bus say that Accept was clicked, in all the ways there are.
 func TestForgedClickAcceptsNothing(t *testing.T) {
-	address := bus(t)
-	s := serve(t, address, 0, "actions")
-	b, clicked := running(t, address)
+	bus := bustest.Start(t)
+	s := serve(t, bus, 0, "actions")
+	b, clicked := running(t, bus)
 	b.Show(ask)
 	n := s.wait(t, 1)[0]
 	until(t, func() bool { return s.conn.Names() != nil })
-	forger := connect(t, address)
+	forger := bus.Connect(t)
 	victim := b.conn.Names()[0]
 	forge := func(to, sender, member string, path dbus.ObjectPath, iface string, body ...any) {
 		t.Helper()
@@ -286,9 +231,9 @@ func TestForgedClickAcceptsNothing(t *testing.T) {
 func TestBodyIsMarkupOnlyForServersThatTakeIt(t *testing.T) {
 	evil := Notice{Key: "x", Kind: PeerLost, Title: words.Name("<b>bob</b>&<img src=x>") + " cannot be reached", Body: words.Text(`<a href="x">click</a> & go`)}
 	for _, can := range [][]string{{"body", "body-markup"}, {"body"}} {
-		address := bus(t)
-		s := serve(t, address, 0, can...)
-		b, _ := running(t, address)
+		bus := bustest.Start(t)
+		s := serve(t, bus, 0, can...)
+		b, _ := running(t, bus)
 		b.Show(evil)
 		n := s.wait(t, 1)[0]
 		if n.summary != "‹b›bob‹/b›＆‹img src=x› cannot be reached" {
@@ -305,9 +250,9 @@ func TestBodyIsMarkupOnlyForServersThatTakeIt(t *testing.T) {
 }
 
 func TestServerWithoutButtonsNamesTheMenu(t *testing.T) {
-	address := bus(t)
-	s := serve(t, address, 0, "body")
-	b, _ := running(t, address)
+	bus := bustest.Start(t)
+	s := serve(t, bus, 0, "body")
+	b, _ := running(t, bus)
 	b.Show(ask)
 	if n := s.wait(t, 1)[0]; len(n.actions) != 0 || !strings.HasSuffix(n.body, "Accept or decline in Kith's menu.") {
 		t.Errorf("%v %v %v %q", n.actions, n.timeout, n.app, n.body)
@@ -315,9 +260,9 @@ func TestServerWithoutButtonsNamesTheMenu(t *testing.T) {
 }
 
 func TestSameKeyTakesThePlaceAndRetractCloses(t *testing.T) {
-	address := bus(t)
-	s := serve(t, address, 40, "actions")
-	b, clicked := running(t, address)
+	bus := bustest.Start(t)
+	s := serve(t, bus, 40, "actions")
+	b, clicked := running(t, bus)
 	b.Show(ask)
 	b.Show(ask)
 	got := s.wait(t, 2)
@@ -335,8 +280,8 @@ func TestSameKeyTakesThePlaceAndRetractCloses(t *testing.T) {
 }
 
 func TestNewServerGetsWhatStillWaits(t *testing.T) {
-	address := bus(t)
-	b, clicked := running(t, address)
+	bus := bustest.Start(t)
+	b, clicked := running(t, bus)
 	b.Show(ask) // no server at all
 	b.Show(Notice{Key: "reach/bob", Kind: PeerLost, Title: "bob cannot be reached"})
 	b.Show(Notice{Key: "daemon", Kind: Trouble, Title: "trouble"})
@@ -347,14 +292,14 @@ func TestNewServerGetsWhatStillWaits(t *testing.T) {
 		return len(b.queue) == 0
 	})
 	time.Sleep(200 * time.Millisecond)
-	first := serve(t, address, 0, "actions")
+	first := serve(t, bus, 0, "actions")
 	got := first.wait(t, 2)
 	if got[0].summary != "bob asks" || got[1].summary != "bob cannot be reached" {
 		t.Errorf("%v %q, %v %q", got[0].replaces, got[0].summary, got[1].replaces, got[1].summary)
 	}
 	old := first.conn.Names()[0]
 	first.conn.Close()
-	second := serve(t, address, 0, "actions")
+	second := serve(t, bus, 0, "actions")
 	if again := second.wait(t, 1)[0]; again.summary != "bob asks" || again.replaces != 0 {
 		t.Errorf("%s was shown again, by %s", again.summary, old)
 	}
@@ -365,9 +310,9 @@ func TestNewServerGetsWhatStillWaits(t *testing.T) {
 }
 
 func TestLeavingTakesTheButtonsAway(t *testing.T) {
-	address := bus(t)
-	s := serve(t, address, 0, "actions")
-	b := NewBus(connect(t, address), slog.New(slog.NewTextHandler(io.Discard, nil)))
+	bus := bustest.Start(t)
+	s := serve(t, bus, 0, "actions")
+	b := NewBus(bus.Connect(t), slog.New(slog.NewTextHandler(io.Discard, nil)))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- b.Run(ctx, func(Answer) {}) }()
@@ -380,8 +325,8 @@ func TestLeavingTakesTheButtonsAway(t *testing.T) {
 }
 
 func TestEndOfTheBusEndsRun(t *testing.T) {
-	address := bus(t)
-	b := NewBus(connect(t, address), slog.New(slog.NewTextHandler(io.Discard, nil)))
+	bus := bustest.Start(t)
+	b := NewBus(bus.Connect(t), slog.New(slog.NewTextHandler(io.Discard, nil)))
 	done := make(chan error, 1)
 	go func() { done <- b.Run(t.Context(), func(Answer) {}) }()
 	time.Sleep(20 * time.Millisecond)
