@@ -90,7 +90,7 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 		c.peers.Close()
 		c.fleet.wait()
 	}()
-	go supervise(ctx, d.log, "the kubelet endpoint of virtual nodes", kubelet.Run)
+	go d.keep(ctx, "the kubelet endpoint of virtual nodes", kubelet.Run)
 	go func() {
 		if mgr.GetCache().WaitForCacheSync(ctx) && d.loadHost(ctx, c) {
 			d.clusterReady(ctx, c)

@@ -188,9 +188,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	keep := func(name string, run func(context.Context) error) {
-		running.Go(func() { supervise(ctx, d.log, name, d.parts.watched(name, run)) })
-	}
+	keep := func(name string, run func(context.Context) error) { running.Go(func() { d.keep(ctx, name, run) }) }
 	keep("discovery", d.nearby.Run)
 	keep("contacts", d.contacts.Run)
 	keep("the directory", d.directory.run)

@@ -44,7 +44,7 @@ func (d *Daemon) followGuests(ctx context.Context) (*fence.Fence, error) {
 	}
 	f, err := d.newFence()
 	if err == nil {
-		go supervise(ctx, d.log, "the fence around guests", f.Run)
+		go d.keep(ctx, "the fence around guests", f.Run)
 	}
 	return f, err
 }

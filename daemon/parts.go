@@ -12,6 +12,11 @@ import (
 	"kith.dev/daemon/metrics"
 )
 
+// keep runs a part of the daemon for as long as ctx lasts. That it fails is logged, counted and told to the owner.
+func (d *Daemon) keep(ctx context.Context, name string, run func(context.Context) error) {
+	supervise(ctx, d.log, name, d.parts.watched(name, run))
+}
+
 // settled is how long a part must have run for its last failure to be over.
 const settled = 10 * time.Second
 
