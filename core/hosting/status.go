@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
@@ -64,7 +65,7 @@ func (r *reconciler) refuse(ctx context.Context, o *one, contract string, no *re
 		if err := r.writeStatus(ctx, o, status); err != nil {
 			return ctrl.Result{}, err
 		}
-		r.event(o.raw, corev1.EventTypeWarning, "Refused", "%s: %s", no.reason, cut(no.message, 900))
+		r.event(o.raw, corev1.EventTypeWarning, "Refused", "%s: %s", no.reason, no.message)
 		r.note(o, no.reason, no.message)
 	}
 	switch no.reason {
@@ -109,6 +110,7 @@ func (r *reconciler) writeStatus(ctx context.Context, o *one, status v1alpha1.Of
 const (
 	eventsPerSecond = 0.5
 	eventsBurst     = 100
+	eventNote       = 1024 // bytes; the API server takes no event with more
 )
 
 func (r *reconciler) event(about runtime.Object, kind, reason, note string, args ...any) {
@@ -130,7 +132,7 @@ func (r *reconciler) event(about runtime.Object, kind, reason, note string, args
 	if !limit.Allow() {
 		return
 	}
-	r.events.Eventf(about, nil, kind, reason, reason, note, args...)
+	r.events.Eventf(about, nil, kind, reason, reason, "%s", cut(fmt.Sprintf(note, args...), eventNote))
 }
 
 func preconditions(pod *corev1.Pod) *metav1.Preconditions {
@@ -141,5 +143,5 @@ func cut(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
-	return s[:n-3] + "..."
+	return strings.ToValidUTF8(s[:n-3], "") + "..."
 }
