@@ -106,7 +106,6 @@ func (r *reconciler) notMade(ctx context.Context, o *one, t *terms, err error) (
 		r.release(o.key, nil)
 		return ctrl.Result{}, nil // the namespace takes the OffloadedPod along
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
-		r.release(o.key, nil)
 		return r.refuse(ctx, o, t.contract, refused(reasonInvalid, "%v", err))
 	case apierrors.IsForbidden(err):
 		return r.forbidden(ctx, o, t, err)
@@ -120,7 +119,6 @@ func (r *reconciler) inTheWay(ctx context.Context, o *one, t *terms) (ctrl.Resul
 	var pod corev1.Pod
 	err := r.live.Get(ctx, o.key, &pod)
 	if err == nil && pod.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy {
-		r.release(o.key, nil)
 		return r.refuse(ctx, o, t.contract, refused(reasonNameTaken, "a Pod %s that Kith did not make is in namespace %s", o.key.Name, o.key.Namespace))
 	}
 	if err == nil {
@@ -153,7 +151,6 @@ func (r *reconciler) forbidden(ctx context.Context, o *one, t *terms, err error)
 			return ctrl.Result{RequeueAfter: max(20*time.Millisecond, min(since/2, 2*time.Second))}, nil
 		}
 	}
-	r.release(o.key, nil)
 	return r.refuse(ctx, o, t.contract, no)
 }
 

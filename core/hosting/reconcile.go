@@ -236,7 +236,8 @@ func (r *reconciler) deleteLeft(ctx context.Context, pod *corev1.Pod) error {
 func (r *reconciler) keep(ctx context.Context, o *one) error {
 	m := r.memo(o.key)
 	r.wake(r.book.correct(o.key, requestsOf(o.pod)))
-	if m.uid == o.pod.UID && m.synced == o.opod.Generation && o.opod.Status.PodUID == o.pod.UID {
+	status := &o.opod.Status
+	if m.uid == o.pod.UID && m.synced == o.opod.Generation && status.PodUID == o.pod.UID && status.Phase == v1alpha1.OffloadedPodAccepted {
 		return nil
 	}
 	t, err := r.contracts.ofNamespace(ctx, o.key.Namespace)

@@ -55,11 +55,16 @@ func countPod(status *v1alpha1.OffloadedPodStatus, uid types.UID) {
 
 // refuse says no, with the reason, once. It is looked at again when the template, the contract or the
 // policy changes, or when room under the contract becomes free; what the API server itself refused also
-// after a while.
+// after a while. A pod that is refused and does not run holds nothing of the contract.
 func (r *reconciler) refuse(ctx context.Context, o *one, contract string, no *refusal) (ctrl.Result, error) {
 	status := o.opod.Status
 	status.Phase, status.Reason, status.Message = v1alpha1.OffloadedPodRefused, no.reason, cut(no.message, 1024)
 	status.Conditions = nil
+	pod, err := r.justMade(ctx, o.key, o.pod)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	r.release(o.key, pod)
 	r.book.wait(o.key, waiter{contract, *no, false})
 	if !equality.Semantic.DeepEqual(status, o.opod.Status) {
 		if err := r.writeStatus(ctx, o, status); err != nil {
