@@ -1,6 +1,7 @@
 package hosting
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -66,16 +67,20 @@ const gatherFor = 50 * time.Millisecond
 
 // watchGuests keeps annotationGuests in step with the guests.
 func (h *Host) watchGuests(mgr manager.Manager) error {
-	later := func(q workqueue.TypedRateLimitingInterface[reconcile.Request], o client.Object) {
-		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: o.GetNamespace()}}, gatherFor)
-	}
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	later := func(q queue, namespace string) {
+		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: namespace}}, gatherFor)
+	}
 	return ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-guests").
 		Watches(&corev1.Pod{}, handler.Funcs{
-			CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { later(q, e.Object) },
-			UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { later(q, e.ObjectNew) },
-			DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { later(q, e.Object) },
+			CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { later(q, e.Object.GetNamespace()) },
+			UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { later(q, e.ObjectNew.GetNamespace()) },
+			DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { later(q, e.Object.GetNamespace()) },
 		}, builder.WithPredicates(managed(), updates(addressElse))).
+		// Once at the beginning: the last guest may have gone while no daemon ran.
+		Watches(&corev1.Namespace{}, handler.Funcs{
+			CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { later(q, e.Object.GetName()) },
+		}, builder.WithPredicates(managed())).
 		WithOptions(controller.Options{NewQueue: queues.New}).
 		Complete(reconcile.Func(h.tellAddresses))
 }
@@ -88,25 +93,30 @@ type told struct {
 }
 
 type telling struct {
-	at     time.Time
-	guests int
+	at      time.Time
+	guests  int
+	version string // of the namespace that was written
 }
 
 // eachGuest is how much longer the next write waits for every guest in the one before.
 const eachGuest = 2 * time.Millisecond
 
-func (t *told) wait(namespace string) time.Duration {
+// wait is how long to leave a namespace alone that is seen in this version.
+func (t *told) wait(namespace, version string) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l := t.last[namespace]
+	if older(version, l.version) { // it would be compared with what was before
+		return gatherFor
+	}
 	return time.Until(l.at.Add(time.Duration(l.guests) * eachGuest))
 }
 
-func (t *told) now(namespace string, guests int) {
+func (t *told) now(namespace string, l telling) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	maps.DeleteFunc(t.last, func(_ string, l telling) bool { return time.Since(l.at) > time.Minute })
-	t.last[namespace] = telling{time.Now(), guests}
+	t.last[namespace] = l
 }
 
 func addressElse(was, is client.Object) bool {
@@ -115,25 +125,25 @@ func addressElse(was, is client.Object) bool {
 }
 
 func (h *Host) tellAddresses(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
-	var guests corev1.PodList
-	if wait := h.told.wait(r.Name); wait > 0 {
-		return ctrl.Result{RequeueAfter: wait}, nil
-	}
-	if err := h.client.List(ctx, &guests, client.InNamespace(r.Name), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}, client.UnsafeDisableDeepCopy); err != nil {
-		return ctrl.Result{}, err
-	}
 	var ns corev1.Namespace
 	if err := h.client.Get(ctx, r.NamespacedName, &ns); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
+	if wait := h.told.wait(r.Name, ns.ResourceVersion); wait > 0 {
+		return ctrl.Result{RequeueAfter: wait}, nil
+	}
+	var pods corev1.PodList
+	if err := h.client.List(ctx, &pods, client.InNamespace(r.Name), guests, client.UnsafeDisableDeepCopy); err != nil {
+		return ctrl.Result{}, err
+	}
 	tw, ok := twinOf(&ns)
-	now := addresses(guests.Items)
+	now := addresses(pods.Items)
 	if !ok || tw.leaving || ns.Annotations[annotationGuests] == now {
 		return ctrl.Result{}, nil
 	}
 	want := corev1ac.Namespace(ns.Name).WithUID(ns.UID).WithAnnotations(map[string]string{annotationGuests: now})
-	h.told.now(r.Name, len(guests.Items))
 	err := h.client.Apply(ctx, want, client.FieldOwner(guestsOwner), client.ForceOwnership)
+	h.told.now(r.Name, telling{time.Now(), len(pods.Items), *cmp.Or(want.ResourceVersion, new(string))})
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return ctrl.Result{}, nil // another namespace of that name by now
 	}

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
 )
@@ -32,7 +31,7 @@ const phaseRefused = "Refused"
 // Guests lists the guests for the owner, refused ones too, by namespace and name.
 func (h *Host) Guests(ctx context.Context) ([]Guest, error) {
 	var pods corev1.PodList
-	if err := h.client.List(ctx, &pods, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}); err != nil {
+	if err := h.client.List(ctx, &pods, guests); err != nil {
 		return nil, fmt.Errorf("listing guests: %w", err)
 	}
 	var out []Guest

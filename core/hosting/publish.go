@@ -42,8 +42,9 @@ func (h *Host) publishOne(ctx context.Context, id string) error {
 	if t == nil {
 		return nil
 	}
+	// Not from the cache: what was written a second ago may not be in it yet, and what is the same as before would stay unwritten.
 	var old v1alpha1.Contract
-	if err := h.client.Get(ctx, types.NamespacedName{Name: t.object}, &old); err != nil {
+	if err := h.contracts.live.Get(ctx, types.NamespacedName{Name: t.object}, &old); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	next := old.DeepCopy()

@@ -39,7 +39,7 @@ func newDesk(t *testing.T, objects ...client.Object) *desk {
 			t.Fatal(err)
 		}
 	}
-	c := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).Build()
+	c := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithStatusSubresource(&v1alpha1.Contract{}, &v1alpha1.OffloadedPod{}).Build()
 	log := slog.New(slog.DiscardHandler)
 	d := &desk{T: t, client: c}
 	view := newContracts(c, log)
@@ -205,7 +205,7 @@ func TestLastContractGoneShutsTheDoor(t *testing.T) {
 		t.Error("shut out with a contract in force")
 	}
 	second.Status.State = v1alpha1.StateEnding
-	if err := d.client.Update(t.Context(), second); err != nil {
+	if err := d.client.Status().Update(t.Context(), second); err != nil {
 		t.Fatal(err)
 	}
 	refresh()
