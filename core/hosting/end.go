@@ -69,8 +69,11 @@ func (t *tenants) clearNamespace(ctx context.Context, ns *corev1.Namespace) erro
 		err := t.live.Get(ctx, client.ObjectKeyFromObject(ns), &now)
 		return apierrors.IsNotFound(err) || err == nil && now.UID != ns.UID, client.IgnoreNotFound(err)
 	})
-	if err != nil || !gone {
-		return fmt.Errorf("namespace %s is still there %s after it was deleted (%w): something in it holds it back", ns.Name, clearTime, err)
+	if err != nil {
+		return fmt.Errorf("waiting for the end of namespace %s: %w", ns.Name, err)
+	}
+	if !gone {
+		return fmt.Errorf("namespace %s is still there %s after it was deleted: something in it holds it back", ns.Name, clearTime)
 	}
 	t.contracts.forget(ns.Name)
 	t.log.Info("twin namespace cleared away", "namespace", ns.Name, "peer", ns.Labels[v1alpha1.LabelConsumerName])
