@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -73,7 +74,7 @@ func (c *contracts) refresh(ctx context.Context, how freshness) (next time.Time,
 			delete(c.ended, id)
 		}
 	}
-	for id := range maps.Keys(union(c.terms, fresh)) {
+	for id := range union(c.terms, fresh) {
 		if !c.terms[id].equal(fresh[id]) {
 			c.changed[id] = true
 		}
@@ -219,7 +220,7 @@ func (c *contracts) twinsOf(contractID string) []twin {
 			out = append(out, tw)
 		}
 	}
-	slices.SortFunc(out, func(a, b twin) int { return compare(a.name, b.name) })
+	slices.SortFunc(out, func(a, b twin) int { return strings.Compare(a.name, b.name) })
 	return out
 }
 

@@ -1,7 +1,6 @@
 package hosting
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -63,5 +62,3 @@ func labelValue(name string) string {
 	}
 	return strings.Trim(name, "-._")
 }
-
-func compare(a, b string) int { return cmp.Compare(a, b) }

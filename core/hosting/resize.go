@@ -74,11 +74,12 @@ func (r *reconciler) resize(ctx context.Context, o *one, t *terms, want *corev1.
 		r.wake(r.book.correct(o.key, requestsOf(o.pod)))
 	}
 	switch {
-	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err):
+	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err),
+		apierrors.IsNotFound(err): // before Kubernetes 1.33 no pod is resized
 		pending.Message = err.Error()
 		return pending, nil
 	case err != nil:
-		return nil, client.IgnoreNotFound(err)
+		return nil, err
 	}
 	r.log.Info("guest resized", "peer", t.consumer.Name, "namespace", o.key.Namespace, "pod", o.key.Name)
 	r.changed(o, next)

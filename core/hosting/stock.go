@@ -31,7 +31,8 @@ func mostFor(limit corev1.ResourceList) Stock {
 }
 
 // stock estimates what a consumer keeps by what it sends, as if nothing ever went or were replaced, and has it counted
-// when the estimate says that there is no room. So a write costs an addition, and nobody is refused by an estimate.
+// when the estimate says that there is no room. So a write costs an addition, and an estimate refuses nobody for longer
+// than until the next count.
 type stock struct {
 	mu      sync.Mutex
 	about   Stock

@@ -65,12 +65,9 @@ func TestBodiesUnderWayAreBounded(t *testing.T) {
 	l := newLane(t, func(http.ResponseWriter, *http.Request) { <-held })
 	defer close(held)
 	l.door.Limits.Bodies = 100
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		l.door.gates.of(aliceID, l.door.Limits).enter(t.Context(), way{}, 80, 1, l.door.Limits)
-	}()
-	<-done
+	if _, err := l.door.gates.of(aliceID, l.door.Limits).enter(t.Context(), way{}, 80, 1, l.door.Limits); err != nil {
+		t.Fatal(err)
+	}
 	if s := l.status(l.do("POST", podsPath, strings.NewReader(strings.Repeat("x", 21)), nil)); s.Code != 429 || !strings.Contains(s.Message, "bodies") {
 		t.Errorf("%+v", s)
 	}

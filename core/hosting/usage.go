@@ -101,7 +101,7 @@ func (h *Host) guestsUnder(ctx context.Context, contract string) (nodes []string
 	seen, guests := map[string]bool{}, map[guestAt]string{}
 	for _, tw := range h.contracts.twinsOf(contract) {
 		var pods corev1.PodList
-		err := h.client.List(ctx, &pods, client.InNamespace(tw.name), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})
+		err := h.client.List(ctx, &pods, client.InNamespace(tw.name), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}, client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return nil, nil, fmt.Errorf("listing guests: %w", err)
 		}
@@ -151,8 +151,11 @@ func (u *usage) read(ctx context.Context, node, form string) ([]byte, error) {
 		}
 		defer stream.Close()
 		body, err := io.ReadAll(io.LimitReader(stream, maxUsage+1))
-		if err != nil || len(body) > maxUsage {
-			return nil, fmt.Errorf("read %s of node %s (%d bytes): %w", form, node, len(body), err)
+		if err == nil && len(body) > maxUsage {
+			err = fmt.Errorf("it is longer than %d bytes", maxUsage)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %s of node %s: %w", form, node, err)
 		}
 		u.mu.Lock()
 		defer u.mu.Unlock()
