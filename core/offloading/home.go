@@ -72,11 +72,12 @@ func Keep(ctx context.Context, c client.Client, pod *corev1.Pod) error {
 	return nil
 }
 
-// remake makes the kept pods of a namespace again, each once its former self is gone, and counts those that wait for that.
-func (r *Reconciler) remake(ctx context.Context, namespace string) (waiting int, err error) {
+// remake makes the kept pods of a namespace again, each once its former self is gone, and counts those that wait for that;
+// behind: what the cache shows of some is not so any more.
+func (r *Reconciler) remake(ctx context.Context, namespace string) (waiting int, behind bool, err error) {
 	var all corev1.PodTemplateList
 	if err := r.client.List(ctx, &all, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}); err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	for i := range all.Items {
 		kept := &all.Items[i]
@@ -97,8 +98,8 @@ func (r *Reconciler) remake(ctx context.Context, namespace string) (waiting int,
 			continue
 		case apierrors.IsNotFound(e):
 			e = r.client.Create(ctx, pod)
-			if apierrors.IsAlreadyExists(e) { // the cache is behind
-				waiting++
+			if apierrors.IsAlreadyExists(e) {
+				waiting, behind = waiting+1, true
 				continue
 			}
 			if e != nil {
@@ -112,7 +113,7 @@ func (r *Reconciler) remake(ctx context.Context, namespace string) (waiting int,
 		}
 		err = errors.Join(err, client.IgnoreNotFound(r.client.Delete(ctx, kept)))
 	}
-	return waiting, err
+	return waiting, behind, err
 }
 
 // waitGone asks the cache, which costs the API server nothing.

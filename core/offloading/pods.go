@@ -12,7 +12,11 @@ import (
 
 // Abroad tells whether the pod is bound to a virtual node.
 func Abroad(pod *corev1.Pod) bool {
-	return strings.HasPrefix(pod.Spec.NodeName, v1alpha1.VirtualNodePrefix) && tolerates(pod)
+	return onVirtualNode(pod) && tolerates(pod)
+}
+
+func onVirtualNode(pod *corev1.Pod) bool {
+	return strings.HasPrefix(pod.Spec.NodeName, v1alpha1.VirtualNodePrefix)
 }
 
 func tolerates(pod *corev1.Pod) bool {

@@ -14,10 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/queue"
@@ -29,8 +32,8 @@ const conditionLabelled = "NamespaceLabelled"
 // homecoming bounds the wait for pods to come home in one reconcile; the next one goes on.
 const homecoming = 10 * time.Second
 
-// stillThere is how often it is looked whether a pod that is made again at home has gone from its virtual node.
-const stillThere = 500 * time.Millisecond
+// cacheLag is when to look again at a namespace whose pods the cache does not show yet as they are.
+const cacheLag = 500 * time.Millisecond
 
 // Releaser takes the twin namespaces of a home namespace away at every peer, as far as they can be reached.
 type Releaser interface {
@@ -65,60 +68,71 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	namespaceOf := func(_ context.Context, obj client.Object) []ctrl.Request {
 		return []ctrl.Request{{NamespacedName: types.NamespacedName{Name: obj.GetNamespace()}}}
 	}
-	waitingPod := func(_ context.Context, obj client.Object) []ctrl.Request {
-		if pod, ok := obj.(*corev1.Pod); !ok || !stuckAtHome(pod) {
-			return nil
-		}
-		return []ctrl.Request{{NamespacedName: types.NamespacedName{Name: obj.GetNamespace()}}}
-	}
 	return ctrl.NewControllerManagedBy(mgr).Named("offloading").
 		For(&corev1.Namespace{}).
 		Watches(&v1alpha1.NamespaceOffloading{}, handler.EnqueueRequestsFromMapFunc(namespaceOf)).
 		Watches(&corev1.PodTemplate{}, handler.EnqueueRequestsFromMapFunc(namespaceOf)).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(waitingPod)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(namespaceOf), builder.WithPredicates(stuckOrLeft())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4, NewQueue: queue.New}).
 		Complete(r)
+}
+
+// stuckOrLeft lets through pods that wait at home, and those that left a virtual node: what is kept of them, and the end of
+// an offloading, wait for that.
+func stuckOrLeft() predicate.Funcs {
+	is := func(what func(*corev1.Pod) bool, obj client.Object) bool {
+		pod, ok := obj.(*corev1.Pod)
+		return ok && what(pod)
+	}
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return is(stuckAtHome, e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool { return is(stuckAtHome, e.ObjectNew) },
+		DeleteFunc: func(e event.DeleteEvent) bool { return is(onVirtualNode, e.Object) },
+	}
 }
 
 // Reconcile brings one namespace to what its label and its NamespaceOffloading say. Somebody else's write in
 // between is no error: it is looked at again.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	waiting, remade := r.remake(ctx, req.Name)
-	result, err := r.reconcile(ctx, req)
-	err = errors.Join(remade, err)
-	if waiting > 0 {
-		result.RequeueAfter = stillThere
-	}
-	if apierrors.IsConflict(err) {
+	_, behind, remade := r.remake(ctx, req.Name)
+	err := errors.Join(remade, r.reconcile(ctx, req))
+	switch {
+	case apierrors.IsConflict(err):
 		return ctrl.Result{RequeueAfter: 50 * time.Millisecond}, nil
+	case err == nil && behind:
+		return ctrl.Result{RequeueAfter: cacheLag}, nil
 	}
-	return result, err
+	return ctrl.Result{}, err
 }
 
-func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) error {
 	var ns corev1.Namespace
-	if err := r.client.Get(ctx, req.NamespacedName, &ns); err != nil || ns.DeletionTimestamp != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(errors.Join(err, r.letGo(ctx, req.Name, err != nil || ns.DeletionTimestamp != nil)))
+	err := r.client.Get(ctx, req.NamespacedName, &ns)
+	if client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	if err != nil || ns.DeletionTimestamp != nil {
+		return r.letGo(ctx, req.Name)
 	}
 	var nso v1alpha1.NamespaceOffloading
-	err := r.client.Get(ctx, types.NamespacedName{Namespace: ns.Name, Name: v1alpha1.NamespaceOffloadingName}, &nso)
+	err = r.client.Get(ctx, types.NamespacedName{Namespace: ns.Name, Name: v1alpha1.NamespaceOffloadingName}, &nso)
 	labelled := ns.Labels[v1alpha1.LabelOffload] == "true"
 	switch {
 	case apierrors.IsNotFound(err) && labelled:
-		return ctrl.Result{}, r.create(ctx, ns.Name)
+		return r.create(ctx, ns.Name)
 	case apierrors.IsNotFound(err):
-		return ctrl.Result{}, nil
+		return nil
 	case err != nil:
-		return ctrl.Result{}, err
+		return err
 	case nso.DeletionTimestamp != nil:
-		return ctrl.Result{}, r.end(ctx, &ns, &nso)
+		return r.end(ctx, &ns, &nso)
 	case !labelled && meta.IsStatusConditionTrue(nso.Status.Conditions, conditionLabelled):
-		return ctrl.Result{}, client.IgnoreNotFound(r.client.Delete(ctx, &nso))
+		return client.IgnoreNotFound(r.client.Delete(ctx, &nso))
 	}
 	if err := r.begin(ctx, &ns, &nso); err != nil {
-		return ctrl.Result{}, err
+		return err
 	}
-	return ctrl.Result{}, r.freeWaiting(ctx, &nso)
+	return r.freeWaiting(ctx, &nso)
 }
 
 func (r *Reconciler) create(ctx context.Context, namespace string) error {
@@ -207,7 +221,7 @@ func (r *Reconciler) end(ctx context.Context, ns *corev1.Namespace, nso *v1alpha
 	if err := BringHome(bounded, r.client, pods); err != nil {
 		return err
 	}
-	if waiting, err := r.remake(ctx, ns.Name); err != nil || waiting > 0 {
+	if waiting, _, err := r.remake(ctx, ns.Name); err != nil || waiting > 0 {
 		return errors.Join(err, waitingFor(waiting, ns.Name))
 	}
 	released, cancel := context.WithTimeout(ctx, homecoming)
@@ -221,11 +235,11 @@ func (r *Reconciler) end(ctx context.Context, ns *corev1.Namespace, nso *v1alpha
 }
 
 // letGo drops the finalizer when the namespace itself is going: its pods are being deleted anyway.
-func (r *Reconciler) letGo(ctx context.Context, namespace string, going bool) error {
+func (r *Reconciler) letGo(ctx context.Context, namespace string) error {
 	var nso v1alpha1.NamespaceOffloading
 	key := types.NamespacedName{Namespace: namespace, Name: v1alpha1.NamespaceOffloadingName}
-	if !going || r.client.Get(ctx, key, &nso) != nil || nso.DeletionTimestamp == nil {
-		return nil
+	if err := r.client.Get(ctx, key, &nso); err != nil || nso.DeletionTimestamp == nil {
+		return client.IgnoreNotFound(err)
 	}
 	pods, err := r.abroad(ctx, namespace)
 	if err != nil || len(pods) > 0 {

@@ -1,0 +1,138 @@
+package offloading
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"reflect"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+// released counts the homes whose twins were taken away.
+type released []string
+
+func (r *released) Release(_ context.Context, namespace string) error {
+	*r = append(*r, namespace)
+	return nil
+}
+
+func world(t *testing.T, objects ...client.Object) client.WithWatch {
+	t.Helper()
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).Build()
+}
+
+func abroad(name string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{"app": name}}, Spec: corev1.PodSpec{
+		NodeName: "kith-bob", Containers: []corev1.Container{{Name: "c", Image: "i"}},
+		Tolerations: []corev1.Toleration{{Key: v1alpha1.TaintPeer, Operator: corev1.TolerationOpExists}},
+	}}
+}
+
+var shop = ctrl.Request{NamespacedName: types.NamespacedName{Name: "shop"}}
+
+func TestAKeptPodIsMadeAgainOnceItsFormerSelfIsGone(t *testing.T) {
+	c := world(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}, abroad("web"))
+	r := New(c, &released{}, slog.New(slog.DiscardHandler))
+	pod := abroad("web")
+	if err := Keep(t.Context(), c, pod); err != nil {
+		t.Fatal(err)
+	}
+	if result, err := r.Reconcile(t.Context(), shop); err != nil || result != (ctrl.Result{}) {
+		t.Fatalf("while the pod is there: %+v, %v", result, err)
+	}
+	if err := c.Delete(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	if !stuckOrLeft().Delete(event.DeleteEvent{Object: pod}) {
+		t.Error("that the pod left is no news")
+	}
+	if result, err := r.Reconcile(t.Context(), shop); err != nil || result != (ctrl.Result{}) {
+		t.Fatalf("when the pod has gone: %+v, %v", result, err)
+	}
+	var home corev1.Pod
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(pod), &home); err != nil || home.Spec.NodeName != "" || home.Labels["app"] != "web" || tolerates(&home) {
+		t.Errorf("%+v, %v", home, err)
+	}
+	var kept corev1.PodTemplateList
+	if err := c.List(t.Context(), &kept); err != nil || len(kept.Items) != 0 {
+		t.Errorf("%d pods are still kept, %v", len(kept.Items), err)
+	}
+}
+
+func TestNewsOfPods(t *testing.T) {
+	waits, runs := abroad("waits"), abroad("runs")
+	waits.Spec.NodeName, waits.Spec.Tolerations = "", nil
+	runs.Spec.NodeName = "alice"
+	matter := stuckOrLeft()
+	for _, c := range []struct {
+		pod           *corev1.Pod
+		changed, gone bool
+	}{
+		{waits, true, false}, {abroad("web"), false, true}, {runs, false, false},
+	} {
+		created, updated := matter.Create(event.CreateEvent{Object: c.pod}), matter.Update(event.UpdateEvent{ObjectOld: c.pod, ObjectNew: c.pod})
+		if gone := matter.Delete(event.DeleteEvent{Object: c.pod}); created != c.changed || updated != c.changed || gone != c.gone {
+			t.Errorf("pod %s: created %v, updated %v, gone %v", c.pod.Name, created, updated, gone)
+		}
+	}
+}
+
+// A namespace that goes takes its offloading along, when no pod of it is abroad any more; not when it only cannot be read.
+func TestOffloadingOfANamespaceThatGoes(t *testing.T) {
+	now := metav1.Now()
+	going := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", DeletionTimestamp: &now, Finalizers: []string{"kubernetes"}}}
+	nso := func() *v1alpha1.NamespaceOffloading {
+		return &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: v1alpha1.NamespaceOffloadingName, DeletionTimestamp: &now, Finalizers: []string{v1alpha1.FinalizerOffloading},
+		}}
+	}
+	for name, c := range map[string]struct {
+		objects []client.Object
+		unread  client.Object // of this kind nothing can be read
+		gone    bool          // else it fails, and is tried again
+	}{
+		"nothing is abroad":                {[]client.Object{going, nso()}, nil, true},
+		"the namespace is gone already":    {[]client.Object{nso()}, nil, true},
+		"a pod is abroad":                  {[]client.Object{going, nso(), abroad("web")}, nil, false},
+		"the namespace is gone, a pod not": {[]client.Object{nso(), abroad("web")}, nil, false},
+		"the namespace cannot be read":     {[]client.Object{going, nso()}, going, false},
+		"its offloading cannot be read":    {[]client.Object{going, nso()}, nso(), false},
+	} {
+		inner := world(t, c.objects...)
+		faulty := interceptor.NewClient(inner, interceptor.Funcs{Get: func(ctx context.Context, inner client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			if reflect.TypeOf(obj) == reflect.TypeOf(c.unread) {
+				return errors.New("the API server is away")
+			}
+			return inner.Get(ctx, key, obj, opts...)
+		}})
+		twins := &released{}
+		_, err := New(faulty, twins, slog.New(slog.DiscardHandler)).Reconcile(t.Context(), shop)
+		if (err == nil) != c.gone {
+			t.Errorf("%s: %v", name, err)
+		}
+		err = inner.Get(t.Context(), client.ObjectKeyFromObject(nso()), nso())
+		if apierrors.IsNotFound(err) != c.gone || (len(*twins) == 1) != c.gone {
+			t.Errorf("%s: let go: %v, twins %v", name, err, *twins)
+		}
+	}
+}
