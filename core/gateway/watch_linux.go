@@ -15,7 +15,8 @@ import (
 // settle is the shortest time between two looks at the host, so that a burst of events costs two.
 const settle = 50 * time.Millisecond
 
-// retry is the pause before what failed is tried again.
+// retry is the pause before what failed is tried again; what fails again and again waits twice as long each time, up to
+// resync.
 const retry = 250 * time.Millisecond
 
 // watch keeps the host's state what it should be, until ctx ends or the device is taken away.
@@ -29,11 +30,13 @@ func (g *Gateway) watch(ctx context.Context, e *engine) error {
 	go readEvents(socket, events)
 	tick := time.NewTicker(resync)
 	defer tick.Stop()
-	w := watcher{last: time.Now()}
+	w, pause := watcher{last: time.Now()}, retry
 	for {
 		var again <-chan time.Time
-		if !g.refresh(e, &w) {
-			again = time.After(retry)
+		if g.refresh(e, &w) {
+			pause = retry
+		} else {
+			again, pause = time.After(pause), min(2*pause, resync)
 		}
 		g.tell()
 		select {
