@@ -149,7 +149,7 @@ func (a *abroad) foreign(ctx context.Context, k kind, twin, name string) (bool, 
 	return o.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy, nil
 }
 
-// reachable asks until the rights in a new twin hold: a watch that is refused once sleeps too long.
+// reachable asks whether the rights in a new twin hold by now: a watch that is refused once sleeps too long.
 func (a *abroad) reachable(ctx context.Context, twin string) error {
 	_, err := a.meta.Resource(kindSecret.gvr()).Namespace(twin).List(ctx, metav1.ListOptions{Limit: 1})
 	return err

@@ -164,10 +164,10 @@ func (m *member) leaveLocked() {
 }
 
 // synced are true once everything at home was seen.
-func (m *member) synced() []cache.InformerSynced {
-	var all []cache.InformerSynced
+func (m *member) synced() []cache.DoneChecker {
+	var all []cache.DoneChecker
 	for _, registration := range m.handlers {
-		all = append(all, registration.HasSynced)
+		all = append(all, registration.HasSyncedChecker())
 	}
 	return all
 }

@@ -88,6 +88,8 @@ func reflector(t *testing.T, home *Home) *Reflector {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(r.events.Shutdown)
+	t.Cleanup(r.queue.ShutDown)
 	return r
 }
 
@@ -153,7 +155,7 @@ func TestANamespaceIsWatchedOnceForAllPeers(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if !cache.WaitForCacheSync(ctx.Done(), append(first.synced(), second.synced()...)...) {
+	if !cache.WaitFor(ctx, "", append(first.synced(), second.synced()...)...) {
 		t.Fatal("not everything was seen")
 	}
 	if first.space != second.space {

@@ -159,7 +159,7 @@ func (r *Reflector) follow(t *twin) {
 		_ = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 			r.log.Debug("watch of a twin broke", "namespace", t.home, "twin", t.name, "kind", string(k), "err", err)
 		})
-		s.abroad[k], synced = informer, append(synced, registration.HasSynced)
+		s.abroad[k], synced = informer, append(synced, registration.HasSyncedChecker())
 	}
 	old := t.current()
 	t.mu.Lock()
@@ -173,7 +173,7 @@ func (r *Reflector) follow(t *twin) {
 }
 
 // look waits until both sides are known, then has everything compared.
-func (r *Reflector) look(t *twin, s *session, synced []cache.InformerSynced) {
+func (r *Reflector) look(t *twin, s *session, synced []cache.DoneChecker) {
 	for delay := 25 * time.Millisecond; ; delay = min(2*delay, maxDelay) {
 		err := r.abroad.reachable(s.ctx, t.name)
 		if err == nil {
@@ -189,12 +189,8 @@ func (r *Reflector) look(t *twin, s *session, synced []cache.InformerSynced) {
 	for _, informer := range s.abroad {
 		go informer.RunWithContext(s.ctx)
 	}
-	for delay := time.Millisecond; !allSynced(synced); delay = min(2*delay, 100*time.Millisecond) {
-		select {
-		case <-time.After(delay):
-		case <-s.ctx.Done():
-			return
-		}
+	if !cache.WaitFor(s.ctx, "", synced...) {
+		return
 	}
 	close(s.ready)
 	r.log.Debug("namespace is reflected", "namespace", t.home, "twin", t.name)
@@ -208,8 +204,4 @@ func (r *Reflector) look(t *twin, s *session, synced []cache.InformerSynced) {
 			r.queue.Add(itemOf(k, t.home, object(o)))
 		}
 	}
-}
-
-func allSynced(synced []cache.InformerSynced) bool {
-	return !slices.ContainsFunc(synced, func(is cache.InformerSynced) bool { return !is() })
 }
