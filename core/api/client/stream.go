@@ -122,41 +122,35 @@ func (c *Client) Events(ctx context.Context, from EventsFrom) iter.Seq2[api.Even
 	if from.Follow {
 		query.Set("follow", "true")
 	}
-	return func(yield func(api.Event, error) bool) {
-		heard, body, err := c.open(ctx, api.PathEvents+"?"+query.Encode())
-		if err != nil {
-			if ctx.Err() != context.Canceled {
-				yield(api.Event{}, err)
-			}
-			return
-		}
-		defer body.Close()
-		for line, err := range c.lines(heard, body) {
-			if ctx.Err() == context.Canceled {
-				return
-			}
-			var e api.Event
-			if err == nil {
-				err = understood(json.Unmarshal(line, &e))
-			}
-			if !yield(e, err) || err != nil {
-				return
-			}
-		}
-		if from.Follow && ctx.Err() == nil {
-			yield(api.Event{}, c.explain(ctx, io.EOF))
-		}
-	}
+	return follow(ctx, c, api.PathEvents+"?"+query.Encode(), from.Follow, func(line []byte) (e api.Event, err error) {
+		err = understood(json.Unmarshal(line, &e))
+		return e, err
+	})
 }
 
 // Snapshots gives the snapshot of now, and another one each time something in it changed. It ends without an error when
 // ctx is cancelled, else with the one that ended it: the caller may then call it again.
 func (c *Client) Snapshots(ctx context.Context) iter.Seq2[api.Snapshot, error] {
-	return func(yield func(api.Snapshot, error) bool) {
-		heard, body, err := c.open(ctx, api.PathSnapshot+"?follow=true")
+	return follow(ctx, c, api.PathSnapshot+"?follow=true", true, func(line []byte) (api.Snapshot, error) {
+		var l struct {
+			api.Snapshot
+			Error *api.Error `json:"error"`
+		}
+		if err := json.Unmarshal(line, &l); err != nil || l.Error == nil {
+			return l.Snapshot, understood(err)
+		}
+		return l.Snapshot, l.Error
+	})
+}
+
+// follow gives what read makes of the lines of a stream. That it ends is an error if it is endless, unless ctx was cancelled.
+func follow[T any](ctx context.Context, c *Client, path string, endless bool, read func(line []byte) (T, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		var none T
+		heard, body, err := c.open(ctx, path)
 		if err != nil {
 			if ctx.Err() != context.Canceled {
-				yield(api.Snapshot{}, err)
+				yield(none, err)
 			}
 			return
 		}
@@ -165,22 +159,16 @@ func (c *Client) Snapshots(ctx context.Context) iter.Seq2[api.Snapshot, error] {
 			if ctx.Err() == context.Canceled {
 				return
 			}
-			var l struct {
-				api.Snapshot
-				Error *api.Error `json:"error"`
-			}
+			one := none
 			if err == nil {
-				err = understood(json.Unmarshal(line, &l))
+				one, err = read(line)
 			}
-			if l.Error != nil {
-				err = l.Error
-			}
-			if !yield(l.Snapshot, err) || err != nil {
+			if !yield(one, err) || err != nil {
 				return
 			}
 		}
-		if ctx.Err() == nil {
-			yield(api.Snapshot{}, c.explain(ctx, io.EOF))
+		if endless && ctx.Err() == nil {
+			yield(none, c.explain(ctx, io.EOF))
 		}
 	}
 }
