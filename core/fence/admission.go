@@ -21,7 +21,7 @@ const GuestRuntime = "kith-guest"
 // consumer's label cannot come into being without. Idempotent. It is for engines that have GuestRuntime.
 func Install(ctx context.Context, c client.Client) error {
 	for _, obj := range []client.Object{policy(), binding()} {
-		//nolint:staticcheck // generated apply configurations exist for none of these kinds
+		//nolint:staticcheck // generated apply configurations of the whole policy would say the same thing twice
 		if err := c.Patch(ctx, obj, client.Apply, client.FieldOwner(v1alpha1.ManagedBy), client.ForceOwnership); err != nil {
 			return fmt.Errorf("install the admission policy %s: %w", PolicyName, err)
 		}
