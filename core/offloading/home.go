@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
@@ -18,33 +17,31 @@ import (
 // annotationKept on a PodTemplate holds the name of the bare pod that is kept in it.
 const annotationKept = "kith.dev/kept-pod"
 
-// BringHome takes pods from their virtual nodes, each with its own grace period: pods of controllers are
-// deleted, and their controllers make them again; bare pods are kept first, for the Reconciler to make again.
-// It returns when all of them left or ctx ended; what is left then is in the error.
-func BringHome(ctx context.Context, c client.Client, pods []corev1.Pod) error {
-	errs := make(chan error, len(pods))
+// bringHome takes pods from their virtual nodes, each with its own grace period: pods of controllers are deleted, and
+// their controllers make them again; bare pods are kept first, to be made again here. It does not wait for their end, which
+// may take as long as a peer cannot be reached.
+func bringHome(ctx context.Context, c client.Client, pods []corev1.Pod) error {
+	var work errgroup.Group
+	work.SetLimit(16)
+	errs := make([]error, len(pods))
 	for i := range pods {
-		go func(pod *corev1.Pod) { errs <- bringHome(ctx, c, pod) }(&pods[i])
+		pod := &pods[i]
+		if pod.DeletionTimestamp != nil {
+			continue
+		}
+		work.Go(func() error {
+			if errs[i] = Keep(ctx, c, pod); errs[i] != nil {
+				return nil // the others go on
+			}
+			err := c.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
+			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // gone, or another pod of that name by now
+				errs[i] = fmt.Errorf("take pod %s/%s from node %s: %w", pod.Namespace, pod.Name, pod.Spec.NodeName, err)
+			}
+			return nil
+		})
 	}
-	var all error
-	for range pods {
-		all = errors.Join(all, <-errs)
-	}
-	return all
-}
-
-func bringHome(ctx context.Context, c client.Client, pod *corev1.Pod) error {
-	if err := Keep(ctx, c, pod); err != nil {
-		return err
-	}
-	err := c.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // gone, or another pod of that name by now
-	}
-	if err != nil {
-		return fmt.Errorf("take pod %s/%s from node %s: %w", pod.Namespace, pod.Name, pod.Spec.NodeName, err)
-	}
-	return waitGone(ctx, c, pod)
+	_ = work.Wait()
+	return errors.Join(errs...)
 }
 
 // Keep writes a bare pod down as a PodTemplate before somebody takes it from its virtual node: leaving may take as long
@@ -114,20 +111,4 @@ func (r *Reconciler) remake(ctx context.Context, namespace string) (waiting int,
 		err = errors.Join(err, client.IgnoreNotFound(r.client.Delete(ctx, kept)))
 	}
 	return waiting, behind, err
-}
-
-// waitGone asks the cache, which costs the API server nothing.
-func waitGone(ctx context.Context, c client.Reader, pod *corev1.Pod) error {
-	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		var now corev1.Pod
-		err := c.Get(ctx, client.ObjectKeyFromObject(pod), &now)
-		if apierrors.IsNotFound(err) {
-			return true, nil
-		}
-		return err == nil && now.UID != pod.UID, nil
-	})
-	if err != nil {
-		return fmt.Errorf("pod %s/%s is still on node %s: %w", pod.Namespace, pod.Name, pod.Spec.NodeName, err)
-	}
-	return nil
 }

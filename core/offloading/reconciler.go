@@ -29,8 +29,8 @@ import (
 // conditionLabelled is True once the namespace carries the label: from then on, taking the label away ends the offloading.
 const conditionLabelled = "NamespaceLabelled"
 
-// homecoming bounds the wait for pods to come home in one reconcile; the next one goes on.
-const homecoming = 10 * time.Second
+// releaseWithin bounds the wait for peers that are to take twins away.
+const releaseWithin = 10 * time.Second
 
 // cacheLag is when to look again at a namespace whose pods the cache does not show yet as they are.
 const cacheLag = 500 * time.Millisecond
@@ -94,8 +94,8 @@ func stuckOrLeft() predicate.Funcs {
 // Reconcile brings one namespace to what its label and its NamespaceOffloading say. Somebody else's write in
 // between is no error: it is looked at again.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	_, behind, remade := r.remake(ctx, req.Name)
-	err := errors.Join(remade, r.reconcile(ctx, req))
+	waiting, behind, remade := r.remake(ctx, req.Name)
+	err := errors.Join(remade, r.reconcile(ctx, req, waiting > 0))
 	switch {
 	case apierrors.IsConflict(err):
 		return ctrl.Result{RequeueAfter: 50 * time.Millisecond}, nil
@@ -105,7 +105,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{}, err
 }
 
-func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) error {
+func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request, waiting bool) error {
 	var ns corev1.Namespace
 	err := r.client.Get(ctx, req.NamespacedName, &ns)
 	if client.IgnoreNotFound(err) != nil {
@@ -125,7 +125,7 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) error {
 	case err != nil:
 		return err
 	case nso.DeletionTimestamp != nil:
-		return r.end(ctx, &ns, &nso)
+		return r.end(ctx, &ns, &nso, waiting)
 	case !labelled && meta.IsStatusConditionTrue(nso.Status.Conditions, conditionLabelled):
 		return client.IgnoreNotFound(r.client.Delete(ctx, &nso))
 	}
@@ -203,9 +203,9 @@ func (r *Reconciler) freeWaiting(ctx context.Context, nso *v1alpha1.NamespaceOff
 	return all
 }
 
-// end brings the pods home and takes the twins away; the finalizer goes last. A peer that cannot be reached
-// does not hold it up: what is left there goes when that peer learns of it.
-func (r *Reconciler) end(ctx context.Context, ns *corev1.Namespace, nso *v1alpha1.NamespaceOffloading) error {
+// end brings the pods home and, when the last has come, takes the twins away; the finalizer goes last. A twin at a peer
+// that cannot be reached does not hold it up: what is left there goes when that peer learns of it.
+func (r *Reconciler) end(ctx context.Context, ns *corev1.Namespace, nso *v1alpha1.NamespaceOffloading, waiting bool) error {
 	if !controllerutil.ContainsFinalizer(nso, v1alpha1.FinalizerOffloading) {
 		return nil
 	}
@@ -216,21 +216,16 @@ func (r *Reconciler) end(ctx context.Context, ns *corev1.Namespace, nso *v1alpha
 	if err != nil {
 		return err
 	}
-	bounded, cancel := context.WithTimeout(ctx, homecoming)
-	defer cancel()
-	if err := BringHome(bounded, r.client, pods); err != nil {
-		return err
+	if err := bringHome(ctx, r.client, pods); err != nil || len(pods) > 0 || waiting {
+		return err // each that left brings us back
 	}
-	if waiting, _, err := r.remake(ctx, ns.Name); err != nil || waiting > 0 {
-		return errors.Join(err, waitingFor(waiting, ns.Name))
-	}
-	released, cancel := context.WithTimeout(ctx, homecoming)
+	released, cancel := context.WithTimeout(ctx, releaseWithin)
 	defer cancel()
 	if err := r.twins.Release(released, ns.Name); err != nil { // it is tried again from time to time
 		r.log.Info("twin namespaces could not all be released yet", "namespace", ns.Name, "err", err)
 	}
 	controllerutil.RemoveFinalizer(nso, v1alpha1.FinalizerOffloading)
-	r.log.Info("namespace is home again", "namespace", ns.Name, "pods", len(pods))
+	r.log.Info("namespace is home again", "namespace", ns.Name)
 	return r.client.Update(ctx, nso)
 }
 
@@ -243,20 +238,13 @@ func (r *Reconciler) letGo(ctx context.Context, namespace string) error {
 	}
 	pods, err := r.abroad(ctx, namespace)
 	if err != nil || len(pods) > 0 {
-		return errors.Join(err, waitingFor(len(pods), namespace))
+		return err // each that left brings us back
 	}
 	if err := r.twins.Release(ctx, namespace); err != nil {
 		r.log.Warn("twin namespaces could not all be released", "namespace", namespace, "err", err)
 	}
 	controllerutil.RemoveFinalizer(&nso, v1alpha1.FinalizerOffloading)
 	return client.IgnoreNotFound(r.client.Update(ctx, &nso))
-}
-
-func waitingFor(pods int, namespace string) error {
-	if pods == 0 {
-		return nil
-	}
-	return fmt.Errorf("namespace %s waits for %d pods abroad to end", namespace, pods)
 }
 
 func (r *Reconciler) abroad(ctx context.Context, namespace string) ([]corev1.Pod, error) {

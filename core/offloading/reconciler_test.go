@@ -108,8 +108,8 @@ func TestOffloadingOfANamespaceThatGoes(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		objects []client.Object
-		unread  client.Object // of this kind nothing can be read
-		gone    bool          // else it fails, and is tried again
+		unread  client.Object // of this kind nothing can be read: it fails, and is tried again
+		gone    bool
 	}{
 		"nothing is abroad":                {[]client.Object{going, nso()}, nil, true},
 		"the namespace is gone already":    {[]client.Object{nso()}, nil, true},
@@ -127,12 +127,58 @@ func TestOffloadingOfANamespaceThatGoes(t *testing.T) {
 		}})
 		twins := &released{}
 		_, err := New(faulty, twins, slog.New(slog.DiscardHandler)).Reconcile(t.Context(), shop)
-		if (err == nil) != c.gone {
+		if (err != nil) != (c.unread != nil) {
 			t.Errorf("%s: %v", name, err)
 		}
 		err = inner.Get(t.Context(), client.ObjectKeyFromObject(nso()), nso())
 		if apierrors.IsNotFound(err) != c.gone || (len(*twins) == 1) != c.gone {
 			t.Errorf("%s: let go: %v, twins %v", name, err, *twins)
 		}
+	}
+}
+
+func TestTheEndOfAnOffloadingWaitsForTheLastPodAbroad(t *testing.T) {
+	now := metav1.Now()
+	nso := &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: v1alpha1.NamespaceOffloadingName, DeletionTimestamp: &now, Finalizers: []string{v1alpha1.FinalizerOffloading},
+	}}
+	web, bare, home := abroad("web"), abroad("bare"), abroad("home")
+	web.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs", Controller: new(true)}}
+	home.Spec.NodeName = "alice"
+	for _, pod := range []*corev1.Pod{web, bare} {
+		pod.Finalizers = []string{"test/peer-is-away"}
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{v1alpha1.LabelOffload: "true"}}}
+	c := world(t, ns, nso, web, bare, home)
+	twins := &released{}
+	r := New(c, twins, slog.New(slog.DiscardHandler))
+	get := func(obj client.Object) error { return c.Get(t.Context(), client.ObjectKeyFromObject(obj), obj) }
+	step := func() {
+		t.Helper()
+		if result, err := r.Reconcile(t.Context(), shop); err != nil || result != (ctrl.Result{}) {
+			t.Fatalf("%+v, %v", result, err)
+		}
+	}
+	for _, pod := range []*corev1.Pod{web, bare} {
+		for range 2 {
+			step()
+			if err := errors.Join(get(web), get(bare), get(ns), get(nso)); len(*twins) > 0 || web.DeletionTimestamp == nil || bare.DeletionTimestamp == nil || ns.Labels[v1alpha1.LabelOffload] != "" {
+				t.Fatalf("while %s is abroad: %v, twins %v", pod.Name, err, *twins)
+			}
+		}
+		pod.Finalizers = nil
+		if err := c.Update(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step()
+	if err := get(nso); !apierrors.IsNotFound(err) || len(*twins) != 1 {
+		t.Errorf("it is not over: %v, twins %v", err, *twins)
+	}
+	if err := get(web); !apierrors.IsNotFound(err) {
+		t.Errorf("what a controller makes again was made again: %v", err)
+	}
+	if err := errors.Join(get(bare), get(home)); err != nil || bare.Spec.NodeName != "" || home.DeletionTimestamp != nil {
+		t.Errorf("%v, %s on %q", err, bare.Name, bare.Spec.NodeName)
 	}
 }
