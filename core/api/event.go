@@ -8,7 +8,6 @@ type EventType string
 // The types of event. A reader must expect types that are not in this list.
 const (
 	EventDaemonStarted    EventType = "DaemonStarted"
-	EventEngineChanged    EventType = "EngineChanged"
 	EventPeerSeen         EventType = "PeerSeen" // a cluster is known for the first time
 	EventPeerLost         EventType = "PeerLost" // it is no longer announced
 	EventPeerForgotten    EventType = "PeerForgotten"
@@ -20,12 +19,11 @@ const (
 	EventPeeringEnded     EventType = "PeeringEnded"
 	EventPolicyChanged    EventType = "PolicyChanged"
 	EventNamespaceChanged EventType = "NamespaceChanged" // offloaded, or home again
-	EventGuestChanged     EventType = "GuestChanged"
-	EventTetherMade       EventType = "TetherMade"  // the company's cluster decides from now on
-	EventTetherLost       EventType = "TetherLost"  // it cannot be reached
-	EventTetherEnded      EventType = "TetherEnded" // this machine decides again
-	EventSecurity         EventType = "Security"    // a wrong key, a replay, a refused reach
-	EventMissed           EventType = "Missed"      // the reader was too slow: Message says how many are gone
+	EventTetherMade       EventType = "TetherMade"       // the company's cluster decides from now on
+	EventTetherLost       EventType = "TetherLost"       // it cannot be reached
+	EventTetherEnded      EventType = "TetherEnded"      // this machine decides again
+	EventSecurity         EventType = "Security"         // a wrong key, a replay, a refused reach
+	EventMissed           EventType = "Missed"           // the reader was too slow: Message says how many are gone
 )
 
 // Event is one thing that happened. The stream of events is JSON, one per line; a blank line is a sign of life.
