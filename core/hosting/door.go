@@ -48,7 +48,7 @@ type Limits struct {
 	Patience            time.Duration // a request over the rate waits as long, then it is refused
 	Timeout             time.Duration // for everything that is not a stream
 	Body                int64         // bytes of a request
-	Bodies              int64         // bytes of all requests under way, as far as they say how long they are
+	Bodies              int64         // bytes of all requests under way; one that does not say how long it is counts as Body
 	Recount             time.Duration // what a consumer keeps is not counted again before
 }
 

@@ -273,17 +273,15 @@ func (r *Reflector) lock(it item) *sync.Mutex {
 
 // homeChanged queues what a change at home may matter to.
 func (r *Reflector) homeChanged(k kind, was, is metav1.Object) {
-	for _, o := range []metav1.Object{was, is} {
-		if o == nil {
-			continue
-		}
-		if k != kindPod {
-			r.queue.Add(item{k, o.GetNamespace(), o.GetName()})
-			return
-		}
-	}
 	if k == kindPod {
 		r.podChanged(was, is)
+		return
+	}
+	if is == nil {
+		is = was
+	}
+	if is != nil {
+		r.queue.Add(item{k, is.GetNamespace(), is.GetName()})
 	}
 }
 
