@@ -124,14 +124,31 @@ func (h *hostile) powerless(t *testing.T) {
 		return h.verdict(h.lair, "meek").Message
 	})
 	// In place nothing of that can be brought in either.
-	label := `{"spec":{"template":{"metadata":{"labels":{"kith.dev/consumer":"bob","kith.dev/managed-by":"me"},"annotations":{"io.containerd.x":"y","container.apparmor.security.beta.kubernetes.io/c":"unconfined"}},"spec":{"hostNetwork":true}}}}`
-	h.ask("PATCH", h.offloadedPath(h.lair, "meek"), label, "Content-Type: application/merge-patch+json")
-	time.Sleep(2 * time.Second)
-	for _, g := range h.guestsNow() {
-		if g.Spec.HostNetwork || g.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy || g.Annotations["io.containerd.x"] != "" {
-			t.Errorf("%s became %+v", g.Name, g.ObjectMeta)
+	change := func(seen, annotation string) {
+		patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"kith.dev/consumer":"bob","kith.dev/managed-by":"me","seen":%q},"annotations":{%s}},"spec":{"hostNetwork":true}}}}`, seen, annotation)
+		if a := h.ask("PATCH", h.offloadedPath(h.lair, "meek"), patch, "Content-Type: application/merge-patch+json"); a.code != 200 {
+			t.Errorf("change %s: %d %s", annotation, a.code, a.text)
 		}
 	}
+	meekly := func() (seen string) {
+		for _, g := range h.guestsNow() {
+			if g.Spec.HostNetwork || g.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy || g.Labels[v1alpha1.LabelConsumer] == "bob" || g.Annotations["io.containerd.x"] != "" {
+				t.Errorf("%s became %+v", g.Name, g.ObjectMeta)
+			}
+			seen = g.Labels["seen"]
+		}
+		return seen
+	}
+	change("yes", `"io.containerd.x":"y"`)
+	eventually(t, 20*time.Second, "the change has arrived", func() string {
+		if meekly() != "yes" {
+			return "not yet"
+		}
+		return ""
+	})
+	change("again", `"container.apparmor.security.beta.kubernetes.io/c":"unconfined"`) // the API server may refuse all of it
+	time.Sleep(2 * time.Second)
+	meekly()
 	h.ask("DELETE", h.offloadedPath(h.lair, "meek"), "")
 
 	// A pod of alice's own that may not run there tells so at home.
