@@ -37,7 +37,7 @@ func (f *Fence) SetupWithManager(mgr ctrl.Manager) error {
 }
 
 // pace is the shortest time between two looks at all guests: the first of many that come at once is not kept waiting.
-const pace = 50 * time.Millisecond
+const pace = 200 * time.Millisecond
 
 func (f *Fence) paced(c client.Reader) reconcile.Func {
 	var last time.Time // there is one key, so one at a time
