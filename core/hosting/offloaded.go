@@ -3,7 +3,6 @@ package hosting
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 
@@ -43,9 +42,6 @@ func typed(u *unstructured.Unstructured) (*v1alpha1.OffloadedPod, *refusal) {
 	return opod, refused(reasonInvalid, "spec.template is not a pod template: %v", err)
 }
 
-// amount is what nobody's amounts exceed: resource.ParseQuantity works for hours at "1e-99999999", on all that memory holds.
-var amount = regexp.MustCompile(`^[-+]?[0-9.]{0,40}([A-Za-z]{0,2}|[eE][-+]?[0-9]{1,2})$`)
-
 // outlandish names the first amount in a pod template that must not be parsed. Amounts are where a pod's spec has them.
 func outlandish(v any, at string) string {
 	switch v := v.(type) {
@@ -56,11 +52,11 @@ func outlandish(v any, at string) string {
 			switch list, isList := v[key].(map[string]any); {
 			case isList && (key == "requests" || key == "limits" || key == "overhead"):
 				for _, name := range slices.Sorted(maps.Keys(list)) {
-					if q, ok := list[name].(string); ok && !amount.MatchString(q) {
+					if q, ok := list[name].(string); ok && !v1alpha1.PlainAmount(q) {
 						return cut(field+"."+name, 200)
 					}
 				}
-			case isText && (key == "sizeLimit" || key == "divisor") && !amount.MatchString(text):
+			case isText && (key == "sizeLimit" || key == "divisor") && !v1alpha1.PlainAmount(text):
 				return cut(field, 200)
 			default:
 				if bad := outlandish(v[key], field); bad != "" {

@@ -39,11 +39,20 @@ func newAbroad(cfg *rest.Config) (*abroad, error) {
 	httpClient.Transport = bounded{httpClient.Transport}
 	// The kinds are known: nothing has to be asked before the first call.
 	mapper := meta.NewDefaultRESTMapper(nil)
+	// An answer names its own kind, and any that is known here is decoded. So none is that has amounts in it: to parse
+	// one may take hours (v1alpha1.PlainAmount).
+	scheme := runtime.NewScheme()
 	for _, k := range watchedAbroad {
 		mapper.Add(k.gvk(), meta.RESTScopeNamespace)
+		object, err := clientgoscheme.Scheme.New(k.gvk())
+		if err != nil {
+			return nil, err
+		}
+		scheme.AddKnownTypes(k.gvk().GroupVersion(), object)
+		metav1.AddToGroupVersion(scheme, k.gvk().GroupVersion())
 	}
 	a := &abroad{}
-	if a.client, err = client.New(cfg, client.Options{HTTPClient: httpClient, Scheme: clientgoscheme.Scheme, Mapper: mapper}); err != nil {
+	if a.client, err = client.New(cfg, client.Options{HTTPClient: httpClient, Scheme: scheme, Mapper: mapper}); err != nil {
 		return nil, err
 	}
 	a.meta, err = metadata.NewForConfigAndClient(metadata.ConfigFor(cfg), httpClient)

@@ -9,19 +9,17 @@ import (
 	"net/url"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/connrotation"
-
-	"kith.dev/core/api/v1alpha1"
 )
 
 // abroad are the clients for the peer's API server.
 type abroad struct {
-	core      kubernetes.Interface // protobuf
+	core      typedcorev1.CoreV1Interface // protobuf
 	offloaded *offloadedPods
 	// conns are the connections of both; after a cut they may hang for minutes, and are better closed.
 	conns *connrotation.ConnectionTracker
@@ -59,13 +57,20 @@ func newAbroad(cfg *rest.Config, streams http.RoundTripper) (*abroad, error) {
 
 	client.Transport = bounded{client.Transport}
 
-	core := rest.CopyConfig(cfg)
-	core.ContentType = runtime.ContentTypeProtobuf
-	core.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	if a.core, err = kubernetes.NewForConfigAndClient(core, client); err != nil {
+	codecs, err := newCareful()
+	if err != nil {
 		return nil, err
 	}
-	a.offloaded, err = newOffloadedPods(cfg, client)
+	core := rest.CopyConfig(cfg)
+	core.GroupVersion, core.APIPath, core.NegotiatedSerializer = &corev1.SchemeGroupVersion, "/api", codecs
+	core.ContentType = runtime.ContentTypeProtobuf
+	core.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	pods, err := rest.RESTClientForConfigAndClient(core, client)
+	if err != nil {
+		return nil, err
+	}
+	a.core = typedcorev1.New(pods)
+	a.offloaded, err = newOffloadedPods(cfg, codecs, client)
 	return a, err
 }
 
@@ -146,19 +151,4 @@ func innermost(rt http.RoundTripper) (*http.Transport, error) {
 			return nil, fmt.Errorf("cannot make an HTTP/1.1 transport from a %T; set Upgrades", rt)
 		}
 	}
-}
-
-// crdConfig is cfg for the kinds of kith.dev.
-func crdConfig(cfg *rest.Config) (*rest.Config, error) {
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
-	cfg = rest.CopyConfig(cfg)
-	cfg.GroupVersion = &v1alpha1.GroupVersion
-	cfg.APIPath = "/apis"
-	cfg.ContentType = runtime.ContentTypeJSON
-	cfg.AcceptContentTypes = runtime.ContentTypeJSON
-	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	return cfg, nil
 }

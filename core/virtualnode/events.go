@@ -201,7 +201,7 @@ func lastTime(e *corev1.Event) time.Time {
 
 func (n *Node) guestEvents(namespace string) cache.ListerWatcher {
 	ofPods := fields.OneTermEqualSelector("involvedObject.kind", "Pod").String()
-	events := n.abroad.core.CoreV1().Events(namespace)
+	events := n.abroad.core.Events(namespace)
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = ofPods

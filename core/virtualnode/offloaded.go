@@ -24,11 +24,11 @@ type offloadedPods struct {
 	codec runtime.ParameterCodec
 }
 
-func newOffloadedPods(cfg *rest.Config, client *http.Client) (*offloadedPods, error) {
-	cfg, err := crdConfig(cfg)
-	if err != nil {
-		return nil, err
-	}
+func newOffloadedPods(cfg *rest.Config, codecs runtime.NegotiatedSerializer, client *http.Client) (*offloadedPods, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.GroupVersion, cfg.APIPath, cfg.NegotiatedSerializer = &v1alpha1.GroupVersion, "/apis", codecs
+	cfg.ContentType = runtime.ContentTypeJSON
+	cfg.AcceptContentTypes = runtime.ContentTypeJSON
 	r, err := rest.RESTClientForConfigAndClient(cfg, client)
 	if err != nil {
 		return nil, err

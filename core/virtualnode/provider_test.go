@@ -47,7 +47,11 @@ func newProvider(t *testing.T, cfg *rest.Config) *provider {
 	if err != nil {
 		t.Fatal(err)
 	}
-	offloaded, err := newOffloadedPods(cfg, client)
+	codecs, err := newCareful()
+	if err != nil {
+		t.Fatal(err)
+	}
+	offloaded, err := newOffloadedPods(cfg, codecs, client)
 	if err != nil {
 		t.Fatal(err)
 	}

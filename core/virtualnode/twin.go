@@ -193,7 +193,7 @@ func (n *Node) enqueueAll(home string) {
 
 func (n *Node) guestPods(namespace string) cache.ListerWatcher {
 	ours := labels.Set{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}.String()
-	pods := n.abroad.core.CoreV1().Pods(namespace)
+	pods := n.abroad.core.Pods(namespace)
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = ours
