@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // resident gives what of this process is in memory, in KiB.
@@ -34,6 +36,29 @@ func TestForgottenPagesComeBackWhenNeeded(t *testing.T) {
 	}
 	if text := fmt.Sprintf("%08.3f", 3.14159); text != "0003.142" {
 		t.Errorf("code no longer works: %s", text)
+	}
+}
+
+// As the dynamic linker leaves parts of a position-independent program: written, and only to be read from then on.
+func TestWhatWasWrittenIsNotForgotten(t *testing.T) {
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer self.Close()
+	part, err := unix.Mmap(int(self.Fd()), 0, 4*os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(part)
+	const text = "an address"
+	copy(part, text)
+	if err := unix.Mprotect(part, unix.PROT_READ); err != nil {
+		t.Fatal(err)
+	}
+	forgetProgram()
+	if got := string(part[:len(text)]); got != text {
+		t.Errorf("%q is there, and not what was written", got)
 	}
 }
 
