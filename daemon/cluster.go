@@ -87,6 +87,7 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 		cancel()
 		d.cluster.Store(nil)
 		d.changed.Ring()
+		d.directory.onChange(func(string) {}) // nobody takes pokes any more, and the directory must not wait for that
 		c.peers.Close()
 		c.fleet.wait()
 	}()
