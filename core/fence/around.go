@@ -3,6 +3,7 @@
 package fence
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -11,8 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lookAround reads the host's links and routes.
-func lookAround(h *netlink.Handle, group uint32) (surroundings, error) {
+// lookAround reads the host's links and routes, again when the kernel broke a list off because something changed under it,
+// as it does while many guests start.
+func lookAround(h *netlink.Handle, group uint32) (s surroundings, err error) {
+	for range 5 {
+		if s, err = look(h, group); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return s, err
+}
+
+func look(h *netlink.Handle, group uint32) (surroundings, error) {
 	links, err := h.LinkList()
 	if err != nil {
 		return surroundings{}, fmt.Errorf("list links: %w", err)

@@ -112,8 +112,18 @@ func (w *watcher) slept(now time.Time) bool {
 	return wall-mono > 10*time.Second
 }
 
-// syncLocked brings MTUs, table and routes up to date. Callers hold mu, and the device is up.
-func (g *Gateway) syncLocked() error {
+// syncLocked brings MTUs, table and routes up to date, again when the kernel broke a list off because something changed
+// under it. Callers hold mu, and the device is up.
+func (g *Gateway) syncLocked() (err error) {
+	for range 5 {
+		if err = g.syncOnce(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return err
+}
+
+func (g *Gateway) syncOnce() error {
 	e := g.live
 	if e == nil {
 		return nil
