@@ -160,7 +160,7 @@ const (
 	RefusedFull        = "full"        // the consumer keeps too much here already
 	RefusedContract    = "contract"    // no contract is in force
 	RefusedLimits      = "limits"      // too much at once, or too often
-	RefusedBody        = "body"        // too large
+	RefusedBody        = "body"        // too large, or of a kind that no consumer writes
 	RefusedTimeout     = "timeout"     // the API server took too long
 	RefusedUnavailable = "unavailable" // the API server does not answer
 )
@@ -258,9 +258,19 @@ func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 		_ = clock.SetWriteDeadline(time.Now().Add(d.Limits.Timeout + time.Second))
 	}
 	if !way.stream {
-		if r.Body, r.ContentLength, err = whole(w, r, d.Limits.Body); err != nil {
+		body, err := whole(w, r, d.Limits.Body)
+		if err != nil {
 			d.refuseBody(w, r, consumerID)
 			return
+		}
+		r.Body, r.ContentLength = http.NoBody, 0
+		if len(body) > 0 {
+			if err := checkBody(r.Header.Get("Content-Type"), body); err != nil {
+				d.refused(r, consumerID, RefusedBody, err.Error())
+				refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, err.Error(), 0)
+				return
+			}
+			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 		}
 	}
 	if way.keeps {
@@ -281,15 +291,11 @@ func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 // whole reads the body before the API server hears of the request. Else a body that comes slowly would hold the API
 // server up; and one that the API server refuses before it came would hold up everybody for the whole timeout: the consumer's
 // client stops sending and waits for the end of the answer, the proxy waits for the end of the body first.
-func whole(w http.ResponseWriter, r *http.Request, most int64) (io.ReadCloser, int64, error) {
+func whole(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
 	if r.Body == nil || r.ContentLength == 0 {
-		return http.NoBody, 0, nil
+		return nil, nil
 	}
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
-	if len(data) == 0 {
-		return http.NoBody, 0, err
-	}
-	return io.NopCloser(bytes.NewReader(data)), int64(len(data)), err
+	return io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 }
 
 // Shut cuts every open request of the consumer, streams included. The next one is asked for its contract.
