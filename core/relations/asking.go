@@ -141,16 +141,21 @@ func (r *PeerReconciler) sign(ctx context.Context, peer *v1alpha1.Peer, to *peer
 	return r.advertised(ctx, peer, doc, offer)
 }
 
-// signWith has a document signed by both sides; what comes back was verified. A provider may hold a revision that this
-// side never got, when the answer was lost on the way: then this one is the next after that.
+// answersLost bounds how many revisions a provider may be ahead.
+const answersLost = 5
+
+// signWith has a document signed by both sides; what comes back was verified. A provider may hold revisions that this
+// side never got, when answers were lost on the way: then this one is the next after those.
 func (r *PeerReconciler) signWith(ctx context.Context, to *peering.Client, doc *contract.Document) (contract.Signed, error) {
-	signed, err := r.signOnce(ctx, to, *doc)
-	var problem *peering.Problem
-	if doc.Revision > 1 && errors.As(err, &problem) && problem.Code == peering.CodeConflict {
+	first := doc.Revision
+	for {
+		signed, err := r.signOnce(ctx, to, *doc)
+		var problem *peering.Problem
+		if first == 1 || doc.Revision == first+answersLost || !errors.As(err, &problem) || problem.Code != peering.CodeConflict {
+			return signed, err
+		}
 		doc.Revision++
-		signed, err = r.signOnce(ctx, to, *doc)
 	}
-	return signed, err
 }
 
 func (r *PeerReconciler) signOnce(ctx context.Context, to *peering.Client, doc contract.Document) (contract.Signed, error) {
