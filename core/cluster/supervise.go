@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -178,6 +179,7 @@ func (b *Builtin) start(want wish, fingerprint string) (*process, error) {
 		return nil, fmt.Errorf("log of the built-in Kubernetes: %w", err)
 	}
 	defer out.Close()
+	_, _ = fmt.Fprintln(out, startMark) // a full disk takes none
 	b.status.set(Starting, "starting "+b.program)
 	cmd := exec.Command(b.program, b.args(want)...)
 	cmd.Stdout, cmd.Stderr = out, out // a file, never a pipe: it must outlive us
@@ -285,6 +287,9 @@ func (b *Builtin) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
+// startMark is a line of the log before those of each start.
+const startMark = "--- " + Program + " is started"
+
 // lastWords is why the engine ended, from the end of its log: it says so itself in a line with its name, and the Go
 // runtime says of what it crashed. A log without either is of a process that was killed.
 func (b *Builtin) lastWords() string {
@@ -301,6 +306,7 @@ func (b *Builtin) lastWords() string {
 	if err != nil {
 		return "its log cannot be read: " + err.Error()
 	}
+	text = text[max(0, bytes.LastIndex(text, []byte(startMark))):] // not of an earlier one
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	if last, ok := strings.CutPrefix(lines[len(lines)-1], Program+": "); ok {
 		return bounded(last)

@@ -361,6 +361,8 @@ func TestLastWordsSayWhyTheEngineEnded(t *testing.T) {
 		{"E1121 07:00:00.1 reflector.go:1] watch ended\n", "it was killed; its log is " + b.logFile()},
 		{"I1121 started\nkith-k8s: port 6443 is in use\n\n", "port 6443 is in use"},
 		{"kith-k8s: an earlier end\nI1121 started again\n", "it was killed; its log is " + b.logFile()},
+		{"panic: nil map\n" + startMark + "\nI1121 started again\n", "it was killed; its log is " + b.logFile()},
+		{"kith-k8s: an earlier end\n" + startMark + "\n", "it was killed; its log is " + b.logFile()},
 		{"panic: nil map\n\ngoroutine 1 [running]:\nmain.main()\n", "it crashed: panic: nil map; see " + b.logFile()},
 	} {
 		if err := os.WriteFile(b.logFile(), []byte(tt.log), 0o600); err != nil {
