@@ -250,3 +250,40 @@ func FuzzCareful(f *testing.F) {
 		}
 	})
 }
+
+func TestHonestWatchesAreDecoded(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{
+		Limits: corev1.ResourceList{corev1.ResourceCPU: apiresource.MustParse("1500m")}}}}}}
+	frame, err := (&metav1.WatchEvent{Type: "ADDED", Object: runtime.RawExtension{Raw: protobufOf(t, pod)}}).Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	offloaded := `{"type":"ADDED","object":{"apiVersion":"kith.dev/v1alpha1","kind":"OffloadedPod","metadata":{"name":"web"}}}`
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.Path, "offloadedpods") {
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintln(w, offloaded)
+			return
+		}
+		w.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf;stream=watch")
+		_, _ = w.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(frame))), frame...))
+	}))
+	defer s.Close()
+	a, err := newAbroad(&rest.Config{Host: s.URL}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, watch := range map[string]func(context.Context, metav1.ListOptions) (watch.Interface, error){
+		"pods": a.core.Pods("shop").Watch, "offloaded": a.offloaded.listWatch("shop").WatchFuncWithContext,
+	} {
+		w, err := watch(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		event := <-w.ResultChan()
+		w.Stop()
+		if o, ok := event.Object.(metav1.Object); !ok || event.Type != "ADDED" || o.GetName() != "web" {
+			t.Errorf("%s: %v", what, event)
+		}
+	}
+}
