@@ -1,5 +1,5 @@
 // Package fence keeps guests, pods of other clusters that run on this laptop, away from the laptop itself, its LAN,
-// its owner's pods and each other (DESIGN.md, decision 11). It writes one nftables table, kith-fence.
+// its owner's pods and each other. It writes one nftables table, kith-fence.
 //
 // The daemon makes one Fence, raises it before the engine starts, and has it follow pods, peers, contracts and
 // policies. This room never decides who is a guest (hosting labels pods) or what a policy says (sharing); it never

@@ -73,12 +73,9 @@ func (r *PeerReconciler) wait(ctx context.Context, peer string, w *waiter, to *p
 	for ctx.Err() == nil {
 		outcome, err := to.Outcome(ctx, w.request)
 		var problem *peering.Problem
-		switch {
-		case errors.As(err, &problem) && (problem.Code == peering.CodeNotFound || problem.Code == peering.CodeExpired),
-			err != nil && time.Now().After(deadline):
+		forgotten := errors.As(err, &problem) && (problem.Code == peering.CodeNotFound || problem.Code == peering.CodeExpired)
+		if forgotten || err != nil && time.Now().After(deadline) {
 			outcome, err = peering.Outcome{State: peering.OutcomeExpired, Reason: "the request is not known there any more"}, nil
-		case err == nil && outcome.State == peering.OutcomePending:
-			continue
 		}
 		if err == nil && ctx.Err() == nil {
 			if err = r.conclude(ctx, peer, w.request, to, outcome); err == nil {

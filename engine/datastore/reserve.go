@@ -72,7 +72,11 @@ func (r *reserve) take() (held bool, err error) {
 	err = unix.Fallocate(int(f.Fd()), 0, 0, size)
 	err = errors.Join(err, f.Close())
 	if err != nil {
-		return false, errors.Join(fmt.Errorf("allocate %s: %w", r.file, err), os.Remove(r.file))
+		err = errors.Join(fmt.Errorf("allocate %s: %w", r.file, err), os.Remove(r.file))
+		if errors.Is(err, unix.ENOSPC) { // somebody was faster
+			return false, nil
+		}
+		return false, err
 	}
 	r.held = true
 	return true, nil
