@@ -28,10 +28,8 @@ func Retire(ctx context.Context, home kubernetes.Interface, nodeName string, kee
 	if keep == nil {
 		keep = func(context.Context, *corev1.Pod) error { return nil }
 	}
-	cordon := []byte(`{"spec":{"unschedulable":true}}`)
-	_, err := home.CoreV1().Nodes().Patch(ctx, nodeName, types.MergePatchType, cordon, metav1.PatchOptions{})
-	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-		return fmt.Errorf("cordon node %s: %w", nodeName, err)
+	if err := cordon(ctx, home, nodeName); err != nil {
+		return err
 	}
 	patience := ctx
 	if deadline, ok := ctx.Deadline(); ok {
@@ -59,7 +57,7 @@ func Retire(ctx context.Context, home kubernetes.Interface, nodeName string, kee
 			return len(pods) == 0, nil
 		})
 	}
-	err = drain(patience, func(ctx context.Context, pod *corev1.Pod) error {
+	err := drain(patience, func(ctx context.Context, pod *corev1.Pod) error {
 		return home.CoreV1().Pods(pod.Namespace).EvictV1(ctx, &policyv1.Eviction{
 			ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
 			DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))},
@@ -82,6 +80,19 @@ func Retire(ctx context.Context, home kubernetes.Interface, nodeName string, kee
 	err = home.CoordinationV1().Leases(corev1.NamespaceNodeLease).Delete(last, nodeName, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete the lease of node %s: %w", nodeName, err)
+	}
+	// A scheduler that had not heard of the cordon may have bound one more: on a node that is no more it would stay for ever.
+	return force(last, home, nodeName, keep, log)
+}
+
+// cordon keeps new pods off the node. It goes on after ctx ended: pods that are made again would come straight back.
+func cordon(ctx context.Context, home kubernetes.Interface, nodeName string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forceTimeout)
+	defer cancel()
+	patch := []byte(`{"spec":{"unschedulable":true}}`)
+	_, err := home.CoreV1().Nodes().Patch(ctx, nodeName, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("cordon node %s: %w", nodeName, err)
 	}
 	return nil
 }
