@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -242,17 +243,21 @@ func finished(d v1alpha1.DirectionStatus) bool {
 	return false
 }
 
+// nodeReady tells whether the scheduler may use a node: it goes by the taint that the node controller takes off a moment
+// after the condition says Ready. Pods made in between would all stay at home.
 func (r *PeerReconciler) nodeReady(ctx context.Context, name string) bool {
 	var node corev1.Node
 	if r.client.Get(ctx, client.ObjectKey{Name: name}, &node) != nil {
 		return false
 	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
+	if slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
+		return t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable
+	}) {
+		return false
 	}
-	return false
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 func (r *PeerReconciler) lost(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract, why string) error {
