@@ -26,8 +26,10 @@ const (
 	forgets = time.Minute
 	// hostPatience is how long a desktop may take to start its panel.
 	hostPatience = 20 * time.Second
-	// firstAgain and lastAgain bound the pause before the daemon is tried again.
-	firstAgain, lastAgain = 100 * time.Millisecond, time.Second
+	// firstAgain and lastAgain bound the pause before the daemon is tried again. One that stays away for longer than restarting
+	// takes was switched off, and is tried every offAgain.
+	firstAgain, lastAgain, offAgain = 100 * time.Millisecond, time.Second, 15 * time.Second
+	restarting                      = 2 * time.Minute
 	// lookTime bounds the look that is taken when the menu opens.
 	lookTime = 2 * time.Second
 )
@@ -172,21 +174,27 @@ func (t *Tray) change(ctx context.Context, f func()) bool {
 	}
 }
 
-// follow keeps the state what the daemon says it is. Between two daemons it tries again, soon and then once a second.
+// follow keeps the state what the daemon says it is. Between two daemons it tries again, soon and then ever more seldom.
 func (t *Tray) follow(ctx context.Context) {
-	again := firstAgain
+	again, lost := firstAgain, time.Now()
 	for {
 		for s, err := range t.Daemon.Snapshots(ctx) {
 			if !t.change(ctx, func() { t.hear(s, err) }) {
 				return
 			}
 			if err == nil {
-				again = firstAgain
+				again, lost = firstAgain, time.Time{}
 			}
+		}
+		if lost.IsZero() {
+			lost = time.Now()
 		}
 		select {
 		case <-time.After(again):
 			again = min(2*again, lastAgain)
+			if time.Since(lost) > restarting {
+				again = offAgain
+			}
 		case <-ctx.Done():
 			return
 		}

@@ -26,8 +26,9 @@ type Screen interface {
 	Retract(key string)
 }
 
-// feedAgain is the pause before the stream of events is opened again.
-const feedAgain = 2 * time.Second
+// feedAgain is the pause before the stream of events is opened again; feedAway that while the daemon is away, which ends
+// when it is back.
+const feedAgain, feedAway = 2 * time.Second, time.Minute
 
 // Notifier tells the user what happened. Its methods are safe for concurrent use.
 type Notifier struct {
@@ -36,12 +37,14 @@ type Notifier struct {
 	log     *slog.Logger
 	answers chan Answer
 	wake    chan struct{} // something to do for Run
+	back    chan struct{} // the daemon answers again
 
 	mu       sync.Mutex
 	settings Settings
 	latest   *Input // not looked at yet
 	events   []api.Event
 	last     Input // as of the last look
+	gone     bool  // the daemon, as of what was observed last
 }
 
 // maxEvents bounds how many events wait to be looked at.
@@ -49,7 +52,7 @@ const maxEvents = 1000
 
 // New makes a Notifier. Nothing is shown before Run is called.
 func New(screen Screen, feed Feed, settings Settings, log *slog.Logger) *Notifier {
-	return &Notifier{screen: screen, feed: feed, settings: settings, log: log, answers: make(chan Answer, 16), wake: make(chan struct{}, 1)}
+	return &Notifier{screen: screen, feed: feed, settings: settings, log: log, answers: make(chan Answer, 16), wake: make(chan struct{}, 1), back: make(chan struct{}, 1)}
 }
 
 // Answers are what the user clicked. The channel is closed when Run returns.
@@ -65,9 +68,16 @@ func (n *Notifier) Observe(s api.Snapshot, err error) {
 		in = &Input{Gone: true}
 	}
 	n.mu.Lock()
-	n.latest = in
+	returned := n.gone && !in.Gone
+	n.latest, n.gone = in, in.Gone
 	n.mu.Unlock()
 	n.ring()
+	if returned {
+		select {
+		case n.back <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // Set changes which kinds are shown from now on.
@@ -169,8 +179,15 @@ func (n *Notifier) follow(ctx context.Context) {
 			n.mu.Unlock()
 			n.ring()
 		}
+		pause := feedAgain
+		n.mu.Lock()
+		if n.gone {
+			pause = feedAway
+		}
+		n.mu.Unlock()
 		select {
-		case <-time.After(feedAgain):
+		case <-time.After(pause):
+		case <-n.back:
 		case <-ctx.Done():
 		}
 	}
