@@ -13,6 +13,7 @@ const (
 	EventPeerForgotten    EventType = "PeerForgotten"
 	EventRequestReceived  EventType = "RequestReceived"
 	EventRequestAnswered  EventType = "RequestAnswered" // accepted, declined or expired; Message says which
+	EventConfirm          EventType = "Confirm"         // a peer accepted; this owner has to compare the code, or agree to terms
 	EventContractSigned   EventType = "ContractSigned"
 	EventPeerConnected    EventType = "PeerConnected"
 	EventPeerUnreachable  EventType = "PeerUnreachable"
@@ -49,6 +50,8 @@ type Progress struct {
 	Message string `json:"progress"`
 	// Code is the six-digit code that both owners compare, when there is one by now.
 	Code string `json:"code,omitempty"`
+	// Confirm is what the owner has to agree to now: the call waits for PathConfirm.
+	Confirm *Confirmation `json:"confirm,omitempty"`
 	// Finding is what the doctor saw just now.
 	Finding *Finding `json:"finding,omitempty"`
 }

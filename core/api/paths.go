@@ -15,6 +15,7 @@ const (
 	PathPeers      = "/v1/peers"                 // GET []Peer; POST AddPeer → Peer
 	PathPeer       = "/v1/peers/{peer}"          // GET Peer; DELETE forgets it
 	PathAsk        = "/v1/peers/{peer}/ask"      // POST PeerAsk → Peer, long
+	PathConfirm    = "/v1/peers/{peer}/confirm"  // POST PeerConfirm → Peer
 	PathEnd        = "/v1/peers/{peer}/end"      // POST → Peer, long
 	PathRequests   = "/v1/requests"              // GET []Request
 	PathAccept     = "/v1/requests/{id}/accept"  // POST → Request

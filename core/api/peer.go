@@ -48,6 +48,27 @@ type Peer struct {
 	Used      Resources    `json:"used"`           // what this cluster's pods there request
 	Pods      PeerPods     `json:"pods"`
 	Tunnel    Tunnel       `json:"tunnel"`
+	// Confirm is what this owner has to agree to before a contract is signed; nil when there is nothing.
+	Confirm *Confirmation `json:"confirm,omitempty"`
+}
+
+// Confirmation is what the owner of the asking cluster has to agree to once the peer accepted, before anything is signed.
+type Confirmation struct {
+	// Code is the six digits that the other owner's screen must show too; left out when the peer's key is known here.
+	Code string `json:"code,omitempty"`
+	// Terms are sentences on what the peer's terms have beyond what was asked for: "cpu costs 0.02 EUR an hour".
+	Terms   List[string] `json:"terms,omitempty"`
+	Expires time.Time    `json:"expires,omitzero"` // nothing is signed after that
+}
+
+// PeerConfirm is the body of the call that answers a Confirmation.
+type PeerConfirm struct {
+	// Code is the six digits as the other owner's screen shows them; another code than the one here takes the request back.
+	Code string `json:"code,omitempty"`
+	// Terms agrees to the terms shown.
+	Terms bool `json:"terms,omitempty"`
+	// Reject: the codes differ, or the terms are not agreed to. The request is taken back and nothing is signed.
+	Reject bool `json:"reject,omitempty"`
 }
 
 // PeerPods counts the pods that cross.
@@ -77,6 +98,9 @@ type PeerAsk struct {
 	// Wait makes the call end when the peer is connected, or has declined, or the request expired. Without it the
 	// call ends as soon as the request is delivered, with the code in Peer.Code.
 	Wait bool `json:"wait"`
+	// Code confirms beforehand: the six digits as the other owner's screen shows them. Another request than the one that
+	// is pending is not made.
+	Code string `json:"code,omitempty"`
 }
 
 // Direction says who asked, or whose pods a relation carries: outgoing is this cluster's own.

@@ -71,6 +71,36 @@ type ResourceRequest struct {
 	// +optional
 	// +kubebuilder:default=1
 	Attempt int64 `json:"attempt,omitempty"`
+	// confirm is this owner's word on what status.outgoing.confirm asks.
+	// +optional
+	Confirm *Confirm `json:"confirm,omitempty"`
+}
+
+// Confirm is the answer of the asking owner, given once the peer accepted, to the one attempt that it names.
+type Confirm struct {
+	// attempt is the spec.request.attempt that is confirmed.
+	Attempt int64 `json:"attempt"`
+	// code is the six digits as the peer's owner sees them. Another code than the one here takes the request back.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^([0-9]{6})?$`
+	Code string `json:"code,omitempty"`
+	// terms agrees to the terms in status.outgoing.confirm.
+	// +optional
+	Terms bool `json:"terms,omitempty"`
+	// reject takes the request back.
+	// +optional
+	Reject bool `json:"reject,omitempty"`
+}
+
+// Confirmation is what the asking owner has to agree to before a contract is signed.
+type Confirmation struct {
+	// code is the six digits to compare with those on the peer's screen; empty when the peer's key is known here.
+	// +optional
+	Code string `json:"code,omitempty"`
+	// terms are sentences on what the peer's terms have beyond what was asked for.
+	// +optional
+	// +listType=atomic
+	Terms []string `json:"terms,omitempty"`
 }
 
 // PeerStatus tells where both directions stand.
@@ -119,6 +149,9 @@ type DirectionStatus struct {
 	// expires is when the pending request lapses.
 	// +optional
 	Expires *metav1.Time `json:"expires,omitempty"`
+	// confirm, while it is there, is what the owner has to agree to in spec.request.confirm (outgoing only).
+	// +optional
+	Confirm *Confirmation `json:"confirm,omitempty"`
 	// contract is the name of the Contract object in force.
 	// +optional
 	Contract string `json:"contract,omitempty"`
