@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,6 +109,7 @@ func (b backend) view(k known, f facts) api.Peer {
 		if why := because(k.peer.Status); why != "" {
 			p.Why = why
 		}
+		p.Confirm = confirmation(k.peer.Status.Outgoing)
 		p.Tunnel = b.tunnel(k)
 	}
 	for i := range f.requests {
@@ -126,6 +128,18 @@ func (b backend) view(k known, f facts) api.Peer {
 	node := v1alpha1.VirtualNodePrefix + k.name
 	p.Used, p.Pods.Abroad = quantities(f.used[node]), f.abroad[node]
 	return p
+}
+
+// confirmation is what the owner has to agree to; nil when there is nothing.
+func confirmation(out v1alpha1.DirectionStatus) *api.Confirmation {
+	if out.Confirm == nil {
+		return nil
+	}
+	asked := &api.Confirmation{Code: out.Confirm.Code, Terms: out.Confirm.Terms}
+	if out.Expires != nil {
+		asked.Expires = out.Expires.Time
+	}
+	return asked
 }
 
 func stateOf(d v1alpha1.DirectionStatus) api.State {
@@ -328,6 +342,66 @@ func (c *clusterPart) followAsk(ctx context.Context, name string, attempt int64,
 		}
 		return false, nil
 	})
+}
+
+// Confirm writes down the owner's word on what a peer accepted, and waits for what becomes of it.
+func (b backend) Confirm(ctx context.Context, ref string, in api.PeerConfirm) (api.Peer, error) {
+	c, err := b.cluster(ctx)
+	if err != nil {
+		return api.Peer{}, err
+	}
+	k, err := b.d.directory.find(ref)
+	if err != nil {
+		return api.Peer{}, err
+	}
+	nothing := &api.Error{Code: api.CodeConflict, Message: "there is nothing to confirm with " + k.name, Do: "kith peer " + k.name}
+	if k.peer == nil {
+		return api.Peer{}, nothing
+	}
+	var peer v1alpha1.Peer
+	if err := c.client.Get(ctx, named(k.peer.Name), &peer); err != nil {
+		return api.Peer{}, internal(err)
+	}
+	out := peer.Status.Outgoing
+	if peer.Spec.Request == nil || out.Confirm == nil || out.Attempt != peer.Spec.Request.Attempt {
+		return api.Peer{}, nothing
+	}
+	if err := c.confirm(ctx, &peer, in); err != nil {
+		return api.Peer{}, err
+	}
+	err = c.follow(ctx, func() (bool, error) {
+		var now v1alpha1.Peer
+		if err := c.client.Get(ctx, named(peer.Name), &now); err != nil {
+			return false, client.IgnoreNotFound(err)
+		}
+		switch out := now.Status.Outgoing; {
+		case out.State == v1alpha1.StateDeclined, out.State == v1alpha1.StateExpired:
+			return true, &api.Error{Code: api.CodeDeclined, Message: out.Why, Do: "`kith peer " + k.name + "` asks again"}
+		default:
+			return out.Confirm == nil, nil
+		}
+	})
+	if err != nil {
+		return api.Peer{}, err
+	}
+	return b.Peer(ctx, k.id.String())
+}
+
+// confirm adds the owner's word to the request that is pending.
+func (c *clusterPart) confirm(ctx context.Context, peer *v1alpha1.Peer, in api.PeerConfirm) error {
+	before := peer.DeepCopy()
+	request := peer.Spec.Request
+	word := v1alpha1.Confirm{Attempt: request.Attempt}
+	if said := request.Confirm; said != nil && said.Attempt == request.Attempt {
+		word = *said
+	}
+	word.Code, word.ID = cmp.Or(in.Code, word.Code), cmp.Or(in.ID, word.ID)
+	word.Terms, word.Reject = word.Terms || in.Terms, word.Reject || in.Reject
+	request.Confirm = &word
+	if err := c.client.Patch(ctx, peer, client.MergeFrom(before)); err != nil {
+		return internal(fmt.Errorf("confirm the request to %s: %w", peer.Name, err))
+	}
+	return nil
 }
 
 // Unpeer ends what there is with a peer, in both directions.

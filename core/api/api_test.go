@@ -91,6 +91,19 @@ func TestPolicyChangeLeavesTheRest(t *testing.T) {
 	}
 }
 
+func TestCodesAreReadAsPeopleWriteThem(t *testing.T) {
+	for text, want := range map[string]string{"069210": "069210", "069 210": "069210", "": ""} {
+		if got, err := ParseCode("code", text); got != want || err != nil {
+			t.Errorf("%q: %q, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"69210", "0692100", "06921a", "-69210", "٠٦٩٢١٠"} {
+		if got, err := ParseCode("code", text); err == nil {
+			t.Errorf("%q was read as %q", text, got)
+		}
+	}
+}
+
 func TestPathEscapesOneSegment(t *testing.T) {
 	if got := Path(PathAsk, "[fe80::1%eth0]:6450/../x"); got != "/v1/peers/%5Bfe80::1%25eth0%5D:6450%2F..%2Fx/ask" {
 		t.Error(got)

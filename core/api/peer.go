@@ -1,6 +1,9 @@
 package api
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // State is how far a relation is, in one direction. core/peering holds the table of transitions.
 type State string
@@ -65,10 +68,22 @@ type Confirmation struct {
 type PeerConfirm struct {
 	// Code is the six digits as the other owner's screen shows them; another code than the one here takes the request back.
 	Code string `json:"code,omitempty"`
+	// ID is the peer's whole ID as its owner gave it, in place of a code.
+	ID string `json:"id,omitempty"`
 	// Terms agrees to the terms shown.
 	Terms bool `json:"terms,omitempty"`
 	// Reject: the codes differ, or the terms are not agreed to. The request is taken back and nothing is signed.
 	Reject bool `json:"reject,omitempty"`
+}
+
+// ParseCode reads the six digits of a pairing code as people write them, with or without a space in the middle: "069 210" is
+// "069210". None is none.
+func ParseCode(field, text string) (string, error) {
+	code := strings.ReplaceAll(text, " ", "")
+	if code != "" && (len(code) != 6 || strings.Trim(code, "0123456789") != "") {
+		return "", Invalid(field, text, "the six digits that the other owner's screen shows, such as 069210")
+	}
+	return code, nil
 }
 
 // PeerPods counts the pods that cross.
@@ -101,6 +116,8 @@ type PeerAsk struct {
 	// Code confirms beforehand: the six digits as the other owner's screen shows them. Another request than the one that
 	// is pending is not made.
 	Code string `json:"code,omitempty"`
+	// ID is the peer's whole ID as its owner gave it: a comparison of the key itself, after which no code is needed here.
+	ID string `json:"id,omitempty"`
 }
 
 // Direction says who asked, or whose pods a relation carries: outgoing is this cluster's own.

@@ -37,6 +37,10 @@ type Backend interface {
 	// the peer is connected, else CodeDeclined or CodeExpired; without, when the request is delivered. The code is
 	// reported as soon as it is known. Asking a connected peer for other amounts makes a new revision of the contract.
 	Ask(ctx context.Context, peer string, ask api.PeerAsk, report func(api.Progress)) (api.Peer, error)
+	// Confirm answers what api.Peer.Confirm asks, once the peer accepted and before anything is signed. Another code than
+	// the one here takes the request back: CodeDeclined, with words. CodeConflict when there is nothing to confirm. The
+	// Server has checked the form of the code, and taken the space out of it.
+	Confirm(ctx context.Context, peer string, confirm api.PeerConfirm) (api.Peer, error)
 	// Unpeer ends what this cluster gets from the peer and what it gives it, whichever there is.
 	Unpeer(ctx context.Context, peer string, report func(api.Progress)) (api.Peer, error)
 	// ForgetPeer drops everything about a peer, from this side alone, reachable or not.

@@ -53,6 +53,7 @@ var routes = []route{
 		return done{}, c.ForgetPeer(c.ctx, peer)
 	})},
 	{method: "POST", path: api.PathAsk, long: ask},
+	{method: "POST", path: api.PathConfirm, short: named("peer", confirm)},
 	{method: "POST", path: api.PathEnd, long: func(c *call, report func(api.Progress)) (any, error) {
 		peer, err := c.name("peer")
 		if err != nil {
@@ -117,7 +118,22 @@ func ask(c *call, report func(api.Progress)) (any, error) {
 	if err := api.CheckResources("resources", in.Resources, false); err != nil {
 		return nil, err
 	}
+	if in.Code, err = api.ParseCode("code", in.Code); err != nil {
+		return nil, err
+	}
 	return c.Ask(c.ctx, peer, in, report)
+}
+
+func confirm(c *call, peer string) (any, error) {
+	var in api.PeerConfirm
+	err := c.body(&in)
+	if err == nil {
+		in.Code, err = api.ParseCode("code", in.Code)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.Confirm(c.ctx, peer, in)
 }
 
 func setPolicy(c *call, name string) (any, error) {

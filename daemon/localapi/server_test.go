@@ -101,6 +101,9 @@ func TestEveryCallReachesTheBackendWithItsArguments(t *testing.T) {
 	report := func(p api.Progress) { steps = append(steps, p.Message+"|"+p.Code) }
 	peer, err = c.Ask(ctx, "bob", api.PeerAsk{Resources: api.Resources{"cpu": "2"}, Wait: true}, report)
 	check("ask", peer.Outgoing, api.StateConnected, err)
+	b.Set(func() { b.Known[0].Confirm = &api.Confirmation{Code: "402817", Terms: []string{"cpu costs 0.02 EUR"}} })
+	peer, err = c.ConfirmPeer(ctx, "bob", api.PeerConfirm{Code: "402 817", Terms: true})
+	check("confirm", peer.Outgoing, api.StateConnected, err)
 	peer, err = c.Unpeer(ctx, "bob", report)
 	check("unpeer", peer.Outgoing, api.StateNone, err)
 	requests, err := c.Requests(ctx)
@@ -132,7 +135,7 @@ func TestEveryCallReachesTheBackendWithItsArguments(t *testing.T) {
 	}, nil)
 	check("calls", b.Called(), []string{
 		"Status", "Version", "Kubeconfig", "Peers", "Peer BOBBOBB", "AddPeer [fe80::1%eth0]:6450", "Peer [fe80::1%eth0]:6450",
-		"ForgetPeer added", "Ask bob cpu 2", "Unpeer bob", "Requests", "Answer r1 accept", "Answer carol decline", "Contracts",
+		"ForgetPeer added", "Ask bob cpu 2", "Confirm bob 402817 terms=true reject=false", "Unpeer bob", "Requests", "Answer r1 accept", "Answer carol decline", "Contracts",
 		"Contract bob-out", `VerifyContract c1 {"a":"<&>"}`, "SetPolicy default", "Policies", "Offload shop both default bob",
 		"Offloads", "Unoffload shop", "Guests",
 	}, nil)

@@ -52,6 +52,11 @@ func (c *Client) Ask(ctx context.Context, peer string, ask api.PeerAsk, report f
 	return long[api.Peer](ctx, c, "POST", api.Path(api.PathAsk, peer), ask, report)
 }
 
+// ConfirmPeer answers what Peer.Confirm asks: the code that the other owner sees, a yes to terms, or a no.
+func (c *Client) ConfirmPeer(ctx context.Context, peer string, confirm api.PeerConfirm) (api.Peer, error) {
+	return do[api.Peer](ctx, c, "POST", api.Path(api.PathConfirm, peer), confirm)
+}
+
 // Unpeer ends both directions of a peering; report may be nil.
 func (c *Client) Unpeer(ctx context.Context, peer string, report func(api.Progress)) (api.Peer, error) {
 	return long[api.Peer](ctx, c, "POST", api.Path(api.PathEnd, peer), nil, report)

@@ -84,7 +84,12 @@ type Confirm struct {
 	// +optional
 	// +kubebuilder:validation:Pattern=`^([0-9]{6})?$`
 	Code string `json:"code,omitempty"`
-	// terms agrees to the terms in status.outgoing.confirm.
+	// id is the peer's whole ID as its owner gave it: a comparison of the key itself, in place of the code. Another one than
+	// spec.id takes the request back.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^([A-Z2-7]{7}(-[A-Z2-7]{7}){7})?$`
+	ID string `json:"id,omitempty"`
+	// terms agrees to the terms in status.outgoing.confirm, once they are there: agreed to beforehand, they take the request back.
 	// +optional
 	Terms bool `json:"terms,omitempty"`
 	// reject takes the request back.

@@ -6,6 +6,7 @@ package apitest
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -176,6 +177,30 @@ func (b *Backend) Ask(ctx context.Context, name string, ask api.PeerAsk, report 
 	p.Outgoing, p.Code, p.Node = api.StateConnected, "", "kith-"+p.Name
 	report(api.Progress{Message: p.Name + " accepted"})
 	return *p, nil
+}
+
+// Confirm knows the code of Peer.Confirm, and takes any other for a no.
+func (b *Backend) Confirm(_ context.Context, name string, confirm api.PeerConfirm) (api.Peer, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer b.ring()
+	if err := b.called("Confirm", name, confirm.Code, fmt.Sprintf("terms=%t reject=%t", confirm.Terms, confirm.Reject)); err != nil {
+		return api.Peer{}, err
+	}
+	p, err := b.find(name)
+	if err != nil {
+		return api.Peer{}, err
+	}
+	asked := p.Confirm
+	switch {
+	case asked == nil:
+		return api.Peer{}, &api.Error{Code: api.CodeConflict, Message: "there is nothing to confirm with " + p.Name}
+	case !confirm.Reject && confirm.Code == asked.Code && (confirm.Terms || len(asked.Terms) == 0):
+		p.Outgoing, p.Code, p.Confirm, p.Node = api.StateConnected, "", nil, "kith-"+p.Name
+		return *p, nil
+	}
+	p.Outgoing, p.Code, p.Confirm = api.StateDeclined, "", nil
+	return *p, &api.Error{Code: api.CodeDeclined, Message: "the request to " + p.Name + " was taken back, and nothing was signed"}
 }
 
 func (b *Backend) Unpeer(_ context.Context, name string, report func(api.Progress)) (api.Peer, error) {
