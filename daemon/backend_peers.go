@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -113,8 +114,17 @@ func (b backend) view(k known, f facts) api.Peer {
 		p.Tunnel = b.tunnel(k)
 	}
 	for i := range f.requests {
-		if r := &f.requests[i]; r.Spec.PeerID == p.ID && relations.Pending(r) {
+		r := &f.requests[i]
+		switch {
+		case r.Spec.PeerID != p.ID:
+		case relations.Pending(r):
 			p.Incoming, p.Code = api.StateRequested, r.Spec.Code
+		case r.Status.Answer == v1alpha1.AnswerAccepted && r.Spec.Code != "" && time.Now().Before(r.Spec.Expires.Time):
+			// Its owner compares the code now, with what this screen shows.
+			p.Code = r.Spec.Code
+			if p.Incoming == api.StateNone {
+				p.Incoming, p.Why = api.StateRequested, "accepted here; its owner compares the code "+identity.Spaced(r.Spec.Code)
+			}
 		}
 	}
 	if a, ok := f.adverts[k.name]; ok && k.peer != nil {
@@ -230,10 +240,20 @@ func withPort(hostport string, port uint16) (string, error) {
 func unreachable(who string, err error) *api.Error {
 	e := &api.Error{Code: api.CodePeerUnreachable, Message: who + " does not answer", Reason: err.Error(), Do: "is kithd running there, and TCP port 6450 open?"}
 	var mismatch *identity.MismatchError
-	if errors.As(err, &mismatch) {
+	var problem *peering.Problem
+	switch {
+	case errors.As(err, &mismatch):
 		e.Message, e.Do = who+" was refused", "if its owner made a new key, `kith forget` it and add it again; compare the fingerprints first"
+	case errors.As(err, &problem) && problem.Code == peering.CodeVersion:
+		return otherVersion(who, problem.Message)
 	}
 	return e
+}
+
+// otherVersion says that two daemons do not understand each other; why names both versions.
+func otherVersion(who, why string) *api.Error {
+	why = strings.TrimSuffix(why, " (bring both to the same version of Kith)")
+	return &api.Error{Code: api.CodeUnsupported, Message: who + " cannot be asked", Reason: why, Do: "bring both to the same version of Kith"}
 }
 
 // Ask asks a peer for resources.
@@ -242,15 +262,32 @@ func (b backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report fu
 	if err != nil {
 		return api.Peer{}, err
 	}
+	if err := checkID(ask.ID); err != nil {
+		return api.Peer{}, err
+	}
 	k, err := b.findOrAdd(ctx, ref, report)
 	if err != nil {
 		return api.Peer{}, err
+	}
+	if ask.ID != "" && ask.ID != k.id.String() {
+		return api.Peer{}, &api.Error{Code: api.CodeConflict, Message: k.name + " was not asked", Field: "id",
+			Reason: "its ID is " + k.id.String() + ", not the one that was given", Do: "ask its owner for the ID; somebody may use the name"}
 	}
 	resources, err := parse(ask.Resources)
 	if err != nil {
 		return api.Peer{}, err
 	}
-	if !k.contact.Reachable {
+	if attempt, pending := b.pending(k, resources, ask); pending {
+		return b.followPending(ctx, c, k, attempt, ask, report)
+	}
+	if ask.Code != "" {
+		return api.Peer{}, &api.Error{Code: api.CodeConflict, Message: "no request to " + k.name + " is pending that the code could be of",
+			Do: "`kith peer " + k.name + "` asks, and shows the code that its owner must see too"}
+	}
+	switch {
+	case k.version:
+		return api.Peer{}, otherVersion(k.name, k.contact.Why)
+	case !k.contact.Reachable:
 		return api.Peer{}, unreachable(k.name, errors.New(k.contact.Why))
 	}
 	peer, err := relations.EnsurePeer(ctx, c.client, k.id, k.name, k.addresses[:1], v1alpha1.Source(k.source))
@@ -260,11 +297,54 @@ func (b backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report fu
 	attempt := time.Now().UnixMilli()
 	before := peer.DeepCopy()
 	peer.Spec.Request = &v1alpha1.ResourceRequest{Resources: resources, Attempt: attempt}
+	if ask.ID != "" {
+		peer.Spec.Request.Confirm = &v1alpha1.Confirm{Attempt: attempt, ID: ask.ID}
+	}
 	if err := c.client.Patch(ctx, peer, client.MergeFrom(before)); err != nil {
 		return api.Peer{}, internal(fmt.Errorf("ask %s: %w", k.name, err))
 	}
 	b.d.directory.remember(peer)
 	if err := c.followAsk(ctx, peer.Name, attempt, ask.Wait, report); err != nil {
+		return api.Peer{}, err
+	}
+	return b.Peer(ctx, k.id.String())
+}
+
+func checkID(id string) error {
+	if parsed, err := identity.ParseID(id); id != "" && (err != nil || parsed.String() != id) {
+		return api.Invalid("id", id, "a whole cluster ID, in 8 groups of 7 characters")
+	}
+	return nil
+}
+
+// pending says which attempt waits for an answer already, when it asks for the same, or is to be confirmed: a new one would
+// have another code, while the other owner looks at this one's.
+func (b backend) pending(k known, resources corev1.ResourceList, ask api.PeerAsk) (attempt int64, ok bool) {
+	if k.peer == nil || k.peer.Spec.Request == nil {
+		return 0, false
+	}
+	out, request := k.peer.Status.Outgoing, k.peer.Spec.Request
+	same := equality.Semantic.DeepEqual(request.Resources, resources) || len(request.Resources) == 0 && len(resources) == 0 || ask.Code != ""
+	waits := out.RequestID != "" && out.Attempt == request.Attempt && (out.Expires == nil || time.Now().Before(out.Expires.Time))
+	return request.Attempt, same && waits && k.contact.Reachable
+}
+
+// followPending goes on with a request that was made before.
+func (b backend) followPending(ctx context.Context, c *clusterPart, k known, attempt int64, ask api.PeerAsk, report func(api.Progress)) (api.Peer, error) {
+	if ask.Code != "" || ask.ID != "" {
+		var peer v1alpha1.Peer
+		if err := c.client.Get(ctx, named(k.peer.Name), &peer); err != nil {
+			return api.Peer{}, internal(err)
+		}
+		if peer.Spec.Request == nil || peer.Spec.Request.Attempt != attempt {
+			return api.Peer{}, &api.Error{Code: api.CodeConflict, Message: "the request to " + k.name + " was changed meanwhile", Do: "try again"}
+		}
+		if err := c.confirm(ctx, &peer, api.PeerConfirm{Code: ask.Code, ID: ask.ID}); err != nil {
+			return api.Peer{}, err
+		}
+		b.d.directory.remember(&peer)
+	}
+	if err := c.followAsk(ctx, k.peer.Name, attempt, ask.Wait, report); err != nil {
 		return api.Peer{}, err
 	}
 	return b.Peer(ctx, k.id.String())
@@ -313,11 +393,17 @@ func (c *clusterPart) followAsk(ctx context.Context, name string, attempt int64,
 			return false, client.IgnoreNotFound(err)
 		}
 		out := peer.Status.Outgoing
-		if out.Attempt < attempt {
+		if out.Attempt < attempt || relations.Asking(out) {
 			if out.Why != "" {
 				say(api.Progress{Message: out.Why})
 			}
 			return false, nil
+		}
+		if asked := confirmation(out); asked != nil {
+			if !answered(relations.Word(&peer), *asked) { // else the answer was given a moment ago
+				say(api.Progress{Message: out.Why, Code: out.Code, Confirm: asked})
+			}
+			return !wait, nil
 		}
 		switch out.State {
 		case v1alpha1.StateRequested:
@@ -366,6 +452,12 @@ func (b backend) Confirm(ctx context.Context, ref string, in api.PeerConfirm) (a
 	if peer.Spec.Request == nil || out.Confirm == nil || out.Attempt != peer.Spec.Request.Attempt {
 		return api.Peer{}, nothing
 	}
+	if err := checkID(in.ID); err != nil {
+		return api.Peer{}, err
+	}
+	if in == (api.PeerConfirm{}) {
+		return api.Peer{}, api.Invalid("code", "", "the six digits that the screen of "+k.name+" shows, a yes to the terms, or a no")
+	}
 	if err := c.confirm(ctx, &peer, in); err != nil {
 		return api.Peer{}, err
 	}
@@ -377,6 +469,8 @@ func (b backend) Confirm(ctx context.Context, ref string, in api.PeerConfirm) (a
 		switch out := now.Status.Outgoing; {
 		case out.State == v1alpha1.StateDeclined, out.State == v1alpha1.StateExpired:
 			return true, &api.Error{Code: api.CodeDeclined, Message: out.Why, Do: "`kith peer " + k.name + "` asks again"}
+		case out.Confirm != nil && !answered(relations.Word(&now), *confirmation(out)):
+			return true, nil // it was a part of what is asked
 		default:
 			return out.Confirm == nil, nil
 		}
@@ -402,6 +496,11 @@ func (c *clusterPart) confirm(ctx context.Context, peer *v1alpha1.Peer, in api.P
 		return internal(fmt.Errorf("confirm the request to %s: %w", peer.Name, err))
 	}
 	return nil
+}
+
+// answered says whether the owner has said a word on all that is asked.
+func answered(word v1alpha1.Confirm, asked api.Confirmation) bool {
+	return word.Reject || (asked.Code == "" || word.Code != "" || word.ID != "") && (len(asked.Terms) == 0 || word.Terms)
 }
 
 // Unpeer ends what there is with a peer, in both directions.

@@ -57,9 +57,7 @@ func incoming(r *v1alpha1.PeeringRequest) api.Request {
 	v := api.Request{
 		ID: r.Name, Peer: r.Spec.PeerName, PeerID: r.Spec.PeerID, Direction: api.Incoming, Code: r.Spec.Code,
 		Asked: quantities(r.Spec.Resources), State: api.StateRequested, Created: r.CreationTimestamp.Time, Expires: r.Spec.Expires.Time,
-	}
-	if len(r.Spec.Endpoints) > 0 {
-		v.Address = r.Spec.Endpoints[0]
+		Address: r.Spec.Address,
 	}
 	switch r.Status.Answer {
 	case v1alpha1.AnswerAccepted:

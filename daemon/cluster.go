@@ -170,7 +170,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, restConfig *
 	})
 	c.provider = relations.NewProvider(c.client, mgr.GetAPIReader(), d.me, d.cfg.Name, d.cfg.RequestTimeout, c.host, linker, &d.notices, d.publish, d.log)
 	c.peers = relations.NewPeerReconciler(relations.PeerConfig{
-		Client: c.client, Identity: d.me, Name: d.cfg.Name, Endpoints: d.endpoints, Directory: d.directory, Fleet: c.fleet,
+		Client: c.client, Fresh: mgr.GetAPIReader(), Identity: d.me, Name: d.cfg.Name, Endpoints: d.endpoints, Directory: d.directory, Fleet: c.fleet,
 		Linker: linker, Announce: d.publish, Log: d.log,
 	})
 	c.offloading = offloading.New(c.client, c.fleet, d.log)
@@ -300,11 +300,11 @@ func (d *Daemon) hostingRoutes() {
 			serve(c, w, r, caller.ID.String())
 		}
 	}
-	d.peerAPI.server.Handle("PUT /kith/v1/namespaces/{home}", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.host.PutNamespace(w, r, id) }))
-	d.peerAPI.server.Handle("DELETE /kith/v1/namespaces/{home}", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) {
+	d.peerAPI.server.Handle("PUT /kith/v2/namespaces/{home}", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.host.PutNamespace(w, r, id) }))
+	d.peerAPI.server.Handle("DELETE /kith/v2/namespaces/{home}", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) {
 		c.host.DeleteNamespace(w, r, id)
 	}))
-	d.peerAPI.server.Handle("GET /kith/v1/usage", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.host.GetUsage(w, r, id) }))
+	d.peerAPI.server.Handle("GET /kith/v2/usage", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.host.GetUsage(w, r, id) }))
 	d.peerAPI.server.Handle("/kube/", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.door.Serve(w, r, id) }))
 }
 

@@ -38,12 +38,17 @@ func (k desk) Recognise(ctx context.Context, caller peering.Caller) bool {
 	return err == nil && p.Recognise(ctx, caller)
 }
 
-func (k desk) Ask(ctx context.Context, caller peering.Caller, q peering.Question, code string, recognised bool) (string, time.Time, error) {
+func (k desk) Compared(ctx context.Context, caller peering.Caller) bool {
+	p, err := k.provider()
+	return err == nil && p.Compared(ctx, caller)
+}
+
+func (k desk) Ask(ctx context.Context, caller peering.Caller, q peering.Question, code string, compare bool) (string, time.Time, error) {
 	p, err := k.provider()
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	return p.Ask(ctx, caller, q, code, recognised)
+	return p.Ask(ctx, caller, q, code, compare)
 }
 
 func (k desk) Outcome(ctx context.Context, caller peering.Caller, id string) (peering.Outcome, error) {

@@ -30,6 +30,7 @@ type known struct {
 	rtt       time.Duration
 	clock     time.Duration  // how far its clock is ahead, when it is reachable
 	mismatch  bool           // another key answers at its address
+	version   bool           // it answers, and speaks another version of the protocol
 	peer      *v1alpha1.Peer // nil when it is only nearby
 }
 
@@ -229,6 +230,7 @@ func (d *directory) all() []known {
 func (k *known) take(c peering.Contact) {
 	k.contact = relations.Contact{Reachable: c.State == peering.ContactReachable, Since: c.Since, Why: c.Why}
 	k.mismatch = c.State == peering.ContactMismatch
+	k.version = c.State == peering.ContactVersion
 	switch {
 	case c.Key == "" && len(k.addresses) == 0:
 		k.contact.Why = "it is not on this network, and no address of it is known"

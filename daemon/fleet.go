@@ -327,7 +327,7 @@ func (t *twins) Ensure(ctx context.Context, home string) (string, error) {
 		Namespace string `json:"namespace"`
 	}
 	query := url.Values{"contract": {t.contract}, "mapping": {string(mapping)}}
-	if err := t.to.Call(ctx, http.MethodPut, "/kith/v1/namespaces/"+url.PathEscape(home)+"?"+query.Encode(), nil, &answer); err != nil {
+	if err := t.to.Call(ctx, http.MethodPut, "/kith/v2/namespaces/"+url.PathEscape(home)+"?"+query.Encode(), nil, &answer); err != nil {
 		return "", fmt.Errorf("make the twin of namespace %s: %w", home, err)
 	}
 	t.mu.Lock()
@@ -362,7 +362,7 @@ func (t *twins) Release(ctx context.Context, home string) error {
 	t.mu.Unlock()
 	t.closed(home)
 	query := url.Values{"contract": {t.contract}}
-	err := t.to.Call(ctx, http.MethodDelete, "/kith/v1/namespaces/"+url.PathEscape(home)+"?"+query.Encode(), nil, nil)
+	err := t.to.Call(ctx, http.MethodDelete, "/kith/v2/namespaces/"+url.PathEscape(home)+"?"+query.Encode(), nil, nil)
 	if err != nil && known {
 		t.mu.Lock()
 		t.known[home] = abroad
@@ -378,7 +378,7 @@ const maxUsage = 32 << 20
 // usage asks the peer what our pods there use.
 func (t *twins) usage(ctx context.Context, form string) ([]byte, error) {
 	query := url.Values{"contract": {t.contract}, "form": {form}}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, t.to.BaseURL()+"/kith/v1/usage?"+query.Encode(), nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, t.to.BaseURL()+"/kith/v2/usage?"+query.Encode(), nil)
 	if err != nil {
 		return nil, err
 	}

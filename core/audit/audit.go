@@ -40,6 +40,7 @@ type Refusal struct {
 	User   string         // who, when it came from this machine
 	What   string         // method and path, or which pod
 	Why    string
+	Tell   bool // the owner hears of it at once; whoever sets it sees to it that this is seldom
 	Usual  bool // between honest parties it happens too: not told to the owner
 }
 
@@ -121,7 +122,9 @@ func (l *Log) Note(r Refusal) {
 	if write {
 		l.print(r, peer, unlogged)
 	}
-	if tell && l.options.Tell != nil {
+	if r.Tell && l.options.Tell != nil {
+		l.options.Tell(peer, r.ID, fmt.Sprintf("refused %s: %s", r.What, r.Why))
+	} else if tell && l.options.Tell != nil {
 		l.options.Tell(peer, r.ID, fmt.Sprintf("refused %d times within a minute, last %s: %s", often, r.What, r.Why))
 	}
 }

@@ -22,7 +22,7 @@ type TwinAnswer struct {
 	Namespace string `json:"namespace"` // the twin's name
 }
 
-// PutNamespace answers PUT /kith/v1/namespaces/{home}?contract=ID&mapping=Default|SameName with a TwinAnswer.
+// PutNamespace answers PUT /kith/v2/namespaces/{home}?contract=ID&mapping=Default|SameName with a TwinAnswer.
 // Errors are {"error": api.Error}. consumerID is the caller's, proved by its key (identity.ID.String).
 func (h *Host) PutNamespace(w http.ResponseWriter, r *http.Request, consumerID string) {
 	ctx, cancel := context.WithTimeout(r.Context(), namespaceTimeout)
@@ -45,7 +45,7 @@ func (h *Host) PutNamespace(w http.ResponseWriter, r *http.Request, consumerID s
 	h.answer(w, TwinAnswer{twin}, err)
 }
 
-// DeleteNamespace answers DELETE /kith/v1/namespaces/{home}?contract=ID: 200 and {} once nothing is left. What was begun
+// DeleteNamespace answers DELETE /kith/v2/namespaces/{home}?contract=ID: 200 and {} once nothing is left. What was begun
 // goes on when the caller does not wait for it, or its link breaks.
 func (h *Host) DeleteNamespace(w http.ResponseWriter, r *http.Request, consumerID string) {
 	ctx, cancel := context.WithTimeout(r.Context(), namespaceTimeout)

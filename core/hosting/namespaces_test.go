@@ -31,7 +31,7 @@ func TestATwinThatIsNotGoneYetIsNotSaidToBe(t *testing.T) {
 		},
 	})
 	h := &Host{client: d.client, contracts: d.tenants.contracts, tenants: d.tenants, log: d.tenants.log}
-	r := httptest.NewRequestWithContext(ctx, "DELETE", "/kith/v1/namespaces/shop?contract=contractb", nil)
+	r := httptest.NewRequestWithContext(ctx, "DELETE", "/kith/v2/namespaces/shop?contract=contractb", nil)
 	r.SetPathValue("home", "shop")
 	w := httptest.NewRecorder()
 	h.DeleteNamespace(w, r, bob.ID)

@@ -58,7 +58,7 @@ type reading struct {
 // guestAt is a guest by its name here, and whose it is at home.
 type guestAt struct{ namespace, pod string }
 
-// GetUsage answers GET /kith/v1/usage?contract=ID&form=metrics/resource|stats/summary with what the guests under the
+// GetUsage answers GET /kith/v2/usage?contract=ID&form=metrics/resource|stats/summary with what the guests under the
 // contract use, in the form of their kubelet, namespaces by their names at home, and of nobody else. Errors are
 // {"error": api.Error}. consumerID is the caller's, proved by its key (identity.ID.String).
 func (h *Host) GetUsage(w http.ResponseWriter, r *http.Request, consumerID string) {

@@ -15,13 +15,13 @@ import (
 func TestBothOwnersSeeOneCodeAndTheAnswerArrives(t *testing.T) {
 	alice, bob := someone(t), bob(t, Limits{})
 	client := dialer(t, alice, identity.ID{}, bob.addr) // by address: whose it is turns out
-	asked, err := client.Ask(within(t, 10*time.Second), someQuestion())
+	asked, err := client.Ask(within(t, 10*time.Second), someQuestion(), true, goOn)
 	must(t, err)
-	if asked.PeerID != bob.ID() || !asked.PeerKey.Equal(bob.Public()) || asked.PeerName != "bob" || asked.Recognised {
+	if asked.PeerID != bob.ID() || !asked.PeerKey.Equal(bob.Public()) || asked.PeerName != "bob" || !asked.Compare {
 		t.Errorf("%+v", asked)
 	}
 	at := bob.asks()
-	if len(at) != 1 || at[0].code != asked.Code || len(asked.Code) != 6 || at[0].id != asked.RequestID || at[0].recognised {
+	if len(at) != 1 || at[0].code != asked.Code || len(asked.Code) != 6 || at[0].id != asked.RequestID || !at[0].compare {
 		t.Fatalf("bob sees %+v, alice %+v", at, asked)
 	}
 	if c := at[0].caller; c.ID != alice.ID() || !c.Key.Equal(alice.Public()) || c.Addr.Addr().String() != "127.0.0.1" {
@@ -46,82 +46,50 @@ func TestBothOwnersSeeOneCodeAndTheAnswerArrives(t *testing.T) {
 	}
 }
 
-func TestAPeerOnceAcceptedIsRecognised(t *testing.T) {
+func TestEachSideSaysThatItsOwnerComparesACode(t *testing.T) {
 	alice, bob := someone(t), bob(t, Limits{})
 	bob.recognised[alice.ID()] = true
-	asked, err := dialer(t, alice, bob.ID(), bob.addr).Ask(within(t, 10*time.Second), someQuestion())
-	if err != nil || !asked.Recognised || !bob.asks()[0].recognised {
-		t.Errorf("%+v, %v", asked, err)
+	for _, compare := range []bool{true, false} {
+		asked, err := dialer(t, alice, bob.ID(), bob.addr).Ask(within(t, 10*time.Second), someQuestion(), compare, goOn)
+		must(t, err)
+		asks := bob.asks()
+		if last := asks[len(asks)-1]; asked.Compare || last.compare != compare || last.code != asked.Code {
+			t.Errorf("alice %+v, bob %+v", asked, last)
+		}
 	}
 }
 
-// Mallory relays between alice and bob with a key of his own. Alice speaks to him as to a first contact.
-func TestARelayInBetweenShowsTwoCodes(t *testing.T) {
-	alice, mallory, bob := someone(t), someone(t), bob(t, Limits{})
-	relay := serve(t, mallory, "127.0.0.1:0", Limits{})
-	toBob := dialer(t, mallory, bob.ID(), bob.addr)
-
-	atAlice, err := dialer(t, alice, identity.ID{}, relay.addr).Ask(within(t, 10*time.Second), someQuestion())
-	must(t, err)
-	passedOn := relay.asks()[0].question
-	_, err = toBob.Ask(within(t, 10*time.Second), passedOn)
-	must(t, err)
-	if atBob := bob.asks()[0]; atBob.code == atAlice.Code { // by chance once in a million runs
-		t.Errorf("both see %s", atAlice.Code)
-	}
-
-	// To pass on alice's own messages does not help him either: her commitment was for his key.
-	nonce := identity.NewNonce()
-	commitment := identity.Commit(nonce, alice.ID(), mallory.ID())
-	var opened Opened
-	ctx := within(t, 10*time.Second)
-	must(t, toBob.Call(ctx, http.MethodPost, "/kith/v1/requests", &Opening{commitment[:], passedOn}, &opened))
-	err = toBob.Call(ctx, http.MethodPost, "/kith/v1/requests/"+opened.ID+"/reveal", &Reveal{nonce[:]}, &Revealed{})
-	wantProblem(t, err, CodeCommitment)
-	if len(bob.asks()) != 1 {
-		t.Error("a question with a wrong commitment came before the owner")
-	}
-	if text := bob.log.String(); !strings.Contains(text, "refused") || !strings.Contains(text, mallory.ID().String()) {
-		t.Errorf("the log does not name mallory:\n%s", text)
-	}
-	// And who knows bob's ID never gets as far.
-	_, err = dialer(t, alice, bob.ID(), relay.addr).Ask(within(t, 10*time.Second), someQuestion())
-	var mismatch *identity.MismatchError
-	if !errors.As(err, &mismatch) || !strings.Contains(err.Error(), bob.ID().String()) || !strings.Contains(err.Error(), mallory.ID().String()) {
-		t.Errorf("%v, want a mismatch that names both", err)
-	}
-}
-
-func TestARevealIsGoodOnce(t *testing.T) {
+func TestANonceIsGoodForOneQuestion(t *testing.T) {
 	alice, bob := someone(t), bob(t, Limits{})
 	client := dialer(t, alice, bob.ID(), bob.addr)
 	ctx := within(t, 10*time.Second)
-	open := func() (Opened, identity.Nonce) {
+	open := func() (o Opened) {
+		must(t, client.Call(ctx, http.MethodPost, "/kith/v2/requests", &Opening{}, &o))
+		return o
+	}
+	ask := func(who *Client, id string, revealed *Revealed) error {
 		nonce := identity.NewNonce()
-		c := identity.Commit(nonce, alice.ID(), bob.ID())
-		var o Opened
-		must(t, client.Call(ctx, http.MethodPost, "/kith/v1/requests", &Opening{c[:], someQuestion()}, &o))
-		return o, nonce
+		return who.Call(ctx, http.MethodPost, "/kith/v2/requests/"+id+"/question", &Asking{Nonce: nonce[:], Question: someQuestion()}, revealed)
 	}
-	reveal := func(id string, nonce identity.Nonce) error {
-		return client.Call(ctx, http.MethodPost, "/kith/v1/requests/"+id+"/reveal", &Reveal{nonce[:]}, &Revealed{})
-	}
-	first, firstNonce := open()
-	must(t, reveal(first.ID, firstNonce))
-	wantProblem(t, reveal(first.ID, firstNonce), CodeNotFound)
+	var revealed Revealed
+	first := open()
+	must(t, ask(client, first.ID, &revealed))
+	must(t, identity.VerifyCommit([32]byte(first.Commitment), identity.Nonce(revealed.Nonce), alice.ID(), bob.ID()))
+	wantProblem(t, ask(client, first.ID, &revealed), CodeNotFound) // with another nonce, for another code
 
-	// A wrong nonce uses the opening up: the right one comes too late.
-	second, secondNonce := open()
-	wantProblem(t, reveal(second.ID, identity.NewNonce()), CodeCommitment)
-	wantProblem(t, reveal(second.ID, secondNonce), CodeNotFound)
+	// What cannot be a question leaves the opening as it is; one that came before the owner does not.
+	second := open()
+	wantProblem(t, client.Call(ctx, http.MethodPost, "/kith/v2/requests/"+second.ID+"/question", &Asking{Nonce: make([]byte, 3)}, nil), CodeBadRequest)
+	bob.broken = errors.New("no Kubernetes")
+	wantProblem(t, ask(client, second.ID, &revealed), CodeInternal)
+	bob.broken = nil
+	wantProblem(t, ask(client, second.ID, &revealed), CodeNotFound)
 
-	// A new opening takes the place of the one before, and nobody else can reveal it.
-	third, thirdNonce := open()
-	fourth, fourthNonce := open()
-	wantProblem(t, reveal(third.ID, thirdNonce), CodeNotFound)
-	stranger := dialer(t, someone(t), bob.ID(), bob.addr)
-	wantProblem(t, stranger.Call(ctx, http.MethodPost, "/kith/v1/requests/"+fourth.ID+"/reveal", &Reveal{fourthNonce[:]}, nil), CodeNotFound)
-	must(t, reveal(fourth.ID, fourthNonce))
+	// A new opening takes the place of the one before, and nobody else can use it.
+	third, fourth := open(), open()
+	wantProblem(t, ask(client, third.ID, &revealed), CodeNotFound)
+	wantProblem(t, ask(dialer(t, someone(t), bob.ID(), bob.addr), fourth.ID, &revealed), CodeNotFound)
+	must(t, ask(client, fourth.ID, &revealed))
 	if n := len(bob.asks()); n != 2 {
 		t.Errorf("%d questions came before the owner, want 2", n)
 	}
@@ -129,10 +97,9 @@ func TestARevealIsGoodOnce(t *testing.T) {
 
 func TestOpeningsAreBounded(t *testing.T) {
 	o := openings{all: map[identity.ID]opening{}}
-	in := messages()["opening"].(*Opening)
-	first := o.add(identity.ID{1}, in)
+	first := o.add(identity.ID{1}, nil)
 	for i := range maxOpenings {
-		o.add(identity.ID{2, byte(i), byte(i >> 8)}, in)
+		o.add(identity.ID{2, byte(i), byte(i >> 8)}, nil)
 	}
 	if len(o.all) != maxOpenings {
 		t.Errorf("%d openings", len(o.all))
@@ -140,7 +107,7 @@ func TestOpeningsAreBounded(t *testing.T) {
 	if _, err := o.take(identity.ID{1}, first.id); err == nil {
 		t.Error("the oldest is still there")
 	}
-	late := o.add(identity.ID{1}, in)
+	late := o.add(identity.ID{1}, nil)
 	late.made = late.made.Add(-openingLife - time.Second)
 	o.all[identity.ID{1}] = late
 	_, err := o.take(identity.ID{1}, late.id)
@@ -150,7 +117,7 @@ func TestOpeningsAreBounded(t *testing.T) {
 func TestNobodyElseLearnsTheOutcome(t *testing.T) {
 	alice, bob := someone(t), bob(t, Limits{PollTime: 100 * time.Millisecond})
 	client := dialer(t, alice, bob.ID(), bob.addr)
-	asked, err := client.Ask(within(t, 10*time.Second), someQuestion())
+	asked, err := client.Ask(within(t, 10*time.Second), someQuestion(), true, goOn)
 	must(t, err)
 	_, err = dialer(t, someone(t), bob.ID(), bob.addr).Outcome(within(t, 10*time.Second), asked.RequestID)
 	wantProblem(t, err, CodeNotFound)
@@ -218,7 +185,7 @@ func TestALyingProviderIsFound(t *testing.T) {
 		must(t, err)
 		must(t, errors.Join(other.SignAs(contract.Consumer, alice), other.SignAs(contract.Provider, s.config.Identity)))
 		s.mux = http.NewServeMux()
-		s.call("POST /kith/v1/contracts", func(http.ResponseWriter, *http.Request, Caller) (message, error) {
+		s.call("POST /kith/v2/contracts", func(http.ResponseWriter, *http.Request, Caller) (message, error) {
 			return &signed{other}, nil
 		})
 	})
@@ -262,13 +229,17 @@ func TestAnotherVersionOfTheProtocolIsNamed(t *testing.T) {
 			return h, nil
 		})
 	})
-	_, err := dialer(t, alice, identity.ID{}, future.addr).Ask(within(t, 10*time.Second), someQuestion())
+	_, err := dialer(t, alice, identity.ID{}, future.addr).Ask(within(t, 10*time.Second), someQuestion(), true, goOn)
 	if p := wantProblem(t, err, CodeVersion); !strings.Contains(p.Message, "kith/v7") || !strings.Contains(p.Message, Protocol) {
 		t.Error(p)
 	}
 	now := bob(t, Limits{})
 	err = dialer(t, alice, now.ID(), now.addr).Call(within(t, 10*time.Second), http.MethodGet, "/kith/v7/hello", nil, nil)
 	wantProblem(t, err, CodeVersion)
-	err = dialer(t, alice, now.ID(), now.addr).Call(within(t, 10*time.Second), http.MethodGet, "/kith/v1/nowhere", nil, nil)
+	err = dialer(t, alice, now.ID(), now.addr).Call(within(t, 10*time.Second), http.MethodPost, "/kith/v1/requests", &Opening{}, nil)
+	if p := wantProblem(t, err, CodeVersion); p.Error() != "bob speaks kith/v2, this Kith speaks kith/v1 (bring both to the same version of Kith)" {
+		t.Error(p)
+	}
+	err = dialer(t, alice, now.ID(), now.addr).Call(within(t, 10*time.Second), http.MethodGet, "/kith/v2/nowhere", nil, nil)
 	wantProblem(t, err, CodeNotFound)
 }

@@ -24,23 +24,33 @@ const (
 	pollPause   = time.Second      // the least time between two polls
 )
 
+// helloPath is where every version says which versions it speaks.
+const helloPath = "/kith/v1/hello"
+
 // Asked is what became of a question that was put.
 type Asked struct {
 	RequestID string
-	// Code is the six digits that the peer's owner sees too. When Recognised the peer accepted this cluster's
-	// key once before, and nobody needs to compare.
-	Code       string
-	Recognised bool
-	Expires    time.Time
-	PeerID     identity.ID
-	PeerKey    ed25519.PublicKey
-	PeerName   string // a hint
+	// Code is the six digits that the peer's owner sees too. Compare says that the peer's owner is shown it, which is the
+	// peer's own word: a reason to show it here too, never one not to.
+	Code     string
+	Compare  bool
+	Expires  time.Time
+	PeerID   identity.ID
+	PeerKey  ed25519.PublicKey
+	PeerName string // a hint
 }
+
+// BrokenOffError is the end of an attempt whose nonce went out and for which no nonce, or a wrong one, came back. Whoever
+// asks again by himself lets the peer try another code: only the owner may (see identity.Commit).
+type BrokenOffError struct{ Err error }
+
+func (e *BrokenOffError) Error() string { return "the pairing was broken off: " + e.Err.Error() }
+func (e *BrokenOffError) Unwrap() error { return e.Err }
 
 // Hello asks the peer who it is. A peer that speaks another version of the protocol is a *Problem with CodeVersion.
 func (c *Client) Hello(ctx context.Context) (Hello, error) {
 	var h Hello
-	if err := c.Call(ctx, http.MethodGet, "/kith/v1/hello", nil, &h); err != nil {
+	if err := c.Call(ctx, http.MethodGet, helloPath, nil, &h); err != nil {
 		return Hello{}, err
 	}
 	return h, c.checkHello(&h)
@@ -48,11 +58,7 @@ func (c *Client) Hello(ctx context.Context) (Hello, error) {
 
 func (c *Client) checkHello(h *Hello) error {
 	if !h.Speaks() {
-		return &Problem{
-			Code:    CodeVersion,
-			Message: fmt.Sprintf("%s speaks %s, this Kith speaks %s", h.Name, strings.Join(h.Protocol, ", "), Protocol),
-			Do:      "bring both to the same version of Kith",
-		}
+		return &Problem{Code: CodeVersion, Message: otherVersion(h.Name, h.Protocol, Protocol), Do: sameVersion}
 	}
 	if id, _ := c.Peer(); h.ID != id {
 		return fmt.Errorf("peer says it is %s, its key is that of %s", h.ID, id)
@@ -60,30 +66,46 @@ func (c *Client) checkHello(h *Hello) error {
 	return nil
 }
 
-// Ask puts a question to the peer: commitment, its nonce, reveal. The answer comes by Outcome.
-func (c *Client) Ask(ctx context.Context, q Question) (Asked, error) {
+const sameVersion = "bring both to the same version of Kith"
+
+// otherVersion is the sentence for the one of the two that asked.
+func otherVersion(peer string, theirs []string, ours string) string {
+	return fmt.Sprintf("%s speaks %s, this Kith speaks %s", peer, strings.Join(theirs, ", "), ours)
+}
+
+// Ask puts a question to the peer; the answer comes by Outcome. compare says that this side's owner is shown the code.
+// before is called once, when this side's nonce is about to go out; its error ends the attempt. From then on every error is
+// a *BrokenOffError.
+func (c *Client) Ask(ctx context.Context, q Question, compare bool, before func() error) (Asked, error) {
 	hello, err := c.Hello(ctx)
 	if err != nil {
 		return Asked{}, err
 	}
 	self := c.config.Identity.ID()
 	peer, key := c.Peer() // fixed since Hello: all connections go to this key or fail
-	nonce := identity.NewNonce()
-	commitment := identity.Commit(nonce, self, peer)
 	var opened Opened
-	if err := c.Call(ctx, http.MethodPost, "/kith/v1/requests", &Opening{commitment[:], q}, &opened); err != nil {
+	if err := c.Call(ctx, http.MethodPost, "/kith/v2/requests", &Opening{}, &opened); err != nil {
 		return Asked{}, err
 	}
-	var revealed Revealed
-	if err := c.Call(ctx, http.MethodPost, "/kith/v1/requests/"+opened.ID+"/reveal", &Reveal{nonce[:]}, &revealed); err != nil {
+	if err := before(); err != nil {
 		return Asked{}, err
+	}
+	nonce := identity.NewNonce()
+	var revealed Revealed
+	asking := &Asking{Nonce: nonce[:], Question: q, Compare: compare}
+	if err := c.Call(ctx, http.MethodPost, "/kith/v2/requests/"+opened.ID+"/question", asking, &revealed); err != nil {
+		return Asked{}, &BrokenOffError{err}
+	}
+	theirs := identity.Nonce(revealed.Nonce)
+	if err := identity.VerifyCommit([32]byte(opened.Commitment), theirs, self, peer); err != nil {
+		return Asked{}, &BrokenOffError{err}
 	}
 	return Asked{
-		RequestID:  revealed.ID,
-		Code:       identity.Code(self, peer, nonce, identity.Nonce(opened.Nonce)),
-		Recognised: revealed.Recognised,
-		Expires:    revealed.Expires,
-		PeerID:     peer, PeerKey: key, PeerName: hello.Name,
+		RequestID: revealed.ID,
+		Code:      identity.Code(self, peer, nonce, theirs),
+		Compare:   revealed.Compare,
+		Expires:   revealed.Expires,
+		PeerID:    peer, PeerKey: key, PeerName: hello.Name,
 	}, nil
 }
 
@@ -97,7 +119,7 @@ func (c *Client) Outcome(ctx context.Context, requestID string) (Outcome, error)
 	for {
 		begin := time.Now()
 		var o Outcome
-		err := c.call(ctx, pollTime+pollSlack, http.MethodGet, "/kith/v1/requests/"+requestID, nil, &o)
+		err := c.call(ctx, pollTime+pollSlack, http.MethodGet, "/kith/v2/requests/"+requestID, nil, &o)
 		if ctx.Err() != nil && err != nil {
 			return pending, ctx.Err()
 		}
@@ -116,7 +138,7 @@ func (c *Client) Outcome(ctx context.Context, requestID string) (Outcome, error)
 // it is the same document with both signatures.
 func (c *Client) Sign(ctx context.Context, s contract.Signed) (contract.Signed, error) {
 	var out signed
-	if err := c.Call(ctx, http.MethodPost, "/kith/v1/contracts", &signed{s}, &out); err != nil {
+	if err := c.Call(ctx, http.MethodPost, "/kith/v2/contracts", &signed{s}, &out); err != nil {
 		return contract.Signed{}, err
 	}
 	if !bytes.Equal(out.Document, s.Document) || !bytes.Equal(out.ConsumerSignature, s.ConsumerSignature) {
@@ -131,7 +153,7 @@ func (c *Client) Sign(ctx context.Context, s contract.Signed) (contract.Signed, 
 // Contracts lists what the peer holds to be in force between the two.
 func (c *Client) Contracts(ctx context.Context) ([]ContractRef, error) {
 	var out refs
-	err := c.Call(ctx, http.MethodGet, "/kith/v1/contracts", nil, &out)
+	err := c.Call(ctx, http.MethodGet, "/kith/v2/contracts", nil, &out)
 	return out, err
 }
 
@@ -140,7 +162,7 @@ func (c *Client) End(ctx context.Context, contractID string) error {
 	if err := contract.CheckID(contractID); err != nil {
 		return err
 	}
-	return c.Call(ctx, http.MethodDelete, "/kith/v1/contracts/"+contractID, nil, nil)
+	return c.Call(ctx, http.MethodDelete, "/kith/v2/contracts/"+contractID, nil, nil)
 }
 
 // Link puts this side of the link and gets the peer's.
@@ -149,7 +171,7 @@ func (c *Client) Link(ctx context.Context, ours Link) (Link, error) {
 		return Link{}, fmt.Errorf("own link: %w", err)
 	}
 	var theirs Link
-	err := c.Call(ctx, http.MethodPut, "/kith/v1/link", &ours, &theirs)
+	err := c.Call(ctx, http.MethodPut, "/kith/v2/link", &ours, &theirs)
 	return theirs, err
 }
 

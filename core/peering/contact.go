@@ -119,8 +119,11 @@ func (one *contact) gone(ctx context.Context, err error, lastWord string) {
 	var mismatch *identity.MismatchError
 	one.set(func(now *Contact) {
 		now.State, now.Why = ContactUnreachable, lost(err, lastWord)
-		if errors.As(err, &mismatch) {
+		switch {
+		case errors.As(err, &mismatch):
 			now.State = ContactMismatch
+		case errors.Is(err, &Problem{Code: CodeVersion}):
+			now.State = ContactVersion
 		}
 		one.conn = nil
 	})

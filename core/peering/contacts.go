@@ -50,6 +50,7 @@ const (
 	ContactReachable   ContactState = "reachable"
 	ContactUnreachable ContactState = "unreachable"
 	ContactMismatch    ContactState = "mismatch" // somebody else answers; Why has both IDs
+	ContactVersion     ContactState = "version"  // it answers, and speaks another version of the protocol
 )
 
 // Contact is what is known of a target now.

@@ -235,7 +235,7 @@ func TestPokeFindsWhatTheKernelDoesNotKnowYet(t *testing.T) {
 	var stuck atomic.Bool
 	alice, bob := someone(t), bob(t, Limits{}, func(s *Server) {
 		s.mux = http.NewServeMux()
-		s.mux.HandleFunc("GET /kith/v1/presence", s.presence)
+		s.mux.HandleFunc("GET /kith/v2/presence", s.presence)
 		s.call("GET /kith/v1/hello", func(_ http.ResponseWriter, r *http.Request, _ Caller) (message, error) {
 			if stuck.Load() {
 				<-r.Context().Done()
@@ -356,12 +356,12 @@ func TestAPresenceThatIsNoneIsRefused(t *testing.T) {
 		"more than 4096 bytes":             strings.Repeat("x", 5000) + "\n",
 		"does not begin with who it is":    `{"notice":{"type":"bye"}}` + "\n",
 		"cannot be used":                   "hello?\n",
-		"peer says it is":                  `{"hello":{"version":"1","id":"` + someone(t).ID().String() + `","name":"x","protocol":["kith/v1"]}}` + "\n",
+		"peer says it is":                  `{"hello":{"version":"1","id":"` + someone(t).ID().String() + `","name":"x","protocol":["kith/v2"]}}` + "\n",
 		"speaks kith/v9, this Kith speaks": `{"hello":{"version":"1","id":"ID","name":"x","protocol":["kith/v9"]}}` + "\n",
 	} {
 		bob := bob(t, Limits{}, func(s *Server) {
 			s.mux = http.NewServeMux()
-			s.Handle("GET /kith/v1/presence", func(w http.ResponseWriter, r *http.Request, _ Caller) {
+			s.Handle("GET /kith/v2/presence", func(w http.ResponseWriter, r *http.Request, _ Caller) {
 				w.Header().Set("Content-Type", "application/x-ndjson")
 				fmt.Fprint(w, strings.ReplaceAll(body, `"ID"`, `"`+s.config.Identity.ID().String()+`"`))
 			})

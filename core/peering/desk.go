@@ -23,13 +23,16 @@ type Caller struct {
 // once, for one caller and for many, and must end when ctx does. An error that is, or wraps, a *Problem is sent
 // to the caller as it is; of any other the caller learns only that something failed, and the log has it.
 type Desk interface {
-	// Recognise says whether the caller's key was accepted here before. It is asked once per connection and
-	// once per question, of anybody who connects: answer from memory.
+	// Recognise says whether the caller is somebody here: its key was compared, or a contract with it is in force. It is asked
+	// once per connection, of anybody who connects: answer from memory.
 	Recognise(ctx context.Context, caller Caller) bool
-	// Ask puts the question before the owner, or a policy. The caller has revealed its nonce and code is what
-	// its screen shows too. Asked again by the same caller it replaces the pending question. requestID is
-	// made of letters, digits, dashes and dots, at most 128.
-	Ask(ctx context.Context, caller Caller, question Question, code string, recognised bool) (requestID string, expires time.Time, err error)
+	// Compared says whether an owner here compared the caller's key, by its code or its ID. All others are strangers to the
+	// budgets of Limits. It is asked twice per question: answer from memory.
+	Compared(ctx context.Context, caller Caller) bool
+	// Ask puts the question before the owner, or a policy. code is what the asker's screen shows too, if its owner is shown
+	// one (compare); it is for the owner here, unless the caller's key was compared before and compare is false. Asked again
+	// by the same caller it replaces the pending question. requestID is made of letters, digits, dashes and dots, at most 128.
+	Ask(ctx context.Context, caller Caller, question Question, code string, compare bool) (requestID string, expires time.Time, err error)
 	// Outcome blocks until the caller's request is answered, or ctx ends: then the state is pending and the
 	// error nil. A request that is not the caller's is CodeNotFound.
 	Outcome(ctx context.Context, caller Caller, requestID string) (Outcome, error)

@@ -14,15 +14,17 @@
 //
 // All JSON, at most 64 KiB (contracts: 128 KiB), errors as Problem. The caller is known by its key.
 //
-//	GET    /kith/v1/hello                  → Hello
-//	GET    /kith/v1/presence               → lines of JSON without end: first {"hello": Hello}, then {"notice": Notice}
-//	POST   /kith/v1/requests               Opening → Opened          the commitment, and the question
-//	POST   /kith/v1/requests/{id}/reveal   Reveal → Revealed         {id} from Opened; Revealed has the request's own ID
-//	GET    /kith/v1/requests/{id}          → Outcome                 {id} from Revealed; held until answered, at most about 50 s
-//	POST   /kith/v1/contracts              contract.Signed → contract.Signed, countersigned
-//	GET    /kith/v1/contracts              → []ContractRef           in force between the two
-//	DELETE /kith/v1/contracts/{id}                                   idempotent
-//	PUT    /kith/v1/link                   Link → Link
+//	GET    /kith/v1/hello                  → Hello                   in every version
+//	GET    /kith/v2/presence               → lines of JSON without end: first {"hello": Hello}, then {"notice": Notice}
+//	POST   /kith/v2/requests               Opening → Opened          the responder's commitment
+//	POST   /kith/v2/requests/{id}/question Asking → Revealed         {id} from Opened; Revealed has the request's own ID
+//	GET    /kith/v2/requests/{id}          → Outcome                 {id} from Revealed; held until answered, at most about 50 s
+//	POST   /kith/v2/contracts              contract.Signed → contract.Signed, countersigned
+//	GET    /kith/v2/contracts              → []ContractRef           in force between the two
+//	DELETE /kith/v2/contracts/{id}                                   idempotent
+//	PUT    /kith/v2/link                   Link → Link
 //
-// Further routes are added with Server.Handle.
+// identity.Commit says why a question is put in that order, Limits how often strangers may. Further routes are added with
+// Server.Handle. What is asked for in another version is answered with CodeVersion; a contact of kith/v1, which opens
+// /kith/v1/presence, gets a Hello there and nothing else.
 package peering

@@ -137,7 +137,7 @@ func TestUpgradesGoThrough(t *testing.T) {
 func TestCallsUnderWayFinishWhenTheServerEnds(t *testing.T) {
 	began := make(chan struct{})
 	bob := bob(t, Limits{}, func(s *Server) {
-		s.Handle("GET /kith/v1/slow", func(w http.ResponseWriter, r *http.Request, _ Caller) {
+		s.Handle("GET /kith/v2/slow", func(w http.ResponseWriter, r *http.Request, _ Caller) {
 			close(began)
 			time.Sleep(300 * time.Millisecond)
 			w.Header().Set("Content-Type", "application/json")
@@ -148,7 +148,7 @@ func TestCallsUnderWayFinishWhenTheServerEnds(t *testing.T) {
 	var out struct{ Done bool }
 	result := make(chan error, 1)
 	go func() {
-		result <- client.Call(within(t, 5*time.Second), http.MethodGet, "/kith/v1/slow", nil, &out)
+		result <- client.Call(within(t, 5*time.Second), http.MethodGet, "/kith/v2/slow", nil, &out)
 	}()
 	<-began
 	begin := time.Now()

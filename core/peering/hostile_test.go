@@ -89,12 +89,12 @@ func TestSlowCallersAreCut(t *testing.T) {
 	})
 	t.Run("body drop by drop", func(t *testing.T) {
 		conn := raw(t, alice, bob)
-		fmt.Fprint(conn, "POST /kith/v1/requests HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
+		fmt.Fprint(conn, "POST /kith/v2/requests HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
 		quick("body", cutAfter(t, conn))
 	})
 	t.Run("a body nobody asked for", func(t *testing.T) {
 		conn := raw(t, alice, bob)
-		fmt.Fprint(conn, "GET /kith/v1/presence HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+		fmt.Fprint(conn, "GET /kith/v2/presence HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
 		quick("body", cutAfter(t, conn))
 	})
 	t.Run("idle", func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestSlowCallersAreCut(t *testing.T) {
 		pr, pw := io.Pipe()
 		defer pw.Close()
 		go pw.Write([]byte("{"))
-		req, err := http.NewRequest(http.MethodPost, client.BaseURL()+"/kith/v1/requests", pr)
+		req, err := http.NewRequest(http.MethodPost, client.BaseURL()+"/kith/v2/requests", pr)
 		must(t, err)
 		req.Header.Set("Content-Type", "application/json")
 		begin := time.Now()
@@ -142,8 +142,8 @@ func TestALongCallOutlivesTheDeadlineOfItsBody(t *testing.T) {
 	alice := someone(t)
 	short := Limits{BodyTimeout: 200 * time.Millisecond, HeaderTimeout: 200 * time.Millisecond, IdleTimeout: 300 * time.Millisecond}
 	bob := bob(t, short, func(s *Server) {
-		s.call("POST /kith/v1/slow", func(w http.ResponseWriter, r *http.Request, _ Caller) (message, error) {
-			var in Reveal
+		s.call("POST /kith/v2/slow", func(w http.ResponseWriter, r *http.Request, _ Caller) (message, error) {
+			var in Opened
 			if err := read(w, r, &in); err != nil {
 				return nil, err
 			}
@@ -156,15 +156,15 @@ func TestALongCallOutlivesTheDeadlineOfItsBody(t *testing.T) {
 		})
 	})
 	conn := raw(t, alice, bob)
-	body := `{"nonce":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}`
-	fmt.Fprintf(conn, "POST /kith/v1/slow HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	body := `{"id":"a","commitment":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="}`
+	fmt.Fprintf(conn, "POST /kith/v2/slow HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	must(t, err)
 	resp.Body.Close()
 	if resp.StatusCode != 200 {
 		t.Error(resp.Status)
 	}
-	if err := dialer(t, alice, bob.ID(), bob.addr).Call(within(t, 5*time.Second), "POST", "/kith/v1/slow", &Reveal{make([]byte, 32)}, &Reveal{}); err != nil {
+	if err := dialer(t, alice, bob.ID(), bob.addr).Call(within(t, 5*time.Second), "POST", "/kith/v2/slow", &Opened{"a", make([]byte, 32)}, &Opened{}); err != nil {
 		t.Errorf("HTTP/2: %v", err)
 	}
 }
@@ -173,7 +173,7 @@ func TestBadBodiesAreRefused(t *testing.T) {
 	alice, bob := someone(t), bob(t, Limits{AskRate: Rate{1000, 1000}})
 	client := dialer(t, alice, bob.ID(), bob.addr)
 	send := func(contentType string, body io.Reader) error {
-		req, err := http.NewRequestWithContext(within(t, 5*time.Second), http.MethodPost, client.BaseURL()+"/kith/v1/requests", body)
+		req, err := http.NewRequestWithContext(within(t, 5*time.Second), http.MethodPost, client.BaseURL()+"/kith/v2/requests/x/question", body)
 		must(t, err)
 		req.Header.Set("Content-Type", contentType)
 		resp, err := client.Transport().RoundTrip(req)
@@ -187,7 +187,7 @@ func TestBadBodiesAreRefused(t *testing.T) {
 	wantProblem(t, send("application/json", bytes.NewReader(make([]byte, MaxMessage+1))), CodeTooLarge)
 	wantProblem(t, send("application/json", strings.NewReader("\xff\xfe\x00garbage")), CodeBadRequest)
 	wantProblem(t, send("text/plain", strings.NewReader("{}")), CodeBadRequest)
-	wantProblem(t, send("application/json", strings.NewReader(`{"commitment":"AA=="}`)), CodeBadRequest)
+	wantProblem(t, send("application/json", strings.NewReader(`{"nonce":"AA=="}`)), CodeBadRequest)
 	wantProblem(t, send("application/json", nil), CodeBadRequest)
 	if len(bob.asks()) != 0 {
 		t.Error("garbage came before the owner")
@@ -276,13 +276,13 @@ func TestRatesAreLimitedPerCaller(t *testing.T) {
 		t.Error(text)
 	}
 	other := dialer(t, carol, bob.ID(), bob.addr)
-	if _, err := other.Ask(ctx, someQuestion()); err != nil {
+	if _, err := other.Ask(ctx, someQuestion(), true, goOn); err != nil {
 		t.Errorf("alice's calls count against carol: %v", err)
 	}
-	_, err := other.Ask(ctx, someQuestion())
+	_, err := other.Ask(ctx, someQuestion(), true, goOn)
 	wantProblem(t, err, CodeRateLimited)
 	// A fresh key does not help at the same address.
-	_, err = dialer(t, someone(t), bob.ID(), bob.addr).Ask(ctx, someQuestion())
+	_, err = dialer(t, someone(t), bob.ID(), bob.addr).Ask(ctx, someQuestion(), true, goOn)
 	wantProblem(t, err, CodeRateLimited)
 }
 
@@ -433,7 +433,7 @@ func TestStrangersGiveWayAndFriendsStay(t *testing.T) {
 func TestStreamsAndPollsPerCallerAreLimited(t *testing.T) {
 	alice := someone(t)
 	bob := bob(t, Limits{Presences: 1, Polls: 1, Requests: 1}, func(s *Server) {
-		s.Handle("GET /kith/v1/wait", func(w http.ResponseWriter, r *http.Request, _ Caller) {
+		s.Handle("GET /kith/v2/wait", func(w http.ResponseWriter, r *http.Request, _ Caller) {
 			w.WriteHeader(200)
 			http.NewResponseController(w).Flush()
 			<-r.Context().Done()
@@ -449,7 +449,7 @@ func TestStreamsAndPollsPerCallerAreLimited(t *testing.T) {
 	wantProblem(t, err, CodeRateLimited)
 	client = dialer(t, alice, bob.ID(), bob.addr)
 
-	asked, err := client.Ask(ctx, someQuestion())
+	asked, err := client.Ask(ctx, someQuestion(), true, goOn)
 	must(t, err)
 	var wg sync.WaitGroup
 	wg.Go(func() { client.Outcome(ctx, asked.RequestID) })
@@ -460,7 +460,7 @@ func TestStreamsAndPollsPerCallerAreLimited(t *testing.T) {
 		return errors.Is(err, &Problem{Code: CodeRateLimited})
 	})
 	get := func() (*http.Response, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, client.BaseURL()+"/kith/v1/wait", nil)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, client.BaseURL()+"/kith/v2/wait", nil)
 		must(t, err)
 		return client.Transport().RoundTrip(req)
 	}

@@ -28,6 +28,10 @@ type Limits struct {
 	CallerRate Rate // calls per caller under /kith/: 20 a second, 100 at once
 	AskRate    Rate // questions per caller, and per address: one in 2 s, 8 at once
 
+	// What strangers, callers whose key no owner compared, may do. A question is a try at the pairing code, one in a million.
+	Questions Budget // questions that come before the owner: 32 in 10 min, 12 of one address
+	Openings  Budget // openings that no question followed: 128 in 10 min, 32 of one address
+
 	HeaderTimeout time.Duration // TLS handshake, and a request's header: 10 s each
 	BodyTimeout   time.Duration // a request's body, and writing an answer: 15 s each
 	IdleTimeout   time.Duration // a connection without requests: 2 min
@@ -59,6 +63,8 @@ func (l Limits) withDefaults() Limits {
 	orDefault(&l.IPRate, Rate{50, 250})
 	orDefault(&l.CallerRate, Rate{20, 100})
 	orDefault(&l.AskRate, Rate{0.5, 8})
+	orDefault(&l.Questions, Budget{32, 12, 10 * time.Minute})
+	orDefault(&l.Openings, Budget{128, 32, 10 * time.Minute})
 	orDefault(&l.HeaderTimeout, 10*time.Second)
 	orDefault(&l.BodyTimeout, 15*time.Second)
 	orDefault(&l.IdleTimeout, 2*time.Minute)

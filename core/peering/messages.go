@@ -9,8 +9,9 @@ import (
 )
 
 // Protocol is the version of the protocol this package speaks. Within it fields may be added, and readers
-// pass over those they do not know; what an old reader must not pass over makes a new version.
-const Protocol = "kith/v1"
+// pass over those they do not know; what an old reader must not pass over makes a new version. Hello stays where the
+// first version had it, so that any two can tell each other what they speak.
+const Protocol = "kith/v2"
 
 // Bounds of messages.
 const (
@@ -108,29 +109,30 @@ type Notice struct {
 	Why      string     `json:"why,omitempty"`      // for the user
 }
 
-// Opening is the first message of a question: it commits the asker to its nonce.
-type Opening struct {
-	Commitment []byte   `json:"commitment"` // identity.Commit, 32 bytes
-	Question   Question `json:"question"`
-}
+// Opening is the first message of a question. It has no word of it: that comes with the asker's nonce.
+type Opening struct{}
 
-// Opened answers an Opening.
+// Opened answers an Opening: it commits the responder to its nonce (identity.Commit has the order, and why).
 type Opened struct {
-	ID         string `json:"id"` // for the reveal, which must follow within half a minute
-	Nonce      []byte `json:"nonce"`
-	Recognised bool   `json:"recognised"` // the asker was accepted here before
+	ID         string `json:"id"`         // for the question, which must follow within half a minute
+	Commitment []byte `json:"commitment"` // identity.Commit, 32 bytes
 }
 
-// Reveal opens the commitment; then both can compute the code.
-type Reveal struct {
-	Nonce []byte `json:"nonce"`
+// Asking is the question, with the asker's nonce.
+type Asking struct {
+	Nonce    []byte   `json:"nonce"`
+	Question Question `json:"question"`
+	// Compare says that the asker's owner is shown the code: then the responder shows it too, though it may know the key.
+	Compare bool `json:"compare,omitempty"`
 }
 
-// Revealed says that the question now is before the owner.
+// Revealed says that the question now is before the owner, and reveals the responder's nonce.
 type Revealed struct {
-	ID         string    `json:"id"` // of the request
-	Expires    time.Time `json:"expires"`
-	Recognised bool      `json:"recognised"`
+	ID      string    `json:"id"` // of the request
+	Expires time.Time `json:"expires"`
+	Nonce   []byte    `json:"nonce"`
+	// Compare says that the responder's owner is shown the code: then the asker shows it too, though it may know the key.
+	Compare bool `json:"compare,omitempty"`
 }
 
 // presenceLine is a line of the presence stream; a line with neither is passed over.

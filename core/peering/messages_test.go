@@ -59,10 +59,10 @@ func messages() map[string]message {
 		"declined": &Outcome{State: OutcomeDeclined, Reason: "not today"},
 		"link":     &link,
 		"notice":   &Notice{Type: NoticeContractEnded, Contract: "a1b2c3d4e5f6g7h8", Why: "time is over"},
-		"opening":  &Opening{Commitment: make([]byte, 32), Question: someQuestion()},
-		"opened":   &Opened{ID: "0123", Nonce: make([]byte, 32), Recognised: true},
-		"reveal":   &Reveal{Nonce: make([]byte, 32)},
-		"revealed": &Revealed{ID: "req-1", Expires: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)},
+		"opening":  &Opening{},
+		"opened":   &Opened{ID: "0123", Commitment: make([]byte, 32)},
+		"asking":   &Asking{Nonce: make([]byte, 32), Question: someQuestion(), Compare: true},
+		"revealed": &Revealed{ID: "req-1", Expires: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Nonce: make([]byte, 32)},
 		"refs":     &refs{{"a1b2c3d4e5f6g7h8", 2, contract.Provider, Connected}},
 		"signed":   &signed{contract.Signed{Document: []byte("{}")}},
 		"line":     &presenceLine{Notice: &Notice{Type: NoticeBye}},
@@ -196,10 +196,12 @@ func TestValidateNamesTheField(t *testing.T) {
 	refuse("contract ID", &Notice{Type: NoticeContractEnded, Contract: "../.."})
 	refuse("request ID", &Notice{Type: NoticeRequestAnswered, Request: "a/b"})
 	refuse("why", &Notice{Type: NoticeBye, Why: "\n"})
-	refuse("commitment", &Opening{Commitment: make([]byte, 31), Question: someQuestion()})
-	refuse("nonce", &Opened{ID: "a", Nonce: nil})
-	refuse("request ID", &Opened{ID: "../hello", Nonce: make([]byte, 32)})
-	refuse("nonce", &Reveal{Nonce: make([]byte, 33)})
+	refuse("commitment", &Opened{ID: "a", Commitment: make([]byte, 31)})
+	refuse("request ID", &Opened{ID: "../hello", Commitment: make([]byte, 32)})
+	refuse("nonce", &Asking{Nonce: make([]byte, 31), Question: someQuestion()})
+	refuse("name", &Asking{Nonce: make([]byte, 32)})
+	refuse("nonce", &Revealed{ID: "a", Nonce: make([]byte, 33)})
+	refuse("request ID", &Revealed{ID: "../hello", Nonce: make([]byte, 32)})
 	refuse("code", &Problem{Message: "x"})
 }
 

@@ -14,30 +14,24 @@ const (
 	openingLife = 30 * time.Second
 )
 
-// openings are the questions between their commitment and their reveal: one per caller, the oldest gives way.
+// openings are the questions between the responder's commitment and the asker's nonce: one per caller, the oldest gives way.
+// Strangers and those whose key is known have stores of their own.
 type openings struct {
 	mu  sync.Mutex
 	all map[identity.ID]opening
 }
 
 type opening struct {
-	id         string
-	commitment [32]byte
-	nonce      identity.Nonce // ours
-	question   Question
-	made       time.Time
+	id    string
+	nonce identity.Nonce // ours
+	made  time.Time
+	cost  *spent // of the strangers' budget, given back when the question follows; nil for those known
 }
 
-func (o *openings) add(caller identity.ID, msg *Opening) opening {
+func (o *openings) add(caller identity.ID, cost *spent) opening {
 	var id [16]byte
 	rand.Read(id[:]) // never fails, crypto/rand ends the program instead
-	fresh := opening{
-		id:         hex.EncodeToString(id[:]),
-		commitment: [32]byte(msg.Commitment),
-		nonce:      identity.NewNonce(),
-		question:   msg.Question,
-		made:       time.Now(),
-	}
+	fresh := opening{id: hex.EncodeToString(id[:]), nonce: identity.NewNonce(), made: time.Now(), cost: cost}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.all, caller)
@@ -54,17 +48,17 @@ func (o *openings) add(caller identity.ID, msg *Opening) opening {
 	return fresh
 }
 
-// take gives the caller's opening once: whatever the reveal turns out to be, it cannot be tried again.
+// take gives the caller's opening once: whatever the question turns out to be, its nonce is used up.
 func (o *openings) take(caller identity.ID, id string) (opening, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	one, ok := o.all[caller]
 	if !ok || one.id != id {
-		return opening{}, &Problem{Code: CodeNotFound, Message: "no question of yours waits for this reveal", Do: "ask again"}
+		return opening{}, &Problem{Code: CodeNotFound, Message: "no opening of yours waits for this question", Do: "ask again"}
 	}
 	delete(o.all, caller)
 	if time.Since(one.made) > openingLife {
-		return opening{}, &Problem{Code: CodeExpired, Message: "the reveal came too late", Do: "ask again"}
+		return opening{}, &Problem{Code: CodeExpired, Message: "the question came too late", Do: "ask again"}
 	}
 	return one, nil
 }

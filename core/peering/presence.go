@@ -42,6 +42,11 @@ func (c *Client) presence(ctx context.Context) (*stream, error) {
 		}
 	}})
 	err := c.openStream(traced, s)
+	if other := (&Problem{Code: CodeVersion}); errors.Is(err, other) { // said in words of its own, which do not know who asks
+		if _, said := c.Hello(ctx); errors.Is(said, other) {
+			err = said
+		}
+	}
 	if err != nil {
 		s.close()
 		return nil, c.failure(ctx, err)
@@ -50,7 +55,7 @@ func (c *Client) presence(ctx context.Context) (*stream, error) {
 }
 
 func (c *Client) openStream(ctx context.Context, s *stream) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.BaseURL()+"/kith/v1/presence", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.BaseURL()+"/kith/v2/presence", nil)
 	if err != nil {
 		return err
 	}

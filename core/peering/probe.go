@@ -127,7 +127,7 @@ func (p *Probe) greet(ctx context.Context, me *identity.Identity, expect identit
 	defer client.Close()
 	var asked time.Time // not before the handshakes, which take their time
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { asked = time.Now() }})
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, client.BaseURL()+"/kith/v1/hello", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, client.BaseURL()+helloPath, nil)
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (p *Probe) greet(ctx context.Context, me *identity.Identity, expect identit
 	defer resp.Body.Close()
 	p.Clock, p.HasClock = clockOf(resp.Header, asked, time.Now())
 	if err := readAnswer(resp, &p.Hello); err != nil {
-		return fmt.Errorf("GET /kith/v1/hello: %w", err)
+		return fmt.Errorf("GET %s: %w", helloPath, err)
 	}
 	return client.checkHello(&p.Hello)
 }

@@ -139,12 +139,12 @@ func TestServerCountsAnswersAndRefusals(t *testing.T) {
 	if s, err := client.presence(ctx); err != nil {
 		t.Error(err)
 	} else {
-		counts.has(t, answered{"GET /kith/v1/presence", 200}) // at its begin
+		counts.has(t, answered{"GET /kith/v2/presence", 200}) // at its begin
 		s.close()
 	}
-	must(t, client.Call(ctx, http.MethodDelete, "/kith/v1/contracts/0123456789abcdef", nil, nil))
-	counts.has(t, answered{"DELETE /kith/v1/contracts/{id}", 204})
-	wantProblem(t, client.Call(ctx, http.MethodGet, "/kith/v1/nothing", nil, nil), CodeNotFound)
+	must(t, client.Call(ctx, http.MethodDelete, "/kith/v2/contracts/0123456789abcdef", nil, nil))
+	counts.has(t, answered{"DELETE /kith/v2/contracts/{id}", 204})
+	wantProblem(t, client.Call(ctx, http.MethodGet, "/kith/v2/nothing", nil, nil), CodeNotFound)
 	counts.has(t, answered{"/", 404})
 	_, err = client.Hello(ctx)
 	wantProblem(t, err, CodeRateLimited)

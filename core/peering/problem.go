@@ -29,7 +29,7 @@ const (
 	CodeDeclined    Code = "declined"     // the owner, or a policy, said no
 	CodeExpired     Code = "expired"      // too late
 	CodeVersion     Code = "version"      // the two speak no common version of the protocol
-	CodeCommitment  Code = "commitment"   // the revealed nonce is not the one committed to
+	CodeCommitment  Code = "commitment"   // the revealed nonce is not the one committed to (kith/v1)
 	CodeUnavailable Code = "unavailable"  // going down, or its cluster does not answer; later it may pass
 	CodeInternal    Code = "internal"     // a defect; the other side's log has more
 )

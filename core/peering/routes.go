@@ -9,21 +9,23 @@ import (
 	"strings"
 	"time"
 
+	"kith.dev/core/audit"
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
 )
 
 // routes is the table of the package comment.
 func (s *Server) routes() {
-	s.call("GET /kith/v1/hello", s.hello)
-	s.call("POST /kith/v1/requests", s.open)
-	s.call("POST /kith/v1/requests/{id}/reveal", s.reveal)
-	s.call("GET /kith/v1/requests/{id}", s.outcome)
-	s.call("POST /kith/v1/contracts", s.sign)
-	s.call("GET /kith/v1/contracts", s.contracts)
-	s.call("DELETE /kith/v1/contracts/{id}", s.end)
-	s.call("PUT /kith/v1/link", s.link)
-	s.mux.HandleFunc("GET /kith/v1/presence", s.presence)
+	s.call("GET "+helloPath, s.hello)
+	s.call("POST /kith/v2/requests", s.open)
+	s.call("POST /kith/v2/requests/{id}/question", s.question)
+	s.call("GET /kith/v2/requests/{id}", s.outcome)
+	s.call("POST /kith/v2/contracts", s.sign)
+	s.call("GET /kith/v2/contracts", s.contracts)
+	s.call("DELETE /kith/v2/contracts/{id}", s.end)
+	s.call("PUT /kith/v2/link", s.link)
+	s.mux.HandleFunc("GET /kith/v2/presence", s.presence)
+	s.mux.HandleFunc("GET /kith/v1/presence", s.greetOlder)
 	s.mux.HandleFunc("/", s.nothing)
 }
 
@@ -90,8 +92,10 @@ func (s *Server) self() *Hello {
 	}
 }
 
+// open commits to a nonce.
 func (s *Server) open(w http.ResponseWriter, r *http.Request, caller Caller) (message, error) {
-	if !s.asksID.allow(caller.ID) || !s.asksIP.allow(caller.Addr.Addr()) {
+	compared := s.config.Desk.Compared(r.Context(), caller)
+	if !s.asksID.allow(caller.ID) || !compared && !s.asksIP.allow(caller.Addr.Addr()) {
 		return nil, &Problem{Code: CodeRateLimited, Message: "too many questions", Do: "wait a little before you ask again"}
 	}
 	if caller.ID == s.config.Identity.ID() {
@@ -101,32 +105,63 @@ func (s *Server) open(w http.ResponseWriter, r *http.Request, caller Caller) (me
 	if err := read(w, r, &in); err != nil {
 		return nil, err
 	}
-	o := s.openings.add(caller.ID, &in)
-	return &Opened{ID: o.id, Nonce: o.nonce[:], Recognised: s.config.Desk.Recognise(r.Context(), caller)}, nil
+	var o opening
+	if compared {
+		o = s.known.add(caller.ID, nil)
+	} else {
+		cost, err := s.spend(s.unasked, caller, "openings that no question followed")
+		if err != nil {
+			return nil, err
+		}
+		o = s.strange.add(caller.ID, cost)
+	}
+	commitment := identity.Commit(o.nonce, caller.ID, s.config.Identity.ID())
+	return &Opened{ID: o.id, Commitment: commitment[:]}, nil
 }
 
-func (s *Server) reveal(w http.ResponseWriter, r *http.Request, caller Caller) (message, error) {
-	var in Reveal
+// question takes the asker's nonce, puts the question before the owner, and only then reveals this side's nonce.
+func (s *Server) question(w http.ResponseWriter, r *http.Request, caller Caller) (message, error) {
+	var in Asking
 	if err := read(w, r, &in); err != nil {
 		return nil, err
 	}
-	o, err := s.openings.take(caller.ID, r.PathValue("id"))
+	o, err := s.strange.take(caller.ID, r.PathValue("id"))
+	if err != nil {
+		o, err = s.known.take(caller.ID, r.PathValue("id"))
+	}
 	if err != nil {
 		return nil, err
 	}
-	nonce, self := identity.Nonce(in.Nonce), s.config.Identity.ID()
-	if err := identity.VerifyCommit(o.commitment, nonce, caller.ID, self); err != nil {
-		return nil, problemOf(err)
+	compared := s.config.Desk.Compared(r.Context(), caller)
+	if !compared {
+		if _, err := s.spend(s.asked, caller, "questions"); err != nil {
+			return nil, err
+		}
 	}
-	code := identity.Code(caller.ID, self, nonce, o.nonce)
-	recognised := s.config.Desk.Recognise(r.Context(), caller)
+	s.unasked.giveBack(o.cost)
+	code := identity.Code(caller.ID, s.config.Identity.ID(), identity.Nonce(in.Nonce), o.nonce)
 	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
 	defer cancel()
-	id, expires, err := s.config.Desk.Ask(ctx, caller, o.question, code, recognised)
+	id, expires, err := s.config.Desk.Ask(ctx, caller, in.Question, code, in.Compare)
 	if err != nil {
 		return nil, err
 	}
-	return &Revealed{ID: id, Expires: expires, Recognised: recognised}, nil
+	return &Revealed{ID: id, Expires: expires, Nonce: o.nonce[:], Compare: !compared}, nil
+}
+
+// spend takes one of a budget of strangers. That there is none left for anybody is told to the owner, once within its time.
+func (s *Server) spend(of *budget, caller Caller, what string) (*spent, error) {
+	cost, first := of.take(caller.Addr.Addr())
+	if cost != nil {
+		return cost, nil
+	}
+	problem := &Problem{Code: CodeRateLimited, Message: fmt.Sprintf("too many %s of clusters that are not known here", what),
+		Do: fmt.Sprintf("try again in %d minutes", max(1, int(of.Within/time.Minute)))}
+	if first {
+		s.refusals.Note(audit.Refusal{Door: audit.PeerAPI, Reason: string(problem.Code), ID: caller.ID.String(), Addr: caller.Addr, What: "a question", Tell: true,
+			Why: fmt.Sprintf("strangers have sent %d %s within %s, and no more are taken for now; somebody may be trying pairing codes", of.All, what, of.Within)})
+	}
+	return nil, problem
 }
 
 func (s *Server) outcome(w http.ResponseWriter, r *http.Request, caller Caller) (message, error) {
@@ -257,12 +292,20 @@ func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// greetOlder tells a contact of the first version, in the only line of its presence that it needs, what is spoken here.
+func (s *Server) greetOlder(w http.ResponseWriter, _ *http.Request) {
+	s.deadline(w)
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	json.NewEncoder(w).Encode(presenceLine{Hello: s.self()})
+}
+
 // nothing answers what no route is for.
 func (s *Server) nothing(w http.ResponseWriter, r *http.Request) {
 	caller := *connOf(r.Context()).caller
 	problem := &Problem{Code: CodeNotFound, Message: plain("no route "+r.URL.Path, maxReason)}
-	if strings.HasPrefix(r.URL.Path, "/kith/") && !strings.HasPrefix(r.URL.Path, "/"+Protocol+"/") {
-		problem = &Problem{Code: CodeVersion, Message: "this Kith speaks " + Protocol, Do: "bring both to the same version of Kith"}
+	if version, ok := strings.CutPrefix(r.URL.Path, "/kith/"); ok && !strings.HasPrefix(r.URL.Path, "/"+Protocol+"/") {
+		version, _, _ = strings.Cut(version, "/")
+		problem = &Problem{Code: CodeVersion, Message: otherVersion(s.self().Name, []string{Protocol}, plain("kith/"+version, 32)), Do: sameVersion}
 	}
 	s.refuse(w, r, caller, problem)
 }

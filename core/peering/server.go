@@ -50,7 +50,10 @@ type Server struct {
 	mux      *http.ServeMux
 	handled  map[string]http.HandlerFunc // of Handle, by pattern
 	refusals *audit.Log
-	openings openings
+	known    openings     // of callers whose key was compared
+	strange  openings     // of all others
+	asked    *budget      // questions of strangers
+	unasked  *budget      // openings of strangers that no question followed yet
 	underWay atomic.Int64 // requests in a handler
 	use      use
 	perIP    *meter[netip.Addr]
@@ -74,7 +77,10 @@ func NewServer(config ServerConfig) *Server {
 		mux:      http.NewServeMux(),
 		handled:  map[string]http.HandlerFunc{},
 		refusals: config.Audit,
-		openings: openings{all: map[identity.ID]opening{}},
+		known:    openings{all: map[identity.ID]opening{}},
+		strange:  openings{all: map[identity.ID]opening{}},
+		asked:    newBudget(limits.Questions),
+		unasked:  newBudget(limits.Openings),
 		use:      use{n: map[useKey]int{}},
 		perIP:    newMeter[netip.Addr](limits.IPRate),
 		perID:    newMeter[identity.ID](limits.CallerRate),
@@ -261,7 +267,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, caller Caller, p
 
 // note records that a request was refused.
 func (s *Server) note(r *http.Request, caller Caller, problem *Problem) {
-	refusal := audit.Refusal{Door: audit.PeerAPI, Reason: string(problem.Code), Addr: caller.Addr, What: plain(r.Method+" "+r.URL.Path, maxReason), Why: problem.Message, Usual: problem.Code == CodeRateLimited}
+	refusal := audit.Refusal{Door: audit.PeerAPI, Reason: string(problem.Code), Addr: caller.Addr, What: plain(r.Method+" "+r.URL.Path, maxReason), Why: problem.Message, Usual: problem.Code == CodeRateLimited || problem.Code == CodeVersion}
 	if !caller.ID.IsZero() {
 		refusal.ID = caller.ID.String()
 	}

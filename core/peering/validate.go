@@ -231,31 +231,38 @@ func checkRequestID(id string) error {
 }
 
 // Validate checks an Opening.
-func (o *Opening) Validate() error {
-	if len(o.Commitment) != 32 {
-		return fmt.Errorf("commitment: has %d bytes, want 32", len(o.Commitment))
-	}
-	return o.Question.Validate()
-}
+func (o *Opening) Validate() error { return nil }
 
 // Validate checks an Opened.
 func (o *Opened) Validate() error {
-	if len(o.Nonce) != len(identity.Nonce{}) {
-		return fmt.Errorf("nonce: has %d bytes, want %d", len(o.Nonce), len(identity.Nonce{}))
+	if len(o.Commitment) != 32 {
+		return fmt.Errorf("commitment: has %d bytes, want 32", len(o.Commitment))
 	}
 	return checkRequestID(o.ID)
 }
 
-// Validate checks a Reveal.
-func (r *Reveal) Validate() error {
-	if len(r.Nonce) != len(identity.Nonce{}) {
-		return fmt.Errorf("nonce: has %d bytes, want %d", len(r.Nonce), len(identity.Nonce{}))
+// Validate checks an Asking.
+func (a *Asking) Validate() error {
+	if err := checkNonce(a.Nonce); err != nil {
+		return err
 	}
-	return nil
+	return a.Question.Validate()
 }
 
 // Validate checks a Revealed.
-func (r *Revealed) Validate() error { return checkRequestID(r.ID) }
+func (r *Revealed) Validate() error {
+	if err := checkNonce(r.Nonce); err != nil {
+		return err
+	}
+	return checkRequestID(r.ID)
+}
+
+func checkNonce(nonce []byte) error {
+	if len(nonce) != len(identity.Nonce{}) {
+		return fmt.Errorf("nonce: has %d bytes, want %d", len(nonce), len(identity.Nonce{}))
+	}
+	return nil
+}
 
 // Validate checks a line of presence.
 func (l *presenceLine) Validate() error {

@@ -92,7 +92,7 @@ type desk struct {
 	self *identity.Identity
 
 	mu         sync.Mutex
-	recognised map[identity.ID]bool
+	recognised map[identity.ID]bool // and compared
 	asked      []askedOf
 	answers    map[string]Outcome
 	answered   chan struct{} // closed and made anew with each answer
@@ -103,11 +103,11 @@ type desk struct {
 }
 
 type askedOf struct {
-	caller     Caller
-	question   Question
-	code       string
-	recognised bool
-	id         string
+	caller   Caller
+	question Question
+	code     string
+	compare  bool
+	id       string
 }
 
 func newDesk(self *identity.Identity) *desk {
@@ -123,14 +123,16 @@ func (d *desk) Recognise(_ context.Context, c Caller) bool {
 	return d.recognised[c.ID]
 }
 
-func (d *desk) Ask(_ context.Context, c Caller, q Question, code string, recognised bool) (string, time.Time, error) {
+func (d *desk) Compared(ctx context.Context, c Caller) bool { return d.Recognise(ctx, c) }
+
+func (d *desk) Ask(_ context.Context, c Caller, q Question, code string, compare bool) (string, time.Time, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.broken != nil {
 		return "", time.Time{}, d.broken
 	}
 	id := fmt.Sprintf("req-%d", len(d.asked))
-	d.asked = append(d.asked, askedOf{c, q, code, recognised, id})
+	d.asked = append(d.asked, askedOf{c, q, code, compare, id})
 	return id, time.Now().Add(time.Minute), nil
 }
 
@@ -292,6 +294,9 @@ func within(t testing.TB, d time.Duration) context.Context {
 	t.Cleanup(cancel)
 	return ctx
 }
+
+// goOn is nothing to do before this side's nonce goes out.
+func goOn() error { return nil }
 
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()

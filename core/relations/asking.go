@@ -14,6 +14,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/contract"
+	"kith.dev/core/identity"
 	"kith.dev/core/peering"
 )
 
@@ -25,22 +26,28 @@ type question struct {
 
 // ask puts the question to the peer, once, and remembers what to wait for. A Peer from a cache that has not seen the
 // status of a moment ago is no reason to ask again: the peer would take it for a second thought and drop the first.
+//
+// An attempt whose nonce went out is over, whatever comes of it: asked again by itself, this side would let whoever stands in
+// between try one pairing code after another (identity.Commit). So it is written down before the nonce goes.
 func (r *PeerReconciler) ask(ctx context.Context, peer *v1alpha1.Peer) error {
-	q := question{peer.UID, peer.Spec.Request.Attempt}
-	r.mu.Lock()
-	again := r.asked[peer.Name] == q
-	r.mu.Unlock()
-	if again {
+	if r.isAsking(peer) {
 		return nil
 	}
 	r.stopWaiting(peer.Name) // the peer ends the question before this one
-	if err := r.put(ctx, peer); err != nil {
-		return err
-	}
+	return r.put(ctx, peer)
+}
+
+// isAsking says whether this process put the question that the Peer wants.
+func (r *PeerReconciler) isAsking(peer *v1alpha1.Peer) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return peer.Spec.Request != nil && r.asked[peer.Name] == question{peer.UID, peer.Spec.Request.Attempt}
+}
+
+func (r *PeerReconciler) setAsking(peer *v1alpha1.Peer, q question) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked[peer.Name] = q
-	return nil
 }
 
 func (r *PeerReconciler) put(ctx context.Context, peer *v1alpha1.Peer) error {
@@ -48,31 +55,44 @@ func (r *PeerReconciler) put(ctx context.Context, peer *v1alpha1.Peer) error {
 	if err != nil {
 		return err
 	}
+	attempt, known := peer.Spec.Request.Attempt, accepted(peer)
 	asked, err := to.Ask(ctx, peering.Question{
-		Name: r.name, Resources: amounts(peer.Spec.Request.Resources), Endpoints: r.endpoints(), Attempt: peer.Spec.Request.Attempt,
+		Name: r.name, Resources: amounts(peer.Spec.Request.Resources), Endpoints: r.endpoints(), Attempt: attempt,
+	}, !known, func() error {
+		if err := patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+			step(&s.Outgoing, peering.EventAsked, asking+peer.Name)
+			settle(&s.Outgoing)
+			s.Outgoing.Attempt = attempt
+		}); err != nil {
+			return err
+		}
+		r.setAsking(peer, question{peer.UID, attempt})
+		return nil
 	})
 	var problem *peering.Problem
-	if errors.As(err, &problem) {
-		return patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
-			step(&s.Outgoing, peering.EventAsked, "")
-			step(&s.Outgoing, peering.EventDeclined, fmt.Sprintf("%s refused: %s", peer.Name, problem))
-			s.Outgoing.Attempt = peer.Spec.Request.Attempt
-		})
-	}
-	if err != nil {
+	var broken *peering.BrokenOffError
+	switch {
+	case errors.As(err, &broken) && !errors.As(err, &problem):
+		return r.brokenOff(ctx, peer, broken)
+	case errors.As(err, &broken):
+		return r.over(ctx, peer, peering.EventDeclined, peer.Name+" refused", problem.Error())
+	case errors.As(err, &problem):
+		r.setAsking(peer, question{peer.UID, attempt})
+		return r.refused(ctx, peer, problem)
+	case err != nil:
 		why := fmt.Sprintf("%s could not be asked: %v", peer.Name, err)
 		return errors.Join(patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) { s.Outgoing.Why = why }), err)
 	}
 	code := asked.Code
-	if asked.Recognised {
+	if known && !asked.Compare {
 		code = ""
 	}
 	expires := metav1.NewTime(asked.Expires)
 	if err := patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
 		step(&s.Outgoing, peering.EventAsked, "waiting for the owner of "+peer.Name)
-		s.Outgoing.Attempt = peer.Spec.Request.Attempt
 		s.Outgoing.RequestID, s.Outgoing.Code, s.Outgoing.Expires = asked.RequestID, code, &expires
 	}); err != nil {
+		r.setAsking(peer, question{}) // so that it is found to be over
 		return err
 	}
 	r.log.Info("asked", "peer", peer.Name, "request", asked.RequestID)
@@ -80,22 +100,55 @@ func (r *PeerReconciler) put(ctx context.Context, peer *v1alpha1.Peer) error {
 	return nil
 }
 
+// settle takes all of a request out of a direction but its state.
+func settle(d *v1alpha1.DirectionStatus) {
+	d.Code, d.RequestID, d.Expires, d.Confirm = "", "", nil, nil
+}
+
+// refused notes that the peer would not put the question before its owner.
+func (r *PeerReconciler) refused(ctx context.Context, peer *v1alpha1.Peer, problem *peering.Problem) error {
+	attempt := peer.Spec.Request.Attempt
+	why := fmt.Sprintf("%s refused: %s", peer.Name, problem)
+	if problem.Code == peering.CodeVersion {
+		why = problem.Error()
+	}
+	return patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+		step(&s.Outgoing, peering.EventAsked, "")
+		step(&s.Outgoing, peering.EventDeclined, why)
+		settle(&s.Outgoing)
+		s.Outgoing.Attempt = attempt
+	})
+}
+
+// brokenOff notes that the peer took this side's nonce and did not reveal its own.
+func (r *PeerReconciler) brokenOff(ctx context.Context, peer *v1alpha1.Peer, broken *peering.BrokenOffError) error {
+	why := fmt.Sprintf("%s broke off the pairing; ask again", peer.Name)
+	if errors.Is(broken, identity.ErrCommitment) {
+		r.announce(api.Event{Type: api.EventSecurity, Severity: api.SeverityWarning, Peer: peer.Name, Message: peer.Name + ": " + broken.Err.Error()})
+	}
+	return r.over(ctx, peer, peering.EventDeclined, why, broken.Err.Error())
+}
+
 // conclude acts on the answer to a request, unless another one was made since.
 func (r *PeerReconciler) conclude(ctx context.Context, name, request string, to *peering.Client, outcome peering.Outcome) error {
 	var peer v1alpha1.Peer
-	if err := r.client.Get(ctx, types.NamespacedName{Name: name}, &peer); err != nil {
+	if err := r.fresh.Get(ctx, types.NamespacedName{Name: name}, &peer); err != nil { // the code to compare may not be in the cache yet
 		return client.IgnoreNotFound(err)
 	}
-	if now := peer.Status.Outgoing.RequestID; now != "" && now != request {
+	if peer.Status.Outgoing.RequestID != request {
 		return nil
 	}
 	switch outcome.State {
 	case peering.OutcomeDeclined:
 		return r.over(ctx, &peer, peering.EventDeclined, "the owner of "+name+" declined", outcome.Reason)
 	case peering.OutcomeExpired:
-		return r.over(ctx, &peer, peering.EventExpired, "nobody at "+name+" answered in time", outcome.Reason)
+		why := "nobody at " + name + " answered in time"
+		if peer.Status.Outgoing.Confirm != nil {
+			why = "what " + name + " accepted was not confirmed here in time"
+		}
+		return r.over(ctx, &peer, peering.EventExpired, why, outcome.Reason)
 	}
-	return r.sign(ctx, &peer, to, outcome.Offer)
+	return r.consider(ctx, &peer, to, outcome.Offer)
 }
 
 func (r *PeerReconciler) over(ctx context.Context, peer *v1alpha1.Peer, e peering.Event, why, reason string) error {
@@ -110,20 +163,15 @@ func (r *PeerReconciler) over(ctx context.Context, peer *v1alpha1.Peer, e peerin
 		Direction: api.Outgoing, State: became})
 	return patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
 		step(&s.Outgoing, e, why)
-		s.Outgoing.Code, s.Outgoing.RequestID, s.Outgoing.Expires = "", "", nil
+		settle(&s.Outgoing)
 	})
 }
 
-// sign turns an offer into a contract that both signed.
-func (r *PeerReconciler) sign(ctx context.Context, peer *v1alpha1.Peer, to *peering.Client, offer *peering.Offer) error {
+// sign turns terms that the owner agreed to into a contract that both signed.
+func (r *PeerReconciler) sign(ctx context.Context, peer *v1alpha1.Peer, to *peering.Client, old *v1alpha1.Contract, terms contract.Terms, offer *peering.Offer) error {
 	id, key := to.Peer() // known since the answer came
 	doc := newDocument(r.me, r.name, contract.Party{ID: id, Name: peer.Spec.DisplayName, Key: key},
-		offer.Terms, time.Duration(offer.ValidFor)*time.Second)
-	contracts, err := contractsWith(ctx, r.client, peer.Name, v1alpha1.RoleConsumer)
-	if err != nil {
-		return err
-	}
-	old := live(contracts)
+		terms, time.Duration(offer.ValidFor)*time.Second)
 	if old != nil { // other amounts: the next revision of what is in force
 		doc.ID, doc.Revision = old.Spec.ID, old.Spec.Revision+1
 	}
@@ -188,7 +236,7 @@ func (r *PeerReconciler) record(ctx context.Context, peer *v1alpha1.Peer, old *v
 		}
 		step(&s.Outgoing, peering.EventSigned, why)
 		s.Outgoing.Contract = ctr.Name
-		s.Outgoing.Code, s.Outgoing.RequestID, s.Outgoing.Expires = "", "", nil
+		settle(&s.Outgoing)
 	})
 }
 

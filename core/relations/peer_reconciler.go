@@ -38,6 +38,7 @@ const young = 30 * time.Second
 // PeerReconciler drives each Peer to what its spec asks for, and keeps the state of both directions.
 type PeerReconciler struct {
 	client    client.Client
+	fresh     client.Reader // past the cache
 	me        *identity.Identity
 	name      string          // of this cluster
 	endpoints func() []string // of this cluster's peer API, told to those we ask
@@ -58,6 +59,7 @@ type PeerReconciler struct {
 // PeerConfig is what a PeerReconciler needs.
 type PeerConfig struct {
 	Client    client.Client
+	Fresh     client.Reader // past the cache
 	Identity  *identity.Identity
 	Name      string
 	Endpoints func() []string
@@ -71,7 +73,7 @@ type PeerConfig struct {
 // NewPeerReconciler makes a PeerReconciler.
 func NewPeerReconciler(cfg PeerConfig) *PeerReconciler {
 	return &PeerReconciler{
-		client: cfg.Client, me: cfg.Identity, name: cfg.Name, endpoints: cfg.Endpoints, directory: cfg.Directory,
+		client: cfg.Client, fresh: cfg.Fresh, me: cfg.Identity, name: cfg.Name, endpoints: cfg.Endpoints, directory: cfg.Directory,
 		fleet: cfg.Fleet, linker: cfg.Linker, announce: cfg.Announce, log: cfg.Log,
 		pokes:   make(chan event.GenericEvent, 1024),
 		waiting: map[string]*waiter{}, asked: map[string]question{}, synced: map[string]time.Time{},
@@ -163,6 +165,9 @@ func (r *PeerReconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.
 		again = resync
 	}
 	err = errors.Join(r.outgoing(ctx, &peer, contact, consuming, syncErr), r.incoming(ctx, &peer, contact, providing, syncErr))
+	if left := look(peer.Status.Outgoing, time.Now()); left > 0 && (again == 0 || left < again) {
+		again = left
+	}
 	return ctrl.Result{RequeueAfter: again}, err
 }
 
@@ -184,7 +189,7 @@ func (r *PeerReconciler) outgoing(ctx context.Context, peer *v1alpha1.Peer, cont
 	case peer.Spec.Request.Attempt > out.Attempt:
 		return r.ask(ctx, peer)
 	case stateOf(out) == v1alpha1.StateRequested:
-		r.await(peer)
+		return r.pend(ctx, peer)
 	}
 	return nil
 }
@@ -278,7 +283,8 @@ func (r *PeerReconciler) set(ctx context.Context, peer *v1alpha1.Peer, e peering
 	return patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
 		step(&s.Outgoing, e, why)
 		if e == peering.EventCleared {
-			s.Outgoing.Code, s.Outgoing.RequestID, s.Outgoing.Expires, s.Outgoing.Contract = "", "", nil, ""
+			settle(&s.Outgoing)
+			s.Outgoing.Contract = ""
 		}
 	})
 }

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -60,14 +60,25 @@ func NewProvider(c client.Client, fresh client.Reader, me *identity.Identity, na
 	return &Provider{client: c, fresh: fresh, me: me, name: name, patience: patience, host: host, linker: linker, notices: notices, announce: announce, log: log}
 }
 
-// Recognise tells whether the owner accepted the caller's key before.
+// Recognise says whether the caller is somebody here: its key was compared, or a contract with it is in force.
 func (p *Provider) Recognise(ctx context.Context, caller peering.Caller) bool {
+	peer, err := PeerByID(ctx, p.client, caller.ID)
+	if err != nil || peer == nil {
+		return false
+	}
+	has := func(d v1alpha1.DirectionStatus) bool { return peering.HasContract(peering.State(stateOf(d))) }
+	return accepted(peer) || has(peer.Status.Incoming) || has(peer.Status.Outgoing)
+}
+
+// Compared says whether the owner compared the caller's key.
+func (p *Provider) Compared(ctx context.Context, caller peering.Caller) bool {
 	peer, err := PeerByID(ctx, p.client, caller.ID)
 	return err == nil && accepted(peer)
 }
 
-// Ask puts the caller's question before the owner. A newer question of the same peer takes the older one's place.
-func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Question, code string, recognised bool) (string, time.Time, error) {
+// Ask puts the caller's question before the owner. A newer question of the same peer takes the older one's place. The owner
+// is shown the code unless this cluster's own record knows the key; to one that it knows, also when the asker's owner is.
+func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Question, code string, compare bool) (string, time.Time, error) {
 	resources, err := quantities(q.Resources)
 	if err != nil {
 		return "", time.Time{}, err
@@ -79,7 +90,7 @@ func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Que
 	if err := p.replaceOlder(ctx, caller.ID); err != nil {
 		return "", time.Time{}, err
 	}
-	if recognised {
+	if accepted(peer) && !compare {
 		code = ""
 	}
 	request := &v1alpha1.PeeringRequest{
@@ -87,6 +98,7 @@ func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Que
 		Spec: v1alpha1.PeeringRequestSpec{
 			PeerID: caller.ID.String(), PeerName: peer.Name, Resources: resources, Code: code,
 			Expires: metav1.NewTime(time.Now().Add(p.patience).Truncate(time.Second)), Endpoints: q.Endpoints,
+			Address: caller.Addr.Addr().String(),
 		},
 	}
 	if err := p.client.Create(ctx, request); err != nil {
@@ -98,7 +110,7 @@ func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Que
 		Message: received(peer.Name, resources, code),
 	})
 	if policy, err := p.policyFor(ctx, peer); err == nil && policy != nil && policy.Spec.AutoAccept && !policy.Spec.Paused {
-		if err := Answer(ctx, p.client, request, true, "policy "+policy.Name); err != nil {
+		if err := Answer(ctx, p.client, request, true, byPolicy+policy.Name); err != nil {
 			p.log.Warn("policy could not accept", "peer", peer.Name, "err", err)
 		}
 	}
@@ -435,6 +447,11 @@ func (p *Provider) keep(ctx context.Context, caller peering.Caller, on grounds, 
 			return err
 		}
 	}
+	if on.request != nil && !accepted(peer) && p.ownersWord(ctx, on.request) {
+		if err := patchStatus(ctx, p.client, peer, func(s *v1alpha1.PeerStatus) { acceptKey(s, "OwnerAccepted") }); err != nil {
+			return err
+		}
+	}
 	p.log.Info("contract signed", "peer", peer.Name, "contract", ctr.Spec.ID, "revision", ctr.Spec.Revision, "role", "provider")
 	p.announce(api.Event{
 		Type: api.EventContractSigned, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name,
@@ -443,17 +460,27 @@ func (p *Provider) keep(ctx context.Context, caller peering.Caller, on grounds, 
 	return nil
 }
 
-// welcome notes that the owner accepted the peer's key, and where the new contract stands.
+// byPolicy begins the answeredBy of a request that a SharingPolicy answered.
+const byPolicy = "policy "
+
+// ownersWord says whether an accepted request means that the owner compared the key: by the code in it, or by the whole ID in
+// the policy that answers. A policy that accepts whoever comes compares nothing.
+func (p *Provider) ownersWord(ctx context.Context, r *v1alpha1.PeeringRequest) bool {
+	name, auto := strings.CutPrefix(r.Status.AnsweredBy, byPolicy)
+	if !auto {
+		return r.Spec.Code != ""
+	}
+	var policy v1alpha1.SharingPolicy
+	return p.client.Get(ctx, client.ObjectKey{Name: name}, &policy) == nil && slices.Contains(policy.Spec.Peers, r.Spec.PeerID)
+}
+
+// welcome notes where the new contract stands.
 func (p *Provider) welcome(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) error {
 	return patchStatus(ctx, p.client, peer, func(s *v1alpha1.PeerStatus) {
 		s.Incoming = v1alpha1.DirectionStatus{}
 		step(&s.Incoming, peering.EventAsked, "")
 		step(&s.Incoming, peering.EventSigned, "signed, the link is being made")
 		s.Incoming.Contract = ctr.Name
-		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
-			Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: "OwnerAccepted",
-			Message: "the owner of this cluster accepted the peer's key",
-		})
 	})
 }
 

@@ -19,9 +19,8 @@ func (r *PeerReconciler) revise(ctx context.Context, peer *v1alpha1.Peer, ctr *v
 	switch out := peer.Status.Outgoing; {
 	case peer.Spec.Request.Attempt > out.Attempt && stateOf(out) == v1alpha1.StateConnected:
 		return r.ask(ctx, peer)
-	case out.RequestID != "":
-		r.await(peer)
-		return nil
+	case out.RequestID != "" || Asking(out):
+		return r.pend(ctx, peer)
 	}
 	r.stopWaiting(peer.Name)
 	old, err := contract.Parse(ctr.Spec.Document)

@@ -13,8 +13,12 @@ import (
 
 // waiter waits for the answer to one request. It is kept when it is done: a cache that is behind shows the request as open
 // for a moment longer, and who waits again then hears that the peer knows nothing of it.
+//
+// When the owner says a word on what the peer accepted, or the request may have lapsed since, its answer is fetched anew.
 type waiter struct {
 	request string
+	word    v1alpha1.Confirm
+	lapsed  int64 // minutes since the epoch at which a request was looked after that waited for the owner's word too long
 	cancel  context.CancelFunc
 }
 
@@ -24,10 +28,14 @@ func (r *PeerReconciler) await(peer *v1alpha1.Peer) {
 	if out.RequestID == "" {
 		return
 	}
+	next := waiter{request: out.RequestID, word: Word(peer)}
+	if now := time.Now(); out.Confirm != nil && out.Expires != nil && now.After(out.Expires.Add(afterwards)) {
+		next.lapsed = now.Unix() / 60
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if w := r.waiting[peer.Name]; w != nil {
-		if w.request == out.RequestID {
+		if w.request == next.request && w.word == next.word && w.lapsed == next.lapsed {
 			return
 		}
 		w.cancel()
@@ -38,7 +46,8 @@ func (r *PeerReconciler) await(peer *v1alpha1.Peer) {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &waiter{request: out.RequestID, cancel: cancel}
+	w := &next
+	w.cancel = cancel
 	r.waiting[peer.Name] = w
 	deadline := time.Now().Add(time.Hour)
 	if out.Expires != nil {

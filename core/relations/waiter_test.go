@@ -36,7 +36,8 @@ func TestAnAnswerIsActedOnOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	peers := &deaf{id: load(t).ID(), me: load(t)}
-	r := NewPeerReconciler(PeerConfig{Client: fake.NewClientBuilder().WithScheme(scheme).Build(), Directory: peers, Log: slog.New(slog.DiscardHandler)})
+	cluster := fake.NewClientBuilder().WithScheme(scheme).Build()
+	r := NewPeerReconciler(PeerConfig{Client: cluster, Fresh: cluster, Directory: peers, Log: slog.New(slog.DiscardHandler)})
 	defer r.Close()
 	peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}}
 	peer.Status.Outgoing = v1alpha1.DirectionStatus{RequestID: "alice-abcd"}

@@ -120,7 +120,7 @@ func (p *provider) lead(server *peering.Server, bob *node) error {
 	server.Handle("/kube/", func(w http.ResponseWriter, r *http.Request, _ peering.Caller) {
 		http.StripPrefix("/kube", proxy).ServeHTTP(w, r)
 	})
-	server.Handle("PUT /kith/v1/namespaces/{home}", func(w http.ResponseWriter, r *http.Request, _ peering.Caller) {
+	server.Handle("PUT /kith/v2/namespaces/{home}", func(w http.ResponseWriter, r *http.Request, _ peering.Caller) {
 		twin := p.name + "-" + r.PathValue("home")
 		_, err := bob.kube.CoreV1().Namespaces().Create(r.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: twin}}, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -131,7 +131,7 @@ func (p *provider) lead(server *peering.Server, bob *node) error {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]string{"namespace": twin})
 	})
-	server.Handle("DELETE /kith/v1/namespaces/{home}", func(w http.ResponseWriter, r *http.Request, _ peering.Caller) {
+	server.Handle("DELETE /kith/v2/namespaces/{home}", func(w http.ResponseWriter, r *http.Request, _ peering.Caller) {
 		_ = bob.kube.CoreV1().Namespaces().Delete(r.Context(), p.name+"-"+r.PathValue("home"), metav1.DeleteOptions{})
 		w.WriteHeader(http.StatusNoContent)
 	})

@@ -337,7 +337,7 @@ func (h *hostile) namespaces(t *testing.T) {
 	had := 0
 	h.endure(func() {
 		for i := 0; i < 130; i++ {
-			a := h.ask(http.MethodPut, fmt.Sprintf("/kith/v1/namespaces/many%d?contract=%s", i, h.contract), "")
+			a := h.ask(http.MethodPut, fmt.Sprintf("/kith/v2/namespaces/many%d?contract=%s", i, h.contract), "")
 			switch {
 			case a.code == 200:
 				had++

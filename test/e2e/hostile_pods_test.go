@@ -424,7 +424,7 @@ func (h *hostile) shutOut(t *testing.T) {
 	}
 	h.refused("after the end", h.ask("GET", h.in("pods"), ""))
 	h.refused("after the end, discovery", h.ask("GET", "/kube/version", ""))
-	if a := h.ask("PUT", "/kith/v1/namespaces/lair9?contract="+h.contract, ""); a.code < 400 {
+	if a := h.ask("PUT", "/kith/v2/namespaces/lair9?contract="+h.contract, ""); a.code < 400 {
 		t.Errorf("a namespace after the end: %d %s", a.code, a.text)
 	}
 	if err := <-ended; err != nil {

@@ -114,7 +114,7 @@ func (h *hostile) dial(ctx context.Context, protocols ...string) (net.Conn, erro
 // namespace has bob make a twin.
 func (h *hostile) namespace(home string) string {
 	h.t.Helper()
-	a := h.ask(http.MethodPut, "/kith/v1/namespaces/"+home+"?contract="+url.QueryEscape(h.contract), "")
+	a := h.ask(http.MethodPut, "/kith/v2/namespaces/"+home+"?contract="+url.QueryEscape(h.contract), "")
 	var made struct{ Namespace string }
 	if err := json.Unmarshal([]byte(a.text), &made); err != nil || made.Namespace == "" {
 		h.t.Fatalf("namespace %s: %d %s", home, a.code, a.text)

@@ -59,7 +59,8 @@ type PeerSpec struct {
 	Request *ResourceRequest `json:"request,omitempty"`
 }
 
-// ConditionAccepted is True on a Peer once the owner of this cluster accepted its key: no code is needed the next time.
+// ConditionAccepted is True on a Peer once the owner of this cluster compared its key, by a pairing code or the whole ID: no
+// code is needed the next time.
 const ConditionAccepted = "Accepted"
 
 // ResourceRequest is what a consumer asks for.
@@ -148,7 +149,7 @@ type DirectionStatus struct {
 	// requestID of the pending request.
 	// +optional
 	RequestID string `json:"requestID,omitempty"`
-	// code is the six-digit pairing code of the pending request; empty when the peer recognised our key.
+	// code is the six-digit pairing code of the pending request; empty when both know each other's key.
 	// +optional
 	Code string `json:"code,omitempty"`
 	// expires is when the pending request lapses.

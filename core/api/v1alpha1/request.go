@@ -26,12 +26,16 @@ type PeeringRequestSpec struct {
 	// resources asked for.
 	// +optional
 	Resources corev1.ResourceList `json:"resources,omitempty"`
-	// code is the six-digit pairing code that the peer's screen shows too; empty when its key was accepted before.
+	// code is the six-digit pairing code that the peer's screen shows too; empty when its key was compared before.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^([0-9]{6})?$`
 	Code string `json:"code,omitempty"`
 	// expires is when the question lapses.
 	Expires metav1.Time `json:"expires"`
+	// address is the IP address that the question came from.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Address string `json:"address,omitempty"`
 	// endpoints of the peer API of the peer, as it tells them.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
