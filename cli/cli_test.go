@@ -135,7 +135,7 @@ func TestGolden(t *testing.T) {
 	for name, commands := range map[string][]string{
 		"status":   {"status", "status -o json", "status -o yaml"},
 		"peers":    {"peers", "peers -o wide", "peers -o json", "peers -o yaml bob", "peers -o name", "peers carol bob", "peers mfzwi3d", "peers nobody"},
-		"peer":     {"peer carol", "peer carol --cpu 2 --memory 4Gi --resource nvidia.com/gpu=1 --wait=false", "peer carol -o json", "peer nobody", "peer add 10.0.0.7:6450"},
+		"peer":     {"peer carol", "peer carol --cpu 2 --memory 4Gi --resource nvidia.com/gpu=1 --wait=false", "peer carol -o json", "peer nobody", "peer add 10.0.0.7:6450", "peer carol --code 06921", "confirm bob", "confirm carol --reject --terms", "confirm carol --code 069210"},
 		"unpeer":   {"unpeer bob", "unpeer nobody", "forget bob", "forget nobody"},
 		"requests": {"requests", "requests -o wide", "requests -o json", "accept 7f3a", "decline carol", "accept 7f3a -o json", "accept nothing"},
 		"share": {"share", "share -o json", "share 30%", "share --cpu 2 --memory 4Gi --pods 20", "share --memory 0", "share off", "share on",

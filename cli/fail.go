@@ -60,6 +60,7 @@ func exitCodesTopic() *cobra.Command {
   5    there is no peer, request, contract or namespace of that name
   6    the peer declined, or the request expired
   7    it did not end within --timeout
+  8    the peer accepted, and you have to confirm before anything is signed
   130  interrupted (Ctrl-C)`,
 	}
 }

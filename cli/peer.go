@@ -17,26 +17,32 @@ func (p *program) peerCommand() *cobra.Command {
 	var amounts amounts
 	var wait bool
 	var timeout time.Duration
+	var code string
 	c := p.things(&cobra.Command{
 		Use:   "peer NAME|ID|HOST:PORT",
 		Short: "Ask a peer for resources, and wait for its answer",
 		Long: `Ask a peer for resources, and wait for its answer.
 
-Both owners see the same six-digit code; compare it before the other one accepts. Without amounts all that the peer
-offers is asked for. Asking a connected peer for other amounts changes the contract.
+Both owners see the same six-digit code. The other one compares it before accepting; then a terminal asks you whether it is
+the same on both screens, and only then is anything signed. Elsewhere the command ends there (exit code 8) while the request
+stands: ask the other owner for the code on his screen and give it with --code, here or to "kith confirm".
 
+A peer that is named by its whole ID, as its owner gave it to you, needs no code: the ID is the hash of its key. A peer that
+was confirmed once is known by its key.
+
+Without amounts all that the peer offers is asked for. Asking a connected peer for other amounts changes the contract.
 When you stop waiting, the request stands until it is answered or expires; asking again waits for the same answer.`,
-		Example: "  kith peer bob\n  kith peer bob --cpu 2 --memory 4Gi --pods 20\n  kith peer 192.168.1.20:6450 --timeout 2m\n  kith peer bob --wait=false",
+		Example: "  kith peer bob\n  kith peer bob --cpu 2 --memory 4Gi --pods 20\n  kith peer bob --code 069210\n  kith peer 192.168.1.20:6450 --timeout 2m\n  kith peer bob --wait=false",
 		Args:    between(1, 1), ValidArgsFunction: p.completePeers(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			asked, err := amounts.resources(false)
 			if err != nil {
 				return err
 			}
-			ask := api.PeerAsk{Resources: asked, Wait: wait}
-			peer, err := long(p, c, timeout, func(ctx context.Context, kithd *client.Client, report func(api.Progress)) (api.Peer, error) {
-				return kithd.Ask(ctx, args[0], ask, report)
-			})
+			if code, err = api.ParseCode("code", code); err != nil {
+				return err
+			}
+			peer, err := p.ask(c, timeout, args[0], api.PeerAsk{Resources: asked, Wait: wait, Code: code, ID: wholeID(args[0])})
 			if errors.Is(err, &api.Error{Code: api.CodeTimeout}) && timeout > 0 {
 				return &api.Error{
 					Code: api.CodeTimeout, Message: fmt.Sprintf("%s has not answered within %s", args[0], timeout),
@@ -55,6 +61,7 @@ When you stop waiting, the request stands until it is answered or expires; askin
 		},
 	})
 	amounts.flags(c)
+	c.Flags().StringVar(&code, "code", "", "confirm the request that is pending: the six digits on the peer's screen")
 	c.Flags().BoolVar(&wait, "wait", true, "wait until the peer is connected or has declined")
 	timeoutFlag(c, &timeout, "how long to wait for the answer")
 	c.AddCommand(p.peerAddCommand())
@@ -72,6 +79,10 @@ func (p *program) showAsked(peer api.Peer) {
 		}
 		fmt.Fprintln(p.Out, words)
 	case api.StateRequested:
+		if peer.Confirm != nil {
+			fmt.Fprintf(p.Out, "%s: `kith confirm %s`\n", clean(peer.Why), name)
+			return
+		}
 		fmt.Fprintf(p.Out, "asked %s; it waits for the answer of its owner\n", name)
 	default:
 		words := fmt.Sprintf("%s is %s", name, style.word(clean(string(peer.Outgoing))))

@@ -81,7 +81,7 @@ Offer what your machine has to spare, and answer those who ask:
 	root.AddGroup(&cobra.Group{ID: "look", Title: "See what is:"}, &cobra.Group{ID: "consume", Title: "Use other clusters:"},
 		&cobra.Group{ID: "provide", Title: "Let others use this one:"})
 	group(root, "look", p.statusCommand(), p.peersCommand(), p.contractCommand(), p.eventsCommand(), p.doctorCommand())
-	group(root, "consume", p.peerCommand(), p.unpeerCommand(), p.forgetCommand(), p.offloadCommand(), p.unoffloadCommand())
+	group(root, "consume", p.peerCommand(), p.confirmCommand(), p.unpeerCommand(), p.forgetCommand(), p.offloadCommand(), p.unoffloadCommand())
 	group(root, "provide", p.shareCommand(), p.requestsCommand(), p.answerCommand(true), p.answerCommand(false), p.guestsCommand())
 	root.AddCommand(p.kubeconfigCommand(), p.versionCommand(), exitCodesTopic())
 	for _, c := range root.Commands() {

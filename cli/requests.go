@@ -81,6 +81,9 @@ func (p *program) answerCommand(accept bool) *cobra.Command {
 			fmt.Fprintf(p.Out, ": %s", clean(asked))
 		}
 		fmt.Fprintln(p.Out)
+		if accept && r.Code != "" {
+			fmt.Fprintf(p.Out, "code %s: the owner of %s compares it now, before anything is signed\n", spaced(clean(r.Code)), clean(r.Peer))
+		}
 		return nil
 	}
 	return p.things(c)

@@ -21,6 +21,7 @@ const (
 	CodePeerUnreachable Code = "peerUnreachable" // the other cluster does not answer
 	CodeDeclined        Code = "declined"        // the other owner, or a policy, said no
 	CodeExpired         Code = "expired"         // nobody answered the request in time
+	CodeConfirm         Code = "confirm"         // the other owner accepted; this one has to confirm before anything is signed
 	CodeTimeout         Code = "timeout"         // it did not end within the time the caller gave
 	CodeUnsupported     Code = "unsupported"     // this kithd or this engine cannot do it
 )
@@ -37,6 +38,7 @@ var codes = map[Code]struct{ http, exit int }{
 	CodePeerUnreachable: {http.StatusBadGateway, ExitFailure},
 	CodeDeclined:        {http.StatusConflict, ExitDeclined},
 	CodeExpired:         {http.StatusGone, ExitDeclined},
+	CodeConfirm:         {http.StatusConflict, ExitConfirm},
 	CodeTimeout:         {http.StatusGatewayTimeout, ExitTimeout},
 	CodeUnsupported:     {http.StatusNotImplemented, ExitFailure},
 }
@@ -51,6 +53,7 @@ const (
 	ExitNotFound  = 5
 	ExitDeclined  = 6
 	ExitTimeout   = 7
+	ExitConfirm   = 8
 )
 
 // HTTPStatus is the status that carries an error of this code; 500 for a word that is not known.

@@ -31,6 +31,8 @@ type Backend struct {
 	AskAnswer error         // what a peer answers to Ask; nil is yes
 	AskBlock  chan struct{} // when set, Ask with Wait waits for it, or for ctx
 	Calls     []string      // what was called, with its arguments
+	// AskConfirm, when set, is what Ask with Wait waits for a Confirm of.
+	AskConfirm *api.Confirmation
 
 	changed chan struct{}
 }
@@ -146,7 +148,13 @@ func (b *Backend) Ask(ctx context.Context, name string, ask api.PeerAsk, report 
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	defer b.ring()
-	if err := b.called("Ask", name, ask.Resources.String()); err != nil {
+	said := []string{"Ask", name, ask.Resources.String()}
+	for _, word := range []string{ask.Code, ask.ID} {
+		if word != "" {
+			said = append(said, word)
+		}
+	}
+	if err := b.called(said...); err != nil {
 		return api.Peer{}, err
 	}
 	p, err := b.find(name)
@@ -169,6 +177,29 @@ func (b *Backend) Ask(ctx context.Context, name string, ask api.PeerAsk, report 
 			b.called("Ask left")
 			return api.Peer{}, ctx.Err()
 		}
+	}
+	if b.AskConfirm != nil && ask.Code == "" && ask.ID == "" {
+		p.Confirm = b.AskConfirm
+		report(api.Progress{Message: p.Name + " accepted", Code: p.Confirm.Code, Confirm: p.Confirm})
+		for p.Confirm != nil {
+			b.mu.Unlock()
+			changed := b.Changed()
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+			b.mu.Lock()
+			if ctx.Err() != nil {
+				return api.Peer{}, ctx.Err()
+			}
+			if p, err = b.find(name); err != nil {
+				return api.Peer{}, err
+			}
+		}
+		if p.Outgoing == api.StateDeclined {
+			return api.Peer{}, &api.Error{Code: api.CodeDeclined, Message: "the request to " + p.Name + " was taken back"}
+		}
+		return *p, nil
 	}
 	if b.AskAnswer != nil {
 		p.Outgoing = api.StateDeclined

@@ -1,0 +1,197 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/client"
+)
+
+// ask asks a peer, and has the owner confirm what needs it, when there is somebody to ask.
+func (p *program) ask(c *cobra.Command, timeout time.Duration, peer string, ask api.PeerAsk) (api.Peer, error) {
+	ctx, cancel := context.WithCancelCause(c.Context())
+	defer cancel(nil)
+	if timeout > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, timeout)
+		defer stop()
+	}
+	kithd := p.kithd()
+	defer kithd.Close()
+	progress := p.progress("waiting for kithd")
+	defer progress.stop()
+	answer, err := kithd.Ask(ctx, peer, ask, func(step api.Progress) {
+		progress.report(step)
+		if step.Confirm == nil || !ask.Wait {
+			return
+		}
+		var word api.PeerConfirm
+		var err error
+		progress.above(func() { word, err = p.agree(ctx, peer, *step.Confirm) })
+		if err == nil {
+			_, err = kithd.ConfirmPeer(ctx, peer, word)
+		}
+		if err != nil {
+			cancel(err) // the request stands, or was taken back: there is nothing to wait for
+		}
+	})
+	var why *api.Error
+	if err != nil && errors.As(context.Cause(ctx), &why) {
+		return answer, why
+	}
+	return answer, err
+}
+
+func (p *program) confirmCommand() *cobra.Command {
+	var word api.PeerConfirm
+	c := p.things(&cobra.Command{
+		Use:   "confirm NAME|ID",
+		Short: "Confirm the code of a peer that accepted, or its terms",
+		Long: `Confirm the code of a peer that accepted, or its terms. Nothing is signed before.
+
+The code shows that the key is the peer's, and nobody stands in between: the other owner must see the same one. With --code
+give the code as it is on the other screen; another one than here takes the request back. A terminal asks when no flag says
+anything. Terms that go beyond what was asked for, such as prices, need --terms.`,
+		Example: "  kith confirm bob\n  kith confirm bob --code 069210\n  kith confirm bob --terms\n  kith confirm bob --reject",
+		Args:    between(1, 1), ValidArgsFunction: p.completePeers(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			var err error
+			if word.Code, err = api.ParseCode("code", word.Code); err != nil {
+				return err
+			}
+			if word.Reject && (word.Code != "" || word.Terms) {
+				return &api.Error{Code: api.CodeInvalid, Message: "--reject goes with neither --code nor --terms", Field: "reject"}
+			}
+			if word == (api.PeerConfirm{}) {
+				if word, err = p.askToAgree(c, args[0]); err != nil {
+					return err
+				}
+			}
+			peer, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Peer, error) {
+				return kithd.ConfirmPeer(ctx, args[0], word)
+			})
+			if err != nil {
+				return err
+			}
+			if peer.Confirm != nil {
+				return stillToConfirm(args[0], *peer.Confirm)
+			}
+			if done, err := p.machine(peer); done {
+				return err
+			}
+			p.showAsked(peer)
+			return nil
+		},
+	})
+	c.Flags().StringVar(&word.Code, "code", "", "the six digits on the peer's screen")
+	c.Flags().BoolVar(&word.Terms, "terms", false, "agree to the terms that go beyond what was asked for")
+	c.Flags().BoolVar(&word.Reject, "reject", false, "the codes differ, or the terms are not agreed to: take the request back")
+	return c
+}
+
+// askToAgree asks for the word on what a peer accepted.
+func (p *program) askToAgree(c *cobra.Command, name string) (api.PeerConfirm, error) {
+	peer, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Peer, error) { return kithd.Peer(ctx, name) })
+	if err != nil {
+		return api.PeerConfirm{}, err
+	}
+	if peer.Confirm == nil {
+		return api.PeerConfirm{}, &api.Error{Code: api.CodeConflict, Message: "there is nothing to confirm with " + clean(peer.Name), Do: "`kith peers` shows where it stands"}
+	}
+	return p.agree(c.Context(), name, *peer.Confirm)
+}
+
+// agree asks the person at the terminal; without one the error says what to do.
+func (p *program) agree(ctx context.Context, peer string, asked api.Confirmation) (word api.PeerConfirm, err error) {
+	if !p.InTerminal || !p.ErrTerminal {
+		return word, stillToConfirm(peer, asked)
+	}
+	in := bufio.NewReader(p.In)
+	if asked.Code != "" {
+		fmt.Fprintf(p.Err, "Does the screen of %s show the code %s too? [y/N] ", clean(peer), p.style(true).bold(spaced(clean(asked.Code))))
+		yes, err := p.yes(ctx, in)
+		if err != nil || !yes {
+			return api.PeerConfirm{Reject: err == nil}, err
+		}
+		word.Code = asked.Code
+	}
+	if len(asked.Terms) > 0 {
+		fmt.Fprintf(p.Err, "%s has terms that were not asked for:\n", clean(peer))
+		for _, term := range asked.Terms {
+			fmt.Fprintf(p.Err, "  %s\n", clean(term))
+		}
+		fmt.Fprint(p.Err, "Agree to them? [y/N] ")
+		yes, err := p.yes(ctx, in)
+		if err != nil || !yes {
+			return api.PeerConfirm{Reject: err == nil}, err
+		}
+		word.Terms = true
+	}
+	return word, nil
+}
+
+// yes reads an answer. Who leaves without one has said nothing.
+func (p *program) yes(ctx context.Context, in *bufio.Reader) (bool, error) {
+	line := make(chan string, 1)
+	failed := make(chan error, 1)
+	go func() {
+		text, err := in.ReadString('\n')
+		if err != nil && (text == "" || !errors.Is(err, io.EOF)) {
+			failed <- err
+			return
+		}
+		line <- strings.ToLower(strings.TrimSpace(text))
+	}()
+	select {
+	case text := <-line:
+		return text == "y" || text == "yes", nil
+	case <-failed:
+		return false, &api.Error{Code: api.CodeConfirm, Message: "nothing was confirmed", Reason: "there was no answer", Do: "`kith confirm` asks again while the request stands"}
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+// stillToConfirm says what is to be done where nobody can be asked.
+func stillToConfirm(peer string, asked api.Confirmation) *api.Error {
+	peer = clean(peer)
+	e := &api.Error{Code: api.CodeConfirm, Message: peer + " accepted, and nothing is signed before you confirm"}
+	if asked.Code != "" {
+		e.Reason = fmt.Sprintf("the code here is %s, and the screen of %s must show the same", spaced(clean(asked.Code)), peer)
+		e.Do = fmt.Sprintf("ask its owner for the code there and run `kith confirm %[1]s --code CODE`; `kith confirm %[1]s --reject` takes the request back", peer)
+	}
+	if len(asked.Terms) > 0 {
+		var terms []string
+		for _, term := range asked.Terms {
+			terms = append(terms, clean(term))
+		}
+		e.Reason = strings.Join(slicesWithout([]string{e.Reason, "its terms were not asked for: " + strings.Join(terms, ", ")}, ""), "; ")
+		if e.Do == "" {
+			e.Do = fmt.Sprintf("`kith confirm %[1]s --terms` agrees, `kith confirm %[1]s --reject` takes the request back", peer)
+		} else {
+			e.Do = strings.Replace(e.Do, "--code CODE", "--code CODE --terms", 1)
+		}
+	}
+	return e
+}
+
+// wholeID gives the whole ID that a person typed, as it is written out; "" when it is none. kithd checks its check digits.
+func wholeID(typed string) string {
+	text := strings.ToUpper(strings.ReplaceAll(typed, "-", ""))
+	if len(text) != 56 || strings.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") != "" {
+		return ""
+	}
+	groups := make([]string, 0, 8)
+	for ; text != ""; text = text[7:] {
+		groups = append(groups, text[:7])
+	}
+	return strings.Join(groups, "-")
+}
