@@ -96,6 +96,7 @@ func (r *rig) meet(ctx context.Context, p *provider) error {
 		return err
 	}
 	ask := api.PeerAsk{Resources: api.Resources{api.CPU: "1", api.Memory: "1Gi", api.Pods: "10"}}
+	ask.ID = p.me.ID().String() // as its owner would give it
 	if _, err := r.alice.kith.Ask(ctx, p.name, ask, nil); err != nil {
 		return err
 	}

@@ -86,7 +86,8 @@ func (r *rig) peer(ctx context.Context, write bool) error {
 	}
 	took("ask, until the request shows at the provider", request.at.Sub(began))
 	id := strings.TrimPrefix(request.Object, "request/")
-	if _, err := until(ctx, "kithd lists the request it told of", func() bool { return r.bob.lists(ctx, id) }); err != nil {
+	var code string
+	if _, err := until(ctx, "kithd lists the request it told of", func() (listed bool) { code, listed = r.bob.lists(ctx, id); return listed }); err != nil {
 		return err
 	}
 
@@ -96,6 +97,9 @@ func (r *rig) peer(ctx context.Context, write bool) error {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
 	took("kith accept: the command itself", time.Since(began))
+	if err := r.confirm(ctx, atAlice, began, code); err != nil {
+		return err
+	}
 	signed, err := happens(ctx, atAlice, began, api.EventContractSigned, "bob")
 	if err != nil {
 		return err
@@ -120,10 +124,26 @@ func (r *rig) peer(ctx context.Context, write bool) error {
 	return nil
 }
 
-// lists says whether a request can be answered.
-func (n *node) lists(ctx context.Context, id string) bool {
+// lists says whether a request can be answered, and the code that its owner sees; none when the key is known.
+func (n *node) lists(ctx context.Context, id string) (code string, listed bool) {
 	list, err := n.kith.Requests(ctx)
-	return err == nil && slices.ContainsFunc(list, func(r api.Request) bool { return r.ID == id })
+	i := slices.IndexFunc(list, func(r api.Request) bool { return r.ID == id })
+	if err != nil || i < 0 {
+		return "", false
+	}
+	return list[i].Code, true
+}
+
+// confirm has alice confirm the code as bob's screen shows it, when she is asked to: the first time.
+func (r *rig) confirm(ctx context.Context, atAlice <-chan timed, after time.Time, code string) error {
+	if code == "" {
+		return nil
+	}
+	if _, err := happens(ctx, atAlice, after, api.EventConfirm, "bob"); err != nil {
+		return err
+	}
+	_, err := r.alice.kith.ConfirmPeer(ctx, "bob", api.PeerConfirm{Code: code})
+	return err
 }
 
 type moment struct {

@@ -142,6 +142,8 @@ func (p *provider) lead(server *peering.Server, bob *node) error {
 
 func (p *provider) Recognise(context.Context, peering.Caller) bool { return true }
 
+func (p *provider) Compared(context.Context, peering.Caller) bool { return true }
+
 func (p *provider) Ask(_ context.Context, _ peering.Caller, q peering.Question, _ string, _ bool) (string, time.Time, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

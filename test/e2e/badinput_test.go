@@ -257,14 +257,14 @@ func (w *badInput) peerAPI(t *testing.T) {
 		code               peering.Code
 	}{
 		{"GET", "/kith/v9/hello", "", nil, peering.CodeVersion},
-		{"GET", "/kith/v1/nothing", "", nil, peering.CodeNotFound},
+		{"GET", "/kith/v2/nothing", "", nil, peering.CodeNotFound},
 		{"GET", "/", "", nil, peering.CodeNotFound},
-		{"POST", "/kith/v1/requests", "application/json", strings.NewReader("\x00garbage"), peering.CodeBadRequest},
-		{"POST", "/kith/v1/requests", "text/plain", strings.NewReader("{}"), peering.CodeBadRequest},
-		{"POST", "/kith/v1/requests", "application/json", strings.NewReader(`{"commitment":"","question":{"name":"x","resources":{"cpu":"1e-99999999"}}}`), peering.CodeBadRequest},
-		{"POST", "/kith/v1/requests", "application/json", bytes.NewReader(make([]byte, 1<<20)), peering.CodeTooLarge},
-		{"POST", "/kith/v1/contracts", "application/json", strings.NewReader(`{"document":"e30="}`), peering.CodeBadRequest},
-		{"PUT", "/kith/v1/link", "application/json", strings.NewReader(`{"publicKey":"x"}`), peering.CodeBadRequest},
+		{"POST", "/kith/v2/requests", "application/json", strings.NewReader("\x00garbage"), peering.CodeBadRequest},
+		{"POST", "/kith/v2/requests", "text/plain", strings.NewReader("{}"), peering.CodeBadRequest},
+		{"POST", "/kith/v2/requests/x/question", "application/json", strings.NewReader(`{"nonce":"","question":{"name":"x","resources":{"cpu":"1e-99999999"}}}`), peering.CodeBadRequest},
+		{"POST", "/kith/v2/requests", "application/json", bytes.NewReader(make([]byte, 1<<20)), peering.CodeTooLarge},
+		{"POST", "/kith/v2/contracts", "application/json", strings.NewReader(`{"document":"e30="}`), peering.CodeBadRequest},
+		{"PUT", "/kith/v2/link", "application/json", strings.NewReader(`{"publicKey":"x"}`), peering.CodeBadRequest},
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), one.method, "https://bob"+one.path, one.body)
 		if err != nil {
@@ -294,7 +294,7 @@ func (w *badInput) peerAPI(t *testing.T) {
 		io.WriteString(tcp, bytes)
 		tcp.(interface{ CloseWrite() error }).CloseWrite()
 		tcp.SetReadDeadline(time.Now().Add(20 * time.Second))
-		if answer, err := io.ReadAll(tcp); err != nil && !strings.Contains(err.Error(), "reset") || strings.Contains(string(answer), "kith/v1") {
+		if answer, err := io.ReadAll(tcp); err != nil && !strings.Contains(err.Error(), "reset") || strings.Contains(string(answer), "kith/v2") {
 			t.Errorf("%s: %q %v", name, answer, err)
 		}
 		tcp.Close()

@@ -235,6 +235,7 @@ func befriend(t *testing.T, consumer, provider *lab.Laptop, ask ...string) strin
 		return ""
 	})
 	kith(t, provider, "accept", consumer.Name())
+	confirm(t, consumer, provider, code)
 	eventually(t, 20*time.Second, "connected", func() string {
 		out, in := peerOf(t, consumer, provider.Name()), peerOf(t, provider, consumer.Name())
 		if out.Outgoing != "connected" || in.Incoming != "connected" || !out.Tunnel.Up {
@@ -243,6 +244,21 @@ func befriend(t *testing.T, consumer, provider *lab.Laptop, ask ...string) strin
 		return ""
 	})
 	return code
+}
+
+// confirm has the asking owner confirm the code as the other laptop showed it, once that has accepted; with none there is
+// nothing to compare.
+func confirm(t *testing.T, consumer, provider *lab.Laptop, code string) {
+	t.Helper()
+	if code == "" {
+		return
+	}
+	eventually(t, 20*time.Second, consumer.Name()+" confirms the code of "+provider.Name(), func() string {
+		if out, err := consumer.Kith(t.Context(), "confirm", provider.Name(), "--code", code); err != nil {
+			return fmt.Sprintf("%v: %s", err, out)
+		}
+		return ""
+	})
 }
 
 // pod is what tests look at of a pod.

@@ -110,7 +110,7 @@ func (h *hostile) bodies(t *testing.T) {
 			crowd.Go(func() {
 				c := h.client()
 				defer c.CloseIdleConnections()
-				for _, path := range []string{h.in("configmaps"), "/kith/v1/requests", "/kith/v1/contracts"} {
+				for _, path := range []string{h.in("configmaps"), "/kith/v2/requests", "/kith/v2/contracts"} {
 					body := &endless{left: 1 << 30}
 					r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://bob"+path, body)
 					if err != nil {
@@ -208,7 +208,7 @@ func (h *hostile) slow(t *testing.T) {
 		"half a handshake":     {tcp, "\x16\x03\x01\x02\x00\x01\x00", "\x00"},
 		"garbage":              {tcp, "GET / HTTP/1.1\r\n", "x"},
 		"headers by drops":     {secure, "GET /kith/v1/hello HTTP/1.1\r\nHost: x\r\n", "X: y\r\n"},
-		"a body by drops":      {secure, "POST /kith/v1/requests HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n", " "},
+		"a body by drops":      {secure, "POST /kith/v2/requests HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n", " "},
 		"a header bomb":        {secure, "GET /kith/v1/hello HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 1<<20) + "\r\n\r\n", "x"},
 		"many headers":         {secure, "GET /kith/v1/hello HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("A: b\r\n", 100_000) + "\r\n", "x"},
 		"HTTP/2, then silence": {func(ctx context.Context) (net.Conn, error) { return h.dial(ctx, "h2") }, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x10\x00\x01\x04\x00\x00\x00\x01", ""},

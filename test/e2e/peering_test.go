@@ -48,6 +48,93 @@ func TestAnswersAndKeys(t *testing.T) {
 		})
 		kith(t, bob, "share", "50%")
 	})
+	t.Run("another code takes the request back, and nothing is signed", func(t *testing.T) {
+		kith(t, alice, "peer", "bob", "--wait=false")
+		code := ""
+		eventually(t, 10*time.Second, "the request arrives, with the address it came from", func() string {
+			var list []struct{ Code, Address string }
+			if out := kith(t, bob, "requests", "-o", "json"); json.Unmarshal([]byte(out), &list) != nil || len(list) != 1 || list[0].Code == "" {
+				return out
+			}
+			at, err := alice.Address()
+			if code = list[0].Code; err != nil || list[0].Address != at.String() {
+				t.Errorf("the request is shown as from %s, alice is %s (%v)", list[0].Address, at, err)
+			}
+			return ""
+		})
+		accept(t, bob)
+		eventually(t, 10*time.Second, "alice is asked to compare", func() string {
+			_, err := alice.Kith(t.Context(), "peer", "bob", "--timeout", "5s") // no terminal: it says what to do
+			if err == nil || !strings.Contains(err.Error(), code[:3]+" "+code[3:]) || !strings.Contains(err.Error(), "kith confirm bob --code") {
+				return fmt.Sprint(err)
+			}
+			return ""
+		})
+		if out := kubectl(t, alice, "get", "contracts", "-o", "name") + kubectl(t, bob, "get", "contracts", "-o", "name"); strings.TrimSpace(out) != "" {
+			t.Fatalf("signed before it was confirmed: %s", out)
+		}
+		// A daemon that starts anew finds the question in the objects.
+		if err := alice.StopDaemon(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := alice.StartDaemon(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, 30*time.Second, "kithd of alice is ready", func() string { return engineReady(t, alice) })
+		other := "000000"
+		if code == other {
+			other = "111111"
+		}
+		if out, err := alice.Kith(t.Context(), "confirm", "bob", "--code", other); err == nil || !strings.Contains(err.Error(), "the codes differ") {
+			t.Errorf("%v: %s", err, out)
+		}
+		if p := peerOf(t, alice, "bob"); p.Outgoing != "declined" || !strings.Contains(p.Why, "taken back") {
+			t.Errorf("%+v", p)
+		}
+		if out, _ := alice.Kith(t.Context(), "events", "-o", "json"); !strings.Contains(out, "somebody may stand in between") {
+			t.Errorf("no word of it in the events: %s", out)
+		}
+		if out := kubectl(t, alice, "get", "contracts", "-o", "name") + kubectl(t, bob, "get", "contracts", "-o", "name"); strings.TrimSpace(out) != "" {
+			t.Errorf("signed all the same: %s", out)
+		}
+	})
+	t.Run("kubectl confirms too", func(t *testing.T) {
+		kith(t, alice, "peer", "bob", "--cpu", "200m", "--wait=false")
+		accept(t, bob)
+		var code, attempt string
+		eventually(t, 10*time.Second, "the Peer says what to confirm", func() string {
+			fields := strings.Fields(kubectl(t, alice, "get", "peer", "bob", "-o", "jsonpath={.status.outgoing.confirm.code} {.status.outgoing.attempt}"))
+			if len(fields) != 2 {
+				return fmt.Sprint(fields)
+			}
+			code, attempt = fields[0], fields[1]
+			return ""
+		})
+		kubectl(t, alice, "patch", "peer", "bob", "--type=merge", "-p", fmt.Sprintf(`{"spec":{"request":{"confirm":{"attempt":%s,"code":"%s"}}}}`, attempt, code))
+		outgoing(t, alice, "connected")
+		kith(t, alice, "unpeer", "bob", "--yes")
+		kith(t, alice, "forget", "bob")
+		kith(t, bob, "forget", "alice")
+	})
+	t.Run("a whole ID is a comparison of the key", func(t *testing.T) {
+		kith(t, bob, "share", "--auto-accept")
+		var status struct{ ID string }
+		if err := json.Unmarshal([]byte(kith(t, bob, "status", "-o", "json")), &status); err != nil { // as bob gives it to alice
+			t.Fatal(err)
+		}
+		eventually(t, 20*time.Second, "alice sees bob", func() string { return map[bool]string{false: "not yet"}[peerOf(t, alice, "bob").Reachable] })
+		if out, err := alice.Kith(t.Context(), "peer", status.ID, "--cpu", "200m", "--timeout", "30s"); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		if who := kubectl(t, bob, "get", "peer", "alice", "-o", "jsonpath={.status.conditions[?(@.type=='Accepted')].status}"); who == "True" {
+			t.Error("a policy for everybody made alice's key one that bob's owner compared")
+		}
+		kith(t, bob, "share", "--auto-accept=false")
+		kith(t, alice, "unpeer", "bob", "--yes")
+		kith(t, alice, "forget", "bob")
+		kith(t, bob, "forget", "alice")
+		eventually(t, 20*time.Second, "alice sees bob", func() string { return map[bool]string{false: "not yet"}[peerOf(t, alice, "bob").Reachable] })
+	})
 	t.Run("other amounts are the next revision", func(t *testing.T) {
 		befriend(t, alice, bob, "--cpu", "200m", "--memory", "256Mi", "--pods", "5")
 		kith(t, alice, "peer", "bob", "--cpu", "300m", "--memory", "256Mi", "--pods", "7", "--wait=false")
