@@ -22,7 +22,7 @@ const (
 var (
 	engineStates = []string{"starting", "ready", "degraded", "stopped", "failed"}
 	states       = []string{"none", "requested", "declined", "expired", "contracted", "connected", "unreachable", "ending"}
-	contacts     = []string{"dialling", "reachable", "unreachable", "mismatch"}
+	contacts     = []string{"dialling", "reachable", "unreachable", "mismatch", "version"}
 	severities   = []string{"info", "warning", "error"}
 )
 
