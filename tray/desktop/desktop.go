@@ -26,13 +26,14 @@ const (
 // Desktop starts programs for the user.
 type Desktop struct {
 	getenv func(string) string
-	dir    string // the user's own, for files that others must not read
-	system string // runtime.GOOS
+	dir    string        // the user's own, for files that others must not read
+	system string        // runtime.GOOS
+	reads  time.Duration // how long a window is up at least before somebody can have read it
 }
 
 // New makes a Desktop; getenv is os.Getenv.
 func New(getenv func(string) string) *Desktop {
-	d := &Desktop{getenv: getenv, system: runtime.GOOS}
+	d := &Desktop{getenv: getenv, system: runtime.GOOS, reads: settles}
 	base := getenv("XDG_RUNTIME_DIR") // in memory, and gone with the session
 	if base == "" {
 		if cache, err := os.UserCacheDir(); err == nil {

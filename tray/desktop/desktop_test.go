@@ -20,7 +20,7 @@ func with(t *testing.T, env map[string]string, programs map[string]string) *Desk
 	t.Setenv("PATH", bin)
 	env["XDG_RUNTIME_DIR"] = t.TempDir()
 	d := New(func(name string) string { return env[name] })
-	d.system = "linux"
+	d.system, d.reads = "linux", 50*time.Millisecond
 	return d
 }
 
