@@ -18,7 +18,13 @@ const (
 	doctorTime = 2 * time.Minute
 )
 
-// clicked does what a click asks for.
+var (
+	errNoRequest        = errors.New("the request cannot be answered any more")
+	errNothingToConfirm = errors.New("there is nothing to confirm any more")
+)
+
+// clicked does what a click in the menu asks for. On Linux any program on the session bus can make one, so what binds this owner, an
+// accept or a confirmation, is only ever asked for here, in a window.
 func (t *Tray) clicked(ctx context.Context, a menu.Action) {
 	t.Log.Debug("click", "verb", a.Verb, "about", a.About)
 	t.state.Note = ""
@@ -41,8 +47,12 @@ func (t *Tray) clicked(ctx context.Context, a menu.Action) {
 			})
 			return err
 		})
-	case menu.Accept, menu.Decline:
-		t.answer(ctx, a.About, a.Verb == menu.Accept)
+	case menu.Accept:
+		t.askAccept(ctx, a.About)
+	case menu.Decline:
+		t.answer(ctx, a.About, false)
+	case menu.Confirm:
+		t.askConfirm(ctx, a.About)
 	case menu.Share, menu.Pause, menu.Resume:
 		t.do(ctx, "sharing", "", callTime, func(ctx context.Context) error {
 			_, err := t.Daemon.SetPolicy(ctx, api.DefaultPolicy, sharing(a))
@@ -97,7 +107,7 @@ func (t *Tray) answer(ctx context.Context, request string, accept bool) {
 	t.do(ctx, request, doing, callTime, func(ctx context.Context) error {
 		_, err := t.Daemon.Answer(ctx, request, accept)
 		if errors.Is(err, &api.Error{Code: api.CodeNotFound}) { // taken back, or answered elsewhere
-			err = fmt.Errorf("the request cannot be answered any more: %w", err)
+			err = fmt.Errorf("%w: %w", errNoRequest, err)
 		}
 		return err
 	})
@@ -157,10 +167,8 @@ func (t *Tray) setKind(k notice.Kind) {
 }
 
 func (t *Tray) peerName(id string) string {
-	for _, p := range t.state.Snapshot.Peers {
-		if p.ID == id {
-			return p.Name
-		}
+	if p, known := peerIn(t.state.Snapshot, id); known {
+		return p.Name
 	}
 	return "the peer"
 }

@@ -19,6 +19,7 @@ import (
 	"kith.dev/tray/menu"
 	"kith.dev/tray/notice"
 	"kith.dev/tray/panel"
+	"kith.dev/tray/question"
 )
 
 const (
@@ -49,6 +50,8 @@ type Desktop interface {
 	Copy(ctx context.Context, name string, text []byte) (file string, err error)
 	Terminal(kubeconfig []byte) error
 	View(name string, text []byte) (path string, err error)
+	// Ask shows a question in a window and waits for the person's answer; when ctx ends the window closes.
+	Ask(ctx context.Context, q question.Question) (question.Answer, error)
 }
 
 // Config is what a Tray needs.
@@ -77,6 +80,7 @@ type Tray struct {
 	heard    int // snapshots that were followed, and breaks
 	looking  bool
 	hosted   bool
+	window   *window         // the one that is open
 	said     map[string]bool // what is said once
 }
 
@@ -89,7 +93,7 @@ func New(c Config) *Tray {
 func First() panel.Picture { return picture(menu.State{}) }
 
 func picture(s menu.State) panel.Picture {
-	return panel.Picture{Icon: menu.Icon(s), Tooltip: menu.Tooltip(s), Items: menu.Of(s)}
+	return panel.Picture{Icon: menu.Icon(s), Attention: menu.Attention(s), Tooltip: menu.Tooltip(s), Items: menu.Of(s)}
 }
 
 // Run runs the tray until ctx ends, the user quits, which is no error, or the desktop session ends.
@@ -137,7 +141,7 @@ func (t *Tray) loop(ctx context.Context) {
 				answers = nil
 				break
 			}
-			t.answer(ctx, a.Request, a.Accept)
+			t.answered(ctx, a)
 		case <-t.Panel.Opened():
 			t.look(ctx)
 		case t.hosted = <-t.Panel.Hosted():
@@ -203,6 +207,7 @@ func (t *Tray) follow(ctx context.Context) {
 
 // hear takes what the daemon says, or that it does not.
 func (t *Tray) hear(s api.Snapshot, err error) {
+	defer t.closeWindow()
 	t.heard++
 	t.Notifier.Observe(s, err)
 	if err == nil {

@@ -96,6 +96,7 @@ func (s *stage) called(t *testing.T, call string) {
 
 func TestWholeMenuWorks(t *testing.T) {
 	s := raise(t)
+	s.windows(t)
 	m := s.menu
 	m.Wait(t, soon, "alice · Autonomous · sharing 50 %", nil)
 	s.daemon.Set(func() { s.daemon.Known = append(s.daemon.Known, laptop("carol")) })
@@ -103,6 +104,11 @@ func TestWholeMenuWorks(t *testing.T) {
 
 	m.Click(t, "bob · nearby")
 	m.Wait(t, soon, "bob · waits for its owner · code 402 817", nil)
+	s.accepts(t, api.Confirmation{Code: "402817"})
+	m.Click(t, "Compare the code with bob… 402 817")
+	s.window(t, "bob accepted. Does bob&#39;s screen show this code?")
+	s.press(t, "exit 0")
+	s.called(t, "Confirm ID-bob 402817 terms=false reject=false")
 	s.daemon.Set(func() {
 		s.daemon.Known[0].Outgoing, s.daemon.Known[0].Pods.Abroad, s.daemon.State.Counts.PodsAbroad = api.StateConnected, 2, 2
 	})
@@ -127,7 +133,9 @@ func TestWholeMenuWorks(t *testing.T) {
 	ask("bob-1", "bob")
 	ask("carol-1", "carol")
 	m.Wait(t, soon, "bob asks for cpu 1 · code 069 210", nil)
-	m.Click(t, "Accept bob")
+	m.Click(t, "Accept bob… (code 069 210)")
+	s.window(t, "bob asks to use this laptop. Does bob&#39;s screen show this code?")
+	s.press(t, "exit 0")
 	s.called(t, "Answer bob-1 accept")
 	m.WaitGone(t, soon, "Accept bob")
 	m.Click(t, "Decline carol")
@@ -218,11 +226,11 @@ func TestFailureIsShownInTheMenu(t *testing.T) {
 		s.daemon.Shared = nil
 		s.daemon.Pending = []api.Request{{ID: "gone", Peer: "eve", Direction: api.Incoming}}
 	})
-	s.menu.Wait(t, soon, "Accept eve", nil)
+	s.menu.Wait(t, soon, "Decline eve", nil)
 	s.daemon.Set(func() { s.daemon.Pending[0].ID = "other" }) // and the click comes for the old one
 	lines := s.menu.Lines(t)
 	for _, l := range lines {
-		if strings.Contains(l.Label, "Accept eve") {
+		if strings.Contains(l.Label, "Decline eve") {
 			s.menu.Event(l.Number, "clicked")
 		}
 	}
@@ -327,17 +335,18 @@ func TestOnceNeedsNoDesktop(t *testing.T) {
 	}
 }
 
-// notifications is a server that only counts.
+// notifications is a server that shows nothing.
 type notifications struct {
-	mu     sync.Mutex
-	titles []string
+	conn  *dbus.Conn
+	mu    sync.Mutex
+	shown []string // title and body; the number of each is its place, from 1
 }
 
-func (n *notifications) Notify(_ string, id uint32, _, title, _ string, _ []string, _ map[string]dbus.Variant, _ int32) (uint32, *dbus.Error) {
+func (n *notifications) Notify(_ string, _ uint32, _, title, body string, _ []string, _ map[string]dbus.Variant, _ int32) (uint32, *dbus.Error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.titles = append(n.titles, title)
-	return uint32(len(n.titles)), nil
+	n.shown = append(n.shown, title+"\n"+body)
+	return uint32(len(n.shown)), nil
 }
 func (*notifications) CloseNotification(uint32) *dbus.Error { return nil }
 func (*notifications) GetCapabilities() ([]string, *dbus.Error) {
@@ -347,29 +356,55 @@ func (*notifications) GetServerInformation() (string, string, string, string, *d
 	return "test", "kith", "1", "1.2", nil
 }
 
+// notifications puts a notification server on the bus.
+func (s *stage) notifications(t *testing.T) *notifications {
+	t.Helper()
+	n := &notifications{conn: s.bus.Connect(t)}
+	if err := n.conn.Export(n, "/org/freedesktop/Notifications", "org.freedesktop.Notifications"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.conn.RequestName("org.freedesktop.Notifications", 0); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// wait waits for a notification that has part in it, and gives the number of the newest.
+func (n *notifications) wait(t *testing.T, part string) (id uint32) {
+	t.Helper()
+	for end := time.Now().Add(soon); ; time.Sleep(10 * time.Millisecond) {
+		n.mu.Lock()
+		said := strings.Join(n.shown, "\n")
+		for i, text := range n.shown {
+			if strings.Contains(text, part) {
+				id = uint32(i + 1)
+			}
+		}
+		n.mu.Unlock()
+		if id != 0 {
+			return id
+		}
+		if time.Now().After(end) {
+			t.Fatalf("on the screen is %q, not %q", said, part)
+		}
+	}
+}
+
+// press presses a button of the notification that has part in it.
+func (n *notifications) press(t *testing.T, part, button string) {
+	t.Helper()
+	id := n.wait(t, part)
+	if err := n.conn.Emit("/org/freedesktop/Notifications", "org.freedesktop.Notifications.ActionInvoked", id, button); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestSecondStartIsAnsweredOnTheScreen(t *testing.T) {
 	s := raise(t)
-	server := &notifications{}
-	conn := s.bus.Connect(t)
-	if err := conn.Export(server, "/org/freedesktop/Notifications", "org.freedesktop.Notifications"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.RequestName("org.freedesktop.Notifications", 0); err != nil {
-		t.Fatal(err)
-	}
+	server := s.notifications(t)
 	s.menu.Wait(t, soon, "alice", nil)
 	if err := tray.Start(t.Context(), s.socket, "v0", slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(soon); ; time.Sleep(10 * time.Millisecond) {
-		server.mu.Lock()
-		said := strings.Join(server.titles, "\n")
-		server.mu.Unlock()
-		if strings.Contains(said, "alice · Autonomous") {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("on the screen is %q", said)
-		}
-	}
+	server.wait(t, "alice · Autonomous")
 }

@@ -144,3 +144,14 @@ func (m *Menu) Click(t testing.TB, part string) {
 func (m *Menu) Event(number int32, kind string) error {
 	return m.Call("Event", number, kind, dbus.MakeVariant(int32(0)), uint32(0)).Err
 }
+
+// EventGroup sends one the other way that the protocol has.
+func (m *Menu) EventGroup(number int32, kind string) error {
+	type event struct {
+		ID   int32
+		Kind string
+		Data dbus.Variant
+		Time uint32
+	}
+	return m.Call("EventGroup", []event{{number, kind, dbus.MakeVariant(int32(0)), 0}}).Err
+}

@@ -60,7 +60,17 @@ func Tooltip(s State) string {
 	if n := status.Counts.Connected; n > 0 {
 		connected = count(n, "peer", "peers")
 	}
-	return join(Head(s), waits, connected)
+	codes := 0
+	for _, p := range s.Snapshot.Peers {
+		if p.Confirm != nil {
+			codes++
+		}
+	}
+	confirm := ""
+	if codes > 0 {
+		confirm = count(codes, "peer accepted and waits", "peers accepted and wait")
+	}
+	return join(Head(s), waits, confirm, connected)
 }
 
 func shared(s api.Sharing) string {

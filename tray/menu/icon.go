@@ -1,6 +1,8 @@
 package menu
 
 import (
+	"slices"
+
 	"kith.dev/assets/icon"
 	"kith.dev/core/api"
 )
@@ -26,6 +28,12 @@ func Icon(s State) icon.State {
 		}
 	}
 	return state
+}
+
+// Attention reports whether somebody waits for this owner: a peer's request, or a peer that accepted.
+func Attention(s State) bool {
+	return s.Link == Up && (slices.ContainsFunc(s.Snapshot.Requests, func(r api.Request) bool { return r.Direction == api.Incoming && r.State == api.StateRequested }) ||
+		slices.ContainsFunc(s.Snapshot.Peers, func(p api.Peer) bool { return p.Confirm != nil }))
 }
 
 // wrong tells whether somebody should look: a cluster that is starting is none of that.

@@ -84,7 +84,8 @@ type Item struct {
 // Separator tells whether the item is a line between items.
 func (i Item) Separator() bool { return i.Label == "" }
 
-// Verb is what a click does.
+// Verb is what a click does. No click accepts, confirms or agrees to anything by itself: on Linux a click is a call on the session bus,
+// which any program there can make.
 type Verb string
 
 // The verbs. About says what Action.About is for each.
@@ -94,8 +95,9 @@ const (
 	End            Verb = "end"      // what there is with a peer; About: its ID
 	MaybeEnd       Verb = "maybeEnd" // ask whether the owner is sure; About: its ID
 	KeepPeer       Verb = "keepPeer" // the owner is not sure
-	Accept         Verb = "accept"   // About: the request's ID
+	Accept         Verb = "accept"   // open the window in which the owner accepts a request; About: its ID
 	Decline        Verb = "decline"  // About: the request's ID
+	Confirm        Verb = "confirm"  // open the window in which the owner confirms what a peer accepted; About: the peer's ID
 	Share          Verb = "share"    // About: "50%"
 	Pause          Verb = "pause"    // sharing
 	Resume         Verb = "resume"   // sharing

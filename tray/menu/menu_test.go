@@ -104,6 +104,25 @@ func scenes() map[string]menu.State {
 		bob.Incoming = api.StateRequested
 		s.Snapshot.Peers = []api.Peer{bob}
 	})
+	scene("confirm", func(s *menu.State) {
+		expires := time.Date(2026, 3, 1, 12, 30, 0, 0, time.UTC)
+		for _, one := range []struct {
+			name string
+			asks api.Confirmation
+		}{
+			{"carol", api.Confirmation{Code: "069210", Expires: expires}},
+			{"dave", api.Confirmation{Terms: []string{"cpu costs 0.02 EUR an hour"}}},
+			{"erin", api.Confirmation{Code: "402817", Terms: []string{"pods may be privileged"}}},
+		} {
+			p := peer(one.name)
+			p.Outgoing, p.Code, p.Confirm = api.StateRequested, one.asks.Code, &one.asks
+			s.Snapshot.Peers = append(s.Snapshot.Peers, p)
+		}
+		used := peer("bob")
+		used.Outgoing, used.Tunnel.Up = api.StateConnected, true
+		s.Snapshot.Peers = append(s.Snapshot.Peers, used)
+		s.Doing = map[string]string{"ID-erin": "confirming"}
+	})
 	scene("peers", func(s *menu.State) {
 		states := []struct {
 			name   string
@@ -157,6 +176,9 @@ func scenes() map[string]menu.State {
 			p := peer(n)
 			p.ID = fmt.Sprint(i)
 			p.Outgoing, p.Why = api.StateDeclined, n
+			if i%2 == 1 {
+				p.Confirm = &api.Confirmation{Code: n, Terms: []string{n}}
+			}
 			s.Snapshot.Peers = append(s.Snapshot.Peers, p)
 			r := request(fmt.Sprint("r", i), n)
 			r.Code, r.Asked = n, api.Resources{n: n}
@@ -267,6 +289,41 @@ func TestClicksOnPeersMeanWhatIsShown(t *testing.T) {
 	}
 }
 
+func TestWhatBindsTheOwnerOpensAWindow(t *testing.T) {
+	s := scenes()["confirm"]
+	s.Snapshot.Requests = []api.Request{request("frank-1", "frank")}
+	items := menu.Of(s)
+	for id, want := range map[string]menu.Item{
+		"confirm/ID-carol": {Label: "    Compare the code with carol… 069 210", Action: menu.Action{Verb: menu.Confirm, About: "ID-carol"}},
+		"confirm/ID-dave":  {Label: "    See the terms of dave…", Action: menu.Action{Verb: menu.Confirm, About: "ID-dave"}},
+		"accept/frank-1":   {Label: "    Accept frank… (code 069 210)", Action: menu.Action{Verb: menu.Accept, About: "frank-1"}},
+	} {
+		if i, _ := find(items, id); i.Label != want.Label || i.Action != want.Action || i.Disabled {
+			t.Errorf("%s: %+v", id, i)
+		}
+	}
+	if i, there := find(items, "confirm/ID-erin"); there {
+		t.Errorf("it is being confirmed: %+v", i)
+	}
+	if tip := menu.Tooltip(s); !strings.Contains(tip, "3 peers accepted and wait") {
+		t.Error(tip)
+	}
+}
+
+func TestIconAsksForAttentionWhileSomebodyWaits(t *testing.T) {
+	all := scenes()
+	for name, want := range map[string]bool{"alone": false, "peers": false, "request": true, "confirm": true, "gone": false} {
+		if got := menu.Attention(all[name]); got != want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+	gone := all["request"]
+	gone.Link = menu.Gone
+	if menu.Attention(gone) {
+		t.Error("nobody can be answered")
+	}
+}
+
 func TestOwnerIsNotAskedTwiceWhetherSure(t *testing.T) {
 	s := alice()
 	s.Sure = "ID-bob"
@@ -306,7 +363,7 @@ func FuzzMenuShowsAnyNameHarmlessly(f *testing.F) {
 	f.Fuzz(func(t *testing.T, n string) {
 		s := alice()
 		p := peer(n)
-		p.Outgoing, p.Why = api.StateDeclined, n
+		p.Outgoing, p.Why, p.Confirm = api.StateDeclined, n, &api.Confirmation{Code: n, Terms: []string{n}}
 		s.Snapshot.Peers, s.Snapshot.Requests = []api.Peer{p}, []api.Request{request("r", n)}
 		s.Note, s.Snapshot.Status.Name = n, n
 		for _, i := range menu.Of(s) {

@@ -29,17 +29,19 @@ func (b *builder) peers() {
 	}
 }
 
-// rank puts first who matters: those that are used, those that use this cluster, those that could be asked.
+// rank puts first who matters: those that wait for this owner, those that are used, those that use this cluster, those that could be asked.
 func rank(p api.Peer) int {
 	switch {
-	case active(p.Outgoing) || p.Outgoing == api.StateRequested:
+	case p.Confirm != nil:
 		return 0
-	case active(p.Incoming) || p.Incoming == api.StateRequested:
+	case active(p.Outgoing) || p.Outgoing == api.StateRequested:
 		return 1
-	case p.Reachable:
+	case active(p.Incoming) || p.Incoming == api.StateRequested:
 		return 2
+	case p.Reachable:
+		return 3
 	}
-	return 3
+	return 4
 }
 
 // active tells whether there is a contract.
@@ -57,6 +59,9 @@ func (b *builder) peer(p api.Peer) {
 	item.Action = b.clickOn(p)
 	item.Disabled = item.Action.Verb == Nothing
 	b.add(item)
+	if p.Confirm != nil && b.Doing[p.ID] == "" {
+		b.click("confirm/"+p.ID, "    "+confirm(who, p.Confirm), Confirm, p.ID)
+	}
 	if b.Sure == p.ID && item.Action.Verb != Ask || b.Sure == p.ID && active(p.Incoming) {
 		b.click("sure/"+p.ID, "    Really unpeer "+who+"? "+consequences(p), End, p.ID)
 		b.click("keep/"+p.ID, "    Keep "+who, KeepPeer, p.ID)
@@ -111,6 +116,9 @@ func (b *builder) outgoing(p api.Peer) string {
 	if doing := b.Doing[p.ID]; doing != "" {
 		return words.Text(doing) + "…"
 	}
+	if p.Confirm != nil {
+		return join("accepted, waits for you", until(p.Confirm.Expires), "a click withdraws")
+	}
 	switch p.Outgoing {
 	case api.StateConnected:
 		if !p.Tunnel.Up {
@@ -139,6 +147,14 @@ func (b *builder) outgoing(p api.Peer) string {
 		return "offers " + words.Amounts(p.Offered)
 	}
 	return "nearby"
+}
+
+// confirm says what the owner is to look at before anything is signed.
+func confirm(who string, c *api.Confirmation) string {
+	if c.Code == "" {
+		return "See the terms of " + who + "…"
+	}
+	return "Compare the code with " + who + "… " + words.Code(c.Code)
 }
 
 func pods(p api.Peer) string {

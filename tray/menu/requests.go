@@ -2,6 +2,7 @@ package menu
 
 import (
 	"fmt"
+	"time"
 
 	"kith.dev/core/api"
 	"kith.dev/tray/words"
@@ -28,21 +29,25 @@ func (b *builder) requests() {
 
 func (b *builder) request(r api.Request) {
 	who := words.Name(r.Peer)
-	code := "its key is known"
+	code, compare := "its key is known", ""
 	if r.Code != "" {
 		code = "code " + words.Code(r.Code)
+		compare = " (" + code + ")"
 	}
-	until := ""
-	if !r.Expires.IsZero() {
-		until = "until " + r.Expires.Local().Format("15:04")
-	}
-	b.say("request/"+r.ID, join(who+" asks for "+wanted(r.Asked), code, until))
+	b.say("request/"+r.ID, join(who+" asks for "+wanted(r.Asked), code, until(r.Expires)))
 	if doing := b.Doing[r.ID]; doing != "" {
 		b.say("doing/"+r.ID, "    "+words.Text(doing)+"…")
 		return
 	}
-	b.click("accept/"+r.ID, "    Accept "+who, Accept, r.ID)
+	b.click("accept/"+r.ID, "    Accept "+who+"…"+compare, Accept, r.ID)
 	b.click("decline/"+r.ID, "    Decline "+who, Decline, r.ID)
+}
+
+func until(expires time.Time) string {
+	if expires.IsZero() {
+		return ""
+	}
+	return "until " + expires.Local().Format("15:04")
 }
 
 func wanted(asked api.Resources) string {

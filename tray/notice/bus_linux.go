@@ -164,12 +164,12 @@ func (b *Bus) close(ctx context.Context, id uint32) {
 	}
 }
 
-// retractAll takes the requests back when the tray leaves: nobody would hear their buttons.
+// retractAll takes the questions back when the tray leaves: nobody would hear their buttons.
 func (b *Bus) retractAll() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	for id, n := range b.shown {
-		if n.Request != "" {
+		if n.About != (Subject{}) {
 			b.close(ctx, id)
 		}
 	}

@@ -128,7 +128,7 @@ func running(t *testing.T, bus *bustest.Bus) (*Bus, chan Answer) {
 	return b, clicked
 }
 
-var ask = Notice{Key: "request/r1", Kind: Request, Title: "bob asks", Body: "It asks for cpu 2.", Icon: icon.Offering, Request: "r1"}
+var ask = Notice{Key: "request/r1", Kind: Request, Title: "bob asks", Body: "It asks for cpu 2.", Icon: icon.Offering, About: Subject{Request: "r1"}}
 
 func click(t *testing.T, clicked chan Answer) Answer {
 	t.Helper()
@@ -156,26 +156,50 @@ func TestButtonAnswersOnce(t *testing.T) {
 	b, clicked := running(t, bus)
 	b.Show(ask)
 	n := s.wait(t, 1)[0]
-	if !slices.Equal(n.actions, []string{"accept", "Accept", "decline", "Decline"}) || n.timeout != 0 || n.app != "Kith" || n.appIcon != "" {
+	if !slices.Equal(n.actions, []string{"yes", "Accept", "no", "Decline"}) || n.timeout != 0 || n.app != "Kith" || n.appIcon != "" {
 		t.Errorf("%v %v %v %q", n.actions, n.timeout, n.app, n.body)
 	}
 	if pixels := n.hints["image-data"].Value().([]any); len(pixels) != 7 || pixels[0] != int32(48) || len(pixels[6].([]byte)) != 48*48*4 {
 		t.Errorf("the picture is %v wide", pixels[0])
 	}
-	s.emit(t, "ActionInvoked", n.id+1, "accept")
+	s.emit(t, "ActionInvoked", n.id+1, "yes")
 	s.emit(t, "ActionInvoked", n.id, "default")
 	none(t, clicked)
-	s.emit(t, "ActionInvoked", n.id, "accept")
-	if a := click(t, clicked); a != (Answer{Request: "r1", Accept: true}) {
+	s.emit(t, "ActionInvoked", n.id, "yes")
+	if a := click(t, clicked); a != (Answer{Subject: ask.About, Yes: true}) {
 		t.Error(a)
 	}
-	s.emit(t, "ActionInvoked", n.id, "decline")
+	s.emit(t, "ActionInvoked", n.id, "no")
 	none(t, clicked)
 	b.Show(ask)
 	n = s.wait(t, 2)[1]
-	s.emit(t, "ActionInvoked", n.id, "decline")
-	if a := click(t, clicked); a != (Answer{Request: "r1"}) {
+	s.emit(t, "ActionInvoked", n.id, "no")
+	if a := click(t, clicked); a != (Answer{Subject: ask.About}) {
 		t.Error(a)
+	}
+}
+
+// The buttons of a peer that accepted confirm the code that they stand beside, or open the window in which its terms are.
+func TestButtonsOfAnAcceptance(t *testing.T) {
+	bus := bustest.Start(t)
+	s := serve(t, bus, 0, "actions")
+	b, clicked := running(t, bus)
+	for i, test := range []struct {
+		about   Subject
+		buttons []string
+	}{
+		{Subject{Peer: "B", Code: "069210"}, []string{"yes", "Confirm", "no", "They differ"}},
+		{Subject{Peer: "B", Code: "069210", Terms: true}, []string{"yes", "Look…", "no", "Refuse"}},
+	} {
+		b.Show(Notice{Key: "confirm/B", Kind: Confirm, Title: "bob accepted", About: test.about})
+		n := s.wait(t, i+1)[i]
+		if !slices.Equal(n.actions, test.buttons) || n.timeout != 0 {
+			t.Errorf("%v %v", n.actions, n.timeout)
+		}
+		s.emit(t, "ActionInvoked", n.id, "yes")
+		if a := click(t, clicked); a != (Answer{Subject: test.about, Yes: true}) {
+			t.Error(a)
+		}
 	}
 }
 
@@ -209,21 +233,21 @@ func TestForgedClickAcceptsNothing(t *testing.T) {
 	}
 	for _, to := range []string{"", victim} {
 		for _, sender := range []string{"", s.conn.Names()[0], server} { // the bus puts the true sender in its place
-			forge(to, sender, "ActionInvoked", serverPath, server, n.id, "accept")
-			forge(to, sender, "ActionInvoked", "/other", server, n.id, "accept")
+			forge(to, sender, "ActionInvoked", serverPath, server, n.id, "yes")
+			forge(to, sender, "ActionInvoked", "/other", server, n.id, "yes")
 			forge(to, sender, "ActionInvoked", serverPath, server, "no number", uint32(7))
 			forge(to, sender, "ActionInvoked", serverPath, server)
 			forge(to, sender, "NotificationClosed", serverPath, server, n.id, uint32(2))
 			forge(to, sender, "NameOwnerChanged", "/org/freedesktop/DBus", daemonBus, server, s.conn.Names()[0], forger.Names()[0])
-			forge(to, sender, "ActionInvoked", serverPath, server, n.id, "accept")
+			forge(to, sender, "ActionInvoked", serverPath, server, n.id, "yes")
 		}
 	}
 	if err := forger.BusObject().Call(daemonBus+".GetId", 0).Err; err != nil { // all of it has passed the bus
 		t.Fatal(err)
 	}
 	none(t, clicked)
-	s.emit(t, "ActionInvoked", n.id, "accept") // and the true one still counts
-	if a := click(t, clicked); a != (Answer{Request: "r1", Accept: true}) {
+	s.emit(t, "ActionInvoked", n.id, "yes") // and the true one still counts
+	if a := click(t, clicked); a != (Answer{Subject: ask.About, Yes: true}) {
 		t.Error(a)
 	}
 }
@@ -271,7 +295,7 @@ func TestSameKeyTakesThePlaceAndRetractCloses(t *testing.T) {
 	}
 	b.Retract(ask.Key)
 	until(t, func() bool { return s.wait(t, 2)[1].closed })
-	s.emit(t, "ActionInvoked", got[1].id, "accept") // too late
+	s.emit(t, "ActionInvoked", got[1].id, "yes") // too late
 	none(t, clicked)
 	b.Show(ask)
 	if n := s.wait(t, 3)[2]; n.replaces != 0 {
@@ -303,7 +327,7 @@ func TestNewServerGetsWhatStillWaits(t *testing.T) {
 	if again := second.wait(t, 1)[0]; again.summary != "bob asks" || again.replaces != 0 {
 		t.Errorf("%s was shown again, by %s", again.summary, old)
 	}
-	second.emit(t, "ActionInvoked", uint32(1), "accept")
+	second.emit(t, "ActionInvoked", uint32(1), "yes")
 	if a := click(t, clicked); a.Request != "r1" {
 		t.Error(a)
 	}

@@ -27,12 +27,12 @@ func (b *Bus) send(ctx context.Context, n Notice) {
 		body = html.EscapeString(body)
 	}
 	actions, timeout := []string{}, int32(notify.ExpireTimeoutSetByNotificationServer.Milliseconds())
-	if n.Request != "" {
-		timeout = int32(notify.ExpireTimeoutNever.Milliseconds()) // it is taken back when the request is answered or lapses
+	if yes, no := n.About.buttons(); yes != "" {
+		timeout = int32(notify.ExpireTimeoutNever.Milliseconds()) // it is taken back when it is answered or lapses
 		if b.actions {
-			actions = []string{actionAccept, "Accept", actionDecline, "Decline"}
+			actions = []string{actionYes, yes, actionNo, no}
 		} else {
-			body = lines(body, "Accept or decline in Kith's menu.")
+			body = lines(body, n.About.elsewhere())
 		}
 	}
 	var id uint32

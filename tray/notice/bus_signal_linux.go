@@ -30,11 +30,11 @@ func (b *Bus) signal(ctx context.Context, s *dbus.Signal, clicked func(Answer)) 
 // invoked takes a click on one of our buttons, once.
 func (b *Bus) invoked(id uint32, action string, clicked func(Answer)) {
 	n, ours := b.shown[id]
-	if !ours || n.Request == "" || action != actionAccept && action != actionDecline {
+	if !ours || n.About == (Subject{}) || action != actionYes && action != actionNo {
 		return
 	}
 	delete(b.shown, id)
-	clicked(Answer{Request: n.Request, Accept: action == actionAccept})
+	clicked(Answer{Subject: n.About, Yes: action == actionYes})
 }
 
 // settle learns who the server is now, and shows what waited for one.
@@ -65,7 +65,7 @@ func (b *Bus) moved(ctx context.Context) {
 	b.log.Debug("notification server changed", "owner", owner)
 	b.owner, b.asked = owner, false
 	for _, n := range b.shown {
-		if n.Request != "" { // it still waits for an answer
+		if n.About != (Subject{}) { // it still waits for an answer
 			b.keep(n)
 		}
 	}

@@ -41,10 +41,7 @@ func (m *mac) Run(ctx context.Context, _ func(Answer)) error {
 		case <-ctx.Done():
 			return nil
 		case n := <-m.queue:
-			body := n.Body
-			if n.Request != "" {
-				body = lines(body, "Accept or decline in Kith's menu.")
-			}
+			body := lines(n.Body, n.About.elsewhere())
 			if err := beeep.Notify(visible.Replace(n.Title), visible.Replace(body), icon.App()); err != nil {
 				m.log.Warn("notification not shown", "title", n.Title, "err", err)
 			}

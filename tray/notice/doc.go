@@ -1,5 +1,5 @@
-// Package notice tells the desktop's user what happened: requests with Accept and Decline, peers that come and go, trouble of the
-// daemon. The tray makes one Notifier, hands it every snapshot, and sends the answers it gets to the daemon:
+// Package notice tells the desktop's user what happened: requests with Accept and Decline, codes to confirm, peers that come and
+// go, trouble of the daemon. The tray makes one Notifier, hands it every snapshot, and sends the answers it gets to the daemon:
 //
 //	screen, err := notice.Desktop(log)                // no session bus: err
 //	n := notice.New(screen, kithd, settings, log)
@@ -7,7 +7,7 @@
 //	n.Observe(snapshot, nil)        // after each change; never blocks
 //	n.Observe(api.Snapshot{}, err)  // when no daemon answers
 //	for a := range n.Answers() {    // what was clicked; closed when Run returns
-//		kithd.Answer(ctx, a.Request, a.Accept)
+//		kithd.Answer(ctx, a.Request, a.Yes) // or ConfirmPeer, for a.Peer
 //	}
 //
 // What to tell is a pure function (Memory.Next) of what was seen before, what is seen now and what the user wants to know. Facts come

@@ -119,8 +119,11 @@ func many(kind Kind, b burst, state icon.State) Notice {
 		n.Body += fmt.Sprintf(" and %d more", more)
 	}
 	n.Body += "."
-	if kind == Request {
-		n.Body = lines(n.Body, "Accept or decline in Kith's menu.")
+	switch kind {
+	case Request:
+		n.Body = lines(n.Body, Subject{Request: n.Key}.elsewhere())
+	case Confirm:
+		n.Body = lines(n.Body, Subject{Peer: n.Key}.elsewhere())
 	}
 	return n
 }
@@ -128,6 +131,7 @@ func many(kind Kind, b burst, state icon.State) Notice {
 // titles are for many of a kind at once.
 var titles = map[Kind]string{
 	Request:      "%s requests wait for your answer",
+	Confirm:      "%s peers accepted: compare the codes",
 	Accepted:     "%s requests were accepted",
 	Declined:     "%s requests were declined",
 	Expired:      "%s requests have lapsed",

@@ -16,6 +16,7 @@ type Kind string
 // The kinds.
 const (
 	Request      Kind = "request"
+	Confirm      Kind = "confirm"
 	Accepted     Kind = "accepted"
 	Declined     Kind = "declined"
 	Expired      Kind = "expired"
@@ -33,7 +34,7 @@ const (
 
 // Kinds are those that can be turned off, in the order in which a menu lists them.
 func Kinds() []Kind {
-	return []Kind{Request, Accepted, Declined, Expired, PeerLost, PeerBack, Ended, GuestRefused, TetherMade, TetherLost, TetherEnded, Trouble}
+	return []Kind{Request, Confirm, Accepted, Declined, Expired, PeerLost, PeerBack, Ended, GuestRefused, TetherMade, TetherLost, TetherEnded, Trouble}
 }
 
 // Label says to people what a kind is about.
@@ -41,6 +42,8 @@ func (k Kind) Label() string {
 	switch k {
 	case Request:
 		return "A peer asks to use this laptop"
+	case Confirm:
+		return "A peer accepted: compare the code"
 	case Accepted:
 		return "A request is accepted"
 	case Declined:

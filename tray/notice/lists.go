@@ -10,25 +10,26 @@ import (
 
 // requests tells of those that wait for this owner's answer, and takes back those that wait no more.
 func (d *diff) requests() {
-	now := map[string]bool{}
+	now := map[string]string{}
 	for _, r := range d.Snapshot.Requests {
 		if r.Direction != api.Incoming || r.State != api.StateRequested {
 			continue
 		}
-		now[r.ID] = true
-		if d.old.started && !d.old.requests[r.ID] {
-			d.tell(words.Name(r.Peer), asks(r))
+		now[r.ID] = r.PeerID + " " + r.Code // a peer that asks again may have the same ID, and another code
+		if d.old.started && d.old.requests[r.ID] != now[r.ID] {
+			d.tell(words.Name(r.Peer), Asks(r))
 		}
 	}
 	for id := range d.old.requests {
-		if !now[id] {
+		if _, still := now[id]; !still {
 			d.retract("request/" + id)
 		}
 	}
 	d.next.requests = now
 }
 
-func asks(r api.Request) Notice {
+// Asks is the notice of a peer's request.
+func Asks(r api.Request) Notice {
 	who, what := words.Name(r.Peer), "whatever is shared"
 	if len(r.Asked) > 0 {
 		what = words.Amounts(r.Asked)
@@ -39,8 +40,46 @@ func asks(r api.Request) Notice {
 	}
 	return Notice{
 		Key: "request/" + r.ID, Kind: Request, Title: who + " asks to use this laptop", Body: lines("It asks for "+what+".", check),
-		Icon: icon.Offering, Request: r.ID,
+		Icon: icon.Offering, About: Subject{Request: r.ID},
 	}
+}
+
+// confirms tells which peers accepted and wait for this owner to compare the code or to agree to their terms.
+func (d *diff) confirms() {
+	now := map[string]string{}
+	for _, p := range d.Snapshot.Peers {
+		if p.Confirm == nil {
+			continue
+		}
+		asked := fmt.Sprintf("%q %q", p.Confirm.Code, p.Confirm.Terms) // another code or other terms are another question
+		now[p.ID] = asked
+		if d.old.started && d.old.confirms[p.ID] != asked {
+			d.tell(words.Name(p.Name), Accepts(p))
+		}
+	}
+	for id := range d.old.confirms {
+		if _, still := now[id]; !still {
+			d.retract("confirm/" + id)
+		}
+	}
+	d.next.confirms = now
+}
+
+// Accepts is the notice of a peer that accepted, and waits for this owner; p.Confirm must be there.
+func Accepts(p api.Peer) Notice {
+	who := words.Name(p.Name)
+	n := Notice{
+		Key: "confirm/" + p.ID, Kind: Confirm, Title: who + " accepted: see its terms", Icon: icon.Peered,
+		About: Subject{Peer: p.ID, Code: p.Confirm.Code, Terms: len(p.Confirm.Terms) > 0},
+	}
+	if p.Confirm.Code != "" {
+		n.Title = fmt.Sprintf("%s accepted: does %s's screen show %s?", who, who, words.Code(p.Confirm.Code))
+		n.Body = "Confirm only if its owner sees the same. Nothing is signed before."
+	}
+	if n.About.Terms {
+		n.Body = lines(n.Body, "Its terms go beyond what you asked for.")
+	}
+	return n
 }
 
 // peers tells who under contract went, and who came back.

@@ -34,7 +34,8 @@ type Memory struct {
 	started   bool                // and lists out of the cluster
 	ready     bool                // there are such lists now
 	peers     map[string]relation // by ID
-	requests  map[string]bool     // pending ones of peers, by ID
+	requests  map[string]string   // pending ones of peers, by ID: whose, and with which code
+	confirms  map[string]string   // what peers accepted and this owner has to confirm, by their IDs
 	refused   map[string]bool     // guests, by namespace/name
 	troubles  map[string]trouble
 	goneSince time.Time
@@ -78,6 +79,7 @@ func (m Memory) Next(in Input, settings Settings) (Memory, Plan) {
 		d.next.ready = ready(in.Snapshot.Status.Engine)
 		if d.next.ready { // else the lists are empty, and what they miss is still there
 			d.requests()
+			d.confirms()
 			d.guests()
 			if !d.Now.Before(d.next.calmUntil) {
 				d.peers()

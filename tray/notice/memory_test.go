@@ -97,7 +97,7 @@ func TestRequestIsToldOnceWithItsButtonsAndTakenBack(t *testing.T) {
 	})
 	d.want(p, "bob asks to use this laptop")
 	n := p.Show[0]
-	if n.Request != "r1" || !strings.Contains(n.Body, "cpu 2, memory 4Gi.") || !strings.Contains(n.Body, "123 456") {
+	if n.About != (Subject{Request: "r1"}) || !strings.Contains(n.Body, "cpu 2, memory 4Gi.") || !strings.Contains(n.Body, "123 456") {
 		t.Errorf("%+v", n)
 	}
 	d.want(d.step(time.Second, nil))
@@ -105,6 +105,54 @@ func TestRequestIsToldOnceWithItsButtonsAndTakenBack(t *testing.T) {
 	d.want(p)
 	if !slices.Equal(p.Retract, []string{n.Key}) {
 		t.Error(p.Retract)
+	}
+}
+
+func TestAcceptanceIsToldOnceWithItsCodeAndTakenBack(t *testing.T) {
+	d := newDay(t)
+	bob := peer("bob", api.StateRequested, api.StateNone)
+	d.step(0, func(s *api.Snapshot) { set(&s.Peers, bob) })
+	accepted := func(code string, terms ...string) func(*api.Snapshot) {
+		return func(s *api.Snapshot) {
+			bob.Confirm = &api.Confirmation{Code: code, Terms: terms}
+			set(&s.Peers, bob)
+		}
+	}
+	p := d.step(time.Second, accepted("069210"))
+	d.want(p, "bob accepted: does bob's screen show 069 210?")
+	n := p.Show[0]
+	if n.About != (Subject{Peer: "ID-bob", Code: "069210"}) || n.Kind != Confirm {
+		t.Errorf("%+v", n)
+	}
+	d.want(d.step(time.Second, nil, api.Event{Type: api.EventConfirm, Peer: "bob"})) // the snapshot has said so
+	p = d.step(time.Second, accepted("402817"))                                      // asked anew: the old notice is replaced
+	d.want(p, "bob accepted: does bob's screen show 402 817?")
+	if p.Show[0].Key != n.Key || p.Show[0].About.Code != "402817" {
+		t.Errorf("%+v", p.Show[0])
+	}
+	d.want(d.step(time.Second, accepted("", "cpu costs 0.02 EUR an hour")), "bob accepted: see its terms")
+	p = d.step(time.Second, func(s *api.Snapshot) { // confirmed elsewhere, or lapsed
+		bob.Confirm = nil
+		set(&s.Peers, bob)
+	})
+	d.want(p)
+	if !slices.Equal(p.Retract, []string{n.Key}) {
+		t.Error(p.Retract)
+	}
+	d.settings = d.settings.With(Confirm, false)
+	d.want(d.step(time.Minute, accepted("069210")))
+}
+
+func TestRequestThatIsAskedAnewIsToldWithItsCode(t *testing.T) {
+	d := newDay(t)
+	d.step(0, nil)
+	r := request("r1", "bob")
+	d.want(d.step(time.Second, func(s *api.Snapshot) { set(&s.Requests, r) }), "bob asks to use this laptop")
+	r.Code = "069210"
+	p := d.step(time.Second, func(s *api.Snapshot) { set(&s.Requests, r) })
+	d.want(p, "bob asks to use this laptop")
+	if len(p.Show) == 1 && !strings.Contains(p.Show[0].Body, "069 210") {
+		t.Error(p.Show[0].Body)
 	}
 }
 
@@ -313,7 +361,7 @@ func TestManyComeAsOne(t *testing.T) {
 	d.want(d.step(time.Second, ask(4, 4)), "peer4 asks to use this laptop")
 	p := d.step(time.Second, ask(5, 20))
 	d.want(p, "17 more requests wait for your answer")
-	if p.Show[0].Body != "peer4, peer5, peer6, peer7 and 13 more.\nAccept or decline in Kith's menu." || p.Show[0].Request != "" {
+	if p.Show[0].Body != "peer4, peer5, peer6, peer7 and 13 more.\nAccept or decline in Kith's menu." || p.Show[0].About != (Subject{}) {
 		t.Errorf("%+v", p.Show[0])
 	}
 	if !slices.Equal(p.Retract, []string{"request/r4"}) {

@@ -11,10 +11,18 @@ type Notice struct {
 	Title string
 	Body  string
 	Icon  icon.State
-	// Request, when it is set, is the ID of the request that Accept and Decline buttons answer.
-	Request string
+	// About is what its buttons answer; the zero value: it has none.
+	About Subject
 	// Urgent ones stay until the user has seen them.
 	Urgent bool
+}
+
+// Subject is what the buttons of a notice answer: a request of a peer, or what a peer accepted.
+type Subject struct {
+	Request string // ID; the buttons accept and decline
+	Peer    string // ID; the buttons confirm and refuse
+	Code    string // of Peer, as the notice shows it
+	Terms   bool   // of Peer: they are to be read in a window, which the first button opens
 }
 
 // Plan is what to do on the screen.
@@ -25,12 +33,36 @@ type Plan struct {
 
 // Answer is what the user clicked.
 type Answer struct {
-	Request string // ID
-	Accept  bool
+	Subject
+	Yes bool // the first button
 }
 
 // The keys of the buttons.
 const (
-	actionAccept  = "accept"
-	actionDecline = "decline"
+	actionYes = "yes"
+	actionNo  = "no"
 )
+
+// buttons are the labels of both.
+func (s Subject) buttons() (yes, no string) {
+	switch {
+	case s == Subject{}:
+		return "", ""
+	case s.Request != "":
+		return "Accept", "Decline"
+	case s.Terms:
+		return "Look…", "Refuse"
+	}
+	return "Confirm", "They differ"
+}
+
+// elsewhere says where to answer when there are no buttons.
+func (s Subject) elsewhere() string {
+	switch {
+	case s == Subject{}:
+		return ""
+	case s.Request != "":
+		return "Accept or decline in Kith's menu."
+	}
+	return "Compare the code in Kith's menu."
+}

@@ -19,7 +19,7 @@ type Feed interface {
 
 // Screen shows notices. Show and Retract never block: they leave what is to be done to Run.
 type Screen interface {
-	// Run works until ctx ends or there is no screen any more, which is an error. clicked is called with the request and the
+	// Run works until ctx ends or there is no screen any more, which is an error. clicked is called with the
 	// answer; it never blocks for long.
 	Run(ctx context.Context, clicked func(Answer)) error
 	Show(n Notice)
@@ -89,9 +89,12 @@ func (n *Notifier) Set(s Settings) {
 
 // Say shows what the tray itself has to say.
 func (n *Notifier) Say(notice Notice) {
-	notice.Kind, notice.Request = Tray, ""
+	notice.Kind, notice.About = Tray, Subject{}
 	n.screen.Show(notice)
 }
+
+// Again shows the notice of something that still waits for an answer, such as Asks or Accepts give. It is taken back as usual.
+func (n *Notifier) Again(notice Notice) { n.screen.Show(notice) }
 
 func (n *Notifier) ring() {
 	select {

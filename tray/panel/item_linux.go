@@ -35,11 +35,19 @@ type tooltip struct {
 
 func itemProperties(first Picture) *properties {
 	return &properties{of: map[string]map[string]any{itemInterface: {
-		"Category": "ApplicationStatus", "Id": "kith", "Title": "Kith", "Status": "Active", "WindowId": int32(0),
+		"Category": "ApplicationStatus", "Id": "kith", "Title": "Kith", "Status": status(first), "WindowId": int32(0),
 		"IconName": "", "IconPixmap": pixmaps(first.Icon), "IconThemePath": "",
-		"OverlayIconName": "", "OverlayIconPixmap": []pixmap{}, "AttentionIconName": "", "AttentionIconPixmap": []pixmap{}, "AttentionMovieName": "",
+		"OverlayIconName": "", "OverlayIconPixmap": []pixmap{}, "AttentionIconName": "", "AttentionIconPixmap": pixmaps(first.Icon), "AttentionMovieName": "",
 		"ToolTip": tooltip{Title: "Kith", Text: escape(first.Tooltip)}, "ItemIsMenu": true, "Menu": menuPath,
 	}}}
+}
+
+// status is what the specification calls so: panels bring an icon that needs attention out of where they hide others.
+func status(p Picture) string {
+	if p.Attention {
+		return "NeedsAttention"
+	}
+	return "Active"
 }
 
 // escape makes text harmless where HTML is understood.
@@ -123,5 +131,5 @@ func describe(path dbus.ObjectPath, iface string, object any, p *properties, sig
 }
 
 var itemSignals = []introspect.Signal{
-	{Name: "NewTitle"}, {Name: "NewIcon"}, {Name: "NewToolTip"}, {Name: "NewStatus", Args: []introspect.Arg{{Name: "status", Type: "s"}}},
+	{Name: "NewTitle"}, {Name: "NewIcon"}, {Name: "NewAttentionIcon"}, {Name: "NewToolTip"}, {Name: "NewStatus", Args: []introspect.Arg{{Name: "status", Type: "s"}}},
 }

@@ -14,7 +14,8 @@ import (
 
 // Picture is what the panel shows.
 type Picture struct {
-	Icon    icon.State
-	Tooltip string
-	Items   []menu.Item
+	Icon      icon.State
+	Attention bool // somebody waits for the owner
+	Tooltip   string
+	Items     []menu.Item
 }

@@ -70,7 +70,13 @@ func (p *Panel) Show(next Picture) {
 	defer p.mu.Unlock()
 	if next.Icon != p.shown.Icon {
 		p.item.set(itemInterface, "IconPixmap", pixmaps(next.Icon))
+		p.item.set(itemInterface, "AttentionIconPixmap", pixmaps(next.Icon))
 		p.emit(itemPath, itemInterface+".NewIcon")
+		p.emit(itemPath, itemInterface+".NewAttentionIcon")
+	}
+	if next.Attention != p.shown.Attention {
+		p.item.set(itemInterface, "Status", status(next))
+		p.emit(itemPath, itemInterface+".NewStatus", status(next))
 	}
 	if next.Tooltip != p.shown.Tooltip {
 		p.item.set(itemInterface, "ToolTip", tooltip{Title: "Kith", Text: escape(next.Tooltip)})

@@ -101,6 +101,23 @@ func TestPanelShowsTheMenuAsItIs(t *testing.T) {
 
 func boolOf(call *dbus.Call) (b bool, err error) { return b, call.Store(&b) }
 
+func TestIconThatNeedsAttentionSaysSo(t *testing.T) {
+	bus := bustest.Start(t)
+	p, _ := start(t, bus, panel.Picture{Icon: icon.Alone})
+	m := bus.Watch(t, 0).Menu(t)
+	p.Show(panel.Picture{Icon: icon.Peered, Attention: true})
+	if got := m.Property(t, "Status"); got != "NeedsAttention" {
+		t.Error(got)
+	}
+	if icon, attention := fmt.Sprint(m.Property(t, "IconPixmap")), fmt.Sprint(m.Property(t, "AttentionIconPixmap")); icon != attention {
+		t.Error("a panel would show another icon, or none")
+	}
+	p.Show(panel.Picture{Icon: icon.Peered})
+	if got := m.Property(t, "Status"); got != "Active" {
+		t.Error(got)
+	}
+}
+
 func TestClickMeansWhatWasShownWhenItWasAimed(t *testing.T) {
 	bus := bustest.Start(t)
 	p, _ := start(t, bus, panel.Picture{Icon: icon.Alone, Items: []menu.Item{item("decline/bob", "Decline bob"), item("accept/eve", "Accept eve")}})
