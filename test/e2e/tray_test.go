@@ -43,7 +43,16 @@ func sit(t *testing.T, p *lab.Laptop) seat {
 		return ""
 	})
 	panel := bustest.At("unix:path="+p.Path(socket)).Watch(t, 0)
-	tray := run("kith-tray", "--verbose")
+	// There is no screen. In place of a window and the person before it is a program that presses the first button; test/e2e/panel has
+	// the real ones.
+	const hands = "/run/desktop-hands"
+	if err := os.MkdirAll(p.Path(hands), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(p.Path(hands+"/zenity"), []byte("#!/bin/sh\nexec /bin/sleep 0.5\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	tray := run("sh", "-c", "DISPLAY=:0 PATH="+hands+":$PATH exec kith-tray --verbose")
 	t.Cleanup(func() {
 		cancel()
 		<-tray
@@ -52,7 +61,7 @@ func sit(t *testing.T, p *lab.Laptop) seat {
 	return seat{p, panel.Menu(t)}
 }
 
-// TestTray peers two laptops by clicks alone, as their owners do.
+// TestTray peers two laptops by clicks alone, as their owners do: the one asks, the other one accepts, and the first confirms the code.
 func TestTray(t *testing.T) {
 	l := laptops(t, lab.Options{Laptops: 2})
 	alice, bob := sit(t, l.Laptop("alice")), sit(t, l.Laptop("bob"))
@@ -67,7 +76,15 @@ func TestTray(t *testing.T) {
 	if code := codeIn(asks.Label); code == "" || code != codeIn(waits.Label) {
 		t.Errorf("the owners see different codes: %q and %q", asks.Label, waits.Label)
 	}
-	bob.menu.Click(t, "Accept alice")
+	bob.menu.Click(t, "Accept alice… (code ")
+	compare := alice.menu.Wait(t, 10*time.Second, "Compare the code with bob… ", nil)
+	if code := codeIn(asks.Label); !strings.HasSuffix(compare.Label, code) {
+		t.Errorf("bob accepted %q, and alice is to confirm %q", code, compare.Label)
+	}
+	if p := peerOf(t, alice.laptop, "bob"); p.Outgoing != "requested" {
+		t.Errorf("alice has confirmed nothing, and bob is %+v", p)
+	}
+	alice.menu.Click(t, "Compare the code with bob… ")
 	alice.menu.Wait(t, 30*time.Second, "bob · connected", func(line bustest.Line) bool { return line.Checked })
 	bob.menu.Wait(t, 10*time.Second, "alice · uses this laptop", nil)
 	eventually(t, 10*time.Second, "the node is Ready", func() string {

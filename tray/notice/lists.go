@@ -74,7 +74,8 @@ func Accepts(p api.Peer) Notice {
 	}
 	if p.Confirm.Code != "" {
 		n.Title = fmt.Sprintf("%s accepted: does %s's screen show %s?", who, who, words.Code(p.Confirm.Code))
-		n.Body = "Confirm only if its owner sees the same. Nothing is signed before."
+		// In the body, too: Xfce cuts titles.
+		n.Body = fmt.Sprintf("Code %s: confirm only if its owner sees the same. Nothing is signed before.", words.Code(p.Confirm.Code))
 	}
 	if n.About.Terms {
 		n.Body = lines(n.Body, "Its terms go beyond what you asked for.")

@@ -121,7 +121,7 @@ func TestAcceptanceIsToldOnceWithItsCodeAndTakenBack(t *testing.T) {
 	p := d.step(time.Second, accepted("069210"))
 	d.want(p, "bob accepted: does bob's screen show 069 210?")
 	n := p.Show[0]
-	if n.About != (Subject{Peer: "ID-bob", Code: "069210"}) || n.Kind != Confirm {
+	if n.About != (Subject{Peer: "ID-bob", Code: "069210"}) || n.Kind != Confirm || !strings.Contains(n.Body, "069 210") {
 		t.Errorf("%+v", n)
 	}
 	d.want(d.step(time.Second, nil, api.Event{Type: api.EventConfirm, Peer: "bob"})) // the snapshot has said so

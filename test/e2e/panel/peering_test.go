@@ -50,13 +50,14 @@ func laptops(t *testing.T) (alice, bob *lab.Laptop) {
 	return l.Laptop("alice"), l.Laptop("bob")
 }
 
-// TestPeeringByMouse has two owners at two desktops: alice clicks bob, bob clicks Accept in the notification.
+// TestPeeringByMouse has two owners at two desktops: alice clicks bob, bob clicks Accept, and alice, who compared the code, Confirm; in
+// the notifications, and every second time in the windows that the menus open.
 func TestPeeringByMouse(t *testing.T) {
 	a, b := laptops(t)
 	alice, bob := newScreen(t, "alice"), newScreen(t, "bob")
 	for s, p := range map[*screen]*lab.Laptop{alice: a, bob: b} {
 		s.desk()
-		s.tray(p.Path("/run/kith/kith.sock"))
+		s.trayWith(p.Path("/run/kith/kith.sock"), "yad")
 		s.slow = 2 * time.Minute // the clusters start
 		s.line("Cluster ready", nil)
 		s.slow = 0
@@ -67,7 +68,24 @@ func TestPeeringByMouse(t *testing.T) {
 		began := time.Now()
 		bob.buttons()
 		bob.picture("request")
-		bob.answer("Accept")
+		if round%2 == 0 {
+			bob.answer("Accept")
+		} else {
+			bob.open(icon.Alone)
+			bob.choose("Accept alice… (code ", "click-accept")
+			bob.decide("accept")
+		}
+		alice.buttons()
+		alice.picture("accepted")
+		alice.line("bob · accepted, waits for you", nil) // nothing is signed by now
+		bob.line("alice · nearby", nil)
+		if round%2 == 0 {
+			alice.answer("Accept")
+		} else {
+			alice.open(icon.Alone)
+			alice.choose("Compare the code with bob… ", "click-compare")
+			alice.decide("confirm")
+		}
 		bob.line("alice · uses this laptop", nil)
 		alice.line("bob · connected", func(l bustest.Line) bool { return l.Checked })
 		took := time.Since(began)
@@ -75,10 +93,10 @@ func TestPeeringByMouse(t *testing.T) {
 		alice.picture("peered")
 		alice.shut()
 		bob.waitIcon(icon.Offering)
-		if w := bob.windows("xfce4-notifyd"); len(w) > 0 {
-			for _, r := range w {
+		for _, s := range []*screen{alice, bob} {
+			for _, r := range s.windows("xfce4-notifyd") {
 				if r.Dy() > 110 {
-					t.Errorf("round %d: the notification is still there after it was answered", round)
+					t.Errorf("round %d: %s's notification is still there after it was answered", round, s.name)
 				}
 			}
 		}

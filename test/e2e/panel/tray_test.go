@@ -74,17 +74,24 @@ func (s *screen) lines() ([]bustest.Line, error) {
 		return nil, err
 	}
 	defer conn.Close()
+	lines, _, err := s.menu(conn)
+	return lines, err
+}
+
+// menu is the menu of the icon that is registered, and what is in it.
+func (s *screen) menu(conn *dbus.Conn) ([]bustest.Line, *bustest.Menu, error) {
 	v, err := conn.Object("org.kde.StatusNotifierWatcher", "/StatusNotifierWatcher").GetProperty("org.kde.StatusNotifierWatcher.RegisteredStatusNotifierItems")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	items, _ := v.Value().([]string)
 	if len(items) != 1 {
-		return nil, fmt.Errorf("%d icons are registered", len(items))
+		return nil, nil, fmt.Errorf("%d icons are registered", len(items))
 	}
 	name, path, _ := strings.Cut(items[0], "/")
-	_, lines, err := bustest.MenuOf(conn, bustest.Item{Name: name, Path: dbus.ObjectPath("/" + path)}).Read()
-	return lines, err
+	menu := bustest.MenuOf(conn, bustest.Item{Name: name, Path: dbus.ObjectPath("/" + path)})
+	_, lines, err := menu.Read()
+	return lines, menu, err
 }
 
 // line waits for a line of the menu that has part in its label, and gives how often Down has to be pressed for it.
