@@ -164,21 +164,22 @@ func (c *contracts) read(ctx context.Context, how freshness) (map[string]*terms,
 	}
 	twins := map[string]twin{}
 	for i := range namespaces.Items {
-		if tw, ok := twinOf(&namespaces.Items[i]); ok {
+		if tw, ok := twinOf(&namespaces.Items[i]); ok && genuine(&namespaces.Items[i], tw) {
 			twins[tw.name] = tw
 		}
 	}
 	return fresh, twins, nil
 }
 
-// twinOf reads the labels of a namespace. Consumers cannot write those.
+// twinOf reads the labels of a namespace, which consumers cannot write; false when they do not fit its name.
 func twinOf(ns *corev1.Namespace) (twin, bool) {
 	l := ns.Labels
 	tw := twin{
 		name: ns.Name, home: l[v1alpha1.LabelHomeNamespace], contract: l[v1alpha1.LabelContract],
 		consumer: l[v1alpha1.LabelConsumer], uid: ns.UID, leaving: !ns.DeletionTimestamp.IsZero(),
 	}
-	return tw, l[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy && tw.home != "" && tw.contract != "" && tw.consumer != ""
+	return tw, l[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy && tw.home != "" && tw.contract != "" && tw.consumer != "" &&
+		isTwinName(tw.name, tw.home, tw.consumer)
 }
 
 // ofNamespace gives the terms that hold in a namespace. What it has not heard of it reads from the API
@@ -242,16 +243,27 @@ func (c *contracts) learn(tw twin, version string) {
 	c.twins[tw.name] = tw
 }
 
-// twinFor finds the twin of a consumer's home namespace.
-func (c *contracts) twinFor(consumer Consumer, home string) (twin, bool) {
+// twinFor finds the twin of a consumer's home namespace; of several, always the same.
+func (c *contracts) twinFor(consumer Consumer, home string) (found twin, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, tw := range c.twins {
-		if tw.consumer == consumer.Compact && tw.home == home {
-			return tw, true
+		if tw.consumer == consumer.Compact && tw.home == home && (!ok || tw.name < found.name) {
+			found, ok = tw, true
 		}
 	}
-	return twin{}, false
+	return found, ok
+}
+
+// consumers lists those that have a contract here, in force or not.
+func (c *contracts) consumers() []Consumer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []Consumer
+	for _, t := range c.terms {
+		all = append(all, t.consumer)
+	}
+	return all
 }
 
 func (c *contracts) forget(namespace string) {

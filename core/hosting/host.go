@@ -86,8 +86,8 @@ func (h *Host) Install(ctx context.Context) error {
 	return nil
 }
 
-// EnsureNamespace makes, or finds, the twin of the consumer's namespace home and gives its name: that of
-// home when it is free here, else <home>-<short id>; with mapping SameName that of home or an error. Errors
+// EnsureNamespace makes, or finds, the twin of the consumer's namespace home and gives its name: that which it has
+// already, else <home>-<short id>; with mapping SameName that of home, where the policy allows it, or an error. Errors
 // a consumer may read are *api.Error: Invalid, Conflict, Forbidden (no contract in force), NotReady.
 func (h *Host) EnsureNamespace(ctx context.Context, contract *v1alpha1.Contract, consumer Consumer, home string, mapping v1alpha1.NamespaceMapping) (twin string, err error) {
 	return h.tenants.ensure(ctx, contract, consumer, home, mapping)

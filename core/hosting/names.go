@@ -1,47 +1,91 @@
 package hosting
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/sharing"
 )
 
 const maxName = validation.DNS1123LabelMaxLength
 
-// twinNames gives the names a twin of home may have here, the one to try first in front. Names this
-// cluster keeps for itself are never given away bare.
-func twinNames(home string, consumer Consumer, sameName bool) ([]string, error) {
+// shortIDs are how many characters of a consumer's compact ID end the names of its twins: the first, and what is tried
+// when somebody made a namespace of that name.
+var shortIDs = []int{7, 14}
+
+// checkHome says whether home can be the name of a namespace.
+func checkHome(home string) error {
 	if msgs := validation.IsDNS1123Label(home); len(msgs) > 0 {
-		return nil, api.Invalid("home", home, "the name of a namespace: "+strings.Join(msgs, "; "))
+		return api.Invalid("home", home, "the name of a namespace: "+strings.Join(msgs, "; "))
 	}
-	if sameName {
-		if reserved(home) {
-			return nil, &api.Error{
-				Code:    api.CodeConflict,
-				Message: fmt.Sprintf("namespace %q cannot have the same name at the provider", home),
-				Reason:  "default, kube-* and kith-* are the provider's own there",
-				Do:      "use the mapping Default",
-			}
-		}
-		return []string{home}, nil
-	}
-	suffixed := []string{
-		suffix(home, consumer.Compact[:7]),
-		suffix(home, consumer.Compact[:14]), // when somebody made a namespace of the first form
-	}
-	if reserved(home) {
-		return suffixed, nil
-	}
-	return append([]string{home}, suffixed...), nil
+	return nil
 }
 
-func reserved(name string) bool {
-	return name == "default" || strings.HasPrefix(name, "kube-") || strings.HasPrefix(name, "kith-")
+// twinNames gives the names a new twin of home may have here, the one to try first in front. The bare name is not among
+// them: it could be one that the owner, or what the owner installs, uses tomorrow, and the consumer would read what is put there.
+func twinNames(home string, consumer Consumer) []string {
+	var names []string
+	for _, n := range shortIDs {
+		names = append(names, suffix(home, consumer.Compact[:n]))
+	}
+	return names
+}
+
+// sameName gives home as the name of its own twin where the owner allows that, or says why not.
+func (t *terms) sameName(home string, others []Consumer) (string, error) {
+	if err := checkHome(home); err != nil {
+		return "", err
+	}
+	if !t.keepsNames {
+		return "", notKept(home, "its owner does not allow that")
+	}
+	if pattern := sharing.ReservedBy(t.reserved, home); pattern != "" {
+		return "", notKept(home, fmt.Sprintf("%q is reserved there", pattern))
+	}
+	for _, c := range others {
+		if endsLike(home, c.Compact) {
+			return "", notKept(home, "it ends like the names of "+c.Name+"'s namespaces there")
+		}
+	}
+	return home, nil
+}
+
+func notKept(home, why string) error {
+	return &api.Error{
+		Code: api.CodeForbidden, Message: fmt.Sprintf("namespace %q cannot keep its name at the provider", home), Reason: why,
+		Do: "leave out --same-name (mapping Default): it gets a name of its own there",
+	}
+}
+
+// isTwinName reports whether a twin of home may be called name. Whoever reads the labels of a namespace asks this too:
+// labels are copied with manifests, and handed down by controllers, to namespaces that Kith never made.
+func isTwinName(name, home, compact string) bool {
+	return name == home || slices.ContainsFunc(shortIDs, func(n int) bool { return len(compact) >= n && name == suffix(home, compact[:n]) })
+}
+
+func endsLike(name, compact string) bool {
+	return slices.ContainsFunc(shortIDs, func(n int) bool { return len(compact) >= n && strings.HasSuffix(name, "-"+compact[:n]) })
+}
+
+// genuine reports whether a namespace that is labelled as a twin is one. A name with the consumer's ID at its end is
+// nobody else's; a bare one is believed if the label is Kith's own word and nobody's who edited it since.
+func genuine(ns *corev1.Namespace, tw twin) bool {
+	if tw.name != tw.home {
+		return true
+	}
+	return slices.ContainsFunc(ns.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
+		return e.Manager == v1alpha1.ManagedBy && e.FieldsV1 != nil && bytes.Contains(e.FieldsV1.GetRawBytes(), []byte(`"f:`+v1alpha1.LabelConsumer+`"`))
+	})
 }
 
 // suffix gives "<name>-<id>". A name too long for that is cut, and a hash of the whole stands for what was

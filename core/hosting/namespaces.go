@@ -50,13 +50,13 @@ func (h *Host) PutNamespace(w http.ResponseWriter, r *http.Request, consumerID s
 func (h *Host) DeleteNamespace(w http.ResponseWriter, r *http.Request, consumerID string) {
 	ctx, cancel := context.WithTimeout(r.Context(), namespaceTimeout)
 	defer cancel()
-	contract, consumer, err := h.contractOf(ctx, r.URL.Query().Get("contract"), consumerID)
+	contract, _, err := h.contractOf(ctx, r.URL.Query().Get("contract"), consumerID)
 	if err != nil {
 		h.answer(w, nil, err)
 		return
 	}
 	home := r.PathValue("home")
-	if _, err := twinNames(home, consumer, false); err != nil {
+	if err := checkHome(home); err != nil {
 		h.answer(w, nil, err)
 		return
 	}

@@ -34,7 +34,7 @@ func (d *desk) host(told events.EventRecorder) *reconciler {
 
 // mighty is an OffloadedPod that was accepted once, and is against the provider's pod security level by now.
 func mighty(name string) *v1alpha1.OffloadedPod {
-	o := &v1alpha1.OffloadedPod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("o-" + name)}}
+	o := &v1alpha1.OffloadedPod{ObjectMeta: metav1.ObjectMeta{Namespace: bobsShop, Name: name, UID: types.UID("o-" + name)}}
 	o.Spec.HomeNamespace = "shop"
 	o.Spec.Template.Spec = corev1.PodSpec{HostNetwork: true, Containers: []corev1.Container{{Name: "c", Image: "i", Resources: corev1.ResourceRequirements{Requests: list("cpu", "1")}}}}
 	o.Status = v1alpha1.OffloadedPodStatus{Phase: v1alpha1.OffloadedPodAccepted, PodUID: "earlier"}
@@ -55,9 +55,9 @@ func TestARefusedPodThatDoesNotRunHoldsNothing(t *testing.T) {
 		if _, err := d.ensure(contract, bob, "shop", ""); err != nil {
 			t.Fatal(err)
 		}
-		r, k := d.host(events.NewFakeRecorder(10)), key("shop", "p")
+		r, k := d.host(events.NewFakeRecorder(10)), key(bobsShop, "p")
 		if c.lag {
-			r.live = newDesk(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p", Labels: guests}}).client
+			r.live = newDesk(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: bobsShop, Name: "p", Labels: guests}}).client
 			r.remember(k, memo{made: time.Now().Add(-time.Second)})
 		}
 		r.started = true
@@ -121,8 +121,8 @@ func TestUseOfAContractIsWrittenHoweverFarBehindTheCacheIs(t *testing.T) {
 		do   func()
 		want string
 	}{
-		{func() { h.book.enter(key("shop", "p"), "contractb", list("cpu", "1")) }, "1"},
-		{func() { h.book.release(key("shop", "p")) }, "0"},
+		{func() { h.book.enter(key(bobsShop, "p"), "contractb", list("cpu", "1")) }, "1"},
+		{func() { h.book.release(key(bobsShop, "p")) }, "0"},
 	} {
 		c.do()
 		if err := h.publishOne(t.Context(), "contractb"); err != nil {
@@ -138,7 +138,7 @@ func TestUseOfAContractIsWrittenHoweverFarBehindTheCacheIs(t *testing.T) {
 func TestAddressesOfGuestsAreToldHoweverFarBehindTheCacheIs(t *testing.T) {
 	peer, bob := peerOf("bob", 1)
 	contract := contractWith("bob", "contractb")
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p", Labels: guests}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: bobsShop, Name: "p", Labels: guests}}
 	d := newDesk(t, peer, contract, pod)
 	if _, err := d.ensure(contract, bob, "shop", ""); err != nil {
 		t.Fatal(err)
@@ -148,7 +148,7 @@ func TestAddressesOfGuestsAreToldHoweverFarBehindTheCacheIs(t *testing.T) {
 	shop := func() *corev1.Namespace {
 		t.Helper()
 		var ns corev1.Namespace
-		if err := d.client.Get(t.Context(), client.ObjectKey{Name: "shop"}, &ns); err != nil {
+		if err := d.client.Get(t.Context(), client.ObjectKey{Name: bobsShop}, &ns); err != nil {
 			t.Fatal(err)
 		}
 		return &ns
@@ -159,7 +159,7 @@ func TestAddressesOfGuestsAreToldHoweverFarBehindTheCacheIs(t *testing.T) {
 		if err := d.client.Status().Update(t.Context(), pod); err != nil {
 			t.Fatal(err)
 		}
-		result, err := h.tellAddresses(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: "shop"}})
+		result, err := h.tellAddresses(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: bobsShop}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -50,15 +50,22 @@ func (t *tenants) ensure(ctx context.Context, contract *v1alpha1.Contract, consu
 	if err != nil {
 		return "", err
 	}
-	names, err := twinNames(home, consumer, mapping == v1alpha1.MappingSameName)
-	if err != nil {
+	if err := checkHome(home); err != nil {
 		return "", err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	tw, found := t.contracts.twinFor(consumer, home)
-	if found && mapping == v1alpha1.MappingSameName && tw.name != home {
-		return "", sameNameTaken(home)
+	names := twinNames(home, consumer)
+	if mapping == v1alpha1.MappingSameName && (!found || tw.name != home) {
+		name, err := terms.sameName(home, t.contracts.consumers())
+		if err != nil {
+			return "", err
+		}
+		if found {
+			return "", notKept(home, fmt.Sprintf("it is %s there already: `kith unoffload %s` first", tw.name, home))
+		}
+		names = []string{name}
 	}
 	if have := len(t.contracts.twinsOf(terms.contract)); !found && have >= maxTwins {
 		no := &api.Error{
@@ -77,7 +84,7 @@ func (t *tenants) ensure(ctx context.Context, contract *v1alpha1.Contract, consu
 	case found && tw.leaving:
 		return "", stillCleared(tw.name)
 	case !found && mapping == v1alpha1.MappingSameName:
-		return "", sameNameTaken(home)
+		return "", notKept(home, "the name is taken there")
 	case !found:
 		return "", &api.Error{
 			Code:    api.CodeConflict,
@@ -128,7 +135,7 @@ func (t *tenants) create(ctx context.Context, name, home string, terms *terms) (
 			return twin{}, false, client.IgnoreNotFound(err)
 		}
 		tw, ok := twinOf(ns)
-		return tw, ok && tw.consumer == terms.consumer.Compact && tw.home == home, nil
+		return tw, ok && genuine(ns, tw) && tw.consumer == terms.consumer.Compact && tw.home == home, nil
 	}
 	if err != nil {
 		return twin{}, false, fmt.Errorf("making namespace %s: %w", name, err)
@@ -168,14 +175,5 @@ func stillCleared(name string) error {
 		Message: fmt.Sprintf("namespace %s at the provider", name),
 		Reason:  "its former content is still being cleared away",
 		Do:      "try again in some seconds",
-	}
-}
-
-func sameNameTaken(home string) error {
-	return &api.Error{
-		Code:    api.CodeConflict,
-		Message: fmt.Sprintf("namespace %q cannot have the same name at the provider", home),
-		Reason:  "the name is taken there",
-		Do:      "use the mapping Default",
 	}
 }

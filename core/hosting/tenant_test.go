@@ -39,7 +39,7 @@ func newDesk(t *testing.T, objects ...client.Object) *desk {
 			t.Fatal(err)
 		}
 	}
-	c := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithStatusSubresource(&v1alpha1.Contract{}, &v1alpha1.OffloadedPod{}).Build()
+	c := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithReturnManagedFields().WithStatusSubresource(&v1alpha1.Contract{}, &v1alpha1.OffloadedPod{}).Build()
 	log := slog.New(slog.DiscardHandler)
 	d := &desk{T: t, client: c}
 	view := newContracts(c, log)
@@ -57,6 +57,9 @@ func peerOf(name string, fill byte) (*v1alpha1.Peer, Consumer) {
 		Consumer{ID: id.String(), Compact: id.Compact(), Name: name}
 }
 
+// bobsShop is the twin of the namespace shop of peerOf("bob", 1).
+const bobsShop = "shop-aeaqcai"
+
 func contractWith(peer, id string) *v1alpha1.Contract {
 	return &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Name: peer + "-" + id}, Spec: v1alpha1.ContractSpec{
 		ID: id, Revision: 1, Role: v1alpha1.RoleProvider, Peer: peer, Document: []byte("{}"),
@@ -68,10 +71,10 @@ func (d *desk) ensure(contract *v1alpha1.Contract, consumer Consumer, home strin
 	return d.tenants.ensure(context.Background(), contract, consumer, home, mapping)
 }
 
-func TestTwinsKeepTheirNameWhenItIsFree(t *testing.T) {
+func TestEachConsumersTwinsHaveItsID(t *testing.T) {
 	peer, bob := peerOf("bob", 1)
 	other, carol := peerOf("carol", 2)
-	owners := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "mine", Labels: map[string]string{"team": "red"}}}
+	owners := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "mine-" + bob.Compact[:7], Labels: map[string]string{"team": "red"}}}
 	cb, cc := contractWith("bob", "contractb"), contractWith("carol", "contractc")
 	d := newDesk(t, peer, other, owners, cb, cc)
 	for range 2 { // the second time nothing changes
@@ -81,9 +84,9 @@ func TestTwinsKeepTheirNameWhenItIsFree(t *testing.T) {
 			home     string
 			want     string
 		}{
-			{cb, bob, "shop", "shop"},
+			{cb, bob, "shop", "shop-" + bob.Compact[:7]},
 			{cc, carol, "shop", "shop-" + carol.Compact[:7]},
-			{cb, bob, "mine", "mine-" + bob.Compact[:7]},
+			{cb, bob, "mine", "mine-" + bob.Compact[:14]},
 			{cb, bob, "kube-system", "kube-system-" + bob.Compact[:7]},
 		} {
 			if got, err := d.ensure(c.contract, c.who, c.home, ""); err != nil || got != c.want {
@@ -92,11 +95,11 @@ func TestTwinsKeepTheirNameWhenItIsFree(t *testing.T) {
 		}
 	}
 	var ns corev1.Namespace
-	if err := d.client.Get(t.Context(), client.ObjectKey{Name: "mine"}, &ns); err != nil || len(ns.Labels) != 1 {
+	if err := d.client.Get(t.Context(), client.ObjectKeyFromObject(owners), &ns); err != nil || len(ns.Labels) != 1 {
 		t.Errorf("the owner's namespace now has labels %v, %v", ns.Labels, err)
 	}
 	var binding rbacv1.RoleBinding
-	if err := d.client.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: tenantRole}, &binding); err != nil ||
+	if err := d.client.Get(t.Context(), client.ObjectKey{Namespace: "shop-" + bob.Compact[:7], Name: tenantRole}, &binding); err != nil ||
 		len(binding.Subjects) != 1 || binding.Subjects[0].Name != "kith:peer:"+bob.ID || binding.RoleRef.Name != tenantRole {
 		t.Errorf("binding %+v, %v", binding, err)
 	}
@@ -128,18 +131,6 @@ func TestTwinsAreForTheContractsOwnConsumer(t *testing.T) {
 	}
 }
 
-func TestSameNameRefusesATakenName(t *testing.T) {
-	peer, bob := peerOf("bob", 1)
-	cb := contractWith("bob", "contractb")
-	d := newDesk(t, peer, cb, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "mine"}})
-	if _, err := d.ensure(cb, bob, "mine", v1alpha1.MappingSameName); !errors.Is(err, &api.Error{Code: api.CodeConflict}) {
-		t.Error(err)
-	}
-	if got, err := d.ensure(cb, bob, "shop", v1alpha1.MappingSameName); err != nil || got != "shop" {
-		t.Error(got, err)
-	}
-}
-
 func TestOneHomeHasOneTwinHoweverManyAsk(t *testing.T) {
 	peer, bob := peerOf("bob", 1)
 	cb := contractWith("bob", "contractb")
@@ -147,7 +138,7 @@ func TestOneHomeHasOneTwinHoweverManyAsk(t *testing.T) {
 	var asking sync.WaitGroup
 	for range 16 {
 		asking.Go(func() {
-			if got, err := d.ensure(cb, bob, "shop", ""); err != nil || got != "shop" {
+			if got, err := d.ensure(cb, bob, "shop", ""); err != nil || got != "shop-"+bob.Compact[:7] {
 				t.Error(got, err)
 			}
 		})
@@ -165,14 +156,15 @@ func TestTheNextContractTakesTheTwinOver(t *testing.T) {
 	if err := d.client.Create(t.Context(), second); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := d.ensure(second, bob, "shop", ""); err != nil || got != "shop" {
+	got, err := d.ensure(second, bob, "shop", "")
+	if err != nil || got != "shop-"+bob.Compact[:7] {
 		t.Fatal(got, err)
 	}
 	if left := d.tenants.contracts.twinsOf("contract1"); len(left) != 0 {
 		t.Errorf("under the first contract are still %v", left)
 	}
 	var ns corev1.Namespace
-	if err := d.client.Get(t.Context(), client.ObjectKey{Name: "shop"}, &ns); err != nil || ns.Labels[v1alpha1.LabelContract] != "contract2" {
+	if err := d.client.Get(t.Context(), client.ObjectKey{Name: got}, &ns); err != nil || ns.Labels[v1alpha1.LabelContract] != "contract2" {
 		t.Errorf("labels %v, %v", ns.Labels, err)
 	}
 }

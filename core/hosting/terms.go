@@ -2,6 +2,7 @@ package hosting
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,6 +39,9 @@ type terms struct {
 	aliases  string    // the consumer's ranges as seen here, comma-separated
 	notAfter time.Time // zero: no end
 	why      string    // why it is not in force; empty when it is
+
+	keepsNames bool     // its namespaces may be called here as at home
+	reserved   []string // but not like these
 }
 
 // InForce says whether pods may run under the contract at this moment: this cluster provides, both
@@ -66,12 +70,15 @@ func termsOf(contract *v1alpha1.Contract, peer *v1alpha1.Peer, policies []v1alph
 	if err != nil {
 		return nil, err
 	}
+	policy := sharing.Select(policies, peer)
 	t := &terms{
 		contract: contract.Spec.ID, object: contract.Name, consumer: consumer,
-		level:   sharing.Level(sharing.Select(policies, peer)),
+		level:   sharing.Level(policy),
 		limit:   contract.Spec.Resources,
 		aliases: aliasesOf(peer),
 		why:     whyNot(contract, now),
+
+		keepsNames: sharing.SameName(policy), reserved: sharing.Reserved(policies),
 	}
 	if contract.Spec.NotAfter != nil {
 		t.notAfter = contract.Spec.NotAfter.Time
@@ -86,5 +93,6 @@ func (t *terms) inForce(now time.Time) bool {
 
 func (t *terms) equal(u *terms) bool {
 	return t != nil && u != nil && t.object == u.object && t.consumer == u.consumer && t.level == u.level &&
-		t.aliases == u.aliases && t.why == u.why && t.notAfter.Equal(u.notAfter) && equality.Semantic.DeepEqual(t.limit, u.limit)
+		t.aliases == u.aliases && t.why == u.why && t.notAfter.Equal(u.notAfter) && equality.Semantic.DeepEqual(t.limit, u.limit) &&
+		t.keepsNames == u.keepsNames && slices.Equal(t.reserved, u.reserved)
 }

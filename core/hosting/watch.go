@@ -57,7 +57,7 @@ func (h *Host) watch(mgr manager.Manager) error {
 		Watches(&v1alpha1.Contract{}, all(kindContract), builder.WithPredicates(updates(contractElse))).
 		Watches(&v1alpha1.Peer{}, all(kindPeer), builder.WithPredicates(updates(peerElse))).
 		Watches(&v1alpha1.SharingPolicy{}, all(kindPolicy), builder.WithPredicates(updates(specOrLabels))).
-		Watches(&corev1.Namespace{}, all(kindNamespace), builder.WithPredicates(managed(), updates(specOrLabels))).
+		Watches(&corev1.Namespace{}, all(kindNamespace), builder.WithPredicates(managedOrWas(), updates(specOrLabels))).
 		WithOptions(controller.Options{NewQueue: queues.New}).
 		Complete(reconcile.Func(h.reconcileContracts))
 	if err != nil {
@@ -78,6 +78,16 @@ func managed() predicate.Predicate {
 	return predicate.NewPredicateFuncs(func(o client.Object) bool {
 		return o.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy
 	})
+}
+
+// managedOrWas lets a namespace through too that has just lost the label.
+func managedOrWas() predicate.Predicate {
+	ours := func(o client.Object) bool { return o.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy }
+	p := predicate.NewPredicateFuncs(ours)
+	return predicate.Funcs{
+		CreateFunc: p.Create, DeleteFunc: p.Delete, GenericFunc: p.Generic,
+		UpdateFunc: func(e event.UpdateEvent) bool { return ours(e.ObjectOld) || ours(e.ObjectNew) },
+	}
 }
 
 func specOrLabels(was, is client.Object) bool {

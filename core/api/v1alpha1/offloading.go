@@ -11,9 +11,9 @@ import (
 type NamespaceMapping string
 
 const (
-	// MappingDefault keeps the home name when it is free at the provider, else appends the short ID.
+	// MappingDefault appends the consumer's short ID to the home name.
 	MappingDefault NamespaceMapping = "Default"
-	// MappingSameName refuses when the home name is taken.
+	// MappingSameName keeps the home name where the provider's policy allows it and the name is free there, or refuses.
 	MappingSameName NamespaceMapping = "SameName"
 )
 

@@ -54,6 +54,26 @@ type SharingPolicySpec struct {
 	// network is what guests may reach beyond their own; without it, the internet.
 	// +optional
 	Network *GuestNetwork `json:"network,omitempty"`
+	// namespaces says how the namespaces of guests are called here; without it, never like those of home.
+	// +optional
+	Namespaces *GuestNamespaces `json:"namespaces,omitempty"`
+}
+
+// GuestNamespaces is about the names of the namespaces in which guests run.
+type GuestNamespaces struct {
+	// sameName: whether a peer that asks for it (mapping SameName) may keep the name of a namespace where it is free here,
+	// without its ID at the end. What anybody puts into that namespace later, an installer for example, the peer can read.
+	// +optional
+	// +kubebuilder:default=Deny
+	SameName Access `json:"sameName,omitempty"`
+	// reserved names that no peer keeps, under any policy, besides those that Kith knows (kube-*, kith-*, cert-manager,
+	// monitoring and many more). A * stands for any characters.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[-a-z0-9*]+$`
+	Reserved []string `json:"reserved,omitempty"`
 }
 
 // GuestNetwork is what guests may reach beyond their tenant, their home cluster and DNS.
