@@ -51,7 +51,7 @@ Doing it again changes the options. Pods that run already stay where they are.`,
 		},
 	})
 	c.Flags().StringVar(&strategy, "strategy", string(api.StrategyBoth), "where its pods may run: both, remote or local")
-	c.Flags().BoolVar(&sameName, "same-name", false, "refuse peers where the namespace's name is taken, instead of adding to it")
+	c.Flags().BoolVar(&sameName, "same-name", false, "keep the namespace's name at peers, or refuse those that do not allow it; without it, this machine's ID is added")
 	c.Flags().StringSliceVar(&peers, "peers", nil, "only these peers, with commas; without it, all that are connected")
 	timeoutFlag(c, &timeout, "how long to wait for the peers")
 	c.RegisterFlagCompletionFunc("strategy", cobra.FixedCompletions([]string{"both", "remote", "local"}, cobra.ShellCompDirectiveNoFileComp))

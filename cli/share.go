@@ -19,6 +19,7 @@ type shareFlags struct {
 	autoAccept  bool
 	podSecurity string
 	internet    bool
+	sameName    bool
 }
 
 func (p *program) shareCommand() *cobra.Command {
@@ -49,6 +50,7 @@ peers (names or IDs, with commas) or to a label selector on Peer objects (it has
 	c.Flags().BoolVar(&f.autoAccept, "auto-accept", false, "answer requests under this policy without asking")
 	c.Flags().StringVar(&f.podSecurity, "pod-security", "", "what guests may do: restricted, baseline or privileged")
 	c.Flags().BoolVar(&f.internet, "internet", true, "guests may use this machine's way to the internet; its LAN stays closed to them")
+	c.Flags().BoolVar(&f.sameName, "same-name", false, "peers may keep the names of their namespaces here, except reserved ones")
 	c.RegisterFlagCompletionFunc("policy", p.completePolicies)
 	c.RegisterFlagCompletionFunc("to", p.completePeers(-1))
 	c.RegisterFlagCompletionFunc("pod-security", cobra.FixedCompletions([]string{"restricted", "baseline", "privileged"}, cobra.ShellCompDirectiveNoFileComp))
@@ -131,6 +133,9 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 		no := !f.internet
 		change.NoInternet, sets = &no, true
 	}
+	if c.Flags().Changed("same-name") {
+		change.SameName, sets = &f.sameName, true
+	}
 	if c.Flags().Changed("to") {
 		if f.policy == "" && f.to != "" {
 			return change, false, &api.Error{
@@ -205,6 +210,12 @@ var policyColumns = []column[api.Policy]{
 	{title: "INTERNET", need: true, cell: func(x api.Policy) string {
 		if x.NoInternet {
 			return "no"
+		}
+		return ""
+	}},
+	{title: "NAMES", need: true, cell: func(x api.Policy) string {
+		if x.SameName {
+			return "as at home"
 		}
 		return ""
 	}},

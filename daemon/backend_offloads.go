@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -69,10 +70,15 @@ func (c *clusterPart) offload(ctx context.Context, nso *v1alpha1.NamespaceOffloa
 		if ctr.Spec.Role != v1alpha1.RoleConsumer || len(nso.Spec.Peers) > 0 && !slices.Contains(nso.Spec.Peers, ctr.Spec.Peer) {
 			continue
 		}
+		made := false
 		for _, twin := range c.fleet.Twins(ctr.Spec.Peer) {
 			if twin.Home == nso.Namespace {
+				made = true
 				v.Twins = append(v.Twins, api.Twin{Peer: ctr.Spec.Peer, Namespace: twin.Abroad, Ready: ctr.Status.State == v1alpha1.StateConnected, Why: ctr.Status.Why})
 			}
+		}
+		if no := meta.FindStatusCondition(nso.Status.Conditions, conditionNamed+ctr.Spec.Peer); !made && no != nil {
+			v.Twins = append(v.Twins, api.Twin{Peer: ctr.Spec.Peer, Why: no.Message})
 		}
 	}
 	switch {
@@ -125,6 +131,13 @@ func (b backend) Offload(ctx context.Context, namespace string, o api.OffloadOpt
 		return api.Offload{}, internal(err)
 	}
 	b.d.publish(api.Event{Type: api.EventNamespaceChanged, Severity: api.SeverityInfo, Object: "namespace/" + namespace, Message: "pods of namespace " + namespace + " may run at peers"})
+	if o.Mapping == api.MappingSameName { // whether a peer allows it is better known now than when the first pod waits
+		report(api.Progress{Message: "asking peers for the name " + namespace})
+		c.fleet.Open(ctx, namespace, o.Peers)
+		if err := c.fresh.Get(ctx, client.ObjectKeyFromObject(nso), nso); err != nil {
+			return api.Offload{}, internal(err)
+		}
+	}
 	return c.offload(ctx, nso)
 }
 

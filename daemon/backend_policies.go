@@ -34,7 +34,7 @@ func (b backend) Policies(ctx context.Context) ([]api.Policy, error) {
 func policyView(p *v1alpha1.SharingPolicy) api.Policy {
 	v := api.Policy{
 		Name: p.Name, Peers: p.Spec.Peers, Amounts: api.Resources{}, AutoAccept: p.Spec.AutoAccept,
-		PodSecurity: api.PodSecurity(sharing.Level(p)), Paused: p.Spec.Paused, NoInternet: !sharing.Internet(p),
+		PodSecurity: api.PodSecurity(sharing.Level(p)), Paused: p.Spec.Paused, NoInternet: !sharing.Internet(p), SameName: sharing.SameName(p),
 	}
 	if p.Spec.PeerSelector != nil {
 		v.Selector = metav1.FormatLabelSelector(p.Spec.PeerSelector)
@@ -88,6 +88,15 @@ func putPolicy(policy *v1alpha1.SharingPolicy, v api.Policy) error {
 		policy.Spec.Network = &v1alpha1.GuestNetwork{Internet: v1alpha1.AccessAllow}
 		if v.NoInternet {
 			policy.Spec.Network.Internet = v1alpha1.AccessDeny
+		}
+	}
+	if v.SameName != sharing.SameName(policy) { // it differs; the owner's list of reserved names stays
+		if policy.Spec.Namespaces == nil {
+			policy.Spec.Namespaces = &v1alpha1.GuestNamespaces{}
+		}
+		policy.Spec.Namespaces.SameName = v1alpha1.AccessDeny
+		if v.SameName {
+			policy.Spec.Namespaces.SameName = v1alpha1.AccessAllow
 		}
 	}
 	policy.Spec.PeerSelector = nil

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -16,6 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -34,6 +36,8 @@ import (
 const (
 	// retireGently bounds how long pods may take to come home from a peer that answers.
 	retireGently = 90 * time.Second
+	// openWithin bounds how long peers may take to make twins that are asked for before a pod needs them.
+	openWithin = 15 * time.Second
 	// retireForced bounds it when the peer does not: there is nobody to wait for.
 	retireForced = 3 * time.Second
 )
@@ -146,6 +150,7 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		return nil, err
 	}
 	m.twins.opened, m.twins.closed = m.reflector.Open, m.reflector.Close
+	m.twins.tell = func(home string, no *peering.Problem) { f.showRefusal(peer.Name, home, no) }
 	port, err := f.kubelet.Port(v1alpha1.VirtualNodePrefix + peer.Name)
 	if err != nil {
 		return nil, err
@@ -256,6 +261,30 @@ func (f *fleet) Retire(ctx context.Context, peer string, reachable bool, left <-
 	return err
 }
 
+// Open has the peers that answer, or those of them that are named, make the twins of a home namespace now. What a peer says
+// against it stands in the NamespaceOffloading.
+func (f *fleet) Open(ctx context.Context, namespace string, peers []string) {
+	f.mu.Lock()
+	var all []*member
+	for name, m := range f.nodes {
+		if len(peers) == 0 || slices.Contains(peers, name) {
+			all = append(all, m)
+		}
+	}
+	f.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, openWithin)
+	defer cancel()
+	var asking sync.WaitGroup
+	for _, m := range all {
+		asking.Go(func() {
+			if err := m.node.Open(ctx, namespace); err != nil {
+				f.log.Info("the namespace has no twin yet", "namespace", namespace, "peer", m.twins.peer, "err", err)
+			}
+		})
+	}
+	asking.Wait()
+}
+
 // Release takes the twins of a home namespace away at all peers that answer.
 func (f *fleet) Release(ctx context.Context, namespace string) error {
 	f.mu.Lock()
@@ -296,7 +325,9 @@ type twins struct {
 	// opened and closed are told of each twin that is there from now on, or goes.
 	opened func(home, abroad string)
 	closed func(home string)
-	log    *slog.Logger
+	// tell shows the peer's refusal to make a twin, or with nil that there is none any more.
+	tell func(home string, no *peering.Problem)
+	log  *slog.Logger
 
 	mu    sync.Mutex
 	known map[string]string // home to abroad
@@ -327,8 +358,16 @@ func (t *twins) Ensure(ctx context.Context, home string) (string, error) {
 		Namespace string `json:"namespace"`
 	}
 	query := url.Values{"contract": {t.contract}, "mapping": {string(mapping)}}
-	if err := t.to.Call(ctx, http.MethodPut, "/kith/v2/namespaces/"+url.PathEscape(home)+"?"+query.Encode(), nil, &answer); err != nil {
-		return "", fmt.Errorf("make the twin of namespace %s: %w", home, err)
+	called := t.to.Call(ctx, http.MethodPut, "/kith/v2/namespaces/"+url.PathEscape(home)+"?"+query.Encode(), nil, &answer)
+	if called == nil && len(validation.IsDNS1123Label(answer.Namespace)) > 0 {
+		called = fmt.Errorf("%.80q, as %s calls it, cannot be the name of a namespace", answer.Namespace, t.peer)
+	}
+	var no *peering.Problem
+	if err == nil && (called == nil || errors.As(called, &no)) {
+		t.tell(home, no)
+	}
+	if called != nil {
+		return "", fmt.Errorf("make the twin of namespace %s: %w", home, called)
 	}
 	t.mu.Lock()
 	t.known[home] = answer.Namespace

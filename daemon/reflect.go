@@ -11,6 +11,7 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/gateway"
+	"kith.dev/core/peering"
 	"kith.dev/daemon/config"
 )
 
@@ -76,8 +77,24 @@ const maxTold = 10
 
 // showProblems writes what cannot be reflected into the NamespaceOffloading, for people.
 func (f *fleet) showProblems(peer, namespace string, problems []string) {
-	condition := metav1.Condition{Type: conditionReflected + peer, Status: metav1.ConditionFalse, Reason: "Incomplete",
-		Message: strings.Join(problems[:min(len(problems), maxTold)], "; ")}
+	f.showCondition(peer, namespace, metav1.Condition{Type: conditionReflected + peer, Status: metav1.ConditionFalse, Reason: "Incomplete",
+		Message: strings.Join(problems[:min(len(problems), maxTold)], "; ")})
+}
+
+// conditionNamed, with the peer's name appended, is False on a NamespaceOffloading while the peer refuses to make its twin.
+const conditionNamed = "Named."
+
+// showRefusal writes into the NamespaceOffloading that the peer will not make the twin, and why; nil: it made it.
+func (f *fleet) showRefusal(peer, namespace string, no *peering.Problem) {
+	condition := metav1.Condition{Type: conditionNamed + peer, Status: metav1.ConditionFalse, Reason: "Refused"}
+	if no != nil {
+		condition.Message = no.Error()
+	}
+	f.showCondition(peer, namespace, condition)
+}
+
+// showCondition sets a condition of a NamespaceOffloading; one without a message is taken away.
+func (f *fleet) showCondition(peer, namespace string, condition metav1.Condition) {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		var nso v1alpha1.NamespaceOffloading
 		if err := f.client.Get(f.ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.NamespaceOffloadingName}, &nso); err != nil {
@@ -86,7 +103,7 @@ func (f *fleet) showProblems(peer, namespace string, problems []string) {
 		before := nso.DeepCopy()
 		condition.ObservedGeneration = nso.Generation
 		var changed bool
-		if len(problems) == 0 {
+		if condition.Message == "" {
 			changed = meta.RemoveStatusCondition(&nso.Status.Conditions, condition.Type)
 		} else {
 			changed = meta.SetStatusCondition(&nso.Status.Conditions, condition)
@@ -97,6 +114,6 @@ func (f *fleet) showProblems(peer, namespace string, problems []string) {
 		return f.client.Status().Patch(f.ctx, &nso, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	})
 	if err != nil {
-		f.log.Debug("problems not shown in the NamespaceOffloading", "namespace", namespace, "peer", peer, "err", err)
+		f.log.Debug("condition not shown in the NamespaceOffloading", "namespace", namespace, "peer", peer, "err", err)
 	}
 }

@@ -17,8 +17,8 @@ type Mapping string
 
 // The mappings.
 const (
-	MappingDefault  Mapping = "default"  // the same name if it is free there, else <name>-<short id>
-	MappingSameName Mapping = "sameName" // the same name, or not at all
+	MappingDefault  Mapping = "default"  // <name>-<short id>
+	MappingSameName Mapping = "sameName" // the same name where its policy allows that, or not at all
 )
 
 // Offload is a namespace whose pods may run at peers.

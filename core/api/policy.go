@@ -30,6 +30,8 @@ type Policy struct {
 	Paused bool `json:"paused"`
 	// NoInternet: guests under this policy may not use this machine's way to the internet.
 	NoInternet bool `json:"noInternet,omitempty"`
+	// SameName: peers under this policy may keep the names of their namespaces here, except reserved ones.
+	SameName bool `json:"sameName,omitempty"`
 }
 
 // ShareOf gives the amounts that offer one share ("50%") of what every machine has.
@@ -49,6 +51,7 @@ type PolicyChange struct {
 	PodSecurity *PodSecurity  `json:"podSecurity,omitempty"`
 	Paused      *bool         `json:"paused,omitempty"`
 	NoInternet  *bool         `json:"noInternet,omitempty"`
+	SameName    *bool         `json:"sameName,omitempty"`
 }
 
 // Apply gives p with the change made; p itself is left alone.
@@ -59,6 +62,7 @@ func (c PolicyChange) Apply(p Policy) Policy {
 	set(&p.PodSecurity, c.PodSecurity)
 	set(&p.Paused, c.Paused)
 	set(&p.NoInternet, c.NoInternet)
+	set(&p.SameName, c.SameName)
 	amounts := Resources{}
 	if !c.OnlyAmounts {
 		maps.Copy(amounts, p.Amounts)

@@ -1,6 +1,7 @@
 package hosting
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,7 +24,7 @@ type TwinAnswer struct {
 }
 
 // PutNamespace answers PUT /kith/v2/namespaces/{home}?contract=ID&mapping=Default|SameName with a TwinAnswer.
-// Errors are {"error": api.Error}. consumerID is the caller's, proved by its key (identity.ID.String).
+// Errors are problems as peering has them. consumerID is the caller's, proved by its key (identity.ID.String).
 func (h *Host) PutNamespace(w http.ResponseWriter, r *http.Request, consumerID string) {
 	ctx, cancel := context.WithTimeout(r.Context(), namespaceTimeout)
 	defer cancel()
@@ -97,6 +98,17 @@ func (h *Host) contractOf(ctx context.Context, id, consumerID string) (*v1alpha1
 	return &contract, t.consumer, nil
 }
 
+// problem is what the consumer's daemon understands: a peering.Problem.
+type problem struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Do      string `json:"do,omitempty"`
+}
+
+var problemCodes = map[api.Code]string{
+	api.CodeInvalid: "bad-request", api.CodeForbidden: "forbidden", api.CodeConflict: "conflict", api.CodeNotReady: "unavailable",
+}
+
 // answer writes body, or the error. What is not an *api.Error is for this side's log, not for the peer.
 func (h *Host) answer(w http.ResponseWriter, body any, err error) {
 	code := http.StatusOK
@@ -106,7 +118,11 @@ func (h *Host) answer(w http.ResponseWriter, body any, err error) {
 			h.log.Warn("twin namespace", "err", err)
 			known = &api.Error{Code: api.CodeNotReady, Message: "the provider could not do it now", Do: "try again"}
 		}
-		code, body = known.Code.HTTPStatus(), map[string]*api.Error{"error": known}
+		said := problem{Code: cmp.Or(problemCodes[known.Code], "internal"), Message: known.Message, Do: known.Do}
+		if known.Reason != "" {
+			said.Message += ": " + known.Reason
+		}
+		code, body = known.Code.HTTPStatus(), said
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)

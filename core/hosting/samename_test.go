@@ -1,9 +1,11 @@
 package hosting
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -14,6 +16,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/peering"
 )
 
 func sharingWith(name string, namespaces *v1alpha1.GuestNamespaces) *v1alpha1.SharingPolicy {
@@ -161,5 +164,22 @@ func TestTwoHomesNeverShareATwin(t *testing.T) {
 	}
 	if len(taken) < 1000 {
 		t.Fatalf("only %d names were tried", len(taken))
+	}
+}
+
+// TestARefusedNameIsAProblemForThePeer: the consumer's daemon shows what is in code, message and do.
+func TestARefusedNameIsAProblemForThePeer(t *testing.T) {
+	peer, bob := peerOf("bob", 1)
+	contract := contractWith("bob", "contractb")
+	d := newDesk(t, peer, contract)
+	h := &Host{client: d.client, contracts: d.tenants.contracts, tenants: d.tenants, log: d.tenants.log}
+	r := httptest.NewRequestWithContext(t.Context(), "PUT", "/kith/v2/namespaces/shop?contract=contractb&mapping=SameName", nil)
+	r.SetPathValue("home", "shop")
+	w := httptest.NewRecorder()
+	h.PutNamespace(w, r, bob.ID)
+	var said peering.Problem
+	if err := json.Unmarshal(w.Body.Bytes(), &said); err != nil || w.Code != 403 || said.Validate() != nil || said.Code != peering.CodeForbidden ||
+		!strings.Contains(said.Error(), `namespace "shop" cannot keep its name at the provider: its owner does not allow that (leave out --same-name`) {
+		t.Errorf("%d %s, %v", w.Code, w.Body, err)
 	}
 }

@@ -60,7 +60,7 @@ type guestAt struct{ namespace, pod string }
 
 // GetUsage answers GET /kith/v2/usage?contract=ID&form=metrics/resource|stats/summary with what the guests under the
 // contract use, in the form of their kubelet, namespaces by their names at home, and of nobody else. Errors are
-// {"error": api.Error}. consumerID is the caller's, proved by its key (identity.ID.String).
+// problems as peering has them. consumerID is the caller's, proved by its key (identity.ID.String).
 func (h *Host) GetUsage(w http.ResponseWriter, r *http.Request, consumerID string) {
 	ctx, cancel := context.WithTimeout(r.Context(), usageTimeout)
 	defer cancel()

@@ -100,6 +100,9 @@ func (n *Node) unopened() []string {
 	return homes
 }
 
+// Open makes sure that the home namespace has a twin, before a pod of it goes there. The error is that of Config.Twins.
+func (n *Node) Open(ctx context.Context, home string) error { return n.open(ctx, home) }
+
 // open makes sure the home namespace has a twin and watches it. Called for one that is watched, it asks
 // again and follows when the twin has another name by now.
 func (n *Node) open(ctx context.Context, home string) error {

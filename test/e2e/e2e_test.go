@@ -135,6 +135,20 @@ func kubectl(t *testing.T, p *lab.Laptop, args ...string) string {
 	return out
 }
 
+// twinAt is what a peer's namespace is called at its provider.
+func twinAt(t *testing.T, provider *lab.Laptop, home string) string {
+	t.Helper()
+	name := ""
+	eventually(t, time.Minute, "namespace "+home+" has one twin at "+provider.Name(), func() string {
+		out := kubectl(t, provider, "get", "namespaces", "-l", "kith.dev/home-namespace="+home, "-o", "jsonpath={.items[*].metadata.name}")
+		if name = strings.TrimSpace(out); !strings.HasPrefix(name, home+"-") || strings.Contains(name, " ") {
+			return fmt.Sprintf("%q", out)
+		}
+		return ""
+	})
+	return name
+}
+
 func apply(t *testing.T, p *lab.Laptop, manifest string) {
 	t.Helper()
 	if out, err := p.KubectlInput(t.Context(), strings.NewReader(manifest), "apply", "-f", "-"); err != nil {

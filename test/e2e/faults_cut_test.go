@@ -92,7 +92,7 @@ func TestCutForAMinute(t *testing.T) {
 	if err := w.l.Cut(t.Context(), "alice", "bob"); err != nil {
 		t.Fatal(err)
 	}
-	kubectl(t, w.bob, "-n", "shop", "delete", "pod", victim, "--wait=false")
+	kubectl(t, w.bob, "-n", twinAt(t, w.bob, "shop"), "delete", "pod", victim, "--wait=false")
 	w.run("a guest deleted meanwhile comes back under its name", func(t *testing.T) {
 		took := eventually(t, 15*time.Second, "it is back", func() string { return w.guestsReplaced(guests, victim) })
 		t.Logf("%s was Ready again %s after it was deleted", victim, took.Round(10*time.Millisecond))

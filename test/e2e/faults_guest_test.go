@@ -16,6 +16,7 @@ import (
 // TestGuestsAreKept has bob, who cannot know better, take away what is alice's; and API servers fail while pods start.
 func TestGuestsAreKept(t *testing.T) {
 	w := newWorld(t).spread(4)
+	twin := twinAt(t, w.bob, "shop")
 	guest := func() string {
 		t.Helper()
 		guests, err := w.guests()
@@ -31,22 +32,22 @@ func TestGuestsAreKept(t *testing.T) {
 	}{
 		{"a guest evicted", true, func() {
 			name := guest()
-			eviction := fmt.Sprintf(`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":%q,"namespace":"shop"}}`, name)
-			if out, err := w.bob.KubectlInput(t.Context(), strings.NewReader(eviction), "create", "--raw", "/api/v1/namespaces/shop/pods/"+name+"/eviction", "-f", "-"); err != nil {
+			eviction := fmt.Sprintf(`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":%q,"namespace":%q}}`, name, twin)
+			if out, err := w.bob.KubectlInput(t.Context(), strings.NewReader(eviction), "create", "--raw", "/api/v1/namespaces/"+twin+"/pods/"+name+"/eviction", "-f", "-"); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
 		}},
 		{"a guest deleted by force", true, func() {
-			kubectl(t, w.bob, "-n", "shop", "delete", "pod", guest(), "--force", "--grace-period=0")
+			kubectl(t, w.bob, "-n", twin, "delete", "pod", guest(), "--force", "--grace-period=0")
 		}},
 		{"all guests at once", true, func() {
-			kubectl(t, w.bob, "-n", "shop", "delete", "pods", "--all", "--wait=false")
+			kubectl(t, w.bob, "-n", twin, "delete", "pods", "--all", "--wait=false")
 		}},
 		{"an OffloadedPod", true, func() {
-			kubectl(t, w.bob, "-n", "shop", "delete", "offloadedpod", guest(), "--wait=false")
+			kubectl(t, w.bob, "-n", twin, "delete", "offloadedpod", guest(), "--wait=false")
 		}},
 		{"the twin namespace", true, func() {
-			kubectl(t, w.bob, "delete", "namespace", "shop", "--wait=false")
+			kubectl(t, w.bob, "delete", "namespace", twin, "--wait=false")
 		}},
 		{"the virtual node", false, func() {
 			kubectl(t, w.alice, "delete", "node", "kith-bob")

@@ -129,11 +129,11 @@ func (r chance) killed(p *lab.Laptop, program string) string {
 
 // deleted has some pods deleted: at alice by their owner, at bob by his, who cannot know better.
 func (r chance) deleted(p *lab.Laptop) string {
-	list, err := r.w.pods(p, "shop", client.MatchingLabels{"app": "web"})
+	list, err := r.w.pods(p, "", client.MatchingLabels{"app": "web"})
 	if err != nil || len(list) == 0 {
 		return fmt.Sprintf("no pods could be deleted at %s: %v", p.Name(), err)
 	}
-	args := []string{"-n", "shop", "delete", "pod", "--wait=false"}
+	args := []string{"-n", list[0].Namespace, "delete", "pod", "--wait=false"} // the twin has another name than shop
 	if r.IntN(3) == 0 {
 		args = append(args, "--force", "--grace-period=0")
 	}

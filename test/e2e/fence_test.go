@@ -24,6 +24,7 @@ type fenced struct {
 	desk, guest, next string            // addresses at bob of alice's pod at home, and of two guests of hers
 	stall             string            // of a guest of carol's
 	mine, service     string            // of bob's own pod, and of its service
+	shop, market      string            // twins of the namespaces of alice and of carol
 	online            string            // somewhere on the internet
 }
 
@@ -73,9 +74,10 @@ func (w *fenced) settle() {
 	ip := func(p *lab.Laptop, namespace, name string) string {
 		return kubectl(t, p, "-n", namespace, "get", "pod", name, "-o", "jsonpath={.status.podIP}")
 	}
+	w.shop, w.market = twinAt(t, w.bob, "shop"), twinAt(t, w.bob, "market")
 	waitReady(t, w.bob, 1, "-n", "den")
-	w.mine, w.guest, w.next = ip(w.bob, "den", "mine"), ip(w.bob, "shop", "guest"), ip(w.bob, "shop", "next")
-	w.stall = ip(w.bob, "market", "stall")
+	w.mine, w.guest, w.next = ip(w.bob, "den", "mine"), ip(w.bob, w.shop, "guest"), ip(w.bob, w.shop, "next")
+	w.stall = ip(w.bob, w.market, "stall")
 	w.service = kubectl(t, w.bob, "-n", "den", "get", "service", "mine", "-o", "jsonpath={.spec.clusterIP}")
 	w.desk = alias(t, w.bob, "alice", ip(w.alice, "shop", "desk"))
 	w.online = w.goOnline()
@@ -157,9 +159,9 @@ func (w *fenced) closed() []string {
 func (w *fenced) reach(t *testing.T, when string) {
 	t.Helper()
 	w.each(t, when+": bob's own pod", "den", "mine", true, append(w.closed(), w.online, w.guest+":8080")...)
-	w.each(t, when+": a guest", "shop", "guest", false, w.closed()...)
-	w.each(t, when+": a guest", "shop", "guest", true, w.next+":8080", w.desk+":8080", alias(t, w.bob, "alice", "10.42.255.1")+":6443", w.online)
-	w.each(t, when+": carol's guest", "market", "stall", false, w.guest+":8080", w.desk+":8080", w.mine+":8080")
+	w.each(t, when+": a guest", w.shop, "guest", false, w.closed()...)
+	w.each(t, when+": a guest", w.shop, "guest", true, w.next+":8080", w.desk+":8080", alias(t, w.bob, "alice", "10.42.255.1")+":6443", w.online)
+	w.each(t, when+": carol's guest", w.market, "stall", false, w.guest+":8080", w.desk+":8080", w.mine+":8080")
 	w.names(t)
 }
 
@@ -181,7 +183,7 @@ func (w *fenced) each(t *testing.T, who, namespace, pod string, open bool, list 
 func (w *fenced) names(t *testing.T) {
 	t.Helper()
 	lookup := func(name string) (string, error) {
-		return w.bob.Kubectl(t.Context(), "-n", "shop", "exec", "guest", "--", "/app", "lookup", name)
+		return w.bob.Kubectl(t.Context(), "-n", w.shop, "exec", "guest", "--", "/app", "lookup", name)
 	}
 	eventually(t, 10*time.Second, "a guest asks DNS for a service of its home", func() string {
 		if out, err := lookup("guest.shop.svc.cluster.local"); err != nil {
@@ -224,7 +226,7 @@ func (w *fenced) internet(t *testing.T) {
 	is := func(open bool) {
 		t.Helper()
 		eventually(t, 10*time.Second, fmt.Sprintf("internet open: %t", open), func() string {
-			if err := dial(t, w.bob, "shop", "guest", w.online); (err == nil) != open {
+			if err := dial(t, w.bob, w.shop, "guest", w.online); (err == nil) != open {
 				return fmt.Sprint(err)
 			}
 			return ""
@@ -233,7 +235,7 @@ func (w *fenced) internet(t *testing.T) {
 	say("Deny")
 	is(false)
 	w.each(t, "bob's own pod", "den", "mine", true, w.online)
-	w.each(t, "a guest", "shop", "guest", true, w.desk+":8080", w.next+":8080")
+	w.each(t, "a guest", w.shop, "guest", true, w.desk+":8080", w.next+":8080")
 	say("Allow")
 	is(true)
 }
@@ -249,8 +251,8 @@ func (w *fenced) headless(t *testing.T) {
 	if out, _, err := w.bob.Exec(t.Context(), "pidof", "kithd"); err == nil {
 		t.Fatalf("kithd runs: %s", out)
 	}
-	w.each(t, "a guest", "shop", "guest", false, append(w.closed(), w.desk+":8080")...) // there is no tunnel either
-	w.each(t, "a guest", "shop", "guest", true, w.next+":8080", w.online)
+	w.each(t, "a guest", w.shop, "guest", false, append(w.closed(), w.desk+":8080")...) // there is no tunnel either
+	w.each(t, "a guest", w.shop, "guest", true, w.next+":8080", w.online)
 	w.names(t)
 	apply(t, w.bob, place("fresh", "den", "bob"))
 	waitReady(t, w.bob, 2, "-n", "den")
@@ -259,7 +261,7 @@ func (w *fenced) headless(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, 60*time.Second, "the guest reaches home again", func() string {
-		if err := dial(t, w.bob, "shop", "guest", w.desk+":8080"); err != nil {
+		if err := dial(t, w.bob, w.shop, "guest", w.desk+":8080"); err != nil {
 			return err.Error()
 		}
 		return ""
@@ -270,5 +272,5 @@ func (w *fenced) flushed(t *testing.T) {
 	if _, stderr, err := w.bob.Exec(t.Context(), "nft", "delete", "table", "ip", "kith-fence"); err != nil {
 		t.Fatalf("%v: %s", err, stderr)
 	}
-	w.each(t, "a guest", "shop", "guest", false, w.address["bob"]+":6450", w.mine+":8080")
+	w.each(t, "a guest", w.shop, "guest", false, w.address["bob"]+":6450", w.mine+":8080")
 }

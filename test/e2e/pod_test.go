@@ -18,8 +18,7 @@ import (
 	"kith.dev/test/lab"
 )
 
-// abroadIn is a lab in which namespace shop of alice runs at bob, who has a namespace of that name himself: its twin has
-// another.
+// abroadIn is a lab in which namespace shop of alice runs at bob, who has a namespace of that name himself.
 type abroadIn struct {
 	l          *lab.Lab
 	alice, bob *lab.Laptop

@@ -42,8 +42,9 @@ func TestAnApplicationOfManyPartsSpansTwoLaptops(t *testing.T) {
 			t.Fatalf("the parts did not spread: there is no %s", part)
 		}
 	}
+	twin := twinAt(t, bob, "shop")
 	ofBob := func(kind string) []string {
-		out := kubectl(t, bob, "-n", "shop", "get", kind, "-l", "kith.dev/managed-by=kith", "-o", "jsonpath={.items[*].metadata.name}")
+		out := kubectl(t, bob, "-n", twin, "get", kind, "-l", "kith.dev/managed-by=kith", "-o", "jsonpath={.items[*].metadata.name}")
 		names := strings.Fields(out)
 		slices.Sort(names)
 		return names
@@ -73,10 +74,10 @@ func TestAnApplicationOfManyPartsSpansTwoLaptops(t *testing.T) {
 	})
 
 	t.Run("services abroad open no ports of the host", func(t *testing.T) {
-		if out := kubectl(t, bob, "-n", "shop", "get", "service", "web", "-o", "jsonpath={.spec.type} {.spec.ports[*].nodePort} {.spec.selector}"); strings.TrimSpace(out) != "ClusterIP" {
+		if out := kubectl(t, bob, "-n", twin, "get", "service", "web", "-o", "jsonpath={.spec.type} {.spec.ports[*].nodePort} {.spec.selector}"); strings.TrimSpace(out) != "ClusterIP" {
 			t.Errorf("service web at bob: %q", out)
 		}
-		if out := kubectl(t, bob, "-n", "shop", "get", "service", "elsewhere", "-o", "jsonpath={.spec.externalName}"); out != "example.org" {
+		if out := kubectl(t, bob, "-n", twin, "get", "service", "elsewhere", "-o", "jsonpath={.spec.externalName}"); out != "example.org" {
 			t.Errorf("service elsewhere at bob leads to %q", out)
 		}
 	})
@@ -103,7 +104,7 @@ func TestAnApplicationOfManyPartsSpansTwoLaptops(t *testing.T) {
 		kubectl(t, alice, "-n", "shop", "patch", "configmap", "page", "--type", "merge", "-p", `{"data":{"page.txt":"made anew"}}`)
 		kubectl(t, alice, "-n", "shop", "patch", "service", "api", "--type", "merge", "-p", `{"spec":{"ports":[{"name":"http","port":80,"targetPort":8080},{"name":"more","port":81,"targetPort":8080}]}}`)
 		eventually(t, 10*time.Second, "the ConfigMap is new at bob", func() string {
-			if out := kubectl(t, bob, "-n", "shop", "get", "configmap", "page", "-o", "jsonpath={.data}"); !strings.Contains(out, "made anew") {
+			if out := kubectl(t, bob, "-n", twin, "get", "configmap", "page", "-o", "jsonpath={.data}"); !strings.Contains(out, "made anew") {
 				return out
 			}
 			return ""
@@ -166,14 +167,15 @@ func TestAnApplicationOfManyPartsSpansTwoLaptops(t *testing.T) {
 
 // foreign changes at bob what came from alice, and puts something of his own in the way.
 func foreign(t *testing.T, alice, bob *lab.Laptop) {
-	kubectl(t, bob, "-n", "shop", "patch", "service", "web", "--type", "merge", "-p", `{"spec":{"selector":{"app":"other"}}}`)
-	kubectl(t, bob, "-n", "shop", "patch", "secret", "password", "--type", "merge", "-p", `{"data":{"word":"eA==","more":"eA=="}}`)
-	kubectl(t, bob, "-n", "shop", "delete", "service", "store")
+	twin := twinAt(t, bob, "shop")
+	kubectl(t, bob, "-n", twin, "patch", "service", "web", "--type", "merge", "-p", `{"spec":{"selector":{"app":"other"}}}`)
+	kubectl(t, bob, "-n", twin, "patch", "secret", "password", "--type", "merge", "-p", `{"data":{"word":"eA==","more":"eA=="}}`)
+	kubectl(t, bob, "-n", twin, "delete", "service", "store")
 	for what, want := range map[[2]string]string{
 		{"service/web", "{.spec.selector}"}: "", {"secret/password", "{.data}"}: `{"word":"czNjcmV0"}`, {"service/store", "{.spec.clusterIP}"}: "None",
 	} {
 		eventually(t, 10*time.Second, what[0]+" is put right", func() string {
-			out, err := bob.Kubectl(t.Context(), "-n", "shop", "get", what[0], "-o", "jsonpath="+what[1])
+			out, err := bob.Kubectl(t.Context(), "-n", twin, "get", what[0], "-o", "jsonpath="+what[1])
 			if err != nil || out != want {
 				return fmt.Sprintf("%s, want %s (%v)", out, want, err)
 			}
@@ -181,7 +183,7 @@ func foreign(t *testing.T, alice, bob *lab.Laptop) {
 		})
 	}
 
-	kubectl(t, bob, "-n", "shop", "create", "configmap", "mine", "--from-literal=owner=bob")
+	kubectl(t, bob, "-n", twin, "create", "configmap", "mine", "--from-literal=owner=bob")
 	kubectl(t, alice, "-n", "shop", "create", "configmap", "mine", "--from-literal=owner=alice")
 	kubectl(t, alice, "-n", "shop", "label", "configmap", "mine", "kith.dev/reflect=true")
 	eventually(t, 20*time.Second, "alice is told of the clash", func() string {
@@ -192,7 +194,7 @@ func foreign(t *testing.T, alice, bob *lab.Laptop) {
 		}
 		return ""
 	})
-	if out := kubectl(t, bob, "-n", "shop", "get", "configmap", "mine", "-o", "jsonpath={.data.owner}"); out != "bob" {
+	if out := kubectl(t, bob, "-n", twin, "get", "configmap", "mine", "-o", "jsonpath={.data.owner}"); out != "bob" {
 		t.Errorf("bob's own ConfigMap is %q now", out)
 	}
 	kubectl(t, alice, "-n", "shop", "delete", "configmap", "mine")
@@ -200,12 +202,13 @@ func foreign(t *testing.T, alice, bob *lab.Laptop) {
 
 // bounds tries, as alice's user at bob, what a hostile consumer would.
 func bounds(t *testing.T, bob *lab.Laptop) {
-	user := strings.TrimSpace(kubectl(t, bob, "-n", "shop", "get", "rolebinding", "kith:tenant", "-o", "jsonpath={.subjects[0].name}"))
-	meta := `metadata: {name: evil, namespace: shop, labels: {kith.dev/managed-by: kith}}`
+	twin := twinAt(t, bob, "shop")
+	user := strings.TrimSpace(kubectl(t, bob, "-n", twin, "get", "rolebinding", "kith:tenant", "-o", "jsonpath={.subjects[0].name}"))
+	meta := `metadata: {name: evil, namespace: ` + twin + `, labels: {kith.dev/managed-by: kith}}`
 	slice := func(kind, address string) string {
-		return fmt.Sprintf("{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: evil, namespace: shop, labels: {kith.dev/managed-by: kith, endpointslice.kubernetes.io/managed-by: kith.dev, kubernetes.io/service-name: web}}, addressType: %s, ports: [], endpoints: [{addresses: [%q]}]}", kind, address)
+		return fmt.Sprintf("{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: evil, namespace: TWIN, labels: {kith.dev/managed-by: kith, endpointslice.kubernetes.io/managed-by: kith.dev, kubernetes.io/service-name: web}}, addressType: %s, ports: [], endpoints: [{addresses: [%q]}]}", kind, address)
 	}
-	own := strings.Split(kubectl(t, bob, "get", "namespace", "shop", "-o", `jsonpath={.metadata.annotations.kith\.dev/alias-ranges}`), "/")[0]
+	own := strings.Split(kubectl(t, bob, "get", "namespace", twin, "-o", `jsonpath={.metadata.annotations.kith\.dev/alias-ranges}`), "/")[0]
 	for what, c := range map[string]struct {
 		manifest string
 		allowed  bool
@@ -221,28 +224,29 @@ func bounds(t *testing.T, bob *lab.Laptop) {
 		"a LoadBalancer":            {"{apiVersion: v1, kind: Service, " + meta + ", spec: {type: LoadBalancer, ports: [{port: 80}]}}", false},
 		"external addresses":        {"{apiVersion: v1, kind: Service, " + meta + ", spec: {externalIPs: [192.0.2.1], ports: [{port: 80}]}}", false},
 		"a name of bob's":           {"{apiVersion: v1, kind: Service, " + meta + ", spec: {type: ExternalName, externalName: kubernetes.default.svc.cluster.local}}", false},
-		"a name in its namespace":   {"{apiVersion: v1, kind: Service, " + meta + ", spec: {type: ExternalName, externalName: web.shop.svc.cluster.local}}", true},
+		"a name in its namespace":   {"{apiVersion: v1, kind: Service, " + meta + ", spec: {type: ExternalName, externalName: web.TWIN.svc.cluster.local}}", true},
 		"a Secret":                  {"{apiVersion: v1, kind: Secret, " + meta + "}", true},
-		"a token of bob's":          {"{apiVersion: v1, kind: Secret, type: kubernetes.io/service-account-token, metadata: {name: evil, namespace: shop, labels: {kith.dev/managed-by: kith}, annotations: {kubernetes.io/service-account.name: default}}}", false},
-		"annotations":               {"{apiVersion: v1, kind: ConfigMap, metadata: {name: evil, namespace: shop, labels: {kith.dev/managed-by: kith}, annotations: {replicator/from: kube-system}}}", false},
-		"labels":                    {"{apiVersion: v1, kind: ConfigMap, metadata: {name: evil, namespace: shop, labels: {kith.dev/managed-by: kith, dashboard: '1'}}}", false},
-		"finalizers":                {"{apiVersion: v1, kind: ConfigMap, metadata: {name: evil, namespace: shop, labels: {kith.dev/managed-by: kith}, finalizers: [x.example/y]}}", false},
+		"a token of bob's":          {"{apiVersion: v1, kind: Secret, type: kubernetes.io/service-account-token, metadata: {name: evil, namespace: TWIN, labels: {kith.dev/managed-by: kith}, annotations: {kubernetes.io/service-account.name: default}}}", false},
+		"annotations":               {"{apiVersion: v1, kind: ConfigMap, metadata: {name: evil, namespace: TWIN, labels: {kith.dev/managed-by: kith}, annotations: {replicator/from: kube-system}}}", false},
+		"labels":                    {"{apiVersion: v1, kind: ConfigMap, metadata: {name: evil, namespace: TWIN, labels: {kith.dev/managed-by: kith, dashboard: '1'}}}", false},
+		"finalizers":                {"{apiVersion: v1, kind: ConfigMap, metadata: {name: evil, namespace: TWIN, labels: {kith.dev/managed-by: kith}, finalizers: [x.example/y]}}", false},
 		"another namespace":         {"{apiVersion: v1, kind: ConfigMap, metadata: {name: evil, namespace: default, labels: {kith.dev/managed-by: kith}}}", false},
-		"an object that is not his": {"{apiVersion: v1, kind: ConfigMap, metadata: {name: kube-root-ca.crt, namespace: shop, labels: {kith.dev/managed-by: kith}}}", false},
+		"an object that is not his": {"{apiVersion: v1, kind: ConfigMap, metadata: {name: kube-root-ca.crt, namespace: TWIN, labels: {kith.dev/managed-by: kith}}}", false},
 	} {
-		out, err := bob.KubectlInput(t.Context(), strings.NewReader(c.manifest), "--as="+user, "--as-group=kith:peers", "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
+		out, err := bob.KubectlInput(t.Context(), strings.NewReader(strings.ReplaceAll(c.manifest, "TWIN", twin)), "--as="+user, "--as-group=kith:peers", "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-")
 		if (err == nil) != c.allowed {
 			t.Errorf("%s: allowed %v, want %v: %s", what, err == nil, c.allowed, out)
 		}
 	}
-	if out, err := bob.Kubectl(t.Context(), "--as="+user, "--as-group=kith:peers", "-n", "shop", "delete", "configmap", "mine"); err == nil {
+	if out, err := bob.Kubectl(t.Context(), "--as="+user, "--as-group=kith:peers", "-n", twin, "delete", "configmap", "mine"); err == nil {
 		t.Errorf("a consumer deleted what is bob's: %s", out)
 	}
 }
 
 func reflectAfterRestart(t *testing.T, alice, bob *lab.Laptop, ofBob func(string) []string) {
+	twin := twinAt(t, bob, "shop")
 	versions := func() string {
-		return kubectl(t, bob, "-n", "shop", "get", "services,configmaps,secrets", "-l", "kith.dev/managed-by=kith", "-o", "jsonpath={range .items[*]}{.kind} {.metadata.name} {.metadata.resourceVersion}\n{end}")
+		return kubectl(t, bob, "-n", twin, "get", "services,configmaps,secrets", "-l", "kith.dev/managed-by=kith", "-o", "jsonpath={range .items[*]}{.kind} {.metadata.name} {.metadata.resourceVersion}\n{end}")
 	}
 	before := versions()
 	if err := alice.StopDaemon(t.Context()); err != nil {

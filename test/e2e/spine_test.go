@@ -66,6 +66,7 @@ func TestTwoLaptopsShareAWebApplication(t *testing.T) {
 			t.Errorf("kith guests at bob does not name the pod and its owner:\n%s", out)
 		}
 	})
+	t.Run("nobody's namespace is taken over", func(t *testing.T) { nobodysNamespaceIsTakenOver(t, alice, bob) })
 	t.Run("killing the daemons restarts no pod", func(t *testing.T) { killDaemons(t, l) })
 	t.Run("unpeer brings all home and leaves nothing", func(t *testing.T) {
 		kith(t, alice, "unpeer", "bob", "--yes")

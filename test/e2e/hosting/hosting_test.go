@@ -58,21 +58,25 @@ func TestHosting(t *testing.T) {
 func twinNamespaces(t *testing.T, p *provider) {
 	ctx := t.Context()
 	bob, carol := p.newConsumer("bob", plenty), p.newConsumer("carol", plenty)
+	shop := "shop-" + bob.Compact[:7]
 	mine := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "mine"}}
-	if err := p.admin.Create(ctx, mine); client.IgnoreAlreadyExists(err) != nil {
-		t.Fatal(err)
+	for _, ns := range []*corev1.Namespace{mine, {ObjectMeta: metav1.ObjectMeta{Name: "yours-" + bob.Compact[:7]}}} {
+		if err := p.admin.Create(ctx, ns); client.IgnoreAlreadyExists(err) != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = p.admin.Delete(context.Background(), ns) })
 	}
-	t.Cleanup(func() { _ = p.admin.Delete(context.Background(), mine) })
 
 	for _, c := range []struct {
 		who        *consumer
 		home, want string
 	}{
-		{bob, "shop", "shop"},
-		{bob, "shop", "shop"},
+		{bob, "shop", shop},
+		{bob, "shop", shop},
 		{carol, "shop", "shop-" + carol.Compact[:7]},
 		{carol, "shop", "shop-" + carol.Compact[:7]},
 		{bob, "mine", "mine-" + bob.Compact[:7]},
+		{bob, "yours", "yours-" + bob.Compact[:14]},
 		{bob, "default", "default-" + bob.Compact[:7]},
 		{bob, "kube-system", "kube-system-" + bob.Compact[:7]},
 	} {
@@ -90,7 +94,7 @@ func twinNamespaces(t *testing.T, p *provider) {
 		t.Errorf("the provider's namespace was touched: %v, %v", mine.Labels, err)
 	}
 	var ns corev1.Namespace
-	if err := p.admin.Get(ctx, client.ObjectKey{Name: "shop"}, &ns); err != nil {
+	if err := p.admin.Get(ctx, client.ObjectKey{Name: shop}, &ns); err != nil {
 		t.Fatal(err)
 	}
 	for k, v := range map[string]string{
@@ -103,18 +107,18 @@ func twinNamespaces(t *testing.T, p *provider) {
 	}
 
 	// What the tenant may do: its own pods and OffloadedPods, nothing else, nowhere else.
-	if err := bob.client.List(ctx, &corev1.PodList{}, client.InNamespace("shop")); err != nil {
+	if err := bob.client.List(ctx, &corev1.PodList{}, client.InNamespace(shop)); err != nil {
 		t.Error(err)
 	}
 	for what, err := range map[string]error{
-		"tokens":           bob.client.List(ctx, &corev1.ServiceAccountList{}, client.InNamespace("shop")),
+		"tokens":           bob.client.List(ctx, &corev1.ServiceAccountList{}, client.InNamespace(shop)),
 		"carol's secrets":  bob.client.List(ctx, &corev1.SecretList{}, client.InNamespace("shop-"+carol.Compact[:7])),
 		"carol's pods":     bob.client.List(ctx, &corev1.PodList{}, client.InNamespace("shop-"+carol.Compact[:7])),
 		"the owner's pods": bob.client.List(ctx, &corev1.PodList{}, client.InNamespace("kube-system")),
 		"all pods":         bob.client.List(ctx, &corev1.PodList{}),
 		"nodes":            bob.client.List(ctx, &corev1.NodeList{}),
 		"peers":            bob.client.List(ctx, &v1alpha1.PeerList{}),
-		"a plain pod": bob.client.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "x"},
+		"a plain pod": bob.client.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: "x"},
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "kith.dev/echo:1"}}}}),
 	} {
 		if !apierrors.IsForbidden(err) {
@@ -124,12 +128,12 @@ func twinNamespaces(t *testing.T, p *provider) {
 	p.eventually(5*time.Second, "twins in the contract's status", func() bool {
 		var c v1alpha1.Contract
 		_ = p.admin.Get(ctx, client.ObjectKeyFromObject(bob.contract), &c)
-		return len(c.Status.Namespaces) == 4 && c.Status.Namespaces[3] == v1alpha1.TwinNamespace{Home: "shop", Abroad: "shop"}
+		return len(c.Status.Namespaces) == 5 && c.Status.Namespaces[3] == v1alpha1.TwinNamespace{Home: "shop", Abroad: shop}
 	})
 	if err := p.host.ReleaseNamespace(ctx, bob.contract, "shop"); err != nil {
 		t.Error(err)
 	}
-	if err := p.admin.Get(ctx, client.ObjectKey{Name: "shop"}, &ns); !apierrors.IsNotFound(err) {
+	if err := p.admin.Get(ctx, client.ObjectKey{Name: shop}, &ns); !apierrors.IsNotFound(err) {
 		t.Errorf("released namespace: %v", err)
 	}
 }
