@@ -104,7 +104,7 @@ func (d *Daemon) makeEngine() (err error) {
 		})
 	default:
 		d.engine, err = cluster.NewBuiltin(cluster.BuiltinConfig{
-			NodeName: d.cfg.Name, DataDir: filepath.Join(d.cfg.DataDir, "k8s"), RunDir: filepath.Join(d.cfg.RunDir, "k8s"),
+			NodeName: d.cfg.Name, ClusterID: d.me.ID().Compact(), DataDir: filepath.Join(d.cfg.DataDir, "k8s"), RunDir: filepath.Join(d.cfg.RunDir, "k8s"),
 			RuntimeDir: d.cfg.RuntimeDir, ImagesDir: d.cfg.ImagesDir, PodRange: d.cfg.PodRange, ServiceRange: d.cfg.ServiceRange,
 			Flags: d.cfg.EngineFlags, Log: d.log,
 		})

@@ -23,6 +23,7 @@ const Program = "kith-k8s"
 // BuiltinConfig says how the built-in engine is run. Empty fields get defaults.
 type BuiltinConfig struct {
 	NodeName     string
+	ClusterID    string       // Kith's, in its compact form: by it DNS knows the names of this cluster's namespaces at peers
 	DataDir      string       // "/var/lib/kith/k8s"
 	RunDir       string       // "/run/kith/k8s"
 	RuntimeDir   string       // folder of kith-k8s, containerd and the rest; by default that of this program
@@ -120,6 +121,9 @@ func (b *Builtin) args(w wish) []string {
 		"--cluster-dns=" + netip.AddrFrom4(dns).String(),
 		fmt.Sprintf("--https-listen-port=%d", c.Port),
 		fmt.Sprintf("--brain=%t", !w.noBrain),
+	}
+	if c.ClusterID != "" {
+		args = append(args, "--cluster-id="+c.ClusterID)
 	}
 	if c.ImagesDir != "" {
 		args = append(args, "--images-dir="+c.ImagesDir)

@@ -32,6 +32,7 @@ type Config struct {
 	GuestCIDR   netip.Prefix // pods of other clusters on this node
 	ServiceCIDR netip.Prefix
 	ClusterDNS  netip.Addr
+	ClusterID   string // starts with what the names of this cluster's namespaces at peers end in
 	PodMTU      int
 
 	Port            int // API server, HTTPS, on 127.0.0.1 and NodeIP
@@ -81,6 +82,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.TextVar(&c.GuestCIDR, "guest-cidr", c.GuestCIDR, "range of addresses of guests, pods of other clusters that run here")
 	fs.TextVar(&c.ServiceCIDR, "service-cidr", c.ServiceCIDR, "range of service addresses")
 	fs.TextVar(&c.ClusterDNS, "cluster-dns", c.ClusterDNS, "service address of the cluster's DNS")
+	fs.StringVar(&c.ClusterID, "cluster-id", c.ClusterID, "Kith's ID of this cluster in its compact form; names of its namespaces at peers end in its first characters")
 	fs.IntVar(&c.PodMTU, "pod-mtu", c.PodMTU, "MTU of the pods' bridge and devices")
 	fs.IntVar(&c.Port, "https-listen-port", c.Port, "port of the API server on 127.0.0.1 and the node address")
 	fs.IntVar(&c.DNSPort, "dns-port", c.DNSPort, "port of the DNS server on the node address")

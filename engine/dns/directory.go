@@ -1,8 +1,11 @@
 package dns
 
 import (
+	"bytes"
 	"context"
 	"net/netip"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,10 +63,29 @@ func essence(o any) (any, error) {
 			Status:     corev1.PodStatus{Phase: o.Status.Phase, PodIPs: o.Status.PodIPs},
 		}, nil
 	case *corev1.Namespace:
-		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
-			Labels: map[string]string{labelConsumer: o.Labels[labelConsumer], labelHome: o.Labels[labelHome]}}}, nil
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}}
+		if isTwin(o) {
+			ns.Labels = map[string]string{labelConsumer: o.Labels[labelConsumer], labelHome: o.Labels[labelHome]}
+		}
+		return ns, nil
 	}
 	return o, nil
+}
+
+// isTwin reports whether a namespace with the labels of a twin is one, as core/hosting sees it: labels are copied to others too.
+func isTwin(ns *corev1.Namespace) bool {
+	home, consumer := ns.Labels[labelHome], ns.Labels[labelConsumer]
+	if ns.Name == home {
+		return slices.ContainsFunc(ns.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
+			return e.Manager == "kith" && e.FieldsV1 != nil && bytes.Contains(e.FieldsV1.GetRawBytes(), []byte(`"f:`+labelConsumer+`"`))
+		})
+	}
+	start, ok := endsIn(ns.Name, consumer)
+	if !ok || start == home {
+		return ok
+	}
+	const hash = len("-12345678") // a long name is cut, and this put in its place
+	return len(home) > 63-len("-1234567") && len(start) > hash && strings.HasPrefix(home, strings.TrimRight(start[:len(start)-hash], "-"))
 }
 
 // addressesOf: a pod that ended has given its address back.
@@ -119,7 +141,9 @@ func (w *watchedGuests) tenant(consumer, here string) (tenant, bool) {
 	t := tenant{here: here, twins: map[string]string{}}
 	for _, o := range all {
 		ns := o.(*corev1.Namespace)
-		t.twins[ns.Labels[labelHome]] = ns.Name
+		if home := ns.Labels[labelHome]; t.twins[home] == "" || ns.Name < t.twins[home] {
+			t.twins[home] = ns.Name
+		}
 	}
 	return t, true
 }

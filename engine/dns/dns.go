@@ -31,6 +31,7 @@ type Options struct {
 	ClusterDNS netip.Addr
 	Kubeconfig string
 	Guests     netip.Prefix // addresses of pods of other clusters, which see names as at home
+	ClusterID  string       // of this cluster, in its compact form: its namespaces at peers have the start of it in their names
 	ResolvConf string       // written: the laptop's servers, as pods can use them
 }
 
@@ -52,7 +53,7 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("DNS for guests: %w", err)
 	}
-	register(o.Guests, guests)
+	register(o.Guests, guests, o.ClusterID)
 	if err := dnsserver.SetDirectives(directives); err != nil {
 		return err
 	}
@@ -107,7 +108,7 @@ func (o Options) start(ctx context.Context, up resolver) (*caddy.Instance, error
 func (o Options) corefile(up resolver) caddy.CaddyfileInput {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".:%d {\n bind %s\n errors\n tenants\n cache 30 {\n  disable success cluster.local\n  disable denial cluster.local\n }\n", o.Port, o.NodeIP)
-	fmt.Fprintf(&b, " kubernetes cluster.local in-addr.arpa ip6.arpa {\n  kubeconfig %s\n  pods insecure\n  ttl 5\n  fallthrough in-addr.arpa ip6.arpa\n }\n", o.Kubeconfig)
+	fmt.Fprintf(&b, " kubernetes cluster.local in-addr.arpa ip6.arpa {\n  kubeconfig %s\n  pods verified\n  ttl 5\n  fallthrough in-addr.arpa ip6.arpa\n }\n", o.Kubeconfig)
 	if len(up.servers) > 0 {
 		b.WriteString(" forward .")
 		for _, s := range up.servers {

@@ -13,8 +13,18 @@ import (
 	"github.com/miekg/dns"
 )
 
-// zone ends the names of services in this cluster, as in every other.
-const zone = "svc.cluster.local."
+// zones end the names of services, and of pods by their addresses, in this cluster as in every other.
+var zones = []string{"svc.cluster.local.", "pod.cluster.local."}
+
+// inside splits a name into what is before its zone, and the zone.
+func inside(name string) (rest, zone string, ok bool) {
+	for _, zone := range zones {
+		if rest, ok := strings.CutSuffix(name, "."+zone); ok {
+			return rest, zone, true
+		}
+	}
+	return "", "", false
+}
 
 // tenants is a CoreDNS plugin that has guests, pods of other clusters on this node, find what they would find at home:
 // shop in web.shop.svc.cluster.local is the namespace shop of their own cluster, whatever its twin here is called,
@@ -23,6 +33,7 @@ type tenants struct {
 	next   plugin.Handler
 	guests netip.Prefix
 	known  directory
+	id     string // of this cluster, in its compact form
 }
 
 // directory knows guests and their namespaces.
@@ -42,10 +53,10 @@ type tenant struct {
 const newcomer = 3 * time.Second
 
 // register makes the plugin known to CoreDNS under the name "tenants"; once in a process.
-func register(guests netip.Prefix, known directory) {
+func register(guests netip.Prefix, known directory, id string) {
 	caddy.RegisterPlugin("tenants", caddy.Plugin{ServerType: "dns", Action: func(c *caddy.Controller) error {
 		dnsserver.GetConfig(c).AddPlugin(func(next plugin.Handler) plugin.Handler {
-			return tenants{next: next, guests: guests, known: known}
+			return tenants{next: next, guests: guests, known: known, id: id}
 		})
 		return nil
 	}})
@@ -57,14 +68,23 @@ func (tenants) Name() string { return "tenants" }
 // ServeDNS implements plugin.Handler.
 func (t tenants) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
 	from, ours := t.guest(w)
-	if !ours || len(r.Question) != 1 {
-		return t.next.ServeDNS(ctx, w, r)
+	if !ours {
+		return atHome(ctx, t.next, t.id, w, r)
+	}
+	if len(r.Question) != 1 {
+		return dns.RcodeFormatError, nil
 	}
 	asked := r.Question[0]
 	name := strings.ToLower(asked.Name)
-	reverse := strings.HasSuffix(name, ".in-addr.arpa.") || strings.HasSuffix(name, ".ip6.arpa.")
-	if !reverse && !strings.HasSuffix(name, "."+zone) {
-		return t.next.ServeDNS(ctx, w, r)
+	switch {
+	case transfer(asked):
+		return dns.RcodeRefused, nil
+	case localName(name):
+		return dns.RcodeSuccess, w.WriteMsg(noSuchName(r))
+	}
+	reverse := isReverse(name)
+	if _, _, ok := inside(name); !reverse && !ok {
+		return t.next.ServeDNS(ctx, &backward{ResponseWriter: w, asked: asked, here: asked.Name}, r)
 	}
 	of, known := t.meet(ctx, from)
 	if !known {
@@ -72,15 +92,19 @@ func (t tenants) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg)
 	}
 	here, there := of.translate(name)
 	if !reverse && !there {
-		m := new(dns.Msg).SetRcode(r, dns.RcodeNameError)
-		m.Authoritative = true
-		return dns.RcodeSuccess, w.WriteMsg(m) // "success": it was answered
+		return dns.RcodeSuccess, w.WriteMsg(noSuchName(r)) // "success": it was answered
 	}
 	q := r.Copy()
 	if !reverse {
 		q.Question[0].Name = here
 	}
 	return t.next.ServeDNS(ctx, &backward{ResponseWriter: w, asked: asked, here: q.Question[0].Name, tenant: of}, q)
+}
+
+func noSuchName(r *dns.Msg) *dns.Msg {
+	m := new(dns.Msg).SetRcode(r, dns.RcodeNameError)
+	m.Authoritative = true
+	return m
 }
 
 func (t tenants) guest(w dns.ResponseWriter) (netip.Addr, bool) {
@@ -109,18 +133,21 @@ func (t tenants) meet(ctx context.Context, guest netip.Addr) (tenant, bool) {
 	}
 }
 
-// translate gives the name here of a name under zone as the guest means it; false when there is none. The search
-// list in a guest's resolv.conf names its namespace as it is called here, so that name means itself.
+// translate gives the name here of a name in a zone as the guest means it; false when there is none. What a guest is told of
+// itself by the kubelet, its host's name in full, has its namespace as it is called here, so that name means itself.
 func (t tenant) translate(name string) (here string, ok bool) {
-	rest := strings.TrimSuffix(name, "."+zone)
+	rest, zone, ok := inside(name)
+	if !ok {
+		return "", false
+	}
 	labels := strings.Split(rest, ".")
 	last := len(labels) - 1
-	if labels[last] == t.here || t.here == "" && t.called(labels[last]) {
+	if labels[last] == t.here {
 		return name, true
 	}
 	twin, ok := t.twins[labels[last]]
-	if !ok {
-		return "", false
+	if !ok { // another guest of its home may have told it
+		return name, t.called(labels[last])
 	}
 	labels[last] = twin
 	return strings.Join(labels, ".") + "." + zone, true
@@ -138,8 +165,8 @@ func (t tenant) called(here string) bool {
 
 // back gives the name at home of a name here; false when it is not the tenant's.
 func (t tenant) back(name string) (home string, ok bool) {
-	rest, inside := strings.CutSuffix(strings.ToLower(name), "."+zone)
-	if !inside {
+	rest, zone, ok := inside(strings.ToLower(name))
+	if !ok {
 		return name, true
 	}
 	labels := strings.Split(rest, ".")
@@ -165,6 +192,7 @@ type backward struct {
 func (b *backward) WriteMsg(m *dns.Msg) error {
 	m = m.Copy()
 	m.Question = []dns.Question{b.asked}
+	withoutLAN(b.asked.Name, m)
 	foreign := false
 	for _, section := range [][]dns.RR{m.Answer, m.Ns, m.Extra} {
 		for _, rr := range section {

@@ -146,7 +146,7 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 		return err
 	}
 	resolver := dns.Options{
-		NodeIP: c.NodeIP, Port: c.DNSPort, ClusterDNS: c.ClusterDNS, Guests: c.GuestCIDR,
+		NodeIP: c.NodeIP, Port: c.DNSPort, ClusterDNS: c.ClusterDNS, Guests: c.GuestCIDR, ClusterID: c.ClusterID,
 		Kubeconfig: filepath.Join(files.Dir, "dns.kubeconfig"), ResolvConf: filepath.Join(c.DataDir, "resolv.conf"),
 	}
 	if err := dns.WriteResolvConf(resolver); err != nil {
