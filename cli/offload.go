@@ -66,7 +66,7 @@ func (p *program) showOffload(o api.Offload) {
 	}
 	fmt.Fprintln(p.Out)
 	for _, t := range o.Twins {
-		fmt.Fprintf(p.Out, "  %s\n", clean(twin(t)))
+		fmt.Fprintf(p.Out, "  %s\n", cleanLines(twin(t))) // whole: a refusal ends in what to do
 	}
 }
 

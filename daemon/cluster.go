@@ -147,6 +147,9 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, restConfig *
 	if c.host, err = hosting.New(mgr, d.audits, d.log); err != nil {
 		return nil, nil, fmt.Errorf("hosting: %w", err)
 	}
+	if d.marksGuests() { // the DNS is the built-in engine's
+		c.host.ResolveBy(hosting.Resolver{Server: clusterDNS(d.engine.ServiceRange()).Addr(), Domain: "cluster.local"})
+	}
 	if err := c.host.Install(ctx); err != nil {
 		return nil, nil, fmt.Errorf("hosting: %w", err)
 	}

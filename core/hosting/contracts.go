@@ -255,6 +255,13 @@ func (c *contracts) twinFor(consumer Consumer, home string) (found twin, ok bool
 	return found, ok
 }
 
+// homeOf names the namespace at home that a twin stands for; empty when it is none.
+func (c *contracts) homeOf(namespace string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.twins[namespace].home
+}
+
 // consumers lists those that have a contract here, in force or not.
 func (c *contracts) consumers() []Consumer {
 	c.mu.Lock()

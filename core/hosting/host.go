@@ -62,6 +62,9 @@ func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error
 	return h, nil
 }
 
+// ResolveBy has guests ask the resolver for names. Call it before the manager starts.
+func (h *Host) ResolveBy(r Resolver) { h.reconciler.resolver = r }
+
 // CacheOptions limits the manager's cache to what hosting reads: of Pods, the guests; of no object its managed
 // fields. Namespaces, Contracts, Peers and SharingPolicies are few and stay whole.
 func CacheOptions() cache.Options {

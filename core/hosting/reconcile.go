@@ -32,6 +32,7 @@ type reconciler struct {
 	contracts *contracts
 	book      *book
 	checker   *checker
+	resolver  Resolver // set before the first pod
 	events    events.EventRecorder
 	audits    *audit.Log
 	log       *slog.Logger

@@ -230,7 +230,43 @@ func names(t *testing.T, a *abroadIn) {
 		}
 		return ""
 	})
-	for _, name := range []string{"mine.shop", "mine.shop.svc.cluster.local.", "kube-dns.kube-system.svc.cluster.local."} {
+	// What it tells of itself by its host's name in full, others of its home find: abroad and at home.
+	full := "probed.named." + a.twin + ".svc.cluster.local."
+	a.becomes(t, "pod", "keeper", `{.status.conditions[?(@.type=="Ready")].status}`, "True")
+	for _, from := range []string{"dressed", "keeper"} {
+		if out, err := a.exec(t, from, "lookup", full); err != nil {
+			t.Errorf("%s asks for %s: %s (%v)", from, full, out, err)
+		}
+	}
+	// Nobody is told where the laptop's own servers are, or what its LAN is called.
+	a.becomes(t, "pod", "sized", `{.status.conditions[?(@.type=="Ready")].status}`, "True")
+	for pod, want := range map[string]string{
+		"dressed": "search shop.svc.cluster.local svc.cluster.local cluster.local\nnameserver 10.43.0.10\noptions ndots:5",
+		"sized":   "nameserver 10.43.0.10",
+	} {
+		if out, err := a.exec(t, pod, "cat", "/etc/resolv.conf"); err != nil || strings.TrimSpace(out) != want {
+			t.Errorf("%s has the resolv.conf\n%s (%v), want\n%s", pod, out, err, want)
+		}
+	}
+	if out, err := a.exec(t, "sized", "lookup", "web.shop.svc.cluster.local"); err != nil || strings.TrimSpace(out) != want {
+		t.Errorf("with dnsPolicy Default the service is %q, want %s (%v)", out, want, err)
+	}
+	// Pods by their address: real ones only, and none of bob's for a guest.
+	dashed := func(namespace, pod string) string {
+		ip := kubectl(t, a.bob, "-n", namespace, "get", "pod", pod, "-o", "jsonpath={.status.podIP}")
+		return strings.ReplaceAll(ip, ".", "-")
+	}
+	own := dashed("shop", "own") + ".shop.pod.cluster.local."
+	if out, err := a.bob.Kubectl(t.Context(), "-n", "shop", "exec", "own", "--", "/app", "lookup", own); err != nil {
+		t.Errorf("bob's own pod does not find itself by its address: %s %v", out, err)
+	}
+	if out, err := a.bob.Kubectl(t.Context(), "-n", "shop", "exec", "own", "--", "/app", "lookup", "1-2-3-4.shop.pod.cluster.local."); err == nil {
+		t.Errorf("an address no pod has is found: %s", out)
+	}
+	if out, err := a.exec(t, "dressed", "lookup", dashed(a.twin, "probed")+".shop.pod.cluster.local."); err != nil {
+		t.Errorf("a guest does not find another of its own by its address: %s %v", out, err)
+	}
+	for _, name := range []string{"mine.shop", "mine.shop.svc.cluster.local.", "kube-dns.kube-system.svc.cluster.local.", own, "1-2-3-4.shop.pod.cluster.local.", "nas.lan."} {
 		if out, err := a.exec(t, "dressed", "lookup", name); err == nil {
 			t.Errorf("a guest finds bob's own %s: %s", name, out)
 		}
