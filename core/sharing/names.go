@@ -3,6 +3,9 @@ package sharing
 import (
 	"path"
 	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"kith.dev/core/api/v1alpha1"
 )
@@ -37,6 +40,12 @@ func Reserved(policies []v1alpha1.SharingPolicy) []string {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// isPattern: letters of names, and stars.
+func isPattern(pattern string) bool {
+	return pattern != "" && len(pattern) <= validation.DNS1123LabelMaxLength &&
+		!strings.ContainsFunc(pattern, func(r rune) bool { return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789-*", r) })
 }
 
 // ReservedBy gives the pattern that reserves the name; empty when none does. A * in a pattern stands for any characters.

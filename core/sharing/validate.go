@@ -60,6 +60,13 @@ func Validate(policy *v1alpha1.SharingPolicy) error {
 			bad("spec.peerSelector", metav1.FormatLabelSelector(spec.PeerSelector), "a label selector: "+err.Error())
 		}
 	}
+	if spec.Namespaces != nil {
+		for i, pattern := range spec.Namespaces.Reserved {
+			if !isPattern(pattern) {
+				bad(fmt.Sprintf("spec.namespaces.reserved[%d]", i), pattern, "the name of a namespace, in which a * stands for any characters")
+			}
+		}
+	}
 	if v := spec.ContractValidity; v != nil && v.Duration < minValidity {
 		bad("spec.contractValidity", v.Duration.String(), "a duration of at least "+minValidity.String())
 	}
