@@ -139,7 +139,7 @@ func TestGolden(t *testing.T) {
 		"unpeer":   {"unpeer bob", "unpeer nobody", "forget bob", "forget nobody"},
 		"requests": {"requests", "requests -o wide", "requests -o json", "accept 7f3a", "decline carol", "accept 7f3a -o json", "accept nothing"},
 		"share": {"share", "share -o json", "share 30%", "share --cpu 2 --memory 4Gi --pods 20", "share --memory 0", "share off", "share on",
-			"share --policy lab --to team=lab --pod-security restricted --auto-accept --cpu 1", "share --policy family --to bob", "share --internet=false", "share -o yaml --policy family"},
+			"share --policy lab --to team=lab --pod-security restricted --auto-accept --cpu 1", "share --policy family --to bob", "share --internet=false", "share --same-name", "share -o yaml --policy family"},
 		"offload":  {"offload", "offload -o wide", "offload -o json", "offload web --strategy remote --same-name --peers bob,carol", "unoffload shop", "unoffload web"},
 		"contract": {"contract", "contract list -o wide", "contract list -o json", "contract list nothing", "contract show bob-out", "contract show bob-out -o yaml", "contract show bob-out --document", "contract show x", "contract verify bob-out"},
 		"guests":   {"guests", "guests -o json", "guests bob -o wide", "guests carol"},
