@@ -73,6 +73,8 @@ func (p *program) showOffload(o api.Offload) {
 // twin writes "bob: shop", or why it is not there yet.
 func twin(t api.Twin) string {
 	switch {
+	case t.Ready && t.Why != "":
+		return t.Peer + ": " + t.Namespace + ", " + t.Why
 	case t.Ready:
 		return t.Peer + ": " + t.Namespace
 	case t.Why != "":

@@ -77,7 +77,10 @@ func (c *clusterPart) offload(ctx context.Context, nso *v1alpha1.NamespaceOffloa
 				v.Twins = append(v.Twins, api.Twin{Peer: ctr.Spec.Peer, Namespace: twin.Abroad, Ready: ctr.Status.State == v1alpha1.StateConnected, Why: ctr.Status.Why})
 			}
 		}
-		if no := meta.FindStatusCondition(nso.Status.Conditions, conditionNamed+ctr.Spec.Peer); !made && no != nil {
+		switch no := meta.FindStatusCondition(nso.Status.Conditions, conditionNamed+ctr.Spec.Peer); {
+		case no != nil && made: // under another name than is wanted now
+			v.Twins[len(v.Twins)-1].Why = no.Message
+		case no != nil:
 			v.Twins = append(v.Twins, api.Twin{Peer: ctr.Spec.Peer, Why: no.Message})
 		}
 	}

@@ -2,6 +2,7 @@ package hosting
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"testing"
 
@@ -67,6 +68,37 @@ func TestAnExistingTwinKeepsItsNameUntilItEnds(t *testing.T) {
 	}
 	if got, err := d.ensure(next, bob, "shop", ""); err != nil || got != "shop-"+bob.Compact[:7] {
 		t.Errorf("made anew: %q, %v", got, err)
+	}
+}
+
+// TestATwinThatWasRelabelledIsShutAtTheEnd: it stays, as somebody took it for his own, and nothing of the consumer's does.
+func TestATwinThatWasRelabelledIsShutAtTheEnd(t *testing.T) {
+	peer, bob := peerOf("bob", 1)
+	cb := contractWith("bob", "contractb")
+	d := newDesk(t, peer, cb)
+	if _, err := d.ensure(cb, bob, "shop", ""); err != nil {
+		t.Fatal(err)
+	}
+	own := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: bobsShop, Name: "own"}}
+	asked := &v1alpha1.OffloadedPod{ObjectMeta: metav1.ObjectMeta{Namespace: bobsShop, Name: "guest"}}
+	var ns corev1.Namespace
+	if err := errors.Join(d.client.Create(t.Context(), own), d.client.Create(t.Context(), asked), d.client.Get(t.Context(), client.ObjectKey{Name: bobsShop}, &ns)); err != nil {
+		t.Fatal(err)
+	}
+	ns.Labels[v1alpha1.LabelHomeNamespace] = "vault"
+	if err := d.client.Update(t.Context(), &ns); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.tenants.endContract(t.Context(), "contractb"); err != nil {
+		t.Fatal(err)
+	}
+	if d.opened(bobsShop) {
+		t.Error("it is still open to the consumer")
+	}
+	for o, there := range map[client.Object]bool{&ns: true, own: true, asked: false} {
+		if err := d.client.Get(t.Context(), client.ObjectKeyFromObject(o), o); (err == nil) != there {
+			t.Errorf("%T %s: %v", o, o.GetName(), err)
+		}
 	}
 }
 

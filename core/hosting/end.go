@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -47,16 +48,31 @@ func (t *tenants) clear(ctx context.Context, which client.MatchingLabels) error 
 	work.SetLimit(8)
 	errs := make([]error, len(list.Items))
 	for i := range list.Items {
+		clear := t.clearNamespace
 		if tw, ok := twinOf(&list.Items[i]); !ok || !genuine(&list.Items[i], tw) {
-			continue // it bears the labels, and is somebody else's
+			clear = t.disown
 		}
 		work.Go(func() error {
-			errs[i] = t.clearNamespace(ctx, &list.Items[i])
+			errs[i] = clear(ctx, &list.Items[i])
 			return nil
 		})
 	}
 	_ = work.Wait()
 	return errors.Join(errs...)
+}
+
+// disown takes what is the consumer's out of a namespace that has the labels of a twin and is none, or none any more because
+// somebody edited them. The namespace itself is somebody else's.
+func (t *tenants) disown(ctx context.Context, ns *corev1.Namespace) error {
+	t.log.Warn("a namespace has the labels of a twin and is none; it is left alone", "namespace", ns.Name)
+	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: tenantRole}}
+	if err := t.client.Delete(ctx, binding); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("shutting namespace %s: %w", ns.Name, err)
+	}
+	if err := t.clearPods(ctx, ns.Name); err != nil {
+		return fmt.Errorf("ending guests in namespace %s: %w", ns.Name, err)
+	}
+	return nil
 }
 
 func (t *tenants) clearNamespace(ctx context.Context, ns *corev1.Namespace) error {
