@@ -168,7 +168,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, restConfig *
 	}
 	c.fleet = newFleet(ctx, c.client, home, restConfig, kubelet, d.directory, d.engine.NodeIP(), reflected, d.homeAPI(), d.log)
 	linker := relations.NewLinker(c.client, relations.LinkerConfig{
-		Gateway: d.gateway, Port: d.cfg.WireGuardPort, Pool: d.aliasPool(), Log: d.log,
+		Identity: d.me, Gateway: d.gateway, Port: d.cfg.WireGuardPort, Pool: d.aliasPool(), Log: d.log,
 		Ranges: map[string]netip.Prefix{"pods": d.engine.PodRange()},
 	})
 	c.provider = relations.NewProvider(c.client, mgr.GetAPIReader(), d.me, d.cfg.Name, d.cfg.RequestTimeout, c.host, linker, &d.notices, d.publish, d.log)

@@ -58,8 +58,7 @@ var unusable = []netip.Prefix{
 	netip.MustParsePrefix("224.0.0.0/3"),
 }
 
-// private are the blocks an alias may lie in. A peer that shows a range of the public internet as its own gets
-// an alias from here, so it cannot draw traffic meant for others (RFC 1918, RFC 6598).
+// private are the blocks an alias may lie in (RFC 1918, RFC 6598), ours for a peer's range and a peer's for ours.
 var private = []netip.Prefix{
 	netip.MustParsePrefix("10.0.0.0/8"),
 	netip.MustParsePrefix("172.16.0.0/12"),
@@ -67,7 +66,14 @@ var private = []netip.Prefix{
 	netip.MustParsePrefix("100.64.0.0/10"),
 }
 
-// CheckRange tells whether a range a peer names can be one of a cluster: IPv4, /8 to /28, written without host
+// The lengths a range may have. The longest has room for one node; four of the shortest fill a block of the default pool, and
+// a peer that names more of it would leave nothing to others.
+const (
+	minBits = 12
+	maxBits = 28
+)
+
+// CheckRange reports why a range a peer names cannot be one of a cluster: it must be IPv4, /12 to /28, written without host
 // bits, neither loopback, link-local, multicast nor reserved.
 func CheckRange(p netip.Prefix) error {
 	switch {
@@ -75,8 +81,8 @@ func CheckRange(p netip.Prefix) error {
 		return fmt.Errorf("no range given")
 	case !p.Addr().Is4():
 		return fmt.Errorf("%s is not IPv4", p)
-	case p.Bits() < 8 || p.Bits() > 28:
-		return fmt.Errorf("%s: length must be /8 to /28", p)
+	case p.Bits() < minBits || p.Bits() > maxBits:
+		return fmt.Errorf("%s: length must be /%d to /%d", p, minBits, maxBits)
 	case p != p.Masked():
 		return fmt.Errorf("%s has host bits, %s was meant", p, p.Masked())
 	}

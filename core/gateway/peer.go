@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -71,14 +72,11 @@ func (p Peer) Validate() error {
 		errs = append(errs, errors.New("more than 16 ranges"))
 		return errors.Join(errs...)
 	}
-	for _, m := range p.Theirs {
+	for _, m := range slices.Concat(p.Theirs, p.Ours) {
 		errs = append(errs, m.validate())
 		if m.Alias.IsValid() && !isPrivate(m.Alias) {
 			errs = append(errs, fmt.Errorf("range %s: alias %s is not of private use", m.Name, m.Alias))
 		}
-	}
-	for _, m := range p.Ours {
-		errs = append(errs, m.validate())
 	}
 	errs = append(errs, disjoint("its ranges", p.Theirs), disjoint("our ranges", p.Ours))
 	for _, t := range p.Theirs {
@@ -102,10 +100,13 @@ func disjoint(whose string, ms []Mapping) error {
 	return nil
 }
 
+// ErrKeyTaken is wrapped by SetPeer's error when another peer has the WireGuard key already: packets are told apart by it.
+var ErrKeyTaken = errors.New("its WireGuard key is that of another peer")
+
 // conflicts tells which alias of p is already another peer's.
 func (p Peer) conflicts(q Peer) error {
 	if p.PublicKey == q.PublicKey {
-		return fmt.Errorf("WireGuard key is that of peer %s", q.ID)
+		return fmt.Errorf("%w, %s", ErrKeyTaken, q.ID)
 	}
 	for _, a := range p.Theirs {
 		for _, b := range q.Theirs {

@@ -16,16 +16,16 @@ func DefaultPool() []netip.Prefix {
 	}
 }
 
-// ChooseAlias picks the range under which a peer's range real is seen here: real itself when it is free and of
-// private use, else the first free range of the same length in pool, searched from a place that seed (the peer's
-// ID and the range's name) decides, so that the same peer gets the same alias again and different peers start
-// apart. taken is everything in use here; see LocalRanges. The default pool is used when pool is nil.
+// ChooseAlias picks the range under which a peer's range real is seen here: a free range of the same length in the first
+// block of pool that has one. In that block it is real itself when that is free there, else the first one from a place
+// that seed (the peer's ID) decides, so that the same peer gets the same alias again and different peers start apart.
+// taken is everything in use here; see LocalRanges. The default pool is used when pool is nil.
+//
+// So what a peer names decides at most where in the owner's pool it is seen. Were real taken wherever it is free, a peer
+// could name the servers behind this laptop's default route, of which no route tells, and have what is sent to them.
 func ChooseAlias(real netip.Prefix, taken, pool []netip.Prefix, seed string) (netip.Prefix, error) {
 	if err := CheckRange(real); err != nil {
 		return netip.Prefix{}, err
-	}
-	if isPrivate(real) && free(real, taken) {
-		return real, nil
 	}
 	if pool == nil {
 		pool = DefaultPool()
@@ -35,6 +35,9 @@ func ChooseAlias(real netip.Prefix, taken, pool []netip.Prefix, seed string) (ne
 	for _, block := range pool {
 		if !block.Addr().Is4() || block.Bits() > real.Bits() {
 			continue
+		}
+		if block.Contains(real.Addr()) && free(real, taken) {
+			return real, nil
 		}
 		if p, ok := search(block.Masked(), real.Bits(), taken, h.Sum64()); ok {
 			return p, nil

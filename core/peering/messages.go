@@ -75,10 +75,19 @@ type Range struct {
 // Link is what one side tells the other about the tunnel. Whoever does not know the other's ranges yet leaves
 // Aliases empty and puts its link again after it has the answer.
 type Link struct {
-	PublicKey string  `json:"publicKey"`         // WireGuard's, 32 bytes in base64
-	Port      int     `json:"port"`              // UDP, at the address of the peer API
-	Ranges    []Range `json:"ranges"`            // the sender's own, as used inside its cluster
-	Aliases   []Range `json:"aliases,omitempty"` // by name of the RECEIVER's range: the prefix under which the sender sees it
+	PublicKey string   `json:"publicKey"`         // WireGuard's, 32 bytes in base64
+	Port      int      `json:"port"`              // UDP, at the address of the peer API
+	Ranges    []Range  `json:"ranges"`            // the sender's own, as used inside its cluster
+	Aliases   []Range  `json:"aliases,omitempty"` // by name of the RECEIVER's range: the prefix under which the sender sees it
+	Binding   *Binding `json:"binding,omitempty"` // there once the sender knows the receiver's WireGuard key
+}
+
+// Binding says that the WireGuard key of a Link is its sender's own. Both halves are about the same statement, which
+// core/relations makes of who speaks to whom and of both keys.
+type Binding struct {
+	PeerKey   string `json:"peerKey"`   // WireGuard's of the RECEIVER, as it told it
+	Signature []byte `json:"signature"` // Ed25519 by the sender's identity, 64 bytes
+	Proof     []byte `json:"proof"`     // MAC by the sender's WireGuard key (gateway.Prove), 32 bytes
 }
 
 // ContractRef names a contract in force between two clusters.

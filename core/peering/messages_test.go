@@ -24,6 +24,7 @@ func someLink() Link {
 			{"services", netip.MustParsePrefix("10.43.0.0/16")},
 		},
 		Aliases: []Range{{"pods", netip.MustParsePrefix("10.60.0.0/16")}, {"six", netip.MustParsePrefix("fd00:1::/64")}},
+		Binding: &Binding{PeerKey: "q1NXkVZOeu7ysGNJ0oGSmSVr8vR7Ub0BPZx8T4qCJX4=", Signature: make([]byte, 64), Proof: make([]byte, 32)},
 	}
 }
 
@@ -175,6 +176,9 @@ func TestValidateNamesTheField(t *testing.T) {
 	refuse("publicKey", link(func(l *Link) { l.PublicKey = "AAAA" }))
 	refuse("publicKey", link(func(l *Link) { l.PublicKey = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=" }))
 	refuse("port", link(func(l *Link) { l.Port = 65536 }))
+	refuse("binding: peerKey", link(func(l *Link) { l.Binding.PeerKey = "" }))
+	refuse("binding: signature", link(func(l *Link) { l.Binding.Signature = nil }))
+	refuse("binding: proof", link(func(l *Link) { l.Binding.Proof = make([]byte, 33) }))
 	refuse("ranges: none", link(func(l *Link) { l.Ranges = nil }))
 	refuse("ranges: 17", link(func(l *Link) { l.Ranges = many }))
 	for _, bad := range []string{"10.42.0.1/16", "0.0.0.0/0", "127.0.0.0/8", "224.0.0.0/8", "::/0", "fe80::/64", "::ffff:10.0.0.0/112"} {

@@ -286,7 +286,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, caller Caller, err
 		s.config.Log.Debug("call cut off", "id", caller.ID.String(), "path", r.URL.Path, "err", err)
 	case !errors.As(err, &problem):
 		s.config.Log.Error("call failed", "id", caller.ID.String(), "path", r.URL.Path, "err", err)
-	case problem.Code == CodeBadRequest, problem.Code == CodeTooLarge, problem.Code == CodeCommitment, problem.Code == CodeRateLimited:
+	case problem.Code == CodeBadRequest, problem.Code == CodeTooLarge, problem.Code == CodeForbidden, problem.Code == CodeCommitment, problem.Code == CodeRateLimited:
 		s.note(r, caller, problem)
 	default:
 		s.config.Log.Debug("call answered with a problem", "id", caller.ID.String(), "path", r.URL.Path, "err", err)

@@ -2,6 +2,8 @@ package peering
 
 import (
 	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -137,8 +139,7 @@ func (o *Outcome) Validate() error {
 
 // Validate checks a Link.
 func (l *Link) Validate() error {
-	key, err := base64.StdEncoding.Strict().DecodeString(l.PublicKey)
-	if err != nil || len(key) != 32 || bytes.Equal(key, make([]byte, 32)) {
+	if !isWireGuardKey(l.PublicKey) {
 		return fmt.Errorf("publicKey: %.64q is not a WireGuard key", l.PublicKey)
 	}
 	if l.Port < 1 || l.Port > 65535 {
@@ -152,6 +153,27 @@ func (l *Link) Validate() error {
 	}
 	if err := checkRanges(l.Aliases); err != nil {
 		return fmt.Errorf("aliases: %w", err)
+	}
+	if l.Binding != nil {
+		return l.Binding.Validate()
+	}
+	return nil
+}
+
+func isWireGuardKey(text string) bool {
+	key, err := base64.StdEncoding.Strict().DecodeString(text)
+	return err == nil && len(key) == 32 && !bytes.Equal(key, make([]byte, 32))
+}
+
+// Validate checks the form of a Binding.
+func (b *Binding) Validate() error {
+	switch {
+	case !isWireGuardKey(b.PeerKey):
+		return fmt.Errorf("binding: peerKey: %.64q is not a WireGuard key", b.PeerKey)
+	case len(b.Signature) != ed25519.SignatureSize:
+		return fmt.Errorf("binding: signature: has %d bytes, want %d", len(b.Signature), ed25519.SignatureSize)
+	case len(b.Proof) != sha256.Size:
+		return fmt.Errorf("binding: proof: has %d bytes, want %d", len(b.Proof), sha256.Size)
 	}
 	return nil
 }

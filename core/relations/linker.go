@@ -2,10 +2,14 @@ package relations
 
 import (
 	"context"
+	"crypto/ed25519"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,12 +17,16 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/gateway"
+	"kith.dev/core/identity"
 	"kith.dev/core/peering"
 )
 
 // Gateway is the part of the gateway that links need.
 type Gateway interface {
 	PublicKey() gateway.Key
+	// Prove and Proven make and check proofs of who holds a WireGuard key.
+	Prove(theirs gateway.Key, statement []byte) ([]byte, error)
+	Proven(theirs gateway.Key, statement, proof []byte) bool
 	SetPeer(gateway.Peer) error
 	RemovePeer(id string) error
 	Stats(id string) (gateway.Stats, bool)
@@ -28,11 +36,12 @@ type Gateway interface {
 
 // LinkerConfig is what this cluster brings into a link.
 type LinkerConfig struct {
-	Gateway Gateway
-	Port    uint16                  // UDP, of WireGuard here
-	Ranges  map[string]netip.Prefix // this cluster's own, by name ("pods")
-	Pool    []netip.Prefix          // where aliases are taken from
-	Log     *slog.Logger
+	Identity *identity.Identity
+	Gateway  Gateway
+	Port     uint16                  // UDP, of WireGuard here
+	Ranges   map[string]netip.Prefix // this cluster's own, by name ("pods")
+	Pool     []netip.Prefix          // where aliases are taken from
+	Log      *slog.Logger
 }
 
 // handshake is how long a tunnel may take to come up until somebody is told so.
@@ -40,15 +49,20 @@ const handshake = time.Second
 
 // Linker agrees with peers on aliases: each side picks, for every range the other shows it, one that is free
 // here. What was agreed is kept in the Peer's status; the gateway is told.
+//
+// A link is a question until its sender has bound its WireGuard key (see binding): it is answered, and changes nothing.
 type Linker struct {
 	client client.Client
 	cfg    LinkerConfig
-	// choosing is held from the look at what is free until the choice is in the gateway.
-	choosing sync.Mutex
+
+	choosing sync.Mutex // guards chosen, and is held from the look at what is free until the choice is in it
+	chosen   map[string][]v1alpha1.RangeAlias
 }
 
 // NewLinker makes a Linker.
-func NewLinker(c client.Client, cfg LinkerConfig) *Linker { return &Linker{client: c, cfg: cfg} }
+func NewLinker(c client.Client, cfg LinkerConfig) *Linker {
+	return &Linker{client: c, cfg: cfg, chosen: map[string][]v1alpha1.RangeAlias{}}
+}
 
 // Answer takes the caller's side of the link and gives this one. The gateway knows the peer before the answer
 // leaves, so that the caller's first handshake finds it.
@@ -60,26 +74,46 @@ func (l *Linker) Answer(ctx context.Context, caller peering.Caller, theirs peeri
 	if peer == nil || !l.related(ctx, peer) {
 		return peering.Link{}, refuse(peering.CodeNoContract, "there is no contract between these clusters", "ask first")
 	}
-	network, err := l.agree(ctx, peer, caller.Addr.Addr(), theirs)
+	network, err := l.agree(ctx, peer, caller.ID, caller.Key, caller.Addr.Addr(), theirs)
 	if err != nil {
 		return peering.Link{}, err
 	}
-	return l.link(network), nil
+	if network.Proof != nil && len(network.Ours) == len(l.cfg.Ranges) {
+		if err := l.keep(ctx, peer, network); err != nil {
+			return peering.Link{}, err
+		}
+	}
+	return l.link(caller.ID, network)
 }
 
 // Propose makes the link from this side. It may be called again at any time; nothing that holds is disturbed.
+//
+// It is settled when the peer has heard, in one message, this side's aliases and the binding to the peer's own key, and
+// its answer changes nothing: then the peer's gateway knows this one, and this one's can begin.
 func (l *Linker) Propose(ctx context.Context, peer *v1alpha1.Peer, to *peering.Client, at netip.Addr) error {
 	network := peer.Status.Network
 	for range 3 { // what one side shows may make the other choose; it settles in two rounds
-		theirs, err := to.Link(ctx, l.link(network))
-		if err != nil {
-			return fmt.Errorf("link with %s: %w", peer.Name, err)
-		}
-		agreed, err := l.agree(ctx, peer, at, theirs)
+		id, _ := to.Peer()
+		ours, err := l.link(id, network)
 		if err != nil {
 			return err
 		}
-		if network != nil && slices.Equal(network.Theirs, agreed.Theirs) && len(agreed.Ours) == len(l.cfg.Ranges) {
+		theirs, err := to.Link(ctx, ours)
+		if err != nil {
+			return fmt.Errorf("link with %s: %w", peer.Name, err)
+		}
+		_, key := to.Peer()
+		agreed, err := l.agree(ctx, peer, id, key, at, theirs)
+		if err == nil && agreed.Proof == nil {
+			err = refuse(peering.CodeForbidden, "the peer did not prove that the WireGuard key it names is its own", "")
+		}
+		if err != nil {
+			return fmt.Errorf("link with %s: %w", peer.Name, err)
+		}
+		if network != nil && network.PublicKey == agreed.PublicKey && slices.Equal(network.Theirs, agreed.Theirs) && len(agreed.Ours) == len(l.cfg.Ranges) {
+			if err := l.keep(ctx, peer, agreed); err != nil {
+				return err
+			}
 			l.waitUp(ctx, peer)
 			return nil
 		}
@@ -105,12 +139,26 @@ func (l *Linker) waitUp(ctx context.Context, peer *v1alpha1.Peer) {
 	l.cfg.Log.Warn("no handshake with the peer yet; is UDP let through?", "peer", peer.Name)
 }
 
-// Restore tells the gateway what was agreed with a peer before this process started.
+// Restore tells the gateway what was agreed with a peer before this process started. What would not be agreed to today
+// is forgotten: it is agreed on anew when the peers meet.
 func (l *Linker) Restore(ctx context.Context, peer *v1alpha1.Peer) error {
-	if peer.Status.Network == nil || !l.related(ctx, peer) {
+	network := peer.Status.Network
+	if network == nil || !l.related(ctx, peer) {
 		return nil
 	}
-	return l.tell(peer, peer.Status.Network)
+	id, err := identity.ParseID(peer.Spec.ID)
+	if err != nil {
+		return fmt.Errorf("the ID of peer %s: %w", peer.Name, err)
+	}
+	g, err := gatewayPeer(peer, network)
+	if err == nil {
+		err = errors.Join(l.admit(g), l.proven(id, g.PublicKey, network.Proof))
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("the link with %s is made anew: %w", peer.Name, err),
+			patchStatus(ctx, l.client, peer, func(s *v1alpha1.PeerStatus) { s.Network = nil }))
+	}
+	return l.tell(peer, g)
 }
 
 // Drop forgets the link to a peer when no contract needs it any more.
@@ -121,6 +169,9 @@ func (l *Linker) Drop(ctx context.Context, peer *v1alpha1.Peer) error {
 	if err := l.cfg.Gateway.RemovePeer(peer.Spec.ID); err != nil {
 		return fmt.Errorf("take the tunnel to %s down: %w", peer.Name, err)
 	}
+	l.choosing.Lock()
+	delete(l.chosen, peer.Spec.ID)
+	l.choosing.Unlock()
 	if peer.ResourceVersion == "" {
 		return nil
 	}
@@ -138,153 +189,127 @@ func (l *Linker) related(ctx context.Context, peer *v1alpha1.Peer) bool {
 	})
 }
 
-// link is this side of the link, with the aliases chosen so far.
-func (l *Linker) link(network *v1alpha1.NetworkStatus) peering.Link {
+// link is this side of the link, with the aliases chosen so far, and bound when the peer's key is known.
+func (l *Linker) link(to identity.ID, network *v1alpha1.NetworkStatus) (peering.Link, error) {
 	link := peering.Link{PublicKey: l.cfg.Gateway.PublicKey().String(), Port: int(l.cfg.Port)}
 	for name, prefix := range l.cfg.Ranges {
 		link.Ranges = append(link.Ranges, peering.Range{Name: name, Prefix: prefix})
 	}
-	if network != nil {
-		for _, r := range network.Theirs {
-			if alias, err := netip.ParsePrefix(r.Alias); err == nil {
-				link.Aliases = append(link.Aliases, peering.Range{Name: r.Name, Prefix: alias})
-			}
+	if network == nil {
+		return link, nil
+	}
+	for _, r := range network.Theirs {
+		if alias, err := netip.ParsePrefix(r.Alias); err == nil {
+			link.Aliases = append(link.Aliases, peering.Range{Name: r.Name, Prefix: alias})
 		}
 	}
-	return link
+	var err error
+	link.Binding, err = l.bind(to, network.PublicKey)
+	return link, err
 }
 
-// agree chooses aliases for the peer's ranges, keeps all in the status and, once both sides chose, tells the gateway.
-func (l *Linker) agree(ctx context.Context, peer *v1alpha1.Peer, at netip.Addr, theirs peering.Link) (*v1alpha1.NetworkStatus, error) {
-	l.choosing.Lock()
-	defer l.choosing.Unlock()
+// agree checks what the peer says and chooses aliases for its ranges. Nothing comes of it yet: that is for keep, and only
+// if the key is bound (Proof is there).
+func (l *Linker) agree(ctx context.Context, peer *v1alpha1.Peer, id identity.ID, key ed25519.PublicKey, at netip.Addr, theirs peering.Link) (*v1alpha1.NetworkStatus, error) {
+	if err := l.names(theirs); err != nil {
+		return nil, refuse(peering.CodeBadRequest, err.Error(), "")
+	}
 	network := &v1alpha1.NetworkStatus{PublicKey: theirs.PublicKey}
 	if at.IsValid() && !at.IsLinkLocalUnicast() { // else it is waited for
 		network.Endpoint = netip.AddrPortFrom(at.Unmap(), uint16(theirs.Port)).String()
 	}
-	for _, r := range theirs.Ranges {
-		alias, err := l.alias(ctx, peer, r)
-		if err != nil {
-			return nil, err
-		}
-		network.Theirs = append(network.Theirs, v1alpha1.RangeAlias{Name: r.Name, Real: r.Prefix.String(), Alias: alias.String()})
-	}
-	for _, r := range theirs.Aliases {
-		if real, ok := l.cfg.Ranges[r.Name]; ok {
-			network.Ours = append(network.Ours, v1alpha1.RangeAlias{Name: r.Name, Real: real.String(), Alias: r.Prefix.String()})
-		}
-	}
-	if err := patchStatus(ctx, l.client, peer, func(s *v1alpha1.PeerStatus) { s.Network = network }); err != nil {
+	var err error
+	if network.Proof, err = l.bound(id, key, theirs); err != nil {
 		return nil, err
 	}
-	if len(network.Ours) < len(l.cfg.Ranges) {
-		return network, nil
+	for _, r := range theirs.Aliases {
+		network.Ours = append(network.Ours, v1alpha1.RangeAlias{Name: r.Name, Real: l.cfg.Ranges[r.Name].String(), Alias: r.Prefix.String()})
 	}
-	return network, l.tell(peer, network)
-}
-
-// alias keeps the one that was chosen before as long as it is free.
-func (l *Linker) alias(ctx context.Context, peer *v1alpha1.Peer, r peering.Range) (netip.Prefix, error) {
-	taken, err := l.cfg.Gateway.Taken(peer.Spec.ID)
-	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("see which addresses are in use here: %w", err)
+	if network.Theirs, err = l.choose(ctx, peer, theirs.Ranges); err != nil {
+		return nil, err
 	}
-	taken = append(taken, l.ofOthers(ctx, peer)...)
-	if old := peer.Status.Network; old != nil {
-		for _, was := range old.Theirs {
-			alias, err := netip.ParsePrefix(was.Alias)
-			if err == nil && was.Name == r.Name && was.Real == r.Prefix.String() && !overlaps(alias, taken) {
-				return alias, nil
-			}
-		}
-	}
-	alias, err := gateway.ChooseAlias(r.Prefix, taken, l.cfg.Pool, peer.Spec.ID)
-	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("find free addresses for the range %q (%s) of %s: %w", r.Name, r.Prefix, peer.Name, err)
-	}
-	return alias, nil
-}
-
-// ofOthers are the aliases that other peers hold, linked or not: they must find them free when they come back.
-func (l *Linker) ofOthers(ctx context.Context, peer *v1alpha1.Peer) []netip.Prefix {
-	var list v1alpha1.PeerList
-	if l.client.List(ctx, &list) != nil {
-		return nil
-	}
-	var taken []netip.Prefix
-	for _, other := range list.Items {
-		if other.Name == peer.Name || other.Status.Network == nil {
-			continue
-		}
-		for _, r := range other.Status.Network.Theirs {
-			if alias, err := netip.ParsePrefix(r.Alias); err == nil {
-				taken = append(taken, alias)
-			}
-		}
-	}
-	return taken
-}
-
-func overlaps(p netip.Prefix, taken []netip.Prefix) bool {
-	return slices.ContainsFunc(taken, p.Overlaps)
-}
-
-func (l *Linker) tell(peer *v1alpha1.Peer, network *v1alpha1.NetworkStatus) error {
 	g, err := gatewayPeer(peer, network)
+	if err == nil {
+		err = g.Validate()
+	}
 	if err != nil {
+		return nil, refuse(peering.CodeBadRequest, strings.ReplaceAll(err.Error(), "\n", "; "), "")
+	}
+	return network, nil
+}
+
+// names wants the ranges that contracts here are about, each once and no other, of a length a cluster has; and aliases for
+// those of this cluster, or none yet.
+func (l *Linker) names(theirs peering.Link) error {
+	if err := l.exactly("ranges", theirs.Ranges); err != nil {
 		return err
 	}
-	if err := l.cfg.Gateway.SetPeer(g); err != nil {
-		return fmt.Errorf("set up the tunnel to %s: %w", peer.Name, err)
+	for _, r := range theirs.Ranges {
+		if err := gateway.CheckRange(r.Prefix); err != nil {
+			return fmt.Errorf("ranges: %s: %w", r.Name, err)
+		}
+	}
+	if len(theirs.Aliases) == 0 {
+		return nil
+	}
+	return l.exactly("aliases", theirs.Aliases)
+}
+
+func (l *Linker) exactly(what string, list []peering.Range) error {
+	for _, r := range list {
+		if _, ok := l.cfg.Ranges[r.Name]; !ok {
+			return fmt.Errorf("%s: there is no range %q in a link with this cluster, only %s", what, r.Name, l.rangeNames())
+		}
+	}
+	if len(list) != len(l.cfg.Ranges) { // none is there twice, peering saw to that
+		return fmt.Errorf("%s: want all of %s", what, l.rangeNames())
 	}
 	return nil
 }
 
-// gatewayPeer is a Peer's network as the gateway takes it.
-func gatewayPeer(peer *v1alpha1.Peer, network *v1alpha1.NetworkStatus) (gateway.Peer, error) {
-	key, err := gateway.ParseKey(network.PublicKey)
-	if err != nil {
-		return gateway.Peer{}, fmt.Errorf("the WireGuard key of %s: %w", peer.Name, err)
-	}
-	g := gateway.Peer{ID: peer.Spec.ID, Name: peer.Name, PublicKey: key}
-	if network.Endpoint != "" {
-		if g.Endpoint, err = netip.ParseAddrPort(network.Endpoint); err != nil {
-			return gateway.Peer{}, fmt.Errorf("the WireGuard endpoint of %s: %w", peer.Name, err)
-		}
-	}
-	if g.Theirs, err = mappings(network.Theirs); err != nil {
-		return gateway.Peer{}, fmt.Errorf("the ranges of %s: %w", peer.Name, err)
-	}
-	if g.Ours, err = mappings(network.Ours); err != nil {
-		return gateway.Peer{}, fmt.Errorf("the aliases %s chose: %w", peer.Name, err)
-	}
-	return g, nil
+func (l *Linker) rangeNames() string {
+	return strings.Join(slices.Sorted(maps.Keys(l.cfg.Ranges)), ", ")
 }
 
-func mappings(ranges []v1alpha1.RangeAlias) ([]gateway.Mapping, error) {
-	var list []gateway.Mapping
-	for _, r := range ranges {
-		real, err := netip.ParsePrefix(r.Real)
-		if err != nil {
-			return nil, err
+// admit asks of what was kept what names and Validate ask of what is said.
+func (l *Linker) admit(g gateway.Peer) error {
+	for what, list := range map[string][]gateway.Mapping{"its ranges": g.Theirs, "the aliases it chose": g.Ours} {
+		if len(list) != len(l.cfg.Ranges) {
+			return fmt.Errorf("%s: want all of %s and no other", what, l.rangeNames())
 		}
-		alias, err := netip.ParsePrefix(r.Alias)
-		if err != nil {
-			return nil, err
+		for _, m := range list {
+			if _, ok := l.cfg.Ranges[m.Name]; !ok {
+				return fmt.Errorf("%s: there is no range %q in a link with this cluster", what, m.Name)
+			}
 		}
-		list = append(list, gateway.Mapping{Name: r.Name, Real: real, Alias: alias})
 	}
-	return list, nil
+	for _, m := range g.Ours {
+		if m.Real != l.cfg.Ranges[m.Name] {
+			return fmt.Errorf("the range %q of this cluster was %s, is %s", m.Name, m.Real, l.cfg.Ranges[m.Name])
+		}
+	}
+	return g.Validate()
 }
 
-// Translator maps addresses as the peer uses them to those that reach it from here.
-func Translator(peer *v1alpha1.Peer) func(netip.Addr) (netip.Addr, bool) {
-	if peer.Status.Network == nil {
-		return func(netip.Addr) (netip.Addr, bool) { return netip.Addr{}, false }
-	}
-	theirs, err := mappings(peer.Status.Network.Theirs)
+// keep tells the gateway what was agreed, and writes it down. The gateway goes first: what it refuses is not kept.
+func (l *Linker) keep(ctx context.Context, peer *v1alpha1.Peer, network *v1alpha1.NetworkStatus) error {
+	g, err := gatewayPeer(peer, network)
 	if err != nil {
-		return func(netip.Addr) (netip.Addr, bool) { return netip.Addr{}, false }
+		return err
 	}
-	return gateway.Peer{Theirs: theirs}.Translate
+	if err := l.tell(peer, g); err != nil {
+		return err
+	}
+	return patchStatus(ctx, l.client, peer, func(s *v1alpha1.PeerStatus) { s.Network = network })
+}
+
+func (l *Linker) tell(peer *v1alpha1.Peer, g gateway.Peer) error {
+	err := l.cfg.Gateway.SetPeer(g)
+	switch {
+	case errors.Is(err, gateway.ErrKeyTaken):
+		return refuse(peering.CodeForbidden, "the WireGuard key is that of another peer here", "make one of its own: stop kithd, remove wireguard.key in its data directory, start kithd")
+	case err != nil:
+		return fmt.Errorf("set up the tunnel to %s: %w", peer.Name, err)
+	}
+	return nil
 }

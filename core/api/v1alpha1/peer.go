@@ -167,6 +167,9 @@ type DirectionStatus struct {
 type NetworkStatus struct {
 	// publicKey is the peer's WireGuard key, base64.
 	PublicKey string `json:"publicKey"`
+	// proof, of the peer to this cluster, that it holds the private half of publicKey: a MAC that is of no use to others.
+	// +optional
+	Proof []byte `json:"proof,omitempty"`
 	// endpoint is the peer's WireGuard address, host:port.
 	// +optional
 	Endpoint string `json:"endpoint,omitempty"`

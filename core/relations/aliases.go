@@ -1,0 +1,93 @@
+package relations
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/gateway"
+	"kith.dev/core/peering"
+)
+
+// choose finds an alias for each range of a peer, and remembers it, so that no other peer gets it meanwhile.
+func (l *Linker) choose(ctx context.Context, peer *v1alpha1.Peer, ranges []peering.Range) ([]v1alpha1.RangeAlias, error) {
+	l.choosing.Lock()
+	defer l.choosing.Unlock()
+	taken, err := l.cfg.Gateway.Taken(peer.Spec.ID)
+	if err != nil {
+		return nil, fmt.Errorf("see which addresses are in use here: %w", err)
+	}
+	taken = append(taken, l.ofOthers(ctx, peer)...)
+	var list []v1alpha1.RangeAlias
+	for _, r := range ranges {
+		alias, err := l.alias(peer, r, taken)
+		if err != nil {
+			return nil, fmt.Errorf("find free addresses for the range %q (%s) of %s: %w", r.Name, r.Prefix, peer.Name, err)
+		}
+		list = append(list, v1alpha1.RangeAlias{Name: r.Name, Real: r.Prefix.String(), Alias: alias.String()})
+		taken = append(taken, alias)
+	}
+	l.chosen[peer.Spec.ID] = list
+	return list, nil
+}
+
+// alias keeps the one that was chosen before as long as it is free.
+func (l *Linker) alias(peer *v1alpha1.Peer, r peering.Range, taken []netip.Prefix) (netip.Prefix, error) {
+	before := l.chosen[peer.Spec.ID]
+	if before == nil && peer.Status.Network != nil {
+		before = peer.Status.Network.Theirs
+	}
+	for _, was := range before {
+		alias, err := netip.ParsePrefix(was.Alias)
+		if err == nil && was.Name == r.Name && was.Real == r.Prefix.String() && !overlaps(alias, taken) {
+			return alias, nil
+		}
+	}
+	return gateway.ChooseAlias(r.Prefix, taken, l.cfg.Pool, peer.Spec.ID)
+}
+
+// ofOthers are the aliases that other peers hold, linked or not: they must find them free when they come back. Callers
+// hold choosing.
+func (l *Linker) ofOthers(ctx context.Context, peer *v1alpha1.Peer) []netip.Prefix {
+	var taken []netip.Prefix
+	add := func(list []v1alpha1.RangeAlias) {
+		for _, r := range list {
+			if alias, err := netip.ParsePrefix(r.Alias); err == nil {
+				taken = append(taken, alias)
+			}
+		}
+	}
+	for id, list := range l.chosen {
+		if id != peer.Spec.ID {
+			add(list)
+		}
+	}
+	var list v1alpha1.PeerList
+	if l.client.List(ctx, &list) != nil {
+		return taken
+	}
+	for _, other := range list.Items {
+		if other.Name != peer.Name && other.Status.Network != nil {
+			add(other.Status.Network.Theirs)
+		}
+	}
+	return taken
+}
+
+// crossed reports whether an alias of the peer is in use by what this laptop is attached to now.
+func (l *Linker) crossed(peer *v1alpha1.Peer) bool {
+	taken, err := l.cfg.Gateway.Taken(peer.Spec.ID)
+	if err != nil || peer.Status.Network == nil {
+		return false
+	}
+	return slices.ContainsFunc(peer.Status.Network.Theirs, func(r v1alpha1.RangeAlias) bool {
+		alias, err := netip.ParsePrefix(r.Alias)
+		return err == nil && overlaps(alias, taken)
+	})
+}
+
+func overlaps(p netip.Prefix, taken []netip.Prefix) bool {
+	return slices.ContainsFunc(taken, p.Overlaps)
+}
