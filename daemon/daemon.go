@@ -123,9 +123,16 @@ func (d *Daemon) makeEngine() (err error) {
 	}
 	d.gateway, err = gateway.New(gateway.Config{
 		Device: gatewayDevice, Address: gatewayAddress(d.cfg.PodRange), ListenPort: d.cfg.WireGuardPort, PrivateKey: key,
-		Reserved: []netip.Prefix{d.cfg.PodRange, d.cfg.ServiceRange}, HostPorts: d.hostPorts(), Changed: d.changed.Ring, Log: d.log,
+		Reserved: []netip.Prefix{d.cfg.PodRange, d.cfg.ServiceRange}, HostPorts: d.hostPorts(), Changed: d.changed.Ring, Overlaps: d.overlaps, Log: d.log,
 	})
 	return err
+}
+
+// overlaps has other aliases agreed on with these peers. The gateway does not wait for it, and says it again.
+func (d *Daemon) overlaps(ids []string) {
+	if c := d.cluster.Load(); c != nil {
+		go c.peers.Overlaps(context.Background(), ids)
+	}
 }
 
 // gatewayAddress is the second address of the last /24 of the pod range: no node gives it to a pod, and peers have an

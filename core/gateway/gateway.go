@@ -27,7 +27,10 @@ type Config struct {
 	Reserved   []netip.Prefix // this cluster's own ranges (pods, services): never used as an alias
 	HostPorts  []uint16       // TCP ports on this host's own addresses that peers may connect to, such as the API server's
 	Changed    func()         // called when a tunnel came up or went down (Stats.Up); may be nil, must not block
-	Log        *slog.Logger
+	// Overlaps is called with the IDs of the peers whose aliases cannot stay, because this host came to a network, or to a
+	// peer's endpoint, of such addresses; and again while it is so. It may be nil, and must not block.
+	Overlaps func(ids []string)
+	Log      *slog.Logger
 }
 
 // Gateway carries the pod network between this cluster and its peers. Its methods may be called at any time and
@@ -42,7 +45,8 @@ type Gateway struct {
 	mu     sync.Mutex // guards what follows; the data path needs only table, drops and shook
 	peers  map[string]*route
 	around surroundings
-	live   *engine // nil when the device is down
+	lapped []string // IDs of the peers that Config.Overlaps is about, sorted
+	live   *engine  // nil when the device is down
 }
 
 // New checks the configuration; nothing is touched before Run.
@@ -52,6 +56,9 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	if cfg.Changed == nil {
 		cfg.Changed = func() {}
+	}
+	if cfg.Overlaps == nil {
+		cfg.Overlaps = func([]string) {}
 	}
 	switch {
 	case cfg.Device == "" || len(cfg.Device) > 15:

@@ -43,7 +43,7 @@ type gatewayConfig struct {
 }
 
 type order struct {
-	Do   string // set, remove, stats, drops, rtt, taken, told
+	Do   string // set, remove, stats, drops, rtt, taken, told, overlaps
 	Peer Peer
 	ID   string
 	Size int // of an echo; 0 is the least
@@ -55,6 +55,7 @@ type answer struct {
 	Drops map[string]uint64
 	RTT   time.Duration
 	Taken []netip.Prefix
+	IDs   []string // of peers whose aliases overlap something
 }
 
 func serveGateway(config string) {
@@ -74,9 +75,10 @@ func serveGateway(config string) {
 	}
 	told := make(chan struct{}, 64)
 	changed := func() { told <- struct{}{} }
+	overlaps := make(chan []string, 64)
 	g, err := New(Config{
 		Device: "kith0", Address: podGateway, ListenPort: cfg.Port, PrivateKey: key, HostPorts: []uint16{6443},
-		Reserved: []netip.Prefix{pods}, Changed: changed, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
+		Reserved: []netip.Prefix{pods}, Changed: changed, Overlaps: func(ids []string) { overlaps <- ids }, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
 	})
 	die(err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -98,11 +100,11 @@ func serveGateway(config string) {
 			return
 		}
 		die(err)
-		out.Encode(obey(g, o, told))
+		out.Encode(obey(g, o, told, overlaps))
 	}
 }
 
-func obey(g *Gateway, o order, told <-chan struct{}) (a answer) {
+func obey(g *Gateway, o order, told <-chan struct{}, overlaps <-chan []string) (a answer) {
 	var err error
 	switch o.Do {
 	case "set":
@@ -124,6 +126,12 @@ func obey(g *Gateway, o order, told <-chan struct{}) (a answer) {
 			err = errors.New("nothing is told")
 		}
 		a.Stats = g.StatsAll()
+	case "overlaps":
+		select {
+		case a.IDs = <-overlaps:
+		case <-time.After(7 * time.Second):
+			err = errors.New("nothing is told of overlaps")
+		}
 	case "taken":
 		a.Taken, err = g.Taken(o.ID)
 	}

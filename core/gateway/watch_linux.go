@@ -39,6 +39,7 @@ func (g *Gateway) watch(ctx context.Context, e *engine) error {
 			again, pause = time.After(pause), min(2*pause, resync)
 		}
 		g.tell()
+		g.tellOverlaps(&w)
 		select {
 		case <-ctx.Done():
 		case <-time.After(settle):
@@ -61,6 +62,9 @@ type watcher struct {
 	last  time.Time
 	paths map[Key]string // how each peer is reached
 	stale bool           // the socket has to be opened again
+
+	lapped   []string // as Config.Overlaps was called last, and when
+	lappedAt time.Time
 }
 
 // refresh compares the host with what is wanted. Nothing happens when nothing changed. False: not all of it could be
@@ -154,16 +158,26 @@ func (g *Gateway) syncOnce() error {
 	if changed {
 		g.rebuild()
 	}
-	want, err := g.wantedRoutes(endpoints)
+	inUse, err := LocalRanges(g.cfg.Device)
+	if err != nil {
+		return err
+	}
+	g.lapped = g.overlapping(inUse, endpoints)
+	want, err := g.wantedRoutes(endpoints, inUse)
 	return errors.Join(err, e.host.syncAddress(), e.host.syncRules(), e.host.syncRoutes(want))
 }
 
-func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort) ([]netlink.Route, error) {
+// wantedRoutes leaves out aliases of which this host needs an address for something else: what it sends there must not
+// come to a peer, and shall go where it went before.
+func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort, inUse []netip.Prefix) ([]netlink.Route, error) {
 	h := g.live.host
 	var want []netlink.Route
 	var aliases []netip.Prefix
 	for _, r := range g.peers {
 		for _, m := range r.Theirs {
+			if !free(m.Alias, inUse) {
+				continue
+			}
 			aliases = append(aliases, m.Alias)
 			want = append(want, h.routeTo(m.Alias, r.mtu, g.cfg.MTU))
 		}

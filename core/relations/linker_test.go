@@ -34,12 +34,22 @@ type side struct {
 	linker  *Linker
 	at      string // of the peer API
 
+	came []netip.Prefix // networks that its laptop came to
+
 	mu      sync.Mutex
 	refused map[string]int // by reason, as the record of refusals counts
 }
 
-// idle is a gateway whose device is down: nobody need wait for a handshake.
-type idle struct{ *gateway.Gateway }
+// idle is a gateway whose device is down: nobody need wait for a handshake. Its host may come to other networks.
+type idle struct {
+	*gateway.Gateway
+	came *[]netip.Prefix
+}
+
+func (g idle) Taken(id string) ([]netip.Prefix, error) {
+	taken, err := g.Gateway.Taken(id)
+	return append(taken, *g.came...), err
+}
 
 func (idle) Stats(string) (gateway.Stats, bool) { return gateway.Stats{}, false }
 
@@ -78,7 +88,7 @@ func newSide(t *testing.T, name string) *side {
 	}
 	s.client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.Peer{}, &v1alpha1.Contract{}).Build()
 	s.linker = NewLinker(s.client, LinkerConfig{
-		Identity: s.me, Gateway: idle{s.gateway}, Port: 6450, Ranges: map[string]netip.Prefix{"pods": usualPods}, Pool: gateway.DefaultPool(), Log: log,
+		Identity: s.me, Gateway: idle{s.gateway, &s.came}, Port: 6450, Ranges: map[string]netip.Prefix{"pods": usualPods}, Pool: gateway.DefaultPool(), Log: log,
 	})
 	s.at = serve(t, name, s.me, linkDesk{linker: s.linker}, func(_ audit.Door, reason string) {
 		s.mu.Lock()
@@ -476,5 +486,36 @@ func TestTwoPeersNeverGetOneAlias(t *testing.T) {
 	}
 	if err := bob.answer(dora, dora.byHand(bob, func(*peering.Link) {})); err != nil {
 		t.Errorf("a place is free again: %v", err)
+	}
+}
+
+// TestWhoMovesChoosesAnew: either side may come to a network of the addresses by which it sees the other, and says so then.
+func TestWhoMovesChoosesAnew(t *testing.T) {
+	alice, bob := newSide(t, "alice"), newSide(t, "bob")
+	contracts(alice, bob)
+	if err := alice.propose(bob); err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range []struct{ mover, other *side }{{alice, bob}, {bob, alice}} {
+		if one.mover.linker.overlapped(one.mover.peer(one.other)) {
+			t.Fatalf("%s overlaps before it moved", one.mover.name)
+		}
+		was, _ := one.mover.gateway.Peer(one.other.me.ID().String())
+		one.mover.came = []netip.Prefix{netip.PrefixFrom(was.Theirs[0].Alias.Addr().Next(), 24).Masked()}
+		if !one.mover.linker.overlapped(one.mover.peer(one.other)) {
+			t.Errorf("%s does not see that it moved", one.mover.name)
+		}
+		if err := one.mover.propose(one.other); err != nil {
+			t.Fatal(err)
+		}
+		is, _ := one.mover.gateway.Peer(one.other.me.ID().String())
+		there, _ := one.other.gateway.Peer(one.mover.me.ID().String())
+		if is.Theirs[0].Alias.Overlaps(one.mover.came[0]) || there.Ours[0] != is.Theirs[0] {
+			t.Errorf("%s sees %s at %s, who was told %s", one.mover.name, one.other.name, is.Theirs[0], there.Ours[0])
+		}
+		if one.mover.linker.overlapped(one.mover.peer(one.other)) {
+			t.Errorf("%s overlaps still", one.mover.name)
+		}
+		linked(t, alice, bob)
 	}
 }

@@ -131,6 +131,25 @@ func (r *PeerReconciler) Told(ctx context.Context, peer string, notice peering.N
 	r.Poke(peer)
 }
 
+// Overlaps has the links of these peers, by ID, made anew: their aliases are in use for something else on the network that
+// this laptop came to.
+func (r *PeerReconciler) Overlaps(ctx context.Context, ids []string) {
+	var peers v1alpha1.PeerList
+	if err := r.client.List(ctx, &peers); err != nil {
+		r.log.Warn("aliases that are in use are not chosen anew yet", "err", err)
+		return // the gateway says it again
+	}
+	for _, peer := range peers.Items {
+		if !slices.Contains(ids, peer.Spec.ID) {
+			continue
+		}
+		r.mu.Lock()
+		delete(r.synced, peer.Name)
+		r.mu.Unlock()
+		r.Poke(peer.Name)
+	}
+}
+
 // Reconcile looks at one Peer. Somebody else's write in between is no error: it is looked at again.
 func (r *PeerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	return calm(r.reconcile(ctx, req))
@@ -361,7 +380,8 @@ func (r *PeerReconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact 
 	if again, err = r.compareBooks(ctx, peer, to, consuming, providing); err != nil {
 		return 0, err
 	}
-	if consuming != nil && consuming.DeletionTimestamp == nil {
+	// The consumer proposes, so that the two do not cross; but a provider's new aliases are for it to tell.
+	if consuming != nil && consuming.DeletionTimestamp == nil || r.linker.overlapped(peer) {
 		if err := r.linker.Propose(ctx, peer, to, contact.Address.Addr()); err != nil {
 			return 0, err
 		}

@@ -1,0 +1,88 @@
+package gateway
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+)
+
+// way is the device by which a host sends to an address, "" when it cannot.
+func (p *laptop) way(to string) string {
+	p.t.Helper()
+	routes, err := p.hostNL.RouteGet(net.ParseIP(to))
+	if err != nil || len(routes) == 0 {
+		return ""
+	}
+	l, err := p.hostNL.LinkByIndex(routes[0].LinkIndex)
+	must(p.t, err)
+	return l.Attrs().Name
+}
+
+// goes waits until what a host sends to an address goes by a device.
+func (p *laptop) goes(to, dev string) {
+	p.t.Helper()
+	for range 100 {
+		if p.way(to) == dev {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	p.t.Errorf("%s sends to %s by %q, want %q", p.name, to, p.way(to), dev)
+}
+
+// TestNetworkOfAnAliasIsNotDrawnIntoTheTunnel: alice comes to networks whose addresses she uses for bob's pods. What she
+// sends there must not come to bob; whoever chooses aliases hears of it, and with another all is well.
+func TestNetworkOfAnAliasIsNotDrawnIntoTheTunnel(t *testing.T) {
+	alice, bob := pair(t)
+	bob.serveTCP(80, whoCalls)
+	alice.goes("10.65.200.9", "kith0")
+	u0 := link(t, alice.hostNL, "u0")
+	wide := &netlink.Route{LinkIndex: u0.Attrs().Index, Dst: ipnet(netip.MustParsePrefix("10.64.0.0/11")), Gw: net.IPv4(172, 31, 0, 254)}
+	for _, one := range []struct {
+		what        string
+		come, leave func() error
+	}{
+		{"a LAN", func() error { return alice.hostNL.AddrAdd(u0, parseAddr(t, "10.65.200.1/16")) }, func() error { return alice.hostNL.AddrDel(u0, parseAddr(t, "10.65.200.1/16")) }},
+		{"a VPN's route, wider than the alias", func() error { return alice.hostNL.RouteAdd(wide) }, func() error { return alice.hostNL.RouteDel(wide) }},
+	} {
+		must(t, one.come())
+		if ids := alice.do(order{Do: "overlaps"}).IDs; fmt.Sprint(ids) != "[bob]" {
+			t.Errorf("%s: overlaps of %v", one.what, ids)
+		}
+		alice.goes("10.65.3.9", "u0")
+		if taken := alice.do(order{Do: "taken", ID: "bob"}).Taken; free(netip.MustParsePrefix("10.65.0.0/16"), taken) {
+			t.Errorf("%s: 10.65.0.0/16 would be chosen again", one.what)
+		}
+		must(t, one.leave())
+		alice.goes("10.65.3.9", "kith0")
+	}
+
+	must(t, alice.hostNL.RouteAdd(wide))
+	alice.goes("10.65.3.9", "u0")
+	alice.do(order{Do: "set", Peer: bob.asPeer("10.99.0.0/16", "10.70.0.0/16")})
+	bob.do(order{Do: "set", Peer: alice.asPeer("10.70.0.0/16", "10.99.0.0/16")})
+	alice.goes("10.65.3.9", "u0")
+	if got := alice.ask("10.99.0.5:80"); got != "10.70.0.5" {
+		t.Errorf("by the new alias bob saw %q", got)
+	}
+}
+
+// TestEndpointInsideAnAliasIsTold, for bob may be seen by another; until he is, all goes on (TestEndpointInsideAnAlias).
+func TestEndpointInsideAnAliasIsTold(t *testing.T) {
+	alice, bob, _ := routed(t)
+	meet(alice, bob, "192.168.0.0/16", "10.70.0.0/16")
+	if ids := alice.do(order{Do: "overlaps"}).IDs; fmt.Sprint(ids) != "[bob]" {
+		t.Errorf("overlaps of %v", ids)
+	}
+	alice.do(order{Do: "set", Peer: bob.asPeer("10.65.0.0/16", "10.70.0.0/16")})
+	bob.do(order{Do: "set", Peer: alice.asPeer("10.70.0.0/16", "10.65.0.0/16")})
+	alice.goes("192.168.9.2", "u0")
+	if out := alice.ours(); strings.Contains(strings.Join(out, " "), "192.168") {
+		t.Errorf("routes of the old alias stay: %v", out)
+	}
+}
