@@ -13,6 +13,7 @@
 //	the tunnel, from a consumer → that consumer's guests
 //	the tunnel, from a provider of ours, where our own pods run → our own pods; of the host what the gateway opens
 //	the owner's pods → the tunnel to our providers
+//	the host → the tunnel to peers with a contract, in either role
 //
 // and everything else that comes from a guest or through the tunnel may not. Rules see addresses after kube-proxy
 // chose an endpoint, so a service opens nothing its endpoints do not. Each packet that asks is judged by where it

@@ -106,7 +106,7 @@ func planOf(cfg Config, rel Relations, host surroundings) plan {
 	}
 	slices.SortFunc(p.sets[1].elements, byKey)
 	p.chains = cfg.chains(tenants)
-	return p
+	return cfg.withHost(p, rel)
 }
 
 func (t Tenant) chain() string  { return "tenant-" + t.Consumer }
