@@ -11,6 +11,9 @@
 // Egress finds the peer by destination, ingress by source, which WireGuard has authenticated; so two peers may
 // call us by the same alias. No state is kept, no packet filter rule is needed, nothing is allocated per packet.
 //
+// An alias holds as long as this host needs its addresses for nothing else. When it comes to a network where it does, no
+// route leads into the device for that alias, and whoever chose it is told (Config.Overlaps) to choose another.
+//
 // The daemon makes one Gateway, runs it, and gives it peers as contracts come and go; virtualnode and reflection
 // ask Peer.Translate for the address of a foreign pod. This room never decides who is a peer, never reads the
 // network's content beyond the headers it must rewrite, and never lets a peer reach anything but the mapped

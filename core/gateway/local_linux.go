@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LocalRanges lists the IPv4 ranges in use on this host: addresses, routes in every table but the default ones, gateways,
-// and DNS servers, which are often reached by the default route only. What belongs to device (ours) and our own
-// routes are left out.
+// LocalRanges lists the IPv4 ranges in use on this host: addresses, routes in every table but the default ones (which VPNs
+// like to take in two halves), gateways, and DNS servers, which are often reached by the default route only. What belongs to
+// device (ours) and our own routes are left out.
 func LocalRanges(device string) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	add := func(p netip.Prefix) {
-		if p.IsValid() && p.Addr().Is4() && p.Bits() > 0 && !slices.Contains(out, p.Masked()) {
+		if p.IsValid() && p.Addr().Is4() && p.Bits() > 1 && !slices.Contains(out, p.Masked()) {
 			out = append(out, p.Masked())
 		}
 	}

@@ -72,6 +72,24 @@ func TestNetworkOfAnAliasIsNotDrawnIntoTheTunnel(t *testing.T) {
 	}
 }
 
+// TestDefaultRouteInHalvesLeavesAliasesAlone: a VPN that takes all traffic leads nowhere in particular.
+func TestDefaultRouteInHalvesLeavesAliasesAlone(t *testing.T) {
+	alice, bob := pair(t)
+	bob.serveTCP(80, whoCalls)
+	u0 := link(t, alice.hostNL, "u0")
+	for _, half := range []string{"0.0.0.0/1", "128.0.0.0/1"} {
+		must(t, alice.hostNL.RouteAdd(&netlink.Route{LinkIndex: u0.Attrs().Index, Dst: ipnet(netip.MustParsePrefix(half)), Gw: net.IPv4(172, 31, 0, 254)}))
+	}
+	if taken := alice.do(order{Do: "taken", ID: "bob"}).Taken; !free(netip.MustParsePrefix("10.65.0.0/16"), taken) {
+		t.Errorf("bob could not be seen at 10.65.0.0/16: %v is taken", taken)
+	}
+	alice.do(order{Do: "set", Peer: bob.asPeer("10.65.0.0/16", "10.70.0.0/16")}) // looks at the routes
+	alice.goes("10.65.200.9", "kith0")
+	if got := alice.ask("10.65.0.5:80"); got != "10.70.0.5" {
+		t.Errorf("bob saw %q", got)
+	}
+}
+
 // TestEndpointInsideAnAliasIsTold, for bob may be seen by another; until he is, all goes on (TestEndpointInsideAnAlias).
 func TestEndpointInsideAnAliasIsTold(t *testing.T) {
 	alice, bob, _ := routed(t)

@@ -76,6 +76,9 @@ func (c *Config) check() error {
 	if c.PodRange.Bits() > 20 {
 		return api.Invalid("podRange", c.PodRange.String(), "/20 or larger: it has a /24 for each node, and one for Kith's own addresses")
 	}
+	if c.PodRange.Bits() < 12 {
+		return api.Invalid("podRange", c.PodRange.String(), "/12 or smaller: peers find no addresses for a larger one")
+	}
 	for _, own := range []netip.Prefix{c.PodRange, c.ServiceRange} {
 		for _, pool := range c.AliasPools {
 			// A pool around the own ranges is fine: the gateway leaves them out.

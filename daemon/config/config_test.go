@@ -111,6 +111,7 @@ func TestMistakesNameKeyValueAndWhatIsAllowed(t *testing.T) {
 		{content: "podRange: 10.42.0.1/16", field: "podRange", says: []string{"no bit set behind its length"}},
 		{content: "podRange: fd00::/16", field: "podRange"},
 		{content: "podRange: 10.42.0.0/22", field: "podRange", says: []string{"/20 or larger"}},
+		{content: "podRange: 10.0.0.0/11\nserviceRange: 172.16.0.0/16", field: "podRange", says: []string{"/12 or smaller"}},
 		{content: "serviceRange: 10.42.128.0/17", field: "serviceRange", says: []string{"outside podRange, which is 10.42.0.0/16"}},
 		{content: "aliasPools: [10.42.0.0/16]", field: "aliasPools"},
 		{content: "aliasPools: 10.64.0.0/10", field: "aliasPools", says: []string{"ranges"}},

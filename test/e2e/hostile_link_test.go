@@ -16,6 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
+
 	"kith.dev/core/gateway"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
@@ -87,6 +90,81 @@ func TestHostileLinkDrawsNoTraffic(t *testing.T) {
 			return "no line of the log says so"
 		}
 		return ""
+	})
+}
+
+// TestAliasesAreChosenAnew: a laptop comes to a network of the addresses by which it sees its peer, as provider and as
+// consumer. It sends there as anybody would, sees the peer by others, and the peer's pods are reached as before.
+func TestAliasesAreChosenAnew(t *testing.T) {
+	l := laptops(t, lab.Options{Laptops: 2})
+	alice, bob := l.Laptop("alice"), l.Laptop("bob")
+	befriend(t, alice, bob, "--cpu", "300m", "--memory", "256Mi", "--pods", "6")
+	network := func(at *lab.Laptop, of, what string) string {
+		return kubectl(t, at, "get", "peer", of, "-o", "jsonpath={.status.network."+what+"[0].alias}")
+	}
+	for _, one := range []struct{ mover, other *lab.Laptop }{{bob, alice}, {alice, bob}} {
+		was := network(one.mover, one.other.Name(), "theirs")
+		gateway := func() string { // of the other, as the mover sees it
+			b := netip.MustParsePrefix(network(one.mover, one.other.Name(), "theirs")).Addr().As4()
+			return netip.AddrFrom4([4]byte{b[0], b[1], 255, 2}).String()
+		}
+		reached := func() string {
+			if err := echo(one.mover, gateway()); err != nil {
+				return err.Error()
+			}
+			return ""
+		}
+		eventually(t, 10*time.Second, one.mover.Name()+" reaches "+one.other.Name(), reached)
+		inside := netip.MustParsePrefix(was).Addr().As4()
+		lan := netip.PrefixFrom(netip.AddrFrom4([4]byte{inside[0], inside[1], 7, 1}), 16) // with the alias's own mask
+		if _, stderr, err := one.mover.Exec(t.Context(), "ip", "address", "add", lan.String(), "dev", "eth0"); err != nil {
+			t.Fatalf("%v: %s", err, stderr)
+		}
+		took := eventually(t, 20*time.Second, one.mover.Name()+" sees "+one.other.Name()+" elsewhere, who knows", func() string {
+			is, told := network(one.mover, one.other.Name(), "theirs"), network(one.other, one.mover.Name(), "ours")
+			if is == was || is != told {
+				return fmt.Sprintf("was %s, is %s, %s knows %s", was, is, one.other.Name(), told)
+			}
+			return ""
+		})
+		t.Logf("%s: another alias after %s", one.mover.Name(), took.Round(10*time.Millisecond))
+		there := netip.AddrFrom4([4]byte{inside[0], inside[1], 200, 9}).String()
+		if out, _, _ := one.mover.Exec(t.Context(), "ip", "route", "get", there); strings.Contains(out, "kith0") || !strings.Contains(out, "eth0") {
+			t.Errorf("%s sends to its new network by %s", one.mover.Name(), out)
+		}
+		eventually(t, 10*time.Second, one.mover.Name()+" reaches "+one.other.Name()+" again", reached)
+	}
+}
+
+// echo asks an address for an answer (ICMP), from a laptop.
+func echo(from *lab.Laptop, to string) error {
+	return from.InNetwork(func() error {
+		c, err := icmp.ListenPacket("ip4:icmp", "0.0.0.0")
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		ask := icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: 0x6b67, Seq: 1, Data: []byte("kith")}}
+		b, err := ask.Marshal(nil)
+		if err != nil {
+			return err
+		}
+		if _, err := c.WriteTo(b, &net.IPAddr{IP: net.ParseIP(to)}); err != nil {
+			return err
+		}
+		if err := c.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+			return err
+		}
+		for b = make([]byte, 1500); ; {
+			n, who, err := c.ReadFrom(b)
+			if err != nil {
+				return err
+			}
+			m, err := icmp.ParseMessage(1, b[:n])
+			if err == nil && m.Type == ipv4.ICMPTypeEchoReply && who.String() == to {
+				return nil
+			}
+		}
 	})
 }
 
