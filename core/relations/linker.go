@@ -145,6 +145,9 @@ func (l *Linker) Restore(ctx context.Context, peer *v1alpha1.Peer) error {
 	if network == nil || !l.related(ctx, peer) {
 		return nil
 	}
+	if _, told := l.cfg.Gateway.Stats(peer.Spec.ID); told { // by this process, and what is read here may be older
+		return nil
+	}
 	id, err := identity.ParseID(peer.Spec.ID)
 	if err != nil {
 		return fmt.Errorf("the ID of peer %s: %w", peer.Name, err)
@@ -154,8 +157,10 @@ func (l *Linker) Restore(ctx context.Context, peer *v1alpha1.Peer) error {
 		err = errors.Join(l.admit(g), l.proven(id, g.PublicKey, network.Proof))
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("the link with %s is made anew: %w", peer.Name, err),
-			patchStatus(ctx, l.client, peer, func(s *v1alpha1.PeerStatus) { s.Network = nil }))
+		before := peer.DeepCopy()
+		peer.Status.Network = nil
+		return errors.Join(fmt.Errorf("the link with %s is made anew: %w", peer.Name, err), // unless it was meanwhile
+			l.client.Status().Patch(ctx, peer, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
 	}
 	return l.tell(peer, g)
 }

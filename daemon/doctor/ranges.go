@@ -50,7 +50,7 @@ func (m Machine) overlaps(others []taken) []api.Finding {
 	}
 	for _, peer := range slices.Sorted(maps.Keys(m.Aliases)) {
 		for _, alias := range m.Aliases[peer] {
-			clash("alias", "the range under which "+peer+" is seen", alias, "another one is chosen when the link to "+peer+" is made anew; aliasPools says out of which")
+			clash("alias", "the range under which "+peer+" is seen", alias, "another one is agreed on as soon as "+peer+" answers; aliasPools says out of which")
 		}
 	}
 	return found
