@@ -8,24 +8,33 @@ import (
 
 // overlapping lists the peers one of whose aliases is in use for something else: by what this host is attached to, or as the
 // address at which a peer is reached.
-func (g *Gateway) overlapping(inUse []netip.Prefix, endpoints map[Key]netip.AddrPort) (ids []string) {
+func (g *Gateway) overlapping(inUse []netip.Prefix) (ids []string) {
+	at := g.reachedAt(nil)
 	for id, r := range g.peers {
 		if slices.ContainsFunc(r.Theirs, func(m Mapping) bool {
-			if !free(m.Alias, inUse) {
-				return true
-			}
-			for _, ep := range endpoints {
-				if m.Alias.Contains(ep.Addr().Unmap()) {
-					return true
-				}
-			}
-			return false
+			return !free(m.Alias, inUse) || slices.ContainsFunc(at, m.Alias.Contains)
 		}) {
 			ids = append(ids, id)
 		}
 	}
 	slices.Sort(ids)
 	return ids
+}
+
+// reachedAt lists the IPv4 addresses of peers that may lie in an alias and yet be reached outside of the tunnel. Those that a
+// peering connection led to may (Peer.Endpoint). Those that WireGuard learned from packets, which come with whatever source
+// their sender writes, only if they are in an alias of that same peer: nobody else's packets are drawn there.
+func (g *Gateway) reachedAt(learned map[Key]netip.AddrPort) (list []netip.Addr) {
+	for _, r := range g.peers {
+		if a := r.Endpoint.Addr(); a.Is4() {
+			list = append(list, a)
+		}
+		a := learned[r.PublicKey].Addr().Unmap()
+		if a.Is4() && slices.ContainsFunc(r.Theirs, func(m Mapping) bool { return m.Alias.Contains(a) }) && !slices.Contains(list, a) {
+			list = append(list, a)
+		}
+	}
+	return list
 }
 
 // tellOverlaps calls Config.Overlaps when there are others than at the last call, and while there are any as often as the

@@ -104,3 +104,29 @@ func TestEndpointInsideAnAliasIsTold(t *testing.T) {
 		t.Errorf("routes of the old alias stay: %v", out)
 	}
 }
+
+// TestNobodyDrawsAnothersPacketsOutOfTheTunnel: WireGuard takes the address that a peer's packets come from for its endpoint,
+// and on a LAN one can write any there. Mallory writes that of a pod of bob's: what alice sends to it still goes to bob alone.
+func TestNobodyDrawsAnothersPacketsOutOfTheTunnel(t *testing.T) {
+	l := newLAN(t)
+	alice, bob, mallory := l.laptop("alice", 1), l.laptop("bob", 2), l.laptop("mallory", 3)
+	meet(alice, bob, "10.65.0.0/16", "10.70.0.0/16")
+	meet(alice, mallory, "10.66.0.0/16", "10.71.0.0/16")
+	u0 := link(t, mallory.hostNL, "u0")
+	must(t, mallory.hostNL.AddrDel(u0, parseAddr(t, "172.31.0.3/24")))
+	must(t, mallory.hostNL.AddrAdd(u0, parseAddr(t, "10.65.0.5/32")))
+	must(t, mallory.hostNL.RouteAdd(&netlink.Route{LinkIndex: u0.Attrs().Index, Dst: ipnet(netip.MustParsePrefix("172.31.0.0/24")), Scope: netlink.SCOPE_LINK}))
+	for start := time.Now(); alice.do(order{Do: "stats"}).Stats["mallory"].Endpoint.Addr().String() != "10.65.0.5"; time.Sleep(20 * time.Millisecond) {
+		if time.Since(start) > patience {
+			t.Fatal("alice does not hear mallory from there")
+		}
+	}
+	alice.do(order{Do: "set", Peer: bob.asPeer("10.65.0.0/16", "10.70.0.0/16")}) // looks at the routes
+	if way := alice.way("10.65.0.5"); way != "kith0" {
+		t.Errorf("what alice sends to bob's pod goes by %s", way)
+	}
+	bob.serveTCP(80, whoCalls)
+	if got := alice.ask("10.65.0.5:80"); got != "10.70.0.5" {
+		t.Errorf("bob saw %q", got)
+	}
+}

@@ -162,7 +162,7 @@ func (g *Gateway) syncOnce() error {
 	if err != nil {
 		return err
 	}
-	g.lapped = g.overlapping(inUse, endpoints)
+	g.lapped = g.overlapping(inUse)
 	want, err := g.wantedRoutes(endpoints, inUse)
 	return errors.Join(err, e.host.syncAddress(), e.host.syncRules(), e.host.syncRoutes(want))
 }
@@ -182,9 +182,8 @@ func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort, inUse []netip.P
 			want = append(want, h.routeTo(m.Alias, r.mtu, g.cfg.MTU))
 		}
 	}
-	for _, ep := range endpoints {
-		a := ep.Addr().Unmap()
-		if !a.Is4() || !slices.ContainsFunc(aliases, func(p netip.Prefix) bool { return p.Contains(a) }) {
+	for _, a := range g.reachedAt(endpoints) {
+		if !slices.ContainsFunc(aliases, func(p netip.Prefix) bool { return p.Contains(a) }) {
 			continue
 		}
 		// The host moved to where an alias is a real network, and the tunnel's own packets would enter the tunnel.
