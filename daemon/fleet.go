@@ -98,6 +98,7 @@ func (f *fleet) Ensure(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.C
 			m.network = peer.Status.Network.DeepCopy()
 			m.reroute()
 			m.reflector.Replan()
+			m.node.Readdress()
 		}
 		if m.revision != ctr.Spec.Revision {
 			m.node.SetResources(ctr.Spec.Resources)

@@ -186,6 +186,9 @@ func (n *Node) enqueueAbroad() {
 	}
 }
 
+// Readdress has all pods abroad reported again: Config.Translate gives other addresses than before.
+func (n *Node) Readdress() { n.enqueueAbroad() }
+
 func (n *Node) enqueueAll(home string) {
 	for _, pod := range n.pods.list() {
 		if pod.Namespace == home {

@@ -99,6 +99,10 @@ func TestAliasesAreChosenAnew(t *testing.T) {
 	l := laptops(t, lab.Options{Laptops: 2})
 	alice, bob := l.Laptop("alice"), l.Laptop("bob")
 	befriend(t, alice, bob, "--cpu", "300m", "--memory", "256Mi", "--pods", "6")
+	kubectl(t, alice, "create", "namespace", "shop")
+	kith(t, alice, "offload", "shop")
+	apply(t, alice, solo("away", "kith-bob"))
+	waitReady(t, alice, 1, "-n", "shop")
 	network := func(at *lab.Laptop, of, what string) string {
 		return kubectl(t, at, "get", "peer", of, "-o", "jsonpath={.status.network."+what+"[0].alias}")
 	}
@@ -133,6 +137,16 @@ func TestAliasesAreChosenAnew(t *testing.T) {
 			t.Errorf("%s sends to its new network by %s", one.mover.Name(), out)
 		}
 		eventually(t, 10*time.Second, one.mover.Name()+" reaches "+one.other.Name()+" again", reached)
+		eventually(t, 10*time.Second, "alice reaches her pod abroad, at the address it has now", func() string {
+			ip := kubectl(t, alice, "-n", "shop", "get", "pod", "away", "-o", "jsonpath={.status.podIP}")
+			if at := network(alice, "bob", "theirs"); !netip.MustParsePrefix(at).Contains(netip.MustParseAddr(ip)) {
+				return fmt.Sprintf("it is said to be at %s, bob is seen at %s", ip, at)
+			}
+			if err := echo(alice, ip); err != nil {
+				return fmt.Sprintf("at %s: %v", ip, err)
+			}
+			return ""
+		})
 	}
 }
 
