@@ -15,11 +15,13 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/k3s-io/kine/pkg/drivers"
 	"github.com/k3s-io/kine/pkg/drivers/sqlite"
 	"github.com/k3s-io/kine/pkg/server"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 )
@@ -58,7 +60,7 @@ func Open(file, socket string, log *slog.Logger) (*Store, error) {
 		stop()
 		return nil, err
 	}
-	if s.listener, err = net.Listen("unix", socket); err != nil {
+	if s.listener, err = listen(socket); err != nil {
 		stop()
 		return nil, fmt.Errorf("socket of the datastore: %w", err)
 	}
@@ -85,6 +87,19 @@ func (s *Store) open(ctx context.Context, file string) (server.Backend, error) {
 	}
 	dialect.Retry = s.reserve.giveUp
 	return backend, backend.Start(ctx)
+}
+
+// listen makes a socket that root alone may connect to: it asks nobody who he is, and whoever speaks to it reads every
+// Secret. Nobody connects before listen(2), so the mode is set in between.
+func listen(socket string) (net.Listener, error) {
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		if outer := c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) }); outer != nil {
+			return outer
+		}
+		return err
+	}}
+	return config.Listen(context.Background(), "unix", socket)
 }
 
 // Run serves until ctx ends, then closes the database. Cancel ctx only after the API server has stopped.
