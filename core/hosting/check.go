@@ -16,6 +16,7 @@ const (
 	reasonNoContract   = "NoContract"
 	reasonExceeded     = "ContractExceeded"
 	reasonPodSecurity  = "PodSecurity"
+	reasonImage        = "ImageNotAllowed"
 	reasonNotSupported = "NotSupported"
 	reasonInvalid      = "Invalid"
 	reasonNameTaken    = "NameTaken"
@@ -54,6 +55,9 @@ func (c *checker) check(pod *corev1.Pod, level v1alpha1.PodSecurityLevel) *refus
 	}
 	if field := powerOverHost(&pod.Spec); field != "" {
 		return refused(reasonPodSecurity, "%s is not allowed at this provider's pod security level %s", field, level)
+	}
+	if field := ownProfile(&pod.Spec); field != "" {
+		return refused(reasonNotSupported, "%s: files with seccomp profiles of home are not available at a peer; RuntimeDefault is", field)
 	}
 	results := c.evaluator.EvaluatePod(
 		psa.LevelVersion{Level: psa.Level(level), Version: psa.LatestVersion()}, &pod.ObjectMeta, &pod.Spec)
@@ -131,6 +135,10 @@ func powerOverHost(spec *corev1.PodSpec) string {
 		if s := c.SecurityContext; s != nil && s.Privileged != nil && *s.Privileged {
 			field = fmt.Sprintf("spec.containers (%s).securityContext.privileged", c.Name)
 		}
+		// In a user namespace the standards allow it; what /proc tells and takes is still the laptop's own.
+		if s := c.SecurityContext; s != nil && s.ProcMount != nil && *s.ProcMount == corev1.UnmaskedProcMount {
+			field = fmt.Sprintf("spec.containers (%s).securityContext.procMount", c.Name)
+		}
 		for _, p := range c.Ports {
 			if p.HostPort != 0 {
 				field = fmt.Sprintf("spec.containers (%s).ports.hostPort %d", c.Name, p.HostPort)
@@ -142,6 +150,23 @@ func powerOverHost(spec *corev1.PodSpec) string {
 		look((*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon))
 	}
 	return strings.TrimSpace(field)
+}
+
+// ownProfile names the first seccomp profile out of a file: the files are the owner's, and he has not made them for guests.
+func ownProfile(spec *corev1.PodSpec) (field string) {
+	if s := spec.SecurityContext; s != nil && s.SeccompProfile != nil && s.SeccompProfile.Type == corev1.SeccompProfileTypeLocalhost {
+		field = "spec.securityContext.seccompProfile"
+	}
+	look := func(c *corev1.Container) {
+		if s := c.SecurityContext; s != nil && s.SeccompProfile != nil && s.SeccompProfile.Type == corev1.SeccompProfileTypeLocalhost {
+			field = fmt.Sprintf("spec.containers (%s).securityContext.seccompProfile", c.Name)
+		}
+	}
+	eachContainer(spec, look)
+	for i := range spec.EphemeralContainers {
+		look((*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+	return field
 }
 
 // contained volumes live on this node's disk or come from the namespace's own objects or an image. With

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -146,6 +147,10 @@ func (c *contracts) read(ctx context.Context, how freshness) (map[string]*terms,
 	for i := range peers.Items {
 		byName[peers.Items[i].Name] = &peers.Items[i]
 	}
+	userns, err := c.userNamespaces(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
 	fresh := map[string]*terms{}
 	for i := range list.Items {
 		contract := &list.Items[i]
@@ -158,6 +163,7 @@ func (c *contracts) read(ctx context.Context, how freshness) (map[string]*terms,
 			c.log.Warn("contract left out", "peer", contract.Spec.Peer, "contract", contract.Spec.ID, "err", err)
 			continue
 		}
+		t.userns = userns
 		if fresh[t.contract] == nil || t.why == "" {
 			fresh[t.contract] = t
 		}
@@ -169,6 +175,25 @@ func (c *contracts) read(ctx context.Context, how freshness) (map[string]*terms,
 		}
 	}
 	return fresh, twins, nil
+}
+
+// userNamespaces says whether every node that runs guests can give them user namespaces of their own.
+func (c *contracts) userNamespaces(ctx context.Context) (bool, error) {
+	nodes := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
+	if err := c.live.List(ctx, nodes, recent()); err != nil {
+		return false, fmt.Errorf("reading nodes: %w", err)
+	}
+	real := 0
+	for i := range nodes.Items {
+		if _, virtual := nodes.Items[i].Labels[v1alpha1.LabelPeer]; virtual {
+			continue
+		}
+		real++
+		if nodes.Items[i].Annotations[v1alpha1.AnnotationUserNamespaces] != "yes" {
+			return false, nil
+		}
+	}
+	return real > 0, nil
 }
 
 // twinOf reads the labels of a namespace, which consumers cannot write; false when they do not fit its name.

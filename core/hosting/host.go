@@ -77,7 +77,7 @@ func CacheOptions() cache.Options {
 }
 
 // Install applies what every tenant needs: the ClusterRole kith:tenant, and first the admission policies that bound what
-// it permits. Idempotent.
+// it permits; and the PriorityClass of guests. Idempotent.
 func (h *Host) Install(ctx context.Context) error {
 	bounded, err := h.tenants.installBounds(ctx)
 	if err != nil {
@@ -85,6 +85,9 @@ func (h *Host) Install(ctx context.Context) error {
 	}
 	if err := h.tenants.apply(ctx, tenantClusterRole(bounded)); err != nil {
 		return fmt.Errorf("installing ClusterRole %s: %w", tenantRole, err)
+	}
+	if err := h.tenants.apply(ctx, guestPriority()); err != nil {
+		return fmt.Errorf("installing PriorityClass %s: %w", v1alpha1.GuestPriorityClass, err)
 	}
 	return nil
 }

@@ -51,6 +51,9 @@ func (r *reconciler) make(ctx context.Context, o *one) (ctrl.Result, error) {
 	if no := r.checker.check(pod, t.level); no != nil {
 		return r.refuse(ctx, o, t.contract, no)
 	}
+	if no := checkImages(&pod.Spec, t.images); no != nil {
+		return r.refuse(ctx, o, t.contract, no)
+	}
 	if no := r.book.admit(o.key, t.contract, requestsOf(pod), t.limit); no != nil {
 		return r.refuse(ctx, o, t.contract, no)
 	}
@@ -135,6 +138,12 @@ func (r *reconciler) forbidden(ctx context.Context, o *one, t *terms, err error)
 	quota := strings.Contains(text, "exceeded quota") || strings.Contains(text, "status unknown for quota")
 	account := strings.Contains(text, "error looking up service account")
 	no := refused(reasonForbidden, "%v", err)
+	if strings.Contains(text, "no PriorityClass with name "+v1alpha1.GuestPriorityClass) { // somebody took it away
+		if err := r.client.Apply(ctx, guestPriority(), client.FieldOwner(v1alpha1.ManagedBy), client.ForceOwnership); err != nil {
+			return ctrl.Result{}, fmt.Errorf("installing PriorityClass %s: %w", v1alpha1.GuestPriorityClass, err)
+		}
+		return ctrl.Result{RequeueAfter: time.Second}, nil
+	}
 	switch {
 	case quota:
 		no.reason = reasonQuota

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	rbacv1ac "k8s.io/client-go/applyconfigurations/rbac/v1"
+	schedulingv1ac "k8s.io/client-go/applyconfigurations/scheduling/v1"
 	psa "k8s.io/pod-security-admission/api"
 
 	"kith.dev/core/api/v1alpha1"
@@ -49,6 +50,14 @@ func tenantClusterRole(bounded bool) *rbacv1ac.ClusterRoleApplyConfiguration {
 	return role
 }
 
+// guestPriority: below every pod of the owner's that says nothing, so they preempt guests and guests nobody, and guests go
+// first when memory, disk or process numbers run out.
+func guestPriority() *schedulingv1ac.PriorityClassApplyConfiguration {
+	return schedulingv1ac.PriorityClass(v1alpha1.GuestPriorityClass).WithLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}).
+		WithValue(-1000).WithPreemptionPolicy(corev1.PreemptNever).WithGlobalDefault(false).
+		WithDescription("Pods of other clusters.")
+}
+
 func namespaceLabels(home string, t *terms) map[string]string {
 	return map[string]string{
 		v1alpha1.LabelManagedBy:     v1alpha1.ManagedBy,
@@ -63,7 +72,7 @@ func namespaceLabels(home string, t *terms) map[string]string {
 
 func namespaceObject(tw twin, t *terms) *corev1ac.NamespaceApplyConfiguration {
 	return corev1ac.Namespace(tw.name).WithUID(tw.uid).WithLabels(namespaceLabels(tw.home, t)).
-		WithAnnotations(map[string]string{annotationAliases: t.aliases})
+		WithAnnotations(map[string]string{annotationAliases: t.aliases, v1alpha1.AnnotationRegistries: t.images.annotation()})
 }
 
 func tenantBinding(namespace string, t *terms) *rbacv1ac.RoleBindingApplyConfiguration {

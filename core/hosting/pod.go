@@ -44,6 +44,7 @@ func podFor(opod *v1alpha1.OffloadedPod, t *terms) *corev1.Pod {
 	for _, change := range specChanges() {
 		change(&pod.Spec)
 	}
+	confine(&pod.Spec, t)
 	return pod
 }
 
@@ -73,10 +74,11 @@ func forgetHomePlacement(spec *corev1.PodSpec) {
 	spec.SchedulingGroup = nil
 }
 
-// forgetHomePriority: a guest never preempts, and its classes are not known here.
+// forgetHomePriority: the classes of home are not known here. Without any a guest would get the owner's default class,
+// and with it perhaps the right to push his pods out.
 func forgetHomePriority(spec *corev1.PodSpec) {
 	spec.Priority = nil
-	spec.PriorityClassName = ""
+	spec.PriorityClassName = v1alpha1.GuestPriorityClass
 	spec.PreemptionPolicy = nil
 }
 
@@ -212,7 +214,11 @@ func syncContainers(has, wants []corev1.Container, field string) (changed bool, 
 		switch {
 		case at < 0:
 			cannot = append(cannot, field+"["+wants[i].Name+"]")
-		case has[at].Image != wants[i].Image:
+		case has[at].Image == wants[i].Image:
+		case wants[i].ImagePullPolicy == corev1.PullAlways && has[at].ImagePullPolicy != corev1.PullAlways:
+			// A running pod keeps its pull policy, and under that one the new image would be taken as it is here.
+			cannot = append(cannot, field+"["+wants[i].Name+"].image")
+		default:
 			has[at].Image, changed = wants[i].Image, true
 		}
 	}

@@ -268,6 +268,9 @@ func (r *reconciler) keep(ctx context.Context, o *one) error {
 // adjust brings over what may change in a running pod, and tells of what may not. What is refused, it gives.
 func (r *reconciler) adjust(ctx context.Context, o *one, t *terms) (refused []metav1.Condition, err error) {
 	want := podFor(o.opod, t)
+	if no := keepImages(want, o.pod, t.images); no != nil {
+		r.event(o.pod, corev1.EventTypeWarning, "NotChanged", "a running pod keeps its image: %s", no.message)
+	}
 	next := o.pod.DeepCopy()
 	changed, cannot := syncInPlace(next, want)
 	if len(cannot) > 0 {

@@ -118,12 +118,16 @@ func (r *reconciler) debug(ctx context.Context, o *one, t *terms) (*metav1.Condi
 			continue
 		}
 		tried := next.DeepCopy()
+		c.ImagePullPolicy = t.images.pull(c.Image, c.ImagePullPolicy)
 		tried.Spec.EphemeralContainers = append(tried.Spec.EphemeralContainers, c)
 		no := r.checker.check(tried, t.level)
 		if no != nil && withoutPtrace(&tried.Spec.EphemeralContainers[len(tried.Spec.EphemeralContainers)-1]) {
 			if no = r.checker.check(tried, t.level); no == nil {
 				r.event(o.pod, corev1.EventTypeNormal, "Debugger", "container %s runs without the capability %s, which level %s of this provider does not allow", c.Name, ptrace, t.level)
 			}
+		}
+		if no == nil {
+			no = t.images.refuse("its image", c.Image)
 		}
 		switch {
 		case len(tried.Spec.EphemeralContainers) > maxDebuggers:

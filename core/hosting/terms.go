@@ -36,6 +36,8 @@ type terms struct {
 	consumer Consumer
 	level    v1alpha1.PodSecurityLevel
 	limit    corev1.ResourceList
+	images   imageRules
+	userns   bool      // guests can have user namespaces of their own here
 	aliases  string    // the consumer's ranges as seen here, comma-separated
 	notAfter time.Time // zero: no end
 	why      string    // why it is not in force; empty when it is
@@ -74,6 +76,7 @@ func termsOf(contract *v1alpha1.Contract, peer *v1alpha1.Peer, policies []v1alph
 	t := &terms{
 		contract: contract.Spec.ID, object: contract.Name, consumer: consumer,
 		level:   sharing.Level(policy),
+		images:  imageRulesOf(policy),
 		limit:   contract.Spec.Resources,
 		aliases: aliasesOf(peer),
 		why:     whyNot(contract, now),
@@ -94,5 +97,6 @@ func (t *terms) inForce(now time.Time) bool {
 func (t *terms) equal(u *terms) bool {
 	return t != nil && u != nil && t.object == u.object && t.consumer == u.consumer && t.level == u.level &&
 		t.aliases == u.aliases && t.why == u.why && t.notAfter.Equal(u.notAfter) && equality.Semantic.DeepEqual(t.limit, u.limit) &&
-		t.keepsNames == u.keepsNames && slices.Equal(t.reserved, u.reserved)
+		t.keepsNames == u.keepsNames && slices.Equal(t.reserved, u.reserved) &&
+		t.images.equal(u.images) && t.userns == u.userns
 }

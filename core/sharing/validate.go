@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +26,9 @@ func (e *FieldError) Error() string {
 
 // minValidity: a contract has to outlive the time it takes two daemons to renew it.
 const minValidity = 10 * time.Minute
+
+// registry is the pattern of the custom resource.
+var registry = regexp.MustCompile(`^(http://)?[a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?(:[0-9]{1,5})?$`)
 
 // Validate says what is wrong with the policy: nil, or *FieldErrors joined, each naming its field and the
 // allowed values. The API server checks much of it already; this serves callers that have not asked it yet.
@@ -69,6 +73,18 @@ func Validate(policy *v1alpha1.SharingPolicy) error {
 	}
 	if v := spec.ContractValidity; v != nil && v.Duration < minValidity {
 		bad("spec.contractValidity", v.Duration.String(), "a duration of at least "+minValidity.String())
+	}
+	if spec.Images != nil {
+		for i, r := range spec.Images.Registries {
+			if !registry.MatchString(r) {
+				bad(fmt.Sprintf("spec.images.registries[%d]", i), r, "a registry as it stands in names of images, such as ghcr.io or registry.lan:5000, with http:// before it if it has no TLS")
+			}
+		}
+		for i, p := range spec.Images.Present {
+			if p == "" || strings.ContainsAny(p, " ,\t\n") {
+				bad(fmt.Sprintf("spec.images.present[%d]", i), p, "the name of an image, in which * stands for anything, such as kith.dev/* or postgres:17")
+			}
+		}
 	}
 	return errors.Join(errs...)
 }

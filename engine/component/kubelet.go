@@ -13,6 +13,9 @@ import (
 	kubeletconfig "k8s.io/kubernetes/pkg/kubelet/apis/config"
 )
 
+// podPids is how many processes and threads a pod may have: more than an IDE, a database or a JVM under load takes.
+const podPids = 2048
+
 // Kubelet is what the kubelet is told.
 type Kubelet struct {
 	PKI
@@ -66,8 +69,13 @@ func (k Kubelet) Run(ctx context.Context) error {
 	s.SerializeImagePulls = false
 	s.EnableControllerAttachDetach = false // see ControllerManager
 
+	// A pod that says nothing of system calls gets the runtime's filter, as Docker gives it; upstream's default is none.
+	s.KubeletConfiguration.SeccompDefault = true
+	// Upstream's default is no bound: one pod could take all process numbers of the laptop. The kernel's own bound is some
+	// ten thousands on a laptop; when few are left, pods of the lowest priority, which are guests, go first.
+	s.PodPidsLimit = podPids
 	// The owner's disk is often nearly full; upstream's 15 % would evict every pod of such a laptop.
-	s.EvictionHard = map[string]string{"memory.available": "100Mi", "nodefs.available": "2%", "imagefs.available": "2%", "nodefs.inodesFree": "1%"}
+	s.EvictionHard = map[string]string{"memory.available": "100Mi", "nodefs.available": "2%", "imagefs.available": "2%", "nodefs.inodesFree": "1%", "pid.available": "10%"}
 	// Upstream's 5 minutes keep the scheduler off a node that wavers; here there is no other one.
 	s.EvictionPressureTransitionPeriod.Duration = 30 * time.Second
 	s.ImageGCHighThresholdPercent = 95

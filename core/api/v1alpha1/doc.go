@@ -62,6 +62,14 @@ const (
 	AnnotationGrace = "kith.dev/grace-seconds"
 	// AnnotationHomePod on a guest Pod tells its owner's "namespace/name".
 	AnnotationHomePod = "kith.dev/home-pod"
+	// AnnotationRegistries on a twin namespace says whence images may be pulled for the pods in it, in the form of
+	// ImageRules.Registries with commas; a * stands for every registry of the internet. The builtin engine asks it at each pull.
+	AnnotationRegistries = "kith.dev/registries"
+	// AnnotationUserNamespaces on a node says whether pods there may have a user namespace of their own: "yes", or why not.
+	// The builtin engine tries it; the owner of another cluster may set it himself.
+	AnnotationUserNamespaces = "kith.dev/user-namespaces"
+	// GuestPriorityClass is the PriorityClass of guests: below every other, and preempting nobody.
+	GuestPriorityClass = "kith-guest"
 	// ManagedBy is the value of LabelManagedBy and the field owner of server-side applies.
 	ManagedBy = "kith"
 	// VirtualNodePrefix starts the name of every virtual node.

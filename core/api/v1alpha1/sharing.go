@@ -57,6 +57,9 @@ type SharingPolicySpec struct {
 	// namespaces says how the namespaces of guests are called here; without it, never like those of home.
 	// +optional
 	Namespaces *GuestNamespaces `json:"namespaces,omitempty"`
+	// images says where guests' images may come from; without it, from registries on the internet, if that is allowed.
+	// +optional
+	Images *ImageRules `json:"images,omitempty"`
 }
 
 // GuestNamespaces is about the names of the namespaces in which guests run.
@@ -83,6 +86,27 @@ type GuestNetwork struct {
 	// +optional
 	// +kubebuilder:default=Allow
 	Internet Access `json:"internet,omitempty"`
+}
+
+// ImageRules say where guests' images may come from. This laptop pulls them, from where it stands: so without a word here
+// nothing is asked of registries on private addresses, on its LAN or on itself, and no image is used that guests did not
+// pull themselves.
+type ImageRules struct {
+	// registries that guests may pull from although they are on private addresses or the internet is denied, as they stand
+	// in image names: "registry.lan:5000", "ghcr.io". Before it, http:// for one without TLS.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=261
+	// +kubebuilder:validation:items:Pattern=`^(http://)?[a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?(:[0-9]{1,5})?$`
+	Registries []string `json:"registries,omitempty"`
+	// present are images that guests may use as they are here, without asking a registry: names, in which * stands for
+	// anything, such as "kith.dev/*" or "postgres:17". An image named by its digest needs no word here.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=255
+	Present []string `json:"present,omitempty"`
 }
 
 // Access is allowed or denied.
