@@ -106,7 +106,7 @@ func (d *Daemon) installDefaults(ctx context.Context, c client.Client) error {
 		if err != nil {
 			return fmt.Errorf("share: %w", err)
 		}
-		if err := installPolicy(ctx, c, percent, d.cfg.AutoAccept); err != nil {
+		if err := installPolicy(ctx, c, percent, d.cfg.AutoAccept, d.cfg.GuestImages); err != nil {
 			return err
 		}
 	}

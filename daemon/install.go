@@ -69,9 +69,12 @@ func apply(ctx context.Context, c client.Client, obj client.Object) error {
 }
 
 // installPolicy makes the default SharingPolicy at the first start; later the owner's word stands.
-func installPolicy(ctx context.Context, c client.Client, percent int, autoAccept bool) error {
+func installPolicy(ctx context.Context, c client.Client, percent int, autoAccept bool, images []string) error {
 	policy := sharing.Default(percent)
 	policy.Spec.AutoAccept = autoAccept
+	if len(images) > 0 {
+		policy.Spec.Images = &v1alpha1.ImageRules{Present: images}
+	}
 	if err := c.Create(ctx, policy); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("make the default sharing policy: %w", err)
 	}

@@ -214,7 +214,7 @@ func (d *Daemon) disk() (room, trouble string) {
 
 // nodeOf is what a node says of itself: what keeps it from being ready, else what it lacks.
 func nodeOf(node *corev1.Node) doctor.Node {
-	n := doctor.Node{Name: node.Name, Why: "it has not said yet"}
+	n := doctor.Node{Name: node.Name, Why: "it has not said yet", Users: node.Annotations[v1alpha1.AnnotationUserNamespaces]}
 	var lacks []string
 	for _, c := range node.Status.Conditions {
 		switch {

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+
+	"kith.dev/engine/userns"
 )
 
 // version is Kith's, set when linking.
@@ -21,6 +23,13 @@ func main() {
 	// kubectl parses its arguments itself, so it is not a command like the others.
 	if len(os.Args) > 1 && os.Args[1] == "kubectl" {
 		kubectl(os.Args[1:])
+	}
+	if len(os.Args) == 2 && os.Args[1] == userns.Command {
+		if err := userns.Inside(); err != nil {
+			fmt.Fprint(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
 	}
 	root := &cobra.Command{
 		Use:           "kith-k8s",

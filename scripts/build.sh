@@ -46,7 +46,8 @@ gobuild() { (cd "$1" && go build -ldflags "$2" -o "$3" "$4"); }
 
 build_runtime() {
   local in m=engine/runtime t
-  in=$(inputs $m/containerd)
+  part kith-pull "$bin/kith-pull" "$(inputs $m/containerd)" gobuild $m/containerd "$ldflags" "$bin/kith-pull" ./pull
+  in=$(inputs $m/containerd/go.mod $m/containerd/go.sum)
   for t in containerd containerd-shim-runc-v2 ctr; do
     part $t "$bin/$t" "$in" gobuild $m/containerd "$ldflags" "$bin/$t" github.com/containerd/containerd/v2/cmd/$t
   done

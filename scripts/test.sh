@@ -14,7 +14,8 @@ case $kind in
     # the packages with goroutines of their own are; the rest shares the build's cache.
     cd engine
     CGO_ENABLED=1 go test -race -timeout 5m ./listener/... ./containerd/...
-    CGO_ENABLED=0 go test -timeout 5m ./config/... ./datastore/... ./dns/... ./network/... ./pki/... ./storage/...
+    CGO_ENABLED=0 go test -timeout 5m ./config/... ./datastore/... ./dns/... ./images/... ./network/... ./pki/... ./storage/... ./userns/...
+    (cd runtime/containerd && CGO_ENABLED=0 go test -timeout 5m ./pull/...)
     ;;
   lab | soak)
     if [ "$(id -u)" != 0 ]; then

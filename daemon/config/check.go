@@ -19,6 +19,7 @@ var (
 func isLabel(s string) bool  { return label.MatchString(s) }
 func notEmpty(s string) bool { return s != "" }
 func isGroup(s string) bool  { return s == "" || group.MatchString(s) }
+func isImages(s string) bool { return s != "" && len(s) <= 255 && !strings.ContainsAny(s, " \t\n") }
 func isShare(s string) bool  { return s == "" || api.CheckPercent("share", s) == nil }
 func isPath(s string) bool   { return filepath.IsAbs(s) && !strings.ContainsRune(s, 0) }
 func isPattern(s string) bool {

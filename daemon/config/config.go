@@ -41,6 +41,8 @@ type Config struct {
 	Share      string // "50%", or "" for nothing
 	AutoAccept bool
 
+	GuestImages []string // names of images, with * for anything
+
 	Engine            string
 	PodRange          netip.Prefix
 	ServiceRange      netip.Prefix

@@ -24,6 +24,8 @@ var keys = []Key{
 	text("share", "part of this machine that is offered to peers until \"kith share\" says otherwise; \"\" offers nothing", "", isShare,
 		"a whole percentage from 0% to 100%, or empty", func(c *Config) *string { return &c.Share }),
 	boolean("autoAccept", "let that first policy answer requests without asking the owner", func(c *Config) *bool { return &c.AutoAccept }),
+	words("guestImages", "images that guests under that first policy may use as they are here, * stands for anything; others they pull", isImages,
+		"names of images, such as kith.dev/* or postgres:17", func(c *Config) *[]string { return &c.GuestImages }),
 
 	word("engine", "which Kubernetes: builtin runs one, kubeconfig uses one that is there, none has none",
 		[]string{EngineBuiltin, EngineKubeconfig, EngineNone}, func(c *Config) *string { return &c.Engine }),

@@ -149,6 +149,16 @@ func TestEngineSaysWhichPartIsDown(t *testing.T) {
 		Node:  func(context.Context) (Node, error) { return Node{Name: "alice", Ready: true}, nil },
 	}
 	found := look(e)
+	if _, said := found["user-namespaces"]; said {
+		t.Error("where nobody tried, nothing is known of user namespaces")
+	}
+	for users, want := range map[string]api.CheckState{"yes": api.CheckOK, "in a user namespace: mount /proc: operation not permitted": api.CheckWarning} {
+		tried := e
+		tried.Node = func(context.Context) (Node, error) { return Node{Name: "alice", Ready: true, Users: users}, nil }
+		if f := look(tried)["user-namespaces"]; f.State != want || want == api.CheckWarning && f.Why != users {
+			t.Errorf("%s: %+v", users, f)
+		}
+	}
 	for name, want := range map[string]api.CheckState{"api-server": api.CheckOK, "node": api.CheckOK, "node-address": api.CheckOK, "dns": api.CheckFail} {
 		if found[name].State != want {
 			t.Errorf("%s: %+v", name, found[name])

@@ -33,6 +33,7 @@ type Node struct {
 	Name  string
 	Ready bool
 	Why   string // when not ready, or under pressure
+	Users string // whether guests can have user namespaces: "yes", why not, or "" when nobody tried
 }
 
 const step = 5 * time.Second
@@ -67,7 +68,8 @@ func (e Engine) Check(ctx context.Context, report func(api.Finding)) {
 }
 
 func (e Engine) node(ctx context.Context, in about, see string, report func(api.Finding)) {
-	switch n, err := bounded(ctx, e.Node); {
+	n, err := bounded(ctx, e.Node)
+	switch {
 	case err != nil:
 		report(in.fail("node", "this machine's node cannot be read", err.Error(), see))
 	case !n.Ready:
@@ -76,6 +78,14 @@ func (e Engine) node(ctx context.Context, in about, see string, report func(api.
 		report(in.warn("node", "node "+n.Name+" is Ready, with a reservation", n.Why, "free what it lacks, before it ends pods"))
 	default:
 		report(in.ok("node", "node %s is Ready", n.Name))
+	}
+	switch {
+	case err != nil || n.Users == "":
+	case n.Users == "yes":
+		report(in.ok("user-namespaces", "guests run in user namespaces: root in them is nobody here"))
+	default:
+		report(in.warn("user-namespaces", "guests run without user namespaces of their own: root in them is root here, held by capabilities and seccomp alone", n.Users,
+			"a kernel from 6.3 on that allows them to root; or `kith share --pod-security restricted`, where nobody is root"))
 	}
 }
 

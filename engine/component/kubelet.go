@@ -26,6 +26,7 @@ type Kubelet struct {
 	PodLogs    string // logs of containers; kubelets that share a folder delete each other's
 	ResolvConf string // for pods that want the host's DNS
 	Containerd string // unix socket of containerd
+	Images     string // unix socket of the image service
 	CgroupRoot string
 }
 
@@ -57,7 +58,7 @@ func (k Kubelet) Run(ctx context.Context) error {
 	s.PodLogsDir = k.PodLogs
 	s.VolumePluginDir = filepath.Join(k.DataDir, "volumeplugins")
 	s.ContainerRuntimeEndpoint = "unix://" + k.Containerd
-	s.ImageServiceEndpoint = s.ContainerRuntimeEndpoint
+	s.ImageServiceEndpoint = "unix://" + k.Images
 
 	s.CgroupDriver = "cgroupfs"
 	s.CgroupRoot = k.CgroupRoot

@@ -94,6 +94,9 @@ func (r *Runtime) Run(ctx context.Context) error {
 	}
 }
 
+// Socket is where containerd answers.
+func (r *Runtime) Socket() string { return r.opts.Socket() }
+
 // WaitReady returns when containerd answers on its socket.
 func (r *Runtime) WaitReady(ctx context.Context) error {
 	for {

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +23,7 @@ import (
 	"kith.dev/engine/config"
 	"kith.dev/engine/network"
 	"kith.dev/engine/storage"
+	"kith.dev/engine/userns"
 )
 
 const dnsUser = "kith:dns"
@@ -102,8 +104,30 @@ func (s *server) keepObjects(ctx context.Context) error {
 		_, err = s.client.CoreV1().Nodes().Patch(ctx, s.config.NodeName, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 		return err
 	})
+	_ = s.insist(ctx, "user namespaces of the node", func() error { return s.noteUserNamespaces(ctx) })
 	<-ctx.Done()
 	return nil
+}
+
+// annotationUserNamespaces on the node says whether guests can have user namespaces of their own; hosting and doctor read
+// it, kith.dev/core/api/v1alpha1.
+const annotationUserNamespaces = "kith.dev/user-namespaces"
+
+func (s *server) noteUserNamespaces(ctx context.Context) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	word := "yes"
+	if err := userns.Try(self, s.config.DataDir, s.config.RunDir); err != nil {
+		word = err.Error()
+	}
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, annotationUserNamespaces, word)
+	_, err = s.client.CoreV1().Nodes().Patch(ctx, s.config.NodeName, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err == nil && word != "yes" {
+		s.log.Warn("guests run without user namespaces of their own: root in them is root here, held by capabilities and seccomp alone", "why", word)
+	}
+	return err
 }
 
 var errNotYet = fmt.Errorf("not there yet")

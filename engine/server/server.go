@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -25,6 +26,7 @@ import (
 	"kith.dev/engine/containerd"
 	"kith.dev/engine/datastore"
 	"kith.dev/engine/dns"
+	"kith.dev/engine/images"
 	"kith.dev/engine/network"
 	"kith.dev/engine/storage"
 )
@@ -153,6 +155,13 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 		return fmt.Errorf("resolv.conf for pods: %w", err)
 	}
 
+	gate, err := images.Open(images.Options{
+		Socket: s.imagesSocket(), Containerd: s.runtime.Socket(), Program: filepath.Join(c.RuntimeDir, "kith-pull"), Annotations: s.annotations,
+	}, s.log)
+	if err != nil {
+		return err
+	}
+
 	ready := make(chan struct{})
 	start := func(name string, after <-chan struct{}, run func(context.Context) error) {
 		group.Go(func() error {
@@ -185,6 +194,7 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 		}
 		return s.kubelet(ctx, files, resolver.ResolvConf)
 	})
+	start("images", now, gate.Run)
 	start("kube-proxy", ready, component.Proxy{PKI: files, NodeName: c.NodeName, ClusterCIDR: c.ClusterCIDR}.Run)
 	if c.Brain {
 		start("kube-controller-manager", ready, component.ControllerManager{PKI: files, ClusterCIDR: c.ClusterCIDR, ServiceCIDR: c.ServiceCIDR}.Run)
@@ -227,7 +237,7 @@ func (s *server) kubelet(ctx context.Context, files component.PKI, resolvConf st
 	return component.Kubelet{
 		PKI: files, NodeName: c.NodeName, NodeIP: c.NodeIP, ClusterDNS: c.ClusterDNS,
 		DataDir: filepath.Join(c.DataDir, "kubelet"), PodLogs: filepath.Join(c.DataDir, "pod-logs"), ResolvConf: resolvConf,
-		Containerd: filepath.Join(c.RunDir, "containerd", "containerd.sock"), CgroupRoot: c.CgroupRoot,
+		Containerd: s.runtime.Socket(), Images: s.imagesSocket(), CgroupRoot: c.CgroupRoot,
 	}.Run(ctx)
 }
 
@@ -257,6 +267,16 @@ func (s *server) announce(ctx context.Context, ready chan<- struct{}) error {
 	}
 }
 
+// annotations of a namespace, as they are now: what the owner says of guests' images holds at once.
+func (s *server) annotations(ctx context.Context, namespace string) (map[string]string, error) {
+	ns, err := s.client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return ns.Annotations, nil
+}
+
+func (s *server) imagesSocket() string    { return filepath.Join(s.config.RunDir, "images.sock") }
 func (s *server) cniConf() string         { return filepath.Join(s.config.DataDir, "cni", "net.d") }
 func (s *server) guestConf() string       { return filepath.Join(s.config.DataDir, "cni", "guests.d") }
 func (s *server) datastoreSocket() string { return filepath.Join(s.config.RunDir, "datastore.sock") }

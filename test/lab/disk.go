@@ -74,9 +74,11 @@ func (p *Laptop) writeEtc(etc string, o Options) error {
 			return fmt.Errorf("hide the machine's /etc/%s: %w", dir, err)
 		}
 	}
-	config := map[string]any{"name": p.name, "engine": "builtin"}
+	// The images of a lab come without a registry: guests may use them as they are.
+	config := map[string]any{"name": p.name, "engine": "builtin", "guestImages": []string{"kith.dev/*"}}
 	if o.NoEngine {
 		config["engine"] = "none"
+		delete(config, "guestImages")
 	}
 	maps.Copy(config, o.Config)
 	yml, err := yaml.Marshal(config)

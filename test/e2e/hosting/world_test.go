@@ -352,6 +352,7 @@ func amounts(pairs ...string) corev1.ResourceList {
 func (p *provider) share(level v1alpha1.PodSecurityLevel) {
 	p.Helper()
 	policy := sharing.Default(50)
+	policy.Spec.Images = &v1alpha1.ImageRules{Present: []string{"kith.dev/*"}}
 	policy.Spec.PodSecurity = level
 	err := p.admin.Create(context.Background(), policy)
 	if apierrors.IsAlreadyExists(err) {

@@ -1,0 +1,116 @@
+package dns
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coredns/caddy"
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/plugin"
+	"github.com/miekg/dns"
+	"golang.org/x/time/rate"
+)
+
+// What a guest may ask: an application looks up some names when it starts and some now and then. What is more is a flood, or
+// data that leaves in questions; either way it goes to the laptop's own servers, and on the owner's account.
+const (
+	questionsPerSecond = 50
+	questionsAtOnce    = 200
+	questionsUnderWay  = 32
+	guestsRemembered   = 1024 // of all guests; there are a hundred addresses
+	guestForgotten     = time.Minute
+)
+
+// limits bounds the questions of each guest. Those beyond get REFUSED at once, so that a resolver does not ask again as it does
+// when nothing comes.
+type limits struct {
+	now func() time.Time
+	log *slog.Logger
+
+	mu     sync.Mutex
+	guests map[netip.Addr]*asking
+	told   rate.Sometimes
+}
+
+type asking struct {
+	tokens   *rate.Limiter
+	underWay atomic.Int32
+	last     time.Time
+	refused  int
+}
+
+func newLimits(log *slog.Logger) *limits {
+	return &limits{now: time.Now, log: log, guests: map[netip.Addr]*asking{}, told: rate.Sometimes{First: 1, Interval: time.Minute}}
+}
+
+// enter says whether the guest may ask now; it calls done when it is answered.
+func (l *limits) enter(guest netip.Addr) (done func(), ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	a := l.guests[guest]
+	if a == nil {
+		if len(l.guests) >= guestsRemembered && !l.forget(now) {
+			return nil, false
+		}
+		a = &asking{tokens: rate.NewLimiter(questionsPerSecond, questionsAtOnce)}
+		l.guests[guest] = a
+	}
+	a.last = now
+	if a.underWay.Load() >= questionsUnderWay || !a.tokens.AllowN(now, 1) {
+		a.refused++
+		l.told.Do(func() {
+			l.log.Warn("a guest asks too many names; some questions are refused", "address", guest, "refused", a.refused, "perSecond", questionsPerSecond, "underWay", a.underWay.Load())
+		})
+		return nil, false
+	}
+	a.underWay.Add(1)
+	return func() { a.underWay.Add(-1) }, true
+}
+
+// forget makes room: of a guest that was silent for a minute, whose tokens are all there again, nothing has to be known.
+func (l *limits) forget(now time.Time) (some bool) {
+	for guest, a := range l.guests {
+		if now.Sub(a.last) > guestForgotten && a.underWay.Load() == 0 {
+			delete(l.guests, guest)
+			some = true
+		}
+	}
+	return some
+}
+
+// registerLimits makes the plugin known to CoreDNS under the name "limits"; once in a process.
+func registerLimits(guests netip.Prefix, l *limits) {
+	caddy.RegisterPlugin("limits", caddy.Plugin{ServerType: "dns", Action: func(c *caddy.Controller) error {
+		dnsserver.GetConfig(c).AddPlugin(func(next plugin.Handler) plugin.Handler { return limited{next: next, guests: guests, limits: l} })
+		return nil
+	}})
+}
+
+// limited is the plugin in front of all others.
+type limited struct {
+	next   plugin.Handler
+	guests netip.Prefix
+	limits *limits
+}
+
+// Name implements plugin.Handler.
+func (limited) Name() string { return "limits" }
+
+// ServeDNS implements plugin.Handler.
+func (l limited) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
+	from, ours := (tenants{guests: l.guests}).guest(w)
+	if !ours {
+		return l.next.ServeDNS(ctx, w, r)
+	}
+	done, ok := l.limits.enter(from)
+	if !ok {
+		return dns.RcodeSuccess, w.WriteMsg(new(dns.Msg).SetRcode(r, dns.RcodeRefused)) // "success": it was answered
+	}
+	defer done()
+	return l.next.ServeDNS(ctx, w, r)
+}

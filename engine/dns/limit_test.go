@@ -1,0 +1,120 @@
+package dns
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coredns/coredns/plugin"
+	"github.com/miekg/dns"
+)
+
+var guestRange = netip.MustParsePrefix("10.42.255.128/25")
+
+// clock is a time that stands still until it is moved.
+type clock struct{ at time.Time }
+
+func limitsAt(c *clock) (*limits, *strings.Builder) {
+	var said strings.Builder
+	l := newLimits(slog.New(slog.NewTextHandler(&said, nil)))
+	l.now = func() time.Time { return c.at }
+	return l, &said
+}
+
+func ask(t *testing.T, h plugin.Handler, from string) int {
+	t.Helper()
+	a := &asker{from: from}
+	if _, err := h.ServeDNS(t.Context(), a, new(dns.Msg).SetQuestion("example.org.", dns.TypeA)); err != nil || a.got == nil {
+		t.Fatalf("%s: %v %v", from, a.got, err)
+	}
+	return a.got.Rcode
+}
+
+func TestAGuestThatFloodsDNSIsRefusedAndNobodyElse(t *testing.T) {
+	now := &clock{time.Now()}
+	l, said := limitsAt(now)
+	h := limited{next: cluster(t), guests: guestRange, limits: l}
+	for i := range questionsAtOnce {
+		if code := ask(t, h, "10.42.255.130"); code != dns.RcodeSuccess {
+			t.Fatalf("question %d: %s", i, dns.RcodeToString[code])
+		}
+	}
+	for range 1000 {
+		if code := ask(t, h, "10.42.255.130"); code != dns.RcodeRefused {
+			t.Fatalf("one too many: %s", dns.RcodeToString[code])
+		}
+	}
+	for _, other := range []string{"10.42.255.131", "10.42.0.5", "10.42.255.1", "127.0.0.1"} {
+		if code := ask(t, h, other); code != dns.RcodeSuccess {
+			t.Errorf("%s: %s", other, dns.RcodeToString[code])
+		}
+	}
+	for range 1000 { // the owner's own pods may ask what they like
+		if code := ask(t, h, "10.42.0.5"); code != dns.RcodeSuccess {
+			t.Fatalf("the owner's pod: %s", dns.RcodeToString[code])
+		}
+	}
+	now.at = now.at.Add(time.Second)
+	for range questionsPerSecond {
+		if code := ask(t, h, "10.42.255.130"); code != dns.RcodeSuccess {
+			t.Fatalf("a second later: %s", dns.RcodeToString[code])
+		}
+	}
+	if n := strings.Count(said.String(), "\n"); n != 1 || !strings.Contains(said.String(), "10.42.255.130") {
+		t.Errorf("%d lines were logged: %s", n, said)
+	}
+}
+
+// TestQuestionsUnderWayAreFew: a server that never answers holds each question for seconds.
+func TestQuestionsUnderWayAreFew(t *testing.T) {
+	l, _ := limitsAt(&clock{time.Now()})
+	hang, arrived := make(chan struct{}), make(chan struct{})
+	h := limited{guests: guestRange, limits: l, next: plugin.HandlerFunc(func(_ context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
+		arrived <- struct{}{}
+		<-hang
+		return 0, w.WriteMsg(new(dns.Msg).SetReply(r))
+	})}
+	ended := make(chan struct{})
+	for range questionsUnderWay {
+		go func() {
+			_, _ = h.ServeDNS(t.Context(), &asker{from: "10.42.255.130"}, new(dns.Msg).SetQuestion("slow.example.", dns.TypeA))
+			ended <- struct{}{}
+		}()
+		<-arrived
+	}
+	if code := ask(t, h, "10.42.255.130"); code != dns.RcodeRefused {
+		t.Errorf("one more than may be under way: %s", dns.RcodeToString[code])
+	}
+	close(hang)
+	for range questionsUnderWay {
+		<-ended
+	}
+	go func() { <-arrived }()
+	if code := ask(t, h, "10.42.255.130"); code != dns.RcodeSuccess {
+		t.Errorf("when they are answered: %s", dns.RcodeToString[code])
+	}
+}
+
+func TestWhatIsRememberedOfGuestsIsBounded(t *testing.T) {
+	now := &clock{time.Now()}
+	l, _ := limitsAt(now)
+	address := netip.MustParseAddr("10.0.0.1")
+	for range guestsRemembered {
+		done, ok := l.enter(address)
+		if !ok {
+			t.Fatal("refused")
+		}
+		done()
+		address = address.Next()
+	}
+	if _, ok := l.enter(address); ok || len(l.guests) != guestsRemembered {
+		t.Errorf("%d are remembered, want %d and one refused", len(l.guests), guestsRemembered)
+	}
+	now.at = now.at.Add(2 * guestForgotten)
+	if _, ok := l.enter(address); !ok || len(l.guests) != 1 {
+		t.Errorf("after a silence %d are remembered, want 1", len(l.guests))
+	}
+}

@@ -1,0 +1,239 @@
+// Package images stands between the kubelet and containerd where images are concerned. What pods of this cluster name,
+// containerd pulls as ever. What guests name, pods of other clusters, a program of our own pulls, which stays on the internet
+// and with the registries that the owner lists: containerd would ask any server of the laptop's network for it.
+//
+// It must never pull for a guest by another way, also when it does not know what the owner said.
+package images
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// labelConsumer is on every guest; annotationRegistries, on its namespace, says whence its images may come. Both are kithd's,
+// kith.dev/core/api/v1alpha1, and no consumer can write them.
+const (
+	labelConsumer        = "kith.dev/consumer"
+	annotationRegistries = "kith.dev/registries"
+)
+
+const (
+	most    = 3                // pulls for one consumer at a time
+	longest = 30 * time.Minute // for one
+	message = 16 << 20         // as the kubelet's own client
+)
+
+// Options say where things are.
+type Options struct {
+	Socket     string // where the kubelet asks
+	Containerd string // containerd's socket
+	Program    string // kith-pull
+	// Annotations of a namespace, as the API server has them now.
+	Annotations func(ctx context.Context, namespace string) (map[string]string, error)
+}
+
+// Gate is a CRI image service in front of containerd's.
+type Gate struct {
+	cri.UnimplementedImageServiceServer
+	opts     Options
+	log      *slog.Logger
+	listener net.Listener
+	server   *grpc.Server
+	up       cri.ImageServiceClient
+	close    func() error
+
+	mu    sync.Mutex
+	slots map[string]chan struct{} // by consumer
+}
+
+// Open listens. containerd need not answer yet.
+func Open(o Options, log *slog.Logger) (*Gate, error) {
+	conn, err := grpc.NewClient("unix://"+o.Containerd, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(message), grpc.MaxCallSendMsgSize(message)))
+	if err != nil {
+		return nil, fmt.Errorf("containerd: %w", err)
+	}
+	if err := os.Remove(o.Socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) { // root's alone, before anybody can connect
+		if outer := c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) }); outer != nil {
+			return outer
+		}
+		return err
+	}}
+	listener, err := private.Listen(context.Background(), "unix", o.Socket)
+	if err != nil {
+		return nil, fmt.Errorf("socket of the image service: %w", err)
+	}
+	g := &Gate{opts: o, log: log, listener: listener, up: cri.NewImageServiceClient(conn), close: conn.Close, slots: map[string]chan struct{}{}}
+	g.server = grpc.NewServer(grpc.MaxRecvMsgSize(message), grpc.MaxSendMsgSize(message))
+	cri.RegisterImageServiceServer(g.server, g)
+	return g, nil
+}
+
+// Run serves until ctx ends.
+func (g *Gate) Run(ctx context.Context) error {
+	defer g.close()
+	stopped := context.AfterFunc(ctx, g.server.Stop)
+	defer stopped()
+	if err := g.server.Serve(g.listener); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("image service: %w", err)
+	}
+	return nil
+}
+
+// ListImages implements cri.ImageServiceServer.
+func (g *Gate) ListImages(ctx context.Context, r *cri.ListImagesRequest) (*cri.ListImagesResponse, error) {
+	return g.up.ListImages(ctx, r)
+}
+
+// ImageStatus implements cri.ImageServiceServer.
+func (g *Gate) ImageStatus(ctx context.Context, r *cri.ImageStatusRequest) (*cri.ImageStatusResponse, error) {
+	return g.up.ImageStatus(ctx, r)
+}
+
+// RemoveImage implements cri.ImageServiceServer.
+func (g *Gate) RemoveImage(ctx context.Context, r *cri.RemoveImageRequest) (*cri.RemoveImageResponse, error) {
+	return g.up.RemoveImage(ctx, r)
+}
+
+// ImageFsInfo implements cri.ImageServiceServer.
+func (g *Gate) ImageFsInfo(ctx context.Context, r *cri.ImageFsInfoRequest) (*cri.ImageFsInfoResponse, error) {
+	return g.up.ImageFsInfo(ctx, r)
+}
+
+// PullImage implements cri.ImageServiceServer.
+func (g *Gate) PullImage(ctx context.Context, r *cri.PullImageRequest) (*cri.PullImageResponse, error) {
+	consumer := r.GetSandboxConfig().GetLabels()[labelConsumer]
+	if consumer == "" {
+		return g.up.PullImage(ctx, r)
+	}
+	namespace := r.GetSandboxConfig().GetMetadata().GetNamespace()
+	id, err := g.pull(ctx, consumer, namespace, r)
+	if err != nil {
+		g.log.Info("image for a guest not pulled", "image", r.GetImage().GetImage(), "namespace", namespace, "err", err)
+		return nil, status.Error(codes.Unknown, err.Error())
+	}
+	return &cri.PullImageResponse{ImageRef: id}, nil
+}
+
+// order is what kith-pull reads, kith.dev/engine/runtime/containerd/pull.
+type order struct {
+	Socket     string   `json:"socket"`
+	Image      string   `json:"image"`
+	Registries []string `json:"registries"`
+	Auth       auth     `json:"auth"`
+}
+
+type auth struct {
+	Username      string `json:"username,omitempty"`
+	Password      string `json:"password,omitempty"`
+	Auth          string `json:"auth,omitempty"`
+	IdentityToken string `json:"identityToken,omitempty"`
+}
+
+// pull gives the image's ID.
+func (g *Gate) pull(ctx context.Context, consumer, namespace string, r *cri.PullImageRequest) (string, error) {
+	notes, err := g.opts.Annotations(ctx, namespace)
+	if err != nil {
+		return "", fmt.Errorf("whence guests in namespace %s may have images cannot be read: %w", namespace, err)
+	}
+	registries, said := notes[annotationRegistries]
+	if !said {
+		return "", fmt.Errorf("namespace %s does not say whence its guests may have images; kithd writes that when it runs", namespace)
+	}
+	free, err := g.slot(ctx, consumer)
+	if err != nil {
+		return "", err
+	}
+	defer free()
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	a := r.GetAuth()
+	name, err := g.run(ctx, order{
+		Socket: g.opts.Containerd, Image: r.GetImage().GetImage(), Registries: strings.FieldsFunc(registries, func(c rune) bool { return c == ',' }),
+		Auth: auth{a.GetUsername(), a.GetPassword(), a.GetAuth(), a.GetIdentityToken()},
+	})
+	if err != nil {
+		return "", err
+	}
+	return g.id(ctx, name)
+}
+
+// slot waits until one more pull for the consumer may begin.
+func (g *Gate) slot(ctx context.Context, consumer string) (free func(), err error) {
+	g.mu.Lock()
+	s := g.slots[consumer]
+	if s == nil {
+		s = make(chan struct{}, most)
+		g.slots[consumer] = s
+	}
+	g.mu.Unlock()
+	select {
+	case s <- struct{}{}:
+		return func() { <-s }, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%d other images of the same consumer are being pulled: %w", most, ctx.Err())
+	}
+}
+
+// run has kith-pull do it.
+func (g *Gate) run(ctx context.Context, o order) (string, error) {
+	in, err := json.Marshal(o)
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, g.opts.Program)
+	// Without the company's proxy: that one resolves names itself, and reaches what it likes.
+	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/nonexistent", "LANG=C.UTF-8", "GOMEMLIMIT=128MiB"}
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &errs
+	if err := cmd.Run(); err != nil {
+		if text := strings.TrimSpace(errs.String()); text != "" && ctx.Err() == nil {
+			return "", errors.New(text[:min(len(text), 2048)])
+		}
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return "", fmt.Errorf("pull image %s: %w", o.Image, err)
+	}
+	return strings.TrimSpace(out.String()), nil
+}
+
+// id waits until containerd's image service has heard of an image that containerd has.
+func (g *Gate) id(ctx context.Context, name string) (string, error) {
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		r, err := g.up.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: name}})
+		if err == nil && r.GetImage().GetId() != "" {
+			return r.GetImage().GetId(), nil
+		}
+		if time.Now().After(deadline) {
+			return "", errors.Join(fmt.Errorf("image %s was pulled, and is not there", name), err)
+		}
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}

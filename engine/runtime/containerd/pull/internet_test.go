@@ -1,0 +1,179 @@
+package main
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/containerd/containerd/v2/core/images"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+func TestOnlyTheInternetIsTheInternet(t *testing.T) {
+	for _, near := range []string{
+		"127.0.0.1:80", "127.1.2.3:80", "0.0.0.0:80", "10.42.0.1:80", "172.16.0.1:443", "192.168.1.1:443", "100.64.0.1:443", "169.254.169.254:80",
+		"192.0.0.8:80", "198.18.0.1:80", "224.0.0.1:80", "255.255.255.255:80", "[::1]:80", "[::]:80", "[fe80::1]:80", "[fe80::1%eth0]:80", "[fd00::1]:80",
+		"[fc00::1]:80", "[ff02::1]:80", "[::ffff:127.0.0.1]:80", "[::ffff:192.168.1.1]:80", "[64:ff9b::c0a8:101]:80", "[2002:c0a8:101::1]:80",
+		"[2001:0:4136:e378:8000:63bf:3fff:fdd2]:80", "[::7f00:1]:80", "nas.lan:80", "",
+	} {
+		if err := onInternet(near); !errors.Is(err, errNear) {
+			t.Errorf("%s: %v", near, err)
+		}
+	}
+	for _, far := range []string{"1.1.1.1:443", "9.255.255.255:443", "11.0.0.1:443", "172.32.0.1:443", "100.128.0.1:443", "[2606:4700::1111]:443", "[::ffff:1.1.1.1]:443"} {
+		if err := onInternet(far); err != nil {
+			t.Errorf("%s: %v", far, err)
+		}
+	}
+}
+
+// registry is a server on this machine, so in the laptop's own network; it counts who connects.
+type registry struct {
+	*httptest.Server
+	asked atomic.Int32
+}
+
+func newRegistry(t *testing.T, answer http.HandlerFunc) *registry {
+	r := &registry{}
+	r.Server = httptest.NewUnstartedServer(answer)
+	r.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			r.asked.Add(1)
+		}
+	}
+	r.Start()
+	t.Cleanup(r.Close)
+	return r
+}
+
+func (r *registry) host() string { return r.Listener.Addr().String() }
+
+func manifest(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", ocispec.MediaTypeImageManifest)
+	w.Header().Set("Docker-Content-Digest", "sha256:"+strings.Repeat("a", 64))
+	w.Header().Set("Content-Length", "2")
+}
+
+func resolve(t *testing.T, image string, registries ...string) error {
+	domain, _, _ := strings.Cut(image, "/")
+	_, _, err := order{Registries: registries, Auth: auth{Username: "me", Password: "x"}}.resolver(domain).Resolve(t.Context(), image)
+	return err
+}
+
+// TestAPullStaysOutOfTheProvidersNetwork: neither the registry's name leads there, nor a redirect, nor where a token is
+// to be fetched.
+func TestAPullStaysOutOfTheProvidersNetwork(t *testing.T) {
+	printer := newRegistry(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/token" {
+			fmt.Fprint(w, `{"token":"t","access_token":"t"}`)
+			return
+		}
+		manifest(w, r)
+	})
+	lan := newRegistry(t, manifest)
+	_, port, _ := net.SplitHostPort(printer.host())
+	redirects := newRegistry(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, printer.URL+r.URL.Path, http.StatusTemporaryRedirect)
+	})
+	demands := newRegistry(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") == "Bearer t" {
+			manifest(w, r)
+			return
+		}
+		w.Header().Set("WWW-Authenticate", `Bearer realm="`+printer.URL+`/token",service="x"`)
+		w.WriteHeader(http.StatusUnauthorized)
+	})
+	open := []string{"*", "http://" + lan.host(), "http://" + redirects.host(), "http://" + demands.host()}
+
+	for what, image := range map[string]string{
+		"an address": printer.host() + "/x:1", "a name": "localhost:" + port + "/x:1", "a redirect": redirects.host() + "/x:1", "a token": demands.host() + "/x:1",
+	} {
+		for _, list := range [][]string{open, open[1:], nil} { // the internet is allowed, denied; nothing is said
+			err := resolve(t, image, list...)
+			if err == nil || !strings.Contains(err.Error(), "spec.images.registries") {
+				t.Errorf("%s with %v: %v", what, list, err)
+			}
+		}
+	}
+	if n := printer.asked.Load(); n != 0 {
+		t.Errorf("a server in the provider's network was asked %d times", n)
+	}
+	if err := resolve(t, lan.host()+"/x:1", open...); err != nil {
+		t.Errorf("a registry that the owner lists: %v", err)
+	}
+	// The owner lists that one too.
+	for _, image := range []string{redirects.host() + "/x:1", demands.host() + "/x:1", printer.host() + "/x:1"} {
+		if err := resolve(t, image, append(open, "http://"+printer.host())...); err != nil {
+			t.Errorf("%s: %v", image, err)
+		}
+	}
+	if printer.asked.Load() == 0 {
+		t.Error("nobody asked the server that was listed: the test proves nothing")
+	}
+}
+
+// TestAListedRegistryMaySendOnToTheInternet, also where that is denied; the LAN stays closed to it.
+func TestAListedRegistryMaySendOnToTheInternet(t *testing.T) {
+	for _, c := range []struct {
+		domain     string
+		registries []string
+		internet   bool
+	}{
+		{"ghcr.io", nil, false},
+		{"ghcr.io", []string{"*"}, true},
+		{"ghcr.io", []string{"ghcr.io"}, true},
+		{"GHCR.io", []string{"ghcr.io"}, true},
+		{"ghcr.io", []string{"docker.io", "ghcr.io.evil.example", "xghcr.io"}, false},
+		{"r.lan:5000", []string{"http://r.lan:5000"}, true},
+		{"r.lan", []string{"http://r.lan:5000"}, false},
+	} {
+		if g := newGuard(c.domain, c.registries); g.internet != c.internet {
+			t.Errorf("%s with %v: internet %v", c.domain, c.registries, g.internet)
+		}
+	}
+	g := newGuard("x", []string{"ghcr.io", "http://r.lan", "http://R.lan:5000", "nas.lan:5001", "*"})
+	if got := strings.Join(g.open, " "); got != "ghcr.io:443 r.lan:80 r.lan:5000 nas.lan:5001 *:443" {
+		t.Errorf("open: %s", got)
+	}
+}
+
+func TestDescriptionsAreSmall(t *testing.T) {
+	for kind, bounded := range map[string]bool{
+		ocispec.MediaTypeImageManifest: true, ocispec.MediaTypeImageIndex: true, ocispec.MediaTypeImageConfig: true,
+		images.MediaTypeDockerSchema2Manifest: true, "application/x-unknown": true,
+		ocispec.MediaTypeImageLayerGzip: false, images.MediaTypeDockerSchema2LayerGzip: false,
+	} {
+		if err := small(ocispec.Descriptor{MediaType: kind, Size: 1 << 30}); (err != nil) != bounded {
+			t.Errorf("%s of 1 GiB: %v", kind, err)
+		}
+		if err := small(ocispec.Descriptor{MediaType: kind, Size: 1 << 20}); err != nil {
+			t.Errorf("%s of 1 MiB: %v", kind, err)
+		}
+	}
+}
+
+func TestCredentials(t *testing.T) {
+	for _, c := range []struct {
+		in           auth
+		user, secret string
+		wrong        bool
+	}{
+		{auth{}, "", "", false},
+		{auth{Username: "me", Password: "x"}, "me", "x", false},
+		{auth{IdentityToken: "t", Username: "me"}, "", "t", false},
+		{auth{Auth: base64.StdEncoding.EncodeToString([]byte("me:x:y"))}, "me", "x:y", false},
+		{auth{Auth: "%"}, "", "", true},
+		{auth{Auth: base64.StdEncoding.EncodeToString([]byte("me"))}, "", "", true},
+	} {
+		user, secret, err := c.in.parse()
+		if (err != nil) != c.wrong || err == nil && (user != c.user || secret != c.secret) {
+			t.Errorf("%+v: %q %q %v", c.in, user, secret, err)
+		}
+	}
+}

@@ -1,0 +1,150 @@
+// Kith-pull pulls one image into containerd for a guest. containerd asks whatever registry a name leads to, and follows
+// it wherever it sends on, from the laptop's own network; this program stays on the internet and with the registries that
+// the owner lists. It is a program of its own so that what strangers' registries answer is not read by the engine.
+//
+// It reads an order from its standard input and writes the name of the image, with its digest, to its standard output.
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/remotes"
+	"github.com/containerd/containerd/v2/core/remotes/docker"
+	"github.com/distribution/reference"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/sirupsen/logrus"
+)
+
+// order is what is to be pulled; the same as kith.dev/engine/images.order.
+type order struct {
+	Socket     string   `json:"socket"` // containerd's
+	Image      string   `json:"image"`
+	Registries []string `json:"registries"` // registries that are open whatever their address; "*" is the internet
+	Auth       auth     `json:"auth"`
+}
+
+// auth are the credentials of the pod's imagePullSecrets for this image, as the CRI has them.
+type auth struct {
+	Username      string `json:"username"`
+	Password      string `json:"password"`
+	Auth          string `json:"auth"` // base64 of username:password
+	IdentityToken string `json:"identityToken"`
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	logrus.SetOutput(io.Discard) // what it would say is in the error
+	name, err := run(ctx, os.Stdin)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println(name)
+}
+
+func run(ctx context.Context, in io.Reader) (string, error) {
+	var o order
+	if err := json.NewDecoder(io.LimitReader(in, 1<<20)).Decode(&o); err != nil {
+		return "", fmt.Errorf("kith-pull: order: %w", err)
+	}
+	named, err := reference.ParseDockerRef(o.Image)
+	if err != nil {
+		return "", fmt.Errorf("image %q: %w", o.Image, err)
+	}
+	resolver := o.resolver(reference.Domain(named))
+	_, target, err := resolver.Resolve(ctx, named.String())
+	if err != nil {
+		return "", err
+	}
+	if err := small(target); err != nil {
+		return "", err
+	}
+	// Under its digest alone: a guest must not make a name of the owner's mean another image.
+	exact, err := reference.WithDigest(reference.TrimNamed(named), target.Digest)
+	if err != nil {
+		return "", err
+	}
+	client, err := containerd.New(o.Socket, containerd.WithDefaultNamespace("k8s.io"))
+	if err != nil {
+		return "", fmt.Errorf("containerd: %w", err)
+	}
+	defer client.Close()
+	_, err = client.Pull(ctx, exact.String(), containerd.WithResolver(resolver), containerd.WithPullUnpack, containerd.WithPullSnapshotter("overlayfs"),
+		containerd.WithMaxConcurrentDownloads(3), containerd.WithImageHandlerWrapper(bounded))
+	return exact.String(), err
+}
+
+func (o order) resolver(domain string) remotes.Resolver {
+	transport := docker.DefaultHTTPTransport(nil)
+	transport.Proxy = nil // it would resolve names itself, and reach what it likes
+	transport.DialContext = newGuard(domain, o.Registries).dial
+	client := &http.Client{Transport: transport}
+	authorizer := docker.NewDockerAuthorizer(docker.WithAuthClient(client), docker.WithAuthCreds(func(string) (string, string, error) { return o.Auth.parse() }))
+	return docker.NewResolver(docker.ResolverOptions{Hosts: func(host string) ([]docker.RegistryHost, error) {
+		scheme := "https"
+		for _, r := range o.Registries {
+			if r == "http://"+host {
+				scheme = "http"
+			}
+		}
+		at, err := docker.DefaultHost(host)
+		return []docker.RegistryHost{{
+			Client: client, Authorizer: authorizer, Host: at, Scheme: scheme, Path: "/v2",
+			Capabilities: docker.HostCapabilityPull | docker.HostCapabilityResolve,
+		}}, err
+	}})
+}
+
+// parse gives user and password; an empty user with an identity token.
+func (a auth) parse() (user, secret string, err error) {
+	switch {
+	case a.IdentityToken != "":
+		return "", a.IdentityToken, nil
+	case a.Username != "":
+		return a.Username, a.Password, nil
+	case a.Auth == "":
+		return "", "", nil
+	}
+	text, err := base64.StdEncoding.DecodeString(a.Auth)
+	if err != nil {
+		return "", "", fmt.Errorf("credentials of the image: %w", err)
+	}
+	user, secret, ok := strings.Cut(string(text), ":")
+	if !ok {
+		return "", "", fmt.Errorf("credentials of the image: want user:password in base64")
+	}
+	return user, strings.Trim(secret, "\x00"), nil
+}
+
+// mostDescription bounds manifests, indexes and configurations, which are read whole; registries hold to 4 MiB (OCI
+// distribution specification 1.1).
+const mostDescription = 4 << 20
+
+func small(d ocispec.Descriptor) error {
+	described := images.IsManifestType(d.MediaType) || images.IsIndexType(d.MediaType) || images.IsConfigType(d.MediaType)
+	if (described || !images.IsLayerType(d.MediaType)) && d.Size > mostDescription {
+		return fmt.Errorf("%s %s has %d bytes, want at most %d", d.MediaType, d.Digest, d.Size, mostDescription)
+	}
+	return nil
+}
+
+func bounded(next images.Handler) images.Handler {
+	return images.HandlerFunc(func(ctx context.Context, d ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+		if err := small(d); err != nil {
+			return nil, err
+		}
+		return next.Handle(ctx, d)
+	})
+}
