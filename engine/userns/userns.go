@@ -33,6 +33,9 @@ func Try(self string, folders ...string) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
 		UidMappings: mapping, GidMappings: mapping,
+		// It is not root there, but the laptop's root, who has no number inside: so it finds this program wherever that lies.
+		// Without this it would lose its rights in exec(2).
+		AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN},
 	}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("make a user namespace: %w (see /proc/sys/user/max_user_namespaces)", err)

@@ -31,6 +31,10 @@ var tools = map[string]func(args []string) error{
 	"write":  writeFile,
 	"id":     id,
 	"tar":    tarTool,
+
+	"threads": threads,
+	"spill":   spill,
+	"flood":   flood,
 }
 
 func main() {

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// threads wants so many threads at once, and says that it has them. Where it gets none any more, Go ends the program.
+func threads(args []string) error {
+	n, err := number(args)
+	if err != nil {
+		return err
+	}
+	var have atomic.Int32
+	for range n {
+		go func() {
+			runtime.LockOSThread()
+			have.Add(1)
+			select {}
+		}()
+	}
+	for have.Load() < int32(n) {
+		time.Sleep(10 * time.Millisecond)
+	}
+	fmt.Println("has", n, "threads")
+	return nil
+}
+
+// spill writes so many MiB into a file.
+func spill(args []string) error {
+	if len(args) != 2 {
+		return errUse
+	}
+	n, err := number(args[1:])
+	if err != nil {
+		return err
+	}
+	f, err := os.Create(args[0])
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for b := make([]byte, 1<<20); n > 0; n-- {
+		if _, err := f.Write(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// flood asks DNS so many questions at once, and counts what comes of it.
+func flood(args []string) error {
+	n, err := number(args)
+	if err != nil {
+		return err
+	}
+	var answered, refused atomic.Int32
+	done := make(chan struct{})
+	for i := range n {
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			_, err := net.DefaultResolver.LookupHost(ctx, fmt.Sprintf("flood-%d.default.svc.cluster.local.", i))
+			if e, ok := err.(*net.DNSError); ok && !e.IsNotFound {
+				refused.Add(1)
+			} else {
+				answered.Add(1)
+			}
+			done <- struct{}{}
+		}()
+	}
+	for range n {
+		<-done
+	}
+	fmt.Println(answered.Load(), "answered", refused.Load(), "refused")
+	return nil
+}
+
+func number(args []string) (int, error) {
+	s, err := one(args)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(s)
+}
