@@ -28,7 +28,7 @@ func confine(spec *corev1.PodSpec, t *terms) {
 }
 
 // leastScratch is what a guest may write under a contract that grants no ephemeral-storage: logs and small files.
-const leastScratch = 512 << 20
+const leastScratch = 128 << 20
 
 // limitScratch bounds what a guest writes to this laptop's disk: to what it requests, which the contract counts, and beside
 // that one pod's part of what the contract grants. So guests that say nothing stay within the contract together. A request
@@ -43,7 +43,11 @@ func limitScratch(spec *corev1.PodSpec, limit corev1.ResourceList) {
 		}
 	}
 	// The kubelet holds each container to its limit, and the pod with its volumes to their sum.
-	part := max(granted.Value()/max(pods.Value(), 1), leastScratch) / max(together, 1)
+	part := int64(leastScratch)
+	if granted.Sign() > 0 {
+		part = granted.Value() / max(pods.Value(), 1)
+	}
+	part /= max(together, 1)
 	eachContainer(spec, func(c *corev1.Container) {
 		own, spoken := c.Resources.Requests[name]
 		if !spoken {

@@ -123,8 +123,9 @@ func TestScratchThatIsRequestedComesOnTop(t *testing.T) {
 		{list("ephemeral-storage", "40Gi", "pods", "20"), of(list("ephemeral-storage", "10Gi"), list("ephemeral-storage", "11Gi")), "11Gi"},
 		{list("ephemeral-storage", "40Gi", "pods", "20"), of(nil, list("ephemeral-storage", "10Gi")), "10Gi"}, // a limit is a request
 		{list("ephemeral-storage", "40Gi", "pods", "20"), of(nil, list("ephemeral-storage", "1Gi")), "1Gi"},
-		{list("pods", "20"), of(nil, nil), "512Mi"},
-		{list(), of(nil, nil), "512Mi"},
+		{list("ephemeral-storage", "1Gi", "pods", "1024"), of(nil, nil), "1Mi"},
+		{list("pods", "20"), of(nil, nil), "128Mi"},
+		{list(), of(nil, nil), "128Mi"},
 		{list("ephemeral-storage", "1Gi", "pods", "0"), of(nil, nil), "1Gi"},
 	} {
 		terms := bobsTerms("baseline")

@@ -43,6 +43,10 @@ var dangers = []dangerous{
 	{"allcaps", `"securityContext":{"capabilities":{"add":["ALL"]}}`, ``, "capabilities"},
 	{"proc", `"securityContext":{"procMount":"Unmasked"}`, `"hostUsers":true`, "procMount"},
 	{"seccomp", `"securityContext":{"seccompProfile":{"type":"Unconfined"}}`, ``, "seccompProfile"},
+	{"seccompfile", `"securityContext":{"seccompProfile":{"type":"Localhost","localhostProfile":"audit.json"}}`, ``, "seccompProfile"},
+	{"printer", ``, `"containers":[{"name":"c","image":"127.0.0.1:631/x"}]`, "provider's own network"},
+	{"router", ``, `"containers":[{"name":"c","image":"192.168.1.1/x"}]`, "provider's own network"},
+	{"volumeimage", ``, `"volumes":[{"name":"v","image":{"reference":"nas.local/x"}}]`, "provider's own network"},
 	{"apparmor", `"securityContext":{"appArmorProfile":{"type":"Unconfined"}}`, ``, "AppArmor"},
 	{"selinux", `"securityContext":{"seLinuxOptions":{"type":"spc_t"}}`, ``, "seLinuxOptions"},
 	{"windows", `"securityContext":{"windowsOptions":{"hostProcess":true}}`, ``, "hostProcess"},
@@ -115,7 +119,7 @@ func (h *hostile) powerless(t *testing.T) {
 	eventually(t, 60*time.Second, "meek runs", func() string {
 		for _, g := range h.guestsNow() {
 			if s := g.Spec; g.Name == "meek" && podReady(&g) {
-				if s.Priority != nil && *s.Priority != 0 || s.ServiceAccountName != "default" || s.NodeName != "bob" || *s.AutomountServiceAccountToken {
+				if s.Priority == nil || *s.Priority != -1000 || s.ServiceAccountName != "default" || s.NodeName != "bob" || *s.AutomountServiceAccountToken {
 					t.Errorf("it runs as %+v", s)
 				}
 				return ""

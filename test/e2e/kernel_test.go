@@ -31,7 +31,7 @@ func TestAGuestStaysWithinItsPartOfTheMachine(t *testing.T) {
 	alice, bob := l.Laptop("alice"), l.Laptop("bob")
 	// The owner has a default class of his own, as clusters with important services do.
 	apply(t, bob, `{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: mine}, value: 500000, globalDefault: true}`)
-	befriend(t, alice, bob, "--cpu", "300m", "--memory", "256Mi", "--pods", "10")
+	befriend(t, alice, bob, "--cpu", "300m", "--memory", "256Mi", "--pods", "10", "--ephemeral-storage", "1Gi")
 	kubectl(t, alice, "create", "namespace", "shop")
 	kith(t, alice, "offload", "shop")
 	apply(t, alice, `
@@ -41,8 +41,7 @@ metadata: {name: silent, namespace: shop}
 spec:
   terminationGracePeriodSeconds: 1
   nodeSelector: {kubernetes.io/hostname: kith-bob}
-  containers: [{name: echo, image: "kith.dev/echo:1", imagePullPolicy: IfNotPresent, volumeMounts: [{name: data, mountPath: /data}]}]
-  volumes: [{name: data, emptyDir: {}}]
+  containers: [{name: echo, image: "kith.dev/echo:1", imagePullPolicy: IfNotPresent, securityContext: {runAsUser: 0}}]
 `)
 	waitReady(t, alice, 1, "-n", "shop")
 	namespace := pods(t, bob, "-A", "-l", "kith.dev/consumer-name=alice")[0].Metadata.Namespace
@@ -106,13 +105,13 @@ spec:
 	})
 	t.Run("it fills no more of the disk than its part", func(t *testing.T) {
 		before := kubectl(t, bob, "-n", namespace, "get", "pod", "silent", "-o", "jsonpath={.metadata.uid}")
-		if out, err := inside("spill", "/data/much", "600"); err != nil { // 512 MiB are its part
+		if out, err := inside("spill", "/much", "200"); err != nil { // a tenth of the contract's is its part
 			t.Fatalf("%v: %s", err, out)
 		}
 		took := eventually(t, 2*time.Minute, "bob evicts it, and its owner hears why", func() string {
 			after, _ := bob.Kubectl(t.Context(), "-n", namespace, "get", "pod", "silent", "-o", "jsonpath={.metadata.uid}")
 			events := kubectl(t, alice, "-n", "shop", "get", "events", "-o", "jsonpath={range .items[*]}{.message}{\"\\n\"}{end}")
-			if after == before || !strings.Contains(events, "ephemeral local storage usage exceeds") {
+			if after == before || !strings.Contains(events, "local ephemeral storage limit") {
 				return fmt.Sprintf("%s\n%s", after, events)
 			}
 			return ""
