@@ -129,12 +129,12 @@ func (g *Gate) PullImage(ctx context.Context, r *cri.PullImageRequest) (*cri.Pul
 		return g.up.PullImage(ctx, r)
 	}
 	namespace := r.GetSandboxConfig().GetMetadata().GetNamespace()
-	id, err := g.pull(ctx, consumer, namespace, r)
+	ref, err := g.pull(ctx, consumer, namespace, r)
 	if err != nil {
 		g.log.Info("image for a guest not pulled", "image", r.GetImage().GetImage(), "namespace", namespace, "err", err)
 		return nil, status.Error(codes.Unknown, err.Error())
 	}
-	return &cri.PullImageResponse{ImageRef: id}, nil
+	return &cri.PullImageResponse{ImageRef: ref}, nil
 }
 
 // order is what kith-pull reads, kith.dev/engine/runtime/containerd/pull.
@@ -152,7 +152,8 @@ type auth struct {
 	IdentityToken string `json:"identityToken,omitempty"`
 }
 
-// pull gives the image's ID.
+// pull gives the image's name with its digest, and not its ID as containerd does: the kubelet keeps a record of who pulled
+// each ID (KEP-2535). With a guest's pull in it, the owner's own pods would have to pull the image they had all along.
 func (g *Gate) pull(ctx context.Context, consumer, namespace string, r *cri.PullImageRequest) (string, error) {
 	notes, err := g.opts.Annotations(ctx, namespace)
 	if err != nil {
@@ -177,7 +178,7 @@ func (g *Gate) pull(ctx context.Context, consumer, namespace string, r *cri.Pull
 	if err != nil {
 		return "", err
 	}
-	return g.id(ctx, name)
+	return name, g.heard(ctx, name)
 }
 
 // slot waits until one more pull for the consumer may begin.
@@ -220,19 +221,19 @@ func (g *Gate) run(ctx context.Context, o order) (string, error) {
 	return strings.TrimSpace(out.String()), nil
 }
 
-// id waits until containerd's image service has heard of an image that containerd has.
-func (g *Gate) id(ctx context.Context, name string) (string, error) {
+// heard waits until containerd's image service has heard of an image that containerd has.
+func (g *Gate) heard(ctx context.Context, name string) error {
 	for deadline := time.Now().Add(10 * time.Second); ; {
 		r, err := g.up.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: name}})
 		if err == nil && r.GetImage().GetId() != "" {
-			return r.GetImage().GetId(), nil
+			return nil
 		}
 		if time.Now().After(deadline) {
-			return "", errors.Join(fmt.Errorf("image %s was pulled, and is not there", name), err)
+			return errors.Join(fmt.Errorf("image %s was pulled, and is not there", name), err)
 		}
 		select {
 		case <-ctx.Done():
-			return "", ctx.Err()
+			return ctx.Err()
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
