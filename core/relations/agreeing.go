@@ -200,11 +200,12 @@ func (r *PeerReconciler) showConfirm(ctx context.Context, peer *v1alpha1.Peer, t
 
 // takeBack ends a request that the owner does not go on with. Nothing was signed.
 func (r *PeerReconciler) takeBack(ctx context.Context, peer *v1alpha1.Peer, why string, alarm bool) error {
-	if alarm {
+	ended, err := r.close(ctx, peer, peering.EventDeclined, "the request to "+peer.Name+" was taken back", why)
+	if ended && alarm {
 		r.announce(api.Event{Type: api.EventSecurity, Severity: api.SeverityWarning, Peer: peer.Name,
 			Message: "the request to " + peer.Name + " was taken back, and nothing was signed: " + why})
 	}
-	return r.over(ctx, peer, peering.EventDeclined, "the request to "+peer.Name+" was taken back", why)
+	return err
 }
 
 // pend goes on with a request that waits for the peer's answer, or for the owner's word on it.

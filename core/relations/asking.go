@@ -33,8 +33,19 @@ func (r *PeerReconciler) ask(ctx context.Context, peer *v1alpha1.Peer) error {
 	if r.isAsking(peer) {
 		return nil
 	}
+	var now v1alpha1.Peer
+	if err := r.fresh.Get(ctx, client.ObjectKeyFromObject(peer), &now); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if now.Spec.Request == nil || now.Status.Outgoing.Attempt >= now.Spec.Request.Attempt {
+		return nil
+	}
 	r.stopWaiting(peer.Name) // the peer ends the question before this one
-	return r.put(ctx, peer)
+	err := r.put(ctx, &now)
+	if err != nil { // when the nonce was out, what is written down says that the attempt is over
+		r.setAsking(peer, question{})
+	}
+	return err
 }
 
 // isAsking says whether this process put the question that the Peer wants.
@@ -92,7 +103,6 @@ func (r *PeerReconciler) put(ctx context.Context, peer *v1alpha1.Peer) error {
 		step(&s.Outgoing, peering.EventAsked, "waiting for the owner of "+peer.Name)
 		s.Outgoing.RequestID, s.Outgoing.Code, s.Outgoing.Expires = asked.RequestID, code, &expires
 	}); err != nil {
-		r.setAsking(peer, question{}) // so that it is found to be over
 		return err
 	}
 	r.log.Info("asked", "peer", peer.Name, "request", asked.RequestID)
@@ -152,8 +162,30 @@ func (r *PeerReconciler) conclude(ctx context.Context, name, request string, to 
 }
 
 func (r *PeerReconciler) over(ctx context.Context, peer *v1alpha1.Peer, e peering.Event, why, reason string) error {
+	_, err := r.close(ctx, peer, e, why, reason)
+	return err
+}
+
+// close ends a request, once: the owner's word and the peer's answer may arrive together. ended says that it was this call
+// that did.
+func (r *PeerReconciler) close(ctx context.Context, peer *v1alpha1.Peer, e peering.Event, why, reason string) (ended bool, err error) {
 	if reason != "" {
 		why += ": " + reason
+	}
+	r.closing.Lock()
+	defer r.closing.Unlock()
+	was := peer.Status.Outgoing
+	if err := r.fresh.Get(ctx, client.ObjectKeyFromObject(peer), peer); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	if now := peer.Status.Outgoing; now.RequestID != was.RequestID || now.Attempt != was.Attempt || now.RequestID == "" && !Asking(now) {
+		return false, nil
+	}
+	if err := patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+		step(&s.Outgoing, e, why)
+		settle(&s.Outgoing)
+	}); err != nil {
+		return false, err
 	}
 	became := api.StateDeclined
 	if e == peering.EventExpired {
@@ -161,10 +193,7 @@ func (r *PeerReconciler) over(ctx context.Context, peer *v1alpha1.Peer, e peerin
 	}
 	r.announce(api.Event{Type: api.EventRequestAnswered, Severity: api.SeverityInfo, Peer: peer.Name, Message: why,
 		Direction: api.Outgoing, State: became})
-	return patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
-		step(&s.Outgoing, e, why)
-		settle(&s.Outgoing)
-	})
+	return true, nil
 }
 
 // sign turns terms that the owner agreed to into a contract that both signed.

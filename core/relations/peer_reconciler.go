@@ -50,6 +50,8 @@ type PeerReconciler struct {
 
 	pokes chan event.GenericEvent
 
+	closing sync.Mutex // held while a request is ended
+
 	mu      sync.Mutex
 	waiting map[string]*waiter   // by Peer name
 	asked   map[string]question  // by Peer name: what was put to the peer last
