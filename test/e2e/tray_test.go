@@ -81,6 +81,7 @@ func TestTray(t *testing.T) {
 	if code := codeIn(asks.Label); !strings.HasSuffix(compare.Label, code) {
 		t.Errorf("bob accepted %q, and alice is to confirm %q", code, compare.Label)
 	}
+	bob.menu.Wait(t, 10*time.Second, "alice · accepted here · its owner compares the code "+codeIn(asks.Label), nil)
 	if p := peerOf(t, alice.laptop, "bob"); p.Outgoing != "requested" {
 		t.Errorf("alice has confirmed nothing, and bob is %+v", p)
 	}

@@ -54,7 +54,7 @@ var (
 		needs: graphical, name: "yad",
 		args: func(q question.Question) []string {
 			return []string{
-				"--title=" + title, "--text=" + pango(q), "--width=480", "--center", "--image=dialog-question", "--response=" + strconv.Itoa(codeLater),
+				"--title=" + title, "--text=" + pango(q), "--width=480", "--borders=12", "--center", "--image=dialog-question", "--response=" + strconv.Itoa(codeLater),
 				fmt.Sprintf("--button=%s:%d", question.Later, codeLater), fmt.Sprintf("--button=%s:%d", q.No, codeNo), fmt.Sprintf("--button=%s:%d", q.Yes, codeYes),
 			}
 		},

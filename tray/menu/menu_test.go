@@ -118,6 +118,9 @@ func scenes() map[string]menu.State {
 			p.Outgoing, p.Code, p.Confirm = api.StateRequested, one.asks.Code, &one.asks
 			s.Snapshot.Peers = append(s.Snapshot.Peers, p)
 		}
+		frank := peer("frank") // was accepted here, and its owner compares
+		frank.Incoming, frank.Code = api.StateRequested, "117903"
+		s.Snapshot.Peers = append(s.Snapshot.Peers, frank)
 		used := peer("bob")
 		used.Outgoing, used.Tunnel.Up = api.StateConnected, true
 		s.Snapshot.Peers = append(s.Snapshot.Peers, used)

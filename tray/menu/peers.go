@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"kith.dev/core/api"
+	"kith.dev/tray/question"
 	"kith.dev/tray/words"
 )
 
@@ -55,7 +56,7 @@ func active(s api.State) bool {
 
 func (b *builder) peer(p api.Peer) {
 	who := words.Name(p.Name)
-	item := Item{ID: "peer/" + p.ID, Mark: Check, On: active(p.Outgoing), Label: join(who, b.outgoing(p), incoming(p))}
+	item := Item{ID: "peer/" + p.ID, Mark: Check, On: active(p.Outgoing), Label: join(who, b.outgoing(p), b.incoming(p))}
 	item.Action = b.clickOn(p)
 	item.Disabled = item.Action.Verb == Nothing
 	b.add(item)
@@ -165,9 +166,12 @@ func pods(p api.Peer) string {
 }
 
 // incoming says what the peer has from this cluster.
-func incoming(p api.Peer) string {
+func (b *builder) incoming(p api.Peer) string {
 	switch p.Incoming {
 	case api.StateRequested:
+		if question.Compares(b.Snapshot, p) {
+			return join("accepted here", "its owner compares the code "+words.Code(p.Code))
+		}
 		return "asks for resources"
 	case api.StateConnected, api.StateContracted:
 		guests := ""

@@ -27,6 +27,9 @@ func (b *Bus) send(ctx context.Context, n Notice) {
 		body = html.EscapeString(body)
 	}
 	actions, timeout := []string{}, int32(notify.ExpireTimeoutSetByNotificationServer.Milliseconds())
+	if n.Lasts {
+		timeout = int32(notify.ExpireTimeoutNever.Milliseconds())
+	}
 	if yes, no := n.About.buttons(); yes != "" {
 		timeout = int32(notify.ExpireTimeoutNever.Milliseconds()) // it is taken back when it is answered or lapses
 		if b.actions {

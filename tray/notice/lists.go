@@ -2,9 +2,12 @@ package notice
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"kith.dev/assets/icon"
 	"kith.dev/core/api"
+	"kith.dev/tray/question"
 	"kith.dev/tray/words"
 )
 
@@ -15,7 +18,7 @@ func (d *diff) requests() {
 		if r.Direction != api.Incoming || r.State != api.StateRequested {
 			continue
 		}
-		now[r.ID] = r.PeerID + " " + r.Code // a peer that asks again may have the same ID, and another code
+		now[r.ID] = asked(r.PeerID, r.Code) // a peer that asks again may have the same ID, and another code
 		if d.old.started && d.old.requests[r.ID] != now[r.ID] {
 			d.tell(words.Name(r.Peer), Asks(r))
 		}
@@ -51,9 +54,8 @@ func (d *diff) confirms() {
 		if p.Confirm == nil {
 			continue
 		}
-		asked := fmt.Sprintf("%q %q", p.Confirm.Code, p.Confirm.Terms) // another code or other terms are another question
-		now[p.ID] = asked
-		if d.old.started && d.old.confirms[p.ID] != asked {
+		now[p.ID] = fmt.Sprintf("%q %q", p.Confirm.Code, p.Confirm.Terms) // another code or other terms are another question
+		if d.old.started && d.old.confirms[p.ID] != now[p.ID] {
 			d.tell(words.Name(p.Name), Accepts(p))
 		}
 	}
@@ -63,6 +65,35 @@ func (d *diff) confirms() {
 		}
 	}
 	d.next.confirms = now
+}
+
+// asked is a request by whose it is and its code.
+func asked(peer, code string) string { return peer + " " + code }
+
+// compares keeps the code on this screen while the owner of a peer that was accepted here compares it.
+func (d *diff) compares() {
+	now := map[string]string{}
+	for _, p := range d.Snapshot.Peers {
+		if !question.Compares(d.Snapshot, p) {
+			continue
+		}
+		now[p.ID] = p.Code
+		// What was never seen to wait here may be a request that the lists do not have yet.
+		waited := slices.Contains(slices.Collect(maps.Values(d.old.requests)), asked(p.ID, p.Code))
+		if d.old.started && waited && d.old.compares[p.ID] != p.Code {
+			who := words.Name(p.Name)
+			d.tell(who, Notice{
+				Key: "compare/" + p.ID, Kind: Request, Title: who + " is accepted", Icon: icon.Offering, Lasts: true,
+				Body: fmt.Sprintf("Its owner compares the code with this screen: %s. Nothing is signed before.", words.Code(p.Code)),
+			})
+		}
+	}
+	for id := range d.old.compares {
+		if _, still := now[id]; !still {
+			d.retract("compare/" + id)
+		}
+	}
+	d.next.compares = now
 }
 
 // Accepts is the notice of a peer that accepted, and waits for this owner; p.Confirm must be there.

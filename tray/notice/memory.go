@@ -36,6 +36,7 @@ type Memory struct {
 	peers     map[string]relation // by ID
 	requests  map[string]string   // pending ones of peers, by ID: whose, and with which code
 	confirms  map[string]string   // what peers accepted and this owner has to confirm, by their IDs
+	compares  map[string]string   // codes that owners of peers, by their IDs, compare with this screen
 	refused   map[string]bool     // guests, by namespace/name
 	troubles  map[string]trouble
 	goneSince time.Time
@@ -80,6 +81,7 @@ func (m Memory) Next(in Input, settings Settings) (Memory, Plan) {
 		if d.next.ready { // else the lists are empty, and what they miss is still there
 			d.requests()
 			d.confirms()
+			d.compares()
 			d.guests()
 			if !d.Now.Before(d.next.calmUntil) {
 				d.peers()

@@ -143,6 +143,38 @@ func TestAcceptanceIsToldOnceWithItsCodeAndTakenBack(t *testing.T) {
 	d.want(d.step(time.Minute, accepted("069210")))
 }
 
+// While the other owner compares, the code stays on this screen: where else would it be compared with?
+func TestCodeStaysUntilTheOtherOwnerConfirmed(t *testing.T) {
+	d := newDay(t)
+	d.step(0, nil)
+	alice := peer("alice", api.StateNone, api.StateRequested)
+	alice.Code = "069210"
+	r := request("r1", "alice")
+	r.Code = alice.Code
+	d.want(d.step(time.Second, func(s *api.Snapshot) { set(&s.Peers, alice); set(&s.Requests, r) }), "alice asks to use this laptop")
+	p := d.step(time.Second, func(s *api.Snapshot) { set[api.Request](&s.Requests) })
+	d.want(p, "alice is accepted")
+	if n := p.Show[0]; !strings.Contains(n.Body, "069 210") || !n.Lasts || n.About != (Subject{}) || !slices.Equal(p.Retract, []string{"request/r1"}) {
+		t.Errorf("%+v %v", n, p.Retract)
+	}
+	d.want(d.step(time.Second, nil))
+	alice.Incoming, alice.Code = api.StateContracted, ""
+	p = d.step(time.Second, func(s *api.Snapshot) { set(&s.Peers, alice) })
+	d.want(p)
+	if !slices.Equal(p.Retract, []string{"compare/ID-alice"}) {
+		t.Error(p.Retract)
+	}
+}
+
+func TestRequestThatTheListsDoNotHaveYetIsNotSaidToBeAccepted(t *testing.T) {
+	d := newDay(t)
+	d.step(0, nil)
+	alice := peer("alice", api.StateNone, api.StateRequested)
+	alice.Code = "123456"
+	d.want(d.step(time.Second, func(s *api.Snapshot) { set(&s.Peers, alice) }))
+	d.want(d.step(time.Second, func(s *api.Snapshot) { set(&s.Requests, request("r1", "alice")) }), "alice asks to use this laptop")
+}
+
 func TestRequestThatIsAskedAnewIsToldWithItsCode(t *testing.T) {
 	d := newDay(t)
 	d.step(0, nil)

@@ -13,6 +13,8 @@ type Notice struct {
 	Icon  icon.State
 	// About is what its buttons answer; the zero value: it has none.
 	About Subject
+	// Lasts: it stays until it is taken back, as those with buttons do.
+	Lasts bool
 	// Urgent ones stay until the user has seen them.
 	Urgent bool
 }

@@ -5,6 +5,7 @@
 package question
 
 import (
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -96,6 +97,13 @@ func fits(terms []string) bool {
 		}
 	}
 	return len(terms) <= maxTerms
+}
+
+// Compares reports whether a peer was accepted here and its owner has yet to confirm: the code on this screen is what that owner compares.
+func Compares(s api.Snapshot, p api.Peer) bool {
+	return p.Incoming == api.StateRequested && p.Code != "" && !slices.ContainsFunc(s.Requests, func(r api.Request) bool {
+		return r.PeerID == p.ID && r.Direction == api.Incoming
+	})
 }
 
 func identity(shortID, address string) string {

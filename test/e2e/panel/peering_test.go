@@ -72,6 +72,8 @@ func TestPeeringByMouse(t *testing.T) {
 			bob.answer("Accept")
 			alice.buttons()
 			alice.picture("accepted")
+			bob.line("alice · accepted here · its owner compares the code ", nil)
+			bob.picture("compared")
 			alice.open(icon.Alone) // nothing is signed by now
 			alice.choose("Compare the code with bob… ", "click-compare")
 			alice.decide("confirm")
