@@ -68,6 +68,10 @@ func (d *diff) answered(e api.Event, who string) {
 		})
 	case e.Direction == api.Outgoing && e.State == api.StateExpired:
 		d.tell(who, Notice{Key: "asked/" + e.Peer, Kind: Expired, Title: who + " did not answer", Body: reason(e), Icon: icon.Alone})
+	case e.Direction == api.Outgoing && e.State == api.StateDeclined && strings.HasPrefix(e.Message, "the request to "): // taken back here
+		d.tell(who, Notice{
+			Key: "asked/" + e.Peer, Kind: Declined, Title: "The request to " + who + " was taken back", Body: lines("Nothing was signed.", reason(e)), Icon: icon.Problem,
+		})
 	case e.Direction == api.Outgoing && e.State == api.StateDeclined:
 		d.tell(who, Notice{Key: "asked/" + e.Peer, Kind: Declined, Title: who + " declined your request", Body: reason(e), Icon: icon.Alone})
 	}

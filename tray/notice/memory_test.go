@@ -188,6 +188,18 @@ func TestRequestThatIsAskedAnewIsToldWithItsCode(t *testing.T) {
 	}
 }
 
+// The peer is not blamed for what was taken back here.
+func TestRequestThatWasTakenBackIsNotSaidToBeDeclined(t *testing.T) {
+	d := newDay(t)
+	d.step(0, nil)
+	p := d.step(time.Second, nil, api.Event{Type: api.EventRequestAnswered, Peer: "bob", Direction: api.Outgoing, State: api.StateDeclined,
+		Message: "the request to bob was taken back: the codes differ"})
+	d.want(p, "The request to bob was taken back")
+	if p.Show[0].Body != "Nothing was signed.\nThe codes differ." {
+		t.Errorf("%q", p.Show[0].Body)
+	}
+}
+
 func TestAnswersOfPeersAreTold(t *testing.T) {
 	d := newDay(t)
 	d.step(0, nil)
