@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"slices"
 )
 
 // GuestGroup is the group of links (IFLA_GROUP) that the built-in engine's CNI puts guests' links into, before
@@ -53,9 +55,37 @@ type Guest struct {
 	Addresses []netip.Addr // as its status says; not asked where the links tell
 }
 
-// Relations is what the fence follows of the cluster.
+// Provider is a cluster that this one consumes from: own pods run there, beside its own and others'.
+type Provider struct {
+	Peer   string         // compact cluster ID
+	Ranges []netip.Prefix // its cluster's ranges as they are seen here
+	Pods   []netip.Addr   // of own pods there, as their status says
+}
+
+// Relations is what the fence follows of the cluster. A peer may be a tenant and a provider.
 type Relations struct {
-	Tenants []Tenant
-	// Abroad are the ranges, as they are seen here, of the clusters that this one consumes from: its own pods run there.
-	Abroad []netip.Prefix
+	Tenants   []Tenant
+	Providers []Provider
+}
+
+// home is a peer's ranges as they are seen here, whatever its role.
+type home struct {
+	peer   string // compact cluster ID
+	ranges []netip.Prefix
+}
+
+// homes has each peer once, by ID.
+func (r Relations) homes() []home {
+	all := map[string][]netip.Prefix{}
+	for _, t := range r.Tenants {
+		all[t.Consumer] = append(all[t.Consumer], t.Home...)
+	}
+	for _, p := range r.Providers {
+		all[p.Peer] = append(all[p.Peer], p.Ranges...)
+	}
+	var list []home
+	for _, peer := range slices.Sorted(maps.Keys(all)) {
+		list = append(list, home{peer, all[peer]})
+	}
+	return list
 }

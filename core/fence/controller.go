@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,7 +29,7 @@ func (f *Fence) SetupWithManager(mgr ctrl.Manager) error {
 		return []reconcile.Request{{}}
 	})
 	return ctrl.NewControllerManagedBy(mgr).Named("kith-fence").
-		Watches(&corev1.Pod{}, all, builder.WithPredicates(guests(), predicate.Funcs{UpdateFunc: movedOrEnded})).
+		Watches(&corev1.Pod{}, all, builder.WithPredicates(guestsAndTravellers(), predicate.Funcs{UpdateFunc: movedOrEnded})).
 		Watches(&v1alpha1.Peer{}, all).
 		Watches(&v1alpha1.Contract{}, all).
 		Watches(&v1alpha1.SharingPolicy{}, all).
@@ -55,12 +56,9 @@ func (f *Fence) reconcile(ctx context.Context, c client.Reader) error {
 	var contracts v1alpha1.ContractList
 	var peers v1alpha1.PeerList
 	var policies v1alpha1.SharingPolicyList
-	for _, one := range []struct {
-		list client.ObjectList
-		opts []client.ListOption
-	}{{&pods, []client.ListOption{client.HasLabels{v1alpha1.LabelConsumer}}}, {&contracts, nil}, {&peers, nil}, {&policies, nil}} {
+	for _, list := range []client.ObjectList{&pods, &contracts, &peers, &policies} {
 		// Nothing here changes them, and copies of a thousand pods for each that moved are most of the work.
-		if err := c.List(ctx, one.list, append(one.opts, client.UnsafeDisableDeepCopy)...); err != nil {
+		if err := c.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return fmt.Errorf("see whom to fence: %w", err)
 		}
 	}
@@ -68,11 +66,15 @@ func (f *Fence) reconcile(ctx context.Context, c client.Reader) error {
 	return f.Set(o.relations())
 }
 
-func guests() predicate.Predicate {
-	return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetLabels()[v1alpha1.LabelConsumer] != "" })
+// guestsAndTravellers are the pods of others here, and the owner's at others.
+func guestsAndTravellers() predicate.Predicate {
+	return predicate.NewPredicateFuncs(func(o client.Object) bool {
+		pod, ok := o.(*corev1.Pod)
+		return ok && (pod.Labels[v1alpha1.LabelConsumer] != "" || strings.HasPrefix(pod.Spec.NodeName, v1alpha1.VirtualNodePrefix))
+	})
 }
 
 func movedOrEnded(e event.UpdateEvent) bool {
 	a, b := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
-	return a.UID != b.UID || over(a) != over(b) || !maps.Equal(a.Labels, b.Labels) || !slices.Equal(a.Status.PodIPs, b.Status.PodIPs)
+	return a.UID != b.UID || a.Spec.NodeName != b.Spec.NodeName || over(a) != over(b) || !maps.Equal(a.Labels, b.Labels) || !slices.Equal(a.Status.PodIPs, b.Status.PodIPs)
 }

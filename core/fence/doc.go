@@ -11,13 +11,13 @@
 //	          says so, what lies behind a default route and not in a private range
 //	the owner's pods, the node (probes) → guests
 //	the tunnel, from a consumer → that consumer's guests
-//	the tunnel, from a provider of ours, where our own pods run → our own pods; of the host what the gateway opens
+//	the tunnel, from our own pods that run at a provider → our own pods; of the host what the gateway opens
 //	the owner's pods → the tunnel to our providers
 //	the host → the tunnel to peers with a contract, in either role
 //
 // and everything else that comes from a guest or through the tunnel may not. Rules see addresses after kube-proxy
 // chose an endpoint, so a service opens nothing its endpoints do not. Each packet that asks is judged by where it
-// goes; only answers pass for their connection's sake. Known guests are told that something is forbidden (ICMP
+// goes; only answers pass for their connection's sake, and ICMP errors from those with whom the connection is. Known guests are told that something is forbidden (ICMP
 // admin-prohibited, limited by the kernel to some a second); others meet silence, and try again.
 //
 // The LAN is not looked up by its ranges, for a LAN may have public ones: a packet counts as for the internet only

@@ -25,7 +25,7 @@ func twoTenants() Relations {
 			{Consumer: "alice", Internet: true, Home: ranges("10.76.0.0/16"), Guests: []Guest{{UID: "uid-web1"}, {UID: "uid-web2"}}},
 			{Consumer: "dora", Home: ranges("10.77.0.0/16"), Guests: []Guest{{UID: "uid-dora"}}},
 		},
-		Abroad: ranges("10.78.0.0/16"),
+		Providers: []Provider{{Peer: "bea", Ranges: ranges("10.78.0.0/16"), Pods: addrs(provider)}},
 	}
 }
 
@@ -101,6 +101,63 @@ func TestThroughTheTunnelEveryoneReachesOnlyWhatIsHis(t *testing.T) {
 		if got := w.far(c.source, c.to); got != c.want {
 			t.Errorf("%s to %s: %s, want %s", c.source, c.to, got, c.want)
 		}
+	}
+}
+
+// both: alice consumes here, and this cluster has a pod at alice's.
+func both() Relations {
+	rel := twoTenants()
+	rel.Providers = append(rel.Providers, Provider{Peer: "alice", Ranges: ranges("10.76.0.0/16"), Pods: addrs(ownAtAlice)})
+	return rel
+}
+
+func TestWhoConsumesAndProvidesReachesOwnPodsOnlyAsTheOwnersPodsThere(t *testing.T) {
+	w := newWorld(t)
+	w.must(w.fence.Set(both()))
+	for _, c := range []struct {
+		source, to string
+		want       outcome
+	}{
+		{ownAtAlice, ownPod, open}, {ownAtAlice, nodeIP, open}, // the gateway picks the ports
+		{aliceHome, ownPod, silent}, {aliceHome, nodeIP, silent}, {aliceHome, bridge, silent},
+		{aliceHome, web1, open}, {ownAtAlice, neighbour, silent}, {ownAtAlice, dora, silent},
+		{doraHome, ownPod, silent},
+	} {
+		if got := w.far(c.source, c.to); got != c.want {
+			t.Errorf("%s to %s: %s, want %s", c.source, c.to, got, c.want)
+		}
+	}
+	w.expect("own", ownAtAlice, open)
+	w.expect("own", aliceHome, open) // an answer comes back; whom it reaches there is for alice's fence to say
+
+	rel := both()
+	rel.Providers[1].Pods = nil // it ended: its address may be another's by now
+	w.must(w.fence.Set(rel))
+	if got := w.far(ownAtAlice, ownPod); got != silent {
+		t.Errorf("what was the address of an own pod at alice's reaches an own pod: %s", got)
+	}
+}
+
+func TestNobodyOfTheLANReachesGuests(t *testing.T) {
+	w := newWorld(t)
+	w.route("neighbour", "10.43.0.0/16", hostLAN)
+	for _, to := range []string{web1, "10.43.5.6"} {
+		w.expect("neighbour", to, open) // without a fence
+	}
+	w.must(w.fence.Set(twoTenants()))
+	for _, to := range []string{web1, newcomerIP, "10.43.5.6"} {
+		w.expect("neighbour", to, silent)
+	}
+	w.expect("neighbour", hostLAN+":8080", open) // a port that was opened for a guest
+	w.address("neighbour", "lo", "10.42.0.99/32")
+	var got error
+	w.in("neighbour", func() error {
+		d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{IP: net.ParseIP("10.42.0.99")}}
+		_, got = d.Dial("tcp", web1+":80")
+		return nil
+	})
+	if got == nil {
+		t.Error("the LAN reached a guest as a pod of the owner")
 	}
 }
 

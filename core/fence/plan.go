@@ -52,8 +52,9 @@ const (
 	tenantsMap = "tenants" // the chain that says what a guest may reach, by its address
 	routersSet = "routers"
 	uplinksSet = "uplinks"
-	abroadSet  = "abroad"
-	closedSet  = "closed" // ranges that are not the internet
+	abroadSet  = "abroad"      // ranges of our providers
+	ownSet     = "abroad-pods" // the owner's pods there
+	closedSet  = "closed"      // ranges that are not the internet
 )
 
 // private are the blocks that do not belong to the internet (RFC 6890); 169.254.169.254, where clouds keep
@@ -81,12 +82,18 @@ func planOf(cfg Config, rel Relations, host surroundings) plan {
 			}
 		}
 	}
+	var abroad []netip.Prefix
+	var own []netip.Addr
+	for _, at := range rel.Providers {
+		abroad, own = append(abroad, at.Ranges...), append(own, at.Pods...)
+	}
 	p := plan{sets: []set{
 		{name: guestsSet, key: nftables.TypeIPAddr, elements: addresses(slices.Collect(maps.Keys(owner)))},
 		{name: tenantsMap, key: nftables.TypeIPAddr, verdicts: true},
 		{name: routersSet, key: nftables.TypeIPAddr, elements: addresses(host.routers)},
 		{name: uplinksSet, key: nftables.TypeIFName, elements: interfaces(host.uplinks)},
-		{name: abroadSet, key: nftables.TypeIPAddr, ranges: true, elements: spans(rel.Abroad)},
+		{name: abroadSet, key: nftables.TypeIPAddr, ranges: true, elements: spans(abroad)},
+		{name: ownSet, key: nftables.TypeIPAddr, elements: addresses(own)},
 		{name: closedSet, key: nftables.TypeIPAddr, ranges: true, elements: spans(append(slices.Clone(private), cfg.Pods, cfg.Services))},
 	}}
 	for _, t := range tenants {
@@ -97,21 +104,26 @@ func planOf(cfg Config, rel Relations, host surroundings) plan {
 			}
 		}
 		p.sets = append(p.sets,
-			set{name: t.guests(), key: nftables.TypeIPAddr, elements: addresses(own)},
-			set{name: t.home(), key: nftables.TypeIPAddr, ranges: true, elements: spans(t.Home)})
+			set{name: t.guests(), key: nftables.TypeIPAddr, elements: addresses(own)})
 		for _, e := range addresses(own) {
 			e.VerdictData = &expr.Verdict{Kind: expr.VerdictJump, Chain: t.chain()}
 			p.sets[1].elements = append(p.sets[1].elements, e)
 		}
 	}
 	slices.SortFunc(p.sets[1].elements, byKey)
-	p.chains = cfg.chains(tenants)
+	homes := rel.homes()
+	for _, h := range homes {
+		p.sets = append(p.sets, set{name: homeSet(h.peer), key: nftables.TypeIPAddr, ranges: true, elements: spans(h.ranges)})
+	}
+	p.chains = cfg.chains(tenants, homes)
 	return cfg.withHost(p, rel)
 }
 
 func (t Tenant) chain() string  { return "tenant-" + t.Consumer }
 func (t Tenant) guests() string { return "guests-" + t.Consumer }
-func (t Tenant) home() string   { return "home-" + t.Consumer }
+
+// homeSet names the set of a peer's ranges.
+func homeSet(peer string) string { return "home-" + peer }
 
 // addresses of a guest. With marked links they come from the kernel; what a status says may lag, and names the
 // node's own address for a pod of the host's network.

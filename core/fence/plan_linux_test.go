@@ -100,7 +100,7 @@ func TestRangesAreJoined(t *testing.T) {
 
 func TestPlanIsTheSameForTheSameWorld(t *testing.T) {
 	rel := twoTenants()
-	back := Relations{Tenants: slices.Clone(rel.Tenants), Abroad: rel.Abroad}
+	back := Relations{Tenants: slices.Clone(rel.Tenants), Providers: rel.Providers}
 	slices.Reverse(back.Tenants)
 	host := surroundings{links: map[string][]netip.Addr{"uid-web1": addrs(web1), "uid-dora": addrs(dora)}, routers: addrs("10.1.1.2", "10.1.1.1")}
 	if !reflect.DeepEqual(planOf(testConfig, rel, host), planOf(testConfig, back, host)) {

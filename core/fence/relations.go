@@ -14,7 +14,7 @@ import (
 
 // objects are what the fence reads in the cluster.
 type objects struct {
-	pods      []corev1.Pod // guests only
+	pods      []corev1.Pod // guests, and the owner's
 	contracts []v1alpha1.Contract
 	peers     []v1alpha1.Peer
 	policies  []v1alpha1.SharingPolicy
@@ -33,11 +33,14 @@ func (o objects) relations() Relations {
 	}
 	for _, p := range o.peers {
 		consumes, provides := o.roles(p.Name)
-		if provides {
-			rel.Abroad = append(rel.Abroad, seenHere(p)...)
-		}
 		id, err := identity.ParseID(p.Spec.ID)
-		if !consumes || err != nil {
+		if err != nil {
+			continue
+		}
+		if provides {
+			rel.Providers = append(rel.Providers, Provider{Peer: id.Compact(), Ranges: seenHere(p), Pods: o.abroad(p)})
+		}
+		if !consumes {
 			continue
 		}
 		t := tenant(id.Compact())
@@ -55,7 +58,26 @@ func (o objects) relations() Relations {
 		rel.Tenants = append(rel.Tenants, *t)
 	}
 	slices.SortFunc(rel.Tenants, func(a, b Tenant) int { return strings.Compare(a.Consumer, b.Consumer) })
+	slices.SortFunc(rel.Providers, func(a, b Provider) int { return strings.Compare(a.Peer, b.Peer) })
 	return rel
+}
+
+// abroad are the addresses of the owner's pods that run at a provider. One on the host's network there has the address of
+// that laptop, of which more than the pod would speak.
+func (o objects) abroad(p v1alpha1.Peer) (list []netip.Addr) {
+	ranges := seenHere(p)
+	for _, pod := range o.pods {
+		if pod.Spec.NodeName != v1alpha1.VirtualNodePrefix+p.Name || pod.Labels[v1alpha1.LabelConsumer] != "" || over(&pod) || pod.Spec.HostNetwork {
+			continue
+		}
+		for _, ip := range pod.Status.PodIPs {
+			a, err := netip.ParseAddr(ip.IP)
+			if err == nil && slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) }) {
+				list = append(list, a)
+			}
+		}
+	}
+	return list
 }
 
 // roles of a peer: does it consume here, does it provide for us?

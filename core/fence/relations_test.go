@@ -3,6 +3,8 @@ package fence
 import (
 	"crypto/sha256"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,7 +30,10 @@ func with(peer string, role v1alpha1.Role) v1alpha1.Contract {
 }
 
 func podOf(consumer, uid, ip string, change ...func(*corev1.Pod)) corev1.Pod {
-	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Labels: map[string]string{v1alpha1.LabelConsumer: consumer}}}
+	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}}
+	if consumer != "" {
+		p.Labels = map[string]string{v1alpha1.LabelConsumer: consumer}
+	}
 	if ip != "" {
 		p.Status.PodIPs = []corev1.PodIP{{IP: ip}}
 	}
@@ -45,6 +50,11 @@ func TestRelationsFollowTheCluster(t *testing.T) {
 	}}
 	ended := func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }
 	ofHost := func(p *corev1.Pod) { p.Spec.HostNetwork = true }
+	at := func(node string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.NodeName = node } }
+	byPeer := func(list ...Provider) []Provider {
+		slices.SortFunc(list, func(a, b Provider) int { return strings.Compare(a.Peer, b.Peer) })
+		return list
+	}
 	deleted := func(c v1alpha1.Contract) v1alpha1.Contract {
 		c.DeletionTimestamp = &metav1.Time{}
 		return c
@@ -82,7 +92,16 @@ func TestRelationsFollowTheCluster(t *testing.T) {
 			"a provider of ours, and one that is both",
 			objects{peers: []v1alpha1.Peer{peerAt("alice", "10.76.0.0/16"), peerAt("bob", "10.77.0.0/16")},
 				contracts: []v1alpha1.Contract{with("alice", v1alpha1.RoleConsumer), with("bob", v1alpha1.RoleConsumer), with("bob", v1alpha1.RoleProvider)}},
-			Relations{Tenants: []Tenant{{Consumer: bob, Internet: true, Home: ranges("10.77.0.0/16")}}, Abroad: ranges("10.76.0.0/16", "10.77.0.0/16")},
+			Relations{Tenants: []Tenant{{Consumer: bob, Internet: true, Home: ranges("10.77.0.0/16")}},
+				Providers: byPeer(Provider{Peer: alice, Ranges: ranges("10.76.0.0/16")}, Provider{Peer: bob, Ranges: ranges("10.77.0.0/16")})},
+		},
+		{
+			"own pods at a provider are known by their status: none that ended, is of the host's network, elsewhere, or claims what is not there",
+			objects{peers: []v1alpha1.Peer{peerAt("alice", "10.76.0.0/16")}, contracts: []v1alpha1.Contract{with("alice", v1alpha1.RoleConsumer)},
+				pods: []corev1.Pod{podOf("", "1", "10.76.255.130", at("kith-alice")), podOf("", "2", "10.76.255.131", at("kith-alice"), ended),
+					podOf("", "3", "10.76.255.1", at("kith-alice"), ofHost), podOf("", "4", "10.76.255.132", at("alice")),
+					podOf("", "5", "192.168.1.1", at("kith-alice")), podOf("", "6", "", at("kith-alice"))}},
+			Relations{Providers: []Provider{{Peer: alice, Ranges: ranges("10.76.0.0/16"), Pods: addrs("10.76.255.130")}}},
 		},
 		{
 			"pods that ended or are of the host's network have no address, odd labels no tenant",

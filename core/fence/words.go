@@ -69,9 +69,14 @@ func sourceIn(set string) []expr.Any { return load(source(), in(set)) }
 func destinationIn(set string) []expr.Any { return load(destination(), in(set)) }
 
 // ip daddr PREFIX
-func destinationWithin(p netip.Prefix) []expr.Any {
+func destinationWithin(p netip.Prefix) []expr.Any { return load(destination(), within(p)...) }
+
+// ip saddr PREFIX
+func sourceWithin(p netip.Prefix) []expr.Any { return load(source(), within(p)...) }
+
+func within(p netip.Prefix) []expr.Any {
 	mask := binary.BigEndian.AppendUint32(nil, ^uint32(0)<<(32-p.Bits()))
-	return load(destination(), &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: mask, Xor: make([]byte, 4)}, equal(p.Masked().Addr().AsSlice()))
+	return []expr.Any{&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: mask, Xor: make([]byte, 4)}, equal(p.Masked().Addr().AsSlice())}
 }
 
 // ip saddr vmap @MAP
@@ -119,9 +124,25 @@ func acceptAnswers() []expr.Any {
 		load(&expr.Ct{Key: expr.CtKeyDIRECTION, Register: 1}, equal([]byte{replyWay})), accept())
 }
 
-// ct state related meta l4proto icmp accept: errors about connections that are let through, path MTU among them.
-func acceptErrors() []expr.Any {
-	return rule(tracked(expr.CtKeySTATE, expr.CtStateBitRELATED), protocol(unix.IPPROTO_ICMP), accept())
+// ct state related meta l4proto icmp: errors about a connection, path MTU among them.
+func anError() []expr.Any {
+	return rule(tracked(expr.CtKeySTATE, expr.CtStateBitRELATED), protocol(unix.IPPROTO_ICMP))
+}
+
+// ct state invalid meta l4proto icmp: errors about no connection that is known. A socket would believe them all the same.
+func anErrorOfNothing() []expr.Any {
+	return rule(tracked(expr.CtKeySTATE, expr.CtStateBitINVALID), protocol(unix.IPPROTO_ICMP))
+}
+
+// quotedTo: the packet that an ICMP error quotes was on its way to one of the set. The quote is the IP header behind the
+// eight bytes of ICMP's own (RFC 792).
+func quotedTo(set string) []expr.Any {
+	return load(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 8 + 16, Len: 4}, in(set))
+}
+
+// ct original daddr PREFIX
+func askedWithin(p netip.Prefix) []expr.Any {
+	return load(&expr.Ct{Key: expr.CtKeyDST, Register: 1, Direction: originalWay}, within(p)...)
 }
 
 // meta l4proto P ct status dnat ct original ip daddr ADDRESS ct original proto-dst PORT

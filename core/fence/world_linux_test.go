@@ -41,7 +41,10 @@ const (
 	newcomer  = "10.42.255.133" // nobody knows whose yet
 	aliceHome = "10.76.0.4"     // a pod at alice's, as seen here
 	doraHome  = "10.77.0.4"
-	provider  = "10.78.0.4" // a pod at a laptop that runs pods of ours
+	provider  = "10.78.0.4" // a pod of ours at another laptop
+
+	ownAtAlice = "10.76.255.130" // a pod of ours at alice's
+	newcomerIP = "10.42.255.133"
 )
 
 func newWorld(t *testing.T) *world {
@@ -74,6 +77,7 @@ func newWorld(t *testing.T) *world {
 		w.address("far", "eth0", a+"/32")
 		w.routeDev("host", a+"/16", "kith0", "10.42.255.2")
 	}
+	w.address("far", "eth0", ownAtAlice+"/32")
 	w.routeDev("far", "10.42.255.2/32", "eth0", aliceHome)
 	w.route("far", "10.42.0.0/16", "10.42.255.2")
 	for name, a := range map[string]string{"web1": web1, "web2": web2, "dora": dora, "newcomer": newcomer} {
@@ -248,32 +252,39 @@ func (w *world) serve(place string) {
 				}
 			}()
 		}
-		at := ":10053"
-		if place == "host" {
-			at = nodeIP + at // as DNS does: the answer must come from where the question went
+		at := []string{""}
+		if all := answering[place]; all != nil {
+			at = all
 		}
-		p, err := net.ListenPacket("udp", at)
-		if err != nil {
-			return err
-		}
-		w.t.Cleanup(func() { p.Close() })
-		go func() {
-			buf := make([]byte, 16)
-			for {
-				n, from, err := p.ReadFrom(buf)
-				if errors.Is(err, net.ErrClosed) {
-					return
-				}
-				if err == nil {
-					_, _ = p.WriteTo(buf[:n], from)
-				}
+		for _, a := range at {
+			p, err := net.ListenPacket("udp", a+":10053")
+			if err != nil {
+				return err
 			}
-		}()
+			w.t.Cleanup(func() { p.Close() })
+			go echo(p)
+		}
 		return nil
 	})
 }
 
-// kubeProxy translates three services: DNS on the node, an own pod, and a guest of alice.
+// answering are the addresses by which places with several answer to UDP: an answer must come from where the question went.
+var answering = map[string][]string{"host": {nodeIP}, "router": {internet}, "far": {aliceHome, doraHome, provider}}
+
+func echo(p net.PacketConn) {
+	buf := make([]byte, 16)
+	for {
+		n, from, err := p.ReadFrom(buf)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil {
+			_, _ = p.WriteTo(buf[:n], from)
+		}
+	}
+}
+
+// kubeProxy translates three services, DNS on the node, an own pod, and a guest of alice, and a port of the host that leads to the latter.
 func (w *world) kubeProxy() {
 	w.nft(`table ip proxy {
   chain services {
@@ -282,6 +293,7 @@ func (w *world) kubeProxy() {
     ip daddr 10.43.0.10 tcp dport 53 dnat to ` + nodeIP + `:10053
     ip daddr 10.43.5.5 tcp dport 80 dnat to ` + ownPod + `
     ip daddr 10.43.5.6 tcp dport 80 dnat to ` + web2 + `
+    ip daddr ` + hostLAN + ` tcp dport 8080 dnat to ` + web2 + `:80
   }
   chain masq {
     type nat hook postrouting priority srcnat;
