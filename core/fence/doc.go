@@ -1,5 +1,6 @@
 // Package fence keeps guests, pods of other clusters that run on this laptop, away from the laptop itself, its LAN,
-// its owner's pods and each other. It writes one nftables table, kith-fence.
+// its owner's pods and each other. It writes the nftables tables kith-fence
+// and kith-limits.
 //
 // The daemon makes one Fence, raises it before the engine starts, and has it follow pods, peers, contracts and
 // policies. This room never decides who is a guest (hosting labels pods) or what a policy says (sharing); it never
@@ -23,6 +24,9 @@
 // The LAN is not looked up by its ranges, for a LAN may have public ones: a packet counts as for the internet only
 // if the kernel would hand it to the next hop of a default route (`rt nexthop`). When the laptop moves while kithd is
 // down, guests lose the internet until it is back; the new LAN stays closed.
+//
+// How many connections a peer's guests, and its home through the tunnel, may open is bounded by a table beside it,
+// kith-limits: this laptop's own connections find a place in the kernel's table whatever guests do.
 //
 // # No moment without a fence
 //

@@ -16,12 +16,16 @@ type Fence struct {
 	kernel kernel
 	look   func() (surroundings, error)
 
+	allowed allowance
+
 	mu      sync.Mutex
 	told    bool // Set was called: without, a table of the process before is better than ours
 	rel     Relations
 	host    surroundings
-	written *plan  // by this process; nil when what is in the kernel is somebody else's
-	size    uint32 // of the tables, as the kernel counts
+	written *plan    // by this process; nil when what is in the kernel is somebody else's
+	size    uint32   // of the tables, as the kernel counts
+	limits  *buckets // of the table of limits, as this process wrote it
+	limited error    // why there is none
 }
 
 // New checks the configuration; nothing is touched.
@@ -30,7 +34,7 @@ func New(cfg Config) (*Fence, error) {
 		return nil, err
 	}
 	return &Fence{
-		cfg:    cfg,
+		cfg: cfg, allowed: allowed,
 		kernel: kernel{open: func() (*nftables.Conn, error) { return nftables.New() }},
 		look:   func() (surroundings, error) { return lookAround(&netlink.Handle{}, cfg.Group) },
 	}, nil
@@ -41,7 +45,7 @@ func New(cfg Config) (*Fence, error) {
 func (f *Fence) Raise() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	size, err := f.kernel.standing()
+	size, _, err := f.kernel.standing()
 	if err != nil || size != 0 {
 		return err
 	}
@@ -83,16 +87,19 @@ func (f *Fence) compare() error {
 	if err != nil {
 		return err
 	}
-	size, err := f.kernel.standing()
+	size, limits, err := f.kernel.standing()
 	if err != nil {
 		return err
+	}
+	if !limits {
+		f.limits = nil
 	}
 	lost := size == 0 || f.written != nil && size != f.size
 	if lost && f.written != nil {
 		f.cfg.Log.Warn("the fence around guests was taken away, putting it up again")
 		f.written = nil
 	}
-	current := f.written != nil && host.equal(f.host)
+	current := f.written != nil && host.equal(f.host) && (f.limits != nil || f.limited != nil)
 	if !lost && (current || !f.told) {
 		return nil
 	}
@@ -103,6 +110,28 @@ func (f *Fence) compare() error {
 // sync writes the plan. Callers hold mu.
 func (f *Fence) sync() error {
 	is := planOf(f.cfg, f.rel, f.host)
+	if err := f.write(is); err != nil {
+		return err
+	}
+	f.limit(is.buckets)
+	return nil
+}
+
+// limit writes how much guests may open. A kernel without the words for it (nft_connlimit) leaves the fence as it is.
+func (f *Fence) limit(is buckets) {
+	err := f.kernel.limit(f.cfg, f.allowed, f.limits, is)
+	if err == nil {
+		f.limits, f.limited = &is, nil
+		return
+	}
+	if f.limits = nil; f.limited == nil {
+		f.cfg.Log.Warn("connections of guests are not limited", "err", err)
+	}
+	f.limited = err
+}
+
+// write makes the fence's own tables those of the plan.
+func (f *Fence) write(is plan) error {
 	if f.written != nil && alike(*f.written, is) {
 		if err := f.kernel.change(*f.written, is); err != nil {
 			f.written = nil // whatever is there: next time all of it
@@ -115,7 +144,7 @@ func (f *Fence) sync() error {
 	if err := f.kernel.replace(is, f.cfg.Group); err != nil {
 		return err
 	}
-	size, err := f.kernel.standing()
+	size, _, err := f.kernel.standing()
 	if err != nil {
 		return err
 	}

@@ -88,15 +88,16 @@ func (k kernel) change(was, is plan) error {
 	return nil
 }
 
-// standing tells whether both tables are there, as full as when they were written: size is what a call before gave.
-func (k kernel) standing() (size uint32, err error) {
+// standing tells whether both tables are there, as full as when they were written: size is what a call before gave. And
+// whether the limits are.
+func (k kernel) standing() (size uint32, limits bool, err error) {
 	c, err := k.open()
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	list, err := c.ListTables()
 	if err != nil {
-		return 0, fmt.Errorf("list nftables tables: %w", err)
+		return 0, false, fmt.Errorf("list nftables tables: %w", err)
 	}
 	found := 0
 	for _, t := range list {
@@ -104,11 +105,12 @@ func (k kernel) standing() (size uint32, err error) {
 			found++
 			size += t.Use
 		}
+		limits = limits || t.Name == Limits && t.Family == nftables.TableFamilyIPv4
 	}
 	if found < 2 {
-		return 0, nil
+		return 0, limits, nil
 	}
-	return size, nil
+	return size, limits, nil
 }
 
 func (ch chain) of(t *nftables.Table) *nftables.Chain {

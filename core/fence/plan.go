@@ -26,8 +26,9 @@ func (s surroundings) equal(t surroundings) bool {
 
 // A plan is a whole table as a value.
 type plan struct {
-	chains []chain
-	sets   []set
+	chains  []chain
+	sets    []set
+	buckets buckets
 }
 
 type chain struct {
@@ -55,6 +56,7 @@ const (
 	abroadSet  = "abroad"      // ranges of our providers
 	ownSet     = "abroad-pods" // the owner's pods there
 	closedSet  = "closed"      // ranges that are not the internet
+	homesSet   = "homes"       // peers' ranges
 )
 
 // private are the blocks that do not belong to the internet (RFC 6890); 169.254.169.254, where clouds keep
@@ -115,7 +117,7 @@ func planOf(cfg Config, rel Relations, host surroundings) plan {
 	for _, h := range homes {
 		p.sets = append(p.sets, set{name: homeSet(h.peer), key: nftables.TypeIPAddr, ranges: true, elements: spans(h.ranges)})
 	}
-	p.chains = cfg.chains(tenants, homes)
+	p.chains, p.buckets = cfg.chains(tenants, homes), bucketsOf(owner, homes)
 	return cfg.withHost(p, rel)
 }
 

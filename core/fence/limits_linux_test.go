@@ -1,0 +1,178 @@
+package fence
+
+import (
+	"fmt"
+	"net"
+	"testing"
+	"time"
+)
+
+// flood opens n connections of UDP from a place, each with a port of its own, and gives how many were heard. They stay open.
+func (w *world) flood(from, source, place, to string, n int) int {
+	w.t.Helper()
+	var heard net.PacketConn
+	w.in(place, func() (err error) {
+		heard, err = net.ListenPacket("udp", to+":0")
+		return err
+	})
+	defer heard.Close()
+	port := heard.LocalAddr().(*net.UDPAddr).Port
+	w.in(from, func() error {
+		for range n {
+			c, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP(source)}, &net.UDPAddr{IP: net.ParseIP(to), Port: port})
+			if err != nil {
+				return err
+			}
+			_, err = c.Write([]byte("x"))
+			c.Close()
+			if err != nil {
+				return fmt.Errorf("from %s: %w", from, err)
+			}
+		}
+		return nil
+	})
+	got := 0
+	for buf := make([]byte, 16); ; got++ {
+		_ = heard.SetReadDeadline(time.Now().Add(patience))
+		if _, _, err := heard.ReadFrom(buf); err != nil {
+			return got
+		}
+	}
+}
+
+// few are amounts that a test can reach. The bucket fills slowly, so that what a test lets in does not depend on its pace.
+var few = allowance{open: 1000, rate: 1, burst: 60, all: 1000, allAt: 1000, unknown: 1, unknownAt: 30}
+
+// about reports whether as many were let in as the burst, and what the seconds of a slow machine bring.
+func about(got int, burst uint32) bool { return got >= int(burst) && got <= int(burst)+20 }
+
+func TestConnectionsAreOpenedNoFasterThanAllowed(t *testing.T) {
+	w := newWorld(t)
+	if got := w.flood("web1", web1, "web2", web2, 200); got != 200 {
+		t.Fatalf("without a limit, %d of 200 connections came through", got)
+	}
+	w.fence.allowed = few
+	w.must(w.fence.Set(twoTenants()))
+	if got := w.flood("web1", web1, "web2", web2, 200); !about(got, few.burst) {
+		t.Errorf("%d of 200 connections of a guest came through, want %d", got, few.burst)
+	}
+	if got := w.flood("web2", web2, "web1", web1, 50); got > 20 {
+		t.Errorf("another guest of the same tenant opened %d more", got)
+	}
+	if got := w.flood("far", aliceHome, "web1", web1, 50); got > 20 {
+		t.Errorf("its home opened %d more through the tunnel", got)
+	}
+	if got := w.flood("far", doraHome, "dora", dora, 200); !about(got, few.burst) {
+		t.Errorf("%d of 200 connections came through the tunnel from another consumer's home, want %d", got, few.burst)
+	}
+	if got := w.flood("own", ownPod, "web1", web1, 200); got != 200 {
+		t.Errorf("%d of 200 connections of the owner's pod came through", got)
+	}
+	if got := w.flood("host", hostLAN, "router", internet, 200); got != 200 {
+		t.Errorf("%d of 200 connections of this laptop came through", got)
+	}
+	w.expect("own", internet, open)
+	asked := 0
+	for range 60 {
+		if w.ask("newcomer") {
+			asked++
+		}
+	}
+	if !about(asked, few.unknownAt) {
+		t.Errorf("a guest that nobody knows asked DNS %d times, want %d", asked, few.unknownAt)
+	}
+}
+
+// ask sends a question to DNS from a port of its own, without patience.
+func (w *world) ask(from string) (answered bool) {
+	w.in(from, func() error {
+		c, err := net.Dial("udp", "10.43.0.10:53")
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(100 * time.Millisecond))
+		if _, err = c.Write([]byte("hello")); err == nil {
+			_, err = c.Read(make([]byte, 16))
+		}
+		answered = err == nil
+		return nil
+	})
+	return answered
+}
+
+func TestOpenConnectionsAreCountedForATenant(t *testing.T) {
+	w := newWorld(t)
+	w.fence.allowed = allowance{open: 100, rate: 100000, burst: 100000, all: 100000, allAt: 100000, unknown: 1, unknownAt: 1}
+	rel := twoTenants()
+	w.must(w.fence.Set(rel))
+	const inexact = 5 // the kernel counts without a lock around the whole
+	if got := w.flood("web1", web1, "web2", web2, 150); got < 100 || got > 100+inexact {
+		t.Errorf("%d connections are open, want 100", got)
+	}
+	if got := w.flood("web2", web2, "router", internet, 50); got > inexact {
+		t.Errorf("another guest opened %d more", got)
+	}
+	w.expect("web1", aliceHome, silent)
+	w.expect("dora", doraHome, open)
+	w.expect("own", internet, open)
+	w.expect("own", web1, open)
+
+	rel.Tenants = rel.Tenants[:1] // a peering ended: the fence is another, and nobody begins anew
+	w.must(w.fence.Set(rel))
+	if got := w.flood("web2", web2, "web1", web1, 50); got > inexact {
+		t.Errorf("after a change of peerings a guest opened %d more", got)
+	}
+}
+
+func TestAStreamThatNobodyAnswersIsOneConnection(t *testing.T) {
+	w := newWorld(t)
+	w.fence.allowed = few
+	w.must(w.fence.Set(twoTenants()))
+	heard := w.listen("web2")
+	defer heard.Close()
+	const packets = 150
+	w.in("web1", func() error {
+		c, err := net.Dial("udp", web2+":7777")
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		for range packets {
+			if _, err := c.Write([]byte("x")); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	got := 0
+	for ; got < packets; got++ {
+		_ = heard.SetReadDeadline(time.Now().Add(patience))
+		if _, _, err := heard.ReadFrom(make([]byte, 16)); err != nil {
+			break
+		}
+	}
+	if got != packets {
+		t.Errorf("%d of %d packets were heard", got, packets)
+	}
+}
+
+func TestLimitsComeBack(t *testing.T) {
+	w := newWorld(t)
+	w.fence.allowed = few
+	w.must(w.fence.Set(twoTenants()))
+	w.run()
+	w.nft("delete table ip " + Limits)
+	for began := time.Now(); w.flood("web1", web1, "web2", web2, 200) == 200; {
+		if time.Since(began) > 5*time.Second {
+			t.Fatal("the limits are gone")
+		}
+	}
+	w.raise() // another process, with the table of the one before
+	w.must(w.fence.Raise())
+	w.must(w.fence.Set(twoTenants()))
+	w.expect("web1", web2, open)
+	if err := w.fence.limited; err != nil {
+		t.Error(err)
+	}
+}
