@@ -79,7 +79,7 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c, kubelet, err := d.assemble(ctx, mgr, restConfig)
+	c, kubelet, err := d.assemble(ctx, mgr, direct, restConfig)
 	if err != nil {
 		return err
 	}
@@ -110,12 +110,12 @@ func (d *Daemon) installDefaults(ctx context.Context, c client.Client) error {
 			return err
 		}
 	}
-	if d.marksGuests() {
-		if err := fence.Install(ctx, c); err != nil {
-			return err
+	for _, object := range d.policies() {
+		if err := apply(ctx, c, object); err != nil {
+			return fmt.Errorf("install the admission policy %s: %w", object.GetName(), err)
 		}
 	}
-	return offloading.Install(ctx, c)
+	return nil
 }
 
 func (d *Daemon) newManager(restConfig *rest.Config, scheme *runtime.Scheme) (manager.Manager, error) {
@@ -132,7 +132,7 @@ func (d *Daemon) newManager(restConfig *rest.Config, scheme *runtime.Scheme) (ma
 }
 
 // assemble makes the rooms that work on the cluster and gives them to each other.
-func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, restConfig *rest.Config) (*clusterPart, *virtualnode.Kubelet, error) {
+func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct client.Client, restConfig *rest.Config) (*clusterPart, *virtualnode.Kubelet, error) {
 	c := &clusterPart{client: mgr.GetClient(), fresh: mgr.GetAPIReader()}
 	binary := rest.CopyConfig(restConfig) // pods in JSON cost both sides several times as much
 	binary.ContentType = runtime.ContentTypeProtobuf
@@ -152,6 +152,12 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, restConfig *
 	}
 	if err := c.host.Install(ctx); err != nil {
 		return nil, nil, fmt.Errorf("hosting: %w", err)
+	}
+	if d.marksGuests() {
+		c.host.Confine(fence.GuestRuntime)
+	}
+	if err := d.keepInstalled(mgr, direct, c.host); err != nil {
+		return nil, nil, fmt.Errorf("keep what is installed: %w", err)
 	}
 	if c.door, err = hosting.NewDoor(restConfig, c.host, d.audits, d.log); err != nil {
 		return nil, nil, fmt.Errorf("hosting: %w", err)

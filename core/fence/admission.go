@@ -1,10 +1,8 @@
 package fence
 
 import (
-	"context"
-	"fmt"
-
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -14,19 +12,20 @@ import (
 // PolicyName is the name of the MutatingAdmissionPolicy and of its binding.
 const PolicyName = "fence.kith.dev"
 
-// GuestRuntime is the RuntimeClass whose pods get a marked link. The built-in engine makes it.
+// GuestRuntime is the RuntimeClass whose pods get a marked link. The built-in engine makes it, by the same name.
 const GuestRuntime = "kith-guest"
 
-// Install has the API server put every guest behind a marked link, whoever makes the pod: one that carries a
-// consumer's label cannot come into being without. Idempotent. It is for engines that have GuestRuntime.
-func Install(ctx context.Context, c client.Client) error {
-	for _, obj := range []client.Object{policy(), binding()} {
-		//nolint:staticcheck // generated apply configurations of the whole policy would say the same thing twice
-		if err := c.Patch(ctx, obj, client.Apply, client.FieldOwner(v1alpha1.ManagedBy), client.ForceOwnership); err != nil {
-			return fmt.Errorf("install the admission policy %s: %w", PolicyName, err)
-		}
+// Objects are what has the API server put every guest behind a marked link, whoever makes the pod: one that carries a
+// consumer's label cannot come into being without. They are for engines that have GuestRuntime.
+func Objects() []client.Object { return []client.Object{policy(), binding(), runtimeClass()} }
+
+// runtimeClass is the engine's, which makes it; who made another of its name would have guests beside the fence.
+func runtimeClass() *nodev1.RuntimeClass {
+	return &nodev1.RuntimeClass{
+		TypeMeta:   metav1.TypeMeta{APIVersion: nodev1.SchemeGroupVersion.String(), Kind: "RuntimeClass"},
+		ObjectMeta: metav1.ObjectMeta{Name: GuestRuntime},
+		Handler:    GuestRuntime,
 	}
-	return nil
 }
 
 func policy() *admissionv1.MutatingAdmissionPolicy {

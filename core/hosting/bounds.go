@@ -118,6 +118,14 @@ func (b bound) binding() *admissionv1.ValidatingAdmissionPolicyBinding {
 	}
 }
 
+// boundObjects are all policies, each with its binding.
+func boundObjects() (list []client.Object) {
+	for _, b := range bounds {
+		list = append(list, b.policy(), b.binding())
+	}
+	return list
+}
+
 func (b bound) objectName() string { return b.name + ".kith.dev" }
 
 func (b bound) metadata() metav1.ObjectMeta {
@@ -128,20 +136,18 @@ func (b bound) metadata() metav1.ObjectMeta {
 // Kubernetes 1.30), so consumers must not be given the rights they bound.
 func (t *tenants) installBounds(ctx context.Context) (bool, error) {
 	group, ctx := errgroup.WithContext(ctx)
-	for _, b := range bounds {
-		for _, object := range []runtime.Object{b.policy(), b.binding()} {
-			group.Go(func() error {
-				content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-				if err != nil {
-					return err
-				}
-				unstructured.RemoveNestedField(content, "status")
-				if err := t.apply(ctx, client.ApplyConfigurationFromUnstructured(&unstructured.Unstructured{Object: content})); err != nil {
-					return fmt.Errorf("installing admission policy %s: %w", b.objectName(), err)
-				}
-				return nil
-			})
-		}
+	for _, object := range boundObjects() {
+		group.Go(func() error {
+			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+			if err != nil {
+				return err
+			}
+			unstructured.RemoveNestedField(content, "status")
+			if err := t.apply(ctx, client.ApplyConfigurationFromUnstructured(&unstructured.Unstructured{Object: content})); err != nil {
+				return fmt.Errorf("installing admission policy %s: %w", object.GetName(), err)
+			}
+			return nil
+		})
 	}
 	err := group.Wait()
 	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {

@@ -37,7 +37,7 @@ func (r *reconciler) make(ctx context.Context, o *one) (ctrl.Result, error) {
 		return r.refuse(ctx, o, t.contract, refused(reasonNoContract, "contract %s is not in force: %s", t.contract, t.why))
 	}
 	m := r.memo(o.key)
-	again := o.opod.Status.PodUID != ""
+	again := o.opod.Status.PodUID != "" || m.remakes > 0
 	if again {
 		if r.now().Sub(m.made) > forgiven {
 			m.remakes = 0
@@ -48,6 +48,7 @@ func (r *reconciler) make(ctx context.Context, o *one) (ctrl.Result, error) {
 	}
 	pod := podFor(o.opod, t)
 	r.resolver.resolve(&pod.Spec, r.contracts.homeOf(o.key.Namespace))
+	r.putBehind(pod)
 	if no := r.checker.check(pod, t.level); no != nil {
 		return r.refuse(ctx, o, t.contract, no)
 	}
@@ -62,6 +63,9 @@ func (r *reconciler) make(ctx context.Context, o *one) (ctrl.Result, error) {
 	}
 	if err := r.client.Create(ctx, pod, client.FieldOwner(v1alpha1.ManagedBy)); err != nil {
 		return r.notMade(ctx, o, t, err)
+	}
+	if o.pod = pod; r.outside(pod) { // something here took it away
+		return ctrl.Result{RequeueAfter: time.Second}, r.expel(ctx, o)
 	}
 	m.made, m.refused, m.written = r.now(), time.Time{}, r.memo(o.key).written
 	if again {

@@ -37,6 +37,7 @@ type reconciler struct {
 	audits    *audit.Log
 	log       *slog.Logger
 	now       func() time.Time
+	class     string // RuntimeClass of guests, "" for none
 
 	mu      sync.Mutex
 	queue   workqueue.TypedRateLimitingInterface[ctrl.Request] // nil until the controller runs
@@ -114,6 +115,8 @@ func (r *reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return r.refuse(ctx, o, "", refused(reasonNameTaken, "a Pod %s that Kith did not make is in namespace %s", o.key.Name, o.key.Namespace))
 	case malformed != nil:
 		return r.refuse(ctx, o, "", malformed)
+	case how == alive && r.outside(pod):
+		return ctrl.Result{}, r.expel(ctx, o)
 	case how == alive:
 		if older(pod.ResourceVersion, r.memo(o.key).podVersion) {
 			return ctrl.Result{RequeueAfter: 20 * time.Millisecond}, nil

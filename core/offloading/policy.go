@@ -3,6 +3,7 @@ package offloading
 import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
 )
@@ -30,6 +31,9 @@ const selectVirtual = `params.spec.strategy != "Remote" ? [] :
 // Remote it may not: it goes to a peer, which says in the pod's events why it cannot run.
 const boundToHome = `((has(object.spec.volumes) && object.spec.volumes.exists(v, has(v.persistentVolumeClaim) || has(v.ephemeral))) ||
   (has(object.spec.resourceClaims) && size(object.spec.resourceClaims) > 0))`
+
+// Objects are the admission policy and what puts it into force.
+func Objects() []client.Object { return []client.Object{Policy(), Binding()} }
 
 // Policy makes the MutatingAdmissionPolicy (KEP-3962) that lets pods of offloaded namespaces tolerate virtual
 // nodes. Its parameter is the namespace's NamespaceOffloading: where there is none, it changes nothing.

@@ -52,17 +52,6 @@ func New(c client.Client, twins Releaser, log *slog.Logger) *Reconciler {
 	return &Reconciler{client: c, twins: twins, log: log}
 }
 
-// Install puts the admission policy into force.
-func Install(ctx context.Context, c client.Client) error {
-	for _, obj := range []client.Object{Policy(), Binding()} {
-		//nolint:staticcheck // generated apply configurations of the whole policy would say the same thing twice
-		if err := c.Patch(ctx, obj, client.Apply, client.FieldOwner(v1alpha1.ManagedBy), client.ForceOwnership); err != nil {
-			return fmt.Errorf("install the admission policy %s: %w", PolicyName, err)
-		}
-	}
-	return nil
-}
-
 // SetupWithManager registers the reconciler; its requests are names of namespaces.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	namespaceOf := func(_ context.Context, obj client.Object) []ctrl.Request {

@@ -1,0 +1,165 @@
+package installed
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	nodev1 "k8s.io/api/node/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+func role() *rbacv1.ClusterRole {
+	return &rbacv1.ClusterRole{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole"},
+		ObjectMeta: metav1.ObjectMeta{Name: "kith:tenant", Labels: map[string]string{"kith.dev/managed-by": "kith"}},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}},
+	}
+}
+
+func policy() *admissionv1.ValidatingAdmissionPolicy {
+	return &admissionv1.ValidatingAdmissionPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingAdmissionPolicy"},
+		ObjectMeta: metav1.ObjectMeta{Name: "tenants.kith.dev"},
+		Spec:       admissionv1.ValidatingAdmissionPolicySpec{Validations: []admissionv1.Validation{{Expression: "false"}}},
+	}
+}
+
+func class(handler string) *nodev1.RuntimeClass {
+	return &nodev1.RuntimeClass{TypeMeta: metav1.TypeMeta{APIVersion: "node.k8s.io/v1", Kind: "RuntimeClass"}, ObjectMeta: metav1.ObjectMeta{Name: "kith-guest"}, Handler: handler}
+}
+
+type desk struct {
+	*testing.T
+	client client.WithWatch
+	keeper *Keeper
+	told   []string
+}
+
+// newDesk has everything installed. What cannot be changed is refused as an API server does.
+func newDesk(t *testing.T) *desk {
+	refuse := func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.UpdateOption) error {
+		if obj.GetObjectKind().GroupVersionKind().Kind == "RuntimeClass" {
+			var live nodev1.RuntimeClass
+			if err := c.Get(ctx, client.ObjectKeyFromObject(obj), &live); err == nil && live.Handler != "kith-guest" {
+				return apierrors.NewInvalid(schema.GroupKind{Group: "node.k8s.io", Kind: "RuntimeClass"}, obj.GetName(), nil)
+			}
+		}
+		return c.Update(ctx, obj, opts...)
+	}
+	d := &desk{T: t}
+	d.client = interceptor.NewClient(fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(role(), policy(), class("kith-guest")).Build(), interceptor.Funcs{Update: refuse})
+	d.keeper = New(d.client, func(what string) { d.told = append(d.told, what) }, slog.New(slog.DiscardHandler))
+	d.must(d.keeper.Keep(role(), policy(), class("kith-guest")))
+	return d
+}
+
+func (d *desk) must(err error) {
+	d.Helper()
+	if err != nil {
+		d.Fatal(err)
+	}
+}
+
+func (d *desk) reconcile(kind, name string) ctrl.Result {
+	d.Helper()
+	r, err := d.keeper.Reconcile(d.Context(), ctrl.Request{NamespacedName: keyOf(kind, name)})
+	d.must(err)
+	return r
+}
+
+func TestWhatIsAsItShouldBeIsLeftAlone(t *testing.T) {
+	d := newDesk(t)
+	for _, one := range [][2]string{{"ClusterRole", "kith:tenant"}, {"ValidatingAdmissionPolicy", "tenants.kith.dev"}, {"RuntimeClass", "kith-guest"}, {"ClusterRole", "another"}} {
+		if d.reconcile(one[0], one[1]); len(d.told) != 0 {
+			t.Errorf("mended: %v", d.told)
+		}
+	}
+}
+
+func TestWhatSomebodyChangedIsMended(t *testing.T) {
+	d := newDesk(t)
+	var r rbacv1.ClusterRole
+	key := client.ObjectKey{Name: "kith:tenant"}
+	d.must(d.client.Get(t.Context(), key, &r))
+	r.Rules = append(r.Rules, rbacv1.PolicyRule{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}})
+	r.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{}}}
+	r.Labels = map[string]string{"mine": "too"}
+	d.must(d.client.Update(t.Context(), &r))
+	d.reconcile("ClusterRole", "kith:tenant")
+	r = rbacv1.ClusterRole{}
+	d.must(d.client.Get(t.Context(), key, &r))
+	if len(r.Rules) != 1 || r.AggregationRule != nil || r.Labels["kith.dev/managed-by"] != "kith" || r.Labels["mine"] != "too" {
+		t.Errorf("%+v", r)
+	}
+
+	// A condition that somebody added: the policy is there, and holds for nobody.
+	var p admissionv1.ValidatingAdmissionPolicy
+	key.Name = "tenants.kith.dev"
+	d.must(d.client.Get(t.Context(), key, &p))
+	p.Spec.MatchConditions = []admissionv1.MatchCondition{{Name: "never", Expression: "false"}}
+	d.must(d.client.Update(t.Context(), &p))
+	d.reconcile("ValidatingAdmissionPolicy", "tenants.kith.dev")
+	p = admissionv1.ValidatingAdmissionPolicy{}
+	d.must(d.client.Get(t.Context(), key, &p))
+	if len(p.Spec.MatchConditions) != 0 || len(p.Spec.Validations) != 1 {
+		t.Errorf("%+v", p.Spec)
+	}
+	if want := []string{"ClusterRole kith:tenant", "ValidatingAdmissionPolicy tenants.kith.dev"}; !slices.Equal(d.told, want) {
+		t.Errorf("told of %v, want %v", d.told, want)
+	}
+}
+
+func TestWhatSomebodyDeletedIsBack(t *testing.T) {
+	d := newDesk(t)
+	d.must(d.client.Delete(t.Context(), policy()))
+	d.reconcile("ValidatingAdmissionPolicy", "tenants.kith.dev")
+	var p admissionv1.ValidatingAdmissionPolicy
+	d.must(d.client.Get(t.Context(), client.ObjectKey{Name: "tenants.kith.dev"}, &p))
+	if len(p.Spec.Validations) != 1 || len(d.told) != 1 {
+		t.Errorf("%+v, told %v", p.Spec, d.told)
+	}
+	d.must(d.client.Delete(t.Context(), policy())) // and again: in a moment, not at once
+	if r := d.reconcile("ValidatingAdmissionPolicy", "tenants.kith.dev"); r.RequeueAfter <= 0 || r.RequeueAfter > again {
+		t.Errorf("looked at again after %s", r.RequeueAfter)
+	}
+	d.keeper.mended[keyOf("ValidatingAdmissionPolicy", "tenants.kith.dev")] = time.Now().Add(-again)
+	d.reconcile("ValidatingAdmissionPolicy", "tenants.kith.dev")
+	d.must(d.client.Get(t.Context(), client.ObjectKey{Name: "tenants.kith.dev"}, &p))
+}
+
+func TestARuntimeClassThatCannotBeChangedIsReplaced(t *testing.T) {
+	d := newDesk(t)
+	d.must(d.client.Delete(t.Context(), class("")))
+	d.must(d.client.Create(t.Context(), class("runc")))
+	d.reconcile("RuntimeClass", "kith-guest") // takes it away
+	d.reconcile("RuntimeClass", "kith-guest") // its end brought us back
+	var c nodev1.RuntimeClass
+	d.must(d.client.Get(t.Context(), client.ObjectKey{Name: "kith-guest"}, &c))
+	if c.Handler != "kith-guest" || len(d.told) != 1 {
+		t.Errorf("handler %q, told %v", c.Handler, d.told)
+	}
+}
+
+func TestOnlyNamedClusterObjectsAreKept(t *testing.T) {
+	d := newDesk(t)
+	for _, odd := range []client.Object{&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, class("kith-guest").DeepCopy()} {
+		if odd.GetName() == "kith-guest" {
+			odd.SetNamespace("shop")
+		}
+		if d.keeper.Keep(odd) == nil {
+			t.Errorf("%T %s/%s was taken", odd, odd.GetNamespace(), odd.GetName())
+		}
+	}
+}
