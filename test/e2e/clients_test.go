@@ -1,4 +1,4 @@
-//go:build lab && soak
+//go:build lab
 
 package e2e
 

@@ -1,4 +1,4 @@
-//go:build lab && soak
+//go:build lab
 
 package e2e
 
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -39,6 +40,7 @@ func TestGuestsStayWithinTheFence(t *testing.T) {
 	t.Run("while kithd is dead", w.headless)
 	w.reach(t, "with a new kithd")
 	t.Run("somebody flushed nftables", w.flushed)
+	t.Run("somebody took the policies away", w.unruled)
 }
 
 func (w *fenced) settle() {
@@ -273,4 +275,44 @@ func (w *fenced) flushed(t *testing.T) {
 		t.Fatalf("%v: %s", err, stderr)
 	}
 	w.each(t, "a guest", w.shop, "guest", false, w.address["bob"]+":6450", w.mine+":8080")
+}
+
+// unruled: what Kith put into the cluster comes back, and the guest that is made before it is back is fenced all the same.
+func (w *fenced) unruled(t *testing.T) {
+	const fence, services = "mutatingadmissionpolicies/fence.kith.dev", "validatingadmissionpolicies/tenants-services.kith.dev"
+	was := map[string]string{}
+	spec := func(name string) string {
+		out, err := w.bob.Kubectl(t.Context(), "get", name, "-o", "jsonpath={.spec}{.rules}{.handler}")
+		if err != nil {
+			return err.Error()
+		}
+		return out
+	}
+	all := []string{fence, "mutatingadmissionpolicybindings/fence.kith.dev", services, "validatingadmissionpolicybindings/tenants-addresses.kith.dev",
+		"clusterroles/kith:tenant", "runtimeclasses/kith-guest"}
+	for _, name := range all {
+		was[name] = spec(name)
+	}
+	apply(t, w.alice, place("late", "shop", "kith-bob"))
+	kubectl(t, w.bob, append([]string{"delete", "--wait=false"}, slices.DeleteFunc(slices.Clone(all), func(name string) bool { return name == services })...)...)
+	kubectl(t, w.bob, "patch", services, "--type=merge", "-p", `{"spec":{"matchConditions":[{"name":"never","expression":"false"}]}}`)
+	for _, name := range all {
+		took := eventually(t, 10*time.Second, name+" is as it was", func() string {
+			if is := spec(name); is != was[name] {
+				return is
+			}
+			return ""
+		})
+		t.Logf("%s: %s", name, took.Round(time.Millisecond))
+	}
+	waitReady(t, w.alice, 4, "-n", "shop")
+	class := kubectl(t, w.bob, "get", "pods", "-A", "--field-selector", "metadata.name=late", "-o", "jsonpath={.items[*].spec.runtimeClassName}")
+	if class != "kith-guest" {
+		t.Errorf("the guest made meanwhile has the class %q", class)
+	}
+	twin := kubectl(t, w.bob, "get", "pods", "-A", "--field-selector", "metadata.name=late", "-o", "jsonpath={.items[*].metadata.namespace}")
+	w.each(t, "the guest made meanwhile", twin, "late", false, w.address["bob"]+":6450", w.mine+":8080", w.address["carol"]+":6450")
+	if out := kith(t, w.bob, "events"); !strings.Contains(out, "MutatingAdmissionPolicy fence.kith.dev was deleted or changed") {
+		t.Errorf("the owner was not told: %s", out)
+	}
 }

@@ -17,6 +17,17 @@ import (
 	"time"
 )
 
+// TestConsumerCannotExhaust: with all it may open and send a consumer does not keep bob from his own work.
+func TestConsumerCannotExhaust(t *testing.T) {
+	h := newHostile(t)
+	h.run("bodies without end", h.bodies)
+	h.run("a thousand watches", h.watches)
+	h.run("slow headers, slow bodies, no handshake, header bombs", h.slow)
+	h.run("ten thousand objects", h.objects)
+	h.run("a hundred namespaces", h.namespaces)
+	h.run("is on record", h.recorded)
+}
+
 // What bob may feel of an attack: memory of his daemon and of his API server beyond what they had, and how long his own
 // kubectl takes.
 const (

@@ -1,4 +1,4 @@
-//go:build lab && soak
+//go:build lab
 
 package e2e
 
@@ -51,17 +51,6 @@ func TestHostileConsumer(t *testing.T) {
 	h.run("is on record", h.recorded)
 	h.run("cannot exceed its contract", h.contractHolds)
 	h.run("loses the door with the contract", h.shutOut)
-}
-
-// TestConsumerCannotExhaust: with all it may open and send a consumer does not keep bob from his own work.
-func TestConsumerCannotExhaust(t *testing.T) {
-	h := newHostile(t)
-	h.run("bodies without end", h.bodies)
-	h.run("a thousand watches", h.watches)
-	h.run("slow headers, slow bodies, no handshake, header bombs", h.slow)
-	h.run("ten thousand objects", h.objects)
-	h.run("a hundred namespaces", h.namespaces)
-	h.run("is on record", h.recorded)
 }
 
 func newHostile(t *testing.T) *hostile {
