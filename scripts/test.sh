@@ -2,20 +2,27 @@
 # The tests. unit: everything that needs no laptops, with the race detector. lab: stories with real clusters, as root.
 # soak: the same and the long ones: faults at random, cuts of a minute, hostile guests.
 # Arguments after the kind go to `go test`, for example: scripts/test.sh lab -run TestAnswers -v
+# KITH_NO_SKIPS=1 makes a test that is skipped a failure (test/skips): for CI, which is root and has everything.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export GOFLAGS="-trimpath -buildvcs=false"
 kind=${1:-unit}; shift || true
+CGO_ENABLED=0 go build -o build/skips ./test/skips
+skips=("$PWD/build/skips")
+[ -z "${KITH_NO_SKIPS:-}" ] || skips+=(-none)
+for a in "$@"; do [[ $a != -v && $a != -test.v ]] || skips+=(-v); done
+# gotest ARGUMENTS: `go test`, with an eye on what is skipped
+gotest() { go test -json "$@" | "${skips[@]}"; }
 case $kind in
   unit)
     # The race detector needs cgo.
-    CGO_ENABLED=1 go test -race -timeout 15m "$@" ./...
+    CGO_ENABLED=1 gotest -race -timeout 15m "$@" ./...
     # The engine is a module of its own, and all of Kubernetes takes minutes to compile for the race detector: only
     # the packages with goroutines of their own are; the rest shares the build's cache.
     cd engine
-    CGO_ENABLED=1 go test -race -timeout 5m ./listener/... ./containerd/...
-    CGO_ENABLED=0 go test -timeout 5m ./config/... ./datastore/... ./dns/... ./images/... ./network/... ./pki/... ./storage/... ./userns/...
-    (cd runtime/containerd && CGO_ENABLED=0 go test -timeout 5m ./pull/...)
+    CGO_ENABLED=1 gotest -race -timeout 5m ./listener/... ./containerd/...
+    CGO_ENABLED=0 gotest -timeout 5m ./config/... ./datastore/... ./dns/... ./images/... ./network/... ./pki/... ./storage/... ./userns/...
+    (cd runtime/containerd && CGO_ENABLED=0 gotest -timeout 5m ./pull/...)
     ;;
   lab | soak)
     if [ "$(id -u)" != 0 ]; then
@@ -30,7 +37,7 @@ case $kind in
       [ -x build/metrics-server ] && [ build/metrics-server -nt tools/metrics/go.sum ] ||
         (cd tools/metrics && CGO_ENABLED=0 go build -ldflags '-s -w' -o ../../build/metrics-server sigs.k8s.io/metrics-server/cmd/metrics-server)
     fi
-    CGO_ENABLED=0 go test -tags "$tags" -count=1 -p 1 -timeout 80m "$@" ./test/e2e/...
+    CGO_ENABLED=0 gotest -tags "$tags" -count=1 -p 1 -timeout 80m "$@" ./test/e2e/...
     ;;
   *)
     echo "test.sh: no kind of test called $kind (unit lab soak)" >&2

@@ -1,0 +1,94 @@
+// Command skips reads `go test -json` and shows what `go test` shows, failures in full and a line for each package. With
+// -none it fails when a test was skipped, save for those that need what no machine of ours has: a test that nobody runs
+// says nothing. CI runs as root and so.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// may be skipped: they measure, or want a cluster that somebody else keeps.
+var may = map[string]string{
+	"kith.dev/core/virtualnode TestManyPods":            "KITH_TEST_PODS says how many",
+	"kith.dev/core/virtualnode TestHold":                "KITH_TEST_HOLD says how long",
+	"kith.dev/core/virtualnode TestLifeOfAVirtualNode":  "KITH_TEST_KUBECONFIG names a cluster",
+	"kith.dev/cli TestWordsOfPeersCannotDriveATerminal": "an input that is no JSON",
+}
+
+// event is a line of `go test -json` (cmd/test2json).
+type event struct{ Action, Package, Test, Output string }
+
+func main() {
+	none := flag.Bool("none", false, "fail when a test was skipped that need not be")
+	verbose := flag.Bool("v", false, "show what passes too")
+	flag.Parse()
+	skipped, err := read(os.Stdin, os.Stdout, *verbose)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "skips:", err)
+		os.Exit(1)
+	}
+	for _, s := range skipped {
+		fmt.Printf("skipped: %s\n", s)
+	}
+	if *none && len(skipped) > 0 {
+		fmt.Fprintf(os.Stderr, "skips: %d tests did not run, and must: run them as root, with what scripts/deps.sh installs\n", len(skipped))
+		os.Exit(1)
+	}
+}
+
+// read copies what is to be seen and gives the tests that were skipped and must not be.
+func read(in io.Reader, out io.Writer, verbose bool) (skipped []string, err error) {
+	said := map[string]string{} // by package and test, until it is known how it ended
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var e event
+		if json.Unmarshal(lines.Bytes(), &e) != nil || e.Action == "" { // of the compiler, or the race detector
+			fmt.Fprintln(out, lines.Text())
+			continue
+		}
+		key := e.Package + " " + e.Test
+		switch e.Action {
+		case "output", "build-output":
+			if e.Test == "" || verbose {
+				if verbose || !strings.HasPrefix(e.Output, "PASS") {
+					fmt.Fprint(out, e.Output)
+				}
+			} else {
+				said[key] += e.Output
+			}
+		case "fail":
+			fmt.Fprint(out, said[key])
+			delete(said, key)
+		case "pass":
+			delete(said, key)
+		case "skip":
+			top, _, _ := strings.Cut(e.Test, "/")
+			if e.Test != "" && may[e.Package+" "+top] == "" {
+				skipped = append(skipped, key+": "+why(said[key]))
+			}
+			delete(said, key)
+		}
+	}
+	for key, text := range said { // it ended with its program: a panic, or a deadline
+		fmt.Fprintf(out, "--- did not end: %s\n%s", key, text)
+	}
+	return skipped, lines.Err()
+}
+
+// why is what the test said when it was skipped.
+func why(output string) string {
+	var said []string
+	for line := range strings.Lines(output) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "=== ") && !strings.HasPrefix(line, "--- ") {
+			said = append(said, line)
+		}
+	}
+	return strings.Join(said, " ")
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+const stream = `# kith.dev/x
+{"Action":"start","Package":"kith.dev/x"}
+{"Action":"run","Package":"kith.dev/x","Test":"TestA"}
+{"Action":"output","Package":"kith.dev/x","Test":"TestA","Output":"=== RUN   TestA\n"}
+{"Action":"output","Package":"kith.dev/x","Test":"TestA","Output":"    a_test.go:3: needs root\n"}
+{"Action":"output","Package":"kith.dev/x","Test":"TestA","Output":"--- SKIP: TestA (0.00s)\n"}
+{"Action":"skip","Package":"kith.dev/x","Test":"TestA"}
+{"Action":"output","Package":"kith.dev/x","Test":"TestB/part","Output":"    a_test.go:9: broken\n"}
+{"Action":"fail","Package":"kith.dev/x","Test":"TestB/part"}
+{"Action":"output","Package":"kith.dev/x","Test":"TestC","Output":"    a_test.go:12: fine\n"}
+{"Action":"pass","Package":"kith.dev/x","Test":"TestC"}
+{"Action":"output","Package":"kith.dev/x","Test":"TestD","Output":"panic: oh\n"}
+{"Action":"output","Package":"kith.dev/x","Output":"FAIL\tkith.dev/x\t0.1s\n"}
+{"Action":"fail","Package":"kith.dev/x"}
+{"Action":"skip","Package":"kith.dev/none"}
+{"Action":"output","Package":"kith.dev/core/virtualnode","Test":"TestHold","Output":"    not set\n"}
+{"Action":"skip","Package":"kith.dev/core/virtualnode","Test":"TestHold"}
+`
+
+func TestSkippedTestsAreFoundAndFailuresShown(t *testing.T) {
+	var out strings.Builder
+	skipped, err := read(strings.NewReader(stream), &out, false)
+	if err != nil || !slices.Equal(skipped, []string{"kith.dev/x TestA: a_test.go:3: needs root"}) {
+		t.Errorf("%q, %v", skipped, err)
+	}
+	for _, want := range []string{"# kith.dev/x\n", "a_test.go:9: broken", "FAIL\tkith.dev/x", "panic: oh"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("not shown: %q in\n%s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "fine") {
+		t.Errorf("shown: %s", out.String())
+	}
+	out.Reset()
+	if _, err := read(strings.NewReader(stream), &out, true); err != nil || !strings.Contains(out.String(), "fine") {
+		t.Errorf("with -v not shown: %v %s", err, out.String())
+	}
+}
