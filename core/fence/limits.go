@@ -27,10 +27,10 @@ type allowance struct {
 	unknownAt   uint32
 }
 
-// The kernel's table has 131 072 places on a laptop of up to four cores (kube-proxy's default). A connection that was closed
-// keeps its place for two minutes, in which it is not counted as open: the rate bounds those. So a peer that does its worst
-// holds 8192 + 200/s × 120 s + 2000 places, a quarter. An application that keeps its connections, or opens a hundred a
-// second, never meets this.
+// The kernel's table has 262 144 places, or 65 536 with 4 GB of memory or less (nf_conntrack_init_start). A connection that was
+// closed keeps its place for two minutes, in which it is not counted as open: the rate bounds those. So a peer that does its
+// worst holds 8192 + 200/s × 120 s + 2000 places. An application that keeps its connections, or opens a hundred a second,
+// never meets this.
 var allowed = allowance{open: 8192, rate: 200, burst: 2000, all: 500, allAt: 4000, unknown: 50, unknownAt: 500}
 
 // buckets say whose a connection is by the address that opened it: by that of a guest, and by a peer's ranges for what
