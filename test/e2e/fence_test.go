@@ -293,6 +293,10 @@ func (w *fenced) unruled(t *testing.T) {
 	for _, name := range all {
 		was[name] = spec(name)
 	}
+	const told = "was deleted or changed in this cluster"
+	if out := kith(t, w.bob, "events"); strings.Contains(out, told) {
+		t.Errorf("something was mended that nobody touched: %s", out)
+	}
 	apply(t, w.alice, place("late", "shop", "kith-bob"))
 	kubectl(t, w.bob, append([]string{"delete", "--wait=false"}, slices.DeleteFunc(slices.Clone(all), func(name string) bool { return name == services })...)...)
 	kubectl(t, w.bob, "patch", services, "--type=merge", "-p", `{"spec":{"matchConditions":[{"name":"never","expression":"false"}]}}`)
@@ -312,7 +316,7 @@ func (w *fenced) unruled(t *testing.T) {
 	}
 	twin := kubectl(t, w.bob, "get", "pods", "-A", "--field-selector", "metadata.name=late", "-o", "jsonpath={.items[*].metadata.namespace}")
 	w.each(t, "the guest made meanwhile", twin, "late", false, w.address["bob"]+":6450", w.mine+":8080", w.address["carol"]+":6450")
-	if out := kith(t, w.bob, "events"); !strings.Contains(out, "MutatingAdmissionPolicy fence.kith.dev was deleted or changed") {
+	if out := kith(t, w.bob, "events"); !strings.Contains(out, "MutatingAdmissionPolicy fence.kith.dev "+told) {
 		t.Errorf("the owner was not told: %s", out)
 	}
 }
