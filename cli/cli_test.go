@@ -71,7 +71,8 @@ func world() *apitest.Backend {
 		}},
 		Shared: []api.Policy{
 			{Name: "default", Amounts: api.ShareOf("50%"), PodSecurity: api.PodSecurityBaseline},
-			{Name: "family", Peers: []string{"bob", "carol"}, Amounts: api.Resources{"cpu": "6", "nvidia.com/gpu": "1"}, AutoAccept: true, PodSecurity: api.PodSecurityRestricted},
+			{Name: "family", Peers: []string{bobID, "carol"}, Names: map[string]string{bobID: "bob"}, Amounts: api.Resources{"cpu": "6", "nvidia.com/gpu": "1"}, AutoAccept: true, PodSecurity: api.PodSecurityRestricted,
+				Offered: api.Resources{"cpu": "2", "nvidia.com/gpu": "1"}, Notes: []string{"cpu 6 is more than this laptop has: at most 2 will be offered"}},
 		},
 		Abroad: []api.Offload{{
 			Namespace: "shop", Strategy: api.StrategyBoth, Mapping: api.MappingDefault, Pods: api.OffloadPods{Home: 1, Abroad: 2},

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -34,7 +35,8 @@ flags set single resources and leave the others as they are; 0 takes one out of 
 while contracts in force stay; "on", or any new amount, ends that.
 
 What is set goes to the policy "default", which is for everybody, unless --policy names another. --to limits a policy to
-peers (names or IDs, with commas) or to a label selector on Peer objects (it has a = or is a single !key).`,
+peers (with commas) or to a label selector on Peer objects (it has a = or is a single !key). Peers that were accepted here
+may be given by name; of others only the whole ID counts, since anybody can call himself by a name. IDs are what is kept.`,
 		Example: `  kith share
   kith share 50%
   kith share --cpu 2 --memory 4Gi --pods 20
@@ -75,9 +77,22 @@ peers (names or IDs, with commas) or to a label selector on Peer objects (it has
 		if done, err := p.machine(set); done {
 			return err
 		}
-		return printList(p, []api.Policy{set}, policyColumns, "")
+		return p.printPolicies([]api.Policy{set}, "")
 	}
 	return c
+}
+
+// printPolicies shows policies, and under them what does not come to what it reads.
+func (p *program) printPolicies(policies []api.Policy, none string) error {
+	if err := printList(p, policies, policyColumns, none); err != nil || p.format != "" && p.format != formatWide {
+		return err
+	}
+	for _, policy := range policies {
+		for _, note := range policy.Notes {
+			fmt.Fprintf(p.Out, "%s: %s\n", clean(policy.Name), clean(note))
+		}
+	}
+	return nil
 }
 
 var isLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
@@ -172,14 +187,18 @@ func (p *program) listPolicies(c *cobra.Command, name string) error {
 	if err != nil {
 		return err
 	}
-	return printList(p, policies, policyColumns, "nothing is offered; `kith share 50%` offers half of this machine")
+	return p.printPolicies(policies, "nothing is offered; `kith share 50%` offers half of this machine")
 }
 
 var policyColumns = []column[api.Policy]{
 	{title: "POLICY", cell: func(x api.Policy) string { return x.Name }},
 	{title: "FOR", cell: func(x api.Policy) string {
-		if who := strings.Join(append(x.Peers[:len(x.Peers):len(x.Peers)], slicesWithout([]string{x.Selector}, "")...), ","); who != "" {
-			return who
+		var who []string
+		for _, peer := range x.Peers {
+			who = append(who, cmp.Or(x.Names[peer], peer))
+		}
+		if who = append(who, slicesWithout([]string{x.Selector}, "")...); len(who) > 0 {
+			return strings.Join(who, ",")
 		}
 		return "everybody"
 	}},

@@ -11,6 +11,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/relations"
 	"kith.dev/core/sharing"
 )
 
@@ -24,11 +25,47 @@ func (b backend) Policies(ctx context.Context) ([]api.Policy, error) {
 	if err := c.client.List(ctx, &policies); err != nil {
 		return nil, internal(err)
 	}
+	show, err := c.policyViewer(ctx)
+	if err != nil {
+		return nil, internal(err)
+	}
 	var list []api.Policy
 	for i := range policies.Items {
-		list = append(list, policyView(&policies.Items[i]))
+		list = append(list, show(&policies.Items[i]))
 	}
 	return list, nil
+}
+
+// policyViewer reads what views of policies need beside the policies: the nodes and the peers.
+func (c *clusterPart) policyViewer(ctx context.Context) (func(*v1alpha1.SharingPolicy) api.Policy, error) {
+	have, err := relations.Allocatable(ctx, c.client)
+	if err != nil {
+		return nil, err
+	}
+	var peers v1alpha1.PeerList
+	if err := c.client.List(ctx, &peers); err != nil {
+		return nil, err
+	}
+	names := map[string]string{}
+	for i := range peers.Items {
+		names[peers.Items[i].Spec.ID] = peers.Items[i].Name
+	}
+	return func(p *v1alpha1.SharingPolicy) api.Policy {
+		v := policyView(p)
+		for _, id := range p.Spec.Peers {
+			if name := names[id]; name != "" {
+				if v.Names == nil {
+					v.Names = map[string]string{}
+				}
+				v.Names[id] = name
+			}
+		}
+		if len(have) > 0 {
+			v.Offered = quantities(sharing.Amounts(p, have))
+		}
+		v.Notes = sharing.Notes(p, have, peers.Items)
+		return v
+	}, nil
 }
 
 func policyView(p *v1alpha1.SharingPolicy) api.Policy {
@@ -58,6 +95,11 @@ func (b backend) SetPolicy(ctx context.Context, name string, change api.PolicyCh
 		return api.Policy{}, internal(err)
 	}
 	before := policy.DeepCopy()
+	if change.Peers != nil {
+		if change.Peers, err = c.resolve(ctx, *change.Peers); err != nil {
+			return api.Policy{}, err
+		}
+	}
 	if err := putPolicy(policy, change.Apply(policyView(policy))); err != nil {
 		return api.Policy{}, err
 	}
@@ -77,7 +119,34 @@ func (b backend) SetPolicy(ctx context.Context, name string, change api.PolicyCh
 		return api.Policy{}, internal(fmt.Errorf("write the policy %s: %w", name, err))
 	}
 	b.d.publish(api.Event{Type: api.EventPolicyChanged, Severity: api.SeverityInfo, Object: "policy/" + name, Message: "the sharing policy " + name + " was changed"})
-	return policyView(policy), nil
+	show, err := c.policyViewer(ctx)
+	if err != nil {
+		return api.Policy{}, internal(err)
+	}
+	return show(policy), nil
+}
+
+// resolve gives the IDs of the peers that a policy is to be for.
+func (c *clusterPart) resolve(ctx context.Context, refs []string) (*api.List[string], error) {
+	var peers v1alpha1.PeerList
+	if err := c.client.List(ctx, &peers); err != nil {
+		return nil, internal(err)
+	}
+	ids, err := sharing.Resolve(refs, peers.Items)
+	var unknown *sharing.UnknownName
+	if errors.As(err, &unknown) {
+		no := &api.Error{Code: api.CodeInvalid, Field: "peers", Message: err.Error(), Do: "give the whole ID; `kith status` shows it on that laptop"}
+		if unknown.ID != "" {
+			no.Reason = "the one that calls itself " + unknown.Name + " is " + unknown.ID
+			no.Do = "compare that with what `kith status` shows on that laptop, and give the ID if it is the same"
+		}
+		return nil, no
+	}
+	if err != nil {
+		return nil, internal(err)
+	}
+	list := api.List[string](ids)
+	return &list, nil
 }
 
 // putPolicy writes a view back into the object; what views do not show stays.
@@ -106,6 +175,9 @@ func putPolicy(policy *v1alpha1.SharingPolicy, v api.Policy) error {
 			return api.Invalid("selector", v.Selector, "a label selector such as trust=family")
 		}
 		policy.Spec.PeerSelector = selector
+	}
+	if policy.Spec.ContractValidity != nil { // of before there were bounds; contracts run so long already
+		policy.Spec.ContractValidity = &metav1.Duration{Duration: sharing.Validity(policy)}
 	}
 	policy.Spec.Amounts = map[string]v1alpha1.Amount{}
 	for name, amount := range v.Amounts {

@@ -18,7 +18,8 @@ const DefaultPolicy = "default"
 // Policy is a view of a SharingPolicy: what is offered to whom.
 type Policy struct {
 	Name string `json:"name"`
-	// Peers are names or IDs, Selector a label selector on Peer objects ("trust=family"). Both empty: every peer.
+	// Peers are IDs, or names of peers that were accepted; Selector is a label selector on Peer objects ("trust=family").
+	// Both empty: every peer.
 	Peers    List[string] `json:"peers"`
 	Selector string       `json:"selector,omitempty"`
 	// Amounts are per resource, absolute ("4Gi") or a part of what the machine has ("50%"), for all peers under
@@ -32,6 +33,12 @@ type Policy struct {
 	NoInternet bool `json:"noInternet,omitempty"`
 	// SameName: peers under this policy may keep the names of their namespaces here, except reserved ones.
 	SameName bool `json:"sameName,omitempty"`
+	// Names are those that IDs in Peers have here, by ID. It is not set, only shown, and so are Offered and Notes.
+	Names map[string]string `json:"names,omitempty"`
+	// Offered is what Amounts come to on this machine, before what is promised to peers; empty while that is not known.
+	Offered Resources `json:"offered,omitempty"`
+	// Notes are sentences on what does not come to what it reads ("cpu 900 is more than this laptop has: …").
+	Notes []string `json:"notes,omitempty"`
 }
 
 // ShareOf gives the amounts that offer one share ("50%") of what every machine has.

@@ -12,10 +12,11 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
+	"kith.dev/core/sharing"
 )
 
-// validity of a contract when neither side says otherwise.
-const validity = 30 * 24 * time.Hour
+// validity of a contract when neither side says otherwise, and the longest that this cluster signs as a consumer.
+const validity = sharing.DefaultValidity
 
 // contractsWith lists the contracts with a peer in one role, those that are ending too.
 func contractsWith(ctx context.Context, c client.Reader, peer string, role v1alpha1.Role) ([]v1alpha1.Contract, error) {

@@ -30,7 +30,7 @@ func TestClocksMayBeTenMinutesApart(t *testing.T) {
 		if (err != nil) != tc.refused {
 			t.Errorf("provider %s ahead, contract for %s: %v", tc.provider, tc.lasts, err)
 		}
-		again := renewed(doc, time.Now())
+		again := renewed(doc, time.Now(), runsFor(doc))
 		if err := timely(again, time.Now().Add(tc.provider), tc.lasts); (err != nil) != tc.refused {
 			t.Errorf("renewal, provider %s ahead, contract for %s: %v", tc.provider, tc.lasts, err)
 		}

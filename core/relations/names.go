@@ -30,11 +30,15 @@ func Label(name string) string {
 }
 
 // NameFor gives the name under which the cluster id, which calls itself name, is known here: that name when
-// nobody else has it, else with its short ID. taken tells whether another cluster has a name.
+// nobody else has it, else with its short ID, and should somebody have called himself just that, the ID alone. taken tells
+// whether another cluster has a name.
 func NameFor(id identity.ID, name string, taken func(string) bool) string {
 	label := Label(name)
 	if !taken(label) {
 		return label
 	}
-	return label + "-" + strings.ToLower(id.Short())
+	if second := label + "-" + strings.ToLower(id.Short()); !taken(second) {
+		return second
+	}
+	return "peer-" + id.Compact()[:32] // 160 bits: nobody else has that
 }

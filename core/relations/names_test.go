@@ -31,3 +31,12 @@ func TestSecondBobIsNamedAfterHisID(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+func TestNobodyGetsTheNameOfAnother(t *testing.T) {
+	id := identity.ID{1, 2, 3}
+	second := "bob-" + id.Short()
+	got := NameFor(id, "bob", func(name string) bool { return name == "bob" || name == second }) // who calls himself so, on purpose
+	if got == "bob" || got == second || len(got) > maxName || Label(got) != got {
+		t.Errorf("got %q", got)
+	}
+}

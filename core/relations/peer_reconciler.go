@@ -23,6 +23,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/contract"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
 	"kith.dev/core/queue"
@@ -56,6 +57,10 @@ type PeerReconciler struct {
 	waiting map[string]*waiter   // by Peer name
 	asked   map[string]question  // by Peer name: what was put to the peer last
 	synced  map[string]time.Time // Contact.Since of the connection over which books and link were brought in step
+	// renewals are by Peer name; one that is lost with this process begins anew, and the provider sees to it that no more come of it.
+	renewals map[string]*renewal
+
+	countersigned func(context.Context, *v1alpha1.Peer, *contract.Document) (contract.Signed, error) // signedBy, but in tests
 }
 
 // PeerConfig is what a PeerReconciler needs.
@@ -74,12 +79,14 @@ type PeerConfig struct {
 
 // NewPeerReconciler makes a PeerReconciler.
 func NewPeerReconciler(cfg PeerConfig) *PeerReconciler {
-	return &PeerReconciler{
+	r := &PeerReconciler{
 		client: cfg.Client, fresh: cfg.Fresh, me: cfg.Identity, name: cfg.Name, endpoints: cfg.Endpoints, directory: cfg.Directory,
 		fleet: cfg.Fleet, linker: cfg.Linker, announce: cfg.Announce, log: cfg.Log,
 		pokes:   make(chan event.GenericEvent, 1024),
-		waiting: map[string]*waiter{}, asked: map[string]question{}, synced: map[string]time.Time{},
+		waiting: map[string]*waiter{}, asked: map[string]question{}, synced: map[string]time.Time{}, renewals: map[string]*renewal{},
 	}
+	r.countersigned = r.signedBy
+	return r
 }
 
 // SetupWithManager registers the reconciler.
@@ -169,6 +176,9 @@ func (r *PeerReconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.
 	var peer v1alpha1.Peer
 	if err := r.client.Get(ctx, req.NamespacedName, &peer); err != nil {
 		r.stopWaiting(req.Name)
+		r.mu.Lock()
+		delete(r.renewals, req.Name)
+		r.mu.Unlock()
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	consuming, err := contractsWith(ctx, r.client, peer.Name, v1alpha1.RoleConsumer)
@@ -185,41 +195,58 @@ func (r *PeerReconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.
 		r.log.Debug("not in step with the peer yet", "peer", peer.Name, "err", syncErr)
 		again = resync
 	}
-	err = errors.Join(r.outgoing(ctx, &peer, contact, consuming, syncErr), r.incoming(ctx, &peer, contact, providing, syncErr))
-	if left := look(peer.Status.Outgoing, time.Now()); left > 0 && (again == 0 || left < again) {
-		again = left
+	renew, outErr := r.outgoing(ctx, &peer, contact, consuming, syncErr)
+	err = errors.Join(outErr, r.incoming(ctx, &peer, contact, providing, syncErr))
+	return ctrl.Result{RequeueAfter: soonest(again, renew, look(peer.Status.Outgoing, time.Now()), untilOver(live(consuming)), untilOver(live(providing)))}, err
+}
+
+// untilOver is how long a contract runs; a moment more, so that it is over then.
+func untilOver(ctr *v1alpha1.Contract) time.Duration {
+	if ctr == nil || ctr.Spec.NotAfter == nil {
+		return 0
 	}
-	return ctrl.Result{RequeueAfter: again}, err
+	return time.Until(ctr.Spec.NotAfter.Time) + time.Second
+}
+
+// soonest is the least of those that are more than nothing; nothing when there is none.
+func soonest(all ...time.Duration) (least time.Duration) {
+	for _, d := range all {
+		if d > 0 && (least == 0 || d < least) {
+			least = d
+		}
+	}
+	return least
 }
 
 // outgoing is the table of what to do in the direction in which this cluster consumes.
-func (r *PeerReconciler) outgoing(ctx context.Context, peer *v1alpha1.Peer, contact Contact, contracts []v1alpha1.Contract, syncErr error) error {
+// again is when a contract has to be renewed, zero when nothing is known of that.
+func (r *PeerReconciler) outgoing(ctx context.Context, peer *v1alpha1.Peer, contact Contact, contracts []v1alpha1.Contract, syncErr error) (again time.Duration, err error) {
 	ctr, out := live(contracts), peer.Status.Outgoing
 	switch wants := peer.Spec.Request != nil; {
 	case ctr != nil && !wants:
-		return r.end(ctx, peer, ctr, "ended here")
+		return 0, r.end(ctx, peer, ctr, "ended here")
 	case ctr != nil && time.Now().After(ctr.Spec.NotAfter.Time):
-		return r.end(ctx, peer, ctr, "the contract ran out")
+		return 0, r.end(ctx, peer, ctr, "the contract ran out")
 	case ctr != nil:
 		return r.keep(ctx, peer, contact, ctr, syncErr)
 	case len(contracts) > 0: // the contract's own reconciler goes on
-		return r.set(ctx, peer, peering.EventEnded, contracts[0].Status.Why)
+		return 0, r.set(ctx, peer, peering.EventEnded, contracts[0].Status.Why)
 	case !wants:
 		r.stopWaiting(peer.Name)
-		return r.set(ctx, peer, peering.EventCleared, "")
+		return 0, r.set(ctx, peer, peering.EventCleared, "")
 	case peer.Spec.Request.Attempt > out.Attempt:
-		return r.ask(ctx, peer)
+		return 0, r.ask(ctx, peer)
 	case stateOf(out) == v1alpha1.StateRequested:
-		return r.pend(ctx, peer)
+		return 0, r.pend(ctx, peer)
 	}
-	return nil
+	return 0, nil
 }
 
-// keep runs a contract: node, link and state.
-func (r *PeerReconciler) keep(ctx context.Context, peer *v1alpha1.Peer, contact Contact, ctr *v1alpha1.Contract, syncErr error) error {
+// keep runs a contract: node, link, state, and its renewal in time.
+func (r *PeerReconciler) keep(ctx context.Context, peer *v1alpha1.Peer, contact Contact, ctr *v1alpha1.Contract, syncErr error) (again time.Duration, err error) {
 	if peer.Status.Network != nil {
 		if err := r.fleet.Ensure(ctx, peer, ctr); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	if !contact.Reachable || syncErr != nil {
@@ -228,15 +255,15 @@ func (r *PeerReconciler) keep(ctx context.Context, peer *v1alpha1.Peer, contact 
 			why = syncErr.Error()
 		}
 		r.fleet.SetReachable(peer.Name, false, why)
-		return r.lost(ctx, peer, ctr, why)
+		return 0, r.lost(ctx, peer, ctr, why)
 	}
 	r.fleet.SetReachable(peer.Name, true, "")
-	if err := r.revise(ctx, peer, ctr); err != nil {
-		return err
+	if again, err = r.revise(ctx, peer, ctr); err != nil {
+		return 0, err
 	}
 	node := v1alpha1.VirtualNodePrefix + peer.Name
 	if !r.nodeReady(ctx, node) {
-		return nil // its next change comes back here
+		return again, nil // its next change comes back here
 	}
 	was := stateOf(peer.Status.Outgoing)
 	if err := patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
@@ -250,14 +277,14 @@ func (r *PeerReconciler) keep(ctx context.Context, peer *v1alpha1.Peer, contact 
 		}
 		s.Outgoing.Contract, s.Node, s.Endpoint = ctr.Name, node, contact.Address.String()
 	}); err != nil {
-		return err
+		return 0, err
 	}
 	if was != v1alpha1.StateConnected {
 		r.log.Info("peer connected", "peer", peer.Name, "contract", ctr.Spec.ID, "node", node)
 		r.announce(api.Event{Type: api.EventPeerConnected, Severity: api.SeverityInfo, Peer: peer.Name, Object: "node/" + node,
 			Message: fmt.Sprintf("%s is a node of this cluster, with %s", peer.Name, granted(ctr.Spec.Resources))})
 	}
-	return setContract(ctx, r.client, ctr, v1alpha1.StateConnected, "")
+	return again, setContract(ctx, r.client, ctr, v1alpha1.StateConnected, "")
 }
 
 // finished tells whether a direction is at the end of a contract, or at no contract at all.

@@ -22,12 +22,13 @@ const maxEndpoints = 8
 // PeerByID finds the Peer of a cluster; nil when it is not known.
 func PeerByID(ctx context.Context, c client.Reader, id identity.ID) (*v1alpha1.Peer, error) {
 	var list v1alpha1.PeerList
-	if err := c.List(ctx, &list); err != nil {
+	// Everybody who calls is looked up: what is not meant is not copied.
+	if err := c.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("look up the peer %s: %w", id.Short(), err)
 	}
 	for i := range list.Items {
 		if list.Items[i].Spec.ID == id.String() {
-			return &list.Items[i], nil
+			return list.Items[i].DeepCopy(), nil
 		}
 	}
 	return nil, nil

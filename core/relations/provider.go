@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,9 +27,6 @@ import (
 func refuse(code peering.Code, message, do string) *peering.Problem {
 	return &peering.Problem{Code: code, Message: message, Do: do}
 }
-
-// maxPending bounds the questions that may wait for the owner's answer at once.
-const maxPending = 64
 
 // Host is the provider's machinery behind contracts.
 type Host interface {
@@ -53,11 +51,21 @@ type Provider struct {
 	answers Bell // rings whenever a PeeringRequest changed
 	// signing is held while an offer becomes a contract: two peers must not be promised the same core.
 	signing sync.Mutex
+	// asking is held while a request takes one of the places there are.
+	asking sync.Mutex
+
+	mu    sync.Mutex
+	made  map[string]made               // requests of the last moments, by name
+	last  map[identity.ID]time.Time     // when something was signed with a consumer last; see mayRenew
+	books map[identity.ID]*rate.Limiter // of Contracts, for peers that are known
 }
 
 // NewProvider makes a Provider; patience is how long a question waits for an answer.
 func NewProvider(c client.Client, fresh client.Reader, me *identity.Identity, name string, patience time.Duration, host Host, linker *Linker, notices *Notices, announce func(api.Event), log *slog.Logger) *Provider {
-	return &Provider{client: c, fresh: fresh, me: me, name: name, patience: patience, host: host, linker: linker, notices: notices, announce: announce, log: log}
+	return &Provider{
+		client: c, fresh: fresh, me: me, name: name, patience: patience, host: host, linker: linker, notices: notices, announce: announce, log: log,
+		made: map[string]made{}, last: map[identity.ID]time.Time{}, books: map[identity.ID]*rate.Limiter{},
+	}
 }
 
 // Recognise says whether the caller is somebody here: its key was compared, or a contract with it is in force.
@@ -87,7 +95,9 @@ func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Que
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	if err := p.replaceOlder(ctx, caller.ID); err != nil {
+	p.asking.Lock()
+	defer p.asking.Unlock()
+	if err := p.makeRoom(ctx, caller); err != nil {
 		return "", time.Time{}, err
 	}
 	if accepted(peer) && !compare {
@@ -97,13 +107,14 @@ func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Que
 		ObjectMeta: metav1.ObjectMeta{Name: requestName(peer.Name), Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
 		Spec: v1alpha1.PeeringRequestSpec{
 			PeerID: caller.ID.String(), PeerName: peer.Name, Resources: resources, Code: code,
-			Expires: metav1.NewTime(time.Now().Add(p.patience).Truncate(time.Second)), Endpoints: q.Endpoints,
-			Address: caller.Addr.Addr().String(),
+			Expires: metav1.NewTime(time.Now().Add(p.patience).Truncate(time.Second)), Endpoints: reachableAt(caller.Addr.Addr(), q.Endpoints),
+			Address: from(caller),
 		},
 	}
 	if err := p.client.Create(ctx, request); err != nil {
 		return "", time.Time{}, fmt.Errorf("keep the request of %s: %w", peer.Name, err)
 	}
+	p.remember(request.Name, caller.ID)
 	p.log.Info("request received", "peer", peer.Name, "id", caller.ID.String(), "request", request.Name)
 	p.announce(api.Event{
 		Type: api.EventRequestReceived, Severity: api.SeverityInfo, Peer: peer.Name, Object: "request/" + request.Name,
@@ -161,28 +172,6 @@ func (p *Provider) callerAsPeer(ctx context.Context, caller peering.Caller, name
 	return &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: NameFor(caller.ID, name, taken)}, Spec: v1alpha1.PeerSpec{ID: caller.ID.String()}}, nil
 }
 
-func (p *Provider) replaceOlder(ctx context.Context, id identity.ID) error {
-	var list v1alpha1.PeeringRequestList
-	if err := p.client.List(ctx, &list); err != nil {
-		return err
-	}
-	pending := 0
-	for i := range list.Items {
-		request := &list.Items[i]
-		if request.Spec.PeerID == id.String() {
-			if err := client.IgnoreNotFound(p.client.Delete(ctx, request)); err != nil {
-				return err
-			}
-		} else if Pending(request) {
-			pending++
-		}
-	}
-	if pending >= maxPending {
-		return refuse(peering.CodeRateLimited, fmt.Sprintf("%d requests wait for an answer here already", pending), "try again later")
-	}
-	return nil
-}
-
 // Outcome waits for the answer to a request of the caller.
 func (p *Provider) Outcome(ctx context.Context, caller peering.Caller, id string) (peering.Outcome, error) {
 	for {
@@ -213,7 +202,7 @@ func (p *Provider) request(ctx context.Context, caller peering.Caller, id string
 	var request v1alpha1.PeeringRequest
 	key := client.ObjectKey{Name: id}
 	err := p.client.Get(ctx, key, &request)
-	if apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) && p.madeLately(id, caller.ID) {
 		err = p.fresh.Get(ctx, key, &request)
 	}
 	if apierrors.IsNotFound(err) || err == nil && request.Spec.PeerID != caller.ID.String() {
@@ -227,7 +216,7 @@ func (p *Provider) offer(ctx context.Context, caller peering.Caller, request *v1
 	if err != nil {
 		return peering.Outcome{}, err
 	}
-	resources, policy, err := p.terms(ctx, peer, request.Spec.Resources)
+	resources, policy, err := p.terms(ctx, peer, request.Spec.Resources, false)
 	var refusal *sharing.Refusal
 	if errors.As(err, &refusal) {
 		return peering.Outcome{State: peering.OutcomeDeclined, Reason: refusal.Reason}, nil
@@ -239,15 +228,8 @@ func (p *Provider) offer(ctx context.Context, caller peering.Caller, request *v1
 		Terms:      contract.Terms{Resources: amounts(resources), PodSecurity: string(sharing.Level(policy))},
 		NodeLabels: p.nodeLabels(ctx),
 		ValidUntil: request.Spec.Expires.Time,
-		ValidFor:   int64(runs(policy) / time.Second),
+		ValidFor:   int64(sharing.Validity(policy) / time.Second),
 	}}, nil
-}
-
-func runs(policy *v1alpha1.SharingPolicy) time.Duration {
-	if v := policy.Spec.ContractValidity; v != nil && v.Duration > 0 {
-		return v.Duration
-	}
-	return validity
 }
 
 // nodeLabels are what a scheduler elsewhere needs to know of the machine.
@@ -270,8 +252,9 @@ func (p *Provider) nodeLabels(ctx context.Context) map[string]string {
 	return labels
 }
 
-// terms is what the peer can have now, and under which policy.
-func (p *Provider) terms(ctx context.Context, peer *v1alpha1.Peer, asked corev1.ResourceList) (corev1.ResourceList, *v1alpha1.SharingPolicy, error) {
+// terms is what the peer can have now, and under which policy. A renewal is nothing new, so a policy that is paused lets
+// it pass.
+func (p *Provider) terms(ctx context.Context, peer *v1alpha1.Peer, asked corev1.ResourceList, renewal bool) (corev1.ResourceList, *v1alpha1.SharingPolicy, error) {
 	policy, err := p.policyFor(ctx, peer)
 	if err != nil {
 		return nil, nil, err
@@ -282,6 +265,11 @@ func (p *Provider) terms(ctx context.Context, peer *v1alpha1.Peer, asked corev1.
 	}
 	in := sharing.OfferInput{Policy: policy, Allocatable: have, Asked: asked}
 	if policy != nil {
+		if renewal && policy.Spec.Paused {
+			policy = policy.DeepCopy()
+			policy.Spec.Paused = false
+			in.Policy = policy
+		}
 		if in.InForce, err = p.promised(ctx, policy, peer); err != nil {
 			return nil, nil, err
 		}
@@ -330,6 +318,9 @@ func (p *Provider) Sign(ctx context.Context, caller peering.Caller, signed contr
 	if doc.Consumer.ID != caller.ID || doc.Provider.ID != p.me.ID() {
 		return signed, refuse(peering.CodeBadRequest, "the contract is between other clusters", "name both as they are")
 	}
+	if _, err := p.groundsFor(ctx, caller, doc); err != nil { // who has none waits for nobody, and nobody for him
+		return signed, err
+	}
 	p.signing.Lock()
 	defer p.signing.Unlock()
 	on, err := p.groundsFor(ctx, caller, doc)
@@ -344,13 +335,15 @@ func (p *Provider) Sign(ctx context.Context, caller peering.Caller, signed contr
 	if err != nil {
 		return signed, err
 	}
-	if err := p.check(ctx, stranger, asked, doc); err != nil {
+	if err := p.check(ctx, stranger, asked, doc, on.request == nil); err != nil {
 		return signed, err
 	}
 	if err := signed.SignAs(contract.Provider, p.me); err != nil {
 		return signed, err
 	}
-	if err := p.keep(ctx, caller, on, signed, doc); err != nil || on.request == nil {
+	err = p.keep(ctx, caller, on, signed, doc)
+	p.signedWith(caller.ID)
+	if err != nil || on.request == nil {
 		return signed, err
 	}
 	return signed, client.IgnoreNotFound(p.client.Delete(ctx, on.request))
@@ -372,8 +365,8 @@ func (p *Provider) acceptedRequest(ctx context.Context, id identity.ID) (*v1alph
 }
 
 // check holds a document against what the peer may have at this moment.
-func (p *Provider) check(ctx context.Context, peer *v1alpha1.Peer, asked corev1.ResourceList, doc contract.Document) error {
-	offered, policy, err := p.terms(ctx, peer, asked)
+func (p *Provider) check(ctx context.Context, peer *v1alpha1.Peer, asked corev1.ResourceList, doc contract.Document, renewal bool) error {
+	offered, policy, err := p.terms(ctx, peer, asked, renewal)
 	var refusal *sharing.Refusal
 	if errors.As(err, &refusal) {
 		return refuse(peering.CodeDeclined, refusal.Reason, "")
@@ -385,7 +378,7 @@ func (p *Provider) check(ctx context.Context, peer *v1alpha1.Peer, asked corev1.
 	if err != nil {
 		return refuse(peering.CodeBadRequest, err.Error(), "")
 	}
-	if err := timely(doc, time.Now(), runs(policy)); err != nil {
+	if err := timely(doc, time.Now(), sharing.Validity(policy)); err != nil {
 		return err
 	}
 	switch over := exceeds(want, offered); {
@@ -500,8 +493,11 @@ func (p *Provider) Contracts(ctx context.Context, caller peering.Caller) ([]peer
 	if err != nil || peer == nil {
 		return nil, err
 	}
+	if !p.mayCompare(caller.ID) {
+		return nil, refuse(peering.CodeRateLimited, "the contracts were asked for too often", "wait a second")
+	}
 	var list v1alpha1.ContractList
-	if err := p.fresh.List(ctx, &list); err != nil {
+	if err := p.fresh.List(ctx, &list); err != nil { // a cache that is behind would end a contract signed just now
 		return nil, err
 	}
 	var refs []peering.ContractRef

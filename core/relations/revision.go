@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -13,48 +14,17 @@ import (
 	"kith.dev/core/peering"
 )
 
-// revise goes on with what was asked on top of a contract in force, and renews the contract when the last third of its
-// time begins.
-func (r *PeerReconciler) revise(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) error {
+// revise goes on with what was asked on top of a contract in force, and renews the contract when its time comes. again says
+// when that is.
+func (r *PeerReconciler) revise(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) (again time.Duration, err error) {
 	switch out := peer.Status.Outgoing; {
 	case peer.Spec.Request.Attempt > out.Attempt && stateOf(out) == v1alpha1.StateConnected:
-		return r.ask(ctx, peer)
+		return 0, r.ask(ctx, peer)
 	case out.RequestID != "" || Asking(out):
-		return r.pend(ctx, peer)
+		return 0, r.pend(ctx, peer)
 	}
 	r.stopWaiting(peer.Name)
-	old, err := contract.Parse(ctr.Spec.Document)
-	if err != nil {
-		return fmt.Errorf("the contract with %s: %w", peer.Name, err)
-	}
-	if lasts := old.NotAfter.Sub(old.NotBefore); time.Until(old.NotAfter) > lasts/3 {
-		return nil
-	}
-	to, err := r.directory.Client(peer)
-	if err != nil {
-		return err
-	}
-	doc := renewed(old, time.Now())
-	signed, err := r.signWith(ctx, to, &doc)
-	var problem *peering.Problem
-	if errors.As(err, &problem) {
-		r.log.Info("contract not renewed, it goes on to its end", "peer", peer.Name, "contract", old.ID, "until", old.NotAfter, "err", err)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return r.record(ctx, peer, ctr, signed, doc)
-}
-
-// renewed is the next revision of a document: the same amounts for the same time again, from now.
-func renewed(old contract.Document, now time.Time) contract.Document {
-	doc := old
-	now = now.UTC().Truncate(time.Second)
-	doc.Revision++
-	doc.Created, doc.NotBefore = now, now.Add(-clockSkew)
-	doc.NotAfter = doc.NotBefore.Add(old.NotAfter.Sub(old.NotBefore))
-	return doc
+	return r.renew(ctx, peer, ctr)
 }
 
 // putContract makes a contract, or puts its next revision in the place of the old one.
@@ -76,49 +46,53 @@ type grounds struct {
 
 // groundsFor finds them; the error is a refusal when there are none.
 func (p *Provider) groundsFor(ctx context.Context, caller peering.Caller, doc contract.Document) (g grounds, err error) {
-	if g.old, err = p.inForce(ctx, caller, doc); err != nil {
+	var old contract.Document
+	if g.old, old, err = p.inForce(ctx, caller, doc); err != nil {
 		return g, err
 	}
 	g.request, err = p.acceptedRequest(ctx, caller.ID)
 	var refusal *peering.Problem
 	if g.old != nil && errors.As(err, &refusal) {
-		err = p.mayRenew(g.old, doc)
+		err = p.mayRenew(caller.ID, g.old, old, doc)
 	}
 	return g, err
 }
 
-// inForce is the contract that doc is a revision of; nil when it is a new one.
-func (p *Provider) inForce(ctx context.Context, caller peering.Caller, doc contract.Document) (*v1alpha1.Contract, error) {
+// ofNobodyElse refuses the ID of another's contract for a new one: consumers choose the IDs, and what is kept by them here,
+// tenants and their pods, must not be another's.
+func (p *Provider) ofNobodyElse(ctx context.Context, peer, id string) error {
+	var list v1alpha1.ContractList
+	if err := p.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("see whose contracts there are: %w", err)
+	}
+	if slices.ContainsFunc(list.Items, func(c v1alpha1.Contract) bool { return c.Spec.ID == id && c.Spec.Peer != peer }) {
+		return refuse(peering.CodeConflict, "there is a contract of that ID already", "draw another ID")
+	}
+	return nil
+}
+
+// inForce is the contract that doc is a revision of, and what it says; nil when it is a new one.
+func (p *Provider) inForce(ctx context.Context, caller peering.Caller, doc contract.Document) (ctr *v1alpha1.Contract, old contract.Document, err error) {
 	peer, err := PeerByID(ctx, p.client, caller.ID)
-	if err != nil || peer == nil {
-		return nil, err
+	if err != nil {
+		return nil, old, err
+	}
+	if peer == nil {
+		return nil, old, p.ofNobodyElse(ctx, "", doc.ID)
 	}
 	contracts, err := contractsWith(ctx, p.client, peer.Name, v1alpha1.RoleProvider)
 	if err != nil {
-		return nil, err
+		return nil, old, err
 	}
-	ctr := live(contracts)
+	ctr = live(contracts)
 	if ctr == nil || ctr.Spec.ID != doc.ID {
-		return nil, nil
+		return nil, old, p.ofNobodyElse(ctx, peer.Name, doc.ID)
 	}
-	old, err := contract.Parse(ctr.Spec.Document)
-	if err != nil {
-		return nil, err
+	if old, err = contract.Parse(ctr.Spec.Document); err != nil {
+		return nil, old, err
 	}
 	if err := doc.Follows(old); err != nil {
-		return nil, refuse(peering.CodeConflict, err.Error(), "")
+		return nil, old, refuse(peering.CodeConflict, err.Error(), "")
 	}
-	return ctr, nil
-}
-
-// mayRenew lets a contract go on without a question as long as nobody gets more by it.
-func (p *Provider) mayRenew(old *v1alpha1.Contract, doc contract.Document) error {
-	want, err := quantities(doc.Resources)
-	if err != nil {
-		return refuse(peering.CodeBadRequest, err.Error(), "")
-	}
-	if over := exceeds(want, old.Spec.Resources); over != "" {
-		return refuse(peering.CodeNoContract, "the revision grants more "+over+" than the contract, and nothing more was accepted", "ask first")
-	}
-	return nil
+	return ctr, old, nil
 }

@@ -17,7 +17,7 @@ func TestRenewedContractFollowsTheOldOne(t *testing.T) {
 	old := newDocument(alice, "alice", contract.Party{ID: bob.ID(), Name: "bob", Key: bob.Public()},
 		contract.Terms{Resources: map[string]string{"cpu": "1"}, PodSecurity: contract.Baseline}, time.Hour)
 	later := time.Now().Add(50 * time.Minute)
-	doc := renewed(old, later)
+	doc := renewed(old, later, runsFor(old))
 	if err := doc.Follows(old); err != nil {
 		t.Error(err)
 	}
@@ -76,7 +76,7 @@ func TestRevisionComesAfterThoseWhoseAnswersWereLost(t *testing.T) {
 		contract.Terms{Resources: map[string]string{"cpu": "1"}, PodSecurity: contract.Baseline}, time.Hour)
 	for _, tt := range []struct{ has, want int64 }{{1, 2}, {2, 3}, {4, 5}, {2 + answersLost, 0}} {
 		desk.has = tt.has
-		doc := renewed(old, time.Now())
+		doc := renewed(old, time.Now(), runsFor(old))
 		_, err := r.signWith(t.Context(), to, &doc)
 		if tt.want == 0 {
 			if err == nil {

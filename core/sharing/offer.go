@@ -113,7 +113,7 @@ func (in *OfferInput) why(name corev1.ResourceName, amounts corev1.ResourceList)
 	promised := in.promised(name)
 	switch {
 	case !ok:
-		return fmt.Sprintf("SharingPolicy %s offers no %s (it names %s)", in.Policy.Name, name, names(in.Policy.Spec.Amounts))
+		return fmt.Sprintf("SharingPolicy %s offers no %s (it names %s)", in.Policy.Name, name, listed(in.Policy.Spec.Amounts))
 	case amount.Sign() <= 0:
 		return fmt.Sprintf("SharingPolicy %s offers no %s: %q of it comes to nothing here", in.Policy.Name, name, in.Policy.Spec.Amounts[string(name)])
 	case isAsked && asked.Sign() <= 0:
@@ -127,7 +127,7 @@ func (in *OfferInput) why(name corev1.ResourceName, amounts corev1.ResourceList)
 	}
 }
 
-func names(amounts map[string]v1alpha1.Amount) string {
+func listed(amounts map[string]v1alpha1.Amount) string {
 	if len(amounts) == 0 {
 		return "nothing"
 	}

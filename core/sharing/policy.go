@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/identity"
 )
 
 // DefaultName is the name of the policy a new cluster starts with. It is for every peer.
@@ -32,20 +35,39 @@ func before(a, b *v1alpha1.SharingPolicy) bool {
 	return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), cmp.Compare(a.Name, b.Name)) < 0
 }
 
-// selects: both lists empty means everybody; else it is enough that one of them names the peer.
+// selects: both lists empty means everybody; else it is enough that one of them names the peer. A name is what a peer
+// calls itself, so it counts for a Peer whose key the owner accepted and for nobody else; a stranger is named by its ID.
+// Labels are on Peer objects, which strangers have none of: "not blocked" must not mean everybody who comes along.
 func selects(spec *v1alpha1.SharingPolicySpec, peer *v1alpha1.Peer) bool {
 	if len(spec.Peers) == 0 && spec.PeerSelector == nil {
 		return true
 	}
-	if slices.Contains(spec.Peers, peer.Name) || slices.Contains(spec.Peers, peer.Spec.ID) {
+	if slices.ContainsFunc(spec.Peers, func(entry string) bool { return names(entry, peer) }) {
 		return true
 	}
-	if spec.PeerSelector == nil {
+	if spec.PeerSelector == nil || !kept(peer) {
 		return false
 	}
 	selector, err := metav1.LabelSelectorAsSelector(spec.PeerSelector)
 	return err == nil && selector.Matches(labels.Set(peer.Labels))
 }
+
+// names reports whether an entry of a policy's peers means the peer. IDs are compared as keys, however they are spelled.
+func names(entry string, peer *v1alpha1.Peer) bool {
+	if id, err := identity.ParseID(entry); err == nil {
+		theirs, err := identity.ParseID(peer.Spec.ID)
+		return err == nil && theirs == id
+	}
+	return entry == peer.Name && Accepted(peer)
+}
+
+// Accepted reports whether the owner of this cluster accepted the key of the Peer, so that its name can be gone by.
+func Accepted(peer *v1alpha1.Peer) bool {
+	return kept(peer) && meta.IsStatusConditionTrue(peer.Status.Conditions, v1alpha1.ConditionAccepted)
+}
+
+// kept reports whether the Peer is an object here, not what a stranger would become.
+func kept(peer *v1alpha1.Peer) bool { return peer != nil && peer.ResourceVersion != "" }
 
 // Level is the pod security level guests are held to under the policy; without one, or when it names
 // none, baseline: no host namespaces, no host paths, no privilege.
@@ -54,6 +76,25 @@ func Level(policy *v1alpha1.SharingPolicy) v1alpha1.PodSecurityLevel {
 		return v1alpha1.PodSecurityBaseline
 	}
 	return policy.Spec.PodSecurity
+}
+
+// Bounds of how long a contract runs before it is signed again. A third of it is the time to renew it in; of the
+// shortest, half of that third is taken by clocks that may be ten minutes apart, and ten minutes are left for trying.
+const (
+	MinValidity = time.Hour
+	MaxValidity = 10 * 365 * 24 * time.Hour
+)
+
+// DefaultValidity is that of a policy that says nothing.
+const DefaultValidity = 30 * 24 * time.Hour
+
+// Validity is how long contracts under the policy run. One that was written down before there were bounds counts as the
+// nearest that can work.
+func Validity(policy *v1alpha1.SharingPolicy) time.Duration {
+	if policy == nil || policy.Spec.ContractValidity == nil {
+		return DefaultValidity
+	}
+	return min(max(policy.Spec.ContractValidity.Duration, MinValidity), MaxValidity)
 }
 
 // Internet says whether guests under the policy may use this laptop's way to the internet; without a word on it,

@@ -2,19 +2,25 @@ package sharing
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/identity"
 )
 
-const bobID = "BBBBBBB-BBBBBBB-BBBBBBB-BBBBBBB-BBBBBBB-BBBBBBB-BBBBBBB-BBBBBBB"
+var (
+	bobID   = identity.ID{2}.String()
+	carolID = identity.ID{3}.String()
+)
 
 func list(pairs ...string) corev1.ResourceList {
 	out := corev1.ResourceList{}
@@ -72,7 +78,8 @@ func TestSelect(t *testing.T) {
 		{"a broken selector is for nobody", []v1alpha1.SharingPolicy{broken, everybody}, nil, "everybody"},
 		{"a deleted policy counts no more", []v1alpha1.SharingPolicy{leaving, everybody}, nil, "everybody"},
 	} {
-		peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob", Labels: c.labels}, Spec: v1alpha1.PeerSpec{ID: bobID}}
+		peer := acceptedPeer("bob", bobID)
+		peer.Labels = c.labels
 		got := ""
 		if p := Select(c.policies, peer); p != nil {
 			got = p.Name
@@ -80,6 +87,67 @@ func TestSelect(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
+	}
+}
+
+// acceptedPeer is a Peer object whose key the owner accepted.
+func acceptedPeer(name, id string) *v1alpha1.Peer {
+	peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1"}, Spec: v1alpha1.PeerSpec{ID: id}}
+	meta.SetStatusCondition(&peer.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue})
+	return peer
+}
+
+func TestANameIsNoIdentity(t *testing.T) {
+	forCarol := policy("carol", func(s *v1alpha1.SharingPolicySpec) { s.Peers = []string{"carol"} })
+	forHerID := policy("her-id", func(s *v1alpha1.SharingPolicySpec) { s.Peers = []string{carolID} })
+	forHerIDTyped := policy("typed", func(s *v1alpha1.SharingPolicySpec) { s.Peers = []string{identity.ID{3}.Compact()} })
+	forAPrefix := policy("prefix", func(s *v1alpha1.SharingPolicySpec) { s.Peers = []string{identity.ID{3}.Short(), carolID[:23]} })
+	notBlocked := policy("not-blocked", func(s *v1alpha1.SharingPolicySpec) {
+		s.PeerSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "blocked", Operator: metav1.LabelSelectorOpDoesNotExist}}}
+	})
+	all := []v1alpha1.SharingPolicy{forCarol, forHerID, forHerIDTyped, forAPrefix, notBlocked}
+	stranger := func(name, id string) *v1alpha1.Peer {
+		return &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PeerSpec{ID: id}}
+	}
+	notAccepted := stranger("carol", bobID)
+	notAccepted.ResourceVersion = "1"
+	takenBack := acceptedPeer("carol", bobID)
+	takenBack.Status.Conditions[0].Status = metav1.ConditionFalse
+	for _, c := range []struct {
+		who     string
+		peer    *v1alpha1.Peer
+		selects []string
+	}{
+		{"carol, accepted", acceptedPeer("carol", carolID), []string{"carol", "her-id", "typed", "not-blocked"}},
+		{"carol before she was accepted", stranger("carol", carolID), []string{"her-id", "typed"}},
+		{"a stranger who calls himself carol", stranger("carol", bobID), nil},
+		{"a stranger who calls himself by the start of her ID", stranger(identity.ID{3}.Short(), bobID), nil},
+		{"one that was asked and never accepted", notAccepted, []string{"not-blocked"}},
+		{"one whose acceptance was taken back", takenBack, []string{"not-blocked"}},
+		{"somebody accepted under another name", acceptedPeer("bob", bobID), []string{"not-blocked"}},
+		{"an ID that is none", acceptedPeer("x", "carol"), []string{"not-blocked"}},
+	} {
+		for i := range all {
+			got := Select(all[i:i+1], c.peer) != nil
+			if want := slices.Contains(c.selects, all[i].Name); got != want {
+				t.Errorf("%s: policy %s selects: %v, want %v", c.who, all[i].Name, got, want)
+			}
+		}
+	}
+}
+
+func TestValidityIsWithinItsBounds(t *testing.T) {
+	for says, want := range map[time.Duration]time.Duration{
+		-time.Hour: MinValidity, 0: MinValidity, time.Minute: MinValidity, time.Hour: time.Hour,
+		48 * time.Hour: 48 * time.Hour, 2 * MaxValidity: MaxValidity,
+	} {
+		p := policy("p", func(s *v1alpha1.SharingPolicySpec) { s.ContractValidity = &metav1.Duration{Duration: says} })
+		if got := Validity(&p); got != want {
+			t.Errorf("contractValidity %s: contracts run %s, want %s", says, got, want)
+		}
+	}
+	if silent := policy("p", nil); Validity(&silent) != DefaultValidity || Validity(nil) != DefaultValidity {
+		t.Error("a policy that says nothing has no validity of its own")
 	}
 }
 
@@ -211,7 +279,10 @@ func TestValidate(t *testing.T) {
 		{"spec.peerSelector", "label selector", func(s *v1alpha1.SharingPolicySpec) {
 			s.PeerSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "!"}}
 		}},
-		{"spec.contractValidity", "at least 10m", func(s *v1alpha1.SharingPolicySpec) { s.ContractValidity = &metav1.Duration{Duration: time.Second} }},
+		{"spec.contractValidity", "from 1h to 87600h", func(s *v1alpha1.SharingPolicySpec) { s.ContractValidity = &metav1.Duration{Duration: time.Minute} }},
+		{"spec.contractValidity", "from 1h to 87600h", func(s *v1alpha1.SharingPolicySpec) {
+			s.ContractValidity = &metav1.Duration{Duration: MaxValidity + time.Second}
+		}},
 	} {
 		p := Default(50)
 		c.change(&p.Spec)

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -24,8 +23,8 @@ func (e *FieldError) Error() string {
 	return fmt.Sprintf("%s: %q is not allowed: it must be %s", e.Field, e.Value, e.Allowed)
 }
 
-// minValidity: a contract has to outlive the time it takes two daemons to renew it.
-const minValidity = 10 * time.Minute
+// ValidityAllowed are the values of spec.contractValidity, in words.
+const ValidityAllowed = "a duration from 1h to 87600h (ten years)"
 
 // registry is the pattern of the custom resource.
 var registry = regexp.MustCompile(`^(http://)?[a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?(:[0-9]{1,5})?$`)
@@ -71,8 +70,8 @@ func Validate(policy *v1alpha1.SharingPolicy) error {
 			}
 		}
 	}
-	if v := spec.ContractValidity; v != nil && v.Duration < minValidity {
-		bad("spec.contractValidity", v.Duration.String(), "a duration of at least "+minValidity.String())
+	if v := spec.ContractValidity; v != nil && (v.Duration < MinValidity || v.Duration > MaxValidity) {
+		bad("spec.contractValidity", v.Duration.String(), ValidityAllowed)
 	}
 	if spec.Images != nil {
 		for i, r := range spec.Images.Registries {

@@ -25,7 +25,8 @@ type SharingPolicySpec struct {
 	// priority breaks ties; higher counts first.
 	// +optional
 	Priority int32 `json:"priority,omitempty"`
-	// peers selects by name or cluster ID of the Peer. Empty, with an empty peerSelector: everybody.
+	// peers selects by cluster ID, or by the name of a Peer whose key was accepted here: anybody can call himself by a name.
+	// Empty, with an empty peerSelector: everybody.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
@@ -44,9 +45,11 @@ type SharingPolicySpec struct {
 	// +optional
 	// +kubebuilder:default=baseline
 	PodSecurity PodSecurityLevel `json:"podSecurity,omitempty"`
-	// contractValidity is how long a contract runs before it must be signed again.
+	// contractValidity is how long a contract runs before it must be signed again, from 1h to 87600h (ten years). It is
+	// signed again, without a question, when two thirds of it are over. Consumers sign for 720h at most.
 	// +optional
 	// +kubebuilder:default="720h"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1h') && duration(self) <= duration('87600h')",message="must be a duration from 1h to 87600h (ten years)"
 	ContractValidity *metav1.Duration `json:"contractValidity,omitempty"`
 	// paused offers nothing new for now; contracts in force stay.
 	// +optional

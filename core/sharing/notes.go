@@ -1,0 +1,70 @@
+package sharing
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/identity"
+)
+
+// Notes are sentences for the owner on what a policy comes to otherwise than it reads: amounts beyond what the nodes can
+// allocate together, a validity that cannot work, names that mean nobody. Peers are those of this cluster.
+func Notes(policy *v1alpha1.SharingPolicy, allocatable corev1.ResourceList, peers []v1alpha1.Peer) []string {
+	var notes []string
+	for _, name := range slices.Sorted(maps.Keys(policy.Spec.Amounts)) {
+		all, known := allocatable[corev1.ResourceName(name)]
+		_, quantity, err := parse(policy.Spec.Amounts[name])
+		if err == nil && quantity != nil && known && quantity.Cmp(all) > 0 {
+			notes = append(notes, fmt.Sprintf("%s %s is more than this laptop has: at most %s will be offered", name, policy.Spec.Amounts[name], all.String()))
+		}
+	}
+	if v := policy.Spec.ContractValidity; v != nil && Validity(policy) != v.Duration {
+		notes = append(notes, fmt.Sprintf("contractValidity %s cannot work, it must be %s: contracts run %s", v.Duration, ValidityAllowed, Validity(policy)))
+	}
+	for _, entry := range policy.Spec.Peers {
+		if _, err := identity.ParseID(entry); err == nil {
+			continue
+		}
+		if !slices.ContainsFunc(peers, func(p v1alpha1.Peer) bool { return names(entry, &p) }) {
+			notes = append(notes, fmt.Sprintf("no peer %s was accepted here, so that name stands for nobody", entry))
+		}
+	}
+	return notes
+}
+
+// UnknownName is the error of Resolve: a name that stands for nobody whose key the owner accepted.
+type UnknownName struct {
+	Name string
+	// ID is that of a Peer which has the name and was not accepted; empty when there is none.
+	ID string
+}
+
+func (e *UnknownName) Error() string {
+	return fmt.Sprintf("no peer %q was accepted here, and a name alone is no identity", e.Name)
+}
+
+// Resolve gives the IDs that names and IDs stand for, as a policy keeps them: a name could be another's tomorrow.
+// The error is an *UnknownName.
+func Resolve(refs []string, peers []v1alpha1.Peer) ([]string, error) {
+	var ids []string
+	for _, ref := range refs {
+		id, err := identity.ParseID(ref)
+		if err != nil {
+			i := slices.IndexFunc(peers, func(p v1alpha1.Peer) bool { return p.Name == ref })
+			if i < 0 {
+				return nil, &UnknownName{Name: ref}
+			}
+			if id, err = identity.ParseID(peers[i].Spec.ID); err != nil || !Accepted(&peers[i]) {
+				return nil, &UnknownName{Name: ref, ID: peers[i].Spec.ID}
+			}
+		}
+		if !slices.Contains(ids, id.String()) {
+			ids = append(ids, id.String())
+		}
+	}
+	return ids, nil
+}
