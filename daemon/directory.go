@@ -302,16 +302,19 @@ func (d *directory) peerHas(name string) bool {
 
 // find looks a cluster up by its name, its ID, or a prefix of that; what starts several is not guessed.
 func (d *directory) find(ref string) (known, error) {
-	all := d.all()
-	for _, k := range all {
-		if k.name == ref || k.id.String() == ref || k.id.Compact() == strings.ToLower(ref) {
-			return k, nil
-		}
-	}
+	return pick(d.all(), ref)
+}
+
+// pick finds one of all. A Peer has its name for good; of those that are only nearby somebody may call himself by the start
+// of another's ID, or have an ID that starts with another's name: then neither is meant.
+func pick(all []known, ref string) (known, error) {
 	var found []known
 	compact := strings.ToLower(strings.ReplaceAll(ref, "-", ""))
 	for _, k := range all {
-		if len(compact) >= 4 && strings.HasPrefix(k.id.Compact(), compact) {
+		if k.id.Compact() == compact || k.name == ref && k.peer != nil {
+			return k, nil
+		}
+		if k.name == ref || len(compact) >= 4 && strings.HasPrefix(k.id.Compact(), compact) {
 			found = append(found, k)
 		}
 	}
@@ -321,7 +324,7 @@ func (d *directory) find(ref string) (known, error) {
 	case 1:
 		return found[0], nil
 	}
-	return known{}, &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("%q starts the ID of %d peers", ref, len(found)), Do: "give more of the ID"}
+	return known{}, &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("%q is the name, or starts the ID, of %d peers", ref, len(found)), Do: "give more of the ID"}
 }
 
 // Client speaks to a Peer; it is the one its contact uses.
