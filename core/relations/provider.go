@@ -318,6 +318,9 @@ func (p *Provider) Sign(ctx context.Context, caller peering.Caller, signed contr
 	if doc.Consumer.ID != caller.ID || doc.Provider.ID != p.me.ID() {
 		return signed, refuse(peering.CodeBadRequest, "the contract is between other clusters", "name both as they are")
 	}
+	if again, ok := p.answered(ctx, caller, signed); ok {
+		return again, nil
+	}
 	if _, err := p.groundsFor(ctx, caller, doc); err != nil { // who has none waits for nobody, and nobody for him
 		return signed, err
 	}

@@ -1,6 +1,7 @@
 package relations
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -41,7 +42,8 @@ type renewal struct {
 	revision int64
 	tries    int
 	next     time.Time
-	declined bool // by the provider; else it could not be asked
+	declined bool               // by the provider; else it could not be asked
+	doc      *contract.Document // sent, and no answer came: it may be signed already
 }
 
 // firstTry is when the renewal of a contract begins; spread, of 0 to 1, sets it apart from those of others.
@@ -86,24 +88,28 @@ func (r *PeerReconciler) renew(ctx context.Context, peer *v1alpha1.Peer, ctr *v1
 	at := r.renewals[peer.Name]
 	at.tries++
 	at.next = time.Now().Add(nextTry(old, at.tries, rand.Float64()))
-	tries, runs := at.tries, runsFor(old)
+	runs := runsFor(old)
 	if at.declined { // the owner there may have chosen a shorter time since; the shortest is nowhere too long
 		runs = sharing.MinValidity
 	}
+	if at.doc == nil || time.Since(at.doc.Created) > runs/renewalPause {
+		doc := renewed(old, time.Now(), runs)
+		at.doc = &doc
+	}
+	tries, doc := at.tries, *at.doc
 	again = time.Until(at.next)
 	r.mu.Unlock()
 
-	doc := renewed(old, time.Now(), runs)
 	signed, err := r.countersigned(ctx, peer, &doc)
 	if err == nil {
 		return 0, r.record(ctx, peer, ctr, signed, doc)
 	}
 	var problem *peering.Problem
-	if errors.As(err, &problem) && problem.Code == peering.CodeDeclined {
-		r.mu.Lock()
-		at.declined = true
-		r.mu.Unlock()
+	r.mu.Lock()
+	if at.doc = &doc; errors.As(err, &problem) {
+		at.doc, at.declined = nil, problem.Code == peering.CodeDeclined
 	}
+	r.mu.Unlock()
 	if tries == 1 {
 		r.log.Info("contract not renewed yet, will try again", "peer", peer.Name, "contract", old.ID, "until", old.NotAfter, "err", err)
 	}
@@ -138,6 +144,21 @@ func tooShort(offer *peering.Offer) error {
 		return fmt.Errorf("it offers a contract for %s, which could not be renewed in time: it must be for %s at least", runs, sharing.MinValidity)
 	}
 	return nil
+}
+
+// answered gives the contract in force again when it is the very document that the caller sent: the answer was lost, then.
+func (p *Provider) answered(ctx context.Context, caller peering.Caller, sent contract.Signed) (contract.Signed, bool) {
+	peer, err := PeerByID(ctx, p.client, caller.ID)
+	if err != nil || peer == nil {
+		return sent, false
+	}
+	contracts, err := contractsWith(ctx, p.client, peer.Name, v1alpha1.RoleProvider)
+	ctr := live(contracts)
+	if err != nil || ctr == nil || !bytes.Equal(ctr.Spec.Document, sent.Document) || !bytes.Equal(ctr.Spec.ConsumerSignature, sent.ConsumerSignature) {
+		return sent, false
+	}
+	sent.ProviderSignature = ctr.Spec.ProviderSignature
+	return sent, true
 }
 
 // signedWith notes that something was signed with a consumer.
