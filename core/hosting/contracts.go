@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -32,9 +33,13 @@ type twin struct {
 // cluster provides, and the twin namespaces. Reconciling a pod and opening the door both ask it, so it
 // answers without a round trip. mu guards everything below it and is never held while calling out.
 type contracts struct {
-	live client.Reader
-	now  func() time.Time
-	log  *slog.Logger
+	live   client.Reader
+	cached client.Reader // is asked before live is, where consumers could make it much
+	now    func() time.Time
+	log    *slog.Logger
+	again  *rate.Limiter // of fresh looks at what a consumer says there is; looking is held for one
+
+	looking sync.Mutex
 
 	reading sync.Mutex // one refresh at a time; taken before mu
 
@@ -50,7 +55,7 @@ type contracts struct {
 
 func newContracts(live client.Reader, log *slog.Logger) *contracts {
 	return &contracts{
-		live: live, now: time.Now, log: log,
+		live: live, cached: live, now: time.Now, log: log, again: rate.NewLimiter(1, 10),
 		seen: map[string]string{}, terms: map[string]*terms{}, twins: map[string]twin{}, changed: map[string]bool{}, ended: map[string]bool{},
 	}
 }
@@ -234,6 +239,53 @@ func (c *contracts) of(contractID string) *terms {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.terms[contractID]
+}
+
+// find gives the terms of a contract of this consumer, nil when there is none. One that was signed a moment ago may not be
+// in this view yet; then the cache knows that it is there, and everything is read again. What the cache does not know of, or
+// has for another, costs no read: IDs are free for the making.
+func (c *contracts) find(ctx context.Context, contractID, consumerID string) (*terms, error) {
+	t := c.of(contractID)
+	if t == nil {
+		there, err := c.signed(ctx, contractID, consumerID)
+		if err != nil || !there {
+			return nil, err
+		}
+		c.looking.Lock() // one look serves all who wait for it
+		defer c.looking.Unlock()
+		if t = c.of(contractID); t == nil && c.again.Allow() {
+			if _, err := c.refresh(ctx, newest); err != nil {
+				return nil, err
+			}
+			t = c.of(contractID)
+		}
+	}
+	if t == nil || t.consumer.ID != consumerID {
+		return nil, nil
+	}
+	return t, nil
+}
+
+// signed reports whether the cache has a contract of that ID in which this cluster provides to the consumer.
+func (c *contracts) signed(ctx context.Context, contractID, consumerID string) (bool, error) {
+	var list v1alpha1.ContractList
+	if err := c.cached.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("looking for the contract: %w", err)
+	}
+	for i := range list.Items {
+		spec := &list.Items[i].Spec
+		if spec.ID != contractID || spec.Role != v1alpha1.RoleProvider {
+			continue
+		}
+		var peer v1alpha1.Peer
+		if err := c.cached.Get(ctx, client.ObjectKey{Name: spec.Peer}, &peer); client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("looking for the peer %s: %w", spec.Peer, err)
+		}
+		if peer.Spec.ID == consumerID {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // twinsOf lists the twin namespaces under a contract, by name.

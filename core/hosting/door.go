@@ -41,6 +41,8 @@ type Access interface {
 // Limits bound what one consumer may do at the door.
 type Limits struct {
 	Requests            int           // at the same time, streams aside
+	Lists               int           // of these, lists of objects, and deletions of them by list; others wait for their turn
+	Turn                time.Duration // as long as this, then they are refused
 	Streams             int           // watches, followed logs and upgraded connections at the same time
 	StreamsPerNamespace int           // and so many more per twin namespace
 	Rate                float64       // requests per second on average
@@ -56,7 +58,7 @@ type Limits struct {
 // spins from taking the API server away from its owner.
 func DefaultLimits() Limits {
 	return Limits{
-		Requests: 128, Streams: 64, StreamsPerNamespace: 10,
+		Requests: 128, Lists: 4, Turn: 10 * time.Second, Streams: 64, StreamsPerNamespace: 10,
 		Rate: 200, Burst: 400, Patience: time.Second,
 		Timeout: time.Minute,
 		Body:    2 << 20, // a Secret of 1 MiB in base64, with room

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -333,6 +334,58 @@ func TestLimitsPerConsumer(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		close(release)
+		done.Wait()
+	})
+	t.Run("lists", func(t *testing.T) {
+		release := make(chan struct{})
+		var lists, others, most, asked atomic.Int32
+		l := newLane(t, func(_ http.ResponseWriter, r *http.Request) {
+			if r.Method == "GET" && !strings.HasSuffix(r.URL.Path, "/pods") || r.Method == "POST" {
+				others.Add(1)
+				return
+			}
+			now := lists.Add(1)
+			defer lists.Add(-1)
+			for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
+			}
+			asked.Add(1)
+			<-release
+		})
+		var done sync.WaitGroup
+		for i := range 40 {
+			done.Go(func() {
+				if resp := l.do([]string{"GET", "DELETE"}[i%2], podsPath, nil, nil); resp.StatusCode != 200 {
+					t.Errorf("a list that waited for its turn: %s", resp.Status)
+				}
+			})
+		}
+		for asked.Load() < int32(l.door.Limits.Lists) {
+			runtime.Gosched()
+		}
+		for _, one := range [][2]string{{"GET", podsPath + "/web"}, {"GET", podsPath + "/web/log"}, {"GET", "/kube/api/v1"}, {"POST", podsPath}} {
+			if resp := l.do(one[0], one[1], nil, nil); resp.StatusCode != 200 {
+				t.Errorf("%s %s waits for lists: %s", one[0], one[1], resp.Status)
+			}
+		}
+		close(release)
+		done.Wait()
+		if n := most.Load(); int(n) != l.door.Limits.Lists || asked.Load() != 40 || others.Load() != 4 {
+			t.Errorf("%d lists at once, %d in all, %d others", n, asked.Load(), others.Load())
+		}
+	})
+	t.Run("lists without end", func(t *testing.T) {
+		began := make(chan struct{}, 4)
+		l := newLane(t, func(_ http.ResponseWriter, r *http.Request) { began <- struct{}{}; <-r.Context().Done() })
+		l.door.Limits.Turn = 10 * time.Millisecond
+		var done sync.WaitGroup
+		for range l.door.Limits.Lists {
+			done.Go(func() { l.do("GET", podsPath+"?watch=0", nil, nil) })
+			<-began
+		}
+		if s := l.status(l.do("GET", podsPath, nil, nil)); s.Code != 429 || !strings.Contains(s.Message, "lists: 4 are under way") {
+			t.Errorf("%+v", s)
+		}
+		l.door.Shut(aliceID)
 		done.Wait()
 	})
 	t.Run("rate", func(t *testing.T) {

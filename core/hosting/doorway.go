@@ -17,6 +17,7 @@ type way struct {
 	path    string // at the API server, clean by construction
 	stream  bool   // has no natural end: a watch, a followed log, an upgraded connection
 	upgrade bool
+	list    bool // of many objects at once, which the API server holds in memory while it answers
 	keeps   bool // what it brings is kept: a create, or a change
 }
 
@@ -120,6 +121,7 @@ func (w way) streaming(r *http.Request, resource []string) (way, error) {
 		return w, nil
 	}
 	w.keeps = r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch
+	w.list = len(resource) == 1 && (r.Method == http.MethodGet || r.Method == http.MethodDelete) && !isSet(query, "watch")
 	w.stream = isSet(query, "watch") || sub == "log" && isSet(query, "follow")
 	return w, nil
 }

@@ -21,6 +21,7 @@ type gate struct {
 	close context.CancelFunc
 
 	bucket *rate.Limiter
+	lists  chan struct{} // holds one for each list under way
 
 	kept stock
 
@@ -37,7 +38,7 @@ func (g *gates) of(consumerID string, limits Limits) *gate {
 	}
 	one := g.by[consumerID]
 	if one == nil {
-		one = &gate{bucket: rate.NewLimiter(rate.Limit(limits.Rate), limits.Burst)}
+		one = &gate{bucket: rate.NewLimiter(rate.Limit(limits.Rate), limits.Burst), lists: make(chan struct{}, limits.Lists)}
 		one.open, one.close = context.WithCancel(context.Background())
 		g.by[consumerID] = one
 	}
@@ -86,7 +87,31 @@ func (g *gate) enter(ctx context.Context, w way, body int64, namespaces int, lim
 		leave()
 		return nil, err
 	}
+	if w.list {
+		if err := g.turn(ctx, limits); err != nil {
+			leave()
+			return nil, err
+		}
+		uncount := leave
+		return func() { <-g.lists; uncount() }, nil
+	}
 	return leave, nil
+}
+
+// turn waits until few enough lists are under way.
+func (g *gate) turn(ctx context.Context, limits Limits) error {
+	timer := time.NewTimer(limits.Turn)
+	defer timer.Stop()
+	select {
+	case g.lists <- struct{}{}:
+		return nil
+	case <-timer.C:
+		return fmt.Errorf("lists: %d are under way, and none ended within %s", limits.Lists, limits.Turn)
+	case <-g.open.Done():
+		return errShut
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // wait smooths a burst over the rate, as long as that takes less than the patience.

@@ -51,6 +51,7 @@ func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error
 	}
 	live := mgr.GetAPIReader()
 	h := &Host{client: mgr.GetClient(), contracts: newContracts(live, log), book: newBook(), told: told{last: map[string]telling{}}, log: log}
+	h.contracts.cached = h.client
 	h.usage = &usage{nodes: core.RESTClient(), now: time.Now, known: map[string]reading{}}
 	h.tenants = &tenants{client: h.client, live: live, contracts: h.contracts, book: h.book, audits: audits, log: log}
 	h.reconciler = &reconciler{

@@ -74,26 +74,32 @@ func (h *Host) DeleteNamespace(w http.ResponseWriter, r *http.Request, consumerI
 	}
 }
 
-// contractOf finds the contract by its ID and sees to it that it is the caller's. To anybody else's the
-// answer is the same as to none.
-func (h *Host) contractOf(ctx context.Context, id, consumerID string) (*v1alpha1.Contract, Consumer, error) {
-	none := &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %.40q", id), Reason: "there is none of that ID with this consumer"}
-	t := h.contracts.of(id)
-	if t == nil { // signed a moment ago
-		if _, err := h.contracts.refresh(ctx, newest); err != nil {
-			return nil, Consumer{}, err
-		}
-		t = h.contracts.of(id)
+// termsOf finds the terms of the contract by its ID and sees to it that it is the caller's. To anybody else's the answer
+// is the same as to none.
+func (h *Host) termsOf(ctx context.Context, id, consumerID string) (*terms, error) {
+	t, err := h.contracts.find(ctx, id, consumerID)
+	if err == nil && t == nil {
+		err = noneOfThatID(id)
 	}
-	if t == nil || t.consumer.ID != consumerID {
-		return nil, Consumer{}, none
+	return t, err
+}
+
+func noneOfThatID(id string) error {
+	return &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %.40q", id), Reason: "there is none of that ID with this consumer"}
+}
+
+// contractOf is termsOf with the contract as it is now.
+func (h *Host) contractOf(ctx context.Context, id, consumerID string) (*v1alpha1.Contract, Consumer, error) {
+	t, err := h.termsOf(ctx, id, consumerID)
+	if err != nil {
+		return nil, Consumer{}, err
 	}
 	var contract v1alpha1.Contract
 	if err := h.tenants.live.Get(ctx, client.ObjectKey{Name: t.object}, &contract); err != nil {
 		return nil, Consumer{}, fmt.Errorf("reading contract %s: %w", id, err)
 	}
 	if contract.Spec.ID != id {
-		return nil, Consumer{}, none
+		return nil, Consumer{}, noneOfThatID(id)
 	}
 	return &contract, t.consumer, nil
 }

@@ -107,14 +107,11 @@ func (t *tenants) ensure(ctx context.Context, contract *v1alpha1.Contract, consu
 
 // termsFor gives the terms of the contract, which must be in force and the consumer's own.
 func (t *tenants) termsFor(ctx context.Context, contract *v1alpha1.Contract, consumer Consumer) (*terms, error) {
-	found := t.contracts.of(contract.Spec.ID)
-	if found == nil { // signed a moment ago
-		if _, err := t.contracts.refresh(ctx, newest); err != nil {
-			return nil, err
-		}
-		found = t.contracts.of(contract.Spec.ID)
+	found, err := t.contracts.find(ctx, contract.Spec.ID, consumer.ID)
+	if err != nil {
+		return nil, err
 	}
-	if found == nil || found.consumer.ID != consumer.ID {
+	if found == nil {
 		return nil, &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s", contract.Spec.ID),
 			Reason: "there is none of that ID with this consumer"}
 	}

@@ -47,7 +47,7 @@ type usage struct {
 	once  singleflight.Group
 
 	mu    sync.Mutex
-	known map[string]reading // by node and form
+	known map[string]reading // by node and form, or contract and form
 }
 
 type reading struct {
@@ -70,24 +70,26 @@ func (h *Host) GetUsage(w http.ResponseWriter, r *http.Request, consumerID strin
 		h.answer(w, nil, api.Invalid("form", form, UsageMetrics+" or "+UsageSummary))
 		return
 	}
-	contract, _, err := h.contractOf(ctx, r.URL.Query().Get("contract"), consumerID)
-	if err == nil && !h.contracts.of(contract.Spec.ID).inForce(time.Now()) {
-		err = &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s", contract.Spec.ID), Reason: "it is not in force"}
+	t, err := h.termsOf(ctx, r.URL.Query().Get("contract"), consumerID)
+	if err == nil && !t.inForce(time.Now()) {
+		err = &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s", t.contract), Reason: "it is not in force"}
 	}
 	if err != nil {
 		h.answer(w, nil, err)
 		return
 	}
-	nodes, guests, err := h.guestsUnder(ctx, contract.Spec.ID)
-	if err != nil {
-		h.answer(w, nil, err)
-		return
-	}
-	bodies, err := h.usage.of(ctx, nodes, form)
-	var body []byte
-	if err == nil {
-		body, err = filters[form](bodies, guests)
-	}
+	// Picking a consumer's guests out of what all kubelets say takes longer than asking for it.
+	body, err := h.usage.serve(ctx, "guests of "+t.contract+"/"+form, func(ctx context.Context) ([]byte, error) {
+		nodes, guests, err := h.guestsUnder(ctx, t.contract)
+		if err != nil {
+			return nil, err
+		}
+		bodies, err := h.usage.of(ctx, nodes, form)
+		if err != nil {
+			return nil, err
+		}
+		return filters[form](bodies, guests)
+	})
 	if err != nil {
 		h.answer(w, nil, err)
 		return
@@ -133,18 +135,9 @@ func (u *usage) of(ctx context.Context, nodes []string, form string) ([][]byte, 
 	return bodies, nil
 }
 
+// read asks one kubelet.
 func (u *usage) read(ctx context.Context, node, form string) ([]byte, error) {
-	key := node + "/" + form
-	body, err, _ := u.once.Do(key, func() (any, error) {
-		u.mu.Lock()
-		known, ok := u.known[key]
-		u.mu.Unlock()
-		if ok && u.now().Sub(known.at) < usageFor {
-			return known.body, nil
-		}
-		// Not the caller's context: others wait for the same answer.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), usageTimeout)
-		defer cancel()
+	return u.serve(ctx, node+"/"+form, func(ctx context.Context) ([]byte, error) {
 		stream, err := u.nodes.Get().Resource("nodes").Name(node).SubResource("proxy").Suffix(form).Stream(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("ask the kubelet of node %s for %s: %w", node, form, err)
@@ -157,9 +150,29 @@ func (u *usage) read(ctx context.Context, node, form string) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read %s of node %s: %w", form, node, err)
 		}
+		return body, nil
+	})
+}
+
+// serve gives what make made for the key, which is made at most once in usageFor, whoever asks and however often.
+func (u *usage) serve(ctx context.Context, key string, make func(context.Context) ([]byte, error)) ([]byte, error) {
+	body, err, _ := u.once.Do(key, func() (any, error) {
+		u.mu.Lock()
+		known, ok := u.known[key]
+		u.mu.Unlock()
+		if ok && u.now().Sub(known.at) < usageFor {
+			return known.body, nil
+		}
+		// Not the caller's context: others wait for the same answer.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), usageTimeout)
+		defer cancel()
+		body, err := make(ctx)
+		if err != nil {
+			return nil, err
+		}
 		u.mu.Lock()
 		defer u.mu.Unlock()
-		if len(u.known) > 1000 { // nodes that went
+		if len(u.known) > 1000 { // nodes and contracts that went
 			clear(u.known)
 		}
 		u.known[key] = reading{body, u.now()}

@@ -1,8 +1,12 @@
 package hosting
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 const kubeletSays = `# HELP container_cpu_usage_seconds_total [STABLE] Cumulative cpu time consumed by the container in core-seconds
@@ -42,4 +46,28 @@ func TestASummaryOfOwnGuestsOnly(t *testing.T) {
 	if err != nil || string(out) != want {
 		t.Errorf("got %s (%v)", out, err)
 	}
+}
+
+func TestWhatOneConsumerUsesIsPickedOutSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := &usage{now: time.Now, known: map[string]reading{}}
+		made := 0
+		pick := func(context.Context) ([]byte, error) { made++; return []byte("use"), nil }
+		for range 1000 { // for 20 s
+			if body, err := u.serve(t.Context(), "guests of a/stats/summary", pick); err != nil || string(body) != "use" {
+				t.Fatal(string(body), err)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		if made != 4 {
+			t.Errorf("made %d times in 20 s", made)
+		}
+		no := errors.New("no kubelet answers")
+		if _, err := u.serve(t.Context(), "guests of b/stats/summary", func(context.Context) ([]byte, error) { return nil, no }); !errors.Is(err, no) {
+			t.Error(err)
+		}
+		if body, err := u.serve(t.Context(), "guests of b/stats/summary", pick); err != nil || string(body) != "use" {
+			t.Error("a failure is kept:", err)
+		}
+	})
 }
