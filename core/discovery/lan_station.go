@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"bytes"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
@@ -148,12 +149,16 @@ func (s *station) receive(now time.Time, key linkKey, sender netip.Addr, packet 
 			impostor = impostor || !own
 			continue
 		}
+		if h.addresses = l.onLink(h.addresses); len(h.addresses) == 0 {
+			err = fmt.Errorf("%s announces no address on this link", h.id.Short())
+			continue
+		}
 		s.book.hear(now, key, sender, h)
 	}
 	for _, id := range m.byes {
 		s.book.bye(key, sender, id)
 	}
-	return impostor, nil
+	return impostor, err
 }
 
 func (s *station) asked(now time.Time, l *link, sender netip.Addr, m message) {
