@@ -184,7 +184,10 @@ func (p *program) contractOf(c *cobra.Command, name string) (api.Contract, error
 	if err != nil {
 		return api.Contract{}, &api.Error{Code: api.CodeInternal, Message: "cannot read the contract", Reason: err.Error()}
 	}
-	return verdict.Read(b)
+	if name == "-" {
+		name = "the standard input"
+	}
+	return verdict.Read(clean(name), b)
 }
 
 func (p *program) showVerdict(x api.Contract, r api.VerifyResult) {

@@ -35,7 +35,9 @@ func command() *cobra.Command {
 resources when you say so, and has your pods run on those that accepted.
 
 It is configured by ` + config.DefaultPath + `; every key there is also a flag. It runs as root,
-usually as a system service. The command kith talks to it.`,
+usually as a system service. The command kith talks to it: root may, and the members of the group
+kith. The group is root's equal, as that of Docker is: its members can start pods with all power over
+this laptop. Put only those into it who may become root here.`,
 		Args:          cobra.NoArgs,
 		Version:       version.Version,
 		SilenceUsage:  true,

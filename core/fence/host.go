@@ -4,7 +4,6 @@ package fence
 
 import (
 	"net/netip"
-	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -31,10 +30,9 @@ func (c Config) withHost(p plan, rel Relations) plan {
 	return p
 }
 
-func (r Relations) linked() []netip.Prefix {
-	list := slices.Clone(r.Abroad)
-	for _, t := range r.Tenants {
-		list = append(list, t.Home...)
+func (r Relations) linked() (list []netip.Prefix) {
+	for _, h := range r.homes() {
+		list = append(list, h.ranges...)
 	}
 	return list
 }

@@ -99,11 +99,14 @@ func (h *Host) Install(ctx context.Context) error {
 
 // Objects are what Install applied, for whoever keeps it as it is.
 func (h *Host) Objects() ([]client.Object, error) {
-	role, err := runtime.DefaultUnstructuredConverter.ToUnstructured(tenantClusterRole(h.bounded))
-	if err != nil {
-		return nil, err
+	var list []client.Object
+	for _, object := range []any{tenantClusterRole(h.bounded), guestPriority()} {
+		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, &unstructured.Unstructured{Object: fields})
 	}
-	list := []client.Object{&unstructured.Unstructured{Object: role}}
 	if h.bounded {
 		list = append(list, boundObjects()...)
 	}

@@ -82,7 +82,7 @@ func refusal(c *caller, group string) *api.Error {
 		Code:    api.CodeForbidden,
 		Message: fmt.Sprintf("user %s may not talk to kithd", name),
 		Reason:  fmt.Sprintf("it is for root and members of the group %s", group),
-		Do:      fmt.Sprintf("ask an administrator: usermod -aG %s %s; then log in again", group, name),
+		Do:      fmt.Sprintf("ask an administrator: usermod -aG %s %s; then log in again (the group is root's equal here)", group, name),
 	}
 }
 

@@ -25,8 +25,9 @@ func New(getenv func(string) string, version string, run func(context.Context, O
 		Short: "Kith in the panel of the desktop",
 		Long: `kith-tray puts Kith into the panel of your desktop: an icon that says how things stand, a menu to peer, to answer
 requests and to say what this machine shares, and notifications of what happens. It runs as you and talks to kithd's
-socket; for that you have to be a member of the group kith. What binds you, to accept a request and to confirm a code or
-terms, it asks in a window that zenity, yad, kdialog or xmessage shows, or in a notification.
+socket; for that you have to be a member of the group kith, which is root's equal on this machine. What binds you, to
+accept a request and to confirm a code or terms, it asks in a window that zenity, yad, kdialog or xmessage shows, or in a
+notification.
 
 One runs per desktop session; a second start makes the first one show itself. The panel must show StatusNotifier items:
 KDE, Xfce, LXQt, Cinnamon, MATE and Budgie do, GNOME with the extension AppIndicator. Without one there are still the

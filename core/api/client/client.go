@@ -120,7 +120,7 @@ func (c *Client) explain(ctx context.Context, err error) *api.Error {
 			Code:    api.CodeForbidden,
 			Message: "you may not talk to kithd",
 			Reason:  c.socket + " is for root and members of the group kith",
-			Do:      "ask an administrator: usermod -aG kith $USER; then log in again",
+			Do:      "ask an administrator: usermod -aG kith $USER; then log in again (the group is root's equal here)",
 		}
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOTDIR):
 		return &api.Error{

@@ -5,8 +5,10 @@ package verdict
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -122,27 +124,51 @@ func agrees(c api.Contract, d contract.Document) error {
 }
 
 // Read reads a contract from a file: what `kith contract show -o json` or -o yaml printed, or a Contract resource as
-// `kubectl get contract -o yaml` prints it. The error is an *api.Error.
-func Read(b []byte) (api.Contract, error) {
+// `kubectl get contract -o yaml` prints it. The error is an *api.Error, name the file's in it.
+func Read(name string, b []byte) (api.Contract, error) {
 	var in struct {
 		api.Contract
 		Kind string          `json:"kind"`
 		Spec contract.Signed `json:"spec"`
 	}
-	if len(b) > MaxFile {
-		return in.Contract, &api.Error{Code: api.CodeInvalid, Message: fmt.Sprintf("a contract has at most %d bytes", MaxFile)}
-	}
-	if err := yaml.Unmarshal(b, &in); err != nil {
-		return in.Contract, &api.Error{Code: api.CodeInvalid, Message: "this is no contract", Reason: err.Error()}
+	if why := decode(b, &in); why != "" {
+		return api.Contract{}, no(name, why)
 	}
 	if in.Kind == "Contract" {
 		in.Contract = api.Contract{Document: in.Spec.Document, Signatures: Signatures(in.Spec)}
 	}
 	if len(in.Document) == 0 {
-		return in.Contract, &api.Error{
-			Code: api.CodeInvalid, Message: "this is no contract", Reason: "it has no document",
-			Do: "`kith contract show NAME -o json` prints one that can be verified",
-		}
+		return api.Contract{}, no(name, "it has no signed document")
 	}
 	return in.Contract, nil
+}
+
+func no(name, why string) error {
+	return &api.Error{
+		Code: api.CodeInvalid, Message: name + " is not a Kith contract", Reason: why,
+		Do: "`kith contract show NAME -o json` prints one that can be verified",
+	}
+}
+
+// decode says what is wrong with the file; empty when nothing is.
+func decode(b []byte, into any) (why string) {
+	if len(b) > MaxFile {
+		return fmt.Sprintf("it is larger than the %d bytes that a contract can have", MaxFile)
+	}
+	text, err := yaml.YAMLToJSON(b)
+	if err != nil {
+		return "it is neither JSON nor YAML"
+	}
+	var form *json.UnmarshalTypeError
+	switch err := json.Unmarshal(text, into); {
+	case err == nil:
+		return ""
+	case errors.As(err, &form) && form.Field != "":
+		return fmt.Sprintf("%.64q has another form than in a contract", strings.TrimPrefix(form.Field, "Contract."))
+	case errors.As(err, &form):
+		return "it has no fields"
+	case errors.As(err, new(base64.CorruptInputError)):
+		return "its document, or a key or signature, is not base64"
+	}
+	return "a field of it has another form than in a contract"
 }

@@ -57,7 +57,7 @@ func TestGenuineContractSurvivesEveryForm(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		read, err := Read(b)
+		read, err := Read("x.json", b)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -99,12 +99,41 @@ func TestEveryForgeryIsNamed(t *testing.T) {
 }
 
 func TestWhatIsNoContractIsRefused(t *testing.T) {
-	for name, b := range map[string]string{
-		"nothing": "", "text": "hello", "list": "[]", "no document": "{}", "not base64": `{"document":"?"}`,
-		"empty resource": "kind: Contract\n", "large": strings.Repeat(" ", MaxFile+1),
+	c, _ := sample(t)
+	whole, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for b, why := range map[string]string{
+		"": "it has no signed document", "{}": "it has no signed document", "kind: Contract\n": "it has no signed document",
+		"kind: Pod\nmetadata: {name: web}\n": "it has no signed document",
+		"hello":                              "it has no fields", "[]": "it has no fields", "7": "it has no fields",
+		"\x7fELF\x02\x01\x01\x00": "it is neither JSON nor YAML", "{": "it is neither JSON nor YAML", "a: b: c": "it is neither JSON nor YAML",
+		string(whole[:len(whole)/2]):   "it is neither JSON nor YAML",
+		`{"document":"?"}`:             "its document, or a key or signature, is not base64",
+		`{"document":7}`:               `"document" has another form than in a contract`,
+		`{"notAfter":"tomorrow"}`:      "a field of it has another form than in a contract",
+		strings.Repeat(" ", MaxFile+1): "it is larger than the 1048576 bytes that a contract can have",
 	} {
-		if _, err := Read([]byte(b)); !errors.Is(err, &api.Error{Code: api.CodeInvalid}) {
-			t.Errorf("%s: %v", name, err)
+		_, err := Read("x.json", []byte(b))
+		var no *api.Error
+		if !errors.As(err, &no) || no.Code != api.CodeInvalid || no.Message != "x.json is not a Kith contract" || no.Reason != why {
+			t.Errorf("%.40q: %v, want %q", b, err, why)
+		}
+	}
+}
+
+// gosWords are those of packages, which tell a reader nothing.
+var gosWords = []string{"json:", "invalid character", "EOF", "base64 data", "parsing time", "Time.", "unmarshal", "looking for"}
+
+func TestChecksAreToldWithoutGosWords(t *testing.T) {
+	for _, document := range []string{"", "hello", "{", "[]", "7", `{"id":7}`, `{"shoe":1}`, `{"created":"x"}`, `{"created":7}`, `{"consumer":{"key":"?"}}`, `{"consumer":{"id":"x"}}`, "{}"} {
+		for _, check := range Of(api.Contract{Document: []byte(document)}).Checks {
+			for _, word := range gosWords {
+				if strings.Contains(check.Why, word) {
+					t.Errorf("%q: %s: %s", document, check.What, check.Why)
+				}
+			}
 		}
 	}
 }
@@ -113,7 +142,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"document":"e30=","signatures":[{"role":"consumer","signature":"AA=="}]}`))
 	f.Add([]byte("kind: Contract\nspec: {document: e30=}\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if c, err := Read(b); err == nil && Of(c).Valid {
+		if c, err := Read("x.json", b); err == nil && Of(c).Valid {
 			t.Errorf("valid: %q", b)
 		}
 	})
