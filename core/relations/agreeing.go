@@ -80,6 +80,9 @@ func compared(peer *v1alpha1.Peer) bool {
 	return word.ID != "" && word.ID == peer.Spec.ID || out.Code != "" && word.Code == out.Code
 }
 
+// maxClasses is how many storage classes a sentence names.
+const maxClasses = 4
+
 // beyond says in sentences what an offer has that was not asked for; what the contract in force says already was agreed to.
 func beyond(terms contract.Terms, inForce *contract.Document) (sentences []string) {
 	had := contract.Terms{}
@@ -100,7 +103,9 @@ func beyond(terms contract.Terms, inForce *contract.Document) (sentences []strin
 			classes = append(classes, class)
 		}
 	}
-	if len(classes) > 0 {
+	if n := len(classes); n > maxClasses { // a sentence is for reading
+		sentences = append(sentences, fmt.Sprintf("it names %d storage classes, beginning with %s", n, strings.Join(classes[:maxClasses], ", ")))
+	} else if n > 0 {
 		sentences = append(sentences, "it names storage classes: "+strings.Join(classes, ", "))
 	}
 	return sentences
