@@ -398,6 +398,12 @@ func TestContractIsVerifiedWithoutADaemon(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 1 || r.Valid {
 		t.Errorf("forged: %d %v %s%s", code, err, out, errs)
 	}
+	for text, why := range map[string]string{"hello": "it has no fields", "kind: Pod": "it has no signed document", "{": "it is neither JSON nor YAML"} {
+		write(text)
+		if _, errs, code = lonely.run("contract", "verify", file); code != 2 || !strings.HasPrefix(errs, "kith: "+file+" is not a Kith contract: "+why+"\n") {
+			t.Errorf("%s: %d %s", text, code, errs)
+		}
+	}
 	if _, _, code = lonely.run("contract", "verify", "./none.json"); code != 5 {
 		t.Errorf("no such file: exit %d", code)
 	}

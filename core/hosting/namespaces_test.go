@@ -101,3 +101,24 @@ func TestUnknownContractIDsCostNoReads(t *testing.T) {
 		t.Errorf("%+v, %v", found, err)
 	}
 }
+
+// bob was forgotten, and another who calls himself bob accepted, before the contract with the first one was cleared away.
+func TestAContractIsItsKeysNotItsNames(t *testing.T) {
+	_, was := peerOf("bob", 1)
+	now, bob := peerOf("bob", 2)
+	ctr := contractWith("bob", "contractb")
+	ctr.Spec.Document = fmt.Appendf(nil, `{"consumer":{"id":%q}}`, was.ID)
+	d := newDesk(t, now, ctr)
+	if _, err := d.ensure(ctr, bob, "shop", ""); err == nil {
+		t.Error("the new bob has a namespace under the contract of the old one")
+	}
+	if _, ok := d.tenants.contracts.Admitted(bob.ID); ok {
+		t.Error("the new bob is let in under the contract of the old one")
+	}
+	ctr.Spec.Document = fmt.Appendf(nil, `{"consumer":{"id":%q}}`, bob.ID)
+	if d := newDesk(t, now, ctr); d.tenants.contracts.load(t.Context()) != nil {
+		t.Error("not loaded")
+	} else if _, ok := d.tenants.contracts.Admitted(bob.ID); !ok {
+		t.Error("the new bob is not let in under his own contract")
+	}
+}

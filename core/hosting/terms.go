@@ -1,6 +1,7 @@
 package hosting
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -72,6 +73,9 @@ func termsOf(contract *v1alpha1.Contract, peer *v1alpha1.Peer, policies []v1alph
 	if err != nil {
 		return nil, err
 	}
+	if signedBy, ok := consumerIn(contract.Spec.Document); ok && signedBy != consumer.ID {
+		return nil, fmt.Errorf("it was signed by %s, and the peer %s has another key now: %s", signedBy, peer.Name, consumer.ID)
+	}
 	policy := sharing.Select(policies, peer)
 	t := &terms{
 		contract: contract.Spec.ID, object: contract.Name, consumer: consumer,
@@ -99,4 +103,18 @@ func (t *terms) equal(u *terms) bool {
 		t.aliases == u.aliases && t.why == u.why && t.notAfter.Equal(u.notAfter) && equality.Semantic.DeepEqual(t.limit, u.limit) &&
 		t.keepsNames == u.keepsNames && slices.Equal(t.reserved, u.reserved) &&
 		t.images.equal(u.images) && t.userns == u.userns
+}
+
+// consumerIn is the ID of the consumer that a contract's document names. A Peer that was forgotten and another of its name
+// must not be taken for each other.
+func consumerIn(document []byte) (string, bool) {
+	var doc struct {
+		Consumer struct {
+			ID identity.ID `json:"id"`
+		} `json:"consumer"`
+	}
+	if err := json.Unmarshal(document, &doc); err != nil || doc.Consumer.ID.IsZero() {
+		return "", false
+	}
+	return doc.Consumer.ID.String(), true
 }

@@ -75,7 +75,7 @@ func (p *Provider) contracts(peers *PeerReconciler) reconcile.Func {
 		if client.IgnoreNotFound(err) != nil {
 			return ctrl.Result{}, err
 		}
-		forgotten := apierrors.IsNotFound(err)
+		forgotten := apierrors.IsNotFound(err) || ofAnotherKey(&ctr, &peer)
 		if forgotten {
 			peer = forgottenPeer(&ctr)
 		}
@@ -103,6 +103,13 @@ func (p *Provider) contracts(peers *PeerReconciler) reconcile.Func {
 		}
 		return calm(ctrl.Result{}, err)
 	}
+}
+
+// ofAnotherKey reports whether a contract is with somebody who had the name of the Peer before it: he was forgotten, and another
+// of his name came before what was with him was cleared away.
+func ofAnotherKey(ctr *v1alpha1.Contract, peer *v1alpha1.Peer) bool {
+	was := forgottenPeer(ctr).Spec.ID
+	return was != "" && was != peer.Spec.ID
 }
 
 // forgottenPeer is what the contract still knows of a Peer that was deleted.

@@ -189,6 +189,8 @@ func (r *PeerReconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.
 	if err != nil {
 		return ctrl.Result{}, err
 	}
+	anothers := func(ctr v1alpha1.Contract) bool { return ofAnotherKey(&ctr, &peer) } // its own reconciler ends it
+	consuming, providing = slices.DeleteFunc(consuming, anothers), slices.DeleteFunc(providing, anothers)
 	contact := r.directory.Contact(&peer)
 	again, syncErr := r.sync(ctx, &peer, contact, live(consuming), live(providing))
 	if syncErr != nil {

@@ -12,6 +12,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -321,4 +322,31 @@ func theIDOfAnothersContractIsRefused(t *testing.T) {
 	if _, err := w.bob.Sign(t.Context(), caller, s); !errors.Is(err, &peering.Problem{Code: peering.CodeConflict}) {
 		t.Errorf("signed: %v", err)
 	}
+}
+
+// bob was forgotten and another bob is a Peer by the time that anybody looks: nothing of the first one's is the second one's.
+func TestAContractEndsWithItsKeyNotItsName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newPair(t, running(sharing.MinValidity))
+		p := NewProvider(w.client, w.client, w.alice, "alice", time.Minute, nil, nil, nil, func(api.Event) {}, slog.New(slog.DiscardHandler))
+		name := client.ObjectKeyFromObject(kept(t, w.client))
+		look := func() *v1alpha1.Contract {
+			if _, err := p.contracts(w.r)(t.Context(), ctrl.Request{NamespacedName: name}); err != nil {
+				t.Fatal(err)
+			}
+			return kept(t, w.client)
+		}
+		if ctr := look(); ctr.DeletionTimestamp != nil {
+			t.Fatal("the contract of the first bob ends while he is there")
+		}
+		if err := w.client.Delete(t.Context(), w.peer(t)); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.client.Create(t.Context(), acceptedPeer("bob", load(t).ID())); err != nil {
+			t.Fatal(err)
+		}
+		if ctr := look(); ctr.DeletionTimestamp == nil || ctr.Status.Why != "the peer was forgotten" {
+			t.Errorf("the second bob has the contract of the first: %+v", ctr.Status)
+		}
+	})
 }
