@@ -260,15 +260,15 @@ func befriend(t *testing.T, consumer, provider *lab.Laptop, ask ...string) strin
 	return code
 }
 
-// confirm has the asking owner confirm the code as the other laptop showed it, once that has accepted; with none there is
-// nothing to compare.
+// confirm has the asking owner confirm the code as the other laptop showed it, once that has accepted. There is nothing to
+// confirm without one, and for a laptop that knows the other's key while only the other forgot.
 func confirm(t *testing.T, consumer, provider *lab.Laptop, code string) {
 	t.Helper()
 	if code == "" {
 		return
 	}
 	eventually(t, 20*time.Second, consumer.Name()+" confirms the code of "+provider.Name(), func() string {
-		if out, err := consumer.Kith(t.Context(), "confirm", provider.Name(), "--code", code); err != nil {
+		if out, err := consumer.Kith(t.Context(), "confirm", provider.Name(), "--code", code); err != nil && peerOf(t, consumer, provider.Name()).Outgoing != "connected" {
 			return fmt.Sprintf("%v: %s", err, out)
 		}
 		return ""
