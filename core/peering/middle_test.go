@@ -6,7 +6,9 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,6 +24,30 @@ import (
 var generous = Limits{
 	AskRate: Rate{1e6, 1e6}, CallerRate: Rate{1e6, 1e6}, IPRate: Rate{1e6, 1e6},
 	Questions: Budget{1e6, 1e6, time.Hour}, Openings: Budget{1e6, 1e6, time.Hour},
+}
+
+// owner hears what is told.
+type owner struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (o *owner) hear(_, _, message string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.all = append(o.all, message)
+}
+
+func (o *owner) heard() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.all)
+}
+
+func (d *desk) know(who *identity.Identity) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.recognised[who.ID()] = true
 }
 
 func TestARelayInBetweenShowsTwoCodes(t *testing.T) {
@@ -187,11 +213,12 @@ func TestStrangersHaveABudgetOfTriesAndKnownKeysHaveNone(t *testing.T) {
 	limits := generous
 	limits.Questions = Budget{All: 6, Each: 4, Within: 10 * time.Minute}
 	limits.Openings = Budget{All: 1000, Each: 1000, Within: 10 * time.Minute}
-	bob := bob(t, limits)
-	var told []string
-	bob.server.refusals = audit.New(quiet(), audit.Options{Tell: func(_, _, message string) { told = append(told, message) }})
-	clock := time.Now()
-	bob.server.asked.now = func() time.Time { return clock }
+	var told owner
+	var later atomic.Int64
+	bob := bob(t, limits, func(s *Server) {
+		s.refusals = audit.New(quiet(), audit.Options{Tell: told.hear})
+		s.asked.now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	})
 	ctx := within(t, 30*time.Second)
 	ask := func(from string, who *identity.Identity) error {
 		r := Caller{ID: who.ID(), Key: who.Public(), Addr: netip.MustParseAddrPort(from)}
@@ -208,31 +235,30 @@ func TestStrangersHaveABudgetOfTriesAndKnownKeysHaveNone(t *testing.T) {
 		_, err := dialer(t, who, bob.ID(), bob.addr).Ask(ctx, someQuestion(), true, goOn)
 		wantProblem(t, err, CodeRateLimited)
 	}
-	if len(told) != 0 || len(bob.asks()) != 4 {
-		t.Fatalf("%d questions, the owner was told %q", len(bob.asks()), told)
+	if len(told.heard()) != 0 || len(bob.asks()) != 4 {
+		t.Fatalf("%d questions, the owner was told %q", len(bob.asks()), told.heard())
 	}
 	must(t, ask("10.0.0.1:1", someone(t)))
 	must(t, ask("[2001:db8::1]:1", someone(t)))
 	wantProblem(t, ask("10.0.0.2:1", someone(t)), CodeRateLimited)
 	wantProblem(t, ask("10.0.0.3:1", someone(t)), CodeRateLimited)
-	if len(told) != 1 || !strings.Contains(told[0], "6 questions") {
-		t.Errorf("the owner was told %q, want one sentence", told)
+	if all := told.heard(); len(all) != 1 || !strings.Contains(all[0], "6 questions") {
+		t.Errorf("the owner was told %q, want one sentence", all)
 	}
 	// Whose key is known here asks all the same.
 	carol := someone(t)
-	bob.recognised[carol.ID()] = true
+	bob.know(carol)
 	_, err := dialer(t, carol, bob.ID(), bob.addr).Ask(ctx, someQuestion(), false, goOn)
 	must(t, err)
-	clock = clock.Add(10 * time.Minute)
+	later.Store(int64(10 * time.Minute))
 	must(t, ask("10.0.0.2:1", someone(t)))
 }
 
 func TestOpeningsThatNoQuestionFollowsAreBudgeted(t *testing.T) {
 	limits := generous
 	limits.Openings = Budget{All: 3, Each: 3, Within: 10 * time.Minute}
-	bob := bob(t, limits)
-	var told []string
-	bob.server.refusals = audit.New(quiet(), audit.Options{Tell: func(_, _, message string) { told = append(told, message) }})
+	var told owner
+	bob := bob(t, limits, func(s *Server) { s.refusals = audit.New(quiet(), audit.Options{Tell: told.hear}) })
 	ctx := within(t, 30*time.Second)
 	for range 5 { // with their question they cost nothing
 		_, err := dialer(t, someone(t), bob.ID(), bob.addr).Ask(ctx, someQuestion(), true, goOn)
@@ -246,11 +272,11 @@ func TestOpeningsThatNoQuestionFollowsAreBudgeted(t *testing.T) {
 			wantProblem(t, err, CodeRateLimited)
 		}
 	}
-	if len(told) != 1 || !strings.Contains(told[0], "openings") {
-		t.Errorf("the owner was told %q, want one sentence", told)
+	if all := told.heard(); len(all) != 1 || !strings.Contains(all[0], "openings") {
+		t.Errorf("the owner was told %q, want one sentence", all)
 	}
 	friend := someone(t)
-	bob.recognised[friend.ID()] = true
+	bob.know(friend)
 	_, err := dialer(t, friend, bob.ID(), bob.addr).Ask(ctx, someQuestion(), false, goOn)
 	must(t, err)
 }
