@@ -541,3 +541,12 @@ func TestWhatNobodyConfirmsLapses(t *testing.T) {
 		t.Errorf("past its time looked after in %s", left)
 	}
 }
+
+// However long a provider offers, nothing is signed for longer than the usual time.
+func TestNoOfferBindsForYears(t *testing.T) {
+	alice, bob := load(t), load(t)
+	doc := newDocument(alice, "alice", contract.Party{ID: bob.ID(), Name: "bob", Key: bob.Public()}, contract.Terms{}, 10*365*24*time.Hour)
+	if lasts := doc.NotAfter.Sub(doc.NotBefore); lasts > validity+clockSkew {
+		t.Errorf("signed for %s", lasts)
+	}
+}
