@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"kith.dev/core/api/v1alpha1"
 )
@@ -144,5 +145,20 @@ func TestCopiedOrEditedLabelsMakeNoTwin(t *testing.T) {
 				t.Errorf("after the contract's end: %v, %v", after.Labels, err)
 			}
 		})
+	}
+}
+
+// TestATwinThatLosesItsLabelIsLookedAtAgain: what it was before would be believed else.
+func TestATwinThatLosesItsLabelIsLookedAtAgain(t *testing.T) {
+	was := labelled("shop-x", "shop", "c", Consumer{Compact: "x"})
+	is := was.DeepCopy()
+	is.Labels = nil
+	for _, c := range []struct {
+		old, new *corev1.Namespace
+		want     bool
+	}{{was, is, true}, {is, was, true}, {was, was, true}, {is, is, false}} {
+		if got := managedOrWas().Update(event.UpdateEvent{ObjectOld: c.old, ObjectNew: c.new}); got != c.want {
+			t.Errorf("from %v to %v: %t", c.old.Labels, c.new.Labels, got)
+		}
 	}
 }
