@@ -111,7 +111,7 @@ spec:
 		took := eventually(t, 2*time.Minute, "bob evicts it, and its owner hears why", func() string {
 			after, _ := bob.Kubectl(t.Context(), "-n", namespace, "get", "pod", "silent", "-o", "jsonpath={.metadata.uid}")
 			events := kubectl(t, alice, "-n", "shop", "get", "events", "-o", "jsonpath={range .items[*]}{.message}{\"\\n\"}{end}")
-			if after == before || !strings.Contains(events, "local ephemeral storage limit") {
+			if after == before || !strings.Contains(events, "local storage usage exceeds") {
 				return fmt.Sprintf("%s\n%s", after, events)
 			}
 			return ""

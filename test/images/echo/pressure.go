@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -67,7 +68,7 @@ func flood(args []string) error {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
 			_, err := net.DefaultResolver.LookupHost(ctx, fmt.Sprintf("flood-%d.default.svc.cluster.local.", i))
-			if e, ok := err.(*net.DNSError); ok && !e.IsNotFound {
+			if e := (*net.DNSError)(nil); errors.As(err, &e) && !e.IsNotFound {
 				refused.Add(1)
 			} else {
 				answered.Add(1)
