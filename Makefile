@@ -30,7 +30,7 @@ unit: deps ## unit tests with the race detector
 e2e: deps build ## tests in the lab, with real clusters (as root)
 	@scripts/test.sh lab
 
-soak: deps build ## the lab's tests and the long ones: faults at random, cuts, every part of an application
+soak: deps build ## the lab's tests and the long ones: faults at random, cuts, floods
 	@scripts/test.sh soak
 
 fuzz: ## fuzz every parser of bytes from the network: FUZZ_TIME each (10s), or FUZZ_INPUTS=10000000

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The tests. unit: everything that needs no laptops, with the race detector. lab: stories with real clusters, as root.
-# soak: the same and the long ones: faults at random, cuts of a minute, hostile guests.
+# soak: the same and the long ones: faults at random, cuts of a minute, floods.
 # Arguments after the kind go to `go test`, for example: scripts/test.sh lab -run TestAnswers -v
 # KITH_NO_SKIPS=1 makes a test that is skipped a failure (test/skips): for CI, which is root and has everything.
 set -euo pipefail
