@@ -154,5 +154,22 @@ func (t *tenants) installBounds(ctx context.Context) (bool, error) {
 		t.log.Warn("this cluster has no ValidatingAdmissionPolicies: services, config and secrets of consumers are not taken")
 		return false, nil
 	}
-	return err == nil, err
+	t.bounded = err == nil
+	return t.bounded, err
+}
+
+// Objects are what Install applied, for whoever keeps it as it is.
+func (h *Host) Objects() ([]client.Object, error) {
+	var list []client.Object
+	for _, object := range []any{tenantClusterRole(h.tenants.bounded), guestPriority()} {
+		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, &unstructured.Unstructured{Object: fields})
+	}
+	if h.tenants.bounded {
+		list = append(list, boundObjects()...)
+	}
+	return list, nil
 }

@@ -9,9 +9,7 @@ import (
 	"golang.org/x/sync/singleflight"
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -33,7 +31,6 @@ type Host struct {
 	releasing  singleflight.Group // by contract and home namespace
 	told       told
 	usage      *usage
-	bounded    bool // the admission policies are in force
 	log        *slog.Logger
 }
 
@@ -87,7 +84,6 @@ func (h *Host) Install(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h.bounded = bounded
 	if err := h.tenants.apply(ctx, tenantClusterRole(bounded)); err != nil {
 		return fmt.Errorf("installing ClusterRole %s: %w", tenantRole, err)
 	}
@@ -96,26 +92,6 @@ func (h *Host) Install(ctx context.Context) error {
 	}
 	return nil
 }
-
-// Objects are what Install applied, for whoever keeps it as it is.
-func (h *Host) Objects() ([]client.Object, error) {
-	var list []client.Object
-	for _, object := range []any{tenantClusterRole(h.bounded), guestPriority()} {
-		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, &unstructured.Unstructured{Object: fields})
-	}
-	if h.bounded {
-		list = append(list, boundObjects()...)
-	}
-	return list, nil
-}
-
-// Confine names the RuntimeClass that every guest must have: the fence is around those alone. Call it before the manager
-// starts; with "" guests have none.
-func (h *Host) Confine(class string) { h.reconciler.class = class }
 
 // EnsureNamespace makes, or finds, the twin of the consumer's namespace home and gives its name: that which it has
 // already, else <home>-<short id>; with mapping SameName that of home, where the policy allows it, or an error. Errors

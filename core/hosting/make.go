@@ -48,7 +48,6 @@ func (r *reconciler) make(ctx context.Context, o *one) (ctrl.Result, error) {
 	}
 	pod := podFor(o.opod, t)
 	r.resolver.resolve(&pod.Spec, r.contracts.homeOf(o.key.Namespace))
-	r.putBehind(pod)
 	if no := r.checker.check(pod, t.level); no != nil {
 		return r.refuse(ctx, o, t.contract, no)
 	}
@@ -61,6 +60,7 @@ func (r *reconciler) make(ctx context.Context, o *one) (ctrl.Result, error) {
 	if err := r.hold(ctx, o); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err) // gone: the news of that is on its way
 	}
+	r.putBehind(pod)
 	if err := r.client.Create(ctx, pod, client.FieldOwner(v1alpha1.ManagedBy)); err != nil {
 		return r.notMade(ctx, o, t, err)
 	}

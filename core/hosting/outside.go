@@ -9,6 +9,10 @@ import (
 	"kith.dev/core/api/v1alpha1"
 )
 
+// Confine names the RuntimeClass that every guest must have: the fence is around those alone. Call it before the manager
+// starts; with "" guests have none.
+func (h *Host) Confine(class string) { h.reconciler.class = class }
+
 // putBehind gives a guest the class whose pods are behind a link of their own. An admission policy does the same for
 // whoever makes a pod with a consumer's label; while somebody took that away, hosting's own guests are fenced all the same.
 func (r *reconciler) putBehind(pod *corev1.Pod) {

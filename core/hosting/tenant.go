@@ -30,6 +30,7 @@ type tenants struct {
 	book      *book
 	audits    *audit.Log
 	log       *slog.Logger
+	bounded   bool // the admission policies are in force
 
 	mu sync.Mutex // one namespace is made at a time: two calls for one home must agree on its name
 }
