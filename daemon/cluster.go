@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -124,7 +124,7 @@ func (d *Daemon) newManager(restConfig *rest.Config, scheme *runtime.Scheme) (ma
 		Logger:                 d.controllerLogs,
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
-		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		Cache:                  hosting.SharedCacheOptions(),
 		// A restarted part registers its controllers under the same names.
 		Controller:              config.Controller{SkipNameValidation: new(true)},
 		GracefulShutdownTimeout: new(3 * time.Second),

@@ -1,81 +1,217 @@
 package hosting
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"mime"
+	"net/http"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	kjson "sigs.k8s.io/json"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/wire"
+	"kith.dev/core/wire/codec"
 )
 
-// written are the kinds a consumer writes, and what comes with a delete. None has amounts in it that the API server parses.
-var written = []string{"OffloadedPod", "Service", "ConfigMap", "Secret", "EndpointSlice", "DeleteOptions"}
+// bodyBound is how much a body may cost: the API server to decode, keep and index it, and this daemon after it.
+var bodyBound = wire.Bound{Factor: 12, Slack: 512 << 10}
 
-// checkBody refuses what no consumer has to say. The API server decodes a body as the kind that it names, before it
-// looks whether that belongs at this path, and to parse an amount in a Pod may take it hours (v1alpha1.PlainAmount).
-// What is malformed it refuses itself.
-func checkBody(contentType string, body []byte) error {
+// booked is what the API server spends besides on each entry of a map: it notes who wrote it (managedFields).
+const booked = 256
+
+// wares are the kinds that a consumer writes, by their resource.
+var wares = func() map[string]ware {
+	typed := codec.Types()
+	typed.Entry = booked
+	loose := &wire.Types{Entry: booked / 4} // but not inside of lists
+	open := loose.Of(reflect.TypeFor[map[string]any]())
+	return map[string]ware{
+		"offloadedpods":  {"OffloadedPod", []*wire.Shape{open, typed.Of(reflect.TypeFor[v1alpha1.OffloadedPod]())}, checkOffloaded},
+		"services":       {"Service", []*wire.Shape{typed.Of(reflect.TypeFor[corev1.Service]())}, checkService},
+		"configmaps":     {"ConfigMap", []*wire.Shape{typed.Of(reflect.TypeFor[corev1.ConfigMap]())}, nil},
+		"secrets":        {"Secret", []*wire.Shape{typed.Of(reflect.TypeFor[corev1.Secret]())}, nil},
+		"endpointslices": {"EndpointSlice", []*wire.Shape{typed.Of(reflect.TypeFor[discoveryv1.EndpointSlice]())}, checkSlice},
+	}
+}()
+
+var deletion = ware{"DeleteOptions", []*wire.Shape{codec.Types().Of(reflect.TypeFor[metav1.DeleteOptions]())}, nil}
+
+// ware is one kind: what it costs to be decoded, and what else is looked at.
+type ware struct {
+	kind   string
+	shapes []*wire.Shape // all of which have to allow it: of the API server, and of this daemon
+	check  func(media string, body []byte) (weight int64, err error)
+}
+
+// JSON only: it is enough for those who write, and its cost is known before it is decoded. Patches by operations are not
+// taken: they make much of little, and their paths would have to be followed.
+var patches = []string{string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType)}
+
+// checkBody refuses what no consumer has to say, and what would cost too much to be heard. The API server decodes a body as
+// the kind that it names, before it looks whether that belongs at this path, and to parse an amount in a Pod may take it
+// hours (v1alpha1.PlainAmount).
+//
+// weight is what the object costs besides its bytes, in bytes of the kind of which it may send so many (Stock).
+func (w way) checkBody(method, contentType string, body []byte) (weight int64, err error) {
+	goods, known := wares[w.resource]
+	switch {
+	case method == http.MethodDelete:
+		goods = deletion
+	case !known || w.sub != "":
+		return 0, errors.New("nothing can be written here")
+	}
 	if contentType == "" {
 		contentType = runtime.ContentTypeJSON // as the API server has it
 	}
 	media, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
-		return fmt.Errorf("content type %.64q: %w", contentType, err)
+		return 0, fmt.Errorf("content type %.64q: %w", contentType, err)
 	}
-	switch media {
-	case runtime.ContentTypeProtobuf:
-		message, ok := bytes.CutPrefix(body, []byte("k8s\x00"))
-		var object runtime.Unknown
-		if !ok || object.Unmarshal(message) != nil {
-			return nil
-		}
-		return checkKind(object.Kind)
-	case runtime.ContentTypeJSON, string(types.MergePatchType), string(types.StrategicMergePatchType):
-		return checkJSON(body)
-	case string(types.ApplyYAMLPatchType):
-		if !json.Valid(body) {
-			return errors.New("an apply has to be JSON")
-		}
-		return checkJSON(body)
+	patch := method == http.MethodPatch
+	if patch && !slices.Contains(patches, media) || !patch && media != runtime.ContentTypeJSON {
+		return 0, fmt.Errorf("content type %.64q is not taken: bodies are JSON", contentType)
 	}
-	return fmt.Errorf("content type %.64q is not taken", contentType)
+	for _, shape := range goods.shapes {
+		if err := shape.Check(body, bodyBound); err != nil {
+			return 0, fmt.Errorf("%s: %w", goods.kind, err)
+		}
+	}
+	if err := goods.named(body); err != nil {
+		return 0, err
+	}
+	var head struct {
+		Metadata struct {
+			OwnerReferences []metav1.OwnerReference `json:"ownerReferences"`
+			ManagedFields   []struct{}              `json:"managedFields"`
+			Finalizers      []string                `json:"finalizers"`
+			Labels          map[string]*string      `json:"labels"`
+			Annotations     map[string]*string      `json:"annotations"`
+		} `json:"metadata"`
+	}
+	if err := read(body, &head); err != nil {
+		return 0, fmt.Errorf("%s: %w", goods.kind, err)
+	}
+	m := &head.Metadata
+	switch {
+	case len(m.ManagedFields) > 0:
+		return 0, errors.New("metadata.managedFields: are the API server's to write")
+	case len(m.OwnerReferences) > 0:
+		return 0, errors.New("metadata.ownerReferences: are not taken")
+	case len(m.Finalizers) > maxFinalizers:
+		return 0, fmt.Errorf("metadata.finalizers: %d, at most %d are taken", len(m.Finalizers), maxFinalizers)
+	case len(m.Labels) > maxMarks || len(m.Annotations) > maxMarks:
+		return 0, fmt.Errorf("metadata: %d labels and %d annotations, at most %d of each are taken", len(m.Labels), len(m.Annotations), maxMarks)
+	}
+	for key, value := range m.Annotations {
+		if value != nil && len(*value) > maxMark {
+			return 0, fmt.Errorf("metadata.annotations[%.64q]: has %d bytes, at most %d are taken", key, len(*value), maxMark)
+		}
+	}
+	if goods.check == nil {
+		return 0, nil
+	}
+	return goods.check(media, body)
 }
 
-// checkJSON looks at each field that could be taken for the kind.
-func checkJSON(body []byte) error {
-	tokens := json.NewDecoder(bytes.NewReader(body))
-	if token, err := tokens.Token(); err != nil || token != json.Delim('{') {
-		return nil //nolint:nilerr // malformed
-	}
-	for tokens.More() {
-		name, err := tokens.Token()
-		var value json.RawMessage
-		if err != nil || tokens.Decode(&value) != nil {
-			return nil //nolint:nilerr // malformed
+// named refuses a body that names another kind than its path does, anywhere that the API server could look. Without one it
+// is of the kind of its path.
+func (w ware) named(body []byte) error {
+	return wire.Fields(body, func(name, value []byte) error {
+		if strings.EqualFold(string(name), "kind") && string(value) != strconv.Quote(w.kind) {
+			return fmt.Errorf("a %.64s cannot be written here", value)
 		}
-		if text, _ := name.(string); !strings.EqualFold(text, "kind") {
-			continue
-		}
-		var kind string
-		if json.Unmarshal(value, &kind) != nil {
-			return fmt.Errorf("kind: %.64s is none", value)
-		}
-		if err := checkKind(kind); err != nil {
-			return err
-		}
-	}
-	return nil
+		return nil
+	})
 }
 
-// checkKind: without one, the body is of the kind of its path.
-func checkKind(kind string) error {
-	if kind != "" && !slices.Contains(written, kind) {
-		return fmt.Errorf("kind: a %.64q cannot be written here", kind)
+// Bounds of what stands on an object. The admission policies (bounds) hold the object that comes of a patch to the same.
+const (
+	maxMarks      = 32 // labels, and annotations
+	maxMark       = 1 << 10
+	maxFinalizers = 4
+	maxEntries    = 1000 // of a ConfigMap or Secret
+	maxPorts      = 100  // of a Service
+	// maxPairs is how many pairs of address and port an EndpointSlice may make: kube-proxy keeps each by itself. The
+	// endpoint slice controller makes slices of 100 addresses, which leaves 25 ports.
+	maxPairs = 2500
+)
+
+// read decodes like the API server, which takes names of fields in one case only. The cost was looked at before.
+func read(body []byte, into any) error { return kjson.UnmarshalCaseSensitivePreserveInts(body, into) }
+
+// checkOffloaded: a template is sent whole. Patch by patch a pod could be made of what no single body may be.
+func checkOffloaded(media string, body []byte) (int64, error) {
+	if media == runtime.ContentTypeJSON {
+		return 0, nil
 	}
-	return nil
+	var fields map[string]json.RawMessage
+	if err := read(body, &fields); err != nil {
+		return 0, err
+	}
+	for field := range fields {
+		if !slices.Contains([]string{"apiVersion", "kind", "metadata"}, field) {
+			return 0, fmt.Errorf("%.64s: of an OffloadedPod only the metadata can be patched; write it whole", field)
+		}
+	}
+	return 0, nil
 }
+
+func checkService(_ string, body []byte) (int64, error) {
+	var service struct {
+		Spec struct {
+			Ports []struct{} `json:"ports"`
+		} `json:"spec"`
+	}
+	if err := read(body, &service); err != nil {
+		return 0, err
+	}
+	if n := len(service.Spec.Ports); n > maxPorts {
+		return 0, fmt.Errorf("spec.ports: %d, at most %d are taken", n, maxPorts)
+	}
+	return 0, nil
+}
+
+// checkSlice: endpoints and ports come together, so that what is weighed here is what is kept.
+func checkSlice(media string, body []byte) (int64, error) {
+	var slice sliceSize
+	if err := read(body, &slice); err != nil {
+		return 0, err
+	}
+	switch n := slice.pairs(); {
+	case media != runtime.ContentTypeJSON && media != string(types.ApplyYAMLPatchType), slice.Endpoints == nil, slice.Ports == nil:
+		return 0, errors.New("endpoints, ports: of an EndpointSlice both are written together; write it whole")
+	case n > maxPairs:
+		return 0, fmt.Errorf("endpoints, ports: %d addresses with %d ports each make %d pairs, at most %d are taken", slice.addresses(), len(slice.Ports), n, maxPairs)
+	}
+	return slice.weight(), nil
+}
+
+// sliceSize is of an EndpointSlice what makes it large.
+type sliceSize struct {
+	Endpoints []struct {
+		Addresses []string `json:"addresses"`
+	} `json:"endpoints"`
+	Ports []struct{} `json:"ports"`
+}
+
+func (s *sliceSize) addresses() (n int) {
+	for i := range s.Endpoints {
+		n += max(1, len(s.Endpoints[i].Addresses))
+	}
+	return n
+}
+
+func (s *sliceSize) pairs() int { return s.addresses() * max(1, len(s.Ports)) }
+
+// weight: kube-proxy takes some 400 bytes for each pair, and of what a consumer sends sixteen times as much is expected.
+func (s *sliceSize) weight() int64 { return 32 * int64(s.pairs()) }

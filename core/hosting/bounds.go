@@ -1,6 +1,7 @@
 package hosting
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -22,6 +23,7 @@ type rule struct{ expression, message string }
 // bound is an admission policy for what consumers write in their twins.
 type bound struct {
 	name, group string
+	version     string // v1 when it is empty
 	resources   []string
 	deletes     bool
 	variables   []admissionv1.Variable
@@ -48,6 +50,35 @@ var metadataRules = []rule{
 	{`object == null || object.metadata.labels.all(k, k.startsWith("kith.dev/") || k in ["kubernetes.io/service-name", "endpointslice.kubernetes.io/managed-by", "service.kubernetes.io/headless"])`, "labels other than those of kith.dev are not taken"},
 	{`object == null || !has(object.metadata.finalizers) || size(object.metadata.finalizers) == 0`, "finalizers are not taken"},
 	{`object == null || !has(object.metadata.ownerReferences) || size(object.metadata.ownerReferences) == 0`, "owner references are not taken"},
+	marksRule, writersRule,
+}
+
+// Sizes, of what is kept in the end: patches add up.
+var (
+	marksRule = rule{fmt.Sprintf(`object == null || (!has(object.metadata.labels) || size(object.metadata.labels) <= %[1]d) && (!has(object.metadata.annotations) || size(object.metadata.annotations) <= %[1]d && object.metadata.annotations.all(k, size(object.metadata.annotations[k]) <= %[2]d))`, maxMarks, maxMark),
+		fmt.Sprintf("metadata: more than %d labels or annotations, or one of more than %d characters", maxMarks, maxMark)}
+	writersRule = rule{fmt.Sprintf(`object == null || !has(object.metadata.managedFields) || size(object.metadata.managedFields) <= %d`, maxWriters),
+		fmt.Sprintf("metadata.managedFields: more than %d writers", maxWriters)}
+)
+
+// maxWriters is how many field managers may share an object: the API server keeps a list of fields for each.
+const maxWriters = 16
+
+// ownRules hold for the metadata of an OffloadedPod: there is nothing on it but what is Kith's, or the cluster's own.
+var ownRules = []rule{
+	{`!has(object.metadata.ownerReferences) || size(object.metadata.ownerReferences) == 0`, "metadata.ownerReferences: are not taken"},
+	{fmt.Sprintf(`!has(object.metadata.finalizers) || object.metadata.finalizers.all(f, f == %q || oldObject != null && has(oldObject.metadata.finalizers) && f in oldObject.metadata.finalizers)`, v1alpha1.FinalizerOffloadedPod),
+		"metadata.finalizers: others than kith.dev/pod are not taken"},
+	{`!has(object.metadata.labels) || object.metadata.labels.all(k, k.startsWith("kith.dev/") || oldObject != null && has(oldObject.metadata.labels) && k in oldObject.metadata.labels && oldObject.metadata.labels[k] == object.metadata.labels[k])`,
+		"metadata.labels: others than those of kith.dev are not taken"},
+	{`!has(object.metadata.annotations) || object.metadata.annotations.all(k, k.startsWith("kith.dev/") || oldObject != null && has(oldObject.metadata.annotations) && k in oldObject.metadata.annotations && oldObject.metadata.annotations[k] == object.metadata.annotations[k])`,
+		"metadata.annotations: others than those of kith.dev are not taken"},
+	marksRule, writersRule,
+}
+
+// entriesRule bounds what a ConfigMap or Secret holds.
+func entriesRule(field string) rule {
+	return rule{fmt.Sprintf(`!has(object.%[1]s) || size(object.%[1]s) <= %[2]d`, field, maxEntries), fmt.Sprintf("%s: more than %d entries", field, maxEntries)}
 }
 
 // localName: names inside this cluster, or the host itself. Those of the own namespace are the consumer's.
@@ -69,8 +100,18 @@ var bounds = []bound{
 		},
 	},
 	{
+		name: "tenants-sizes", group: "discovery.k8s.io", resources: []string{"endpointslices"},
+		rules: []rule{{
+			fmt.Sprintf(`(has(object.endpoints) ? object.endpoints.map(e, size(e.addresses)).sum() : 0) * (has(object.ports) && size(object.ports) > 0 ? size(object.ports) : 1) <= %d`, maxPairs),
+			fmt.Sprintf("endpoints, ports: more than %d pairs of address and port", maxPairs),
+		}},
+	},
+	{name: "tenants-pods", group: v1alpha1.GroupVersion.Group, version: v1alpha1.GroupVersion.Version, resources: []string{"offloadedpods"}, rules: ownRules},
+	{name: "tenants-configmaps", group: "", resources: []string{"configmaps"}, rules: []rule{entriesRule("data"), entriesRule("binaryData")}},
+	{
 		name: "tenants-services", group: "", resources: []string{"services"},
 		rules: []rule{
+			{fmt.Sprintf(`!has(object.spec.ports) || size(object.spec.ports) <= %d`, maxPorts), fmt.Sprintf("spec.ports: more than %d", maxPorts)},
 			{`!has(object.spec.type) || object.spec.type in ["ClusterIP", "ExternalName"]`, "spec.type: must be ClusterIP or ExternalName"},
 			{`!has(object.spec.externalIPs) || size(object.spec.externalIPs) == 0`, "spec.externalIPs: not allowed"},
 			{`!has(object.spec.externalName) || object.spec.externalName == "" || !(` + localName + `)`, "spec.externalName: names of this cluster are not allowed"},
@@ -78,7 +119,7 @@ var bounds = []bound{
 	},
 	{
 		name: "tenants-secrets", group: "", resources: []string{"secrets"},
-		rules: []rule{{
+		rules: []rule{entriesRule("data"), {
 			`!has(object.type) || object.type in ["Opaque", "kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg", "kubernetes.io/tls", "kubernetes.io/basic-auth", "kubernetes.io/ssh-auth"]`,
 			"type: this type of Secret means something in this cluster",
 		}},
@@ -98,7 +139,7 @@ func (b bound) policy() *admissionv1.ValidatingAdmissionPolicy {
 			FailurePolicy: &fail,
 			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
 				Operations: operations,
-				Rule:       admissionv1.Rule{APIGroups: []string{b.group}, APIVersions: []string{"v1"}, Resources: b.resources},
+				Rule:       admissionv1.Rule{APIGroups: []string{b.group}, APIVersions: []string{cmp.Or(b.version, "v1")}, Resources: b.resources},
 			}}}},
 			MatchConditions: []admissionv1.MatchCondition{{Name: "by-a-consumer", Expression: fmt.Sprintf(`request.userInfo.groups.exists(g, g == %q)`, group)}},
 			Variables:       b.variables,

@@ -259,15 +259,16 @@ func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 		_ = clock.SetReadDeadline(time.Now().Add(d.Limits.Timeout))
 		_ = clock.SetWriteDeadline(time.Now().Add(d.Limits.Timeout + time.Second))
 	}
+	weight := int64(0)
 	if !way.stream {
-		body, err := whole(w, r, d.Limits.Body)
+		body, err := gathered(w, r, d.Limits.Body)
 		if err != nil {
 			d.refuseBody(w, r, consumerID)
 			return
 		}
 		r.Body, r.ContentLength = http.NoBody, 0
 		if len(body) > 0 {
-			if err := checkBody(r.Header.Get("Content-Type"), body); err != nil {
+			if weight, err = way.checkBody(r.Method, r.Header.Get("Content-Type"), body); err != nil {
 				d.refused(r, consumerID, RefusedBody, err.Error())
 				refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, err.Error(), 0)
 				return
@@ -276,7 +277,7 @@ func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 		}
 	}
 	if way.keeps {
-		if err := gate.kept.admit(ctx, r, consumerID, d.access, d.Limits); err != nil {
+		if err := gate.kept.admit(ctx, r, weight, consumerID, d.access, d.Limits); err != nil {
 			d.refused(r, consumerID, RefusedFull, err.Error())
 			refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, err.Error(), 0)
 			return
@@ -290,10 +291,10 @@ func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 	d.upgrade.ServeHTTP(w, r)
 }
 
-// whole reads the body before the API server hears of the request. Else a body that comes slowly would hold the API
+// gathered reads the body before the API server hears of the request. Else a body that comes slowly would hold the API
 // server up; and one that the API server refuses before it came would hold up everybody for the whole timeout: the consumer's
 // client stops sending and waits for the end of the answer, the proxy waits for the end of the body first.
-func whole(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
+func gathered(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
 	if r.Body == nil || r.ContentLength == 0 {
 		return nil, nil
 	}

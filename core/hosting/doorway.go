@@ -14,11 +14,12 @@ import (
 
 // way is where a request wants to go.
 type way struct {
-	path    string // at the API server, clean by construction
-	stream  bool   // has no natural end: a watch, a followed log, an upgraded connection
-	upgrade bool
-	list    bool // of many objects at once, which the API server holds in memory while it answers
-	keeps   bool // what it brings is kept: a create, or a change
+	path          string // at the API server, clean by construction
+	resource, sub string
+	stream        bool // has no natural end: a watch, a followed log, an upgraded connection
+	upgrade       bool
+	list          bool // of many objects at once, which the API server holds in memory while it answers
+	keeps         bool // what it brings is kept: a create, or a change
 }
 
 // groups whose namespaced resources a consumer may ask for; which of them it gets is RBAC's business.
@@ -109,12 +110,12 @@ func (w way) streaming(r *http.Request, resource []string) (way, error) {
 	if err != nil {
 		return way{}, errors.New("query: malformed")
 	}
-	sub := ""
+	w.resource = resource[0]
 	if len(resource) == 3 {
-		sub = resource[2]
+		w.sub = resource[2]
 	}
 	if protocol := r.Header.Get("Upgrade"); protocol != "" {
-		if !slices.Contains(upgradeProtocols, strings.ToLower(protocol)) || !slices.Contains(upgradeResources, sub) {
+		if !slices.Contains(upgradeProtocols, strings.ToLower(protocol)) || !slices.Contains(upgradeResources, w.sub) {
 			return way{}, fmt.Errorf("upgrade to %.32q: only WebSocket and SPDY/3.1 on %s", protocol, strings.Join(upgradeResources, ", "))
 		}
 		w.stream, w.upgrade = true, true
@@ -122,7 +123,7 @@ func (w way) streaming(r *http.Request, resource []string) (way, error) {
 	}
 	w.keeps = r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch
 	w.list = len(resource) == 1 && (r.Method == http.MethodGet || r.Method == http.MethodDelete) && !isSet(query, "watch")
-	w.stream = isSet(query, "watch") || sub == "log" && isSet(query, "follow")
+	w.stream = isSet(query, "watch") || w.sub == "log" && isSet(query, "follow")
 	return w, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -31,6 +32,7 @@ type Host struct {
 	releasing  singleflight.Group // by contract and home namespace
 	told       told
 	usage      *usage
+	raw        rest.Interface // of this cluster's API server, any path
 	log        *slog.Logger
 }
 
@@ -48,8 +50,8 @@ func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error
 	}
 	live := mgr.GetAPIReader()
 	h := &Host{client: mgr.GetClient(), contracts: newContracts(live, log), book: newBook(), told: told{last: map[string]telling{}}, log: log}
-	h.contracts.cached = h.client
-	h.usage = &usage{nodes: core.RESTClient(), now: time.Now, known: map[string]reading{}}
+	h.contracts.cached, h.raw = h.client, core.RESTClient()
+	h.usage = &usage{nodes: h.raw, now: time.Now, known: map[string]reading{}}
 	h.tenants = &tenants{client: h.client, live: live, contracts: h.contracts, book: h.book, audits: audits, log: log}
 	h.reconciler = &reconciler{
 		client: h.client, cached: mgr.GetCache(), live: live,
@@ -67,13 +69,18 @@ func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error
 func (h *Host) ResolveBy(r Resolver) { h.reconciler.resolver = r }
 
 // CacheOptions limits the manager's cache to what hosting reads: of Pods, the guests; of no object its managed
-// fields. Namespaces, Contracts, Peers and SharingPolicies are few and stay whole.
+// fields; of OffloadedPods the templates as text. Namespaces, Contracts, Peers and SharingPolicies are few and stay whole.
 func CacheOptions() cache.Options {
+	options := SharedCacheOptions()
+	options.ByObject[&corev1.Pod{}] = cache.ByObject{Label: labels.SelectorFromSet(labels.Set{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})}
+	return options
+}
+
+// SharedCacheOptions are CacheOptions for a manager that serves others too, and so has all Pods.
+func SharedCacheOptions() cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
-		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}: {Label: labels.SelectorFromSet(labels.Set{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})},
-		},
+		ByObject:         map[client.Object]cache.ByObject{newOffloaded(): {Transform: textual}},
 	}
 }
 

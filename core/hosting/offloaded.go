@@ -1,16 +1,22 @@
 package hosting
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/wire"
+	"kith.dev/core/wire/codec"
 )
 
 // newOffloaded is an OffloadedPod as hosting reads it: without a Go type. The template's schema is open, so
@@ -21,57 +27,95 @@ func newOffloaded() *unstructured.Unstructured {
 	return u
 }
 
-// typed reads u into the Go type. With a malformed template it gives everything but the spec, and why.
-func typed(u *unstructured.Unstructured) (*v1alpha1.OffloadedPod, *refusal) {
-	opod := &v1alpha1.OffloadedPod{}
-	if field := outlandish(u.Object["spec"], "spec"); field != "" {
-		bare := u.DeepCopy()
-		delete(bare.Object, "spec")
-		opod, _ = typed(bare)
-		return opod, refused(reasonInvalid, "%s is no amount of anything", field)
+// A template is kept as the text it came in: as values of any type it would take many times its bytes, in a cache that holds
+// those of all consumers, and it is only read when its pod is made or changed.
+const templateText = "template"
+
+// textual makes the template of an OffloadedPod a text, for the cache. It must not be written back like that: see whole.
+func textual(o any) (any, error) {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok { // a tombstone
+		return o, nil
 	}
-	err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, opod)
-	if err == nil {
-		return opod, nil
+	u.SetManagedFields(nil)
+	spec, ok := u.Object["spec"].(map[string]any)
+	if !ok {
+		return o, nil
 	}
-	bare := map[string]any{"metadata": u.Object["metadata"], "status": u.Object["status"]}
-	opod = &v1alpha1.OffloadedPod{}
-	if bareErr := runtime.DefaultUnstructuredConverter.FromUnstructured(bare, opod); bareErr != nil {
-		opod.Name, opod.Namespace, opod.UID = u.GetName(), u.GetNamespace(), u.GetUID()
+	template, ok := spec[templateText].(map[string]any)
+	if !ok {
+		return o, nil
 	}
-	return opod, refused(reasonInvalid, "spec.template is not a pod template: %v", err)
+	text, err := json.Marshal(template)
+	if err != nil {
+		return o, nil //nolint:nilerr // of values that came as JSON it does not fail
+	}
+	spec[templateText] = string(text)
+	return o, nil
 }
 
-// outlandish names the first amount in a pod template that must not be parsed. Amounts are where a pod's spec has them.
-func outlandish(v any, at string) string {
-	switch v := v.(type) {
-	case map[string]any:
-		for _, key := range slices.Sorted(maps.Keys(v)) {
-			field := at + "." + key
-			text, isText := v[key].(string)
-			switch list, isList := v[key].(map[string]any); {
-			case isList && (key == "requests" || key == "limits" || key == "overhead"):
-				for _, name := range slices.Sorted(maps.Keys(list)) {
-					if q, ok := list[name].(string); ok && !v1alpha1.PlainAmount(q) {
-						return cut(field+"."+name, 200)
-					}
-				}
-			case isText && (key == "sizeLimit" || key == "divisor") && !v1alpha1.PlainAmount(text):
-				return cut(field, 200)
-			default:
-				if bad := outlandish(v[key], field); bad != "" {
-					return bad
-				}
-			}
-		}
-	case []any:
-		for i := range v {
-			if bad := outlandish(v[i], fmt.Sprintf("%s[%d]", at, i)); bad != "" {
-				return bad
-			}
-		}
+// whole is a copy of u for the API server, with its template as an object again.
+func whole(u *unstructured.Unstructured) *unstructured.Unstructured {
+	next := &unstructured.Unstructured{Object: maps.Clone(u.Object)}
+	spec, ok := next.Object["spec"].(map[string]any)
+	if !ok {
+		return next
 	}
-	return ""
+	if text, ok := spec[templateText].(string); ok {
+		spec = maps.Clone(spec)
+		spec[templateText] = json.RawMessage(text)
+		next.Object["spec"] = spec
+	}
+	return next
+}
+
+// Shapes of what is read of an OffloadedPod.
+var templateShape = codec.Types().Of(reflect.TypeFor[corev1.PodTemplateSpec]())
+
+// typed reads u into the Go type. With a malformed template, or one that costs too much, it gives everything but that, and why.
+func typed(u *unstructured.Unstructured) (*v1alpha1.OffloadedPod, *refusal) {
+	bare := map[string]any{"metadata": u.Object["metadata"], "status": u.Object["status"]}
+	spec, isObject := u.Object["spec"].(map[string]any)
+	if isObject {
+		bare["spec"] = map[string]any{"homeNamespace": spec["homeNamespace"], "homeUID": spec["homeUID"]}
+	}
+	opod := &v1alpha1.OffloadedPod{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(bare, opod); err != nil {
+		opod = &v1alpha1.OffloadedPod{}
+		opod.Name, opod.Namespace, opod.UID = u.GetName(), u.GetNamespace(), u.GetUID()
+		return opod, refused(reasonInvalid, "%v", err)
+	}
+	if !isObject && u.Object["spec"] != nil {
+		return opod, refused(reasonInvalid, "spec must be an object")
+	}
+	text, err := textOf(spec[templateText])
+	if err == nil {
+		err = templateShape.Check(text, bodyBound)
+	}
+	if err == nil {
+		err = read(text, &opod.Spec.Template)
+	}
+	if at := (*wire.Error)(nil); errors.As(err, &at) && at.Field != "" {
+		return opod, refused(reasonInvalid, "spec.template.%v", at)
+	}
+	if err != nil {
+		opod.Spec.Template = corev1.PodTemplateSpec{}
+		return opod, refused(reasonInvalid, "spec.template is not a pod template that is taken: %v", err)
+	}
+	return opod, nil
+}
+
+// textOf a template, in whichever form.
+func textOf(template any) ([]byte, error) {
+	switch template := template.(type) {
+	case string:
+		return []byte(template), nil
+	case json.RawMessage:
+		return template, nil
+	case nil:
+		return []byte("{}"), nil
+	}
+	return json.Marshal(template)
 }
 
 // graceAsked is the grace period the consumer wants, nil for the pod's own.

@@ -3,7 +3,6 @@ package hosting
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -12,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -101,7 +99,7 @@ func (r *reconciler) writeStatus(ctx context.Context, o *one, status v1alpha1.Of
 		return fmt.Errorf("status of %s: %w", keyOf(o.opod), err)
 	}
 	// The whole object, not a patch: the API server takes half the work for it, and the version that was read counts.
-	next := &unstructured.Unstructured{Object: maps.Clone(o.raw.Object)}
+	next := whole(o.raw)
 	next.Object["status"] = fields
 	if err := r.client.Status().Update(ctx, next); err != nil {
 		return client.IgnoreNotFound(err)

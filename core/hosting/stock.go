@@ -9,11 +9,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/wire"
 )
 
 // Stock is what a consumer keeps in this cluster's API server: it costs the owner memory, here and there, and disk.
@@ -41,12 +42,13 @@ type stock struct {
 	took    time.Duration // the counting
 }
 
-// admit is nil when there is room for what the request brings.
-func (s *stock) admit(ctx context.Context, r *http.Request, consumerID string, access Access, limits Limits) error {
+// admit is nil when there is room for what the request brings, which weighs so much besides its bytes.
+func (s *stock) admit(ctx context.Context, r *http.Request, weight int64, consumerID string, access Access, limits Limits) error {
 	more := Stock{Bytes: r.ContentLength}
 	if more.Bytes < 0 {
 		more.Bytes = limits.Body
 	}
+	more.Bytes += weight
 	if r.Method == http.MethodPost {
 		more.Objects = 1
 	}
@@ -71,12 +73,12 @@ func (s *stock) admit(ctx context.Context, r *http.Request, consumerID string, a
 }
 
 // keptKinds are what consumers write.
-var keptKinds = []schema.GroupVersionKind{
-	v1alpha1.GroupVersion.WithKind("OffloadedPodList"),
-	corev1.SchemeGroupVersion.WithKind("ServiceList"),
-	corev1.SchemeGroupVersion.WithKind("ConfigMapList"),
-	corev1.SchemeGroupVersion.WithKind("SecretList"),
-	{Group: "discovery.k8s.io", Version: "v1", Kind: "EndpointSliceList"},
+var keptKinds = []schema.GroupVersionResource{
+	v1alpha1.GroupVersion.WithResource("offloadedpods"),
+	corev1.SchemeGroupVersion.WithResource("services"),
+	corev1.SchemeGroupVersion.WithResource("configmaps"),
+	corev1.SchemeGroupVersion.WithResource("secrets"),
+	discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
 }
 
 // Kept counts what the consumer keeps in its twin namespaces, page by page. It is the Door's Access.
@@ -93,44 +95,40 @@ func (h *Host) Kept(ctx context.Context, consumerID string) (has, most Stock, er
 	return has, most, nil
 }
 
-func (h *Host) count(ctx context.Context, namespace string, kind schema.GroupVersionKind, has *Stock) error {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(kind)
-	for {
-		err := h.contracts.live.List(ctx, list, client.InNamespace(namespace), client.Limit(32), client.Continue(list.GetContinue()))
+// page is how many objects are counted at once: each may have more than a megabyte.
+const page = "8"
+
+// count reads the objects as text: decoded they would take many times as much.
+func (h *Host) count(ctx context.Context, namespace string, kind schema.GroupVersionResource, has *Stock) error {
+	path := "/apis/" + kind.GroupVersion().String()
+	if kind.Group == "" {
+		path = "/api/" + kind.Version
+	}
+	for next, first := "", true; first || next != ""; first = false {
+		r := h.raw.Get().AbsPath(path, "namespaces", namespace, kind.Resource).SetHeader("Accept", runtime.ContentTypeJSON).Param("limit", page)
+		if kind.Group != v1alpha1.GroupVersion.Group { // of which all are the consumer's
+			r.Param("labelSelector", v1alpha1.LabelManagedBy+"="+v1alpha1.ManagedBy)
+		}
+		if next != "" {
+			r.Param("continue", next)
+		}
+		text, err := r.Do(ctx).Raw()
 		if err != nil {
 			return err
 		}
-		for i := range list.Items {
-			if list.Items[i].GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy || kind.Group == v1alpha1.GroupVersion.Group {
-				has.Objects++
-				has.Bytes += sizeOf(list.Items[i].Object)
+		rest, err := wire.Each(text, "items", func(object []byte) error {
+			has.Objects++
+			has.Bytes += int64(len(object))
+			var slice sliceSize
+			if kind.Resource == "endpointslices" && read(object, &slice) == nil {
+				has.Bytes += slice.weight()
 			}
-		}
-		if list.GetContinue() == "" {
 			return nil
+		})
+		if err != nil {
+			return err
 		}
+		next = wire.Text(rest, "metadata", "continue")
 	}
-}
-
-// sizeOf is about how long v is as JSON.
-func sizeOf(v any) int64 {
-	switch v := v.(type) {
-	case map[string]any:
-		n := int64(2)
-		for key, value := range v {
-			n += int64(len(key)) + 4 + sizeOf(value)
-		}
-		return n
-	case []any:
-		n := int64(2)
-		for _, value := range v {
-			n += 1 + sizeOf(value)
-		}
-		return n
-	case string:
-		return int64(len(v)) + 2
-	default:
-		return 8
-	}
+	return nil
 }
