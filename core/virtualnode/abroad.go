@@ -10,16 +10,20 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/connrotation"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/wire/codec"
 )
 
 // abroad are the clients for the peer's API server.
 type abroad struct {
-	core      typedcorev1.CoreV1Interface // protobuf
+	core      typedcorev1.CoreV1Interface
 	offloaded *offloadedPods
 	// conns are the connections of both; after a cut they may hang for minutes, and are better closed.
 	conns *connrotation.ConnectionTracker
@@ -55,16 +59,15 @@ func newAbroad(cfg *rest.Config, streams http.RoundTripper) (*abroad, error) {
 		}
 	}
 
-	client.Transport = bounded{client.Transport}
+	client.Transport = codec.Transport(client.Transport)
 
-	codecs, err := newCareful()
+	codecs, err := newCodec()
 	if err != nil {
 		return nil, err
 	}
 	core := rest.CopyConfig(cfg)
 	core.GroupVersion, core.APIPath, core.NegotiatedSerializer = &corev1.SchemeGroupVersion, "/api", codecs
-	core.ContentType = runtime.ContentTypeProtobuf
-	core.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	core.ContentType, core.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	pods, err := rest.RESTClientForConfigAndClient(core, client)
 	if err != nil {
 		return nil, err
@@ -106,18 +109,15 @@ func transport(cfg *rest.Config, http2 bool, conns *connrotation.ConnectionTrack
 	return rest.HTTPWrappersForConfig(cfg, t)
 }
 
-// maxAnswer bounds what the peer can have us read in one answer; a thousand pods are some 10 MiB. Watches have
-// no end, but client-go bounds each of their events.
-const maxAnswer = 64 << 20
-
-type bounded struct{ http.RoundTripper }
-
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := b.RoundTripper.RoundTrip(r)
-	if err == nil && !r.URL.Query().Has("watch") {
-		resp.Body = http.MaxBytesReader(nil, resp.Body, maxAnswer)
+// newCodec decodes what is asked of a peer, and nothing else: an answer names its own kind.
+func newCodec() (runtime.NegotiatedSerializer, error) {
+	scheme := runtime.NewScheme()
+	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.PodList{}, &corev1.Event{}, &corev1.EventList{})
+	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, err
 	}
-	return resp, err
+	return codec.New(scheme), nil
 }
 
 // base is a copy of cfg's transport, or one made from its fields.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -85,26 +84,3 @@ func TestCallsAndStreamsTakeTheirOwnWays(t *testing.T) {
 		t.Errorf("a transport that cannot carry streams was taken: %v", err)
 	}
 }
-
-func TestAnswersOfThePeerAreBounded(t *testing.T) {
-	endless := roundTripper(func(*http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: 200, Body: io.NopCloser(zeros{})}, nil
-	})
-	for target, bounds := range map[string]bool{"https://bob/api/v1/pods": true, "https://bob/api/v1/pods?watch=true": false} {
-		resp, err := bounded{endless}.RoundTrip(httptest.NewRequest("GET", target, nil))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n, err := io.CopyN(io.Discard, resp.Body, maxAnswer+1); (err != nil) != bounds {
-			t.Errorf("%s: %d bytes read, then %v", target, n, err)
-		}
-	}
-}
-
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) { return len(p), nil }
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

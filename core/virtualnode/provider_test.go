@@ -47,7 +47,7 @@ func newProvider(t *testing.T, cfg *rest.Config) *provider {
 	if err != nil {
 		t.Fatal(err)
 	}
-	codecs, err := newCareful()
+	codecs, err := newCodec()
 	if err != nil {
 		t.Fatal(err)
 	}

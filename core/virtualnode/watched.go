@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
+
+	"kith.dev/core/wire/codec"
 )
 
 type object interface {
@@ -29,9 +31,11 @@ type watched[T object] struct {
 
 	mu     sync.RWMutex
 	items  map[key]T
-	fresh  bool // the items are those of a list made after the last refresh
-	denied bool // the last list was: what is watched is not there any more, or not ours
+	passed map[key]string // what could not be decoded, and is passed over: by its version
+	fresh  bool           // the items are those of a list made after the last refresh
+	denied bool           // the last list was: what is watched is not there any more, or not ours
 	stop   context.CancelFunc
+	log    *slog.Logger
 }
 
 const (
@@ -41,7 +45,7 @@ const (
 )
 
 func newWatched[T object](changed func(was, is T)) *watched[T] {
-	return &watched[T]{changed: changed, items: map[key]T{}}
+	return &watched[T]{changed: changed, items: map[key]T{}, passed: map[key]string{}}
 }
 
 func keyOf(o metav1.Object) key { return key{o.GetNamespace(), o.GetName()} }
@@ -97,6 +101,9 @@ func (w *watched[T]) refresh() {
 func (w *watched[T]) run(ctx context.Context, lw cache.ListerWatcher, example T, log *slog.Logger) error {
 	reflector := cache.NewReflectorWithOptions(lw, example, w, cache.ReflectorOptions{Name: fmt.Sprintf("virtualnode %T", example)})
 	delay, lastErr := time.Duration(0), ""
+	w.mu.Lock()
+	w.log = log
+	w.mu.Unlock()
 	for {
 		attempt, stop := context.WithCancel(ctx)
 		w.mu.Lock()
@@ -155,6 +162,9 @@ func (w *watched[T]) put(o any) error {
 	if !ok {
 		return fmt.Errorf("a %T came where another kind was watched", o)
 	}
+	if w.unreadable(is) {
+		return w.Delete(is)
+	}
 	is.SetManagedFields(nil) // half of a pod's size, and nobody here reads it
 	w.mu.Lock()
 	was, known := w.items[keyOf(is)]
@@ -168,6 +178,27 @@ func (w *watched[T]) put(o any) error {
 	return nil
 }
 
+// unreadable reports whether the object could not be decoded, and tells of it once. One such object is passed over, as if
+// it were not there; the others are as they are.
+func (w *watched[T]) unreadable(is T) bool {
+	why := codec.Unreadable(is)
+	if why == "" {
+		return false
+	}
+	w.mu.Lock()
+	told := w.passed[keyOf(is)] == is.GetResourceVersion()
+	if len(w.passed) > 1000 {
+		clear(w.passed)
+	}
+	w.passed[keyOf(is)] = is.GetResourceVersion()
+	log := w.log
+	w.mu.Unlock()
+	if !told && log != nil {
+		log.Warn("an object of the peer cannot be read and is passed over", "kind", fmt.Sprintf("%T", is), "name", is.GetName(), "err", why)
+	}
+	return true
+}
+
 func (w *watched[T]) Delete(o any) error {
 	is, ok := o.(T)
 	if !ok {
@@ -175,8 +206,15 @@ func (w *watched[T]) Delete(o any) error {
 	}
 	var none T
 	w.mu.Lock()
+	last, known := w.items[keyOf(is)]
 	delete(w.items, keyOf(is))
 	w.mu.Unlock()
+	if codec.Unreadable(is) != "" { // of which the name is known, and nothing else
+		if !known {
+			return nil
+		}
+		is = last
+	}
 	w.changed(is, none) // the event carries the last state, newer than what was held
 	return nil
 }
@@ -191,6 +229,9 @@ func (w *watched[T]) Replace(all []any, _ string) error {
 		is, ok := o.(T)
 		if !ok {
 			return fmt.Errorf("a %T came where another kind was listed", o)
+		}
+		if w.unreadable(is) {
+			continue
 		}
 		is.SetManagedFields(nil)
 		items[keyOf(is)] = is

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -23,6 +24,7 @@ type Bound struct {
 	Factor int64 // bytes for each byte of the text
 	Slack  int64 // and so many whatever its length
 	Most   int64 // but no more than this; 0: no such end
+	Depth  int   // how deep it may be nested; 0: MaxDepth
 }
 
 func (b Bound) of(length int) int64 {
@@ -49,8 +51,7 @@ func (e *Error) Error() string {
 
 var errSyntax = errors.New("not JSON")
 
-// Check reports whether data may be decoded into the shape's type: JSON in UTF-8, nested at most MaxDepth deep, of the
-// types that are expected, and no more costly than the bound. The error is an *Error.
+// Check reports whether data may be decoded into the shape's type: JSON in UTF-8, not nested too deep, of the types that are expected, and no more costly than the bound. The error is an *Error.
 func (s *Shape) Check(data []byte, bound Bound) error {
 	_, err := s.Cost(data, bound)
 	return err
@@ -61,7 +62,7 @@ func (s *Shape) Cost(data []byte, bound Bound) (int64, error) {
 	if !utf8.Valid(data) {
 		return 0, &Error{Why: "not UTF-8"}
 	}
-	w := walker{data: data, left: bound.of(len(data)), deepest: MaxDepth}
+	w := walker{data: data, left: bound.of(len(data)), deepest: cmp.Or(bound.Depth, MaxDepth)}
 	most := w.left
 	err := w.value(s, 0)
 	if err == nil {
@@ -110,7 +111,7 @@ func (w *walker) explain(err error, most int64) *Error {
 	case errors.Is(err, errSyntax):
 		e.Why = fmt.Sprintf("not JSON, at byte %d", w.at)
 	case errors.Is(err, errDeep):
-		e.Why = fmt.Sprintf("nested more than %d deep", MaxDepth)
+		e.Why = fmt.Sprintf("nested more than %d deep", w.deepest)
 	case errors.Is(err, errCostly):
 		e.Why = fmt.Sprintf("here the whole has become too costly: to decode its %d bytes would take more than %d", len(w.data), most)
 	}
@@ -169,7 +170,8 @@ func (w *walker) pay(bytes int64) error {
 // What decoders allocate, by measurement (TestCost) and from above: a list that grows is copied again and again; a map has
 // room for eight entries from the first one on, and then doubles.
 const (
-	growth    = 7
+	growth    = 5
+	room      = 4 // elements, from the first one on
 	rounding  = 16
 	aMap      = 64
 	perEntry  = 32
@@ -180,7 +182,10 @@ const (
 // value walks over one value.
 func (w *walker) value(s *Shape, depth int) error {
 	c := w.peek()
-	if c == 'n' {
+	switch c {
+	case 0:
+		return errSyntax
+	case 'n':
 		return w.literal("null")
 	}
 	if depth >= w.deepest && (c == '{' || c == '[') {
@@ -287,7 +292,13 @@ func (w *walker) list(elem *Shape, depth int, header int64) error {
 	}
 	for i := 0; ; i++ {
 		var err error
-		if elem.form != skipped {
+		switch {
+		case elem.form == skipped:
+		case i == 0:
+			err = w.pay(room*elem.size + rounding)
+		case i < room:
+			err = w.pay(elem.size + rounding)
+		default:
 			err = w.pay(growth*elem.size + rounding)
 		}
 		if err == nil {

@@ -99,7 +99,7 @@ type decoder struct {
 // Decode makes the object that data names, in into when that is one of its kind.
 func (d *decoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	if frame, ok := into.(*metav1.WatchEvent); ok {
-		err := d.fill(data, frame, Bound)
+		err := d.fill(data, frame, wire.Bound{Factor: Bound.Factor, Slack: Bound.Slack, Depth: 10_000}) // its object is looked at by itself
 		return frame, &schema.GroupVersionKind{}, err
 	}
 	apiVersion, kindName := wire.Kind(data)
@@ -115,9 +115,12 @@ func (d *decoder) Decode(data []byte, defaults *schema.GroupVersionKind, into ru
 	if err != nil {
 		return nil, &kind, fmt.Errorf("%q was not asked for", kind)
 	}
-	wanted := into != nil && reflect.TypeOf(object) == reflect.TypeOf(into)
-	if wanted {
+	switch {
+	case into == nil:
+	case reflect.TypeOf(object) == reflect.TypeOf(into):
 		object = into
+	case kind.Kind != "Status": // which is what a refusal is
+		return nil, &kind, fmt.Errorf("a %s came, a %T was asked for", kind.Kind, into)
 	}
 	if meta.IsListType(object) {
 		err = d.list(data, object)
@@ -185,7 +188,7 @@ func (d *decoder) list(data []byte, into runtime.Object) error {
 }
 
 // listGrowth is what a slice costs that grows one by one, in sizes of its elements.
-const listGrowth = 7
+const listGrowth = 6
 
 // instead makes of object one that stands for what could not be decoded; nil when it has no name.
 func (d *decoder) instead(data []byte, object runtime.Object, why error) runtime.Object {

@@ -1,0 +1,213 @@
+package wire
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"kith.dev/core/wire/wiretest"
+)
+
+type fruit struct {
+	Name   string            `json:"name"`
+	Count  int               `json:"count,omitempty"`
+	Ripe   *bool             `json:"ripe"`
+	Parts  []fruit           `json:"parts"`
+	Marks  map[string]string `json:"marks"`
+	Peel   *fruit            `json:"peel"`
+	Picked time.Time         `json:"picked"`
+	Raw    json.RawMessage   `json:"raw"`
+	Pips   []byte            `json:"pips"`
+	Else   any               `json:"else"`
+	inner
+	hidden []fruit
+	Never  []fruit `json:"-"`
+}
+
+type inner struct {
+	Stone float64 `json:"stone"`
+}
+
+var (
+	fruits = (&Types{Fold: true}).Of(reflect.TypeFor[fruit]())
+	bound  = Bound{Factor: 12, Slack: 64 << 10}
+)
+
+func TestCheckNamesWhatItRefuses(t *testing.T) {
+	deep := strings.Repeat(`{"peel":`, 70) + "null" + strings.Repeat("}", 70)
+	for _, c := range []struct{ text, says string }{
+		{`{"name":"apple","count":-3,"ripe":true,"parts":[{"name":"core"},null],"marks":{"a":"b"},"peel":{"name":"x"},"picked":"2026-01-01T00:00:00Z","raw":{"a":[1]},"pips":"AAAA","else":[{"a":1.5e3},null,"x",false],"stone":1,"unknown":{"a":[[]]}}`, ""},
+		{` { "name" : "a" } `, ""},
+		{`null`, ""},
+		{`{}`, ""},
+		{``, "not JSON"},
+		{`{`, "not JSON, at byte 1"},
+		{`{"name"}`, "not JSON"},
+		{`{"name":"a",}`, "not JSON"},
+		{`{"name":"a"} x`, "not JSON"},
+		{`{"name":"a`, "not JSON"},
+		{`{"name":"\`, "not JSON"},
+		{"{\"name\":\"a\nb\"}", "not JSON"},
+		{"{\"name\":\"\xff\"}", "not UTF-8"},
+		{`{"name":nul}`, "not JSON"},
+		{`{"x":tru}`, "not JSON"},
+		{`{"name":7}`, "name: must be a string"},
+		{`{"NAME":7}`, "NAME: must be a string"},
+		{`{"parts":[{"parts":[{},{"marks":[]}]}]}`, "parts[0].parts[1].marks: must be an object"},
+		{`{"parts":{}}`, "parts: must be a list"},
+		{`{"ripe":"yes"}`, "ripe: must be true or false"},
+		{`{"count":"1"}`, "count: must be a number"},
+		{`[]`, "must be an object"},
+		{`{"count":` + strings.Repeat("1", 65) + `}`, "count: a number of more than 64"},
+		{`{"n\u0061me":"x"}`, "escapes"},
+		{deep, "nested more than 64 deep"},
+		{`{"else":` + strings.Repeat("[", 70) + strings.Repeat("]", 70) + `}`, "nested more than 64"},
+		{`{"raw":` + strings.Repeat("[", 70) + strings.Repeat("]", 70) + `}`, "nested more than 64"},
+		{`{"who knows":` + strings.Repeat("[", 70) + strings.Repeat("]", 70) + `}`, `"who knows"[0]`},
+		{`{"parts":[` + strings.Repeat("{},", 10_000) + `{}]}`, "parts["},
+		{`{"parts":[` + strings.Repeat("{},", 10_000) + `{}]}`, "to decode its 30014 bytes would take more than 425704"},
+	} {
+		err := fruits.Check([]byte(c.text), bound)
+		if refused := (*Error)(nil); (err != nil) != (c.says != "") || err != nil && (!strings.Contains(err.Error(), c.says) || !errors.As(err, &refused)) {
+			t.Errorf("%.80s: %v, want %q", c.text, err, c.says)
+		}
+	}
+	if err := fruits.Check([]byte(`{"parts":[{"name":"a"}]}`), Bound{Slack: 100}); err == nil || !err.(*Error).Costly {
+		t.Errorf("a bound of 100 bytes holds %v", err)
+	}
+	if err := fruits.Check([]byte(`{"parts":[{"name":"a"}]}`), Bound{Factor: 12, Slack: 1 << 20, Most: 100}); err == nil {
+		t.Error("no end holds")
+	}
+}
+
+// A path of names that is made at each level costs the square of the depth: 615 kB took 900 MB once.
+func TestTheCheckItselfCostsNothing(t *testing.T) {
+	key := strings.Repeat("k", 200)
+	for what, text := range map[string]string{
+		"deep":  strings.Repeat(`{"`+key+`":`, 3000) + "0" + strings.Repeat("}", 3000),
+		"wide":  `{"else":{` + strings.TrimSuffix(strings.Repeat(`"`+key+`":0,`, 3000), ",") + `}}`,
+		"empty": `{"parts":[` + strings.Repeat("{},", 200_000) + `{}]}`,
+	} {
+		used := wiretest.Measure(func() { _ = fruits.Check([]byte(text), bound) })
+		if used.Allocated > int64(len(text))+64<<10 { // the bytes themselves are copied here
+			t.Errorf("%s: %d bytes for a text of %d", what, used.Allocated, len(text))
+		}
+	}
+}
+
+func TestCost(t *testing.T) {
+	texts := wiretest.Worst(reflect.TypeFor[fruit](), 64<<10, func(text []byte) error { return fruits.Check(text, bound) })
+	if len(texts) < 20 {
+		t.Errorf("%d places were tried", len(texts))
+	}
+	for _, text := range texts {
+		used := wiretest.Measure(func() { _ = json.Unmarshal(text.Data, new(fruit)) })
+		if most := 12*int64(len(text.Data)) + 64<<10 + 8<<10; used.Allocated > most {
+			t.Errorf("%s: %d bytes cost %d", text.What, len(text.Data), used.Allocated)
+		}
+	}
+}
+
+func TestEachAndTextAndKind(t *testing.T) {
+	text := []byte(`{"kind":"Bowl","apiVersion":"v1","metadata":{"name":"x","labels":{"a/b":"c\"d"}},"items":[ {"a":[1,2]}, 7 ,"]"],"more":[]}`)
+	var items []string
+	rest, err := Each(text, "items", func(raw []byte) error { items = append(items, string(raw)); return nil })
+	if err != nil || fmt.Sprint(items) != `[{"a":[1,2]} 7 "]"]` || string(rest) != `{"kind":"Bowl","apiVersion":"v1","metadata":{"name":"x","labels":{"a/b":"c\"d"}},"items":[],"more":[]}` {
+		t.Errorf("%v %s %v", items, rest, err)
+	}
+	if apiVersion, kind := Kind(text); apiVersion != "v1" || kind != "Bowl" {
+		t.Error(apiVersion, kind)
+	}
+	for want, path := range map[string][]string{"x": {"metadata", "name"}, `c"d`: {"metadata", "labels", "a/b"}, "": {"metadata", "nothing"}} {
+		if got := Text(text, path...); got != want {
+			t.Errorf("%v: %q", path, got)
+		}
+	}
+	for _, bad := range []string{"", "[]", `{"items":[1,2}`, `{"items":7}`, `{"items":[],"items":[1]}`, `{"items":[1,2`} {
+		if _, err := Each([]byte(bad), "items", func([]byte) error { return nil }); err == nil {
+			t.Errorf("%s: taken", bad)
+		}
+	}
+	if rest, err := Each([]byte(`{"items":null}`), "items", func([]byte) error { return io.EOF }); err != nil || string(rest) != `{"items":null}` {
+		t.Errorf("%s %v", rest, err)
+	}
+	if _, err := Each([]byte(`{"items":[1,2]}`), "items", func(raw []byte) error { return errors.New("no " + string(raw)) }); err == nil || err.Error() != "items[0]: no 1" {
+		t.Errorf("%v", err)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+type endless string
+
+func (e endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = e[i%len(e)]
+	}
+	return len(p), nil
+}
+
+func TestAnswersAndEventsAreBounded(t *testing.T) {
+	for _, c := range []struct {
+		target, body string
+		ends         bool
+	}{
+		{"https://bob/api/v1/pods", "x", true},
+		{"https://bob/api/v1/pods?watch=true", "x", true},
+		{"https://bob/api/v1/pods?watch=true", "{}\n", false},
+	} {
+		far := Transport{RoundTripper: roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.Header.Get("Accept-Encoding") != "identity" {
+				t.Error("packed answers are asked for")
+			}
+			return &http.Response{StatusCode: 200, Body: io.NopCloser(endless(c.body))}, nil
+		}), Answer: 1000, Frame: 500}
+		resp, err := far.RoundTrip(httptest.NewRequest("GET", c.target, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := io.CopyN(io.Discard, resp.Body, 100_000); (err != nil) != c.ends || c.ends && n > 1000 {
+			t.Errorf("%s %s: %d bytes were read, then %v", c.target, c.body, n, err)
+		}
+	}
+}
+
+func TestAnEventEndsWhereItsObjectDoes(t *testing.T) {
+	text := `{"a":"}\"{",` + "\n" + `"b":[{}]}` + "\n"
+	if n, err := io.Copy(io.Discard, Frames(io.NopCloser(strings.NewReader(strings.Repeat(text, 100))), int64(len(text)))); err != nil || n != int64(100*len(text)) {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	if n, err := io.Copy(io.Discard, Frames(io.NopCloser(strings.NewReader(text+`{"a":"`+strings.Repeat(`}\"`, 100))), int64(len(text)))); err == nil || n > 3*int64(len(text)) {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+}
+
+// FuzzCheck: what is taken costs a decoder no more than the bound, and what a decoder takes is not called malformed.
+func FuzzCheck(f *testing.F) {
+	f.Add([]byte(`{"name":"apple","count":-3,"ripe":true,"parts":[{"name":"core"},null],"marks":{"a":"b"},"else":[{"a":1.5e3},null,"x",false]}`))
+	f.Add([]byte(`{"picked":"2026-01-01T00:00:00Z","raw":{"a":[1]},"pips":"AAAA","peel":{"peel":{}},"NAME":"\u00e4"}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		cost, refused := fruits.Cost(text, bound)
+		if refused != nil {
+			if json.Unmarshal(text, new(fruit)) == nil && strings.Contains(refused.Error(), "not JSON") {
+				t.Fatalf("%q is JSON: %v", text, refused)
+			}
+			return
+		}
+		if most := bound.of(len(text)); cost > most {
+			t.Fatalf("%q: %d of %d", text, cost, most)
+		}
+		if used := wiretest.Measure(func() { _ = json.Unmarshal(text, new(fruit)) }); used.Allocated > cost+16<<10 {
+			t.Fatalf("%q costs %d, not %d", text, used.Allocated, cost)
+		}
+	})
+}
