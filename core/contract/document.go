@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"regexp"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/gowebpki/jcs"
 
 	"kith.dev/core/identity"
+	"kith.dev/core/wire"
 )
 
 const (
@@ -181,11 +183,16 @@ func Canonical(d Document) ([]byte, error) {
 	return out, nil
 }
 
+var documentShape = (&wire.Types{Fold: true}).Of(reflect.TypeFor[Document]())
+
 // Parse reads a document. It takes exactly the bytes that Canonical gives for the same content and nothing
 // else, so one content has one signature, and no reader can see in it what another does not.
 func Parse(doc []byte) (Document, error) {
 	if len(doc) > MaxDocument {
 		return Document{}, fmt.Errorf("contract: has %d bytes, at most %d are allowed", len(doc), MaxDocument)
+	}
+	if err := documentShape.Check(doc, wire.Bound{Factor: 12, Slack: 64 << 10}); err != nil {
+		return Document{}, fmt.Errorf("contract: %w", err)
 	}
 	var d Document
 	dec := json.NewDecoder(bytes.NewReader(doc))

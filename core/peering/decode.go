@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"reflect"
 	"strings"
+	"sync"
 
 	"kith.dev/core/contract"
+	"kith.dev/core/wire"
 )
 
 // message is what can be decoded from the network.
@@ -35,6 +38,9 @@ func unmarshal(data []byte, into message) error {
 	if !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) && !bytes.HasPrefix(data, []byte("[")) {
 		return &Problem{Code: CodeBadRequest, Message: "body: is no JSON object"}
 	}
+	if err := shapeOf(into).Check(data, bound); err != nil {
+		return &Problem{Code: CodeBadRequest, Message: plain("body: "+err.Error(), maxReason)}
+	}
 	if err := json.Unmarshal(data, into); err != nil {
 		return &Problem{Code: CodeBadRequest, Message: plain("body: "+err.Error(), maxReason)}
 	}
@@ -42,6 +48,26 @@ func unmarshal(data []byte, into message) error {
 		return &Problem{Code: CodeBadRequest, Message: plain(err.Error(), maxReason)}
 	}
 	return nil
+}
+
+// bound is how much may be made of a message; with what is read and copied on the way it is less than sixteen times its bytes.
+var bound = wire.Bound{Factor: 12, Slack: 64 << 10}
+
+// shapes are those of the messages, made when the first of its kind comes.
+var shapes struct {
+	sync.Mutex
+	types wire.Types
+}
+
+func shapeOf(into message) *wire.Shape {
+	of := reflect.TypeOf(into).Elem()
+	if outer, ok := into.(*unchecked); ok {
+		of = reflect.TypeOf(outer.into).Elem()
+	}
+	shapes.Lock()
+	defer shapes.Unlock()
+	shapes.types.Fold = true
+	return shapes.types.Of(of)
 }
 
 // signed and refs make what others define, or lists, decodable.

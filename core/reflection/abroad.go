@@ -2,31 +2,31 @@ package reflection
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/wire/codec"
 )
 
-// abroad are the clients for the peer's API server.
+// abroad is the client for the peer's API server.
 type abroad struct {
-	client client.Client
-	meta   metadata.Interface
+	groups map[schema.GroupVersion]rest.Interface
 }
 
 func newAbroad(cfg *rest.Config) (*abroad, error) {
@@ -36,14 +36,13 @@ func newAbroad(cfg *rest.Config) (*abroad, error) {
 	if err != nil {
 		return nil, err
 	}
-	httpClient.Transport = bounded{httpClient.Transport}
-	// The kinds are known: nothing has to be asked before the first call.
-	mapper := meta.NewDefaultRESTMapper(nil)
-	// An answer names its own kind, and any that is known here is decoded. So none is that has amounts in it: to parse
-	// one may take hours (v1alpha1.PlainAmount).
+	httpClient.Transport = codec.Transport(httpClient.Transport)
+	// An answer names its own kind, so none is known but those that are written, and metadata. None has amounts in it.
 	scheme := runtime.NewScheme()
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		return nil, err
+	}
 	for _, k := range watchedAbroad {
-		mapper.Add(k.gvk(), meta.RESTScopeNamespace)
 		object, err := clientgoscheme.Scheme.New(k.gvk())
 		if err != nil {
 			return nil, err
@@ -51,52 +50,70 @@ func newAbroad(cfg *rest.Config) (*abroad, error) {
 		scheme.AddKnownTypes(k.gvk().GroupVersion(), object)
 		metav1.AddToGroupVersion(scheme, k.gvk().GroupVersion())
 	}
-	a := &abroad{}
-	if a.client, err = client.New(cfg, client.Options{HTTPClient: httpClient, Scheme: scheme, Mapper: mapper}); err != nil {
-		return nil, err
+	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
+	a, codecs := &abroad{groups: map[schema.GroupVersion]rest.Interface{}}, codec.New(scheme)
+	for _, k := range watchedAbroad {
+		group, cfg := k.gvk().GroupVersion(), rest.CopyConfig(cfg)
+		cfg.GroupVersion, cfg.APIPath, cfg.NegotiatedSerializer = &group, "/apis", codecs
+		if group.Group == "" {
+			cfg.APIPath = "/api"
+		}
+		cfg.ContentType, cfg.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+		if a.groups[group], err = rest.RESTClientForConfigAndClient(cfg, httpClient); err != nil {
+			return nil, err
+		}
 	}
-	a.meta, err = metadata.NewForConfigAndClient(metadata.ConfigFor(cfg), httpClient)
-	return a, err
+	return a, nil
 }
 
-// maxAnswer bounds what the peer can have us read in one answer. Watches have no end, but client-go bounds each event.
-const maxAnswer = 64 << 20
+func (a *abroad) of(k kind) rest.Interface { return a.groups[k.gvk().GroupVersion()] }
 
-type bounded struct{ http.RoundTripper }
+// Forms in which the API server gives metadata alone: KEP-2334 and its API conventions.
+const (
+	metadataOfOne  = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+	metadataOfMany = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+)
 
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := b.RoundTripper.RoundTrip(r)
-	if err == nil && !r.URL.Query().Has("watch") {
-		resp.Body = http.MaxBytesReader(nil, resp.Body, maxAnswer)
-	}
-	return resp, err
+// list is a request for the metadata of all in a twin.
+func (a *abroad) list(k kind, twin, form string, o *metav1.ListOptions) *rest.Request {
+	return a.of(k).Get().Namespace(twin).Resource(k.gvr().Resource).VersionedParams(o, metav1.ParameterCodec).SetHeader("Accept", form)
 }
 
 // informer follows the metadata of what was made in the twin from here. An edit of the content shows by its version.
 func (a *abroad) informer(k kind, twin string) cache.SharedIndexInformer {
 	ours := labels.Set{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}.String()
-	objects := a.meta.Resource(k.gvr()).Namespace(twin)
 	return cache.NewSharedIndexInformer(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = ours
-			return objects.List(ctx, o)
+			all := &metav1.PartialObjectMetadataList{}
+			return all, a.list(k, twin, metadataOfMany, &o).Do(ctx).Into(all)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = ours
-			return objects.Watch(ctx, o)
+			o.LabelSelector, o.Watch = ours, true
+			return a.list(k, twin, metadataOfOne, &o).Watch(ctx)
 		},
 	}, &metav1.PartialObjectMetadata{}, 0, cache.Indexers{})
 }
 
 // apply writes want whole, and takes out what others added to what it says. It gives the version written.
 func (a *abroad) apply(ctx context.Context, want client.Object) (version string, err error) {
+	k := kindOf(want)
+	body, err := json.Marshal(want)
+	if err != nil {
+		return "", err
+	}
 	got := want.DeepCopyObject().(client.Object)
-	//nolint:staticcheck // generated apply configurations would say field by field what is already there as an object
-	if err := a.client.Patch(ctx, got, client.Apply, client.FieldOwner(FieldOwner), client.ForceOwnership); err != nil {
+	force := metav1.PatchOptions{FieldManager: FieldOwner, Force: new(true)}
+	err = a.of(k).Patch(types.ApplyPatchType).Namespace(want.GetNamespace()).Resource(k.gvr().Resource).Name(want.GetName()).
+		VersionedParams(&force, metav1.ParameterCodec).Body(body).Do(ctx).Into(got)
+	if err != nil {
 		return "", err
 	}
 	if takeOut(got, want) {
-		if err := a.client.Update(ctx, got, client.FieldOwner(FieldOwner)); err != nil {
+		got.SetManagedFields(nil) // as they are; the peer takes none
+		err := a.of(k).Put().Namespace(want.GetNamespace()).Resource(k.gvr().Resource).Name(want.GetName()).
+			VersionedParams(&metav1.UpdateOptions{FieldManager: FieldOwner}, metav1.ParameterCodec).Body(typed(k, got)).Do(ctx).Into(got)
+		if err != nil {
 			return "", err
 		}
 	}
@@ -105,13 +122,17 @@ func (a *abroad) apply(ctx context.Context, want client.Object) (version string,
 
 // create is apply for what is not there yet: it costs the peer's API server a fraction. What others add later, apply takes out.
 func (a *abroad) create(ctx context.Context, want client.Object) (version string, err error) {
-	got := want.DeepCopyObject().(client.Object)
-	err = a.client.Create(ctx, got, client.FieldOwner(FieldOwner))
+	k, got := kindOf(want), want.DeepCopyObject().(client.Object)
+	err = a.of(k).Post().Namespace(want.GetNamespace()).Resource(k.gvr().Resource).
+		VersionedParams(&metav1.CreateOptions{FieldManager: FieldOwner}, metav1.ParameterCodec).Body(want).Do(ctx).Into(got)
 	if apierrors.IsAlreadyExists(err) {
 		return a.apply(ctx, want)
 	}
 	return got.GetResourceVersion(), err
 }
+
+// kindOf is the kind that typed has set.
+func kindOf(o client.Object) kind { return kind(o.GetObjectKind().GroupVersionKind().Kind) }
 
 // takeOut removes from got what an apply leaves in it although want does not name it, and says whether there was any.
 func takeOut(got, want client.Object) (found bool) {
@@ -138,8 +159,8 @@ func sameKeys[V any](a, b map[string]V) bool {
 
 // delete takes one away, unless another has its name by now.
 func (a *abroad) delete(ctx context.Context, k kind, have metav1.Object) error {
-	err := a.meta.Resource(k.gvr()).Namespace(have.GetNamespace()).Delete(ctx, have.GetName(),
-		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(have.GetUID()))})
+	err := a.of(k).Delete().Namespace(have.GetNamespace()).Resource(k.gvr().Resource).Name(have.GetName()).
+		Body(&metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(have.GetUID()))}).Do(ctx).Error()
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
@@ -148,7 +169,8 @@ func (a *abroad) delete(ctx context.Context, k kind, have metav1.Object) error {
 
 // foreign says whether the name belongs to an object at the peer that was not made from here.
 func (a *abroad) foreign(ctx context.Context, k kind, twin, name string) (bool, error) {
-	o, err := a.meta.Resource(k.gvr()).Namespace(twin).Get(ctx, name, metav1.GetOptions{})
+	o := &metav1.PartialObjectMetadata{}
+	err := a.of(k).Get().Namespace(twin).Resource(k.gvr().Resource).Name(name).SetHeader("Accept", metadataOfOne).Do(ctx).Into(o)
 	switch {
 	case apierrors.IsNotFound(err):
 		return false, nil
@@ -160,6 +182,5 @@ func (a *abroad) foreign(ctx context.Context, k kind, twin, name string) (bool, 
 
 // reachable asks whether the rights in a new twin hold by now: a watch that is refused once sleeps too long.
 func (a *abroad) reachable(ctx context.Context, twin string) error {
-	_, err := a.meta.Resource(kindSecret.gvr()).Namespace(twin).List(ctx, metav1.ListOptions{Limit: 1})
-	return err
+	return a.list(kindSecret, twin, metadataOfMany, &metav1.ListOptions{Limit: 1}).Do(ctx).Into(&metav1.PartialObjectMetadataList{})
 }

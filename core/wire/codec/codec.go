@@ -27,7 +27,7 @@ const (
 
 // Bound is how much may be made of what a peer sends. With what is read and copied on the way all of it stays below
 // sixteen times its bytes (TestCost).
-var Bound = wire.Bound{Factor: 12, Slack: 256 << 10, Most: 256 << 20}
+var Bound = wire.Bound{Factor: 14, Slack: 512 << 10, Most: 256 << 20}
 
 // Types makes shapes of Kubernetes' types, whose amounts must not take hours to parse (v1alpha1.PlainAmount). Not to be
 // used by many at once; shapes may.
