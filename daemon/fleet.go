@@ -412,8 +412,8 @@ func (t *twins) Release(ctx context.Context, home string) error {
 	return err
 }
 
-// maxUsage bounds what a peer can have us read of its guests' use.
-const maxUsage = 32 << 20
+// maxUsage bounds what a peer can have us read of its guests' use; a pod is some 2 KiB.
+const maxUsage = 8 << 20
 
 // usage asks the peer what our pods there use.
 func (t *twins) usage(ctx context.Context, form string) ([]byte, error) {

@@ -147,21 +147,12 @@ func homeLabels(in map[string]string) map[string]string {
 	return out
 }
 
-// powerful annotations ask the container runtime or a network plugin for devices and host networks.
-var powerful = []string{
-	"cdi.k8s.io/", "io.containerd.", "io.kubernetes.cri-o.", "k8s.v1.cni.cncf.io/", "v1.multus-cni.io/",
-}
-
 func homeAnnotations(in map[string]string, level v1alpha1.PodSecurityLevel) map[string]string {
 	out := make(map[string]string, len(in)+2)
 	for k, v := range in {
-		if ownDomain(k) || k == corev1.LastAppliedConfigAnnotation {
-			continue
+		if v1alpha1.AnnotationTravels(k) || v1alpha1.AnnotationOfPower(k) && level == v1alpha1.PodSecurityPrivileged {
+			out[k] = v
 		}
-		if level != v1alpha1.PodSecurityPrivileged && slices.ContainsFunc(powerful, func(p string) bool { return strings.HasPrefix(k, p) }) {
-			continue
-		}
-		out[k] = v
 	}
 	return out
 }

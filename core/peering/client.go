@@ -81,6 +81,7 @@ func NewClient(config ClientConfig) *Client {
 			return c.dial(ctx, []string{"h2", "http/1.1"}, false)
 		},
 		ForceAttemptHTTP2:      true,
+		DisableCompression:     true, // packed, a thousand times as much would come as was sent
 		IdleConnTimeout:        90 * time.Second,
 		MaxResponseHeaderBytes: 32 << 10,
 		ExpectContinueTimeout:  time.Second,

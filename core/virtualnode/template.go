@@ -45,7 +45,7 @@ func template(home *corev1.Pod) corev1.PodTemplateSpec {
 	spec := home.Spec.DeepCopy()
 	annotations := map[string]string{}
 	for k, v := range home.Annotations {
-		if k != corev1.LastAppliedConfigAnnotation { // the pod once more, as its author wrote it
+		if v1alpha1.AnnotationTravels(k) || v1alpha1.AnnotationOfPower(k) { // of power: as far as the peer allows
 			annotations[k] = v
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +20,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"kith.dev/core/wire"
 )
 
 // Forms in which a peer is asked what guests use. They are also the paths under which this node tells it.
@@ -75,6 +78,9 @@ func (n *Node) metrics(ctx context.Context) ([]byte, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
+	if err := checkMetrics(body); err != nil {
+		return nil, "", err
+	}
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(body))
 	if err != nil {
@@ -99,6 +105,51 @@ func (n *Node) metrics(ctx context.Context) ([]byte, string, error) {
 		}
 	}
 	return out.Bytes(), string(format), nil
+}
+
+// usageBound is how much may be made of what a peer tells. The statistics of a pod are looked at in pieces, which takes
+// half as much again.
+var usageBound = wire.Bound{Factor: 8, Slack: 256 << 10}
+
+// statistics is what a kubelet tells under stats/summary, as far as it is read.
+type statistics struct {
+	Pods []map[string]json.RawMessage `json:"pods"`
+}
+
+type podRef struct {
+	Name      string    `json:"name"`
+	Namespace string    `json:"namespace"`
+	UID       types.UID `json:"uid"`
+}
+
+// containerUse is what is read of a container's statistics.
+type containerUse struct {
+	CPU struct {
+		Time                 metav1.Time
+		UsageNanoCores       uint64
+		UsageCoreNanoSeconds uint64
+	}
+	Memory struct{ WorkingSetBytes, UsageBytes, RSSBytes uint64 }
+}
+
+var (
+	summaryShape    = (&wire.Types{Fold: true}).Of(reflect.TypeFor[statistics]())
+	containersShape = (&wire.Types{Fold: true}).Of(reflect.TypeFor[[]containerUse]())
+)
+
+// What the parser of metrics takes for each line, and for each label, at most.
+const (
+	perLine  = 1200
+	perLabel = 200
+)
+
+// checkMetrics refuses a text in Prometheus' format of which too much would be made.
+func checkMetrics(text []byte) error {
+	cost := perLine*int64(bytes.Count(text, []byte("\n"))) + perLabel*int64(bytes.Count(text, []byte("=")))
+	if most := 12*int64(len(text)) + usageBound.Slack; cost > most {
+		return fmt.Errorf("metrics: to read %d bytes with so many lines and labels would take %d, at most %d are allowed", len(text), cost, most)
+	}
+	return nil
 }
 
 // ofOurs: is the metric one of a pod that home has on this node?
@@ -181,28 +232,22 @@ func (n *Node) summary(ctx context.Context) ([]byte, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	type object = map[string]json.RawMessage
-	var told struct {
-		Pods []object `json:"pods"`
+	var told statistics
+	if err := summaryShape.Check(body, usageBound); err != nil {
+		return nil, "", err
 	}
 	if err := json.Unmarshal(body, &told); err != nil {
 		return nil, "", err
 	}
-	own := []object{}
+	own, seen := []map[string]json.RawMessage{}, map[podRef]bool{}
 	node := nodeStats{NodeName: n.cfg.NodeName, CPU: map[string]any{}, Memory: map[string]any{}}
 	for _, pod := range told.Pods {
-		var ref struct {
-			Name      string    `json:"name"`
-			Namespace string    `json:"namespace"`
-			UID       types.UID `json:"uid"`
-		}
-		if json.Unmarshal(pod["podRef"], &ref) != nil {
-			continue
-		}
+		ref := podRef{Name: wire.Text(pod["podRef"], "name"), Namespace: wire.Text(pod["podRef"], "namespace")}
 		home := n.pods.get(key{ref.Namespace, ref.Name})
-		if home == nil {
+		if home == nil || seen[ref] { // nobody has a pod twice
 			continue
 		}
+		seen[ref] = true
 		ref.UID = home.UID
 		pod["podRef"], _ = json.Marshal(ref) // three strings
 		own = append(own, pod)
@@ -226,15 +271,8 @@ type nodeStats struct {
 
 // count adds the containers of a pod; what is said of pods as such is nothing on some nodes (cgroup v1).
 func (s *nodeStats) count(pod map[string]json.RawMessage, home *corev1.Pod) {
-	var containers []struct {
-		CPU struct {
-			Time                 metav1.Time
-			UsageNanoCores       uint64
-			UsageCoreNanoSeconds uint64
-		}
-		Memory struct{ WorkingSetBytes, UsageBytes, RSSBytes uint64 }
-	}
-	if json.Unmarshal(pod["containers"], &containers) != nil {
+	var containers []containerUse
+	if containersShape.Check(pod["containers"], usageBound) != nil || json.Unmarshal(pod["containers"], &containers) != nil {
 		return
 	}
 	for i := range containers {

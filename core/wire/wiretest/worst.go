@@ -286,8 +286,12 @@ func (r Row) Check(t *testing.T) {
 		return
 	}
 	used := measure(texts[0])
-	n := float64(len(texts[0].Data))
-	t.Logf("row: | %s | %s | %s | %s | %.1f | %.0f ms |", r.What, r.From, size(int64(r.Max)), size(used.Allocated), float64(used.Allocated)/n, math.Ceil(float64(used.Took.Microseconds())/1000))
+	t.Log(Line(r.What, r.From, r.Max, len(texts[0].Data), used))
+}
+
+// Line is one of the table, for a text of n bytes.
+func Line(what, from string, most, n int, used Used) string {
+	return fmt.Sprintf("row: | %s | %s | %s | %s | %.1f | %.0f ms |", what, from, size(int64(most)), size(used.Allocated), float64(used.Allocated)/float64(n), math.Ceil(float64(used.Took.Microseconds())/1000))
 }
 
 func size(n int64) string {
