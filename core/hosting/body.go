@@ -24,7 +24,7 @@ import (
 )
 
 // bodyBound is how much a body may cost: the API server to decode, keep and index it, and this daemon after it.
-var bodyBound = wire.Bound{Factor: 14, Slack: 512 << 10}
+var bodyBound = wire.Bound{Factor: 12, Slack: 512 << 10}
 
 // booked is what the API server spends besides on each entry of a map: it notes who wrote it (managedFields).
 const booked = 256

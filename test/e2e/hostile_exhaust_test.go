@@ -343,6 +343,52 @@ func (h *hostile) objects(t *testing.T) {
 	})
 }
 
+// amounts sends objects that are small and cost much. None is kept, and neither daemon nor API server grow.
+func (h *hostile) amounts(t *testing.T) {
+	const merge, apply = "Content-Type: application/merge-patch+json", "Content-Type: application/apply-patch+yaml"
+	slices := "/kube/apis/discovery.k8s.io/v1/namespaces/" + h.lair + "/endpointslices"
+	list := func(element string, n int) string { return "[" + strings.TrimSuffix(strings.Repeat(element+",", n), ",") + "]" }
+	slice := func(name string, addresses, ports int) string {
+		return `{"apiVersion":"discovery.k8s.io/v1","kind":"EndpointSlice","metadata":{"name":"` + name + `","labels":{"kith.dev/managed-by":"kith","endpointslice.kubernetes.io/managed-by":"kith.dev","kubernetes.io/service-name":"svc"}},"addressType":"IPv4","endpoints":` +
+			list(`{"addresses":["10.77.0.1"]}`, addresses) + `,"ports":` + list(`{"name":"a","port":1}`, ports) + `}`
+	}
+	deep := func(depth int) string {
+		return strings.Repeat(`{"`+strings.Repeat("k", 200)+`":`, depth) + "0" + strings.Repeat("}", depth)
+	}
+	entries := strings.Builder{}
+	for i := range 60_000 {
+		fmt.Fprintf(&entries, `"%x":"",`, i)
+	}
+	daemon, engine := rss(t, h, "kithd"), rss(t, h, "kith-k8s")
+	h.endure(func() {
+		for i := range 20 {
+			name := fmt.Sprintf("much%d", i)
+			for what, a := range map[string]answer{
+				"a pod 3000 deep":           h.offload(h.lair, name, deep(3000)),
+				"a pod of empty containers": h.offload(h.lair, name, `{"containers":`+list("{}", 200_000)+`}`),
+				"a pod of nothings":         h.offload(h.lair, name, `{"a":`+list("{}", 300_000)+`}`),
+				"a million pairs":           h.ask("POST", slices, slice(name, 200, 5000)),
+				"a million pairs, applied":  h.ask("PATCH", slices+"/"+name+"?fieldManager=x", slice(name, 200, 5000), apply),
+				"twenty million pairs":      h.ask("POST", slices, slice(name, 1000, 20_000)),
+				"ports, patched in":         h.ask("PATCH", slices+"/"+name, `{"ports":`+list(`{"port":1}`, 5000)+`}`, merge),
+				"a ConfigMap of crumbs": h.ask("POST", h.in("configmaps"), `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"`+name+`","labels":{"kith.dev/managed-by":"kith"}},"data":{`+
+					strings.TrimSuffix(entries.String(), ",")+`}}`),
+				"an owner": h.ask("POST", h.offloadedPath(h.lair, ""), `{"apiVersion":"kith.dev/v1alpha1","kind":"OffloadedPod","metadata":{"name":"`+name+
+					`","ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"a","uid":"b"}]},"spec":{"homeNamespace":"lair","homeUID":"x","template":{}}}`),
+				"a finalizer": h.ask("POST", h.offloadedPath(h.lair, ""), `{"apiVersion":"kith.dev/v1alpha1","kind":"OffloadedPod","metadata":{"name":"`+name+
+					`","finalizers":["a.b/c"]},"spec":{"homeNamespace":"lair","homeUID":"x","template":{}}}`),
+				"a label": h.ask("POST", h.offloadedPath(h.lair, ""), `{"apiVersion":"kith.dev/v1alpha1","kind":"OffloadedPod","metadata":{"name":"`+name+
+					`","labels":{"app":"x"}},"spec":{"homeNamespace":"lair","homeUID":"x","template":{}}}`),
+			} {
+				h.refused(what, a)
+			}
+		}
+	})
+	if d, e := rss(t, h, "kithd")-daemon, rss(t, h, "kith-k8s")-engine; d > 64<<20 || e > 96<<20 {
+		t.Errorf("kithd grew by %d MiB, kith-k8s by %d MiB", d>>20, e>>20)
+	}
+}
+
 // namespaces tries to have as many as there are.
 func (h *hostile) namespaces(t *testing.T) {
 	had := 0

@@ -129,8 +129,8 @@ func (h *hostile) powerless(t *testing.T) {
 	})
 	// In place nothing of that can be brought in either.
 	change := func(seen, annotation string) {
-		patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"kith.dev/consumer":"bob","kith.dev/managed-by":"me","seen":%q},"annotations":{%s}},"spec":{"hostNetwork":true}}}}`, seen, annotation)
-		if a := h.ask("PATCH", h.offloadedPath(h.lair, "meek"), patch, "Content-Type: application/merge-patch+json"); a.code != 200 {
+		template := fmt.Sprintf(`{"metadata":{"labels":{"kith.dev/consumer":"bob","kith.dev/managed-by":"me","seen":%q},"annotations":{%s}},"spec":%s}`, seen, annotation, strings.TrimSuffix(meek, "}")+`,"hostNetwork":true}`)
+		if a := h.rewrite(h.lair, "meek", template); a.code != 200 {
 			t.Errorf("change %s: %d %s", annotation, a.code, a.text)
 		}
 	}
@@ -277,7 +277,7 @@ func (h *hostile) contractHolds(t *testing.T) {
 				case 0, 1, 2:
 					h.offload(namespace, name, spec(amounts[dice.IntN(6)], memories[dice.IntN(5)]))
 				case 3: // more, after it was made
-					h.ask("PATCH", path, `{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"kith.dev/echo:1","resources":{"requests":{"cpu":"2","memory":"4Gi"}}}]}}}}`, merge)
+					h.rewrite(namespace, name, `{"spec":`+spec("2", "4Gi")+`}`)
 				case 4: // deleted, and made again at once
 					h.ask("DELETE", path, "")
 					h.offload(namespace, name, spec("100m", "64Mi"))

@@ -168,6 +168,27 @@ func (h *hostile) offloadedPath(namespace, name string) string {
 	return strings.TrimSuffix("/kube/apis/kith.dev/v1alpha1/namespaces/"+namespace+"/offloadedpods/"+name, "/")
 }
 
+// rewrite changes the template of an OffloadedPod, as it is now; what is in the way of that is what it answers.
+func (h *hostile) rewrite(namespace, name, template string) answer {
+	path := h.offloadedPath(namespace, name)
+	now := h.ask("GET", path, "")
+	var object map[string]any
+	if now.code != 200 || json.Unmarshal([]byte(now.text), &object) != nil {
+		return now
+	}
+	if meta, ok := object["metadata"].(map[string]any); ok {
+		delete(meta, "managedFields")
+	}
+	if spec, ok := object["spec"].(map[string]any); ok {
+		spec["template"] = json.RawMessage(template)
+	}
+	text, err := json.Marshal(object)
+	if err != nil {
+		return answer{err: err}
+	}
+	return h.ask("PUT", path, string(text))
+}
+
 // confined tries what a Kubernetes client can say.
 func (h *hostile) confined(t *testing.T) {
 	pod := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"evil"},"spec":{"containers":[{"name":"c","image":"kith.dev/echo:1"}]}}`

@@ -22,12 +22,12 @@ import (
 // Bounds of what a peer answers. A thousand pods are some 10 MiB; the API server keeps no object of more than 2.
 const (
 	maxAnswer = 64 << 20
-	maxFrame  = 8 << 20
+	maxFrame  = 4 << 20
 )
 
 // Bound is how much may be made of what a peer sends. With what is read and copied on the way all of it stays below
 // sixteen times its bytes (TestCost).
-var Bound = wire.Bound{Factor: 14, Slack: 512 << 10, Most: 256 << 20}
+var Bound = wire.Bound{Factor: 12, Slack: 512 << 10, Most: 256 << 20}
 
 // Types makes shapes of Kubernetes' types, whose amounts must not take hours to parse (v1alpha1.PlainAmount). Not to be
 // used by many at once; shapes may.
@@ -188,7 +188,7 @@ func (d *decoder) list(data []byte, into runtime.Object) error {
 }
 
 // listGrowth is what a slice costs that grows one by one, in sizes of its elements.
-const listGrowth = 6
+const listGrowth = 5
 
 // instead makes of object one that stands for what could not be decoded; nil when it has no name.
 func (d *decoder) instead(data []byte, object runtime.Object, why error) runtime.Object {
