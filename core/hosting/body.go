@@ -29,12 +29,14 @@ var bodyBound = wire.Bound{Factor: 12, Slack: 512 << 10}
 // booked is what the API server spends besides on each entry of a map: it notes who wrote it (managedFields).
 const booked = 256
 
+// open is an object of any fields, as the API server decodes custom resources, and patches of all kinds. It keeps books
+// about fields, but not inside of lists.
+var open = (&wire.Types{Entry: booked / 4}).Of(reflect.TypeFor[map[string]any]())
+
 // wares are the kinds that a consumer writes, by their resource.
 var wares = func() map[string]ware {
 	typed := codec.Types()
 	typed.Entry = booked
-	loose := &wire.Types{Entry: booked / 4} // but not inside of lists
-	open := loose.Of(reflect.TypeFor[map[string]any]())
 	return map[string]ware{
 		"offloadedpods":  {"OffloadedPod", []*wire.Shape{open, typed.Of(reflect.TypeFor[v1alpha1.OffloadedPod]())}, checkOffloaded},
 		"services":       {"Service", []*wire.Shape{typed.Of(reflect.TypeFor[corev1.Service]())}, checkService},
@@ -81,7 +83,11 @@ func (w way) checkBody(method, contentType string, body []byte) (weight int64, e
 	if patch && !slices.Contains(patches, media) || !patch && media != runtime.ContentTypeJSON {
 		return 0, fmt.Errorf("content type %.64q is not taken: bodies are JSON", contentType)
 	}
-	for _, shape := range goods.shapes {
+	shapes := goods.shapes
+	if patch {
+		shapes = append([]*wire.Shape{open}, shapes...)
+	}
+	for _, shape := range shapes {
 		if err := shape.Check(body, bodyBound); err != nil {
 			return 0, fmt.Errorf("%s: %w", goods.kind, err)
 		}

@@ -128,8 +128,9 @@ func TestBodiesThatCostTooMuchStopAtTheDoor(t *testing.T) {
 		{"a slice", "POST", "endpointslices", "", slice(100, 25), ""},
 		{"a slice applied", "PATCH", "endpointslices/a", apply, slice(100, 3), ""},
 		{"200 addresses with 5000 ports", "POST", "endpointslices", "", slice(200, 5000), "1000000 pairs"},
-		{"so applied", "PATCH", "endpointslices/a", apply, slice(200, 5000), "1000000 pairs"},
+		{"so applied", "PATCH", "endpointslices/a", apply, slice(200, 5000), "too costly"},
 		{"addresses in one endpoint", "POST", "endpointslices", "", `{"endpoints":[{"addresses":` + repeated(`"10.0.0.1"`, 100) + `}],"ports":` + repeated(`{}`, 26) + `}`, "2600 pairs"},
+		{"fields that no slice has", "PATCH", "endpointslices/a", apply, `{"endpoints":[],"ports":[],"x":` + entries("{}", 50_000) + `}`, "too costly"},
 		{"ports alone", "PATCH", "endpointslices/a", apply, `{"ports":` + repeated(`{"port":1}`, 25) + `}`, "written together"},
 		{"ports by a merge", "PATCH", "endpointslices/a", merge, `{"ports":` + repeated(`{"port":1}`, 25) + `}`, "written together"},
 

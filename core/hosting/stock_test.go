@@ -1,12 +1,15 @@
 package hosting
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -15,6 +18,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/wire/wiretest"
 )
 
 func TestTheDoorHasAConsumersObjectsCounted(t *testing.T) {
@@ -161,7 +165,9 @@ func FuzzTemplate(f *testing.F) {
 		u := &unstructured.Unstructured{Object: map[string]any{
 			"metadata": map[string]any{"name": "x", "namespace": "y"}, "spec": map[string]any{"homeNamespace": "shop", "template": content},
 		}}
-		opod, no := typed(u)
+		var opod *v1alpha1.OffloadedPod
+		var no *refusal
+		wiretest.Within(t, 2*len(text), func() { opod, no = typed(u) }) // which writes it as text first
 		if no != nil {
 			return
 		}
@@ -188,4 +194,44 @@ func FuzzTemplate(f *testing.F) {
 			}
 		}
 	})
+}
+
+// FuzzBody has a consumer send any body: what passes costs the API server no more than the rule says.
+func FuzzBody(f *testing.F) {
+	for _, text := range []string{
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"labels":{"a":"b"}},"data":{"a":"b"}}`, `{"spec":{"ports":[{"port":1}]}}`,
+		`{"endpoints":[{"addresses":["10.0.0.1"]}],"ports":[{"name":"a","port":1}]}`, `{"spec":{"template":{"spec":{"containers":[{"env":[{}]}]}}}}`,
+	} {
+		for i := range byte(5) {
+			f.Add(i, false, []byte(text))
+			f.Add(i, true, []byte(text))
+		}
+	}
+	resources := slices.Sorted(maps.Keys(wares))
+	f.Fuzz(func(t *testing.T, which byte, patch bool, body []byte) {
+		way, method, media := way{resource: resources[int(which)%len(resources)]}, http.MethodPost, "application/json"
+		if patch {
+			method, media = http.MethodPatch, "application/apply-patch+yaml"
+		}
+		var err error
+		wiretest.Within(t, len(body), func() { _, err = way.checkBody(method, media, body) })
+		if err == nil {
+			wiretest.Within(t, len(body), func() { _ = read(body, into(way.resource, patch)) })
+		}
+	})
+}
+
+// into is what the API server decodes a body into.
+func into(resource string, patch bool) any {
+	switch {
+	case patch, resource == "offloadedpods":
+		return new(map[string]any)
+	case resource == "services":
+		return new(corev1.Service)
+	case resource == "configmaps":
+		return new(corev1.ConfigMap)
+	case resource == "secrets":
+		return new(corev1.Secret)
+	}
+	return new(discoveryv1.EndpointSlice)
 }

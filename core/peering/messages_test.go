@@ -13,6 +13,7 @@ import (
 
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
+	"kith.dev/core/wire/wiretest"
 )
 
 func someLink() Link {
@@ -230,7 +231,9 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which byte, data []byte) {
 		kind := good[names[int(which)%len(names)]]
 		m := blank(kind)
-		if err := decode("application/json", bytes.NewReader(data), MaxMessage, m); err != nil {
+		var err error
+		wiretest.Within(t, len(data), func() { err = decode("application/json", bytes.NewReader(data), MaxMessage, m) })
+		if err != nil {
 			if !contract.Printable(problemOf(err).Message) {
 				t.Fatalf("the problem cannot be shown: %q", err)
 			}

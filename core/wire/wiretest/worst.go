@@ -242,6 +242,19 @@ func Measure(do func()) Used {
 	return Used{int64(after.TotalAlloc - before.TotalAlloc), took} //nolint:gosec // it only grows
 }
 
+// Within fails the test when do, which reads n bytes of somebody else's, allocates more than the rule says. It is for
+// fuzzers, which cannot wait for the garbage collector each time.
+func Within(t *testing.T, n int, do func()) {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	do()
+	runtime.ReadMemStats(&after)
+	if used := after.TotalAlloc - before.TotalAlloc; !raced && used > uint64(Factor*n+Slack) { //nolint:gosec // of a text
+		t.Errorf("%d bytes cost %d", n, used)
+	}
+}
+
 // The rule: what somebody else sends costs at most Factor times its bytes, and Slack.
 const (
 	Factor = 16
