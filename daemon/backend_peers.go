@@ -495,7 +495,14 @@ func (c *clusterPart) confirm(ctx context.Context, peer *v1alpha1.Peer, in api.P
 	if err := c.client.Patch(ctx, peer, client.MergeFrom(before)); err != nil {
 		return internal(fmt.Errorf("confirm the request to %s: %w", peer.Name, err))
 	}
-	return nil
+	return c.follow(ctx, func() (bool, error) { // whoever looks next must not miss it
+		var now v1alpha1.Peer
+		if err := c.client.Get(ctx, named(peer.Name), &now); err != nil {
+			return false, client.IgnoreNotFound(err)
+		}
+		r := now.Spec.Request
+		return r == nil || r.Attempt != word.Attempt || r.Confirm != nil && *r.Confirm == word, nil
+	})
 }
 
 // answered says whether the owner has said a word on all that is asked.

@@ -53,7 +53,15 @@ func run(t *testing.T, p *lab.Laptop, bin string) {
 		}
 		change := []string{"umount", strings.TrimSpace(to)}
 		if bin != "" {
-			change = []string{"mount", "--bind", filepath.Join(bin, name), strings.TrimSpace(to)}
+			program, err := os.ReadFile(filepath.Join(bin, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			there := "/var/lib/older-" + name // the laptop has a /tmp of its own
+			if err := os.WriteFile(p.Path(there), program, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			change = []string{"mount", "--bind", there, strings.TrimSpace(to)}
 		}
 		if _, _, err := p.Exec(t.Context(), change...); err != nil {
 			t.Fatal(err)
