@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -138,18 +136,6 @@ func (b backend) view(k known, f facts) api.Peer {
 	node := v1alpha1.VirtualNodePrefix + k.name
 	p.Used, p.Pods.Abroad = quantities(f.used[node]), f.abroad[node]
 	return p
-}
-
-// confirmation is what the owner has to agree to; nil when there is nothing.
-func confirmation(out v1alpha1.DirectionStatus) *api.Confirmation {
-	if out.Confirm == nil {
-		return nil
-	}
-	asked := &api.Confirmation{Code: out.Confirm.Code, Terms: out.Confirm.Terms}
-	if out.Expires != nil {
-		asked.Expires = out.Expires.Time
-	}
-	return asked
 }
 
 func stateOf(d v1alpha1.DirectionStatus) api.State {
@@ -310,46 +296,6 @@ func (b backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report fu
 	return b.Peer(ctx, k.id.String())
 }
 
-func checkID(id string) error {
-	if parsed, err := identity.ParseID(id); id != "" && (err != nil || parsed.String() != id) {
-		return api.Invalid("id", id, "a whole cluster ID, in 8 groups of 7 characters")
-	}
-	return nil
-}
-
-// pending says which attempt waits for an answer already, when it asks for the same, or is to be confirmed: a new one would
-// have another code, while the other owner looks at this one's.
-func (b backend) pending(k known, resources corev1.ResourceList, ask api.PeerAsk) (attempt int64, ok bool) {
-	if k.peer == nil || k.peer.Spec.Request == nil {
-		return 0, false
-	}
-	out, request := k.peer.Status.Outgoing, k.peer.Spec.Request
-	same := equality.Semantic.DeepEqual(request.Resources, resources) || len(request.Resources) == 0 && len(resources) == 0 || ask.Code != ""
-	waits := out.RequestID != "" && out.Attempt == request.Attempt && (out.Expires == nil || time.Now().Before(out.Expires.Time))
-	return request.Attempt, same && waits && k.contact.Reachable
-}
-
-// followPending goes on with a request that was made before.
-func (b backend) followPending(ctx context.Context, c *clusterPart, k known, attempt int64, ask api.PeerAsk, report func(api.Progress)) (api.Peer, error) {
-	if ask.Code != "" || ask.ID != "" {
-		var peer v1alpha1.Peer
-		if err := c.client.Get(ctx, named(k.peer.Name), &peer); err != nil {
-			return api.Peer{}, internal(err)
-		}
-		if peer.Spec.Request == nil || peer.Spec.Request.Attempt != attempt {
-			return api.Peer{}, &api.Error{Code: api.CodeConflict, Message: "the request to " + k.name + " was changed meanwhile", Do: "try again"}
-		}
-		if err := c.confirm(ctx, &peer, api.PeerConfirm{Code: ask.Code, ID: ask.ID}); err != nil {
-			return api.Peer{}, err
-		}
-		b.d.directory.remember(&peer)
-	}
-	if err := c.followAsk(ctx, k.peer.Name, attempt, ask.Wait, report); err != nil {
-		return api.Peer{}, err
-	}
-	return b.Peer(ctx, k.id.String())
-}
-
 // contactTime is how long a peer that just answered may take to be in contact: mostly milliseconds.
 const contactTime = 5 * time.Second
 
@@ -428,86 +374,6 @@ func (c *clusterPart) followAsk(ctx context.Context, name string, attempt int64,
 		}
 		return false, nil
 	})
-}
-
-// Confirm writes down the owner's word on what a peer accepted, and waits for what becomes of it.
-func (b backend) Confirm(ctx context.Context, ref string, in api.PeerConfirm) (api.Peer, error) {
-	c, err := b.cluster(ctx)
-	if err != nil {
-		return api.Peer{}, err
-	}
-	k, err := b.d.directory.find(ref)
-	if err != nil {
-		return api.Peer{}, err
-	}
-	nothing := &api.Error{Code: api.CodeConflict, Message: "there is nothing to confirm with " + k.name, Do: "kith peer " + k.name}
-	if k.peer == nil {
-		return api.Peer{}, nothing
-	}
-	var peer v1alpha1.Peer
-	if err := c.client.Get(ctx, named(k.peer.Name), &peer); err != nil {
-		return api.Peer{}, internal(err)
-	}
-	out := peer.Status.Outgoing
-	if peer.Spec.Request == nil || out.Confirm == nil || out.Attempt != peer.Spec.Request.Attempt {
-		return api.Peer{}, nothing
-	}
-	if err := checkID(in.ID); err != nil {
-		return api.Peer{}, err
-	}
-	if in == (api.PeerConfirm{}) {
-		return api.Peer{}, api.Invalid("code", "", "the six digits that the screen of "+k.name+" shows, a yes to the terms, or a no")
-	}
-	if err := c.confirm(ctx, &peer, in); err != nil {
-		return api.Peer{}, err
-	}
-	err = c.follow(ctx, func() (bool, error) {
-		var now v1alpha1.Peer
-		if err := c.client.Get(ctx, named(peer.Name), &now); err != nil {
-			return false, client.IgnoreNotFound(err)
-		}
-		switch out := now.Status.Outgoing; {
-		case out.State == v1alpha1.StateDeclined, out.State == v1alpha1.StateExpired:
-			return true, &api.Error{Code: api.CodeDeclined, Message: out.Why, Do: "`kith peer " + k.name + "` asks again"}
-		case out.Confirm != nil && !answered(relations.Word(&now), *confirmation(out)):
-			return true, nil // it was a part of what is asked
-		default:
-			return out.Confirm == nil, nil
-		}
-	})
-	if err != nil {
-		return api.Peer{}, err
-	}
-	return b.Peer(ctx, k.id.String())
-}
-
-// confirm adds the owner's word to the request that is pending.
-func (c *clusterPart) confirm(ctx context.Context, peer *v1alpha1.Peer, in api.PeerConfirm) error {
-	before := peer.DeepCopy()
-	request := peer.Spec.Request
-	word := v1alpha1.Confirm{Attempt: request.Attempt}
-	if said := request.Confirm; said != nil && said.Attempt == request.Attempt {
-		word = *said
-	}
-	word.Code, word.ID = cmp.Or(in.Code, word.Code), cmp.Or(in.ID, word.ID)
-	word.Terms, word.Reject = word.Terms || in.Terms, word.Reject || in.Reject
-	request.Confirm = &word
-	if err := c.client.Patch(ctx, peer, client.MergeFrom(before)); err != nil {
-		return internal(fmt.Errorf("confirm the request to %s: %w", peer.Name, err))
-	}
-	return c.follow(ctx, func() (bool, error) { // whoever looks next must not miss it
-		var now v1alpha1.Peer
-		if err := c.client.Get(ctx, named(peer.Name), &now); err != nil {
-			return false, client.IgnoreNotFound(err)
-		}
-		r := now.Spec.Request
-		return r == nil || r.Attempt != word.Attempt || r.Confirm != nil && *r.Confirm == word, nil
-	})
-}
-
-// answered says whether the owner has said a word on all that is asked.
-func answered(word v1alpha1.Confirm, asked api.Confirmation) bool {
-	return word.Reject || (asked.Code == "" || word.Code != "" || word.ID != "") && (len(asked.Terms) == 0 || word.Terms)
 }
 
 // Unpeer ends what there is with a peer, in both directions.
