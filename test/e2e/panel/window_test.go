@@ -164,7 +164,7 @@ func TestWindowsAskThePerson(t *testing.T) {
 			if calls := strings.Join(b.Called(), "; "); strings.Contains(calls, "Confirm") {
 				t.Fatal(calls)
 			}
-			w := image.Rectangle{}
+			var w image.Rectangle
 			if d.program == "xmessage" {
 				w = s.window(d.class) // it is still open
 			} else {
