@@ -125,17 +125,17 @@ func (d *at) Client(peer *v1alpha1.Peer) (*peering.Client, error) {
 
 func (d *at) Contact(*v1alpha1.Peer) Contact { return Contact{Reachable: true} }
 
-// asker is alice's side: she asks the Peer "bob".
-type asker struct {
+// consumerSide is alice's side: she asks the Peer "bob".
+type consumerSide struct {
 	*cluster
 	r         *PeerReconciler
 	directory *at
 }
 
 // newAsker has alice know somebody as bob, with the key that answers at the address: that is all that discovery tells.
-func newAsker(t *testing.T, bob identity.ID, address string) *asker {
+func newAsker(t *testing.T, bob identity.ID, address string) *consumerSide {
 	t.Helper()
-	a := &asker{cluster: newCluster(t, &v1alpha1.Peer{
+	a := &consumerSide{cluster: newCluster(t, &v1alpha1.Peer{
 		ObjectMeta: metav1.ObjectMeta{Name: "bob", UID: "1"}, Spec: v1alpha1.PeerSpec{ID: bob.String(), DisplayName: "bob"},
 	})}
 	a.directory = &at{me: a.me, address: address}
@@ -150,7 +150,7 @@ func newAsker(t *testing.T, bob identity.ID, address string) *asker {
 }
 
 // start begins with an empty memory, as kithd does after a restart.
-func (a *asker) start() {
+func (a *consumerSide) start() {
 	if a.r != nil {
 		a.r.Close()
 	}
@@ -159,7 +159,7 @@ func (a *asker) start() {
 }
 
 // ask is what `kith peer bob` writes.
-func (a *asker) ask(t *testing.T, attempt int64, resources corev1.ResourceList) {
+func (a *consumerSide) ask(t *testing.T, attempt int64, resources corev1.ResourceList) {
 	t.Helper()
 	peer := a.peer(t, "bob")
 	peer.Spec.Request = &v1alpha1.ResourceRequest{Attempt: attempt, Resources: resources}
@@ -170,7 +170,7 @@ func (a *asker) ask(t *testing.T, attempt int64, resources corev1.ResourceList) 
 }
 
 // say is what `kith confirm bob` writes.
-func (a *asker) say(t *testing.T, word v1alpha1.Confirm) {
+func (a *consumerSide) say(t *testing.T, word v1alpha1.Confirm) {
 	t.Helper()
 	peer := a.peer(t, "bob")
 	peer.Spec.Request.Confirm = &word
@@ -180,7 +180,7 @@ func (a *asker) say(t *testing.T, word v1alpha1.Confirm) {
 	a.look(t)
 }
 
-func (a *asker) look(t *testing.T) {
+func (a *consumerSide) look(t *testing.T) {
 	t.Helper()
 	if _, err := a.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "bob"}}); err != nil {
 		t.Logf("reconcile: %v", err)
@@ -188,7 +188,7 @@ func (a *asker) look(t *testing.T) {
 }
 
 // until looks again until what is awaited is so.
-func (a *asker) until(t *testing.T, what string, is func(v1alpha1.DirectionStatus) bool) v1alpha1.DirectionStatus {
+func (a *consumerSide) until(t *testing.T, what string, is func(v1alpha1.DirectionStatus) bool) v1alpha1.DirectionStatus {
 	t.Helper()
 	for range 200 {
 		if out := a.peer(t, "bob").Status.Outgoing; is(out) {
@@ -252,7 +252,7 @@ func serveDesk(t *testing.T, me *identity.Identity, desk peering.Desk) (address 
 	return listener.Addr().String()
 }
 
-func newLiar(t *testing.T) (*liar, *asker) {
+func newLiar(t *testing.T) (*liar, *consumerSide) {
 	t.Helper()
 	l := &liar{me: load(t)}
 	l.terms.Store(&contract.Terms{Resources: map[string]string{"cpu": "4", "memory": "8Gi"}, PodSecurity: contract.Baseline})

@@ -171,8 +171,8 @@ func linked(t *testing.T, a, b *side) {
 	}
 }
 
-// stranger wants nothing of a side at another, neither in the gateway nor kept.
-func stranger(t *testing.T, at, of *side) {
+// noLink wants nothing of a side at another, neither in the gateway nor kept.
+func noLink(t *testing.T, at, of *side) {
 	t.Helper()
 	if g, ok := at.gateway.Peer(of.me.ID().String()); ok {
 		t.Errorf("the gateway of %s has %s as %+v", at.name, of.name, g)
@@ -275,7 +275,7 @@ func TestLinkNamesThePodsRangeAndNothingElse(t *testing.T) {
 		"an alias that no cluster can be": {func(l *peering.Link) { l.Aliases[0].Prefix = prefix("0.0.0.0/16") }, "no cluster"},
 	} {
 		refusedLink(t, bob.answer(alice, alice.byHand(bob, tt.change)), peering.CodeBadRequest, tt.words)
-		stranger(t, bob, alice)
+		noLink(t, bob, alice)
 		refusedLink(t, bob.answer(carol, carol.byHand(bob, tt.change)), peering.CodeBadRequest, tt.words)
 		linked(t, carol, bob)
 		if t.Failed() {
@@ -304,7 +304,7 @@ func TestNobodyLinksWithAnothersKey(t *testing.T) {
 					} else {
 						refusedLink(t, err, peering.CodeForbidden, "WireGuard key")
 					}
-					stranger(t, alice, mallory)
+					noLink(t, alice, mallory)
 					if t.Failed() {
 						t.Fatal(how)
 					}
@@ -369,15 +369,15 @@ func (s *side) thefts(t *testing.T, bob, alice *side) map[string]peering.Link {
 	return all
 }
 
-// liar answers links with what it likes.
-type liar struct {
+// falseLink is a desk that answers links with what it likes.
+type falseLink struct {
 	peering.Desk
 	say func() peering.Link
 }
 
-func (liar) Recognise(context.Context, peering.Caller) bool { return true }
+func (falseLink) Recognise(context.Context, peering.Caller) bool { return true }
 
-func (l liar) Link(context.Context, peering.Caller, peering.Link) (peering.Link, error) {
+func (l falseLink) Link(context.Context, peering.Caller, peering.Link) (peering.Link, error) {
 	return l.say(), nil
 }
 
@@ -393,14 +393,14 @@ func TestAnswererIsHeldToTheSame(t *testing.T) {
 	})
 	says["an alias of another length"] = mallory.byHand(alice, func(l *peering.Link) { l.Aliases[0].Prefix = netip.MustParsePrefix("10.99.0.0/17") })
 	for what, said := range says {
-		at := serve(t, "mallory", mallory.me, liar{say: func() peering.Link { return said }}, nil)
+		at := serve(t, "mallory", mallory.me, falseLink{say: func() peering.Link { return said }}, nil)
 		to := peering.NewClient(peering.ClientConfig{Identity: alice.me, Expect: mallory.me.ID(), Addresses: []string{at}})
 		err := alice.linker.Propose(t.Context(), alice.peer(mallory), to, netip.MustParseAddr("127.0.0.1"))
 		to.Close()
 		if err == nil {
 			t.Errorf("%s: taken", what)
 		}
-		stranger(t, alice, mallory)
+		noLink(t, alice, mallory)
 	}
 	if err := bob.propose(alice); err != nil {
 		t.Error(err)
@@ -451,7 +451,7 @@ func TestLinkThatWouldNotBeMadeTodayIsNotRestored(t *testing.T) {
 		if err == nil {
 			t.Errorf("%s: restored", what)
 		}
-		stranger(t, bob, alice)
+		noLink(t, bob, alice)
 	}
 	if err := alice.propose(bob); err != nil { // and when they meet it is made anew
 		t.Fatal(err)
