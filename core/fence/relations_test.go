@@ -18,7 +18,8 @@ import (
 func idOf(name string) identity.ID { return identity.ID(sha256.Sum256([]byte(name))) }
 
 func peerAt(name, alias string) v1alpha1.Peer {
-	p := v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PeerSpec{ID: idOf(name).String()}}
+	p := v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1"}, Spec: v1alpha1.PeerSpec{ID: idOf(name).String()}}
+	p.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue}} // policies know it by its name
 	if alias != "" {
 		p.Status.Network = &v1alpha1.NetworkStatus{Theirs: []v1alpha1.RangeAlias{{Name: "pods", Real: "10.42.0.0/16", Alias: alias}}}
 	}

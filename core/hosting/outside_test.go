@@ -25,14 +25,15 @@ func TestAGuestWithoutItsClassOrLabelIsDeletedAndMadeAgain(t *testing.T) {
 		"label": func(p *corev1.Pod) { delete(p.Labels, v1alpha1.LabelConsumer) },
 		"as is": func(*corev1.Pod) {},
 	} {
-		modest := &v1alpha1.OffloadedPod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p", UID: types.UID("o-p")}}
+		twin := "shop-" + bob.Compact[:7]
+		modest := &v1alpha1.OffloadedPod{ObjectMeta: metav1.ObjectMeta{Namespace: twin, Name: "p", UID: types.UID("o-p")}}
 		modest.Spec.HomeNamespace = "shop"
 		modest.Spec.Template.Spec = corev1.PodSpec{RuntimeClassName: ptr.To("mine"), Containers: []corev1.Container{{Name: "c", Image: "i"}}}
 		d := newDesk(t, peer.DeepCopy(), contract.DeepCopy(), modest)
 		if _, err := d.ensure(contract, bob, "shop", ""); err != nil {
 			t.Fatal(err)
 		}
-		r, k := d.host(events.NewFakeRecorder(10)), key("shop", "p")
+		r, k := d.host(events.NewFakeRecorder(10)), key(twin, "p")
 		r.class, r.started = "kith-guest", true
 		stripped := 0
 		r.client = interceptor.NewClient(d.client.(client.WithWatch), interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
