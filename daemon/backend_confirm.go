@@ -53,7 +53,8 @@ func (b backend) Confirm(ctx context.Context, ref string, in api.PeerConfirm) (a
 			return false, client.IgnoreNotFound(err)
 		}
 		switch out := now.Status.Outgoing; {
-		case out.State == v1alpha1.StateDeclined, out.State == v1alpha1.StateExpired:
+		case out.State == v1alpha1.StateDeclined, out.State == v1alpha1.StateExpired,
+			out.State == v1alpha1.StateConnected && out.Confirm == nil && out.Why != "": // of other amounts
 			return true, &api.Error{Code: api.CodeDeclined, Message: out.Why, Do: "`kith peer " + k.name + "` asks again"}
 		case out.Confirm != nil && !answered(relations.Word(&now), *confirmation(out)):
 			return true, nil // it was a part of what is asked
