@@ -135,12 +135,12 @@ func (r *reconciler) inTheWay(ctx context.Context, o *one, t *terms) (ctrl.Resul
 	return ctrl.Result{RequeueAfter: time.Second}, client.IgnoreNotFound(err)
 }
 
-// forbidden: some causes pass within moments, namely a namespace so new that its service account is missing, and
-// a quota (of the owner's own) whose use is not counted yet, or not counted down yet.
+// forbidden: some causes pass within moments, namely a namespace so new that its service account is missing, a
+// quota (of the owner's own) whose use is not counted yet, or not counted down yet, and a RuntimeClass that somebody took away.
 func (r *reconciler) forbidden(ctx context.Context, o *one, t *terms, err error) (ctrl.Result, error) {
 	text := err.Error()
 	quota := strings.Contains(text, "exceeded quota") || strings.Contains(text, "status unknown for quota")
-	account := strings.Contains(text, "error looking up service account")
+	account, class := strings.Contains(text, "error looking up service account"), r.class != "" && strings.Contains(text, "RuntimeClass")
 	no := refused(reasonForbidden, "%v", err)
 	if strings.Contains(text, "no PriorityClass with name "+v1alpha1.GuestPriorityClass) { // somebody took it away
 		if err := r.client.Apply(ctx, guestPriority(), client.FieldOwner(v1alpha1.ManagedBy), client.ForceOwnership); err != nil {
@@ -154,7 +154,7 @@ func (r *reconciler) forbidden(ctx context.Context, o *one, t *terms, err error)
 	case strings.Contains(text, "violates PodSecurity"):
 		no.reason = reasonPodSecurity
 	}
-	if quota || account {
+	if quota || account || class {
 		m := r.memo(o.key)
 		if m.refused.IsZero() {
 			m.refused = r.now()

@@ -2,10 +2,13 @@ package hosting
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
@@ -81,5 +84,30 @@ func TestAGuestWithoutItsClassOrLabelIsDeletedAndMadeAgain(t *testing.T) {
 		if err := d.client.Get(t.Context(), k, &pod); err != nil || ptr.Deref(pod.Spec.RuntimeClassName, "") != "kith-guest" || pod.Labels[v1alpha1.LabelConsumer] == "" {
 			t.Errorf("%s: made again as %v %v, %v", name, pod.Spec.RuntimeClassName, pod.Labels, err)
 		}
+	}
+}
+
+func TestAGuestWaitsForItsClass(t *testing.T) {
+	peer, bob := peerOf("bob", 1)
+	contract := contractWith("bob", "contractb")
+	modest := &v1alpha1.OffloadedPod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p", UID: types.UID("o-p")}}
+	modest.Spec.HomeNamespace = "shop"
+	modest.Spec.Template.Spec = corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}
+	d := newDesk(t, peer, contract, modest)
+	if _, err := d.ensure(contract, bob, "shop", ""); err != nil {
+		t.Fatal(err)
+	}
+	r, k := d.host(events.NewFakeRecorder(10)), key("shop", "p")
+	r.class, r.started = "kith-guest", true
+	r.client = interceptor.NewClient(d.client.(client.WithWatch), interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", errors.New(`pod rejected: RuntimeClass "kith-guest" not found`))
+	}})
+	result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: k})
+	if err != nil || result.RequeueAfter == 0 || result.RequeueAfter >= retryLater {
+		t.Errorf("tried again after %s, %v", result.RequeueAfter, err)
+	}
+	var now v1alpha1.OffloadedPod
+	if err := d.client.Get(t.Context(), k, &now); err != nil || now.Status.Phase == v1alpha1.OffloadedPodRefused {
+		t.Errorf("%+v, %v", now.Status, err)
 	}
 }
