@@ -160,7 +160,10 @@ func TestAStreamThatNobodyAnswersIsOneConnection(t *testing.T) {
 func TestLimitsComeBack(t *testing.T) {
 	w := newWorld(t)
 	w.fence.allowed = few
+	w.must(w.fence.Raise())
+	w.must(w.fence.limited) // with nobody in them
 	w.must(w.fence.Set(twoTenants()))
+	w.must(w.fence.limited)
 	w.run()
 	w.nft("delete table ip " + Limits)
 	for began := time.Now(); w.flood("web1", web1, "web2", web2, 200) == 200; {
