@@ -1,7 +1,6 @@
 package hosting
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -103,18 +102,4 @@ func (t *terms) equal(u *terms) bool {
 		t.aliases == u.aliases && t.why == u.why && t.notAfter.Equal(u.notAfter) && equality.Semantic.DeepEqual(t.limit, u.limit) &&
 		t.keepsNames == u.keepsNames && slices.Equal(t.reserved, u.reserved) &&
 		t.images.equal(u.images) && t.userns == u.userns
-}
-
-// consumerIn is the ID of the consumer that a contract's document names. A Peer that was forgotten and another of its name
-// must not be taken for each other.
-func consumerIn(document []byte) (string, bool) {
-	var doc struct {
-		Consumer struct {
-			ID identity.ID `json:"id"`
-		} `json:"consumer"`
-	}
-	if err := json.Unmarshal(document, &doc); err != nil || doc.Consumer.ID.IsZero() {
-		return "", false
-	}
-	return doc.Consumer.ID.String(), true
 }

@@ -137,6 +137,9 @@ func (r *PeerReconciler) consider(ctx context.Context, peer *v1alpha1.Peer, to *
 	if err != nil {
 		return err
 	}
+	if err := tooShort(offer); err != nil {
+		return r.over(ctx, peer, peering.EventDeclined, "nothing was signed with "+peer.Name, err.Error())
+	}
 	old := live(contracts)
 	var inForce *contract.Document
 	if old != nil {

@@ -198,9 +198,6 @@ func (r *PeerReconciler) close(ctx context.Context, peer *v1alpha1.Peer, e peeri
 
 // sign turns terms that the owner agreed to into a contract that both signed.
 func (r *PeerReconciler) sign(ctx context.Context, peer *v1alpha1.Peer, to *peering.Client, old *v1alpha1.Contract, terms contract.Terms, offer *peering.Offer) error {
-	if err := tooShort(offer); err != nil {
-		return r.over(ctx, peer, peering.EventDeclined, "nothing was signed with "+peer.Name, err.Error())
-	}
 	id, key := to.Peer() // known since the answer came
 	doc := newDocument(r.me, r.name, contract.Party{ID: id, Name: peer.Spec.DisplayName, Key: key},
 		terms, time.Duration(offer.ValidFor)*time.Second)
