@@ -359,7 +359,7 @@ func TestTermsThatWereNotAskedForAreNotSignedWithoutTheOwner(t *testing.T) {
 	}
 	code := out.Code
 	alice.say(t, v1alpha1.Confirm{Attempt: 1, Code: code}) // the code alone
-	out = alice.until(t, "only the terms are left", func(out v1alpha1.DirectionStatus) bool { return out.Confirm != nil && out.Confirm.Code == "" })
+	alice.until(t, "only the terms are left", func(out v1alpha1.DirectionStatus) bool { return out.Confirm != nil && out.Confirm.Code == "" })
 	if bob.signed.Load() != nil {
 		t.Fatal("signed without a yes to the terms")
 	}
