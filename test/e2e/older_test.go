@@ -120,13 +120,14 @@ func TestAnOlderLaptopIsToldWhy(t *testing.T) {
 	time.Sleep(30 * time.Second)
 	var security int
 	for _, p := range []*lab.Laptop{alice, bob} {
-		var events []struct{ Type string }
-		if err := json.Unmarshal([]byte("["+strings.ReplaceAll(strings.TrimSpace(kith(t, p, "events", "-o", "json")), "}\n{", "},{")+"]"), &events); err != nil {
+		var events []struct{ Type, Message string }
+		if err := json.Unmarshal([]byte(kith(t, p, "events", "-o", "json")), &events); err != nil {
 			t.Fatal(err)
 		}
 		for _, e := range events {
 			if e.Type == "Security" {
 				security++
+				t.Logf("%s: %s", p.Name(), e.Message)
 			}
 		}
 	}
