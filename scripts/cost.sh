@@ -5,9 +5,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export GOFLAGS="-trimpath -buildvcs=false" CGO_ENABLED=0
 rows=$(mktemp)
-trap 'rm -f "$rows"' EXIT
+trap 'rm -f "$rows" "$rows.new" "$rows.log"' EXIT
 for package in core/peering core/contract core/hosting core/wire/codec core/virtualnode; do
-  go test "./$package" -run '^TestCost$' -count=1 -v | sed -n 's/^.*row: |/|/p' >> "$rows"
+  go test "./$package" -run '^TestCost$' -count=1 -v > "$rows.log" || { cat "$rows.log" >&2; exit 1; }
+  sed -n 's/^.*row: |/|/p' "$rows.log" >> "$rows"
 done
 awk -v rows="$rows" '
   /<!-- cost: begin -->/ {
@@ -17,4 +18,4 @@ awk -v rows="$rows" '
   }
   /<!-- cost: end -->/ { skip = 0 }
   !skip' docs/security.md > "$rows.new"
-mv "$rows.new" docs/security.md
+cat "$rows.new" > docs/security.md

@@ -97,11 +97,11 @@ func (w way) checkBody(method, contentType string, body []byte) (weight int64, e
 	}
 	var head struct {
 		Metadata struct {
-			OwnerReferences []metav1.OwnerReference `json:"ownerReferences"`
-			ManagedFields   []struct{}              `json:"managedFields"`
-			Finalizers      []string                `json:"finalizers"`
-			Labels          map[string]*string      `json:"labels"`
-			Annotations     map[string]*string      `json:"annotations"`
+			OwnerReferences []struct{}         `json:"ownerReferences"`
+			ManagedFields   []struct{}         `json:"managedFields"`
+			Finalizers      []string           `json:"finalizers"`
+			Labels          map[string]*string `json:"labels"`
+			Annotations     map[string]*string `json:"annotations"`
 		} `json:"metadata"`
 	}
 	if err := read(body, &head); err != nil {

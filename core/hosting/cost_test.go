@@ -35,10 +35,7 @@ func TestCost(t *testing.T) {
 				}
 				return err
 			},
-			Decode: func(text []byte) {
-				_, _ = way{resource: resource}.checkBody(method, "application/json", text)
-				decode(text)
-			},
+			Decode: decode,
 		}.Check(t)
 	}
 	for _, resource := range slices.Sorted(maps.Keys(wares)) {
@@ -56,6 +53,9 @@ func TestCost(t *testing.T) {
 		} `json:"spec"`
 	}](), func(text []byte) { _ = read(text, new(map[string]any)) })
 	row("DeleteOptions", "secrets", http.MethodDelete, reflect.TypeFor[metav1.DeleteOptions](), func(text []byte) { _ = read(text, new(metav1.DeleteOptions)) })
+	row("EndpointSlice (the door's own look)", "endpointslices", http.MethodPost, types["endpointslices"], func(text []byte) {
+		_, _ = way{resource: "endpointslices"}.checkBody(http.MethodPost, "application/json", text)
+	})
 	wiretest.Row{
 		What: "template of an OffloadedPod (kithd)", From: "consumer", Max: most, Type: reflect.TypeFor[corev1.PodTemplateSpec](),
 		Taken: func(text []byte) error { return templateShape.Check(text, bodyBound) },

@@ -133,9 +133,8 @@ func Kind(data []byte) (apiVersion, kind string) {
 	}
 	found := map[string]*string{"apiVersion": &apiVersion, "kind": &kind}
 	_ = w.object(func(name []byte, _ bool) error {
-		c, from := w.peek(), 0
-		into := found[string(name)]
-		from = w.at
+		into, c := found[string(name)], w.peek()
+		from := w.at
 		if err := w.skip(c, 1); err != nil || into == nil || c != '"' {
 			return err
 		}

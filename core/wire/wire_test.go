@@ -27,8 +27,7 @@ type fruit struct {
 	Pips   []byte            `json:"pips"`
 	Else   any               `json:"else"`
 	inner
-	hidden []fruit
-	Never  []fruit `json:"-"`
+	Never []fruit `json:"-"`
 }
 
 type inner struct {

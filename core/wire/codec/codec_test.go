@@ -184,7 +184,7 @@ func TestHonestObjectsAreFarFromTheBound(t *testing.T) {
 	always, when := corev1.ContainerRestartPolicyAlways, metav1.Now()
 	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-5d8f7c9b4-x2x4z", Namespace: "shop", UID: "0b6f0c0e-9a3e-4a53-9f53-0a2c1f0e7a11", CreationTimestamp: when,
 		Labels: map[string]string{"app": "web", "pod-template-hash": "5d8f7c9b4"}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet", Time: &when,
-			FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{".":{},"f:lastProbeTime":{}}}}}`)}}}}}
+			FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{".":{},"f:lastProbeTime":{}}}}}`)}}}}
 	for i := range 3 {
 		c := corev1.Container{Name: fmt.Sprint("c", i), Image: "registry.example/web:1", RestartPolicy: &always, Resources: corev1.ResourceRequirements{
 			Limits: corev1.ResourceList{"cpu": apiresource.MustParse("1"), "memory": apiresource.MustParse("1Gi")}}}
