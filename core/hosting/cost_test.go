@@ -1,8 +1,10 @@
 package hosting
 
 import (
+	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"slices"
 	"strings"
@@ -10,8 +12,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/wire/wiretest"
@@ -92,5 +99,43 @@ func TestATemplateThatIsThereAlreadyCostsARefusal(t *testing.T) {
 	}
 	if again, err := whole(u).MarshalJSON(); err != nil || !strings.Contains(string(again), `"template":{"`+key) {
 		t.Errorf("it would be written as %.100s: %v", again, err)
+	}
+}
+
+// A status is written with the whole object, whose template the cache keeps as text.
+func TestAStatusIsWrittenWithItsTemplate(t *testing.T) {
+	var sent []byte
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sent, _ = io.ReadAll(r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(sent)
+	}))
+	defer s.Close()
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(v1alpha1.GroupVersion.WithKind("OffloadedPod"), meta.RESTScopeNamespace)
+	c, err := client.New(&rest.Config{Host: s.URL}, client.Options{Scheme: runtime.NewScheme(), Mapper: mapper})
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := newOffloaded()
+	u.SetName("web")
+	u.SetNamespace("shop")
+	u.Object["spec"] = map[string]any{"homeNamespace": "shop", "template": map[string]any{"spec": map[string]any{"hostname": "a"}}}
+	if _, err := textual(u); err != nil {
+		t.Fatal(err)
+	}
+	r := &reconciler{client: c, memos: map[types.NamespacedName]memo{}}
+	o := &one{raw: u, opod: &v1alpha1.OffloadedPod{}, key: types.NamespacedName{Namespace: "shop", Name: "web"}}
+	if err := r.writeStatus(t.Context(), o, v1alpha1.OffloadedPodStatus{Phase: v1alpha1.OffloadedPodRefused}); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(sent), `"template":{"spec":{"hostname":"a"}}`) || !strings.Contains(string(sent), `"phase":"Refused"`) {
+		t.Errorf("sent: %s", sent)
+	}
+	if opod, no := typed(o.raw); no != nil || opod.Spec.Template.Spec.Hostname != "a" || opod.Status.Phase != v1alpha1.OffloadedPodRefused {
+		t.Errorf("%+v %v", opod, no)
+	}
+	if _, isText := u.Object["spec"].(map[string]any)["template"].(string); !isText {
+		t.Error("what the cache holds was changed")
 	}
 }
