@@ -24,6 +24,7 @@ func TestConsumerCannotExhaust(t *testing.T) {
 	h.run("a thousand watches", h.watches)
 	h.run("slow headers, slow bodies, no handshake, header bombs", h.slow)
 	h.run("ten thousand objects", h.objects)
+	h.run("amounts behind bounds", h.amounts)
 	h.run("a hundred namespaces", h.namespaces)
 	h.run("is on record", h.recorded)
 }
