@@ -348,7 +348,9 @@ func (h *hostile) objects(t *testing.T) {
 func (h *hostile) amounts(t *testing.T) {
 	const merge, apply = "Content-Type: application/merge-patch+json", "Content-Type: application/apply-patch+yaml"
 	slices := "/kube/apis/discovery.k8s.io/v1/namespaces/" + h.lair + "/endpointslices"
-	list := func(element string, n int) string { return "[" + strings.TrimSuffix(strings.Repeat(element+",", n), ",") + "]" }
+	list := func(element string, n int) string {
+		return "[" + strings.TrimSuffix(strings.Repeat(element+",", n), ",") + "]"
+	}
 	slice := func(name string, addresses, ports int) string {
 		return `{"apiVersion":"discovery.k8s.io/v1","kind":"EndpointSlice","metadata":{"name":"` + name + `","labels":{"kith.dev/managed-by":"kith","endpointslice.kubernetes.io/managed-by":"kith.dev","kubernetes.io/service-name":"svc"}},"addressType":"IPv4","endpoints":` +
 			list(`{"addresses":["10.77.0.1"]}`, addresses) + `,"ports":` + list(`{"name":"a","port":1}`, ports) + `}`
