@@ -97,11 +97,13 @@ func (w way) checkBody(method, contentType string, body []byte) (weight int64, e
 	}
 	var head struct {
 		Metadata struct {
-			OwnerReferences []struct{}         `json:"ownerReferences"`
-			ManagedFields   []struct{}         `json:"managedFields"`
-			Finalizers      []string           `json:"finalizers"`
-			Labels          map[string]*string `json:"labels"`
-			Annotations     map[string]*string `json:"annotations"`
+			OwnerReferences []struct{} `json:"ownerReferences"`
+			ManagedFields   []struct {
+				FieldsV1 json.RawMessage `json:"fieldsV1"`
+			} `json:"managedFields"`
+			Finalizers  []string           `json:"finalizers"`
+			Labels      map[string]*string `json:"labels"`
+			Annotations map[string]*string `json:"annotations"`
 		} `json:"metadata"`
 	}
 	if err := read(body, &head); err != nil {
@@ -109,14 +111,21 @@ func (w way) checkBody(method, contentType string, body []byte) (weight int64, e
 	}
 	m := &head.Metadata
 	switch {
-	case len(m.ManagedFields) > 0:
-		return 0, errors.New("metadata.managedFields: are the API server's to write")
+	case len(m.ManagedFields) > maxWriters:
+		return 0, fmt.Errorf("metadata.managedFields: %d writers, at most %d are taken", len(m.ManagedFields), maxWriters)
 	case len(m.OwnerReferences) > 0:
 		return 0, errors.New("metadata.ownerReferences: are not taken")
 	case len(m.Finalizers) > maxFinalizers:
 		return 0, fmt.Errorf("metadata.finalizers: %d, at most %d are taken", len(m.Finalizers), maxFinalizers)
 	case len(m.Labels) > maxMarks || len(m.Annotations) > maxMarks:
 		return 0, fmt.Errorf("metadata: %d labels and %d annotations, at most %d of each are taken", len(m.Labels), len(m.Annotations), maxMarks)
+	}
+	for i := range m.ManagedFields { // which clients send back as they came; the API server makes sets of them
+		if raw := m.ManagedFields[i].FieldsV1; raw != nil {
+			if err := open.Check(raw, bodyBound); err != nil {
+				return 0, fmt.Errorf("metadata.managedFields[%d].fieldsV1: %w", i, err)
+			}
+		}
 	}
 	for key, value := range m.Annotations {
 		if value != nil && len(*value) > maxMark {
