@@ -174,6 +174,14 @@ func (p *Provider) signedWith(consumer identity.ID) {
 	p.last[consumer] = now
 }
 
+// signedLately reports whether something was signed with a consumer so short a time ago that a cache may not have it yet.
+func (p *Provider) signedLately(consumer identity.ID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, ok := p.last[consumer]
+	return ok && time.Since(at) < young
+}
+
 // mayRenew lets a contract go on without a question as long as nobody gets more by it, and not again and again: each revision
 // is written down on both sides.
 func (p *Provider) mayRenew(consumer identity.ID, ctr *v1alpha1.Contract, old, doc contract.Document) error {

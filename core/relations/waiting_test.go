@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/contract"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
 	"kith.dev/core/sharing"
@@ -147,6 +148,21 @@ func TestUnknownRequestsCostNoReads(t *testing.T) {
 		t.Errorf("made a moment ago: %v", err)
 	}
 	d.Provider.client = behind
+}
+
+// A consumer compares the books in the moment after both signed. Were its contract not in them, it would take it for ended.
+func TestAContractSignedAMomentAgoIsInTheBooks(t *testing.T) {
+	alice := stranger(1, "192.0.2.1")
+	ctr := &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Name: "alice-in"}, Spec: v1alpha1.ContractSpec{ID: contract.NewID(), Peer: "alice", Role: v1alpha1.RoleProvider, Revision: 1}}
+	d := newDesk(t, sharing.Default(50), acceptedPeer("alice", alice.ID), ctr)
+	d.Provider.client = newDesk(t).client // a cache that has neither yet
+	if refs, err := d.Contracts(t.Context(), alice); err != nil || refs != nil || d.reads.Load() != 0 {
+		t.Fatalf("before anything was signed: %v, %v, %d reads", refs, err, d.reads.Load())
+	}
+	d.signedWith(alice.ID)
+	if refs, err := d.Contracts(t.Context(), alice); err != nil || len(refs) != 1 || refs[0].ID != ctr.Spec.ID {
+		t.Errorf("the books have %v, %v; want contract %s", refs, err, ctr.Spec.ID)
+	}
 }
 
 func TestBooksAreComparedWithinARate(t *testing.T) {
