@@ -5,6 +5,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"kith.dev/test/docs"
 )
 
 // flood opens n connections of UDP from a place, each with a port of its own, and gives how many were heard. They stay open.
@@ -178,4 +180,16 @@ func TestLimitsComeBack(t *testing.T) {
 	if err := w.fence.limited; err != nil {
 		t.Error(err)
 	}
+}
+
+func TestThePageSaysTheseLimits(t *testing.T) {
+	const closing = 120 // seconds for which a connection that was closed keeps its place
+	worst := allowed.open + allowed.rate*closing + allowed.burst
+	docs.Say(t, "security.md",
+		fmt.Sprintf("| open at once | %d |", allowed.open),
+		fmt.Sprintf("| new ones | %d a second, %d at once after a rest |", allowed.rate, allowed.burst),
+		fmt.Sprintf("| all consumers and providers together, new ones | %d a second, %d at once after a rest |", allowed.all, allowed.allAt),
+		fmt.Sprintf("| guests that nobody knows yet, all together, new ones | %d a second, %d at once after a rest |", allowed.unknown, allowed.unknownAt),
+		fmt.Sprintf("holds some %d 000 of the table", worst/1000),
+	)
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
 	"golang.org/x/sys/unix"
 )
 
@@ -50,7 +52,8 @@ func TestGuestsReachTheirOwnAndNothingElse(t *testing.T) {
 		{"web1", nodeIP + ":10053", rejected}, // DNS itself, but not asked for as DNS
 		{"web1", neighbour, rejected}, {"web1", router, rejected}, {"web1", office, rejected},
 		{"web1", ownPod, rejected}, {"web1", "10.43.5.5", rejected},
-		{"web1", "169.254.169.254", rejected}, {"web1", "192.168.1.1", rejected},
+		{"web1", "169.254.169.254", rejected}, {"web1", "192.168.1.1", rejected}, {"web1", "172.16.0.1", rejected}, {"web1", "10.9.9.9", rejected}, {"web1", "100.64.0.1", rejected},
+		{"web1", hostLAN + ":8081", rejected}, {"dora", hostLAN + ":8080", rejected}, // ports of the laptop that lead to the owner's pod, and to another tenant's guest
 		{"web1", dora, rejected}, {"dora", web1, rejected},
 		{"web1", doraHome, rejected}, {"web1", provider, rejected}, {"dora", aliceHome, rejected},
 		{"dora", internet, rejected}, // by the policy
@@ -263,6 +266,64 @@ func TestIPv6OfGuestsIsDropped(t *testing.T) {
 	w.must(w.fence.Raise())
 	if reach() == nil {
 		t.Error("a guest reached the host by IPv6")
+	}
+}
+
+// ping asks an address for an answer (ICMP), from one of a place's own.
+func (w *world) ping(place, from, to string) (answered bool) {
+	w.t.Helper()
+	w.in(place, func() error {
+		c, err := icmp.ListenPacket("ip4:icmp", from)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		ask, err := (&icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: 7, Data: []byte("kith")}}).Marshal(nil)
+		if err != nil {
+			return err
+		}
+		if _, err := c.WriteTo(ask, &net.IPAddr{IP: net.ParseIP(to)}); err != nil {
+			return nil // there is no way
+		}
+		_ = c.SetReadDeadline(time.Now().Add(patience))
+		for b := make([]byte, 200); ; {
+			n, who, err := c.ReadFrom(b)
+			if err != nil {
+				return nil
+			}
+			m, err := icmp.ParseMessage(unix.IPPROTO_ICMP, b[:n])
+			if answered = err == nil && m.Type == ipv4.ICMPTypeEchoReply && who.String() == to; answered {
+				return nil
+			}
+		}
+	})
+	return answered
+}
+
+// TestWhatMayBePinged: whether a laptop's addresses in the pods' range are there is no secret, to guests or through the tunnel.
+func TestWhatMayBePinged(t *testing.T) {
+	w := newWorld(t)
+	for _, to := range []string{hostLAN, neighbour, ownPod, doraHome, web1} {
+		if !w.ping("newcomer", newcomerIP, to) {
+			t.Fatalf("without a fence %s does not answer", to)
+		}
+	}
+	w.must(w.fence.Set(twoTenants()))
+	for _, c := range []struct {
+		place, from, to string
+		answers         bool
+	}{
+		{"web1", web1, nodeIP, true}, {"web1", web1, "10.42.255.129", true}, {"web1", web1, bridge, true}, {"newcomer", newcomerIP, nodeIP, true},
+		{"web1", web1, web2, true}, {"web1", web1, internet, true},
+		{"web1", web1, hostLAN, false}, {"web1", web1, router, false}, {"web1", web1, neighbour, false}, {"web1", web1, ownPod, false},
+		{"web1", web1, dora, false}, {"web1", web1, doraHome, false}, {"newcomer", newcomerIP, hostLAN, false}, {"newcomer", newcomerIP, internet, false},
+		{"dora", dora, internet, false},
+		{"far", aliceHome, nodeIP, true}, {"far", aliceHome, web1, true},
+		{"far", aliceHome, ownPod, false}, {"far", aliceHome, dora, false},
+	} {
+		if got := w.ping(c.place, c.from, c.to); got != c.answers {
+			t.Errorf("%s pings %s: answered %t, want %t", c.from, c.to, got, c.answers)
+		}
 	}
 }
 

@@ -284,7 +284,7 @@ func echo(p net.PacketConn) {
 	}
 }
 
-// kubeProxy translates three services, DNS on the node, an own pod, and a guest of alice, and a port of the host that leads to the latter.
+// kubeProxy translates three services, DNS on the node, an own pod, and a guest of alice, and ports of the host that lead to the latter two.
 func (w *world) kubeProxy() {
 	w.nft(`table ip proxy {
   chain services {
@@ -294,6 +294,7 @@ func (w *world) kubeProxy() {
     ip daddr 10.43.5.5 tcp dport 80 dnat to ` + ownPod + `
     ip daddr 10.43.5.6 tcp dport 80 dnat to ` + web2 + `
     ip daddr ` + hostLAN + ` tcp dport 8080 dnat to ` + web2 + `:80
+    ip daddr ` + hostLAN + ` tcp dport 8081 dnat to ` + ownPod + `:80
   }
   chain masq {
     type nat hook postrouting priority srcnat;
