@@ -121,6 +121,7 @@ func TestBodiesThatCostTooMuchStopAtTheDoor(t *testing.T) {
 		{"a writer of crumbs", "PUT", "offloadedpods/a", "", `{"metadata":{"managedFields":[{"fieldsV1":` + entries("{}", 50_000) + `}]}}`, "managedFields[0].fieldsV1"},
 		{"five finalizers", "POST", "offloadedpods", "", `{"metadata":{"finalizers":["a/a","a/b","a/c","a/d","a/e"]}}`, "finalizers: 5"},
 		{"labels", "POST", "offloadedpods", "", `{"metadata":{"labels":` + entries(`"a"`, 33) + `}}`, "33 labels"},
+		{"annotations", "POST", "configmaps", "", `{"metadata":{"annotations":` + entries(`"a"`, 33) + `}}`, "33 annotations"},
 		{"long annotations", "PATCH", "offloadedpods/a", merge, `{"metadata":{"annotations":{"kith.dev/grace-seconds":"` + strings.Repeat("1", 2000) + `"}}}`, "has 2000 bytes"},
 		{"a grace period", "PATCH", "offloadedpods/a", merge, `{"metadata":{"uid":"x","annotations":{"kith.dev/grace-seconds":"7"}}}`, ""},
 		{"a template bit by bit", "PATCH", "offloadedpods/a", merge, `{"spec":{"template":{"spec":{"a":0}}}}`, "write it whole"},

@@ -2,8 +2,10 @@ package dns
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -116,5 +118,13 @@ func TestWhatIsRememberedOfGuestsIsBounded(t *testing.T) {
 	now.at = now.at.Add(2 * guestForgotten)
 	if _, ok := l.enter(address); !ok || len(l.guests) != 1 {
 		t.Errorf("after a silence %d are remembered, want 1", len(l.guests))
+	}
+}
+
+func TestThePageSaysTheseLimits(t *testing.T) {
+	page, err := os.ReadFile("../../docs/security.md")
+	must(t, err)
+	if row := fmt.Sprintf("| DNS | %d questions a second, %d under way |", questionsPerSecond, questionsUnderWay); !strings.Contains(string(page), row) {
+		t.Errorf("docs/security.md does not say %q", row)
 	}
 }
