@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# golangci-lint over the main module, and whether the custom resources are in step with their Go types. The engine, where
-# golangci-lint would read all of Kubernetes for ten minutes, has what `go test` vets.
+# golangci-lint over the main module, whether the custom resources are in step with their Go types, and whether the tests that the
+# docs name are there. The engine, where golangci-lint would read all of Kubernetes for ten minutes, has what `go test` vets.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -9,3 +9,4 @@ lint=$root/build/golangci-lint
 [ -x "$lint" ] && [ "$lint" -nt tools/lint/go.sum ] || (cd tools/lint && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$lint" github.com/golangci/golangci-lint/v2/cmd/golangci-lint)
 CGO_ENABLED=0 "$lint" run --allow-parallel-runners --build-tags lab,soak ./...
 scripts/generate.sh --check
+scripts/claims.sh
