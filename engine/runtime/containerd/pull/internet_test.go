@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/containerd/containerd/v2/core/images"
+	"github.com/distribution/reference"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
@@ -140,6 +142,25 @@ func TestAListedRegistryMaySendOnToTheInternet(t *testing.T) {
 	g := newGuard("x", []string{"ghcr.io", "http://r.lan", "http://R.lan:5000", "nas.lan:5001", "*"})
 	if got := strings.Join(g.open, " "); got != "ghcr.io:443 r.lan:80 r.lan:5000 nas.lan:5001 *:443" {
 		t.Errorf("open: %s", got)
+	}
+}
+
+func TestAnImageIsKeptUnderItsDigestAlone(t *testing.T) {
+	var a, b = "sha256:" + strings.Repeat("a", 64), "sha256:" + strings.Repeat("b", 64)
+	for image, want := range map[string]string{
+		"postgres:17": "docker.io/library/postgres@" + a, "r.lan:5000/a/b:1": "r.lan:5000/a/b@" + a, "ghcr.io/a/b": "ghcr.io/a/b@" + a, "ghcr.io/a/b:1@" + b: "ghcr.io/a/b@" + a,
+	} {
+		named, err := reference.ParseDockerRef(image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var resolved ocispec.Descriptor
+		if err := json.Unmarshal([]byte(`{"digest":"`+a+`"}`), &resolved); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := kept(named, resolved); err != nil || got.String() != want {
+			t.Errorf("%s is kept as %s, %v; want %s", image, got, err, want)
+		}
 	}
 }
 

@@ -71,8 +71,7 @@ func run(ctx context.Context, in io.Reader) (string, error) {
 	if err := small(target); err != nil {
 		return "", err
 	}
-	// Under its digest alone: a guest must not make a name of the owner's mean another image.
-	exact, err := reference.WithDigest(reference.TrimNamed(named), target.Digest)
+	exact, err := kept(named, target)
 	if err != nil {
 		return "", err
 	}
@@ -84,6 +83,11 @@ func run(ctx context.Context, in io.Reader) (string, error) {
 	_, err = client.Pull(ctx, exact.String(), containerd.WithResolver(resolver), containerd.WithPullUnpack, containerd.WithPullSnapshotter("overlayfs"),
 		containerd.WithMaxConcurrentDownloads(3), containerd.WithImageHandlerWrapper(bounded))
 	return exact.String(), err
+}
+
+// kept is the name under which an image is kept, its digest alone: a guest must not make a name of the owner's mean another image.
+func kept(named reference.Named, image ocispec.Descriptor) (reference.Canonical, error) {
+	return reference.WithDigest(reference.TrimNamed(named), image.Digest)
 }
 
 func (o order) resolver(domain string) remotes.Resolver {
