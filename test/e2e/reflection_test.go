@@ -219,7 +219,7 @@ func bounds(t *testing.T, bob *lab.Laptop) {
 		"the internet":              {slice("IPv4", "198.51.100.7"), false},
 		"a name for an address":     {slice("FQDN", "example.org"), false},
 		"a service":                 {"{apiVersion: v1, kind: Service, " + meta + ", spec: {ports: [{port: 80}]}}", true},
-		"a service without label":   {"{apiVersion: v1, kind: Service, metadata: {name: evil, namespace: shop}, spec: {ports: [{port: 80}]}}", false},
+		"a service without label":   {"{apiVersion: v1, kind: Service, metadata: {name: evil, namespace: TWIN}, spec: {ports: [{port: 80}]}}", false},
 		"a NodePort":                {"{apiVersion: v1, kind: Service, " + meta + ", spec: {type: NodePort, ports: [{port: 80}]}}", false},
 		"a LoadBalancer":            {"{apiVersion: v1, kind: Service, " + meta + ", spec: {type: LoadBalancer, ports: [{port: 80}]}}", false},
 		"external addresses":        {"{apiVersion: v1, kind: Service, " + meta + ", spec: {externalIPs: [192.0.2.1], ports: [{port: 80}]}}", false},
