@@ -22,6 +22,7 @@ func TestConsumerCannotExhaust(t *testing.T) {
 	h := newHostile(t)
 	h.run("bodies without end", h.bodies)
 	h.run("a thousand watches", h.watches)
+	h.run("streams that are taken back at once", h.resets)
 	h.run("slow headers, slow bodies, no handshake, header bombs", h.slow)
 	h.run("ten thousand objects", h.objects)
 	h.run("amounts behind bounds", h.amounts)
