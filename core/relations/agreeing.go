@@ -41,6 +41,8 @@ func agree(peer *v1alpha1.Peer, terms []string) (a agreement, why string, alarm 
 	switch {
 	case !known && out.Code == "" && word.ID == "":
 		return agreeNever, "there is no code to compare with " + peer.Name, false
+	case shown != nil && len(shown.Terms) > 0 && !slices.Equal(shown.Terms, terms): // a yes on its way is to what was read
+		return agreeNever, peer.Name + " changed its terms after they were shown here", false
 	case len(terms) > 0 && word.Terms && shown == nil:
 		return agreeNever, "the terms of " + peer.Name + " were agreed to before they were known", false
 	case len(terms) > 0 && word.Terms && !slices.Equal(shown.Terms, terms):

@@ -393,6 +393,42 @@ func TestTermsThatWereNotAskedForAreNotSignedWithoutTheOwner(t *testing.T) {
 	}
 }
 
+// A person reads for a while. Who shows him a penny and changes it before his yes comes, without a word of his in between, has
+// his request taken back: a yes says nothing of which terms it is to.
+func TestTermsThatChangeBeforeTheOwnersEyesAreNotSigned(t *testing.T) {
+	priced := func(price string) *contract.Terms {
+		return &contract.Terms{Resources: map[string]string{"cpu": "4"}, PodSecurity: contract.Baseline, Prices: map[string]string{"cpu": price}}
+	}
+	free := &contract.Terms{Resources: map[string]string{"cpu": "4"}, PodSecurity: contract.Baseline}
+	for name, changes := range map[string][]*contract.Terms{"at once": {priced("9.00 EUR")}, "by way of none": {free, priced("9.00 EUR")}} {
+		t.Run(name, func(t *testing.T) {
+			bob, alice := newLiar(t)
+			bob.terms.Store(priced("0.01 EUR"))
+			alice.ask(t, 1, nil)
+			out := alice.until(t, "alice is asked", confirming)
+			for _, terms := range changes { // bob says when his question lapses, and has it looked after by that
+				peer := alice.peer(t, "bob")
+				outcome := peering.Outcome{State: peering.OutcomeAccepted, Offer: &peering.Offer{Terms: *terms, ValidUntil: time.Now().Add(time.Minute), ValidFor: 3600}}
+				bob.terms.Store(terms)
+				to, err := alice.directory.Client(peer)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := alice.r.conclude(t.Context(), "bob", out.RequestID, to, outcome); err != nil {
+					t.Fatal(err)
+				}
+			}
+			peer := alice.peer(t, "bob")
+			if peer.Status.Outgoing.Confirm != nil { // what the owner read is another thing
+				alice.say(t, v1alpha1.Confirm{Attempt: 1, Code: out.Code, Terms: true})
+			}
+			if out = alice.until(t, "taken back", declined); bob.signed.Load() != nil || !strings.Contains(out.Why, "changed its terms") {
+				t.Errorf("signed %v; %s", bob.signed.Load(), out.Why)
+			}
+		})
+	}
+}
+
 // What a contract in force says already was agreed to; what is new in its next revision was not.
 func TestOnlyWorseTermsOfARevisionNeedAWord(t *testing.T) {
 	had := &contract.Document{Terms: contract.Terms{PodSecurity: contract.Privileged, Prices: map[string]string{"cpu": "0.02 EUR"}, StorageClasses: []string{"fast"}}}
