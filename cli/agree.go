@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,9 +36,10 @@ func (p *program) ask(c *cobra.Command, timeout time.Duration, peer string, ask 
 		}
 		var word api.PeerConfirm
 		var err error
-		progress.above(func() { word, err = p.agree(ctx, peer, *step.Confirm) })
+		name := cmp.Or(step.Peer, peer) // an address is no name to confirm
+		progress.above(func() { word, err = p.agree(ctx, name, *step.Confirm) })
 		if err == nil {
-			_, err = kithd.ConfirmPeer(ctx, peer, word)
+			_, err = kithd.ConfirmPeer(ctx, name, word)
 		}
 		if err != nil {
 			cancel(err) // the request stands, or was taken back: there is nothing to wait for

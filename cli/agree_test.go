@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,6 +34,20 @@ func TestATerminalComparesTheCodeBeforeAnythingIsSigned(t *testing.T) {
 		if got := calls(); strings.Contains(got, "Confirm") != (c.calls != "") || !strings.Contains(got, c.calls) {
 			t.Errorf("%q: called %s", c.answer, got)
 		}
+	}
+}
+
+// Who was asked by an address is confirmed by name: an address is only a way to ask.
+func TestAPeerAskedByItsAddressIsConfirmedByName(t *testing.T) {
+	b := world()
+	i := slices.IndexFunc(b.Known, func(p api.Peer) bool { return p.Name == "carol" })
+	b.Known[i].Addresses = []string{"192.0.2.13:6450"}
+	b.AskConfirm = &api.Confirmation{Code: "069210"}
+	k := serve(t, b)
+	k.terminal, k.noColour, k.in = true, true, strings.NewReader("y\n")
+	_, errs, code := k.run("peer", "192.0.2.13:6450")
+	if code != api.ExitOK || !strings.Contains(errs, "Does the screen of carol show") || !strings.Contains(strings.Join(b.Called(), "; "), "Confirm carol 069210") {
+		t.Errorf("exit code %d, called %q: %s", code, b.Called(), errs)
 	}
 }
 

@@ -52,6 +52,8 @@ type Progress struct {
 	Code string `json:"code,omitempty"`
 	// Confirm is what the owner has to agree to now: the call waits for PathConfirm.
 	Confirm *Confirmation `json:"confirm,omitempty"`
+	// Peer is whom to confirm, by name: the call may have named an address.
+	Peer string `json:"peer,omitempty"`
 	// Finding is what the doctor saw just now.
 	Finding *Finding `json:"finding,omitempty"`
 }

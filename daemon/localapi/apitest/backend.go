@@ -180,7 +180,7 @@ func (b *Backend) Ask(ctx context.Context, name string, ask api.PeerAsk, report 
 	}
 	if b.AskConfirm != nil && ask.Code == "" && ask.ID == "" {
 		p.Confirm = b.AskConfirm
-		report(api.Progress{Message: p.Name + " accepted", Code: p.Confirm.Code, Confirm: p.Confirm})
+		report(api.Progress{Message: p.Name + " accepted", Code: p.Confirm.Code, Confirm: p.Confirm, Peer: p.Name})
 		for p.Confirm != nil {
 			b.mu.Unlock()
 			changed := b.Changed()
@@ -219,6 +219,9 @@ func (b *Backend) Confirm(_ context.Context, name string, confirm api.PeerConfir
 		return api.Peer{}, err
 	}
 	p, err := b.find(name)
+	if err == nil && slices.Contains(p.Addresses, name) { // those are for Ask
+		err = api.NotFound("peer", name, "kith peers")
+	}
 	if err != nil {
 		return api.Peer{}, err
 	}
