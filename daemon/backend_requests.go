@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/identity"
@@ -101,11 +103,20 @@ func (c *clusterPart) findRequest(ctx context.Context, ref string) (*v1alpha1.Pe
 	if err := c.fresh.List(ctx, &requests); err != nil { // the cache may not have the one that was shown a moment ago
 		return nil, internal(err)
 	}
+	var peer v1alpha1.Peer // the name of a Peer means its key: strangers who call themselves so get names that begin like it
+	err := c.client.Get(ctx, named(ref), &peer)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, internal(err)
+	}
+	ofPeer := err == nil
 	var found []*v1alpha1.PeeringRequest
 	for i := range requests.Items {
 		r := &requests.Items[i]
 		if r.Name == ref {
 			return r, nil
+		}
+		if ofPeer && r.Spec.PeerID != peer.Spec.ID {
+			continue
 		}
 		id, err := identity.ParseID(r.Spec.PeerID)
 		named := r.Spec.PeerName == ref || r.Spec.PeerID == ref || err == nil && strings.EqualFold(id.Short(), ref)
