@@ -280,7 +280,7 @@ func (b backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report fu
 	if err != nil {
 		return api.Peer{}, internal(err)
 	}
-	attempt := time.Now().UnixMilli()
+	attempt := max(time.Now().UnixMilli(), peer.Status.Outgoing.Attempt+1) // the clock may have been put back
 	before := peer.DeepCopy()
 	peer.Spec.Request = &v1alpha1.ResourceRequest{Resources: resources, Attempt: attempt}
 	if ask.ID != "" {
@@ -347,7 +347,7 @@ func (c *clusterPart) followAsk(ctx context.Context, name string, attempt int64,
 		}
 		if asked := confirmation(out); asked != nil {
 			if !answered(relations.Word(&peer), *asked) { // else the answer was given a moment ago
-				say(api.Progress{Message: out.Why, Code: out.Code, Confirm: asked})
+				say(api.Progress{Message: out.Why, Code: out.Code, Confirm: asked, Peer: name})
 			}
 			return !wait, nil
 		}
