@@ -212,7 +212,7 @@ func (r *PeerReconciler) sign(ctx context.Context, peer *v1alpha1.Peer, to *peer
 	if err != nil {
 		return fmt.Errorf("have %s sign the contract: %w", peer.Name, err)
 	}
-	if err := r.record(ctx, peer, old, signed, doc); err != nil {
+	if err := r.record(ctx, peer, old, signed, doc, true); err != nil {
 		return err
 	}
 	return r.advertised(ctx, peer, doc, offer)
@@ -246,8 +246,9 @@ func (r *PeerReconciler) signOnce(ctx context.Context, to *peering.Client, doc c
 	return to.Sign(ctx, mine)
 }
 
-// record keeps what was signed, as a new contract or as the next revision of the old one; the reconciler goes on from it.
-func (r *PeerReconciler) record(ctx context.Context, peer *v1alpha1.Peer, old *v1alpha1.Contract, signed contract.Signed, doc contract.Document) error {
+// record keeps what was signed, as a new contract or as the next revision of the old one; the reconciler goes on from it. The
+// question that is pending is over if this answers it.
+func (r *PeerReconciler) record(ctx context.Context, peer *v1alpha1.Peer, old *v1alpha1.Contract, signed contract.Signed, doc contract.Document, answers bool) error {
 	ctr, err := contractObject(v1alpha1.RoleConsumer, peer, signed, doc)
 	if err != nil {
 		return err
@@ -259,12 +260,15 @@ func (r *PeerReconciler) record(ctx context.Context, peer *v1alpha1.Peer, old *v
 	r.announce(api.Event{Type: api.EventContractSigned, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name,
 		Message: fmt.Sprintf("%s grants %s", peer.Name, granted(ctr.Spec.Resources)), Direction: api.Outgoing})
 	return patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+		s.Outgoing.Contract = ctr.Name
+		if waits := s.Outgoing.RequestID != "" || Asking(s.Outgoing); waits && !answers {
+			return // a renewal; the question stands
+		}
 		why := "signed, the link is being made"
 		if stateOf(s.Outgoing) == v1alpha1.StateConnected {
 			why = ""
 		}
 		step(&s.Outgoing, peering.EventSigned, why)
-		s.Outgoing.Contract = ctr.Name
 		settle(&s.Outgoing)
 	})
 }

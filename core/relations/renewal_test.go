@@ -81,7 +81,7 @@ func newPair(t *testing.T, policy *v1alpha1.SharingPolicy) *pair {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.r.record(t.Context(), w.peer(t), nil, signed, doc); err != nil {
+	if err := w.r.record(t.Context(), w.peer(t), nil, signed, doc, true); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -164,6 +164,28 @@ func TestTheShortestContractHolds(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The other owner may take longer to answer a question for more than what is in force has left, and so may this one to confirm.
+func TestAQuestionThatWaitsKeepsNoContractFromItsRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newPair(t, running(sharing.MinValidity))
+		peer := w.peer(t)
+		peer.Status.Outgoing.RequestID, peer.Status.Outgoing.Code = "more", "069210"
+		if err := w.client.Status().Update(t.Context(), peer); err != nil {
+			t.Fatal(err)
+		}
+		w.r.waiting["bob"] = &waiter{request: "more", cancel: func() {}}
+		if n := w.holds(t, 4*time.Hour); n < 4 {
+			t.Errorf("%d revisions", n)
+		}
+		if out := w.peer(t).Status.Outgoing; out.RequestID != "more" || out.Code != "069210" {
+			t.Errorf("the question is gone: %+v", out)
+		}
+		if w.r.waiting["bob"] == nil {
+			t.Error("nobody waits for its answer any more")
+		}
+	})
 }
 
 func TestALongContractIsRenewedSeldom(t *testing.T) {

@@ -20,10 +20,13 @@ func (r *PeerReconciler) revise(ctx context.Context, peer *v1alpha1.Peer, ctr *v
 	switch out := peer.Status.Outgoing; {
 	case peer.Spec.Request.Attempt > out.Attempt && stateOf(out) == v1alpha1.StateConnected:
 		return 0, r.ask(ctx, peer)
-	case out.RequestID != "" || Asking(out):
-		return 0, r.pend(ctx, peer)
+	case out.RequestID != "" || Asking(out): // what is in force does not wait for it
+		if err := r.pend(ctx, peer); err != nil {
+			return 0, err
+		}
+	default:
+		r.stopWaiting(peer.Name)
 	}
-	r.stopWaiting(peer.Name)
 	return r.renew(ctx, peer, ctr)
 }
 
