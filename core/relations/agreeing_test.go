@@ -344,6 +344,18 @@ func TestACodeOrAnIDGivenBeforehandSigns(t *testing.T) {
 	}
 }
 
+// A Peer that was written by hand, as docs/security.md has it for GitOps, says no more than its ID.
+func TestAPeerWrittenByHandNeedsItsIDOnly(t *testing.T) {
+	_, alice := newLiar(t)
+	peer := alice.peer(t, "bob")
+	peer.Spec = v1alpha1.PeerSpec{ID: peer.Spec.ID, Request: &v1alpha1.ResourceRequest{Attempt: 1, Confirm: &v1alpha1.Confirm{Attempt: 1, ID: peer.Spec.ID}}}
+	if err := alice.Update(t.Context(), peer); err != nil {
+		t.Fatal(err)
+	}
+	alice.look(t)
+	alice.until(t, "signed", signedIs)
+}
+
 // Terms beyond what was asked for need a yes of their own, to exactly what was shown.
 func TestTermsThatWereNotAskedForAreNotSignedWithoutTheOwner(t *testing.T) {
 	priced := func(price string) *contract.Terms {

@@ -1,6 +1,7 @@
 package relations
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -199,7 +200,7 @@ func (r *PeerReconciler) close(ctx context.Context, peer *v1alpha1.Peer, e peeri
 // sign turns terms that the owner agreed to into a contract that both signed.
 func (r *PeerReconciler) sign(ctx context.Context, peer *v1alpha1.Peer, to *peering.Client, old *v1alpha1.Contract, terms contract.Terms, offer *peering.Offer) error {
 	id, key := to.Peer() // known since the answer came
-	doc := newDocument(r.me, r.name, contract.Party{ID: id, Name: peer.Spec.DisplayName, Key: key},
+	doc := newDocument(r.me, r.name, contract.Party{ID: id, Name: cmp.Or(peer.Spec.DisplayName, Label(peer.Name)), Key: key},
 		terms, time.Duration(offer.ValidFor)*time.Second)
 	if old != nil { // other amounts: the next revision of what is in force
 		doc.ID, doc.Revision = old.Spec.ID, old.Spec.Revision+1
