@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -184,6 +185,41 @@ func TestAQuestionThatWaitsKeepsNoContractFromItsRenewal(t *testing.T) {
 		}
 		if w.r.waiting["bob"] == nil {
 			t.Error("nobody waits for its answer any more")
+		}
+	})
+}
+
+// What the provider's owner accepted meanwhile, other amounts, is not what a renewal is about: it neither takes them up nor has
+// to fit them.
+func TestARenewalLeavesWhatWasAcceptedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newPair(t, running(sharing.MinValidity))
+		old, err := contract.Parse(kept(t, w.bob.client).Spec.Document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(45 * time.Minute)
+		if _, _, err := w.bob.Ask(t.Context(), w.caller, peering.Question{Name: "alice", Resources: map[string]string{"cpu": "1"}, Attempt: 2}, "123456", false); err != nil {
+			t.Fatal(err)
+		}
+		request := w.bob.requests(t)[0]
+		if err := Answer(t.Context(), w.bob.client, &request, true, "owner"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.sign(t.Context(), t, renewed(old, time.Now(), sharing.MinValidity)); err != nil {
+			t.Error(err)
+		}
+		if n := len(w.bob.requests(t)); n != 1 {
+			t.Fatalf("%d requests, want the one that was accepted", n)
+		}
+		less := renewed(old, time.Now(), sharing.MinValidity)
+		less.Revision, less.Resources = 3, maps.Clone(old.Resources)
+		less.Resources["cpu"] = "1"
+		if _, err := w.sign(t.Context(), t, less); err != nil {
+			t.Error(err)
+		}
+		if n := len(w.bob.requests(t)); n != 0 || kept(t, w.bob.client).Spec.Revision != 3 {
+			t.Errorf("%d requests, revision %d", n, kept(t, w.bob.client).Spec.Revision)
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -55,10 +56,28 @@ func (p *Provider) groundsFor(ctx context.Context, caller peering.Caller, doc co
 	}
 	g.request, err = p.acceptedRequest(ctx, caller.ID)
 	var refusal *peering.Problem
-	if g.old != nil && errors.As(err, &refusal) {
+	switch {
+	case g.old == nil:
+	case errors.As(err, &refusal):
 		err = p.mayRenew(caller.ID, g.old, old, doc)
+	case err == nil && beside(g.request, old, doc) && p.mayRenew(caller.ID, g.old, old, doc) == nil:
+		g.request = nil
 	}
 	return g, err
+}
+
+// beside reports whether a document is a renewal of the old one while a request for other amounts is accepted.
+func beside(request *v1alpha1.PeeringRequest, old, doc contract.Document) bool {
+	says, err := quantities(doc.Resources)
+	if err != nil || !reflect.DeepEqual(old.Terms, doc.Terms) {
+		return false
+	}
+	for name, asked := range request.Spec.Resources {
+		if q, ok := says[name]; !ok || q.Cmp(asked) != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // ofNobodyElse refuses the ID of another's contract for a new one: consumers choose the IDs, and what is kept by them here,
