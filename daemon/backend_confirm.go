@@ -79,6 +79,7 @@ func (c *clusterPart) confirm(ctx context.Context, peer *v1alpha1.Peer, in api.P
 	word.Code, word.ID = cmp.Or(in.Code, word.Code), cmp.Or(in.ID, word.ID)
 	word.Terms, word.Reject = word.Terms || in.Terms, word.Reject || in.Reject
 	request.Confirm = &word
+	before.Spec.Request.Confirm = nil // so that the patch names the attempt, should another be there by now
 	if err := c.client.Patch(ctx, peer, client.MergeFrom(before)); err != nil {
 		return internal(fmt.Errorf("confirm the request to %s: %w", peer.Name, err))
 	}
