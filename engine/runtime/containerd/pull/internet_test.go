@@ -120,6 +120,33 @@ func TestAPullStaysOutOfTheProvidersNetwork(t *testing.T) {
 	}
 }
 
+// TestATokenIsShort: it would be gathered in memory for as long as a registry sends.
+func TestATokenIsShort(t *testing.T) {
+	var sent atomic.Int64
+	var r *registry
+	r = newRegistry(t, func(w http.ResponseWriter, q *http.Request) {
+		if q.URL.Path != "/token" {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="`+r.URL+`/token",service="x"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		fmt.Fprint(w, `{"token":"`)
+		for part := strings.Repeat("x", 1<<16); sent.Load() < 64<<20; {
+			n, err := w.Write([]byte(part))
+			if sent.Add(int64(n)); err != nil {
+				return
+			}
+		}
+		fmt.Fprint(w, `"}`)
+	})
+	if err := resolve(t, r.host()+"/x:1", "http://"+r.host()); err == nil || !strings.Contains(err.Error(), "too large") {
+		t.Errorf("%v", err)
+	}
+	if n := sent.Load(); n == 0 || n >= 64<<20 {
+		t.Errorf("%d bytes of a token were sent", n)
+	}
+}
+
 // TestAListedRegistryMaySendOnToTheInternet, also where that is denied; the LAN stays closed to it.
 func TestAListedRegistryMaySendOnToTheInternet(t *testing.T) {
 	for _, c := range []struct {

@@ -95,7 +95,8 @@ func (o order) resolver(domain string) remotes.Resolver {
 	transport.Proxy = nil // it would resolve names itself, and reach what it likes
 	transport.DialContext = newGuard(domain, o.Registries).dial
 	client := &http.Client{Transport: transport}
-	authorizer := docker.NewDockerAuthorizer(docker.WithAuthClient(client), docker.WithAuthCreds(func(string) (string, string, error) { return o.Auth.parse() }))
+	tokens := &http.Client{Transport: brief{transport}}
+	authorizer := docker.NewDockerAuthorizer(docker.WithAuthClient(tokens), docker.WithAuthCreds(func(string) (string, string, error) { return o.Auth.parse() }))
 	return docker.NewResolver(docker.ResolverOptions{Hosts: func(host string) ([]docker.RegistryHost, error) {
 		scheme := "https"
 		for _, r := range o.Registries {
@@ -109,6 +110,19 @@ func (o order) resolver(domain string) remotes.Resolver {
 			Capabilities: docker.HostCapabilityPull | docker.HostCapabilityResolve,
 		}}, err
 	}})
+}
+
+// brief reads so much of an answer and no more: what a token service says is decoded as one whole, whatever its length.
+type brief struct{ http.RoundTripper }
+
+const mostToken = 1 << 20
+
+func (b brief) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.RoundTripper.RoundTrip(r)
+	if err == nil {
+		resp.Body = http.MaxBytesReader(nil, resp.Body, mostToken)
+	}
+	return resp, err
 }
 
 // parse gives user and password; an empty user with an identity token.
