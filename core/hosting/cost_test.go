@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/wire/wiretest"
@@ -137,5 +138,47 @@ func TestAStatusIsWrittenWithItsTemplate(t *testing.T) {
 	}
 	if _, isText := u.Object["spec"].(map[string]any)["template"].(string); !isText {
 		t.Error("what the cache holds was changed")
+	}
+}
+
+// An apply is read as YAML, which costs more than JSON: so it counts as more bodies under way.
+func TestAnApplyCostsWhatItCountsAs(t *testing.T) {
+	_ = yaml.Unmarshal([]byte(`{"a":0}`), new(map[string]any)) // what is made once only
+	for resource, of := range map[string]reflect.Type{"configmaps": reflect.TypeFor[corev1.ConfigMap](), "endpointslices": reflect.TypeFor[discoveryv1.EndpointSlice]()} {
+		for _, text := range wiretest.Worst(of, 100<<10, func(text []byte) error {
+			for _, shape := range append(slices.Clone(wares[resource].shapes), open) {
+				if err := shape.Check(text, bodyBound); err != nil {
+					return err
+				}
+			}
+			return nil
+		}) {
+			wiretest.Within(t, applied*len(text.Data), func() { _ = yaml.Unmarshal(text.Data, new(map[string]any)) })
+		}
+	}
+}
+
+// With as many as the API server looks at by default it wrote a path of 1 MiB for each.
+func TestRepeatedFieldsUnderALongName(t *testing.T) {
+	var sent string
+	l := newLane(t, func(_ http.ResponseWriter, r *http.Request) { sent = r.URL.RawQuery })
+	body := `{"spec":{"template":{"` + strings.Repeat("k", 1<<20) + `":{"a":0` + strings.Repeat(`,"a":0`, 5000) + `}}}}`
+	const path = "/kube/apis/kith.dev/v1alpha1/namespaces/shop/offloadedpods"
+	for _, query := range []string{"", "?fieldValidation=Strict", "?fieldValidation=Warn&fieldValidation=Strict"} {
+		sent = ""
+		resp := l.do("POST", path+query, strings.NewReader(body), http.Header{"Content-Type": {"application/json"}})
+		if resp.StatusCode != http.StatusOK || sent != "fieldValidation=Ignore" {
+			t.Errorf("%q: %d, the API server is asked with %q", query, resp.StatusCode, sent)
+		}
+	}
+}
+
+func TestAppliesCountFourfold(t *testing.T) {
+	for media, want := range map[string]int64{"application/json": 5, "application/merge-patch+json": 5, "application/apply-patch+yaml": 20, "Application/Apply-Patch+YAML; charset=x": 20} {
+		r := httptest.NewRequest(http.MethodPatch, "/", strings.NewReader("12345"))
+		r.Header.Set("Content-Type", media)
+		if got := DefaultLimits().counts(r); got != want {
+			t.Errorf("%s: five bytes count as %d, want %d", media, got, want)
+		}
 	}
 }

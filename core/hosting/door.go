@@ -8,6 +8,7 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"mime"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"kith.dev/core/audit"
@@ -191,6 +193,7 @@ type passKey struct{}
 type pass struct {
 	consumerID string
 	path       string
+	keeps      bool
 	in         *http.Request
 }
 
@@ -202,6 +205,13 @@ func (d *Door) rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.Path, r.Out.URL.RawPath = strings.TrimSuffix(d.target.Path, "/")+p.path, ""
 	r.Out.Host = ""
 	r.Out.Header = safeHeaders(r.Out.Header)
+	if p.keeps {
+		// By default the API server looks for unknown and repeated fields, and writes down the whole path to each, with all
+		// the names in it: 2 MiB make a hundred gigabytes. Nobody reads what it would say of them.
+		query := r.Out.URL.Query()
+		query.Set("fieldValidation", metav1.FieldValidationIgnore)
+		r.Out.URL.RawQuery = query.Encode()
+	}
 	r.Out.Header.Set("Impersonate-User", userPrefix+p.consumerID)
 	r.Out.Header.Set("Impersonate-Group", group)
 }
@@ -230,7 +240,7 @@ func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 		d.refuseBody(w, r, consumerID)
 		return
 	}
-	leave, err := gate.enter(r.Context(), way, r.ContentLength, namespaces, d.Limits)
+	leave, err := gate.enter(r.Context(), way, d.Limits.counts(r), namespaces, d.Limits)
 	switch {
 	case err == nil:
 	case errors.Is(err, errShut):
@@ -283,12 +293,28 @@ func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 			return
 		}
 	}
-	r = r.WithContext(context.WithValue(ctx, passKey{}, pass{consumerID, way.path, r}))
+	r = r.WithContext(context.WithValue(ctx, passKey{}, pass{consumerID, way.path, way.keeps, r}))
 	if !way.upgrade {
 		d.plain.ServeHTTP(w, r)
 		return
 	}
 	d.upgrade.ServeHTTP(w, r)
+}
+
+// applied is how often the body of an apply counts among those under way: the API server reads it as YAML, also when it is
+// JSON, which takes four times as much as other JSON.
+const applied = 4
+
+// counts is how many bytes of Bodies a request takes up.
+func (l Limits) counts(r *http.Request) int64 {
+	body := r.ContentLength
+	if body < 0 {
+		body = l.Body // it does not say; so much it may be
+	}
+	if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media == string(types.ApplyYAMLPatchType) {
+		body *= applied
+	}
+	return body
 }
 
 // gathered reads the body before the API server hears of the request. Else a body that comes slowly would hold the API

@@ -122,8 +122,9 @@ func (w way) streaming(r *http.Request, resource []string) (way, error) {
 		return w, nil
 	}
 	w.keeps = r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch
-	w.list = len(resource) == 1 && (r.Method == http.MethodGet || r.Method == http.MethodDelete) && !isSet(query, "watch")
-	w.stream = isSet(query, "watch") || w.sub == "log" && isSet(query, "follow")
+	// What is to be watched the API server asks of a GET only; any other is what its method says.
+	w.stream = r.Method == http.MethodGet && (isSet(query, "watch") || w.sub == "log" && isSet(query, "follow"))
+	w.list = len(resource) == 1 && (r.Method == http.MethodGet && !w.stream || r.Method == http.MethodDelete)
 	return w, nil
 }
 

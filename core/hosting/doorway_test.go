@@ -27,6 +27,8 @@ func TestWays(t *testing.T) {
 		{"GET", "/kube/api/v1/namespaces/shop/pods/web/log", nil, "/api/v1/namespaces/shop/pods/web/log", false},
 		{"POST", "/kube/api/v1/namespaces/shop/pods/web/exec", exec, "/api/v1/namespaces/shop/pods/web/exec", true},
 		{"GET", "/kube/api/v1/namespaces/shop/pods/web/log", exec, "", false},
+		{"DELETE", "/kube/api/v1/namespaces/shop/secrets?watch=true", nil, "/api/v1/namespaces/shop/secrets", false},
+		{"POST", "/kube/api/v1/namespaces/shop/secrets?watch=true", nil, "/api/v1/namespaces/shop/secrets", false},
 		{"PATCH", "/kube/apis/kith.dev/v1alpha1/namespaces/shop/offloadedpods/web", nil, "/apis/kith.dev/v1alpha1/namespaces/shop/offloadedpods/web", false},
 		{"GET", "/kube/version", nil, "/version", false},
 		{"GET", "/kube/api/v1", nil, "/api/v1", false},
@@ -67,6 +69,12 @@ func TestWays(t *testing.T) {
 		w, err := parseWay(&http.Request{Method: c.method, URL: u, Header: c.header})
 		if (err == nil) != (c.want != "") || w.path != c.want || w.stream != c.stream {
 			t.Errorf("%s %s: %+v, %v; want %q, stream %v", c.method, c.url, w, err, c.want, c.stream)
+		}
+	}
+	for url, list := range map[string]bool{"?watch=true": true, "": true, "/a": false} {
+		r := httptest.NewRequest(http.MethodDelete, "/kube/api/v1/namespaces/shop/secrets"+url, nil)
+		if w, err := parseWay(r); err != nil || w.list != list {
+			t.Errorf("DELETE secrets%s: a list of many: %v, %v", url, w.list, err)
 		}
 	}
 }

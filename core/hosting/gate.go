@@ -59,9 +59,6 @@ func (g *gates) shut(consumerID string) {
 // enter lets one request in, or says which limit it is over. Call leave when it is done.
 func (g *gate) enter(ctx context.Context, w way, body int64, namespaces int, limits Limits) (leave func(), err error) {
 	count, limit, what := &g.requests, limits.Requests, "requests"
-	if body < 0 {
-		body = limits.Body // it does not say; so much it may be
-	}
 	if w.stream {
 		count, limit, what = &g.streams, limits.Streams+namespaces*limits.StreamsPerNamespace, "watches and streams"
 	}
