@@ -1,6 +1,7 @@
 package hosting
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"kith.dev/core/api/v1alpha1"
 )
 
 func protobufOf(t *testing.T, o runtime.Object) string {
@@ -162,5 +165,28 @@ func TestBodiesThatCostTooMuchStopAtTheDoor(t *testing.T) {
 		if s := l.status(resp); s.Code != 403 || came.Load() != 0 || !strings.Contains(s.Message, tt.says) {
 			t.Errorf("%s: %d, came %d, %s", tt.what, s.Code, came.Load(), s.Message)
 		}
+	}
+}
+
+// Twenty containers with sixty variables each, all from a Secret, are many small objects in few bytes.
+func TestAPodOfManyVariablesIsTaken(t *testing.T) {
+	pod := v1alpha1.OffloadedPod{}
+	for i := range 20 {
+		c := corev1.Container{Name: fmt.Sprint("c", i), Image: "registry.example.com/team/app:1.2.3"}
+		for j := range 60 {
+			from := &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "app"}, Key: fmt.Sprint("k", j)}
+			c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprint("ENV_", j), ValueFrom: &corev1.EnvVarSource{SecretKeyRef: from}})
+		}
+		for j := range 10 {
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: fmt.Sprint("v", j), MountPath: fmt.Sprint("/v", j), ReadOnly: true})
+		}
+		pod.Spec.Template.Spec.Containers = append(pod.Spec.Template.Spec.Containers, c)
+	}
+	body, err := json.Marshal(&pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (way{resource: "offloadedpods"}).checkBody(http.MethodPost, "application/json", body); err != nil {
+		t.Error(err)
 	}
 }
