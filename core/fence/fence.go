@@ -120,6 +120,9 @@ func (f *Fence) sync() error {
 // limit writes how much guests may open. A kernel without the words for it (nft_connlimit) leaves the fence as it is.
 func (f *Fence) limit(is buckets) {
 	err := f.kernel.limit(f.cfg, f.allowed, f.limits, is)
+	if err != nil && f.limits != nil { // somebody took it away, or part of it, and this came before the news of that
+		err = f.kernel.limit(f.cfg, f.allowed, nil, is)
+	}
 	if err == nil {
 		f.limits, f.limited = &is, nil
 		return

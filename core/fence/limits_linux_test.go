@@ -193,3 +193,18 @@ func TestThePageSaysTheseLimits(t *testing.T) {
 		fmt.Sprintf("holds some %d 000 of the table", worst/1000),
 	)
 }
+
+// A change of peerings that comes before the news that the table is gone: there would be none until the next change.
+func TestLimitsThatAreGoneAreMadeAnewByAChange(t *testing.T) {
+	w := newWorld(t)
+	w.fence.allowed = few
+	rel := twoTenants()
+	w.must(w.fence.Set(rel))
+	w.nft("delete table ip " + Limits)
+	rel.Tenants = rel.Tenants[:1]
+	w.must(w.fence.Set(rel))
+	w.must(w.fence.limited)
+	if got := w.flood("web1", web1, "web2", web2, 200); !about(got, few.burst) {
+		t.Errorf("%d of 200 connections of a guest came through, want %d", got, few.burst)
+	}
+}
