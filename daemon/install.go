@@ -81,8 +81,19 @@ func waitEstablished(ctx context.Context, c client.Client, name string) error {
 
 // apply puts an object into the cluster by server-side apply.
 func apply(ctx context.Context, c client.Client, obj client.Object) error {
-	//nolint:staticcheck // generated apply configurations exist for none of these kinds
-	return c.Patch(ctx, obj, client.Apply, client.FieldOwner(v1alpha1.ManagedBy), client.ForceOwnership)
+	put := func() error {
+		//nolint:staticcheck // generated apply configurations exist for none of these kinds
+		return c.Patch(ctx, obj, client.Apply, client.FieldOwner(v1alpha1.ManagedBy), client.ForceOwnership)
+	}
+	kind := obj.GetObjectKind().GroupVersionKind().Kind
+	err := put()
+	if installed.Unchangeable(kind, err) {
+		if err := c.Delete(ctx, obj); client.IgnoreNotFound(err) != nil {
+			return err
+		}
+		err = put()
+	}
+	return err
 }
 
 // policies are the admission policies of this side, which say how pods travel and where guests are.

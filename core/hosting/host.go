@@ -9,6 +9,8 @@ import (
 	"golang.org/x/sync/singleflight"
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -20,6 +22,7 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/audit"
+	"kith.dev/core/installed"
 )
 
 // Host is the provider's side of every contract. Make it with New. All methods may be called by many at once.
@@ -94,7 +97,14 @@ func (h *Host) Install(ctx context.Context) error {
 	if err := h.tenants.apply(ctx, tenantClusterRole(bounded)); err != nil {
 		return fmt.Errorf("installing ClusterRole %s: %w", tenantRole, err)
 	}
-	if err := h.tenants.apply(ctx, guestPriority()); err != nil {
+	err = h.tenants.apply(ctx, guestPriority())
+	if installed.Unchangeable("PriorityClass", err) { // another stands under its name
+		class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.GuestPriorityClass}}
+		if err = client.IgnoreNotFound(h.tenants.client.Delete(ctx, class)); err == nil {
+			err = h.tenants.apply(ctx, guestPriority())
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("installing PriorityClass %s: %w", v1alpha1.GuestPriorityClass, err)
 	}
 	return nil

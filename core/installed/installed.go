@@ -169,7 +169,7 @@ func (k *Keeper) mend(ctx context.Context, want *unstructured.Unstructured) (cha
 		return false, nil
 	}
 	err = k.client.Update(ctx, next, client.FieldOwner(v1alpha1.ManagedBy))
-	if apierrors.IsInvalid(err) && want.GetKind() == "RuntimeClass" { // another stands under its name: its handler cannot be changed
+	if Unchangeable(want.GetKind(), err) { // another stands under its name
 		uid := live.GetUID()
 		if err := k.client.Delete(ctx, live, client.Preconditions{UID: &uid}); err != nil {
 			return false, client.IgnoreNotFound(err)
@@ -177,6 +177,12 @@ func (k *Keeper) mend(ctx context.Context, want *unstructured.Unstructured) (cha
 		return false, nil
 	}
 	return err == nil && next.GetResourceVersion() != before, err
+}
+
+// Unchangeable reports whether err says that an object of this kind cannot be changed to what was wanted, and has to be deleted
+// and made again: handlers of RuntimeClasses and values of PriorityClasses stay as they were made.
+func Unchangeable(kind string, err error) bool {
+	return apierrors.IsInvalid(err) && (kind == "RuntimeClass" || kind == "PriorityClass")
 }
 
 // replaced is live with what want says: everything but metadata, of which labels and annotations are added, and status.

@@ -10,6 +10,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	nodev1 "k8s.io/api/node/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -55,6 +56,9 @@ func newDesk(t *testing.T) *desk {
 			if err := c.Get(ctx, client.ObjectKeyFromObject(obj), &live); err == nil && live.Handler != "kith-guest" {
 				return apierrors.NewInvalid(schema.GroupKind{Group: "node.k8s.io", Kind: "RuntimeClass"}, obj.GetName(), nil)
 			}
+		}
+		if obj.GetObjectKind().GroupVersionKind().Kind == "PriorityClass" {
+			return apierrors.NewInvalid(schema.GroupKind{Group: "scheduling.k8s.io", Kind: "PriorityClass"}, obj.GetName(), nil)
 		}
 		return c.Update(ctx, obj, opts...)
 	}
@@ -149,6 +153,24 @@ func TestARuntimeClassThatCannotBeChangedIsReplaced(t *testing.T) {
 	d.must(d.client.Get(t.Context(), client.ObjectKey{Name: "kith-guest"}, &c))
 	if c.Handler != "kith-guest" || len(d.told) != 1 {
 		t.Errorf("handler %q, told %v", c.Handler, d.told)
+	}
+}
+
+func priority(value int32) *schedulingv1.PriorityClass {
+	return &schedulingv1.PriorityClass{TypeMeta: metav1.TypeMeta{APIVersion: "scheduling.k8s.io/v1", Kind: "PriorityClass"}, ObjectMeta: metav1.ObjectMeta{Name: "kith-guest"}, Value: value}
+}
+
+// With a value of somebody else's guests could push the owner's pods out.
+func TestAPriorityClassThatCannotBeChangedIsReplaced(t *testing.T) {
+	d := newDesk(t)
+	d.must(d.keeper.Keep(priority(-1000)))
+	d.must(d.client.Create(t.Context(), priority(1_000_000)))
+	d.reconcile("PriorityClass", "kith-guest")
+	d.reconcile("PriorityClass", "kith-guest")
+	var c schedulingv1.PriorityClass
+	d.must(d.client.Get(t.Context(), client.ObjectKey{Name: "kith-guest"}, &c))
+	if c.Value != -1000 || len(d.told) != 1 {
+		t.Errorf("value %d, told %v", c.Value, d.told)
 	}
 }
 
