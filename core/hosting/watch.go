@@ -47,6 +47,7 @@ func (h *Host) watch(mgr manager.Manager) error {
 		return err
 	}
 	// One key for all: whatever changed, everything is read again.
+	anew := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
 	all := func(kind string) handler.EventHandler {
 		return handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			h.contracts.saw(kind, o.GetResourceVersion())
@@ -58,6 +59,7 @@ func (h *Host) watch(mgr manager.Manager) error {
 		Watches(&v1alpha1.Peer{}, all(kindPeer), builder.WithPredicates(updates(peerElse))).
 		Watches(&v1alpha1.SharingPolicy{}, all(kindPolicy), builder.WithPredicates(updates(specOrLabels))).
 		Watches(&corev1.Namespace{}, all(kindNamespace), builder.WithPredicates(managedOrWas(), updates(specOrLabels))).
+		Watches(&corev1.Node{}, anew, builder.WithPredicates(own(), updates(nodeElse))).
 		WithOptions(controller.Options{NewQueue: queues.New}).
 		Complete(reconcile.Func(h.reconcileContracts))
 	if err != nil {
@@ -88,6 +90,16 @@ func managedOrWas() predicate.Predicate {
 		CreateFunc: p.Create, DeleteFunc: p.Delete, GenericFunc: p.Generic,
 		UpdateFunc: func(e event.UpdateEvent) bool { return ours(e.ObjectOld) || ours(e.ObjectNew) },
 	}
+}
+
+// own nodes are those that guests run on.
+func own() predicate.Predicate {
+	return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetLabels()[v1alpha1.LabelPeer] == "" })
+}
+
+// nodeElse: of nodes, whether guests can have user namespaces there. The engine says it some moments after it has started.
+func nodeElse(was, is client.Object) bool {
+	return was.GetAnnotations()[v1alpha1.AnnotationUserNamespaces] != is.GetAnnotations()[v1alpha1.AnnotationUserNamespaces]
 }
 
 func specOrLabels(was, is client.Object) bool {
