@@ -90,14 +90,15 @@ func TestAGuestWithoutItsClassOrLabelIsDeletedAndMadeAgain(t *testing.T) {
 func TestAGuestWaitsForItsClass(t *testing.T) {
 	peer, bob := peerOf("bob", 1)
 	contract := contractWith("bob", "contractb")
-	modest := &v1alpha1.OffloadedPod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p", UID: types.UID("o-p")}}
+	twin := "shop-" + bob.Compact[:7]
+	modest := &v1alpha1.OffloadedPod{ObjectMeta: metav1.ObjectMeta{Namespace: twin, Name: "p", UID: types.UID("o-p")}}
 	modest.Spec.HomeNamespace = "shop"
 	modest.Spec.Template.Spec = corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}
 	d := newDesk(t, peer, contract, modest)
 	if _, err := d.ensure(contract, bob, "shop", ""); err != nil {
 		t.Fatal(err)
 	}
-	r, k := d.host(events.NewFakeRecorder(10)), key("shop", "p")
+	r, k := d.host(events.NewFakeRecorder(10)), key(twin, "p")
 	r.class, r.started = "kith-guest", true
 	r.client = interceptor.NewClient(d.client.(client.WithWatch), interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", errors.New(`pod rejected: RuntimeClass "kith-guest" not found`))
