@@ -129,10 +129,15 @@ func serve(t *testing.T, b *apitest.Backend) kith {
 	return kith{socket: apitest.Serve(t, b, broker)}
 }
 
+// TestMain: times are shown in UTC, set before any server's goroutine reads the clock.
+func TestMain(m *testing.M) {
+	time.Local = time.UTC
+	os.Exit(m.Run())
+}
+
 // TestGolden holds what people and scripts see of every command, with its exit code. Each line runs in a world of its own.
 func TestGolden(t *testing.T) {
 	t.Setenv("TZ", "UTC")
-	time.Local = time.UTC
 	for name, commands := range map[string][]string{
 		"status":   {"status", "status -o json", "status -o yaml"},
 		"peers":    {"peers", "peers -o wide", "peers -o json", "peers -o yaml bob", "peers -o name", "peers carol bob", "peers mfzwi3d", "peers nobody"},
