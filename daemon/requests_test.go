@@ -26,7 +26,8 @@ func TestANameThatTwoAskUnderAnswersNeither(t *testing.T) {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	c := &clusterPart{fresh: fake.NewClientBuilder().WithScheme(scheme).WithObjects(asks("bob-a1b2", bob, "bob"), asks("bob-c3d4", mallory, "bob"), asks("carol-e5f6", carol, "carol"), answered).Build()}
+	both := fake.NewClientBuilder().WithScheme(scheme).WithObjects(asks("bob-a1b2", bob, "bob"), asks("bob-c3d4", mallory, "bob"), asks("carol-e5f6", carol, "carol"), answered).Build()
+	c := &clusterPart{client: both, fresh: both}
 	for ref, want := range map[string]string{
 		"bob-a1b2": "bob-a1b2", "bob-c3d4": "bob-c3d4", bob.String(): "bob-a1b2", mallory.Short(): "bob-c3d4", "bob-c": "bob-c3d4", "carol": "carol-e5f6",
 	} {
