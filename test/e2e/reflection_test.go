@@ -111,7 +111,7 @@ func TestAnApplicationOfManyPartsSpansTwoLaptops(t *testing.T) {
 		})
 		eventually(t, 20*time.Second, "the new port works at bob", func() string {
 			if out, err := in(all["web on kith-bob"], "/app", "get", "http://api:81/"); err != nil {
-				return out
+				return fmt.Sprint(out, err) // out alone is nothing, and would be taken for success
 			}
 			return ""
 		})
