@@ -1,6 +1,8 @@
 package offloading
 
 import (
+	"fmt"
+
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,7 +25,7 @@ const addTolerations = `(has(object.spec.tolerations) ? [] : [JSONPatch{op: "add
         value: Object.spec.tolerations{key: "kith.dev/peer", operator: "Equal", value: p, effect: "NoSchedule"}}))`
 
 // "~1" is "/" in a JSON pointer (RFC 6901).
-const selectVirtual = `params.spec.strategy != "Remote" ? [] :
+const selectVirtual = `variables.strategy != "Remote" ? [] :
   (has(object.spec.nodeSelector) ? [] : [JSONPatch{op: "add", path: "/spec/nodeSelector", value: {}}])
   + [JSONPatch{op: "add", path: "/spec/nodeSelector/kith.dev~1virtual", value: "true"}]`
 
@@ -32,17 +34,21 @@ const selectVirtual = `params.spec.strategy != "Remote" ? [] :
 const boundToHome = `((has(object.spec.volumes) && object.spec.volumes.exists(v, has(v.persistentVolumeClaim) || has(v.ephemeral))) ||
   (has(object.spec.resourceClaims) && size(object.spec.resourceClaims) > 0))`
 
+// annotation is the value of an annotation of the namespace, "" without it.
+const annotation = `has(namespaceObject.metadata.annotations) && %q in namespaceObject.metadata.annotations ? namespaceObject.metadata.annotations[%q] : ""`
+
 // Objects are the admission policy and what puts it into force.
 func Objects() []client.Object { return []client.Object{Policy(), Binding()} }
 
 // Policy makes the MutatingAdmissionPolicy (KEP-3962) that lets pods of offloaded namespaces tolerate virtual
-// nodes. Its parameter is the namespace's NamespaceOffloading: where there is none, it changes nothing.
+// nodes. What a NamespaceOffloading says it reads in annotations of the namespace. A parameter (paramKind) would be simpler, and
+// fails: an API server that starts looks for the kinds of parameters before it serves custom resources, and then again after 30 s;
+// every pod that was made meanwhile would stay at home for good.
 func Policy() *admissionv1.MutatingAdmissionPolicy {
 	return &admissionv1.MutatingAdmissionPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "MutatingAdmissionPolicy"},
 		ObjectMeta: metav1.ObjectMeta{Name: PolicyName, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
 		Spec: admissionv1.MutatingAdmissionPolicySpec{
-			ParamKind: &admissionv1.ParamKind{APIVersion: v1alpha1.GroupVersion.String(), Kind: "NamespaceOffloading"},
 			MatchConstraints: &admissionv1.MatchResources{
 				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.LabelOffload: "true"}},
 				ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
@@ -56,8 +62,10 @@ func Policy() *admissionv1.MutatingAdmissionPolicy {
 				{Name: "not-tolerating-already", Expression: `!has(object.spec.tolerations) || !object.spec.tolerations.exists(t, has(t.key) && t.key == "kith.dev/peer")`},
 			},
 			Variables: []admissionv1.Variable{
-				{Name: "peers", Expression: `has(params.spec.peers) ? params.spec.peers : []`},
-				{Name: "off", Expression: `params.spec.strategy == "Local" || has(params.metadata.deletionTimestamp) || (params.spec.strategy != "Remote" && ` + boundToHome + `)`},
+				{Name: "strategy", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationStrategy, v1alpha1.AnnotationStrategy)},
+				{Name: "names", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationPeers, v1alpha1.AnnotationPeers)},
+				{Name: "peers", Expression: `variables.names == "" ? [] : variables.names.split(",")`},
+				{Name: "off", Expression: `variables.strategy in ["", "Local"] || (variables.strategy != "Remote" && ` + boundToHome + `)`},
 			},
 			Mutations: []admissionv1.Mutation{
 				{PatchType: admissionv1.PatchTypeJSONPatch, JSONPatch: &admissionv1.JSONPatch{Expression: `variables.off ? [] : (` + addTolerations + `)`}},
@@ -69,17 +77,11 @@ func Policy() *admissionv1.MutatingAdmissionPolicy {
 	}
 }
 
-// Binding puts Policy into force, with each namespace's own NamespaceOffloading as the parameter.
+// Binding puts Policy into force.
 func Binding() *admissionv1.MutatingAdmissionPolicyBinding {
 	return &admissionv1.MutatingAdmissionPolicyBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "MutatingAdmissionPolicyBinding"},
 		ObjectMeta: metav1.ObjectMeta{Name: PolicyName, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
-		Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{
-			PolicyName: PolicyName,
-			ParamRef: &admissionv1.ParamRef{
-				Name:                    v1alpha1.NamespaceOffloadingName,
-				ParameterNotFoundAction: new(admissionv1.AllowAction),
-			},
-		},
+		Spec:       admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: PolicyName},
 	}
 }

@@ -1,10 +1,13 @@
 package offloading
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -132,14 +135,14 @@ func (r *Reconciler) create(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// begin puts finalizer, label and condition in place, in that order: nothing goes abroad that could not be brought home.
+// begin puts finalizer, label with annotations, and condition in place, in that order: nothing goes abroad that could not be brought home.
 func (r *Reconciler) begin(ctx context.Context, ns *corev1.Namespace, nso *v1alpha1.NamespaceOffloading) error {
 	if controllerutil.AddFinalizer(nso, v1alpha1.FinalizerOffloading) {
 		if err := r.client.Update(ctx, nso); err != nil {
 			return err
 		}
 	}
-	if err := r.label(ctx, ns, "true"); err != nil {
+	if err := r.mark(ctx, ns, &nso.Spec); err != nil {
 		return err
 	}
 	if !meta.SetStatusCondition(&nso.Status.Conditions, metav1.Condition{
@@ -152,18 +155,22 @@ func (r *Reconciler) begin(ctx context.Context, ns *corev1.Namespace, nso *v1alp
 	return r.client.Status().Update(ctx, nso)
 }
 
-func (r *Reconciler) label(ctx context.Context, ns *corev1.Namespace, value string) error {
-	if ns.Labels[v1alpha1.LabelOffload] == value {
-		return nil
-	}
+// mark writes on the namespace what the admission policy reads there; nil takes it away.
+func (r *Reconciler) mark(ctx context.Context, ns *corev1.Namespace, spec *v1alpha1.NamespaceOffloadingSpec) error {
 	before := ns.DeepCopy()
-	if ns.Labels == nil {
-		ns.Labels = map[string]string{}
-	}
-	if value == "" {
+	delete(ns.Annotations, v1alpha1.AnnotationStrategy)
+	delete(ns.Annotations, v1alpha1.AnnotationPeers)
+	if spec == nil {
 		delete(ns.Labels, v1alpha1.LabelOffload)
 	} else {
-		ns.Labels[v1alpha1.LabelOffload] = value
+		metav1.SetMetaDataLabel(&ns.ObjectMeta, v1alpha1.LabelOffload, "true")
+		metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.AnnotationStrategy, string(cmp.Or(spec.Strategy, v1alpha1.StrategyLocalAndRemote)))
+		if len(spec.Peers) > 0 {
+			metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.AnnotationPeers, strings.Join(spec.Peers, ","))
+		}
+	}
+	if maps.Equal(before.Labels, ns.Labels) && maps.Equal(before.Annotations, ns.Annotations) {
+		return nil
 	}
 	return r.client.Patch(ctx, ns, client.MergeFrom(before))
 }
@@ -198,7 +205,7 @@ func (r *Reconciler) end(ctx context.Context, ns *corev1.Namespace, nso *v1alpha
 	if !controllerutil.ContainsFinalizer(nso, v1alpha1.FinalizerOffloading) {
 		return nil
 	}
-	if err := r.label(ctx, ns, ""); err != nil {
+	if err := r.mark(ctx, ns, nil); err != nil {
 		return err
 	}
 	pods, err := r.abroad(ctx, ns.Name)

@@ -36,6 +36,11 @@ func AddToScheme(s *runtime.Scheme) error {
 const (
 	// LabelOffload on a namespace, with value "true", is the short form of a NamespaceOffloading.
 	LabelOffload = "kith.dev/offload"
+	// AnnotationStrategy and AnnotationPeers on an offloaded namespace are the strategy and the peers, with commas, of its
+	// NamespaceOffloading, which writes them: an API server that has just started knows its namespaces at once, and custom
+	// resources only later. Without the first no pod of the namespace is let abroad.
+	AnnotationStrategy = "kith.dev/strategy"
+	AnnotationPeers    = "kith.dev/peers"
 	// LabelManagedBy marks, with value "kith", every object that Kith made; others are never touched.
 	LabelManagedBy = "kith.dev/managed-by"
 	// LabelConsumer on provider objects holds the consumer's cluster ID in its compact form.
