@@ -5,6 +5,7 @@ package e2e
 import (
 	"maps"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,6 +58,9 @@ func TestKillsEndNoPod(t *testing.T) {
 			r := ended()
 			if r.Broken != "" || r.OutOfOrder != 0 || r.Bytes == 0 {
 				t.Errorf("the TCP stream across the tunnel: %+v", r)
+			}
+			if got := kubectl(t, w.alice, "-n", "shop", "run", "probe", "--image=kith.dev/echo:1", "--dry-run=server", "-o", "jsonpath={.spec.tolerations[*].key}"); !strings.Contains(got, "kith.dev/peer") {
+				t.Errorf("a pod made now stays at home: it tolerates %s", got)
 			}
 			if after := w.lives(); !maps.Equal(before, after) {
 				t.Errorf("containers changed:\n%v\n%v", before, after)
