@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
@@ -106,7 +107,8 @@ type Node struct {
 	state state
 	// statusChanged is closed, and made anew, when state changed.
 	statusChanged chan struct{}
-	twins         map[string]*twin // by home namespace
+	twins         map[string]*twin  // by home namespace
+	finished      map[key]types.UID // home pods that were let go, until the watch shows them gone
 	// watching counts what runs for the twins.
 	watching sync.WaitGroup
 	spent    cpuCount
@@ -147,6 +149,7 @@ func New(cfg Config) (*Node, error) {
 		record:        cfg.Recorder,
 		statusChanged: make(chan struct{}),
 		twins:         map[string]*twin{},
+		finished:      map[key]types.UID{},
 		state:         state{reachable: true, published: true, resources: cfg.Resources.DeepCopy()},
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[key](50*time.Millisecond, 30*time.Second)),

@@ -171,8 +171,15 @@ func (n *Node) removeStray(ctx context.Context, k key, abroad *v1alpha1.Offloade
 	return nil
 }
 
-// finish lets a deleted home pod go, once nothing runs for it abroad.
+// finish lets a deleted home pod go, once nothing runs for it abroad. What it writes comes back as an event before the pod's
+// end does, and changes nothing then.
 func (n *Node) finish(ctx context.Context, home *corev1.Pod, t *twin) error {
+	n.mu.Lock()
+	done := n.finished[keyOf(home)] == home.UID
+	n.mu.Unlock()
+	if done {
+		return nil
+	}
 	last := home.Status
 	if t != nil {
 		// It may have been made a moment ago, and not be seen yet.
@@ -193,7 +200,15 @@ func (n *Node) finish(ctx context.Context, home *corev1.Pod, t *twin) error {
 	}
 	opts := *metav1.NewDeleteOptions(0)
 	opts.Preconditions = metav1.NewUIDPreconditions(string(home.UID))
-	return goneIsFine(n.cfg.Home.CoreV1().Pods(home.Namespace).Delete(ctx, home.Name, opts))
+	if err := goneIsFine(n.cfg.Home.CoreV1().Pods(home.Namespace).Delete(ctx, home.Name, opts)); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.pods.get(keyOf(home)) != nil { // else the watch was faster
+		n.finished[keyOf(home)] = home.UID
+	}
+	return nil
 }
 
 // report writes at home how the pod fares abroad.

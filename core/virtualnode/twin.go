@@ -168,6 +168,9 @@ func (n *Node) keepLast(t *twin, was, is *corev1.Pod) {
 
 func (n *Node) homePodChanged(was, is *corev1.Pod) {
 	if is == nil {
+		n.mu.Lock()
+		delete(n.finished, keyOf(was))
+		n.mu.Unlock()
 		if t := n.twin(was.Namespace); t != nil {
 			t.mu.Lock()
 			delete(t.last, was.Name)

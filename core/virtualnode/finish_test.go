@@ -1,0 +1,73 @@
+package virtualnode
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+)
+
+type noTwins struct{}
+
+func (noTwins) Ensure(context.Context, string) (string, error) {
+	return "", errors.New("no twins here")
+}
+func (noTwins) Release(context.Context, string) error { return nil }
+
+// The write of a pod's last status comes back as an event before the event of its deletion does.
+func TestAPodThatWasLetGoIsLeftAlone(t *testing.T) {
+	now := metav1.Now()
+	pod := func(uid types.UID) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0", UID: uid, DeletionTimestamp: &now, Finalizers: []string{"a.job/waits"}}}
+	}
+	first := pod("first")
+	home := fake.NewClientset(first)
+	n, err := New(Config{
+		Home: home, Abroad: &rest.Config{Host: "https://bob.invalid"}, Twins: noTwins{}, PeerName: "bob", NodeName: "kith-bob",
+		NodeIP: netip.MustParseAddr("10.0.0.1"), KubeletPort: 1, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	finish := func(pod *corev1.Pod) (requests int) {
+		t.Helper()
+		home.ClearActions()
+		if err := n.finish(t.Context(), pod, nil); err != nil {
+			t.Fatal(err)
+		}
+		return len(home.Actions())
+	}
+	if err := n.pods.put(first); err != nil {
+		t.Fatal(err)
+	}
+	if got := finish(first); got != 2 {
+		t.Errorf("%d requests let the pod go, want a status and a deletion", got)
+	}
+	if got := finish(first); got != 0 {
+		t.Errorf("%d requests for a pod that was let go", got)
+	}
+	// The next of that name, as of a StatefulSet.
+	second := pod("second")
+	if err := n.pods.Delete(first); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.pods.put(second); err != nil {
+		t.Fatal(err)
+	}
+	if got := finish(second); got != 2 {
+		t.Errorf("%d requests let the next pod of that name go", got)
+	}
+	if err := n.pods.Delete(second); err != nil {
+		t.Fatal(err)
+	}
+	if len(n.finished) != 0 {
+		t.Errorf("still remembered: %v", n.finished)
+	}
+}
