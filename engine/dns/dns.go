@@ -44,7 +44,7 @@ func WriteResolvConf(o Options) error {
 }
 
 // directives in the order in which a question passes them. What guests mean is found out before anything is cached.
-var directives = []string{"bind", "errors", "limits", "tenants", "cache", "kubernetes", "forward"}
+var directives = []string{"bind", "errors", "limits", "tenants", "cache", "podnames", "kubernetes", "forward"}
 
 // Run serves until ctx ends, once in a process. The API server must be ready.
 func Run(ctx context.Context, o Options, log *slog.Logger) error {
@@ -55,6 +55,9 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	}
 	register(o.Guests, guests, o.ClusterID)
 	registerLimits(o.Guests, newLimits(log))
+	if err := registerPodNames(o.Kubeconfig); err != nil {
+		return fmt.Errorf("DNS for names of pods: %w", err)
+	}
 	if err := dnsserver.SetDirectives(directives); err != nil {
 		return err
 	}
@@ -109,7 +112,7 @@ func (o Options) start(ctx context.Context, up resolver) (*caddy.Instance, error
 func (o Options) corefile(up resolver) caddy.CaddyfileInput {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".:%d {\n bind %s\n errors\n limits\n tenants\n cache 30 {\n  disable success cluster.local\n  disable denial cluster.local\n }\n", o.Port, o.NodeIP)
-	fmt.Fprintf(&b, " kubernetes cluster.local in-addr.arpa ip6.arpa {\n  kubeconfig %s\n  pods verified\n  ttl 5\n  fallthrough in-addr.arpa ip6.arpa\n }\n", o.Kubeconfig)
+	fmt.Fprintf(&b, " podnames\n kubernetes cluster.local in-addr.arpa ip6.arpa {\n  kubeconfig %s\n  pods disabled\n  ttl 5\n  fallthrough in-addr.arpa ip6.arpa\n }\n", o.Kubeconfig)
 	if len(up.servers) > 0 {
 		b.WriteString(" forward .")
 		for _, s := range up.servers {
