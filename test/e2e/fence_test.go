@@ -293,6 +293,13 @@ func (w *fenced) unruled(t *testing.T) {
 	for _, name := range all {
 		was[name] = spec(name)
 	}
+	// Whoever makes a pod with a consumer's label makes a guest of it.
+	made := func(labels string) string {
+		return kubectl(t, w.bob, "-n", "default", "run", "anybody", "--image=kith.dev/echo:1", "--labels="+labels, "--dry-run=server", "-o", "jsonpath={.spec.runtimeClassName}")
+	}
+	if mine, guest := made("app=mine"), made("kith.dev/consumer=someone"); mine != "" || guest != "kith-guest" {
+		t.Errorf("the owner's pod has the class %q, one with a consumer's label %q", mine, guest)
+	}
 	const told = "was deleted or changed in this cluster"
 	if out := kith(t, w.bob, "events"); strings.Contains(out, told) {
 		t.Errorf("something was mended that nobody touched: %s", out)
