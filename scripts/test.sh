@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The tests. unit: everything that needs no laptops, with the race detector. lab: stories with real clusters, as root.
 # soak: the same and the long ones: faults at random, cuts of a minute, floods.
+# KITH_LABS is how many labs are up at a time (2).
 # Arguments after the kind go to `go test`, for example: scripts/test.sh lab -run TestAnswers -v
 # KITH_NO_SKIPS=1 makes a test that is skipped a failure (test/skips): for CI, which is root and has everything.
 set -euo pipefail
@@ -39,7 +40,7 @@ case $kind in
       [ -x build/metrics-server ] && [ build/metrics-server -nt tools/metrics/go.sum ] ||
         (cd tools/metrics && CGO_ENABLED=0 go build -ldflags '-s -w' -o ../../build/metrics-server sigs.k8s.io/metrics-server/cmd/metrics-server)
     fi
-    CGO_ENABLED=0 gotest -tags "$tags" -count=1 -p 1 -timeout 80m "$@" ./test/e2e/...
+    CGO_ENABLED=0 gotest -tags "$tags" -count=1 -p 1 -parallel "${KITH_LABS:-2}" -timeout 80m "$@" ./test/e2e/...
     ;;
   *)
     echo "test.sh: no kind of test called $kind (unit lab soak)" >&2

@@ -10,8 +10,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,9 +19,13 @@ import (
 	"kith.dev/test/lab"
 )
 
-// laptops brings a lab up for one test.
+// labs counts those that this process brought up.
+var labs atomic.Int32
+
+// laptops brings a lab up for one test. Tests run two at a time (scripts/test.sh): a lab waits more than it computes.
 func laptops(t *testing.T, options lab.Options) *lab.Lab {
 	t.Helper()
+	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("a lab needs root, for its namespaces")
 	}
@@ -31,8 +35,8 @@ func laptops(t *testing.T, options lab.Options) *lab.Lab {
 		}
 		return -1
 	}, t.Name()))
-	// With the process in its name, so that two runs on one machine do not take each other's lab down.
-	options.Name = options.Name[:min(len(options.Name), 12)] + strconv.Itoa(os.Getpid())
+	// With the process and a number in its name, so that no two on one machine take each other's lab down.
+	options.Name = fmt.Sprintf("%s%d-%d", options.Name[:min(len(options.Name), 9)], os.Getpid(), labs.Add(1))
 	if !options.NoEngine {
 		dir := filepath.Join(t.TempDir(), "images")
 		archives, err := images.Build(t.Context(), dir)
