@@ -115,6 +115,12 @@ func (d *Daemon) installDefaults(ctx context.Context, c client.Client) error {
 			return fmt.Errorf("install the admission policy %s: %w", object.GetName(), err)
 		}
 	}
+	if err := offloading.KeepDaemonSetsHome(ctx, c, d.log); err != nil {
+		d.log.Warn("a DaemonSet may wait for a place on a virtual node, where it is refused; kithd tries again when it starts", "err", err)
+	}
+	if err := d.markHome(ctx, c); err != nil {
+		d.log.Warn("the node of this machine has no zone: pods are not spread over it", "err", err)
+	}
 	return nil
 }
 
@@ -172,7 +178,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	if err != nil {
 		return nil, nil, err
 	}
-	c.fleet = newFleet(ctx, c.client, home, restConfig, kubelet, d.directory, d.engine.NodeIP(), reflected, d.homeAPI(), d.log)
+	c.fleet = newFleet(ctx, c.client, home, restConfig, kubelet, d.directory, d.engine.NodeIP(), reflected, offloading.NewPermits(c.client, c.fresh), d.place, d.homeAPI(), d.log)
 	linker := relations.NewLinker(c.client, relations.LinkerConfig{
 		Identity: d.me, Gateway: d.gateway, Port: d.cfg.WireGuardPort, Pool: d.aliasPool(), Log: d.log,
 		Ranges: map[string]netip.Prefix{"pods": d.engine.PodRange()},

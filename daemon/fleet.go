@@ -51,8 +51,10 @@ type fleet struct {
 	directory relations.Directory
 	nodeIP    netip.Addr
 	reflected *reflection.Home
-	api       netip.AddrPort          // of the home API server; the zero value when pods abroad cannot reach it
-	events    record.EventBroadcaster // of all nodes: its queues are larger than anything else a node has
+	permits   *offloading.Permits
+	place     func(*v1alpha1.Peer) map[string]string // labels that say where a peer is
+	api       netip.AddrPort                         // of the home API server; the zero value when pods abroad cannot reach it
+	events    record.EventBroadcaster                // of all nodes: its queues are larger than anything else a node has
 	log       *slog.Logger
 
 	mu    sync.Mutex
@@ -77,12 +79,12 @@ type member struct {
 }
 
 // newFleet makes a fleet whose nodes run until ctx ends.
-func newFleet(ctx context.Context, c client.Client, home kubernetes.Interface, homeREST *rest.Config, kubelet *virtualnode.Kubelet, directory relations.Directory, nodeIP netip.Addr, reflected *reflection.Home, api netip.AddrPort, log *slog.Logger) *fleet {
+func newFleet(ctx context.Context, c client.Client, home kubernetes.Interface, homeREST *rest.Config, kubelet *virtualnode.Kubelet, directory relations.Directory, nodeIP netip.Addr, reflected *reflection.Home, permits *offloading.Permits, place func(*v1alpha1.Peer) map[string]string, api netip.AddrPort, log *slog.Logger) *fleet {
 	events := record.NewBroadcaster()
 	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: home.CoreV1().Events("")})
 	context.AfterFunc(ctx, events.Shutdown)
 	return &fleet{
-		events: events, client: c, home: home, homeREST: homeREST, kubelet: kubelet, directory: directory, nodeIP: nodeIP, reflected: reflected, api: api, log: log,
+		events: events, client: c, home: home, homeREST: homeREST, kubelet: kubelet, directory: directory, nodeIP: nodeIP, reflected: reflected, permits: permits, place: place, api: api, log: log,
 		nodes: map[string]*member{}, ctx: ctx,
 	}
 }
@@ -125,7 +127,8 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 	if err := f.client.Get(ctx, client.ObjectKey{Name: peer.Name}, &adv); client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
-	labels := map[string]string{offloading.LabelVirtual: "true"}
+	labels := f.place(peer)
+	labels[offloading.LabelVirtual] = "true"
 	for k, v := range adv.Spec.NodeLabels {
 		if allowedLabel(k) {
 			labels[k] = v
@@ -141,6 +144,10 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 	m.reflector, err = reflection.New(reflection.Config{
 		Home: f.reflected, Abroad: abroad, API: f.api, NodeIP: f.nodeIP,
 		PeerName: peer.Name, NodeName: v1alpha1.VirtualNodePrefix + peer.Name,
+		Permit: func(namespace string) bool {
+			permit, _, err := f.permits.Of(f.ctx, namespace, peer.Name)
+			return err == nil && permit == offloading.Granted
+		},
 		Translate: func(a netip.Addr) (netip.Addr, bool) { return (*m.outward.Load())(a) },
 		GuestNode: func(namespace, pod string) string { return m.node.GuestNode(namespace, pod) },
 		Problems:  func(namespace string, problems []string) { f.showProblems(peer.Name, namespace, problems) },
@@ -159,6 +166,9 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 	m.node, err = virtualnode.New(virtualnode.Config{
 		Home: f.home, HomeREST: f.homeREST,
 		Abroad: abroad, Upgrades: upgrades(to), Twins: m.twins, Companions: m.reflector,
+		Permit: func(ctx context.Context, namespace string) (offloading.Permit, string, error) {
+			return f.permits.Of(ctx, namespace, peer.Name)
+		},
 		PeerName: peer.Name, PeerID: peer.Spec.ID, NodeName: v1alpha1.VirtualNodePrefix + peer.Name,
 		NodeIP: f.nodeIP, KubeletPort: port, Usage: m.twins.usage,
 		Resources: ctr.Spec.Resources, Labels: labels,
@@ -195,7 +205,7 @@ func (m *member) reroute() {
 // that schedulers and operators of this cluster rely on.
 func allowedLabel(key string) bool {
 	switch key {
-	case corev1.LabelArchStable, corev1.LabelTopologyZone, corev1.LabelTopologyRegion:
+	case corev1.LabelArchStable:
 		return true
 	}
 	return false

@@ -23,6 +23,14 @@ func tolerates(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == v1alpha1.TaintPeer })
 }
 
+// toleratesBoth reports whether the pod tolerates by name both taints of a virtual node, NoSchedule and NoExecute; those made when
+// there was one taint only do not.
+func toleratesBoth(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool {
+		return t.Key == v1alpha1.TaintPeer && (t.Effect == "" || t.Effect == corev1.TaintEffectNoExecute)
+	})
+}
+
 // ended tells whether nothing will move the pod any more.
 func ended(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
@@ -30,7 +38,7 @@ func ended(pod *corev1.Pod) bool {
 
 // stuckAtHome tells whether the pod waits for a node and, made before its namespace was offloaded, may not go abroad.
 func stuckAtHome(pod *corev1.Pod) bool {
-	return pod.Spec.NodeName == "" && !ended(pod) && !tolerates(pod) && !ownedBy(pod, "DaemonSet")
+	return pod.Spec.NodeName == "" && !ended(pod) && !toleratesBoth(pod) && !ownedBy(pod, "DaemonSet")
 }
 
 // boundHome says what boundToHome does.
@@ -47,17 +55,43 @@ func ownedBy(pod *corev1.Pod, kind string) bool {
 // bare tells whether nobody makes the pod again when it goes.
 func bare(pod *corev1.Pod) bool { return metav1.GetControllerOf(pod) == nil }
 
-// wanted is the list of tolerations that the admission policy would have added.
+// wanted is the list of tolerations that the admission policy would have added to a pod that has none of its own.
 func wanted(spec v1alpha1.NamespaceOffloadingSpec) []corev1.Toleration {
 	if spec.Strategy == v1alpha1.StrategyLocal {
 		return nil
 	}
 	if len(spec.Peers) == 0 {
-		return []corev1.Toleration{{Key: v1alpha1.TaintPeer, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}
+		return []corev1.Toleration{{Key: v1alpha1.TaintPeer, Operator: corev1.TolerationOpExists}}
 	}
 	var list []corev1.Toleration
 	for _, peer := range spec.Peers {
-		list = append(list, corev1.Toleration{Key: v1alpha1.TaintPeer, Operator: corev1.TolerationOpEqual, Value: peer, Effect: corev1.TaintEffectNoSchedule})
+		list = append(list, corev1.Toleration{Key: v1alpha1.TaintPeer, Operator: corev1.TolerationOpEqual, Value: peer})
+	}
+	return list
+}
+
+// missing are the tolerations that a pod stuck at home lacks.
+func missing(pod *corev1.Pod, spec v1alpha1.NamespaceOffloadingSpec) []corev1.Toleration {
+	add := wanted(spec)
+	switch {
+	case add == nil:
+		return nil
+	case tolerates(pod):
+		return completed(pod)
+	case boundHome(pod) && spec.Strategy != v1alpha1.StrategyRemote:
+		return nil
+	}
+	return add
+}
+
+// completed are the pod's own tolerations of the NoSchedule taint, for the NoExecute taint.
+func completed(pod *corev1.Pod) []corev1.Toleration {
+	var list []corev1.Toleration
+	for _, t := range pod.Spec.Tolerations {
+		if t.Key == v1alpha1.TaintPeer {
+			t.Effect = corev1.TaintEffectNoExecute
+			list = append(list, t)
+		}
 	}
 	return list
 }

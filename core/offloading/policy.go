@@ -10,19 +10,32 @@ import (
 	"kith.dev/core/api/v1alpha1"
 )
 
-// PolicyName is the name of the MutatingAdmissionPolicy and of its binding.
-const PolicyName = "offloading.kith.dev"
+// Names of the admission policies and of their bindings.
+const (
+	// PolicyName is that of the MutatingAdmissionPolicy of offloaded namespaces, and of the ValidatingAdmissionPolicy of all others.
+	PolicyName = "offloading.kith.dev"
+	// HomePolicyName is that of the MutatingAdmissionPolicy of pods whose namespace is not offloaded.
+	HomePolicyName = "home.offloading.kith.dev"
+	// DaemonSetPolicyName is that of the MutatingAdmissionPolicy of DaemonSets.
+	DaemonSetPolicyName = "daemonsets.offloading.kith.dev"
+)
 
 // LabelVirtual is on every virtual node; pods that must run abroad select it.
 const LabelVirtual = "kith.dev/virtual"
 
-// addTolerations adds one toleration for all peers, or one for each peer that the namespace names.
-const addTolerations = `(has(object.spec.tolerations) ? [] : [JSONPatch{op: "add", path: "/spec/tolerations", value: []}])
+// addTolerations adds one toleration for all peers, or one for each peer that the namespace names. Without an effect it covers
+// both taints of a virtual node.
+const addTolerations = `((has(object.spec.tolerations) ? [] : [JSONPatch{op: "add", path: "/spec/tolerations", value: []}])
   + (size(variables.peers) == 0
     ? [JSONPatch{op: "add", path: "/spec/tolerations/-",
-        value: Object.spec.tolerations{key: "kith.dev/peer", operator: "Exists", effect: "NoSchedule"}}]
+        value: Object.spec.tolerations{key: "kith.dev/peer", operator: "Exists"}}]
     : variables.peers.map(p, JSONPatch{op: "add", path: "/spec/tolerations/-",
-        value: Object.spec.tolerations{key: "kith.dev/peer", operator: "Equal", value: p, effect: "NoSchedule"}}))`
+        value: Object.spec.tolerations{key: "kith.dev/peer", operator: "Equal", value: p}})))`
+
+// completeTolerations: one of the pod's own that covers NoSchedule only, as all did once, is for both taints.
+const completeTolerations = `(variables.own.exists(t, !has(t.effect) || t.effect == "NoExecute") ? [] :
+  variables.own.map(t, JSONPatch{op: "add", path: "/spec/tolerations/-", value: Object.spec.tolerations{
+    key: "kith.dev/peer", operator: has(t.operator) ? t.operator : "Equal", value: has(t.value) ? t.value : "", effect: "NoExecute"}}))`
 
 // "~1" is "/" in a JSON pointer (RFC 6901).
 const selectVirtual = `variables.strategy != "Remote" ? [] :
@@ -34,54 +47,87 @@ const selectVirtual = `variables.strategy != "Remote" ? [] :
 const boundToHome = `((has(object.spec.volumes) && object.spec.volumes.exists(v, has(v.persistentVolumeClaim) || has(v.ephemeral))) ||
   (has(object.spec.resourceClaims) && size(object.spec.resourceClaims) > 0))`
 
+const (
+	ofNoDaemonSet = `!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, o.kind == "DaemonSet")`
+	notBound      = `(!has(object.spec.nodeName) || object.spec.nodeName == "")`
+)
+
 // annotation is the value of an annotation of the namespace, "" without it.
 const annotation = `has(namespaceObject.metadata.annotations) && %q in namespaceObject.metadata.annotations ? namespaceObject.metadata.annotations[%q] : ""`
 
-// Objects are the admission policy and what puts it into force.
-func Objects() []client.Object { return []client.Object{Policy(), Binding()} }
+// Objects are the admission policies and what puts them into force.
+func Objects() []client.Object {
+	return []client.Object{Policy(), Binding(), homePolicy(), mutatingBinding(HomePolicyName), daemonSetPolicy(), mutatingBinding(DaemonSetPolicyName), refusal(), refusalBinding()}
+}
 
 // Policy makes the MutatingAdmissionPolicy (KEP-3962) that lets pods of offloaded namespaces tolerate virtual
 // nodes. What a NamespaceOffloading says it reads in annotations of the namespace. A parameter (paramKind) would be simpler, and
 // fails: an API server that starts looks for the kinds of parameters before it serves custom resources, and then again after 30 s;
 // every pod that was made meanwhile would stay at home for good.
 func Policy() *admissionv1.MutatingAdmissionPolicy {
+	p := mutating(PolicyName, metav1.LabelSelectorOpIn, admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}}, admissionv1.Create)
+	p.Spec.MatchConditions = []admissionv1.MatchCondition{
+		{Name: "not-of-a-daemonset", Expression: ofNoDaemonSet},
+		{Name: "not-bound-at-home", Expression: notBound + ` || object.spec.nodeName.startsWith("` + v1alpha1.VirtualNodePrefix + `")`},
+	}
+	p.Spec.Variables = append([]admissionv1.Variable{
+		{Name: "strategy", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationStrategy, v1alpha1.AnnotationStrategy)},
+		{Name: "names", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationPeers, v1alpha1.AnnotationPeers)},
+		{Name: "peers", Expression: `variables.names == "" ? [] : variables.names.split(",")`},
+		{Name: "local", Expression: `variables.strategy == "Local"`},
+		{Name: "claims", Expression: `variables.strategy != "Remote" && ` + boundToHome},
+	}, places("object.spec")...)
+	// Each sees what those before it made: the tolerations come last.
+	p.Spec.Mutations = []admissionv1.Mutation{
+		known(`variables.local || variables.claims || size(variables.own) > 0 ? [] : (` + selectVirtual + `)`),
+		// Whoever tolerates everything would go to peers that the namespace is not for; and places that are closed to a pod
+		// must not count among those that it is to be spread over.
+		known(`!` + notBound + ` || !(variables.wide || variables.spread) ? [] :
+  variables.local || (variables.claims && size(variables.own) == 0) ? ` + require("/spec", "object.spec", atHome) + ` :
+  size(variables.peers) == 0 ? [] : ` + require("/spec", "object.spec", atHome, atPeers)),
+		known(`variables.local ? [] : size(variables.own) > 0 ? ` + completeTolerations + ` : variables.claims ? [] : ` + addTolerations),
+	}
+	return p
+}
+
+// known is a mutation for namespaces of which it is known what they are offloaded for: a label that somebody has just put there is
+// followed by the annotations.
+func known(expression string) admissionv1.Mutation { return patch(`variables.strategy == "" ? [] : (` + expression + `)`) }
+
+// Binding puts Policy into force.
+func Binding() *admissionv1.MutatingAdmissionPolicyBinding { return mutatingBinding(PolicyName) }
+
+// mutating makes a policy for namespaces whose offload label is, or is not, "true"; with no operator for all.
+func mutating(name string, labelled metav1.LabelSelectorOperator, rule admissionv1.Rule, operations ...admissionv1.OperationType) *admissionv1.MutatingAdmissionPolicy {
 	return &admissionv1.MutatingAdmissionPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "MutatingAdmissionPolicy"},
-		ObjectMeta: metav1.ObjectMeta{Name: PolicyName, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
 		Spec: admissionv1.MutatingAdmissionPolicySpec{
-			MatchConstraints: &admissionv1.MatchResources{
-				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.LabelOffload: "true"}},
-				ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
-					Operations: []admissionv1.OperationType{admissionv1.Create},
-					Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
-				}}},
-			},
-			MatchConditions: []admissionv1.MatchCondition{
-				{Name: "not-of-a-daemonset", Expression: `!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, o.kind == "DaemonSet")`},
-				{Name: "not-bound-already", Expression: `!has(object.spec.nodeName) || object.spec.nodeName == ""`},
-				{Name: "not-tolerating-already", Expression: `!has(object.spec.tolerations) || !object.spec.tolerations.exists(t, has(t.key) && t.key == "kith.dev/peer")`},
-			},
-			Variables: []admissionv1.Variable{
-				{Name: "strategy", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationStrategy, v1alpha1.AnnotationStrategy)},
-				{Name: "names", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationPeers, v1alpha1.AnnotationPeers)},
-				{Name: "peers", Expression: `variables.names == "" ? [] : variables.names.split(",")`},
-				{Name: "off", Expression: `variables.strategy in ["", "Local"] || (variables.strategy != "Remote" && ` + boundToHome + `)`},
-			},
-			Mutations: []admissionv1.Mutation{
-				{PatchType: admissionv1.PatchTypeJSONPatch, JSONPatch: &admissionv1.JSONPatch{Expression: `variables.off ? [] : (` + addTolerations + `)`}},
-				{PatchType: admissionv1.PatchTypeJSONPatch, JSONPatch: &admissionv1.JSONPatch{Expression: `variables.off ? [] : (` + selectVirtual + `)`}},
-			},
+			MatchConstraints:   matching(labelled, rule, operations...),
 			FailurePolicy:      new(admissionv1.Ignore),
 			ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
 		},
 	}
 }
 
-// Binding puts Policy into force.
-func Binding() *admissionv1.MutatingAdmissionPolicyBinding {
+func matching(labelled metav1.LabelSelectorOperator, rule admissionv1.Rule, operations ...admissionv1.OperationType) *admissionv1.MatchResources {
+	m := &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{Operations: operations, Rule: rule}}}}
+	if labelled != "" {
+		m.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: v1alpha1.LabelOffload, Operator: labelled, Values: []string{"true"}},
+		}}
+	}
+	return m
+}
+
+func patch(expression string) admissionv1.Mutation {
+	return admissionv1.Mutation{PatchType: admissionv1.PatchTypeJSONPatch, JSONPatch: &admissionv1.JSONPatch{Expression: expression}}
+}
+
+func mutatingBinding(policy string) *admissionv1.MutatingAdmissionPolicyBinding {
 	return &admissionv1.MutatingAdmissionPolicyBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "MutatingAdmissionPolicyBinding"},
-		ObjectMeta: metav1.ObjectMeta{Name: PolicyName, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
-		Spec:       admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: PolicyName},
+		ObjectMeta: metav1.ObjectMeta{Name: policy, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
+		Spec:       admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: policy},
 	}
 }

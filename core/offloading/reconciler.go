@@ -178,8 +178,7 @@ func (r *Reconciler) mark(ctx context.Context, ns *corev1.Namespace, spec *v1alp
 // freeWaiting lets pods that were made before the namespace was offloaded go abroad too: the API server
 // permits adding tolerations to a pod, and the scheduler looks at it again.
 func (r *Reconciler) freeWaiting(ctx context.Context, nso *v1alpha1.NamespaceOffloading) error {
-	add := wanted(nso.Spec)
-	if len(add) == 0 {
+	if len(wanted(nso.Spec)) == 0 {
 		return nil
 	}
 	var pods corev1.PodList
@@ -189,7 +188,8 @@ func (r *Reconciler) freeWaiting(ctx context.Context, nso *v1alpha1.NamespaceOff
 	var all error
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		if !stuckAtHome(pod) || boundHome(pod) && nso.Spec.Strategy != v1alpha1.StrategyRemote {
+		add := missing(pod, nso.Spec)
+		if !stuckAtHome(pod) || len(add) == 0 {
 			continue
 		}
 		before := pod.DeepCopy()

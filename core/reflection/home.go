@@ -3,6 +3,7 @@ package reflection
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -189,8 +190,11 @@ func (m *member) list(k kind) []item {
 	return all
 }
 
-// referred says whether a pod on the node refers to the ConfigMap or Secret.
-func (m *member) referred(node string, it item) bool {
-	keys, err := m.informers[kindPod].GetIndexer().IndexKeys(byReference, referenceKey(node, it))
-	return err == nil && len(keys) > 0
+// referred says whether a pod on the node that goes abroad refers to the ConfigMap or Secret.
+func (m *member) referred(node string, it item, goes func(*corev1.Pod) bool) bool {
+	pods, err := m.informers[kindPod].GetIndexer().ByIndex(byReference, referenceKey(node, it))
+	return err == nil && slices.ContainsFunc(pods, func(o any) bool {
+		pod, ok := o.(*corev1.Pod)
+		return ok && goes(pod)
+	})
 }

@@ -170,7 +170,7 @@ func (r *Reflector) remove(ctx context.Context, t *twin, it item, have metav1.Ob
 func (r *Reflector) removeCompanion(ctx context.Context, t *twin, it item, have metav1.Object) error {
 	pod, err := r.cfg.Home.core.CoreV1().Pods(it.namespace).Get(ctx, it.name, metav1.GetOptions{})
 	switch {
-	case err == nil && needs(pod, r.cfg.NodeName) && !companionOf(pod).empty():
+	case err == nil && needs(pod, r.cfg.NodeName) && r.goes(pod) && !companionOf(pod).empty():
 		return fmt.Errorf("pod %s/%s is at home, but not seen yet", it.namespace, it.name)
 	case err != nil && !apierrors.IsNotFound(err):
 		return fmt.Errorf("look whether pod %s/%s is still at home: %w", it.namespace, it.name, err)

@@ -83,7 +83,7 @@ func reflector(t *testing.T, home *Home) *Reflector {
 	t.Cleanup(server.Close)
 	r, err := New(Config{
 		Home: home, Abroad: &rest.Config{Host: server.URL}, PeerName: "bob", NodeName: "kith-bob", API: netip.MustParseAddrPort("10.42.255.1:6443"),
-		Translate: plan, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Permit: func(string) bool { return true }, Translate: plan, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -162,8 +162,12 @@ func TestANamespaceIsWatchedOnceForAllPeers(t *testing.T) {
 		t.Error("it is watched twice")
 	}
 	it := item{kindSecret, "shop", "pull"}
-	if !first.referred("kith-bob", it) || first.referred("kith-carol", it) || first.referred("kith-bob", item{kindConfigMap, "shop", "pull"}) {
+	all := func(*corev1.Pod) bool { return true }
+	if !first.referred("kith-bob", it, all) || first.referred("kith-carol", it, all) || first.referred("kith-bob", item{kindConfigMap, "shop", "pull"}, all) {
 		t.Error("a reference is not found, or one that is not there is")
+	}
+	if first.referred("kith-bob", it, func(*corev1.Pod) bool { return false }) {
+		t.Error("a pod that does not go abroad takes its Secret there")
 	}
 	if _, full := first.get(it).(*corev1.Secret); full || first.get(it) == nil {
 		t.Errorf("of the Secret a %T is held", first.get(it))

@@ -27,6 +27,8 @@ type Config struct {
 	Abroad *rest.Config
 	// PeerName is how the peer is called here, NodeName the virtual node that stands for it.
 	PeerName, NodeName string
+	// Permit reports whether new pods of a home namespace may go to the peer.
+	Permit func(namespace string) bool
 	// Translate gives the address by which the peer reaches what home knows by another.
 	Translate Translate
 	// GuestNode names the peer's node on which the guest of a home pod runs; empty when that is not known. It may be nil.
@@ -77,8 +79,8 @@ type Reflector struct {
 
 // New makes a Reflector without touching either cluster.
 func New(cfg Config) (*Reflector, error) {
-	if cfg.Home == nil || cfg.Abroad == nil || cfg.Translate == nil || cfg.Log == nil || cfg.PeerName == "" || cfg.NodeName == "" {
-		return nil, errors.New("reflection: Home, Abroad, Translate, Log, PeerName and NodeName must be set")
+	if cfg.Home == nil || cfg.Abroad == nil || cfg.Permit == nil || cfg.Translate == nil || cfg.Log == nil || cfg.PeerName == "" || cfg.NodeName == "" {
+		return nil, errors.New("reflection: Home, Abroad, Permit, Translate, Log, PeerName and NodeName must be set")
 	}
 	a, err := newAbroad(cfg.Abroad)
 	if err != nil {

@@ -66,7 +66,7 @@ func (r *Reflector) source(t *twin, s *session, it item, given *corev1.Pod) *sou
 		if it.kind == kindConfigMap && it.name == rootCA {
 			return nil
 		}
-		src.needed = o.GetLabels()[LabelReflect] == "true" || s.member.referred(r.cfg.NodeName, it)
+		src.needed = o.GetLabels()[LabelReflect] == "true" || s.member.referred(r.cfg.NodeName, it, r.goes)
 		src.build = func(ctx context.Context) (client.Object, string, error) { return r.fetch(ctx, t, it) }
 	}
 	return src
@@ -121,10 +121,15 @@ func (r *Reflector) fetch(ctx context.Context, t *twin, it item) (client.Object,
 	return mapSecret(home, t.name), "", nil
 }
 
+// goes reports whether a pod on the virtual node gets what it refers to: it is abroad, or may go there.
+func (r *Reflector) goes(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodRunning || r.cfg.Permit(pod.Namespace)
+}
+
 // ofPod is the companion of a pod that runs there.
 func (r *Reflector) ofPod(t *twin, pod *corev1.Pod, src *source) *source {
 	c := companionOf(pod)
-	if c.empty() || !needs(pod, r.cfg.NodeName) {
+	if c.empty() || !needs(pod, r.cfg.NodeName) || !r.goes(pod) {
 		return nil
 	}
 	src.stamp = string(pod.UID)

@@ -35,7 +35,7 @@ func TestShortTokensAreRenewedWhileTheyHold(t *testing.T) {
 		})
 		r, err := New(Config{
 			Home: &Home{core: core}, Abroad: &rest.Config{Host: "https://bob"}, PeerName: "bob", NodeName: "kith-bob",
-			Translate: plan, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+			Permit: func(string) bool { return true }, Translate: plan, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -127,7 +127,7 @@ func (c *cluster) start() {
 	abroad := rest.CopyConfig(c.rest)
 	abroad.Host = "https://" + c.link.Addr().String()
 	node, err := New(Config{
-		Home: c.client, HomeREST: c.rest, Abroad: abroad, Twins: c.provider,
+		Home: c.client, HomeREST: c.rest, Abroad: abroad, Twins: c.provider, Permit: anybody,
 		PeerName: "bob", PeerID: "BOB-ID", NodeName: testNode, NodeIP: c.ip, KubeletPort: c.port,
 		Resources: corev1.ResourceList{corev1.ResourceCPU: apiresource.MustParse("4"), corev1.ResourceMemory: apiresource.MustParse("8Gi"), corev1.ResourcePods: apiresource.MustParse("50")},
 		Grace:     testGrace,

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
-	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/offloading"
 )
 
 // Twins makes the namespaces abroad. Both methods may be called again for the same namespace.
@@ -39,7 +39,7 @@ type Companions interface {
 	Adapt(home *corev1.Pod, twin string, spec *corev1.PodSpec)
 }
 
-// Config is what a Node needs. Home, Abroad, Twins, PeerName, NodeName, NodeIP, KubeletPort and Log must be set.
+// Config is what a Node needs. Home, Abroad, Twins, Permit, PeerName, NodeName, NodeIP, KubeletPort and Log must be set.
 type Config struct {
 	// Home is the client of the home cluster; it should not limit its own rate.
 	Home kubernetes.Interface
@@ -55,6 +55,8 @@ type Config struct {
 	Twins Twins
 	// Companions brings what pods need besides themselves; nil when nobody does.
 	Companions Companions
+	// Permit says what pods of a home namespace may do at the peer, whatever they tolerate, and why when it is not Granted.
+	Permit func(ctx context.Context, namespace string) (permit offloading.Permit, why string, err error)
 
 	// Usage asks the peer what the guests use, in one of the forms UsageMetrics and UsageSummary; nil when nobody can.
 	Usage func(ctx context.Context, form string) ([]byte, error)
@@ -71,8 +73,6 @@ type Config struct {
 	Resources corev1.ResourceList
 	// Labels are added to the node's; kubernetes.io/arch is the one of this machine unless given here.
 	Labels map[string]string
-	// Taint keeps pods away that were not offloaded; the zero value means kith.dev/peer=<PeerName>:NoSchedule.
-	Taint corev1.Taint
 	// Grace is how long the peer may be unreachable before the node turns NotReady; 0 means 20 s.
 	Grace time.Duration
 
@@ -122,8 +122,8 @@ type key struct{ namespace, name string }
 // New makes a Node without touching either cluster; Run does the work.
 func New(cfg Config) (*Node, error) {
 	switch {
-	case cfg.Home == nil, cfg.Abroad == nil, cfg.Twins == nil, cfg.Log == nil:
-		return nil, errors.New("virtual node: Home, Abroad, Twins and Log must be set")
+	case cfg.Home == nil, cfg.Abroad == nil, cfg.Twins == nil, cfg.Permit == nil, cfg.Log == nil:
+		return nil, errors.New("virtual node: Home, Abroad, Twins, Permit and Log must be set")
 	case cfg.NodeName == "", cfg.PeerName == "":
 		return nil, errors.New("virtual node: NodeName and PeerName must be set")
 	case !cfg.NodeIP.IsValid(), cfg.KubeletPort == 0:
@@ -131,9 +131,6 @@ func New(cfg Config) (*Node, error) {
 	}
 	if cfg.Grace == 0 {
 		cfg.Grace = defaultGrace
-	}
-	if cfg.Taint.Key == "" {
-		cfg.Taint = corev1.Taint{Key: v1alpha1.TaintPeer, Value: cfg.PeerName, Effect: corev1.TaintEffectNoSchedule}
 	}
 	if cfg.Translate == nil {
 		cfg.Translate = func(a netip.Addr) (netip.Addr, bool) { return a, true }

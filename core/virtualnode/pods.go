@@ -17,12 +17,15 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/offloading"
 )
 
 // Reasons of the events on home pods; those of the guest come under their own names.
 const (
 	eventOffloadFailed = "OffloadFailed"
 	eventStatusRefused = "StatusRefused"
+	// eventNotOffloaded is the reason in the status too.
+	eventNotOffloaded = "NotOffloaded"
 )
 
 // quietFailures are not told: rights in a new twin take a moment, and so does a link that blinks.
@@ -49,13 +52,20 @@ func (n *Node) reconcile(ctx context.Context, k key) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	t := n.twin(k.namespace)
+	if k.name != "" && !n.pods.isFresh() {
+		return nil // each pod is queued when they are
+	}
+	permit, why, err := n.cfg.Permit(ctx, k.namespace)
+	if err != nil {
+		return err
+	}
 	switch {
+	case permit == offloading.Withdrawn:
+		return n.withdraw(ctx, k, why)
 	case k.name == "" && t == nil:
 		return n.open(ctx, k.namespace)
 	case k.name == "":
 		return nil
-	case !n.pods.isFresh():
-		return nil // each pod is queued when they are
 	}
 
 	home := n.pods.get(k)
@@ -72,6 +82,8 @@ func (n *Node) reconcile(ctx context.Context, k key) error {
 			return n.finish(ctx, home, nil) // nothing of this namespace ever went abroad
 		case home.DeletionTimestamp == nil && ended(&home.Status):
 			return nil
+		case home.DeletionTimestamp == nil && permit != offloading.Granted && !n.remembers(k.namespace):
+			return n.stays(ctx, home, permit, why)
 		}
 		return n.failed(home, "get a namespace for the pod", n.open(ctx, k.namespace))
 	}
@@ -86,6 +98,9 @@ func (n *Node) reconcile(ctx context.Context, k key) error {
 	abroad := t.offloaded.get(key{t.name, k.name})
 	switch decide(n.adapted(t, home), abroad) {
 	case stepCreate:
+		if permit != offloading.Granted {
+			return n.stays(ctx, home, permit, why)
+		}
 		return n.failed(home, "ask for the pod", n.create(ctx, t, home))
 	case stepUpdate:
 		return n.failed(home, "change the pod", n.update(ctx, n.adapted(t, home), abroad))

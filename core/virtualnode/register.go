@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/retry"
 
 	"kith.dev/core/api/v1alpha1"
 )
@@ -101,7 +100,7 @@ func (n *Node) node(version string) *corev1.Node {
 			Name: n.cfg.NodeName, Labels: labels,
 			Annotations: map[string]string{"kith.dev/peer-id": n.cfg.PeerID},
 		},
-		Spec: corev1.NodeSpec{Taints: []corev1.Taint{n.cfg.Taint}},
+		Spec: corev1.NodeSpec{Taints: n.taints()},
 		Status: corev1.NodeStatus{
 			Capacity:    n.state.resources.DeepCopy(),
 			Allocatable: n.state.resources.DeepCopy(),
@@ -129,8 +128,8 @@ func (n *Node) register(ctx context.Context, version string) error {
 	nodes := n.cfg.Home.CoreV1().Nodes()
 	for {
 		wanted := n.node(version)
-		if err := n.ensureTaint(ctx, wanted); err != nil && ctx.Err() == nil {
-			n.log.Warn("cannot put the taint back on the virtual node", "node", n.cfg.NodeName, "err", err)
+		if err := n.ensureMarks(ctx, wanted); err != nil && ctx.Err() == nil {
+			n.log.Warn("cannot bring labels and taints of the virtual node up to date", "node", n.cfg.NodeName, "err", err)
 		}
 		controller, err := vknode.NewNodeController(nodeStatus{n, version}, wanted, nodes,
 			vknode.WithNodeEnableLeaseV1(n.cfg.Home.CoordinationV1().Leases(corev1.NamespaceNodeLease), leaseSeconds),
@@ -167,27 +166,6 @@ func (n *Node) withTwins(node *corev1.Node) *corev1.Node {
 		node.Annotations[twinAnnotation+t.home] = t.name
 	}
 	return node
-}
-
-// ensureTaint puts the taint on a node of an earlier run that lost it; the controller writes status only.
-func (n *Node) ensureTaint(ctx context.Context, wanted *corev1.Node) error {
-	nodes := n.cfg.Home.CoreV1().Nodes()
-	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		node, err := nodes.Get(ctx, wanted.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		for _, taint := range node.Spec.Taints {
-			if taint.MatchTaint(&n.cfg.Taint) && taint.Value == n.cfg.Taint.Value {
-				return nil
-			}
-		}
-		node.Spec.Taints = append(node.Spec.Taints, n.cfg.Taint)
-		_, err = nodes.Update(ctx, node, metav1.UpdateOptions{})
-		return err
-	})
 }
 
 // watchLink publishes NotReady when the grace of a lost link is over.

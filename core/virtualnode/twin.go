@@ -3,6 +3,7 @@ package virtualnode
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/offloading"
 )
 
 // twinAnnotation, with the home namespace's name appended, stands on the virtual node for every namespace
@@ -107,6 +109,13 @@ func (n *Node) Open(ctx context.Context, home string) error { return n.open(ctx,
 // again and follows when the twin has another name by now.
 func (n *Node) open(ctx context.Context, home string) error {
 	_, err, _ := n.opening.Do(home, func() (any, error) {
+		permit, why, err := n.cfg.Permit(ctx, home)
+		if err == nil && (permit == offloading.Withdrawn || permit != offloading.Granted && !n.remembers(home)) {
+			err = errors.New(why)
+		}
+		if err != nil {
+			return nil, err
+		}
 		name, err := n.cfg.Twins.Ensure(ctx, home)
 		if err != nil {
 			return nil, fmt.Errorf("twin of namespace %s at %s: %w", home, n.cfg.PeerName, err)
@@ -298,6 +307,9 @@ func (n *Node) reviewTwins(ctx context.Context) error {
 }
 
 func (n *Node) review(ctx context.Context, t *twin) error {
+	if permit, why, err := n.cfg.Permit(ctx, t.home); err != nil || permit == offloading.Withdrawn {
+		return errors.Join(err, n.withdraw(ctx, key{namespace: t.home}, why))
+	}
 	if !n.pods.isFresh() || !t.isFresh() && !t.isDenied() || t.isFresh() && len(t.offloaded.list()) > 0 {
 		return nil
 	}
@@ -324,5 +336,9 @@ func (n *Node) Release(ctx context.Context, home string) error {
 	if t := n.twin(home); t != nil {
 		n.forgetTwin(t)
 	}
-	return n.annotate(ctx, home, nil)
+	if err := n.annotate(ctx, home, nil); err != nil {
+		return err
+	}
+	n.enqueueAll(home) // a pod that is still on the node has nowhere to be
+	return nil
 }

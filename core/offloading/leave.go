@@ -1,0 +1,76 @@
+package offloading
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+// Permit says what pods of a home namespace may do at a peer. It does not depend on what they tolerate.
+type Permit int
+
+const (
+	// Withdrawn: none may be there, and no twin of their namespace; it is the zero value.
+	Withdrawn Permit = iota
+	// Refused: those that are there may stay; others have no business on the peer's node.
+	Refused
+	// Ending: those that are there are fetched home in a moment, and so are others on the peer's node; none goes any more.
+	Ending
+	// Granted: they may go.
+	Granted
+)
+
+// PermitOf reads a NamespaceOffloading, which is nil where there is none, for a peer. When it is not Granted, why is a sentence for
+// the owner of the pod.
+func PermitOf(namespace string, nso *v1alpha1.NamespaceOffloading, peer string) (permit Permit, why string) {
+	switch {
+	case nso == nil:
+		return Withdrawn, fmt.Sprintf("namespace %s is not offloaded, so none of its pods runs at a peer, whatever it tolerates (kith offload %s lets them)", namespace, namespace)
+	case nso.DeletionTimestamp != nil:
+		return Ending, fmt.Sprintf("namespace %s is being brought home", namespace)
+	case nso.Spec.Strategy == v1alpha1.StrategyLocal:
+		return Refused, fmt.Sprintf("namespace %s is offloaded with strategy %s: its pods run at home", namespace, v1alpha1.StrategyLocal)
+	}
+	if len(nso.Spec.Peers) == 0 {
+		return Granted, ""
+	}
+	for _, name := range nso.Spec.Peers {
+		if name == peer {
+			return Granted, ""
+		}
+	}
+	return Refused, fmt.Sprintf("namespace %s is offloaded to %s, not to %s", namespace, strings.Join(nso.Spec.Peers, ", "), peer)
+}
+
+// Permits reads which namespaces may go where.
+type Permits struct {
+	cached, fresh client.Reader
+}
+
+// NewPermits makes Permits that read from a cache, and past it before they say no: what they say no to may end for good, and the
+// cache may not have heard of an offloading yet by which the API server let a pod go already.
+func NewPermits(cached, fresh client.Reader) *Permits { return &Permits{cached: cached, fresh: fresh} }
+
+// Of gives the permit of a home namespace for a peer, and why it is not Granted.
+func (p *Permits) Of(ctx context.Context, namespace, peer string) (permit Permit, why string, err error) {
+	for _, reader := range []client.Reader{p.cached, p.fresh} {
+		nso := &v1alpha1.NamespaceOffloading{}
+		err := reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.NamespaceOffloadingName}, nso)
+		switch {
+		case apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse): // that would be the kind, not the object
+			nso = nil
+		case err != nil:
+			return Withdrawn, "", fmt.Errorf("see whether namespace %s is offloaded: %w", namespace, err)
+		}
+		if permit, why = PermitOf(namespace, nso, peer); permit == Granted {
+			break
+		}
+	}
+	return permit, why, nil
+}

@@ -1,0 +1,56 @@
+package virtualnode
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kith.dev/core/offloading"
+)
+
+// refusedAfter is how old a pod is at least when it fails because it may not go: its controller makes another at once, perhaps for
+// the same node, and would fill the cluster with failed pods.
+const refusedAfter = 10 * time.Second
+
+// stays is what becomes of a pod that may not go, or be, there. One that nobody fetches fails, as it would at a kubelet that does
+// not admit it.
+func (n *Node) stays(ctx context.Context, home *corev1.Pod, permit offloading.Permit, why string) error {
+	if permit == offloading.Ending {
+		n.queue.AddAfter(keyOf(home), refusedAfter)
+		return nil
+	}
+	status := view{home: home}.waiting(eventNotOffloaded, why)
+	if left := time.Until(home.CreationTimestamp.Add(refusedAfter)); left > 0 {
+		n.queue.AddAfter(keyOf(home), left)
+	} else {
+		status = endOf(home.Status, "", "")
+		status.Phase, status.Reason, status.Message = corev1.PodFailed, eventNotOffloaded, why
+	}
+	if home.Status.Reason != eventNotOffloaded || home.Status.Message != why {
+		n.log.Warn("pod does not go abroad", "namespace", home.Namespace, "pod", home.Name, "why", why)
+		n.record.Event(home, corev1.EventTypeWarning, eventNotOffloaded, why)
+	}
+	return n.write(ctx, home, status)
+}
+
+// withdraw ends what there is at the peer of a namespace that is not offloaded, and what waits on the node to go there. k may name
+// the namespace alone.
+func (n *Node) withdraw(ctx context.Context, k key, why string) error {
+	home := n.pods.get(k)
+	if home != nil && home.DeletionTimestamp == nil && !ended(&home.Status) {
+		if err := n.stays(ctx, home, offloading.Withdrawn, why); err != nil {
+			return err
+		}
+	}
+	if n.twin(k.namespace) != nil || n.remembers(k.namespace) {
+		n.log.Warn("a namespace that is not offloaded has a twin; it is given up, with all in it", "namespace", k.namespace)
+		if err := n.Release(ctx, k.namespace); err != nil {
+			return err
+		}
+	}
+	if home != nil && home.DeletionTimestamp != nil {
+		return n.finish(ctx, home, nil)
+	}
+	return nil
+}

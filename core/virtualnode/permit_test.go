@@ -1,0 +1,259 @@
+package virtualnode
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/offloading"
+)
+
+func anybody(context.Context, string) (offloading.Permit, string, error) {
+	return offloading.Granted, "", nil
+}
+
+// askedTwins notes what is asked of a peer.
+type askedTwins struct{ ensured, released []string }
+
+func (a *askedTwins) Ensure(_ context.Context, home string) (string, error) {
+	a.ensured = append(a.ensured, home)
+	return "", errors.New("the peer has no answer in this test")
+}
+
+func (a *askedTwins) Release(_ context.Context, home string) error {
+	a.released = append(a.released, home)
+	return nil
+}
+
+// onNode is a home pod on node kith-bob.
+func onNode(namespace, name string, tolerations ...corev1.Toleration) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.Now()},
+		Spec:       corev1.PodSpec{NodeName: "kith-bob", Containers: []corev1.Container{{Name: "c"}}, Tolerations: tolerations},
+		Status:     corev1.PodStatus{Phase: corev1.PodPending},
+	}
+}
+
+// permitted is a node whose namespaces have these permits, others none; what is asked of the peer fails the test.
+func permitted(t *testing.T, twins Twins, permits map[string]offloading.Permit, pods ...*corev1.Pod) (*Node, *fake.Clientset, *record.FakeRecorder) {
+	t.Helper()
+	peer := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("asked of the peer: %s %s", r.Method, r.URL) }))
+	t.Cleanup(peer.Close)
+	home := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "kith-bob"}})
+	events := record.NewFakeRecorder(100)
+	n, err := New(Config{
+		Home: home, Abroad: &rest.Config{Host: peer.URL}, Twins: twins, PeerName: "bob", NodeName: "kith-bob", NodeIP: netip.MustParseAddr("10.42.255.1"), KubeletPort: 10260,
+		Recorder: events, Log: slog.New(slog.DiscardHandler),
+		Permit: func(_ context.Context, namespace string) (offloading.Permit, string, error) {
+			return permits[namespace], "why of " + namespace, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.state.twins = map[string]bool{}
+	t.Cleanup(n.queue.ShutDown)
+	t.Cleanup(n.events.queue.ShutDown)
+	var list []any
+	for _, pod := range pods {
+		if err := home.Tracker().Add(pod.DeepCopy()); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, pod.DeepCopy())
+	}
+	if err := n.pods.Replace(list, ""); err != nil {
+		t.Fatal(err)
+	}
+	return n, home, events
+}
+
+// A pod that may not go says why at once, and fails when its controller will not fill the cluster with others like it.
+func TestAPodOfANamespaceThatIsNotOffloadedDoesNotGo(t *testing.T) {
+	for name, c := range map[string]struct {
+		permit offloading.Permit
+		fails  bool
+	}{
+		"not offloaded":        {offloading.Withdrawn, true},
+		"offloaded to another": {offloading.Refused, true},
+		"being brought home":   {offloading.Ending, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := onNode("private", "agent", corev1.Toleration{Operator: corev1.TolerationOpExists})
+			peer := &askedTwins{}
+			n, home, events := permitted(t, peer, map[string]offloading.Permit{"private": c.permit}, pod)
+			look := func() corev1.PodStatus {
+				t.Helper()
+				if err := n.reconcile(t.Context(), keyOf(pod)); err != nil {
+					t.Fatal(err)
+				}
+				now, err := home.CoreV1().Pods("private").Get(t.Context(), "agent", metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := n.pods.Update(now); err != nil {
+					t.Fatal(err)
+				}
+				return now.Status
+			}
+			if s := look(); s.Phase != corev1.PodPending || c.fails && (s.Reason != "NotOffloaded" || s.Message != "why of private") {
+				t.Errorf("just made: %+v", s)
+			}
+			look() // it is not told twice
+			pod = n.pods.get(keyOf(pod)).DeepCopy()
+			pod.CreationTimestamp = metav1.NewTime(time.Now().Add(-refusedAfter))
+			if err := n.pods.Update(pod); err != nil {
+				t.Fatal(err)
+			}
+			if s := look(); c.fails && (s.Phase != corev1.PodFailed || s.Reason != "NotOffloaded" || s.Message != "why of private") || !c.fails && s.Phase != corev1.PodPending {
+				t.Errorf("later: %+v", s)
+			}
+			if told := len(events.Events); c.fails && told != 1 || !c.fails && told != 0 {
+				t.Errorf("%d events, the first: %s", told, <-events.Events)
+			}
+			if len(peer.ensured)+len(peer.released) > 0 {
+				t.Errorf("asked for twins: %+v", peer)
+			}
+		})
+	}
+}
+
+// That a pod was refused once is looked at again when it may fail, without anybody's event.
+func TestARefusedPodIsLookedAtAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := onNode("private", "agent")
+		home := fake.NewClientset(pod.DeepCopy())
+		n, err := New(Config{
+			Home: home, Abroad: &rest.Config{Host: "http://peer.invalid"}, Twins: &askedTwins{}, PeerName: "bob", NodeName: "kith-bob", NodeIP: netip.MustParseAddr("10.42.255.1"), KubeletPort: 10260,
+			Recorder: record.NewFakeRecorder(100), Log: slog.New(slog.DiscardHandler),
+			Permit: func(context.Context, string) (offloading.Permit, string, error) {
+				return offloading.Withdrawn, "it is not", nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.state.twins = map[string]bool{}
+		if err := n.pods.Replace([]any{pod.DeepCopy()}, ""); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error)
+		go func() { done <- n.work(t.Context()) }()
+		time.Sleep(refusedAfter + time.Second)
+		synctest.Wait()
+		now, err := home.CoreV1().Pods("private").Get(t.Context(), "agent", metav1.GetOptions{})
+		if err != nil || now.Status.Phase != corev1.PodFailed {
+			t.Errorf("%+v, %v", now.Status, err)
+		}
+		n.queue.ShutDown()
+		n.events.queue.ShutDown()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Pods of such a namespace that went abroad under an earlier version, or whose offloading somebody took away by force.
+func TestATwinOfANamespaceThatIsNotOffloadedIsGivenUp(t *testing.T) {
+	old := onNode("private", "agent")
+	old.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
+	old.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "c", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}
+	going := onNode("private", "going")
+	going.DeletionTimestamp, going.Finalizers = new(metav1.Now()), []string{"test/x"}
+	peer := &askedTwins{}
+	n, home, _ := permitted(t, peer, nil, old, going)
+	n.state.twins["private"], n.state.twins["kube-system"] = true, true
+	for _, k := range []key{{namespace: "kube-system"}, {namespace: "private"}, keyOf(old), keyOf(going)} {
+		if err := n.reconcile(t.Context(), k); err != nil {
+			t.Fatal(k, err)
+		}
+	}
+	if want := []string{"kube-system", "private"}; !slices.Equal(peer.released, want) || len(peer.ensured) > 0 {
+		t.Errorf("%+v, want %v released", peer, want)
+	}
+	if n.remembers("private") || n.remembers("kube-system") {
+		t.Error("their twins are still noted on the node")
+	}
+	now, err := home.CoreV1().Pods("private").Get(t.Context(), "agent", metav1.GetOptions{})
+	if err != nil || now.Status.Phase != corev1.PodFailed || now.Status.ContainerStatuses[0].State.Terminated == nil {
+		t.Errorf("%+v, %v", now.Status, err)
+	}
+	if _, err := home.CoreV1().Pods("private").Get(t.Context(), "going", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the pod that was deleted is still there: %v", err)
+	}
+	if err := n.Open(t.Context(), "private"); err == nil || !strings.Contains(err.Error(), "why of private") {
+		t.Errorf("a twin for it: %v", err)
+	}
+}
+
+func TestPodsTolerateTheTaintThatEvictsBeforeItIsThere(t *testing.T) {
+	before := corev1.Toleration{Key: v1alpha1.TaintPeer, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
+	pods := []*corev1.Pod{
+		onNode("shop", "old", before), onNode("shop", "bare"), onNode("shop", "new", corev1.Toleration{Key: v1alpha1.TaintPeer, Operator: corev1.TolerationOpExists}),
+		onNode("shop", "wide", corev1.Toleration{Operator: corev1.TolerationOpExists}), onNode("elsewhere", "stays", before), onNode("private", "stray", before),
+	}
+	n, home, _ := permitted(t, &askedTwins{}, map[string]offloading.Permit{"shop": offloading.Granted, "elsewhere": offloading.Refused}, pods...)
+	n.cfg.Labels = map[string]string{corev1.LabelTopologyZone: "bob"}
+	nodes := home.CoreV1().Nodes()
+	node, err := nodes.Get(t.Context(), "kith-bob", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine := corev1.Taint{Key: "mine", Effect: corev1.TaintEffectNoSchedule}
+	node.Labels = map[string]string{"mine": "too", corev1.LabelTopologyZone: "what the peer said"}
+	node.Spec.Taints = []corev1.Taint{mine, {Key: v1alpha1.TaintPeer, Value: "bob", Effect: corev1.TaintEffectNoSchedule}}
+	if _, err := nodes.Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := n.ensureMarks(t.Context(), n.node("v1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if node, err = nodes.Get(t.Context(), "kith-bob", metav1.GetOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if want := append([]corev1.Taint{mine}, n.taints()...); !slices.Equal(node.Spec.Taints, want) {
+		t.Errorf("taints %v, want %v", node.Spec.Taints, want)
+	}
+	if node.Labels["mine"] != "too" || node.Labels[corev1.LabelTopologyZone] != "bob" {
+		t.Errorf("labels %v", node.Labels)
+	}
+	for name, added := range map[string]int{"shop/old": 1, "shop/bare": 1, "shop/new": 0, "shop/wide": 0, "elsewhere/stays": 1, "private/stray": 0} {
+		namespace, pod, _ := strings.Cut(name, "/")
+		now, err := home.CoreV1().Pods(namespace).Get(t.Context(), pod, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := slices.IndexFunc(pods, func(p *corev1.Pod) bool { return p.Name == pod })
+		if got := len(now.Spec.Tolerations) - len(pods[at].Spec.Tolerations); got != added {
+			t.Errorf("%s got %d tolerations, want %d: %v", name, got, added, now.Spec.Tolerations)
+		}
+	}
+	// The order: the taint is the last write.
+	var writes []string
+	for _, a := range home.Actions() {
+		if a.GetVerb() == "patch" || a.GetVerb() == "update" {
+			writes = append(writes, a.GetVerb()+" "+a.GetResource().Resource)
+		}
+	}
+	if want := []string{"update nodes", "patch pods", "patch pods", "patch pods", "update nodes"}; !slices.Equal(writes, want) {
+		t.Errorf("writes %v, want %v", writes, want)
+	}
+}
