@@ -170,7 +170,7 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 			return f.permits.Of(ctx, namespace, peer.Name)
 		},
 		PeerName: peer.Name, PeerID: peer.Spec.ID, NodeName: v1alpha1.VirtualNodePrefix + peer.Name,
-		NodeIP: f.nodeIP, KubeletPort: port, Usage: m.twins.usage,
+		NodeIP: f.nodeIP, KubeletPort: port, Usage: m.twins.usage, Machine: m.twins.machine,
 		Resources: ctr.Spec.Resources, Labels: labels,
 		Translate: func(a netip.Addr) (netip.Addr, bool) { return (*m.translate.Load())(a) },
 		Recorder:  recorder,
@@ -420,6 +420,18 @@ func (t *twins) Release(ctx context.Context, home string) error {
 		t.opened(home, abroad)
 	}
 	return err
+}
+
+// machine asks the peer what machine it is. Before this question there was none.
+func (t *twins) machine(ctx context.Context) (virtualnode.Machine, error) {
+	query := url.Values{"contract": {t.contract}}
+	var machine virtualnode.Machine
+	err := t.to.Call(ctx, http.MethodGet, "/kith/v2/machine?"+query.Encode(), nil, &machine)
+	var no *peering.Problem
+	if errors.As(err, &no) && no.Code == peering.CodeNotFound {
+		return virtualnode.Machine{}, nil
+	}
+	return machine, err
 }
 
 // maxUsage bounds what a peer can have us read of its guests' use; a pod is some 2 KiB.

@@ -74,7 +74,7 @@ func TestUnknownContractIDsCostNoReads(t *testing.T) {
 	}
 	reads.Store(0)
 	ask := func(id, consumer string) int {
-		for method, serve := range map[string]func(http.ResponseWriter, *http.Request, string){"PUT": h.PutNamespace, "DELETE": h.DeleteNamespace, "GET": h.GetUsage} {
+		for method, serve := range map[string]func(http.ResponseWriter, *http.Request, string){"PUT": h.PutNamespace, "DELETE": h.DeleteNamespace, "GET": h.GetUsage, "HEAD": h.GetMachine} {
 			r := httptest.NewRequestWithContext(t.Context(), method, "/kith/v1/x?form=stats/summary&contract="+id, nil)
 			r.SetPathValue("home", "shop")
 			w := httptest.NewRecorder()

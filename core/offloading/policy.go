@@ -92,7 +92,9 @@ func Policy() *admissionv1.MutatingAdmissionPolicy {
 
 // known is a mutation for namespaces of which it is known what they are offloaded for: a label that somebody has just put there is
 // followed by the annotations.
-func known(expression string) admissionv1.Mutation { return patch(`variables.strategy == "" ? [] : (` + expression + `)`) }
+func known(expression string) admissionv1.Mutation {
+	return patch(`variables.strategy == "" ? [] : (` + expression + `)`)
+}
 
 // Binding puts Policy into force.
 func Binding() *admissionv1.MutatingAdmissionPolicyBinding { return mutatingBinding(PolicyName) }

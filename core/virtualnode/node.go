@@ -61,6 +61,9 @@ type Config struct {
 	// Usage asks the peer what the guests use, in one of the forms UsageMetrics and UsageSummary; nil when nobody can.
 	Usage func(ctx context.Context, form string) ([]byte, error)
 
+	// Machine asks the peer for its machine; the zero Machine when it does not know the question. nil when nobody can ask.
+	Machine func(ctx context.Context) (Machine, error)
+
 	// PeerName is how the peer is called here, PeerID its cluster ID.
 	PeerName, PeerID string
 	// NodeName is the name of the virtual node, usually v1alpha1.VirtualNodePrefix + PeerName.
@@ -109,6 +112,7 @@ type Node struct {
 	statusChanged chan struct{}
 	twins         map[string]*twin  // by home namespace
 	finished      map[key]types.UID // home pods that were let go, until the watch shows them gone
+	back          chan struct{}     // the peer can be reached again; holds one
 	// watching counts what runs for the twins.
 	watching sync.WaitGroup
 	spent    cpuCount
@@ -147,6 +151,7 @@ func New(cfg Config) (*Node, error) {
 		statusChanged: make(chan struct{}),
 		twins:         map[string]*twin{},
 		finished:      map[key]types.UID{},
+		back:          make(chan struct{}, 1),
 		state:         state{reachable: true, published: true, resources: cfg.Resources.DeepCopy()},
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[key](50*time.Millisecond, 30*time.Second)),
@@ -184,6 +189,7 @@ func (n *Node) Run(ctx context.Context) error {
 	group.Go(func() error { return n.pods.run(ctx, n.homePods(), &corev1.Pod{}, n.log) })
 	group.Go(func() error { return n.events.run(ctx) })
 	group.Go(func() error { return n.reviewTwins(ctx) })
+	group.Go(func() error { return n.learnMachine(ctx) })
 	group.Go(func() error {
 		<-ctx.Done()
 		n.queue.ShutDown()
@@ -217,6 +223,10 @@ func (n *Node) SetReady(ready bool, reason, message string) {
 	n.poke()
 	if healed {
 		n.refresh()
+		select {
+		case n.back <- struct{}{}:
+		default:
+		}
 	}
 }
 

@@ -68,7 +68,7 @@ func (n *Node) adopt(ctx context.Context) (twins []string, err error) {
 		for _, home := range twins {
 			n.state.twins[home] = true
 		}
-		n.state.old = node.Status.Conditions
+		n.state.old, n.state.machine = node.Status.Conditions, shownBy(node)
 		for _, c := range node.Status.Conditions {
 			if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue && !n.state.reachable {
 				n.state.published = false // it was NotReady already, so no second grace
@@ -113,11 +113,13 @@ func (n *Node) node(version string) *corev1.Node {
 			},
 			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: n.cfg.KubeletPort}},
 			NodeInfo: corev1.NodeSystemInfo{
-				MachineID: n.cfg.PeerID, SystemUUID: n.cfg.PeerID,
+				MachineID: n.cfg.PeerID, SystemUUID: n.cfg.PeerID, BootID: n.state.machine.BootID,
+				KernelVersion: n.state.machine.KernelVersion, ContainerRuntimeVersion: n.state.machine.ContainerRuntimeVersion,
 				KubeletVersion:  version,
 				OperatingSystem: "linux", OSImage: "Kith peer " + n.cfg.PeerName,
 				Architecture: labels[corev1.LabelArchStable],
 			},
+			DeclaredFeatures: n.state.machine.features(),
 		},
 	}
 }

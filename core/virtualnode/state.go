@@ -19,6 +19,7 @@ const (
 // state is what the node's status is made from.
 type state struct {
 	resources corev1.ResourceList
+	machine   Machine
 	reachable bool
 	since     time.Time // of the last change of reachable
 	reason    string

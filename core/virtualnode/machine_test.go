@@ -1,0 +1,109 @@
+package virtualnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+
+	"kith.dev/core/offloading"
+)
+
+// What the API server would refuse makes the whole status of the node impossible to write: a peer could have its node NotReady
+// with every resource that it has, or show others what is no line of text.
+func TestWhatAPeerSaysOfItsMachineIsBounded(t *testing.T) {
+	many := make([]string, maxFeatures+1)
+	for i := range many {
+		many[i] = fmt.Sprintf("Feature%d", i)
+	}
+	for name, c := range map[string]struct {
+		machine Machine
+		refused string
+	}{
+		"nothing":               {Machine{}, ""},
+		"an honest one":         {Machine{"6.12.0-kith+", "5e1f1d0c-1111", "containerd://2.2.1", []string{"RestartAllContainersOnContainerExits", "GuaranteedQoSPodCPUResize/withState"}}, ""},
+		"a long word":           {Machine{KernelVersion: strings.Repeat("6", maxMachineWord+1)}, "kernelVersion"},
+		"two lines":             {Machine{BootID: "a\nb"}, "bootID"},
+		"the screen's controls": {Machine{ContainerRuntimeVersion: "\x1b[2Jcontainerd"}, "containerRuntimeVersion"},
+		"no text":               {Machine{KernelVersion: "\xff"}, "kernelVersion"},
+		"many features":         {Machine{DeclaredFeatures: many}, "65 entries"},
+		"an odd feature":        {Machine{DeclaredFeatures: []string{"Fine", "not fine"}}, "not fine"},
+		"a small feature":       {Machine{DeclaredFeatures: []string{"small"}}, "small"},
+		"an empty feature":      {Machine{DeclaredFeatures: []string{""}}, "declaredFeatures"},
+		"a feature and a slash": {Machine{DeclaredFeatures: []string{"Fine/"}}, "Fine/"},
+		"a long feature":        {Machine{DeclaredFeatures: []string{"F" + strings.Repeat("o", 200)}}, "declaredFeatures"},
+	} {
+		err := c.machine.Validate()
+		if (err != nil) != (c.refused != "") || err != nil && !strings.Contains(err.Error(), c.refused) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	m := Machine{DeclaredFeatures: []string{"Zwei", "ExtendWebSocketsToKubelet", "Eins", "Zwei"}}
+	if got, want := m.features(), []string{"Eins", "Zwei"}; !slices.Equal(got, want) {
+		t.Errorf("features of the node: %v, want %v", got, want)
+	}
+}
+
+func TestTheMachineIsAskedForUntilItIsKnownAndWhenThePeerIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked, answer := 0, errors.New("no answer")
+		n, err := New(Config{
+			Home: fake.NewClientset(), Abroad: &rest.Config{Host: "http://peer.invalid"}, Twins: &askedTwins{}, PeerName: "bob", NodeName: "kith-bob",
+			NodeIP: netip.MustParseAddr("10.42.255.1"), KubeletPort: 10260, Recorder: record.NewFakeRecorder(100), Log: slog.New(slog.DiscardHandler),
+			Permit: func(context.Context, string) (offloading.Permit, string, error) { return offloading.Granted, "", nil },
+			Machine: func(context.Context) (Machine, error) {
+				asked++
+				return Machine{KernelVersion: fmt.Sprintf("6.%d", asked), DeclaredFeatures: []string{"A"}}, answer
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.state.twins = map[string]bool{}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- n.learnMachine(ctx) }()
+		time.Sleep(time.Hour)
+		if asked < 10 || asked > 25 {
+			t.Errorf("asked %d times within an hour in which no answer came", asked)
+		}
+		if node := n.node("v1"); node.Status.NodeInfo.KernelVersion != "" {
+			t.Errorf("%+v", node.Status.NodeInfo)
+		}
+		answer = nil
+		time.Sleep(maxMachineDelay)
+		synctest.Wait()
+		known := asked
+		time.Sleep(time.Hour)
+		if asked != known {
+			t.Error("asked again for what is known")
+		}
+		n.SetReady(false, "PeerUnreachable", "it is away")
+		n.SetReady(true, "PeerReachable", "it is back")
+		synctest.Wait()
+		node := n.node("v1")
+		if want := fmt.Sprintf("6.%d", known+1); node.Status.NodeInfo.KernelVersion != want || !slices.Equal(node.Status.DeclaredFeatures, []string{"A"}) {
+			t.Errorf("%+v, want kernel %s", node.Status, want)
+		}
+		if again := shownBy(&corev1.Node{Status: node.Status}); again.KernelVersion != node.Status.NodeInfo.KernelVersion || !slices.Equal(again.DeclaredFeatures, []string{"A"}) {
+			t.Errorf("after a restart: %+v", again)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		n.queue.ShutDown()
+		n.events.queue.ShutDown()
+	})
+}
