@@ -22,6 +22,7 @@ type surroundings struct {
 // compared with what was sent.
 func adapt(pod *corev1.Pod, s surroundings, spec *corev1.PodSpec) {
 	c := adaptVolumes(pod, spec)
+	c.adaptFields(pod, spec)
 	eachContainer(spec, func(container *corev1.Container) {
 		container.Env = slices.Clone(container.Env)
 		for i := range container.Env {

@@ -1,8 +1,10 @@
 package reflection
 
 import (
+	"maps"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -99,11 +101,11 @@ func TestVolumesOfTheDownwardAPI(t *testing.T) {
 	pod := homePod()
 	pod.Spec.Volumes = []corev1.Volume{
 		{Name: "own", VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{
-			{Path: "labels", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels"}},
+			{Path: "name", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}},
 			{Path: "uid", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"}, Mode: new(int32(256))},
 		}}}},
 		{Name: "other", VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{
-			{Path: "labels", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels"}},
+			{Path: "name", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}},
 		}}}},
 	}
 	spec := pod.Spec.DeepCopy()
@@ -116,6 +118,66 @@ func TestVolumesOfTheDownwardAPI(t *testing.T) {
 	}
 	if spec.Volumes[1].DownwardAPI == nil {
 		t.Error("a volume that says the same everywhere was changed")
+	}
+}
+
+// A guest has labels and annotations of Kith's, and not all that the pod at home has.
+func TestLabelsAndAnnotationsAreThoseOfHome(t *testing.T) {
+	pod := homePod()
+	pod.Labels = map[string]string{"app": "web", "b": "it's \"b\""}
+	pod.Annotations = map[string]string{"note": "two\nlines", "example.org/word": "w", "kith.dev/odd": "o"}
+	file := func(path, field string) corev1.DownwardAPIVolumeFile {
+		return corev1.DownwardAPIVolumeFile{Path: path, FieldRef: &corev1.ObjectFieldSelector{FieldPath: field}}
+	}
+	env := func(name, field string) corev1.EnvVar {
+		return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: field}}}
+	}
+	pod.Spec.Volumes = []corev1.Volume{{Name: "info", VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{
+		file("labels", "metadata.labels"), file("annotations", "metadata.annotations"), file("app", "metadata.labels['app']"), file("word", "metadata.annotations['example.org/word']"),
+	}}}}}
+	pod.Spec.InitContainers = []corev1.Container{{Name: "init", Env: []corev1.EnvVar{env("WORD", "metadata.annotations['example.org/word']")}}}
+	pod.Spec.Containers = []corev1.Container{{Name: "main", Env: []corev1.EnvVar{
+		env("APP", "metadata.labels['app']"), env("NOTE", "metadata.annotations['note']"), env("CONSUMER", "metadata.labels['kith.dev/consumer']"),
+		env("HOME", "metadata.annotations['kith.dev/home-pod']"), env("NAME", "metadata.name"),
+	}}}
+	c := companionOf(pod)
+	values := map[string]string{}
+	for _, path := range c.fields {
+		values[path] = fieldValue(pod, path)
+	}
+	want := map[string]string{
+		"metadata.labels":                           "app=\"web\"\nb=\"it's \\\"b\\\"\"",
+		"metadata.annotations":                      "example.org/word=\"w\"\nkith.dev/odd=\"o\"\nnote=\"two\\nlines\"",
+		"metadata.annotations['example.org/word']":  "w",
+		"metadata.labels['kith.dev/consumer']":      "",
+		"metadata.annotations['kith.dev/home-pod']": "",
+	}
+	if !maps.Equal(values, want) {
+		t.Errorf("the companion holds %q, want %q", values, want)
+	}
+	spec := pod.Spec.DeepCopy()
+	adapt(pod, surroundings{home: "shop", twin: "shop-x"}, spec)
+	fromCompanion := func(e corev1.EnvVar) bool {
+		return e.ValueFrom.SecretKeyRef != nil && e.ValueFrom.SecretKeyRef.Name == companionName(pod.Name)
+	}
+	for _, e := range append(spec.InitContainers[0].Env, spec.Containers[0].Env...) {
+		if got, want := fromCompanion(e), slices.Contains([]string{"WORD", "CONSUMER", "HOME"}, e.Name); got != want || want && e.ValueFrom.FieldRef != nil {
+			t.Errorf("%s: %+v", e.Name, e.ValueFrom)
+		}
+	}
+	sources := spec.Volumes[0].Projected.Sources
+	if len(sources) != 2 || len(sources[0].Secret.Items) != 3 || sources[1].DownwardAPI.Items[0].Path != "app" {
+		t.Errorf("volume %+v", sources)
+	}
+
+	// What was written before is known again after a restart, and changes with the pod.
+	before := c.fieldsStamp(pod)
+	pod.Labels["more"] = "yes"
+	if again := companionOf(pod); again.fieldsStamp(pod) == before || !slices.Equal(again.fields, c.fields) {
+		t.Error("a changed label is not seen")
+	}
+	if none := (&companion{}).fieldsStamp(pod); none != "" {
+		t.Errorf("a pod that asks for nothing has the stamp %s", none)
 	}
 }
 

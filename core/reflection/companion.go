@@ -28,12 +28,20 @@ type token struct {
 type companion struct {
 	tokens             []token
 	ca, namespace, uid bool
+	fields             []string // of the downward API, by their paths
 }
 
-func (c companion) empty() bool { return len(c.tokens) == 0 && !c.ca && !c.namespace && !c.uid }
+func (c companion) empty() bool {
+	return len(c.tokens) == 0 && !c.ca && !c.namespace && !c.uid && len(c.fields) == 0
+}
 
-// companionOf gives what the pod needs; adaptVolumes has it mounted.
-func companionOf(pod *corev1.Pod) companion { return adaptVolumes(pod, pod.Spec.DeepCopy()) }
+// companionOf gives what the pod needs; adaptVolumes and adaptFields have it get that.
+func companionOf(pod *corev1.Pod) companion {
+	spec := pod.Spec.DeepCopy()
+	c := adaptVolumes(pod, spec)
+	c.adaptFields(pod, spec)
+	return c
+}
 
 // companionName is the Secret's name, the same for ever for a pod's name.
 func companionName(pod string) string {
@@ -46,7 +54,7 @@ func companionName(pod string) string {
 }
 
 // adaptVolumes mounts the companion where the pod at home mounts a token of its service account, home's certificate
-// authority, or its namespace or UID, which are others abroad. File names and modes stay.
+// authority, or fields of the downward API that are others abroad. File names and modes stay.
 func adaptVolumes(pod *corev1.Pod, spec *corev1.PodSpec) companion {
 	var c companion
 	for i := range spec.Volumes {
@@ -110,11 +118,15 @@ func (c *companion) downward(pod *corev1.Pod, items []corev1.DownwardAPIVolumeFi
 			there = append(there, item)
 			continue
 		}
-		key := keyNamespace
-		if item.FieldRef.FieldPath == "metadata.uid" {
-			key = keyUID
+		var key string
+		switch path := item.FieldRef.FieldPath; path {
+		case "metadata.namespace":
+			key, c.namespace = keyNamespace, true
+		case "metadata.uid":
+			key, c.uid = keyUID, true
+		default:
+			key = c.field(path)
 		}
-		c.namespace, c.uid = c.namespace || key == keyNamespace, c.uid || key == keyUID
 		here = append(here, corev1.KeyToPath{Key: key, Path: item.Path, Mode: item.Mode})
 	}
 	out := mount(pod, here...)
@@ -125,7 +137,11 @@ func (c *companion) downward(pod *corev1.Pod, items []corev1.DownwardAPIVolumeFi
 }
 
 func atHomeOnly(item corev1.DownwardAPIVolumeFile) bool {
-	return item.FieldRef != nil && (item.FieldRef.FieldPath == "metadata.namespace" || item.FieldRef.FieldPath == "metadata.uid")
+	if item.FieldRef == nil {
+		return false
+	}
+	path := item.FieldRef.FieldPath
+	return path == "metadata.namespace" || path == "metadata.uid" || differs(path)
 }
 
 func mount(pod *corev1.Pod, items ...corev1.KeyToPath) []corev1.VolumeProjection {

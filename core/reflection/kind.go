@@ -20,6 +20,8 @@ const (
 	// annotationPod on a Secret abroad names the pod it was made for.
 	annotationPod    = "kith.dev/pod"
 	annotationPodUID = "kith.dev/pod-uid"
+	// annotationFields is the stamp of the fields of the downward API in it.
+	annotationFields = "kith.dev/pod-fields"
 	// annotationRenew tells when the tokens in the Secret have to be made anew, RFC 3339.
 	annotationRenew = "kith.dev/renew-at"
 

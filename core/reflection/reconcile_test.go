@@ -113,6 +113,8 @@ func TestOnlyPodsThatComeOrGoMatter(t *testing.T) {
 		p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "pull"}}
 		return p
 	}
+	labelled := pod("kith-bob", corev1.PodRunning)
+	labelled.Labels = map[string]string{"new": "yes"}
 	both := []item{{kindPod, "shop", "web-1"}, {kindSecret, "shop", "pull"}}
 	for name, c := range map[string]struct {
 		was, is metav1.Object
@@ -123,6 +125,7 @@ func TestOnlyPodsThatComeOrGoMatter(t *testing.T) {
 		"runs":                  {pod("kith-bob", corev1.PodPending), pod("kith-bob", corev1.PodRunning), nil},
 		"ends":                  {pod("kith-bob", corev1.PodRunning), pod("kith-bob", corev1.PodSucceeded), both},
 		"goes":                  {pod("kith-bob", corev1.PodRunning), nil, both},
+		"gets another label":    {pod("kith-bob", corev1.PodRunning), labelled, both[:1]},
 		"is another's":          {nil, pod("kith-carol", ""), nil},
 		"runs at home and ends": {pod("alice", corev1.PodRunning), nil, nil},
 	} {

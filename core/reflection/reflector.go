@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"sync"
 	"time"
@@ -298,6 +299,9 @@ func (r *Reflector) podChanged(was, is metav1.Object) {
 			for _, it := range references(after) {
 				r.queue.Add(it)
 			}
+		}
+		if has && !(maps.Equal(before.Labels, after.Labels) && maps.Equal(before.Annotations, after.Annotations)) {
+			r.queue.Add(item{kindPod, after.Namespace, after.Name})
 		}
 		return
 	}

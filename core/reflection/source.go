@@ -132,10 +132,11 @@ func (r *Reflector) ofPod(t *twin, pod *corev1.Pod, src *source) *source {
 	if c.empty() || !needs(pod, r.cfg.NodeName) || !r.goes(pod) {
 		return nil
 	}
-	src.stamp = string(pod.UID)
+	fields := c.fieldsStamp(pod)
+	src.stamp = string(pod.UID) + "/" + fields
 	src.build = func(ctx context.Context) (client.Object, string, error) { return r.companion(ctx, t, pod, c) }
 	src.fresh = func(have metav1.Object) bool {
-		if have.GetAnnotations()[annotationPodUID] != string(pod.UID) {
+		if have.GetAnnotations()[annotationPodUID] != string(pod.UID) || have.GetAnnotations()[annotationFields] != fields {
 			return false
 		}
 		renew, err := time.Parse(time.RFC3339, have.GetAnnotations()[annotationRenew])

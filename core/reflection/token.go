@@ -19,6 +19,12 @@ import (
 func (r *Reflector) companion(ctx context.Context, t *twin, pod *corev1.Pod, c companion) (client.Object, string, error) {
 	secret := &corev1.Secret{ObjectMeta: marked(t.name, companionName(pod.Name)), Type: corev1.SecretTypeOpaque, Data: map[string][]byte{}}
 	secret.Annotations = map[string]string{annotationPod: pod.Name, annotationPodUID: string(pod.UID)}
+	for _, path := range c.fields {
+		secret.Data[fieldKey(path)] = []byte(fieldValue(pod, path))
+	}
+	if stamp := c.fieldsStamp(pod); stamp != "" {
+		secret.Annotations[annotationFields] = stamp
+	}
 	var renew time.Time
 	for _, want := range c.tokens {
 		token, expires, err := r.token(ctx, pod, want)
