@@ -100,6 +100,8 @@ func TestAnApplicationOfManyPartsSpansTwoLaptops(t *testing.T) {
 		}
 	})
 
+	t.Run("what is not offloaded stays at home, whatever it tolerates", func(t *testing.T) { staysAtHome(t, alice, bob) })
+
 	t.Run("a change at home arrives", func(t *testing.T) {
 		kubectl(t, alice, "-n", "shop", "patch", "configmap", "page", "--type", "merge", "-p", `{"data":{"page.txt":"made anew"}}`)
 		kubectl(t, alice, "-n", "shop", "patch", "service", "api", "--type", "merge", "-p", `{"spec":{"ports":[{"name":"http","port":80,"targetPort":8080},{"name":"more","port":81,"targetPort":8080}]}}`)

@@ -1,0 +1,127 @@
+//go:build lab
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"kith.dev/test/lab"
+)
+
+// staysAtHome: of alice's namespaces shop alone is offloaded, and pods of others that tolerate everything, or ask for bob's node, do
+// not go there.
+func staysAtHome(t *testing.T, alice, bob *lab.Laptop) {
+	manifest, err := os.ReadFile(filepath.Join("testdata", "stay.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, alice, string(manifest))
+	in := func(namespace string, args ...string) string {
+		out, err := alice.Kubectl(t.Context(), append([]string{"-n", namespace}, args...)...)
+		if err != nil {
+			return "error: " + out
+		}
+		return out
+	}
+	becomes := func(what string, read func() string, want string) {
+		t.Helper()
+		eventually(t, time.Minute, what+" is "+want, func() string {
+			if got := read(); got != want {
+				return got
+			}
+			return ""
+		})
+	}
+	for _, namespace := range []string{"private", "kube-system", "shop"} {
+		becomes("daemon set agent of "+namespace, func() string {
+			return in(namespace, "get", "daemonset", "agent", "-o", "jsonpath={.status.desiredNumberScheduled} {.status.numberReady}")
+		}, "1 1")
+		if got := in(namespace, "get", "pods", "-l", "app=agent", "-o", "jsonpath={.items[*].spec.nodeName}"); got != "alice" {
+			t.Errorf("agents of %s on %s", namespace, got)
+		}
+	}
+	for deployment, nodes := range map[[2]string]map[string]int{
+		{"private", "wide"}:   {"alice": 3},
+		{"private", "spread"}: {"alice": 3},
+		{"shop", "spread"}:    {"alice": 1, "kith-bob": 1},
+	} {
+		becomes("where the pods of "+deployment[1]+" of "+deployment[0]+" are", func() string {
+			seen := map[string]int{}
+			for _, p := range pods(t, alice, "-n", deployment[0], "-l", "app="+deployment[1]) {
+				if p.ready() {
+					seen[p.Spec.NodeName]++
+				}
+			}
+			return fmt.Sprint(seen)
+		}, fmt.Sprint(nodes))
+	}
+
+	t.Run("who comes by the node's name is refused with a sentence", func(t *testing.T) {
+		const says = "namespace private is not offloaded"
+		out, err := alice.KubectlInput(t.Context(), strings.NewReader(onBob("private", "bare")), "create", "-f", "-")
+		if err == nil || !strings.Contains(out+err.Error(), says) {
+			t.Errorf("created: %s, %v", out, err)
+		}
+		out, err = alice.KubectlInput(t.Context(), strings.NewReader(`{"apiVersion":"v1","kind":"Binding","metadata":{"name":"unbound"},"target":{"kind":"Node","name":"kith-bob"}}`),
+			"create", "--raw", "/api/v1/namespaces/private/pods/unbound/binding", "-f", "-")
+		if err == nil || !strings.Contains(out+err.Error(), says) {
+			t.Errorf("bound: %s, %v", out, err)
+		}
+		// The scheduler is told the same.
+		eventually(t, time.Minute, "pod asks says why it waits", func() string {
+			got := in("private", "get", "events", "--field-selector", "involvedObject.name=asks,reason=FailedScheduling", "-o", "jsonpath={.items[*].message}")
+			if !strings.Contains(got, says) {
+				return got
+			}
+			return ""
+		})
+	})
+
+	t.Run("offloaded to others is not offloaded to bob", func(t *testing.T) {
+		apply(t, alice, onBob("other", "stray"))
+		becomes("pod stray", func() string {
+			return in("other", "get", "pod", "stray", "-o", "jsonpath={.status.phase} {.status.reason}: {.status.message}")
+		}, "Failed NotOffloaded: namespace other is offloaded to carol, not to bob")
+		if got := in("other", "get", "events", "--field-selector", "involvedObject.name=stray", "-o", "jsonpath={.items[*].reason}"); !strings.Contains(got, "NotOffloaded") {
+			t.Errorf("events: %s", got)
+		}
+	})
+
+	t.Run("nothing of it is at bob", func(t *testing.T) {
+		for _, home := range []string{"private", "kube-system", "other"} {
+			if got := strings.TrimSpace(kubectl(t, bob, "get", "namespaces", "-l", "kith.dev/home-namespace="+home, "-o", "name")); got != "" {
+				t.Errorf("the twin of %s is %s", home, got)
+			}
+		}
+		if got := kubectl(t, bob, "get", "secrets", "-A", "--field-selector", "metadata.name=topsecret", "-o", "name"); strings.TrimSpace(got) != "" {
+			t.Errorf("bob has %s", got)
+		}
+	})
+
+	t.Run("offloaded, what waits goes", func(t *testing.T) {
+		kith(t, alice, "offload", "private")
+		waitReady(t, alice, 1, "-n", "private", "-l", "app=asks")
+		becomes("the node of pod asks", func() string { return in("private", "get", "pod", "asks", "-o", "jsonpath={.spec.nodeName}") }, "kith-bob")
+		becomes("daemon set agent", func() string {
+			return in("private", "get", "daemonset", "agent", "-o", "jsonpath={.status.desiredNumberScheduled} {.status.numberReady}")
+		}, "1 1")
+		if got := kubectl(t, bob, "get", "secrets", "-A", "--field-selector", "metadata.name=topsecret", "-o", "name"); strings.TrimSpace(got) != "" {
+			t.Errorf("bob has %s, which no pod there refers to", got)
+		}
+	})
+	kubectl(t, alice, "delete", "namespace", "private", "other", "--wait=false")
+	kubectl(t, alice, "-n", "kube-system", "delete", "daemonset", "agent")
+	kubectl(t, alice, "-n", "shop", "delete", "daemonset/agent", "deployment/spread")
+}
+
+// onBob is a pod that names its node.
+func onBob(namespace, name string) string {
+	return `{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"` + namespace + `","name":"` + name + `"},
+"spec":{"nodeName":"kith-bob","terminationGracePeriodSeconds":1,"tolerations":[{"operator":"Exists"}],
+"containers":[{"name":"main","image":"kith.dev/echo:1","imagePullPolicy":"IfNotPresent"}]}}`
+}
