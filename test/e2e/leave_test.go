@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -37,6 +38,12 @@ func staysAtHome(t *testing.T, alice, bob *lab.Laptop) {
 			return ""
 		})
 	}
+	eventually(t, 20*time.Second, "a pod of a namespace that is offloaded elsewhere is made on bob's node", func() string {
+		if out, err := alice.KubectlInput(t.Context(), strings.NewReader(onBob("other", "stray")), "create", "-f", "-"); err != nil {
+			return fmt.Sprint(out, err)
+		}
+		return ""
+	})
 	for _, namespace := range []string{"private", "kube-system", "shop"} {
 		becomes("daemon set agent of "+namespace, func() string {
 			return in(namespace, "get", "daemonset", "agent", "-o", "jsonpath={.status.desiredNumberScheduled} {.status.numberReady}")
@@ -83,7 +90,6 @@ func staysAtHome(t *testing.T, alice, bob *lab.Laptop) {
 	})
 
 	t.Run("offloaded to others is not offloaded to bob", func(t *testing.T) {
-		apply(t, alice, onBob("other", "stray"))
 		becomes("pod stray", func() string {
 			return in("other", "get", "pod", "stray", "-o", "jsonpath={.status.phase} {.status.reason}: {.status.message}")
 		}, "Failed NotOffloaded: namespace other is offloaded to carol, not to bob")
@@ -117,6 +123,79 @@ func staysAtHome(t *testing.T, alice, bob *lab.Laptop) {
 	kubectl(t, alice, "delete", "namespace", "private", "other", "--wait=false")
 	kubectl(t, alice, "-n", "kube-system", "delete", "daemonset", "agent")
 	kubectl(t, alice, "-n", "shop", "delete", "daemonset/agent", "deployment/spread")
+}
+
+// nodeOfBob: labels that spread constraints go by, and what a kubelet says of its machine.
+func nodeOfBob(t *testing.T, alice, bob *lab.Laptop) {
+	for node, want := range map[string]string{"alice": "alice lan", "kith-bob": "bob lan"} {
+		if got := kubectl(t, alice, "get", "node", node, "-o", `jsonpath={.metadata.labels.topology\.kubernetes\.io/zone} {.metadata.labels.topology\.kubernetes\.io/region}`); got != want {
+			t.Errorf("node %s is in %q, want %q", node, got, want)
+		}
+	}
+	const info = "jsonpath={.status.nodeInfo.kernelVersion} {.status.nodeInfo.bootID} {.status.nodeInfo.containerRuntimeVersion}"
+	if here, there := kubectl(t, alice, "get", "node", "kith-bob", "-o", info), kubectl(t, bob, "get", "node", "bob", "-o", info); here != there || len(strings.Fields(here)) != 3 {
+		t.Errorf("the node says %q, bob %q", here, there)
+	}
+	// The API server of home refuses this for a node that does not declare it can do it.
+	apply(t, alice, strings.Replace(onBob("shop", "starting"), `"containers"`, `"initContainers":[{"name":"init","image":"kith.dev/echo:1","imagePullPolicy":"IfNotPresent","command":["/bin/sleep","300"],"resources":{"requests":{"cpu":"5m","memory":"16Mi"}}}],"containers"`, 1))
+	const cpu = "jsonpath={.status.initContainerStatuses[0].resources.requests.cpu}"
+	becomes := func(want string) {
+		t.Helper()
+		eventually(t, time.Minute, "its init container has "+want, func() string {
+			if got := kubectl(t, alice, "-n", "shop", "get", "pod", "starting", "-o", cpu); got != want {
+				return fmt.Sprintf("%q", got)
+			}
+			return ""
+		})
+	}
+	becomes("5m")
+	kubectl(t, alice, "-n", "shop", "patch", "pod", "starting", "--subresource", "resize", "-p", `{"spec":{"initContainers":[{"name":"init","resources":{"requests":{"cpu":"7m"}}}]}}`)
+	becomes("7m")
+	kubectl(t, alice, "-n", "shop", "delete", "pod", "starting", "--wait=false")
+}
+
+// decoded is a Secret's JSON with its values as they are.
+func decoded(secret string) string {
+	var s struct{ Data map[string][]byte }
+	if err := json.Unmarshal([]byte(secret), &s); err != nil {
+		return err.Error()
+	}
+	var all []string
+	for key, value := range s.Data {
+		all = append(all, key+": "+string(value))
+	}
+	return strings.Join(all, "\n")
+}
+
+// podOfOneTaint makes, while no kithd runs, a pod at bob as there were before virtual nodes had a taint that evicts, and gives its UID.
+func podOfOneTaint(t *testing.T, alice *lab.Laptop) string {
+	kubectl(t, alice, "delete", "mutatingadmissionpolicy", "offloading.kith.dev")
+	kubectl(t, alice, "taint", "node", "kith-bob", "kith.dev/peer:NoExecute-")
+	pod := strings.Replace(onBob("shop", "old"), `{"operator":"Exists"}`, `{"key":"kith.dev/peer","operator":"Exists","effect":"NoSchedule"}`, 1)
+	eventually(t, time.Minute, "no policy adds tolerations", func() string {
+		out, err := alice.KubectlInput(t.Context(), strings.NewReader(pod), "create", "--dry-run=server", "-f", "-", "-o", `jsonpath={.spec.tolerations[?(@.key=="kith.dev/peer")].effect}`)
+		if err != nil || out != "NoSchedule" {
+			return fmt.Sprint(out, err)
+		}
+		return ""
+	})
+	apply(t, alice, pod)
+	return kubectl(t, alice, "-n", "shop", "get", "pod", "old", "-o", "jsonpath={.metadata.uid}")
+}
+
+// toleratesNow: the taint is on the node, and that pod is still there.
+func toleratesNow(t *testing.T, alice *lab.Laptop, uid string) {
+	eventually(t, time.Minute, "the node has the taint that evicts", func() string {
+		if out := kubectl(t, alice, "get", "node", "kith-bob", "-o", "jsonpath={.spec.taints[*].effect}"); out != "NoSchedule NoExecute" {
+			return out
+		}
+		return ""
+	})
+	waitReady(t, alice, 1, "-n", "shop", "--field-selector", "metadata.name=old")
+	if got := kubectl(t, alice, "-n", "shop", "get", "pod", "old", "-o", `jsonpath={.metadata.uid} {.spec.tolerations[?(@.key=="kith.dev/peer")].effect}`); got != uid+" NoSchedule NoExecute" {
+		t.Errorf("the pod of before is %q, want %s with both effects", got, uid)
+	}
+	kubectl(t, alice, "-n", "shop", "delete", "pod", "old", "--wait=false")
 }
 
 // onBob is a pod that names its node.

@@ -84,13 +84,21 @@ func TestAnApplicationOfManyPartsSpansTwoLaptops(t *testing.T) {
 
 	t.Run("config, secrets and what a pod knows of itself", func(t *testing.T) {
 		out, err := in(all["web on kith-bob"], "/app", "env")
-		for _, line := range []string{"GREETING=hello", "WORD=s3cret", "NODE_NAME=kith-bob", "POD_NAMESPACE=shop", "ACCOUNT=reader"} {
+		for _, line := range []string{"GREETING=hello", "WORD=s3cret", "NODE_NAME=kith-bob", "POD_NAMESPACE=shop", "ACCOUNT=reader", "CONSUMER=", "TEAM=blue"} {
 			if err != nil || !slices.Contains(strings.Split(out, "\n"), line) {
 				t.Errorf("the environment has no %s (%v):\n%s", line, err, out)
 			}
 		}
 		if out, err := in(all["web on kith-bob"], "/bin/cat", "/conf/page.txt"); err != nil || out != "made at home" {
 			t.Errorf("the volume holds %q (%v)", out, err)
+		}
+		for _, where := range []string{"web on alice", "web on kith-bob"} {
+			labels, _ := in(all[where], "/bin/cat", "/info/labels")
+			annotations, err := in(all[where], "/bin/cat", "/info/annotations")
+			if err != nil || !strings.HasPrefix(labels, "app=\"web\"\npod-template-hash=") || strings.Contains(labels+annotations, "kith.dev") ||
+				!strings.Contains(annotations, "example.org/team=\"blue\"") || !strings.Contains(annotations, "note=\"by hand\"") {
+				t.Errorf("%s reads of itself labels %q, annotations %q (%v)", where, labels, annotations, err)
+			}
 		}
 		if got := ofBob("configmaps"); !slices.Equal(got, []string{"page", "settings"}) {
 			t.Errorf("ConfigMaps at bob: %v", got)
@@ -102,11 +110,20 @@ func TestAnApplicationOfManyPartsSpansTwoLaptops(t *testing.T) {
 
 	t.Run("what is not offloaded stays at home, whatever it tolerates", func(t *testing.T) { staysAtHome(t, alice, bob) })
 
+	t.Run("the node says what machine bob has, and where it is", func(t *testing.T) { nodeOfBob(t, alice, bob) })
+
 	t.Run("a change at home arrives", func(t *testing.T) {
+		kubectl(t, alice, "-n", "shop", "label", "pod", all["web on kith-bob"].Metadata.Name, "seen=later")
 		kubectl(t, alice, "-n", "shop", "patch", "configmap", "page", "--type", "merge", "-p", `{"data":{"page.txt":"made anew"}}`)
 		kubectl(t, alice, "-n", "shop", "patch", "service", "api", "--type", "merge", "-p", `{"spec":{"ports":[{"name":"http","port":80,"targetPort":8080},{"name":"more","port":81,"targetPort":8080}]}}`)
 		eventually(t, 10*time.Second, "the ConfigMap is new at bob", func() string {
 			if out := kubectl(t, bob, "-n", twin, "get", "configmap", "page", "-o", "jsonpath={.data}"); !strings.Contains(out, "made anew") {
+				return out
+			}
+			return ""
+		})
+		eventually(t, 10*time.Second, "the label is in the Secret that its volume shows", func() string {
+			if out := kubectl(t, bob, "-n", twin, "get", "secret", "kith-pod-"+all["web on kith-bob"].Metadata.Name, "-o", "json"); !strings.Contains(decoded(out), "seen=\"later\"") {
 				return out
 			}
 			return ""
@@ -254,6 +271,7 @@ func reflectAfterRestart(t *testing.T, alice, bob *lab.Laptop, ofBob func(string
 	if err := alice.StopDaemon(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	old := podOfOneTaint(t, alice)
 	kubectl(t, alice, "-n", "shop", "create", "service", "clusterip", "late", "--tcp=80:8080")
 	if err := alice.StartDaemon(t.Context()); err != nil {
 		t.Fatal(err)
@@ -270,6 +288,7 @@ func reflectAfterRestart(t *testing.T, alice, bob *lab.Laptop, ofBob func(string
 			t.Errorf("a restart changed %q", line)
 		}
 	}
+	toleratesNow(t, alice, old)
 }
 
 func reflectAfterCut(t *testing.T, l *lab.Lab, ofBob func(string) []string) {
