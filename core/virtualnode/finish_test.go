@@ -30,7 +30,7 @@ func TestAPodThatWasLetGoIsLeftAlone(t *testing.T) {
 	first := pod("first")
 	home := fake.NewClientset(first)
 	n, err := New(Config{
-		Home: home, Abroad: &rest.Config{Host: "https://bob.invalid"}, Twins: noTwins{}, PeerName: "bob", NodeName: "kith-bob",
+		Home: home, Abroad: &rest.Config{Host: "https://bob.invalid"}, Twins: noTwins{}, Permit: anybody, PeerName: "bob", NodeName: "kith-bob",
 		NodeIP: netip.MustParseAddr("10.0.0.1"), KubeletPort: 1, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
