@@ -71,18 +71,42 @@ func (one *contact) live(ctx context.Context) (lived bool, err error) {
 	id, _ := one.client.Peer()
 	one.set(func(now *Contact) {
 		now.ID, now.Name, now.Version = id, s.hello.Name, s.hello.Version
-		now.State, now.Why, now.Clock = ContactReachable, "", s.ahead
+		now.State, now.Why, now.Clock, now.Ailing, now.Heard = ContactReachable, "", s.ahead, "", time.Time{}
 		one.conn = s.conn
 	})
 	release()
-	lastWord, err := one.listen(ctx, s, id)
+	watch := &vigil{ask: func() error { return one.answers(s.ctx) }, lost: func() { one.hangs(s, id) }}
+	lastWord, err := one.listen(ctx, s, id, watch)
+	s.end(nil)
+	if heard := watch.end(); errors.Is(context.Cause(s.ctx), errSilent) {
+		one.set(func(now *Contact) { now.Heard = heard })
+		lastWord, err = "", errSilent
+	}
 	one.gone(ctx, err, lastWord)
 	return true, err
 }
 
-// listen hands on notices until the stream ends. lastWord is what the peer said about its end.
-func (one *contact) listen(ctx context.Context, s *stream, id identity.ID) (lastWord string, err error) {
-	calm := rate.NewLimiter(noticesPerSec, noticesAtOnce)
+// hangs gives up a peer that is silent: what waits for it here, and what it had open here, ends. A daemon that was stopped and
+// goes on finds its connections closed then, looks for this one at once, and so is looked for.
+func (one *contact) hangs(s *stream, id identity.ID) {
+	s.end(errSilent)
+	one.client.Cut()
+	if one.config.Silent != nil {
+		one.config.Silent(id)
+	}
+}
+
+// listen hands on notices until the stream ends. lastWord is what the peer said about its end. Lines of any kind are read no
+// faster than they are allowed to come.
+func (one *contact) listen(ctx context.Context, s *stream, id identity.ID, watch *vigil) (lastWord string, err error) {
+	calm := rate.NewLimiter(linesPerSec, linesAtOnce)
+	s.each = func(l presenceLine) error {
+		watch.line(l)
+		if l.Beat != nil {
+			one.set(func(now *Contact) { now.Ailing = l.Beat.Ailing })
+		}
+		return calm.Wait(ctx)
+	}
 	for {
 		n, err := s.next()
 		if err != nil {
@@ -95,9 +119,6 @@ func (one *contact) listen(ctx context.Context, s *stream, id identity.ID) (last
 			lastWord = "went to sleep"
 		default:
 			lastWord = ""
-		}
-		if err := calm.Wait(ctx); err != nil {
-			return lastWord, err
 		}
 		select {
 		case one.heard <- Heard{Key: one.key, ID: id, Notice: n}:
@@ -118,7 +139,10 @@ func (one *contact) gone(ctx context.Context, err error, lastWord string) {
 	}
 	var mismatch *identity.MismatchError
 	one.set(func(now *Contact) {
-		now.State, now.Why = ContactUnreachable, lost(err, lastWord)
+		if now.State == ContactReachable && now.Heard.IsZero() {
+			now.Heard = time.Now()
+		}
+		now.State, now.Why, now.Ailing = ContactUnreachable, lost(err, lastWord), ""
 		switch {
 		case errors.As(err, &mismatch):
 			now.State = ContactMismatch

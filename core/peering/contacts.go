@@ -25,8 +25,8 @@ const (
 	backoffMax     = 15 * time.Second
 	steady         = 30 * time.Second // a stream that lived so long was no failure
 	checkTimeout   = 3 * time.Second
-	noticesPerSec  = 5
-	noticesAtOnce  = 50
+	linesPerSec    = 5
+	linesAtOnce    = 50
 	dialHold       = time.Second            // so that peers that are off do not hold up those that are there
 	heardTimeout   = 5 * time.Second        // a notice that nobody takes so long is dropped
 	leastPause     = 500 * time.Millisecond // between two dials, however often something wakes
@@ -65,6 +65,8 @@ type Contact struct {
 	Address string        // where it was reached last, else the first known
 	RTT     time.Duration // of the connection, smoothed by the kernel; zero when not known
 	Clock   time.Duration // how far its clock is ahead of this one, to within a second, when the connection began
+	Heard   time.Time     // when it is not reachable any more: of its last sign of life, which may be before Since; else zero
+	Ailing  string        // when it is reachable: why it cannot do its work, as it says itself; empty when all is well
 }
 
 // Heard is a notice with whose it is.
@@ -79,11 +81,13 @@ type ContactsConfig struct {
 	Identity *identity.Identity
 	Log      *slog.Logger
 	Max      int // targets; those beyond it are not contacted. Default 256
+	// Silent is told of a peer that was reachable and neither says that it is alive any more nor answers; may be nil.
+	Silent func(identity.ID)
 }
 
-// Contacts keep one presence stream to each target, and so know at once who comes and who goes. Nothing is polled
-// and the streams carry nothing but news; the kernel watches the connections (within about 15 s). Safe for
-// concurrent use.
+// Contacts keep one presence stream to each target, and so know at once who comes and who goes. Nothing is polled: the
+// streams carry news, and from those who recognise this cluster a beat each 3 s, whose absence is noticed (see vigil); the
+// connections of others the kernel watches (within about 15 s). Safe for concurrent use.
 type Contacts struct {
 	config ContactsConfig
 	dials  chan struct{} // one token per dial under way
@@ -272,13 +276,7 @@ func (one *contact) dialNow() {
 }
 
 func (one *contact) check(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	err := one.stranded()
-	if err == nil {
-		_, err = one.client.Hello(ctx)
-	}
-	if err != nil {
+	if err := one.answers(ctx); err != nil {
 		one.client.Cut() // ends the presence stream
 		one.dialNow()    // and here is the next
 	}
@@ -407,6 +405,8 @@ func lost(err error, lastWord string) string {
 		return strings.TrimPrefix(plain(unreachable.Error(), 1024), "peer is unreachable: ")
 	case errors.As(err, &problem):
 		return problem.Error()
+	case errors.Is(err, errSilent):
+		return "no answer"
 	case errors.Is(err, net.ErrClosed):
 		return "no answer over the old connection"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), strings.Contains(err.Error(), "GOAWAY"): // net/http does not export that error

@@ -24,7 +24,7 @@ type Caller struct {
 // to the caller as it is; of any other the caller learns only that something failed, and the log has it.
 type Desk interface {
 	// Recognise says whether the caller is somebody here: its key was compared, or a contract with it is in force. It is asked
-	// once per connection, of anybody who connects: answer from memory.
+	// once per connection, of anybody who connects, and of strangers with a presence stream each 10 s: answer from memory.
 	Recognise(ctx context.Context, caller Caller) bool
 	// Compared says whether an owner here compared the caller's key, by its code or its ID. All others are strangers to the
 	// budgets of Limits. It is asked twice per question: answer from memory.

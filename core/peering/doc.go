@@ -15,7 +15,7 @@
 // All JSON, at most 64 KiB (contracts: 128 KiB), errors as Problem. The caller is known by its key.
 //
 //	GET    /kith/v1/hello                  → Hello                   in every version
-//	GET    /kith/v2/presence               → lines of JSON without end: first {"hello": Hello}, then {"notice": Notice}
+//	GET    /kith/v2/presence               → lines of JSON without end: first {"hello": Hello}, then {"notice": Notice}, {"beat": Beat}
 //	POST   /kith/v2/requests               Opening → Opened          the responder's commitment
 //	POST   /kith/v2/requests/{id}/question Asking → Revealed         {id} from Opened; Revealed has the request's own ID
 //	GET    /kith/v2/requests/{id}          → Outcome                 {id} from Revealed; held until answered, at most about 50 s

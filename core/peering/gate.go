@@ -4,12 +4,15 @@ import (
 	"container/list"
 	"context"
 	"crypto/tls"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"kith.dev/core/audit"
+	"kith.dev/core/identity"
 )
 
 // gate is the listener of the server: it bounds connections before anything is read from them, and knows all that
@@ -138,6 +141,21 @@ func (g *gate) forget(c *guarded) {
 	ip := c.addr.Addr()
 	if g.perIP[ip]--; g.perIP[ip] == 0 {
 		delete(g.perIP, ip)
+	}
+}
+
+// cut closes the connections of one caller.
+func (g *gate) cut(caller identity.ID) {
+	g.mu.Lock()
+	all := slices.Collect(maps.Keys(g.open))
+	g.mu.Unlock()
+	for _, c := range all {
+		c.admitting.Lock()
+		is := c.caller != nil && c.caller.ID == caller
+		c.admitting.Unlock()
+		if is {
+			c.Close()
+		}
 	}
 }
 

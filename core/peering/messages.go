@@ -144,8 +144,16 @@ type Revealed struct {
 	Compare bool `json:"compare,omitempty"`
 }
 
-// presenceLine is a line of the presence stream; a line with neither is passed over.
+// Beat says that the daemon is alive, to callers whom it recognises, each 3 s. Whoever has heard one on a stream may expect
+// the next; a daemon of before there were any sends none.
+type Beat struct {
+	// Ailing is why the daemon cannot do its work, for people: its Kubernetes does not answer. Empty when all is well.
+	Ailing string `json:"ailing,omitempty"`
+}
+
+// presenceLine is a line of the presence stream; a line with none of these is passed over.
 type presenceLine struct {
 	Hello  *Hello  `json:"hello,omitempty"`
 	Notice *Notice `json:"notice,omitempty"`
+	Beat   *Beat   `json:"beat,omitempty"`
 }

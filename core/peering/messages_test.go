@@ -67,7 +67,7 @@ func messages() map[string]message {
 		"revealed": &Revealed{ID: "req-1", Expires: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Nonce: make([]byte, 32)},
 		"refs":     &refs{{"a1b2c3d4e5f6g7h8", 2, contract.Provider, Connected}},
 		"signed":   &signed{contract.Signed{Document: []byte("{}")}},
-		"line":     &presenceLine{Notice: &Notice{Type: NoticeBye}},
+		"line":     &presenceLine{Notice: &Notice{Type: NoticeBye}, Beat: &Beat{Ailing: "its Kubernetes does not answer"}},
 		"problem":  &Problem{Code: CodeDeclined, Message: "no"},
 	}
 }

@@ -23,7 +23,9 @@ type stream struct {
 	ahead time.Duration // the peer's clock, see clockOf
 	asked time.Time
 	lines *bufio.Reader
+	each  func(presenceLine) error // called for every line after the first, nil for none; its error ends next
 	body  io.Closer
+	ctx   context.Context // of the request
 	end   context.CancelCauseFunc
 }
 
@@ -32,7 +34,7 @@ func (c *Client) presence(ctx context.Context) (*stream, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	late := time.AfterFunc(helloTimeout, func() { end(errNoAnswer) })
 	defer late.Stop()
-	s := &stream{end: end}
+	s := &stream{ctx: ctx, end: end}
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
 		s.asked = time.Now()
 		if t, ok := info.Conn.(*tls.Conn); ok {
@@ -94,6 +96,9 @@ func (s *stream) close() {
 func (s *stream) next() (Notice, error) {
 	for {
 		l, err := s.line()
+		if err == nil && s.each != nil {
+			err = s.each(l)
+		}
 		if err != nil {
 			return Notice{}, err
 		}

@@ -241,8 +241,8 @@ func (s *Server) link(w http.ResponseWriter, r *http.Request, caller Caller) (me
 	return &out, err
 }
 
-// presence is the stream whose end tells the caller that this daemon, or the way to it, is gone. Nothing is sent on
-// it but news: the kernel watches the connection.
+// presence is the stream whose end tells the caller that this daemon, or the way to it, is gone. What is sent on it is news,
+// and to a caller that is recognised a Beat: of everybody else's the kernel watches the connection.
 func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 	conn := connOf(r.Context())
 	caller := *conn.caller
@@ -270,8 +270,16 @@ func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	notices := s.config.Desk.Notices(ctx, caller)
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	for alive := send(presenceLine{Hello: s.self()}); alive; {
+	pulse := s.pulseOf(ctx, caller)
+	for alive, tick := send(presenceLine{Hello: s.self()}), pulse.wait(); alive; {
 		select {
+		case <-tick:
+			if pulse == &s.beats {
+				alive = send(presenceLine{Beat: &Beat{Ailing: plain(s.config.Ailing(), maxReason)}})
+			} else {
+				pulse = s.pulseOf(ctx, caller)
+			}
+			tick = pulse.wait()
 		case n, ok := <-notices:
 			if !ok {
 				notices = nil
@@ -290,6 +298,14 @@ func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+}
+
+// pulseOf is what wakes the stream of a caller.
+func (s *Server) pulseOf(ctx context.Context, caller Caller) *pulse {
+	if s.config.Desk.Recognise(ctx, caller) {
+		return &s.beats
+	}
+	return &s.looks
 }
 
 // greetOlder tells a contact of the first version, in the only line of its presence that it needs, what is spoken here.

@@ -41,6 +41,9 @@ type ServerConfig struct {
 	// Answer writes a Problem where clients of a route of Handle expect another form; nil: WriteProblem.
 	Answer func(w http.ResponseWriter, r *http.Request, problem *Problem)
 	Audit  *audit.Log // of refusals; nil: one that writes to Log
+	// Ailing tells why this cluster cannot do its work, for people, empty when it can. It is asked for every Beat, and must
+	// answer at once; nil: it can.
+	Ailing func() string
 }
 
 // Server is the peer API: the one door between clusters.
@@ -60,6 +63,9 @@ type Server struct {
 	perID    *meter[identity.ID]
 	asksIP   *meter[netip.Addr]
 	asksID   *meter[identity.ID]
+	beats    pulse                // of streams whose callers are recognised
+	looks    pulse                // of the others
+	gate     atomic.Pointer[gate] // nil before Serve
 }
 
 // NewServer makes a server with the routes of the package comment.
@@ -67,6 +73,9 @@ func NewServer(config ServerConfig) *Server {
 	limits := config.Limits.withDefaults()
 	if config.Observer == nil {
 		config.Observer = nobody{}
+	}
+	if config.Ailing == nil {
+		config.Ailing = func() string { return "" }
 	}
 	if config.Audit == nil {
 		config.Audit = audit.New(config.Log, audit.Options{})
@@ -86,6 +95,8 @@ func NewServer(config ServerConfig) *Server {
 		perID:    newMeter[identity.ID](limits.CallerRate),
 		asksIP:   newMeter[netip.Addr](limits.AskRate),
 		asksID:   newMeter[identity.ID](limits.AskRate),
+		beats:    pulse{every: beatEvery},
+		looks:    pulse{every: recogniseIn},
 	}
 	s.routes()
 	return s
@@ -113,6 +124,7 @@ func (s *Server) Handle(pattern string, handler func(http.ResponseWriter, *http.
 // calls finish for a second and cuts what is left. The error is nil when ctx ended.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	gate := newGate(listener, s.limits, s.refusals)
+	s.gate.Store(gate)
 	streams, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	server := &http.Server{
@@ -155,6 +167,13 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		<-failed
 	}
 	return err
+}
+
+// Cut closes all connections that the caller has open. It may come again at once.
+func (s *Server) Cut(caller identity.ID) {
+	if g := s.gate.Load(); g != nil {
+		g.cut(caller)
+	}
 }
 
 // calm waits until nothing is under way, at most so long, and a moment for what handlers left behind to be written.

@@ -294,7 +294,20 @@ func (l *presenceLine) Validate() error {
 		}
 	}
 	if l.Notice != nil {
-		return l.Notice.Validate()
+		if err := l.Notice.Validate(); err != nil {
+			return err
+		}
+	}
+	if l.Beat != nil {
+		return l.Beat.Validate()
+	}
+	return nil
+}
+
+// Validate checks a Beat.
+func (b *Beat) Validate() error {
+	if len(b.Ailing) > maxReason || !contract.Printable(b.Ailing) {
+		return fmt.Errorf("ailing: longer than %d bytes, or not a line of text", maxReason)
 	}
 	return nil
 }

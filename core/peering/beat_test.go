@@ -1,0 +1,325 @@
+package peering
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"kith.dev/core/identity"
+)
+
+// watched is a vigil with a peer that answers or not.
+type watched struct {
+	*vigil
+	asked, lost int
+	answer      error
+	takes       time.Duration
+}
+
+func newWatched() *watched {
+	w := &watched{}
+	w.vigil = &vigil{
+		ask:  func() error { w.asked++; time.Sleep(w.takes); return w.answer },
+		lost: func() { w.lost++ },
+	}
+	return w
+}
+
+func (w *watched) is(t *testing.T, asked, lost int) {
+	t.Helper()
+	synctest.Wait()
+	if w.asked != asked || w.lost != lost {
+		t.Errorf("asked %d times, lost %d times; want %d, %d", w.asked, w.lost, asked, lost)
+	}
+}
+
+var beat = presenceLine{Beat: &Beat{}}
+
+func TestOnlySilenceIsAskedAbout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatched()
+		defer w.end()
+		for range 100 {
+			w.line(beat)
+			time.Sleep(beatEvery)
+		}
+		w.line(presenceLine{Notice: &Notice{Type: NoticeContractChanged}}) // is a sign of life too
+		time.Sleep(silence - time.Millisecond)
+		w.is(t, 0, 0)
+		time.Sleep(2 * time.Millisecond)
+		w.is(t, 1, 0) // it answers, so it lives
+		time.Sleep(silence)
+		w.is(t, 2, 0)
+	})
+}
+
+func TestWhoIsSilentAndDoesNotAnswerIsLostOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatched()
+		w.answer, w.takes = errors.New("no answer"), checkTimeout
+		w.line(beat)
+		last := time.Now()
+		time.Sleep(silence + checkTimeout + time.Millisecond)
+		w.is(t, 1, 1)
+		w.line(beat) // too late
+		time.Sleep(time.Minute)
+		w.is(t, 1, 1)
+		if heard := w.end(); heard.Sub(last) != silence+checkTimeout+time.Millisecond {
+			t.Errorf("last heard after %s", heard.Sub(last))
+		}
+	})
+}
+
+func TestALineThatComesDuringTheQuestionSaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatched()
+		defer w.end()
+		w.answer, w.takes = errors.New("no answer"), checkTimeout
+		w.line(beat)
+		time.Sleep(silence + time.Second)
+		w.line(beat)
+		time.Sleep(checkTimeout)
+		w.is(t, 1, 0)
+	})
+}
+
+// A peer of before there were beats is the kernel's affair, however long it says nothing.
+func TestWhoNeverBeatIsNotAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatched()
+		defer w.end()
+		w.line(presenceLine{Notice: &Notice{Type: NoticeContractChanged}})
+		time.Sleep(time.Hour)
+		w.is(t, 0, 0)
+	})
+}
+
+func TestAnEndWaitsForTheQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWatched()
+		w.answer, w.takes = errors.New("no answer"), checkTimeout
+		w.line(beat)
+		time.Sleep(silence + time.Second)
+		w.end()
+		w.is(t, 1, 0)
+		time.Sleep(time.Minute)
+		w.is(t, 1, 0)
+	})
+}
+
+// All streams beat at the same moment, and when there are none nothing wakes.
+func TestBeatsShareOneWakeUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pulse{every: beatEvery}
+		begin := time.Now()
+		for range 3 {
+			a := p.wait()
+			time.Sleep(time.Second)
+			if b := p.wait(); a != b {
+				t.Error("two streams wait for two ticks")
+			}
+			<-a
+		}
+		if took := time.Since(begin); took != 3*beatEvery {
+			t.Errorf("three beats took %s", took)
+		}
+		time.Sleep(time.Hour)
+		if p.next != nil {
+			t.Error("it ticks for nobody")
+		}
+	})
+}
+
+// However fast lines come, of whatever kind, they are read at a measured pace; the rest is held back by TCP.
+func TestAFloodOfLinesIsReadSlowly(t *testing.T) {
+	for _, line := range []string{`{"beat":{}}`, `{}`, `{"unknown":1}`, `{"notice":{"type":"x"}}`} {
+		synctest.Test(t, func(t *testing.T) {
+			r, w := io.Pipe()
+			sent := 0
+			go func() {
+				for {
+					if _, err := w.Write([]byte(line + "\n")); err != nil {
+						return
+					}
+					sent++
+				}
+			}()
+			ctx, cancel := context.WithCancelCause(context.Background())
+			s := &stream{lines: bufio.NewReaderSize(r, maxLine), body: r, ctx: ctx, end: cancel}
+			c := NewContacts(ContactsConfig{Identity: someone(t), Log: quiet()})
+			c.Set([]Target{{Key: "bob"}})
+			go func() {
+				for {
+					select {
+					case <-c.heard:
+					case <-ctx.Done():
+						return
+					}
+				}
+			}()
+			watch := &vigil{ask: func() error { return nil }}
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				c.all["bob"].listen(ctx, s, identity.ID{}, watch)
+			}()
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			room := maxLine / (len(line) + 1) // read ahead
+			if most := linesAtOnce + 10*linesPerSec + room + 2; sent > most || sent < linesAtOnce {
+				t.Errorf("%s: %d lines in 10 s, want at most %d", line, sent, most)
+			}
+			s.close()
+			<-ended
+			watch.end()
+		})
+	}
+}
+
+// quick has a server beat often.
+func quick(s *Server) { s.beats.every, s.looks.every = 10*time.Millisecond, 10*time.Millisecond }
+
+func TestBeatsAreForThoseWhoAreRecognised(t *testing.T) {
+	alice, bob := someone(t), bob(t, Limits{}, quick)
+	s, err := dialer(t, alice, bob.ID(), bob.addr).presence(within(t, 10*time.Second))
+	must(t, err)
+	defer s.close()
+	beats := 0
+	s.each = func(l presenceLine) error {
+		if l.Beat != nil {
+			beats++
+		}
+		if beats == 5 {
+			return io.EOF
+		}
+		return nil
+	}
+	time.Sleep(100 * time.Millisecond)
+	bob.tell(alice.ID(), Notice{Type: NoticeContractChanged})
+	if _, err := s.next(); err != nil || beats != 0 {
+		t.Fatalf("%d beats for a stranger, %v", beats, err)
+	}
+	bob.mu.Lock()
+	bob.recognised[alice.ID()] = true // by a contract, say; its stream goes on
+	bob.mu.Unlock()
+	if _, err := s.next(); err != io.EOF {
+		t.Errorf("%d beats, %v", beats, err)
+	}
+}
+
+func TestABeatSaysWhatAilsTheDaemon(t *testing.T) {
+	ails := make(chan string, 1)
+	ails <- ""
+	alice, bob := someone(t), bob(t, Limits{}, quick, func(s *Server) {
+		s.config.Ailing = func() string { why := <-ails; ails <- why; return why }
+	})
+	bob.recognised[alice.ID()] = true
+	c, _ := keep(t, alice)
+	c.Set([]Target{{Key: "bob", ID: bob.ID(), Addresses: []string{bob.addr}}})
+	becomes(t, c, "bob", ContactReachable)
+	for _, why := range []string{"its Kubernetes does not answer", "its disk\nis full", ""} {
+		<-ails
+		ails <- why
+		want := strings.ReplaceAll(why, "\n", "?")
+		eventually(t, fmt.Sprintf("what ails bob is %q", why), func() bool { return state(c, "bob").Ailing == want })
+	}
+	if got := state(c, "bob"); got.State != ContactReachable || !got.Heard.IsZero() {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestCutIsForOneCallerOnly(t *testing.T) {
+	alice, carol, bob := someone(t), someone(t), bob(t, Limits{})
+	ofAlice, ofCarol := dialer(t, alice, bob.ID(), bob.addr), dialer(t, carol, bob.ID(), bob.addr)
+	hers, err := ofAlice.presence(within(t, 10*time.Second))
+	must(t, err)
+	defer hers.close()
+	others, err := ofCarol.presence(within(t, 10*time.Second))
+	must(t, err)
+	defer others.close()
+	bob.server.Cut(alice.ID())
+	if n, err := hers.next(); err == nil {
+		t.Errorf("alice is still connected: %+v", n)
+	}
+	bob.tell(carol.ID(), Notice{Type: NoticeContractChanged})
+	if _, err := others.next(); err != nil {
+		t.Errorf("carol was cut off: %v", err)
+	}
+	_, err = ofAlice.Hello(within(t, 10*time.Second))
+	must(t, err)
+}
+
+// A daemon that is stopped keeps its connections, and its kernel acknowledges for it. The test runs itself as bob.
+func TestAStoppedDaemonIsUnreachableUntilItGoesOn(t *testing.T) {
+	if friend := os.Getenv(stoppedEnv); friend != "" {
+		beStopped(t, friend)
+		return
+	}
+	if testing.Short() {
+		t.Skip("waits for beats that do not come")
+	}
+	t.Parallel()
+	alice := someone(t)
+	cmd := exec.CommandContext(within(t, time.Minute), os.Args[0], "-test.run=^"+t.Name()+"$")
+	cmd.Env = append(os.Environ(), stoppedEnv+"="+alice.ID().String())
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	defer func() { cmd.Process.Kill(); cmd.Wait() }()
+	text, err := bufio.NewReader(out).ReadString('\n')
+	must(t, err)
+	name, addr, _ := strings.Cut(strings.TrimSpace(text), " ")
+	bob, err := identity.ParseID(name)
+	must(t, err)
+
+	told := make(chan identity.ID, 1)
+	c, _ := keep(t, alice)
+	c.config.Silent = func(id identity.ID) { told <- id }
+	c.Set([]Target{{Key: "bob", ID: bob, Addresses: []string{addr}}})
+	since := becomes(t, c, "bob", ContactReachable).Since
+	time.Sleep(beatEvery + time.Second) // it beat
+
+	must(t, cmd.Process.Signal(syscall.SIGSTOP))
+	stopped := time.Now()
+	for state(c, "bob").State == ContactReachable && time.Since(stopped) < 30*time.Second {
+		time.Sleep(20 * time.Millisecond)
+	}
+	got := state(c, "bob")
+	if got.State != ContactUnreachable || got.Why != "no answer" || got.Heard.After(stopped.Add(time.Second)) || got.Heard.Before(since) {
+		t.Fatalf("after %s: %+v", time.Since(stopped), got)
+	}
+	t.Logf("unreachable after %s", time.Since(stopped).Round(10*time.Millisecond))
+	if id := <-told; id != bob {
+		t.Errorf("told of %s", id)
+	}
+	must(t, cmd.Process.Signal(syscall.SIGCONT))
+	c.Poke("bob") // as its first call here does it
+	goesOn := time.Now()
+	becomes(t, c, "bob", ContactReachable)
+	t.Logf("reachable again after %s", time.Since(goesOn).Round(10*time.Millisecond))
+}
+
+const stoppedEnv = "KITH_TEST_STOPPED_FOR"
+
+func beStopped(t *testing.T, friend string) {
+	id, err := identity.ParseID(friend)
+	must(t, err)
+	d := bob(t, Limits{})
+	d.mu.Lock()
+	d.recognised[id] = true
+	d.mu.Unlock()
+	var said bytes.Buffer
+	fmt.Fprintln(&said, d.ID(), d.addr)
+	os.Stdout.Write(said.Bytes())
+	time.Sleep(time.Minute)
+}
