@@ -56,6 +56,7 @@ type Daemon struct {
 	fence     *fence.Fence     // nil with an engine whose ranges are known later
 	cluster   atomic.Pointer[clusterPart]
 
+	health         health
 	audits         *audit.Log
 	metrics        *metrics.Metrics
 	metricsAt      net.Listener // nil unless metricsAddress is set
@@ -67,6 +68,7 @@ type Daemon struct {
 // taken port or a damaged key is an error at once.
 func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 	d = &Daemon{cfg: cfg, log: log, started: time.Now(), events: localapi.NewBroker(eventsKept)}
+	d.health.well = d.works
 	d.audits = d.newAudit()
 	d.local = localapi.New(localapi.Options{Socket: cfg.Socket, Group: cfg.SocketGroup, Backend: backend{d}, Events: d.events, Log: log, Audit: d.audits})
 	if err := d.local.Listen(); err != nil {
@@ -88,7 +90,7 @@ func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 	if err := d.makeDiscovery(); err != nil {
 		return nil, err
 	}
-	d.contacts = peering.NewContacts(peering.ContactsConfig{Identity: d.me, Log: log})
+	d.contacts = peering.NewContacts(peering.ContactsConfig{Identity: d.me, Log: log, Silent: func(id identity.ID) { d.peerAPI.server.Cut(id) }})
 	d.directory = newDirectory(d.me, d.contacts, d.nearby, log)
 	return d, d.openPeerAPI()
 }
@@ -182,7 +184,7 @@ func (d *Daemon) openPeerAPI() error {
 	}
 	d.peerAPI = &peerAPI{listener: listener, server: peering.NewServer(peering.ServerConfig{
 		Identity: d.me, Name: func() string { return d.cfg.Name }, Version: version.Version, Desk: desk{d}, Log: d.log, Observer: d.metrics,
-		Audit: d.audits, Answer: answerProblem,
+		Audit: d.audits, Answer: answerProblem, Ailing: d.health.ailing,
 	})}
 	d.hostingRoutes()
 	return nil

@@ -45,16 +45,22 @@ type directory struct {
 
 	mu    sync.Mutex
 	peers map[identity.ID]*v1alpha1.Peer
-	names map[identity.ID]string    // of clusters that are no Peers; first come, first named
-	told  map[identity.ID]time.Time // Contact.Since of the state that changed was called for last
+	names map[identity.ID]string // of clusters that are no Peers; first come, first named
+	told  map[identity.ID]told   // what changed was called for last
 	// announced are the addresses that aim saw last.
 	announced map[identity.ID][]string
+}
+
+// told is what of a contact others act upon.
+type told struct {
+	since  time.Time // of its state
+	ailing string
 }
 
 func newDirectory(me *identity.Identity, contacts *peering.Contacts, nearby *discovery.Table, log *slog.Logger) *directory {
 	return &directory{
 		me: me, contacts: contacts, nearby: nearby, log: log, changed: func(string) {},
-		peers: map[identity.ID]*v1alpha1.Peer{}, names: map[identity.ID]string{}, told: map[identity.ID]time.Time{},
+		peers: map[identity.ID]*v1alpha1.Peer{}, names: map[identity.ID]string{}, told: map[identity.ID]told{},
 		announced: map[identity.ID][]string{},
 	}
 }
@@ -109,7 +115,7 @@ func (d *directory) onChange(f func(peer string)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.changed = f
-	d.told = map[identity.ID]time.Time{}
+	d.told = map[identity.ID]told{}
 }
 
 // run keeps the contacts aimed at what is known, and tells who is interested when one changes.
@@ -171,10 +177,11 @@ func (d *directory) tell() {
 	d.mu.Lock()
 	for _, c := range d.contacts.Snapshot() {
 		peer := d.peers[c.ID]
-		if peer == nil || d.told[c.ID].Equal(c.Since) {
+		now := told{c.Since, c.Ailing}
+		if peer == nil || d.told[c.ID] == now {
 			continue
 		}
-		d.told[c.ID] = c.Since
+		d.told[c.ID] = now
 		names = append(names, peer.Name)
 	}
 	changed := d.changed
@@ -228,7 +235,7 @@ func (d *directory) all() []known {
 
 // take adds what the contact proved.
 func (k *known) take(c peering.Contact) {
-	k.contact = relations.Contact{Reachable: c.State == peering.ContactReachable, Since: c.Since, Why: c.Why}
+	k.contact = relations.Contact{Reachable: c.State == peering.ContactReachable, Since: c.Since, Why: c.Why, Heard: c.Heard, Ailing: c.Ailing}
 	k.mismatch = c.State == peering.ContactMismatch
 	k.version = c.State == peering.ContactVersion
 	switch {

@@ -228,21 +228,30 @@ func (f *fleet) stop(m *member) {
 	<-m.done
 }
 
-// SetReachable tells the node of a peer whether the peer answers.
-func (f *fleet) SetReachable(peer string, reachable bool, why string) {
-	f.mu.Lock()
-	m := f.nodes[peer]
-	f.mu.Unlock()
-	if m == nil {
-		return
-	}
-	if reachable {
+// SetReachable tells the node of a peer that the peer answers.
+func (f *fleet) SetReachable(peer string) {
+	if m := f.member(peer); m != nil {
 		m.node.SetReady(true, "PeerReachable", "the peer answers")
 		m.reflector.SetReachable(true)
-		return
 	}
-	m.node.SetReady(false, "PeerUnreachable", why)
-	m.reflector.SetReachable(false)
+}
+
+// SetLost tells the node of a peer that the peer does not answer, and since when nothing was heard of it.
+func (f *fleet) SetLost(peer, why string, heard time.Time) {
+	if heard.IsZero() {
+		heard = time.Now()
+	}
+	if m := f.member(peer); m != nil {
+		m.node.SetLost("PeerUnreachable", why, heard)
+		m.reflector.SetReachable(false)
+	}
+}
+
+// member is the node of a peer; nil when there is none.
+func (f *fleet) member(peer string) *member {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.nodes[peer]
 }
 
 // Retire brings the pods of a virtual node home and takes it away. The node runs until its pods left: it is what ends

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -21,7 +22,7 @@ import (
 // watched is a vigil with a peer that answers or not.
 type watched struct {
 	*vigil
-	asked, lost int
+	asked, lost atomic.Int32
 	answer      error
 	takes       time.Duration
 }
@@ -29,17 +30,17 @@ type watched struct {
 func newWatched() *watched {
 	w := &watched{}
 	w.vigil = &vigil{
-		ask:  func() error { w.asked++; time.Sleep(w.takes); return w.answer },
-		lost: func() { w.lost++ },
+		ask:  func() error { w.asked.Add(1); time.Sleep(w.takes); return w.answer },
+		lost: func() { w.lost.Add(1) },
 	}
 	return w
 }
 
-func (w *watched) is(t *testing.T, asked, lost int) {
+func (w *watched) is(t *testing.T, asked, lost int32) {
 	t.Helper()
 	synctest.Wait()
-	if w.asked != asked || w.lost != lost {
-		t.Errorf("asked %d times, lost %d times; want %d, %d", w.asked, w.lost, asked, lost)
+	if a, l := w.asked.Load(), w.lost.Load(); a != asked || l != lost {
+		t.Errorf("asked %d times, lost %d times; want %d, %d", a, l, asked, lost)
 	}
 }
 
@@ -134,6 +135,8 @@ func TestBeatsShareOneWakeUp(t *testing.T) {
 			t.Errorf("three beats took %s", took)
 		}
 		time.Sleep(time.Hour)
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		if p.next != nil {
 			t.Error("it ticks for nobody")
 		}
@@ -145,13 +148,13 @@ func TestAFloodOfLinesIsReadSlowly(t *testing.T) {
 	for _, line := range []string{`{"beat":{}}`, `{}`, `{"unknown":1}`, `{"notice":{"type":"x"}}`} {
 		synctest.Test(t, func(t *testing.T) {
 			r, w := io.Pipe()
-			sent := 0
+			var sent atomic.Int32
 			go func() {
 				for {
 					if _, err := w.Write([]byte(line + "\n")); err != nil {
 						return
 					}
-					sent++
+					sent.Add(1)
 				}
 			}()
 			ctx, cancel := context.WithCancelCause(context.Background())
@@ -176,8 +179,8 @@ func TestAFloodOfLinesIsReadSlowly(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
 			room := maxLine / (len(line) + 1) // read ahead
-			if most := linesAtOnce + 10*linesPerSec + room + 2; sent > most || sent < linesAtOnce {
-				t.Errorf("%s: %d lines in 10 s, want at most %d", line, sent, most)
+			if n, most := int(sent.Load()), linesAtOnce+10*linesPerSec+room+2; n > most || n < linesAtOnce {
+				t.Errorf("%s: %d lines in 10 s, want at most %d", line, n, most)
 			}
 			s.close()
 			<-ended

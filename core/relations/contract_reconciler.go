@@ -149,7 +149,7 @@ func (r *PeerReconciler) endConsuming(ctx context.Context, peer *v1alpha1.Peer, 
 		if err := r.fleet.Ensure(ctx, peer, ctr); err != nil {
 			return err
 		}
-		r.fleet.SetReachable(peer.Name, true, "")
+		r.fleet.SetReachable(peer.Name)
 	}
 	retiring, done := context.WithCancel(ctx)
 	err := r.fleet.Retire(ctx, peer.Name, to != nil, r.left(retiring, peer, ctr, to))

@@ -251,15 +251,18 @@ func (r *PeerReconciler) keep(ctx context.Context, peer *v1alpha1.Peer, contact 
 			return 0, err
 		}
 	}
-	if !contact.Reachable || syncErr != nil {
+	if !contact.Reachable || syncErr != nil || contact.Ailing != "" {
 		why := contact.Why
-		if syncErr != nil {
+		switch {
+		case syncErr != nil:
 			why = syncErr.Error()
+		case contact.Ailing != "":
+			why = contact.Ailing
 		}
-		r.fleet.SetReachable(peer.Name, false, why)
+		r.fleet.SetLost(peer.Name, why, contact.Heard)
 		return 0, r.lost(ctx, peer, ctr, why)
 	}
-	r.fleet.SetReachable(peer.Name, true, "")
+	r.fleet.SetReachable(peer.Name)
 	if again, err = r.revise(ctx, peer, ctr); err != nil {
 		return 0, err
 	}

@@ -23,14 +23,19 @@ type Contact struct {
 	Since     time.Time      // of the connection, or of its loss
 	Address   netip.AddrPort // of the peer API, when reachable
 	Why       string         // when not reachable, for people
+	Heard     time.Time      // when not reachable any more: of its last sign of life; else zero
+	Ailing    string         // when reachable: why it cannot do its work, as it says itself; empty when all is well
 }
 
 // Fleet runs the virtual nodes: one for each contract under which this cluster consumes.
 type Fleet interface {
 	// Ensure has the node of the contract run; called again, it takes changed amounts and addresses over.
 	Ensure(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) error
-	// SetReachable tells the node whether its peer answers.
-	SetReachable(peer string, reachable bool, why string)
+	// SetReachable tells the node that its peer answers.
+	SetReachable(peer string)
+	// SetLost tells the node that its peer does not answer, or cannot do its work, and why. Nothing was heard of it since that
+	// time; the zero time is now.
+	SetLost(peer, why string, heard time.Time)
 	// Retire brings the pods home and takes the node away. A peer that does not answer is not waited for; left, which
 	// may be nil, is closed when nothing of them is left there, or nobody answers any more.
 	Retire(ctx context.Context, peer string, reachable bool, left <-chan struct{}) error

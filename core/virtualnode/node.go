@@ -76,7 +76,9 @@ type Config struct {
 	Resources corev1.ResourceList
 	// Labels are added to the node's; kubernetes.io/arch is the one of this machine unless given here.
 	Labels map[string]string
-	// Grace is how long the peer may be unreachable before the node turns NotReady; 0 means 20 s.
+	// Grace is how long nothing may be heard of the peer before the node turns NotReady; 0 means 12 s: a peer that hangs is
+	// found after 11 s, so that whatever became of it the node and its endpoints are not ready within 15 s, and a daemon that
+	// is started again has time for that.
 	Grace time.Duration
 
 	// Translate maps an address as the peer knows it to the one it has seen from here; false when there is
@@ -89,7 +91,7 @@ type Config struct {
 }
 
 const (
-	defaultGrace = 20 * time.Second
+	defaultGrace = 12 * time.Second
 	workers      = 16
 	// callTimeout bounds one request to either API server, so that a worker never hangs on a cut link.
 	callTimeout = 15 * time.Second
@@ -217,8 +219,17 @@ func (n *Node) SetResources(resources corev1.ResourceList) {
 // loss shows at once in the condition PeerReachable, and in Ready after Config.Grace; the return in both
 // at once. Until told otherwise a Node takes its peer for reachable.
 func (n *Node) SetReady(ready bool, reason, message string) {
+	n.setReady(ready, reason, message, time.Now())
+}
+
+// SetLost is SetReady of a peer that cannot be reached, and of which nothing was heard since that time.
+func (n *Node) SetLost(reason, message string, heard time.Time) {
+	n.setReady(false, reason, message, heard)
+}
+
+func (n *Node) setReady(ready bool, reason, message string, since time.Time) {
 	n.mu.Lock()
-	healed := n.state.link(ready, reason, message, time.Now())
+	healed := n.state.link(ready, reason, message, since)
 	n.mu.Unlock()
 	n.poke()
 	if healed {

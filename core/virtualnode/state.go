@@ -32,10 +32,10 @@ type state struct {
 	twins map[string]bool
 }
 
-// link takes note of the link; true when it just came back.
-func (s *state) link(reachable bool, reason, message string, now time.Time) (healed bool) {
+// link takes note of the link, which is so since that time; true when it just came back.
+func (s *state) link(reachable bool, reason, message string, since time.Time) (healed bool) {
 	if s.reachable != reachable {
-		s.since = now
+		s.since = since
 		healed = reachable
 	}
 	s.reachable, s.reason, s.message = reachable, reason, message

@@ -1,0 +1,51 @@
+package daemon
+
+import (
+	"sync"
+	"time"
+
+	"kith.dev/core/cluster"
+)
+
+// ailingAfter is how long the cluster may be away until peers are told. A Kubernetes that is started again is back in
+// seconds, and pods run on and answer meanwhile.
+const ailingAfter = 40 * time.Second
+
+// health is what this daemon says of itself with every beat: that it runs shows by itself, that it can do its work does not.
+type health struct {
+	well func() string // why it cannot do its work at this moment; empty when it can
+
+	mu    sync.Mutex
+	since time.Time // when it was not well for the first time since it was; zero while it is
+}
+
+// ailing tells why this cluster cannot do its work, for people at peers; empty when it can, or could a moment ago.
+func (h *health) ailing() string {
+	why := h.well()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case why == "":
+		h.since = time.Time{}
+		return ""
+	case h.since.IsZero():
+		h.since = time.Now()
+	}
+	if time.Since(h.since) < ailingAfter {
+		return ""
+	}
+	return why
+}
+
+// works is what costs nothing to know: the engine is asked four times a minute anyway.
+func (d *Daemon) works() string {
+	switch {
+	case d.engine == nil:
+		return ""
+	case d.engine.State().Phase != cluster.Ready:
+		return "its Kubernetes does not answer"
+	case d.cluster.Load() == nil:
+		return "its controllers of Kith do not run"
+	}
+	return ""
+}
