@@ -169,6 +169,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		return nil, nil, fmt.Errorf("hosting: %w", err)
 	}
 	c.host.OnShut(c.door.Shut)
+	c.host.ReachBy(func(ctx context.Context, id string) error { _, err := d.gateway.RTT(ctx, id); return err })
 	c.host.OnRefused(d.changed.Ring)
 	kubelet, err := virtualnode.NewKubelet(virtualnode.KubeletConfig{Home: home, HomeREST: restConfig, IP: d.engine.NodeIP(), Log: d.log, Audit: d.audits})
 	if err != nil {
@@ -185,7 +186,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	})
 	c.provider = relations.NewProvider(c.client, mgr.GetAPIReader(), d.me, d.cfg.Name, d.cfg.RequestTimeout, c.host, linker, &d.notices, d.publish, d.log)
 	c.peers = relations.NewPeerReconciler(relations.PeerConfig{
-		Client: c.client, Fresh: mgr.GetAPIReader(), Identity: d.me, Name: d.cfg.Name, Endpoints: d.endpoints, Directory: d.directory, Fleet: c.fleet,
+		Client: c.client, Fresh: mgr.GetAPIReader(), Identity: d.me, Name: d.cfg.Name, Endpoints: d.endpoints, Directory: d.directory, Fleet: c.fleet, Homes: c.host,
 		Linker: linker, Announce: d.publish, Log: d.log,
 	})
 	c.offloading = offloading.New(c.client, c.fleet, d.log)

@@ -35,6 +35,7 @@ type Host struct {
 	releasing  singleflight.Group // by contract and home namespace
 	told       told
 	usage      *usage
+	homes      *homes
 	raw        rest.Interface // of this cluster's API server, any path
 	log        *slog.Logger
 }
@@ -62,6 +63,7 @@ func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error
 		events: mgr.GetEventRecorder("kith-hosting"), audits: audits, log: log, now: time.Now,
 		memos: map[types.NamespacedName]memo{}, told: map[string]*rate.Limiter{},
 	}
+	h.homes = &homes{client: h.client, live: live, contracts: h.contracts, log: log, told: map[string]home{}, marked: map[string]map[types.NamespacedName]mark{}}
 	if err := h.watch(mgr); err != nil {
 		return nil, fmt.Errorf("hosting: %w", err)
 	}

@@ -68,6 +68,9 @@ func (h *Host) watch(mgr manager.Manager) error {
 	if err := h.watchGuests(mgr); err != nil {
 		return err
 	}
+	if err := h.homes.watch(mgr); err != nil {
+		return err
+	}
 	return mgr.Add(manager.RunnableFunc(h.publish))
 }
 

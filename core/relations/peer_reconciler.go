@@ -45,6 +45,7 @@ type PeerReconciler struct {
 	endpoints func() []string // of this cluster's peer API, told to those we ask
 	directory Directory
 	fleet     Fleet
+	homes     Homes
 	linker    *Linker
 	announce  func(api.Event)
 	log       *slog.Logger
@@ -72,6 +73,7 @@ type PeerConfig struct {
 	Endpoints func() []string
 	Directory Directory
 	Fleet     Fleet
+	Homes     Homes
 	Linker    *Linker
 	Announce  func(api.Event)
 	Log       *slog.Logger
@@ -81,7 +83,7 @@ type PeerConfig struct {
 func NewPeerReconciler(cfg PeerConfig) *PeerReconciler {
 	r := &PeerReconciler{
 		client: cfg.Client, fresh: cfg.Fresh, me: cfg.Identity, name: cfg.Name, endpoints: cfg.Endpoints, directory: cfg.Directory,
-		fleet: cfg.Fleet, linker: cfg.Linker, announce: cfg.Announce, log: cfg.Log,
+		fleet: cfg.Fleet, homes: cfg.Homes, linker: cfg.Linker, announce: cfg.Announce, log: cfg.Log,
 		pokes:   make(chan event.GenericEvent, 1024),
 		waiting: map[string]*waiter{}, asked: map[string]question{}, synced: map[string]time.Time{}, renewals: map[string]*renewal{},
 	}
@@ -374,6 +376,9 @@ func (r *PeerReconciler) incoming(ctx context.Context, peer *v1alpha1.Peer, cont
 		return EndContract(ctx, r.client, ctr, "the contract ran out")
 	}
 	linked := peer.Status.Network != nil && len(peer.Status.Network.Ours) > 0
+	if linked {
+		r.homes.SetHome(peer, contact.Reachable)
+	}
 	state, event, why := v1alpha1.StateContracted, peering.EventSigned, "signed, the link is being made"
 	switch {
 	case linked && contact.Reachable && syncErr == nil:

@@ -27,6 +27,12 @@ type Contact struct {
 	Ailing    string         // when reachable: why it cannot do its work, as it says itself; empty when all is well
 }
 
+// Homes are the clusters whose pods run here as guests.
+type Homes interface {
+	// SetHome tells whether a consumer answers; called again with the same it does nothing.
+	SetHome(peer *v1alpha1.Peer, reachable bool)
+}
+
 // Fleet runs the virtual nodes: one for each contract under which this cluster consumes.
 type Fleet interface {
 	// Ensure has the node of the contract run; called again, it takes changed amounts and addresses over.
