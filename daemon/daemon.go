@@ -125,7 +125,7 @@ func (d *Daemon) makeEngine() (err error) {
 	}
 	d.gateway, err = gateway.New(gateway.Config{
 		Device: gatewayDevice, Address: gatewayAddress(d.cfg.PodRange), ListenPort: d.cfg.WireGuardPort, PrivateKey: key,
-		Reserved: []netip.Prefix{d.cfg.PodRange, d.cfg.ServiceRange}, HostPorts: d.hostPorts(), Changed: d.changed.Ring, Overlaps: d.overlaps, Log: d.log,
+		Reserved: []netip.Prefix{d.cfg.PodRange, d.cfg.ServiceRange}, HostPorts: d.hostPorts(), Changed: d.tunnelsChanged, Overlaps: d.overlaps, Log: d.log,
 	})
 	return err
 }
@@ -135,6 +135,12 @@ func (d *Daemon) overlaps(ids []string) {
 	if c := d.cluster.Load(); c != nil {
 		go c.peers.Overlaps(context.Background(), ids)
 	}
+}
+
+// tunnelsChanged has all who show tunnels, or act upon them, look again. The gateway does not wait for it.
+func (d *Daemon) tunnelsChanged() {
+	d.changed.Ring()
+	go d.directory.tellAll()
 }
 
 // gatewayAddress is the second address of the last /24 of the pod range: no node gives it to a pod, and peers have an

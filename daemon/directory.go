@@ -191,6 +191,20 @@ func (d *directory) tell() {
 	}
 }
 
+// tellAll calls changed for every Peer, because something about them changed that is no contact.
+func (d *directory) tellAll() {
+	d.mu.Lock()
+	var names []string
+	for _, peer := range d.peers {
+		names = append(names, peer.Name)
+	}
+	changed := d.changed
+	d.mu.Unlock()
+	for _, name := range names {
+		changed(name)
+	}
+}
+
 // all lists the known clusters by name.
 func (d *directory) all() []known {
 	sightings := map[identity.ID]discovery.Found{}

@@ -148,11 +148,12 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 			permit, _, err := f.permits.Of(f.ctx, namespace, peer.Name)
 			return err == nil && permit == offloading.Granted
 		},
-		Translate: func(a netip.Addr) (netip.Addr, bool) { return (*m.outward.Load())(a) },
-		GuestNode: func(namespace, pod string) string { return m.node.GuestNode(namespace, pod) },
-		Problems:  func(namespace string, problems []string) { f.showProblems(peer.Name, namespace, problems) },
-		Recorder:  recorder,
-		Log:       f.log,
+		Translate:  func(a netip.Addr) (netip.Addr, bool) { return (*m.outward.Load())(a) },
+		GuestNode:  func(namespace, pod string) string { return m.node.GuestNode(namespace, pod) },
+		GuestReady: func(namespace, pod string) bool { return m.node.GuestReady(namespace, pod) },
+		Problems:   func(namespace string, problems []string) { f.showProblems(peer.Name, namespace, problems) },
+		Recorder:   recorder,
+		Log:        f.log,
 	})
 	if err != nil {
 		return nil, err
@@ -244,6 +245,14 @@ func (f *fleet) SetLost(peer, why string, heard time.Time) {
 	if m := f.member(peer); m != nil {
 		m.node.SetLost("PeerUnreachable", why, heard)
 		m.reflector.SetReachable(false)
+	}
+}
+
+// SetTunnel tells the node of a peer why no packet passes between the pods here and there.
+func (f *fleet) SetTunnel(peer, why string) {
+	if m := f.member(peer); m != nil {
+		m.node.SetTunnel(why)
+		m.reflector.SetTunnel(why == "")
 	}
 }
 

@@ -80,10 +80,7 @@ func peerProblems(k known, tunnel gateway.Stats, hasTunnel bool, now time.Time) 
 	}
 	why := "it was not set up yet"
 	if hasTunnel {
-		why = "no handshake since kithd started"
-	}
-	if !tunnel.LastHandshake.IsZero() {
-		why = "no handshake for " + howLong(now.Sub(tunnel.LastHandshake))
+		why = tunnel.Why(now)
 	}
 	return []api.Problem{{Severity: api.SeverityWarning, What: "the tunnel to " + k.name + " is down", Why: why + "; is UDP let through on both sides?", Do: look}}
 }

@@ -13,7 +13,7 @@ import (
 type bind struct {
 	conn.Bind
 	tooBig   chan<- struct{}
-	shook    func() // a handshake was answered, from here or from there
+	shook    func() // a handshake was answered from here, or something came
 	crossing crossing
 }
 
@@ -53,7 +53,7 @@ func (b *bind) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 		fns[i] = func(bufs [][]byte, sizes []int, from []conn.Endpoint) (int, error) {
 			n, err := receive(bufs, sizes, from)
 			for k := range n {
-				b.note(bufs[k][:sizes[k]])
+				b.shook()
 				if sizes[k] > 0 && b.crossing.loses(bufs[k][:sizes[k]], from[k]) {
 					sizes[k] = 0
 				}
@@ -64,7 +64,7 @@ func (b *bind) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 	return fns, port, err
 }
 
-// note tells of messages that answer the beginning of a handshake (WireGuard paper, section 5.4.3). Anybody may send one.
+// note tells of messages that answer the beginning of a handshake (WireGuard paper, section 5.4.3).
 func (b *bind) note(message []byte) {
 	if len(message) == device.MessageResponseSize && binary.LittleEndian.Uint32(message) == device.MessageResponseType {
 		b.shook()

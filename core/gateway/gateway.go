@@ -44,6 +44,7 @@ type Gateway struct {
 
 	mu     sync.Mutex // guards what follows; the data path needs only table, drops and shook
 	peers  map[string]*route
+	lives  map[string]*life // by ID
 	around surroundings
 	lapped []string // IDs of the peers that Config.Overlaps is about, sorted
 	live   *engine  // nil when the device is down
@@ -74,7 +75,7 @@ func New(cfg Config) (*Gateway, error) {
 	case cfg.Log == nil:
 		return nil, errors.New("gateway: no logger")
 	}
-	g := &Gateway{cfg: cfg, ready: make(chan struct{}), peers: map[string]*route{}}
+	g := &Gateway{cfg: cfg, ready: make(chan struct{}), peers: map[string]*route{}, lives: map[string]*life{}}
 	g.around = surroundings{self: cfg.Address, port: cfg.ListenPort, open: cfg.HostPorts}
 	g.table.Store(newTable(g.around, nil))
 	return g, nil
@@ -139,6 +140,7 @@ func (g *Gateway) RemovePeer(id string) error {
 		return nil
 	}
 	delete(g.peers, id)
+	delete(g.lives, id)
 	g.rebuild()
 	if g.live == nil {
 		return nil

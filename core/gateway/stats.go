@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 )
@@ -11,11 +12,36 @@ const staleAfter = 180 * time.Second
 
 // Stats is what is known of the tunnel to one peer.
 type Stats struct {
-	Up             bool           // there was a handshake in the last three minutes
+	Up             bool           // there was a handshake in the last three minutes, and the peer answers (see life)
 	LastHandshake  time.Time      // zero: never since the gateway started
+	Heard          time.Time      // when something came for the last time, to within 15 s; zero: never
 	Received, Sent uint64         // bytes of tunnel traffic, with its overhead
 	Endpoint       netip.AddrPort // where it was heard from last, or where it was said to be
 	MTU            int            // for packets to it
+}
+
+// Why tells, for people, why the tunnel is not up; empty when it is.
+func (s Stats) Why(now time.Time) string {
+	switch {
+	case s.Up:
+		return ""
+	case s.LastHandshake.IsZero():
+		return "no handshake since kithd started"
+	case now.Sub(s.LastHandshake) < staleAfter:
+		return "no answer for " + ago(now.Sub(s.Heard))
+	}
+	return "no handshake for " + ago(now.Sub(s.LastHandshake))
+}
+
+// ago writes a duration with one unit.
+func ago(d time.Duration) string {
+	switch d = max(d, 0); {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	}
+	return fmt.Sprintf("%d h", int(d.Hours()))
 }
 
 // Stats of one peer; false when it is unknown.
@@ -41,6 +67,11 @@ func (g *Gateway) statsLocked() map[string]Stats {
 		s := byKey[r.PublicKey]
 		s.MTU = r.mtu
 		s.Up = !s.LastHandshake.IsZero() && time.Since(s.LastHandshake) < staleAfter
+		if g.live != nil && s.Received > 0 {
+			l := g.lifeOf(id)
+			l.note(s.Received, time.Now())
+			s.Heard, s.Up = l.heard, s.Up && !l.silent()
+		}
 		if !s.Endpoint.IsValid() {
 			s.Endpoint = r.Endpoint
 		}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Who shows tunnels is told when one comes up or goes down. WireGuard tells neither. That one went down, for want of a handshake,
-// is seen with the looks at the host that are taken anyway (resync); that one came up, soon after the answer of its handshake went by.
+// Who shows tunnels is told when one comes up or goes down. WireGuard tells neither. That one went down, for want of a handshake
+// or of an answer, is seen with the looks at the host that are taken anyway (resync); that one came up, soon after something came.
 
 // shook is what tell and handshake remember.
 type shook struct {
@@ -19,7 +19,7 @@ type shook struct {
 	up map[string]bool // as Config.Changed was called for last
 }
 
-// looks are when to look after the answer: here it completes the handshake at once, there with the first packet that follows.
+// looks are when to look after something came, or a handshake was answered: here it completes the handshake at once, there with the first packet that follows.
 var looks = [...]time.Duration{100 * time.Millisecond, time.Second}
 
 // handshake looks soon whether a tunnel came up. It is called for packets that anybody may have sent, in the data path.

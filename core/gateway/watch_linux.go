@@ -38,6 +38,7 @@ func (g *Gateway) watch(ctx context.Context, e *engine) error {
 		} else {
 			again, pause = time.After(pause), min(2*pause, resync)
 		}
+		g.listen(time.Now())
 		g.tell()
 		g.tellOverlaps(&w)
 		select {

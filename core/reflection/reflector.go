@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// Config is what a Reflector needs. All but GuestNode, API, NodeIP, Problems and Recorder must be set.
+// Config is what a Reflector needs. All but GuestNode, GuestReady, API, NodeIP, Problems and Recorder must be set.
 type Config struct {
 	Home *Home
 	// Abroad leads to the peer's API server through its peer API.
@@ -34,6 +34,8 @@ type Config struct {
 	Translate Translate
 	// GuestNode names the peer's node on which the guest of a home pod runs; empty when that is not known. It may be nil.
 	GuestNode func(namespace, pod string) string
+	// GuestReady reports whether the guest of a home pod is ready at the peer, whatever home makes of it. It may be nil.
+	GuestReady func(namespace, pod string) bool
 	// API is where the home API server is reached from home pods, by an address that Translate knows and a name in its
 	// certificate: kubernetes.default.svc. The zero value leaves the pods abroad without the way home.
 	API netip.AddrPort
@@ -73,6 +75,7 @@ type Reflector struct {
 	twins map[string]*twin // by home namespace
 	plan  int              // counts changes of the address plan
 	cut   bool             // the peer does not answer
+	apart bool             // no packet passes between the pods here and there
 
 	// one locks an item: a worker and Prepare may come to the same.
 	one [64]sync.Mutex

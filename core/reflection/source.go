@@ -59,7 +59,7 @@ func (r *Reflector) source(t *twin, s *session, it item, given *corev1.Pod) *sou
 		if service := o.Labels[discoveryv1.LabelServiceName]; service == "" || ofAPIServer(it.namespace, service) {
 			return nil
 		}
-		r.ofSlice(t, it, o, src)
+		r.ofSlice(t, s, it, o, src)
 	case *corev1.Pod:
 		return r.ofPod(t, o, src)
 	default:
@@ -84,12 +84,12 @@ func orWhy[T client.Object](o T, why string) (client.Object, string, error) {
 	return o, "", nil
 }
 
-func (r *Reflector) ofSlice(t *twin, it item, home *discoveryv1.EndpointSlice, src *source) {
+func (r *Reflector) ofSlice(t *twin, s *session, it item, home *discoveryv1.EndpointSlice, src *source) {
 	r.mu.Lock()
 	src.stamp = fmt.Sprintf("%s/%d", src.stamp, r.plan)
 	r.mu.Unlock()
 	src.build = func(context.Context) (client.Object, string, error) {
-		slice, leftOut, why := mapSlice(home, t.name, r.cfg.Translate, func(e *discoveryv1.Endpoint) string { return r.guestNode(it.namespace, e) })
+		slice, leftOut, why := mapSlice(r.asThere(s, home), t.name, r.cfg.Translate, func(e *discoveryv1.Endpoint) string { return r.guestNode(it.namespace, e) })
 		if leftOut > 0 {
 			r.log.Debug("endpoints left out", "namespace", it.namespace, "name", it.name, "count", leftOut)
 		}

@@ -200,8 +200,9 @@ func (r *PeerReconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.
 		again = resync
 	}
 	renew, outErr := r.outgoing(ctx, &peer, contact, consuming, syncErr)
-	err = errors.Join(outErr, r.incoming(ctx, &peer, contact, providing, syncErr))
-	return ctrl.Result{RequeueAfter: soonest(again, renew, look(peer.Status.Outgoing, time.Now()), untilOver(live(consuming)), untilOver(live(providing)))}, err
+	tunnel, tunnelErr := r.showTunnel(ctx, &peer, contact)
+	err = errors.Join(outErr, tunnelErr, r.incoming(ctx, &peer, contact, providing, syncErr))
+	return ctrl.Result{RequeueAfter: soonest(again, renew, tunnel, look(peer.Status.Outgoing, time.Now()), untilOver(live(consuming)), untilOver(live(providing)))}, err
 }
 
 // untilOver is how long a contract runs; a moment more, so that it is over then.

@@ -232,7 +232,7 @@ func (n *Node) report(ctx context.Context, t *twin, home *corev1.Pod, abroad *v1
 		return nil
 	}
 	v := view{home: home, abroad: abroad, guest: t.pods.get(key{t.name, home.Name}),
-		peer: n.cfg.PeerName, nodeIP: n.cfg.NodeIP, translate: n.cfg.Translate}
+		peer: n.cfg.PeerName, tunnel: n.tunnelDown(), nodeIP: n.cfg.NodeIP, translate: n.cfg.Translate}
 	status := statusOf(v)
 	if abroad.Status.Phase == v1alpha1.OffloadedPodRefused && v.guest == nil &&
 		(status.Reason != home.Status.Reason || status.Message != home.Status.Message) {

@@ -24,6 +24,7 @@ type state struct {
 	since     time.Time // of the last change of reachable
 	reason    string
 	message   string
+	tunnel    string // why no packet passes; empty when they do
 	// published is whether the node counts as Ready; it follows reachable, downwards only after the grace.
 	published bool
 	// old are the conditions published last, for their transition times.
@@ -79,7 +80,7 @@ func (s *state) conditions(peer string, old []corev1.NodeCondition, now time.Tim
 		fine(corev1.NodeMemoryPressure, "PeerKeepsTheContract", "the contract grants the memory shown"),
 		fine(corev1.NodeDiskPressure, "PeerKeepsTheContract", "the contract grants the storage shown"),
 		fine(corev1.NodePIDPressure, "PeerKeepsTheContract", "the peer watches over its processes"),
-		fine(corev1.NodeNetworkUnavailable, "PeerKeepsTheContract", "the gateway carries the pods' traffic"),
+		s.network(),
 	}
 	for i := range all {
 		all[i].LastHeartbeatTime, all[i].LastTransitionTime = metav1.NewTime(now), metav1.NewTime(now)

@@ -24,6 +24,7 @@ type view struct {
 	abroad    *v1alpha1.OffloadedPod // of this home pod
 	guest     *corev1.Pod            // nil when the Pod is not there (yet)
 	peer      string
+	tunnel    string // why no packet passes to it from here; empty when they do
 	nodeIP    netip.Addr
 	translate func(netip.Addr) (netip.Addr, bool)
 }
@@ -165,7 +166,7 @@ func (v view) mergeConditions(s *corev1.PodStatus) {
 				c.LastTransitionTime = now
 			}
 			if c.Type == corev1.PodReady {
-				c = v.gated(c)
+				c = v.reached(v.gated(c))
 			}
 			setCondition(s, c)
 		case c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && s.Reason == "":

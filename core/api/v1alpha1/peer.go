@@ -63,6 +63,10 @@ type PeerSpec struct {
 // code is needed the next time.
 const ConditionAccepted = "Accepted"
 
+// ConditionTunnel of a Peer is False while no packet passes between the pods of the two clusters although their daemons reach
+// each other, and says why.
+const ConditionTunnel = "Tunnel"
+
 // ResourceRequest is what a consumer asks for.
 type ResourceRequest struct {
 	// resources asked for; what is left out is up to the provider's policy.

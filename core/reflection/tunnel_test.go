@@ -1,0 +1,61 @@
+package reflection
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+func TestApartFromHomeOnlyGuestsServe(t *testing.T) {
+	endpoint := func(node, pod string, ready bool) discoveryv1.Endpoint {
+		e := discoveryv1.Endpoint{Addresses: []string{"10.42.0.1"}, TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: pod},
+			Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: &ready}}
+		if node != "" {
+			e.NodeName = &node
+		}
+		return e
+	}
+	ends := endpoint("kith-bob", "up", false)
+	ends.Conditions.Terminating = new(true)
+	slice := &discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{
+		endpoint("alice", "home", true),
+		endpoint("kith-bob", "up", false), // not ready at home, since it is not reached from there
+		endpoint("kith-bob", "down", false),
+		endpoint("kith-carol", "up", true),
+		endpoint("", "nowhere", true),
+		ends,
+	}}
+	r := reflector(t, &Home{})
+	r.cfg.GuestReady = func(_, pod string) bool { return pod == "up" }
+	ready := func(e *discoveryv1.Endpoint) bool { return r.guestReady("shop", e) }
+	for unready, want := range map[bool]string{
+		false: "false/false true/true false/false false/false false/false false/false ",
+		true:  "true/false false/true false/false true/false true/false false/false ",
+	} {
+		got := ""
+		for _, e := range apartFrom(slice, unready, ready).Endpoints {
+			got += fmt.Sprintf("%v/%v ", *e.Conditions.Ready, *e.Conditions.Serving)
+		}
+		if got != want {
+			t.Errorf("published ready or not %v: ready/serving %s, want %s", unready, got, want)
+		}
+	}
+	if !*slice.Endpoints[0].Conditions.Ready {
+		t.Error("the slice of home was changed")
+	}
+}
+
+// Every change of the tunnel has the slices written again, and nothing else does.
+func TestATunnelThatChangesIsAPlanThatChanges(t *testing.T) {
+	r := reflector(t, &Home{})
+	for _, c := range []struct {
+		up   bool
+		plan int
+	}{{true, 0}, {false, 1}, {false, 1}, {true, 2}, {true, 2}} {
+		if r.SetTunnel(c.up); r.plan != c.plan {
+			t.Errorf("up %v: plan %d, want %d", c.up, r.plan, c.plan)
+		}
+	}
+}
