@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -325,4 +326,62 @@ func beStopped(t *testing.T, friend string) {
 	fmt.Fprintln(&said, d.ID(), d.addr)
 	os.Stdout.Write(said.Bytes())
 	time.Sleep(time.Minute)
+}
+
+// counting counts what is written on connections.
+type counting struct {
+	net.Listener
+	writes, bytes atomic.Int64
+}
+
+type counted struct {
+	net.Conn
+	by *counting
+}
+
+func (c *counting) Accept() (net.Conn, error) {
+	conn, err := c.Listener.Accept()
+	return &counted{conn, c}, err
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	c.by.writes.Add(1)
+	c.by.bytes.Add(int64(len(p)))
+	return c.Conn.Write(p)
+}
+
+func TestABeatIsOneSmallPacket(t *testing.T) {
+	alice, who := someone(t), someone(t)
+	d := newDesk(who)
+	d.recognised[alice.ID()] = true
+	server := NewServer(ServerConfig{Identity: who, Name: func() string { return "bob" }, Desk: d, Log: quiet()})
+	quick(server)
+	l := &counting{Listener: listen(t, "127.0.0.1:0")}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx, l) }()
+	defer func() { cancel(); <-served }()
+	s, err := dialer(t, alice, who.ID(), l.Addr().String()).presence(within(t, 20*time.Second))
+	must(t, err)
+	defer s.close()
+	const many = 100
+	var writes, size int64
+	beats := 0
+	s.each = func(presenceLine) error {
+		switch beats++; beats {
+		case 10:
+			writes, size = l.writes.Load(), l.bytes.Load()
+		case 10 + many:
+			return io.EOF
+		}
+		return nil
+	}
+	if _, err := s.next(); err != io.EOF {
+		t.Fatal(err)
+	}
+	writes, size = l.writes.Load()-writes, l.bytes.Load()-size
+	if writes > many+5 || size > (many+5)*48 {
+		t.Errorf("%d beats are %d writes of %d bytes together", many, writes, size)
+	}
+	t.Logf("%d bytes each", size/writes)
 }

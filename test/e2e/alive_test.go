@@ -3,76 +3,107 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api/v1alpha1"
 	"kith.dev/test/lab"
 )
 
-// endpoint is one address of a service, as its EndpointSlices have it.
-type endpoint struct {
-	address        string
-	ready, serving bool
-}
-
-// endpointsOf gives those of a service at a laptop.
-func endpointsOf(t *testing.T, p *lab.Laptop, namespace, service string) (all []endpoint) {
-	t.Helper()
-	out := kubectl(t, p, "-n", namespace, "get", "endpointslices", "-l", "kubernetes.io/service-name="+service, "-o",
-		`jsonpath={range .items[*].endpoints[*]}{.addresses[0]} {.conditions.ready} {.conditions.serving}{"\n"}{end}`)
-	for line := range strings.Lines(out) {
-		if f := strings.Fields(line); len(f) == 3 {
-			all = append(all, endpoint{f[0], f[1] == "true", f[2] == "true"})
+// endpoints gives those of web in a namespace of a laptop: by address, whether they are ready and serving.
+func (w *world) endpoints(p *lab.Laptop, namespace string) (map[string]bool, error) {
+	var list discoveryv1.EndpointSliceList
+	all := map[string]bool{}
+	err := w.list(p, &list, client.InNamespace(namespace), client.MatchingLabels{discoveryv1.LabelServiceName: "web"})
+	for i := range list.Items {
+		for _, e := range list.Items[i].Endpoints {
+			all[e.Addresses[0]] = *e.Conditions.Ready && *e.Conditions.Serving
 		}
 	}
-	return all
+	return all, err
 }
 
-// hang stops bob, and then alice, for as long as it takes to be noticed: kernels acknowledge for both.
-func hang(t *testing.T, alice, bob *lab.Laptop) {
+// onlyReady tells what is not right unless of the four endpoints of web at a laptop exactly those are ready that up says.
+func (w *world) onlyReady(p *lab.Laptop, namespace string, up func(address string) bool) string {
+	all, err := w.endpoints(p, namespace)
+	if err != nil || len(all) != 4 {
+		return fmt.Sprintf("%s has endpoints %v, %v", p.Name(), all, err)
+	}
+	for address, ready := range all {
+		if ready != up(address) {
+			return fmt.Sprintf("%s has endpoints %v, and %s should not be so", p.Name(), all, address)
+		}
+	}
+	return ""
+}
+
+// addresses are those of pods.
+func addresses(all []corev1.Pod, err error) (ips []string) {
+	for i := range all {
+		ips = append(ips, all[i].Status.PodIP)
+	}
+	return ips
+}
+
+// peerAt is the status of a Peer; an error is its Why.
+func (w *world) peerAt(p *lab.Laptop, name string) (s v1alpha1.PeerStatus) {
+	c, err := w.api(p)
+	var peer v1alpha1.Peer
+	if err == nil {
+		ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
+		defer cancel()
+		err = c.Get(ctx, client.ObjectKey{Name: name}, &peer)
+	}
+	if err != nil {
+		s.Outgoing.Why, s.Incoming.Why = err.Error(), err.Error()
+		return s
+	}
+	return peer.Status
+}
+
+// hang stops bob, and then alice, for as long as it takes to be noticed: kernels acknowledge for both. web has four pods, some
+// of them at bob.
+func hang(t *testing.T, l *lab.Lab) {
 	const limit = 15 * time.Second
+	alice, bob := l.Laptop("alice"), l.Laptop("bob")
+	w := &world{t: t, l: l, alice: alice, bob: bob, apis: map[string]client.Client{}}
 	twin := twinAt(t, bob, "shop")
-	abroad := func(e endpoint) bool { // of the endpoints at alice
-		return slices.ContainsFunc(pods(t, alice, "-n", "shop", "-l", "app=web"), func(p pod) bool {
-			return p.Status.PodIP == e.address && p.Spec.NodeName == "kith-bob"
-		})
+	web := client.MatchingLabels{"app": "web"}
+	var abroad []string // as alice sees them
+	atHome, err := w.pods(alice, "shop", web)
+	if err != nil {
+		t.Fatal(err)
 	}
-	guest := func(e endpoint) bool { // of those at bob
-		return slices.ContainsFunc(pods(t, bob, "-n", twin), func(p pod) bool { return p.Status.PodIP == e.address })
-	}
-	// ready tells what is not right unless exactly the endpoints of web that are left up are ready.
-	ready := func(p *lab.Laptop, namespace string, up func(endpoint) bool) string {
-		all, some := endpointsOf(t, p, namespace, "web"), 0
-		for _, e := range all {
-			if e.ready != up(e) || e.serving != up(e) {
-				return fmt.Sprintf("%s: %+v", p.Name(), all)
-			}
-			if !up(e) {
-				some++
-			}
+	for i := range atHome {
+		if atHome[i].Spec.NodeName == "kith-bob" {
+			abroad = append(abroad, atHome[i].Status.PodIP)
 		}
-		if len(all) != 4 || some == 4 {
-			return fmt.Sprintf("%s: %+v", p.Name(), all)
-		}
-		return ""
 	}
-	every := func(endpoint) bool { return true }
+	guests := addresses(w.pods(bob, twin, web))
+	if len(abroad) == 0 || len(abroad) == 4 || len(guests) != len(abroad) {
+		t.Fatalf("abroad are %v, guests %v", abroad, guests)
+	}
+	every := func(string) bool { return true }
 	well := func() string {
-		out, in := peerOf(t, alice, "bob"), peerOf(t, bob, "alice")
-		if !out.Reachable || out.Outgoing != "connected" || !in.Reachable || in.Incoming != "connected" {
-			return fmt.Sprintf("alice: %+v; bob: %+v", out, in)
+		if out, in := w.peerAt(alice, "bob").Outgoing, w.peerAt(bob, "alice").Incoming; out.State != v1alpha1.StateConnected || in.State != v1alpha1.StateConnected {
+			return fmt.Sprintf("alice says %s %s, bob %s %s", out.State, out.Why, in.State, in.Why)
 		}
-		if not := ready(alice, "shop", every); not != "" {
+		if not := w.onlyReady(alice, "shop", every); not != "" {
 			return not
 		}
-		return ready(bob, twin, every)
+		return w.onlyReady(bob, twin, every)
 	}
-	eventually(t, 30*time.Second, "all is well before", well)
 	freeze := func(p *lab.Laptop) time.Time {
 		t.Helper()
+		eventually(t, 30*time.Second, "all is well before", well)
 		if err := p.Freeze(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -86,38 +117,66 @@ func hang(t *testing.T, alice, bob *lab.Laptop) {
 		took := eventually(t, 20*time.Second, "all is well after "+p.Name()+" goes on", well)
 		t.Logf("all well %s after %s went on", took.Round(10*time.Millisecond), p.Name())
 	}
+	// in15 holds a time that an object has, in whole seconds, against the limit.
+	in15 := func(what string, frozen time.Time, at metav1.Time) {
+		t.Helper()
+		took := at.Sub(frozen.Truncate(time.Second))
+		if took > limit || took < 5*time.Second {
+			t.Errorf("%s after %s, want it within %s", what, took, limit)
+		}
+		t.Logf("%s after %s", what, took)
+	}
 
-	since := peerSince(t, alice, "bob")
 	freeze(bob)
+	before := w.peerAt(alice, "bob").Outgoing
 	time.Sleep(4 * time.Second)
 	thaw(bob)
-	if now := peerSince(t, alice, "bob"); now != since {
-		t.Errorf("bob stood still for 4 s, and that shows: connected since %s, before since %s", now, since)
+	if now := w.peerAt(alice, "bob").Outgoing; !now.Since.Equal(before.Since) {
+		t.Errorf("bob stood still for 4 s, and that shows: %s since %s, before since %s", now.State, now.Since, before.Since)
 	}
 
 	frozen := freeze(bob)
-	eventually(t, limit-time.Since(frozen), "bob is not reachable, his node not Ready, his endpoints neither", func() string {
-		if p := peerOf(t, alice, "bob"); p.Reachable || p.Outgoing != "unreachable" {
-			return fmt.Sprintf("%+v", p)
-		}
-		if out := kubectl(t, alice, "get", "node", "kith-bob", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`); out != "False" {
-			return "the node is Ready: " + out
-		}
-		return ready(alice, "shop", func(e endpoint) bool { return !abroad(e) })
+	eventually(t, 30*time.Second, "the endpoints at bob are not ready", func() string {
+		return w.onlyReady(alice, "shop", func(address string) bool { return !slices.Contains(abroad, address) })
 	})
-	t.Logf("bob was given up %s after he stood still", time.Since(frozen).Round(10*time.Millisecond))
+	out := w.peerAt(alice, "bob").Outgoing
+	if out.State != v1alpha1.StateUnreachable || out.Why == "" {
+		t.Errorf("bob is %s: %q", out.State, out.Why)
+	}
+	in15("bob was unreachable", frozen, *out.Since)
+	c, err := w.api(alice)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var node corev1.Node
+	if err := c.Get(t.Context(), client.ObjectKey{Name: "kith-bob"}, &node); err != nil {
+		t.Fatal(err)
+	}
+	for _, condition := range node.Status.Conditions {
+		if condition.Type != corev1.NodeReady {
+			continue
+		}
+		if condition.Status != corev1.ConditionFalse {
+			t.Errorf("%+v", condition)
+		}
+		in15("the node was NotReady", frozen, condition.LastTransitionTime)
+	}
+	if atHome, err = w.pods(alice, "shop", web); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range atHome {
+		for _, condition := range p.Status.Conditions {
+			if condition.Type == corev1.PodReady && p.Spec.NodeName == "kith-bob" {
+				in15("a pod was not Ready", frozen, condition.LastTransitionTime)
+			}
+		}
+	}
 	thaw(bob)
 
 	frozen = freeze(alice)
-	eventually(t, limit+5*time.Second-time.Since(frozen), "the endpoints of alice are not ready at bob", func() string {
-		return ready(bob, twin, guest)
+	took := eventually(t, 30*time.Second, "alice's endpoints at bob are not ready", func() string {
+		return w.onlyReady(bob, twin, func(address string) bool { return slices.Contains(guests, address) })
 	})
-	t.Logf("alice's endpoints at bob were not ready %s after she stood still", time.Since(frozen).Round(10*time.Millisecond))
+	t.Logf("alice's endpoints at bob were not ready %s after she stood still", took.Round(10*time.Millisecond))
 	thaw(alice)
-}
-
-// peerSince is since when the peer is in its state.
-func peerSince(t *testing.T, p *lab.Laptop, name string) string {
-	t.Helper()
-	return kubectl(t, p, "get", "peer", name, "-o", "jsonpath={.status.outgoing.state} {.status.outgoing.since}")
 }

@@ -163,7 +163,7 @@ func TestAnApplicationOfManyPartsSpansTwoLaptops(t *testing.T) {
 	t.Run("a consumer cannot write what it likes", func(t *testing.T) { bounds(t, bob) })
 	t.Run("a restart changes nothing, and what changed meanwhile follows", func(t *testing.T) { reflectAfterRestart(t, alice, bob, ofBob) })
 	t.Run("a cut link only puts it off", func(t *testing.T) { reflectAfterCut(t, l, ofBob) })
-	t.Run("who hangs is away until he goes on", func(t *testing.T) { hang(t, alice, bob) })
+	t.Run("who hangs is away until he goes on", func(t *testing.T) { hang(t, l) })
 
 	t.Run("deletions follow", func(t *testing.T) {
 		kubectl(t, alice, "-n", "shop", "delete", "service", "elsewhere")
