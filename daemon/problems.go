@@ -75,6 +75,8 @@ func peerProblems(k known, tunnel gateway.Stats, hasTunnel bool, now time.Time) 
 			why += ", for " + howLong(now.Sub(k.contact.Since))
 		}
 		return []api.Problem{{Severity: api.SeverityWarning, What: k.name + " cannot be reached", Why: why, Do: look}}
+	case k.contact.Ailing != "":
+		return []api.Problem{{Severity: api.SeverityWarning, What: k.name + " answers, and cannot do its work", Why: k.contact.Ailing, Do: "`kith doctor` there looks closer"}}
 	case tunnel.Up || !must || now.Before(due):
 		return nil
 	}

@@ -35,6 +35,8 @@ func TestPeerProblemsSayWhatIsWrong(t *testing.T) {
 		"another key":          {known{peer: &v1alpha1.Peer{}, mismatch: true, contact: contact(false, 0, "want A, got B")}, up, true, "error bob was refused: another key answers where it was want A, got B"},
 		"handshake long ago":   {known{peer: related(time.Hour), contact: contact(true, time.Hour, "")}, gateway.Stats{LastHandshake: now.Add(-5 * time.Minute)}, true, "warning the tunnel to bob is down no handshake for 5 min"},
 		"never a handshake":    {known{peer: related(time.Minute), contact: contact(true, time.Hour, "")}, gateway.Stats{}, true, "no handshake since kithd started"},
+		"no answer":            {known{peer: related(time.Hour), contact: contact(true, time.Hour, "")}, gateway.Stats{LastHandshake: now.Add(-time.Minute), Heard: now.Add(-48 * time.Second)}, true, "the tunnel to bob is down no answer for 48 s"},
+		"Kubernetes away":      {known{peer: related(time.Hour), contact: relations.Contact{Reachable: true, Since: now.Add(-time.Hour), Ailing: "its Kubernetes does not answer"}}, up, true, "warning bob answers, and cannot do its work its Kubernetes does not answer"},
 		"no tunnel":            {known{peer: related(time.Minute), contact: contact(true, time.Hour, "")}, gateway.Stats{}, false, "not set up yet"},
 		"just signed":          {known{peer: related(2 * time.Second), contact: contact(true, time.Hour, "")}, gateway.Stats{}, false, ""},
 		"only just back":       {known{peer: related(time.Hour), contact: contact(true, 3*time.Second, "")}, gateway.Stats{}, true, ""},

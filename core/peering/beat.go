@@ -15,6 +15,8 @@ const (
 	// silence is how long a stream on which there was a beat may be without a line until the peer is asked; two beats
 	// may be late. With checkTimeout for the answer a peer is unreachable 11 s after its last word.
 	silence = 8 * time.Second
+	// beatsToSleep may still come from a laptop that said it goes to sleep.
+	beatsToSleep = 5
 )
 
 // pulse wakes all who wait for it at once, so that the beats of all streams are one wake-up of the machine. It ticks only

@@ -385,3 +385,26 @@ func TestABeatIsOneSmallPacket(t *testing.T) {
 	}
 	t.Logf("%d bytes each", size/writes)
 }
+
+// A laptop that said it goes to sleep beats a moment longer, and is asleep then, not lost; one that is awake again is not asleep.
+func TestBeatsAfterALastWord(t *testing.T) {
+	for beats, want := range map[int]string{0: "went to sleep", beatsToSleep: "went to sleep", beatsToSleep + 1: ""} {
+		r, w := io.Pipe()
+		ctx, cancel := context.WithCancelCause(context.Background())
+		s := &stream{lines: bufio.NewReaderSize(r, maxLine), body: r, ctx: ctx, end: cancel}
+		c := NewContacts(ContactsConfig{Identity: someone(t), Log: quiet()})
+		c.Set([]Target{{Key: "bob"}})
+		go func() {
+			fmt.Fprintln(w, `{"notice":{"type":"suspending"}}`)
+			fmt.Fprint(w, strings.Repeat(`{"beat":{}}`+"\n", beats))
+			w.CloseWithError(errSilent)
+		}()
+		watch := &vigil{ask: func() error { return nil }}
+		if word, err := c.all["bob"].listen(ctx, s, identity.ID{}, watch); word != want || !errors.Is(err, errSilent) {
+			t.Errorf("after %d beats: %q, %v", beats, word, err)
+		}
+		watch.end()
+		s.close()
+		c.Set(nil)
+	}
+}

@@ -80,7 +80,7 @@ func (one *contact) live(ctx context.Context) (lived bool, err error) {
 	s.end(nil)
 	if heard := watch.end(); errors.Is(context.Cause(s.ctx), errSilent) {
 		one.set(func(now *Contact) { now.Heard = heard })
-		lastWord, err = "", errSilent
+		err = errSilent
 	}
 	one.gone(ctx, err, lastWord)
 	return true, err
@@ -99,11 +99,14 @@ func (one *contact) hangs(s *stream, id identity.ID) {
 // listen hands on notices until the stream ends. lastWord is what the peer said about its end. Lines of any kind are read no
 // faster than they are allowed to come.
 func (one *contact) listen(ctx context.Context, s *stream, id identity.ID, watch *vigil) (lastWord string, err error) {
-	calm := rate.NewLimiter(linesPerSec, linesAtOnce)
+	calm, beats := rate.NewLimiter(linesPerSec, linesAtOnce), 0
 	s.each = func(l presenceLine) error {
 		watch.line(l)
 		if l.Beat != nil {
 			one.set(func(now *Contact) { now.Ailing = l.Beat.Ailing })
+			if beats++; beats > beatsToSleep { // it slept, or did not
+				lastWord = ""
+			}
 		}
 		return calm.Wait(ctx)
 	}
@@ -112,6 +115,7 @@ func (one *contact) listen(ctx context.Context, s *stream, id identity.ID, watch
 		if err != nil {
 			return lastWord, err
 		}
+		beats = 0
 		switch n.Type {
 		case NoticeBye:
 			lastWord = "kithd ended there"

@@ -114,8 +114,14 @@ func hang(t *testing.T, l *lab.Lab) {
 		if err := p.Thaw(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		took := eventually(t, 20*time.Second, "all is well after "+p.Name()+" goes on", well)
-		t.Logf("all well %s after %s went on", took.Round(10*time.Millisecond), p.Name())
+		ready := eventually(t, 20*time.Second, "all endpoints are ready after "+p.Name()+" goes on", func() string {
+			if not := w.onlyReady(alice, "shop", every); not != "" {
+				return not
+			}
+			return w.onlyReady(bob, twin, every)
+		})
+		took := ready + eventually(t, 20*time.Second, "all is well after "+p.Name()+" goes on", well)
+		t.Logf("endpoints ready %s after %s went on, all well after %s", ready.Round(10*time.Millisecond), p.Name(), took.Round(10*time.Millisecond))
 	}
 	// in15 holds a time that an object has, in whole seconds, against the limit.
 	in15 := func(what string, frozen time.Time, at metav1.Time) {
