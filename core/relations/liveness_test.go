@@ -1,0 +1,76 @@
+package relations
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+)
+
+// heardOf notes what nodes and hosting are told.
+type heardOf struct {
+	Fleet
+	told []string
+}
+
+func (h *heardOf) say(format string, args ...any) {
+	h.told = append(h.told, fmt.Sprintf(format, args...))
+}
+
+func (h *heardOf) Ensure(context.Context, *v1alpha1.Peer, *v1alpha1.Contract) error { return nil }
+func (h *heardOf) SetReachable(peer string)                                         { h.say("%s answers", peer) }
+func (h *heardOf) SetTunnel(peer, why string)                                       { h.say("%s's tunnel: %q", peer, why) }
+func (h *heardOf) SetHome(peer *v1alpha1.Peer, reachable bool) {
+	h.say("home %s: %v", peer.Name, reachable)
+}
+
+func (h *heardOf) SetLost(peer, why string, heard time.Time) {
+	h.say("%s is lost: %s, heard %s", peer, why, heard.Format(time.RFC3339Nano))
+}
+
+func TestNodesAndGuestsAreToldWhoIsThere(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	ago := now.Add(-11 * time.Second)
+	for what, c := range map[string]struct {
+		contact Contact
+		want    []string
+	}{
+		"hangs":                  {Contact{Why: "no answer", Since: now, Heard: ago}, []string{"bob is lost: no answer, heard " + ago.Format(time.RFC3339Nano), "home bob: false"}},
+		"its Kubernetes is away": {Contact{Reachable: true, Since: now, Ailing: "its Kubernetes does not answer"}, []string{"bob is lost: its Kubernetes does not answer, heard 0001-01-01T00:00:00Z", "home bob: true"}},
+		"is there":               {Contact{Reachable: true, Since: now}, []string{"home bob: true"}},
+	} {
+		peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Status: v1alpha1.PeerStatus{Network: &v1alpha1.NetworkStatus{Ours: []v1alpha1.RangeAlias{{Name: "pods"}}}}}
+		ctr := &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Name: "bob-1"}, Spec: v1alpha1.ContractSpec{Peer: "bob", ID: "1", NotAfter: &metav1.Time{Time: now.Add(time.Hour)}}}
+		objects := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.Peer{}, &v1alpha1.Contract{}).WithObjects(peer, ctr).Build()
+		told := &heardOf{}
+		r := NewPeerReconciler(PeerConfig{Client: objects, Fresh: objects, Fleet: told, Homes: told, Announce: func(api.Event) {}, Log: slog.New(slog.DiscardHandler)})
+		if err := objects.Get(t.Context(), client.ObjectKeyFromObject(peer), peer); err != nil {
+			t.Fatal(err)
+		}
+		if !c.contact.Reachable || c.contact.Ailing != "" {
+			if _, err := r.keep(t.Context(), peer, c.contact, ctr, nil); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if err := r.incoming(t.Context(), peer, c.contact, []v1alpha1.Contract{*ctr}, nil); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if !slices.Equal(told.told, c.want) {
+			t.Errorf("%s: told %q, want %q", what, told.told, c.want)
+		}
+	}
+}
