@@ -27,8 +27,19 @@ func (a *amounts) flags(c *cobra.Command) {
 	c.Flags().StringToStringVar(&a.other, "resource", nil, "`NAME=AMOUNT` of any other resource, for example nvidia.com/gpu=1")
 }
 
-// resources gives what was named; percent allows "50%".
-func (a *amounts) resources(percent bool) (api.Resources, error) {
+// shared gives what was named to be offered: amounts, or parts of what there is ("50%").
+func (a *amounts) shared() (api.Resources, error) {
+	r := a.named()
+	return r, api.CheckResources("resource", r, true)
+}
+
+// asked gives what was named to be asked for.
+func (a *amounts) asked() (api.Resources, error) {
+	r := a.named()
+	return r, api.CheckAsked("resource", r)
+}
+
+func (a *amounts) named() api.Resources {
 	r := api.Resources{}
 	for name, amount := range a.other {
 		r[name] = amount
@@ -38,5 +49,5 @@ func (a *amounts) resources(percent bool) (api.Resources, error) {
 			r[name] = *amount
 		}
 	}
-	return r, api.CheckResources("resource", r, percent)
+	return r
 }

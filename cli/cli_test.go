@@ -62,7 +62,11 @@ func world() *apitest.Backend {
 			},
 		},
 		Pending: []api.Request{
-			{ID: "7f3a", Peer: "carol", PeerID: carolID, Direction: api.Incoming, Code: "402817", Asked: api.Resources{"cpu": "1", "memory": "1Gi"}, State: api.StateRequested, Address: "carol.example.org", Created: now.Add(-time.Minute), Expires: now.Add(9 * time.Minute)},
+			{ID: "7f3a", Peer: "carol", PeerID: carolID, Direction: api.Incoming, Code: "402817", Asked: api.Resources{"cpu": "100000", "memory": "1Gi"}, Granted: api.Resources{"cpu": "2", "memory": "1Gi", "pods": "55", "ephemeral-storage": "20Gi"}, State: api.StateRequested, Address: "carol.example.org", Created: now.Add(-time.Minute), Expires: now.Add(9 * time.Minute)},
+			{ID: "bob-4y8d", Peer: "bob", PeerID: bobID, Direction: api.Incoming, InForce: api.Resources{"cpu": "1", "memory": "2Gi", "pods": "40"}, Asked: api.Resources{"cpu": "2", "memory": "2Gi", "pods": "40"},
+				Granted: api.Resources{"cpu": "2", "memory": "2Gi", "pods": "40"}, State: api.StateRequested, Expires: now.Add(8 * time.Minute)},
+			{ID: "dave-1x1x", Peer: "dave", PeerID: "DAVE", Direction: api.Incoming, Refusal: "sharing is paused (SharingPolicy default)", State: api.StateRequested, Expires: now.Add(7 * time.Minute)},
+			{ID: "alice-2c2c", Peer: "bob", PeerID: bobID, Direction: api.Outgoing, InForce: api.Resources{"cpu": "2", "memory": "4Gi"}, Asked: api.Resources{"cpu": "3", "memory": "4Gi"}, State: api.StateRequested, Expires: now.Add(5 * time.Minute)},
 		},
 		Signed: []api.Contract{{
 			Name: "bob-out", ID: "a1b2c3d4e5f6g7h8", Revision: 2, Role: api.Consumer, Peer: "bob", PeerID: bobID, Resources: api.Resources{"cpu": "2", "memory": "4Gi"},
@@ -141,9 +145,9 @@ func TestGolden(t *testing.T) {
 	for name, commands := range map[string][]string{
 		"status":   {"status", "status -o json", "status -o yaml"},
 		"peers":    {"peers", "peers -o wide", "peers -o json", "peers -o yaml bob", "peers -o name", "peers carol bob", "peers mfzwi3d", "peers nobody"},
-		"peer":     {"peer carol", "peer carol --cpu 2 --memory 4Gi --resource nvidia.com/gpu=1 --wait=false", "peer carol -o json", "peer nobody", "peer add 10.0.0.7:6450", "peer carol --code 06921", "confirm bob", "confirm carol --reject --terms", "confirm carol --code 069210"},
+		"peer":     {"peer carol", "peer carol --cpu 2 --memory 4Gi --resource nvidia.com/gpu=1 --wait=false", "peer carol -o json", "peer nobody", "peer bob --withdraw", "peer carol --withdraw --cpu 1", "peer add 10.0.0.7:6450", "peer carol --code 06921", "confirm bob", "confirm carol --reject --terms", "confirm carol --code 069210"},
 		"unpeer":   {"unpeer bob", "unpeer nobody", "forget bob", "forget nobody"},
-		"requests": {"requests", "requests -o wide", "requests -o json", "accept 7f3a", "decline carol", "accept 7f3a -o json", "accept nothing"},
+		"requests": {"requests", "requests -o wide", "requests -o json carol", "accept 7f3a", "accept bob", "decline carol", "accept 7f3a -o json", "accept nothing", "accept dave"},
 		"share": {"share", "share -o json", "share 30%", "share --cpu 2 --memory 4Gi --pods 20", "share --memory 0", "share off", "share on",
 			"share --policy lab --to team=lab --pod-security restricted --auto-accept --cpu 1", "share --policy family --to bob", "share --internet=false", "share --same-name", "share -o yaml --policy family"},
 		"offload":  {"offload", "offload -o wide", "offload -o json", "offload web --strategy remote --same-name --peers bob,carol", "unoffload shop", "unoffload web"},
@@ -151,7 +155,7 @@ func TestGolden(t *testing.T) {
 		"guests":   {"guests", "guests -o json", "guests bob -o wide", "guests carol"},
 		"version":  {"version --client", "kubeconfig"},
 		"doctor":   {"doctor", "doctor bob", "doctor bob -o json", "doctor carol -o yaml", "doctor nobody"},
-		"usage": {"pears", "peers --colour", "peers -o xml", "peer", "peer a b", "peer ..", "peer carol --cpu two", "peer carol --cpu 50%", "peer carol --resource gpu", "share 101%",
+		"usage": {"pears", "peers --colour", "peers -o xml", "peer", "peer a b", "peer ..", "peer carol --cpu two", "peer carol --cpu 50%", "peer carol --memory 4", "peer carol --cpu 0", "peer carol --cpu -1", "peer carol --pods 1.5", "peer carol --resource nvidia.com/gpu=0", "peer carol --resource gpu", "share 101%",
 			"share half", "share --cpu 101%", "share --to bob", "share --policy A_B --cpu 1", "share --pod-security lax", "offload web --strategy all", "contract frobnicate", "peer carol --timeout soon"},
 		"help": {"", "help exit-codes", "peer --help"},
 	} {
@@ -240,7 +244,8 @@ func TestTimeoutSaysThatTheRequestStands(t *testing.T) {
 	b := world()
 	b.AskBlock = make(chan struct{})
 	_, errs, code := serve(t, b).run("peer", "carol", "--timeout", "50ms")
-	if code != 7 || !strings.Contains(errs, "carol has not answered within 50ms") || !strings.Contains(errs, "code 402 817") {
+	if code != 7 || !strings.Contains(errs, "carol has not answered within 50ms") || !strings.Contains(errs, "code 402 817") ||
+		!strings.Contains(errs, "`kith peer carol --withdraw` takes it back") || strings.Contains(errs, "unpeer") {
 		t.Errorf("%d %s", code, errs)
 	}
 }
@@ -333,7 +338,7 @@ func TestCompletion(t *testing.T) {
 		"peer b":                    "bob\tout connected, in none",
 		"peer bob ":                 "",
 		"peers bob m":               "mallory\tout declined, in none", // not by its dangerous name
-		"accept ":                   "7f3a\tcarol asks for cpu 1, memory 1Gi",
+		"accept ":                   "7f3a\tcarol would get cpu 2 (asked 100000), memory 1Gi, pods 55, ephemeral-storage 20…\nbob-4y8d\tbob would get cpu 1 → 2, memory 2Gi, pods 40\ndave-1x1x\tdave would get nothing",
 		"unoffload ":                "shop\t2 pods abroad",
 		"contract show b":           "bob-out\tconsumer, connected",
 		"offload web --peers bob,c": "bob,carol\tout none, in requested",

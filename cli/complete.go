@@ -72,7 +72,7 @@ func (p *program) completeRequests(most int) completion {
 		requests, err := kithd.Requests(ctx)
 		for _, r := range requests {
 			if r.Direction != api.Outgoing {
-				out = append(out, word(r.ID, r.ID, r.Peer+" asks for "+r.Asked.String()))
+				out = append(out, word(r.ID, r.ID, r.Peer+" would get "+r.Grants()))
 			}
 		}
 		return out, err

@@ -18,6 +18,7 @@ func (p *program) peerCommand() *cobra.Command {
 	var wait bool
 	var timeout time.Duration
 	var code string
+	var withdraw bool
 	c := p.things(&cobra.Command{
 		Use:   "peer NAME|ID|HOST:PORT",
 		Short: "Ask a peer for resources, and wait for its answer",
@@ -30,14 +31,24 @@ stands: ask the other owner for the code on his screen and give it with --code, 
 A peer that is named by its whole ID, as its owner gave it to you, needs no code: the ID is the hash of its key. A peer that
 was confirmed once is known by its key.
 
-Without amounts all that the peer offers is asked for. Asking a connected peer for other amounts changes the contract.
-When you stop waiting, the request stands until it is answered or expires; asking again waits for the same answer.`,
-		Example: "  kith peer bob\n  kith peer bob --cpu 2 --memory 4Gi --pods 20\n  kith peer bob --code 069210\n  kith peer 192.168.1.20:6450 --timeout 2m\n  kith peer bob --wait=false",
+Without amounts all that the peer shares is asked for. Asking a connected peer for other amounts changes the contract, once its
+owner accepts; what is not named stays as it is, and what would change nothing is not asked. A peer may grant less than was
+asked for: that is said here, and by "kith peers".
+
+When you stop waiting, the request stands until it is answered or expires; asking again waits for the same answer. --withdraw
+takes it back, and leaves a contract in force as it is.`,
+		Example: "  kith peer bob\n  kith peer bob --cpu 2 --memory 4Gi --pods 20\n  kith peer bob --code 069210\n  kith peer 192.168.1.20:6450 --timeout 2m\n  kith peer bob --wait=false\n  kith peer bob --withdraw",
 		Args:    between(1, 1), ValidArgsFunction: p.completePeers(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			asked, err := amounts.resources(false)
+			asked, err := amounts.asked()
 			if err != nil {
 				return err
+			}
+			if withdraw && (len(asked) > 0 || code != "") {
+				return &api.Error{Code: api.CodeInvalid, Message: "--withdraw goes with neither amounts nor --code", Field: "withdraw"}
+			}
+			if withdraw {
+				return p.withdraw(c, args[0])
 			}
 			if code, err = api.ParseCode("code", code); err != nil {
 				return err
@@ -47,7 +58,7 @@ When you stop waiting, the request stands until it is answered or expires; askin
 				return &api.Error{
 					Code: api.CodeTimeout, Message: fmt.Sprintf("%s has not answered within %s", args[0], timeout),
 					Reason: "the request stands until it is answered or expires",
-					Do:     fmt.Sprintf("`kith peer %[1]s` waits again, `kith unpeer %[1]s` takes it back", args[0]),
+					Do:     fmt.Sprintf("`kith peer %[1]s` waits again, `kith peer %[1]s --withdraw` takes it back", args[0]),
 				}
 			}
 			if err != nil {
@@ -62,22 +73,49 @@ When you stop waiting, the request stands until it is answered or expires; askin
 	})
 	amounts.flags(c)
 	c.Flags().StringVar(&code, "code", "", "confirm the request that is pending: the six digits on the peer's screen")
+	c.Flags().BoolVar(&withdraw, "withdraw", false, "take back the request that waits for an answer; a contract in force stays")
 	c.Flags().BoolVar(&wait, "wait", true, "wait until the peer is connected or has declined")
 	timeoutFlag(c, &timeout, "how long to wait for the answer")
 	c.AddCommand(p.peerAddCommand())
 	return c
 }
 
+// withdraw takes back what waits for a peer's answer.
+func (p *program) withdraw(c *cobra.Command, name string) error {
+	peer, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Peer, error) { return kithd.Withdraw(ctx, name) })
+	if err != nil {
+		return err
+	}
+	if done, err := p.machine(peer); done {
+		return err
+	}
+	fmt.Fprintf(p.Out, "the request to %s is taken back\n", clean(peer.Name))
+	if peer.Outgoing == api.StateConnected {
+		p.showAsked(peer)
+	}
+	return nil
+}
+
 func (p *program) showAsked(peer api.Peer) {
 	style := p.style(p.OutTerminal)
 	name := clean(peer.Name)
+	if peer.Unchanged {
+		fmt.Fprintf(p.Out, "nothing changes: %s grants that already\n", name)
+	}
 	switch peer.Outgoing {
 	case api.StateConnected:
+		if len(peer.Asked) > 0 && peer.Confirm == nil {
+			fmt.Fprintf(p.Out, "asked %s for %s; it waits for the answer of its owner\n", name, cleanLines(api.Change(peer.Offered, peer.Asked, nil)))
+			return
+		}
 		words := fmt.Sprintf("%s is %s: node %s", name, style.word("connected"), clean(peer.Node))
 		if len(peer.Offered) > 0 {
-			words += " with " + clean(peer.Offered.String())
+			words += " with " + cleanLines(peer.Offered.String())
 		}
 		fmt.Fprintln(p.Out, words)
+		if peer.Less != "" {
+			fmt.Fprintln(p.Out, cleanLines(peer.Less))
+		}
 	case api.StateRequested:
 		if peer.Confirm != nil {
 			fmt.Fprintf(p.Out, "%s: `kith confirm %s`\n", clean(peer.Why), name)

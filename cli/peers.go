@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -53,7 +54,7 @@ func (p *program) peerColumns() []column[api.Peer] {
 		{title: "USED", cell: func(x api.Peer) string { return usedOf(x.Used, x.Offered) }, need: true},
 		{title: "CODE", cell: func(x api.Peer) string { return spaced(x.Code) }, need: true},
 		{title: "SEEN", cell: func(x api.Peer) string { return p.ago(x.LastSeen) }},
-		{title: "WHY", cell: func(x api.Peer) string { return x.Why }, need: true},
+		{title: "WHY", cell: func(x api.Peer) string { return cmp.Or(x.Why, x.Less) }, need: true},
 		{title: "ADDRESSES", cell: func(x api.Peer) string { return strings.Join(x.Addresses, ",") }, wide: true},
 		{title: "NODE", cell: func(x api.Peer) string { return x.Node }, wide: true},
 		{title: "HANDSHAKE", cell: func(x api.Peer) string { return p.ago(x.Tunnel.LastHandshake) }, wide: true},

@@ -85,7 +85,7 @@ hold its administrator's key, can become root on this machine.`,
 		&cobra.Group{ID: "provide", Title: "Let others use this one:"})
 	group(root, "look", p.statusCommand(), p.peersCommand(), p.contractCommand(), p.eventsCommand(), p.doctorCommand())
 	group(root, "consume", p.peerCommand(), p.confirmCommand(), p.unpeerCommand(), p.forgetCommand(), p.offloadCommand(), p.unoffloadCommand())
-	group(root, "provide", p.shareCommand(), p.requestsCommand(), p.answerCommand(true), p.answerCommand(false), p.guestsCommand())
+	group(root, "provide", p.shareCommand(), p.requestsCommand(), p.acceptCommand(), p.declineCommand(), p.guestsCommand())
 	root.AddCommand(p.kubeconfigCommand(), p.versionCommand(), exitCodesTopic())
 	for _, c := range root.Commands() {
 		p.prepare(c)

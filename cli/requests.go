@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,9 +14,12 @@ import (
 
 func (p *program) requestsCommand() *cobra.Command {
 	return p.lists(&cobra.Command{
-		Use:     "requests [ID|PEER...]",
-		Short:   "List the requests that wait for an answer",
-		Long:    "List the requests that wait for an answer: incoming ones for yours, outgoing ones for the peer's owner.",
+		Use:   "requests [ID|PEER...]",
+		Short: "List the requests that wait for an answer",
+		Long: `List the requests that wait for an answer: incoming ones for yours, outgoing ones for the peer's owner.
+
+AMOUNTS says of an incoming one what the peer would get if you accepted now, which is as much of what it asks for as is shared
+and free; where it has a contract already, what would change (cpu 1 → 2). Of an outgoing one it says what was asked for.`,
 		Example: "  kith requests\n  kith accept $(kith requests -o json | jq -r '.[0].id')",
 		Args:    between(0, -1), ValidArgsFunction: p.completeRequests(-1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -33,10 +37,11 @@ func (p *program) requestsCommand() *cobra.Command {
 			return printList(p, requests, []column[api.Request]{
 				{title: "ID", cell: func(r api.Request) string { return r.ID }},
 				{title: "PEER", cell: func(r api.Request) string { return r.Peer }},
-				{title: "DIRECTION", cell: func(r api.Request) string { return string(r.Direction) }},
 				{title: "CODE", cell: func(r api.Request) string { return spaced(r.Code) }},
-				{title: "ASKED", cell: func(r api.Request) string { return r.Asked.String() }},
-				{title: "STATE", cell: func(r api.Request) string { return string(r.State) }},
+				{title: "AMOUNTS", cell: amountsOf},
+				{title: "DIRECTION", cell: func(r api.Request) string { return string(r.Direction) }, wide: true},
+				{title: "ASKED", cell: func(r api.Request) string { return r.Asked.String() }, wide: true},
+				{title: "STATE", cell: func(r api.Request) string { return string(r.State) }, wide: true},
 				{title: "EXPIRES", cell: func(r api.Request) string { return p.until(r.Expires) }},
 				{title: "PEER ID", cell: func(r api.Request) string { return r.PeerID }, wide: true},
 				{title: "ADDRESS", cell: func(r api.Request) string { return r.Address }, wide: true},
@@ -46,45 +51,93 @@ func (p *program) requestsCommand() *cobra.Command {
 	})
 }
 
-// answerCommand is accept or decline.
-func (p *program) answerCommand(accept bool) *cobra.Command {
-	c := &cobra.Command{
+// amountsOf says what an incoming request would get, and what an outgoing one asks for. Scratch space that does not change is
+// left out: it makes a line too long for a terminal.
+func amountsOf(r api.Request) string {
+	r.Granted, r.InForce, r.Asked = maps.Clone(r.Granted), maps.Clone(r.InForce), maps.Clone(r.Asked)
+	if is := map[api.Direction]api.Resources{api.Incoming: r.Granted, api.Outgoing: r.Asked}[r.Direction]; len(is) > 1 &&
+		(len(r.InForce) == 0 || r.InForce[api.EphemeralStorage] == is[api.EphemeralStorage]) {
+		for _, list := range []api.Resources{r.Granted, r.InForce, r.Asked} {
+			delete(list, api.EphemeralStorage)
+		}
+	}
+	switch {
+	case r.Direction == api.Incoming:
+		return "would get " + r.Grants()
+	case len(r.Asked) == 0:
+		return "asked all that is shared"
+	}
+	return "asked " + api.Change(r.InForce, r.Asked, nil)
+}
+
+func (p *program) acceptCommand() *cobra.Command {
+	var sure bool
+	c := p.things(&cobra.Command{
+		Use:   "accept ID|PEER",
+		Short: "Accept a peer's request for resources",
+		Long: `Accept a peer's request for resources. A terminal shows what the peer gets, and asks whether to go on; no more than that is
+granted, whatever becomes free meanwhile. Compare the code first: the other owner must see the same one.`,
+		Example: "  kith requests\n  kith accept alice\n  kith accept alice-7f3a --yes",
+		Args:    between(1, 1), ValidArgsFunction: p.completeRequests(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			r, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Request, error) {
+				return kithd.Request(ctx, args[0])
+			})
+			if err != nil {
+				return err
+			}
+			if r.Refusal == "" { // else kithd says so
+				if err := p.confirm(sure, wouldGet(r)); err != nil {
+					return err
+				}
+			}
+			r, err = call(p, c, func(ctx context.Context, kithd *client.Client) (api.Request, error) {
+				return kithd.Accept(ctx, r.ID, r.Granted)
+			})
+			if err != nil {
+				return err
+			}
+			if done, err := p.machine(r); done {
+				return err
+			}
+			fmt.Fprintf(p.Out, "accepted %s: it gets %s\n", clean(r.Peer), cleanLines(r.Grants()))
+			if r.Code != "" {
+				fmt.Fprintf(p.Out, "code %s: the owner of %s compares it now, before anything is signed\n", spaced(clean(r.Code)), clean(r.Peer))
+			}
+			return nil
+		},
+	})
+	c.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
+	return c
+}
+
+// wouldGet says what a yes gives.
+func wouldGet(r api.Request) string {
+	text := fmt.Sprintf("%s would get %s", clean(r.Peer), cleanLines(r.Grants()))
+	if r.Code != "" {
+		text += fmt.Sprintf("; its owner's screen must show the code %s", spaced(clean(r.Code)))
+	}
+	return text
+}
+
+func (p *program) declineCommand() *cobra.Command {
+	return p.things(&cobra.Command{
 		Use:     "decline ID|PEER",
 		Short:   "Decline a peer's request",
-		Example: "  kith decline 7f3a\n  kith decline carol",
-	}
-	if accept {
-		c = &cobra.Command{
-			Use:     "accept ID|PEER",
-			Short:   "Accept a peer's request for resources",
-			Long:    "Accept a peer's request for resources. Compare the code first: the other owner must see the same one.",
-			Example: "  kith requests\n  kith accept 7f3a",
-		}
-	}
-	c.Args, c.ValidArgsFunction = between(1, 1), p.completeRequests(1)
-	c.RunE = func(c *cobra.Command, args []string) error {
-		r, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Request, error) {
-			return kithd.Answer(ctx, args[0], accept)
-		})
-		if err != nil {
-			return err
-		}
-		if done, err := p.machine(r); done {
-			return err
-		}
-		word := "declined"
-		if accept {
-			word = "accepted"
-		}
-		fmt.Fprintf(p.Out, "%s %s", word, clean(r.Peer))
-		if asked := r.Asked.String(); accept && asked != "" {
-			fmt.Fprintf(p.Out, ": %s", clean(asked))
-		}
-		fmt.Fprintln(p.Out)
-		if accept && r.Code != "" {
-			fmt.Fprintf(p.Out, "code %s: the owner of %s compares it now, before anything is signed\n", spaced(clean(r.Code)), clean(r.Peer))
-		}
-		return nil
-	}
-	return p.things(c)
+		Example: "  kith decline alice\n  kith decline alice-7f3a",
+		Args:    between(1, 1), ValidArgsFunction: p.completeRequests(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			r, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Request, error) {
+				return kithd.Decline(ctx, args[0])
+			})
+			if err != nil {
+				return err
+			}
+			if done, err := p.machine(r); done {
+				return err
+			}
+			fmt.Fprintf(p.Out, "declined %s\n", clean(r.Peer))
+			return nil
+		},
+	})
 }

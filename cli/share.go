@@ -100,7 +100,7 @@ var isLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
 // change makes one change of all flags; sets says whether there is one.
 func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyChange, sets bool, err error) {
 	no, yes := false, true
-	named, err := f.amounts.resources(true)
+	named, err := f.amounts.shared()
 	if err != nil {
 		return change, false, err
 	}

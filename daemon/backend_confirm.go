@@ -7,13 +7,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/identity"
 	"kith.dev/core/relations"
+	"kith.dev/core/sharing"
 )
 
 // Confirm writes down the owner's word on what a peer accepted, and waits for what becomes of it.
@@ -70,7 +70,6 @@ func (b backend) Confirm(ctx context.Context, ref string, in api.PeerConfirm) (a
 
 // confirm adds the owner's word to the request that is pending.
 func (c *clusterPart) confirm(ctx context.Context, peer *v1alpha1.Peer, in api.PeerConfirm) error {
-	before := peer.DeepCopy()
 	request := peer.Spec.Request
 	word := v1alpha1.Confirm{Attempt: request.Attempt}
 	if said := request.Confirm; said != nil && said.Attempt == request.Attempt {
@@ -78,9 +77,7 @@ func (c *clusterPart) confirm(ctx context.Context, peer *v1alpha1.Peer, in api.P
 	}
 	word.Code, word.ID = cmp.Or(in.Code, word.Code), cmp.Or(in.ID, word.ID)
 	word.Terms, word.Reject = word.Terms || in.Terms, word.Reject || in.Reject
-	request.Confirm = &word
-	before.Spec.Request.Confirm = nil // so that the patch names the attempt, should another be there by now
-	if err := c.client.Patch(ctx, peer, client.MergeFrom(before)); err != nil {
+	if err := c.say(ctx, peer, word); err != nil {
 		return internal(fmt.Errorf("confirm the request to %s: %w", peer.Name, err))
 	}
 	return c.follow(ctx, func() (bool, error) { // whoever looks next must not miss it
@@ -91,6 +88,14 @@ func (c *clusterPart) confirm(ctx context.Context, peer *v1alpha1.Peer, in api.P
 		r := now.Spec.Request
 		return r == nil || r.Attempt != word.Attempt || r.Confirm != nil && *r.Confirm == word, nil
 	})
+}
+
+// say writes the owner's word down.
+func (c *clusterPart) say(ctx context.Context, peer *v1alpha1.Peer, word v1alpha1.Confirm) error {
+	before := peer.DeepCopy()
+	peer.Spec.Request.Confirm = &word
+	before.Spec.Request.Confirm = nil // so that the patch names the attempt, should another be there by now
+	return c.client.Patch(ctx, peer, client.MergeFrom(before))
 }
 
 // confirmation is what the owner has to agree to; nil when there is nothing.
@@ -117,14 +122,14 @@ func checkID(id string) error {
 	return nil
 }
 
-// pending says which attempt waits for an answer already, when it asks for the same, or is to be confirmed: a new one would
-// have another code, while the other owner looks at this one's.
-func (b backend) pending(k known, resources corev1.ResourceList, ask api.PeerAsk) (attempt int64, ok bool) {
+// pending says which attempt waits for an answer already, when it asks for the same, or no amounts are named, or it is to be
+// confirmed: a new one would have another code, while the other owner looks at this one's.
+func (b backend) pending(k known, inForce *v1alpha1.Contract, resources corev1.ResourceList, ask api.PeerAsk) (attempt int64, ok bool) {
 	if k.peer == nil || k.peer.Spec.Request == nil {
 		return 0, false
 	}
 	out, request := k.peer.Status.Outgoing, k.peer.Spec.Request
-	same := equality.Semantic.DeepEqual(request.Resources, resources) || len(request.Resources) == 0 && len(resources) == 0 || ask.Code != ""
+	same := len(resources) == 0 || ask.Code != "" || sharing.Same(relations.Wanted(k.peer, inForce), wanted(k.peer, resources, inForce))
 	waits := out.RequestID != "" && out.Attempt == request.Attempt && (out.Expires == nil || time.Now().Before(out.Expires.Time))
 	return request.Attempt, same && waits && k.contact.Reachable
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api"
@@ -20,6 +23,7 @@ import (
 	"kith.dev/core/offloading"
 	"kith.dev/core/peering"
 	"kith.dev/core/relations"
+	"kith.dev/core/sharing"
 )
 
 // Peers gives all known clusters, by name.
@@ -109,6 +113,9 @@ func (b backend) view(k known, f facts) api.Peer {
 			p.Why = why
 		}
 		p.Confirm = confirmation(k.peer.Status.Outgoing)
+		if no := meta.FindStatusCondition(k.peer.Status.Conditions, v1alpha1.ConditionGrantedInFull); no != nil && no.Status == metav1.ConditionFalse {
+			p.Less = no.Message
+		}
 		p.Tunnel = b.tunnel(k)
 	}
 	for i := range f.requests {
@@ -131,6 +138,9 @@ func (b backend) view(k known, f facts) api.Peer {
 	for _, ctr := range f.contracts {
 		if ctr.Spec.Peer == k.name && ctr.Spec.Role == v1alpha1.RoleConsumer {
 			p.Offered = quantities(ctr.Spec.Resources)
+			if asks(k.peer) {
+				p.Asked = sharing.Words(relations.Wanted(k.peer, &ctr), ctr.Spec.Resources)
+			}
 		}
 	}
 	node := v1alpha1.VirtualNodePrefix + k.name
@@ -259,11 +269,18 @@ func (b backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report fu
 		return api.Peer{}, &api.Error{Code: api.CodeConflict, Message: k.name + " was not asked", Field: "id",
 			Reason: "its ID is " + k.id.String() + ", not the one that was given", Do: "ask its owner for the ID; somebody may use the name"}
 	}
-	resources, err := parse(ask.Resources)
+	if err := api.CheckAsked("resources", ask.Resources); err != nil {
+		return api.Peer{}, err
+	}
+	resources, err := parse("resources", ask.Resources)
 	if err != nil {
 		return api.Peer{}, err
 	}
-	if attempt, pending := b.pending(k, resources, ask); pending {
+	inForce, err := c.inForce(ctx, k)
+	if err != nil {
+		return api.Peer{}, err
+	}
+	if attempt, pending := b.pending(k, inForce, resources, ask); pending {
 		return b.followPending(ctx, c, k, attempt, ask, report)
 	}
 	if ask.Code != "" {
@@ -275,6 +292,9 @@ func (b backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report fu
 		return api.Peer{}, otherVersion(k.name, k.contact.Why)
 	case !k.contact.Reachable:
 		return api.Peer{}, unreachable(k.name, errors.New(k.contact.Why))
+	}
+	if inForce != nil && k.peer.Spec.Request != nil && sharing.Same(wanted(k.peer, resources, inForce), inForce.Spec.Resources) {
+		return b.unchanged(ctx, c, k, ask.Wait, report)
 	}
 	peer, err := relations.EnsurePeer(ctx, c.client, k.id, k.name, k.addresses[:1], v1alpha1.Source(k.source))
 	if err != nil {
@@ -294,6 +314,37 @@ func (b backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report fu
 		return api.Peer{}, err
 	}
 	return b.Peer(ctx, k.id.String())
+}
+
+// inForce is the contract under which a peer provides; nil without one. Past the cache: it may have been signed a moment ago.
+func (c *clusterPart) inForce(ctx context.Context, k known) (*v1alpha1.Contract, error) {
+	if k.peer == nil {
+		return nil, nil
+	}
+	ctr, err := relations.Consuming(ctx, c.fresh, k.peer.Name)
+	if err != nil {
+		return nil, internal(err)
+	}
+	return ctr, nil
+}
+
+// wanted is all that would be asked for with these amounts.
+func wanted(peer *v1alpha1.Peer, resources corev1.ResourceList, inForce *v1alpha1.Contract) corev1.ResourceList {
+	would := peer.DeepCopy()
+	would.Spec.Request = &v1alpha1.ResourceRequest{Resources: resources}
+	return relations.Wanted(would, inForce)
+}
+
+// unchanged answers who asks for what the contract in force grants: nobody else is asked.
+func (b backend) unchanged(ctx context.Context, c *clusterPart, k known, wait bool, report func(api.Progress)) (api.Peer, error) {
+	if out := k.peer.Status.Outgoing; out.State != v1alpha1.StateConnected {
+		if err := c.followAsk(ctx, k.peer.Name, out.Attempt, wait, report); err != nil {
+			return api.Peer{}, err
+		}
+	}
+	p, err := b.Peer(ctx, k.id.String())
+	p.Unchanged = true
+	return p, err
 }
 
 // contactTime is how long a peer that just answered may take to be in contact: mostly milliseconds.
@@ -326,6 +377,10 @@ func (b backend) findOrAdd(ctx context.Context, ref string, report func(api.Prog
 
 // followAsk reports what becomes of a request until it is delivered, or, with wait, until it is decided.
 func (c *clusterPart) followAsk(ctx context.Context, name string, attempt int64, wait bool, report func(api.Progress)) error {
+	inForce, err := relations.Consuming(ctx, c.client, name)
+	if err != nil {
+		return internal(err)
+	}
 	said := ""
 	say := func(p api.Progress) {
 		if p.Message != said {
@@ -357,7 +412,7 @@ func (c *clusterPart) followAsk(ctx context.Context, name string, attempt int64,
 			return !wait, nil
 		case v1alpha1.StateConnected:
 			if out.RequestID != "" { // other amounts, on top of the contract in force
-				say(api.Progress{Message: "waiting for the owner of " + name + " to accept other amounts", Code: out.Code})
+				say(api.Progress{Message: "waiting for the owner of " + name + " to accept " + cmp.Or(change(&peer, inForce), "other amounts"), Code: out.Code})
 				return !wait, nil
 			}
 			if out.Why != "" {
@@ -374,6 +429,70 @@ func (c *clusterPart) followAsk(ctx context.Context, name string, attempt int64,
 		}
 		return false, nil
 	})
+}
+
+// change says what the pending question of a peer would change of the contract in force.
+func change(peer *v1alpha1.Peer, inForce *v1alpha1.Contract) string {
+	if inForce == nil {
+		return ""
+	}
+	wanted := relations.Wanted(peer, inForce)
+	return api.Change(sharing.Words(inForce.Spec.Resources, wanted), sharing.Words(wanted), nil)
+}
+
+// Withdraw takes back a question that waits for an answer.
+func (b backend) Withdraw(ctx context.Context, ref string) (api.Peer, error) {
+	c, err := b.cluster(ctx)
+	if err != nil {
+		return api.Peer{}, err
+	}
+	k, err := b.d.directory.find(ref)
+	if err != nil {
+		return api.Peer{}, err
+	}
+	nothing := &api.Error{Code: api.CodeConflict, Message: "no request to " + k.name + " waits for an answer", Do: "`kith requests` lists those that do"}
+	if k.peer == nil {
+		return api.Peer{}, nothing
+	}
+	var peer v1alpha1.Peer
+	if err := c.fresh.Get(ctx, named(k.peer.Name), &peer); err != nil {
+		return api.Peer{}, internal(err)
+	}
+	inForce, err := c.inForce(ctx, k)
+	if err != nil {
+		return api.Peer{}, err
+	}
+	request, out := peer.Spec.Request, peer.Status.Outgoing
+	switch before := peer.DeepCopy(); {
+	case request == nil || !asks(&peer) && request.Attempt <= out.Attempt:
+		return api.Peer{}, nothing
+	case inForce == nil: // there is nothing beside the question
+		peer.Spec.Request = nil
+		err = c.client.Patch(ctx, &peer, client.MergeFrom(before))
+	case request.Attempt > out.Attempt: // not put to the peer yet
+		request.Attempt = out.Attempt
+		err = c.client.Patch(ctx, &peer, client.MergeFrom(before))
+	default:
+		err = c.say(ctx, &peer, v1alpha1.Confirm{Attempt: request.Attempt, Withdraw: true})
+	}
+	if err != nil {
+		return api.Peer{}, internal(fmt.Errorf("take back the request to %s: %w", k.name, err))
+	}
+	asked := peer.Spec.Request
+	if err := c.follow(ctx, func() (bool, error) {
+		var now v1alpha1.Peer
+		if err := c.client.Get(ctx, named(peer.Name), &now); err != nil {
+			return true, client.IgnoreNotFound(err)
+		}
+		return (now.Spec.Request == nil) == (asked == nil) && !asks(&now) && now.Status.Outgoing.State != v1alpha1.StateRequested, nil
+	}); err != nil {
+		return api.Peer{}, err
+	}
+	if now, err := c.inForce(ctx, k); err == nil && now != nil && (inForce == nil || now.Spec.Revision > inForce.Spec.Revision) {
+		return api.Peer{}, &api.Error{Code: api.CodeConflict, Message: "it is too late to take the request back", Reason: k.name + " has accepted it, and it is signed",
+			Do: "`kith peer " + k.name + "` with other amounts changes it, `kith unpeer " + k.name + "` ends it"}
+	}
+	return b.Peer(ctx, k.id.String())
 }
 
 // Unpeer ends what there is with a peer, in both directions.
@@ -463,16 +582,16 @@ func (b backend) ForgetPeer(ctx context.Context, ref string) error {
 	return nil
 }
 
-// parse reads amounts whose form the local API has checked.
-func parse(amounts api.Resources) (corev1.ResourceList, error) {
-	if err := api.CheckResources("resources", amounts, false); err != nil {
+// parse reads amounts.
+func parse(field string, amounts api.Resources) (corev1.ResourceList, error) {
+	if err := api.CheckResources(field, amounts, false); err != nil {
 		return nil, err
 	}
 	list := corev1.ResourceList{}
 	for name, amount := range amounts {
 		q, err := resource.ParseQuantity(amount)
 		if err != nil {
-			return nil, api.Invalid("resources."+name, amount, "a Kubernetes quantity such as 2, 500m or 4Gi")
+			return nil, api.Invalid(field+"."+name, amount, "a Kubernetes quantity such as 2, 500m or 4Gi")
 		}
 		list[corev1.ResourceName(name)] = q
 	}

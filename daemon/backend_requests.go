@@ -3,16 +3,20 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/identity"
 	"kith.dev/core/relations"
+	"kith.dev/core/sharing"
 )
 
 // Requests gives the pending ones of both directions, oldest first.
@@ -27,21 +31,30 @@ func (b backend) Requests(ctx context.Context) ([]api.Request, error) {
 	}
 	var list []api.Request
 	for i := range requests.Items {
-		if relations.Pending(&requests.Items[i]) {
-			list = append(list, incoming(&requests.Items[i]))
+		if r := &requests.Items[i]; relations.Pending(r) {
+			grant, err := c.provider.Grant(ctx, r)
+			if err != nil {
+				return nil, internal(err)
+			}
+			list = append(list, incoming(r, &grant))
 		}
 	}
 	for _, k := range b.d.directory.all() {
-		if k.peer == nil || k.peer.Status.Outgoing.State != v1alpha1.StateRequested || k.peer.Spec.Request == nil {
+		if !asks(k.peer) {
 			continue
+		}
+		inForce, err := relations.Consuming(ctx, c.client, k.peer.Name)
+		if err != nil {
+			return nil, internal(err)
 		}
 		out := k.peer.Status.Outgoing
 		r := api.Request{
 			ID: out.RequestID, Peer: k.name, PeerID: k.id.String(), Direction: api.Outgoing, Code: out.Code,
-			Asked: quantities(k.peer.Spec.Request.Resources), State: api.StateRequested, Address: k.peer.Status.Endpoint,
+			Asked: sharing.Words(relations.Wanted(k.peer, inForce)), State: api.StateRequested, Address: k.peer.Status.Endpoint,
+			Created: askedAt(k.peer),
 		}
-		if out.Since != nil {
-			r.Created = out.Since.Time
+		if inForce != nil {
+			r.InForce = sharing.Words(inForce.Spec.Resources, relations.Wanted(k.peer, inForce))
 		}
 		if out.Expires != nil {
 			r.Expires = out.Expires.Time
@@ -54,12 +67,37 @@ func (b backend) Requests(ctx context.Context) ([]api.Request, error) {
 	return list, nil
 }
 
-// incoming shows a request of a peer.
-func incoming(r *v1alpha1.PeeringRequest) api.Request {
+// asks reports whether a question to a peer waits for an answer: a first one, or one to change the contract in force.
+func asks(peer *v1alpha1.Peer) bool {
+	if peer == nil || peer.Spec.Request == nil {
+		return false
+	}
+	out := peer.Status.Outgoing
+	return out.State == v1alpha1.StateRequested || out.RequestID != "" || relations.Asking(out)
+}
+
+// askedAt is when the question was put: attempts are counted in milliseconds of the clock, if not by hand.
+func askedAt(peer *v1alpha1.Peer) time.Time {
+	out := peer.Status.Outgoing
+	if at := time.UnixMilli(out.Attempt); time.Since(at).Abs() < 24*time.Hour {
+		return at
+	}
+	if out.Since != nil {
+		return out.Since.Time
+	}
+	return time.Time{}
+}
+
+// incoming shows a request of a peer, and what a yes gives, or gave.
+func incoming(r *v1alpha1.PeeringRequest, grant *v1alpha1.Grant) api.Request {
 	v := api.Request{
 		ID: r.Name, Peer: r.Spec.PeerName, PeerID: r.Spec.PeerID, Direction: api.Incoming, Code: r.Spec.Code,
-		Asked: quantities(r.Spec.Resources), State: api.StateRequested, Created: r.CreationTimestamp.Time, Expires: r.Spec.Expires.Time,
+		Asked: sharing.Words(r.Spec.Resources), State: api.StateRequested, Created: r.CreationTimestamp.Time, Expires: r.Spec.Expires.Time,
 		Address: r.Spec.Address,
+	}
+	if grant != nil {
+		v.Asked, v.Granted = sharing.Words(r.Spec.Resources, grant.Resources), sharing.Words(grant.Resources)
+		v.InForce, v.Refusal = sharing.Words(grant.InForce, grant.Resources), grant.Refusal
 	}
 	switch r.Status.Answer {
 	case v1alpha1.AnswerAccepted:
@@ -72,29 +110,83 @@ func incoming(r *v1alpha1.PeeringRequest) api.Request {
 	return v
 }
 
-// Answer accepts or declines an incoming request.
-func (b backend) Answer(ctx context.Context, ref string, accept bool) (api.Request, error) {
-	c, err := b.cluster(ctx)
+// Request gives an incoming one.
+func (b backend) Request(ctx context.Context, ref string) (api.Request, error) {
+	c, r, err := b.open(ctx, ref)
 	if err != nil {
 		return api.Request{}, err
+	}
+	grant, err := c.provider.Grant(ctx, r)
+	if err != nil {
+		return api.Request{}, internal(err)
+	}
+	return incoming(r, &grant), nil
+}
+
+// Accept accepts an incoming request.
+func (b backend) Accept(ctx context.Context, ref string, shown api.Resources) (api.Request, error) {
+	c, r, err := b.open(ctx, ref)
+	if err != nil {
+		return api.Request{}, err
+	}
+	var most corev1.ResourceList
+	if len(shown) > 0 {
+		if most, err = parse("granted", shown); err != nil {
+			return api.Request{}, err
+		}
+	}
+	err = c.provider.Accept(ctx, r, most, "owner")
+	var nothing *sharing.Refusal
+	if errors.As(err, &nothing) {
+		return api.Request{}, &api.Error{Code: api.CodeConflict, Message: "nothing can be granted to " + r.Spec.PeerName, Reason: nothing.Reason,
+			Do: "`kith share` shows what is offered, and changes it; the request waits"}
+	}
+	if err != nil {
+		return api.Request{}, internal(err)
+	}
+	return b.answered(r), nil
+}
+
+// Decline declines an incoming request.
+func (b backend) Decline(ctx context.Context, ref string) (api.Request, error) {
+	c, r, err := b.open(ctx, ref)
+	if err != nil {
+		return api.Request{}, err
+	}
+	if err := relations.Decline(ctx, c.client, r, "owner"); err != nil {
+		return api.Request{}, internal(err)
+	}
+	return b.answered(r), nil
+}
+
+// open is a request that can be answered.
+func (b backend) open(ctx context.Context, ref string) (*clusterPart, *v1alpha1.PeeringRequest, error) {
+	c, err := b.cluster(ctx)
+	if err != nil {
+		return nil, nil, err
 	}
 	r, err := c.findRequest(ctx, ref)
 	if err != nil {
-		return api.Request{}, err
+		return nil, nil, err
 	}
 	if !relations.Pending(r) {
-		return api.Request{}, &api.Error{Code: api.CodeExpired, Message: fmt.Sprintf("request %s cannot be answered any more", r.Name),
+		return nil, nil, &api.Error{Code: api.CodeExpired, Message: fmt.Sprintf("request %s cannot be answered any more", r.Name),
 			Reason: "it is " + strings.ToLower(string(cmp.Or(r.Status.Answer, v1alpha1.AnswerExpired))), Do: "have the peer ask again"}
 	}
-	if err := relations.Answer(ctx, c.client, r, accept, "owner"); err != nil {
-		return api.Request{}, internal(err)
+	return c, r, nil
+}
+
+// answered tells of an answer.
+func (b backend) answered(r *v1alpha1.PeeringRequest) api.Request {
+	v := incoming(r, r.Status.Grant)
+	text := "the request of " + r.Spec.PeerName + " was declined"
+	if v.State == api.StateContracted {
+		text = "the request of " + r.Spec.PeerName + " was accepted: " + v.Grants()
 	}
-	word := map[bool]string{true: "accepted", false: "declined"}[accept]
-	b.d.log.Info("request answered", "peer", r.Spec.PeerName, "request", r.Name, "answer", word)
+	b.d.log.Info("request answered", "peer", r.Spec.PeerName, "request", r.Name, "answer", string(r.Status.Answer))
 	b.d.publish(api.Event{Type: api.EventRequestAnswered, Severity: api.SeverityInfo, Peer: r.Spec.PeerName, Object: "request/" + r.Name,
-		Message: "the request of " + r.Spec.PeerName + " was " + word, Direction: api.Incoming,
-		State: map[bool]api.State{true: api.StateContracted, false: api.StateDeclined}[accept]})
-	return incoming(r), nil
+		Message: text, Direction: api.Incoming, State: v.State})
+	return v
 }
 
 // findRequest takes an ID, the start of one, or the name or ID of the peer that asks.

@@ -59,6 +59,14 @@ func (k desk) Outcome(ctx context.Context, caller peering.Caller, id string) (pe
 	return p.Outcome(ctx, caller, id)
 }
 
+func (k desk) Withdraw(ctx context.Context, caller peering.Caller, id string) error {
+	p, err := k.provider()
+	if err != nil {
+		return err
+	}
+	return p.Withdraw(ctx, caller, id)
+}
+
 func (k desk) Sign(ctx context.Context, caller peering.Caller, signed contract.Signed) (contract.Signed, error) {
 	p, err := k.provider()
 	if err != nil {

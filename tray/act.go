@@ -34,6 +34,11 @@ func (t *Tray) clicked(ctx context.Context, a menu.Action) {
 			_, err := t.Daemon.Ask(ctx, a.About, api.PeerAsk{}, nil)
 			return err
 		})
+	case menu.Withdraw:
+		t.do(ctx, a.About, "taking the request back", callTime, func(ctx context.Context) error {
+			_, err := t.Daemon.Withdraw(ctx, a.About)
+			return err
+		})
 	case menu.MaybeEnd:
 		t.state.Sure = a.About
 		t.say("sure", "Unpeer "+t.peerName(a.About)+"?", "Pods would have to move. The menu asks whether you are sure.")
@@ -50,7 +55,7 @@ func (t *Tray) clicked(ctx context.Context, a menu.Action) {
 	case menu.Accept:
 		t.askAccept(ctx, a.About)
 	case menu.Decline:
-		t.answer(ctx, a.About, false)
+		t.decline(ctx, a.About)
 	case menu.Confirm:
 		t.askConfirm(ctx, a.About)
 	case menu.Share, menu.Pause, menu.Resume:
@@ -98,14 +103,24 @@ func (t *Tray) tool(ctx context.Context, a menu.Action) {
 	}
 }
 
-// answer answers a request.
-func (t *Tray) answer(ctx context.Context, request string, accept bool) {
-	doing := "declining"
-	if accept {
-		doing = "accepting"
-	}
+// accept accepts a request as it was shown: no more is granted than that.
+func (t *Tray) accept(ctx context.Context, shown api.Request) {
+	t.answer(ctx, shown.ID, "accepting", func(ctx context.Context) error {
+		_, err := t.Daemon.Accept(ctx, shown.ID, shown.Granted)
+		return err
+	})
+}
+
+func (t *Tray) decline(ctx context.Context, request string) {
+	t.answer(ctx, request, "declining", func(ctx context.Context) error {
+		_, err := t.Daemon.Decline(ctx, request)
+		return err
+	})
+}
+
+func (t *Tray) answer(ctx context.Context, request, doing string, call func(context.Context) error) {
 	t.do(ctx, request, doing, callTime, func(ctx context.Context) error {
-		_, err := t.Daemon.Answer(ctx, request, accept)
+		err := call(ctx)
 		if errors.Is(err, &api.Error{Code: api.CodeNotFound}) { // taken back, or answered elsewhere
 			err = fmt.Errorf("%w: %w", errNoRequest, err)
 		}

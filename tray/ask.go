@@ -3,7 +3,6 @@ package tray
 import (
 	"context"
 	"errors"
-	"reflect"
 	"slices"
 
 	"kith.dev/core/api"
@@ -33,7 +32,7 @@ func (t *Tray) askAccept(ctx context.Context, id string) {
 	}
 	stands := func(s api.Snapshot) bool {
 		now, ok := requestIn(s, id)
-		return ok && now.Code == r.Code && now.PeerID == r.PeerID && reflect.DeepEqual(now.Asked, r.Asked)
+		return ok && now.Code == r.Code && now.PeerID == r.PeerID && now.Grants() == r.Grants()
 	}
 	t.ask(ctx, question.Accept(r, short), stands, func(a question.Answer, err error) {
 		switch {
@@ -41,8 +40,10 @@ func (t *Tray) askAccept(ctx context.Context, id string) {
 			n := notice.Asks(r)
 			n.Body += "\n" + noWindow("kith accept "+r.ID)
 			t.Notifier.Again(n)
-		case a == question.Yes, a == question.No:
-			t.answer(ctx, id, a == question.Yes)
+		case a == question.Yes:
+			t.accept(ctx, r)
+		case a == question.No:
+			t.decline(ctx, id)
 		}
 	})
 }
@@ -136,8 +137,17 @@ func (t *Tray) confirm(ctx context.Context, peer string, word api.PeerConfirm) {
 // answered takes a click on a button of a notification.
 func (t *Tray) answered(ctx context.Context, a notice.Answer) {
 	switch {
+	case a.Request != "" && !a.Yes:
+		t.decline(ctx, a.Request)
 	case a.Request != "":
-		t.answer(ctx, a.Request, a.Yes)
+		switch r, ok := requestIn(t.state.Snapshot, a.Request); {
+		case !ok:
+			t.failed(a.Request, errNoRequest)
+		case r.Grants() != a.Grants: // the notice of what it is now comes with the snapshot
+			t.state.Note = "nothing was accepted: what " + r.Peer + " would get has changed"
+		default:
+			t.accept(ctx, r)
+		}
 	case a.Yes && a.Terms:
 		t.askConfirm(ctx, a.Peer)
 	default:

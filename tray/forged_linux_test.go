@@ -16,10 +16,10 @@ func (s *stage) asks(t *testing.T) {
 	t.Helper()
 	s.daemon.Set(func() {
 		s.daemon.Pending = []api.Request{{
-			ID: "bob-1", Peer: "bob", PeerID: "ID-bob", Direction: api.Incoming, Code: "069210", Asked: api.Resources{"cpu": "1"}, State: api.StateRequested,
+			ID: "bob-1", Peer: "bob", PeerID: "ID-bob", Direction: api.Incoming, Code: "069210", Granted: api.Resources{"cpu": "1"}, State: api.StateRequested,
 		}}
 	})
-	s.menu.Wait(t, soon, "bob asks for cpu 1", nil)
+	s.menu.Wait(t, soon, "bob would get cpu 1", nil)
 }
 
 // accepts has bob accept what this owner asked.
@@ -97,7 +97,7 @@ func TestClickOverTheBusAcceptsNothing(t *testing.T) {
 	s := raise(t)
 	s.asks(t)
 	s.forge(t, "Accept bob")
-	s.never(t, "Answer")
+	s.never(t, "Accept")
 }
 
 func TestClickOverTheBusConfirmsNothing(t *testing.T) {
@@ -125,12 +125,12 @@ func TestOnlyTheWindowAccepts(t *testing.T) {
 	s.windows(t)
 	s.asks(t)
 	s.forge(t, "Accept bob")
-	s.window(t, "It asks for cpu 1.")
-	s.never(t, "Answer")
+	s.window(t, "It would get cpu 1.")
+	s.never(t, "Accept")
 	s.press(t, "exit 1") // Later
 	s.menu.Wait(t, soon, "Accept bob", nil)
 	s.forge(t, "Decline bob") // harmless: it can ask again
-	s.called(t, "Answer bob-1 decline")
+	s.called(t, "Decline bob-1")
 }
 
 func TestWindowConfirmsTheCodeAndTheTermsThatItShows(t *testing.T) {
@@ -204,7 +204,7 @@ func TestWindowClosesWhenItsQuestionIsGone(t *testing.T) {
 	s.daemon.Set(func() { s.daemon.Pending = nil }) // answered in a terminal
 	gone(pid)
 	s.never(t, "Confirm")
-	s.never(t, "Answer")
+	s.never(t, "Accept")
 }
 
 // Without a program for windows the question comes as a notification, and says what to type.
@@ -219,7 +219,7 @@ func TestWithoutWindowsTheNotificationAsks(t *testing.T) {
 	s.menu.Click(t, "Accept bob")
 	server.wait(t, "`kith accept bob-1`")
 	s.never(t, "Confirm")
-	s.never(t, "Answer")
+	s.never(t, "Accept")
 }
 
 // Terms that no window shows whole cannot be agreed to in one.

@@ -160,7 +160,7 @@ func crowd(i int) (s api.Snapshot) {
 	}
 	for n := range i % 21 {
 		id := fmt.Sprintf("r-%d", i/3+n)
-		s.Requests = append(s.Requests, api.Request{ID: id, Peer: id, Direction: api.Incoming, Code: "123456", Asked: api.Resources{"cpu": "1"}, State: api.StateRequested})
+		s.Requests = append(s.Requests, api.Request{ID: id, Peer: id, Direction: api.Incoming, Code: "123456", Granted: api.Resources{"cpu": "1"}, State: api.StateRequested})
 	}
 	s.Status.Counts.Requests = len(s.Requests)
 	return s

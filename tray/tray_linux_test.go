@@ -126,20 +126,20 @@ func TestWholeMenuWorks(t *testing.T) {
 	ask := func(id, peer string) {
 		s.daemon.Set(func() {
 			s.daemon.Pending = append(s.daemon.Pending, api.Request{
-				ID: id, Peer: peer, Direction: api.Incoming, Code: "069210", Asked: api.Resources{"cpu": "1"}, State: api.StateRequested,
+				ID: id, Peer: peer, Direction: api.Incoming, Code: "069210", Granted: api.Resources{"cpu": "1"}, State: api.StateRequested,
 			})
 		})
 	}
 	ask("bob-1", "bob")
 	ask("carol-1", "carol")
-	m.Wait(t, soon, "bob asks for cpu 1 · code 069 210", nil)
+	m.Wait(t, soon, "bob would get cpu 1 · code 069 210", nil)
 	m.Click(t, "Accept bob… (code 069 210)")
 	s.window(t, "bob asks to use this laptop. Does bob&#39;s screen show this code?")
 	s.press(t, "exit 0")
-	s.called(t, "Answer bob-1 accept")
+	s.called(t, "Accept bob-1 cpu 1")
 	m.WaitGone(t, soon, "Accept bob")
 	m.Click(t, "Decline carol")
-	s.called(t, "Answer carol-1 decline")
+	s.called(t, "Decline carol-1")
 
 	m.Click(t, "Share 75 %")
 	s.called(t, "SetPolicy default")

@@ -16,9 +16,11 @@ const (
 	PathPeer       = "/v1/peers/{peer}"          // GET Peer; DELETE forgets it
 	PathAsk        = "/v1/peers/{peer}/ask"      // POST PeerAsk → Peer, long
 	PathConfirm    = "/v1/peers/{peer}/confirm"  // POST PeerConfirm → Peer
+	PathWithdraw   = "/v1/peers/{peer}/withdraw" // POST → Peer
 	PathEnd        = "/v1/peers/{peer}/end"      // POST → Peer, long
 	PathRequests   = "/v1/requests"              // GET []Request
-	PathAccept     = "/v1/requests/{id}/accept"  // POST → Request
+	PathRequest    = "/v1/requests/{id}"         // GET an incoming Request
+	PathAccept     = "/v1/requests/{id}/accept"  // POST Accept → Request
 	PathDecline    = "/v1/requests/{id}/decline" // POST → Request
 	PathContracts  = "/v1/contracts"             // GET []Contract
 	PathContract   = "/v1/contracts/{contract}"  // GET Contract

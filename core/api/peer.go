@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"strings"
 	"time"
 )
@@ -41,18 +42,22 @@ type Peer struct {
 	Source    Source       `json:"source"`
 	Addresses List[string] `json:"addresses"` // host:port of its peer API, best first
 	LastSeen  time.Time    `json:"lastSeen,omitzero"`
-	Reachable bool         `json:"reachable"`      // its peer API answered the last time it was tried
-	Outgoing  State        `json:"outgoing"`       // this cluster consumes from the peer
-	Incoming  State        `json:"incoming"`       // the peer consumes from this cluster
-	Why       string       `json:"why,omitempty"`  // one sentence on the states: "declined 2 min ago"
-	Code      string       `json:"code,omitempty"` // six digits, while a request is pending in either direction
-	Node      string       `json:"node,omitempty"` // the node that stands for the peer here
-	Offered   Resources    `json:"offered"`        // what the peer offers this cluster (its contract, else its advertisement)
-	Used      Resources    `json:"used"`           // what this cluster's pods there request
+	Reachable bool         `json:"reachable"`       // its peer API answered the last time it was tried
+	Outgoing  State        `json:"outgoing"`        // this cluster consumes from the peer
+	Incoming  State        `json:"incoming"`        // the peer consumes from this cluster
+	Why       string       `json:"why,omitempty"`   // one sentence on the states: "declined 2 min ago"
+	Code      string       `json:"code,omitempty"`  // six digits, while a request is pending in either direction
+	Node      string       `json:"node,omitempty"`  // the node that stands for the peer here
+	Offered   Resources    `json:"offered"`         // what the peer offers this cluster (its contract, else its advertisement)
+	Used      Resources    `json:"used"`            // what this cluster's pods there request
+	Asked     Resources    `json:"asked,omitempty"` // all amounts of a change of the contract that waits for an answer
+	Less      string       `json:"less,omitempty"`  // what the contract grants less than was asked for: "asked cpu 100000, granted 8"
 	Pods      PeerPods     `json:"pods"`
 	Tunnel    Tunnel       `json:"tunnel"`
 	// Confirm is what this owner has to agree to before a contract is signed; nil when there is nothing.
 	Confirm *Confirmation `json:"confirm,omitempty"`
+	// Unchanged: what was asked for is granted already, so that nobody was asked. Only in the answer to PeerAsk.
+	Unchanged bool `json:"unchanged,omitempty"`
 }
 
 // Confirmation is what the owner of the asking cluster has to agree to once the peer accepted, before anything is signed.
@@ -108,7 +113,8 @@ type AddPeer struct {
 
 // PeerAsk is the body of the call that asks a peer for resources.
 type PeerAsk struct {
-	// Resources asked for; none means all that the peer offers.
+	// Resources asked for; none means all that the peer offers. With a contract in force what is not named stays as it is, and
+	// what changes nothing is not asked.
 	Resources Resources `json:"resources"`
 	// Wait makes the call end when the peer is connected, or has declined, or the request expired. Without it the
 	// call ends as soon as the request is delivered, with the code in Peer.Code.
@@ -136,9 +142,29 @@ type Request struct {
 	PeerID    string    `json:"peerId"`
 	Direction Direction `json:"direction"`
 	Code      string    `json:"code,omitempty"` // six digits; left out when the peer's key was accepted before
-	Asked     Resources `json:"asked"`
-	State     State     `json:"state"`             // requested, declined, expired, contracted
-	Address   string    `json:"address,omitempty"` // where it came from
-	Created   time.Time `json:"created,omitzero"`
-	Expires   time.Time `json:"expires,omitzero"`
+	Asked     Resources `json:"asked"`          // none: all that is shared
+	// Granted is what a yes gives at this moment, and gave when it was said: of what is asked as much as is shared and free. It
+	// names every resource. Of incoming requests only; so are InForce and Refusal.
+	Granted Resources `json:"granted,omitempty"`
+	InForce Resources `json:"inForce,omitempty"` // what the peer has already, by its contract
+	Refusal string    `json:"refusal,omitempty"` // why a yes would give nothing
+	State   State     `json:"state"`             // requested, declined, expired, contracted
+	Address string    `json:"address,omitempty"` // where it came from
+	Created time.Time `json:"created,omitzero"`
+	Expires time.Time `json:"expires,omitzero"`
+}
+
+// Grants says in words what a yes to the request gives.
+func (r Request) Grants() string {
+	if len(r.Granted) == 0 {
+		return "nothing: " + cmp.Or(r.Refusal, "this kithd does not say what is free")
+	}
+	return Change(r.InForce, r.Granted, r.Asked)
+}
+
+// Accept is the body of the call that accepts a request; it may be left out.
+type Accept struct {
+	// Granted is Request.Granted as the one who accepts was shown it: no more is granted, whatever became free since. What it
+	// does not name is not granted. None: what Request.Granted is at the moment of the call.
+	Granted Resources `json:"granted,omitempty"`
 }

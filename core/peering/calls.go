@@ -134,6 +134,14 @@ func (c *Client) Outcome(ctx context.Context, requestID string) (Outcome, error)
 	}
 }
 
+// Withdraw takes a request back; that it is not there any more is no error.
+func (c *Client) Withdraw(ctx context.Context, requestID string) error {
+	if err := checkRequestID(requestID); err != nil {
+		return err
+	}
+	return c.Call(ctx, http.MethodDelete, "/kith/v2/requests/"+requestID, nil, nil)
+}
+
 // Sign has the peer countersign a contract that bears this side's signature as consumer. The answer was verified:
 // it is the same document with both signatures.
 func (c *Client) Sign(ctx context.Context, s contract.Signed) (contract.Signed, error) {

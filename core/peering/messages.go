@@ -38,6 +38,7 @@ type Question struct {
 	Resources map[string]string `json:"resources,omitempty"` // quantities; none means all there is to offer
 	Endpoints []string          `json:"endpoints,omitempty"` // host:port of the asker's own peer API, best first
 	Attempt   int64             `json:"attempt"`             // counts the times it was asked by hand
+	Contract  string            `json:"contract,omitempty"`  // ID of the contract in force that it would change, as the asker has it
 }
 
 // Offer answers a question: the terms a contract would have.

@@ -20,6 +20,7 @@ func (s *Server) routes() {
 	s.call("POST /kith/v2/requests", s.open)
 	s.call("POST /kith/v2/requests/{id}/question", s.question)
 	s.call("GET /kith/v2/requests/{id}", s.outcome)
+	s.call("DELETE /kith/v2/requests/{id}", s.withdraw)
 	s.call("POST /kith/v2/contracts", s.sign)
 	s.call("GET /kith/v2/contracts", s.contracts)
 	s.call("DELETE /kith/v2/contracts/{id}", s.end)
@@ -188,6 +189,16 @@ func (s *Server) outcome(w http.ResponseWriter, r *http.Request, caller Caller) 
 		out, err = Outcome{State: OutcomePending}, nil
 	}
 	return &out, err
+}
+
+func (s *Server) withdraw(w http.ResponseWriter, r *http.Request, caller Caller) (message, error) {
+	id := r.PathValue("id")
+	if err := checkRequestID(id); err != nil {
+		return nil, &Problem{Code: CodeBadRequest, Message: err.Error()}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
+	defer cancel()
+	return nil, s.config.Desk.Withdraw(ctx, caller, id)
 }
 
 func (s *Server) sign(w http.ResponseWriter, r *http.Request, caller Caller) (message, error) {

@@ -62,6 +62,9 @@ func (q *Question) Validate() error {
 	if q.Attempt < 0 {
 		return fmt.Errorf("attempt: %d is negative", q.Attempt)
 	}
+	if q.Contract != "" {
+		return contract.CheckID(q.Contract)
+	}
 	return nil
 }
 

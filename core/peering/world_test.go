@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -134,6 +135,13 @@ func (d *desk) Ask(_ context.Context, c Caller, q Question, code string, compare
 	id := fmt.Sprintf("req-%d", len(d.asked))
 	d.asked = append(d.asked, askedOf{c, q, code, compare, id})
 	return id, time.Now().Add(time.Minute), nil
+}
+
+func (d *desk) Withdraw(_ context.Context, c Caller, id string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asked = slices.DeleteFunc(d.asked, func(a askedOf) bool { return a.caller.ID == c.ID && a.id == id })
+	return d.broken
 }
 
 func (d *desk) answer(id string, o Outcome) {

@@ -65,6 +65,8 @@ func Word(peer *v1alpha1.Peer) v1alpha1.Confirm {
 func objection(peer *v1alpha1.Peer) (why string, alarm bool) {
 	out, word := peer.Status.Outgoing, Word(peer)
 	switch {
+	case word.Withdraw:
+		return "it was withdrawn here", false
 	case word.Reject:
 		return "it was rejected here", !accepted(peer)
 	case word.ID != "" && word.ID != peer.Spec.ID:
@@ -151,11 +153,8 @@ func (r *PeerReconciler) consider(ctx context.Context, peer *v1alpha1.Peer, to *
 		}
 		inForce = &doc
 	}
-	asked := map[string]string{}
-	if peer.Spec.Request != nil {
-		asked = amounts(peer.Spec.Request.Resources)
-	}
-	terms, err := noMore(offer.Terms, asked)
+	asked := Wanted(peer, old)
+	terms, err := noMore(offer.Terms, amounts(asked))
 	if err != nil {
 		return r.over(ctx, peer, peering.EventDeclined, "the offer of "+peer.Name+" cannot be read", err.Error())
 	}
@@ -171,7 +170,7 @@ func (r *PeerReconciler) consider(ctx context.Context, peer *v1alpha1.Peer, to *
 			return err
 		}
 	}
-	return r.sign(ctx, peer, to, old, terms, offer)
+	return r.sign(ctx, peer, to, old, asked, terms, offer)
 }
 
 // acceptKey notes that the owner of this cluster compared the peer's key.
@@ -210,10 +209,14 @@ func (r *PeerReconciler) showConfirm(ctx context.Context, peer *v1alpha1.Peer, t
 
 // takeBack ends a request that the owner does not go on with. Nothing was signed.
 func (r *PeerReconciler) takeBack(ctx context.Context, peer *v1alpha1.Peer, why string, alarm bool) error {
+	request := peer.Status.Outgoing.RequestID
 	ended, err := r.close(ctx, peer, peering.EventDeclined, "the request to "+peer.Name+" was taken back", why)
 	if ended && alarm {
 		r.announce(api.Event{Type: api.EventSecurity, Severity: api.SeverityWarning, Peer: peer.Name,
 			Message: "the request to " + peer.Name + " was taken back, and nothing was signed: " + why})
+	}
+	if ended {
+		r.withdraw(ctx, peer, request)
 	}
 	return err
 }

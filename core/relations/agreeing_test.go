@@ -555,7 +555,7 @@ func TestOnlyAComparisonMakesAKeyKnownAtTheProvider(t *testing.T) {
 				t.Errorf("bob sees %+v, alice %+v", request.Spec, alice.peer(t, "bob").Status.Outgoing)
 			}
 			if name == "the owner" {
-				if err := Answer(t.Context(), bob.Client, request, true, "owner"); err != nil {
+				if err := answer(t.Context(), bob.Client, request, v1alpha1.AnswerAccepted, "owner", ""); err != nil {
 					t.Fatal(err)
 				}
 				p.answers.Ring()

@@ -3,6 +3,7 @@ package relations
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -22,20 +23,28 @@ func Pending(r *v1alpha1.PeeringRequest) bool {
 	return unanswered && time.Now().Before(r.Spec.Expires.Time)
 }
 
-// Answer accepts or declines a request; by says who does.
-func Answer(ctx context.Context, c client.Client, r *v1alpha1.PeeringRequest, accept bool, by string) error {
+// Decline declines a request; by says who does.
+func Decline(ctx context.Context, c client.Client, r *v1alpha1.PeeringRequest, by string) error {
+	return answer(ctx, c, r, v1alpha1.AnswerDeclined, by, "")
+}
+
+// maxReason of a decline, in bytes; longer ones are cut.
+const maxReason = 256
+
+func answer(ctx context.Context, c client.Client, r *v1alpha1.PeeringRequest, answer v1alpha1.Answer, by, reason string) error {
 	before := r.DeepCopy()
-	r.Status.Answer, r.Status.AnsweredBy = v1alpha1.AnswerDeclined, by
-	if accept {
-		r.Status.Answer = v1alpha1.AnswerAccepted
+	if len(reason) > maxReason {
+		reason = strings.ToValidUTF8(reason[:maxReason], "")
 	}
+	r.Status.Answer, r.Status.AnsweredBy, r.Status.Reason = answer, by, reason
 	if err := c.Status().Patch(ctx, r, client.MergeFrom(before)); err != nil {
 		return fmt.Errorf("answer request %s: %w", r.Name, err)
 	}
 	return nil
 }
 
-// requests is the reconciler of PeeringRequests: it rings for those who wait, and clears away what is over.
+// requests is the reconciler of PeeringRequests: it rings for those who wait, keeps what a yes would give up to date, and clears
+// away what is over.
 func (p *Provider) requests() reconcile.Func {
 	return func(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 		p.answers.Ring()
@@ -48,7 +57,7 @@ func (p *Provider) requests() reconcile.Func {
 			return ctrl.Result{}, client.IgnoreNotFound(p.client.Delete(ctx, &r))
 		case r.Status.Answer == "" || r.Status.Answer == v1alpha1.AnswerPending:
 			if left := time.Until(r.Spec.Expires.Time); left > 0 {
-				return ctrl.Result{RequeueAfter: left}, nil
+				return calm(ctrl.Result{RequeueAfter: left}, client.IgnoreNotFound(p.keepGrant(ctx, &r)))
 			}
 			return ctrl.Result{RequeueAfter: over}, p.expire(ctx, &r)
 		default:

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,6 +19,7 @@ import (
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
+	"kith.dev/core/sharing"
 )
 
 // question tells one question from another.
@@ -67,10 +70,21 @@ func (r *PeerReconciler) put(ctx context.Context, peer *v1alpha1.Peer) error {
 	if err != nil {
 		return err
 	}
+	inForce, err := Consuming(ctx, r.fresh, peer.Name)
+	if err != nil {
+		return err
+	}
 	attempt, known := peer.Spec.Request.Attempt, accepted(peer)
-	asked, err := to.Ask(ctx, peering.Question{
-		Name: r.name, Resources: amounts(peer.Spec.Request.Resources), Endpoints: r.endpoints(), Attempt: attempt,
-	}, !known, func() error {
+	wanted := Wanted(peer, inForce)
+	if why := r.pointless(peer, wanted, inForce); why != "" {
+		r.setAsking(peer, question{peer.UID, attempt})
+		return r.unasked(ctx, peer, why)
+	}
+	ask := peering.Question{Name: r.name, Resources: amounts(wanted), Endpoints: r.endpoints(), Attempt: attempt}
+	if inForce != nil {
+		ask.Contract = inForce.Spec.ID
+	}
+	asked, err := to.Ask(ctx, ask, !known, func() error {
 		if err := patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
 			step(&s.Outgoing, peering.EventAsked, asking+peer.Name)
 			settle(&s.Outgoing)
@@ -109,6 +123,57 @@ func (r *PeerReconciler) put(ctx context.Context, peer *v1alpha1.Peer) error {
 	r.log.Info("asked", "peer", peer.Name, "request", asked.RequestID)
 	r.await(peer)
 	return nil
+}
+
+// pointless says why an attempt is not put to the peer at all; "" when it is.
+func (r *PeerReconciler) pointless(peer *v1alpha1.Peer, wanted corev1.ResourceList, inForce *v1alpha1.Contract) (why string) {
+	if err := api.CheckAsked("spec.request.resources", sharing.Words(peer.Spec.Request.Resources)); err != nil {
+		return err.Error()
+	}
+	if inForce != nil && sharing.Same(wanted, inForce.Spec.Resources) {
+		return nothingChanges
+	}
+	return ""
+}
+
+// nothingChanges is why an attempt that asks for what is granted already is not put to the peer.
+const nothingChanges = "nothing changes"
+
+// unasked notes that an attempt is over without a question.
+func (r *PeerReconciler) unasked(ctx context.Context, peer *v1alpha1.Peer, why string) error {
+	attempt, state := peer.Spec.Request.Attempt, api.StateDeclined
+	text := peer.Name + " was not asked: " + why
+	err := patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+		settle(&s.Outgoing)
+		s.Outgoing.Attempt = attempt
+		if why == nothingChanges {
+			state, s.Outgoing.Why = api.StateNone, ""
+			return
+		}
+		step(&s.Outgoing, peering.EventAsked, "")
+		step(&s.Outgoing, peering.EventDeclined, text)
+	})
+	if err == nil {
+		r.announce(api.Event{Type: api.EventRequestAnswered, Severity: api.SeverityInfo, Peer: peer.Name, Message: text,
+			Direction: api.Outgoing, State: state})
+	}
+	return err
+}
+
+// withdraw tells the peer that a question is taken back. One that does not hear it has it lapse.
+func (r *PeerReconciler) withdraw(ctx context.Context, peer *v1alpha1.Peer, request string) {
+	if request == "" || !r.directory.Contact(peer).Reachable {
+		return
+	}
+	to, err := r.directory.Client(peer)
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, farewell)
+	defer cancel()
+	if err := to.Withdraw(ctx, request); err != nil {
+		r.log.Info("the peer will find out later that the request was taken back", "peer", peer.Name, "request", request, "err", err)
+	}
 }
 
 // settle takes all of a request out of a direction but its state.
@@ -198,7 +263,7 @@ func (r *PeerReconciler) close(ctx context.Context, peer *v1alpha1.Peer, e peeri
 }
 
 // sign turns terms that the owner agreed to into a contract that both signed.
-func (r *PeerReconciler) sign(ctx context.Context, peer *v1alpha1.Peer, to *peering.Client, old *v1alpha1.Contract, terms contract.Terms, offer *peering.Offer) error {
+func (r *PeerReconciler) sign(ctx context.Context, peer *v1alpha1.Peer, to *peering.Client, old *v1alpha1.Contract, asked corev1.ResourceList, terms contract.Terms, offer *peering.Offer) error {
 	id, key := to.Peer() // known since the answer came
 	doc := newDocument(r.me, r.name, contract.Party{ID: id, Name: cmp.Or(peer.Spec.DisplayName, Label(peer.Name)), Key: key},
 		terms, time.Duration(offer.ValidFor)*time.Second)
@@ -213,7 +278,7 @@ func (r *PeerReconciler) sign(ctx context.Context, peer *v1alpha1.Peer, to *peer
 	if err != nil {
 		return fmt.Errorf("have %s sign the contract: %w", peer.Name, err)
 	}
-	if err := r.record(ctx, peer, old, signed, doc, true); err != nil {
+	if err := r.record(ctx, peer, old, signed, doc, &asked); err != nil {
 		return err
 	}
 	return r.advertised(ctx, peer, doc, offer)
@@ -248,8 +313,8 @@ func (r *PeerReconciler) signOnce(ctx context.Context, to *peering.Client, doc c
 }
 
 // record keeps what was signed, as a new contract or as the next revision of the old one; the reconciler goes on from it. The
-// question that is pending is over if this answers it.
-func (r *PeerReconciler) record(ctx context.Context, peer *v1alpha1.Peer, old *v1alpha1.Contract, signed contract.Signed, doc contract.Document, answers bool) error {
+// question that is pending is over if this answers it: then asked is what was asked for, and nil if it is a renewal.
+func (r *PeerReconciler) record(ctx context.Context, peer *v1alpha1.Peer, old *v1alpha1.Contract, signed contract.Signed, doc contract.Document, asked *corev1.ResourceList) error {
 	ctr, err := contractObject(v1alpha1.RoleConsumer, peer, signed, doc)
 	if err != nil {
 		return err
@@ -258,11 +323,21 @@ func (r *PeerReconciler) record(ctx context.Context, peer *v1alpha1.Peer, old *v
 		return fmt.Errorf("keep the contract with %s: %w", peer.Name, err)
 	}
 	r.log.Info("contract signed", "peer", peer.Name, "contract", ctr.Spec.ID, "revision", ctr.Spec.Revision, "role", "consumer")
+	less := ""
+	if asked != nil {
+		less = sharing.Less(*asked, ctr.Spec.Resources)
+	}
+	text := fmt.Sprintf("%s grants %s", peer.Name, granted(ctr.Spec.Resources))
+	if less != "" {
+		text += " (" + less + ")"
+	}
 	r.announce(api.Event{Type: api.EventContractSigned, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name,
-		Message: fmt.Sprintf("%s grants %s", peer.Name, granted(ctr.Spec.Resources)), Direction: api.Outgoing})
+		Message: text, Direction: api.Outgoing})
 	return patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
 		s.Outgoing.Contract = ctr.Name
-		if waits := s.Outgoing.RequestID != "" || Asking(s.Outgoing); waits && !answers {
+		if asked != nil {
+			inFull(s, less)
+		} else if s.Outgoing.RequestID != "" || Asking(s.Outgoing) {
 			return // a renewal; the question stands
 		}
 		why := "signed, the link is being made"
@@ -272,6 +347,15 @@ func (r *PeerReconciler) record(ctx context.Context, peer *v1alpha1.Peer, old *v
 		step(&s.Outgoing, peering.EventSigned, why)
 		settle(&s.Outgoing)
 	})
+}
+
+// inFull notes whether all is granted that was asked for; less says what is not.
+func inFull(s *v1alpha1.PeerStatus, less string) {
+	c := metav1.Condition{Type: v1alpha1.ConditionGrantedInFull, Status: metav1.ConditionTrue, Reason: "AsAsked", Message: "all that was asked for is granted"}
+	if less != "" {
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, "LessIsShared", less
+	}
+	meta.SetStatusCondition(&s.Conditions, c)
 }
 
 // advertised shows the offer as it was received.

@@ -6,7 +6,9 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -31,8 +33,12 @@ const farewell = 3 * time.Second
 
 // SetupWithManager registers what reacts to requests and to the end of contracts.
 func (p *Provider) SetupWithManager(mgr ctrl.Manager, peers *PeerReconciler) error {
+	grants := handler.EnqueueRequestsFromMapFunc(p.waiting)
 	if err := ctrl.NewControllerManagedBy(mgr).Named("peeringrequest").
 		For(&v1alpha1.PeeringRequest{}).
+		Watches(&v1alpha1.SharingPolicy{}, grants).
+		Watches(&v1alpha1.Contract{}, grants, builder.WithPredicates(promising)).
+		Watches(&corev1.Node{}, grants, builder.WithPredicates(allocatable)).
 		WithOptions(controller.Options{NewQueue: queue.New}).
 		Complete(p.requests()); err != nil {
 		return err
@@ -237,6 +243,9 @@ func (p *Provider) buried(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha
 			step(d, peering.EventEnded, "")
 			step(d, peering.EventCleared, ctr.Status.Why)
 			d.Contract = ""
+			if ctr.Spec.Role == v1alpha1.RoleConsumer {
+				meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionGrantedInFull)
+			}
 		})); err != nil {
 			return err
 		}

@@ -229,6 +229,7 @@ func (r *PeerReconciler) outgoing(ctx context.Context, peer *v1alpha1.Peer, cont
 	ctr, out := live(contracts), peer.Status.Outgoing
 	switch wants := peer.Spec.Request != nil; {
 	case ctr != nil && !wants:
+		r.withdraw(ctx, peer, out.RequestID)
 		return 0, r.end(ctx, peer, ctr, "ended here")
 	case ctr != nil && time.Now().After(ctr.Spec.NotAfter.Time):
 		return 0, r.end(ctx, peer, ctr, "the contract ran out")
@@ -238,6 +239,7 @@ func (r *PeerReconciler) outgoing(ctx context.Context, peer *v1alpha1.Peer, cont
 		return 0, r.set(ctx, peer, peering.EventEnded, contracts[0].Status.Why)
 	case !wants:
 		r.stopWaiting(peer.Name)
+		r.withdraw(ctx, peer, out.RequestID)
 		return 0, r.set(ctx, peer, peering.EventCleared, "")
 	case peer.Spec.Request.Attempt > out.Attempt:
 		return 0, r.ask(ctx, peer)
@@ -338,8 +340,10 @@ func (r *PeerReconciler) lost(ctx context.Context, peer *v1alpha1.Peer, ctr *v1a
 func (r *PeerReconciler) set(ctx context.Context, peer *v1alpha1.Peer, e peering.Event, why string) error {
 	return patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
 		step(&s.Outgoing, e, why)
-		if e == peering.EventCleared {
+		if e == peering.EventCleared || e == peering.EventEnded {
 			settle(&s.Outgoing)
+		}
+		if e == peering.EventCleared {
 			s.Outgoing.Contract = ""
 		}
 	})

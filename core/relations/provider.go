@@ -97,6 +97,10 @@ func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Que
 	}
 	p.asking.Lock()
 	defer p.asking.Unlock()
+	grant, err := p.weigh(ctx, peer, q.Contract, resources)
+	if err != nil {
+		return "", time.Time{}, err
+	}
 	if err := p.makeRoom(ctx, caller); err != nil {
 		return "", time.Time{}, err
 	}
@@ -115,36 +119,39 @@ func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Que
 		return "", time.Time{}, fmt.Errorf("keep the request of %s: %w", peer.Name, err)
 	}
 	p.remember(request.Name, caller.ID)
-	p.log.Info("request received", "peer", peer.Name, "id", caller.ID.String(), "request", request.Name)
+	p.log.Info("request received", "peer", peer.Name, "id", caller.ID.String(), "request", request.Name, "grant", grant.Summary)
 	p.announce(api.Event{
 		Type: api.EventRequestReceived, Severity: api.SeverityInfo, Peer: peer.Name, Object: "request/" + request.Name,
-		Message: received(peer.Name, resources, code),
+		Message: received(peer.Name, request, grant),
 	})
 	if policy, err := p.policyFor(ctx, peer); err == nil && policy != nil && policy.Spec.AutoAccept && !policy.Spec.Paused {
-		if err := Answer(ctx, p.client, request, true, byPolicy+policy.Name); err != nil {
-			p.log.Warn("policy could not accept", "peer", peer.Name, "err", err)
+		if err := p.byPolicy(ctx, request, policy); err != nil {
+			p.log.Warn("policy could not answer", "peer", peer.Name, "err", err)
 		}
 	}
 	return request.Name, request.Spec.Expires.Time, nil
 }
 
-func received(peer string, resources corev1.ResourceList, code string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s asks for ", peer)
-	if len(resources) == 0 {
-		b.WriteString("whatever is shared")
+// byPolicy answers a request as the policy says; what can be granted nothing of is declined with the reason.
+func (p *Provider) byPolicy(ctx context.Context, request *v1alpha1.PeeringRequest, policy *v1alpha1.SharingPolicy) error {
+	err := p.Accept(ctx, request, nil, policyName+policy.Name)
+	var nothing *sharing.Refusal
+	if errors.As(err, &nothing) {
+		return answer(ctx, p.client, request, v1alpha1.AnswerDeclined, policyName+policy.Name, nothing.Reason)
 	}
-	sep := ""
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods, corev1.ResourceEphemeralStorage} {
-		if q, ok := resources[name]; ok {
-			fmt.Fprintf(&b, "%s%s %s", sep, q.String(), name)
-			sep = ", "
-		}
+	return err
+}
+
+func received(peer string, r *v1alpha1.PeeringRequest, grant v1alpha1.Grant) string {
+	asks := "asks to use this laptop"
+	if len(grant.InForce) > 0 {
+		asks = "asks to change what it uses of this laptop"
 	}
-	if code != "" {
-		fmt.Fprintf(&b, "; code %s", code)
+	text := fmt.Sprintf("%s %s, and would get %s", peer, asks, grant.Summary)
+	if r.Spec.Code != "" {
+		text += "; code " + r.Spec.Code
 	}
-	return b.String()
+	return text
 }
 
 // requestName is short enough to type: the peer's name and four letters.
@@ -216,7 +223,7 @@ func (p *Provider) offer(ctx context.Context, caller peering.Caller, request *v1
 	if err != nil {
 		return peering.Outcome{}, err
 	}
-	resources, policy, err := p.terms(ctx, peer, request.Spec.Resources, false)
+	resources, policy, err := p.terms(ctx, peer, request)
 	var refusal *sharing.Refusal
 	if errors.As(err, &refusal) {
 		return peering.Outcome{State: peering.OutcomeDeclined, Reason: refusal.Reason}, nil
@@ -252,30 +259,37 @@ func (p *Provider) nodeLabels(ctx context.Context) map[string]string {
 	return labels
 }
 
-// terms is what the peer can have now, and under which policy. A renewal is nothing new, so a policy that is paused lets
-// it pass.
-func (p *Provider) terms(ctx context.Context, peer *v1alpha1.Peer, asked corev1.ResourceList, renewal bool) (corev1.ResourceList, *v1alpha1.SharingPolicy, error) {
-	policy, err := p.policyFor(ctx, peer)
+// terms is what the peer can have now, and under which policy: by a request that the owner accepted, or, without one, by a
+// renewal. That is nothing new, so a policy that is paused lets it pass.
+func (p *Provider) terms(ctx context.Context, peer *v1alpha1.Peer, request *v1alpha1.PeeringRequest) (corev1.ResourceList, *v1alpha1.SharingPolicy, error) {
+	in, err := p.offerable(ctx, peer)
 	if err != nil {
 		return nil, nil, err
 	}
-	have, err := Allocatable(ctx, p.client)
-	if err != nil {
-		return nil, nil, err
-	}
-	in := sharing.OfferInput{Policy: policy, Allocatable: have, Asked: asked}
-	if policy != nil {
-		if renewal && policy.Spec.Paused {
-			policy = policy.DeepCopy()
-			policy.Spec.Paused = false
-			in.Policy = policy
+	switch {
+	case request != nil:
+		in.Asked = request.Spec.Resources
+		if grant := request.Status.Grant; grant != nil {
+			in.Most = &grant.Resources
 		}
-		if in.InForce, err = p.promised(ctx, policy, peer); err != nil {
-			return nil, nil, err
-		}
+	case in.Policy != nil && in.Policy.Spec.Paused:
+		in.Policy = in.Policy.DeepCopy()
+		in.Policy.Spec.Paused = false
 	}
 	resources, err := sharing.Offer(in)
-	return resources, policy, err
+	return resources, in.Policy, err
+}
+
+// offerable is what an offer to the peer follows from, but for what it asks.
+func (p *Provider) offerable(ctx context.Context, peer *v1alpha1.Peer) (in sharing.OfferInput, err error) {
+	if in.Policy, err = p.policyFor(ctx, peer); err != nil {
+		return in, err
+	}
+	if in.Allocatable, err = Allocatable(ctx, p.client); err != nil || in.Policy == nil {
+		return in, err
+	}
+	in.InForce, err = p.promised(ctx, in.Policy, peer)
+	return in, err
 }
 
 func (p *Provider) policyFor(ctx context.Context, peer *v1alpha1.Peer) (*v1alpha1.SharingPolicy, error) {
@@ -330,15 +344,15 @@ func (p *Provider) Sign(ctx context.Context, caller peering.Caller, signed contr
 	if err != nil {
 		return signed, err
 	}
-	name, asked := doc.Consumer.Name, corev1.ResourceList(nil)
+	name := doc.Consumer.Name
 	if on.request != nil {
-		name, asked = on.request.Spec.PeerName, on.request.Spec.Resources
+		name = on.request.Spec.PeerName
 	}
 	stranger, err := p.callerAsPeer(ctx, caller, name)
 	if err != nil {
 		return signed, err
 	}
-	if err := p.check(ctx, stranger, asked, doc, on.request == nil); err != nil {
+	if err := p.check(ctx, stranger, on.request, doc); err != nil {
 		return signed, err
 	}
 	if err := signed.SignAs(contract.Provider, p.me); err != nil {
@@ -367,9 +381,9 @@ func (p *Provider) acceptedRequest(ctx context.Context, id identity.ID) (*v1alph
 	return nil, refuse(peering.CodeNoContract, "nothing was accepted that this contract could be about", "ask first")
 }
 
-// check holds a document against what the peer may have at this moment.
-func (p *Provider) check(ctx context.Context, peer *v1alpha1.Peer, asked corev1.ResourceList, doc contract.Document, renewal bool) error {
-	offered, policy, err := p.terms(ctx, peer, asked, renewal)
+// check holds a document against what the peer may have at this moment; see terms.
+func (p *Provider) check(ctx context.Context, peer *v1alpha1.Peer, request *v1alpha1.PeeringRequest, doc contract.Document) error {
+	offered, policy, err := p.terms(ctx, peer, request)
 	var refusal *sharing.Refusal
 	if errors.As(err, &refusal) {
 		return refuse(peering.CodeDeclined, refusal.Reason, "")
@@ -456,13 +470,13 @@ func (p *Provider) keep(ctx context.Context, caller peering.Caller, on grounds, 
 	return nil
 }
 
-// byPolicy begins the answeredBy of a request that a SharingPolicy answered.
-const byPolicy = "policy "
+// policyName begins the answeredBy of a request that a SharingPolicy answered.
+const policyName = "policy "
 
 // ownersWord says whether an accepted request means that the owner compared the key: by the code in it, or by the whole ID in
 // the policy that answers. A policy that accepts whoever comes compares nothing.
 func (p *Provider) ownersWord(ctx context.Context, r *v1alpha1.PeeringRequest) bool {
-	name, auto := strings.CutPrefix(r.Status.AnsweredBy, byPolicy)
+	name, auto := strings.CutPrefix(r.Status.AnsweredBy, policyName)
 	if !auto {
 		return r.Spec.Code != ""
 	}

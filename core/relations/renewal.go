@@ -102,7 +102,7 @@ func (r *PeerReconciler) renew(ctx context.Context, peer *v1alpha1.Peer, ctr *v1
 
 	signed, err := r.countersigned(ctx, peer, &doc)
 	if err == nil {
-		return 0, r.record(ctx, peer, ctr, signed, doc, false)
+		return 0, r.record(ctx, peer, ctr, signed, doc, nil)
 	}
 	var problem *peering.Problem
 	r.mu.Lock()

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -70,7 +71,7 @@ func newPair(t *testing.T, policy *v1alpha1.SharingPolicy) *pair {
 		t.Fatal(err)
 	}
 	request := w.bob.requests(t)[0]
-	if err := Answer(t.Context(), w.bob.client, &request, true, "owner"); err != nil {
+	if err := answer(t.Context(), w.bob.client, &request, v1alpha1.AnswerAccepted, "owner", ""); err != nil {
 		t.Fatal(err)
 	}
 	outcome, err := w.bob.Outcome(t.Context(), w.caller, name)
@@ -82,7 +83,7 @@ func newPair(t *testing.T, policy *v1alpha1.SharingPolicy) *pair {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := w.r.record(t.Context(), w.peer(t), nil, signed, doc, true); err != nil {
+	if err := w.r.record(t.Context(), w.peer(t), nil, signed, doc, &corev1.ResourceList{}); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -203,7 +204,7 @@ func TestARenewalLeavesWhatWasAcceptedMeanwhile(t *testing.T) {
 			t.Fatal(err)
 		}
 		request := w.bob.requests(t)[0]
-		if err := Answer(t.Context(), w.bob.client, &request, true, "owner"); err != nil {
+		if err := answer(t.Context(), w.bob.client, &request, v1alpha1.AnswerAccepted, "owner", ""); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := w.sign(t.Context(), t, renewed(old, time.Now(), sharing.MinValidity)); err != nil {
@@ -367,7 +368,7 @@ func theIDOfAnothersContractIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	request := w.bob.requests(t)[0]
-	if err := Answer(t.Context(), w.bob.client, &request, true, "owner"); err != nil {
+	if err := answer(t.Context(), w.bob.client, &request, v1alpha1.AnswerAccepted, "owner", ""); err != nil {
 		t.Fatal(err)
 	}
 	doc := newDocument(mallory, "mallory", contract.Party{ID: w.bob.me.ID(), Name: "bob", Key: w.bob.me.Public()},

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
@@ -29,6 +31,25 @@ func (r *PeerReconciler) revise(ctx context.Context, peer *v1alpha1.Peer, ctr *v
 		r.stopWaiting(peer.Name)
 	}
 	return r.renew(ctx, peer, ctr)
+}
+
+// Wanted is all that the request of a Peer asks for. What it does not name stays as the contract in force has it, which may be
+// nil: then it is up to the provider.
+func Wanted(peer *v1alpha1.Peer, inForce *v1alpha1.Contract) corev1.ResourceList {
+	wanted := corev1.ResourceList{}
+	if inForce != nil {
+		maps.Copy(wanted, inForce.Spec.Resources)
+	}
+	if peer.Spec.Request != nil {
+		maps.Copy(wanted, peer.Spec.Request.Resources)
+	}
+	return wanted
+}
+
+// Consuming is the contract in force under which this cluster consumes from a peer; nil when there is none.
+func Consuming(ctx context.Context, c client.Reader, peer string) (*v1alpha1.Contract, error) {
+	contracts, err := contractsWith(ctx, c, peer, v1alpha1.RoleConsumer)
+	return live(contracts), err
 }
 
 // putContract makes a contract, or puts its next revision in the place of the old one.

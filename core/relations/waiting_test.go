@@ -64,7 +64,7 @@ func TestAFloodOfQuestionsDoesNotBlockPairing(t *testing.T) {
 		}
 		for i := range pending {
 			if pending[i].Name == name {
-				if err := Answer(t.Context(), d.client, &pending[i], true, "owner"); err != nil {
+				if err := answer(t.Context(), d.client, &pending[i], v1alpha1.AnswerAccepted, "owner", ""); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -211,7 +211,7 @@ func TestAnImpostorIsAskedAboutAndAcceptedByNoPolicy(t *testing.T) {
 			t.Errorf("%s: answer %q, want %q (%v)", tc.who, r.Status.Answer, tc.answer, err)
 		}
 		if tc.answer == "" { // the owner says yes: it is a stranger's share, not carol's
-			if err := Answer(t.Context(), d.client, &r, true, "owner"); err != nil {
+			if err := answer(t.Context(), d.client, &r, v1alpha1.AnswerAccepted, "owner", ""); err != nil {
 				t.Fatal(err)
 			}
 		}

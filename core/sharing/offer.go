@@ -24,6 +24,8 @@ type OfferInput struct {
 	InForce []corev1.ResourceList
 	// Asked is what the peer wants; a resource left out is up to the policy.
 	Asked corev1.ResourceList
+	// Most is what the owner saw when he said yes: no more is offered, and nothing that it does not name. Nil: nobody said so.
+	Most *corev1.ResourceList
 }
 
 // Refusal is the error of Offer: nothing can be offered, and why, in words the peer's owner may read.
@@ -35,7 +37,7 @@ func (r *Refusal) Error() string { return r.Reason }
 var essential = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods}
 
 // Offer says how much the peer may have: of every resource the policy names, what other contracts leave,
-// bounded by what is asked and, when LocalRequests is given, by what the owner's pods leave. The error is
+// bounded by what is asked, by what the owner said yes to and, when LocalRequests is given, by what the owner's pods leave. The error is
 // a *Refusal when that is nothing at all, or nothing of cpu, memory or pods.
 func Offer(in OfferInput) (corev1.ResourceList, error) {
 	if in.Policy == nil {
@@ -50,6 +52,11 @@ func Offer(in OfferInput) (corev1.ResourceList, error) {
 		left := in.free(name, amount)
 		if asked, ok := in.Asked[name]; ok && asked.Cmp(left) < 0 {
 			left = asked.DeepCopy()
+		}
+		if in.Most != nil {
+			if most := (*in.Most)[name]; most.Cmp(left) < 0 {
+				left = most.DeepCopy()
+			}
 		}
 		if left.Sign() > 0 {
 			offer[name] = left
@@ -111,7 +118,14 @@ func (in *OfferInput) why(name corev1.ResourceName, amounts corev1.ResourceList)
 	amount, ok := amounts[name]
 	asked, isAsked := in.Asked[name]
 	promised := in.promised(name)
+	unseen := false
+	if in.Most != nil {
+		most := (*in.Most)[name]
+		unseen = most.Sign() <= 0
+	}
 	switch {
+	case unseen:
+		return fmt.Sprintf("it was accepted when no %s could be granted", name)
 	case !ok:
 		return fmt.Sprintf("SharingPolicy %s offers no %s (it names %s)", in.Policy.Name, name, listed(in.Policy.Spec.Amounts))
 	case amount.Sign() <= 0:

@@ -35,12 +35,16 @@ type Backend interface {
 	AddPeer(ctx context.Context, hostport string) (api.Peer, error)
 	// Ask asks the peer for resources; a host:port that is not known is added first. With ask.Wait it returns when
 	// the peer is connected, else CodeDeclined or CodeExpired; without, when the request is delivered. The code is
-	// reported as soon as it is known. Asking a connected peer for other amounts makes a new revision of the contract.
+	// reported as soon as it is known. Asking a connected peer for other amounts makes a new revision of the contract,
+	// which keeps what is not named; what changes nothing is not asked, and Peer.Unchanged says so.
 	Ask(ctx context.Context, peer string, ask api.PeerAsk, report func(api.Progress)) (api.Peer, error)
 	// Confirm answers what api.Peer.Confirm asks, once the peer accepted and before anything is signed. Another code than
 	// the one here takes the request back: CodeDeclined, with words. CodeConflict when there is nothing to confirm. The
 	// Server has checked the form of the code, and taken the space out of it.
 	Confirm(ctx context.Context, peer string, confirm api.PeerConfirm) (api.Peer, error)
+	// Withdraw takes back what was asked of the peer and not answered yet, and nothing else: a contract in force stays as it is.
+	// CodeConflict when nothing waits.
+	Withdraw(ctx context.Context, peer string) (api.Peer, error)
 	// Unpeer ends what this cluster gets from the peer and what it gives it, whichever there is.
 	Unpeer(ctx context.Context, peer string, report func(api.Progress)) (api.Peer, error)
 	// ForgetPeer drops everything about a peer, from this side alone, reachable or not.
@@ -48,9 +52,13 @@ type Backend interface {
 
 	// Requests gives the pending ones of both directions, oldest first.
 	Requests(ctx context.Context) ([]api.Request, error)
-	// Answer accepts or declines an incoming request: its ID, a prefix of the ID, or the asking peer's name.
-	// CodeExpired when it is too late.
-	Answer(ctx context.Context, request string, accept bool) (api.Request, error)
+	// Request gives an incoming one: its ID, a prefix of the ID, or the asking peer's name.
+	Request(ctx context.Context, request string) (api.Request, error)
+	// Accept accepts an incoming request, named as for Request; no more is granted than shown, when that is not empty. CodeExpired
+	// when it is too late, CodeConflict when nothing can be granted.
+	Accept(ctx context.Context, request string, shown api.Resources) (api.Request, error)
+	// Decline declines one. CodeExpired when it is too late.
+	Decline(ctx context.Context, request string) (api.Request, error)
 
 	Contracts(ctx context.Context) ([]api.Contract, error)
 	Contract(ctx context.Context, name string) (api.Contract, error)

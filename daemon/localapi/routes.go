@@ -54,6 +54,9 @@ var routes = []route{
 	})},
 	{method: "POST", path: api.PathAsk, long: ask},
 	{method: "POST", path: api.PathConfirm, short: named("peer", confirm)},
+	{method: "POST", path: api.PathWithdraw, short: named("peer", func(c *call, peer string) (any, error) {
+		return c.Withdraw(c.ctx, peer)
+	})},
 	{method: "POST", path: api.PathEnd, long: func(c *call, report func(api.Progress)) (any, error) {
 		peer, err := c.name("peer")
 		if err != nil {
@@ -63,11 +66,12 @@ var routes = []route{
 	}},
 
 	{method: "GET", path: api.PathRequests, short: func(c *call) (any, error) { return list(c.Requests(c.ctx)) }},
-	{method: "POST", path: api.PathAccept, short: named("id", func(c *call, id string) (any, error) {
-		return c.Answer(c.ctx, id, true)
+	{method: "GET", path: api.PathRequest, short: named("id", func(c *call, id string) (any, error) {
+		return c.Request(c.ctx, id)
 	})},
+	{method: "POST", path: api.PathAccept, short: named("id", accept)},
 	{method: "POST", path: api.PathDecline, short: named("id", func(c *call, id string) (any, error) {
-		return c.Answer(c.ctx, id, false)
+		return c.Decline(c.ctx, id)
 	})},
 
 	{method: "GET", path: api.PathContracts, short: func(c *call) (any, error) { return list(c.Contracts(c.ctx)) }},
@@ -115,13 +119,24 @@ func ask(c *call, report func(api.Progress)) (any, error) {
 	if err := c.body(&in); err != nil {
 		return nil, err
 	}
-	if err := api.CheckResources("resources", in.Resources, false); err != nil {
+	if err := api.CheckAsked("resources", in.Resources); err != nil {
 		return nil, err
 	}
 	if in.Code, err = api.ParseCode("code", in.Code); err != nil {
 		return nil, err
 	}
 	return c.Ask(c.ctx, peer, in, report)
+}
+
+func accept(c *call, id string) (any, error) {
+	var in api.Accept
+	if err := c.body(&in); err != nil {
+		return nil, err
+	}
+	if err := api.CheckResources("granted", in.Granted, false); err != nil {
+		return nil, err
+	}
+	return c.Accept(c.ctx, id, in.Granted)
 }
 
 func confirm(c *call, peer string) (any, error) {

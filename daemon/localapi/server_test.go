@@ -108,9 +108,9 @@ func TestEveryCallReachesTheBackendWithItsArguments(t *testing.T) {
 	check("unpeer", peer.Outgoing, api.StateNone, err)
 	requests, err := c.Requests(ctx)
 	check("requests", len(requests), 2, err)
-	answered, err := c.Answer(ctx, "r1", true)
+	answered, err := c.Accept(ctx, "r1", api.Resources{"cpu": "1"})
 	check("accept", answered.State, api.StateContracted, err)
-	answered, err = c.Answer(ctx, "carol", false)
+	answered, err = c.Decline(ctx, "carol")
 	check("decline", answered.State, api.StateDeclined, err)
 	contracts, err := c.Contracts(ctx)
 	check("contracts", len(contracts), 1, err)
@@ -135,7 +135,7 @@ func TestEveryCallReachesTheBackendWithItsArguments(t *testing.T) {
 	}, nil)
 	check("calls", b.Called(), []string{
 		"Status", "Version", "Kubeconfig", "Peers", "Peer BOBBOBB", "AddPeer [fe80::1%eth0]:6450", "Peer [fe80::1%eth0]:6450",
-		"ForgetPeer added", "Ask bob cpu 2", "Confirm bob 402817 terms=true reject=false", "Unpeer bob", "Requests", "Answer r1 accept", "Answer carol decline", "Contracts",
+		"ForgetPeer added", "Ask bob cpu 2", "Confirm bob 402817 terms=true reject=false", "Unpeer bob", "Requests", "Accept r1 cpu 1", "Decline carol", "Contracts",
 		"Contract bob-out", `VerifyContract c1 {"a":"<&>"}`, "SetPolicy default", "Policies", "Offload shop both default bob",
 		"Offloads", "Unoffload shop", "Guests",
 	}, nil)

@@ -201,7 +201,7 @@ func plain(q question.Question) string {
 // ascii is for xmessage, which knows neither other letters nor how to wrap a line.
 func ascii(q question.Question) string {
 	var b strings.Builder
-	for line := range strings.Lines(plain(q)) {
+	for line := range strings.Lines(strings.ReplaceAll(plain(q), "→", "->")) {
 		column := 0
 		for word := range strings.FieldsSeq(line) {
 			if column > 0 && column+1+len(word) > 72 {

@@ -92,6 +92,7 @@ type Verb string
 const (
 	Nothing        Verb = ""
 	Ask            Verb = "ask"      // a peer for resources; About: its ID
+	Withdraw       Verb = "withdraw" // what was asked of a peer and not answered yet; About: its ID
 	End            Verb = "end"      // what there is with a peer; About: its ID
 	MaybeEnd       Verb = "maybeEnd" // ask whether the owner is sure; About: its ID
 	KeepPeer       Verb = "keepPeer" // the owner is not sure

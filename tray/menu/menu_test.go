@@ -40,6 +40,7 @@ func request(id, from string) api.Request {
 	return api.Request{
 		ID: id, Peer: from, PeerID: "ID-" + from, Direction: api.Incoming, Code: "069210", State: api.StateRequested,
 		Asked:   api.Resources{"cpu": "500m", "memory": "512Mi", "ephemeral-storage": "1Gi"},
+		Granted: api.Resources{"cpu": "500m", "memory": "512Mi", "ephemeral-storage": "1Gi", "pods": "55"},
 		Expires: time.Date(2026, 3, 1, 12, 30, 0, 0, time.UTC),
 	}
 }
@@ -95,11 +96,16 @@ func scenes() map[string]menu.State {
 	scene("request", func(s *menu.State) {
 		known := request("carol-1", "carol")
 		known.Code, known.Asked = "", nil
+		more := request("erin-1", "erin") // has a contract, and would have more of one thing and all there is of another
+		more.InForce = api.Resources{"cpu": "250m", "memory": "512Mi", "ephemeral-storage": "1Gi", "pods": "20"}
+		more.Asked = api.Resources{"cpu": "500m", "memory": "512Mi", "ephemeral-storage": "1Gi", "pods": "1000"}
+		none := request("frank-1", "frank")
+		none.Granted, none.Refusal = nil, "sharing is paused (SharingPolicy default)"
 		out := request("x", "dave")
 		out.Direction = api.Outgoing
-		s.Snapshot.Requests = []api.Request{request("bob-1", "bob"), known, out}
+		s.Snapshot.Requests = []api.Request{request("bob-1", "bob"), known, more, none, out}
 		s.Doing = map[string]string{"carol-1": "accepting"}
-		status(s).Counts.Requests = 2
+		status(s).Counts.Requests, s.Open = 4, menu.FoldRequests
 		bob := peer("bob")
 		bob.Incoming = api.StateRequested
 		s.Snapshot.Peers = []api.Peer{bob}
@@ -184,7 +190,7 @@ func scenes() map[string]menu.State {
 			}
 			s.Snapshot.Peers = append(s.Snapshot.Peers, p)
 			r := request(fmt.Sprint("r", i), n)
-			r.Code, r.Asked = n, api.Resources{n: n}
+			r.Code, r.Asked, r.Granted, r.InForce = n, api.Resources{n: n}, api.Resources{"cpu": n}, api.Resources{n: "1"}
 			s.Snapshot.Requests = append(s.Snapshot.Requests, r)
 		}
 		s.Open = menu.FoldRequests
@@ -276,7 +282,7 @@ func TestClicksOnPeersMeanWhatIsShown(t *testing.T) {
 	items := menu.Of(s)
 	for id, want := range map[string]menu.Action{
 		"peer/ID-connected": {Verb: menu.MaybeEnd, About: "ID-connected"}, "peer/ID-tunnel": {Verb: menu.End, About: "ID-tunnel"},
-		"peer/ID-asked": {Verb: menu.End, About: "ID-asked"}, "peer/ID-far": {Verb: menu.MaybeEnd, About: "ID-far"},
+		"peer/ID-asked": {Verb: menu.Withdraw, About: "ID-asked"}, "peer/ID-far": {Verb: menu.MaybeEnd, About: "ID-far"},
 		"peer/ID-ending": {}, "peer/ID-declined": {Verb: menu.Ask, About: "ID-declined"}, "peer/ID-consumer": {Verb: menu.Ask, About: "ID-consumer"},
 		"end/ID-consumer": {Verb: menu.MaybeEnd, About: "ID-consumer"}, "peer/ID-stranger": {Verb: menu.Ask, About: "ID-stranger"},
 		"peer/ID-silent": {}, "peer/ID-busy": {},

@@ -63,6 +63,9 @@ func (b *builder) peer(p api.Peer) {
 	if p.Confirm != nil && b.Doing[p.ID] == "" {
 		b.click("confirm/"+p.ID, "    "+confirm(who, p.Confirm), Confirm, p.ID)
 	}
+	if active(p.Outgoing) && len(p.Asked) > 0 && b.Doing[p.ID] == "" {
+		b.click("withdraw/"+p.ID, "    Withdraw the request for "+words.Text(api.Change(p.Offered, p.Asked, nil)), Withdraw, p.ID)
+	}
 	if b.Sure == p.ID && item.Action.Verb != Ask || b.Sure == p.ID && active(p.Incoming) {
 		b.click("sure/"+p.ID, "    Really unpeer "+who+"? "+consequences(p), End, p.ID)
 		b.click("keep/"+p.ID, "    Keep "+who, KeepPeer, p.ID)
@@ -79,7 +82,7 @@ func (b *builder) clickOn(p api.Peer) Action {
 	case b.Doing[p.ID] != "" || !b.usable():
 		return Action{}
 	case p.Outgoing == api.StateRequested:
-		return Action{End, p.ID}
+		return Action{Withdraw, p.ID}
 	case p.Outgoing == api.StateEnding:
 		return Action{}
 	case active(p.Outgoing):

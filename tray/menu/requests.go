@@ -34,7 +34,7 @@ func (b *builder) request(r api.Request) {
 		code = "code " + words.Code(r.Code)
 		compare = " (" + code + ")"
 	}
-	b.say("request/"+r.ID, join(who+" asks for "+wanted(r.Asked), code, until(r.Expires)))
+	b.say("request/"+r.ID, join(who+" would get "+words.Grants(r), code, until(r.Expires)))
 	if doing := b.Doing[r.ID]; doing != "" {
 		b.say("doing/"+r.ID, "    "+words.Text(doing)+"…")
 		return
@@ -48,13 +48,6 @@ func until(expires time.Time) string {
 		return ""
 	}
 	return "until " + expires.Local().Format("15:04")
-}
-
-func wanted(asked api.Resources) string {
-	if len(asked) == 0 {
-		return "whatever is shared"
-	}
-	return words.Amounts(asked)
 }
 
 // fold gives what is shown of a list, and how many are not.

@@ -13,13 +13,13 @@ import (
 
 // requests tells of those that wait for this owner's answer, and takes back those that wait no more.
 func (d *diff) requests() {
-	now := map[string]string{}
+	now, granted := map[string]string{}, map[string]string{}
 	for _, r := range d.Snapshot.Requests {
 		if r.Direction != api.Incoming || r.State != api.StateRequested {
 			continue
 		}
 		now[r.ID] = asked(r.PeerID, r.Code) // a peer that asks again may have the same ID, and another code
-		if d.old.started && d.old.requests[r.ID] != now[r.ID] {
+		if granted[r.ID] = r.Grants(); d.old.started && (d.old.requests[r.ID] != now[r.ID] || d.old.granted[r.ID] != granted[r.ID]) {
 			d.tell(words.Name(r.Peer), Asks(r))
 		}
 	}
@@ -28,22 +28,22 @@ func (d *diff) requests() {
 			d.retract("request/" + id)
 		}
 	}
-	d.next.requests = now
+	d.next.requests, d.next.granted = now, granted
 }
 
 // Asks is the notice of a peer's request.
 func Asks(r api.Request) Notice {
-	who, what := words.Name(r.Peer), "whatever is shared"
-	if len(r.Asked) > 0 {
-		what = words.Amounts(r.Asked)
+	who, title := words.Name(r.Peer), " asks to use this laptop"
+	if len(r.InForce) > 0 {
+		title = " asks to change what it uses of this laptop"
 	}
 	check := "Its key is known: you accepted it before."
 	if r.Code != "" {
 		check = fmt.Sprintf("Code %s: accept only if its owner sees the same.", words.Code(r.Code))
 	}
 	return Notice{
-		Key: "request/" + r.ID, Kind: Request, Title: who + " asks to use this laptop", Body: lines("It asks for "+what+".", check),
-		Icon: icon.Offering, About: Subject{Request: r.ID},
+		Key: "request/" + r.ID, Kind: Request, Title: who + title, Body: lines("It would get "+words.Grants(r)+".", check),
+		Icon: icon.Offering, About: Subject{Request: r.ID, Grants: r.Grants()},
 	}
 }
 

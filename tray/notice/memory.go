@@ -35,6 +35,7 @@ type Memory struct {
 	ready     bool                // there are such lists now
 	peers     map[string]relation // by ID
 	requests  map[string]string   // pending ones of peers, by ID: whose, and with which code
+	granted   map[string]string   // what a yes to those gives
 	confirms  map[string]string   // what peers accepted and this owner has to confirm, by their IDs
 	compares  map[string]string   // codes that owners of peers, by their IDs, compare with this screen
 	refused   map[string]bool     // guests, by namespace/name

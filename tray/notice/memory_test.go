@@ -72,7 +72,7 @@ func peer(name string, out, in api.State) api.Peer {
 
 func request(id, from string) api.Request {
 	return api.Request{ID: id, Peer: from, PeerID: "ID-" + from, Direction: api.Incoming, State: api.StateRequested, Code: "123456",
-		Asked: api.Resources{"cpu": "2", "memory": "4Gi", "ephemeral-storage": "9Gi"}}
+		Asked: api.Resources{"cpu": "2"}, Granted: api.Resources{"cpu": "2", "memory": "4Gi", "ephemeral-storage": "9Gi"}}
 }
 
 func set[T any](to *api.List[T], list ...T) { *to = list }
@@ -97,7 +97,7 @@ func TestRequestIsToldOnceWithItsButtonsAndTakenBack(t *testing.T) {
 	})
 	d.want(p, "bob asks to use this laptop")
 	n := p.Show[0]
-	if n.About != (Subject{Request: "r1"}) || !strings.Contains(n.Body, "cpu 2, memory 4Gi.") || !strings.Contains(n.Body, "123 456") {
+	if n.About != (Subject{Request: "r1", Grants: "cpu 2, memory 4Gi, ephemeral-storage 9Gi"}) || !strings.Contains(n.Body, "It would get cpu 2, memory 4Gi.") || !strings.Contains(n.Body, "123 456") {
 		t.Errorf("%+v", n)
 	}
 	d.want(d.step(time.Second, nil))
@@ -173,6 +173,22 @@ func TestRequestThatTheListsDoNotHaveYetIsNotSaidToBeAccepted(t *testing.T) {
 	alice.Code = "123456"
 	d.want(d.step(time.Second, func(s *api.Snapshot) { set(&s.Peers, alice) }))
 	d.want(d.step(time.Second, func(s *api.Snapshot) { set(&s.Requests, request("r1", "alice")) }), "alice asks to use this laptop")
+}
+
+// What a yes gives changes while the request waits: the notice on the screen says so, and its button is for what it says.
+func TestWhatAYesGivesIsToldAgainWhenItChanges(t *testing.T) {
+	d := newDay(t)
+	d.step(0, nil)
+	r := request("r1", "bob")
+	d.want(d.step(time.Second, func(s *api.Snapshot) { set(&s.Requests, r) }), "bob asks to use this laptop")
+	r.Granted = api.Resources{"cpu": "8", "memory": "4Gi", "ephemeral-storage": "9Gi"}
+	r.InForce = api.Resources{"cpu": "2", "memory": "4Gi", "ephemeral-storage": "9Gi"}
+	p := d.step(time.Minute, func(s *api.Snapshot) { set(&s.Requests, r) })
+	d.want(p, "bob asks to change what it uses of this laptop")
+	if n := p.Show[0]; n.Key != "request/r1" || n.About.Grants != r.Grants() || !strings.Contains(n.Body, "It would get cpu 2 → 8 (asked 2), memory 4Gi.") {
+		t.Errorf("%+v", n)
+	}
+	d.want(d.step(time.Second, nil))
 }
 
 func TestRequestThatIsAskedAnewIsToldWithItsCode(t *testing.T) {
@@ -460,7 +476,7 @@ func TestHostileNamesAreHarmless(t *testing.T) {
 		d.step(0, nil)
 		p := d.step(time.Second, func(s *api.Snapshot) {
 			r := request("r1", who)
-			r.Asked = api.Resources{who: who}
+			r.Asked, r.Granted = api.Resources{who: who}, api.Resources{who: who}
 			set(&s.Requests, r)
 			set(&s.Guests, api.Guest{Namespace: who, Name: who, Consumer: who, Phase: "Refused", Why: who})
 			s.Status.Engine.State, s.Status.Engine.Why = api.EngineDegraded, who

@@ -22,6 +22,7 @@ type Notice struct {
 // Subject is what the buttons of a notice answer: a request of a peer, or what a peer accepted.
 type Subject struct {
 	Request string // ID; the buttons accept and decline
+	Grants  string // of Request: what a yes gives, as the notice shows it
 	Peer    string // ID; the buttons confirm and refuse
 	Code    string // of Peer, as the notice shows it
 	Terms   bool   // of Peer: they are to be read in a window, which the first button opens

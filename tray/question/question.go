@@ -38,19 +38,18 @@ const (
 const (
 	// maxTerms and maxTerm bound what a window shows of a peer's terms, in sentences and in characters of one.
 	maxTerms, maxTerm = 10, 240
-	// maxAmounts is for the amounts that are asked for, in characters.
-	maxAmounts = 480
+	// maxAmounts is for the amounts that would be granted, in characters.
+	maxAmounts = 1024
 )
 
 // Accept asks whether a peer gets what it asks for. shortID is the peer's, as other owners see it.
 func Accept(r api.Request, shortID string) Question {
 	who := words.Name(r.Peer)
 	q := Question{Lead: who + " asks to use this laptop.", Yes: "Accept", No: "Decline"}
-	wants := "whatever is shared"
-	if len(r.Asked) > 0 {
-		wants = words.Clean(r.Asked.String(), maxAmounts)
+	if len(r.InForce) > 0 {
+		q.Lead = who + " asks to change what it uses of this laptop."
 	}
-	q.Text = []string{identity(shortID, r.Address), "It asks for " + wants + "."}
+	q.Text = []string{identity(shortID, r.Address), "It would get " + words.Clean(r.Grants(), maxAmounts) + "."}
 	if r.Code == "" {
 		q.Text = append(q.Text, "Its key is known: you accepted it before.")
 		return q

@@ -14,20 +14,22 @@ func text(q question.Question) string {
 }
 
 func TestRequestIsAskedAboutWithAllThatItWants(t *testing.T) {
-	r := api.Request{ID: "r", Peer: "alice", PeerID: "P5QHIFI-X", Code: "069210", Address: "192.0.2.11:6450", Asked: api.Resources{"cpu": "2", "ephemeral-storage": "1Gi"}}
+	r := api.Request{ID: "r", Peer: "alice", PeerID: "P5QHIFI-X", Code: "069210", Address: "192.0.2.11:6450", Asked: api.Resources{"cpu": "100000"},
+		Granted: api.Resources{"cpu": "8", "memory": "4Gi", "ephemeral-storage": "1Gi"}}
 	got := text(question.Accept(r, "P5QHIFI"))
 	want := `alice asks to use this laptop. Does alice's screen show this code?
 069 210
 It is cluster P5QHIFI, at 192.0.2.11:6450.
-It asks for cpu 2, ephemeral-storage 1Gi.
+It would get cpu 8 (asked 100000), memory 4Gi, ephemeral-storage 1Gi.
 Accept only if its owner sees the same digits.
 [Accept] [Decline]`
 	if got != want {
 		t.Error(got)
 	}
-	r.Code, r.Asked = "", nil
+	r.Code, r.Asked, r.InForce = "", nil, api.Resources{"cpu": "2", "memory": "4Gi", "ephemeral-storage": "1Gi"}
 	got = text(question.Accept(r, "P5QHIFI"))
-	if !strings.Contains(got, "It asks for whatever is shared.\nIts key is known: you accepted it before.") || strings.Contains(got, "code") {
+	if !strings.HasPrefix(got, "alice asks to change what it uses of this laptop.\n") ||
+		!strings.Contains(got, "It would get cpu 2 → 8, memory 4Gi, ephemeral-storage 1Gi.\nIts key is known: you accepted it before.") || strings.Contains(got, "code") {
 		t.Error(got)
 	}
 }
@@ -77,7 +79,7 @@ func FuzzQuestionsShowAnyWordsHarmlessly(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		p := api.Peer{Name: s, ShortID: s, Addresses: []string{s}, Confirm: &api.Confirmation{Code: s, Terms: []string{s, s}}}
 		c, _ := question.Confirm(p)
-		for _, q := range []question.Question{question.Accept(api.Request{Peer: s, Code: s, Address: s, Asked: api.Resources{s: s}}, s), c} {
+		for _, q := range []question.Question{question.Accept(api.Request{Peer: s, Code: s, Address: s, Asked: api.Resources{s: s}, Granted: api.Resources{s: s}, InForce: api.Resources{"cpu": s}, Refusal: s}, s), c} {
 			for line := range strings.SplitSeq(text(q), "\n") {
 				if strings.ContainsFunc(line, unicode.IsControl) || strings.ContainsAny(line, "\u202a\u202b\u202c\u202d\u202e\u2066\u2067") || len(line) > 4096 {
 					t.Errorf("%q", line)

@@ -103,13 +103,25 @@ func Code(code string) string {
 	return code
 }
 
+// Grants says what a yes to a request gives, or why nothing. Scratch space is left out if that does not change.
+func Grants(r api.Request) string {
+	if r.InForce[api.EphemeralStorage] == r.Granted[api.EphemeralStorage] || len(r.InForce) == 0 {
+		r.InForce, r.Granted, r.Asked = scarce(r.InForce), scarce(r.Granted), scarce(r.Asked)
+	}
+	return Text(r.Grants())
+}
+
 // Amounts names what somebody cares for first; scratch space, which always comes along, only when it is alone.
 func Amounts(r api.Resources) string {
+	return Text(scarce(r).String())
+}
+
+func scarce(r api.Resources) api.Resources {
 	short := api.Resources{}
 	for name, amount := range r {
 		if name != api.EphemeralStorage || len(r) == 1 {
 			short[name] = amount
 		}
 	}
-	return Text(short.String())
+	return short
 }

@@ -57,6 +57,11 @@ func (c *Client) ConfirmPeer(ctx context.Context, peer string, confirm api.PeerC
 	return do[api.Peer](ctx, c, "POST", api.Path(api.PathConfirm, peer), confirm)
 }
 
+// Withdraw takes back what was asked of a peer and not answered yet; a contract in force stays.
+func (c *Client) Withdraw(ctx context.Context, peer string) (api.Peer, error) {
+	return do[api.Peer](ctx, c, "POST", api.Path(api.PathWithdraw, peer), nil)
+}
+
 // Unpeer ends both directions of a peering; report may be nil.
 func (c *Client) Unpeer(ctx context.Context, peer string, report func(api.Progress)) (api.Peer, error) {
 	return long[api.Peer](ctx, c, "POST", api.Path(api.PathEnd, peer), nil, report)
@@ -67,13 +72,19 @@ func (c *Client) Requests(ctx context.Context) ([]api.Request, error) {
 	return do[[]api.Request](ctx, c, "GET", api.PathRequests, nil)
 }
 
-// Answer accepts or declines a request.
-func (c *Client) Answer(ctx context.Context, id string, accept bool) (api.Request, error) {
-	path := api.PathDecline
-	if accept {
-		path = api.PathAccept
-	}
-	return do[api.Request](ctx, c, "POST", api.Path(path, id), nil)
+// Request gives an incoming one, by its ID, a prefix of it, or the asking peer's name.
+func (c *Client) Request(ctx context.Context, id string) (api.Request, error) {
+	return do[api.Request](ctx, c, "GET", api.Path(api.PathRequest, id), nil)
+}
+
+// Accept accepts a request: no more is granted than shown, which is its Granted as the owner was shown it; nil: nothing was.
+func (c *Client) Accept(ctx context.Context, id string, shown api.Resources) (api.Request, error) {
+	return do[api.Request](ctx, c, "POST", api.Path(api.PathAccept, id), api.Accept{Granted: shown})
+}
+
+// Decline declines a request.
+func (c *Client) Decline(ctx context.Context, id string) (api.Request, error) {
+	return do[api.Request](ctx, c, "POST", api.Path(api.PathDecline, id), nil)
 }
 
 // Contracts lists those that are kept here.

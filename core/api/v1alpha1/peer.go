@@ -67,9 +67,12 @@ const ConditionAccepted = "Accepted"
 // each other, and says why.
 const ConditionTunnel = "Tunnel"
 
+// ConditionGrantedInFull is False on a Peer whose contract grants less than was asked for, and says of what.
+const ConditionGrantedInFull = "GrantedInFull"
+
 // ResourceRequest is what a consumer asks for.
 type ResourceRequest struct {
-	// resources asked for; what is left out is up to the provider's policy.
+	// resources asked for. What is left out is up to the provider's policy; with a contract in force it stays as it is.
 	// +optional
 	Resources corev1.ResourceList `json:"resources,omitempty"`
 	// attempt is raised by the user to ask again after a decline, an expiry or the end of a contract.
@@ -97,9 +100,13 @@ type Confirm struct {
 	// terms agrees to the terms in status.outgoing.confirm, once they are there: agreed to beforehand, they take the request back.
 	// +optional
 	Terms bool `json:"terms,omitempty"`
-	// reject takes the request back.
+	// reject takes the request back: the codes differ, or the terms are not agreed to.
 	// +optional
 	Reject bool `json:"reject,omitempty"`
+	// withdraw takes the request back because it is no longer wanted, whether the peer answered or not. A contract in force
+	// stays as it is.
+	// +optional
+	Withdraw bool `json:"withdraw,omitempty"`
 }
 
 // Confirmation is what the asking owner has to agree to before a contract is signed.

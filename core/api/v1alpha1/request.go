@@ -54,6 +54,25 @@ type PeeringRequestStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Reason string `json:"reason,omitempty"`
+	// grant is what accepting gives the peer. While the request waits it is computed anew whenever a policy, the machine or a
+	// contract changes; once it is accepted, the contract has no more than that.
+	// +optional
+	Grant *Grant `json:"grant,omitempty"`
+}
+
+// Grant is what accepting a request gives.
+type Grant struct {
+	// resources the peer gets, all of them; none when nothing can be granted.
+	// +optional
+	Resources corev1.ResourceList `json:"resources,omitempty"`
+	// inForce are the resources it has already, by its contract in force; none without one.
+	// +optional
+	InForce corev1.ResourceList `json:"inForce,omitempty"`
+	// refusal is why nothing can be granted.
+	// +optional
+	Refusal string `json:"refusal,omitempty"`
+	// summary says it in words: "cpu 2, memory 4Gi, pods 20", of a change "cpu 1 → 2, memory 4Gi, pods 20".
+	Summary string `json:"summary"`
 }
 
 // PeeringRequest is a peer's pending question for resources.
@@ -63,6 +82,7 @@ type PeeringRequestStatus struct {
 // +kubebuilder:resource:scope=Cluster,shortName=preq,categories=kith
 // +kubebuilder:printcolumn:name="Peer",type=string,JSONPath=`.spec.peerName`
 // +kubebuilder:printcolumn:name="Code",type=string,JSONPath=`.spec.code`
+// +kubebuilder:printcolumn:name="Would get",type=string,JSONPath=`.status.grant.summary`
 // +kubebuilder:printcolumn:name="Answer",type=string,JSONPath=`.status.answer`
 // +kubebuilder:printcolumn:name="Expires",type=string,JSONPath=`.spec.expires`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

@@ -161,7 +161,9 @@ func (b *Backend) Ask(ctx context.Context, name string, ask api.PeerAsk, report 
 	if err != nil {
 		return api.Peer{}, err
 	}
-	p.Outgoing, p.Code = api.StateRequested, "402817"
+	if p.Outgoing != api.StateConnected { // else it is a change, and the contract in force stays
+		p.Outgoing, p.Code = api.StateRequested, "402817"
+	}
 	report(api.Progress{Message: "asked " + p.Name, Code: p.Code})
 	if !ask.Wait {
 		return *p, nil
@@ -275,28 +277,69 @@ func (b *Backend) Requests(context.Context) ([]api.Request, error) {
 	return slices.Clone(b.Pending), b.called("Requests")
 }
 
-func (b *Backend) Answer(_ context.Context, id string, accept bool) (api.Request, error) {
+func (b *Backend) Request(_ context.Context, id string) (api.Request, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.called("Request", id); err != nil {
+		return api.Request{}, err
+	}
+	for _, r := range b.Pending {
+		if r.Direction == api.Incoming && (r.ID == id || r.Peer == id) {
+			return r, nil
+		}
+	}
+	return api.Request{}, api.NotFound("request", id, "kith requests")
+}
+
+func (b *Backend) Accept(_ context.Context, id string, shown api.Resources) (api.Request, error) {
+	return b.answer(id, api.StateContracted, "Accept", id, shown.String())
+}
+
+func (b *Backend) Decline(_ context.Context, id string) (api.Request, error) {
+	return b.answer(id, api.StateDeclined, "Decline", id)
+}
+
+func (b *Backend) answer(id string, becomes api.State, call ...string) (api.Request, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	defer b.ring()
-	word := "decline"
-	if accept {
-		word = "accept"
-	}
-	if err := b.called("Answer", id, word); err != nil {
+	if err := b.called(call...); err != nil {
 		return api.Request{}, err
 	}
 	for i, r := range b.Pending {
 		if r.ID != id && r.Peer != id {
 			continue
 		}
-		b.Pending = slices.Delete(b.Pending, i, i+1)
-		if r.State = api.StateDeclined; accept {
-			r.State = api.StateContracted
+		if becomes == api.StateContracted && r.Refusal != "" {
+			return api.Request{}, &api.Error{Code: api.CodeConflict, Message: "nothing can be granted to " + r.Peer, Reason: r.Refusal}
 		}
+		b.Pending = slices.Delete(b.Pending, i, i+1)
+		r.State = becomes
 		return r, nil
 	}
 	return api.Request{}, api.NotFound("request", id, "kith requests")
+}
+
+// Withdraw takes back what Peer.Asked, Peer.Confirm or Outgoing say is asked.
+func (b *Backend) Withdraw(_ context.Context, name string) (api.Peer, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer b.ring()
+	if err := b.called("Withdraw", name); err != nil {
+		return api.Peer{}, err
+	}
+	p, err := b.find(name)
+	switch {
+	case err != nil:
+		return api.Peer{}, err
+	case p.Outgoing != api.StateRequested && len(p.Asked) == 0:
+		return api.Peer{}, &api.Error{Code: api.CodeConflict, Message: "no request to " + p.Name + " waits for an answer", Do: "`kith requests` lists those that do"}
+	case p.Outgoing == api.StateRequested:
+		p.Outgoing = api.StateNone
+	}
+	p.Asked, p.Confirm, p.Code = nil, nil, ""
+	b.Pending = slices.DeleteFunc(b.Pending, func(r api.Request) bool { return r.Direction == api.Outgoing && r.Peer == p.Name })
+	return *p, nil
 }
 
 func (b *Backend) Contracts(context.Context) ([]api.Contract, error) {

@@ -1,0 +1,104 @@
+package api
+
+import (
+	"fmt"
+	"maps"
+	"math/big"
+	"slices"
+	"strings"
+)
+
+// units are the suffixes of quantities, as powers.
+var units = map[string]*big.Rat{
+	"": power(10, 0), "m": new(big.Rat).Inv(power(10, 3)), "k": power(10, 3), "M": power(10, 6), "G": power(10, 9), "T": power(10, 12), "P": power(10, 15),
+	"Ki": power(2, 10), "Mi": power(2, 20), "Gi": power(2, 30), "Ti": power(2, 40), "Pi": power(2, 50),
+}
+
+func power(base, exponent int64) *big.Rat {
+	return new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(base), big.NewInt(exponent), nil))
+}
+
+// value is what a quantity that CheckAmount passed comes to.
+func value(amount string) *big.Rat {
+	digits := strings.TrimRight(amount, "mkMGTPi")
+	n, ok := new(big.Rat).SetString(digits)
+	if !ok {
+		return new(big.Rat)
+	}
+	return n.Mul(n, units[amount[len(digits):]])
+}
+
+// CheckAsked says whether the amounts are such as can be asked for: well formed, and enough to be meant. The error is an *Error
+// with CodeInvalid that names the field.
+func CheckAsked(field string, r Resources) error {
+	if err := CheckResources(field, r, false); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(r)) {
+		n, at := value(r[name]), field+"."+name
+		switch name {
+		case CPU:
+			if n.Cmp(units["m"]) < 0 {
+				return Invalid(at, r[name], "1m or more, such as 500m or 2")
+			}
+		case Memory, EphemeralStorage, Storage:
+			if n.Cmp(units["Mi"]) < 0 {
+				return Invalid(at, r[name], "1Mi or more, such as 512Mi or 4Gi: without a unit it is a number of bytes")
+			}
+		default:
+			if !n.IsInt() || n.Sign() <= 0 {
+				return Invalid(at, r[name], "a whole number, 1 or more")
+			}
+		}
+	}
+	return nil
+}
+
+// maxNone are named of what was asked for and is not granted: names that somebody else chose do not crowd out the rest.
+const maxNone = 3
+
+// Change says in words what somebody has who had was, has is, and asked for asked: "cpu 1 → 2, memory 2Gi, pods 55 (asked 500)".
+// Equal amounts must be the same text. Nobody had anything when was is empty; what asked does not name was left open.
+func Change(was, is, asked Resources) string {
+	all := maps.Clone(is)
+	if all == nil {
+		all = Resources{}
+	}
+	for name := range was {
+		all[name] = ""
+	}
+	names, none := all.Names(), Resources{}
+	for name, amount := range asked {
+		if _, granted := all[name]; !granted {
+			none[name] = amount
+		}
+	}
+	hidden := len(none)
+	for _, name := range none.Names()[:min(maxNone, len(none))] {
+		names = append(names, name)
+		hidden--
+	}
+	var parts []string
+	for _, name := range names {
+		before, now := was[name], is[name]
+		if now == "" {
+			now = "0"
+		}
+		part := fmt.Sprintf("%s %s", name, now)
+		switch {
+		case len(was) == 0:
+		case before == "":
+			part = fmt.Sprintf("%s 0 → %s", name, now)
+		case before != now:
+			part = fmt.Sprintf("%s %s → %s", name, before, now)
+		}
+		if want := asked[name]; want != "" && want != now {
+			part += fmt.Sprintf(" (asked %s)", want)
+		}
+		parts = append(parts, part)
+	}
+	if hidden > 0 {
+		parts = append(parts, fmt.Sprintf("none of %d more that were asked for", hidden))
+	}
+	return strings.Join(parts, ", ")
+}
