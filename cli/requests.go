@@ -80,19 +80,14 @@ granted, whatever becomes free meanwhile. Compare the code first: the other owne
 		Example: "  kith requests\n  kith accept alice\n  kith accept alice-7f3a --yes",
 		Args:    between(1, 1), ValidArgsFunction: p.completeRequests(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			r, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Request, error) {
-				return kithd.Request(ctx, args[0])
-			})
-			if err != nil {
-				return err
-			}
-			if r.Refusal == "" { // else kithd says so
-				if err := p.confirm(sure, wouldGet(r)); err != nil {
+			id, shown, err := args[0], api.Resources(nil), error(nil)
+			if !sure && p.InTerminal && p.ErrTerminal {
+				if id, shown, err = p.show(c, id); err != nil {
 					return err
 				}
 			}
-			r, err = call(p, c, func(ctx context.Context, kithd *client.Client) (api.Request, error) {
-				return kithd.Accept(ctx, r.ID, r.Granted)
+			r, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Request, error) {
+				return kithd.Accept(ctx, id, shown)
 			})
 			if err != nil {
 				return err
@@ -111,13 +106,17 @@ granted, whatever becomes free meanwhile. Compare the code first: the other owne
 	return c
 }
 
-// wouldGet says what a yes gives.
-func wouldGet(r api.Request) string {
+// show shows what a yes gives, asks whether it is meant, and gives the request by its ID with what was shown of it.
+func (p *program) show(c *cobra.Command, ref string) (id string, shown api.Resources, err error) {
+	r, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Request, error) { return kithd.Request(ctx, ref) })
+	if err != nil || r.Refusal != "" { // kithd will say so
+		return ref, nil, err
+	}
 	text := fmt.Sprintf("%s would get %s", clean(r.Peer), cleanLines(r.Grants()))
 	if r.Code != "" {
 		text += fmt.Sprintf("; its owner's screen must show the code %s", spaced(clean(r.Code)))
 	}
-	return text
+	return r.ID, r.Granted, p.confirm(false, text)
 }
 
 func (p *program) declineCommand() *cobra.Command {

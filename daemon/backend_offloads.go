@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -91,8 +92,29 @@ func (c *clusterPart) offload(ctx context.Context, nso *v1alpha1.NamespaceOffloa
 		v.Why = "the strategy keeps pods at home"
 	case !slices.ContainsFunc(contracts.Items, func(ctr v1alpha1.Contract) bool { return ctr.Spec.Role == v1alpha1.RoleConsumer }):
 		v.Why = "no peer provides anything yet"
+	default:
+		v.Why = noneOf(nso.Spec.Peers, contracts.Items)
 	}
 	return v, nil
+}
+
+// noneOf says which of the peers that a namespace may go to provide nothing; "" when all do.
+func noneOf(peers []string, contracts []v1alpha1.Contract) string {
+	var without []string
+	for _, peer := range peers {
+		if !slices.ContainsFunc(contracts, func(ctr v1alpha1.Contract) bool {
+			return ctr.Spec.Role == v1alpha1.RoleConsumer && ctr.Spec.Peer == peer
+		}) {
+			without = append(without, peer)
+		}
+	}
+	switch len(without) {
+	case 0:
+		return ""
+	case len(peers):
+		return "none of the peers it may go to provides anything: " + strings.Join(without, ", ")
+	}
+	return "of the peers it may go to, these provide nothing: " + strings.Join(without, ", ")
 }
 
 // Offload lets the pods of a namespace run at peers; it returns when the next pod created would.
@@ -110,6 +132,9 @@ func (b backend) Offload(ctx context.Context, namespace string, o api.OffloadOpt
 	}
 	if namespace == metav1.NamespaceSystem || namespace == corev1.NamespaceNodeLease || ns.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy {
 		return api.Offload{}, api.Invalid("namespace", namespace, "a namespace of your own workloads")
+	}
+	if o.Peers, err = namesOf(b.d.directory.all(), o.Peers); err != nil {
+		return api.Offload{}, err
 	}
 	nso := &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.NamespaceOffloadingName, Namespace: namespace}}
 	err = c.client.Get(ctx, client.ObjectKeyFromObject(nso), nso)

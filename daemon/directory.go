@@ -326,6 +326,20 @@ func (d *directory) find(ref string) (known, error) {
 	return pick(d.all(), ref)
 }
 
+// namesOf gives the names here of the peers that refs, names or IDs, mean. The error is that of pick.
+func namesOf(all []known, refs []string) (names []string, err error) {
+	for _, ref := range refs {
+		k, err := pick(all, ref)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(names, k.name) {
+			names = append(names, k.name)
+		}
+	}
+	return names, nil
+}
+
 // pick finds one of all. A Peer has its name for good; of those that are only nearby somebody may call himself by the start
 // of another's ID, or have an ID that starts with another's name: then neither is meant.
 func pick(all []known, ref string) (known, error) {

@@ -201,6 +201,10 @@ func TestWindowClosesWhenItsQuestionIsGone(t *testing.T) {
 	s.asks(t)
 	s.menu.Click(t, "Accept bob")
 	pid = up("bob asks")
+	s.daemon.Set(func() { s.daemon.Pending[0].Granted = api.Resources{"cpu": "8"} }) // the owner shares more by now
+	gone(pid)
+	s.menu.Click(t, "Accept bob")
+	pid = up("It would get cpu 8.")
 	s.daemon.Set(func() { s.daemon.Pending = nil }) // answered in a terminal
 	gone(pid)
 	s.never(t, "Confirm")

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"kith.dev/core/api"
 	"kith.dev/test/images"
 	"kith.dev/test/lab"
 )
@@ -199,7 +200,10 @@ func pid(t *testing.T, p *lab.Laptop, name string) string {
 	return strings.TrimSpace(out)
 }
 
-type request struct{ ID, Peer, Code, Direction string }
+type request struct {
+	ID, Peer, Code, Direction, Refusal string
+	Asked, Granted, InForce            api.Resources
+}
 
 func requests(t *testing.T, p *lab.Laptop) []request {
 	t.Helper()

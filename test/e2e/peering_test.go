@@ -39,7 +39,17 @@ func TestAnswersAndKeys(t *testing.T) {
 	t.Run("nothing offered", func(t *testing.T) {
 		kith(t, bob, "share", "off")
 		kith(t, alice, "peer", "bob", "--wait=false")
-		accept(t, bob)
+		eventually(t, 10*time.Second, "the request arrives, and says that it gives nothing", func() string {
+			if list := requests(t, bob); len(list) != 1 || !strings.Contains(list[0].Refusal, "sharing is paused") {
+				return fmt.Sprint(list)
+			}
+			return ""
+		})
+		if _, err := bob.Kith(t.Context(), "accept", "alice"); err == nil || !strings.Contains(err.Error(), "nothing can be granted to alice: sharing is paused") {
+			t.Errorf("accepted nothing: %v", err)
+		}
+		name := strings.TrimPrefix(strings.TrimSpace(kubectl(t, bob, "get", "peeringrequests", "-o", "name")), "peeringrequest.kith.dev/")
+		kubectl(t, bob, "patch", "peeringrequest", name, "--subresource=status", "--type=merge", "-p", `{"status":{"answer":"Accepted","answeredBy":"kubectl"}}`)
 		eventually(t, 30*time.Second, "alice hears why", func() string { // declined she was before
 			if p := peerOf(t, alice, "bob"); p.Outgoing != "declined" || !strings.Contains(p.Why, "sharing is paused") {
 				return fmt.Sprintf("%+v", p)
@@ -135,6 +145,7 @@ func TestAnswersAndKeys(t *testing.T) {
 		kith(t, bob, "forget", "alice")
 		eventually(t, 20*time.Second, "alice sees bob", func() string { return map[bool]string{false: "not yet"}[peerOf(t, alice, "bob").Reachable] })
 	})
+	t.Run("the owner sees what a yes gives, and a change keeps what it does not name", func(t *testing.T) { consent(t, alice, bob) })
 	t.Run("other amounts are the next revision", func(t *testing.T) {
 		befriend(t, alice, bob, "--cpu", "200m", "--memory", "256Mi", "--pods", "5")
 		kith(t, alice, "peer", "bob", "--cpu", "300m", "--memory", "256Mi", "--pods", "7", "--wait=false")

@@ -71,7 +71,7 @@ func TestTray(t *testing.T) {
 	}
 	began := time.Now()
 	alice.menu.Click(t, "bob · nearby")
-	asks := bob.menu.Wait(t, 10*time.Second, "alice asks for", nil)
+	asks := bob.menu.Wait(t, 10*time.Second, "alice would get", nil)
 	waits := alice.menu.Wait(t, 10*time.Second, "bob · waits for its owner", nil)
 	if code := codeIn(asks.Label); code == "" || code != codeIn(waits.Label) {
 		t.Errorf("the owners see different codes: %q and %q", asks.Label, waits.Label)

@@ -153,12 +153,12 @@ func TestRequestInManyWords(t *testing.T) {
 	s.answer("Decline")
 	s.until("the request declined", func() string {
 		calls := strings.Join(b.Called(), "; ")
-		if !strings.Contains(calls, "Answer b decline") {
+		if !strings.Contains(calls, "Decline b") {
 			return calls
 		}
 		return ""
 	})
-	if calls := strings.Join(b.Called(), "; "); strings.Contains(calls, "Answer a") || strings.Contains(calls, "accept") {
+	if calls := strings.Join(b.Called(), "; "); strings.Contains(calls, "Accept") || strings.Contains(calls, "Decline a") {
 		t.Error(calls)
 	}
 }
