@@ -22,7 +22,7 @@ func (p *program) contractCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "contract",
 		Short:   "List, show and verify what was signed with peers",
-		Example: "  kith contract list\n  kith contract show bob-out\n  kith contract verify bob-out",
+		Example: "  kith contract list\n  kith contract show bob\n  kith contract verify bob",
 		Args:    cobra.NoArgs, // says "unknown command" to words
 	}
 	list := p.contractListCommand()
@@ -69,10 +69,10 @@ func (p *program) contractListCommand() *cobra.Command {
 func (p *program) contractShowCommand() *cobra.Command {
 	var document bool
 	c := p.things(&cobra.Command{
-		Use:     "show NAME",
+		Use:     "show NAME|ID|PEER",
 		Short:   "Show a contract",
 		Long:    "Show a contract. With -o json or yaml all of it, which `kith contract verify` takes anywhere; with --document the very bytes that were signed.",
-		Example: "  kith contract show bob-out\n  kith contract show bob-out -o json > contract.json\n  kith contract show bob-out --document | jq .",
+		Example: "  kith contract show bob\n  kith contract show from-bob-x7k2 -o json > contract.json\n  kith contract show bob --document | jq .",
 		Args:    between(1, 1), ValidArgsFunction: p.completeContracts(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			x, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Contract, error) {
@@ -128,12 +128,12 @@ func (p *program) showContract(x api.Contract) {
 
 func (p *program) contractVerifyCommand() *cobra.Command {
 	return p.things(&cobra.Command{
-		Use:   "verify NAME|FILE|-",
+		Use:   "verify NAME|ID|PEER|FILE|-",
 		Short: "Check that a contract is what both sides signed",
 		Long: `Check that a contract is what both sides signed. It is done here, not by the daemon, and needs nothing but the
 contract: kithd is only asked for one that is given by name. A file is what "kith contract show -o json" or "kubectl get
 contract -o yaml" prints; - is the standard input. The exit code is 1 when a check fails.`,
-		Example: "  kith contract verify bob-out\n  kith contract verify ./contract.json\n  kubectl get contract bob-out -o yaml | kith contract verify -",
+		Example: "  kith contract verify bob\n  kith contract verify ./contract.json\n  kubectl get contract from-bob-x7k2 -o yaml | kith contract verify -",
 		Args:    between(1, 1),
 		ValidArgsFunction: func(c *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
 			names, _ := p.completeContracts(1)(c, args, begin)

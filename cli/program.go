@@ -74,9 +74,11 @@ Offer what your machine has to spare, and answer those who ask:
 
 Root and the members of the group kith may use it. The group is root's equal: who may say what runs in this cluster, and
 hold its administrator's key, can become root on this machine.`,
+		Version:       p.Version, // --version, without kithd
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	root.SetVersionTemplate("kith {{.Version}}\n")
 	root.SetIn(p.In)
 	root.SetOut(p.Out)
 	root.SetErr(p.Err)

@@ -110,13 +110,12 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 			change.Paused = &yes
 		case word == "on":
 			change.Paused = &no
-		case strings.HasSuffix(word, "%"):
-			if err := api.CheckPercent("share", word); err != nil {
-				return change, false, err
-			}
-			change.Amounts = api.ShareOf(word)
 		default:
-			return change, false, api.Invalid("share", word, "a whole percentage from 0% to 100%, off or on")
+			part := strings.TrimSuffix(word, "%") + "%" // 50 means 50%: there is nothing else that it could be of
+			if api.CheckPercent("share", part) != nil {
+				return change, false, api.Invalid("share", word, "a whole percentage from 0% to 100%, off or on")
+			}
+			change.Amounts = api.ShareOf(part)
 		}
 		sets = true
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 
@@ -27,11 +28,14 @@ func (p *program) versionCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error {
 			v := versions{Kith: api.Version{Version: p.Version, Commit: p.Commit, Go: runtime.Version()}}
 			var failed error
+			absent := false
 			if !own {
 				var kithd api.Version
 				kithd, failed = call(p, c, func(ctx context.Context, kithd *client.Client) (api.Version, error) { return kithd.Version(ctx) })
 				if failed == nil {
 					v.Kithd = &kithd
+				} else if absent = errors.Is(failed, &api.Error{Code: api.CodeUnavailable}); absent {
+					failed = nil // what is asked is which versions are there
 				}
 			}
 			if done, err := p.machine(v); done && err != nil {
@@ -40,6 +44,8 @@ func (p *program) versionCommand() *cobra.Command {
 				p.showVersion("kith", v.Kith)
 				if v.Kithd != nil {
 					p.showVersion("kithd", *v.Kithd)
+				} else if absent {
+					fmt.Fprintln(p.Out, "kithd  is not running")
 				}
 			}
 			return failed
