@@ -78,6 +78,9 @@ func (p *Provider) contracts(peers *PeerReconciler) reconcile.Func {
 		}
 		var peer v1alpha1.Peer
 		err := p.client.Get(ctx, client.ObjectKey{Name: ctr.Spec.Peer}, &peer)
+		if apierrors.IsNotFound(err) { // of a contract signed just now the Peer may be younger than the cache
+			err = p.fresh.Get(ctx, client.ObjectKey{Name: ctr.Spec.Peer}, &peer)
+		}
 		if client.IgnoreNotFound(err) != nil {
 			return ctrl.Result{}, err
 		}

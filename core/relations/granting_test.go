@@ -1,6 +1,7 @@
 package relations
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
@@ -396,5 +398,38 @@ func TestAmountsThatNobodyMeansAreNotAsked(t *testing.T) {
 	}
 	if n := len(d.requests(t)); n != 0 {
 		t.Errorf("%d requests", n)
+	}
+}
+
+// The caches of Peers and of Contracts are not in step: of what was signed a moment ago the Contract may be there and its Peer
+// not, and that is no reason to end it.
+func TestAContractIsNotEndedForAPeerThatTheCacheDoesNotHaveYet(t *testing.T) {
+	w := newBetween(t, nil)
+	ctr := kept(t, w.bob.client)
+	whole := w.bob.client
+	w.bob.Provider.client = interceptor.NewClient(whole.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if _, ok := o.(*v1alpha1.Peer); ok {
+				return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("peers").GroupResource(), key.Name)
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	})
+	look := func() {
+		t.Helper()
+		if _, err := w.bob.contracts(nil)(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(ctr)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look()
+	if now := kept(t, whole); now.DeletionTimestamp != nil || now.Status.State == v1alpha1.StateEnding {
+		t.Errorf("it was ended: %+v", now.Status)
+	}
+	if err := whole.Delete(t.Context(), &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: ctr.Spec.Peer}}); err != nil { // forgotten
+		t.Fatal(err)
+	}
+	look()
+	if now := kept(t, whole); now.DeletionTimestamp == nil || now.Status.Why != "the peer was forgotten" {
+		t.Errorf("it stands on: %+v", now.Status)
 	}
 }
