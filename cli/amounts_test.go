@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+	"unicode/utf8"
 
 	"kith.dev/core/api"
 )
@@ -68,5 +70,37 @@ func TestAChangeThatWaitsSaysWhatItChanges(t *testing.T) {
 	out, errs, code := serve(t, b).run("peer", "bob", "--cpu", "3", "--wait=false")
 	if code != 0 || out != "asked bob for cpu 2 → 3, memory 4Gi; it waits for the answer of its owner\n" {
 		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
+}
+
+// What most people have fits a terminal of 80 columns, in an outage too; -o wide has the rest.
+func TestTablesFitATerminal(t *testing.T) {
+	b := world()
+	b.Known = []api.Peer{{
+		Name: "bob", ID: bobID, ShortID: "mfzwi3d", Source: api.SourceLAN, Outgoing: api.StateUnreachable, Incoming: api.StateUnreachable, DownSince: now.Add(-7 * time.Minute),
+		Code: "069210", Offered: api.Resources{"cpu": "2", "memory": "12001Mi", "pods": "55", "ephemeral-storage": "126429Mi"}, LastSeen: now.Add(-7 * time.Minute),
+		Addresses: []string{"192.168.1.20:6450"}, Why: "no answer from 192.168.1.20:6450 for 7 min, and its tunnel is down; its pods are kept there and it comes back by itself",
+	}}
+	b.Pending = []api.Request{{ID: "alice-0z60", Peer: "alice", Direction: api.Incoming, Code: "069210", Expires: now.Add(9 * time.Minute),
+		Granted: api.Resources{"cpu": "2500m", "memory": "12001Mi", "pods": "55", "ephemeral-storage": "126429Mi"}}}
+	b.Signed = []api.Contract{{Name: "from-bob-x7k2", State: api.StateUnreachable, Peer: "bob", Used: api.Resources{"cpu": "1500m", "memory": "3000Mi", "pods": "12"},
+		Resources: api.Resources{"cpu": "2", "memory": "12001Mi", "pods": "55", "ephemeral-storage": "126429Mi"}, NotAfter: now.Add(720 * time.Hour), Why: strings.Repeat("why ", 30)}}
+	b.Here = []api.Guest{{Namespace: "shop-2sgg5zt", Name: "web-777557b477-ct5wz", Consumer: "alice", Phase: "Running", Created: now.Add(-time.Hour), Why: strings.Repeat("why ", 30)}}
+	b.Abroad[0].Twins[0].Why = strings.Repeat("why ", 30)
+	b.Shared = b.Shared[:1]
+	k := serve(t, b)
+	for _, command := range []string{"peers", "requests", "contract", "guests", "offload", "share"} {
+		out, errs, code := k.run(command)
+		if code != 0 {
+			t.Errorf("%s: %s", command, errs)
+		}
+		for _, line := range strings.Split(out, "\n")[:2] { // titles, and the one row; sentences stand below
+			if n := utf8.RuneCountInString(line); n > 80 || n < 20 {
+				t.Errorf("%d columns: %s", n, line)
+			}
+		}
+	}
+	if out, _, _ := k.run("peers"); !strings.Contains(out, "down 7m") || !strings.Contains(out, "bob: no answer from 192.168.1.20:6450 for 7 min, and its tunnel is down; its pods are kept there and it comes back by itself\n") {
+		t.Error(out)
 	}
 }

@@ -36,6 +36,7 @@ func (p *program) contractListCommand() *cobra.Command {
 		Use:     "list [NAME|ID|PEER...]",
 		Aliases: []string{"ls"},
 		Short:   "List the contracts that are kept here",
+		Long:    "List the contracts that are kept here: from-bob-… gives this cluster resources of bob's, to-bob-… gives bob some of this one.",
 		Example: "  kith contract list\n  kith contract list bob -o yaml",
 		Args:    between(0, -1), ValidArgsFunction: p.completeContracts(-1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -50,18 +51,21 @@ func (p *program) contractListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printList(p, contracts, []column[api.Contract]{
+			err = printList(p, contracts, []column[api.Contract]{
 				{title: "NAME", cell: func(x api.Contract) string { return x.Name }},
-				{title: "PEER", cell: func(x api.Contract) string { return x.Peer }},
-				{title: "ROLE", cell: func(x api.Contract) string { return string(x.Role) }},
-				{title: "REVISION", cell: func(x api.Contract) string { return fmt.Sprint(x.Revision) }},
 				{title: "STATE", cell: func(x api.Contract) string { return string(x.State) }},
-				{title: "USED", cell: func(x api.Contract) string { return usedOf(x.Used, x.Resources) }},
+				{title: "USED", cell: func(x api.Contract) string { return used(x.Used, x.Resources) }},
 				{title: "ENDS", cell: func(x api.Contract) string { return p.until(x.NotAfter) }},
-				{title: "WHY", cell: func(x api.Contract) string { return x.Why }, need: true},
+				{title: "PEER", cell: func(x api.Contract) string { return x.Peer }, wide: true},
+				{title: "ROLE", cell: func(x api.Contract) string { return string(x.Role) }, wide: true},
+				{title: "REVISION", cell: func(x api.Contract) string { return fmt.Sprint(x.Revision) }, wide: true},
 				{title: "ID", cell: func(x api.Contract) string { return x.ID }, wide: true},
 				{title: "PEER ID", cell: func(x api.Contract) string { return x.PeerID }, wide: true},
 			}, "no contracts")
+			for _, x := range contracts {
+				p.printNotes(note{x.Name, x.Why})
+			}
+			return err
 		},
 	})
 }

@@ -27,22 +27,25 @@ func (p *program) guestsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printList(p, guests, []column[api.Guest]{
+			err = printList(p, guests, []column[api.Guest]{
 				{title: "NAME", cell: func(g api.Guest) string { return g.Name }},
 				{title: "NAMESPACE", cell: func(g api.Guest) string { return g.Namespace }},
 				{title: "OF", cell: func(g api.Guest) string { return g.Consumer }},
 				{title: "PHASE", cell: func(g api.Guest) string { return g.Phase }},
-				{title: "REQUESTS", cell: func(g api.Guest) string { return g.Resources.String() }},
 				{title: "AGE", cell: func(g api.Guest) string {
 					if g.Created.IsZero() {
 						return ""
 					}
 					return age(p.Now().Sub(g.Created))
 				}},
-				{title: "WHY", cell: func(g api.Guest) string { return g.Why }, need: true},
+				{title: "REQUESTS", cell: func(g api.Guest) string { return g.Resources.String() }, wide: true},
 				{title: "NODE", cell: func(g api.Guest) string { return g.Node }, wide: true},
 				{title: "PEER ID", cell: func(g api.Guest) string { return g.ConsumerID }, wide: true},
 			}, "no guests")
+			for _, g := range guests {
+				p.printNotes(note{g.Name, g.Why})
+			}
+			return err
 		},
 	})
 }

@@ -88,7 +88,7 @@ func (p *program) listOffloads(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return printList(p, offloads, []column[api.Offload]{
+	err = printList(p, offloads, []column[api.Offload]{
 		{title: "NAMESPACE", cell: func(o api.Offload) string { return o.Namespace }},
 		{title: "STRATEGY", cell: func(o api.Offload) string { return string(o.Strategy) }},
 		{title: "PEERS", cell: func(o api.Offload) string {
@@ -102,13 +102,20 @@ func (p *program) listOffloads(c *cobra.Command) error {
 		{title: "NAMES ABROAD", cell: func(o api.Offload) string {
 			var twins []string
 			for _, t := range o.Twins {
+				t.Why = "" // under the table
 				twins = append(twins, twin(t))
 			}
 			return strings.Join(twins, "; ")
 		}},
-		{title: "WHY", cell: func(o api.Offload) string { return o.Why }, need: true},
 		{title: "MAPPING", cell: func(o api.Offload) string { return string(o.Mapping) }, wide: true},
 	}, "no namespace is offloaded; `kith offload NAMESPACE` does it")
+	for _, o := range offloads {
+		p.printNotes(note{o.Namespace, o.Why})
+		for _, t := range o.Twins {
+			p.printNotes(note{o.Namespace + " at " + t.Peer, t.Why})
+		}
+	}
+	return err
 }
 
 func (p *program) unoffloadCommand() *cobra.Command {

@@ -103,6 +103,21 @@ func printList[T any](p *program, items []T, columns []column[T], none string) e
 	return nil
 }
 
+// note is a line under a table: what it is about, and a sentence that has no room in it.
+type note struct{ about, text string }
+
+// printNotes writes those that say something under a table for people.
+func (p *program) printNotes(notes ...note) {
+	if p.format != "" && p.format != formatWide {
+		return
+	}
+	for _, n := range notes {
+		if n.text != "" {
+			fmt.Fprintf(p.Out, "%s: %s\n", clean(n.about), strings.ReplaceAll(cleanLines(n.text), "\n", " "))
+		}
+	}
+}
+
 // pick keeps the items that match one of names, in that order; all of them without names.
 func pick[T any](items []T, names []string, match func(T, string) bool, missing func(name string) error) ([]T, error) {
 	if len(names) == 0 {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -20,8 +19,8 @@ func (p *program) peersCommand() *cobra.Command {
 		Long: `List the clusters that are known here.
 
 OUTGOING is what this cluster gets from the peer, INCOMING what the peer gets from here: none, requested, declined,
-expired, contracted (signed, not yet usable), connected, unreachable or ending. USED says how much of what the peer
-offers is in use.`,
+expired, contracted (signed, not yet usable), connected, unreachable or ending. REACHABLE says since when a peer under contract
+is down. With -o wide, USED says how much of what the peer grants is in use.`,
 		Example: "  kith peers\n  kith peers bob -o wide\n  kith peers -o json | jq -r '.[] | select(.outgoing==\"connected\") | .name'",
 		Args:    between(0, -1), ValidArgsFunction: p.completePeers(-1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -33,9 +32,21 @@ offers is in use.`,
 			if err != nil {
 				return err
 			}
-			return printList(p, peers, p.peerColumns(), "no peers yet; `kith peer add HOST:PORT` adds one that is not on this network")
+			err = printList(p, peers, p.peerColumns(), "no peers yet; `kith peer add HOST:PORT` adds one that is not on this network")
+			for _, x := range peers {
+				p.printNotes(note{x.Name, x.Why}, note{x.Name, x.Less})
+			}
+			return err
 		},
 	})
+}
+
+// reachable says since when a peer under contract cannot be reached.
+func (p *program) reachable(x api.Peer) string {
+	if x.DownSince.IsZero() {
+		return yes(x.Reachable)
+	}
+	return "down " + age(p.Now().Sub(x.DownSince))
 }
 
 func isPeer(peer api.Peer, name string) bool {
@@ -46,15 +57,14 @@ func (p *program) peerColumns() []column[api.Peer] {
 	return []column[api.Peer]{
 		{title: "NAME", cell: func(x api.Peer) string { return x.Name }},
 		{title: "ID", cell: func(x api.Peer) string { return x.ShortID }},
-		{title: "SOURCE", cell: func(x api.Peer) string { return string(x.Source) }},
-		{title: "REACHABLE", cell: func(x api.Peer) string { return yes(x.Reachable) }},
+		{title: "REACHABLE", cell: p.reachable},
 		{title: "OUTGOING", cell: func(x api.Peer) string { return string(x.Outgoing) }},
 		{title: "INCOMING", cell: func(x api.Peer) string { return string(x.Incoming) }},
 		{title: "TUNNEL", cell: tunnel, need: true},
-		{title: "USED", cell: func(x api.Peer) string { return usedOf(x.Used, x.Offered) }, need: true},
 		{title: "CODE", cell: func(x api.Peer) string { return spaced(x.Code) }, need: true},
-		{title: "SEEN", cell: func(x api.Peer) string { return p.ago(x.LastSeen) }},
-		{title: "WHY", cell: func(x api.Peer) string { return cmp.Or(x.Why, x.Less) }, need: true},
+		{title: "USED", cell: func(x api.Peer) string { return used(x.Used, x.Offered) }, wide: true},
+		{title: "SOURCE", cell: func(x api.Peer) string { return string(x.Source) }, wide: true},
+		{title: "SEEN", cell: func(x api.Peer) string { return p.ago(x.LastSeen) }, wide: true},
 		{title: "ADDRESSES", cell: func(x api.Peer) string { return strings.Join(x.Addresses, ",") }, wide: true},
 		{title: "NODE", cell: func(x api.Peer) string { return x.Node }, wide: true},
 		{title: "HANDSHAKE", cell: func(x api.Peer) string { return p.ago(x.Tunnel.LastHandshake) }, wide: true},

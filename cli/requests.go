@@ -18,8 +18,8 @@ func (p *program) requestsCommand() *cobra.Command {
 		Short: "List the requests that wait for an answer",
 		Long: `List the requests that wait for an answer: incoming ones for yours, outgoing ones for the peer's owner.
 
-AMOUNTS says of an incoming one what the peer would get if you accepted now, which is as much of what it asks for as is shared
-and free; where it has a contract already, what would change (cpu 1 → 2). Of an outgoing one it says what was asked for.`,
+WOULD GET says of an incoming one what the peer gets if you accept now, which is as much of what it asks for as is shared and
+free; where it has a contract already, what changes (cpu 1 → 2). Of an outgoing one it says what was asked for.`,
 		Example: "  kith requests\n  kith accept $(kith requests -o json | jq -r '.[0].id')",
 		Args:    between(0, -1), ValidArgsFunction: p.completeRequests(-1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -34,11 +34,11 @@ and free; where it has a contract already, what would change (cpu 1 → 2). Of a
 			if err != nil {
 				return err
 			}
-			return printList(p, requests, []column[api.Request]{
+			err = printList(p, requests, []column[api.Request]{
 				{title: "ID", cell: func(r api.Request) string { return r.ID }},
 				{title: "PEER", cell: func(r api.Request) string { return r.Peer }},
 				{title: "CODE", cell: func(r api.Request) string { return spaced(r.Code) }},
-				{title: "AMOUNTS", cell: amountsOf},
+				{title: "WOULD GET", cell: amountsOf},
 				{title: "DIRECTION", cell: func(r api.Request) string { return string(r.Direction) }, wide: true},
 				{title: "ASKED", cell: func(r api.Request) string { return r.Asked.String() }, wide: true},
 				{title: "STATE", cell: func(r api.Request) string { return string(r.State) }, wide: true},
@@ -47,6 +47,10 @@ and free; where it has a contract already, what would change (cpu 1 → 2). Of a
 				{title: "ADDRESS", cell: func(r api.Request) string { return r.Address }, wide: true},
 				{title: "CREATED", cell: func(r api.Request) string { return p.ago(r.Created) }, wide: true},
 			}, "no requests are waiting")
+			for _, r := range requests {
+				p.printNotes(note{r.ID, r.Refusal})
+			}
+			return err
 		},
 	})
 }
@@ -62,8 +66,10 @@ func amountsOf(r api.Request) string {
 		}
 	}
 	switch {
+	case r.Refusal != "": // it stands under the table
+		return "nothing"
 	case r.Direction == api.Incoming:
-		return "would get " + r.Grants()
+		return r.Grants()
 	case len(r.Asked) == 0:
 		return "asked all that is shared"
 	}

@@ -84,15 +84,13 @@ may be given by name; of others only the whole ID counts, since anybody can call
 
 // printPolicies shows policies, and under them what does not come to what it reads.
 func (p *program) printPolicies(policies []api.Policy, none string) error {
-	if err := printList(p, policies, policyColumns, none); err != nil || p.format != "" && p.format != formatWide {
-		return err
-	}
+	err := printList(p, policies, policyColumns, none)
 	for _, policy := range policies {
-		for _, note := range policy.Notes {
-			fmt.Fprintf(p.Out, "%s: %s\n", clean(policy.Name), clean(note))
+		for _, text := range policy.Notes {
+			p.printNotes(note{policy.Name, text})
 		}
 	}
-	return nil
+	return err
 }
 
 var isLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)

@@ -110,6 +110,18 @@ func TestAgesAndBytes(t *testing.T) {
 	}
 }
 
+func TestAmountsAreRoundedInTables(t *testing.T) {
+	for _, c := range [][3]string{
+		{api.Memory, "12001Mi", "11.7Gi"}, {api.Memory, "4Gi", "4Gi"}, {api.Memory, "1536Mi", "1.5Gi"}, {api.Memory, "67108864", "64Mi"}, {api.EphemeralStorage, "126429Mi", "123Gi"},
+		{api.Memory, "512Mi", "512Mi"}, {api.Memory, "0", "0"}, {api.Memory, "4G", "4G"}, {api.Memory, "", ""}, {api.Memory, "1e3", "1e3"}, {api.Memory, "?", "?"},
+		{api.CPU, "7910m", "7.9"}, {api.CPU, "500m", "500m"}, {api.CPU, "2", "2"}, {api.Pods, "1000", "1000"}, {"nvidia.com/gpu", "1", "1"},
+	} {
+		if got := rounded(c[0], c[1]); got != c[2] {
+			t.Errorf("%s %s: %q, want %q", c[0], c[1], got, c[2])
+		}
+	}
+}
+
 func TestTableCountsWhatATerminalShows(t *testing.T) {
 	var out bytes.Buffer
 	writeTable(&out, true, false, []column[[2]string]{

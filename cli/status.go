@@ -84,7 +84,7 @@ func (p *program) sharing(style style, s api.Sharing) []string {
 	if s.Paused {
 		words = append(words, style.word("paused"))
 	}
-	words = append(words, clean(usedOf(s.Used, s.Amounts)))
+	words = append(words, clean(used(s.Used, s.Amounts)))
 	if s.AutoAccept {
 		words = append(words, "requests are accepted without asking")
 	}

@@ -1,6 +1,10 @@
 package cli
 
-import "kith.dev/core/api"
+import (
+	"strings"
+
+	"kith.dev/core/api"
+)
 
 // style colours words, or does not.
 type style bool
@@ -24,6 +28,9 @@ func (s style) with(code, text string) string {
 
 // word colours a word by what it means for the reader.
 func (s style) word(text string) string {
+	if strings.HasPrefix(text, "down ") {
+		return s.red(text)
+	}
 	switch text {
 	case string(api.StateConnected), string(api.EngineReady), "up", "Running", "Succeeded", "yes", string(api.CheckOK):
 		return s.green(text)

@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -52,6 +55,53 @@ func usedOf(used, of api.Resources) string {
 		parts = append(parts, fmt.Sprintf("%s %s of %s", name, u, of[name]))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// used writes "cpu 500m/2, memory 1.5/4Gi" for a table: rounded, and without scratch space.
+func used(used, of api.Resources) string {
+	var parts []string
+	for _, name := range of.Names() {
+		if name == api.EphemeralStorage {
+			continue
+		}
+		part, whole := cmp.Or(rounded(name, used[name]), "0"), rounded(name, of[name])
+		if n := len(part) - 2; n > 0 && strings.HasSuffix(part, "i") && strings.HasSuffix(whole, part[n:]) {
+			part = part[:n] // of the same unit
+		}
+		parts = append(parts, fmt.Sprintf("%s %s/%s", name, part, whole))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// rounded writes an amount with about three digits, in the largest unit that it fills: 11.7Gi for 12001Mi, 7.9 for 7910m.
+func rounded(name, amount string) string {
+	digits := strings.TrimRight(amount, "mKMGTPi")
+	n, err := strconv.ParseFloat(digits, 64)
+	unit := amount[len(digits):]
+	switch {
+	case err != nil || amount == "0":
+		return amount
+	case name == api.CPU && unit == "m" && n >= 1000:
+		return trimmed(n/1000, "")
+	case name != api.Memory && name != api.EphemeralStorage && name != api.Storage:
+		return amount
+	}
+	units := []string{"", "Ki", "Mi", "Gi", "Ti", "Pi"}
+	at := slices.Index(units, unit)
+	if at < 0 || strings.Trim(digits, "0123456789.") != "" {
+		return amount
+	}
+	for ; n >= 1024 && at < len(units)-1; at++ {
+		n /= 1024
+	}
+	return trimmed(n, units[at])
+}
+
+func trimmed(n float64, unit string) string {
+	if n >= 100 {
+		return fmt.Sprintf("%.0f%s", n, unit)
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", n), ".0") + unit
 }
 
 func yes(b bool) string {

@@ -117,6 +117,7 @@ func (b backend) view(k known, f facts) api.Peer {
 			p.Less = no.Message
 		}
 		p.Tunnel = b.tunnel(k)
+		p.DownSince = downSince(k.peer.Status)
 	}
 	for i := range f.requests {
 		r := &f.requests[i]
@@ -153,6 +154,16 @@ func stateOf(d v1alpha1.DirectionStatus) api.State {
 		return api.StateNone
 	}
 	return api.State(d.State)
+}
+
+// downSince is when a peer under contract was lost; zero while it is not.
+func downSince(s v1alpha1.PeerStatus) (since time.Time) {
+	for _, d := range []v1alpha1.DirectionStatus{s.Outgoing, s.Incoming} {
+		if d.State == v1alpha1.StateUnreachable && d.Since != nil && (since.IsZero() || d.Since.Time.Before(since)) {
+			since = d.Since.Time
+		}
+	}
+	return since
 }
 
 // because is one sentence on both directions, the outgoing first.

@@ -42,16 +42,17 @@ type Peer struct {
 	Source    Source       `json:"source"`
 	Addresses List[string] `json:"addresses"` // host:port of its peer API, best first
 	LastSeen  time.Time    `json:"lastSeen,omitzero"`
-	Reachable bool         `json:"reachable"`       // its peer API answered the last time it was tried
-	Outgoing  State        `json:"outgoing"`        // this cluster consumes from the peer
-	Incoming  State        `json:"incoming"`        // the peer consumes from this cluster
-	Why       string       `json:"why,omitempty"`   // one sentence on the states: "declined 2 min ago"
-	Code      string       `json:"code,omitempty"`  // six digits, while a request is pending in either direction
-	Node      string       `json:"node,omitempty"`  // the node that stands for the peer here
-	Offered   Resources    `json:"offered"`         // what the peer offers this cluster (its contract, else its advertisement)
-	Used      Resources    `json:"used"`            // what this cluster's pods there request
-	Asked     Resources    `json:"asked,omitempty"` // all amounts of a change of the contract that waits for an answer
-	Less      string       `json:"less,omitempty"`  // what the contract grants less than was asked for: "asked cpu 100000, granted 8"
+	Reachable bool         `json:"reachable"`          // its peer API answered the last time it was tried
+	DownSince time.Time    `json:"downSince,omitzero"` // when a peer under contract could not be reached any more
+	Outgoing  State        `json:"outgoing"`           // this cluster consumes from the peer
+	Incoming  State        `json:"incoming"`           // the peer consumes from this cluster
+	Why       string       `json:"why,omitempty"`      // one sentence on the states: "declined 2 min ago"
+	Code      string       `json:"code,omitempty"`     // six digits, while a request is pending in either direction
+	Node      string       `json:"node,omitempty"`     // the node that stands for the peer here
+	Offered   Resources    `json:"offered"`            // what the peer offers this cluster (its contract, else its advertisement)
+	Used      Resources    `json:"used"`               // what this cluster's pods there request
+	Asked     Resources    `json:"asked,omitempty"`    // all amounts of a change of the contract that waits for an answer
+	Less      string       `json:"less,omitempty"`     // what the contract grants less than was asked for: "asked cpu 100000, granted 8"
 	Pods      PeerPods     `json:"pods"`
 	Tunnel    Tunnel       `json:"tunnel"`
 	// Confirm is what this owner has to agree to before a contract is signed; nil when there is nothing.

@@ -67,7 +67,7 @@ func consent(t *testing.T, alice, bob *lab.Laptop) {
 		t.Errorf("all that is shared is %s; the request says %+v", shared[0].Offered, r)
 	}
 	column(fmt.Sprintf("cpu %s, memory %s, pods %s", r.Granted["cpu"], r.Granted["memory"], r.Granted["pods"]))
-	if out := kith(t, bob, "requests"); !strings.Contains(out, "would get cpu "+r.Granted["cpu"]+", memory ") {
+	if out := kith(t, bob, "requests"); !strings.Contains(out, "WOULD GET") || !strings.Contains(out, "cpu "+r.Granted["cpu"]+", memory ") {
 		t.Error(out)
 	}
 	if out := kith(t, bob, "accept", "alice"); !strings.Contains(out, "it gets "+r.Granted.String()) {
