@@ -27,7 +27,7 @@ func TestATerminalShowsWhatWouldBeGrantedBeforeItIs(t *testing.T) {
 		k := serve(t, b)
 		k.terminal, k.noColour, k.in = true, true, strings.NewReader(c.answer)
 		_, errs, code := k.run(c.args...)
-		asks := strings.Contains(errs, "carol would get cpu 2 (asked 100000), memory 1Gi, pods 55, ephemeral-storage 20Gi; its owner's screen must show the code 402 817. Go on? [y/N]")
+		asks := strings.Contains(errs, "carol would get cpu 2 (asked 100000), memory 1Gi, pods 55, ephemeral-storage 20Gi.\nIts owner's screen must show the code 402 817 too. Accept? [y/N]")
 		i := slices.IndexFunc(b.Called(), func(call string) bool { return strings.HasPrefix(call, "Accept") })
 		if asks != c.asks || code != c.code || (i < 0) != (c.call == "") || i >= 0 && b.Called()[i] != c.call {
 			t.Errorf("%v %q: exit code %d, called %q: %s", c.args, c.answer, code, b.Called(), errs)

@@ -13,7 +13,12 @@ func (p *program) confirm(sure bool, will string) error {
 	if sure || will == "" || !p.InTerminal || !p.ErrTerminal {
 		return nil
 	}
-	fmt.Fprintf(p.Err, "%s. Go on? [y/N] ", will)
+	return p.sure(will + ". Go on?")
+}
+
+// sure is nil when the answer to a question is yes.
+func (p *program) sure(question string) error {
+	fmt.Fprintf(p.Err, "%s [y/N] ", question)
 	answer, _ := bufio.NewReader(p.In).ReadString('\n')
 	switch strings.ToLower(strings.TrimSpace(answer)) {
 	case "y", "yes":

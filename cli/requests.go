@@ -118,11 +118,11 @@ func (p *program) show(c *cobra.Command, ref string) (id string, shown api.Resou
 	if err != nil || r.Refusal != "" { // kithd will say so
 		return ref, nil, err
 	}
-	text := fmt.Sprintf("%s would get %s", clean(r.Peer), cleanLines(r.Grants()))
+	question := fmt.Sprintf("%s would get %s.\n", clean(r.Peer), cleanLines(r.Grants()))
 	if r.Code != "" {
-		text += fmt.Sprintf("; its owner's screen must show the code %s", spaced(clean(r.Code)))
+		question += fmt.Sprintf("Its owner's screen must show the code %s too. ", p.style(true).bold(spaced(clean(r.Code))))
 	}
-	return r.ID, r.Granted, p.confirm(false, text)
+	return r.ID, r.Granted, p.sure(question + "Accept?")
 }
 
 func (p *program) declineCommand() *cobra.Command {
