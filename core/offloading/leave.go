@@ -68,7 +68,7 @@ func (p *Permits) Of(ctx context.Context, namespace, peer string) (permit Permit
 		case err != nil:
 			return Withdrawn, "", fmt.Errorf("see whether namespace %s is offloaded: %w", namespace, err)
 		}
-		if permit, why = PermitOf(namespace, nso, peer); permit == Granted {
+		if permit, why = PermitOf(namespace, nso, peer); permit == Granted || permit == Ending { // which nobody takes back
 			break
 		}
 	}

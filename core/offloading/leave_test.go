@@ -53,19 +53,22 @@ func TestAPermitIsRefusedByTheAPIServersOwnWord(t *testing.T) {
 		}})
 	}
 	kindMissing := apierrors.NewGenericServerResponse(404, "get", schema.GroupResource{Group: "kith.dev", Resource: "namespaceoffloadings"}, "offloading", "404 page not found", 0, true)
+	ending := offloaded(v1alpha1.NamespaceOffloadingSpec{})
+	ending.DeletionTimestamp, ending.Finalizers = new(metav1.Now()), []string{v1alpha1.FinalizerOffloading}
 	yes, no := world(t, offloaded(v1alpha1.NamespaceOffloadingSpec{})), world(t)
 	for name, c := range map[string]struct {
 		cached, fresh client.Reader
 		want          Permit
 		fails         bool
 	}{
-		"both say yes":                     {yes, yes, Granted, false},
-		"yes, and nobody asks further":     {yes, failing(errors.New("must not be asked")), Granted, false},
-		"the cache is behind":              {no, yes, Granted, false},
-		"both say no":                      {no, no, Withdrawn, false},
-		"no, and the API server is away":   {no, failing(errors.New("away")), Withdrawn, true},
-		"the API server has no such kind":  {no, failing(kindMissing), Withdrawn, true},
-		"the cache cannot be read, a fail": {failing(errors.New("not started")), yes, Withdrawn, true},
+		"both say yes":                      {yes, yes, Granted, false},
+		"yes, and nobody asks further":      {yes, failing(errors.New("must not be asked")), Granted, false},
+		"its end has begun, which is known": {world(t, ending), failing(errors.New("must not be asked")), Ending, false},
+		"the cache is behind":               {no, yes, Granted, false},
+		"both say no":                       {no, no, Withdrawn, false},
+		"no, and the API server is away":    {no, failing(errors.New("away")), Withdrawn, true},
+		"the API server has no such kind":   {no, failing(kindMissing), Withdrawn, true},
+		"the cache cannot be read, a fail":  {failing(errors.New("not started")), yes, Withdrawn, true},
 	} {
 		permit, _, err := NewPermits(c.cached, c.fresh).Of(t.Context(), "shop", "bob")
 		if permit != c.want || (err != nil) != c.fails {

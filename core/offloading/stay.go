@@ -19,7 +19,9 @@ func places(spec string) []admissionv1.Variable {
 	return []admissionv1.Variable{
 		{Name: "own", Expression: of(`has(SPEC.tolerations) ? SPEC.tolerations.filter(t, has(t.key) && t.key == "kith.dev/peer") : []`)},
 		{Name: "wide", Expression: of(`has(SPEC.tolerations) && SPEC.tolerations.exists(t, !has(t.key) || t.key == "")`)},
-		{Name: "spread", Expression: of(`has(SPEC.topologySpreadConstraints) && size(SPEC.topologySpreadConstraints) > 0`)},
+		// Constraints that count nodes which are closed to the pod by a taint.
+		{Name: "spread", Expression: of(`has(SPEC.topologySpreadConstraints) && SPEC.topologySpreadConstraints.exists(c,
+  c.whenUnsatisfiable == "DoNotSchedule" && !(has(c.nodeTaintsPolicy) && c.nodeTaintsPolicy == "Honor"))`)},
 		{Name: "terms", Expression: of(`has(SPEC.affinity) && has(SPEC.affinity.nodeAffinity) && has(SPEC.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution) ?
   SPEC.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms : []`)},
 	}

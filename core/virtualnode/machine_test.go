@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,14 +58,18 @@ func TestWhatAPeerSaysOfItsMachineIsBounded(t *testing.T) {
 
 func TestTheMachineIsAskedForUntilItIsKnownAndWhenThePeerIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		asked, answer := 0, errors.New("no answer")
+		var asked atomic.Int32
+		var answers atomic.Bool
 		n, err := New(Config{
 			Home: fake.NewClientset(), Abroad: &rest.Config{Host: "http://peer.invalid"}, Twins: &askedTwins{}, PeerName: "bob", NodeName: "kith-bob",
 			NodeIP: netip.MustParseAddr("10.42.255.1"), KubeletPort: 10260, Recorder: record.NewFakeRecorder(100), Log: slog.New(slog.DiscardHandler),
 			Permit: func(context.Context, string) (offloading.Permit, string, error) { return offloading.Granted, "", nil },
 			Machine: func(context.Context) (Machine, error) {
-				asked++
-				return Machine{KernelVersion: fmt.Sprintf("6.%d", asked), DeclaredFeatures: []string{"A"}}, answer
+				asked.Add(1)
+				if !answers.Load() {
+					return Machine{}, errors.New("no answer")
+				}
+				return Machine{KernelVersion: fmt.Sprintf("6.%d", asked.Load()), DeclaredFeatures: []string{"A"}}, nil
 			},
 		})
 		if err != nil {
@@ -75,18 +80,18 @@ func TestTheMachineIsAskedForUntilItIsKnownAndWhenThePeerIsBack(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- n.learnMachine(ctx) }()
 		time.Sleep(time.Hour)
-		if asked < 10 || asked > 25 {
-			t.Errorf("asked %d times within an hour in which no answer came", asked)
+		if n := asked.Load(); n < 10 || n > 25 {
+			t.Errorf("asked %d times within an hour in which no answer came", n)
 		}
 		if node := n.node("v1"); node.Status.NodeInfo.KernelVersion != "" {
 			t.Errorf("%+v", node.Status.NodeInfo)
 		}
-		answer = nil
+		answers.Store(true)
 		time.Sleep(maxMachineDelay)
 		synctest.Wait()
-		known := asked
+		known := asked.Load()
 		time.Sleep(time.Hour)
-		if asked != known {
+		if asked.Load() != known {
 			t.Error("asked again for what is known")
 		}
 		n.SetReady(false, "PeerUnreachable", "it is away")
