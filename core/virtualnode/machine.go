@@ -75,13 +75,17 @@ func (n *Node) learnMachine(ctx context.Context) error {
 		timed, cancel := context.WithTimeout(ctx, callTimeout)
 		machine, err := n.cfg.Machine(timed)
 		cancel()
-		var again <-chan time.Time
+		n.mu.Lock()
+		reachable := n.state.reachable
 		if err == nil {
-			n.mu.Lock()
 			n.state.machine = machine
-			n.mu.Unlock()
+		}
+		n.mu.Unlock()
+		var again <-chan time.Time
+		switch {
+		case err == nil:
 			n.poke()
-		} else {
+		case reachable: // else its return is waited for
 			n.log.Debug("the peer does not say what machine it is, will be asked again", "err", err)
 			again = time.After(delay)
 			delay = min(2*delay, maxMachineDelay)

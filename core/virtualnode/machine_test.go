@@ -94,7 +94,14 @@ func TestTheMachineIsAskedForUntilItIsKnownAndWhenThePeerIsBack(t *testing.T) {
 		if asked.Load() != known {
 			t.Error("asked again for what is known")
 		}
+		answers.Store(false)
 		n.SetReady(false, "PeerUnreachable", "it is away")
+		n.back <- struct{}{} // back for a moment only
+		time.Sleep(time.Hour)
+		if known++; asked.Load() != known {
+			t.Errorf("asked %d times while it is away", asked.Load()-known)
+		}
+		answers.Store(true)
 		n.SetReady(true, "PeerReachable", "it is back")
 		synctest.Wait()
 		node := n.node("v1")
