@@ -230,3 +230,21 @@ func TestWhatWasJustWrittenIsNotWrittenAgain(t *testing.T) {
 		}
 	}
 }
+
+// Those that are there keep what they refer to, also when no more may come.
+func TestOnlyPodsThatGoAbroadTakeThingsThere(t *testing.T) {
+	r := reflector(t, &Home{})
+	permitted, guest := false, ""
+	r.cfg.Permit, r.cfg.GuestNode = func(string) bool { return permitted }, func(string, string) string { return guest }
+	waits, runs := homePod(), homePod()
+	waits.Status.Phase, runs.Status.Phase = corev1.PodPending, corev1.PodRunning
+	if r.goes(waits) || !r.goes(runs) {
+		t.Errorf("one that waits and may not go: %v, one that runs: %v", r.goes(waits), r.goes(runs))
+	}
+	if guest = "bob"; !r.goes(waits) {
+		t.Error("one that is there, and pulls its image, loses what it refers to")
+	}
+	if guest, permitted = "", true; !r.goes(waits) {
+		t.Error("one that may go does not")
+	}
+}

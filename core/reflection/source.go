@@ -123,7 +123,8 @@ func (r *Reflector) fetch(ctx context.Context, t *twin, it item) (client.Object,
 
 // goes reports whether a pod on the virtual node gets what it refers to: it is abroad, or may go there.
 func (r *Reflector) goes(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodRunning || r.cfg.Permit(pod.Namespace)
+	abroad := r.cfg.GuestNode != nil && r.cfg.GuestNode(pod.Namespace, pod.Name) != ""
+	return abroad || pod.Status.Phase == corev1.PodRunning || r.cfg.Permit(pod.Namespace)
 }
 
 // ofPod is the companion of a pod that runs there.
