@@ -187,6 +187,10 @@ func (n *Node) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	defer n.closeTwins()
 	group.Go(func() error { return n.register(ctx, version) })
+	group.Go(func() error {
+		_ = n.untilDone(ctx, "bring labels and taints of the virtual node up to date", func() error { return n.ensureMarks(ctx, n.node(version)) })
+		return nil // it ends with ctx only
+	})
 	group.Go(func() error { return n.watchLink(ctx) })
 	group.Go(func() error { return n.pods.run(ctx, n.homePods(), &corev1.Pod{}, n.log) })
 	group.Go(func() error { return n.events.run(ctx) })

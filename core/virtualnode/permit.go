@@ -44,10 +44,11 @@ func (n *Node) withdraw(ctx context.Context, k key, why string) error {
 		}
 	}
 	if n.twin(k.namespace) != nil || n.remembers(k.namespace) {
-		n.log.Warn("a namespace that is not offloaded has a twin; it is given up, with all in it", "namespace", k.namespace)
-		if err := n.Release(ctx, k.namespace); err != nil {
+		_, err, _ := n.opening.Do("/"+k.namespace, func() (any, error) { return nil, n.Release(ctx, k.namespace) }) // once for all pods of it
+		if err != nil {
 			return err
 		}
+		n.log.Warn("the twin of a namespace that is not offloaded was given up, with all in it", "namespace", k.namespace)
 	}
 	if home != nil && home.DeletionTimestamp != nil {
 		return n.finish(ctx, home, nil)

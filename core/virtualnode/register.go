@@ -130,9 +130,6 @@ func (n *Node) register(ctx context.Context, version string) error {
 	nodes := n.cfg.Home.CoreV1().Nodes()
 	for {
 		wanted := n.node(version)
-		if err := n.ensureMarks(ctx, wanted); err != nil && ctx.Err() == nil {
-			n.log.Warn("cannot bring labels and taints of the virtual node up to date", "node", n.cfg.NodeName, "err", err)
-		}
 		controller, err := vknode.NewNodeController(nodeStatus{n, version}, wanted, nodes,
 			vknode.WithNodeEnableLeaseV1(n.cfg.Home.CoordinationV1().Leases(corev1.NamespaceNodeLease), leaseSeconds),
 			vknode.WithNodeStatusUpdateInterval(statusEvery),
