@@ -155,7 +155,7 @@ func (d *Daemon) checkPeer(ctx context.Context, k known, report func(api.Finding
 		id := k.id.String()
 		var s gateway.Stats
 		if s, p.HasTunnel = d.gateway.Stats(id); p.HasTunnel {
-			p.Tunnel = doctor.Tunnel{Up: s.Up, LastHandshake: s.LastHandshake, MTU: s.MTU}
+			p.Tunnel = doctor.Tunnel{Up: s.Up, LastHandshake: s.LastHandshake, Why: s.Why(time.Now()), MTU: s.MTU}
 			if s.Endpoint.IsValid() {
 				p.Tunnel.Endpoint = s.Endpoint.String()
 			}

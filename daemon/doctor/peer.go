@@ -37,6 +37,7 @@ type Peer struct {
 type Tunnel struct {
 	Up            bool
 	LastHandshake time.Time // zero: never since the gateway started
+	Why           string    // it is not up
 	Endpoint      string
 	MTU           int
 }
@@ -183,7 +184,7 @@ func (p Peer) tunnel(ctx context.Context, in about, report func(api.Finding)) {
 	case p.Tunnel.LastHandshake.IsZero():
 		report(in.fail("handshake", "the tunnel to "+p.Name+" never came up", "no handshake since the gateway started", open))
 	case !p.Tunnel.Up:
-		report(in.fail("handshake", "the tunnel to "+p.Name+" is down", "no handshake for "+time.Since(p.Tunnel.LastHandshake).Round(time.Second).String(), open))
+		report(in.fail("handshake", "the tunnel to "+p.Name+" is down", p.Tunnel.Why, open))
 	default:
 		report(in.ok("handshake", "the last handshake of the tunnel was %s ago, with %s", time.Since(p.Tunnel.LastHandshake).Round(time.Second), p.Tunnel.Endpoint))
 	}

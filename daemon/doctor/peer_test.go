@@ -86,7 +86,7 @@ func TestPeerIsFollowedAsFarAsItGoes(t *testing.T) {
 		"it ended here":     {func(p *Peer) { p.Contracts = nil }, "address connect key protocol clock contract", "contract warning: it ended here"},
 		"no tunnel":         {func(p *Peer) { p.HasTunnel = false }, "address connect key protocol clock contract handshake node", "handshake fail: did not exchange"},
 		"never a handshake": {func(p *Peer) { p.Tunnel.LastHandshake = time.Time{} }, all, "handshake fail: no handshake since"},
-		"handshake too old": {func(p *Peer) { p.Tunnel.Up, p.Tunnel.LastHandshake = false, time.Now().Add(-time.Hour) }, all, "handshake fail: no handshake for 1h"},
+		"handshake too old": {func(p *Peer) { p.Tunnel.Up, p.Tunnel.Why = false, "no handshake for 60 min" }, all, "handshake fail: no handshake for 60 min"},
 		"no ping": {func(p *Peer) {
 			p.Echo = func(context.Context, int) (time.Duration, error) { return 0, errors.New("no answer") }
 		}, "address connect key protocol clock contract handshake ping node", "ping fail: no answer"},
