@@ -190,7 +190,7 @@ func (d *Daemon) openPeerAPI() error {
 	}
 	d.peerAPI = &peerAPI{listener: listener, server: peering.NewServer(peering.ServerConfig{
 		Identity: d.me, Name: func() string { return d.cfg.Name }, Version: version.Version, Desk: desk{d}, Log: d.log, Observer: d.metrics,
-		Audit: d.audits, Answer: answerProblem, Ailing: d.health.ailing,
+		Audit: d.audits, Answer: answerProblem, Ailing: d.health.ailing, Woke: func() { d.contacts.Poke() }, // whoever was there is asked, before anybody is missed
 	})}
 	d.hostingRoutes()
 	return nil

@@ -23,15 +23,17 @@ const (
 // while somebody waits.
 type pulse struct {
 	every time.Duration
+	woke  func() // called when this machine was suspended since the tick before; may be nil
 	mu    sync.Mutex
 	next  chan struct{} // closed at the next tick; nil while nobody waits
+	armed time.Time
 }
 
 func (p *pulse) wait() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next == nil {
-		p.next = make(chan struct{})
+		p.next, p.armed = make(chan struct{}), time.Now()
 		time.AfterFunc(p.every, p.tick)
 	}
 	return p.next
@@ -42,7 +44,14 @@ func (p *pulse) tick() {
 	defer p.mu.Unlock()
 	close(p.next)
 	p.next = nil
+	if now := time.Now(); p.woke != nil && suspended(now.Round(0).Sub(p.armed.Round(0)), now.Sub(p.armed)) {
+		go p.woke()
+	}
 }
+
+// suspended reports whether the machine slept in a time that had these lengths by the wall clock and by the monotonic one,
+// which stands still in suspend (clock_gettime(2), CLOCK_MONOTONIC). A wall clock that is set forward looks the same.
+func suspended(wall, monotonic time.Duration) bool { return wall-monotonic > 10*time.Second }
 
 var errSilent = errors.New("no answer")
 

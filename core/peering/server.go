@@ -41,6 +41,8 @@ type ServerConfig struct {
 	// Answer writes a Problem where clients of a route of Handle expect another form; nil: WriteProblem.
 	Answer func(w http.ResponseWriter, r *http.Request, problem *Problem)
 	Audit  *audit.Log // of refusals; nil: one that writes to Log
+	// Woke is called some seconds after this machine was suspended, if any stream was open; may be nil.
+	Woke func()
 	// Ailing tells why this cluster cannot do its work, for people, empty when it can. It is asked for every Beat, and must
 	// answer at once; nil: it can.
 	Ailing func() string
@@ -95,7 +97,7 @@ func NewServer(config ServerConfig) *Server {
 		perID:    newMeter[identity.ID](limits.CallerRate),
 		asksIP:   newMeter[netip.Addr](limits.AskRate),
 		asksID:   newMeter[identity.ID](limits.AskRate),
-		beats:    pulse{every: beatEvery},
+		beats:    pulse{every: beatEvery, woke: config.Woke},
 		looks:    pulse{every: recogniseIn},
 	}
 	s.routes()

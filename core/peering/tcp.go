@@ -7,7 +7,7 @@ import (
 
 // A peer that went away without a word is noticed within 5 + 3·3 = 14 s: by the kernel's keepalive when nothing
 // is under way, by unacknowledged (TCP_USER_TIMEOUT, Linux) when something is; keepalives do not count then.
-// No timer of ours ticks.
+// No timer of ours ticks. On connections with beats (see vigil) keepalives are never due.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 3 * time.Second, Count: 3}
 
 const unacknowledged = 14 * time.Second
