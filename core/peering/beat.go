@@ -65,7 +65,7 @@ type vigil struct {
 
 	mu    sync.Mutex
 	timer *time.Timer // nil before the first beat
-	heard time.Time   // the last line
+	heard time.Time   // the last line, or answer
 	over  bool
 	// asking counts the questions under way, so that end waits for them.
 	asking sync.WaitGroup
@@ -100,7 +100,10 @@ func (v *vigil) late() {
 	defer v.mu.Unlock()
 	switch {
 	case v.over:
-	case err == nil, v.heard.After(asked):
+	case err == nil:
+		v.heard = time.Now()
+		v.timer.Reset(silence)
+	case v.heard.After(asked): // it said something meanwhile
 		v.timer.Reset(silence)
 	default:
 		v.over = true

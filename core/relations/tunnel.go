@@ -37,12 +37,18 @@ func (r *PeerReconciler) showTunnel(ctx context.Context, peer *v1alpha1.Peer, co
 	if r.linker == nil {
 		return 0, nil
 	}
+	if peer.Status.Network == nil {
+		if meta.FindStatusCondition(peer.Status.Conditions, v1alpha1.ConditionTunnel) == nil {
+			return 0, nil
+		}
+		return 0, patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) { meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionTunnel) })
+	}
 	why, known, again := r.linker.tunnel(peer, contact, time.Now())
 	if !known {
 		return again, nil
 	}
 	r.fleet.SetTunnel(peer.Name, why)
-	condition := metav1.Condition{Type: v1alpha1.ConditionTunnel, Status: metav1.ConditionTrue, Reason: "Answers", Message: "packets pass in both directions"}
+	condition := metav1.Condition{Type: v1alpha1.ConditionTunnel, Status: metav1.ConditionTrue, Reason: "Answers", Message: "the peer answers through it"}
 	if why != "" {
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, "NoAnswer", why
 	}
