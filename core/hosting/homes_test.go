@@ -137,7 +137,7 @@ func (d *homesDesk) reconcile() {
 	}
 }
 
-// same tells which slices have other endpoints than before.
+// changed tells which slices have other endpoints than before.
 func (d *homesDesk) changed() (names []string) {
 	for key, now := range d.slices() {
 		if !reflect.DeepEqual(d.before[key].Endpoints, now.Endpoints) {
