@@ -332,7 +332,7 @@ func (c *clusterPart) inForce(ctx context.Context, k known) (*v1alpha1.Contract,
 	if k.peer == nil {
 		return nil, nil
 	}
-	ctr, err := relations.Consuming(ctx, c.fresh, k.peer.Name)
+	ctr, err := relations.Consuming(ctx, c.fresh, k.peer)
 	if err != nil {
 		return nil, internal(err)
 	}
@@ -388,10 +388,6 @@ func (b backend) findOrAdd(ctx context.Context, ref string, report func(api.Prog
 
 // followAsk reports what becomes of a request until it is delivered, or, with wait, until it is decided.
 func (c *clusterPart) followAsk(ctx context.Context, name string, attempt int64, wait bool, report func(api.Progress)) error {
-	inForce, err := relations.Consuming(ctx, c.client, name)
-	if err != nil {
-		return internal(err)
-	}
 	said := ""
 	say := func(p api.Progress) {
 		if p.Message != said {
@@ -423,6 +419,10 @@ func (c *clusterPart) followAsk(ctx context.Context, name string, attempt int64,
 			return !wait, nil
 		case v1alpha1.StateConnected:
 			if out.RequestID != "" { // other amounts, on top of the contract in force
+				inForce, err := relations.Consuming(ctx, c.client, &peer)
+				if err != nil {
+					return false, internal(err)
+				}
 				say(api.Progress{Message: "waiting for the owner of " + name + " to accept " + cmp.Or(change(&peer, inForce), "other amounts"), Code: out.Code})
 				return !wait, nil
 			}

@@ -43,7 +43,7 @@ func (b backend) Requests(ctx context.Context) ([]api.Request, error) {
 		if !asks(k.peer) {
 			continue
 		}
-		inForce, err := relations.Consuming(ctx, c.client, k.peer.Name)
+		inForce, err := relations.Consuming(ctx, c.client, k.peer)
 		if err != nil {
 			return nil, internal(err)
 		}

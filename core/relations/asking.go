@@ -70,7 +70,7 @@ func (r *PeerReconciler) put(ctx context.Context, peer *v1alpha1.Peer) error {
 	if err != nil {
 		return err
 	}
-	inForce, err := Consuming(ctx, r.fresh, peer.Name)
+	inForce, err := Consuming(ctx, r.fresh, peer)
 	if err != nil {
 		return err
 	}

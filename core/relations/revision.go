@@ -47,9 +47,19 @@ func Wanted(peer *v1alpha1.Peer, inForce *v1alpha1.Contract) corev1.ResourceList
 }
 
 // Consuming is the contract in force under which this cluster consumes from a peer; nil when there is none.
-func Consuming(ctx context.Context, c client.Reader, peer string) (*v1alpha1.Contract, error) {
-	contracts, err := contractsWith(ctx, c, peer, v1alpha1.RoleConsumer)
-	return live(contracts), err
+func Consuming(ctx context.Context, c client.Reader, peer *v1alpha1.Peer) (*v1alpha1.Contract, error) {
+	name := peer.Status.Outgoing.Contract
+	if name == "" {
+		return nil, nil
+	}
+	var ctr v1alpha1.Contract
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, &ctr); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	if ctr.Spec.Role != v1alpha1.RoleConsumer || ofAnotherKey(&ctr, peer) {
+		return nil, nil
+	}
+	return live([]v1alpha1.Contract{ctr}), nil
 }
 
 // putContract makes a contract, or puts its next revision in the place of the old one.

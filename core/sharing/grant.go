@@ -43,7 +43,7 @@ func Words(list corev1.ResourceList, beside ...corev1.ResourceList) api.Resource
 }
 
 func word(name corev1.ResourceName, q resource.Quantity) string {
-	if n, whole := q.AsInt64(); whole && granularity(name) == 1 {
+	if n, whole := q.AsInt64(); whole && (granularity(name) == 1 || q.Format == resource.DecimalExponent) {
 		return strconv.FormatInt(n, 10)
 	}
 	number, suffix := q.CanonicalizeBytes(nil)
