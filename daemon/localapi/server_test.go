@@ -65,7 +65,7 @@ func TestEveryCallReachesTheBackendWithItsArguments(t *testing.T) {
 	b := &apitest.Backend{
 		State:   api.Status{Name: "alice", Version: "1.2.3"},
 		Known:   []api.Peer{bob()},
-		Pending: []api.Request{{ID: "r1", Peer: "bob"}, {ID: "r2", Peer: "carol"}},
+		Pending: []api.Request{{ID: "r1", Peer: "bob", Direction: api.Incoming}, {ID: "r2", Peer: "carol", Direction: api.Incoming}},
 		Signed:  []api.Contract{{Name: "bob-out", ID: "c1", Document: document}},
 		Config:  []byte("kind: Config\n"),
 		Verdict: api.VerifyResult{Valid: true},
@@ -104,10 +104,15 @@ func TestEveryCallReachesTheBackendWithItsArguments(t *testing.T) {
 	b.Set(func() { b.Known[0].Confirm = &api.Confirmation{Code: "402817", Terms: []string{"cpu costs 0.02 EUR"}} })
 	peer, err = c.ConfirmPeer(ctx, "bob", api.PeerConfirm{Code: "402 817", Terms: true})
 	check("confirm", peer.Outgoing, api.StateConnected, err)
+	b.Set(func() { b.Known[0].Asked = api.Resources{"cpu": "3"} })
+	peer, err = c.Withdraw(ctx, "bob")
+	check("withdraw", len(peer.Asked), 0, err)
 	peer, err = c.Unpeer(ctx, "bob", report)
 	check("unpeer", peer.Outgoing, api.StateNone, err)
 	requests, err := c.Requests(ctx)
 	check("requests", len(requests), 2, err)
+	asked, err := c.Request(ctx, "bob")
+	check("request", asked.ID, "r1", err)
 	answered, err := c.Accept(ctx, "r1", api.Resources{"cpu": "1"})
 	check("accept", answered.State, api.StateContracted, err)
 	answered, err = c.Decline(ctx, "carol")
@@ -135,7 +140,7 @@ func TestEveryCallReachesTheBackendWithItsArguments(t *testing.T) {
 	}, nil)
 	check("calls", b.Called(), []string{
 		"Status", "Version", "Kubeconfig", "Peers", "Peer BOBBOBB", "AddPeer [fe80::1%eth0]:6450", "Peer [fe80::1%eth0]:6450",
-		"ForgetPeer added", "Ask bob cpu 2", "Confirm bob 402817 terms=true reject=false", "Unpeer bob", "Requests", "Accept r1 cpu 1", "Decline carol", "Contracts",
+		"ForgetPeer added", "Ask bob cpu 2", "Confirm bob 402817 terms=true reject=false", "Withdraw bob", "Unpeer bob", "Requests", "Request bob", "Accept r1 cpu 1", "Decline carol", "Contracts",
 		"Contract bob-out", `VerifyContract c1 {"a":"<&>"}`, "SetPolicy default", "Policies", "Offload shop both default bob",
 		"Offloads", "Unoffload shop", "Guests",
 	}, nil)
@@ -165,6 +170,9 @@ func TestErrorsKeepTheirCodeAndSayWhatToDo(t *testing.T) {
 		"no such peer":         {"GET", "/v1/peers/bbo", "", 404, api.CodeNotFound, ""},
 		"declined":             {"POST", "/v1/peers/bob/ask", `{"wait":true}`, 409, api.CodeDeclined, ""},
 		"bad amount":           {"POST", "/v1/peers/bob/ask", `{"resources":{"cpu":"two"}}`, 400, api.CodeInvalid, "resources.cpu"},
+		"next to nothing":      {"POST", "/v1/peers/bob/ask", `{"resources":{"memory":"4"}}`, 400, api.CodeInvalid, "resources.memory"},
+		"nothing":              {"POST", "/v1/peers/bob/ask", `{"resources":{"cpu":"0"}}`, 400, api.CodeInvalid, "resources.cpu"},
+		"shown what is none":   {"POST", "/v1/requests/r1/accept", `{"granted":{"cpu":"-1"}}`, 400, api.CodeInvalid, "granted.cpu"},
 		"percent asked":        {"POST", "/v1/peers/bob/ask", `{"resources":{"cpu":"50%"}}`, 400, api.CodeInvalid, "resources.cpu"},
 		"bad resource name":    {"POST", "/v1/peers/bob/ask", `{"resources":{"c p u":"1"}}`, 400, api.CodeInvalid, "resources"},
 		"more than everything": {"PATCH", "/v1/policies/default", `{"amounts":{"cpu":"101%"}}`, 400, api.CodeInvalid, "amounts.cpu"},
