@@ -138,7 +138,7 @@ func (b backend) view(k known, f facts) api.Peer {
 	}
 	for _, ctr := range f.contracts {
 		if ctr.Spec.Peer == k.name && ctr.Spec.Role == v1alpha1.RoleConsumer {
-			p.Offered = quantities(ctr.Spec.Resources)
+			p.Offered = sharing.Words(ctr.Spec.Resources)
 			if asks(k.peer) {
 				p.Asked = sharing.Words(relations.Wanted(k.peer, &ctr), ctr.Spec.Resources)
 			}

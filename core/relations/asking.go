@@ -254,8 +254,11 @@ func (r *PeerReconciler) close(ctx context.Context, peer *v1alpha1.Peer, e peeri
 		return false, err
 	}
 	became := api.StateDeclined
-	if e == peering.EventExpired {
+	switch {
+	case e == peering.EventExpired:
 		became = api.StateExpired
+	case Word(peer).Withdraw: // its owner need not be told
+		became = api.StateNone
 	}
 	r.announce(api.Event{Type: api.EventRequestAnswered, Severity: api.SeverityInfo, Peer: peer.Name, Message: why,
 		Direction: api.Outgoing, State: became})

@@ -359,6 +359,13 @@ func TestAPendingChangeIsWithdrawnAlone(t *testing.T) {
 		t.Errorf("%+v, %d requests at bob", out, len(w.bob.requests(t)))
 	}
 	w.alice.hears(t, api.EventSecurity, 0)
+	w.alice.mu.Lock()
+	for _, e := range w.alice.events {
+		if e.Type == api.EventRequestAnswered && e.State != api.StateNone { // desktops tell what another decided
+			t.Errorf("%+v", e)
+		}
+	}
+	w.alice.mu.Unlock()
 	if err := w.bob.Withdraw(t.Context(), peering.Caller{ID: w.alice.me.ID()}, id); err != nil {
 		t.Errorf("what is gone: %v", err)
 	}
