@@ -158,28 +158,20 @@ func (c *clusterPart) waiting(ctx context.Context) []api.Problem {
 		if !relations.Pending(r) {
 			continue
 		}
+		gets := "to use this laptop" // what it would get is not known, when even that cannot be read
+		if grant, err := c.provider.Grant(ctx, r); err == nil {
+			gets = "to use this laptop, and would get " + grant.Summary
+		}
 		why := "it lapses in " + howLong(time.Until(r.Spec.Expires.Time))
 		if r.Spec.Code != "" {
 			why = "its owner must see the code " + r.Spec.Code + " too; " + why
 		}
 		list = append(list, api.Problem{
-			Severity: api.SeverityInfo, What: r.Spec.PeerName + " asks for " + asked(r.Spec.Resources), Why: why,
+			Severity: api.SeverityInfo, What: r.Spec.PeerName + " asks " + gets, Why: why,
 			Do: "kith accept " + r.Name + ", or kith decline " + r.Name,
 		})
 	}
 	return list
-}
-
-func asked(resources corev1.ResourceList) string {
-	if len(resources) == 0 {
-		return "whatever is shared"
-	}
-	amounts := quantities(resources)
-	var parts []string
-	for _, name := range amounts.Names() {
-		parts = append(parts, name+" "+amounts[name])
-	}
-	return strings.Join(parts, ", ")
 }
 
 // degraded tells why an engine that answers is not well: its node, or the disk.

@@ -70,6 +70,9 @@ func consent(t *testing.T, alice, bob *lab.Laptop) {
 	if out := kith(t, bob, "requests"); !strings.Contains(out, "WOULD GET") || !strings.Contains(out, "cpu "+r.Granted["cpu"]+", memory ") {
 		t.Error(out)
 	}
+	if out := kith(t, bob, "status"); !strings.Contains(out, "alice asks to use this laptop, and would get cpu "+r.Granted["cpu"]) {
+		t.Error(out)
+	}
 	if out := kith(t, bob, "accept", "alice"); !strings.Contains(out, "it gets "+r.Granted.String()) {
 		t.Error(out)
 	}
