@@ -1,0 +1,335 @@
+package policy
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// direction of traffic, as the pod that a policy selects sees it.
+type direction struct {
+	name string // also of the map
+	kind networkingv1.PolicyType
+	peer string // the field of a packet that names the other end
+	end  []string
+}
+
+var (
+	ingress = direction{ingressMap, networkingv1.PolicyTypeIngress, "ip saddr", []string{
+		"ip saddr @" + podsSet + " counter reject with icmp type admin-prohibited", "counter drop",
+	}}
+	egress = direction{egressMap, networkingv1.PolicyTypeEgress, "ip daddr", []string{"counter reject with icmp type admin-prohibited"}}
+)
+
+// rule is one of a policy, in either direction.
+type rule struct {
+	peers []networkingv1.NetworkPolicyPeer
+	ports []networkingv1.NetworkPolicyPort
+}
+
+// rulesOf says whether a policy limits a direction, and what it allows there.
+func (d direction) rulesOf(p *networkingv1.NetworkPolicy) (list []rule, limits bool) {
+	types := p.Spec.PolicyTypes
+	if len(types) == 0 { // of before there was egress
+		if types = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}; len(p.Spec.Egress) > 0 {
+			types = append(types, networkingv1.PolicyTypeEgress)
+		}
+	}
+	if !slices.Contains(types, d.kind) {
+		return nil, false
+	}
+	if d.kind == networkingv1.PolicyTypeIngress {
+		for _, r := range p.Spec.Ingress {
+			list = append(list, rule{r.From, r.Ports})
+		}
+		return list, true
+	}
+	for _, r := range p.Spec.Egress {
+		list = append(list, rule{r.To, r.Ports})
+	}
+	return list, true
+}
+
+// compile makes the table that holds pods to the policies.
+func compile(s State) table {
+	t := table{sets: map[string]set{}, chains: map[string][]string{}}
+	for _, name := range []string{ingressMap, egressMap} {
+		t.add(name, set{of: addressType, verdicts: true})
+	}
+	t.add(podsSet, set{of: addressType})
+	t.add(selfSet, set{of: pairType})
+	t.add(dnsSet, set{of: askType})
+	for _, p := range s.Pods {
+		t.add(podsSet, set{}, p.Address.String())
+	}
+	c := compiler{State: s, table: t, selectors: map[*metav1.LabelSelector]labels.Selector{}}
+	for _, d := range []direction{ingress, egress} {
+		c.direct(d)
+	}
+	return t
+}
+
+type compiler struct {
+	State
+	table     table
+	selectors map[*metav1.LabelSelector]labels.Selector
+}
+
+// selector of labels; one that the API server would not have taken selects nothing.
+func (c *compiler) selector(s *metav1.LabelSelector) labels.Selector {
+	if known, there := c.selectors[s]; there {
+		return known
+	}
+	made, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		made = labels.Nothing()
+	}
+	c.selectors[s] = made
+	return made
+}
+
+// direct makes what holds in one direction. Pods that the same policies select share a chain.
+func (c *compiler) direct(d direction) {
+	by := map[netip.Addr][]*networkingv1.NetworkPolicy{}
+	for _, p := range sorted(c.Policies) {
+		rules, limits := d.rulesOf(p)
+		if !limits {
+			continue
+		}
+		var selected []Pod
+		for _, pod := range c.Pods {
+			if pod.Namespace == p.Namespace && c.selector(&p.Spec.PodSelector).Matches(labels.Set(pod.Labels)) {
+				selected = append(selected, pod)
+				by[pod.Address] = append(by[pod.Address], p)
+			}
+		}
+		if len(selected) > 0 {
+			c.policy(d, p, rules, selected)
+		}
+	}
+	for address, policies := range by {
+		c.limit(d, address, policies)
+	}
+}
+
+func sorted(list []*networkingv1.NetworkPolicy) []*networkingv1.NetworkPolicy {
+	return slices.SortedFunc(slices.Values(list), func(a, b *networkingv1.NetworkPolicy) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// limit sends a pod's packets to the chain of its policies.
+func (c *compiler) limit(d direction, address netip.Addr, policies []*networkingv1.NetworkPolicy) {
+	var jumps, names []string
+	for _, p := range policies {
+		names = append(names, d.chain(p))
+		if len(c.table.chains[d.chain(p)]) > 0 {
+			jumps = append(jumps, "jump "+d.chain(p))
+		}
+	}
+	chain := d.name + "-" + short(strings.Join(names, " "))
+	c.table.chains[chain] = slices.Concat([]string{"ip saddr . ip daddr @" + selfSet + " accept"}, jumps, d.end)
+	c.table.sets[d.name].elements[address.String()] = "goto " + chain
+	c.table.add(selfSet, set{}, fmt.Sprintf("%s . %s", address, address))
+}
+
+// short is a name of fixed length for a long one.
+func short(long string) string {
+	sum := sha256.Sum256([]byte(long))
+	return hex.EncodeToString(sum[:8])
+}
+
+// chain is the name of a policy's: readable as long as it fits beside the names of its sets.
+func (d direction) chain(p *networkingv1.NetworkPolicy) string {
+	name := p.Namespace + "/" + p.Name
+	if len(name) > 120 {
+		name = short(name)
+	}
+	return d.name + "/" + name
+}
+
+// policy makes the chain of one, which accepts what it allows.
+func (c *compiler) policy(d direction, p *networkingv1.NetworkPolicy, rules []rule, selected []Pod) {
+	chain := d.chain(p)
+	for i, r := range rules {
+		name := fmt.Sprintf("%s/%d", chain, i)
+		to := c.peersOf(p.Namespace, r.peers)
+		var whose []string // which peers a packet may be from, or for
+		switch {
+		case to.all:
+			whose = []string{""}
+		default:
+			if to.selects {
+				c.table.add(name+"/pods", set{of: addressType}, to.addresses()...)
+				whose = append(whose, d.peer+" @"+name+"/pods ")
+			}
+			if blocks := join(to.blocks); len(blocks) > 0 {
+				c.table.add(name+"/blocks", set{of: addressType, ranges: true})
+				for _, b := range blocks {
+					c.table.add(name+"/blocks", set{}, b.addresses())
+				}
+				whose = append(whose, d.peer+" @"+name+"/blocks ")
+			}
+		}
+		receivers := selected
+		if d.kind == networkingv1.PolicyTypeEgress {
+			if receivers = to.pods; to.all || len(to.blocks) > 0 {
+				receivers = c.Pods
+			}
+		}
+		for _, who := range whose {
+			for _, which := range c.ports(name, r.ports, receivers) {
+				c.table.chains[chain] = append(c.table.chains[chain], who+which+"accept")
+			}
+		}
+		if d.kind == networkingv1.PolicyTypeEgress {
+			c.dns(r.ports, to, selected)
+		}
+	}
+}
+
+// peers are who may be at the other end.
+type peers struct {
+	all     bool
+	selects bool // some are named by selectors, even if there is none just now
+	pods    []Pod
+	blocks  []span
+	dns     bool // the cluster's DNS is among them
+}
+
+func (p peers) addresses() (list []string) {
+	for _, pod := range p.pods {
+		list = append(list, pod.Address.String())
+	}
+	return list
+}
+
+// dnsPod is what the cluster's DNS is to selectors.
+var dnsPod = Pod{Namespace: metav1.NamespaceSystem, Labels: map[string]string{"k8s-app": "kube-dns"}}
+
+func (c *compiler) peersOf(namespace string, list []networkingv1.NetworkPolicyPeer) (p peers) {
+	if len(list) == 0 {
+		return peers{all: true, dns: true}
+	}
+	for _, peer := range list {
+		if peer.IPBlock != nil {
+			p.blocks = append(p.blocks, blockSpans(peer.IPBlock)...)
+			continue
+		}
+		p.selects = true
+		matches := func(pod Pod) bool {
+			if peer.NamespaceSelector == nil {
+				if pod.Namespace != namespace {
+					return false
+				}
+			} else if of, there := c.Namespaces[pod.Namespace]; !there || !c.selector(peer.NamespaceSelector).Matches(labels.Set(of)) {
+				return false
+			}
+			return peer.PodSelector == nil || c.selector(peer.PodSelector).Matches(labels.Set(pod.Labels))
+		}
+		for _, pod := range c.Pods {
+			if matches(pod) {
+				p.pods = append(p.pods, pod)
+			}
+		}
+		p.dns = p.dns || matches(dnsPod)
+	}
+	for _, b := range p.blocks {
+		p.dns = p.dns || b.contains(c.DNS) || b.contains(c.Node)
+	}
+	return p
+}
+
+var protocols = map[corev1.Protocol]string{corev1.ProtocolTCP: "tcp", corev1.ProtocolUDP: "udp", corev1.ProtocolSCTP: "sctp"}
+
+func protocolOf(p *corev1.Protocol) corev1.Protocol {
+	if p == nil || *p == "" {
+		return corev1.ProtocolTCP
+	}
+	return *p
+}
+
+// ports gives the matches for the ports of a rule; receivers are the pods whose names of ports count.
+func (c *compiler) ports(name string, list []networkingv1.NetworkPolicyPort, receivers []Pod) (matches []string) {
+	if len(list) == 0 {
+		return []string{""}
+	}
+	numbers := map[string][]span{}
+	named := false
+	for _, p := range list {
+		protocol := protocols[protocolOf(p.Protocol)]
+		switch {
+		case protocol == "":
+		case p.Port == nil:
+			numbers[protocol] = append(numbers[protocol], span{0, 65535})
+		case p.Port.Type == intstr.String:
+			named = true
+			c.table.add(name+"/named", set{of: namedType})
+			for _, pod := range receivers {
+				for _, at := range pod.Ports {
+					if at.Name == p.Port.StrVal && protocolOf(&at.Protocol) == protocolOf(p.Protocol) {
+						c.table.add(name+"/named", set{}, fmt.Sprintf("%s . %s . %d", pod.Address, protocol, at.ContainerPort))
+					}
+				}
+			}
+		default:
+			s := span{uint32(p.Port.IntVal), uint32(p.Port.IntVal)}
+			if p.EndPort != nil {
+				s.last = uint32(max(*p.EndPort, p.Port.IntVal))
+			}
+			numbers[protocol] = append(numbers[protocol], s)
+		}
+	}
+	if len(numbers) > 0 {
+		c.table.add(name+"/ports", set{of: portType, ranges: true})
+		for protocol, spans := range numbers {
+			for _, s := range join(spans) {
+				c.table.add(name+"/ports", set{}, protocol+" . "+s.ports())
+			}
+		}
+		matches = append(matches, "meta l4proto . th dport @"+name+"/ports ")
+	}
+	if named {
+		matches = append(matches, "ip daddr . meta l4proto . th dport @"+name+"/named ")
+	}
+	return matches
+}
+
+const dnsPort = 53
+
+// dns lets pods ask the cluster's DNS if a rule allows them what they would need were it a pod.
+func (c *compiler) dns(ports []networkingv1.NetworkPolicyPort, to peers, selected []Pod) {
+	if !to.dns {
+		return
+	}
+	for protocol, name := range map[corev1.Protocol]string{corev1.ProtocolUDP: "dns", corev1.ProtocolTCP: "dns-tcp"} {
+		if !slices.ContainsFunc(ports, func(p networkingv1.NetworkPolicyPort) bool {
+			switch {
+			case protocolOf(p.Protocol) != protocol:
+				return false
+			case p.Port == nil:
+				return true
+			case p.Port.Type == intstr.String:
+				return p.Port.StrVal == name
+			case p.EndPort != nil:
+				return p.Port.IntVal <= dnsPort && dnsPort <= *p.EndPort
+			}
+			return p.Port.IntVal == dnsPort
+		}) && len(ports) > 0 {
+			continue
+		}
+		for _, pod := range selected {
+			c.table.add(dnsSet, set{}, fmt.Sprintf("%s . %s", pod.Address, protocols[protocol]))
+		}
+	}
+}

@@ -1,0 +1,224 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/knftables"
+)
+
+// Table is the name of both nftables tables: the rules for IPv4, and one that drops what pods send by IPv6, which this
+// cluster does not have, and by which pods of one bridge could meet beside all rules.
+const Table = "kith-policy"
+
+// writer keeps the tables.
+type writer struct {
+	v4, v6  knftables.Interface
+	dns     netip.Addr
+	bridge  string
+	tunnel  string
+	written *table // by this process; nil: whatever is there
+}
+
+func (w *writer) open() (err error) {
+	if w.v4 == nil {
+		if w.v4, err = knftables.New(knftables.IPv4Family, Table); err != nil {
+			return err
+		}
+	}
+	if w.v6 == nil {
+		w.v6, err = knftables.New(knftables.IPv6Family, Table)
+	}
+	return err
+}
+
+// remove takes the tables away.
+func (w *writer) remove(ctx context.Context) error {
+	if err := w.open(); err != nil {
+		return err
+	}
+	w.written = nil
+	for _, family := range []knftables.Interface{w.v4, w.v6} {
+		tx := family.NewTransaction()
+		tx.Add(&knftables.Table{}) // so that there is one to delete
+		tx.Delete(&knftables.Table{})
+		if err := family.Run(ctx, tx); err != nil {
+			return fmt.Errorf("remove nftables table %s: %w", Table, err)
+		}
+	}
+	return nil
+}
+
+// write makes the table this one: what changed since the last time, or all of it.
+func (w *writer) write(ctx context.Context, is table) error {
+	if err := w.open(); err != nil {
+		return err
+	}
+	was := w.written
+	w.written = nil // until it has worked
+	tx := w.v4.NewTransaction()
+	if was == nil {
+		if err := w.writeV6(ctx); err != nil {
+			return err
+		}
+		tx.Add(&knftables.Table{})
+		tx.Delete(&knftables.Table{})
+		tx.Add(&knftables.Table{Comment: knftables.PtrTo("NetworkPolicies")})
+		was = &table{}
+	}
+	change(tx, *was, is)
+	if len(was.chains) == 0 && len(was.sets) == 0 {
+		w.always(tx)
+	}
+	if tx.NumOperations() > 0 {
+		if err := w.v4.Run(ctx, tx); err != nil {
+			return fmt.Errorf("write nftables table %s: %w", Table, err)
+		}
+	}
+	w.written = &is
+	return nil
+}
+
+// change brings what depends on policies from one table to another, in an order in which nothing is named that is not there.
+func change(tx *knftables.Transaction, was, is table) {
+	for _, name := range slices.Sorted(maps.Keys(is.sets)) {
+		if s := is.sets[name]; !like(was.sets[name], s) {
+			define(tx, name, s)
+		}
+	}
+	var changed []string
+	for _, name := range slices.Sorted(maps.Keys(is.chains)) {
+		old, there := was.chains[name]
+		if there && slices.Equal(old, is.chains[name]) {
+			continue
+		}
+		tx.Add(&knftables.Chain{Name: name})
+		if there {
+			tx.Flush(&knftables.Chain{Name: name})
+		}
+		changed = append(changed, name)
+	}
+	for _, name := range changed { // when all are there, for they name each other
+		for _, r := range is.chains[name] {
+			tx.Add(&knftables.Rule{Chain: name, Rule: r})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(is.sets)) {
+		fill(tx, name, was.sets[name], is.sets[name])
+	}
+	var gone []string
+	for _, name := range slices.Sorted(maps.Keys(was.chains)) {
+		if _, stays := is.chains[name]; !stays {
+			tx.Flush(&knftables.Chain{Name: name})
+			gone = append(gone, name)
+		}
+	}
+	for _, name := range gone {
+		tx.Delete(&knftables.Chain{Name: name})
+	}
+	for _, name := range slices.Sorted(maps.Keys(was.sets)) {
+		if _, stays := is.sets[name]; !stays {
+			tx.Delete(&knftables.Set{Name: name})
+		}
+	}
+}
+
+// like reports whether two sets are the same but for their elements.
+func like(a, b set) bool { return a.of == b.of && a.ranges == b.ranges && a.verdicts == b.verdicts }
+
+func define(tx *knftables.Transaction, name string, s set) {
+	if s.verdicts {
+		tx.Add(&knftables.Map{Name: name, Type: s.of + " : verdict"})
+		return
+	}
+	var flags []knftables.SetFlag
+	if s.ranges {
+		flags = append(flags, knftables.IntervalFlag)
+	}
+	tx.Add(&knftables.Set{Name: name, Type: s.of, Flags: flags})
+}
+
+// fill brings the elements of a set up to date. Ranges are written anew, for those that overlap old ones are refused.
+func fill(tx *knftables.Transaction, name string, was, is set) {
+	if maps.Equal(was.elements, is.elements) {
+		return
+	}
+	element := func(key, verdict string) *knftables.Element {
+		e := &knftables.Element{Key: strings.Split(key, " . ")}
+		if is.verdicts {
+			e.Map, e.Value = name, []string{verdict}
+		} else {
+			e.Set = name
+		}
+		return e
+	}
+	if is.ranges && len(was.elements) > 0 {
+		tx.Flush(&knftables.Set{Name: name})
+		was.elements = nil
+	}
+	for _, key := range slices.Sorted(maps.Keys(was.elements)) {
+		if verdict, stays := is.elements[key]; !stays || verdict != was.elements[key] {
+			tx.Delete(element(key, was.elements[key]))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(is.elements)) {
+		if verdict, there := was.elements[key]; !there || verdict != is.elements[key] {
+			tx.Add(element(key, is.elements[key]))
+		}
+	}
+}
+
+// always is what is in every table: the chains at the hooks. Both directions have one each in forward, so that what one
+// accepts is still asked by the other.
+func (w *writer) always(tx *knftables.Transaction) {
+	answers := []string{
+		"ct state established ct direction reply accept",
+		"ct state related meta l4proto icmp accept",
+	}
+	for _, c := range []struct {
+		name     string
+		hook     knftables.BaseChainHook
+		priority string
+		rules    []string
+	}{
+		{"from-pods", knftables.ForwardHook, "filter - 2", []string{"ip saddr vmap @" + egressMap}},
+		{"to-pods", knftables.ForwardHook, "filter - 1", []string{
+			"ip daddr vmap @" + ingressMap,
+			// A pod at a peer of which nobody here has heard yet: it tries again.
+			knftables.Concat("iifname", fmt.Sprintf("%q", w.tunnel), "oifname", fmt.Sprintf("%q", w.bridge), "ip saddr != @"+podsSet, "counter drop"),
+		}},
+		{"to-node", knftables.InputHook, "filter - 2", []string{
+			knftables.Concat("ct original ip daddr", w.dns, "ip saddr . meta l4proto @"+dnsSet, "accept"), // it has no other port
+			"ip saddr vmap @" + egressMap,
+		}},
+	} {
+		tx.Add(&knftables.Chain{
+			Name: c.name, Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(c.hook),
+			Priority: knftables.PtrTo(knftables.BaseChainPriority(c.priority)),
+		})
+		for _, r := range slices.Concat(answers, c.rules) {
+			tx.Add(&knftables.Rule{Chain: c.name, Rule: r})
+		}
+	}
+}
+
+func (w *writer) writeV6(ctx context.Context) error {
+	tx := w.v6.NewTransaction()
+	tx.Add(&knftables.Table{})
+	tx.Delete(&knftables.Table{})
+	tx.Add(&knftables.Table{})
+	for _, hook := range []knftables.BaseChainHook{knftables.ForwardHook, knftables.InputHook} {
+		tx.Add(&knftables.Chain{
+			Name: string(hook), Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(hook), Priority: knftables.PtrTo(knftables.FilterPriority),
+		})
+		tx.Add(&knftables.Rule{Chain: string(hook), Rule: knftables.Concat("iifname", fmt.Sprintf("%q", w.bridge), "counter drop")})
+	}
+	if err := w.v6.Run(ctx, tx); err != nil {
+		return fmt.Errorf("write nftables table %s for IPv6: %w", Table, err)
+	}
+	return nil
+}
