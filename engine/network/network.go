@@ -38,6 +38,7 @@ type Options struct {
 	CNIConf       string // folder for the CNI configuration
 	GuestConf     string // folder for the CNI configuration of guests
 	CNIData       string // folder where host-local notes the addresses given
+	Policies      string // socket where kith-mark asks whether a new pod's NetworkPolicies are in force
 }
 
 // PluginDir is where the CNI plugins are, given the runtime folder. They have a folder of their own because
@@ -146,7 +147,7 @@ func writeCNI(o Options) error {
 	return writeConf(o.GuestConf, "10-kith-guests.conflist", guestNetwork(o))
 }
 
-// podNetwork is a bridge with local addresses, host ports, and no masquerading by the plugin, because the engine's
+// podNetwork is a bridge with local addresses, NetworkPolicies in force before a pod starts, host ports, and no masquerading by the plugin, because the engine's
 // table does it and spares the gateway.
 func podNetwork(o Options) m {
 	return m{
@@ -157,6 +158,7 @@ func podNetwork(o Options) m {
 				"type": "bridge", "bridge": Bridge, "isGateway": true, "ipMasq": false, "hairpinMode": true, "mtu": o.MTU,
 				"ipam": localAddresses(o.CNIData, o.PodCIDR),
 			},
+			{"type": "kith-mark", "policies": o.Policies},
 			{"type": "portmap", "backend": "nftables", "capabilities": m{"portMappings": true}},
 		},
 	}

@@ -212,7 +212,7 @@ func (l *laptop) holdAll(list []*networkingv1.NetworkPolicy) {
 }
 
 // What is open is waited for, on a busy machine too; what is closed is mostly told so at once.
-const patience, moment = 5 * time.Second, 400 * time.Millisecond
+const enough, moment = 5 * time.Second, 400 * time.Millisecond
 
 // try opens a connection from an address to tcp://… or udp://….
 func (l *laptop) try(from, to string, within time.Duration) (c net.Conn, err error) {
@@ -256,7 +256,7 @@ func (l *laptop) opens(from string, want map[string]bool) {
 		}
 		within := moment
 		if open {
-			within = patience
+			within = enough
 		}
 		if _, err := l.try(from, to, within); (err == nil) != open {
 			l.t.Errorf("%s to %s: %v, want open %t", from, to, err, open)
@@ -302,7 +302,7 @@ func TestWhatIsForbiddenIsToldAtOnce(t *testing.T) {
 	l.hold(denyAll)
 	for _, from := range []string{webIP, bankIP} {
 		var timeout net.Error
-		if _, err := l.try(from, "tcp://"+dbIP+":8080", patience); err == nil || errors.As(err, &timeout) && timeout.Timeout() {
+		if _, err := l.try(from, "tcp://"+dbIP+":8080", enough); err == nil || errors.As(err, &timeout) && timeout.Timeout() {
 			t.Errorf("%s: %v, want an answer", from, err)
 		}
 	}
@@ -373,16 +373,16 @@ func TestPodsAtAPeerAreHeldToPoliciesAtHome(t *testing.T) {
 // A new policy holds for connections that are open; answers to those that a pod may open pass.
 func TestAPolicyHoldsForConnectionsThatAreOpen(t *testing.T) {
 	l := newLaptop(t)
-	c, err := l.try(webIP, "tcp://"+dbIP+":8080", patience)
+	c, err := l.try(webIP, "tcp://"+dbIP+":8080", enough)
 	must(t, err)
 	says := func(within time.Duration) error {
 		_, _ = c.Write([]byte("still there?\n"))
 		_, err := l.read(c, within)
 		return err
 	}
-	must(t, says(patience))
+	must(t, says(enough))
 	l.hold(`{spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Ingress]}}`) // answers come in
-	must(t, says(patience))
+	must(t, says(enough))
 	l.hold(`{spec: {podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress]}}`)
 	if says(moment) == nil {
 		t.Error("the connection is still open")

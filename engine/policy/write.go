@@ -22,6 +22,7 @@ type writer struct {
 	bridge  string
 	tunnel  string
 	written *table // by this process; nil: whatever is there
+	removed bool   // by this process
 }
 
 func (w *writer) open() (err error) {
@@ -36,8 +37,11 @@ func (w *writer) open() (err error) {
 	return err
 }
 
-// remove takes the tables away.
+// remove takes the tables away, those of a process before as well.
 func (w *writer) remove(ctx context.Context) error {
+	if w.removed {
+		return nil
+	}
 	if err := w.open(); err != nil {
 		return err
 	}
@@ -50,7 +54,21 @@ func (w *writer) remove(ctx context.Context) error {
 			return fmt.Errorf("remove nftables table %s: %w", Table, err)
 		}
 	}
+	w.removed = true
 	return nil
+}
+
+// missing reports whether a table that was written is not there.
+func (w *writer) missing(ctx context.Context) bool {
+	if w.written == nil {
+		return false
+	}
+	for _, family := range []knftables.Interface{w.v4, w.v6} {
+		if chains, err := family.List(ctx, "chain"); knftables.IsNotFound(err) || err == nil && len(chains) == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // write makes the table this one: what changed since the last time, or all of it.
@@ -59,7 +77,7 @@ func (w *writer) write(ctx context.Context, is table) error {
 		return err
 	}
 	was := w.written
-	w.written = nil // until it has worked
+	w.written, w.removed = nil, false // until it has worked
 	tx := w.v4.NewTransaction()
 	if was == nil {
 		if err := w.writeV6(ctx); err != nil {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -28,6 +29,7 @@ import (
 	"kith.dev/engine/dns"
 	"kith.dev/engine/images"
 	"kith.dev/engine/network"
+	"kith.dev/engine/policy"
 	"kith.dev/engine/storage"
 )
 
@@ -104,7 +106,7 @@ func (s *server) run(ctx context.Context) error {
 	below(store.Run)
 	if err := network.Setup(ctx, network.Options{
 		NodeIP: c.NodeIP, NodeDevice: c.NodeDevice, GatewayDevice: c.GatewayDevice, PodCIDR: c.PodCIDR, GuestCIDR: c.GuestCIDR, ServiceCIDR: c.ServiceCIDR, MTU: c.PodMTU,
-		CNIConf: s.cniConf(), GuestConf: s.guestConf(), CNIData: filepath.Join(c.DataDir, "cni", "addresses"),
+		CNIConf: s.cniConf(), GuestConf: s.guestConf(), CNIData: filepath.Join(c.DataDir, "cni", "addresses"), Policies: s.policiesSocket(),
 	}, s.log); err != nil {
 		return err
 	}
@@ -162,6 +164,14 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 		return err
 	}
 
+	policies, err := policy.Open(policy.Options{
+		Client: s.client, NodeName: c.NodeName, NodeIP: c.NodeIP, ClusterDNS: c.ClusterDNS, Local: []netip.Prefix{c.PodCIDR, c.GuestCIDR},
+		Bridge: network.Bridge, Tunnel: c.GatewayDevice, Socket: s.policiesSocket(),
+	}, s.log)
+	if err != nil {
+		return err
+	}
+
 	ready := make(chan struct{})
 	start := func(name string, after <-chan struct{}, run func(context.Context) error) {
 		group.Go(func() error {
@@ -200,6 +210,7 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 		start("kube-controller-manager", ready, component.ControllerManager{PKI: files, ClusterCIDR: c.ClusterCIDR, ServiceCIDR: c.ServiceCIDR}.Run)
 		start("kube-scheduler", ready, component.Scheduler{PKI: files}.Run)
 	}
+	start("network-policies", ready, policies.Run)
 	start("objects", ready, s.keepObjects)
 	start("dns", ready, func(ctx context.Context) error { return dns.Run(ctx, resolver, s.log) })
 	start("storage", ready, func(ctx context.Context) error {
@@ -276,6 +287,7 @@ func (s *server) annotations(ctx context.Context, namespace string) (map[string]
 	return ns.Annotations, nil
 }
 
+func (s *server) policiesSocket() string  { return filepath.Join(s.config.RunDir, "policies.sock") }
 func (s *server) imagesSocket() string    { return filepath.Join(s.config.RunDir, "images.sock") }
 func (s *server) cniConf() string         { return filepath.Join(s.config.DataDir, "cni", "net.d") }
 func (s *server) guestConf() string       { return filepath.Join(s.config.DataDir, "cni", "guests.d") }

@@ -1,6 +1,7 @@
-// Kith-mark is a CNI plugin (CNI specification 1.0.0) that comes after the one that made a pod's link: it marks the
-// host's end of it. The group tells the fence that whatever comes over the link comes from a guest; the alias, the
-// pod's UID, tells which. containerd calls it before the pod's first program runs, and starts none if it fails.
+// Kith-mark is a CNI plugin (CNI specification 1.0.0) that comes after the one that made a pod's link. Of a guest's it marks the
+// host's end: the group tells the fence that whatever comes over the link comes from a guest; the alias, the
+// pod's UID, tells which. And it waits until the NetworkPolicies of the pod are in force. containerd calls it before the
+// pod's first program runs, and starts none if it fails.
 //
 // It must never change anything but that link.
 package main
@@ -10,8 +11,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/vishvananda/netlink"
 )
@@ -19,11 +22,15 @@ import (
 // config is what the network's configuration says, with the result of the plugins before.
 type config struct {
 	CNIVersion string          `json:"cniVersion"`
-	Group      int             `json:"group"`
+	Group      int             `json:"group"`    // of guests' links; 0: nothing is marked
+	Policies   string          `json:"policies"` // socket of the engine; see kith.dev/engine/policy, Ask
 	PrevResult json.RawMessage `json:"prevResult"`
 }
 
 type result struct {
+	IPs []struct {
+		Address string `json:"address"`
+	} `json:"ips"`
 	Interfaces []struct {
 		Name    string `json:"name"`
 		Sandbox string `json:"sandbox"`
@@ -54,11 +61,47 @@ func run(c *config) error {
 	if err := json.Unmarshal(c.PrevResult, &before); err != nil {
 		return fmt.Errorf("result of the plugin before: %w", err)
 	}
-	if err := mark(before, c.Group, podUID(os.Getenv("CNI_ARGS"))); err != nil {
-		return err
+	uid := podUID(os.Getenv("CNI_ARGS"))
+	if c.Group == 0 && c.Policies == "" {
+		return errors.New("the configuration names neither a group nor a socket")
+	}
+	if c.Group != 0 {
+		if err := mark(before, c.Group, uid); err != nil {
+			return err
+		}
+	}
+	if c.Policies != "" {
+		if err := await(before, c.Policies, uid); err != nil {
+			return err
+		}
 	}
 	_, err := os.Stdout.Write(c.PrevResult)
 	return err
+}
+
+// await returns when the rules of the pod's NetworkPolicies are in force, which the engine says by closing the connection.
+func await(r result, socket, uid string) error {
+	if uid == "" || len(r.IPs) == 0 {
+		return nil // no pod of a cluster
+	}
+	address, _, _ := strings.Cut(r.IPs[0].Address, "/")
+	conn, err := net.DialTimeout("unix", socket, 5*time.Second)
+	if err != nil {
+		return fmt.Errorf("ask kith-k8s whether NetworkPolicies are in force: %w", err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(15 * time.Second))
+	if err := json.NewEncoder(conn).Encode(map[string]string{"uid": uid, "address": address}); err != nil {
+		return fmt.Errorf("ask kith-k8s whether NetworkPolicies are in force: %w", err)
+	}
+	why, err := io.ReadAll(io.LimitReader(conn, 4096))
+	if err != nil {
+		return fmt.Errorf("wait until NetworkPolicies are in force: %w", err)
+	}
+	if len(why) > 0 {
+		return errors.New(string(why))
+	}
+	return nil
 }
 
 // podUID is what containerd says of the pod: K8S_POD_NAMESPACE=shop;K8S_POD_UID=…
@@ -72,9 +115,6 @@ func podUID(args string) string {
 }
 
 func mark(r result, group int, alias string) error {
-	if group == 0 {
-		return errors.New("the configuration names no group")
-	}
 	marked := false
 	for _, i := range r.Interfaces {
 		if i.Sandbox != "" {

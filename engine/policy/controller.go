@@ -1,0 +1,330 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+)
+
+// Options say whose policies are enforced where.
+type Options struct {
+	Client     kubernetes.Interface
+	NodeName   string
+	NodeIP     netip.Addr
+	ClusterDNS netip.Addr
+	Local      []netip.Prefix // addresses that pods of this node have, and no others
+	Bridge     string         // of the pods
+	Tunnel     string         // device that leads to peers
+	Socket     string         // of the Gate
+}
+
+// pace is the shortest time between two looks at everything: the first of many changes is not kept waiting.
+const pace = 100 * time.Millisecond
+
+// again is when to look again after a look that failed.
+const again = 2 * time.Second
+
+// Controller keeps the rules. Open makes one, Run works.
+type Controller struct {
+	o      Options
+	log    *slog.Logger
+	gate   net.Listener
+	writer writer
+	record record.EventRecorder
+	wakeup chan struct{} // holds a token when something changed
+	anew   chan struct{} // holds one when a table of ours was deleted, by us or by somebody
+
+	policies cache.SharedIndexInformer
+	bridged  func() error
+	seen     *surroundings // while there are policies
+	failing  string        // what was told last
+
+	mu     sync.Mutex
+	claims map[types.UID]*claim
+	why    error // of the last look
+}
+
+// surroundings are the pods and namespaces, followed while there are policies.
+type surroundings struct {
+	pods, namespaces cache.SharedIndexInformer
+	stop             context.CancelFunc
+}
+
+// Open listens for the CNI plugin, which may be asked before Run is.
+func Open(o Options, log *slog.Logger) (*Controller, error) {
+	c := &Controller{
+		o: o, log: log, wakeup: make(chan struct{}, 1), anew: make(chan struct{}, 1), claims: map[types.UID]*claim{}, bridged: bridged,
+		writer: writer{dns: o.ClusterDNS, bridge: o.Bridge, tunnel: o.Tunnel},
+	}
+	var err error
+	c.gate, err = listen(o.Socket)
+	return c, err
+}
+
+// Run keeps the rules until ctx ends, and leaves them: pods run on, and so does what holds them.
+func (c *Controller) Run(ctx context.Context) error {
+	defer c.gate.Close()
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	defer broadcaster.Shutdown()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: c.o.Client.CoreV1().Events("")})
+	c.record = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kith-k8s", Host: c.o.NodeName})
+
+	factory := informers.NewSharedInformerFactoryWithOptions(c.o.Client, 0, informers.WithTransform(strip))
+	c.policies = factory.Networking().V1().NetworkPolicies().Informer()
+	if err := c.follow(c.policies); err != nil {
+		return err
+	}
+	factory.Start(ctx.Done())
+	if !cache.WaitForCacheSync(ctx.Done(), c.policies.HasSynced) {
+		return nil
+	}
+	go c.serve(ctx)
+	go c.guard(ctx)
+	for {
+		wait := pace
+		if err := c.look(ctx); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			c.log.Warn("NetworkPolicies are not in force as they are written, trying again", "err", err)
+			wait = again
+			c.wake()
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil
+		}
+		select {
+		case <-c.wakeup:
+		case <-c.anew:
+			if c.writer.missing(ctx) {
+				c.log.Warn("the rules of NetworkPolicies were taken away, putting them up again")
+				c.writer.written = nil
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (c *Controller) wake() {
+	select {
+	case c.wakeup <- struct{}{}:
+	default:
+	}
+}
+
+func (c *Controller) follow(i cache.SharedIndexInformer) error {
+	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { c.wake() },
+		UpdateFunc: func(was, is any) {
+			if matters(was, is) {
+				c.wake()
+			}
+		},
+		DeleteFunc: func(any) { c.wake() },
+	})
+	return err
+}
+
+// look reads everything and writes what follows of it.
+func (c *Controller) look(ctx context.Context) error {
+	list := c.policies.GetStore().List()
+	if len(list) == 0 {
+		return c.idle(ctx)
+	}
+	if err := c.surround(ctx); err != nil {
+		return err
+	}
+	s := State{DNS: c.o.ClusterDNS, Node: c.o.NodeIP, Namespaces: map[string]map[string]string{}}
+	for _, o := range list {
+		s.Policies = append(s.Policies, o.(*networkingv1.NetworkPolicy))
+	}
+	for _, o := range c.seen.namespaces.GetStore().List() {
+		ns := o.(*corev1.Namespace)
+		s.Namespaces[ns.Name] = ns.Labels
+	}
+	var known []types.UID
+	s.Pods, known = c.pods()
+	err := c.writer.write(ctx, compile(s))
+	if err == nil {
+		err = c.bridged()
+	}
+	c.tell(s.Policies, err)
+	c.settle(known, err)
+	return err
+}
+
+// idle is without policies: no table, and nobody to follow.
+func (c *Controller) idle(ctx context.Context) error {
+	if c.seen != nil {
+		c.seen.stop()
+		c.seen = nil
+	}
+	c.failing = ""
+	err := c.writer.remove(ctx)
+	c.settleAll(err)
+	return err
+}
+
+// surround begins to follow pods and namespaces, if nobody does.
+func (c *Controller) surround(ctx context.Context) error {
+	if c.seen == nil {
+		// Pods have no IPv6, but on their bridge each could speak it.
+		_ = os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-ip6tables", []byte("1"), 0) // missing with br_netfilter, see bridged
+		life, stop := context.WithCancel(ctx)
+		factory := informers.NewSharedInformerFactoryWithOptions(c.o.Client, 0, informers.WithTransform(strip))
+		c.seen = &surroundings{pods: factory.Core().V1().Pods().Informer(), namespaces: factory.Core().V1().Namespaces().Informer(), stop: stop}
+		if err := errors.Join(c.follow(c.seen.pods), c.follow(c.seen.namespaces)); err != nil {
+			return err
+		}
+		factory.Start(life.Done())
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), c.seen.pods.HasSynced, c.seen.namespaces.HasSynced) {
+		return ctx.Err()
+	}
+	return nil
+}
+
+// bridged reports an error when packets between pods of this node do not meet any rule.
+func bridged() error {
+	b, err := os.ReadFile("/proc/sys/net/bridge/bridge-nf-call-iptables")
+	if err != nil || strings.TrimSpace(string(b)) != "1" {
+		return errors.New("packets between pods of this laptop bypass the kernel's packet filter; load the module br_netfilter")
+	}
+	return nil
+}
+
+// tell says on the policies that they are not in force, once for each cause.
+func (c *Controller) tell(list []*networkingv1.NetworkPolicy, err error) {
+	if err == nil {
+		c.failing = ""
+		return
+	}
+	if c.failing == err.Error() {
+		return
+	}
+	c.failing = err.Error()
+	for _, p := range list {
+		c.record.Eventf(p, corev1.EventTypeWarning, "NotEnforced", "this policy is not in force as it is written: %s", shorten(err.Error()))
+	}
+}
+
+func shorten(s string) string { return strings.ToValidUTF8(s[:min(len(s), 800)], "") }
+
+// strip drops what nobody here reads.
+func strip(o any) (any, error) {
+	switch o := o.(type) {
+	case *networkingv1.NetworkPolicy:
+		o.ManagedFields, o.Annotations = nil, nil
+	case *corev1.Namespace:
+		o.ManagedFields, o.Annotations = nil, nil
+	case *corev1.Pod:
+		return stripPod(o), nil
+	}
+	return o, nil
+}
+
+func stripPod(p *corev1.Pod) *corev1.Pod {
+	slim := &corev1.Pod{}
+	slim.Namespace, slim.Name, slim.UID, slim.Labels, slim.CreationTimestamp = p.Namespace, p.Name, p.UID, p.Labels, p.CreationTimestamp
+	slim.ResourceVersion = p.ResourceVersion
+	if static := p.Annotations[corev1.MirrorPodAnnotationKey]; static != "" {
+		slim.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: static}
+	}
+	slim.Spec.NodeName, slim.Spec.HostNetwork = p.Spec.NodeName, p.Spec.HostNetwork
+	slim.Status.Phase, slim.Status.PodIP = p.Status.Phase, p.Status.PodIP
+	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for _, container := range list {
+			for _, port := range container.Ports {
+				if port.Name != "" {
+					slim.Spec.Containers = append(slim.Spec.Containers, corev1.Container{Ports: []corev1.ContainerPort{port}})
+				}
+			}
+		}
+	}
+	return slim
+}
+
+// matters reports whether rules may depend on a change.
+func matters(was, is any) bool {
+	switch a := was.(type) {
+	case *corev1.Pod:
+		b := is.(*corev1.Pod)
+		return a.UID != b.UID || a.Status.PodIP != b.Status.PodIP || over(a) != over(b) || a.Spec.NodeName != b.Spec.NodeName ||
+			!labels.Equals(a.Labels, b.Labels)
+	case *corev1.Namespace:
+		return !labels.Equals(a.Labels, is.(*corev1.Namespace).Labels)
+	case *networkingv1.NetworkPolicy:
+		return a.UID != is.(*networkingv1.NetworkPolicy).UID || a.Generation != is.(*networkingv1.NetworkPolicy).Generation
+	}
+	return true
+}
+
+// over: a pod that ended gave its address back; somebody else may have it.
+func over(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
+// pods gives those with an address, and which of the claims are among them. What the CNI plugin says comes before what a
+// status says, and of two statuses the newer pod's.
+func (c *Controller) pods() (list []Pod, known []types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	owner := map[netip.Addr]*corev1.Pod{}
+	claimed := map[netip.Addr]bool{}
+	for _, o := range c.seen.pods.GetStore().List() {
+		p := o.(*corev1.Pod)
+		if p.Spec.HostNetwork || over(p) {
+			continue
+		}
+		address, err := netip.ParseAddr(p.Status.PodIP)
+		at := c.claimOf(p)
+		switch {
+		case at != nil:
+			known = append(known, at.uid)
+			owner[at.address], claimed[at.address] = p, true
+			continue
+		case err != nil || !address.Is4() || !c.mayHave(p, address) || claimed[address]:
+			continue
+		}
+		if other := owner[address]; other == nil || other.CreationTimestamp.Before(&p.CreationTimestamp) {
+			owner[address] = p
+		}
+	}
+	for address, p := range owner {
+		pod := Pod{Namespace: p.Namespace, Labels: p.Labels, Address: address}
+		for _, container := range p.Spec.Containers {
+			pod.Ports = append(pod.Ports, container.Ports...)
+		}
+		list = append(list, pod)
+	}
+	return list, known
+}
+
+// mayHave reports whether an address can be a pod's: those of this node's pods are nobody's at a peer.
+func (c *Controller) mayHave(p *corev1.Pod, a netip.Addr) bool {
+	local := a == c.o.NodeIP
+	for _, r := range c.o.Local {
+		local = local || r.Contains(a)
+	}
+	return !local || p.Spec.NodeName == c.o.NodeName && a != c.o.NodeIP
+}

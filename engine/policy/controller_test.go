@@ -1,0 +1,230 @@
+package policy
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	"sigs.k8s.io/knftables"
+)
+
+// following is a Controller at work on a cluster and a table that are not real.
+type following struct {
+	t      *testing.T
+	c      *Controller
+	client *fake.Clientset
+	table  *knftables.Fake
+	socket string
+}
+
+func follow(t *testing.T, change func(*Controller)) *following {
+	t.Helper()
+	f := &following{t: t, client: fake.NewSimpleClientset(), table: knftables.NewFake(knftables.IPv4Family, Table), socket: filepath.Join(t.TempDir(), "policies.sock")}
+	var err error
+	f.c, err = Open(Options{
+		Client: f.client, NodeName: "alice", NodeIP: netip.MustParseAddr(nodeIP), ClusterDNS: netip.MustParseAddr(dnsIP),
+		Local: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/24")}, Bridge: "cni0", Tunnel: "kith0", Socket: f.socket,
+	}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.c.writer.v4, f.c.writer.v6, f.c.bridged = f.table, knftables.NewFake(knftables.IPv6Family, Table), func() error { return nil }
+	if change != nil {
+		change(f.c)
+	}
+	ended := make(chan error, 1)
+	ctx := t.Context()
+	go func() { ended <- f.c.Run(ctx) }()
+	t.Cleanup(func() {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+func (f *following) policy(name string) *networkingv1.NetworkPolicy {
+	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}}
+	if _, err := f.client.NetworkingV1().NetworkPolicies("shop").Create(f.t.Context(), p, metav1.CreateOptions{}); err != nil {
+		f.t.Fatal(err)
+	}
+	return p
+}
+
+func (f *following) pod(name, node, address string, made time.Time) {
+	f.t.Helper()
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(made)},
+		Spec:       corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{PodIP: address},
+	}
+	if _, err := f.client.CoreV1().Pods("shop").Create(f.t.Context(), p, metav1.CreateOptions{}); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// isolated gives the pods whose ingress is limited.
+func (f *following) isolated() string {
+	elements, err := f.table.ListElements(f.t.Context(), "map", ingressMap)
+	if err != nil {
+		return ""
+	}
+	list := map[string]bool{}
+	for _, e := range elements {
+		list[e.Key[0]] = true
+	}
+	return strings.Join(slices.Sorted(maps.Keys(list)), " ")
+}
+
+func (f *following) becomes(want string) {
+	f.t.Helper()
+	for end := time.Now().Add(10 * time.Second); f.isolated() != want; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			f.t.Fatalf("isolated are %q, want %q", f.isolated(), want)
+		}
+	}
+}
+
+// ask is what kith-mark does.
+func (f *following) ask(text string) string {
+	conn, err := net.Dial("unix", f.socket)
+	if err != nil {
+		return err.Error()
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, text); err != nil {
+		return err.Error()
+	}
+	b, err := io.ReadAll(conn)
+	return string(b) + errorText(err)
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func asking(uid, address string) string {
+	b, _ := json.Marshal(Ask{uid, address})
+	return string(b)
+}
+
+func TestANewPodStartsWhenItsRulesAreInForce(t *testing.T) {
+	f := follow(t, nil)
+	if got := f.ask(asking("web", "10.42.0.5")); got != "" {
+		t.Errorf("without policies: %q", got)
+	}
+	f.policy("deny")
+	f.pod("old", "alice", "10.42.0.4", time.Now())
+	f.becomes("10.42.0.4")
+	answer := make(chan string, 1)
+	go func() { answer <- f.ask(asking("web", "10.42.0.5")) }()
+	select {
+	case got := <-answer:
+		t.Fatalf("answered %q before anybody saw the pod", got)
+	case <-time.After(200 * time.Millisecond):
+	}
+	f.pod("web", "alice", "", time.Now())
+	if got := <-answer; got != "" {
+		t.Fatal(got)
+	}
+	if got := f.isolated(); got != "10.42.0.4 10.42.0.5" {
+		t.Errorf("answered while isolated were %q", got)
+	}
+}
+
+func TestWhoAsksForNothingIsToldSo(t *testing.T) {
+	f := follow(t, nil)
+	f.policy("deny")
+	for _, bad := range []string{"{", "[]", `{"uid":"web"}`, asking("", "10.42.0.5"), asking("web", "10.42.0")} {
+		if got := f.ask(bad + "\n"); got == "" {
+			t.Errorf("%s: let through", bad)
+		}
+	}
+}
+
+func TestOnePodHasAnAddress(t *testing.T) {
+	f := follow(t, nil)
+	now := time.Now()
+	f.pod("ended", "alice", "10.42.0.5", now.Add(-time.Minute))
+	f.pod("liar", "kith-bob", "10.42.0.6", now)  // an address of this node
+	f.pod("host", "kith-bob", nodeIP, now)       // the node itself
+	f.pod("guest", "kith-bob", "10.76.0.5", now) // a peer's
+	f.pod("broken", "alice", "fe80::1", now)     // not of this cluster
+	f.policy("deny")
+	f.becomes("10.42.0.5 10.76.0.5")
+	if err := f.client.CoreV1().Pods("shop").Delete(t.Context(), "ended", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.becomes("10.76.0.5")
+}
+
+func TestWithoutPoliciesThereIsNoTable(t *testing.T) {
+	f := follow(t, nil)
+	f.pod("web", "alice", "10.42.0.5", time.Now())
+	for range 2 {
+		f.policy("deny")
+		f.becomes("10.42.0.5")
+		if err := f.client.NetworkingV1().NetworkPolicies("shop").Delete(t.Context(), "deny", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		f.becomes("")
+	}
+}
+
+func TestAFailureIsToldOnceOnThePolicy(t *testing.T) {
+	f := follow(t, func(c *Controller) { c.bridged = func() error { return errors.New("no module") } })
+	f.policy("deny")
+	f.pod("web", "alice", "10.42.0.5", time.Now())
+	told := func() (n int) {
+		list, err := f.client.CoreV1().Events("shop").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range list.Items {
+			if e.Reason == "NotEnforced" && e.Type == corev1.EventTypeWarning && e.InvolvedObject.Kind == "NetworkPolicy" && strings.Contains(e.Message, "no module") {
+				n += int(e.Count)
+			}
+		}
+		return n
+	}
+	for end := time.Now().Add(10 * time.Second); told() == 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nobody was told")
+		}
+	}
+	f.pod("db", "alice", "10.42.0.6", time.Now())
+	f.becomes("10.42.0.5 10.42.0.6")
+	if n := told(); n != 1 {
+		t.Errorf("told %d times", n)
+	}
+}
+
+func TestAFlushIsNoticed(t *testing.T) {
+	f := follow(t, nil)
+	f.pod("web", "alice", "10.42.0.5", time.Now())
+	f.policy("deny")
+	f.becomes("10.42.0.5")
+	tx := f.table.NewTransaction()
+	tx.Delete(&knftables.Table{})
+	if err := f.table.Run(t.Context(), tx); err != nil {
+		t.Fatal(err)
+	}
+	f.c.anew <- struct{}{} // the kernel's word
+	f.becomes("10.42.0.5")
+}
