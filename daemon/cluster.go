@@ -26,6 +26,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/fence"
 	"kith.dev/core/hosting"
+	"kith.dev/core/netpolicy"
 	"kith.dev/core/offloading"
 	"kith.dev/core/peering"
 	"kith.dev/core/reflection"
@@ -180,6 +181,9 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		return nil, nil, err
 	}
 	c.fleet = newFleet(ctx, c.client, home, restConfig, kubelet, d.directory, d.engine.NodeIP(), reflected, offloading.NewPermits(c.client, c.fresh), d.place, d.homeAPI(), d.log)
+	if c.fleet.policies, err = netpolicy.NewHome(mgr); err != nil {
+		return nil, nil, err
+	}
 	linker := relations.NewLinker(c.client, relations.LinkerConfig{
 		Identity: d.me, Gateway: d.gateway, Port: d.cfg.WireGuardPort, Pool: d.aliasPool(), Log: d.log,
 		Ranges: map[string]netip.Prefix{"pods": d.engine.PodRange()},
@@ -320,6 +324,7 @@ func (d *Daemon) hostingRoutes() {
 	d.peerAPI.server.Handle("DELETE /kith/v2/namespaces/{home}", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) {
 		c.host.DeleteNamespace(w, r, id)
 	}))
+	d.peerAPI.server.Handle("PUT "+netpolicy.Path, with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.host.PutPolicies(w, r, id) }))
 	d.peerAPI.server.Handle("GET /kith/v2/usage", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.host.GetUsage(w, r, id) }))
 	d.peerAPI.server.Handle("GET /kith/v2/machine", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.host.GetMachine(w, r, id) }))
 	d.peerAPI.server.Handle("/kube/", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.door.Serve(w, r, id) }))

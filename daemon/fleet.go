@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/netpolicy"
 	"kith.dev/core/offloading"
 	"kith.dev/core/peering"
 	"kith.dev/core/reflection"
@@ -52,6 +53,7 @@ type fleet struct {
 	nodeIP    netip.Addr
 	reflected *reflection.Home
 	permits   *offloading.Permits
+	policies  *netpolicy.Home
 	place     func(*v1alpha1.Peer) map[string]string // labels that say where a peer is
 	api       netip.AddrPort                         // of the home API server; the zero value when pods abroad cannot reach it
 	events    record.EventBroadcaster                // of all nodes: its queues are larger than anything else a node has
@@ -72,6 +74,7 @@ type member struct {
 	twins     *twins
 	translate atomic.Pointer[func(netip.Addr) (netip.Addr, bool)]
 	reflector *reflection.Reflector
+	policies  *netpolicy.Peer
 	network   *v1alpha1.NetworkStatus
 	outward   atomic.Pointer[func(netip.Addr) (netip.Addr, bool)]
 	cancel    context.CancelFunc
@@ -100,6 +103,7 @@ func (f *fleet) Ensure(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.C
 			m.network = peer.Status.Network.DeepCopy()
 			m.reroute()
 			m.reflector.Replan()
+			m.policies.Wake()
 			m.node.Readdress()
 		}
 		if m.revision != ctr.Spec.Revision {
@@ -158,7 +162,9 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 	if err != nil {
 		return nil, err
 	}
-	m.twins.opened, m.twins.closed = m.reflector.Open, m.reflector.Close
+	m.policies = f.policies.Peer(m.twins.policies(func(a netip.Addr) (netip.Addr, bool) { return (*m.outward.Load())(a) }, recorder))
+	m.twins.opened = func(home, abroad string) { m.policies.Open(home); m.reflector.Open(home, abroad) }
+	m.twins.closed = func(home string) { m.policies.Close(home); m.reflector.Close(home) }
 	m.twins.tell = func(home string, no *peering.Problem) { f.showRefusal(peer.Name, home, no) }
 	port, err := f.kubelet.Port(v1alpha1.VirtualNodePrefix + peer.Name)
 	if err != nil {
@@ -166,7 +172,7 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 	}
 	m.node, err = virtualnode.New(virtualnode.Config{
 		Home: f.home, HomeREST: f.homeREST,
-		Abroad: abroad, Upgrades: upgrades(to), Twins: m.twins, Companions: m.reflector,
+		Abroad: abroad, Upgrades: upgrades(to), Twins: m.twins, Companions: companions{m.reflector, m.policies},
 		Permit: func(ctx context.Context, namespace string) (offloading.Permit, string, error) {
 			return f.permits.Of(ctx, namespace, peer.Name)
 		},
@@ -188,6 +194,7 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		defer f.kubelet.Remove(m.node)
 		supervise(run, f.log, "virtual node "+m.node.Name(), m.node.Run)
 	})
+	f.running.Go(func() { m.policies.Run(run) })
 	f.running.Go(func() {
 		if err := m.reflector.Run(run); err != nil {
 			f.log.Error("reflection ended", "peer", peer.Name, "err", err)
@@ -234,6 +241,7 @@ func (f *fleet) SetReachable(peer string) {
 	if m := f.member(peer); m != nil {
 		m.node.SetReady(true, "PeerReachable", "the peer answers")
 		m.reflector.SetReachable(true)
+		m.policies.Wake()
 	}
 }
 

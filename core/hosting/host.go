@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -36,6 +37,7 @@ type Host struct {
 	told       told
 	usage      *usage
 	homes      *homes
+	paces      sync.Map       // pacer by consumer, of its messages about policies
 	raw        rest.Interface // of this cluster's API server, any path
 	log        *slog.Logger
 }

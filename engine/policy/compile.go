@@ -214,6 +214,10 @@ func (p peers) addresses() (list []string) {
 	return list
 }
 
+// consumerLabel stands on the namespaces of guests and says whose they are (kith.dev/core/api/v1alpha1, LabelConsumer): a policy
+// there is about its own consumer's pods, and DNS.
+const consumerLabel = "kith.dev/consumer"
+
 // dnsPod is what the cluster's DNS is to selectors.
 var dnsPod = Pod{Namespace: metav1.NamespaceSystem, Labels: map[string]string{"k8s-app": "kube-dns"}}
 
@@ -227,6 +231,7 @@ func (c *compiler) peersOf(namespace string, list []networkingv1.NetworkPolicyPe
 			continue
 		}
 		p.selects = true
+		tenant := c.Namespaces[namespace][consumerLabel]
 		matches := func(pod Pod) bool {
 			if peer.NamespaceSelector == nil {
 				if pod.Namespace != namespace {
@@ -238,7 +243,7 @@ func (c *compiler) peersOf(namespace string, list []networkingv1.NetworkPolicyPe
 			return peer.PodSelector == nil || c.selector(peer.PodSelector).Matches(labels.Set(pod.Labels))
 		}
 		for _, pod := range c.Pods {
-			if matches(pod) {
+			if matches(pod) && (tenant == "" || c.Namespaces[pod.Namespace][consumerLabel] == tenant) {
 				p.pods = append(p.pods, pod)
 			}
 		}

@@ -179,3 +179,26 @@ func TestPodsThatTheSamePoliciesSelectShareAChain(t *testing.T) {
 		t.Errorf("%v, chains %v", to, slices.Sorted(maps.Keys(table.chains)))
 	}
 }
+
+// What a consumer has said of its guests is about its own pods.
+func TestAGuestsPolicyNamesPodsOfItsTenant(t *testing.T) {
+	list := policies(t, `{metadata: {namespace: shop-q4zkx2a}, spec: {podSelector: {}, policyTypes: [Ingress, Egress],
+		ingress: [{from: [{namespaceSelector: {}}]}], egress: [{to: [{namespaceSelector: {}}], ports: [{port: http}]}]}}`)
+	s := state(list, pod("shop-q4zkx2a", "10.42.255.130"), pod("bank-q4zkx2a", "10.42.255.131"), pod("shop-other", "10.42.255.132"), pod("shop", "10.42.0.5"), pod("kube-system", "10.42.0.6"))
+	for name, tenant := range map[string]string{"shop-q4zkx2a": "q4z", "bank-q4zkx2a": "q4z", "shop-other": "oth"} {
+		s.Namespaces[name] = map[string]string{consumerLabel: tenant}
+	}
+	table := compile(s)
+	for _, name := range []string{"ingress/shop-q4zkx2a/p0/0/pods", "egress/shop-q4zkx2a/p0/0/pods"} {
+		if got := keys(table.sets[name]); got != "10.42.255.130 10.42.255.131" {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	if got := keys(table.sets["egress/shop-q4zkx2a/p0/0/named"]); got != "10.42.255.130 . tcp . 8080 10.42.255.131 . tcp . 8080" {
+		t.Errorf("named: %s", got)
+	}
+	s.Policies[0].Spec.Egress[0].Ports = nil
+	if got := keys(compile(s).sets[dnsSet]); got != "10.42.255.130 . tcp 10.42.255.130 . udp" {
+		t.Errorf("DNS: %s", got)
+	}
+}

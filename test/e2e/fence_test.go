@@ -37,6 +37,7 @@ func TestGuestsStayWithinTheFence(t *testing.T) {
 	w.reach(t, "at first")
 	t.Run("through the tunnel", w.tunnel)
 	t.Run("the owner decides about the internet", w.internet)
+	t.Run("NetworkPolicies of their home", w.policies)
 	t.Run("while kithd is dead", w.headless)
 	w.reach(t, "with a new kithd")
 	t.Run("somebody flushed nftables", w.flushed)

@@ -1,0 +1,251 @@
+package netpolicy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"reflect"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+)
+
+// eventReason of the event on a policy that does not hold at a peer.
+const eventReason = "NotEnforcedAbroad"
+
+// Home follows the policies and namespaces of this cluster for all peers.
+type Home struct {
+	reader client.Reader
+
+	mu    sync.Mutex
+	peers map[*Peer]struct{}
+}
+
+// NewHome makes a Home that follows what the manager's cache shows.
+func NewHome(mgr manager.Manager) (*Home, error) {
+	h := &Home{reader: mgr.GetCache(), peers: map[*Peer]struct{}{}}
+	for _, o := range []client.Object{&networkingv1.NetworkPolicy{}, &corev1.Namespace{}} {
+		informer, err := mgr.GetCache().GetInformer(context.Background(), o, ctrlcache.BlockUntilSynced(false))
+		if err == nil {
+			_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+				AddFunc: func(any) { h.changed() }, DeleteFunc: func(any) { h.changed() },
+				UpdateFunc: func(was, is any) {
+					a, b := was.(client.Object), is.(client.Object)
+					if _, ns := is.(*corev1.Namespace); !ns || !labels.Equals(a.GetLabels(), b.GetLabels()) {
+						h.changed()
+					}
+				},
+			})
+		}
+		if err != nil {
+			return nil, fmt.Errorf("follow NetworkPolicies: %w", err)
+		}
+	}
+	return h, nil
+}
+
+func (h *Home) changed() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for p := range h.peers {
+		p.Wake()
+	}
+}
+
+// Config is what a Peer needs; all of it.
+type Config struct {
+	Name      string // of the peer
+	Put       func(context.Context, *Policies) (*Answer, error)
+	Final     func(error) (why string, final bool) // of what Put gave: whether to try again is of no use, and why
+	Translate func(netip.Addr) (netip.Addr, bool)  // from an address as home uses it to that at the peer
+	Recorder  record.EventRecorder
+	Log       *slog.Logger
+}
+
+// Peer keeps a provider informed. Its methods may be called from anywhere.
+type Peer struct {
+	home *Home
+	cfg  Config
+	wake chan struct{}
+
+	twins struct {
+		sync.Mutex
+		abroad map[string]bool
+		opened int // counts
+	}
+	mu   sync.Mutex // one message at a time
+	sent *Policies  // that the peer has answered; nil: nobody knows what it holds
+	till int        // how many twins had been opened by then
+	told map[string]string
+}
+
+// Peer makes one. Nothing is sent before a namespace is opened.
+func (h *Home) Peer(cfg Config) *Peer {
+	p := &Peer{home: h, cfg: cfg, wake: make(chan struct{}, 1), told: map[string]string{}}
+	p.twins.abroad = map[string]bool{}
+	return p
+}
+
+// pace is the shortest time between two messages, retry the time after which one that failed is sent again, at first and at most.
+const (
+	pace               = 200 * time.Millisecond
+	retry, retryAtMost = time.Second, time.Minute
+)
+
+// Run sends what changes until ctx ends.
+func (p *Peer) Run(ctx context.Context) {
+	p.home.mu.Lock()
+	p.home.peers[p] = struct{}{}
+	p.home.mu.Unlock()
+	defer func() {
+		p.home.mu.Lock()
+		delete(p.home.peers, p)
+		p.home.mu.Unlock()
+	}()
+	for delay := retry; ; {
+		wait := pace
+		var again <-chan time.Time
+		if err := p.send(ctx); err != nil && ctx.Err() == nil {
+			p.cfg.Log.Debug("policies not sent, trying again", "peer", p.cfg.Name, "after", delay, "err", err)
+			again = time.After(delay)
+			delay = min(2*delay, retryAtMost)
+		} else {
+			delay = retry
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-p.wake:
+		case <-again:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Wake has what the peer holds compared with what it should.
+func (p *Peer) Wake() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Open notes that a namespace of home has a twin at the peer, Close that it has none.
+func (p *Peer) Open(home string) {
+	p.twins.Lock()
+	if !p.twins.abroad[home] {
+		p.twins.opened++
+	}
+	p.twins.abroad[home] = true
+	p.twins.Unlock()
+	p.Wake()
+}
+
+// Close is told of the end of a twin, which takes its policies along.
+func (p *Peer) Close(home string) {
+	p.twins.Lock()
+	delete(p.twins.abroad, home)
+	p.twins.Unlock()
+	p.Wake()
+}
+
+// Prepare has the peer hold what there is, before a pod goes there.
+func (p *Peer) Prepare(ctx context.Context) error {
+	if err := p.send(ctx); err != nil {
+		return fmt.Errorf("tell %s which NetworkPolicies hold: %w", p.cfg.Name, err)
+	}
+	return nil
+}
+
+// send brings the peer up to date, if it is not.
+func (p *Peer) send(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	opened, m, err := p.message(ctx)
+	if err != nil || m == nil {
+		return err
+	}
+	if p.sent != nil && reflect.DeepEqual(p.sent, m) && (opened == p.till || len(m.Policies) == 0) {
+		return nil
+	}
+	p.sent = nil
+	answer, err := &Answer{}, m.Validate()
+	why, final := "", true
+	if err != nil {
+		why = err.Error()
+	} else if answer, err = p.cfg.Put(ctx, m); err != nil {
+		why, final = p.cfg.Final(err)
+		answer = &Answer{}
+	}
+	if !final {
+		return err
+	}
+	p.sent, p.till = m, opened
+	p.tell(ctx, m, answer.Refused, why)
+	return nil
+}
+
+// message is what the peer should hold; nil while it has no twin.
+func (p *Peer) message(ctx context.Context) (opened int, m *Policies, err error) {
+	h := home{namespaces: map[string]labels.Set{}, abroad: map[string]bool{}, translate: p.cfg.Translate}
+	p.twins.Lock()
+	for name := range p.twins.abroad {
+		h.abroad[name] = true
+	}
+	opened = p.twins.opened
+	p.twins.Unlock()
+	if len(h.abroad) == 0 {
+		return opened, nil, nil
+	}
+	var policies networkingv1.NetworkPolicyList
+	var namespaces corev1.NamespaceList
+	if err := errors.Join(p.home.reader.List(ctx, &policies), p.home.reader.List(ctx, &namespaces)); err != nil {
+		return opened, nil, fmt.Errorf("read NetworkPolicies: %w", err)
+	}
+	h.policies = policies.Items
+	for i := range namespaces.Items {
+		h.namespaces[namespaces.Items[i].Name] = namespaces.Items[i].Labels
+	}
+	return opened, h.message(), nil
+}
+
+// tell says on the policies which of them do not hold at the peer, or, with a cause for all, that none does. Each cause is said once.
+func (p *Peer) tell(ctx context.Context, m *Policies, refused []Refused, all string) {
+	now := map[string]string{}
+	if all != "" {
+		for _, one := range m.Policies {
+			now[key(one.Namespace, one.Name)] = all
+		}
+	}
+	for _, one := range refused {
+		now[key(one.Namespace, one.Name)] = one.Why
+	}
+	for i := range m.Policies {
+		one := &m.Policies[i]
+		why := now[key(one.Namespace, one.Name)]
+		if why == "" || p.told[key(one.Namespace, one.Name)] == why {
+			continue
+		}
+		p.cfg.Log.Warn("a NetworkPolicy does not hold between pods at a peer", "peer", p.cfg.Name, "namespace", one.Namespace, "name", one.Name, "why", why)
+		var policy networkingv1.NetworkPolicy
+		if p.home.reader.Get(ctx, client.ObjectKey{Namespace: one.Namespace, Name: one.Name}, &policy) == nil {
+			p.cfg.Recorder.Eventf(&policy, corev1.EventTypeWarning, eventReason,
+				"pods at %s are not held to this policy in what they send each other there, and to the internet: %.600s", p.cfg.Name, why)
+		}
+	}
+	p.told = now
+}

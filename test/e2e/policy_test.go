@@ -1,0 +1,122 @@
+//go:build lab
+
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// way is from a pod of shop to an address, and whether it should be open.
+type way struct {
+	from, to string
+	open     bool
+}
+
+// policies: a NetworkPolicy of alice's holds for her pods at home and for those at bob's.
+func (w *fenced) policies(t *testing.T) {
+	at := func(name string) string {
+		return kubectl(t, w.alice, "-n", "shop", "get", "pod", name, "-o", "jsonpath={.status.podIP}") + ":8080"
+	}
+	desk, guest := at("desk"), at("guest")
+	apply(t, w.alice, place("lamp", "shop", "alice")+"---"+twice("nib", desk))
+	kubectl(t, w.alice, "-n", "shop", "create", "service", "clusterip", "desk", "--tcp=80:8080")
+	waitReady(t, w.alice, 4, "-n", "shop", "-l", "app in (desk,lamp,guest,next)")
+	kubectl(t, w.alice, "-n", "shop", "wait", "--for=condition=complete", "job/nib", "--timeout=60s") // it reaches desk while nothing forbids it
+	kubectl(t, w.alice, "-n", "shop", "delete", "job", "nib")
+	service := kubectl(t, w.bob, "-n", w.shop, "get", "service", "desk", "-o", "jsonpath={.spec.clusterIP}") + ":80"
+	open := []way{
+		{"lamp", desk, true}, {"lamp", guest, true}, {"desk", guest, true},
+		{"guest", w.desk + ":8080", true}, {"guest", service, true}, {"guest", w.next + ":8080", true}, {"guest", w.online, true},
+		{"next", w.desk + ":8080", true}, {"next", w.guest + ":8080", true}, {"next", w.online, true},
+	}
+	w.ways(t, "without policies", open...)
+
+	apply(t, w.alice, policy("desk", "desk", "Ingress", `ingress: []`))
+	w.ways(t, "desk gets nothing", way{"lamp", desk, false}, way{"guest", w.desk + ":8080", false}, way{"guest", service, false}, way{"next", w.desk + ":8080", false}, way{"desk", guest, true})
+	if out := kubectl(t, w.alice, "-n", "shop", "get", "pod", "desk", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`); out != "True" {
+		t.Errorf("the kubelet does not reach desk: %s", out)
+	}
+
+	apply(t, w.alice, policy("desk", "desk", "Ingress", `ingress: [{from: [{podSelector: {matchLabels: {app: guest}}}], ports: [{port: 8080}]}]`))
+	w.ways(t, "desk gets what guest sends", way{"lamp", desk, false}, way{"guest", w.desk + ":8080", true}, way{"guest", service, true}, way{"next", w.desk + ":8080", false})
+
+	apply(t, w.alice, policy("guest", "guest", "Ingress, Egress", `ingress: [{from: [{podSelector: {matchLabels: {app: desk}}}]}], egress: [{to: [{podSelector: {matchLabels: {app: desk}}}]}]`))
+	w.ways(t, "guest meets desk alone",
+		way{"lamp", guest, false}, way{"desk", guest, true}, way{"next", w.guest + ":8080", false},
+		way{"guest", w.desk + ":8080", true}, way{"guest", w.next + ":8080", false}, way{"guest", w.online, false}, way{"next", w.online, true})
+
+	t.Run("none starts before its rules", func(t *testing.T) {
+		apply(t, w.alice, policy("nib", "nib", "Egress", `egress: []`)+"---"+twice("nib", desk))
+		var states string
+		eventually(t, 60*time.Second, "both have tried", func() string {
+			states = kubectl(t, w.alice, "-n", "shop", "get", "pods", "-l", "app=nib", "-o", "jsonpath={range .items[*]}{.spec.nodeName}={.status.phase} {end}")
+			if strings.Count(states, "Succeeded")+strings.Count(states, "Failed") < 2 {
+				return states
+			}
+			return ""
+		})
+		if strings.Contains(states, "Succeeded") || !strings.Contains(states, "alice=") {
+			t.Errorf("pods that may send nothing reached desk from their first moment on: %s", states)
+		}
+	})
+
+	kubectl(t, w.alice, "-n", "shop", "delete", "networkpolicies", "--all")
+	w.ways(t, "with the policies deleted", open...)
+	if out, _, err := w.alice.Exec(t.Context(), "nft", "list", "tables"); err != nil || strings.Contains(out, "kith-policy") {
+		t.Errorf("without policies there are the tables %s (%v)", out, err)
+	}
+	kubectl(t, w.alice, "-n", "shop", "delete", "job/nib", "pod/lamp", "service/desk")
+}
+
+// policy selects pods by their label app.
+func policy(name, app, types, rules string) string {
+	return fmt.Sprintf("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: %s, namespace: shop}\nspec: {podSelector: {matchLabels: {app: %s}}, policyTypes: [%s], %s}\n", name, app, types, rules)
+}
+
+// twice is a Job of two pods at home that dial with the first thing they do.
+func twice(name, to string) string {
+	return fmt.Sprintf(`
+apiVersion: batch/v1
+kind: Job
+metadata: {name: %s, namespace: shop}
+spec:
+  parallelism: 2
+  completions: 2
+  backoffLimit: 0
+  podReplacementPolicy: Failed
+  template:
+    metadata: {labels: {app: %s}}
+    spec:
+      restartPolicy: Never
+      nodeSelector: {kubernetes.io/hostname: alice}
+      containers:
+      - {name: echo, image: "kith.dev/echo:1", imagePullPolicy: IfNotPresent, args: [dial, "%s"], resources: {requests: {cpu: 10m, memory: 16Mi}}}
+`, name, name, to)
+}
+
+// ways has all be as they should, soon and at once.
+func (w *fenced) ways(t *testing.T, when string, list ...way) {
+	t.Helper()
+	took := eventually(t, 20*time.Second, when, func() string {
+		var tries sync.WaitGroup
+		wrong := make([]string, len(list))
+		for i, to := range list {
+			tries.Go(func() {
+				at, namespace := w.alice, "shop"
+				if to.from == "guest" || to.from == "next" {
+					at, namespace = w.bob, w.shop
+				}
+				if err := dial(t, at, namespace, to.from, to.to); (err == nil) != to.open {
+					wrong[i] = fmt.Sprintf("%s to %s: open is %t (%v)", to.from, to.to, err == nil, err)
+				}
+			})
+		}
+		tries.Wait()
+		return strings.TrimSpace(strings.Join(wrong, " "))
+	})
+	t.Logf("%s: %s", when, took.Round(time.Millisecond))
+}
