@@ -241,7 +241,7 @@ func (f *fleet) SetReachable(peer string) {
 	if m := f.member(peer); m != nil {
 		m.node.SetReady(true, "PeerReachable", "the peer answers")
 		m.reflector.SetReachable(true)
-		m.policies.Wake()
+		m.policies.Again()
 	}
 }
 

@@ -81,7 +81,7 @@ type Peer struct {
 	twins struct {
 		sync.Mutex
 		abroad map[string]bool
-		opened int // counts
+		opened int // counts, so that all is sent again after it
 	}
 	mu   sync.Mutex // one message at a time
 	sent *Policies  // that the peer has answered; nil: nobody knows what it holds
@@ -142,6 +142,14 @@ func (p *Peer) Wake() {
 	case p.wake <- struct{}{}:
 	default:
 	}
+}
+
+// Again has all that holds sent once more: the peer was away, and may be of another version by now.
+func (p *Peer) Again() {
+	p.twins.Lock()
+	p.twins.opened++
+	p.twins.Unlock()
+	p.Wake()
 }
 
 // Open notes that a namespace of home has a twin at the peer, Close that it has none.

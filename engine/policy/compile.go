@@ -72,7 +72,10 @@ func compile(s State) table {
 	for _, p := range s.Pods {
 		t.add(podsSet, set{}, p.Address.String())
 	}
-	c := compiler{State: s, table: t, selectors: map[*metav1.LabelSelector]labels.Selector{}}
+	c := compiler{State: s, table: t, selectors: map[*metav1.LabelSelector]labels.Selector{}, in: map[string][]Pod{}}
+	for _, p := range s.Pods {
+		c.in[p.Namespace] = append(c.in[p.Namespace], p)
+	}
 	for _, d := range []direction{ingress, egress} {
 		c.direct(d)
 	}
@@ -83,6 +86,7 @@ type compiler struct {
 	State
 	table     table
 	selectors map[*metav1.LabelSelector]labels.Selector
+	in        map[string][]Pod // by namespace
 }
 
 // selector of labels; one that the API server would not have taken selects nothing.
@@ -107,8 +111,8 @@ func (c *compiler) direct(d direction) {
 			continue
 		}
 		var selected []Pod
-		for _, pod := range c.Pods {
-			if pod.Namespace == p.Namespace && c.selector(&p.Spec.PodSelector).Matches(labels.Set(pod.Labels)) {
+		for _, pod := range c.in[p.Namespace] {
+			if c.selects(&p.Spec.PodSelector, pod.Labels) {
 				selected = append(selected, pod)
 				by[pod.Address] = append(by[pod.Address], p)
 			}
@@ -231,28 +235,42 @@ func (c *compiler) peersOf(namespace string, list []networkingv1.NetworkPolicyPe
 			continue
 		}
 		p.selects = true
-		tenant := c.Namespaces[namespace][consumerLabel]
-		matches := func(pod Pod) bool {
-			if peer.NamespaceSelector == nil {
-				if pod.Namespace != namespace {
-					return false
+		for _, name := range c.namespaces(namespace, peer.NamespaceSelector) {
+			for _, pod := range c.in[name] {
+				if c.selects(peer.PodSelector, pod.Labels) {
+					p.pods = append(p.pods, pod)
 				}
-			} else if of, there := c.Namespaces[pod.Namespace]; !there || !c.selector(peer.NamespaceSelector).Matches(labels.Set(of)) {
-				return false
-			}
-			return peer.PodSelector == nil || c.selector(peer.PodSelector).Matches(labels.Set(pod.Labels))
-		}
-		for _, pod := range c.Pods {
-			if matches(pod) && (tenant == "" || c.Namespaces[pod.Namespace][consumerLabel] == tenant) {
-				p.pods = append(p.pods, pod)
 			}
 		}
-		p.dns = p.dns || matches(dnsPod)
+		system := namespace == dnsPod.Namespace
+		if peer.NamespaceSelector != nil {
+			system = c.selects(peer.NamespaceSelector, c.Namespaces[dnsPod.Namespace])
+		}
+		p.dns = p.dns || system && c.selects(peer.PodSelector, dnsPod.Labels)
 	}
 	for _, b := range p.blocks {
 		p.dns = p.dns || b.contains(c.DNS) || b.contains(c.Node)
 	}
 	return p
+}
+
+// selects reports whether a selector, if there is one, selects what has these labels.
+func (c *compiler) selects(s *metav1.LabelSelector, has map[string]string) bool {
+	return s == nil || c.selector(s).Matches(labels.Set(has))
+}
+
+// namespaces are those that a policy's peer may be in. One of a consumer's names its own only.
+func (c *compiler) namespaces(own string, s *metav1.LabelSelector) (list []string) {
+	if s == nil {
+		return []string{own}
+	}
+	tenant, selector := c.Namespaces[own][consumerLabel], c.selector(s)
+	for name, of := range c.Namespaces {
+		if (tenant == "" || of[consumerLabel] == tenant) && selector.Matches(labels.Set(of)) {
+			list = append(list, name)
+		}
+	}
+	return list
 }
 
 var protocols = map[corev1.Protocol]string{corev1.ProtocolTCP: "tcp", corev1.ProtocolUDP: "udp", corev1.ProtocolSCTP: "sctp"}
