@@ -3,7 +3,11 @@ package policy
 import (
 	"fmt"
 	"net/netip"
+	"os"
+	"runtime"
 	"testing"
+
+	"github.com/vishvananda/netns"
 )
 
 // crowd is 500 pods in 10 namespaces and 100 policies, each of which names pods of its own namespace, of another, and a range.
@@ -29,5 +33,41 @@ func BenchmarkCompile(b *testing.B) {
 	s := crowd(b)
 	for b.Loop() {
 		compile(s)
+	}
+}
+
+// inKernel gives a writer to a network namespace of this benchmark's own, and the crowd's table with one pod less and with all.
+func inKernel(b *testing.B) (write func(table), w *writer, less, all table) {
+	if os.Geteuid() != 0 {
+		b.Skip("network namespaces need root")
+	}
+	runtime.LockOSThread() // never unlocked: the thread ends with the benchmark, and its namespace with it
+	if _, err := netns.New(); err != nil {
+		b.Fatal(err)
+	}
+	s := crowd(b)
+	all = compile(s)
+	s.Pods = s.Pods[:len(s.Pods)-1]
+	w = &writer{dns: s.DNS, bridge: "cni0", tunnel: "kith0"}
+	return func(t table) {
+		if err := w.write(b.Context(), t); err != nil {
+			b.Fatal(err)
+		}
+	}, w, compile(s), all
+}
+
+func BenchmarkWriteAll(b *testing.B) {
+	write, w, _, all := inKernel(b)
+	for b.Loop() {
+		w.written = nil
+		write(all)
+	}
+}
+
+func BenchmarkWriteOnePodMoreAndLess(b *testing.B) {
+	write, _, less, all := inKernel(b)
+	for b.Loop() {
+		write(less)
+		write(all)
 	}
 }
