@@ -26,14 +26,16 @@ const eventReason = "NotEnforcedAbroad"
 // Home follows the policies and namespaces of this cluster for all peers.
 type Home struct {
 	reader client.Reader
+	plugin bool
 
 	mu    sync.Mutex
 	peers map[*Peer]struct{}
 }
 
-// NewHome makes a Home that follows what the manager's cache shows.
-func NewHome(mgr manager.Manager) (*Home, error) {
-	h := &Home{reader: mgr.GetCache(), peers: map[*Peer]struct{}{}}
+// NewHome makes a Home that follows what the manager's cache shows. With plugin policies are enforced here by a network plugin
+// that may not know pods at peers.
+func NewHome(mgr manager.Manager, plugin bool) (*Home, error) {
+	h := &Home{reader: mgr.GetCache(), plugin: plugin, peers: map[*Peer]struct{}{}}
 	for _, o := range []client.Object{&networkingv1.NetworkPolicy{}, &corev1.Namespace{}} {
 		informer, err := mgr.GetCache().GetInformer(context.Background(), o, ctrlcache.BlockUntilSynced(false))
 		if err == nil {
@@ -245,14 +247,22 @@ func (p *Peer) tell(ctx context.Context, m *Policies, refused []Refused, all str
 	for i := range m.Policies {
 		one := &m.Policies[i]
 		why := now[key(one.Namespace, one.Name)]
-		if why == "" || p.told[key(one.Namespace, one.Name)] == why {
+		switch {
+		case why != "":
+			why = fmt.Sprintf("pods at %s are not held to this policy in what they send each other there, and to the internet: %.600s", p.cfg.Name, why)
+		case p.home.plugin:
+			why = fmt.Sprintf("between pods at %s and those here it is for this cluster's network plugin to enforce this policy, and it may not know pods at peers", p.cfg.Name)
+		default:
 			continue
 		}
-		p.cfg.Log.Warn("a NetworkPolicy does not hold between pods at a peer", "peer", p.cfg.Name, "namespace", one.Namespace, "name", one.Name, "why", why)
+		now[key(one.Namespace, one.Name)] = why
+		if p.told[key(one.Namespace, one.Name)] == why {
+			continue
+		}
+		p.cfg.Log.Warn("a NetworkPolicy does not hold at a peer as it is written", "peer", p.cfg.Name, "namespace", one.Namespace, "name", one.Name, "why", why)
 		var policy networkingv1.NetworkPolicy
 		if p.home.reader.Get(ctx, client.ObjectKey{Namespace: one.Namespace, Name: one.Name}, &policy) == nil {
-			p.cfg.Recorder.Eventf(&policy, corev1.EventTypeWarning, eventReason,
-				"pods at %s are not held to this policy in what they send each other there, and to the internet: %.600s", p.cfg.Name, why)
+			p.cfg.Recorder.Event(&policy, corev1.EventTypeWarning, eventReason, why)
 		}
 	}
 	p.told = now

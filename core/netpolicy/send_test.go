@@ -192,3 +192,21 @@ func TestWhatDoesNotHoldIsSaidOnce(t *testing.T) {
 		}
 	})
 }
+
+func TestWithANetworkPluginAtHomeItIsSaidWhatThatMayNotEnforce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProvider("deny")
+		p.home.plugin = true
+		p.runs(t)
+		p.Open("shop")
+		p.want(t, "at first", "deny")
+		p.Again()
+		p.want(t, "again", "deny")
+		if n := len(p.events.Events); n != 1 {
+			t.Fatalf("%d events", n)
+		}
+		if got := <-p.events.Events; !strings.Contains(got, "network plugin") {
+			t.Error(got)
+		}
+	})
+}
