@@ -38,8 +38,8 @@ type Options struct {
 // pace is the shortest time between two looks at everything: the first of many changes is not kept waiting.
 const pace = 100 * time.Millisecond
 
-// again is when to look again after a look that failed.
-const again = 2 * time.Second
+// After a look that failed there is another in so long, at first and at most.
+const again, againAtMost = 2 * time.Second, time.Minute
 
 // Controller keeps the rules. Open makes one, Run works.
 type Controller struct {
@@ -53,8 +53,8 @@ type Controller struct {
 
 	policies cache.SharedIndexInformer
 	bridged  func() error
-	seen     *surroundings // while there are policies
-	failing  string        // what was told last
+	seen     *surroundings        // while there are policies
+	told     map[types.UID]string // of policies that are not in force: why
 
 	mu     sync.Mutex
 	claims map[types.UID]*claim
@@ -97,15 +97,17 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	go c.serve(ctx)
 	go c.guard(ctx)
-	for {
+	for delay := again; ; {
 		wait := pace
 		if err := c.look(ctx); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
-			c.log.Warn("NetworkPolicies are not in force as they are written, trying again", "err", err)
-			wait = again
+			c.log.Warn("NetworkPolicies are not in force as they are written, trying again", "after", delay, "err", err)
+			wait, delay = delay, min(2*delay, againAtMost)
 			c.wake()
+		} else {
+			delay = again
 		}
 		select {
 		case <-time.After(wait):
@@ -165,12 +167,13 @@ func (c *Controller) look(ctx context.Context) error {
 	var known []types.UID
 	s.Pods, known = c.pods()
 	err := c.writer.write(ctx, compile(s))
-	if err == nil {
-		err = c.bridged()
-	}
-	c.tell(s.Policies, err)
 	c.settle(known, err)
-	return err
+	if err != nil {
+		c.tell(s.Policies, err)
+		return err
+	}
+	c.tell(s.Policies, c.bridged()) // for which no pod is kept from starting, and nothing helps but the owner
+	return nil
 }
 
 // idle is without policies: no table, and nobody to follow.
@@ -179,7 +182,7 @@ func (c *Controller) idle(ctx context.Context) error {
 		c.seen.stop()
 		c.seen = nil
 	}
-	c.failing = ""
+	c.told = nil
 	err := c.writer.remove(ctx)
 	c.settleAll(err)
 	return err
@@ -213,18 +216,19 @@ func bridged() error {
 	return nil
 }
 
-// tell says on the policies that they are not in force, once for each cause.
+// tell says on the policies why they are not in force, on each once for each cause.
 func (c *Controller) tell(list []*networkingv1.NetworkPolicy, err error) {
-	if err == nil {
-		c.failing = ""
+	was := c.told
+	if c.told = nil; err == nil {
 		return
 	}
-	if c.failing == err.Error() {
-		return
-	}
-	c.failing = err.Error()
+	c.told = map[types.UID]string{}
 	for _, p := range list {
-		c.record.Eventf(p, corev1.EventTypeWarning, "NotEnforced", "this policy is not in force as it is written: %s", shorten(err.Error()))
+		c.told[p.UID] = err.Error()
+		if was[p.UID] != err.Error() {
+			c.log.Warn("a NetworkPolicy is not in force as it is written", "namespace", p.Namespace, "name", p.Name, "err", err)
+			c.record.Eventf(p, corev1.EventTypeWarning, "NotEnforced", "this policy is not in force as it is written: %s", shorten(err.Error()))
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -208,12 +209,30 @@ func TestAFailureIsToldOnceOnThePolicy(t *testing.T) {
 			t.Fatal("nobody was told")
 		}
 	}
-	f.pod("db", "alice", "10.42.0.6", time.Now())
+	f.pod("db", "alice", "", time.Now())
+	if got := f.ask(asking("db", "10.42.0.6")); got != "" {
+		t.Errorf("a pod is kept from starting by what only its owner can mend: %q", got)
+	}
 	f.becomes("10.42.0.5 10.42.0.6")
 	if n := told(); n != 1 {
 		t.Errorf("told %d times", n)
 	}
 }
+
+func TestNoPodStartsWhileItsRulesCannotBeWritten(t *testing.T) {
+	t.Parallel() // it waits for as long as a pod would
+	f := follow(t, func(c *Controller) { c.writer.v6 = broken{c.writer.v6} })
+	f.policy("deny")
+	f.pod("web", "alice", "", time.Now())
+	if got := f.ask(asking("web", "10.42.0.5")); !strings.Contains(got, "no memory") {
+		t.Errorf("let through: %q", got)
+	}
+}
+
+// broken takes nothing.
+type broken struct{ knftables.Interface }
+
+func (broken) Run(context.Context, *knftables.Transaction) error { return errors.New("no memory") }
 
 func TestAFlushIsNoticed(t *testing.T) {
 	f := follow(t, nil)
