@@ -20,9 +20,9 @@ import (
 	"kith.dev/core/netpolicy"
 )
 
-// Messages about policies that a consumer may send: one a second, and some at once after a rest, for each new twin brings one.
+// Messages about policies that a consumer may send: one in so long, and some at once after a rest, for each new twin brings one.
 const (
-	policiesEach    = time.Second
+	policiesEach    = 5 * time.Second
 	policiesAtOnce  = 30
 	policiesTimeout = 10 * time.Second
 )

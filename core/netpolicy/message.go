@@ -20,7 +20,8 @@ const (
 	MaxMessage  = 64 << 10 // bytes
 	maxPolicies = 100
 	maxRules    = 256  // of all policies together
-	maxParts    = 2048 // peers, their namespaces, exceptions and ports, of all policies together
+	maxParts    = 1024 // peers, their namespaces, exceptions and ports, of all policies together
+	maxNamed    = 64   // ports by name, of all policies together: each is an element for each guest that has one of that name
 )
 
 // Policies is all that holds for the guests of a home at one provider.
@@ -79,7 +80,7 @@ type Refused struct {
 
 // Validate checks the bounds.
 func (p *Policies) Validate() error {
-	rules, parts := 0, 0
+	rules, parts, names := 0, 0, 0
 	for i := range p.Policies {
 		for _, d := range []*Rules{p.Policies[i].Ingress, p.Policies[i].Egress} {
 			if d == nil {
@@ -88,6 +89,11 @@ func (p *Policies) Validate() error {
 			rules += len(d.Rules)
 			for j := range d.Rules {
 				parts += len(d.Rules[j].Ports)
+				for k := range d.Rules[j].Ports {
+					if d.Rules[j].Ports[k].Name != "" {
+						names++
+					}
+				}
 				for k := range d.Rules[j].Peers {
 					peer := &d.Rules[j].Peers[k]
 					if parts += 1 + len(peer.Namespaces); peer.Block != nil {
@@ -100,7 +106,7 @@ func (p *Policies) Validate() error {
 	for _, bound := range []struct {
 		what      string
 		has, most int
-	}{{"policies", len(p.Policies), maxPolicies}, {"rules", rules, maxRules}, {"peers, namespaces, exceptions and ports", parts, maxParts}} {
+	}{{"policies", len(p.Policies), maxPolicies}, {"rules", rules, maxRules}, {"peers, namespaces, exceptions and ports", parts, maxParts}, {"names of ports", names, maxNamed}} {
 		if bound.has > bound.most {
 			return fmt.Errorf("%d %s in the offloaded namespaces together, at most %d are taken", bound.has, bound.what, bound.most)
 		}

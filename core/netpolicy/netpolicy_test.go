@@ -127,6 +127,7 @@ func TestMessagesAreBounded(t *testing.T) {
 		"rules":      `{"policies":[{"ingress":{"rules":[` + many(`{}`, maxRules+1) + `]}}]}`,
 		"peers":      `{"policies":[{"egress":{"rules":[{"peers":[` + many(`{}`, maxParts+1) + `]}]}}]}`,
 		"ports":      `{"policies":[{"egress":{"rules":[{"ports":[` + many(`{}`, maxParts+1) + `]}]}}]}`,
+		"names":      `{"policies":[{"egress":{"rules":[{"ports":[` + many(`{"name":"a"}`, maxNamed+1) + `]}]}}]}`,
 		"namespaces": `{"policies":[{"egress":{"rules":[{"peers":[{"namespaces":[` + many(`"a"`, maxParts) + `]}]}]}}]}`,
 		"exceptions": `{"policies":[{"egress":{"rules":[{"peers":[{"block":{"except":[` + many(`"a"`, maxParts) + `]}}]}]}}]}`,
 		"length":     `{"policies":[],"x":"` + strings.Repeat("a", MaxMessage) + `"}`,

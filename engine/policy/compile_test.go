@@ -202,3 +202,44 @@ func TestAGuestsPolicyNamesPodsOfItsTenant(t *testing.T) {
 		t.Errorf("DNS: %s", got)
 	}
 }
+
+// As much as a consumer may say of its guests (kith.dev/core/netpolicy), in its costliest form, is what docs/security.md has.
+func TestTheMostThatAConsumerMaySay(t *testing.T) {
+	const guests, count, rules, parts, names = 55, 100, 256, 1024, 64
+	var ports, list []string
+	var pods []Pod
+	for i := range parts/rules - 2 {
+		ports = append(ports, fmt.Sprintf("{port: %d}", 1000+2*i))
+	}
+	for i := range guests {
+		pods = append(pods, pod("shop-q4zkx2a", fmt.Sprintf("10.42.255.%d", 130+i)))
+	}
+	for i := range count {
+		n := rules / count
+		if i < rules%count {
+			n++
+		}
+		// Each policy has a rule for home besides.
+		named := ports
+		if i < names {
+			named = append([]string{"{port: http}"}, ports...)
+		}
+		one := fmt.Sprintf("{from: [{podSelector: {}}, {ipBlock: {cidr: 10.9.0.0/16}}], ports: [%s]}", strings.Join(named, ", "))
+		list = append(list, fmt.Sprintf("{metadata: {namespace: shop-q4zkx2a}, spec: {podSelector: {}, ingress: [%s, {from: [{ipBlock: {cidr: 10.95.0.0/16}}]}]}}",
+			one+strings.Repeat(", "+strings.ReplaceAll(one, "{port: http}, ", ""), n-1)))
+	}
+	s := state(policies(t, list...), pods...)
+	s.Namespaces["shop-q4zkx2a"] = map[string]string{consumerLabel: "q4z"}
+	table := compile(s)
+	elements, lines := 0, 0
+	for _, set := range table.sets {
+		elements += len(set.elements)
+	}
+	for _, chain := range table.chains {
+		lines += len(chain)
+	}
+	t.Logf("%d elements, %d rules", elements, lines)
+	if elements > 400*guests || lines > 1000 {
+		t.Errorf("%d elements, %d rules", elements, lines)
+	}
+}

@@ -35,8 +35,9 @@ type Options struct {
 	Socket     string         // of the Gate
 }
 
-// pace is the shortest time between two looks at everything: the first of many changes is not kept waiting.
-const pace = 100 * time.Millisecond
+// Between two looks at everything is so long at least, and at most, and else four times what the last one took: the first of many
+// changes is not kept waiting, and whoever makes pods, or guests, change without end gets a fifth of a processor for it.
+const pace, paceAtMost = 100 * time.Millisecond, 2 * time.Second
 
 // After a look that failed there is another in so long, at first and at most.
 const again, againAtMost = 2 * time.Second, time.Minute
@@ -98,8 +99,10 @@ func (c *Controller) Run(ctx context.Context) error {
 	go c.serve(ctx)
 	go c.guard(ctx)
 	for delay := again; ; {
-		wait := pace
-		if err := c.look(ctx); err != nil {
+		began := time.Now()
+		err := c.look(ctx)
+		wait := min(max(pace, 4*time.Since(began)), paceAtMost)
+		if err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
