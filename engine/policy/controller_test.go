@@ -34,7 +34,7 @@ type following struct {
 
 func follow(t *testing.T, change func(*Controller)) *following {
 	t.Helper()
-	f := &following{t: t, client: fake.NewSimpleClientset(), table: knftables.NewFake(knftables.IPv4Family, Table), socket: filepath.Join(t.TempDir(), "policies.sock")}
+	f := &following{t: t, client: fake.NewClientset(), table: knftables.NewFake(knftables.IPv4Family, Table), socket: filepath.Join(t.TempDir(), "policies.sock")}
 	var err error
 	f.c, err = Open(Options{
 		Client: f.client, NodeName: "alice", NodeIP: netip.MustParseAddr(nodeIP), ClusterDNS: netip.MustParseAddr(dnsIP),
