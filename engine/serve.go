@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"kith.dev/engine/config"
+	"kith.dev/engine/logs"
 	"kith.dev/engine/server"
 )
 
@@ -68,9 +69,11 @@ func serve(c *config.Config) error {
 	for _, name := range []string{"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"} {
 		os.Unsetenv(name)
 	}
-	log := logger(c)
+	all := lead(c)
+	log := all.Own
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
+	defer context.AfterFunc(ctx, all.Stopping)()
 	log.Info("starting", "version", version, "kubernetes", kubernetesVersion(), "node", c.NodeName, "brain", c.Brain)
 	err := server.Run(ctx, c, log)
 	if err == nil {
@@ -79,22 +82,17 @@ func serve(c *config.Config) error {
 	return err
 }
 
-// logger leads the logs of all components into one. Of theirs only warnings and errors are shown unless
-// debugging: what else they say is for their developers.
-func logger(c *config.Config) *slog.Logger {
-	at := func(level slog.Level) *slog.Logger {
-		return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-	}
-	log, parts := at(c.Level()), at(max(c.Level(), slog.LevelWarn))
+// lead leads the logs of all components into one.
+func lead(c *config.Config) *logs.Logs {
+	l := logs.New(os.Stderr, c.Level())
 	logrus.SetOutput(os.Stderr)
 	logrus.SetLevel(logrus.WarnLevel) // kine
 	if c.Level() <= slog.LevelDebug {
-		parts = at(slog.LevelDebug)
 		logrus.SetLevel(logrus.InfoLevel)
 		var v klog.Level
 		_ = v.Set("2")
 	}
-	slog.SetDefault(parts) // CoreDNS writes to the standard logger, which this redirects
-	klog.SetSlogLogger(parts)
-	return log
+	slog.SetDefault(l.Parts) // CoreDNS writes to the standard logger, which this redirects
+	klog.SetSlogLogger(l.Parts)
+	return l
 }

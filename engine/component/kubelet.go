@@ -3,10 +3,12 @@ package component
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/netip"
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 	"k8s.io/kubernetes/cmd/kubelet/app/options"
@@ -82,10 +84,28 @@ func (k Kubelet) Run(ctx context.Context) error {
 	s.ImageGCHighThresholdPercent = 95
 	s.ImageGCLowThresholdPercent = 90
 	s.NodeStatusUpdateFrequency.Duration = 5 * time.Second // a laptop that wakes should be seen at once
+	// See unlimited; the kubelet takes no negative number, and none for its limit.
+	s.KubeAPIQPS, s.KubeAPIBurst = 10_000, 10_000
 
+	if s.MaxOpenFiles, err = openFiles(s.MaxOpenFiles); err != nil {
+		return fmt.Errorf("kubelet: open files: %w", err)
+	}
 	deps, err := kubelet.UnsecuredDependencies(ctx, s, utilfeature.DefaultFeatureGate)
 	if err != nil {
 		return fmt.Errorf("kubelet: %w", err)
 	}
 	return kubelet.Run(ctx, s, deps, utilfeature.DefaultFeatureGate)
+}
+
+// openFiles is how many files the process may open: as many as are wanted, or, where its own bound may not be raised (in a
+// container without CAP_SYS_RESOURCE), as many as that says. The kubelet would try, and log an error.
+func openFiles(want int64) (int64, error) {
+	var is unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &is); err != nil {
+		return 0, err
+	}
+	if unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(want), Max: uint64(want)}) != nil {
+		return int64(min(is.Max, math.MaxInt64)), nil
+	}
+	return want, nil
 }

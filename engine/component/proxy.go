@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
+	"sigs.k8s.io/knftables"
 )
 
 // Proxy is what kube-proxy is told.
@@ -47,6 +48,9 @@ func (p Proxy) Run(ctx context.Context) error {
 	if err := o.Validate(); err != nil {
 		return fmt.Errorf("kube-proxy: %w", err)
 	}
+	if err := tables(ctx); err != nil {
+		return fmt.Errorf("kube-proxy: %w", err)
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- o.Run(ctx) }()
 	select {
@@ -55,4 +59,21 @@ func (p Proxy) Run(ctx context.Context) error {
 	case <-ctx.Done(): // its own loop does not look at the context
 		return nil
 	}
+}
+
+// tables makes the proxy's nftables tables, should they not be there: it looks into them before it makes them, and takes it for
+// an error that they are missing, as they are on every first start and after every boot. A kernel without IPv6 has but one.
+func tables(ctx context.Context) error {
+	for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
+		nft, err := knftables.New(family, "kube-proxy")
+		if err != nil {
+			return err
+		}
+		tx := nft.NewTransaction()
+		tx.Add(&knftables.Table{})
+		if err := nft.Run(ctx, tx); err != nil && family == knftables.IPv4Family {
+			return err
+		}
+	}
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/coredns/caddy"
@@ -44,7 +45,20 @@ func WriteResolvConf(o Options) error {
 }
 
 // directives in the order in which a question passes them. What guests mean is found out before anything is cached.
-var directives = []string{"bind", "errors", "limits", "tenants", "cache", "podnames", "kubernetes", "forward"}
+var directives = []string{"bind", "errors", "limits", "tenants", "cache", "podnames", "kubernetes", handBack, "forward"}
+
+// handBack is a directive that serves nothing. The one before it, CoreDNS's kubernetes, takes the log of all Kubernetes code in this
+// process for itself as soon as it is set up, and what the others had to say would be lost; directives are set up in their order,
+// so this one gives the log back at once.
+const handBack = "handback"
+
+var registerHandBack = sync.OnceFunc(func() {
+	caddy.RegisterPlugin(handBack, caddy.Plugin{ServerType: "dns", Action: func(c *caddy.Controller) error {
+		c.Next() // its own name
+		klog.SetSlogLogger(slog.Default())
+		return nil
+	}})
+})
 
 // Run serves until ctx ends, once in a process. The API server must be ready.
 func Run(ctx context.Context, o Options, log *slog.Logger) error {
@@ -58,13 +72,12 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	if err := registerPodNames(o.Kubeconfig); err != nil {
 		return fmt.Errorf("DNS for names of pods: %w", err)
 	}
+	registerHandBack()
 	if err := dnsserver.SetDirectives(directives); err != nil {
 		return err
 	}
 	up := o.upstreams()
 	instance, err := o.start(ctx, up)
-	// CoreDNS's kubernetes plugin takes the log of all Kubernetes code for itself whenever it is set up; give it back.
-	klog.SetSlogLogger(slog.Default())
 	if err != nil {
 		return fmt.Errorf("DNS server on %s port %d: %w", o.NodeIP, o.Port, err)
 	}
@@ -82,7 +95,6 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 			continue
 		}
 		next, err := instance.Restart(o.corefile(now))
-		klog.SetSlogLogger(slog.Default())
 		if err != nil {
 			log.Warn("cluster DNS keeps asking the old servers", "servers", up.servers, "err", err)
 			continue
@@ -112,7 +124,7 @@ func (o Options) start(ctx context.Context, up resolver) (*caddy.Instance, error
 func (o Options) corefile(up resolver) caddy.CaddyfileInput {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".:%d {\n bind %s\n errors\n limits\n tenants\n cache 30 {\n  disable success cluster.local\n  disable denial cluster.local\n }\n", o.Port, o.NodeIP)
-	fmt.Fprintf(&b, " podnames\n kubernetes cluster.local in-addr.arpa ip6.arpa {\n  kubeconfig %s\n  pods disabled\n  ttl 5\n  fallthrough in-addr.arpa ip6.arpa\n }\n", o.Kubeconfig)
+	fmt.Fprintf(&b, " podnames\n kubernetes cluster.local in-addr.arpa ip6.arpa {\n  kubeconfig %s\n  pods disabled\n  ttl 5\n  fallthrough in-addr.arpa ip6.arpa\n }\n %s\n", o.Kubeconfig, handBack)
 	if len(up.servers) > 0 {
 		b.WriteString(" forward .")
 		for _, s := range up.servers {

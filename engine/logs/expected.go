@@ -1,0 +1,33 @@
+package logs
+
+// expected are the lines that a healthy start has: how the message begins, what the error contains if there is one, and why it is
+// none. Each was seen; one that no start has any more should go. Always: it comes again and again, not only at the start.
+var expected = []struct {
+	message, err string
+	always       bool
+	why          string
+}{
+	{message: "The manifest file is empty, ignoring.", why: "a file of metrics' labels that nobody named; upstream tells no option given from an empty one"},
+
+	{message: "Error removing old endpoints from kubernetes service", err: "refusing to erase all endpoints",
+		why: "there is one API server, and its predecessor here has run out; the next line upstream has for it is an error as well"},
+	{message: "Found stale data, removed previous endpoints on kubernetes service", why: "the same, when its predecessor ended a moment ago"},
+	{message: "Unhandled Error", err: "failed to fetch openapi paths", why: "the API server asks itself before it is ready, and asks again"},
+	{message: "Failed to watch", err: `is forbidden: User "kith:dns"`, why: "the authorizer hears of new roles a moment after they are there"},
+
+	// The kubelet starts to work on pods, leases and statistics while it is still registering its node.
+	{message: "Error getting the current node from lister", err: "not found", why: "the node is being registered"},
+	{message: "Unable to register mirror pod because node is not registered yet", err: "not found", why: "the node is being registered"},
+	{message: "Failed to get node when trying to set owner ref to the node lease", err: "not found", why: "the node is being registered"},
+	{message: "Error updating node status, will retry", err: "not found", why: "the node is being registered"},
+	{message: "Eviction manager: failed to get summary stats", err: "failed to get node info", why: "the node is being registered"},
+	{message: "Skipping pod synchronization", err: "yet", why: "it has not looked at the container runtime yet"},
+	{message: "Image garbage collection failed once", err: "invalid capacity 0", why: "statistics are being gathered"},
+	{message: "eviction manager: failed to check if we have separate container filesystem", err: "no imagefs label", why: "statistics are being gathered"},
+	{message: "Failed to read data from checkpoint", err: "checkpoint is not found", why: "nothing is exposed by a device plugin"},
+	{message: "failed to read memory cgroup config for the pod", err: "no such file or directory", why: "after a boot the cgroups of pods are made anew"},
+	{message: "failed to read memory cgroup limits for the pod", err: "no such file or directory", why: "after a boot the cgroups of pods are made anew"},
+
+	{message: "Failed to ensure process in container with oom score", err: "permission denied", always: true,
+		why: "without CAP_SYS_RESOURCE, as in a container, containerd keeps the score that it has"},
+}
