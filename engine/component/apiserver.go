@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/pflag"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/rest"
 	cliflag "k8s.io/component-base/cli/flag"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
@@ -37,6 +39,8 @@ type APIServer struct {
 	Port        int
 	ServiceCIDR netip.Prefix
 	Datastore   string // unix socket of the datastore
+	// Install has the server serve more than upstream's; nil: nothing. The informers are those that the server runs anyway.
+	Install func(*genericapiserver.GenericAPIServer, informers.SharedInformerFactory) error
 }
 
 const issuer = "https://kubernetes.default.svc.cluster.local"
@@ -100,7 +104,38 @@ func (a APIServer) Run(ctx context.Context) error {
 	if errs := completed.Validate(); len(errs) != 0 {
 		return utilerrors.NewAggregate(errs)
 	}
-	return apiserver.Run(ctx, completed)
+	return a.serve(ctx, completed)
+}
+
+// serve does what apiserver.Run does. In the chain of servers the aggregator is first and kube-apiserver second; both are made
+// when Install is called, and neither has written its description of the API yet.
+func (a APIServer) serve(ctx context.Context, o options.CompletedOptions) error {
+	config, err := apiserver.NewConfig(o)
+	if err != nil {
+		return err
+	}
+	completed, err := config.Complete()
+	if err != nil {
+		return err
+	}
+	chain, err := apiserver.CreateServerChain(completed)
+	if err != nil {
+		return err
+	}
+	if a.Install != nil {
+		kube, ok := chain.GenericAPIServer.NextDelegate().(*genericapiserver.GenericAPIServer)
+		if !ok {
+			return fmt.Errorf("kube-apiserver: behind the aggregator is a %T", chain.GenericAPIServer.NextDelegate())
+		}
+		if err := a.Install(kube, config.KubeAPIs.ControlPlane.VersionedInformers); err != nil {
+			return err
+		}
+	}
+	prepared, err := chain.PrepareRun()
+	if err != nil {
+		return err
+	}
+	return prepared.Run(ctx)
 }
 
 // parse sets named flags; a name that upstream dropped is an error at start, not a silent change.

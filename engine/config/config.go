@@ -41,29 +41,31 @@ type Config struct {
 	PauseImage      string
 	CgroupRoot      string
 	Brain           bool // run scheduler and controller-manager
+	ResourceMetrics bool // serve metrics.k8s.io
 	LogLevel        string
 }
 
 // Default returns a Config that needs only a node name.
 func Default() Config {
 	return Config{
-		DataDir:       "/var/lib/kith/k8s",
-		RunDir:        "/run/kith/k8s",
-		NodeIP:        netip.MustParseAddr("10.42.255.1"),
-		NodeDevice:    "kith-node",
-		GatewayDevice: "kith0",
-		ClusterCIDR:   netip.MustParsePrefix("10.42.0.0/16"),
-		PodCIDR:       netip.MustParsePrefix("10.42.0.0/24"),
-		GuestCIDR:     netip.MustParsePrefix("10.42.255.128/25"),
-		ServiceCIDR:   netip.MustParsePrefix("10.43.0.0/16"),
-		ClusterDNS:    netip.MustParseAddr("10.43.0.10"),
-		PodMTU:        1500,
-		Port:          6443,
-		DNSPort:       10053,
-		PauseImage:    "kith.dev/pause:1",
-		CgroupRoot:    "/",
-		Brain:         true,
-		LogLevel:      "info",
+		DataDir:         "/var/lib/kith/k8s",
+		RunDir:          "/run/kith/k8s",
+		NodeIP:          netip.MustParseAddr("10.42.255.1"),
+		NodeDevice:      "kith-node",
+		GatewayDevice:   "kith0",
+		ClusterCIDR:     netip.MustParsePrefix("10.42.0.0/16"),
+		PodCIDR:         netip.MustParsePrefix("10.42.0.0/24"),
+		GuestCIDR:       netip.MustParsePrefix("10.42.255.128/25"),
+		ServiceCIDR:     netip.MustParsePrefix("10.43.0.0/16"),
+		ClusterDNS:      netip.MustParseAddr("10.43.0.10"),
+		PodMTU:          1500,
+		Port:            6443,
+		DNSPort:         10053,
+		PauseImage:      "kith.dev/pause:1",
+		CgroupRoot:      "/",
+		Brain:           true,
+		ResourceMetrics: true,
+		LogLevel:        "info",
 	}
 }
 
@@ -90,6 +92,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.PauseImage, "pause-image", c.PauseImage, "image of the pod sandbox, found in RUNTIME-DIR/images/pause.tar")
 	fs.StringVar(&c.CgroupRoot, "cgroup-root", c.CgroupRoot, "cgroup under which pods are put")
 	fs.BoolVar(&c.Brain, "brain", c.Brain, "run scheduler and controller-manager; without them the node only executes")
+	fs.BoolVar(&c.ResourceMetrics, "resource-metrics", c.ResourceMetrics, "serve the resource metrics API (kubectl top, horizontal pod autoscalers); off for a metrics-server of your own")
 	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
 }
 

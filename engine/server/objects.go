@@ -87,11 +87,23 @@ func storageClass(ctx context.Context, client kubernetes.Interface) error {
 	return err
 }
 
-// keepObjects applies the objects until it has worked, then notes the node's pod range when the node is there.
-func (s *server) keepObjects(ctx context.Context) error {
-	if err := s.insist(ctx, "objects of the cluster", func() error { return objects(ctx, s.client, s.config) }); err != nil {
+// keepObjects applies the objects until it has worked, then notes the node's pod range when the node is there. Permitted is closed
+// when DNS has its permissions: at the first start it would only be refused without.
+func (s *server) keepObjects(ctx context.Context, permitted chan<- struct{}) error {
+	first := true
+	if err := s.insist(ctx, "objects of the cluster", func() error {
+		err := objects(ctx, s.client, s.config)
+		if first { // what fails now may have worked at an earlier start, and a cluster needs its DNS
+			first = false
+			close(permitted)
+		}
+		return err
+	}); err != nil {
 		return nil // ctx ended
 	}
+	_ = s.insist(ctx, "the resource metrics API", func() error {
+		return metricsObjects(ctx, s.client, s.apiServices, s.config.ResourceMetrics)
+	})
 	patch := fmt.Appendf(nil, `{"spec":{"podCIDR":%q,"podCIDRs":[%q]}}`, s.config.PodCIDR, s.config.PodCIDR)
 	_ = s.insist(ctx, "pod range of the node", func() error {
 		node, err := s.client.CoreV1().Nodes().Get(ctx, s.config.NodeName, metav1.GetOptions{})

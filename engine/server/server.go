@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	apiregistration "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
 	"kith.dev/engine/component"
 	"kith.dev/engine/config"
@@ -48,6 +49,8 @@ type server struct {
 	runtime *containerd.Runtime
 	client  kubernetes.Interface
 	began   time.Time
+
+	apiServices apiregistration.APIServiceInterface
 }
 
 // Run runs the cluster until ctx ends or a part of it fails. It returns nil only after ctx has ended.
@@ -146,9 +149,15 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 	if err != nil {
 		return err
 	}
+	rest.QPS = -1 // the API server is in this process, and decides itself
 	if s.client, err = kubernetes.NewForConfig(rest); err != nil {
 		return err
 	}
+	registration, err := apiregistration.NewForConfig(rest)
+	if err != nil {
+		return err
+	}
+	s.apiServices = registration.APIServices()
 	resolver := dns.Options{
 		NodeIP: c.NodeIP, Port: c.DNSPort, ClusterDNS: c.ClusterDNS, Guests: c.GuestCIDR, ClusterID: c.ClusterID,
 		Kubeconfig: filepath.Join(files.Dir, "dns.kubeconfig"), ResolvConf: filepath.Join(c.DataDir, "resolv.conf"),
@@ -193,7 +202,7 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 	now := make(chan struct{})
 	close(now)
 
-	start("kube-apiserver", now, component.APIServer{PKI: files, NodeIP: c.NodeIP, Port: c.Port, ServiceCIDR: c.ServiceCIDR, Datastore: s.datastoreSocket()}.Run)
+	start("kube-apiserver", now, component.APIServer{PKI: files, NodeIP: c.NodeIP, Port: c.Port, ServiceCIDR: c.ServiceCIDR, Datastore: s.datastoreSocket(), Install: s.resourceMetrics()}.Run)
 	group.Go(func() error { return s.announce(ctx, ready) })
 	// Starting beside the API server it would only be refused, log it, and come back late.
 	prepared := make(chan error, 1)
@@ -211,8 +220,9 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 		start("kube-scheduler", ready, component.Scheduler{PKI: files}.Run)
 	}
 	start("network-policies", ready, policies.Run)
-	start("objects", ready, s.keepObjects)
-	start("dns", ready, func(ctx context.Context) error { return dns.Run(ctx, resolver, s.log) })
+	permitted := make(chan struct{})
+	start("objects", ready, func(ctx context.Context) error { return s.keepObjects(ctx, permitted) })
+	start("dns", permitted, func(ctx context.Context) error { return dns.Run(ctx, resolver, s.log) })
 	start("storage", ready, func(ctx context.Context) error {
 		return storage.Run(ctx, s.client, filepath.Join(c.DataDir, "storage"), c.NodeName)
 	})
@@ -255,7 +265,8 @@ func (s *server) kubelet(ctx context.Context, files component.PKI, resolvConf st
 // announce closes ready when the API server says it is: not when it lives, because before its RBAC bootstrap
 // it refuses the components.
 func (s *server) announce(ctx context.Context, ready chan<- struct{}) error {
-	client := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
+	// A server that starts on a busy laptop may think for a while; to be asked anew it calls an error.
+	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // asks nothing but its health, over loopback
 	}}
 	defer client.CloseIdleConnections()
