@@ -66,6 +66,13 @@ func (p *program) showStatus(w io.Writer, s api.Status) {
 	if len(doors) > 0 {
 		line("Listening", doors...)
 	}
+	if e := s.Exposed; e != nil {
+		at := "this machine is on no LAN"
+		if len(e.Addresses) > 0 {
+			at = "at " + clean(strings.Join(e.Addresses, " and "))
+		}
+		line("Exposed", style.yellow("NodePort and LoadBalancer services to the "+strings.ToUpper(clean(e.To))), at)
+	}
 	for _, problem := range s.Problems {
 		fmt.Fprintf(w, "\n%s %s\n", style.word(string(problem.Severity))+":", cleanLines(problem.What))
 		for _, detail := range []string{problem.Why, problem.Do} {

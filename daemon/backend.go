@@ -36,7 +36,7 @@ func (b backend) Status(ctx context.Context) (api.Status, error) {
 	d := b.d
 	s := api.Status{
 		Name: d.cfg.Name, ID: d.me.ID().String(), ShortID: d.me.ID().Short(), Version: version.Version,
-		Mode: api.Autonomous, Started: d.started, Engine: d.engineStatus(), Listen: d.listening(),
+		Mode: api.Autonomous, Started: d.started, Engine: d.engineStatus(), Listen: d.listening(), Exposed: d.exposedStatus(),
 	}
 	all := d.directory.all()
 	s.Counts.Peers = len(all)

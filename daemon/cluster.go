@@ -203,6 +203,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		func() error { return c.provider.SetupWithManager(mgr, c.peers) },
 		func() error { return c.offloading.SetupWithManager(mgr) },
 		func() error { return around.SetupWithManager(mgr) },
+		func() error { return d.exposeServices(mgr) },
 		func() error { return d.watchPeers(ctx, mgr, c, linker) },
 		func() error { return d.countAnswers(ctx, mgr) },
 		func() error { return d.tellDesktops(ctx, mgr) },

@@ -20,6 +20,7 @@ import (
 	"kith.dev/core/audit"
 	"kith.dev/core/cluster"
 	"kith.dev/core/discovery"
+	"kith.dev/core/exposure"
 	"kith.dev/core/fence"
 	"kith.dev/core/gateway"
 	"kith.dev/core/identity"
@@ -55,6 +56,7 @@ type Daemon struct {
 	gateway   *gateway.Gateway // nil with engine "none"
 	fence     *fence.Fence     // nil with an engine whose ranges are known later
 	cluster   atomic.Pointer[clusterPart]
+	exposure  *exposure.Exposure
 
 	health         health
 	audits         *audit.Log
@@ -91,6 +93,7 @@ func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 		return nil, err
 	}
 	d.contacts = peering.NewContacts(peering.ContactsConfig{Identity: d.me, Log: log, Silent: func(id identity.ID) { d.peerAPI.server.Cut(id) }})
+	d.exposure = exposure.New(exposure.Config{On: cfg.Expose == config.ExposeLAN, Addresses: d.exposed, Log: log})
 	d.directory = newDirectory(d.me, d.contacts, d.nearby, log)
 	return d, d.openPeerAPI()
 }
@@ -108,7 +111,7 @@ func (d *Daemon) makeEngine() (err error) {
 		d.engine, err = cluster.NewBuiltin(cluster.BuiltinConfig{
 			NodeName: d.cfg.Name, ClusterID: d.me.ID().Compact(), DataDir: filepath.Join(d.cfg.DataDir, "k8s"), RunDir: filepath.Join(d.cfg.RunDir, "k8s"),
 			RuntimeDir: d.cfg.RuntimeDir, ImagesDir: d.cfg.ImagesDir, PodRange: d.cfg.PodRange, ServiceRange: d.cfg.ServiceRange,
-			Flags: d.cfg.EngineFlags, Log: d.log,
+			ExposeLAN: d.cfg.Expose == config.ExposeLAN, Flags: d.cfg.EngineFlags, Log: d.log,
 		})
 	}
 	if err != nil {
@@ -247,7 +250,11 @@ func (d *Daemon) Run(ctx context.Context) error {
 // watchAddresses has all contacts looked after when this laptop is on another network: connections from an address
 // that it left would be waited for in vain.
 func (d *Daemon) watchAddresses(ctx context.Context) error {
-	return discovery.WatchLAN(ctx, d.cfg.Discovery.Interfaces, func() { d.contacts.Poke() })
+	return discovery.WatchLAN(ctx, d.cfg.Discovery.Interfaces, func() {
+		d.contacts.Poke()
+		d.exposure.Moved()
+		d.changed.Ring()
+	})
 }
 
 func (d *Daemon) publish(e api.Event) {

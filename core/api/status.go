@@ -42,6 +42,7 @@ type Status struct {
 	Sharing  Sharing        `json:"sharing"`
 	Counts   Counts         `json:"counts"`
 	Listen   List[Listener] `json:"listen"`
+	Exposed  *Exposed       `json:"exposed,omitempty"` // nil: services are open to this machine alone
 	Problems List[Problem]  `json:"problems"`
 }
 
@@ -54,6 +55,12 @@ type Engine struct {
 	Node       string      `json:"node,omitempty"`    // name of this machine's node
 	NodeIP     string      `json:"nodeIP,omitempty"`
 	Kubeconfig string      `json:"kubeconfig,omitempty"` // path of the administrator's kubeconfig
+}
+
+// Exposed says that services of type NodePort and LoadBalancer are open to neighbours.
+type Exposed struct {
+	To        string       `json:"to"`        // "lan"
+	Addresses List[string] `json:"addresses"` // of this machine there; none while it is on no LAN
 }
 
 // Sharing is the sum of the policies: what this machine offers, and how much of it is taken.

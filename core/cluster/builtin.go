@@ -32,6 +32,7 @@ type BuiltinConfig struct {
 	ServiceRange netip.Prefix // 10.43.0.0/16
 	Port         uint16       // of the API server, 6443
 	NoBrain      bool         // start without scheduler and controller-manager
+	ExposeLAN    bool         // open node ports to the LAN
 	Flags        []string     // more flags for kith-k8s server
 	Log          *slog.Logger
 }
@@ -127,6 +128,9 @@ func (b *Builtin) args(w wish) []string {
 	}
 	if c.ImagesDir != "" {
 		args = append(args, "--images-dir="+c.ImagesDir)
+	}
+	if c.ExposeLAN {
+		args = append(args, "--expose=lan")
 	}
 	return append(args, c.Flags...)
 }

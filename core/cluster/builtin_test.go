@@ -67,12 +67,12 @@ func TestAnotherStateIsTold(t *testing.T) {
 }
 
 func TestArgumentsSayBrainAndImages(t *testing.T) {
-	b, err := NewBuiltin(BuiltinConfig{NodeName: "alice", ClusterID: "mfzwi3d", ImagesDir: "/images", Flags: []string{"--pod-mtu=1400"}})
+	b, err := NewBuiltin(BuiltinConfig{NodeName: "alice", ClusterID: "mfzwi3d", ImagesDir: "/images", ExposeLAN: true, Flags: []string{"--pod-mtu=1400"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	args := b.args(wish{noBrain: true})
-	for _, want := range []string{"--brain=false", "--images-dir=/images", "--pod-mtu=1400", "--cluster-id=mfzwi3d", "--cluster-dns=10.43.0.10", "--node-ip=10.42.255.1"} {
+	for _, want := range []string{"--brain=false", "--images-dir=/images", "--expose=lan", "--pod-mtu=1400", "--cluster-id=mfzwi3d", "--cluster-dns=10.43.0.10", "--node-ip=10.42.255.1"} {
 		if !slices.Contains(args, want) {
 			t.Errorf("no %s in %s", want, strings.Join(args, " "))
 		}

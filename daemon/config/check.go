@@ -88,6 +88,9 @@ func (c *Config) check() error {
 			}
 		}
 	}
+	if c.Expose == ExposeLAN && c.Engine != EngineBuiltin {
+		return api.Invalid("expose", c.Expose, "left out unless engine is "+EngineBuiltin+": another cluster opens its ports itself")
+	}
 	if c.Engine != EngineKubeconfig {
 		for key, value := range map[string]string{"kubeconfig": c.Kubeconfig, "kubeconfigContext": c.KubeconfigContext, "nodeName": c.NodeName} {
 			if value != "" {

@@ -23,6 +23,12 @@ const (
 	EngineNone       = "none"
 )
 
+// To whom services of type NodePort and LoadBalancer are open.
+const (
+	ExposeNone = "none"
+	ExposeLAN  = "lan"
+)
+
 // The forms of the log.
 const (
 	LogText = "text"
@@ -53,6 +59,7 @@ type Config struct {
 	Kubeconfig        string // "": the cluster kithd runs in
 	KubeconfigContext string // "": the current one
 	NodeName          string
+	Expose            string // ExposeNone or ExposeLAN
 
 	DataDir     string
 	RunDir      string
@@ -81,6 +88,7 @@ func Default() Config {
 		Discovery:      Discovery{LAN: true},
 		Share:          "50%",
 		Engine:         EngineBuiltin,
+		Expose:         ExposeNone,
 		PodRange:       netip.MustParsePrefix("10.42.0.0/16"),
 		ServiceRange:   netip.MustParsePrefix("10.43.0.0/16"),
 		DataDir:        "/var/lib/kith",

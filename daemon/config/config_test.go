@@ -108,6 +108,8 @@ func TestMistakesNameKeyValueAndWhatIsAllowed(t *testing.T) {
 		{content: "name: Bob", field: "name", says: []string{`"Bob"`, "DNS label"}},
 		{content: "name: [bob]", field: "name"},
 		{content: "engine: k9s", field: "engine", says: []string{"builtin, kubeconfig or none"}},
+		{content: "expose: world", field: "expose", says: []string{`"world"`, "none or lan"}},
+		{content: "expose: lan\nengine: kubeconfig", field: "expose", says: []string{"unless engine is builtin"}},
 		{content: "podRange: 10.42.0.1/16", field: "podRange", says: []string{"no bit set behind its length"}},
 		{content: "podRange: fd00::/16", field: "podRange"},
 		{content: "podRange: 10.42.0.0/22", field: "podRange", says: []string{"/20 or larger"}},

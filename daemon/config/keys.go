@@ -33,6 +33,8 @@ var keys = []Key{
 	prefix("serviceRange", "range of the services' addresses; clusters may have the same", func(c *Config) *netip.Prefix { return &c.ServiceRange }),
 	prefixes("aliasPools", "ranges out of which peers' pods get addresses here; without it, private ones that are free",
 		func(c *Config) *[]netip.Prefix { return &c.AliasPools }),
+	word("expose", "to whom services of type NodePort and LoadBalancer are open: none is this machine alone, lan its neighbours too (builtin engine)",
+		[]string{ExposeNone, ExposeLAN}, func(c *Config) *string { return &c.Expose }),
 	verbatim(words("engineFlags", "more flags for the builtin engine", notEmpty, "flags of kith-k8s", func(c *Config) *[]string { return &c.EngineFlags })),
 	file("runtimeDir", "directory of the container runtime's programs", "beside kithd", func(c *Config) *string { return &c.RuntimeDir }),
 	file("imagesDir", "directory of container images that are loaded at start", "none", func(c *Config) *string { return &c.ImagesDir }),

@@ -15,6 +15,7 @@ type Proxy struct {
 	PKI
 	NodeName    string
 	ClusterCIDR netip.Prefix
+	Expose      bool // open node ports on all addresses of the laptop
 }
 
 // Run keeps the nftables rules of services until ctx ends, and leaves them: pods go on using them.
@@ -22,6 +23,12 @@ func (p Proxy) Run(ctx context.Context) error {
 	o := proxy.NewOptions()
 	fs := pflag.NewFlagSet("kube-proxy", pflag.ContinueOnError)
 	o.AddFlags(fs)
+	// Node ports on the node's address alone, which no LAN reaches; or on all addresses that the laptop has, whichever these are
+	// at the moment: kube-proxy would not hear of new ones. Package network says from which devices.
+	nodePorts := "primary"
+	if p.Expose {
+		nodePorts = "0.0.0.0/0"
+	}
 	err := setAll(fs, map[string]string{
 		"kubeconfig":           p.kubeconfig("proxy"),
 		"proxy-mode":           "nftables",
@@ -29,8 +36,7 @@ func (p Proxy) Run(ctx context.Context) error {
 		"hostname-override":    p.NodeName,
 		"healthz-bind-address": "127.0.0.1:10256",
 		"metrics-bind-address": "127.0.0.1:10249",
-		// Node ports on the node's address alone, which no LAN reaches.
-		"nodeport-addresses": "primary",
+		"nodeport-addresses":   nodePorts,
 		// The kernel's connection tracking belongs to the laptop's owner; in a namespace it is read-only besides.
 		"conntrack-max-per-core":            "0",
 		"conntrack-min":                     "0",

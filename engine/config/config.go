@@ -40,8 +40,9 @@ type Config struct {
 	WriteKubeconfig string
 	PauseImage      string
 	CgroupRoot      string
-	Brain           bool // run scheduler and controller-manager
-	ResourceMetrics bool // serve metrics.k8s.io
+	Brain           bool   // run scheduler and controller-manager
+	ResourceMetrics bool   // serve metrics.k8s.io
+	Expose          string // ExposeNone or ExposeLAN
 	LogLevel        string
 }
 
@@ -65,6 +66,7 @@ func Default() Config {
 		CgroupRoot:      "/",
 		Brain:           true,
 		ResourceMetrics: true,
+		Expose:          ExposeNone,
 		LogLevel:        "info",
 	}
 }
@@ -93,8 +95,15 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.CgroupRoot, "cgroup-root", c.CgroupRoot, "cgroup under which pods are put")
 	fs.BoolVar(&c.Brain, "brain", c.Brain, "run scheduler and controller-manager; without them the node only executes")
 	fs.BoolVar(&c.ResourceMetrics, "resource-metrics", c.ResourceMetrics, "serve the resource metrics API (kubectl top, horizontal pod autoscalers); off for a metrics-server of your own")
+	fs.StringVar(&c.Expose, "expose", c.Expose, "where node ports are open: none (on the node address alone, which no LAN reaches) or lan (on the laptop's addresses)")
 	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
 }
+
+// To whom node ports are open.
+const (
+	ExposeNone = "none"
+	ExposeLAN  = "lan"
+)
 
 var nodeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 
@@ -164,6 +173,9 @@ func (c *Config) Complete(program, hostname string) error {
 	}
 	if c.PodMTU < 576 || c.PodMTU > 9216 {
 		wrong("pod-mtu %d: want 576 to 9216", c.PodMTU)
+	}
+	if c.Expose != ExposeNone && c.Expose != ExposeLAN {
+		wrong("expose %q: want %s or %s", c.Expose, ExposeNone, ExposeLAN)
 	}
 	if _, ok := levels[c.LogLevel]; !ok {
 		wrong("log-level %q: want debug, info, warn or error", c.LogLevel)

@@ -12,6 +12,9 @@ import (
 // Table is the engine's nftables table.
 const Table = "kith-engine"
 
+// nodePorts is upstream's range of them.
+const nodePorts = "30000-32767"
+
 // rules writes the engine's table, in one transaction, so that no packet sees it missing.
 func rules(ctx context.Context, o Options) error {
 	nft, err := knftables.New(knftables.IPv4Family, Table)
@@ -40,6 +43,19 @@ func rules(ctx context.Context, o Options) error {
 	tx.Add(&knftables.Rule{Chain: "strangers", Rule: knftables.Concat(stranger, "ip daddr", o.NodeIP, "drop")})
 	tx.Add(&knftables.Rule{Chain: "strangers", Rule: knftables.Concat(
 		stranger, fmt.Sprintf("ip daddr { %s, %s }", pods, o.ServiceCIDR), "fib daddr type != local", "drop")})
+
+	// Where node ports are open, they are so to neighbours on a LAN. What comes from a VPN or a modem (no Ethernet) is from
+	// elsewhere. Only what kube-proxy sent on to a pod is judged, by the port that was asked for; other programs of the laptop
+	// that listen in that range are none of ours. A pod's hostPort in that range is.
+	tx.Add(&knftables.Chain{
+		Name:     "far",
+		Type:     knftables.PtrTo(knftables.FilterType),
+		Hook:     knftables.PtrTo(knftables.ForwardHook),
+		Priority: knftables.PtrTo(knftables.FilterPriority),
+	})
+	far := stranger + " meta iiftype != ether ct direction original ct status dnat ct original proto-dst " + nodePorts
+	tx.Add(&knftables.Rule{Chain: "far", Rule: knftables.Concat(far, "oifname", own, "drop")})
+	tx.Add(&knftables.Rule{Chain: "far", Rule: knftables.Concat(far, "meta oifgroup", guests, "drop")})
 
 	// Pods are hidden behind the laptop's address where nobody could answer them otherwise: everywhere except
 	// on this node and behind the gateway, whose peers know the pods' own addresses.

@@ -214,7 +214,7 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 		return s.kubelet(ctx, files, resolver.ResolvConf)
 	})
 	start("images", now, gate.Run)
-	start("kube-proxy", ready, component.Proxy{PKI: files, NodeName: c.NodeName, ClusterCIDR: c.ClusterCIDR}.Run)
+	start("kube-proxy", ready, component.Proxy{PKI: files, NodeName: c.NodeName, ClusterCIDR: c.ClusterCIDR, Expose: c.Expose == config.ExposeLAN}.Run)
 	if c.Brain {
 		start("kube-controller-manager", ready, component.ControllerManager{PKI: files, ClusterCIDR: c.ClusterCIDR, ServiceCIDR: c.ServiceCIDR}.Run)
 		start("kube-scheduler", ready, component.Scheduler{PKI: files}.Run)

@@ -42,6 +42,7 @@ func TestGuestsStayWithinTheFence(t *testing.T) {
 	w.reach(t, "with a new kithd")
 	t.Run("somebody flushed nftables", w.flushed)
 	t.Run("somebody took the policies away", w.unruled)
+	t.Run("services are open to the LAN if the owner says so", w.exposed)
 }
 
 func (w *fenced) settle() {

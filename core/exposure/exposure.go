@@ -1,0 +1,214 @@
+package exposure
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/queue"
+)
+
+// again is when a service that got no port tries it again: nothing tells that a program ended.
+const again = time.Minute
+
+// Config is fixed for the life of an Exposure.
+type Config struct {
+	On        bool
+	Addresses func() ([]netip.Addr, error) // of this laptop on its LANs, now; IPv4
+	Log       *slog.Logger
+}
+
+// Exposure follows services and the laptop's addresses.
+type Exposure struct {
+	cfg   Config
+	moved chan event.GenericEvent
+}
+
+// New makes an Exposure; nothing is touched.
+func New(cfg Config) *Exposure {
+	return &Exposure{cfg: cfg, moved: make(chan event.GenericEvent, 1)}
+}
+
+// Moved tells that the laptop's addresses are others now. It may be called at any time.
+func (e *Exposure) Moved() {
+	select {
+	case e.moved <- event.GenericEvent{Object: &corev1.Service{}}:
+	default: // it will look anyway
+	}
+}
+
+// SetupWithManager has services followed. Turned off, what there is from before is taken back once, and nothing is watched.
+func (e *Exposure) SetupWithManager(mgr ctrl.Manager) error {
+	w := &worker{
+		Exposure: e, client: mgr.GetClient(), fresh: mgr.GetAPIReader(), recorder: mgr.GetEventRecorder("kith"), told: map[types.UID]string{}, listens: listens,
+	}
+	if !e.cfg.On {
+		return mgr.Add(manager.RunnableFunc(w.takeBack))
+	}
+	all := func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} }
+	return ctrl.NewControllerManagedBy(mgr).Named(owner).
+		Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(all), builder.WithPredicates(loadBalancers())).
+		WatchesRawSource(source.Channel(e.moved, handler.EnqueueRequestsFromMapFunc(all))).
+		WithOptions(controller.Options{
+			NewQueue:    queue.New,
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](200*time.Millisecond, 30*time.Second),
+		}).
+		Complete(reconcile.Func(func(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) { return w.reconcile(ctx) }))
+}
+
+// loadBalancers lets through what is, or was, such a service: all others change often and matter nothing.
+func loadBalancers() predicate.Predicate {
+	is := func(o client.Object) bool {
+		s, ok := o.(*corev1.Service)
+		return ok && (s.Spec.Type == corev1.ServiceTypeLoadBalancer || len(s.Status.LoadBalancer.Ingress) > 0)
+	}
+	return predicate.Funcs{
+		CreateFunc:  func(e event.CreateEvent) bool { return is(e.Object) },
+		UpdateFunc:  func(e event.UpdateEvent) bool { return is(e.ObjectOld) || is(e.ObjectNew) },
+		DeleteFunc:  func(e event.DeleteEvent) bool { return is(e.Object) },
+		GenericFunc: func(event.GenericEvent) bool { return true },
+	}
+}
+
+type worker struct {
+	*Exposure
+	client   client.Client
+	fresh    client.Reader // past the cache, which leaves out who wrote what
+	recorder events.EventRecorder
+	told     map[types.UID]string // what the owner was told of a service last
+	listens  func(netip.Addr, port) bool
+}
+
+// takeBack is all there is to do when nothing is exposed.
+func (w *worker) takeBack(ctx context.Context) error {
+	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
+		_, err := w.reconcile(ctx)
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		w.cfg.Log.Warn("services keep this laptop's addresses for the moment, trying again", "err", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (w *worker) reconcile(ctx context.Context) (ctrl.Result, error) {
+	addresses, err := w.addresses()
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	var services corev1.ServiceList
+	if err := w.fresh.List(ctx, &services); err != nil {
+		return ctrl.Result{}, fmt.Errorf("see which services to expose: %w", err)
+	}
+	var namespaces corev1.NamespaceList
+	if err := w.fresh.List(ctx, &namespaces, client.HasLabels{v1alpha1.LabelConsumer}); err != nil {
+		return ctrl.Result{}, fmt.Errorf("see which namespaces are others': %w", err)
+	}
+	guests := map[string]bool{}
+	for _, n := range namespaces.Items {
+		guests[n.Name] = true
+	}
+	busy := func(p port) bool {
+		for _, a := range addresses {
+			if w.listens(a, p) {
+				return true
+			}
+		}
+		return false
+	}
+	var result ctrl.Result
+	refused := map[types.UID]string{}
+	for _, s := range plan(services.Items, addresses, func(namespace string) bool { return guests[namespace] }, busy) {
+		if s.write {
+			if err := w.write(ctx, s); err != nil {
+				return result, err
+			}
+		}
+		if s.refused != "" {
+			refused[s.service.UID], result.RequeueAfter = s.refused, again
+			if w.told[s.service.UID] != s.refused {
+				w.recorder.Eventf(s.service, nil, corev1.EventTypeWarning, "NotExposed", "Expose", "%s", s.refused)
+			}
+		}
+	}
+	w.told = refused
+	return result, nil
+}
+
+func (w *worker) addresses() ([]netip.Addr, error) {
+	if !w.cfg.On {
+		return nil, nil
+	}
+	return w.cfg.Addresses()
+}
+
+func (w *worker) write(ctx context.Context, s step) error {
+	var to []corev1.LoadBalancerIngress
+	for _, ip := range s.ingress {
+		to = append(to, corev1.LoadBalancerIngress{IP: ip})
+	}
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": s.service.ResourceVersion}, // what was decided upon, or nothing
+		"status":   map[string]any{"loadBalancer": map[string]any{"ingress": to}},
+	})
+	if err != nil {
+		return err
+	}
+	target := &corev1.Service{}
+	target.Namespace, target.Name = s.service.Namespace, s.service.Name
+	err = w.client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, body), client.FieldOwner(owner))
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("expose service %s/%s: %w", s.service.Namespace, s.service.Name, err)
+	}
+	w.cfg.Log.Info("service exposed", "namespace", s.service.Namespace, "service", s.service.Name, "addresses", s.ingress)
+	return nil
+}
+
+// listens reports whether a program of the laptop listens on a port of an address.
+func listens(at netip.Addr, p port) bool {
+	address := net.JoinHostPort(at.String(), strconv.Itoa(int(p.number)))
+	var socket interface{ Close() error }
+	var err error
+	switch p.protocol {
+	case corev1.ProtocolUDP:
+		socket, err = net.ListenPacket("udp4", address)
+	case corev1.ProtocolTCP:
+		socket, err = net.Listen("tcp4", address)
+	default:
+		return false
+	}
+	if err != nil {
+		return true
+	}
+	socket.Close()
+	return false
+}
