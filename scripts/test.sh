@@ -23,8 +23,8 @@ case $kind in
     # The engine is a module of its own, and all of Kubernetes takes minutes to compile for the race detector: only
     # the packages with goroutines of their own are; the rest shares the build's cache.
     cd engine
-    CGO_ENABLED=1 gotest -race -timeout 5m ./listener/... ./containerd/...
-    CGO_ENABLED=0 gotest -timeout 5m ./config/... ./datastore/... ./dns/... ./images/... ./network/... ./pki/... ./policy/... ./storage/... ./userns/...
+    CGO_ENABLED=1 gotest -race -timeout 5m ./listener/... ./containerd/... ./logs/...
+    CGO_ENABLED=0 gotest -timeout 5m ./config/... ./datastore/... ./dns/... ./images/... ./metrics/... ./network/... ./pki/... ./policy/... ./storage/... ./userns/...
     (cd runtime/containerd && CGO_ENABLED=0 gotest -timeout 5m ./pull/...)
     ;;
   lab | soak)
@@ -36,7 +36,7 @@ case $kind in
     tags=lab
     if [ "$kind" = soak ]; then
       tags=lab,soak
-      # The metrics-server that `kubectl top` is tried with; a module of its own, as it brings another Kubernetes.
+      # The metrics-server that takes the place of the engine's; a module of its own, as it brings another Kubernetes.
       [ -x build/metrics-server ] && [ build/metrics-server -nt tools/metrics/go.sum ] ||
         (cd tools/metrics && CGO_ENABLED=0 go build -ldflags '-s -w' -o ../../build/metrics-server sigs.k8s.io/metrics-server/cmd/metrics-server)
     fi

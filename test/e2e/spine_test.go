@@ -66,6 +66,7 @@ func TestTwoLaptopsShareAWebApplication(t *testing.T) {
 			t.Errorf("kith guests at bob does not name the pod and its owner:\n%s", out)
 		}
 	})
+	t.Run("kubectl top and autoscalers know what pods use, at home and abroad", func(t *testing.T) { topAndAutoscalers(t, alice, home, away) })
 	t.Run("nobody's namespace is taken over", func(t *testing.T) { nobodysNamespaceIsTakenOver(t, alice, bob) })
 	t.Run("killing the daemons restarts no pod", func(t *testing.T) { killDaemons(t, l) })
 	t.Run("unpeer brings all home and leaves nothing", func(t *testing.T) {
@@ -78,6 +79,7 @@ func TestTwoLaptopsShareAWebApplication(t *testing.T) {
 		sameAsBefore(t, bob, before)
 	})
 	t.Run("unpeer from a peer that is dead", func(t *testing.T) { unpeerDead(t, l, before) })
+	t.Run("no start of an engine logs an error", func(t *testing.T) { startsLogNoError(t, l) })
 }
 
 // kubectlAbroad uses every verb that reaches into a running pod.

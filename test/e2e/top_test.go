@@ -14,9 +14,9 @@ import (
 	"kith.dev/test/lab"
 )
 
-// TestKubectlTopShowsPodsAbroad: an ordinary metrics-server at home, with the rights it always has, shows what pods and
-// nodes use, virtual nodes and their pods too.
-func TestKubectlTopShowsPodsAbroad(t *testing.T) {
+// TestAMetricsServerOfTheOwnersOwnTakesOver: an ordinary metrics-server at home, with the rights it always has, answers in the
+// place of the engine, and shows what pods and nodes use, virtual nodes and their pods too.
+func TestAMetricsServerOfTheOwnersOwnTakesOver(t *testing.T) {
 	program, err := filepath.Abs("../../build/metrics-server")
 	if err != nil {
 		t.Fatal(err)
@@ -68,6 +68,14 @@ func TestKubectlTopShowsPodsAbroad(t *testing.T) {
 		})
 		t.Logf("kubectl top %s\n%s", strings.Join(args, " "), out)
 	}
+	eventually(t, time.Minute, "it answers, and not the engine", func() string {
+		out, _ := alice.Kubectl(t.Context(), "get", "apiservice", "v1beta1.metrics.k8s.io", "-o",
+			`jsonpath={.spec.service.name} {.status.conditions[?(@.type=="Available")].status}`)
+		if out != "metrics-server True" {
+			return out
+		}
+		return ""
+	})
 	shows("there", "pod", "-n", "shop")
 	shows("here", "pod", "-n", "shop")
 	shows("kith-bob", "node")
