@@ -53,7 +53,7 @@ func rules(ctx context.Context, o Options) error {
 		Hook:     knftables.PtrTo(knftables.ForwardHook),
 		Priority: knftables.PtrTo(knftables.FilterPriority),
 	})
-	far := stranger + " meta iiftype != ether ct direction original ct status dnat ct original proto-dst " + nodePorts
+	far := stranger + " meta iiftype != ether ct direction original ct status dnat meta l4proto { tcp, udp, sctp } ct original proto-dst " + nodePorts
 	tx.Add(&knftables.Rule{Chain: "far", Rule: knftables.Concat(far, "oifname", own, "drop")})
 	tx.Add(&knftables.Rule{Chain: "far", Rule: knftables.Concat(far, "meta oifgroup", guests, "drop")})
 
