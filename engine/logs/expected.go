@@ -15,6 +15,9 @@ var expected = []struct {
 	{message: "Unhandled Error", err: "failed to fetch openapi paths", why: "the API server asks itself before it is ready, and asks again"},
 	{message: "Failed to watch", err: `is forbidden: User "kith:dns"`, why: "the authorizer hears of new roles a moment after they are there"},
 
+	{message: "Error while syncing ConfigMap", err: `namespaces "kube-system" not found`, why: "the namespace is being made"},
+	{message: "Unhandled Error", err: "is not as new as written version", always: true, why: "a controller hears of its own write a moment later, and looks again"},
+
 	// The kubelet starts to work on pods, leases and statistics while it is still registering its node.
 	{message: "Error getting the current node from lister", err: "not found", why: "the node is being registered"},
 	{message: "Unable to register mirror pod because node is not registered yet", err: "not found", why: "the node is being registered"},
@@ -28,6 +31,7 @@ var expected = []struct {
 	{message: "failed to read memory cgroup config for the pod", err: "no such file or directory", why: "after a boot the cgroups of pods are made anew"},
 	{message: "failed to read memory cgroup limits for the pod", err: "no such file or directory", why: "after a boot the cgroups of pods are made anew"},
 
+	{message: "exiting analyzeLines. OOM events will not be reported.", why: "the kernel's log cannot be read, as in a container; the pods' status says it all the same"},
 	{message: "Failed to ensure process in container with oom score", err: "permission denied", always: true,
 		why: "without CAP_SYS_RESOURCE, as in a container, containerd keeps the score that it has"},
 }

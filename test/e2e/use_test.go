@@ -3,8 +3,10 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +49,47 @@ func topAndAutoscalers(t *testing.T, alice *lab.Laptop, home, away *pod) {
 	})
 	if out, err := alice.Kubectl(t.Context(), "--as=nobody", "top", "pod", "-n", "shop"); err == nil || !strings.Contains(out+err.Error(), "forbidden") {
 		t.Errorf("whoever may not read metrics gets %s, %v", out, err)
+	}
+}
+
+// nobodyWaitsForItself: a Deployment comes as fast as the laptop is. With upstream's limits the controllers alone would wait for
+// some seconds here, and for as many more as there are pods in twenties.
+func nobodyWaitsForItself(t *testing.T, alice *lab.Laptop) {
+	const many = 120
+	kubectl(t, alice, "create", "namespace", "many")
+	defer kubectl(t, alice, "delete", "namespace", "many", "--wait=false")
+	apply(t, alice, fmt.Sprintf(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: many, namespace: many}
+spec:
+  replicas: %d
+  selector: {matchLabels: {app: many}}
+  template:
+    metadata: {labels: {app: many}}
+    spec: {nodeSelector: {nobody: has}, containers: [{name: echo, image: "kith.dev/echo:1"}]}
+`, many))
+	took := eventually(t, time.Minute, "all pods are made", func() string {
+		if n := len(pods(t, alice, "-n", "many")); n != many {
+			return fmt.Sprint(n)
+		}
+		return ""
+	})
+	// The engine is one process, so this is about the clients of all its parts.
+	var waited float64
+	for line := range strings.Lines(kubectl(t, alice, "get", "--raw", "/metrics")) {
+		if rest, ok := strings.CutPrefix(line, "rest_client_rate_limiter_duration_seconds_sum{"); ok {
+			_, value, _ := strings.Cut(rest, "} ")
+			seconds, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+			waited += seconds
+		}
+	}
+	t.Logf("%d pods made in %s, %.3f s waited for limits", many, took.Round(time.Millisecond), waited)
+	if waited > 1 {
+		t.Errorf("clients of the engine waited %.1f s for their own limits", waited)
 	}
 }
 
