@@ -38,6 +38,7 @@ func TestWhatCannotWorkIsRefusedByItsKey(t *testing.T) {
 		"https-listen-port": func(c *Config) { c.Port = 0 },
 		"dns-port":          func(c *Config) { c.DNSPort = 70000 },
 		"pod-mtu":           func(c *Config) { c.PodMTU = 10 },
+		"expose":            func(c *Config) { c.Expose = "world" },
 		"log-level":         func(c *Config) { c.LogLevel = "loud" },
 	} {
 		c := Default()

@@ -5,7 +5,7 @@
 // It knows nothing by itself and keeps nothing: who asks has the kubelets asked (stats/summary) of just those nodes that the
 // answer is about, virtual ones like others, and their answers hold for some seconds. So nothing is scraped while nobody asks,
 // and a node abroad is asked only about what runs there. A metrics-server of upstream's scrapes all nodes all the time,
-// because it also serves clusters with thousands; it can be installed in the place of this one (see the APIService in package server).
+// because it also serves clusters with thousands; it can be installed in the place of this one (Objects).
 package metrics
 
 import (

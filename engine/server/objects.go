@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"kith.dev/engine/config"
+	"kith.dev/engine/metrics"
 	"kith.dev/engine/network"
 	"kith.dev/engine/storage"
 	"kith.dev/engine/userns"
@@ -102,7 +103,7 @@ func (s *server) keepObjects(ctx context.Context, permitted chan<- struct{}) err
 		return nil // ctx ended
 	}
 	_ = s.insist(ctx, "the resource metrics API", func() error {
-		return metricsObjects(ctx, s.client, s.apiServices, s.config.ResourceMetrics)
+		return metrics.Objects(ctx, s.client, s.apiServices, s.config.ResourceMetrics)
 	})
 	patch := fmt.Appendf(nil, `{"spec":{"podCIDR":%q,"podCIDRs":[%q]}}`, s.config.PodCIDR, s.config.PodCIDR)
 	_ = s.insist(ctx, "pod range of the node", func() error {
