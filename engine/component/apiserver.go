@@ -76,7 +76,10 @@ func (a APIServer) Run(ctx context.Context) error {
 		"proxy-client-cert-file":             a.crt("front-proxy-client"),
 		"proxy-client-key-file":              a.key("front-proxy-client"),
 		"enable-aggregator-routing":          "true", // reach aggregated servers by endpoint, the node may lack the service route
-		"endpoint-reconciler-type":           "lease",
+		// There is one API server. What tells several of them apart are two leases that it renews every ten seconds, each
+		// renewal a write to the disk (docs/performance.md); it needs neither.
+		"endpoint-reconciler-type": "master-count",
+		"feature-gates":            "APIServerIdentity=false",
 		// Told to end, it answers what it has begun and gives the watches of our own clients 2 s instead of 60.
 		"shutdown-send-retry-after": "true",
 		"profiling":                 "false",

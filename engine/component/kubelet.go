@@ -83,6 +83,8 @@ func (k Kubelet) Run(ctx context.Context) error {
 	s.EvictionPressureTransitionPeriod.Duration = 30 * time.Second
 	s.ImageGCHighThresholdPercent = 95
 	s.ImageGCLowThresholdPercent = 90
+	// Renewed every quarter of it: half as many writes to the disk as with upstream's 40, and within a node's grace of 50 s.
+	s.NodeLeaseDurationSeconds = 80
 	s.NodeStatusUpdateFrequency.Duration = 5 * time.Second // a laptop that wakes should be seen at once
 	// See unlimited; the kubelet takes no negative number, and none for its limit.
 	s.KubeAPIQPS, s.KubeAPIBurst = 10_000, 10_000

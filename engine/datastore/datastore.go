@@ -18,25 +18,26 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/k3s-io/kine/pkg/drivers"
-	"github.com/k3s-io/kine/pkg/drivers/sqlite"
+	"github.com/k3s-io/kine/pkg/logstructured"
+	"github.com/k3s-io/kine/pkg/logstructured/sqllog"
 	"github.com/k3s-io/kine/pkg/server"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 )
 
-// dsnParams are those of K3s: write-ahead log, and a write lock taken when a transaction begins.
-const dsnParams = "_journal_mode=WAL&_busy_timeout=30000&_synchronous=NORMAL&_txlock=immediate&_stmt_cache_size=20&cache=shared"
-
 // etcdVersion is what the API server is told; it decides which etcd features it uses.
 const etcdVersion = "3.6.11"
+
+// pollBatch are the revisions that watchers are told of at once.
+const pollBatch = 500
 
 // Store is an open datastore.
 type Store struct {
 	listener net.Listener
 	grpc     *grpc.Server
 	reserve  *reserve
+	log      *slog.Logger
 	stop     context.CancelFunc
 	writers  *sync.WaitGroup
 }
@@ -47,7 +48,7 @@ func Open(file, socket string, log *slog.Logger) (*Store, error) {
 		return nil, fmt.Errorf("folder of the datastore: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	s := &Store{reserve: newReserve(filepath.Dir(file), log), stop: stop, writers: &sync.WaitGroup{}}
+	s := &Store{reserve: newReserve(filepath.Dir(file), log), log: log, stop: stop, writers: &sync.WaitGroup{}}
 	backend, err := s.open(ctx, file)
 	if s.reserve.giveUp(err) {
 		backend, err = s.open(ctx, file)
@@ -74,19 +75,26 @@ func Open(file, socket string, log *slog.Logger) (*Store, error) {
 
 // open opens the database; what cannot be written because the disk is full costs the reserve, and is written then.
 func (s *Store) open(ctx context.Context, file string) (server.Backend, error) {
-	backend, dialect, err := sqlite.NewVariant(ctx, s.writers, "sqlite3", &drivers.Config{
-		DataSourceName:   file + "?" + dsnParams,
-		CompactInterval:  5 * time.Minute,
-		CompactTimeout:   5 * time.Second,
-		CompactMinRetain: 1000,
-		CompactBatchSize: 1000,
-		PollBatchSize:    500,
-	})
+	if err := prepare(ctx, file); err != nil {
+		return nil, err
+	}
+	d, err := openDatabase(ctx, file, s.writers)
 	if err != nil {
 		return nil, err
 	}
-	dialect.Retry = s.reserve.giveUp
-	return backend, backend.Start(ctx)
+	d.Retry = s.reserve.giveUp
+	u, err := newUpkeep(file, d, s.reserve, s.log)
+	if err != nil {
+		return nil, err
+	}
+	kine := logstructured.New(sqllog.New(dialect{d, u}, 0, 0, 0, 0, compactBatch, pollBatch))
+	if err := kine.Start(ctx); err != nil {
+		return nil, errors.Join(err, u.db.Close())
+	}
+	e := &events{store: d, backend: kine, kept: eventsKept}
+	s.writers.Add(1)
+	go func() { defer s.writers.Done(); u.run(ctx, e) }()
+	return backend{kine, u, e}, nil
 }
 
 // listen makes a socket that root alone may connect to: it asks nobody who he is, and whoever speaks to it reads every

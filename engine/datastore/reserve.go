@@ -114,6 +114,15 @@ func (r *reserve) giveUp(err error) bool {
 	return true
 }
 
+// spend does what writes, and does it again with the room of the reserve if the disk is full.
+func (r *reserve) spend(write func() error) error {
+	err := write()
+	if r.giveUp(err) {
+		err = write()
+	}
+	return err
+}
+
 // run takes the reserve again after it was given up, as soon as there is room, until ctx ends.
 func (r *reserve) run(ctx context.Context) {
 	for {

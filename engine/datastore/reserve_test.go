@@ -25,7 +25,7 @@ func TestFullDiskCostsTheReserve(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	s := &Store{reserve: newReserve(disk, slog.New(slog.DiscardHandler)), writers: &sync.WaitGroup{}}
+	s := &Store{reserve: newReserve(disk, slog.New(slog.DiscardHandler)), log: slog.New(slog.DiscardHandler), writers: &sync.WaitGroup{}}
 	ctx := t.Context()
 	backend, err := s.open(ctx, filepath.Join(disk, "state.db"))
 	if err != nil {
