@@ -77,7 +77,7 @@ func (r *rig) usage() (map[program]process, error) {
 		for _, p := range list {
 			key := program{role, p.name} // the kernel keeps 15 characters of a name
 			s := sum[key]
-			sum[key] = process{rss: s.rss + p.rss, anon: s.anon + p.anon, cpu: s.cpu + p.cpu, switches: s.switches + p.switches}
+			sum[key] = process{rss: s.rss + p.rss, anon: s.anon + p.anon, cpu: s.cpu + p.cpu, switches: s.switches + p.switches, written: s.written + p.written}
 		}
 	}
 	return sum, nil

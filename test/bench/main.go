@@ -25,6 +25,7 @@ type options struct {
 	pods   int
 	fakes  int
 	peers  int
+	idle   time.Duration
 
 	profiles string // directory for Go's profiles of kithd
 	only     []string
@@ -47,6 +48,7 @@ var groups = []group{
 	{name: "alone", what: "memory and idle CPU without a peer", run: alone},
 	{name: "peering", what: "ask, accept, connected, unpeer", run: peeringRounds},
 	{name: "footprint", what: "memory and idle CPU with a peer and two pods", peered: true, run: footprint},
+	{name: "disk", what: "what is written to disks while nothing happens, and for pods that come and go", peered: true, run: disk},
 	{name: "crowd", what: "memory for each of twenty simulated peers", peered: true, run: crowd},
 	{name: "pods", what: "one pod abroad and at home", peered: true, run: singlePods},
 	{name: "services", what: "a Service, until its endpoints are at the peer", peered: true, run: services},
@@ -68,6 +70,7 @@ func main() {
 	flag.IntVar(&o.pods, "pods", 50, "pods of the large Deployment")
 	flag.IntVar(&o.fakes, "fakes", 1000, "pods of the Deployment on fake nodes")
 	flag.IntVar(&o.peers, "peers", 20, "simulated peers")
+	flag.DurationVar(&o.idle, "idle", 10*time.Minute, "how long nothing happens while what is written to disks is counted")
 	flag.StringVar(&o.profiles, "profiles", "", "directory for profiles of both kithd, after each group, and more of large Deployments")
 	flag.StringVar(&only, "only", "", "groups to run, with commas; all when empty")
 	flag.StringVar(&o.out, "out", "build/bench.json", "where the figures go")

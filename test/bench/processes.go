@@ -17,6 +17,7 @@ type process struct {
 	anon     float64 // MB of that which are in no file
 	cpu      float64 // seconds, in all
 	switches uint64  // times that a thread of it went to sleep, in all
+	written  float64 // MB that it has the kernel write to disks, in all
 }
 
 // processes lists those of a laptop itself; pods have PID namespaces of their own.
@@ -65,6 +66,7 @@ func look(dir string) (process, bool) {
 	}
 	p := process{name: string(b[open+1 : end]), cpu: (number(14) + number(15)) / 100, rss: number(24) * float64(os.Getpagesize()) / 1e6}
 	p.anon = float64(status(dir+"/status", "RssAnon")) * 1024 / 1e6
+	p.written = float64(status(dir+"/io", "write_bytes")) / 1e6
 	threads, _ := filepath.Glob(dir + "/task/[0-9]*/status")
 	for _, t := range threads {
 		p.switches += status(t, "voluntary_ctxt_switches")

@@ -30,6 +30,9 @@ var targets = []target{
 	{figure: "memory, each of 20 further peers with a node, consumer: kithd", atMost: true, bound: 1.5},
 	{figure: "idle CPU, one peer, two pods, consumer: kithd", atMost: true, bound: 0.5},
 	{figure: "idle CPU, one peer, two pods, provider: kithd", atMost: true, bound: 0.5},
+	{figure: "written to disk in an idle day, one peer, two pods, consumer: engine and kithd", atMost: true, bound: 200},
+	{figure: "written to disk in an idle day, one peer, two pods, provider: engine and kithd", atMost: true, bound: 200},
+	{figure: "database and log, the largest while 1000 pods came and went", atMost: true, bound: 128},
 	{figure: "memory, one peer, two pods, consumer: engine and kithd", atMost: true, bound: 480},
 	{figure: "memory, one peer, two pods, provider: engine and kithd", atMost: true, bound: 480},
 }

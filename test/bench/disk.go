@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// lives are the pods that come and go while what is written is counted. They are of a node that does not exist: what is
+// counted are the datastore's writes, and not containerd's.
+const lives = 1000
+
+// disk counts what the laptops write while nothing happens, and what the engine writes for pods.
+func disk(ctx context.Context, r *rig) error {
+	if err := r.idleWrites(ctx); err != nil {
+		return err
+	}
+	return r.livesWritten(ctx)
+}
+
+func (r *rig) idleWrites(ctx context.Context) error {
+	if _, err := r.pairOfPods(ctx); err != nil {
+		return err
+	}
+	defer r.removePods(ctx)
+	pause(ctx, time.Minute) // what was written before goes to the disk within half of it
+	began := time.Now()
+	before, err := r.usage()
+	if err != nil {
+		return err
+	}
+	pause(ctx, r.idle)
+	now, err := r.usage()
+	if err != nil {
+		return err
+	}
+	days := time.Since(began).Hours() / 24
+	for _, role := range []string{"consumer", "provider"} {
+		var sum float64
+		for _, name := range []string{"kith-k8s", "kithd"} {
+			sum += now[program{role, name}].written - before[program{role, name}].written
+		}
+		r.report.add("written to disk in an idle day, one peer, two pods, "+role+": engine and kithd", "MB", sum/days)
+	}
+	return ctx.Err()
+}
+
+func (r *rig) livesWritten(ctx context.Context) error {
+	pods := r.bob.kube.CoreV1().Pods(metav1.NamespaceDefault)
+	before, err := r.usage()
+	if err != nil {
+		return err
+	}
+	var largest atomic.Int64
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(8)
+	for i := range lives {
+		group.Go(func() error {
+			p := pod(fmt.Sprintf("life-%d", i), "", echo())
+			p.Spec.NodeName = "nowhere"
+			made, err := pods.Create(ctx, p, metav1.CreateOptions{})
+			if err != nil {
+				return err
+			}
+			for _, phase := range []corev1.PodPhase{corev1.PodPending, corev1.PodRunning, corev1.PodSucceeded} {
+				made.Status.Phase = phase
+				if made, err = pods.UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
+					return err
+				}
+			}
+			largest.Store(max(largest.Load(), stored(r.bob)))
+			return pods.Delete(ctx, made.Name, *metav1.NewDeleteOptions(0))
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	now, err := r.usage()
+	if err != nil {
+		return err
+	}
+	engine := program{"provider", "kith-k8s"}
+	r.report.add("written to disk for a pod's life of five writes: engine", "kB", 1e3*(now[engine].written-before[engine].written)/lives)
+	if largest.Load() == 0 {
+		return errors.New("the laptop's database is not found")
+	}
+	r.report.add(fmt.Sprintf("database and log, the largest while %d pods came and went", lives), "MB", float64(largest.Load())/1e6)
+	return nil
+}
+
+// stored is what the datastore's database and its log take, in bytes.
+func stored(n *node) (sum int64) {
+	for _, name := range []string{"state.db", "state.db-wal"} {
+		if st, err := os.Stat(n.Path("/var/lib/kith/k8s/db/" + name)); err == nil {
+			sum += st.Size()
+		}
+	}
+	return sum
+}
