@@ -88,7 +88,11 @@ func (s *Store) open(ctx context.Context, file string) (server.Backend, error) {
 		return nil, err
 	}
 	kine := logstructured.New(sqllog.New(dialect{d, u}, 0, 0, 0, 0, compactBatch, pollBatch))
-	if err := kine.Start(ctx); err != nil {
+	err = kine.Start(ctx)
+	if err == nil {
+		u.mark, err = d.CurrentRevision(ctx) // all that an earlier life left is old
+	}
+	if err != nil {
 		return nil, errors.Join(err, u.db.Close())
 	}
 	e := &events{store: d, backend: kine, kept: eventsKept}

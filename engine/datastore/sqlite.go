@@ -44,9 +44,11 @@ var table = []string{
 	`CREATE UNIQUE INDEX kine_name_prev_revision_uindex ON kine (name, prev_revision)`,
 }
 
-// dsn names the file for the driver. params are added to what holds for each connection.
+// dsn names the file for the driver. params are added to what holds for each connection. The VFS locks the file against
+// other processes, of which there are none, and keeps the index of the log in memory: beside the database it would be a
+// file of which every write changes some pages, and the kernel writes those to the disk as well.
 func dsn(file, params string) string {
-	return "file:" + (&url.URL{Path: file}).EscapedPath() + "?_busy_timeout=30000" + params
+	return "file:" + (&url.URL{Path: file}).EscapedPath() + "?vfs=unix-excl&_busy_timeout=30000" + params
 }
 
 // prepare makes the database, or gives one of an earlier version the shape it has now. A crash at any step leaves what the
@@ -150,7 +152,7 @@ func openDatabase(ctx context.Context, file string, writers *sync.WaitGroup) (*g
 		SELECT ?, ?, ?, ?, ?, ?, ? WHERE ? IS NOT NULL`) // the last is where kine would copy the old value from
 	d.AfterAllOldValSQL = after("AfterAllOldVal", "")
 	d.AfterOldValSQL = after("AfterOldVal", "+name >= ? AND +name < ? AND")
-	d.AfterSingleOldValSQL = after("AfterSingleOldVal", "+name = ? AND")
+	d.AfterSingleOldValSQL = after("AfterSingleOldVal", "name = ? AND")
 	return d, nil
 }
 

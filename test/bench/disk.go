@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// lives are the pods that come and go while what is written is counted. They are of a node that does not exist: what is
-// counted are the datastore's writes, and not containerd's.
+// lives are the pods that come and go while what is written is counted. Nobody schedules them: what is counted are the
+// datastore's writes, and not containerd's.
 const lives = 1000
 
 // disk counts what the laptops write while nothing happens, and what the engine writes for pods.
@@ -64,7 +64,7 @@ func (r *rig) livesWritten(ctx context.Context) error {
 	for i := range lives {
 		group.Go(func() error {
 			p := pod(fmt.Sprintf("life-%d", i), "", echo())
-			p.Spec.NodeName = "nowhere"
+			p.Spec.SchedulerName = "nobody"
 			made, err := pods.Create(ctx, p, metav1.CreateOptions{})
 			if err != nil {
 				return err
