@@ -95,7 +95,7 @@ func (s *Store) open(ctx context.Context, file string) (server.Backend, error) {
 	if err != nil {
 		return nil, errors.Join(err, u.db.Close())
 	}
-	e := &events{store: d, backend: kine, kept: eventsKept}
+	e := &events{upkeep: u, kept: eventsKept}
 	s.writers.Add(1)
 	go func() { defer s.writers.Done(); u.run(ctx, e) }()
 	return backend{kine, u, e}, nil

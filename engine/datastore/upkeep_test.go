@@ -181,6 +181,34 @@ func TestOldestEventsGoFirst(t *testing.T) {
 		want[other] = "p"
 	}
 	b.events.kept = 10
+	watch := b.Watch(ctx, "/registry/events/", "/registry/events0", 0)
+	old, err := b.events.surplus(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The oldest of all changes before it is deleted, and stays until the next time.
+	changed := old[len(old)-1]
+	if _, _, ok, err := b.Update(ctx, changed.name, []byte("new"), changed.id, 3600); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if err := b.events.delete(ctx, old); err != nil {
+		t.Fatal(err)
+	}
+	if got := contents(t, b)[changed.name]; got != "new" {
+		t.Errorf("an event that changed was deleted: %q", got)
+	}
+	for gone := 0; gone < len(old)-1; { // watchers are told
+		for _, e := range <-watch.Events {
+			if e != nil && e.Delete {
+				gone++
+				if e.PrevKV == nil || string(e.PrevKV.Value) != "e" {
+					t.Errorf("%s was deleted without what it was: %+v", e.KV.Key, e.PrevKV)
+				}
+			}
+		}
+	}
+	want[changed.name] = "new"
+	delete(want, "/registry/events/default/event-79") // the oldest of ten, as the one that changed is the newest now
 	for range 2 {
 		if err := b.events.bound(ctx); err != nil {
 			t.Fatal(err)
