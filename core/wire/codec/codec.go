@@ -22,7 +22,8 @@ import (
 // Bounds of what a peer answers. A thousand pods are some 10 MiB; the API server keeps no object of more than 2.
 const (
 	maxAnswer = 64 << 20
-	maxFrame  = 4 << 20
+	// MaxFrame is how long one event of a watch may be, or one line of a view.
+	MaxFrame = 4 << 20
 )
 
 // Bound is how much may be made of what a peer sends. With what is read and copied on the way all of it stays below
@@ -48,7 +49,7 @@ func amount(raw []byte) error {
 
 // Transport bounds how much of a peer's answers is read.
 func Transport(to http.RoundTripper) http.RoundTripper {
-	return wire.Transport{RoundTripper: to, Answer: maxAnswer, Frame: maxFrame}
+	return wire.Transport{RoundTripper: to, Answer: maxAnswer, Frame: MaxFrame}
 }
 
 // Codec decodes the kinds of a scheme, and Status objects. It is a runtime.NegotiatedSerializer for rest.Config.
@@ -206,4 +207,27 @@ func (d *decoder) instead(data []byte, object runtime.Object, why error) runtime
 		return nil
 	}
 	return object
+}
+
+// Reader decodes objects one by one whose kind is known from elsewhere, within the same bounds.
+type Reader struct{ decoder }
+
+// NewReader is a reader for objects of these types, all of which must have metadata.
+func NewReader(of ...runtime.Object) *Reader {
+	types, r := Types(), &Reader{decoder{shapes: map[reflect.Type]*wire.Shape{}}}
+	for _, o := range of {
+		t := reflect.TypeOf(o).Elem()
+		r.shapes[t] = types.Of(t)
+	}
+	return r
+}
+
+// Read decodes data into an object of one of the types. Of one that cannot be decoded only the name is there afterwards, and
+// Unreadable tells why; the error says that not even the name is known.
+func (r *Reader) Read(data []byte, into runtime.Object) error {
+	err := r.fill(data, into, Bound)
+	if err != nil && r.instead(data, into, err) != nil {
+		return nil
+	}
+	return err
 }

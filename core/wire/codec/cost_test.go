@@ -55,14 +55,14 @@ func TestCost(t *testing.T) {
 		{"list of Pods", &corev1.PodList{}, sample},
 		{"list of Events", &corev1.EventList{}, sample},
 		{"list of metadata", &metav1.PartialObjectMetadataList{}, sample},
-		{"Event, watched", &corev1.Event{}, maxFrame},
-		{"OffloadedPod, watched", &v1alpha1.OffloadedPod{}, maxFrame},
-		{"metadata, watched", &metav1.PartialObjectMetadata{}, maxFrame},
-		{"EndpointSlice, as written", &discoveryv1.EndpointSlice{}, maxFrame},
-		{"Service, as written", &corev1.Service{}, maxFrame},
-		{"ConfigMap, as written", &corev1.ConfigMap{}, maxFrame},
-		{"Secret, as written", &corev1.Secret{}, maxFrame},
-		{"Status", &metav1.Status{}, maxFrame},
+		{"Event, watched", &corev1.Event{}, MaxFrame},
+		{"OffloadedPod, watched", &v1alpha1.OffloadedPod{}, MaxFrame},
+		{"metadata, watched", &metav1.PartialObjectMetadata{}, MaxFrame},
+		{"EndpointSlice, as written", &discoveryv1.EndpointSlice{}, MaxFrame},
+		{"Service, as written", &corev1.Service{}, MaxFrame},
+		{"ConfigMap, as written", &corev1.ConfigMap{}, MaxFrame},
+		{"Secret, as written", &corev1.Secret{}, MaxFrame},
+		{"Status", &metav1.Status{}, MaxFrame},
 	} {
 		kinds, _, err := scheme.ObjectKinds(m.into)
 		if err != nil {
