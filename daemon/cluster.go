@@ -326,6 +326,7 @@ func (d *Daemon) hostingRoutes() {
 		c.host.DeleteNamespace(w, r, id)
 	}))
 	d.peerAPI.server.Handle("PUT "+netpolicy.Path, with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.host.PutPolicies(w, r, id) }))
+	d.peerAPI.server.Handle("GET /kith/v2/view", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.host.GetView(w, r, id) }))
 	d.peerAPI.server.Handle("GET /kith/v2/usage", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.host.GetUsage(w, r, id) }))
 	d.peerAPI.server.Handle("GET /kith/v2/machine", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.host.GetMachine(w, r, id) }))
 	d.peerAPI.server.Handle("/kube/", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.door.Serve(w, r, id) }))

@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"kith.dev/core/api/v1alpha1"
 )
@@ -64,9 +63,14 @@ func TestAnExistingTwinKeepsItsNameUntilItEnds(t *testing.T) {
 			t.Errorf("under %s: %q, %v", contract.Spec.ID, got, err)
 		}
 	}
-	if err := d.tenants.release(t.Context(), "contractn", "shop"); err != nil {
+	var ns corev1.Namespace
+	if err := d.client.Get(t.Context(), client.ObjectKey{Name: "shop"}, &ns); err != nil {
 		t.Fatal(err)
 	}
+	if there, err := d.tenants.release(t.Context(), "contractn", "shop"); err != nil || !there {
+		t.Fatal(there, err)
+	}
+	d.tenants.contracts.namespaceChanged(&ns, true)
 	if got, err := d.ensure(next, bob, "shop", ""); err != nil || got != "shop-"+bob.Compact[:7] {
 		t.Errorf("made anew: %q, %v", got, err)
 	}
@@ -148,17 +152,34 @@ func TestCopiedOrEditedLabelsMakeNoTwin(t *testing.T) {
 	}
 }
 
-// TestATwinThatLosesItsLabelIsLookedAtAgain: what it was before would be believed else.
-func TestATwinThatLosesItsLabelIsLookedAtAgain(t *testing.T) {
-	was := labelled("shop-x", "shop", "c", Consumer{Compact: "x"})
-	is := was.DeepCopy()
-	is.Labels = nil
-	for _, c := range []struct {
-		old, new *corev1.Namespace
-		want     bool
-	}{{was, is, true}, {is, was, true}, {was, was, true}, {is, is, false}} {
-		if got := managedOrWas().Update(event.UpdateEvent{ObjectOld: c.old, ObjectNew: c.new}); got != c.want {
-			t.Errorf("from %v to %v: %t", c.old.Labels, c.new.Labels, got)
-		}
+// TestATwinThatLosesItsLabelIsNoneAnyMore: what it was before would be believed else.
+func TestATwinThatLosesItsLabelIsNoneAnyMore(t *testing.T) {
+	peer, bob := peerOf("bob", 1)
+	cb := contractWith("bob", "contractb")
+	d := newDesk(t, peer, cb)
+	if _, err := d.ensure(cb, bob, "shop", ""); err != nil {
+		t.Fatal(err)
+	}
+	var ns corev1.Namespace
+	if err := d.client.Get(t.Context(), client.ObjectKey{Name: bobsShop}, &ns); err != nil {
+		t.Fatal(err)
+	}
+	contracts := d.tenants.contracts
+	if _, known, is := contracts.namespaceChanged(&ns, false); !known || !is || contracts.look(bobsShop) == nil {
+		t.Error("it is none although nothing changed")
+	}
+	bare := ns.DeepCopy()
+	bare.Labels = nil
+	if tw, known, is := contracts.namespaceChanged(bare, false); !known || is || tw.home != "shop" || contracts.look(bobsShop) != nil {
+		t.Error("it is one still")
+	}
+	contracts.namespaceChanged(&ns, false)
+	former := ns.DeepCopy()
+	former.UID = "another"
+	if contracts.namespaceChanged(former, true); contracts.look(bobsShop) == nil {
+		t.Error("that another of its name was deleted before it was made is taken for its own end")
+	}
+	if contracts.namespaceChanged(&ns, true); contracts.look(bobsShop) != nil {
+		t.Error("it is one although it is gone")
 	}
 }

@@ -26,7 +26,8 @@ type twin struct {
 	contract string
 	consumer string // compact ID
 	uid      types.UID
-	leaving  bool // being deleted
+	leaving  bool      // being deleted
+	since    time.Time // when that began; zero when it is not
 }
 
 // contracts is the view, in memory, of who may do what here: the terms of every contract in which this
@@ -208,6 +209,9 @@ func twinOf(ns *corev1.Namespace) (twin, bool) {
 		name: ns.Name, home: l[v1alpha1.LabelHomeNamespace], contract: l[v1alpha1.LabelContract],
 		consumer: l[v1alpha1.LabelConsumer], uid: ns.UID, leaving: !ns.DeletionTimestamp.IsZero(),
 	}
+	if tw.leaving {
+		tw.since = ns.DeletionTimestamp.Time
+	}
 	return tw, l[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy && tw.home != "" && tw.contract != "" && tw.consumer != "" &&
 		isTwinName(tw.name, tw.home, tw.consumer)
 }
@@ -320,6 +324,39 @@ func (c *contracts) learn(tw twin, version string) {
 	c.twins[tw.name] = tw
 }
 
+// namespaceChanged takes in what the watch tells of a namespace, and gives the twin that it is, or was until now.
+func (c *contracts) namespaceChanged(ns *corev1.Namespace, gone bool) (tw twin, known, is bool) {
+	c.saw(kindNamespace, ns.ResourceVersion)
+	c.reading.Lock() // as learn does
+	defer c.reading.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was, known := c.twins[ns.Name]
+	tw, is = twinOf(ns)
+	if is = is && !gone && genuine(ns, tw); is {
+		c.twins[ns.Name] = tw
+		return tw, known, true
+	}
+	if known && (was.uid == ns.UID || !gone) { // else another of its name was made meanwhile
+		delete(c.twins, ns.Name)
+		return was, true, false
+	}
+	return was, false, false
+}
+
+// twinsOfConsumer lists the twin namespaces of a consumer, by name.
+func (c *contracts) twinsOfConsumer(consumerID string) (all []twin) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, tw := range c.twins {
+		if t := c.terms[tw.contract]; t != nil && t.consumer.Compact == tw.consumer && t.consumer.ID == consumerID {
+			all = append(all, tw)
+		}
+	}
+	slices.SortFunc(all, func(a, b twin) int { return strings.Compare(a.name, b.name) })
+	return all
+}
+
 // twinFor finds the twin of a consumer's home namespace; of several, always the same.
 func (c *contracts) twinFor(consumer Consumer, home string) (found twin, ok bool) {
 	c.mu.Lock()
@@ -348,12 +385,6 @@ func (c *contracts) consumers() []Consumer {
 		all = append(all, t.consumer)
 	}
 	return all
-}
-
-func (c *contracts) forget(namespace string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.twins, namespace)
 }
 
 // end takes a contract out of force at once and for good.
@@ -437,4 +468,36 @@ func (c *contracts) shutOut(before map[string]bool) {
 			}
 		}
 	}
+}
+
+// leaving reports whether a namespace is a twin that is being deleted.
+func (c *contracts) leaving(namespace string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.twins[namespace].leaving
+}
+
+// Leaving is a twin namespace that is being cleared away.
+type Leaving struct {
+	Namespace, Consumer string // the name of the Peer
+	Since               time.Time
+}
+
+// Leaving lists the twin namespaces that are being cleared away, the oldest first.
+func (h *Host) Leaving() (all []Leaving) {
+	c := h.contracts
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, tw := range c.twins {
+		if !tw.leaving || tw.since.IsZero() {
+			continue
+		}
+		one := Leaving{Namespace: tw.name, Since: tw.since}
+		if t := c.terms[tw.contract]; t != nil {
+			one.Consumer = t.consumer.Name
+		}
+		all = append(all, one)
+	}
+	slices.SortFunc(all, func(a, b Leaving) int { return a.Since.Compare(b.Since) })
+	return all
 }

@@ -42,25 +42,24 @@ type Access interface {
 
 // Limits bound what one consumer may do at the door.
 type Limits struct {
-	Requests            int           // at the same time, streams aside
-	Lists               int           // of these, lists of objects, and deletions of them by list; others wait for their turn
-	Turn                time.Duration // as long as this, then they are refused
-	Streams             int           // watches, followed logs and upgraded connections at the same time
-	StreamsPerNamespace int           // and so many more per twin namespace
-	Rate                float64       // requests per second on average
-	Burst               int           // and at once
-	Patience            time.Duration // a request over the rate waits as long, then it is refused
-	Timeout             time.Duration // for everything that is not a stream
-	Body                int64         // bytes of a request
-	Bodies              int64         // bytes of all requests under way; one that does not say how long it is counts as Body
-	Recount             time.Duration // what a consumer keeps is not counted again before
+	Requests int           // at the same time, streams aside
+	Lists    int           // of these, lists of objects, and deletions of them by list; others wait for their turn
+	Turn     time.Duration // as long as this, then they are refused
+	Streams  int           // followed logs, upgraded connections, and watches at the same time
+	Rate     float64       // requests per second on average
+	Burst    int           // and at once
+	Patience time.Duration // a request over the rate waits as long, then it is refused
+	Timeout  time.Duration // for everything that is not a stream
+	Body     int64         // bytes of a request
+	Bodies   int64         // bytes of all requests under way; one that does not say how long it is counts as Body
+	Recount  time.Duration // what a consumer keeps is not counted again before
 }
 
 // DefaultLimits let a consumer start and watch a thousand pods without noticing, and keep one that
 // spins from taking the API server away from its owner.
 func DefaultLimits() Limits {
 	return Limits{
-		Requests: 128, Lists: 4, Turn: 10 * time.Second, Streams: 64, StreamsPerNamespace: 10,
+		Requests: 128, Lists: 4, Turn: 10 * time.Second, Streams: 256,
 		Rate: 200, Burst: 400, Patience: time.Second,
 		Timeout: time.Minute,
 		Body:    2 << 20, // a Secret of 1 MiB in base64, with room
@@ -231,8 +230,7 @@ func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 	}
 	gate := d.gates.of(consumerID, d.Limits)
 	// Again, now that a Shut would reach us: else one between the two lines would miss this request.
-	namespaces, ok := d.access.Admitted(consumerID)
-	if !ok {
+	if _, ok := d.access.Admitted(consumerID); !ok {
 		d.refuseNoContract(w, r, consumerID)
 		return
 	}
@@ -240,7 +238,7 @@ func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 		d.refuseBody(w, r, consumerID)
 		return
 	}
-	leave, err := gate.enter(r.Context(), way, d.Limits.counts(r), namespaces, d.Limits)
+	leave, err := gate.enter(r.Context(), way, d.Limits.counts(r), d.Limits)
 	switch {
 	case err == nil:
 	case errors.Is(err, errShut):

@@ -303,7 +303,7 @@ func TestLimitsPerConsumer(t *testing.T) {
 		var gone sync.WaitGroup
 		gone.Add(3)
 		l := newLane(t, echoOrHang(&gone))
-		l.door.Limits.Streams, l.door.Limits.StreamsPerNamespace = 2, 1 // one namespace: three
+		l.door.Limits.Streams = 3
 		for range 3 {
 			if resp := l.do("GET", podsPath+"?watch=1", nil, nil); resp.StatusCode != 200 {
 				t.Fatal(resp.Status)

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
@@ -21,44 +22,82 @@ import (
 const (
 	endGrace  = 30 * time.Second // the longest grace period of a guest whose contract ended
 	endSlack  = 5 * time.Second  // and what the kubelet may take on top before force is used
-	clearTime = 60 * time.Second // for the namespace itself to go
+	clearTime = 60 * time.Second // for the namespaces themselves to go
 	pollEvery = 200 * time.Millisecond
 )
 
-// endContract clears away every twin namespace under the contract.
+// endContract clears away every twin namespace under the contract, and waits until they are gone.
 func (t *tenants) endContract(ctx context.Context, contractID string) error {
 	t.contracts.end(contractID)
-	return t.clear(ctx, client.MatchingLabels{v1alpha1.LabelContract: contractID})
+	which := client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelContract: contractID}
+	mine, err := t.begin(ctx, which)
+	if err != nil || len(mine) == 0 {
+		return err
+	}
+	var left []string
+	gone, err := t.poll(ctx, endGrace+endSlack+clearTime, func(ctx context.Context) (bool, error) {
+		var now corev1.NamespaceList
+		err := t.live.List(ctx, &now, which, recent())
+		left = left[:0]
+		for i := range now.Items {
+			if mine[now.Items[i].UID] {
+				left = append(left, now.Items[i].Name)
+			}
+		}
+		return len(left) == 0, err
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the end of the namespaces under contract %s: %w", contractID, err)
+	}
+	if !gone {
+		return fmt.Errorf("%d namespaces are still there, such as %s: something in them holds them back", len(left), left[0])
+	}
+	return nil
 }
 
-// release clears away the twin of one home namespace.
-func (t *tenants) release(ctx context.Context, contractID, home string) error {
-	return t.clear(ctx, client.MatchingLabels{v1alpha1.LabelContract: contractID, v1alpha1.LabelHomeNamespace: home})
+// release begins to clear the twin of one home namespace away, and tells whether there is any.
+func (t *tenants) release(ctx context.Context, contractID, home string) (there bool, err error) {
+	begun, err := t.begin(ctx, client.MatchingLabels{
+		v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelContract: contractID, v1alpha1.LabelHomeNamespace: home,
+	})
+	return len(begun) > 0, err
 }
 
-// clear removes the namespaces with these labels. It can be called again after any failure or restart: it
-// looks at what is there, not at what was done.
-func (t *tenants) clear(ctx context.Context, which client.MatchingLabels) error {
-	which[v1alpha1.LabelManagedBy] = v1alpha1.ManagedBy
+// begin deletes the twin namespaces with these labels, and gives their UIDs. What the deletion needs besides, clearing does: it
+// goes on by itself, after a restart too. A namespace that has the labels and is no twin is disowned at once.
+func (t *tenants) begin(ctx context.Context, which client.MatchingLabels) (map[types.UID]bool, error) {
 	var list corev1.NamespaceList
 	if err := t.live.List(ctx, &list, which); err != nil {
-		return fmt.Errorf("listing twin namespaces: %w", err)
+		return nil, fmt.Errorf("listing twin namespaces: %w", err)
 	}
 	var work errgroup.Group // not WithContext: one that hangs must not stop the others
-	work.SetLimit(8)
-	errs := make([]error, len(list.Items))
+	work.SetLimit(16)
+	begun, errs := map[types.UID]bool{}, make([]error, len(list.Items))
 	for i := range list.Items {
-		clear := t.clearNamespace
-		if tw, ok := twinOf(&list.Items[i]); !ok || !genuine(&list.Items[i], tw) {
-			clear = t.disown
+		ns := &list.Items[i]
+		tw, ok := twinOf(ns)
+		if !ok || !genuine(ns, tw) {
+			work.Go(func() error { errs[i] = t.disown(ctx, ns); return nil })
+			continue
 		}
-		work.Go(func() error {
-			errs[i] = clear(ctx, &list.Items[i])
-			return nil
-		})
+		begun[ns.UID] = true
+		if !tw.leaving {
+			work.Go(func() error { errs[i] = t.delete(ctx, ns, tw); return nil })
+		}
 	}
 	_ = work.Wait()
-	return errors.Join(errs...)
+	return begun, errors.Join(errs...)
+}
+
+func (t *tenants) delete(ctx context.Context, ns *corev1.Namespace, tw twin) error {
+	err := t.client.Delete(ctx, ns, client.Preconditions{UID: &ns.UID})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("deleting namespace %s: %w", ns.Name, err)
+	}
+	tw.leaving, tw.since = true, time.Now()
+	t.contracts.learn(tw, ns.ResourceVersion)
+	t.log.Info("twin namespace is cleared away", "namespace", ns.Name, "peer", ns.Labels[v1alpha1.LabelConsumerName])
+	return nil
 }
 
 // disown takes what is the consumer's out of a namespace that has the labels of a twin and is none, or none any more because
@@ -75,28 +114,46 @@ func (t *tenants) disown(ctx context.Context, ns *corev1.Namespace) error {
 	return nil
 }
 
-func (t *tenants) clearNamespace(ctx context.Context, ns *corev1.Namespace) error {
-	if err := t.clearPods(ctx, ns.Name); err != nil {
-		return fmt.Errorf("clearing namespace %s: %w", ns.Name, err)
+// clearing helps twin namespaces that are being deleted to their end: it is asked whenever a guest in one goes.
+func (t *tenants) clearing(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var ns corev1.Namespace
+	if err := t.client.Get(ctx, req.NamespacedName, &ns); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	err := t.client.Delete(ctx, ns, client.Preconditions{UID: &ns.UID})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("deleting namespace %s: %w", ns.Name, err)
+	tw, ok := twinOf(&ns)
+	if !ok || !tw.leaving || !genuine(&ns, tw) {
+		return ctrl.Result{}, nil
 	}
-	gone, err := t.poll(ctx, clearTime, func(ctx context.Context) (bool, error) {
-		var now corev1.Namespace
-		err := t.live.Get(ctx, client.ObjectKeyFromObject(ns), &now)
-		return apierrors.IsNotFound(err) || err == nil && now.UID != ns.UID, client.IgnoreNotFound(err)
-	})
+	wait, err := t.clearOnce(ctx, ns.Name, time.Since(ns.DeletionTimestamp.Time))
+	return ctrl.Result{RequeueAfter: wait}, err
+}
+
+// clearOnce does what can be done for a namespace that is being deleted for so long: its guests have their grace period, within
+// bounds, and nobody's finalizers hold it back afterwards. It gives when to look again; 0 when nothing is left to do.
+func (t *tenants) clearOnce(ctx context.Context, namespace string, since time.Duration) (again time.Duration, err error) {
+	rest, err := t.list(ctx, "OffloadedPodList", client.InNamespace(namespace))
 	if err != nil {
-		return fmt.Errorf("waiting for the end of namespace %s: %w", ns.Name, err)
+		return 0, fmt.Errorf("clearing namespace %s: %w", namespace, err)
 	}
-	if !gone {
-		return fmt.Errorf("namespace %s is still there %s after it was deleted: something in it holds it back", ns.Name, clearTime)
+	if slices.ContainsFunc(rest, func(o metav1.PartialObjectMetadata) bool { return o.DeletionTimestamp.IsZero() }) {
+		if err := t.client.DeleteAllOf(ctx, newOffloaded(), client.InNamespace(namespace)); err != nil { // theirs have the grace that was asked for
+			return 0, fmt.Errorf("clearing namespace %s: %w", namespace, err)
+		}
 	}
-	t.contracts.forget(ns.Name)
-	t.log.Info("twin namespace cleared away", "namespace", ns.Name, "peer", ns.Labels[v1alpha1.LabelConsumerName])
-	return nil
+	quiet, err := t.quiet(ctx, namespace)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("clearing namespace %s: %w", namespace, err)
+	case !quiet && since < endGrace+endSlack:
+		return endGrace + endSlack - since, nil
+	case !quiet:
+		t.log.Warn("guests did not end in time, ending them by force", "namespace", namespace)
+		again = endSlack
+	}
+	if err := t.sweep(ctx, namespace, !quiet); err != nil {
+		return 0, fmt.Errorf("clearing namespace %s: %w", namespace, err)
+	}
+	return again, nil
 }
 
 // clearPods lets the guests end in their grace period, by the reconciler's hand, and makes an end of those
@@ -111,6 +168,13 @@ func (t *tenants) clearPods(ctx context.Context, namespace string) error {
 	}
 	if !gone {
 		t.log.Warn("guests did not end in time, ending them by force", "namespace", namespace)
+	}
+	return t.sweep(ctx, namespace, !gone)
+}
+
+// sweep takes the finalizers from what is left of OffloadedPods; with force it makes an end of the guests first.
+func (t *tenants) sweep(ctx context.Context, namespace string, force bool) error {
+	if force {
 		if err := t.client.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(namespace), guests, client.GracePeriodSeconds(0)); err != nil {
 			return err
 		}
@@ -120,6 +184,9 @@ func (t *tenants) clearPods(ctx context.Context, namespace string) error {
 		return err
 	}
 	for i := range rest {
+		if len(rest[i].Finalizers) == 0 {
+			continue
+		}
 		one := newOffloaded()
 		one.SetNamespace(namespace)
 		one.SetName(rest[i].Name)

@@ -57,10 +57,10 @@ func (g *gates) shut(consumerID string) {
 }
 
 // enter lets one request in, or says which limit it is over. Call leave when it is done.
-func (g *gate) enter(ctx context.Context, w way, body int64, namespaces int, limits Limits) (leave func(), err error) {
+func (g *gate) enter(ctx context.Context, w way, body int64, limits Limits) (leave func(), err error) {
 	count, limit, what := &g.requests, limits.Requests, "requests"
 	if w.stream {
-		count, limit, what = &g.streams, limits.Streams+namespaces*limits.StreamsPerNamespace, "watches and streams"
+		count, limit, what = &g.streams, limits.Streams, "watches and streams"
 	}
 	g.mu.Lock()
 	if *count >= limit {

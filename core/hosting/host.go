@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/singleflight"
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -33,7 +32,7 @@ type Host struct {
 	tenants    *tenants
 	book       *book
 	reconciler *reconciler
-	releasing  singleflight.Group // by contract and home namespace
+	views      *views
 	told       told
 	usage      *usage
 	homes      *homes
@@ -66,7 +65,11 @@ func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error
 		memos: map[types.NamespacedName]memo{}, told: map[string]*rate.Limiter{},
 	}
 	h.homes = &homes{client: h.client, live: live, contracts: h.contracts, log: log, told: map[string]home{}, marked: map[string]map[types.NamespacedName]mark{}}
+	h.views = newViews(h.contracts, audits, log)
 	if err := h.watch(mgr); err != nil {
+		return nil, fmt.Errorf("hosting: %w", err)
+	}
+	if err := h.watchForViews(mgr); err != nil {
 		return nil, fmt.Errorf("hosting: %w", err)
 	}
 	return h, nil
@@ -121,9 +124,9 @@ func (h *Host) EnsureNamespace(ctx context.Context, contract *v1alpha1.Contract,
 	return h.tenants.ensure(ctx, contract, consumer, home, mapping)
 }
 
-// ReleaseNamespace clears the twin of home away, guests with their grace period first. It takes as long as
-// those do, 95 s at most, and may be called again until it gives nil.
-func (h *Host) ReleaseNamespace(ctx context.Context, contract *v1alpha1.Contract, home string) error {
+// ReleaseNamespace begins to clear the twin of home away, guests with their grace period, 35 s at most, first; that goes on by
+// itself. It reports whether there is anything of it, and may be called again.
+func (h *Host) ReleaseNamespace(ctx context.Context, contract *v1alpha1.Contract, home string) (there bool, err error) {
 	return h.tenants.release(ctx, contract.Spec.ID, home)
 }
 
@@ -160,7 +163,7 @@ func (h *Host) OnRefused(f func()) {
 	h.book.refused = f
 }
 
-// reconcileContracts follows contracts, peers, policies and twin namespaces, all of them at once.
+// reconcileContracts follows contracts, peers, policies and nodes, all of them at once.
 func (h *Host) reconcileContracts(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	next, err := h.contracts.refresh(ctx, seenBefore)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"kith.dev/core/api/v1alpha1"
 )
 
-// namespaceTimeout bounds one call; clearing away takes 95 s at most, making some milliseconds.
-const namespaceTimeout = 100 * time.Second
+// namespaceTimeout bounds one call; consumers wait for 15 s.
+const namespaceTimeout = 14 * time.Second
 
 // TwinAnswer is the body of the answer to PutNamespace.
 type TwinAnswer struct {
@@ -46,8 +46,8 @@ func (h *Host) PutNamespace(w http.ResponseWriter, r *http.Request, consumerID s
 	h.answer(w, TwinAnswer{twin}, err)
 }
 
-// DeleteNamespace answers DELETE /kith/v2/namespaces/{home}?contract=ID: 200 and {} once nothing is left. What was begun
-// goes on when the caller does not wait for it, or its link breaks.
+// DeleteNamespace answers DELETE /kith/v2/namespaces/{home}?contract=ID at once: 202 and {} when the twin is being cleared away from
+// now on, 200 and {} when there is none. How far it is the caller sees in its view; after a restart of either side too.
 func (h *Host) DeleteNamespace(w http.ResponseWriter, r *http.Request, consumerID string) {
 	ctx, cancel := context.WithTimeout(r.Context(), namespaceTimeout)
 	defer cancel()
@@ -61,16 +61,13 @@ func (h *Host) DeleteNamespace(w http.ResponseWriter, r *http.Request, consumerI
 		h.answer(w, nil, err)
 		return
 	}
-	done := h.releasing.DoChan(contract.Spec.ID+" "+home, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), namespaceTimeout)
-		defer cancel()
-		return nil, h.ReleaseNamespace(ctx, contract, home)
-	})
-	select {
-	case result := <-done:
-		h.answer(w, struct{}{}, result.Err)
-	case <-ctx.Done():
-		h.answer(w, nil, stillCleared(home)) // nothing written would be a 200
+	switch there, err := h.ReleaseNamespace(ctx, contract, home); {
+	case err != nil:
+		h.answer(w, nil, err)
+	case there:
+		say(w, http.StatusAccepted, struct{}{})
+	default:
+		say(w, http.StatusOK, struct{}{})
 	}
 }
 
@@ -130,6 +127,10 @@ func (h *Host) answer(w http.ResponseWriter, body any, err error) {
 		}
 		code, body = known.Code.HTTPStatus(), said
 	}
+	say(w, code, body)
+}
+
+func say(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(body) // the caller is gone when this fails

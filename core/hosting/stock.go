@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -81,14 +82,24 @@ var keptKinds = []schema.GroupVersionResource{
 	discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
 }
 
+// severally is how many namespaces are counted one by one: more are together less work, though others' objects are read with them.
+const severally = 16
+
 // Kept counts what the consumer keeps in its twin namespaces, page by page. It is the Door's Access.
 func (h *Host) Kept(ctx context.Context, consumerID string) (has, most Stock, err error) {
 	twins, limit := h.contracts.kept(consumerID)
 	most = mostFor(limit)
+	mine := map[string]bool{}
+	for _, namespace := range twins {
+		mine[namespace] = true
+	}
+	if len(twins) > severally {
+		twins = []string{metav1.NamespaceAll}
+	}
 	for _, namespace := range twins {
 		for _, kind := range keptKinds {
-			if err := h.count(ctx, namespace, kind, &has); err != nil {
-				return has, most, fmt.Errorf("counting in namespace %s: %w", namespace, err)
+			if err := h.count(ctx, namespace, kind, mine, &has); err != nil {
+				return has, most, fmt.Errorf("counting %s: %w", kind.Resource, err)
 			}
 		}
 	}
@@ -99,13 +110,16 @@ func (h *Host) Kept(ctx context.Context, consumerID string) (has, most Stock, er
 const page = "8"
 
 // count reads the objects as text: decoded they would take many times as much.
-func (h *Host) count(ctx context.Context, namespace string, kind schema.GroupVersionResource, has *Stock) error {
-	path := "/apis/" + kind.GroupVersion().String()
+func (h *Host) count(ctx context.Context, namespace string, kind schema.GroupVersionResource, mine map[string]bool, has *Stock) error {
+	path := []string{"/apis/" + kind.GroupVersion().String()}
 	if kind.Group == "" {
-		path = "/api/" + kind.Version
+		path[0] = "/api/" + kind.Version
+	}
+	if namespace != metav1.NamespaceAll {
+		path = append(path, "namespaces", namespace)
 	}
 	for next, first := "", true; first || next != ""; first = false {
-		r := h.raw.Get().AbsPath(path, "namespaces", namespace, kind.Resource).SetHeader("Accept", runtime.ContentTypeJSON).Param("limit", page)
+		r := h.raw.Get().AbsPath(append(path, kind.Resource)...).SetHeader("Accept", runtime.ContentTypeJSON).Param("limit", page)
 		if kind.Group != v1alpha1.GroupVersion.Group { // of which all are the consumer's
 			r.Param("labelSelector", v1alpha1.LabelManagedBy+"="+v1alpha1.ManagedBy)
 		}
@@ -117,6 +131,9 @@ func (h *Host) count(ctx context.Context, namespace string, kind schema.GroupVer
 			return err
 		}
 		rest, err := wire.Each(text, "items", func(object []byte) error {
+			if namespace == metav1.NamespaceAll && !mine[wire.Text(object, "metadata", "namespace")] {
+				return nil
+			}
 			has.Objects++
 			has.Bytes += int64(len(object))
 			var slice sliceSize

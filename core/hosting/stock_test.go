@@ -69,7 +69,7 @@ func TestBodiesUnderWayAreBounded(t *testing.T) {
 	l := newLane(t, func(http.ResponseWriter, *http.Request) { <-held })
 	defer close(held)
 	l.door.Limits.Bodies = 100
-	if _, err := l.door.gates.of(aliceID, l.door.Limits).enter(t.Context(), way{}, 80, 1, l.door.Limits); err != nil {
+	if _, err := l.door.gates.of(aliceID, l.door.Limits).enter(t.Context(), way{}, 80, l.door.Limits); err != nil {
 		t.Fatal(err)
 	}
 	if s := l.status(l.do("POST", podsPath, strings.NewReader(strings.Repeat("x", 21)), nil)); s.Code != 429 || !strings.Contains(s.Message, "bodies") {

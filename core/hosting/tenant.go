@@ -20,7 +20,7 @@ import (
 )
 
 // maxTwins is how many namespaces a consumer may have here under one contract.
-const maxTwins = 100
+const maxTwins = 1000
 
 // tenants makes twin namespaces and clears them away.
 type tenants struct {

@@ -58,10 +58,24 @@ func (h *Host) watch(mgr manager.Manager) error {
 		Watches(&v1alpha1.Contract{}, all(kindContract), builder.WithPredicates(updates(contractElse))).
 		Watches(&v1alpha1.Peer{}, all(kindPeer), builder.WithPredicates(updates(peerElse))).
 		Watches(&v1alpha1.SharingPolicy{}, all(kindPolicy), builder.WithPredicates(updates(specOrLabels))).
-		Watches(&corev1.Namespace{}, all(kindNamespace), builder.WithPredicates(managedOrWas(), updates(specOrLabels))).
 		Watches(&corev1.Node{}, anew, builder.WithPredicates(own(), updates(nodeElse))).
 		WithOptions(controller.Options{NewQueue: queues.New}).
 		Complete(reconcile.Func(h.reconcileContracts))
+	if err != nil {
+		return err
+	}
+	// What ends in a namespace that is being deleted brings that further; most namespaces are not.
+	inLeaving := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+		if !h.contracts.leaving(o.GetNamespace()) {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: o.GetNamespace()}}}
+	})
+	err = ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-clearing").
+		For(&corev1.Namespace{}, builder.WithPredicates(managed(), beingDeleted())).
+		Watches(newOffloaded(), inLeaving, builder.WithPredicates(updates(wantedElse))).
+		Watches(&corev1.Pod{}, inLeaving, builder.WithPredicates(managed(), updates(stoodElse))).
+		WithOptions(options).Complete(reconcile.Func(h.tenants.clearing))
 	if err != nil {
 		return err
 	}
@@ -85,13 +99,12 @@ func managed() predicate.Predicate {
 	})
 }
 
-// managedOrWas lets a namespace through too that has just lost the label.
-func managedOrWas() predicate.Predicate {
-	ours := func(o client.Object) bool { return o.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy }
-	p := predicate.NewPredicateFuncs(ours)
+// beingDeleted lets through what is on its way out, until it is gone.
+func beingDeleted() predicate.Predicate {
+	leaving := predicate.NewPredicateFuncs(func(o client.Object) bool { return !o.GetDeletionTimestamp().IsZero() })
 	return predicate.Funcs{
-		CreateFunc: p.Create, DeleteFunc: p.Delete, GenericFunc: p.Generic,
-		UpdateFunc: func(e event.UpdateEvent) bool { return ours(e.ObjectOld) || ours(e.ObjectNew) },
+		CreateFunc: leaving.Create, UpdateFunc: leaving.Update, GenericFunc: leaving.Generic,
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	}
 }
 

@@ -130,12 +130,13 @@ func twinNamespaces(t *testing.T, p *provider) {
 		_ = p.admin.Get(ctx, client.ObjectKeyFromObject(bob.contract), &c)
 		return len(c.Status.Namespaces) == 5 && c.Status.Namespaces[3] == v1alpha1.TwinNamespace{Home: "shop", Abroad: shop}
 	})
-	if err := p.host.ReleaseNamespace(ctx, bob.contract, "shop"); err != nil {
-		t.Error(err)
+	if there, err := p.host.ReleaseNamespace(ctx, bob.contract, "shop"); err != nil || !there {
+		t.Error(there, err)
 	}
-	if err := p.admin.Get(ctx, client.ObjectKey{Name: shop}, &ns); !apierrors.IsNotFound(err) {
-		t.Errorf("released namespace: %v", err)
-	}
+	p.eventually(30*time.Second, "the released namespace is gone", func() bool {
+		there, err := p.host.ReleaseNamespace(ctx, bob.contract, "shop") // asked again it is the same
+		return err == nil && !there && apierrors.IsNotFound(p.admin.Get(ctx, client.ObjectKey{Name: shop}, &ns))
+	})
 }
 
 func guestRuns(t *testing.T, p *provider) {

@@ -1,0 +1,214 @@
+package hosting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+// shelvesWithin bounds how long the first view waits until what it is made of was read.
+const shelvesWithin = 15 * time.Second
+
+// watchForViews has the views served from the manager's cache, of Pods, OffloadedPods and Namespaces, and from watches of their
+// own, of what only they need: those begin with the first view.
+func (h *Host) watchForViews(mgr manager.Manager) error {
+	for kind, o := range map[string]client.Object{viewPod: &corev1.Pod{}, viewOffloaded: newOffloaded(), viewNamespace: &corev1.Namespace{}} {
+		// Before the manager runs this gives an informer that begins with it; else it would wait for it.
+		informer, err := mgr.GetCache().GetInformer(context.Background(), o, ctrlcache.BlockUntilSynced(false))
+		if err != nil {
+			return fmt.Errorf("view of %ss: %w", kind, err)
+		}
+		changed := func(o any, gone bool) { h.views.changed(kind, o, gone) }
+		switch kind {
+		case viewNamespace:
+			changed = h.namespaceChanged
+		case viewPod:
+			h.views.shelves[kind] = ofInformer(informer, func(o any) bool {
+				pod, ok := o.(*corev1.Pod)
+				return ok && pod.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy
+			})
+		default:
+			h.views.shelves[kind] = ofInformer(informer, func(any) bool { return true })
+		}
+		if _, err := informer.AddEventHandler(handlerOf(changed)); err != nil {
+			return fmt.Errorf("view of %ss: %w", kind, err)
+		}
+	}
+	full, err := kubernetes.NewForConfigAndClient(binary(mgr.GetConfig()), mgr.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("views: %w", err)
+	}
+	meta, err := metadata.NewForConfigAndClient(binary(mgr.GetConfig()), mgr.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("views: %w", err)
+	}
+	own := map[string]cache.SharedIndexInformer{viewEvent: h.eventsOfPods(full)}
+	for kind, resource := range map[string]schema.GroupVersionResource{
+		"Service":       corev1.SchemeGroupVersion.WithResource("services"),
+		"ConfigMap":     corev1.SchemeGroupVersion.WithResource("configmaps"),
+		"Secret":        corev1.SchemeGroupVersion.WithResource("secrets"),
+		"EndpointSlice": discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
+	} {
+		own[kind] = metadataOf(meta.Resource(resource))
+	}
+	for kind, informer := range own {
+		h.views.shelves[kind] = informer.GetStore()
+		if _, err := informer.AddEventHandler(handlerOf(func(o any, gone bool) { h.views.changed(kind, o, gone) })); err != nil {
+			return fmt.Errorf("view of %ss: %w", kind, err)
+		}
+	}
+	begin := &onDemand{informers: own, ready: make(chan context.Context, 1)}
+	h.views.begin = begin.do
+	return mgr.Add(manager.RunnableFunc(begin.run))
+}
+
+// binary is the configuration with protobuf: what stays on this machine need not be JSON.
+func binary(cfg *rest.Config) *rest.Config {
+	cfg = rest.CopyConfig(cfg)
+	cfg.ContentType = runtime.ContentTypeProtobuf
+	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	return cfg
+}
+
+func handlerOf(changed func(o any, gone bool)) cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { changed(o, false) },
+		UpdateFunc: func(_, o any) { changed(o, false) },
+		DeleteFunc: func(o any) { changed(o, true) },
+	}
+}
+
+// ofInformer is what an informer of the manager holds, as far as it is wanted.
+func ofInformer(informer ctrlcache.Informer, wanted func(any) bool) shelf {
+	stored := informer.(cache.SharedInformer) // of a cache for all namespaces
+	return shelfFunc(func() (list []any) {
+		for _, o := range stored.GetStore().List() {
+			if wanted(o) {
+				list = append(list, o)
+			}
+		}
+		return list
+	})
+}
+
+type shelfFunc func() []any
+
+func (f shelfFunc) List() []any { return f() }
+
+// namespaceChanged keeps contracts and views in step with a namespace.
+func (h *Host) namespaceChanged(o any, gone bool) {
+	if last, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		o = last.Obj
+	}
+	ns, ok := o.(*corev1.Namespace)
+	if !ok {
+		return
+	}
+	tw, known, is := h.contracts.namespaceChanged(ns, gone)
+	if known || is {
+		h.views.twinChanged(tw, !is)
+		h.book.markDirty(tw.contract)
+	}
+}
+
+// metadataOf follows what Kith's consumers made, of which the label only says that it may be theirs.
+func metadataOf(objects metadata.ResourceInterface) cache.SharedIndexInformer {
+	ours := labels.Set{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}.String()
+	informer := cache.NewSharedIndexInformer(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = ours
+			return objects.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = ours
+			return objects.Watch(ctx, o)
+		},
+	}, &metav1.PartialObjectMetadata{}, 0, cache.Indexers{})
+	_ = informer.SetTransform(ctrlcache.TransformStripManagedFields()) // fails once it runs
+	return informer
+}
+
+// eventsOfPods follows what is told of pods. Those of the owner's pods are kept by name only.
+func (h *Host) eventsOfPods(c kubernetes.Interface) cache.SharedIndexInformer {
+	ofPods := fields.OneTermEqualSelector("involvedObject.kind", "Pod").String()
+	events := c.CoreV1().Events(metav1.NamespaceAll)
+	informer := cache.NewSharedIndexInformer(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = ofPods
+			return events.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = ofPods
+			return events.Watch(ctx, o)
+		},
+	}, &corev1.Event{}, 0, cache.Indexers{})
+	_ = informer.SetTransform(func(o any) (any, error) {
+		if event, ok := o.(*corev1.Event); ok {
+			event.ManagedFields = nil
+			if h.contracts.look(event.Namespace) == nil {
+				return &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: event.Namespace, Name: event.Name, UID: event.UID, ResourceVersion: event.ResourceVersion}}, nil
+			}
+		}
+		return o, nil
+	})
+	return informer
+}
+
+// onDemand runs informers from the first time that they are needed to the end of the manager.
+type onDemand struct {
+	informers map[string]cache.SharedIndexInformer
+	ready     chan context.Context // holds the manager's, once it runs
+	once      sync.Once
+}
+
+func (d *onDemand) run(ctx context.Context) error {
+	d.ready <- ctx
+	<-ctx.Done()
+	return nil
+}
+
+// do has the informers run, and waits until they have seen everything.
+func (d *onDemand) do() error {
+	var life context.Context
+	select {
+	case life = <-d.ready:
+		d.ready <- life
+	case <-time.After(shelvesWithin):
+		return errors.New("the manager does not run")
+	}
+	d.once.Do(func() {
+		for _, informer := range d.informers {
+			go informer.RunWithContext(life)
+		}
+	})
+	ctx, cancel := context.WithTimeout(life, shelvesWithin)
+	defer cancel()
+	var synced []cache.DoneChecker
+	for _, informer := range d.informers {
+		synced = append(synced, informer.HasSyncedChecker())
+	}
+	if !cache.WaitFor(ctx, "", synced...) {
+		return fmt.Errorf("what the twins hold could not be read within %s", shelvesWithin)
+	}
+	return nil
+}

@@ -1,0 +1,257 @@
+package hosting
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/audit"
+)
+
+// The view of a consumer is one stream of all that is in its twins (core/remote has its form), however many those are: watches
+// through the door are one for each namespace and kind, of which a thousand namespaces would want seven thousand.
+//
+// It is served from what this daemon watches anyway, and never from what the consumer says: whose an object is its namespace
+// tells, and whose a namespace is the labels that consumers cannot write (contracts). What is not told yet is held by name, and of
+// each object the newest state only, which this daemon holds too. So a consumer that reads slowly costs a few bytes for each of
+// its objects; one that does not read at all is cut.
+const (
+	maxViews     = 2                // for each consumer; one more ends the oldest, whose line may have been cut unheard
+	viewsBurst   = 10               // streams that a consumer may open at once
+	viewsEvery   = 2 * time.Second  // and on average
+	viewPatience = 15 * time.Second // as long as a batch may take to be sent
+	viewBatch    = 64 << 10         // bytes that are sent at once
+	maxUntold    = 50_000           // objects that may wait to be told
+)
+
+// kinds of lines. Those of metadata are told without their content.
+const (
+	viewNamespace = "Namespace"
+	viewSynced    = "Synced"
+	viewOffloaded = "OffloadedPod"
+	viewPod       = "Pod"
+	viewEvent     = "Event"
+)
+
+// shelf is where the objects of one kind are; every change of them is told to views.changed.
+type shelf interface{ List() []any }
+
+// views serves the views of all consumers.
+type views struct {
+	contracts *contracts
+	audits    *audit.Log
+	log       *slog.Logger
+
+	begin   func() error     // has what is watched for views only be watched; nil: nothing is
+	shelves map[string]shelf // by kind; made before the first stream
+
+	mu    sync.Mutex
+	open  map[string][]*viewer // by consumer ID, the oldest first
+	rates map[string]*rate.Limiter
+}
+
+func newViews(c *contracts, audits *audit.Log, log *slog.Logger) *views {
+	v := &views{contracts: c, audits: audits, log: log, shelves: map[string]shelf{}, open: map[string][]*viewer{}, rates: map[string]*rate.Limiter{}}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.shut = append(c.shut, v.shut)
+	return v
+}
+
+// GetView answers GET /kith/v2/view with the stream. consumerID is the caller's, proved by its key (identity.ID.String).
+func (h *Host) GetView(w http.ResponseWriter, r *http.Request, consumerID string) {
+	if err := h.views.serve(w, r, consumerID); err != nil {
+		h.answer(w, nil, err)
+	}
+}
+
+// serve gives an error as long as nothing was answered.
+func (v *views) serve(w http.ResponseWriter, r *http.Request, consumerID string) error {
+	if _, ok := v.contracts.Admitted(consumerID); !ok {
+		return noContract()
+	}
+	if !v.rate(consumerID).Allow() {
+		no := &api.Error{Code: api.CodeNotReady, Message: "view of your namespaces", Reason: "it is opened too often", Do: "try again in some seconds"}
+		v.audits.Note(audit.Refusal{Door: audit.Guests, Reason: RefusedLimits, ID: consumerID, What: "view", Why: no.Reason, Usual: true})
+		return no
+	}
+	if v.begin != nil {
+		if err := v.begin(); err != nil {
+			return fmt.Errorf("view: %w", err)
+		}
+	}
+	ctx, cut := context.WithCancelCause(r.Context())
+	defer cut(nil)
+	one := newViewer(cut)
+	defer v.leave(consumerID, one)
+	v.enter(consumerID, one)
+	// Again, now that shut would reach us.
+	if _, ok := v.contracts.Admitted(consumerID); !ok {
+		return noContract()
+	}
+	v.fill(consumerID, one)
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	clock := http.NewResponseController(w)
+	_ = clock.SetReadDeadline(time.Time{}) // a writer without deadlines has none
+	err := one.send(ctx, w, func(ref viewed) bool { return v.owner(ref) == consumerID }, clock)
+	v.log.Debug("view ended", "id", consumerID, "err", errors.Join(err, context.Cause(ctx)))
+	return nil
+}
+
+func noContract() error {
+	return &api.Error{Code: api.CodeForbidden, Message: "view of your namespaces", Reason: "no contract with this cluster is in force"}
+}
+
+func (v *views) rate(consumerID string) *rate.Limiter {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.rates[consumerID] == nil { // as many as have contracts
+		v.rates[consumerID] = rate.NewLimiter(rate.Every(viewsEvery), viewsBurst)
+	}
+	return v.rates[consumerID]
+}
+
+func (v *views) enter(consumerID string, one *viewer) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.open[consumerID] = append(v.open[consumerID], one)
+	if all := v.open[consumerID]; len(all) > maxViews {
+		all[0].cut(errors.New("a newer one took its place"))
+	}
+}
+
+func (v *views) leave(consumerID string, one *viewer) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.open[consumerID] = slices.DeleteFunc(v.open[consumerID], func(o *viewer) bool { return o == one })
+	if len(v.open[consumerID]) == 0 {
+		delete(v.open, consumerID)
+	}
+}
+
+// shut ends the views of a consumer whose last contract ended.
+func (v *views) shut(consumerID string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.rates, consumerID)
+	for _, one := range v.open[consumerID] {
+		one.cut(errShut)
+	}
+}
+
+// owner is the consumer whose the object is; empty when it is nobody's.
+func (v *views) owner(ref viewed) string {
+	namespace := ref.namespace
+	if ref.kind == viewNamespace {
+		namespace = ref.name
+	}
+	if t := v.contracts.look(namespace); t != nil {
+		return t.consumer.ID
+	}
+	return ""
+}
+
+// fill has a new stream told of everything there is; what changes from now on reaches it by itself.
+func (v *views) fill(consumerID string, one *viewer) {
+	for _, tw := range v.contracts.twinsOfConsumer(consumerID) {
+		one.put(viewed{kind: viewNamespace, name: tw.name}, tw.line(), false)
+	}
+	for kind, s := range v.shelves {
+		for _, o := range s.List() {
+			if ref, ok := refOf(kind, o); ok && v.owner(ref) == consumerID {
+				one.put(ref, o, false)
+			}
+		}
+	}
+	one.put(viewed{kind: viewSynced}, nil, false)
+}
+
+// changed tells those who see the object.
+func (v *views) changed(kind string, o any, gone bool) {
+	if last, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		o = last.Obj
+	}
+	ref, ok := refOf(kind, o)
+	if !ok {
+		return
+	}
+	v.tell(ref, o, gone)
+}
+
+func (v *views) tell(ref viewed, o any, gone bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.open) == 0 {
+		return
+	}
+	owner := v.owner(ref)
+	for id, all := range v.open {
+		for _, one := range all {
+			if id == owner || gone { // what is gone may be nobody's by now: whoever was told of it is told
+				one.put(ref, o, gone)
+			}
+		}
+	}
+}
+
+// twinChanged tells of a namespace that is a twin, or, with gone, is none any more.
+func (v *views) twinChanged(tw twin, gone bool) {
+	v.tell(viewed{kind: viewNamespace, name: tw.name}, tw.line(), gone)
+}
+
+func refOf(kind string, o any) (viewed, bool) {
+	m, ok := o.(metav1.Object)
+	if !ok {
+		return viewed{}, false
+	}
+	return viewed{kind, m.GetNamespace(), m.GetName()}, true
+}
+
+// line is what a consumer sees of a twin.
+func (tw twin) line() *metav1.PartialObjectMetadata {
+	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: tw.name, UID: tw.uid, Labels: map[string]string{v1alpha1.LabelHomeNamespace: tw.home}}}
+	if tw.leaving {
+		o.DeletionTimestamp = new(metav1.Now())
+	}
+	return o
+}
+
+// viewLine is one line of a view.
+type viewLine struct {
+	Kind   string `json:"kind"`
+	Gone   bool   `json:"gone,omitempty"`
+	Object any    `json:"object,omitempty"`
+}
+
+// encoded is the line about an object.
+func encoded(ref viewed, o any, gone bool) ([]byte, error) {
+	switch is := o.(type) {
+	case *unstructured.Unstructured:
+		o = whole(is).Object
+	case *corev1.Pod: // its spec the consumer wrote itself, but for the node
+		o = struct {
+			Metadata *metav1.ObjectMeta `json:"metadata"`
+			Spec     struct {
+				NodeName string `json:"nodeName,omitempty"`
+			} `json:"spec"`
+			Status *corev1.PodStatus `json:"status"`
+		}{Metadata: &is.ObjectMeta, Status: &is.Status, Spec: struct {
+			NodeName string `json:"nodeName,omitempty"`
+		}{is.Spec.NodeName}}
+	}
+	return json.Marshal(viewLine{ref.kind, gone, o})
+}

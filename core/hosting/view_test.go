@@ -1,0 +1,383 @@
+package hosting
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/remote"
+)
+
+// shelved is a shelf in memory.
+type shelved struct {
+	mu  sync.Mutex
+	all map[string]any
+}
+
+func (s *shelved) List() (list []any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.all {
+		list = append(list, o)
+	}
+	return list
+}
+
+// gallery is a Host whose views are of what the test puts there, with two consumers.
+type gallery struct {
+	*desk
+	host       *Host
+	bob, carol Consumer
+	shelves    map[string]*shelved
+}
+
+func newGallery(t *testing.T) *gallery {
+	peer, bob := peerOf("bob", 1)
+	other, carol := peerOf("carol", 2)
+	cb, cc := contractWith("bob", "contractb"), contractWith("carol", "contractc")
+	g := &gallery{desk: newDesk(t, peer, other, cb, cc), bob: bob, carol: carol, shelves: map[string]*shelved{}}
+	g.host = &Host{client: g.client, contracts: g.tenants.contracts, tenants: g.tenants, book: g.tenants.book, log: slog.New(slog.DiscardHandler)}
+	g.host.views = newViews(g.tenants.contracts, nil, g.host.log)
+	for _, kind := range []string{viewOffloaded, viewPod, viewEvent, "Secret"} {
+		g.shelves[kind] = &shelved{all: map[string]any{}}
+		g.host.views.shelves[kind] = g.shelves[kind]
+	}
+	for home, c := range map[string]struct {
+		ctr *v1alpha1.Contract
+		who Consumer
+	}{"shop": {cb, bob}, "market": {cc, carol}} {
+		if _, err := g.ensure(c.ctr, c.who, home, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return g
+}
+
+func (g *gallery) put(kind string, o metav1.Object) {
+	g.shelves[kind].mu.Lock()
+	g.shelves[kind].all[o.GetNamespace()+"/"+o.GetName()] = o
+	g.shelves[kind].mu.Unlock()
+	g.host.views.changed(kind, o, false)
+}
+
+func (g *gallery) take(kind string, o metav1.Object) {
+	g.shelves[kind].mu.Lock()
+	delete(g.shelves[kind].all, o.GetNamespace()+"/"+o.GetName())
+	g.shelves[kind].mu.Unlock()
+	g.host.views.changed(kind, o, true)
+}
+
+// serve has the views served, and gives how a consumer opens its own.
+func (g *gallery) serve() func(Consumer) func(context.Context) (io.ReadCloser, error) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		g.host.GetView(w, r, r.Header.Get("Consumer"))
+	}))
+	g.Cleanup(s.Close)
+	return func(c Consumer) func(context.Context) (io.ReadCloser, error) {
+		return func(ctx context.Context) (io.ReadCloser, error) {
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
+			if err != nil {
+				return nil, err
+			}
+			r.Header.Set("Consumer", c.ID)
+			resp, err := http.DefaultClient.Do(r)
+			if err != nil {
+				return nil, err
+			}
+			if resp.StatusCode != http.StatusOK {
+				defer resp.Body.Close()
+				text, _ := io.ReadAll(resp.Body)
+				return nil, fmt.Errorf("%s: %s", resp.Status, text)
+			}
+			return resp.Body, nil
+		}
+	}
+}
+
+// lines reads a view to its end.
+func lines(body io.Reader) <-chan remote.Line {
+	out := make(chan remote.Line)
+	go func() {
+		defer close(out)
+		for r := bufio.NewReader(body); ; {
+			text, err := r.ReadBytes('\n')
+			if err != nil {
+				return
+			}
+			var line remote.Line
+			if json.Unmarshal(text, &line) != nil {
+				line.Kind = "malformed: " + string(text)
+			}
+			out <- line
+		}
+	}()
+	return out
+}
+
+func named(namespace, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-of-" + name), ResourceVersion: "7"}
+}
+
+func guestPod(namespace, name string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: named(namespace, name), Spec: corev1.PodSpec{NodeName: "provider", Containers: []corev1.Container{{Name: "c", Image: "secret-image"}}},
+		Status: corev1.PodStatus{Phase: corev1.PodRunning}}
+}
+
+func TestAViewShowsWhatIsInTheOwnTwins(t *testing.T) {
+	g := newGallery(t)
+	carols := g.tenants.contracts.twinsOfConsumer(g.carol.ID)[0].name
+	asked := newOffloaded()
+	asked.SetNamespace(bobsShop)
+	asked.SetName("web")
+	asked.SetUID("u1")
+	asked.Object["spec"] = map[string]any{"homeNamespace": "shop", "template": `{"metadata":{"labels":{"app":"web"}},"spec":{"containers":[]}}`}
+	g.put(viewOffloaded, asked)
+	g.put(viewPod, guestPod(bobsShop, "web"))
+	g.put(viewPod, guestPod(carols, "hers"))
+	g.put(viewPod, guestPod("default", "the-owners"))
+	g.put("Secret", &metav1.PartialObjectMetadata{ObjectMeta: named("kube-system", "the-owners")})
+
+	view := remote.New(remote.Config{Open: g.serve()(g.bob), Log: slog.New(slog.DiscardHandler)})
+	type news struct{ what, name string }
+	heard := make(chan news, 100)
+	view.Pods.OnChange(func(was, is *corev1.Pod) {
+		switch {
+		case is == nil:
+			heard <- news{"gone", was.Namespace + "/" + was.Name + " " + string(was.Status.Phase)}
+		default:
+			heard <- news{"is", is.Namespace + "/" + is.Name + " " + string(is.Status.Phase)}
+		}
+	})
+	view.OnTwin(func(was, is *remote.Twin) {
+		if is == nil {
+			heard <- news{"twin gone", was.Name}
+			return
+		}
+		heard <- news{"twin", fmt.Sprintf("%s of %s leaving %t", is.Name, is.Home, is.Leaving)}
+	})
+	view.OnSynced(func() { heard <- news{what: "synced"} })
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- view.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	want := func(all ...news) {
+		t.Helper()
+		for _, w := range all {
+			select {
+			case got := <-heard:
+				if got != w {
+					t.Fatalf("heard %q, want %q", got, w)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatalf("did not hear %q", w)
+			}
+		}
+	}
+	want(news{"twin", bobsShop + " of shop leaving false"}, news{"is", bobsShop + "/web Running"}, news{what: "synced"})
+	if o := view.OffloadedPods.Get(bobsShop, "web"); o == nil || o.Spec.Template.Labels["app"] != "web" || o.Spec.HomeNamespace != "shop" {
+		t.Errorf("the OffloadedPod came as %+v", o)
+	}
+	if p := view.Pods.Get(bobsShop, "web"); p.Spec.NodeName != "provider" || len(p.Spec.Containers) > 0 {
+		t.Errorf("the pod came with the spec %+v", p.Spec)
+	}
+	// What changes, and what goes, with its last state; nothing of others.
+	g.put(viewPod, guestPod(carols, "hers-too"))
+	last := guestPod(bobsShop, "web")
+	last.Status.Phase = corev1.PodSucceeded
+	g.take(viewPod, last)
+	g.put(viewPod, guestPod(bobsShop, "db"))
+	want(news{"gone", bobsShop + "/web Succeeded"}, news{"is", bobsShop + "/db Running"})
+	// The namespace goes: everything in it is gone, whatever else was said.
+	var ns corev1.Namespace
+	if err := g.client.Get(t.Context(), types.NamespacedName{Name: bobsShop}, &ns); err != nil {
+		t.Fatal(err)
+	}
+	ns.DeletionTimestamp = new(metav1.Now())
+	g.host.namespaceChanged(&ns, false)
+	want(news{"twin", bobsShop + " of shop leaving true"})
+	g.host.namespaceChanged(&ns, true)
+	want(news{"gone", bobsShop + "/db Running"}, news{"twin gone", bobsShop})
+	if view.OffloadedPods.Has(bobsShop) {
+		t.Error("an OffloadedPod outlived its namespace")
+	}
+}
+
+func TestAViewEndsWithTheContractAndIsOpenedByItsHolderOnly(t *testing.T) {
+	g := newGallery(t)
+	open := g.serve()
+	_, stranger := peerOf("mallory", 9)
+	if _, err := open(stranger)(t.Context()); err == nil || !strings.Contains(err.Error(), "403") {
+		t.Errorf("a stranger: %v", err)
+	}
+	body, err := open(g.bob)(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer body.Close()
+	told := lines(body)
+	for line := range told {
+		if line.Kind == viewSynced {
+			break
+		}
+	}
+	g.tenants.contracts.end("contractb")
+	for range told { // it ends
+	}
+	if _, err := open(g.bob)(t.Context()); err == nil || !strings.Contains(err.Error(), "403") {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+func TestANewerViewTakesThePlaceOfTheOldest(t *testing.T) {
+	g := newGallery(t)
+	open := g.serve()
+	var all []<-chan remote.Line
+	for range maxViews + 1 {
+		body, err := open(g.bob)(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer body.Close()
+		told := lines(body)
+		for line := range told {
+			if line.Kind == viewSynced {
+				break
+			}
+		}
+		all = append(all, told)
+	}
+	for range all[0] { // it ends
+	}
+	g.put(viewPod, guestPod(bobsShop, "web"))
+	for i, told := range all[1:] {
+		if line := <-told; line.Kind != viewPod {
+			t.Errorf("view %d of %d: %+v", i+2, len(all), line)
+		}
+	}
+	for range 2 * viewsBurst {
+		body, err := open(g.bob)(t.Context())
+		if err != nil {
+			if !strings.Contains(err.Error(), "too often") {
+				t.Error(err)
+			}
+			return
+		}
+		body.Close()
+	}
+	t.Error("it can be opened as often as one likes")
+}
+
+// slow is a reader that takes what it is given when it is told to.
+type slow struct {
+	http.ResponseWriter
+	goOn chan struct{}
+	got  []byte
+}
+
+func (s *slow) Write(p []byte) (int, error) {
+	<-s.goOn
+	s.got = append(s.got, p...)
+	return len(p), nil
+}
+
+func (s *slow) FlushError() error                { return nil }
+func (s *slow) SetWriteDeadline(time.Time) error { return nil }
+
+func TestASlowReaderIsToldTheNewestOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		w := &slow{ResponseWriter: httptest.NewRecorder(), goOn: make(chan struct{})}
+		one := newViewer(cancel)
+		done := make(chan error)
+		go func() {
+			done <- one.send(ctx, w, func(viewed) bool { return true }, http.NewResponseController(w))
+		}()
+		ref := func(i int) viewed { return viewed{viewPod, bobsShop, fmt.Sprintf("web-%d", i)} }
+		put := func(i int, phase corev1.PodPhase, gone bool) {
+			pod := guestPod(bobsShop, ref(i).name)
+			pod.Status.Phase = phase
+			one.put(ref(i), pod, gone)
+		}
+		put(0, corev1.PodPending, false)
+		synctest.Wait() // it is being written, and the reader takes nothing
+		for range 1000 {
+			put(0, corev1.PodRunning, false)
+			put(1, corev1.PodRunning, false)
+			put(2, corev1.PodRunning, false)
+		}
+		put(2, corev1.PodFailed, true) // came and went unseen
+		if n := len(one.queue); n != 3 {
+			t.Errorf("%d objects wait", n)
+		}
+		close(w.goOn)
+		synctest.Wait()
+		cancel(nil)
+		<-done
+		var told []string
+		for text := range strings.Lines(string(w.got)) {
+			var line struct {
+				Gone   bool
+				Object corev1.Pod
+			}
+			if err := json.Unmarshal([]byte(text), &line); err != nil {
+				t.Fatal(err)
+			}
+			told = append(told, fmt.Sprint(line.Object.Name, " ", line.Object.Status.Phase, " ", line.Gone))
+		}
+		if !slices.Equal(told, []string{"web-0 Pending false", "web-0 Running false", "web-1 Running false"}) {
+			t.Errorf("told: %q", told)
+		}
+	})
+}
+
+func TestAReaderThatIsTooFarBehindIsCut(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	one := newViewer(cancel)
+	for i := range maxUntold + 1 {
+		one.put(viewed{viewEvent, bobsShop, fmt.Sprint(i)}, nil, false)
+	}
+	if ctx.Err() == nil || len(one.queue) > maxUntold {
+		t.Errorf("%d objects wait", len(one.queue))
+	}
+}
+
+// What was told of in a namespace that is another's by now is gone, and no more is told of it than that.
+func TestNothingOfANamespaceIsToldThatIsTheOwnNoMore(t *testing.T) {
+	one, mine := newViewer(func(error) {}), true
+	ref := viewed{viewPod, bobsShop, "web"}
+	line := func(gone bool) string {
+		text, err := one.line(ref, untold{guestPod(bobsShop, "web"), gone}, func(viewed) bool { return mine })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(text))
+	}
+	if told := line(false); !strings.Contains(told, "Running") {
+		t.Errorf("told: %s", told)
+	}
+	mine = false
+	if told := line(false); !strings.Contains(told, `"gone":true`) || strings.Contains(told, "Running") || strings.Contains(told, "uid-of") {
+		t.Errorf("told: %s", told)
+	}
+	for _, gone := range []bool{false, true} {
+		if told := line(gone); told != "" {
+			t.Errorf("told: %s", told)
+		}
+	}
+}
