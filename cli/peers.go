@@ -20,7 +20,8 @@ func (p *program) peersCommand() *cobra.Command {
 
 OUTGOING is what this cluster gets from the peer, INCOMING what the peer gets from here: none, requested, declined,
 expired, contracted (signed, not yet usable), connected, unreachable or ending. REACHABLE says since when a peer under contract
-is down. With -o wide, USED says how much of what the peer grants is in use.`,
+is down. LEFT counts namespaces that the peer still keeps although they are gone, or stay at home, here; it is asked again until
+they are gone there too. With -o wide, USED says how much of what the peer grants is in use.`,
 		Example: "  kith peers\n  kith peers bob -o wide\n  kith peers -o json | jq -r '.[] | select(.outgoing==\"connected\") | .name'",
 		Args:    between(0, -1), ValidArgsFunction: p.completePeers(-1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -61,6 +62,12 @@ func (p *program) peerColumns() []column[api.Peer] {
 		{title: "OUTGOING", cell: func(x api.Peer) string { return string(x.Outgoing) }},
 		{title: "INCOMING", cell: func(x api.Peer) string { return string(x.Incoming) }},
 		{title: "TUNNEL", cell: tunnel, need: true},
+		{title: "LEFT", cell: func(x api.Peer) string {
+			if x.Left == 0 {
+				return ""
+			}
+			return count(x.Left, "namespace")
+		}, need: true},
 		{title: "CODE", cell: func(x api.Peer) string { return spaced(x.Code) }, need: true},
 		{title: "USED", cell: func(x api.Peer) string { return used(x.Used, x.Offered) }, wide: true},
 		{title: "SOURCE", cell: func(x api.Peer) string { return string(x.Source) }, wide: true},

@@ -103,6 +103,9 @@ func (b backend) view(k known, f facts) api.Peer {
 		LastSeen: k.lastSeen.Round(0), Reachable: k.contact.Reachable, Outgoing: api.StateNone, Incoming: api.StateNone,
 		Pods: api.PeerPods{Guests: f.guests[k.id.Compact()]},
 	}
+	if c := b.d.cluster.Load(); c != nil && k.peer != nil {
+		p.Left = len(leftAt(c.fleet.Left(k.peer.Name), time.Now()))
+	}
 	if !p.Reachable {
 		p.Why = k.contact.Why
 	}

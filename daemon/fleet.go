@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"mime"
 	"net"
 	"net/http"
 	"net/netip"
@@ -15,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -31,6 +33,7 @@ import (
 	"kith.dev/core/peering"
 	"kith.dev/core/reflection"
 	"kith.dev/core/relations"
+	"kith.dev/core/remote"
 	"kith.dev/core/virtualnode"
 )
 
@@ -39,6 +42,8 @@ const (
 	retireGently = 90 * time.Second
 	// openWithin bounds how long peers may take to make twins that are asked for before a pod needs them.
 	openWithin = 15 * time.Second
+	// twinsPerSecond and twinsAtOnce are half of what a peer takes of one caller under /kith/ (peering.Limits).
+	twinsPerSecond, twinsAtOnce = 10, 50
 	// retireForced bounds it when the peer does not: there is nobody to wait for.
 	retireForced = 3 * time.Second
 )
@@ -138,15 +143,16 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 			labels[k] = v
 		}
 	}
-	m := &member{contract: ctr.Spec.ID, revision: ctr.Spec.Revision, done: make(chan struct{}), twins: &twins{to: to, peer: peer.Name, contract: ctr.Spec.ID, client: f.client, log: f.log, known: map[string]string{}}}
+	m := &member{contract: ctr.Spec.ID, revision: ctr.Spec.Revision, done: make(chan struct{}), twins: &twins{to: to, peer: peer.Name, contract: ctr.Spec.ID, client: f.client, log: f.log, known: map[string]string{}, pace: rate.NewLimiter(twinsPerSecond, twinsAtOnce)}}
 	translate := relations.Translator(peer)
 	m.translate.Store(&translate)
 	m.network = peer.Status.Network.DeepCopy()
 	m.reroute()
 	recorder := f.events.NewRecorder(kubescheme.Scheme, corev1.EventSource{Component: "kith", Host: v1alpha1.VirtualNodePrefix + peer.Name})
 	abroad := &rest.Config{Host: to.BaseURL() + "/kube", Transport: to.Transport(), QPS: -1}
+	view := remote.New(remote.Config{Open: m.twins.view, Log: f.log.With("peer", peer.Name)})
 	m.reflector, err = reflection.New(reflection.Config{
-		Home: f.reflected, Abroad: abroad, API: f.api, NodeIP: f.nodeIP,
+		Home: f.reflected, Abroad: abroad, View: view, API: f.api, NodeIP: f.nodeIP,
 		PeerName: peer.Name, NodeName: v1alpha1.VirtualNodePrefix + peer.Name,
 		Permit: func(namespace string) bool {
 			permit, _, err := f.permits.Of(f.ctx, namespace, peer.Name)
@@ -163,7 +169,7 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		return nil, err
 	}
 	m.policies = f.policies.Peer(m.twins.policies(func(a netip.Addr) (netip.Addr, bool) { return (*m.outward.Load())(a) }, recorder))
-	m.twins.opened = func(home, abroad string) { m.policies.Open(home); m.reflector.Open(home, abroad) }
+	m.twins.opened = func(home, abroad string, isNew bool) { m.policies.Open(home); m.reflector.Open(home, abroad, isNew) }
 	m.twins.closed = func(home string) { m.policies.Close(home); m.reflector.Close(home) }
 	m.twins.tell = func(home string, no *peering.Problem) { f.showRefusal(peer.Name, home, no) }
 	port, err := f.kubelet.Port(v1alpha1.VirtualNodePrefix + peer.Name)
@@ -172,7 +178,7 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 	}
 	m.node, err = virtualnode.New(virtualnode.Config{
 		Home: f.home, HomeREST: f.homeREST,
-		Abroad: abroad, Upgrades: upgrades(to), Twins: m.twins, Companions: companions{m.reflector, m.policies},
+		Abroad: abroad, View: view, Upgrades: upgrades(to), Twins: m.twins, Companions: companions{m.reflector, m.policies},
 		Permit: func(ctx context.Context, namespace string) (offloading.Permit, string, error) {
 			return f.permits.Of(ctx, namespace, peer.Name)
 		},
@@ -240,7 +246,6 @@ func (f *fleet) stop(m *member) {
 func (f *fleet) SetReachable(peer string) {
 	if m := f.member(peer); m != nil {
 		m.node.SetReady(true, "PeerReachable", "the peer answers")
-		m.reflector.SetReachable(true)
 		m.policies.Again()
 	}
 }
@@ -252,7 +257,6 @@ func (f *fleet) SetLost(peer, why string, heard time.Time) {
 	}
 	if m := f.member(peer); m != nil {
 		m.node.SetLost("PeerUnreachable", why, heard)
-		m.reflector.SetReachable(false)
 	}
 }
 
@@ -322,21 +326,24 @@ func (f *fleet) Open(ctx context.Context, namespace string, peers []string) {
 	asking.Wait()
 }
 
-// Release takes the twins of a home namespace away at all peers that answer.
-func (f *fleet) Release(ctx context.Context, namespace string) error {
+// Review has all nodes look whether the twins of a home namespace are still wanted, and give them up if not.
+func (f *fleet) Review(namespace string) {
 	f.mu.Lock()
-	var all []*member
+	defer f.mu.Unlock()
 	for _, m := range f.nodes {
-		all = append(all, m)
+		m.node.Review(namespace)
 	}
+}
+
+// Left lists what a peer still has of namespaces that are gone, or stay, at home.
+func (f *fleet) Left(peer string) []virtualnode.Left {
+	f.mu.Lock()
+	m := f.nodes[peer]
 	f.mu.Unlock()
-	var first error
-	for _, m := range all {
-		if err := m.node.Release(ctx, namespace); err != nil && first == nil {
-			first = err
-		}
+	if m == nil {
+		return nil
 	}
-	return first
+	return m.node.Left()
 }
 
 // Twins lists the twin namespaces at a peer that were used since the start.
@@ -359,8 +366,10 @@ type twins struct {
 	to       *peering.Client
 	peer     string
 	contract string
+	// pace keeps what is asked about namespaces below what peers take of one caller.
+	pace *rate.Limiter
 	// opened and closed are told of each twin that is there from now on, or goes.
-	opened func(home, abroad string)
+	opened func(home, abroad string, isNew bool)
 	closed func(home string)
 	// tell shows the peer's refusal to make a twin, or with nil that there is none any more.
 	tell func(home string, no *peering.Problem)
@@ -391,6 +400,9 @@ func (t *twins) Ensure(ctx context.Context, home string) (string, error) {
 	if nso.Spec.Mapping != "" {
 		mapping = nso.Spec.Mapping
 	}
+	if err := t.pace.Wait(ctx); err != nil {
+		return "", err
+	}
 	var answer struct {
 		Namespace string `json:"namespace"`
 	}
@@ -409,7 +421,7 @@ func (t *twins) Ensure(ctx context.Context, home string) (string, error) {
 	t.mu.Lock()
 	t.known[home] = answer.Namespace
 	t.mu.Unlock()
-	t.opened(home, answer.Namespace)
+	t.opened(home, answer.Namespace, true)
 	if err == nil {
 		t.record(ctx, &nso, answer.Namespace)
 	}
@@ -430,22 +442,51 @@ func (t *twins) record(ctx context.Context, nso *v1alpha1.NamespaceOffloading, a
 	}
 }
 
-// Release gives the twin up, with all in it. When that fails the twin is one as before.
-func (t *twins) Release(ctx context.Context, home string) error {
+// Found notes a twin that is there.
+func (t *twins) Found(home, abroad string, settled bool) {
 	t.mu.Lock()
-	abroad, known := t.known[home]
+	t.known[home] = abroad
+	t.mu.Unlock()
+	t.opened(home, abroad, !settled)
+}
+
+// Gone forgets a twin.
+func (t *twins) Gone(home string) {
+	t.mu.Lock()
 	delete(t.known, home)
 	t.mu.Unlock()
 	t.closed(home)
-	query := url.Values{"contract": {t.contract}}
-	err := t.to.Call(ctx, http.MethodDelete, "/kith/v2/namespaces/"+url.PathEscape(home)+"?"+query.Encode(), nil, nil)
-	if err != nil && known {
-		t.mu.Lock()
-		t.known[home] = abroad
-		t.mu.Unlock()
-		t.opened(home, abroad)
+}
+
+// Release has the peer clear the twin away, with all in it. Nothing is reflected there from now on.
+func (t *twins) Release(ctx context.Context, home string) error {
+	t.Gone(home)
+	if err := t.pace.Wait(ctx); err != nil {
+		return err
 	}
-	return err
+	query := url.Values{"contract": {t.contract}}
+	return t.to.Call(ctx, http.MethodDelete, "/kith/v2/namespaces/"+url.PathEscape(home)+"?"+query.Encode(), nil, nil)
+}
+
+// maxRefusal is how much of a peer's reason for a refusal is read.
+const maxRefusal = 4 << 10
+
+// view opens the stream of what is in the twins.
+func (t *twins) view(ctx context.Context) (io.ReadCloser, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, t.to.BaseURL()+"/kith/v2/view", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := t.to.Transport().RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); resp.StatusCode != http.StatusOK || media != "application/x-ndjson" {
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
+		return nil, fmt.Errorf("%s: %q", resp.Status, text)
+	}
+	return resp.Body, nil
 }
 
 // machine asks the peer what machine it is. Before this question there was none.

@@ -14,7 +14,9 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/gateway"
+	"kith.dev/core/hosting"
 	"kith.dev/core/relations"
+	"kith.dev/core/virtualnode"
 	"kith.dev/daemon/doctor"
 )
 
@@ -50,6 +52,8 @@ func (d *Daemon) problems(ctx context.Context, engine api.Engine, peers []known)
 	list = append(list, clockProblems(peers)...)
 	if c := d.cluster.Load(); c != nil {
 		list = append(list, c.waiting(ctx)...)
+		list = append(list, leftovers(peers, c.fleet.Left, now)...)
+		list = append(list, stuck(c.host.Leaving(), now)...)
 	}
 	rank := map[api.Severity]int{api.SeverityError: 0, api.SeverityWarning: 1, api.SeverityInfo: 2}
 	slices.SortStableFunc(list, func(a, b api.Problem) int { return cmp.Compare(rank[a.Severity], rank[b.Severity]) })
@@ -172,6 +176,71 @@ func (c *clusterPart) waiting(ctx context.Context) []api.Problem {
 		})
 	}
 	return list
+}
+
+const (
+	// leftPatience is how long a namespace that a peer need not keep any more may take until it is worth a word.
+	leftPatience = 20 * time.Second
+	// stuckPatience is how long a guest's namespace may take to go.
+	stuckPatience = 2 * time.Minute
+)
+
+// leftovers tells which peers keep namespaces that nothing here needs.
+func leftovers(peers []known, left func(peer string) []virtualnode.Left, now time.Time) (list []api.Problem) {
+	for _, k := range peers {
+		if k.peer == nil {
+			continue
+		}
+		all := leftAt(left(k.peer.Name), now)
+		if len(all) == 0 {
+			continue
+		}
+		var names []string
+		since, why := now, ""
+		for _, l := range all {
+			names = append(names, l.Home)
+			if l.Since.Before(since) {
+				since = l.Since
+			}
+			why = cmp.Or(why, l.Why)
+		}
+		if more := len(names) - 3; more > 0 {
+			names = append(names[:3], fmt.Sprintf("%d more", more))
+		}
+		said := strings.Join(names, ", ") + "; for " + howLong(now.Sub(since))
+		if why != "" {
+			said += "; " + why
+		}
+		list = append(list, api.Problem{
+			Severity: api.SeverityWarning, What: fmt.Sprintf("%s still keeps namespaces that are not offloaded here any more: %d", k.name, len(all)),
+			Why: said, Do: "nothing: " + k.name + " is asked again until they are gone, also after a restart",
+		})
+	}
+	return list
+}
+
+// leftAt are those that have been left for longer than it takes.
+func leftAt(all []virtualnode.Left, now time.Time) []virtualnode.Left {
+	return slices.DeleteFunc(all, func(l virtualnode.Left) bool {
+		patience := leftPatience
+		if l.Leaving { // the peer is about it
+			patience = stuckPatience
+		}
+		return now.Sub(l.Since) < patience
+	})
+}
+
+// stuck tells which namespaces of guests do not go.
+func stuck(all []hosting.Leaving, now time.Time) (list []api.Problem) {
+	for _, l := range all {
+		if long := now.Sub(l.Since); long >= stuckPatience {
+			list = append(list, api.Problem{
+				Severity: api.SeverityWarning, What: fmt.Sprintf("namespace %s of %s is being cleared away for %s", l.Namespace, l.Consumer, howLong(long)),
+				Why: "something in it holds it back", Do: "kubectl describe namespace " + l.Namespace,
+			})
+		}
+	}
+	return list[:min(len(list), 3)]
 }
 
 // degraded tells why an engine that answers is not well: its node, or the disk.

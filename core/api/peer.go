@@ -55,6 +55,8 @@ type Peer struct {
 	Less      string       `json:"less,omitempty"`     // what the contract grants less than was asked for: "asked cpu 100000, granted 8"
 	Pods      PeerPods     `json:"pods"`
 	Tunnel    Tunnel       `json:"tunnel"`
+	// Left counts the namespaces that the peer still keeps although this cluster has, or offloads, them no more.
+	Left int `json:"left,omitempty"`
 	// Confirm is what this owner has to agree to before a contract is signed; nil when there is nothing.
 	Confirm *Confirmation `json:"confirm,omitempty"`
 	// Unchanged: what was asked for is granted already, so that nobody was asked. Only in the answer to PeerAsk.

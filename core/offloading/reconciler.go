@@ -32,26 +32,24 @@ import (
 // conditionLabelled is True once the namespace carries the label: from then on, taking the label away ends the offloading.
 const conditionLabelled = "NamespaceLabelled"
 
-// releaseWithin bounds the wait for peers that are to take twins away.
-const releaseWithin = 10 * time.Second
-
 // cacheLag is when to look again at a namespace whose pods the cache does not show yet as they are.
 const cacheLag = 500 * time.Millisecond
 
-// Releaser takes the twin namespaces of a home namespace away at every peer, as far as they can be reached.
-type Releaser interface {
-	Release(ctx context.Context, namespace string) error
+// Twins are the twin namespaces at all peers.
+type Twins interface {
+	// Review has those of a home namespace given up that it does not need any more: now, or when their peer can be reached.
+	Review(namespace string)
 }
 
 // Reconciler keeps NamespaceOffloadings, the label on namespaces and the tolerations of waiting pods in step.
 type Reconciler struct {
 	client client.Client
-	twins  Releaser
+	twins  Twins
 	log    *slog.Logger
 }
 
 // New makes a Reconciler. The client must read from a cache that holds Namespaces, Pods and NamespaceOffloadings.
-func New(c client.Client, twins Releaser, log *slog.Logger) *Reconciler {
+func New(c client.Client, twins Twins, log *slog.Logger) *Reconciler {
 	return &Reconciler{client: c, twins: twins, log: log}
 }
 
@@ -104,6 +102,7 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request, waiting bo
 		return err
 	}
 	if err != nil || ns.DeletionTimestamp != nil {
+		r.twins.Review(req.Name)
 		return r.letGo(ctx, req.Name)
 	}
 	var nso v1alpha1.NamespaceOffloading
@@ -113,6 +112,7 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request, waiting bo
 	case apierrors.IsNotFound(err) && labelled:
 		return r.create(ctx, ns.Name)
 	case apierrors.IsNotFound(err):
+		r.twins.Review(ns.Name)
 		return nil
 	case err != nil:
 		return err
@@ -199,8 +199,8 @@ func (r *Reconciler) freeWaiting(ctx context.Context, nso *v1alpha1.NamespaceOff
 	return all
 }
 
-// end brings the pods home and, when the last has come, takes the twins away; the finalizer goes last. A twin at a peer
-// that cannot be reached does not hold it up: what is left there goes when that peer learns of it.
+// end brings the pods home and, when the last has come, has the twins given up; the finalizer goes last. Nobody waits for the end
+// of a twin: what a peer still has is seen there, and given up when it can be reached.
 func (r *Reconciler) end(ctx context.Context, ns *corev1.Namespace, nso *v1alpha1.NamespaceOffloading, waiting bool) error {
 	if !controllerutil.ContainsFinalizer(nso, v1alpha1.FinalizerOffloading) {
 		return nil
@@ -215,11 +215,7 @@ func (r *Reconciler) end(ctx context.Context, ns *corev1.Namespace, nso *v1alpha
 	if err := bringHome(ctx, r.client, pods); err != nil || len(pods) > 0 || waiting {
 		return err // each that left brings us back
 	}
-	released, cancel := context.WithTimeout(ctx, releaseWithin)
-	defer cancel()
-	if err := r.twins.Release(released, ns.Name); err != nil { // it is tried again from time to time
-		r.log.Info("twin namespaces could not all be released yet", "namespace", ns.Name, "err", err)
-	}
+	r.twins.Review(ns.Name)
 	controllerutil.RemoveFinalizer(nso, v1alpha1.FinalizerOffloading)
 	r.log.Info("namespace is home again", "namespace", ns.Name)
 	return r.client.Update(ctx, nso)
@@ -235,9 +231,6 @@ func (r *Reconciler) letGo(ctx context.Context, namespace string) error {
 	pods, err := r.abroad(ctx, namespace)
 	if err != nil || len(pods) > 0 {
 		return err // each that left brings us back
-	}
-	if err := r.twins.Release(ctx, namespace); err != nil {
-		r.log.Warn("twin namespaces could not all be released", "namespace", namespace, "err", err)
 	}
 	controllerutil.RemoveFinalizer(&nso, v1alpha1.FinalizerOffloading)
 	return client.IgnoreNotFound(r.client.Update(ctx, &nso))

@@ -10,14 +10,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
@@ -42,7 +39,7 @@ func newAbroad(cfg *rest.Config) (*abroad, error) {
 	if err := metav1.AddMetaToScheme(scheme); err != nil {
 		return nil, err
 	}
-	for _, k := range watchedAbroad {
+	for _, k := range kindsAbroad {
 		object, err := clientgoscheme.Scheme.New(k.gvk())
 		if err != nil {
 			return nil, err
@@ -52,7 +49,7 @@ func newAbroad(cfg *rest.Config) (*abroad, error) {
 	}
 	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
 	a, codecs := &abroad{groups: map[schema.GroupVersion]rest.Interface{}}, codec.New(scheme)
-	for _, k := range watchedAbroad {
+	for _, k := range kindsAbroad {
 		group, cfg := k.gvk().GroupVersion(), rest.CopyConfig(cfg)
 		cfg.GroupVersion, cfg.APIPath, cfg.NegotiatedSerializer = &group, "/apis", codecs
 		if group.Group == "" {
@@ -68,32 +65,8 @@ func newAbroad(cfg *rest.Config) (*abroad, error) {
 
 func (a *abroad) of(k kind) rest.Interface { return a.groups[k.gvk().GroupVersion()] }
 
-// Forms in which the API server gives metadata alone: KEP-2334 and its API conventions.
-const (
-	metadataOfOne  = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-	metadataOfMany = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-)
-
-// list is a request for the metadata of all in a twin.
-func (a *abroad) list(k kind, twin, form string, o *metav1.ListOptions) *rest.Request {
-	return a.of(k).Get().Namespace(twin).Resource(k.gvr().Resource).VersionedParams(o, metav1.ParameterCodec).SetHeader("Accept", form)
-}
-
-// informer follows the metadata of what was made in the twin from here. An edit of the content shows by its version.
-func (a *abroad) informer(k kind, twin string) cache.SharedIndexInformer {
-	ours := labels.Set{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}.String()
-	return cache.NewSharedIndexInformer(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector = ours
-			all := &metav1.PartialObjectMetadataList{}
-			return all, a.list(k, twin, metadataOfMany, &o).Do(ctx).Into(all)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector, o.Watch = ours, true
-			return a.list(k, twin, metadataOfOne, &o).Watch(ctx)
-		},
-	}, &metav1.PartialObjectMetadata{}, 0, cache.Indexers{})
-}
+// metadataOfOne is the form in which the API server gives metadata alone: KEP-2334 and its API conventions.
+const metadataOfOne = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 
 // apply writes want whole, and takes out what others added to what it says. It gives the version written.
 func (a *abroad) apply(ctx context.Context, want client.Object) (version string, err error) {
@@ -180,7 +153,12 @@ func (a *abroad) foreign(ctx context.Context, k kind, twin, name string) (bool, 
 	return o.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy, nil
 }
 
-// reachable asks whether the rights in a new twin hold by now: a watch that is refused once sleeps too long.
+// reachable asks whether the rights in a new twin hold by now.
 func (a *abroad) reachable(ctx context.Context, twin string) error {
-	return a.list(kindSecret, twin, metadataOfMany, &metav1.ListOptions{Limit: 1}).Do(ctx).Into(&metav1.PartialObjectMetadataList{})
+	err := a.of(kindSecret).Get().Namespace(twin).Resource(kindSecret.gvr().Resource).Name("kith-none").SetHeader("Accept", metadataOfOne).
+		Do(ctx).Into(&metav1.PartialObjectMetadata{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }

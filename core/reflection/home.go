@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,20 +16,23 @@ import (
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"kith.dev/core/api/v1alpha1"
 )
 
-// Home watches the namespaces that have twins, once for all peers. Of ConfigMaps and Secrets it holds the metadata only;
-// their content is fetched when a peer needs it.
+// Home watches what may have to go abroad, once for all peers and namespaces, as long as any namespace has a twin: a watch of each
+// namespace would be thousands. Of ConfigMaps and Secrets it holds the metadata only, their content is fetched when a peer needs
+// it; of pods that run at home no more than where.
 type Home struct {
 	core kubernetes.Interface
 	meta metadata.Interface
 
-	mu     sync.Mutex
-	spaces map[string]*space
+	mu      sync.Mutex
+	watched *watched // nil when nobody wants it
 }
 
-// space is one namespace that is watched.
-type space struct {
+// watched is everything at home.
+type watched struct {
 	informers map[kind]cache.SharedIndexInformer
 	stop      context.CancelFunc
 	users     int
@@ -47,13 +51,15 @@ func NewHome(cfg *rest.Config) (*Home, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reflection: client of the home API server: %w", err)
 	}
-	return &Home{core: core, meta: meta, spaces: map[string]*space{}}, nil
+	return &Home{core: core, meta: meta}, nil
 }
 
 // byReference finds the pods on a node that refer to a ConfigMap or Secret.
 const byReference = "reference"
 
-func referenceKey(node string, it item) string { return node + "/" + string(it.kind) + "/" + it.name }
+func referenceKey(node string, it item) string {
+	return node + "/" + string(it.kind) + "/" + it.namespace + "/" + it.name
+}
 
 func indexReferences(o any) ([]string, error) {
 	pod, ok := o.(*corev1.Pod)
@@ -67,63 +73,63 @@ func indexReferences(o any) ([]string, error) {
 	return keys, nil
 }
 
-// strip drops what nobody here reads: managed fields, and of a pod's status all but the phase.
+// strip drops what nobody here reads: managed fields, of a pod's status all but the phase, and of one that is at no peer its spec.
 func strip(o any) (any, error) {
 	if m, ok := o.(metav1.Object); ok {
 		m.SetManagedFields(nil)
 	}
 	if pod, ok := o.(*corev1.Pod); ok {
 		pod.Status = corev1.PodStatus{Phase: pod.Status.Phase}
+		if !strings.HasPrefix(pod.Spec.NodeName, v1alpha1.VirtualNodePrefix) {
+			pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName}
+		}
 	}
 	return o, nil
 }
 
-func (h *Home) watch(namespace string) (*space, error) {
+func (h *Home) watch() (*watched, error) {
 	ctx, stop := context.WithCancel(context.Background()) // ended by the last user
-	full := informers.NewSharedInformerFactoryWithOptions(h.core, 0, informers.WithNamespace(namespace), informers.WithTransform(strip))
-	meta := metadatainformer.NewFilteredSharedInformerFactory(h.meta, 0, namespace, nil)
-	s := &space{stop: stop, informers: map[kind]cache.SharedIndexInformer{
+	full := informers.NewSharedInformerFactoryWithOptions(h.core, 0, informers.WithTransform(strip))
+	meta := metadatainformer.NewSharedInformerFactory(h.meta, 0)
+	w := &watched{stop: stop, informers: map[kind]cache.SharedIndexInformer{
 		kindService:   full.Core().V1().Services().Informer(),
 		kindSlice:     full.Discovery().V1().EndpointSlices().Informer(),
 		kindPod:       full.Core().V1().Pods().Informer(),
 		kindConfigMap: meta.ForResource(kindConfigMap.gvr()).Informer(),
 		kindSecret:    meta.ForResource(kindSecret.gvr()).Informer(),
 	}}
-	if err := s.informers[kindPod].AddIndexers(cache.Indexers{byReference: indexReferences}); err != nil {
+	if err := w.informers[kindPod].AddIndexers(cache.Indexers{byReference: indexReferences}); err != nil {
 		stop()
-		return nil, fmt.Errorf("watch namespace %s: %w", namespace, err)
+		return nil, fmt.Errorf("watch pods: %w", err)
 	}
 	for _, k := range []kind{kindConfigMap, kindSecret} {
-		_ = s.informers[k].SetTransform(strip) // fails once it runs
+		_ = w.informers[k].SetTransform(strip) // fails once it runs
 	}
 	full.Start(ctx.Done())
 	meta.Start(ctx.Done())
-	return s, nil
+	return w, nil
 }
 
-// member is one user of a space.
+// member is one user of what is watched.
 type member struct {
-	*space
-	namespace string
-	home      *Home
-	handlers  map[kind]cache.ResourceEventHandlerRegistration
+	*watched
+	home     *Home
+	handlers map[kind]cache.ResourceEventHandlerRegistration
 }
 
-// join has changed called for everything in the namespace, now and whenever it changes; was or is may be nil.
-func (h *Home) join(namespace string, changed func(k kind, was, is metav1.Object)) (*member, error) {
+// join has changed called for everything at home, now and whenever it changes; was or is may be nil.
+func (h *Home) join(changed func(k kind, was, is metav1.Object)) (*member, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := h.spaces[namespace]
-	if s == nil {
+	if h.watched == nil {
 		var err error
-		if s, err = h.watch(namespace); err != nil {
+		if h.watched, err = h.watch(); err != nil {
 			return nil, err
 		}
-		h.spaces[namespace] = s
 	}
-	s.users++
-	m := &member{space: s, namespace: namespace, home: h, handlers: map[kind]cache.ResourceEventHandlerRegistration{}}
-	for k, informer := range s.informers {
+	h.watched.users++
+	m := &member{watched: h.watched, home: h, handlers: map[kind]cache.ResourceEventHandlerRegistration{}}
+	for k, informer := range m.informers {
 		registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(o any) { changed(k, nil, object(o)) },
 			UpdateFunc: func(was, is any) { changed(k, object(was), object(is)) },
@@ -131,7 +137,7 @@ func (h *Home) join(namespace string, changed func(k kind, was, is metav1.Object
 		})
 		if err != nil {
 			m.leaveLocked()
-			return nil, fmt.Errorf("watch %ss of namespace %s: %w", k, namespace, err)
+			return nil, fmt.Errorf("watch %ss: %w", k, err)
 		}
 		m.handlers[k] = registration
 	}
@@ -160,7 +166,7 @@ func (m *member) leaveLocked() {
 	m.users--
 	if m.users == 0 {
 		m.stop()
-		delete(m.home.spaces, m.namespace)
+		m.home.watched = nil
 	}
 }
 
@@ -182,10 +188,14 @@ func (m *member) get(it item) metav1.Object {
 	return object(o)
 }
 
-func (m *member) list(k kind) []item {
+func (m *member) list(k kind, namespace string) []item {
+	objects, err := m.informers[k].GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
+	if err != nil {
+		return nil
+	}
 	var all []item
-	for _, o := range m.informers[k].GetStore().List() {
-		all = append(all, item{k, m.namespace, object(o).GetName()})
+	for _, o := range objects {
+		all = append(all, item{k, namespace, object(o).GetName()})
 	}
 	return all
 }

@@ -39,8 +39,8 @@ const (
 	kindPod       kind = "Pod"
 )
 
-// watchedAbroad are the kinds of the objects abroad.
-var watchedAbroad = []kind{kindService, kindSlice, kindConfigMap, kindSecret}
+// kindsAbroad are the kinds of the objects abroad.
+var kindsAbroad = []kind{kindService, kindSlice, kindConfigMap, kindSecret}
 
 func (k kind) gvk() schema.GroupVersionKind {
 	if k == kindSlice {

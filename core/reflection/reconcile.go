@@ -43,7 +43,7 @@ func (r *Reflector) reconcile(ctx context.Context, it item, given *corev1.Pod, w
 	lock.Lock()
 	defer lock.Unlock()
 
-	have, memo := s.have(t, it), t.memo(it)
+	have, memo := r.have(t, it), t.memo(it)
 	src := r.source(t, s, it, given)
 	switch {
 	case src == nil && it.kind == kindPod && have != nil && time.Since(memo.at) < watchLag:

@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/remote"
 )
 
 func TestWhatOthersAddedIsTakenOut(t *testing.T) {
@@ -82,7 +84,7 @@ func reflector(t *testing.T, home *Home) *Reflector {
 	server := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(server.Close)
 	r, err := New(Config{
-		Home: home, Abroad: &rest.Config{Host: server.URL}, PeerName: "bob", NodeName: "kith-bob", API: netip.MustParseAddrPort("10.42.255.1:6443"),
+		Home: home, Abroad: &rest.Config{Host: server.URL}, PeerName: "bob", NodeName: "kith-bob", View: noView(), API: netip.MustParseAddrPort("10.42.255.1:6443"),
 		Permit: func(string) bool { return true }, Translate: plan, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	if err != nil {
@@ -130,6 +132,10 @@ func TestOnlyPodsThatComeOrGoMatter(t *testing.T) {
 		"runs at home and ends": {pod("alice", corev1.PodRunning), nil, nil},
 	} {
 		r := reflector(t, &Home{})
+		if r.homeChanged(kindPod, c.was, c.is); r.queue.Len() > 0 {
+			t.Errorf("a pod that %s matters although its namespace has no twin", name)
+		}
+		r.twins["shop"] = newTwin("shop", "shop-x")
 		r.homeChanged(kindPod, c.was, c.is)
 		if got := drain(r); !slices.Equal(got, c.want) {
 			t.Errorf("a pod that %s: %v, want %v", name, got, c.want)
@@ -137,7 +143,9 @@ func TestOnlyPodsThatComeOrGoMatter(t *testing.T) {
 	}
 }
 
-func TestANamespaceIsWatchedOnceForAllPeers(t *testing.T) {
+func noView() *remote.View { return remote.New(remote.Config{Log: slog.New(slog.DiscardHandler)}) }
+
+func TestHomeIsWatchedOnceForAllPeersAndNamespaces(t *testing.T) {
 	pod := homePod()
 	pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "pull"}}
 	core := fake.NewClientset(pod, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop"}}, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "else", Namespace: "other"}})
@@ -146,13 +154,13 @@ func TestANamespaceIsWatchedOnceForAllPeers(t *testing.T) {
 		t.Fatal(err)
 	}
 	secret := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Name: "pull", Namespace: "shop"}}
-	home := &Home{core: core, meta: metafake.NewSimpleMetadataClient(scheme, secret), spaces: map[string]*space{}}
+	home := &Home{core: core, meta: metafake.NewSimpleMetadataClient(scheme, secret)}
 	ignore := func(kind, metav1.Object, metav1.Object) {}
-	first, err := home.join("shop", ignore)
+	first, err := home.join(ignore)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := home.join("shop", ignore)
+	second, err := home.join(ignore)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,12 +169,12 @@ func TestANamespaceIsWatchedOnceForAllPeers(t *testing.T) {
 	if !cache.WaitFor(ctx, "", append(first.synced(), second.synced()...)...) {
 		t.Fatal("not everything was seen")
 	}
-	if first.space != second.space {
+	if first.watched != second.watched {
 		t.Error("it is watched twice")
 	}
 	it := item{kindSecret, "shop", "pull"}
 	all := func(*corev1.Pod) bool { return true }
-	if !first.referred("kith-bob", it, all) || first.referred("kith-carol", it, all) || first.referred("kith-bob", item{kindConfigMap, "shop", "pull"}, all) {
+	if !first.referred("kith-bob", it, all) || first.referred("kith-carol", it, all) || first.referred("kith-bob", item{kindConfigMap, "shop", "pull"}, all) || first.referred("kith-bob", item{kindSecret, "other", "pull"}, all) {
 		t.Error("a reference is not found, or one that is not there is")
 	}
 	if first.referred("kith-bob", it, func(*corev1.Pod) bool { return false }) {
@@ -175,15 +183,15 @@ func TestANamespaceIsWatchedOnceForAllPeers(t *testing.T) {
 	if _, full := first.get(it).(*corev1.Secret); full || first.get(it) == nil {
 		t.Errorf("of the Secret a %T is held", first.get(it))
 	}
-	if got := first.list(kindService); !reflect.DeepEqual(got, []item{{kindService, "shop", "web"}}) {
+	if got := first.list(kindService, "shop"); !reflect.DeepEqual(got, []item{{kindService, "shop", "web"}}) {
 		t.Errorf("services: %v", got)
 	}
 	first.leave()
-	if len(home.spaces) != 1 {
+	if home.watched == nil {
 		t.Error("the second user lost it")
 	}
 	second.leave()
-	if len(home.spaces) != 0 {
+	if home.watched != nil {
 		t.Error("it is watched for nobody")
 	}
 }

@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
+
+	"kith.dev/core/remote"
 )
 
 // Config is what a Reflector needs. All but GuestNode, GuestReady, API, NodeIP, Problems and Recorder must be set.
@@ -26,6 +28,8 @@ type Config struct {
 	Home *Home
 	// Abroad leads to the peer's API server through its peer API.
 	Abroad *rest.Config
+	// View shows what is in the twins. Somebody else runs it.
+	View *remote.View
 	// PeerName is how the peer is called here, NodeName the virtual node that stands for it.
 	PeerName, NodeName string
 	// Permit reports whether new pods of a home namespace may go to the peer.
@@ -71,11 +75,12 @@ type Reflector struct {
 	life context.Context
 	end  context.CancelFunc
 
-	mu    sync.Mutex
-	twins map[string]*twin // by home namespace
-	plan  int              // counts changes of the address plan
-	cut   bool             // the peer does not answer
-	apart bool             // no packet passes between the pods here and there
+	mu     sync.Mutex
+	twins  map[string]*twin  // by home namespace
+	homes  map[string]string // home namespaces by twin
+	member *member           // from the first twin on
+	plan   int               // counts changes of the address plan
+	apart  bool              // no packet passes between the pods here and there
 
 	// one locks an item: a worker and Prepare may come to the same.
 	one [64]sync.Mutex
@@ -83,20 +88,24 @@ type Reflector struct {
 
 // New makes a Reflector without touching either cluster.
 func New(cfg Config) (*Reflector, error) {
-	if cfg.Home == nil || cfg.Abroad == nil || cfg.Permit == nil || cfg.Translate == nil || cfg.Log == nil || cfg.PeerName == "" || cfg.NodeName == "" {
-		return nil, errors.New("reflection: Home, Abroad, Permit, Translate, Log, PeerName and NodeName must be set")
+	if cfg.Home == nil || cfg.Abroad == nil || cfg.View == nil || cfg.Permit == nil || cfg.Translate == nil || cfg.Log == nil || cfg.PeerName == "" || cfg.NodeName == "" {
+		return nil, errors.New("reflection: Home, Abroad, View, Permit, Translate, Log, PeerName and NodeName must be set")
 	}
 	a, err := newAbroad(cfg.Abroad)
 	if err != nil {
 		return nil, fmt.Errorf("reflection: client for the peer %s: %w", cfg.PeerName, err)
 	}
 	r := &Reflector{
-		cfg: cfg, log: cfg.Log.With("peer", cfg.PeerName), abroad: a, twins: map[string]*twin{},
+		cfg: cfg, log: cfg.Log.With("peer", cfg.PeerName), abroad: a, twins: map[string]*twin{}, homes: map[string]string{},
 		record: cfg.Recorder,
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[item](50*time.Millisecond, maxDelay)),
 	}
 	r.life, r.end = context.WithCancel(context.Background())
+	for _, k := range kindsAbroad {
+		cfg.View.Metadata[string(k)].OnChange(func(was, is *metav1.PartialObjectMetadata) { r.abroadChanged(k, was, is) })
+	}
+	cfg.View.OnSynced(r.synced)
 	if r.record == nil {
 		r.events = record.NewBroadcaster()
 		r.record = r.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kith", Host: cfg.NodeName})
@@ -121,6 +130,12 @@ func (r *Reflector) Run(ctx context.Context) error {
 	for _, t := range r.allTwins() {
 		r.Close(t.home)
 	}
+	r.mu.Lock()
+	if r.member != nil {
+		r.member.leave()
+		r.member = nil
+	}
+	r.mu.Unlock()
 	return group.Wait()
 }
 
@@ -141,8 +156,9 @@ func (r *Reflector) work(ctx context.Context) {
 	}
 }
 
-// Open begins to reflect a home namespace into its twin. Called again with the same twin it does nothing.
-func (r *Reflector) Open(home, name string) {
+// Open begins to reflect a home namespace into its twin; isNew says that the rights there may still be on their way. Called again
+// with the same twin it does nothing.
+func (r *Reflector) Open(home, name string, isNew bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	old := r.twins[home]
@@ -151,10 +167,11 @@ func (r *Reflector) Open(home, name string) {
 	}
 	if old != nil {
 		old.close()
+		delete(r.homes, old.name)
 	}
 	t := newTwin(home, name)
-	r.twins[home] = t
-	r.follow(t)
+	r.twins[home], r.homes[name] = t, home
+	r.follow(t, isNew)
 }
 
 // Close stops reflecting a home namespace. What is in the twin goes with the twin.
@@ -162,6 +179,9 @@ func (r *Reflector) Close(home string) {
 	r.mu.Lock()
 	t := r.twins[home]
 	delete(r.twins, home)
+	if t != nil {
+		delete(r.homes, t.name)
+	}
 	r.mu.Unlock()
 	if t == nil {
 		return
@@ -172,21 +192,6 @@ func (r *Reflector) Close(home string) {
 	}
 }
 
-// SetReachable tells whether the peer answers. When it answers again, everything abroad is looked at afresh, and what
-// waits for its next attempt is tried at once. Until told otherwise a Reflector takes its peer for reachable.
-func (r *Reflector) SetReachable(reachable bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	healed := reachable && r.cut
-	r.cut = !reachable
-	if !healed {
-		return
-	}
-	for _, t := range r.twins {
-		r.follow(t)
-	}
-}
-
 // Replan brings the addresses abroad up to date after Translate changed.
 func (r *Reflector) Replan() {
 	r.mu.Lock()
@@ -194,7 +199,7 @@ func (r *Reflector) Replan() {
 	r.mu.Unlock()
 	for _, t := range r.allTwins() {
 		if s := t.current(); s.isReady() {
-			for _, it := range s.member.list(kindSlice) {
+			for _, it := range s.member.list(kindSlice, t.home) {
 				r.queue.Add(it)
 			}
 		}
@@ -224,7 +229,7 @@ func (r *Reflector) Prepare(ctx context.Context, pod *corev1.Pod) error {
 		return fmt.Errorf("see what is in the twin of namespace %s at %s: %w", pod.Namespace, r.cfg.PeerName, ctx.Err())
 	}
 	items := append(references(pod), item{kindPod, pod.Namespace, pod.Name})
-	for _, it := range s.member.list(kindService) { // so that the kubelet there knows them when it sets up the containers
+	for _, it := range s.member.list(kindService, pod.Namespace) { // so that the kubelet there knows them when it sets up the containers
 		if !t.knows(it) {
 			items = append(items, it)
 		}
@@ -261,6 +266,13 @@ func (r *Reflector) twin(home string) *twin {
 	return r.twins[home]
 }
 
+// homeOf is the namespace here that a namespace of the peer stands for; empty when it is none that is reflected.
+func (r *Reflector) homeOf(twin string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.homes[twin]
+}
+
 func (r *Reflector) allTwins() []*twin {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -286,7 +298,7 @@ func (r *Reflector) homeChanged(k kind, was, is metav1.Object) {
 	if is == nil {
 		is = was
 	}
-	if is != nil {
+	if is != nil && r.twin(is.GetNamespace()) != nil {
 		r.queue.Add(item{k, is.GetNamespace(), is.GetName()})
 	}
 }
@@ -295,6 +307,9 @@ func (r *Reflector) homeChanged(k kind, was, is metav1.Object) {
 func (r *Reflector) podChanged(was, is metav1.Object) {
 	before, hadPod := was.(*corev1.Pod)
 	after, hasPod := is.(*corev1.Pod)
+	if !(hadPod && r.twin(before.Namespace) != nil || hasPod && r.twin(after.Namespace) != nil) {
+		return
+	}
 	had := hadPod && needs(before, r.cfg.NodeName)
 	has := hasPod && needs(after, r.cfg.NodeName)
 	if had == has && (!hadPod || !hasPod || before.UID == after.UID) {

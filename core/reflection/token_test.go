@@ -34,7 +34,7 @@ func TestShortTokensAreRenewedWhileTheyHold(t *testing.T) {
 			return true, request, nil
 		})
 		r, err := New(Config{
-			Home: &Home{core: core}, Abroad: &rest.Config{Host: "https://bob"}, PeerName: "bob", NodeName: "kith-bob",
+			Home: &Home{core: core}, Abroad: &rest.Config{Host: "https://bob"}, View: noView(), PeerName: "bob", NodeName: "kith-bob",
 			Permit: func(string) bool { return true }, Translate: plan, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		})
 		if err != nil {

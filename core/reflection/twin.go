@@ -9,6 +9,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"kith.dev/core/api/v1alpha1"
 )
 
 // twin is a namespace abroad and what is known of it.
@@ -34,12 +36,11 @@ type memo struct {
 	unneeded time.Time
 }
 
-// session is one look at both namespaces, from a list on.
+// session is a twin that is looked at.
 type session struct {
 	ctx    context.Context
 	stop   context.CancelFunc
 	member *member
-	abroad map[kind]cache.SharedIndexInformer
 	ready  chan struct{} // closed when all was seen
 }
 
@@ -57,23 +58,6 @@ func (s *session) isReady() bool {
 	default:
 		return false
 	}
-}
-
-// have gives the metadata of what is abroad for the item, nil when there is nothing of ours.
-func (s *session) have(t *twin, it item) metav1.Object {
-	name := it.name
-	if it.kind == kindPod {
-		name = companionName(it.name)
-	}
-	o, exists, err := s.abroad[it.kind.abroad()].GetStore().GetByKey(t.name + "/" + name)
-	if err != nil || !exists {
-		return nil
-	}
-	m := object(o)
-	if itemOf(it.kind.abroad(), t.home, m) != it {
-		return nil
-	}
-	return m
 }
 
 func (t *twin) current() *session {
@@ -131,50 +115,43 @@ func (t *twin) untold() bool {
 func (t *twin) close() {
 	if s := t.current(); s != nil {
 		s.stop()
-		s.member.leave()
 	}
 }
 
-// follow begins a new session. It is called with r.mu held.
-func (r *Reflector) follow(t *twin) {
-	member, err := r.cfg.Home.join(t.home, r.homeChanged)
-	if err != nil {
-		r.log.Error("cannot watch a namespace at home", "namespace", t.home, "err", err)
-		return
+// have gives the metadata of what is abroad for the item, nil when there is nothing of ours.
+func (r *Reflector) have(t *twin, it item) metav1.Object {
+	name := it.name
+	if it.kind == kindPod {
+		name = companionName(it.name)
 	}
-	s := &session{member: member, abroad: map[kind]cache.SharedIndexInformer{}, ready: make(chan struct{})}
-	s.ctx, s.stop = context.WithCancel(r.life)
-	synced := member.synced()
-	for _, k := range watchedAbroad {
-		informer := r.abroad.informer(k, t.name)
-		changed := func(o any) { r.queue.Add(itemOf(k, t.home, object(o))) }
-		registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: changed, UpdateFunc: func(_, o any) { changed(o) }, DeleteFunc: changed,
-		})
-		if err != nil { // only of an informer that has stopped
-			r.log.Error("cannot watch a twin namespace", "namespace", t.home, "twin", t.name, "err", err)
-			continue
+	o := r.cfg.View.Metadata[string(it.kind.abroad())].Get(t.name, name)
+	if o == nil || !ours(o) || itemOf(it.kind.abroad(), t.home, o) != it {
+		return nil
+	}
+	return o
+}
+
+// follow begins to look at a twin. It is called with r.mu held.
+func (r *Reflector) follow(t *twin, isNew bool) {
+	if r.member == nil {
+		member, err := r.cfg.Home.join(r.homeChanged)
+		if err != nil {
+			r.log.Error("cannot watch what is at home", "namespace", t.home, "err", err)
+			return
 		}
-		_ = informer.SetTransform(strip) // fails once it runs
-		_ = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-			r.log.Debug("watch of a twin broke", "namespace", t.home, "twin", t.name, "kind", string(k), "err", err)
-		})
-		s.abroad[k], synced = informer, append(synced, registration.HasSyncedChecker())
+		r.member = member
 	}
-	old := t.current()
+	s := &session{member: r.member, ready: make(chan struct{})}
+	s.ctx, s.stop = context.WithCancel(r.life)
 	t.mu.Lock()
 	t.session = s
 	t.mu.Unlock()
-	if old != nil {
-		old.stop()
-		old.member.leave()
-	}
-	go r.look(t, s, synced)
+	go r.look(t, s, isNew)
 }
 
 // look waits until both sides are known, then has everything compared.
-func (r *Reflector) look(t *twin, s *session, synced []cache.DoneChecker) {
-	for delay := 25 * time.Millisecond; ; delay = min(2*delay, maxDelay) {
+func (r *Reflector) look(t *twin, s *session, isNew bool) {
+	for delay := 25 * time.Millisecond; isNew; delay = min(2*delay, maxDelay) {
 		err := r.abroad.reachable(s.ctx, t.name)
 		if err == nil {
 			break
@@ -186,22 +163,58 @@ func (r *Reflector) look(t *twin, s *session, synced []cache.DoneChecker) {
 			return
 		}
 	}
-	for _, informer := range s.abroad {
-		go informer.RunWithContext(s.ctx)
+	if !cache.WaitFor(s.ctx, "", s.member.synced()...) {
+		return
 	}
-	if !cache.WaitFor(s.ctx, "", synced...) {
+	select {
+	case <-r.cfg.View.Known():
+	case <-s.ctx.Done():
 		return
 	}
 	close(s.ready)
 	r.log.Debug("namespace is reflected", "namespace", t.home, "twin", t.name)
+	r.compare(t, s)
+}
+
+// compare has everything in a namespace and its twin looked at, at once, also what waits for its next attempt.
+func (r *Reflector) compare(t *twin, s *session) {
+	look := func(it item) {
+		r.queue.Forget(it)
+		r.queue.Add(it)
+	}
 	for k := range s.member.informers {
-		for _, it := range s.member.list(k) {
-			r.queue.Add(it)
+		for _, it := range s.member.list(k, t.home) {
+			look(it)
 		}
 	}
-	for k, informer := range s.abroad {
-		for _, o := range informer.GetStore().List() {
-			r.queue.Add(itemOf(k, t.home, object(o)))
+	for _, k := range kindsAbroad {
+		for _, o := range r.cfg.View.Metadata[string(k)].In(t.name) {
+			if ours(o) {
+				look(itemOf(k, t.home, o))
+			}
+		}
+	}
+}
+
+// ours: made from here; what else is in a twin is the peer's own.
+func ours(o metav1.Object) bool { return o.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy }
+
+// abroadChanged queues what a change in a twin may matter to.
+func (r *Reflector) abroadChanged(k kind, was, is *metav1.PartialObjectMetadata) {
+	o := is
+	if o == nil {
+		o = was
+	}
+	if home := r.homeOf(o.Namespace); home != "" && ours(o) {
+		r.queue.Add(itemOf(k, home, o))
+	}
+}
+
+// synced is called when the view has told of everything: what was refused, or cut off, is tried again.
+func (r *Reflector) synced() {
+	for _, t := range r.allTwins() {
+		if s := t.current(); s.isReady() {
+			r.compare(t, s)
 		}
 	}
 }

@@ -9,11 +9,9 @@ import (
 	"net/url"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/connrotation"
 
@@ -23,7 +21,6 @@ import (
 
 // abroad are the clients for the peer's API server.
 type abroad struct {
-	core      typedcorev1.CoreV1Interface
 	offloaded *offloadedPods
 	// conns are the connections of both; after a cut they may hang for minutes, and are better closed.
 	conns *connrotation.ConnectionTracker
@@ -65,14 +62,6 @@ func newAbroad(cfg *rest.Config, streams http.RoundTripper) (*abroad, error) {
 	if err != nil {
 		return nil, err
 	}
-	core := rest.CopyConfig(cfg)
-	core.GroupVersion, core.APIPath, core.NegotiatedSerializer = &corev1.SchemeGroupVersion, "/api", codecs
-	core.ContentType, core.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	pods, err := rest.RESTClientForConfigAndClient(core, client)
-	if err != nil {
-		return nil, err
-	}
-	a.core = typedcorev1.New(pods)
 	a.offloaded, err = newOffloadedPods(cfg, codecs, client)
 	return a, err
 }
@@ -112,8 +101,7 @@ func transport(cfg *rest.Config, http2 bool, conns *connrotation.ConnectionTrack
 // newCodec decodes what is asked of a peer, and nothing else: an answer names its own kind.
 func newCodec() (runtime.NegotiatedSerializer, error) {
 	scheme := runtime.NewScheme()
-	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.PodList{}, &corev1.Event{}, &corev1.EventList{})
-	metav1.AddToGroupVersion(scheme, corev1.SchemeGroupVersion)
+	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, err
 	}

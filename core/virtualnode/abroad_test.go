@@ -74,7 +74,7 @@ func TestCallsAndStreamsTakeTheirOwnWays(t *testing.T) {
 			t.Errorf("%s: stream by %s", name, got)
 		}
 		a.conns.CloseAll() // and after a cut all goes on
-		if _, err := a.core.RESTClient().Get().AbsPath("/version").Do(t.Context()).Raw(); err != nil {
+		if _, err := a.offloaded.rest.Get().AbsPath("/version").Do(t.Context()).Raw(); err != nil {
 			t.Errorf("%s: call after a cut: %v", name, err)
 		}
 		<-asked

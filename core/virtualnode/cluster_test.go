@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/remote"
 )
 
 // These tests want a real cluster, which is home and peer at once: KITH_TEST_KUBECONFIG names its
@@ -128,6 +129,7 @@ func (c *cluster) start() {
 	abroad.Host = "https://" + c.link.Addr().String()
 	node, err := New(Config{
 		Home: c.client, HomeREST: c.rest, Abroad: abroad, Twins: c.provider, Permit: anybody,
+		View:     remote.New(remote.Config{Open: c.provider.view(abroad), Log: c.log()}),
 		PeerName: "bob", PeerID: "BOB-ID", NodeName: testNode, NodeIP: c.ip, KubeletPort: c.port,
 		Resources: corev1.ResourceList{corev1.ResourceCPU: apiresource.MustParse("4"), corev1.ResourceMemory: apiresource.MustParse("8Gi"), corev1.ResourcePods: apiresource.MustParse("50")},
 		Grace:     testGrace,

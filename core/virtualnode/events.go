@@ -11,14 +11,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
@@ -53,16 +49,17 @@ func newMirror(n *Node) *mirror {
 }
 
 // changed is called for each event abroad that came, changed or expired.
-func (m *mirror) changed(t *twin, was, is *corev1.Event) {
+func (m *mirror) changed(was, is *corev1.Event) {
+	home := m.n.homeOf(either(was, is).Namespace)
 	if is == nil {
 		m.mu.Lock()
-		delete(m.known, t.home+"/"+copyName(was))
+		delete(m.known, home+"/"+copyName(was))
 		m.mu.Unlock()
 		return
 	}
 	// Which of the peer's nodes runs it is the peer's business.
-	if is.Reason != "Scheduled" {
-		m.queue.Add(eventKey{t.home, is.Name})
+	if home != "" && is.Reason != "Scheduled" {
+		m.queue.Add(eventKey{home, is.Name})
 	}
 }
 
@@ -111,7 +108,7 @@ func (m *mirror) tell(ctx context.Context, k eventKey) error {
 	if t == nil {
 		return nil
 	}
-	event := t.events.get(key{t.name, k.name})
+	event := m.n.view.Events.Get(t.name, k.name)
 	if event == nil {
 		return nil
 	}
@@ -119,7 +116,7 @@ func (m *mirror) tell(ctx context.Context, k eventKey) error {
 	if home == nil {
 		return nil
 	}
-	abroad := t.offloaded.get(key{t.name, home.Name})
+	abroad := m.n.view.OffloadedPods.Get(t.name, home.Name)
 	if abroad == nil {
 		return fmt.Errorf("what event %s is about is not seen yet", event.Name)
 	}
@@ -197,21 +194,6 @@ func lastTime(e *corev1.Event) time.Time {
 		last = e.Series.LastObservedTime.Time
 	}
 	return last
-}
-
-func (n *Node) guestEvents(namespace string) cache.ListerWatcher {
-	ofPods := fields.OneTermEqualSelector("involvedObject.kind", "Pod").String()
-	events := n.abroad.core.Events(namespace)
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = ofPods
-			return events.List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = ofPods
-			return events.Watch(ctx, o)
-		},
-	}
 }
 
 func newRecorder(b record.EventBroadcaster, home kubernetes.Interface, nodeName string) record.EventRecorder {

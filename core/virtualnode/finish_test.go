@@ -12,7 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
+
+	"kith.dev/core/remote"
 )
+
+func noView() *remote.View { return remote.New(remote.Config{Log: slog.New(slog.DiscardHandler)}) }
 
 type noTwins struct{}
 
@@ -30,7 +34,7 @@ func TestAPodThatWasLetGoIsLeftAlone(t *testing.T) {
 	first := pod("first")
 	home := fake.NewClientset(first)
 	n, err := New(Config{
-		Home: home, Abroad: &rest.Config{Host: "https://bob.invalid"}, Twins: noTwins{}, Permit: anybody, PeerName: "bob", NodeName: "kith-bob",
+		Home: home, Abroad: &rest.Config{Host: "https://bob.invalid"}, View: noView(), Twins: noTwins{}, Permit: anybody, PeerName: "bob", NodeName: "kith-bob",
 		NodeIP: netip.MustParseAddr("10.0.0.1"), KubeletPort: 1, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -20,14 +20,20 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"kith.dev/core/offloading"
+	"kith.dev/core/remote"
 )
 
-// Twins makes the namespaces abroad. Both methods may be called again for the same namespace.
+// Twins makes the namespaces abroad. All methods may be called again for the same namespace.
 type Twins interface {
 	// Ensure makes sure that the home namespace has a twin at the peer and returns the twin's name.
 	Ensure(ctx context.Context, home string) (twin string, err error)
-	// Release gives the twin up, with everything in it.
+	// Release asks the peer to clear the twin away, with everything in it; the view shows how that goes.
 	Release(ctx context.Context, home string) error
+	// Found tells that the home namespace, which is offloaded, has a twin; settled: from an earlier run, else it is so new that
+	// what belongs into it may be on its way.
+	Found(home, twin string, settled bool)
+	// Gone tells that it has none any more.
+	Gone(home string)
 }
 
 // Companions brings the other objects that pods need to where they run.
@@ -39,7 +45,7 @@ type Companions interface {
 	Adapt(home *corev1.Pod, twin string, spec *corev1.PodSpec)
 }
 
-// Config is what a Node needs. Home, Abroad, Twins, Permit, PeerName, NodeName, NodeIP, KubeletPort and Log must be set.
+// Config is what a Node needs. Home, Abroad, View, Twins, Permit, PeerName, NodeName, NodeIP, KubeletPort and Log must be set.
 type Config struct {
 	// Home is the client of the home cluster; it should not limit its own rate.
 	Home kubernetes.Interface
@@ -47,6 +53,8 @@ type Config struct {
 	HomeREST *rest.Config
 	// Abroad leads to the peer's API server through its peer API. The transport in it pins the peer's key.
 	Abroad *rest.Config
+	// View shows the twins and what is in them. The Node runs it.
+	View *remote.View
 	// Upgrades leads to the same place by HTTP/1.1 only, which exec, attach and port-forward need; logs take
 	// it too. When nil it is made from Abroad, whose Transport must then be absent or an *http.Transport
 	// without DialTLSContext.
@@ -102,6 +110,7 @@ type Node struct {
 	cfg    Config
 	log    *slog.Logger
 	abroad *abroad
+	view   *remote.View
 
 	pods   *watched[*corev1.Pod] // home pods bound to this node
 	queue  workqueue.TypedRateLimitingInterface[key]
@@ -113,11 +122,10 @@ type Node struct {
 	// statusChanged is closed, and made anew, when state changed.
 	statusChanged chan struct{}
 	twins         map[string]*twin  // by home namespace
+	homes         map[string]string // home namespaces by twin
 	finished      map[key]types.UID // home pods that were let go, until the watch shows them gone
 	back          chan struct{}     // the peer can be reached again; holds one
-	// watching counts what runs for the twins.
-	watching sync.WaitGroup
-	spent    cpuCount
+	spent         cpuCount
 	// opening makes one request of many for the same twin.
 	opening singleflight.Group
 }
@@ -128,8 +136,8 @@ type key struct{ namespace, name string }
 // New makes a Node without touching either cluster; Run does the work.
 func New(cfg Config) (*Node, error) {
 	switch {
-	case cfg.Home == nil, cfg.Abroad == nil, cfg.Twins == nil, cfg.Permit == nil, cfg.Log == nil:
-		return nil, errors.New("virtual node: Home, Abroad, Twins, Permit and Log must be set")
+	case cfg.Home == nil, cfg.Abroad == nil, cfg.View == nil, cfg.Twins == nil, cfg.Permit == nil, cfg.Log == nil:
+		return nil, errors.New("virtual node: Home, Abroad, View, Twins, Permit and Log must be set")
 	case cfg.NodeName == "", cfg.PeerName == "":
 		return nil, errors.New("virtual node: NodeName and PeerName must be set")
 	case !cfg.NodeIP.IsValid(), cfg.KubeletPort == 0:
@@ -149,9 +157,11 @@ func New(cfg Config) (*Node, error) {
 		cfg:           cfg,
 		log:           cfg.Log.With("peer", cfg.PeerName),
 		abroad:        a,
+		view:          cfg.View,
 		record:        cfg.Recorder,
 		statusChanged: make(chan struct{}),
 		twins:         map[string]*twin{},
+		homes:         map[string]string{},
 		finished:      map[key]types.UID{},
 		back:          make(chan struct{}, 1),
 		state:         state{reachable: true, published: true, resources: cfg.Resources.DeepCopy()},
@@ -159,8 +169,13 @@ func New(cfg Config) (*Node, error) {
 			workqueue.NewTypedItemExponentialFailureRateLimiter[key](50*time.Millisecond, 30*time.Second)),
 	}
 	n.pods = newWatched(n.homePodChanged)
-	n.pods.listed = n.enqueueAbroad
+	n.pods.listed = n.synced
 	n.events = newMirror(n)
+	n.view.OnTwin(n.twinChanged)
+	n.view.OnSynced(n.synced)
+	n.view.OffloadedPods.OnChange(n.offloadedChanged)
+	n.view.Pods.OnChange(n.guestChanged)
+	n.view.Events.OnChange(n.events.changed)
 	return n, nil
 }
 
@@ -179,13 +194,11 @@ func (n *Node) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	remembered, err := n.adopt(ctx)
-	if err != nil {
+	if err := n.adopt(ctx); err != nil {
 		return err
 	}
 
 	group, ctx := errgroup.WithContext(ctx)
-	defer n.closeTwins()
 	group.Go(func() error { return n.register(ctx, version) })
 	group.Go(func() error {
 		_ = n.untilDone(ctx, "bring labels and taints of the virtual node up to date", func() error { return n.ensureMarks(ctx, n.node(version)) })
@@ -194,8 +207,8 @@ func (n *Node) Run(ctx context.Context) error {
 	group.Go(func() error { return n.watchLink(ctx) })
 	group.Go(func() error { return n.pods.run(ctx, n.homePods(), &corev1.Pod{}, n.log) })
 	group.Go(func() error { return n.events.run(ctx) })
-	group.Go(func() error { return n.reviewTwins(ctx) })
 	group.Go(func() error { return n.learnMachine(ctx) })
+	group.Go(func() error { return n.view.Run(ctx) })
 	group.Go(func() error {
 		<-ctx.Done()
 		n.queue.ShutDown()
@@ -203,10 +216,6 @@ func (n *Node) Run(ctx context.Context) error {
 	})
 	for range workers {
 		group.Go(func() error { return n.work(ctx) })
-	}
-	// Pods may have gone at home while nobody watched, so also twins without a pod of today are looked through.
-	for _, home := range remembered {
-		n.queue.Add(key{namespace: home})
 	}
 	return group.Wait()
 }
@@ -236,6 +245,7 @@ func (n *Node) setReady(ready bool, reason, message string, since time.Time) {
 	healed := n.state.link(ready, reason, message, since)
 	n.mu.Unlock()
 	n.poke()
+	n.view.SetReachable(ready)
 	if healed {
 		n.refresh()
 		select {
@@ -245,15 +255,9 @@ func (n *Node) setReady(ready bool, reason, message string, since time.Time) {
 	}
 }
 
-// refresh looks at everything abroad afresh and tries again at once what waits for its next attempt.
+// refresh tries again at once what waits for its next attempt; what is abroad the view tells afresh by itself.
 func (n *Node) refresh() {
 	n.abroad.conns.CloseAll()
-	for _, t := range n.allTwins() {
-		t.refresh()
-	}
-	for _, home := range n.unopened() {
-		n.queue.Add(key{namespace: home})
-	}
 	for _, pod := range n.pods.list() {
 		n.queue.Forget(keyOf(pod))
 		n.enqueue(pod)

@@ -9,9 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 
 	"kith.dev/core/api/v1alpha1"
 )
@@ -19,10 +17,7 @@ import (
 const resource = "offloadedpods"
 
 // offloadedPods is the client for OffloadedPods at the peer.
-type offloadedPods struct {
-	rest  rest.Interface
-	codec runtime.ParameterCodec
-}
+type offloadedPods struct{ rest rest.Interface }
 
 func newOffloadedPods(cfg *rest.Config, codecs runtime.NegotiatedSerializer, client *http.Client) (*offloadedPods, error) {
 	cfg = rest.CopyConfig(cfg)
@@ -33,7 +28,7 @@ func newOffloadedPods(cfg *rest.Config, codecs runtime.NegotiatedSerializer, cli
 	if err != nil {
 		return nil, err
 	}
-	return &offloadedPods{rest: r, codec: metav1.ParameterCodec}, nil
+	return &offloadedPods{rest: r}, nil
 }
 
 func (c *offloadedPods) get(ctx context.Context, namespace, name string) (*v1alpha1.OffloadedPod, error) {
@@ -65,18 +60,4 @@ func (c *offloadedPods) setGrace(ctx context.Context, pod *v1alpha1.OffloadedPod
 func (c *offloadedPods) delete(ctx context.Context, pod *v1alpha1.OffloadedPod) error {
 	return c.rest.Delete().Namespace(pod.Namespace).Resource(resource).Name(pod.Name).
 		Body(&metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}).Do(ctx).Error()
-}
-
-func (c *offloadedPods) listWatch(namespace string) *cache.ListWatch {
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			out := &v1alpha1.OffloadedPodList{}
-			err := c.rest.Get().Namespace(namespace).Resource(resource).VersionedParams(&o, c.codec).Do(ctx).Into(out)
-			return out, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.Watch = true
-			return c.rest.Get().Namespace(namespace).Resource(resource).VersionedParams(&o, c.codec).Watch(ctx)
-		},
-	}
 }

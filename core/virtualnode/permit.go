@@ -43,15 +43,19 @@ func (n *Node) withdraw(ctx context.Context, k key, why string) error {
 			return err
 		}
 	}
-	if n.twin(k.namespace) != nil || n.remembers(k.namespace) {
-		_, err, _ := n.opening.Do("/"+k.namespace, func() (any, error) { return nil, n.Release(ctx, k.namespace) }) // once for all pods of it
+	t := n.twin(k.namespace)
+	if t != nil && !t.leaving.Load() && n.view.Fresh() {
+		_, err, _ := n.opening.Do("/"+k.namespace, func() (any, error) { return nil, n.giveUp(ctx, t) }) // once for all pods of it
 		if err != nil {
 			return err
 		}
 		n.log.Warn("the twin of a namespace that is not offloaded was given up, with all in it", "namespace", k.namespace)
 	}
-	if home != nil && home.DeletionTimestamp != nil {
-		return n.finish(ctx, home, nil)
+	switch {
+	case home == nil, home.DeletionTimestamp == nil:
+		return nil
+	case !n.knows(), t != nil && n.view.OffloadedPods.Get(t.name, k.name) != nil:
+		return nil // it is abroad, or may be; its end brings us back
 	}
-	return nil
+	return n.finish(ctx, home, nil)
 }

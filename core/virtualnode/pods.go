@@ -62,10 +62,8 @@ func (n *Node) reconcile(ctx context.Context, k key) error {
 	switch {
 	case permit == offloading.Withdrawn:
 		return n.withdraw(ctx, k, why)
-	case k.name == "" && t == nil:
-		return n.open(ctx, k.namespace)
 	case k.name == "":
-		return nil
+		return n.review(ctx, k.namespace)
 	}
 
 	home := n.pods.get(k)
@@ -78,28 +76,31 @@ func (n *Node) reconcile(ctx context.Context, k key) error {
 		switch {
 		case home == nil:
 			return nil
-		case home.DeletionTimestamp != nil && !n.remembers(k.namespace):
-			return n.finish(ctx, home, nil) // nothing of this namespace ever went abroad
+		case home.DeletionTimestamp != nil && !n.knows():
+			return nil // it may be abroad
+		case home.DeletionTimestamp != nil:
+			return n.finish(ctx, home, nil) // nothing of this namespace is abroad
 		case home.DeletionTimestamp == nil && ended(&home.Status):
 			return nil
-		case home.DeletionTimestamp == nil && permit != offloading.Granted && !n.remembers(k.namespace):
+		case permit != offloading.Granted && !n.knows():
+			return nil // it may be abroad, where it may stay
+		case permit != offloading.Granted:
 			return n.stays(ctx, home, permit, why)
 		}
 		return n.failed(home, "get a namespace for the pod", n.open(ctx, k.namespace))
 	}
-	switch {
-	case t.isFresh():
-	case t.isDenied() && home != nil && home.DeletionTimestamp == nil && !ended(&home.Status):
-		return n.failed(home, "get a namespace for the pod", n.open(ctx, k.namespace))
-	default:
+	if !n.view.Fresh() {
 		return nil // each pod is queued when it is
 	}
 
-	abroad := t.offloaded.get(key{t.name, k.name})
+	abroad := n.view.OffloadedPods.Get(t.name, k.name)
 	switch decide(n.adapted(t, home), abroad) {
 	case stepCreate:
 		if permit != offloading.Granted {
 			return n.stays(ctx, home, permit, why)
+		}
+		if t.leaving.Load() {
+			return nil // the end of the twin brings us back
 		}
 		return n.failed(home, "ask for the pod", n.create(ctx, t, home))
 	case stepUpdate:
@@ -116,6 +117,16 @@ func (n *Node) reconcile(ctx context.Context, k key) error {
 		return n.report(ctx, t, home, abroad)
 	}
 	return nil
+}
+
+// knows reports whether what is abroad was seen since the start: what is there now was made by this process.
+func (n *Node) knows() bool {
+	select {
+	case <-n.view.Known():
+		return true
+	default:
+		return false
+	}
 }
 
 func (n *Node) create(ctx context.Context, t *twin, home *corev1.Pod) error {
@@ -231,7 +242,7 @@ func (n *Node) report(ctx context.Context, t *twin, home *corev1.Pod, abroad *v1
 	if abroad.Spec.HomeUID != home.UID {
 		return nil
 	}
-	v := view{home: home, abroad: abroad, guest: t.pods.get(key{t.name, home.Name}),
+	v := view{home: home, abroad: abroad, guest: n.view.Pods.Get(t.name, home.Name),
 		peer: n.cfg.PeerName, tunnel: n.tunnelDown(), nodeIP: n.cfg.NodeIP, translate: n.cfg.Translate}
 	status := statusOf(v)
 	if abroad.Status.Phase == v1alpha1.OffloadedPodRefused && v.guest == nil &&

@@ -3,9 +3,13 @@ package virtualnode
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -72,6 +76,88 @@ func (p *provider) Ensure(ctx context.Context, home string) (string, error) {
 
 func (p *provider) Release(ctx context.Context, home string) error {
 	return p.core.CoreV1().Namespaces().Delete(ctx, home+"-twin", metav1.DeleteOptions{})
+}
+
+func (p *provider) Found(string, string, bool) {}
+func (p *provider) Gone(string)                {}
+
+// view is the stream of what is in the twins, by asking again and again.
+func (p *provider) view(cfg *rest.Config) func(context.Context) (io.ReadCloser, error) {
+	cfg = rest.CopyConfig(cfg)
+	core := kubernetes.NewForConfigOrDie(cfg)
+	return func(ctx context.Context) (io.ReadCloser, error) {
+		if _, err := core.Discovery().ServerVersion(); err != nil {
+			return nil, err
+		}
+		out, in := io.Pipe()
+		go func() { in.CloseWithError(p.show(ctx, core, json.NewEncoder(in))) }()
+		return out, nil
+	}
+}
+
+func (p *provider) show(ctx context.Context, core kubernetes.Interface, out *json.Encoder) error {
+	type line struct {
+		Kind   string `json:"kind"`
+		Gone   bool   `json:"gone,omitempty"`
+		Object any    `json:"object,omitempty"`
+	}
+	told := map[string]line{}
+	for synced := false; ctx.Err() == nil; synced = true {
+		p.mu.Lock()
+		twins := slices.Collect(maps.Keys(p.twins))
+		p.mu.Unlock()
+		seen := map[string]bool{}
+		put := func(kind string, o metav1.Object) error {
+			id := kind + "/" + o.GetNamespace() + "/" + o.GetName()
+			if seen[id] = true; told[id].Object != nil && told[id].Object.(metav1.Object).GetResourceVersion() == o.GetResourceVersion() {
+				return nil
+			}
+			told[id] = line{Kind: kind, Object: o}
+			return out.Encode(told[id])
+		}
+		for _, twin := range twins {
+			ns, err := core.CoreV1().Namespaces().Get(ctx, twin, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				continue
+			}
+			pods, err1 := core.CoreV1().Pods(twin).List(ctx, metav1.ListOptions{})
+			events, err2 := core.CoreV1().Events(twin).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Pod"})
+			list := &v1alpha1.OffloadedPodList{}
+			if err := errors.Join(err, err1, err2, p.rest.Get().Namespace(twin).Resource(resource).Do(ctx).Into(list)); err != nil {
+				return err
+			}
+			ns.Labels = map[string]string{v1alpha1.LabelHomeNamespace: strings.TrimSuffix(twin, "-twin")}
+			err = put("Namespace", ns)
+			for i := range list.Items {
+				err = errors.Join(err, put("OffloadedPod", &list.Items[i]))
+			}
+			for i := range pods.Items {
+				err = errors.Join(err, put("Pod", &pods.Items[i]))
+			}
+			for i := range events.Items {
+				err = errors.Join(err, put("Event", &events.Items[i]))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		for id, was := range told {
+			if !seen[id] {
+				delete(told, id)
+				was.Gone = true
+				if err := out.Encode(was); err != nil {
+					return err
+				}
+			}
+		}
+		if !synced {
+			if err := out.Encode(line{Kind: "Synced"}); err != nil {
+				return err
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return ctx.Err()
 }
 
 func (p *provider) run(ctx context.Context, t *testing.T) {

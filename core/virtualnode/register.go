@@ -52,21 +52,16 @@ func (n *Node) untilDone(ctx context.Context, what string, try func() error) err
 	}
 }
 
-// adopt goes on where an earlier run ended: with the node's conditions, and the namespaces that have twins.
-func (n *Node) adopt(ctx context.Context) (twins []string, err error) {
-	err = n.untilDone(ctx, "read the virtual node", func() error {
+// adopt goes on where an earlier run ended: with the node's conditions.
+func (n *Node) adopt(ctx context.Context) error {
+	return n.untilDone(ctx, "read the virtual node", func() error {
 		node, err := n.cfg.Home.CoreV1().Nodes().Get(ctx, n.cfg.NodeName, metav1.GetOptions{})
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		n.state.twins = map[string]bool{}
 		if apierrors.IsNotFound(err) {
 			return nil
 		} else if err != nil {
 			return err
-		}
-		twins = rememberedTwins(node)
-		for _, home := range twins {
-			n.state.twins[home] = true
 		}
 		n.state.old, n.state.machine = node.Status.Conditions, shownBy(node)
 		for _, c := range node.Status.Conditions {
@@ -76,7 +71,6 @@ func (n *Node) adopt(ctx context.Context) (twins []string, err error) {
 		}
 		return nil
 	})
-	return twins, err
 }
 
 // node is the Node object as it should be now.
@@ -138,7 +132,7 @@ func (n *Node) register(ctx context.Context, version string) error {
 					return err
 				}
 				n.log.Warn("somebody deleted the virtual node; making it again", "node", n.cfg.NodeName)
-				_, err = nodes.Create(ctx, n.withTwins(n.node(version)), metav1.CreateOptions{})
+				_, err = nodes.Create(ctx, n.node(version), metav1.CreateOptions{})
 				return err
 			}))
 		if err != nil {
@@ -157,14 +151,6 @@ func (n *Node) register(ctx context.Context, version string) error {
 		case <-time.After(retryEvery):
 		}
 	}
-}
-
-// withTwins adds what earlier nodes of that name had noted.
-func (n *Node) withTwins(node *corev1.Node) *corev1.Node {
-	for _, t := range n.allTwins() {
-		node.Annotations[twinAnnotation+t.home] = t.name
-	}
-	return node
 }
 
 // watchLink publishes NotReady when the grace of a lost link is over.

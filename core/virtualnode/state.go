@@ -29,8 +29,6 @@ type state struct {
 	published bool
 	// old are the conditions published last, for their transition times.
 	old []corev1.NodeCondition
-	// twins are the home namespaces noted on the node.
-	twins map[string]bool
 }
 
 // link takes note of the link, which is so since that time; true when it just came back.

@@ -56,7 +56,7 @@ func (n *Node) GuestReady(namespace, pod string) bool {
 	if t == nil {
 		return false
 	}
-	guest := t.pods.get(key{t.name, pod})
+	guest := n.view.Pods.Get(t.name, pod)
 	if guest == nil || guest.DeletionTimestamp != nil {
 		return false
 	}

@@ -2,52 +2,34 @@ package virtualnode
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/offloading"
+	"kith.dev/core/remote"
 )
 
-// twinAnnotation, with the home namespace's name appended, stands on the virtual node for every namespace
-// that has a twin. It is written before the first pod goes there: whatever happens at home meanwhile, the
-// next start knows where pods may have been left abroad.
-const twinAnnotation = "twin.kith.dev/"
-
-// twin is a namespace abroad and what is watched in it.
+// twin is a namespace abroad, and what is remembered of it. What is in it the view has.
 type twin struct {
 	home, name string
-	offloaded  *watched[*v1alpha1.OffloadedPod]
-	pods       *watched[*corev1.Pod]
-	events     *watched[*corev1.Event]
-	close      context.CancelFunc
+	settled    bool        // from an earlier run
+	leaving    atomic.Bool // it is being cleared away there
 
-	mu   sync.Mutex
-	last map[string]corev1.PodStatus // of home pods whose guest is gone, translated
-}
-
-func (t *twin) isFresh() bool { return t.offloaded.isFresh() && t.pods.isFresh() }
-
-// isDenied says whether the peer no longer lets us look into the twin: it took the namespace away.
-func (t *twin) isDenied() bool { return t.offloaded.isDenied() || t.pods.isDenied() }
-
-func (t *twin) refresh() {
-	t.offloaded.refresh()
-	t.pods.refresh()
-	t.events.refresh()
+	mu      sync.Mutex
+	adopted bool                        // Twins knows of it
+	last    map[string]corev1.PodStatus // of home pods whose guest is gone, translated
+	left    time.Time                   // since when it should be gone; zero when it should not
+	why     string                      // why it could not be given up
 }
 
 // lastStatus is the last that was seen of the home pod's guest; the home pod's own status when nothing was.
@@ -66,13 +48,20 @@ func (n *Node) twin(home string) *twin {
 	return n.twins[home]
 }
 
+// homeOf is the namespace here that a namespace of the peer stands for; empty when that is not known.
+func (n *Node) homeOf(twin string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.homes[twin]
+}
+
 // GuestNode names the peer's node that the guest of a home pod runs on; empty when that is not known.
 func (n *Node) GuestNode(namespace, pod string) string {
 	t := n.twin(namespace)
 	if t == nil {
 		return ""
 	}
-	guest := t.pods.get(key{t.name, pod})
+	guest := n.view.Pods.Get(t.name, pod)
 	if guest == nil {
 		return ""
 	}
@@ -89,28 +78,15 @@ func (n *Node) allTwins() []*twin {
 	return all
 }
 
-// unopened are the home namespaces noted on the node whose twins are not watched yet.
-func (n *Node) unopened() []string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	var homes []string
-	for home := range n.state.twins {
-		if n.twins[home] == nil {
-			homes = append(homes, home)
-		}
-	}
-	return homes
-}
-
 // Open makes sure that the home namespace has a twin, before a pod of it goes there. The error is that of Config.Twins.
 func (n *Node) Open(ctx context.Context, home string) error { return n.open(ctx, home) }
 
-// open makes sure the home namespace has a twin and watches it. Called for one that is watched, it asks
-// again and follows when the twin has another name by now.
+// open makes sure the home namespace has a twin. Called for one that has, it asks again and follows when the twin has another
+// name by now.
 func (n *Node) open(ctx context.Context, home string) error {
 	_, err, _ := n.opening.Do(home, func() (any, error) {
 		permit, why, err := n.cfg.Permit(ctx, home)
-		if err == nil && (permit == offloading.Withdrawn || permit != offloading.Granted && !n.remembers(home)) {
+		if err == nil && (permit == offloading.Withdrawn || permit != offloading.Granted && n.twin(home) == nil) {
 			err = errors.New(why)
 		}
 		if err != nil {
@@ -120,45 +96,101 @@ func (n *Node) open(ctx context.Context, home string) error {
 		if err != nil {
 			return nil, fmt.Errorf("twin of namespace %s at %s: %w", home, n.cfg.PeerName, err)
 		}
-		old := n.twin(home)
-		if old != nil && old.name == name {
-			if old.isDenied() { // it is there again
-				old.refresh()
-			}
-			return nil, nil
+		t, news := n.know(remote.Twin{Name: name, Home: home})
+		t.settle()
+		if news {
+			n.enqueueAll(home)
 		}
-		if err := n.remember(ctx, home, name); err != nil {
-			return nil, err
-		}
-		if old != nil {
-			n.forgetTwin(old)
-		}
-		n.watchTwin(home, name)
 		return nil, nil
 	})
 	return err
 }
 
-func (n *Node) watchTwin(home, name string) {
-	ctx, cancel := context.WithCancel(context.Background()) // ended by closeTwins, before Run returns
-	t := &twin{home: home, name: name, close: cancel, last: map[string]corev1.PodStatus{}}
-	t.offloaded = newWatched(func(was, is *v1alpha1.OffloadedPod) { n.queue.Add(key{home, either(was, is).Name}) })
-	t.pods = newWatched(func(was, is *corev1.Pod) {
-		n.keepLast(t, was, is)
-		n.queue.Add(key{home, either(was, is).Name})
-	})
-	t.events = newWatched(func(was, is *corev1.Event) { n.events.changed(t, was, is) })
-	// A pod may have been asked for while the lists were on their way.
-	t.offloaded.listed, t.pods.listed = func() { n.enqueueAll(home) }, func() { n.enqueueAll(home) }
-
-	log := n.log.With("namespace", home, "twin", name)
+// know takes a twin in, and tells whether that is news. Of several for one namespace, which a peer may have for a moment, the one
+// that stays counts.
+func (n *Node) know(is remote.Twin) (t *twin, news bool) {
 	n.mu.Lock()
-	n.twins[home] = t
+	defer n.mu.Unlock()
+	n.homes[is.Name] = is.Home
+	switch t = n.twins[is.Home]; {
+	case t != nil && t.name == is.Name:
+		t.leaving.Store(is.Leaving)
+		return t, false
+	case t != nil && is.Leaving:
+		return t, false
+	}
+	t = &twin{home: is.Home, name: is.Name, settled: !n.knows(), last: map[string]corev1.PodStatus{}}
+	t.leaving.Store(is.Leaving)
+	n.twins[is.Home] = t
+	n.log.Info("namespace has a twin", "namespace", is.Home, "twin", is.Name)
+	return t, true
+}
+
+// twinChanged is called for each twin that the view shows, and each that it shows no more.
+func (n *Node) twinChanged(was, is *remote.Twin) {
+	if is != nil {
+		if _, news := n.know(*is); news {
+			n.enqueueAll(is.Home)
+		}
+		for _, o := range n.view.OffloadedPods.In(is.Name) { // which may have come first
+			n.queue.Add(key{is.Home, o.Name})
+		}
+		n.queue.Add(key{namespace: is.Home})
+		return
+	}
+	n.mu.Lock()
+	delete(n.homes, was.Name)
+	t := n.twins[was.Home]
+	gone := t != nil && t.name == was.Name
+	if gone {
+		delete(n.twins, was.Home)
+	}
 	n.mu.Unlock()
-	log.Info("namespace has a twin")
-	n.watching.Go(func() { t.offloaded.run(ctx, n.abroad.offloaded.listWatch(name), &v1alpha1.OffloadedPod{}, log) })
-	n.watching.Go(func() { t.pods.run(ctx, n.guestPods(name), &corev1.Pod{}, log) })
-	n.watching.Go(func() { t.events.run(ctx, n.guestEvents(name), &corev1.Event{}, log) })
+	if gone {
+		n.log.Info("namespace has no twin any more", "namespace", was.Home, "twin", was.Name)
+		n.cfg.Twins.Gone(was.Home)
+		for _, pod := range n.pods.list() { // what waits for the end of this twin gets the next
+			if pod.Namespace == was.Home {
+				n.queue.Forget(keyOf(pod))
+				n.enqueue(pod)
+			}
+		}
+	}
+}
+
+// synced is called when the view has told of everything: pods may have gone at home while nobody watched, and twins be left of
+// namespaces that home has no more.
+func (n *Node) synced() {
+	for _, t := range n.allTwins() {
+		n.queue.Forget(key{namespace: t.home})
+		n.queue.Add(key{namespace: t.home})
+	}
+	for _, pod := range n.pods.list() {
+		n.queue.Forget(keyOf(pod))
+		n.enqueue(pod)
+	}
+	n.enqueueAbroad()
+}
+
+func (n *Node) offloadedChanged(was, is *v1alpha1.OffloadedPod) {
+	o := either(was, is)
+	home := n.homeOf(o.Namespace)
+	if home == "" {
+		return // it is asked for when that is known
+	}
+	n.queue.Add(key{home, o.Name})
+	if is == nil {
+		n.queue.Add(key{namespace: home}) // it may have been the last one
+	}
+}
+
+func (n *Node) guestChanged(was, is *corev1.Pod) {
+	guest := either(was, is)
+	home := n.homeOf(guest.Namespace)
+	if t := n.twin(home); t != nil && t.name == guest.Namespace {
+		n.keepLast(t, was, is)
+		n.queue.Add(key{home, guest.Name})
+	}
 }
 
 // keepLast remembers how a guest ended until its home pod is gone too, or it is made again.
@@ -185,6 +217,7 @@ func (n *Node) homePodChanged(was, is *corev1.Pod) {
 			delete(t.last, was.Name)
 			t.mu.Unlock()
 		}
+		n.queue.Add(key{namespace: was.Namespace}) // it may have been the last one
 	}
 	n.enqueue(either(was, is))
 }
@@ -192,7 +225,7 @@ func (n *Node) homePodChanged(was, is *corev1.Pod) {
 // enqueueAbroad queues every pod that is abroad, whether it is still at home or not.
 func (n *Node) enqueueAbroad() {
 	for _, t := range n.allTwins() {
-		for _, o := range t.offloaded.list() {
+		for _, o := range n.view.OffloadedPods.In(t.name) {
 			n.queue.Add(key{t.home, o.Name})
 		}
 	}
@@ -209,136 +242,92 @@ func (n *Node) enqueueAll(home string) {
 	}
 }
 
-func (n *Node) guestPods(namespace string) cache.ListerWatcher {
-	ours := labels.Set{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}.String()
-	pods := n.abroad.core.Pods(namespace)
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector = ours
-			return pods.List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = ours
-			return pods.Watch(ctx, o)
-		},
-	}
+// Review has the twin of a home namespace given up if the namespace is gone, or stays at home: at once, if its peer can be
+// reached and its pods have ended, else then.
+func (n *Node) Review(home string) {
+	n.queue.Forget(key{namespace: home})
+	n.queue.Add(key{namespace: home})
 }
 
-// remember writes the twin on the node.
-func (n *Node) remember(ctx context.Context, home, twin string) error {
-	return n.annotate(ctx, home, &twin)
-}
-
-func (n *Node) annotate(ctx context.Context, home string, twin *string) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"annotations": map[string]*string{twinAnnotation + home: twin},
-	}})
-	if err != nil {
-		return err
+// review gives up a twin that nobody needs: of a namespace that is gone at home, or going, or stays at home again. What is there
+// at the peer is compared with what is wanted here, so nothing has to be remembered for it, by either side. A twin without pods is
+// kept otherwise: the next pod of its namespace starts faster, and other objects may be reflected there.
+func (n *Node) review(ctx context.Context, home string) error {
+	t := n.twin(home)
+	if t == nil || t.leaving.Load() || !n.view.Fresh() || !n.pods.isFresh() {
+		return nil // what changes that brings us back
 	}
-	_, err = n.cfg.Home.CoreV1().Nodes().Patch(ctx, n.cfg.NodeName, types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil {
-		return fmt.Errorf("note the twin of namespace %s on node %s: %w", home, n.cfg.NodeName, err)
+	t.mu.Lock()
+	adopted := t.adopted
+	t.mu.Unlock()
+	used := n.view.OffloadedPods.Has(t.name) || slices.ContainsFunc(n.pods.list(), func(p *corev1.Pod) bool { return p.Namespace == home })
+	if used && adopted {
+		return nil // each pod that ends brings us back
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if twin == nil {
-		delete(n.state.twins, home)
-	} else {
-		n.state.twins[home] = true
+	ns, err := n.cfg.Home.CoreV1().Namespaces().Get(ctx, home, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("look at namespace %s: %w", home, err)
 	}
-	return nil
-}
-
-// remembers says whether pods of that namespace may be abroad.
-func (n *Node) remembers(home string) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.state.twins[home]
-}
-
-// rememberedTwins reads the home namespaces with a twin from the node.
-func rememberedTwins(node *corev1.Node) []string {
-	var homes []string
-	for k := range node.Annotations {
-		if home, ok := strings.CutPrefix(k, twinAnnotation); ok {
-			homes = append(homes, home)
+	if err == nil && ns.DeletionTimestamp == nil && ns.Labels[v1alpha1.LabelOffload] == "true" {
+		t.settle()
+		if !adopted {
+			n.cfg.Twins.Found(home, t.name, t.settled)
 		}
-	}
-	return homes
-}
-
-func (n *Node) forgetTwin(t *twin) {
-	t.close()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.twins[t.home] == t {
-		delete(n.twins, t.home)
-	}
-}
-
-func (n *Node) closeTwins() {
-	for _, t := range n.allTwins() {
-		n.forgetTwin(t)
-	}
-	n.watching.Wait()
-}
-
-const reviewEvery = time.Minute
-
-// reviewTwins gives up the twins of namespaces that are gone at home, or home again, should that not have been
-// possible at once. A twin without pods is kept otherwise: the next pod of its namespace starts faster, and other
-// objects may be reflected there.
-func (n *Node) reviewTwins(ctx context.Context) error {
-	ticker := time.NewTicker(reviewEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-		for _, t := range n.allTwins() {
-			if err := n.review(ctx, t); err != nil && ctx.Err() == nil {
-				n.log.Warn("cannot give up a twin namespace, will be tried again", "namespace", t.home, "twin", t.name, "err", err)
-			}
-		}
-	}
-}
-
-func (n *Node) review(ctx context.Context, t *twin) error {
-	if permit, why, err := n.cfg.Permit(ctx, t.home); err != nil || permit == offloading.Withdrawn {
-		return errors.Join(err, n.withdraw(ctx, key{namespace: t.home}, why))
-	}
-	if !n.pods.isFresh() || !t.isFresh() && !t.isDenied() || t.isFresh() && len(t.offloaded.list()) > 0 {
 		return nil
 	}
-	for _, pod := range n.pods.list() {
-		if pod.Namespace == t.home {
-			return nil
-		}
+	if used {
+		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	ns, err := n.cfg.Home.CoreV1().Namespaces().Get(ctx, t.home, metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) || err == nil && ns.Labels[v1alpha1.LabelOffload] != "" {
-		return err
-	}
-	return n.Release(ctx, t.home)
+	return n.giveUp(ctx, t)
 }
 
-// Release gives the twin of a home namespace up, with all in it. After an error it is tried again from time to time,
-// unless pods of the namespace go abroad meanwhile.
-func (n *Node) Release(ctx context.Context, home string) error {
-	if err := n.cfg.Twins.Release(ctx, home); err != nil {
-		return err
+// giveUp has the peer clear a twin away, with all in it.
+func (n *Node) giveUp(ctx context.Context, t *twin) error {
+	t.blame(nil)
+	if err := n.cfg.Twins.Release(ctx, t.home); err != nil {
+		t.blame(err)
+		return fmt.Errorf("give up the twin of namespace %s: %w", t.home, err)
 	}
-	if t := n.twin(home); t != nil {
-		n.forgetTwin(t)
-	}
-	if err := n.annotate(ctx, home, nil); err != nil {
-		return err
-	}
-	n.enqueueAll(home) // a pod that is still on the node has nowhere to be
 	return nil
+}
+
+// settle notes that the twin is wanted.
+func (t *twin) settle() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.adopted, t.left, t.why = true, time.Time{}, ""
+}
+
+// blame notes that the twin should be gone, and why it could not be given up.
+func (t *twin) blame(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.left.IsZero() {
+		t.left = time.Now()
+	}
+	t.adopted = false
+	if err != nil {
+		t.why = why(err)
+	}
+}
+
+// Left is a namespace at the peer that nothing here needs any more.
+type Left struct {
+	Home, Name string
+	Since      time.Time
+	Leaving    bool   // the peer clears it away
+	Why        string // why it could not be given up, when that was tried last
+}
+
+// Left lists what the peer still has of namespaces that are gone, or stay, at home.
+func (n *Node) Left() (all []Left) {
+	for _, t := range n.allTwins() {
+		t.mu.Lock()
+		if !t.left.IsZero() {
+			all = append(all, Left{t.home, t.name, t.left, t.leaving.Load(), t.why})
+		}
+		t.mu.Unlock()
+	}
+	slices.SortFunc(all, func(a, b Left) int { return strings.Compare(a.Home, b.Home) })
+	return all
 }

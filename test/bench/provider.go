@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -27,9 +28,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
+	"kith.dev/core/remote"
 )
 
 // provider is a simulated one: the protocol and the tunnel are real, and so is the API server it leads to, which all of
@@ -47,13 +50,15 @@ type provider struct {
 	mu     sync.Mutex
 	asked  peering.Question
 	signed *contract.Document
+	homes  map[string]string // by twin
+	news   chan struct{}     // closed, and made anew, when homes changed
 }
 
 // their aliases for a consumer's pods: every one of them may take the same, none of them forwards a packet.
 var aliasThere = netip.MustParsePrefix("10.99.0.0/16")
 
 func (r *rig) simulate(ctx context.Context, number int, dir string) (p *provider, err error) {
-	p = &provider{name: fmt.Sprintf("sim-%d", number), port: uint16(7100 + number), served: make(chan error, 1)}
+	p = &provider{name: fmt.Sprintf("sim-%d", number), port: uint16(7100 + number), served: make(chan error, 1), homes: map[string]string{}, news: make(chan struct{})}
 	if p.me, err = identity.Load(filepath.Join(dir, p.name)); err != nil {
 		return nil, err
 	}
@@ -120,6 +125,7 @@ func (p *provider) lead(server *peering.Server, bob *node) error {
 	server.Handle("/kube/", func(w http.ResponseWriter, r *http.Request, _ peering.Caller) {
 		http.StripPrefix("/kube", proxy).ServeHTTP(w, r)
 	})
+	server.Handle("GET /kith/v2/view", p.view)
 	server.Handle("PUT /kith/v2/namespaces/{home}", func(w http.ResponseWriter, r *http.Request, _ peering.Caller) {
 		twin := p.name + "-" + r.PathValue("home")
 		_, err := bob.kube.CoreV1().Namespaces().Create(r.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: twin}}, metav1.CreateOptions{})
@@ -128,6 +134,7 @@ func (p *provider) lead(server *peering.Server, bob *node) error {
 			return
 		}
 		p.twins.Add(1)
+		p.show(twin, r.PathValue("home"))
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]string{"namespace": twin})
 	})
@@ -136,6 +143,38 @@ func (p *provider) lead(server *peering.Server, bob *node) error {
 		w.WriteHeader(http.StatusNoContent)
 	})
 	return nil
+}
+
+// show has the namespace in the views.
+func (p *provider) show(twin, home string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.homes[twin] = home
+	close(p.news)
+	p.news = make(chan struct{})
+}
+
+// view tells of the namespaces, in which nothing ever happens.
+func (p *provider) view(w http.ResponseWriter, r *http.Request, _ peering.Caller) {
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	out := json.NewEncoder(w)
+	for synced := false; r.Context().Err() == nil; synced = true {
+		p.mu.Lock()
+		homes, news := maps.Clone(p.homes), p.news
+		p.mu.Unlock()
+		for twin, home := range homes {
+			ns := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: twin, Labels: map[string]string{v1alpha1.LabelHomeNamespace: home}}}
+			_ = out.Encode(map[string]any{"kind": remote.KindNamespace, "object": ns}) // when it fails the context has ended
+		}
+		if !synced {
+			_ = out.Encode(map[string]any{"kind": remote.KindSynced})
+		}
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-news:
+		case <-r.Context().Done():
+		}
+	}
 }
 
 // The methods below make it a peering.Desk.

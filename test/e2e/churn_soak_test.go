@@ -1,0 +1,23 @@
+//go:build lab && soak
+
+package e2e
+
+import (
+	"os"
+	"strconv"
+	"testing"
+)
+
+// TestAThousandNamespacesComeAndGo is what a run of upstream's conformance tests does, and continuous integration: a namespace for
+// each test. KITH_CHURN names another number.
+func TestAThousandNamespacesComeAndGo(t *testing.T) {
+	n, err := strconv.Atoi(os.Getenv("KITH_CHURN"))
+	if err != nil {
+		n = 1000
+	}
+	w := newWorld(t)
+	w.churn(n, 8)
+	if why := w.well(); why != "" {
+		t.Error(why)
+	}
+}

@@ -1,0 +1,158 @@
+//go:build lab
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/test/lab"
+)
+
+// churn makes that many namespaces, as many at once as workers, has a pod in each run at bob, and deletes it, without waiting for
+// its end. In the end nothing of them is left on either side, and the two were connected all the time.
+func (w *world) passing(namespaces, workers int) {
+	t := w.t
+	t.Helper()
+	home, err := w.api(w.alice)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute+time.Duration(namespaces)*10*time.Second)
+	defer stop()
+	watched, done := context.WithCancel(ctx)
+	linked := make(chan []string)
+	go func() { linked <- w.flaps(watched) }()
+
+	began := time.Now()
+	var next, ran atomic.Int32
+	var most atomic.Int64
+	var work sync.WaitGroup
+	for range workers {
+		work.Go(func() {
+			for i := next.Add(1); int(i) <= namespaces && ctx.Err() == nil; i = next.Add(1) {
+				took, err := visit(ctx, home, fmt.Sprintf("churn-%d", i))
+				if err != nil {
+					t.Errorf("namespace %d: %v", i, err)
+					continue
+				}
+				ran.Add(1)
+				for was := most.Load(); int64(took) > was && !most.CompareAndSwap(was, int64(took)); was = most.Load() {
+				}
+			}
+		})
+	}
+	work.Wait()
+	used := time.Since(began)
+	left := eventually(t, time.Minute+time.Duration(namespaces)*2*time.Second, "nothing is left on either side", func() string { return w.leftovers("churn-") })
+	t.Logf("%d of %d namespaces were used by a pod abroad in %s, %.1f a second, the slowest of them in %s; the last was gone on both sides %s later",
+		ran.Load(), namespaces, used.Round(time.Millisecond), float64(ran.Load())/used.Seconds(), time.Duration(most.Load()).Round(time.Millisecond), left.Round(time.Millisecond))
+	done()
+	if lost := <-linked; len(lost) > 0 {
+		t.Errorf("the link was lost %d times: %v", len(lost), lost[:min(len(lost), 5)])
+	}
+}
+
+// visit makes a namespace that is offloaded, and a pod in it that runs at bob, and deletes the namespace. It gives how long it took
+// until the pod ran.
+func visit(ctx context.Context, home client.Client, name string) (time.Duration, error) {
+	began := time.Now()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelOffload: "true"}}}
+	if err := home.Create(ctx, ns); err != nil {
+		return 0, err
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "guest"},
+		Spec: corev1.PodSpec{
+			NodeSelector: map[string]string{corev1.LabelHostname: "kith-bob"}, TerminationGracePeriodSeconds: new(int64(1)),
+			Tolerations: []corev1.Toleration{{Key: v1alpha1.TaintPeer, Operator: corev1.TolerationOpExists}},
+			Containers: []corev1.Container{{Name: "echo", Image: "kith.dev/echo:1", ImagePullPolicy: corev1.PullIfNotPresent,
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("16Mi")}}}},
+		},
+	}
+	for { // the account of a new namespace is made a moment after it
+		err := home.Create(ctx, pod)
+		if err == nil || apierrors.IsAlreadyExists(err) {
+			break
+		}
+		if ctx.Err() != nil || time.Since(began) > 30*time.Second {
+			return 0, err
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	for pod.Status.Phase != corev1.PodRunning {
+		time.Sleep(100 * time.Millisecond)
+		err := home.Get(ctx, client.ObjectKeyFromObject(pod), pod) // on a busy machine it takes its time
+		if time.Since(began) > 2*time.Minute || ctx.Err() != nil {
+			return 0, fmt.Errorf("after %s its pod is %s on %q: %s %s, %w", time.Since(began).Round(time.Second), pod.Status.Phase, pod.Spec.NodeName, pod.Status.Reason, pod.Status.Message, err)
+		}
+	}
+	return time.Since(began), home.Delete(ctx, ns)
+}
+
+// leftovers tells what there still is of namespaces that begin like this: at home, their twins, and what is in those.
+func (w *world) leftovers(prefix string) string {
+	for _, p := range []*lab.Laptop{w.alice, w.bob} {
+		var list corev1.NamespaceList
+		if err := w.list(p, &list); err != nil {
+			return err.Error()
+		}
+		var names []string
+		for _, ns := range list.Items {
+			if len(ns.Name) > len(prefix) && ns.Name[:len(prefix)] == prefix {
+				names = append(names, ns.Name)
+			}
+		}
+		if len(names) > 0 {
+			return fmt.Sprintf("%s has %d namespaces: %v", p.Name(), len(names), names[:min(len(names), 5)])
+		}
+	}
+	var node corev1.Node
+	if api, err := w.api(w.alice); err != nil || api.Get(w.t.Context(), client.ObjectKey{Name: "kith-bob"}, &node) != nil {
+		return "the virtual node cannot be read"
+	}
+	for key := range node.Annotations {
+		if slices.ContainsFunc([]string{"twin.kith.dev/" + prefix}, func(p string) bool { return len(key) > len(p) && key[:len(p)] == p }) {
+			return "the virtual node still says " + key
+		}
+	}
+	return ""
+}
+
+// flaps looks at the link each second until ctx ends, and gives each time that it was not as it should be.
+func (w *world) flaps(ctx context.Context) (lost []string) {
+	for was := ""; ; {
+		select {
+		case <-ctx.Done():
+			return lost
+		case <-time.After(time.Second):
+		}
+		for _, one := range []struct {
+			at   *lab.Laptop
+			peer string
+		}{{w.alice, "bob"}, {w.bob, "alice"}} {
+			list, err := peers(w.t, one.at)
+			if ctx.Err() != nil || err != nil {
+				continue // the machine is busy; the daemon's own word counts
+			}
+			i := slices.IndexFunc(list, func(p peer) bool { return p.Name == one.peer })
+			if i >= 0 && list[i].Reachable && (list[i].Outgoing == "connected" || list[i].Incoming == "connected") {
+				continue
+			}
+			if is := fmt.Sprintf("%s: %+v", one.at.Name(), list); is != was {
+				was, lost = is, append(lost, time.Now().Format("15:04:05 ")+is)
+			}
+		}
+	}
+}
