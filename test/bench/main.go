@@ -50,6 +50,7 @@ var groups = []group{
 	{name: "footprint", what: "memory and idle CPU with a peer and two pods", peered: true, run: footprint},
 	{name: "disk", what: "what is written to disks while nothing happens, and for pods that come and go", peered: true, run: disk},
 	{name: "crowd", what: "memory for each of twenty simulated peers", peered: true, run: crowd},
+	{name: "namespaces", what: "memory and watches for each of two hundred namespaces at a peer", peered: true, run: namespaces},
 	{name: "pods", what: "one pod abroad and at home", peered: true, run: singlePods},
 	{name: "services", what: "a Service, until its endpoints are at the peer", peered: true, run: services},
 	{name: "tunnel", what: "throughput and answer times between pods", peered: true, run: tunnel},

@@ -70,6 +70,7 @@ func TestTwoLaptopsShareAWebApplication(t *testing.T) {
 	t.Run("no part of the engine waits for a limit of its own", func(t *testing.T) { nobodyWaitsForItself(t, alice) })
 	t.Run("nobody's namespace is taken over", func(t *testing.T) { nobodysNamespaceIsTakenOver(t, alice, bob) })
 	t.Run("killing the daemons restarts no pod", func(t *testing.T) { killDaemons(t, l) })
+	t.Run("namespaces come and go", func(t *testing.T) { namespacesComeAndGo(t, l) })
 	t.Run("unpeer brings all home and leaves nothing", func(t *testing.T) {
 		kith(t, alice, "unpeer", "bob", "--yes")
 		for _, p := range waitReady(t, alice, 4, "-n", "shop", "-l", "app=web") {
