@@ -11,8 +11,12 @@ import (
 	"kith.dev/core/api/v1alpha1"
 )
 
-// publishEvery is how often a contract's use is written at most, however fast pods come and go.
-const publishEvery = time.Second
+// publishEvery is how often a contract's use is written at most, however fast pods come and go; with many namespaces, each of
+// which is named in what is written, more seldom: as often as it takes for this many.
+const (
+	publishEvery = time.Second
+	publishAtOne = 50
+)
 
 // publish keeps status.used and status.namespaces of the contracts up to date until ctx ends.
 func (h *Host) publish(ctx context.Context) error {
@@ -22,7 +26,9 @@ func (h *Host) publish(ctx context.Context) error {
 			return nil
 		case <-h.book.changed:
 		}
+		wait := publishEvery
 		for _, id := range h.book.takeDirty() {
+			wait = max(wait, publishEvery*time.Duration(len(h.contracts.twinsOf(id)))/publishAtOne)
 			if err := h.publishOne(ctx, id); err != nil && ctx.Err() == nil {
 				h.log.Warn("contract's use not written, trying again", "contract", id, "err", err)
 				h.book.markDirty(id)
@@ -31,7 +37,7 @@ func (h *Host) publish(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(publishEvery):
+		case <-time.After(wait):
 		}
 	}
 }

@@ -180,7 +180,7 @@ func (v *View) Run(ctx context.Context) error {
 		}
 		if err.Error() != lastErr {
 			lastErr = err.Error()
-			v.cfg.Log.Warn("the view of the namespaces abroad broke, will be tried again", "err", err)
+			v.cfg.Log.Info("the view of the namespaces abroad broke, will be tried again", "err", err)
 		}
 		delay = min(max(2*delay, minDelay), maxDelay)
 		if synced {

@@ -27,6 +27,7 @@ type twin struct {
 
 	mu      sync.Mutex
 	adopted bool                        // Twins knows of it
+	asked   time.Time                   // when this process asked for it last
 	last    map[string]corev1.PodStatus // of home pods whose guest is gone, translated
 	left    time.Time                   // since when it should be gone; zero when it should not
 	why     string                      // why it could not be given up
@@ -98,6 +99,9 @@ func (n *Node) open(ctx context.Context, home string) error {
 		}
 		t, news := n.know(remote.Twin{Name: name, Home: home})
 		t.settle()
+		t.mu.Lock()
+		t.asked = time.Now()
+		t.mu.Unlock()
 		if news {
 			n.enqueueAll(home)
 		}
@@ -249,6 +253,9 @@ func (n *Node) Review(home string) {
 	n.queue.Add(key{namespace: home})
 }
 
+// newFor is how long a twin that was asked for is kept, whatever is seen at home: what it was asked for may not be seen yet.
+const newFor = 2 * time.Second
+
 // review gives up a twin that nobody needs: of a namespace that is gone at home, or going, or stays at home again. What is there
 // at the peer is compared with what is wanted here, so nothing has to be remembered for it, by either side. A twin without pods is
 // kept otherwise: the next pod of its namespace starts faster, and other objects may be reflected there.
@@ -258,7 +265,7 @@ func (n *Node) review(ctx context.Context, home string) error {
 		return nil // what changes that brings us back
 	}
 	t.mu.Lock()
-	adopted := t.adopted
+	adopted, asked := t.adopted, t.asked
 	t.mu.Unlock()
 	used := n.view.OffloadedPods.Has(t.name) || slices.ContainsFunc(n.pods.list(), func(p *corev1.Pod) bool { return p.Namespace == home })
 	if used && adopted {
@@ -276,6 +283,10 @@ func (n *Node) review(ctx context.Context, home string) error {
 		return nil
 	}
 	if used {
+		return nil
+	}
+	if soon := newFor - time.Since(asked); soon > 0 {
+		n.queue.AddAfter(key{namespace: home}, soon)
 		return nil
 	}
 	return n.giveUp(ctx, t)

@@ -244,3 +244,19 @@ func TestAPodThatNeverWentIsLetGo(t *testing.T) {
 		}
 	}, offloadedNamespace("shop"))
 }
+
+// TestATwinThatWasJustAskedForIsKept: that its namespace is offloaded may not be seen yet.
+func TestATwinThatWasJustAskedForIsKept(t *testing.T) {
+	bare := offloadedNamespace("shop")
+	bare.Labels = nil
+	standing(t, func(s *stand) {
+		s.say(synced)
+		if err := s.node.Open(s.Context(), "shop"); err != nil {
+			s.Fatal(err)
+		}
+		s.say(twinLine("shop", ""))
+		s.want("ensure shop")
+		time.Sleep(newFor)
+		s.want("release shop") // it is not, after all
+	}, bare)
+}

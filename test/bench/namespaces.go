@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/api/v1alpha1"
@@ -35,17 +37,7 @@ func namespaces(ctx context.Context, r *rig) error {
 		}
 	}
 	name := func(i int) string { return fmt.Sprintf("many-%d", i) }
-	if err := r.eachNamespace(ctx, func(ctx context.Context, i int) error {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name(i)}}
-		if _, err := r.alice.kube.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
-			return err
-		}
-		out, err := r.alice.Kith(ctx, "offload", name(i))
-		if err != nil {
-			return fmt.Errorf("%w\n%s", err, out)
-		}
-		return nil
-	}); err != nil {
+	if err := r.eachNamespace(ctx, func(ctx context.Context, i int) error { return r.offloadOne(ctx, name(i)) }); err != nil {
 		return err
 	}
 	twins := func() int { return r.bob.twins(ctx, "many-") }
@@ -81,6 +73,29 @@ func namespaces(ctx context.Context, r *rig) error {
 		return err
 	}
 	r.report.add(fmt.Sprintf("%d namespaces deleted at home, until they are gone at the peer: rate", manyNamespaces), "/s", manyNamespaces/time.Since(began).Seconds())
+	return nil
+}
+
+// offloadOne makes a namespace with a pod for bob that he refuses, as it asks for more than he grants: so the namespace is there,
+// with what the pod needs, and no container takes memory.
+func (r *rig) offloadOne(ctx context.Context, name string) error {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelOffload: "true"}}}
+	if _, err := r.alice.kube.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	greedy := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "greedy"}, Spec: corev1.PodSpec{
+		NodeName: "kith-bob", Tolerations: []corev1.Toleration{{Key: v1alpha1.TaintPeer, Operator: corev1.TolerationOpExists}},
+		Containers: []corev1.Container{{Name: "greedy", Image: "kith.dev/echo:1",
+			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1000")}}}},
+	}}
+	var err error
+	_, waited := until(ctx, "a pod can be made in a new namespace", func() bool { // whose service account is made a moment later
+		_, err = r.alice.kube.CoreV1().Pods(name).Create(ctx, greedy, metav1.CreateOptions{})
+		return err == nil || apierrors.IsAlreadyExists(err)
+	})
+	if waited != nil {
+		return errors.Join(waited, err)
+	}
 	return nil
 }
 
