@@ -59,6 +59,12 @@ func line(kind, namespace, name string, gone bool) string {
 	return fmt.Sprintf(`{"kind":%q,"gone":%t,"object":{"metadata":{"namespace":%q,"name":%q,"uid":"u","resourceVersion":"1"}}}`, kind, gone, namespace, name)
 }
 
+// pass lets time go by, and whatever comes of that happen.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
 // follow runs a view in a bubble of its own, and gives what it tells of pods and twins.
 func follow(t *testing.T, story func(t *testing.T, p *peer, v *View, told func() []string)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -104,7 +110,7 @@ func TestWhatIsNotToldAgainIsGone(t *testing.T) {
 		}
 		told()
 		p.out.Close() // the peer's daemon starts again
-		time.Sleep(time.Second)
+		pass(time.Second)
 		p.say(twinLine("shop-x", "shop"), line("Pod", "shop-x", "web", false))
 		if got := told(); !slices.Equal(got, []string{"+shop-x/web"}) {
 			t.Errorf("meanwhile: %q", got)
@@ -114,7 +120,7 @@ func TestWhatIsNotToldAgainIsGone(t *testing.T) {
 			t.Errorf("then: %q", got)
 		}
 		p.out.Close()
-		time.Sleep(time.Second)
+		pass(time.Second)
 		p.say(synced)
 		if got := told(); !slices.Equal(got, []string{"-shop-x/web", "-shop-x", "synced"}) {
 			t.Errorf("in the end: %q", got)
@@ -141,7 +147,7 @@ func TestAPeerThatIsAwayIsNotAskedAndAskedAtOnceWhenItIsBack(t *testing.T) {
 	follow(t, func(t *testing.T, p *peer, v *View, told func() []string) {
 		p.say(twinLine("shop-x", "shop"), line("Pod", "shop-x", "web", false), synced)
 		v.SetReachable(false)
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		if p.opened != 1 || !v.Fresh() || v.Pods.Get("shop-x", "web") == nil {
 			t.Errorf("opened %d times, fresh %t", p.opened, v.Fresh())
 		}
@@ -166,13 +172,13 @@ func TestARefusalIsTriedAgainWithGrowingDelays(t *testing.T) {
 	follow(t, func(t *testing.T, p *peer, v *View, told func() []string) {
 		p.refuse = errors.New("403 Forbidden")
 		p.out.Close()
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		if p.opened < 6 || p.opened > 25 {
 			t.Errorf("asked %d times in a minute", p.opened)
 		}
 		p.refuse = nil
 		for before := p.opened; p.opened == before; {
-			time.Sleep(100 * time.Millisecond)
+			pass(100 * time.Millisecond)
 		}
 		p.say(synced)
 		if !v.Fresh() {
@@ -184,12 +190,12 @@ func TestARefusalIsTriedAgainWithGrowingDelays(t *testing.T) {
 func TestAPeerThatSaysNothingIsNotWaitedForForEver(t *testing.T) {
 	follow(t, func(t *testing.T, p *peer, v *View, told func() []string) {
 		p.say(twinLine("shop-x", "shop"))
-		time.Sleep(patience + time.Second)
+		pass(patience + time.Second)
 		if p.opened != 2 {
 			t.Errorf("opened %d times", p.opened)
 		}
 		p.say(twinLine("shop-x", "shop"), synced)
-		time.Sleep(time.Hour) // nothing changes there
+		pass(time.Hour) // nothing changes there
 		if p.opened != 2 || !v.Fresh() {
 			t.Errorf("opened %d times", p.opened)
 		}
@@ -213,7 +219,7 @@ func TestHostileLines(t *testing.T) {
 				if _, err := io.WriteString(p.out, text); err == nil && !strings.HasSuffix(text, "\n") {
 					t.Error("it was read to its end")
 				}
-				time.Sleep(time.Second)
+				pass(time.Second)
 				if p.opened != 2 {
 					t.Fatalf("opened %d times", p.opened)
 				}

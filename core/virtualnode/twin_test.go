@@ -38,6 +38,12 @@ func (a *askedTwins) note(format string, args ...any) error {
 	return a.refuse
 }
 
+func (a *askedTwins) answer(refuse error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.refuse = refuse
+}
+
 func (a *askedTwins) Ensure(_ context.Context, home string) (string, error) {
 	return home + "-x", a.note("ensure %s", home)
 }
@@ -149,7 +155,7 @@ func standing(t *testing.T, story func(s *stand), namespaces ...*corev1.Namespac
 // TestWhatAPeerKeepsForNothingIsGivenUp: nobody here remembers the namespace; the peer was away, or this daemon was, when it went.
 func TestWhatAPeerKeepsForNothingIsGivenUp(t *testing.T) {
 	standing(t, func(s *stand) {
-		s.twins.refuse = errors.New("429: too many calls")
+		s.twins.answer(errors.New("429: too many calls"))
 		s.say(twinLine("shop", ""), twinLine("market", ""))
 		s.want() // more may be told that matters
 		s.say(synced)
@@ -163,7 +169,7 @@ func TestWhatAPeerKeepsForNothingIsGivenUp(t *testing.T) {
 		if left := s.node.Left(); len(left) != 1 || left[0].Home != "shop" || left[0].Leaving || left[0].Why != "429: too many calls" || time.Since(left[0].Since) < 9*time.Minute {
 			s.Errorf("left: %+v", left)
 		}
-		s.twins.refuse = nil
+		s.twins.answer(nil)
 		time.Sleep(time.Minute)
 		if calls := s.twins.since(); !slices.Equal(calls, []string{"release shop"}) {
 			s.Errorf("asked %q", calls)
