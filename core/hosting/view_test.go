@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -380,4 +381,53 @@ func TestNothingOfANamespaceIsToldThatIsTheOwnNoMore(t *testing.T) {
 			t.Errorf("told: %s", told)
 		}
 	}
+}
+
+// TestAThousandNamespacesInOneView: what they cost, with a pod each, its Secret and some events, is little, and told at once.
+func TestAThousandNamespacesInOneView(t *testing.T) {
+	g := newGallery(t)
+	const many = maxTwins - 1 // besides the shop
+	heap := func() int64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc) //nolint:gosec // of a test
+	}
+	for i := range many {
+		home := fmt.Sprintf("n%d", i)
+		name := home + "-" + g.bob.Compact[:7]
+		g.tenants.contracts.learn(twin{name: name, home: home, contract: "contractb", consumer: g.bob.Compact}, "")
+		asked := newOffloaded()
+		asked.SetNamespace(name)
+		asked.SetName("web")
+		asked.Object["spec"] = map[string]any{"homeNamespace": home, "template": `{"spec":{"containers":[{"name":"web","image":"` + strings.Repeat("x", 1000) + `"}]}}`}
+		g.shelves[viewOffloaded].all[name] = asked
+		g.shelves[viewPod].all[name] = guestPod(name, "web")
+		g.shelves["Secret"].all[name] = &metav1.PartialObjectMetadata{ObjectMeta: named(name, "kith-pod-web")}
+		for e := range 3 {
+			g.shelves[viewEvent].all[fmt.Sprint(name, e)] = &corev1.Event{ObjectMeta: named(name, fmt.Sprint("e", e)), Message: strings.Repeat("m", 100)}
+		}
+	}
+	held := heap()
+	view := remote.New(remote.Config{Open: g.serve()(g.bob), Log: slog.New(slog.DiscardHandler)})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	began := time.Now()
+	go func() { done <- view.Run(ctx) }()
+	<-view.Known()
+	took := time.Since(began)
+	if n := len(view.Twins()); n != maxTwins {
+		t.Errorf("%d namespaces were told of", n)
+	}
+	both := (heap() - held) / maxTwins
+	g.host.views.mu.Lock()
+	streams := len(g.host.views.open[g.bob.ID])
+	g.host.views.mu.Unlock()
+	t.Logf("%d namespaces came in %s, in %d stream; each takes %d bytes, at both ends together, besides what the provider watches anyway", maxTwins, took.Round(time.Millisecond), streams, both)
+	if streams != 1 || both > 32<<10 {
+		t.Errorf("%d streams, %d bytes for each namespace", streams, both)
+	}
+	cancel()
+	<-done
 }
