@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api"
@@ -43,7 +44,34 @@ func (h *Host) PutNamespace(w http.ResponseWriter, r *http.Request, consumerID s
 		return
 	}
 	twin, err := h.EnsureNamespace(ctx, contract, consumer, r.PathValue("home"), mapping)
+	if err == nil {
+		h.waitForRights(ctx, consumerID, twin)
+	}
 	h.answer(w, TwinAnswer{twin}, err)
+}
+
+// rightsWithin bounds the wait for the rights in a new namespace, which the API server learns of by a watch of its own.
+const rightsWithin = 2 * time.Second
+
+// waitForRights returns when the consumer may work in its namespace, or that takes too long: it would be refused, ask again, and
+// count as one that tries what it may not.
+func (h *Host) waitForRights(ctx context.Context, consumerID, namespace string) {
+	ctx, cancel := context.WithTimeout(ctx, rightsWithin)
+	defer cancel()
+	for delay := 5 * time.Millisecond; ; delay = min(2*delay, 200*time.Millisecond) {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: userPrefix + consumerID, Groups: []string{group},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "create", Group: v1alpha1.GroupVersion.Group, Resource: "offloadedpods"},
+		}}
+		if err := h.client.Create(ctx, review); err != nil || review.Status.Allowed {
+			return // who cannot be asked is not waited for
+		}
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // DeleteNamespace answers DELETE /kith/v2/namespaces/{home}?contract=ID at once: 202 and {} when the twin is being cleared away from

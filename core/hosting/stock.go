@@ -29,7 +29,7 @@ func (s Stock) over(most Stock) bool { return s.Objects > most.Objects || s.Byte
 func mostFor(limit corev1.ResourceList) Stock {
 	pods := limit[corev1.ResourcePods]
 	n := min(max(pods.Value(), 0), 100_000)
-	return Stock{Objects: 1000 + 10*n, Bytes: 16<<20 + n*(32<<10)}
+	return Stock{Objects: 4000 + 10*n, Bytes: 16<<20 + n*(32<<10)}
 }
 
 // stock estimates what a consumer keeps by what it sends, as if nothing ever went or were replaced, and has it counted

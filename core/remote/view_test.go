@@ -41,6 +41,7 @@ func (p *peer) open(ctx context.Context) (io.ReadCloser, error) {
 // say writes lines and waits until all of them were read.
 func (p *peer) say(lines ...string) {
 	p.t.Helper()
+	synctest.Wait()
 	for _, line := range lines {
 		if _, err := io.WriteString(p.out, line+"\n"); err != nil {
 			p.t.Fatalf("the view does not read on: %v", err)

@@ -74,6 +74,7 @@ const synced = `{"kind":"Synced"}`
 
 func (s *stand) say(lines ...string) {
 	s.Helper()
+	synctest.Wait()
 	for _, line := range lines {
 		if _, err := io.WriteString(s.peer, line+"\n"); err != nil {
 			s.Fatal(err)
