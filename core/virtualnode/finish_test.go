@@ -1,8 +1,6 @@
 package virtualnode
 
 import (
-	"context"
-	"errors"
 	"log/slog"
 	"net/netip"
 	"testing"
@@ -18,13 +16,6 @@ import (
 
 func noView() *remote.View { return remote.New(remote.Config{Log: slog.New(slog.DiscardHandler)}) }
 
-type noTwins struct{}
-
-func (noTwins) Ensure(context.Context, string) (string, error) {
-	return "", errors.New("no twins here")
-}
-func (noTwins) Release(context.Context, string) error { return nil }
-
 // The write of a pod's last status comes back as an event before the event of its deletion does.
 func TestAPodThatWasLetGoIsLeftAlone(t *testing.T) {
 	now := metav1.Now()
@@ -34,7 +25,7 @@ func TestAPodThatWasLetGoIsLeftAlone(t *testing.T) {
 	first := pod("first")
 	home := fake.NewClientset(first)
 	n, err := New(Config{
-		Home: home, Abroad: &rest.Config{Host: "https://bob.invalid"}, View: noView(), Twins: noTwins{}, Permit: anybody, PeerName: "bob", NodeName: "kith-bob",
+		Home: home, Abroad: &rest.Config{Host: "https://bob.invalid"}, View: noView(), Twins: &askedTwins{}, Permit: anybody, PeerName: "bob", NodeName: "kith-bob",
 		NodeIP: netip.MustParseAddr("10.0.0.1"), KubeletPort: 1, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

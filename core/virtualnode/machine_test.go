@@ -61,7 +61,7 @@ func TestTheMachineIsAskedForUntilItIsKnownAndWhenThePeerIsBack(t *testing.T) {
 		var asked atomic.Int32
 		var answers atomic.Bool
 		n, err := New(Config{
-			Home: fake.NewClientset(), Abroad: &rest.Config{Host: "http://peer.invalid"}, Twins: &askedTwins{}, PeerName: "bob", NodeName: "kith-bob",
+			Home: fake.NewClientset(), Abroad: &rest.Config{Host: "http://peer.invalid"}, View: noView(), Twins: &askedTwins{}, PeerName: "bob", NodeName: "kith-bob",
 			NodeIP: netip.MustParseAddr("10.42.255.1"), KubeletPort: 10260, Recorder: record.NewFakeRecorder(100), Log: slog.New(slog.DiscardHandler),
 			Permit: func(context.Context, string) (offloading.Permit, string, error) { return offloading.Granted, "", nil },
 			Machine: func(context.Context) (Machine, error) {
@@ -75,7 +75,6 @@ func TestTheMachineIsAskedForUntilItIsKnownAndWhenThePeerIsBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n.state.twins = map[string]bool{}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- n.learnMachine(ctx) }()

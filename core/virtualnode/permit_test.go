@@ -29,19 +29,6 @@ func anybody(context.Context, string) (offloading.Permit, string, error) {
 	return offloading.Granted, "", nil
 }
 
-// askedTwins notes what is asked of a peer.
-type askedTwins struct{ ensured, released []string }
-
-func (a *askedTwins) Ensure(_ context.Context, home string) (string, error) {
-	a.ensured = append(a.ensured, home)
-	return "", errors.New("the peer has no answer in this test")
-}
-
-func (a *askedTwins) Release(_ context.Context, home string) error {
-	a.released = append(a.released, home)
-	return nil
-}
-
 // onNode is a home pod on node kith-bob.
 func onNode(namespace, name string, tolerations ...corev1.Toleration) *corev1.Pod {
 	return &corev1.Pod{
@@ -59,7 +46,7 @@ func permitted(t *testing.T, twins Twins, permits map[string]offloading.Permit, 
 	home := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "kith-bob"}})
 	events := record.NewFakeRecorder(100)
 	n, err := New(Config{
-		Home: home, Abroad: &rest.Config{Host: peer.URL}, Twins: twins, PeerName: "bob", NodeName: "kith-bob", NodeIP: netip.MustParseAddr("10.42.255.1"), KubeletPort: 10260,
+		Home: home, Abroad: &rest.Config{Host: peer.URL}, View: noView(), Twins: twins, PeerName: "bob", NodeName: "kith-bob", NodeIP: netip.MustParseAddr("10.42.255.1"), KubeletPort: 10260,
 		Recorder: events, Log: slog.New(slog.DiscardHandler),
 		Permit: func(_ context.Context, namespace string) (offloading.Permit, string, error) {
 			return permits[namespace], "why of " + namespace, nil
@@ -68,7 +55,6 @@ func permitted(t *testing.T, twins Twins, permits map[string]offloading.Permit, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.state.twins = map[string]bool{}
 	t.Cleanup(n.queue.ShutDown)
 	t.Cleanup(n.events.queue.ShutDown)
 	var list []any
@@ -127,8 +113,8 @@ func TestAPodOfANamespaceThatIsNotOffloadedDoesNotGo(t *testing.T) {
 			if told := len(events.Events); c.fails && told != 1 || !c.fails && told != 0 {
 				t.Errorf("%d events, the first: %s", told, <-events.Events)
 			}
-			if len(peer.ensured)+len(peer.released) > 0 {
-				t.Errorf("asked for twins: %+v", peer)
+			if calls := peer.since(); len(calls) > 0 {
+				t.Errorf("asked for twins: %q", calls)
 			}
 		})
 	}
@@ -140,7 +126,7 @@ func TestARefusedPodIsLookedAtAgain(t *testing.T) {
 		pod := onNode("private", "agent")
 		home := fake.NewClientset(pod.DeepCopy())
 		n, err := New(Config{
-			Home: home, Abroad: &rest.Config{Host: "http://peer.invalid"}, Twins: &askedTwins{}, PeerName: "bob", NodeName: "kith-bob", NodeIP: netip.MustParseAddr("10.42.255.1"), KubeletPort: 10260,
+			Home: home, Abroad: &rest.Config{Host: "http://peer.invalid"}, View: noView(), Twins: &askedTwins{}, PeerName: "bob", NodeName: "kith-bob", NodeIP: netip.MustParseAddr("10.42.255.1"), KubeletPort: 10260,
 			Recorder: record.NewFakeRecorder(100), Log: slog.New(slog.DiscardHandler),
 			Permit: func(context.Context, string) (offloading.Permit, string, error) {
 				return offloading.Withdrawn, "it is not", nil
@@ -149,7 +135,6 @@ func TestARefusedPodIsLookedAtAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n.state.twins = map[string]bool{}
 		if err := n.pods.Replace([]any{pod.DeepCopy()}, ""); err != nil {
 			t.Fatal(err)
 		}
@@ -171,35 +156,50 @@ func TestARefusedPodIsLookedAtAgain(t *testing.T) {
 
 // Pods of such a namespace that went abroad under an earlier version, or whose offloading somebody took away by force.
 func TestATwinOfANamespaceThatIsNotOffloadedIsGivenUp(t *testing.T) {
-	old := onNode("private", "agent")
-	old.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
-	old.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "c", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}
-	going := onNode("private", "going")
-	going.DeletionTimestamp, going.Finalizers = new(metav1.Now()), []string{"test/x"}
-	peer := &askedTwins{}
-	n, home, _ := permitted(t, peer, nil, old, going)
-	n.state.twins["private"], n.state.twins["kube-system"] = true, true
-	for _, k := range []key{{namespace: "kube-system"}, {namespace: "private"}, keyOf(old), keyOf(going)} {
-		if err := n.reconcile(t.Context(), k); err != nil {
-			t.Fatal(k, err)
+	standing(t, func(s *stand) {
+		old := onNode("private", "agent")
+		old.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
+		old.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "c", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}}
+		going := onNode("private", "going")
+		going.DeletionTimestamp, going.Finalizers = new(metav1.Now()), []string{"test/x"}
+		for _, pod := range []*corev1.Pod{old, going} {
+			if err := errors.Join(s.home.Tracker().Add(pod.DeepCopy()), s.node.pods.put(pod.DeepCopy())); err != nil {
+				s.Fatal(err)
+			}
 		}
-	}
-	if want := []string{"kube-system", "private"}; !slices.Equal(peer.released, want) || len(peer.ensured) > 0 {
-		t.Errorf("%+v, want %v released", peer, want)
-	}
-	if n.remembers("private") || n.remembers("kube-system") {
-		t.Error("their twins are still noted on the node")
-	}
-	now, err := home.CoreV1().Pods("private").Get(t.Context(), "agent", metav1.GetOptions{})
-	if err != nil || now.Status.Phase != corev1.PodFailed || now.Status.ContainerStatuses[0].State.Terminated == nil {
-		t.Errorf("%+v, %v", now.Status, err)
-	}
-	if _, err := home.CoreV1().Pods("private").Get(t.Context(), "going", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("the pod that was deleted is still there: %v", err)
-	}
-	if err := n.Open(t.Context(), "private"); err == nil || !strings.Contains(err.Error(), "why of private") {
-		t.Errorf("a twin for it: %v", err)
-	}
+		there := func(name string) *corev1.Pod {
+			s.Helper()
+			pod, err := s.home.CoreV1().Pods("private").Get(s.Context(), name, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return nil
+			} else if err != nil {
+				s.Fatal(err)
+			}
+			return pod
+		}
+		if synctest.Wait(); there("going") == nil {
+			s.Error("a pod was let go that may run abroad")
+		}
+		s.say(twinLine("private", ""), twinLine("kube-system", ""), offloadedLine("private", "going", ""), synced)
+		calls := s.twins.since()
+		slices.Sort(calls)
+		if calls = slices.Compact(calls); !slices.Equal(calls, []string{"release kube-system", "release private"}) {
+			s.Errorf("asked %q", calls)
+		}
+		if now := there("agent"); now == nil || now.Status.Phase != corev1.PodFailed || now.Status.ContainerStatuses[0].State.Terminated == nil {
+			s.Errorf("%+v", now)
+		}
+		if there("going") == nil {
+			s.Error("a pod was let go that runs abroad")
+		}
+		s.say(offloadedLine("private", "going", `"gone":true,`))
+		if there("going") != nil {
+			s.Error("the pod that was deleted is still there")
+		}
+		if err := s.node.Open(s.Context(), "private"); err == nil || !strings.Contains(err.Error(), "why of private") {
+			s.Errorf("a twin for it: %v", err)
+		}
+	})
 }
 
 func TestPodsTolerateTheTaintThatEvictsBeforeItIsThere(t *testing.T) {

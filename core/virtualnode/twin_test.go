@@ -19,8 +19,10 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/offloading"
 	"kith.dev/core/remote"
 )
 
@@ -130,7 +132,13 @@ func standing(t *testing.T, story func(s *stand), namespaces ...*corev1.Namespac
 		var err error
 		s.node, err = New(Config{
 			Home: s.home, Abroad: &rest.Config{Host: "https://bob", Transport: away{}}, Upgrades: away{}, View: view, Twins: s.twins, PeerName: "bob", NodeName: "kith-bob",
-			NodeIP: netip.MustParseAddr("10.42.255.1"), KubeletPort: 10260, Log: slog.New(slog.DiscardHandler),
+			NodeIP: netip.MustParseAddr("10.42.255.1"), KubeletPort: 10260, Recorder: record.NewFakeRecorder(1000), Log: slog.New(slog.DiscardHandler),
+			Permit: func(_ context.Context, namespace string) (offloading.Permit, string, error) {
+				if slices.ContainsFunc(namespaces, func(ns *corev1.Namespace) bool { return ns.Name == namespace }) {
+					return offloading.Granted, "", nil
+				}
+				return offloading.Withdrawn, "why of " + namespace, nil
+			},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -16,7 +16,7 @@ func TestAThousandNamespacesComeAndGo(t *testing.T) {
 		n = 1000
 	}
 	w := newWorld(t)
-	w.churn(n, 8)
+	w.passing(n, 8)
 	if why := w.well(); why != "" {
 		t.Error(why)
 	}

@@ -5,9 +5,12 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,7 +23,42 @@ import (
 	"kith.dev/test/lab"
 )
 
-// churn makes that many namespaces, as many at once as workers, has a pod in each run at bob, and deletes it, without waiting for
+// namespacesComeAndGo: nothing is left of them, and what is left of others is cleared when somebody finds it.
+func namespacesComeAndGo(t *testing.T, l *lab.Lab) {
+	w := &world{t: t, l: l, alice: l.Laptop("alice"), bob: l.Laptop("bob"), apis: map[string]client.Client{}}
+	w.passing(12, 6)
+
+	// A twin of which alice knows nothing: her disk was set back, or the deletion was lost on an older Kith.
+	api, err := w.api(w.bob)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shop corev1.Namespace
+	if err := api.Get(t.Context(), client.ObjectKey{Name: twinAt(t, w.bob, "shop")}, &shop); err != nil {
+		t.Fatal(err)
+	}
+	leak := func(home string) {
+		left := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: strings.Replace(shop.Name, "shop", home, 1), Labels: maps.Clone(shop.Labels)}}
+		left.Labels[v1alpha1.LabelHomeNamespace] = home
+		if err := api.Create(t.Context(), left); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leak("churn-leaked")
+	eventually(t, 30*time.Second, "what alice knows nothing of is cleared away", func() string { return w.leftovers("churn-") })
+	// The same while her daemon does not run.
+	if err := w.alice.StopDaemon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	leak("churn-while-away")
+	if err := w.alice.StartDaemon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 60*time.Second, "what was left while alice was away is cleared away", func() string { return w.leftovers("churn-") })
+	twinAt(t, w.bob, "shop") // which she needs
+}
+
+// passing makes that many namespaces, as many at once as workers, has a pod in each run at bob, and deletes it, without waiting for
 // its end. In the end nothing of them is left on either side, and the two were connected all the time.
 func (w *world) passing(namespaces, workers int) {
 	t := w.t
@@ -110,21 +148,12 @@ func (w *world) leftovers(prefix string) string {
 		}
 		var names []string
 		for _, ns := range list.Items {
-			if len(ns.Name) > len(prefix) && ns.Name[:len(prefix)] == prefix {
+			if strings.HasPrefix(ns.Name, prefix) {
 				names = append(names, ns.Name)
 			}
 		}
 		if len(names) > 0 {
 			return fmt.Sprintf("%s has %d namespaces: %v", p.Name(), len(names), names[:min(len(names), 5)])
-		}
-	}
-	var node corev1.Node
-	if api, err := w.api(w.alice); err != nil || api.Get(w.t.Context(), client.ObjectKey{Name: "kith-bob"}, &node) != nil {
-		return "the virtual node cannot be read"
-	}
-	for key := range node.Annotations {
-		if slices.ContainsFunc([]string{"twin.kith.dev/" + prefix}, func(p string) bool { return len(key) > len(p) && key[:len(p)] == p }) {
-			return "the virtual node still says " + key
 		}
 	}
 	return ""
