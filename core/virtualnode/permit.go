@@ -26,6 +26,13 @@ func (n *Node) stays(ctx context.Context, home *corev1.Pod, permit offloading.Pe
 	} else {
 		status = endOf(home.Status, "", "")
 		status.Phase, status.Reason, status.Message = corev1.PodFailed, eventNotOffloaded, why
+		for _, statuses := range [][]corev1.ContainerStatus{status.InitContainerStatuses, status.ContainerStatuses} {
+			for i := range statuses { // of which kubectl shows the reason
+				if end := statuses[i].State.Terminated; end.Reason == reasonUnknown {
+					end.Reason, end.Message = eventNotOffloaded, why
+				}
+			}
+		}
 	}
 	if home.Status.Reason != eventNotOffloaded || home.Status.Message != why {
 		n.log.Warn("pod does not go abroad", "namespace", home.Namespace, "pod", home.Name, "why", why)

@@ -186,7 +186,7 @@ func TestATwinOfANamespaceThatIsNotOffloadedIsGivenUp(t *testing.T) {
 		if calls = slices.Compact(calls); !slices.Equal(calls, []string{"release kube-system", "release private"}) {
 			s.Errorf("asked %q", calls)
 		}
-		if now := there("agent"); now == nil || now.Status.Phase != corev1.PodFailed || now.Status.ContainerStatuses[0].State.Terminated == nil {
+		if now := there("agent"); now == nil || now.Status.Phase != corev1.PodFailed || now.Status.ContainerStatuses[0].State.Terminated == nil || now.Status.ContainerStatuses[0].State.Terminated.Reason != "NotOffloaded" {
 			s.Errorf("%+v", now)
 		}
 		if there("going") == nil {

@@ -16,6 +16,8 @@ const (
 	reasonRemaking = "Remaking"      // the guest was lost abroad; the peer makes it again
 	reasonRefused  = "RefusedByPeer" // refused without a reason
 	reasonLost     = "LostByPeer"    // a pod that never restarts is gone abroad
+
+	reasonUnknown = "ContainerStatusUnknown" // of a container, as kubelets say it
 )
 
 // view is what a home pod's status is made from.
@@ -260,7 +262,7 @@ func endOf(s corev1.PodStatus, reason, message string) corev1.PodStatus {
 			c := &statuses[i]
 			c.Ready, c.Started = false, new(bool)
 			if c.State.Terminated == nil {
-				gone := &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown", FinishedAt: metav1.Now(),
+				gone := &corev1.ContainerStateTerminated{ExitCode: 137, Reason: reasonUnknown, FinishedAt: metav1.Now(),
 					Message: "the container is gone; how it ended was not seen"}
 				if c.State.Running != nil {
 					gone.StartedAt = c.State.Running.StartedAt
