@@ -26,12 +26,15 @@ const (
 	Granted
 )
 
+// notOffloaded is said of pods in NAMESPACE by admission and by virtual nodes alike.
+const notOffloaded = "namespace NAMESPACE is not offloaded, so none of its pods runs at a peer, whatever it tolerates (kith offload NAMESPACE lets them)"
+
 // PermitOf reads a NamespaceOffloading, which is nil where there is none, for a peer. When it is not Granted, why is a sentence for
 // the owner of the pod.
 func PermitOf(namespace string, nso *v1alpha1.NamespaceOffloading, peer string) (permit Permit, why string) {
 	switch {
 	case nso == nil:
-		return Withdrawn, fmt.Sprintf("namespace %s is not offloaded, so none of its pods runs at a peer, whatever it tolerates (kith offload %s lets them)", namespace, namespace)
+		return Withdrawn, strings.ReplaceAll(notOffloaded, "NAMESPACE", namespace)
 	case nso.DeletionTimestamp != nil:
 		return Ending, fmt.Sprintf("namespace %s is being brought home", namespace)
 	case nso.Spec.Strategy == v1alpha1.StrategyLocal:

@@ -94,10 +94,9 @@ func refusal() *admissionv1.ValidatingAdmissionPolicy {
 			}, admissionv1.Create),
 			MatchConditions: []admissionv1.MatchCondition{{Name: "like-a-virtual-node", Expression: onto + `.startsWith("` + v1alpha1.VirtualNodePrefix + `")`}},
 			Validations: []admissionv1.Validation{{
-				Expression: onto + ` != "` + v1alpha1.VirtualNodePrefix + `" + params.metadata.name`,
-				MessageExpression: `"namespace " + request.namespace + " is not offloaded, so none of its pods goes to node " + ` + onto +
-					` + ", whatever it tolerates (kith offload " + request.namespace + " lets them go to peers)"`,
-				Reason: new(metav1.StatusReasonForbidden),
+				Expression:        onto + ` != "` + v1alpha1.VirtualNodePrefix + `" + params.metadata.name`,
+				MessageExpression: `"` + strings.ReplaceAll(notOffloaded, "NAMESPACE", `" + request.namespace + "`) + `"`,
+				Reason:            new(metav1.StatusReasonForbidden),
 			}},
 			// That a definition of Kith's is gone must not stop pods; and the virtual node sends none of these away by itself.
 			FailurePolicy: new(admissionv1.Ignore),
