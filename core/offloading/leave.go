@@ -66,7 +66,8 @@ func (p *Permits) Of(ctx context.Context, namespace, peer string) (permit Permit
 		nso := &v1alpha1.NamespaceOffloading{}
 		err := reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.NamespaceOffloadingName}, nso)
 		switch {
-		case apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse): // that would be the kind, not the object
+		// With that cause it is the kind that was not found.
+		case apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
 			nso = nil
 		case err != nil:
 			return Withdrawn, "", fmt.Errorf("see whether namespace %s is offloaded: %w", namespace, err)

@@ -57,7 +57,12 @@ const annotation = `has(namespaceObject.metadata.annotations) && %q in namespace
 
 // Objects are the admission policies and what puts them into force.
 func Objects() []client.Object {
-	return []client.Object{Policy(), Binding(), homePolicy(), mutatingBinding(HomePolicyName), daemonSetPolicy(), mutatingBinding(DaemonSetPolicyName), refusal(), refusalBinding()}
+	return []client.Object{
+		Policy(), Binding(),
+		homePolicy(), mutatingBinding(HomePolicyName),
+		daemonSetPolicy(), mutatingBinding(DaemonSetPolicyName),
+		refusal(), refusalBinding(),
+	}
 }
 
 // Policy makes the MutatingAdmissionPolicy (KEP-3962) that lets pods of offloaded namespaces tolerate virtual
@@ -65,7 +70,7 @@ func Objects() []client.Object {
 // fails: an API server that starts looks for the kinds of parameters before it serves custom resources, and then again after 30 s;
 // every pod that was made meanwhile would stay at home for good.
 func Policy() *admissionv1.MutatingAdmissionPolicy {
-	p := mutating(PolicyName, metav1.LabelSelectorOpIn, admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}}, admissionv1.Create)
+	p := mutating(PolicyName, metav1.LabelSelectorOpIn, core("pods"), admissionv1.Create)
 	p.Spec.MatchConditions = []admissionv1.MatchCondition{
 		{Name: "not-of-a-daemonset", Expression: ofNoDaemonSet},
 		{Name: "not-bound-at-home", Expression: notBound + ` || object.spec.nodeName.startsWith("` + v1alpha1.VirtualNodePrefix + `")`},
@@ -100,7 +105,9 @@ func known(expression string) admissionv1.Mutation {
 func Binding() *admissionv1.MutatingAdmissionPolicyBinding { return mutatingBinding(PolicyName) }
 
 // mutating makes a policy for namespaces whose offload label is, or is not, "true"; with no operator for all.
-func mutating(name string, labelled metav1.LabelSelectorOperator, rule admissionv1.Rule, operations ...admissionv1.OperationType) *admissionv1.MutatingAdmissionPolicy {
+func mutating(
+	name string, labelled metav1.LabelSelectorOperator, rule admissionv1.Rule, operations ...admissionv1.OperationType,
+) *admissionv1.MutatingAdmissionPolicy {
 	return &admissionv1.MutatingAdmissionPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "MutatingAdmissionPolicy"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
@@ -113,13 +120,20 @@ func mutating(name string, labelled metav1.LabelSelectorOperator, rule admission
 }
 
 func matching(labelled metav1.LabelSelectorOperator, rule admissionv1.Rule, operations ...admissionv1.OperationType) *admissionv1.MatchResources {
-	m := &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{Operations: operations, Rule: rule}}}}
+	m := &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{
+		{RuleWithOperations: admissionv1.RuleWithOperations{Operations: operations, Rule: rule}},
+	}}
 	if labelled != "" {
 		m.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 			{Key: v1alpha1.LabelOffload, Operator: labelled, Values: []string{"true"}},
 		}}
 	}
 	return m
+}
+
+// core is the rule for resources of the core group.
+func core(resources ...string) admissionv1.Rule {
+	return admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: resources}
 }
 
 func patch(expression string) admissionv1.Mutation {

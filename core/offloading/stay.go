@@ -44,7 +44,8 @@ func require(path, spec string, alternatives ...string) string {
 		alone = append(alone, term+`{matchExpressions: [`+requirement+`]}`)
 		// Each requirement is made anew: a list has elements of one type.
 		added = append(added, `variables.terms.map(t, `+term+`{
-      matchExpressions: (has(t.matchExpressions) ? t.matchExpressions.map(e, `+term+`.matchExpressions{key: e.key, operator: e.operator, values: has(e.values) ? e.values : []}) : []) + [`+requirement+`],
+      matchExpressions: (has(t.matchExpressions) ? t.matchExpressions.map(e,
+        `+term+`.matchExpressions{key: e.key, operator: e.operator, values: has(e.values) ? e.values : []}) : []) + [`+requirement+`],
       matchFields: has(t.matchFields) ? t.matchFields : []})`)
 	}
 	return strings.NewReplacer("PATH", path, "SPEC", spec, "OBJECT", object).Replace(`((has(SPEC.affinity) ? [] : [JSONPatch{op: "add", path: "PATH/affinity", value: OBJECT.affinity{}}])
@@ -57,24 +58,29 @@ func require(path, spec string, alternatives ...string) string {
 // homePolicy keeps pods at home that would tolerate virtual nodes though their namespace is not offloaded, and has virtual nodes
 // not count where such pods are to be spread. Pods that ask for a virtual node wait, until their namespace is offloaded.
 func homePolicy() *admissionv1.MutatingAdmissionPolicy {
-	p := mutating(HomePolicyName, metav1.LabelSelectorOpNotIn, admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}}, admissionv1.Create)
+	p := mutating(HomePolicyName, metav1.LabelSelectorOpNotIn, core("pods"), admissionv1.Create)
 	p.Spec.MatchConditions = []admissionv1.MatchCondition{
 		{Name: "not-of-a-daemonset", Expression: ofNoDaemonSet},
 		{Name: "not-bound-already", Expression: notBound},
 		{Name: "not-asking-for-a-peer", Expression: `!has(object.spec.nodeSelector) || !("` + LabelVirtual + `" in object.spec.nodeSelector)`},
 	}
 	p.Spec.Variables = places("object.spec")
-	p.Spec.Mutations = []admissionv1.Mutation{patch(`variables.wide || variables.spread || size(variables.own) > 0 ? ` + require("/spec", "object.spec", atHome) + ` : []`)}
+	p.Spec.Mutations = []admissionv1.Mutation{
+		patch(`variables.wide || variables.spread || size(variables.own) > 0 ? ` + require("/spec", "object.spec", atHome) + ` : []`),
+	}
 	return p
 }
 
 // daemonSetPolicy keeps DaemonSets off virtual nodes: their controller decides by the template, so that is where it must stand.
 func daemonSetPolicy() *admissionv1.MutatingAdmissionPolicy {
-	p := mutating(DaemonSetPolicyName, "", admissionv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"daemonsets"}}, admissionv1.Create, admissionv1.Update)
+	rule := admissionv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"daemonsets"}}
+	p := mutating(DaemonSetPolicyName, "", rule, admissionv1.Create, admissionv1.Update)
 	const spec = "object.spec.template.spec"
 	p.Spec.Variables = append(places(spec), admissionv1.Variable{Name: "stays", Expression: `size(variables.terms) > 0 && variables.terms.all(t,
   has(t.matchExpressions) && t.matchExpressions.exists(e, e.key == "` + LabelVirtual + `" && e.operator == "DoesNotExist"))`})
-	p.Spec.Mutations = []admissionv1.Mutation{patch(`variables.stays || !(variables.wide || size(variables.own) > 0) ? [] : ` + require("/spec/template/spec", spec, atHome))}
+	p.Spec.Mutations = []admissionv1.Mutation{
+		patch(`variables.stays || !(variables.wide || size(variables.own) > 0) ? [] : ` + require("/spec/template/spec", spec, atHome)),
+	}
 	return p
 }
 
@@ -88,11 +94,9 @@ func refusal() *admissionv1.ValidatingAdmissionPolicy {
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "ValidatingAdmissionPolicy"},
 		ObjectMeta: metav1.ObjectMeta{Name: PolicyName, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
-			ParamKind: &admissionv1.ParamKind{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Peer"},
-			MatchConstraints: matching(metav1.LabelSelectorOpNotIn, admissionv1.Rule{
-				APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods", "pods/binding", "bindings"},
-			}, admissionv1.Create),
-			MatchConditions: []admissionv1.MatchCondition{{Name: "like-a-virtual-node", Expression: onto + `.startsWith("` + v1alpha1.VirtualNodePrefix + `")`}},
+			ParamKind:        &admissionv1.ParamKind{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Peer"},
+			MatchConstraints: matching(metav1.LabelSelectorOpNotIn, core("pods", "pods/binding", "bindings"), admissionv1.Create),
+			MatchConditions:  []admissionv1.MatchCondition{{Name: "like-a-virtual-node", Expression: onto + `.startsWith("` + v1alpha1.VirtualNodePrefix + `")`}},
 			Validations: []admissionv1.Validation{{
 				Expression:        onto + ` != "` + v1alpha1.VirtualNodePrefix + `" + params.metadata.name`,
 				MessageExpression: `"` + strings.ReplaceAll(notOffloaded, "NAMESPACE", `" + request.namespace + "`) + `"`,
