@@ -428,3 +428,58 @@ func TestFromOneTableToAnother(t *testing.T) {
 	l.listed = nil
 	l.hold(denyAll)
 }
+
+// What upstream's own tests of network policies try (k8s.io/kubernetes, test/e2e/network/netpol) and the others here do not: web,
+// db and other are of shop, bank is of another namespace.
+func TestUpstreamsOtherCases(t *testing.T) {
+	l := newLaptop(t)
+	const (
+		allow   = `{metadata: {name: allow}, spec: {podSelector: {}, policyTypes: [Ingress], ingress: [{}]}}`
+		allowTo = `{metadata: {name: allow-to}, spec: {podSelector: {}, policyTypes: [Egress], egress: [{}]}}`
+	)
+	db := func(rules string) string {
+		return `{metadata: {name: db}, spec: {podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress], ingress: [` + rules + `]}}`
+	}
+	type from = map[string]bool // to db's port 8080
+	for name, c := range map[string]struct {
+		policies []string
+		open     from
+	}{
+		"SCTP is not TCP":          {[]string{db(`{ports: [{protocol: SCTP, port: 8080}]}`)}, from{webIP: false, bankIP: false}},
+		"UDP is not TCP":           {[]string{db(`{ports: [{protocol: UDP, port: 8080}]}`)}, from{webIP: false, bankIP: false}},
+		"any port of a protocol":   {[]string{db(`{ports: [{protocol: TCP}]}`)}, from{webIP: true, bankIP: true}},
+		"policies add up":          {[]string{db(`{from: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 9090}]}`), db(`{from: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 8080}]}`)}, from{webIP: true, otherIP: false}},
+		"all is more than none":    {[]string{allow, db("")}, from{webIP: true, bankIP: true}},
+		"egress at the client":     {[]string{allow, `{metadata: {name: web}, spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Egress]}}`}, from{webIP: false, otherIP: true, bankIP: true}},
+		"egress, all is more":      {[]string{allowTo, `{metadata: {name: web}, spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Egress]}}`}, from{webIP: true}},
+		"match expressions":        {[]string{db(`{from: [{podSelector: {matchExpressions: [{key: app, operator: In, values: [web, none]}]}}, {namespaceSelector: {matchExpressions: [{key: team, operator: DoesNotExist}]}}]}`)}, from{webIP: true, otherIP: false, bankIP: false}},
+		"namespaces by their name": {[]string{db(`{from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: bank}}}]}`)}, from{webIP: false, bankIP: true}},
+		"another namespace's say":  {[]string{`{metadata: {namespace: bank}, spec: {podSelector: {}, policyTypes: [Ingress]}}`}, from{webIP: true, bankIP: true}},
+	} {
+		list := policies(t, c.policies...)
+		for i, p := range list { // of one name each
+			p.Name = fmt.Sprintf("%s-%d", p.Name, i)
+		}
+		l.holdAll(list)
+		for who, open := range c.open {
+			l.opens(who, map[string]bool{dbIP + ":8080": open})
+		}
+		if t.Failed() {
+			t.Fatal(name)
+		}
+	}
+	// Labels that change, of pods and of namespaces.
+	list := policies(t, db(`{from: [{podSelector: {matchLabels: {app: web}}}, {namespaceSelector: {matchLabels: {team: c}}}]}`))
+	s := state(list, l.listed...) // the pods are the same list
+	must(t, l.writer.write(t.Context(), compile(s)))
+	l.opens(webIP, map[string]bool{dbIP + ":8080": true})
+	l.opens(bankIP, map[string]bool{dbIP + ":8080": false})
+	l.listed[0].Labels = map[string]string{"app": "new"}
+	s.Namespaces["bank"] = map[string]string{"team": "c"}
+	must(t, l.writer.write(t.Context(), compile(s)))
+	l.opens(webIP, map[string]bool{dbIP + ":8080": false})
+	l.opens(bankIP, map[string]bool{dbIP + ":8080": true})
+	l.listed[1].Labels = map[string]string{"app": "new"} // db is selected no more
+	must(t, l.writer.write(t.Context(), compile(s)))
+	l.opens(webIP, map[string]bool{dbIP + ":8080": true})
+}

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -84,5 +88,55 @@ func TestHostsEndIsMarked(t *testing.T) {
 	}
 	if out, err := call("VERSION", "{}"); err != nil || !strings.Contains(out, "1.0.0") {
 		t.Errorf("VERSION: %q, %v", out, err)
+	}
+}
+
+// The plugin gives no pod its network before the engine says that its policies are in force.
+func TestAPodWaitsForItsPolicies(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "policies.sock")
+	r := result{}
+	if err := json.Unmarshal([]byte(`{"ips":[{"address":"10.42.0.5/24"}]}`), &r); err != nil {
+		t.Fatal(err)
+	}
+	if err := await(r, socket, "17-a"); err == nil {
+		t.Error("nobody listens, and the pod starts")
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	answers := make(chan string, 1)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			asked, err := bufio.NewReader(c).ReadString('\n')
+			if err != nil || strings.TrimSpace(asked) != `{"address":"10.42.0.5","uid":"17-a"}` {
+				t.Errorf("asked %q, %v", asked, err)
+			}
+			_, _ = io.WriteString(c, <-answers)
+			c.Close()
+		}
+	}()
+	done := make(chan error, 1)
+	go func() { done <- await(r, socket, "17-a") }()
+	select {
+	case err := <-done:
+		t.Fatalf("it did not wait: %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	answers <- ""
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	answers <- "not in force: why"
+	if err := await(r, socket, "17-a"); err == nil || err.Error() != "not in force: why" {
+		t.Errorf("refused with %v", err)
+	}
+	if err := await(r, socket, ""); err != nil {
+		t.Errorf("what is no pod of a cluster: %v", err)
 	}
 }
