@@ -9,22 +9,13 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/k3s-io/kine/pkg/server"
 )
 
 // A disk that is full to the last byte: what is written next is written, with the room that was kept for that.
 func TestFullDiskCostsTheReserve(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("mounting a small disk takes root")
-	}
-	disk := t.TempDir()
-	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=32m"); err != nil {
-		t.Skip("mounting a small disk: ", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(disk, syscall.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
+	disk := smallDisk(t)
 	s := &Store{reserve: newReserve(disk, slog.New(slog.DiscardHandler)), log: slog.New(slog.DiscardHandler), writers: &sync.WaitGroup{}}
 	ctx := t.Context()
 	backend, err := s.open(ctx, filepath.Join(disk, "state.db"))
@@ -55,6 +46,68 @@ func TestFullDiskCostsTheReserve(t *testing.T) {
 	if held, err := s.reserve.take(); !held || err != nil {
 		t.Errorf("there is room again, and no reserve: %v %v", held, err)
 	}
+}
+
+// Upkeep that finds no room, and no reserve either, ends neither the process nor what is stored, and goes on when there is room.
+func TestUpkeepOutlivesAFullDisk(t *testing.T) {
+	disk := smallDisk(t)
+	b := open(t, filepath.Join(disk, "state.db"))
+	ctx := t.Context()
+	for i := range 2 * retained {
+		key := fmt.Sprint("/registry/things/", i/2)
+		rev, err := b.Create(ctx, key, []byte(key), 0)
+		if err == nil {
+			_, _, _, err = b.Update(ctx, key, []byte(key+" again"), rev, 0)
+		} else if errors.Is(err, server.ErrKeyExists) {
+			_, _, _, err = b.Delete(ctx, key, 0)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := contents(t, b)
+	fill(t, filepath.Join(disk, "filler"))
+	for i := 0; ; i++ { // the log has some room of its own
+		key := fmt.Sprint("/registry/late/", i)
+		if _, err := b.Create(ctx, key, make([]byte, 16<<10), 0); err != nil {
+			break
+		}
+		want[key] = string(make([]byte, 16<<10))
+	}
+	now, err := b.CurrentRevision(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Compact(ctx, now); err == nil {
+		t.Error("it compacted without room")
+	}
+	compare(t, contents(t, b), want)
+	if err := os.Remove(filepath.Join(disk, "filler")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Compact(ctx, now); err != nil {
+		t.Errorf("there is room again: %v", err)
+	}
+	compare(t, contents(t, b), want)
+	check(t, b.upkeep.db)
+}
+
+// smallDisk mounts one of 32 MB until the test ends.
+func smallDisk(t *testing.T) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a small disk takes root")
+	}
+	disk := t.TempDir()
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=32m"); err != nil {
+		t.Skip("mounting a small disk: ", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(disk, syscall.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return disk
 }
 
 func TestReserveFitsTheDisk(t *testing.T) {
