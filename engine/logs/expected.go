@@ -15,6 +15,9 @@ var expected = []struct {
 	{message: "Unhandled Error", err: "failed to fetch openapi paths", why: "the API server asks itself before it is ready, and asks again"},
 	{message: "Failed to watch", err: `is forbidden: User "kith:dns"`, why: "the authorizer hears of new roles a moment after they are there"},
 
+	{message: "Timeout or abort while handling", why: "who asked did not wait for a server that is still starting, and asks again"},
+	{message: "Post-timeout activity", why: "the same, when the answer was ready after all"},
+	{message: "Failed to ensure lease exists, will retry", err: `namespaces "kube-system" not found`, why: "the namespace is being made"},
 	{message: "Error while syncing ConfigMap", err: `namespaces "kube-system" not found`, why: "the namespace is being made"},
 	{message: "Unhandled Error", err: "is not as new as written version", always: true, why: "a controller hears of its own write a moment later, and looks again"},
 
