@@ -1,6 +1,6 @@
 package logs
 
-// expected are the lines that a healthy start has: how the message begins, what the error contains if there is one, and why it is
+// expected are the lines that a healthy start has: how the message begins, what it or the error beside it contains, and why it is
 // none. Each was seen; one that no start has any more should go. Always: it comes again and again, not only at the start.
 var expected = []struct {
 	message, err string
@@ -31,6 +31,7 @@ var expected = []struct {
 	{message: "Image garbage collection failed once", err: "invalid capacity 0", why: "statistics are being gathered"},
 	{message: "eviction manager: failed to check if we have separate container filesystem", err: "no imagefs label", why: "statistics are being gathered"},
 	{message: "Failed to read data from checkpoint", err: "checkpoint is not found", why: "nothing is exposed by a device plugin"},
+	{message: "ContainerStatus from runtime service failed", err: "code = NotFound", always: true, why: "the container was removed between a list and a look at it"},
 	{message: "failed to read memory cgroup config for the pod", err: "no such file or directory", why: "after a boot the cgroups of pods are made anew"},
 	{message: "failed to read memory cgroup limits for the pod", err: "no such file or directory", why: "after a boot the cgroups of pods are made anew"},
 

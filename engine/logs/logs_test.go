@@ -16,6 +16,7 @@ func TestErrorsOfAHealthyStartAreNoneAndOthersAre(t *testing.T) {
 	harmless := func() { l.Parts.Error(line.message, "err", errors.New("so: "+line.err)) }
 
 	harmless()
+	l.Parts.Error(line.message + ": so: " + line.err) // as klog.Errorf has it
 	l.Parts.With("err", line.err).Warn(line.message)
 	l.Parts.Info("what developers want")
 	if out.Len() != 0 {
