@@ -59,7 +59,7 @@ type Limits struct {
 // spins from taking the API server away from its owner.
 func DefaultLimits() Limits {
 	return Limits{
-		Requests: 128, Lists: 4, Turn: 10 * time.Second, Streams: 256,
+		Requests: 128, Lists: 4, Turn: 10 * time.Second, Streams: 128,
 		Rate: 200, Burst: 400, Patience: time.Second,
 		Timeout: time.Minute,
 		Body:    2 << 20, // a Secret of 1 MiB in base64, with room

@@ -189,7 +189,7 @@ func (h *hostile) watches(t *testing.T) {
 		time.Sleep(5 * time.Second)
 	})
 	t.Logf("%d watches were opened, %d refused", opened.Load(), refused.Load())
-	if opened.Load() == 0 || opened.Load() > 64+10*2 || opened.Load()+refused.Load() != 1000 {
+	if opened.Load() == 0 || opened.Load() > 128 || opened.Load()+refused.Load() != 1000 {
 		t.Errorf("%d watches are open", opened.Load())
 	}
 	eventually(t, 15*time.Second, "places are free again", func() string {
