@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,15 +23,15 @@ import (
 // peer stands for one that says what the test has it say.
 type peer struct {
 	t      *testing.T
-	opened int
+	opened atomic.Int32
 	out    *io.PipeWriter
-	refuse error
+	refuse atomic.Pointer[error]
 }
 
 func (p *peer) open(ctx context.Context) (io.ReadCloser, error) {
-	p.opened++
-	if p.refuse != nil {
-		return nil, p.refuse
+	p.opened.Add(1)
+	if err := p.refuse.Load(); err != nil {
+		return nil, *err
 	}
 	body, out := io.Pipe()
 	p.out = out
@@ -149,13 +150,13 @@ func TestAPeerThatIsAwayIsNotAskedAndAskedAtOnceWhenItIsBack(t *testing.T) {
 		p.say(twinLine("shop-x", "shop"), line("Pod", "shop-x", "web", false), synced)
 		v.SetReachable(false)
 		pass(time.Hour)
-		if p.opened != 1 || !v.Fresh() || v.Pods.Get("shop-x", "web") == nil {
-			t.Errorf("opened %d times, fresh %t", p.opened, v.Fresh())
+		if p.opened.Load() != 1 || !v.Fresh() || v.Pods.Get("shop-x", "web") == nil {
+			t.Errorf("opened %d times, fresh %t", p.opened.Load(), v.Fresh())
 		}
 		v.SetReachable(true)
 		synctest.Wait()
-		if p.opened != 2 || v.Fresh() {
-			t.Fatalf("opened %d times, fresh %t", p.opened, v.Fresh())
+		if p.opened.Load() != 2 || v.Fresh() {
+			t.Fatalf("opened %d times, fresh %t", p.opened.Load(), v.Fresh())
 		}
 		p.say(twinLine("shop-x", "shop"), line("Pod", "shop-x", "web", false), synced)
 		if !v.Fresh() {
@@ -163,22 +164,23 @@ func TestAPeerThatIsAwayIsNotAskedAndAskedAtOnceWhenItIsBack(t *testing.T) {
 		}
 		v.SetReachable(true) // nothing new
 		synctest.Wait()
-		if p.opened != 2 {
-			t.Errorf("opened %d times", p.opened)
+		if p.opened.Load() != 2 {
+			t.Errorf("opened %d times", p.opened.Load())
 		}
 	})
 }
 
 func TestARefusalIsTriedAgainWithGrowingDelays(t *testing.T) {
 	follow(t, func(t *testing.T, p *peer, v *View, told func() []string) {
-		p.refuse = errors.New("403 Forbidden")
+		no := errors.New("403 Forbidden")
+		p.refuse.Store(&no)
 		p.out.Close()
 		pass(time.Minute)
-		if p.opened < 6 || p.opened > 25 {
-			t.Errorf("asked %d times in a minute", p.opened)
+		if p.opened.Load() < 6 || p.opened.Load() > 25 {
+			t.Errorf("asked %d times in a minute", p.opened.Load())
 		}
-		p.refuse = nil
-		for before := p.opened; p.opened == before; {
+		p.refuse.Store(nil)
+		for before := p.opened.Load(); p.opened.Load() == before; {
 			pass(100 * time.Millisecond)
 		}
 		p.say(synced)
@@ -192,13 +194,13 @@ func TestAPeerThatSaysNothingIsNotWaitedForForEver(t *testing.T) {
 	follow(t, func(t *testing.T, p *peer, v *View, told func() []string) {
 		p.say(twinLine("shop-x", "shop"))
 		pass(patience + time.Second)
-		if p.opened != 2 {
-			t.Errorf("opened %d times", p.opened)
+		if p.opened.Load() != 2 {
+			t.Errorf("opened %d times", p.opened.Load())
 		}
 		p.say(twinLine("shop-x", "shop"), synced)
 		pass(time.Hour) // nothing changes there
-		if p.opened != 2 || !v.Fresh() {
-			t.Errorf("opened %d times", p.opened)
+		if p.opened.Load() != 2 || !v.Fresh() {
+			t.Errorf("opened %d times", p.opened.Load())
 		}
 	})
 }
@@ -221,8 +223,8 @@ func TestHostileLines(t *testing.T) {
 					t.Error("it was read to its end")
 				}
 				pass(time.Second)
-				if p.opened != 2 {
-					t.Fatalf("opened %d times", p.opened)
+				if p.opened.Load() != 2 {
+					t.Fatalf("opened %d times", p.opened.Load())
 				}
 				p.say(line("Pod", "shop-x", "web", false), synced)
 				if !v.Fresh() || v.Pods.Get("shop-x", "web") == nil {
@@ -242,7 +244,7 @@ func TestOneObjectThatCannotBeReadIsPassedOver(t *testing.T) {
 		if got := told(); !slices.Equal(got, []string{"-shop-x/bad", "+shop-x/good"}) {
 			t.Errorf("told: %q", got)
 		}
-		if p.opened != 1 {
+		if p.opened.Load() != 1 {
 			t.Error("the others had to be told again")
 		}
 	})
