@@ -86,6 +86,10 @@ func (d *atDoor) namespace(method, home, mapping string) (int, string) {
 func nobodysNamespaceIsTakenOver(t *testing.T, alice, bob *lab.Laptop) {
 	d := knockAs(t, alice, bob)
 	short := d.me.ID().Short()
+	// Her own daemon gives up what stands for no namespace of hers that is offloaded.
+	kubectl(t, alice, "create", "namespace", "monitoring")
+	kubectl(t, alice, "label", "namespace", "monitoring", "kith.dev/offload=true")
+	defer kubectl(t, alice, "delete", "namespace", "monitoring", "--wait=false")
 	put := func(home, mapping string) string {
 		t.Helper()
 		code, text := d.namespace("PUT", home, mapping)
