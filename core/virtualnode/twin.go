@@ -27,7 +27,7 @@ type twin struct {
 
 	mu      sync.Mutex
 	adopted bool                        // Twins knows of it
-	asked   time.Time                   // when this process asked for it last
+	asked   time.Time                   // when this process asked for it last, or saw it come
 	last    map[string]corev1.PodStatus // of home pods whose guest is gone, translated
 	left    time.Time                   // since when it should be gone; zero when it should not
 	why     string                      // why it could not be given up
@@ -124,6 +124,9 @@ func (n *Node) know(is remote.Twin) (t *twin, news bool) {
 		return t, false
 	}
 	t = &twin{home: is.Home, name: is.Name, settled: !n.knows(), last: map[string]corev1.PodStatus{}}
+	if !t.settled { // whoever asked for it is still being answered
+		t.asked = time.Now()
+	}
 	t.leaving.Store(is.Leaving)
 	n.twins[is.Home] = t
 	n.log.Info("namespace has a twin", "namespace", is.Home, "twin", is.Name)
