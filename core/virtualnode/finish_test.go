@@ -1,6 +1,8 @@
 package virtualnode
 
 import (
+	"context"
+	"io"
 	"log/slog"
 	"net/netip"
 	"testing"
@@ -15,6 +17,26 @@ import (
 )
 
 func noView() *remote.View { return remote.New(remote.Config{Log: slog.New(slog.DiscardHandler)}) }
+
+// emptyView is that of a peer that keeps nothing. run has it known, and ends it with the test.
+func emptyView() (v *remote.View, run func(*testing.T)) {
+	v = remote.New(remote.Config{Log: slog.New(slog.DiscardHandler), Open: func(ctx context.Context) (io.ReadCloser, error) {
+		body, in := io.Pipe()
+		go func() {
+			_, _ = io.WriteString(in, synced+"\n")
+			<-ctx.Done()
+			_ = in.CloseWithError(ctx.Err())
+		}()
+		return body, nil
+	}})
+	return v, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = v.Run(ctx) }()
+		t.Cleanup(func() { cancel(); <-done })
+		<-v.Known()
+	}
+}
 
 // The write of a pod's last status comes back as an event before the event of its deletion does.
 func TestAPodThatWasLetGoIsLeftAlone(t *testing.T) {

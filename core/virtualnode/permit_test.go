@@ -45,8 +45,9 @@ func permitted(t *testing.T, twins Twins, permits map[string]offloading.Permit, 
 	t.Cleanup(peer.Close)
 	home := fake.NewClientset(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "kith-bob"}})
 	events := record.NewFakeRecorder(100)
+	view, run := emptyView()
 	n, err := New(Config{
-		Home: home, Abroad: &rest.Config{Host: peer.URL}, View: noView(), Twins: twins, PeerName: "bob", NodeName: "kith-bob", NodeIP: netip.MustParseAddr("10.42.255.1"), KubeletPort: 10260,
+		Home: home, Abroad: &rest.Config{Host: peer.URL}, View: view, Twins: twins, PeerName: "bob", NodeName: "kith-bob", NodeIP: netip.MustParseAddr("10.42.255.1"), KubeletPort: 10260,
 		Recorder: events, Log: slog.New(slog.DiscardHandler),
 		Permit: func(_ context.Context, namespace string) (offloading.Permit, string, error) {
 			return permits[namespace], "why of " + namespace, nil
@@ -55,6 +56,7 @@ func permitted(t *testing.T, twins Twins, permits map[string]offloading.Permit, 
 	if err != nil {
 		t.Fatal(err)
 	}
+	run(t)
 	t.Cleanup(n.queue.ShutDown)
 	t.Cleanup(n.events.queue.ShutDown)
 	var list []any
