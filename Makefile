@@ -1,6 +1,6 @@
 # Each target is one line of help; the work is in scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help deps build darwin demo lab test unit e2e soak fuzz bench lint generate docs clean
+.PHONY: help deps build darwin demo lab test unit e2e soak fuzz conformance bench lint generate docs clean
 .NOTPARALLEL:
 
 help: ## list the targets
@@ -32,6 +32,9 @@ e2e: deps build ## tests in the lab, with real clusters (as root)
 
 soak: deps build ## the lab's tests and the long ones: faults at random, cuts, floods
 	@scripts/test.sh soak
+
+conformance: build ## upstream's conformance tests with their pods at a peer, and at home (2 hours; as root); SAMPLE=1: twenty of them
+	@scripts/conformance.sh $(if $(SAMPLE),sample,all)
 
 fuzz: ## fuzz every parser of bytes from the network: FUZZ_TIME each (10s), or FUZZ_INPUTS=10000000
 	@scripts/fuzz.sh

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, running and the tests need; with the argument `build`, without those of the
-# tests. Without root it says which are missing.
+# tests, with `conformance` with those of upstream's tests instead. Without root it says which are missing.
 set -euo pipefail
 packages=(
   gcc libc6-dev pkg-config libseccomp-dev            # runc is the one part with C in it
   iproute2 nftables iptables conntrack socat ethtool # what kubelet, kube-proxy and the CNI plugins call
   procps util-linux ca-certificates
 )
-if [ "${1:-}" != build ]; then
+if [ "${1:-}" = conformance ]; then
+  packages+=(busybox-static curl bind9-dnsutils netcat-openbsd) # what upstream's test images have besides their own programs
+elif [ "${1:-}" != build ]; then
   packages+=(
     curl                                               # tests look from inside a laptop
     dbus-daemon dbus-session-bus-common                # a session bus for the tests of the tray

@@ -1,0 +1,133 @@
+#!/usr/bin/env bash
+# Upstream's own tests of Kubernetes in the lab, as root: with every pod of theirs at a peer (abroad), and on a laptop alone
+# (home). What they leave is in build/conformance/results; docs/conformance.md is written from it.
+# usage: conformance.sh [all | build | abroad | home | sample | report]
+# PROCESSES=3 tests at a time; FOCUS=REGEXP only those that match; KEEP=1 leaves the lab up.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+out=$root/build/conformance
+export GOFLAGS="-trimpath -buildvcs=false" CGO_ENABLED=0 PATH=$root/bin:$PATH
+kubernetes=$(sed -n 's/^\s*k8s.io\/kubernetes \(v[0-9.]*\).*/\1/p' engine/go.mod)
+wanted='(NodeConformance || (Conformance && (sig-apps || sig-network || sig-storage || sig-cli))) && Feature: isEmpty && !Disruptive'
+LAB=${KITH_LAB:-conformance}
+lab() { kith-lab --lab "$LAB" "$@"; }
+on() { local laptop=$1; shift; lab exec "$laptop" -- "$@"; }
+
+# program NAME COMMAND... : runs COMMAND, which makes $out/NAME, unless that is newer than what decides it
+program() {
+  [ ! "$out/$1" -nt tools/conformance/go.sum ] || [ ! "$out/$1" -nt engine/go.mod ] || return 0
+  echo "build $1"
+  (cd tools/conformance && "${@:2}")
+}
+built() { program "$1" go build -ldflags "-s -w ${3:-}" -o "$out/$1" "$2"; }
+
+build() {
+  local modules
+  scripts/deps.sh conformance
+  mkdir -p "$out"
+  program e2e.test go test -c -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$kubernetes" -o "$out/e2e.test" k8s.io/kubernetes/test/e2e
+  built ginkgo github.com/onsi/ginkgo/v2/ginkgo
+  built agnhost k8s.io/kubernetes/test/images/agnhost
+  built nnp k8s.io/kubernetes/test/images/nonewprivs
+  built regression-issue-74839 k8s.io/kubernetes/test/images/regression-issue-74839
+  (cd engine && go build -ldflags '-s -w' -o "$out/pause" ./pause)
+  go build -o "$out/report" ./test/conformance/report
+  modules=$(cd tools/conformance && go list -m -f '{{.Dir}}' k8s.io/kubernetes)
+  go run ./test/conformance/images -programs "$out" -kubernetes "$modules" -out "$out/images.tar"
+}
+
+# until_ok SECONDS COMMAND...: tries again until it succeeds; the last try's output is shown when it never does.
+until_ok() {
+  local deadline=$((SECONDS + $1)) out; shift
+  until out=$("$@" 2>&1); do
+    if ((SECONDS >= deadline)); then printf 'gave up on: %s\n%s\n' "$*" "$out" >&2; return 1; fi
+    sleep 0.2
+  done
+}
+
+up() {
+  lab up "$1" --image "$out/images.tar" --set 'guestImages=["registry.k8s.io/*"]' --set share=100%
+  # The laptop does not see this directory, perhaps: it gets copies.
+  for f in e2e.test ginkgo; do on alice sh -c "cat > /var/lib/$f && chmod +x /var/lib/$f" <"$out/$f"; done
+  on alice sh -c 'ln -sf "$(command -v kith-k8s)" /var/lib/kubectl && mkdir -p /var/lib/results'
+}
+down() { [ -n "${KEEP:-}" ] || lab down; }
+
+# abroad: bob hosts, and everything that the tests make goes there.
+abroad() {
+  local code
+  on alice kith peer bob --cpu 2 --memory 8Gi --pods 110 --ephemeral-storage 20Gi --wait=false
+  until_ok 20 on bob sh -c 'kith requests -o json | grep -q "\"id\""'
+  code=$(on bob kith requests -o json | sed -n 's/.*"code": *"\([0-9]*\)".*/\1/p')
+  on bob kith accept alice
+  [ -z "$code" ] || on alice kith peer bob --code "$code"
+  until_ok 30 on alice kubectl wait --for=condition=Ready node/kith-bob --timeout=1s
+  on alice kubectl apply -f - <test/conformance/pin.yaml
+  on alice kubectl cordon alice
+  until_ok 20 on alice sh -c 'kubectl taint node kith-bob kith.dev/peer- >/dev/null 2>&1; ! kubectl get node kith-bob -o jsonpath="{.spec.taints}" | grep -q kith.dev/peer'
+}
+
+# pass NUMBER PROCESSES GINKGO-FLAGS... : one run of e2e.test; that tests fail is no error of it. The log has everything.
+pass() {
+  local n=$1 processes=$2; shift 2
+  on alice /var/lib/ginkgo run --procs="$processes" --timeout=6h --no-color --silence-skips "$@" /var/lib/e2e.test -- \
+    --kubeconfig=/var/lib/kith/k8s/admin.kubeconfig --kubectl-path=/var/lib/kubectl --provider=skeleton --disable-log-dump \
+    --report-dir="/var/lib/results/$n" 2>&1 | tee "$dir/$n.log" | grep --line-buffered -E '^(Will run|Ran |. \[|\[sig-)' || true
+}
+
+# run KIND: the tests, in parallel, then those that want to be alone, then again and alone what failed
+run() {
+  local kind=$1 again began=$SECONDS dir=$out/results/$1 only=() figures
+  [ -z "${FOCUS:-}" ] || only=(--focus="$FOCUS")
+  rm -rf "$dir"
+  mkdir -p "$dir"
+  pass 1 "${PROCESSES:-3}" --label-filter="($wanted) && !Serial" "${only[@]}"
+  if [ "$kind" != sample ]; then
+    pass 2 1 --label-filter="($wanted) && Serial" "${only[@]}"
+    fetch "$dir"
+    again=$("$out/report" -failed "$dir")
+    [ -z "$again" ] || pass 3 1 --focus="$again"
+  fi
+  fetch "$dir"
+  {
+    echo "kubernetes=$kubernetes"
+    echo "version=$(git describe --tags --always --dirty 2>/dev/null || echo unknown)"
+    echo "processes=${PROCESSES:-3}"
+    echo "minutes=$(((SECONDS - began + 30) / 60))"
+    [ "$kind" = home ] || remains
+  } >"$dir/facts"
+}
+fetch() { on alice tar c -C /var/lib/results . | tar x -C "$1"; }
+
+# remains: what is left of the tests' namespaces a minute after the last one, and how often the peer was lost
+remains() {
+  until_ok 60 on alice sh -c '! kubectl get namespaces -l e2e-framework -o name | grep -q .' || true
+  sleep 60
+  echo "linklost=$(lab logs alice kithd | grep -c 'peer unreachable' || true)"
+  echo "twins=$(on bob kubectl get namespaces -l kith.dev/home-namespace -o name | grep -c . || true)"
+  echo "twinnotes=$(on alice kubectl get node kith-bob -o yaml | grep -c 'twin.kith.dev/' || true)"
+}
+
+if [ "$(id -u)" != 0 ]; then
+  echo "the lab needs root, for its namespaces: sudo make conformance" >&2
+  exit 1
+fi
+case ${1:-all} in
+  all) "$0" build; "$0" abroad; "$0" home; "$0" report ;;
+  build) build ;;
+  abroad) trap down EXIT; up 2; abroad; run abroad ;;
+  home) trap down EXIT; up 1; run home ;;
+  sample)
+    build
+    trap down EXIT
+    FOCUS=$(sed -e '/^#/d' -e 's/[][().*+?^${}|\\]/\\&/g' -e 's/$/$/' test/conformance/sample.txt | paste -sd '|')
+    export FOCUS
+    up 2
+    abroad
+    run sample
+    "$out/report" -expect "$(grep -vc '^#' test/conformance/sample.txt)" "$out/results/sample"
+    ;;
+  report) "$out/report" -out docs/conformance.md "$out/results" ;;
+  *) echo "conformance.sh: no part called $1 (all build abroad home sample report)" >&2; exit 2 ;;
+esac

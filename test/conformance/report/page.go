@@ -1,0 +1,179 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// groups are the table's rows. A test may be in more than one.
+var groups = []struct {
+	title string
+	has   func(name string) bool
+}{
+	{"NodeConformance", func(n string) bool { return strings.Contains(n, "[NodeConformance]") }},
+	{"Conformance, sig-apps", conformance("sig-apps")},
+	{"Conformance, sig-network", conformance("sig-network")},
+	{"Conformance, sig-storage", conformance("sig-storage")},
+	{"Conformance, sig-cli", conformance("sig-cli")},
+	{"together, each test once", func(string) bool { return true }},
+}
+
+func conformance(sig string) func(string) bool {
+	return func(n string) bool { return strings.HasPrefix(n, "["+sig+"]") && strings.Contains(n, "[Conformance]") }
+}
+
+// count of a run's tests in a group.
+type count struct{ passed, again, failed, skipped int }
+
+func (r *results) count(has func(string) bool) (c count) {
+	for _, t := range r.tests {
+		switch {
+		case !has(t.name):
+		case t.outcome == passed:
+			c.passed++
+			if t.again {
+				c.again++
+			}
+		case t.outcome == failed:
+			c.failed++
+		default:
+			c.skipped++
+		}
+	}
+	return c
+}
+
+func counts(w io.Writer, runs []*results) {
+	for _, r := range runs {
+		for _, g := range groups {
+			c := r.count(g.has)
+			fmt.Fprintf(w, "%-7s %-26s %3d passed (%d when run again), %d failed, %d skipped\n", r.name, g.title, c.passed, c.again, c.failed, c.skipped)
+		}
+	}
+}
+
+const head = `# Upstream's conformance tests
+
+<!-- Written by make conformance (test/conformance/report) from what the runs left; the reasons are in test/conformance/reasons.yaml. -->
+
+` + "`make conformance`" + ` builds ` + "`e2e.test`" + ` of Kubernetes %s, the version of the built-in engine, and runs its NodeConformance tests and the
+Conformance tests of applications, network, storage and the command line in the lab: once at a laptop alone (home), and once
+at alice with every pod of theirs at bob (abroad). There, an admission policy of alice's cluster offloads each namespace of the tests with the strategy
+` + "`Remote`" + `, alice's own node is cordoned, and bob shares as he would with anybody: level ` + "`baseline`" + `, fenced, with a user namespace for each pod.
+
+`
+
+func page(w io.Writer, runs []*results, table reasons) {
+	fmt.Fprintf(w, head, runs[0].facts["kubernetes"])
+	fmt.Fprintln(w, "| tests | | passed | when run again, alone | failed | skip themselves |")
+	fmt.Fprintln(w, "|---|---|---|---|---|---|")
+	for _, g := range groups {
+		for _, r := range runs {
+			c := r.count(g.has)
+			fmt.Fprintf(w, "| %s | %s | %d | %d | %d | %d |\n", g.title, r.name, c.passed, c.again, c.failed, c.skipped)
+		}
+	}
+	fmt.Fprintln(w, "\nA test may be in two groups. The fourth column is part of the third.")
+	figures(w, runs)
+	for _, r := range runs {
+		failures(w, r, table)
+	}
+	for _, r := range runs {
+		skips(w, r)
+	}
+}
+
+var figureNames = []struct{ key, title string }{
+	{"version", "Kith"}, {"processes", "tests at a time"}, {"minutes", "minutes"}, {"namespaces", "namespaces made"},
+	{"linklost", "times the peer was lost"}, {"twins", "twin namespaces left at bob"}, {"twinnotes", "twins left in the node's annotations"},
+}
+
+func figures(w io.Writer, runs []*results) {
+	fmt.Fprint(w, "\n| the run |")
+	for _, r := range runs {
+		fmt.Fprintf(w, " %s |", r.name)
+	}
+	fmt.Fprintf(w, "\n|---|%s\n", strings.Repeat("---|", len(runs)))
+	for _, f := range figureNames {
+		fmt.Fprintf(w, "| %s |", f.title)
+		for _, r := range runs {
+			fmt.Fprintf(w, " %s |", r.facts[f.key])
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+// failures lists what failed in a run, under its reasons; every one has a reason here.
+func failures(w io.Writer, r *results, table reasons) {
+	bad := r.failed()
+	if len(bad) == 0 {
+		fmt.Fprintf(w, "\n## What fails %s\n\nNothing.\n", where(r.name))
+		return
+	}
+	by := map[*reason][]*test{}
+	for _, t := range bad {
+		why := table.of(r.name, t.name)
+		by[why] = append(by[why], t)
+	}
+	fmt.Fprintf(w, "\n## What fails %s\n", where(r.name))
+	for _, k := range kinds {
+		n := 0
+		for _, why := range table {
+			if why.Kind == k.key {
+				n += len(by[why])
+			}
+		}
+		if n == 0 {
+			continue
+		}
+		fmt.Fprintf(w, "\n### %s: %d\n", k.title, n)
+		for _, why := range table {
+			if why.Kind != k.key || len(by[why]) == 0 {
+				continue
+			}
+			fmt.Fprintf(w, "\n%s\n\n", strings.TrimSpace(why.Why))
+			for _, t := range by[why] {
+				fmt.Fprintf(w, "- %s\n", plain(t.name))
+			}
+		}
+	}
+}
+
+// skips lists the tests that find that they do not apply, under their own words.
+func skips(w io.Writer, r *results) {
+	by := map[string][]string{}
+	var order []string
+	for _, t := range r.sorted() {
+		if t.outcome != skipped {
+			continue
+		}
+		why := firstLine(t.message)
+		if by[why] == nil {
+			order = append(order, why)
+		}
+		by[why] = append(by[why], t.name)
+	}
+	if len(order) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n## What skips itself %s\n", where(r.name))
+	for _, why := range order {
+		fmt.Fprintf(w, "\n%s:\n\n", plain(why))
+		for _, name := range by[why] {
+			fmt.Fprintf(w, "- %s\n", plain(name))
+		}
+	}
+}
+
+func where(run string) string {
+	if run == home {
+		return "at home"
+	}
+	return run
+}
+
+// plain keeps upstream's words from being read as Markdown.
+func plain(s string) string {
+	return strings.NewReplacer("[", `\[`, "]", `\]`, "<", `\<`, "*", `\*`, "_", `\_`).Replace(s)
+}

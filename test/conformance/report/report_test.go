@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// junit is what the framework writes: what was not asked for is skipped without words, what skips itself says why.
+func junit(cases ...string) string {
+	return `<?xml version="1.0"?><testsuites><testsuite name="Kubernetes e2e suite">` +
+		`<testcase name="[SynchronizedBeforeSuite]" status="passed"></testcase>` +
+		`<testcase name="[It] [sig-node] not asked for [NodeConformance]" status="skipped"><skipped message="skipped"></skipped></testcase>` +
+		strings.Join(cases, "") + `</testsuite></testsuites>`
+}
+
+func passes(name string) string {
+	return `<testcase name="[It] ` + name + `" status="passed"></testcase>`
+}
+func fails(name string) string {
+	return `<testcase name="[It] ` + name + `" status="failed"><failure type="failed">it broke&#xA;at length</failure></testcase>`
+}
+
+const (
+	volume = "[sig-storage] a volume [NodeConformance] [Conformance]"
+	job    = "[sig-apps] a job (with *) [Conformance]"
+	nodes  = "[sig-apps] two nodes [Conformance]"
+)
+
+func write(t *testing.T, path, body string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(body), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// runs makes a run abroad in which the job failed twice and the volume once, and one at home in which everything passed.
+func runs(t *testing.T) (dir string) {
+	dir = t.TempDir()
+	skips := `<testcase name="[It] ` + nodes + `" status="skipped"><skipped message="skipped - Requires at least 2 nodes"></skipped></testcase>`
+	write(t, filepath.Join(dir, "abroad", "facts"), "kubernetes=v1.36.3\nminutes=40\n")
+	write(t, filepath.Join(dir, "abroad", "1", "junit_01.xml"), junit(fails(volume), fails(job), skips))
+	write(t, filepath.Join(dir, "abroad", "3", "junit_01.xml"), junit(passes(volume), fails(job)))
+	write(t, filepath.Join(dir, "home", "facts"), "kubernetes=v1.36.3\nminutes=30\n")
+	write(t, filepath.Join(dir, "home", "1", "junit_01.xml"), junit(passes(volume), passes(job), skips))
+	return dir
+}
+
+func TestAFailureWithoutAReasonIsAnErrorAndWritesNothing(t *testing.T) {
+	dir := runs(t)
+	table, out := filepath.Join(dir, "reasons.yaml"), filepath.Join(dir, "page.md")
+	for _, of := range []string{`{runs: abroad, tests: ["a volume"]}`, `{runs: home, tests: ["a job"]}`} {
+		write(t, table, "- {id: x, kind: host, why: Because., "+strings.Trim(of, "{}")+"}\n")
+		err := report(dir, table, out)
+		if err == nil || !strings.Contains(err.Error(), job+"\n    it broke") || strings.Contains(err.Error(), volume) {
+			t.Errorf("with %s: %v", of, err)
+		}
+		if _, err := os.Stat(out); err == nil {
+			t.Error("a page was written")
+		}
+	}
+}
+
+func TestPageCountsAndGivesReasons(t *testing.T) {
+	dir := runs(t)
+	table, out := filepath.Join(dir, "reasons.yaml"), filepath.Join(dir, "page.md")
+	write(t, table, "- {id: x, kind: addresses, runs: both, why: Because., tests: ['^\\[sig-apps\\] a job']}\n")
+	if err := report(dir, table, out); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"Kubernetes v1.36.3",
+		"| NodeConformance | abroad | 1 | 1 | 0 | 0 |",
+		"| Conformance, sig-apps | abroad | 0 | 0 | 1 | 1 |",
+		"| Conformance, sig-apps | home | 1 | 0 | 0 | 1 |",
+		"| together, each test once | abroad | 1 | 1 | 1 | 1 |",
+		"| minutes | 40 | 30 |",
+		"provider's range: 1\n\nBecause.\n\n- \\[sig-apps\\] a job (with \\*) \\[Conformance\\]\n",
+		"## What fails at home\n\nNothing.",
+		"## What skips itself abroad\n\nRequires at least 2 nodes:\n\n- \\[sig-apps\\] two nodes",
+	} {
+		if !bytes.Contains(b, []byte(want)) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if bytes.Contains(b, []byte("not asked for")) {
+		t.Error("the page has a test that was not asked for")
+	}
+}
+
+func TestFocusFindsExactlyWhatFailed(t *testing.T) {
+	r, err := readRun(abroad, filepath.Join(runs(t), "abroad"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := focus(r.failed()), `\[sig-apps\] a job \(with \*\) \[Conformance\]$`; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestASampleThatDidNotRunIsNoSuccess(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "1", "junit_01.xml"), junit(passes(volume)))
+	if err := expectAll(dir, 1); err != nil {
+		t.Error(err)
+	}
+	if err := expectAll(dir, 2); err == nil {
+		t.Error("one test is enough for two")
+	}
+}
+
+func TestReasonsAreWholeOrRefused(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "reasons.yaml")
+	for _, bad := range []string{
+		"- {id: x, kind: host, runs: abroad, why: Because.}\n",
+		"- {id: x, kind: weather, runs: abroad, why: Because., tests: [a]}\n",
+		"- {id: x, kind: host, runs: elsewhere, why: Because., tests: [a]}\n",
+		"- {id: x, kind: host, runs: abroad, tests: [a]}\n",
+		"- {id: x, kind: host, runs: abroad, why: Because., tests: ['[']}\n",
+		"- {id: x, kind: host, runs: abroad, why: Because., tests: [a], also: b}\n",
+	} {
+		write(t, file, bad)
+		if _, err := readReasons(file); err == nil {
+			t.Errorf("accepted: %s", bad)
+		}
+	}
+}
