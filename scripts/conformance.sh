@@ -76,12 +76,13 @@ pass() {
     --report-dir="/var/lib/results/$n" 2>&1 | tee "$dir/$n.log" | grep --line-buffered -E '^(Will run|Ran |. \[|\[sig-)' || true
 }
 
-# run KIND: the tests, in parallel, then those that want to be alone, then again and alone what failed
+# run KIND: the tests, in parallel, then those that want to be alone, then again and alone what failed for no known reason
 run() {
   local kind=$1 again began=$SECONDS dir=$out/results/$1 only=() figures
   [ -z "${FOCUS:-}" ] || only=(--focus="$FOCUS")
   rm -rf "$dir"
   mkdir -p "$dir"
+  echo "log: $dir/1.log"
   pass 1 "${PROCESSES:-3}" --label-filter="($wanted) && !Serial" "${only[@]}"
   if [ "$kind" != sample ]; then
     pass 2 1 --label-filter="($wanted) && Serial" "${only[@]}"
@@ -93,6 +94,7 @@ run() {
   {
     echo "kubernetes=$kubernetes"
     echo "version=$(git describe --tags --always --dirty 2>/dev/null || echo unknown)"
+    echo "asked=$(awk '/^Will run/ { n += $3 } END { print n }' "$dir"/[12].log)"
     echo "processes=${PROCESSES:-3}"
     echo "minutes=$(((SECONDS - began + 30) / 60))"
     [ "$kind" = home ] || remains

@@ -85,7 +85,7 @@ func page(w io.Writer, runs []*results, table reasons) {
 }
 
 var figureNames = []struct{ key, title string }{
-	{"version", "Kith"}, {"processes", "tests at a time"}, {"minutes", "minutes"}, {"namespaces", "namespaces made"},
+	{"version", "Kith"}, {"asked", "tests asked for"}, {"ran", "tests that ran"}, {"processes", "at a time"}, {"minutes", "minutes"},
 	{"linklost", "times the peer was lost"}, {"twins", "twin namespaces left at bob"}, {"twinnotes", "twins left in the node's annotations"},
 }
 

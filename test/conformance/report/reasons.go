@@ -31,7 +31,7 @@ var kinds = []struct{ key, title string }{
 	{"addresses", "By addresses: a guest has an address of the provider's range"},
 	{"host", "Host access, privileges"},
 	{"nodes", "One node only, or one of another kind"},
-	{"internet", "The laptops of the lab have no internet"},
+	{"lab", "The lab: its images, its kernel, no internet"},
 	{"design", "Different by design"},
 	{"flaw", "Flaws of Kith"},
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -105,6 +106,7 @@ func readRun(name, dir string) (*results, error) {
 	if len(r.tests) == 0 {
 		return nil, fmt.Errorf("no tests in %s", dir)
 	}
+	r.facts["ran"] = strconv.Itoa(len(r.tests))
 	return r, nil
 }
 
