@@ -48,7 +48,7 @@ func (p *Laptop) installDisk(o Options) error {
 		}
 	}
 	tmp := filepath.Join(d, "tmp")
-	if err := errors.Join(os.Mkdir(tmp, 0o755), os.Chmod(tmp, 0o1777), os.Chmod(filepath.Join(d, "over/root/upper"), 0o700)); err != nil {
+	if err := errors.Join(os.Mkdir(tmp, 0o755), os.Chmod(tmp, os.ModeSticky|0o777), os.Chmod(filepath.Join(d, "over/root/upper"), 0o700)); err != nil {
 		return fmt.Errorf("make disk of %s: %w", p.name, err)
 	}
 	if err := p.writeEtc(filepath.Join(d, "over/etc/upper"), o); err != nil {

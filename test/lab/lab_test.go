@@ -157,11 +157,11 @@ func TestLaptopsAreApartAndReachEachOther(t *testing.T) {
 	out, _, err := alice.Exec(t.Context(), "sh", "-ec", `
 		hostname; cat /etc/hostname; cat /etc/kith/config.yaml; getent group kith | cut -d: -f1
 		for f in /etc /usr/local /opt /root /tmp /var/lib /var/log /run; do echo mine > $f/of-alice; done
-		ls /sys/class/net | tr '\n' ' '; ls -d /proc/[0-9]* | wc -l`)
+		stat -c %a /tmp /var/tmp; ls /sys/class/net | tr '\n' ' '; ls -d /proc/[0-9]* | wc -l`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "alice\nalice\nengine: none\nname: alice\nkith\neth0 lo "; !strings.HasPrefix(out, want) {
+	if want := "alice\nalice\nengine: none\nname: alice\nkith\n1777\n1777\neth0 lo "; !strings.HasPrefix(out, want) {
 		t.Errorf("alice sees\n%s\nwant\n%s", out, want)
 	}
 	for _, f := range []string{"/etc", "/usr/local", "/opt", "/root", "/tmp", "/var/lib", "/var/log", "/run"} {
