@@ -60,7 +60,7 @@ const head = `# Upstream's conformance tests
 ` + "`make conformance`" + ` builds ` + "`e2e.test`" + ` of Kubernetes %s, the version of the built-in engine, and runs its NodeConformance tests and the
 Conformance tests of applications, network, storage and the command line in the lab: once at a laptop alone (home), and once
 at alice with every pod of theirs at bob (abroad). There, an admission policy of alice's cluster offloads each namespace of the tests with the strategy
-` + "`Remote`" + `, alice's own node is cordoned, and bob shares as he would with anybody: level ` + "`baseline`" + `, fenced, with a user namespace for each pod.
+` + "`Remote`" + `, alice's own node is cordoned, bob's has no taint, since the framework passes over nodes that have one, and bob shares as he would with anybody: level ` + "`baseline`" + `, fenced, with a user namespace for each pod.
 
 `
 
@@ -101,6 +101,11 @@ func figures(w io.Writer, runs []*results) {
 			fmt.Fprintf(w, " %s |", r.facts[f.key])
 		}
 		fmt.Fprintln(w)
+	}
+	for _, r := range runs {
+		if r.facts["asked"] != "" && r.facts["asked"] != r.facts["ran"] {
+			fmt.Fprintf(w, "\nThe run %s was stopped before all its tests had run.\n", where(r.name))
+		}
 	}
 }
 

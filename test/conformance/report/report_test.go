@@ -43,10 +43,10 @@ func write(t *testing.T, path, body string) {
 func runs(t *testing.T) (dir string) {
 	dir = t.TempDir()
 	skips := `<testcase name="[It] ` + nodes + `" status="skipped"><skipped message="skipped - Requires at least 2 nodes"></skipped></testcase>`
-	write(t, filepath.Join(dir, "abroad", "facts"), "kubernetes=v1.36.3\nminutes=40\n")
+	write(t, filepath.Join(dir, "abroad", "facts"), "kubernetes=v1.36.3\nminutes=40\nasked=4\n")
 	write(t, filepath.Join(dir, "abroad", "1", "junit_01.xml"), junit(fails(volume), fails(job), skips))
 	write(t, filepath.Join(dir, "abroad", "3", "junit_01.xml"), junit(passes(volume), fails(job)))
-	write(t, filepath.Join(dir, "home", "facts"), "kubernetes=v1.36.3\nminutes=30\n")
+	write(t, filepath.Join(dir, "home", "facts"), "kubernetes=v1.36.3\nminutes=30\nasked=3\n")
 	write(t, filepath.Join(dir, "home", "1", "junit_01.xml"), junit(passes(volume), passes(job), skips))
 	return dir
 }
@@ -84,6 +84,7 @@ func TestPageCountsAndGivesReasons(t *testing.T) {
 		"| Conformance, sig-apps | home | 1 | 0 | 0 | 1 |",
 		"| together, each test once | abroad | 1 | 1 | 1 | 1 |",
 		"| minutes | 40 | 30 |",
+		"The run abroad was stopped before all its tests had run.",
 		"provider's range: 1\n\nBecause.\n\n- \\[sig-apps\\] a job (with \\*) \\[Conformance\\]\n",
 		"## What fails at home\n\nNothing.",
 		"## What skips itself abroad\n\nRequires at least 2 nodes:\n\n- \\[sig-apps\\] two nodes",
@@ -91,6 +92,9 @@ func TestPageCountsAndGivesReasons(t *testing.T) {
 		if !bytes.Contains(b, []byte(want)) {
 			t.Errorf("the page lacks %q", want)
 		}
+	}
+	if bytes.Contains(b, []byte("The run at home was stopped")) {
+		t.Error("the page says that a whole run was stopped")
 	}
 	if bytes.Contains(b, []byte("not asked for")) {
 		t.Error("the page has a test that was not asked for")
