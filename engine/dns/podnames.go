@@ -39,6 +39,7 @@ func registerPodNames(kubeconfig string) error {
 	if err != nil {
 		return err
 	}
+	config.QPS = -1 // limits count what guests ask
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
