@@ -86,8 +86,10 @@ granted, whatever becomes free meanwhile. Compare the code first: the other owne
 		Example: "  kith requests\n  kith accept alice\n  kith accept alice-7f3a --yes",
 		Args:    between(1, 1), ValidArgsFunction: p.completeRequests(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			id, shown, err := args[0], api.Resources(nil), error(nil)
+			id := args[0]
+			var shown api.Resources
 			if !sure && p.InTerminal && p.ErrTerminal {
+				var err error
 				if id, shown, err = p.show(c, id); err != nil {
 					return err
 				}

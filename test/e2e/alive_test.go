@@ -179,7 +179,7 @@ func hang(t *testing.T, l *lab.Lab) {
 	}
 	thaw(bob)
 
-	frozen = freeze(alice)
+	freeze(alice)
 	took := eventually(t, 30*time.Second, "alice's endpoints at bob are not ready", func() string {
 		return w.onlyReady(bob, twin, func(address string) bool { return slices.Contains(guests, address) })
 	})

@@ -57,7 +57,7 @@ func TestTwentyThousandPodsComeAndGo(t *testing.T) {
 	first, half := lived, time.Since(began)
 
 	// Power goes while the next ones are half way through their lives.
-	cut, busy := make(chan struct{}), time.Duration(0)
+	cut := make(chan struct{})
 	go func() { time.Sleep(5 * time.Second); close(cut) }()
 	go func() { <-cut; _ = w.alice.Kill(t.Context()) }()
 	lived += w.churn(lives, cut)
@@ -67,7 +67,7 @@ func TestTwentyThousandPodsComeAndGo(t *testing.T) {
 		}
 		return ""
 	})
-	busy = w.boot()
+	busy := w.boot()
 	for lived < lives {
 		lived += w.churn(lives-lived, nil)
 	}

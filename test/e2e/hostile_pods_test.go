@@ -160,8 +160,10 @@ func (h *hostile) powerless(t *testing.T) {
 	time.Sleep(2 * time.Second)
 	meekly()
 	h.ask("DELETE", h.offloadedPath(h.lair, "meek"), "")
+}
 
-	// A pod of alice's own that may not run there tells so at home.
+// snoops: a pod of alice's own that may not run there tells so at home.
+func (h *hostile) snoops(t *testing.T) {
 	kubectl(t, h.alice, "create", "namespace", "shop")
 	kith(t, h.alice, "offload", "shop")
 	apply(t, h.alice, strings.Replace(solo("snoop", "kith-bob"), "spec:", "spec:\n  hostPID: true", 1))

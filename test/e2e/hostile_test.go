@@ -26,7 +26,7 @@ import (
 )
 
 // hostile is a consumer that holds alice's real key and contract and talks to bob's peer API by hand, from her network.
-// Its namespaces at bob are not known to alice's own kithd.
+// Alice's own kithd is stopped: it would give up what her cluster does not want at bob.
 type hostile struct {
 	*world
 	me       *identity.Identity
@@ -43,7 +43,7 @@ const granted = "--cpu 300m --memory 256Mi --pods 6"
 // TestHostileConsumer: what a consumer may not do it cannot do, each attempt is refused with a clear Status, and bob goes on
 // as if nothing were.
 func TestHostileConsumer(t *testing.T) {
-	h := newHostile(t)
+	h := newHostile(t, (*hostile).snoops)
 	h.run("sees and touches its tenant only", h.confined)
 	h.run("by no spelling of a path, header or upgrade", h.spelled)
 	h.run("makes no pod with power over the host", h.powerless)
@@ -53,7 +53,8 @@ func TestHostileConsumer(t *testing.T) {
 	h.run("loses the door with the contract", h.shutOut)
 }
 
-func newHostile(t *testing.T) *hostile {
+// newHostile has alice do what is to be done before her own daemon stops.
+func newHostile(t *testing.T, before ...func(*hostile, *testing.T)) *hostile {
 	t.Helper()
 	l := laptops(t, lab.Options{Laptops: 2})
 	w := &world{t: t, l: l, alice: l.Laptop("alice"), bob: l.Laptop("bob"), apis: map[string]client.Client{}}
@@ -84,6 +85,13 @@ func newHostile(t *testing.T) *hostile {
 		t.Fatalf("%d contracts, %v", len(contracts), err)
 	}
 	h.contract = contracts[0].Spec.ID
+	for _, f := range before {
+		f(h, t)
+	}
+	// Her own daemon would give up at bob what her cluster does not want.
+	if err := w.alice.StopDaemon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	h.web = h.client()
 	h.lair = h.namespace("lair")
 	return h
