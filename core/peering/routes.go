@@ -281,14 +281,20 @@ func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	notices := s.config.Desk.Notices(ctx, caller)
 	w.Header().Set("Content-Type", "application/x-ndjson")
+	beat := func() bool { return send(presenceLine{Beat: &Beat{Ailing: plain(s.config.Ailing(), maxReason)}}) }
 	pulse := s.pulseOf(ctx, caller)
-	for alive, tick := send(presenceLine{Hello: s.self()}), pulse.wait(); alive; {
+	alive := send(presenceLine{Hello: s.self()})
+	if pulse == &s.beats { // at once: who has heard no beat takes this for a Kith that has none, and leaves silence to the kernel
+		alive = alive && beat()
+	}
+	for tick := pulse.wait(); alive; {
 		select {
 		case <-tick:
-			if pulse == &s.beats {
-				alive = send(presenceLine{Beat: &Beat{Ailing: plain(s.config.Ailing(), maxReason)}})
-			} else {
+			if pulse != &s.beats {
 				pulse = s.pulseOf(ctx, caller)
+			}
+			if pulse == &s.beats {
+				alive = beat()
 			}
 			tick = pulse.wait()
 		case n, ok := <-notices:
