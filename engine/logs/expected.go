@@ -21,12 +21,18 @@ var expected = []struct {
 	{message: "Error while syncing ConfigMap", err: `namespaces "kube-system" not found`, why: "the namespace is being made"},
 	{message: "Unhandled Error", err: "is not as new as written version", always: true, why: "a controller hears of its own write a moment later, and looks again"},
 
+	{message: "Unhandled Error", err: "failed to find resource referenced by paramKind",
+		why: "custom resources are served a moment later than policies are read; until then a peer's node itself turns away what they refuse"},
+	{message: "Error on socket receive", err: "use of closed network connection", always: true, why: "a terminal, log or forwarded port was closed by who had opened it"},
+	{message: "Error proxying data", err: "unexpected EOF", always: true, why: "the same, at the other end"},
+
 	// The kubelet starts to work on pods, leases and statistics while it is still registering its node.
 	{message: "Error getting the current node from lister", err: "not found", why: "the node is being registered"},
 	{message: "Unable to register mirror pod because node is not registered yet", err: "not found", why: "the node is being registered"},
 	{message: "Failed to get node when trying to set owner ref to the node lease", err: "not found", why: "the node is being registered"},
 	{message: "Error updating node status, will retry", err: "not found", why: "the node is being registered"},
 	{message: "Eviction manager: failed to get summary stats", err: "failed to get node info", why: "the node is being registered"},
+	{message: "Failed to get status for pod", err: "no relationship found between node", always: true, why: "the authorizer hears of a pod a moment after the kubelet"},
 	{message: "Skipping pod synchronization", err: "yet", why: "it has not looked at the container runtime yet"},
 	{message: "Image garbage collection failed once", err: "invalid capacity 0", why: "statistics are being gathered"},
 	{message: "eviction manager: failed to check if we have separate container filesystem", err: "no imagefs label", why: "statistics are being gathered"},

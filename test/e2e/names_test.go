@@ -86,10 +86,10 @@ func (d *atDoor) namespace(method, home, mapping string) (int, string) {
 func nobodysNamespaceIsTakenOver(t *testing.T, alice, bob *lab.Laptop) {
 	d := knockAs(t, alice, bob)
 	short := d.me.ID().Short()
-	// Her own daemon gives up what stands for no namespace of hers that is offloaded.
-	kubectl(t, alice, "create", "namespace", "monitoring")
-	kubectl(t, alice, "label", "namespace", "monitoring", "kith.dev/offload=true")
-	defer kubectl(t, alice, "delete", "namespace", "monitoring", "--wait=false")
+	// Her own daemon would give up what her cluster does not want; afterwards it does.
+	if err := alice.StopDaemon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	put := func(home, mapping string) string {
 		t.Helper()
 		code, text := d.namespace("PUT", home, mapping)
@@ -161,6 +161,15 @@ func nobodysNamespaceIsTakenOver(t *testing.T, alice, bob *lab.Laptop) {
 		refused("monitoring", `\"monitoring\" is reserved there`)
 		kith(t, bob, "share", "--same-name=false")
 
+		if err := alice.StartDaemon(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, 30*time.Second, "alice's daemon is back", func() string {
+			if out, err := alice.Kith(t.Context(), "peers", "bob", "-o", "json"); err != nil || !strings.Contains(out, `"outgoing": "connected"`) {
+				return out
+			}
+			return ""
+		})
 		kubectl(t, alice, "create", "namespace", "tales")
 		eventually(t, 20*time.Second, "alice is told that the owner does not allow it any more", func() string {
 			out := kith(t, alice, "offload", "tales", "--same-name")
