@@ -19,6 +19,7 @@ var expected = []struct {
 	{message: "Post-timeout activity", why: "the same, when the answer was ready after all"},
 	{message: "Failed to ensure lease exists, will retry", err: `namespaces "kube-system" not found`, why: "the namespace is being made"},
 	{message: "Error while syncing ConfigMap", err: `namespaces "kube-system" not found`, why: "the namespace is being made"},
+	{message: "Unhandled Error", err: `configmaps "kube-root-ca.crt" already exists`, always: true, why: "a controller hears of its own write a moment later"},
 	{message: "Unhandled Error", err: "is not as new as written version", always: true, why: "a controller hears of its own write a moment later, and looks again"},
 
 	{message: "Unhandled Error", err: "failed to find resource referenced by paramKind",

@@ -26,7 +26,8 @@ import (
 // namespacesComeAndGo: nothing is left of them, and what is left of others is cleared when somebody finds it.
 func namespacesComeAndGo(t *testing.T, l *lab.Lab) {
 	w := &world{t: t, l: l, alice: l.Laptop("alice"), bob: l.Laptop("bob"), apis: map[string]client.Client{}}
-	w.passing(12, 6)
+	eventually(t, 30*time.Second, "all is well", w.well)
+	w.passing(6, 6)
 
 	// A twin of which alice knows nothing: her disk was set back, or the deletion was lost on an older Kith.
 	api, err := w.api(w.bob)
