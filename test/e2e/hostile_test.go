@@ -194,7 +194,10 @@ func (h *hostile) rewrite(namespace, name, template string) answer {
 	if err != nil {
 		return answer{err: err}
 	}
-	return h.ask("PUT", path, string(text))
+	if a := h.ask("PUT", path, string(text)); a.code != http.StatusConflict {
+		return a
+	}
+	return h.rewrite(namespace, name, template) // bob wrote its status in between
 }
 
 // confined tries what a Kubernetes client can say.
