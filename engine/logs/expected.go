@@ -26,6 +26,8 @@ var expected = []struct {
 		why: "custom resources are served a moment later than policies are read; until then a peer's node itself turns away what they refuse"},
 	{message: "Error on socket receive", err: "use of closed network connection", always: true, why: "a terminal, log or forwarded port was closed by who had opened it"},
 	{message: "Error proxying data", err: "unexpected EOF", always: true, why: "the same, at the other end"},
+	{message: "Error proxying data", err: "broken pipe", always: true, why: "the same"},
+	{message: "Unhandled Error", err: "error updating signature for csr: Operation cannot be fulfilled", why: "two controllers wrote at once, and the later one looks again"},
 
 	// The kubelet starts to work on pods, leases and statistics while it is still registering its node.
 	{message: "Error getting the current node from lister", err: "not found", why: "the node is being registered"},
@@ -38,6 +40,7 @@ var expected = []struct {
 	{message: "Image garbage collection failed once", err: "invalid capacity 0", why: "statistics are being gathered"},
 	{message: "eviction manager: failed to check if we have separate container filesystem", err: "no imagefs label", why: "statistics are being gathered"},
 	{message: "Failed to read data from checkpoint", err: "checkpoint is not found", why: "nothing is exposed by a device plugin"},
+	{message: "ContainerStatus from runtime service failed", err: "code = Canceled", always: true, why: "who asked for a log or a terminal has gone"},
 	{message: "ContainerStatus from runtime service failed", err: "code = NotFound", always: true, why: "the container was removed between a list and a look at it"},
 	{message: "failed to read memory cgroup config for the pod", err: "no such file or directory", why: "after a boot the cgroups of pods are made anew"},
 	{message: "failed to read memory cgroup limits for the pod", err: "no such file or directory", why: "after a boot the cgroups of pods are made anew"},

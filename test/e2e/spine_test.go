@@ -81,7 +81,6 @@ func TestTwoLaptopsShareAWebApplication(t *testing.T) {
 		sameAsBefore(t, bob, before)
 	})
 	t.Run("unpeer from a peer that is dead", func(t *testing.T) { unpeerDead(t, l, before) })
-	t.Run("no start of an engine logs an error", func(t *testing.T) { startsLogNoError(t, l) })
 }
 
 // kubectlAbroad uses every verb that reaches into a running pod.
