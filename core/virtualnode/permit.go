@@ -52,11 +52,14 @@ func (n *Node) withdraw(ctx context.Context, k key, why string) error {
 	}
 	t := n.twin(k.namespace)
 	if t != nil && !t.leaving.Load() && n.view.Fresh() {
+		used := n.view.OffloadedPods.Has(t.name)
 		_, err, _ := n.opening.Do("/"+k.namespace, func() (any, error) { return nil, n.giveUp(ctx, t) }) // once for all pods of it
 		if err != nil {
 			return err
 		}
-		n.log.Warn("the twin of a namespace that is not offloaded was given up, with all in it", "namespace", k.namespace)
+		if used { // else its pods came home before
+			n.log.Warn("the twin of a namespace that is not offloaded was given up, with pods in it", "namespace", k.namespace)
+		}
 	}
 	switch {
 	case home == nil, home.DeletionTimestamp == nil:

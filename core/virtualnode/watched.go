@@ -29,11 +29,7 @@ type watched[T object] struct {
 	fresh bool // everything was listed
 }
 
-const (
-	maxWatchDelay = 10 * time.Second
-	// maxWatched bounds what a peer can have us keep.
-	maxWatched = 50_000
-)
+const maxWatchDelay = 10 * time.Second
 
 func newWatched[T object](changed func(was, is T)) *watched[T] {
 	return &watched[T]{changed: changed, items: map[key]T{}}
@@ -115,11 +111,7 @@ func (w *watched[T]) put(o any) error {
 	}
 	is.SetManagedFields(nil) // half of a pod's size, and nobody here reads it
 	w.mu.Lock()
-	was, known := w.items[keyOf(is)]
-	if !known && len(w.items) >= maxWatched {
-		w.mu.Unlock()
-		return fmt.Errorf("more than %d objects of %T", maxWatched, is)
-	}
+	was := w.items[keyOf(is)]
 	w.items[keyOf(is)] = is
 	w.mu.Unlock()
 	w.changed(was, is)
@@ -140,9 +132,6 @@ func (w *watched[T]) Delete(o any) error {
 }
 
 func (w *watched[T]) Replace(all []any, _ string) error {
-	if len(all) > maxWatched {
-		return fmt.Errorf("more than %d objects in a list", maxWatched)
-	}
 	var none T
 	items := make(map[key]T, len(all))
 	for _, o := range all {
