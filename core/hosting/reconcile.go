@@ -43,7 +43,8 @@ type reconciler struct {
 	queue   workqueue.TypedRateLimitingInterface[ctrl.Request] // nil until the controller runs
 	started bool
 	memos   map[types.NamespacedName]memo
-	told    map[string]*rate.Limiter // by namespace: what is said in events
+	evicted map[types.NamespacedName]*corev1.Pod // guests that something here evicts, as they were last; made when the first is
+	told    map[string]*rate.Limiter             // by namespace: what is said in events
 }
 
 // memo is what the reconciler remembers of a pod; losing it costs a comparison or a live read, no more.
@@ -102,8 +103,13 @@ func (r *reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	case opod.Status.Phase == v1alpha1.OffloadedPodSucceeded, opod.Status.Phase == v1alpha1.OffloadedPodFailed:
 		r.release(o.key, o.pod)
 		return ctrl.Result{}, nil
-	case how == ended:
-		return ctrl.Result{}, r.finish(ctx, o)
+	case how == ended, how == evicted:
+		return ctrl.Result{}, r.finish(ctx, o, how)
+	case how == absent && r.evictedLast(o):
+		if how = standingOf(opod, o.pod); how != ended {
+			how = evicted
+		}
+		return ctrl.Result{}, r.finish(ctx, o, how)
 	case how == leaving:
 		return ctrl.Result{}, nil // the Pod's end brings us back
 	case how == stale:
@@ -309,18 +315,25 @@ func (r *reconciler) adjust(ctx context.Context, o *one, t *terms) (refused []me
 	return refused, nil
 }
 
-// finish records the end of a pod that ended for good. Its Pod may be cleared away from now on.
-func (r *reconciler) finish(ctx context.Context, o *one) error {
-	status := o.opod.Status
+// finish records the end of a pod that ended for good. Its Pod may be cleared away from now on. One that was evicted has failed,
+// however its containers ended, as a pod has that a kubelet evicts.
+func (r *reconciler) finish(ctx context.Context, o *one, how standing) error {
+	status, final := o.opod.Status, o.pod.Status.DeepCopy()
+	if how == evicted {
+		final.Phase, final.Reason, final.Message = corev1.PodFailed, reasonEvicted, cut(evictionOf(o.pod).Message, 1024)
+	}
 	status.Phase = v1alpha1.OffloadedPodSucceeded
-	if o.pod.Status.Phase == corev1.PodFailed {
+	if final.Phase == corev1.PodFailed {
 		status.Phase = v1alpha1.OffloadedPodFailed
 	}
-	status.Reason, status.Message = o.pod.Status.Reason, o.pod.Status.Message
+	status.Reason, status.Message, status.Final = final.Reason, final.Message, final
 	countPod(&status, o.pod.UID)
-	status.Final = o.pod.Status.DeepCopy()
 	if err := r.writeStatus(ctx, o, status); err != nil {
 		return err
+	}
+	if how == evicted { // a kubelet says so itself
+		r.log.Info("guest evicted", "namespace", o.key.Namespace, "pod", o.key.Name, "why", final.Message)
+		r.event(o.pod, corev1.EventTypeWarning, reasonEvicted, "%s", final.Message)
 	}
 	r.release(o.key, nil)
 	return nil
@@ -363,6 +376,7 @@ func (r *reconciler) forget(key types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.memos, key)
+	delete(r.evicted, key)
 }
 
 // release frees the pod's place and has those tried again that wait for one; not while a Pod of that name runs, whose

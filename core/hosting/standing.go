@@ -1,6 +1,7 @@
 package hosting
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,9 +16,10 @@ type standing string
 const (
 	absent  standing = "absent"  // there is none
 	alive   standing = "alive"   // it waits or runs
-	leaving standing = "leaving" // being deleted before it ended: made again once it is gone
+	leaving standing = "leaving" // being deleted before it ended: made again once it is gone, unless it is evicted
 	lost    standing = "lost"    // failed by no doing of its own: deleted, and made again
 	ended   standing = "ended"   // ended for good: final
+	evicted standing = "evicted" // ended because something here evicted it: final too, home decides what follows
 	stale   standing = "stale"   // belongs to an earlier OffloadedPod of the name, or to none any more
 	foreign standing = "foreign" // not made by Kith
 )
@@ -38,6 +40,8 @@ func standingOf(opod *v1alpha1.OffloadedPod, pod *corev1.Pod) standing {
 	switch {
 	case pod.DeletionTimestamp != nil && over(pod) && endedBefore(pod, deletedAt(pod)) && final(pod):
 		return ended
+	case pod.DeletionTimestamp != nil && over(pod) && evictionOf(pod) != nil:
+		return evicted
 	case pod.DeletionTimestamp != nil:
 		return leaving
 	case !over(pod):
@@ -49,13 +53,31 @@ func standingOf(opod *v1alpha1.OffloadedPod, pod *corev1.Pod) standing {
 	}
 }
 
-// final: a pod that is to be restarted for ever never ends by itself, except at its deadline. When it failed
-// all the same, the node did it: evicted, shut down, rejected at admission, gone.
+// final: a pod that is to be restarted for ever never ends by itself, except at its deadline, and when the kubelet evicts it: for
+// what it used itself, because the node lacks something, or for a pod that matters more. When it failed all the same, the node did
+// it: shut down, rejected at admission, gone.
 func final(pod *corev1.Pod) bool {
 	if pod.Spec.RestartPolicy == corev1.RestartPolicyAlways || pod.Spec.RestartPolicy == "" {
-		return pod.Status.Reason == "DeadlineExceeded"
+		return slices.Contains([]string{"DeadlineExceeded", reasonEvicted, "Preempting"}, pod.Status.Reason)
 	}
 	return true
+}
+
+// reasonEvicted is in the status of pods that kubelets evicted.
+const reasonEvicted = "Evicted"
+
+// evictionOf is the condition by which a pod that is being deleted is known to be evicted (KEP-3329): through the Eviction API, as
+// kubectl drain does, for a taint, or for a pod of the owner's that the scheduler has no other room for. It is nil when somebody
+// merely deleted the pod, or when its node is gone: then it is made again, as a guest that is lost.
+func evictionOf(pod *corev1.Pod) *corev1.PodCondition {
+	i := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue &&
+			slices.Contains([]string{"EvictionByEvictionAPI", "DeletionByTaintManager", corev1.PodReasonPreemptionByScheduler}, c.Reason)
+	})
+	if i < 0 {
+		return nil
+	}
+	return &pod.Status.Conditions[i]
 }
 
 // deletedAt is when somebody asked for the deletion; the timestamp itself is when the grace period is over.

@@ -54,23 +54,40 @@ func TestStandings(t *testing.T) {
 		{"failed for good", with(never, corev1.PodFailed, "Error"), ended},
 		{"failed, retried in place until it succeeds", with(onFailure, corev1.PodFailed, "Evicted"), ended},
 		{"evicted job", with(never, corev1.PodFailed, "Evicted"), ended},
-		{"evicted server", with(always, corev1.PodFailed, "Evicted"), lost},
+		{"evicted server", with(always, corev1.PodFailed, "Evicted"), ended},
+		{"put out by the kubelet for a pod that matters more", with(always, corev1.PodFailed, "Preempting"), ended},
 		{"node lost", with(always, corev1.PodFailed, "NodeLost"), lost},
 		{"node shut down", with(always, corev1.PodFailed, "Terminated"), lost},
 		{"rejected by the kubelet", with(always, corev1.PodFailed, "OutOfcpu"), lost},
 		{"containers ended with the node", with(always, corev1.PodSucceeded, ""), lost},
 		{"past its deadline", with(always, corev1.PodFailed, "DeadlineExceeded"), ended},
-		{"policy not told", with("", corev1.PodFailed, "Evicted"), lost},
+		{"policy not told", with("", corev1.PodFailed, "NodeLost"), lost},
 		{"being deleted while it runs", deleted(always, corev1.PodRunning, time.Time{}), leaving},
 		{"stopped by its deletion", deleted(never, corev1.PodFailed, now.Add(2*time.Second)), leaving},
 		{"stopped in the very second of its deletion", deleted(never, corev1.PodSucceeded, now), leaving},
 		{"ended before it was deleted", deleted(never, corev1.PodSucceeded, now.Add(-time.Second)), ended},
-		{"evicted before it was deleted", deleted(always, corev1.PodFailed, now.Add(-time.Minute)), leaving},
+		{"failed with its node before it was deleted", deleted(always, corev1.PodFailed, now.Add(-time.Minute)), leaving},
+		{"being evicted, and running", disrupted(deleted(always, corev1.PodRunning, time.Time{}), "EvictionByEvictionAPI"), leaving},
+		{"drained", disrupted(deleted(always, corev1.PodFailed, now.Add(2*time.Second)), "EvictionByEvictionAPI"), evicted},
+		{"drained, and its containers ended well", disrupted(deleted(never, corev1.PodSucceeded, now.Add(2*time.Second)), "EvictionByEvictionAPI"), evicted},
+		{"drained when it had done its work", disrupted(deleted(never, corev1.PodSucceeded, now.Add(-time.Second)), "EvictionByEvictionAPI"), ended},
+		{"evicted for a taint", disrupted(deleted(always, corev1.PodFailed, now.Add(2*time.Second)), "DeletionByTaintManager"), evicted},
+		{"pushed out by the owner's pods", disrupted(deleted(always, corev1.PodFailed, now.Add(2*time.Second)), "PreemptionByScheduler"), evicted},
+		{"deleted because its node is gone", disrupted(deleted(always, corev1.PodFailed, now.Add(2*time.Second)), "DeletionByPodGC"), leaving},
+		{"shut down with its node, then deleted", disrupted(deleted(always, corev1.PodFailed, now.Add(2*time.Second)), "TerminationByKubelet"), leaving},
 	} {
 		if got := standingOf(opod, c.pod); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}
+}
+
+// disrupted has the condition of a pod that is taken away.
+func disrupted(pod *corev1.Pod, reason string) *corev1.Pod {
+	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
+		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason, Message: "Eviction API: evicting",
+	})
+	return pod
 }
 
 func TestRemakeDelays(t *testing.T) {

@@ -35,7 +35,7 @@ func (h *Host) watch(mgr manager.Manager) error {
 	}
 	err := ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-pods").
 		For(newOffloaded(), builder.WithPredicates(updates(wantedElse))).
-		Watches(&corev1.Pod{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(managed(), updates(stoodElse))).
+		Watches(&corev1.Pod{}, &evictions{r: h.reconciler}, builder.WithPredicates(managed(), updates(stoodElse))).
 		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[ctrl.Request]) error {
 			h.reconciler.mu.Lock()
 			defer h.reconciler.mu.Unlock()

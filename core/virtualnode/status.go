@@ -16,7 +16,9 @@ const (
 	reasonRemaking = "Remaking"      // the guest was lost abroad; the peer makes it again
 	reasonRefused  = "RefusedByPeer" // refused without a reason
 	reasonLost     = "LostByPeer"    // a pod that never restarts is gone abroad
+	reasonEvicting = "Evicting"      // the guest is evicted abroad, and not at its end yet
 
+	reasonEvicted = "Evicted"                // as kubelets say it
 	reasonUnknown = "ContainerStatusUnknown" // of a container, as kubelets say it
 )
 
@@ -43,6 +45,9 @@ func statusOf(v view) corev1.PodStatus {
 		if !ended(&final) {
 			final.Phase = corev1.PodPhase(phase)
 		}
+		if final.Reason == reasonEvicted && slices.ContainsFunc(final.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.State.Running != nil }) {
+			return endOf(final, "", "") // nobody saw them end
+		}
 		return final
 	case overAbroad && v.guest != nil:
 		final := v.copyOf(&v.guest.Status)
@@ -62,6 +67,10 @@ func statusOf(v view) corev1.PodStatus {
 		return v.waiting(reason, v.peer+" refuses: "+v.abroad.Status.Message)
 	case deleted:
 		return v.home.Status
+	case v.guest != nil && evictionOf(v.guest) != nil:
+		s := v.waiting(reasonEvicting, v.peer+" evicts the pod: "+evictionOf(v.guest).Message)
+		v.mergeDisruption(&s, v.guest.Status.Conditions)
+		return s
 	case v.guest != nil, v.home.Status.StartTime != nil:
 		return v.waiting(reasonRemaking, v.peer+" makes the pod again")
 	}
@@ -71,6 +80,36 @@ func statusOf(v view) corev1.PodStatus {
 // passing says that this guest ends but the pod does not: it was deleted or evicted abroad, and the peer will
 // make it again. Its end must not become the home pod's.
 func passing(guest *corev1.Pod) bool { return guest.DeletionTimestamp != nil || ended(&guest.Status) }
+
+// evictionOf is why the guest ends, nil when it was merely deleted: a kubelet's eviction, or the condition that the API server,
+// controllers and the scheduler leave on a pod that they take away (KEP-3329). It only says what is under way: that the end is
+// final the OffloadedPod tells, since of some of these a peer makes the pod again.
+func evictionOf(guest *corev1.Pod) *corev1.PodCondition {
+	if guest.Status.Reason == reasonEvicted {
+		return &corev1.PodCondition{Reason: guest.Status.Reason, Message: guest.Status.Message}
+	}
+	return disruption(guest.Status.Conditions)
+}
+
+func disruption(conditions []corev1.PodCondition) *corev1.PodCondition {
+	i := slices.IndexFunc(conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue
+	})
+	if i < 0 {
+		return nil
+	}
+	return &conditions[i]
+}
+
+// mergeDisruption takes over that the guest is taken away abroad, unless home takes the pod away itself. That it is not any more
+// home's own controller finds out.
+func (v view) mergeDisruption(s *corev1.PodStatus, guest []corev1.PodCondition) {
+	if there := disruption(guest); there != nil && disruption(s.Conditions) == nil {
+		c := *there
+		c.ObservedGeneration, c.LastTransitionTime = v.home.Generation, metav1.Now()
+		setCondition(s, c)
+	}
+}
 
 // waiting is the home status with nothing ready and a reason.
 func (v view) waiting(reason, message string) corev1.PodStatus {
@@ -159,6 +198,7 @@ func (v view) mergeConditions(s *corev1.PodStatus) {
 		guest = append(slices.Clone(guest), corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue,
 			Reason: no.Reason, Message: v.peer + ": " + no.Message, LastTransitionTime: no.LastTransitionTime})
 	}
+	v.mergeDisruption(s, guest)
 	for _, c := range guest {
 		switch {
 		case slices.Contains(guestConditions, c.Type):

@@ -112,8 +112,14 @@ func TestStatusPhases(t *testing.T) {
 			corev1.PodPending, "QuotaExceeded", corev1.ConditionFalse},
 		"lost abroad and not made again yet": {testView(homePod(wasRunning), nil),
 			corev1.PodRunning, reasonRemaking, corev1.ConditionFalse},
-		"evicted abroad, will be made again": {testView(homePod(wasRunning), guest(phase(corev1.PodFailed))),
+		"failed with its node abroad, will be made again": {testView(homePod(wasRunning), guest(phase(corev1.PodFailed))),
 			corev1.PodRunning, reasonRemaking, corev1.ConditionFalse},
+		"evicted abroad by the kubelet, and the peer has not said yet what follows": {testView(homePod(wasRunning), guest(phase(corev1.PodFailed), because("Evicted"))),
+			corev1.PodRunning, reasonEvicting, corev1.ConditionFalse},
+		"being evicted abroad": {testView(homePod(wasRunning), guest(deletedWithin(30), disrupted("EvictionByEvictionAPI"))),
+			corev1.PodRunning, reasonEvicting, corev1.ConditionFalse},
+		"deleted at home, then evicted abroad": {testView(homePod(wasRunning, deletedWithin(30)), guest(deletedWithin(30), disrupted("EvictionByEvictionAPI"))),
+			corev1.PodRunning, "", corev1.ConditionTrue},
 		"ending abroad, will be made again": {testView(homePod(wasRunning), guest(deletedWithin(30))),
 			corev1.PodRunning, reasonRemaking, corev1.ConditionFalse},
 		"ending abroad because deleted at home": {testView(homePod(wasRunning, deletedWithin(30)), guest(phase(corev1.PodSucceeded))),
@@ -127,6 +133,47 @@ func TestStatusPhases(t *testing.T) {
 		got := statusOf(tc.v)
 		if got.Phase != tc.phase || got.Reason != tc.reason || readiness(got) != tc.ready {
 			t.Errorf("%s: phase %q reason %q ready %q, want %q %q %q", name, got.Phase, got.Reason, readiness(got), tc.phase, tc.reason, tc.ready)
+		}
+	}
+}
+
+func because(reason string) podOption { return func(p *corev1.Pod) { p.Status.Reason = reason } }
+
+// disrupted is what the API server, controllers and the kubelet leave on a pod that they take away.
+func disrupted(reason string) podOption {
+	return func(p *corev1.Pod) {
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason, Message: "said there"})
+	}
+}
+
+// A pod that was evicted abroad is at home as one that a kubelet here evicted: nothing of it runs, and its condition says who did it.
+func TestAnEvictionAbroadIsOneAtHome(t *testing.T) {
+	evicted := running()
+	evicted.Phase, evicted.Reason, evicted.Message = corev1.PodFailed, "Evicted", "Usage of EmptyDir volume exceeds the limit"
+	byAPI := evicted
+	byAPI.Conditions = append(running().Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI", Message: "said there"})
+	for name, c := range map[string]struct {
+		final corev1.PodStatus
+		home  podOption
+		want  string // reason of the condition
+	}{
+		"for what it used itself":         {evicted, func(*corev1.Pod) {}, ""},
+		"by the Eviction API":             {byAPI, func(*corev1.Pod) {}, "EvictionByEvictionAPI"},
+		"while home takes it away anyway": {byAPI, disrupted("DeletionByTaintManager"), "DeletionByTaintManager"},
+	} {
+		got := statusOf(testView(homePod(func(p *corev1.Pod) { p.Status = running() }, c.home), nil, finally(v1alpha1.OffloadedPodFailed, &c.final)))
+		if got.Phase != corev1.PodFailed || got.Reason != "Evicted" || got.Message != evicted.Message || readiness(got) != corev1.ConditionFalse {
+			t.Errorf("%s: %s %s %q, ready %s", name, got.Phase, got.Reason, got.Message, readiness(got))
+		}
+		if got.ContainerStatuses[0].State.Terminated == nil {
+			t.Errorf("%s: its container is %+v", name, got.ContainerStatuses[0].State)
+		}
+		reason := ""
+		if d := disruption(got.Conditions); d != nil {
+			reason = d.Reason
+		}
+		if reason != c.want {
+			t.Errorf("%s: the condition says %q, want %q", name, reason, c.want)
 		}
 	}
 }

@@ -1,0 +1,67 @@
+package hosting
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// evictions queues what happens to guests, and has the reconciler note first how those were last that something here evicts: once
+// they are gone, nothing else tells them from pods that are lost, which are made again.
+type evictions struct {
+	handler.EnqueueRequestForObject
+	r *reconciler
+}
+
+type guestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// Create is also for what was there before this process.
+func (h *evictions) Create(ctx context.Context, e event.CreateEvent, queue guestQueue) {
+	h.r.noteEviction(e.Object, false)
+	h.EnqueueRequestForObject.Create(ctx, e, queue)
+}
+
+func (h *evictions) Update(ctx context.Context, e event.UpdateEvent, queue guestQueue) {
+	h.r.noteEviction(e.ObjectNew, false)
+	h.EnqueueRequestForObject.Update(ctx, e, queue)
+}
+
+func (h *evictions) Delete(ctx context.Context, e event.DeleteEvent, queue guestQueue) {
+	h.r.noteEviction(e.Object, true)
+	h.EnqueueRequestForObject.Delete(ctx, e, queue)
+}
+
+// noteEviction: that a pod is to be evicted counts when it is being deleted, for that may still be refused; gone tells that it is
+// deleted, with no grace even without a sign before.
+func (r *reconciler) noteEviction(o client.Object, gone bool) {
+	pod, ok := o.(*corev1.Pod)
+	if !ok || pod.DeletionTimestamp == nil && !gone || evictionOf(pod) == nil {
+		return
+	}
+	key := client.ObjectKeyFromObject(pod)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.evicted == nil {
+		r.evicted = map[types.NamespacedName]*corev1.Pod{}
+	}
+	r.evicted[key] = pod
+}
+
+// evictedLast reports whether the Pod that there was last was evicted, and takes it for the one there is.
+func (r *reconciler) evictedLast(o *one) bool {
+	r.mu.Lock()
+	gone := r.evicted[o.key]
+	r.mu.Unlock()
+	if gone == nil || !metav1.IsControlledBy(gone, o.opod) {
+		return false
+	}
+	o.pod = gone
+	return true
+}
