@@ -54,6 +54,14 @@ func (h *Host) watchForViews(mgr manager.Manager) error {
 			return fmt.Errorf("view of %ss: %w", kind, err)
 		}
 	}
+	nodes, err := mgr.GetCache().GetInformer(context.Background(), &corev1.Node{}, ctrlcache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("views: %w", err)
+	}
+	all := ofInformer(nodes, func(any) bool { return true })
+	if _, err := nodes.AddEventHandler(handlerOf(func(any, bool) { h.views.nodesChanged(all.List()) })); err != nil {
+		return fmt.Errorf("views: %w", err)
+	}
 	full, err := kubernetes.NewForConfigAndClient(binary(mgr.GetConfig()), mgr.GetHTTPClient())
 	if err != nil {
 		return fmt.Errorf("views: %w", err)

@@ -59,9 +59,10 @@ type views struct {
 	begin   func() error     // has what is watched for views only be watched; nil: nothing is
 	shelves map[string]shelf // by kind; made before the first stream
 
-	mu    sync.Mutex
-	open  map[string][]*viewer // by consumer ID, the oldest first
-	rates map[string]*rate.Limiter
+	mu     sync.Mutex
+	closed string               // why no node here takes guests; empty when one does
+	open   map[string][]*viewer // by consumer ID, the oldest first
+	rates  map[string]*rate.Limiter
 }
 
 func newViews(c *contracts, audits *audit.Log, log *slog.Logger) *views {
@@ -107,7 +108,7 @@ func (v *views) serve(w http.ResponseWriter, r *http.Request, consumerID string)
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	clock := http.NewResponseController(w)
 	_ = clock.SetReadDeadline(time.Time{}) // a writer without deadlines has none
-	err := one.send(ctx, w, func(ref viewed) bool { return v.owner(ref) == consumerID }, clock)
+	err := one.send(ctx, w, func(ref viewed) bool { return ref == closedRef || v.owner(ref) == consumerID }, clock)
 	v.log.Debug("view ended", "id", consumerID, "err", errors.Join(err, context.Cause(ctx)))
 	return nil
 }
@@ -177,6 +178,11 @@ func (v *views) fill(consumerID string, one *viewer) {
 			}
 		}
 	}
+	v.mu.Lock()
+	if v.closed != "" {
+		one.put(closedRef, closedLine(v.closed), false)
+	}
+	v.mu.Unlock()
 	one.put(viewed{kind: viewSynced}, nil, false)
 }
 

@@ -8,6 +8,9 @@
 //	{"kind":"Synced"}
 //	{"kind":"Pod","gone":true,"object":{…}}
 //
+// Of those kinds all name objects, but one: {"kind":"Closed"} with the label kith.dev/closed says that none of the peer's nodes takes
+// pods now, and why; while one does it is gone, or not told.
+//
 // At first come the twins and all that is in them, then Synced, then whatever changes, the newest state of each object: what
 // changed twice while the line was slow is told once. A twin that is being deleted carries its deletionTimestamp; with a
 // Namespace that is gone everything in it is. Of Pods there are metadata, status and the node; of Services, EndpointSlices,

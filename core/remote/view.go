@@ -68,16 +68,21 @@ type View struct {
 	stores []store
 	twin   []func(was, is *Twin)
 	synced []func()
-	passed map[string]string // what could not be decoded, and is passed over: by its version; of the one goroutine that reads
+	// onClosed are called without the lock.
+	onClosed []func()
+	passed   map[string]string // what could not be decoded, and is passed over: by its version; of the one goroutine that reads
 
-	mu      sync.Mutex
-	twins   map[string]shown // by name
-	round   int
-	fresh   bool
-	known   chan struct{} // closed at the first Synced
-	stop    context.CancelFunc
-	away    bool
-	changed chan struct{} // closed, and made anew, when away changed
+	mu     sync.Mutex
+	twins  map[string]shown // by name
+	round  int
+	fresh  bool
+	known  chan struct{} // closed at the first Synced
+	stop   context.CancelFunc
+	closed string
+	// closedRound is when the peer said so.
+	closedRound int
+	away        bool
+	changed     chan struct{} // closed, and made anew, when away changed
 }
 
 type shown struct {
@@ -282,12 +287,16 @@ func (v *View) finish() {
 		}
 	}
 	v.fresh = !v.away
+	open := v.closedRound != v.round // or it does not say
 	select {
 	case <-v.known:
 	default:
 		close(v.known)
 	}
 	v.mu.Unlock()
+	if open {
+		v.setClosed("")
+	}
 	for _, t := range gone {
 		v.tellTwin(t, nil)
 	}
@@ -301,6 +310,8 @@ func (v *View) take(kind string, gone bool, object []byte) error {
 	switch kind {
 	case KindNamespace:
 		return v.takeTwin(gone, object)
+	case KindClosed:
+		return v.takeClosed(gone, object)
 	case "OffloadedPod":
 		return take(v, v.OffloadedPods, &v1alpha1.OffloadedPod{}, gone, object)
 	case "Pod":

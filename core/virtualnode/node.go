@@ -173,6 +173,8 @@ func New(cfg Config) (*Node, error) {
 	n.events = newMirror(n)
 	n.view.OnTwin(n.twinChanged)
 	n.view.OnSynced(n.synced)
+	n.view.OnSynced(func() { n.queue.Add(ofNode) }) // an earlier run may have left another word
+	n.view.OnClosed(func() { n.queue.Add(ofNode) })
 	n.view.OffloadedPods.OnChange(n.offloadedChanged)
 	n.view.Pods.OnChange(n.guestChanged)
 	n.view.Events.OnChange(n.events.changed)

@@ -51,6 +51,9 @@ func (n *Node) homePods() cache.ListerWatcher {
 func (n *Node) reconcile(ctx context.Context, k key) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	if k == ofNode {
+		return n.markClosed(ctx)
+	}
 	t := n.twin(k.namespace)
 	if k.name != "" && !n.pods.isFresh() {
 		return nil // each pod is queued when they are

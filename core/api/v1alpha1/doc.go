@@ -55,6 +55,8 @@ const (
 	LabelContract = "kith.dev/contract"
 	// TaintPeer keeps pods that were not offloaded away from virtual nodes.
 	TaintPeer = LabelPeer
+	// TaintClosed is on a virtual node while none of the peer's nodes takes pods; its value is the peer's word for why.
+	TaintClosed = "kith.dev/closed"
 	// FinalizerContract holds a Contract back until what belongs to it is cleared away locally.
 	FinalizerContract = "kith.dev/contract"
 	// FinalizerOffloading holds a NamespaceOffloading back until its pods came home.
@@ -65,6 +67,8 @@ const (
 	// its Pod is deleted with; "0" deletes by force. The API server forgets DeleteOptions.gracePeriodSeconds for custom
 	// resources, hence this. Without it the pod's own holds.
 	AnnotationGrace = "kith.dev/grace-seconds"
+	// AnnotationForce on a NamespaceOffloading that is being deleted, with value "true", brings the pods home that disruption budgets hold.
+	AnnotationForce = "kith.dev/force"
 	// AnnotationHomePod on a guest Pod tells its owner's "namespace/name".
 	AnnotationHomePod = "kith.dev/home-pod"
 	// AnnotationRegistries on a twin namespace says whence images may be pulled for the pods in it, in the form of
