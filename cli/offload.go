@@ -119,15 +119,24 @@ func (p *program) listOffloads(c *cobra.Command) error {
 }
 
 func (p *program) unoffloadCommand() *cobra.Command {
-	var timeout time.Duration
+	var options api.UnoffloadOptions
 	c := &cobra.Command{
-		Use:     "unoffload NAMESPACE",
-		Short:   "Bring the pods of a namespace home",
-		Example: "  kith unoffload shop",
+		Use:   "unoffload NAMESPACE",
+		Short: "Bring the pods of a namespace home",
+		Long: `Bring the pods of a namespace home. They are evicted from peers, as by kubectl drain: PodDisruptionBudgets hold, and a pod
+that one refuses to let go stays where it is and is asked for again every two seconds.
+
+When the time is over, the command fails and says which budget holds which pod. Its pods go on coming home as budgets allow;
+with --force they come at once.`,
+		Example: "  kith unoffload shop\n  kith unoffload shop --force",
 		Args:    between(1, 1), ValidArgsFunction: p.completeOffloads,
 		RunE: func(c *cobra.Command, args []string) error {
-			_, err := long(p, c, timeout, func(ctx context.Context, kithd *client.Client, report func(api.Progress)) (any, error) {
-				return nil, kithd.Unoffload(ctx, args[0], report)
+			bound := options.Wait
+			if bound > 0 {
+				bound += answerWithin // kithd says more when it ends the wait
+			}
+			_, err := long(p, c, bound, func(ctx context.Context, kithd *client.Client, report func(api.Progress)) (any, error) {
+				return nil, kithd.Unoffload(ctx, args[0], options, report)
 			})
 			if err == nil {
 				fmt.Fprintf(p.Out, "%s is home\n", args[0])
@@ -135,6 +144,10 @@ func (p *program) unoffloadCommand() *cobra.Command {
 			return err
 		},
 	}
-	timeoutFlag(c, &timeout, "how long to wait for the pods")
+	c.Flags().DurationVar(&options.Wait, "timeout", 5*time.Minute, "how long to wait for the pods, for example 90s; 0 waits as long as it takes")
+	c.Flags().BoolVar(&options.Force, "force", false, "bring them home against PodDisruptionBudgets")
 	return c
 }
+
+// answerWithin is how long kithd may take to say what it waited for.
+const answerWithin = 10 * time.Second

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api"
@@ -88,6 +90,9 @@ func (c *clusterPart) offload(ctx context.Context, nso *v1alpha1.NamespaceOffloa
 	switch {
 	case nso.DeletionTimestamp != nil:
 		v.Why = "its pods are coming home"
+		if held := heldBack(nso); held != "" {
+			v.Why += ": " + held
+		}
 	case v.Strategy == api.StrategyLocal:
 		v.Why = "the strategy keeps pods at home"
 	case !slices.ContainsFunc(contracts.Items, func(ctr v1alpha1.Contract) bool { return ctr.Spec.Role == v1alpha1.RoleConsumer }):
@@ -170,27 +175,76 @@ func (b backend) Offload(ctx context.Context, namespace string, o api.OffloadOpt
 }
 
 // Unoffload brings the pods of a namespace home.
-func (b backend) Unoffload(ctx context.Context, namespace string, report func(api.Progress)) error {
+func (b backend) Unoffload(ctx context.Context, namespace string, o api.UnoffloadOptions, report func(api.Progress)) error {
 	c, err := b.cluster(ctx)
 	if err != nil {
 		return err
 	}
+	if err := c.unoffload(ctx, namespace, o, report); err != nil {
+		return err
+	}
+	b.d.publish(api.Event{Type: api.EventNamespaceChanged, Severity: api.SeverityInfo, Object: "namespace/" + namespace, Message: "namespace " + namespace + " is home again"})
+	return nil
+}
+
+func (c *clusterPart) unoffload(ctx context.Context, namespace string, o api.UnoffloadOptions, report func(api.Progress)) error {
 	nso := &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.NamespaceOffloadingName, Namespace: namespace}}
 	if err := c.client.Delete(ctx, nso); apierrors.IsNotFound(err) {
 		return api.NotFound("offloaded namespace", namespace, "kith offload")
 	} else if err != nil {
 		return internal(err)
 	}
-	report(api.Progress{Message: "bringing the pods of " + namespace + " home"})
-	err = c.follow(ctx, func() (bool, error) {
-		err := c.client.Get(ctx, client.ObjectKeyFromObject(nso), &v1alpha1.NamespaceOffloading{})
-		return apierrors.IsNotFound(err), nil
-	})
-	if err != nil {
-		return err
+	if o.Force {
+		force := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"true"}}}`, v1alpha1.AnnotationForce)
+		if err := c.client.Patch(ctx, nso, client.RawPatch(types.MergePatchType, force)); client.IgnoreNotFound(err) != nil {
+			return internal(err)
+		}
 	}
-	b.d.publish(api.Event{Type: api.EventNamespaceChanged, Severity: api.SeverityInfo, Object: "namespace/" + namespace, Message: "namespace " + namespace + " is home again"})
-	return nil
+	report(api.Progress{Message: "bringing the pods of " + namespace + " home"})
+	bounded := ctx
+	if o.Wait > 0 {
+		var cancel context.CancelFunc
+		bounded, cancel = context.WithTimeout(ctx, o.Wait)
+		defer cancel()
+	}
+	held := ""
+	err := c.follow(bounded, func() (bool, error) {
+		var now v1alpha1.NamespaceOffloading
+		if err := c.client.Get(ctx, client.ObjectKeyFromObject(nso), &now); err != nil {
+			return apierrors.IsNotFound(err), nil
+		}
+		if why := heldBack(&now); why != held {
+			held = why
+			if why != "" {
+				report(api.Progress{Message: why})
+			}
+		}
+		return false, nil
+	})
+	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
+		return notHome(namespace, o.Wait, held)
+	}
+	return err
+}
+
+// heldBack says which pod of a namespace that is brought home a disruption budget holds; "" when none does.
+func heldBack(nso *v1alpha1.NamespaceOffloading) string {
+	if no := meta.FindStatusCondition(nso.Status.Conditions, offloading.ConditionPodsEvicted); no != nil && no.Status == metav1.ConditionFalse {
+		return no.Message
+	}
+	return ""
+}
+
+// notHome is the answer when the pods of a namespace did not come home in time.
+func notHome(namespace string, wait time.Duration, held string) error {
+	e := &api.Error{
+		Code: api.CodeTimeout, Message: fmt.Sprintf("pods of namespace %s are not home after %s", namespace, wait),
+		Reason: "they have not ended at their peers, or a peer cannot be reached", Do: "they come when they have; `kith offload` and `kith peers` say how it is",
+	}
+	if held != "" {
+		e.Reason, e.Do = held, fmt.Sprintf("they come when their budgets allow it; without asking these: kith unoffload %s --force", namespace)
+	}
+	return e
 }
 
 // Guests gives the pods of peers that run here.

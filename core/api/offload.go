@@ -1,6 +1,10 @@
 package api
 
-import "time"
+import (
+	"net/url"
+	"strconv"
+	"time"
+)
 
 // Strategy says where the pods of an offloaded namespace may run.
 type Strategy string
@@ -70,6 +74,39 @@ func (o *OffloadOptions) Check() error {
 		return Invalid("mapping", string(o.Mapping), "default or sameName")
 	}
 	return nil
+}
+
+// UnoffloadOptions say how the pods of a namespace are brought home; they are the query of the call.
+type UnoffloadOptions struct {
+	Force bool          // against PodDisruptionBudgets
+	Wait  time.Duration // how long the call waits for the pods at most; 0 as long as it takes
+}
+
+// Query is what ParseUnoffloadOptions reads.
+func (o UnoffloadOptions) Query() url.Values {
+	q := url.Values{}
+	if o.Force {
+		q.Set("force", "true")
+	}
+	if o.Wait > 0 {
+		q.Set("wait", o.Wait.String())
+	}
+	return q
+}
+
+// ParseUnoffloadOptions reads them from a query; what is not there is false, or 0.
+func ParseUnoffloadOptions(q url.Values) (o UnoffloadOptions, err error) {
+	if text := q.Get("force"); text != "" {
+		if o.Force, err = strconv.ParseBool(text); err != nil {
+			return o, Invalid("force", text, "true or false")
+		}
+	}
+	if text := q.Get("wait"); text != "" {
+		if o.Wait, err = time.ParseDuration(text); err != nil || o.Wait < 0 {
+			return o, Invalid("wait", text, "a time such as 90s or 5m")
+		}
+	}
+	return o, nil
 }
 
 // Guest is a pod of a peer that runs here.

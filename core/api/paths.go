@@ -28,7 +28,7 @@ const (
 	PathPolicies   = "/v1/policies"              // GET []Policy
 	PathPolicy     = "/v1/policies/{policy}"     // PATCH PolicyChange → Policy
 	PathOffloads   = "/v1/offloads"              // GET []Offload
-	PathOffload    = "/v1/offloads/{namespace}"  // PUT OffloadOptions → Offload, DELETE; both long
+	PathOffload    = "/v1/offloads/{namespace}"  // PUT OffloadOptions → Offload, DELETE with UnoffloadOptions as query; both long
 	PathGuests     = "/v1/guests"                // GET []Guest
 	PathDoctor     = "/v1/doctor"                // GET ?peer=NAME → []Finding, long
 )

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,13 +20,14 @@ import (
 // annotationKept on a PodTemplate holds the name of the bare pod that is kept in it.
 const annotationKept = "kith.dev/kept-pod"
 
-// bringHome takes pods from their virtual nodes, each with its own grace period: pods of controllers are deleted, and
+// bringHome takes pods from their virtual nodes, each with its own grace period: pods of controllers are evicted, and
 // their controllers make them again; bare pods are kept first, to be made again here. It does not wait for their end, which
-// may take as long as a peer cannot be reached.
-func bringHome(ctx context.Context, c client.Client, pods []corev1.Pod) error {
+// may take as long as a peer cannot be reached. What a PodDisruptionBudget holds back stays where it is, and stays holds a sentence
+// for each such pod; with force they are deleted, and no budget is asked.
+func bringHome(ctx context.Context, c client.Client, pods []corev1.Pod, force bool) (stays []string, err error) {
 	var work errgroup.Group
 	work.SetLimit(16)
-	errs := make([]error, len(pods))
+	errs, held := make([]error, len(pods)), make([]string, len(pods))
 	for i := range pods {
 		pod := &pods[i]
 		if pod.DeletionTimestamp != nil {
@@ -33,15 +37,52 @@ func bringHome(ctx context.Context, c client.Client, pods []corev1.Pod) error {
 			if errs[i] = Keep(ctx, c, pod); errs[i] != nil {
 				return nil // the others go on
 			}
-			err := c.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
-			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // gone, or another pod of that name by now
+			var err error
+			if force {
+				err = c.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
+			} else {
+				err = evict(ctx, c, pod)
+			}
+			switch budget := heldBy(err); {
+			case apierrors.IsNotFound(err), apierrors.IsConflict(err): // gone, or another pod of that name by now
+			case budget != "":
+				held[i] = fmt.Sprintf("pod %s stays at %s: %s", pod.Name, strings.TrimPrefix(pod.Spec.NodeName, v1alpha1.VirtualNodePrefix), budget)
+			case err != nil:
 				errs[i] = fmt.Errorf("take pod %s/%s from node %s: %w", pod.Namespace, pod.Name, pod.Spec.NodeName, err)
 			}
 			return nil
 		})
 	}
 	_ = work.Wait()
-	return errors.Join(errs...)
+	return slices.DeleteFunc(held, func(s string) bool { return s == "" }), errors.Join(errs...)
+}
+
+func evict(ctx context.Context, c client.Client, pod *corev1.Pod) error {
+	return c.SubResource("eviction").Create(ctx, pod.DeepCopy(), &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))},
+	})
+}
+
+// manyBudgets is what the API server says of a pod that more than one budget is for, which it never evicts.
+const manyBudgets = "more than one PodDisruptionBudget"
+
+// heldBy says which PodDisruptionBudget refused an eviction, and why; "" when none did.
+func heldBy(err error) string {
+	var status apierrors.APIStatus
+	switch {
+	case err == nil || !errors.As(err, &status):
+	case strings.Contains(err.Error(), manyBudgets):
+		return manyBudgets + " is for it, so it is never evicted"
+	case apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause):
+		for _, cause := range status.Status().Details.Causes {
+			if cause.Type == policyv1.DisruptionBudgetCause && cause.Message != "" {
+				return cause.Message
+			}
+		}
+		return err.Error()
+	}
+	return ""
 }
 
 // Keep writes a bare pod down as a PodTemplate before somebody takes it from its virtual node: leaving may take as long
@@ -90,9 +131,10 @@ func (r *Reconciler) remake(ctx context.Context, namespace string) (waiting int,
 		}
 		var now corev1.Pod
 		switch e := r.client.Get(ctx, client.ObjectKeyFromObject(pod), &now); {
-		case e == nil && kept.Name == "kith-"+string(now.UID):
+		case e == nil && kept.Name == "kith-"+string(now.UID) && (now.DeletionTimestamp != nil || !ended(&now)):
 			waiting++
 			continue
+		case e == nil && kept.Name == "kith-"+string(now.UID): // it has done its work while a budget held it
 		case apierrors.IsNotFound(e):
 			e = r.client.Create(ctx, pod)
 			if apierrors.IsAlreadyExists(e) {

@@ -32,6 +32,13 @@ import (
 // conditionLabelled is True once the namespace carries the label: from then on, taking the label away ends the offloading.
 const conditionLabelled = "NamespaceLabelled"
 
+// ConditionPodsEvicted is False while pods that are to come home stay abroad, for the PodDisruptionBudgets that its message names.
+const ConditionPodsEvicted = "PodsEvicted"
+
+// budgetPause is when a disruption budget that refused is asked again. Nothing tells when it would allow more: most do when another
+// pod is Ready at home.
+const budgetPause = 2 * time.Second
+
 // cacheLag is when to look again at a namespace whose pods the cache does not show yet as they are.
 const cacheLag = 500 * time.Millisecond
 
@@ -85,46 +92,50 @@ func stuckOrLeft() predicate.Funcs {
 // between is no error: it is looked at again.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	waiting, behind, remade := r.remake(ctx, req.Name)
-	err := errors.Join(remade, r.reconcile(ctx, req, waiting > 0))
+	held, err := r.reconcile(ctx, req, waiting > 0)
+	err = errors.Join(remade, err)
 	switch {
 	case apierrors.IsConflict(err):
 		return ctrl.Result{RequeueAfter: 50 * time.Millisecond}, nil
 	case err == nil && behind:
 		return ctrl.Result{RequeueAfter: cacheLag}, nil
+	case err == nil && held:
+		return ctrl.Result{RequeueAfter: budgetPause}, nil
 	}
 	return ctrl.Result{}, err
 }
 
-func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request, waiting bool) error {
+// reconcile tells, too, whether pods are to come home that disruption budgets hold: those have to be asked again.
+func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request, waiting bool) (held bool, err error) {
 	var ns corev1.Namespace
-	err := r.client.Get(ctx, req.NamespacedName, &ns)
+	err = r.client.Get(ctx, req.NamespacedName, &ns)
 	if client.IgnoreNotFound(err) != nil {
-		return err
+		return false, err
 	}
 	if err != nil || ns.DeletionTimestamp != nil {
 		r.twins.Review(req.Name)
-		return r.letGo(ctx, req.Name)
+		return false, r.letGo(ctx, req.Name)
 	}
 	var nso v1alpha1.NamespaceOffloading
 	err = r.client.Get(ctx, types.NamespacedName{Namespace: ns.Name, Name: v1alpha1.NamespaceOffloadingName}, &nso)
 	labelled := ns.Labels[v1alpha1.LabelOffload] == "true"
 	switch {
 	case apierrors.IsNotFound(err) && labelled:
-		return r.create(ctx, ns.Name)
+		return false, r.create(ctx, ns.Name)
 	case apierrors.IsNotFound(err):
 		r.twins.Review(ns.Name)
-		return nil
+		return false, nil
 	case err != nil:
-		return err
+		return false, err
 	case nso.DeletionTimestamp != nil:
 		return r.end(ctx, &ns, &nso, waiting)
 	case !labelled && meta.IsStatusConditionTrue(nso.Status.Conditions, conditionLabelled):
-		return client.IgnoreNotFound(r.client.Delete(ctx, &nso))
+		return false, client.IgnoreNotFound(r.client.Delete(ctx, &nso))
 	}
 	if err := r.begin(ctx, &ns, &nso); err != nil {
-		return err
+		return false, err
 	}
-	return r.freeWaiting(ctx, &nso)
+	return false, r.freeWaiting(ctx, &nso)
 }
 
 func (r *Reconciler) create(ctx context.Context, namespace string) error {
@@ -201,25 +212,52 @@ func (r *Reconciler) freeWaiting(ctx context.Context, nso *v1alpha1.NamespaceOff
 
 // end brings the pods home and, when the last has come, has the twins given up; the finalizer goes last. Nobody waits for the end
 // of a twin: what a peer still has is seen there, and given up when it can be reached.
-func (r *Reconciler) end(ctx context.Context, ns *corev1.Namespace, nso *v1alpha1.NamespaceOffloading, waiting bool) error {
+func (r *Reconciler) end(ctx context.Context, ns *corev1.Namespace, nso *v1alpha1.NamespaceOffloading, waiting bool) (held bool, err error) {
 	if !controllerutil.ContainsFinalizer(nso, v1alpha1.FinalizerOffloading) {
-		return nil
+		return false, nil
 	}
 	if err := r.mark(ctx, ns, nil); err != nil {
-		return err
+		return false, err
 	}
 	pods, err := r.abroad(ctx, ns.Name)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if err := bringHome(ctx, r.client, pods); err != nil || len(pods) > 0 || waiting {
-		return err // each that left brings us back
+	stays, err := bringHome(ctx, r.client, pods, nso.Annotations[v1alpha1.AnnotationForce] == "true")
+	if err = errors.Join(err, r.tellHeld(ctx, nso, stays)); err != nil || len(pods) > 0 || waiting {
+		return len(stays) > 0, err // each that left brings us back
 	}
 	r.twins.Review(ns.Name)
 	controllerutil.RemoveFinalizer(nso, v1alpha1.FinalizerOffloading)
 	r.log.Info("namespace is home again", "namespace", ns.Name)
-	return r.client.Update(ctx, nso)
+	return false, r.client.Update(ctx, nso)
 }
+
+// tellHeld says in the status which pods stay abroad for a disruption budget, and what to do.
+func (r *Reconciler) tellHeld(ctx context.Context, nso *v1alpha1.NamespaceOffloading, stays []string) error {
+	changed := false
+	if len(stays) == 0 {
+		changed = meta.RemoveStatusCondition(&nso.Status.Conditions, ConditionPodsEvicted)
+	} else {
+		why := stays[0]
+		if more := len(stays) - 1; more > 0 {
+			why += fmt.Sprintf("; %d more wait", more)
+		}
+		changed = meta.SetStatusCondition(&nso.Status.Conditions, metav1.Condition{
+			Type: ConditionPodsEvicted, Status: metav1.ConditionFalse, Reason: "DisruptionBudget", ObservedGeneration: nso.Generation, Message: cut(why),
+		})
+		if changed {
+			r.log.Info("pods cannot come home yet", "namespace", nso.Namespace, "why", why)
+		}
+	}
+	if !changed {
+		return nil
+	}
+	return r.client.Status().Update(ctx, nso)
+}
+
+// cut keeps a message within what a condition may hold.
+func cut(s string) string { return strings.ToValidUTF8(s[:min(len(s), 32<<10)], "") }
 
 // letGo drops the finalizer when the namespace itself is going: its pods are being deleted anyway.
 func (r *Reconciler) letGo(ctx context.Context, namespace string) error {

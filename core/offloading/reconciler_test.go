@@ -5,10 +5,13 @@ import (
 	"errors"
 	"log/slog"
 	"reflect"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,7 +38,7 @@ func world(t *testing.T, objects ...client.Object) client.WithWatch {
 			t.Fatal(err)
 		}
 	}
-	return fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).Build()
+	return fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithStatusSubresource(&v1alpha1.NamespaceOffloading{}, &corev1.Pod{}).Build()
 }
 
 func abroad(name string) *corev1.Pod {
@@ -180,5 +183,149 @@ func TestTheEndOfAnOffloadingWaitsForTheLastPodAbroad(t *testing.T) {
 	}
 	if err := errors.Join(get(bare), get(home)); err != nil || bare.Spec.NodeName != "" || home.DeletionTimestamp != nil {
 		t.Errorf("%v, %s on %q", err, bare.Name, bare.Spec.NodeName)
+	}
+}
+
+// budget refuses evictions as the API server does while it holds, and counts those that were asked.
+type budget struct {
+	client.WithWatch
+	holds error
+	asked int
+}
+
+func (b *budget) SubResource(name string) client.SubResourceClient {
+	if name != "eviction" {
+		return b.WithWatch.SubResource(name)
+	}
+	return evictions{b.WithWatch.SubResource(name), b}
+}
+
+type evictions struct {
+	client.SubResourceClient
+	b *budget
+}
+
+func (e evictions) Create(ctx context.Context, pod, eviction client.Object, opts ...client.SubResourceCreateOption) error {
+	e.b.asked++
+	if of, ok := eviction.(*policyv1.Eviction); !ok || *of.DeleteOptions.Preconditions.UID != pod.GetUID() {
+		return errors.New("another pod of the name would be evicted")
+	}
+	if e.b.holds != nil {
+		return e.b.holds
+	}
+	return e.SubResourceClient.Create(ctx, pod, eviction, opts...)
+}
+
+// refusedBy is how the API server refuses (pkg/registry/core/pod/storage/eviction.go in Kubernetes).
+func refusedBy(text string) error {
+	err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 10)
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: text})
+	return err
+}
+
+func going() (*corev1.Namespace, *v1alpha1.NamespaceOffloading) {
+	nso := offloaded(v1alpha1.NamespaceOffloadingSpec{})
+	nso.DeletionTimestamp, nso.Finalizers = new(metav1.Now()), []string{v1alpha1.FinalizerOffloading}
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{v1alpha1.LabelOffload: "true"}}}, nso
+}
+
+// Who brings a namespace home takes its pods from a node, so budgets hold, and the status says which; until somebody forces it.
+func TestDisruptionBudgetsHoldWhenPodsComeHome(t *testing.T) {
+	const why = "The disruption budget web needs 2 healthy pods and has 2 currently"
+	for name, c := range map[string]struct {
+		no    error
+		says  string // of the condition
+		fails bool
+	}{
+		"a budget":                   {refusedBy(why), why, false},
+		"two budgets":                {apierrors.NewInternalError(errors.New("This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.")), manyBudgets, false},
+		"an API server that is busy": {apierrors.NewTooManyRequests("slow down", 1), "", true},
+		"an API server that is away": {errors.New("connection refused"), "", true},
+	} {
+		ns, nso := going()
+		web := abroad("web")
+		web.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs", Controller: new(true)}}
+		b := &budget{WithWatch: world(t, ns, nso, web), holds: c.no}
+		r := New(b, &released{}, slog.New(slog.DiscardHandler))
+		condition := func() string {
+			t.Helper()
+			if err := b.Get(t.Context(), client.ObjectKeyFromObject(nso), nso); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if no := meta.FindStatusCondition(nso.Status.Conditions, ConditionPodsEvicted); no != nil {
+				return no.Message
+			}
+			return ""
+		}
+		result, err := r.Reconcile(t.Context(), shop)
+		if (err != nil) != c.fails || !c.fails && result.RequeueAfter != budgetPause || b.asked != 1 {
+			t.Errorf("%s: %+v, %v after %d evictions", name, result, err, b.asked)
+		}
+		if got := condition(); c.says == "" && got != "" || !strings.Contains(got, c.says) || c.says != "" && !strings.Contains(got, "pod web stays at bob") {
+			t.Errorf("%s: the status says %q", name, got)
+		}
+		version := nso.ResourceVersion
+		_, _ = r.Reconcile(t.Context(), shop)
+		if condition(); nso.ResourceVersion != version {
+			t.Errorf("%s: what it says already was written again", name)
+		}
+		if err := b.Get(t.Context(), client.ObjectKeyFromObject(web), web); err != nil || web.DeletionTimestamp != nil {
+			t.Fatalf("%s: the pod was taken all the same: %v", name, err)
+		}
+
+		// Forced, nobody is asked.
+		b.asked = 0
+		metav1.SetMetaDataAnnotation(&nso.ObjectMeta, v1alpha1.AnnotationForce, "true")
+		if err := b.Update(t.Context(), nso); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Reconcile(t.Context(), shop); err != nil || b.asked != 0 || condition() != "" {
+			t.Errorf("%s: forced: %v, %d evictions, %q", name, err, b.asked, condition())
+		}
+		if err := b.Get(t.Context(), client.ObjectKeyFromObject(web), web); !apierrors.IsNotFound(err) {
+			t.Errorf("%s: forced, the pod is there: %v", name, err)
+		}
+	}
+}
+
+// A bare pod that a budget holds may do its work meanwhile; it is not to be done again.
+func TestWhatEndsWhileABudgetHoldsItIsNotMadeAgain(t *testing.T) {
+	ns, nso := going()
+	once := abroad("once")
+	once.Spec.RestartPolicy = corev1.RestartPolicyNever
+	b := &budget{WithWatch: world(t, ns, nso, once), holds: refusedBy("The disruption budget once needs 1 healthy pods and has 1 currently")}
+	r := New(b, &released{}, slog.New(slog.DiscardHandler))
+	kept := func() int {
+		var all corev1.PodTemplateList
+		if err := b.List(t.Context(), &all); err != nil {
+			t.Fatal(err)
+		}
+		return len(all.Items)
+	}
+	step := func() {
+		t.Helper()
+		if _, err := r.Reconcile(t.Context(), shop); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if step(); kept() != 1 {
+		t.Fatalf("%d pods are kept", kept())
+	}
+	if err := b.Get(t.Context(), client.ObjectKeyFromObject(once), once); err != nil {
+		t.Fatal(err)
+	}
+	once.Status.Phase = corev1.PodSucceeded
+	if err := b.Status().Update(t.Context(), once); err != nil {
+		t.Fatal(err)
+	}
+	b.holds = nil // none is asked for a pod that ended
+	for range 3 {
+		step()
+	}
+	if err := b.Get(t.Context(), client.ObjectKeyFromObject(once), once); !apierrors.IsNotFound(err) || kept() != 0 {
+		t.Errorf("it was made again: %v, %d are kept", err, kept())
+	}
+	if err := b.Get(t.Context(), client.ObjectKeyFromObject(nso), nso); !apierrors.IsNotFound(err) {
+		t.Errorf("it is not over: %v", err)
 	}
 }

@@ -37,6 +37,7 @@ func Retire(ctx context.Context, home kubernetes.Interface, nodeName string, kee
 		patience, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
 		defer cancel()
 	}
+	held := map[types.UID]bool{} // by disruption budgets
 	drain := func(ctx context.Context, end func(context.Context, *corev1.Pod) error) error {
 		return wait.PollUntilContextCancel(ctx, 500*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 			pods, err := podsOn(ctx, home, nodeName)
@@ -48,6 +49,11 @@ func Retire(ctx context.Context, home kubernetes.Interface, nodeName string, kee
 					err := keep(ctx, &pods[i])
 					if err == nil {
 						err = end(ctx, &pods[i])
+					}
+					if apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause) && !held[pods[i].UID] {
+						held[pods[i].UID] = true
+						log.Info("a disruption budget holds a pod at a peer that is left; it is asked again for a while",
+							"namespace", pods[i].Namespace, "pod", pods[i].Name, "err", err)
 					}
 					if err != nil && !apierrors.IsNotFound(err) {
 						log.Debug("pod does not leave yet", "namespace", pods[i].Namespace, "pod", pods[i].Name, "err", err)
@@ -64,6 +70,9 @@ func Retire(ctx context.Context, home kubernetes.Interface, nodeName string, kee
 		})
 	})
 	if err != nil {
+		if len(held) > 0 && patience.Err() != nil && ctx.Err() == nil {
+			log.Warn("disruption budgets hold pods for longer than a peer that is left can wait; they are taken home all the same", "node", nodeName)
+		}
 		err = drain(ctx, func(ctx context.Context, pod *corev1.Pod) error { return deletePod(ctx, home, pod, nil) })
 	}
 

@@ -76,8 +76,9 @@ type Backend interface {
 	// peer is connected, at once with the reason in Why. The options are checked and complete. Offloading an
 	// offloaded namespace changes its options.
 	Offload(ctx context.Context, namespace string, options api.OffloadOptions, report func(api.Progress)) (api.Offload, error)
-	// Unoffload brings the pods home and takes the twins away.
-	Unoffload(ctx context.Context, namespace string, report func(api.Progress)) error
+	// Unoffload brings the pods home and takes the twins away. When that takes longer than it may, the error says what holds it;
+	// it goes on by itself.
+	Unoffload(ctx context.Context, namespace string, options api.UnoffloadOptions, report func(api.Progress)) error
 	Guests(ctx context.Context) ([]api.Guest, error)
 
 	// Doctor looks for what keeps Kith from working, on this machine and on the way to the peer, or to all peers when

@@ -96,7 +96,11 @@ var routes = []route{
 		if err != nil {
 			return nil, err
 		}
-		return done{}, c.Unoffload(c.ctx, namespace, report)
+		options, err := api.ParseUnoffloadOptions(c.r.URL.Query())
+		if err != nil {
+			return nil, err
+		}
+		return done{}, c.Unoffload(c.ctx, namespace, options, report)
 	}},
 	{method: "GET", path: api.PathGuests, short: func(c *call) (any, error) { return list(c.Guests(c.ctx)) }},
 	{method: "GET", path: api.PathDoctor, long: func(c *call, report func(api.Progress)) (any, error) {

@@ -131,7 +131,7 @@ func TestEveryCallReachesTheBackendWithItsArguments(t *testing.T) {
 	check("offload", offload.Twins[0].Peer, "bob", err)
 	offloads, err := c.Offloads(ctx)
 	check("offloads", len(offloads), 1, err)
-	check("unoffload", nil, nil, c.Unoffload(ctx, "shop", report))
+	check("unoffload", nil, nil, c.Unoffload(ctx, "shop", api.UnoffloadOptions{Force: true, Wait: time.Minute}, report))
 	guests, err := c.Guests(ctx)
 	check("guests", guests[0].Name, "web", err)
 
@@ -142,7 +142,7 @@ func TestEveryCallReachesTheBackendWithItsArguments(t *testing.T) {
 		"Status", "Version", "Kubeconfig", "Peers", "Peer BOBBOBB", "AddPeer [fe80::1%eth0]:6450", "Peer [fe80::1%eth0]:6450",
 		"ForgetPeer added", "Ask bob cpu 2", "Confirm bob 402817 terms=true reject=false", "Withdraw bob", "Unpeer bob", "Requests", "Request bob", "Accept r1 cpu 1", "Decline carol", "Contracts",
 		"Contract bob-out", `VerifyContract c1 {"a":"<&>"}`, "SetPolicy default", "Policies", "Offload shop both default bob",
-		"Offloads", "Unoffload shop", "Guests",
+		"Offloads", "Unoffload shop force 1m0s", "Guests",
 	}, nil)
 }
 
@@ -177,6 +177,9 @@ func TestErrorsKeepTheirCodeAndSayWhatToDo(t *testing.T) {
 		"bad resource name":    {"POST", "/v1/peers/bob/ask", `{"resources":{"c p u":"1"}}`, 400, api.CodeInvalid, "resources"},
 		"more than everything": {"PATCH", "/v1/policies/default", `{"amounts":{"cpu":"101%"}}`, 400, api.CodeInvalid, "amounts.cpu"},
 		"unknown level":        {"PATCH", "/v1/policies/default", `{"podSecurity":"lax"}`, 400, api.CodeInvalid, "podSecurity"},
+		"bad wait":             {"DELETE", "/v1/offloads/shop?wait=5", "", 400, api.CodeInvalid, "wait"},
+		"a wait back in time":  {"DELETE", "/v1/offloads/shop?wait=-5s", "", 400, api.CodeInvalid, "wait"},
+		"perhaps by force":     {"DELETE", "/v1/offloads/shop?force=perhaps", "", 400, api.CodeInvalid, "force"},
 		"unknown strategy":     {"PUT", "/v1/offloads/shop", `{"strategy":"all"}`, 400, api.CodeInvalid, "strategy"},
 		"unknown key":          {"POST", "/v1/peers", `{"where":"x:1"}`, 400, api.CodeInvalid, ""},
 		"no address":           {"POST", "/v1/peers", ``, 400, api.CodeInvalid, "address"},

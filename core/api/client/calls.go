@@ -123,8 +123,12 @@ func (c *Client) Offload(ctx context.Context, namespace string, options api.Offl
 }
 
 // Unoffload brings them home; report may be nil.
-func (c *Client) Unoffload(ctx context.Context, namespace string, report func(api.Progress)) error {
-	return c.long(ctx, "DELETE", api.Path(api.PathOffload, namespace), nil, nil, report)
+func (c *Client) Unoffload(ctx context.Context, namespace string, options api.UnoffloadOptions, report func(api.Progress)) error {
+	path := api.Path(api.PathOffload, namespace)
+	if q := options.Query(); len(q) > 0 {
+		path += "?" + q.Encode()
+	}
+	return c.long(ctx, "DELETE", path, nil, nil, report)
 }
 
 // Guests lists the pods of peers that run here.

@@ -411,11 +411,18 @@ func (b *Backend) Offload(_ context.Context, namespace string, o api.OffloadOpti
 	return out, nil
 }
 
-func (b *Backend) Unoffload(_ context.Context, namespace string, report func(api.Progress)) error {
+func (b *Backend) Unoffload(_ context.Context, namespace string, o api.UnoffloadOptions, report func(api.Progress)) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	defer b.ring()
-	if err := b.called("Unoffload", namespace); err != nil {
+	called := []string{"Unoffload", namespace}
+	if o.Force {
+		called = append(called, "force")
+	}
+	if o.Wait > 0 {
+		called = append(called, o.Wait.String())
+	}
+	if err := b.called(called...); err != nil {
 		return err
 	}
 	before := len(b.Abroad)
