@@ -65,3 +65,20 @@ func (r *reconciler) evictedLast(o *one) bool {
 	o.pod = gone
 	return true
 }
+
+// whyEvicted is what the kubelet said when it evicted the pod, where its status does not say it.
+func (r *reconciler) whyEvicted(pod *corev1.Pod) string {
+	if c := disruption(pod); c != nil && c.Message != "" {
+		return c.Message
+	}
+	why := "the kubelet ended the pod, for what it used or what its node lacks"
+	if r.heard == nil {
+		return why
+	}
+	for _, o := range r.heard.List() {
+		if e, ok := o.(*corev1.Event); ok && e.Reason == reasonEvicted && e.InvolvedObject.UID == pod.UID {
+			return e.Message
+		}
+	}
+	return why
+}

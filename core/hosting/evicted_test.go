@@ -34,6 +34,15 @@ func TestWhatIsEvictedHereIsNotMadeAgain(t *testing.T) {
 		"by the kubelet": {[]func(*corev1.Pod){func(p *corev1.Pod) {
 			p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, "Evicted", "Usage of EmptyDir volume exceeds the limit"
 		}}, false, v1alpha1.OffloadedPodFailed, "Usage of EmptyDir"},
+		"by the kubelet, which an event alone says": {[]func(*corev1.Pod){func(p *corev1.Pod) {
+			p.UID, p.Status.Phase = "p-heard", corev1.PodSucceeded
+		}}, false, v1alpha1.OffloadedPodFailed, "heard of it"},
+		"by the kubelet, which nothing says": {[]func(*corev1.Pod){func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }},
+			false, v1alpha1.OffloadedPodFailed, "the kubelet ended the pod"},
+		"by the kubelet, which a condition alone says": {[]func(*corev1.Pod){func(p *corev1.Pod) {
+			p.UID, p.Status.Phase = "p-heard", corev1.PodSucceeded
+			said(disrupted(p, "TerminationByKubelet"), "low on memory")
+		}}, false, v1alpha1.OffloadedPodFailed, "low on memory"},
 		"drained, and seen at its end": {[]func(*corev1.Pod){ending, drained, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }},
 			false, v1alpha1.OffloadedPodFailed, "Eviction API"},
 		"drained, and still running":             {[]func(*corev1.Pod){ending, drained}, false, v1alpha1.OffloadedPodAccepted, ""},
@@ -70,6 +79,11 @@ func TestWhatIsEvictedHereIsNotMadeAgain(t *testing.T) {
 			told := events.NewFakeRecorder(10)
 			r, k := d.host(told), key(bobsShop, "p")
 			r.started = true
+			r.heard = &shelved{all: map[string]any{
+				"other": &corev1.Event{Reason: "Evicted", InvolvedObject: corev1.ObjectReference{UID: "another"}, Message: "another's"},
+				"kill":  &corev1.Event{Reason: "Killing", InvolvedObject: corev1.ObjectReference{UID: "p-heard"}, Message: "killing"},
+				"mine":  &corev1.Event{Reason: "Evicted", InvolvedObject: corev1.ObjectReference{UID: "p-heard"}, Message: "heard of it"},
+			}}
 			h, queue := &evictions{r: r}, workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
 			defer queue.ShutDown()
 			h.Update(t.Context(), event.UpdateEvent{ObjectOld: pod, ObjectNew: pod}, queue)

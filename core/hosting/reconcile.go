@@ -38,6 +38,7 @@ type reconciler struct {
 	log       *slog.Logger
 	now       func() time.Time
 	class     string // RuntimeClass of guests, "" for none
+	heard     shelf  // events of guests, as far as they are followed; nil: they are not
 
 	mu      sync.Mutex
 	queue   workqueue.TypedRateLimitingInterface[ctrl.Request] // nil until the controller runs
@@ -319,8 +320,11 @@ func (r *reconciler) adjust(ctx context.Context, o *one, t *terms) (refused []me
 // however its containers ended, as a pod has that a kubelet evicts.
 func (r *reconciler) finish(ctx context.Context, o *one, how standing) error {
 	status, final := o.opod.Status, o.pod.Status.DeepCopy()
-	if how == evicted {
+	switch {
+	case how == evicted:
 		final.Phase, final.Reason, final.Message = corev1.PodFailed, reasonEvicted, cut(evictionOf(o.pod).Message, 1024)
+	case unsaid(o.pod):
+		final.Phase, final.Reason, final.Message = corev1.PodFailed, reasonEvicted, cut(r.whyEvicted(o.pod), 1024)
 	}
 	status.Phase = v1alpha1.OffloadedPodSucceeded
 	if final.Phase == corev1.PodFailed {

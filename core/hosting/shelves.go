@@ -85,6 +85,7 @@ func (h *Host) watchForViews(mgr manager.Manager) error {
 			return fmt.Errorf("view of %ss: %w", kind, err)
 		}
 	}
+	h.reconciler.heard = own[viewEvent].GetStore()
 	begin := &onDemand{informers: own, ready: make(chan context.Context, 1)}
 	h.views.begin = begin.do
 	return mgr.Add(manager.RunnableFunc(begin.run))

@@ -58,26 +58,54 @@ func standingOf(opod *v1alpha1.OffloadedPod, pod *corev1.Pod) standing {
 // it: shut down, rejected at admission, gone.
 func final(pod *corev1.Pod) bool {
 	if pod.Spec.RestartPolicy == corev1.RestartPolicyAlways || pod.Spec.RestartPolicy == "" {
-		return slices.Contains([]string{"DeadlineExceeded", reasonEvicted, "Preempting"}, pod.Status.Reason)
+		return slices.Contains([]string{"DeadlineExceeded", reasonEvicted, "Preempting"}, pod.Status.Reason) || unsaid(pod) || restartsByContainer(pod)
 	}
 	return true
 }
 
-// reasonEvicted is in the status of pods that kubelets evicted.
-const reasonEvicted = "Evicted"
+// restartsByContainer: its containers say by themselves whether they are restarted (KEP-5307), so it may end well.
+func restartsByContainer(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.RestartPolicy != nil })
+}
 
-// evictionOf is the condition by which a pod that is being deleted is known to be evicted (KEP-3329): through the Eviction API, as
-// kubectl drain does, for a taint, or for a pod of the owner's that the scheduler has no other room for. It is nil when somebody
-// merely deleted the pod, or when its node is gone: then it is made again, as a guest that is lost.
-func evictionOf(pod *corev1.Pod) *corev1.PodCondition {
+// nodeShutdown is the message of the kubelet's condition when the machine is shut down (pkg/kubelet/nodeshutdown in Kubernetes).
+const nodeShutdown = "Pod was terminated in response to imminent node shutdown."
+
+// unsaid reports whether the kubelet evicted the pod without saying so: when all containers exit with 0, as well-behaved servers do
+// when they are told to end, it takes the phase for Succeeded and drops the reason with the phase that it had set
+// (generateAPIPodStatus in pkg/kubelet). A pod that is restarted for ever succeeds in no other way but when its machine is shut down.
+func unsaid(pod *corev1.Pod) bool {
+	always := pod.Spec.RestartPolicy == corev1.RestartPolicyAlways || pod.Spec.RestartPolicy == ""
+	if !always || restartsByContainer(pod) || pod.Status.Phase != corev1.PodSucceeded || pod.Status.Reason != "" {
+		return false
+	}
+	c := disruption(pod)
+	return c == nil || c.Message != nodeShutdown
+}
+
+// disruption is the condition that who takes a pod away leaves on it (KEP-3329), nil without one.
+func disruption(pod *corev1.Pod) *corev1.PodCondition {
 	i := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue &&
-			slices.Contains([]string{"EvictionByEvictionAPI", "DeletionByTaintManager", corev1.PodReasonPreemptionByScheduler}, c.Reason)
+		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue
 	})
 	if i < 0 {
 		return nil
 	}
 	return &pod.Status.Conditions[i]
+}
+
+// reasonEvicted is in the status of pods that kubelets evicted.
+const reasonEvicted = "Evicted"
+
+// evictionOf is the condition by which a pod that is being deleted is known to be evicted: through the Eviction API, as
+// kubectl drain does, for a taint, or for a pod of the owner's that the scheduler has no other room for. It is nil when somebody
+// merely deleted the pod, or when its node is gone: then it is made again, as a guest that is lost.
+func evictionOf(pod *corev1.Pod) *corev1.PodCondition {
+	c := disruption(pod)
+	if c == nil || !slices.Contains([]string{"EvictionByEvictionAPI", "DeletionByTaintManager", corev1.PodReasonPreemptionByScheduler}, c.Reason) {
+		return nil
+	}
+	return c
 }
 
 // deletedAt is when somebody asked for the deletion; the timestamp itself is when the grace period is over.

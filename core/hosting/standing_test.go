@@ -59,7 +59,12 @@ func TestStandings(t *testing.T) {
 		{"node lost", with(always, corev1.PodFailed, "NodeLost"), lost},
 		{"node shut down", with(always, corev1.PodFailed, "Terminated"), lost},
 		{"rejected by the kubelet", with(always, corev1.PodFailed, "OutOfcpu"), lost},
-		{"containers ended with the node", with(always, corev1.PodSucceeded, ""), lost},
+		{"evicted, and its containers ended well", with(always, corev1.PodSucceeded, ""), ended},
+		{"for pressure, and its containers ended well", disrupted(with(always, corev1.PodSucceeded, ""), "TerminationByKubelet"), ended},
+		{"shut down with its node, and its containers ended well", said(disrupted(with(always, corev1.PodSucceeded, ""), "TerminationByKubelet"), nodeShutdown), lost},
+		{"containers that are not restarted ended well", owned("new", func(p *corev1.Pod) {
+			p.Spec.Containers, p.Status.Phase = []corev1.Container{{RestartPolicy: ptr.To(corev1.ContainerRestartPolicyNever)}}, corev1.PodSucceeded
+		}), ended},
 		{"past its deadline", with(always, corev1.PodFailed, "DeadlineExceeded"), ended},
 		{"policy not told", with("", corev1.PodFailed, "NodeLost"), lost},
 		{"being deleted while it runs", deleted(always, corev1.PodRunning, time.Time{}), leaving},
@@ -87,6 +92,11 @@ func disrupted(pod *corev1.Pod, reason string) *corev1.Pod {
 	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
 		Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: reason, Message: "Eviction API: evicting",
 	})
+	return pod
+}
+
+func said(pod *corev1.Pod, message string) *corev1.Pod {
+	pod.Status.Conditions[0].Message = message
 	return pod
 }
 
