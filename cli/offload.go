@@ -126,7 +126,7 @@ func (p *program) unoffloadCommand() *cobra.Command {
 		Long: `Bring the pods of a namespace home. They are evicted from peers, as by kubectl drain: PodDisruptionBudgets hold, and a pod
 that one refuses to let go stays where it is and is asked for again every two seconds.
 
-When the time is over, the command fails and says which budget holds which pod. Its pods go on coming home as budgets allow;
+When --timeout is over, the command fails and says which budget holds which pod. The pods go on coming home as budgets allow;
 with --force they come at once.`,
 		Example: "  kith unoffload shop\n  kith unoffload shop --force",
 		Args:    between(1, 1), ValidArgsFunction: p.completeOffloads,
