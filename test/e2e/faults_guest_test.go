@@ -30,8 +30,18 @@ func TestGuestsAreKept(t *testing.T) {
 		sameUID bool // of the pods at home: they never notice
 		happens func()
 	}{
-		{"a guest evicted", true, func() {
+		{"a guest evicted", false, func() {
 			name := guest()
+			// Its home pod has failed, as on any node, and its Deployment makes another.
+			defer func() {
+				eventually(t, time.Minute, "it is evicted at home", func() string {
+					if got := endOf(t, w.alice, name); !strings.HasPrefix(got, "Failed Evicted") {
+						return got
+					}
+					return ""
+				})
+				kubectl(t, w.alice, "-n", "shop", "delete", "pod", name)
+			}()
 			eviction := fmt.Sprintf(`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":%q,"namespace":%q}}`, name, twin)
 			if out, err := w.bob.KubectlInput(t.Context(), strings.NewReader(eviction), "create", "--raw", "/api/v1/namespaces/"+twin+"/pods/"+name+"/eviction", "-f", "-"); err != nil {
 				t.Fatalf("%v: %s", err, out)

@@ -103,21 +103,8 @@ spec:
 			t.Errorf("%v: %s", err, out)
 		}
 	})
-	t.Run("it fills no more of the disk than its part", func(t *testing.T) {
-		before := kubectl(t, bob, "-n", namespace, "get", "pod", "silent", "-o", "jsonpath={.metadata.uid}")
-		if out, err := inside("spill", "/much", "200"); err != nil { // a tenth of the contract's is its part
-			t.Fatalf("%v: %s", err, out)
-		}
-		took := eventually(t, 2*time.Minute, "bob evicts it, and its owner hears why", func() string {
-			after, _ := bob.Kubectl(t.Context(), "-n", namespace, "get", "pod", "silent", "-o", "jsonpath={.metadata.uid}")
-			events := kubectl(t, alice, "-n", "shop", "get", "events", "-o", "jsonpath={range .items[*]}{.message}{\"\\n\"}{end}")
-			if after == before || !strings.Contains(events, "local storage usage exceeds") {
-				return fmt.Sprintf("%s\n%s", after, events)
-			}
-			return ""
-		})
-		t.Logf("evicted after %s", took.Round(time.Second))
-	})
+	t.Run("it fills no more of the disk than its part", func(t *testing.T) { evictedAbroad(t, alice, bob, namespace) }) // and what bob evicts is evicted at home
+	t.Run("disruption budgets hold when its namespace is brought home", func(t *testing.T) { budgetsHold(t, alice) })
 }
 
 // imageServer is a registry somewhere in the lab that counts who connects.

@@ -220,13 +220,13 @@ func remade(t *testing.T, p *provider) {
 		s := bob.opod(ns, "db-0").Status
 		return s.Remade == 1 && s.PodUID == second.UID && s.Phase == v1alpha1.OffloadedPodAccepted
 	})
-	// Evicted, as the kubelet does it under pressure.
-	evicted := second.DeepCopy()
-	evicted.Status.Phase, evicted.Status.Reason, evicted.Status.Message = corev1.PodFailed, "Evicted", "The node was low on resource: memory."
-	if err := p.admin.Status().Update(ctx, evicted); err != nil {
+	// Rejected by the kubelet, which had less room than the scheduler knew.
+	rejected := second.DeepCopy()
+	rejected.Status.Phase, rejected.Status.Reason = corev1.PodFailed, "OutOfcpu"
+	if err := p.admin.Status().Update(ctx, rejected); err != nil {
 		t.Fatal(err)
 	}
-	p.eventually(30*time.Second, "evicted pod remade", func() bool {
+	p.eventually(30*time.Second, "rejected pod remade", func() bool {
 		pod := bob.pod(ns, "db-0")
 		return pod != nil && pod.UID != second.UID && pod.Status.Phase == corev1.PodRunning && bob.opod(ns, "db-0").Status.Remade == 2
 	})
