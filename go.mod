@@ -102,7 +102,6 @@ require (
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.3 // indirect
 )
 
-replace k8s.io/apiserver/pkg/util/wsstream => ./third_party/wsstream
 
 replace (
 	k8s.io/api => k8s.io/api v0.36.3

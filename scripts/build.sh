@@ -83,7 +83,7 @@ build_engine_now() { gobuild engine "$ldflags $1 -X main.version=$version" "$bin
 
 build_cmd() {
   local in d name
-  in=$(inputs go.mod go.sum third_party core daemon cli tray assets cmd test/lab)
+  in=$(inputs go.mod go.sum core daemon cli tray assets cmd test/lab)
   for d in cmd/*/; do
     name=$(basename "$d")
     part "$name" "$bin/$name" "$in" build_cmd_now "$name"
