@@ -19,6 +19,7 @@ import (
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
@@ -181,6 +182,9 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		Abroad: abroad, View: view, Upgrades: upgrades(to), Twins: m.twins, Companions: companions{m.reflector, m.policies},
 		Permit: func(ctx context.Context, namespace string) (offloading.Permit, string, error) {
 			return f.permits.Of(ctx, namespace, peer.Name)
+		},
+		Avoid: func(ctx context.Context, namespace string, controller types.UID) (time.Time, error) {
+			return offloading.NewSteering(f.client).Avoid(ctx, namespace, controller, peer.Name)
 		},
 		PeerName: peer.Name, PeerID: peer.Spec.ID, NodeName: v1alpha1.VirtualNodePrefix + peer.Name,
 		NodeIP: f.nodeIP, KubeletPort: port, Usage: m.twins.usage, Machine: m.twins.machine,

@@ -2,6 +2,7 @@ package hosting
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ const (
 	reasonNoContract   = "NoContract"
 	reasonExceeded     = "ContractExceeded"
 	reasonPodSecurity  = "PodSecurity"
+	reasonSysctl       = "SysctlForbidden" // as kubelets say it
 	reasonImage        = "ImageNotAllowed"
 	reasonNotSupported = "NotSupported"
 	reasonInvalid      = "Invalid"
@@ -62,7 +64,11 @@ func (c *checker) check(pod *corev1.Pod, level v1alpha1.PodSecurityLevel) *refus
 	results := c.evaluator.EvaluatePod(
 		psa.LevelVersion{Level: psa.Level(level), Version: psa.LatestVersion()}, &pod.ObjectMeta, &pod.Spec)
 	if sum := policy.AggregateCheckResults(results); !sum.Allowed {
-		return refused(reasonPodSecurity, "this provider's pod security level is %s: %s", level, sum.ForbiddenDetail())
+		reason := reasonPodSecurity
+		if slices.Equal(sum.ForbiddenReasons, []string{"forbidden sysctls"}) { // policy.CheckSysctls
+			reason = reasonSysctl
+		}
+		return refused(reason, "this provider's pod security level is %s: %s", level, sum.ForbiddenDetail())
 	}
 	return nil
 }

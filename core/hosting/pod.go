@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/node/util/sysctl"
 	"k8s.io/utils/ptr"
 
 	"kith.dev/core/api/v1alpha1"
@@ -56,6 +57,7 @@ func specChanges() []func(*corev1.PodSpec) {
 		forgetHomeRuntime,
 		forgetHomeIdentity,
 		forgetHomeGates,
+		nameSysctls,
 		stateRequests,
 	}
 }
@@ -93,6 +95,18 @@ func forgetHomeGates(spec *corev1.PodSpec) {
 	spec.SchedulingGates = nil
 	spec.ReadinessGates = nil
 	spec.EphemeralContainers = nil
+}
+
+// nameSysctls: kubelets take the names with slashes too, pod security levels (pod-security-admission, policy.CheckSysctls) know those
+// with dots alone.
+func nameSysctls(spec *corev1.PodSpec) {
+	if spec.SecurityContext == nil {
+		return
+	}
+	for i := range spec.SecurityContext.Sysctls {
+		s := &spec.SecurityContext.Sysctls[i]
+		s.Name = sysctl.NormalizeName(s.Name)
+	}
 }
 
 // tokenVolumePrefix starts the name of the volume the home API server added for its service account token.

@@ -202,7 +202,11 @@ func TestChecks(t *testing.T) {
 		}, privileged, "procMount"},
 		{"sysctl", func(s *corev1.PodSpec) {
 			s.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: "kernel.msgmax"}}}
-		}, privileged, "sysctls"},
+		}, privileged, "SysctlForbidden: "},
+		{"sysctl beside another wish", func(s *corev1.PodSpec) {
+			s.SecurityContext = &corev1.PodSecurityContext{Sysctls: []corev1.Sysctl{{Name: "kernel.msgmax"}}}
+			s.Containers[0].SecurityContext = &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"SYS_ADMIN"}}}
+		}, privileged, "PodSecurity: "},
 		{"host path", volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}), privileged, "spec.volumes[0] (v)"},
 		{"NFS", volume(corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}), privileged, "spec.volumes[0] (v)"},
 		{"iSCSI", volume(corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{}}), privileged, "spec.volumes[0] (v)"},
@@ -227,8 +231,8 @@ func TestChecks(t *testing.T) {
 			if (no == nil) != (i <= taken) {
 				t.Errorf("%s at %s: %v", c.name, level, no)
 			}
-			if no != nil && i == taken+1 && !strings.Contains(no.message, c.says) {
-				t.Errorf("%s at %s says %q, not %q", c.name, level, no.message, c.says)
+			if no != nil && i == taken+1 && !strings.Contains(no.Error(), c.says) {
+				t.Errorf("%s at %s says %q, not %q", c.name, level, no, c.says)
 			}
 		}
 	}

@@ -47,6 +47,11 @@ const selectVirtual = `variables.strategy != "Remote" ? [] :
 const boundToHome = `((has(object.spec.volumes) && object.spec.volumes.exists(v, has(v.persistentVolumeClaim) || has(v.ephemeral))) ||
   (has(object.spec.resourceClaims) && size(object.spec.resourceClaims) > 0))`
 
+// avoided are the peers that refuse the pods of this one's controller.
+const avoided = `variables.refused == "" || !has(object.metadata.ownerReferences) ? [] :
+  variables.refused.split(",").filter(n, n.split("/").size() == 3 &&
+    object.metadata.ownerReferences.exists(o, has(o.controller) && o.controller && n.startsWith(o.uid + "/"))).map(n, n.split("/")[1])`
+
 const (
 	ofNoDaemonSet = `!has(object.metadata.ownerReferences) || !object.metadata.ownerReferences.exists(o, o.kind == "DaemonSet")`
 	notBound      = `(!has(object.spec.nodeName) || object.spec.nodeName == "")`
@@ -79,6 +84,8 @@ func Policy() *admissionv1.MutatingAdmissionPolicy {
 		{Name: "strategy", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationStrategy, v1alpha1.AnnotationStrategy)},
 		{Name: "names", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationPeers, v1alpha1.AnnotationPeers)},
 		{Name: "peers", Expression: `variables.names == "" ? [] : variables.names.split(",")`},
+		{Name: "refused", Expression: fmt.Sprintf(annotation, v1alpha1.AnnotationRefused, v1alpha1.AnnotationRefused)},
+		{Name: "avoided", Expression: avoided},
 		{Name: "local", Expression: `variables.strategy == "Local"`},
 		{Name: "claims", Expression: `variables.strategy != "Remote" && ` + boundToHome},
 	}, places("object.spec")...)
@@ -90,6 +97,7 @@ func Policy() *admissionv1.MutatingAdmissionPolicy {
 		known(`!` + notBound + ` || !(variables.wide || variables.spread) ? [] :
   variables.local || (variables.claims && size(variables.own) == 0) ? ` + require("/spec", "object.spec", atHome) + ` :
   size(variables.peers) == 0 ? [] : ` + require("/spec", "object.spec", atHome, atPeers)),
+		known(`!` + notBound + ` || size(variables.avoided) == 0 ? [] : ` + require("/spec", "object.spec", beyond)),
 		known(`variables.local ? [] : size(variables.own) > 0 ? ` + completeTolerations + ` : variables.claims ? [] : ` + addTolerations),
 	}
 	return p

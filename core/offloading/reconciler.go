@@ -92,8 +92,9 @@ func stuckOrLeft() predicate.Funcs {
 // between is no error: it is looked at again.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	waiting, behind, remade := r.remake(ctx, req.Name)
+	next, forgot := r.forget(ctx, req.Name)
 	held, err := r.reconcile(ctx, req, waiting > 0)
-	err = errors.Join(remade, err)
+	err = errors.Join(remade, forgot, err)
 	switch {
 	case apierrors.IsConflict(err):
 		return ctrl.Result{RequeueAfter: 50 * time.Millisecond}, nil
@@ -101,8 +102,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{RequeueAfter: cacheLag}, nil
 	case err == nil && held:
 		return ctrl.Result{RequeueAfter: budgetPause}, nil
+	case err != nil:
+		return ctrl.Result{}, err
 	}
-	return ctrl.Result{}, err
+	return ctrl.Result{RequeueAfter: next}, nil
 }
 
 // reconcile tells, too, whether pods are to come home that disruption budgets hold: those have to be asked again.
@@ -173,6 +176,7 @@ func (r *Reconciler) mark(ctx context.Context, ns *corev1.Namespace, spec *v1alp
 	delete(ns.Annotations, v1alpha1.AnnotationPeers)
 	if spec == nil {
 		delete(ns.Labels, v1alpha1.LabelOffload)
+		delete(ns.Annotations, v1alpha1.AnnotationRefused)
 	} else {
 		metav1.SetMetaDataLabel(&ns.ObjectMeta, v1alpha1.LabelOffload, "true")
 		metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.AnnotationStrategy, string(cmp.Or(spec.Strategy, v1alpha1.StrategyLocalAndRemote)))

@@ -31,6 +31,7 @@ func places(spec string) []admissionv1.Variable {
 const (
 	atHome  = `key: "kith.dev/virtual", operator: "DoesNotExist"`
 	atPeers = `key: "kith.dev/peer", operator: "In", values: variables.peers`
+	beyond  = `key: "kith.dev/peer", operator: "NotIn", values: variables.avoided`
 )
 
 // require is the CEL expression of the patches that have a pod spec, at the JSON pointer path and the CEL expression spec, require

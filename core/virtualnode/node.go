@@ -66,6 +66,10 @@ type Config struct {
 	// Permit says what pods of a home namespace may do at the peer, whatever they tolerate, and why when it is not Granted.
 	Permit func(ctx context.Context, namespace string) (permit offloading.Permit, why string, err error)
 
+	// Avoid has new pods of a controller in a home namespace avoid this node, and tells since when they do; the error may be a conflict,
+	// then it is asked again. nil when nobody can: then pods that the peer refuses wait.
+	Avoid func(ctx context.Context, namespace string, controller types.UID) (since time.Time, err error)
+
 	// Usage asks the peer what the guests use, in one of the forms UsageMetrics and UsageSummary; nil when nobody can.
 	Usage func(ctx context.Context, form string) ([]byte, error)
 

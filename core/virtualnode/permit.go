@@ -28,7 +28,7 @@ func (n *Node) stays(ctx context.Context, home *corev1.Pod, permit offloading.Pe
 		status.Phase, status.Reason, status.Message = corev1.PodFailed, eventNotOffloaded, why
 		for _, statuses := range [][]corev1.ContainerStatus{status.InitContainerStatuses, status.ContainerStatuses} {
 			for i := range statuses { // of which kubectl shows the reason
-				if end := statuses[i].State.Terminated; end.Reason == reasonUnknown {
+				if end := statuses[i].State.Terminated; end != nil && end.Reason == reasonUnknown {
 					end.Reason, end.Message = eventNotOffloaded, why
 				}
 			}

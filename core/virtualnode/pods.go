@@ -75,6 +75,9 @@ func (n *Node) reconcile(ctx context.Context, k key) error {
 			return err
 		}
 	}
+	if home != nil && home.DeletionTimestamp == nil && !ended(&home.Status) && otherSystem(home, "linux") {
+		return n.reject(ctx, home, reasonOtherSystem, "the pod is for "+string(home.Spec.OS.Name)+", the node's system is linux")
+	}
 	if t == nil {
 		switch {
 		case home == nil:
@@ -223,7 +226,7 @@ func (n *Node) finish(ctx context.Context, home *corev1.Pod, t *twin) error {
 	}
 	if !ended(&home.Status) {
 		// Controllers that wait for a pod's end, such as Jobs, read it here.
-		if err := n.writeStatus(ctx, home, endOf(last, "", "")); err != nil {
+		if err := n.writeStatus(ctx, home, endOf(begun(home, last), "", "")); err != nil {
 			return err
 		}
 	}
@@ -248,9 +251,11 @@ func (n *Node) report(ctx context.Context, t *twin, home *corev1.Pod, abroad *v1
 	v := view{home: home, abroad: abroad, guest: n.view.Pods.Get(t.name, home.Name),
 		peer: n.cfg.PeerName, tunnel: n.tunnelDown(), nodeIP: n.cfg.NodeIP, translate: n.cfg.Translate}
 	status := statusOf(v)
-	if abroad.Status.Phase == v1alpha1.OffloadedPodRefused && v.guest == nil &&
-		(status.Reason != home.Status.Reason || status.Message != home.Status.Message) {
-		n.record.Event(home, corev1.EventTypeWarning, status.Reason, status.Message)
+	if abroad.Status.Phase == v1alpha1.OffloadedPodRefused && v.guest == nil && !ended(&status) {
+		var err error
+		if status, err = n.refuse(ctx, home, status); err != nil {
+			return err
+		}
 	}
 	n.tellRefusals(v, status)
 	return n.writeStatus(ctx, home, status)

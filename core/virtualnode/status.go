@@ -293,23 +293,31 @@ func unreachable(s corev1.PodStatus, peer string) corev1.PodStatus {
 	return s
 }
 
-// endOf is the last status of a pod whose guest is gone: as a kubelet leaves it, with every container ended.
+// endOf is the last status of a pod whose guest is gone, as a kubelet leaves it (TerminatePod in k8s.io/kubernetes/pkg/kubelet/status):
+// every container has ended, but those that still waited for init containers wait for ever.
 func endOf(s corev1.PodStatus, reason, message string) corev1.PodStatus {
 	s = *s.DeepCopy()
 	failed := len(s.ContainerStatuses) == 0
-	for _, statuses := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
+	started := s.ContainerStatuses
+	if !initialized(&s) {
+		started, failed = nil, true
+	}
+	for _, statuses := range [][]corev1.ContainerStatus{tried(s.InitContainerStatuses), started} {
 		for i := range statuses {
 			c := &statuses[i]
-			c.Ready, c.Started = false, new(bool)
 			if c.State.Terminated == nil {
-				gone := &corev1.ContainerStateTerminated{ExitCode: 137, Reason: reasonUnknown, FinishedAt: metav1.Now(),
-					Message: "the container is gone; how it ended was not seen"}
-				if c.State.Running != nil {
-					gone.StartedAt = c.State.Running.StartedAt
+				gone := &corev1.ContainerStateTerminated{ExitCode: 137, Reason: reasonUnknown, Message: "the container is gone; how it ended was not seen"}
+				if c.State.Running != nil { // else it has no times
+					gone.StartedAt, gone.FinishedAt = c.State.Running.StartedAt, metav1.Now()
 				}
 				c.State = corev1.ContainerState{Terminated: gone}
 			}
 			failed = failed || c.State.Terminated.ExitCode != 0
+		}
+	}
+	for _, statuses := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
+		for i := range statuses {
+			statuses[i].Ready, statuses[i].Started = false, new(bool)
 		}
 	}
 	if !ended(&s) {
@@ -321,5 +329,48 @@ func endOf(s corev1.PodStatus, reason, message string) corev1.PodStatus {
 	for _, t := range []corev1.PodConditionType{corev1.ContainersReady, corev1.PodReady} {
 		setCondition(&s, corev1.PodCondition{Type: t, Status: corev1.ConditionFalse, Reason: "PodCompleted", LastTransitionTime: metav1.Now()})
 	}
+	return s
+}
+
+// initialized reports whether the init containers have done their part.
+func initialized(s *corev1.PodStatus) bool {
+	if len(s.InitContainerStatuses) == 0 || slices.ContainsFunc(s.ContainerStatuses, wasTried) {
+		return true
+	}
+	last := &s.InitContainerStatuses[len(s.InitContainerStatuses)-1]
+	sidecar := last.State.Running != nil && last.Started != nil && *last.Started
+	return sidecar || last.State.Terminated != nil && last.State.Terminated.ExitCode == 0
+}
+
+// tried are the init containers up to the last that was started, the first at least.
+func tried(all []corev1.ContainerStatus) []corev1.ContainerStatus {
+	n := len(all)
+	for n > 1 && !wasTried(all[n-1]) {
+		n--
+	}
+	return all[:n]
+}
+
+func wasTried(c corev1.ContainerStatus) bool {
+	return c.State.Running != nil || c.State.Terminated != nil || c.LastTerminationState.Terminated != nil
+}
+
+// begun is the status of a pod with its containers as a kubelet shows them first, if none has shown any.
+func begun(pod *corev1.Pod, s corev1.PodStatus) corev1.PodStatus {
+	if len(s.ContainerStatuses)+len(s.InitContainerStatuses) > 0 {
+		return s
+	}
+	reason := "ContainerCreating"
+	if len(pod.Spec.InitContainers) > 0 {
+		reason = "PodInitializing"
+	}
+	waiting := func(containers []corev1.Container) (all []corev1.ContainerStatus) {
+		for _, c := range containers {
+			all = append(all, corev1.ContainerStatus{Name: c.Name, Image: c.Image, Started: new(bool),
+				State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}})
+		}
+		return all
+	}
+	s.InitContainerStatuses, s.ContainerStatuses = waiting(pod.Spec.InitContainers), waiting(pod.Spec.Containers)
 	return s
 }

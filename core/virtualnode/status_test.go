@@ -1,6 +1,7 @@
 package virtualnode
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -212,6 +213,65 @@ func TestEndOfUnseenContainers(t *testing.T) {
 		State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 0}}}}
 	if got := endOf(clean, "", ""); got.Phase != corev1.PodSucceeded {
 		t.Errorf("phase %s of a pod whose containers all ended well", got.Phase)
+	}
+}
+
+// As TerminatePod in k8s.io/kubernetes/pkg/kubelet/status has it.
+func TestEndOfAPodThatWasDeletedEarly(t *testing.T) {
+	name := func(names ...string) (all []corev1.Container) {
+		for _, n := range names {
+			all = append(all, corev1.Container{Name: n, Image: n + ":1"})
+		}
+		return all
+	}
+	waits := corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}
+	runs := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}
+	exited := func(code int32) corev1.ContainerState {
+		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code}}
+	}
+	// A word for each container: waits, or its exit code; with a star when it has times.
+	say := func(statuses []corev1.ContainerStatus) (words string) {
+		for _, s := range statuses {
+			switch t := s.State.Terminated; {
+			case t == nil:
+				words += " waits"
+			case t.FinishedAt.IsZero() != t.StartedAt.IsZero():
+				words += " half-timed"
+			default:
+				words += fmt.Sprintf(" %d", t.ExitCode) + map[bool]string{true: "*"}[!t.FinishedAt.IsZero()]
+			}
+		}
+		return words
+	}
+	for what, c := range map[string]struct {
+		init, main   []corev1.Container
+		seenInit     []corev1.ContainerState
+		seenMain     []corev1.ContainerState
+		wantI, wantM string
+	}{
+		"before anything":                {main: name("a", "b"), wantM: " 137 137"},
+		"before anything, init":          {init: name("i", "j"), main: name("a"), wantI: " 137 waits", wantM: " waits"},
+		"while it was made":              {main: name("a"), seenMain: []corev1.ContainerState{waits}, wantM: " 137"},
+		"while the first init ran":       {init: name("i", "j"), main: name("a"), seenInit: []corev1.ContainerState{runs, waits}, seenMain: []corev1.ContainerState{waits}, wantI: " 137* waits", wantM: " waits"},
+		"after an init container failed": {init: name("i"), main: name("a"), seenInit: []corev1.ContainerState{exited(1)}, seenMain: []corev1.ContainerState{waits}, wantI: " 1", wantM: " waits"},
+		"after init":                     {init: name("i"), main: name("a"), seenInit: []corev1.ContainerState{exited(0)}, seenMain: []corev1.ContainerState{waits}, wantI: " 0", wantM: " 137"},
+		"while it ran":                   {init: name("i"), main: name("a"), seenInit: []corev1.ContainerState{exited(0)}, seenMain: []corev1.ContainerState{runs}, wantI: " 0", wantM: " 137*"},
+	} {
+		pod := homePod(phase(corev1.PodPending))
+		pod.Spec.InitContainers, pod.Spec.Containers = c.init, c.main
+		for i, state := range c.seenInit {
+			pod.Status.InitContainerStatuses = append(pod.Status.InitContainerStatuses, corev1.ContainerStatus{Name: c.init[i].Name, State: state})
+		}
+		for i, state := range c.seenMain {
+			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{Name: c.main[i].Name, State: state})
+		}
+		got := endOf(begun(pod, pod.Status), "", "")
+		if i, m := say(got.InitContainerStatuses), say(got.ContainerStatuses); got.Phase != corev1.PodFailed || i != c.wantI || m != c.wantM {
+			t.Errorf("%s: %s, init%s, main%s; want init%s, main%s", what, got.Phase, i, m, c.wantI, c.wantM)
+		}
+		if len(got.ContainerStatuses) != len(c.main) || got.ContainerStatuses[0].Name != c.main[0].Name || len(c.seenMain) == 0 && got.ContainerStatuses[0].Image != "a:1" {
+			t.Errorf("%s: %+v", what, got.ContainerStatuses)
+		}
 	}
 }
 

@@ -402,6 +402,7 @@ func TestWorkloadsAbroadAreKeptByHome(t *testing.T) {
 		}
 	})
 	t.Run("what pods use", func(t *testing.T) { used(t, a) })
+	t.Run("what the peer refuses goes elsewhere if it may", func(t *testing.T) { refusedPods(t, a) })
 	t.Run("cron jobs", func(t *testing.T) {
 		eventually(t, 3*time.Minute, "a run of the cron job succeeded", func() string {
 			if out := kubectl(t, a.alice, "-n", "shop", "get", "jobs", "-l", "from=tick", "-o", "jsonpath={.items[*].status.succeeded}"); !strings.Contains(out, "1") {

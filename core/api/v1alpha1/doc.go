@@ -41,6 +41,9 @@ const (
 	// resources only later. Without the first no pod of the namespace is let abroad.
 	AnnotationStrategy = "kith.dev/strategy"
 	AnnotationPeers    = "kith.dev/peers"
+	// AnnotationRefused on an offloaded namespace says which peers refuse the pods of which controllers: UID/PEER/SECONDS with
+	// commas, the last when that was noted, in Unix time. The admission policy has new pods of such a controller avoid the peer.
+	AnnotationRefused = "kith.dev/refused"
 	// LabelManagedBy marks, with value "kith", every object that Kith made; others are never touched.
 	LabelManagedBy = "kith.dev/managed-by"
 	// LabelConsumer on provider objects holds the consumer's cluster ID in its compact form.

@@ -1,0 +1,112 @@
+package offloading
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+const (
+	// AvoidedFor is how long new pods of a controller avoid a peer that refuses them: its owner may change his mind.
+	AvoidedFor = time.Hour
+	// maxAvoided bounds the notes on one namespace; the oldest give way.
+	maxAvoided = 100
+)
+
+// note says that a peer refuses the pods of a controller.
+type note struct {
+	owner types.UID
+	peer  string
+	at    time.Time // whole seconds
+}
+
+// notesOf reads AnnotationRefused. What is not of its form, or from the future, is no note.
+func notesOf(namespace *corev1.Namespace, now time.Time) (notes []note) {
+	for word := range strings.SplitSeq(namespace.Annotations[v1alpha1.AnnotationRefused], ",") {
+		fields := strings.Split(word, "/")
+		if len(fields) != 3 {
+			continue
+		}
+		seconds, err := strconv.ParseInt(fields[2], 10, 64)
+		if at := time.Unix(seconds, 0); err == nil && !at.After(now) {
+			notes = append(notes, note{types.UID(fields[0]), fields[1], at})
+		}
+	}
+	return notes
+}
+
+func setNotes(namespace *corev1.Namespace, notes []note) {
+	words := make([]string, len(notes))
+	for i, n := range notes {
+		words[i] = fmt.Sprintf("%s/%s/%d", n.owner, n.peer, n.at.Unix())
+	}
+	if len(words) == 0 {
+		delete(namespace.Annotations, v1alpha1.AnnotationRefused)
+		return
+	}
+	metav1.SetMetaDataAnnotation(&namespace.ObjectMeta, v1alpha1.AnnotationRefused, strings.Join(words, ","))
+}
+
+// inForce drops the notes that are too old, and tells when the next will be; 0 for never.
+func inForce(notes []note, now time.Time) (left []note, next time.Duration) {
+	left = slices.DeleteFunc(notes, func(n note) bool { return now.Sub(n.at) >= AvoidedFor })
+	for _, n := range left {
+		if soon := n.at.Add(AvoidedFor).Sub(now); next == 0 || soon < next {
+			next = soon
+		}
+	}
+	return left, next
+}
+
+// Steering has new pods of a controller avoid a peer that refuses them: a pod cannot leave the node it is bound to, only the next
+// one can go elsewhere.
+type Steering struct{ client client.Client }
+
+// NewSteering makes a Steering. The client may read from a cache.
+func NewSteering(c client.Client) *Steering { return &Steering{c} }
+
+// Avoid notes that a peer refuses the pods of a controller in a namespace, and tells since when that is noted. The error may be a
+// conflict: then it is to be asked again.
+func (s *Steering) Avoid(ctx context.Context, namespace string, owner types.UID, peer string) (since time.Time, err error) {
+	var ns corev1.Namespace
+	if err := s.client.Get(ctx, client.ObjectKey{Name: namespace}, &ns); err != nil {
+		return time.Time{}, fmt.Errorf("look which peers refuse pods of namespace %s: %w", namespace, err)
+	}
+	now := time.Now()
+	notes, _ := inForce(notesOf(&ns, now), now)
+	if at := slices.IndexFunc(notes, func(n note) bool { return n.owner == owner && n.peer == peer }); at >= 0 {
+		return notes[at].at, nil
+	}
+	now = now.Truncate(time.Second)
+	notes = append(notes, note{owner, peer, now})
+	before := ns.DeepCopy()
+	setNotes(&ns, notes[max(0, len(notes)-maxAvoided):])
+	if err := s.client.Patch(ctx, &ns, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return time.Time{}, fmt.Errorf("note on namespace %s that %s refuses its pods: %w", namespace, peer, err)
+	}
+	return now, nil
+}
+
+// forget takes the notes away that are too old, and tells when to look again; 0 for never.
+func (r *Reconciler) forget(ctx context.Context, namespace string) (next time.Duration, err error) {
+	var ns corev1.Namespace
+	if err := r.client.Get(ctx, client.ObjectKey{Name: namespace}, &ns); err != nil || ns.Annotations[v1alpha1.AnnotationRefused] == "" {
+		return 0, client.IgnoreNotFound(err)
+	}
+	before := ns.DeepCopy()
+	notes, next := inForce(notesOf(&ns, time.Now()), time.Now())
+	if setNotes(&ns, notes); before.Annotations[v1alpha1.AnnotationRefused] == ns.Annotations[v1alpha1.AnnotationRefused] {
+		return next, nil
+	}
+	return next, client.IgnoreNotFound(r.client.Patch(ctx, &ns, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
+}

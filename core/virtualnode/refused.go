@@ -1,0 +1,103 @@
+package virtualnode
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+)
+
+// Reasons by which kubelets reject pods at admission; the second comes from the peer.
+const (
+	reasonOtherSystem = "PodOSNotSupported"
+	reasonSysctl      = "SysctlForbidden"
+)
+
+// lasting are the reasons of refusals that hold for every pod like this one, until the peer's owner changes his terms.
+var lasting = []string{"PodSecurity", "NotSupported", "ImageNotAllowed", "Invalid", reasonSysctl, reasonOtherSystem}
+
+const (
+	// noteSpreads is how long the API server may take to learn that new pods of a controller go elsewhere.
+	noteSpreads = time.Second
+	// cameAnyway: a pod that was made so long after that and came here again would be followed by others for ever.
+	cameAnyway = 5 * time.Second
+)
+
+// refuse says in the pod's events that it may not run here, and gives its status: no is that of a pod that waits, with the reason.
+//
+// A bound pod cannot go to another node, only another pod in its place can. So a pod that a controller makes again, and that some other
+// node takes, fails, as it would at a kubelet that does not admit it; the next ones of that controller avoid this node. Others wait, since
+// nobody would make them again and terms may change; but what a kubelet rejects, fails.
+func (n *Node) refuse(ctx context.Context, home *corev1.Pod, no corev1.PodStatus) (corev1.PodStatus, error) {
+	if no.Reason != home.Status.Reason || no.Message != home.Status.Message {
+		n.record.Event(home, corev1.EventTypeWarning, no.Reason, no.Message)
+	}
+	owner := metav1.GetControllerOf(home)
+	if owner == nil {
+		if no.Reason == reasonSysctl || no.Reason == reasonOtherSystem {
+			no.Phase = corev1.PodFailed
+		}
+		return no, nil
+	}
+	if n.cfg.Avoid == nil || !slices.Contains(lasting, no.Reason) || home.DeletionTimestamp != nil {
+		return no, nil
+	}
+	if elsewhere, err := n.elsewhere(ctx, home); err != nil || !elsewhere {
+		return no, err
+	}
+	since, err := n.cfg.Avoid(ctx, home.Namespace, owner.UID)
+	if err != nil || home.CreationTimestamp.After(since.Add(cameAnyway)) {
+		return no, err
+	}
+	if left := time.Until(since.Add(noteSpreads)); left > 0 {
+		n.queue.AddAfter(keyOf(home), left)
+		return no, nil
+	}
+	n.log.Info("pod is refused; the next of its controller goes elsewhere", "namespace", home.Namespace, "pod", home.Name, "reason", no.Reason)
+	no.Phase = corev1.PodFailed
+	// Jobs with a failure policy for disruptions (KEP-3329) do not count it.
+	setCondition(&no, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: no.Reason, Message: no.Message,
+		LastTransitionTime: metav1.Now()})
+	return no, nil
+}
+
+// elsewhere reports whether another node takes pods like this one, as far as selectors, affinity and taints go.
+func (n *Node) elsewhere(ctx context.Context, pod *corev1.Pod) (bool, error) {
+	nodes, err := n.cfg.Home.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return false, fmt.Errorf("look for another node for pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	required := nodeaffinity.GetRequiredNodeAffinity(pod)
+	return slices.ContainsFunc(nodes.Items, func(node corev1.Node) bool {
+		if node.Name == n.cfg.NodeName || node.Spec.Unschedulable || otherSystem(pod, node.Labels[corev1.LabelOSStable]) {
+			return false
+		}
+		if match, err := required.Match(&node); err != nil || !match {
+			return false
+		}
+		_, closed := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, pod.Spec.Tolerations, func(t *corev1.Taint) bool {
+			return t.Effect != corev1.TaintEffectPreferNoSchedule
+		}, false)
+		return !closed
+	}), nil
+}
+
+// otherSystem reports whether the pod says that it is for another operating system than this one.
+func otherSystem(pod *corev1.Pod, system string) bool {
+	return pod.Spec.OS != nil && string(pod.Spec.OS.Name) != system
+}
+
+// reject has a pod that no peer could run refused without asking there.
+func (n *Node) reject(ctx context.Context, home *corev1.Pod, reason, why string) error {
+	status, err := n.refuse(ctx, home, view{home: home}.waiting(reason, why))
+	if err != nil {
+		return err
+	}
+	return n.write(ctx, home, status)
+}
