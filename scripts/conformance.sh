@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Upstream's own tests of Kubernetes in the lab, as root: with every pod of theirs at a peer (abroad), and on a laptop alone
 # (home). What they leave is in build/conformance/results; docs/conformance.md is written from it.
-# usage: conformance.sh [all | build | abroad | home | sample | report]
+# usage: conformance.sh [all | build | abroad | home | again abroad | again home | sample | report]
+# again: of a run that is over those that FOCUS names, once more; what comes of them replaces what was.
 # PROCESSES=6 tests at a time; FOCUS=REGEXP only those that match; KEEP=1 leaves the lab up.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -100,6 +101,15 @@ run() {
     [ "$kind" != abroad ] || remains
   } >"$dir/facts"
 }
+# again KIND: one more pass of a run that is over, on what there is now
+again() {
+  local dir=$out/results/$1 n=4
+  : "${FOCUS:?which tests?}"
+  while [ -e "$dir/$n.log" ]; do n=$((n + 1)); done
+  pass "$n" "${PROCESSES:-1}" --label-filter="$wanted" --focus="$FOCUS"
+  fetch "$dir"
+  echo "later$n=$(awk '/^Will run/ { n += $3 } END { print n }' "$dir/$n.log") at $(git describe --tags --always --dirty 2>/dev/null || echo unknown)" >>"$dir/facts"
+}
 fetch() { on alice tar c -C /var/lib/results . | tar x -C "$1"; }
 
 # remains: what is left of the tests' namespaces a minute after the last one, and how often the peer was lost
@@ -120,6 +130,15 @@ case ${1:-all} in
   build) build ;;
   abroad) trap down EXIT; up 2; abroad; run abroad ;;
   home) trap down EXIT; up 1; run home ;;
+  again)
+    trap down EXIT
+    case ${2:-} in
+      abroad) up 2; abroad ;;
+      home) up 1 ;;
+      *) echo "conformance.sh: again abroad, or again home" >&2; exit 2 ;;
+    esac
+    again "$2"
+    ;;
   sample)
     build
     trap down EXIT
@@ -131,5 +150,5 @@ case ${1:-all} in
     "$out/report" -expect "$(grep -vc '^#' test/conformance/sample.txt)" "$out/results/sample"
     ;;
   report) "$out/report" -out docs/conformance.md "$out/results" ;;
-  *) echo "conformance.sh: no part called $1 (all build abroad home sample report)" >&2; exit 2 ;;
+  *) echo "conformance.sh: no part called $1 (all build abroad home again sample report)" >&2; exit 2 ;;
 esac

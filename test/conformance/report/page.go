@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -66,7 +68,7 @@ at alice with every pod of theirs at bob (abroad). There, an admission policy of
 
 func page(w io.Writer, runs []*results, table reasons) {
 	fmt.Fprintf(w, head, runs[0].facts["kubernetes"])
-	fmt.Fprintln(w, "| tests | | passed | when run again, alone | failed | skip themselves |")
+	fmt.Fprintln(w, "| tests | | passed | when run again | failed | skip themselves |")
 	fmt.Fprintln(w, "|---|---|---|---|---|---|")
 	for _, g := range groups {
 		for _, r := range runs {
@@ -74,7 +76,7 @@ func page(w io.Writer, runs []*results, table reasons) {
 			fmt.Fprintf(w, "| %s | %s | %d | %d | %d | %d |\n", g.title, r.name, c.passed, c.again, c.failed, c.skipped)
 		}
 	}
-	fmt.Fprintln(w, "\nA test may be in two groups. The fourth column is part of the third.")
+	fmt.Fprintln(w, "\nA test may be in two groups. The fourth column is part of the third: what fails for no known reason is run again, alone.")
 	figures(w, runs)
 	for _, r := range runs {
 		failures(w, r, table)
@@ -105,6 +107,11 @@ func figures(w io.Writer, runs []*results) {
 	for _, r := range runs {
 		if r.facts["asked"] != "" && r.facts["asked"] != r.facts["ran"] {
 			fmt.Fprintf(w, "\nThe run %s was stopped before all its tests had run.\n", where(r.name))
+		}
+		for _, key := range slices.Sorted(maps.Keys(r.facts)) {
+			if strings.HasPrefix(key, "later") {
+				fmt.Fprintf(w, "\nAfter the run %s some of its tests were run once more, and count as they were then: %s.\n", where(r.name), r.facts[key])
+			}
 		}
 	}
 }

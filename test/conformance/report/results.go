@@ -36,7 +36,7 @@ type test struct {
 	name    string // as upstream writes it, without "[It] "
 	outcome outcome
 	message string
-	again   bool // passed only when it was run again, alone
+	again   bool // passed only when it was run again
 }
 
 // results is one run. Facts are what the script noted of it: key=value lines.
@@ -129,7 +129,7 @@ func (r *results) take(c testcase) {
 		t.outcome, t.message = skipped, message
 	}
 	before := r.tests[name]
-	t.again = before != nil && before.outcome == failed && t.outcome == passed
+	t.again = before != nil && (before.outcome == failed || before.again) && t.outcome == passed
 	r.tests[name] = t
 }
 
