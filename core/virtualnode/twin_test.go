@@ -238,7 +238,7 @@ func TestANamespaceThatComesBackWaitsForTheEndOfItsFormerTwin(t *testing.T) {
 func TestAPodThatNeverWentIsLetGo(t *testing.T) {
 	standing(t, func(s *stand) {
 		now := metav1.Now()
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "h", DeletionTimestamp: &now, Finalizers: []string{"test/held"}}, Spec: corev1.PodSpec{NodeName: "kith-bob"}}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "h", DeletionTimestamp: &now, Finalizers: []string{"test/held"}}, Spec: corev1.PodSpec{NodeName: "kith-bob", Containers: []corev1.Container{{Name: "web", Image: "i"}}}}
 		if err := s.home.Tracker().Add(pod); err != nil {
 			s.Fatal(err)
 		}
@@ -257,6 +257,17 @@ func TestAPodThatNeverWentIsLetGo(t *testing.T) {
 		if !deleted() {
 			s.Error("it was not let go")
 		}
+		for _, a := range s.home.Actions() { // it is left as a kubelet leaves it
+			if a.GetVerb() != "update" || a.GetSubresource() != "status" {
+				continue
+			}
+			last := a.(clienttesting.UpdateAction).GetObject().(*corev1.Pod).Status
+			if last.Phase != corev1.PodFailed || len(last.ContainerStatuses) != 1 || last.ContainerStatuses[0].State.Terminated == nil {
+				s.Errorf("it ended as %+v", last)
+			}
+			return
+		}
+		s.Error("how it ended is not said")
 	}, offloadedNamespace("shop"))
 }
 
