@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestRequestsCountsAnswersAndErrors(t *testing.T) {
@@ -148,10 +151,57 @@ func TestStreamTellsOfABrokenConnection(t *testing.T) {
 }
 
 func TestBlastMeasures(t *testing.T) {
+	addr := listen(t)
+	for _, streams := range []int{1, 8} {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		s, err := blast(ctx, addr, streams)
+		if err != nil || s.MBits < 50 || s.Broken != "" || s.Seconds > 1 || s.P50 <= 0 || s.P50 > s.P99 {
+			t.Errorf("%d streams: report %+v, %v", streams, s, err)
+		}
+	}
+}
+
+func TestPourCountsWhatIsAcknowledged(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	s, err := blast(ctx, listen(t))
-	if err != nil || s.MBits < 50 || s.Broken != "" || s.Seconds > 1 {
-		t.Errorf("report %+v, %v", s, err)
+	c, err := connect(ctx, l.Addr().String(), wantSink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	there, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer there.Close()
+	const read = 1 << 20
+	done := make(chan error, 1)
+	go func() { // a receiver that stops to read
+		_, err := io.CopyN(io.Discard, there, read)
+		done <- err
+	}()
+	s := &Stream{}
+	if err := pour(ctx, c, s, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	var waits int
+	raw, err := there.(*net.TCPConn).SyscallConn()
+	if err == nil {
+		err = raw.Control(func(fd uintptr) { waits, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if arrived := int64(read + waits - 1); s.Bytes != arrived || waiting(c) == 0 { // the first byte said what is wanted
+		t.Errorf("%d bytes counted, %d arrived, %d were not acknowledged", s.Bytes, arrived, waiting(c))
 	}
 }

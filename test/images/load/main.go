@@ -1,6 +1,6 @@
 // Command load is the program of image kith.dev/load:1: it makes load and measures it. `load http` sends requests at
 // a steady rate and reports latencies; `load stream` keeps one TCP connection open and reports the longest gap in it;
-// `load blast` sends as fast as it can; `load serve` is the other end of the last two. Reports are one JSON object, at
+// `load blast` sends as fast as it can, on one connection or several; `load serve` is the other end of the last two. Reports are one JSON object, at
 // the end or on SIGTERM.
 package main
 
@@ -19,7 +19,7 @@ import (
 const use = `use:
   load http   [-rate 50] [-duration 10s] [-timeout 5s] URL
   load stream [-duration 10s] ADDR     (receives a tick every 10 ms from load serve)
-  load blast  [-duration 10s] ADDR     (sends to load serve as fast as it can)
+  load blast  [-duration 10s] [-streams 1] ADDR   (sends to load serve as fast as it can)
   load serve  [-listen :7000]`
 
 func main() {
@@ -32,6 +32,7 @@ func main() {
 	rate := f.Float64("rate", 50, "requests a second")
 	duration := f.Duration("duration", 10*time.Second, "how long")
 	timeout := f.Duration("timeout", 5*time.Second, "of one request")
+	streams := f.Int("streams", 1, "connections to send on")
 	listen := f.String("listen", ":7000", "address")
 	_ = f.Parse(os.Args[2:])
 
@@ -53,7 +54,7 @@ func main() {
 	case "stream":
 		report, err = stream(ctx, f.Arg(0))
 	case "blast":
-		report, err = blast(ctx, f.Arg(0))
+		report, err = blast(ctx, f.Arg(0), *streams)
 	default:
 		log.Fatal(use)
 	}

@@ -7,13 +7,17 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // The first byte of a connection to load serve says what it shall do.
 const (
 	wantTicks = 't' // send an 8-byte number every 10 ms
 	wantSink  = 'b' // read everything
+	wantEcho  = 'e' // send back what comes
 )
 
 const tickEvery = 10 * time.Millisecond
@@ -31,6 +35,9 @@ type Stream struct {
 	Broken string `json:"broken,omitempty"`
 	// OutOfOrder counts ticks that were not the ones awaited: TCP rewritten wrongly.
 	OutOfOrder int `json:"outOfOrder"`
+	// P50 and P99 are how long small messages took, there and back on a connection of their own, while load blast sent.
+	P50 float64 `json:"p50ms,omitempty"`
+	P99 float64 `json:"p99ms,omitempty"`
 }
 
 func (s *Stream) note(begin, last, now time.Time) {
@@ -91,16 +98,52 @@ func stream(ctx context.Context, addr string) (*Stream, error) {
 	}
 }
 
-// blast sends as fast as the connection takes it. It counts what the kernel took, which at the end is up to a send
-// buffer more than arrived.
-func blast(ctx context.Context, addr string) (*Stream, error) {
-	c, err := connect(ctx, addr, wantSink)
-	if err != nil {
-		return nil, err
+// blast sends on so many connections as fast as they take it, and asks for an answer every 10 ms beside them. It counts what was
+// acknowledged; Gap is the longest time in which one of the connections took nothing.
+func blast(ctx context.Context, addr string, streams int) (*Stream, error) {
+	var conns []net.Conn
+	defer func() {
+		for _, c := range conns {
+			c.Close()
+		}
+	}()
+	for i := range streams + 1 {
+		want := byte(wantSink)
+		if i == streams {
+			want = wantEcho
+		}
+		c, err := connect(ctx, addr, want)
+		if err != nil {
+			return nil, err
+		}
+		conns = append(conns, c)
 	}
-	defer c.Close()
-	s := &Stream{Addr: addr}
-	begin := time.Now()
+	sum, begin := &Stream{Addr: addr}, time.Now()
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var took []time.Duration
+	all.Go(func() { took = answers(ctx, conns[streams]) })
+	for _, c := range conns[:streams] {
+		all.Go(func() {
+			s := &Stream{}
+			err := pour(ctx, c, s, begin)
+			mu.Lock()
+			defer mu.Unlock()
+			if sum.Bytes += s.Bytes; s.Gap > sum.Gap {
+				sum.Gap, sum.GapAt = s.Gap, s.GapAt
+			}
+			if err != nil {
+				sum.Broken = err.Error()
+			}
+		})
+	}
+	all.Wait()
+	sum.P50, sum.P99 = quantile(took, .5), quantile(took, .99)
+	return sum.finish(begin), nil
+}
+
+// pour writes until ctx ends, or the connection.
+func pour(ctx context.Context, c net.Conn, s *Stream, begin time.Time) error {
 	last := begin
 	buf := make([]byte, 128<<10)
 	for {
@@ -110,12 +153,42 @@ func blast(ctx context.Context, addr string) (*Stream, error) {
 		s.note(begin, last, now)
 		last = now
 		if ctx.Err() != nil {
-			return s.finish(begin), nil
+			s.Bytes -= waiting(c)
+			return nil
 		}
 		if err != nil {
-			s.Broken = err.Error()
-			return s.finish(begin), nil
+			return err
 		}
+	}
+}
+
+// waiting is how many bytes of a connection were written and not acknowledged (tcp(7), SIOCOUTQ).
+func waiting(c net.Conn) (n int64) {
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if v, err := unix.IoctlGetInt(int(fd), unix.TIOCOUTQ); err == nil {
+			n = int64(v)
+		}
+	})
+	return n
+}
+
+// answers asks every 10 ms and gives what each took. Once ctx ends it stops, and at a connection that breaks, too.
+func answers(ctx context.Context, c net.Conn) (took []time.Duration) {
+	t := time.NewTicker(tickEvery)
+	defer t.Stop()
+	for b := make([]byte, 8); ; <-t.C {
+		begin := time.Now()
+		if _, err := c.Write(b); err != nil {
+			return took
+		}
+		if _, err := io.ReadFull(c, b); err != nil || ctx.Err() != nil {
+			return took
+		}
+		took = append(took, time.Since(begin))
 	}
 }
 
@@ -149,6 +222,8 @@ func attend(c net.Conn) {
 	switch want[0] {
 	case wantSink:
 		_, _ = io.Copy(io.Discard, c)
+	case wantEcho:
+		_, _ = io.Copy(c, c)
 	case wantTicks:
 		t := time.NewTicker(tickEvery)
 		defer t.Stop()
