@@ -9,16 +9,21 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 )
 
-// bind is the UDP socket of the tunnel: the standard one, with two of its ways mended, that tells of handshakes.
+// bind is the UDP socket of the tunnel: the standard one, with two of its ways mended, that tells of handshakes and counts what
+// is inside WireGuard.
 type bind struct {
 	conn.Bind
-	tooBig   chan<- struct{}
-	shook    func() // a handshake was answered from here, or something came
-	crossing crossing
+	tooBig            chan<- struct{}
+	shook             func() // a handshake was answered from here, or something came
+	crossing          crossing
+	outbound, inbound *pipe
 }
 
-func newBind(tooBig chan<- struct{}, shook func()) *bind {
-	return &bind{Bind: conn.NewStdNetBind(), tooBig: tooBig, shook: shook, crossing: crossing{sent: map[string]initiation{}}}
+func newBind(tooBig chan<- struct{}, shook func(), outbound, inbound *pipe) *bind {
+	return &bind{
+		Bind: conn.NewStdNetBind(), tooBig: tooBig, shook: shook, crossing: crossing{sent: map[string]initiation{}},
+		outbound: outbound, inbound: inbound,
+	}
 }
 
 // Send mends batches. The standard bind hands the kernel many datagrams as one, which the kernel refuses when a
@@ -30,6 +35,8 @@ func (b *bind) Send(bufs [][]byte, to conn.Endpoint) error {
 		b.crossing.leaving(bufs[0], to)
 		b.note(bufs[0])
 	}
+	b.outbound.begin()
+	defer b.outbound.end(countPackets(bufs))
 	err := b.Bind.Send(bufs, to)
 	if err == nil || !(errors.Is(err, unix.EMSGSIZE) || errors.Is(err, unix.EINVAL)) || len(bufs) < 2 {
 		return err
@@ -49,19 +56,54 @@ func (b *bind) Send(bufs [][]byte, to conn.Endpoint) error {
 // Open mends handshakes that cross on the wire.
 func (b *bind) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
 	fns, port, err := b.Bind.Open(port)
-	for i, receive := range fns {
-		fns[i] = func(bufs [][]byte, sizes []int, from []conn.Endpoint) (int, error) {
-			n, err := receive(bufs, sizes, from)
-			for k := range n {
-				b.shook()
-				if sizes[k] > 0 && b.crossing.loses(bufs[k][:sizes[k]], from[k]) {
-					sizes[k] = 0
-				}
-			}
-			return n, err
-		}
+	for i := range fns {
+		fns[i] = b.receive(fns[i])
 	}
 	return fns, port, err
+}
+
+func (b *bind) receive(receive conn.ReceiveFunc) conn.ReceiveFunc {
+	var last []*byte // buffers of the packets that came last
+	return func(bufs [][]byte, sizes []int, from []conn.Endpoint) (int, error) {
+		for i, p := range last {
+			if p != nil && p == &bufs[i][0] {
+				b.inbound.leave(1) // WireGuard did not take it
+			}
+		}
+		last = last[:0]
+		b.inbound.await()
+		n, err := receive(bufs, sizes, from)
+		packets := 0
+		for k := range n {
+			b.shook()
+			message := bufs[k][:sizes[k]]
+			if sizes[k] > 0 && b.crossing.loses(message, from[k]) {
+				sizes[k] = 0
+			}
+			var p *byte
+			if carriesPacket(message) {
+				p = &message[0]
+				packets++
+			}
+			last = append(last, p)
+		}
+		b.inbound.enter(packets)
+		return n, err
+	}
+}
+
+func countPackets(messages [][]byte) (n int) {
+	for _, m := range messages {
+		if carriesPacket(m) {
+			n++
+		}
+	}
+	return n
+}
+
+// carriesPacket tells messages with a packet in them from handshakes and keepalives (WireGuard paper, section 5.4.6).
+func carriesPacket(message []byte) bool {
+	return len(message) > device.MessageKeepaliveSize && binary.LittleEndian.Uint32(message) == device.MessageTransportType
 }
 
 // note tells of messages that answer the beginning of a handshake (WireGuard paper, section 5.4.3).

@@ -30,8 +30,9 @@ func newEngine(ctx context.Context, cfg Config, t *tap, shook func()) (*engine, 
 		return nil, err
 	}
 	t.Device = native
+	t.outbound, t.inbound = newPipe(), newPipe()
 	tooBig := make(chan struct{}, 1)
-	dev := device.NewDevice(t, newBind(tooBig, shook), deviceLog(cfg.Log))
+	dev := device.NewDevice(t, newBind(tooBig, shook, t.outbound, t.inbound), deviceLog(cfg.Log))
 	e := &engine{dev: dev, port: cfg.ListenPort, tooBig: tooBig, peers: map[string]Peer{}, kept: map[Key]time.Duration{}}
 	fail := func(err error) (*engine, error) {
 		dev.Close()

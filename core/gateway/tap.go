@@ -14,20 +14,25 @@ import (
 // are single ones, split from the kernel's large segments, with complete checksums in both directions.
 type tap struct {
 	tun.Device
-	table *atomic.Pointer[table]
-	drops *drops
+	table             *atomic.Pointer[table]
+	drops             *drops
+	outbound, inbound *pipe
 }
 
 // Read gets packets that leave for the peers. WireGuard skips those of size 0.
 func (d *tap) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
+	d.outbound.await()
 	n, err := d.readGuarded(bufs, sizes, offset)
-	t := d.table.Load()
+	t, passed := d.table.Load(), 0
 	for i := range n { // also with an error: ErrTooManySegments comes with packets
 		if v := t.egress(bufs[i][offset : offset+sizes[i]]); v != pass {
 			d.drops.add(v)
 			sizes[i] = 0
+			continue
 		}
+		passed++
 	}
+	d.outbound.enter(passed)
 	return n, err
 }
 
@@ -56,6 +61,8 @@ func (d *tap) readGuarded(bufs [][]byte, sizes []int, offset int) (n int, err er
 // Write takes packets that arrived from a peer; their source is one of that peer's aliases, WireGuard saw to it.
 // Dropped ones are squeezed out of bufs, which the caller does not read again.
 func (d *tap) Write(bufs [][]byte, offset int) (int, error) {
+	d.inbound.begin()
+	defer d.inbound.end(len(bufs))
 	t := d.table.Load()
 	kept := bufs[:0]
 	for _, b := range bufs {
