@@ -113,9 +113,9 @@ func (g *Gateway) SetPeer(p Peer) error {
 			return fmt.Errorf("gateway: peer %s refused: %w", p.ID, err)
 		}
 	}
-	r := &route{Peer: p, mtu: g.cfg.MTU}
+	r := &route{Peer: p, mtu: g.cfg.MTU, up: new(atomic.Bool)}
 	if old := g.peers[p.ID]; old != nil {
-		r.mtu = old.mtu
+		r.mtu, r.up = old.mtu, old.up
 	}
 	g.peers[p.ID] = r
 	g.rebuild()

@@ -39,6 +39,13 @@ func (t *table) egress(p []byte) verdict {
 	return pass
 }
 
+// willLeave reports whether WireGuard sends on at once what egress passed. For a peer without a session it keeps some until there
+// is one, and drops what is too much.
+func (t *table) willLeave(p []byte) bool {
+	tn := t.find(binary.BigEndian.Uint32(p[atDestination:]))
+	return tn != nil && tn.up.Load()
+}
+
 // ingress prepares a packet that arrived from a peer: its destination becomes what we call ourselves.
 func (t *table) ingress(p []byte) verdict {
 	ihl, v := header(p)

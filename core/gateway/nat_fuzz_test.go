@@ -75,11 +75,11 @@ func TestTheDataPathAllocatesNothing(t *testing.T) {
 }
 
 func benchmark(b *testing.B, p []byte, peers int, f func(*table) func([]byte) verdict) {
-	all := []route{{testPeer("bob", testMapping("10.42.0.0/16", "10.65.0.0/16"), testMapping("10.42.0.0/16", "10.70.0.0/16")), 1420}}
+	all := []route{{testPeer("bob", testMapping("10.42.0.0/16", "10.65.0.0/16"), testMapping("10.42.0.0/16", "10.70.0.0/16")), 1420, up()}}
 	for i := 1; i < peers; i++ {
 		q := testPeer("x", testMapping("10.42.0.0/16", "10.42.0.0/16"), testMapping("10.42.0.0/16", "10.70.0.0/16"))
 		q.Theirs[0].Alias = netip.PrefixFrom(netip.AddrFrom4([4]byte{11, byte(i), 0, 0}), 16)
-		all = append(all, route{q, 1420})
+		all = append(all, route{q, 1420, up()})
 	}
 	run := f(newTable(surroundings{self: podGateway, port: 6450}, all))
 	work := bytes.Clone(p)

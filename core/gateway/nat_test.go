@@ -18,13 +18,13 @@ func testTables() (alice, bob *table) {
 	}
 	alice = newTable(at("10.42.0.1/32"), []route{
 		{testPeer("bob", testMapping("10.42.0.0/16", "10.65.0.0/16"), testMapping("10.42.0.0/16", "10.70.0.0/16"),
-			testMapping("10.43.16.0/20", "10.66.16.0/20"), testMapping("10.43.32.0/20", "172.20.16.0/20")), 1420},
-		{testPeer("carol", testMapping("10.42.0.0/16", "10.67.0.0/16"), testMapping("10.42.0.0/16", "10.70.0.0/16")), 1232},
-		{testPeer("dave", testMapping("10.50.0.0/16", "10.50.0.0/16"), testMapping("10.42.0.0/16", "10.42.0.0/16")), 1420},
+			testMapping("10.43.16.0/20", "10.66.16.0/20"), testMapping("10.43.32.0/20", "172.20.16.0/20")), 1420, up()},
+		{testPeer("carol", testMapping("10.42.0.0/16", "10.67.0.0/16"), testMapping("10.42.0.0/16", "10.70.0.0/16")), 1232, up()},
+		{testPeer("dave", testMapping("10.50.0.0/16", "10.50.0.0/16"), testMapping("10.42.0.0/16", "10.42.0.0/16")), 1420, up()},
 	})
 	bob = newTable(at("10.42.0.1/32"), []route{
 		{testPeer("alice", testMapping("10.42.0.0/16", "10.70.0.0/16"), testMapping("10.42.0.0/16", "10.65.0.0/16"),
-			testMapping("10.43.32.0/20", "172.20.16.0/20"), testMapping("10.43.16.0/20", "10.66.16.0/20")), 1420},
+			testMapping("10.43.32.0/20", "172.20.16.0/20"), testMapping("10.43.16.0/20", "10.66.16.0/20")), 1420, up()},
 	})
 	return alice, bob
 }
@@ -354,7 +354,7 @@ func TestErrorsOfStrangersStay(t *testing.T) {
 		}
 	}
 	// Without an alias for the gateway there is no name to speak under.
-	alone := newTable(surroundings{self: netip.MustParseAddr("10.99.0.1")}, []route{{testPeer("bob", testMapping("10.42.0.0/16", "10.65.0.0/16"), testMapping("10.42.0.0/16", "10.70.0.0/16")), 1420}})
+	alone := newTable(surroundings{self: netip.MustParseAddr("10.99.0.1")}, []route{{testPeer("bob", testMapping("10.42.0.0/16", "10.65.0.0/16"), testMapping("10.42.0.0/16", "10.70.0.0/16")), 1420, up()}})
 	e := ipv4Packet("192.168.1.9", "10.65.0.7", protoICMP, icmpMessage(3, ipv4Packet("10.65.0.7", "10.42.0.5", protoUDP, udpSegment(1, 2, nil))))
 	if v := alone.egress(e); v != dropSource {
 		t.Errorf("without a gateway address: %s", verdictNames[v])

@@ -1,6 +1,9 @@
 package gateway
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"sync/atomic"
+)
 
 // sum is the plain one's complement sum of RFC 1071, written for clarity and used only to check the data path.
 func sum(b []byte, start uint32) uint16 {
@@ -79,4 +82,11 @@ func sealed(p []byte) string {
 		return "transport checksum"
 	}
 	return ""
+}
+
+// up is that of a tunnel that works.
+func up() *atomic.Bool {
+	b := new(atomic.Bool)
+	b.Store(true)
+	return b
 }

@@ -11,9 +11,9 @@ import (
 // above the memory limit is looked for by Go's collector again and again. What waits outside of the pipe does so in the
 // kernel, where a packet takes its own size and its sender feels that the way is full.
 //
-// Packets are counted when they go in and when they come out. Those that WireGuard drops in between, as it does with what
-// waits for a handshake that nobody answers, are not seen again: when nothing came out for a while, and nothing is on its
-// way out, what was counted is forgotten.
+// Packets are counted when they go in and when they come out. What leaves for a peer whose tunnel is down is not: WireGuard
+// keeps a little of it for a handshake that may never be answered, and nobody else shall wait for that. Others that WireGuard
+// drops are not seen again: when nothing came out for a while, and nothing is on its way out, what was counted is forgotten.
 type pipe struct {
 	in    atomic.Int64
 	out   atomic.Int32  // calls under way in which packets come out

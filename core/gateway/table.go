@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"sort"
+	"sync/atomic"
 )
 
 // table is what the data path knows: a value, built from the peers and swapped as a whole, never changed.
@@ -24,10 +25,11 @@ type span struct {
 
 // tunnel is one peer as the data path sees it.
 type tunnel struct {
-	out     []rule // our ranges, real → the alias at that peer; by source
-	in      []rule // the same backwards; by destination
-	gateway uint32 // our own address as that peer sees it; 0 when it does not
-	mss     uint16 // the largest TCP segment that fits the path
+	out     []rule       // our ranges, real → the alias at that peer; by source
+	in      []rule       // the same backwards; by destination
+	gateway uint32       // our own address as that peer sees it; 0 when it does not
+	mss     uint16       // the largest TCP segment that fits the path
+	up      *atomic.Bool // as it was at the last look
 }
 
 type zone struct{ net, mask uint32 }
@@ -48,10 +50,11 @@ type surroundings struct {
 	open      []uint16 // TCP ports of this host that peers may connect to
 }
 
-// route pairs a peer with the MTU towards it.
+// route pairs a peer with the MTU towards it, and whether its tunnel was up when it was looked at last.
 type route struct {
 	Peer
 	mtu int
+	up  *atomic.Bool
 }
 
 // newTable expects peers that were validated.
@@ -59,7 +62,7 @@ func newTable(s surroundings, peers []route) *table {
 	t := &table{self: u32(s.self), port: s.port, open: slices.Clone(s.open)}
 	var ours []netip.Prefix
 	for _, p := range peers {
-		tn := &tunnel{mss: uint16(p.mtu - 40)} // IPv4 and TCP without options
+		tn := &tunnel{mss: uint16(p.mtu - 40), up: p.up} // IPv4 and TCP without options
 		for _, m := range p.Ours {
 			tn.out = append(tn.out, newRule(m.Real, m.Alias))
 			tn.in = append(tn.in, newRule(m.Alias, m.Real))

@@ -44,6 +44,7 @@ func (g *Gateway) tell() {
 		if s.Up {
 			up[id] = true
 		}
+		g.peers[id].up.Store(s.Up)
 	}
 	g.shook.allUp.Store(len(up) == len(all)) // SetPeer takes it back, under the same lock
 	g.mu.Unlock()

@@ -105,6 +105,37 @@ func TestMessagesThatWireGuardLeavesAreNotInside(t *testing.T) {
 	}
 }
 
+// A pod may send on and on to a peer that is away.
+func TestWhatIsForATunnelThatIsDownKeepsNobodyWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newEndless("10.45.0.0/16", "10.46.0.0/16")
+		d.open.Store(true)
+		state := up()
+		tap := tapOf(d, state)
+		bufs, sizes := make([][]byte, batch), make([]int, batch)
+		for i := range bufs {
+			bufs[i] = make([]byte, 2000)
+		}
+		read := func() time.Duration {
+			start := time.Now()
+			for range 10 * room / batch {
+				if n, err := tap.Read(bufs, sizes, 16); n != batch || sizes[0] == 0 || err != nil {
+					t.Fatalf("read %d packets, the first of %d bytes: %v", n, sizes[0], err)
+				}
+			}
+			return time.Since(start)
+		}
+		if read() == 0 {
+			t.Error("a tunnel that is up and sends nothing does not fill the pipe")
+		}
+		state.Store(false)
+		tap.outbound.leave(10 * room)
+		if took := read(); took != 0 {
+			t.Errorf("waited %s for packets that nobody takes", took)
+		}
+	})
+}
+
 // TestWireGuardTakesInNoMoreThanAPipeHolds has two of WireGuard's devices with endless packets at one of them; then the
 // network, or the device at the other end, takes nothing for a while.
 func TestWireGuardTakesInNoMoreThanAPipeHolds(t *testing.T) {
@@ -146,9 +177,7 @@ type wireguard struct {
 
 func wireguardOf(t *testing.T, d *endless, n *network) *wireguard {
 	t.Helper()
-	var tab atomic.Pointer[table]
-	tab.Store(newTable(surroundings{self: netip.MustParseAddr("10.47.0.1")}, []route{{testPeer("other", testMapping(d.theirs, d.theirs), testMapping(d.own, d.own)), DefaultMTU}}))
-	tap := &tap{Device: d, table: &tab, drops: &drops{}, outbound: newPipe(), inbound: newPipe()}
+	tap := tapOf(d, up())
 	bind := newBind(nil, func() {}, tap.outbound, tap.inbound)
 	bind.Bind = n
 	key, err := GenerateKey()
@@ -158,6 +187,13 @@ func wireguardOf(t *testing.T, d *endless, n *network) *wireguard {
 	w := &wireguard{Device: device.NewDevice(tap, bind, device.NewLogger(device.LogLevelError, t.Name())), key: key, kind: d}
 	t.Cleanup(func() { d.blocked.Store(false); n.blocked.Store(false); w.Close() })
 	return w
+}
+
+func tapOf(d *endless, state *atomic.Bool) *tap {
+	other := testPeer("other", testMapping(d.theirs, d.theirs), testMapping(d.own, d.own))
+	var now atomic.Pointer[table]
+	now.Store(newTable(surroundings{self: netip.MustParseAddr("10.47.0.1")}, []route{{other, DefaultMTU, state}}))
+	return &tap{Device: d, table: &now, drops: &drops{}, outbound: newPipe(), inbound: newPipe()}
 }
 
 // acquaint makes peers of two devices; bindtest has the first at port 2 and the second at port 1.
