@@ -54,6 +54,7 @@ var groups = []group{
 	{name: "pods", what: "one pod abroad and at home", peered: true, run: singlePods},
 	{name: "services", what: "a Service, until its endpoints are at the peer", peered: true, run: services},
 	{name: "tunnel", what: "throughput and answer times between pods", peered: true, run: tunnel},
+	{name: "streams", what: "one stream and eight between pods, and through plain wireguard-go", peered: true, run: streams},
 	{name: "gateway", what: "address translation on and off", run: translation},
 	{name: "recovery", what: "kithd restarts, power fails", peered: true, run: recovery},
 	{name: "many", what: "a Deployment abroad and at home", peered: true, run: manyPods},
@@ -64,6 +65,12 @@ var groups = []group{
 
 func main() {
 	log.SetFlags(log.Ltime)
+	if settings := os.Getenv(plainSettings); settings != "" {
+		if err := servePlain(settings); err != nil {
+			log.Fatal("plain wireguard-go: ", err)
+		}
+		return
+	}
 	var o options
 	var only string
 	flag.StringVar(&o.lab, "lab", "bench", "name of the lab; it is made and taken down")

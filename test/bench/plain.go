@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdh"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/conn"
+	"golang.zx2c4.com/wireguard/device"
+	"golang.zx2c4.com/wireguard/tun"
+
+	"kith.dev/core/gateway"
+)
+
+// plain is what a tunnel of Kith is held against: wireguard-go as it comes, between two hosts on a LAN as the lab's laptops
+// are, with a pod behind a veth at each. All are network namespaces without names, which go with this process.
+type plain struct {
+	load   string // the program of the image of that name
+	ends   [2]*plainEnd
+	undo   []func()
+	tunnel []int // processes of wireguard-go
+}
+
+type plainEnd struct {
+	host, pod     netns.NsHandle
+	hostNL, podNL *netlink.Handle
+	lan, podAt    netip.Addr
+	pods          netip.Prefix
+	key           *ecdh.PrivateKey
+}
+
+const plainPort = 6451
+
+func newPlain(ctx context.Context, dir string) (p *plain, err error) {
+	p = &plain{load: dir + "/load"}
+	defer func() {
+		if err != nil {
+			p.close()
+		}
+	}()
+	if out, err := exec.CommandContext(ctx, "go", "build", "-o", p.load, "./test/images/load").CombinedOutput(); err != nil {
+		return p, fmt.Errorf("%w\n%s", err, out)
+	}
+	_, lan, err := p.space()
+	if err != nil {
+		return p, err
+	}
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}
+	if err := errors.Join(lan.LinkAdd(bridge), lan.LinkSetUp(bridge)); err != nil {
+		return p, err
+	}
+	for i := range p.ends {
+		if p.ends[i], err = p.end(i, lan, bridge); err != nil {
+			return p, err
+		}
+	}
+	for i, e := range p.ends {
+		if err := p.join(e, p.ends[1-i]); err != nil {
+			return p, err
+		}
+	}
+	server := exec.CommandContext(ctx, p.load, "serve")
+	return p, p.start(server, p.ends[1].pod)
+}
+
+func (p *plain) close() {
+	for _, f := range slices.Backward(p.undo) {
+		f()
+	}
+}
+
+// end makes a host with its pod: 172.31.0.1 and 10.46.1.5 is the first.
+func (p *plain) end(i int, lan *netlink.Handle, bridge netlink.Link) (*plainEnd, error) {
+	n := byte(i + 1)
+	e := &plainEnd{
+		lan: netip.AddrFrom4([4]byte{172, 31, 0, n}), podAt: netip.AddrFrom4([4]byte{10, 46, n, 5}),
+		pods: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 46, n, 0}), 24),
+	}
+	var err error
+	if e.key, err = ecdh.X25519().GenerateKey(rand.Reader); err != nil {
+		return nil, err
+	}
+	if e.host, e.hostNL, err = p.space(); err != nil {
+		return nil, err
+	}
+	if e.pod, e.podNL, err = p.space(); err != nil {
+		return nil, err
+	}
+	port := fmt.Sprintf("port%d", n)
+	if err := errors.Join(cable(lan, port, e.host, e.hostNL, "eth0", netip.PrefixFrom(e.lan, 24), 1500),
+		cable(e.hostNL, "pod", e.pod, e.podNL, "eth0", netip.PrefixFrom(e.podAt, 24), gateway.DefaultMTU)); err != nil {
+		return nil, err
+	}
+	in, err := lan.LinkByName(port)
+	if err != nil {
+		return nil, err
+	}
+	router := e.pods.Addr().Next()
+	return e, errors.Join(lan.LinkSetMaster(in, bridge), address(e.hostNL, "pod", netip.PrefixFrom(router, 24)),
+		e.podNL.RouteAdd(&netlink.Route{Gw: router.AsSlice()}),
+		inSpace(e.host, func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) }))
+}
+
+// join starts wireguard-go at e, to o.
+func (p *plain) join(e, o *plainEnd) error {
+	settings := fmt.Sprintf("private_key=%s\nlisten_port=%d\nreplace_peers=true\npublic_key=%s\nendpoint=%s\nallowed_ip=%s\n",
+		hex.EncodeToString(e.key.Bytes()), plainPort, hex.EncodeToString(o.key.PublicKey().Bytes()), netip.AddrPortFrom(o.lan, plainPort), o.pods)
+	c := exec.Command("/proc/self/exe")
+	c.Env, c.Stderr = append(os.Environ(), plainSettings+"="+settings), os.Stderr
+	out, err := c.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := p.start(c, e.host); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(out, make([]byte, 3)); err != nil {
+		return fmt.Errorf("wireguard-go did not come up: %w", err)
+	}
+	p.tunnel = append(p.tunnel, c.Process.Pid)
+	wg, err := e.hostNL.LinkByName("wg0")
+	if err != nil {
+		return err
+	}
+	to := &net.IPNet{IP: o.pods.Addr().AsSlice(), Mask: net.CIDRMask(24, 32)}
+	return errors.Join(e.hostNL.LinkSetUp(wg),
+		e.hostNL.RouteAdd(&netlink.Route{Dst: to, LinkIndex: wg.Attrs().Index, Scope: netlink.SCOPE_LINK}))
+}
+
+// blast runs load blast between the two pods.
+func (p *plain) blast(ctx context.Context, report any, args ...string) error {
+	c := exec.CommandContext(ctx, p.load, append(append([]string{"blast"}, args...), fmt.Sprintf("%s:7000", p.ends[1].podAt))...)
+	var out []byte
+	err := inSpace(p.ends[0].pod, func() (err error) { out, err = c.Output(); return err })
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(out, report)
+}
+
+// seconds is the CPU time that wireguard-go has used so far at both ends.
+func (p *plain) seconds() (sum float64) {
+	for _, pid := range p.tunnel {
+		if one, ok := look(fmt.Sprintf("/proc/%d", pid)); ok {
+			sum += one.cpu
+		}
+	}
+	return sum
+}
+
+// start runs a command in a namespace until close.
+func (p *plain) start(c *exec.Cmd, ns netns.NsHandle) error {
+	in, err := c.StdinPipe()
+	if err == nil {
+		err = inSpace(ns, c.Start)
+	}
+	if err != nil {
+		return err
+	}
+	p.undo = append(p.undo, func() {
+		in.Close()
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	})
+	return nil
+}
+
+const plainSettings = "KITH_BENCH_WIREGUARD"
+
+// servePlain is the process of join; it ends with its standard input.
+func servePlain(settings string) error {
+	native, err := tun.CreateTUN("wg0", gateway.DefaultMTU)
+	if err != nil {
+		return err
+	}
+	d := device.NewDevice(native, conn.NewDefaultBind(), device.NewLogger(device.LogLevelError, "wireguard-go: "))
+	defer d.Close()
+	if err := errors.Join(d.IpcSet(settings), d.Up()); err != nil {
+		return err
+	}
+	fmt.Println("up")
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// space makes a network namespace.
+func (p *plain) space() (ns netns.NsHandle, nl *netlink.Handle, err error) {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		var err error
+		ns, err = netns.New()
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		return ns, nil, err
+	}
+	if nl, err = netlink.NewHandleAt(ns, unix.NETLINK_ROUTE); err != nil {
+		return ns, nil, err
+	}
+	p.undo = append(p.undo, func() { nl.Close(); ns.Close() })
+	lo, err := nl.LinkByName("lo")
+	if err != nil {
+		return ns, nil, err
+	}
+	return ns, nl, nl.LinkSetUp(lo)
+}
+
+func inSpace(ns netns.NsHandle, do func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // as in space
+		err := netns.Set(ns)
+		if err == nil {
+			err = do()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// cable lays one from here to a device there, which gets an address.
+func cable(here *netlink.Handle, name string, ns netns.NsHandle, there *netlink.Handle, device string, at netip.Prefix, mtu int) error {
+	link := &netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: name, MTU: mtu}, PeerName: device, PeerNamespace: netlink.NsFd(int(ns)), PeerMTU: uint32(mtu),
+	}
+	return errors.Join(here.LinkAdd(link), here.LinkSetUp(link), address(there, device, at))
+}
+
+func address(nl *netlink.Handle, device string, at netip.Prefix) error {
+	link, err := nl.LinkByName(device)
+	if err != nil {
+		return err
+	}
+	a := &netlink.Addr{IPNet: &net.IPNet{IP: at.Addr().AsSlice(), Mask: net.CIDRMask(at.Bits(), 32)}}
+	return errors.Join(nl.AddrAdd(link, a), nl.LinkSetUp(link))
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+)
+
+// manyStreams is how many streams share a tunnel here.
+const manyStreams = 8
+
+// streams sends on one connection and on eight from a pod to a pod abroad, and by turns the same between two pods of a plain
+// wireguard-go.
+func streams(ctx context.Context, r *rig) error {
+	away, err := r.pairOfPods(ctx)
+	if err != nil {
+		return err
+	}
+	defer r.removePods(ctx)
+	dir, err := os.MkdirTemp("", "kith-bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	bare, err := newPlain(ctx, dir)
+	if err != nil {
+		return fmt.Errorf("plain wireguard-go: %w", err)
+	}
+	defer bare.close()
+	for i := range max(4, r.rounds/2) {
+		got := map[turn]sent{}
+		for k := range turns {
+			t := turns[(i+k)%len(turns)]
+			if got[t], err = r.takeTurn(ctx, t, away, bare, i == 0); err != nil {
+				return err
+			}
+		}
+		for _, n := range []int{1, manyStreams} {
+			ours, theirs := got[turn{true, n}], got[turn{false, n}]
+			r.report.pair("TCP, pod to pod, "+streamsWord(n), "Mbit/s", "tunnel", ours.MBits, "wireguard-go", theirs.MBits)
+			r.report.pair("CPU time for a gigabyte, "+streamsWord(n), "s", "tunnel", ours.seconds, "wireguard-go", theirs.seconds)
+			r.report.pair("answers meanwhile, "+streamsWord(n)+", median", "ms", "tunnel", ours.P50, "wireguard-go", theirs.P50)
+			r.report.pair("answers meanwhile, "+streamsWord(n)+", 99th percentile", "ms", "tunnel", ours.P99, "wireguard-go", theirs.P99)
+		}
+		r.report.add("TCP, pod to pod, tunnel, eight streams / one", "x", got[turn{true, manyStreams}].MBits/got[turn{true, 1}].MBits)
+		r.report.add("TCP, pod to pod, wireguard-go, eight streams / one", "x", got[turn{false, manyStreams}].MBits/got[turn{false, 1}].MBits)
+	}
+	pause(ctx, 2*time.Minute)
+	after, err := r.usage()
+	for _, p := range programs[:2] {
+		r.report.add("memory, two minutes after streams, "+p.role+": kithd", "MB", after[p].rss)
+	}
+	return err
+}
+
+func streamsWord(n int) string {
+	if n == 1 {
+		return "one stream"
+	}
+	return "eight streams"
+}
+
+// turn is one of the ways that take turns.
+type turn struct {
+	kith    bool
+	streams int
+}
+
+var turns = []turn{{true, 1}, {false, 1}, {true, manyStreams}, {false, manyStreams}}
+
+// sent is what load blast reports.
+type sent struct {
+	MBits  float64 `json:"mbitPerSecond"`
+	P50    float64 `json:"p50ms"`
+	P99    float64 `json:"p99ms"`
+	Bytes  float64
+	Broken string
+
+	seconds float64 // CPU time of both ends of the tunnel for a gigabyte
+}
+
+// takeTurn has one way its turn. Of the tunnel it also tells what both kithd take for it.
+func (r *rig) takeTurn(ctx context.Context, t turn, away string, bare *plain, first bool) (s sent, err error) {
+	args := []string{"-duration", "4s", "-streams", fmt.Sprint(t.streams)}
+	if !t.kith {
+		before := bare.seconds()
+		if err := bare.blast(ctx, &s, args...); err != nil || s.Broken != "" {
+			return s, fmt.Errorf("wireguard-go, %s: %s %w", streamsWord(t.streams), s.Broken, err)
+		}
+		s.seconds = (bare.seconds() - before) / s.Bytes * 1e9
+		return s, nil
+	}
+	if first {
+		go r.profile(ctx, streamsWord(t.streams), "profile?seconds=3")
+	}
+	before, err := r.kithdSeconds()
+	if err != nil {
+		return s, err
+	}
+	if err := r.load(ctx, &s, append(append([]string{"blast"}, args...), away+":7000")...); err != nil || s.Broken != "" {
+		return s, fmt.Errorf("tunnel, %s: %s %w", streamsWord(t.streams), s.Broken, err)
+	}
+	after, err := r.usage()
+	for _, p := range programs[:2] {
+		r.report.add("memory under "+streamsWord(t.streams)+", "+p.role+": kithd", "MB", after[p].rss)
+	}
+	s.seconds = (after[program{"consumer", "kithd"}].cpu + after[program{"provider", "kithd"}].cpu - before) / s.Bytes * 1e9
+	return s, err
+}
