@@ -2,12 +2,16 @@ package fence
 
 import (
 	"context"
+	"io"
 	"log/slog"
+	"net"
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
 )
 
 func TestNewGuestIsKnownByItsLink(t *testing.T) {
@@ -52,6 +56,50 @@ func TestTableOutlivesTheProcess(t *testing.T) {
 	holds()
 	w.must(w.fence.Set(twoTenants()))
 	holds()
+}
+
+// TestWhatIsMeantForAPeerGoesNowhereElse takes the tunnel away, as when kithd is killed, before a router that has the same
+// addresses and answers.
+func TestWhatIsMeantForAPeerGoesNowhereElse(t *testing.T) {
+	w := newWorld(t)
+	for _, a := range []string{aliceHome, provider} {
+		w.address("router", "lo", a+"/32")
+	}
+	w.must(w.fence.Set(twoTenants()))
+	w.run()()
+	pairs := map[string]string{"own": provider, "web1": aliceHome}
+	conns := map[string]net.Conn{}
+	for from, to := range pairs {
+		w.in(from, func() (err error) {
+			conns[from], err = net.Dial("tcp", to+":80")
+			return err
+		})
+		defer conns[from].Close()
+	}
+	h := w.net("host")
+	kith0, err := h.LinkByName("kith0")
+	w.must(err)
+	routes, err := h.RouteList(kith0, netlink.FAMILY_V4)
+	w.must(err)
+	w.must(h.LinkSetDown(kith0))
+	for from, to := range pairs {
+		w.expect(from, to, silent)
+		w.expect(from, "udp:"+to+":10053", silent)
+		w.expect(from, internet, open)
+		_, err := io.WriteString(conns[from], "hello")
+		w.must(err)
+	}
+	time.Sleep(patience)
+	w.must(h.LinkSetUp(kith0))
+	for _, r := range routes {
+		w.must(h.RouteReplace(&r))
+	}
+	for from, c := range conns {
+		w.must(c.SetDeadline(time.Now().Add(10 * time.Second)))
+		if _, err := io.ReadFull(c, make([]byte, 5)); err != nil {
+			t.Errorf("a connection of %s that was open when the tunnel went: %v", from, err)
+		}
+	}
 }
 
 func TestFlushedTableComesBack(t *testing.T) {

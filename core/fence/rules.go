@@ -16,7 +16,7 @@ const dnsPort = 53
 func (c Config) chains(tenants []Tenant, homes []home) []chain {
 	list := []chain{
 		{name: "input", hook: nftables.ChainHookInput, priority: *nftables.ChainPriorityFilter, rules: c.perGuest("guest-to-host", rule(from(c.Tunnel), goTo("tunnel-to-host")))},
-		{name: "forward", hook: nftables.ChainHookForward, priority: *nftables.ChainPriorityFilter, rules: c.perGuest("guest", c.toOthers()...)},
+		{name: "forward", hook: nftables.ChainHookForward, priority: *nftables.ChainPriorityFilter, rules: append(strayed(), c.perGuest("guest", c.toOthers()...)...)},
 		{name: "guest-to-host", rules: c.guestToHost()},
 		{name: "tunnel-to-host", rules: tunnelToHost()},
 		{name: "guest", rules: c.guest()},
@@ -37,6 +37,17 @@ func (c Config) chains(tenants []Tenant, homes []home) []chain {
 		list = append(list, chain{name: t.chain(), rules: c.tenant(t)})
 	}
 	return list
+}
+
+// strayed is what is meant for a peer and has lost its way: without kithd there is no tunnel and no route into it, and the
+// default route would take it, in the clear, to a router that may answer in the peer's place and end the connection. It is
+// dropped, as on a line that is down for a moment. Where a nearer route leads there, a LAN or a VPN has such addresses, and the
+// gateway is choosing others for the peer.
+func strayed() [][]expr.Any {
+	return [][]expr.Any{
+		rule(destinationIn(linkedSet), nextHopIn(routersSet), drop()),
+		rule(destinationIn(linkedSet), toIn(uplinksSet), drop()),
+	}
 }
 
 // perGuest sends what comes from guests to one chain: known by their link or, where guests share a bridge with the
