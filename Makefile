@@ -30,7 +30,7 @@ unit: deps ## unit tests with the race detector
 e2e: deps build ## tests in the lab, with real clusters (as root)
 	@scripts/test.sh lab
 
-soak: deps build ## the lab's tests and the long ones: faults at random, cuts, floods
+soak: deps build ## the lab's tests and the long ones: faults at random, cuts, floods, databases
 	@scripts/test.sh soak
 
 conformance: build ## upstream's conformance tests with their pods at a peer, and at home (2 hours; as root); SAMPLE=1: twenty of them

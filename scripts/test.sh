@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The tests. unit: everything that needs no laptops, with the race detector. lab: stories with real clusters, as root.
-# soak: the same and the long ones: faults at random, cuts of a minute, floods.
+# soak: the same and the long ones: faults at random, cuts of a minute, floods, and Redis, PostgreSQL and nginx (scripts/apps.sh);
+# KITH_MINUTES=10 is how long those last under trouble (1 or 2).
 # KITH_LABS is how many labs are up at a time (2).
 # Arguments after the kind go to `go test`, for example: scripts/test.sh lab -run TestAnswers -v
 # KITH_NO_SKIPS=1 makes a test that is skipped a failure (test/skips): for CI, which is root and has everything.
@@ -36,6 +37,7 @@ case $kind in
     tags=lab
     if [ "$kind" = soak ]; then
       tags=lab,soak
+      scripts/apps.sh
       # The metrics-server that takes the place of the engine's; a module of its own, as it brings another Kubernetes.
       [ -x build/metrics-server ] && [ build/metrics-server -nt tools/metrics/go.sum ] ||
         (cd tools/metrics && CGO_ENABLED=0 go build -ldflags '-s -w' -o ../../build/metrics-server sigs.k8s.io/metrics-server/cmd/metrics-server)

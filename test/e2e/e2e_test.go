@@ -44,7 +44,7 @@ func laptops(t *testing.T, options lab.Options) *lab.Lab {
 		if err != nil {
 			t.Fatalf("build the test images: %v", err)
 		}
-		options.Images = archives
+		options.Images = append(archives, options.Images...)
 	}
 	if level := os.Getenv("KITH_LOG"); level != "" {
 		if options.Config == nil {
