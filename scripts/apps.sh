@@ -36,7 +36,7 @@ printf 'root:x:0:\nnginx:x:101:\nredis:x:998:\npostgres:x:999:\nnogroup:x:65534:
 echo 'hosts: files dns' >"$root/etc/nsswitch.conf"
 mkdir -p "$root"/{root,proc,sys,dev} "$root/run/postgresql" "$root/data" "$root/tmp" "$root/usr/local/bin"
 chmod 1777 "$root/run/postgresql" "$root/data" "$root/tmp"
-[ -e "$root/var/run" ] || ln -s /run "$root/var/run"
+rm -rf "$root/var/run" && ln -s /run "$root/var/run"
 [ -e "$root/bin/sh" ] || ln -s bash "$root/bin/sh"
 ln -sf mawk "$root/usr/bin/awk"
 for program in "$root"/usr/lib/postgresql/*/bin/*; do ln -sf "${program#"$root"}" "$root/usr/local/bin/"; done
