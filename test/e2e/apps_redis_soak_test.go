@@ -102,7 +102,8 @@ func TestRedisWithSentinelAtHomeAndAbroad(t *testing.T) {
 	eventually(t, 2*time.Minute, "sentinel is ready", func() string { return w.appReady("sentinel", 3) })
 	took := eventually(t, time.Minute, "all is well", w.redisWell)
 	t.Logf("well %s after all were ready", took.Round(100*time.Millisecond))
-	t.Logf("redis: %s; sentinel: %s", w.places("redis"), w.places("sentinel"))
+	said, _ := w.in("sentinel-0", "bash", "/config/check.sh")
+	t.Logf("redis: %s; sentinel: %s\n%s\n%s", w.places("redis"), w.places("sentinel"), said, kubectl(t, w.alice, "-n", "shop", "get", "pods", "-o", "wide"))
 
 	// during has a writer on each side while something happens, and gives what they say: of home, and of bob.
 	during := func(t *testing.T, lasts time.Duration, happen func()) (home, bob written) {
