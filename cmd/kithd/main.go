@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	systemd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
 
 	"kith.dev/core/version"
@@ -20,14 +21,23 @@ import (
 // memoryLimit keeps WireGuard's packet buffers, which grow under load and are given back late, within bounds. It is soft.
 const memoryLimit = 160 << 20
 
+// exitConfig is EX_CONFIG of sysexits.h: what kithd was told is not understood, and starting it again helps nothing. The systemd
+// unit knows the number.
+const exitConfig = 78
+
 func main() {
-	if err := command().Execute(); err != nil {
+	understood := false
+	if err := command(&understood).Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "kithd:", err)
+		if !understood {
+			os.Exit(exitConfig)
+		}
 		os.Exit(1)
 	}
 }
 
-func command() *cobra.Command {
+// command is kithd's. It sets understood once flags and configuration are.
+func command(understood *bool) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kithd",
 		Short: "Turn the laptops around you into one Kubernetes",
@@ -49,6 +59,7 @@ this laptop. Put only those into it who may become root here.`,
 		if err != nil {
 			return err
 		}
+		*understood = true
 		return run(cmd.Context(), cfg)
 	}
 	return cmd
@@ -63,6 +74,10 @@ func run(ctx context.Context, cfg config.Config) error {
 	d, err := daemon.New(cfg, logger(cfg))
 	if err != nil {
 		return err
+	}
+	// It listens. What it starts is not the service that systemd waits for, so the variable goes (sd_notify(3)).
+	if _, err := systemd.SdNotify(true, systemd.SdNotifyReady); err != nil {
+		slog.Warn("systemd was not told that kithd is ready, and will start it again", "err", err)
 	}
 	return d.Run(ctx)
 }
