@@ -1,6 +1,6 @@
 # Each target is one line of help; the work is in scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help deps build darwin demo lab test unit e2e soak fuzz conformance bench lint generate docs clean
+.PHONY: help deps build install uninstall darwin demo lab test unit e2e soak fuzz conformance bench lint generate docs clean
 .NOTPARALLEL:
 
 help: ## list the targets
@@ -12,6 +12,12 @@ deps: ## install the Debian packages that building, running and the tests need (
 build: ## build everything into bin/; what did not change is left alone
 	@scripts/deps.sh build
 	@scripts/build.sh
+
+install: ## put what was built where it belongs, as root: programs, systemd unit, manual pages, completions; PREFIX=/usr/local DESTDIR=
+	@scripts/install.sh install
+
+uninstall: ## take it away again; the cluster's data and the configuration stay
+	@scripts/install.sh uninstall
 
 darwin: ## build kith, kithd and kith-tray for macOS into bin/darwin-*/ (experimental: never ran on a Mac)
 	@scripts/darwin.sh

@@ -2,7 +2,7 @@
 # Builds everything into bin/: the programs of cmd/, the engine (kith-k8s) and its runtime parts.
 # A part whose inputs (sources, go.mod, flags, Go version) hash as they did last time is left alone:
 # linking 150 MB to find out that nothing changed takes longer than reading the sources.
-# usage: build.sh [PART...]   parts: engine runtime pause cmd images (default: all)
+# usage: build.sh [PART...]   parts: engine runtime pause cmd images man (default: all)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -42,33 +42,88 @@ part() {
   echo "      $name: $((SECONDS - t)) s, $(du -h "$out" | cut -f1)"
 }
 
-gobuild() { (cd "$1" && go build -ldflags "$2" -o "$3" "$4"); }
+# gobuild FOLDER LDFLAGS OUTPUT PACKAGE
+gobuild() { (cd "$1" && go build -v -ldflags "$2" -o "$3" "$4" 2>&1) | follow; }
+
+# follow shows how far a `go build -v` is, whose output it reads: one line that is written over on a terminal, one each quarter of a
+# minute elsewhere. It counts in this shell (lastpipe), over all parts. Whatever else the build says is passed on.
+shopt -s lastpipe
+compiled=0 total=0 told=$SECONDS
+[ -t 1 ] && terminal=1 || terminal=
+follow() {
+  local line status fetched=0
+  while :; do
+    line=''
+    if IFS= read -r -t 1 line; then status=0; else status=$?; fi
+    case $line in
+      '') ;;
+      'go: downloading '*) fetched=$((fetched + 1)) ;;
+      *' '* | $'\t'*) [ -z "$terminal" ] || printf '\r\e[K'; printf '%s\n' "$line" >&2 ;;
+      *) compiled=$((compiled + 1)) ;;
+    esac
+    if [ -n "$terminal" ]; then
+      printf '\r\e[K      %s' "$(far "$fetched")"
+    elif ((SECONDS - told >= 15)); then
+      told=$SECONDS
+      echo "      $(far "$fetched")"
+    fi
+    [ $status = 0 ] || [ $status -gt 128 ] || break # above 128 nothing came for a second; else it is the end
+  done
+  [ -z "$terminal" ] || printf '\r\e[K'
+}
+
+# far MODULES: where the build is, in words
+far() {
+  local done="compiled $compiled packages"
+  if ((total > 0 && compiled <= total)); then done="compiled $compiled of $total packages"; fi
+  [ "$1" = 0 ] || done="fetched $1 modules, $done"
+  printf '%s, %d min %02d s' "$done" $((SECONDS / 60)) $((SECONDS % 60))
+}
+
+# count finds out how many packages are to be compiled in all, once: where the engine was built before it is not worth the seconds.
+count() {
+  [ ! -e "$stamps/kith-k8s" ] || return 0
+  echo "The first build compiles all of Kubernetes. Later ones compile what changed."
+  local m=engine/runtime stale='{{if .Stale}}{{.ImportPath}}@{{with .Module}}{{with .Replace}}{{.Version}}{{else}}{{.Version}}{{end}}{{end}}{{end}}'
+  list() { (cd "$1" && go list -deps -f "$stale" "${@:2}"); }
+  total=$({
+    list . ./cmd/... ./cli/man ./test/images/build
+    list engine . ./network/mark ./pause
+    list $m/containerd ./pull "${containerd[@]}"
+    list $m/runc github.com/opencontainers/runc
+    list $m/cni "${plugins[@]/#/github.com/containernetworking/plugins/plugins/}"
+  } | sort -u | wc -l)
+}
+
+containerd=(github.com/containerd/containerd/v2/cmd/{containerd,containerd-shim-runc-v2,ctr})
+plugins=(main/bridge main/loopback main/ptp ipam/host-local meta/portmap)
 
 build_runtime() {
   local in m=engine/runtime t
   part kith-pull "$bin/kith-pull" "$(inputs $m/containerd)" gobuild $m/containerd "$ldflags" "$bin/kith-pull" ./pull
   in=$(inputs $m/containerd/go.mod $m/containerd/go.sum)
-  for t in containerd containerd-shim-runc-v2 ctr; do
-    part $t "$bin/$t" "$in" gobuild $m/containerd "$ldflags" "$bin/$t" github.com/containerd/containerd/v2/cmd/$t
+  for t in "${containerd[@]}"; do
+    part "${t##*/}" "$bin/${t##*/}" "$in" gobuild $m/containerd "$ldflags" "$bin/${t##*/}" "$t"
   done
-  in=$(inputs $m/runc)
-  # runc enters namespaces in C before Go's runtime starts, so it alone needs cgo; static, so that the host's libc does not matter.
-  CGO_ENABLED=1 part runc "$bin/runc" "$in" \
-    env GOFLAGS="$GOFLAGS -tags=seccomp,netgo,osusergo" bash -c "cd $m/runc && go build -ldflags '$ldflags -extldflags -static -X main.version=1.5.2' -o '$bin/runc' github.com/opencontainers/runc"
+  part runc "$bin/runc" "$(inputs $m/runc)" build_runc_now $m/runc
   in=$(inputs $m/cni)
-  for t in main/bridge main/loopback main/ptp ipam/host-local meta/portmap; do
-    part cni-"${t##*/}" "$bin/cni/${t##*/}" "$in" gobuild $m/cni "$ldflags" "$bin/cni/${t##*/}" github.com/containernetworking/plugins/plugins/$t
+  for t in "${plugins[@]}"; do
+    part cni-"${t##*/}" "$bin/cni/${t##*/}" "$in" gobuild $m/cni "$ldflags" "$bin/cni/${t##*/}" github.com/containernetworking/plugins/plugins/"$t"
   done
 }
+# runc enters namespaces in C before Go's runtime starts, so it alone needs cgo; static, so that the host's libc does not matter.
+build_runc_now() {
+  CGO_ENABLED=1 GOFLAGS="$GOFLAGS -tags=seccomp,netgo,osusergo" \
+    gobuild "$1" "$ldflags -extldflags -static -X main.version=1.5.2" "$bin/runc" github.com/opencontainers/runc
+}
 
-build_pause() {
-  local in
-  in=$(inputs engine/pause)
-  part pause "$bin/images/pause.tar" "$in" bash -c "
-    set -e
-    tmp=\$(mktemp -d); trap 'rm -rf \$tmp' EXIT
-    cd engine && go build -ldflags '$ldflags' -o \$tmp/pause ./pause
-    go run ./pause/archive -image kith.dev/pause:1 -binary \$tmp/pause -out '$bin/images/pause.tar'"
+build_pause() { part pause "$bin/images/pause.tar" "$(inputs engine/pause)" build_pause_now; }
+build_pause_now() {
+  local tmp
+  tmp=$(mktemp -d)
+  gobuild engine "$ldflags" "$tmp/pause" ./pause
+  (cd engine && go run ./pause/archive -image kith.dev/pause:1 -binary "$tmp/pause" -out "$bin/images/pause.tar")
+  rm -rf "$tmp"
 }
 
 build_engine() {
@@ -95,14 +150,30 @@ build_cmd_now() { gobuild . "$ldflags -X kith.dev/core/version.Version=$version 
 build_images() {
   local in
   in=$(inputs go.mod go.sum test/images)
-  part test-images build/images/echo.tar "$in" go run ./test/images/build build/images
+  part test-images build/images/echo.tar "$in" build_images_now
+}
+build_images_now() {
+  gobuild . "" "$root/build/write-images" ./test/images/build
+  build/write-images build/images
+}
+
+# Manual pages, the shells' completions and an example of the configuration, for make install.
+build_man() { part man build/man/kith.1 "$(inputs go.mod go.sum cli tray/command daemon/config core/api)" build_man_now; }
+build_man_now() {
+  gobuild . "" "$root/build/write-man" ./cli/man
+  # The date on the pages is the last commit's.
+  SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || date +%s)} \
+    build/write-man -man build/man -completions build/completions -config build/config.yaml
 }
 
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(cmd engine runtime pause images)
+if [ ${#parts[@]} = 0 ]; then
+  parts=(cmd engine runtime pause images man)
+  count
+fi
 for p in "${parts[@]}"; do
   case $p in
-    engine | runtime | pause | cmd | images) "build_$p" ;;
-    *) echo "build.sh: no part called $p (engine runtime pause cmd images)" >&2; exit 2 ;;
+    engine | runtime | pause | cmd | images | man) "build_$p" ;;
+    *) echo "build.sh: no part called $p (engine runtime pause cmd images man)" >&2; exit 2 ;;
   esac
 done

@@ -1,8 +1,9 @@
-// Command man writes the manual pages of kith, kithd and kith-tray, and docs/cli.md, out of the same tables as the programs'
-// own help. scripts/docs.sh runs it.
+// Command man writes the manual pages of kith, kithd and kith-tray, docs/cli.md, and the shells' completions out of the same
+// tables as the programs' own help. scripts/docs.sh and scripts/build.sh run it.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -22,8 +23,13 @@ func main() {
 	dir := flag.String("man", "build/man", "directory of the manual pages")
 	markdown := flag.String("markdown", "", "file of the commands' reference; empty writes none")
 	example := flag.String("config", "", "file of an example configuration; empty writes none")
+	shells := flag.String("completions", "", "directory of the shells' completions; empty writes none")
 	flag.Parse()
-	if err := write(*dir, *markdown, *example); err != nil {
+	err := write(*dir, *markdown, *example)
+	if err == nil && *shells != "" {
+		err = completions(*shells)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "man:", err)
 		os.Exit(1)
 	}
@@ -67,6 +73,19 @@ func write(dir, markdown, example string) error {
 		}
 	}
 	return nil
+}
+
+// completions are what `kith completion SHELL` prints, under the names that the shells look for.
+func completions(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	kith := cli.Command()
+	return errors.Join(
+		kith.GenBashCompletionFileV2(filepath.Join(dir, "kith.bash"), true),
+		kith.GenZshCompletionFile(filepath.Join(dir, "_kith")),
+		kith.GenFishCompletionFile(filepath.Join(dir, "kith.fish"), true),
+	)
 }
 
 // forMan leaves out the date, so that the same source gives the same pages, and marks blocks as such.
@@ -124,7 +143,7 @@ kith.yaml - configuration of kithd
 
 # DESCRIPTION
 kithd reads this YAML file when it starts. It need not exist, and every key may be left out. A key that is not known,
-a value that is not allowed and a key given twice are errors: kithd says which and does not start. Each key is also a
+a value that is not allowed and a key given twice are errors: kithd says which and does not start (exit status 78). Each key is also a
 flag of kithd(8), which wins over the file.
 
 # KEYS
