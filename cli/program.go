@@ -70,7 +70,7 @@ Offer what your machine has to spare, and answer those who ask:
 
   kith share 50%
   kith requests
-  kith accept ID
+  kith accept alice
 
 Root and the members of the group kith may use it. The group is root's equal: who may say what runs in this cluster, and
 hold its administrator's key, can become root on this machine.`,

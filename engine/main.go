@@ -31,6 +31,10 @@ func main() {
 		}
 		return
 	}
+	// Kubernetes has put a flag of that name into the process, which nothing here would act upon.
+	if len(os.Args) == 2 && os.Args[1] == "--version" {
+		os.Args[1] = "version"
+	}
 	root := &cobra.Command{
 		Use:           "kith-k8s",
 		Short:         "The Kubernetes of one laptop",

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/core/version"
 	"kith.dev/test/lab"
 	"kith.dev/test/lab/pid1"
 )
@@ -64,6 +65,7 @@ killed, booted and moved. It needs root, leaves the machine's own network alone,
   kith-lab exec alice -- kubectl get nodes
   kith-lab cut alice bob
   kith-lab down`,
+		Version:      version.Version,
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	c.PersistentFlags().StringVar(&name, "lab", envOr("KITH_LAB", lab.DefaultName), "name of the lab; several can exist side by side ($KITH_LAB)")
