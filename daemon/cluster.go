@@ -181,6 +181,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		return nil, nil, err
 	}
 	c.fleet = newFleet(ctx, c.client, home, restConfig, kubelet, d.directory, d.engine.NodeIP(), reflected, offloading.NewPermits(c.client, c.fresh), d.place, d.homeAPI(), d.log)
+	c.fleet.older = d.directory.foundOlder
 	if c.fleet.policies, err = netpolicy.NewHome(mgr, !d.marksGuests()); err != nil {
 		return nil, nil, err
 	}

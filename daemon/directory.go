@@ -31,6 +31,7 @@ type known struct {
 	clock     time.Duration  // how far its clock is ahead, when it is reachable
 	mismatch  bool           // another key answers at its address
 	version   bool           // it answers, and speaks another version of the protocol
+	older     bool           // it answers, and does not know a question that this Kith cannot do without
 	peer      *v1alpha1.Peer // nil when it is only nearby
 }
 
@@ -49,6 +50,7 @@ type directory struct {
 	told  map[identity.ID]told   // what changed was called for last
 	// announced are the addresses that aim saw last.
 	announced map[identity.ID][]string
+	older     map[identity.ID]time.Time // see foundOlder: Contact.Since of the connection
 }
 
 // told is what of a contact others act upon.
@@ -61,7 +63,7 @@ func newDirectory(me *identity.Identity, contacts *peering.Contacts, nearby *dis
 	return &directory{
 		me: me, contacts: contacts, nearby: nearby, log: log, changed: func(string) {},
 		peers: map[identity.ID]*v1alpha1.Peer{}, names: map[identity.ID]string{}, told: map[identity.ID]told{},
-		announced: map[identity.ID][]string{},
+		announced: map[identity.ID][]string{}, older: map[identity.ID]time.Time{},
 	}
 }
 
@@ -191,6 +193,20 @@ func (d *directory) tell() {
 	}
 }
 
+// foundOlder notes that a Peer does not know a question that this Kith cannot do without, over the connection that is there since
+// then. It is not asked again over that: whoever brings it up to date makes a new one.
+func (d *directory) foundOlder(peer *v1alpha1.Peer, since time.Time) {
+	id, err := identity.ParseID(peer.Spec.ID)
+	if err != nil {
+		return
+	}
+	d.mu.Lock()
+	d.older[id] = since
+	changed := d.changed
+	d.mu.Unlock()
+	changed(peer.Name)
+}
+
 // tellAll calls changed for every Peer, because something about them changed that is no contact.
 func (d *directory) tellAll() {
 	d.mu.Lock()
@@ -228,6 +244,9 @@ func (d *directory) all() []known {
 			k.announced = addressesOf(near)
 		}
 		k.take(contacts[id])
+		if since, found := d.older[id]; found && k.contact.Reachable && since.Equal(k.contact.Since) {
+			k.older, k.contact.Ailing = true, runsOlder(k.name)
+		}
 		list = append(list, k)
 	}
 	for id, s := range sightings {
@@ -245,6 +264,11 @@ func (d *directory) all() []known {
 	}
 	slices.SortFunc(list, func(a, b known) int { return strings.Compare(a.name, b.name) })
 	return list
+}
+
+// runsOlder is why a contract with a peer of an older Kith is of no use.
+func runsOlder(peer string) string {
+	return peer + " runs an older Kith, which does not tell what it keeps for this laptop (bring both to the same version of Kith)"
 }
 
 // take adds what the contact proved.

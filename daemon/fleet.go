@@ -61,6 +61,7 @@ type fleet struct {
 	permits   *offloading.Permits
 	policies  *netpolicy.Home
 	place     func(*v1alpha1.Peer) map[string]string // labels that say where a peer is
+	older     func(*v1alpha1.Peer, time.Time)        // called when a peer lacks what this Kith needs, over the connection since then
 	api       netip.AddrPort                         // of the home API server; the zero value when pods abroad cannot reach it
 	events    record.EventBroadcaster                // of all nodes: its queues are larger than anything else a node has
 	log       *slog.Logger
@@ -151,7 +152,7 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 	m.reroute()
 	recorder := f.events.NewRecorder(kubescheme.Scheme, corev1.EventSource{Component: "kith", Host: v1alpha1.VirtualNodePrefix + peer.Name})
 	abroad := &rest.Config{Host: to.BaseURL() + "/kube", Transport: to.Transport(), QPS: -1}
-	view := remote.New(remote.Config{Open: m.twins.view, Log: f.log.With("peer", peer.Name)})
+	view := remote.New(remote.Config{Open: f.viewAt(peer.DeepCopy(), m.twins), Log: f.log.With("peer", peer.Name)})
 	m.reflector, err = reflection.New(reflection.Config{
 		Home: f.reflected, Abroad: abroad, View: view, API: f.api, NodeIP: f.nodeIP,
 		PeerName: peer.Name, NodeName: v1alpha1.VirtualNodePrefix + peer.Name,
@@ -475,6 +476,21 @@ func (t *twins) Release(ctx context.Context, home string) error {
 // maxRefusal is how much of a peer's reason for a refusal is read.
 const maxRefusal = 4 << 10
 
+// errNoView is the answer of a Kith from before there were views.
+var errNoView = errors.New("the peer runs an older Kith, which has no view of the namespaces it keeps")
+
+// viewAt opens the view at a peer. One that has none is told of, since nothing of what happens there would be seen.
+func (f *fleet) viewAt(peer *v1alpha1.Peer, t *twins) func(context.Context) (io.ReadCloser, error) {
+	return func(ctx context.Context) (io.ReadCloser, error) {
+		since := f.directory.Contact(peer).Since
+		body, err := t.view(ctx)
+		if errors.Is(err, errNoView) {
+			f.older(peer, since)
+		}
+		return body, err
+	}
+}
+
 // view opens the stream of what is in the twins.
 func (t *twins) view(ctx context.Context) (io.ReadCloser, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, t.to.BaseURL()+"/kith/v2/view", nil)
@@ -484,6 +500,10 @@ func (t *twins) view(ctx context.Context) (io.ReadCloser, error) {
 	resp, err := t.to.Transport().RoundTrip(r)
 	if err != nil {
 		return nil, err
+	}
+	if resp.StatusCode == http.StatusNotFound {
+		resp.Body.Close()
+		return nil, errNoView
 	}
 	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); resp.StatusCode != http.StatusOK || media != "application/x-ndjson" {
 		defer resp.Body.Close()

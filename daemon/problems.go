@@ -79,6 +79,8 @@ func peerProblems(k known, tunnel gateway.Stats, hasTunnel bool, now time.Time) 
 			why += ", for " + howLong(now.Sub(k.contact.Since))
 		}
 		return []api.Problem{{Severity: api.SeverityWarning, What: k.name + " cannot be reached", Why: why, Do: look}}
+	case k.older:
+		return []api.Problem{{Severity: api.SeverityWarning, What: "no pods can run at " + k.name, Why: k.contact.Ailing, Do: "update Kith on the one of the two that is older"}}
 	case k.contact.Ailing != "":
 		return []api.Problem{{Severity: api.SeverityWarning, What: k.name + " answers, and cannot do its work", Why: k.contact.Ailing, Do: "`kith doctor` there looks closer"}}
 	case tunnel.Up || !must || now.Before(due):

@@ -5,16 +5,19 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/peering"
 )
 
 // heardOf notes what nodes and hosting are told.
@@ -72,5 +75,45 @@ func TestNodesAndGuestsAreToldWhoIsThere(t *testing.T) {
 		if !slices.Equal(told.told, c.want) {
 			t.Errorf("%s: told %q, want %q", what, told.told, c.want)
 		}
+	}
+}
+
+// starting is a provider whose Kubernetes is not there yet.
+type starting struct{ peering.Desk }
+
+func (starting) Recognise(context.Context, peering.Caller) bool { return true }
+
+func (starting) Contracts(context.Context, peering.Caller) ([]peering.ContractRef, error) {
+	return nil, refuse(peering.CodeUnavailable, "the Kubernetes of this laptop is not ready", "try again in a moment")
+}
+
+// A provider's Kubernetes takes its time after a power loss: however often it was asked by then, it is asked again soon.
+func TestAProviderThatStartsIsAskedAgainWithoutGrowingPauses(t *testing.T) {
+	bob := load(t)
+	alice := newAsker(t, bob.ID(), serveDesk(t, bob, starting{}))
+	ctr := &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Name: "bob-1"}, Spec: v1alpha1.ContractSpec{
+		Peer: "bob", ID: "1", Role: v1alpha1.RoleConsumer, NotAfter: &metav1.Time{Time: time.Now().Add(time.Hour)},
+	}}
+	if err := alice.Create(t.Context(), ctr); err != nil {
+		t.Fatal(err)
+	}
+	peer := alice.peer(t, "bob")
+	peer.Spec.Request = &v1alpha1.ResourceRequest{Attempt: 1}
+	if err := alice.Update(t.Context(), peer); err != nil {
+		t.Fatal(err)
+	}
+	peer.Status.Outgoing = v1alpha1.DirectionStatus{State: v1alpha1.StateConnected, Contract: "bob-1", Attempt: 1}
+	if err := alice.Status().Update(t.Context(), peer); err != nil {
+		t.Fatal(err)
+	}
+	alice.r.fleet = &heardOf{}
+	for i := range 20 {
+		result, err := alice.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "bob"}})
+		if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > 3*time.Second {
+			t.Fatalf("asked %d times: again after %s, %v", i+1, result.RequeueAfter, err)
+		}
+	}
+	if out := alice.peer(t, "bob").Status.Outgoing; out.State != v1alpha1.StateUnreachable || !strings.Contains(out.Why, "Kubernetes of this laptop is not ready") {
+		t.Errorf("%+v", out)
 	}
 }
