@@ -130,7 +130,7 @@ func (w *world) boot() time.Duration {
 // deleted by the next call.
 func (w *world) churn(n int, cut <-chan struct{}) int {
 	w.t.Helper()
-	api, err := w.api(w.alice)
+	api, err := apiOf(w.alice, time.Minute) // how long a write takes is not the matter here
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -88,6 +88,15 @@ func (w *world) api(p *lab.Laptop) (client.Client, error) {
 	if c := w.apis[p.Name()]; c != nil {
 		return c, nil
 	}
+	c, err := apiOf(p, 5*time.Second)
+	if err == nil {
+		w.apis[p.Name()] = c
+	}
+	return c, err
+}
+
+// apiOf is a client of a laptop's API server, each request of which may take so long.
+func apiOf(p *lab.Laptop, within time.Duration) (client.Client, error) {
 	text, err := os.ReadFile(p.Path(lab.Kubeconfig))
 	if err != nil {
 		return nil, err
@@ -96,18 +105,14 @@ func (w *world) api(p *lab.Laptop) (client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.Dial, config.Timeout, config.QPS = p.Dial, 5*time.Second, -1
+	config.Dial, config.Timeout, config.QPS = p.Dial, within, -1
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, err
 		}
 	}
-	c, err := client.New(config, client.Options{Scheme: scheme})
-	if err == nil {
-		w.apis[p.Name()] = c
-	}
-	return c, err
+	return client.New(config, client.Options{Scheme: scheme})
 }
 
 func (w *world) list(p *lab.Laptop, into client.ObjectList, options ...client.ListOption) error {
