@@ -39,7 +39,7 @@ e2e: deps build ## tests in the lab, with real clusters (as root)
 soak: deps build ## the lab's tests and the long ones: faults at random, cuts, floods, databases
 	@scripts/test.sh soak
 
-conformance: build ## upstream's conformance tests with their pods at a peer, and at home (2 hours; as root); SAMPLE=1: twenty of them
+conformance: build ## upstream's conformance tests with their pods at a peer, and at home (2 hours; as root); SAMPLE=1: twenty (3 minutes)
 	@scripts/conformance.sh $(if $(SAMPLE),sample,all)
 
 fuzz: ## fuzz every parser of bytes from the network: FUZZ_TIME each (10s), or FUZZ_INPUTS=10000000

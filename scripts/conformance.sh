@@ -5,7 +5,7 @@
 # again: of a run that is over those that FOCUS names, once more; what comes of them replaces what was.
 # PASSES=123: the first is of most tests, the second of those that want to be alone, the third runs again what failed for no
 # known reason; PASSES=2 beside PASSES=13, with another KITH_LAB, takes less time.
-# PROCESSES=6 tests at a time; FOCUS=REGEXP only those that match; KEEP=1 leaves the lab up.
+# PROCESSES=12 tests at a time; FOCUS=REGEXP only those that match; KEEP=1 leaves the lab up.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -87,7 +87,7 @@ run() {
   [[ $passes != *2* ]] || rm -rf "$dir"/2*
   mkdir -p "$dir"
   echo "logs: $dir"
-  [[ $passes != *1* ]] || pass 1 "${PROCESSES:-6}" --label-filter="($wanted) && !Serial" "${only[@]}"
+  [[ $passes != *1* ]] || pass 1 "${PROCESSES:-12}" --label-filter="($wanted) && !Serial" "${only[@]}"
   [[ $passes != *2* ]] || pass 2 1 --label-filter="($wanted) && Serial" "${only[@]}"
   fetch "$dir"
   [[ $passes == *3* ]] || return 0
@@ -98,7 +98,7 @@ run() {
     echo "kubernetes=$kubernetes"
     echo "version=$(git describe --tags --always --dirty 2>/dev/null || echo unknown)"
     echo "asked=$(awk '/^Will run/ { n += $3 } END { print n }' "$dir"/[12].log)"
-    echo "processes=${PROCESSES:-6}"
+    echo "processes=${PROCESSES:-12}"
     echo "minutes=$(((SECONDS - began + 30) / 60))"
     [ "$kind" != abroad ] || remains
   } >"$dir/facts"

@@ -64,6 +64,9 @@ Conformance tests of applications, network, storage and the command line in the 
 at alice with every pod of theirs at bob (abroad). There, an admission policy of alice's cluster offloads each namespace of the tests with the strategy
 ` + "`Remote`" + `, alice's own node is cordoned, bob's has no taint, since the framework passes over nodes that have one, and bob shares as he would with anybody: level ` + "`baseline`" + `, fenced, with a user namespace for each pod.
 
+` + "`make conformance SAMPLE=1`" + ` runs twenty of them abroad (test/conformance/sample.txt), within four minutes, which CI does for each change; the first time
+some minutes more go by while the tests are compiled.
+
 `
 
 func page(w io.Writer, runs []*results, table reasons) {
