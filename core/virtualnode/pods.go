@@ -250,15 +250,12 @@ func (n *Node) report(ctx context.Context, t *twin, home *corev1.Pod, abroad *v1
 	}
 	v := view{home: home, abroad: abroad, guest: n.view.Pods.Get(t.name, home.Name),
 		peer: n.cfg.PeerName, tunnel: n.tunnelDown(), nodeIP: n.cfg.NodeIP, translate: n.cfg.Translate}
-	status := statusOf(v)
+	status, again := statusOf(v), error(nil)
 	if abroad.Status.Phase == v1alpha1.OffloadedPodRefused && v.guest == nil && !ended(&status) {
-		var err error
-		if status, err = n.refuse(ctx, home, status); err != nil {
-			return err
-		}
+		status, again = n.refuse(ctx, home, status)
 	}
 	n.tellRefusals(v, status)
-	return n.writeStatus(ctx, home, status)
+	return errors.Join(n.writeStatus(ctx, home, status), again)
 }
 
 // tellRefusals says in events which changes of a running pod the peer refuses, when the status says it for the first time.

@@ -2,6 +2,7 @@ package virtualnode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -29,7 +30,8 @@ const (
 	cameAnyway = 5 * time.Second
 )
 
-// refuse says in the pod's events that it may not run here, and gives its status: no is that of a pod that waits, with the reason.
+// refuse says in the pod's events that it may not run here, and gives its status: no is that of a pod that waits, with the reason. After
+// an error that holds, and more may come of another try.
 //
 // A bound pod cannot go to another node, only another pod in its place can. So a pod that a controller makes again, and that some other
 // node takes, fails, as it would at a kubelet that does not admit it; the next ones of that controller avoid this node. Others wait, since
@@ -95,9 +97,6 @@ func otherSystem(pod *corev1.Pod, system string) bool {
 
 // reject has a pod that no peer could run refused without asking there.
 func (n *Node) reject(ctx context.Context, home *corev1.Pod, reason, why string) error {
-	status, err := n.refuse(ctx, home, view{home: home}.waiting(reason, why))
-	if err != nil {
-		return err
-	}
-	return n.write(ctx, home, status)
+	status, again := n.refuse(ctx, home, view{home: home}.waiting(reason, why))
+	return errors.Join(n.write(ctx, home, status), again)
 }

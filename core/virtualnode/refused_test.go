@@ -117,6 +117,9 @@ func TestWhatBecomesOfAPodThatThePeerRefuses(t *testing.T) {
 				}
 				s.say(twinLine("shop", ""), refusedLine(s.T, pod, c.reason), synced)
 				first := status()
+				if first.Reason != c.reason {
+					s.Errorf("it does not say why at once: %+v", first)
+				}
 				time.Sleep(noteSpreads + time.Second)
 				last := status()
 				if first.Phase == corev1.PodFailed && c.asked && c.noted == 0 {
