@@ -92,9 +92,8 @@ func stuckOrLeft() predicate.Funcs {
 // between is no error: it is looked at again.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	waiting, behind, remade := r.remake(ctx, req.Name)
-	next, forgot := r.forget(ctx, req.Name)
 	held, err := r.reconcile(ctx, req, waiting > 0)
-	err = errors.Join(remade, forgot, err)
+	err = errors.Join(remade, err)
 	switch {
 	case apierrors.IsConflict(err):
 		return ctrl.Result{RequeueAfter: 50 * time.Millisecond}, nil
@@ -105,7 +104,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	case err != nil:
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: next}, nil
+	return r.forget(ctx, req.Name)
 }
 
 // reconcile tells, too, whether pods are to come home that disruption budgets hold: those have to be asked again.

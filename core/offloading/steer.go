@@ -9,8 +9,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
@@ -97,16 +99,20 @@ func (s *Steering) Avoid(ctx context.Context, namespace string, owner types.UID,
 	return now, nil
 }
 
-// forget takes the notes away that are too old, and tells when to look again; 0 for never.
-func (r *Reconciler) forget(ctx context.Context, namespace string) (next time.Duration, err error) {
+// forget takes the notes away that are too old, and is called again for the next.
+func (r *Reconciler) forget(ctx context.Context, namespace string) (ctrl.Result, error) {
 	var ns corev1.Namespace
 	if err := r.client.Get(ctx, client.ObjectKey{Name: namespace}, &ns); err != nil || ns.Annotations[v1alpha1.AnnotationRefused] == "" {
-		return 0, client.IgnoreNotFound(err)
+		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	before := ns.DeepCopy()
 	notes, next := inForce(notesOf(&ns, time.Now()), time.Now())
 	if setNotes(&ns, notes); before.Annotations[v1alpha1.AnnotationRefused] == ns.Annotations[v1alpha1.AnnotationRefused] {
-		return next, nil
+		return ctrl.Result{RequeueAfter: next}, nil
 	}
-	return next, client.IgnoreNotFound(r.client.Patch(ctx, &ns, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
+	err := r.client.Patch(ctx, &ns, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsConflict(err) {
+		next, err = cacheLag, nil
+	}
+	return ctrl.Result{RequeueAfter: next}, client.IgnoreNotFound(err)
 }
