@@ -68,6 +68,7 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("talk to the API server: %w", err)
 	}
+	d.restoreTunnels(ctx, direct)
 	if err := installCRDs(ctx, direct); err != nil {
 		return err
 	}
@@ -99,6 +100,28 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 		}
 	}()
 	return mgr.Start(ctx)
+}
+
+func (d *Daemon) newLinker(c client.Client) *relations.Linker {
+	return relations.NewLinker(c, relations.LinkerConfig{
+		Identity: d.me, Gateway: d.gateway, Port: d.cfg.WireGuardPort, Pool: d.aliasPool(), Log: d.log,
+		Ranges: map[string]netip.Prefix{"pods": d.engine.PodRange()},
+	})
+}
+
+// restoreTunnels has packets pass again as soon as there is an API server, before anything is installed or watched: after a
+// kill, applications wait for them. What cannot be restored yet is, when its Peer is looked at.
+func (d *Daemon) restoreTunnels(ctx context.Context, c client.Client) {
+	var peers v1alpha1.PeerList
+	if c.List(ctx, &peers) != nil { // a cluster in which Kith is not installed yet has none
+		return
+	}
+	linker := d.newLinker(c)
+	for i := range peers.Items {
+		if err := linker.Restore(ctx, &peers.Items[i]); err != nil {
+			d.log.Warn("tunnel was not restored", "peer", peers.Items[i].Name, "err", err)
+		}
+	}
 }
 
 func (d *Daemon) installDefaults(ctx context.Context, c client.Client) error {
@@ -185,10 +208,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	if c.fleet.policies, err = netpolicy.NewHome(mgr, !d.marksGuests()); err != nil {
 		return nil, nil, err
 	}
-	linker := relations.NewLinker(c.client, relations.LinkerConfig{
-		Identity: d.me, Gateway: d.gateway, Port: d.cfg.WireGuardPort, Pool: d.aliasPool(), Log: d.log,
-		Ranges: map[string]netip.Prefix{"pods": d.engine.PodRange()},
-	})
+	linker := d.newLinker(c.client)
 	c.provider = relations.NewProvider(c.client, mgr.GetAPIReader(), d.me, d.cfg.Name, d.cfg.RequestTimeout, c.host, linker, &d.notices, d.publish, d.log)
 	c.peers = relations.NewPeerReconciler(relations.PeerConfig{
 		Client: c.client, Fresh: mgr.GetAPIReader(), Identity: d.me, Name: d.cfg.Name, Endpoints: d.endpoints, Directory: d.directory, Fleet: c.fleet, Homes: c.host,
@@ -205,7 +225,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		func() error { return c.offloading.SetupWithManager(mgr) },
 		func() error { return around.SetupWithManager(mgr) },
 		func() error { return d.exposeServices(mgr) },
-		func() error { return d.watchPeers(ctx, mgr, c, linker) },
+		func() error { return d.watchPeers(ctx, mgr, c) },
 		func() error { return d.countAnswers(ctx, mgr) },
 		func() error { return d.tellDesktops(ctx, mgr) },
 	} {
@@ -217,7 +237,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 }
 
 // watchPeers tells the directory which Peers there are, and rings for those who wait for a change.
-func (d *Daemon) watchPeers(ctx context.Context, mgr manager.Manager, c *clusterPart, linker *relations.Linker) error {
+func (d *Daemon) watchPeers(ctx context.Context, mgr manager.Manager, c *clusterPart) error {
 	list := func() {
 		var peers v1alpha1.PeerList
 		if c.client.List(ctx, &peers) == nil {
@@ -245,18 +265,7 @@ func (d *Daemon) watchPeers(ctx context.Context, mgr manager.Manager, c *cluster
 			return err
 		}
 	}
-	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
-		var peers v1alpha1.PeerList
-		if err := c.client.List(ctx, &peers); err != nil {
-			return err
-		}
-		for i := range peers.Items { // tunnels come back before anybody is asked
-			if err := linker.Restore(ctx, &peers.Items[i]); err != nil {
-				d.log.Warn("tunnel was not restored", "peer", peers.Items[i].Name, "err", err)
-			}
-		}
-		return nil
-	}))
+	return nil
 }
 
 // loadHost has hosting know the contracts before peers are let in. False: ctx ended.
