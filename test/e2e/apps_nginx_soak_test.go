@@ -32,8 +32,10 @@ func TestNoRequestFailsInARollingUpdate(t *testing.T) {
 				kubectl(t, w.alice, "-n", "shop", "rollout", "status", "deployment/nginx", "--timeout=2m")
 				eventually(t, time.Minute, "nginx is ready", func() string { return w.appReady("nginx", 4) })
 				clients := map[string]string{"from-home": "alice", "from-bob": "kith-bob"}
+				// With the dot, and no more of them, so that a guest that must connect anew for each stays within the limit of
+				// its questions to DNS (docs/pods.md).
 				for name, node := range clients {
-					apply(t, w.alice, loading(name, node, "Never", "http", "-rate", "100", "-duration", lasts.String(), "http://nginx.shop.svc.cluster.local/"))
+					apply(t, w.alice, loading(name, node, "Never", "http", "-rate", "20", "-duration", lasts.String(), "http://nginx.shop.svc.cluster.local./"))
 				}
 				time.Sleep(5 * time.Second)
 				kubectl(t, w.alice, "-n", "shop", "rollout", "restart", "deployment/nginx")
@@ -41,7 +43,7 @@ func TestNoRequestFailsInARollingUpdate(t *testing.T) {
 				for name := range clients {
 					var r answers
 					w.reported(name, 2*lasts, &r)
-					if r.Requests < 1000 || end.lifecycle != "{}" && r.Errors > 0 {
+					if r.Requests < 300 || end.lifecycle != "{}" && r.Errors > 0 {
 						t.Errorf("%s: %+v", name, r)
 					}
 				}
