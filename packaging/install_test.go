@@ -21,6 +21,11 @@ var programs = []string{
 func source(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
+	for _, read := range []string{"files", "kithd.service.in", "../scripts/install.sh"} { // so that go test knows that a result depends on them
+		if _, err := os.ReadFile(read); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, name := range []string{"assets", "examples", "packaging", "scripts", "README.md", "LICENSE"} {
 		from, err := filepath.Abs(filepath.Join("..", name))
 		if err != nil {

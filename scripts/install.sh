@@ -16,10 +16,10 @@ declare -A dirs=(
   [unitdir]=$prefix/lib/systemd/system [sysusersdir]=$prefix/lib/sysusers.d
   [datadir]=$prefix/share [mandir]=$prefix/share/man [docdir]=$prefix/share/doc/kith [sysconfdir]=${SYSCONFDIR:-/etc}
 )
-fill() { # TEXT: with the names of directories filled in
-  local text=$1 name
-  for name in "${!dirs[@]}"; do text=${text//@$name@/${dirs[$name]}}; done
-  printf '%s' "$text"
+fill() { # TEXT: with the names of directories filled in, as $filled
+  local name
+  filled=$1
+  for name in "${!dirs[@]}"; do filled=${filled//@$name@/${dirs[$name]}}; done
 }
 # What was installed is listed there, so that an upgrade takes away what is no part any more, and uninstall needs no build.
 list=${dirs[libexecdir]}/installed
@@ -27,19 +27,19 @@ list=${dirs[libexecdir]}/installed
 # remove PATH: that file, and the directories that it leaves empty, up to those every system has
 remove() {
   rm -f "$dest$1"
-  local dir
-  dir=$(dirname "$1")
-  while [[ $dir == "$prefix"/*/* || $dir == "${dirs[sysconfdir]}"/*/* ]] && rmdir "$dest$dir" 2>/dev/null; do dir=$(dirname "$dir"); done
+  local dir=${1%/*}
+  while [[ $dir == "$prefix"/*/* || $dir == "${dirs[sysconfdir]}"/*/* ]] && rmdir "$dest$dir" 2>/dev/null; do dir=${dir%/*}; done
 }
 
 install_one() { # MODE SOURCE DESTINATION
-  mkdir -p "$(dirname "$dest$3")"
   if [ "$1" = link ]; then
-    ln -sfn "$(realpath -m --relative-to="$(dirname "$3")" "$2")" "$dest$3"
+    mkdir -p "$dest${3%/*}"
+    ln -sfn "$(realpath -m --relative-to="${3%/*}" "$2")" "$dest$3"
   elif [[ $2 == *.in ]]; then
-    fill "$(cat "$2")" | install -m "$1" /dev/stdin "$dest$3"
+    fill "$(<"$2")"
+    install -D -m "$1" /dev/stdin "$dest$3" <<<"$filled"
   else
-    install -m "$1" "$2" "$dest$3" # makes a new file: a program that runs keeps its own
+    install -D -m "$1" "$2" "$dest$3" # makes a new file: a program that runs keeps its own
   fi
   echo "$3" >>"$new"
 }
@@ -59,14 +59,16 @@ install_all() {
   fi
   while read -r mode from to; do
     [[ -n $mode && $mode != \#* ]] || continue
-    to=$(fill "$to")
+    fill "$to"
+    to=$filled
     if [ "$mode" = link ]; then
-      install_one link "$(fill "$from")" "$to"
+      fill "$from"
+      install_one link "$filled" "$to"
       continue
     fi
     [[ $from != bin/* ]] || from=$bin/${from#bin/}
     for file in $from; do
-      if [[ $to == */ ]]; then install_one "$mode" "$file" "$to$(basename "$file")"; else install_one "$mode" "$file" "$to"; fi
+      if [[ $to == */ ]]; then install_one "$mode" "$file" "$to${file##*/}"; else install_one "$mode" "$file" "$to"; fi
     done
   done <packaging/files
   if [ -e "$dest$list" ]; then
