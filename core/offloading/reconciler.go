@@ -262,11 +262,12 @@ func (r *Reconciler) tellHeld(ctx context.Context, nso *v1alpha1.NamespaceOffloa
 // cut keeps a message within what a condition may hold.
 func cut(s string) string { return strings.ToValidUTF8(s[:min(len(s), 32<<10)], "") }
 
-// letGo drops the finalizer when the namespace itself is going: its pods are being deleted anyway.
+// letGo drops the finalizer when the namespace itself is going: its pods are being deleted anyway. It does not wait for the
+// NamespaceOffloading's own deletion: the namespace controller looks again eight seconds after it found one with a finalizer.
 func (r *Reconciler) letGo(ctx context.Context, namespace string) error {
 	var nso v1alpha1.NamespaceOffloading
 	key := types.NamespacedName{Namespace: namespace, Name: v1alpha1.NamespaceOffloadingName}
-	if err := r.client.Get(ctx, key, &nso); err != nil || nso.DeletionTimestamp == nil {
+	if err := r.client.Get(ctx, key, &nso); err != nil || !controllerutil.ContainsFinalizer(&nso, v1alpha1.FinalizerOffloading) {
 		return client.IgnoreNotFound(err)
 	}
 	pods, err := r.abroad(ctx, namespace)

@@ -140,6 +140,36 @@ func TestOffloadingOfANamespaceThatGoes(t *testing.T) {
 	}
 }
 
+// The namespace controller deletes what is left once there are no pods, and looks again eight seconds later at what has finalizers: by
+// then it has none.
+func TestOffloadingHoldsNoNamespaceThatGoes(t *testing.T) {
+	now := metav1.Now()
+	going := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", DeletionTimestamp: &now, Finalizers: []string{"kubernetes"}}}
+	nso := &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: v1alpha1.NamespaceOffloadingName, Finalizers: []string{v1alpha1.FinalizerOffloading, "somebody/else"},
+	}}
+	pod := abroad("web")
+	c := world(t, going, nso, pod)
+	r := New(c, &released{}, slog.New(slog.DiscardHandler))
+	for _, gone := range []bool{false, true} {
+		if gone {
+			if err := c.Delete(t.Context(), pod); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := r.Reconcile(t.Context(), shop); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{v1alpha1.FinalizerOffloading, "somebody/else"}
+		if gone {
+			want = want[1:]
+		}
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(nso), nso); err != nil || !reflect.DeepEqual(nso.Finalizers, want) {
+			t.Errorf("its pods are gone: %v; finalizers %v, %v", gone, nso.Finalizers, err)
+		}
+	}
+}
+
 func TestTheEndOfAnOffloadingWaitsForTheLastPodAbroad(t *testing.T) {
 	now := metav1.Now()
 	nso := &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{
