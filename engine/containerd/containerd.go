@@ -10,6 +10,8 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -69,6 +71,9 @@ func (r *Runtime) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	trimming, stop := context.WithCancel(ctx)
+	defer stop()
+	go r.trimLogs(trimming)
 	for failures := 0; ; {
 		if p == nil {
 			if p, err = r.start(want); err != nil {
@@ -199,14 +204,59 @@ func (r *Runtime) start(fingerprint string) (*process, error) {
 	return p, nil
 }
 
-// openLog opens a log for appending and keeps one older file of it, so that it cannot fill the disk.
+const (
+	logLimit = 8 << 20
+	// logEvery is how often a log is looked at. A pod's life is 7 kB in it, and containerd runs for months.
+	logEvery = 10 * time.Minute
+)
+
+// openLog opens a log for appending.
 func openLog(path string) (*os.File, error) {
-	if st, err := os.Stat(path); err == nil && st.Size() > 8<<20 {
-		if err := os.Rename(path, path+".1"); err != nil {
-			return nil, err
-		}
+	if err := trimLog(path); err != nil {
+		return nil, err
 	}
 	return os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+}
+
+// trimLogs bounds the log of a containerd that runs, until ctx ends.
+func (r *Runtime) trimLogs(ctx context.Context) {
+	tick := time.NewTicker(logEvery)
+	defer tick.Stop()
+	for {
+		if err := trimLog(r.logFile()); err != nil {
+			r.log.Warn("the log of containerd grows", "log", r.logFile(), "err", err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// trimLog moves what is in a log to one older file when it is much, so that it cannot fill the disk. Who writes it appends, and so
+// goes on at the new end.
+func trimLog(path string) error {
+	src, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer src.Close()
+	if st, err := src.Stat(); err != nil || st.Size() < logLimit {
+		return err
+	}
+	dst, err := os.OpenFile(path+".1", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(dst, src)
+	if err := errors.Join(err, dst.Close()); err != nil {
+		return err
+	}
+	return os.Truncate(path, 0)
 }
 
 // hasAppArmor tells whether profiles can be loaded: containers of a system with AppArmor should be confined.

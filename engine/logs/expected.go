@@ -22,6 +22,9 @@ var expected = []struct {
 	{message: "Unhandled Error", err: `configmaps "kube-root-ca.crt" already exists`, always: true, why: "a controller hears of its own write a moment later"},
 	{message: "Unhandled Error", err: "is not as new as written version", always: true, why: "a controller hears of its own write a moment later, and looks again"},
 
+	{message: "Deletion of namespace failed", err: "Resource=pods", always: true,
+		why: "its pods are still ending; it is looked at again, and the namespace's conditions say what is left"},
+
 	{message: "Unhandled Error", err: "failed to find resource referenced by paramKind",
 		why: "custom resources are served a moment later than policies are read; until then a peer's node itself turns away what they refuse"},
 	{message: "Error on socket receive", err: "use of closed network connection", always: true, why: "a terminal, log or forwarded port was closed by who had opened it"},
