@@ -17,12 +17,19 @@ import (
 
 // What a guest may ask: an application looks up some names when it starts and some now and then. What is more is a flood, or
 // data that leaves in questions; either way it goes to the laptop's own servers, and on the owner's account.
+//
+// Names of services stay here and are answered from memory. Clients that open a connection for each request ask for them all the time,
+// eight times for a name of four dots (three search domains, A and AAAA), so of these a guest has many more; all guests together
+// have as many as take a third of a core.
 const (
-	questionsPerSecond = 50
-	questionsAtOnce    = 200
-	questionsUnderWay  = 32
-	guestsRemembered   = 1024 // of all guests; there are a hundred addresses
-	guestForgotten     = time.Minute
+	questionsPerSecond  = 50
+	questionsAtOnce     = 200
+	questionsUnderWay   = 32
+	servicesPerSecond   = 1000
+	servicesAtOnce      = 2000
+	servicesOfAllGuests = 4000
+	guestsRemembered    = 1024 // of all guests; there are a hundred addresses
+	guestForgotten      = time.Minute
 )
 
 // limits bounds the questions of each guest. Those beyond get REFUSED at once, so that a resolver does not ask again as it does
@@ -31,6 +38,8 @@ type limits struct {
 	now func() time.Time
 	log *slog.Logger
 
+	services *rate.Limiter // of all guests
+
 	mu     sync.Mutex
 	guests map[netip.Addr]*asking
 	told   rate.Sometimes
@@ -38,17 +47,26 @@ type limits struct {
 
 type asking struct {
 	tokens   *rate.Limiter
+	services *rate.Limiter
 	underWay atomic.Int32
 	last     time.Time
 	refused  int
 }
 
 func newLimits(log *slog.Logger) *limits {
-	return &limits{now: time.Now, log: log, guests: map[netip.Addr]*asking{}, told: rate.Sometimes{First: 1, Interval: time.Minute}}
+	return &limits{
+		now: time.Now, log: log, guests: map[netip.Addr]*asking{}, told: rate.Sometimes{First: 1, Interval: time.Minute},
+		services: rate.NewLimiter(servicesOfAllGuests, servicesOfAllGuests),
+	}
 }
 
-// enter says whether the guest may ask now; it calls done when it is answered.
-func (l *limits) enter(guest netip.Addr) (done func(), ok bool) {
+// fromMemory reports whether the name's answer, yes or no, is in the memory of the kubernetes plugin. Names of pods are looked up.
+func fromMemory(name string) bool {
+	return dns.IsSubDomain(clusterDomain, name) && !dns.IsSubDomain("pod."+clusterDomain, name)
+}
+
+// enter says whether the guest may ask for the name now; it calls done when it is answered.
+func (l *limits) enter(guest netip.Addr, name string) (done func(), ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
@@ -57,14 +75,21 @@ func (l *limits) enter(guest netip.Addr) (done func(), ok bool) {
 		if len(l.guests) >= guestsRemembered && !l.forget(now) {
 			return nil, false
 		}
-		a = &asking{tokens: rate.NewLimiter(questionsPerSecond, questionsAtOnce)}
+		a = &asking{tokens: rate.NewLimiter(questionsPerSecond, questionsAtOnce), services: rate.NewLimiter(servicesPerSecond, servicesAtOnce)}
 		l.guests[guest] = a
 	}
 	a.last = now
-	if a.underWay.Load() >= questionsUnderWay || !a.tokens.AllowN(now, 1) {
+	allowed := a.underWay.Load() < questionsUnderWay
+	if allowed && fromMemory(name) {
+		allowed = a.services.AllowN(now, 1) && l.services.AllowN(now, 1)
+	} else if allowed {
+		allowed = a.tokens.AllowN(now, 1)
+	}
+	if !allowed {
 		a.refused++
 		l.told.Do(func() {
-			l.log.Warn("a guest asks too many names; some questions are refused", "address", guest, "refused", a.refused, "perSecond", questionsPerSecond, "underWay", a.underWay.Load())
+			l.log.Warn("a guest asks too many names; some questions are refused", "address", guest, "refused", a.refused, "underWay", a.underWay.Load(),
+				"perSecond", questionsPerSecond, "servicesPerSecond", servicesPerSecond)
 		})
 		return nil, false
 	}
@@ -107,7 +132,11 @@ func (l limited) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg)
 	if !ours {
 		return l.next.ServeDNS(ctx, w, r)
 	}
-	done, ok := l.limits.enter(from)
+	name := ""
+	if len(r.Question) > 0 {
+		name = r.Question[0].Name
+	}
+	done, ok := l.limits.enter(from, name)
 	if !ok {
 		return dns.RcodeSuccess, w.WriteMsg(new(dns.Msg).SetRcode(r, dns.RcodeRefused)) // "success": it was answered
 	}

@@ -70,6 +70,55 @@ func TestAGuestThatFloodsDNSIsRefusedAndNobodyElse(t *testing.T) {
 	}
 }
 
+// A client that opens a connection for each of a hundred requests in a second asks eight times as many questions.
+func TestAGuestMayAskForServicesOften(t *testing.T) {
+	now := &clock{time.Now()}
+	l, _ := limitsAt(now)
+	guests := []netip.Addr{netip.MustParseAddr("10.42.255.130"), netip.MustParseAddr("10.42.255.131")}
+	ask := func(guest netip.Addr, name string) bool {
+		done, ok := l.enter(guest, name)
+		if ok {
+			done()
+		}
+		return ok
+	}
+	for i := range servicesAtOnce {
+		name := []string{"web.shop-x.svc.cluster.local.", "WEB.shop.svc.cluster.local.svc.Cluster.Local."}[i%2]
+		if !ask(guests[0], name) {
+			t.Fatalf("question %d for a service is refused", i)
+		}
+	}
+	for _, name := range []string{"web.shop-x.svc.cluster.local.", "cluster.local."} {
+		if ask(guests[0], name) {
+			t.Errorf("one too many of %s", name)
+		}
+	}
+	if !ask(guests[0], "example.org.") {
+		t.Error("names of services count as others, too")
+	}
+	for i := range questionsAtOnce {
+		if got := ask(guests[1], "10-42-255-131.shop-x.pod.cluster.local."); !got {
+			t.Fatalf("question %d for a pod is refused", i)
+		}
+	}
+	if ask(guests[1], "10-42-255-131.shop-x.pod.cluster.local.") || ask(guests[1], "cluster.local.example.org.") {
+		t.Error("names of pods, which are looked up, count as those of services")
+	}
+	now.at = now.at.Add(time.Minute)
+	asked := 0
+	for i := range 3 * servicesOfAllGuests / servicesAtOnce {
+		guest := netip.AddrFrom4([4]byte{10, 42, 255, byte(140 + i)})
+		for range servicesAtOnce {
+			if ask(guest, "web.shop-x.svc.cluster.local.") {
+				asked++
+			}
+		}
+	}
+	if asked != servicesOfAllGuests {
+		t.Errorf("%d of all guests together, want %d", asked, servicesOfAllGuests)
+	}
+}
+
 // TestQuestionsUnderWayAreFew: a server that never answers holds each question for seconds.
 func TestQuestionsUnderWayAreFew(t *testing.T) {
 	l, _ := limitsAt(&clock{time.Now()})
@@ -105,18 +154,18 @@ func TestWhatIsRememberedOfGuestsIsBounded(t *testing.T) {
 	l, _ := limitsAt(now)
 	address := netip.MustParseAddr("10.0.0.1")
 	for range guestsRemembered {
-		done, ok := l.enter(address)
+		done, ok := l.enter(address, "example.org.")
 		if !ok {
 			t.Fatal("refused")
 		}
 		done()
 		address = address.Next()
 	}
-	if _, ok := l.enter(address); ok || len(l.guests) != guestsRemembered {
+	if _, ok := l.enter(address, "example.org."); ok || len(l.guests) != guestsRemembered {
 		t.Errorf("%d are remembered, want %d and one refused", len(l.guests), guestsRemembered)
 	}
 	now.at = now.at.Add(2 * guestForgotten)
-	if _, ok := l.enter(address); !ok || len(l.guests) != 1 {
+	if _, ok := l.enter(address, "example.org."); !ok || len(l.guests) != 1 {
 		t.Errorf("after a silence %d are remembered, want 1", len(l.guests))
 	}
 }
@@ -124,7 +173,8 @@ func TestWhatIsRememberedOfGuestsIsBounded(t *testing.T) {
 func TestThePageSaysTheseLimits(t *testing.T) {
 	page, err := os.ReadFile("../../docs/security.md")
 	must(t, err)
-	if row := fmt.Sprintf("| DNS | %d questions a second, %d under way |", questionsPerSecond, questionsUnderWay); !strings.Contains(string(page), row) {
+	if row := fmt.Sprintf("| DNS | %d questions a second, for services %d (all guests %d), %d under way |",
+		questionsPerSecond, servicesPerSecond, servicesOfAllGuests, questionsUnderWay); !strings.Contains(string(page), row) {
 		t.Errorf("docs/security.md does not say %q", row)
 	}
 }

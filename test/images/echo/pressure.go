@@ -67,7 +67,7 @@ func flood(args []string) error {
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
-			_, err := net.DefaultResolver.LookupHost(ctx, fmt.Sprintf("flood-%d.default.svc.cluster.local.", i))
+			_, err := net.DefaultResolver.LookupHost(ctx, fmt.Sprintf("10-0-%d-%d.default.pod.cluster.local.", i/256, i%256)) // services are asked for freely
 			if e := (*net.DNSError)(nil); errors.As(err, &e) && !e.IsNotFound {
 				refused.Add(1)
 			} else {
