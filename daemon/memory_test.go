@@ -7,11 +7,12 @@ import (
 )
 
 func TestTidyingEmptiesPools(t *testing.T) {
-	buffer := new([1 << 16]byte)
-	seen := weak.Make(buffer)
 	var pool sync.Pool
-	pool.Put(buffer)
-	buffer = nil
+	seen := func() weak.Pointer[[1 << 16]byte] {
+		buffer := new([1 << 16]byte)
+		pool.Put(buffer)
+		return weak.Make(buffer)
+	}()
 	tidyNow()
 	if seen.Value() != nil {
 		t.Error("a buffer that nobody uses is still in memory")

@@ -172,7 +172,6 @@ type wireguard struct {
 	*device.Device
 	key  PrivateKey
 	kind *endless
-	port int
 }
 
 func wireguardOf(t *testing.T, d *endless, n *network) *wireguard {

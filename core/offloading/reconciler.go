@@ -238,7 +238,7 @@ func (r *Reconciler) end(ctx context.Context, ns *corev1.Namespace, nso *v1alpha
 
 // tellHeld says in the status which pods stay abroad for a disruption budget, and what to do.
 func (r *Reconciler) tellHeld(ctx context.Context, nso *v1alpha1.NamespaceOffloading, stays []string) error {
-	changed := false
+	var changed bool
 	if len(stays) == 0 {
 		changed = meta.RemoveStatusCondition(&nso.Status.Conditions, ConditionPodsEvicted)
 	} else {
