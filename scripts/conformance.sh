@@ -81,7 +81,8 @@ pass() {
 
 # run KIND: the tests, in parallel, then those that want to be alone, then again and alone what failed for no known reason
 run() {
-  local kind=$1 again began=$SECONDS dir=$out/results/$1 only=() passes=${PASSES:-123}
+  local kind=$1 again began=$SECONDS dir=$out/results/$1 only=() passes=${PASSES:-123} version
+  version=$(git describe --tags --always --dirty 2>/dev/null || echo unknown)
   [ -z "${FOCUS:-}" ] || only=(--focus="$FOCUS")
   [[ $passes != *1* ]] || rm -rf "$dir"/[13-9]* "$dir"/facts
   [[ $passes != *2* ]] || rm -rf "$dir"/2*
@@ -96,10 +97,11 @@ run() {
   fetch "$dir"
   {
     echo "kubernetes=$kubernetes"
-    echo "version=$(git describe --tags --always --dirty 2>/dev/null || echo unknown)"
+    echo "version=$version"
     echo "asked=$(awk '/^Will run/ { n += $3 } END { print n }' "$dir"/[12].log)"
     echo "processes=${PROCESSES:-12}"
     echo "minutes=$(((SECONDS - began + 30) / 60))"
+    [[ $passes == *2* ]] || echo "note=the tests that want to be alone ran beside the others, in a lab of their own"
     [ "$kind" != abroad ] || remains
   } >"$dir/facts"
 }

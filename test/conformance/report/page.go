@@ -111,6 +111,9 @@ func figures(w io.Writer, runs []*results) {
 		if r.facts["asked"] != "" && r.facts["asked"] != r.facts["ran"] {
 			fmt.Fprintf(w, "\nThe run %s was stopped before all its tests had run.\n", where(r.name))
 		}
+		if note := r.facts["note"]; note != "" {
+			fmt.Fprintf(w, "\nOf the run %s: %s.\n", where(r.name), note)
+		}
 		for _, key := range slices.Sorted(maps.Keys(r.facts)) {
 			if strings.HasPrefix(key, "later") {
 				fmt.Fprintf(w, "\nAfter the run %s some of its tests were run once more, and count as they were then: %s.\n", where(r.name), r.facts[key])

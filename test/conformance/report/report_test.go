@@ -43,7 +43,7 @@ func write(t *testing.T, path, body string) {
 func runs(t *testing.T) (dir string) {
 	dir = t.TempDir()
 	skips := `<testcase name="[It] ` + nodes + `" status="skipped"><skipped message="skipped - Requires at least 2 nodes"></skipped></testcase>`
-	write(t, filepath.Join(dir, "abroad", "facts"), "kubernetes=v1.36.3\nminutes=40\nasked=4\nlater4=1 at v9\n")
+	write(t, filepath.Join(dir, "abroad", "facts"), "kubernetes=v1.36.3\nminutes=40\nasked=4\nlater4=1 at v9\nnote=it rained\n")
 	write(t, filepath.Join(dir, "abroad", "1", "junit_01.xml"), junit(fails(volume), fails(job), skips))
 	write(t, filepath.Join(dir, "abroad", "3", "junit_01.xml"), junit(passes(volume), fails(job)))
 	write(t, filepath.Join(dir, "abroad", "4", "junit_01.xml"), junit(passes(volume)))
@@ -86,6 +86,7 @@ func TestPageCountsAndGivesReasons(t *testing.T) {
 		"| together, each test once | abroad | 1 | 1 | 1 | 1 |",
 		"| minutes | 40 | 30 |",
 		"The run abroad was stopped before all its tests had run.",
+		"Of the run abroad: it rained.",
 		"After the run abroad some of its tests were run once more, and count as they were then: 1 at v9.",
 		"provider's range: 1\n\nBecause.\n\n- \\[sig-apps\\] a job (with \\*) \\[Conformance\\]\n",
 		"## What fails at home\n\nNothing.",
