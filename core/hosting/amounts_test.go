@@ -64,7 +64,7 @@ func TestAContractHasSoManyNamespaces(t *testing.T) {
 	}
 	for i := range maxTwins - 2 {
 		home := fmt.Sprintf("m%d", i)
-		d.tenants.contracts.learn(twin{name: home + "-" + bob.Compact[:7], home: home, contract: "contractb", consumer: bob.Compact}, "")
+		d.tenants.contracts.learn(twin{name: home + "-" + bob.Compact[:7], home: home, contract: "contractb", consumer: bob.Compact})
 	}
 	if _, err := d.ensure(cb, bob, "more", ""); !errors.Is(err, &api.Error{Code: api.CodeForbidden}) || !strings.Contains(err.Error(), "more are not allowed") {
 		t.Errorf("one more: %v", err)

@@ -46,7 +46,6 @@ type contracts struct {
 
 	mu      sync.Mutex
 	loaded  bool
-	seen    map[string]string // the newest resource version seen of each kind
 	terms   map[string]*terms
 	twins   map[string]twin
 	changed map[string]bool
@@ -57,18 +56,19 @@ type contracts struct {
 func newContracts(live client.Reader, log *slog.Logger) *contracts {
 	return &contracts{
 		live: live, cached: live, now: time.Now, log: log, again: rate.NewLimiter(1, 10),
-		seen: map[string]string{}, terms: map[string]*terms{}, twins: map[string]twin{}, changed: map[string]bool{}, ended: map[string]bool{},
+		terms: map[string]*terms{}, twins: map[string]twin{}, changed: map[string]bool{}, ended: map[string]bool{},
 	}
 }
 
 // refresh reads everything again and says when the next contract runs out. Those that stopped being in
 // force have their consumer shut out before it returns; takeChanged gives all that changed. It asks the API
-// server and not a cache of ours, there are few of these objects and they change seldom; what it gets is
-// never older than what was seen before (see freshness), and with newest the very newest.
-func (c *contracts) refresh(ctx context.Context, how freshness) (next time.Time, err error) {
+// server for the newest and not a cache: there are few of these objects and they change seldom. Nor is "not older than what I saw"
+// asked for, which the API server answers from its watch cache of the kind: that learns of a version by which another kind was
+// changed when it is told of progress, which some datastores do once a minute, and says "Too large resource version" until then.
+func (c *contracts) refresh(ctx context.Context) (next time.Time, err error) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
-	fresh, twins, err := c.read(ctx, how)
+	fresh, twins, err := c.read(ctx)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -111,7 +111,7 @@ func (c *contracts) load(ctx context.Context) error {
 	if loaded {
 		return nil
 	}
-	_, err := c.refresh(ctx, newest)
+	_, err := c.refresh(ctx)
 	return err
 }
 
@@ -130,24 +130,21 @@ func union(a, b map[string]*terms) map[string]*terms {
 	return out
 }
 
-func (c *contracts) read(ctx context.Context, how freshness) (map[string]*terms, map[string]twin, error) {
+func (c *contracts) read(ctx context.Context) (map[string]*terms, map[string]twin, error) {
 	var list v1alpha1.ContractList
 	var peers v1alpha1.PeerList
 	var policies v1alpha1.SharingPolicyList
 	var namespaces corev1.NamespaceList
 	managed := client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
 	for _, one := range []struct {
-		kind string
 		list client.ObjectList
 		opts []client.ListOption
 	}{
-		{kindContract, &list, nil}, {kindPeer, &peers, nil}, {kindPolicy, &policies, nil},
-		{kindNamespace, &namespaces, []client.ListOption{managed}},
+		{&list, nil}, {&peers, nil}, {&policies, nil}, {&namespaces, []client.ListOption{managed}},
 	} {
-		if err := c.live.List(ctx, one.list, append(one.opts, c.notOlder(one.kind, how))...); err != nil {
+		if err := c.live.List(ctx, one.list, one.opts...); err != nil {
 			return nil, nil, fmt.Errorf("reading contracts: %w", err)
 		}
-		c.saw(one.kind, one.list.GetResourceVersion())
 	}
 	byName := map[string]*v1alpha1.Peer{}
 	for i := range peers.Items {
@@ -222,7 +219,7 @@ func (c *contracts) ofNamespace(ctx context.Context, namespace string) (*terms, 
 	if t := c.look(namespace); t != nil {
 		return t, nil
 	}
-	if _, err := c.refresh(ctx, newest); err != nil {
+	if _, err := c.refresh(ctx); err != nil {
 		return nil, err
 	}
 	return c.look(namespace), nil
@@ -258,7 +255,7 @@ func (c *contracts) find(ctx context.Context, contractID, consumerID string) (*t
 		c.looking.Lock() // one look serves all who wait for it
 		defer c.looking.Unlock()
 		if t = c.of(contractID); t == nil && c.again.Allow() {
-			if _, err := c.refresh(ctx, newest); err != nil {
+			if _, err := c.refresh(ctx); err != nil {
 				return nil, err
 			}
 			t = c.of(contractID)
@@ -313,10 +310,9 @@ func (c *contracts) markChanged(contractID string) {
 	c.changed[contractID] = true
 }
 
-// learn takes in a twin that was just made or changed, in this version, ahead of the news of it. A refresh that
+// learn takes in a twin that was just made or changed, ahead of the news of it. A refresh that
 // is under way must not put its older word over that, so it is waited for.
-func (c *contracts) learn(tw twin, version string) {
-	c.saw(kindNamespace, version)
+func (c *contracts) learn(tw twin) {
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	c.mu.Lock()
@@ -326,7 +322,6 @@ func (c *contracts) learn(tw twin, version string) {
 
 // namespaceChanged takes in what the watch tells of a namespace, and gives the twin that it is, or was until now.
 func (c *contracts) namespaceChanged(ns *corev1.Namespace, gone bool) (tw twin, known, is bool) {
-	c.saw(kindNamespace, ns.ResourceVersion)
 	c.reading.Lock() // as learn does
 	defer c.reading.Unlock()
 	c.mu.Lock()

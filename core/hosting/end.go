@@ -95,7 +95,7 @@ func (t *tenants) delete(ctx context.Context, ns *corev1.Namespace, tw twin) err
 		return fmt.Errorf("deleting namespace %s: %w", ns.Name, err)
 	}
 	tw.leaving, tw.since = true, time.Now()
-	t.contracts.learn(tw, ns.ResourceVersion)
+	t.contracts.learn(tw)
 	t.log.Info("twin namespace is cleared away", "namespace", ns.Name, "peer", ns.Labels[v1alpha1.LabelConsumerName])
 	return nil
 }
@@ -241,4 +241,9 @@ func (t *tenants) poll(ctx context.Context, atMost time.Duration, done func(cont
 			return false, ctx.Err()
 		}
 	}
+}
+
+// recent is for questions that are asked again and again until the answer is no: whatever the watch cache has.
+func recent() client.ListOption {
+	return &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}
 }

@@ -165,7 +165,7 @@ func (h *Host) OnRefused(f func()) {
 
 // reconcileContracts follows contracts, peers, policies and nodes, all of them at once.
 func (h *Host) reconcileContracts(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	next, err := h.contracts.refresh(ctx, seenBefore)
+	next, err := h.contracts.refresh(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
 	}

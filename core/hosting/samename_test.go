@@ -99,7 +99,7 @@ func TestSameNameWhereItIsAllowed(t *testing.T) {
 	if err := d.client.Update(t.Context(), &policy); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.tenants.contracts.refresh(t.Context(), newest); err != nil {
+	if _, err := d.tenants.contracts.refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := same("shop"); err != nil {

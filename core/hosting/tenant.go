@@ -1,7 +1,6 @@
 package hosting
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -94,14 +93,14 @@ func (t *tenants) ensure(ctx context.Context, contract *v1alpha1.Contract, consu
 		}
 	}
 	tw.contract = terms.contract
-	version, err := t.furnish(ctx, tw, terms)
+	err = t.furnish(ctx, tw, terms)
 	if apierrors.IsConflict(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return "", stillCleared(tw.name) // deleted since we heard of it last
 	}
 	if err != nil {
 		return "", err
 	}
-	t.contracts.learn(tw, version)
+	t.contracts.learn(tw)
 	t.book.markDirty(terms.contract)
 	return tw.name, nil
 }
@@ -143,14 +142,13 @@ func (t *tenants) create(ctx context.Context, name, home string, terms *terms) (
 	return tw, true, nil
 }
 
-// furnish applies labels, role binding and quota, and gives the namespace's version. Bound to the namespace's
+// furnish applies labels, role binding and quota. Bound to the namespace's
 // UID, it never brings back one that was deleted in the meantime.
-func (t *tenants) furnish(ctx context.Context, tw twin, terms *terms) (version string, err error) {
-	ns := namespaceObject(tw, terms)
-	if err := t.apply(ctx, ns, tenantBinding(tw.name, terms), tenantQuota(tw.name, terms)); err != nil {
-		return "", fmt.Errorf("furnishing namespace %s: %w", tw.name, err)
+func (t *tenants) furnish(ctx context.Context, tw twin, terms *terms) error {
+	if err := t.apply(ctx, namespaceObject(tw, terms), tenantBinding(tw.name, terms), tenantQuota(tw.name, terms)); err != nil {
+		return fmt.Errorf("furnishing namespace %s: %w", tw.name, err)
 	}
-	return *cmp.Or(ns.ResourceVersion, new(string)), nil
+	return nil
 }
 
 // reapply brings every twin under the contract in step with its terms.
@@ -159,7 +157,7 @@ func (t *tenants) reapply(ctx context.Context, terms *terms) error {
 		if tw.leaving {
 			continue
 		}
-		_, err := t.furnish(ctx, tw, terms)
+		err := t.furnish(ctx, tw, terms)
 		if err != nil && !apierrors.IsConflict(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return err
 		}

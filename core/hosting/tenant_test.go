@@ -182,7 +182,7 @@ func TestLastContractGoneShutsTheDoor(t *testing.T) {
 	}
 	refresh := func() {
 		t.Helper()
-		if _, err := view.refresh(t.Context(), newest); err != nil {
+		if _, err := view.refresh(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -219,7 +219,7 @@ func TestContractsRunOutByThemselves(t *testing.T) {
 	contract.Spec.NotAfter = &metav1.Time{Time: end}
 	d := newDesk(t, peer, contract)
 	view := d.tenants.contracts
-	next, err := view.refresh(t.Context(), newest)
+	next, err := view.refresh(t.Context())
 	if err != nil || !next.Equal(end) {
 		t.Fatalf("next %s, %v", next, err)
 	}
@@ -227,7 +227,7 @@ func TestContractsRunOutByThemselves(t *testing.T) {
 	if _, ok := view.Admitted(bob.ID); ok {
 		t.Error("admitted after the end")
 	}
-	if _, err := view.refresh(t.Context(), newest); err != nil || len(d.shut) != 1 {
+	if _, err := view.refresh(t.Context()); err != nil || len(d.shut) != 1 {
 		t.Errorf("shut out: %v, %v", d.shut, err)
 	}
 }

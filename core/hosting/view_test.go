@@ -397,7 +397,7 @@ func TestAThousandNamespacesInOneView(t *testing.T) {
 	for i := range many {
 		home := fmt.Sprintf("n%d", i)
 		name := home + "-" + g.bob.Compact[:7]
-		g.tenants.contracts.learn(twin{name: name, home: home, contract: "contractb", consumer: g.bob.Compact}, "")
+		g.tenants.contracts.learn(twin{name: name, home: home, contract: "contractb", consumer: g.bob.Compact})
 		asked := newOffloaded()
 		asked.SetNamespace(name)
 		asked.SetName("web")

@@ -48,16 +48,10 @@ func (h *Host) watch(mgr manager.Manager) error {
 	}
 	// One key for all: whatever changed, everything is read again.
 	anew := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
-	all := func(kind string) handler.EventHandler {
-		return handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-			h.contracts.saw(kind, o.GetResourceVersion())
-			return []reconcile.Request{{}}
-		})
-	}
 	err = ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-contracts").
-		Watches(&v1alpha1.Contract{}, all(kindContract), builder.WithPredicates(updates(contractElse))).
-		Watches(&v1alpha1.Peer{}, all(kindPeer), builder.WithPredicates(updates(peerElse))).
-		Watches(&v1alpha1.SharingPolicy{}, all(kindPolicy), builder.WithPredicates(updates(specOrLabels))).
+		Watches(&v1alpha1.Contract{}, anew, builder.WithPredicates(updates(contractElse))).
+		Watches(&v1alpha1.Peer{}, anew, builder.WithPredicates(updates(peerElse))).
+		Watches(&v1alpha1.SharingPolicy{}, anew, builder.WithPredicates(updates(specOrLabels))).
 		Watches(&corev1.Node{}, anew, builder.WithPredicates(own(), updates(nodeElse))).
 		WithOptions(controller.Options{NewQueue: queues.New}).
 		Complete(reconcile.Func(h.reconcileContracts))
