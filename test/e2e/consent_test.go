@@ -132,9 +132,12 @@ func consent(t *testing.T, alice, bob *lab.Laptop) {
 	if out := kith(t, alice, "peer", "bob", "--withdraw"); !strings.Contains(out, "the request to bob is taken back") {
 		t.Error(out)
 	}
-	if list := requests(t, bob); len(list) != 0 {
-		t.Errorf("bob is still asked: %+v", list)
-	}
+	eventually(t, 5*time.Second, "bob is not asked any more", func() string {
+		if list := requests(t, bob); len(list) != 0 {
+			return fmt.Sprintf("%+v", list)
+		}
+		return ""
+	})
 	becomes("cpu " + r.Granted["cpu"] + ", memory 256Mi, pods 7")
 	if _, err := alice.Kith(t.Context(), "peer", "bob", "--withdraw"); err == nil || !strings.Contains(err.Error(), "no request to bob waits for an answer") {
 		t.Errorf("%v", err)
