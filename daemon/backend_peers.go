@@ -522,19 +522,8 @@ func (b backend) Unpeer(ctx context.Context, ref string, report func(api.Progres
 	if k.peer == nil {
 		return api.Peer{}, &api.Error{Code: api.CodeConflict, Message: "there is nothing to end with " + k.name, Reason: "nothing was asked or granted"}
 	}
-	var peer v1alpha1.Peer
-	if err := c.client.Get(ctx, named(k.peer.Name), &peer); err != nil {
+	if err := throughRestart(ctx, func() error { return c.end(ctx, k.peer.Name) }); err != nil {
 		return api.Peer{}, internal(err)
-	}
-	if peer.Spec.Request != nil {
-		before := peer.DeepCopy()
-		peer.Spec.Request = nil
-		if err := c.client.Patch(ctx, &peer, client.MergeFrom(before)); err != nil {
-			return api.Peer{}, internal(err)
-		}
-	}
-	if err := c.endProviding(ctx, peer.Name); err != nil {
-		return api.Peer{}, err
 	}
 	report(api.Progress{Message: "bringing home what runs at " + k.name})
 	err = c.follow(ctx, func() (bool, error) {
@@ -543,7 +532,7 @@ func (b backend) Unpeer(ctx context.Context, ref string, report func(api.Progres
 			return false, nil
 		}
 		for _, ctr := range contracts.Items {
-			if ctr.Spec.Peer == peer.Name {
+			if ctr.Spec.Peer == k.peer.Name {
 				return false, nil
 			}
 		}
@@ -555,11 +544,27 @@ func (b backend) Unpeer(ctx context.Context, ref string, report func(api.Progres
 	return b.Peer(ctx, k.id.String())
 }
 
+// end takes back what is asked of a peer, and ends what is granted to it. It may be repeated.
+func (c *clusterPart) end(ctx context.Context, name string) error {
+	var peer v1alpha1.Peer
+	if err := c.client.Get(ctx, named(name), &peer); err != nil {
+		return err
+	}
+	if peer.Spec.Request != nil {
+		before := peer.DeepCopy()
+		peer.Spec.Request = nil
+		if err := c.client.Patch(ctx, &peer, client.MergeFrom(before)); err != nil {
+			return err
+		}
+	}
+	return c.endProviding(ctx, name)
+}
+
 // endProviding ends the contracts under which this cluster provides to a peer.
 func (c *clusterPart) endProviding(ctx context.Context, peer string) error {
 	var contracts v1alpha1.ContractList
 	if err := c.client.List(ctx, &contracts); err != nil {
-		return internal(err)
+		return err
 	}
 	for i := range contracts.Items {
 		ctr := &contracts.Items[i]
@@ -567,7 +572,7 @@ func (c *clusterPart) endProviding(ctx context.Context, peer string) error {
 			continue
 		}
 		if err := relations.EndContract(ctx, c.client, ctr, "ended here"); err != nil {
-			return internal(err)
+			return err
 		}
 	}
 	return nil
