@@ -54,6 +54,7 @@ func bringHome(ctx context.Context, c client.Client, pods []corev1.Pod, force bo
 		})
 	}
 	_ = work.Wait()
+	slices.Sort(held) // the cache lists pods in any order, and what is said shall change when something did
 	return slices.DeleteFunc(held, func(s string) bool { return s == "" }), errors.Join(errs...)
 }
 
