@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -257,6 +258,25 @@ func going() (*corev1.Namespace, *v1alpha1.NamespaceOffloading) {
 	nso := offloaded(v1alpha1.NamespaceOffloadingSpec{})
 	nso.DeletionTimestamp, nso.Finalizers = new(metav1.Now()), []string{v1alpha1.FinalizerOffloading}
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{v1alpha1.LabelOffload: "true"}}}, nso
+}
+
+// A cache lists pods in any order: what is said of them is written anew when something changed, not at each look.
+func TestWhatBudgetsHoldIsSaidInOneOrder(t *testing.T) {
+	one, two := abroad("one"), abroad("two")
+	for _, pod := range []*corev1.Pod{one, two} {
+		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "rs", Controller: new(true)}}
+	}
+	b := &budget{WithWatch: world(t, one, two), holds: refusedBy("needs 2")}
+	var said [2][]string
+	for i, pods := range [][]corev1.Pod{{*one, *two}, {*two, *one}} {
+		var err error
+		if said[i], err = bringHome(t.Context(), b, pods, false); err != nil || len(said[i]) != 2 {
+			t.Fatalf("%v: %q", err, said[i])
+		}
+	}
+	if !slices.Equal(said[0], said[1]) {
+		t.Errorf("%q, then %q", said[0], said[1])
+	}
 }
 
 // Who brings a namespace home takes its pods from a node, so budgets hold, and the status says which; until somebody forces it.
