@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -221,7 +222,7 @@ func TestTheEndOfAnOffloadingWaitsForTheLastPodAbroad(t *testing.T) {
 type budget struct {
 	client.WithWatch
 	holds error
-	asked int
+	asked atomic.Int32 // pods are taken side by side
 }
 
 func (b *budget) SubResource(name string) client.SubResourceClient {
@@ -237,7 +238,7 @@ type evictions struct {
 }
 
 func (e evictions) Create(ctx context.Context, pod, eviction client.Object, opts ...client.SubResourceCreateOption) error {
-	e.b.asked++
+	e.b.asked.Add(1)
 	if of, ok := eviction.(*policyv1.Eviction); !ok || *of.DeleteOptions.Preconditions.UID != pod.GetUID() {
 		return errors.New("another pod of the name would be evicted")
 	}
@@ -308,8 +309,8 @@ func TestDisruptionBudgetsHoldWhenPodsComeHome(t *testing.T) {
 			return ""
 		}
 		result, err := r.Reconcile(t.Context(), shop)
-		if (err != nil) != c.fails || !c.fails && result.RequeueAfter != budgetPause || b.asked != 1 {
-			t.Errorf("%s: %+v, %v after %d evictions", name, result, err, b.asked)
+		if (err != nil) != c.fails || !c.fails && result.RequeueAfter != budgetPause || b.asked.Load() != 1 {
+			t.Errorf("%s: %+v, %v after %d evictions", name, result, err, b.asked.Load())
 		}
 		if got := condition(); c.says == "" && got != "" || !strings.Contains(got, c.says) || c.says != "" && !strings.Contains(got, "pod web stays at bob") {
 			t.Errorf("%s: the status says %q", name, got)
@@ -324,13 +325,13 @@ func TestDisruptionBudgetsHoldWhenPodsComeHome(t *testing.T) {
 		}
 
 		// Forced, nobody is asked.
-		b.asked = 0
+		b.asked.Store(0)
 		metav1.SetMetaDataAnnotation(&nso.ObjectMeta, v1alpha1.AnnotationForce, "true")
 		if err := b.Update(t.Context(), nso); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.Reconcile(t.Context(), shop); err != nil || b.asked != 0 || condition() != "" {
-			t.Errorf("%s: forced: %v, %d evictions, %q", name, err, b.asked, condition())
+		if _, err := r.Reconcile(t.Context(), shop); err != nil || b.asked.Load() != 0 || condition() != "" {
+			t.Errorf("%s: forced: %v, %d evictions, %q", name, err, b.asked.Load(), condition())
 		}
 		if err := b.Get(t.Context(), client.ObjectKeyFromObject(web), web); !apierrors.IsNotFound(err) {
 			t.Errorf("%s: forced, the pod is there: %v", name, err)
