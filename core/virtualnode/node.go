@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -206,6 +207,7 @@ func (n *Node) Run(ctx context.Context) error {
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return n.register(ctx, version) })
+	group.Go(func() error { return n.watchOwnNode(ctx) })
 	group.Go(func() error {
 		_ = n.untilDone(ctx, "bring labels and taints of the virtual node up to date", func() error { return n.ensureMarks(ctx, n.node(version)) })
 		return nil // it ends with ctx only
@@ -229,9 +231,12 @@ func (n *Node) Run(ctx context.Context) error {
 // SetResources changes what the node offers, after a new revision of the contract.
 func (n *Node) SetResources(resources corev1.ResourceList) {
 	n.mu.Lock()
+	changed := !equality.Semantic.DeepEqual(n.state.resources, resources)
 	n.state.resources = resources.DeepCopy()
 	n.mu.Unlock()
-	n.poke()
+	if changed {
+		n.poke()
+	}
 }
 
 // SetReady tells whether the peer can be reached, with a reason in CamelCase and a message for people. The
@@ -248,9 +253,11 @@ func (n *Node) SetLost(reason, message string, heard time.Time) {
 
 func (n *Node) setReady(ready bool, reason, message string, since time.Time) {
 	n.mu.Lock()
-	healed := n.state.link(ready, reason, message, since)
+	healed, changed := n.state.link(ready, reason, message, since)
 	n.mu.Unlock()
-	n.poke()
+	if changed {
+		n.poke()
+	}
 	n.view.SetReachable(ready)
 	if healed {
 		n.refresh()

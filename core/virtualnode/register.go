@@ -12,14 +12,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
 
 	"kith.dev/core/api/v1alpha1"
 )
 
 const (
 	leaseSeconds = 80 // as the built-in kubelet's; renewed four times as often, each time a write to the disk
-	statusEvery  = time.Minute
-	retryEvery   = time.Second
+	// statusEvery is how often a status that did not change is written: as seldom as a kubelet does beside its lease, since a node
+	// is 8 kB, and each time a write to the disk.
+	statusEvery = 5 * time.Minute
+	retryEvery  = time.Second
 )
 
 // serverVersion is what the node gives as its kubelet's version, since nothing here lags behind the API server.
@@ -151,6 +157,32 @@ func (n *Node) register(ctx context.Context, version string) error {
 		case <-time.After(retryEvery):
 		}
 	}
+}
+
+// ownNode is the node itself, to be watched: whoever deletes it gets it back at once.
+func (n *Node) ownNode() cache.ListerWatcher {
+	itself := fields.OneTermEqualSelector(metav1.ObjectNameField, n.cfg.NodeName).String()
+	nodes := n.cfg.Home.CoreV1().Nodes()
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (kruntime.Object, error) {
+			o.FieldSelector = itself
+			return nodes.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = itself
+			return nodes.Watch(ctx, o)
+		},
+	}, n.cfg.Home)
+}
+
+// watchOwnNode has the status written when the node is gone, which makes it again.
+func (n *Node) watchOwnNode(ctx context.Context) error {
+	own := newWatched(func(_, is *corev1.Node) {
+		if is == nil {
+			n.poke()
+		}
+	})
+	return own.run(ctx, n.ownNode(), &corev1.Node{}, n.log)
 }
 
 // watchLink publishes NotReady when the grace of a lost link is over.

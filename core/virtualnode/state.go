@@ -31,15 +31,17 @@ type state struct {
 	old []corev1.NodeCondition
 }
 
-// link takes note of the link, which is so since that time; true when it just came back.
-func (s *state) link(reachable bool, reason, message string, since time.Time) (healed bool) {
+// link takes note of the link, which is so since that time: healed when it just came back, changed when the node's conditions are
+// others than before.
+func (s *state) link(reachable bool, reason, message string, since time.Time) (healed, changed bool) {
+	changed = s.reachable != reachable || s.reason != reason || s.message != message || reachable && !s.published
 	if s.reachable != reachable {
 		s.since = since
 		healed = reachable
 	}
 	s.reachable, s.reason, s.message = reachable, reason, message
 	s.published = s.published || reachable
-	return healed
+	return healed, changed
 }
 
 // expire turns the node NotReady when its grace is over, and returns how long that still takes; 0 when

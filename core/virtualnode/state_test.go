@@ -23,8 +23,11 @@ func TestLostLinkShowsAtOnceAndCountsAfterGrace(t *testing.T) {
 	s := state{reachable: true, published: true}
 	connected := s.conditions("bob", nil, at(0))
 
-	if s.link(false, "NoHandshake", "tunnel: no handshake for 40 s", at(10)) {
-		t.Error("a loss counted as healing")
+	if healed, changed := s.link(false, "NoHandshake", "tunnel: no handshake for 40 s", at(10)); healed || !changed {
+		t.Errorf("a loss: healed %v, changed %v", healed, changed)
+	}
+	if _, changed := s.link(false, "NoHandshake", "tunnel: no handshake for 40 s", at(12)); changed {
+		t.Error("what was said already is a change, and so a write of the node")
 	}
 	s.link(false, "NoHandshake", "tunnel: no handshake for 45 s", at(15)) // told again: the grace goes on
 	if left := s.expire(grace, at(15)); left != 15*time.Second {
@@ -47,13 +50,13 @@ func TestLostLinkShowsAtOnceAndCountsAfterGrace(t *testing.T) {
 		t.Errorf("Ready after the grace: %+v", c)
 	}
 
-	if !s.link(true, "", "", at(40)) {
-		t.Error("the return did not count as healing")
+	if healed, changed := s.link(true, "", "", at(40)); !healed || !changed {
+		t.Errorf("the return: healed %v, changed %v", healed, changed)
 	}
 	if c := conditionOf(s.conditions("bob", after, at(40)), corev1.NodeReady); c.Status != corev1.ConditionTrue {
 		t.Errorf("Ready after the return: %+v", c)
 	}
-	if s.link(true, "", "still there", at(41)) {
+	if healed, _ := s.link(true, "", "still there", at(41)); healed {
 		t.Error("healed twice")
 	}
 }

@@ -1,0 +1,39 @@
+package virtualnode
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+// A status that did not change is written as seldom as a kubelet writes its own, so nobody would notice for minutes.
+func TestADeletedNodeIsMadeAgainAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		home := fake.NewClientset()
+		n := &Node{cfg: Config{Home: home, NodeName: "kith-bob", PeerName: "bob"}, log: slog.New(slog.DiscardHandler),
+			statusChanged: make(chan struct{}), state: state{reachable: true, published: true}}
+		ctx, stop := context.WithCancel(t.Context())
+		var work sync.WaitGroup
+		defer work.Wait()
+		defer stop()
+		work.Go(func() { _ = n.register(ctx, "v1") })
+		work.Go(func() { _ = n.watchOwnNode(ctx) })
+		synctest.Wait()
+		for range 3 {
+			if err := home.CoreV1().Nodes().Delete(t.Context(), "kith-bob", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			node, err := home.CoreV1().Nodes().Get(t.Context(), "kith-bob", metav1.GetOptions{})
+			if err != nil || node.Status.Conditions[0].Type != corev1.NodeReady {
+				t.Fatalf("%v: %v", err, node)
+			}
+		}
+	})
+}
