@@ -1,4 +1,4 @@
-// Package dns is the cluster's DNS: CoreDNS with five plugins and two of our own inside this process, listening on the node's
+// Package dns is the cluster's DNS: CoreDNS with six plugins and two of our own inside this process, listening on the node's
 // address; a Service leads to it. Names outside the cluster go to the laptop's own servers, whichever they
 // are at the moment.
 //
@@ -22,6 +22,7 @@ import (
 	_ "github.com/coredns/coredns/plugin/errors"
 	_ "github.com/coredns/coredns/plugin/forward"
 	_ "github.com/coredns/coredns/plugin/kubernetes"
+	_ "github.com/coredns/coredns/plugin/loadbalance"
 	"k8s.io/klog/v2"
 )
 
@@ -44,8 +45,9 @@ func WriteResolvConf(o Options) error {
 	return os.WriteFile(o.ResolvConf, []byte(o.upstreams().String()), 0o644)
 }
 
-// directives in the order in which a question passes them. What guests mean is found out before anything is cached.
-var directives = []string{"bind", "errors", "limits", "tenants", "cache", "podnames", "kubernetes", handBack, "forward"}
+// directives in the order in which a question passes them. What guests mean is found out before anything is cached. Addresses are given by
+// turns (loadbalance), as every cluster's DNS does: a client that takes the first one only must not meet the same dead pod each time.
+var directives = []string{"bind", "errors", "limits", "tenants", "loadbalance", "cache", "podnames", "kubernetes", handBack, "forward"}
 
 // handBack is a directive that serves nothing. The one before it, CoreDNS's kubernetes, takes the log of all Kubernetes code in this
 // process for itself as soon as it is set up, and what the others had to say would be lost; directives are set up in their order,
@@ -123,7 +125,7 @@ func (o Options) start(ctx context.Context, up resolver) (*caddy.Instance, error
 
 func (o Options) corefile(up resolver) caddy.CaddyfileInput {
 	var b strings.Builder
-	fmt.Fprintf(&b, ".:%d {\n bind %s\n errors\n limits\n tenants\n cache 30 {\n  disable success cluster.local\n  disable denial cluster.local\n }\n", o.Port, o.NodeIP)
+	fmt.Fprintf(&b, ".:%d {\n bind %s\n errors\n limits\n tenants\n loadbalance\n cache 30 {\n  disable success cluster.local\n  disable denial cluster.local\n }\n", o.Port, o.NodeIP)
 	fmt.Fprintf(&b, " podnames\n kubernetes cluster.local in-addr.arpa ip6.arpa {\n  kubeconfig %s\n  pods disabled\n  ttl 5\n  fallthrough in-addr.arpa ip6.arpa\n }\n %s\n", o.Kubeconfig, handBack)
 	if len(up.servers) > 0 {
 		b.WriteString(" forward .")
