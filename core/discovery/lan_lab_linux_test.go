@@ -51,14 +51,10 @@ type seen struct {
 func agent(name string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	level := slog.LevelInfo
-	if os.Getenv("KITH_DISCOVERY_DEBUG") != "" {
-		level = slog.LevelDebug
-	}
 	friend := testID(os.Getenv("KITH_DISCOVERY_TRUSTS"))
 	lan, err := NewLAN(LANConfig{ID: testID(name), Name: name, Port: 6450,
 		Trusted: func(id identity.ID) bool { return id == friend },
-		Log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))})
+		Log:     slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {
 		return err
 	}
@@ -233,11 +229,14 @@ func (p *laptop) when(after time.Time, other *laptop, fits func(seen) bool) (tim
 	return time.Time{}, false
 }
 
+// unasked is less than anything lasts that would be found out without being told: records live for minutes.
+const unasked = 10 * time.Second
+
 // all waits until each of the watchers had such an event about each of the others, and gives the longest
-// it took.
-func (l *lab) all(after time.Time, limit time.Duration, watchers, others []*laptop, fits func(seen) bool) time.Duration {
+// it took; `make bench` has bounds.
+func (l *lab) all(after time.Time, watchers, others []*laptop, fits func(seen) bool) time.Duration {
 	l.t.Helper()
-	deadline := time.Now().Add(limit + time.Second)
+	deadline := time.Now().Add(unasked)
 	for {
 		var longest time.Duration
 		var missing []string
@@ -254,9 +253,6 @@ func (l *lab) all(after time.Time, limit time.Duration, watchers, others []*lapt
 			}
 		}
 		if len(missing) == 0 {
-			if longest > limit {
-				l.t.Errorf("took %v, want %v at most", longest, limit)
-			}
 			return longest
 		}
 		if time.Now().After(deadline) {

@@ -69,16 +69,12 @@ func serveGateway(config string) {
 	die(json.Unmarshal([]byte(config), &cfg))
 	key, err := ParsePrivateKey(cfg.Key)
 	die(err)
-	level := slog.LevelWarn
-	if os.Getenv("KITH_TEST_VERBOSE") != "" {
-		level = slog.LevelDebug
-	}
 	told := make(chan struct{}, 64)
 	changed := func() { told <- struct{}{} }
 	overlaps := make(chan []string, 64)
 	g, err := New(Config{
 		Device: "kith0", Address: podGateway, ListenPort: cfg.Port, PrivateKey: key, HostPorts: []uint16{6443},
-		Reserved: []netip.Prefix{pods}, Changed: changed, Overlaps: func(ids []string) { overlaps <- ids }, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
+		Reserved: []netip.Prefix{pods}, Changed: changed, Overlaps: func(ids []string) { overlaps <- ids }, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	die(err)
 	ctx, cancel := context.WithCancel(context.Background())

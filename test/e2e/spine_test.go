@@ -91,6 +91,9 @@ func kubectlAbroad(t *testing.T, alice *lab.Laptop, name string) {
 	if out, err := alice.KubectlInput(t.Context(), strings.NewReader("typed\n"), "-n", "shop", "exec", "-i", name, "--", "/bin/cat"); err != nil || strings.TrimSpace(out) != "typed" {
 		t.Errorf("exec -i: %q, %v", out, err)
 	}
+	if out, _, err := alice.Exec(t.Context(), "sh", "-c", "kith-k8s kubectl -n shop exec "+name+" -- /app exit 7; echo ended with $?"); err != nil || !strings.Contains(out, "ended with 7") {
+		t.Errorf("exec of a program that fails: %q, %v", out, err)
+	}
 	if out := kubectl(t, alice, "-n", "shop", "logs", name); out == "" {
 		t.Error("logs: nothing")
 	}
@@ -100,7 +103,7 @@ func kubectlAbroad(t *testing.T, alice *lab.Laptop, name string) {
 		t.Errorf("port-forward: %q, %v", forwarded, err)
 	}
 	if _, _, err := alice.Exec(t.Context(), "sh", "-c",
-		"echo carried > /tmp/there && kith-k8s kubectl -n shop cp /tmp/there "+name+":/tmp/there && kith-k8s kubectl -n shop cp "+name+":/tmp/there /tmp/back && cmp /tmp/there /tmp/back"); err != nil {
+		"head -c 1000000 /dev/urandom > /tmp/there && kith-k8s kubectl -n shop cp /tmp/there "+name+":/tmp/there && kith-k8s kubectl -n shop cp "+name+":/tmp/there /tmp/back && cmp /tmp/there /tmp/back"); err != nil {
 		t.Errorf("cp: %v", err)
 	}
 	hears(t, alice, name, "logs -f --tail=0 "+name, "followed")

@@ -49,6 +49,27 @@ func TestPodsAbroadEndAsAtHome(t *testing.T) {
 		}
 	})
 
+	t.Run("a label set at home reaches the guest", func(t *testing.T) {
+		start("labelled")
+		kubectl(t, alice, "-n", "shop", "label", "pod", "labelled", "color=blue")
+		eventually(t, 20*time.Second, "bob has it", func() string {
+			return strings.TrimPrefix(kubectl(t, bob, "get", "pods", "-A", "-l", "app=labelled", "-o", "jsonpath={.items[*].metadata.labels.color}"), "blue")
+		})
+	})
+
+	t.Run("a pod waits for the end of the one that had its name", func(t *testing.T) {
+		start("again")
+		uid := func() string {
+			return kubectl(t, bob, "get", "offloadedpods", "-A", "-o", `jsonpath={.items[?(@.metadata.name=="again")].spec.homeUID}`)
+		}
+		first := uid()
+		kubectl(t, alice, "-n", "shop", "delete", "pod", "again", "--force", "--grace-period=0")
+		start("again")
+		if now := uid(); first == "" || now == first {
+			t.Errorf("bob runs the pod %q, and before it %q", now, first)
+		}
+	})
+
 	t.Run("a daemon killed on the way changes nothing", func(t *testing.T) {
 		start("killed", "forced")
 		if err := alice.StopDaemon(t.Context()); err != nil {

@@ -13,11 +13,8 @@ import (
 	"strings"
 )
 
-// may be skipped: they measure, or want a cluster that somebody else keeps.
+// may be skipped, and why.
 var may = map[string]string{
-	"kith.dev/core/virtualnode TestManyPods":            "KITH_TEST_PODS says how many",
-	"kith.dev/core/virtualnode TestHold":                "KITH_TEST_HOLD says how long",
-	"kith.dev/core/virtualnode TestLifeOfAVirtualNode":  "KITH_TEST_KUBECONFIG names a cluster",
 	"kith.dev/cli TestWordsOfPeersCannotDriveATerminal": "an input that is no JSON",
 }
 

@@ -67,20 +67,14 @@ func newScheme(t *testing.T) *runtime.Scheme {
 	return s
 }
 
-// newProvider starts a laptop, or uses the one of the lab that KITH_HOSTING_LAB names and leaves it be.
+// newProvider starts a laptop.
 func newProvider(t *testing.T) *provider {
 	if os.Geteuid() != 0 {
 		t.Skip("a lab needs root")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	var l *lab.Lab
-	var err error
-	if name := os.Getenv("KITH_HOSTING_LAB"); name != "" {
-		l, err = lab.Open(name)
-	} else {
-		l, err = freshLab(ctx, t)
-	}
+	l, err := freshLab(ctx, t)
 	if err != nil {
 		t.Fatal(err)
 	}
