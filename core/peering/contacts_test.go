@@ -123,22 +123,17 @@ func TestGoodbyeIsSeenAtOnceAndReturnToo(t *testing.T) {
 	c, _ := keep(t, alice)
 	c.Set([]Target{{Key: "bob", ID: who.ID(), Addresses: []string{first.addr}}})
 	since := becomes(t, c, "bob", ContactReachable).Since
-	begin := time.Now()
 	go first.stop()
 	got := becomes(t, c, "bob", ContactUnreachable)
-	if took := time.Since(begin); took > 500*time.Millisecond || got.Why != "kithd ended there" || !got.Since.After(since) {
-		t.Errorf("after %s: %+v", took, got)
+	if got.Why != "kithd ended there" || !got.Since.After(since) {
+		t.Errorf("%+v", got)
 	}
 	if n := <-c.Notices(); n.Key != "bob" || n.ID != who.ID() || n.Notice.Type != NoticeBye {
 		t.Errorf("%+v", n)
 	}
 	first.stop()
 	serve(t, who, first.addr, Limits{})
-	begin = time.Now()
 	becomes(t, c, "bob", ContactReachable)
-	if took := time.Since(begin); took > 3*time.Second {
-		t.Errorf("the return was seen after %s", took)
-	}
 }
 
 // The daemon is killed: no goodbye, the kernel closes its sockets.
@@ -161,11 +156,9 @@ func seeDeath(t *testing.T, said NoticeType, why string) {
 		server.config.Desk.(*desk).tell(alice.ID(), Notice{Type: said})
 		<-c.Notices()
 	}
-	begin := time.Now()
 	l.kill()
-	got := becomes(t, c, "bob", ContactUnreachable)
-	if took := time.Since(begin); took > 500*time.Millisecond || got.Why != why {
-		t.Errorf("after %s: %+v", took, got)
+	if got := becomes(t, c, "bob", ContactUnreachable); got.Why != why { // else it was silence that told
+		t.Errorf("%+v", got)
 	}
 	if err := <-done; err == nil {
 		t.Error("the server does not say that its listener broke")
@@ -225,8 +218,8 @@ func TestANewAddressIsDialledAtOnce(t *testing.T) {
 	c.Set([]Target{{Key: "bob", ID: bob.ID(), Addresses: []string{nowhere.Addresses[0], bob.addr}}})
 	begin := time.Now()
 	becomes(t, c, "bob", ContactReachable)
-	if took := time.Since(begin); took > time.Second {
-		t.Errorf("took %s", took)
+	if took := time.Since(begin); took > backoffMin {
+		t.Errorf("took %s: the pause was waited for", took)
 	}
 }
 

@@ -32,13 +32,9 @@ func closed(t testing.TB) string {
 func TestAddressesThatLeadNowhereAreStrayedPast(t *testing.T) {
 	alice, stranger, bob := someone(t), bob(t, Limits{}), bob(t, Limits{})
 	client := dialer(t, alice, bob.ID(), closed(t), silent(t), stranger.addr, bob.addr)
-	begin := time.Now()
-	hello, err := client.Hello(within(t, 10*time.Second))
+	hello, err := client.Hello(within(t, dialTimeout/2)) // long before the silent one is given up
 	if err != nil || hello.ID != bob.ID() {
 		t.Fatalf("%+v, %v", hello, err)
-	}
-	if took := time.Since(begin); took > 2*time.Second {
-		t.Errorf("took %s", took)
 	}
 	if client.Address() != bob.addr || client.Addresses()[0] != bob.addr {
 		t.Errorf("the address that was good is not tried first: %s", client.Addresses())
@@ -77,8 +73,8 @@ func TestASilentPeerIsGivenUp(t *testing.T) {
 	defer cancel()
 	begin := time.Now()
 	_, err := dialer(t, someone(t), identity.ID{}, silent(t)).Hello(ctx)
-	if err == nil || time.Since(begin) > 2*time.Second {
-		t.Errorf("%v after %s", err, time.Since(begin))
+	if err == nil || time.Since(begin) >= dialTimeout {
+		t.Errorf("%v; the caller did not want to wait so long", err)
 	}
 }
 

