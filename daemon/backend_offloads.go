@@ -16,6 +16,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/consumer"
 	"kith.dev/core/offloading"
 )
 
@@ -77,10 +78,10 @@ func (c *clusterPart) offload(ctx context.Context, nso *v1alpha1.NamespaceOffloa
 		for _, twin := range c.fleet.Twins(ctr.Spec.Peer) {
 			if twin.Home == nso.Namespace {
 				made = true
-				v.Twins = append(v.Twins, api.Twin{Peer: ctr.Spec.Peer, Namespace: twin.Abroad, Ready: ctr.Status.State == v1alpha1.StateConnected, Why: ctr.Status.Why})
+				v.Twins = append(v.Twins, api.Twin{Peer: ctr.Spec.Peer, Namespace: twin.Name, Ready: ctr.Status.State == v1alpha1.StateConnected, Why: ctr.Status.Why})
 			}
 		}
-		switch no := meta.FindStatusCondition(nso.Status.Conditions, conditionNamed+ctr.Spec.Peer); {
+		switch no := meta.FindStatusCondition(nso.Status.Conditions, consumer.ConditionNamed+ctr.Spec.Peer); {
 		case no != nil && made: // under another name than is wanted now
 			v.Twins[len(v.Twins)-1].Why = no.Message
 		case no != nil:

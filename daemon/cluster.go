@@ -24,6 +24,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/consumer"
 	"kith.dev/core/fence"
 	"kith.dev/core/hosting"
 	"kith.dev/core/netpolicy"
@@ -40,7 +41,7 @@ type clusterPart struct {
 	fresh      client.Reader // past the cache
 	host       *hosting.Host
 	door       *hosting.Door
-	fleet      *fleet
+	fleet      *consumer.Fleet
 	peers      *relations.PeerReconciler
 	provider   *relations.Provider
 	offloading *offloading.Reconciler
@@ -91,7 +92,7 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 		d.changed.Ring()
 		d.directory.onChange(func(string) {}) // nobody takes pokes any more, and the directory must not wait for that
 		c.peers.Close()
-		c.fleet.wait()
+		c.fleet.Wait()
 	}()
 	go d.keep(ctx, "the kubelet endpoint of virtual nodes", kubelet.Run)
 	go func() {
@@ -142,7 +143,10 @@ func (d *Daemon) installDefaults(ctx context.Context, c client.Client) error {
 	if err := offloading.KeepDaemonSetsHome(ctx, c, d.log); err != nil {
 		d.log.Warn("a DaemonSet may wait for a place on a virtual node, where it is refused; kithd tries again when it starts", "err", err)
 	}
-	if err := d.markHome(ctx, c); err != nil {
+	if !d.marksGuests() {
+		return nil // of another's cluster nothing is known
+	}
+	if err := consumer.MarkHome(ctx, c, d.engine.NodeName()); err != nil {
 		d.log.Warn("the node of this machine has no zone: pods are not spread over it", "err", err)
 	}
 	return nil
@@ -203,11 +207,21 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	if err != nil {
 		return nil, nil, err
 	}
-	c.fleet = newFleet(ctx, c.client, home, restConfig, kubelet, d.directory, d.engine.NodeIP(), reflected, offloading.NewPermits(c.client, c.fresh), d.place, d.homeAPI(), d.log)
-	c.fleet.older = d.directory.foundOlder
-	if c.fleet.policies, err = netpolicy.NewHome(mgr, !d.marksGuests()); err != nil {
+	policies, err := netpolicy.NewHome(mgr, !d.marksGuests())
+	if err != nil {
 		return nil, nil, err
 	}
+	c.fleet = consumer.New(ctx, consumer.Config{
+		Client: c.client, Home: home, HomeREST: restConfig, NodeIP: d.engine.NodeIP(), API: d.homeAPI(),
+		Kubelet: kubelet, Directory: d.directory, Reflected: reflected, Policies: policies, Permits: offloading.NewPermits(c.client, c.fresh),
+		Place: func(peer *v1alpha1.Peer) map[string]string {
+			return consumer.Place(peer, d.cfg.Name, d.cfg.Discovery.DNSDomains)
+		},
+		Older: d.directory.foundOlder, Log: d.log,
+		Keep: func(ctx context.Context, name string, run func(context.Context) error) {
+			supervise(ctx, d.log, name, run)
+		},
+	})
 	linker := d.newLinker(c.client)
 	c.provider = relations.NewProvider(c.client, mgr.GetAPIReader(), d.me, d.cfg.Name, d.cfg.RequestTimeout, c.host, linker, &d.notices, d.publish, d.log)
 	c.peers = relations.NewPeerReconciler(relations.PeerConfig{

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 	"kith.dev/core/gateway"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
+	"kith.dev/core/remote"
 )
 
 // olderDesk knows everybody and has no news.
@@ -83,11 +85,14 @@ func TestAPeerWithoutAViewRunsAnOlderKith(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fleet{directory: d, older: d.foundOlder}
-	open := f.viewAt(peer, &twins{to: to})
-	if _, err := open(t.Context()); err == nil {
-		t.Fatal("there is a view")
+	client, err := remote.NewClient(remote.ClientConfig{
+		Peer: "bob", Contract: "c", To: to, Log: log,
+		Since: func() time.Time { return d.Contact(peer).Since }, Older: func(since time.Time) { d.foundOlder(peer, since) },
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
+	go client.View.Run(t.Context())
 	if name := <-poked; name != "bob" {
 		t.Errorf("%q is looked at again", name)
 	}
@@ -107,6 +112,7 @@ func TestAPeerWithoutAViewRunsAnOlderKith(t *testing.T) {
 	_, stop = serve(at, func(s *peering.Server) {
 		s.Handle("GET /kith/v2/view", func(w http.ResponseWriter, _ *http.Request, _ peering.Caller) {
 			w.Header().Set("Content-Type", "application/x-ndjson")
+			fmt.Fprintln(w, `{"kind":"Synced"}`)
 		})
 	})
 	defer stop()
@@ -115,11 +121,7 @@ func TestAPeerWithoutAViewRunsAnOlderKith(t *testing.T) {
 	if contact := d.Contact(peer); contact.Ailing != "" {
 		t.Errorf("brought up to date: %+v", contact)
 	}
-	body, err := open(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	body.Close()
+	<-client.View.Known()
 	if contact := d.Contact(peer); contact.Ailing != "" {
 		t.Errorf("with a view: %+v", contact)
 	}

@@ -1,14 +1,10 @@
-package daemon
+package consumer
 
 import (
 	"context"
 	"errors"
-	"net/http"
-	"net/netip"
-	"net/url"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/record"
 
 	"kith.dev/core/netpolicy"
 	"kith.dev/core/peering"
@@ -29,16 +25,14 @@ func (c companions) Prepare(ctx context.Context, pod *corev1.Pod) error {
 	return c.Reflector.Prepare(ctx, pod)
 }
 
-// policies says how the peer is told which NetworkPolicies hold for the pods there.
-func (t *twins) policies(translate func(netip.Addr) (netip.Addr, bool), recorder record.EventRecorder) netpolicy.Config {
-	return netpolicy.Config{
-		Name: t.peer, Translate: translate, Recorder: recorder, Log: t.log, Final: noPolicies,
-		Put: func(ctx context.Context, m *netpolicy.Policies) (*netpolicy.Answer, error) {
-			answer := &netpolicy.Answer{}
-			err := t.to.Call(ctx, http.MethodPut, netpolicy.Path+"?"+url.Values{"contract": {t.contract}}.Encode(), m, answer)
-			return answer, err
-		},
-	}
+func (c companions) open(home, twin string, isNew bool) {
+	c.policies.Open(home)
+	c.Reflector.Open(home, twin, isNew)
+}
+
+func (c companions) close(home string) {
+	c.policies.Close(home)
+	c.Reflector.Close(home)
 }
 
 // noPolicies reports whether a peer will not take policies however often they are sent, and why.

@@ -1,7 +1,6 @@
-package daemon
+package consumer
 
 import (
-	"net/netip"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -10,63 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/gateway"
 	"kith.dev/core/peering"
-	"kith.dev/daemon/config"
 )
-
-// apiPort is where the builtin engine's API server listens, on the node's address.
-const apiPort = 6443
-
-// homeAPI is where pods reach the API server of this cluster; the zero value with an engine whose nodes do not run it.
-func (d *Daemon) homeAPI() netip.AddrPort {
-	if d.cfg.Engine != config.EngineBuiltin {
-		return netip.AddrPort{}
-	}
-	return netip.AddrPortFrom(d.engine.NodeIP(), apiPort)
-}
-
-// hostPorts are those of the node's own address that pods at peers may connect to.
-func (d *Daemon) hostPorts() []uint16 {
-	if d.cfg.Engine != config.EngineBuiltin {
-		return nil
-	}
-	return []uint16{apiPort}
-}
-
-// outward maps addresses as home uses them to those by which the peer reaches them: its own pods by their real address,
-// ours by the alias it gave them.
-func outward(network *v1alpha1.NetworkStatus) func(netip.Addr) (netip.Addr, bool) {
-	var theirs, ours []gateway.Mapping
-	if network != nil {
-		theirs, ours = ranges(network.Theirs), ranges(network.Ours)
-	}
-	return func(a netip.Addr) (netip.Addr, bool) {
-		for _, m := range theirs {
-			if there, ok := m.ToReal(a); ok {
-				return there, true
-			}
-		}
-		for _, m := range ours {
-			if there, ok := m.ToAlias(a); ok {
-				return there, true
-			}
-		}
-		return netip.Addr{}, false
-	}
-}
-
-// ranges leaves out what cannot be read; addresses in it are not translated.
-func ranges(list []v1alpha1.RangeAlias) (out []gateway.Mapping) {
-	for _, r := range list {
-		real, err := netip.ParsePrefix(r.Real)
-		alias, err2 := netip.ParsePrefix(r.Alias)
-		if err == nil && err2 == nil {
-			out = append(out, gateway.Mapping{Name: r.Name, Real: real, Alias: alias})
-		}
-	}
-	return out
-}
 
 // conditionReflected, with the peer's name appended, is False on a NamespaceOffloading while something of the namespace
 // cannot be at the peer, and says what. It is not there while all is well.
@@ -76,17 +20,17 @@ const conditionReflected = "Reflected."
 const maxTold = 10
 
 // showProblems writes what cannot be reflected into the NamespaceOffloading, for people.
-func (f *fleet) showProblems(peer, namespace string, problems []string) {
+func (f *Fleet) showProblems(peer, namespace string, problems []string) {
 	f.showCondition(peer, namespace, metav1.Condition{Type: conditionReflected + peer, Status: metav1.ConditionFalse, Reason: "Incomplete",
 		Message: strings.Join(problems[:min(len(problems), maxTold)], "; ")})
 }
 
-// conditionNamed, with the peer's name appended, is False on a NamespaceOffloading while the peer refuses to make its twin.
-const conditionNamed = "Named."
+// ConditionNamed, with the peer's name appended, is False on a NamespaceOffloading while the peer refuses to make its twin.
+const ConditionNamed = "Named."
 
 // showRefusal writes into the NamespaceOffloading that the peer will not make the twin, and why; nil: it made it.
-func (f *fleet) showRefusal(peer, namespace string, no *peering.Problem) {
-	condition := metav1.Condition{Type: conditionNamed + peer, Status: metav1.ConditionFalse, Reason: "Refused"}
+func (f *Fleet) showRefusal(peer, namespace string, no *peering.Problem) {
+	condition := metav1.Condition{Type: ConditionNamed + peer, Status: metav1.ConditionFalse, Reason: "Refused"}
 	if no != nil {
 		condition.Message = no.Error()
 	}
@@ -94,10 +38,10 @@ func (f *fleet) showRefusal(peer, namespace string, no *peering.Problem) {
 }
 
 // showCondition sets a condition of a NamespaceOffloading; one without a message is taken away.
-func (f *fleet) showCondition(peer, namespace string, condition metav1.Condition) {
+func (f *Fleet) showCondition(peer, namespace string, condition metav1.Condition) {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		var nso v1alpha1.NamespaceOffloading
-		if err := f.client.Get(f.ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.NamespaceOffloadingName}, &nso); err != nil {
+		if err := f.Client.Get(f.ctx, client.ObjectKey{Namespace: namespace, Name: v1alpha1.NamespaceOffloadingName}, &nso); err != nil {
 			return client.IgnoreNotFound(err)
 		}
 		before := nso.DeepCopy()
@@ -111,9 +55,9 @@ func (f *fleet) showCondition(peer, namespace string, condition metav1.Condition
 		if !changed {
 			return nil
 		}
-		return f.client.Status().Patch(f.ctx, &nso, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		return f.Client.Status().Patch(f.ctx, &nso, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	})
 	if err != nil {
-		f.log.Debug("condition not shown in the NamespaceOffloading", "namespace", namespace, "peer", peer, "err", err)
+		f.Log.Debug("condition not shown in the NamespaceOffloading", "namespace", namespace, "peer", peer, "err", err)
 	}
 }

@@ -1,4 +1,4 @@
-package daemon
+package consumer
 
 import (
 	"context"
@@ -49,24 +49,21 @@ func regionOf(peer *v1alpha1.Peer, domains []string) string {
 	return region
 }
 
-// place is the labels of the topology for the node of a peer.
-func (d *Daemon) place(peer *v1alpha1.Peer) map[string]string {
-	labels := map[string]string{corev1.LabelTopologyZone: zoneOf(peer, d.cfg.Name)}
-	if region := regionOf(peer, d.cfg.Discovery.DNSDomains); region != "" {
+// Place is the labels of the topology for the node of a peer, to a cluster that is called own and looks for others in these domains.
+func Place(peer *v1alpha1.Peer, own string, domains []string) map[string]string {
+	labels := map[string]string{corev1.LabelTopologyZone: zoneOf(peer, own)}
+	if region := regionOf(peer, domains); region != "" {
 		labels[corev1.LabelTopologyRegion] = region
 	}
 	return labels
 }
 
-// markHome gives this machine's node a zone and a region, unless it has some: to spread pods over zones, a scheduler passes over
-// nodes without one. Of another's cluster nothing is known.
-func (d *Daemon) markHome(ctx context.Context, c client.Client) error {
-	if !d.marksGuests() {
-		return nil
-	}
+// MarkHome gives this machine's node a zone and a region, unless it has some: to spread pods over zones, a scheduler passes over
+// nodes without one.
+func MarkHome(ctx context.Context, c client.Client, name string) error {
 	var node corev1.Node
-	if err := c.Get(ctx, client.ObjectKey{Name: d.engine.NodeName()}, &node); err != nil {
-		return fmt.Errorf("label node %s: %w", d.engine.NodeName(), err)
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, &node); err != nil {
+		return fmt.Errorf("label node %s: %w", name, err)
 	}
 	before := node.DeepCopy()
 	if node.Labels == nil {

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/remote"
 	"kith.dev/core/wire/codec"
 )
 
@@ -26,14 +27,7 @@ type abroad struct {
 	groups map[schema.GroupVersion]rest.Interface
 }
 
-func newAbroad(cfg *rest.Config) (*abroad, error) {
-	cfg = rest.CopyConfig(cfg)
-	cfg.QPS, cfg.RateLimiter = -1, nil // the peer has its own limits
-	httpClient, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		return nil, err
-	}
-	httpClient.Transport = codec.Transport(httpClient.Transport)
+func newAbroad(api *remote.API) (*abroad, error) {
 	// An answer names its own kind, so none is known but those that are written, and metadata. None has amounts in it.
 	scheme := runtime.NewScheme()
 	if err := metav1.AddMetaToScheme(scheme); err != nil {
@@ -50,13 +44,8 @@ func newAbroad(cfg *rest.Config) (*abroad, error) {
 	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
 	a, codecs := &abroad{groups: map[schema.GroupVersion]rest.Interface{}}, codec.New(scheme)
 	for _, k := range kindsAbroad {
-		group, cfg := k.gvk().GroupVersion(), rest.CopyConfig(cfg)
-		cfg.GroupVersion, cfg.APIPath, cfg.NegotiatedSerializer = &group, "/apis", codecs
-		if group.Group == "" {
-			cfg.APIPath = "/api"
-		}
-		cfg.ContentType, cfg.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-		if a.groups[group], err = rest.RESTClientForConfigAndClient(cfg, httpClient); err != nil {
+		var err error
+		if a.groups[k.gvk().GroupVersion()], err = api.Group(k.gvk().GroupVersion(), codecs); err != nil {
 			return nil, err
 		}
 	}

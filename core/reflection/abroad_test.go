@@ -10,8 +10,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
+
+	"kith.dev/core/remote"
 )
+
+// peerAt is the API server of a peer at a URL.
+func peerAt(t testing.TB, url string) *remote.API {
+	t.Helper()
+	api, err := remote.NewAPI(url, http.DefaultTransport, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return api
+}
 
 func TestOnlyKindsThatAreSentAreDecoded(t *testing.T) {
 	// Where Pods are known, this one takes a second to decode; with one digit more it would take minutes.
@@ -23,7 +34,7 @@ func TestOnlyKindsThatAreSentAreDecoded(t *testing.T) {
 		fmt.Fprint(w, answer)
 	}))
 	defer s.Close()
-	a, err := newAbroad(&rest.Config{Host: s.URL, Transport: s.Client().Transport})
+	a, err := newAbroad(peerAt(t, s.URL))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	metafake "k8s.io/client-go/metadata/fake"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -84,7 +83,7 @@ func reflector(t *testing.T, home *Home) *Reflector {
 	server := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(server.Close)
 	r, err := New(Config{
-		Home: home, Abroad: &rest.Config{Host: server.URL}, PeerName: "bob", NodeName: "kith-bob", View: noView(), API: netip.MustParseAddrPort("10.42.255.1:6443"),
+		Home: home, Abroad: peerAt(t, server.URL), PeerName: "bob", NodeName: "kith-bob", View: noView(), API: netip.MustParseAddrPort("10.42.255.1:6443"),
 		Permit: func(string) bool { return true }, Translate: plan, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	if err != nil {

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
@@ -26,8 +25,8 @@ import (
 // Config is what a Reflector needs. All but GuestNode, GuestReady, API, NodeIP, Problems and Recorder must be set.
 type Config struct {
 	Home *Home
-	// Abroad leads to the peer's API server through its peer API.
-	Abroad *rest.Config
+	// Abroad is the peer's API server.
+	Abroad *remote.API
 	// View shows what is in the twins. Somebody else runs it.
 	View *remote.View
 	// PeerName is how the peer is called here, NodeName the virtual node that stands for it.
@@ -76,11 +75,10 @@ type Reflector struct {
 	end  context.CancelFunc
 
 	mu     sync.Mutex
-	twins  map[string]*twin  // by home namespace
-	homes  map[string]string // home namespaces by twin
-	member *member           // from the first twin on
-	plan   int               // counts changes of the address plan
-	apart  bool              // no packet passes between the pods here and there
+	twins  map[string]*twin // by home namespace
+	member *member          // from the first twin on
+	plan   int              // counts changes of the address plan
+	apart  bool             // no packet passes between the pods here and there
 
 	// one locks an item: a worker and Prepare may come to the same.
 	one [64]sync.Mutex
@@ -96,7 +94,7 @@ func New(cfg Config) (*Reflector, error) {
 		return nil, fmt.Errorf("reflection: client for the peer %s: %w", cfg.PeerName, err)
 	}
 	r := &Reflector{
-		cfg: cfg, log: cfg.Log.With("peer", cfg.PeerName), abroad: a, twins: map[string]*twin{}, homes: map[string]string{},
+		cfg: cfg, log: cfg.Log.With("peer", cfg.PeerName), abroad: a, twins: map[string]*twin{},
 		record: cfg.Recorder,
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[item](50*time.Millisecond, maxDelay)),
@@ -167,10 +165,9 @@ func (r *Reflector) Open(home, name string, isNew bool) {
 	}
 	if old != nil {
 		old.close()
-		delete(r.homes, old.name)
 	}
 	t := newTwin(home, name)
-	r.twins[home], r.homes[name] = t, home
+	r.twins[home] = t
 	r.follow(t, isNew)
 }
 
@@ -179,9 +176,6 @@ func (r *Reflector) Close(home string) {
 	r.mu.Lock()
 	t := r.twins[home]
 	delete(r.twins, home)
-	if t != nil {
-		delete(r.homes, t.name)
-	}
 	r.mu.Unlock()
 	if t == nil {
 		return
@@ -264,13 +258,6 @@ func (r *Reflector) twin(home string) *twin {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.twins[home]
-}
-
-// homeOf is the namespace here that a namespace of the peer stands for; empty when it is none that is reflected.
-func (r *Reflector) homeOf(twin string) string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.homes[twin]
 }
 
 func (r *Reflector) allTwins() []*twin {

@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 )
 
@@ -34,7 +33,7 @@ func TestShortTokensAreRenewedWhileTheyHold(t *testing.T) {
 			return true, request, nil
 		})
 		r, err := New(Config{
-			Home: &Home{core: core}, Abroad: &rest.Config{Host: "https://bob"}, View: noView(), PeerName: "bob", NodeName: "kith-bob",
+			Home: &Home{core: core}, Abroad: peerAt(t, "https://bob"), View: noView(), PeerName: "bob", NodeName: "kith-bob",
 			Permit: func(string) bool { return true }, Translate: plan, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		})
 		if err != nil {

@@ -205,7 +205,7 @@ func (r *Reflector) abroadChanged(k kind, was, is *metav1.PartialObjectMetadata)
 	if o == nil {
 		o = was
 	}
-	if home := r.homeOf(o.Namespace); home != "" && ours(o) {
+	if home := r.cfg.View.HomeOf(o.Namespace); r.twin(home) != nil && ours(o) {
 		r.queue.Add(itemOf(k, home, o))
 	}
 }

@@ -6,9 +6,6 @@ import (
 	"kith.dev/core/api/v1alpha1"
 )
 
-// KindClosed is the kind of the line by which the peer says that none of its nodes takes pods now.
-const KindClosed = "Closed"
-
 // Closed is the peer's word for why none of its nodes takes pods, such as "cordoned"; "" when one does, or it says nothing of that.
 // It is what was told last, while the peer cannot be reached.
 func (v *View) Closed() string {

@@ -1,5 +1,10 @@
-// Package remote is the client of what one peer keeps for this cluster: the consumer's view of its twin namespaces. The daemon
-// makes one View for each peer; core/virtualnode runs it, and it and core/reflection read it.
+// Package remote is the client of one peer's API, under the contract by which it provides: the consumer's hand there. A Client has
+// the peer's own API server (API), what hosting answers there about twins, policies, machines and use, and a View: what the peer keeps
+// for this cluster, the twin namespaces and what is in them. core/consumer makes one for each peer; core/virtualnode runs its View,
+// and core/reflection reads it. The forms of what goes over the wire stand in wire.go; core/hosting speaks them at the other end.
+//
+// It must never believe a peer beyond what it is asked: answers are bounded and weighed before they are decoded (core/wire), only of
+// the kinds that were asked for, and it decides nothing by them.
 //
 // A view is one stream, however many namespaces there are: GET /kith/v2/view, answered with lines of JSON.
 //
@@ -18,7 +23,6 @@
 // opened anew, and what it does not tell of until Synced is gone. So a restart of either side, or a link that was cut for a week,
 // ends with both knowing the same.
 //
-// The provider decides by the namespace of each object whose it is (core/hosting, view.go). Nothing that it says is believed
-// beyond that: each line is bounded and weighed before it is decoded (core/wire), and so is how much is kept. Nobody at home
-// opens a namespace because a peer names it.
+// The provider decides by the namespace of each object whose it is (core/hosting, view.go). How much is kept of what it says is
+// bounded too. Nobody at home opens a namespace because a peer names it.
 package remote

@@ -2,46 +2,20 @@ package remote
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/wire"
 	"kith.dev/core/wire/codec"
 )
 
-// Kinds of lines besides those of objects in twins.
-const (
-	KindNamespace = "Namespace"
-	KindSynced    = "Synced"
-)
-
-// Kinds of which the metadata is told.
-var Kinds = []string{"Service", "EndpointSlice", "ConfigMap", "Secret"}
-
-const (
-	maxTwins = 10_000
-	// patience bounds how long the peer may take to answer, and before Synced for each line.
-	patience = 15 * time.Second
-	minDelay = 200 * time.Millisecond
-	maxDelay = 10 * time.Second
-)
-
-// Line is one line of a view, see the package comment.
-type Line struct {
-	Kind   string          `json:"kind"`
-	Gone   bool            `json:"gone,omitempty"`
-	Object json.RawMessage `json:"object,omitempty"`
-}
+// maxTwins bounds how many namespaces a peer can have us keep.
+const maxTwins = 10_000
 
 // Config is what a View needs; all must be set.
 type Config struct {
@@ -141,6 +115,13 @@ func (v *View) Twins() []Twin {
 	return all
 }
 
+// HomeOf is the namespace here that one of the peer stands for; empty when that is not known.
+func (v *View) HomeOf(twin string) string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.twins[twin].Home
+}
+
 // SetReachable tells whether the peer can be reached: while it cannot, it is not asked, and when it can again everything is told
 // afresh at once, whatever the stream was doing. Until told otherwise a peer is taken for reachable.
 func (v *View) SetReachable(reachable bool) {
@@ -156,113 +137,6 @@ func (v *View) SetReachable(reachable bool) {
 	}
 	close(v.changed)
 	v.changed = make(chan struct{})
-}
-
-// Run follows the peer until ctx ends, coming back after failures with growing delays. It can be called again.
-func (v *View) Run(ctx context.Context) error {
-	delay, lastErr := time.Duration(0), ""
-	for ctx.Err() == nil {
-		attempt, stop := context.WithCancel(ctx)
-		v.mu.Lock()
-		away, changed := v.away, v.changed
-		v.stop = stop
-		v.mu.Unlock()
-		if away {
-			stop()
-			delay, lastErr = 0, ""
-			select {
-			case <-changed:
-			case <-ctx.Done():
-			}
-			continue
-		}
-		synced, err := v.follow(attempt)
-		ended := attempt.Err() != nil // the end, or the peer came or went
-		stop()
-		if ended {
-			delay = 0
-			continue
-		}
-		if err.Error() != lastErr {
-			lastErr = err.Error()
-			v.cfg.Log.Info("the view of the namespaces abroad broke, will be tried again", "err", err)
-		}
-		delay = min(max(2*delay, minDelay), maxDelay)
-		if synced {
-			delay, lastErr = minDelay, ""
-		}
-		timer := time.NewTimer(delay/2 + rand.N(delay))
-		select {
-		case <-timer.C:
-		case <-changed:
-		case <-ctx.Done():
-		}
-		timer.Stop()
-	}
-	return nil
-}
-
-// follow reads one stream to its end, and tells whether it came as far as Synced.
-func (v *View) follow(ctx context.Context) (synced bool, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	late := time.AfterFunc(patience, func() { cancel(errLate) })
-	defer late.Stop()
-	defer func() {
-		if errors.Is(context.Cause(ctx), errLate) {
-			err = errLate
-		}
-	}()
-	body, err := v.cfg.Open(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer body.Close()
-	v.begin()
-	lines := newLines(body, codec.MaxFrame)
-	for {
-		line, err := lines.next()
-		if err != nil {
-			return synced, err
-		}
-		if !synced && !late.Reset(patience) {
-			return false, errLate
-		}
-		kind, gone, object, err := parse(line)
-		if err == nil && kind == KindSynced {
-			synced = true
-			late.Stop()
-			v.finish()
-			continue
-		}
-		if err == nil {
-			err = v.take(kind, gone, object)
-		}
-		if err != nil {
-			return synced, fmt.Errorf("what the peer says cannot be used: %w", err)
-		}
-	}
-}
-
-var errLate = errors.New("no answer in time")
-
-// parse takes a line apart without decoding what it is about.
-func parse(line []byte) (kind string, gone bool, object []byte, err error) {
-	err = wire.Fields(line, func(name, raw []byte) error {
-		switch string(name) {
-		case "kind":
-			if len(raw) < 2 || raw[0] != '"' || len(raw) > 64 {
-				return errors.New("kind: not the name of one")
-			}
-			kind = string(raw[1 : len(raw)-1])
-		case "gone":
-			gone = string(raw) == "true"
-		case "object":
-			object = raw
-		}
-		return nil
-	})
-	return kind, gone, object, err
 }
 
 func (v *View) begin() {

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/rest"
 )
 
 const absurd = "1e-9999999" // takes a second to parse; with one digit more it would take minutes
@@ -25,19 +24,19 @@ func TestClientsAbroadDecodeWithCare(t *testing.T) {
 		fmt.Fprint(w, bad)
 	}))
 	defer s.Close()
-	a, err := newAbroad(&rest.Config{Host: s.URL}, nil)
+	a, err := newOffloadedPods(peerAt(t, s.URL, http.DefaultTransport))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.offloaded.get(t.Context(), "shop", "web"); err == nil || !strings.Contains(err.Error(), "was not asked for") {
+	if _, err := a.get(t.Context(), "shop", "web"); err == nil || !strings.Contains(err.Error(), "was not asked for") {
 		t.Errorf("a Pod came: %v", err)
 	}
 	bad = strings.Replace(strings.Replace(bad, `"v1"`, `"kith.dev/v1alpha1"`, 1), `"Pod"`, `"OffloadedPod"`, 1)
 	bad = strings.Replace(bad, `"spec":{`, `"spec":{"template":{"spec":{`, 1) + "}}"
-	if _, err := a.offloaded.get(t.Context(), "shop", "web"); err == nil || !strings.Contains(err.Error(), "no amount of anything") {
+	if _, err := a.get(t.Context(), "shop", "web"); err == nil || !strings.Contains(err.Error(), "no amount of anything") {
 		t.Errorf("an absurd amount came: %v", err)
 	}
-	if _, err = a.offloaded.get(t.Context(), "den", "web"); !apierrors.IsForbidden(err) {
+	if _, err = a.get(t.Context(), "den", "web"); !apierrors.IsForbidden(err) {
 		t.Errorf("a refusal is not understood: %v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"testing"
 
@@ -11,10 +12,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/rest"
 
 	"kith.dev/core/remote"
 )
+
+// peerAt is the API server of a peer at a URL.
+func peerAt(t testing.TB, url string, transport http.RoundTripper) *remote.API {
+	t.Helper()
+	api, err := remote.NewAPI(url, transport, transport)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return api
+}
 
 func noView() *remote.View { return remote.New(remote.Config{Log: slog.New(slog.DiscardHandler)}) }
 
@@ -47,7 +57,7 @@ func TestAPodThatWasLetGoIsLeftAlone(t *testing.T) {
 	first := pod("first")
 	home := fake.NewClientset(first)
 	n, err := New(Config{
-		Home: home, Abroad: &rest.Config{Host: "https://bob.invalid"}, View: noView(), Twins: &askedTwins{}, Permit: anybody, PeerName: "bob", NodeName: "kith-bob",
+		Home: home, Abroad: peerAt(t, "https://bob.invalid", http.DefaultTransport), View: noView(), Twins: &askedTwins{}, Permit: anybody, PeerName: "bob", NodeName: "kith-bob",
 		NodeIP: netip.MustParseAddr("10.0.0.1"), KubeletPort: 1, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

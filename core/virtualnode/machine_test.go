@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -15,43 +15,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
 	"kith.dev/core/offloading"
+	"kith.dev/core/remote"
 )
 
-// What the API server would refuse makes the whole status of the node impossible to write: a peer could have its node NotReady
-// with every resource that it has, or show others what is no line of text.
-func TestWhatAPeerSaysOfItsMachineIsBounded(t *testing.T) {
-	many := make([]string, maxFeatures+1)
-	for i := range many {
-		many[i] = fmt.Sprintf("Feature%d", i)
-	}
-	for name, c := range map[string]struct {
-		machine Machine
-		refused string
-	}{
-		"nothing":               {Machine{}, ""},
-		"an honest one":         {Machine{"6.12.0-kith+", "5e1f1d0c-1111", "containerd://2.2.1", []string{"RestartAllContainersOnContainerExits", "GuaranteedQoSPodCPUResize/withState"}}, ""},
-		"a long word":           {Machine{KernelVersion: strings.Repeat("6", maxMachineWord+1)}, "kernelVersion"},
-		"two lines":             {Machine{BootID: "a\nb"}, "bootID"},
-		"the screen's controls": {Machine{ContainerRuntimeVersion: "\x1b[2Jcontainerd"}, "containerRuntimeVersion"},
-		"no text":               {Machine{KernelVersion: "\xff"}, "kernelVersion"},
-		"many features":         {Machine{DeclaredFeatures: many}, "65 entries"},
-		"an odd feature":        {Machine{DeclaredFeatures: []string{"Fine", "not fine"}}, "not fine"},
-		"a small feature":       {Machine{DeclaredFeatures: []string{"small"}}, "small"},
-		"an empty feature":      {Machine{DeclaredFeatures: []string{""}}, "declaredFeatures"},
-		"a feature and a slash": {Machine{DeclaredFeatures: []string{"Fine/"}}, "Fine/"},
-		"a long feature":        {Machine{DeclaredFeatures: []string{"F" + strings.Repeat("o", 200)}}, "declaredFeatures"},
-	} {
-		err := c.machine.Validate()
-		if (err != nil) != (c.refused != "") || err != nil && !strings.Contains(err.Error(), c.refused) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	m := Machine{DeclaredFeatures: []string{"Zwei", "ExtendWebSocketsToKubelet", "Eins", "Zwei"}}
-	if got, want := m.features(), []string{"Eins", "Zwei"}; !slices.Equal(got, want) {
+func TestFeaturesOfTheNodeAreSortedAndThoseOfItsOwnEndpointAreNotThePeers(t *testing.T) {
+	m := remote.Machine{DeclaredFeatures: []string{"Zwei", "ExtendWebSocketsToKubelet", "Eins", "Zwei"}}
+	if got, want := features(m), []string{"Eins", "Zwei"}; !slices.Equal(got, want) {
 		t.Errorf("features of the node: %v, want %v", got, want)
 	}
 }
@@ -61,15 +33,15 @@ func TestTheMachineIsAskedForUntilItIsKnownAndWhenThePeerIsBack(t *testing.T) {
 		var asked atomic.Int32
 		var answers atomic.Bool
 		n, err := New(Config{
-			Home: fake.NewClientset(), Abroad: &rest.Config{Host: "http://peer.invalid"}, View: noView(), Twins: &askedTwins{}, PeerName: "bob", NodeName: "kith-bob",
+			Home: fake.NewClientset(), Abroad: peerAt(t, "http://peer.invalid", http.DefaultTransport), View: noView(), Twins: &askedTwins{}, PeerName: "bob", NodeName: "kith-bob",
 			NodeIP: netip.MustParseAddr("10.42.255.1"), KubeletPort: 10260, Recorder: record.NewFakeRecorder(100), Log: slog.New(slog.DiscardHandler),
 			Permit: func(context.Context, string) (offloading.Permit, string, error) { return offloading.Granted, "", nil },
-			Machine: func(context.Context) (Machine, error) {
+			Machine: func(context.Context) (remote.Machine, error) {
 				asked.Add(1)
 				if !answers.Load() {
-					return Machine{}, errors.New("no answer")
+					return remote.Machine{}, errors.New("no answer")
 				}
-				return Machine{KernelVersion: fmt.Sprintf("6.%d", asked.Load()), DeclaredFeatures: []string{"A"}}, nil
+				return remote.Machine{KernelVersion: fmt.Sprintf("6.%d", asked.Load()), DeclaredFeatures: []string{"A"}}, nil
 			},
 		})
 		if err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/netip"
 	"sync"
 	"time"
@@ -52,14 +51,10 @@ type Config struct {
 	Home kubernetes.Interface
 	// HomeREST is the configuration Home was made from; the pods' events are written with a copy of it.
 	HomeREST *rest.Config
-	// Abroad leads to the peer's API server through its peer API. The transport in it pins the peer's key.
-	Abroad *rest.Config
+	// Abroad is the peer's API server.
+	Abroad *remote.API
 	// View shows the twins and what is in them. The Node runs it.
 	View *remote.View
-	// Upgrades leads to the same place by HTTP/1.1 only, which exec, attach and port-forward need; logs take
-	// it too. When nil it is made from Abroad, whose Transport must then be absent or an *http.Transport
-	// without DialTLSContext.
-	Upgrades http.RoundTripper
 	// Twins makes the namespaces abroad.
 	Twins Twins
 	// Companions brings what pods need besides themselves; nil when nobody does.
@@ -71,11 +66,11 @@ type Config struct {
 	// then it is asked again. nil when nobody can: then pods that the peer refuses wait.
 	Avoid func(ctx context.Context, namespace string, controller types.UID) (since time.Time, err error)
 
-	// Usage asks the peer what the guests use, in one of the forms UsageMetrics and UsageSummary; nil when nobody can.
+	// Usage asks the peer what the guests use, in one of the forms of remote.UsageMetrics and UsageSummary; nil when nobody can.
 	Usage func(ctx context.Context, form string) ([]byte, error)
 
-	// Machine asks the peer for its machine; the zero Machine when it does not know the question. nil when nobody can ask.
-	Machine func(ctx context.Context) (Machine, error)
+	// Machine asks the peer for its machine; the zero one when it does not know the question. nil when nobody can ask.
+	Machine func(ctx context.Context) (remote.Machine, error)
 
 	// PeerName is how the peer is called here, PeerID its cluster ID.
 	PeerName, PeerID string
@@ -112,10 +107,10 @@ const (
 
 // Node is a peer as a node of the home cluster.
 type Node struct {
-	cfg    Config
-	log    *slog.Logger
-	abroad *abroad
-	view   *remote.View
+	cfg       Config
+	log       *slog.Logger
+	offloaded *offloadedPods // at the peer
+	view      *remote.View
 
 	pods   *watched[*corev1.Pod] // home pods bound to this node
 	queue  workqueue.TypedRateLimitingInterface[key]
@@ -127,7 +122,6 @@ type Node struct {
 	// statusChanged is closed, and made anew, when state changed.
 	statusChanged chan struct{}
 	twins         map[string]*twin  // by home namespace
-	homes         map[string]string // home namespaces by twin
 	finished      map[key]types.UID // home pods that were let go, until the watch shows them gone
 	back          chan struct{}     // the peer can be reached again; holds one
 	spent         cpuCount
@@ -154,19 +148,18 @@ func New(cfg Config) (*Node, error) {
 	if cfg.Translate == nil {
 		cfg.Translate = func(a netip.Addr) (netip.Addr, bool) { return a, true }
 	}
-	a, err := newAbroad(cfg.Abroad, cfg.Upgrades)
+	offloaded, err := newOffloadedPods(cfg.Abroad)
 	if err != nil {
 		return nil, fmt.Errorf("virtual node %s: client for the peer: %w", cfg.NodeName, err)
 	}
 	n := &Node{
 		cfg:           cfg,
 		log:           cfg.Log.With("peer", cfg.PeerName),
-		abroad:        a,
+		offloaded:     offloaded,
 		view:          cfg.View,
 		record:        cfg.Recorder,
 		statusChanged: make(chan struct{}),
 		twins:         map[string]*twin{},
-		homes:         map[string]string{},
 		finished:      map[key]types.UID{},
 		back:          make(chan struct{}, 1),
 		state:         state{reachable: true, published: true, resources: cfg.Resources.DeepCopy()},
@@ -270,7 +263,6 @@ func (n *Node) setReady(ready bool, reason, message string, since time.Time) {
 
 // refresh tries again at once what waits for its next attempt; what is abroad the view tells afresh by itself.
 func (n *Node) refresh() {
-	n.abroad.conns.CloseAll()
 	for _, pod := range n.pods.list() {
 		n.queue.Forget(keyOf(pod))
 		n.enqueue(pod)

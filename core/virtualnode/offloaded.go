@@ -3,7 +3,6 @@ package virtualnode
 import (
 	"context"
 	"encoding/json"
-	"net/http"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/remote"
+	"kith.dev/core/wire/codec"
 )
 
 const resource = "offloadedpods"
@@ -19,16 +20,14 @@ const resource = "offloadedpods"
 // offloadedPods is the client for OffloadedPods at the peer.
 type offloadedPods struct{ rest rest.Interface }
 
-func newOffloadedPods(cfg *rest.Config, codecs runtime.NegotiatedSerializer, client *http.Client) (*offloadedPods, error) {
-	cfg = rest.CopyConfig(cfg)
-	cfg.GroupVersion, cfg.APIPath, cfg.NegotiatedSerializer = &v1alpha1.GroupVersion, "/apis", codecs
-	cfg.ContentType = runtime.ContentTypeJSON
-	cfg.AcceptContentTypes = runtime.ContentTypeJSON
-	r, err := rest.RESTClientForConfigAndClient(cfg, client)
-	if err != nil {
+func newOffloadedPods(api *remote.API) (*offloadedPods, error) {
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
-	return &offloadedPods{rest: r}, nil
+	client, err := api.Group(v1alpha1.GroupVersion, codec.New(scheme))
+	return &offloadedPods{rest: client}, err
 }
 
 func (c *offloadedPods) get(ctx context.Context, namespace, name string) (*v1alpha1.OffloadedPod, error) {

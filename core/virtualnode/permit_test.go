@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
 	"kith.dev/core/api/v1alpha1"
@@ -47,7 +46,7 @@ func permitted(t *testing.T, twins Twins, permits map[string]offloading.Permit, 
 	events := record.NewFakeRecorder(100)
 	view, run := emptyView()
 	n, err := New(Config{
-		Home: home, Abroad: &rest.Config{Host: peer.URL}, View: view, Twins: twins, PeerName: "bob", NodeName: "kith-bob", NodeIP: netip.MustParseAddr("10.42.255.1"), KubeletPort: 10260,
+		Home: home, Abroad: peerAt(t, peer.URL, http.DefaultTransport), View: view, Twins: twins, PeerName: "bob", NodeName: "kith-bob", NodeIP: netip.MustParseAddr("10.42.255.1"), KubeletPort: 10260,
 		Recorder: events, Log: slog.New(slog.DiscardHandler),
 		Permit: func(_ context.Context, namespace string) (offloading.Permit, string, error) {
 			return permits[namespace], "why of " + namespace, nil
@@ -128,7 +127,7 @@ func TestARefusedPodIsLookedAtAgain(t *testing.T) {
 		pod := onNode("private", "agent")
 		home := fake.NewClientset(pod.DeepCopy())
 		n, err := New(Config{
-			Home: home, Abroad: &rest.Config{Host: "http://peer.invalid"}, View: noView(), Twins: &askedTwins{}, PeerName: "bob", NodeName: "kith-bob", NodeIP: netip.MustParseAddr("10.42.255.1"), KubeletPort: 10260,
+			Home: home, Abroad: peerAt(t, "http://peer.invalid", http.DefaultTransport), View: noView(), Twins: &askedTwins{}, PeerName: "bob", NodeName: "kith-bob", NodeIP: netip.MustParseAddr("10.42.255.1"), KubeletPort: 10260,
 			Recorder: record.NewFakeRecorder(100), Log: slog.New(slog.DiscardHandler),
 			Permit: func(context.Context, string) (offloading.Permit, string, error) {
 				return offloading.Withdrawn, "it is not", nil

@@ -138,7 +138,7 @@ func (n *Node) knows() bool {
 func (n *Node) create(ctx context.Context, t *twin, home *corev1.Pod) error {
 	// A pod that ran abroad, is gone there and must not run twice has ended.
 	if home.Status.StartTime != nil && home.Spec.RestartPolicy == corev1.RestartPolicyNever {
-		_, err := n.abroad.offloaded.get(ctx, t.name, home.Name)
+		_, err := n.offloaded.get(ctx, t.name, home.Name)
 		if apierrors.IsNotFound(err) {
 			return n.writeStatus(ctx, home, endOf(t.lastStatus(home), reasonLost, n.cfg.PeerName+" no longer has the pod"))
 		}
@@ -149,7 +149,7 @@ func (n *Node) create(ctx context.Context, t *twin, home *corev1.Pod) error {
 			return errors.Join(err, n.open(ctx, t.home)) // the twin may be gone
 		}
 	}
-	err := n.abroad.offloaded.create(ctx, offloadedPod(n.adapted(t, home), t.name))
+	err := n.offloaded.create(ctx, offloadedPod(n.adapted(t, home), t.name))
 	switch {
 	case err == nil:
 		n.log.Info("pod goes abroad", "namespace", home.Namespace, "pod", home.Name)
@@ -166,7 +166,7 @@ func (n *Node) create(ctx context.Context, t *twin, home *corev1.Pod) error {
 func (n *Node) update(ctx context.Context, home *corev1.Pod, abroad *v1alpha1.OffloadedPod) error {
 	wanted := abroad.DeepCopy()
 	wanted.Spec.Template = template(home)
-	err := n.abroad.offloaded.update(ctx, wanted)
+	err := n.offloaded.update(ctx, wanted)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil // its event is on the way
 	}
@@ -176,14 +176,14 @@ func (n *Node) update(ctx context.Context, home *corev1.Pod, abroad *v1alpha1.Of
 // remove ends the pod abroad with the grace it has at home.
 func (n *Node) remove(ctx context.Context, home *corev1.Pod, abroad *v1alpha1.OffloadedPod) error {
 	if grace := graceWanted(home); grace != graceOf(abroad) {
-		if err := n.abroad.offloaded.setGrace(ctx, abroad, grace); err != nil {
+		if err := n.offloaded.setGrace(ctx, abroad, grace); err != nil {
 			return goneIsFine(err)
 		}
 	}
 	if abroad.DeletionTimestamp != nil {
 		return nil
 	}
-	return goneIsFine(n.abroad.offloaded.delete(ctx, abroad))
+	return goneIsFine(n.offloaded.delete(ctx, abroad))
 }
 
 // removeStray ends what runs abroad for a pod that is no longer at home: it was deleted by force, or is another
@@ -196,7 +196,7 @@ func (n *Node) removeStray(ctx context.Context, k key, abroad *v1alpha1.Offloade
 	case err == nil && home.UID == abroad.Spec.HomeUID && home.Spec.NodeName == n.cfg.NodeName:
 		return fmt.Errorf("pod %s/%s is at home, but not seen yet", k.namespace, k.name)
 	}
-	if err := goneIsFine(n.abroad.offloaded.delete(ctx, abroad)); err != nil {
+	if err := goneIsFine(n.offloaded.delete(ctx, abroad)); err != nil {
 		return err
 	}
 	n.log.Info("pod is no longer at home; taken away abroad", "namespace", k.namespace, "pod", k.name)
@@ -215,7 +215,7 @@ func (n *Node) finish(ctx context.Context, home *corev1.Pod, t *twin) error {
 	last := home.Status
 	if t != nil {
 		// It may have been made a moment ago, and not be seen yet.
-		abroad, err := n.abroad.offloaded.get(ctx, t.name, home.Name)
+		abroad, err := n.offloaded.get(ctx, t.name, home.Name)
 		switch {
 		case err == nil && abroad.Spec.HomeUID == home.UID:
 			return fmt.Errorf("pod %s/%s is still abroad", home.Namespace, home.Name)

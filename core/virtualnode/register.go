@@ -119,7 +119,7 @@ func (n *Node) node(version string) *corev1.Node {
 				OperatingSystem: "linux", OSImage: "Kith peer " + n.cfg.PeerName,
 				Architecture: labels[corev1.LabelArchStable],
 			},
-			DeclaredFeatures: n.state.machine.features(),
+			DeclaredFeatures: features(n.state.machine),
 		},
 	}
 }

@@ -49,11 +49,11 @@ func (k *Kubelet) relay(subresource string, query func(url.Values) url.Values) h
 		if c := r.PathValue("container"); c != "" {
 			values.Set("container", c)
 		}
-		target := n.abroad.base.JoinPath("/api/v1/namespaces", t.name, "pods", pod, subresource)
+		target := n.cfg.Abroad.URL.JoinPath("/api/v1/namespaces", t.name, "pods", pod, subresource)
 		target.RawQuery = values.Encode()
 
 		proxy := &httputil.ReverseProxy{
-			Transport:      n.abroad.streams,
+			Transport:      n.cfg.Abroad.Streams,
 			FlushInterval:  -1, // logs are read while they are written
 			Rewrite:        func(p *httputil.ProxyRequest) { rewrite(p, target) },
 			ModifyResponse: plainError,

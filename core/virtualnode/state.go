@@ -5,6 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kith.dev/core/remote"
 )
 
 // PeerReachable is a condition of the virtual node: it tells of a lost link at once, Ready after a grace period.
@@ -19,7 +21,7 @@ const (
 // state is what the node's status is made from.
 type state struct {
 	resources corev1.ResourceList
-	machine   Machine
+	machine   remote.Machine
 	reachable bool
 	since     time.Time // of the last change of reachable
 	reason    string

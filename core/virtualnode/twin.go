@@ -49,13 +49,6 @@ func (n *Node) twin(home string) *twin {
 	return n.twins[home]
 }
 
-// homeOf is the namespace here that a namespace of the peer stands for; empty when that is not known.
-func (n *Node) homeOf(twin string) string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.homes[twin]
-}
-
 // GuestNode names the peer's node that the guest of a home pod runs on; empty when that is not known.
 func (n *Node) GuestNode(namespace, pod string) string {
 	t := n.twin(namespace)
@@ -67,6 +60,18 @@ func (n *Node) GuestNode(namespace, pod string) string {
 		return ""
 	}
 	return guest.Spec.NodeName
+}
+
+// Twins lists the twins that are in use: of namespaces whose pods may be there.
+func (n *Node) Twins() (used []remote.Twin) {
+	for _, t := range n.allTwins() {
+		t.mu.Lock()
+		if t.adopted {
+			used = append(used, remote.Twin{Name: t.name, Home: t.home, Leaving: t.leaving.Load()})
+		}
+		t.mu.Unlock()
+	}
+	return used
 }
 
 func (n *Node) allTwins() []*twin {
@@ -115,7 +120,6 @@ func (n *Node) open(ctx context.Context, home string) error {
 func (n *Node) know(is remote.Twin) (t *twin, news bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.homes[is.Name] = is.Home
 	switch t = n.twins[is.Home]; {
 	case t != nil && t.name == is.Name:
 		t.leaving.Store(is.Leaving)
@@ -146,7 +150,6 @@ func (n *Node) twinChanged(was, is *remote.Twin) {
 		return
 	}
 	n.mu.Lock()
-	delete(n.homes, was.Name)
 	t := n.twins[was.Home]
 	gone := t != nil && t.name == was.Name
 	if gone {
@@ -181,7 +184,7 @@ func (n *Node) synced() {
 
 func (n *Node) offloadedChanged(was, is *v1alpha1.OffloadedPod) {
 	o := either(was, is)
-	home := n.homeOf(o.Namespace)
+	home := n.view.HomeOf(o.Namespace)
 	if home == "" {
 		return // it is asked for when that is known
 	}
@@ -193,7 +196,7 @@ func (n *Node) offloadedChanged(was, is *v1alpha1.OffloadedPod) {
 
 func (n *Node) guestChanged(was, is *corev1.Pod) {
 	guest := either(was, is)
-	home := n.homeOf(guest.Namespace)
+	home := n.view.HomeOf(guest.Namespace)
 	if t := n.twin(home); t != nil && t.name == guest.Namespace {
 		n.keepLast(t, was, is)
 		n.queue.Add(key{home, guest.Name})

@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
 
@@ -131,7 +130,7 @@ func standing(t *testing.T, story func(s *stand), namespaces ...*corev1.Namespac
 		}})
 		var err error
 		s.node, err = New(Config{
-			Home: s.home, Abroad: &rest.Config{Host: "https://bob", Transport: away{}}, Upgrades: away{}, View: view, Twins: s.twins, PeerName: "bob", NodeName: "kith-bob",
+			Home: s.home, Abroad: peerAt(t, "https://bob", away{}), View: view, Twins: s.twins, PeerName: "bob", NodeName: "kith-bob",
 			NodeIP: netip.MustParseAddr("10.42.255.1"), KubeletPort: 10260, Recorder: record.NewFakeRecorder(1000), Log: slog.New(slog.DiscardHandler),
 			Permit: func(_ context.Context, namespace string) (offloading.Permit, string, error) {
 				if slices.ContainsFunc(namespaces, func(ns *corev1.Namespace) bool { return ns.Name == namespace }) {

@@ -21,13 +21,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"kith.dev/core/remote"
 	"kith.dev/core/wire"
-)
-
-// Forms in which a peer is asked what guests use. They are also the paths under which this node tells it.
-const (
-	UsageMetrics = "metrics/resource"
-	UsageSummary = "stats/summary"
 )
 
 // usageTimeout is less than a metrics-server waits.
@@ -74,7 +69,7 @@ var podMetrics = []string{
 
 // metrics are those of the guests whose pods are on this node, and of the node what they sum up to.
 func (n *Node) metrics(ctx context.Context) ([]byte, string, error) {
-	body, err := n.usage(ctx, UsageMetrics)
+	body, err := n.usage(ctx, remote.UsageMetrics)
 	if err != nil {
 		return nil, "", err
 	}
@@ -228,7 +223,7 @@ func (c *cpuCount) add(family *dto.MetricFamily) (seconds float64, at int64) {
 
 // summary is the kubelet's older form, of which other collectors read disk and network too.
 func (n *Node) summary(ctx context.Context) ([]byte, string, error) {
-	body, err := n.usage(ctx, UsageSummary)
+	body, err := n.usage(ctx, remote.UsageSummary)
 	if err != nil {
 		return nil, "", err
 	}

@@ -1,0 +1,157 @@
+package consumer
+
+import (
+	"context"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kubescheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/netpolicy"
+	"kith.dev/core/offloading"
+	"kith.dev/core/reflection"
+	"kith.dev/core/relations"
+	"kith.dev/core/remote"
+	"kith.dev/core/virtualnode"
+)
+
+// member is a peer that provides, and what is kept there of this cluster.
+type member struct {
+	contract  string
+	revision  int64
+	network   *v1alpha1.NetworkStatus
+	addresses atomic.Pointer[addresses]
+	node      *virtualnode.Node
+	reflector *reflection.Reflector
+	policies  *netpolicy.Peer
+	cancel    context.CancelFunc
+	done      chan struct{}
+}
+
+// addresses are the ways between those that a peer uses and those by which they are known here.
+type addresses struct {
+	home, abroad func(netip.Addr) (netip.Addr, bool)
+}
+
+// reroute takes changed addresses over.
+func (m *member) reroute(peer *v1alpha1.Peer) {
+	m.network = peer.Status.Network.DeepCopy()
+	m.addresses.Store(&addresses{home: relations.Translator(peer), abroad: outward(m.network)})
+}
+
+// atHome gives the address here of what the peer knows by another, abroad the reverse.
+func (m *member) atHome(a netip.Addr) (netip.Addr, bool) { return m.addresses.Load().home(a) }
+func (m *member) abroad(a netip.Addr) (netip.Addr, bool) { return m.addresses.Load().abroad(a) }
+
+func (m *member) stop() {
+	m.cancel()
+	<-m.done
+}
+
+func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) (*member, error) {
+	to, err := f.Directory.Client(peer)
+	if err != nil {
+		return nil, err
+	}
+	labels, err := f.labels(ctx, peer)
+	if err != nil {
+		return nil, err
+	}
+	peer = peer.DeepCopy()
+	there, err := remote.NewClient(remote.ClientConfig{
+		Peer: peer.Name, Contract: ctr.Spec.ID, To: to, Log: f.Log,
+		Since: func() time.Time { return f.Directory.Contact(peer).Since },
+		Older: func(since time.Time) { f.Older(peer, since) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	m := &member{contract: ctr.Spec.ID, revision: ctr.Spec.Revision, done: make(chan struct{})}
+	m.reroute(peer)
+	nodeName := v1alpha1.VirtualNodePrefix + peer.Name
+	recorder := f.events.NewRecorder(kubescheme.Scheme, corev1.EventSource{Component: "kith", Host: nodeName})
+	m.reflector, err = reflection.New(reflection.Config{
+		Home: f.Reflected, Abroad: there.API, View: there.View, API: f.API, NodeIP: f.NodeIP,
+		PeerName: peer.Name, NodeName: nodeName,
+		Permit: func(namespace string) bool {
+			permit, _, err := f.Permits.Of(f.ctx, namespace, peer.Name)
+			return err == nil && permit == offloading.Granted
+		},
+		Translate:  m.abroad,
+		GuestNode:  func(namespace, pod string) string { return m.node.GuestNode(namespace, pod) },
+		GuestReady: func(namespace, pod string) bool { return m.node.GuestReady(namespace, pod) },
+		Problems:   func(namespace string, problems []string) { f.showProblems(peer.Name, namespace, problems) },
+		Recorder:   recorder,
+		Log:        f.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	m.policies = f.Policies.Peer(netpolicy.Config{
+		Name: peer.Name, Put: there.PutPolicies, Final: noPolicies, Translate: m.abroad, Recorder: recorder, Log: f.Log,
+	})
+	port, err := f.Kubelet.Port(nodeName)
+	if err != nil {
+		return nil, err
+	}
+	needs := companions{m.reflector, m.policies}
+	m.node, err = virtualnode.New(virtualnode.Config{
+		Home: f.Home, HomeREST: f.HomeREST,
+		Abroad: there.API, View: there.View, Twins: &twins{fleet: f, peer: peer.Name, remote: there, companions: needs}, Companions: needs,
+		Permit: func(ctx context.Context, namespace string) (offloading.Permit, string, error) {
+			return f.Permits.Of(ctx, namespace, peer.Name)
+		},
+		Avoid: func(ctx context.Context, namespace string, controller types.UID) (time.Time, error) {
+			return offloading.NewSteering(f.Client).Avoid(ctx, namespace, controller, peer.Name)
+		},
+		PeerName: peer.Name, PeerID: peer.Spec.ID, NodeName: nodeName,
+		NodeIP: f.NodeIP, KubeletPort: port, Usage: there.Usage, Machine: there.Machine,
+		Resources: ctr.Spec.Resources, Labels: labels,
+		Translate: m.atHome,
+		Recorder:  recorder,
+		Log:       f.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	f.run(m, peer.Name)
+	return m, nil
+}
+
+// run has the parts of a member run until it is stopped.
+func (f *Fleet) run(m *member, peer string) {
+	var ctx context.Context
+	ctx, m.cancel = context.WithCancel(f.ctx)
+	f.Kubelet.Add(m.node)
+	f.running.Go(func() {
+		defer close(m.done)
+		defer f.Kubelet.Remove(m.node)
+		f.Keep(ctx, "virtual node "+m.node.Name(), m.node.Run)
+	})
+	f.running.Go(func() { m.policies.Run(ctx) })
+	f.running.Go(func() {
+		if err := m.reflector.Run(ctx); err != nil {
+			f.Log.Error("reflection ended", "peer", peer, "err", err)
+		}
+	})
+}
+
+// labels are those of the peer's node: where it is, and what it may say of itself.
+func (f *Fleet) labels(ctx context.Context, peer *v1alpha1.Peer) (map[string]string, error) {
+	var adv v1alpha1.Advertisement
+	if err := f.Client.Get(ctx, client.ObjectKey{Name: peer.Name}, &adv); client.IgnoreNotFound(err) != nil {
+		return nil, err
+	}
+	labels := f.Place(peer)
+	labels[offloading.LabelVirtual] = "true"
+	// What describes the machine, and nothing that schedulers and operators of this cluster rely on.
+	if arch, ok := adv.Spec.NodeLabels[corev1.LabelArchStable]; ok {
+		labels[corev1.LabelArchStable] = arch
+	}
+	return labels, nil
+}

@@ -1,0 +1,78 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/peering"
+	"kith.dev/core/remote"
+	"kith.dev/core/virtualnode"
+)
+
+// twins has a peer make and clear away the namespaces abroad, as the NamespaceOffloadings here want them, and shows there what came
+// of it. What pods need in them comes and goes with them.
+type twins struct {
+	fleet      *Fleet
+	peer       string
+	remote     *remote.Client
+	companions companions
+}
+
+var _ virtualnode.Twins = (*twins)(nil)
+
+// Ensure makes sure that the home namespace has its twin.
+func (t *twins) Ensure(ctx context.Context, home string) (string, error) {
+	mapping := v1alpha1.MappingDefault
+	var nso v1alpha1.NamespaceOffloading
+	err := t.fleet.Client.Get(ctx, client.ObjectKey{Namespace: home, Name: v1alpha1.NamespaceOffloadingName}, &nso)
+	if client.IgnoreNotFound(err) != nil {
+		return "", err
+	}
+	if nso.Spec.Mapping != "" {
+		mapping = nso.Spec.Mapping
+	}
+	twin, asked := t.remote.EnsureTwin(ctx, home, mapping)
+	var no *peering.Problem
+	if err == nil && (asked == nil || errors.As(asked, &no)) {
+		t.fleet.showRefusal(t.peer, home, no)
+	}
+	if asked != nil {
+		return "", fmt.Errorf("make the twin of namespace %s: %w", home, asked)
+	}
+	t.companions.open(home, twin, true)
+	if err == nil {
+		t.record(ctx, &nso, twin)
+	}
+	return twin, nil
+}
+
+// record shows the twin in the NamespaceOffloading, for people.
+func (t *twins) record(ctx context.Context, nso *v1alpha1.NamespaceOffloading, abroad string) {
+	before := nso.DeepCopy()
+	twin := v1alpha1.PeerNamespace{Peer: t.peer, Namespace: abroad}
+	if slices.Contains(nso.Status.Twins, twin) {
+		return
+	}
+	nso.Status.Twins = slices.DeleteFunc(nso.Status.Twins, func(old v1alpha1.PeerNamespace) bool { return old.Peer == t.peer })
+	nso.Status.Twins = append(nso.Status.Twins, twin)
+	if err := t.fleet.Client.Status().Patch(ctx, nso, client.MergeFrom(before)); err != nil {
+		t.fleet.Log.Debug("twin not shown in the NamespaceOffloading", "namespace", nso.Namespace, "peer", t.peer, "err", err)
+	}
+}
+
+// Found has what belongs into a twin that is there go there.
+func (t *twins) Found(home, abroad string, settled bool) { t.companions.open(home, abroad, !settled) }
+
+// Gone ends that.
+func (t *twins) Gone(home string) { t.companions.close(home) }
+
+// Release has the peer clear the twin away, with all in it. Nothing is reflected there from now on.
+func (t *twins) Release(ctx context.Context, home string) error {
+	t.Gone(home)
+	return t.remote.ReleaseTwin(ctx, home)
+}
