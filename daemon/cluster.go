@@ -33,20 +33,14 @@ import (
 	"kith.dev/core/reflection"
 	"kith.dev/core/relations"
 	"kith.dev/core/virtualnode"
+	"kith.dev/daemon/backend"
 )
 
 // clusterPart is everything that needs an API server. It is made when the engine is ready, and made anew should it fail.
 type clusterPart struct {
-	client     client.Client
-	fresh      client.Reader // past the cache
-	host       *hosting.Host
-	door       *hosting.Door
-	fleet      *consumer.Fleet
-	peers      *relations.PeerReconciler
-	provider   *relations.Provider
-	offloading *offloading.Reconciler
-	version    string
-	changed    relations.Bell // rings when a Peer, a Contract or a NamespaceOffloading changed
+	backend.Cluster
+	door  *hosting.Door
+	peers *relations.PeerReconciler
 }
 
 func newScheme() *runtime.Scheme {
@@ -90,9 +84,9 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 		cancel()
 		d.cluster.Store(nil)
 		d.changed.Ring()
-		d.directory.onChange(func(string) {}) // nobody takes pokes any more, and the directory must not wait for that
+		d.directory.OnChange(func(string) {}) // nobody takes pokes any more, and the directory must not wait for that
 		c.peers.Close()
-		c.fleet.Wait()
+		c.Fleet.Wait()
 	}()
 	go d.keep(ctx, "the kubelet endpoint of virtual nodes", kubelet.Run)
 	go func() {
@@ -167,7 +161,7 @@ func (d *Daemon) newManager(restConfig *rest.Config, scheme *runtime.Scheme) (ma
 
 // assemble makes the rooms that work on the cluster and gives them to each other.
 func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct client.Client, restConfig *rest.Config) (*clusterPart, *virtualnode.Kubelet, error) {
-	c := &clusterPart{client: mgr.GetClient(), fresh: mgr.GetAPIReader()}
+	c := &clusterPart{Cluster: backend.Cluster{Client: mgr.GetClient(), Fresh: mgr.GetAPIReader()}}
 	binary := rest.CopyConfig(restConfig) // pods in JSON cost both sides several times as much
 	binary.ContentType = runtime.ContentTypeProtobuf
 	binary.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
@@ -176,29 +170,29 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		return nil, nil, err
 	}
 	if v, err := home.Discovery().ServerVersion(); err == nil {
-		c.version = v.GitVersion
+		c.Version = v.GitVersion
 	}
-	if c.host, err = hosting.New(mgr, d.audits, d.log); err != nil {
+	if c.Host, err = hosting.New(mgr, d.audits, d.log); err != nil {
 		return nil, nil, fmt.Errorf("hosting: %w", err)
 	}
 	if d.marksGuests() { // the DNS is the built-in engine's
-		c.host.ResolveBy(hosting.Resolver{Server: clusterDNS(d.engine.ServiceRange()).Addr(), Domain: "cluster.local"})
+		c.Host.ResolveBy(hosting.Resolver{Server: backend.ClusterDNS(d.engine.ServiceRange()).Addr(), Domain: "cluster.local"})
 	}
-	if err := c.host.Install(ctx); err != nil {
+	if err := c.Host.Install(ctx); err != nil {
 		return nil, nil, fmt.Errorf("hosting: %w", err)
 	}
 	if d.marksGuests() {
-		c.host.Confine(fence.GuestRuntime)
+		c.Host.Confine(fence.GuestRuntime)
 	}
-	if err := d.keepInstalled(mgr, direct, c.host); err != nil {
+	if err := d.keepInstalled(mgr, direct, c.Host); err != nil {
 		return nil, nil, fmt.Errorf("keep what is installed: %w", err)
 	}
-	if c.door, err = hosting.NewDoor(restConfig, c.host, d.audits, d.log); err != nil {
+	if c.door, err = hosting.NewDoor(restConfig, c.Host, d.audits, d.log); err != nil {
 		return nil, nil, fmt.Errorf("hosting: %w", err)
 	}
-	c.host.OnShut(c.door.Shut)
-	c.host.ReachBy(func(ctx context.Context, id string) error { _, err := d.gateway.RTT(ctx, id); return err })
-	c.host.OnRefused(d.changed.Ring)
+	c.Host.OnShut(c.door.Shut)
+	c.Host.ReachBy(func(ctx context.Context, id string) error { _, err := d.gateway.RTT(ctx, id); return err })
+	c.Host.OnRefused(d.changed.Ring)
 	kubelet, err := virtualnode.NewKubelet(virtualnode.KubeletConfig{Home: home, HomeREST: restConfig, IP: d.engine.NodeIP(), Log: d.log, Audit: d.audits})
 	if err != nil {
 		return nil, nil, err
@@ -211,37 +205,37 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	if err != nil {
 		return nil, nil, err
 	}
-	c.fleet = consumer.New(ctx, consumer.Config{
-		Client: c.client, Home: home, HomeREST: restConfig, NodeIP: d.engine.NodeIP(), API: d.homeAPI(),
-		Kubelet: kubelet, Directory: d.directory, Reflected: reflected, Policies: policies, Permits: offloading.NewPermits(c.client, c.fresh),
+	c.Fleet = consumer.New(ctx, consumer.Config{
+		Client: c.Client, Home: home, HomeREST: restConfig, NodeIP: d.engine.NodeIP(), API: d.homeAPI(),
+		Kubelet: kubelet, Directory: d.directory, Reflected: reflected, Policies: policies, Permits: offloading.NewPermits(c.Client, c.Fresh),
 		Place: func(peer *v1alpha1.Peer) map[string]string {
 			return consumer.Place(peer, d.cfg.Name, d.cfg.Discovery.DNSDomains)
 		},
-		Older: d.directory.foundOlder, Log: d.log,
+		Older: d.directory.FoundOlder, Log: d.log,
 		Keep: func(ctx context.Context, name string, run func(context.Context) error) {
 			supervise(ctx, d.log, name, run)
 		},
 	})
-	linker := d.newLinker(c.client)
-	c.provider = relations.NewProvider(c.client, mgr.GetAPIReader(), d.me, d.cfg.Name, d.cfg.RequestTimeout, c.host, linker, &d.notices, d.publish, d.log)
+	linker := d.newLinker(c.Client)
+	c.Provider = relations.NewProvider(c.Client, mgr.GetAPIReader(), d.me, d.cfg.Name, d.cfg.RequestTimeout, c.Host, linker, &d.notices, d.publish, d.log)
 	c.peers = relations.NewPeerReconciler(relations.PeerConfig{
-		Client: c.client, Fresh: mgr.GetAPIReader(), Identity: d.me, Name: d.cfg.Name, Endpoints: d.endpoints, Directory: d.directory, Fleet: c.fleet, Homes: c.host,
+		Client: c.Client, Fresh: mgr.GetAPIReader(), Identity: d.me, Name: d.cfg.Name, Endpoints: d.endpoints, Directory: d.directory, Fleet: c.Fleet, Homes: c.Host,
 		Linker: linker, Announce: d.publish, Log: d.log,
 	})
-	c.offloading = offloading.New(c.client, c.fleet, d.log)
+	c.Offloading = offloading.New(c.Client, c.Fleet, d.log)
 	around, err := d.followGuests(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, setup := range []func() error{
 		func() error { return c.peers.SetupWithManager(mgr) },
-		func() error { return c.provider.SetupWithManager(mgr, c.peers) },
-		func() error { return c.offloading.SetupWithManager(mgr) },
+		func() error { return c.Provider.SetupWithManager(mgr, c.peers) },
+		func() error { return c.Offloading.SetupWithManager(mgr) },
 		func() error { return around.SetupWithManager(mgr) },
 		func() error { return d.exposeServices(mgr) },
 		func() error { return d.watchPeers(ctx, mgr, c) },
 		func() error { return d.countAnswers(ctx, mgr) },
-		func() error { return d.tellDesktops(ctx, mgr) },
+		func() error { return d.backend.TellDesktops(ctx, mgr) },
 	} {
 		if err := setup(); err != nil {
 			return nil, nil, err
@@ -254,15 +248,15 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 func (d *Daemon) watchPeers(ctx context.Context, mgr manager.Manager, c *clusterPart) error {
 	list := func() {
 		var peers v1alpha1.PeerList
-		if c.client.List(ctx, &peers) == nil {
-			d.directory.setPeers(peers.Items)
+		if c.Client.List(ctx, &peers) == nil {
+			d.directory.SetPeers(peers.Items)
 		}
 	}
 	onPeer := func(any) {
 		list()
-		c.changed.Ring()
+		c.Changed.Ring()
 	}
-	ring := func(any) { c.changed.Ring() }
+	ring := func(any) { c.Changed.Ring() }
 	for _, watch := range []struct {
 		obj     client.Object
 		changed func(any)
@@ -285,7 +279,7 @@ func (d *Daemon) watchPeers(ctx context.Context, mgr manager.Manager, c *cluster
 // loadHost has hosting know the contracts before peers are let in. False: ctx ended.
 func (d *Daemon) loadHost(ctx context.Context, c *clusterPart) bool {
 	for {
-		err := c.host.Load(ctx)
+		err := c.Host.Load(ctx)
 		if err == nil {
 			return true
 		}
@@ -303,14 +297,14 @@ func (d *Daemon) clusterReady(ctx context.Context, c *clusterPart) {
 	d.cluster.Store(c)
 	d.changed.Ring()
 	var peers v1alpha1.PeerList
-	if c.client.List(ctx, &peers) == nil {
-		d.directory.setPeers(peers.Items)
+	if c.Client.List(ctx, &peers) == nil {
+		d.directory.SetPeers(peers.Items)
 	}
-	d.directory.onChange(c.peers.Poke)
+	d.directory.OnChange(c.peers.Poke)
 	for i := range peers.Items {
 		c.peers.Poke(peers.Items[i].Name)
 	}
-	d.log.Info("ready", "node", d.engine.NodeName(), "kubernetes", c.version)
+	d.log.Info("ready", "node", d.engine.NodeName(), "kubernetes", c.Version)
 }
 
 // heard has the books compared when a peer tells that something changed.
@@ -319,13 +313,13 @@ func (d *Daemon) heard(ctx context.Context) error {
 		select {
 		case h := <-d.contacts.Notices():
 			c := d.cluster.Load()
-			k, err := d.directory.find(h.ID.String())
-			if c == nil || err != nil || k.peer == nil {
+			k, err := d.directory.Find(h.ID.String())
+			if c == nil || err != nil || k.Peer == nil {
 				continue
 			}
 			switch h.Notice.Type {
 			case peering.NoticeContractEnded, peering.NoticeContractChanged:
-				c.peers.Told(ctx, k.peer.Name, h.Notice)
+				c.peers.Told(ctx, k.Peer.Name, h.Notice)
 			}
 		case <-ctx.Done():
 			return nil
@@ -345,14 +339,14 @@ func (d *Daemon) hostingRoutes() {
 			serve(c, w, r, caller.ID.String())
 		}
 	}
-	d.peerAPI.server.Handle("PUT /kith/v2/namespaces/{home}", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.host.PutNamespace(w, r, id) }))
+	d.peerAPI.server.Handle("PUT /kith/v2/namespaces/{home}", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.Host.PutNamespace(w, r, id) }))
 	d.peerAPI.server.Handle("DELETE /kith/v2/namespaces/{home}", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) {
-		c.host.DeleteNamespace(w, r, id)
+		c.Host.DeleteNamespace(w, r, id)
 	}))
-	d.peerAPI.server.Handle("PUT "+netpolicy.Path, with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.host.PutPolicies(w, r, id) }))
-	d.peerAPI.server.Handle("GET /kith/v2/view", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.host.GetView(w, r, id) }))
-	d.peerAPI.server.Handle("GET /kith/v2/usage", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.host.GetUsage(w, r, id) }))
-	d.peerAPI.server.Handle("GET /kith/v2/machine", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.host.GetMachine(w, r, id) }))
+	d.peerAPI.server.Handle("PUT "+netpolicy.Path, with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.Host.PutPolicies(w, r, id) }))
+	d.peerAPI.server.Handle("GET /kith/v2/view", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.Host.GetView(w, r, id) }))
+	d.peerAPI.server.Handle("GET /kith/v2/usage", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.Host.GetUsage(w, r, id) }))
+	d.peerAPI.server.Handle("GET /kith/v2/machine", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.Host.GetMachine(w, r, id) }))
 	d.peerAPI.server.Handle("/kube/", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.door.Serve(w, r, id) }))
 }
 
@@ -363,19 +357,4 @@ func answerProblem(w http.ResponseWriter, r *http.Request, problem *peering.Prob
 		return
 	}
 	peering.WriteProblem(w, problem)
-}
-
-// follow calls check now and after every change of a Peer, a Contract or a NamespaceOffloading, until it is done.
-func (c *clusterPart) follow(ctx context.Context, check func() (done bool, err error)) error {
-	for {
-		rung := c.changed.Wait()
-		if done, err := check(); done || err != nil {
-			return err
-		}
-		select {
-		case <-rung:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }

@@ -19,6 +19,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/audit"
 	"kith.dev/core/cluster"
+	"kith.dev/core/directory"
 	"kith.dev/core/discovery"
 	"kith.dev/core/exposure"
 	"kith.dev/core/fence"
@@ -27,8 +28,10 @@ import (
 	"kith.dev/core/peering"
 	"kith.dev/core/relations"
 	"kith.dev/core/version"
+	"kith.dev/daemon/backend"
 	"kith.dev/daemon/config"
 	"kith.dev/daemon/localapi"
+	"kith.dev/daemon/memory"
 	"kith.dev/daemon/metrics"
 )
 
@@ -39,17 +42,17 @@ const (
 
 // Daemon is kithd.
 type Daemon struct {
-	cfg     config.Config
-	log     *slog.Logger
-	me      *identity.Identity
-	started time.Time
+	cfg config.Config
+	log *slog.Logger
+	me  *identity.Identity
 
 	events    *localapi.Broker
 	local     *localapi.Server
 	peerAPI   *peerAPI
 	nearby    *discovery.Table
 	contacts  *peering.Contacts
-	directory *directory
+	directory *directory.Directory
+	backend   *backend.Backend
 	notices   relations.Notices
 	changed   relations.Bell   // rings when something changed that a desktop shows
 	engine    cluster.Engine   // nil with engine "none"
@@ -69,10 +72,13 @@ type Daemon struct {
 // New makes everything that can be made before anything runs, and takes the sockets, so that a second daemon, a
 // taken port or a damaged key is an error at once.
 func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
-	d = &Daemon{cfg: cfg, log: log, started: time.Now(), events: localapi.NewBroker(eventsKept)}
+	d = &Daemon{cfg: cfg, log: log, events: localapi.NewBroker(eventsKept)}
+	d.backend = &backend.Backend{
+		Settings: cfg, Started: time.Now(), Cluster: d.seen, Listening: d.listening, Exposed: d.exposedStatus, Publish: d.publish, News: &d.changed, Log: log,
+	}
 	d.health.well = d.works
 	d.audits = d.newAudit()
-	d.local = localapi.New(localapi.Options{Socket: cfg.Socket, Group: cfg.SocketGroup, Backend: backend{d}, Events: d.events, Log: log, Audit: d.audits})
+	d.local = localapi.New(localapi.Options{Socket: cfg.Socket, Group: cfg.SocketGroup, Backend: d.backend, Events: d.events, Log: log, Audit: d.audits})
 	if err := d.local.Listen(); err != nil {
 		return nil, err
 	}
@@ -94,8 +100,18 @@ func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 	}
 	d.contacts = peering.NewContacts(peering.ContactsConfig{Identity: d.me, Log: log, Silent: func(id identity.ID) { d.peerAPI.server.Cut(id) }})
 	d.exposure = exposure.New(exposure.Config{On: cfg.Expose == config.ExposeLAN, Addresses: d.exposed, Log: log})
-	d.directory = newDirectory(d.me, d.contacts, d.nearby, log)
+	d.directory = directory.New(d.me, d.contacts, d.nearby, log)
+	b := d.backend
+	b.Me, b.Directory, b.Contacts, b.Engine, b.Gateway, b.Failing = d.me, d.directory, d.contacts, d.engine, d.gateway, d.parts.problems
 	return d, d.openPeerAPI()
+}
+
+// seen is what the local API reads of the cluster; nil while there is none.
+func (d *Daemon) seen() *backend.Cluster {
+	if c := d.cluster.Load(); c != nil {
+		return &c.Cluster
+	}
+	return nil
 }
 
 func (d *Daemon) makeEngine() (err error) {
@@ -143,7 +159,7 @@ func (d *Daemon) overlaps(ids []string) {
 // tunnelsChanged has all who show tunnels, or act upon them, look again. The gateway does not wait for it.
 func (d *Daemon) tunnelsChanged() {
 	d.changed.Ring()
-	go d.directory.tellAll()
+	go d.directory.TellAll()
 }
 
 // gatewayAddress is the second address of the last /24 of the pod range: no node gives it to a pod, and peers have an
@@ -180,7 +196,7 @@ func (d *Daemon) makeDiscovery() error {
 }
 
 // trusted tells discovery whose announcements a flood of strangers must not displace.
-func (d *Daemon) trusted(id identity.ID) bool { return d.directory != nil && d.directory.isPeer(id) }
+func (d *Daemon) trusted(id identity.ID) bool { return d.directory != nil && d.directory.IsPeer(id) }
 
 func (d *Daemon) openPeerAPI() error {
 	host := ""
@@ -209,15 +225,15 @@ func (d *Daemon) Run(ctx context.Context) error {
 	keep := func(name string, run func(context.Context) error) { running.Go(func() { d.keep(ctx, name, run) }) }
 	keep("discovery", d.nearby.Run)
 	keep("contacts", d.contacts.Run)
-	keep("the directory", d.directory.run)
+	keep("the directory", d.directory.Run)
 	keep("notices", d.heard)
-	keep("the memory", tidy)
-	keep("events of neighbours", d.reportNeighbours)
+	keep("the memory", memory.Tidy)
+	keep("events of neighbours", func(ctx context.Context) error { return d.directory.Report(ctx, d.publish, d.changed.Ring) })
 	keep("the watch of this laptop's addresses", d.watchAddresses)
 	if d.engine != nil {
 		keep("the engine", d.fenced(d.engine.Run))
-		keep("the watch of the engine", d.watchEngine)
-		keep("the watch of the disk", func(ctx context.Context) error { return watchDisk(ctx, d.disk, d.changed.Ring) })
+		keep("the watch of the engine", d.backend.WatchEngine)
+		keep("the watch of the disk", d.backend.WatchDisk)
 		if d.fence != nil {
 			keep("the fence around guests", d.fence.Run)
 		}
@@ -287,30 +303,16 @@ func (d *Daemon) endpoints() []string {
 	return list
 }
 
-func (d *Daemon) kubernetes() string {
-	if c := d.cluster.Load(); c != nil {
-		return c.version
+func (d *Daemon) listening() []api.Listener {
+	list := []api.Listener{
+		{Name: "local-api", Network: "unix", Address: d.cfg.Socket},
+		{Name: "peer-api", Network: "tcp", Address: d.peerAPI.Addr().String()},
 	}
-	return ""
-}
-
-func (d *Daemon) engineStatus() api.Engine {
-	e := api.Engine{Kind: api.EngineKind(d.cfg.Engine), State: api.EngineStopped, Version: d.kubernetes()}
-	if d.engine == nil {
-		e.Why = "this kithd runs without a Kubernetes"
-		return e
+	if d.engine != nil {
+		list = append(list, api.Listener{Name: "wireguard", Network: "udp", Address: fmt.Sprintf(":%d", d.cfg.WireGuardPort)})
 	}
-	state := d.engine.State()
-	e.State, e.Why = api.EngineState(state.Phase), state.Why
-	if e.State == api.EngineReady && d.cluster.Load() == nil {
-		e.State, e.Why = api.EngineStarting, "the controllers of Kith are starting"
+	if d.metricsAt != nil {
+		list = append(list, api.Listener{Name: "metrics", Network: "tcp", Address: d.metricsAt.Addr().String()})
 	}
-	e.Node = d.engine.NodeName()
-	if ip := d.engine.NodeIP(); ip.IsValid() {
-		e.NodeIP = ip.String()
-	}
-	if d.cfg.Engine == config.EngineBuiltin {
-		e.Kubeconfig = filepath.Join(d.cfg.DataDir, "k8s", "admin.kubeconfig")
-	}
-	return e
+	return list
 }

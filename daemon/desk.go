@@ -28,7 +28,7 @@ var _ peering.Desk = desk{}
 
 func (k desk) provider() (*relations.Provider, error) {
 	if c := k.d.cluster.Load(); c != nil {
-		return c.provider, nil
+		return c.Provider, nil
 	}
 	return nil, errNotReady
 }

@@ -5,13 +5,14 @@ import (
 	"net/netip"
 
 	"kith.dev/core/fence"
+	"kith.dev/daemon/backend"
 )
 
 // newFence makes the fence around guests. The engine's ranges must be known.
 func (d *Daemon) newFence() (*fence.Fence, error) {
 	cfg := fence.Config{
 		Tunnel: gatewayDevice, Pods: d.engine.PodRange(), Services: d.engine.ServiceRange(), Node: d.engine.NodeIP(),
-		DNS: clusterDNS(d.engine.ServiceRange()).Addr(), Log: d.log,
+		DNS: backend.ClusterDNS(d.engine.ServiceRange()).Addr(), Log: d.log,
 	}
 	if d.marksGuests() {
 		cfg.Group = fence.GuestGroup

@@ -1,0 +1,415 @@
+package directory
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/discovery"
+	"kith.dev/core/identity"
+	"kith.dev/core/peering"
+	"kith.dev/core/relations"
+)
+
+// Known is a cluster that this one knows of: seen nearby, kept as a Peer, or both.
+type Known struct {
+	ID        identity.ID
+	Name      string // unique here
+	Source    api.Source
+	Addresses []string // host:port of the peer API, best first
+	LastSeen  time.Time
+	Contact   relations.Contact
+	RTT       time.Duration
+	Clock     time.Duration  // how far its clock is ahead, when it is reachable
+	Mismatch  bool           // another key answers at its address
+	Version   bool           // it answers, and speaks another version of the protocol
+	Older     bool           // it answers, and does not know a question that this Kith cannot do without
+	Peer      *v1alpha1.Peer // nil when it is only nearby
+
+	announced []string // host:port as discovery says, nil when it does not see it
+}
+
+// Directory knows which clusters there are, what they are called here and how they are reached. It puts together
+// what discovery sees, what the cluster's Peers remember and what contacts prove. All methods may be called by many at once.
+type Directory struct {
+	me       *identity.Identity
+	contacts *peering.Contacts
+	nearby   *discovery.Table
+	log      *slog.Logger
+	changed  func(peer string) // the contact of a Peer changed
+
+	mu    sync.Mutex
+	peers map[identity.ID]*v1alpha1.Peer
+	names map[identity.ID]string // of clusters that are no Peers; first come, first named
+	told  map[identity.ID]told   // what changed was called for last
+	// announced are the addresses that aim saw last.
+	announced map[identity.ID][]string
+	older     map[identity.ID]time.Time // see FoundOlder: Contact.Since of the connection
+}
+
+// told is what of a contact others act upon.
+type told struct {
+	since  time.Time // of its state
+	ailing string
+}
+
+// New makes a Directory; Run keeps it.
+func New(me *identity.Identity, contacts *peering.Contacts, nearby *discovery.Table, log *slog.Logger) *Directory {
+	return &Directory{
+		me: me, contacts: contacts, nearby: nearby, log: log, changed: func(string) {},
+		peers: map[identity.ID]*v1alpha1.Peer{}, names: map[identity.ID]string{}, told: map[identity.ID]told{},
+		announced: map[identity.ID][]string{}, older: map[identity.ID]time.Time{},
+	}
+}
+
+// SetPeers tells the directory what the cluster remembers.
+func (d *Directory) SetPeers(peers []v1alpha1.Peer) {
+	byID := make(map[identity.ID]*v1alpha1.Peer, len(peers))
+	for i := range peers {
+		if id, err := identity.ParseID(peers[i].Spec.ID); err == nil {
+			byID[id] = &peers[i]
+		}
+	}
+	d.mu.Lock()
+	d.peers = byID
+	d.mu.Unlock()
+	d.aim()
+}
+
+// Remember adds a Peer that was just written, before the cluster's watch tells of it.
+func (d *Directory) Remember(peer *v1alpha1.Peer) {
+	if id, err := identity.ParseID(peer.Spec.ID); err == nil {
+		d.mu.Lock()
+		d.peers[id] = peer.DeepCopy()
+		d.mu.Unlock()
+		d.aim()
+	}
+}
+
+// IsPeer tells whether a cluster is remembered as a Peer.
+func (d *Directory) IsPeer(id identity.ID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.peers[id] != nil
+}
+
+// PeerName is the name of the Peer with that ID; "" when there is none.
+func (d *Directory) PeerName(id string) string {
+	parsed, err := identity.ParseID(id)
+	if err != nil {
+		return ""
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p := d.peers[parsed]; p != nil {
+		return p.Name
+	}
+	return ""
+}
+
+// OnChange has f called with the name of a Peer whose contact changed.
+func (d *Directory) OnChange(f func(peer string)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.changed = f
+	d.told = map[identity.ID]told{}
+}
+
+// Run keeps the contacts aimed at what is known, and tells who is interested when one changes.
+func (d *Directory) Run(ctx context.Context) error {
+	seen, stopSeen := d.nearby.Watch()
+	defer stopSeen()
+	moved, stopMoved := d.contacts.Subscribe()
+	defer stopMoved()
+	d.aim()
+	for {
+		select {
+		case <-seen:
+			d.aim()
+		case <-moved:
+			d.tell()
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// aim sets who is to be contacted, and where. Peers come first, should there be too many.
+func (d *Directory) aim() {
+	var peers, others []peering.Target
+	var moved []string
+	for _, k := range d.All() {
+		if d.movedSince(k) && k.Contact.Reachable {
+			moved = append(moved, k.ID.Compact())
+		}
+		target := peering.Target{Key: k.ID.Compact(), ID: k.ID, Name: k.Name, Addresses: k.Addresses}
+		if k.Peer != nil {
+			peers = append(peers, target)
+		} else {
+			others = append(others, target)
+		}
+	}
+	d.contacts.Set(append(peers, others...))
+	if len(moved) > 0 { // its connection may be to an address it has left
+		d.contacts.Poke(moved...)
+	}
+}
+
+// movedSince tells whether discovery says another address of a cluster than the last time.
+func (d *Directory) movedSince(k Known) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	was, known := d.announced[k.ID]
+	if k.announced == nil {
+		delete(d.announced, k.ID)
+	} else {
+		d.announced[k.ID] = k.announced
+	}
+	return known && k.announced != nil && !slices.Equal(was, k.announced)
+}
+
+// tell calls changed for every Peer whose contact is in another state than it was told of.
+func (d *Directory) tell() {
+	var names []string
+	d.mu.Lock()
+	for _, c := range d.contacts.Snapshot() {
+		peer := d.peers[c.ID]
+		now := told{c.Since, c.Ailing}
+		if peer == nil || d.told[c.ID] == now {
+			continue
+		}
+		d.told[c.ID] = now
+		names = append(names, peer.Name)
+	}
+	changed := d.changed
+	d.mu.Unlock()
+	for _, name := range names {
+		changed(name)
+	}
+}
+
+// FoundOlder notes that a Peer does not know a question that this Kith cannot do without, over the connection that is there since
+// then. It is not asked again over that: whoever brings it up to date makes a new one.
+func (d *Directory) FoundOlder(peer *v1alpha1.Peer, since time.Time) {
+	id, err := identity.ParseID(peer.Spec.ID)
+	if err != nil {
+		return
+	}
+	d.mu.Lock()
+	d.older[id] = since
+	changed := d.changed
+	d.mu.Unlock()
+	changed(peer.Name)
+}
+
+// TellAll calls changed for every Peer, because something about them changed that is no contact.
+func (d *Directory) TellAll() {
+	d.mu.Lock()
+	var names []string
+	for _, peer := range d.peers {
+		names = append(names, peer.Name)
+	}
+	changed := d.changed
+	d.mu.Unlock()
+	for _, name := range names {
+		changed(name)
+	}
+}
+
+// All lists the known clusters by name.
+func (d *Directory) All() []Known {
+	sightings := map[identity.ID]discovery.Found{}
+	for _, f := range d.nearby.Snapshot() {
+		if !f.ID.IsZero() && f.ID != d.me.ID() {
+			sightings[f.ID] = f
+		}
+	}
+	contacts := map[identity.ID]peering.Contact{}
+	for _, c := range d.contacts.Snapshot() {
+		contacts[c.ID] = c
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var list []Known
+	for id, peer := range d.peers {
+		k := Known{ID: id, Name: peer.Name, Peer: peer, Source: api.Source(peer.Spec.Source)}
+		k.Addresses = merge(addressesOf(sightings[id]), peer.Spec.Endpoints)
+		if near, ok := sightings[id]; ok {
+			k.LastSeen, k.Source = near.Seen, api.Source(near.Sources[0])
+			k.announced = addressesOf(near)
+		}
+		k.take(contacts[id])
+		if since, found := d.older[id]; found && k.Contact.Reachable && since.Equal(k.Contact.Since) {
+			k.Older, k.Contact.Ailing = true, runsOlder(k.Name)
+		}
+		list = append(list, k)
+	}
+	for id, s := range sightings {
+		if d.peers[id] != nil {
+			continue
+		}
+		k := Known{ID: id, Name: d.nameFor(id, s.Name), Source: api.Source(s.Sources[0]), Addresses: addressesOf(s), LastSeen: s.Seen, announced: addressesOf(s)}
+		k.take(contacts[id])
+		list = append(list, k)
+	}
+	for id := range d.names {
+		if _, near := sightings[id]; !near {
+			delete(d.names, id)
+		}
+	}
+	slices.SortFunc(list, func(a, b Known) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// runsOlder is why a contract with a peer of an older Kith is of no use.
+func runsOlder(peer string) string {
+	return peer + " runs an older Kith, which does not tell what it keeps for this laptop (bring both to the same version of Kith)"
+}
+
+// take adds what the contact proved.
+func (k *Known) take(c peering.Contact) {
+	k.Contact = relations.Contact{Reachable: c.State == peering.ContactReachable, Since: c.Since, Why: c.Why, Heard: c.Heard, Ailing: c.Ailing}
+	k.Mismatch = c.State == peering.ContactMismatch
+	k.Version = c.State == peering.ContactVersion
+	switch {
+	case c.Key == "" && len(k.Addresses) == 0:
+		k.Contact.Why = "it is not on this network, and no address of it is known"
+	case c.Key == "" || c.State == peering.ContactDialling:
+		k.Contact.Why = "not contacted yet"
+	case k.Contact.Reachable:
+		k.LastSeen = time.Now()
+		k.Addresses = merge([]string{c.Address}, k.Addresses)
+		k.RTT, k.Clock = c.RTT, c.Clock
+		if at, err := netip.ParseAddrPort(c.Address); err == nil {
+			k.Contact.Address = at
+		}
+	case k.LastSeen.IsZero():
+		k.LastSeen = c.Since
+	}
+}
+
+// addressesOf leaves link-local addresses out when there are others: WireGuard's packets could not follow there.
+func addressesOf(s discovery.Found) []string {
+	var list, linkLocal []string
+	for _, a := range s.Addresses {
+		if a.Addr().IsLinkLocalUnicast() {
+			linkLocal = append(linkLocal, a.String())
+		} else {
+			list = append(list, a.String())
+		}
+	}
+	if len(list) == 0 {
+		return linkLocal
+	}
+	return list
+}
+
+// merge joins two lists of addresses, each kept once.
+func merge(first, second []string) []string {
+	var list []string
+	for _, a := range slices.Concat(first, second) {
+		if a != "" && !slices.Contains(list, a) {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// nameFor is called with mu held.
+func (d *Directory) nameFor(id identity.ID, name string) string {
+	if have := d.names[id]; have != "" && !d.peerHas(have) {
+		return have
+	}
+	d.names[id] = relations.NameFor(id, name, func(n string) bool {
+		for other, taken := range d.names {
+			if taken == n && other != id {
+				return true
+			}
+		}
+		return d.peerHas(n)
+	})
+	return d.names[id]
+}
+
+func (d *Directory) peerHas(name string) bool {
+	for _, peer := range d.peers {
+		if peer.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// Find looks a cluster up by its name, its ID, or a prefix of that; what starts several is not guessed.
+func (d *Directory) Find(ref string) (Known, error) {
+	return pick(d.All(), ref)
+}
+
+// NamesOf gives the names here of the peers that refs, names or IDs, mean. The error is that of pick.
+func NamesOf(all []Known, refs []string) (names []string, err error) {
+	for _, ref := range refs {
+		k, err := pick(all, ref)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(names, k.Name) {
+			names = append(names, k.Name)
+		}
+	}
+	return names, nil
+}
+
+// pick finds one of all. A Peer has its name for good; of those that are only nearby somebody may call himself by the start
+// of another's ID, or have an ID that starts with another's name: then neither is meant.
+func pick(all []Known, ref string) (Known, error) {
+	var found []Known
+	compact := strings.ToLower(strings.ReplaceAll(ref, "-", ""))
+	for _, k := range all {
+		if k.ID.Compact() == compact || k.Name == ref && k.Peer != nil {
+			return k, nil
+		}
+		if k.Name == ref || len(compact) >= 4 && strings.HasPrefix(k.ID.Compact(), compact) {
+			found = append(found, k)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return Known{}, api.NotFound("peer", ref, "kith peers")
+	case 1:
+		return found[0], nil
+	}
+	return Known{}, &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("%q is the name, or starts the ID, of %d peers", ref, len(found)), Do: "give more of the ID"}
+}
+
+// Client speaks to a Peer; it is the one its contact uses.
+func (d *Directory) Client(peer *v1alpha1.Peer) (*peering.Client, error) {
+	id, err := identity.ParseID(peer.Spec.ID)
+	if err != nil {
+		return nil, fmt.Errorf("peer %s: %w", peer.Name, err)
+	}
+	if client, ok := d.contacts.Client(id.Compact()); ok {
+		return client, nil
+	}
+	d.Remember(peer)
+	if client, ok := d.contacts.Client(id.Compact()); ok {
+		return client, nil
+	}
+	return nil, fmt.Errorf("peer %s: no address of it is known, or too many peers are", peer.Name)
+}
+
+// Contact tells whether a Peer answers now.
+func (d *Directory) Contact(peer *v1alpha1.Peer) relations.Contact {
+	for _, k := range d.All() {
+		if k.ID.String() == peer.Spec.ID {
+			return k.Contact
+		}
+	}
+	return relations.Contact{Why: "it is not known where it is"}
+}

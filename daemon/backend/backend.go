@@ -1,0 +1,272 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/cluster"
+	"kith.dev/core/consumer"
+	"kith.dev/core/directory"
+	"kith.dev/core/gateway"
+	"kith.dev/core/hosting"
+	"kith.dev/core/identity"
+	"kith.dev/core/offloading"
+	"kith.dev/core/peering"
+	"kith.dev/core/relations"
+	"kith.dev/core/sharing"
+	"kith.dev/core/version"
+	"kith.dev/daemon/config"
+	"kith.dev/daemon/localapi"
+)
+
+// Backend answers the local API. All of its fields must be set before it is asked anything, but those that say otherwise.
+type Backend struct {
+	Settings  config.Config
+	Me        *identity.Identity
+	Started   time.Time
+	Directory *directory.Directory
+	Contacts  *peering.Contacts
+	Engine    cluster.Engine   // nil with engine "none"
+	Gateway   *gateway.Gateway // nil with engine "none"
+	Cluster   func() *Cluster  // gives nil while the controllers of Kith do not run
+	Failing   func() []api.Problem
+	Listening func() []api.Listener
+	Exposed   func() *api.Exposed
+	Publish   func(api.Event)
+	News      *relations.Bell // rings when something changed that a desktop shows
+	Log       *slog.Logger
+}
+
+var _ localapi.Backend = (*Backend)(nil)
+
+// Cluster is what needs an API server.
+type Cluster struct {
+	Client     client.Client
+	Fresh      client.Reader // past the cache
+	Host       *hosting.Host
+	Fleet      *consumer.Fleet
+	Provider   *relations.Provider
+	Offloading *offloading.Reconciler
+	Version    string
+	Changed    relations.Bell // rings when a Peer, a Contract or a NamespaceOffloading changed
+}
+
+// Version tells what runs.
+func (b *Backend) Version(context.Context) (api.Version, error) {
+	return api.Version{Version: version.Version, Commit: version.Commit, Go: runtime.Version(), Kubernetes: b.kubernetes()}, nil
+}
+
+// Status is all that a user wants to know at one glance.
+func (b *Backend) Status(ctx context.Context) (api.Status, error) {
+	s := api.Status{
+		Name: b.Settings.Name, ID: b.Me.ID().String(), ShortID: b.Me.ID().Short(), Version: version.Version,
+		Mode: api.Autonomous, Started: b.Started, Engine: b.engineStatus(), Listen: b.Listening(), Exposed: b.Exposed(),
+	}
+	all := b.Directory.All()
+	s.Counts.Peers = len(all)
+	for _, k := range all {
+		if k.Peer != nil && (k.Peer.Status.Outgoing.State == v1alpha1.StateConnected || k.Peer.Status.Incoming.State == v1alpha1.StateConnected) {
+			s.Counts.Connected++
+		}
+	}
+	if s.Engine.State == api.EngineReady {
+		if why := b.degraded(ctx); why != "" {
+			s.Engine.State, s.Engine.Why = api.EngineDegraded, why
+		}
+	}
+	s.Problems = b.problems(ctx, s.Engine, all)
+	c := b.Cluster()
+	if c == nil {
+		return s, nil
+	}
+	return s, c.count(ctx, &s)
+}
+
+// count fills in what only the cluster knows.
+func (c *Cluster) count(ctx context.Context, s *api.Status) error {
+	var requests v1alpha1.PeeringRequestList
+	var contracts v1alpha1.ContractList
+	var pods corev1.PodList
+	if err := errors.Join(c.Client.List(ctx, &requests), c.Client.List(ctx, &contracts), c.Client.List(ctx, &pods)); err != nil {
+		return internal(err)
+	}
+	for i := range requests.Items {
+		if relations.Pending(&requests.Items[i]) {
+			s.Counts.Requests++
+		}
+	}
+	used := corev1.ResourceList{}
+	for _, ctr := range contracts.Items {
+		if ctr.DeletionTimestamp != nil {
+			continue
+		}
+		s.Counts.Contracts++
+		if ctr.Spec.Role == v1alpha1.RoleProvider {
+			add(used, ctr.Spec.Resources)
+		}
+	}
+	for i := range pods.Items {
+		switch pod := &pods.Items[i]; {
+		case pod.Labels[v1alpha1.LabelConsumer] != "":
+			s.Counts.Guests++
+		case offloading.Abroad(pod):
+			s.Counts.PodsAbroad++
+		}
+	}
+	return c.sharing(ctx, s, used)
+}
+
+func (c *Cluster) sharing(ctx context.Context, s *api.Status, used corev1.ResourceList) error {
+	var policy v1alpha1.SharingPolicy
+	err := c.Client.Get(ctx, named(api.DefaultPolicy), &policy)
+	if apierrors.IsNotFound(err) {
+		s.Sharing = api.Sharing{Why: "there is no policy named " + api.DefaultPolicy}
+		return nil
+	}
+	if err != nil {
+		return internal(err)
+	}
+	have, err := relations.Allocatable(ctx, c.Client)
+	if err != nil {
+		return internal(err)
+	}
+	s.Sharing = api.Sharing{
+		Policy: policy.Name, Share: commonShare(policy.Spec.Amounts), Amounts: quantities(sharing.Amounts(&policy, have)),
+		Used: quantities(used), AutoAccept: policy.Spec.AutoAccept, Paused: policy.Spec.Paused,
+	}
+	if policy.Spec.Paused {
+		s.Sharing.Why = "paused by the owner: contracts in force stay, nothing new is accepted"
+	}
+	return nil
+}
+
+// commonShare is the percentage that all amounts of a policy have in common; empty when they differ.
+func commonShare(amounts map[string]v1alpha1.Amount) string {
+	share := ""
+	for _, a := range amounts {
+		if share != "" && string(a) != share || a[len(a)-1] != '%' {
+			return ""
+		}
+		share = string(a)
+	}
+	return share
+}
+
+// Kubeconfig is the administrator's kubeconfig of the local cluster.
+func (b *Backend) Kubeconfig(context.Context) ([]byte, error) {
+	if b.Engine == nil {
+		return nil, noEngine()
+	}
+	text, err := b.Engine.Kubeconfig()
+	if err != nil {
+		return nil, &api.Error{Code: api.CodeNotReady, Message: "there is no kubeconfig yet", Reason: err.Error(), Do: "`kith status` shows how far the engine is"}
+	}
+	return text, nil
+}
+
+// atStart is how long a call waits for controllers that are starting on a Kubernetes that is ready: a matter of seconds.
+const atStart = 10 * time.Second
+
+// cluster is the part that needs an API server.
+func (b *Backend) cluster(ctx context.Context) (*Cluster, error) {
+	if b.Engine == nil {
+		return nil, noEngine()
+	}
+	ctx, cancel := context.WithTimeout(ctx, atStart)
+	defer cancel()
+	for ctx.Err() == nil {
+		changed := b.News.Wait()
+		if c := b.Cluster(); c != nil {
+			return c, nil
+		}
+		if b.Engine.State().Phase != cluster.Ready {
+			break
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+	e := b.engineStatus()
+	return nil, &api.Error{Code: api.CodeNotReady, Message: "the local Kubernetes is " + string(e.State), Reason: e.Why, Do: "`kith status` shows how far it is"}
+}
+
+func noEngine() *api.Error {
+	return &api.Error{Code: api.CodeUnsupported, Message: "this kithd runs without a Kubernetes (engine: none)", Reason: "it only finds other clusters", Do: "set engine to builtin or kubeconfig and restart kithd"}
+}
+
+func internal(err error) *api.Error {
+	var e *api.Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return &api.Error{Code: api.CodeInternal, Message: err.Error(), Do: "the log of kithd has more"}
+}
+
+// ago tells a duration for people.
+func ago(t time.Time) string {
+	switch d := time.Since(t); {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s ago", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min ago", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h ago", int(d.Hours()))
+	default:
+		return fmt.Sprintf("%d days ago", int(d.Hours()/24))
+	}
+}
+
+func (b *Backend) kubernetes() string {
+	if c := b.Cluster(); c != nil {
+		return c.Version
+	}
+	return ""
+}
+
+func (b *Backend) engineStatus() api.Engine {
+	e := api.Engine{Kind: api.EngineKind(b.Settings.Engine), State: api.EngineStopped, Version: b.kubernetes()}
+	if b.Engine == nil {
+		e.Why = "this kithd runs without a Kubernetes"
+		return e
+	}
+	state := b.Engine.State()
+	e.State, e.Why = api.EngineState(state.Phase), state.Why
+	if e.State == api.EngineReady && b.Cluster() == nil {
+		e.State, e.Why = api.EngineStarting, "the controllers of Kith are starting"
+	}
+	e.Node = b.Engine.NodeName()
+	if ip := b.Engine.NodeIP(); ip.IsValid() {
+		e.NodeIP = ip.String()
+	}
+	if b.Settings.Engine == config.EngineBuiltin {
+		e.Kubeconfig = filepath.Join(b.Settings.DataDir, "k8s", "admin.kubeconfig")
+	}
+	return e
+}
+
+// follow calls check now and after every change of a Peer, a Contract or a NamespaceOffloading, until it is done.
+func (c *Cluster) follow(ctx context.Context, check func() (done bool, err error)) error {
+	for {
+		rung := c.Changed.Wait()
+		if done, err := check(); done || err != nil {
+			return err
+		}
+		select {
+		case <-rung:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

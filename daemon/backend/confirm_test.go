@@ -1,0 +1,43 @@
+package backend
+
+import (
+	"errors"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/relations"
+)
+
+// A cache may show the attempt before: a yes to its terms is none to those of the attempt that took its place.
+func TestAWordOnOneAttemptIsNoneOnTheNext(t *testing.T) {
+	peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Spec: v1alpha1.PeerSpec{ID: "BOB",
+		Request: &v1alpha1.ResourceRequest{Attempt: 2, Confirm: &v1alpha1.Confirm{Attempt: 2, ID: "BOB"}}}}
+	peer.Status.Outgoing.Attempt = 2
+	objects := fake.NewClientBuilder().WithScheme(newScheme()).WithStatusSubresource(peer).WithObjects(peer).Build()
+	seen := peer.DeepCopy()
+	seen.Spec.Request, seen.Status.Outgoing.Attempt = &v1alpha1.ResourceRequest{Attempt: 1, Confirm: &v1alpha1.Confirm{Attempt: 1, Code: "069210"}}, 1
+	if err := (&Cluster{Client: objects}).confirm(t.Context(), seen, api.PeerConfirm{Terms: true}); err != nil {
+		t.Fatal(err)
+	}
+	var now v1alpha1.Peer
+	if err := objects.Get(t.Context(), named("bob"), &now); err != nil {
+		t.Fatal(err)
+	}
+	if word := relations.Word(&now); word.Terms {
+		t.Errorf("%+v", word)
+	}
+}
+
+func newScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(errors.Join(clientgoscheme.AddToScheme(s), v1alpha1.AddToScheme(s)))
+	return s
+}

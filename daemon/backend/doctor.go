@@ -1,0 +1,173 @@
+package backend
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/contract"
+	"kith.dev/core/directory"
+	"kith.dev/core/gateway"
+	"kith.dev/core/peering"
+	"kith.dev/core/version"
+	"kith.dev/daemon/config"
+	"kith.dev/daemon/doctor"
+)
+
+// Doctor looks for what keeps Kith from working.
+func (b *Backend) Doctor(ctx context.Context, ref string, report func(api.Progress)) ([]api.Finding, error) {
+	var peers []directory.Known
+	if ref != "" {
+		k, err := b.Directory.Find(ref)
+		if err != nil {
+			return nil, err
+		}
+		peers = []directory.Known{k}
+	} else {
+		for _, k := range b.Directory.All() {
+			if k.Peer != nil {
+				peers = append(peers, k)
+			}
+		}
+	}
+	machine := doctor.MachineOf(b.Settings)
+	machine.PID, machine.Aliases = os.Getpid(), map[string][]netip.Prefix{}
+	groups := []doctor.Group{b.checkSelf, b.checkEngine}
+	for _, k := range peers {
+		if k.Peer == nil || k.Peer.Status.Network == nil {
+			continue
+		}
+		for _, r := range k.Peer.Status.Network.Theirs {
+			if alias, err := netip.ParsePrefix(r.Alias); err == nil {
+				machine.Aliases[k.Name] = append(machine.Aliases[k.Name], alias)
+			}
+		}
+	}
+	groups = append(groups, machine.Groups()...)
+	for _, k := range peers {
+		groups = append(groups, func(ctx context.Context, report func(api.Finding)) { b.checkPeer(ctx, k, report) })
+	}
+	return doctor.Run(ctx, func(f api.Finding) { report(api.Progress{Message: f.What, Finding: &f}) }, groups...), nil
+}
+
+// checkSelf tells that the daemon answers, and which parts of it fail.
+func (b *Backend) checkSelf(_ context.Context, report func(api.Finding)) {
+	report(api.Finding{
+		Area: api.AreaDaemon, Name: "kithd", State: api.CheckOK,
+		What: fmt.Sprintf("kithd %s answers, up %s", version.Version, howLong(time.Since(b.Started))),
+	})
+	for _, p := range b.Failing() {
+		report(api.Finding{Area: api.AreaDaemon, Name: "part", State: api.CheckFail, What: p.What, Why: p.Why, Do: p.Do})
+	}
+}
+
+func (b *Backend) checkEngine(ctx context.Context, report func(api.Finding)) {
+	e := doctor.Engine{Kind: b.Settings.Engine}
+	if b.Engine != nil {
+		state := b.Engine.State()
+		e.State, e.Why = string(state.Phase), state.Why
+		e.Ready = b.askAPIServer
+		e.Node = func(ctx context.Context) (doctor.Node, error) { return b.node(ctx, b.Engine.NodeName()) }
+	}
+	if b.Settings.Engine == config.EngineBuiltin {
+		e.Builtin, e.Address, e.ClusterDNS = true, b.Engine.NodeIP(), ClusterDNS(b.Engine.ServiceRange())
+		e.Log = filepath.Join(b.Settings.DataDir, "k8s", "server.log")
+	}
+	e.Check(ctx, report)
+}
+
+// ClusterDNS is the tenth address of the services' range, as the built-in engine, K3s and kubeadm have it.
+func ClusterDNS(services netip.Prefix) netip.AddrPort {
+	a := services.Masked().Addr().As4()
+	a[3] += 10
+	return netip.AddrPortFrom(netip.AddrFrom4(a), 53)
+}
+
+// directly is a client that goes to the API server, past all caches.
+func (b *Backend) directly() (*kubernetes.Clientset, error) {
+	return kubernetes.NewForConfig(rest.CopyConfig(b.Engine.RESTConfig()))
+}
+
+func (b *Backend) askAPIServer(ctx context.Context) (string, error) {
+	c, err := b.directly()
+	if err != nil {
+		return "", err
+	}
+	if _, err := c.RESTClient().Get().AbsPath("/readyz").DoRaw(ctx); err != nil {
+		return "", err
+	}
+	text, err := c.RESTClient().Get().AbsPath("/version").DoRaw(ctx)
+	if err != nil {
+		return "", err
+	}
+	var v struct {
+		GitVersion string `json:"gitVersion"`
+	}
+	return v.GitVersion, json.Unmarshal(text, &v)
+}
+
+func (b *Backend) node(ctx context.Context, name string) (doctor.Node, error) {
+	c, err := b.directly()
+	if err != nil {
+		return doctor.Node{}, err
+	}
+	node, err := c.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return doctor.Node{}, err
+	}
+	return nodeOf(node), nil
+}
+
+func (b *Backend) checkPeer(ctx context.Context, k directory.Known, report func(api.Finding)) {
+	p := doctor.Peer{Name: k.Name, ID: k.ID, Me: b.Me, Addresses: k.Addresses, Port: b.Settings.WireGuardPort}
+	p.Books = func(ctx context.Context) ([]peering.ContractRef, error) {
+		client, ok := b.Contacts.Client(k.ID.Compact())
+		if !ok {
+			return nil, fmt.Errorf("too many clusters are nearby to keep contact with %s", k.Name)
+		}
+		return client.Contracts(ctx)
+	}
+	if c := b.Cluster(); c != nil {
+		ours, err := c.Provider.Contracts(ctx, peering.Caller{ID: k.ID})
+		if err != nil {
+			b.Log.Debug("own contracts could not be read", "peer", k.Name, "err", err)
+		}
+		p.Contracts = ours
+	}
+	for _, ctr := range p.Contracts {
+		if ctr.Role == contract.Consumer {
+			p.Node = func(ctx context.Context) (doctor.Node, error) { return b.node(ctx, v1alpha1.VirtualNodePrefix+k.Name) }
+		}
+	}
+	if b.Gateway != nil {
+		id := k.ID.String()
+		var s gateway.Stats
+		if s, p.HasTunnel = b.Gateway.Stats(id); p.HasTunnel {
+			p.Tunnel = doctor.Tunnel{Up: s.Up, LastHandshake: s.LastHandshake, Why: s.Why(time.Now()), MTU: s.MTU}
+			if s.Endpoint.IsValid() {
+				p.Tunnel.Endpoint = s.Endpoint.String()
+			}
+		}
+		p.Echo = func(ctx context.Context, bytes int) (time.Duration, error) {
+			rtt, err := b.Gateway.Echo(ctx, id, bytes)
+			var late net.Error
+			if errors.As(err, &late) && late.Timeout() {
+				err = errors.New("three packets had no answer")
+			}
+			return rtt, err
+		}
+	}
+	p.Check(ctx, report)
+}

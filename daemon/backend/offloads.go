@@ -1,0 +1,270 @@
+package backend
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/consumer"
+	"kith.dev/core/directory"
+	"kith.dev/core/offloading"
+)
+
+var strategies = map[api.Strategy]v1alpha1.PodStrategy{
+	api.StrategyBoth: v1alpha1.StrategyLocalAndRemote, api.StrategyRemote: v1alpha1.StrategyRemote, api.StrategyLocal: v1alpha1.StrategyLocal,
+}
+
+// Offloads gives the namespaces whose pods may run at peers.
+func (b *Backend) Offloads(ctx context.Context) ([]api.Offload, error) {
+	c, err := b.cluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all v1alpha1.NamespaceOffloadingList
+	if err := c.Client.List(ctx, &all); err != nil {
+		return nil, internal(err)
+	}
+	var list []api.Offload
+	for i := range all.Items {
+		v, err := c.offload(ctx, &all.Items[i])
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, v)
+	}
+	return list, nil
+}
+
+func (c *Cluster) offload(ctx context.Context, nso *v1alpha1.NamespaceOffloading) (api.Offload, error) {
+	v := api.Offload{Namespace: nso.Namespace, Strategy: api.StrategyBoth, Mapping: api.MappingDefault, Peers: nso.Spec.Peers}
+	for word, strategy := range strategies {
+		if strategy == nso.Spec.Strategy {
+			v.Strategy = word
+		}
+	}
+	if nso.Spec.Mapping == v1alpha1.MappingSameName {
+		v.Mapping = api.MappingSameName
+	}
+	var pods corev1.PodList
+	var contracts v1alpha1.ContractList
+	if err := c.Client.List(ctx, &pods, client.InNamespace(nso.Namespace)); err != nil {
+		return v, internal(err)
+	}
+	if err := c.Client.List(ctx, &contracts); err != nil {
+		return v, internal(err)
+	}
+	for i := range pods.Items {
+		if offloading.Abroad(&pods.Items[i]) {
+			v.Pods.Abroad++
+		} else {
+			v.Pods.Home++
+		}
+	}
+	for _, ctr := range contracts.Items {
+		if ctr.Spec.Role != v1alpha1.RoleConsumer || len(nso.Spec.Peers) > 0 && !slices.Contains(nso.Spec.Peers, ctr.Spec.Peer) {
+			continue
+		}
+		made := false
+		for _, twin := range c.Fleet.Twins(ctr.Spec.Peer) {
+			if twin.Home == nso.Namespace {
+				made = true
+				v.Twins = append(v.Twins, api.Twin{Peer: ctr.Spec.Peer, Namespace: twin.Name, Ready: ctr.Status.State == v1alpha1.StateConnected, Why: ctr.Status.Why})
+			}
+		}
+		switch no := meta.FindStatusCondition(nso.Status.Conditions, consumer.ConditionNamed+ctr.Spec.Peer); {
+		case no != nil && made: // under another name than is wanted now
+			v.Twins[len(v.Twins)-1].Why = no.Message
+		case no != nil:
+			v.Twins = append(v.Twins, api.Twin{Peer: ctr.Spec.Peer, Why: no.Message})
+		}
+	}
+	switch {
+	case nso.DeletionTimestamp != nil:
+		v.Why = "its pods are coming home"
+		if held := heldBack(nso); held != "" {
+			v.Why += ": " + held
+		}
+	case v.Strategy == api.StrategyLocal:
+		v.Why = "the strategy keeps pods at home"
+	case !slices.ContainsFunc(contracts.Items, func(ctr v1alpha1.Contract) bool { return ctr.Spec.Role == v1alpha1.RoleConsumer }):
+		v.Why = "no peer provides anything yet"
+	default:
+		v.Why = noneOf(nso.Spec.Peers, contracts.Items)
+	}
+	return v, nil
+}
+
+// noneOf says which of the peers that a namespace may go to provide nothing; "" when all do.
+func noneOf(peers []string, contracts []v1alpha1.Contract) string {
+	var without []string
+	for _, peer := range peers {
+		if !slices.ContainsFunc(contracts, func(ctr v1alpha1.Contract) bool {
+			return ctr.Spec.Role == v1alpha1.RoleConsumer && ctr.Spec.Peer == peer
+		}) {
+			without = append(without, peer)
+		}
+	}
+	switch len(without) {
+	case 0:
+		return ""
+	case len(peers):
+		return "none of the peers it may go to provides anything: " + strings.Join(without, ", ")
+	}
+	return "of the peers it may go to, these provide nothing: " + strings.Join(without, ", ")
+}
+
+// Offload lets the pods of a namespace run at peers; it returns when the next pod created would.
+func (b *Backend) Offload(ctx context.Context, namespace string, o api.OffloadOptions, report func(api.Progress)) (api.Offload, error) {
+	c, err := b.cluster(ctx)
+	if err != nil {
+		return api.Offload{}, err
+	}
+	var ns corev1.Namespace
+	// Past the cache: it may have been made a moment ago.
+	if err := c.Fresh.Get(ctx, named(namespace), &ns); apierrors.IsNotFound(err) {
+		return api.Offload{}, api.NotFound("namespace", namespace, "kubectl get namespaces")
+	} else if err != nil {
+		return api.Offload{}, internal(err)
+	}
+	if namespace == metav1.NamespaceSystem || namespace == corev1.NamespaceNodeLease || ns.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy {
+		return api.Offload{}, api.Invalid("namespace", namespace, "a namespace of your own workloads")
+	}
+	if o.Peers, err = directory.NamesOf(b.Directory.All(), o.Peers); err != nil {
+		return api.Offload{}, err
+	}
+	nso := &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.NamespaceOffloadingName, Namespace: namespace}}
+	err = c.Client.Get(ctx, client.ObjectKeyFromObject(nso), nso)
+	if client.IgnoreNotFound(err) != nil {
+		return api.Offload{}, internal(err)
+	}
+	before := nso.DeepCopy()
+	nso.Spec = v1alpha1.NamespaceOffloadingSpec{Strategy: strategies[o.Strategy], Mapping: v1alpha1.MappingDefault, Peers: o.Peers}
+	if o.Mapping == api.MappingSameName {
+		nso.Spec.Mapping = v1alpha1.MappingSameName
+	}
+	if err != nil {
+		err = c.Client.Create(ctx, nso)
+	} else {
+		err = c.Client.Patch(ctx, nso, client.MergeFrom(before))
+	}
+	if err != nil {
+		return api.Offload{}, internal(fmt.Errorf("offload namespace %s: %w", namespace, err))
+	}
+	report(api.Progress{Message: "waiting until pods of " + namespace + " are let abroad"})
+	if err := c.Offloading.WaitInForce(ctx, nso); err != nil {
+		return api.Offload{}, internal(err)
+	}
+	b.Publish(api.Event{Type: api.EventNamespaceChanged, Severity: api.SeverityInfo, Object: "namespace/" + namespace, Message: "pods of namespace " + namespace + " may run at peers"})
+	if o.Mapping == api.MappingSameName { // whether a peer allows it is better known now than when the first pod waits
+		report(api.Progress{Message: "asking peers for the name " + namespace})
+		c.Fleet.Open(ctx, namespace, o.Peers)
+		if err := c.Fresh.Get(ctx, client.ObjectKeyFromObject(nso), nso); err != nil {
+			return api.Offload{}, internal(err)
+		}
+	}
+	return c.offload(ctx, nso)
+}
+
+// Unoffload brings the pods of a namespace home.
+func (b *Backend) Unoffload(ctx context.Context, namespace string, o api.UnoffloadOptions, report func(api.Progress)) error {
+	c, err := b.cluster(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.unoffload(ctx, namespace, o, report); err != nil {
+		return err
+	}
+	b.Publish(api.Event{Type: api.EventNamespaceChanged, Severity: api.SeverityInfo, Object: "namespace/" + namespace, Message: "namespace " + namespace + " is home again"})
+	return nil
+}
+
+func (c *Cluster) unoffload(ctx context.Context, namespace string, o api.UnoffloadOptions, report func(api.Progress)) error {
+	nso := &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.NamespaceOffloadingName, Namespace: namespace}}
+	if err := c.Client.Delete(ctx, nso); apierrors.IsNotFound(err) {
+		return api.NotFound("offloaded namespace", namespace, "kith offload")
+	} else if err != nil {
+		return internal(err)
+	}
+	if o.Force {
+		force := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"true"}}}`, v1alpha1.AnnotationForce)
+		if err := c.Client.Patch(ctx, nso, client.RawPatch(types.MergePatchType, force)); client.IgnoreNotFound(err) != nil {
+			return internal(err)
+		}
+	}
+	report(api.Progress{Message: "bringing the pods of " + namespace + " home"})
+	bounded := ctx
+	if o.Wait > 0 {
+		var cancel context.CancelFunc
+		bounded, cancel = context.WithTimeout(ctx, o.Wait)
+		defer cancel()
+	}
+	held := ""
+	err := c.follow(bounded, func() (bool, error) {
+		var now v1alpha1.NamespaceOffloading
+		if err := c.Client.Get(ctx, client.ObjectKeyFromObject(nso), &now); err != nil {
+			return apierrors.IsNotFound(err), nil
+		}
+		if why := heldBack(&now); why != held {
+			held = why
+			if why != "" {
+				report(api.Progress{Message: why})
+			}
+		}
+		return false, nil
+	})
+	if err != nil && ctx.Err() == nil && bounded.Err() != nil {
+		return notHome(namespace, o.Wait, held)
+	}
+	return err
+}
+
+// heldBack says which pod of a namespace that is brought home a disruption budget holds; "" when none does.
+func heldBack(nso *v1alpha1.NamespaceOffloading) string {
+	if no := meta.FindStatusCondition(nso.Status.Conditions, offloading.ConditionPodsEvicted); no != nil && no.Status == metav1.ConditionFalse {
+		return no.Message
+	}
+	return ""
+}
+
+// notHome is the answer when the pods of a namespace did not come home in time.
+func notHome(namespace string, wait time.Duration, held string) error {
+	e := &api.Error{
+		Code: api.CodeTimeout, Message: fmt.Sprintf("pods of namespace %s are not home after %s", namespace, wait),
+		Reason: "they have not ended at their peers, or a peer cannot be reached", Do: "they come when they have; `kith offload` and `kith peers` say how it is",
+	}
+	if held != "" {
+		e.Reason, e.Do = held, fmt.Sprintf("they come when their budgets allow it; without asking these: kith unoffload %s --force", namespace)
+	}
+	return e
+}
+
+// Guests gives the pods of peers that run here.
+func (b *Backend) Guests(ctx context.Context) ([]api.Guest, error) {
+	c, err := b.cluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	guests, err := c.Host.Guests(ctx)
+	if err != nil {
+		return nil, internal(err)
+	}
+	var list []api.Guest
+	for _, g := range guests {
+		list = append(list, api.Guest{
+			Namespace: g.Namespace, Name: g.Name, Consumer: g.Consumer, ConsumerID: g.ConsumerID, Phase: g.Phase, Why: g.Why,
+			Node: g.Node, Resources: quantities(g.Requests), Created: g.Created.Time,
+		})
+	}
+	return list, nil
+}

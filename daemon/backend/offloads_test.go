@@ -1,0 +1,83 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/offloading"
+)
+
+// The wait for pods that come home is bounded, and what it says then names the budget that holds them, and what to do.
+func TestUnoffloadSaysWhatHoldsThePods(t *testing.T) {
+	const why = "pod web stays at bob: The disruption budget web needs 2 healthy pods and has 2 currently"
+	synctest.Test(t, func(t *testing.T) {
+		nso := &v1alpha1.NamespaceOffloading{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: v1alpha1.NamespaceOffloadingName, Finalizers: []string{v1alpha1.FinalizerOffloading}}}
+		c := &Cluster{Client: fake.NewClientBuilder().WithScheme(newScheme()).WithStatusSubresource(nso).WithObjects(nso).Build()}
+		var said []string
+		unoffload := func(ctx context.Context, o api.UnoffloadOptions) *api.Error {
+			said = nil
+			began := time.Now()
+			err := c.unoffload(ctx, "shop", o, func(p api.Progress) { said = append(said, p.Message) })
+			var e *api.Error
+			if !errors.As(err, &e) || e.Code != api.CodeTimeout || time.Since(began) != o.Wait {
+				t.Fatalf("after %s: %v", time.Since(began), err)
+			}
+			return e
+		}
+		now := func() *v1alpha1.NamespaceOffloading {
+			if err := c.Client.Get(t.Context(), client.ObjectKeyFromObject(nso), nso); err != nil {
+				t.Fatal(err)
+			}
+			return nso
+		}
+
+		if e := unoffload(t.Context(), api.UnoffloadOptions{Wait: time.Minute}); strings.Contains(e.Do, "--force") {
+			t.Errorf("no budget holds anything: %+v", e)
+		}
+		if now().DeletionTimestamp == nil {
+			t.Fatal("nothing was begun")
+		}
+		meta.SetStatusCondition(&nso.Status.Conditions, metav1.Condition{Type: offloading.ConditionPodsEvicted, Status: metav1.ConditionFalse, Reason: "DisruptionBudget", Message: why})
+		if err := c.Client.Status().Update(t.Context(), nso); err != nil {
+			t.Fatal(err)
+		}
+		if e := unoffload(t.Context(), api.UnoffloadOptions{Wait: time.Second}); e.Reason != why || !strings.Contains(e.Do, "kith unoffload shop --force") || len(said) != 2 || said[1] != why {
+			t.Errorf("%+v, said %q", e, said)
+		}
+		if now().Annotations[v1alpha1.AnnotationForce] != "" {
+			t.Error("forced without being told to")
+		}
+		if unoffload(t.Context(), api.UnoffloadOptions{Wait: time.Second, Force: true}); now().Annotations[v1alpha1.AnnotationForce] != "true" {
+			t.Error("not forced when told to, on the way home")
+		}
+
+		// Nobody waits any more: that is no fault of the pods.
+		gone, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		if err := c.unoffload(gone, "shop", api.UnoffloadOptions{Wait: time.Minute}, func(api.Progress) {}); !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+		home := make(chan error)
+		go func() { home <- c.unoffload(t.Context(), "shop", api.UnoffloadOptions{}, func(api.Progress) {}) }()
+		time.Sleep(time.Hour)
+		now().Finalizers = nil
+		if err := c.Client.Update(t.Context(), nso); err != nil {
+			t.Fatal(err)
+		}
+		c.Changed.Ring()
+		if err := <-home; err != nil {
+			t.Errorf("%v", err)
+		}
+	})
+}

@@ -1,0 +1,187 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/relations"
+	"kith.dev/core/sharing"
+)
+
+// Policies gives the owner's words on sharing.
+func (b *Backend) Policies(ctx context.Context) ([]api.Policy, error) {
+	c, err := b.cluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var policies v1alpha1.SharingPolicyList
+	if err := c.Client.List(ctx, &policies); err != nil {
+		return nil, internal(err)
+	}
+	show, err := c.policyViewer(ctx)
+	if err != nil {
+		return nil, internal(err)
+	}
+	var list []api.Policy
+	for i := range policies.Items {
+		list = append(list, show(&policies.Items[i]))
+	}
+	return list, nil
+}
+
+// policyViewer reads what views of policies need beside the policies: the nodes and the peers.
+func (c *Cluster) policyViewer(ctx context.Context) (func(*v1alpha1.SharingPolicy) api.Policy, error) {
+	have, err := relations.Allocatable(ctx, c.Client)
+	if err != nil {
+		return nil, err
+	}
+	var peers v1alpha1.PeerList
+	if err := c.Client.List(ctx, &peers); err != nil {
+		return nil, err
+	}
+	names := map[string]string{}
+	for i := range peers.Items {
+		names[peers.Items[i].Spec.ID] = peers.Items[i].Name
+	}
+	return func(p *v1alpha1.SharingPolicy) api.Policy {
+		v := policyView(p)
+		for _, id := range p.Spec.Peers {
+			if name := names[id]; name != "" {
+				if v.Names == nil {
+					v.Names = map[string]string{}
+				}
+				v.Names[id] = name
+			}
+		}
+		if len(have) > 0 {
+			v.Offered = quantities(sharing.Amounts(p, have))
+		}
+		v.Notes = sharing.Notes(p, have, peers.Items)
+		return v
+	}, nil
+}
+
+func policyView(p *v1alpha1.SharingPolicy) api.Policy {
+	v := api.Policy{
+		Name: p.Name, Peers: p.Spec.Peers, Amounts: api.Resources{}, AutoAccept: p.Spec.AutoAccept,
+		PodSecurity: api.PodSecurity(sharing.Level(p)), Paused: p.Spec.Paused, NoInternet: !sharing.Internet(p), SameName: sharing.SameName(p),
+	}
+	if p.Spec.PeerSelector != nil {
+		v.Selector = metav1.FormatLabelSelector(p.Spec.PeerSelector)
+	}
+	for name, amount := range p.Spec.Amounts {
+		v.Amounts[name] = string(amount)
+	}
+	return v
+}
+
+// SetPolicy applies a change to a policy, or makes it.
+func (b *Backend) SetPolicy(ctx context.Context, name string, change api.PolicyChange) (api.Policy, error) {
+	c, err := b.cluster(ctx)
+	if err != nil {
+		return api.Policy{}, err
+	}
+	policy := &v1alpha1.SharingPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	err = c.Client.Get(ctx, named(name), policy)
+	fresh := apierrors.IsNotFound(err)
+	if err != nil && !fresh {
+		return api.Policy{}, internal(err)
+	}
+	before := policy.DeepCopy()
+	if change.Peers != nil {
+		if change.Peers, err = c.resolve(ctx, *change.Peers); err != nil {
+			return api.Policy{}, err
+		}
+	}
+	if err := putPolicy(policy, change.Apply(policyView(policy))); err != nil {
+		return api.Policy{}, err
+	}
+	if err := sharing.Validate(policy); err != nil {
+		var field *sharing.FieldError
+		if errors.As(err, &field) {
+			return api.Policy{}, &api.Error{Code: api.CodeInvalid, Message: err.Error(), Field: field.Field}
+		}
+		return api.Policy{}, &api.Error{Code: api.CodeInvalid, Message: err.Error()}
+	}
+	if fresh {
+		err = c.Client.Create(ctx, policy)
+	} else {
+		err = c.Client.Patch(ctx, policy, client.MergeFrom(before))
+	}
+	if err != nil {
+		return api.Policy{}, internal(fmt.Errorf("write the policy %s: %w", name, err))
+	}
+	b.Publish(api.Event{Type: api.EventPolicyChanged, Severity: api.SeverityInfo, Object: "policy/" + name, Message: "the sharing policy " + name + " was changed"})
+	show, err := c.policyViewer(ctx)
+	if err != nil {
+		return api.Policy{}, internal(err)
+	}
+	return show(policy), nil
+}
+
+// resolve gives the IDs of the peers that a policy is to be for.
+func (c *Cluster) resolve(ctx context.Context, refs []string) (*api.List[string], error) {
+	var peers v1alpha1.PeerList
+	if err := c.Client.List(ctx, &peers); err != nil {
+		return nil, internal(err)
+	}
+	ids, err := sharing.Resolve(refs, peers.Items)
+	var unknown *sharing.UnknownName
+	if errors.As(err, &unknown) {
+		no := &api.Error{Code: api.CodeInvalid, Field: "peers", Message: err.Error(), Do: "give the whole ID; `kith status` shows it on that laptop"}
+		if unknown.ID != "" {
+			no.Reason = "the one that calls itself " + unknown.Name + " is " + unknown.ID
+			no.Do = "compare that with what `kith status` shows on that laptop, and give the ID if it is the same"
+		}
+		return nil, no
+	}
+	if err != nil {
+		return nil, internal(err)
+	}
+	list := api.List[string](ids)
+	return &list, nil
+}
+
+// putPolicy writes a view back into the object; what views do not show stays.
+func putPolicy(policy *v1alpha1.SharingPolicy, v api.Policy) error {
+	policy.Spec.Peers, policy.Spec.AutoAccept, policy.Spec.Paused = v.Peers, v.AutoAccept, v.Paused
+	policy.Spec.PodSecurity = v1alpha1.PodSecurityLevel(v.PodSecurity)
+	if v.NoInternet == sharing.Internet(policy) { // it differs
+		policy.Spec.Network = &v1alpha1.GuestNetwork{Internet: v1alpha1.AccessAllow}
+		if v.NoInternet {
+			policy.Spec.Network.Internet = v1alpha1.AccessDeny
+		}
+	}
+	if v.SameName != sharing.SameName(policy) { // it differs; the owner's list of reserved names stays
+		if policy.Spec.Namespaces == nil {
+			policy.Spec.Namespaces = &v1alpha1.GuestNamespaces{}
+		}
+		policy.Spec.Namespaces.SameName = v1alpha1.AccessDeny
+		if v.SameName {
+			policy.Spec.Namespaces.SameName = v1alpha1.AccessAllow
+		}
+	}
+	policy.Spec.PeerSelector = nil
+	if v.Selector != "" {
+		selector, err := metav1.ParseToLabelSelector(v.Selector)
+		if err != nil {
+			return api.Invalid("selector", v.Selector, "a label selector such as trust=family")
+		}
+		policy.Spec.PeerSelector = selector
+	}
+	if policy.Spec.ContractValidity != nil { // of before there were bounds; contracts run so long already
+		policy.Spec.ContractValidity = &metav1.Duration{Duration: sharing.Validity(policy)}
+	}
+	policy.Spec.Amounts = map[string]v1alpha1.Amount{}
+	for name, amount := range v.Amounts {
+		policy.Spec.Amounts[name] = v1alpha1.Amount(amount)
+	}
+	return nil
+}

@@ -1,0 +1,309 @@
+package backend
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/directory"
+	"kith.dev/core/gateway"
+	"kith.dev/core/hosting"
+	"kith.dev/core/relations"
+	"kith.dev/core/virtualnode"
+	"kith.dev/daemon/doctor"
+)
+
+const (
+	// tunnelPatience is how long after the contact came about the first handshake may take.
+	tunnelPatience = 15 * time.Second
+	// clockTrouble is the difference of two clocks that is worth a word; from ten minutes on contracts are refused.
+	clockTrouble = time.Minute
+)
+
+// problems is all that is wrong now, the worst first, and then what waits for the owner.
+func (b *Backend) problems(ctx context.Context, engine api.Engine, peers []directory.Known) []api.Problem {
+	list := b.Failing()
+	if engine.State != api.EngineReady && engine.Kind != api.EngineNone {
+		list = append(list, api.Problem{
+			Severity: api.SeverityWarning, What: "the local Kubernetes is " + string(engine.State), Why: engine.Why, Do: "`kith doctor` looks closer",
+		})
+	}
+	var tunnels map[string]gateway.Stats
+	if b.Gateway != nil {
+		tunnels = b.Gateway.StatsAll()
+	}
+	now := time.Now()
+	for _, k := range peers {
+		if k.Peer != nil {
+			tunnel, has := tunnels[k.ID.String()]
+			list = append(list, peerProblems(k, tunnel, has, now)...)
+			if due, must := tunnelDue(k); must && !tunnel.Up && now.Before(due) {
+				time.AfterFunc(due.Sub(now), b.News.Ring) // then it is a problem; of several all are for that moment
+			}
+		}
+	}
+	list = append(list, clockProblems(peers)...)
+	if c := b.Cluster(); c != nil {
+		list = append(list, c.waiting(ctx)...)
+		list = append(list, leftovers(peers, c.Fleet.Left, now)...)
+		list = append(list, stuck(c.Host.Leaving(), now)...)
+	}
+	rank := map[api.Severity]int{api.SeverityError: 0, api.SeverityWarning: 1, api.SeverityInfo: 2}
+	slices.SortStableFunc(list, func(a, b api.Problem) int { return cmp.Compare(rank[a.Severity], rank[b.Severity]) })
+	return list
+}
+
+// peerProblems tells what is wrong with a peer: somebody else answers, nobody does, or not through the tunnel.
+func peerProblems(k directory.Known, tunnel gateway.Stats, hasTunnel bool, now time.Time) []api.Problem {
+	look := "`kith doctor " + k.Name + "` tells where it fails"
+	due, must := tunnelDue(k)
+	bound := k.Peer.Status.Outgoing.Contract != "" || k.Peer.Status.Incoming.Contract != ""
+	switch {
+	case k.Mismatch:
+		return []api.Problem{{
+			Severity: api.SeverityError, What: k.Name + " was refused: another key answers where it was", Why: k.Contact.Why,
+			Do: "ask its owner: with a new laptop, or a new installation, `kith forget " + k.Name + "` and ask anew; else somebody is between the two",
+		}}
+	case !bound:
+		return nil
+	case !k.Contact.Reachable:
+		why := k.Contact.Why
+		if !k.Contact.Since.IsZero() {
+			why += ", for " + howLong(now.Sub(k.Contact.Since))
+		}
+		return []api.Problem{{Severity: api.SeverityWarning, What: k.Name + " cannot be reached", Why: why, Do: look}}
+	case k.Older:
+		return []api.Problem{{Severity: api.SeverityWarning, What: "no pods can run at " + k.Name, Why: k.Contact.Ailing, Do: "update Kith on the one of the two that is older"}}
+	case k.Contact.Ailing != "":
+		return []api.Problem{{Severity: api.SeverityWarning, What: k.Name + " answers, and cannot do its work", Why: k.Contact.Ailing, Do: "`kith doctor` there looks closer"}}
+	case tunnel.Up || !must || now.Before(due):
+		return nil
+	}
+	why := "it was not set up yet"
+	if hasTunnel {
+		why = tunnel.Why(now)
+	}
+	return []api.Problem{{Severity: api.SeverityWarning, What: "the tunnel to " + k.Name + " is down", Why: why + "; is UDP let through on both sides?", Do: look}}
+}
+
+// tunnelDue is when the tunnel to a peer that is there must be up; false when it need not be.
+func tunnelDue(k directory.Known) (due time.Time, must bool) {
+	if !k.Contact.Reachable {
+		return due, false
+	}
+	for _, d := range []v1alpha1.DirectionStatus{k.Peer.Status.Outgoing, k.Peer.Status.Incoming} {
+		switch d.State {
+		case v1alpha1.StateContracted, v1alpha1.StateConnected, v1alpha1.StateUnreachable:
+			if d.Since != nil && (!must || d.Since.Time.Before(due)) {
+				due, must = d.Since.Time, true
+			}
+		}
+	}
+	if k.Contact.Since.After(due) {
+		due = k.Contact.Since
+	}
+	return due.Add(tunnelPatience), must
+}
+
+// clockProblems compares this machine's clock with those of all who answer. When most of several agree against it, the
+// fault is here.
+func clockProblems(all []directory.Known) []api.Problem {
+	var ahead, behind, answer int
+	var list []api.Problem
+	for _, k := range all {
+		if !k.Contact.Reachable {
+			continue
+		}
+		answer++
+		if k.Clock.Abs() < clockTrouble {
+			continue
+		}
+		way := "ahead of"
+		if k.Clock > 0 {
+			ahead++
+		} else {
+			behind++
+			way = "behind"
+		}
+		if k.Peer != nil {
+			list = append(list, api.Problem{
+				Severity: api.SeverityWarning, What: fmt.Sprintf("the clock of %s is %s %s this one", k.Name, howLong(k.Clock.Abs()), way),
+				Why: "from 10 minutes on, contracts are refused", Do: "have both set their clocks by the network: timedatectl set-ntp true",
+			})
+		}
+	}
+	if most := max(ahead, behind); most >= 2 && 2*most > answer {
+		way := "ahead of"
+		if ahead > behind {
+			way = "behind"
+		}
+		return []api.Problem{{
+			Severity: api.SeverityWarning, What: fmt.Sprintf("this machine's clock is %s those of %d of the %d machines that answer", way, most, answer),
+			Why: "from 10 minutes on, contracts are refused", Do: "set it by the network: timedatectl set-ntp true",
+		}}
+	}
+	return list
+}
+
+// waiting are the requests that only the owner can answer.
+func (c *Cluster) waiting(ctx context.Context) []api.Problem {
+	var requests v1alpha1.PeeringRequestList
+	if c.Client.List(ctx, &requests) != nil {
+		return nil
+	}
+	var list []api.Problem
+	for i := range requests.Items {
+		r := &requests.Items[i]
+		if !relations.Pending(r) {
+			continue
+		}
+		gets := "to use this laptop" // what it would get is not known, when even that cannot be read
+		if grant, err := c.Provider.Grant(ctx, r); err == nil {
+			gets = "to use this laptop, and would get " + grant.Summary
+		}
+		why := "it lapses in " + howLong(time.Until(r.Spec.Expires.Time))
+		if r.Spec.Code != "" {
+			why = "its owner must see the code " + r.Spec.Code + " too; " + why
+		}
+		list = append(list, api.Problem{
+			Severity: api.SeverityInfo, What: r.Spec.PeerName + " asks " + gets, Why: why,
+			Do: "kith accept " + r.Name + ", or kith decline " + r.Name,
+		})
+	}
+	return list
+}
+
+const (
+	// leftPatience is how long a namespace that a peer need not keep any more may take until it is worth a word.
+	leftPatience = 20 * time.Second
+	// stuckPatience is how long a guest's namespace may take to go.
+	stuckPatience = 2 * time.Minute
+)
+
+// leftovers tells which peers keep namespaces that nothing here needs.
+func leftovers(peers []directory.Known, left func(peer string) []virtualnode.Left, now time.Time) (list []api.Problem) {
+	for _, k := range peers {
+		if k.Peer == nil {
+			continue
+		}
+		all := leftAt(left(k.Peer.Name), now)
+		if len(all) == 0 {
+			continue
+		}
+		var names []string
+		since, why := now, ""
+		for _, l := range all {
+			names = append(names, l.Home)
+			if l.Since.Before(since) {
+				since = l.Since
+			}
+			why = cmp.Or(why, l.Why)
+		}
+		if more := len(names) - 3; more > 0 {
+			names = append(names[:3], fmt.Sprintf("%d more", more))
+		}
+		said := strings.Join(names, ", ") + "; for " + howLong(now.Sub(since))
+		if why != "" {
+			said += "; " + why
+		}
+		list = append(list, api.Problem{
+			Severity: api.SeverityWarning, What: fmt.Sprintf("%s still keeps namespaces that are not offloaded here any more: %d", k.Name, len(all)),
+			Why: said, Do: "nothing: " + k.Name + " is asked again until they are gone, also after a restart",
+		})
+	}
+	return list
+}
+
+// leftAt are those that have been left for longer than it takes.
+func leftAt(all []virtualnode.Left, now time.Time) []virtualnode.Left {
+	return slices.DeleteFunc(all, func(l virtualnode.Left) bool {
+		patience := leftPatience
+		if l.Leaving { // the peer is about it
+			patience = stuckPatience
+		}
+		return now.Sub(l.Since) < patience
+	})
+}
+
+// stuck tells which namespaces of guests do not go.
+func stuck(all []hosting.Leaving, now time.Time) (list []api.Problem) {
+	for _, l := range all {
+		if long := now.Sub(l.Since); long >= stuckPatience {
+			list = append(list, api.Problem{
+				Severity: api.SeverityWarning, What: fmt.Sprintf("namespace %s of %s is being cleared away for %s", l.Namespace, l.Consumer, howLong(long)),
+				Why: "something in it holds it back", Do: "kubectl describe namespace " + l.Namespace,
+			})
+		}
+	}
+	return list[:min(len(list), 3)]
+}
+
+// degraded tells why an engine that answers is not well: its node, or the disk.
+func (b *Backend) degraded(ctx context.Context) string {
+	var why []string
+	if room, trouble := b.disk(); trouble != "" {
+		why = append(why, room+"; "+trouble)
+	}
+	if c := b.Cluster(); c != nil {
+		var node corev1.Node
+		if err := c.Client.Get(ctx, client.ObjectKey{Name: b.Engine.NodeName()}, &node); err == nil {
+			if n := nodeOf(&node); n.Why != "" {
+				why = append(why, "node "+n.Name+": "+n.Why)
+			}
+		}
+	}
+	return strings.Join(why, "; ")
+}
+
+// disk tells how much room there is and why that is too little; nothing when there is enough.
+func (b *Backend) disk() (room, trouble string) {
+	space, err := doctor.SpaceAt(b.Settings.DataDir)
+	if err != nil {
+		return "", ""
+	}
+	if state, why := space.Trouble(); state != api.CheckOK {
+		return space.String(), why
+	}
+	return "", ""
+}
+
+// nodeOf is what a node says of itself: what keeps it from being ready, else what it lacks.
+func nodeOf(node *corev1.Node) doctor.Node {
+	n := doctor.Node{Name: node.Name, Why: "it has not said yet", Users: node.Annotations[v1alpha1.AnnotationUserNamespaces]}
+	var lacks []string
+	for _, c := range node.Status.Conditions {
+		switch {
+		case c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue:
+			n.Ready, n.Why = true, ""
+		case c.Type == corev1.NodeReady:
+			n.Why = cmp.Or(c.Message, c.Reason, "it is not Ready")
+		case c.Status == corev1.ConditionTrue:
+			lacks = append(lacks, cmp.Or(c.Message, string(c.Type)))
+		}
+	}
+	if n.Ready {
+		n.Why = strings.Join(lacks, ", ")
+	}
+	return n
+}
+
+// howLong writes a duration with one unit.
+func howLong(d time.Duration) string {
+	switch d = max(d, 0); {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h", int(d.Hours()))
+	}
+	return fmt.Sprintf("%d days", int(d.Hours()/24))
+}

@@ -1,0 +1,33 @@
+package backend
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/identity"
+	"kith.dev/core/relations"
+	"kith.dev/core/sharing"
+)
+
+func TestWhatWaitsForTheOwnerSaysWhatAYesGives(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{
+		"cpu": resource.MustParse("8"), "memory": resource.MustParse("16Gi"), "pods": resource.MustParse("110"),
+	}}}
+	alice := &v1alpha1.PeeringRequest{ObjectMeta: metav1.ObjectMeta{Name: "alice-a1b2"}, Spec: v1alpha1.PeeringRequestSpec{
+		PeerID: identity.ID{1}.String(), PeerName: "alice", Code: "069210", Expires: metav1.NewTime(time.Now().Add(time.Minute)),
+		Resources: corev1.ResourceList{"cpu": resource.MustParse("100000")},
+	}}
+	objects := fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(node, alice, sharing.Default(50)).Build()
+	c := &Cluster{Client: objects, Fresh: objects, Provider: relations.NewProvider(objects, objects, nil, "bob", time.Minute, nil, nil, nil, nil, slog.New(slog.DiscardHandler))}
+	list := c.waiting(t.Context())
+	if len(list) != 1 || list[0].What != "alice asks to use this laptop, and would get cpu 4 (asked 100000), memory 8Gi, pods 55" {
+		t.Errorf("%+v", list)
+	}
+}

@@ -1,0 +1,226 @@
+package backend
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/identity"
+	"kith.dev/core/relations"
+	"kith.dev/core/sharing"
+)
+
+// Requests gives the pending ones of both directions, oldest first.
+func (b *Backend) Requests(ctx context.Context) ([]api.Request, error) {
+	c, err := b.cluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var requests v1alpha1.PeeringRequestList
+	if err := c.Client.List(ctx, &requests); err != nil {
+		return nil, internal(err)
+	}
+	var list []api.Request
+	for i := range requests.Items {
+		if r := &requests.Items[i]; relations.Pending(r) {
+			grant, err := c.Provider.Grant(ctx, r)
+			if err != nil {
+				return nil, internal(err)
+			}
+			list = append(list, incoming(r, &grant))
+		}
+	}
+	for _, k := range b.Directory.All() {
+		if !asks(k.Peer) {
+			continue
+		}
+		inForce, err := relations.Consuming(ctx, c.Client, k.Peer)
+		if err != nil {
+			return nil, internal(err)
+		}
+		out := k.Peer.Status.Outgoing
+		r := api.Request{
+			ID: out.RequestID, Peer: k.Name, PeerID: k.ID.String(), Direction: api.Outgoing, Code: out.Code,
+			Asked: sharing.Words(relations.Wanted(k.Peer, inForce)), State: api.StateRequested, Address: k.Peer.Status.Endpoint,
+			Created: askedAt(k.Peer),
+		}
+		if inForce != nil {
+			r.InForce = sharing.Words(inForce.Spec.Resources, relations.Wanted(k.Peer, inForce))
+		}
+		if out.Expires != nil {
+			r.Expires = out.Expires.Time
+		}
+		list = append(list, r)
+	}
+	slices.SortFunc(list, func(a, b api.Request) int {
+		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID, b.ID))
+	})
+	return list, nil
+}
+
+// asks reports whether a question to a peer waits for an answer: a first one, or one to change the contract in force.
+func asks(peer *v1alpha1.Peer) bool {
+	if peer == nil || peer.Spec.Request == nil {
+		return false
+	}
+	out := peer.Status.Outgoing
+	return out.State == v1alpha1.StateRequested || out.RequestID != "" || relations.Asking(out)
+}
+
+// askedAt is when the question was put: attempts are counted in milliseconds of the clock, if not by hand.
+func askedAt(peer *v1alpha1.Peer) time.Time {
+	out := peer.Status.Outgoing
+	if at := time.UnixMilli(out.Attempt); time.Since(at).Abs() < 24*time.Hour {
+		return at
+	}
+	if out.Since != nil {
+		return out.Since.Time
+	}
+	return time.Time{}
+}
+
+// incoming shows a request of a peer, and what a yes gives, or gave.
+func incoming(r *v1alpha1.PeeringRequest, grant *v1alpha1.Grant) api.Request {
+	v := api.Request{
+		ID: r.Name, Peer: r.Spec.PeerName, PeerID: r.Spec.PeerID, Direction: api.Incoming, Code: r.Spec.Code,
+		Asked: sharing.Words(r.Spec.Resources), State: api.StateRequested, Created: r.CreationTimestamp.Time, Expires: r.Spec.Expires.Time,
+		Address: r.Spec.Address,
+	}
+	if grant != nil {
+		v.Asked, v.Granted = sharing.Words(r.Spec.Resources, grant.Resources), sharing.Words(grant.Resources)
+		v.InForce, v.Refusal = sharing.Words(grant.InForce, grant.Resources), grant.Refusal
+	}
+	switch r.Status.Answer {
+	case v1alpha1.AnswerAccepted:
+		v.State = api.StateContracted
+	case v1alpha1.AnswerDeclined:
+		v.State = api.StateDeclined
+	case v1alpha1.AnswerExpired:
+		v.State = api.StateExpired
+	}
+	return v
+}
+
+// Request gives an incoming one.
+func (b *Backend) Request(ctx context.Context, ref string) (api.Request, error) {
+	c, r, err := b.open(ctx, ref)
+	if err != nil {
+		return api.Request{}, err
+	}
+	grant, err := c.Provider.Grant(ctx, r)
+	if err != nil {
+		return api.Request{}, internal(err)
+	}
+	return incoming(r, &grant), nil
+}
+
+// Accept accepts an incoming request.
+func (b *Backend) Accept(ctx context.Context, ref string, shown api.Resources) (api.Request, error) {
+	c, r, err := b.open(ctx, ref)
+	if err != nil {
+		return api.Request{}, err
+	}
+	var most corev1.ResourceList
+	if len(shown) > 0 {
+		if most, err = parse("granted", shown); err != nil {
+			return api.Request{}, err
+		}
+	}
+	err = c.Provider.Accept(ctx, r, most, "owner")
+	var nothing *sharing.Refusal
+	if errors.As(err, &nothing) {
+		return api.Request{}, &api.Error{Code: api.CodeConflict, Message: "nothing can be granted to " + r.Spec.PeerName, Reason: nothing.Reason,
+			Do: "`kith share` shows what is offered, and changes it; the request waits"}
+	}
+	if err != nil {
+		return api.Request{}, internal(err)
+	}
+	return b.answered(r), nil
+}
+
+// Decline declines an incoming request.
+func (b *Backend) Decline(ctx context.Context, ref string) (api.Request, error) {
+	c, r, err := b.open(ctx, ref)
+	if err != nil {
+		return api.Request{}, err
+	}
+	if err := relations.Decline(ctx, c.Client, r, "owner"); err != nil {
+		return api.Request{}, internal(err)
+	}
+	return b.answered(r), nil
+}
+
+// open is a request that can be answered.
+func (b *Backend) open(ctx context.Context, ref string) (*Cluster, *v1alpha1.PeeringRequest, error) {
+	c, err := b.cluster(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := c.findRequest(ctx, ref)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !relations.Pending(r) {
+		return nil, nil, &api.Error{Code: api.CodeExpired, Message: fmt.Sprintf("request %s cannot be answered any more", r.Name),
+			Reason: "it is " + strings.ToLower(string(cmp.Or(r.Status.Answer, v1alpha1.AnswerExpired))), Do: "have the peer ask again"}
+	}
+	return c, r, nil
+}
+
+// answered tells of an answer.
+func (b *Backend) answered(r *v1alpha1.PeeringRequest) api.Request {
+	v := incoming(r, r.Status.Grant)
+	text := "the request of " + r.Spec.PeerName + " was declined"
+	if v.State == api.StateContracted {
+		text = "the request of " + r.Spec.PeerName + " was accepted: " + v.Grants()
+	}
+	b.Log.Info("request answered", "peer", r.Spec.PeerName, "request", r.Name, "answer", string(r.Status.Answer))
+	b.Publish(api.Event{Type: api.EventRequestAnswered, Severity: api.SeverityInfo, Peer: r.Spec.PeerName, Object: "request/" + r.Name,
+		Message: text, Direction: api.Incoming, State: v.State})
+	return v
+}
+
+// findRequest takes an ID, the start of one, or the name or ID of the peer that asks.
+func (c *Cluster) findRequest(ctx context.Context, ref string) (*v1alpha1.PeeringRequest, error) {
+	var requests v1alpha1.PeeringRequestList
+	if err := c.Fresh.List(ctx, &requests); err != nil { // the cache may not have the one that was shown a moment ago
+		return nil, internal(err)
+	}
+	var peer v1alpha1.Peer // the name of a Peer means its key: strangers who call themselves so get names that begin like it
+	err := c.Client.Get(ctx, named(ref), &peer)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, internal(err)
+	}
+	ofPeer := err == nil
+	var found []*v1alpha1.PeeringRequest
+	for i := range requests.Items {
+		r := &requests.Items[i]
+		if r.Name == ref {
+			return r, nil
+		}
+		if ofPeer && r.Spec.PeerID != peer.Spec.ID {
+			continue
+		}
+		id, err := identity.ParseID(r.Spec.PeerID)
+		named := r.Spec.PeerName == ref || r.Spec.PeerID == ref || err == nil && strings.EqualFold(id.Short(), ref)
+		if relations.Pending(r) && (named || strings.HasPrefix(r.Name, ref)) {
+			found = append(found, r)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, api.NotFound("request", ref, "kith requests")
+	case 1:
+		return found[0], nil
+	}
+	return nil, &api.Error{Code: api.CodeConflict, Message: fmt.Sprintf("%q means %d requests", ref, len(found)), Do: "give the whole ID"}
+}

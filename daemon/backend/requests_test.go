@@ -1,0 +1,38 @@
+package backend
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+)
+
+// Whoever calls himself as a known Peer gets a name, and so a request, that begins with it: "bob" is not he.
+func TestTheNameOfAPeerMeansNoRequestOfAnother(t *testing.T) {
+	request := func(name, peer, id string) *v1alpha1.PeeringRequest {
+		return &v1alpha1.PeeringRequest{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: v1alpha1.PeeringRequestSpec{PeerID: id, PeerName: peer, Expires: metav1.NewTime(time.Now().Add(time.Minute))}}
+	}
+	bob := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Spec: v1alpha1.PeerSpec{ID: "BOB"}}
+	objects := fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(bob, request("bob-mallory-wxyz", "bob-mallory", "MALLORY"), request("carol-abcd", "carol", "CAROL")).Build()
+	c := &Cluster{Client: objects, Fresh: objects}
+	if r, err := c.findRequest(t.Context(), "bob"); !errors.Is(err, &api.Error{Code: api.CodeNotFound}) {
+		t.Errorf("bob, who asks for nothing: %+v, %v", r, err)
+	}
+	for ref, want := range map[string]string{"bob-m": "bob-mallory-wxyz", "bob-mallory": "bob-mallory-wxyz", "car": "carol-abcd", "carol": "carol-abcd"} {
+		if r, err := c.findRequest(t.Context(), ref); err != nil || r.Name != want {
+			t.Errorf("%s: %+v, %v", ref, r, err)
+		}
+	}
+	if err := objects.Create(t.Context(), request("bob-efgh", "bob", "BOB")); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := c.findRequest(t.Context(), "bob"); err != nil || r.Name != "bob-efgh" {
+		t.Errorf("bob, who asks: %+v, %v", r, err)
+	}
+}
