@@ -27,6 +27,7 @@ import (
 	"kith.dev/core/consumer"
 	"kith.dev/core/fence"
 	"kith.dev/core/hosting"
+	"kith.dev/core/installed"
 	"kith.dev/core/netpolicy"
 	"kith.dev/core/offloading"
 	"kith.dev/core/peering"
@@ -64,7 +65,7 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 		return fmt.Errorf("talk to the API server: %w", err)
 	}
 	d.restoreTunnels(ctx, direct)
-	if err := installCRDs(ctx, direct); err != nil {
+	if err := installed.Define(ctx, direct); err != nil {
 		return err
 	}
 	if err := d.installDefaults(ctx, direct); err != nil {
@@ -130,7 +131,7 @@ func (d *Daemon) installDefaults(ctx context.Context, c client.Client) error {
 		}
 	}
 	for _, object := range d.policies() {
-		if err := apply(ctx, c, object); err != nil {
+		if err := installed.Apply(ctx, c, object); err != nil {
 			return fmt.Errorf("install the admission policy %s: %w", object.GetName(), err)
 		}
 	}

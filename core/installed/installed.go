@@ -1,7 +1,7 @@
 // Package installed keeps the objects that Kith puts into a cluster (admission policies, their bindings, roles, custom
 // resources, the guests' RuntimeClass) as Kith made them: what somebody deletes or changes is mended at once, and told.
 //
-// The rooms say what they need; the daemon gives it all to one Keeper. This room decides nothing about what is in an object,
+// The rooms say what they need; the daemon puts it there (Define, Apply) and gives it all to one Keeper. This room decides nothing about what is in an object,
 // and never touches one that it was not given.
 package installed
 

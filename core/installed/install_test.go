@@ -1,4 +1,4 @@
-package daemon
+package installed
 
 import (
 	"context"
@@ -27,7 +27,7 @@ func TestAnObjectThatCannotBeChangedIsMadeAnew(t *testing.T) {
 		return c.Patch(ctx, obj, patch, opts...)
 	}
 	c := interceptor.NewClient(fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(class("runc")).Build(), interceptor.Funcs{Patch: refuse})
-	if err := apply(t.Context(), c, class("kith-guest")); err != nil {
+	if err := Apply(t.Context(), c, class("kith-guest")); err != nil {
 		t.Fatal(err)
 	}
 	var live nodev1.RuntimeClass
