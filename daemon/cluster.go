@@ -28,12 +28,12 @@ import (
 	"kith.dev/core/fence"
 	"kith.dev/core/hosting"
 	"kith.dev/core/installed"
+	"kith.dev/core/kubelet"
 	"kith.dev/core/netpolicy"
 	"kith.dev/core/offloading"
 	"kith.dev/core/peering"
 	"kith.dev/core/reflection"
 	"kith.dev/core/relations"
-	"kith.dev/core/virtualnode"
 	"kith.dev/daemon/backend"
 )
 
@@ -77,7 +77,7 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c, kubelet, err := d.assemble(ctx, mgr, direct, restConfig)
+	c, endpoint, err := d.assemble(ctx, mgr, direct, restConfig)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 		c.peers.Close()
 		c.Fleet.Wait()
 	}()
-	go d.keep(ctx, "the kubelet endpoint of virtual nodes", kubelet.Run)
+	go d.keep(ctx, "the kubelet endpoint of virtual nodes", endpoint.Run)
 	go func() {
 		if mgr.GetCache().WaitForCacheSync(ctx) && d.loadHost(ctx, c) {
 			d.clusterReady(ctx, c)
@@ -161,7 +161,7 @@ func (d *Daemon) newManager(restConfig *rest.Config, scheme *runtime.Scheme) (ma
 }
 
 // assemble makes the rooms that work on the cluster and gives them to each other.
-func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct client.Client, restConfig *rest.Config) (*clusterPart, *virtualnode.Kubelet, error) {
+func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct client.Client, restConfig *rest.Config) (*clusterPart, *kubelet.Kubelet, error) {
 	c := &clusterPart{Cluster: backend.Cluster{Client: mgr.GetClient(), Fresh: mgr.GetAPIReader()}}
 	binary := rest.CopyConfig(restConfig) // pods in JSON cost both sides several times as much
 	binary.ContentType = runtime.ContentTypeProtobuf
@@ -194,7 +194,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	c.Host.OnShut(c.door.Shut)
 	c.Host.ReachBy(func(ctx context.Context, id string) error { _, err := d.gateway.RTT(ctx, id); return err })
 	c.Host.OnRefused(d.changed.Ring)
-	kubelet, err := virtualnode.NewKubelet(virtualnode.KubeletConfig{Home: home, HomeREST: restConfig, IP: d.engine.NodeIP(), Log: d.log, Audit: d.audits})
+	endpoint, err := kubelet.New(kubelet.Config{Home: home, HomeREST: restConfig, IP: d.engine.NodeIP(), Log: d.log, Audit: d.audits})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -208,7 +208,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	}
 	c.Fleet = consumer.New(ctx, consumer.Config{
 		Client: c.Client, Home: home, HomeREST: restConfig, NodeIP: d.engine.NodeIP(), API: d.homeAPI(),
-		Kubelet: kubelet, Directory: d.directory, Reflected: reflected, Policies: policies, Permits: offloading.NewPermits(c.Client, c.Fresh),
+		Kubelet: endpoint, Directory: d.directory, Reflected: reflected, Policies: policies, Permits: offloading.NewPermits(c.Client, c.Fresh),
 		Place: func(peer *v1alpha1.Peer) map[string]string {
 			return consumer.Place(peer, d.cfg.Name, d.cfg.Discovery.DNSDomains)
 		},
@@ -242,7 +242,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 			return nil, nil, err
 		}
 	}
-	return c, kubelet, nil
+	return c, endpoint, nil
 }
 
 // watchPeers tells the directory which Peers there are, and rings for those who wait for a change.

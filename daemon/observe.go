@@ -13,8 +13,8 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/audit"
 	"kith.dev/core/hosting"
+	"kith.dev/core/kubelet"
 	"kith.dev/core/peering"
-	"kith.dev/core/virtualnode"
 	"kith.dev/daemon/localapi"
 	"kith.dev/daemon/metrics"
 )
@@ -24,7 +24,7 @@ func (d *Daemon) newMetrics() (err error) {
 	d.metrics = metrics.New(d.backend.Facts, map[string][]string{
 		string(audit.PeerAPI): {peering.RefusedRate, peering.RefusedAddress, peering.RefusedRoom, peering.RefusedHandshake},
 		string(audit.Kube):    hosting.RefusedReasons(),
-		string(audit.Kubelet): {virtualnode.RefusedHandshake, virtualnode.RefusedNobody, virtualnode.RefusedUser},
+		string(audit.Kubelet): {kubelet.RefusedHandshake, kubelet.RefusedNobody, kubelet.RefusedUser},
 		string(audit.Socket):  {localapi.RefusedUser},
 	}, d.log)
 	d.parts = newParts(d.metrics, d.changed.Ring)

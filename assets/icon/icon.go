@@ -23,28 +23,25 @@ const (
 	Gone     State = "gone"     // no daemon answers: a ring struck through
 )
 
-// States are all of them.
-func States() []State { return []State{Alone, Peered, Offering, Tethered, Problem, Gone} }
-
-// Sizes are the widths and heights in pixels that PNG knows, TemplateSizes those of Template.
+// Sizes are the widths and heights in pixels that PNG knows.
 func Sizes() []int { return []int{16, 22, 24, 32, 48} }
 
-// TemplateSizes are those of a Mac's menu bar, plain and Retina.
-func TemplateSizes() []int { return []int{18, 36} }
+// templateSizes are those of a Mac's menu bar, plain and Retina.
+var templateSizes = []int{18, 36}
 
 //go:embed png/*-16.png png/*-22.png png/*-24.png png/*-32.png png/*-48.png png/*-template-*.png
 var files embed.FS
 
 // PNG is the icon of a state in colour, for Linux panels: square, of the smallest of Sizes that is not below size.
-// It panics for a state that is none of States.
+// It panics for a state that there is not.
 func PNG(state State, size int) []byte {
 	return read(fmt.Sprintf("%s-%d", state, atLeast(size, Sizes())))
 }
 
-// Template is the icon of a state in black with alpha, which macOS colours as its menu bar wants; of the smallest of TemplateSizes
-// that is not below size. It panics for a state that is none of States.
+// Template is the icon of a state in black with alpha, which macOS colours as its menu bar wants; of 18 or 36
+// pixels. It panics for a state that there is not.
 func Template(state State, size int) []byte {
-	return read(fmt.Sprintf("%s-template-%d", state, atLeast(size, TemplateSizes())))
+	return read(fmt.Sprintf("%s-template-%d", state, atLeast(size, templateSizes)))
 }
 
 // App is the application's icon as a PNG of 48 pixels, for notifications.

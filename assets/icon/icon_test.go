@@ -9,6 +9,9 @@ import (
 	"testing"
 )
 
+// states are all that the tray can be in.
+var states = []State{Alone, Peered, Offering, Tethered, Problem, Gone}
+
 func decode(t *testing.T, b []byte) image.Image {
 	t.Helper()
 	img, err := png.Decode(bytes.NewReader(b))
@@ -19,13 +22,13 @@ func decode(t *testing.T, b []byte) image.Image {
 }
 
 func TestEveryStateHasEverySize(t *testing.T) {
-	for _, state := range States() {
+	for _, state := range states {
 		for _, size := range Sizes() {
 			if got := decode(t, PNG(state, size)).Bounds(); got.Dx() != size || got.Dy() != size {
 				t.Errorf("%s at %d: %v", state, size, got)
 			}
 		}
-		for _, size := range TemplateSizes() {
+		for _, size := range templateSizes {
 			img := decode(t, Template(state, size))
 			for y := range size {
 				for x := range size {
@@ -55,7 +58,7 @@ func TestLegibleOnLightAndDark(t *testing.T) {
 	}
 	contrast := func(a, b float64) float64 { return (max(a, b) + 0.05) / (min(a, b) + 0.05) }
 	shapes := map[State][]byte{}
-	for _, state := range States() {
+	for _, state := range states {
 		img, shape := decode(t, read(string(state)+"-16")), make([]byte, 0, 256)
 		for y := range 16 {
 			for x := range 16 {

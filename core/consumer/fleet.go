@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/kubelet"
 	"kith.dev/core/netpolicy"
 	"kith.dev/core/offloading"
 	"kith.dev/core/reflection"
@@ -46,7 +47,7 @@ type Config struct {
 	// API is where pods at home reach the API server; the zero value when those abroad cannot.
 	API netip.AddrPort
 
-	Kubelet   *virtualnode.Kubelet
+	Kubelet   *kubelet.Kubelet
 	Directory relations.Directory
 	Reflected *reflection.Home
 	Policies  *netpolicy.Home

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/kubelet"
 	"kith.dev/core/netpolicy"
 	"kith.dev/core/offloading"
 	"kith.dev/core/reflection"
@@ -110,7 +111,7 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 			return offloading.NewSteering(f.Client).Avoid(ctx, namespace, controller, peer.Name)
 		},
 		PeerName: peer.Name, PeerID: peer.Spec.ID, NodeName: nodeName,
-		NodeIP: f.NodeIP, KubeletPort: port, Usage: there.Usage, Machine: there.Machine,
+		NodeIP: f.NodeIP, KubeletPort: port, Machine: there.Machine,
 		Resources: ctr.Spec.Resources, Labels: labels,
 		Translate: m.atHome,
 		Recorder:  recorder,
@@ -119,18 +120,20 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 	if err != nil {
 		return nil, err
 	}
-	f.run(m, peer.Name)
+	f.run(m, peer.Name, &kubelet.Node{
+		Name: nodeName, Peer: peer.Name, API: there.API, Pod: m.node.Pod, Twin: m.node.Twin, Usage: there.Usage, Log: f.Log.With("peer", peer.Name),
+	})
 	return m, nil
 }
 
 // run has the parts of a member run until it is stopped.
-func (f *Fleet) run(m *member, peer string) {
+func (f *Fleet) run(m *member, peer string, endpoint *kubelet.Node) {
 	var ctx context.Context
 	ctx, m.cancel = context.WithCancel(f.ctx)
-	f.Kubelet.Add(m.node)
+	f.Kubelet.Add(endpoint)
 	f.running.Go(func() {
 		defer close(m.done)
-		defer f.Kubelet.Remove(m.node)
+		defer f.Kubelet.Remove(endpoint)
 		f.Keep(ctx, "virtual node "+m.node.Name(), m.node.Run)
 	})
 	f.running.Go(func() { m.policies.Run(ctx) })

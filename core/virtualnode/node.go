@@ -66,9 +66,6 @@ type Config struct {
 	// then it is asked again. nil when nobody can: then pods that the peer refuses wait.
 	Avoid func(ctx context.Context, namespace string, controller types.UID) (since time.Time, err error)
 
-	// Usage asks the peer what the guests use, in one of the forms of remote.UsageMetrics and UsageSummary; nil when nobody can.
-	Usage func(ctx context.Context, form string) ([]byte, error)
-
 	// Machine asks the peer for its machine; the zero one when it does not know the question. nil when nobody can ask.
 	Machine func(ctx context.Context) (remote.Machine, error)
 
@@ -76,7 +73,7 @@ type Config struct {
 	PeerName, PeerID string
 	// NodeName is the name of the virtual node, usually v1alpha1.VirtualNodePrefix + PeerName.
 	NodeName string
-	// NodeIP and KubeletPort are where the home API server finds the Kubelet: Kubelet.Port(NodeName).
+	// NodeIP and KubeletPort are where the home API server finds the node's endpoint (core/kubelet).
 	NodeIP      netip.Addr
 	KubeletPort int32
 
@@ -124,7 +121,6 @@ type Node struct {
 	twins         map[string]*twin  // by home namespace
 	finished      map[key]types.UID // home pods that were let go, until the watch shows them gone
 	back          chan struct{}     // the peer can be reached again; holds one
-	spent         cpuCount
 	// opening makes one request of many for the same twin.
 	opening singleflight.Group
 }

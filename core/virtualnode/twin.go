@@ -49,6 +49,17 @@ func (n *Node) twin(home string) *twin {
 	return n.twins[home]
 }
 
+// Twin names the namespace at the peer that stands for one at home; empty when there is none yet.
+func (n *Node) Twin(home string) string {
+	if t := n.twin(home); t != nil {
+		return t.name
+	}
+	return ""
+}
+
+// Pod gives the home pod on this node; nil when it is not there. Nobody may change it.
+func (n *Node) Pod(namespace, name string) *corev1.Pod { return n.pods.get(key{namespace, name}) }
+
 // GuestNode names the peer's node that the guest of a home pod runs on; empty when that is not known.
 func (n *Node) GuestNode(namespace, pod string) string {
 	t := n.twin(namespace)

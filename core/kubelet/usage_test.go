@@ -1,11 +1,10 @@
-package virtualnode
+package kubelet
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -27,15 +26,14 @@ import (
 // nodeWith is a node with these home pods in namespace shop, whose peer says what it is given.
 func nodeWith(t *testing.T, says string, pods ...string) *Node {
 	t.Helper()
-	n := &Node{cfg: Config{NodeName: "kith-bob", PeerName: "bob", Usage: func(context.Context, string) ([]byte, error) { return []byte(says), nil }},
-		log: slog.New(slog.NewTextHandler(io.Discard, nil))}
-	n.pods = newWatched(func(_, _ *corev1.Pod) {})
+	here := map[[2]string]*corev1.Pod{}
 	for _, name := range pods {
-		if err := n.pods.Add(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: "uid-of-home"}}); err != nil {
-			t.Fatal(err)
-		}
+		here[[2]string{"shop", name}] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: "uid-of-home"}}
 	}
-	return n
+	return &Node{
+		Name: "kith-bob", Peer: "bob", Usage: func(context.Context, string) ([]byte, error) { return []byte(says), nil }, Log: slog.New(slog.DiscardHandler),
+		Pod: func(namespace, name string) *corev1.Pod { return here[[2]string{namespace, name}] },
+	}
 }
 
 const peerSays = `# TYPE container_cpu_usage_seconds_total counter

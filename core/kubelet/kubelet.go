@@ -1,4 +1,4 @@
-package virtualnode
+package kubelet
 
 import (
 	"context"
@@ -17,29 +17,51 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"kith.dev/core/audit"
+	"kith.dev/core/remote"
 )
 
 const (
-	// DefaultKubeletPort is the first port a Kubelet tries; a kubelet of the same machine has 10250.
-	DefaultKubeletPort = 10260
-	portsTried         = 1000
+	// callTimeout bounds one request to the home API server.
+	callTimeout = 15 * time.Second
+	retryEvery  = time.Second
+
+	// DefaultPort is the first port a Kubelet tries; a kubelet of the same machine has 10250.
+	DefaultPort = 10260
+	portsTried  = 1000
 )
 
-// KubeletConfig is what a Kubelet needs; all but Port must be set.
-type KubeletConfig struct {
+// Config is what a Kubelet needs; all but Port must be set.
+type Config struct {
 	// Home is the home cluster; HomeREST may approve certificate requests and impersonate.
 	Home     kubernetes.Interface
 	HomeREST *rest.Config
 	// IP is where to listen, and what the home API server dials: the node's.
 	IP netip.Addr
-	// Port is the first port to try; 0 means DefaultKubeletPort.
+	// Port is the first port to try; 0 means DefaultPort.
 	Port  int32
 	Log   *slog.Logger
 	Audit *audit.Log // of refusals; may be nil
+}
+
+// Node is one of the virtual nodes; all must be set.
+type Node struct {
+	Name, Peer string
+	// API is the peer's API server.
+	API *remote.API
+	// Pod gives the home pod on the node; nil when it is not there.
+	Pod func(namespace, name string) *corev1.Pod
+	// Twin names the namespace at the peer that stands for one at home; empty when there is none yet.
+	Twin func(namespace string) string
+	// Usage asks the peer what the guests use, in one of the forms of remote.UsageMetrics and UsageSummary.
+	Usage func(ctx context.Context, form string) ([]byte, error)
+	Log   *slog.Logger
+
+	spent cpuCount
 }
 
 // Kubelet is the HTTPS endpoint of all virtual nodes, on a port for each: the home API server dials it for the logs of
@@ -47,7 +69,7 @@ type KubeletConfig struct {
 // and whose user may use nodes/proxy. What pods use is also told to holders of a token who may read it, as the
 // metrics-server does.
 type Kubelet struct {
-	cfg     KubeletConfig
+	cfg     Config
 	server  *http.Server
 	cert    *certificate
 	clients *clientCA
@@ -61,13 +83,13 @@ type Kubelet struct {
 	ports map[string]int32 // by name of the node
 }
 
-// NewKubelet makes a Kubelet that listens nowhere yet.
-func NewKubelet(cfg KubeletConfig) (*Kubelet, error) {
+// New makes a Kubelet that listens nowhere yet.
+func New(cfg Config) (*Kubelet, error) {
 	if cfg.Home == nil || cfg.HomeREST == nil || cfg.Log == nil || !cfg.IP.IsValid() {
 		return nil, errors.New("kubelet endpoint: Home, HomeREST, IP and Log must be set")
 	}
 	if cfg.Port == 0 {
-		cfg.Port = DefaultKubeletPort
+		cfg.Port = DefaultPort
 	}
 	k := &Kubelet{
 		cfg: cfg, nodes: map[*Node]bool{}, ports: map[string]int32{},
@@ -194,7 +216,7 @@ func (k *Kubelet) node(namespace, pod string) *Node {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	for n := range k.nodes {
-		if n.pods.get(key{namespace, pod}) != nil {
+		if n.Pod(namespace, pod) != nil {
 			return n
 		}
 	}
@@ -210,7 +232,7 @@ func (k *Kubelet) nodeAt(r *http.Request) *Node {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	for n := range k.nodes {
-		if k.ports[n.cfg.NodeName] == int32(at.Port) {
+		if k.ports[n.Name] == int32(at.Port) {
 			return n
 		}
 	}

@@ -1,4 +1,4 @@
-package virtualnode
+package kubelet
 
 import (
 	"bytes"
@@ -36,32 +36,32 @@ func (k *Kubelet) relay(subresource string, query func(url.Values) url.Values) h
 			http.Error(w, fmt.Sprintf("pod %s/%s is on none of the virtual nodes here", namespace, pod), http.StatusNotFound)
 			return
 		}
-		if err := k.access.check(r, n.cfg.NodeName); err != nil {
+		if err := k.access.check(r, n.Name); err != nil {
 			k.refuse(w, r, err)
 			return
 		}
-		t := n.twin(namespace)
-		if t == nil {
-			http.Error(w, fmt.Sprintf("pod %s/%s has not reached %s yet", namespace, pod, n.cfg.PeerName), http.StatusNotFound)
+		twin := n.Twin(namespace)
+		if twin == "" {
+			http.Error(w, fmt.Sprintf("pod %s/%s has not reached %s yet", namespace, pod, n.Peer), http.StatusNotFound)
 			return
 		}
 		values := query(r.URL.Query())
 		if c := r.PathValue("container"); c != "" {
 			values.Set("container", c)
 		}
-		target := n.cfg.Abroad.URL.JoinPath("/api/v1/namespaces", t.name, "pods", pod, subresource)
+		target := n.API.URL.JoinPath("/api/v1/namespaces", twin, "pods", pod, subresource)
 		target.RawQuery = values.Encode()
 
 		proxy := &httputil.ReverseProxy{
-			Transport:      n.cfg.Abroad.Streams,
+			Transport:      n.API.Streams,
 			FlushInterval:  -1, // logs are read while they are written
 			Rewrite:        func(p *httputil.ProxyRequest) { rewrite(p, target) },
 			ModifyResponse: plainError,
 			ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-				n.log.Debug("relay to the peer failed", "namespace", namespace, "pod", pod, "err", err)
-				http.Error(w, fmt.Sprintf("%s cannot be reached: %v", n.cfg.PeerName, err), http.StatusBadGateway)
+				n.Log.Debug("relay to the peer failed", "namespace", namespace, "pod", pod, "err", err)
+				http.Error(w, fmt.Sprintf("%s cannot be reached: %v", n.Peer, err), http.StatusBadGateway)
 			},
-			ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
+			ErrorLog: slog.NewLogLogger(n.Log.Handler(), slog.LevelDebug),
 		}
 		proxy.ServeHTTP(w, r)
 	}

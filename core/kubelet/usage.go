@@ -1,4 +1,4 @@
-package virtualnode
+package kubelet
 
 import (
 	"bytes"
@@ -36,7 +36,7 @@ func (k *Kubelet) tellUsage(what string, tell func(*Node, context.Context) (body
 			http.Error(w, "the node of this port does not run", http.StatusNotFound)
 			return
 		}
-		if err := k.access.checkUsage(r, what, n.cfg.NodeName); err != nil {
+		if err := k.access.checkUsage(r, what, n.Name); err != nil {
 			k.refuse(w, r, err)
 			return
 		}
@@ -44,20 +44,13 @@ func (k *Kubelet) tellUsage(what string, tell func(*Node, context.Context) (body
 		defer cancel()
 		body, kind, err := tell(n, ctx)
 		if err != nil {
-			n.log.Debug("what guests use is not known", "err", err)
-			http.Error(w, fmt.Sprintf("%s does not tell what its guests use: %v", n.cfg.PeerName, err), http.StatusBadGateway)
+			n.Log.Debug("what guests use is not known", "err", err)
+			http.Error(w, fmt.Sprintf("%s does not tell what its guests use: %v", n.Peer, err), http.StatusBadGateway)
 			return
 		}
 		w.Header().Set("Content-Type", kind)
 		_, _ = w.Write(body) // the caller is gone when this fails
 	}
-}
-
-func (n *Node) usage(ctx context.Context, form string) ([]byte, error) {
-	if n.cfg.Usage == nil {
-		return nil, fmt.Errorf("it was not told how to ask")
-	}
-	return n.cfg.Usage(ctx, form)
 }
 
 // podMetrics are what a kubelet tells of containers and pods under metrics/resource (KEP-1206); a peer may say no other.
@@ -69,7 +62,7 @@ var podMetrics = []string{
 
 // metrics are those of the guests whose pods are on this node, and of the node what they sum up to.
 func (n *Node) metrics(ctx context.Context) ([]byte, string, error) {
-	body, err := n.usage(ctx, remote.UsageMetrics)
+	body, err := n.Usage(ctx, remote.UsageMetrics)
 	if err != nil {
 		return nil, "", err
 	}
@@ -150,7 +143,7 @@ func checkMetrics(text []byte) error {
 // ofOurs: is the metric one of a pod that home has on this node?
 func (n *Node) ofOurs(m *dto.Metric) bool {
 	namespace, pod := label(m, "namespace"), label(m, "pod")
-	return namespace != "" && n.pods.get(key{namespace, pod}) != nil && !math.IsNaN(number(m))
+	return namespace != "" && n.Pod(namespace, pod) != nil && !math.IsNaN(number(m))
 }
 
 func label(m *dto.Metric, name string) string {
@@ -223,7 +216,7 @@ func (c *cpuCount) add(family *dto.MetricFamily) (seconds float64, at int64) {
 
 // summary is the kubelet's older form, of which other collectors read disk and network too.
 func (n *Node) summary(ctx context.Context) ([]byte, string, error) {
-	body, err := n.usage(ctx, remote.UsageSummary)
+	body, err := n.Usage(ctx, remote.UsageSummary)
 	if err != nil {
 		return nil, "", err
 	}
@@ -235,10 +228,10 @@ func (n *Node) summary(ctx context.Context) ([]byte, string, error) {
 		return nil, "", err
 	}
 	own, seen := []map[string]json.RawMessage{}, map[podRef]bool{}
-	node := nodeStats{NodeName: n.cfg.NodeName, CPU: map[string]any{}, Memory: map[string]any{}}
+	node := nodeStats{NodeName: n.Name, CPU: map[string]any{}, Memory: map[string]any{}}
 	for _, pod := range told.Pods {
 		ref := podRef{Name: wire.Text(pod["podRef"], "name"), Namespace: wire.Text(pod["podRef"], "namespace")}
-		home := n.pods.get(key{ref.Namespace, ref.Name})
+		home := n.Pod(ref.Namespace, ref.Name)
 		if home == nil || seen[ref] { // nobody has a pod twice
 			continue
 		}

@@ -1,4 +1,4 @@
-package virtualnode
+package kubelet
 
 import (
 	"context"

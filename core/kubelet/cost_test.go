@@ -1,4 +1,4 @@
-package virtualnode
+package kubelet
 
 import (
 	"context"
@@ -45,7 +45,7 @@ func TestCost(t *testing.T) {
 				continue
 			}
 			n := nodeWith(t, "", "web-1")
-			n.cfg.Usage = func(context.Context, string) ([]byte, error) { return text, nil }
+			n.Usage = func(context.Context, string) ([]byte, error) { return text, nil }
 			used := wiretest.Measure(func() { _, _, _ = n.metrics(t.Context()) })
 			if over := used.Allocated - wiretest.Factor*int64(len(text)) - wiretest.Slack; over > 0 {
 				t.Errorf("%.80q: %d bytes cost %d", unit, len(text), used.Allocated)
