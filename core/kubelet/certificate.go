@@ -6,9 +6,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,9 +18,10 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/certificate/csr"
+	"k8s.io/client-go/util/keyutil"
 )
 
 const (
@@ -35,12 +34,13 @@ const (
 )
 
 // certificate is the Kubelet's serving certificate, signed by the home cluster so that its API server believes
-// it. The key never leaves this process: each start asks for a new one.
+// it. The key never leaves this process: each start asks for a new one. It is no certificate.Manager of client-go, which wants somebody
+// else to approve what it asks for, and leaves its requests behind.
 type certificate struct {
-	home     kubernetes.Interface
-	homeREST *rest.Config
-	ip       netip.Addr
-	log      *slog.Logger
+	home   kubernetes.Interface
+	asNode kubernetes.Interface // home, as the node that the certificate names: so the signer wants it
+	ip     netip.Addr
+	log    *slog.Logger
 
 	mu      sync.RWMutex
 	serving *tls.Certificate
@@ -90,70 +90,41 @@ func (c *certificate) request(ctx context.Context) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
-		Subject:     pkix.Name{CommonName: servingUser, Organization: []string{servingGroup}},
-		IPAddresses: []net.IP{c.ip.AsSlice()},
-	}, private)
+	key, err := keyutil.MarshalPrivateKeyToPEM(private)
 	if err != nil {
 		return nil, err
 	}
-
-	// The signer wants the request to come from the node it names.
-	asNode := rest.CopyConfig(c.homeREST)
-	asNode.Impersonate = rest.ImpersonationConfig{UserName: servingUser, Groups: []string{servingGroup, "system:authenticated"}}
-	client, err := kubernetes.NewForConfig(asNode)
+	request, err := certutil.MakeCSR(private, &pkix.Name{CommonName: servingUser, Organization: []string{servingGroup}}, nil, []net.IP{c.ip.AsSlice()})
 	if err != nil {
 		return nil, err
 	}
-	seconds := int32(servingSeconds)
-	csr, err := client.CertificatesV1().CertificateSigningRequests().Create(ctx, &certificatesv1.CertificateSigningRequest{
+	asked, err := c.asNode.CertificatesV1().CertificateSigningRequests().Create(ctx, &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "kith-kubelet-"},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
-			Request:           pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
-			SignerName:        certificatesv1.KubeletServingSignerName,
-			ExpirationSeconds: &seconds,
-			Usages:            []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
+			Request: request, SignerName: certificatesv1.KubeletServingSignerName, ExpirationSeconds: new(int32(servingSeconds)),
+			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("ask for a certificate as %s: %w", servingUser, err)
 	}
-	defer c.clear(csr.Name)
-	signed, err := c.approve(ctx, csr)
-	if err != nil {
-		return nil, err
-	}
-	return load(signed, private)
-}
-
-// approve approves the request and waits for the signature.
-func (c *certificate) approve(ctx context.Context, csr *certificatesv1.CertificateSigningRequest) ([]byte, error) {
-	csrs := c.home.CertificatesV1().CertificateSigningRequests()
-	csr.Status.Conditions = append(csr.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+	defer c.clear(asked.Name)
+	asked.Status.Conditions = append(asked.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue,
 		Reason: "Kith", Message: "kithd serves the virtual nodes of this cluster",
 	})
-	if _, err := csrs.UpdateApproval(ctx, csr.Name, csr, metav1.UpdateOptions{}); err != nil {
-		return nil, fmt.Errorf("approve certificate request %s: %w", csr.Name, err)
+	if _, err := c.home.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, asked.Name, asked, metav1.UpdateOptions{}); err != nil {
+		return nil, fmt.Errorf("approve certificate request %s: %w", asked.Name, err)
 	}
-	var signed []byte
-	err := wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		now, err := csrs.Get(ctx, csr.Name, metav1.GetOptions{})
-		if err != nil {
-			return false, nil
-		}
-		for _, cond := range now.Status.Conditions {
-			if cond.Type == certificatesv1.CertificateFailed || cond.Type == certificatesv1.CertificateDenied {
-				return false, fmt.Errorf("%s: %s", cond.Reason, cond.Message)
-			}
-		}
-		signed = now.Status.Certificate
-		return len(signed) > 0, nil
-	})
+	signed, err := csr.WaitForCertificate(ctx, c.home, asked.Name, asked.UID)
 	if err != nil {
-		return nil, fmt.Errorf("certificate request %s is not signed (does the controller manager run?): %w", csr.Name, err)
+		return nil, fmt.Errorf("certificate request %s is not signed (does the controller manager run?): %w", asked.Name, err)
 	}
-	return signed, nil
+	cert, err := tls.X509KeyPair(signed, key)
+	if err != nil {
+		return nil, fmt.Errorf("the signer answered with a certificate that cannot be used: %w", err)
+	}
+	return &cert, nil
 }
 
 // clear takes the request away; the controller manager would keep it for an hour.
@@ -163,22 +134,4 @@ func (c *certificate) clear(name string) {
 	if err := c.home.CertificatesV1().CertificateSigningRequests().Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		c.log.Debug("certificate request stays", "name", name, "err", err)
 	}
-}
-
-func load(signed []byte, private *ecdsa.PrivateKey) (*tls.Certificate, error) {
-	cert := &tls.Certificate{PrivateKey: private}
-	for block, rest := pem.Decode(signed); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type == "CERTIFICATE" {
-			cert.Certificate = append(cert.Certificate, block.Bytes)
-		}
-	}
-	if len(cert.Certificate) == 0 {
-		return nil, errors.New("the signer answered without a certificate")
-	}
-	leaf, err := x509.ParseCertificate(cert.Certificate[0])
-	if err != nil {
-		return nil, fmt.Errorf("the signer answered with an unreadable certificate: %w", err)
-	}
-	cert.Leaf = leaf
-	return cert, nil
 }

@@ -91,9 +91,15 @@ func New(cfg Config) (*Kubelet, error) {
 	if cfg.Port == 0 {
 		cfg.Port = DefaultPort
 	}
+	rights := rest.CopyConfig(cfg.HomeREST)
+	rights.Impersonate = rest.ImpersonationConfig{UserName: servingUser, Groups: []string{servingGroup, "system:authenticated"}}
+	asNode, err := kubernetes.NewForConfig(rights)
+	if err != nil {
+		return nil, fmt.Errorf("kubelet endpoint: %w", err)
+	}
 	k := &Kubelet{
 		cfg: cfg, nodes: map[*Node]bool{}, ports: map[string]int32{},
-		cert:    &certificate{home: cfg.Home, homeREST: cfg.HomeREST, ip: cfg.IP, log: cfg.Log},
+		cert:    &certificate{home: cfg.Home, asNode: asNode, ip: cfg.IP, log: cfg.Log},
 		clients: &clientCA{home: cfg.Home, log: cfg.Log},
 		access:  newAccess(cfg.Home),
 	}
