@@ -207,7 +207,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		return nil, nil, err
 	}
 	c.Fleet = consumer.New(ctx, consumer.Config{
-		Client: c.Client, Home: home, HomeREST: restConfig, NodeIP: d.engine.NodeIP(), API: d.homeAPI(),
+		Client: c.Client, Home: home, NodeIP: d.engine.NodeIP(), API: d.homeAPI(),
 		Kubelet: endpoint, Directory: d.directory, Reflected: reflected, Policies: policies, Permits: offloading.NewPermits(c.Client, c.Fresh),
 		Place: func(peer *v1alpha1.Peer) map[string]string {
 			return consumer.Place(peer, d.cfg.Name, d.cfg.Discovery.DNSDomains)

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -38,10 +37,9 @@ const (
 
 // Config is what a Fleet needs; all but API must be set.
 type Config struct {
-	// Client reads this cluster from a cache; Home and HomeREST do not.
-	Client   client.Client
-	Home     kubernetes.Interface
-	HomeREST *rest.Config
+	// Client reads this cluster from a cache; Home does not.
+	Client client.Client
+	Home   kubernetes.Interface
 	// NodeIP is the address of this machine's node, which virtual nodes have too.
 	NodeIP netip.Addr
 	// API is where pods at home reach the API server; the zero value when those abroad cannot.

@@ -102,8 +102,7 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 	}
 	needs := companions{m.reflector, m.policies}
 	m.node, err = virtualnode.New(virtualnode.Config{
-		Home: f.Home, HomeREST: f.HomeREST,
-		Abroad: there.API, View: there.View, Twins: &twins{fleet: f, peer: peer.Name, remote: there, companions: needs}, Companions: needs,
+		Home: f.Home, Abroad: there.API, View: there.View, Twins: &twins{fleet: f, peer: peer.Name, remote: there, companions: needs}, Companions: needs,
 		Permit: func(ctx context.Context, namespace string) (offloading.Permit, string, error) {
 			return f.Permits.Of(ctx, namespace, peer.Name)
 		},

@@ -11,15 +11,8 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/remote"
 )
-
-// machine is what consumers are told of the nodes their guests run on. The pods there could see the most of it.
-type machine struct {
-	KernelVersion           string   `json:"kernelVersion,omitempty"`
-	BootID                  string   `json:"bootID,omitempty"`
-	ContainerRuntimeVersion string   `json:"containerRuntimeVersion,omitempty"`
-	DeclaredFeatures        []string `json:"declaredFeatures,omitempty"` // of kubelets (KEP-5328)
-}
 
 // GetMachine answers GET /kith/v2/machine?contract=ID: of several nodes, with what is true of all. Errors are problems as peering
 // has them. consumerID is the caller's, proved by its key (identity.ID.String).
@@ -28,30 +21,33 @@ func (h *Host) GetMachine(w http.ResponseWriter, r *http.Request, consumerID str
 	if err == nil && !t.inForce(time.Now()) {
 		err = &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s", t.contract), Reason: "it is not in force"}
 	}
-	var all machine
+	var all remote.Machine
 	if err == nil {
 		all, err = h.machine(r.Context())
 	}
 	h.answer(w, all, err)
 }
 
-func (h *Host) machine(ctx context.Context) (machine, error) {
+func (h *Host) machine(ctx context.Context) (remote.Machine, error) {
 	var nodes corev1.NodeList
 	if err := h.client.List(ctx, &nodes); err != nil {
-		return machine{}, fmt.Errorf("reading nodes: %w", err)
+		return remote.Machine{}, fmt.Errorf("reading nodes: %w", err)
 	}
 	return machineOf(nodes.Items), nil
 }
 
-// machineOf is what is true of all nodes that are no virtual ones.
-func machineOf(nodes []corev1.Node) (all machine) {
+// machineOf is what is true of all nodes that are no virtual ones. The pods there could see the most of it.
+func machineOf(nodes []corev1.Node) (all remote.Machine) {
 	first := true
 	for i := range nodes {
 		if _, virtual := nodes[i].Labels[v1alpha1.LabelPeer]; virtual {
 			continue
 		}
 		s := &nodes[i].Status
-		one := machine{s.NodeInfo.KernelVersion, s.NodeInfo.BootID, s.NodeInfo.ContainerRuntimeVersion, s.DeclaredFeatures}
+		one := remote.Machine{
+			KernelVersion: s.NodeInfo.KernelVersion, BootID: s.NodeInfo.BootID,
+			ContainerRuntimeVersion: s.NodeInfo.ContainerRuntimeVersion, DeclaredFeatures: s.DeclaredFeatures,
+		}
 		if first {
 			all, first = one, false
 			continue

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/remote"
 )
 
 func TestWhatIsSaidOfTheMachineIsTrueOfAllNodes(t *testing.T) {
@@ -21,13 +22,13 @@ func TestWhatIsSaidOfTheMachineIsTrueOfAllNodes(t *testing.T) {
 	one, two := node("a", "6.12", "containerd://2.2", "A", "B", "C"), node("b", "6.13", "containerd://2.2", "C", "A")
 	for name, c := range map[string]struct {
 		nodes []corev1.Node
-		want  machine
+		want  remote.Machine
 	}{
-		"none":                {[]corev1.Node{virtual}, machine{}},
-		"one":                 {[]corev1.Node{virtual, one}, machine{"6.12", "boot of a", "containerd://2.2", []string{"A", "B", "C"}}},
-		"two":                 {[]corev1.Node{one, virtual, two}, machine{"", "", "containerd://2.2", []string{"A", "C"}}},
-		"two, one says none":  {[]corev1.Node{one, node("c", "6.12", "containerd://2.2")}, machine{"6.12", "", "containerd://2.2", []string{}}},
-		"two, the first none": {[]corev1.Node{node("c", "6.12", ""), one}, machine{KernelVersion: "6.12"}},
+		"none":                {[]corev1.Node{virtual}, remote.Machine{}},
+		"one":                 {[]corev1.Node{virtual, one}, remote.Machine{KernelVersion: "6.12", BootID: "boot of a", ContainerRuntimeVersion: "containerd://2.2", DeclaredFeatures: []string{"A", "B", "C"}}},
+		"two":                 {[]corev1.Node{one, virtual, two}, remote.Machine{KernelVersion: "", BootID: "", ContainerRuntimeVersion: "containerd://2.2", DeclaredFeatures: []string{"A", "C"}}},
+		"two, one says none":  {[]corev1.Node{one, node("c", "6.12", "containerd://2.2")}, remote.Machine{KernelVersion: "6.12", BootID: "", ContainerRuntimeVersion: "containerd://2.2", DeclaredFeatures: []string{}}},
+		"two, the first none": {[]corev1.Node{node("c", "6.12", ""), one}, remote.Machine{KernelVersion: "6.12"}},
 	} {
 		got := machineOf(c.nodes)
 		if len(got.DeclaredFeatures) == 0 && len(c.want.DeclaredFeatures) == 0 {

@@ -24,6 +24,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/remote"
 )
 
 const (
@@ -32,12 +33,6 @@ const (
 	usageTimeout = 10 * time.Second
 	// maxUsage bounds what is read of one kubelet; a pod is some 2 KiB.
 	maxUsage = 32 << 20
-)
-
-// Forms of usage, which are paths of a kubelet too.
-const (
-	UsageMetrics = "metrics/resource" // Prometheus text: cpu and memory of containers and pods (KEP-1206)
-	UsageSummary = "stats/summary"    // JSON: {"pods": [PodStats]}, besides these disk and network
 )
 
 // usage asks the kubelets of this cluster.
@@ -65,9 +60,9 @@ func (h *Host) GetUsage(w http.ResponseWriter, r *http.Request, consumerID strin
 	ctx, cancel := context.WithTimeout(r.Context(), usageTimeout)
 	defer cancel()
 	form := r.URL.Query().Get("form")
-	filters := map[string]func([][]byte, map[guestAt]string) ([]byte, error){UsageMetrics: ownMetrics, UsageSummary: ownSummary}
+	filters := map[string]func([][]byte, map[guestAt]string) ([]byte, error){remote.UsageMetrics: ownMetrics, remote.UsageSummary: ownSummary}
 	if filters[form] == nil {
-		h.answer(w, nil, api.Invalid("form", form, UsageMetrics+" or "+UsageSummary))
+		h.answer(w, nil, api.Invalid("form", form, remote.UsageMetrics+" or "+remote.UsageSummary))
 		return
 	}
 	t, err := h.termsOf(ctx, r.URL.Query().Get("contract"), consumerID)
@@ -94,7 +89,7 @@ func (h *Host) GetUsage(w http.ResponseWriter, r *http.Request, consumerID strin
 		h.answer(w, nil, err)
 		return
 	}
-	w.Header().Set("Content-Type", map[string]string{UsageMetrics: string(expfmt.NewFormat(expfmt.TypeTextPlain)), UsageSummary: "application/json"}[form])
+	w.Header().Set("Content-Type", map[string]string{remote.UsageMetrics: string(expfmt.NewFormat(expfmt.TypeTextPlain)), remote.UsageSummary: "application/json"}[form])
 	_, _ = w.Write(body) // the caller is gone when this fails
 }
 

@@ -33,7 +33,7 @@ func toleratesBoth(pod *corev1.Pod) bool {
 
 // ended tells whether nothing will move the pod any more.
 func ended(pod *corev1.Pod) bool {
-	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	return pod.DeletionTimestamp != nil || v1alpha1.Ended(pod.Status.Phase)
 }
 
 // stuckAtHome tells whether the pod waits for a node and, made before its namespace was offloaded, may not go abroad.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	metafake "k8s.io/client-go/metadata/fake"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/remote"
@@ -84,12 +85,11 @@ func reflector(t *testing.T, home *Home) *Reflector {
 	t.Cleanup(server.Close)
 	r, err := New(Config{
 		Home: home, Abroad: peerAt(t, server.URL), PeerName: "bob", NodeName: "kith-bob", View: noView(), API: netip.MustParseAddrPort("10.42.255.1:6443"),
-		Permit: func(string) bool { return true }, Translate: plan, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Permit: func(string) bool { return true }, Translate: plan, Recorder: &record.FakeRecorder{}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(r.events.Shutdown)
 	t.Cleanup(r.queue.ShutDown)
 	return r
 }

@@ -2,6 +2,8 @@ package reflection
 
 import (
 	corev1 "k8s.io/api/core/v1"
+
+	"kith.dev/core/api/v1alpha1"
 )
 
 // rootCA is in every namespace of every cluster, with that cluster's own certificate: it is never reflected.
@@ -87,5 +89,5 @@ func eachContainer(spec *corev1.PodSpec, do func(*corev1.Container)) {
 
 // needs says whether the pod, bound to a node, still has use for what it refers to.
 func needs(pod *corev1.Pod, node string) bool {
-	return pod.Spec.NodeName == node && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed
+	return pod.Spec.NodeName == node && !v1alpha1.Ended(pod.Status.Phase)
 }

@@ -14,15 +14,13 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
 	"kith.dev/core/remote"
 )
 
-// Config is what a Reflector needs. All but GuestNode, GuestReady, API, NodeIP, Problems and Recorder must be set.
+// Config is what a Reflector needs. All but GuestNode, GuestReady, API, NodeIP and Problems must be set.
 type Config struct {
 	Home *Home
 	// Abroad is the peer's API server.
@@ -46,7 +44,7 @@ type Config struct {
 	NodeIP netip.Addr
 	// Problems is told what cannot be abroad, for people, whenever that changed; none when all is well. It may be nil.
 	Problems func(namespace string, problems []string)
-	// Recorder writes events about home objects; nil means one that writes through Home.
+	// Recorder writes events about home objects.
 	Recorder record.EventRecorder
 	Log      *slog.Logger
 }
@@ -68,7 +66,6 @@ type Reflector struct {
 	log    *slog.Logger
 	abroad *abroad
 	record record.EventRecorder
-	events record.EventBroadcaster // nil when the Recorder was given
 	queue  workqueue.TypedRateLimitingInterface[item]
 	// life ends when Run does.
 	life context.Context
@@ -104,20 +101,12 @@ func New(cfg Config) (*Reflector, error) {
 		cfg.View.Metadata[string(k)].OnChange(func(was, is *metav1.PartialObjectMetadata) { r.abroadChanged(k, was, is) })
 	}
 	cfg.View.OnSynced(r.synced)
-	if r.record == nil {
-		r.events = record.NewBroadcaster()
-		r.record = r.events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kith", Host: cfg.NodeName})
-	}
 	return r, nil
 }
 
 // Run works until ctx ends. It leaves what is abroad where it is: the next Reflector goes on with it. It can be called
 // once.
 func (r *Reflector) Run(ctx context.Context) error {
-	if r.events != nil {
-		r.events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: r.cfg.Home.core.CoreV1().Events("")})
-		defer r.events.Shutdown()
-	}
 	group := errgroup.Group{}
 	for range workers {
 		group.Go(func() error { r.work(ctx); return nil })

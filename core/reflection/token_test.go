@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
 )
 
 // TestShortTokensAreRenewedWhileTheyHold: a pod abroad never has a token that ran out, for hours.
@@ -34,12 +35,11 @@ func TestShortTokensAreRenewedWhileTheyHold(t *testing.T) {
 		})
 		r, err := New(Config{
 			Home: &Home{core: core}, Abroad: peerAt(t, "https://bob"), View: noView(), PeerName: "bob", NodeName: "kith-bob",
-			Permit: func(string) bool { return true }, Translate: plan, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+			Permit: func(string) bool { return true }, Translate: plan, Recorder: &record.FakeRecorder{}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer r.events.Shutdown()
 		defer r.queue.ShutDown()
 
 		pod := homePod()

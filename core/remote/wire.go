@@ -28,8 +28,8 @@ var Kinds = []string{"Service", "EndpointSlice", "ConfigMap", "Secret"}
 
 // Forms in which a peer is asked what guests use. They are also the paths under which a kubelet tells it.
 const (
-	UsageMetrics = "metrics/resource"
-	UsageSummary = "stats/summary"
+	UsageMetrics = "metrics/resource" // Prometheus text: cpu and memory of containers and pods (KEP-1206)
+	UsageSummary = "stats/summary"    // JSON: {"pods": [PodStats]}, besides these disk and network
 )
 
 // Machine is what a peer says of the machines that guests run on, in the form of GET /kith/v2/machine (core/hosting). Nothing here

@@ -56,12 +56,10 @@ func decide(home *corev1.Pod, abroad *v1alpha1.OffloadedPod) step {
 	return stepReport
 }
 
-func ended(s *corev1.PodStatus) bool {
-	return s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed
-}
+func ended(s *corev1.PodStatus) bool { return v1alpha1.Ended(s.Phase) }
 
 func endedAbroad(o *v1alpha1.OffloadedPod) bool {
-	return o.Status.Phase == v1alpha1.OffloadedPodSucceeded || o.Status.Phase == v1alpha1.OffloadedPodFailed
+	return v1alpha1.Ended(corev1.PodPhase(o.Status.Phase))
 }
 
 func outdated(home *corev1.Pod, abroad *v1alpha1.OffloadedPod) bool {

@@ -12,10 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
 	"kith.dev/core/api/v1alpha1"
@@ -194,9 +190,4 @@ func lastTime(e *corev1.Event) time.Time {
 		last = e.Series.LastObservedTime.Time
 	}
 	return last
-}
-
-func newRecorder(b record.EventBroadcaster, home kubernetes.Interface, nodeName string) record.EventRecorder {
-	b.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: home.CoreV1().Events("")})
-	return b.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kith", Host: nodeName})
 }

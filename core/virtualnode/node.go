@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
@@ -45,12 +44,10 @@ type Companions interface {
 	Adapt(home *corev1.Pod, twin string, spec *corev1.PodSpec)
 }
 
-// Config is what a Node needs. Home, Abroad, View, Twins, Permit, PeerName, NodeName, NodeIP, KubeletPort and Log must be set.
+// Config is what a Node needs. Home, Abroad, View, Twins, Permit, PeerName, NodeName, NodeIP, KubeletPort, Recorder and Log must be set.
 type Config struct {
 	// Home is the client of the home cluster; it should not limit its own rate.
 	Home kubernetes.Interface
-	// HomeREST is the configuration Home was made from; the pods' events are written with a copy of it.
-	HomeREST *rest.Config
 	// Abroad is the peer's API server.
 	Abroad *remote.API
 	// View shows the twins and what is in them. The Node runs it.
@@ -91,7 +88,7 @@ type Config struct {
 	Translate func(netip.Addr) (netip.Addr, bool)
 
 	Log *slog.Logger
-	// Recorder writes events about home pods; nil means one that writes through Home.
+	// Recorder writes events about home pods.
 	Recorder record.EventRecorder
 }
 
@@ -181,11 +178,6 @@ func (n *Node) Name() string { return n.cfg.NodeName }
 // Run registers the node and serves its pods until ctx ends. It leaves the node and its pods where they are:
 // the next Run goes on with them, and Retire takes them away.
 func (n *Node) Run(ctx context.Context) error {
-	if n.record == nil {
-		broadcaster := record.NewBroadcaster(record.WithContext(ctx))
-		defer broadcaster.Shutdown()
-		n.record = newRecorder(broadcaster, n.cfg.Home, n.cfg.NodeName)
-	}
 	version, err := n.serverVersion(ctx)
 	if err != nil {
 		return err
