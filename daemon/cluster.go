@@ -330,25 +330,24 @@ func (d *Daemon) heard(ctx context.Context) error {
 
 // hostingRoutes adds what hosting answers to the peer API.
 func (d *Daemon) hostingRoutes() {
-	with := func(serve func(*clusterPart, http.ResponseWriter, *http.Request, string)) func(http.ResponseWriter, *http.Request, peering.Caller) {
-		return func(w http.ResponseWriter, r *http.Request, caller peering.Caller) {
+	add := func(route string, serve func(*clusterPart, http.ResponseWriter, *http.Request, string)) {
+		d.peerAPI.server.Handle(route, func(w http.ResponseWriter, r *http.Request, caller peering.Caller) {
 			c := d.cluster.Load()
 			if c == nil {
 				answerProblem(w, r, errNotReady)
 				return
 			}
 			serve(c, w, r, caller.ID.String())
-		}
+		})
 	}
-	d.peerAPI.server.Handle("PUT /kith/v2/namespaces/{home}", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.Host.PutNamespace(w, r, id) }))
-	d.peerAPI.server.Handle("DELETE /kith/v2/namespaces/{home}", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) {
-		c.Host.DeleteNamespace(w, r, id)
-	}))
-	d.peerAPI.server.Handle("PUT "+netpolicy.Path, with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.Host.PutPolicies(w, r, id) }))
-	d.peerAPI.server.Handle("GET /kith/v2/view", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.Host.GetView(w, r, id) }))
-	d.peerAPI.server.Handle("GET /kith/v2/usage", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.Host.GetUsage(w, r, id) }))
-	d.peerAPI.server.Handle("GET /kith/v2/machine", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.Host.GetMachine(w, r, id) }))
-	d.peerAPI.server.Handle("/kube/", with(func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.door.Serve(w, r, id) }))
+	for route, serve := range map[string]func(*hosting.Host, http.ResponseWriter, *http.Request, string){
+		"PUT /kith/v2/namespaces/{home}": (*hosting.Host).PutNamespace, "DELETE /kith/v2/namespaces/{home}": (*hosting.Host).DeleteNamespace,
+		"PUT " + netpolicy.Path: (*hosting.Host).PutPolicies, "GET /kith/v2/view": (*hosting.Host).GetView,
+		"GET /kith/v2/usage": (*hosting.Host).GetUsage, "GET /kith/v2/machine": (*hosting.Host).GetMachine,
+	} {
+		add(route, func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { serve(c.Host, w, r, id) })
+	}
+	add("/kube/", func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.door.Serve(w, r, id) })
 }
 
 // answerProblem writes what the peer API refuses; Kubernetes clients understand a Status.

@@ -90,24 +90,22 @@ func (b *Backend) Status(ctx context.Context) (api.Status, error) {
 	if c == nil {
 		return s, nil
 	}
-	return s, c.count(ctx, &s)
+	return s, b.count(ctx, c, &s)
 }
 
 // count fills in what only the cluster knows.
-func (c *Cluster) count(ctx context.Context, s *api.Status) error {
-	var requests v1alpha1.PeeringRequestList
-	var contracts v1alpha1.ContractList
-	var pods corev1.PodList
-	if err := errors.Join(c.Client.List(ctx, &requests), c.Client.List(ctx, &contracts), c.Client.List(ctx, &pods)); err != nil {
-		return internal(err)
+func (b *Backend) count(ctx context.Context, c *Cluster, s *api.Status) error {
+	f, err := b.gather(ctx)
+	if err != nil {
+		return err
 	}
-	for i := range requests.Items {
-		if relations.Pending(&requests.Items[i]) {
+	for i := range f.requests {
+		if relations.Pending(&f.requests[i]) {
 			s.Counts.Requests++
 		}
 	}
 	used := corev1.ResourceList{}
-	for _, ctr := range contracts.Items {
+	for _, ctr := range f.contracts {
 		if ctr.DeletionTimestamp != nil {
 			continue
 		}
@@ -116,13 +114,11 @@ func (c *Cluster) count(ctx context.Context, s *api.Status) error {
 			add(used, ctr.Spec.Resources)
 		}
 	}
-	for i := range pods.Items {
-		switch pod := &pods.Items[i]; {
-		case pod.Labels[v1alpha1.LabelConsumer] != "":
-			s.Counts.Guests++
-		case offloading.Abroad(pod):
-			s.Counts.PodsAbroad++
-		}
+	for _, n := range f.guests {
+		s.Counts.Guests += n
+	}
+	for _, n := range f.abroad {
+		s.Counts.PodsAbroad += n
 	}
 	return c.sharing(ctx, s, used)
 }

@@ -19,11 +19,7 @@ import (
 
 // Confirm writes down the owner's word on what a peer accepted, and waits for what becomes of it.
 func (b *Backend) Confirm(ctx context.Context, ref string, in api.PeerConfirm) (api.Peer, error) {
-	c, err := b.cluster(ctx)
-	if err != nil {
-		return api.Peer{}, err
-	}
-	k, err := b.Directory.Find(ref)
+	c, k, err := b.find(ctx, ref)
 	if err != nil {
 		return api.Peer{}, err
 	}

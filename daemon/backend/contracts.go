@@ -19,17 +19,13 @@ func (b *Backend) Contracts(ctx context.Context) ([]api.Contract, error) {
 	if err != nil {
 		return nil, err
 	}
-	var contracts v1alpha1.ContractList
-	if err := c.Client.List(ctx, &contracts); err != nil {
-		return nil, internal(err)
-	}
 	f, err := b.gather(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var list []api.Contract
-	for i := range contracts.Items {
-		list = append(list, c.contract(&contracts.Items[i], f))
+	for i := range f.contracts {
+		list = append(list, c.contract(&f.contracts[i], f))
 	}
 	return list, nil
 }

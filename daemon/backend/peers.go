@@ -85,8 +85,7 @@ func (b *Backend) gather(ctx context.Context) (facts, error) {
 		pod := &pods.Items[i]
 		if id := pod.Labels[v1alpha1.LabelConsumer]; id != "" {
 			f.guests[id]++
-		}
-		if offloading.Abroad(pod) {
+		} else if offloading.Abroad(pod) {
 			f.abroad[pod.Spec.NodeName]++
 			if f.used[pod.Spec.NodeName] == nil {
 				f.used[pod.Spec.NodeName] = corev1.ResourceList{}
@@ -362,6 +361,16 @@ func (b *Backend) unchanged(ctx context.Context, c *Cluster, k directory.Known, 
 	return p, err
 }
 
+// find is the cluster, and somebody it knows.
+func (b *Backend) find(ctx context.Context, ref string) (*Cluster, directory.Known, error) {
+	c, err := b.cluster(ctx)
+	if err != nil {
+		return nil, directory.Known{}, err
+	}
+	k, err := b.Directory.Find(ref)
+	return c, k, err
+}
+
 // contactTime is how long a peer that just answered may take to be in contact: mostly milliseconds.
 const contactTime = 5 * time.Second
 
@@ -457,11 +466,7 @@ func change(peer *v1alpha1.Peer, inForce *v1alpha1.Contract) string {
 
 // Withdraw takes back a question that waits for an answer.
 func (b *Backend) Withdraw(ctx context.Context, ref string) (api.Peer, error) {
-	c, err := b.cluster(ctx)
-	if err != nil {
-		return api.Peer{}, err
-	}
-	k, err := b.Directory.Find(ref)
+	c, k, err := b.find(ctx, ref)
 	if err != nil {
 		return api.Peer{}, err
 	}
@@ -512,11 +517,7 @@ func (b *Backend) Withdraw(ctx context.Context, ref string) (api.Peer, error) {
 
 // Unpeer ends what there is with a peer, in both directions.
 func (b *Backend) Unpeer(ctx context.Context, ref string, report func(api.Progress)) (api.Peer, error) {
-	c, err := b.cluster(ctx)
-	if err != nil {
-		return api.Peer{}, err
-	}
-	k, err := b.Directory.Find(ref)
+	c, k, err := b.find(ctx, ref)
 	if err != nil {
 		return api.Peer{}, err
 	}
@@ -581,11 +582,7 @@ func (c *Cluster) endProviding(ctx context.Context, peer string) error {
 
 // ForgetPeer drops everything about a peer from this side alone.
 func (b *Backend) ForgetPeer(ctx context.Context, ref string) error {
-	c, err := b.cluster(ctx)
-	if err != nil {
-		return err
-	}
-	k, err := b.Directory.Find(ref)
+	c, k, err := b.find(ctx, ref)
 	if err != nil {
 		return err
 	}
