@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
 )
@@ -106,7 +107,7 @@ func (p *program) askToAgree(c *cobra.Command, name string) (api.PeerConfirm, er
 		return api.PeerConfirm{}, err
 	}
 	if peer.Confirm == nil {
-		return api.PeerConfirm{}, &api.Error{Code: api.CodeConflict, Message: "there is nothing to confirm with " + clean(peer.Name), Do: "`kith peers` shows where it stands"}
+		return api.PeerConfirm{}, &api.Error{Code: api.CodeConflict, Message: "there is nothing to confirm with " + screen.Clean(peer.Name), Do: "`kith peers` shows where it stands"}
 	}
 	return p.agree(c.Context(), name, *peer.Confirm)
 }
@@ -118,7 +119,7 @@ func (p *program) agree(ctx context.Context, peer string, asked api.Confirmation
 	}
 	in := bufio.NewReader(p.In)
 	if asked.Code != "" {
-		fmt.Fprintf(p.Err, "Does the screen of %s show the code %s too? [y/N] ", clean(peer), p.style(true).bold(spaced(clean(asked.Code))))
+		fmt.Fprintf(p.Err, "Does the screen of %s show the code %s too? [y/N] ", screen.Clean(peer), p.style(true).Bold(spaced(screen.Clean(asked.Code))))
 		yes, err := p.yes(ctx, in)
 		if err != nil || !yes {
 			return api.PeerConfirm{Reject: err == nil}, err
@@ -126,9 +127,9 @@ func (p *program) agree(ctx context.Context, peer string, asked api.Confirmation
 		word.Code = asked.Code
 	}
 	if len(asked.Terms) > 0 {
-		fmt.Fprintf(p.Err, "%s has terms that were not asked for:\n", clean(peer))
+		fmt.Fprintf(p.Err, "%s has terms that were not asked for:\n", screen.Clean(peer))
 		for _, term := range asked.Terms {
-			fmt.Fprintf(p.Err, "  %s\n", clean(term))
+			fmt.Fprintf(p.Err, "  %s\n", screen.Clean(term))
 		}
 		fmt.Fprint(p.Err, "Agree to them? [y/N] ")
 		yes, err := p.yes(ctx, in)
@@ -164,18 +165,18 @@ func (p *program) yes(ctx context.Context, in *bufio.Reader) (bool, error) {
 
 // stillToConfirm says what is to be done where nobody can be asked.
 func stillToConfirm(peer string, asked api.Confirmation) *api.Error {
-	peer = clean(peer)
+	peer = screen.Clean(peer)
 	e := &api.Error{Code: api.CodeConfirm, Message: peer + " accepted, and nothing is signed before you confirm"}
 	if asked.Code != "" {
-		e.Reason = fmt.Sprintf("the code here is %s, and the screen of %s must show the same", spaced(clean(asked.Code)), peer)
+		e.Reason = fmt.Sprintf("the code here is %s, and the screen of %s must show the same", spaced(screen.Clean(asked.Code)), peer)
 		e.Do = fmt.Sprintf("ask its owner for the code there and run `kith confirm %[1]s --code CODE`; `kith confirm %[1]s --reject` takes the request back", peer)
 	}
 	if len(asked.Terms) > 0 {
 		var terms []string
 		for _, term := range asked.Terms {
-			terms = append(terms, clean(term))
+			terms = append(terms, screen.Clean(term))
 		}
-		e.Reason = strings.Join(slicesWithout([]string{e.Reason, "its terms were not asked for: " + strings.Join(terms, ", ")}, ""), "; ")
+		e.Reason = strings.Join(nonEmpty(e.Reason, "its terms were not asked for: "+strings.Join(terms, ", ")), "; ")
 		if e.Do == "" {
 			e.Do = fmt.Sprintf("`kith confirm %[1]s --terms` agrees, `kith confirm %[1]s --reject` takes the request back", peer)
 		} else {
@@ -196,4 +197,23 @@ func wholeID(typed string) string {
 		groups = append(groups, text[:7])
 	}
 	return strings.Join(groups, "-")
+}
+
+// confirm asks on a terminal whether what will happen is meant. Scripts are not asked: they have said what they want.
+func (p *program) confirm(sure bool, will string) error {
+	if sure || will == "" || !p.InTerminal || !p.ErrTerminal {
+		return nil
+	}
+	return p.sure(will + ". Go on?")
+}
+
+// sure is nil when the answer to a question is yes.
+func (p *program) sure(question string) error {
+	fmt.Fprintf(p.Err, "%s [y/N] ", question)
+	answer, _ := bufio.NewReader(p.In).ReadString('\n')
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	}
+	return &api.Error{Code: api.CodeConflict, Message: "nothing was done", Do: "`--yes` does it without asking"}
 }

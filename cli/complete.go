@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
 )
@@ -52,59 +53,49 @@ func word(name, otherwise, description string) string {
 	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return !strings.ContainsRune(harmless, r) }) {
 		name = otherwise
 	}
-	return name + "\t" + clean(description)
+	return name + "\t" + screen.Clean(description)
 }
 
 const harmless = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:/"
 
-func (p *program) completePeers(most int) completion {
+// completeWith offers a word for each of what kithd lists; "" for none.
+func completeWith[T any](p *program, most int, list func(*client.Client, context.Context) ([]T, error), word func(T) string) completion {
 	return p.complete(most, func(ctx context.Context, kithd *client.Client) (out []string, err error) {
-		peers, err := kithd.Peers(ctx)
-		for _, x := range peers {
-			out = append(out, word(x.Name, x.ShortID, "out "+string(x.Outgoing)+", in "+string(x.Incoming)))
+		all, err := list(kithd, ctx)
+		for _, x := range all {
+			out = append(out, nonEmpty(word(x))...)
 		}
 		return out, err
+	})
+}
+
+func (p *program) completePeers(most int) completion {
+	return completeWith(p, most, (*client.Client).Peers, func(x api.Peer) string {
+		return word(x.Name, x.ShortID, "out "+string(x.Outgoing)+", in "+string(x.Incoming))
 	})
 }
 
 func (p *program) completeRequests(most int) completion {
-	return p.complete(most, func(ctx context.Context, kithd *client.Client) (out []string, err error) {
-		requests, err := kithd.Requests(ctx)
-		for _, r := range requests {
-			if r.Direction != api.Outgoing {
-				out = append(out, word(r.ID, r.ID, r.Peer+" would get "+r.Grants()))
-			}
+	return completeWith(p, most, (*client.Client).Requests, func(r api.Request) string {
+		if r.Direction == api.Outgoing {
+			return ""
 		}
-		return out, err
+		return word(r.ID, r.ID, r.Peer+" would get "+r.Grants())
 	})
 }
 
 func (p *program) completeContracts(most int) completion {
-	return p.complete(most, func(ctx context.Context, kithd *client.Client) (out []string, err error) {
-		contracts, err := kithd.Contracts(ctx)
-		for _, x := range contracts {
-			out = append(out, word(x.Name, x.ID, string(x.Role)+", "+string(x.State)))
-		}
-		return out, err
+	return completeWith(p, most, (*client.Client).Contracts, func(x api.Contract) string {
+		return word(x.Name, x.ID, string(x.Role)+", "+string(x.State))
 	})
 }
 
-func (p *program) completeOffloads(c *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
-	return p.complete(1, func(ctx context.Context, kithd *client.Client) (out []string, err error) {
-		offloads, err := kithd.Offloads(ctx)
-		for _, o := range offloads {
-			out = append(out, word(o.Namespace, o.Namespace, count(o.Pods.Abroad, "pod")+" abroad"))
-		}
-		return out, err
-	})(c, args, begin)
+func (p *program) completeOffloads() completion {
+	return completeWith(p, 1, (*client.Client).Offloads, func(o api.Offload) string {
+		return word(o.Namespace, o.Namespace, screen.Count(o.Pods.Abroad, "pod")+" abroad")
+	})
 }
 
-func (p *program) completePolicies(c *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
-	return p.complete(-1, func(ctx context.Context, kithd *client.Client) (out []string, err error) {
-		policies, err := kithd.Policies(ctx)
-		for _, x := range policies {
-			out = append(out, word(x.Name, x.Name, x.Amounts.String()))
-		}
-		return out, err
-	})(c, args, begin)
+func (p *program) completePolicies() completion {
+	return completeWith(p, -1, (*client.Client).Policies, func(x api.Policy) string { return word(x.Name, x.Name, x.Amounts.String()) })
 }

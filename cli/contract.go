@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
 	"kith.dev/core/api/verdict"
@@ -51,16 +52,16 @@ func (p *program) contractListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			err = printList(p, contracts, []column[api.Contract]{
-				{title: "NAME", cell: func(x api.Contract) string { return x.Name }},
-				{title: "STATE", cell: func(x api.Contract) string { return string(x.State) }},
-				{title: "USED", cell: func(x api.Contract) string { return used(x.Used, x.Resources) }},
-				{title: "ENDS", cell: func(x api.Contract) string { return p.until(x.NotAfter) }},
-				{title: "PEER", cell: func(x api.Contract) string { return x.Peer }, wide: true},
-				{title: "ROLE", cell: func(x api.Contract) string { return string(x.Role) }, wide: true},
-				{title: "REVISION", cell: func(x api.Contract) string { return fmt.Sprint(x.Revision) }, wide: true},
-				{title: "ID", cell: func(x api.Contract) string { return x.ID }, wide: true},
-				{title: "PEER ID", cell: func(x api.Contract) string { return x.PeerID }, wide: true},
+			err = printList(p, contracts, []screen.Column[api.Contract]{
+				{Title: "NAME", Cell: func(x api.Contract) string { return x.Name }},
+				{Title: "STATE", Cell: func(x api.Contract) string { return string(x.State) }},
+				{Title: "USED", Cell: func(x api.Contract) string { return screen.Used(x.Used, x.Resources) }},
+				{Title: "ENDS", Cell: func(x api.Contract) string { return p.until(x.NotAfter) }},
+				{Title: "PEER", Cell: func(x api.Contract) string { return x.Peer }, Wide: true},
+				{Title: "ROLE", Cell: func(x api.Contract) string { return string(x.Role) }, Wide: true},
+				{Title: "REVISION", Cell: func(x api.Contract) string { return fmt.Sprint(x.Revision) }, Wide: true},
+				{Title: "ID", Cell: func(x api.Contract) string { return x.ID }, Wide: true},
+				{Title: "PEER ID", Cell: func(x api.Contract) string { return x.PeerID }, Wide: true},
 			}, "no contracts")
 			for _, x := range contracts {
 				p.printNotes(note{x.Name, x.Why})
@@ -102,7 +103,7 @@ func (p *program) contractShowCommand() *cobra.Command {
 
 func (p *program) showContract(x api.Contract) {
 	style := p.style(p.OutTerminal)
-	fmt.Fprintf(p.Out, "%s, revision %d\n", style.bold(clean(x.Name)), x.Revision)
+	fmt.Fprintf(p.Out, "%s, revision %d\n", style.Bold(screen.Clean(x.Name)), x.Revision)
 	line := func(name, text string) {
 		if text != "" {
 			fmt.Fprintf(p.Out, "%-10s %s\n", name, text)
@@ -112,11 +113,11 @@ func (p *program) showContract(x api.Contract) {
 	if x.Role == api.Provider {
 		verb = "gives resources to"
 	}
-	line("ID", clean(x.ID))
-	line("Role", fmt.Sprintf("%s: this cluster %s %s (%s)", x.Role, verb, clean(x.Peer), clean(x.PeerID)))
-	line("State", style.word(string(x.State)))
-	line("Why", clean(x.Why))
-	line("Used", clean(usedOf(x.Used, x.Resources)))
+	line("ID", screen.Clean(x.ID))
+	line("Role", fmt.Sprintf("%s: this cluster %s %s (%s)", x.Role, verb, screen.Clean(x.Peer), screen.Clean(x.PeerID)))
+	line("State", style.Word(string(x.State)))
+	line("Why", screen.Clean(x.Why))
+	line("Used", screen.Clean(screen.UsedOf(x.Used, x.Resources)))
 	for _, t := range []struct {
 		name string
 		time time.Time
@@ -126,7 +127,7 @@ func (p *program) showContract(x api.Contract) {
 		}
 	}
 	for _, s := range x.Signatures {
-		line("Signed", fmt.Sprintf("by the %s, %s", clean(string(s.Role)), clean(s.ID)))
+		line("Signed", fmt.Sprintf("by the %s, %s", screen.Clean(string(s.Role)), screen.Clean(s.ID)))
 	}
 }
 
@@ -191,19 +192,19 @@ func (p *program) contractOf(c *cobra.Command, name string) (api.Contract, error
 	if name == "-" {
 		name = "the standard input"
 	}
-	return verdict.Read(clean(name), b)
+	return verdict.Read(screen.Clean(name), b)
 }
 
 func (p *program) showVerdict(x api.Contract, r api.VerifyResult) {
 	style := p.style(p.OutTerminal)
 	for _, check := range r.Checks {
-		mark := style.green("ok    ")
+		mark := style.Green("ok    ")
 		if !check.OK {
-			mark = style.red("FAILED")
+			mark = style.Red("FAILED")
 		}
 		fmt.Fprintln(p.Out, mark, check.What)
 		if check.Why != "" {
-			fmt.Fprintln(p.Out, "       "+strings.ReplaceAll(cleanLines(check.Why), "\n", "\n       "))
+			fmt.Fprintln(p.Out, "       "+strings.ReplaceAll(screen.CleanLines(check.Why), "\n", "\n       "))
 		}
 	}
 	d, err := contract.Parse(x.Document)
@@ -211,7 +212,7 @@ func (p *program) showVerdict(x api.Contract, r api.VerifyResult) {
 		return
 	}
 	fmt.Fprintf(p.Out, "contract %s, revision %d: %s (%s) gives %s (%s)\n  %s\n", d.ID, d.Revision,
-		clean(d.Provider.Name), d.Provider.ID, clean(d.Consumer.Name), d.Consumer.ID, clean(api.Resources(d.Resources).String()))
+		screen.Clean(d.Provider.Name), d.Provider.ID, screen.Clean(d.Consumer.Name), d.Consumer.ID, screen.Clean(api.Resources(d.Resources).String()))
 	in := "is in force"
 	if !d.InForce(p.Now()) {
 		in = "is NOT in force now"

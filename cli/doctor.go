@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/daemon/config"
 	"kith.dev/daemon/doctor"
@@ -37,7 +38,7 @@ Nothing is changed. Without a running kithd the machine alone is looked at. The 
 					return err
 				}
 			} else {
-				fmt.Fprintf(p.Out, "\n%d ok, %s, %d failed\n", ok, count(warnings, "warning"), failed)
+				fmt.Fprintf(p.Out, "\n%d ok, %s, %d failed\n", ok, screen.Count(warnings, "warning"), failed)
 			}
 			if failed > 0 {
 				return &api.Error{Code: api.CodeInternal, Message: fmt.Sprintf("%d of %d checks failed", failed, len(all))}
@@ -93,15 +94,15 @@ func (p *program) showFinding(f api.Finding) {
 	style := p.style(p.OutTerminal)
 	about := f.Area
 	if f.Peer != "" {
-		about = clean(f.Peer)
+		about = screen.Clean(f.Peer)
 	}
 	const state, topic = 7, 9
-	pad := func(text string, to int) string { return strings.Repeat(" ", max(to-width(text), 0)) }
-	fmt.Fprintf(p.Out, "%s%s  %s%s  %s\n", style.word(string(f.State)), pad(string(f.State), state), about, pad(about, topic), strings.ReplaceAll(cleanLines(f.What), "\n", " "))
+	pad := func(text string, to int) string { return strings.Repeat(" ", max(to-screen.Width(text), 0)) }
+	fmt.Fprintf(p.Out, "%s%s  %s%s  %s\n", style.Word(string(f.State)), pad(string(f.State), state), about, pad(about, topic), strings.ReplaceAll(screen.CleanLines(f.What), "\n", " "))
 	for _, detail := range []string{f.Why, f.Do} {
 		if detail != "" {
 			indent := strings.Repeat(" ", state+topic+4)
-			fmt.Fprintln(p.Out, indent+strings.ReplaceAll(cleanLines(detail), "\n", "\n"+indent))
+			fmt.Fprintln(p.Out, indent+strings.ReplaceAll(screen.CleanLines(detail), "\n", "\n"+indent))
 		}
 	}
 }

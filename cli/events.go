@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
 )
@@ -53,16 +54,16 @@ func (p *program) eventsCommand() *cobra.Command {
 
 func (p *program) showEvent(e api.Event) {
 	style := p.style(p.OutTerminal)
-	text := cleanLines(e.Message)
+	text := screen.CleanLines(e.Message)
 	if e.Object != "" {
-		text += " (" + clean(e.Object) + ")"
+		text += " (" + screen.Clean(e.Object) + ")"
 	}
 	severity := fmt.Sprintf("%-7s", e.Severity)
 	switch e.Severity {
 	case api.SeverityWarning:
-		severity = style.yellow(severity)
+		severity = style.Yellow(severity)
 	case api.SeverityError:
-		severity = style.red(severity)
+		severity = style.Red(severity)
 	}
-	fmt.Fprintf(p.Out, "%s  %s  %-16s  %s\n", e.Time.Local().Format(time.DateTime), severity, clean(string(e.Type)), text)
+	fmt.Fprintf(p.Out, "%s  %s  %-16s  %s\n", e.Time.Local().Format(time.DateTime), severity, screen.Clean(string(e.Type)), text)
 }

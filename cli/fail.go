@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 )
 
@@ -18,7 +19,7 @@ const exitInterrupted = 130
 func (p *program) fail(ctx context.Context, command *cobra.Command, err error) int {
 	style := p.style(p.ErrTerminal)
 	if ctx.Err() != nil {
-		fmt.Fprintln(p.Err, style.red("kith:"), "interrupted; what was begun goes on")
+		fmt.Fprintln(p.Err, style.Red("kith:"), "interrupted; what was begun goes on")
 		return exitInterrupted
 	}
 	var e *api.Error
@@ -33,7 +34,7 @@ func (p *program) fail(ctx context.Context, command *cobra.Command, err error) i
 		text += ": " + e.Reason
 	}
 	// Words of peers can be in here; the lines are ours.
-	fmt.Fprintln(p.Err, style.red("kith:"), indented(text))
+	fmt.Fprintln(p.Err, style.Red("kith:"), indented(text))
 	if e.Do != "" {
 		fmt.Fprintln(p.Err, "     ", indented(e.Do))
 	}
@@ -42,8 +43,8 @@ func (p *program) fail(ctx context.Context, command *cobra.Command, err error) i
 
 // indented cleans text, leaves blank lines out, and sets its lines after the first under the first.
 func indented(text string) string {
-	lines := strings.FieldsFunc(cleanLines(text), func(r rune) bool { return r == '\n' })
-	return strings.Join(slicesWithout(lines, ""), "\n      ")
+	lines := strings.FieldsFunc(screen.CleanLines(text), func(r rune) bool { return r == '\n' })
+	return strings.Join(lines, "\n      ")
 }
 
 func exitCodesTopic() *cobra.Command {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
 )
@@ -27,20 +28,20 @@ func (p *program) guestsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			err = printList(p, guests, []column[api.Guest]{
-				{title: "NAME", cell: func(g api.Guest) string { return g.Name }},
-				{title: "NAMESPACE", cell: func(g api.Guest) string { return g.Namespace }},
-				{title: "OF", cell: func(g api.Guest) string { return g.Consumer }},
-				{title: "PHASE", cell: func(g api.Guest) string { return g.Phase }},
-				{title: "AGE", cell: func(g api.Guest) string {
+			err = printList(p, guests, []screen.Column[api.Guest]{
+				{Title: "NAME", Cell: func(g api.Guest) string { return g.Name }},
+				{Title: "NAMESPACE", Cell: func(g api.Guest) string { return g.Namespace }},
+				{Title: "OF", Cell: func(g api.Guest) string { return g.Consumer }},
+				{Title: "PHASE", Cell: func(g api.Guest) string { return g.Phase }},
+				{Title: "AGE", Cell: func(g api.Guest) string {
 					if g.Created.IsZero() {
 						return ""
 					}
-					return age(p.Now().Sub(g.Created))
+					return screen.Age(p.Now().Sub(g.Created))
 				}},
-				{title: "REQUESTS", cell: func(g api.Guest) string { return g.Resources.String() }, wide: true},
-				{title: "NODE", cell: func(g api.Guest) string { return g.Node }, wide: true},
-				{title: "PEER ID", cell: func(g api.Guest) string { return g.ConsumerID }, wide: true},
+				{Title: "REQUESTS", Cell: func(g api.Guest) string { return g.Resources.String() }, Wide: true},
+				{Title: "NODE", Cell: func(g api.Guest) string { return g.Node }, Wide: true},
+				{Title: "PEER ID", Cell: func(g api.Guest) string { return g.ConsumerID }, Wide: true},
 			}, "no guests")
 			for _, g := range guests {
 				p.printNotes(note{g.Name, g.Why})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
 )
@@ -60,13 +61,13 @@ Doing it again changes the options. Pods that run already stay where they are.`,
 }
 
 func (p *program) showOffload(o api.Offload) {
-	fmt.Fprintf(p.Out, "%s is offloaded, strategy %s", clean(o.Namespace), o.Strategy)
+	fmt.Fprintf(p.Out, "%s is offloaded, strategy %s", screen.Clean(o.Namespace), o.Strategy)
 	if o.Why != "" {
-		fmt.Fprintf(p.Out, ": %s", clean(o.Why))
+		fmt.Fprintf(p.Out, ": %s", screen.Clean(o.Why))
 	}
 	fmt.Fprintln(p.Out)
 	for _, t := range o.Twins {
-		fmt.Fprintf(p.Out, "  %s\n", cleanLines(twin(t))) // whole: a refusal ends in what to do
+		fmt.Fprintf(p.Out, "  %s\n", screen.CleanLines(twin(t))) // whole: a refusal ends in what to do
 	}
 }
 
@@ -88,18 +89,18 @@ func (p *program) listOffloads(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	err = printList(p, offloads, []column[api.Offload]{
-		{title: "NAMESPACE", cell: func(o api.Offload) string { return o.Namespace }},
-		{title: "STRATEGY", cell: func(o api.Offload) string { return string(o.Strategy) }},
-		{title: "PEERS", cell: func(o api.Offload) string {
+	err = printList(p, offloads, []screen.Column[api.Offload]{
+		{Title: "NAMESPACE", Cell: func(o api.Offload) string { return o.Namespace }},
+		{Title: "STRATEGY", Cell: func(o api.Offload) string { return string(o.Strategy) }},
+		{Title: "PEERS", Cell: func(o api.Offload) string {
 			if len(o.Peers) == 0 {
 				return "all"
 			}
 			return strings.Join(o.Peers, ",")
 		}},
-		{title: "HOME", cell: func(o api.Offload) string { return fmt.Sprint(o.Pods.Home) }},
-		{title: "ABROAD", cell: func(o api.Offload) string { return fmt.Sprint(o.Pods.Abroad) }},
-		{title: "NAMES ABROAD", cell: func(o api.Offload) string {
+		{Title: "HOME", Cell: func(o api.Offload) string { return fmt.Sprint(o.Pods.Home) }},
+		{Title: "ABROAD", Cell: func(o api.Offload) string { return fmt.Sprint(o.Pods.Abroad) }},
+		{Title: "NAMES ABROAD", Cell: func(o api.Offload) string {
 			var twins []string
 			for _, t := range o.Twins {
 				t.Why = "" // under the table
@@ -107,7 +108,7 @@ func (p *program) listOffloads(c *cobra.Command) error {
 			}
 			return strings.Join(twins, "; ")
 		}},
-		{title: "MAPPING", cell: func(o api.Offload) string { return string(o.Mapping) }, wide: true},
+		{Title: "MAPPING", Cell: func(o api.Offload) string { return string(o.Mapping) }, Wide: true},
 	}, "no namespace is offloaded; `kith offload NAMESPACE` does it")
 	for _, o := range offloads {
 		p.printNotes(note{o.Namespace, o.Why})
@@ -129,7 +130,7 @@ that one refuses to let go stays where it is and is asked for again every two se
 When --timeout is over, the command fails and says which budget holds which pod. The pods go on coming home as budgets allow;
 with --force they come at once.`,
 		Example: "  kith unoffload shop\n  kith unoffload shop --force",
-		Args:    between(1, 1), ValidArgsFunction: p.completeOffloads,
+		Args:    between(1, 1), ValidArgsFunction: p.completeOffloads(),
 		RunE: func(c *cobra.Command, args []string) error {
 			bound := options.Wait
 			if bound > 0 {

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 )
 
@@ -80,18 +82,18 @@ func (p *program) writeJSON(v any, indent string) error {
 	if err := e.Encode(v); err != nil {
 		return err
 	}
-	_, err := p.Out.Write(asciiEscapes(b.Bytes()))
+	_, err := p.Out.Write(screen.ASCII(b.Bytes()))
 	return err
 }
 
 // printList prints items in the form asked for; none says what to tell people when there are none.
-func printList[T any](p *program, items []T, columns []column[T], none string) error {
+func printList[T any](p *program, items []T, columns []screen.Column[T], none string) error {
 	if done, err := p.machine(api.List[T](items)); done {
 		return err
 	}
 	if p.format == formatName {
 		for _, item := range items {
-			fmt.Fprintln(p.Out, clean(columns[0].cell(item)))
+			fmt.Fprintln(p.Out, screen.Clean(columns[0].Cell(item)))
 		}
 		return nil
 	}
@@ -99,7 +101,7 @@ func printList[T any](p *program, items []T, columns []column[T], none string) e
 		fmt.Fprintln(p.Err, none)
 		return nil
 	}
-	writeTable(p.Out, p.style(p.OutTerminal), p.format == formatWide, columns, items)
+	screen.Table(p.Out, p.style(p.OutTerminal), p.format == formatWide, columns, items)
 	return nil
 }
 
@@ -113,7 +115,7 @@ func (p *program) printNotes(notes ...note) {
 	}
 	for _, n := range notes {
 		if n.text != "" {
-			fmt.Fprintf(p.Out, "%s: %s\n", clean(n.about), strings.ReplaceAll(cleanLines(n.text), "\n", " "))
+			fmt.Fprintf(p.Out, "%s: %s\n", screen.Clean(n.about), strings.ReplaceAll(screen.CleanLines(n.text), "\n", " "))
 		}
 	}
 }
@@ -136,4 +138,34 @@ func pick[T any](items []T, names []string, match func(T, string) bool, missing 
 		}
 	}
 	return out, nil
+}
+
+// ago says how long t is past: "2m ago"; "" when it is not known.
+func (p *program) ago(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return screen.Age(p.Now().Sub(t)) + " ago"
+}
+
+// until says how long t is ahead: "in 9m".
+func (p *program) until(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	if left := t.Sub(p.Now()); left > 0 {
+		return "in " + screen.Age(left)
+	}
+	return p.ago(t)
+}
+
+// sameID compares cluster IDs as people copy them: any case, with dashes or not; prefix is enough when asked of long ones.
+func sameID(id, typed string) bool {
+	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, "-", "")) }
+	return len(plain(typed)) >= 4 && strings.HasPrefix(plain(id), plain(typed))
+}
+
+// style says whether a stream gets colours: a terminal, unless NO_COLOR (no-color.org) or TERM says otherwise.
+func (p *program) style(terminal bool) screen.Style {
+	return screen.Style(terminal && p.Getenv("NO_COLOR") == "" && p.Getenv("TERM") != "dumb")
 }

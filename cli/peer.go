@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
 )
@@ -89,7 +90,7 @@ func (p *program) withdraw(c *cobra.Command, name string) error {
 	if done, err := p.machine(peer); done {
 		return err
 	}
-	fmt.Fprintf(p.Out, "the request to %s is taken back\n", clean(peer.Name))
+	fmt.Fprintf(p.Out, "the request to %s is taken back\n", screen.Clean(peer.Name))
 	if peer.Outgoing == api.StateConnected {
 		p.showAsked(peer)
 	}
@@ -98,34 +99,34 @@ func (p *program) withdraw(c *cobra.Command, name string) error {
 
 func (p *program) showAsked(peer api.Peer) {
 	style := p.style(p.OutTerminal)
-	name := clean(peer.Name)
+	name := screen.Clean(peer.Name)
 	if peer.Unchanged {
 		fmt.Fprintf(p.Out, "nothing changes: %s grants that already\n", name)
 	}
 	switch peer.Outgoing {
 	case api.StateConnected:
 		if len(peer.Asked) > 0 && peer.Confirm == nil {
-			fmt.Fprintf(p.Out, "asked %s for %s; it waits for the answer of its owner\n", name, cleanLines(api.Change(peer.Offered, peer.Asked, nil)))
+			fmt.Fprintf(p.Out, "asked %s for %s; it waits for the answer of its owner\n", name, screen.CleanLines(api.Change(peer.Offered, peer.Asked, nil)))
 			return
 		}
-		words := fmt.Sprintf("%s is %s: node %s", name, style.word("connected"), clean(peer.Node))
+		words := fmt.Sprintf("%s is %s: node %s", name, style.Word("connected"), screen.Clean(peer.Node))
 		if len(peer.Offered) > 0 {
-			words += " with " + cleanLines(peer.Offered.String())
+			words += " with " + screen.CleanLines(peer.Offered.String())
 		}
 		fmt.Fprintln(p.Out, words)
 		if peer.Less != "" {
-			fmt.Fprintln(p.Out, cleanLines(peer.Less))
+			fmt.Fprintln(p.Out, screen.CleanLines(peer.Less))
 		}
 	case api.StateRequested:
 		if peer.Confirm != nil {
-			fmt.Fprintf(p.Out, "%s: `kith confirm %s`\n", clean(peer.Why), name)
+			fmt.Fprintf(p.Out, "%s: `kith confirm %s`\n", screen.Clean(peer.Why), name)
 			return
 		}
 		fmt.Fprintf(p.Out, "asked %s; it waits for the answer of its owner\n", name)
 	default:
-		words := fmt.Sprintf("%s is %s", name, style.word(clean(string(peer.Outgoing))))
+		words := fmt.Sprintf("%s is %s", name, style.Word(screen.Clean(string(peer.Outgoing))))
 		if peer.Why != "" {
-			words += ": " + clean(peer.Why)
+			words += ": " + screen.Clean(peer.Why)
 		}
 		fmt.Fprintln(p.Out, words)
 	}
@@ -145,7 +146,7 @@ func (p *program) peerAddCommand() *cobra.Command {
 			if done, err := p.machine(peer); done {
 				return err
 			}
-			fmt.Fprintf(p.Out, "found %s, ID %s\n", clean(peer.Name), clean(peer.ID))
+			fmt.Fprintf(p.Out, "found %s, ID %s\n", screen.Clean(peer.Name), screen.Clean(peer.ID))
 			return nil
 		},
 	})
@@ -180,7 +181,7 @@ that is pending is taken back. With pods on the way, a terminal asks first.`,
 			if done, err := p.machine(peer); done {
 				return err
 			}
-			fmt.Fprintf(p.Out, "the peering with %s has ended\n", clean(peer.Name))
+			fmt.Fprintf(p.Out, "the peering with %s has ended\n", screen.Clean(peer.Name))
 			return nil
 		},
 	})
@@ -211,7 +212,7 @@ Pods that run there are started at home again. When the peer comes back it is a 
 				return nil, kithd.ForgetPeer(ctx, args[0])
 			})
 			if err == nil {
-				fmt.Fprintf(p.Out, "%s is forgotten\n", clean(peer.Name))
+				fmt.Fprintf(p.Out, "%s is forgotten\n", screen.Clean(peer.Name))
 			}
 			return err
 		},
@@ -224,10 +225,10 @@ Pods that run there are started at home again. When the peer comes back it is a 
 func moved(peer api.Peer) string {
 	var parts []string
 	if n := peer.Pods.Abroad; n > 0 {
-		parts = append(parts, fmt.Sprintf("%s of this cluster at %s will move", count(n, "pod"), clean(peer.Name)))
+		parts = append(parts, fmt.Sprintf("%s of this cluster at %s will move", screen.Count(n, "pod"), screen.Clean(peer.Name)))
 	}
 	if n := peer.Pods.Guests; n > 0 {
-		parts = append(parts, fmt.Sprintf("%s of %s here will end", count(n, "pod"), clean(peer.Name)))
+		parts = append(parts, fmt.Sprintf("%s of %s here will end", screen.Count(n, "pod"), screen.Clean(peer.Name)))
 	}
 	return strings.Join(parts, "; ")
 }

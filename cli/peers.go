@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
 )
@@ -45,39 +46,39 @@ they are gone there too. With -o wide, USED says how much of what the peer grant
 // reachable says since when a peer under contract cannot be reached.
 func (p *program) reachable(x api.Peer) string {
 	if x.DownSince.IsZero() {
-		return yes(x.Reachable)
+		return screen.Yes(x.Reachable)
 	}
-	return "down " + age(p.Now().Sub(x.DownSince))
+	return "down " + screen.Age(p.Now().Sub(x.DownSince))
 }
 
 func isPeer(peer api.Peer, name string) bool {
 	return peer.Name == name || sameID(peer.ID, name) || slices.Contains(peer.Addresses, name)
 }
 
-func (p *program) peerColumns() []column[api.Peer] {
-	return []column[api.Peer]{
-		{title: "NAME", cell: func(x api.Peer) string { return x.Name }},
-		{title: "ID", cell: func(x api.Peer) string { return x.ShortID }},
-		{title: "REACHABLE", cell: p.reachable},
-		{title: "OUTGOING", cell: func(x api.Peer) string { return string(x.Outgoing) }},
-		{title: "INCOMING", cell: func(x api.Peer) string { return string(x.Incoming) }},
-		{title: "TUNNEL", cell: tunnel, need: true},
-		{title: "LEFT", cell: func(x api.Peer) string {
+func (p *program) peerColumns() []screen.Column[api.Peer] {
+	return []screen.Column[api.Peer]{
+		{Title: "NAME", Cell: func(x api.Peer) string { return x.Name }},
+		{Title: "ID", Cell: func(x api.Peer) string { return x.ShortID }},
+		{Title: "REACHABLE", Cell: p.reachable},
+		{Title: "OUTGOING", Cell: func(x api.Peer) string { return string(x.Outgoing) }},
+		{Title: "INCOMING", Cell: func(x api.Peer) string { return string(x.Incoming) }},
+		{Title: "TUNNEL", Cell: tunnel, Need: true},
+		{Title: "LEFT", Cell: func(x api.Peer) string {
 			if x.Left == 0 {
 				return ""
 			}
-			return count(x.Left, "namespace")
-		}, need: true},
-		{title: "CODE", cell: func(x api.Peer) string { return spaced(x.Code) }, need: true},
-		{title: "USED", cell: func(x api.Peer) string { return used(x.Used, x.Offered) }, wide: true},
-		{title: "SOURCE", cell: func(x api.Peer) string { return string(x.Source) }, wide: true},
-		{title: "SEEN", cell: func(x api.Peer) string { return p.ago(x.LastSeen) }, wide: true},
-		{title: "ADDRESSES", cell: func(x api.Peer) string { return strings.Join(x.Addresses, ",") }, wide: true},
-		{title: "NODE", cell: func(x api.Peer) string { return x.Node }, wide: true},
-		{title: "HANDSHAKE", cell: func(x api.Peer) string { return p.ago(x.Tunnel.LastHandshake) }, wide: true},
-		{title: "RTT", cell: func(x api.Peer) string { return rtt(x.Tunnel.RTT) }, wide: true},
-		{title: "RECEIVED", cell: func(x api.Peer) string { return bytesOf(x.Tunnel.RX) }, wide: true},
-		{title: "SENT", cell: func(x api.Peer) string { return bytesOf(x.Tunnel.TX) }, wide: true},
+			return screen.Count(x.Left, "namespace")
+		}, Need: true},
+		{Title: "CODE", Cell: func(x api.Peer) string { return spaced(x.Code) }, Need: true},
+		{Title: "USED", Cell: func(x api.Peer) string { return screen.Used(x.Used, x.Offered) }, Wide: true},
+		{Title: "SOURCE", Cell: func(x api.Peer) string { return string(x.Source) }, Wide: true},
+		{Title: "SEEN", Cell: func(x api.Peer) string { return p.ago(x.LastSeen) }, Wide: true},
+		{Title: "ADDRESSES", Cell: func(x api.Peer) string { return strings.Join(x.Addresses, ",") }, Wide: true},
+		{Title: "NODE", Cell: func(x api.Peer) string { return x.Node }, Wide: true},
+		{Title: "HANDSHAKE", Cell: func(x api.Peer) string { return p.ago(x.Tunnel.LastHandshake) }, Wide: true},
+		{Title: "RTT", Cell: func(x api.Peer) string { return rtt(x.Tunnel.RTT) }, Wide: true},
+		{Title: "RECEIVED", Cell: func(x api.Peer) string { return screen.Bytes(x.Tunnel.RX) }, Wide: true},
+		{Title: "SENT", Cell: func(x api.Peer) string { return screen.Bytes(x.Tunnel.TX) }, Wide: true},
 	}
 }
 

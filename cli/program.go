@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
 )
@@ -141,9 +142,9 @@ func (p *program) kithd() *client.Client {
 // between allows a command from least to most arguments (-1: any number).
 func between(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
-		wanted := count(least, "argument")
+		wanted := screen.Count(least, "argument")
 		if most != least {
-			wanted = fmt.Sprintf("%d to %s", least, count(most, "argument"))
+			wanted = fmt.Sprintf("%d to %s", least, screen.Count(most, "argument"))
 		}
 		if n := len(args); n < least || most >= 0 && n > most {
 			return fmt.Errorf("`%s` takes %s, not %d", strings.TrimSuffix(c.UseLine(), " [flags]"), wanted, n)

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 )
 
@@ -40,7 +41,7 @@ func (p *program) progress(text string) *progress {
 func (g *progress) report(step api.Progress) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.text = clean(step.Message)
+	g.text = screen.Clean(step.Message)
 	if !g.terminal {
 		fmt.Fprintln(g.p.Err, g.text)
 	}
@@ -48,7 +49,7 @@ func (g *progress) report(step api.Progress) {
 	if step.Code != "" && step.Code != g.code {
 		g.code = step.Code
 		g.erase()
-		fmt.Fprintf(g.p.Err, "code %s: the other owner must see the same\n", g.p.style(g.terminal).bold(spaced(clean(step.Code))))
+		fmt.Fprintf(g.p.Err, "code %s: the other owner must see the same\n", g.p.style(g.terminal).Bold(spaced(screen.Clean(step.Code))))
 	}
 }
 

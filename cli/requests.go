@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
 )
@@ -34,18 +35,18 @@ free; where it has a contract already, what changes (cpu 1 → 2). Of an outgoin
 			if err != nil {
 				return err
 			}
-			err = printList(p, requests, []column[api.Request]{
-				{title: "ID", cell: func(r api.Request) string { return r.ID }},
-				{title: "PEER", cell: func(r api.Request) string { return r.Peer }},
-				{title: "CODE", cell: func(r api.Request) string { return spaced(r.Code) }},
-				{title: "WOULD GET", cell: amountsOf},
-				{title: "DIRECTION", cell: func(r api.Request) string { return string(r.Direction) }, wide: true},
-				{title: "ASKED", cell: func(r api.Request) string { return r.Asked.String() }, wide: true},
-				{title: "STATE", cell: func(r api.Request) string { return string(r.State) }, wide: true},
-				{title: "EXPIRES", cell: func(r api.Request) string { return p.until(r.Expires) }},
-				{title: "PEER ID", cell: func(r api.Request) string { return r.PeerID }, wide: true},
-				{title: "ADDRESS", cell: func(r api.Request) string { return r.Address }, wide: true},
-				{title: "CREATED", cell: func(r api.Request) string { return p.ago(r.Created) }, wide: true},
+			err = printList(p, requests, []screen.Column[api.Request]{
+				{Title: "ID", Cell: func(r api.Request) string { return r.ID }},
+				{Title: "PEER", Cell: func(r api.Request) string { return r.Peer }},
+				{Title: "CODE", Cell: func(r api.Request) string { return spaced(r.Code) }},
+				{Title: "WOULD GET", Cell: amountsOf},
+				{Title: "DIRECTION", Cell: func(r api.Request) string { return string(r.Direction) }, Wide: true},
+				{Title: "ASKED", Cell: func(r api.Request) string { return r.Asked.String() }, Wide: true},
+				{Title: "STATE", Cell: func(r api.Request) string { return string(r.State) }, Wide: true},
+				{Title: "EXPIRES", Cell: func(r api.Request) string { return p.until(r.Expires) }},
+				{Title: "PEER ID", Cell: func(r api.Request) string { return r.PeerID }, Wide: true},
+				{Title: "ADDRESS", Cell: func(r api.Request) string { return r.Address }, Wide: true},
+				{Title: "CREATED", Cell: func(r api.Request) string { return p.ago(r.Created) }, Wide: true},
 			}, "no requests are waiting")
 			for _, r := range requests {
 				p.printNotes(note{r.ID, r.Refusal})
@@ -103,9 +104,9 @@ granted, whatever becomes free meanwhile. Compare the code first: the other owne
 			if done, err := p.machine(r); done {
 				return err
 			}
-			fmt.Fprintf(p.Out, "accepted %s: it gets %s\n", clean(r.Peer), cleanLines(r.Grants()))
+			fmt.Fprintf(p.Out, "accepted %s: it gets %s\n", screen.Clean(r.Peer), screen.CleanLines(r.Grants()))
 			if r.Code != "" {
-				fmt.Fprintf(p.Out, "code %s: the owner of %s compares it now, before anything is signed\n", spaced(clean(r.Code)), clean(r.Peer))
+				fmt.Fprintf(p.Out, "code %s: the owner of %s compares it now, before anything is signed\n", spaced(screen.Clean(r.Code)), screen.Clean(r.Peer))
 			}
 			return nil
 		},
@@ -120,9 +121,9 @@ func (p *program) show(c *cobra.Command, ref string) (id string, shown api.Resou
 	if err != nil || r.Refusal != "" { // kithd will say so
 		return ref, nil, err
 	}
-	question := fmt.Sprintf("%s would get %s.\n", clean(r.Peer), cleanLines(r.Grants()))
+	question := fmt.Sprintf("%s would get %s.\n", screen.Clean(r.Peer), screen.CleanLines(r.Grants()))
 	if r.Code != "" {
-		question += fmt.Sprintf("Its owner's screen must show the code %s too. ", p.style(true).bold(spaced(clean(r.Code))))
+		question += fmt.Sprintf("Its owner's screen must show the code %s too. ", p.style(true).Bold(spaced(screen.Clean(r.Code))))
 	}
 	return r.ID, r.Granted, p.sure(question + "Accept?")
 }
@@ -143,7 +144,7 @@ func (p *program) declineCommand() *cobra.Command {
 			if done, err := p.machine(r); done {
 				return err
 			}
-			fmt.Fprintf(p.Out, "declined %s\n", clean(r.Peer))
+			fmt.Fprintf(p.Out, "declined %s\n", screen.Clean(r.Peer))
 			return nil
 		},
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
 )
@@ -53,7 +54,7 @@ may be given by name; of others only the whole ID counts, since anybody can call
 	c.Flags().StringVar(&f.podSecurity, "pod-security", "", "what guests may do: restricted, baseline or privileged")
 	c.Flags().BoolVar(&f.internet, "internet", true, "guests may use this machine's way to the internet; its LAN stays closed to them")
 	c.Flags().BoolVar(&f.sameName, "same-name", false, "peers may keep the names of their namespaces here, except reserved ones")
-	c.RegisterFlagCompletionFunc("policy", p.completePolicies)
+	c.RegisterFlagCompletionFunc("policy", p.completePolicies())
 	c.RegisterFlagCompletionFunc("to", p.completePeers(-1))
 	c.RegisterFlagCompletionFunc("pod-security", cobra.FixedCompletions([]string{"restricted", "baseline", "privileged"}, cobra.ShellCompDirectiveNoFileComp))
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -187,23 +188,23 @@ func (p *program) listPolicies(c *cobra.Command, name string) error {
 	return p.printPolicies(policies, "nothing is offered; `kith share 50%` offers half of this machine")
 }
 
-var policyColumns = []column[api.Policy]{
-	{title: "POLICY", cell: func(x api.Policy) string { return x.Name }},
-	{title: "FOR", cell: func(x api.Policy) string {
+var policyColumns = []screen.Column[api.Policy]{
+	{Title: "POLICY", Cell: func(x api.Policy) string { return x.Name }},
+	{Title: "FOR", Cell: func(x api.Policy) string {
 		var who []string
 		for _, peer := range x.Peers {
 			who = append(who, cmp.Or(x.Names[peer], peer))
 		}
-		if who = append(who, slicesWithout([]string{x.Selector}, "")...); len(who) > 0 {
+		if who = append(who, nonEmpty(x.Selector)...); len(who) > 0 {
 			return strings.Join(who, ",")
 		}
 		return "everybody"
 	}},
-	{title: "CPU", cell: amount(api.CPU)},
-	{title: "MEMORY", cell: amount(api.Memory)},
-	{title: "PODS", cell: amount(api.Pods)},
-	{title: "SCRATCH", cell: amount(api.EphemeralStorage)},
-	{title: "OTHERS", need: true, cell: func(x api.Policy) string {
+	{Title: "CPU", Cell: amount(api.CPU)},
+	{Title: "MEMORY", Cell: amount(api.Memory)},
+	{Title: "PODS", Cell: amount(api.Pods)},
+	{Title: "SCRATCH", Cell: amount(api.EphemeralStorage)},
+	{Title: "OTHERS", Need: true, Cell: func(x api.Policy) string {
 		var others []string
 		for _, name := range x.Amounts.Names() {
 			switch name {
@@ -214,7 +215,7 @@ var policyColumns = []column[api.Policy]{
 		}
 		return strings.Join(others, ", ")
 	}},
-	{title: "ACCEPTS", cell: func(x api.Policy) string {
+	{Title: "ACCEPTS", Cell: func(x api.Policy) string {
 		switch {
 		case x.Paused:
 			return "nothing new"
@@ -223,19 +224,19 @@ var policyColumns = []column[api.Policy]{
 		}
 		return "asks you"
 	}},
-	{title: "INTERNET", need: true, cell: func(x api.Policy) string {
+	{Title: "INTERNET", Need: true, Cell: func(x api.Policy) string {
 		if x.NoInternet {
 			return "no"
 		}
 		return ""
 	}},
-	{title: "NAMES", need: true, cell: func(x api.Policy) string {
+	{Title: "NAMES", Need: true, Cell: func(x api.Policy) string {
 		if x.SameName {
 			return "as at home"
 		}
 		return ""
 	}},
-	{title: "SECURITY", cell: func(x api.Policy) string { return string(x.PodSecurity) }},
+	{Title: "SECURITY", Cell: func(x api.Policy) string { return string(x.PodSecurity) }},
 }
 
 func amount(resource string) func(api.Policy) string {

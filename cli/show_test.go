@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"encoding/json"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,50 +9,6 @@ import (
 
 	"kith.dev/core/api"
 )
-
-func TestWordsOfPeersCannotDriveATerminal(t *testing.T) {
-	for in, want := range map[string]string{
-		"bob":                   "bob",
-		"Bob's <laptop> ünï 日本": "Bob's <laptop> ünï 日本",
-		"a\nb\rc\td":            "a\uFFFDb\uFFFDc\uFFFDd",
-		"\x1b[31mred":           "\uFFFD[31mred",
-		"\u009b31mred":          "\uFFFD31mred",
-		"al\u202eice":           "al\uFFFDice",
-		"zero\u200bwidth":       "zero\uFFFDwidth",
-		"bad\xff\xfeutf8":       "bad\uFFFDutf8",
-		"\u00a0space":           "\uFFFDspace",
-		strings.Repeat("x", 90): strings.Repeat("x", 79) + "…",
-		"":                      "",
-	} {
-		if got := clean(in); got != want {
-			t.Errorf("%q: %q, want %q", in, got, want)
-		}
-	}
-	if got := cleanLines("a\n\tb\x1b[1m"); got != "a\n\tb\uFFFD[1m" {
-		t.Errorf("%q", got)
-	}
-}
-
-func FuzzCleanedWordsStayOnTheirLine(f *testing.F) {
-	f.Add("bob")
-	f.Add("\x1b]0;owned\x07\u202e\r\n\u009b")
-	f.Fuzz(func(t *testing.T, name string) {
-		for _, r := range clean(name) {
-			if r < ' ' || r >= 0x7f && r < 0xa0 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r == 0x2028 {
-				t.Errorf("%q leaves %q", name, r)
-			}
-		}
-		// The same for JSON, which must stay the same value.
-		b, _ := json.Marshal(name)
-		var was, is string
-		if err := json.Unmarshal(b, &was); err != nil {
-			t.Skip()
-		}
-		if err := json.Unmarshal(asciiEscapes(b), &is); err != nil || is != was {
-			t.Errorf("%q became %q: %v", was, is, err)
-		}
-	})
-}
 
 func TestProgressIsDrawnOnATerminalWhenItTakesLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -92,46 +47,5 @@ func TestProgressIsPlainLinesElsewhere(t *testing.T) {
 	g.stop()
 	if want := "asked bob\ncode 402 817: the other owner must see the same\nbob accepted\n"; out.String() != want {
 		t.Errorf("%q, want %q", out.String(), want)
-	}
-}
-
-func TestAgesAndBytes(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		-time.Second: "0s", 0: "0s", 119 * time.Second: "119s", 2 * time.Minute: "2m", 119 * time.Minute: "119m", 47 * time.Hour: "47h", 72 * time.Hour: "3d",
-	} {
-		if got := age(d); got != want {
-			t.Errorf("%s: %s, want %s", d, got, want)
-		}
-	}
-	for n, want := range map[uint64]string{0: "0B", 1023: "1023B", 1024: "1.0KiB", 1536 << 10: "1.5MiB", 1 << 63: "8.0EiB"} {
-		if got := bytesOf(n); got != want {
-			t.Errorf("%d: %s, want %s", n, got, want)
-		}
-	}
-}
-
-func TestAmountsAreRoundedInTables(t *testing.T) {
-	for _, c := range [][3]string{
-		{api.Memory, "12001Mi", "11.7Gi"}, {api.Memory, "4Gi", "4Gi"}, {api.Memory, "1536Mi", "1.5Gi"}, {api.Memory, "67108864", "64Mi"}, {api.EphemeralStorage, "126429Mi", "123Gi"},
-		{api.Memory, "512Mi", "512Mi"}, {api.Memory, "0", "0"}, {api.Memory, "4G", "4G"}, {api.Memory, "", ""}, {api.Memory, "1e3", "1e3"}, {api.Memory, "?", "?"},
-		{api.CPU, "7910m", "7.9"}, {api.CPU, "500m", "500m"}, {api.CPU, "2", "2"}, {api.Pods, "1000", "1000"}, {"nvidia.com/gpu", "1", "1"},
-	} {
-		if got := rounded(c[0], c[1]); got != c[2] {
-			t.Errorf("%s %s: %q, want %q", c[0], c[1], got, c[2])
-		}
-	}
-}
-
-func TestTableCountsWhatATerminalShows(t *testing.T) {
-	var out bytes.Buffer
-	writeTable(&out, true, false, []column[[2]string]{
-		{title: "A", cell: func(r [2]string) string { return r[0] }},
-		{title: "B", cell: func(r [2]string) string { return r[1] }},
-		{title: "EMPTY", cell: func([2]string) string { return "" }, need: true},
-	}, [][2]string{{"connected", "1"}, {"日本", "2"}, {"e\u0301", ""}})
-	want := "A           B\nconnected   1\n日本        2\ne\u0301           -\n"
-	plain := strings.NewReplacer("\x1b[32m", "", "\x1b[1m", "", "\x1b[0m", "").Replace(out.String())
-	if plain != want || plain == out.String() {
-		t.Errorf("%q, want %q", plain, want)
 	}
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
 )
@@ -38,12 +40,12 @@ another key where a peer was, clocks that differ; and requests that wait for you
 func (p *program) showStatus(w io.Writer, s api.Status) {
 	style := p.style(p.OutTerminal)
 	line := func(name string, words ...string) {
-		words = slicesWithout(words, "")
+		words = nonEmpty(words...)
 		fmt.Fprintf(w, "%-10s %s\n", name, strings.Join(words, ", "))
 	}
-	fmt.Fprintf(w, "%s (%s), %s, kithd %s", style.bold(clean(s.Name)), clean(s.ID), s.Mode, clean(s.Version))
+	fmt.Fprintf(w, "%s (%s), %s, kithd %s", style.Bold(screen.Clean(s.Name)), screen.Clean(s.ID), s.Mode, screen.Clean(s.Version))
 	if !s.Started.IsZero() {
-		fmt.Fprintf(w, ", up %s", age(p.Now().Sub(s.Started)))
+		fmt.Fprintf(w, ", up %s", screen.Age(p.Now().Sub(s.Started)))
 	}
 	fmt.Fprintln(w)
 
@@ -51,17 +53,17 @@ func (p *program) showStatus(w io.Writer, s api.Status) {
 	if node != "" && s.Engine.NodeIP != "" {
 		node += " at " + s.Engine.NodeIP
 	}
-	line("Engine", string(s.Engine.Kind), style.word(string(s.Engine.State)), clean(s.Engine.Version), named("node", clean(node)), clean(s.Engine.Why))
+	line("Engine", string(s.Engine.Kind), style.Word(string(s.Engine.State)), screen.Clean(s.Engine.Version), named("node", screen.Clean(node)), screen.Clean(s.Engine.Why))
 	line("Sharing", p.sharing(style, s.Sharing)...)
 	requests := ""
 	if n := s.Counts.Requests; n > 0 {
-		requests = style.yellow(count(n, "request") + " to answer (kith requests)")
+		requests = style.Yellow(screen.Count(n, "request") + " to answer (kith requests)")
 	}
 	line("Peers", fmt.Sprintf("%d known", s.Counts.Peers), fmt.Sprintf("%d connected", s.Counts.Connected), requests)
-	line("Pods", fmt.Sprintf("%d abroad", s.Counts.PodsAbroad), count(s.Counts.Guests, "guest"))
+	line("Pods", fmt.Sprintf("%d abroad", s.Counts.PodsAbroad), screen.Count(s.Counts.Guests, "guest"))
 	var doors []string
 	for _, l := range s.Listen {
-		doors = append(doors, clean(fmt.Sprintf("%s %s/%s", l.Name, l.Address, l.Network)))
+		doors = append(doors, screen.Clean(fmt.Sprintf("%s %s/%s", l.Name, l.Address, l.Network)))
 	}
 	if len(doors) > 0 {
 		line("Listening", doors...)
@@ -69,33 +71,33 @@ func (p *program) showStatus(w io.Writer, s api.Status) {
 	if e := s.Exposed; e != nil {
 		at := "this machine is on no LAN"
 		if len(e.Addresses) > 0 {
-			at = "at " + clean(strings.Join(e.Addresses, " and "))
+			at = "at " + screen.Clean(strings.Join(e.Addresses, " and "))
 		}
-		line("Exposed", style.yellow("NodePort and LoadBalancer services to the "+strings.ToUpper(clean(e.To))), at)
+		line("Exposed", style.Yellow("NodePort and LoadBalancer services to the "+strings.ToUpper(screen.Clean(e.To))), at)
 	}
 	for _, problem := range s.Problems {
-		fmt.Fprintf(w, "\n%s %s\n", style.word(string(problem.Severity))+":", cleanLines(problem.What))
+		fmt.Fprintf(w, "\n%s %s\n", style.Word(string(problem.Severity))+":", screen.CleanLines(problem.What))
 		for _, detail := range []string{problem.Why, problem.Do} {
 			if detail != "" {
-				fmt.Fprintln(w, "  "+strings.ReplaceAll(cleanLines(detail), "\n", "\n  "))
+				fmt.Fprintln(w, "  "+strings.ReplaceAll(screen.CleanLines(detail), "\n", "\n  "))
 			}
 		}
 	}
 }
 
-func (p *program) sharing(style style, s api.Sharing) []string {
+func (p *program) sharing(style screen.Style, s api.Sharing) []string {
 	if len(s.Amounts) == 0 && !s.Paused {
-		return []string{"nothing (kith share 50% offers half)", clean(s.Why)}
+		return []string{"nothing (kith share 50% offers half)", screen.Clean(s.Why)}
 	}
-	words := []string{clean(s.Share)}
+	words := []string{screen.Clean(s.Share)}
 	if s.Paused {
-		words = append(words, style.word("paused"))
+		words = append(words, style.Word("paused"))
 	}
-	words = append(words, clean(used(s.Used, s.Amounts)))
+	words = append(words, screen.Clean(screen.Used(s.Used, s.Amounts)))
 	if s.AutoAccept {
 		words = append(words, "requests are accepted without asking")
 	}
-	return append(words, clean(s.Why))
+	return append(words, screen.Clean(s.Why))
 }
 
 func named(what, name string) string {
@@ -105,12 +107,7 @@ func named(what, name string) string {
 	return what + " " + name
 }
 
-func slicesWithout(words []string, not string) []string {
-	var out []string
-	for _, w := range words {
-		if w != not {
-			out = append(out, w)
-		}
-	}
-	return out
+// nonEmpty are the words that say something.
+func nonEmpty(words ...string) []string {
+	return slices.DeleteFunc(words, func(word string) bool { return word == "" })
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
 )
@@ -56,12 +57,12 @@ func (p *program) versionCommand() *cobra.Command {
 }
 
 func (p *program) showVersion(program string, v api.Version) {
-	text := clean(v.Version)
+	text := screen.Clean(v.Version)
 	if v.Commit != "" {
-		text += ", commit " + clean(v.Commit)
+		text += ", commit " + screen.Clean(v.Commit)
 	}
 	if v.Kubernetes != "" {
-		text += ", Kubernetes " + clean(v.Kubernetes)
+		text += ", Kubernetes " + screen.Clean(v.Kubernetes)
 	}
 	fmt.Fprintf(p.Out, "%-5s  %s\n", program, text)
 }

@@ -1,10 +1,9 @@
 // Package virtualnode is the consumer's side of a contract: the peer appears as a node of the home cluster,
 // and the pods the ordinary scheduler binds to that node run at the peer.
 //
-// The daemon makes one Node per contract and one Kubelet for all of them. The Node registers itself and
-// renews its lease (virtual-kubelet's NodeController), asks the peer for each pod by an OffloadedPod in a
-// twin namespace, and brings status and events of the guest pod back. The Kubelet is the HTTPS endpoint the
-// home API server dials for logs, exec, attach and port-forward; it relays them to the peer's API server.
+// core/consumer makes one Node per contract. The Node registers itself and renews its lease (virtual-kubelet's
+// NodeController), asks the peer for each pod by an OffloadedPod in a twin namespace, and brings status and events
+// of the guest pod back. What the home API server dials for logs and exec is core/kubelet's.
 //
 // The pods are reconciled level-triggered, from what is at home and what is abroad, and not by
 // virtual-kubelet's PodController: that one takes a pod from the API server when its grace is over although

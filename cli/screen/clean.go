@@ -1,4 +1,4 @@
-package cli
+package screen
 
 import (
 	"bytes"
@@ -12,9 +12,9 @@ import (
 // maxCell bounds a peer's word in a table, in characters.
 const maxCell = 80
 
-// clean makes words from elsewhere safe to show: a name may hold control characters that drive a terminal, marks that
+// Clean makes words from elsewhere safe to show: a name may hold control characters that drive a terminal, marks that
 // turn the direction of writing, line breaks that fake a row. All of them become U+FFFD, and long ones are cut.
-func clean(s string) string {
+func Clean(s string) string {
 	s = strings.Map(visible, strings.ToValidUTF8(s, "\uFFFD"))
 	if utf8.RuneCountInString(s) > maxCell {
 		s = string([]rune(s)[:maxCell-1]) + "…"
@@ -22,8 +22,8 @@ func clean(s string) string {
 	return s
 }
 
-// cleanLines is clean for texts of several lines; it cuts nothing.
-func cleanLines(s string) string {
+// CleanLines is clean for texts of several lines; it cuts nothing.
+func CleanLines(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' {
 			return r
@@ -39,9 +39,9 @@ func visible(r rune) rune {
 	return unicode.ReplacementChar
 }
 
-// asciiEscapes writes JSON so that a terminal sees no character that could drive it. The value stays the same: JSON
+// ASCII writes JSON so that a terminal sees no character that could drive it. The value stays the same: JSON
 // may write any character as \u and its number. encoding/json does so only below U+0020.
-func asciiEscapes(json []byte) []byte {
+func ASCII(json []byte) []byte {
 	var out bytes.Buffer
 	for _, r := range string(json) {
 		switch {

@@ -1,4 +1,4 @@
-package cli
+package screen
 
 import (
 	"cmp"
@@ -11,27 +11,8 @@ import (
 	"kith.dev/core/api"
 )
 
-// ago says how long t is past: "2m ago"; "" when it is not known.
-func (p *program) ago(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	return age(p.Now().Sub(t)) + " ago"
-}
-
-// until says how long t is ahead: "in 9m".
-func (p *program) until(t time.Time) string {
-	if t.IsZero() {
-		return ""
-	}
-	if left := t.Sub(p.Now()); left > 0 {
-		return "in " + age(left)
-	}
-	return p.ago(t)
-}
-
-// age writes a duration with one unit, as kubectl does.
-func age(d time.Duration) string {
+// Age writes a duration with one unit, as kubectl does.
+func Age(d time.Duration) string {
 	d = max(d, 0)
 	switch {
 	case d < 2*time.Minute:
@@ -44,8 +25,8 @@ func age(d time.Duration) string {
 	return fmt.Sprintf("%dd", d/(24*time.Hour))
 }
 
-// usedOf writes "cpu 500m of 2, memory 0 of 4Gi".
-func usedOf(used, of api.Resources) string {
+// UsedOf writes "cpu 500m of 2, memory 0 of 4Gi".
+func UsedOf(used, of api.Resources) string {
 	var parts []string
 	for _, name := range of.Names() {
 		u := used[name]
@@ -57,14 +38,14 @@ func usedOf(used, of api.Resources) string {
 	return strings.Join(parts, ", ")
 }
 
-// used writes "cpu 500m/2, memory 1.5/4Gi" for a table: rounded, and without scratch space.
-func used(used, of api.Resources) string {
+// Used writes "cpu 500m/2, memory 1.5/4Gi" for a table: rounded, and without scratch space.
+func Used(used, of api.Resources) string {
 	var parts []string
 	for _, name := range of.Names() {
 		if name == api.EphemeralStorage {
 			continue
 		}
-		part, whole := cmp.Or(rounded(name, used[name]), "0"), rounded(name, of[name])
+		part, whole := cmp.Or(Rounded(name, used[name]), "0"), Rounded(name, of[name])
 		if n := len(part) - 2; n > 0 && strings.HasSuffix(part, "i") && strings.HasSuffix(whole, part[n:]) {
 			part = part[:n] // of the same unit
 		}
@@ -73,8 +54,8 @@ func used(used, of api.Resources) string {
 	return strings.Join(parts, ", ")
 }
 
-// rounded writes an amount with about three digits, in the largest unit that it fills: 11.7Gi for 12001Mi, 7.9 for 7910m.
-func rounded(name, amount string) string {
+// Rounded writes an amount with about three digits, in the largest unit that it fills: 11.7Gi for 12001Mi, 7.9 for 7910m.
+func Rounded(name, amount string) string {
 	digits := strings.TrimRight(amount, "mKMGTPi")
 	n, err := strconv.ParseFloat(digits, 64)
 	unit := amount[len(digits):]
@@ -104,15 +85,15 @@ func trimmed(n float64, unit string) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", n), ".0") + unit
 }
 
-func yes(b bool) string {
+func Yes(b bool) string {
 	if b {
 		return "yes"
 	}
 	return "no"
 }
 
-// bytesOf writes a number of bytes: 1.5MiB.
-func bytesOf(n uint64) string {
+// Bytes writes a number of bytes: 1.5MiB.
+func Bytes(n uint64) string {
 	const units = "KMGTPE"
 	if n < 1024 {
 		return fmt.Sprintf("%dB", n)
@@ -124,16 +105,10 @@ func bytesOf(n uint64) string {
 	return fmt.Sprintf("%.1f%ciB", v, units[unit])
 }
 
-// count writes "1 pod", "2 pods".
-func count(n int, noun string) string {
+// Count writes "1 pod", "2 pods".
+func Count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-// sameID compares cluster IDs as people copy them: any case, with dashes or not; prefix is enough when asked of long ones.
-func sameID(id, typed string) bool {
-	plain := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, "-", "")) }
-	return len(plain(typed)) >= 4 && strings.HasPrefix(plain(id), plain(typed))
 }
