@@ -331,7 +331,7 @@ func (d *Daemon) heard(ctx context.Context) error {
 // hostingRoutes adds what hosting answers to the peer API.
 func (d *Daemon) hostingRoutes() {
 	add := func(route string, serve func(*clusterPart, http.ResponseWriter, *http.Request, string)) {
-		d.peerAPI.server.Handle(route, func(w http.ResponseWriter, r *http.Request, caller peering.Caller) {
+		d.peerAPI.Handle(route, func(w http.ResponseWriter, r *http.Request, caller peering.Caller) {
 			c := d.cluster.Load()
 			if c == nil {
 				answerProblem(w, r, errNotReady)

@@ -48,7 +48,8 @@ type Daemon struct {
 
 	events    *localapi.Broker
 	local     *localapi.Server
-	peerAPI   *peerAPI
+	peerAPI   *peering.Server
+	peersAt   net.Listener // of the peer API
 	nearby    *discovery.Table
 	contacts  *peering.Contacts
 	directory *directory.Directory
@@ -98,7 +99,7 @@ func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 	if err := d.makeDiscovery(); err != nil {
 		return nil, err
 	}
-	d.contacts = peering.NewContacts(peering.ContactsConfig{Identity: d.me, Log: log, Silent: func(id identity.ID) { d.peerAPI.server.Cut(id) }})
+	d.contacts = peering.NewContacts(peering.ContactsConfig{Identity: d.me, Log: log, Silent: func(id identity.ID) { d.peerAPI.Cut(id) }})
 	d.exposure = exposure.New(exposure.Config{On: cfg.Expose == config.ExposeLAN, Addresses: d.exposed, Log: log})
 	d.directory = directory.New(d.me, d.contacts, d.nearby, log)
 	b := d.backend
@@ -198,19 +199,19 @@ func (d *Daemon) makeDiscovery() error {
 // trusted tells discovery whose announcements a flood of strangers must not displace.
 func (d *Daemon) trusted(id identity.ID) bool { return d.directory != nil && d.directory.IsPeer(id) }
 
-func (d *Daemon) openPeerAPI() error {
+func (d *Daemon) openPeerAPI() (err error) {
 	host := ""
 	if d.cfg.ListenAddress.IsValid() {
 		host = d.cfg.ListenAddress.String()
 	}
-	listener, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(int(d.cfg.PeerAPIPort))))
+	d.peersAt, err = net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(int(d.cfg.PeerAPIPort))))
 	if err != nil {
 		return fmt.Errorf("open the peer API: %w (another program has the port? set peerAPIPort)", err)
 	}
-	d.peerAPI = &peerAPI{listener: listener, server: peering.NewServer(peering.ServerConfig{
+	d.peerAPI = peering.NewServer(peering.ServerConfig{
 		Identity: d.me, Name: func() string { return d.cfg.Name }, Version: version.Version, Desk: desk{d}, Log: d.log, Observer: d.metrics,
 		Audit: d.audits, Answer: answerProblem, Ailing: d.health.ailing, Woke: func() { d.contacts.Poke() }, // whoever was there is asked, before anybody is missed
-	})}
+	})
 	d.hostingRoutes()
 	return nil
 }
@@ -248,7 +249,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		})
 	}
 	failed := make(chan error, 2)
-	running.Go(func() { failed <- d.peerAPI.server.Serve(ctx, d.peerAPI.listener) })
+	running.Go(func() { failed <- d.peerAPI.Serve(ctx, d.peersAt) })
 	running.Go(func() { failed <- d.local.Run(ctx) })
 	d.publish(api.Event{Type: api.EventDaemonStarted, Severity: api.SeverityInfo, Message: "kithd " + version.Version + " started"})
 	select {
@@ -306,7 +307,7 @@ func (d *Daemon) endpoints() []string {
 func (d *Daemon) listening() []api.Listener {
 	list := []api.Listener{
 		{Name: "local-api", Network: "unix", Address: d.cfg.Socket},
-		{Name: "peer-api", Network: "tcp", Address: d.peerAPI.Addr().String()},
+		{Name: "peer-api", Network: "tcp", Address: d.peersAt.Addr().String()},
 	}
 	if d.engine != nil {
 		list = append(list, api.Listener{Name: "wireguard", Network: "udp", Address: fmt.Sprintf(":%d", d.cfg.WireGuardPort)})

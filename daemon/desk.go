@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"net"
 	"time"
 
 	"kith.dev/core/contract"
@@ -11,15 +10,6 @@ import (
 )
 
 var errNotReady = &peering.Problem{Code: peering.CodeUnavailable, Message: "the Kubernetes of this laptop is not ready", Do: "try again in a moment"}
-
-// peerAPI is the door to peers with its listener.
-type peerAPI struct {
-	server   *peering.Server
-	listener net.Listener
-}
-
-// Addr is where the peer API listens.
-func (p *peerAPI) Addr() net.Addr { return p.listener.Addr() }
 
 // desk answers peers as soon as there is a cluster to answer from.
 type desk struct{ d *Daemon }
