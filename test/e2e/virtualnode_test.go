@@ -21,10 +21,8 @@ func TestPodsAbroadEndAsAtHome(t *testing.T) {
 	kith(t, alice, "offload", "shop")
 	goneAt := func(p *lab.Laptop, name string) func() string {
 		return func() string {
-			for _, one := range pods(t, p, "-n", "shop") {
-				if one.Metadata.Name == name {
-					return one.Metadata.Name + " is " + one.Status.Phase
-				}
+			for _, one := range pods(t, p, "-A", "-l", "app="+name) { // the twin has another name than shop
+				return one.Metadata.Name + " is " + one.Status.Phase
 			}
 			return ""
 		}
