@@ -1,6 +1,7 @@
 package virtualnode
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -46,7 +47,7 @@ func newMirror(n *Node) *mirror {
 
 // changed is called for each event abroad that came, changed or expired.
 func (m *mirror) changed(was, is *corev1.Event) {
-	home := m.n.view.HomeOf(either(was, is).Namespace)
+	home := m.n.view.HomeOf(cmp.Or(is, was).Namespace)
 	if is == nil {
 		m.mu.Lock()
 		delete(m.known, home+"/"+copyName(was))

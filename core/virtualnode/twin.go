@@ -1,6 +1,7 @@
 package virtualnode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -194,7 +195,7 @@ func (n *Node) synced() {
 }
 
 func (n *Node) offloadedChanged(was, is *v1alpha1.OffloadedPod) {
-	o := either(was, is)
+	o := cmp.Or(is, was)
 	home := n.view.HomeOf(o.Namespace)
 	if home == "" {
 		return // it is asked for when that is known
@@ -206,7 +207,7 @@ func (n *Node) offloadedChanged(was, is *v1alpha1.OffloadedPod) {
 }
 
 func (n *Node) guestChanged(was, is *corev1.Pod) {
-	guest := either(was, is)
+	guest := cmp.Or(is, was)
 	home := n.view.HomeOf(guest.Namespace)
 	if t := n.twin(home); t != nil && t.name == guest.Namespace {
 		n.keepLast(t, was, is)
@@ -240,7 +241,7 @@ func (n *Node) homePodChanged(was, is *corev1.Pod) {
 		}
 		n.queue.Add(key{namespace: was.Namespace}) // it may have been the last one
 	}
-	n.enqueue(either(was, is))
+	n.enqueue(cmp.Or(is, was))
 }
 
 // enqueueAbroad queues every pod that is abroad, whether it is still at home or not.

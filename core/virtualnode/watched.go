@@ -37,14 +37,6 @@ func newWatched[T object](changed func(was, is T)) *watched[T] {
 
 func keyOf(o metav1.Object) key { return key{o.GetNamespace(), o.GetName()} }
 
-func either[T object](was, is T) T {
-	var none T
-	if is != none {
-		return is
-	}
-	return was
-}
-
 // get returns the object, nil when there is none. Nobody may change it.
 func (w *watched[T]) get(k key) T {
 	w.mu.RLock()
