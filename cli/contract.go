@@ -41,32 +41,23 @@ func (p *program) contractListCommand() *cobra.Command {
 		Example: "  kith contract list\n  kith contract list bob -o yaml",
 		Args:    between(0, -1), ValidArgsFunction: p.completeContracts(-1),
 		RunE: func(c *cobra.Command, args []string) error {
-			contracts, err := call(p, c, func(ctx context.Context, kithd *client.Client) ([]api.Contract, error) { return kithd.Contracts(ctx) })
-			if err != nil {
-				return err
-			}
-			match := func(x api.Contract, name string) bool {
-				return x.Name == name || x.ID == name || x.Peer == name || sameID(x.PeerID, name)
-			}
-			contracts, err = pick(contracts, args, match, func(name string) error { return api.NotFound("contract", name, "kith contract list") })
-			if err != nil {
-				return err
-			}
-			err = printList(p, contracts, []screen.Column[api.Contract]{
-				{Title: "NAME", Cell: func(x api.Contract) string { return x.Name }},
-				{Title: "STATE", Cell: func(x api.Contract) string { return string(x.State) }},
-				{Title: "USED", Cell: func(x api.Contract) string { return screen.Used(x.Used, x.Resources) }},
-				{Title: "ENDS", Cell: func(x api.Contract) string { return p.until(x.NotAfter) }},
-				{Title: "PEER", Cell: func(x api.Contract) string { return x.Peer }, Wide: true},
-				{Title: "ROLE", Cell: func(x api.Contract) string { return string(x.Role) }, Wide: true},
-				{Title: "REVISION", Cell: func(x api.Contract) string { return fmt.Sprint(x.Revision) }, Wide: true},
-				{Title: "ID", Cell: func(x api.Contract) string { return x.ID }, Wide: true},
-				{Title: "PEER ID", Cell: func(x api.Contract) string { return x.PeerID }, Wide: true},
-			}, "no contracts")
-			for _, x := range contracts {
-				p.printNotes(note{x.Name, x.Why})
-			}
-			return err
+			return list(p, c, args, listing[api.Contract]{
+				get: (*client.Client).Contracts, match: func(x api.Contract, name string) bool {
+					return x.Name == name || x.ID == name || x.Peer == name || sameID(x.PeerID, name)
+				}, noun: "contract", others: "kith contract list",
+				columns: []screen.Column[api.Contract]{
+					{Title: "NAME", Cell: func(x api.Contract) string { return x.Name }},
+					{Title: "STATE", Cell: func(x api.Contract) string { return string(x.State) }},
+					{Title: "USED", Cell: func(x api.Contract) string { return screen.Used(x.Used, x.Resources) }},
+					{Title: "ENDS", Cell: func(x api.Contract) string { return p.until(x.NotAfter) }},
+					{Title: "PEER", Cell: func(x api.Contract) string { return x.Peer }, Wide: true},
+					{Title: "ROLE", Cell: func(x api.Contract) string { return string(x.Role) }, Wide: true},
+					{Title: "REVISION", Cell: func(x api.Contract) string { return fmt.Sprint(x.Revision) }, Wide: true},
+					{Title: "ID", Cell: func(x api.Contract) string { return x.ID }, Wide: true},
+					{Title: "PEER ID", Cell: func(x api.Contract) string { return x.PeerID }, Wide: true},
+				}, none: "no contracts",
+				notes: func(x api.Contract) []note { return []note{{x.Name, x.Why}} },
+			})
 		},
 	})
 }

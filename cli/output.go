@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"kith.dev/cli/screen"
 	"kith.dev/core/api"
+	"kith.dev/core/api/client"
 )
 
 // The forms of output, beside the one for people.
@@ -118,6 +120,32 @@ func (p *program) printNotes(notes ...note) {
 			fmt.Fprintf(p.Out, "%s: %s\n", screen.Clean(n.about), strings.ReplaceAll(screen.CleanLines(n.text), "\n", " "))
 		}
 	}
+}
+
+// listing is how a list of what kithd knows is asked for and shown.
+type listing[T any] struct {
+	get          func(*client.Client, context.Context) ([]T, error)
+	match        func(item T, name string) bool
+	noun, others string // what one is called, and the command that lists them
+	columns      []screen.Column[T]
+	none         string // what to tell people when there are none
+	notes        func(T) []note
+}
+
+// list shows those that match one of names, in that order; all of them without names.
+func list[T any](p *program, c *cobra.Command, names []string, l listing[T]) error {
+	all, err := call(p, c, func(ctx context.Context, kithd *client.Client) ([]T, error) { return l.get(kithd, ctx) })
+	if err != nil {
+		return err
+	}
+	if all, err = pick(all, names, l.match, func(name string) error { return api.NotFound(l.noun, name, l.others) }); err != nil {
+		return err
+	}
+	err = printList(p, all, l.columns, l.none)
+	for _, x := range all {
+		p.printNotes(l.notes(x)...)
+	}
+	return err
 }
 
 // pick keeps the items that match one of names, in that order; all of them without names.

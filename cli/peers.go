@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"time"
@@ -26,19 +25,11 @@ they are gone there too. With -o wide, USED says how much of what the peer grant
 		Example: "  kith peers\n  kith peers bob -o wide\n  kith peers -o json | jq -r '.[] | select(.outgoing==\"connected\") | .name'",
 		Args:    between(0, -1), ValidArgsFunction: p.completePeers(-1),
 		RunE: func(c *cobra.Command, args []string) error {
-			peers, err := call(p, c, func(ctx context.Context, kithd *client.Client) ([]api.Peer, error) { return kithd.Peers(ctx) })
-			if err != nil {
-				return err
-			}
-			peers, err = pick(peers, args, isPeer, func(name string) error { return api.NotFound("peer", name, "kith peers") })
-			if err != nil {
-				return err
-			}
-			err = printList(p, peers, p.peerColumns(), "no peers yet; `kith peer add HOST:PORT` adds one that is not on this network")
-			for _, x := range peers {
-				p.printNotes(note{x.Name, x.Why}, note{x.Name, x.Less})
-			}
-			return err
+			return list(p, c, args, listing[api.Peer]{
+				get: (*client.Client).Peers, match: isPeer, noun: "peer", others: "kith peers",
+				columns: p.peerColumns(), none: "no peers yet; `kith peer add HOST:PORT` adds one that is not on this network",
+				notes: func(x api.Peer) []note { return []note{{x.Name, x.Why}, {x.Name, x.Less}} },
+			})
 		},
 	})
 }

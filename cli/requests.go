@@ -24,34 +24,25 @@ free; where it has a contract already, what changes (cpu 1 → 2). Of an outgoin
 		Example: "  kith requests\n  kith accept $(kith requests -o json | jq -r '.[0].id')",
 		Args:    between(0, -1), ValidArgsFunction: p.completeRequests(-1),
 		RunE: func(c *cobra.Command, args []string) error {
-			requests, err := call(p, c, func(ctx context.Context, kithd *client.Client) ([]api.Request, error) { return kithd.Requests(ctx) })
-			if err != nil {
-				return err
-			}
-			match := func(r api.Request, name string) bool {
-				return strings.HasPrefix(r.ID, name) || r.Peer == name || sameID(r.PeerID, name)
-			}
-			requests, err = pick(requests, args, match, func(name string) error { return api.NotFound("request", name, "kith requests") })
-			if err != nil {
-				return err
-			}
-			err = printList(p, requests, []screen.Column[api.Request]{
-				{Title: "ID", Cell: func(r api.Request) string { return r.ID }},
-				{Title: "PEER", Cell: func(r api.Request) string { return r.Peer }},
-				{Title: "CODE", Cell: func(r api.Request) string { return spaced(r.Code) }},
-				{Title: "WOULD GET", Cell: amountsOf},
-				{Title: "DIRECTION", Cell: func(r api.Request) string { return string(r.Direction) }, Wide: true},
-				{Title: "ASKED", Cell: func(r api.Request) string { return r.Asked.String() }, Wide: true},
-				{Title: "STATE", Cell: func(r api.Request) string { return string(r.State) }, Wide: true},
-				{Title: "EXPIRES", Cell: func(r api.Request) string { return p.until(r.Expires) }},
-				{Title: "PEER ID", Cell: func(r api.Request) string { return r.PeerID }, Wide: true},
-				{Title: "ADDRESS", Cell: func(r api.Request) string { return r.Address }, Wide: true},
-				{Title: "CREATED", Cell: func(r api.Request) string { return p.ago(r.Created) }, Wide: true},
-			}, "no requests are waiting")
-			for _, r := range requests {
-				p.printNotes(note{r.ID, r.Refusal})
-			}
-			return err
+			return list(p, c, args, listing[api.Request]{
+				get: (*client.Client).Requests, match: func(r api.Request, name string) bool {
+					return strings.HasPrefix(r.ID, name) || r.Peer == name || sameID(r.PeerID, name)
+				}, noun: "request", others: "kith requests",
+				columns: []screen.Column[api.Request]{
+					{Title: "ID", Cell: func(r api.Request) string { return r.ID }},
+					{Title: "PEER", Cell: func(r api.Request) string { return r.Peer }},
+					{Title: "CODE", Cell: func(r api.Request) string { return spaced(r.Code) }},
+					{Title: "WOULD GET", Cell: amountsOf},
+					{Title: "DIRECTION", Cell: func(r api.Request) string { return string(r.Direction) }, Wide: true},
+					{Title: "ASKED", Cell: func(r api.Request) string { return r.Asked.String() }, Wide: true},
+					{Title: "STATE", Cell: func(r api.Request) string { return string(r.State) }, Wide: true},
+					{Title: "EXPIRES", Cell: func(r api.Request) string { return p.until(r.Expires) }},
+					{Title: "PEER ID", Cell: func(r api.Request) string { return r.PeerID }, Wide: true},
+					{Title: "ADDRESS", Cell: func(r api.Request) string { return r.Address }, Wide: true},
+					{Title: "CREATED", Cell: func(r api.Request) string { return p.ago(r.Created) }, Wide: true},
+				}, none: "no requests are waiting",
+				notes: func(r api.Request) []note { return []note{{r.ID, r.Refusal}} },
+			})
 		},
 	})
 }
