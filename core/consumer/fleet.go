@@ -91,7 +91,7 @@ func (f *Fleet) Ensure(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.C
 			m.reroute(peer)
 			m.reflector.Replan()
 			m.policies.Wake()
-			m.node.Readdress()
+			m.node.Recheck()
 		}
 		if m.revision != ctr.Spec.Revision {
 			m.node.SetResources(ctr.Spec.Resources)

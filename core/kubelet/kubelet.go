@@ -30,22 +30,20 @@ const (
 	callTimeout = 15 * time.Second
 	retryEvery  = time.Second
 
-	// DefaultPort is the first port a Kubelet tries; a kubelet of the same machine has 10250.
-	DefaultPort = 10260
-	portsTried  = 1000
+	// firstPort is the first that is tried; a kubelet of the same machine has 10250.
+	firstPort  = 10260
+	portsTried = 1000
 )
 
-// Config is what a Kubelet needs; all but Port must be set.
+// Config is what a Kubelet needs; all must be set.
 type Config struct {
 	// Home is the home cluster; HomeREST may approve certificate requests and impersonate.
 	Home     kubernetes.Interface
 	HomeREST *rest.Config
 	// IP is where to listen, and what the home API server dials: the node's.
-	IP netip.Addr
-	// Port is the first port to try; 0 means DefaultPort.
-	Port  int32
+	IP    netip.Addr
 	Log   *slog.Logger
-	Audit *audit.Log // of refusals; may be nil
+	Audit *audit.Log // of refusals
 }
 
 // Node is one of the virtual nodes; all must be set.
@@ -88,9 +86,6 @@ func New(cfg Config) (*Kubelet, error) {
 	if cfg.Home == nil || cfg.HomeREST == nil || cfg.Log == nil || !cfg.IP.IsValid() {
 		return nil, errors.New("kubelet endpoint: Home, HomeREST, IP and Log must be set")
 	}
-	if cfg.Port == 0 {
-		cfg.Port = DefaultPort
-	}
 	rights := rest.CopyConfig(cfg.HomeREST)
 	rights.Impersonate = rest.ImpersonationConfig{UserName: servingUser, Groups: []string{servingGroup, "system:authenticated"}}
 	asNode, err := kubernetes.NewForConfig(rights)
@@ -126,15 +121,15 @@ func (k *Kubelet) Port(node string) (int32, error) {
 	}
 	var listener net.Listener
 	var err error
-	for port := k.cfg.Port; port < k.cfg.Port+portsTried; port++ {
-		listener, err = net.Listen("tcp", net.JoinHostPort(k.cfg.IP.String(), strconv.Itoa(int(port))))
+	for port := firstPort; port < firstPort+portsTried; port++ {
+		listener, err = net.Listen("tcp", net.JoinHostPort(k.cfg.IP.String(), strconv.Itoa(port)))
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			break
 		}
 	}
 	if err != nil {
 		return 0, fmt.Errorf("kubelet endpoint of node %s on %s, ports %d to %d: %w",
-			node, k.cfg.IP, k.cfg.Port, k.cfg.Port+portsTried-1, err)
+			node, k.cfg.IP, firstPort, firstPort+portsTried-1, err)
 	}
 	go func() {
 		if err := k.server.Serve(tls.NewListener(listener, k.tls())); !errors.Is(err, http.ErrServerClosed) {

@@ -78,13 +78,9 @@ type Config struct {
 	Resources corev1.ResourceList
 	// Labels are added to the node's; kubernetes.io/arch is the one of this machine unless given here.
 	Labels map[string]string
-	// Grace is how long nothing may be heard of the peer before the node turns NotReady; 0 means 12 s: a peer that hangs is
-	// found after 11 s, so that whatever became of it the node and its endpoints are not ready within 15 s, and a daemon that
-	// is started again has time for that.
-	Grace time.Duration
 
 	// Translate maps an address as the peer knows it to the one it has seen from here; false when there is
-	// none. nil means that addresses are the same on both sides.
+	// none.
 	Translate func(netip.Addr) (netip.Addr, bool)
 
 	Log *slog.Logger
@@ -93,8 +89,10 @@ type Config struct {
 }
 
 const (
-	defaultGrace = 12 * time.Second
-	workers      = 16
+	// lostAfter is how long nothing may be heard of the peer before the node turns NotReady: a peer that hangs is found after 11 s, so
+	// that whatever became of it the node and its endpoints are not ready within 15 s, and a daemon that is started again has time.
+	lostAfter = 12 * time.Second
+	workers   = 16
 	// callTimeout bounds one request to either API server, so that a worker never hangs on a cut link.
 	callTimeout = 15 * time.Second
 )
@@ -134,12 +132,6 @@ func New(cfg Config) (*Node, error) {
 		return nil, errors.New("virtual node: NodeName and PeerName must be set")
 	case !cfg.NodeIP.IsValid(), cfg.KubeletPort == 0:
 		return nil, fmt.Errorf("virtual node %s: NodeIP and KubeletPort must be set, so that logs and exec work", cfg.NodeName)
-	}
-	if cfg.Grace == 0 {
-		cfg.Grace = defaultGrace
-	}
-	if cfg.Translate == nil {
-		cfg.Translate = func(a netip.Addr) (netip.Addr, bool) { return a, true }
 	}
 	offloaded, err := newOffloadedPods(cfg.Abroad)
 	if err != nil {
@@ -221,7 +213,7 @@ func (n *Node) SetResources(resources corev1.ResourceList) {
 }
 
 // SetReady tells whether the peer can be reached, with a reason in CamelCase and a message for people. The
-// loss shows at once in the condition PeerReachable, and in Ready after Config.Grace; the return in both
+// loss shows at once in the condition PeerReachable, and in Ready after lostAfter; the return in both
 // at once. Until told otherwise a Node takes its peer for reachable.
 func (n *Node) SetReady(ready bool, reason, message string) {
 	n.setReady(ready, reason, message, time.Now())

@@ -93,7 +93,7 @@ func (n *Node) reconcile(ctx context.Context, k key) error {
 		case permit != offloading.Granted:
 			return n.stays(ctx, home, permit, why)
 		}
-		return n.failed(home, "get a namespace for the pod", n.open(ctx, k.namespace))
+		return n.failed(home, "get a namespace for the pod", n.Open(ctx, k.namespace))
 	}
 	if !n.view.Fresh() {
 		return nil // each pod is queued when it is
@@ -146,7 +146,7 @@ func (n *Node) create(ctx context.Context, t *twin, home *corev1.Pod) error {
 	}
 	if n.cfg.Companions != nil {
 		if err := n.cfg.Companions.Prepare(ctx, home); err != nil {
-			return errors.Join(err, n.open(ctx, t.home)) // the twin may be gone
+			return errors.Join(err, n.Open(ctx, t.home)) // the twin may be gone
 		}
 	}
 	err := n.offloaded.create(ctx, offloadedPod(n.adapted(t, home), t.name))
@@ -158,7 +158,7 @@ func (n *Node) create(ctx context.Context, t *twin, home *corev1.Pod) error {
 		return nil // the watch has it in a moment
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
 		// The tenant was made anew, or its rights are still on their way.
-		return errors.Join(err, n.open(ctx, t.home))
+		return errors.Join(err, n.Open(ctx, t.home))
 	}
 	return err
 }

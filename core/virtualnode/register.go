@@ -190,7 +190,7 @@ func (n *Node) watchLink(ctx context.Context) error {
 	for {
 		n.mu.Lock()
 		was := n.state.published
-		left := n.state.expire(n.cfg.Grace, time.Now())
+		left := n.state.expire(lostAfter, time.Now())
 		lost := was && !n.state.published
 		changed := n.statusChanged
 		n.mu.Unlock()

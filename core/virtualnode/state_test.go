@@ -66,10 +66,10 @@ func TestTheGraceCountsFromTheLastSignOfLife(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	s := state{reachable: true, published: true}
 	s.link(false, "PeerUnreachable", "no answer", now.Add(-11*time.Second))
-	if left := s.expire(defaultGrace, now); left != time.Second {
+	if left := s.expire(lostAfter, now); left != time.Second {
 		t.Errorf("%s of the grace left, want 1 s", left)
 	}
-	if s.expire(defaultGrace, now.Add(time.Second)); s.published {
+	if s.expire(lostAfter, now.Add(time.Second)); s.published {
 		t.Error("it is Ready still")
 	}
 }

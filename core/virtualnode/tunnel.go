@@ -24,7 +24,7 @@ func (n *Node) SetTunnel(why string) {
 	}
 	n.log.Info("the tunnel to the peer", "node", n.cfg.NodeName, "up", why == "", "why", why)
 	n.poke()
-	n.enqueueAbroad()
+	n.Recheck()
 }
 
 func (n *Node) tunnelDown() string {

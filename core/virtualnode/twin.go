@@ -96,12 +96,9 @@ func (n *Node) allTwins() []*twin {
 	return all
 }
 
-// Open makes sure that the home namespace has a twin, before a pod of it goes there. The error is that of Config.Twins.
-func (n *Node) Open(ctx context.Context, home string) error { return n.open(ctx, home) }
-
-// open makes sure the home namespace has a twin. Called for one that has, it asks again and follows when the twin has another
+// Open makes sure that the home namespace has a twin. Called for one that has, it asks again and follows when the twin has another
 // name by now.
-func (n *Node) open(ctx context.Context, home string) error {
+func (n *Node) Open(ctx context.Context, home string) error {
 	_, err, _ := n.opening.Do(home, func() (any, error) {
 		permit, why, err := n.cfg.Permit(ctx, home)
 		if err == nil && (permit == offloading.Withdrawn || permit != offloading.Granted && n.twin(home) == nil) {
@@ -191,7 +188,7 @@ func (n *Node) synced() {
 		n.queue.Forget(keyOf(pod))
 		n.enqueue(pod)
 	}
-	n.enqueueAbroad()
+	n.Recheck()
 }
 
 func (n *Node) offloadedChanged(was, is *v1alpha1.OffloadedPod) {
@@ -244,17 +241,14 @@ func (n *Node) homePodChanged(was, is *corev1.Pod) {
 	n.enqueue(cmp.Or(is, was))
 }
 
-// enqueueAbroad queues every pod that is abroad, whether it is still at home or not.
-func (n *Node) enqueueAbroad() {
+// Recheck has every pod that is abroad looked at again, whether it is still at home or not: Config.Translate gives other addresses, say.
+func (n *Node) Recheck() {
 	for _, t := range n.allTwins() {
 		for _, o := range n.view.OffloadedPods.In(t.name) {
 			n.queue.Add(key{t.home, o.Name})
 		}
 	}
 }
-
-// Readdress has all pods abroad reported again: Config.Translate gives other addresses than before.
-func (n *Node) Readdress() { n.enqueueAbroad() }
 
 func (n *Node) enqueueAll(home string) {
 	for _, pod := range n.pods.list() {
