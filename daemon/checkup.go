@@ -46,13 +46,8 @@ func (b backend) Doctor(ctx context.Context, ref string, report func(api.Progres
 	machine.PID, machine.Aliases = os.Getpid(), map[string][]netip.Prefix{}
 	groups := []doctor.Group{d.checkSelf, d.checkEngine}
 	for _, k := range peers {
-		if k.peer == nil || k.peer.Status.Network == nil {
-			continue
-		}
-		for _, r := range k.peer.Status.Network.Theirs {
-			if alias, err := netip.ParsePrefix(r.Alias); err == nil {
-				machine.Aliases[k.name] = append(machine.Aliases[k.name], alias)
-			}
+		if k.peer != nil {
+			machine.Aliases[k.name] = k.peer.Status.Network.Aliases()
 		}
 	}
 	groups = append(groups, machine.Groups()...)

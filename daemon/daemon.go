@@ -24,6 +24,7 @@ import (
 	"kith.dev/core/fence"
 	"kith.dev/core/gateway"
 	"kith.dev/core/identity"
+	"kith.dev/core/netplan"
 	"kith.dev/core/peering"
 	"kith.dev/core/relations"
 	"kith.dev/core/version"
@@ -271,7 +272,7 @@ func (d *Daemon) aliasPool() []netip.Prefix {
 	if len(d.cfg.AliasPools) > 0 {
 		return d.cfg.AliasPools
 	}
-	return gateway.DefaultPool()
+	return netplan.DefaultPool()
 }
 
 // endpoints are the addresses of the peer API that are told to those who are asked: those of the LAN.

@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/netplan"
 	"kith.dev/core/netpolicy"
 	"kith.dev/core/offloading"
 	"kith.dev/core/peering"
@@ -79,11 +80,10 @@ type member struct {
 	revision  int64
 	node      *virtualnode.Node
 	twins     *twins
-	translate atomic.Pointer[func(netip.Addr) (netip.Addr, bool)]
 	reflector *reflection.Reflector
 	policies  *netpolicy.Peer
 	network   *v1alpha1.NetworkStatus
-	outward   atomic.Pointer[func(netip.Addr) (netip.Addr, bool)]
+	addresses atomic.Pointer[netplan.Pair] // of network
 	cancel    context.CancelFunc
 	done      chan struct{}
 }
@@ -103,9 +103,7 @@ func newFleet(ctx context.Context, c client.Client, home kubernetes.Interface, h
 func (f *fleet) Ensure(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	translate := relations.Translator(peer)
 	if m := f.nodes[peer.Name]; m != nil && m.contract == ctr.Spec.ID {
-		m.translate.Store(&translate)
 		if !equality.Semantic.DeepEqual(m.network, peer.Status.Network) {
 			m.network = peer.Status.Network.DeepCopy()
 			m.reroute()
@@ -146,8 +144,6 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		}
 	}
 	m := &member{contract: ctr.Spec.ID, revision: ctr.Spec.Revision, done: make(chan struct{}), twins: &twins{to: to, peer: peer.Name, contract: ctr.Spec.ID, client: f.client, log: f.log, known: map[string]string{}, pace: rate.NewLimiter(twinsPerSecond, twinsAtOnce)}}
-	translate := relations.Translator(peer)
-	m.translate.Store(&translate)
 	m.network = peer.Status.Network.DeepCopy()
 	m.reroute()
 	recorder := f.events.NewRecorder(kubescheme.Scheme, corev1.EventSource{Component: "kith", Host: v1alpha1.VirtualNodePrefix + peer.Name})
@@ -160,7 +156,7 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 			permit, _, err := f.permits.Of(f.ctx, namespace, peer.Name)
 			return err == nil && permit == offloading.Granted
 		},
-		Translate:  func(a netip.Addr) (netip.Addr, bool) { return (*m.outward.Load())(a) },
+		Translate:  func(a netip.Addr) (netip.Addr, bool) { return m.addresses.Load().There(a) },
 		GuestNode:  func(namespace, pod string) string { return m.node.GuestNode(namespace, pod) },
 		GuestReady: func(namespace, pod string) bool { return m.node.GuestReady(namespace, pod) },
 		Problems:   func(namespace string, problems []string) { f.showProblems(peer.Name, namespace, problems) },
@@ -170,7 +166,7 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 	if err != nil {
 		return nil, err
 	}
-	m.policies = f.policies.Peer(m.twins.policies(func(a netip.Addr) (netip.Addr, bool) { return (*m.outward.Load())(a) }, recorder))
+	m.policies = f.policies.Peer(m.twins.policies(func(a netip.Addr) (netip.Addr, bool) { return m.addresses.Load().There(a) }, recorder))
 	m.twins.opened = func(home, abroad string, isNew bool) { m.policies.Open(home); m.reflector.Open(home, abroad, isNew) }
 	m.twins.closed = func(home string) { m.policies.Close(home); m.reflector.Close(home) }
 	m.twins.tell = func(home string, no *peering.Problem) { f.showRefusal(peer.Name, home, no) }
@@ -190,7 +186,7 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		PeerName: peer.Name, PeerID: peer.Spec.ID, NodeName: v1alpha1.VirtualNodePrefix + peer.Name,
 		NodeIP: f.nodeIP, KubeletPort: port, Usage: m.twins.usage, Machine: m.twins.machine,
 		Resources: ctr.Spec.Resources, Labels: labels,
-		Translate: func(a netip.Addr) (netip.Addr, bool) { return (*m.translate.Load())(a) },
+		Translate: func(a netip.Addr) (netip.Addr, bool) { return m.addresses.Load().Here(a) },
 		Recorder:  recorder,
 		Log:       f.log,
 	})
@@ -216,8 +212,8 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 
 // reroute takes changed addresses over.
 func (m *member) reroute() {
-	outward := outward(m.network)
-	m.outward.Store(&outward)
+	addresses := m.network.Pair()
+	m.addresses.Store(&addresses)
 }
 
 // allowedLabel tells whether a peer may choose the value of a node label here: what describes the machine, and nothing

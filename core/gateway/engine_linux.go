@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +13,8 @@ import (
 	"golang.org/x/time/rate"
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
+
+	"kith.dev/core/netplan"
 )
 
 // engine is the running half of a Gateway: the WireGuard device and the kernel's side of it.
@@ -93,7 +96,7 @@ func (e *engine) setPeer(p Peer) error {
 	if p.Endpoint.IsValid() && p.Endpoint != old.Endpoint {
 		fmt.Fprintf(&b, "endpoint=%s\n", p.Endpoint)
 	}
-	if !known || !sameAliases(p.Theirs, old.Theirs) {
+	if !known || !slices.EqualFunc(p.Theirs, old.Theirs, sameAlias) {
 		b.WriteString("replace_allowed_ips=true\n")
 		for _, m := range p.Theirs {
 			fmt.Fprintf(&b, "allowed_ip=%s\n", m.Alias)
@@ -120,17 +123,7 @@ func (e *engine) rebind() error {
 	return e.dev.IpcSet(fmt.Sprintf("listen_port=%d\n", e.port))
 }
 
-func sameAliases(a, b []Mapping) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].Alias != b[i].Alias {
-			return false
-		}
-	}
-	return true
-}
+func sameAlias(a, b netplan.Mapping) bool { return a.Alias == b.Alias }
 
 // deviceLog passes WireGuard's own words on. Its errors repeat with every packet while a network is away, so they
 // are kept to one in ten seconds, and are for us: the owner is told by Stats.

@@ -19,6 +19,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+
+	"kith.dev/core/netplan"
 )
 
 // The tests in *_linux_test.go build a LAN of laptops from network namespaces without names, which vanish with
@@ -294,8 +296,10 @@ func (p *laptop) address() netip.Addr {
 func (p *laptop) asPeer(seenHere, seenThere string) Peer {
 	return Peer{
 		ID: p.name, Name: p.name, PublicKey: p.key.Public(), Endpoint: netip.AddrPortFrom(p.address(), 6450),
-		Theirs: []Mapping{{Name: "pods", Real: pods, Alias: netip.MustParsePrefix(seenHere)}},
-		Ours:   []Mapping{{Name: "pods", Real: pods, Alias: netip.MustParsePrefix(seenThere)}},
+		Pair: netplan.Pair{
+			Theirs: []netplan.Mapping{{Name: "pods", Real: pods, Alias: netip.MustParsePrefix(seenHere)}},
+			Ours:   []netplan.Mapping{{Name: "pods", Real: pods, Alias: netip.MustParsePrefix(seenThere)}},
+		},
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+
+	"kith.dev/core/netplan"
 )
 
 // Two tables as alice and bob have them. Both use 10.42.0.0/16 and 10.43.0.0/16. Alice calls bob's ranges 10.65
@@ -29,12 +31,14 @@ func testTables() (alice, bob *table) {
 	return alice, bob
 }
 
-func testMapping(real, alias string) Mapping {
-	return Mapping{Name: real, Real: netip.MustParsePrefix(real), Alias: netip.MustParsePrefix(alias)}
+func addressAt(p []byte, at int) netip.Addr { return netip.AddrFrom4([4]byte(p[at:])) }
+
+func testMapping(real, alias string) netplan.Mapping {
+	return netplan.Mapping{Name: real, Real: netip.MustParsePrefix(real), Alias: netip.MustParsePrefix(alias)}
 }
 
 // testPeer takes mappings in turn: theirs, ours, theirs, ours.
-func testPeer(id string, ms ...Mapping) Peer {
+func testPeer(id string, ms ...netplan.Mapping) Peer {
 	p := Peer{ID: id, Name: id, Gateway: podGateway, PublicKey: Key{byte(len(id)), id[0]}}
 	for i, m := range ms {
 		if i%2 == 0 {
@@ -81,7 +85,7 @@ func fragment(offset uint16, more bool) func([]byte) {
 }
 
 func addresses(p []byte) string {
-	return addrOf(binary.BigEndian.Uint32(p[12:])).String() + " > " + addrOf(binary.BigEndian.Uint32(p[16:])).String()
+	return addressAt(p, 12).String() + " > " + addressAt(p, 16).String()
 }
 
 func TestTranslation(t *testing.T) {
@@ -296,8 +300,8 @@ func randomPacket(r *rand.Rand) []byte {
 	case protoICMP:
 		payload[0] = 8
 	}
-	src := addrOf(u32(netip.MustParseAddr("10.42.0.0")) | uint32(r.Intn(1<<16)))
-	dst := addrOf(u32(netip.MustParseAddr("10.65.128.0")) | uint32(r.Intn(1<<15)))
+	src := netip.AddrFrom4([4]byte{10, 42, byte(r.Intn(256)), byte(r.Intn(256))})
+	dst := netip.AddrFrom4([4]byte{10, 65, 128 | byte(r.Intn(128)), byte(r.Intn(256))})
 	if dst == netip.MustParseAddr("10.65.255.2") || src == podGateway || src.As4()[2] == 7 { // see fence
 		return randomPacket(r)
 	}
@@ -316,12 +320,12 @@ func randomPacket(r *rand.Rand) []byte {
 func errorBack(t *testing.T, r *rand.Rand, alice, bob *table, p, arrived []byte) {
 	t.Helper()
 	quote := bytes.Clone(arrived[:min(len(arrived), int(arrived[0]&15)*4+2*r.Intn(30))])
-	from := addrOf(binary.BigEndian.Uint32(arrived[16:])).String()
-	want := addrOf(binary.BigEndian.Uint32(p[16:])).String()
+	from := addressAt(arrived, 16).String()
+	want := addressAt(p, 16).String()
 	if r.Intn(3) == 0 {
 		from, want = "192.168.9.9", "10.65.255.2"
 	}
-	to := addrOf(binary.BigEndian.Uint32(arrived[12:])).String()
+	to := addressAt(arrived, 12).String()
 	e := ipv4Packet(from, to, protoICMP, icmpMessage([]byte{3, 4, 11, 12}[r.Intn(4)], quote))
 	if v := bob.egress(e); v != pass {
 		t.Fatalf("error, egress: %s", verdictNames[v])
@@ -332,7 +336,7 @@ func errorBack(t *testing.T, r *rand.Rand, alice, bob *table, p, arrived []byte)
 	if v := alice.ingress(e); v != pass {
 		t.Fatalf("error, ingress: %s", verdictNames[v])
 	}
-	check(t, "error", e, want+" > "+addrOf(binary.BigEndian.Uint32(p[12:])).String())
+	check(t, "error", e, want+" > "+addressAt(p, 12).String())
 	if got := e[28:]; !bytes.Equal(got, p[:len(got)]) {
 		t.Fatalf("error quotes\n%x, sent was\n%x", got, p[:len(got)])
 	}

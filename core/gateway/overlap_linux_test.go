@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"kith.dev/core/netplan"
 )
 
 // way is the device by which a host sends to an address, "" when it cannot.
@@ -55,7 +57,7 @@ func TestNetworkOfAnAliasIsNotDrawnIntoTheTunnel(t *testing.T) {
 			t.Errorf("%s: overlaps of %v", one.what, ids)
 		}
 		alice.goes("10.65.3.9", "u0")
-		if taken := alice.do(order{Do: "taken", ID: "bob"}).Taken; free(netip.MustParsePrefix("10.65.0.0/16"), taken) {
+		if taken := alice.do(order{Do: "taken", ID: "bob"}).Taken; netplan.Free(netip.MustParsePrefix("10.65.0.0/16"), taken) {
 			t.Errorf("%s: 10.65.0.0/16 would be chosen again", one.what)
 		}
 		must(t, one.leave())
@@ -80,7 +82,7 @@ func TestDefaultRouteInHalvesLeavesAliasesAlone(t *testing.T) {
 	for _, half := range []string{"0.0.0.0/1", "128.0.0.0/1"} {
 		must(t, alice.hostNL.RouteAdd(&netlink.Route{LinkIndex: u0.Attrs().Index, Dst: ipnet(netip.MustParsePrefix(half)), Gw: net.IPv4(172, 31, 0, 254)}))
 	}
-	if taken := alice.do(order{Do: "taken", ID: "bob"}).Taken; !free(netip.MustParsePrefix("10.65.0.0/16"), taken) {
+	if taken := alice.do(order{Do: "taken", ID: "bob"}).Taken; !netplan.Free(netip.MustParsePrefix("10.65.0.0/16"), taken) {
 		t.Errorf("bob could not be seen at 10.65.0.0/16: %v is taken", taken)
 	}
 	alice.do(order{Do: "set", Peer: bob.asPeer("10.65.0.0/16", "10.70.0.0/16")}) // looks at the routes

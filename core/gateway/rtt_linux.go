@@ -29,7 +29,7 @@ func (g *Gateway) Echo(ctx context.Context, id string, bytes int) (time.Duration
 	if !ok {
 		return 0, fmt.Errorf("gateway: no peer %s", id)
 	}
-	to, ok := p.Translate(p.Gateway)
+	to, ok := p.Here(p.Gateway)
 	if !ok {
 		return 0, fmt.Errorf("gateway: peer %s: its gateway address %s is in none of the ranges it shows", id, p.Gateway)
 	}

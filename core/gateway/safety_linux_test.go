@@ -12,6 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/net/icmp"
 	"golang.org/x/sys/unix"
+
+	"kith.dev/core/netplan"
 )
 
 // dropped waits until a reason's counter has grown beyond before.
@@ -103,7 +105,7 @@ func TestPeersReachOnlyWhatIsMapped(t *testing.T) {
 	t.Run("a range that bob does not show", func(t *testing.T) {
 		p := bob.asPeer("10.65.0.0/16", "10.70.0.0/16")
 		more := netip.MustParsePrefix("10.99.0.0/16")
-		p.Theirs = append(p.Theirs, Mapping{Name: "more", Real: more, Alias: more})
+		p.Theirs = append(p.Theirs, netplan.Mapping{Name: "more", Real: more, Alias: more})
 		alice.do(order{Do: "set", Peer: p})
 		alice.spoof("10.42.0.5", "10.99.0.5", 90)
 		if !bob.dropped("destination", 0) {
@@ -218,11 +220,11 @@ func TestWhatIsTaken(t *testing.T) {
 	}{
 		{"172.31.0.0/16", true}, {"10.42.0.0/16", true}, {"10.65.0.0/16", true}, {"10.70.0.0/16", false}, {"10.43.0.0/16", false},
 	} {
-		if got := !free(netip.MustParsePrefix(c.prefix), taken); got != c.want {
+		if got := !netplan.Free(netip.MustParsePrefix(c.prefix), taken); got != c.want {
 			t.Errorf("%s taken: %v, want %v (%v)", c.prefix, got, c.want, taken)
 		}
 	}
-	if !free(netip.MustParsePrefix("10.65.0.0/16"), alice.do(order{Do: "taken", ID: "bob"}).Taken) {
+	if !netplan.Free(netip.MustParsePrefix("10.65.0.0/16"), alice.do(order{Do: "taken", ID: "bob"}).Taken) {
 		t.Error("bob's alias is taken from bob himself")
 	}
 }

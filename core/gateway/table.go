@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sort"
 	"sync/atomic"
+
+	"kith.dev/core/netplan"
 )
 
 // table is what the data path knows: a value, built from the peers and swapped as a whole, never changed.
@@ -59,7 +61,7 @@ type route struct {
 
 // newTable expects peers that were validated.
 func newTable(s surroundings, peers []route) *table {
-	t := &table{self: u32(s.self), port: s.port, open: slices.Clone(s.open)}
+	t := &table{self: netplan.Number(s.self), port: s.port, open: slices.Clone(s.open)}
 	var ours []netip.Prefix
 	for _, p := range peers {
 		tn := &tunnel{mss: uint16(p.mtu - 40), up: p.up} // IPv4 and TCP without options
@@ -68,12 +70,11 @@ func newTable(s surroundings, peers []route) *table {
 			tn.in = append(tn.in, newRule(m.Alias, m.Real))
 			ours = append(ours, m.Real)
 		}
-		if a, ok := p.TranslateOurs(s.self); ok {
-			tn.gateway = u32(a)
+		if a, ok := p.There(s.self); ok {
+			tn.gateway = netplan.Number(a)
 		}
 		for _, m := range p.Theirs {
-			first := u32(m.Alias.Addr())
-			t.spans = append(t.spans, span{first, first | ^maskOf(m.Alias), tn})
+			t.spans = append(t.spans, span{netplan.Number(m.Alias.Addr()), netplan.Number(netplan.Last(m.Alias)), tn})
 		}
 	}
 	sort.Slice(t.spans, func(i, j int) bool { return t.spans[i].first < t.spans[j].first })
@@ -82,8 +83,8 @@ func newTable(s surroundings, peers []route) *table {
 }
 
 func newRule(from, to netip.Prefix) rule {
-	f, d := u32(from.Addr()), u32(to.Addr())
-	return rule{from: f, to: d, mask: maskOf(from), delta: deltaOf(f, d)}
+	f, d := netplan.Number(from.Addr()), netplan.Number(to.Addr())
+	return rule{from: f, to: d, mask: netplan.Mask(from), delta: deltaOf(f, d)}
 }
 
 // zonesWithin keeps the prefixes that a peer's packet can reach at all, so that the data path checks few.
@@ -92,7 +93,7 @@ func zonesWithin(ps, ours []netip.Prefix) (out []zone) {
 		if !p.Addr().Is4() || !slices.ContainsFunc(ours, p.Overlaps) {
 			continue
 		}
-		z := zone{net: u32(p.Masked().Addr()), mask: maskOf(p)}
+		z := zone{net: netplan.Number(p.Masked().Addr()), mask: netplan.Mask(p)}
 		if !slices.Contains(out, z) {
 			out = append(out, z)
 		}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.zx2c4.com/wireguard/device"
+
+	"kith.dev/core/netplan"
 )
 
 // settle is the shortest time between two looks at the host, so that a burst of events costs two.
@@ -176,7 +178,7 @@ func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort, inUse []netip.P
 	var aliases []netip.Prefix
 	for _, r := range g.peers {
 		for _, m := range r.Theirs {
-			if !free(m.Alias, inUse) {
+			if !netplan.Free(m.Alias, inUse) {
 				continue
 			}
 			aliases = append(aliases, m.Alias)

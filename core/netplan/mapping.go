@@ -1,7 +1,6 @@
-package gateway
+package netplan
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 )
@@ -14,23 +13,28 @@ type Mapping struct {
 	Alias netip.Prefix `json:"alias"`
 }
 
+// ParseMapping reads a Mapping as objects of the cluster have it.
+func ParseMapping(name, real, alias string) (m Mapping, err error) {
+	m.Name = name
+	if m.Real, err = netip.ParsePrefix(real); err == nil {
+		m.Alias, err = netip.ParsePrefix(alias)
+	}
+	return m, err
+}
+
 // ToAlias gives the other side's name of an address its owner uses; false when the address is not in the range.
 func (m Mapping) ToAlias(a netip.Addr) (netip.Addr, bool) { return move(a, m.Real, m.Alias) }
 
 // ToReal gives the owner's name of an address the other side uses; false when the address is not in the range.
 func (m Mapping) ToReal(a netip.Addr) (netip.Addr, bool) { return move(a, m.Alias, m.Real) }
 
-func (m Mapping) String() string {
-	return fmt.Sprintf("%s %s seen as %s", m.Name, m.Real, m.Alias)
-}
-
 func move(a netip.Addr, from, to netip.Prefix) (netip.Addr, bool) {
 	a = a.Unmap()
-	if !a.Is4() || !from.IsValid() || from.Bits() != to.Bits() || !from.Contains(a) {
+	if !a.Is4() || !to.Addr().Is4() || from.Bits() != to.Bits() || !from.Contains(a) {
 		return netip.Addr{}, false
 	}
-	host := ^maskOf(from)
-	return addrOf(u32(to.Addr())&^host | u32(a)&host), true
+	host := ^Mask(from)
+	return addrOf(Number(to.Addr())&^host | Number(a)&host), true
 }
 
 // validate refuses ranges that no pod network has and that would take something else away from this host.
@@ -102,13 +106,3 @@ func isPrivate(p netip.Prefix) bool {
 	}
 	return false
 }
-
-func u32(a netip.Addr) uint32 { b := a.As4(); return binary.BigEndian.Uint32(b[:]) }
-
-func addrOf(v uint32) netip.Addr {
-	var b [4]byte
-	binary.BigEndian.PutUint32(b[:], v)
-	return netip.AddrFrom4(b)
-}
-
-func maskOf(p netip.Prefix) uint32 { return ^uint32(0) << (32 - p.Bits()) } // a shift by 32 gives 0 in Go

@@ -1,4 +1,4 @@
-package gateway
+package netplan
 
 import (
 	"fmt"
@@ -19,7 +19,7 @@ func DefaultPool() []netip.Prefix {
 // ChooseAlias picks the range under which a peer's range real is seen here: a free range of the same length in the first
 // block of pool that has one. In that block it is real itself when that is free there, else the first one from a place
 // that seed (the peer's ID) decides, so that the same peer gets the same alias again and different peers start apart.
-// taken is everything in use here; see LocalRanges. The default pool is used when pool is nil.
+// taken is everything in use here; see hostnet.InUse. The default pool is used when pool is nil.
 //
 // So what a peer names decides at most where in the owner's pool it is seen. Were real taken wherever it is free, a peer
 // could name the servers behind this laptop's default route, of which no route tells, and have what is sent to them.
@@ -36,7 +36,7 @@ func ChooseAlias(real netip.Prefix, taken, pool []netip.Prefix, seed string) (ne
 		if !block.Addr().Is4() || block.Bits() > real.Bits() {
 			continue
 		}
-		if block.Contains(real.Addr()) && free(real, taken) {
+		if block.Contains(real.Addr()) && Free(real, taken) {
 			return real, nil
 		}
 		if p, ok := search(block.Masked(), real.Bits(), taken, h.Sum64()); ok {
@@ -50,7 +50,7 @@ func ChooseAlias(real netip.Prefix, taken, pool []netip.Prefix, seed string) (ne
 func search(block netip.Prefix, bits int, taken []netip.Prefix, start uint64) (netip.Prefix, bool) {
 	n := uint64(1) << (bits - block.Bits())
 	size := uint64(1) << (32 - bits)
-	base := uint64(u32(block.Addr()))
+	base := uint64(Number(block.Addr()))
 	for step, i := uint64(0), start%n; step < n; {
 		p := netip.PrefixFrom(addrOf(uint32(base+i*size)), bits)
 		hit, ok := firstOverlap(p, taken)
@@ -63,7 +63,7 @@ func search(block netip.Prefix, bits int, taken []netip.Prefix, start uint64) (n
 		}
 		jump := uint64(1)
 		if hit.Bits() < bits { // a wider range: go to its end
-			end := (uint64(u32(hit.Masked().Addr())) + uint64(1)<<(32-hit.Bits()) - base) / size
+			end := (uint64(Number(hit.Masked().Addr())) + uint64(1)<<(32-hit.Bits()) - base) / size
 			jump = end - i
 		}
 		if i+jump >= n {
@@ -75,7 +75,8 @@ func search(block netip.Prefix, bits int, taken []netip.Prefix, start uint64) (n
 	return netip.Prefix{}, false
 }
 
-func free(p netip.Prefix, taken []netip.Prefix) bool {
+// Free reports whether a range overlaps nothing that is taken.
+func Free(p netip.Prefix, taken []netip.Prefix) bool {
 	_, hit := firstOverlap(p, taken)
 	return !hit
 }
