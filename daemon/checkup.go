@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +20,6 @@ import (
 	"kith.dev/core/gateway"
 	"kith.dev/core/peering"
 	"kith.dev/core/version"
-	"kith.dev/daemon/config"
 	"kith.dev/daemon/doctor"
 )
 
@@ -74,20 +72,13 @@ func (d *Daemon) checkEngine(ctx context.Context, report func(api.Finding)) {
 		state := d.engine.State()
 		e.State, e.Why = string(state.Phase), state.Why
 		e.Ready = d.askAPIServer
-		e.Node = func(ctx context.Context) (doctor.Node, error) { return d.node(ctx, d.engine.NodeName()) }
-	}
-	if d.cfg.Engine == config.EngineBuiltin {
-		e.Builtin, e.Address, e.ClusterDNS = true, d.engine.NodeIP(), clusterDNS(d.engine.ServiceRange())
-		e.Log = filepath.Join(d.cfg.DataDir, "k8s", "server.log")
+		facts := d.engine.Facts()
+		e.Node = func(ctx context.Context) (doctor.Node, error) { return d.node(ctx, facts.NodeName) }
+		if e.Log = facts.Log; facts.Ours {
+			e.Address, e.ClusterDNS = facts.NodeIP, netip.AddrPortFrom(facts.Network.DNS(), 53)
+		}
 	}
 	e.Check(ctx, report)
-}
-
-// clusterDNS is the tenth address of the services' range, as the built-in engine, K3s and kubeadm have it.
-func clusterDNS(services netip.Prefix) netip.AddrPort {
-	a := services.Masked().Addr().As4()
-	a[3] += 10
-	return netip.AddrPortFrom(netip.AddrFrom4(a), 53)
 }
 
 // directly is a client that goes to the API server, past all caches.

@@ -105,7 +105,7 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 func (d *Daemon) newLinker(c client.Client) *relations.Linker {
 	return relations.NewLinker(c, relations.LinkerConfig{
 		Identity: d.me, Gateway: d.gateway, Port: d.cfg.WireGuardPort, Pool: d.aliasPool(), Log: d.log,
-		Ranges: map[string]netip.Prefix{"pods": d.engine.PodRange()},
+		Ranges: map[string]netip.Prefix{"pods": d.engine.Facts().Network.Pods},
 	})
 }
 
@@ -177,13 +177,14 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	if c.host, err = hosting.New(mgr, d.audits, d.log); err != nil {
 		return nil, nil, fmt.Errorf("hosting: %w", err)
 	}
-	if d.marksGuests() { // the DNS is the built-in engine's
-		c.host.ResolveBy(hosting.Resolver{Server: clusterDNS(d.engine.ServiceRange()).Addr(), Domain: "cluster.local"})
+	facts := d.engine.Facts()
+	if facts.TenantDNS {
+		c.host.ResolveBy(hosting.Resolver{Server: facts.Network.DNS(), Domain: "cluster.local"})
 	}
 	if err := c.host.Install(ctx); err != nil {
 		return nil, nil, fmt.Errorf("hosting: %w", err)
 	}
-	if d.marksGuests() {
+	if facts.GuestLinks {
 		c.host.Confine(fence.GuestRuntime)
 	}
 	if err := d.keepInstalled(mgr, direct, c.host); err != nil {
@@ -195,7 +196,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	c.host.OnShut(c.door.Shut)
 	c.host.ReachBy(func(ctx context.Context, id string) error { _, err := d.gateway.RTT(ctx, id); return err })
 	c.host.OnRefused(d.changed.Ring)
-	kubelet, err := virtualnode.NewKubelet(virtualnode.KubeletConfig{Home: home, HomeREST: restConfig, IP: d.engine.NodeIP(), Log: d.log, Audit: d.audits})
+	kubelet, err := virtualnode.NewKubelet(virtualnode.KubeletConfig{Home: home, HomeREST: restConfig, IP: facts.NodeIP, Log: d.log, Audit: d.audits})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -203,9 +204,9 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	if err != nil {
 		return nil, nil, err
 	}
-	c.fleet = newFleet(ctx, c.client, home, restConfig, kubelet, d.directory, d.engine.NodeIP(), reflected, offloading.NewPermits(c.client, c.fresh), d.place, d.homeAPI(), d.log)
+	c.fleet = newFleet(ctx, c.client, home, restConfig, kubelet, d.directory, facts.NodeIP, reflected, offloading.NewPermits(c.client, c.fresh), d.place, facts.API, d.log)
 	c.fleet.older = d.directory.foundOlder
-	if c.fleet.policies, err = netpolicy.NewHome(mgr, !d.marksGuests()); err != nil {
+	if c.fleet.policies, err = netpolicy.NewHome(mgr, !facts.GuestLinks); err != nil {
 		return nil, nil, err
 	}
 	linker := d.newLinker(c.client)
@@ -296,7 +297,7 @@ func (d *Daemon) clusterReady(ctx context.Context, c *clusterPart) {
 	for i := range peers.Items {
 		c.peers.Poke(peers.Items[i].Name)
 	}
-	d.log.Info("ready", "node", d.engine.NodeName(), "kubernetes", c.version)
+	d.log.Info("ready", "node", d.engine.Facts().NodeName, "kubernetes", c.version)
 }
 
 // heard has the books compared when a peer tells that something changed.

@@ -33,10 +33,7 @@ import (
 	"kith.dev/daemon/metrics"
 )
 
-const (
-	gatewayDevice = "kith0"
-	eventsKept    = 512
-)
+const eventsKept = 512
 
 // Daemon is kithd.
 type Daemon struct {
@@ -118,7 +115,8 @@ func (d *Daemon) makeEngine() (err error) {
 	if err != nil {
 		return err
 	}
-	if d.marksGuests() {
+	facts := d.engine.Facts()
+	if facts.GuestLinks {
 		if d.fence, err = d.newFence(); err != nil {
 			return err
 		}
@@ -127,9 +125,13 @@ func (d *Daemon) makeEngine() (err error) {
 	if err != nil {
 		return err
 	}
+	var ports []uint16 // of the node's own address that pods at peers may connect to
+	if facts.API.IsValid() {
+		ports = append(ports, facts.API.Port())
+	}
 	d.gateway, err = gateway.New(gateway.Config{
-		Device: gatewayDevice, Address: gatewayAddress(d.cfg.PodRange), ListenPort: d.cfg.WireGuardPort, PrivateKey: key,
-		Reserved: []netip.Prefix{d.cfg.PodRange, d.cfg.ServiceRange}, HostPorts: d.hostPorts(), Changed: d.tunnelsChanged, Overlaps: d.overlaps, Log: d.log,
+		Device: netplan.Tunnel, Address: facts.Network.Gateway(), ListenPort: d.cfg.WireGuardPort, PrivateKey: key,
+		Reserved: []netip.Prefix{facts.Network.Pods, facts.Network.Services}, HostPorts: ports, Changed: d.tunnelsChanged, Overlaps: d.overlaps, Log: d.log,
 	})
 	return err
 }
@@ -145,16 +147,6 @@ func (d *Daemon) overlaps(ids []string) {
 func (d *Daemon) tunnelsChanged() {
 	d.changed.Ring()
 	go d.directory.tellAll()
-}
-
-// gatewayAddress is the second address of the last /24 of the pod range: no node gives it to a pod, and peers have an
-// alias for it as for the rest of the range. The first is the node's own.
-func gatewayAddress(pods netip.Prefix) netip.Addr {
-	a := pods.Masked().Addr().As4()
-	size := uint32(1) << (32 - pods.Bits())
-	n := uint32(a[0])<<24 | uint32(a[1])<<16 | uint32(a[2])<<8 | uint32(a[3])
-	n += size - 256 + 2
-	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
 }
 
 func (d *Daemon) makeDiscovery() error {
@@ -306,12 +298,10 @@ func (d *Daemon) engineStatus() api.Engine {
 	if e.State == api.EngineReady && d.cluster.Load() == nil {
 		e.State, e.Why = api.EngineStarting, "the controllers of Kith are starting"
 	}
-	e.Node = d.engine.NodeName()
-	if ip := d.engine.NodeIP(); ip.IsValid() {
-		e.NodeIP = ip.String()
-	}
-	if d.cfg.Engine == config.EngineBuiltin {
-		e.Kubeconfig = filepath.Join(d.cfg.DataDir, "k8s", "admin.kubeconfig")
+	facts := d.engine.Facts()
+	e.Node, e.Kubeconfig = facts.NodeName, facts.Kubeconfig
+	if facts.NodeIP.IsValid() {
+		e.NodeIP = facts.NodeIP.String()
 	}
 	return e
 }

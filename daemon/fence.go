@@ -2,27 +2,19 @@ package daemon
 
 import (
 	"context"
-	"net/netip"
 
 	"kith.dev/core/fence"
+	"kith.dev/core/netplan"
 )
 
 // newFence makes the fence around guests. The engine's ranges must be known.
 func (d *Daemon) newFence() (*fence.Fence, error) {
-	cfg := fence.Config{
-		Tunnel: gatewayDevice, Pods: d.engine.PodRange(), Services: d.engine.ServiceRange(), Node: d.engine.NodeIP(),
-		DNS: clusterDNS(d.engine.ServiceRange()).Addr(), Log: d.log,
-	}
-	if d.marksGuests() {
+	facts := d.engine.Facts()
+	cfg := fence.Config{Tunnel: netplan.Tunnel, Pods: facts.Network.Pods, Services: facts.Network.Services, Node: facts.NodeIP, DNS: facts.Network.DNS(), Log: d.log}
+	if facts.GuestLinks {
 		cfg.Group = fence.GuestGroup
 	}
 	return fence.New(cfg)
-}
-
-// marksGuests tells whether the engine puts guests behind links of their own.
-func (d *Daemon) marksGuests() bool {
-	_, ok := d.engine.(interface{ GuestRange() netip.Prefix })
-	return ok
 }
 
 // fenced runs the engine, with the fence up before its first guest.

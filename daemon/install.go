@@ -99,7 +99,7 @@ func apply(ctx context.Context, c client.Client, obj client.Object) error {
 // policies are the admission policies of this side, which say how pods travel and where guests are.
 func (d *Daemon) policies() []client.Object {
 	list := offloading.Objects()
-	if d.marksGuests() {
+	if d.engine.Facts().GuestLinks {
 		list = append(list, fence.Objects()...)
 	}
 	return list

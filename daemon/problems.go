@@ -253,7 +253,7 @@ func (d *Daemon) degraded(ctx context.Context) string {
 	}
 	if c := d.cluster.Load(); c != nil {
 		var node corev1.Node
-		if err := c.client.Get(ctx, client.ObjectKey{Name: d.engine.NodeName()}, &node); err == nil {
+		if err := c.client.Get(ctx, client.ObjectKey{Name: d.engine.Facts().NodeName}, &node); err == nil {
 			if n := nodeOf(&node); n.Why != "" {
 				why = append(why, "node "+n.Name+": "+n.Why)
 			}

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"net/netip"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -11,27 +10,7 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/peering"
-	"kith.dev/daemon/config"
 )
-
-// apiPort is where the builtin engine's API server listens, on the node's address.
-const apiPort = 6443
-
-// homeAPI is where pods reach the API server of this cluster; the zero value with an engine whose nodes do not run it.
-func (d *Daemon) homeAPI() netip.AddrPort {
-	if d.cfg.Engine != config.EngineBuiltin {
-		return netip.AddrPort{}
-	}
-	return netip.AddrPortFrom(d.engine.NodeIP(), apiPort)
-}
-
-// hostPorts are those of the node's own address that pods at peers may connect to.
-func (d *Daemon) hostPorts() []uint16 {
-	if d.cfg.Engine != config.EngineBuiltin {
-		return nil
-	}
-	return []uint16{apiPort}
-}
 
 // conditionReflected, with the peer's name appended, is False on a NamespaceOffloading while something of the namespace
 // cannot be at the peer, and says what. It is not there while all is well.

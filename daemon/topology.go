@@ -61,12 +61,13 @@ func (d *Daemon) place(peer *v1alpha1.Peer) map[string]string {
 // markHome gives this machine's node a zone and a region, unless it has some: to spread pods over zones, a scheduler passes over
 // nodes without one. Of another's cluster nothing is known.
 func (d *Daemon) markHome(ctx context.Context, c client.Client) error {
-	if !d.marksGuests() {
+	facts := d.engine.Facts()
+	if !facts.Ours {
 		return nil
 	}
 	var node corev1.Node
-	if err := c.Get(ctx, client.ObjectKey{Name: d.engine.NodeName()}, &node); err != nil {
-		return fmt.Errorf("label node %s: %w", d.engine.NodeName(), err)
+	if err := c.Get(ctx, client.ObjectKey{Name: facts.NodeName}, &node); err != nil {
+		return fmt.Errorf("label node %s: %w", facts.NodeName, err)
 	}
 	before := node.DeepCopy()
 	if node.Labels == nil {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"kith.dev/core/netplan"
 )
 
 // Program is the name of the built-in engine's program.
@@ -28,12 +30,11 @@ type BuiltinConfig struct {
 	RunDir       string       // "/run/kith/k8s"
 	RuntimeDir   string       // folder of kith-k8s, containerd and the rest; by default that of this program
 	ImagesDir    string       // image archives imported at start; by default images in DataDir
-	PodRange     netip.Prefix // 10.42.0.0/16; at least a /23, of which the node has the first /24 and the last is Kith's
-	ServiceRange netip.Prefix // 10.43.0.0/16
-	Port         uint16       // of the API server, 6443
-	NoBrain      bool         // start without scheduler and controller-manager
-	ExposeLAN    bool         // open node ports to the LAN
-	Flags        []string     // more flags for kith-k8s server
+	PodRange     netip.Prefix // of netplan.Usual, as ServiceRange
+	ServiceRange netip.Prefix
+	Port         uint16   // of the API server, netplan.APIPort
+	ExposeLAN    bool     // open node ports to the LAN
+	Flags        []string // more flags for kith-k8s server
 	Log          *slog.Logger
 }
 
@@ -41,6 +42,7 @@ type BuiltinConfig struct {
 // process; the next one adopts it.
 type Builtin struct {
 	cfg     BuiltinConfig
+	network netplan.Cluster
 	program string
 	status  *status
 	pace    pace
@@ -54,7 +56,10 @@ type Builtin struct {
 }
 
 // wish is what is wanted of the engine.
-type wish struct{ stopped, noBrain bool }
+type wish struct {
+	stopped  bool
+	executes bool // without its control plane: scheduler and controller-manager
+}
 
 // NewBuiltin checks the configuration. Nothing runs before Run.
 func NewBuiltin(cfg BuiltinConfig) (*Builtin, error) {
@@ -74,20 +79,18 @@ func NewBuiltin(cfg BuiltinConfig) (*Builtin, error) {
 		}
 		cfg.RuntimeDir = filepath.Dir(self)
 	}
-	if !cfg.PodRange.IsValid() {
-		cfg.PodRange = netip.MustParsePrefix("10.42.0.0/16")
+	network := netplan.Usual()
+	if cfg.PodRange.IsValid() {
+		network.Pods = cfg.PodRange.Masked()
 	}
-	if !cfg.ServiceRange.IsValid() {
-		cfg.ServiceRange = netip.MustParsePrefix("10.43.0.0/16")
+	if cfg.ServiceRange.IsValid() {
+		network.Services = cfg.ServiceRange.Masked()
 	}
-	if !cfg.PodRange.Addr().Is4() || cfg.PodRange.Bits() > 23 {
-		return nil, fmt.Errorf("pod range %s: want an IPv4 range of /23 or larger, such as 10.42.0.0/16", cfg.PodRange)
-	}
-	if !cfg.ServiceRange.Addr().Is4() || cfg.ServiceRange.Bits() > 24 {
-		return nil, fmt.Errorf("service range %s: want an IPv4 range of /24 or larger, such as 10.43.0.0/16", cfg.ServiceRange)
+	if err := network.Validate(); err != nil {
+		return nil, err
 	}
 	if cfg.Port == 0 {
-		cfg.Port = 6443
+		cfg.Port = netplan.APIPort
 	}
 	if cfg.NodeName == "" {
 		return nil, errors.New("the built-in engine needs a node name")
@@ -96,8 +99,8 @@ func NewBuiltin(cfg BuiltinConfig) (*Builtin, error) {
 		cfg.Log = discard
 	}
 	b := &Builtin{
-		cfg: cfg, program: filepath.Join(cfg.RuntimeDir, Program), status: newStatus(Stopped, "not started yet"),
-		pace: usualPace, wish: wish{noBrain: cfg.NoBrain}, wake: make(chan struct{}, 1),
+		cfg: cfg, network: network, program: filepath.Join(cfg.RuntimeDir, Program), status: newStatus(Stopped, "not started yet"),
+		pace: usualPace, wake: make(chan struct{}, 1),
 	}
 	b.probe = b.askReadyz
 	return b, nil
@@ -106,22 +109,20 @@ func NewBuiltin(cfg BuiltinConfig) (*Builtin, error) {
 // args are those of the engine for a wish. They also decide whether a running engine is the one that is wanted.
 func (b *Builtin) args(w wish) []string {
 	c := b.cfg
-	dns := c.ServiceRange.Masked().Addr().As4()
-	dns[3] += 10
 	args := []string{
 		"server",
 		"--node-name=" + c.NodeName,
 		"--data-dir=" + c.DataDir,
 		"--run-dir=" + c.RunDir,
 		"--runtime-dir=" + c.RuntimeDir,
-		"--node-ip=" + b.NodeIP().String(),
-		"--cluster-cidr=" + b.PodRange().String(),
-		"--pod-cidr=" + b.PodCIDR().String(),
-		"--guest-cidr=" + b.GuestRange().String(),
-		"--service-cidr=" + b.ServiceRange().String(),
-		"--cluster-dns=" + netip.AddrFrom4(dns).String(),
+		"--node-ip=" + b.network.Node().String(),
+		"--cluster-cidr=" + b.network.Pods.String(),
+		"--pod-cidr=" + b.network.NodePods().String(),
+		"--guest-cidr=" + b.network.Guests().String(),
+		"--service-cidr=" + b.network.Services.String(),
+		"--cluster-dns=" + b.network.DNS().String(),
 		fmt.Sprintf("--https-listen-port=%d", c.Port),
-		fmt.Sprintf("--brain=%t", !w.noBrain),
+		fmt.Sprintf("--brain=%t", !w.executes),
 	}
 	if c.ClusterID != "" {
 		args = append(args, "--cluster-id="+c.ClusterID)
@@ -148,39 +149,20 @@ func (b *Builtin) RESTConfig() *rest.Config {
 
 // Kubeconfig is the administrator's, as the engine wrote it.
 func (b *Builtin) Kubeconfig() ([]byte, error) {
-	return os.ReadFile(filepath.Join(b.cfg.DataDir, "admin.kubeconfig"))
+	return os.ReadFile(b.kubeconfig())
 }
 
-// NodeName is the name given.
-func (b *Builtin) NodeName() string { return b.cfg.NodeName }
+func (b *Builtin) kubeconfig() string { return filepath.Join(b.cfg.DataDir, "admin.kubeconfig") }
 
-// NodeIP is the first address of the last /24 of the pod range: outside the node's own part, so no pod gets it,
-// and inside the range, so it has an alias at every peer.
-func (b *Builtin) NodeIP() netip.Addr {
-	a := b.cfg.PodRange.Masked().Addr().As4()
-	for bit := b.cfg.PodRange.Bits(); bit < 24; bit++ {
-		a[bit/8] |= 1 << (7 - bit%8)
+// Facts follow from the configuration.
+func (b *Builtin) Facts() Facts {
+	return Facts{
+		NodeName: b.cfg.NodeName, NodeIP: b.network.Node(), PodCIDR: b.network.NodePods(), Network: b.network,
+		API:        netip.AddrPortFrom(b.network.Node(), b.cfg.Port),
+		Kubeconfig: b.kubeconfig(), Log: b.logFile(),
+		Ours: true, GuestLinks: true, TenantDNS: true, NodePorts: true,
 	}
-	a[3] = 1
-	return netip.AddrFrom4(a)
 }
-
-// PodRange is the range given.
-func (b *Builtin) PodRange() netip.Prefix { return b.cfg.PodRange.Masked() }
-
-// GuestRange is the part of PodRange from which guests, pods of other clusters, get their addresses: the upper half of
-// its last /24.
-func (b *Builtin) GuestRange() netip.Prefix {
-	a := b.NodeIP().As4()
-	a[3] = 128
-	return netip.PrefixFrom(netip.AddrFrom4(a), 25)
-}
-
-// PodCIDR is the first /24 of the pod range.
-func (b *Builtin) PodCIDR() netip.Prefix { return netip.PrefixFrom(b.cfg.PodRange.Masked().Addr(), 24) }
-
-// ServiceRange is the range given.
-func (b *Builtin) ServiceRange() netip.Prefix { return b.cfg.ServiceRange.Masked() }
 
 // State is how the engine is.
 func (b *Builtin) State() State { return b.status.get() }

@@ -18,16 +18,20 @@ func TestAddressesFollowThePodRange(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := b.NodeIP().String(); got != tt.nodeIP {
-			t.Errorf("%s: node IP %s, want %s", tt.pods, got, tt.nodeIP)
+		f := b.Facts()
+		if got := f.NodeIP.String(); got != tt.nodeIP || f.API.String() != tt.nodeIP+":6443" {
+			t.Errorf("%s: node IP %s, API server at %s, want %s", tt.pods, got, f.API, tt.nodeIP)
 		}
-		if got := b.PodCIDR().String(); got != tt.podCIDR {
+		if !f.Ours || !f.GuestLinks || !f.TenantDNS || !f.NodePorts {
+			t.Errorf("the engine can less than it does: %+v", f)
+		}
+		if got := f.PodCIDR.String(); got != tt.podCIDR {
 			t.Errorf("%s: pod CIDR %s, want %s", tt.pods, got, tt.podCIDR)
 		}
-		if got := b.GuestRange().String(); got != tt.guests {
+		if got := f.Network.Guests().String(); got != tt.guests {
 			t.Errorf("%s: guests in %s, want %s", tt.pods, got, tt.guests)
 		}
-		if b.PodCIDR().Contains(b.NodeIP()) || b.GuestRange().Contains(b.NodeIP()) {
+		if f.PodCIDR.Contains(f.NodeIP) || f.Network.Guests().Contains(f.NodeIP) {
 			t.Errorf("%s: a pod may get the node's address", tt.pods)
 		}
 	}
@@ -66,12 +70,12 @@ func TestAnotherStateIsTold(t *testing.T) {
 	}
 }
 
-func TestArgumentsSayBrainAndImages(t *testing.T) {
+func TestArgumentsSayControlPlaneAndImages(t *testing.T) {
 	b, err := NewBuiltin(BuiltinConfig{NodeName: "alice", ClusterID: "mfzwi3d", ImagesDir: "/images", ExposeLAN: true, Flags: []string{"--pod-mtu=1400"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := b.args(wish{noBrain: true})
+	args := b.args(wish{executes: true})
 	for _, want := range []string{"--brain=false", "--images-dir=/images", "--expose=lan", "--pod-mtu=1400", "--cluster-id=mfzwi3d", "--cluster-dns=10.43.0.10", "--node-ip=10.42.255.1"} {
 		if !slices.Contains(args, want) {
 			t.Errorf("no %s in %s", want, strings.Join(args, " "))

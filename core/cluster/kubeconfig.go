@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
+
+	"kith.dev/core/netplan"
 )
 
 // KubeconfigConfig names a cluster that is there already. Empty fields are found out.
@@ -41,14 +43,7 @@ type Kubeconfig struct {
 	asking, watching time.Duration // between questions while it is not ready, and while it is
 
 	mu    sync.Mutex
-	facts facts
-}
-
-// facts are what was found out about the cluster.
-type facts struct {
-	nodeName             string
-	nodeIP               netip.Addr
-	pods, node, services netip.Prefix
+	facts Facts
 }
 
 // NewKubeconfig reads the kubeconfig. The cluster need not answer yet.
@@ -56,7 +51,7 @@ func NewKubeconfig(cfg KubeconfigConfig) (*Kubeconfig, error) {
 	if cfg.Log == nil {
 		cfg.Log = discard
 	}
-	k := &Kubeconfig{cfg: cfg, status: newStatus(Starting, "not asked yet"), asking: time.Second, watching: usualPace.watching}
+	k := &Kubeconfig{cfg: cfg, facts: Facts{Network: netplan.Cluster{Pods: cfg.PodRange, Services: cfg.ServiceRange}}, status: newStatus(Starting, "not asked yet"), asking: time.Second, watching: usualPace.watching}
 	var err error
 	if cfg.Path == "" {
 		if k.rest, err = rest.InClusterConfig(); err != nil {
@@ -114,7 +109,7 @@ func (k *Kubeconfig) Run(ctx context.Context) error {
 			return nil
 		case err == nil:
 			if k.status.set(Ready, "") {
-				k.cfg.Log.Info("the cluster is ready", "node", k.NodeName())
+				k.cfg.Log.Info("the cluster is ready", "node", k.Facts().NodeName)
 			}
 			pause = k.watching
 		case known:
@@ -144,30 +139,30 @@ func (k *Kubeconfig) findOut(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f := facts{nodeName: node.Name, pods: k.cfg.PodRange, services: k.cfg.ServiceRange}
+	f := Facts{NodeName: node.Name, Network: netplan.Cluster{Pods: k.cfg.PodRange, Services: k.cfg.ServiceRange}}
 	for _, a := range node.Status.Addresses {
 		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP && ip.Is4() {
-			f.nodeIP = ip
+			f.NodeIP = ip
 			break
 		}
 	}
-	if !f.nodeIP.IsValid() {
+	if !f.NodeIP.IsValid() {
 		return fmt.Errorf("node %s has no IPv4 InternalIP yet", node.Name)
 	}
 	if cidr, err := netip.ParsePrefix(node.Spec.PodCIDR); err == nil && cidr.Addr().Is4() {
-		f.node = cidr.Masked()
+		f.PodCIDR = cidr.Masked()
 	}
-	if !f.pods.IsValid() {
-		f.pods = f.node
+	if !f.Network.Pods.IsValid() {
+		f.Network.Pods = f.PodCIDR
 	}
-	if !f.pods.IsValid() {
+	if !f.Network.Pods.IsValid() {
 		return fmt.Errorf("node %s has no spec.podCIDR, so the range of pod addresses is not known: set podRange", node.Name)
 	}
-	if !f.node.IsValid() {
-		f.node = f.pods
+	if !f.PodCIDR.IsValid() {
+		f.PodCIDR = f.Network.Pods
 	}
-	if !f.services.IsValid() {
-		if f.services, err = k.findServices(ctx); err != nil {
+	if !f.Network.Services.IsValid() {
+		if f.Network.Services, err = k.findServices(ctx); err != nil {
 			return err
 		}
 	}
@@ -248,32 +243,18 @@ func (k *Kubeconfig) WaitReady(ctx context.Context) error { return k.status.wait
 // RESTConfig is what the kubeconfig says.
 func (k *Kubeconfig) RESTConfig() *rest.Config { return k.rest }
 
-// NodeName is the name of this machine's node.
-func (k *Kubeconfig) NodeName() string { return k.known().nodeName }
-
-// NodeIP is the node's InternalIP.
-func (k *Kubeconfig) NodeIP() netip.Addr { return k.known().nodeIP }
-
-// PodRange is the range given, or else the node's own.
-func (k *Kubeconfig) PodRange() netip.Prefix { return k.known().pods }
-
-// PodCIDR is the node's spec.podCIDR, or else the whole range.
-func (k *Kubeconfig) PodCIDR() netip.Prefix { return k.known().node }
-
-// ServiceRange is the range given, or else that of the ServiceCIDR object.
-func (k *Kubeconfig) ServiceRange() netip.Prefix { return k.known().services }
-
-// SetBrain always returns ErrNotOurs.
-func (k *Kubeconfig) SetBrain(context.Context, bool) error { return ErrNotOurs }
-
-// Stop always returns ErrNotOurs.
-func (k *Kubeconfig) Stop(context.Context) error { return ErrNotOurs }
-
-func (k *Kubeconfig) known() facts {
+// Facts are the node that this machine is, its InternalIP, the ranges given or else the node's own and that of the ServiceCIDR object.
+func (k *Kubeconfig) Facts() Facts {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.facts
 }
+
+// SetControlPlane always returns ErrNotOurs.
+func (k *Kubeconfig) SetControlPlane(context.Context, bool) error { return ErrNotOurs }
+
+// Stop always returns ErrNotOurs.
+func (k *Kubeconfig) Stop(context.Context) error { return ErrNotOurs }
 
 // list writes names as they stand in a sentence.
 func list(names []string) string {

@@ -215,13 +215,13 @@ func (b *Builtin) fingerprint(want wish) (string, error) {
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(text)))[:24], nil
 }
 
-// SetBrain starts or stops scheduler and controller-manager by starting the engine anew. Run must be at work.
-func (b *Builtin) SetBrain(ctx context.Context, on bool) error {
-	b.setWish(func(w *wish) { w.noBrain = !on })
+// SetControlPlane starts or stops scheduler and controller-manager by starting the engine anew. Run must be at work.
+func (b *Builtin) SetControlPlane(ctx context.Context, on bool) error {
+	b.setWish(func(w *wish) { w.executes = !on })
 	return b.status.wait(ctx, func(s State) bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return s.Phase == Ready && b.runs.noBrain == !on
+		return s.Phase == Ready && b.runs.executes == !on
 	})
 }
 

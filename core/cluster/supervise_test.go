@@ -238,23 +238,23 @@ func TestMissingProgramIsSaid(t *testing.T) {
 	}
 }
 
-func TestBrainIsChangedByOneRestart(t *testing.T) {
+func TestControlPlaneIsChangedByOneRestart(t *testing.T) {
 	l := newLaptop(t)
 	d := l.daemon(nil)
 	d.waitFor(t, Ready)
 	for i, on := range []bool{false, true} {
-		if err := d.SetBrain(t.Context(), on); err != nil {
+		if err := d.SetControlPlane(t.Context(), on); err != nil {
 			t.Fatal(err)
 		}
 		s := l.starts()
 		if len(s) != i+2 || !strings.Contains(s[i+1].args, fmt.Sprintf("--brain=%t", on)) {
-			t.Fatalf("after SetBrain(%t): %v", on, s)
+			t.Fatalf("after SetControlPlane(%t): %v", on, s)
 		}
 		if alive(s[i].pid) {
-			t.Errorf("the engine from before SetBrain(%t) still runs", on)
+			t.Errorf("the engine from before SetControlPlane(%t) still runs", on)
 		}
 	}
-	if err := d.SetBrain(t.Context(), true); err != nil || len(l.starts()) != 3 {
+	if err := d.SetControlPlane(t.Context(), true); err != nil || len(l.starts()) != 3 {
 		t.Errorf("setting what is set already: %v, %d starts", err, len(l.starts()))
 	}
 }
