@@ -23,6 +23,7 @@ import (
 	"kith.dev/core/exposure"
 	"kith.dev/core/fence"
 	"kith.dev/core/gateway"
+	"kith.dev/core/hostnet"
 	"kith.dev/core/identity"
 	"kith.dev/core/netplan"
 	"kith.dev/core/peering"
@@ -50,6 +51,7 @@ type Daemon struct {
 	directory *directory
 	notices   relations.Notices
 	changed   relations.Bell   // rings when something changed that a desktop shows
+	kernel    hostnet.Changes  // of links and routes, for all who listen
 	engine    cluster.Engine   // nil with engine "none"
 	gateway   *gateway.Gateway // nil with engine "none"
 	fence     *fence.Fence     // nil with an engine whose ranges are known later
@@ -131,7 +133,7 @@ func (d *Daemon) makeEngine() (err error) {
 	}
 	d.gateway, err = gateway.New(gateway.Config{
 		Device: netplan.Tunnel, Address: facts.Network.Gateway(), ListenPort: d.cfg.WireGuardPort, PrivateKey: key,
-		Reserved: []netip.Prefix{facts.Network.Pods, facts.Network.Services}, HostPorts: ports, Changed: d.tunnelsChanged, Overlaps: d.overlaps, Log: d.log,
+		Reserved: []netip.Prefix{facts.Network.Pods, facts.Network.Services}, HostPorts: ports, Changed: d.tunnelsChanged, Overlaps: d.overlaps, Kernel: &d.kernel, Log: d.log,
 	})
 	return err
 }
@@ -154,7 +156,7 @@ func (d *Daemon) makeDiscovery() error {
 	if d.cfg.Discovery.LAN {
 		lan, err := discovery.NewLAN(discovery.LANConfig{
 			ID: d.me.ID(), Name: d.cfg.Name, Port: d.cfg.PeerAPIPort, Interfaces: d.cfg.Discovery.Interfaces,
-			Trusted: d.trusted, Log: d.log,
+			Trusted: d.trusted, Kernel: &d.kernel, Log: d.log,
 		})
 		if err != nil {
 			return err
@@ -243,7 +245,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 // watchAddresses has all contacts looked after when this laptop is on another network: connections from an address
 // that it left would be waited for in vain.
 func (d *Daemon) watchAddresses(ctx context.Context) error {
-	return discovery.WatchLAN(ctx, d.cfg.Discovery.Interfaces, func() {
+	return discovery.WatchLAN(ctx, &d.kernel, d.cfg.Discovery.Interfaces, func() {
 		d.contacts.Poke()
 		d.exposure.Moved()
 		d.changed.Ring()

@@ -10,7 +10,7 @@ import (
 // newFence makes the fence around guests. The engine's ranges must be known.
 func (d *Daemon) newFence() (*fence.Fence, error) {
 	facts := d.engine.Facts()
-	cfg := fence.Config{Tunnel: netplan.Tunnel, Pods: facts.Network.Pods, Services: facts.Network.Services, Node: facts.NodeIP, DNS: facts.Network.DNS(), Log: d.log}
+	cfg := fence.Config{Tunnel: netplan.Tunnel, Pods: facts.Network.Pods, Services: facts.Network.Services, Node: facts.NodeIP, DNS: facts.Network.DNS(), Kernel: &d.kernel, Log: d.log}
 	if facts.GuestLinks {
 		cfg.Group = fence.GuestGroup
 	}

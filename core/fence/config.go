@@ -7,6 +7,8 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+
+	"kith.dev/core/hostnet"
 )
 
 // GuestGroup is the group of links (IFLA_GROUP) that the built-in engine's CNI puts guests' links into, before
@@ -19,8 +21,9 @@ type Config struct {
 	Group    uint32       // of guests' links: GuestGroup, or 0 with an engine that does not mark them
 	Pods     netip.Prefix // this cluster's pods, guests and node included
 	Services netip.Prefix
-	Node     netip.Addr // address of the node, never taken for a guest's
-	DNS      netip.Addr // service address of the cluster's DNS
+	Node     netip.Addr       // address of the node, never taken for a guest's
+	DNS      netip.Addr       // service address of the cluster's DNS
+	Kernel   *hostnet.Changes // nil: one of its own
 	Log      *slog.Logger
 }
 

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
+
+	"kith.dev/core/hostnet"
 )
 
 // Fence keeps the table. Its methods may be called from anywhere.
@@ -32,6 +34,9 @@ type Fence struct {
 func New(cfg Config) (*Fence, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
+	}
+	if cfg.Kernel == nil {
+		cfg.Kernel = new(hostnet.Changes)
 	}
 	return &Fence{
 		cfg: cfg, allowed: allowed,
@@ -68,7 +73,7 @@ func (f *Fence) Set(rel Relations) error {
 // Run follows what happens at the host until ctx ends: links of guests come and go, default routes change, and
 // somebody may flush the whole rule set, ours included. The table stays when it ends.
 func (f *Fence) Run(ctx context.Context) error {
-	return watch(ctx, f.refresh)
+	return watch(ctx, f.cfg.Kernel, f.refresh)
 }
 
 // refresh compares the host with what is written.

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"kith.dev/core/hostnet"
 )
 
 // DefaultMTU of the device: WireGuard over IPv6 on Ethernet just fits.
@@ -30,6 +32,7 @@ type Config struct {
 	// Overlaps is called with the IDs of the peers whose aliases cannot stay, because this host came to a network, or to a
 	// peer's endpoint, of such addresses; and again while it is so. It may be nil, and must not block.
 	Overlaps func(ids []string)
+	Kernel   *hostnet.Changes // nil: one of its own
 	Log      *slog.Logger
 }
 
@@ -60,6 +63,9 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	if cfg.Overlaps == nil {
 		cfg.Overlaps = func([]string) {}
+	}
+	if cfg.Kernel == nil {
+		cfg.Kernel = new(hostnet.Changes)
 	}
 	switch {
 	case cfg.Device == "" || len(cfg.Device) > 15:
@@ -163,9 +169,9 @@ func (g *Gateway) Peer(id string) (Peer, bool) {
 }
 
 // Taken lists what an alias for a range of peer id must not overlap: everything in use on this host, this
-// cluster's own ranges, and what belongs to the other peers. It is the second argument of ChooseAlias.
+// cluster's own ranges, and what belongs to the other peers. It is the second argument of netplan.ChooseAlias.
 func (g *Gateway) Taken(id string) ([]netip.Prefix, error) {
-	out, err := LocalRanges(g.cfg.Device)
+	out, err := hostnet.InUse(g.cfg.Device)
 	if err != nil {
 		return nil, err
 	}

@@ -4,17 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-)
 
-// protocol marks the routes and rules that are ours (rtm_protocol; 4 and up are for users).
-const protocol = 107
+	"kith.dev/core/hostnet"
+)
 
 // Peers' packets skip the default route: what is not a pod here must not travel on to the LAN or the internet.
 // Between the rules that network plugins set and the main table.
@@ -65,7 +63,7 @@ func (h *host) up() error {
 
 func (h *host) syncAddress() error {
 	link := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: h.index, Name: h.name}}
-	own := &netlink.Addr{IPNet: ipnet(netip.PrefixFrom(h.addr, 32))}
+	own := &netlink.Addr{IPNet: hostnet.IPNet(netip.PrefixFrom(h.addr, 32))}
 	if err := netlink.AddrAdd(link, own); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("give %s the address %s: %w", h.name, h.addr, err)
 	}
@@ -89,7 +87,7 @@ func (h *host) clean() {
 func (h *host) rules() []*netlink.Rule {
 	routes, stop := netlink.NewRule(), netlink.NewRule()
 	for _, r := range []*netlink.Rule{routes, stop} {
-		r.Family, r.IifName, r.Protocol = unix.AF_INET, h.name, protocol
+		r.Family, r.IifName, r.Protocol = unix.AF_INET, h.name, hostnet.Protocol
 	}
 	routes.Priority, routes.Table, routes.SuppressPrefixlen = ruleRoutes, unix.RT_TABLE_MAIN, 0
 	stop.Priority, stop.Type = ruleStop, unix.FR_ACT_UNREACHABLE
@@ -107,7 +105,7 @@ func (h *host) syncRules() error {
 
 // syncRoutes makes our routes those wanted, and touches only what differs.
 func (h *host) syncRoutes(want []netlink.Route) error {
-	have, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{Protocol: protocol, Table: unix.RT_TABLE_MAIN},
+	have, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{Protocol: hostnet.Protocol, Table: unix.RT_TABLE_MAIN},
 		netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return fmt.Errorf("list routes: %w", err)
@@ -147,7 +145,7 @@ func containsRoute(have []netlink.Route, w netlink.Route) bool {
 // routeTo leads a peer's alias into the device. A narrower path is told the kernel here, and it tells the pods.
 func (h *host) routeTo(alias netip.Prefix, mtu, device int) netlink.Route {
 	r := netlink.Route{
-		Dst: ipnet(alias), LinkIndex: h.index, Scope: netlink.SCOPE_LINK, Protocol: protocol,
+		Dst: hostnet.IPNet(alias), LinkIndex: h.index, Scope: netlink.SCOPE_LINK, Protocol: hostnet.Protocol,
 		Table: unix.RT_TABLE_MAIN, Src: h.addr.AsSlice(),
 	}
 	if mtu < device {
@@ -168,21 +166,4 @@ func (h *host) sysctl(name, value string) {
 	if err := os.WriteFile(path, []byte(value), 0); err != nil {
 		h.log.Warn("kernel setting not changed; pods may not reach peers", "setting", name, "value", value, "err", err)
 	}
-}
-
-func ipnet(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
-}
-
-func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
-	if n == nil {
-		return netip.Prefix{}, false
-	}
-	a, ok := netip.AddrFromSlice(n.IP)
-	ones, size := n.Mask.Size()
-	if !ok || size == 0 {
-		return netip.Prefix{}, false
-	}
-	a = a.Unmap()
-	return netip.PrefixFrom(a, ones), a.BitLen() == size
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/net/icmp"
 	"golang.org/x/sys/unix"
 
+	"kith.dev/core/hostnet"
 	"kith.dev/core/netplan"
 )
 
@@ -254,7 +255,7 @@ func TestNothingStaysBehind(t *testing.T) {
 
 func (p *laptop) ours() (out []string) {
 	p.t.Helper()
-	routes, err := p.hostNL.RouteListFiltered(unix.AF_INET, &netlink.Route{Protocol: protocol}, netlink.RT_FILTER_PROTOCOL)
+	routes, err := p.hostNL.RouteListFiltered(unix.AF_INET, &netlink.Route{Protocol: hostnet.Protocol}, netlink.RT_FILTER_PROTOCOL)
 	must(p.t, err)
 	for _, r := range routes {
 		out = append(out, r.String())

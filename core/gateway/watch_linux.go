@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.zx2c4.com/wireguard/device"
 
+	"kith.dev/core/hostnet"
 	"kith.dev/core/netplan"
 )
 
@@ -23,13 +25,11 @@ const retry = 250 * time.Millisecond
 
 // watch keeps the host's state what it should be, until ctx ends or the device is taken away.
 func (g *Gateway) watch(ctx context.Context, e *engine) error {
-	events := make(chan struct{}, 1)
-	socket, err := listenNetlink()
+	events, stop, err := g.cfg.Kernel.Listen(hostnet.All) // ours are among them; looking again after those finds nothing to do
 	if err != nil {
-		return err
+		return fmt.Errorf("gateway: %w", err)
 	}
-	defer socket.Close()
-	go readEvents(socket, events)
+	defer stop()
 	tick := time.NewTicker(resync)
 	defer tick.Stop()
 	w, pause := watcher{last: time.Now()}, retry
@@ -52,7 +52,10 @@ func (g *Gateway) watch(ctx context.Context, e *engine) error {
 			return nil
 		case <-e.dev.Wait():
 			return errors.New("gateway: the tunnel device was closed or removed")
-		case <-events:
+		case _, ok := <-events:
+			if !ok {
+				events = nil // the looks that are taken anyway go on
+			}
 		case <-e.tooBig:
 		case <-again:
 		case <-tick.C:
@@ -119,16 +122,8 @@ func (w *watcher) slept(now time.Time) bool {
 	return wall-mono > 10*time.Second
 }
 
-// syncLocked brings MTUs, table and routes up to date, again when the kernel broke a list off because something changed
-// under it. Callers hold mu, and the device is up.
-func (g *Gateway) syncLocked() (err error) {
-	for range 5 {
-		if err = g.syncOnce(); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-	}
-	return err
-}
+// syncLocked brings MTUs, table and routes up to date. Callers hold mu.
+func (g *Gateway) syncLocked() error { return hostnet.Whole(g.syncOnce) }
 
 func (g *Gateway) syncOnce() error {
 	e := g.live
@@ -142,7 +137,7 @@ func (g *Gateway) syncOnce() error {
 		if !ep.IsValid() {
 			continue
 		}
-		path, err := pathMTU(ep)
+		path, err := hostnet.PathMTU(ep)
 		if err != nil { // no route at the moment: keep what was known
 			continue
 		}
@@ -151,7 +146,7 @@ func (g *Gateway) syncOnce() error {
 			r.mtu, changed = mtu, true
 		}
 	}
-	host, lan, err := ownZones(e.host.index)
+	host, lan, err := hostnet.Own(e.host.index)
 	if err != nil {
 		return err
 	}
@@ -161,7 +156,7 @@ func (g *Gateway) syncOnce() error {
 	if changed {
 		g.rebuild()
 	}
-	inUse, err := LocalRanges(g.cfg.Device)
+	inUse, err := hostnet.InUse(g.cfg.Device)
 	if err != nil {
 		return err
 	}
@@ -203,14 +198,14 @@ func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort, inUse []netip.P
 
 // around is a route to one address that leaves the tunnel aside: the best of the others.
 func (h *host) around(a netip.Addr) (netlink.Route, bool, error) {
-	routes, err := mainRoutes(h.index)
+	routes, err := hostnet.MainRoutes(h.index)
 	if err != nil {
 		return netlink.Route{}, false, err
 	}
 	best, bits := -1, -1
 	for i, r := range routes {
-		p, ok := prefixOf(r.Dst)
-		if !ok {
+		p := hostnet.Prefix(r.Dst)
+		if !p.IsValid() {
 			p = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 		}
 		if p.Contains(a) && (p.Bits() > bits || p.Bits() == bits && r.Priority < routes[best].Priority) {
@@ -220,7 +215,7 @@ func (h *host) around(a netip.Addr) (netlink.Route, bool, error) {
 	if best < 0 || bits == 32 || routes[best].LinkIndex == 0 {
 		return netlink.Route{}, false, nil
 	}
-	r := netlink.Route{Dst: ipnet(netip.PrefixFrom(a, 32)), LinkIndex: routes[best].LinkIndex, Gw: routes[best].Gw, Protocol: protocol}
+	r := netlink.Route{Dst: hostnet.IPNet(netip.PrefixFrom(a, 32)), LinkIndex: routes[best].LinkIndex, Gw: routes[best].Gw, Protocol: hostnet.Protocol}
 	if r.Gw == nil {
 		r.Scope = netlink.SCOPE_LINK
 	}

@@ -1,4 +1,4 @@
-package gateway
+package hostnet
 
 import (
 	"fmt"
@@ -13,10 +13,14 @@ func TestNameservers(t *testing.T) {
 	if fmt.Sprint(got) != "[10.1.1.1 fd00::1]" {
 		t.Error(got)
 	}
+	got = nameservers([]byte("# local\nnameserver 127.0.0.53\nnameserver 10.43.0.53 # work\nsearch example.org\nnameserver fe80::1%eth0\nnameserver nonsense\n"))
+	if fmt.Sprint(got) != "[10.43.0.53 fe80::1%eth0]" {
+		t.Error(got)
+	}
 }
 
-func TestLocalRangesHoldLoopback(t *testing.T) {
-	got, err := LocalRanges("kith-none")
+func TestRangesInUseHoldLoopback(t *testing.T) {
+	got, err := InUse("kith-none")
 	if err != nil {
 		t.Fatal(err)
 	}

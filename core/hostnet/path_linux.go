@@ -1,16 +1,17 @@
-package gateway
+package hostnet
 
 import (
 	"fmt"
 	"net"
 	"net/netip"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// pathMTU is the kernel's idea of the MTU towards an address: that of the interface, or less once a router on the
+// PathMTU is the kernel's idea of the MTU towards an address: that of the interface, or less once a router on the
 // way has said so. Nothing is sent.
-func pathMTU(to netip.AddrPort) (int, error) {
+func PathMTU(to netip.AddrPort) (int, error) {
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
 	if err != nil {
 		return 0, fmt.Errorf("path to %s: %w", to.Addr(), err)
@@ -34,15 +35,11 @@ func pathMTU(to netip.AddrPort) (int, error) {
 	return mtu, err
 }
 
-// tunnelMTU is how large an inner packet may be so that the outer one fits the path.
-func tunnelMTU(path int, outer netip.Addr, device int) int {
-	overhead := 20 + 8 + 32 // IPv4, UDP, WireGuard
-	if outer.Unmap().Is6() {
-		overhead += 20
+// Way describes how an address is reached now: interface, source address, next hop.
+func Way(to netip.Addr) string {
+	routes, err := netlink.RouteGet(to.AsSlice())
+	if err != nil || len(routes) == 0 {
+		return "unreachable"
 	}
-	room := path - overhead
-	if room >= device {
-		return device
-	}
-	return max(room&^15, minMTU) // WireGuard pads to 16 bytes below the device's MTU
+	return fmt.Sprintf("%d %s %s", routes[0].LinkIndex, routes[0].Src, routes[0].Gw)
 }
