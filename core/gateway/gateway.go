@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"kith.dev/core/gateway/datapath"
 	"kith.dev/core/hostnet"
 )
 
@@ -40,17 +41,24 @@ type Config struct {
 // from anywhere; peers set before Run has brought the device up, or while it is down, are applied then.
 type Gateway struct {
 	cfg   Config
-	table atomic.Pointer[table]
-	drops drops
+	table atomic.Pointer[datapath.Table]
+	drops datapath.Drops
 	ready chan struct{} // closed when the device was up for the first time
 	shook shook
 
 	mu     sync.Mutex // guards what follows; the data path needs only table, drops and shook
 	peers  map[string]*route
 	lives  map[string]*life // by ID
-	around surroundings
+	around datapath.Host
 	lapped []string // IDs of the peers that Config.Overlaps is about, sorted
 	live   *engine  // nil when the device is down
+}
+
+// route pairs a peer with the MTU towards it, and whether its tunnel was up when it was looked at last.
+type route struct {
+	Peer
+	mtu int
+	up  *atomic.Bool
 }
 
 // New checks the configuration; nothing is touched before Run.
@@ -82,8 +90,8 @@ func New(cfg Config) (*Gateway, error) {
 		return nil, errors.New("gateway: no logger")
 	}
 	g := &Gateway{cfg: cfg, ready: make(chan struct{}), peers: map[string]*route{}, lives: map[string]*life{}}
-	g.around = surroundings{self: cfg.Address, port: cfg.ListenPort, open: cfg.HostPorts}
-	g.table.Store(newTable(g.around, nil))
+	g.around = datapath.Host{Self: cfg.Address, Port: cfg.ListenPort, Open: cfg.HostPorts}
+	g.table.Store(datapath.New(g.around, nil))
 	return g, nil
 }
 
@@ -196,15 +204,15 @@ func (g *Gateway) Taken(id string) ([]netip.Prefix, error) {
 }
 
 // Drops counts the packets that were not let through, by reason.
-func (g *Gateway) Drops() map[string]uint64 { return g.drops.byReason() }
+func (g *Gateway) Drops() map[string]uint64 { return g.drops.ByReason() }
 
 // rebuild gives the data path a new table. Callers hold mu.
 func (g *Gateway) rebuild() {
-	all := make([]route, 0, len(g.peers))
+	all := make([]datapath.Peer, 0, len(g.peers))
 	for _, r := range g.peers {
-		all = append(all, *r)
+		all = append(all, datapath.Peer{Pair: r.Pair, MTU: r.mtu, Up: r.up})
 	}
-	g.table.Store(newTable(g.around, all))
+	g.table.Store(datapath.New(g.around, all))
 	g.shook.allUp.Store(false) // until they are looked at again
 }
 

@@ -8,6 +8,14 @@ import (
 	"kith.dev/core/netplan"
 )
 
+func testMapping(real, alias string) netplan.Mapping {
+	return netplan.Mapping{Name: real, Real: netip.MustParsePrefix(real), Alias: netip.MustParsePrefix(alias)}
+}
+
+func testPeer(id string, theirs, ours netplan.Mapping) Peer {
+	return Peer{ID: id, Name: id, Gateway: podGateway, PublicKey: Key{byte(len(id)), id[0]}, Pair: netplan.Pair{Theirs: []netplan.Mapping{theirs}, Ours: []netplan.Mapping{ours}}}
+}
+
 func TestPeerValidation(t *testing.T) {
 	good := func() Peer {
 		return testPeer("bob", testMapping("10.42.0.0/16", "10.65.0.0/16"), testMapping("10.42.0.0/16", "10.70.0.0/16"))

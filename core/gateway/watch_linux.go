@@ -150,8 +150,8 @@ func (g *Gateway) syncOnce() error {
 	if err != nil {
 		return err
 	}
-	if !slices.Equal(host, g.around.host) || !slices.Equal(lan, g.around.lan) {
-		g.around.host, g.around.lan, changed = host, lan, true
+	if !slices.Equal(host, g.around.Own) || !slices.Equal(lan, g.around.LAN) {
+		g.around.Own, g.around.LAN, changed = host, lan, true
 	}
 	if changed {
 		g.rebuild()
@@ -163,6 +163,19 @@ func (g *Gateway) syncOnce() error {
 	g.lapped = g.overlapping(inUse)
 	want, err := g.wantedRoutes(endpoints, inUse)
 	return errors.Join(err, e.host.syncAddress(), e.host.syncRules(), e.host.syncRoutes(want))
+}
+
+// tunnelMTU is how large an inner packet may be so that the outer one fits the path.
+func tunnelMTU(path int, outer netip.Addr, device int) int {
+	overhead := 20 + 8 + 32 // IPv4, UDP, WireGuard
+	if outer.Unmap().Is6() {
+		overhead += 20
+	}
+	room := path - overhead
+	if room >= device {
+		return device
+	}
+	return max(room&^15, minMTU) // WireGuard pads to 16 bytes below the device's MTU
 }
 
 // wantedRoutes leaves out aliases of which this host needs an address for something else: what it sends there must not

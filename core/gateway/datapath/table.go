@@ -1,4 +1,4 @@
-package gateway
+package datapath
 
 import (
 	"net/netip"
@@ -9,8 +9,8 @@ import (
 	"kith.dev/core/netplan"
 )
 
-// table is what the data path knows: a value, built from the peers and swapped as a whole, never changed.
-type table struct {
+// Table is what the data path knows: a value, built from the peers and swapped as a whole, never changed.
+type Table struct {
 	spans []span // the peers' aliases here, sorted, disjoint
 	self  uint32 // our own address on the tunnel device
 	port  uint16 // our UDP port
@@ -44,33 +44,34 @@ type rule struct {
 	delta          uint16 // of the checksums, the same for each address
 }
 
-// surroundings are the parts of the table that come from this host and not from the peers.
-type surroundings struct {
-	self      netip.Addr
-	port      uint16
-	host, lan []netip.Prefix
-	open      []uint16 // TCP ports of this host that peers may connect to
+// Host is what the table has to know of this host.
+type Host struct {
+	Self netip.Addr     // our own address on the tunnel device
+	Port uint16         // UDP, of WireGuard
+	Own  []netip.Prefix // what the kernel delivers to this host
+	LAN  []netip.Prefix // networks it is attached to
+	Open []uint16       // TCP ports of this host that peers may connect to
 }
 
-// route pairs a peer with the MTU towards it, and whether its tunnel was up when it was looked at last.
-type route struct {
-	Peer
-	mtu int
-	up  *atomic.Bool
+// Peer is where a peer's packets come from and go to.
+type Peer struct {
+	netplan.Pair
+	MTU int          // of the way to it
+	Up  *atomic.Bool // as its tunnel was at the last look
 }
 
-// newTable expects peers that were validated.
-func newTable(s surroundings, peers []route) *table {
-	t := &table{self: netplan.Number(s.self), port: s.port, open: slices.Clone(s.open)}
+// New expects peers that were validated.
+func New(h Host, peers []Peer) *Table {
+	t := &Table{self: netplan.Number(h.Self), port: h.Port, open: slices.Clone(h.Open)}
 	var ours []netip.Prefix
 	for _, p := range peers {
-		tn := &tunnel{mss: uint16(p.mtu - 40), up: p.up} // IPv4 and TCP without options
+		tn := &tunnel{mss: uint16(p.MTU - 40), up: p.Up} // IPv4 and TCP without options
 		for _, m := range p.Ours {
 			tn.out = append(tn.out, newRule(m.Real, m.Alias))
 			tn.in = append(tn.in, newRule(m.Alias, m.Real))
 			ours = append(ours, m.Real)
 		}
-		if a, ok := p.There(s.self); ok {
+		if a, ok := p.There(h.Self); ok {
 			tn.gateway = netplan.Number(a)
 		}
 		for _, m := range p.Theirs {
@@ -78,7 +79,7 @@ func newTable(s surroundings, peers []route) *table {
 		}
 	}
 	sort.Slice(t.spans, func(i, j int) bool { return t.spans[i].first < t.spans[j].first })
-	t.host, t.lan = zonesWithin(s.host, ours), zonesWithin(s.lan, ours)
+	t.host, t.lan = zonesWithin(h.Own, ours), zonesWithin(h.LAN, ours)
 	return t
 }
 
@@ -102,7 +103,7 @@ func zonesWithin(ps, ours []netip.Prefix) (out []zone) {
 }
 
 // find returns the peer that an address belongs to here, or nil.
-func (t *table) find(a uint32) *tunnel {
+func (t *Table) find(a uint32) *tunnel {
 	lo, hi := 0, len(t.spans)
 	for lo < hi { // the first span that ends at a or later
 		if mid := int(uint(lo+hi) >> 1); t.spans[mid].last < a {

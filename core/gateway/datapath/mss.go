@@ -1,9 +1,6 @@
-package gateway
+package datapath
 
-import (
-	"encoding/binary"
-	"net/netip"
-)
+import "encoding/binary"
 
 // clampMSS lowers the segment size that a TCP SYN announces to what fits the tunnel, so that connections do not
 // depend on path MTU discovery (RFC 9293, section 3.7.1). The packet keeps its length.
@@ -42,17 +39,4 @@ func clampMSS(p []byte, ihl int, mss uint16) {
 		}
 		i += size
 	}
-}
-
-// tunnelMTU is how large an inner packet may be so that the outer one fits the path.
-func tunnelMTU(path int, outer netip.Addr, device int) int {
-	overhead := 20 + 8 + 32 // IPv4, UDP, WireGuard
-	if outer.Unmap().Is6() {
-		overhead += 20
-	}
-	room := path - overhead
-	if room >= device {
-		return device
-	}
-	return max(room&^15, minMTU) // WireGuard pads to 16 bytes below the device's MTU
 }

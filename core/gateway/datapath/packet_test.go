@@ -1,7 +1,8 @@
-package gateway
+package datapath
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"sync/atomic"
 )
 
@@ -83,6 +84,28 @@ func sealed(p []byte) string {
 	}
 	return ""
 }
+
+// ipv4Packet builds a packet with all checksums right.
+func ipv4Packet(src, dst string, proto byte, payload []byte) []byte {
+	p := make([]byte, 20, 20+len(payload))
+	p[0], p[8], p[9] = 0x45, 64, proto
+	s, d := netip.MustParseAddr(src).As4(), netip.MustParseAddr(dst).As4()
+	copy(p[12:], s[:])
+	copy(p[16:], d[:])
+	p = append(p, payload...)
+	seal(p)
+	return p
+}
+
+func udpSegment(from, to int, data []byte) []byte {
+	b := make([]byte, 8, 8+len(data))
+	binary.BigEndian.PutUint16(b, uint16(from))
+	binary.BigEndian.PutUint16(b[2:], uint16(to))
+	binary.BigEndian.PutUint16(b[4:], uint16(8+len(data)))
+	return append(b, data...)
+}
+
+var podGateway = netip.MustParseAddr("10.42.255.2")
 
 // up is that of a tunnel that works.
 func up() *atomic.Bool {

@@ -1,4 +1,4 @@
-package gateway
+package datapath
 
 import (
 	"bytes"
@@ -13,20 +13,20 @@ import (
 
 // Two tables as alice and bob have them. Both use 10.42.0.0/16 and 10.43.0.0/16. Alice calls bob's ranges 10.65
 // and 10.66, bob calls alice's 10.70 and 172.20.16.0/20 (of another range). Carol calls alice just as bob does.
-func testTables() (alice, bob *table) {
-	at := func(host string) surroundings {
-		return surroundings{self: podGateway, port: 6450, host: []netip.Prefix{netip.MustParsePrefix(host), netip.MustParsePrefix("10.42.255.2/32")},
-			lan: []netip.Prefix{netip.MustParsePrefix("10.42.7.0/24"), netip.MustParsePrefix("192.168.1.0/24")}, open: []uint16{6443}}
+func testTables() (alice, bob *Table) {
+	at := func(host string) Host {
+		return Host{Self: podGateway, Port: 6450, Own: []netip.Prefix{netip.MustParsePrefix(host), netip.MustParsePrefix("10.42.255.2/32")},
+			LAN: []netip.Prefix{netip.MustParsePrefix("10.42.7.0/24"), netip.MustParsePrefix("192.168.1.0/24")}, Open: []uint16{6443}}
 	}
-	alice = newTable(at("10.42.0.1/32"), []route{
-		{testPeer("bob", testMapping("10.42.0.0/16", "10.65.0.0/16"), testMapping("10.42.0.0/16", "10.70.0.0/16"),
-			testMapping("10.43.16.0/20", "10.66.16.0/20"), testMapping("10.43.32.0/20", "172.20.16.0/20")), 1420, up()},
-		{testPeer("carol", testMapping("10.42.0.0/16", "10.67.0.0/16"), testMapping("10.42.0.0/16", "10.70.0.0/16")), 1232, up()},
-		{testPeer("dave", testMapping("10.50.0.0/16", "10.50.0.0/16"), testMapping("10.42.0.0/16", "10.42.0.0/16")), 1420, up()},
+	alice = New(at("10.42.0.1/32"), []Peer{
+		testPeer(1420, testMapping("10.42.0.0/16", "10.65.0.0/16"), testMapping("10.42.0.0/16", "10.70.0.0/16"),
+			testMapping("10.43.16.0/20", "10.66.16.0/20"), testMapping("10.43.32.0/20", "172.20.16.0/20")),
+		testPeer(1232, testMapping("10.42.0.0/16", "10.67.0.0/16"), testMapping("10.42.0.0/16", "10.70.0.0/16")),
+		testPeer(1420, testMapping("10.50.0.0/16", "10.50.0.0/16"), testMapping("10.42.0.0/16", "10.42.0.0/16")),
 	})
-	bob = newTable(at("10.42.0.1/32"), []route{
-		{testPeer("alice", testMapping("10.42.0.0/16", "10.70.0.0/16"), testMapping("10.42.0.0/16", "10.65.0.0/16"),
-			testMapping("10.43.32.0/20", "172.20.16.0/20"), testMapping("10.43.16.0/20", "10.66.16.0/20")), 1420, up()},
+	bob = New(at("10.42.0.1/32"), []Peer{
+		testPeer(1420, testMapping("10.42.0.0/16", "10.70.0.0/16"), testMapping("10.42.0.0/16", "10.65.0.0/16"),
+			testMapping("10.43.32.0/20", "172.20.16.0/20"), testMapping("10.43.16.0/20", "10.66.16.0/20")),
 	})
 	return alice, bob
 }
@@ -38,8 +38,8 @@ func testMapping(real, alias string) netplan.Mapping {
 }
 
 // testPeer takes mappings in turn: theirs, ours, theirs, ours.
-func testPeer(id string, ms ...netplan.Mapping) Peer {
-	p := Peer{ID: id, Name: id, Gateway: podGateway, PublicKey: Key{byte(len(id)), id[0]}}
+func testPeer(mtu int, ms ...netplan.Mapping) Peer {
+	p := Peer{MTU: mtu, Up: up()}
 	for i, m := range ms {
 		if i%2 == 0 {
 			p.Theirs = append(p.Theirs, m)
@@ -94,25 +94,25 @@ func TestTranslation(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		p       []byte
-		verdict verdict
+		Verdict Verdict
 		sent    string // by alice
 		arrived string // at bob, or empty when not sent to bob
 	}{
-		{"udp", ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udp), pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
-		{"tcp", ipv4Packet("10.42.3.5", "10.65.200.7", protoTCP, tcpSegment(16, nil, []byte("x"))), pass, "10.70.3.5 > 10.65.200.7", "10.70.3.5 > 10.42.200.7"},
-		{"tcp between other ranges", ipv4Packet("10.43.33.5", "10.66.17.7", protoTCP, tcpSegment(16, nil, []byte("x"))), pass, "172.20.17.5 > 10.66.17.7", "172.20.17.5 > 10.43.17.7"},
-		{"across ranges", ipv4Packet("10.43.47.255", "10.65.1.1", protoUDP, udp), pass, "172.20.31.255 > 10.65.1.1", "172.20.31.255 > 10.42.1.1"},
-		{"dccp", ipv4Packet("10.42.0.5", "10.65.0.7", protoDCCP, make([]byte, 12)), pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
-		{"udplite", ipv4Packet("10.42.0.5", "10.65.0.7", protoUDPLite, make([]byte, 13)), pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
-		{"echo", ipv4Packet("10.42.0.5", "10.65.0.7", protoICMP, icmpMessage(8, []byte("abc"))), pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
-		{"gre", ipv4Packet("10.42.0.5", "10.65.0.7", 47, make([]byte, 9)), pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
-		{"header only", ipv4Packet("10.42.0.5", "10.65.0.7", protoTCP, nil), pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
-		{"udp cut off", ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, []byte{1, 2, 3, 4, 5, 6, 7}), pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
-		{"first fragment", with(ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udp), fragment(0, true)), pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
-		{"last fragment", with(ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udp), fragment(185, false)), pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
-		{"options", withOptions(ipv4Packet("10.42.0.5", "10.65.0.7", protoTCP, tcpSegment(16, nil, []byte("x"))), 1, 7, 3, 4), pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
-		{"the same alias at carol's", ipv4Packet("10.42.0.5", "10.67.0.7", protoUDP, udp), pass, "10.70.0.5 > 10.67.0.7", ""},
-		{"no overlap with dave", ipv4Packet("10.42.0.5", "10.50.0.7", protoUDP, udp), pass, "10.42.0.5 > 10.50.0.7", ""},
+		{"udp", ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udp), Pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
+		{"tcp", ipv4Packet("10.42.3.5", "10.65.200.7", protoTCP, tcpSegment(16, nil, []byte("x"))), Pass, "10.70.3.5 > 10.65.200.7", "10.70.3.5 > 10.42.200.7"},
+		{"tcp between other ranges", ipv4Packet("10.43.33.5", "10.66.17.7", protoTCP, tcpSegment(16, nil, []byte("x"))), Pass, "172.20.17.5 > 10.66.17.7", "172.20.17.5 > 10.43.17.7"},
+		{"across ranges", ipv4Packet("10.43.47.255", "10.65.1.1", protoUDP, udp), Pass, "172.20.31.255 > 10.65.1.1", "172.20.31.255 > 10.42.1.1"},
+		{"dccp", ipv4Packet("10.42.0.5", "10.65.0.7", protoDCCP, make([]byte, 12)), Pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
+		{"udplite", ipv4Packet("10.42.0.5", "10.65.0.7", protoUDPLite, make([]byte, 13)), Pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
+		{"echo", ipv4Packet("10.42.0.5", "10.65.0.7", protoICMP, icmpMessage(8, []byte("abc"))), Pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
+		{"gre", ipv4Packet("10.42.0.5", "10.65.0.7", 47, make([]byte, 9)), Pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
+		{"header only", ipv4Packet("10.42.0.5", "10.65.0.7", protoTCP, nil), Pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
+		{"udp cut off", ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, []byte{1, 2, 3, 4, 5, 6, 7}), Pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
+		{"first fragment", with(ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udp), fragment(0, true)), Pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
+		{"last fragment", with(ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udp), fragment(185, false)), Pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
+		{"options", withOptions(ipv4Packet("10.42.0.5", "10.65.0.7", protoTCP, tcpSegment(16, nil, []byte("x"))), 1, 7, 3, 4), Pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
+		{"the same alias at carol's", ipv4Packet("10.42.0.5", "10.67.0.7", protoUDP, udp), Pass, "10.70.0.5 > 10.67.0.7", ""},
+		{"no overlap with dave", ipv4Packet("10.42.0.5", "10.50.0.7", protoUDP, udp), Pass, "10.42.0.5 > 10.50.0.7", ""},
 
 		{"to nobody", ipv4Packet("10.42.0.5", "10.64.255.255", protoUDP, udp), dropPeer, "", ""},
 		{"next to a /20", ipv4Packet("10.42.0.5", "10.66.32.0", protoUDP, udp), dropPeer, "", ""},
@@ -122,26 +122,26 @@ func TestTranslation(t *testing.T) {
 		{"from a range dave does not see", ipv4Packet("10.43.33.5", "10.50.0.7", protoUDP, udp), dropSource, "", ""},
 		{"redirect", ipv4Packet("10.42.0.5", "10.65.0.7", protoICMP, icmpMessage(5, ipv4Packet("10.65.0.7", "10.42.0.5", protoUDP, udp))), dropRedirect, "", ""},
 		{"the tunnel itself", ipv4Packet("10.42.255.2", "10.65.0.7", protoUDP, udpSegment(6450, 6450, udp)), dropLoop, "", ""},
-		{"the gateway, another port", ipv4Packet("10.42.255.2", "10.65.0.7", protoUDP, udpSegment(6451, 6450, udp)), pass, "10.70.255.2 > 10.65.0.7", "10.70.255.2 > 10.42.0.7"},
-		{"a pod on that port", ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udpSegment(6450, 6450, udp)), pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
+		{"the gateway, another port", ipv4Packet("10.42.255.2", "10.65.0.7", protoUDP, udpSegment(6451, 6450, udp)), Pass, "10.70.255.2 > 10.65.0.7", "10.70.255.2 > 10.42.0.7"},
+		{"a pod on that port", ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udpSegment(6450, 6450, udp)), Pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
 		{"ipv6", append([]byte{0x60}, make([]byte, 59)...), dropIPv6, "", ""},
-		{"empty", nil, dropMalformed, "", ""},
-		{"version 5", append([]byte{0x55}, make([]byte, 59)...), dropMalformed, "", ""},
-		{"short", make([]byte, 19), dropMalformed, "", ""},
-		{"header length 16", append([]byte{0x44}, make([]byte, 39)...), dropMalformed, "", ""},
-		{"header beyond the end", append([]byte{0x4f, 0, 0, 20}, make([]byte, 16)...), dropMalformed, "", ""},
-		{"longer than it says", append(ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udp), 0), dropMalformed, "", ""},
-		{"shorter than it says", ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udp)[:25], dropMalformed, "", ""},
-		{"loose source route", withOptions(ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udp), 1, 131, 7, 4, 192, 168, 1, 1), dropMalformed, "", ""},
-		{"strict source route", withOptions(ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udp), 7, 3, 4, 137, 7, 4, 192, 168, 1, 1, 0, 0), dropMalformed, "", ""},
-		{"its number inside another option", withOptions(ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udp), 7, 4, 131, 137), pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
+		{"empty", nil, Malformed, "", ""},
+		{"version 5", append([]byte{0x55}, make([]byte, 59)...), Malformed, "", ""},
+		{"short", make([]byte, 19), Malformed, "", ""},
+		{"header length 16", append([]byte{0x44}, make([]byte, 39)...), Malformed, "", ""},
+		{"header beyond the end", append([]byte{0x4f, 0, 0, 20}, make([]byte, 16)...), Malformed, "", ""},
+		{"longer than it says", append(ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udp), 0), Malformed, "", ""},
+		{"shorter than it says", ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udp)[:25], Malformed, "", ""},
+		{"loose source route", withOptions(ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udp), 1, 131, 7, 4, 192, 168, 1, 1), Malformed, "", ""},
+		{"strict source route", withOptions(ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udp), 7, 3, 4, 137, 7, 4, 192, 168, 1, 1, 0, 0), Malformed, "", ""},
+		{"its number inside another option", withOptions(ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udp), 7, 4, 131, 137), Pass, "10.70.0.5 > 10.65.0.7", "10.70.0.5 > 10.42.0.7"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := bytes.Clone(c.p)
-			if v := alice.egress(p); v != c.verdict {
-				t.Fatalf("egress says %s, want %s", verdictNames[v], verdictNames[c.verdict])
+			if v := alice.Egress(p); v != c.Verdict {
+				t.Fatalf("egress says %s, want %s", verdictNames[v], verdictNames[c.Verdict])
 			}
-			if c.verdict != pass {
+			if c.Verdict != Pass {
 				if !bytes.Equal(p, c.p) {
 					t.Error("a dropped packet was changed")
 				}
@@ -151,7 +151,7 @@ func TestTranslation(t *testing.T) {
 			if c.arrived == "" {
 				return
 			}
-			if v := bob.ingress(p); v != pass {
+			if v := bob.Ingress(p); v != Pass {
 				t.Fatalf("ingress says %s", verdictNames[v])
 			}
 			check(t, "arrived", p, c.arrived)
@@ -189,9 +189,9 @@ func TestIngressLetsOnlyMappedRangesIn(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		p    []byte
-		want verdict
+		want Verdict
 	}{
-		{"a pod", to("10.65.0.5", protoUDP, low), pass},
+		{"a pod", to("10.65.0.5", protoUDP, low), Pass},
 		{"from nobody", ipv4Packet("10.71.0.5", "10.65.0.5", protoUDP, low), dropSender},
 		{"a pod by its real name", to("10.42.0.5", protoUDP, low), dropDestination},
 		{"the LAN", to("192.168.1.1", protoUDP, low), dropDestination},
@@ -199,26 +199,26 @@ func TestIngressLetsOnlyMappedRangesIn(t *testing.T) {
 		{"the sender itself", to("10.70.0.6", protoUDP, low), dropDestination},
 		{"multicast", to("224.0.0.251", protoUDP, low), dropDestination},
 		{"a LAN inside the range", to("10.65.7.9", protoUDP, udp), dropDestination},
-		{"ping to the host", to("10.65.0.1", protoICMP, icmpMessage(8, nil)), pass},
+		{"ping to the host", to("10.65.0.1", protoICMP, icmpMessage(8, nil)), Pass},
 		{"a service of the host", to("10.65.0.1", protoTCP, port(22, syn)), dropHost},
-		{"the API server", to("10.65.0.1", protoTCP, port(6443, syn)), pass},
-		{"an answer to the host", to("10.65.0.1", protoTCP, port(22, syn|ack)), pass},
-		{"data to the host", to("10.65.255.2", protoTCP, port(22, ack)), pass},
+		{"the API server", to("10.65.0.1", protoTCP, port(6443, syn)), Pass},
+		{"an answer to the host", to("10.65.0.1", protoTCP, port(22, syn|ack)), Pass},
+		{"data to the host", to("10.65.255.2", protoTCP, port(22, ack)), Pass},
 		{"dns at the host", to("10.65.0.1", protoUDP, low), dropHost},
-		{"an answer by UDP", to("10.65.0.1", protoUDP, udp), pass},
+		{"an answer by UDP", to("10.65.0.1", protoUDP, udp), Pass},
 		{"sctp to the host", to("10.65.0.1", 132, udp), dropHost},
 		{"flags in the second fragment", with(to("10.65.0.1", protoTCP, port(22, syn)[:8]), fragment(0, true)), dropHost},
 		{"flags overwritten", with(to("10.65.0.1", protoTCP, port(22, syn)[8:]), fragment(1, false)), dropHost},
-		{"a late fragment", with(to("10.65.0.1", protoUDP, udp), fragment(100, false)), pass},
+		{"a late fragment", with(to("10.65.0.1", protoUDP, udp), fragment(100, false)), Pass},
 		{"redirect", to("10.65.0.5", protoICMP, icmpMessage(5, ipv4Packet("10.65.0.5", "10.70.0.5", protoUDP, udp))), dropRedirect},
-		{"source route", withOptions(to("10.65.0.5", protoUDP, udp), 131, 7, 4, 192, 168, 1, 1, 0), dropMalformed},
+		{"source route", withOptions(to("10.65.0.5", protoUDP, udp), 131, 7, 4, 192, 168, 1, 1, 0), Malformed},
 	} {
 		p := bytes.Clone(c.p)
-		if got := bob.ingress(p); got != c.want {
+		if got := bob.Ingress(p); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, verdictNames[got], verdictNames[c.want])
-		} else if got != pass && !bytes.Equal(p, c.p) {
+		} else if got != Pass && !bytes.Equal(p, c.p) {
 			t.Errorf("%s: a dropped packet was changed", c.name)
-		} else if got == pass && sealed(p) != "" {
+		} else if got == Pass && sealed(p) != "" {
 			t.Errorf("%s: wrong %s", c.name, sealed(p))
 		}
 	}
@@ -228,7 +228,7 @@ func TestZeroUDPChecksumStaysZero(t *testing.T) {
 	alice, bob := testTables()
 	p := ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udpSegment(1, 2, []byte("no sum")))
 	p[26], p[27] = 0, 0
-	if alice.egress(p) != pass || bob.ingress(p) != pass || p[26] != 0 || p[27] != 0 {
+	if alice.Egress(p) != Pass || bob.Ingress(p) != Pass || p[26] != 0 || p[27] != 0 {
 		t.Errorf("checksum became %x", p[26:28])
 	}
 }
@@ -239,7 +239,7 @@ func TestUDPChecksumNeverBecomesZero(t *testing.T) {
 	alice, _ := testTables()
 	for i := range 1 << 16 {
 		p := ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udpSegment(1, 2, []byte{byte(i >> 8), byte(i)}))
-		if alice.egress(p); p[26] == 0 && p[27] == 0 {
+		if alice.Egress(p); p[26] == 0 && p[27] == 0 {
 			t.Fatalf("payload %d: checksum 0", i)
 		} else if p[26] == 255 && p[27] == 255 {
 			if sealed(p) != "" {
@@ -258,11 +258,11 @@ func TestThereAndBackIsIdentity(t *testing.T) {
 	for i := range 100_000 {
 		p := randomPacket(r)
 		sent := bytes.Clone(p)
-		if v := alice.egress(sent); v != pass {
+		if v := alice.Egress(sent); v != Pass {
 			t.Fatalf("%d: egress: %s", i, verdictNames[v])
 		}
 		arrived := bytes.Clone(sent)
-		if v := bob.ingress(arrived); v != pass {
+		if v := bob.Ingress(arrived); v != Pass {
 			t.Fatalf("%d: ingress: %s", i, verdictNames[v])
 		}
 		if bad := sealed(sent) + sealed(arrived); bad != "" {
@@ -317,7 +317,7 @@ func randomPacket(r *rand.Rand) []byte {
 
 // errorBack has bob, or a router of his, complain about a packet, quoting part of it. Alice's pod must find the
 // beginning of what it sent.
-func errorBack(t *testing.T, r *rand.Rand, alice, bob *table, p, arrived []byte) {
+func errorBack(t *testing.T, r *rand.Rand, alice, bob *Table, p, arrived []byte) {
 	t.Helper()
 	quote := bytes.Clone(arrived[:min(len(arrived), int(arrived[0]&15)*4+2*r.Intn(30))])
 	from := addressAt(arrived, 16).String()
@@ -327,13 +327,13 @@ func errorBack(t *testing.T, r *rand.Rand, alice, bob *table, p, arrived []byte)
 	}
 	to := addressAt(arrived, 12).String()
 	e := ipv4Packet(from, to, protoICMP, icmpMessage([]byte{3, 4, 11, 12}[r.Intn(4)], quote))
-	if v := bob.egress(e); v != pass {
+	if v := bob.Egress(e); v != Pass {
 		t.Fatalf("error, egress: %s", verdictNames[v])
 	}
 	if bad := sealed(e); bad != "" {
 		t.Fatalf("error, egress: wrong %s", bad)
 	}
-	if v := alice.ingress(e); v != pass {
+	if v := alice.Ingress(e); v != Pass {
 		t.Fatalf("error, ingress: %s", verdictNames[v])
 	}
 	check(t, "error", e, want+" > "+addressAt(p, 12).String())
@@ -353,14 +353,14 @@ func TestErrorsOfStrangersStay(t *testing.T) {
 		"quoting a broken header":   ipv4Packet("192.168.1.9", "10.65.0.7", protoICMP, icmpMessage(3, append([]byte{0x4f}, about[1:]...))),
 		"a query":                   ipv4Packet("192.168.1.9", "10.65.0.7", protoICMP, icmpMessage(8, about)),
 	} {
-		if v := alice.egress(e); v != dropSource {
+		if v := alice.Egress(e); v != dropSource {
 			t.Errorf("%s: %s", name, verdictNames[v])
 		}
 	}
 	// Without an alias for the gateway there is no name to speak under.
-	alone := newTable(surroundings{self: netip.MustParseAddr("10.99.0.1")}, []route{{testPeer("bob", testMapping("10.42.0.0/16", "10.65.0.0/16"), testMapping("10.42.0.0/16", "10.70.0.0/16")), 1420, up()}})
+	alone := New(Host{Self: netip.MustParseAddr("10.99.0.1")}, []Peer{testPeer(1420, testMapping("10.42.0.0/16", "10.65.0.0/16"), testMapping("10.42.0.0/16", "10.70.0.0/16"))})
 	e := ipv4Packet("192.168.1.9", "10.65.0.7", protoICMP, icmpMessage(3, ipv4Packet("10.65.0.7", "10.42.0.5", protoUDP, udpSegment(1, 2, nil))))
-	if v := alone.egress(e); v != dropSource {
+	if v := alone.Egress(e); v != dropSource {
 		t.Errorf("without a gateway address: %s", verdictNames[v])
 	}
 }

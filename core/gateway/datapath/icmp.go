@@ -1,4 +1,4 @@
-package gateway
+package datapath
 
 import "encoding/binary"
 

@@ -1,4 +1,4 @@
-package gateway
+package datapath
 
 import (
 	"encoding/binary"
@@ -13,16 +13,16 @@ const firstEphemeral = 32768
 // the host asked, and the listed TCP ports pass. A LAN that happens to lie inside our range is closed.
 //
 // Answers are told from questions without keeping state: by TCP's flags and by UDP's port.
-func (t *table) fence(p []byte, ihl int, real uint32) verdict {
+func (t *Table) fence(p []byte, ihl int, real uint32) Verdict {
 	if len(t.lan) != 0 && within(t.lan, real) && !within(t.host, real) {
 		return dropDestination
 	}
 	if !within(t.host, real) || p[9] == protoICMP {
-		return pass
+		return Pass
 	}
 	l4 := p[ihl:]
 	if off := fragmentOffset(p); off > 1 {
-		return pass // without a first fragment it becomes nothing
+		return Pass // without a first fragment it becomes nothing
 	} else if off == 1 {
 		return dropHost // would overwrite the TCP flags checked below (RFC 1858)
 	}
@@ -32,9 +32,9 @@ func (t *table) fence(p []byte, ihl int, real uint32) verdict {
 		if l4[13]&(syn|ack) == syn && !slices.Contains(t.open, binary.BigEndian.Uint16(l4[2:])) {
 			return dropHost
 		}
-		return pass
+		return Pass
 	case p[9] == protoUDP && len(l4) >= 8 && binary.BigEndian.Uint16(l4[2:]) >= firstEphemeral:
-		return pass
+		return Pass
 	}
 	return dropHost
 }

@@ -1,4 +1,4 @@
-package gateway
+package datapath
 
 import (
 	"bytes"
@@ -51,11 +51,11 @@ func TestBothDirectionsAreClampedToThePeersPath(t *testing.T) {
 	syn := tcpSegment(2, []byte{2, 4, 5, 180}, nil)
 	for dst, want := range map[string]uint16{"10.65.0.7": 1380, "10.67.0.7": 1192} {
 		p := ipv4Packet("10.42.0.5", dst, protoTCP, syn)
-		if alice.egress(p) != pass || binary.BigEndian.Uint16(p[42:]) != want || sealed(p) != "" {
+		if alice.Egress(p) != Pass || binary.BigEndian.Uint16(p[42:]) != want || sealed(p) != "" {
 			t.Errorf("to %s: %d, want %d; %s", dst, binary.BigEndian.Uint16(p[42:]), want, sealed(p))
 		}
 		p = ipv4Packet(dst, "10.70.0.5", protoTCP, syn)
-		if alice.ingress(p) != pass || binary.BigEndian.Uint16(p[42:]) != want || sealed(p) != "" {
+		if alice.Ingress(p) != Pass || binary.BigEndian.Uint16(p[42:]) != want || sealed(p) != "" {
 			t.Errorf("from %s: %d, want %d; %s", dst, binary.BigEndian.Uint16(p[42:]), want, sealed(p))
 		}
 	}

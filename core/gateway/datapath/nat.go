@@ -1,4 +1,4 @@
-package gateway
+package datapath
 
 import "encoding/binary"
 
@@ -8,11 +8,11 @@ const (
 	atDestination = 16
 )
 
-// egress prepares a packet that leaves for a peer: its source becomes what that peer calls us. p is one whole IP
+// Egress prepares a packet that leaves for a peer: its source becomes what that peer calls us. p is one whole IP
 // packet with complete checksums; it is changed in place and keeps its length.
-func (t *table) egress(p []byte) verdict {
+func (t *Table) Egress(p []byte) Verdict {
 	ihl, v := header(p)
-	if v != pass {
+	if v != Pass {
 		return v
 	}
 	src, dst := binary.BigEndian.Uint32(p[atSource:]), binary.BigEndian.Uint32(p[atDestination:])
@@ -36,20 +36,20 @@ func (t *table) egress(p []byte) verdict {
 		rewriteInner(p, ihl, atDestination, tn.out)
 	}
 	clampMSS(p, ihl, tn.mss)
-	return pass
+	return Pass
 }
 
-// willLeave reports whether WireGuard sends on at once what egress passed. For a peer without a session it keeps some until there
+// Leaves reports whether WireGuard sends on at once what Egress passed. For a peer without a session it keeps some until there
 // is one, and drops what is too much.
-func (t *table) willLeave(p []byte) bool {
+func (t *Table) Leaves(p []byte) bool {
 	tn := t.find(binary.BigEndian.Uint32(p[atDestination:]))
 	return tn != nil && tn.up.Load()
 }
 
-// ingress prepares a packet that arrived from a peer: its destination becomes what we call ourselves.
-func (t *table) ingress(p []byte) verdict {
+// Ingress prepares a packet that arrived from a peer: its destination becomes what we call ourselves.
+func (t *Table) Ingress(p []byte) Verdict {
 	ihl, v := header(p)
-	if v != pass {
+	if v != Pass {
 		return v
 	}
 	src, dst := binary.BigEndian.Uint32(p[atSource:]), binary.BigEndian.Uint32(p[atDestination:])
@@ -65,7 +65,7 @@ func (t *table) ingress(p []byte) verdict {
 	if kind == icmpRedirect {
 		return dropRedirect
 	}
-	if v := t.fence(p, ihl, r.apply(dst)); v != pass {
+	if v := t.fence(p, ihl, r.apply(dst)); v != Pass {
 		return v
 	}
 	r.rewrite(p, ihl, atDestination)
@@ -73,25 +73,25 @@ func (t *table) ingress(p []byte) verdict {
 		rewriteInner(p, ihl, atSource, tn.in)
 	}
 	clampMSS(p, ihl, tn.mss)
-	return pass
+	return Pass
 }
 
 // header checks what all else relies on and returns the length of the IP header.
-func header(p []byte) (ihl int, v verdict) {
+func header(p []byte) (ihl int, v Verdict) {
 	if len(p) >= 1 && p[0]>>4 == 6 {
 		return 0, dropIPv6
 	}
 	if len(p) < 20 || p[0]>>4 != 4 {
-		return 0, dropMalformed
+		return 0, Malformed
 	}
 	ihl = int(p[0]&15) * 4
 	if ihl < 20 || ihl > len(p) || int(binary.BigEndian.Uint16(p[2:])) != len(p) {
-		return 0, dropMalformed
+		return 0, Malformed
 	}
 	if ihl > 20 && sourceRouted(p[20:ihl]) {
-		return 0, dropMalformed
+		return 0, Malformed
 	}
-	return ihl, pass
+	return ihl, Pass
 }
 
 // sourceRouted finds the IP options that name further hops: behind the tunnel they would lead a packet from a
@@ -129,6 +129,6 @@ func (r *rule) rewrite(p []byte, ihl, at int) {
 }
 
 // ownDatagram recognises the tunnel's own outer packets, which a route may lead back into the tunnel.
-func (t *table) ownDatagram(p []byte, ihl int) bool {
+func (t *Table) ownDatagram(p []byte, ihl int) bool {
 	return p[9] == protoUDP && fragmentOffset(p) == 0 && len(p) >= ihl+8 && binary.BigEndian.Uint16(p[ihl:]) == t.port
 }

@@ -1,13 +1,13 @@
-package gateway
+package datapath
 
 import "sync/atomic"
 
-// A verdict says what becomes of a packet: zero passes it, everything else is the reason why it is dropped.
-type verdict uint8
+// A Verdict says what becomes of a packet: zero passes it, everything else is the reason why it is dropped.
+type Verdict uint8
 
 const (
-	pass            verdict = iota
-	dropMalformed           // headers that do not hold together, or source routing
+	Pass            Verdict = iota
+	Malformed               // headers that do not hold together, or source routing
 	dropIPv6                // not carried yet
 	dropPeer                // leaving for an address that is no peer's
 	dropSource              // leaving from an address that we do not show this peer
@@ -20,18 +20,20 @@ const (
 )
 
 var verdictNames = [verdicts]string{
-	pass: "passed", dropMalformed: "malformed", dropIPv6: "ipv6", dropPeer: "no_peer", dropSource: "source",
+	Pass: "passed", Malformed: "malformed", dropIPv6: "ipv6", dropPeer: "no_peer", dropSource: "source",
 	dropSender: "sender", dropDestination: "destination", dropHost: "host", dropRedirect: "redirect", dropLoop: "loop",
 }
 
-type drops [verdicts]atomic.Uint64
+// Drops counts packets by what became of them.
+type Drops [verdicts]atomic.Uint64
 
-func (d *drops) add(v verdict) { d[v].Add(1) }
+// Add counts one.
+func (d *Drops) Add(v Verdict) { d[v].Add(1) }
 
-// byReason lists all reasons, also those at zero, so that a metric exists before its first event.
-func (d *drops) byReason() map[string]uint64 {
+// ByReason lists all reasons, also those at zero, so that a metric exists before its first event.
+func (d *Drops) ByReason() map[string]uint64 {
 	out := make(map[string]uint64, verdicts-1)
-	for v := pass + 1; v < verdicts; v++ {
+	for v := Pass + 1; v < verdicts; v++ {
 		out[verdictNames[v]] = d[v].Load()
 	}
 	return out

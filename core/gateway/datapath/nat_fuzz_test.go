@@ -1,4 +1,4 @@
-package gateway
+package datapath
 
 import (
 	"bytes"
@@ -9,13 +9,13 @@ import (
 func FuzzEgress(f *testing.F) {
 	alice, _ := testTables()
 	seeds(f, "10.42.0.5", "10.65.0.7")
-	f.Fuzz(func(t *testing.T, p []byte) { fuzzOne(t, p, alice.egress, 12) })
+	f.Fuzz(func(t *testing.T, p []byte) { fuzzOne(t, p, alice.Egress, 12) })
 }
 
 func FuzzIngress(f *testing.F) {
 	_, bob := testTables()
 	seeds(f, "10.70.0.5", "10.65.0.7")
-	f.Fuzz(func(t *testing.T, p []byte) { fuzzOne(t, p, bob.ingress, 16) })
+	f.Fuzz(func(t *testing.T, p []byte) { fuzzOne(t, p, bob.Ingress, 16) })
 }
 
 func seeds(f *testing.F, src, dst string) {
@@ -31,13 +31,13 @@ func seeds(f *testing.F, src, dst string) {
 }
 
 // fuzzOne gives the packet as it is and again with right checksums: those must stay right.
-func fuzzOne(t *testing.T, p []byte, f func([]byte) verdict, moved int) {
+func fuzzOne(t *testing.T, p []byte, f func([]byte) Verdict, moved int) {
 	raw := bytes.Clone(p)
 	v := f(raw)
 	if len(raw) != len(p) {
 		t.Fatal("length changed")
 	}
-	if v != pass && !bytes.Equal(raw, p) {
+	if v != Pass && !bytes.Equal(raw, p) {
 		t.Fatal("a dropped packet was changed")
 	}
 	if len(p) < 20 || len(p) > 65535 || int(p[0]&15) < 5 || int(p[0]&15)*4 > len(p) || p[0]>>4 != 4 {
@@ -46,7 +46,7 @@ func fuzzOne(t *testing.T, p []byte, f func([]byte) verdict, moved int) {
 	good := bytes.Clone(p)
 	seal(good)
 	before := bytes.Clone(good)
-	if f(good) == pass {
+	if f(good) == Pass {
 		if bad := sealed(good); bad != "" {
 			t.Fatalf("wrong %s after the translation", bad)
 		}
@@ -66,24 +66,24 @@ func TestTheDataPathAllocatesNothing(t *testing.T) {
 	} {
 		if n := testing.AllocsPerRun(1000, func() {
 			copy(p[12:20], []byte{10, 42, 0, 5})
-			alice.egress(p)
-			bob.ingress(p)
+			alice.Egress(p)
+			bob.Ingress(p)
 		}); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
 	}
 }
 
-func benchmark(b *testing.B, p []byte, peers int, f func(*table) func([]byte) verdict) {
-	all := []route{{testPeer("bob", testMapping("10.42.0.0/16", "10.65.0.0/16"), testMapping("10.42.0.0/16", "10.70.0.0/16")), 1420, up()}}
+func benchmark(b *testing.B, p []byte, peers int, f func(*Table) func([]byte) Verdict) {
+	all := []Peer{testPeer(1420, testMapping("10.42.0.0/16", "10.65.0.0/16"), testMapping("10.42.0.0/16", "10.70.0.0/16"))}
 	for i := 1; i < peers; i++ {
-		q := testPeer("x", testMapping("10.42.0.0/16", "10.42.0.0/16"), testMapping("10.42.0.0/16", "10.70.0.0/16"))
+		q := testPeer(1420, testMapping("10.42.0.0/16", "10.42.0.0/16"), testMapping("10.42.0.0/16", "10.70.0.0/16"))
 		q.Theirs[0].Alias = netip.PrefixFrom(netip.AddrFrom4([4]byte{11, byte(i), 0, 0}), 16)
-		all = append(all, route{q, 1420, up()})
+		all = append(all, q)
 	}
-	run := f(newTable(surroundings{self: podGateway, port: 6450}, all))
+	run := f(New(Host{Self: podGateway, Port: 6450}, all))
 	work := bytes.Clone(p)
-	if v := run(work); v != pass {
+	if v := run(work); v != Pass {
 		b.Fatal(verdictNames[v])
 	}
 	b.SetBytes(int64(len(p)))
@@ -96,8 +96,8 @@ func benchmark(b *testing.B, p []byte, peers int, f func(*table) func([]byte) ve
 
 func BenchmarkTranslate(b *testing.B) {
 	tcp, udp := tcpSegment(16, nil, make([]byte, 1380)), udpSegment(1, 2, make([]byte, 1390))
-	egress := func(t *table) func([]byte) verdict { return t.egress }
-	ingress := func(t *table) func([]byte) verdict { return t.ingress }
+	egress := func(t *Table) func([]byte) Verdict { return t.Egress }
+	ingress := func(t *Table) func([]byte) Verdict { return t.Ingress }
 	b.Run("egress/tcp/1", func(b *testing.B) { benchmark(b, ipv4Packet("10.42.0.5", "10.65.0.7", protoTCP, tcp), 1, egress) })
 	b.Run("egress/tcp/100", func(b *testing.B) { benchmark(b, ipv4Packet("10.42.0.5", "10.65.0.7", protoTCP, tcp), 100, egress) })
 	b.Run("egress/udp/1", func(b *testing.B) { benchmark(b, ipv4Packet("10.42.0.5", "10.65.0.7", protoUDP, udp), 1, egress) })
