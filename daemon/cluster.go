@@ -24,7 +24,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/fence"
+	"kith.dev/core/guestnet"
 	"kith.dev/core/hosting"
 	"kith.dev/core/netpolicy"
 	"kith.dev/core/offloading"
@@ -179,13 +179,13 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	}
 	facts := d.engine.Facts()
 	if facts.TenantDNS {
-		c.host.ResolveBy(hosting.Resolver{Server: facts.Network.DNS(), Domain: "cluster.local"})
+		c.host.ResolveBy(guestnet.Resolver{Server: facts.Network.DNS(), Domain: "cluster.local"})
 	}
 	if err := c.host.Install(ctx); err != nil {
 		return nil, nil, fmt.Errorf("hosting: %w", err)
 	}
 	if facts.GuestLinks {
-		c.host.Confine(fence.GuestRuntime)
+		c.host.Confine(guestnet.Runtime)
 	}
 	if err := d.keepInstalled(mgr, direct, c.host); err != nil {
 		return nil, nil, fmt.Errorf("keep what is installed: %w", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"kith.dev/core/fence"
+	"kith.dev/core/guestnet"
 	"kith.dev/core/netplan"
 )
 
@@ -12,7 +13,7 @@ func (d *Daemon) newFence() (*fence.Fence, error) {
 	facts := d.engine.Facts()
 	cfg := fence.Config{Tunnel: netplan.Tunnel, Pods: facts.Network.Pods, Services: facts.Network.Services, Node: facts.NodeIP, DNS: facts.Network.DNS(), Kernel: &d.kernel, Log: d.log}
 	if facts.GuestLinks {
-		cfg.Group = fence.GuestGroup
+		cfg.Group = guestnet.Group
 	}
 	return fence.New(cfg)
 }

@@ -18,7 +18,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/api/v1alpha1/crds"
-	"kith.dev/core/fence"
+	"kith.dev/core/guestnet"
 	"kith.dev/core/hosting"
 	"kith.dev/core/installed"
 	"kith.dev/core/offloading"
@@ -100,7 +100,7 @@ func apply(ctx context.Context, c client.Client, obj client.Object) error {
 func (d *Daemon) policies() []client.Object {
 	list := offloading.Objects()
 	if d.engine.Facts().GuestLinks {
-		list = append(list, fence.Objects()...)
+		list = append(list, guestnet.Objects()...)
 	}
 	return list
 }

@@ -1,4 +1,4 @@
-package hosting
+package guestnet
 
 import (
 	"fmt"
@@ -41,7 +41,7 @@ func TestGuestsAreToldOfTheClustersDNSOnly(t *testing.T) {
 		"its Default":         {Resolver{}, corev1.DNSDefault, nil, corev1.DNSClusterFirst, nil, nil, ""},
 	} {
 		spec := corev1.PodSpec{DNSPolicy: c.policy, DNSConfig: c.own}
-		c.by.resolve(&spec, "shop")
+		c.by.Resolve(&spec, "shop")
 		var got corev1.PodDNSConfig
 		if spec.DNSConfig != nil {
 			got = *spec.DNSConfig
@@ -58,7 +58,7 @@ func TestGuestsAreToldOfTheClustersDNSOnly(t *testing.T) {
 	for i := range 20 {
 		spec.DNSConfig.Searches = append(spec.DNSConfig.Searches, fmt.Sprintf("%d.%sexample", i, strings.Repeat("b.", 110)))
 	}
-	builtin.resolve(&spec, "shop")
+	builtin.Resolve(&spec, "shop")
 	if length := len(strings.Join(spec.DNSConfig.Searches, " ")); length > maxSearchLength || length < maxSearchLength-300 {
 		t.Errorf("the search list is %d long", length)
 	}

@@ -1,4 +1,4 @@
-package hosting
+package guestnet
 
 import (
 	"net/netip"
@@ -22,10 +22,10 @@ const (
 	maxSearchLength = 2048
 )
 
-// resolve says in the spec of a guest which servers it asks and how it completes names. Left to the kubelet, the policy
+// Resolve says in the spec of a guest which servers it asks and how it completes names. Left to the kubelet, the policy
 // Default would give it the servers and search list of the laptop, and so those of the LAN, and every other the search list
 // still. A guest with Default asks the cluster's DNS too and completes nothing; one with None has said all itself.
-func (r Resolver) resolve(spec *corev1.PodSpec, home string) {
+func (r Resolver) Resolve(spec *corev1.PodSpec, home string) {
 	policy := spec.DNSPolicy
 	switch {
 	case policy == corev1.DNSNone:

@@ -1,4 +1,4 @@
-package fence
+package guestnet
 
 import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -12,19 +12,16 @@ import (
 // PolicyName is the name of the MutatingAdmissionPolicy and of its binding.
 const PolicyName = "fence.kith.dev"
 
-// GuestRuntime is the RuntimeClass whose pods get a marked link. The built-in engine makes it, by the same name.
-const GuestRuntime = "kith-guest"
-
 // Objects are what has the API server put every guest behind a marked link, whoever makes the pod: one that carries a
-// consumer's label cannot come into being without. They are for engines that have GuestRuntime.
+// consumer's label cannot come into being without. They are for engines that have Runtime.
 func Objects() []client.Object { return []client.Object{policy(), binding(), runtimeClass()} }
 
 // runtimeClass is the engine's, which makes it; who made another of its name would have guests beside the fence.
 func runtimeClass() *nodev1.RuntimeClass {
 	return &nodev1.RuntimeClass{
 		TypeMeta:   metav1.TypeMeta{APIVersion: nodev1.SchemeGroupVersion.String(), Kind: "RuntimeClass"},
-		ObjectMeta: metav1.ObjectMeta{Name: GuestRuntime},
-		Handler:    GuestRuntime,
+		ObjectMeta: metav1.ObjectMeta{Name: Runtime},
+		Handler:    Runtime,
 	}
 }
 
@@ -44,7 +41,7 @@ func policy() *admissionv1.MutatingAdmissionPolicy {
 			},
 			Mutations: []admissionv1.Mutation{{
 				PatchType:          admissionv1.PatchTypeApplyConfiguration,
-				ApplyConfiguration: &admissionv1.ApplyConfiguration{Expression: `Object{spec: Object.spec{runtimeClassName: "` + GuestRuntime + `"}}`},
+				ApplyConfiguration: &admissionv1.ApplyConfiguration{Expression: `Object{spec: Object.spec{runtimeClassName: "` + Runtime + `"}}`},
 			}},
 			FailurePolicy:      new(admissionv1.Fail),
 			ReinvocationPolicy: admissionv1.NeverReinvocationPolicy,
