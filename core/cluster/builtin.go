@@ -157,7 +157,7 @@ func (b *Builtin) kubeconfig() string { return filepath.Join(b.cfg.DataDir, "adm
 // Facts follow from the configuration.
 func (b *Builtin) Facts() Facts {
 	return Facts{
-		NodeName: b.cfg.NodeName, NodeIP: b.network.Node(), PodCIDR: b.network.NodePods(), Network: b.network,
+		NodeName: b.cfg.NodeName, NodeIP: b.network.Node(), Network: b.network,
 		API:        netip.AddrPortFrom(b.network.Node(), b.cfg.Port),
 		Kubeconfig: b.kubeconfig(), Log: b.logFile(),
 		Ours: true, GuestLinks: true, TenantDNS: true, NodePorts: true,

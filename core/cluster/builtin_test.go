@@ -25,13 +25,13 @@ func TestAddressesFollowThePodRange(t *testing.T) {
 		if !f.Ours || !f.GuestLinks || !f.TenantDNS || !f.NodePorts {
 			t.Errorf("the engine can less than it does: %+v", f)
 		}
-		if got := f.PodCIDR.String(); got != tt.podCIDR {
+		if got := f.Network.NodePods().String(); got != tt.podCIDR {
 			t.Errorf("%s: pod CIDR %s, want %s", tt.pods, got, tt.podCIDR)
 		}
 		if got := f.Network.Guests().String(); got != tt.guests {
 			t.Errorf("%s: guests in %s, want %s", tt.pods, got, tt.guests)
 		}
-		if f.PodCIDR.Contains(f.NodeIP) || f.Network.Guests().Contains(f.NodeIP) {
+		if f.Network.NodePods().Contains(f.NodeIP) || f.Network.Guests().Contains(f.NodeIP) {
 			t.Errorf("%s: a pod may get the node's address", tt.pods)
 		}
 	}

@@ -49,7 +49,6 @@ type Engine interface {
 type Facts struct {
 	NodeName string // of the real node that this machine is
 	NodeIP   netip.Addr
-	PodCIDR  netip.Prefix    // of the pods on this node
 	Network  netplan.Cluster // its ranges
 	API      netip.AddrPort  // where pods reach the API server, on the node's address; the zero value where nodes do not run it
 

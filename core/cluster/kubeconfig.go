@@ -149,17 +149,11 @@ func (k *Kubeconfig) findOut(ctx context.Context) error {
 	if !f.NodeIP.IsValid() {
 		return fmt.Errorf("node %s has no IPv4 InternalIP yet", node.Name)
 	}
-	if cidr, err := netip.ParsePrefix(node.Spec.PodCIDR); err == nil && cidr.Addr().Is4() {
-		f.PodCIDR = cidr.Masked()
-	}
-	if !f.Network.Pods.IsValid() {
-		f.Network.Pods = f.PodCIDR
+	if cidr, err := netip.ParsePrefix(node.Spec.PodCIDR); err == nil && cidr.Addr().Is4() && !f.Network.Pods.IsValid() {
+		f.Network.Pods = cidr.Masked()
 	}
 	if !f.Network.Pods.IsValid() {
 		return fmt.Errorf("node %s has no spec.podCIDR, so the range of pod addresses is not known: set podRange", node.Name)
-	}
-	if !f.PodCIDR.IsValid() {
-		f.PodCIDR = f.Network.Pods
 	}
 	if !f.Network.Services.IsValid() {
 		if f.Network.Services, err = k.findServices(ctx); err != nil {

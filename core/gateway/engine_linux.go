@@ -14,13 +14,14 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
 
+	"kith.dev/core/gateway/noderoute"
 	"kith.dev/core/netplan"
 )
 
 // engine is the running half of a Gateway: the WireGuard device and the kernel's side of it.
 type engine struct {
 	dev    *device.Device
-	host   *host
+	node   *noderoute.Node
 	port   uint16
 	tooBig <-chan struct{}       // a path turned out narrower than known
 	peers  map[string]Peer       // as WireGuard was told
@@ -39,12 +40,12 @@ func newEngine(ctx context.Context, cfg Config, t *tap, shook func()) (*engine, 
 	e := &engine{dev: dev, port: cfg.ListenPort, tooBig: tooBig, peers: map[string]Peer{}, kept: map[Key]time.Duration{}}
 	fail := func(err error) (*engine, error) {
 		dev.Close()
-		if e.host != nil {
-			e.host.down()
+		if e.node != nil {
+			e.node.Down()
 		}
 		return nil, err
 	}
-	if e.host, err = newHost(cfg); err != nil {
+	if e.node, err = noderoute.New(cfg.Device, cfg.Address, cfg.Log); err != nil {
 		return fail(err)
 	}
 	settings := fmt.Sprintf("private_key=%s\nlisten_port=%d\nreplace_peers=true\n", cfg.PrivateKey.hex(), cfg.ListenPort)
@@ -54,7 +55,7 @@ func newEngine(ctx context.Context, cfg Config, t *tap, shook func()) (*engine, 
 	if err := dev.Up(); err != nil {
 		return fail(fmt.Errorf("listen on UDP port %d: %w; is another kithd or a WireGuard interface using it?", cfg.ListenPort, err))
 	}
-	if err := e.host.up(); err != nil {
+	if err := e.node.Up(); err != nil {
 		return fail(err)
 	}
 	return e, nil
@@ -80,7 +81,7 @@ func createTUN(ctx context.Context, name string, mtu int) (tun.Device, error) {
 
 func (e *engine) close() {
 	e.dev.Close()
-	e.host.down()
+	e.node.Down()
 }
 
 // setPeer tells WireGuard what changed. An endpoint that is the same as before is left alone: WireGuard may know

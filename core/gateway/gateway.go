@@ -43,7 +43,6 @@ type Gateway struct {
 	cfg   Config
 	table atomic.Pointer[datapath.Table]
 	drops datapath.Drops
-	ready chan struct{} // closed when the device was up for the first time
 	shook shook
 
 	mu     sync.Mutex // guards what follows; the data path needs only table, drops and shook
@@ -89,7 +88,7 @@ func New(cfg Config) (*Gateway, error) {
 	case cfg.Log == nil:
 		return nil, errors.New("gateway: no logger")
 	}
-	g := &Gateway{cfg: cfg, ready: make(chan struct{}), peers: map[string]*route{}, lives: map[string]*life{}}
+	g := &Gateway{cfg: cfg, peers: map[string]*route{}, lives: map[string]*life{}}
 	g.around = datapath.Host{Self: cfg.Address, Port: cfg.ListenPort, Open: cfg.HostPorts}
 	g.table.Store(datapath.New(g.around, nil))
 	return g, nil
@@ -97,9 +96,6 @@ func New(cfg Config) (*Gateway, error) {
 
 // PublicKey is what the peers need to know of us.
 func (g *Gateway) PublicKey() Key { return g.cfg.PrivateKey.Public() }
-
-// Ready is closed once the device is up.
-func (g *Gateway) Ready() <-chan struct{} { return g.ready }
 
 // SetPeer adds a peer or changes it. It may be repeated: what stays the same is not touched, so connections go on.
 // With an endpoint given, the handshake starts at once, and again soon if the peer does not know us yet. After an error from the kernel the peer is kept and tried again.
@@ -252,11 +248,6 @@ func (g *Gateway) open(ctx context.Context) (*engine, error) {
 	}
 	for _, r := range g.peers {
 		g.greet(r.Peer)
-	}
-	select {
-	case <-g.ready:
-	default:
-		close(g.ready)
 	}
 	return e, nil
 }

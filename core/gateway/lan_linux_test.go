@@ -86,10 +86,15 @@ func serveGateway(config string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- g.Run(ctx) }()
-	select {
-	case <-g.Ready():
-	case err := <-ended:
-		die(err)
+	for up := false; !up; {
+		select {
+		case err := <-ended:
+			die(err)
+		case <-time.After(time.Millisecond):
+			g.mu.Lock()
+			up = g.live != nil
+			g.mu.Unlock()
+		}
 	}
 	out := json.NewEncoder(os.Stdout)
 	out.Encode(answer{})

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.zx2c4.com/wireguard/device"
 
+	"kith.dev/core/gateway/noderoute"
 	"kith.dev/core/hostnet"
 	"kith.dev/core/netplan"
 )
@@ -146,7 +147,7 @@ func (g *Gateway) syncOnce() error {
 			r.mtu, changed = mtu, true
 		}
 	}
-	host, lan, err := hostnet.Own(e.host.index)
+	host, lan, err := hostnet.Own(e.node.Index)
 	if err != nil {
 		return err
 	}
@@ -161,8 +162,7 @@ func (g *Gateway) syncOnce() error {
 		return err
 	}
 	g.lapped = g.overlapping(inUse)
-	want, err := g.wantedRoutes(endpoints, inUse)
-	return errors.Join(err, e.host.syncAddress(), e.host.syncRules(), e.host.syncRoutes(want))
+	return e.node.Sync(g.wantedRoutes(endpoints, inUse))
 }
 
 // tunnelMTU is how large an inner packet may be so that the outer one fits the path.
@@ -179,58 +179,18 @@ func tunnelMTU(path int, outer netip.Addr, device int) int {
 }
 
 // wantedRoutes leaves out aliases of which this host needs an address for something else: what it sends there must not
-// come to a peer, and shall go where it went before.
-func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort, inUse []netip.Prefix) ([]netlink.Route, error) {
-	h := g.live.host
-	var want []netlink.Route
-	var aliases []netip.Prefix
+// come to a peer, and shall go where it went before. When the host moved to where an alias is a real network, the tunnel's own packets
+// lead around it.
+func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort, inUse []netip.Prefix) (into []noderoute.Route, around []netip.Addr) {
 	for _, r := range g.peers {
 		for _, m := range r.Theirs {
-			if !netplan.Free(m.Alias, inUse) {
-				continue
+			if netplan.Free(m.Alias, inUse) {
+				into = append(into, noderoute.Route{To: m.Alias, MTU: r.mtu})
 			}
-			aliases = append(aliases, m.Alias)
-			want = append(want, h.routeTo(m.Alias, r.mtu, g.cfg.MTU))
 		}
 	}
-	for _, a := range g.reachedAt(endpoints) {
-		if !slices.ContainsFunc(aliases, func(p netip.Prefix) bool { return p.Contains(a) }) {
-			continue
-		}
-		// The host moved to where an alias is a real network, and the tunnel's own packets would enter the tunnel.
-		r, ok, err := h.around(a)
-		if err != nil {
-			return want, err
-		}
-		if ok {
-			want = append(want, r)
-		}
+	inside := func(a netip.Addr) bool {
+		return slices.ContainsFunc(into, func(r noderoute.Route) bool { return r.To.Contains(a) })
 	}
-	return want, nil
-}
-
-// around is a route to one address that leaves the tunnel aside: the best of the others.
-func (h *host) around(a netip.Addr) (netlink.Route, bool, error) {
-	routes, err := hostnet.MainRoutes(h.index)
-	if err != nil {
-		return netlink.Route{}, false, err
-	}
-	best, bits := -1, -1
-	for i, r := range routes {
-		p := hostnet.Prefix(r.Dst)
-		if !p.IsValid() {
-			p = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-		}
-		if p.Contains(a) && (p.Bits() > bits || p.Bits() == bits && r.Priority < routes[best].Priority) {
-			best, bits = i, p.Bits()
-		}
-	}
-	if best < 0 || bits == 32 || routes[best].LinkIndex == 0 {
-		return netlink.Route{}, false, nil
-	}
-	r := netlink.Route{Dst: hostnet.IPNet(netip.PrefixFrom(a, 32)), LinkIndex: routes[best].LinkIndex, Gw: routes[best].Gw, Protocol: hostnet.Protocol}
-	if r.Gw == nil {
-		r.Scope = netlink.SCOPE_LINK
-	}
-	return r, true, nil
+	return into, slices.DeleteFunc(g.reachedAt(endpoints), func(a netip.Addr) bool { return !inside(a) })
 }

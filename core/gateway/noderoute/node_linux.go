@@ -1,4 +1,4 @@
-package gateway
+package noderoute
 
 import (
 	"errors"
@@ -21,24 +21,33 @@ const (
 	ruleStop   = 32765 // from the device: nothing else
 )
 
-// host is the kernel's side of the device: address, settings, rules and routes.
-type host struct {
-	name  string
-	index int
-	addr  netip.Addr
-	log   *slog.Logger
+// Node is the kernel's side of the device.
+type Node struct {
+	Index int // of the device
+
+	name string
+	mtu  int // of the device
+	addr netip.Addr
+	log  *slog.Logger
 }
 
-func newHost(cfg Config) (*host, error) {
-	link, err := netlink.LinkByName(cfg.Device)
+// Route leads a range into the device. MTU is that of the way behind it.
+type Route struct {
+	To  netip.Prefix
+	MTU int
+}
+
+// New finds the device, which gets addr as its own address.
+func New(device string, addr netip.Addr, log *slog.Logger) (*Node, error) {
+	link, err := netlink.LinkByName(device)
 	if err != nil {
-		return nil, fmt.Errorf("find device %s: %w", cfg.Device, err)
+		return nil, fmt.Errorf("find device %s: %w", device, err)
 	}
-	return &host{name: cfg.Device, index: link.Attrs().Index, addr: cfg.Address, log: cfg.Log}, nil
+	return &Node{Index: link.Attrs().Index, name: device, mtu: link.Attrs().MTU, addr: addr, log: log}, nil
 }
 
-// up configures the device and removes what a killed predecessor left.
-func (h *host) up() error {
+// Up configures the device and removes what a killed predecessor left.
+func (h *Node) Up() error {
 	h.clean()
 	// IPv6 would only bring router solicitations to drop.
 	h.sysctl("net/ipv6/conf/"+h.name+"/disable_ipv6", "1")
@@ -51,7 +60,7 @@ func (h *host) up() error {
 	if err := h.syncAddress(); err != nil {
 		return err
 	}
-	link, err := netlink.LinkByIndex(h.index)
+	link, err := netlink.LinkByIndex(h.Index)
 	if err != nil {
 		return fmt.Errorf("find device %s: %w", h.name, err)
 	}
@@ -61,8 +70,8 @@ func (h *host) up() error {
 	return h.syncRules()
 }
 
-func (h *host) syncAddress() error {
-	link := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: h.index, Name: h.name}}
+func (h *Node) syncAddress() error {
+	link := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: h.Index, Name: h.name}}
 	own := &netlink.Addr{IPNet: hostnet.IPNet(netip.PrefixFrom(h.addr, 32))}
 	if err := netlink.AddrAdd(link, own); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("give %s the address %s: %w", h.name, h.addr, err)
@@ -70,10 +79,30 @@ func (h *host) syncAddress() error {
 	return nil
 }
 
-// down leaves nothing behind. Routes over the device went with it.
-func (h *host) down() { h.clean() }
+// Sync makes address, rules and routes those wanted: ranges that lead into the device, and addresses that lead around it although one
+// of the ranges holds them.
+func (h *Node) Sync(into []Route, around []netip.Addr) error {
+	var want []netlink.Route
+	for _, r := range into {
+		want = append(want, h.into(r))
+	}
+	var others []netlink.Route
+	var err error
+	if len(around) > 0 {
+		others, err = hostnet.MainRoutes(h.Index)
+	}
+	for _, a := range around {
+		if r, ok := h.around(a, others); ok {
+			want = append(want, r)
+		}
+	}
+	return errors.Join(err, h.syncAddress(), h.syncRules(), h.syncRoutes(want))
+}
 
-func (h *host) clean() {
+// Down leaves nothing behind. Routes over the device went with it.
+func (h *Node) Down() { h.clean() }
+
+func (h *Node) clean() {
 	if err := h.syncRoutes(nil); err != nil {
 		h.log.Debug("old routes not removed", "err", err)
 	}
@@ -84,7 +113,7 @@ func (h *host) clean() {
 	}
 }
 
-func (h *host) rules() []*netlink.Rule {
+func (h *Node) rules() []*netlink.Rule {
 	routes, stop := netlink.NewRule(), netlink.NewRule()
 	for _, r := range []*netlink.Rule{routes, stop} {
 		r.Family, r.IifName, r.Protocol = unix.AF_INET, h.name, hostnet.Protocol
@@ -94,7 +123,7 @@ func (h *host) rules() []*netlink.Rule {
 	return []*netlink.Rule{routes, stop}
 }
 
-func (h *host) syncRules() error {
+func (h *Node) syncRules() error {
 	for _, r := range h.rules() {
 		if err := netlink.RuleAdd(r); err != nil && !errors.Is(err, unix.EEXIST) {
 			return fmt.Errorf("add routing rule %d for %s: %w", r.Priority, h.name, err)
@@ -104,7 +133,7 @@ func (h *host) syncRules() error {
 }
 
 // syncRoutes makes our routes those wanted, and touches only what differs.
-func (h *host) syncRoutes(want []netlink.Route) error {
+func (h *Node) syncRoutes(want []netlink.Route) error {
 	have, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{Protocol: hostnet.Protocol, Table: unix.RT_TABLE_MAIN},
 		netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
 	if err != nil {
@@ -142,21 +171,45 @@ func containsRoute(have []netlink.Route, w netlink.Route) bool {
 	return false
 }
 
-// routeTo leads a peer's alias into the device. A narrower path is told the kernel here, and it tells the pods.
-func (h *host) routeTo(alias netip.Prefix, mtu, device int) netlink.Route {
+// into leads a range into the device. A narrower path is told the kernel here, and it tells the pods.
+func (h *Node) into(to Route) netlink.Route {
 	r := netlink.Route{
-		Dst: hostnet.IPNet(alias), LinkIndex: h.index, Scope: netlink.SCOPE_LINK, Protocol: hostnet.Protocol,
+		Dst: hostnet.IPNet(to.To), LinkIndex: h.Index, Scope: netlink.SCOPE_LINK, Protocol: hostnet.Protocol,
 		Table: unix.RT_TABLE_MAIN, Src: h.addr.AsSlice(),
 	}
-	if mtu < device {
-		r.MTU = mtu
+	if to.MTU < h.mtu {
+		r.MTU = to.MTU
 	}
 	return r
 }
 
+// around is a route to one address that leaves the tunnel aside: the best of the others.
+func (h *Node) around(a netip.Addr, others []netlink.Route) (netlink.Route, bool) {
+	best, bits := -1, -1
+	for i, r := range others {
+		p := hostnet.Prefix(r.Dst)
+		if !p.IsValid() {
+			p = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		}
+		if p.Contains(a) && (p.Bits() > bits || p.Bits() == bits && r.Priority < others[best].Priority) {
+			best, bits = i, p.Bits()
+		}
+	}
+	if best < 0 || bits == 32 || others[best].LinkIndex == 0 {
+		return netlink.Route{}, false
+	}
+	r := netlink.Route{
+		Dst: hostnet.IPNet(netip.PrefixFrom(a, 32)), LinkIndex: others[best].LinkIndex, Gw: others[best].Gw, Protocol: hostnet.Protocol,
+	}
+	if r.Gw == nil {
+		r.Scope = netlink.SCOPE_LINK
+	}
+	return r, true
+}
+
 // sysctl writes only what differs, for setting ip_forward resets others, and complains at most: a container may
 // have it read-only and right.
-func (h *host) sysctl(name, value string) {
+func (h *Node) sysctl(name, value string) {
 	path := "/proc/sys/" + name
 	if now, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(now)) == value {
 		return
