@@ -99,18 +99,18 @@ func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 }
 
 func (d *Daemon) makeEngine() (err error) {
+	network := netplan.Cluster{Pods: d.cfg.PodRange, Services: d.cfg.ServiceRange}
 	switch d.cfg.Engine {
 	case config.EngineNone:
 		return nil
 	case config.EngineKubeconfig:
 		d.engine, err = cluster.NewKubeconfig(cluster.KubeconfigConfig{
-			Path: d.cfg.Kubeconfig, Context: d.cfg.KubeconfigContext, NodeName: d.cfg.NodeName,
-			PodRange: d.cfg.PodRange, ServiceRange: d.cfg.ServiceRange, Log: d.log,
+			Path: d.cfg.Kubeconfig, Context: d.cfg.KubeconfigContext, NodeName: d.cfg.NodeName, Network: network, Log: d.log,
 		})
 	default:
 		d.engine, err = cluster.NewBuiltin(cluster.BuiltinConfig{
 			NodeName: d.cfg.Name, ClusterID: d.me.ID().Compact(), DataDir: filepath.Join(d.cfg.DataDir, "k8s"), RunDir: filepath.Join(d.cfg.RunDir, "k8s"),
-			RuntimeDir: d.cfg.RuntimeDir, ImagesDir: d.cfg.ImagesDir, PodRange: d.cfg.PodRange, ServiceRange: d.cfg.ServiceRange,
+			RuntimeDir: d.cfg.RuntimeDir, ImagesDir: d.cfg.ImagesDir, Network: network,
 			ExposeLAN: d.cfg.Expose == config.ExposeLAN, Flags: d.cfg.EngineFlags, Log: d.log,
 		})
 	}

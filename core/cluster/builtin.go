@@ -22,55 +22,39 @@ import (
 // Program is the name of the built-in engine's program.
 const Program = "kith-k8s"
 
-// BuiltinConfig says how the built-in engine is run. Empty fields get defaults.
+// BuiltinConfig says how the built-in engine is run.
 type BuiltinConfig struct {
-	NodeName     string
-	ClusterID    string       // Kith's, in its compact form: by it DNS knows the names of this cluster's namespaces at peers
-	DataDir      string       // "/var/lib/kith/k8s"
-	RunDir       string       // "/run/kith/k8s"
-	RuntimeDir   string       // folder of kith-k8s, containerd and the rest; by default that of this program
-	ImagesDir    string       // image archives imported at start; by default images in DataDir
-	PodRange     netip.Prefix // of netplan.Usual, as ServiceRange
-	ServiceRange netip.Prefix
-	Port         uint16   // of the API server, netplan.APIPort
-	ExposeLAN    bool     // open node ports to the LAN
-	Flags        []string // more flags for kith-k8s server
-	Log          *slog.Logger
+	NodeName   string
+	ClusterID  string // Kith's, in its compact form: by it DNS knows the names of this cluster's namespaces at peers
+	DataDir    string // what it keeps, such as /var/lib/kith/k8s
+	RunDir     string // its sockets, such as /run/kith/k8s
+	RuntimeDir string // folder of kith-k8s, containerd and the rest; by default that of this program
+	ImagesDir  string // image archives imported at start; by default images in DataDir
+	Network    netplan.Cluster
+	ExposeLAN  bool     // open node ports to the LAN
+	Flags      []string // more flags for kith-k8s server
+	Log        *slog.Logger
 }
 
 // Builtin is the built-in engine: `kith-k8s server` as a child in a session of its own, so that it outlives this
 // process; the next one adopts it.
 type Builtin struct {
 	cfg     BuiltinConfig
-	network netplan.Cluster
 	program string
 	status  *status
 	pace    pace
 	probe   func(context.Context) error // nil when the API server is ready
 
-	mu   sync.Mutex
-	wish wish
-	runs wish          // what runs now; meaningful while ready
-	wake chan struct{} // holds a token when the wish has changed
-	busy bool          // Run is at work
-}
-
-// wish is what is wanted of the engine.
-type wish struct {
-	stopped  bool
-	executes bool // without its control plane: scheduler and controller-manager
+	mu    sync.Mutex
+	wants bool          // with its control plane: scheduler and controller-manager
+	runs  bool          // with it now; meaningful while ready
+	wake  chan struct{} // holds a token when wants has changed
 }
 
 // NewBuiltin checks the configuration. Nothing runs before Run.
 func NewBuiltin(cfg BuiltinConfig) (*Builtin, error) {
 	if err := supported(); err != nil {
 		return nil, err
-	}
-	if cfg.DataDir == "" {
-		cfg.DataDir = "/var/lib/kith/k8s"
-	}
-	if cfg.RunDir == "" {
-		cfg.RunDir = "/run/kith/k8s"
 	}
 	if cfg.RuntimeDir == "" {
 		self, err := os.Executable()
@@ -79,18 +63,8 @@ func NewBuiltin(cfg BuiltinConfig) (*Builtin, error) {
 		}
 		cfg.RuntimeDir = filepath.Dir(self)
 	}
-	network := netplan.Usual()
-	if cfg.PodRange.IsValid() {
-		network.Pods = cfg.PodRange.Masked()
-	}
-	if cfg.ServiceRange.IsValid() {
-		network.Services = cfg.ServiceRange.Masked()
-	}
-	if err := network.Validate(); err != nil {
+	if err := cfg.Network.Validate(); err != nil {
 		return nil, err
-	}
-	if cfg.Port == 0 {
-		cfg.Port = netplan.APIPort
 	}
 	if cfg.NodeName == "" {
 		return nil, errors.New("the built-in engine needs a node name")
@@ -99,15 +73,15 @@ func NewBuiltin(cfg BuiltinConfig) (*Builtin, error) {
 		cfg.Log = discard
 	}
 	b := &Builtin{
-		cfg: cfg, network: network, program: filepath.Join(cfg.RuntimeDir, Program), status: newStatus(Stopped, "not started yet"),
-		pace: usualPace, wake: make(chan struct{}, 1),
+		cfg: cfg, program: filepath.Join(cfg.RuntimeDir, Program), status: newStatus(Stopped, "not started yet"),
+		pace: usualPace, wants: true, wake: make(chan struct{}, 1),
 	}
 	b.probe = b.askReadyz
 	return b, nil
 }
 
-// args are those of the engine for a wish. They also decide whether a running engine is the one that is wanted.
-func (b *Builtin) args(w wish) []string {
+// args are those of the engine, with its control plane or without. They also decide whether a running engine is the one that is wanted.
+func (b *Builtin) args(controls bool) []string {
 	c := b.cfg
 	args := []string{
 		"server",
@@ -115,14 +89,14 @@ func (b *Builtin) args(w wish) []string {
 		"--data-dir=" + c.DataDir,
 		"--run-dir=" + c.RunDir,
 		"--runtime-dir=" + c.RuntimeDir,
-		"--node-ip=" + b.network.Node().String(),
-		"--cluster-cidr=" + b.network.Pods.String(),
-		"--pod-cidr=" + b.network.NodePods().String(),
-		"--guest-cidr=" + b.network.Guests().String(),
-		"--service-cidr=" + b.network.Services.String(),
-		"--cluster-dns=" + b.network.DNS().String(),
-		fmt.Sprintf("--https-listen-port=%d", c.Port),
-		fmt.Sprintf("--brain=%t", !w.executes),
+		"--node-ip=" + c.Network.Node().String(),
+		"--cluster-cidr=" + c.Network.Pods.String(),
+		"--pod-cidr=" + c.Network.NodePods().String(),
+		"--guest-cidr=" + c.Network.Guests().String(),
+		"--service-cidr=" + c.Network.Services.String(),
+		"--cluster-dns=" + c.Network.DNS().String(),
+		fmt.Sprintf("--https-listen-port=%d", netplan.APIPort),
+		fmt.Sprintf("--brain=%t", controls),
 	}
 	if c.ClusterID != "" {
 		args = append(args, "--cluster-id="+c.ClusterID)
@@ -140,7 +114,7 @@ func (b *Builtin) args(w wish) []string {
 func (b *Builtin) RESTConfig() *rest.Config {
 	pki := filepath.Join(b.cfg.DataDir, "pki")
 	return &rest.Config{
-		Host: fmt.Sprintf("https://127.0.0.1:%d", b.cfg.Port),
+		Host: fmt.Sprintf("https://127.0.0.1:%d", netplan.APIPort),
 		TLSClientConfig: rest.TLSClientConfig{
 			CAFile: filepath.Join(pki, "ca.crt"), CertFile: filepath.Join(pki, "admin.crt"), KeyFile: filepath.Join(pki, "admin.key"),
 		},
@@ -157,8 +131,8 @@ func (b *Builtin) kubeconfig() string { return filepath.Join(b.cfg.DataDir, "adm
 // Facts follow from the configuration.
 func (b *Builtin) Facts() Facts {
 	return Facts{
-		NodeName: b.cfg.NodeName, NodeIP: b.network.Node(), Network: b.network,
-		API:        netip.AddrPortFrom(b.network.Node(), b.cfg.Port),
+		NodeName: b.cfg.NodeName, NodeIP: b.cfg.Network.Node(), Network: b.cfg.Network,
+		API:        netip.AddrPortFrom(b.cfg.Network.Node(), netplan.APIPort),
 		Kubeconfig: b.kubeconfig(), Log: b.logFile(),
 		Ours: true, GuestLinks: true, TenantDNS: true, NodePorts: true,
 	}

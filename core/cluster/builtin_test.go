@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"kith.dev/core/netplan"
 )
 
 func TestAddressesFollowThePodRange(t *testing.T) {
@@ -14,7 +16,7 @@ func TestAddressesFollowThePodRange(t *testing.T) {
 		{"192.168.4.0/22", "192.168.7.1", "192.168.4.0/24", "192.168.7.128/25"},
 		{"172.20.6.0/23", "172.20.7.1", "172.20.6.0/24", "172.20.7.128/25"},
 	} {
-		b, err := NewBuiltin(BuiltinConfig{NodeName: "alice", PodRange: netip.MustParsePrefix(tt.pods)})
+		b, err := NewBuiltin(BuiltinConfig{NodeName: "alice", Network: netplan.Cluster{Pods: netip.MustParsePrefix(tt.pods), Services: netplan.Usual().Services}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,10 +41,11 @@ func TestAddressesFollowThePodRange(t *testing.T) {
 
 func TestRangesThatCannotWorkAreRefused(t *testing.T) {
 	for _, cfg := range []BuiltinConfig{
-		{NodeName: "a", PodRange: netip.MustParsePrefix("10.42.0.0/24")},
-		{NodeName: "a", PodRange: netip.MustParsePrefix("fd00::/48")},
-		{NodeName: "a", ServiceRange: netip.MustParsePrefix("10.43.0.0/28")},
-		{},
+		{NodeName: "a", Network: netplan.Cluster{Pods: netip.MustParsePrefix("10.42.0.0/24"), Services: netplan.Usual().Services}},
+		{NodeName: "a", Network: netplan.Cluster{Pods: netip.MustParsePrefix("fd00::/48"), Services: netplan.Usual().Services}},
+		{NodeName: "a", Network: netplan.Cluster{Pods: netplan.Usual().Pods, Services: netip.MustParsePrefix("10.43.0.0/28")}},
+		{NodeName: "a"},
+		{Network: netplan.Usual()},
 	} {
 		if _, err := NewBuiltin(cfg); err == nil {
 			t.Errorf("%+v was accepted", cfg)
@@ -71,11 +74,11 @@ func TestAnotherStateIsTold(t *testing.T) {
 }
 
 func TestArgumentsSayControlPlaneAndImages(t *testing.T) {
-	b, err := NewBuiltin(BuiltinConfig{NodeName: "alice", ClusterID: "mfzwi3d", ImagesDir: "/images", ExposeLAN: true, Flags: []string{"--pod-mtu=1400"}})
+	b, err := NewBuiltin(BuiltinConfig{NodeName: "alice", ClusterID: "mfzwi3d", Network: netplan.Usual(), ImagesDir: "/images", ExposeLAN: true, Flags: []string{"--pod-mtu=1400"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := b.args(wish{executes: true})
+	args := b.args(false)
 	for _, want := range []string{"--brain=false", "--images-dir=/images", "--expose=lan", "--pod-mtu=1400", "--cluster-id=mfzwi3d", "--cluster-dns=10.43.0.10", "--node-ip=10.42.255.1"} {
 		if !slices.Contains(args, want) {
 			t.Errorf("no %s in %s", want, strings.Join(args, " "))

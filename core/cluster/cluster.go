@@ -40,9 +40,6 @@ type Engine interface {
 	// SetControlPlane starts or stops scheduler and controller-manager, and returns when the cluster is ready again. Pods
 	// run on. It returns ErrNotOurs for a cluster that Kith does not run.
 	SetControlPlane(ctx context.Context, on bool) error
-	// Stop ends the cluster's own processes, and returns when they are gone; containers run on without them. Run goes
-	// on, and starts nothing. It returns ErrNotOurs for a cluster that Kith does not run.
-	Stop(ctx context.Context) error
 }
 
 // Facts is what is known of a cluster, and what can be asked of it.

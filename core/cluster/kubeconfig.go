@@ -24,12 +24,11 @@ import (
 
 // KubeconfigConfig names a cluster that is there already. Empty fields are found out.
 type KubeconfigConfig struct {
-	Path         string // of the kubeconfig; empty: the cluster this process runs in as a pod
-	Context      string // empty: the kubeconfig's current one
-	NodeName     string // the node that this machine is; empty: the host name, or the only node
-	PodRange     netip.Prefix
-	ServiceRange netip.Prefix
-	Log          *slog.Logger
+	Path     string // of the kubeconfig; empty: the cluster this process runs in as a pod
+	Context  string // empty: the kubeconfig's current one
+	NodeName string // the node that this machine is; empty: the host name, or the only node
+	Network  netplan.Cluster
+	Log      *slog.Logger
 }
 
 // Kubeconfig is a cluster that somebody else runs. It is watched, never started or stopped.
@@ -51,7 +50,7 @@ func NewKubeconfig(cfg KubeconfigConfig) (*Kubeconfig, error) {
 	if cfg.Log == nil {
 		cfg.Log = discard
 	}
-	k := &Kubeconfig{cfg: cfg, facts: Facts{Network: netplan.Cluster{Pods: cfg.PodRange, Services: cfg.ServiceRange}}, status: newStatus(Starting, "not asked yet"), asking: time.Second, watching: usualPace.watching}
+	k := &Kubeconfig{cfg: cfg, facts: Facts{Network: cfg.Network}, status: newStatus(Starting, "not asked yet"), asking: time.Second, watching: usualPace.watching}
 	var err error
 	if cfg.Path == "" {
 		if k.rest, err = rest.InClusterConfig(); err != nil {
@@ -139,7 +138,7 @@ func (k *Kubeconfig) findOut(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f := Facts{NodeName: node.Name, Network: netplan.Cluster{Pods: k.cfg.PodRange, Services: k.cfg.ServiceRange}}
+	f := Facts{NodeName: node.Name, Network: k.cfg.Network}
 	for _, a := range node.Status.Addresses {
 		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP && ip.Is4() {
 			f.NodeIP = ip
@@ -246,9 +245,6 @@ func (k *Kubeconfig) Facts() Facts {
 
 // SetControlPlane always returns ErrNotOurs.
 func (k *Kubeconfig) SetControlPlane(context.Context, bool) error { return ErrNotOurs }
-
-// Stop always returns ErrNotOurs.
-func (k *Kubeconfig) Stop(context.Context) error { return ErrNotOurs }
 
 // list writes names as they stand in a sentence.
 func list(names []string) string {

@@ -86,7 +86,7 @@ func TestNodeAndRangesAreFoundOrAskedFor(t *testing.T) {
 	}{
 		{name: "all found", cfg: KubeconfigConfig{NodeName: "alice"}, objects: []runtime.Object{alice, services("fd00::/108", "10.2.0.0/16")},
 			want: Facts{NodeName: "alice", NodeIP: netip.MustParseAddr("192.0.2.7"), Network: netplan.Cluster{Pods: netip.MustParsePrefix("10.1.0.0/24"), Services: netip.MustParsePrefix("10.2.0.0/16")}}},
-		{name: "ranges given win", cfg: KubeconfigConfig{NodeName: "alice", PodRange: netip.MustParsePrefix("10.1.0.0/16"), ServiceRange: netip.MustParsePrefix("10.9.0.0/16")},
+		{name: "ranges given win", cfg: KubeconfigConfig{NodeName: "alice", Network: netplan.Cluster{Pods: netip.MustParsePrefix("10.1.0.0/16"), Services: netip.MustParsePrefix("10.9.0.0/16")}},
 			objects: []runtime.Object{alice, services("10.2.0.0/16")},
 			want:    Facts{NodeName: "alice", NodeIP: netip.MustParseAddr("192.0.2.7"), Network: netplan.Cluster{Pods: netip.MustParsePrefix("10.1.0.0/16"), Services: netip.MustParsePrefix("10.9.0.0/16")}}},
 		{name: "the only real node", objects: []runtime.Object{alice, virtual, services("10.2.0.0/16")},
@@ -151,7 +151,7 @@ func TestClusterComesAndGoes(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Errorf("Run: %v", err)
 	}
-	if err := k.Stop(t.Context()); !errors.Is(err, ErrNotOurs) {
-		t.Errorf("Stop: %v", err)
+	if err := k.SetControlPlane(t.Context(), false); !errors.Is(err, ErrNotOurs) {
+		t.Errorf("SetControlPlane: %v", err)
 	}
 }

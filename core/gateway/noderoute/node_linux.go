@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -48,7 +49,7 @@ func New(device string, addr netip.Addr, log *slog.Logger) (*Node, error) {
 
 // Up configures the device and removes what a killed predecessor left.
 func (h *Node) Up() error {
-	h.clean()
+	h.Down()
 	// IPv6 would only bring router solicitations to drop.
 	h.sysctl("net/ipv6/conf/"+h.name+"/disable_ipv6", "1")
 	// Loose: the kernel takes the stricter of this and the setting for all, and strict may fail while routes change.
@@ -100,9 +101,7 @@ func (h *Node) Sync(into []Route, around []netip.Addr) error {
 }
 
 // Down leaves nothing behind. Routes over the device went with it.
-func (h *Node) Down() { h.clean() }
-
-func (h *Node) clean() {
+func (h *Node) Down() {
 	if err := h.syncRoutes(nil); err != nil {
 		h.log.Debug("old routes not removed", "err", err)
 	}
@@ -143,7 +142,7 @@ func (h *Node) syncRoutes(want []netlink.Route) error {
 	kept := map[string]bool{}
 	for _, w := range want {
 		kept[w.Dst.String()] = true
-		if containsRoute(have, w) {
+		if slices.ContainsFunc(have, func(r netlink.Route) bool { return same(r, w) }) {
 			continue
 		}
 		if err := netlink.RouteReplace(&w); err != nil {
@@ -161,14 +160,8 @@ func (h *Node) syncRoutes(want []netlink.Route) error {
 	return errors.Join(errs...)
 }
 
-func containsRoute(have []netlink.Route, w netlink.Route) bool {
-	for _, r := range have {
-		if r.Dst != nil && r.Dst.String() == w.Dst.String() && r.LinkIndex == w.LinkIndex && r.MTU == w.MTU &&
-			r.Gw.Equal(w.Gw) {
-			return true
-		}
-	}
-	return false
+func same(r, w netlink.Route) bool {
+	return r.Dst != nil && r.Dst.String() == w.Dst.String() && r.LinkIndex == w.LinkIndex && r.MTU == w.MTU && r.Gw.Equal(w.Gw)
 }
 
 // into leads a range into the device. A narrower path is told the kernel here, and it tells the pods.
