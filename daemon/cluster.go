@@ -27,6 +27,7 @@ import (
 	"kith.dev/core/guestnet"
 	"kith.dev/core/hosting"
 	"kith.dev/core/netpolicy"
+	"kith.dev/core/notify"
 	"kith.dev/core/offloading"
 	"kith.dev/core/peering"
 	"kith.dev/core/reflection"
@@ -45,7 +46,7 @@ type clusterPart struct {
 	provider   *relations.Provider
 	offloading *offloading.Reconciler
 	version    string
-	changed    relations.Bell // rings when a Peer, a Contract or a NamespaceOffloading changed
+	changed    notify.Broadcast // rings when a Peer, a Contract or a NamespaceOffloading changed
 }
 
 func newScheme() *runtime.Scheme {

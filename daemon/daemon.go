@@ -26,6 +26,7 @@ import (
 	"kith.dev/core/hostnet"
 	"kith.dev/core/identity"
 	"kith.dev/core/netplan"
+	"kith.dev/core/notify"
 	"kith.dev/core/peering"
 	"kith.dev/core/relations"
 	"kith.dev/core/version"
@@ -50,7 +51,7 @@ type Daemon struct {
 	contacts  *peering.Contacts
 	directory *directory
 	notices   relations.Notices
-	changed   relations.Bell   // rings when something changed that a desktop shows
+	changed   notify.Broadcast // rings when something changed that a desktop shows
 	kernel    hostnet.Changes  // of links and routes, for all who listen
 	engine    cluster.Engine   // nil with engine "none"
 	gateway   *gateway.Gateway // nil with engine "none"

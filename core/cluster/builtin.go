@@ -142,7 +142,7 @@ func (b *Builtin) Facts() Facts {
 func (b *Builtin) State() State { return b.status.get() }
 
 // Changed tells of the next State.
-func (b *Builtin) Changed() <-chan struct{} { return b.status.next() }
+func (b *Builtin) Changed() <-chan struct{} { return b.status.changed.Wait() }
 
 // WaitReady waits for the API server.
 func (b *Builtin) WaitReady(ctx context.Context) error { return b.status.waitReady(ctx) }

@@ -56,7 +56,7 @@ func TestRangesThatCannotWorkAreRefused(t *testing.T) {
 func TestAnotherStateIsTold(t *testing.T) {
 	s := newStatus(Starting, "not asked yet")
 	told := func(set func()) bool {
-		changed := s.next()
+		changed := s.changed.Wait()
 		set()
 		select {
 		case <-changed:

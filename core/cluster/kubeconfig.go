@@ -228,7 +228,7 @@ func (k *Kubeconfig) Kubeconfig() ([]byte, error) {
 func (k *Kubeconfig) State() State { return k.status.get() }
 
 // Changed tells of the next State.
-func (k *Kubeconfig) Changed() <-chan struct{} { return k.status.next() }
+func (k *Kubeconfig) Changed() <-chan struct{} { return k.status.changed.Wait() }
 
 // WaitReady waits for the API server and until node and ranges are known.
 func (k *Kubeconfig) WaitReady(ctx context.Context) error { return k.status.waitReady(ctx) }

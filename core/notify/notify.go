@@ -1,15 +1,16 @@
-package relations
+// Package notify wakes whoever waits for a change: one broadcast for all rooms. It carries no news; who is woken looks again.
+package notify
 
 import "sync"
 
-// Bell wakes everybody who waits, any number of times.
-type Bell struct {
+// Broadcast wakes everybody who waits, any number of times. The zero value is ready.
+type Broadcast struct {
 	mu   sync.Mutex
 	rung chan struct{}
 }
 
 // Wait gives a channel that is closed by the next Ring. Take it before looking at what may change.
-func (b *Bell) Wait() <-chan struct{} {
+func (b *Broadcast) Wait() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.rung == nil {
@@ -19,7 +20,7 @@ func (b *Bell) Wait() <-chan struct{} {
 }
 
 // Ring wakes those who wait now.
-func (b *Bell) Ring() {
+func (b *Broadcast) Ring() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.rung != nil {
