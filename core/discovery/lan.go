@@ -26,7 +26,7 @@ type LANConfig struct {
 	// Trusted says whether a peer is one of ours: a flood of strangers cannot displace it. It is called
 	// often and must not block. Nil: nobody is.
 	Trusted func(identity.ID) bool
-	Kernel  *hostnet.Changes // nil: one of its own
+	Kernel  *hostnet.Changes
 	Log     *slog.Logger
 }
 
@@ -51,9 +51,6 @@ func NewLAN(c LANConfig) (*LAN, error) {
 	}
 	if c.Trusted == nil {
 		c.Trusted = func(identity.ID) bool { return false }
-	}
-	if c.Kernel == nil {
-		c.Kernel = new(hostnet.Changes)
 	}
 	return &LAN{config: c, refresh: make(chan struct{}, 1), down: map[linkKey]bool{}}, nil
 }

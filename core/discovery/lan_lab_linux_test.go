@@ -23,6 +23,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/net/ipv4"
 
+	"kith.dev/core/hostnet"
 	"kith.dev/core/identity"
 )
 
@@ -56,7 +57,7 @@ func agent(name string) error {
 		level = slog.LevelDebug
 	}
 	friend := testID(os.Getenv("KITH_DISCOVERY_TRUSTS"))
-	lan, err := NewLAN(LANConfig{ID: testID(name), Name: name, Port: 6450,
+	lan, err := NewLAN(LANConfig{ID: testID(name), Name: name, Port: 6450, Kernel: new(hostnet.Changes),
 		Trusted: func(id identity.ID) bool { return id == friend },
 		Log:     slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))})
 	if err != nil {

@@ -17,9 +17,9 @@ type Config struct {
 	Group    uint32       // of guests' links: guestnet.Group, or 0 with an engine that does not mark them
 	Pods     netip.Prefix // this cluster's pods, guests and node included
 	Services netip.Prefix
-	Node     netip.Addr       // address of the node, never taken for a guest's
-	DNS      netip.Addr       // service address of the cluster's DNS
-	Kernel   *hostnet.Changes // nil: one of its own
+	Node     netip.Addr // address of the node, never taken for a guest's
+	DNS      netip.Addr // service address of the cluster's DNS
+	Kernel   *hostnet.Changes
 	Log      *slog.Logger
 }
 

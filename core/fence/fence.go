@@ -8,8 +8,6 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
-
-	"kith.dev/core/hostnet"
 )
 
 // Fence keeps the table. Its methods may be called from anywhere.
@@ -34,9 +32,6 @@ type Fence struct {
 func New(cfg Config) (*Fence, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
-	}
-	if cfg.Kernel == nil {
-		cfg.Kernel = new(hostnet.Changes)
 	}
 	return &Fence{
 		cfg: cfg, allowed: allowed,

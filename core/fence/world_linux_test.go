@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netns"
 
 	"kith.dev/core/guestnet"
+	"kith.dev/core/hostnet"
 )
 
 // A world is a laptop with guests and pods of its owner, on a LAN with public addresses, with the internet behind the
@@ -327,7 +328,7 @@ func (w *world) nft(script string) string {
 // raise puts up a fence in the host's namespace.
 func (w *world) raise() {
 	cfg := testConfig
-	cfg.Log = slog.New(slog.DiscardHandler)
+	cfg.Log, cfg.Kernel = slog.New(slog.DiscardHandler), new(hostnet.Changes)
 	f, err := New(cfg)
 	w.must(err)
 	h, host := w.net("host"), int(w.place["host"])

@@ -23,9 +23,9 @@ type engine struct {
 	dev    *device.Device
 	node   *noderoute.Node
 	port   uint16
-	tooBig <-chan struct{}       // a path turned out narrower than known
-	peers  map[string]Peer       // as WireGuard was told
-	kept   map[Key]time.Duration // keepalive intervals WireGuard was told
+	tooBig <-chan struct{} // a path turned out narrower than known
+	peers  map[string]Peer // as WireGuard was told
+	kept   map[Key]bool    // whom WireGuard was told to keep alive
 }
 
 func newEngine(ctx context.Context, cfg Config, t *tap, shook func()) (*engine, error) {
@@ -37,7 +37,7 @@ func newEngine(ctx context.Context, cfg Config, t *tap, shook func()) (*engine, 
 	t.outbound, t.inbound = newPipe(), newPipe()
 	tooBig := make(chan struct{}, 1)
 	dev := device.NewDevice(t, newBind(tooBig, shook, t.outbound, t.inbound), deviceLog(cfg.Log))
-	e := &engine{dev: dev, port: cfg.ListenPort, tooBig: tooBig, peers: map[string]Peer{}, kept: map[Key]time.Duration{}}
+	e := &engine{dev: dev, port: cfg.ListenPort, tooBig: tooBig, peers: map[string]Peer{}, kept: map[Key]bool{}}
 	fail := func(err error) (*engine, error) {
 		dev.Close()
 		if e.node != nil {

@@ -29,11 +29,11 @@ type Config struct {
 	PrivateKey PrivateKey     //
 	Reserved   []netip.Prefix // this cluster's own ranges (pods, services): never used as an alias
 	HostPorts  []uint16       // TCP ports on this host's own addresses that peers may connect to, such as the API server's
-	Changed    func()         // called when a tunnel came up or went down (Stats.Up); may be nil, must not block
+	Changed    func()         // called when a tunnel came up or went down (Stats.Up); must not block
 	// Overlaps is called with the IDs of the peers whose aliases cannot stay, because this host came to a network, or to a
-	// peer's endpoint, of such addresses; and again while it is so. It may be nil, and must not block.
+	// peer's endpoint, of such addresses; and again while it is so. It must not block.
 	Overlaps func(ids []string)
-	Kernel   *hostnet.Changes // nil: one of its own
+	Kernel   *hostnet.Changes
 	Log      *slog.Logger
 }
 
@@ -65,15 +65,6 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.MTU == 0 {
 		cfg.MTU = DefaultMTU
 	}
-	if cfg.Changed == nil {
-		cfg.Changed = func() {}
-	}
-	if cfg.Overlaps == nil {
-		cfg.Overlaps = func([]string) {}
-	}
-	if cfg.Kernel == nil {
-		cfg.Kernel = new(hostnet.Changes)
-	}
 	switch {
 	case cfg.Device == "" || len(cfg.Device) > 15:
 		return nil, fmt.Errorf("gateway: device name %q must have 1 to 15 characters", cfg.Device)
@@ -100,12 +91,6 @@ func (g *Gateway) PublicKey() Key { return g.cfg.PrivateKey.Public() }
 // SetPeer adds a peer or changes it. It may be repeated: what stays the same is not touched, so connections go on.
 // With an endpoint given, the handshake starts at once, and again soon if the peer does not know us yet. After an error from the kernel the peer is kept and tried again.
 func (g *Gateway) SetPeer(p Peer) error {
-	if p.Keepalive == 0 {
-		p.Keepalive = DefaultKeepalive
-	}
-	if !p.Gateway.IsValid() {
-		p.Gateway = g.cfg.Address
-	}
 	p.Endpoint = netip.AddrPortFrom(p.Endpoint.Addr().Unmap(), p.Endpoint.Port())
 	if err := p.Validate(); err != nil {
 		return fmt.Errorf("gateway: peer %s refused: %w", p.ID, err)

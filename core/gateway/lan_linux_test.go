@@ -20,6 +20,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
+	"kith.dev/core/hostnet"
 	"kith.dev/core/netplan"
 )
 
@@ -80,7 +81,7 @@ func serveGateway(config string) {
 	overlaps := make(chan []string, 64)
 	g, err := New(Config{
 		Device: "kith0", Address: podGateway, ListenPort: cfg.Port, PrivateKey: key, HostPorts: []uint16{6443},
-		Reserved: []netip.Prefix{pods}, Changed: changed, Overlaps: func(ids []string) { overlaps <- ids }, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
+		Reserved: []netip.Prefix{pods}, Changed: changed, Overlaps: func(ids []string) { overlaps <- ids }, Kernel: new(hostnet.Changes), Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})),
 	})
 	die(err)
 	ctx, cancel := context.WithCancel(context.Background())

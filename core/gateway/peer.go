@@ -9,8 +9,8 @@ import (
 	"kith.dev/core/netplan"
 )
 
-// DefaultKeepalive keeps NAT mappings alive and lets both sides notice a restarted peer.
-const DefaultKeepalive = 25 * time.Second
+// keepalive keeps NAT mappings alive and lets both sides notice a restarted peer.
+const keepalive = 25 * time.Second
 
 // Peer is another cluster as the gateway needs to know it.
 type Peer struct {
@@ -21,9 +21,16 @@ type Peer struct {
 	// from elsewhere, that is where packets go, until Endpoint is set to something new.
 	Endpoint netip.AddrPort
 	netplan.Pair
-	// Gateway is the peer's own address on its tunnel device, in its own terms; zero means the same as ours.
-	Gateway   netip.Addr
-	Keepalive time.Duration // zero means DefaultKeepalive
+}
+
+// gateway is the peer's own address on its tunnel device as it is seen here: every cluster's follows from its pods' range.
+func (p Peer) gateway() (netip.Addr, bool) {
+	for _, m := range p.Theirs {
+		if m.Name == "pods" {
+			return m.ToAlias(netplan.Cluster{Pods: m.Real}.Gateway())
+		}
+	}
+	return netip.Addr{}, false
 }
 
 // Validate checks what can be checked without knowing the other peers. Most of it was said by the peer.
@@ -40,12 +47,6 @@ func (p Peer) Validate() error {
 	}
 	if a := p.Endpoint.Addr(); a.Is6() && a.IsLinkLocalUnicast() {
 		errs = append(errs, fmt.Errorf("endpoint %s is link-local, which WireGuard's socket cannot reach", p.Endpoint))
-	}
-	if p.Keepalive < 0 || p.Keepalive > time.Hour {
-		errs = append(errs, fmt.Errorf("keepalive %s: allowed is 1s to 1h", p.Keepalive))
-	}
-	if p.Gateway.IsValid() && !p.Gateway.Is4() {
-		errs = append(errs, fmt.Errorf("gateway address %s is not IPv4", p.Gateway))
 	}
 	return errors.Join(append(errs, p.Pair.Validate())...)
 }

@@ -13,7 +13,7 @@ func testMapping(real, alias string) netplan.Mapping {
 }
 
 func testPeer(id string, theirs, ours netplan.Mapping) Peer {
-	return Peer{ID: id, Name: id, Gateway: podGateway, PublicKey: Key{byte(len(id)), id[0]}, Pair: netplan.Pair{Theirs: []netplan.Mapping{theirs}, Ours: []netplan.Mapping{ours}}}
+	return Peer{ID: id, Name: id, PublicKey: Key{byte(len(id)), id[0]}, Pair: netplan.Pair{Theirs: []netplan.Mapping{theirs}, Ours: []netplan.Mapping{ours}}}
 }
 
 func TestPeerValidation(t *testing.T) {
@@ -28,8 +28,6 @@ func TestPeerValidation(t *testing.T) {
 		"no WireGuard key":   func(p *Peer) { p.PublicKey = Key{} },
 		"no endpoint":        func(p *Peer) { p.Endpoint = netip.MustParseAddrPort("0.0.0.0:6450") },
 		"link-local":         func(p *Peer) { p.Endpoint = netip.MustParseAddrPort("[fe80::1%eth0]:6450") },
-		"keepalive":          func(p *Peer) { p.Keepalive = -1 },
-		"gateway address":    func(p *Peer) { p.Gateway = netip.MustParseAddr("::1") },
 		"has no name":        func(p *Peer) { p.Theirs[0].Name = "" },
 		"differ in length":   func(p *Peer) { p.Theirs[0].Alias = netip.MustParsePrefix("10.65.0.0/17") },
 		"no range given":     func(p *Peer) { p.Ours[0].Real, p.Ours[0].Alias = netip.Prefix{}, netip.Prefix{} },
@@ -48,6 +46,21 @@ func TestPeerValidation(t *testing.T) {
 		change(&p)
 		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q, got %v", want, err)
+		}
+	}
+}
+
+// TestGatewayOfAPeerFollowsFromItsRange: what is sent to it is answered also by a peer whose range is another than ours.
+func TestGatewayOfAPeerFollowsFromItsRange(t *testing.T) {
+	for _, c := range []struct{ name, real, alias, want string }{
+		{"pods", "10.42.0.0/16", "10.65.0.0/16", "10.65.255.2"},
+		{"pods", "10.244.0.0/16", "10.66.0.0/16", "10.66.255.2"},
+		{"pods", "192.168.16.0/20", "10.67.16.0/20", "10.67.31.2"},
+		{"services", "10.43.0.0/16", "10.68.0.0/16", ""},
+	} {
+		p := Peer{Pair: netplan.Pair{Theirs: []netplan.Mapping{{Name: c.name, Real: netip.MustParsePrefix(c.real), Alias: netip.MustParsePrefix(c.alias)}}}}
+		if got, ok := p.gateway(); ok != (c.want != "") || ok && got.String() != c.want {
+			t.Errorf("%s %s: %s, want %q", c.name, c.real, got, c.want)
 		}
 	}
 }
