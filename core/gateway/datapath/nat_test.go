@@ -364,3 +364,25 @@ func TestErrorsOfStrangersStay(t *testing.T) {
 		t.Errorf("without a gateway address: %s", verdictNames[v])
 	}
 }
+
+// TestTheDataPathMovesAddressesAsThePlanSays: what the rooms above are told of an address is what its packets have.
+func TestTheDataPathMovesAddressesAsThePlanSays(t *testing.T) {
+	peer := testPeer(1420, testMapping("10.42.0.0/16", "10.65.0.0/16"), testMapping("10.42.0.0/16", "10.70.0.0/16"),
+		testMapping("10.50.0.0/28", "10.66.0.0/28"), testMapping("10.43.32.0/20", "172.20.16.0/20"))
+	table := New(Host{Self: podGateway, Port: 6450}, []Peer{peer})
+	r := rand.New(rand.NewSource(1))
+	for range 1000 {
+		theirs := netip.AddrFrom4([4]byte{10, 42, byte(r.Intn(256)), byte(r.Intn(256))})
+		ours := netip.AddrFrom4([4]byte{10, 43, 32 + byte(r.Intn(16)), byte(r.Intn(256))})
+		here, _ := peer.Here(theirs)
+		there, _ := peer.There(ours)
+		out := ipv4Packet(ours.String(), here.String(), protoUDP, udpSegment(1, 2, nil))
+		if v := table.Egress(out); v != Pass || addressAt(out, atSource) != there {
+			t.Fatalf("%s leaves as %s, want %s: %s", ours, addressAt(out, atSource), there, verdictNames[v])
+		}
+		back := ipv4Packet(here.String(), there.String(), protoUDP, udpSegment(2, 1, nil))
+		if v := table.Ingress(back); v != Pass || addressAt(back, atDestination) != ours {
+			t.Fatalf("%s arrives for %s, want %s: %s", there, addressAt(back, atDestination), ours, verdictNames[v])
+		}
+	}
+}
