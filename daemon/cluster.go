@@ -46,7 +46,7 @@ type clusterPart struct {
 	provider   *relations.Provider
 	offloading *offloading.Reconciler
 	version    string
-	changed    notify.Broadcast // rings when a Peer, a Contract or a NamespaceOffloading changed
+	changed    notify.Bell // rings when a Peer, a Contract or a NamespaceOffloading changed
 }
 
 func newScheme() *runtime.Scheme {

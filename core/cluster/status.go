@@ -10,7 +10,7 @@ import (
 
 // status is a State that can be waited for.
 type status struct {
-	changed notify.Broadcast
+	changed notify.Bell
 
 	mu    sync.Mutex
 	state State

@@ -49,7 +49,7 @@ type Provider struct {
 	announce func(api.Event)
 	log      *slog.Logger
 
-	answers notify.Broadcast // rings whenever a PeeringRequest changed
+	answers notify.Bell // rings whenever a PeeringRequest changed
 	// signing is held while an offer becomes a contract: two peers must not be promised the same core.
 	signing sync.Mutex
 	// asking is held while a request takes one of the places there are.

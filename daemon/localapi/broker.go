@@ -19,7 +19,7 @@ type Broker struct {
 	ring  []api.Event // the newest at index (next-1) % len
 	first uint64      // sequence number of the first event ever published here
 	next  uint64      // sequence number of the next one
-	wake  notify.Broadcast
+	wake  notify.Bell
 }
 
 // NewBroker makes a Broker that remembers the last size events.

@@ -3,7 +3,7 @@ package notify
 import "testing"
 
 func TestAllWhoWaitAreWokenOnce(t *testing.T) {
-	var b Broadcast
+	var b Bell
 	b.Ring() // nobody waits
 	first, second := b.Wait(), b.Wait()
 	select {

@@ -1,16 +1,17 @@
-// Package notify wakes whoever waits for a change: one broadcast for all rooms. It carries no news; who is woken looks again.
+// Package notify wakes goroutines that wait for a change. Rooms that answer long polls and the daemon use it; it carries no word of what
+// changed: whoever is woken looks for itself.
 package notify
 
 import "sync"
 
-// Broadcast wakes everybody who waits, any number of times. The zero value is ready.
-type Broadcast struct {
+// Bell wakes everybody who waits, any number of times.
+type Bell struct {
 	mu   sync.Mutex
 	rung chan struct{}
 }
 
 // Wait gives a channel that is closed by the next Ring. Take it before looking at what may change.
-func (b *Broadcast) Wait() <-chan struct{} {
+func (b *Bell) Wait() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.rung == nil {
@@ -20,7 +21,7 @@ func (b *Broadcast) Wait() <-chan struct{} {
 }
 
 // Ring wakes those who wait now.
-func (b *Broadcast) Ring() {
+func (b *Bell) Ring() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.rung != nil {
