@@ -51,7 +51,7 @@ type Daemon struct {
 	contacts  *peering.Contacts
 	directory *directory
 	notices   relations.Notices
-	changed   notify.Bell // rings when something changed that a desktop shows
+	changed   notify.Bell      // rings when something changed that a desktop shows
 	kernel    hostnet.Changes  // of links and routes, for all who listen
 	engine    cluster.Engine   // nil with engine "none"
 	gateway   *gateway.Gateway // nil with engine "none"
