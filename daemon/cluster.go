@@ -25,7 +25,7 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/consumer"
-	"kith.dev/core/fence"
+	"kith.dev/core/guestnet"
 	"kith.dev/core/hosting"
 	"kith.dev/core/installed"
 	"kith.dev/core/kubelet"
@@ -101,7 +101,7 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 func (d *Daemon) newLinker(c client.Client) *relations.Linker {
 	return relations.NewLinker(c, relations.LinkerConfig{
 		Identity: d.me, Gateway: d.gateway, Port: d.cfg.WireGuardPort, Pool: d.aliasPool(), Log: d.log,
-		Ranges: map[string]netip.Prefix{"pods": d.engine.PodRange()},
+		Ranges: map[string]netip.Prefix{"pods": d.engine.Facts().Network.Pods},
 	})
 }
 
@@ -138,10 +138,11 @@ func (d *Daemon) installDefaults(ctx context.Context, c client.Client) error {
 	if err := offloading.KeepDaemonSetsHome(ctx, c, d.log); err != nil {
 		d.log.Warn("a DaemonSet may wait for a place on a virtual node, where it is refused; kithd tries again when it starts", "err", err)
 	}
-	if !d.marksGuests() {
+	facts := d.engine.Facts()
+	if !facts.Ours {
 		return nil // of another's cluster nothing is known
 	}
-	if err := consumer.MarkHome(ctx, c, d.engine.NodeName()); err != nil {
+	if err := consumer.MarkHome(ctx, c, facts.NodeName); err != nil {
 		d.log.Warn("the node of this machine has no zone: pods are not spread over it", "err", err)
 	}
 	return nil
@@ -176,14 +177,15 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	if c.Host, err = hosting.New(mgr, d.audits, d.log); err != nil {
 		return nil, nil, fmt.Errorf("hosting: %w", err)
 	}
-	if d.marksGuests() { // the DNS is the built-in engine's
-		c.Host.ResolveBy(hosting.Resolver{Server: backend.ClusterDNS(d.engine.ServiceRange()).Addr(), Domain: "cluster.local"})
+	facts := d.engine.Facts()
+	if facts.TenantDNS {
+		c.Host.ResolveBy(guestnet.Resolver{Server: facts.Network.DNS(), Domain: "cluster.local"})
 	}
 	if err := c.Host.Install(ctx); err != nil {
 		return nil, nil, fmt.Errorf("hosting: %w", err)
 	}
-	if d.marksGuests() {
-		c.Host.Confine(fence.GuestRuntime)
+	if facts.GuestLinks {
+		c.Host.Confine(guestnet.Runtime)
 	}
 	if err := d.keepInstalled(mgr, direct, c.Host); err != nil {
 		return nil, nil, fmt.Errorf("keep what is installed: %w", err)
@@ -194,7 +196,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	c.Host.OnShut(c.door.Shut)
 	c.Host.ReachBy(func(ctx context.Context, id string) error { _, err := d.gateway.RTT(ctx, id); return err })
 	c.Host.OnRefused(d.changed.Ring)
-	endpoint, err := kubelet.New(kubelet.Config{Home: home, HomeREST: restConfig, IP: d.engine.NodeIP(), Log: d.log, Audit: d.audits})
+	endpoint, err := kubelet.New(kubelet.Config{Home: home, HomeREST: restConfig, IP: facts.NodeIP, Log: d.log, Audit: d.audits})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -202,12 +204,12 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	if err != nil {
 		return nil, nil, err
 	}
-	policies, err := netpolicy.NewHome(mgr, !d.marksGuests())
+	policies, err := netpolicy.NewHome(mgr, !facts.GuestLinks)
 	if err != nil {
 		return nil, nil, err
 	}
 	c.Fleet = consumer.New(ctx, consumer.Config{
-		Client: c.Client, Home: home, NodeIP: d.engine.NodeIP(), API: d.homeAPI(),
+		Client: c.Client, Home: home, NodeIP: facts.NodeIP, API: facts.API,
 		Kubelet: endpoint, Directory: d.directory, Reflected: reflected, Policies: policies, Permits: offloading.NewPermits(c.Client, c.Fresh),
 		Place: func(peer *v1alpha1.Peer) map[string]string {
 			return consumer.Place(peer, d.cfg.Name, d.cfg.Discovery.DNSDomains)
@@ -305,7 +307,7 @@ func (d *Daemon) clusterReady(ctx context.Context, c *clusterPart) {
 	for i := range peers.Items {
 		c.peers.Poke(peers.Items[i].Name)
 	}
-	d.log.Info("ready", "node", d.engine.NodeName(), "kubernetes", c.Version)
+	d.log.Info("ready", "node", d.engine.Facts().NodeName, "kubernetes", c.Version)
 }
 
 // heard has the books compared when a peer tells that something changed.

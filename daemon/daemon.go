@@ -24,7 +24,10 @@ import (
 	"kith.dev/core/exposure"
 	"kith.dev/core/fence"
 	"kith.dev/core/gateway"
+	"kith.dev/core/hostnet"
 	"kith.dev/core/identity"
+	"kith.dev/core/netplan"
+	"kith.dev/core/notify"
 	"kith.dev/core/peering"
 	"kith.dev/core/relations"
 	"kith.dev/core/version"
@@ -35,10 +38,7 @@ import (
 	"kith.dev/daemon/metrics"
 )
 
-const (
-	gatewayDevice = "kith0"
-	eventsKept    = 512
-)
+const eventsKept = 512
 
 // Daemon is kithd.
 type Daemon struct {
@@ -55,7 +55,8 @@ type Daemon struct {
 	directory *directory.Directory
 	backend   *backend.Backend
 	notices   relations.Notices
-	changed   relations.Bell   // rings when something changed that a desktop shows
+	changed   notify.Bell      // rings when something changed that a desktop shows
+	kernel    hostnet.Changes  // of links and routes, for all who listen
 	engine    cluster.Engine   // nil with engine "none"
 	gateway   *gateway.Gateway // nil with engine "none"
 	fence     *fence.Fence     // nil with an engine whose ranges are known later
@@ -116,25 +117,26 @@ func (d *Daemon) seen() *backend.Cluster {
 }
 
 func (d *Daemon) makeEngine() (err error) {
+	network := netplan.Cluster{Pods: d.cfg.PodRange, Services: d.cfg.ServiceRange}
 	switch d.cfg.Engine {
 	case config.EngineNone:
 		return nil
 	case config.EngineKubeconfig:
 		d.engine, err = cluster.NewKubeconfig(cluster.KubeconfigConfig{
-			Path: d.cfg.Kubeconfig, Context: d.cfg.KubeconfigContext, NodeName: d.cfg.NodeName,
-			PodRange: d.cfg.PodRange, ServiceRange: d.cfg.ServiceRange, Log: d.log,
+			Path: d.cfg.Kubeconfig, Context: d.cfg.KubeconfigContext, NodeName: d.cfg.NodeName, Network: network, Log: d.log,
 		})
 	default:
 		d.engine, err = cluster.NewBuiltin(cluster.BuiltinConfig{
 			NodeName: d.cfg.Name, ClusterID: d.me.ID().Compact(), DataDir: filepath.Join(d.cfg.DataDir, "k8s"), RunDir: filepath.Join(d.cfg.RunDir, "k8s"),
-			RuntimeDir: d.cfg.RuntimeDir, ImagesDir: d.cfg.ImagesDir, PodRange: d.cfg.PodRange, ServiceRange: d.cfg.ServiceRange,
+			RuntimeDir: d.cfg.RuntimeDir, ImagesDir: d.cfg.ImagesDir, Network: network,
 			ExposeLAN: d.cfg.Expose == config.ExposeLAN, Flags: d.cfg.EngineFlags, Log: d.log,
 		})
 	}
 	if err != nil {
 		return err
 	}
-	if d.marksGuests() {
+	facts := d.engine.Facts()
+	if facts.GuestLinks {
 		if d.fence, err = d.newFence(); err != nil {
 			return err
 		}
@@ -143,9 +145,13 @@ func (d *Daemon) makeEngine() (err error) {
 	if err != nil {
 		return err
 	}
+	var ports []uint16 // of the node's own address that pods at peers may connect to
+	if facts.API.IsValid() {
+		ports = append(ports, facts.API.Port())
+	}
 	d.gateway, err = gateway.New(gateway.Config{
-		Device: gatewayDevice, Address: gatewayAddress(d.cfg.PodRange), ListenPort: d.cfg.WireGuardPort, PrivateKey: key,
-		Reserved: []netip.Prefix{d.cfg.PodRange, d.cfg.ServiceRange}, HostPorts: d.hostPorts(), Changed: d.tunnelsChanged, Overlaps: d.overlaps, Log: d.log,
+		Device: netplan.Tunnel, Address: facts.Network.Gateway(), ListenPort: d.cfg.WireGuardPort, PrivateKey: key,
+		Reserved: []netip.Prefix{facts.Network.Pods, facts.Network.Services}, HostPorts: ports, Changed: d.tunnelsChanged, Overlaps: d.overlaps, Kernel: &d.kernel, Log: d.log,
 	})
 	return err
 }
@@ -163,22 +169,12 @@ func (d *Daemon) tunnelsChanged() {
 	go d.directory.TellAll()
 }
 
-// gatewayAddress is the second address of the last /24 of the pod range: no node gives it to a pod, and peers have an
-// alias for it as for the rest of the range. The first is the node's own.
-func gatewayAddress(pods netip.Prefix) netip.Addr {
-	a := pods.Masked().Addr().As4()
-	size := uint32(1) << (32 - pods.Bits())
-	n := uint32(a[0])<<24 | uint32(a[1])<<16 | uint32(a[2])<<8 | uint32(a[3])
-	n += size - 256 + 2
-	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
-}
-
 func (d *Daemon) makeDiscovery() error {
 	var finders []discovery.Finder
 	if d.cfg.Discovery.LAN {
 		lan, err := discovery.NewLAN(discovery.LANConfig{
 			ID: d.me.ID(), Name: d.cfg.Name, Port: d.cfg.PeerAPIPort, Interfaces: d.cfg.Discovery.Interfaces,
-			Trusted: d.trusted, Log: d.log,
+			Trusted: d.trusted, Kernel: &d.kernel, Log: d.log,
 		})
 		if err != nil {
 			return err
@@ -267,7 +263,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 // watchAddresses has all contacts looked after when this laptop is on another network: connections from an address
 // that it left would be waited for in vain.
 func (d *Daemon) watchAddresses(ctx context.Context) error {
-	return discovery.WatchLAN(ctx, d.cfg.Discovery.Interfaces, func() {
+	return discovery.WatchLAN(ctx, &d.kernel, d.cfg.Discovery.Interfaces, func() {
 		d.contacts.Poke()
 		d.exposure.Moved()
 		d.changed.Ring()
@@ -288,7 +284,7 @@ func (d *Daemon) aliasPool() []netip.Prefix {
 	if len(d.cfg.AliasPools) > 0 {
 		return d.cfg.AliasPools
 	}
-	return gateway.DefaultPool()
+	return netplan.DefaultPool()
 }
 
 // endpoints are the addresses of the peer API that are told to those who are asked: those of the LAN.

@@ -22,7 +22,7 @@ func (d *Daemon) exposed() ([]netip.Addr, error) {
 
 // exposeServices gives LoadBalancer services this laptop's addresses, or takes them back. Other clusters have their own way.
 func (d *Daemon) exposeServices(mgr manager.Manager) error {
-	if d.cfg.Engine != config.EngineBuiltin {
+	if !d.engine.Facts().NodePorts {
 		return nil
 	}
 	return d.exposure.SetupWithManager(mgr)

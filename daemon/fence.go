@@ -2,28 +2,20 @@ package daemon
 
 import (
 	"context"
-	"net/netip"
 
 	"kith.dev/core/fence"
-	"kith.dev/daemon/backend"
+	"kith.dev/core/guestnet"
+	"kith.dev/core/netplan"
 )
 
 // newFence makes the fence around guests. The engine's ranges must be known.
 func (d *Daemon) newFence() (*fence.Fence, error) {
-	cfg := fence.Config{
-		Tunnel: gatewayDevice, Pods: d.engine.PodRange(), Services: d.engine.ServiceRange(), Node: d.engine.NodeIP(),
-		DNS: backend.ClusterDNS(d.engine.ServiceRange()).Addr(), Log: d.log,
-	}
-	if d.marksGuests() {
-		cfg.Group = fence.GuestGroup
+	facts := d.engine.Facts()
+	cfg := fence.Config{Tunnel: netplan.Tunnel, Pods: facts.Network.Pods, Services: facts.Network.Services, Node: facts.NodeIP, DNS: facts.Network.DNS(), Kernel: &d.kernel, Log: d.log}
+	if facts.GuestLinks {
+		cfg.Group = guestnet.Group
 	}
 	return fence.New(cfg)
-}
-
-// marksGuests tells whether the engine puts guests behind links of their own.
-func (d *Daemon) marksGuests() bool {
-	_, ok := d.engine.(interface{ GuestRange() netip.Prefix })
-	return ok
 }
 
 // fenced runs the engine, with the fence up before its first guest.

@@ -12,7 +12,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/fence"
+	"kith.dev/core/guestnet"
 	"kith.dev/core/hosting"
 	"kith.dev/core/installed"
 	"kith.dev/core/offloading"
@@ -22,8 +22,8 @@ import (
 // policies are the admission policies of this side, which say how pods travel and where guests are.
 func (d *Daemon) policies() []client.Object {
 	list := offloading.Objects()
-	if d.marksGuests() {
-		list = append(list, fence.Objects()...)
+	if d.engine.Facts().GuestLinks {
+		list = append(list, guestnet.Objects()...)
 	}
 	return list
 }

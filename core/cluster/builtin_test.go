@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"kith.dev/core/netplan"
 )
 
 func TestAddressesFollowThePodRange(t *testing.T) {
@@ -14,20 +16,24 @@ func TestAddressesFollowThePodRange(t *testing.T) {
 		{"192.168.4.0/22", "192.168.7.1", "192.168.4.0/24", "192.168.7.128/25"},
 		{"172.20.6.0/23", "172.20.7.1", "172.20.6.0/24", "172.20.7.128/25"},
 	} {
-		b, err := NewBuiltin(BuiltinConfig{NodeName: "alice", PodRange: netip.MustParsePrefix(tt.pods)})
+		b, err := NewBuiltin(BuiltinConfig{NodeName: "alice", Network: netplan.Cluster{Pods: netip.MustParsePrefix(tt.pods), Services: netplan.Usual().Services}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := b.NodeIP().String(); got != tt.nodeIP {
-			t.Errorf("%s: node IP %s, want %s", tt.pods, got, tt.nodeIP)
+		f := b.Facts()
+		if got := f.NodeIP.String(); got != tt.nodeIP || f.API.String() != tt.nodeIP+":6443" {
+			t.Errorf("%s: node IP %s, API server at %s, want %s", tt.pods, got, f.API, tt.nodeIP)
 		}
-		if got := b.PodCIDR().String(); got != tt.podCIDR {
+		if !f.Ours || !f.GuestLinks || !f.TenantDNS || !f.NodePorts {
+			t.Errorf("the engine can less than it does: %+v", f)
+		}
+		if got := f.Network.NodePods().String(); got != tt.podCIDR {
 			t.Errorf("%s: pod CIDR %s, want %s", tt.pods, got, tt.podCIDR)
 		}
-		if got := b.GuestRange().String(); got != tt.guests {
+		if got := f.Network.Guests().String(); got != tt.guests {
 			t.Errorf("%s: guests in %s, want %s", tt.pods, got, tt.guests)
 		}
-		if b.PodCIDR().Contains(b.NodeIP()) || b.GuestRange().Contains(b.NodeIP()) {
+		if f.Network.NodePods().Contains(f.NodeIP) || f.Network.Guests().Contains(f.NodeIP) {
 			t.Errorf("%s: a pod may get the node's address", tt.pods)
 		}
 	}
@@ -35,10 +41,11 @@ func TestAddressesFollowThePodRange(t *testing.T) {
 
 func TestRangesThatCannotWorkAreRefused(t *testing.T) {
 	for _, cfg := range []BuiltinConfig{
-		{NodeName: "a", PodRange: netip.MustParsePrefix("10.42.0.0/24")},
-		{NodeName: "a", PodRange: netip.MustParsePrefix("fd00::/48")},
-		{NodeName: "a", ServiceRange: netip.MustParsePrefix("10.43.0.0/28")},
-		{},
+		{NodeName: "a", Network: netplan.Cluster{Pods: netip.MustParsePrefix("10.42.0.0/24"), Services: netplan.Usual().Services}},
+		{NodeName: "a", Network: netplan.Cluster{Pods: netip.MustParsePrefix("fd00::/48"), Services: netplan.Usual().Services}},
+		{NodeName: "a", Network: netplan.Cluster{Pods: netplan.Usual().Pods, Services: netip.MustParsePrefix("10.43.0.0/28")}},
+		{NodeName: "a"},
+		{Network: netplan.Usual()},
 	} {
 		if _, err := NewBuiltin(cfg); err == nil {
 			t.Errorf("%+v was accepted", cfg)
@@ -49,7 +56,7 @@ func TestRangesThatCannotWorkAreRefused(t *testing.T) {
 func TestAnotherStateIsTold(t *testing.T) {
 	s := newStatus(Starting, "not asked yet")
 	told := func(set func()) bool {
-		changed := s.next()
+		changed := s.changed.Wait()
 		set()
 		select {
 		case <-changed:
@@ -66,12 +73,12 @@ func TestAnotherStateIsTold(t *testing.T) {
 	}
 }
 
-func TestArgumentsSayBrainAndImages(t *testing.T) {
-	b, err := NewBuiltin(BuiltinConfig{NodeName: "alice", ClusterID: "mfzwi3d", ImagesDir: "/images", ExposeLAN: true, Flags: []string{"--pod-mtu=1400"}})
+func TestArgumentsSayControlPlaneAndImages(t *testing.T) {
+	b, err := NewBuiltin(BuiltinConfig{NodeName: "alice", ClusterID: "mfzwi3d", Network: netplan.Usual(), ImagesDir: "/images", ExposeLAN: true, Flags: []string{"--pod-mtu=1400"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := b.args(wish{noBrain: true})
+	args := b.args(false)
 	for _, want := range []string{"--brain=false", "--images-dir=/images", "--expose=lan", "--pod-mtu=1400", "--cluster-id=mfzwi3d", "--cluster-dns=10.43.0.10", "--node-ip=10.42.255.1"} {
 		if !slices.Contains(args, want) {
 			t.Errorf("no %s in %s", want, strings.Join(args, " "))

@@ -1,6 +1,6 @@
 // Package cluster is the local Kubernetes behind one small interface: the built-in engine, which it keeps running
 // as a child process, or any cluster that a kubeconfig leads to. The daemon makes one and runs it; nothing above
-// this package knows which.
+// this package knows which: what differs is in Facts.
 //
 // It must never end a pod: engines outlive the daemon, and a daemon that comes back adopts what runs.
 package cluster
@@ -13,6 +13,8 @@ import (
 	"net/netip"
 
 	"k8s.io/client-go/rest"
+
+	"kith.dev/core/netplan"
 )
 
 // Engine is a local cluster. Its methods may be called at any time, from anywhere.
@@ -31,20 +33,29 @@ type Engine interface {
 	// Kubeconfig is the same as a file that can be carried to another program on this machine.
 	Kubeconfig() ([]byte, error)
 
-	// NodeName and NodeIP are of the real node that this machine is. Valid after WaitReady.
-	NodeName() string
-	NodeIP() netip.Addr
-	// PodRange is the range of pod addresses of the cluster, PodCIDR the part of it on this node.
-	PodRange() netip.Prefix
-	PodCIDR() netip.Prefix
-	ServiceRange() netip.Prefix
+	// Facts are all there from the beginning for a cluster that Kith runs (Facts.Ours); for others what was not given is there
+	// after WaitReady.
+	Facts() Facts
 
-	// SetBrain starts or stops scheduler and controller-manager, and returns when the cluster is ready again. Pods
+	// SetControlPlane starts or stops scheduler and controller-manager, and returns when the cluster is ready again. Pods
 	// run on. It returns ErrNotOurs for a cluster that Kith does not run.
-	SetBrain(ctx context.Context, on bool) error
-	// Stop ends the cluster's own processes, and returns when they are gone; containers run on without them. Run goes
-	// on, and starts nothing. It returns ErrNotOurs for a cluster that Kith does not run.
-	Stop(ctx context.Context) error
+	SetControlPlane(ctx context.Context, on bool) error
+}
+
+// Facts is what is known of a cluster, and what can be asked of it.
+type Facts struct {
+	NodeName string // of the real node that this machine is
+	NodeIP   netip.Addr
+	Network  netplan.Cluster // its ranges
+	API      netip.AddrPort  // where pods reach the API server, on the node's address; the zero value where nodes do not run it
+
+	Kubeconfig string // the file of the administrator on this machine; "" when there is none of ours
+	Log        string // the file of the engine's log, as Kubeconfig
+
+	Ours       bool // Kith runs it, turns its control plane on and off, and may label its node
+	GuestLinks bool // guests have links of their own, which are marked (guestnet), and its policies know pods at peers
+	TenantDNS  bool // its DNS knows whose pod asks (guestnet.Resolver)
+	NodePorts  bool // it opens node ports by itself, and leaves LoadBalancer services to Kith
 }
 
 // discard is the log of those who want none.

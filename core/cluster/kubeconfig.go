@@ -18,16 +18,17 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
+
+	"kith.dev/core/netplan"
 )
 
 // KubeconfigConfig names a cluster that is there already. Empty fields are found out.
 type KubeconfigConfig struct {
-	Path         string // of the kubeconfig; empty: the cluster this process runs in as a pod
-	Context      string // empty: the kubeconfig's current one
-	NodeName     string // the node that this machine is; empty: the host name, or the only node
-	PodRange     netip.Prefix
-	ServiceRange netip.Prefix
-	Log          *slog.Logger
+	Path     string // of the kubeconfig; empty: the cluster this process runs in as a pod
+	Context  string // empty: the kubeconfig's current one
+	NodeName string // the node that this machine is; empty: the host name, or the only node
+	Network  netplan.Cluster
+	Log      *slog.Logger
 }
 
 // Kubeconfig is a cluster that somebody else runs. It is watched, never started or stopped.
@@ -41,14 +42,7 @@ type Kubeconfig struct {
 	asking, watching time.Duration // between questions while it is not ready, and while it is
 
 	mu    sync.Mutex
-	facts facts
-}
-
-// facts are what was found out about the cluster.
-type facts struct {
-	nodeName             string
-	nodeIP               netip.Addr
-	pods, node, services netip.Prefix
+	facts Facts
 }
 
 // NewKubeconfig reads the kubeconfig. The cluster need not answer yet.
@@ -56,7 +50,7 @@ func NewKubeconfig(cfg KubeconfigConfig) (*Kubeconfig, error) {
 	if cfg.Log == nil {
 		cfg.Log = discard
 	}
-	k := &Kubeconfig{cfg: cfg, status: newStatus(Starting, "not asked yet"), asking: time.Second, watching: usualPace.watching}
+	k := &Kubeconfig{cfg: cfg, facts: Facts{Network: cfg.Network}, status: newStatus(Starting, "not asked yet"), asking: time.Second, watching: usualPace.watching}
 	var err error
 	if cfg.Path == "" {
 		if k.rest, err = rest.InClusterConfig(); err != nil {
@@ -114,7 +108,7 @@ func (k *Kubeconfig) Run(ctx context.Context) error {
 			return nil
 		case err == nil:
 			if k.status.set(Ready, "") {
-				k.cfg.Log.Info("the cluster is ready", "node", k.NodeName())
+				k.cfg.Log.Info("the cluster is ready", "node", k.Facts().NodeName)
 			}
 			pause = k.watching
 		case known:
@@ -144,30 +138,24 @@ func (k *Kubeconfig) findOut(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f := facts{nodeName: node.Name, pods: k.cfg.PodRange, services: k.cfg.ServiceRange}
+	f := Facts{NodeName: node.Name, Network: k.cfg.Network}
 	for _, a := range node.Status.Addresses {
 		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP && ip.Is4() {
-			f.nodeIP = ip
+			f.NodeIP = ip
 			break
 		}
 	}
-	if !f.nodeIP.IsValid() {
+	if !f.NodeIP.IsValid() {
 		return fmt.Errorf("node %s has no IPv4 InternalIP yet", node.Name)
 	}
-	if cidr, err := netip.ParsePrefix(node.Spec.PodCIDR); err == nil && cidr.Addr().Is4() {
-		f.node = cidr.Masked()
+	if cidr, err := netip.ParsePrefix(node.Spec.PodCIDR); err == nil && cidr.Addr().Is4() && !f.Network.Pods.IsValid() {
+		f.Network.Pods = cidr.Masked()
 	}
-	if !f.pods.IsValid() {
-		f.pods = f.node
-	}
-	if !f.pods.IsValid() {
+	if !f.Network.Pods.IsValid() {
 		return fmt.Errorf("node %s has no spec.podCIDR, so the range of pod addresses is not known: set podRange", node.Name)
 	}
-	if !f.node.IsValid() {
-		f.node = f.pods
-	}
-	if !f.services.IsValid() {
-		if f.services, err = k.findServices(ctx); err != nil {
+	if !f.Network.Services.IsValid() {
+		if f.Network.Services, err = k.findServices(ctx); err != nil {
 			return err
 		}
 	}
@@ -240,7 +228,7 @@ func (k *Kubeconfig) Kubeconfig() ([]byte, error) {
 func (k *Kubeconfig) State() State { return k.status.get() }
 
 // Changed tells of the next State.
-func (k *Kubeconfig) Changed() <-chan struct{} { return k.status.next() }
+func (k *Kubeconfig) Changed() <-chan struct{} { return k.status.changed.Wait() }
 
 // WaitReady waits for the API server and until node and ranges are known.
 func (k *Kubeconfig) WaitReady(ctx context.Context) error { return k.status.waitReady(ctx) }
@@ -248,32 +236,15 @@ func (k *Kubeconfig) WaitReady(ctx context.Context) error { return k.status.wait
 // RESTConfig is what the kubeconfig says.
 func (k *Kubeconfig) RESTConfig() *rest.Config { return k.rest }
 
-// NodeName is the name of this machine's node.
-func (k *Kubeconfig) NodeName() string { return k.known().nodeName }
-
-// NodeIP is the node's InternalIP.
-func (k *Kubeconfig) NodeIP() netip.Addr { return k.known().nodeIP }
-
-// PodRange is the range given, or else the node's own.
-func (k *Kubeconfig) PodRange() netip.Prefix { return k.known().pods }
-
-// PodCIDR is the node's spec.podCIDR, or else the whole range.
-func (k *Kubeconfig) PodCIDR() netip.Prefix { return k.known().node }
-
-// ServiceRange is the range given, or else that of the ServiceCIDR object.
-func (k *Kubeconfig) ServiceRange() netip.Prefix { return k.known().services }
-
-// SetBrain always returns ErrNotOurs.
-func (k *Kubeconfig) SetBrain(context.Context, bool) error { return ErrNotOurs }
-
-// Stop always returns ErrNotOurs.
-func (k *Kubeconfig) Stop(context.Context) error { return ErrNotOurs }
-
-func (k *Kubeconfig) known() facts {
+// Facts are the node that this machine is, its InternalIP, the ranges given or else the node's own and that of the ServiceCIDR object.
+func (k *Kubeconfig) Facts() Facts {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.facts
 }
+
+// SetControlPlane always returns ErrNotOurs.
+func (k *Kubeconfig) SetControlPlane(context.Context, bool) error { return ErrNotOurs }
 
 // list writes names as they stand in a sentence.
 func list(names []string) string {

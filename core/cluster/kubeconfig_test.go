@@ -18,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"kith.dev/core/netplan"
 )
 
 const twoContexts = `apiVersion: v1
@@ -79,16 +81,16 @@ func TestNodeAndRangesAreFoundOrAskedFor(t *testing.T) {
 		name    string
 		cfg     KubeconfigConfig
 		objects []runtime.Object
-		want    facts
+		want    Facts
 		says    string
 	}{
 		{name: "all found", cfg: KubeconfigConfig{NodeName: "alice"}, objects: []runtime.Object{alice, services("fd00::/108", "10.2.0.0/16")},
-			want: facts{"alice", netip.MustParseAddr("192.0.2.7"), netip.MustParsePrefix("10.1.0.0/24"), netip.MustParsePrefix("10.1.0.0/24"), netip.MustParsePrefix("10.2.0.0/16")}},
-		{name: "ranges given win", cfg: KubeconfigConfig{NodeName: "alice", PodRange: netip.MustParsePrefix("10.1.0.0/16"), ServiceRange: netip.MustParsePrefix("10.9.0.0/16")},
+			want: Facts{NodeName: "alice", NodeIP: netip.MustParseAddr("192.0.2.7"), Network: netplan.Cluster{Pods: netip.MustParsePrefix("10.1.0.0/24"), Services: netip.MustParsePrefix("10.2.0.0/16")}}},
+		{name: "ranges given win", cfg: KubeconfigConfig{NodeName: "alice", Network: netplan.Cluster{Pods: netip.MustParsePrefix("10.1.0.0/16"), Services: netip.MustParsePrefix("10.9.0.0/16")}},
 			objects: []runtime.Object{alice, services("10.2.0.0/16")},
-			want:    facts{"alice", netip.MustParseAddr("192.0.2.7"), netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("10.1.0.0/24"), netip.MustParsePrefix("10.9.0.0/16")}},
+			want:    Facts{NodeName: "alice", NodeIP: netip.MustParseAddr("192.0.2.7"), Network: netplan.Cluster{Pods: netip.MustParsePrefix("10.1.0.0/16"), Services: netip.MustParsePrefix("10.9.0.0/16")}}},
 		{name: "the only real node", objects: []runtime.Object{alice, virtual, services("10.2.0.0/16")},
-			want: facts{"alice", netip.MustParseAddr("192.0.2.7"), netip.MustParsePrefix("10.1.0.0/24"), netip.MustParsePrefix("10.1.0.0/24"), netip.MustParsePrefix("10.2.0.0/16")}},
+			want: Facts{NodeName: "alice", NodeIP: netip.MustParseAddr("192.0.2.7"), Network: netplan.Cluster{Pods: netip.MustParsePrefix("10.1.0.0/24"), Services: netip.MustParsePrefix("10.2.0.0/16")}}},
 		{name: "wrong node", cfg: KubeconfigConfig{NodeName: "carol"}, objects: []runtime.Object{alice, services("10.2.0.0/16")}, says: "alice"},
 		{name: "several nodes", objects: []runtime.Object{alice, node("dave", "192.0.2.8", "10.1.1.0/24", nil)}, says: "set nodeName"},
 		{name: "no pod range", cfg: KubeconfigConfig{NodeName: "erin"}, objects: []runtime.Object{node("erin", "192.0.2.9", "", nil), services("10.2.0.0/16")}, says: "set podRange"},
@@ -104,8 +106,8 @@ func TestNodeAndRangesAreFoundOrAskedFor(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || k.known() != tt.want {
-				t.Errorf("found %+v, %v; want %+v", k.known(), err, tt.want)
+			if err != nil || k.Facts() != tt.want {
+				t.Errorf("found %+v, %v; want %+v", k.Facts(), err, tt.want)
 			}
 		})
 	}
@@ -140,8 +142,8 @@ func TestClusterComesAndGoes(t *testing.T) {
 		t.Errorf("%s before it was ever ready", k.State())
 	}
 	code.Store(http.StatusOK)
-	if err := k.WaitReady(t.Context()); err != nil || k.NodeIP().String() != "192.0.2.7" {
-		t.Errorf("ready: %v, node IP %s", err, k.NodeIP())
+	if err := k.WaitReady(t.Context()); err != nil || k.Facts().NodeIP.String() != "192.0.2.7" {
+		t.Errorf("ready: %v, node IP %s", err, k.Facts().NodeIP)
 	}
 	code.Store(http.StatusServiceUnavailable)
 	eventually(t, "degraded", func() bool { return k.State().Phase == Degraded })
@@ -149,7 +151,7 @@ func TestClusterComesAndGoes(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Errorf("Run: %v", err)
 	}
-	if err := k.Stop(t.Context()); !errors.Is(err, ErrNotOurs) {
-		t.Errorf("Stop: %v", err)
+	if err := k.SetControlPlane(t.Context(), false); !errors.Is(err, ErrNotOurs) {
+		t.Errorf("SetControlPlane: %v", err)
 	}
 }

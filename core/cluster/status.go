@@ -4,18 +4,19 @@ import (
 	"context"
 	"fmt"
 	"sync"
+
+	"kith.dev/core/notify"
 )
 
 // status is a State that can be waited for.
 type status struct {
-	mu      sync.Mutex
-	state   State
-	changed chan struct{} // closed at the next change
+	changed notify.Bell
+
+	mu    sync.Mutex
+	state State
 }
 
-func newStatus(phase Phase, why string) *status {
-	return &status{state: State{phase, why}, changed: make(chan struct{})}
-}
+func newStatus(phase Phase, why string) *status { return &status{state: State{phase, why}} }
 
 func (s *status) get() State {
 	s.mu.Lock()
@@ -23,20 +24,13 @@ func (s *status) get() State {
 	return s.state
 }
 
-func (s *status) next() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.changed
-}
-
-// set tells whether it changed anything.
+// set reports whether it changed anything.
 func (s *status) set(phase Phase, why string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if next := (State{phase, why}); next != s.state {
 		s.state = next
-		close(s.changed)
-		s.changed = make(chan struct{})
+		s.changed.Ring()
 		return true
 	}
 	return false
@@ -45,10 +39,8 @@ func (s *status) set(phase Phase, why string) bool {
 // wait returns when done says so of the state, which it is asked again after every change.
 func (s *status) wait(ctx context.Context, done func(State) bool) error {
 	for {
-		s.mu.Lock()
-		state, changed := s.state, s.changed
-		s.mu.Unlock()
-		if done(state) {
+		changed := s.changed.Wait()
+		if done(s.get()) {
 			return nil
 		}
 		select {

@@ -42,8 +42,6 @@ func (b *Builtin) Run(ctx context.Context) error {
 		return err
 	}
 	defer lock.Close()
-	b.setBusy(true)
-	defer b.setBusy(false)
 	for failures := 0; ctx.Err() == nil; {
 		want := b.wanted()
 		began := time.Now()
@@ -53,9 +51,6 @@ func (b *Builtin) Run(ctx context.Context) error {
 			return nil
 		case b.wanted() != want:
 			failures = 0
-			continue
-		case want.stopped:
-			b.sleep(ctx, -1)
 			continue
 		}
 		if time.Since(began) > b.pace.settled {
@@ -76,13 +71,13 @@ func (b *Builtin) Run(ctx context.Context) error {
 }
 
 // once looks after one life of the engine: from adopting or starting it to its end, which the error explains.
-func (b *Builtin) once(ctx context.Context, want wish) error {
-	fingerprint, err := b.fingerprint(want)
-	if err != nil && !want.stopped {
+func (b *Builtin) once(ctx context.Context, controls bool) error {
+	fingerprint, err := b.fingerprint(controls)
+	if err != nil {
 		return err
 	}
 	p, r := readRecord(b.pidFile())
-	if p != nil && (want.stopped || r.Fingerprint != fingerprint) {
+	if p != nil && r.Fingerprint != fingerprint {
 		err := b.retire(ctx, p)
 		p.close()
 		if err != nil {
@@ -90,17 +85,13 @@ func (b *Builtin) once(ctx context.Context, want wish) error {
 		}
 		p = nil
 	}
-	if want.stopped {
-		b.status.set(Stopped, "stopped on demand")
-		return nil
-	}
 	if p != nil {
 		b.cfg.Log.Info("adopted the running built-in Kubernetes", "pid", p.pid)
-	} else if p, err = b.start(want, fingerprint); err != nil {
+	} else if p, err = b.start(controls, fingerprint); err != nil {
 		return err
 	}
 	defer p.close()
-	return b.watch(ctx, p, want)
+	return b.watch(ctx, p, controls)
 }
 
 // retire ends a running engine that is not what is wanted.
@@ -114,7 +105,7 @@ func (b *Builtin) retire(ctx context.Context, p *process) error {
 
 // watch asks for readiness until the process ends, or must end because it does not answer or is not wanted so any
 // more, or ctx ends. While all is well it wakes four times a minute.
-func (b *Builtin) watch(ctx context.Context, p *process, want wish) error {
+func (b *Builtin) watch(ctx context.Context, p *process, controls bool) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan struct{})
@@ -135,7 +126,7 @@ func (b *Builtin) watch(ctx context.Context, p *process, want wish) error {
 		case <-ended:
 			return fmt.Errorf("kith-k8s ended: %s", b.lastWords())
 		case <-b.wake:
-			if b.wanted() != want {
+			if b.wanted() != controls {
 				return b.retire(ctx, p)
 			}
 			continue
@@ -145,7 +136,7 @@ func (b *Builtin) watch(ctx context.Context, p *process, want wish) error {
 		switch {
 		case err == nil:
 			unanswered, wasReady = 0, true
-			b.nowRuns(want)
+			b.nowRuns(controls)
 			if b.status.set(Ready, "") {
 				b.cfg.Log.Info("the built-in Kubernetes is ready", "node", b.cfg.NodeName)
 			}
@@ -170,7 +161,7 @@ func (b *Builtin) watch(ctx context.Context, p *process, want wish) error {
 	}
 }
 
-func (b *Builtin) start(want wish, fingerprint string) (*process, error) {
+func (b *Builtin) start(controls bool, fingerprint string) (*process, error) {
 	if err := os.MkdirAll(b.cfg.DataDir, 0o711); err != nil {
 		return nil, err
 	}
@@ -181,7 +172,7 @@ func (b *Builtin) start(want wish, fingerprint string) (*process, error) {
 	defer out.Close()
 	_, _ = fmt.Fprintln(out, startMark) // a full disk takes none
 	b.status.set(Starting, "starting "+b.program)
-	cmd := exec.Command(b.program, b.args(want)...)
+	cmd := exec.Command(b.program, b.args(controls)...)
 	cmd.Stdout, cmd.Stderr = out, out // a file, never a pipe: it must outlive us
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -206,82 +197,53 @@ func (b *Builtin) start(want wish, fingerprint string) (*process, error) {
 }
 
 // fingerprint changes when the running engine is not the one wanted: another program, other arguments.
-func (b *Builtin) fingerprint(want wish) (string, error) {
+func (b *Builtin) fingerprint(controls bool) (string, error) {
 	st, err := os.Stat(b.program)
 	if err != nil {
 		return "", fmt.Errorf("the built-in Kubernetes is missing: %w; install it, or set engine to kubeconfig", err)
 	}
-	text := fmt.Sprintln(b.program, st.Size(), st.ModTime().UnixNano(), b.args(want))
+	text := fmt.Sprintln(b.program, st.Size(), st.ModTime().UnixNano(), b.args(controls))
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(text)))[:24], nil
 }
 
-// SetBrain starts or stops scheduler and controller-manager by starting the engine anew. Run must be at work.
-func (b *Builtin) SetBrain(ctx context.Context, on bool) error {
-	b.setWish(func(w *wish) { w.noBrain = !on })
+// SetControlPlane starts or stops scheduler and controller-manager by starting the engine anew. Run must be at work.
+func (b *Builtin) SetControlPlane(ctx context.Context, on bool) error {
+	b.mu.Lock()
+	b.wants = on
+	b.mu.Unlock()
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
 	return b.status.wait(ctx, func(s State) bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return s.Phase == Ready && b.runs.noBrain == !on
+		return s.Phase == Ready && b.runs == on
 	})
-}
-
-// Stop ends the engine, also one that an earlier daemon left, whether Run is at work or not.
-func (b *Builtin) Stop(ctx context.Context) error {
-	if b.setWish(func(w *wish) { w.stopped = true }) {
-		return b.status.wait(ctx, func(s State) bool { return s.Phase == Stopped })
-	}
-	p, _ := readRecord(b.pidFile())
-	if p == nil {
-		return nil
-	}
-	defer p.close()
-	return b.retire(ctx, p)
 }
 
 func (b *Builtin) path(name string) string { return filepath.Join(b.cfg.RunDir, name) }
 func (b *Builtin) pidFile() string         { return b.path("engine.pid") }
 func (b *Builtin) logFile() string         { return filepath.Join(b.cfg.DataDir, "server.log") }
 
-func (b *Builtin) wanted() wish {
+func (b *Builtin) wanted() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.wish
+	return b.wants
 }
 
-func (b *Builtin) nowRuns(w wish) {
+func (b *Builtin) nowRuns(controls bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.runs = w
+	b.runs = controls
 }
 
-func (b *Builtin) setBusy(busy bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.busy = busy
-}
-
-// setWish tells whether Run is at work to fulfil it.
-func (b *Builtin) setWish(change func(*wish)) (busy bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	change(&b.wish)
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
-	return b.busy
-}
-
-// sleep returns after d (never, if negative), when the wish changes, or when ctx ends.
+// sleep returns after d, when something else is wanted, or when ctx ends.
 func (b *Builtin) sleep(ctx context.Context, d time.Duration) {
-	var after <-chan time.Time
-	if d >= 0 {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		after = timer.C
-	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
 	select {
-	case <-after:
+	case <-timer.C:
 	case <-b.wake:
 	case <-ctx.Done():
 	}

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"kith.dev/core/netplan"
 )
 
 // engineDir holds the stand-in for kith-k8s, compiled once.
@@ -83,7 +85,7 @@ type daemon struct {
 
 func (l laptop) daemon(change func(*BuiltinConfig)) daemon {
 	l.t.Helper()
-	cfg := BuiltinConfig{NodeName: "alice", DataDir: l.dir, RunDir: l.path("run"), RuntimeDir: engineDir}
+	cfg := BuiltinConfig{NodeName: "alice", Network: netplan.Usual(), DataDir: l.dir, RunDir: l.path("run"), RuntimeDir: engineDir}
 	if change != nil {
 		change(&cfg)
 	}
@@ -238,50 +240,33 @@ func TestMissingProgramIsSaid(t *testing.T) {
 	}
 }
 
-func TestBrainIsChangedByOneRestart(t *testing.T) {
+func TestControlPlaneIsChangedByOneRestart(t *testing.T) {
 	l := newLaptop(t)
 	d := l.daemon(nil)
 	d.waitFor(t, Ready)
 	for i, on := range []bool{false, true} {
-		if err := d.SetBrain(t.Context(), on); err != nil {
+		if err := d.SetControlPlane(t.Context(), on); err != nil {
 			t.Fatal(err)
 		}
 		s := l.starts()
 		if len(s) != i+2 || !strings.Contains(s[i+1].args, fmt.Sprintf("--brain=%t", on)) {
-			t.Fatalf("after SetBrain(%t): %v", on, s)
+			t.Fatalf("after SetControlPlane(%t): %v", on, s)
 		}
 		if alive(s[i].pid) {
-			t.Errorf("the engine from before SetBrain(%t) still runs", on)
+			t.Errorf("the engine from before SetControlPlane(%t) still runs", on)
 		}
 	}
-	if err := d.SetBrain(t.Context(), true); err != nil || len(l.starts()) != 3 {
+	if err := d.SetControlPlane(t.Context(), true); err != nil || len(l.starts()) != 3 {
 		t.Errorf("setting what is set already: %v, %d starts", err, len(l.starts()))
 	}
 }
 
-func TestStopEndsTheEngineForGood(t *testing.T) {
-	l := newLaptop(t)
-	d := l.daemon(nil)
-	d.waitFor(t, Ready)
-	if err := d.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if alive(l.starts()[0].pid) || d.State().Phase != Stopped {
-		t.Errorf("still alive, or %s", d.State())
-	}
-	time.Sleep(100 * time.Millisecond)
-	if n := len(l.starts()); n != 1 {
-		t.Errorf("started again after Stop: %d", n)
-	}
-}
-
-func TestStopFindsAnEngineWithoutADaemon(t *testing.T) {
+func TestDeafEngineIsKilled(t *testing.T) {
 	l := newLaptop(t)
 	l.write("deaf", "")
 	d := l.daemon(nil)
 	d.waitFor(t, Ready)
-	d.stop()
-	if err := d.Stop(t.Context()); err != nil { // deaf to SIGTERM, so it has to be killed
+	if err := d.SetControlPlane(t.Context(), false); err != nil { // deaf to SIGTERM
 		t.Fatal(err)
 	}
 	eventually(t, "the engine's end", func() bool { return !alive(l.starts()[0].pid) })

@@ -13,10 +13,10 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/kubelet"
+	"kith.dev/core/netplan"
 	"kith.dev/core/netpolicy"
 	"kith.dev/core/offloading"
 	"kith.dev/core/reflection"
-	"kith.dev/core/relations"
 	"kith.dev/core/remote"
 	"kith.dev/core/virtualnode"
 )
@@ -26,7 +26,7 @@ type member struct {
 	contract  string
 	revision  int64
 	network   *v1alpha1.NetworkStatus
-	addresses atomic.Pointer[addresses]
+	addresses atomic.Pointer[netplan.Pair] // of network
 	node      *virtualnode.Node
 	reflector *reflection.Reflector
 	policies  *netpolicy.Peer
@@ -34,20 +34,16 @@ type member struct {
 	done      chan struct{}
 }
 
-// addresses are the ways between those that a peer uses and those by which they are known here.
-type addresses struct {
-	home, abroad func(netip.Addr) (netip.Addr, bool)
-}
-
 // reroute takes changed addresses over.
 func (m *member) reroute(peer *v1alpha1.Peer) {
 	m.network = peer.Status.Network.DeepCopy()
-	m.addresses.Store(&addresses{home: relations.Translator(peer), abroad: outward(m.network)})
+	addresses := m.network.Pair()
+	m.addresses.Store(&addresses)
 }
 
 // atHome gives the address here of what the peer knows by another, abroad the reverse.
-func (m *member) atHome(a netip.Addr) (netip.Addr, bool) { return m.addresses.Load().home(a) }
-func (m *member) abroad(a netip.Addr) (netip.Addr, bool) { return m.addresses.Load().abroad(a) }
+func (m *member) atHome(a netip.Addr) (netip.Addr, bool) { return m.addresses.Load().Here(a) }
+func (m *member) abroad(a netip.Addr) (netip.Addr, bool) { return m.addresses.Load().There(a) }
 
 func (m *member) stop() {
 	m.cancel()

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"kith.dev/core/hostnet"
 	"kith.dev/core/identity"
 )
 
@@ -25,6 +26,7 @@ type LANConfig struct {
 	// Trusted says whether a peer is one of ours: a flood of strangers cannot displace it. It is called
 	// often and must not block. Nil: nobody is.
 	Trusted func(identity.ID) bool
+	Kernel  *hostnet.Changes
 	Log     *slog.Logger
 }
 
@@ -96,10 +98,11 @@ func (l *LAN) Run(ctx context.Context, events chan<- Event) error {
 			}
 		}()
 	}
-	changed := make(chan struct{}, 1)
-	watchCtx, stopWatch := context.WithCancel(ctx)
-	defer stopWatch()
-	go l.watch(watchCtx, changed)
+	changed, stop, err := l.config.Kernel.Listen(hostnet.Links | hostnet.Addresses)
+	if err != nil {
+		return fmt.Errorf("discovery on the LAN: %w", err)
+	}
+	defer stop()
 
 	var (
 		interfaces []lanInterface
@@ -148,7 +151,10 @@ func (l *LAN) Run(ctx context.Context, events chan<- Event) error {
 		case err := <-failed:
 			return fmt.Errorf("discovery on the LAN: %w", err)
 		case <-timer.C:
-		case <-changed:
+		case _, ok := <-changed:
+			if !ok {
+				return fmt.Errorf("discovery on the LAN: %w", errSilent)
+			}
 			lookAt = earlier(lookAt, time.Now().Add(settle))
 		case <-l.refresh:
 			station.restart(time.Now())
@@ -206,27 +212,6 @@ func (l *LAN) look(now time.Time, station *station, sockets map[bool]*socket, be
 		}
 	}
 	return lan, station.setInterfaces(now, lan)
-}
-
-// watch keeps looking for network changes. After a failure changes may have been missed, so there is
-// always a signal after a new start.
-func (l *LAN) watch(ctx context.Context, changed chan<- struct{}) {
-	for {
-		err := watchInterfaces(ctx, changed)
-		if ctx.Err() != nil {
-			return
-		}
-		l.config.Log.Debug("watching the network failed, starting again", "err", err)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(time.Second):
-		}
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
-	}
 }
 
 func (l *LAN) send(sockets map[bool]*socket, out []outgoing) {

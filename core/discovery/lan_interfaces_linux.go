@@ -1,26 +1,23 @@
 package discovery
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"kith.dev/core/hostnet"
 )
 
 // listInterfaces reads all interfaces. Addresses that are not usable yet (duplicate address detection) are
 // left out; when they become usable, there is another netlink event.
 func listInterfaces() (list []lanInterface, err error) {
-	for range 5 { // the kernel breaks a list off when something changes under it, which is just when we look
-		if list, err = listInterfacesOnce(); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	err = hostnet.Whole(func() (err error) {
+		list, err = listInterfacesOnce()
+		return err
+	})
 	return list, err
 }
 
@@ -56,44 +53,4 @@ func listInterfacesOnce() ([]lanInterface, error) {
 		out = append(out, i)
 	}
 	return out, nil
-}
-
-// watchInterfaces signals on changed whenever a link or an address may have changed, until ctx ends or
-// netlink fails.
-func watchInterfaces(ctx context.Context, changed chan<- struct{}) error {
-	failed := make(chan error, 2)
-	fail := func(err error) {
-		select {
-		case failed <- err:
-		default:
-		}
-	}
-	links, addrs := make(chan netlink.LinkUpdate, 64), make(chan netlink.AddrUpdate, 64)
-	if err := netlink.LinkSubscribeWithOptions(links, ctx.Done(), netlink.LinkSubscribeOptions{ErrorCallback: fail}); err != nil {
-		return fmt.Errorf("watch interfaces: %w", err)
-	}
-	if err := netlink.AddrSubscribeWithOptions(addrs, ctx.Done(), netlink.AddrSubscribeOptions{ErrorCallback: fail}); err != nil {
-		return fmt.Errorf("watch addresses: %w", err)
-	}
-	for {
-		var ok bool
-		select {
-		case <-ctx.Done():
-			return nil
-		case err := <-failed:
-			return fmt.Errorf("watch interfaces: %w", err)
-		case _, ok = <-links:
-		case _, ok = <-addrs:
-		}
-		if !ok {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return fmt.Errorf("watch interfaces: netlink closed")
-		}
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
-	}
 }

@@ -3,11 +3,9 @@
 package discovery
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/netip"
-	"time"
 )
 
 // listInterfaces reads all interfaces.
@@ -34,21 +32,4 @@ func listInterfaces() ([]lanInterface, error) {
 		out = append(out, i)
 	}
 	return out, nil
-}
-
-// watchInterfaces signals every few seconds; reading the list is cheap, and the reader compares.
-func watchInterfaces(ctx context.Context, changed chan<- struct{}) error {
-	ticker := time.NewTicker(5 * time.Second)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-			select {
-			case changed <- struct{}{}:
-			default:
-			}
-		}
-	}
 }

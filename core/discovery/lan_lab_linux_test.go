@@ -23,6 +23,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/net/ipv4"
 
+	"kith.dev/core/hostnet"
 	"kith.dev/core/identity"
 )
 
@@ -52,7 +53,7 @@ func agent(name string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	friend := testID(os.Getenv("KITH_DISCOVERY_TRUSTS"))
-	lan, err := NewLAN(LANConfig{ID: testID(name), Name: name, Port: 6450,
+	lan, err := NewLAN(LANConfig{ID: testID(name), Name: name, Port: 6450, Kernel: new(hostnet.Changes),
 		Trusted: func(id identity.ID) bool { return id == friend },
 		Log:     slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {

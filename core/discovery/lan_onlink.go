@@ -3,6 +3,8 @@ package discovery
 import (
 	"net/netip"
 	"slices"
+
+	"kith.dev/core/netplan"
 )
 
 // onLink gives those of the announced addresses that are neighbours on the interface the announcement came in on. Anybody on
@@ -25,16 +27,7 @@ func neighbour(a netip.Addr, own netip.Prefix) bool {
 		return false
 	}
 	if a.Is4() && own.Bits() < 31 { // neither the network's name nor its broadcast address (RFC 3021: shorter ones have none)
-		return a != own.Masked().Addr() && a != broadcast(own)
+		return a != own.Masked().Addr() && a != netplan.Last(own)
 	}
 	return true
-}
-
-// broadcast is the last address of an IPv4 prefix.
-func broadcast(p netip.Prefix) netip.Addr {
-	b := p.Masked().Addr().As4()
-	for bit := p.Bits(); bit < 32; bit++ {
-		b[bit/8] |= 0x80 >> (bit % 8)
-	}
-	return netip.AddrFrom4(b)
 }

@@ -2,24 +2,33 @@ package discovery
 
 import (
 	"context"
+	"errors"
 	"slices"
+
+	"kith.dev/core/hostnet"
 )
+
+// errSilent is why who looks at the interfaces begins again.
+var errSilent = errors.New("the kernel tells of interfaces no more")
 
 // WatchLAN calls changed whenever LANAddresses gives others than before, until ctx ends. Between two changes nothing
 // is asked.
-func WatchLAN(ctx context.Context, patterns []string, changed func()) error {
+func WatchLAN(ctx context.Context, kernel *hostnet.Changes, patterns []string, changed func()) error {
+	news, stop, err := kernel.Listen(hostnet.Links | hostnet.Addresses)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	before, err := LANAddresses(patterns)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	signal := make(chan struct{}, 1)
-	failed := make(chan error, 1)
-	go func() { failed <- watchInterfaces(ctx, signal) }()
 	for {
 		select {
-		case <-signal:
+		case _, ok := <-news:
+			if !ok {
+				return errSilent
+			}
 			now, err := LANAddresses(patterns)
 			if err != nil {
 				return err
@@ -28,8 +37,8 @@ func WatchLAN(ctx context.Context, patterns []string, changed func()) error {
 				before = now
 				changed()
 			}
-		case err := <-failed:
-			return err
+		case <-ctx.Done():
+			return nil
 		}
 	}
 }

@@ -3,36 +3,32 @@
 package fence
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"kith.dev/core/hostnet"
 )
 
 // lookAround reads the host's links and routes, again when the kernel broke a list off because something changed under it,
 // as it does while many guests start.
 func lookAround(h *netlink.Handle, group uint32) (s surroundings, err error) {
-	for range 5 {
-		if s, err = look(h, group); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
+	err = hostnet.Whole(func() error {
+		links, err := h.LinkList()
+		if err != nil {
+			return fmt.Errorf("list links: %w", err)
 		}
-	}
+		routes, err := h.RouteListFiltered(unix.AF_INET, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+		if err != nil {
+			return fmt.Errorf("list routes: %w", err)
+		}
+		s = surroundingsOf(group, links, routes)
+		return nil
+	})
 	return s, err
-}
-
-func look(h *netlink.Handle, group uint32) (surroundings, error) {
-	links, err := h.LinkList()
-	if err != nil {
-		return surroundings{}, fmt.Errorf("list links: %w", err)
-	}
-	routes, err := h.RouteListFiltered(unix.AF_INET, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
-	if err != nil {
-		return surroundings{}, fmt.Errorf("list routes: %w", err)
-	}
-	return surroundingsOf(group, links, routes), nil
 }
 
 func surroundingsOf(group uint32, links []netlink.Link, routes []netlink.Route) surroundings {
@@ -51,8 +47,8 @@ func surroundingsOf(group uint32, links []netlink.Link, routes []netlink.Route) 
 			continue
 		}
 		if uid := guests[r.LinkIndex]; uid != "" {
-			if a, ok := single(r); ok && !slices.Contains(s.links[uid], a) {
-				s.links[uid] = append(s.links[uid], a)
+			if p := hostnet.Prefix(r.Dst); p.IsSingleIP() && p.Addr().Is4() && !slices.Contains(s.links[uid], p.Addr()) {
+				s.links[uid] = append(s.links[uid], p.Addr())
 			}
 			continue
 		}
@@ -70,24 +66,8 @@ func surroundingsOf(group uint32, links []netlink.Link, routes []netlink.Route) 
 	return s
 }
 
-// single gives the address of a route to one host.
-func single(r netlink.Route) (netip.Addr, bool) {
-	if r.Dst == nil {
-		return netip.Addr{}, false
-	}
-	ones, bits := r.Dst.Mask.Size()
-	a, ok := netip.AddrFromSlice(r.Dst.IP)
-	return a.Unmap(), ok && ones == 32 && bits == 32
-}
-
 // isDefault: VPNs like to take the default route in two halves, which beat the real one.
-func isDefault(r netlink.Route) bool {
-	if r.Dst == nil {
-		return true
-	}
-	ones, _ := r.Dst.Mask.Size()
-	return ones <= 1
-}
+func isDefault(r netlink.Route) bool { return hostnet.Prefix(r.Dst).Bits() <= 1 }
 
 func (s *surroundings) addUplink(r netlink.Route, names map[int]string) {
 	hops := r.MultiPath

@@ -7,20 +7,19 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-)
 
-// GuestGroup is the group of links (IFLA_GROUP) that the built-in engine's CNI puts guests' links into, before
-// their first program runs. The engine's own word for it is network.GuestGroup.
-const GuestGroup = 0x6b67
+	"kith.dev/core/hostnet"
+)
 
 // Config is fixed for the life of a Fence.
 type Config struct {
 	Tunnel   string       // device of the gateway, such as kith0
-	Group    uint32       // of guests' links: GuestGroup, or 0 with an engine that does not mark them
+	Group    uint32       // of guests' links: guestnet.Group, or 0 with an engine that does not mark them
 	Pods     netip.Prefix // this cluster's pods, guests and node included
 	Services netip.Prefix
 	Node     netip.Addr // address of the node, never taken for a guest's
 	DNS      netip.Addr // service address of the cluster's DNS
+	Kernel   *hostnet.Changes
 	Log      *slog.Logger
 }
 

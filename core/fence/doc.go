@@ -32,10 +32,10 @@
 //
 // A guest's address is known only after it got one, and its first program may run before anybody here heard of it. On
 // the bridge of the owner's pods it would be one of them until then; and treating every unknown address there as a
-// guest's would cut off new pods of the owner while kithd is down. So with the built-in engine guests are told apart by
+// guest's would cut off new pods of the owner while kithd is down. So with an engine that has guest links (core/guestnet) guests are told apart by
 // where they are and not by their address: their RuntimeClass, which the API server puts into every pod with a
-// consumer's label (Install), makes containerd connect them by a link of their own instead of the bridge, and marks
-// that link (group GuestGroup, alias the pod's UID) before the pod's first program runs. What comes over a marked link
+// consumer's label (guestnet.Objects), makes containerd connect them by a link of their own instead of the bridge, and marks
+// that link (group guestnet.Group, alias the pod's UID) before the pod's first program runs. What comes over a marked link
 // is a guest's, known or not, and unknown means DNS only. Owner's pods have no marked link: whether kithd runs is
 // nothing to them. The address of a guest comes from the kernel, with the link, milliseconds after it exists.
 //

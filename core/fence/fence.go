@@ -68,7 +68,7 @@ func (f *Fence) Set(rel Relations) error {
 // Run follows what happens at the host until ctx ends: links of guests come and go, default routes change, and
 // somebody may flush the whole rule set, ours included. The table stays when it ends.
 func (f *Fence) Run(ctx context.Context) error {
-	return watch(ctx, f.refresh)
+	return watch(ctx, f.cfg.Kernel, f.refresh)
 }
 
 // refresh compares the host with what is written.

@@ -11,6 +11,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
+
+	"kith.dev/core/netplan"
 )
 
 // surroundings are what the fence follows of the host.
@@ -170,34 +172,14 @@ func ifname(name string) []byte {
 	return b
 }
 
-// spans are ranges as a set takes them: beginning and, as an element of its own, the first address behind. What
-// overlaps or touches is joined, for the kernel refuses it.
+// spans are ranges as a set takes them: beginning and, as an element of its own, the first address behind. The kernel refuses what
+// overlaps or touches.
 func spans(list []netip.Prefix) (out []nftables.SetElement) {
-	list = slices.DeleteFunc(slices.Clone(list), func(p netip.Prefix) bool { return !p.IsValid() || !p.Addr().Is4() })
-	slices.SortFunc(list, func(a, b netip.Prefix) int { return a.Masked().Addr().Compare(b.Masked().Addr()) })
-	var from, to uint64 // to is behind the last
-	emit := func() {
-		if from == to {
-			return
-		}
-		out = append(out, nftables.SetElement{Key: be32(from)})
-		if to < 1<<32 {
-			out = append(out, nftables.SetElement{Key: be32(to), IntervalEnd: true})
+	for _, s := range netplan.Spans(list) {
+		out = append(out, nftables.SetElement{Key: s.From.AsSlice()})
+		if s.Behind.IsValid() {
+			out = append(out, nftables.SetElement{Key: s.Behind.AsSlice(), IntervalEnd: true})
 		}
 	}
-	for _, p := range list {
-		a := p.Masked().Addr().As4()
-		first := uint64(a[0])<<24 | uint64(a[1])<<16 | uint64(a[2])<<8 | uint64(a[3])
-		behind := first + 1<<(32-p.Bits())
-		if first > to || from == to {
-			emit()
-			from, to = first, behind
-			continue
-		}
-		to = max(to, behind)
-	}
-	emit()
 	return out
 }
-
-func be32(n uint64) []byte { return []byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)} }

@@ -10,6 +10,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"kith.dev/core/guestnet"
 )
 
 func addrs(list ...string) (out []netip.Addr) {
@@ -62,7 +64,7 @@ func TestWhoseAddressItIs(t *testing.T) {
 			tenants: []string{"10.42.0.5>tenant-a", "10.42.0.7>tenant-b"},
 		},
 		{
-			name: "by link: a status does not count", group: GuestGroup,
+			name: "by link: a status does not count", group: guestnet.Group,
 			links:   map[string][]netip.Addr{"b1": addrs("10.42.255.130"), "c2": addrs("10.42.255.131"), "stranger": addrs("10.42.255.132")},
 			guests:  []string{"10.42.255.130", "10.42.255.131"},
 			tenants: []string{"10.42.255.130>tenant-b", "10.42.255.131>tenant-c"},
@@ -112,7 +114,7 @@ func TestWhatLiesBehindADefaultRoute(t *testing.T) {
 	links := []netlink.Link{
 		&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: 2, Name: "wlan0"}},
 		&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: 3, Name: "wg0"}},
-		&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: 4, Name: "veth1", Group: GuestGroup, Alias: "uid-1"}},
+		&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: 4, Name: "veth1", Group: guestnet.Group, Alias: "uid-1"}},
 		&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: 5, Name: "veth2", Alias: "uid-2"}},
 	}
 	to := func(dst string) *net.IPNet {
@@ -147,7 +149,7 @@ func TestWhatLiesBehindADefaultRoute(t *testing.T) {
 			{LinkIndex: 5, Dst: to("10.42.255.131/32"), Type: unix.RTN_UNICAST}, // not marked
 		}, nil, nil, map[string][]netip.Addr{"uid-1": addrs("10.42.255.130")}},
 	} {
-		got := surroundingsOf(GuestGroup, links, tt.routes)
+		got := surroundingsOf(guestnet.Group, links, tt.routes)
 		want := surroundings{links: tt.links, routers: tt.routers, uplinks: tt.uplinks}
 		if !got.equal(want) {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, want)

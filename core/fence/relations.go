@@ -38,13 +38,13 @@ func (o objects) relations() Relations {
 			continue
 		}
 		if provides {
-			rel.Providers = append(rel.Providers, Provider{Peer: id.Compact(), Ranges: seenHere(p), Pods: o.abroad(p)})
+			rel.Providers = append(rel.Providers, Provider{Peer: id.Compact(), Ranges: p.Status.Network.Aliases(), Pods: o.abroad(p)})
 		}
 		if !consumes {
 			continue
 		}
 		t := tenant(id.Compact())
-		t.Home, t.Internet = seenHere(p), sharing.Internet(sharing.Select(o.policies, &p))
+		t.Home, t.Internet = p.Status.Network.Aliases(), sharing.Internet(sharing.Select(o.policies, &p))
 	}
 	for _, pod := range o.pods {
 		consumer := pod.Labels[v1alpha1.LabelConsumer]
@@ -65,7 +65,7 @@ func (o objects) relations() Relations {
 // abroad are the addresses of the owner's pods that run at a provider. One on the host's network there has the address of
 // that laptop, of which more than the pod would speak.
 func (o objects) abroad(p v1alpha1.Peer) (list []netip.Addr) {
-	ranges := seenHere(p)
+	ranges := p.Status.Network.Aliases()
 	for _, pod := range o.pods {
 		if pod.Spec.NodeName != v1alpha1.VirtualNodePrefix+p.Name || pod.Labels[v1alpha1.LabelConsumer] != "" || over(&pod) || pod.Spec.HostNetwork {
 			continue
@@ -89,19 +89,6 @@ func (o objects) roles(peer string) (consumes, provides bool) {
 		}
 	}
 	return consumes, provides
-}
-
-// seenHere are a peer's ranges under the addresses they have here.
-func seenHere(p v1alpha1.Peer) (list []netip.Prefix) {
-	if p.Status.Network == nil {
-		return nil
-	}
-	for _, r := range p.Status.Network.Theirs {
-		if alias, err := netip.ParsePrefix(r.Alias); err == nil && alias.Addr().Is4() {
-			list = append(list, alias.Masked())
-		}
-	}
-	return list
 }
 
 // isConsumer keeps what cannot be a compact ID out of the names of chains. Only the owner can write that label.

@@ -4,6 +4,7 @@ package fence
 
 import (
 	"encoding/binary"
+	"net"
 	"net/netip"
 
 	"github.com/google/nftables/binaryutil"
@@ -75,7 +76,7 @@ func destinationWithin(p netip.Prefix) []expr.Any { return load(destination(), w
 func sourceWithin(p netip.Prefix) []expr.Any { return load(source(), within(p)...) }
 
 func within(p netip.Prefix) []expr.Any {
-	mask := binary.BigEndian.AppendUint32(nil, ^uint32(0)<<(32-p.Bits()))
+	mask := net.CIDRMask(p.Bits(), 32)
 	return []expr.Any{&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: mask, Xor: make([]byte, 4)}, equal(p.Masked().Addr().AsSlice())}
 }
 

@@ -16,6 +16,9 @@ import (
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+
+	"kith.dev/core/guestnet"
+	"kith.dev/core/hostnet"
 )
 
 // A world is a laptop with guests and pods of its owner, on a LAN with public addresses, with the internet behind the
@@ -223,7 +226,7 @@ func (w *world) guest(name, addr string) {
 	h := w.net("host")
 	l, err := h.LinkByName("v" + name)
 	w.must(err)
-	w.must(h.LinkSetGroup(l, GuestGroup))
+	w.must(h.LinkSetGroup(l, guestnet.Group))
 	w.must(h.LinkSetAlias(l, "uid-"+name))
 }
 
@@ -325,7 +328,7 @@ func (w *world) nft(script string) string {
 // raise puts up a fence in the host's namespace.
 func (w *world) raise() {
 	cfg := testConfig
-	cfg.Log = slog.New(slog.DiscardHandler)
+	cfg.Log, cfg.Kernel = slog.New(slog.DiscardHandler), new(hostnet.Changes)
 	f, err := New(cfg)
 	w.must(err)
 	h, host := w.net("host"), int(w.place["host"])
@@ -354,6 +357,6 @@ func (w *world) run() (stop func()) {
 }
 
 var testConfig = Config{
-	Tunnel: "kith0", Group: GuestGroup, Pods: netip.MustParsePrefix("10.42.0.0/16"), Services: netip.MustParsePrefix("10.43.0.0/16"),
+	Tunnel: "kith0", Group: guestnet.Group, Pods: netip.MustParsePrefix("10.42.0.0/16"), Services: netip.MustParsePrefix("10.43.0.0/16"),
 	Node: netip.MustParseAddr(nodeIP), DNS: netip.MustParseAddr("10.43.0.10"),
 }

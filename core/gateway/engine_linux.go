@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,16 +13,19 @@ import (
 	"golang.org/x/time/rate"
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
+
+	"kith.dev/core/gateway/noderoute"
+	"kith.dev/core/netplan"
 )
 
 // engine is the running half of a Gateway: the WireGuard device and the kernel's side of it.
 type engine struct {
 	dev    *device.Device
-	host   *host
+	node   *noderoute.Node
 	port   uint16
-	tooBig <-chan struct{}       // a path turned out narrower than known
-	peers  map[string]Peer       // as WireGuard was told
-	kept   map[Key]time.Duration // keepalive intervals WireGuard was told
+	tooBig <-chan struct{} // a path turned out narrower than known
+	peers  map[string]Peer // as WireGuard was told
+	kept   map[Key]bool    // whom WireGuard was told to keep alive
 }
 
 func newEngine(ctx context.Context, cfg Config, t *tap, shook func()) (*engine, error) {
@@ -33,15 +37,15 @@ func newEngine(ctx context.Context, cfg Config, t *tap, shook func()) (*engine, 
 	t.outbound, t.inbound = newPipe(), newPipe()
 	tooBig := make(chan struct{}, 1)
 	dev := device.NewDevice(t, newBind(tooBig, shook, t.outbound, t.inbound), deviceLog(cfg.Log))
-	e := &engine{dev: dev, port: cfg.ListenPort, tooBig: tooBig, peers: map[string]Peer{}, kept: map[Key]time.Duration{}}
+	e := &engine{dev: dev, port: cfg.ListenPort, tooBig: tooBig, peers: map[string]Peer{}, kept: map[Key]bool{}}
 	fail := func(err error) (*engine, error) {
 		dev.Close()
-		if e.host != nil {
-			e.host.down()
+		if e.node != nil {
+			e.node.Down()
 		}
 		return nil, err
 	}
-	if e.host, err = newHost(cfg); err != nil {
+	if e.node, err = noderoute.New(cfg.Device, cfg.Address, cfg.Log); err != nil {
 		return fail(err)
 	}
 	settings := fmt.Sprintf("private_key=%s\nlisten_port=%d\nreplace_peers=true\n", cfg.PrivateKey.hex(), cfg.ListenPort)
@@ -51,7 +55,7 @@ func newEngine(ctx context.Context, cfg Config, t *tap, shook func()) (*engine, 
 	if err := dev.Up(); err != nil {
 		return fail(fmt.Errorf("listen on UDP port %d: %w; is another kithd or a WireGuard interface using it?", cfg.ListenPort, err))
 	}
-	if err := e.host.up(); err != nil {
+	if err := e.node.Up(); err != nil {
 		return fail(err)
 	}
 	return e, nil
@@ -77,7 +81,7 @@ func createTUN(ctx context.Context, name string, mtu int) (tun.Device, error) {
 
 func (e *engine) close() {
 	e.dev.Close()
-	e.host.down()
+	e.node.Down()
 }
 
 // setPeer tells WireGuard what changed. An endpoint that is the same as before is left alone: WireGuard may know
@@ -93,7 +97,7 @@ func (e *engine) setPeer(p Peer) error {
 	if p.Endpoint.IsValid() && p.Endpoint != old.Endpoint {
 		fmt.Fprintf(&b, "endpoint=%s\n", p.Endpoint)
 	}
-	if !known || !sameAliases(p.Theirs, old.Theirs) {
+	if !known || !slices.EqualFunc(p.Theirs, old.Theirs, sameAlias) {
 		b.WriteString("replace_allowed_ips=true\n")
 		for _, m := range p.Theirs {
 			fmt.Fprintf(&b, "allowed_ip=%s\n", m.Alias)
@@ -120,17 +124,7 @@ func (e *engine) rebind() error {
 	return e.dev.IpcSet(fmt.Sprintf("listen_port=%d\n", e.port))
 }
 
-func sameAliases(a, b []Mapping) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].Alias != b[i].Alias {
-			return false
-		}
-	}
-	return true
-}
+func sameAlias(a, b netplan.Mapping) bool { return a.Alias == b.Alias }
 
 // deviceLog passes WireGuard's own words on. Its errors repeat with every packet while a network is away, so they
 // are kept to one in ten seconds, and are for us: the owner is told by Stats.

@@ -9,6 +9,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"kith.dev/core/gateway/datapath"
+	"kith.dev/core/hostnet"
 )
 
 // DefaultMTU of the device: WireGuard over IPv6 on Ethernet just fits.
@@ -26,10 +29,11 @@ type Config struct {
 	PrivateKey PrivateKey     //
 	Reserved   []netip.Prefix // this cluster's own ranges (pods, services): never used as an alias
 	HostPorts  []uint16       // TCP ports on this host's own addresses that peers may connect to, such as the API server's
-	Changed    func()         // called when a tunnel came up or went down (Stats.Up); may be nil, must not block
+	Changed    func()         // called when a tunnel came up or went down (Stats.Up); must not block
 	// Overlaps is called with the IDs of the peers whose aliases cannot stay, because this host came to a network, or to a
-	// peer's endpoint, of such addresses; and again while it is so. It may be nil, and must not block.
+	// peer's endpoint, of such addresses; and again while it is so. It must not block.
 	Overlaps func(ids []string)
+	Kernel   *hostnet.Changes
 	Log      *slog.Logger
 }
 
@@ -37,29 +41,29 @@ type Config struct {
 // from anywhere; peers set before Run has brought the device up, or while it is down, are applied then.
 type Gateway struct {
 	cfg   Config
-	table atomic.Pointer[table]
-	drops drops
-	ready chan struct{} // closed when the device was up for the first time
+	table atomic.Pointer[datapath.Table]
+	drops datapath.Drops
 	shook shook
 
 	mu     sync.Mutex // guards what follows; the data path needs only table, drops and shook
 	peers  map[string]*route
 	lives  map[string]*life // by ID
-	around surroundings
+	around datapath.Host
 	lapped []string // IDs of the peers that Config.Overlaps is about, sorted
 	live   *engine  // nil when the device is down
+}
+
+// route pairs a peer with the MTU towards it, and whether its tunnel was up when it was looked at last.
+type route struct {
+	Peer
+	mtu int
+	up  *atomic.Bool
 }
 
 // New checks the configuration; nothing is touched before Run.
 func New(cfg Config) (*Gateway, error) {
 	if cfg.MTU == 0 {
 		cfg.MTU = DefaultMTU
-	}
-	if cfg.Changed == nil {
-		cfg.Changed = func() {}
-	}
-	if cfg.Overlaps == nil {
-		cfg.Overlaps = func([]string) {}
 	}
 	switch {
 	case cfg.Device == "" || len(cfg.Device) > 15:
@@ -75,27 +79,18 @@ func New(cfg Config) (*Gateway, error) {
 	case cfg.Log == nil:
 		return nil, errors.New("gateway: no logger")
 	}
-	g := &Gateway{cfg: cfg, ready: make(chan struct{}), peers: map[string]*route{}, lives: map[string]*life{}}
-	g.around = surroundings{self: cfg.Address, port: cfg.ListenPort, open: cfg.HostPorts}
-	g.table.Store(newTable(g.around, nil))
+	g := &Gateway{cfg: cfg, peers: map[string]*route{}, lives: map[string]*life{}}
+	g.around = datapath.Host{Self: cfg.Address, Port: cfg.ListenPort, Open: cfg.HostPorts}
+	g.table.Store(datapath.New(g.around, nil))
 	return g, nil
 }
 
 // PublicKey is what the peers need to know of us.
 func (g *Gateway) PublicKey() Key { return g.cfg.PrivateKey.Public() }
 
-// Ready is closed once the device is up.
-func (g *Gateway) Ready() <-chan struct{} { return g.ready }
-
 // SetPeer adds a peer or changes it. It may be repeated: what stays the same is not touched, so connections go on.
 // With an endpoint given, the handshake starts at once, and again soon if the peer does not know us yet. After an error from the kernel the peer is kept and tried again.
 func (g *Gateway) SetPeer(p Peer) error {
-	if p.Keepalive == 0 {
-		p.Keepalive = DefaultKeepalive
-	}
-	if !p.Gateway.IsValid() {
-		p.Gateway = g.cfg.Address
-	}
 	p.Endpoint = netip.AddrPortFrom(p.Endpoint.Addr().Unmap(), p.Endpoint.Port())
 	if err := p.Validate(); err != nil {
 		return fmt.Errorf("gateway: peer %s refused: %w", p.ID, err)
@@ -163,9 +158,9 @@ func (g *Gateway) Peer(id string) (Peer, bool) {
 }
 
 // Taken lists what an alias for a range of peer id must not overlap: everything in use on this host, this
-// cluster's own ranges, and what belongs to the other peers. It is the second argument of ChooseAlias.
+// cluster's own ranges, and what belongs to the other peers. It is the second argument of netplan.ChooseAlias.
 func (g *Gateway) Taken(id string) ([]netip.Prefix, error) {
-	out, err := LocalRanges(g.cfg.Device)
+	out, err := hostnet.InUse(g.cfg.Device)
 	if err != nil {
 		return nil, err
 	}
@@ -190,15 +185,15 @@ func (g *Gateway) Taken(id string) ([]netip.Prefix, error) {
 }
 
 // Drops counts the packets that were not let through, by reason.
-func (g *Gateway) Drops() map[string]uint64 { return g.drops.byReason() }
+func (g *Gateway) Drops() map[string]uint64 { return g.drops.ByReason() }
 
 // rebuild gives the data path a new table. Callers hold mu.
 func (g *Gateway) rebuild() {
-	all := make([]route, 0, len(g.peers))
+	all := make([]datapath.Peer, 0, len(g.peers))
 	for _, r := range g.peers {
-		all = append(all, *r)
+		all = append(all, datapath.Peer{Pair: r.Pair, MTU: r.mtu, Up: r.up})
 	}
-	g.table.Store(newTable(g.around, all))
+	g.table.Store(datapath.New(g.around, all))
 	g.shook.allUp.Store(false) // until they are looked at again
 }
 
@@ -238,11 +233,6 @@ func (g *Gateway) open(ctx context.Context) (*engine, error) {
 	}
 	for _, r := range g.peers {
 		g.greet(r.Peer)
-	}
-	select {
-	case <-g.ready:
-	default:
-		close(g.ready)
 	}
 	return e, nil
 }

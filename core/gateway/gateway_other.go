@@ -5,9 +5,6 @@ package gateway
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
-	"net/netip"
 	"runtime"
 	"time"
 )
@@ -35,23 +32,3 @@ func (*Gateway) RTT(context.Context, string) (time.Duration, error) { return 0, 
 
 // Echo is RTT with packets of so many bytes.
 func (*Gateway) Echo(context.Context, string, int) (time.Duration, error) { return 0, errNoTunnel }
-
-// LocalRanges lists the IPv4 ranges of this host's addresses, except for those of device.
-func LocalRanges(device string) (out []netip.Prefix, err error) {
-	links, err := net.Interfaces()
-	if err != nil {
-		return nil, fmt.Errorf("list the network devices: %w", err)
-	}
-	for _, l := range links {
-		addrs, err := l.Addrs()
-		if err != nil || l.Name == device {
-			continue
-		}
-		for _, a := range addrs {
-			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() {
-				out = append(out, p.Masked())
-			}
-		}
-	}
-	return out, nil
-}

@@ -63,12 +63,9 @@ func (g *Gateway) insist(e *engine, r *route) {
 
 // hello sends an empty packet, and keeps doing so.
 func (e *engine) hello(p Peer) {
-	if e.kept[p.PublicKey] != p.Keepalive {
-		seconds := max(1, int(p.Keepalive/time.Second))
-		err := e.dev.IpcSet(fmt.Sprintf("public_key=%s\nupdate_only=true\npersistent_keepalive_interval=%d\n", p.PublicKey.hex(), seconds))
-		if err == nil {
-			e.kept[p.PublicKey] = p.Keepalive
-		}
+	if !e.kept[p.PublicKey] {
+		err := e.dev.IpcSet(fmt.Sprintf("public_key=%s\nupdate_only=true\npersistent_keepalive_interval=%d\n", p.PublicKey.hex(), int(keepalive/time.Second)))
+		e.kept[p.PublicKey] = err == nil
 	}
 	if w := e.dev.LookupPeer(device.NoisePublicKey(p.PublicKey)); w != nil {
 		w.SendKeepalive()

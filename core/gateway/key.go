@@ -113,17 +113,6 @@ func (k Key) String() string {
 	return base64.StdEncoding.EncodeToString(k[:])
 }
 
-func (k Key) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
-
-func (k *Key) UnmarshalText(b []byte) (err error) {
-	if len(b) == 0 {
-		*k = Key{}
-		return nil
-	}
-	*k, err = ParseKey(string(b))
-	return err
-}
-
 // clamp makes the scalar a valid one (RFC 7748, section 5).
 func (k *PrivateKey) clamp() {
 	k.bytes[0] &= 248

@@ -19,6 +19,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+
+	"kith.dev/core/hostnet"
+	"kith.dev/core/netplan"
 )
 
 // The tests in *_linux_test.go build a LAN of laptops from network namespaces without names, which vanish with
@@ -74,16 +77,21 @@ func serveGateway(config string) {
 	overlaps := make(chan []string, 64)
 	g, err := New(Config{
 		Device: "kith0", Address: podGateway, ListenPort: cfg.Port, PrivateKey: key, HostPorts: []uint16{6443},
-		Reserved: []netip.Prefix{pods}, Changed: changed, Overlaps: func(ids []string) { overlaps <- ids }, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Reserved: []netip.Prefix{pods}, Changed: changed, Overlaps: func(ids []string) { overlaps <- ids }, Kernel: new(hostnet.Changes), Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	die(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- g.Run(ctx) }()
-	select {
-	case <-g.Ready():
-	case err := <-ended:
-		die(err)
+	for up := false; !up; {
+		select {
+		case err := <-ended:
+			die(err)
+		case <-time.After(time.Millisecond):
+			g.mu.Lock()
+			up = g.live != nil
+			g.mu.Unlock()
+		}
 	}
 	out := json.NewEncoder(os.Stdout)
 	out.Encode(answer{})
@@ -290,8 +298,10 @@ func (p *laptop) address() netip.Addr {
 func (p *laptop) asPeer(seenHere, seenThere string) Peer {
 	return Peer{
 		ID: p.name, Name: p.name, PublicKey: p.key.Public(), Endpoint: netip.AddrPortFrom(p.address(), 6450),
-		Theirs: []Mapping{{Name: "pods", Real: pods, Alias: netip.MustParsePrefix(seenHere)}},
-		Ours:   []Mapping{{Name: "pods", Real: pods, Alias: netip.MustParsePrefix(seenThere)}},
+		Pair: netplan.Pair{
+			Theirs: []netplan.Mapping{{Name: "pods", Real: pods, Alias: netip.MustParsePrefix(seenHere)}},
+			Ours:   []netplan.Mapping{{Name: "pods", Real: pods, Alias: netip.MustParsePrefix(seenThere)}},
+		},
 	}
 }
 

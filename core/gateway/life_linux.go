@@ -32,7 +32,7 @@ func (g *Gateway) listen(now time.Time) {
 // nudge sends one ICMP echo to a peer's gateway. Nobody waits for the answer: that anything came is seen at the next look. To
 // WireGuard it is data, so when no answer comes it begins a handshake by itself.
 func (g *Gateway) nudge(p Peer) {
-	to, ok := p.Translate(p.Gateway)
+	to, ok := p.gateway()
 	if !ok {
 		return
 	}

@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"kith.dev/core/hostnet"
+	"kith.dev/core/netplan"
 )
 
 // way is the device by which a host sends to an address, "" when it cannot.
@@ -42,7 +45,7 @@ func TestNetworkOfAnAliasIsNotDrawnIntoTheTunnel(t *testing.T) {
 	bob.serveTCP(80, whoCalls)
 	alice.goes("10.65.200.9", "kith0")
 	u0 := link(t, alice.hostNL, "u0")
-	wide := &netlink.Route{LinkIndex: u0.Attrs().Index, Dst: ipnet(netip.MustParsePrefix("10.64.0.0/11")), Gw: net.IPv4(172, 31, 0, 254)}
+	wide := &netlink.Route{LinkIndex: u0.Attrs().Index, Dst: hostnet.IPNet(netip.MustParsePrefix("10.64.0.0/11")), Gw: net.IPv4(172, 31, 0, 254)}
 	for _, one := range []struct {
 		what        string
 		come, leave func() error
@@ -55,7 +58,7 @@ func TestNetworkOfAnAliasIsNotDrawnIntoTheTunnel(t *testing.T) {
 			t.Errorf("%s: overlaps of %v", one.what, ids)
 		}
 		alice.goes("10.65.3.9", "u0")
-		if taken := alice.do(order{Do: "taken", ID: "bob"}).Taken; free(netip.MustParsePrefix("10.65.0.0/16"), taken) {
+		if taken := alice.do(order{Do: "taken", ID: "bob"}).Taken; netplan.Free(netip.MustParsePrefix("10.65.0.0/16"), taken) {
 			t.Errorf("%s: 10.65.0.0/16 would be chosen again", one.what)
 		}
 		must(t, one.leave())
@@ -78,9 +81,9 @@ func TestDefaultRouteInHalvesLeavesAliasesAlone(t *testing.T) {
 	bob.serveTCP(80, whoCalls)
 	u0 := link(t, alice.hostNL, "u0")
 	for _, half := range []string{"0.0.0.0/1", "128.0.0.0/1"} {
-		must(t, alice.hostNL.RouteAdd(&netlink.Route{LinkIndex: u0.Attrs().Index, Dst: ipnet(netip.MustParsePrefix(half)), Gw: net.IPv4(172, 31, 0, 254)}))
+		must(t, alice.hostNL.RouteAdd(&netlink.Route{LinkIndex: u0.Attrs().Index, Dst: hostnet.IPNet(netip.MustParsePrefix(half)), Gw: net.IPv4(172, 31, 0, 254)}))
 	}
-	if taken := alice.do(order{Do: "taken", ID: "bob"}).Taken; !free(netip.MustParsePrefix("10.65.0.0/16"), taken) {
+	if taken := alice.do(order{Do: "taken", ID: "bob"}).Taken; !netplan.Free(netip.MustParsePrefix("10.65.0.0/16"), taken) {
 		t.Errorf("bob could not be seen at 10.65.0.0/16: %v is taken", taken)
 	}
 	alice.do(order{Do: "set", Peer: bob.asPeer("10.65.0.0/16", "10.70.0.0/16")}) // looks at the routes
@@ -115,7 +118,7 @@ func TestNobodyDrawsAnothersPacketsOutOfTheTunnel(t *testing.T) {
 	u0 := link(t, mallory.hostNL, "u0")
 	must(t, mallory.hostNL.AddrDel(u0, parseAddr(t, "172.31.0.3/24")))
 	must(t, mallory.hostNL.AddrAdd(u0, parseAddr(t, "10.65.0.5/32")))
-	must(t, mallory.hostNL.RouteAdd(&netlink.Route{LinkIndex: u0.Attrs().Index, Dst: ipnet(netip.MustParsePrefix("172.31.0.0/24")), Scope: netlink.SCOPE_LINK}))
+	must(t, mallory.hostNL.RouteAdd(&netlink.Route{LinkIndex: u0.Attrs().Index, Dst: hostnet.IPNet(netip.MustParsePrefix("172.31.0.0/24")), Scope: netlink.SCOPE_LINK}))
 	for start := time.Now(); alice.do(order{Do: "stats"}).Stats["mallory"].Endpoint.Addr().String() != "10.65.0.5"; time.Sleep(20 * time.Millisecond) {
 		if time.Since(start) > patience {
 			t.Fatal("alice does not hear mallory from there")

@@ -4,12 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
+
+	"kith.dev/core/netplan"
 )
 
-// DefaultKeepalive keeps NAT mappings alive and lets both sides notice a restarted peer.
-const DefaultKeepalive = 25 * time.Second
+// keepalive keeps NAT mappings alive and lets both sides notice a restarted peer.
+const keepalive = 25 * time.Second
 
 // Peer is another cluster as the gateway needs to know it.
 type Peer struct {
@@ -19,29 +20,14 @@ type Peer struct {
 	// Endpoint is where its WireGuard listens; the zero value waits for the peer to come. Once the peer was heard
 	// from elsewhere, that is where packets go, until Endpoint is set to something new.
 	Endpoint netip.AddrPort
-	Theirs   []Mapping // its ranges: Real at home, Alias as routed here
-	Ours     []Mapping // our ranges: Real here, Alias as routed there
-	// Gateway is the peer's own address on its tunnel device, in its own terms; zero means the same as ours.
-	Gateway   netip.Addr
-	Keepalive time.Duration // zero means DefaultKeepalive
+	netplan.Pair
 }
 
-// Translate turns an address as the peer uses it into the one that reaches it from here. False: the address is in
-// none of the peer's ranges and cannot be reached.
-func (p Peer) Translate(a netip.Addr) (netip.Addr, bool) {
+// gateway is the peer's own address on its tunnel device as it is seen here: every cluster's follows from its pods' range.
+func (p Peer) gateway() (netip.Addr, bool) {
 	for _, m := range p.Theirs {
-		if out, ok := m.ToAlias(a); ok {
-			return out, true
-		}
-	}
-	return netip.Addr{}, false
-}
-
-// TranslateOurs turns an address of ours into the one by which the peer reaches it.
-func (p Peer) TranslateOurs(a netip.Addr) (netip.Addr, bool) {
-	for _, m := range p.Ours {
-		if out, ok := m.ToAlias(a); ok {
-			return out, true
+		if m.Name == "pods" {
+			return m.ToAlias(netplan.Cluster{Pods: m.Real}.Gateway())
 		}
 	}
 	return netip.Addr{}, false
@@ -62,42 +48,7 @@ func (p Peer) Validate() error {
 	if a := p.Endpoint.Addr(); a.Is6() && a.IsLinkLocalUnicast() {
 		errs = append(errs, fmt.Errorf("endpoint %s is link-local, which WireGuard's socket cannot reach", p.Endpoint))
 	}
-	if p.Keepalive < 0 || p.Keepalive > time.Hour {
-		errs = append(errs, fmt.Errorf("keepalive %s: allowed is 1s to 1h", p.Keepalive))
-	}
-	if p.Gateway.IsValid() && !p.Gateway.Is4() {
-		errs = append(errs, fmt.Errorf("gateway address %s is not IPv4", p.Gateway))
-	}
-	if len(p.Theirs) > 16 || len(p.Ours) > 16 {
-		errs = append(errs, errors.New("more than 16 ranges"))
-		return errors.Join(errs...)
-	}
-	for _, m := range slices.Concat(p.Theirs, p.Ours) {
-		errs = append(errs, m.validate())
-		if m.Alias.IsValid() && !isPrivate(m.Alias) {
-			errs = append(errs, fmt.Errorf("range %s: alias %s is not of private use", m.Name, m.Alias))
-		}
-	}
-	errs = append(errs, disjoint("its ranges", p.Theirs), disjoint("our ranges", p.Ours))
-	for _, t := range p.Theirs {
-		for _, o := range p.Ours {
-			if t.Alias.Overlaps(o.Real) {
-				errs = append(errs, fmt.Errorf("alias %s of its %s overlaps our %s %s", t.Alias, t.Name, o.Name, o.Real))
-			}
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func disjoint(whose string, ms []Mapping) error {
-	for i, a := range ms {
-		for _, b := range ms[:i] {
-			if a.Real.Overlaps(b.Real) || a.Alias.Overlaps(b.Alias) {
-				return fmt.Errorf("%s %q and %q overlap", whose, b.Name, a.Name)
-			}
-		}
-	}
-	return nil
+	return errors.Join(append(errs, p.Pair.Validate())...)
 }
 
 // ErrKeyTaken is wrapped by SetPeer's error when another peer has the WireGuard key already: packets are told apart by it.

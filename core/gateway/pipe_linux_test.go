@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"sync/atomic"
@@ -10,11 +12,21 @@ import (
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/conn/bindtest"
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
+
+	"kith.dev/core/gateway/datapath"
 )
+
+// up is that of a tunnel that works.
+func up() *atomic.Bool {
+	b := new(atomic.Bool)
+	b.Store(true)
+	return b
+}
 
 // awaits calls await and tells when it returned.
 func awaits(p *pipe) <-chan time.Time {
@@ -145,6 +157,14 @@ func TestWireGuardTakesInNoMoreThanAPipeHolds(t *testing.T) {
 			here, there := &network{Bind: binds[0]}, &network{Bind: binds[1]}
 			from, to := newEndless("10.45.0.0/16", "10.46.0.0/16"), newEndless("10.46.0.0/16", "10.45.0.0/16")
 			acquaint(t, wireguardOf(t, from, here), wireguardOf(t, to, there))
+			t.Cleanup(func() { // while both are open: bindtest waits for ever to send to one that was closed
+				to.blocked.Store(false)
+				for _, n := range []*network{here, there} {
+					n.blocked.Store(false)
+					n.ended.Store(true)
+					eventually(t, "nothing is on its way", func() bool { return n.sending.Load() == 0 })
+				}
+			})
 			from.open.Store(true)
 			eventually(t, "packets pass", func() bool { return to.written.Load() > 10*room })
 
@@ -190,9 +210,9 @@ func wireguardOf(t *testing.T, d *endless, n *network) *wireguard {
 
 func tapOf(d *endless, state *atomic.Bool) *tap {
 	other := testPeer("other", testMapping(d.theirs, d.theirs), testMapping(d.own, d.own))
-	var now atomic.Pointer[table]
-	now.Store(newTable(surroundings{self: netip.MustParseAddr("10.47.0.1")}, []route{{other, DefaultMTU, state}}))
-	return &tap{Device: d, table: &now, drops: &drops{}, outbound: newPipe(), inbound: newPipe()}
+	var now atomic.Pointer[datapath.Table]
+	now.Store(datapath.New(datapath.Host{Self: netip.MustParseAddr("10.47.0.1")}, []datapath.Peer{{Pair: other.Pair, MTU: DefaultMTU, Up: state}}))
+	return &tap{Device: d, table: &now, drops: new(datapath.Drops), outbound: newPipe(), inbound: newPipe()}
 }
 
 // acquaint makes peers of two devices; bindtest has the first at port 2 and the second at port 1.
@@ -225,11 +245,11 @@ func newEndless(own, theirs string) *endless {
 
 func (d *endless) packet() []byte {
 	p := make([]byte, 1000)
-	p[0], p[8], p[9] = 0x45, 64, protoUDP
+	p[0], p[8], p[9] = 0x45, 64, unix.IPPROTO_UDP
 	src, dst := netip.MustParsePrefix(d.own).Addr().As4(), netip.MustParsePrefix(d.theirs).Addr().As4()
 	copy(p[12:], src[:])
 	copy(p[16:], dst[:])
-	seal(p)
+	binary.BigEndian.PutUint16(p[2:], uint16(len(p))) // nobody looks at checksums here
 	return p
 }
 
@@ -275,13 +295,19 @@ func (d *endless) Close() error {
 // network takes nothing while it is blocked, and counts packets.
 type network struct {
 	conn.Bind
-	blocked        atomic.Bool
+	blocked, ended atomic.Bool
 	sent, received atomic.Int64
+	sending        atomic.Int32
 }
 
 func (n *network) Send(bufs [][]byte, to conn.Endpoint) error {
+	n.sending.Add(1)
+	defer n.sending.Add(-1)
 	for n.blocked.Load() {
 		time.Sleep(time.Millisecond)
+	}
+	if n.ended.Load() {
+		return net.ErrClosed
 	}
 	n.sent.Add(int64(countPackets(bufs)))
 	return n.Bind.Send(bufs, to)

@@ -29,9 +29,9 @@ func (g *Gateway) Echo(ctx context.Context, id string, bytes int) (time.Duration
 	if !ok {
 		return 0, fmt.Errorf("gateway: no peer %s", id)
 	}
-	to, ok := p.Translate(p.Gateway)
+	to, ok := p.gateway()
 	if !ok {
-		return 0, fmt.Errorf("gateway: peer %s: its gateway address %s is in none of the ranges it shows", id, p.Gateway)
+		return 0, fmt.Errorf("gateway: peer %s shows no range of pods, in which its gateway's address would be", id)
 	}
 	c, err := icmp.ListenPacket("ip4:icmp", g.cfg.Address.String())
 	if err != nil {

@@ -12,6 +12,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/net/icmp"
 	"golang.org/x/sys/unix"
+
+	"kith.dev/core/hostnet"
+	"kith.dev/core/netplan"
 )
 
 // dropped waits until a reason's counter has grown beyond before.
@@ -28,7 +31,13 @@ func (p *laptop) dropped(reason string, before uint64) bool {
 // spoof sends a UDP datagram with a source address of its own choosing from the pod.
 func (p *laptop) spoof(src, dst string, port int) {
 	p.t.Helper()
-	b := ipv4Packet(src, dst, protoUDP, udpSegment(4444, port, []byte("spoofed")))
+	b := append(make([]byte, 28), "spoofed"...) // the kernel fills in length and checksum of the header (raw(7)); UDP has none
+	b[0], b[8], b[9] = 0x45, 64, unix.IPPROTO_UDP
+	copy(b[12:], netip.MustParseAddr(src).AsSlice())
+	copy(b[16:], netip.MustParseAddr(dst).AsSlice())
+	binary.BigEndian.PutUint16(b[20:], 4444)
+	binary.BigEndian.PutUint16(b[22:], uint16(port))
+	binary.BigEndian.PutUint16(b[24:], uint16(len(b)-20))
 	var err error
 	p.inPod(func() {
 		var fd int
@@ -103,7 +112,7 @@ func TestPeersReachOnlyWhatIsMapped(t *testing.T) {
 	t.Run("a range that bob does not show", func(t *testing.T) {
 		p := bob.asPeer("10.65.0.0/16", "10.70.0.0/16")
 		more := netip.MustParsePrefix("10.99.0.0/16")
-		p.Theirs = append(p.Theirs, Mapping{Name: "more", Real: more, Alias: more})
+		p.Theirs = append(p.Theirs, netplan.Mapping{Name: "more", Real: more, Alias: more})
 		alice.do(order{Do: "set", Peer: p})
 		alice.spoof("10.42.0.5", "10.99.0.5", 90)
 		if !bob.dropped("destination", 0) {
@@ -218,11 +227,11 @@ func TestWhatIsTaken(t *testing.T) {
 	}{
 		{"172.31.0.0/16", true}, {"10.42.0.0/16", true}, {"10.65.0.0/16", true}, {"10.70.0.0/16", false}, {"10.43.0.0/16", false},
 	} {
-		if got := !free(netip.MustParsePrefix(c.prefix), taken); got != c.want {
+		if got := !netplan.Free(netip.MustParsePrefix(c.prefix), taken); got != c.want {
 			t.Errorf("%s taken: %v, want %v (%v)", c.prefix, got, c.want, taken)
 		}
 	}
-	if !free(netip.MustParsePrefix("10.65.0.0/16"), alice.do(order{Do: "taken", ID: "bob"}).Taken) {
+	if !netplan.Free(netip.MustParsePrefix("10.65.0.0/16"), alice.do(order{Do: "taken", ID: "bob"}).Taken) {
 		t.Error("bob's alias is taken from bob himself")
 	}
 }
@@ -252,7 +261,7 @@ func TestNothingStaysBehind(t *testing.T) {
 
 func (p *laptop) ours() (out []string) {
 	p.t.Helper()
-	routes, err := p.hostNL.RouteListFiltered(unix.AF_INET, &netlink.Route{Protocol: protocol}, netlink.RT_FILTER_PROTOCOL)
+	routes, err := p.hostNL.RouteListFiltered(unix.AF_INET, &netlink.Route{Protocol: hostnet.Protocol}, netlink.RT_FILTER_PROTOCOL)
 	must(p.t, err)
 	for _, r := range routes {
 		out = append(out, r.String())
@@ -265,24 +274,4 @@ func (p *laptop) ours() (out []string) {
 		}
 	}
 	return out
-}
-
-// ipv4Packet builds a packet with all checksums right.
-func ipv4Packet(src, dst string, proto byte, payload []byte) []byte {
-	p := make([]byte, 20, 20+len(payload))
-	p[0], p[8], p[9] = 0x45, 64, proto
-	s, d := netip.MustParseAddr(src).As4(), netip.MustParseAddr(dst).As4()
-	copy(p[12:], s[:])
-	copy(p[16:], d[:])
-	p = append(p, payload...)
-	seal(p)
-	return p
-}
-
-func udpSegment(from, to int, data []byte) []byte {
-	b := make([]byte, 8, 8+len(data))
-	binary.BigEndian.PutUint16(b, uint16(from))
-	binary.BigEndian.PutUint16(b[2:], uint16(to))
-	binary.BigEndian.PutUint16(b[4:], uint16(8+len(data)))
-	return append(b, data...)
 }

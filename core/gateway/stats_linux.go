@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"kith.dev/core/hostnet"
 )
 
 func (e *engine) stats() map[Key]Stats {
@@ -22,6 +24,15 @@ func (e *engine) endpoints() map[Key]netip.AddrPort {
 		if s.Endpoint.IsValid() {
 			out[k] = s.Endpoint
 		}
+	}
+	return out
+}
+
+// paths describes how each peer's endpoint is reached now.
+func (e *engine) paths() map[Key]string {
+	out := map[Key]string{}
+	for k, ep := range e.endpoints() {
+		out[k] = hostnet.Way(ep.Addr())
 	}
 	return out
 }

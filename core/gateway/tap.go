@@ -8,14 +8,16 @@ import (
 	"syscall"
 
 	"golang.zx2c4.com/wireguard/tun"
+
+	"kith.dev/core/gateway/datapath"
 )
 
 // tap sits between the kernel's TUN device and WireGuard and translates what passes. Packets at this interface
 // are single ones, split from the kernel's large segments, with complete checksums in both directions.
 type tap struct {
 	tun.Device
-	table             *atomic.Pointer[table]
-	drops             *drops
+	table             *atomic.Pointer[datapath.Table]
+	drops             *datapath.Drops
 	outbound, inbound *pipe
 }
 
@@ -25,12 +27,12 @@ func (d *tap) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	n, err := d.readGuarded(bufs, sizes, offset)
 	t, inside := d.table.Load(), 0
 	for i := range n { // also with an error: ErrTooManySegments comes with packets
-		if v := t.egress(bufs[i][offset : offset+sizes[i]]); v != pass {
-			d.drops.add(v)
+		if v := t.Egress(bufs[i][offset : offset+sizes[i]]); v != datapath.Pass {
+			d.drops.Add(v)
 			sizes[i] = 0
 			continue
 		}
-		if t.willLeave(bufs[i][offset:]) {
+		if t.Leaves(bufs[i][offset:]) {
 			inside++
 		}
 	}
@@ -44,7 +46,7 @@ func (d *tap) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 func (d *tap) readGuarded(bufs [][]byte, sizes []int, offset int) (n int, err error) {
 	defer func() {
 		if recover() != nil {
-			d.drops.add(dropMalformed)
+			d.drops.Add(datapath.Malformed)
 			n, err = 0, nil
 		}
 	}()
@@ -56,7 +58,7 @@ func (d *tap) readGuarded(bufs [][]byte, sizes []int, offset int) (n int, err er
 	case errors.Is(err, os.ErrClosed), errors.Is(err, io.EOF), errors.As(err, &errno):
 		return n, err
 	}
-	d.drops.add(dropMalformed)
+	d.drops.Add(datapath.Malformed)
 	return 0, nil
 }
 
@@ -68,8 +70,8 @@ func (d *tap) Write(bufs [][]byte, offset int) (int, error) {
 	t := d.table.Load()
 	kept := bufs[:0]
 	for _, b := range bufs {
-		if v := t.ingress(b[offset:]); v != pass {
-			d.drops.add(v)
+		if v := t.Ingress(b[offset:]); v != datapath.Pass {
+			d.drops.Add(v)
 			continue
 		}
 		kept = append(kept, b)

@@ -18,6 +18,8 @@ import (
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
 	"golang.org/x/sys/unix"
+
+	"kith.dev/core/hostnet"
 )
 
 const patience = 10 * time.Second
@@ -241,7 +243,7 @@ func TestEveryHopOfTracerouteShows(t *testing.T) {
 		}
 	}
 	// A router behind bob speaks from an address that alice does not know: it gets the gateway's.
-	must(t, bob.hostNL.RouteAdd(&netlink.Route{Dst: ipnet(netip.MustParsePrefix("10.42.9.0/24")), Gw: podAddr.AsSlice()}))
+	must(t, bob.hostNL.RouteAdd(&netlink.Route{Dst: hostnet.IPNet(netip.MustParsePrefix("10.42.9.0/24")), Gw: podAddr.AsSlice()}))
 	address(t, bob.podNL, "lo", "192.168.78.1/32")
 	must(t, bob.podNL.RouteReplace(&netlink.Route{Gw: net.IPv4(10, 42, 0, 1), Src: net.IPv4(192, 168, 78, 1)}))
 	bob.inPod(func() { err = os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) })

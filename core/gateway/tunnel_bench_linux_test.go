@@ -16,6 +16,8 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
+
+	"kith.dev/core/hostnet"
 )
 
 // BenchmarkTunnel compares three ways of the same pods, by turns, for a machine is never the same for two minutes: one
@@ -105,7 +107,7 @@ func plain(p, q *laptop, theirs string) {
 	}
 	device := link(t, p.hostNL, "wg0")
 	must(t, p.hostNL.LinkSetUp(device))
-	must(t, p.hostNL.RouteAdd(&netlink.Route{Dst: ipnet(netip.MustParsePrefix(theirs)), LinkIndex: device.Attrs().Index, Scope: netlink.SCOPE_LINK}))
+	must(t, p.hostNL.RouteAdd(&netlink.Route{Dst: hostnet.IPNet(netip.MustParsePrefix(theirs)), LinkIndex: device.Attrs().Index, Scope: netlink.SCOPE_LINK}))
 }
 
 const plainPort = 6451
@@ -137,6 +139,6 @@ func median(v []float64) float64 {
 func (p *laptop) secondAddress(a string) {
 	p.t.Helper()
 	address(p.t, p.podNL, "eth0", a+"/32")
-	to := ipnet(netip.PrefixFrom(netip.MustParseAddr(a), 32))
+	to := hostnet.IPNet(netip.PrefixFrom(netip.MustParseAddr(a), 32))
 	must(p.t, p.hostNL.RouteAdd(&netlink.Route{Dst: to, LinkIndex: link(p.t, p.hostNL, "p0").Attrs().Index, Scope: netlink.SCOPE_LINK}))
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -10,6 +11,10 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.zx2c4.com/wireguard/device"
+
+	"kith.dev/core/gateway/noderoute"
+	"kith.dev/core/hostnet"
+	"kith.dev/core/netplan"
 )
 
 // settle is the shortest time between two looks at the host, so that a burst of events costs two.
@@ -21,13 +26,11 @@ const retry = 250 * time.Millisecond
 
 // watch keeps the host's state what it should be, until ctx ends or the device is taken away.
 func (g *Gateway) watch(ctx context.Context, e *engine) error {
-	events := make(chan struct{}, 1)
-	socket, err := listenNetlink()
+	events, stop, err := g.cfg.Kernel.Listen(hostnet.All) // ours are among them; looking again after those finds nothing to do
 	if err != nil {
-		return err
+		return fmt.Errorf("gateway: %w", err)
 	}
-	defer socket.Close()
-	go readEvents(socket, events)
+	defer stop()
 	tick := time.NewTicker(resync)
 	defer tick.Stop()
 	w, pause := watcher{last: time.Now()}, retry
@@ -50,7 +53,10 @@ func (g *Gateway) watch(ctx context.Context, e *engine) error {
 			return nil
 		case <-e.dev.Wait():
 			return errors.New("gateway: the tunnel device was closed or removed")
-		case <-events:
+		case _, ok := <-events:
+			if !ok {
+				events = nil // the looks that are taken anyway go on
+			}
 		case <-e.tooBig:
 		case <-again:
 		case <-tick.C:
@@ -117,16 +123,8 @@ func (w *watcher) slept(now time.Time) bool {
 	return wall-mono > 10*time.Second
 }
 
-// syncLocked brings MTUs, table and routes up to date, again when the kernel broke a list off because something changed
-// under it. Callers hold mu, and the device is up.
-func (g *Gateway) syncLocked() (err error) {
-	for range 5 {
-		if err = g.syncOnce(); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-	}
-	return err
-}
+// syncLocked brings MTUs, table and routes up to date. Callers hold mu.
+func (g *Gateway) syncLocked() error { return hostnet.Whole(g.syncOnce) }
 
 func (g *Gateway) syncOnce() error {
 	e := g.live
@@ -140,7 +138,7 @@ func (g *Gateway) syncOnce() error {
 		if !ep.IsValid() {
 			continue
 		}
-		path, err := pathMTU(ep)
+		path, err := hostnet.PathMTU(ep)
 		if err != nil { // no route at the moment: keep what was known
 			continue
 		}
@@ -149,78 +147,50 @@ func (g *Gateway) syncOnce() error {
 			r.mtu, changed = mtu, true
 		}
 	}
-	host, lan, err := ownZones(e.host.index)
+	host, lan, err := hostnet.Own(e.node.Index)
 	if err != nil {
 		return err
 	}
-	if !slices.Equal(host, g.around.host) || !slices.Equal(lan, g.around.lan) {
-		g.around.host, g.around.lan, changed = host, lan, true
+	if !slices.Equal(host, g.around.Own) || !slices.Equal(lan, g.around.LAN) {
+		g.around.Own, g.around.LAN, changed = host, lan, true
 	}
 	if changed {
 		g.rebuild()
 	}
-	inUse, err := LocalRanges(g.cfg.Device)
+	inUse, err := hostnet.InUse(g.cfg.Device)
 	if err != nil {
 		return err
 	}
 	g.lapped = g.overlapping(inUse)
-	want, err := g.wantedRoutes(endpoints, inUse)
-	return errors.Join(err, e.host.syncAddress(), e.host.syncRules(), e.host.syncRoutes(want))
+	return e.node.Sync(g.wantedRoutes(endpoints, inUse))
+}
+
+// tunnelMTU is how large an inner packet may be so that the outer one fits the path.
+func tunnelMTU(path int, outer netip.Addr, device int) int {
+	overhead := 20 + 8 + 32 // IPv4, UDP, WireGuard
+	if outer.Unmap().Is6() {
+		overhead += 20
+	}
+	room := path - overhead
+	if room >= device {
+		return device
+	}
+	return max(room&^15, minMTU) // WireGuard pads to 16 bytes below the device's MTU
 }
 
 // wantedRoutes leaves out aliases of which this host needs an address for something else: what it sends there must not
-// come to a peer, and shall go where it went before.
-func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort, inUse []netip.Prefix) ([]netlink.Route, error) {
-	h := g.live.host
-	var want []netlink.Route
-	var aliases []netip.Prefix
+// come to a peer, and shall go where it went before. When the host moved to where an alias is a real network, the tunnel's own packets
+// lead around it.
+func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort, inUse []netip.Prefix) (into []noderoute.Route, around []netip.Addr) {
 	for _, r := range g.peers {
 		for _, m := range r.Theirs {
-			if !free(m.Alias, inUse) {
-				continue
+			if netplan.Free(m.Alias, inUse) {
+				into = append(into, noderoute.Route{To: m.Alias, MTU: r.mtu})
 			}
-			aliases = append(aliases, m.Alias)
-			want = append(want, h.routeTo(m.Alias, r.mtu, g.cfg.MTU))
 		}
 	}
-	for _, a := range g.reachedAt(endpoints) {
-		if !slices.ContainsFunc(aliases, func(p netip.Prefix) bool { return p.Contains(a) }) {
-			continue
-		}
-		// The host moved to where an alias is a real network, and the tunnel's own packets would enter the tunnel.
-		r, ok, err := h.around(a)
-		if err != nil {
-			return want, err
-		}
-		if ok {
-			want = append(want, r)
-		}
+	inside := func(a netip.Addr) bool {
+		return slices.ContainsFunc(into, func(r noderoute.Route) bool { return r.To.Contains(a) })
 	}
-	return want, nil
-}
-
-// around is a route to one address that leaves the tunnel aside: the best of the others.
-func (h *host) around(a netip.Addr) (netlink.Route, bool, error) {
-	routes, err := mainRoutes(h.index)
-	if err != nil {
-		return netlink.Route{}, false, err
-	}
-	best, bits := -1, -1
-	for i, r := range routes {
-		p, ok := prefixOf(r.Dst)
-		if !ok {
-			p = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-		}
-		if p.Contains(a) && (p.Bits() > bits || p.Bits() == bits && r.Priority < routes[best].Priority) {
-			best, bits = i, p.Bits()
-		}
-	}
-	if best < 0 || bits == 32 || routes[best].LinkIndex == 0 {
-		return netlink.Route{}, false, nil
-	}
-	r := netlink.Route{Dst: ipnet(netip.PrefixFrom(a, 32)), LinkIndex: routes[best].LinkIndex, Gw: routes[best].Gw, Protocol: protocol}
-	if r.Gw == nil {
-		r.Scope = netlink.SCOPE_LINK
-	}
-	return r, true, nil
+	return into, slices.DeleteFunc(g.reachedAt(endpoints), func(a netip.Addr) bool { return !inside(a) })
 }

@@ -22,6 +22,7 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/audit"
+	"kith.dev/core/guestnet"
 	"kith.dev/core/installed"
 )
 
@@ -76,7 +77,7 @@ func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error
 }
 
 // ResolveBy has guests ask the resolver for names. Call it before the manager starts.
-func (h *Host) ResolveBy(r Resolver) { h.reconciler.resolver = r }
+func (h *Host) ResolveBy(r guestnet.Resolver) { h.reconciler.resolver = r }
 
 // CacheOptions limits the manager's cache to what hosting reads: of Pods, the guests; of no object its managed
 // fields; of OffloadedPods the templates as text. Namespaces, Contracts, Peers and SharingPolicies are few and stay whole.

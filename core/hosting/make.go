@@ -47,7 +47,7 @@ func (r *reconciler) make(ctx context.Context, o *one) (ctrl.Result, error) {
 		}
 	}
 	pod := podFor(o.opod, t)
-	r.resolver.resolve(&pod.Spec, r.contracts.homeOf(o.key.Namespace))
+	r.resolver.Resolve(&pod.Spec, r.contracts.homeOf(o.key.Namespace))
 	if no := r.checker.check(pod, t.level); no != nil {
 		return r.refuse(ctx, o, t.contract, no)
 	}

@@ -21,6 +21,7 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/audit"
+	"kith.dev/core/guestnet"
 )
 
 // reconciler turns OffloadedPods into Pods and keeps those alive. A Pod has its OffloadedPod's name, so one
@@ -32,7 +33,7 @@ type reconciler struct {
 	contracts *contracts
 	book      *book
 	checker   *checker
-	resolver  Resolver // set before the first pod
+	resolver  guestnet.Resolver // set before the first pod
 	events    events.EventRecorder
 	audits    *audit.Log
 	log       *slog.Logger

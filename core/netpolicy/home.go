@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"kith.dev/core/netplan"
 )
 
 // home is what a message is made from.
@@ -164,19 +166,11 @@ func (h home) prefix(s string) (netip.Prefix, bool) {
 		return p, false
 	}
 	first, ok := h.translate(p.Addr())
-	last, ok2 := h.translate(lastOf(p))
+	last, ok2 := h.translate(netplan.Last(p))
 	if ok && ok2 && netip.PrefixFrom(first, p.Bits()).Contains(last) {
 		return netip.PrefixFrom(first, p.Bits()).Masked(), true
 	}
 	return p, true
-}
-
-func lastOf(p netip.Prefix) netip.Addr {
-	a := p.Addr().As4()
-	for i := p.Bits(); i < 32; i++ {
-		a[i/8] |= 1 << (7 - i%8)
-	}
-	return netip.AddrFrom4(a)
 }
 
 func key(namespace, name string) string { return fmt.Sprintf("%s/%s", namespace, name) }

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/gateway"
+	"kith.dev/core/netplan"
 	"kith.dev/core/peering"
 )
 
@@ -41,27 +41,20 @@ func (l *Linker) alias(peer *v1alpha1.Peer, r peering.Range, taken []netip.Prefi
 	}
 	for _, was := range before {
 		alias, err := netip.ParsePrefix(was.Alias)
-		if err == nil && was.Name == r.Name && was.Real == r.Prefix.String() && !overlaps(alias, taken) {
+		if err == nil && was.Name == r.Name && was.Real == r.Prefix.String() && netplan.Free(alias, taken) {
 			return alias, nil
 		}
 	}
-	return gateway.ChooseAlias(r.Prefix, taken, l.cfg.Pool, peer.Spec.ID)
+	return netplan.ChooseAlias(r.Prefix, taken, l.cfg.Pool, peer.Spec.ID)
 }
 
 // ofOthers are the aliases that other peers hold, linked or not: they must find them free when they come back. Callers
 // hold choosing.
 func (l *Linker) ofOthers(ctx context.Context, peer *v1alpha1.Peer) []netip.Prefix {
 	var taken []netip.Prefix
-	add := func(list []v1alpha1.RangeAlias) {
-		for _, r := range list {
-			if alias, err := netip.ParsePrefix(r.Alias); err == nil {
-				taken = append(taken, alias)
-			}
-		}
-	}
 	for id, list := range l.chosen {
 		if id != peer.Spec.ID {
-			add(list)
+			taken = append(taken, (&v1alpha1.NetworkStatus{Theirs: list}).Aliases()...)
 		}
 	}
 	var list v1alpha1.PeerList
@@ -69,8 +62,8 @@ func (l *Linker) ofOthers(ctx context.Context, peer *v1alpha1.Peer) []netip.Pref
 		return taken
 	}
 	for _, other := range list.Items {
-		if other.Name != peer.Name && other.Status.Network != nil {
-			add(other.Status.Network.Theirs)
+		if other.Name != peer.Name {
+			taken = append(taken, other.Status.Network.Aliases()...)
 		}
 	}
 	return taken
@@ -82,12 +75,5 @@ func (l *Linker) overlapped(peer *v1alpha1.Peer) bool {
 	if err != nil || peer.Status.Network == nil {
 		return false
 	}
-	return slices.ContainsFunc(peer.Status.Network.Theirs, func(r v1alpha1.RangeAlias) bool {
-		alias, err := netip.ParsePrefix(r.Alias)
-		return err == nil && overlaps(alias, taken)
-	})
-}
-
-func overlaps(p netip.Prefix, taken []netip.Prefix) bool {
-	return slices.ContainsFunc(taken, p.Overlaps)
+	return slices.ContainsFunc(peer.Status.Network.Aliases(), func(alias netip.Prefix) bool { return !netplan.Free(alias, taken) })
 }

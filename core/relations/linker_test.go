@@ -19,6 +19,7 @@ import (
 	"kith.dev/core/audit"
 	"kith.dev/core/gateway"
 	"kith.dev/core/identity"
+	"kith.dev/core/netplan"
 	"kith.dev/core/peering"
 )
 
@@ -88,7 +89,7 @@ func newSide(t *testing.T, name string) *side {
 	}
 	s.client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.Peer{}, &v1alpha1.Contract{}).Build()
 	s.linker = NewLinker(s.client, LinkerConfig{
-		Identity: s.me, Gateway: idle{s.gateway, &s.came}, Port: 6450, Ranges: map[string]netip.Prefix{"pods": usualPods}, Pool: gateway.DefaultPool(), Log: log,
+		Identity: s.me, Gateway: idle{s.gateway, &s.came}, Port: 6450, Ranges: map[string]netip.Prefix{"pods": usualPods}, Pool: netplan.DefaultPool(), Log: log,
 	})
 	s.at = serve(t, name, s.me, linkDesk{linker: s.linker}, func(_ audit.Door, reason string) {
 		s.mu.Lock()

@@ -20,6 +20,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
+	"kith.dev/core/notify"
 	"kith.dev/core/peering"
 	"kith.dev/core/sharing"
 )
@@ -48,7 +49,7 @@ type Provider struct {
 	announce func(api.Event)
 	log      *slog.Logger
 
-	answers Bell // rings whenever a PeeringRequest changed
+	answers notify.Bell // rings whenever a PeeringRequest changed
 	// signing is held while an offer becomes a contract: two peers must not be promised the same core.
 	signing sync.Mutex
 	// asking is held while a request takes one of the places there are.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"kith.dev/core/gateway"
+	"kith.dev/core/netplan"
 	"kith.dev/core/peering"
 )
 
@@ -17,7 +18,7 @@ func (l *Linker) names(theirs peering.Link) error {
 		return err
 	}
 	for _, r := range theirs.Ranges {
-		if err := gateway.CheckRange(r.Prefix); err != nil {
+		if err := netplan.CheckRange(r.Prefix); err != nil {
 			return fmt.Errorf("ranges: %s: %w", r.Name, err)
 		}
 	}
@@ -45,7 +46,7 @@ func (l *Linker) rangeNames() string {
 
 // admit asks of what was kept what names and Validate ask of what is said.
 func (l *Linker) admit(g gateway.Peer) error {
-	for what, list := range map[string][]gateway.Mapping{"its ranges": g.Theirs, "the aliases it chose": g.Ours} {
+	for what, list := range map[string][]netplan.Mapping{"its ranges": g.Theirs, "the aliases it chose": g.Ours} {
 		if len(list) != len(l.cfg.Ranges) {
 			return fmt.Errorf("%s: want all of %s and no other", what, l.rangeNames())
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"runtime"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"kith.dev/core/gateway"
 	"kith.dev/core/hosting"
 	"kith.dev/core/identity"
+	"kith.dev/core/notify"
 	"kith.dev/core/offloading"
 	"kith.dev/core/peering"
 	"kith.dev/core/relations"
@@ -44,7 +44,7 @@ type Backend struct {
 	Listening func() []api.Listener
 	Exposed   func() *api.Exposed
 	Publish   func(api.Event)
-	News      *relations.Bell // rings when something changed that a desktop shows
+	News      *notify.Bell // rings when something changed that a desktop shows
 	Log       *slog.Logger
 }
 
@@ -59,7 +59,7 @@ type Cluster struct {
 	Provider   *relations.Provider
 	Offloading *offloading.Reconciler
 	Version    string
-	Changed    relations.Bell // rings when a Peer, a Contract or a NamespaceOffloading changed
+	Changed    notify.Bell // rings when a Peer, a Contract or a NamespaceOffloading changed
 }
 
 // Version tells what runs.
@@ -242,12 +242,10 @@ func (b *Backend) engineStatus() api.Engine {
 	if e.State == api.EngineReady && b.Cluster() == nil {
 		e.State, e.Why = api.EngineStarting, "the controllers of Kith are starting"
 	}
-	e.Node = b.Engine.NodeName()
-	if ip := b.Engine.NodeIP(); ip.IsValid() {
-		e.NodeIP = ip.String()
-	}
-	if b.Settings.Engine == config.EngineBuiltin {
-		e.Kubeconfig = filepath.Join(b.Settings.DataDir, "k8s", "admin.kubeconfig")
+	facts := b.Engine.Facts()
+	e.Node, e.Kubeconfig = facts.NodeName, facts.Kubeconfig
+	if facts.NodeIP.IsValid() {
+		e.NodeIP = facts.NodeIP.String()
 	}
 	return e
 }

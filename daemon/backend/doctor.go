@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,7 +21,6 @@ import (
 	"kith.dev/core/gateway"
 	"kith.dev/core/peering"
 	"kith.dev/core/version"
-	"kith.dev/daemon/config"
 	"kith.dev/daemon/doctor"
 )
 
@@ -46,13 +44,8 @@ func (b *Backend) Doctor(ctx context.Context, ref string, report func(api.Progre
 	machine.PID, machine.Aliases = os.Getpid(), map[string][]netip.Prefix{}
 	groups := []doctor.Group{b.checkSelf, b.checkEngine}
 	for _, k := range peers {
-		if k.Peer == nil || k.Peer.Status.Network == nil {
-			continue
-		}
-		for _, r := range k.Peer.Status.Network.Theirs {
-			if alias, err := netip.ParsePrefix(r.Alias); err == nil {
-				machine.Aliases[k.Name] = append(machine.Aliases[k.Name], alias)
-			}
+		if k.Peer != nil {
+			machine.Aliases[k.Name] = k.Peer.Status.Network.Aliases()
 		}
 	}
 	groups = append(groups, machine.Groups()...)
@@ -79,20 +72,13 @@ func (b *Backend) checkEngine(ctx context.Context, report func(api.Finding)) {
 		state := b.Engine.State()
 		e.State, e.Why = string(state.Phase), state.Why
 		e.Ready = b.askAPIServer
-		e.Node = func(ctx context.Context) (doctor.Node, error) { return b.node(ctx, b.Engine.NodeName()) }
-	}
-	if b.Settings.Engine == config.EngineBuiltin {
-		e.Builtin, e.Address, e.ClusterDNS = true, b.Engine.NodeIP(), ClusterDNS(b.Engine.ServiceRange())
-		e.Log = filepath.Join(b.Settings.DataDir, "k8s", "server.log")
+		facts := b.Engine.Facts()
+		e.Node = func(ctx context.Context) (doctor.Node, error) { return b.node(ctx, facts.NodeName) }
+		if e.Log = facts.Log; facts.Ours {
+			e.Address, e.ClusterDNS = facts.NodeIP, netip.AddrPortFrom(facts.Network.DNS(), 53)
+		}
 	}
 	e.Check(ctx, report)
-}
-
-// ClusterDNS is the tenth address of the services' range, as the built-in engine, K3s and kubeadm have it.
-func ClusterDNS(services netip.Prefix) netip.AddrPort {
-	a := services.Masked().Addr().As4()
-	a[3] += 10
-	return netip.AddrPortFrom(netip.AddrFrom4(a), 53)
 }
 
 // directly is a client that goes to the API server, past all caches.

@@ -254,7 +254,7 @@ func (b *Backend) degraded(ctx context.Context) string {
 	}
 	if c := b.Cluster(); c != nil {
 		var node corev1.Node
-		if err := c.Client.Get(ctx, client.ObjectKey{Name: b.Engine.NodeName()}, &node); err == nil {
+		if err := c.Client.Get(ctx, client.ObjectKey{Name: b.Engine.Facts().NodeName}, &node); err == nil {
 			if n := nodeOf(&node); n.Why != "" {
 				why = append(why, "node "+n.Name+": "+n.Why)
 			}

@@ -16,6 +16,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/cluster"
 	"kith.dev/core/directory"
+	"kith.dev/core/notify"
 	"kith.dev/core/relations"
 )
 
@@ -43,7 +44,7 @@ func (m *moody) Changed() <-chan struct{} { return m.changed }
 func TestDesktopsHearOfTheEngineAndTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := &moody{changed: make(chan struct{})}
-		d := &Backend{Engine: engine, News: &relations.Bell{}}
+		d := &Backend{Engine: engine, News: &notify.Bell{}}
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _ = d.WatchEngine(ctx) }()
 		var disk atomic.Pointer[[2]string]
@@ -73,7 +74,7 @@ func TestDesktopsHearOfTheEngineAndTheDisk(t *testing.T) {
 
 func TestDesktopsHearOfATunnelThatDoesNotComeUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &Backend{News: &relations.Bell{}, Cluster: func() *Cluster { return nil }, Failing: func() []api.Problem { return nil }}
+		d := &Backend{News: &notify.Bell{}, Cluster: func() *Cluster { return nil }, Failing: func() []api.Problem { return nil }}
 		bob := directory.Known{
 			Name: "bob", Contact: relations.Contact{Reachable: true, Since: time.Now()},
 			Peer: &v1alpha1.Peer{Status: v1alpha1.PeerStatus{Outgoing: v1alpha1.DirectionStatus{
@@ -100,7 +101,7 @@ func TestDesktopsHearOfATunnelThatDoesNotComeUp(t *testing.T) {
 
 func TestDesktopsHearOfPodsThatAreNotJustAtHome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &Backend{News: &relations.Bell{}}
+		d := &Backend{News: &notify.Bell{}}
 		home := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "alice"}}
 		guest := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1alpha1.LabelConsumer: "bob"}}}
 		abroad := &corev1.Pod{Spec: corev1.PodSpec{NodeName: v1alpha1.VirtualNodePrefix + "bob", Tolerations: []corev1.Toleration{{Key: v1alpha1.TaintPeer}}}}

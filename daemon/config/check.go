@@ -88,7 +88,7 @@ func (c *Config) check() error {
 			}
 		}
 	}
-	if c.Expose == ExposeLAN && c.Engine != EngineBuiltin {
+	if c.Expose == ExposeLAN && !c.RunsCluster() {
 		return api.Invalid("expose", c.Expose, "left out unless engine is "+EngineBuiltin+": another cluster opens its ports itself")
 	}
 	if c.Engine != EngineKubeconfig {

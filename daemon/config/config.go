@@ -11,6 +11,8 @@ import (
 	"net/netip"
 	"path/filepath"
 	"time"
+
+	"kith.dev/core/netplan"
 )
 
 // DefaultPath is where the configuration file is looked for. It need not exist.
@@ -89,14 +91,17 @@ func Default() Config {
 		Share:          "50%",
 		Engine:         EngineBuiltin,
 		Expose:         ExposeNone,
-		PodRange:       netip.MustParsePrefix("10.42.0.0/16"),
-		ServiceRange:   netip.MustParsePrefix("10.43.0.0/16"),
+		PodRange:       netplan.Usual().Pods,
+		ServiceRange:   netplan.Usual().Services,
 		DataDir:        "/var/lib/kith",
 		RunDir:         "/run/kith",
 		SocketGroup:    "kith",
 		LogFormat:      LogText,
 	}
 }
+
+// RunsCluster reports whether the cluster of this machine is Kith's own, and not somebody else's or none.
+func (c Config) RunsCluster() bool { return c.Engine == EngineBuiltin }
 
 // complete fills in what follows from other keys.
 func (c *Config) complete(hostname func() (string, error)) error {

@@ -139,7 +139,7 @@ func TestEngineSaysWhichPartIsDown(t *testing.T) {
 		return found
 	}
 	e := Engine{
-		Kind: "builtin", State: "ready", Log: "server.log", Builtin: true,
+		Kind: "builtin", State: "ready", Log: "server.log",
 		Address: netip.MustParseAddr("127.0.0.1"), ClusterDNS: netip.MustParseAddrPort("127.0.0.1:1"),
 		Ready: func(context.Context) (string, error) { return "v1.36.3", nil },
 		Node:  func(context.Context) (Node, error) { return Node{Name: "alice", Ready: true}, nil },

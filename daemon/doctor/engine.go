@@ -21,8 +21,7 @@ type Engine struct {
 	Ready func(ctx context.Context) (version string, err error)
 	// Node reads this machine's node.
 	Node func(ctx context.Context) (Node, error)
-	// Address is the node's, ClusterDNS the DNS server's; both are looked at when this is the builtin engine.
-	Builtin    bool
+	// Address is the node's, ClusterDNS the DNS server's; both are looked at when Kith gave them.
 	Address    netip.Addr
 	ClusterDNS netip.AddrPort
 	Log        string // where its log is
@@ -61,7 +60,7 @@ func (e Engine) Check(ctx context.Context, report func(api.Finding)) {
 		report(in.ok("api-server", "the API server answers in %s, Kubernetes %s", short(time.Since(began)), version))
 		e.node(ctx, in, see, report)
 	}
-	if e.Builtin {
+	if e.Address.IsValid() {
 		report(e.device(in, see))
 		report(e.dns(ctx, in, see))
 	}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kith.dev/core/api"
+	"kith.dev/core/netplan"
 )
 
 func (m Machine) kernel(_ context.Context, report func(api.Finding)) {
@@ -38,14 +39,14 @@ func (m Machine) forwarding(report func(api.Finding)) {
 	in := about{area: api.AreaKernel}
 	keys := []string{"net/ipv4/ip_forward"}
 	if m.PID != 0 {
-		keys = append(keys, "net/ipv4/conf/kith0/forwarding")
+		keys = append(keys, "net/ipv4/conf/"+netplan.Tunnel+"/forwarding")
 	}
 	for _, key := range keys {
 		v, err := sysctl(key)
 		dotted := strings.ReplaceAll(key, "/", ".")
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			report(in.fail("forwarding", "the tunnel's device kith0 is not there", "kithd makes it when its gateway starts", "see the log: journalctl -u kithd -e"))
+			report(in.fail("forwarding", "the tunnel's device "+netplan.Tunnel+" is not there", "kithd makes it when its gateway starts", "see the log: journalctl -u kithd -e"))
 			return
 		case err != nil:
 			report(in.warn("forwarding", dotted+" cannot be read", err.Error(), ""))
@@ -113,7 +114,7 @@ func packetFilter(report func(api.Finding)) {
 	for _, c := range chains {
 		if drops(c) {
 			report(in.warn("firewall", fmt.Sprintf("a firewall drops what is forwarded, unless it says otherwise: chain %s of table %s", c.Name, c.Table.Name),
-				"pods may not reach peers, or peers pods", "let it forward from and to the devices kith0 and cni0"))
+				"pods may not reach peers, or peers pods", "let it forward from and to the devices "+netplan.Tunnel+" and "+netplan.Bridge))
 		}
 	}
 }

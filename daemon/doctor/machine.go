@@ -3,6 +3,7 @@ package doctor
 import (
 	"net/netip"
 
+	"kith.dev/core/netplan"
 	"kith.dev/daemon/config"
 )
 
@@ -10,23 +11,20 @@ import (
 type Machine struct {
 	DataDir                    string
 	PeerAPIPort, WireGuardPort uint16
-	APIServerPort              uint16 // of the builtin engine; 0: it is not this one's
+	APIServerPort              uint16 // of the cluster that Kith runs; 0: it runs none
 	PodRange, ServiceRange     netip.Prefix
 	Aliases                    map[string][]netip.Prefix // under which the peers of these names are seen here
 	HasTunnels                 bool                      // false with engine "none"
 	PID                        int                       // of the kithd that asks; 0 when none runs
 }
 
-// ownDevices are the network devices that Kith makes: the tunnel, the node's address, the pods' bridge.
-var ownDevices = []string{"kith0", "kith-node", "cni0"}
+// ownDevices are the network devices that Kith makes.
+var ownDevices = []string{netplan.Tunnel, netplan.Node, netplan.Bridge}
 
 // Groups are the checks of the machine.
 func (m Machine) Groups() []Group {
 	return []Group{m.ports, m.addresses, m.kernel, m.disk}
 }
-
-// apiServerPort is where the builtin engine's API server listens (core/cluster).
-const apiServerPort = 6443
 
 // MachineOf takes what there is to know from the configuration.
 func MachineOf(cfg config.Config) Machine {
@@ -34,8 +32,8 @@ func MachineOf(cfg config.Config) Machine {
 		DataDir: cfg.DataDir, PeerAPIPort: cfg.PeerAPIPort, WireGuardPort: cfg.WireGuardPort,
 		PodRange: cfg.PodRange, ServiceRange: cfg.ServiceRange, HasTunnels: cfg.Engine != config.EngineNone,
 	}
-	if cfg.Engine == config.EngineBuiltin {
-		m.APIServerPort = apiServerPort
+	if cfg.RunsCluster() {
+		m.APIServerPort = netplan.APIPort
 	}
 	return m
 }

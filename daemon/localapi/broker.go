@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"kith.dev/core/api"
+	"kith.dev/core/notify"
 )
 
 // Broker keeps the last events and hands them to whoever asks. It has no queue per reader: a reader says how far it
@@ -18,7 +19,7 @@ type Broker struct {
 	ring  []api.Event // the newest at index (next-1) % len
 	first uint64      // sequence number of the first event ever published here
 	next  uint64      // sequence number of the next one
-	wake  chan struct{}
+	wake  notify.Bell
 }
 
 // NewBroker makes a Broker that remembers the last size events.
@@ -27,7 +28,7 @@ type Broker struct {
 // being written to disk, and fit the 53 bits of a JSON number until the year 2255.
 func NewBroker(size int) *Broker {
 	start := uint64(time.Now().UnixMicro())
-	return &Broker{now: time.Now, ring: make([]api.Event, size), first: start, next: start, wake: make(chan struct{})}
+	return &Broker{now: time.Now, ring: make([]api.Event, size), first: start, next: start}
 }
 
 // Publish adds an event. It sets Seq, and Time and Severity where they are not set, and never waits for a reader.
@@ -43,8 +44,7 @@ func (b *Broker) Publish(e api.Event) {
 	e.Seq = b.next
 	b.ring[b.next%uint64(len(b.ring))] = e
 	b.next++
-	close(b.wake)
-	b.wake = make(chan struct{})
+	b.wake.Ring()
 }
 
 // Last gives the sequence number of the newest event.
@@ -74,5 +74,5 @@ func (b *Broker) After(since uint64) (events []api.Event, more <-chan struct{}) 
 	for seq := from; seq < b.next; seq++ {
 		events = append(events, b.ring[seq%uint64(len(b.ring))])
 	}
-	return events, b.wake
+	return events, b.wake.Wait()
 }

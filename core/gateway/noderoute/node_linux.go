@@ -1,0 +1,215 @@
+package noderoute
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"kith.dev/core/hostnet"
+)
+
+// Peers' packets skip the default route: what is not a pod here must not travel on to the LAN or the internet.
+// Between the rules that network plugins set and the main table.
+const (
+	ruleRoutes = 32764 // from the device: the main table, but not its default route
+	ruleStop   = 32765 // from the device: nothing else
+)
+
+// Node is the kernel's side of the device.
+type Node struct {
+	Index int // of the device
+
+	name string
+	mtu  int // of the device
+	addr netip.Addr
+	log  *slog.Logger
+}
+
+// Route leads a range into the device. MTU is that of the way behind it.
+type Route struct {
+	To  netip.Prefix
+	MTU int
+}
+
+// New finds the device, which gets addr as its own address.
+func New(device string, addr netip.Addr, log *slog.Logger) (*Node, error) {
+	link, err := netlink.LinkByName(device)
+	if err != nil {
+		return nil, fmt.Errorf("find device %s: %w", device, err)
+	}
+	return &Node{Index: link.Attrs().Index, name: device, mtu: link.Attrs().MTU, addr: addr, log: log}, nil
+}
+
+// Up configures the device and removes what a killed predecessor left.
+func (h *Node) Up() error {
+	h.Down()
+	// IPv6 would only bring router solicitations to drop.
+	h.sysctl("net/ipv6/conf/"+h.name+"/disable_ipv6", "1")
+	// Loose: the kernel takes the stricter of this and the setting for all, and strict may fail while routes change.
+	h.sysctl("net/ipv4/conf/"+h.name+"/rp_filter", "2")
+	h.sysctl("net/ipv4/conf/"+h.name+"/accept_redirects", "0")
+	h.sysctl("net/ipv4/conf/"+h.name+"/send_redirects", "0")
+	h.sysctl("net/ipv4/ip_forward", "1")
+	h.sysctl("net/ipv4/conf/"+h.name+"/forwarding", "1")
+	if err := h.syncAddress(); err != nil {
+		return err
+	}
+	link, err := netlink.LinkByIndex(h.Index)
+	if err != nil {
+		return fmt.Errorf("find device %s: %w", h.name, err)
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("set %s up: %w", h.name, err)
+	}
+	return h.syncRules()
+}
+
+func (h *Node) syncAddress() error {
+	link := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: h.Index, Name: h.name}}
+	own := &netlink.Addr{IPNet: hostnet.IPNet(netip.PrefixFrom(h.addr, 32))}
+	if err := netlink.AddrAdd(link, own); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("give %s the address %s: %w", h.name, h.addr, err)
+	}
+	return nil
+}
+
+// Sync makes address, rules and routes those wanted: ranges that lead into the device, and addresses that lead around it although one
+// of the ranges holds them.
+func (h *Node) Sync(into []Route, around []netip.Addr) error {
+	var want []netlink.Route
+	for _, r := range into {
+		want = append(want, h.into(r))
+	}
+	var others []netlink.Route
+	var err error
+	if len(around) > 0 {
+		others, err = hostnet.MainRoutes(h.Index)
+	}
+	for _, a := range around {
+		if r, ok := h.around(a, others); ok {
+			want = append(want, r)
+		}
+	}
+	return errors.Join(err, h.syncAddress(), h.syncRules(), h.syncRoutes(want))
+}
+
+// Down leaves nothing behind. Routes over the device went with it.
+func (h *Node) Down() {
+	if err := h.syncRoutes(nil); err != nil {
+		h.log.Debug("old routes not removed", "err", err)
+	}
+	for _, r := range h.rules() {
+		if err := netlink.RuleDel(r); err != nil && !errors.Is(err, unix.ENOENT) {
+			h.log.Debug("old rule not removed", "err", err)
+		}
+	}
+}
+
+func (h *Node) rules() []*netlink.Rule {
+	routes, stop := netlink.NewRule(), netlink.NewRule()
+	for _, r := range []*netlink.Rule{routes, stop} {
+		r.Family, r.IifName, r.Protocol = unix.AF_INET, h.name, hostnet.Protocol
+	}
+	routes.Priority, routes.Table, routes.SuppressPrefixlen = ruleRoutes, unix.RT_TABLE_MAIN, 0
+	stop.Priority, stop.Type = ruleStop, unix.FR_ACT_UNREACHABLE
+	return []*netlink.Rule{routes, stop}
+}
+
+func (h *Node) syncRules() error {
+	for _, r := range h.rules() {
+		if err := netlink.RuleAdd(r); err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("add routing rule %d for %s: %w", r.Priority, h.name, err)
+		}
+	}
+	return nil
+}
+
+// syncRoutes makes our routes those wanted, and touches only what differs.
+func (h *Node) syncRoutes(want []netlink.Route) error {
+	have, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{Protocol: hostnet.Protocol, Table: unix.RT_TABLE_MAIN},
+		netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return fmt.Errorf("list routes: %w", err)
+	}
+	var errs []error
+	kept := map[string]bool{}
+	for _, w := range want {
+		kept[w.Dst.String()] = true
+		if slices.ContainsFunc(have, func(r netlink.Route) bool { return same(r, w) }) {
+			continue
+		}
+		if err := netlink.RouteReplace(&w); err != nil {
+			errs = append(errs, fmt.Errorf("route to %s: %w", w.Dst, err))
+		}
+	}
+	for _, r := range have {
+		if r.Dst == nil || kept[r.Dst.String()] {
+			continue
+		}
+		if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
+			errs = append(errs, fmt.Errorf("remove route to %s: %w", r.Dst, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func same(r, w netlink.Route) bool {
+	return r.Dst != nil && r.Dst.String() == w.Dst.String() && r.LinkIndex == w.LinkIndex && r.MTU == w.MTU && r.Gw.Equal(w.Gw)
+}
+
+// into leads a range into the device. A narrower path is told the kernel here, and it tells the pods.
+func (h *Node) into(to Route) netlink.Route {
+	r := netlink.Route{
+		Dst: hostnet.IPNet(to.To), LinkIndex: h.Index, Scope: netlink.SCOPE_LINK, Protocol: hostnet.Protocol,
+		Table: unix.RT_TABLE_MAIN, Src: h.addr.AsSlice(),
+	}
+	if to.MTU < h.mtu {
+		r.MTU = to.MTU
+	}
+	return r
+}
+
+// around is a route to one address that leaves the tunnel aside: the best of the others.
+func (h *Node) around(a netip.Addr, others []netlink.Route) (netlink.Route, bool) {
+	best, bits := -1, -1
+	for i, r := range others {
+		p := hostnet.Prefix(r.Dst)
+		if !p.IsValid() {
+			p = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		}
+		if p.Contains(a) && (p.Bits() > bits || p.Bits() == bits && r.Priority < others[best].Priority) {
+			best, bits = i, p.Bits()
+		}
+	}
+	if best < 0 || bits == 32 || others[best].LinkIndex == 0 {
+		return netlink.Route{}, false
+	}
+	r := netlink.Route{
+		Dst: hostnet.IPNet(netip.PrefixFrom(a, 32)), LinkIndex: others[best].LinkIndex, Gw: others[best].Gw, Protocol: hostnet.Protocol,
+	}
+	if r.Gw == nil {
+		r.Scope = netlink.SCOPE_LINK
+	}
+	return r, true
+}
+
+// sysctl writes only what differs, for setting ip_forward resets others, and complains at most: a container may
+// have it read-only and right.
+func (h *Node) sysctl(name, value string) {
+	path := "/proc/sys/" + name
+	if now, err := os.ReadFile(path); err == nil && strings.TrimSpace(string(now)) == value {
+		return
+	} else if errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	if err := os.WriteFile(path, []byte(value), 0); err != nil {
+		h.log.Warn("kernel setting not changed; pods may not reach peers", "setting", name, "value", value, "err", err)
+	}
+}

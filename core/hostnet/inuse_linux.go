@@ -1,0 +1,170 @@
+package hostnet
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Protocol marks the routes and rules that are Kith's (rtm_protocol; 4 and up are for users).
+const Protocol = 107
+
+// InUse lists the IPv4 ranges in use on this host: addresses, routes in every table but the default ones (which VPNs
+// like to take in two halves), gateways, and DNS servers, which are often reached by the default route only. What belongs to
+// device (ours) and our own routes are left out.
+func InUse(device string) ([]netip.Prefix, error) {
+	var out []netip.Prefix
+	add := func(p netip.Prefix) {
+		if p.IsValid() && p.Addr().Is4() && p.Bits() > 1 && !slices.Contains(out, p.Masked()) {
+			out = append(out, p.Masked())
+		}
+	}
+	ours := -1
+	if link, err := netlink.LinkByName(device); err == nil {
+		ours = link.Attrs().Index
+	}
+	addrs, err := netlink.AddrList(nil, unix.AF_INET)
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	for _, a := range addrs {
+		if a.LinkIndex != ours {
+			add(Prefix(a.IPNet))
+			add(Prefix(a.Peer))
+		}
+	}
+	routes, err := RoutesOf(unix.RT_TABLE_UNSPEC)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range routes {
+		if r.LinkIndex == ours || r.Protocol == Protocol {
+			continue
+		}
+		add(Prefix(r.Dst))
+		if gw, ok := netip.AddrFromSlice(r.Gw); ok {
+			add(netip.PrefixFrom(gw.Unmap(), gw.Unmap().BitLen()))
+		}
+	}
+	for _, n := range Nameservers() {
+		add(netip.PrefixFrom(n.Addr, n.Addr.BitLen()))
+	}
+	return out, nil
+}
+
+// Nameserver is a DNS server of this host, on another one.
+type Nameserver struct {
+	Addr netip.Addr
+	File string // that names it
+}
+
+// Nameservers lists those that programs here ask, and those that systemd-resolved asks for them.
+func Nameservers() (out []Nameserver) {
+	for _, path := range []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} {
+		if text, err := os.ReadFile(path); err == nil {
+			for _, a := range nameservers(text) {
+				out = append(out, Nameserver{a, path})
+			}
+		}
+	}
+	return out
+}
+
+func nameservers(resolvConf []byte) (out []netip.Addr) {
+	for s := bufio.NewScanner(bytes.NewReader(resolvConf)); s.Scan(); {
+		f := strings.Fields(s.Text())
+		if len(f) < 2 || f[0] != "nameserver" {
+			continue
+		}
+		if a, err := netip.ParseAddr(f[1]); err == nil && !a.IsLoopback() {
+			out = append(out, a.Unmap())
+		}
+	}
+	return out
+}
+
+// Own lists the addresses the kernel delivers to this host (local and broadcast), and the networks it is attached to by an
+// interface that leads outside. device is the index of the tunnel's.
+func Own(device int) (host, lan []netip.Prefix, err error) {
+	local, err := RoutesOf(unix.RT_TABLE_LOCAL)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, r := range local {
+		if p := Prefix(r.Dst); p.IsValid() && (r.Type == unix.RTN_LOCAL || r.Type == unix.RTN_BROADCAST) {
+			host = append(host, p)
+		}
+	}
+	main, err := MainRoutes(device)
+	if err != nil {
+		return nil, nil, err
+	}
+	outside := map[int]bool{}
+	for _, r := range main {
+		if p := Prefix(r.Dst); r.Gw != nil && p.Bits() <= 0 {
+			outside[r.LinkIndex] = true
+		}
+	}
+	for _, r := range main {
+		if p := Prefix(r.Dst); p.Bits() > 0 && r.Gw == nil && outside[r.LinkIndex] {
+			lan = append(lan, p)
+		}
+	}
+	return host, lan, nil
+}
+
+// MainRoutes are the IPv4 routes of the main table without Kith's and those of device.
+func MainRoutes(device int) ([]netlink.Route, error) {
+	all, err := RoutesOf(unix.RT_TABLE_MAIN)
+	return slices.DeleteFunc(all, func(r netlink.Route) bool {
+		return r.LinkIndex == device || r.Protocol == Protocol
+	}), err
+}
+
+// RoutesOf lists the IPv4 routes of a table (RT_TABLE_UNSPEC: of all).
+func RoutesOf(table int) ([]netlink.Route, error) {
+	list, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return nil, fmt.Errorf("list routes: %w", err)
+	}
+	return list, nil
+}
+
+// Prefix is a range as the kernel tells it; the zero value of none, which is how it tells a default route.
+func Prefix(n *net.IPNet) netip.Prefix {
+	if n == nil {
+		return netip.Prefix{}
+	}
+	a, ok := netip.AddrFromSlice(n.IP)
+	ones, size := n.Mask.Size()
+	if a = a.Unmap(); !ok || size == 0 || a.BitLen() != size {
+		return netip.Prefix{}
+	}
+	return netip.PrefixFrom(a, ones)
+}
+
+// IPNet is a range as netlink takes it.
+func IPNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// Whole calls read again while the kernel breaks a list off because something changes under it, which is just when one looks.
+func Whole(read func() error) (err error) {
+	for try := range 5 {
+		time.Sleep(time.Duration(try) * 2 * time.Millisecond)
+		if err = read(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return err
+}

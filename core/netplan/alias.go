@@ -1,0 +1,91 @@
+package netplan
+
+import (
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+)
+
+// DefaultPool is where aliases come from, in this order. The first block is rarely a LAN's and has room for 64
+// ranges of the usual /16.
+func DefaultPool() []netip.Prefix {
+	return []netip.Prefix{
+		netip.MustParsePrefix("10.64.0.0/10"),
+		netip.MustParsePrefix("172.16.0.0/12"),
+		netip.MustParsePrefix("100.64.0.0/10"),
+	}
+}
+
+// ChooseAlias picks the range under which a peer's range real is seen here: a free range of the same length in the first
+// block of pool that has one. In that block it is real itself when that is free there, else the first one from a place
+// that seed (the peer's ID) decides, so that the same peer gets the same alias again and different peers start apart.
+// taken is everything in use here; see hostnet.InUse. The default pool is used when pool is nil.
+//
+// So what a peer names decides at most where in the owner's pool it is seen. Were real taken wherever it is free, a peer
+// could name the servers behind this laptop's default route, of which no route tells, and have what is sent to them.
+func ChooseAlias(real netip.Prefix, taken, pool []netip.Prefix, seed string) (netip.Prefix, error) {
+	if err := CheckRange(real); err != nil {
+		return netip.Prefix{}, err
+	}
+	if pool == nil {
+		pool = DefaultPool()
+	}
+	h := fnv.New64a()
+	h.Write([]byte(seed))
+	for _, block := range pool {
+		if !block.Addr().Is4() || block.Bits() > real.Bits() {
+			continue
+		}
+		if block.Contains(real.Addr()) && Free(real, taken) {
+			return real, nil
+		}
+		if p, ok := search(block.Masked(), real.Bits(), taken, h.Sum64()); ok {
+			return p, nil
+		}
+	}
+	return netip.Prefix{}, fmt.Errorf("no free range of length /%d for %s in %v: free one, or widen the pool", real.Bits(), real, pool)
+}
+
+// search goes once around the block. It jumps over whatever is taken, so even a /8 of /28s is soon searched.
+func search(block netip.Prefix, bits int, taken []netip.Prefix, start uint64) (netip.Prefix, bool) {
+	n := uint64(1) << (bits - block.Bits())
+	size := uint64(1) << (32 - bits)
+	base := uint64(Number(block.Addr()))
+	for step, i := uint64(0), start%n; step < n; {
+		p := netip.PrefixFrom(addrOf(uint32(base+i*size)), bits)
+		hit, ok := firstOverlap(p, taken)
+		if !ok {
+			if CheckRange(p) == nil {
+				return p, true
+			}
+			step, i = step+1, (i+1)%n
+			continue
+		}
+		jump := uint64(1)
+		if hit.Bits() < bits { // a wider range: go to its end
+			end := (uint64(Number(hit.Masked().Addr())) + uint64(1)<<(32-hit.Bits()) - base) / size
+			jump = end - i
+		}
+		if i+jump >= n {
+			step, i = step+n-i, 0
+		} else {
+			step, i = step+jump, i+jump
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+// Free reports whether a range overlaps nothing that is taken.
+func Free(p netip.Prefix, taken []netip.Prefix) bool {
+	_, hit := firstOverlap(p, taken)
+	return !hit
+}
+
+func firstOverlap(p netip.Prefix, taken []netip.Prefix) (netip.Prefix, bool) {
+	for _, t := range taken {
+		if t.Overlaps(p) {
+			return t, true
+		}
+	}
+	return netip.Prefix{}, false
+}

@@ -1,0 +1,57 @@
+package netplan
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+)
+
+// Number is an IPv4 address as the data path has it.
+func Number(a netip.Addr) uint32 { b := a.As4(); return binary.BigEndian.Uint32(b[:]) }
+
+// Mask has a one for each bit of an IPv4 address that is the range's.
+func Mask(p netip.Prefix) uint32 { return ^uint32(0) << (32 - p.Bits()) } // a shift by 32 gives 0 in Go
+
+func addrOf(n uint32) netip.Addr {
+	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
+}
+
+// nth address of an IPv4 range; the zero value of what is none.
+func nth(p netip.Prefix, n uint32) netip.Addr {
+	if !p.IsValid() || !p.Addr().Is4() {
+		return netip.Addr{}
+	}
+	return addrOf(Number(p.Masked().Addr()) + n)
+}
+
+// Last address of an IPv4 range, the broadcast address of a network; the zero value of what is none.
+func Last(p netip.Prefix) netip.Addr {
+	if !p.IsValid() || !p.Addr().Is4() {
+		return netip.Addr{}
+	}
+	return addrOf(Number(p.Addr()) | ^Mask(p))
+}
+
+// Span is all addresses from one up to the one before another, which is the zero value where the space ends.
+type Span struct{ From, Behind netip.Addr }
+
+// Spans are the addresses of IPv4 ranges, sorted; what overlaps or touches is one. Others are left out.
+func Spans(ranges []netip.Prefix) (out []Span) {
+	ranges = slices.DeleteFunc(slices.Clone(ranges), func(p netip.Prefix) bool { return !p.IsValid() || !p.Addr().Is4() })
+	slices.SortFunc(ranges, func(a, b netip.Prefix) int { return a.Masked().Addr().Compare(b.Masked().Addr()) })
+	for _, p := range ranges {
+		is := Span{p.Masked().Addr(), Last(p).Next()}
+		if len(out) == 0 {
+			out = append(out, is)
+			continue
+		}
+		switch last := &out[len(out)-1]; {
+		case !last.Behind.IsValid():
+		case last.Behind.Less(is.From):
+			out = append(out, is)
+		case !is.Behind.IsValid() || last.Behind.Less(is.Behind):
+			last.Behind = is.Behind
+		}
+	}
+	return out
+}
