@@ -154,7 +154,7 @@ func (d *Daemon) newManager(restConfig *rest.Config, scheme *runtime.Scheme) (ma
 		Logger:                 d.controllerLogs,
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
-		Cache:                  hosting.SharedCacheOptions(),
+		Cache:                  hosting.CacheOptions(),
 		// A restarted part registers its controllers under the same names.
 		Controller:              config.Controller{SkipNameValidation: new(true)},
 		GracefulShutdownTimeout: new(3 * time.Second),

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -78,16 +77,9 @@ func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error
 // ResolveBy has guests ask the resolver for names. Call it before the manager starts.
 func (h *Host) ResolveBy(r Resolver) { h.reconciler.resolver = r }
 
-// CacheOptions limits the manager's cache to what hosting reads: of Pods, the guests; of no object its managed
-// fields; of OffloadedPods the templates as text. Namespaces, Contracts, Peers and SharingPolicies are few and stay whole.
+// CacheOptions are for the manager's cache: of no object its managed fields; of OffloadedPods the templates as text. Other rooms
+// read all Pods, so all are there.
 func CacheOptions() cache.Options {
-	options := SharedCacheOptions()
-	options.ByObject[&corev1.Pod{}] = cache.ByObject{Label: labels.SelectorFromSet(labels.Set{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})}
-	return options
-}
-
-// SharedCacheOptions are CacheOptions for a manager that serves others too, and so has all Pods.
-func SharedCacheOptions() cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject:         map[client.Object]cache.ByObject{newOffloaded(): {Transform: textual}},

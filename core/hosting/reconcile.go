@@ -172,14 +172,14 @@ func (r *reconciler) start(ctx context.Context) error {
 	return nil
 }
 
-// guest reads the Pod; the cache holds only those that Kith made.
+// guest reads the Pod; one that Kith did not make is as good as not there.
 func (r *reconciler) guest(ctx context.Context, key types.NamespacedName) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	if err := r.client.Get(ctx, key, pod); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
 	if pod.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy {
-		return nil, nil // a cache without CacheOptions: as good as not seen
+		return nil, nil
 	}
 	return pod, nil
 }

@@ -46,10 +46,8 @@ type terms struct {
 	reserved   []string // but not like these
 }
 
-// InForce says whether pods may run under the contract at this moment: this cluster provides, both
+// whyNot says why no pod may run under the contract at this moment; empty when they may: this cluster provides, both
 // signed, it has not run out, and nobody is ending it. A consumer that cannot be reached changes nothing.
-func InForce(contract *v1alpha1.Contract, now time.Time) bool { return whyNot(contract, now) == "" }
-
 func whyNot(contract *v1alpha1.Contract, now time.Time) string {
 	spec := &contract.Spec
 	switch state := contract.Status.State; {
