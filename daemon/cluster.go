@@ -24,6 +24,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/apiproxy"
 	"kith.dev/core/fence"
 	"kith.dev/core/hosting"
 	"kith.dev/core/netpolicy"
@@ -345,7 +346,7 @@ func (d *Daemon) hostingRoutes() {
 // answerProblem writes what the peer API refuses; Kubernetes clients understand a Status.
 func answerProblem(w http.ResponseWriter, r *http.Request, problem *peering.Problem) {
 	if strings.HasPrefix(r.URL.Path, "/kube/") {
-		hosting.Refuse(w, problem.HTTPStatus(), problem.Error())
+		apiproxy.Refuse(w, problem.HTTPStatus(), problem.Error())
 		return
 	}
 	peering.WriteProblem(w, problem)

@@ -12,11 +12,12 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/apiproxy"
 	"kith.dev/test/docs"
 )
 
 func TestThePageSaysTheseAmounts(t *testing.T) {
-	l, none, one := DefaultLimits(), mostFor(nil), mostFor(list("pods", "1"))
+	l, none, one := apiproxy.DefaultLimits(), mostFor(nil), mostFor(list("pods", "1"))
 	docs.Say(t, "security.md",
 		fmt.Sprintf("| kept in the API server | %d objects and %d for each pod granted, %d MiB and %d KiB for each; %d namespaces |",
 			none.Objects, one.Objects-none.Objects, none.Bytes>>20, (one.Bytes-none.Bytes)>>10, maxTwins),

@@ -19,6 +19,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/apiproxy"
 	"kith.dev/core/wire"
 	"kith.dev/core/wire/codec"
 )
@@ -68,12 +69,12 @@ var patches = []string{string(types.MergePatchType), string(types.StrategicMerge
 // hours (v1alpha1.PlainAmount).
 //
 // weight is what the object costs besides its bytes, in bytes of the kind of which it may send so many (Stock).
-func (w way) checkBody(method, contentType string, body []byte) (weight int64, err error) {
-	goods, known := wares[w.resource]
+func checkBody(info apiproxy.Info, method, contentType string, body []byte) (weight int64, err error) {
+	goods, known := wares[info.Resource]
 	switch {
 	case method == http.MethodDelete:
 		goods = deletion
-	case !known || w.sub != "":
+	case !known || info.Subresource != "":
 		return 0, errors.New("nothing can be written here")
 	}
 	if contentType == "" {

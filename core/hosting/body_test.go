@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/apiproxy"
 )
 
 func protobufOf(t *testing.T, o runtime.Object) string {
@@ -186,7 +187,7 @@ func TestAPodOfManyVariablesIsTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (way{resource: "offloadedpods"}).checkBody(http.MethodPost, "application/json", body); err != nil {
+	if _, err := checkBody(apiproxy.Info{Resource: "offloadedpods"}, http.MethodPost, "application/json", body); err != nil {
 		t.Error(err)
 	}
 }

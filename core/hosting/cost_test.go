@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/apiproxy"
 	"kith.dev/core/wire/wiretest"
 )
 
@@ -32,12 +33,12 @@ func TestCost(t *testing.T) {
 		"configmaps": reflect.TypeFor[corev1.ConfigMap](), "secrets": reflect.TypeFor[corev1.Secret](),
 		"endpointslices": reflect.TypeFor[discoveryv1.EndpointSlice](),
 	}
-	most := int(DefaultLimits().Body)
+	most := int(apiproxy.DefaultLimits().Body)
 	row := func(what, resource, method string, of reflect.Type, decode func([]byte)) {
 		wiretest.Row{
 			What: what, From: "consumer", Max: most, Type: of,
 			Taken: func(text []byte) error {
-				_, err := way{resource: resource}.checkBody(method, "application/json", text)
+				_, err := checkBody(apiproxy.Info{Resource: resource}, method, "application/json", text)
 				if resource == "endpointslices" { // whose two lists come together only
 					return wares[resource].shapes[0].Check(text, bodyBound)
 				}
@@ -62,7 +63,7 @@ func TestCost(t *testing.T) {
 	}](), func(text []byte) { _ = read(text, new(map[string]any)) })
 	row("DeleteOptions", "secrets", http.MethodDelete, reflect.TypeFor[metav1.DeleteOptions](), func(text []byte) { _ = read(text, new(metav1.DeleteOptions)) })
 	row("EndpointSlice (the door's own look)", "endpointslices", http.MethodPost, types["endpointslices"], func(text []byte) {
-		_, _ = way{resource: "endpointslices"}.checkBody(http.MethodPost, "application/json", text)
+		_, _ = checkBody(apiproxy.Info{Resource: "endpointslices"}, http.MethodPost, "application/json", text)
 	})
 	wiretest.Row{
 		What: "template of an OffloadedPod (kithd)", From: "consumer", Max: most, Type: reflect.TypeFor[corev1.PodTemplateSpec](),
@@ -144,6 +145,9 @@ func TestAStatusIsWrittenWithItsTemplate(t *testing.T) {
 // An apply is read as YAML, which costs more than JSON: so it counts as more bodies under way.
 func TestAnApplyCostsWhatItCountsAs(t *testing.T) {
 	_ = yaml.Unmarshal([]byte(`{"a":0}`), new(map[string]any)) // what is made once only
+	one := httptest.NewRequest(http.MethodPatch, "/", strings.NewReader("1"))
+	one.Header.Set("Content-Type", "application/apply-patch+yaml")
+	applied := int(apiproxy.DefaultLimits().Weight(one))
 	for resource, of := range map[string]reflect.Type{"configmaps": reflect.TypeFor[corev1.ConfigMap](), "endpointslices": reflect.TypeFor[discoveryv1.EndpointSlice]()} {
 		for _, text := range wiretest.Worst(of, 100<<10, func(text []byte) error {
 			for _, shape := range append(slices.Clone(wares[resource].shapes), open) {
@@ -169,16 +173,6 @@ func TestRepeatedFieldsUnderALongName(t *testing.T) {
 		resp := l.do("POST", path+query, strings.NewReader(body), http.Header{"Content-Type": {"application/json"}})
 		if resp.StatusCode != http.StatusOK || sent != "fieldValidation=Ignore" {
 			t.Errorf("%q: %d, the API server is asked with %q", query, resp.StatusCode, sent)
-		}
-	}
-}
-
-func TestAppliesCountFourfold(t *testing.T) {
-	for media, want := range map[string]int64{"application/json": 5, "application/merge-patch+json": 5, "application/apply-patch+yaml": 20, "Application/Apply-Patch+YAML; charset=x": 20} {
-		r := httptest.NewRequest(http.MethodPatch, "/", strings.NewReader("12345"))
-		r.Header.Set("Content-Type", media)
-		if got := DefaultLimits().counts(r); got != want {
-			t.Errorf("%s: five bytes count as %d, want %d", media, got, want)
 		}
 	}
 }

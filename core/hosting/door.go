@@ -2,26 +2,24 @@ package hosting
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"log/slog"
-	"mime"
-	"net"
 	"net/http"
-	"net/http/httputil"
 	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"kith.dev/core/apiproxy"
 	"kith.dev/core/audit"
 )
 
@@ -40,48 +38,29 @@ type Access interface {
 	Kept(ctx context.Context, consumerID string) (has, most Stock, err error)
 }
 
-// Limits bound what one consumer may do at the door.
-type Limits struct {
-	Requests int           // at the same time, streams aside
-	Lists    int           // of these, lists of objects, and deletions of them by list; others wait for their turn
-	Turn     time.Duration // as long as this, then they are refused
-	Streams  int           // followed logs, upgraded connections, and watches at the same time
-	Rate     float64       // requests per second on average
-	Burst    int           // and at once
-	Patience time.Duration // a request over the rate waits as long, then it is refused
-	Timeout  time.Duration // for everything that is not a stream
-	Body     int64         // bytes of a request
-	Bodies   int64         // bytes of all requests under way; one that does not say how long it is counts as Body
-	Recount  time.Duration // what a consumer keeps is not counted again before
-}
-
-// DefaultLimits let a consumer start and watch a thousand pods without noticing, and keep one that
-// spins from taking the API server away from its owner.
-func DefaultLimits() Limits {
-	return Limits{
-		Requests: 128, Lists: 4, Turn: 10 * time.Second, Streams: 128,
-		Rate: 200, Burst: 400, Patience: time.Second,
-		Timeout: time.Minute,
-		Body:    2 << 20, // a Secret of 1 MiB in base64, with room
-		Bodies:  16 << 20,
-		Recount: 10 * time.Second,
-	}
-}
-
 // Door lets consumers through to the provider's API server, each as itself: user kith:peer:<ID>, group
 // kith:peers. What they may do there is RBAC's business (ClusterRole kith:tenant); the door sees to it that
 // nobody passes as somebody else, outside the few paths a tenant needs, without a contract, or too often.
 type Door struct {
-	// Limits may be changed before the first request.
-	Limits Limits
+	// Limits of each consumer; they may be changed before the first request.
+	Limits apiproxy.Limits
+	// Recount is how long what a consumer keeps is not counted again.
+	Recount time.Duration
 
-	access  Access
-	target  *url.URL
-	plain   *httputil.ReverseProxy
-	upgrade *httputil.ReverseProxy
-	gates   gates
-	audits  *audit.Log
-	log     *slog.Logger
+	access Access
+	target *url.URL
+	proxy  apiproxy.Proxy
+	audits *audit.Log
+	log    *slog.Logger
+
+	mu    sync.Mutex
+	gates map[string]*gate // by consumer that has a contract
+}
+
+// gate is what a consumer has open, and what it keeps here.
+type gate struct {
+	*apiproxy.Limiter
+	kept stock
 }
 
 // NewDoor makes the door to the API server that config leads to. The identity in config must be allowed
@@ -91,69 +70,17 @@ func NewDoor(config *rest.Config, access Access, audits *audit.Log, log *slog.Lo
 	if err != nil {
 		return nil, fmt.Errorf("door: address of the API server: %w", err)
 	}
-	plain, err := transport(config, false)
-	if err != nil {
+	d := &Door{
+		Limits: apiproxy.DefaultLimits(), Recount: 10 * time.Second,
+		access: access, target: target, audits: audits, log: log, gates: map[string]*gate{},
+	}
+	if d.proxy.Transport, d.proxy.Upgrades, err = apiproxy.Transports(config); err != nil {
 		return nil, fmt.Errorf("door: connecting to the API server: %w", err)
 	}
-	// Upgrades (SPDY, WebSocket) exist in HTTP/1.1 only.
-	upgrade, err := transport(config, true)
-	if err != nil {
-		return nil, fmt.Errorf("door: connecting to the API server: %w", err)
-	}
-	d := &Door{Limits: DefaultLimits(), access: access, target: target, audits: audits, log: log}
-	d.plain, d.upgrade = d.proxy(plain), d.proxy(upgrade)
+	d.proxy.Headers = []string{"Accept-Encoding", "Content-Type", "If-None-Match"}
+	d.proxy.Log = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
+	d.proxy.Log.SetPrefix("door: ")
 	return d, nil
-}
-
-// transport has connections of its own: the daemon's must not wait behind a consumer's.
-func transport(config *rest.Config, http1 bool) (http.RoundTripper, error) {
-	tlsConfig, err := rest.TLSConfigFor(config)
-	if err != nil {
-		return nil, err
-	}
-	t := &http.Transport{
-		TLSHandshakeTimeout: 10 * time.Second,
-		IdleConnTimeout:     90 * time.Second,
-		MaxIdleConnsPerHost: 32,
-		DisableCompression:  true, // what the consumer asks for is passed on as it is
-		DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
-	}
-	if config.Dial != nil {
-		t.DialContext = config.Dial
-	}
-	if tlsConfig != nil {
-		t.TLSClientConfig = tlsConfig.Clone()
-	}
-	t.Protocols = new(http.Protocols)
-	t.Protocols.SetHTTP1(true)
-	if http1 {
-		if t.TLSClientConfig != nil {
-			t.TLSClientConfig.NextProtos = []string{"http/1.1"}
-		}
-	} else {
-		t.Protocols.SetHTTP2(true)
-		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}
-	}
-	return rest.HTTPWrappersForConfig(config, t)
-}
-
-func (d *Door) proxy(t http.RoundTripper) *httputil.ReverseProxy {
-	return &httputil.ReverseProxy{
-		Rewrite:        d.rewrite,
-		Transport:      t,
-		FlushInterval:  -1, // a watch event must not wait for the next one
-		ErrorHandler:   d.failed,
-		ModifyResponse: d.answered,
-		ErrorLog:       log.New(debugWriter{d.log}, "", 0),
-	}
-}
-
-// debugWriter takes what ReverseProxy says of copies that broke off: each cut watch is one.
-type debugWriter struct{ log *slog.Logger }
-
-func (w debugWriter) Write(p []byte) (int, error) {
-	w.log.Debug("door: " + string(p))
-	return len(p), nil
 }
 
 // Reasons for which the door does not let a request through, or gives no answer.
@@ -186,78 +113,86 @@ func (d *Door) refused(r *http.Request, consumerID, reason, why string) {
 	})
 }
 
-type passKey struct{}
-
-// pass is what a request was let through with.
-type pass struct {
-	consumerID string
-	path       string
-	keeps      bool
-	in         *http.Request
+// refuse says no to a request, and why.
+func (d *Door) refuse(w http.ResponseWriter, r *http.Request, consumerID string, code int, reason, why string) {
+	d.refused(r, consumerID, reason, why)
+	apiproxy.Refuse(w, code, why)
 }
 
-// rewrite builds the request to the API server. Only named headers travel: whatever would claim an
-// identity (Authorization, Impersonate-*, X-Remote-*, a token among the WebSocket protocols) stays out.
-func (d *Door) rewrite(r *httputil.ProxyRequest) {
-	p := r.In.Context().Value(passKey{}).(pass)
-	r.Out.URL.Scheme, r.Out.URL.Host = d.target.Scheme, d.target.Host
-	r.Out.URL.Path, r.Out.URL.RawPath = strings.TrimSuffix(d.target.Path, "/")+p.path, ""
-	r.Out.Host = ""
-	r.Out.Header = safeHeaders(r.Out.Header)
-	if p.keeps {
-		// By default the API server looks for unknown and repeated fields, and writes down the whole path to each, with all
-		// the names in it: 2 MiB make a hundred gigabytes. Nobody reads what it would say of them.
-		query := r.Out.URL.Query()
-		query.Set("fieldValidation", metav1.FieldValidationIgnore)
-		r.Out.URL.RawQuery = query.Encode()
+func (d *Door) refuseNoContract(w http.ResponseWriter, r *http.Request, consumerID string) {
+	d.refuse(w, r, consumerID, http.StatusForbidden, RefusedContract, "no contract with this cluster is in force")
+}
+
+func (d *Door) refuseBody(w http.ResponseWriter, r *http.Request, consumerID string) {
+	d.refuse(w, r, consumerID, http.StatusRequestEntityTooLarge, RefusedBody,
+		fmt.Sprintf("request body: larger than %d bytes, not come whole and in time, or none is expected here", d.Limits.Body))
+}
+
+func (d *Door) gate(consumerID string) *gate {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	one := d.gates[consumerID]
+	if one == nil {
+		one = &gate{Limiter: apiproxy.NewLimiter(d.Limits)}
+		d.gates[consumerID] = one
 	}
-	r.Out.Header.Set("Impersonate-User", userPrefix+p.consumerID)
-	r.Out.Header.Set("Impersonate-Group", group)
+	return one
+}
+
+// Shut cuts every open request of the consumer, streams included. The next one is asked for its contract, and the next contract
+// begins with a gate of its own.
+func (d *Door) Shut(consumerID string) {
+	d.mu.Lock()
+	one := d.gates[consumerID]
+	delete(d.gates, consumerID)
+	d.mu.Unlock()
+	if one != nil {
+		one.Shut()
+	}
 }
 
 // Serve answers one request under /kube/ of the consumer with this ID (identity.ID.String). Refusals are
 // Kubernetes Status objects, so a Kubernetes client understands them.
 func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) {
-	way, err := parseWay(r)
+	// Which of these a consumer gets is RBAC's business.
+	info, err := apiproxy.Parse(r, "/kube", "discovery.k8s.io/v1", "kith.dev/v1alpha1")
 	if err != nil {
-		d.refused(r, consumerID, RefusedPath, err.Error())
-		refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, err.Error(), 0)
+		d.refuse(w, r, consumerID, http.StatusForbidden, RefusedPath, err.Error())
 		return
 	}
 	if _, ok := d.access.Admitted(consumerID); !ok {
 		d.refuseNoContract(w, r, consumerID)
 		return
 	}
-	gate := d.gates.of(consumerID, d.Limits)
+	gate := d.gate(consumerID)
 	// Again, now that a Shut would reach us: else one between the two lines would miss this request.
 	if _, ok := d.access.Admitted(consumerID); !ok {
 		d.refuseNoContract(w, r, consumerID)
 		return
 	}
-	if r.ContentLength > d.Limits.Body || way.stream && r.ContentLength != 0 {
+	if r.ContentLength > d.Limits.Body || info.Stream && r.ContentLength != 0 {
 		d.refuseBody(w, r, consumerID)
 		return
 	}
-	leave, err := gate.enter(r.Context(), way, d.Limits.counts(r), d.Limits)
+	leave, err := gate.Enter(r.Context(), info, d.Limits.Weight(r))
 	switch {
 	case err == nil:
-	case errors.Is(err, errShut):
+	case errors.Is(err, apiproxy.ErrShut):
 		d.refuseNoContract(w, r, consumerID)
 		return
 	case r.Context().Err() != nil: // the consumer went away; nobody reads this
 		return
 	default:
-		d.refused(r, consumerID, RefusedLimits, err.Error())
-		refuse(w, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, err.Error(), 1)
+		d.refuse(w, r, consumerID, http.StatusTooManyRequests, RefusedLimits, err.Error())
 		return
 	}
 	defer leave()
 
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	defer context.AfterFunc(gate.open, func() { cancel(errShut) })()
+	defer context.AfterFunc(gate.Open, func() { cancel(apiproxy.ErrShut) })()
 	clock := http.NewResponseController(w) // errors: a writer without deadlines has none to lift
-	if way.stream {
+	if info.Stream {
 		_ = clock.SetReadDeadline(time.Time{})
 		_ = clock.SetWriteDeadline(time.Time{})
 	} else {
@@ -268,7 +203,7 @@ func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 		_ = clock.SetWriteDeadline(time.Now().Add(d.Limits.Timeout + time.Second))
 	}
 	weight := int64(0)
-	if !way.stream {
+	if !info.Stream {
 		body, err := gathered(w, r, d.Limits.Body)
 		if err != nil {
 			d.refuseBody(w, r, consumerID)
@@ -276,43 +211,40 @@ func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 		}
 		r.Body, r.ContentLength = http.NoBody, 0
 		if len(body) > 0 {
-			if weight, err = way.checkBody(r.Method, r.Header.Get("Content-Type"), body); err != nil {
-				d.refused(r, consumerID, RefusedBody, err.Error())
-				refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, err.Error(), 0)
+			if weight, err = checkBody(info, r.Method, r.Header.Get("Content-Type"), body); err != nil {
+				d.refuse(w, r, consumerID, http.StatusForbidden, RefusedBody, err.Error())
 				return
 			}
 			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 		}
 	}
-	if way.keeps {
-		if err := gate.kept.admit(ctx, r, weight, consumerID, d.access, d.Limits); err != nil {
-			d.refused(r, consumerID, RefusedFull, err.Error())
-			refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, err.Error(), 0)
+	if info.Writes {
+		if err := gate.kept.admit(ctx, r, weight, consumerID, d); err != nil {
+			d.refuse(w, r, consumerID, http.StatusForbidden, RefusedFull, err.Error())
 			return
 		}
 	}
-	r = r.WithContext(context.WithValue(ctx, passKey{}, pass{consumerID, way.path, way.keeps, r}))
-	if !way.upgrade {
-		d.plain.ServeHTTP(w, r)
-		return
-	}
-	d.upgrade.ServeHTTP(w, r)
+	d.pass(ctx, w, r, info, consumerID)
 }
 
-// applied is how often the body of an apply counts among those under way: the API server reads it as YAML, also when it is
-// JSON, which takes four times as much as other JSON.
-const applied = 4
-
-// counts is how many bytes of Bodies a request takes up.
-func (l Limits) counts(r *http.Request) int64 {
-	body := r.ContentLength
-	if body < 0 {
-		body = l.Body // it does not say; so much it may be
-	}
-	if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media == string(types.ApplyYAMLPatchType) {
-		body *= applied
-	}
-	return body
+// pass has the API server answer, which knows the consumer as nobody but itself.
+func (d *Door) pass(ctx context.Context, w http.ResponseWriter, r *http.Request, info apiproxy.Info, consumerID string) {
+	d.proxy.Pass(w, r.WithContext(ctx), apiproxy.Hop{
+		Aim: func(to *url.URL) {
+			to.Scheme, to.Host = d.target.Scheme, d.target.Host
+			to.Path, to.RawPath = strings.TrimSuffix(d.target.Path, "/")+info.Path, ""
+			if info.Writes {
+				// By default the API server looks for unknown and repeated fields, and writes down the whole path to each, with all
+				// the names in it: 2 MiB make a hundred gigabytes. Nobody reads what it would say of them.
+				query := to.Query()
+				query.Set("fieldValidation", metav1.FieldValidationIgnore)
+				to.RawQuery = query.Encode()
+			}
+		},
+		As:       http.Header{"Impersonate-User": {userPrefix + consumerID}, "Impersonate-Group": {group}},
+		Answered: func(answer *http.Response) error { return d.answered(answer, r, consumerID) },
+		Failed:   func(err error) { d.failed(ctx, w, r, consumerID, err) },
+	})
 }
 
 // gathered reads the body before the API server hears of the request. Else a body that comes slowly would hold the API
@@ -325,42 +257,46 @@ func gathered(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 	return io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 }
 
-// Shut cuts every open request of the consumer, streams included. The next one is asked for its contract.
-func (d *Door) Shut(consumerID string) { d.gates.shut(consumerID) }
+// maxStatus is how much of a refusal of the API server is read to learn its reason.
+const maxStatus = 8 << 10
 
-var errShut = errors.New("the contract ended")
+// answered notes what the API server refused.
+func (d *Door) answered(answer *http.Response, r *http.Request, consumerID string) error {
+	reason := RefusedForbidden
+	switch answer.StatusCode {
+	case http.StatusUnauthorized, http.StatusForbidden:
+	case http.StatusTooManyRequests:
+		reason = RefusedLimits
+	case http.StatusRequestEntityTooLarge:
+		reason = RefusedBody
+	default:
+		return nil
+	}
+	begin, err := io.ReadAll(io.LimitReader(answer.Body, maxStatus))
+	if err != nil {
+		return err
+	}
+	answer.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(begin), answer.Body), answer.Body}
+	d.refused(r, consumerID, reason, cut(cmp.Or(apiproxy.Message(answer, begin), "refused by the API server"), 300))
+	return nil
+}
 
 // failed answers when the API server did not. What exactly went wrong is for this side's log only.
-func (d *Door) failed(w http.ResponseWriter, r *http.Request, err error) {
-	p, ok := r.Context().Value(passKey{}).(pass)
-	if !ok { // no request passes without
-		p = pass{in: r}
-	}
+func (d *Door) failed(ctx context.Context, w http.ResponseWriter, r *http.Request, consumerID string, err error) {
 	switch {
-	case errors.Is(context.Cause(r.Context()), errShut):
-		d.refuseNoContract(w, p.in, p.consumerID)
+	case errors.Is(context.Cause(ctx), apiproxy.ErrShut):
+		d.refuseNoContract(w, r, consumerID)
 	case errors.Is(err, context.DeadlineExceeded):
-		d.refused(p.in, p.consumerID, RefusedTimeout, "the API server takes too long")
-		refuse(w, http.StatusGatewayTimeout, metav1.StatusReasonTimeout,
-			fmt.Sprintf("the API server did not answer within %s", d.Limits.Timeout), 1)
+		d.refused(r, consumerID, RefusedTimeout, "the API server takes too long")
+		apiproxy.Refuse(w, http.StatusGatewayTimeout, fmt.Sprintf("the API server did not answer within %s", d.Limits.Timeout))
 	case errors.Is(err, context.Canceled): // the consumer went away; nobody reads this
-		refuse(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "cancelled", 1)
+		apiproxy.Refuse(w, http.StatusServiceUnavailable, "cancelled")
 	default:
-		d.refused(p.in, p.consumerID, RefusedUnavailable, "the API server does not answer")
+		d.refused(r, consumerID, RefusedUnavailable, "the API server does not answer")
 		d.log.Warn("door: the API server does not answer", "err", err)
-		refuse(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
-			"the provider's API server does not answer", 1)
+		apiproxy.Refuse(w, http.StatusServiceUnavailable, "the provider's API server does not answer")
 	}
-}
-
-func (d *Door) refuseNoContract(w http.ResponseWriter, r *http.Request, consumerID string) {
-	const why = "no contract with this cluster is in force"
-	d.refused(r, consumerID, RefusedContract, why)
-	refuse(w, http.StatusForbidden, metav1.StatusReasonForbidden, why, 0)
-}
-
-func (d *Door) refuseBody(w http.ResponseWriter, r *http.Request, consumerID string) {
-	why := fmt.Sprintf("request body: larger than %d bytes, not come whole and in time, or none is expected here", d.Limits.Body)
-	d.refused(r, consumerID, RefusedBody, why)
-	refuse(w, http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, why, 0)
 }

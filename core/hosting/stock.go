@@ -44,10 +44,10 @@ type stock struct {
 }
 
 // admit is nil when there is room for what the request brings, which weighs so much besides its bytes.
-func (s *stock) admit(ctx context.Context, r *http.Request, weight int64, consumerID string, access Access, limits Limits) error {
+func (s *stock) admit(ctx context.Context, r *http.Request, weight int64, consumerID string, d *Door) error {
 	more := Stock{Bytes: r.ContentLength}
 	if more.Bytes < 0 {
-		more.Bytes = limits.Body
+		more.Bytes = d.Limits.Body
 	}
 	more.Bytes += weight
 	if r.Method == http.MethodPost {
@@ -57,9 +57,9 @@ func (s *stock) admit(ctx context.Context, r *http.Request, weight int64, consum
 	defer s.mu.Unlock()
 	next := Stock{s.about.Objects + more.Objects, s.about.Bytes + more.Bytes}
 	// Counting a lot takes a while, so who keeps a lot is counted less often.
-	if next.over(s.most) && time.Since(s.counted) > max(limits.Recount, 10*s.took) {
+	if next.over(s.most) && time.Since(s.counted) > max(d.Recount, 10*s.took) {
 		began := time.Now()
-		has, most, err := access.Kept(ctx, consumerID)
+		has, most, err := d.access.Kept(ctx, consumerID)
 		if err != nil { // it may name what is not the consumer's
 			return errors.New("what you keep here cannot be counted now, try again")
 		}

@@ -18,13 +18,14 @@ import (
 	"k8s.io/utils/ptr"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/apiproxy"
 	"kith.dev/core/wire/wiretest"
 )
 
 func TestTheDoorHasAConsumersObjectsCounted(t *testing.T) {
 	l := newLane(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) })
 	l.list.most = Stock{Objects: 10, Bytes: 1000}
-	l.door.Limits.Recount = time.Hour
+	l.door.Recount = time.Hour
 	path := "/kube/api/v1/namespaces/shop/configmaps"
 	for i := range 10 {
 		if resp := l.do("POST", path, strings.NewReader("{}"), nil); resp.StatusCode != 201 {
@@ -56,7 +57,7 @@ func TestTheDoorHasAConsumersObjectsCounted(t *testing.T) {
 func TestAnEstimateRefusesNobodyWhoHasRoom(t *testing.T) {
 	l := newLane(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) })
 	l.list.most = Stock{Objects: 10, Bytes: 100}
-	l.door.Limits.Recount = time.Nanosecond
+	l.door.Recount = time.Nanosecond
 	for i := range 100 { // what is replaced does not add up
 		if resp := l.do("PUT", "/kube/api/v1/namespaces/shop/configmaps/a", strings.NewReader("{        }"), nil); resp.StatusCode != 200 {
 			t.Fatalf("change %d: %s", i, resp.Status)
@@ -69,7 +70,7 @@ func TestBodiesUnderWayAreBounded(t *testing.T) {
 	l := newLane(t, func(http.ResponseWriter, *http.Request) { <-held })
 	defer close(held)
 	l.door.Limits.Bodies = 100
-	if _, err := l.door.gates.of(aliceID, l.door.Limits).enter(t.Context(), way{}, 80, l.door.Limits); err != nil {
+	if _, err := l.door.gate(aliceID).Enter(t.Context(), apiproxy.Info{}, 80); err != nil {
 		t.Fatal(err)
 	}
 	if s := l.status(l.do("POST", podsPath, strings.NewReader(strings.Repeat("x", 21)), nil)); s.Code != 429 || !strings.Contains(s.Message, "bodies") {
@@ -209,14 +210,14 @@ func FuzzBody(f *testing.F) {
 	}
 	resources := slices.Sorted(maps.Keys(wares))
 	f.Fuzz(func(t *testing.T, which byte, patch bool, body []byte) {
-		way, method, media := way{resource: resources[int(which)%len(resources)]}, http.MethodPost, "application/json"
+		info, method, media := apiproxy.Info{Resource: resources[int(which)%len(resources)]}, http.MethodPost, "application/json"
 		if patch {
 			method, media = http.MethodPatch, "application/apply-patch+yaml"
 		}
 		var err error
-		wiretest.Within(t, len(body), func() { _, err = way.checkBody(method, media, body) })
+		wiretest.Within(t, len(body), func() { _, err = checkBody(info, method, media, body) })
 		if err == nil {
-			wiretest.Within(t, len(body), func() { _ = read(body, into(way.resource, patch)) })
+			wiretest.Within(t, len(body), func() { _ = read(body, into(info.Resource, patch)) })
 		}
 	})
 }

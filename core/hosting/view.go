@@ -150,7 +150,7 @@ func (v *views) shut(consumerID string) {
 	defer v.mu.Unlock()
 	delete(v.rates, consumerID)
 	for _, one := range v.open[consumerID] {
-		one.cut(errShut)
+		one.cut(errors.New("the contract ended"))
 	}
 }
 

@@ -1,4 +1,4 @@
-package hosting
+package apiproxy
 
 import (
 	"net/http"
@@ -8,6 +8,11 @@ import (
 	"strings"
 	"testing"
 )
+
+// consumers is what the peer door lets consumers ask for.
+func consumers(r *http.Request) (Info, error) {
+	return Parse(r, "/kube", "discovery.k8s.io/v1", "kith.dev/v1alpha1")
+}
 
 func TestWays(t *testing.T) {
 	exec := http.Header{"Upgrade": {"websocket"}}
@@ -66,15 +71,15 @@ func TestWays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, err := parseWay(&http.Request{Method: c.method, URL: u, Header: c.header})
-		if (err == nil) != (c.want != "") || w.path != c.want || w.stream != c.stream {
+		w, err := consumers(&http.Request{Method: c.method, URL: u, Header: c.header})
+		if (err == nil) != (c.want != "") || w.Path != c.want || w.Stream != c.stream {
 			t.Errorf("%s %s: %+v, %v; want %q, stream %v", c.method, c.url, w, err, c.want, c.stream)
 		}
 	}
 	for url, list := range map[string]bool{"?watch=true": true, "": true, "/a": false} {
 		r := httptest.NewRequest(http.MethodDelete, "/kube/api/v1/namespaces/shop/secrets"+url, nil)
-		if w, err := parseWay(r); err != nil || w.list != list {
-			t.Errorf("DELETE secrets%s: a list of many: %v, %v", url, w.list, err)
+		if w, err := consumers(r); err != nil || w.List != list {
+			t.Errorf("DELETE secrets%s: a list of many: %v, %v", url, w.List, err)
 		}
 	}
 }
@@ -91,15 +96,15 @@ func FuzzParseWay(f *testing.F) {
 		u.RawQuery = q
 		r := httptest.NewRequest("GET", "/", nil)
 		r.URL = u
-		w, err := parseWay(r)
+		w, err := consumers(r)
 		if err != nil {
 			return
 		}
-		if path.Clean(w.path) != w.path || "/kube"+w.path != u.Path {
-			t.Errorf("%q went through as %q", p, w.path)
+		if path.Clean(w.Path) != w.Path || "/kube"+w.Path != u.Path {
+			t.Errorf("%q went through as %q", p, w.Path)
 		}
-		if strings.Count(w.path, "/") > 7 || strings.ContainsAny(w.path, "%\\ ") {
-			t.Errorf("%q went through as %q", p, w.path)
+		if strings.Count(w.Path, "/") > 7 || strings.ContainsAny(w.Path, "%\\ ") {
+			t.Errorf("%q went through as %q", p, w.Path)
 		}
 	})
 }
