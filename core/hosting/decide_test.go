@@ -1,0 +1,319 @@
+package hosting
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+// look is one look at an OffloadedPod of bob's: what is there, and what is known of it.
+type look struct {
+	opod     *v1alpha1.OffloadedPod // nil: gone
+	template any                    // instead of the OffloadedPod's, as the cache has it
+	pod      *corev1.Pod            // nil: gone
+	live     *corev1.Pod            // of which the cache does not know yet
+	last     *corev1.Pod            // evicted, and gone
+	memo     memo
+	class    string
+	ended    bool // the contract
+	stranger bool // its namespace is no twin
+}
+
+// The decisions about guests, each with what is done for it, in order, and what the guest holds of its contract then.
+func TestWhatBecomesOfAGuest(t *testing.T) {
+	peer, bob := peerOf("bob", 1)
+	contract := contractWith("bob", "contractb")
+	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	gone := func(l *look) { l.pod = nil }
+	leaving := func(grace int64) func(*look) {
+		return func(l *look) {
+			l.pod.DeletionTimestamp, l.pod.DeletionGracePeriodSeconds, l.pod.Finalizers = &metav1.Time{Time: now}, &grace, []string{"test/ends"}
+		}
+	}
+	phase := func(is corev1.PodPhase) func(*look) { return func(l *look) { l.pod.Status.Phase = is } }
+	of := func(owner string) func(*look) {
+		return func(l *look) {
+			l.pod.OwnerReferences = []metav1.OwnerReference{{Kind: owner, UID: "other", Controller: ptr.To(true)}}
+		}
+	}
+	deleted := func(grace string) func(*look) {
+		return func(l *look) {
+			l.opod.DeletionTimestamp = &metav1.Time{Time: now}
+			if grace != "" {
+				l.opod.Annotations = map[string]string{v1alpha1.AnnotationGrace: grace}
+			}
+		}
+	}
+	container := func(l *look) *corev1.Container { return &l.opod.Spec.Template.Spec.Containers[0] }
+	synced := func(l *look) { l.memo.uid, l.memo.synced = "p-1", 1 }
+
+	for name, c := range map[string]struct {
+		look []func(*look)
+		does string
+		used string        // cpu of the contract
+		next time.Duration // until it is looked at again
+		memo string        // what must be remembered, as far as it says
+	}{
+		"new":                      {[]func(*look){gone, func(l *look) { l.opod.Status = v1alpha1.OffloadedPodStatus{} }}, "create pod; status Accepted", "500m", 0, "remakes 0, synced"},
+		"new, without a finalizer": {[]func(*look){gone, func(l *look) { l.opod.Finalizers, l.opod.Status = nil, v1alpha1.OffloadedPodStatus{} }}, "patch opod finalizers [kith.dev/pod]; create pod; status Accepted", "500m", 0, ""},
+		"new, with a debugger": {[]func(*look){gone, func(l *look) {
+			l.opod.Spec.Template.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "i"}}}
+		}}, "create pod; event Remade; status Accepted", "500m", 0, "not synced"},
+		"lost before":              {[]func(*look){gone}, "create pod; event Remade; status Accepted", "500m", 0, "remakes 1"},
+		"lost a moment ago":        {[]func(*look){gone, func(l *look) { l.memo = memo{made: ago(time.Second), remakes: 3} }}, "", "0", 3 * time.Second, "remakes 3"},
+		"lost at once":             {[]func(*look){gone, func(l *look) { l.memo = memo{made: ago(50 * time.Millisecond)} }}, "", "0", 200 * time.Millisecond, ""},
+		"lost after it held out":   {[]func(*look){gone, func(l *look) { l.memo = memo{made: ago(11 * time.Minute), remakes: 12} }}, "create pod; event Remade; status Accepted", "500m", 0, "remakes 1"},
+		"no twin":                  {[]func(*look){gone, func(l *look) { l.stranger = true }}, "status Refused NoContract; event Refused", "0", 0, ""},
+		"after the contract":       {[]func(*look){gone, func(l *look) { l.ended = true }}, "status Refused NoContract; event Refused", "0", 0, ""},
+		"with power over the host": {[]func(*look){gone, func(l *look) { l.opod.Spec.Template.Spec.HostNetwork = true }}, "status Refused PodSecurity; event Refused", "0", 0, ""},
+		"refused before": {[]func(*look){gone, func(l *look) {
+			l.opod.Spec.Template.Spec.HostNetwork = true
+			l.opod.Status = v1alpha1.OffloadedPodStatus{Phase: v1alpha1.OffloadedPodRefused, Reason: reasonPodSecurity, Message: "spec.hostNetwork is not allowed at this provider's pod security level baseline"}
+		}}, "", "0", 0, ""},
+		"an image of the provider's network": {[]func(*look){gone, func(l *look) { container(l).Image = "printer.local/a" }}, "status Refused ImageNotAllowed; event Refused", "0", 0, ""},
+		"more than the contract":             {[]func(*look){gone, func(l *look) { container(l).Resources.Requests = list("cpu", "2") }}, "status Refused ContractExceeded; event Refused", "0", 0, ""},
+		"malformed":                          {[]func(*look){gone, func(l *look) { l.template = `{"spec":7}` }}, "status Refused Invalid; event Refused", "0", 0, ""},
+		"malformed, while it runs":           {[]func(*look){func(l *look) { l.template = `{"spec":7}` }}, "status Refused Invalid; event Refused", "500m", 0, ""},
+		"somebody's pod":                     {[]func(*look){of("ReplicaSet")}, "status Refused NameTaken; event Refused", "500m", retryLater, ""},
+		"somebody's pod, not in the cache":   {[]func(*look){gone, func(l *look) { l.live = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: bobsShop, Name: "p"}} }}, "create pod; status Refused NameTaken; event Refused", "0", retryLater, ""},
+
+		"in step":                  {[]func(*look){synced}, "", "500m", 0, ""},
+		"in step, less counted":    {[]func(*look){synced, func(l *look) { l.pod.Spec.Containers[0].Resources.Requests = list("cpu", "200m") }}, "", "200m", 0, ""},
+		"after a restart":          {nil, "", "500m", 0, "synced"},
+		"not told yet":             {[]func(*look){func(l *look) { l.opod.Status = v1alpha1.OffloadedPodStatus{} }}, "status Accepted", "500m", 0, "synced"},
+		"another label":            {[]func(*look){func(l *look) { l.opod.Spec.Template.Labels = map[string]string{"app": "web"} }}, "patch pod", "500m", 0, "synced"},
+		"another image":            {[]func(*look){func(l *look) { container(l).Image = "j" }}, "patch pod", "500m", 0, "synced"},
+		"an image it may not have": {[]func(*look){func(l *look) { container(l).Image = "printer.local/a" }}, "event NotChanged", "500m", 0, "synced"},
+		"another container":        {[]func(*look){func(l *look) { container(l).Name = "d" }}, "event NotChanged", "500m", 0, "synced"},
+		"less cpu":                 {[]func(*look){func(l *look) { container(l).Resources.Requests = list("cpu", "100m") }}, "patch pod/resize", "100m", 0, "synced"},
+		"more cpu":                 {[]func(*look){func(l *look) { container(l).Resources.Requests = list("cpu", "900m") }}, "patch pod/resize", "900m", 0, "synced"},
+		"more cpu than there is":   {[]func(*look){func(l *look) { container(l).Resources.Requests = list("cpu", "3") }}, "status Accepted PodResizePending=Infeasible", "500m", 0, "not synced"},
+		"less than nothing":        {[]func(*look){func(l *look) { container(l).Resources.Requests = list("cpu", "-1") }}, "status Accepted PodResizePending=Infeasible", "500m", 0, "not synced"},
+		"a debugger": {[]func(*look){func(l *look) {
+			l.opod.Spec.Template.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "i"}}}
+		}}, "patch pod/ephemeralcontainers", "500m", 0, "synced"},
+		"a debugger with power": {[]func(*look){func(l *look) {
+			l.opod.Spec.Template.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "i", SecurityContext: &corev1.SecurityContext{Privileged: ptr.To(true)}}}}
+		}}, "status Accepted EphemeralContainersRefused=PodSecurity", "500m", 0, "not synced"},
+		"a debugger that traces": {[]func(*look){func(l *look) {
+			l.opod.Spec.Template.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "i",
+				SecurityContext: &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{ptrace}}}}}}
+		}}, "event Debugger; patch pod/ephemeralcontainers", "500m", 0, "synced"},
+		"all at once": {[]func(*look){func(l *look) {
+			container(l).Image, container(l).Resources.Requests = "j", list("cpu", "600m")
+			l.opod.Spec.Template.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "i"}}}
+		}}, "patch pod; patch pod/resize; patch pod/ephemeralcontainers", "600m", 0, "synced"},
+		"the cache lags behind a change": {[]func(*look){func(l *look) { l.memo.podVersion = "99999" }}, "", "500m", 20 * time.Millisecond, ""},
+		"the cache lags behind a write":  {[]func(*look){func(l *look) { l.memo.written = "99999" }}, "", "500m", 20 * time.Millisecond, ""},
+		"outside the fence":              {[]func(*look){func(l *look) { l.class = "kith-guest" }}, "event Unfenced; delete pod 1s", "500m", 0, "remakes 1"},
+		"outside the fence, and leaving": {[]func(*look){func(l *look) { l.class = "kith-guest" }, leaving(9)}, "", "500m", 0, ""},
+
+		"being deleted by somebody":   {[]func(*look){leaving(30)}, "", "500m", 0, ""},
+		"lost with its node":          {[]func(*look){phase(corev1.PodFailed)}, "delete pod", "500m", 0, ""},
+		"ended":                       {[]func(*look){func(l *look) { l.pod.Spec.RestartPolicy = corev1.RestartPolicyNever }, phase(corev1.PodSucceeded)}, "status Succeeded", "0", 0, ""},
+		"failed":                      {[]func(*look){func(l *look) { l.pod.Spec.RestartPolicy = corev1.RestartPolicyNever }, phase(corev1.PodFailed)}, "status Failed", "0", 0, ""},
+		"ended, and told":             {[]func(*look){phase(corev1.PodFailed), func(l *look) { l.opod.Status.Phase = v1alpha1.OffloadedPodFailed }}, "", "0", 0, ""},
+		"ended, and made again":       {[]func(*look){func(l *look) { l.opod.Status.Phase = v1alpha1.OffloadedPodFailed }}, "", "500m", 0, ""},
+		"evicted by the kubelet":      {[]func(*look){phase(corev1.PodFailed), func(l *look) { l.pod.Status.Reason = "Evicted" }}, "status Failed Evicted", "0", 0, ""},
+		"evicted, without a word":     {[]func(*look){phase(corev1.PodSucceeded)}, "status Failed Evicted", "0", 0, ""},
+		"drained, and at its end":     {[]func(*look){phase(corev1.PodSucceeded), leaving(30), func(l *look) { disrupted(l.pod, "EvictionByEvictionAPI") }}, "status Failed Evicted; event Evicted", "0", 0, ""},
+		"drained, and gone":           {[]func(*look){func(l *look) { disrupted(l.pod, "EvictionByEvictionAPI"); l.last, l.pod = l.pod, nil }}, "status Failed Evicted; event Evicted", "0", 0, ""},
+		"of an earlier one":           {[]func(*look){of("OffloadedPod")}, "delete pod 30s", "500m", 0, ""},
+		"of an earlier one, hurried":  {[]func(*look){of("OffloadedPod"), func(l *look) { l.pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](9) }}, "delete pod 9s", "500m", 0, ""},
+		"of an earlier one, too slow": {[]func(*look){of("OffloadedPod"), leaving(600)}, "delete pod 30s", "500m", 0, ""},
+		"of an earlier one, leaving":  {[]func(*look){of("OffloadedPod"), leaving(20)}, "", "500m", 0, ""},
+
+		"taken home":                    {[]func(*look){deleted("")}, "delete pod", "500m", 0, ""},
+		"taken home within 7 s":         {[]func(*look){deleted("7")}, "delete pod 7s", "500m", 0, ""},
+		"taken home, now sooner":        {[]func(*look){deleted("7"), leaving(30)}, "delete pod 7s", "500m", 0, ""},
+		"taken home, on its way":        {[]func(*look){deleted("30"), leaving(7)}, "", "500m", 0, ""},
+		"taken home after the contract": {[]func(*look){deleted("600"), func(l *look) { l.ended = true }}, "delete pod 30s", "500m", 0, ""},
+		"slow, after the contract":      {[]func(*look){deleted(""), func(l *look) { l.ended, l.pod.Spec.TerminationGracePeriodSeconds = true, ptr.To[int64](600) }}, "delete pod 30s", "500m", 0, ""},
+		"taken home, and gone":          {[]func(*look){deleted(""), gone}, "patch opod finalizers []", "0", 0, "forgotten"},
+		"taken home, just made":         {[]func(*look){deleted(""), func(l *look) { l.live, l.pod, l.memo.made = l.pod, nil, ago(time.Second) }}, "delete pod", "0", 0, ""},
+		"taken home, of an earlier one": {[]func(*look){deleted(""), of("OffloadedPod")}, "delete pod 30s; patch opod finalizers []", "500m", 0, ""},
+		"taken home, somebody's pod":    {[]func(*look){deleted(""), of("ReplicaSet")}, "patch opod finalizers []", "0", 0, "forgotten"},
+		"taken home, ended":             {[]func(*look){deleted(""), phase(corev1.PodSucceeded)}, "delete pod", "500m", 0, ""},
+		"nobody's":                      {[]func(*look){func(l *look) { l.opod = nil }}, "delete pod 30s", "500m", 0, ""},
+		"nobody's, on its way":          {[]func(*look){func(l *look) { l.opod = nil }, leaving(20)}, "", "500m", 0, ""},
+		"nobody's, just made":           {[]func(*look){func(l *look) { l.opod, l.live, l.pod, l.memo.made = nil, l.pod, nil, ago(time.Second) }}, "delete pod 30s", "0", 0, ""},
+		"nobody's, and somebody's pod":  {[]func(*look){of("ReplicaSet"), func(l *look) { l.opod = nil }}, "", "0", 0, "forgotten"},
+		"gone":                          {[]func(*look){gone, func(l *look) { l.opod = nil }}, "", "0", 0, "forgotten"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk(t, peer.DeepCopy(), contract.DeepCopy())
+			if _, err := d.ensure(contract, bob, "shop", ""); err != nil {
+				t.Fatal(err)
+			}
+			l := look{opod: mighty("p")}
+			l.opod.Generation, l.opod.Finalizers, l.opod.Status.PodUID = 1, []string{v1alpha1.FinalizerOffloadedPod}, "p-1"
+			l.opod.Spec.Template.Spec.HostNetwork = false
+			l.opod.Spec.Template.Spec.Containers[0].Resources.Requests = list("cpu", "500m")
+			l.pod = podFor(l.opod, d.tenants.contracts.look(bobsShop))
+			l.pod.UID, l.pod.Status.Phase = "p-1", corev1.PodRunning
+			for _, change := range c.look {
+				change(&l)
+			}
+			if l.stranger {
+				clear(d.tenants.contracts.twins)
+				if err := d.client.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: bobsShop}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if l.ended {
+				d.tenants.contracts.end("contractb")
+			}
+			there := []client.Object{peer.DeepCopy(), contract.DeepCopy()}
+			for _, o := range []client.Object{l.opod, l.pod} {
+				if !equalNil(o) {
+					there = append(there, o)
+				}
+			}
+			w := newDesk(t, there...)
+			told := events.NewFakeRecorder(10)
+			r, k := d.host(told), key(bobsShop, "p")
+			r.client, r.cached, r.started, r.class, r.now = w.client, w.client, true, l.class, func() time.Time { return now }
+			if l.live != nil {
+				l.live.ResourceVersion = ""
+				r.live = newDesk(t, l.live).client
+			}
+			r.memos[k] = l.memo
+			if l.pod != nil && l.opod != nil && l.opod.Status.Phase == v1alpha1.OffloadedPodAccepted {
+				r.book.enter(k, "contractb", list("cpu", "500m", "pods", "1"))
+			}
+			if l.last != nil {
+				r.noteEviction(l.last, true)
+			}
+			var did []string
+			saidBefore := func() {
+				for len(told.Events) > 0 {
+					did = append(did, "event "+strings.Fields(<-told.Events)[1])
+				}
+			}
+			r.client = recorded(r.client, l.live != nil, func(what string) { saidBefore(); did = append(did, what) })
+			if l.template != nil {
+				r.cached = interceptor.NewClient(w.client.(client.WithWatch), interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+					err := c.Get(ctx, k, o, opts...)
+					if u, ok := o.(*unstructured.Unstructured); ok && err == nil {
+						u.Object["spec"].(map[string]any)["template"] = l.template
+					}
+					return err
+				}})
+			}
+			result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: k})
+			if err != nil {
+				t.Fatal(err)
+			}
+			saidBefore()
+			if got := strings.Join(did, "; "); got != c.does {
+				t.Errorf("does\n  %s, want\n  %s", got, c.does)
+			}
+			if used := r.book.used("contractb"); used.Cpu().String() != c.used {
+				t.Errorf("holds %s of the contract, want %s", used.Cpu(), c.used)
+			}
+			if result.RequeueAfter != c.next {
+				t.Errorf("looked at again after %s, want %s", result.RequeueAfter, c.next)
+			}
+			m, known := r.memos[k]
+			for _, says := range strings.Split(c.memo, ", ") {
+				ok := map[string]bool{
+					"": true, "synced": m.synced == 1, "not synced": m.synced == 0, "forgotten": !known,
+					"remakes " + fmt.Sprint(m.remakes): true,
+				}[says]
+				if !ok {
+					t.Errorf("remembers %+v, want: %s", m, says)
+				}
+			}
+		})
+	}
+}
+
+func equalNil(o client.Object) bool {
+	switch o := o.(type) {
+	case *v1alpha1.OffloadedPod:
+		return o == nil
+	case *corev1.Pod:
+		return o == nil
+	}
+	return false
+}
+
+// recorded tells of each write about guests. With taken the name of the Pod is taken, which reads do not show.
+func recorded(c client.Client, taken bool, did func(what string)) client.Client {
+	kind := func(o client.Object) string {
+		if _, ok := o.(*corev1.Pod); ok {
+			return "pod"
+		}
+		return "opod"
+	}
+	return interceptor.NewClient(c.(client.WithWatch), interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			did("create " + kind(o))
+			if taken {
+				return apierrors.NewAlreadyExists(corev1.Resource("pods"), o.GetName())
+			}
+			return c.Create(ctx, o, opts...)
+		},
+		Delete: func(_ context.Context, _ client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			var all client.DeleteOptions
+			all.ApplyOptions(opts)
+			what := "delete " + kind(o)
+			if all.GracePeriodSeconds != nil {
+				what += fmt.Sprintf(" %ds", *all.GracePeriodSeconds)
+			}
+			if all.Preconditions == nil || *all.Preconditions.UID != o.GetUID() {
+				what += " whichever"
+			}
+			did(what)
+			return nil
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			what := "patch " + kind(o)
+			if data, err := patch.Data(o); err == nil && kind(o) == "opod" {
+				var of struct{ Metadata struct{ Finalizers []string } }
+				_ = json.Unmarshal(data, &of)
+				what += fmt.Sprintf(" finalizers %v", of.Metadata.Finalizers)
+			}
+			did(what)
+			return c.Patch(ctx, o, patch, opts...)
+		},
+		SubResourcePatch: func(_ context.Context, _ client.Client, of string, o client.Object, _ client.Patch, _ ...client.SubResourcePatchOption) error {
+			did("patch " + kind(o) + "/" + of)
+			return nil
+		},
+		SubResourceUpdate: func(ctx context.Context, c client.Client, of string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			u := o.(*unstructured.Unstructured)
+			status, _ := u.Object["status"].(map[string]any)
+			what := []string{of}
+			for _, field := range []string{"phase", "reason"} {
+				if text, _ := status[field].(string); text != "" {
+					what = append(what, text)
+				}
+			}
+			conditions, _ := status["conditions"].([]any)
+			for _, one := range conditions {
+				one := one.(map[string]any)
+				what = append(what, fmt.Sprintf("%v=%v", one["type"], one["reason"]))
+			}
+			did(strings.Join(slices.Clip(what), " "))
+			return c.SubResource(of).Update(ctx, o, opts...)
+		},
+	})
+}
