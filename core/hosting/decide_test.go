@@ -147,13 +147,13 @@ func TestWhatBecomesOfAGuest(t *testing.T) {
 		"taken home after the contract": {[]func(*look){deleted("600"), func(l *look) { l.ended = true }}, "delete pod 30s", "500m", 0, ""},
 		"slow, after the contract":      {[]func(*look){deleted(""), func(l *look) { l.ended, l.pod.Spec.TerminationGracePeriodSeconds = true, ptr.To[int64](600) }}, "delete pod 30s", "500m", 0, ""},
 		"taken home, and gone":          {[]func(*look){deleted(""), gone}, "patch opod finalizers []", "0", 0, "forgotten"},
-		"taken home, just made":         {[]func(*look){deleted(""), func(l *look) { l.live, l.pod, l.memo.made = l.pod, nil, ago(time.Second) }}, "delete pod", "0", 0, ""},
+		"taken home, just made":         {[]func(*look){deleted(""), func(l *look) { l.live, l.pod, l.memo.made = l.pod, nil, ago(time.Second) }}, "delete pod", "500m", 0, ""},
 		"taken home, of an earlier one": {[]func(*look){deleted(""), of("OffloadedPod")}, "delete pod 30s; patch opod finalizers []", "500m", 0, ""},
 		"taken home, somebody's pod":    {[]func(*look){deleted(""), of("ReplicaSet")}, "patch opod finalizers []", "0", 0, "forgotten"},
 		"taken home, ended":             {[]func(*look){deleted(""), phase(corev1.PodSucceeded)}, "delete pod", "500m", 0, ""},
 		"nobody's":                      {[]func(*look){func(l *look) { l.opod = nil }}, "delete pod 30s", "500m", 0, ""},
 		"nobody's, on its way":          {[]func(*look){func(l *look) { l.opod = nil }, leaving(20)}, "", "500m", 0, ""},
-		"nobody's, just made":           {[]func(*look){func(l *look) { l.opod, l.live, l.pod, l.memo.made = nil, l.pod, nil, ago(time.Second) }}, "delete pod 30s", "0", 0, ""},
+		"nobody's, just made":           {[]func(*look){func(l *look) { l.opod, l.live, l.pod, l.memo.made = nil, l.pod, nil, ago(time.Second) }}, "delete pod 30s", "500m", 0, ""},
 		"nobody's, and somebody's pod":  {[]func(*look){of("ReplicaSet"), func(l *look) { l.opod = nil }}, "", "0", 0, "forgotten"},
 		"gone":                          {[]func(*look){gone, func(l *look) { l.opod = nil }}, "", "0", 0, "forgotten"},
 	} {
@@ -195,7 +195,7 @@ func TestWhatBecomesOfAGuest(t *testing.T) {
 				r.live = newDesk(t, l.live).client
 			}
 			r.memos[k] = l.memo
-			if l.pod != nil && l.opod != nil && l.opod.Status.Phase == v1alpha1.OffloadedPodAccepted {
+			if l.pod != nil && l.opod != nil && l.opod.Status.Phase == v1alpha1.OffloadedPodAccepted || l.live != nil && !l.memo.made.IsZero() {
 				r.book.enter(k, "contractb", list("cpu", "500m", "pods", "1"))
 			}
 			if l.last != nil {
