@@ -127,7 +127,7 @@ func TestAStatusIsWrittenWithItsTemplate(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &reconciler{client: c, memos: map[types.NamespacedName]memo{}}
-	o := &one{raw: u, opod: &v1alpha1.OffloadedPod{}, key: types.NamespacedName{Namespace: "shop", Name: "web"}}
+	o := &seen{raw: u, opod: &v1alpha1.OffloadedPod{}, key: types.NamespacedName{Namespace: "shop", Name: "web"}}
 	if err := r.writeStatus(t.Context(), o, v1alpha1.OffloadedPodStatus{Phase: v1alpha1.OffloadedPodRefused}); err != nil {
 		t.Fatal(err)
 	}

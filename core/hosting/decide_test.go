@@ -66,96 +66,97 @@ func TestWhatBecomesOfAGuest(t *testing.T) {
 
 	for name, c := range map[string]struct {
 		look []func(*look)
+		want string // what is decided
 		does string
 		used string        // cpu of the contract
 		next time.Duration // until it is looked at again
 		memo string        // what must be remembered, as far as it says
 	}{
-		"new":                      {[]func(*look){gone, func(l *look) { l.opod.Status = v1alpha1.OffloadedPodStatus{} }}, "create pod; status Accepted", "500m", 0, "remakes 0, synced"},
-		"new, without a finalizer": {[]func(*look){gone, func(l *look) { l.opod.Finalizers, l.opod.Status = nil, v1alpha1.OffloadedPodStatus{} }}, "patch opod finalizers [kith.dev/pod]; create pod; status Accepted", "500m", 0, ""},
+		"new":                      {[]func(*look){gone, func(l *look) { l.opod.Status = v1alpha1.OffloadedPodStatus{} }}, "admit, create", "create pod; status Accepted", "500m", 0, "remakes 0, synced"},
+		"new, without a finalizer": {[]func(*look){gone, func(l *look) { l.opod.Finalizers, l.opod.Status = nil, v1alpha1.OffloadedPodStatus{} }}, "admit, hold, create", "patch opod finalizers [kith.dev/pod]; create pod; status Accepted", "500m", 0, ""},
 		"new, with a debugger": {[]func(*look){gone, func(l *look) {
 			l.opod.Spec.Template.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "i"}}}
-		}}, "create pod; event Remade; status Accepted", "500m", 0, "not synced"},
-		"lost before":              {[]func(*look){gone}, "create pod; event Remade; status Accepted", "500m", 0, "remakes 1"},
-		"lost a moment ago":        {[]func(*look){gone, func(l *look) { l.memo = memo{made: ago(time.Second), remakes: 3} }}, "", "0", 3 * time.Second, "remakes 3"},
-		"lost at once":             {[]func(*look){gone, func(l *look) { l.memo = memo{made: ago(50 * time.Millisecond)} }}, "", "0", 200 * time.Millisecond, ""},
-		"lost after it held out":   {[]func(*look){gone, func(l *look) { l.memo = memo{made: ago(11 * time.Minute), remakes: 12} }}, "create pod; event Remade; status Accepted", "500m", 0, "remakes 1"},
-		"no twin":                  {[]func(*look){gone, func(l *look) { l.stranger = true }}, "status Refused NoContract; event Refused", "0", 0, ""},
-		"after the contract":       {[]func(*look){gone, func(l *look) { l.ended = true }}, "status Refused NoContract; event Refused", "0", 0, ""},
-		"with power over the host": {[]func(*look){gone, func(l *look) { l.opod.Spec.Template.Spec.HostNetwork = true }}, "status Refused PodSecurity; event Refused", "0", 0, ""},
+		}}, "admit, create", "create pod; event Remade; status Accepted", "500m", 0, "not synced"},
+		"lost before":              {[]func(*look){gone}, "admit, create", "create pod; event Remade; status Accepted", "500m", 0, "remakes 1"},
+		"lost a moment ago":        {[]func(*look){gone, func(l *look) { l.memo = memo{made: ago(time.Second), remakes: 3} }}, "again 3s", "", "0", 3 * time.Second, "remakes 3"},
+		"lost at once":             {[]func(*look){gone, func(l *look) { l.memo = memo{made: ago(50 * time.Millisecond)} }}, "again 200ms", "", "0", 200 * time.Millisecond, ""},
+		"lost after it held out":   {[]func(*look){gone, func(l *look) { l.memo = memo{made: ago(11 * time.Minute), remakes: 12} }}, "admit, create", "create pod; event Remade; status Accepted", "500m", 0, "remakes 1"},
+		"no twin":                  {[]func(*look){gone, func(l *look) { l.stranger = true }}, "refuse NoContract", "status Refused NoContract; event Refused", "0", 0, ""},
+		"after the contract":       {[]func(*look){gone, func(l *look) { l.ended = true }}, "refuse NoContract", "status Refused NoContract; event Refused", "0", 0, ""},
+		"with power over the host": {[]func(*look){gone, func(l *look) { l.opod.Spec.Template.Spec.HostNetwork = true }}, "refuse PodSecurity", "status Refused PodSecurity; event Refused", "0", 0, ""},
 		"refused before": {[]func(*look){gone, func(l *look) {
 			l.opod.Spec.Template.Spec.HostNetwork = true
 			l.opod.Status = v1alpha1.OffloadedPodStatus{Phase: v1alpha1.OffloadedPodRefused, Reason: reasonPodSecurity, Message: "spec.hostNetwork is not allowed at this provider's pod security level baseline"}
-		}}, "", "0", 0, ""},
-		"an image of the provider's network": {[]func(*look){gone, func(l *look) { container(l).Image = "printer.local/a" }}, "status Refused ImageNotAllowed; event Refused", "0", 0, ""},
-		"more than the contract":             {[]func(*look){gone, func(l *look) { container(l).Resources.Requests = list("cpu", "2") }}, "status Refused ContractExceeded; event Refused", "0", 0, ""},
-		"malformed":                          {[]func(*look){gone, func(l *look) { l.template = `{"spec":7}` }}, "status Refused Invalid; event Refused", "0", 0, ""},
-		"malformed, while it runs":           {[]func(*look){func(l *look) { l.template = `{"spec":7}` }}, "status Refused Invalid; event Refused", "500m", 0, ""},
-		"somebody's pod":                     {[]func(*look){of("ReplicaSet")}, "status Refused NameTaken; event Refused", "500m", retryLater, ""},
-		"somebody's pod, not in the cache":   {[]func(*look){gone, func(l *look) { l.live = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: bobsShop, Name: "p"}} }}, "create pod; status Refused NameTaken; event Refused", "0", retryLater, ""},
+		}}, "refuse PodSecurity", "", "0", 0, ""},
+		"an image of the provider's network": {[]func(*look){gone, func(l *look) { container(l).Image = "printer.local/a" }}, "refuse ImageNotAllowed", "status Refused ImageNotAllowed; event Refused", "0", 0, ""},
+		"more than the contract":             {[]func(*look){gone, func(l *look) { container(l).Resources.Requests = list("cpu", "2") }}, "admit, create", "status Refused ContractExceeded; event Refused", "0", 0, ""},
+		"malformed":                          {[]func(*look){gone, func(l *look) { l.template = `{"spec":7}` }}, "refuse Invalid", "status Refused Invalid; event Refused", "0", 0, ""},
+		"malformed, while it runs":           {[]func(*look){func(l *look) { l.template = `{"spec":7}` }}, "refuse Invalid", "status Refused Invalid; event Refused", "500m", 0, ""},
+		"somebody's pod":                     {[]func(*look){of("ReplicaSet")}, "refuse NameTaken", "status Refused NameTaken; event Refused", "500m", retryLater, ""},
+		"somebody's pod, not in the cache":   {[]func(*look){gone, func(l *look) { l.live = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: bobsShop, Name: "p"}} }}, "admit, create", "create pod; status Refused NameTaken; event Refused", "0", retryLater, ""},
 
-		"in step":                  {[]func(*look){synced}, "", "500m", 0, ""},
-		"in step, less counted":    {[]func(*look){synced, func(l *look) { l.pod.Spec.Containers[0].Resources.Requests = list("cpu", "200m") }}, "", "200m", 0, ""},
-		"after a restart":          {nil, "", "500m", 0, "synced"},
-		"not told yet":             {[]func(*look){func(l *look) { l.opod.Status = v1alpha1.OffloadedPodStatus{} }}, "status Accepted", "500m", 0, "synced"},
-		"another label":            {[]func(*look){func(l *look) { l.opod.Spec.Template.Labels = map[string]string{"app": "web"} }}, "patch pod", "500m", 0, "synced"},
-		"another image":            {[]func(*look){func(l *look) { container(l).Image = "j" }}, "patch pod", "500m", 0, "synced"},
-		"an image it may not have": {[]func(*look){func(l *look) { container(l).Image = "printer.local/a" }}, "event NotChanged", "500m", 0, "synced"},
-		"another container":        {[]func(*look){func(l *look) { container(l).Name = "d" }}, "event NotChanged", "500m", 0, "synced"},
-		"less cpu":                 {[]func(*look){func(l *look) { container(l).Resources.Requests = list("cpu", "100m") }}, "patch pod/resize", "100m", 0, "synced"},
-		"more cpu":                 {[]func(*look){func(l *look) { container(l).Resources.Requests = list("cpu", "900m") }}, "patch pod/resize", "900m", 0, "synced"},
-		"more cpu than there is":   {[]func(*look){func(l *look) { container(l).Resources.Requests = list("cpu", "3") }}, "status Accepted PodResizePending=Infeasible", "500m", 0, "not synced"},
-		"less than nothing":        {[]func(*look){func(l *look) { container(l).Resources.Requests = list("cpu", "-1") }}, "status Accepted PodResizePending=Infeasible", "500m", 0, "not synced"},
+		"in step":                  {[]func(*look){synced}, "count", "", "500m", 0, ""},
+		"in step, less counted":    {[]func(*look){synced, func(l *look) { l.pod.Spec.Containers[0].Resources.Requests = list("cpu", "200m") }}, "count", "", "200m", 0, ""},
+		"after a restart":          {nil, "count, adjust", "", "500m", 0, "synced"},
+		"not told yet":             {[]func(*look){func(l *look) { l.opod.Status = v1alpha1.OffloadedPodStatus{} }}, "count, adjust", "status Accepted", "500m", 0, "synced"},
+		"another label":            {[]func(*look){func(l *look) { l.opod.Spec.Template.Labels = map[string]string{"app": "web"} }}, "count, adjust fields", "patch pod", "500m", 0, "synced"},
+		"another image":            {[]func(*look){func(l *look) { container(l).Image = "j" }}, "count, adjust fields", "patch pod", "500m", 0, "synced"},
+		"an image it may not have": {[]func(*look){func(l *look) { container(l).Image = "printer.local/a" }}, "count, adjust", "event NotChanged", "500m", 0, "synced"},
+		"another container":        {[]func(*look){func(l *look) { container(l).Name = "d" }}, "count, adjust", "event NotChanged", "500m", 0, "synced"},
+		"less cpu":                 {[]func(*look){func(l *look) { container(l).Resources.Requests = list("cpu", "100m") }}, "count, adjust sized", "patch pod/resize", "100m", 0, "synced"},
+		"more cpu":                 {[]func(*look){func(l *look) { container(l).Resources.Requests = list("cpu", "900m") }}, "count, adjust sized", "patch pod/resize", "900m", 0, "synced"},
+		"more cpu than there is":   {[]func(*look){func(l *look) { container(l).Resources.Requests = list("cpu", "3") }}, "count, adjust sized", "status Accepted PodResizePending=Infeasible", "500m", 0, "not synced"},
+		"less than nothing":        {[]func(*look){func(l *look) { container(l).Resources.Requests = list("cpu", "-1") }}, "count, adjust sized", "status Accepted PodResizePending=Infeasible", "500m", 0, "not synced"},
 		"a debugger": {[]func(*look){func(l *look) {
 			l.opod.Spec.Template.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "i"}}}
-		}}, "patch pod/ephemeralcontainers", "500m", 0, "synced"},
+		}}, "count, adjust debug", "patch pod/ephemeralcontainers", "500m", 0, "synced"},
 		"a debugger with power": {[]func(*look){func(l *look) {
 			l.opod.Spec.Template.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "i", SecurityContext: &corev1.SecurityContext{Privileged: ptr.To(true)}}}}
-		}}, "status Accepted EphemeralContainersRefused=PodSecurity", "500m", 0, "not synced"},
+		}}, "count, adjust", "status Accepted EphemeralContainersRefused=PodSecurity", "500m", 0, "not synced"},
 		"a debugger that traces": {[]func(*look){func(l *look) {
 			l.opod.Spec.Template.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "i",
 				SecurityContext: &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{ptrace}}}}}}
-		}}, "event Debugger; patch pod/ephemeralcontainers", "500m", 0, "synced"},
+		}}, "count, adjust debug", "event Debugger; patch pod/ephemeralcontainers", "500m", 0, "synced"},
 		"all at once": {[]func(*look){func(l *look) {
 			container(l).Image, container(l).Resources.Requests = "j", list("cpu", "600m")
 			l.opod.Spec.Template.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "i"}}}
-		}}, "patch pod; patch pod/resize; patch pod/ephemeralcontainers", "600m", 0, "synced"},
-		"the cache lags behind a change": {[]func(*look){func(l *look) { l.memo.podVersion = "99999" }}, "", "500m", 20 * time.Millisecond, ""},
-		"the cache lags behind a write":  {[]func(*look){func(l *look) { l.memo.written = "99999" }}, "", "500m", 20 * time.Millisecond, ""},
-		"outside the fence":              {[]func(*look){func(l *look) { l.class = "kith-guest" }}, "event Unfenced; delete pod 1s", "500m", 0, "remakes 1"},
-		"outside the fence, and leaving": {[]func(*look){func(l *look) { l.class = "kith-guest" }, leaving(9)}, "", "500m", 0, ""},
+		}}, "count, adjust debug fields sized", "patch pod; patch pod/resize; patch pod/ephemeralcontainers", "600m", 0, "synced"},
+		"the cache lags behind a change": {[]func(*look){func(l *look) { l.memo.podVersion = "99999" }}, "again 20ms", "", "500m", 20 * time.Millisecond, ""},
+		"the cache lags behind a write":  {[]func(*look){func(l *look) { l.memo.written = "99999" }}, "again 20ms", "", "500m", 20 * time.Millisecond, ""},
+		"outside the fence":              {[]func(*look){func(l *look) { l.class = "kith-guest" }}, "expel", "event Unfenced; delete pod 1s", "500m", 0, "remakes 1"},
+		"outside the fence, and leaving": {[]func(*look){func(l *look) { l.class = "kith-guest" }, leaving(9)}, "", "", "500m", 0, ""},
 
-		"being deleted by somebody":   {[]func(*look){leaving(30)}, "", "500m", 0, ""},
-		"lost with its node":          {[]func(*look){phase(corev1.PodFailed)}, "delete pod", "500m", 0, ""},
-		"ended":                       {[]func(*look){func(l *look) { l.pod.Spec.RestartPolicy = corev1.RestartPolicyNever }, phase(corev1.PodSucceeded)}, "status Succeeded", "0", 0, ""},
-		"failed":                      {[]func(*look){func(l *look) { l.pod.Spec.RestartPolicy = corev1.RestartPolicyNever }, phase(corev1.PodFailed)}, "status Failed", "0", 0, ""},
-		"ended, and told":             {[]func(*look){phase(corev1.PodFailed), func(l *look) { l.opod.Status.Phase = v1alpha1.OffloadedPodFailed }}, "", "0", 0, ""},
-		"ended, and made again":       {[]func(*look){func(l *look) { l.opod.Status.Phase = v1alpha1.OffloadedPodFailed }}, "", "500m", 0, ""},
-		"evicted by the kubelet":      {[]func(*look){phase(corev1.PodFailed), func(l *look) { l.pod.Status.Reason = "Evicted" }}, "status Failed Evicted", "0", 0, ""},
-		"evicted, without a word":     {[]func(*look){phase(corev1.PodSucceeded)}, "status Failed Evicted", "0", 0, ""},
-		"drained, and at its end":     {[]func(*look){phase(corev1.PodSucceeded), leaving(30), func(l *look) { disrupted(l.pod, "EvictionByEvictionAPI") }}, "status Failed Evicted; event Evicted", "0", 0, ""},
-		"drained, and gone":           {[]func(*look){func(l *look) { disrupted(l.pod, "EvictionByEvictionAPI"); l.last, l.pod = l.pod, nil }}, "status Failed Evicted; event Evicted", "0", 0, ""},
-		"of an earlier one":           {[]func(*look){of("OffloadedPod")}, "delete pod 30s", "500m", 0, ""},
-		"of an earlier one, hurried":  {[]func(*look){of("OffloadedPod"), func(l *look) { l.pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](9) }}, "delete pod 9s", "500m", 0, ""},
-		"of an earlier one, too slow": {[]func(*look){of("OffloadedPod"), leaving(600)}, "delete pod 30s", "500m", 0, ""},
-		"of an earlier one, leaving":  {[]func(*look){of("OffloadedPod"), leaving(20)}, "", "500m", 0, ""},
+		"being deleted by somebody":   {[]func(*look){leaving(30)}, "", "", "500m", 0, ""},
+		"lost with its node":          {[]func(*look){phase(corev1.PodFailed)}, "remove", "delete pod", "500m", 0, ""},
+		"ended":                       {[]func(*look){func(l *look) { l.pod.Spec.RestartPolicy = corev1.RestartPolicyNever }, phase(corev1.PodSucceeded)}, "finish ended", "status Succeeded", "0", 0, ""},
+		"failed":                      {[]func(*look){func(l *look) { l.pod.Spec.RestartPolicy = corev1.RestartPolicyNever }, phase(corev1.PodFailed)}, "finish ended", "status Failed", "0", 0, ""},
+		"ended, and told":             {[]func(*look){phase(corev1.PodFailed), func(l *look) { l.opod.Status.Phase = v1alpha1.OffloadedPodFailed }}, "release", "", "0", 0, ""},
+		"ended, and made again":       {[]func(*look){func(l *look) { l.opod.Status.Phase = v1alpha1.OffloadedPodFailed }}, "release", "", "500m", 0, ""},
+		"evicted by the kubelet":      {[]func(*look){phase(corev1.PodFailed), func(l *look) { l.pod.Status.Reason = "Evicted" }}, "finish ended", "status Failed Evicted", "0", 0, ""},
+		"evicted, without a word":     {[]func(*look){phase(corev1.PodSucceeded)}, "finish ended", "status Failed Evicted", "0", 0, ""},
+		"drained, and at its end":     {[]func(*look){phase(corev1.PodSucceeded), leaving(30), func(l *look) { disrupted(l.pod, "EvictionByEvictionAPI") }}, "finish evicted", "status Failed Evicted; event Evicted", "0", 0, ""},
+		"drained, and gone":           {[]func(*look){func(l *look) { disrupted(l.pod, "EvictionByEvictionAPI"); l.last, l.pod = l.pod, nil }}, "finish evicted", "status Failed Evicted; event Evicted", "0", 0, ""},
+		"of an earlier one":           {[]func(*look){of("OffloadedPod")}, "remove 30s", "delete pod 30s", "500m", 0, ""},
+		"of an earlier one, hurried":  {[]func(*look){of("OffloadedPod"), func(l *look) { l.pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](9) }}, "remove 9s", "delete pod 9s", "500m", 0, ""},
+		"of an earlier one, too slow": {[]func(*look){of("OffloadedPod"), leaving(600)}, "remove 30s", "delete pod 30s", "500m", 0, ""},
+		"of an earlier one, leaving":  {[]func(*look){of("OffloadedPod"), leaving(20)}, "", "", "500m", 0, ""},
 
-		"taken home":                    {[]func(*look){deleted("")}, "delete pod", "500m", 0, ""},
-		"taken home within 7 s":         {[]func(*look){deleted("7")}, "delete pod 7s", "500m", 0, ""},
-		"taken home, now sooner":        {[]func(*look){deleted("7"), leaving(30)}, "delete pod 7s", "500m", 0, ""},
-		"taken home, on its way":        {[]func(*look){deleted("30"), leaving(7)}, "", "500m", 0, ""},
-		"taken home after the contract": {[]func(*look){deleted("600"), func(l *look) { l.ended = true }}, "delete pod 30s", "500m", 0, ""},
-		"slow, after the contract":      {[]func(*look){deleted(""), func(l *look) { l.ended, l.pod.Spec.TerminationGracePeriodSeconds = true, ptr.To[int64](600) }}, "delete pod 30s", "500m", 0, ""},
-		"taken home, and gone":          {[]func(*look){deleted(""), gone}, "patch opod finalizers []", "0", 0, "forgotten"},
-		"taken home, just made":         {[]func(*look){deleted(""), func(l *look) { l.live, l.pod, l.memo.made = l.pod, nil, ago(time.Second) }}, "delete pod", "500m", 0, ""},
-		"taken home, of an earlier one": {[]func(*look){deleted(""), of("OffloadedPod")}, "delete pod 30s; patch opod finalizers []", "500m", 0, ""},
-		"taken home, somebody's pod":    {[]func(*look){deleted(""), of("ReplicaSet")}, "patch opod finalizers []", "0", 0, "forgotten"},
-		"taken home, ended":             {[]func(*look){deleted(""), phase(corev1.PodSucceeded)}, "delete pod", "500m", 0, ""},
-		"nobody's":                      {[]func(*look){func(l *look) { l.opod = nil }}, "delete pod 30s", "500m", 0, ""},
-		"nobody's, on its way":          {[]func(*look){func(l *look) { l.opod = nil }, leaving(20)}, "", "500m", 0, ""},
-		"nobody's, just made":           {[]func(*look){func(l *look) { l.opod, l.live, l.pod, l.memo.made = nil, l.pod, nil, ago(time.Second) }}, "delete pod 30s", "500m", 0, ""},
-		"nobody's, and somebody's pod":  {[]func(*look){of("ReplicaSet"), func(l *look) { l.opod = nil }}, "", "0", 0, "forgotten"},
-		"gone":                          {[]func(*look){gone, func(l *look) { l.opod = nil }}, "", "0", 0, "forgotten"},
+		"taken home":                    {[]func(*look){deleted("")}, "remove", "delete pod", "500m", 0, ""},
+		"taken home within 7 s":         {[]func(*look){deleted("7")}, "remove 7s", "delete pod 7s", "500m", 0, ""},
+		"taken home, now sooner":        {[]func(*look){deleted("7"), leaving(30)}, "remove 7s", "delete pod 7s", "500m", 0, ""},
+		"taken home, on its way":        {[]func(*look){deleted("30"), leaving(7)}, "", "", "500m", 0, ""},
+		"taken home after the contract": {[]func(*look){deleted("600"), func(l *look) { l.ended = true }}, "remove 30s", "delete pod 30s", "500m", 0, ""},
+		"slow, after the contract":      {[]func(*look){deleted(""), func(l *look) { l.ended, l.pod.Spec.TerminationGracePeriodSeconds = true, ptr.To[int64](600) }}, "remove 30s", "delete pod 30s", "500m", 0, ""},
+		"taken home, and gone":          {[]func(*look){deleted(""), gone}, "unhold, forget", "patch opod finalizers []", "0", 0, "forgotten"},
+		"taken home, just made":         {[]func(*look){deleted(""), func(l *look) { l.live, l.pod, l.memo.made = l.pod, nil, ago(time.Second) }}, "remove", "delete pod", "500m", 0, ""},
+		"taken home, of an earlier one": {[]func(*look){deleted(""), of("OffloadedPod")}, "remove 30s, unhold", "delete pod 30s; patch opod finalizers []", "500m", 0, ""},
+		"taken home, somebody's pod":    {[]func(*look){deleted(""), of("ReplicaSet")}, "unhold, forget", "patch opod finalizers []", "0", 0, "forgotten"},
+		"taken home, ended":             {[]func(*look){deleted(""), phase(corev1.PodSucceeded)}, "remove", "delete pod", "500m", 0, ""},
+		"nobody's":                      {[]func(*look){func(l *look) { l.opod = nil }}, "remove 30s", "delete pod 30s", "500m", 0, ""},
+		"nobody's, on its way":          {[]func(*look){func(l *look) { l.opod = nil }, leaving(20)}, "", "", "500m", 0, ""},
+		"nobody's, just made":           {[]func(*look){func(l *look) { l.opod, l.live, l.pod, l.memo.made = nil, l.pod, nil, ago(time.Second) }}, "remove 30s", "delete pod 30s", "500m", 0, ""},
+		"nobody's, and somebody's pod":  {[]func(*look){of("ReplicaSet"), func(l *look) { l.opod = nil }}, "forget", "", "0", 0, "forgotten"},
+		"gone":                          {[]func(*look){gone, func(l *look) { l.opod = nil }}, "forget", "", "0", 0, "forgotten"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDesk(t, peer.DeepCopy(), contract.DeepCopy())
@@ -217,6 +218,13 @@ func TestWhatBecomesOfAGuest(t *testing.T) {
 					return err
 				}})
 			}
+			o, err := r.observe(t.Context(), k)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := inWords(r.decide(o)); got != c.want {
+				t.Errorf("decides %q, want %q", got, c.want)
+			}
 			result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: k})
 			if err != nil {
 				t.Fatal(err)
@@ -243,6 +251,33 @@ func TestWhatBecomesOfAGuest(t *testing.T) {
 			}
 		})
 	}
+}
+
+func inWords(steps []step) string {
+	var all []string
+	for _, s := range steps {
+		words := []string{string(s.do)}
+		if s.grace != nil {
+			words = append(words, fmt.Sprintf("%ds", *s.grace))
+		}
+		if s.after > 0 {
+			words = append(words, s.after.String())
+		}
+		if s.no != nil {
+			words = append(words, s.no.reason)
+		}
+		if s.do == finish {
+			words = append(words, string(s.how))
+		}
+		for part, is := range map[string]*corev1.Pod{"fields": s.change.fields, "sized": s.change.sized, "debug": s.change.debug} {
+			if is != nil {
+				words = append(words, part)
+			}
+		}
+		slices.Sort(words[1:])
+		all = append(all, strings.Join(words, " "))
+	}
+	return strings.Join(all, ", ")
 }
 
 func equalNil(o client.Object) bool {

@@ -54,16 +54,14 @@ func (r *reconciler) noteEviction(o client.Object, gone bool) {
 	r.evicted[key] = pod
 }
 
-// evictedLast reports whether the Pod that there was last was evicted, and takes it for the one there is.
-func (r *reconciler) evictedLast(o *one) bool {
+// lastEvicted is the Pod that there was last, if it was this one's and was evicted.
+func (r *reconciler) lastEvicted(o *seen) *corev1.Pod {
 	r.mu.Lock()
-	gone := r.evicted[o.key]
-	r.mu.Unlock()
-	if gone == nil || !metav1.IsControlledBy(gone, o.opod) {
-		return false
+	defer r.mu.Unlock()
+	if last := r.evicted[o.key]; last != nil && metav1.IsControlledBy(last, o.opod) {
+		return last
 	}
-	o.pod = gone
-	return true
+	return nil
 }
 
 // whyEvicted is what the kubelet said when it evicted the pod, where its status does not say it.
@@ -81,4 +79,10 @@ func (r *reconciler) whyEvicted(pod *corev1.Pod) string {
 		}
 	}
 	return why
+}
+
+func (r *reconciler) forgetEvicted(key types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.evicted, key)
 }

@@ -59,7 +59,7 @@ func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error
 	h.tenants = &tenants{client: h.client, live: live, contracts: h.contracts, book: h.book, audits: audits, log: log}
 	h.reconciler = &reconciler{
 		client: h.client, cached: mgr.GetCache(), live: live,
-		contracts: h.contracts, book: h.book, checker: checker,
+		contracts: h.contracts, book: h.book, rules: rules{checker: checker},
 		events: mgr.GetEventRecorder("kith-hosting"), audits: audits, log: log, now: time.Now,
 		memos: map[types.NamespacedName]memo{}, told: map[string]*rate.Limiter{},
 	}
@@ -76,6 +76,10 @@ func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error
 
 // ResolveBy has guests ask the resolver for names. Call it before the manager starts.
 func (h *Host) ResolveBy(r Resolver) { h.reconciler.resolver = r }
+
+// Confine names the RuntimeClass that every guest must have: the fence is around those alone. Call it before the manager
+// starts; with "" guests have none.
+func (h *Host) Confine(class string) { h.reconciler.class = class }
 
 // CacheOptions are for the manager's cache: of no object its managed fields; of OffloadedPods the templates as text. Other rooms
 // read all Pods, so all are there.

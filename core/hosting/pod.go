@@ -188,15 +188,15 @@ func homeKeys(pod *corev1.Pod) string {
 func syncInPlace(pod, want *corev1.Pod) (changed bool, cannot []string) {
 	for _, key := range strings.Split(pod.Annotations[annotationHomeKeys], ",") {
 		if k, ok := strings.CutPrefix(key, "l:"); ok {
-			changed = remove(pod.Labels, want.Labels, k) || changed
+			changed = drop(pod.Labels, want.Labels, k) || changed
 		} else if k, ok := strings.CutPrefix(key, "a:"); ok {
-			changed = remove(pod.Annotations, want.Annotations, k) || changed
+			changed = drop(pod.Annotations, want.Annotations, k) || changed
 		}
 	}
 	changed = add(&pod.Labels, want.Labels) || changed
 	changed = add(&pod.Annotations, want.Annotations) || changed
 	if want.Annotations[annotationHomeKeys] == "" {
-		changed = remove(pod.Annotations, want.Annotations, annotationHomeKeys) || changed
+		changed = drop(pod.Annotations, want.Annotations, annotationHomeKeys) || changed
 	}
 	more, cannot := syncContainers(pod.Spec.InitContainers, want.Spec.InitContainers, "spec.initContainers")
 	changed = changed || more
@@ -230,7 +230,7 @@ func syncContainers(has, wants []corev1.Container, field string) (changed bool, 
 	return changed, cannot
 }
 
-func remove(from, want map[string]string, key string) bool {
+func drop(from, want map[string]string, key string) bool {
 	if _, keep := want[key]; keep {
 		return false
 	}

@@ -29,7 +29,7 @@ func newPoliced(t *testing.T) *policed {
 	peer.Status.Network = &v1alpha1.NetworkStatus{Theirs: []v1alpha1.RangeAlias{{Name: "pods", Real: "10.42.0.0/16", Alias: "10.95.0.0/16"}}}
 	other, carol := peerOf("carol", 2)
 	p := &policed{desk: newDesk(t, peer, other, contractWith("bob", "contractb"), contractWith("carol", "contractc")), bob: bob, carol: carol, twins: map[string]string{}}
-	p.host = &Host{client: p.client, contracts: p.tenants.contracts, tenants: p.tenants, log: p.tenants.log, reconciler: &reconciler{class: "kith-guest"}}
+	p.host = &Host{client: p.client, contracts: p.tenants.contracts, tenants: p.tenants, log: p.tenants.log, reconciler: &reconciler{rules: rules{class: "kith-guest"}}}
 	for _, of := range []struct {
 		contract string
 		who      Consumer

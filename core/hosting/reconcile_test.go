@@ -27,7 +27,7 @@ func (d *desk) host(told events.EventRecorder) *reconciler {
 	}
 	t := d.tenants
 	return &reconciler{
-		client: d.client, cached: d.client, live: d.client, contracts: t.contracts, book: t.book, checker: check,
+		client: d.client, cached: d.client, live: d.client, contracts: t.contracts, book: t.book, rules: rules{checker: check},
 		events: told, log: t.log, now: time.Now, memos: map[types.NamespacedName]memo{}, told: map[string]*rate.Limiter{},
 	}
 }

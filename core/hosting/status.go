@@ -21,7 +21,7 @@ import (
 )
 
 // accepted says that the Pod is there, and what of its template it is refused.
-func (r *reconciler) accepted(ctx context.Context, o *one, refused []metav1.Condition) error {
+func (r *reconciler) accepted(ctx context.Context, o *seen, refused []metav1.Condition) error {
 	status := *o.opod.Status.DeepCopy()
 	status.Phase, status.Reason, status.Message = v1alpha1.OffloadedPodAccepted, "", ""
 	countPod(&status, o.pod.UID)
@@ -56,11 +56,11 @@ func countPod(status *v1alpha1.OffloadedPodStatus, uid types.UID) {
 // refuse says no, with the reason, once. It is looked at again when the template, the contract or the
 // policy changes, or when room under the contract becomes free; what the API server itself refused also
 // after a while. A pod that is refused and does not run holds nothing of the contract.
-func (r *reconciler) refuse(ctx context.Context, o *one, contract string, no *refusal) (ctrl.Result, error) {
+func (r *reconciler) refuse(ctx context.Context, o *seen, contract string, no *refusal) (ctrl.Result, error) {
 	status := o.opod.Status
 	status.Phase, status.Reason, status.Message = v1alpha1.OffloadedPodRefused, no.reason, cut(no.message, 1024)
 	status.Conditions = nil
-	pod, err := r.justMade(ctx, o.key, o.pod)
+	pod, err := r.justMade(ctx, o)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -81,16 +81,16 @@ func (r *reconciler) refuse(ctx context.Context, o *one, contract string, no *re
 }
 
 // note puts a refusal on record.
-func (r *reconciler) note(o *one, reason, why string) {
+func (r *reconciler) note(o *seen, reason, why string) {
 	refusal := audit.Refusal{Door: audit.Guests, Reason: reason, What: "pod " + o.key.String(), Why: why, Usual: true}
-	if t := r.contracts.look(o.key.Namespace); t != nil {
-		refusal.ID = t.consumer.ID
+	if o.terms != nil {
+		refusal.ID = o.terms.consumer.ID
 	}
 	r.audits.Note(refusal)
 }
 
 // writeStatus writes the whole status if it differs from what was read, bound to the version read.
-func (r *reconciler) writeStatus(ctx context.Context, o *one, status v1alpha1.OffloadedPodStatus) error {
+func (r *reconciler) writeStatus(ctx context.Context, o *seen, status v1alpha1.OffloadedPodStatus) error {
 	if equality.Semantic.DeepEqual(status, o.opod.Status) {
 		return nil
 	}
@@ -104,8 +104,7 @@ func (r *reconciler) writeStatus(ctx context.Context, o *one, status v1alpha1.Of
 	if err := r.client.Status().Update(ctx, next); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	o.raw = next
-	r.wrote(o)
+	o.raw, o.memo.written = next, next.GetResourceVersion()
 	return nil
 }
 
@@ -136,10 +135,6 @@ func (r *reconciler) event(about runtime.Object, kind, reason, note string, args
 		return
 	}
 	r.events.Eventf(about, nil, kind, reason, reason, "%s", cut(fmt.Sprintf(note, args...), eventNote))
-}
-
-func preconditions(pod *corev1.Pod) *metav1.Preconditions {
-	return &metav1.Preconditions{UID: &pod.UID}
 }
 
 func cut(s string, n int) string {
