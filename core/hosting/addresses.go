@@ -23,32 +23,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"kith.dev/core/api/v1alpha1"
 	queues "kith.dev/core/queue"
-)
-
-// Annotations on a twin namespace, which its consumer cannot write: what the admission policy compares the addresses in
-// the consumer's EndpointSlices with. Both are comma-separated.
-const (
-	annotationAliases = "kith.dev/alias-ranges"    // the consumer's ranges as they are seen here
-	annotationGuests  = "kith.dev/guest-addresses" // of its pods in this namespace
 )
 
 // guestsOwner owns annotationGuests; the other annotations and labels are the tenant's.
 const guestsOwner = "kith-guests"
-
-// aliasesOf lists the ranges of a consumer as they are seen here.
-func aliasesOf(peer *v1alpha1.Peer) string {
-	if peer.Status.Network == nil {
-		return ""
-	}
-	var ranges []string
-	for _, r := range peer.Status.Network.Theirs {
-		ranges = append(ranges, r.Alias)
-	}
-	slices.Sort(ranges)
-	return strings.Join(ranges, ",")
-}
 
 // addresses lists those of the guests.
 func addresses(guests []corev1.Pod) string {
@@ -66,7 +45,7 @@ func addresses(guests []corev1.Pod) string {
 const gatherFor = 50 * time.Millisecond
 
 // watchGuests keeps annotationGuests in step with the guests.
-func (h *Host) watchGuests(mgr manager.Manager) error {
+func (t *tenants) watchGuests(mgr manager.Manager) error {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	later := func(q queue, namespace string) {
 		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: namespace}}, gatherFor)
@@ -82,7 +61,7 @@ func (h *Host) watchGuests(mgr manager.Manager) error {
 			CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { later(q, e.Object.GetName()) },
 		}, builder.WithPredicates(managed())).
 		WithOptions(controller.Options{NewQueue: queues.New}).
-		Complete(reconcile.Func(h.tellAddresses))
+		Complete(reconcile.Func(t.tellAddresses))
 }
 
 // told paces what is written: all addresses stand in one annotation, so with a thousand guests twenty writes a second would
@@ -124,16 +103,16 @@ func addressElse(was, is client.Object) bool {
 	return a.UID != b.UID || !slices.Equal(a.Status.PodIPs, b.Status.PodIPs)
 }
 
-func (h *Host) tellAddresses(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
+func (t *tenants) tellAddresses(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
 	var ns corev1.Namespace
-	if err := h.client.Get(ctx, r.NamespacedName, &ns); err != nil {
+	if err := t.client.Get(ctx, r.NamespacedName, &ns); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if wait := h.told.wait(r.Name, ns.ResourceVersion); wait > 0 {
+	if wait := t.told.wait(r.Name, ns.ResourceVersion); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	var pods corev1.PodList
-	if err := h.client.List(ctx, &pods, client.InNamespace(r.Name), guests, client.UnsafeDisableDeepCopy); err != nil {
+	if err := t.client.List(ctx, &pods, client.InNamespace(r.Name), guests, client.UnsafeDisableDeepCopy); err != nil {
 		return ctrl.Result{}, err
 	}
 	tw, ok := twinOf(&ns)
@@ -142,8 +121,8 @@ func (h *Host) tellAddresses(ctx context.Context, r ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{}, nil
 	}
 	want := corev1ac.Namespace(ns.Name).WithUID(ns.UID).WithAnnotations(map[string]string{annotationGuests: now})
-	err := h.client.Apply(ctx, want, client.FieldOwner(guestsOwner), client.ForceOwnership)
-	h.told.now(r.Name, telling{time.Now(), len(pods.Items), *cmp.Or(want.ResourceVersion, new(string))})
+	err := t.client.Apply(ctx, want, client.FieldOwner(guestsOwner), client.ForceOwnership)
+	t.told.now(r.Name, telling{time.Now(), len(pods.Items), *cmp.Or(want.ResourceVersion, new(string))})
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return ctrl.Result{}, nil // another namespace of that name by now
 	}

@@ -156,6 +156,15 @@ func (b *book) refusedUnder(contracts []string) []types.NamespacedName {
 	return b.waitingFor(func(w waiter) bool { return w.contract == "" || slices.Contains(contracts, w.contract) })
 }
 
+// refusedPods are those that were refused and do not run.
+func (b *book) refusedPods() map[types.NamespacedName]waiter {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := maps.Clone(b.waiting)
+	maps.DeleteFunc(all, func(_ types.NamespacedName, w waiter) bool { return w.runs })
+	return all
+}
+
 func (b *book) waitingFor(match func(waiter) bool) []types.NamespacedName {
 	var out []types.NamespacedName
 	for key, w := range b.waiting {
@@ -227,9 +236,16 @@ func (b *book) takeDirty() []string {
 	return out
 }
 
-// used is the sum under a contract.
-func (b *book) used(contract string) corev1.ResourceList {
+// Used is the sum of the requests of the guests under the contract (its spec.id).
+func (b *book) Used(contract string) corev1.ResourceList {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.sums[contract].DeepCopy()
+}
+
+// OnRefused has f called whenever other guests than before are refused: no object need change with that. f must not call back.
+func (b *book) OnRefused(f func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refused = f
 }

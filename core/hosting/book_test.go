@@ -53,13 +53,13 @@ func TestBookAdmitsUpToTheLimit(t *testing.T) {
 	if no := b.admit(key("a", "0"), "c1", list("cpu", "600m", "pods", "1"), limit); no != nil {
 		t.Error("grown up to the limit:", no)
 	}
-	if used := b.used("c1"); !equality.Semantic.DeepEqual(used, list("cpu", "1", "memory", "100Mi", "pods", "2")) {
+	if used := b.Used("c1"); !equality.Semantic.DeepEqual(used, list("cpu", "1", "memory", "100Mi", "pods", "2")) {
 		t.Errorf("used %v", used)
 	}
 	b.release(key("a", "0"))
 	b.release(key("a", "0"))
 	b.release(key("a", "1"))
-	if used := b.used("c1"); len(used) != 0 {
+	if used := b.Used("c1"); len(used) != 0 {
 		t.Errorf("all gone, yet used %v", used)
 	}
 }
@@ -78,7 +78,7 @@ func TestBookNeverExceedsWhateverTheOrder(t *testing.T) {
 				} else {
 					b.admit(k, "c", list("cpu", fmt.Sprintf("%dm", 100+rnd.IntN(900)), "pods", "1"), limit)
 				}
-				if used := b.used("c"); used.Cpu().MilliValue() > 10_000 || used.Pods().Value() > 40 || used.Cpu().Sign() < 0 {
+				if used := b.Used("c"); used.Cpu().MilliValue() > 10_000 || used.Pods().Value() > 40 || used.Cpu().Sign() < 0 {
 					t.Errorf("used %v", used)
 					return
 				}
@@ -114,8 +114,8 @@ func TestBookKnowsWhoWaits(t *testing.T) {
 	// A pod that moves to another contract with its namespace takes its amounts along.
 	b.enter(key("a", "mover"), "c1", list("cpu", "1"))
 	b.enter(key("a", "mover"), "c2", list("cpu", "1"))
-	if used := b.used("c2"); len(b.used("c1")) != 0 || used.Cpu().Value() != 1 {
-		t.Errorf("moved: %v, %v", b.used("c1"), b.used("c2"))
+	if used := b.Used("c2"); len(b.Used("c1")) != 0 || used.Cpu().Value() != 1 {
+		t.Errorf("moved: %v, %v", b.Used("c1"), b.Used("c2"))
 	}
 }
 
@@ -165,7 +165,7 @@ func TestAPodThatIsThereCountsWhatItAskedFor(t *testing.T) {
 		t.Error("there is room beside a pod that has all of it")
 	}
 	b.enter(key, "c", cpus("2m"))
-	if used := b.used("c"); used.Cpu().String() != "300m" {
+	if used := b.Used("c"); used.Cpu().String() != "300m" {
 		t.Errorf("%s are in use", used.Cpu())
 	}
 }

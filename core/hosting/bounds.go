@@ -2,16 +2,10 @@ package hosting
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 
-	"golang.org/x/sync/errgroup"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
@@ -171,46 +165,4 @@ func (b bound) objectName() string { return b.name + ".kith.dev" }
 
 func (b bound) metadata() metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: b.objectName(), Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}}
-}
-
-// installBounds puts the policies into force, all at once: consumers wait for it. False: this cluster has none (before
-// Kubernetes 1.30), so consumers must not be given the rights they bound.
-func (t *tenants) installBounds(ctx context.Context) (bool, error) {
-	group, ctx := errgroup.WithContext(ctx)
-	for _, object := range boundObjects() {
-		group.Go(func() error {
-			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-			if err != nil {
-				return err
-			}
-			unstructured.RemoveNestedField(content, "status")
-			if err := t.apply(ctx, client.ApplyConfigurationFromUnstructured(&unstructured.Unstructured{Object: content})); err != nil {
-				return fmt.Errorf("installing admission policy %s: %w", object.GetName(), err)
-			}
-			return nil
-		})
-	}
-	err := group.Wait()
-	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-		t.log.Warn("this cluster has no ValidatingAdmissionPolicies: services, config and secrets of consumers are not taken")
-		return false, nil
-	}
-	t.bounded = err == nil
-	return t.bounded, err
-}
-
-// Objects are what Install applied, for whoever keeps it as it is.
-func (h *Host) Objects() ([]client.Object, error) {
-	var list []client.Object
-	for _, object := range []any{tenantClusterRole(h.tenants.bounded), guestPriority()} {
-		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, &unstructured.Unstructured{Object: fields})
-	}
-	if h.tenants.bounded {
-		list = append(list, boundObjects()...)
-	}
-	return list, nil
 }

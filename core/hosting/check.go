@@ -12,30 +12,6 @@ import (
 	"kith.dev/core/api/v1alpha1"
 )
 
-// Reasons of a refusal, as they stand in an OffloadedPod's status.
-const (
-	reasonNoContract   = "NoContract"
-	reasonExceeded     = "ContractExceeded"
-	reasonPodSecurity  = "PodSecurity"
-	reasonSysctl       = "SysctlForbidden" // as kubelets say it
-	reasonImage        = "ImageNotAllowed"
-	reasonNotSupported = "NotSupported"
-	reasonInvalid      = "Invalid"
-	reasonNameTaken    = "NameTaken"
-	reasonForbidden    = "Forbidden"
-	reasonQuota        = "QuotaExceeded"
-	reasonNamespaces   = "TooManyNamespaces"
-)
-
-// refusal is the provider's no to a pod.
-type refusal struct{ reason, message string }
-
-func (r *refusal) Error() string { return r.reason + ": " + r.message }
-
-func refused(reason, format string, args ...any) *refusal {
-	return &refusal{reason, fmt.Sprintf(format, args...)}
-}
-
 // checker holds guests to the pod security level of the provider's policy.
 type checker struct{ evaluator policy.Evaluator }
 

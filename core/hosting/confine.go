@@ -3,6 +3,7 @@ package hosting
 import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	schedulingv1ac "k8s.io/client-go/applyconfigurations/scheduling/v1"
 	"k8s.io/utils/ptr"
 
 	"kith.dev/core/api/v1alpha1"
@@ -63,4 +64,12 @@ func limitScratch(spec *corev1.PodSpec, limit corev1.ResourceList) {
 		}
 		c.Resources.Limits[name] = most
 	})
+}
+
+// guestPriority: below every pod of the owner's that says nothing, so they preempt guests and guests nobody, and guests go
+// first when memory, disk or process numbers run out.
+func guestPriority() *schedulingv1ac.PriorityClassApplyConfiguration {
+	return schedulingv1ac.PriorityClass(v1alpha1.GuestPriorityClass).WithLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}).
+		WithValue(-1000).WithPreemptionPolicy(corev1.PreemptNever).WithGlobalDefault(false).
+		WithDescription("Pods of other clusters.")
 }

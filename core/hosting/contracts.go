@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 )
 
@@ -29,6 +30,13 @@ type twin struct {
 	leaving  bool      // being deleted
 	since    time.Time // when that began; zero when it is not
 }
+
+// Annotations on a twin namespace, which its consumer cannot write: what the admission policy compares the addresses in
+// the consumer's EndpointSlices with. Both are comma-separated.
+const (
+	annotationAliases = "kith.dev/alias-ranges"    // the consumer's ranges as they are seen here
+	annotationGuests  = "kith.dev/guest-addresses" // of its pods in this namespace
+)
 
 // contracts is the view, in memory, of who may do what here: the terms of every contract in which this
 // cluster provides, and the twin namespaces. Reconciling a pod and opening the door both ask it, so it
@@ -53,9 +61,9 @@ type contracts struct {
 	shut    []func(consumerID string)
 }
 
-func newContracts(live client.Reader, log *slog.Logger) *contracts {
+func newContracts(live, cached client.Reader, log *slog.Logger) *contracts {
 	return &contracts{
-		live: live, cached: live, now: time.Now, log: log, again: rate.NewLimiter(1, 10),
+		live: live, cached: cached, now: time.Now, log: log, again: rate.NewLimiter(1, 10),
 		terms: map[string]*terms{}, twins: map[string]twin{}, changed: map[string]bool{}, ended: map[string]bool{},
 	}
 }
@@ -97,14 +105,9 @@ func (c *contracts) refresh(ctx context.Context) (next time.Time, err error) {
 	return next, nil
 }
 
-// Load reads contracts and twin namespaces for the first time. Call it before anybody is sent to the Door or to
-// PutNamespace: until then everybody would be told that no contract is in force.
-func (h *Host) Load(ctx context.Context) error {
-	return h.contracts.load(ctx)
-}
-
-// load reads everything if nothing was read yet.
-func (c *contracts) load(ctx context.Context) error {
+// Load reads contracts and twin namespaces, for the first time if nothing was read yet. Call it before anybody is sent to the Door
+// or to PutNamespace: until then everybody would be told that no contract is in force.
+func (c *contracts) Load(ctx context.Context) error {
 	c.mu.Lock()
 	loaded := c.loaded
 	c.mu.Unlock()
@@ -479,8 +482,7 @@ type Leaving struct {
 }
 
 // Leaving lists the twin namespaces that are being cleared away, the oldest first.
-func (h *Host) Leaving() (all []Leaving) {
-	c := h.contracts
+func (c *contracts) Leaving() (all []Leaving) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, tw := range c.twins {
@@ -495,4 +497,39 @@ func (h *Host) Leaving() (all []Leaving) {
 	}
 	slices.SortFunc(all, func(a, b Leaving) int { return a.Since.Compare(b.Since) })
 	return all
+}
+
+// recent is for questions that are asked again and again until the answer is no: whatever the watch cache has.
+func recent() client.ListOption {
+	return &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}
+}
+
+// OnShut has f called whenever the last contract with a consumer stopped being in force: give it Door.Shut.
+func (c *contracts) OnShut(f func(consumerID string)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.shut = append(c.shut, f)
+}
+
+// held gives the terms of the contract of that ID, if it is the caller's, and in force. To anybody else's the answer is the same as
+// to none.
+func (c *contracts) held(ctx context.Context, id, consumerID string) (*terms, error) {
+	t, err := c.termsOf(ctx, id, consumerID)
+	if err == nil && !t.inForce(c.now()) {
+		err = &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s", t.contract), Reason: "it is not in force"}
+	}
+	return t, err
+}
+
+// termsOf is held for a contract that may have ended.
+func (c *contracts) termsOf(ctx context.Context, id, consumerID string) (*terms, error) {
+	t, err := c.find(ctx, id, consumerID)
+	if err == nil && t == nil {
+		err = noneOfThatID(id)
+	}
+	return t, err
+}
+
+func noneOfThatID(id string) error {
+	return &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %.40q", id), Reason: "there is none of that ID with this consumer"}
 }

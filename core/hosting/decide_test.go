@@ -233,7 +233,7 @@ func TestWhatBecomesOfAGuest(t *testing.T) {
 			if got := strings.Join(did, "; "); got != c.does {
 				t.Errorf("does\n  %s, want\n  %s", got, c.does)
 			}
-			if used := r.book.used("contractb"); used.Cpu().String() != c.used {
+			if used := r.book.Used("contractb"); used.Cpu().String() != c.used {
 				t.Errorf("holds %s of the contract, want %s", used.Cpu(), c.used)
 			}
 			if result.RequeueAfter != c.next {

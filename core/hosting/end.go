@@ -20,13 +20,21 @@ import (
 )
 
 const (
-	endGrace  = 30 * time.Second // the longest grace period of a guest whose contract ended
 	endSlack  = 5 * time.Second  // and what the kubelet may take on top before force is used
 	clearTime = 60 * time.Second // for the namespaces themselves to go
 	pollEvery = 200 * time.Millisecond
 )
 
-// endContract clears away every twin namespace under the contract, and waits until they are gone.
+// EndContract takes the contract out of force for good, shuts the door to the consumer (unless another
+// contract with it is in force) and clears away everything under it. It takes as long as the guests' grace
+// periods do, 95 s at most, and may be called again, after a restart too, until it gives nil.
+func (t *tenants) EndContract(ctx context.Context, contract *v1alpha1.Contract) error {
+	if err := t.endContract(ctx, contract.Spec.ID); err != nil {
+		return fmt.Errorf("ending contract %s: %w", contract.Name, err)
+	}
+	return nil
+}
+
 func (t *tenants) endContract(ctx context.Context, contractID string) error {
 	t.contracts.end(contractID)
 	which := client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelContract: contractID}
@@ -55,10 +63,11 @@ func (t *tenants) endContract(ctx context.Context, contractID string) error {
 	return nil
 }
 
-// release begins to clear the twin of one home namespace away, and tells whether there is any.
-func (t *tenants) release(ctx context.Context, contractID, home string) (there bool, err error) {
+// ReleaseNamespace begins to clear the twin of home away, guests with their grace period, 35 s at most, first; that goes on by
+// itself. It reports whether there is anything of it, and may be called again.
+func (t *tenants) ReleaseNamespace(ctx context.Context, contract *v1alpha1.Contract, home string) (there bool, err error) {
 	begun, err := t.begin(ctx, client.MatchingLabels{
-		v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelContract: contractID, v1alpha1.LabelHomeNamespace: home,
+		v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelContract: contract.Spec.ID, v1alpha1.LabelHomeNamespace: home,
 	})
 	return len(begun) > 0, err
 }
@@ -198,9 +207,6 @@ func (t *tenants) sweep(ctx context.Context, namespace string, force bool) error
 	return nil
 }
 
-// guests are the Pods that hosting made.
-var guests = client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
-
 // quiet: no guest is there any more, and no OffloadedPod that could still make one.
 func (t *tenants) quiet(ctx context.Context, namespace string) (bool, error) {
 	pods, err := t.list(ctx, "PodList", client.InNamespace(namespace), guests)
@@ -241,9 +247,4 @@ func (t *tenants) poll(ctx context.Context, atMost time.Duration, done func(cont
 			return false, ctx.Err()
 		}
 	}
-}
-
-// recent is for questions that are asked again and again until the answer is no: whatever the watch cache has.
-func recent() client.ListOption {
-	return &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}
 }

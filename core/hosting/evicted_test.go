@@ -112,7 +112,7 @@ func TestWhatIsEvictedHereIsNotMadeAgain(t *testing.T) {
 			if f := now.Status.Final; f == nil || f.Phase != corev1.PodFailed || f.Reason != "Evicted" || now.Status.Reason != "Evicted" {
 				t.Errorf("its end is %+v", f)
 			}
-			if used := r.book.used("contractb"); !used.Cpu().IsZero() {
+			if used := r.book.Used("contractb"); !used.Cpu().IsZero() {
 				t.Errorf("%v of the contract are in use", used)
 			}
 			// And its end at home is not held up by it.

@@ -29,9 +29,9 @@ type Guest struct {
 const phaseRefused = "Refused"
 
 // Guests lists the guests for the owner, refused ones too, by namespace and name.
-func (h *Host) Guests(ctx context.Context) ([]Guest, error) {
+func (r *reconciler) Guests(ctx context.Context) ([]Guest, error) {
 	var pods corev1.PodList
-	if err := h.client.List(ctx, &pods, guests); err != nil {
+	if err := r.client.List(ctx, &pods, guests); err != nil {
 		return nil, fmt.Errorf("listing guests: %w", err)
 	}
 	var out []Guest
@@ -46,18 +46,13 @@ func (h *Host) Guests(ctx context.Context) ([]Guest, error) {
 		for _, ip := range pod.Status.PodIPs {
 			g.IPs = append(g.IPs, ip.IP)
 		}
-		out = append(out, h.named(g))
+		out = append(out, r.named(g))
 	}
-	h.book.mu.Lock()
-	for key, w := range h.book.waiting {
-		if w.runs {
-			continue
-		}
-		out = append(out, h.named(Guest{
+	for key, w := range r.book.refusedPods() {
+		out = append(out, r.named(Guest{
 			Namespace: key.Namespace, Name: key.Name, Phase: phaseRefused, Why: w.no.message, Contract: w.contract,
 		}))
 	}
-	h.book.mu.Unlock()
 	slices.SortFunc(out, func(a, b Guest) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Phase, b.Phase))
 	})
@@ -65,8 +60,8 @@ func (h *Host) Guests(ctx context.Context) ([]Guest, error) {
 }
 
 // named fills in what the twin namespace says.
-func (h *Host) named(g Guest) Guest {
-	if t := h.contracts.look(g.Namespace); t != nil {
+func (r *reconciler) named(g Guest) Guest {
+	if t := r.contracts.look(g.Namespace); t != nil {
 		g.Consumer, g.ConsumerID, g.Contract = t.consumer.Name, t.consumer.Compact, t.contract
 	}
 	return g

@@ -48,6 +48,13 @@ type homes struct {
 	marked map[string]map[types.NamespacedName]mark           // by compact ID
 }
 
+func newHomes(mgr manager.Manager, contracts *contracts, log *slog.Logger) *homes {
+	return &homes{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), contracts: contracts, log: log,
+		told: map[string]home{}, marked: map[string]map[types.NamespacedName]mark{},
+	}
+}
+
 // home is what was told of a consumer last.
 type home struct {
 	id    string // identity.ID.String
@@ -72,19 +79,15 @@ const (
 )
 
 // SetHome tells whether the consumer's daemon answers. It may be called as often as one likes.
-func (h *Host) SetHome(peer *v1alpha1.Peer, reachable bool) {
-	consumer, err := ConsumerOf(peer)
-	if err != nil {
-		return
+func (s *homes) SetHome(peer *v1alpha1.Peer, reachable bool) {
+	if consumer, err := ConsumerOf(peer); err == nil {
+		s.set(consumer, !reachable)
 	}
-	h.homes.set(consumer, !reachable)
 }
 
 // ReachBy says how to find out whether a consumer's pods can be reached while its daemon cannot: where no connection to
 // it can be made, the tunnel may be up. Call it before the manager starts.
-func (h *Host) ReachBy(reach func(ctx context.Context, consumerID string) error) {
-	h.homes.reach = reach
-}
+func (s *homes) ReachBy(reach func(ctx context.Context, consumerID string) error) { s.reach = reach }
 
 func (s *homes) set(consumer Consumer, away bool) {
 	s.mu.Lock()

@@ -30,7 +30,7 @@ func TestADeletionIsAnsweredAtOnce(t *testing.T) {
 	if err := d.client.Update(t.Context(), &ns); err != nil {
 		t.Fatal(err)
 	}
-	h := &Host{client: d.client, contracts: d.tenants.contracts, tenants: d.tenants, log: d.tenants.log}
+	h := d.tenants
 	ask := func(home string) int {
 		r := httptest.NewRequestWithContext(t.Context(), "DELETE", "/kith/v2/namespaces/"+home+"?contract=contractb", nil)
 		r.SetPathValue("home", home)
@@ -124,7 +124,7 @@ func TestAContractIsItsKeysNotItsNames(t *testing.T) {
 		t.Error("the new bob is let in under the contract of the old one")
 	}
 	ctr.Spec.Document = fmt.Appendf(nil, `{"consumer":{"id":%q}}`, bob.ID)
-	if d := newDesk(t, now, ctr); d.tenants.contracts.load(t.Context()) != nil {
+	if d := newDesk(t, now, ctr); d.tenants.contracts.Load(t.Context()) != nil {
 		t.Error("not loaded")
 	} else if _, ok := d.tenants.contracts.Admitted(bob.ID); !ok {
 		t.Error("the new bob is not let in under his own contract")

@@ -6,7 +6,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	rbacv1ac "k8s.io/client-go/applyconfigurations/rbac/v1"
-	schedulingv1ac "k8s.io/client-go/applyconfigurations/scheduling/v1"
 	psa "k8s.io/pod-security-admission/api"
 
 	"kith.dev/core/api/v1alpha1"
@@ -48,14 +47,6 @@ func tenantClusterRole(bounded bool) *rbacv1ac.ClusterRoleApplyConfiguration {
 		role.WithRules(rbacv1ac.PolicyRule().WithAPIGroups(rule.APIGroups...).WithResources(rule.Resources...).WithVerbs(rule.Verbs...))
 	}
 	return role
-}
-
-// guestPriority: below every pod of the owner's that says nothing, so they preempt guests and guests nobody, and guests go
-// first when memory, disk or process numbers run out.
-func guestPriority() *schedulingv1ac.PriorityClassApplyConfiguration {
-	return schedulingv1ac.PriorityClass(v1alpha1.GuestPriorityClass).WithLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}).
-		WithValue(-1000).WithPreemptionPolicy(corev1.PreemptNever).WithGlobalDefault(false).
-		WithDescription("Pods of other clusters.")
 }
 
 func namespaceLabels(home string, t *terms) map[string]string {

@@ -33,32 +33,29 @@ type pacer struct {
 	limiter *rate.Limiter
 }
 
-func (h *Host) paceOf(consumer string) *pacer {
-	p, _ := h.paces.LoadOrStore(consumer, &pacer{limiter: rate.NewLimiter(rate.Every(policiesEach), policiesAtOnce)})
+func (t *tenants) paceOf(consumer string) *pacer {
+	p, _ := t.paces.LoadOrStore(consumer, &pacer{limiter: rate.NewLimiter(rate.Every(policiesEach), policiesAtOnce)})
 	return p.(*pacer)
 }
 
 // PutPolicies answers PUT /kith/v2/policies?contract=ID, a netpolicy.Policies, with a netpolicy.Answer: from then on these are
 // the NetworkPolicies in the twins under the contract, and no others of that consumer. Errors are problems as peering has
 // them. consumerID is the caller's, proved by its key (identity.ID.String).
-func (h *Host) PutPolicies(w http.ResponseWriter, r *http.Request, consumerID string) {
+func (t *tenants) PutPolicies(w http.ResponseWriter, r *http.Request, consumerID string) {
 	ctx, cancel := context.WithTimeout(r.Context(), policiesTimeout)
 	defer cancel()
-	t, err := h.termsOf(ctx, r.URL.Query().Get("contract"), consumerID)
-	if err == nil && !t.inForce(time.Now()) {
-		err = &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s", t.contract), Reason: "it is not in force"}
-	}
-	if err == nil && h.reconciler.class == "" {
+	terms, err := t.contracts.held(ctx, r.URL.Query().Get("contract"), consumerID)
+	if err == nil && !t.fenced {
 		// The owner's own policies add up with these, and there they may be all that holds guests.
 		err = &api.Error{Code: api.CodeForbidden, Message: "NetworkPolicies", Reason: "this cluster has a network plugin of its own, and takes none from others"}
 	}
 	if err != nil {
-		h.answer(w, nil, err)
+		answer(t.log, w, nil, err)
 		return
 	}
-	pace := h.paceOf(consumerID)
+	pace := t.paceOf(consumerID)
 	if !pace.limiter.Allow() {
-		h.answer(w, nil, &api.Error{Code: api.CodeNotReady, Message: "NetworkPolicies", Reason: "too many messages", Do: "try again"})
+		answer(t.log, w, nil, &api.Error{Code: api.CodeNotReady, Message: "NetworkPolicies", Reason: "too many messages", Do: "try again"})
 		return
 	}
 	whole := http.NewResponseController(w)
@@ -66,36 +63,36 @@ func (h *Host) PutPolicies(w http.ResponseWriter, r *http.Request, consumerID st
 	m, err := netpolicy.Read(r.Body)
 	_ = whole.SetReadDeadline(time.Time{})
 	if err != nil {
-		h.answer(w, nil, &api.Error{Code: api.CodeInvalid, Message: "NetworkPolicies", Reason: err.Error()})
+		answer(t.log, w, nil, &api.Error{Code: api.CodeInvalid, Message: "NetworkPolicies", Reason: err.Error()})
 		return
 	}
 	pace.Lock()
 	defer pace.Unlock()
-	refused, err := h.keepPolicies(ctx, t, m)
-	h.answer(w, netpolicy.Answer{Refused: refused}, err)
+	refused, err := t.keepPolicies(ctx, terms, m)
+	answer(t.log, w, netpolicy.Answer{Refused: refused}, err)
 }
 
 // keepPolicies makes the policies in the twins those of the message.
-func (h *Host) keepPolicies(ctx context.Context, t *terms, m *netpolicy.Policies) (refused []netpolicy.Refused, err error) {
+func (t *tenants) keepPolicies(ctx context.Context, terms *terms, m *netpolicy.Policies) (refused []netpolicy.Refused, err error) {
 	twins := map[string]string{}
-	for _, tw := range h.contracts.twinsOf(t.contract) {
+	for _, tw := range t.contracts.twinsOf(terms.contract) {
 		if !tw.leaving {
 			twins[tw.home] = tw.name
 		}
 	}
 	byHome := func(home string) (string, bool) { name, ok := twins[home]; return name, ok }
 	var have networkingv1.NetworkPolicyList
-	ours := client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelConsumer: t.consumer.Compact}
-	if err := h.tenants.live.List(ctx, &have, ours); err != nil {
-		return nil, fmt.Errorf("list NetworkPolicies of %s: %w", t.consumer.Name, err)
+	ours := client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelConsumer: terms.consumer.Compact}
+	if err := t.live.List(ctx, &have, ours); err != nil {
+		return nil, fmt.Errorf("list NetworkPolicies of %s: %w", terms.consumer.Name, err)
 	}
 	old := map[client.ObjectKey]*networkingv1.NetworkPolicy{}
 	for i := range have.Items {
-		if slices.ContainsFunc(h.contracts.twinsOf(t.contract), func(tw twin) bool { return tw.name == have.Items[i].Namespace }) {
+		if slices.ContainsFunc(t.contracts.twinsOf(terms.contract), func(tw twin) bool { return tw.name == have.Items[i].Namespace }) {
 			old[client.ObjectKeyFromObject(&have.Items[i])] = &have.Items[i]
 		}
 	}
-	homes := strings.FieldsFunc(t.aliases, func(r rune) bool { return r == ',' })
+	homes := strings.FieldsFunc(terms.aliases, func(r rune) bool { return r == ',' })
 	for i := range m.Policies {
 		p := &m.Policies[i]
 		twin, there := byHome(p.Namespace)
@@ -109,7 +106,7 @@ func (h *Host) keepPolicies(ctx context.Context, t *terms, m *netpolicy.Policies
 		want.Labels = map[string]string(ours)
 		is := old[client.ObjectKeyFromObject(want)]
 		delete(old, client.ObjectKeyFromObject(want))
-		why, err := h.writePolicy(ctx, is, want)
+		why, err := t.writePolicy(ctx, is, want)
 		if err != nil {
 			return nil, err
 		}
@@ -118,7 +115,7 @@ func (h *Host) keepPolicies(ctx context.Context, t *terms, m *netpolicy.Policies
 		}
 	}
 	for _, gone := range old {
-		if err := h.tenants.client.Delete(ctx, gone); client.IgnoreNotFound(err) != nil {
+		if err := t.client.Delete(ctx, gone); client.IgnoreNotFound(err) != nil {
 			return nil, fmt.Errorf("delete NetworkPolicy %s/%s: %w", gone.Namespace, gone.Name, err)
 		}
 	}
@@ -126,16 +123,16 @@ func (h *Host) keepPolicies(ctx context.Context, t *terms, m *netpolicy.Policies
 }
 
 // writePolicy makes a policy, or changes it if it differs. why says what is wrong with it, for its owner at home.
-func (h *Host) writePolicy(ctx context.Context, is, want *networkingv1.NetworkPolicy) (why string, err error) {
+func (t *tenants) writePolicy(ctx context.Context, is, want *networkingv1.NetworkPolicy) (why string, err error) {
 	switch {
 	case is == nil:
-		err = h.tenants.client.Create(ctx, want)
+		err = t.client.Create(ctx, want)
 	case equality.Semantic.DeepEqual(is.Spec, want.Spec):
 		return "", nil
 	default:
 		next := is.DeepCopy()
 		next.Spec = want.Spec
-		err = h.tenants.client.Update(ctx, next)
+		err = t.client.Update(ctx, next)
 	}
 	switch {
 	case apierrors.IsAlreadyExists(err):

@@ -18,7 +18,6 @@ import (
 // policed is a provider with the consumers bob, who has twins of shop and bank, and carol, who has one of shop.
 type policed struct {
 	*desk
-	host       *Host
 	bob, carol Consumer
 	twins      map[string]string
 }
@@ -29,7 +28,7 @@ func newPoliced(t *testing.T) *policed {
 	peer.Status.Network = &v1alpha1.NetworkStatus{Theirs: []v1alpha1.RangeAlias{{Name: "pods", Real: "10.42.0.0/16", Alias: "10.95.0.0/16"}}}
 	other, carol := peerOf("carol", 2)
 	p := &policed{desk: newDesk(t, peer, other, contractWith("bob", "contractb"), contractWith("carol", "contractc")), bob: bob, carol: carol, twins: map[string]string{}}
-	p.host = &Host{client: p.client, contracts: p.tenants.contracts, tenants: p.tenants, log: p.tenants.log, reconciler: &reconciler{rules: rules{class: "kith-guest"}}}
+	p.tenants.fenced = true
 	for _, of := range []struct {
 		contract string
 		who      Consumer
@@ -47,7 +46,7 @@ func newPoliced(t *testing.T) *policed {
 func (p *policed) put(who Consumer, contract, body string) (*httptest.ResponseRecorder, netpolicy.Answer) {
 	p.Helper()
 	w := httptest.NewRecorder()
-	p.host.PutPolicies(w, httptest.NewRequestWithContext(p.Context(), http.MethodPut, netpolicy.Path+"?contract="+contract, strings.NewReader(body)), who.ID)
+	p.tenants.PutPolicies(w, httptest.NewRequestWithContext(p.Context(), http.MethodPut, netpolicy.Path+"?contract="+contract, strings.NewReader(body)), who.ID)
 	var a netpolicy.Answer
 	if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil {
 		p.Fatal(err)
@@ -125,7 +124,7 @@ func TestWhosePoliciesAreTaken(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d", name, w.Code, w.Body, c.want)
 		}
 	}
-	p.host.reconciler.class = ""
+	p.tenants.fenced = false
 	if w, _ := p.put(p.bob, "contractb", body); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "network plugin of its own") {
 		t.Errorf("with another engine: %d %s", w.Code, w.Body)
 	}

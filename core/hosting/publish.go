@@ -54,7 +54,7 @@ func (h *Host) publishOne(ctx context.Context, id string) error {
 		return client.IgnoreNotFound(err)
 	}
 	next := old.DeepCopy()
-	next.Status.Used = h.book.used(id)
+	next.Status.Used = h.book.Used(id)
 	next.Status.Namespaces = nil
 	for _, tw := range h.contracts.twinsOf(id) {
 		next.Status.Namespaces = append(next.Status.Namespaces, v1alpha1.TwinNamespace{Home: tw.home, Abroad: tw.name})

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/audit"
@@ -34,7 +35,7 @@ type reconciler struct {
 	audits    *audit.Log
 	log       *slog.Logger
 	now       func() time.Time
-	heard     shelf // events of guests, as far as they are followed; nil: they are not
+	heard     interface{ List() []any } // events of guests, as far as they are followed; nil: they are not
 
 	mu      sync.Mutex
 	queue   workqueue.TypedRateLimitingInterface[ctrl.Request] // nil until the controller runs
@@ -43,6 +44,9 @@ type reconciler struct {
 	evicted map[types.NamespacedName]*corev1.Pod // guests that something here evicts, as they were last; made when the first is
 	told    map[string]*rate.Limiter             // by namespace: what is said in events
 }
+
+// guests are the Pods that hosting made.
+var guests = client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
 
 // memo is what the reconciler remembers of a pod; losing it costs a comparison or a live read, no more.
 type memo struct {
@@ -54,6 +58,16 @@ type memo struct {
 	refused time.Time // by the API server, for a cause that may pass, first
 
 	podVersion string // resource version of the Pod after our last change of it
+}
+
+func newReconciler(mgr manager.Manager, contracts *contracts, book *book, audits *audit.Log, log *slog.Logger) (*reconciler, error) {
+	checker, err := newChecker()
+	return &reconciler{
+		client: mgr.GetClient(), cached: mgr.GetCache(), live: mgr.GetAPIReader(),
+		contracts: contracts, book: book, rules: rules{checker: checker},
+		events: mgr.GetEventRecorder("kith-hosting"), audits: audits, log: log, now: time.Now,
+		memos: map[types.NamespacedName]memo{}, told: map[string]*rate.Limiter{},
+	}, err
 }
 
 // Reconcile implements reconcile.Reconciler. That somebody wrote the object meanwhile is no error: it is looked at again.
@@ -134,7 +148,7 @@ func (r *reconciler) start(ctx context.Context) error {
 	if r.started {
 		return nil
 	}
-	if err := r.contracts.load(ctx); err != nil {
+	if err := r.contracts.Load(ctx); err != nil {
 		return err
 	}
 	var pods corev1.PodList
@@ -195,3 +209,6 @@ func (r *reconciler) wake(keys []types.NamespacedName) {
 		queue.Add(ctrl.Request{NamespacedName: key})
 	}
 }
+
+// ResolveBy has guests ask the resolver for names. Call it before the manager starts.
+func (r *reconciler) ResolveBy(resolver Resolver) { r.resolver = resolver }

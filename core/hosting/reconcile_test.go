@@ -69,7 +69,7 @@ func TestARefusedPodThatDoesNotRunHoldsNothing(t *testing.T) {
 		if err := d.client.Get(t.Context(), k, &now); err != nil || now.Status.Phase != v1alpha1.OffloadedPodRefused || now.Status.Reason != reasonPodSecurity {
 			t.Errorf("%s: %+v, %v", name, now.Status, err)
 		}
-		if used := r.book.used("contractb"); used.Cpu().String() != c.used {
+		if used := r.book.Used("contractb"); used.Cpu().String() != c.used {
 			t.Errorf("%s: %v of the contract are in use", name, used)
 		}
 	}
@@ -144,7 +144,7 @@ func TestAddressesOfGuestsAreToldHoweverFarBehindTheCacheIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	cached, freeze := behind(d, func(dst, src *corev1.Namespace) { src.DeepCopyInto(dst) })
-	h := &Host{client: cached, told: told{last: map[string]telling{}}, log: d.tenants.log}
+	h := &tenants{client: cached, told: told{last: map[string]telling{}}, log: d.tenants.log}
 	shop := func() *corev1.Namespace {
 		t.Helper()
 		var ns corev1.Namespace

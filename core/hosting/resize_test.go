@@ -65,10 +65,10 @@ func TestBookCorrectsAmountsAndWakesThoseThatWait(t *testing.T) {
 	if got := b.correct(key("a", "big"), list("cpu", "500m")); len(got) != 1 || got[0].Name != "runs" {
 		t.Errorf("room for %v", got)
 	}
-	if got := b.used("c1"); got.Cpu().String() != "500m" {
+	if got := b.Used("c1"); got.Cpu().String() != "500m" {
 		t.Errorf("used %v", got)
 	}
-	if got := b.correct(key("a", "unknown"), list("cpu", "9")); got != nil || !b.used("c1")["cpu"].Equal(list("cpu", "500m")["cpu"]) {
+	if got := b.correct(key("a", "unknown"), list("cpu", "9")); got != nil || !b.Used("c1")["cpu"].Equal(list("cpu", "500m")["cpu"]) {
 		t.Error("a pod without a place was counted")
 	}
 }

@@ -172,7 +172,7 @@ func TestARefusedNameIsAProblemForThePeer(t *testing.T) {
 	peer, bob := peerOf("bob", 1)
 	contract := contractWith("bob", "contractb")
 	d := newDesk(t, peer, contract)
-	h := &Host{client: d.client, contracts: d.tenants.contracts, tenants: d.tenants, log: d.tenants.log}
+	h := d.tenants
 	r := httptest.NewRequestWithContext(t.Context(), "PUT", "/kith/v2/namespaces/shop?contract=contractb&mapping=SameName", nil)
 	r.SetPathValue("home", "shop")
 	w := httptest.NewRecorder()

@@ -129,6 +129,9 @@ func endedBefore(pod *corev1.Pod, then time.Time) bool {
 	return len(pod.Status.ContainerStatuses) > 0
 }
 
+// endGrace is the longest grace period of a guest whose contract ended.
+const endGrace = 30 * time.Second
+
 // Pods that keep getting lost are made again ever more slowly; one that held out is forgiven its past.
 const (
 	remakeFirst = time.Second

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
@@ -135,11 +134,4 @@ func (r *reconciler) event(about runtime.Object, kind, reason, note string, args
 		return
 	}
 	r.events.Eventf(about, nil, kind, reason, reason, "%s", cut(fmt.Sprintf(note, args...), eventNote))
-}
-
-func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n-3], "") + "..."
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/wire"
@@ -85,8 +86,14 @@ var keptKinds = []schema.GroupVersionResource{
 // severally is how many namespaces are counted one by one: more are together less work, though others' objects are read with them.
 const severally = 16
 
+// Keep counts what consumers keep here.
+type Keep struct {
+	contracts *contracts
+	raw       rest.Interface // of this cluster's API server, any path
+}
+
 // Kept counts what the consumer keeps in its twin namespaces, page by page. It is the Door's Access.
-func (h *Host) Kept(ctx context.Context, consumerID string) (has, most Stock, err error) {
+func (h *Keep) Kept(ctx context.Context, consumerID string) (has, most Stock, err error) {
 	twins, limit := h.contracts.kept(consumerID)
 	most = mostFor(limit)
 	mine := map[string]bool{}
@@ -110,7 +117,7 @@ func (h *Host) Kept(ctx context.Context, consumerID string) (has, most Stock, er
 const page = "8"
 
 // count reads the objects as text: decoded they would take many times as much.
-func (h *Host) count(ctx context.Context, namespace string, kind schema.GroupVersionResource, mine map[string]bool, has *Stock) error {
+func (h *Keep) count(ctx context.Context, namespace string, kind schema.GroupVersionResource, mine map[string]bool, has *Stock) error {
 	path := []string{"/apis/" + kind.GroupVersion().String()}
 	if kind.Group == "" {
 		path[0] = "/api/" + kind.Version

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
@@ -31,7 +32,18 @@ type tenants struct {
 	log       *slog.Logger
 	bounded   bool // the admission policies are in force
 
+	fenced bool // guests here are behind the fence
+	told   told
+	paces  sync.Map // pacer by consumer, of its messages about policies
+
 	mu sync.Mutex // one namespace is made at a time: two calls for one home must agree on its name
+}
+
+func newTenants(mgr manager.Manager, contracts *contracts, book *book, audits *audit.Log, log *slog.Logger) *tenants {
+	return &tenants{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), contracts: contracts, book: book, audits: audits, log: log,
+		told: told{last: map[string]telling{}},
+	}
 }
 
 // apply is how everything but the namespace itself is written: server-side apply, fields owned by kith.
@@ -44,8 +56,10 @@ func (t *tenants) apply(ctx context.Context, objects ...runtime.ApplyConfigurati
 	return nil
 }
 
-// ensure makes, or finds, the twin of home and brings what is in it up to date.
-func (t *tenants) ensure(ctx context.Context, contract *v1alpha1.Contract, consumer Consumer, home string, mapping v1alpha1.NamespaceMapping) (string, error) {
+// EnsureNamespace makes, or finds, the twin of the consumer's namespace home, brings what is in it up to date, and gives its name:
+// that which it has already, else <home>-<short id>; with mapping SameName that of home, where the policy allows it, or an error.
+// Errors a consumer may read are *api.Error: Invalid, Conflict, Forbidden (no contract in force), NotReady.
+func (t *tenants) EnsureNamespace(ctx context.Context, contract *v1alpha1.Contract, consumer Consumer, home string, mapping v1alpha1.NamespaceMapping) (string, error) {
 	terms, err := t.termsFor(ctx, contract, consumer)
 	if err != nil {
 		return "", err

@@ -42,7 +42,7 @@ func newDesk(t *testing.T, objects ...client.Object) *desk {
 	c := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithReturnManagedFields().WithStatusSubresource(&v1alpha1.Contract{}, &v1alpha1.OffloadedPod{}).Build()
 	log := slog.New(slog.DiscardHandler)
 	d := &desk{T: t, client: c}
-	view := newContracts(c, log)
+	view := newContracts(c, c, log)
 	view.shut = append(view.shut, func(id string) { d.shut = append(d.shut, id) })
 	d.tenants = &tenants{client: c, live: c, contracts: view, book: newBook(), log: log}
 	return d
@@ -68,7 +68,7 @@ func contractWith(peer, id string) *v1alpha1.Contract {
 }
 
 func (d *desk) ensure(contract *v1alpha1.Contract, consumer Consumer, home string, mapping v1alpha1.NamespaceMapping) (string, error) {
-	return d.tenants.ensure(context.Background(), contract, consumer, home, mapping)
+	return d.tenants.EnsureNamespace(context.Background(), contract, consumer, home, mapping)
 }
 
 func TestEachConsumersTwinsHaveItsID(t *testing.T) {

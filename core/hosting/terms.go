@@ -3,6 +3,7 @@ package hosting
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -100,4 +101,17 @@ func (t *terms) equal(u *terms) bool {
 		t.aliases == u.aliases && t.why == u.why && t.notAfter.Equal(u.notAfter) && equality.Semantic.DeepEqual(t.limit, u.limit) &&
 		t.keepsNames == u.keepsNames && slices.Equal(t.reserved, u.reserved) &&
 		t.images.equal(u.images) && t.userns == u.userns
+}
+
+// aliasesOf lists the ranges of a consumer as they are seen here.
+func aliasesOf(peer *v1alpha1.Peer) string {
+	if peer.Status.Network == nil {
+		return ""
+	}
+	var ranges []string
+	for _, r := range peer.Status.Network.Theirs {
+		ranges = append(ranges, r.Alias)
+	}
+	slices.Sort(ranges)
+	return strings.Join(ranges, ",")
 }

@@ -67,15 +67,12 @@ func (h *Host) GetUsage(w http.ResponseWriter, r *http.Request, consumerID strin
 	form := r.URL.Query().Get("form")
 	filters := map[string]func([][]byte, map[guestAt]string) ([]byte, error){UsageMetrics: ownMetrics, UsageSummary: ownSummary}
 	if filters[form] == nil {
-		h.answer(w, nil, api.Invalid("form", form, UsageMetrics+" or "+UsageSummary))
+		answer(h.log, w, nil, api.Invalid("form", form, UsageMetrics+" or "+UsageSummary))
 		return
 	}
-	t, err := h.termsOf(ctx, r.URL.Query().Get("contract"), consumerID)
-	if err == nil && !t.inForce(time.Now()) {
-		err = &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s", t.contract), Reason: "it is not in force"}
-	}
+	t, err := h.contracts.held(ctx, r.URL.Query().Get("contract"), consumerID)
 	if err != nil {
-		h.answer(w, nil, err)
+		answer(h.log, w, nil, err)
 		return
 	}
 	// Picking a consumer's guests out of what all kubelets say takes longer than asking for it.
@@ -91,7 +88,7 @@ func (h *Host) GetUsage(w http.ResponseWriter, r *http.Request, consumerID strin
 		return filters[form](bodies, guests)
 	})
 	if err != nil {
-		h.answer(w, nil, err)
+		answer(h.log, w, nil, err)
 		return
 	}
 	w.Header().Set("Content-Type", map[string]string{UsageMetrics: string(expfmt.NewFormat(expfmt.TypeTextPlain)), UsageSummary: "application/json"}[form])

@@ -76,7 +76,7 @@ func newViews(c *contracts, audits *audit.Log, log *slog.Logger) *views {
 // GetView answers GET /kith/v2/view with the stream. consumerID is the caller's, proved by its key (identity.ID.String).
 func (h *Host) GetView(w http.ResponseWriter, r *http.Request, consumerID string) {
 	if err := h.views.serve(w, r, consumerID); err != nil {
-		h.answer(w, nil, err)
+		answer(h.log, w, nil, err)
 	}
 }
 
