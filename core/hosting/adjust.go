@@ -107,7 +107,7 @@ func (r *reconciler) write(ctx context.Context, o *seen, c change) (refused []me
 	}
 	if c.refused != "" {
 		if len(refused) == 0 { // other terms may allow it
-			r.book.wait(o.key, waiter{o.terms.contract, refusal{reasonPodSecurity, cut(c.refused, 1024)}, true})
+			r.book.wait(o.key, waiter{contract: o.terms.contract, no: refusal{reason: reasonPodSecurity, message: cut(c.refused, 1024)}, runs: true})
 		}
 		refused = append(refused, metav1.Condition{Type: v1alpha1.ConditionEphemeralContainersRefused, Status: metav1.ConditionTrue, Reason: reasonPodSecurity, Message: c.refused})
 	}
@@ -127,7 +127,7 @@ func (r *reconciler) resize(ctx context.Context, o *seen, c change) ([]metav1.Co
 		}
 	}
 	if no != nil {
-		r.book.wait(o.key, waiter{t.contract, *no, true})
+		r.book.wait(o.key, waiter{contract: t.contract, no: *no, runs: true})
 		pending.Message = no.message
 		return []metav1.Condition{pending}, nil
 	}

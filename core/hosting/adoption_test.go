@@ -70,7 +70,7 @@ func TestAnExistingTwinKeepsItsNameUntilItEnds(t *testing.T) {
 	if there, err := d.tenants.ReleaseNamespace(t.Context(), next, "shop"); err != nil || !there {
 		t.Fatal(there, err)
 	}
-	d.tenants.contracts.namespaceChanged(&ns, true)
+	d.contracts.namespaceChanged(&ns, true)
 	if got, err := d.ensure(next, bob, "shop", ""); err != nil || got != "shop-"+bob.Compact[:7] {
 		t.Errorf("made anew: %q, %v", got, err)
 	}
@@ -133,7 +133,7 @@ func TestCopiedOrEditedLabelsMakeNoTwin(t *testing.T) {
 			if got, err := d.ensure(cb, bob, c.home, ""); err != nil || got != c.want {
 				t.Errorf("the twin is %q, %v", got, err)
 			}
-			if err := d.tenants.reapply(t.Context(), d.tenants.contracts.of("contractb")); err != nil {
+			if err := d.tenants.reapply(t.Context(), d.contracts.of("contractb")); err != nil {
 				t.Fatal(err)
 			}
 			if d.opened(c.there.Name) {
@@ -164,7 +164,7 @@ func TestATwinThatLosesItsLabelIsNoneAnyMore(t *testing.T) {
 	if err := d.client.Get(t.Context(), client.ObjectKey{Name: bobsShop}, &ns); err != nil {
 		t.Fatal(err)
 	}
-	contracts := d.tenants.contracts
+	contracts := d.contracts
 	if _, known, is := contracts.namespaceChanged(&ns, false); !known || !is || contracts.look(bobsShop) == nil {
 		t.Error("it is none although nothing changed")
 	}

@@ -97,10 +97,10 @@ func TestBookNeverExceedsWhateverTheOrder(t *testing.T) {
 func TestBookKnowsWhoWaits(t *testing.T) {
 	b := newBook()
 	b.enter(key("a", "holder"), "c1", list("cpu", "1"))
-	b.wait(key("a", "room"), waiter{"c1", refusal{reasonExceeded, ""}, false})
-	b.wait(key("a", "level"), waiter{"c1", refusal{reasonPodSecurity, ""}, false})
-	b.wait(key("b", "room"), waiter{"c2", refusal{reasonExceeded, ""}, false})
-	b.wait(key("z", "none"), waiter{"", refusal{reasonNoContract, ""}, false})
+	b.wait(key("a", "room"), waiter{contract: "c1", no: refusal{reason: reasonExceeded, message: ""}, runs: false})
+	b.wait(key("a", "level"), waiter{contract: "c1", no: refusal{reason: reasonPodSecurity, message: ""}, runs: false})
+	b.wait(key("b", "room"), waiter{contract: "c2", no: refusal{reason: reasonExceeded, message: ""}, runs: false})
+	b.wait(key("z", "none"), waiter{contract: "", no: refusal{reason: reasonNoContract, message: ""}, runs: false})
 	if got := b.release(key("a", "holder")); len(got) != 1 || got[0] != key("a", "room") {
 		t.Errorf("room under c1 is waited for by %v", got)
 	}
@@ -125,8 +125,12 @@ func TestBookTellsOfOtherRefusals(t *testing.T) {
 	b.refused = func() { told++ }
 	for want, step := range []func(){
 		func() { b.settle(key("a", "web")) }, // was never refused
-		func() { b.wait(key("a", "web"), waiter{"c1", refusal{reasonExceeded, "no room"}, false}) },
-		func() { b.wait(key("a", "web"), waiter{"c1", refusal{reasonExceeded, "less room"}, false}) },
+		func() {
+			b.wait(key("a", "web"), waiter{contract: "c1", no: refusal{reason: reasonExceeded, message: "no room"}, runs: false})
+		},
+		func() {
+			b.wait(key("a", "web"), waiter{contract: "c1", no: refusal{reason: reasonExceeded, message: "less room"}, runs: false})
+		},
 		func() { b.settle(key("a", "web")) },
 	} {
 		for range 2 { // the second time it is nothing new
@@ -172,4 +176,22 @@ func TestAPodThatIsThereCountsWhatItAskedFor(t *testing.T) {
 
 func cpus(amount string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(amount)}
+}
+
+func TestBookCorrectsAmountsAndWakesThoseThatWait(t *testing.T) {
+	b := newBook()
+	b.enter(key("a", "big"), "c1", list("cpu", "1"))
+	b.wait(key("a", "runs"), waiter{contract: "c1", no: refusal{reason: reasonExceeded, message: ""}, runs: true})
+	if got := b.correct(key("a", "big"), list("cpu", "1")); got != nil {
+		t.Errorf("nothing changed, yet %v is to be looked at", got)
+	}
+	if got := b.correct(key("a", "big"), list("cpu", "500m")); len(got) != 1 || got[0].Name != "runs" {
+		t.Errorf("room for %v", got)
+	}
+	if got := b.Used("c1"); got.Cpu().String() != "500m" {
+		t.Errorf("used %v", got)
+	}
+	if got := b.correct(key("a", "unknown"), list("cpu", "9")); got != nil || !b.Used("c1")["cpu"].Equal(list("cpu", "500m")["cpu"]) {
+		t.Error("a pod without a place was counted")
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -77,6 +78,15 @@ func entriesRule(field string) rule {
 
 // localName: names inside this cluster, or the host itself. Those of the own namespace are the consumer's.
 const localName = `object.spec.externalName.lowerAscii().matches("(^|[.])(localhost|svc|local)[.]?$") && !object.spec.externalName.lowerAscii().contains("." + object.metadata.namespace + ".svc")`
+
+// reflectedRules is what a consumer may do besides, where the admission policies (bounds) hold it to what it should.
+func reflectedRules() []rbacv1.PolicyRule {
+	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete"}
+	return []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"services", "configmaps", "secrets"}, Verbs: verbs},
+		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: verbs},
+	}
+}
 
 // bounds are the policies (KEP-3488). Their expressions are CEL.
 var bounds = []bound{

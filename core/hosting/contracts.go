@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -417,8 +418,8 @@ func (c *contracts) Admitted(consumerID string) (namespaces int, ok bool) {
 	return namespaces, ok
 }
 
-// kept gives the twin namespaces of a consumer under its contracts in force, and what those grant together.
-func (c *contracts) kept(consumerID string) (namespaces []string, limit corev1.ResourceList) {
+// grantedTo gives the twin namespaces of a consumer under its contracts in force, and what those grant together.
+func (c *contracts) grantedTo(consumerID string) (namespaces []string, limit corev1.ResourceList) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.now()
@@ -468,8 +469,8 @@ func (c *contracts) shutOut(before map[string]bool) {
 	}
 }
 
-// leaving reports whether a namespace is a twin that is being deleted.
-func (c *contracts) leaving(namespace string) bool {
+// isLeaving reports whether a namespace is a twin that is being deleted.
+func (c *contracts) isLeaving(namespace string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.twins[namespace].leaving
@@ -532,4 +533,27 @@ func (c *contracts) termsOf(ctx context.Context, id, consumerID string) (*terms,
 
 func noneOfThatID(id string) error {
 	return &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %.40q", id), Reason: "there is none of that ID with this consumer"}
+}
+
+// abroadOf lists a consumer's twins, and the ranges in which its own pods are seen here.
+func (c *contracts) abroadOf(compact string) (twins map[string]bool, ranges []netip.Prefix) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	twins = map[string]bool{}
+	for _, tw := range c.twins {
+		if tw.consumer == compact && !tw.leaving {
+			twins[tw.name] = true
+		}
+	}
+	for _, t := range c.terms {
+		if t.consumer.Compact != compact {
+			continue
+		}
+		for text := range strings.SplitSeq(t.aliases, ",") {
+			if p, err := netip.ParsePrefix(text); err == nil {
+				ranges = append(ranges, p)
+			}
+		}
+	}
+	return twins, ranges
 }

@@ -167,19 +167,19 @@ func TestWhatBecomesOfAGuest(t *testing.T) {
 			l.opod.Generation, l.opod.Finalizers, l.opod.Status.PodUID = 1, []string{v1alpha1.FinalizerOffloadedPod}, "p-1"
 			l.opod.Spec.Template.Spec.HostNetwork = false
 			l.opod.Spec.Template.Spec.Containers[0].Resources.Requests = list("cpu", "500m")
-			l.pod = podFor(l.opod, d.tenants.contracts.look(bobsShop))
+			l.pod = podFor(l.opod, d.contracts.look(bobsShop))
 			l.pod.UID, l.pod.Status.Phase = "p-1", corev1.PodRunning
 			for _, change := range c.look {
 				change(&l)
 			}
 			if l.stranger {
-				clear(d.tenants.contracts.twins)
+				d.contracts.namespaceChanged(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: bobsShop}}, false)
 				if err := d.client.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: bobsShop}}); err != nil {
 					t.Fatal(err)
 				}
 			}
 			if l.ended {
-				d.tenants.contracts.end("contractb")
+				d.contracts.end("contractb")
 			}
 			there := []client.Object{peer.DeepCopy(), contract.DeepCopy()}
 			for _, o := range []client.Object{l.opod, l.pod} {

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -291,27 +290,4 @@ func goneOrChanged(err error) error {
 		return nil
 	}
 	return err
-}
-
-// abroadOf lists a consumer's twins, and the ranges in which its own pods are seen here.
-func (c *contracts) abroadOf(compact string) (twins map[string]bool, ranges []netip.Prefix) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	twins = map[string]bool{}
-	for _, tw := range c.twins {
-		if tw.consumer == compact && !tw.leaving {
-			twins[tw.name] = true
-		}
-	}
-	for _, t := range c.terms {
-		if t.consumer.Compact != compact {
-			continue
-		}
-		for text := range strings.SplitSeq(t.aliases, ",") {
-			if p, err := netip.ParsePrefix(text); err == nil {
-				ranges = append(ranges, p)
-			}
-		}
-	}
-	return twins, ranges
 }

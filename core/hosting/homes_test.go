@@ -102,7 +102,7 @@ func newHomesDesk(t *testing.T) *homesDesk {
 			t.Fatal(err)
 		}
 	}
-	d.homes = &homes{client: d.client, live: d.client, contracts: d.tenants.contracts, log: d.tenants.log, told: map[string]home{}, marked: map[string]map[types.NamespacedName]mark{}}
+	d.homes = &homes{client: d.client, live: d.client, contracts: d.contracts, log: d.tenants.log, told: map[string]home{}, marked: map[string]map[types.NamespacedName]mark{}}
 	d.before = d.slices()
 	return d
 }

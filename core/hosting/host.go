@@ -40,9 +40,9 @@ func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error
 		return nil, fmt.Errorf("hosting: client for nodes: %w", err)
 	}
 	h := &Host{client: mgr.GetClient(), contracts: newContracts(mgr.GetAPIReader(), mgr.GetClient(), log), book: newBook(), log: log}
-	h.Keep = &Keep{h.contracts, core.RESTClient()}
+	h.Keep = &Keep{contracts: h.contracts, raw: core.RESTClient()}
 	h.usage = &usage{nodes: core.RESTClient(), now: time.Now, known: map[string]reading{}}
-	h.tenants = newTenants(mgr, h.contracts, h.book, audits, log)
+	h.tenants = newTenants(h.client, mgr.GetAPIReader(), h.contracts, h.book, audits, log)
 	h.homes = newHomes(mgr, h.contracts, log)
 	if h.reconciler, err = newReconciler(mgr, h.contracts, h.book, audits, log); err != nil {
 		return nil, err

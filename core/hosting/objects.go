@@ -28,15 +28,6 @@ func tenantRules() []rbacv1.PolicyRule {
 	}
 }
 
-// reflectedRules is what a consumer may do besides, where the admission policies (bounds) hold it to what it should.
-func reflectedRules() []rbacv1.PolicyRule {
-	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete"}
-	return []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"services", "configmaps", "secrets"}, Verbs: verbs},
-		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: verbs},
-	}
-}
-
 func tenantClusterRole(bounded bool) *rbacv1ac.ClusterRoleApplyConfiguration {
 	role := rbacv1ac.ClusterRole(tenantRole).WithLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})
 	rules := tenantRules()

@@ -18,20 +18,20 @@ const (
 	publishAtOne = 50
 )
 
-// publish keeps status.used and status.namespaces of the contracts up to date until ctx ends.
-func (h *Host) publish(ctx context.Context) error {
+// Publish keeps status.used and status.namespaces of the contracts up to date until ctx ends.
+func (c *contracts) Publish(ctx context.Context, to client.Client, book *book) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-h.book.changed:
+		case <-book.changed:
 		}
 		wait := publishEvery
-		for _, id := range h.book.takeDirty() {
-			wait = max(wait, publishEvery*time.Duration(len(h.contracts.twinsOf(id)))/publishAtOne)
-			if err := h.publishOne(ctx, id); err != nil && ctx.Err() == nil {
-				h.log.Warn("contract's use not written, trying again", "contract", id, "err", err)
-				h.book.markDirty(id)
+		for _, id := range book.takeDirty() {
+			wait = max(wait, publishEvery*time.Duration(len(c.twinsOf(id)))/publishAtOne)
+			if err := c.publishOne(ctx, to, book, id); err != nil && ctx.Err() == nil {
+				c.log.Warn("contract's use not written, trying again", "contract", id, "err", err)
+				book.markDirty(id)
 			}
 		}
 		select {
@@ -43,27 +43,27 @@ func (h *Host) publish(ctx context.Context) error {
 }
 
 // publishOne patches the two fields only: the rest of a contract's status is not hosting's.
-func (h *Host) publishOne(ctx context.Context, id string) error {
-	t := h.contracts.of(id)
+func (c *contracts) publishOne(ctx context.Context, to client.Client, book *book, id string) error {
+	t := c.of(id)
 	if t == nil {
 		return nil
 	}
 	// Not from the cache: what was written a second ago may not be in it yet, and what is the same as before would stay unwritten.
 	var old v1alpha1.Contract
-	if err := h.contracts.live.Get(ctx, types.NamespacedName{Name: t.object}, &old); err != nil {
+	if err := c.live.Get(ctx, types.NamespacedName{Name: t.object}, &old); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	next := old.DeepCopy()
-	next.Status.Used = h.book.Used(id)
+	next.Status.Used = book.Used(id)
 	next.Status.Namespaces = nil
-	for _, tw := range h.contracts.twinsOf(id) {
+	for _, tw := range c.twinsOf(id) {
 		next.Status.Namespaces = append(next.Status.Namespaces, v1alpha1.TwinNamespace{Home: tw.home, Abroad: tw.name})
 	}
 	patch := client.MergeFrom(&old)
 	if data, err := patch.Data(next); err != nil || string(data) == "{}" {
 		return err
 	}
-	if err := h.client.Status().Patch(ctx, next, patch); client.IgnoreNotFound(err) != nil {
+	if err := to.Status().Patch(ctx, next, patch); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("contract %s: %w", old.Name, err)
 	}
 	return nil

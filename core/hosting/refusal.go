@@ -26,7 +26,7 @@ type refusal struct{ reason, message string }
 func (r *refusal) Error() string { return r.reason + ": " + r.message }
 
 func refused(reason, format string, args ...any) *refusal {
-	return &refusal{reason, fmt.Sprintf(format, args...)}
+	return &refusal{reason: reason, message: fmt.Sprintf(format, args...)}
 }
 
 // cut shortens a text to n bytes.

@@ -55,24 +55,6 @@ func TestWhileAPodIsResizedTheGreaterAmountCounts(t *testing.T) {
 	}
 }
 
-func TestBookCorrectsAmountsAndWakesThoseThatWait(t *testing.T) {
-	b := newBook()
-	b.enter(key("a", "big"), "c1", list("cpu", "1"))
-	b.wait(key("a", "runs"), waiter{"c1", refusal{reasonExceeded, ""}, true})
-	if got := b.correct(key("a", "big"), list("cpu", "1")); got != nil {
-		t.Errorf("nothing changed, yet %v is to be looked at", got)
-	}
-	if got := b.correct(key("a", "big"), list("cpu", "500m")); len(got) != 1 || got[0].Name != "runs" {
-		t.Errorf("room for %v", got)
-	}
-	if got := b.Used("c1"); got.Cpu().String() != "500m" {
-		t.Errorf("used %v", got)
-	}
-	if got := b.correct(key("a", "unknown"), list("cpu", "9")); got != nil || !b.Used("c1")["cpu"].Equal(list("cpu", "500m")["cpu"]) {
-		t.Error("a pod without a place was counted")
-	}
-}
-
 func TestDebuggersAreHeldToTheLevel(t *testing.T) {
 	c, err := newChecker()
 	if err != nil {

@@ -4,14 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api"
@@ -77,7 +75,7 @@ func TestSameNameWhereItIsAllowed(t *testing.T) {
 	}
 	// Names that others' twins would have.
 	for _, who := range []Consumer{bob, carol} {
-		for _, n := range shortIDs {
+		for _, n := range []int{7, 14} {
 			refusedName(t, same("web-"+who.Compact[:n]), "web-"+who.Compact[:n], who.Name)
 		}
 	}
@@ -99,72 +97,13 @@ func TestSameNameWhereItIsAllowed(t *testing.T) {
 	if err := d.client.Update(t.Context(), &policy); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.tenants.contracts.refresh(t.Context()); err != nil {
+	if _, err := d.contracts.refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := same("shop"); err != nil {
 		t.Error("a twin that is there:", err)
 	}
 	refusedName(t, same("new"), "new", "does not allow")
-}
-
-// TestTwoHomesNeverShareATwin has two consumers, whose IDs begin alike as far as somebody could search for, ask for names
-// that are made to collide: those of each other's twins, and long ones that are cut.
-func TestTwoHomesNeverShareATwin(t *testing.T) {
-	alike := func(name, tail string) Consumer {
-		return Consumer{ID: name, Compact: "aaaaaaa" + strings.Repeat(tail, 49), Name: name}
-	}
-	bob, mallory := alike("bob", "b"), alike("mallory", "m")
-	random := rand.New(rand.NewPCG(1, 2))
-	homes := []string{"a", "b", "shop", strings.Repeat("a", 63), strings.Repeat("a", 62) + "b"}
-	taken := map[string]string{} // name here → consumer and home
-	for range 20_000 {
-		who := []Consumer{bob, mallory}[random.IntN(2)]
-		home := homes[random.IntN(len(homes))]
-		switch random.IntN(5) {
-		case 0:
-			home = suffix(home, who.Compact[:shortIDs[random.IntN(2)]])
-		case 1:
-			home = strings.Repeat(string(rune('a'+random.IntN(26))), 1+random.IntN(63))
-		case 2: // what is left of a long name without the ID is a name too
-			long := suffix(strings.Repeat("a", 63), who.Compact[:7])
-			home = strings.TrimSuffix(long, "-"+who.Compact[:7])
-		case 3:
-			home = home[:len(home)-random.IntN(len(home))]
-		}
-		if len(validation.IsDNS1123Label(home)) > 0 {
-			continue
-		}
-		homes = append(homes, home)
-		for _, name := range twinNames(home, who) {
-			if msgs := validation.IsDNS1123Label(name); len(msgs) > 0 {
-				t.Fatalf("%s gives %s: %v", home, name, msgs)
-			}
-			if name == home || !isTwinName(name, home, who.Compact) {
-				t.Fatalf("%s may be called %s", home, name)
-			}
-			// The first that comes has the name; whoever else could have it must see by the labels that it is not its own.
-			mine := who.Name + "/" + home
-			if taken[name] == "" {
-				taken[name] = mine
-			}
-			owner, ownerHome, _ := strings.Cut(taken[name], "/")
-			labels := labelled(name, ownerHome, "c", map[string]Consumer{"bob": bob, "mallory": mallory}[owner])
-			tw, ok := twinOf(labels)
-			if !ok || !genuine(labels, tw) {
-				t.Fatalf("%s of %s is not known as its twin", name, taken[name])
-			}
-			if (tw.home == home && tw.consumer == who.Compact) != (taken[name] == mine) {
-				t.Fatalf("%s belongs to %s and to %s", name, taken[name], mine)
-			}
-			if taken[name] == mine {
-				break
-			}
-		}
-	}
-	if len(taken) < 1000 {
-		t.Fatalf("only %d names were tried", len(taken))
-	}
 }
 
 // TestARefusedNameIsAProblemForThePeer: the consumer's daemon shows what is in code, message and do.

@@ -64,7 +64,7 @@ func (r *reconciler) refuse(ctx context.Context, o *seen, contract string, no *r
 		return ctrl.Result{}, err
 	}
 	r.release(o.key, pod)
-	r.book.wait(o.key, waiter{contract, *no, false})
+	r.book.wait(o.key, waiter{contract: contract, no: *no, runs: false})
 	if !equality.Semantic.DeepEqual(status, o.opod.Status) {
 		if err := r.writeStatus(ctx, o, status); err != nil {
 			return ctrl.Result{}, err

@@ -94,7 +94,7 @@ type Keep struct {
 
 // Kept counts what the consumer keeps in its twin namespaces, page by page. It is the Door's Access.
 func (h *Keep) Kept(ctx context.Context, consumerID string) (has, most Stock, err error) {
-	twins, limit := h.contracts.kept(consumerID)
+	twins, limit := h.contracts.grantedTo(consumerID)
 	most = mostFor(limit)
 	mine := map[string]bool{}
 	for _, namespace := range twins {

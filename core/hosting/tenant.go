@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
@@ -39,11 +38,8 @@ type tenants struct {
 	mu sync.Mutex // one namespace is made at a time: two calls for one home must agree on its name
 }
 
-func newTenants(mgr manager.Manager, contracts *contracts, book *book, audits *audit.Log, log *slog.Logger) *tenants {
-	return &tenants{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), contracts: contracts, book: book, audits: audits, log: log,
-		told: told{last: map[string]telling{}},
-	}
+func newTenants(c client.Client, live client.Reader, contracts *contracts, book *book, audits *audit.Log, log *slog.Logger) *tenants {
+	return &tenants{client: c, live: live, contracts: contracts, book: book, audits: audits, log: log, told: told{last: map[string]telling{}}}
 }
 
 // apply is how everything but the namespace itself is written: server-side apply, fields owned by kith.

@@ -26,9 +26,11 @@ import (
 // does (quota, pod security, finalizers, the end of a namespace) is told in test/e2e/hosting.
 type desk struct {
 	*testing.T
-	tenants *tenants
-	client  client.Client
-	shut    []string
+	tenants   *tenants
+	contracts *contracts
+	book      *book
+	client    client.Client
+	shut      []string
 }
 
 func newDesk(t *testing.T, objects ...client.Object) *desk {
@@ -43,8 +45,9 @@ func newDesk(t *testing.T, objects ...client.Object) *desk {
 	log := slog.New(slog.DiscardHandler)
 	d := &desk{T: t, client: c}
 	view := newContracts(c, c, log)
-	view.shut = append(view.shut, func(id string) { d.shut = append(d.shut, id) })
-	d.tenants = &tenants{client: c, live: c, contracts: view, book: newBook(), log: log}
+	view.OnShut(func(id string) { d.shut = append(d.shut, id) })
+	d.contracts, d.book = view, newBook()
+	d.tenants = &tenants{client: c, live: c, contracts: view, book: d.book, log: log}
 	return d
 }
 
@@ -103,7 +106,7 @@ func TestEachConsumersTwinsHaveItsID(t *testing.T) {
 		len(binding.Subjects) != 1 || binding.Subjects[0].Name != "kith:peer:"+bob.ID || binding.RoleRef.Name != tenantRole {
 		t.Errorf("binding %+v, %v", binding, err)
 	}
-	if _, ok := d.tenants.contracts.Admitted(bob.ID); !ok {
+	if _, ok := d.contracts.Admitted(bob.ID); !ok {
 		t.Error("bob is not admitted")
 	}
 }
@@ -160,7 +163,7 @@ func TestTheNextContractTakesTheTwinOver(t *testing.T) {
 	if err != nil || got != "shop-"+bob.Compact[:7] {
 		t.Fatal(got, err)
 	}
-	if left := d.tenants.contracts.twinsOf("contract1"); len(left) != 0 {
+	if left := d.contracts.twinsOf("contract1"); len(left) != 0 {
 		t.Errorf("under the first contract are still %v", left)
 	}
 	var ns corev1.Namespace
@@ -173,7 +176,7 @@ func TestLastContractGoneShutsTheDoor(t *testing.T) {
 	peer, bob := peerOf("bob", 1)
 	first, second := contractWith("bob", "contract1"), contractWith("bob", "contract2")
 	d := newDesk(t, peer, first, second)
-	view := d.tenants.contracts
+	view := d.contracts
 	admitted := func(want bool) {
 		t.Helper()
 		if _, ok := view.Admitted(bob.ID); ok != want {
@@ -218,7 +221,7 @@ func TestContractsRunOutByThemselves(t *testing.T) {
 	end := time.Now().Add(time.Hour).Truncate(time.Second)
 	contract.Spec.NotAfter = &metav1.Time{Time: end}
 	d := newDesk(t, peer, contract)
-	view := d.tenants.contracts
+	view := d.contracts
 	next, err := view.refresh(t.Context())
 	if err != nil || !next.Equal(end) {
 		t.Fatalf("next %s, %v", next, err)

@@ -18,7 +18,7 @@ import (
 func (t *tenants) watch(mgr manager.Manager) error {
 	// What ends in a namespace that is being deleted brings that further; most namespaces are not.
 	inLeaving := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-		if !t.contracts.leaving(o.GetNamespace()) {
+		if !t.contracts.isLeaving(o.GetNamespace()) {
 			return nil
 		}
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: o.GetNamespace()}}}

@@ -67,9 +67,7 @@ type views struct {
 
 func newViews(c *contracts, audits *audit.Log, log *slog.Logger) *views {
 	v := &views{contracts: c, audits: audits, log: log, shelves: map[string]shelf{}, open: map[string][]*viewer{}, rates: map[string]*rate.Limiter{}}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.shut = append(c.shut, v.shut)
+	c.OnShut(v.shut)
 	return v
 }
 
@@ -169,7 +167,7 @@ func (v *views) owner(ref viewed) string {
 // fill has a new stream told of everything there is; what changes from now on reaches it by itself.
 func (v *views) fill(consumerID string, one *viewer) {
 	for _, tw := range v.contracts.twinsOfConsumer(consumerID) {
-		one.put(viewed{kind: viewNamespace, name: tw.name}, tw.line(), false)
+		one.put(viewed{kind: viewNamespace, name: tw.name}, twinLine(tw), false)
 	}
 	for kind, s := range v.shelves {
 		for _, o := range s.List() {
@@ -216,7 +214,7 @@ func (v *views) tell(ref viewed, o any, gone bool) {
 
 // twinChanged tells of a namespace that is a twin, or, with gone, is none any more.
 func (v *views) twinChanged(tw twin, gone bool) {
-	v.tell(viewed{kind: viewNamespace, name: tw.name}, tw.line(), gone)
+	v.tell(viewed{kind: viewNamespace, name: tw.name}, twinLine(tw), gone)
 }
 
 func refOf(kind string, o any) (viewed, bool) {
@@ -227,8 +225,8 @@ func refOf(kind string, o any) (viewed, bool) {
 	return viewed{kind, m.GetNamespace(), m.GetName()}, true
 }
 
-// line is what a consumer sees of a twin.
-func (tw twin) line() *metav1.PartialObjectMetadata {
+// twinLine is what a consumer sees of a twin.
+func twinLine(tw twin) *metav1.PartialObjectMetadata {
 	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: tw.name, UID: tw.uid, Labels: map[string]string{v1alpha1.LabelHomeNamespace: tw.home}}}
 	if tw.leaving {
 		o.DeletionTimestamp = new(metav1.Now())

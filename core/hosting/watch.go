@@ -31,7 +31,7 @@ func (h *Host) watch(mgr manager.Manager) error {
 	if err != nil {
 		return err
 	}
-	return mgr.Add(manager.RunnableFunc(h.publish))
+	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return h.contracts.Publish(ctx, h.client, h.book) }))
 }
 
 // own nodes are those that guests run on.
