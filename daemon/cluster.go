@@ -27,6 +27,8 @@ import (
 	"kith.dev/core/apiproxy"
 	"kith.dev/core/fence"
 	"kith.dev/core/hosting"
+	"kith.dev/core/hosting/door"
+	"kith.dev/core/hosting/guests"
 	"kith.dev/core/netpolicy"
 	"kith.dev/core/offloading"
 	"kith.dev/core/peering"
@@ -40,7 +42,7 @@ type clusterPart struct {
 	client     client.Client
 	fresh      client.Reader // past the cache
 	host       *hosting.Host
-	door       *hosting.Door
+	door       *door.Door
 	fleet      *fleet
 	peers      *relations.PeerReconciler
 	provider   *relations.Provider
@@ -179,7 +181,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		return nil, nil, fmt.Errorf("hosting: %w", err)
 	}
 	if d.marksGuests() { // the DNS is the built-in engine's
-		c.host.ResolveBy(hosting.Resolver{Server: clusterDNS(d.engine.ServiceRange()).Addr(), Domain: "cluster.local"})
+		c.host.ResolveBy(guests.Resolver{Server: clusterDNS(d.engine.ServiceRange()).Addr(), Domain: "cluster.local"})
 	}
 	if err := c.host.Install(ctx); err != nil {
 		return nil, nil, fmt.Errorf("hosting: %w", err)
@@ -190,7 +192,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	if err := d.keepInstalled(mgr, direct, c.host); err != nil {
 		return nil, nil, fmt.Errorf("keep what is installed: %w", err)
 	}
-	if c.door, err = hosting.NewDoor(restConfig, c.host, d.audits, d.log); err != nil {
+	if c.door, err = door.NewDoor(restConfig, c.host, d.audits, d.log); err != nil {
 		return nil, nil, fmt.Errorf("hosting: %w", err)
 	}
 	c.host.OnShut(c.door.Shut)

@@ -15,7 +15,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/audit"
 	"kith.dev/core/gateway"
-	"kith.dev/core/hosting"
+	"kith.dev/core/hosting/door"
 	"kith.dev/core/peering"
 	"kith.dev/core/virtualnode"
 	"kith.dev/daemon/localapi"
@@ -26,7 +26,7 @@ import (
 func (d *Daemon) newMetrics() (err error) {
 	d.metrics = metrics.New(d.facts, map[string][]string{
 		string(audit.PeerAPI): {peering.RefusedRate, peering.RefusedAddress, peering.RefusedRoom, peering.RefusedHandshake},
-		string(audit.Kube):    hosting.RefusedReasons(),
+		string(audit.Kube):    door.RefusedReasons(),
 		string(audit.Kubelet): {virtualnode.RefusedHandshake, virtualnode.RefusedNobody, virtualnode.RefusedUser},
 		string(audit.Socket):  {localapi.RefusedUser},
 	}, d.log)

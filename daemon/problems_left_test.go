@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/hosting"
+	"kith.dev/core/hosting/grants"
 	"kith.dev/core/virtualnode"
 )
 
@@ -38,7 +38,7 @@ func TestNamespacesThatAPeerKeepsForNothingAreShown(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
-	held := stuck([]hosting.Leaving{{Namespace: "shop-x", Consumer: "alice", Since: now.Add(-5 * time.Minute)}, {Namespace: "new-x", Consumer: "alice", Since: now}}, now)
+	held := stuck([]grants.Leaving{{Namespace: "shop-x", Consumer: "alice", Since: now.Add(-5 * time.Minute)}, {Namespace: "new-x", Consumer: "alice", Since: now}}, now)
 	if len(held) != 1 || !strings.Contains(held[0].What, "shop-x of alice") {
 		t.Errorf("%+v", held)
 	}

@@ -13,17 +13,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"kith.dev/core/audit"
+	"kith.dev/core/hosting/door"
+	"kith.dev/core/hosting/grants"
+	"kith.dev/core/hosting/guests"
+	"kith.dev/core/hosting/tenants"
 )
 
 // Host is the provider's side of every contract: what is granted, the tenants and their guests. Make it with New. All methods may
 // be called by many at once.
 type Host struct {
-	*contracts
-	*book
-	*tenants
-	*homes
-	*reconciler
-	*Keep
+	*grants.Contracts
+	*grants.Book
+	*tenants.Tenants
+	*tenants.Homes
+	*guests.Reconciler
+	*door.Keep
 
 	client client.Client
 	views  *views
@@ -39,16 +43,16 @@ func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error
 	if err != nil {
 		return nil, fmt.Errorf("hosting: client for nodes: %w", err)
 	}
-	h := &Host{client: mgr.GetClient(), contracts: newContracts(mgr.GetAPIReader(), mgr.GetClient(), log), book: newBook(), log: log}
-	h.Keep = &Keep{contracts: h.contracts, raw: core.RESTClient()}
+	h := &Host{client: mgr.GetClient(), Contracts: grants.NewContracts(mgr.GetAPIReader(), mgr.GetClient(), log), Book: grants.NewBook(), log: log}
+	h.Keep = &door.Keep{Contracts: h.Contracts, Raw: core.RESTClient()}
 	h.usage = &usage{nodes: core.RESTClient(), now: time.Now, known: map[string]reading{}}
-	h.tenants = newTenants(h.client, mgr.GetAPIReader(), h.contracts, h.book, audits, log)
-	h.homes = newHomes(mgr, h.contracts, log)
-	if h.reconciler, err = newReconciler(mgr, h.contracts, h.book, audits, log); err != nil {
+	h.Tenants = tenants.New(h.client, mgr.GetAPIReader(), h.Contracts, h.Book, audits, log)
+	h.Homes = tenants.NewHomes(mgr, h.Contracts, log)
+	if h.Reconciler, err = guests.New(mgr, h.Contracts, h.Book, audits, log); err != nil {
 		return nil, err
 	}
-	h.views = newViews(h.contracts, audits, log)
-	for _, watch := range []func(manager.Manager) error{h.reconciler.watch, h.watch, h.tenants.watch, h.homes.watch, h.watchForViews} {
+	h.views = newViews(h.Contracts, audits, log)
+	for _, watch := range []func(manager.Manager) error{h.Reconciler.Watch, h.watch, h.Tenants.Watch, h.Homes.Watch, h.watchForViews} {
 		if err := watch(mgr); err != nil {
 			return nil, fmt.Errorf("hosting: %w", err)
 		}
@@ -58,36 +62,36 @@ func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error
 
 // Confine names the RuntimeClass that every guest must have: the fence is around those alone. Call it before the manager
 // starts; with "" guests have none.
-func (h *Host) Confine(class string) { h.reconciler.class, h.tenants.fenced = class, class != "" }
+func (h *Host) Confine(class string) { h.Reconciler.Class, h.Tenants.Fenced = class, class != "" }
 
 // CacheOptions are for the manager's cache: of no object its managed fields; of OffloadedPods the templates as text. Other rooms
 // read all Pods, so all are there.
 func CacheOptions() cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
-		ByObject:         map[client.Object]cache.ByObject{newOffloaded(): {Transform: textual}},
+		ByObject:         map[client.Object]cache.ByObject{guests.NewOffloaded(): {Transform: guests.Textual}},
 	}
 }
 
 // reconcileContracts follows contracts, peers, policies and nodes, all of them at once.
 func (h *Host) reconcileContracts(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	next, err := h.contracts.refresh(ctx)
+	next, err := h.Contracts.Refresh(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	changed := h.contracts.takeChanged()
+	changed := h.Contracts.TakeChanged()
 	for _, id := range changed {
-		h.book.markDirty(id)
-		t := h.contracts.of(id)
-		if !t.inForce(time.Now()) {
+		h.Book.MarkDirty(id)
+		t := h.Contracts.Of(id)
+		if !t.InForce(time.Now()) {
 			continue
 		}
-		if again := h.tenants.reapply(ctx, t); again != nil {
-			h.contracts.markChanged(id)
+		if again := h.Tenants.Reapply(ctx, t); again != nil {
+			h.Contracts.MarkChanged(id)
 			err = again
 		}
 	}
-	h.reconciler.wake(h.book.refusedUnder(changed))
+	h.Reconciler.Wake(h.Book.RefusedUnder(changed))
 	if err != nil || next.IsZero() {
 		return ctrl.Result{}, err
 	}

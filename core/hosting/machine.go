@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/hosting/door"
 )
 
 // machine is what consumers are told of the nodes their guests run on. The pods there could see the most of it.
@@ -22,12 +23,12 @@ type machine struct {
 // GetMachine answers GET /kith/v2/machine?contract=ID: of several nodes, with what is true of all. Errors are problems as peering
 // has them. consumerID is the caller's, proved by its key (identity.ID.String).
 func (h *Host) GetMachine(w http.ResponseWriter, r *http.Request, consumerID string) {
-	_, err := h.contracts.held(r.Context(), r.URL.Query().Get("contract"), consumerID)
+	_, err := h.Contracts.Held(r.Context(), r.URL.Query().Get("contract"), consumerID)
 	var all machine
 	if err == nil {
 		all, err = h.machine(r.Context())
 	}
-	answer(h.log, w, all, err)
+	door.Answer(h.log, w, all, err)
 }
 
 func (h *Host) machine(ctx context.Context) (machine, error) {

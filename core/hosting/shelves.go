@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/hosting/guests"
 )
 
 // shelvesWithin bounds how long the first view waits until what it is made of was read.
@@ -32,7 +33,7 @@ const shelvesWithin = 15 * time.Second
 // watchForViews has the views served from the manager's cache, of Pods, OffloadedPods and Namespaces, and from watches of their
 // own, of what only they need: those begin with the first view.
 func (h *Host) watchForViews(mgr manager.Manager) error {
-	for kind, o := range map[string]client.Object{viewPod: &corev1.Pod{}, viewOffloaded: newOffloaded(), viewNamespace: &corev1.Namespace{}} {
+	for kind, o := range map[string]client.Object{viewPod: &corev1.Pod{}, viewOffloaded: guests.NewOffloaded(), viewNamespace: &corev1.Namespace{}} {
 		// Before the manager runs this gives an informer that begins with it; else it would wait for it.
 		informer, err := mgr.GetCache().GetInformer(context.Background(), o, ctrlcache.BlockUntilSynced(false))
 		if err != nil {
@@ -85,7 +86,7 @@ func (h *Host) watchForViews(mgr manager.Manager) error {
 			return fmt.Errorf("view of %ss: %w", kind, err)
 		}
 	}
-	h.reconciler.heard = own[viewEvent].GetStore()
+	h.Reconciler.Heard = own[viewEvent].GetStore()
 	begin := &onDemand{informers: own, ready: make(chan context.Context, 1)}
 	h.views.begin = begin.do
 	return mgr.Add(manager.RunnableFunc(begin.run))
@@ -133,10 +134,10 @@ func (h *Host) namespaceChanged(o any, gone bool) {
 	if !ok {
 		return
 	}
-	tw, known, is := h.contracts.namespaceChanged(ns, gone)
+	tw, known, is := h.Contracts.NamespaceChanged(ns, gone)
 	if known || is {
 		h.views.twinChanged(tw, !is)
-		h.book.markDirty(tw.contract)
+		h.Book.MarkDirty(tw.Contract)
 	}
 }
 
@@ -174,7 +175,7 @@ func (h *Host) eventsOfPods(c kubernetes.Interface) cache.SharedIndexInformer {
 	_ = informer.SetTransform(func(o any) (any, error) {
 		if event, ok := o.(*corev1.Event); ok {
 			event.ManagedFields = nil
-			if h.contracts.look(event.Namespace) == nil {
+			if h.Contracts.Look(event.Namespace) == nil {
 				return &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: event.Namespace, Name: event.Name, UID: event.UID, ResourceVersion: event.ResourceVersion}}, nil
 			}
 		}

@@ -3,6 +3,7 @@ package hosting
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -11,9 +12,12 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"kith.dev/core/hosting/grants"
+	"kith.dev/core/hosting/tenants"
 )
 
-// counted counts what is asked of the API server itself.
+// counted has what is asked of the API server itself counted.
 func counted(d *desk) (reads *atomic.Int32) {
 	reads = new(atomic.Int32)
 	live := interceptor.NewClient(d.client.(client.WithWatch), interceptor.Funcs{
@@ -26,7 +30,9 @@ func counted(d *desk) (reads *atomic.Int32) {
 			return c.Get(ctx, key, o, opts...)
 		},
 	})
-	d.tenants.live, d.contracts.live = live, live
+	log := slog.New(slog.DiscardHandler)
+	d.contracts = grants.NewContracts(live, d.client, log)
+	d.tenants = tenants.New(d.client, live, d.contracts, d.book, nil, log)
 	return reads
 }
 
@@ -35,7 +41,7 @@ func TestUnknownContractIDsCostNoReads(t *testing.T) {
 	other, carol := peerOf("carol", 2)
 	d := newDesk(t, peer, other, contractWith("bob", "contractb"))
 	reads := counted(d)
-	h := &Host{client: d.client, contracts: d.contracts, tenants: d.tenants, log: d.tenants.log, usage: &usage{now: time.Now, known: map[string]reading{}}}
+	h := &Host{client: d.client, Contracts: d.contracts, Tenants: d.tenants, log: slog.New(slog.DiscardHandler), usage: &usage{now: time.Now, known: map[string]reading{}}}
 	if err := h.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +70,7 @@ func TestUnknownContractIDsCostNoReads(t *testing.T) {
 	if n := ask("contractc", bob.ID); n > 0 {
 		t.Errorf("%d reads for another's contract", n)
 	}
-	if found, err := h.termsOf(t.Context(), "contractc", carol.ID); err != nil || found.contract != "contractc" {
+	if found, err := h.TermsOf(t.Context(), "contractc", carol.ID); err != nil || found.Contract != "contractc" {
 		t.Errorf("%+v, %v", found, err)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/hosting/grants"
+	"kith.dev/core/hosting/guests"
 	queues "kith.dev/core/queue"
 )
 
@@ -22,16 +24,16 @@ func (h *Host) watch(mgr manager.Manager) error {
 	// One key for all: whatever changed, everything is read again.
 	anew := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
 	err := ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-contracts").
-		Watches(&v1alpha1.Contract{}, anew, builder.WithPredicates(updates(contractElse))).
-		Watches(&v1alpha1.Peer{}, anew, builder.WithPredicates(updates(peerElse))).
-		Watches(&v1alpha1.SharingPolicy{}, anew, builder.WithPredicates(updates(specOrLabels))).
-		Watches(&corev1.Node{}, anew, builder.WithPredicates(own(), updates(nodeElse))).
+		Watches(&v1alpha1.Contract{}, anew, builder.WithPredicates(guests.Updates(contractElse))).
+		Watches(&v1alpha1.Peer{}, anew, builder.WithPredicates(guests.Updates(peerElse))).
+		Watches(&v1alpha1.SharingPolicy{}, anew, builder.WithPredicates(guests.Updates(guests.SpecOrLabels))).
+		Watches(&corev1.Node{}, anew, builder.WithPredicates(own(), guests.Updates(nodeElse))).
 		WithOptions(controller.Options{NewQueue: queues.New}).
 		Complete(reconcile.Func(h.reconcileContracts))
 	if err != nil {
 		return err
 	}
-	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return h.contracts.Publish(ctx, h.client, h.book) }))
+	return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return h.Contracts.Publish(ctx, h.client, h.Book) }))
 }
 
 // own nodes are those that guests run on.
@@ -46,10 +48,10 @@ func nodeElse(was, is client.Object) bool {
 
 func contractElse(was, is client.Object) bool {
 	a, b := was.(*v1alpha1.Contract), is.(*v1alpha1.Contract)
-	return specOrLabels(was, is) || a.Status.State != b.Status.State
+	return guests.SpecOrLabels(was, is) || a.Status.State != b.Status.State
 }
 
 // peerElse: of Peers, also the ranges under which they are seen here.
 func peerElse(was, is client.Object) bool {
-	return specOrLabels(was, is) || aliasesOf(was.(*v1alpha1.Peer)) != aliasesOf(is.(*v1alpha1.Peer))
+	return guests.SpecOrLabels(was, is) || grants.AliasesOf(was.(*v1alpha1.Peer)) != grants.AliasesOf(is.(*v1alpha1.Peer))
 }

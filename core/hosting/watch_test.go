@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/hosting/guests"
 )
 
 // The engine finds out some moments after kithd has read what guests get: they would run without until a peering changes.
@@ -27,7 +28,7 @@ func TestTermsFollowWhatNodesSayOfUserNamespaces(t *testing.T) {
 		{node("", "alice"), node("yes", "alice"), false},
 	} {
 		e := event.UpdateEvent{ObjectOld: c.was, ObjectNew: c.is}
-		if got := own().Update(e) && updates(nodeElse).Update(e); got != c.news {
+		if got := own().Update(e) && guests.Updates(nodeElse).Update(e); got != c.news {
 			t.Errorf("%v to %v: %t, want %t", c.was.Annotations, c.is.Annotations, got, c.news)
 		}
 	}
