@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -64,7 +65,7 @@ type Limiter struct {
 
 	limits Limits
 	bucket *rate.Limiter
-	lists  chan struct{} // holds one for each list under way
+	lists  *semaphore.Weighted
 
 	mu                sync.Mutex
 	requests, streams int
@@ -73,7 +74,7 @@ type Limiter struct {
 
 // NewLimiter is one for one caller.
 func NewLimiter(limits Limits) *Limiter {
-	l := &Limiter{limits: limits, bucket: rate.NewLimiter(rate.Limit(limits.Rate), limits.Burst), lists: make(chan struct{}, limits.Lists)}
+	l := &Limiter{limits: limits, bucket: rate.NewLimiter(rate.Limit(limits.Rate), limits.Burst), lists: semaphore.NewWeighted(int64(limits.Lists))}
 	l.Open, l.Shut = context.WithCancel(context.Background())
 	return l
 }
@@ -115,47 +116,37 @@ func (l *Limiter) Enter(ctx context.Context, info Info, body int64) (leave func(
 			return nil, err
 		}
 		uncount := leave
-		return func() { <-l.lists; uncount() }, nil
+		return func() { l.lists.Release(1); uncount() }, nil
 	}
 	return leave, nil
 }
 
 // turn waits until few enough lists are under way.
 func (l *Limiter) turn(ctx context.Context) error {
-	timer := time.NewTimer(l.limits.Turn)
-	defer timer.Stop()
-	select {
-	case l.lists <- struct{}{}:
-		return nil
-	case <-timer.C:
-		return fmt.Errorf("lists: %d are under way, and none ended within %s", l.limits.Lists, l.limits.Turn)
-	case <-l.Open.Done():
-		return ErrShut
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	one := func(ctx context.Context) error { return l.lists.Acquire(ctx, 1) }
+	return l.within(ctx, l.limits.Turn, one, "lists: %d are under way, and none ended within %s", l.limits.Lists, l.limits.Turn)
 }
 
 // wait smooths a burst over the rate, as long as that takes less than the patience.
 func (l *Limiter) wait(ctx context.Context) error {
-	turn := l.bucket.Reserve()
-	delay := turn.Delay()
-	if !turn.OK() || delay > l.limits.Patience {
-		turn.Cancel()
-		return fmt.Errorf("requests: more than %g per second", l.limits.Rate)
-	}
-	if delay == 0 {
+	if l.bucket.Allow() {
 		return nil
 	}
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
+	return l.within(ctx, l.limits.Patience, l.bucket.Wait, "requests: more than %g per second", l.limits.Rate)
+}
+
+// within waits as long for something, or says what there is too much of.
+func (l *Limiter) within(ctx context.Context, patience time.Duration, wait func(context.Context) error, tooMuch string, args ...any) error {
+	bounded, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	defer context.AfterFunc(l.Open, stop)()
+	switch err := wait(bounded); {
+	case err == nil:
 		return nil
-	case <-l.Open.Done():
+	case l.Open.Err() != nil:
 		return ErrShut
-	case <-ctx.Done():
-		turn.Cancel()
+	case ctx.Err() != nil:
 		return ctx.Err()
 	}
+	return fmt.Errorf(tooMuch, args...)
 }

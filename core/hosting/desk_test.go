@@ -42,7 +42,11 @@ func newDesk(t *testing.T, objects ...client.Object) *desk {
 }
 
 func (d *desk) ensure(contract *v1alpha1.Contract, consumer grants.Consumer, home string, mapping v1alpha1.NamespaceMapping) (string, error) {
-	return d.tenants.EnsureNamespace(d.Context(), contract, consumer, home, mapping)
+	terms, err := d.contracts.TermsOf(d.Context(), contract.Spec.ID, consumer.ID)
+	if err != nil {
+		return "", err
+	}
+	return d.tenants.EnsureNamespace(d.Context(), terms, home, mapping)
 }
 
 func peerOf(name string, fill byte) (*v1alpha1.Peer, grants.Consumer) {

@@ -83,7 +83,7 @@ func (h *Host) GetView(w http.ResponseWriter, r *http.Request, consumerID string
 
 // serve gives an error as long as nothing was answered.
 func (v *views) serve(w http.ResponseWriter, r *http.Request, consumerID string) error {
-	if _, ok := v.contracts.Admitted(consumerID); !ok {
+	if !v.contracts.Admitted(consumerID) {
 		return noContract()
 	}
 	if !v.rate(consumerID).Allow() {
@@ -102,7 +102,7 @@ func (v *views) serve(w http.ResponseWriter, r *http.Request, consumerID string)
 	defer v.leave(consumerID, one)
 	v.enter(consumerID, one)
 	// Again, now that shut would reach us.
-	if _, ok := v.contracts.Admitted(consumerID); !ok {
+	if !v.contracts.Admitted(consumerID) {
 		return noContract()
 	}
 	v.fill(consumerID, one)

@@ -32,9 +32,9 @@ const (
 
 // Access says who may pass the door. *Host is one.
 type Access interface {
-	// Admitted: is a contract with the consumer in force, and how many twin namespaces has it? Once it
-	// says no, Shut has to be called: what is open already does not ask again.
-	Admitted(consumerID string) (namespaces int, ok bool)
+	// Admitted reports whether a contract with the consumer is in force. Once it says no, Shut has to be called: what is open already
+	// does not ask again.
+	Admitted(consumerID string) bool
 	// Kept counts what the consumer keeps in the API server here, and says how much that may be.
 	Kept(ctx context.Context, consumerID string) (has, most Stock, err error)
 }
@@ -161,13 +161,13 @@ func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 		d.refuse(w, r, consumerID, http.StatusForbidden, RefusedPath, err.Error())
 		return
 	}
-	if _, ok := d.access.Admitted(consumerID); !ok {
+	if !d.access.Admitted(consumerID) {
 		d.refuseNoContract(w, r, consumerID)
 		return
 	}
 	gate := d.gate(consumerID)
 	// Again, now that a Shut would reach us: else one between the two lines would miss this request.
-	if _, ok := d.access.Admitted(consumerID); !ok {
+	if !d.access.Admitted(consumerID) {
 		d.refuseNoContract(w, r, consumerID)
 		return
 	}

@@ -5,38 +5,17 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-)
-
-// Twin is a namespace here that stands for one at a consumer.
-type Twin struct {
-	Name     string // here
-	Home     string
-	Contract string
-	Consumer string // compact ID
-	UID      types.UID
-	Leaving  bool      // being deleted
-	Since    time.Time // when that began; zero when it is not
-}
-
-// Annotations on a twin namespace, which its consumer cannot write: what the admission policy compares the addresses in
-// the consumer's EndpointSlices with. Both are comma-separated.
-const (
-	AnnotationAliases = "kith.dev/alias-ranges"    // the consumer's ranges as they are seen here
-	AnnotationGuests  = "kith.dev/guest-addresses" // of its pods in this namespace
 )
 
 // Contracts is the view, in memory, of who may do what here: the terms of every contract in which this
@@ -203,20 +182,6 @@ func (c *Contracts) userNamespaces(ctx context.Context) (bool, error) {
 	return real > 0, nil
 }
 
-// TwinOf reads the labels of a namespace, which consumers cannot write; false when they do not fit its name.
-func TwinOf(ns *corev1.Namespace) (Twin, bool) {
-	l := ns.Labels
-	tw := Twin{
-		Name: ns.Name, Home: l[v1alpha1.LabelHomeNamespace], Contract: l[v1alpha1.LabelContract],
-		Consumer: l[v1alpha1.LabelConsumer], UID: ns.UID, Leaving: !ns.DeletionTimestamp.IsZero(),
-	}
-	if tw.Leaving {
-		tw.Since = ns.DeletionTimestamp.Time
-	}
-	return tw, l[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy && tw.Home != "" && tw.Contract != "" && tw.Consumer != "" &&
-		isTwinName(tw.Name, tw.Home, tw.Consumer)
-}
-
 // OfNamespace gives the terms that hold in a namespace. What it has not heard of it reads from the API
 // server: a pod can be here before the news of its namespace is. Nil: not a twin namespace.
 func (c *Contracts) OfNamespace(ctx context.Context, namespace string) (*Terms, error) {
@@ -246,27 +211,29 @@ func (c *Contracts) Of(contractID string) *Terms {
 	return c.terms[contractID]
 }
 
-// Find gives the terms of a contract of this consumer, nil when there is none. One that was signed a moment ago may not be
-// in this view yet; then the cache knows that it is there, and everything is read again. What the cache does not know of, or
-// has for another, costs no read: IDs are free for the making.
-func (c *Contracts) Find(ctx context.Context, contractID, consumerID string) (*Terms, error) {
-	t := c.Of(contractID)
+// TermsOf gives the terms of the contract of that ID, if it is the caller's; to anybody else's the answer is the same as to none. One
+// that was signed a moment ago may not be in this view yet; then the cache knows that it is there, and everything is read again. What
+// the cache does not know of, or has for another, costs no read: IDs are free for the making.
+func (c *Contracts) TermsOf(ctx context.Context, id, consumerID string) (*Terms, error) {
+	t := c.Of(id)
 	if t == nil {
-		there, err := c.signed(ctx, contractID, consumerID)
-		if err != nil || !there {
+		there, err := c.signed(ctx, id, consumerID)
+		if err != nil {
 			return nil, err
 		}
-		c.looking.Lock() // one look serves all who wait for it
-		defer c.looking.Unlock()
-		if t = c.Of(contractID); t == nil && c.again.Allow() {
-			if _, err := c.Refresh(ctx); err != nil {
-				return nil, err
+		if there {
+			c.looking.Lock() // one look serves all who wait for it
+			defer c.looking.Unlock()
+			if t = c.Of(id); t == nil && c.again.Allow() {
+				if _, err := c.Refresh(ctx); err != nil {
+					return nil, err
+				}
+				t = c.Of(id)
 			}
-			t = c.Of(contractID)
 		}
 	}
 	if t == nil || t.Consumer.ID != consumerID {
-		return nil, nil
+		return nil, &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %.40q", id), Reason: "there is none of that ID with this consumer"}
 	}
 	return t, nil
 }
@@ -293,86 +260,11 @@ func (c *Contracts) signed(ctx context.Context, contractID, consumerID string) (
 	return false, nil
 }
 
-// TwinsOf lists the twin namespaces under a contract, by name.
-func (c *Contracts) TwinsOf(contractID string) []Twin {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var out []Twin
-	for _, tw := range c.twins {
-		if tw.Contract == contractID {
-			out = append(out, tw)
-		}
-	}
-	slices.SortFunc(out, func(a, b Twin) int { return strings.Compare(a.Name, b.Name) })
-	return out
-}
-
 // MarkChanged has takeChanged give the contract once more.
 func (c *Contracts) MarkChanged(contractID string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.changed[contractID] = true
-}
-
-// Learn takes in a twin that was just made or changed, ahead of the news of it. A refresh that
-// is under way must not put its older word over that, so it is waited for.
-func (c *Contracts) Learn(tw Twin) {
-	c.reading.Lock()
-	defer c.reading.Unlock()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.twins[tw.Name] = tw
-}
-
-// NamespaceChanged takes in what the watch tells of a namespace, and gives the twin that it is, or was until now.
-func (c *Contracts) NamespaceChanged(ns *corev1.Namespace, gone bool) (tw Twin, known, is bool) {
-	c.reading.Lock() // as learn does
-	defer c.reading.Unlock()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	was, known := c.twins[ns.Name]
-	tw, is = TwinOf(ns)
-	if is = is && !gone && Genuine(ns, tw); is {
-		c.twins[ns.Name] = tw
-		return tw, known, true
-	}
-	if known && (was.UID == ns.UID || !gone) { // else another of its name was made meanwhile
-		delete(c.twins, ns.Name)
-		return was, true, false
-	}
-	return was, false, false
-}
-
-// TwinsOfConsumer lists the twin namespaces of a consumer, by name.
-func (c *Contracts) TwinsOfConsumer(consumerID string) (all []Twin) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, tw := range c.twins {
-		if t := c.terms[tw.Contract]; t != nil && t.Consumer.Compact == tw.Consumer && t.Consumer.ID == consumerID {
-			all = append(all, tw)
-		}
-	}
-	slices.SortFunc(all, func(a, b Twin) int { return strings.Compare(a.Name, b.Name) })
-	return all
-}
-
-// TwinFor finds the twin of a consumer's home namespace; of several, always the same.
-func (c *Contracts) TwinFor(consumer Consumer, home string) (found Twin, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, tw := range c.twins {
-		if tw.Consumer == consumer.Compact && tw.Home == home && (!ok || tw.Name < found.Name) {
-			found, ok = tw, true
-		}
-	}
-	return found, ok
-}
-
-// HomeOf names the namespace at home that a twin stands for; empty when it is none.
-func (c *Contracts) HomeOf(namespace string) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.twins[namespace].Home
 }
 
 // Consumers lists those that have a contract here, in force or not.
@@ -400,45 +292,17 @@ func (c *Contracts) End(contractID string) {
 	c.shutOut(before)
 }
 
-// Admitted implements Access.
-func (c *Contracts) Admitted(consumerID string) (namespaces int, ok bool) {
+// Admitted reports whether a contract with the consumer (identity.ID.String) is in force.
+func (c *Contracts) Admitted(consumerID string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := c.Now()
 	for _, t := range c.terms {
 		if t.Consumer.ID == consumerID && t.InForce(now) {
-			ok = true
-			for _, tw := range c.twins {
-				if tw.Contract == t.Contract {
-					namespaces++
-				}
-			}
+			return true
 		}
 	}
-	return namespaces, ok
-}
-
-// GrantedTo gives the twin namespaces of a consumer under its contracts in force, and what those grant together.
-func (c *Contracts) GrantedTo(consumerID string) (namespaces []string, limit corev1.ResourceList) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := c.Now()
-	limit = corev1.ResourceList{}
-	for _, t := range c.terms {
-		if t.Consumer.ID != consumerID || !t.InForce(now) {
-			continue
-		}
-		sum := limit[corev1.ResourcePods]
-		sum.Add(t.Limit[corev1.ResourcePods])
-		limit[corev1.ResourcePods] = sum
-		for _, tw := range c.twins {
-			if tw.Contract == t.Contract {
-				namespaces = append(namespaces, tw.Name)
-			}
-		}
-	}
-	slices.Sort(namespaces)
-	return namespaces, limit
+	return false
 }
 
 // admitted lists the consumers whose terms say they are in force, run out or not: running out is a change.
@@ -469,37 +333,6 @@ func (c *Contracts) shutOut(before map[string]bool) {
 	}
 }
 
-// IsLeaving reports whether a namespace is a twin that is being deleted.
-func (c *Contracts) IsLeaving(namespace string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.twins[namespace].Leaving
-}
-
-// Leaving is a twin namespace that is being cleared away.
-type Leaving struct {
-	Namespace, Consumer string // the name of the Peer
-	Since               time.Time
-}
-
-// Leaving lists the twin namespaces that are being cleared away, the oldest first.
-func (c *Contracts) Leaving() (all []Leaving) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, tw := range c.twins {
-		if !tw.Leaving || tw.Since.IsZero() {
-			continue
-		}
-		one := Leaving{Namespace: tw.Name, Since: tw.Since}
-		if t := c.terms[tw.Contract]; t != nil {
-			one.Consumer = t.Consumer.Name
-		}
-		all = append(all, one)
-	}
-	slices.SortFunc(all, func(a, b Leaving) int { return a.Since.Compare(b.Since) })
-	return all
-}
-
 // Recent is for questions that are asked again and again until the answer is no: whatever the watch cache has.
 func Recent() client.ListOption {
 	return &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}
@@ -512,48 +345,11 @@ func (c *Contracts) OnShut(f func(consumerID string)) {
 	c.shut = append(c.shut, f)
 }
 
-// Held gives the terms of the contract of that ID, if it is the caller's, and in force. To anybody else's the answer is the same as
-// to none.
+// Held is TermsOf for a contract that must be in force.
 func (c *Contracts) Held(ctx context.Context, id, consumerID string) (*Terms, error) {
 	t, err := c.TermsOf(ctx, id, consumerID)
 	if err == nil && !t.InForce(c.Now()) {
 		err = &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s", t.Contract), Reason: "it is not in force"}
 	}
 	return t, err
-}
-
-// TermsOf is held for a contract that may have ended.
-func (c *Contracts) TermsOf(ctx context.Context, id, consumerID string) (*Terms, error) {
-	t, err := c.Find(ctx, id, consumerID)
-	if err == nil && t == nil {
-		err = NoneOfThatID(id)
-	}
-	return t, err
-}
-
-func NoneOfThatID(id string) error {
-	return &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %.40q", id), Reason: "there is none of that ID with this consumer"}
-}
-
-// AbroadOf lists a consumer's twins, and the ranges in which its own pods are seen here.
-func (c *Contracts) AbroadOf(compact string) (twins map[string]bool, ranges []netip.Prefix) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	twins = map[string]bool{}
-	for _, tw := range c.twins {
-		if tw.Consumer == compact && !tw.Leaving {
-			twins[tw.Name] = true
-		}
-	}
-	for _, t := range c.terms {
-		if t.Consumer.Compact != compact {
-			continue
-		}
-		for text := range strings.SplitSeq(t.Aliases, ",") {
-			if p, err := netip.ParsePrefix(text); err == nil {
-				ranges = append(ranges, p)
-			}
-		}
-	}
-	return twins, ranges
 }

@@ -2,14 +2,12 @@ package grants
 
 import (
 	"context"
-
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"kith.dev/core/api/v1alpha1"
 )

@@ -1,9 +1,9 @@
 package guests
 
 import (
-	"kith.dev/core/hosting/grants"
-
 	corev1 "k8s.io/api/core/v1"
+
+	"kith.dev/core/hosting/grants"
 )
 
 // eachImage visits the images of containers and volumes.

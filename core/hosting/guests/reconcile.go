@@ -114,7 +114,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (o *
 			return nil, err
 		}
 	}
-	o.home, o.last = r.contracts.HomeOf(key.Namespace), r.lastEvicted(o)
+	o.home, o.last = r.contracts.Twin(key.Namespace).Home, r.lastEvicted(o)
 	if o.pod != nil && unsaid(o.pod) {
 		o.told = r.whyEvicted(o.pod)
 	}

@@ -68,7 +68,7 @@ func TestAnExistingTwinKeepsItsNameUntilItEnds(t *testing.T) {
 	if err := d.client.Get(t.Context(), client.ObjectKey{Name: "shop"}, &ns); err != nil {
 		t.Fatal(err)
 	}
-	if there, err := d.tenants.ReleaseNamespace(t.Context(), next, "shop"); err != nil || !there {
+	if there, err := d.tenants.ReleaseNamespace(t.Context(), next.Spec.ID, "shop"); err != nil || !there {
 		t.Fatal(there, err)
 	}
 	d.contracts.NamespaceChanged(&ns, true)

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -67,9 +68,9 @@ func (t *Tenants) endContract(ctx context.Context, contractID string) error {
 
 // ReleaseNamespace begins to clear the twin of home away, guests with their grace period, 35 s at most, first; that goes on by
 // itself. It reports whether there is anything of it, and may be called again.
-func (t *Tenants) ReleaseNamespace(ctx context.Context, contract *v1alpha1.Contract, home string) (there bool, err error) {
+func (t *Tenants) ReleaseNamespace(ctx context.Context, contractID, home string) (there bool, err error) {
 	begun, err := t.begin(ctx, client.MatchingLabels{
-		v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelContract: contract.Spec.ID, v1alpha1.LabelHomeNamespace: home,
+		v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelContract: contractID, v1alpha1.LabelHomeNamespace: home,
 	})
 	return len(begun) > 0, err
 }
@@ -232,21 +233,10 @@ func (t *Tenants) list(ctx context.Context, kind string, opts ...client.ListOpti
 }
 
 // poll asks until done says yes, at most for the given time: then it gives false.
-func (t *Tenants) poll(ctx context.Context, atMost time.Duration, done func(context.Context) (bool, error)) (bool, error) {
-	deadline := time.NewTimer(atMost)
-	defer deadline.Stop()
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for {
-		if ok, err := done(ctx); ok || err != nil {
-			return ok, err
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			return false, nil
-		case <-ctx.Done():
-			return false, ctx.Err()
-		}
+func (t *Tenants) poll(ctx context.Context, atMost time.Duration, done wait.ConditionWithContextFunc) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, pollEvery, atMost, true, done)
+	if wait.Interrupted(err) && ctx.Err() == nil {
+		return false, nil
 	}
+	return err == nil, err
 }

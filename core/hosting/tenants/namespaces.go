@@ -2,12 +2,10 @@ package tenants
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
@@ -37,12 +35,12 @@ func (t *Tenants) PutNamespace(w http.ResponseWriter, r *http.Request, consumerI
 		door.Answer(t.log, w, nil, api.Invalid("mapping", string(mapping), "Default or SameName"))
 		return
 	}
-	contract, consumer, err := t.contractOf(ctx, r.URL.Query().Get("contract"), consumerID)
+	terms, err := t.contracts.TermsOf(ctx, r.URL.Query().Get("contract"), consumerID)
 	if err != nil {
 		door.Answer(t.log, w, nil, err)
 		return
 	}
-	twin, err := t.EnsureNamespace(ctx, contract, consumer, r.PathValue("home"), mapping)
+	twin, err := t.EnsureNamespace(ctx, terms, r.PathValue("home"), mapping)
 	if err == nil {
 		t.waitForRights(ctx, consumerID, twin)
 	}
@@ -78,7 +76,7 @@ func (t *Tenants) waitForRights(ctx context.Context, consumerID, namespace strin
 func (t *Tenants) DeleteNamespace(w http.ResponseWriter, r *http.Request, consumerID string) {
 	ctx, cancel := context.WithTimeout(r.Context(), namespaceTimeout)
 	defer cancel()
-	contract, _, err := t.contractOf(ctx, r.URL.Query().Get("contract"), consumerID)
+	terms, err := t.contracts.TermsOf(ctx, r.URL.Query().Get("contract"), consumerID)
 	if err != nil {
 		door.Answer(t.log, w, nil, err)
 		return
@@ -88,7 +86,7 @@ func (t *Tenants) DeleteNamespace(w http.ResponseWriter, r *http.Request, consum
 		door.Answer(t.log, w, nil, err)
 		return
 	}
-	switch there, err := t.ReleaseNamespace(ctx, contract, home); {
+	switch there, err := t.ReleaseNamespace(ctx, terms.Contract, home); {
 	case err != nil:
 		door.Answer(t.log, w, nil, err)
 	case there:
@@ -96,20 +94,4 @@ func (t *Tenants) DeleteNamespace(w http.ResponseWriter, r *http.Request, consum
 	default:
 		door.Say(w, http.StatusOK, struct{}{})
 	}
-}
-
-// contractOf is termsOf with the contract as it is now.
-func (t *Tenants) contractOf(ctx context.Context, id, consumerID string) (*v1alpha1.Contract, grants.Consumer, error) {
-	terms, err := t.contracts.TermsOf(ctx, id, consumerID)
-	if err != nil {
-		return nil, grants.Consumer{}, err
-	}
-	var contract v1alpha1.Contract
-	if err := t.live.Get(ctx, client.ObjectKey{Name: terms.Object}, &contract); err != nil {
-		return nil, grants.Consumer{}, fmt.Errorf("reading contract %s: %w", id, err)
-	}
-	if contract.Spec.ID != id {
-		return nil, grants.Consumer{}, grants.NoneOfThatID(id)
-	}
-	return &contract, terms.Consumer, nil
 }

@@ -42,7 +42,7 @@ func TestADeletionIsAnsweredAtOnce(t *testing.T) {
 	if err := d.client.Get(t.Context(), client.ObjectKey{Name: bobsShop}, &ns); err != nil || ns.DeletionTimestamp == nil {
 		t.Errorf("the namespace is not being deleted: %v", err)
 	}
-	if !d.contracts.IsLeaving(bobsShop) {
+	if !d.contracts.Twin(bobsShop).Leaving {
 		t.Error("that it is leaving is not known")
 	}
 	if code := ask("market"); code != http.StatusOK {
@@ -60,13 +60,13 @@ func TestAContractIsItsKeysNotItsNames(t *testing.T) {
 	if _, err := d.ensure(ctr, bob, "shop", ""); err == nil {
 		t.Error("the new bob has a namespace under the contract of the old one")
 	}
-	if _, ok := d.contracts.Admitted(bob.ID); ok {
+	if d.contracts.Admitted(bob.ID) {
 		t.Error("the new bob is let in under the contract of the old one")
 	}
 	ctr.Spec.Document = fmt.Appendf(nil, `{"consumer":{"id":%q}}`, bob.ID)
 	if d := newDesk(t, now, ctr); d.contracts.Load(t.Context()) != nil {
 		t.Error("not loaded")
-	} else if _, ok := d.contracts.Admitted(bob.ID); !ok {
+	} else if !d.contracts.Admitted(bob.ID) {
 		t.Error("the new bob is not let in under his own contract")
 	}
 }

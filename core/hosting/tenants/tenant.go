@@ -56,11 +56,11 @@ func (t *Tenants) apply(ctx context.Context, objects ...runtime.ApplyConfigurati
 // EnsureNamespace makes, or finds, the twin of the consumer's namespace home, brings what is in it up to date, and gives its name:
 // that which it has already, else <home>-<short id>; with mapping SameName that of home, where the policy allows it, or an error.
 // Errors a consumer may read are *api.Error: Invalid, Conflict, Forbidden (no contract in force), NotReady.
-func (t *Tenants) EnsureNamespace(ctx context.Context, contract *v1alpha1.Contract, consumer grants.Consumer, home string, mapping v1alpha1.NamespaceMapping) (string, error) {
-	terms, err := t.termsFor(ctx, contract, consumer)
-	if err != nil {
-		return "", err
+func (t *Tenants) EnsureNamespace(ctx context.Context, terms *grants.Terms, home string, mapping v1alpha1.NamespaceMapping) (twin string, err error) {
+	if !terms.InForce(t.contracts.Now()) {
+		return "", &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s is not in force", terms.Contract), Reason: terms.Why}
 	}
+	consumer := terms.Consumer
 	if err := grants.CheckHome(home); err != nil {
 		return "", err
 	}
@@ -114,22 +114,6 @@ func (t *Tenants) EnsureNamespace(ctx context.Context, contract *v1alpha1.Contra
 	t.contracts.Learn(tw)
 	t.book.MarkDirty(terms.Contract)
 	return tw.Name, nil
-}
-
-// termsFor gives the terms of the contract, which must be in force and the consumer's own.
-func (t *Tenants) termsFor(ctx context.Context, contract *v1alpha1.Contract, consumer grants.Consumer) (*grants.Terms, error) {
-	found, err := t.contracts.Find(ctx, contract.Spec.ID, consumer.ID)
-	if err != nil {
-		return nil, err
-	}
-	if found == nil {
-		return nil, &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s", contract.Spec.ID),
-			Reason: "there is none of that ID with this consumer"}
-	}
-	if !found.InForce(t.contracts.Now()) {
-		return nil, &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s is not in force", contract.Spec.ID), Reason: found.Why}
-	}
-	return found, nil
 }
 
 // create makes the namespace if nobody has one of that name; it gives the one there is if that is the twin

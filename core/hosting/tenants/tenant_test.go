@@ -1,7 +1,6 @@
 package tenants
 
 import (
-	"context"
 	"errors"
 	"log/slog"
 	"slices"
@@ -72,7 +71,11 @@ func contractWith(peer, id string) *v1alpha1.Contract {
 }
 
 func (d *desk) ensure(contract *v1alpha1.Contract, consumer grants.Consumer, home string, mapping v1alpha1.NamespaceMapping) (string, error) {
-	return d.tenants.EnsureNamespace(context.Background(), contract, consumer, home, mapping)
+	terms, err := d.contracts.TermsOf(d.Context(), contract.Spec.ID, consumer.ID)
+	if err != nil {
+		return "", err
+	}
+	return d.tenants.EnsureNamespace(d.Context(), terms, home, mapping)
 }
 
 func TestEachConsumersTwinsHaveItsID(t *testing.T) {
@@ -107,7 +110,7 @@ func TestEachConsumersTwinsHaveItsID(t *testing.T) {
 		len(binding.Subjects) != 1 || binding.Subjects[0].Name != "kith:peer:"+bob.ID || binding.RoleRef.Name != tenantRole {
 		t.Errorf("binding %+v, %v", binding, err)
 	}
-	if _, ok := d.contracts.Admitted(bob.ID); !ok {
+	if !d.contracts.Admitted(bob.ID) {
 		t.Error("bob is not admitted")
 	}
 }
@@ -180,8 +183,8 @@ func TestLastContractGoneShutsTheDoor(t *testing.T) {
 	view := d.contracts
 	admitted := func(want bool) {
 		t.Helper()
-		if _, ok := view.Admitted(bob.ID); ok != want {
-			t.Errorf("admitted: %v, want %v", ok, want)
+		if view.Admitted(bob.ID) != want {
+			t.Errorf("admitted: %v, want %v", !want, want)
 		}
 	}
 	refresh := func() {
@@ -228,7 +231,7 @@ func TestContractsRunOutByThemselves(t *testing.T) {
 		t.Fatalf("next %s, %v", next, err)
 	}
 	view.Now = func() time.Time { return end }
-	if _, ok := view.Admitted(bob.ID); ok {
+	if view.Admitted(bob.ID) {
 		t.Error("admitted after the end")
 	}
 	if _, err := view.Refresh(t.Context()); err != nil || len(d.shut) != 1 {

@@ -20,7 +20,7 @@ import (
 func (t *Tenants) Watch(mgr manager.Manager) error {
 	// What ends in a namespace that is being deleted brings that further; most namespaces are not.
 	inLeaving := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-		if !t.contracts.IsLeaving(o.GetNamespace()) {
+		if !t.contracts.Twin(o.GetNamespace()).Leaving {
 			return nil
 		}
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: o.GetNamespace()}}}

@@ -257,9 +257,17 @@ func (p *provider) newConsumer(name string, limit corev1.ResourceList) *consumer
 	return c
 }
 
+func (c *consumer) ensure(contract *v1alpha1.Contract, home string, mapping v1alpha1.NamespaceMapping) (string, error) {
+	terms, err := c.host.TermsOf(context.Background(), contract.Spec.ID, c.ID)
+	if err != nil {
+		return "", err
+	}
+	return c.host.EnsureNamespace(context.Background(), terms, home, mapping)
+}
+
 func (c *consumer) twin(home string, mapping v1alpha1.NamespaceMapping) string {
 	c.Helper()
-	name, err := c.host.EnsureNamespace(context.Background(), c.contract, c.Consumer, home, mapping)
+	name, err := c.ensure(c.contract, home, mapping)
 	if err != nil {
 		c.Fatal(err)
 	}
