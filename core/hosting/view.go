@@ -50,17 +50,14 @@ const (
 	viewEvent     = "Event"
 )
 
-// shelf is where the objects of one kind are; every change of them is told to views.changed.
-type shelf interface{ List() []any }
-
 // views serves the views of all consumers.
 type views struct {
 	contracts *grants.Contracts
 	audits    *audit.Log
 	log       *slog.Logger
 
-	begin   func() error     // has what is watched for views only be watched; nil: nothing is
-	shelves map[string]shelf // by kind; made before the first stream
+	begin   func() error            // has what is watched for views only be watched; nil: nothing is
+	shelves map[string]func() []any // by kind, where its objects are; made before the first stream
 
 	mu     sync.Mutex
 	closed string               // why no node here takes guests; empty when one does
@@ -69,7 +66,7 @@ type views struct {
 }
 
 func newViews(c *grants.Contracts, audits *audit.Log, log *slog.Logger) *views {
-	v := &views{contracts: c, audits: audits, log: log, shelves: map[string]shelf{}, open: map[string][]*viewer{}, rates: map[string]*rate.Limiter{}}
+	v := &views{contracts: c, audits: audits, log: log, shelves: map[string]func() []any{}, open: map[string][]*viewer{}, rates: map[string]*rate.Limiter{}}
 	c.OnShut(v.shut)
 	return v
 }
@@ -172,8 +169,8 @@ func (v *views) fill(consumerID string, one *viewer) {
 	for _, tw := range v.contracts.TwinsOfConsumer(consumerID) {
 		one.put(viewed{kind: viewNamespace, name: tw.Name}, twinLine(tw), false)
 	}
-	for kind, s := range v.shelves {
-		for _, o := range s.List() {
+	for kind, list := range v.shelves {
+		for _, o := range list() {
 			if ref, ok := refOf(kind, o); ok && v.owner(ref) == consumerID {
 				one.put(ref, o, false)
 			}

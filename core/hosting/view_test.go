@@ -59,7 +59,7 @@ func newGallery(t *testing.T) *gallery {
 	g.host.views = newViews(g.contracts, nil, g.host.log)
 	for _, kind := range []string{viewOffloaded, viewPod, viewEvent, "Secret"} {
 		g.shelves[kind] = &shelved{all: map[string]any{}}
-		g.host.views.shelves[kind] = g.shelves[kind]
+		g.host.views.shelves[kind] = g.shelves[kind].List
 	}
 	for home, c := range map[string]struct {
 		ctr *v1alpha1.Contract

@@ -114,19 +114,22 @@ func (d *Door) refused(r *http.Request, consumerID, reason, why string) {
 	})
 }
 
-// refuse says no to a request, and why.
-func (d *Door) refuse(w http.ResponseWriter, r *http.Request, consumerID string, code int, reason, why string) {
-	d.refused(r, consumerID, reason, why)
-	apiproxy.Refuse(w, code, why)
+// no is why a request is not let through.
+type no struct {
+	code        int
+	reason, why string
 }
 
-func (d *Door) refuseNoContract(w http.ResponseWriter, r *http.Request, consumerID string) {
-	d.refuse(w, r, consumerID, http.StatusForbidden, RefusedContract, "no contract with this cluster is in force")
+var noContract = &no{http.StatusForbidden, RefusedContract, "no contract with this cluster is in force"}
+
+func (d *Door) noBody() *no {
+	return &no{http.StatusRequestEntityTooLarge, RefusedBody,
+		fmt.Sprintf("request body: larger than %d bytes, not come whole and in time, or none is expected here", d.Limits.Body)}
 }
 
-func (d *Door) refuseBody(w http.ResponseWriter, r *http.Request, consumerID string) {
-	d.refuse(w, r, consumerID, http.StatusRequestEntityTooLarge, RefusedBody,
-		fmt.Sprintf("request body: larger than %d bytes, not come whole and in time, or none is expected here", d.Limits.Body))
+func (d *Door) refuse(w http.ResponseWriter, r *http.Request, consumerID string, no *no) {
+	d.refused(r, consumerID, no.reason, no.why)
+	apiproxy.Refuse(w, no.code, no.why)
 }
 
 func (d *Door) gate(consumerID string) *gate {
@@ -155,37 +158,37 @@ func (d *Door) Shut(consumerID string) {
 // Serve answers one request under /kube/ of the consumer with this ID (identity.ID.String). Refusals are
 // Kubernetes Status objects, so a Kubernetes client understands them.
 func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) {
+	if no := d.serve(w, r, consumerID); no != nil {
+		d.refuse(w, r, consumerID, no)
+	}
+}
+
+func (d *Door) serve(w http.ResponseWriter, r *http.Request, consumerID string) *no {
 	// Which of these a consumer gets is RBAC's business.
 	info, err := apiproxy.Parse(r, "/kube", "discovery.k8s.io/v1", "kith.dev/v1alpha1")
 	if err != nil {
-		d.refuse(w, r, consumerID, http.StatusForbidden, RefusedPath, err.Error())
-		return
+		return &no{http.StatusForbidden, RefusedPath, err.Error()}
 	}
 	if !d.access.Admitted(consumerID) {
-		d.refuseNoContract(w, r, consumerID)
-		return
+		return noContract
 	}
 	gate := d.gate(consumerID)
 	// Again, now that a Shut would reach us: else one between the two lines would miss this request.
 	if !d.access.Admitted(consumerID) {
-		d.refuseNoContract(w, r, consumerID)
-		return
+		return noContract
 	}
 	if r.ContentLength > d.Limits.Body || info.Stream && r.ContentLength != 0 {
-		d.refuseBody(w, r, consumerID)
-		return
+		return d.noBody()
 	}
 	leave, err := gate.Enter(r.Context(), info, d.Limits.Weight(r))
 	switch {
 	case err == nil:
 	case errors.Is(err, apiproxy.ErrShut):
-		d.refuseNoContract(w, r, consumerID)
-		return
+		return noContract
 	case r.Context().Err() != nil: // the consumer went away; nobody reads this
-		return
+		return nil
 	default:
-		d.refuse(w, r, consumerID, http.StatusTooManyRequests, RefusedLimits, err.Error())
-		return
+		return &no{http.StatusTooManyRequests, RefusedLimits, err.Error()}
 	}
 	defer leave()
 
@@ -193,6 +196,7 @@ func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 	defer cancel(nil)
 	defer context.AfterFunc(gate.Open, func() { cancel(apiproxy.ErrShut) })()
 	clock := http.NewResponseController(w) // errors: a writer without deadlines has none to lift
+	weight := int64(0)
 	if info.Stream {
 		_ = clock.SetReadDeadline(time.Time{})
 		_ = clock.SetWriteDeadline(time.Time{})
@@ -202,30 +206,25 @@ func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 		defer stop()
 		_ = clock.SetReadDeadline(time.Now().Add(d.Limits.Timeout))
 		_ = clock.SetWriteDeadline(time.Now().Add(d.Limits.Timeout + time.Second))
-	}
-	weight := int64(0)
-	if !info.Stream {
 		body, err := gathered(w, r, d.Limits.Body)
 		if err != nil {
-			d.refuseBody(w, r, consumerID)
-			return
+			return d.noBody()
 		}
 		r.Body, r.ContentLength = http.NoBody, 0
 		if len(body) > 0 {
 			if weight, err = checkBody(info, r.Method, r.Header.Get("Content-Type"), body); err != nil {
-				d.refuse(w, r, consumerID, http.StatusForbidden, RefusedBody, err.Error())
-				return
+				return &no{http.StatusForbidden, RefusedBody, err.Error()}
 			}
 			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 		}
 	}
 	if info.Writes {
 		if err := gate.kept.admit(ctx, r, weight, consumerID, d); err != nil {
-			d.refuse(w, r, consumerID, http.StatusForbidden, RefusedFull, err.Error())
-			return
+			return &no{http.StatusForbidden, RefusedFull, err.Error()}
 		}
 	}
 	d.pass(ctx, w, r, info, consumerID)
+	return nil
 }
 
 // pass has the API server answer, which knows the consumer as nobody but itself.
@@ -289,7 +288,7 @@ func (d *Door) answered(answer *http.Response, r *http.Request, consumerID strin
 func (d *Door) failed(ctx context.Context, w http.ResponseWriter, r *http.Request, consumerID string, err error) {
 	switch {
 	case errors.Is(context.Cause(ctx), apiproxy.ErrShut):
-		d.refuseNoContract(w, r, consumerID)
+		d.refuse(w, r, consumerID, noContract)
 	case errors.Is(err, context.DeadlineExceeded):
 		d.refused(r, consumerID, RefusedTimeout, "the API server takes too long")
 		apiproxy.Refuse(w, http.StatusGatewayTimeout, fmt.Sprintf("the API server did not answer within %s", d.Limits.Timeout))

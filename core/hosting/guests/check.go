@@ -128,10 +128,7 @@ func powerOverHost(spec *corev1.PodSpec) string {
 			}
 		}
 	}
-	eachContainer(spec, look)
-	for i := range spec.EphemeralContainers {
-		look((*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon))
-	}
+	everyContainer(spec, look)
 	return strings.TrimSpace(field)
 }
 
@@ -145,10 +142,7 @@ func ownProfile(spec *corev1.PodSpec) (field string) {
 			field = fmt.Sprintf("spec.containers (%s).securityContext.seccompProfile", c.Name)
 		}
 	}
-	eachContainer(spec, look)
-	for i := range spec.EphemeralContainers {
-		look((*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon))
-	}
+	everyContainer(spec, look)
 	return field
 }
 

@@ -86,8 +86,3 @@ func key(namespace, name string) types.NamespacedName {
 
 // bob is no real peer.
 var bob = grants.Consumer{ID: "BOB", Compact: "bbbbbbbccccccc" + strings.Repeat("d", 42), Name: "bob"}
-
-// shelved is a list in memory.
-type shelved []any
-
-func (s shelved) List() []any { return s }

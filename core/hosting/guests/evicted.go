@@ -73,7 +73,7 @@ func (r *Reconciler) whyEvicted(pod *corev1.Pod) string {
 	if r.Heard == nil {
 		return why
 	}
-	for _, o := range r.Heard.List() {
+	for _, o := range r.Heard() {
 		if e, ok := o.(*corev1.Event); ok && e.Reason == reasonEvicted && e.InvolvedObject.UID == pod.UID {
 			return e.Message
 		}

@@ -79,10 +79,12 @@ func TestWhatIsEvictedHereIsNotMadeAgain(t *testing.T) {
 			told := events.NewFakeRecorder(10)
 			r, k := d.host(told), key(bobsShop, "p")
 			r.started = true
-			r.Heard = shelved{
-				&corev1.Event{Reason: "Evicted", InvolvedObject: corev1.ObjectReference{UID: "another"}, Message: "another's"},
-				&corev1.Event{Reason: "Killing", InvolvedObject: corev1.ObjectReference{UID: "p-heard"}, Message: "killing"},
-				&corev1.Event{Reason: "Evicted", InvolvedObject: corev1.ObjectReference{UID: "p-heard"}, Message: "heard of it"},
+			r.Heard = func() []any {
+				return []any{
+					&corev1.Event{Reason: "Evicted", InvolvedObject: corev1.ObjectReference{UID: "another"}, Message: "another's"},
+					&corev1.Event{Reason: "Killing", InvolvedObject: corev1.ObjectReference{UID: "p-heard"}, Message: "killing"},
+					&corev1.Event{Reason: "Evicted", InvolvedObject: corev1.ObjectReference{UID: "p-heard"}, Message: "heard of it"},
+				}
 			}
 			h, queue := &evictions{r: r}, workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
 			defer queue.ShutDown()

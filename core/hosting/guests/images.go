@@ -8,11 +8,7 @@ import (
 
 // eachImage visits the images of containers and volumes.
 func eachImage(spec *corev1.PodSpec, do func(field string, image *string, policy *corev1.PullPolicy)) {
-	eachContainer(spec, func(c *corev1.Container) { do("image of container "+c.Name, &c.Image, &c.ImagePullPolicy) })
-	for i := range spec.EphemeralContainers {
-		c := &spec.EphemeralContainers[i]
-		do("image of container "+c.Name, &c.Image, &c.ImagePullPolicy)
-	}
+	everyContainer(spec, func(c *corev1.Container) { do("image of container "+c.Name, &c.Image, &c.ImagePullPolicy) })
 	for i := range spec.Volumes {
 		if v := spec.Volumes[i].Image; v != nil {
 			do("image of volume "+spec.Volumes[i].Name, &v.Reference, &v.PullPolicy)

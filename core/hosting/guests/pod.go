@@ -147,6 +147,14 @@ func eachContainer(spec *corev1.PodSpec, do func(*corev1.Container)) {
 	}
 }
 
+// everyContainer is also for the ephemeral ones.
+func everyContainer(spec *corev1.PodSpec, do func(*corev1.Container)) {
+	eachContainer(spec, do)
+	for i := range spec.EphemeralContainers {
+		do((*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+}
+
 // ownDomain says whether a label or annotation is Kith's: what it says is for each side to say.
 func ownDomain(key string) bool {
 	return strings.HasPrefix(key, "kith.dev/") || strings.Contains(key, ".kith.dev/")

@@ -36,7 +36,7 @@ type Reconciler struct {
 	audits    *audit.Log
 	log       *slog.Logger
 	now       func() time.Time
-	Heard     interface{ List() []any } // events of guests, as far as they are followed; nil: they are not
+	Heard     func() []any // events of guests, as far as they are followed; nil: they are not
 
 	mu      sync.Mutex
 	queue   workqueue.TypedRateLimitingInterface[ctrl.Request] // nil until the controller runs
