@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -64,12 +65,15 @@ func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error
 // starts; with "" guests have none.
 func (h *Host) Confine(class string) { h.Reconciler.Class, h.Tenants.Fenced = class, class != "" }
 
-// CacheOptions are for the manager's cache: of no object its managed fields; of OffloadedPods the templates as text. Other rooms
-// read all Pods, so all are there.
+// CacheOptions are for the manager's cache: of no object its managed fields, of Namespaces those alone that are Kith's word
+// (grants.Genuine); of OffloadedPods the templates as text. Other rooms read all Pods, so all are there.
 func CacheOptions() cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
-		ByObject:         map[client.Object]cache.ByObject{guests.NewOffloaded(): {Transform: guests.Textual}},
+		ByObject: map[client.Object]cache.ByObject{
+			guests.NewOffloaded(): {Transform: guests.Textual},
+			&corev1.Namespace{}:   {Transform: grants.OwnFields},
+		},
 	}
 }
 

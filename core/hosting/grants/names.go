@@ -88,6 +88,14 @@ func Genuine(ns *corev1.Namespace, tw Twin) bool {
 	})
 }
 
+// OwnFields leaves of a namespace's managed fields those that Genuine reads, for a cache.
+func OwnFields(o any) (any, error) {
+	if ns, ok := o.(*corev1.Namespace); ok { // else a tombstone
+		ns.ManagedFields = slices.DeleteFunc(ns.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return e.Manager != v1alpha1.ManagedBy })
+	}
+	return o, nil
+}
+
 // suffix gives "<name>-<id>". A name too long for that is cut, and a hash of the whole stands for what was
 // cut off: two long names that begin alike stay two.
 func suffix(name, id string) string {
