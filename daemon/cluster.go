@@ -24,9 +24,11 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/apiproxy"
 	"kith.dev/core/consumer"
 	"kith.dev/core/guestnet"
 	"kith.dev/core/hosting"
+	"kith.dev/core/hosting/door"
 	"kith.dev/core/installed"
 	"kith.dev/core/kubelet"
 	"kith.dev/core/netpolicy"
@@ -40,7 +42,7 @@ import (
 // clusterPart is everything that needs an API server. It is made when the engine is ready, and made anew should it fail.
 type clusterPart struct {
 	backend.Cluster
-	door  *hosting.Door
+	door  *door.Door
 	peers *relations.PeerReconciler
 }
 
@@ -154,7 +156,7 @@ func (d *Daemon) newManager(restConfig *rest.Config, scheme *runtime.Scheme) (ma
 		Logger:                 d.controllerLogs,
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
-		Cache:                  hosting.SharedCacheOptions(),
+		Cache:                  hosting.CacheOptions(),
 		// A restarted part registers its controllers under the same names.
 		Controller:              config.Controller{SkipNameValidation: new(true)},
 		GracefulShutdownTimeout: new(3 * time.Second),
@@ -190,7 +192,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	if err := d.keepInstalled(mgr, direct, c.Host); err != nil {
 		return nil, nil, fmt.Errorf("keep what is installed: %w", err)
 	}
-	if c.door, err = hosting.NewDoor(restConfig, c.Host, d.audits, d.log); err != nil {
+	if c.door, err = door.NewDoor(restConfig, c.Host, d.audits, d.log); err != nil {
 		return nil, nil, fmt.Errorf("hosting: %w", err)
 	}
 	c.Host.OnShut(c.door.Shut)
@@ -355,7 +357,7 @@ func (d *Daemon) hostingRoutes() {
 // answerProblem writes what the peer API refuses; Kubernetes clients understand a Status.
 func answerProblem(w http.ResponseWriter, r *http.Request, problem *peering.Problem) {
 	if strings.HasPrefix(r.URL.Path, "/kube/") {
-		hosting.Refuse(w, problem.HTTPStatus(), problem.Error())
+		apiproxy.Refuse(w, problem.HTTPStatus(), problem.Error())
 		return
 	}
 	peering.WriteProblem(w, problem)

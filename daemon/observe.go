@@ -12,7 +12,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/audit"
-	"kith.dev/core/hosting"
+	"kith.dev/core/hosting/door"
 	"kith.dev/core/kubelet"
 	"kith.dev/core/peering"
 	"kith.dev/daemon/localapi"
@@ -23,7 +23,7 @@ import (
 func (d *Daemon) newMetrics() (err error) {
 	d.metrics = metrics.New(d.backend.Facts, map[string][]string{
 		string(audit.PeerAPI): {peering.RefusedRate, peering.RefusedAddress, peering.RefusedRoom, peering.RefusedHandshake},
-		string(audit.Kube):    hosting.RefusedReasons(),
+		string(audit.Kube):    door.RefusedReasons(),
 		string(audit.Kubelet): {kubelet.RefusedHandshake, kubelet.RefusedNobody, kubelet.RefusedUser},
 		string(audit.Socket):  {localapi.RefusedUser},
 	}, d.log)

@@ -1,8 +1,7 @@
-// Package hosting is the provider's side: it gives each consumer its twin namespaces, turns the
-// OffloadedPods a consumer writes there into Pods, keeps those alive, counts them against the contract,
-// and keeps the door (/kube/…) through which consumers reach this cluster's API server. The daemon builds
-// a Host and a Door and hands both to the peer API's server.
+// Package hosting is the provider's side of every contract. A Host is its rooms together: what is granted (grants), the twin
+// namespaces (tenants), the pods in them (guests); beside them stands the door to the API server (door). Here is what a consumer is
+// told of all of them at once: the view of its twins, what its guests use, the machine. The daemon builds a Host and a Door and
+// hands both to the peer API's server.
 //
-// It must never touch an object that Kith did not make, trust a label a consumer could have written, or
-// let a consumer act as anybody but itself.
+// It must never tell a consumer of what is not in its own twins.
 package hosting

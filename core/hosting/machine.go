@@ -5,27 +5,23 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/hosting/door"
 	"kith.dev/core/remote"
 )
 
 // GetMachine answers GET /kith/v2/machine?contract=ID: of several nodes, with what is true of all. Errors are problems as peering
 // has them. consumerID is the caller's, proved by its key (identity.ID.String).
 func (h *Host) GetMachine(w http.ResponseWriter, r *http.Request, consumerID string) {
-	t, err := h.termsOf(r.Context(), r.URL.Query().Get("contract"), consumerID)
-	if err == nil && !t.inForce(time.Now()) {
-		err = &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s", t.contract), Reason: "it is not in force"}
-	}
+	_, err := h.Contracts.Held(r.Context(), r.URL.Query().Get("contract"), consumerID)
 	var all remote.Machine
 	if err == nil {
 		all, err = h.machine(r.Context())
 	}
-	h.answer(w, all, err)
+	door.Answer(h.log, w, all, err)
 }
 
 func (h *Host) machine(ctx context.Context) (remote.Machine, error) {

@@ -1,20 +1,21 @@
 package hosting
 
 import (
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/metadata/metadatainformer"
+
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -24,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/hosting/guests"
 )
 
 // shelvesWithin bounds how long the first view waits until what it is made of was read.
@@ -32,7 +34,7 @@ const shelvesWithin = 15 * time.Second
 // watchForViews has the views served from the manager's cache, of Pods, OffloadedPods and Namespaces, and from watches of their
 // own, of what only they need: those begin with the first view.
 func (h *Host) watchForViews(mgr manager.Manager) error {
-	for kind, o := range map[string]client.Object{viewPod: &corev1.Pod{}, viewOffloaded: newOffloaded(), viewNamespace: &corev1.Namespace{}} {
+	for kind, o := range map[string]client.Object{viewPod: &corev1.Pod{}, viewOffloaded: guests.NewOffloaded(), viewNamespace: &corev1.Namespace{}} {
 		// Before the manager runs this gives an informer that begins with it; else it would wait for it.
 		informer, err := mgr.GetCache().GetInformer(context.Background(), o, ctrlcache.BlockUntilSynced(false))
 		if err != nil {
@@ -59,7 +61,7 @@ func (h *Host) watchForViews(mgr manager.Manager) error {
 		return fmt.Errorf("views: %w", err)
 	}
 	all := ofInformer(nodes, func(any) bool { return true })
-	if _, err := nodes.AddEventHandler(handlerOf(func(any, bool) { h.views.nodesChanged(all.List()) })); err != nil {
+	if _, err := nodes.AddEventHandler(handlerOf(func(any, bool) { h.views.nodesChanged(all()) })); err != nil {
 		return fmt.Errorf("views: %w", err)
 	}
 	full, err := kubernetes.NewForConfigAndClient(binary(mgr.GetConfig()), mgr.GetHTTPClient())
@@ -77,15 +79,15 @@ func (h *Host) watchForViews(mgr manager.Manager) error {
 		"Secret":        corev1.SchemeGroupVersion.WithResource("secrets"),
 		"EndpointSlice": discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
 	} {
-		own[kind] = metadataOf(meta.Resource(resource))
+		own[kind] = metadataOf(meta, resource)
 	}
 	for kind, informer := range own {
-		h.views.shelves[kind] = informer.GetStore()
+		h.views.shelves[kind] = informer.GetStore().List
 		if _, err := informer.AddEventHandler(handlerOf(func(o any, gone bool) { h.views.changed(kind, o, gone) })); err != nil {
 			return fmt.Errorf("view of %ss: %w", kind, err)
 		}
 	}
-	h.reconciler.heard = own[viewEvent].GetStore()
+	h.Reconciler.Heard = own[viewEvent].GetStore().List
 	begin := &onDemand{informers: own, ready: make(chan context.Context, 1)}
 	h.views.begin = begin.do
 	return mgr.Add(manager.RunnableFunc(begin.run))
@@ -108,21 +110,12 @@ func handlerOf(changed func(o any, gone bool)) cache.ResourceEventHandler {
 }
 
 // ofInformer is what an informer of the manager holds, as far as it is wanted.
-func ofInformer(informer ctrlcache.Informer, wanted func(any) bool) shelf {
+func ofInformer(informer ctrlcache.Informer, wanted func(any) bool) func() []any {
 	stored := informer.(cache.SharedInformer) // of a cache for all namespaces
-	return shelfFunc(func() (list []any) {
-		for _, o := range stored.GetStore().List() {
-			if wanted(o) {
-				list = append(list, o)
-			}
-		}
-		return list
-	})
+	return func() []any {
+		return slices.DeleteFunc(stored.GetStore().List(), func(o any) bool { return !wanted(o) })
+	}
 }
-
-type shelfFunc func() []any
-
-func (f shelfFunc) List() []any { return f() }
 
 // namespaceChanged keeps contracts and views in step with a namespace.
 func (h *Host) namespaceChanged(o any, gone bool) {
@@ -133,48 +126,31 @@ func (h *Host) namespaceChanged(o any, gone bool) {
 	if !ok {
 		return
 	}
-	tw, known, is := h.contracts.namespaceChanged(ns, gone)
+	tw, known, is := h.Contracts.NamespaceChanged(ns, gone)
 	if known || is {
 		h.views.twinChanged(tw, !is)
-		h.book.markDirty(tw.contract)
+		h.Book.MarkDirty(tw.Contract)
 	}
 }
 
 // metadataOf follows what Kith's consumers made, of which the label only says that it may be theirs.
-func metadataOf(objects metadata.ResourceInterface) cache.SharedIndexInformer {
-	ours := labels.Set{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}.String()
-	informer := cache.NewSharedIndexInformer(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector = ours
-			return objects.List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = ours
-			return objects.Watch(ctx, o)
-		},
-	}, &metav1.PartialObjectMetadata{}, 0, cache.Indexers{})
+func metadataOf(meta metadata.Interface, resource schema.GroupVersionResource) cache.SharedIndexInformer {
+	informer := metadatainformer.NewFilteredMetadataInformer(meta, resource, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
+		o.LabelSelector = v1alpha1.LabelManagedBy + "=" + v1alpha1.ManagedBy
+	}).Informer()
 	_ = informer.SetTransform(ctrlcache.TransformStripManagedFields()) // fails once it runs
 	return informer
 }
 
 // eventsOfPods follows what is told of pods. Those of the owner's pods are kept by name only.
 func (h *Host) eventsOfPods(c kubernetes.Interface) cache.SharedIndexInformer {
-	ofPods := fields.OneTermEqualSelector("involvedObject.kind", "Pod").String()
-	events := c.CoreV1().Events(metav1.NamespaceAll)
-	informer := cache.NewSharedIndexInformer(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = ofPods
-			return events.List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = ofPods
-			return events.Watch(ctx, o)
-		},
-	}, &corev1.Event{}, 0, cache.Indexers{})
+	informer := coreinformers.NewFilteredEventInformer(c, metav1.NamespaceAll, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
+		o.FieldSelector = "involvedObject.kind=Pod"
+	})
 	_ = informer.SetTransform(func(o any) (any, error) {
 		if event, ok := o.(*corev1.Event); ok {
 			event.ManagedFields = nil
-			if h.contracts.look(event.Namespace) == nil {
+			if h.Contracts.Look(event.Namespace) == nil {
 				return &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: event.Namespace, Name: event.Name, UID: event.UID, ResourceVersion: event.ResourceVersion}}, nil
 			}
 		}

@@ -24,6 +24,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/hosting/door"
 	"kith.dev/core/remote"
 )
 
@@ -62,20 +63,17 @@ func (h *Host) GetUsage(w http.ResponseWriter, r *http.Request, consumerID strin
 	form := r.URL.Query().Get("form")
 	filters := map[string]func([][]byte, map[guestAt]string) ([]byte, error){remote.UsageMetrics: ownMetrics, remote.UsageSummary: ownSummary}
 	if filters[form] == nil {
-		h.answer(w, nil, api.Invalid("form", form, remote.UsageMetrics+" or "+remote.UsageSummary))
+		door.Answer(h.log, w, nil, api.Invalid("form", form, remote.UsageMetrics+" or "+remote.UsageSummary))
 		return
 	}
-	t, err := h.termsOf(ctx, r.URL.Query().Get("contract"), consumerID)
-	if err == nil && !t.inForce(time.Now()) {
-		err = &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s", t.contract), Reason: "it is not in force"}
-	}
+	t, err := h.Contracts.Held(ctx, r.URL.Query().Get("contract"), consumerID)
 	if err != nil {
-		h.answer(w, nil, err)
+		door.Answer(h.log, w, nil, err)
 		return
 	}
 	// Picking a consumer's guests out of what all kubelets say takes longer than asking for it.
-	body, err := h.usage.serve(ctx, "guests of "+t.contract+"/"+form, func(ctx context.Context) ([]byte, error) {
-		nodes, guests, err := h.guestsUnder(ctx, t.contract)
+	body, err := h.usage.serve(ctx, "guests of "+t.Contract+"/"+form, func(ctx context.Context) ([]byte, error) {
+		nodes, guests, err := h.guestsUnder(ctx, t.Contract)
 		if err != nil {
 			return nil, err
 		}
@@ -86,7 +84,7 @@ func (h *Host) GetUsage(w http.ResponseWriter, r *http.Request, consumerID strin
 		return filters[form](bodies, guests)
 	})
 	if err != nil {
-		h.answer(w, nil, err)
+		door.Answer(h.log, w, nil, err)
 		return
 	}
 	w.Header().Set("Content-Type", map[string]string{remote.UsageMetrics: string(expfmt.NewFormat(expfmt.TypeTextPlain)), remote.UsageSummary: "application/json"}[form])
@@ -96,16 +94,16 @@ func (h *Host) GetUsage(w http.ResponseWriter, r *http.Request, consumerID strin
 // guestsUnder are the guests under a contract, with their home namespaces, and the nodes they run on.
 func (h *Host) guestsUnder(ctx context.Context, contract string) (nodes []string, guests map[guestAt]string, err error) {
 	seen, guests := map[string]bool{}, map[guestAt]string{}
-	for _, tw := range h.contracts.twinsOf(contract) {
+	for _, tw := range h.Contracts.TwinsOf(contract) {
 		var pods corev1.PodList
-		err := h.client.List(ctx, &pods, client.InNamespace(tw.name), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}, client.UnsafeDisableDeepCopy)
+		err := h.client.List(ctx, &pods, client.InNamespace(tw.Name), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}, client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return nil, nil, fmt.Errorf("listing guests: %w", err)
 		}
 		for i := range pods.Items {
 			if node := pods.Items[i].Spec.NodeName; node != "" {
 				seen[node] = true
-				guests[guestAt{tw.name, pods.Items[i].Name}] = tw.home
+				guests[guestAt{tw.Name, pods.Items[i].Name}] = tw.Home
 			}
 		}
 	}

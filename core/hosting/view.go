@@ -20,6 +20,9 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/audit"
+	"kith.dev/core/hosting/door"
+	"kith.dev/core/hosting/grants"
+	"kith.dev/core/hosting/guests"
 )
 
 // The view of a consumer is one stream of all that is in its twins (core/remote has its form), however many those are: watches
@@ -47,17 +50,14 @@ const (
 	viewEvent     = "Event"
 )
 
-// shelf is where the objects of one kind are; every change of them is told to views.changed.
-type shelf interface{ List() []any }
-
 // views serves the views of all consumers.
 type views struct {
-	contracts *contracts
+	contracts *grants.Contracts
 	audits    *audit.Log
 	log       *slog.Logger
 
-	begin   func() error     // has what is watched for views only be watched; nil: nothing is
-	shelves map[string]shelf // by kind; made before the first stream
+	begin   func() error            // has what is watched for views only be watched; nil: nothing is
+	shelves map[string]func() []any // by kind, where its objects are; made before the first stream
 
 	mu     sync.Mutex
 	closed string               // why no node here takes guests; empty when one does
@@ -65,29 +65,27 @@ type views struct {
 	rates  map[string]*rate.Limiter
 }
 
-func newViews(c *contracts, audits *audit.Log, log *slog.Logger) *views {
-	v := &views{contracts: c, audits: audits, log: log, shelves: map[string]shelf{}, open: map[string][]*viewer{}, rates: map[string]*rate.Limiter{}}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.shut = append(c.shut, v.shut)
+func newViews(c *grants.Contracts, audits *audit.Log, log *slog.Logger) *views {
+	v := &views{contracts: c, audits: audits, log: log, shelves: map[string]func() []any{}, open: map[string][]*viewer{}, rates: map[string]*rate.Limiter{}}
+	c.OnShut(v.shut)
 	return v
 }
 
 // GetView answers GET /kith/v2/view with the stream. consumerID is the caller's, proved by its key (identity.ID.String).
 func (h *Host) GetView(w http.ResponseWriter, r *http.Request, consumerID string) {
 	if err := h.views.serve(w, r, consumerID); err != nil {
-		h.answer(w, nil, err)
+		door.Answer(h.log, w, nil, err)
 	}
 }
 
 // serve gives an error as long as nothing was answered.
 func (v *views) serve(w http.ResponseWriter, r *http.Request, consumerID string) error {
-	if _, ok := v.contracts.Admitted(consumerID); !ok {
+	if !v.contracts.Admitted(consumerID) {
 		return noContract()
 	}
 	if !v.rate(consumerID).Allow() {
 		no := &api.Error{Code: api.CodeNotReady, Message: "view of your namespaces", Reason: "it is opened too often", Do: "try again in some seconds"}
-		v.audits.Note(audit.Refusal{Door: audit.Guests, Reason: RefusedLimits, ID: consumerID, What: "view", Why: no.Reason, Usual: true})
+		v.audits.Note(audit.Refusal{Door: audit.Guests, Reason: door.RefusedLimits, ID: consumerID, What: "view", Why: no.Reason, Usual: true})
 		return no
 	}
 	if v.begin != nil {
@@ -101,7 +99,7 @@ func (v *views) serve(w http.ResponseWriter, r *http.Request, consumerID string)
 	defer v.leave(consumerID, one)
 	v.enter(consumerID, one)
 	// Again, now that shut would reach us.
-	if _, ok := v.contracts.Admitted(consumerID); !ok {
+	if !v.contracts.Admitted(consumerID) {
 		return noContract()
 	}
 	v.fill(consumerID, one)
@@ -150,7 +148,7 @@ func (v *views) shut(consumerID string) {
 	defer v.mu.Unlock()
 	delete(v.rates, consumerID)
 	for _, one := range v.open[consumerID] {
-		one.cut(errShut)
+		one.cut(errors.New("the contract ended"))
 	}
 }
 
@@ -160,19 +158,19 @@ func (v *views) owner(ref viewed) string {
 	if ref.kind == viewNamespace {
 		namespace = ref.name
 	}
-	if t := v.contracts.look(namespace); t != nil {
-		return t.consumer.ID
+	if t := v.contracts.Look(namespace); t != nil {
+		return t.Consumer.ID
 	}
 	return ""
 }
 
 // fill has a new stream told of everything there is; what changes from now on reaches it by itself.
 func (v *views) fill(consumerID string, one *viewer) {
-	for _, tw := range v.contracts.twinsOfConsumer(consumerID) {
-		one.put(viewed{kind: viewNamespace, name: tw.name}, tw.line(), false)
+	for _, tw := range v.contracts.TwinsOfConsumer(consumerID) {
+		one.put(viewed{kind: viewNamespace, name: tw.Name}, twinLine(tw), false)
 	}
-	for kind, s := range v.shelves {
-		for _, o := range s.List() {
+	for kind, list := range v.shelves {
+		for _, o := range list() {
 			if ref, ok := refOf(kind, o); ok && v.owner(ref) == consumerID {
 				one.put(ref, o, false)
 			}
@@ -215,8 +213,8 @@ func (v *views) tell(ref viewed, o any, gone bool) {
 }
 
 // twinChanged tells of a namespace that is a twin, or, with gone, is none any more.
-func (v *views) twinChanged(tw twin, gone bool) {
-	v.tell(viewed{kind: viewNamespace, name: tw.name}, tw.line(), gone)
+func (v *views) twinChanged(tw grants.Twin, gone bool) {
+	v.tell(viewed{kind: viewNamespace, name: tw.Name}, twinLine(tw), gone)
 }
 
 func refOf(kind string, o any) (viewed, bool) {
@@ -227,10 +225,10 @@ func refOf(kind string, o any) (viewed, bool) {
 	return viewed{kind, m.GetNamespace(), m.GetName()}, true
 }
 
-// line is what a consumer sees of a twin.
-func (tw twin) line() *metav1.PartialObjectMetadata {
-	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: tw.name, UID: tw.uid, Labels: map[string]string{v1alpha1.LabelHomeNamespace: tw.home}}}
-	if tw.leaving {
+// twinLine is what a consumer sees of a twin.
+func twinLine(tw grants.Twin) *metav1.PartialObjectMetadata {
+	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: tw.Name, UID: tw.UID, Labels: map[string]string{v1alpha1.LabelHomeNamespace: tw.Home}}}
+	if tw.Leaving {
 		o.DeletionTimestamp = new(metav1.Now())
 	}
 	return o
@@ -247,7 +245,7 @@ type viewLine struct {
 func encoded(ref viewed, o any, gone bool) ([]byte, error) {
 	switch is := o.(type) {
 	case *unstructured.Unstructured:
-		o = whole(is).Object
+		o = guests.Whole(is).Object
 	case *corev1.Pod: // its spec the consumer wrote itself, but for the node
 		o = struct {
 			Metadata *metav1.ObjectMeta `json:"metadata"`

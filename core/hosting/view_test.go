@@ -22,6 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/hosting/grants"
+	"kith.dev/core/hosting/guests"
 	"kith.dev/core/remote"
 )
 
@@ -44,7 +46,7 @@ func (s *shelved) List() (list []any) {
 type gallery struct {
 	*desk
 	host       *Host
-	bob, carol Consumer
+	bob, carol grants.Consumer
 	shelves    map[string]*shelved
 }
 
@@ -53,15 +55,15 @@ func newGallery(t *testing.T) *gallery {
 	other, carol := peerOf("carol", 2)
 	cb, cc := contractWith("bob", "contractb"), contractWith("carol", "contractc")
 	g := &gallery{desk: newDesk(t, peer, other, cb, cc), bob: bob, carol: carol, shelves: map[string]*shelved{}}
-	g.host = &Host{client: g.client, contracts: g.tenants.contracts, tenants: g.tenants, book: g.tenants.book, log: slog.New(slog.DiscardHandler)}
-	g.host.views = newViews(g.tenants.contracts, nil, g.host.log)
+	g.host = &Host{client: g.client, Contracts: g.contracts, Tenants: g.tenants, Book: g.book, log: slog.New(slog.DiscardHandler)}
+	g.host.views = newViews(g.contracts, nil, g.host.log)
 	for _, kind := range []string{viewOffloaded, viewPod, viewEvent, "Secret"} {
 		g.shelves[kind] = &shelved{all: map[string]any{}}
-		g.host.views.shelves[kind] = g.shelves[kind]
+		g.host.views.shelves[kind] = g.shelves[kind].List
 	}
 	for home, c := range map[string]struct {
 		ctr *v1alpha1.Contract
-		who Consumer
+		who grants.Consumer
 	}{"shop": {cb, bob}, "market": {cc, carol}} {
 		if _, err := g.ensure(c.ctr, c.who, home, ""); err != nil {
 			t.Fatal(err)
@@ -85,12 +87,12 @@ func (g *gallery) take(kind string, o metav1.Object) {
 }
 
 // serve has the views served, and gives how a consumer opens its own.
-func (g *gallery) serve() func(Consumer) func(context.Context) (io.ReadCloser, error) {
+func (g *gallery) serve() func(grants.Consumer) func(context.Context) (io.ReadCloser, error) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		g.host.GetView(w, r, r.Header.Get("Consumer"))
 	}))
 	g.Cleanup(s.Close)
-	return func(c Consumer) func(context.Context) (io.ReadCloser, error) {
+	return func(c grants.Consumer) func(context.Context) (io.ReadCloser, error) {
 		return func(ctx context.Context) (io.ReadCloser, error) {
 			r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL, nil)
 			if err != nil {
@@ -142,8 +144,8 @@ func guestPod(namespace, name string) *corev1.Pod {
 
 func TestAViewShowsWhatIsInTheOwnTwins(t *testing.T) {
 	g := newGallery(t)
-	carols := g.tenants.contracts.twinsOfConsumer(g.carol.ID)[0].name
-	asked := newOffloaded()
+	carols := g.contracts.TwinsOfConsumer(g.carol.ID)[0].Name
+	asked := guests.NewOffloaded()
 	asked.SetNamespace(bobsShop)
 	asked.SetName("web")
 	asked.SetUID("u1")
@@ -237,7 +239,7 @@ func TestAViewEndsWithTheContractAndIsOpenedByItsHolderOnly(t *testing.T) {
 			break
 		}
 	}
-	g.tenants.contracts.end("contractb")
+	g.contracts.End("contractb")
 	for range told { // it ends
 	}
 	if _, err := open(g.bob)(t.Context()); err == nil || !strings.Contains(err.Error(), "403") {
@@ -386,7 +388,7 @@ func TestNothingOfANamespaceIsToldThatIsTheOwnNoMore(t *testing.T) {
 // TestAThousandNamespacesInOneView: what they cost, with a pod each, its Secret and some events, is little, and told at once.
 func TestAThousandNamespacesInOneView(t *testing.T) {
 	g := newGallery(t)
-	const many = maxTwins - 1 // besides the shop
+	const many = 1000 - 1 // besides the shop
 	heap := func() int64 {
 		runtime.GC()
 		runtime.GC()
@@ -397,8 +399,8 @@ func TestAThousandNamespacesInOneView(t *testing.T) {
 	for i := range many {
 		home := fmt.Sprintf("n%d", i)
 		name := home + "-" + g.bob.Compact[:7]
-		g.tenants.contracts.learn(twin{name: name, home: home, contract: "contractb", consumer: g.bob.Compact})
-		asked := newOffloaded()
+		g.contracts.Learn(grants.Twin{Name: name, Home: home, Contract: "contractb", Consumer: g.bob.Compact})
+		asked := guests.NewOffloaded()
 		asked.SetNamespace(name)
 		asked.SetName("web")
 		asked.Object["spec"] = map[string]any{"homeNamespace": home, "template": `{"spec":{"containers":[{"name":"web","image":"` + strings.Repeat("x", 1000) + `"}]}}`}
@@ -417,14 +419,14 @@ func TestAThousandNamespacesInOneView(t *testing.T) {
 	go func() { done <- view.Run(ctx) }()
 	<-view.Known()
 	took := time.Since(began)
-	if n := len(view.Twins()); n != maxTwins {
+	if n := len(view.Twins()); n != 1000 {
 		t.Errorf("%d namespaces were told of", n)
 	}
-	both := (heap() - held) / maxTwins
+	both := (heap() - held) / 1000
 	g.host.views.mu.Lock()
 	streams := len(g.host.views.open[g.bob.ID])
 	g.host.views.mu.Unlock()
-	t.Logf("%d namespaces came in %s, in %d stream; each takes %d bytes, at both ends together, besides what the provider watches anyway", maxTwins, took.Round(time.Millisecond), streams, both)
+	t.Logf("%d namespaces came in %s, in %d stream; each takes %d bytes, at both ends together, besides what the provider watches anyway", 1000, took.Round(time.Millisecond), streams, both)
 	if streams != 1 || both > 32<<10 {
 		t.Errorf("%d streams, %d bytes for each namespace", streams, both)
 	}

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/hosting/guests"
 )
 
 // The engine finds out some moments after kithd has read what guests get: they would run without until a peering changes.
@@ -27,8 +28,35 @@ func TestTermsFollowWhatNodesSayOfUserNamespaces(t *testing.T) {
 		{node("", "alice"), node("yes", "alice"), false},
 	} {
 		e := event.UpdateEvent{ObjectOld: c.was, ObjectNew: c.is}
-		if got := own().Update(e) && updates(nodeElse).Update(e); got != c.news {
+		if got := own().Update(e) && guests.Updates(nodeElse).Update(e); got != c.news {
 			t.Errorf("%v to %v: %t, want %t", c.was.Annotations, c.is.Annotations, got, c.news)
 		}
+	}
+}
+
+// A twin with its bare name is known by who wrote its labels, which the cache must not forget: else each news of its namespace would
+// make it somebody else's.
+func TestATwinWithItsBareNameIsOneInTheCacheToo(t *testing.T) {
+	peer, bob := peerOf("bob", 1)
+	d := newDesk(t, peer, contractWith("bob", "contractb"))
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{
+		v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelConsumer: bob.Compact, v1alpha1.LabelHomeNamespace: "shop", v1alpha1.LabelContract: "contractb",
+	}, ManagedFields: []metav1.ManagedFieldsEntry{
+		{Manager: "kubectl", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{"f:note":{}}}}`)},
+		{Manager: v1alpha1.ManagedBy, FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:kith.dev/consumer":{}}}}`)},
+	}}}
+	options := CacheOptions()
+	transform := options.DefaultTransform
+	for o, by := range options.ByObject {
+		if _, ok := o.(*corev1.Namespace); ok {
+			transform = by.Transform
+		}
+	}
+	kept, err := transform(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, is := d.contracts.NamespaceChanged(kept.(*corev1.Namespace), false); !is || len(ns.ManagedFields) != 1 {
+		t.Errorf("it is a twin: %t, with %d writers", is, len(ns.ManagedFields))
 	}
 }

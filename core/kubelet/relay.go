@@ -2,26 +2,19 @@ package kubelet
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httputil"
 	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
+	"kith.dev/core/apiproxy"
 	"kith.dev/core/audit"
 )
-
-// The streams of exec, attach and port-forward are the same ones on every hop from kubectl to the container;
-// an API server passes them on as they are, and so does this relay: it only translates the address, from the
-// kubelet's API to the pod's subresource at the peer's API server.
 
 // relay passes a request on to a subresource of the guest pod.
 func (k *Kubelet) relay(subresource string, query func(url.Values) url.Values) http.HandlerFunc {
@@ -52,18 +45,15 @@ func (k *Kubelet) relay(subresource string, query func(url.Values) url.Values) h
 		target := n.API.URL.JoinPath("/api/v1/namespaces", twin, "pods", pod, subresource)
 		target.RawQuery = values.Encode()
 
-		proxy := &httputil.ReverseProxy{
-			Transport:      n.API.Streams,
-			FlushInterval:  -1, // logs are read while they are written
-			Rewrite:        func(p *httputil.ProxyRequest) { rewrite(p, target) },
-			ModifyResponse: plainError,
-			ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+		proxy := apiproxy.Proxy{Transport: n.API.Streams, Log: slog.NewLogLogger(n.Log.Handler(), slog.LevelDebug)}
+		proxy.Pass(w, r, apiproxy.Hop{ // which says nothing of the caller: the peer's door knows us by our key
+			Aim:      func(to *url.URL) { *to = *target },
+			Answered: plainError,
+			Failed: func(err error) {
 				n.Log.Debug("relay to the peer failed", "namespace", namespace, "pod", pod, "err", err)
 				http.Error(w, fmt.Sprintf("%s cannot be reached: %v", n.Peer, err), http.StatusBadGateway)
 			},
-			ErrorLog: slog.NewLogLogger(n.Log.Handler(), slog.LevelDebug),
-		}
-		proxy.ServeHTTP(w, r)
+		})
 	}
 }
 
@@ -78,21 +68,6 @@ func (k *Kubelet) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, err.Error(), code)
 }
 
-// rewrite aims the request at the peer. Of its headers only those pass that belong to the stream; above all
-// none that says who asks, since the peer's door knows us by our key.
-func rewrite(p *httputil.ProxyRequest, target *url.URL) {
-	p.Out.URL, p.Out.Host = target, ""
-	headers := http.Header{}
-	for name, values := range p.Out.Header {
-		switch {
-		case name == "Connection", name == "Upgrade", name == "Accept", name == "User-Agent",
-			name == "X-Stream-Protocol-Version", strings.HasPrefix(name, "Sec-Websocket-"):
-			headers[name] = values
-		}
-	}
-	p.Out.Header = headers
-}
-
 // plainError turns a Status object into its message, as a kubelet answers: the API server in between wraps
 // the text into a Status of its own with the same code.
 func plainError(resp *http.Response) error {
@@ -104,9 +79,8 @@ func plainError(resp *http.Response) error {
 	if err != nil {
 		return err
 	}
-	var status metav1.Status
-	if json.Unmarshal(body, &status) == nil && status.Message != "" {
-		body = []byte(status.Message)
+	if message := apiproxy.Message(resp, body); message != "" {
+		body = []byte(message)
 		resp.Header.Set("Content-Type", "text/plain; charset=utf-8")
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))

@@ -15,7 +15,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/directory"
 	"kith.dev/core/gateway"
-	"kith.dev/core/hosting"
+	"kith.dev/core/hosting/grants"
 	"kith.dev/core/relations"
 	"kith.dev/core/virtualnode"
 	"kith.dev/daemon/doctor"
@@ -234,7 +234,7 @@ func leftAt(all []virtualnode.Left, now time.Time) []virtualnode.Left {
 }
 
 // stuck tells which namespaces of guests do not go.
-func stuck(all []hosting.Leaving, now time.Time) (list []api.Problem) {
+func stuck(all []grants.Leaving, now time.Time) (list []api.Problem) {
 	for _, l := range all {
 		if long := now.Sub(l.Since); long >= stuckPatience {
 			list = append(list, api.Problem{

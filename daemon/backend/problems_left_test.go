@@ -9,7 +9,7 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/directory"
-	"kith.dev/core/hosting"
+	"kith.dev/core/hosting/grants"
 	"kith.dev/core/virtualnode"
 )
 
@@ -39,7 +39,7 @@ func TestNamespacesThatAPeerKeepsForNothingAreShown(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
-	held := stuck([]hosting.Leaving{{Namespace: "shop-x", Consumer: "alice", Since: now.Add(-5 * time.Minute)}, {Namespace: "new-x", Consumer: "alice", Since: now}}, now)
+	held := stuck([]grants.Leaving{{Namespace: "shop-x", Consumer: "alice", Since: now.Add(-5 * time.Minute)}, {Namespace: "new-x", Consumer: "alice", Since: now}}, now)
 	if len(held) != 1 || !strings.Contains(held[0].What, "shop-x of alice") {
 		t.Errorf("%+v", held)
 	}

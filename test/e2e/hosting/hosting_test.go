@@ -84,10 +84,10 @@ func twinNamespaces(t *testing.T, p *provider) {
 			t.Errorf("%s's %s is %s here, want %s", c.who.Name, c.home, got, c.want)
 		}
 	}
-	if _, err := p.host.EnsureNamespace(ctx, carol.contract, carol.Consumer, "mine", v1alpha1.MappingSameName); err == nil {
+	if _, err := carol.ensure(carol.contract, "mine", v1alpha1.MappingSameName); err == nil {
 		t.Error("SameName took over a namespace of the provider's")
 	}
-	if _, err := p.host.EnsureNamespace(ctx, bob.contract, carol.Consumer, "x", v1alpha1.MappingDefault); err == nil {
+	if _, err := carol.ensure(bob.contract, "x", v1alpha1.MappingDefault); err == nil {
 		t.Error("carol used bob's contract")
 	}
 	if err := p.admin.Get(ctx, client.ObjectKeyFromObject(mine), mine); err != nil || len(mine.Labels) != 1 {
@@ -130,11 +130,11 @@ func twinNamespaces(t *testing.T, p *provider) {
 		_ = p.admin.Get(ctx, client.ObjectKeyFromObject(bob.contract), &c)
 		return len(c.Status.Namespaces) == 5 && c.Status.Namespaces[3] == v1alpha1.TwinNamespace{Home: "shop", Abroad: shop}
 	})
-	if there, err := p.host.ReleaseNamespace(ctx, bob.contract, "shop"); err != nil || !there {
+	if there, err := p.host.ReleaseNamespace(ctx, bob.contract.Spec.ID, "shop"); err != nil || !there {
 		t.Error(there, err)
 	}
 	p.eventually(30*time.Second, "the released namespace is gone", func() bool {
-		there, err := p.host.ReleaseNamespace(ctx, bob.contract, "shop") // asked again it is the same
+		there, err := p.host.ReleaseNamespace(ctx, bob.contract.Spec.ID, "shop") // asked again it is the same
 		return err == nil && !there && apierrors.IsNotFound(p.admin.Get(ctx, client.ObjectKey{Name: shop}, &ns))
 	})
 }

@@ -39,6 +39,8 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/api/v1alpha1/crds"
 	"kith.dev/core/hosting"
+	"kith.dev/core/hosting/door"
+	"kith.dev/core/hosting/grants"
 	"kith.dev/core/identity"
 	"kith.dev/core/sharing"
 	"kith.dev/test/images"
@@ -51,7 +53,7 @@ type provider struct {
 	config *rest.Config // administrator
 	admin  client.Client
 	host   *hosting.Host
-	door   *hosting.Door
+	door   *door.Door
 	stop   context.CancelFunc
 	done   chan struct{}
 	out    io.Writer // of the whole test: hosting logs across stories
@@ -162,7 +164,7 @@ func (p *provider) start() {
 	if p.host, err = hosting.New(mgr, nil, log); err != nil {
 		p.Fatal(err)
 	}
-	if p.door, err = hosting.NewDoor(p.config, p.host, nil, log); err != nil {
+	if p.door, err = door.NewDoor(p.config, p.host, nil, log); err != nil {
 		p.Fatal(err)
 	}
 	p.host.OnShut(p.door.Shut)
@@ -193,7 +195,7 @@ func (p *provider) halt() {
 // consumer is a peer with a contract, and a Kubernetes client whose every request goes through the door.
 type consumer struct {
 	*provider
-	hosting.Consumer
+	grants.Consumer
 	contract *v1alpha1.Contract
 	config   *rest.Config
 	client   client.Client
@@ -224,7 +226,7 @@ func (p *provider) newConsumer(name string, limit corev1.ResourceList) *consumer
 			p.Fatal(err)
 		}
 	}
-	c := &consumer{provider: p, contract: contract, Consumer: hosting.Consumer{ID: id.String(), Compact: id.Compact(), Name: name}}
+	c := &consumer{provider: p, contract: contract, Consumer: grants.Consumer{ID: id.String(), Compact: id.Compact(), Name: name}}
 	front := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.door.Serve(w, r, c.ID)
 	}))
@@ -249,9 +251,17 @@ func (p *provider) newConsumer(name string, limit corev1.ResourceList) *consumer
 	return c
 }
 
+func (c *consumer) ensure(contract *v1alpha1.Contract, home string, mapping v1alpha1.NamespaceMapping) (string, error) {
+	terms, err := c.host.TermsOf(context.Background(), contract.Spec.ID, c.ID)
+	if err != nil {
+		return "", err
+	}
+	return c.host.EnsureNamespace(context.Background(), terms, home, mapping)
+}
+
 func (c *consumer) twin(home string, mapping v1alpha1.NamespaceMapping) string {
 	c.Helper()
-	name, err := c.host.EnsureNamespace(context.Background(), c.contract, c.Consumer, home, mapping)
+	name, err := c.ensure(c.contract, home, mapping)
 	if err != nil {
 		c.Fatal(err)
 	}

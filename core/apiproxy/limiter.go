@@ -1,0 +1,152 @@
+package apiproxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Limits bound what one caller may do.
+type Limits struct {
+	Requests int           // at the same time, streams aside
+	Lists    int           // of these, lists of objects, and deletions of them by list; others wait for their turn
+	Turn     time.Duration // as long as this, then they are refused
+	Streams  int           // followed logs, upgraded connections, and watches at the same time
+	Rate     float64       // requests per second on average
+	Burst    int           // and at once
+	Patience time.Duration // a request over the rate waits as long, then it is refused
+	Timeout  time.Duration // for everything that is not a stream
+	Body     int64         // bytes of a request
+	Bodies   int64         // bytes of all requests under way; one that does not say how long it is counts as Body
+}
+
+// DefaultLimits let a caller start and watch a thousand pods without noticing, and keep one that
+// spins from taking the API server away from its owner.
+func DefaultLimits() Limits {
+	return Limits{
+		Requests: 128, Lists: 4, Turn: 10 * time.Second, Streams: 128,
+		Rate: 200, Burst: 400, Patience: time.Second,
+		Timeout: time.Minute,
+		Body:    2 << 20, // a Secret of 1 MiB in base64, with room
+		Bodies:  16 << 20,
+	}
+}
+
+// applied is how often the body of an apply counts among those under way: the API server reads it as YAML, also when it is
+// JSON, which takes four times as much as other JSON.
+const applied = 4
+
+// Weight is how many bytes of Bodies a request takes up.
+func (l Limits) Weight(r *http.Request) int64 {
+	body := r.ContentLength
+	if body < 0 {
+		body = l.Body // it does not say; so much it may be
+	}
+	if media, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); media == string(types.ApplyYAMLPatchType) {
+		body *= applied
+	}
+	return body
+}
+
+// Limiter counts what one caller has open, and closes it all at once. Make it with NewLimiter.
+type Limiter struct {
+	// Open is done once the caller was shut out.
+	Open context.Context
+	// Shut cuts everything that is open, for good.
+	Shut context.CancelFunc
+
+	limits Limits
+	bucket *rate.Limiter
+	lists  *semaphore.Weighted
+
+	mu                sync.Mutex
+	requests, streams int
+	bodies            int64
+}
+
+// NewLimiter is one for one caller.
+func NewLimiter(limits Limits) *Limiter {
+	l := &Limiter{limits: limits, bucket: rate.NewLimiter(rate.Limit(limits.Rate), limits.Burst), lists: semaphore.NewWeighted(int64(limits.Lists))}
+	l.Open, l.Shut = context.WithCancel(context.Background())
+	return l
+}
+
+// ErrShut is why a request of a caller ended that was shut out.
+var ErrShut = errors.New("the caller was shut out")
+
+// Enter lets one request in whose body has this Weight, or says which limit it is over. Call leave when it is done.
+func (l *Limiter) Enter(ctx context.Context, info Info, body int64) (leave func(), err error) {
+	count, limit, what := &l.requests, l.limits.Requests, "requests"
+	if info.Stream {
+		count, limit, what = &l.streams, l.limits.Streams, "watches and streams"
+	}
+	l.mu.Lock()
+	if *count >= limit {
+		l.mu.Unlock()
+		return nil, fmt.Errorf("%s: %d are open, more are not allowed at the same time", what, limit)
+	}
+	if l.bodies+body > l.limits.Bodies {
+		l.mu.Unlock()
+		return nil, fmt.Errorf("request bodies: more than %d bytes at the same time", l.limits.Bodies)
+	}
+	*count++
+	l.bodies += body
+	l.mu.Unlock()
+	leave = func() {
+		l.mu.Lock()
+		*count--
+		l.bodies -= body
+		l.mu.Unlock()
+	}
+	if err := l.wait(ctx); err != nil {
+		leave()
+		return nil, err
+	}
+	if info.List {
+		if err := l.turn(ctx); err != nil {
+			leave()
+			return nil, err
+		}
+		uncount := leave
+		return func() { l.lists.Release(1); uncount() }, nil
+	}
+	return leave, nil
+}
+
+// turn waits until few enough lists are under way.
+func (l *Limiter) turn(ctx context.Context) error {
+	one := func(ctx context.Context) error { return l.lists.Acquire(ctx, 1) }
+	return l.within(ctx, l.limits.Turn, one, "lists: %d are under way, and none ended within %s", l.limits.Lists, l.limits.Turn)
+}
+
+// wait smooths a burst over the rate, as long as that takes less than the patience.
+func (l *Limiter) wait(ctx context.Context) error {
+	if l.bucket.Allow() {
+		return nil
+	}
+	return l.within(ctx, l.limits.Patience, l.bucket.Wait, "requests: more than %g per second", l.limits.Rate)
+}
+
+// within waits as long for something, or says what there is too much of.
+func (l *Limiter) within(ctx context.Context, patience time.Duration, wait func(context.Context) error, tooMuch string, args ...any) error {
+	bounded, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	defer context.AfterFunc(l.Open, stop)()
+	switch err := wait(bounded); {
+	case err == nil:
+		return nil
+	case l.Open.Err() != nil:
+		return ErrShut
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return fmt.Errorf(tooMuch, args...)
+}

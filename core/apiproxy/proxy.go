@@ -1,0 +1,127 @@
+package apiproxy
+
+import (
+	"log"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// Proxy passes requests on to a Kubernetes API. Answers are flushed as they come, so a watch's event waits for no other, and logs
+// are read while they are written. The streams of exec, attach and port-forward are the same ones on every hop from kubectl to the
+// container: they are passed on as they are.
+type Proxy struct {
+	// Transport carries requests; Upgrades those that change the protocol, which HTTP/1.1 alone knows. Nil: Transport does.
+	Transport, Upgrades http.RoundTripper
+	// Headers travel besides those of streams.
+	Headers []string
+	// Log takes what is said of copies that broke off: each cut watch is one.
+	Log *log.Logger
+}
+
+// Hop is where one request goes, and what becomes of the answer.
+type Hop struct {
+	Aim      func(to *url.URL)          // changes the URL that was asked for into that at the API
+	As       http.Header                // who asks, if the API is told by headers
+	Answered func(*http.Response) error // may read and change the answer
+	Failed   func(err error)            // writes the answer when none came
+}
+
+// Pass answers a request with what the API says.
+func (p *Proxy) Pass(w http.ResponseWriter, r *http.Request, hop Hop) {
+	transport := p.Transport
+	if p.Upgrades != nil && r.Header.Get("Upgrade") != "" {
+		transport = p.Upgrades
+	}
+	proxy := httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			hop.Aim(r.Out.URL)
+			r.Out.Host = ""
+			r.Out.Header = safeHeaders(r.Out.Header, p.Headers)
+			maps.Copy(r.Out.Header, hop.As)
+		},
+		Transport:      transport,
+		FlushInterval:  -1,
+		ModifyResponse: hop.Answered,
+		ErrorHandler:   func(_ http.ResponseWriter, _ *http.Request, err error) { hop.Failed(err) },
+		ErrorLog:       p.Log,
+	}
+	proxy.ServeHTTP(w, r)
+}
+
+// streamHeaders belong to a stream, or say what the caller can read.
+var streamHeaders = []string{
+	"Accept", "Connection", "Sec-Websocket-Extensions", "Sec-Websocket-Key", "Sec-Websocket-Protocol", "Sec-Websocket-Version",
+	"Upgrade", "User-Agent", "X-Stream-Protocol-Version",
+}
+
+// tokenProtocol: the API server takes a bearer token from a WebSocket protocol that starts with this.
+// Source: k8s.io/apiserver/pkg/authentication/request/websocket.
+const tokenProtocol = "base64url.bearer.authorization.k8s.io."
+
+// safeHeaders are those that travel. Only named ones do: whatever would claim an identity stays out.
+func safeHeaders(in http.Header, besides []string) http.Header {
+	out := http.Header{}
+	for _, name := range slices.Concat(streamHeaders, besides) {
+		if values, ok := in[name]; ok {
+			out[name] = slices.Clone(values)
+		}
+	}
+	if offered, ok := out["Sec-Websocket-Protocol"]; ok {
+		var kept []string
+		for _, p := range strings.Split(strings.Join(offered, ","), ",") {
+			if p = strings.TrimSpace(p); p != "" && !strings.HasPrefix(strings.ToLower(p), tokenProtocol) {
+				kept = append(kept, p)
+			}
+		}
+		out.Set("Sec-Websocket-Protocol", strings.Join(kept, ", "))
+	}
+	return out
+}
+
+// Transports are connections to the API server that config leads to, for nobody else's use: a daemon's own requests must not wait
+// behind others'. The second speaks HTTP/1.1 alone, for upgrades (SPDY, WebSocket).
+func Transports(config *rest.Config) (plain, upgrades http.RoundTripper, err error) {
+	if plain, err = transport(config, false); err == nil {
+		upgrades, err = transport(config, true)
+	}
+	return plain, upgrades, err
+}
+
+func transport(config *rest.Config, http1 bool) (http.RoundTripper, error) {
+	tlsConfig, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return nil, err
+	}
+	t := &http.Transport{
+		TLSHandshakeTimeout: 10 * time.Second,
+		IdleConnTimeout:     90 * time.Second,
+		MaxIdleConnsPerHost: 32,
+		DisableCompression:  true, // what is asked for is passed on as it is
+		DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
+	}
+	if config.Dial != nil {
+		t.DialContext = config.Dial
+	}
+	if tlsConfig != nil {
+		t.TLSClientConfig = tlsConfig.Clone()
+	}
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetHTTP1(true)
+	if http1 {
+		if t.TLSClientConfig != nil {
+			t.TLSClientConfig.NextProtos = []string{"http/1.1"}
+		}
+	} else {
+		t.Protocols.SetHTTP2(true)
+		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}
+	}
+	return rest.HTTPWrappersForConfig(config, t)
+}

@@ -1,0 +1,132 @@
+package apiproxy
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Info is what a request asks of a Kubernetes API.
+type Info struct {
+	Path                  string // at the API server, clean by construction
+	Resource, Subresource string // empty: discovery
+	Stream                bool   // has no natural end: a watch, a followed log, an upgraded connection
+	List                  bool   // of many objects at once, which the API server holds in memory while it answers
+	Writes                bool   // what it brings is kept: a create, or a change
+}
+
+// upgrades the API server speaks, on the subresources that use them.
+var (
+	upgradeProtocols = []string{"websocket", "spdy/3.1"}
+	upgradeResources = []string{"exec", "attach", "portforward"}
+	methods          = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
+)
+
+const maxPath = 1024
+
+// Parse checks the request line: a path below prefix to discovery, or to the namespaced resources of core/v1 and of these groups,
+// with their versions. It is taken only in its one plain spelling: no percent-encoding, no dots, no empty segments. So what is
+// checked here is what the API server sees.
+func Parse(r *http.Request, prefix string, groups ...string) (Info, error) {
+	elsewhere := func() error {
+		return fmt.Errorf("path: only namespaced resources of core/v1, %s can be reached here", strings.Join(groups, " and "))
+	}
+	if !slices.Contains(methods, r.Method) {
+		return Info{}, fmt.Errorf("method %.16q: must be one of %s", r.Method, strings.Join(methods, ", "))
+	}
+	escaped := r.URL.EscapedPath()
+	rest, ok := strings.CutPrefix(escaped, prefix+"/")
+	if !ok || escaped != r.URL.Path || len(rest) > maxPath {
+		return Info{}, elsewhere()
+	}
+	segments := strings.Split(rest, "/")
+	if slices.ContainsFunc(segments, func(s string) bool { return !plain(s) }) {
+		return Info{}, elsewhere()
+	}
+	info := Info{Path: "/" + rest}
+	resource, ok := namespaced(segments, groups)
+	if !ok {
+		if r.Method == http.MethodGet && discovery(segments, groups) && r.Header.Get("Upgrade") == "" {
+			return info, nil
+		}
+		return Info{}, elsewhere()
+	}
+	return info.of(r, resource)
+}
+
+// plain segments are what Kubernetes names and resources are made of.
+func plain(s string) bool {
+	if s == "" || s[0] == '.' {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '.' {
+			return false
+		}
+	}
+	return true
+}
+
+// namespaced gives what follows the namespace: resource, and perhaps name and subresource.
+func namespaced(segments, groups []string) ([]string, bool) {
+	switch {
+	case len(segments) > 2 && segments[0] == "api" && segments[1] == "v1":
+		segments = segments[2:]
+	case len(segments) > 3 && segments[0] == "apis" && slices.Contains(groups, segments[1]+"/"+segments[2]):
+		segments = segments[3:]
+	default:
+		return nil, false
+	}
+	if len(segments) < 3 || len(segments) > 5 || segments[0] != "namespaces" {
+		return nil, false
+	}
+	return segments[2:], true
+}
+
+// discovery is what a Kubernetes client reads before anything else.
+func discovery(segments, groups []string) bool {
+	switch path := strings.Join(segments, "/"); path {
+	case "version", "api", "api/v1", "apis":
+		return true
+	default:
+		gv, ok := strings.CutPrefix(path, "apis/")
+		return ok && slices.ContainsFunc(groups, func(g string) bool {
+			return gv == g || strings.HasPrefix(g, gv+"/")
+		})
+	}
+}
+
+// of fills in what is done to a resource.
+func (i Info) of(r *http.Request, resource []string) (Info, error) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return Info{}, errors.New("query: malformed")
+	}
+	i.Resource = resource[0]
+	if len(resource) == 3 {
+		i.Subresource = resource[2]
+	}
+	if protocol := r.Header.Get("Upgrade"); protocol != "" {
+		if !slices.Contains(upgradeProtocols, strings.ToLower(protocol)) || !slices.Contains(upgradeResources, i.Subresource) {
+			return Info{}, fmt.Errorf("upgrade to %.32q: only WebSocket and SPDY/3.1 on %s", protocol, strings.Join(upgradeResources, ", "))
+		}
+		i.Stream = true
+		return i, nil
+	}
+	i.Writes = r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch
+	// What is to be watched the API server asks of a GET only; any other is what its method says.
+	i.Stream = r.Method == http.MethodGet && (isSet(query, "watch") || i.Subresource == "log" && isSet(query, "follow"))
+	i.List = len(resource) == 1 && (r.Method == http.MethodGet && !i.Stream || r.Method == http.MethodDelete)
+	return i, nil
+}
+
+// isSet reads a boolean parameter as the API server does: there, and neither "0" nor "false".
+// Source: Convert_Slice_string_To_bool in k8s.io/apimachinery/pkg/runtime/conversion.go.
+func isSet(query url.Values, name string) bool {
+	values, ok := query[name]
+	return ok && len(values) > 0 && values[0] != "0" && !strings.EqualFold(values[0], "false")
+}

@@ -1,0 +1,59 @@
+package apiproxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// reasons are what a Status says beside its code, and after how many seconds the caller may try again; others are Forbidden.
+var reasons = map[int]struct {
+	reason metav1.StatusReason
+	retry  int32
+}{
+	http.StatusBadRequest:            {metav1.StatusReasonBadRequest, 0},
+	http.StatusRequestEntityTooLarge: {metav1.StatusReasonRequestEntityTooLarge, 0},
+	http.StatusTooManyRequests:       {metav1.StatusReasonTooManyRequests, 1},
+	http.StatusServiceUnavailable:    {metav1.StatusReasonServiceUnavailable, 1},
+	http.StatusGatewayTimeout:        {metav1.StatusReasonTimeout, 1},
+}
+
+// Refuse answers with a Kubernetes Status.
+func Refuse(w http.ResponseWriter, code int, message string) {
+	status := metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure, Code: int32(code), Reason: metav1.StatusReasonForbidden, Message: "kith: " + message,
+	}
+	if known, ok := reasons[code]; ok {
+		status.Reason = known.reason
+		if known.retry > 0 {
+			status.Details = &metav1.StatusDetails{RetryAfterSeconds: known.retry}
+			w.Header().Set("Retry-After", fmt.Sprint(known.retry))
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(&status) // the caller is gone when this fails
+}
+
+// Message is that of the Status in an answer, which may be cut off behind it; empty when there is none.
+func Message(answer *http.Response, body []byte) string {
+	var status metav1.Status
+	switch raw, protobuf := bytes.CutPrefix(body, []byte("k8s\x00")); {
+	case protobuf:
+		var around runtime.Unknown
+		if around.Unmarshal(raw) == nil && status.Unmarshal(around.Raw) == nil {
+			return status.Message
+		}
+	case strings.HasPrefix(answer.Header.Get("Content-Type"), "application/json"):
+		if json.Unmarshal(body, &status) == nil {
+			return status.Message
+		}
+	}
+	return ""
+}

@@ -1,0 +1,302 @@
+package door
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"kith.dev/core/apiproxy"
+	"kith.dev/core/audit"
+	"kith.dev/core/hosting/grants"
+)
+
+// Names under which the provider's API server knows consumers.
+const (
+	UserPrefix = "kith:peer:"
+	Group      = "kith:peers"
+)
+
+// Access says who may pass the door. *Host is one.
+type Access interface {
+	// Admitted reports whether a contract with the consumer is in force. Once it says no, Shut has to be called: what is open already
+	// does not ask again.
+	Admitted(consumerID string) bool
+	// Kept counts what the consumer keeps in the API server here, and says how much that may be.
+	Kept(ctx context.Context, consumerID string) (has, most Stock, err error)
+}
+
+// Door lets consumers through to the provider's API server, each as itself: user kith:peer:<ID>, group
+// kith:peers. What they may do there is RBAC's business (ClusterRole kith:tenant); the door sees to it that
+// nobody passes as somebody else, outside the few paths a tenant needs, without a contract, or too often.
+type Door struct {
+	// Limits of each consumer; they may be changed before the first request.
+	Limits apiproxy.Limits
+	// Recount is how long what a consumer keeps is not counted again.
+	Recount time.Duration
+
+	access Access
+	target *url.URL
+	proxy  apiproxy.Proxy
+	audits *audit.Log
+	log    *slog.Logger
+
+	mu    sync.Mutex
+	gates map[string]*gate // by consumer that has a contract
+}
+
+// gate is what a consumer has open, and what it keeps here.
+type gate struct {
+	*apiproxy.Limiter
+	kept stock
+}
+
+// NewDoor makes the door to the API server that config leads to. The identity in config must be allowed
+// to impersonate users and groups. Refusals are noted in audits, with the reasons below; it may be nil.
+func NewDoor(config *rest.Config, access Access, audits *audit.Log, log *slog.Logger) (*Door, error) {
+	target, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("door: address of the API server: %w", err)
+	}
+	d := &Door{
+		Limits: apiproxy.DefaultLimits(), Recount: 10 * time.Second,
+		access: access, target: target, audits: audits, log: log, gates: map[string]*gate{},
+	}
+	if d.proxy.Transport, d.proxy.Upgrades, err = apiproxy.Transports(config); err != nil {
+		return nil, fmt.Errorf("door: connecting to the API server: %w", err)
+	}
+	d.proxy.Headers = []string{"Accept-Encoding", "Content-Type", "If-None-Match"}
+	d.proxy.Log = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
+	d.proxy.Log.SetPrefix("door: ")
+	return d, nil
+}
+
+// Reasons for which the door does not let a request through, or gives no answer.
+const (
+	RefusedPath        = "path"        // not a path, method or upgrade that a tenant needs
+	RefusedForbidden   = "forbidden"   // the API server said no: rights, admission, quota
+	RefusedFull        = "full"        // the consumer keeps too much here already
+	RefusedContract    = "contract"    // no contract is in force
+	RefusedLimits      = "limits"      // too much at once, or too often
+	RefusedBody        = "body"        // too large, or of a kind that no consumer writes
+	RefusedTimeout     = "timeout"     // the API server took too long
+	RefusedUnavailable = "unavailable" // the API server does not answer
+)
+
+// RefusedReasons are all of them.
+func RefusedReasons() []string {
+	return []string{RefusedPath, RefusedForbidden, RefusedFull, RefusedContract, RefusedLimits, RefusedBody, RefusedTimeout, RefusedUnavailable}
+}
+
+// usual reasons are those that an honest consumer meets too: the contract ended before it heard of that, it has much to do,
+// this side is slow.
+var usual = []string{RefusedContract, RefusedLimits, RefusedTimeout, RefusedUnavailable}
+
+// refused notes that a request was.
+func (d *Door) refused(r *http.Request, consumerID, reason, why string) {
+	addr, _ := netip.ParseAddrPort(r.RemoteAddr) // left out when it is none
+	d.audits.Note(audit.Refusal{
+		Door: audit.Kube, Reason: reason, ID: consumerID, Addr: addr,
+		What: r.Method + " " + r.URL.EscapedPath(), Why: why, Usual: slices.Contains(usual, reason),
+	})
+}
+
+// no is why a request is not let through.
+type no struct {
+	code        int
+	reason, why string
+}
+
+var noContract = &no{http.StatusForbidden, RefusedContract, "no contract with this cluster is in force"}
+
+func (d *Door) noBody() *no {
+	return &no{http.StatusRequestEntityTooLarge, RefusedBody,
+		fmt.Sprintf("request body: larger than %d bytes, not come whole and in time, or none is expected here", d.Limits.Body)}
+}
+
+func (d *Door) refuse(w http.ResponseWriter, r *http.Request, consumerID string, no *no) {
+	d.refused(r, consumerID, no.reason, no.why)
+	apiproxy.Refuse(w, no.code, no.why)
+}
+
+func (d *Door) gate(consumerID string) *gate {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	one := d.gates[consumerID]
+	if one == nil {
+		one = &gate{Limiter: apiproxy.NewLimiter(d.Limits)}
+		d.gates[consumerID] = one
+	}
+	return one
+}
+
+// Shut cuts every open request of the consumer, streams included. The next one is asked for its contract, and the next contract
+// begins with a gate of its own.
+func (d *Door) Shut(consumerID string) {
+	d.mu.Lock()
+	one := d.gates[consumerID]
+	delete(d.gates, consumerID)
+	d.mu.Unlock()
+	if one != nil {
+		one.Shut()
+	}
+}
+
+// Serve answers one request under /kube/ of the consumer with this ID (identity.ID.String). Refusals are
+// Kubernetes Status objects, so a Kubernetes client understands them.
+func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) {
+	if no := d.serve(w, r, consumerID); no != nil {
+		d.refuse(w, r, consumerID, no)
+	}
+}
+
+func (d *Door) serve(w http.ResponseWriter, r *http.Request, consumerID string) *no {
+	// Which of these a consumer gets is RBAC's business.
+	info, err := apiproxy.Parse(r, "/kube", "discovery.k8s.io/v1", "kith.dev/v1alpha1")
+	if err != nil {
+		return &no{http.StatusForbidden, RefusedPath, err.Error()}
+	}
+	if !d.access.Admitted(consumerID) {
+		return noContract
+	}
+	gate := d.gate(consumerID)
+	// Again, now that a Shut would reach us: else one between the two lines would miss this request.
+	if !d.access.Admitted(consumerID) {
+		return noContract
+	}
+	if r.ContentLength > d.Limits.Body || info.Stream && r.ContentLength != 0 {
+		return d.noBody()
+	}
+	leave, err := gate.Enter(r.Context(), info, d.Limits.Weight(r))
+	switch {
+	case err == nil:
+	case errors.Is(err, apiproxy.ErrShut):
+		return noContract
+	case r.Context().Err() != nil: // the consumer went away; nobody reads this
+		return nil
+	default:
+		return &no{http.StatusTooManyRequests, RefusedLimits, err.Error()}
+	}
+	defer leave()
+
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(gate.Open, func() { cancel(apiproxy.ErrShut) })()
+	clock := http.NewResponseController(w) // errors: a writer without deadlines has none to lift
+	weight := int64(0)
+	if info.Stream {
+		_ = clock.SetReadDeadline(time.Time{})
+		_ = clock.SetWriteDeadline(time.Time{})
+	} else {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, d.Limits.Timeout)
+		defer stop()
+		_ = clock.SetReadDeadline(time.Now().Add(d.Limits.Timeout))
+		_ = clock.SetWriteDeadline(time.Now().Add(d.Limits.Timeout + time.Second))
+		body, err := gathered(w, r, d.Limits.Body)
+		if err != nil {
+			return d.noBody()
+		}
+		r.Body, r.ContentLength = http.NoBody, 0
+		if len(body) > 0 {
+			if weight, err = checkBody(info, r.Method, r.Header.Get("Content-Type"), body); err != nil {
+				return &no{http.StatusForbidden, RefusedBody, err.Error()}
+			}
+			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		}
+	}
+	if info.Writes {
+		if err := gate.kept.admit(ctx, r, weight, consumerID, d); err != nil {
+			return &no{http.StatusForbidden, RefusedFull, err.Error()}
+		}
+	}
+	d.pass(ctx, w, r, info, consumerID)
+	return nil
+}
+
+// pass has the API server answer, which knows the consumer as nobody but itself.
+func (d *Door) pass(ctx context.Context, w http.ResponseWriter, r *http.Request, info apiproxy.Info, consumerID string) {
+	d.proxy.Pass(w, r.WithContext(ctx), apiproxy.Hop{
+		Aim: func(to *url.URL) {
+			to.Scheme, to.Host = d.target.Scheme, d.target.Host
+			to.Path, to.RawPath = strings.TrimSuffix(d.target.Path, "/")+info.Path, ""
+			if info.Writes {
+				// By default the API server looks for unknown and repeated fields, and writes down the whole path to each, with all
+				// the names in it: 2 MiB make a hundred gigabytes. Nobody reads what it would say of them.
+				query := to.Query()
+				query.Set("fieldValidation", metav1.FieldValidationIgnore)
+				to.RawQuery = query.Encode()
+			}
+		},
+		As:       http.Header{"Impersonate-User": {UserPrefix + consumerID}, "Impersonate-Group": {Group}},
+		Answered: func(answer *http.Response) error { return d.answered(answer, r, consumerID) },
+		Failed:   func(err error) { d.failed(ctx, w, r, consumerID, err) },
+	})
+}
+
+// gathered reads the body before the API server hears of the request. Else a body that comes slowly would hold the API
+// server up; and one that the API server refuses before it came would hold up everybody for the whole timeout: the consumer's
+// client stops sending and waits for the end of the answer, the proxy waits for the end of the body first.
+func gathered(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
+	if r.Body == nil || r.ContentLength == 0 {
+		return nil, nil
+	}
+	return io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+}
+
+// maxStatus is how much of a refusal of the API server is read to learn its reason.
+const maxStatus = 8 << 10
+
+// answered notes what the API server refused.
+func (d *Door) answered(answer *http.Response, r *http.Request, consumerID string) error {
+	reason := RefusedForbidden
+	switch answer.StatusCode {
+	case http.StatusUnauthorized, http.StatusForbidden:
+	case http.StatusTooManyRequests:
+		reason = RefusedLimits
+	case http.StatusRequestEntityTooLarge:
+		reason = RefusedBody
+	default:
+		return nil
+	}
+	begin, err := io.ReadAll(io.LimitReader(answer.Body, maxStatus))
+	if err != nil {
+		return err
+	}
+	answer.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(begin), answer.Body), answer.Body}
+	d.refused(r, consumerID, reason, grants.Cut(cmp.Or(apiproxy.Message(answer, begin), "refused by the API server"), 300))
+	return nil
+}
+
+// failed answers when the API server did not. What exactly went wrong is for this side's log only.
+func (d *Door) failed(ctx context.Context, w http.ResponseWriter, r *http.Request, consumerID string, err error) {
+	switch {
+	case errors.Is(context.Cause(ctx), apiproxy.ErrShut):
+		d.refuse(w, r, consumerID, noContract)
+	case errors.Is(err, context.DeadlineExceeded):
+		d.refused(r, consumerID, RefusedTimeout, "the API server takes too long")
+		apiproxy.Refuse(w, http.StatusGatewayTimeout, fmt.Sprintf("the API server did not answer within %s", d.Limits.Timeout))
+	case errors.Is(err, context.Canceled): // the consumer went away; nobody reads this
+		apiproxy.Refuse(w, http.StatusServiceUnavailable, "cancelled")
+	default:
+		d.refused(r, consumerID, RefusedUnavailable, "the API server does not answer")
+		d.log.Warn("door: the API server does not answer", "err", err)
+		apiproxy.Refuse(w, http.StatusServiceUnavailable, "the provider's API server does not answer")
+	}
+}

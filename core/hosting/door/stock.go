@@ -1,0 +1,159 @@
+package door
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/hosting/grants"
+	"kith.dev/core/wire"
+)
+
+// Stock is what a consumer keeps in this cluster's API server: it costs the owner memory, here and there, and disk.
+type Stock struct {
+	Objects, Bytes int64
+}
+
+func (s Stock) over(most Stock) bool { return s.Objects > most.Objects || s.Bytes > most.Bytes }
+
+// mostFor is the most a consumer may keep: many times what the pods granted to it need.
+func mostFor(limit corev1.ResourceList) Stock {
+	pods := limit[corev1.ResourcePods]
+	n := min(max(pods.Value(), 0), 100_000)
+	return Stock{Objects: 4000 + 10*n, Bytes: 16<<20 + n*(32<<10)}
+}
+
+// stock estimates what a consumer keeps by what it sends, as if nothing ever went or were replaced, and has it counted
+// when the estimate says that there is no room. So a write costs an addition, and an estimate refuses nobody for longer
+// than until the next count.
+type stock struct {
+	mu      sync.Mutex
+	about   Stock
+	most    Stock
+	counted time.Time     // zero: never
+	took    time.Duration // the counting
+}
+
+// admit is nil when there is room for what the request brings, which weighs so much besides its bytes.
+func (s *stock) admit(ctx context.Context, r *http.Request, weight int64, consumerID string, d *Door) error {
+	more := Stock{Bytes: r.ContentLength}
+	if more.Bytes < 0 {
+		more.Bytes = d.Limits.Body
+	}
+	more.Bytes += weight
+	if r.Method == http.MethodPost {
+		more.Objects = 1
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := Stock{s.about.Objects + more.Objects, s.about.Bytes + more.Bytes}
+	// Counting a lot takes a while, so who keeps a lot is counted less often.
+	if next.over(s.most) && time.Since(s.counted) > max(d.Recount, 10*s.took) {
+		began := time.Now()
+		has, most, err := d.access.Kept(ctx, consumerID)
+		if err != nil { // it may name what is not the consumer's
+			return errors.New("what you keep here cannot be counted now, try again")
+		}
+		s.about, s.most, s.counted, s.took = has, most, time.Now(), time.Since(began)
+		next = Stock{has.Objects + more.Objects, has.Bytes + more.Bytes}
+	}
+	if next.over(s.most) {
+		return fmt.Errorf("%d objects with %d bytes of yours are kept here; the contract lets you keep %d objects with %d bytes", s.about.Objects, s.about.Bytes, s.most.Objects, s.most.Bytes)
+	}
+	s.about = next
+	return nil
+}
+
+// keptKinds are what consumers write.
+var keptKinds = []schema.GroupVersionResource{
+	v1alpha1.GroupVersion.WithResource("offloadedpods"),
+	corev1.SchemeGroupVersion.WithResource("services"),
+	corev1.SchemeGroupVersion.WithResource("configmaps"),
+	corev1.SchemeGroupVersion.WithResource("secrets"),
+	discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
+}
+
+// severally is how many namespaces are counted one by one: more are together less work, though others' objects are read with them.
+const severally = 16
+
+// Keep counts what consumers keep here.
+type Keep struct {
+	Contracts *grants.Contracts
+	Raw       rest.Interface // of this cluster's API server, any path
+}
+
+// Kept counts what the consumer keeps in its twin namespaces, page by page. It is the Door's Access.
+func (h *Keep) Kept(ctx context.Context, consumerID string) (has, most Stock, err error) {
+	twins, limit := h.Contracts.GrantedTo(consumerID)
+	most = mostFor(limit)
+	mine := map[string]bool{}
+	for _, namespace := range twins {
+		mine[namespace] = true
+	}
+	if len(twins) > severally {
+		twins = []string{metav1.NamespaceAll}
+	}
+	for _, namespace := range twins {
+		for _, kind := range keptKinds {
+			if err := h.count(ctx, namespace, kind, mine, &has); err != nil {
+				return has, most, fmt.Errorf("counting %s: %w", kind.Resource, err)
+			}
+		}
+	}
+	return has, most, nil
+}
+
+// page is how many objects are counted at once: each may have more than a megabyte.
+const page = "8"
+
+// count reads the objects as text: decoded they would take many times as much.
+func (h *Keep) count(ctx context.Context, namespace string, kind schema.GroupVersionResource, mine map[string]bool, has *Stock) error {
+	path := []string{"/apis/" + kind.GroupVersion().String()}
+	if kind.Group == "" {
+		path[0] = "/api/" + kind.Version
+	}
+	if namespace != metav1.NamespaceAll {
+		path = append(path, "namespaces", namespace)
+	}
+	for next, first := "", true; first || next != ""; first = false {
+		r := h.Raw.Get().AbsPath(append(path, kind.Resource)...).SetHeader("Accept", runtime.ContentTypeJSON).Param("limit", page)
+		if kind.Group != v1alpha1.GroupVersion.Group { // of which all are the consumer's
+			r.Param("labelSelector", v1alpha1.LabelManagedBy+"="+v1alpha1.ManagedBy)
+		}
+		if next != "" {
+			r.Param("continue", next)
+		}
+		text, err := r.Do(ctx).Raw()
+		if err != nil {
+			return err
+		}
+		rest, err := wire.Each(text, "items", func(object []byte) error {
+			if namespace == metav1.NamespaceAll && !mine[wire.Text(object, "metadata", "namespace")] {
+				return nil
+			}
+			has.Objects++
+			has.Bytes += int64(len(object))
+			var slice sliceSize
+			if kind.Resource == "endpointslices" && Read(object, &slice) == nil {
+				has.Bytes += slice.weight()
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		next = wire.Text(rest, "metadata", "continue")
+	}
+	return nil
+}

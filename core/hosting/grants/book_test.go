@@ -1,0 +1,197 @@
+package grants
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func list(pairs ...string) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		out[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return out
+}
+
+func key(namespace, name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: namespace, Name: name}
+}
+
+func TestBookAdmitsUpToTheLimit(t *testing.T) {
+	b := NewBook()
+	limit := list("cpu", "1", "memory", "1Gi", "pods", "3")
+	pod := list("cpu", "400m", "memory", "100Mi", "pods", "1")
+	for i := range 2 {
+		if no := b.Admit(key("a", fmt.Sprint(i)), "c1", pod, limit); no != nil {
+			t.Fatal(no)
+		}
+	}
+	no := b.Admit(key("b", "2"), "c1", pod, limit)
+	if no == nil || no.Reason != reasonExceeded || no.Message != "contract c1 would be exceeded: cpu: the pod asks for 400m, 800m of 1 is in use" {
+		t.Errorf("third: %v", no)
+	}
+	if no := b.Admit(key("b", "gpu"), "c1", list("pods", "1", "nvidia.com/gpu", "1"), limit); no == nil || !strings.Contains(no.Message, "nvidia.com/gpu: the pod asks for 1, 0 of 0 is in use") {
+		t.Errorf("not offered: %v", no)
+	}
+	if no := b.Admit(key("b", "2"), "c2", pod, limit); no != nil {
+		t.Errorf("another contract: %v", no)
+	}
+	if no := b.Admit(key("a", "0"), "c1", pod, list("pods", "0")); no != nil {
+		t.Errorf("made again after the contract was lowered: %v", no)
+	}
+	if no := b.Admit(key("a", "0"), "c1", list("cpu", "601m", "pods", "1"), limit); no == nil {
+		t.Error("grown past the limit")
+	}
+	if no := b.Admit(key("a", "0"), "c1", list("cpu", "600m", "pods", "1"), limit); no != nil {
+		t.Error("grown up to the limit:", no)
+	}
+	if used := b.Used("c1"); !equality.Semantic.DeepEqual(used, list("cpu", "1", "memory", "100Mi", "pods", "2")) {
+		t.Errorf("used %v", used)
+	}
+	b.Release(key("a", "0"))
+	b.Release(key("a", "0"))
+	b.Release(key("a", "1"))
+	if used := b.Used("c1"); len(used) != 0 {
+		t.Errorf("all gone, yet used %v", used)
+	}
+}
+
+func TestBookNeverExceedsWhateverTheOrder(t *testing.T) {
+	b := NewBook()
+	limit := list("cpu", "10", "pods", "40")
+	var work sync.WaitGroup
+	for w := range 16 {
+		work.Go(func() {
+			rnd := rand.New(rand.NewPCG(uint64(w), 1))
+			for range 2000 {
+				k := key(fmt.Sprint(rnd.IntN(4)), fmt.Sprint(rnd.IntN(50)))
+				if rnd.IntN(2) == 0 {
+					b.Release(k)
+				} else {
+					b.Admit(k, "c", list("cpu", fmt.Sprintf("%dm", 100+rnd.IntN(900)), "pods", "1"), limit)
+				}
+				if used := b.Used("c"); used.Cpu().MilliValue() > 10_000 || used.Pods().Value() > 40 || used.Cpu().Sign() < 0 {
+					t.Errorf("used %v", used)
+					return
+				}
+			}
+		})
+	}
+	work.Wait()
+	for k := range b.entries {
+		b.Release(k)
+	}
+	if len(b.sums) != 0 {
+		t.Errorf("left %v", b.sums)
+	}
+}
+
+func TestBookKnowsWhoWaits(t *testing.T) {
+	b := NewBook()
+	b.Enter(key("a", "holder"), "c1", list("cpu", "1"))
+	b.Wait(key("a", "room"), Waiter{Contract: "c1", No: Refusal{Reason: reasonExceeded, Message: ""}, Runs: false})
+	b.Wait(key("a", "level"), Waiter{Contract: "c1", No: Refusal{Reason: ReasonPodSecurity, Message: ""}, Runs: false})
+	b.Wait(key("b", "room"), Waiter{Contract: "c2", No: Refusal{Reason: reasonExceeded, Message: ""}, Runs: false})
+	b.Wait(key("z", "none"), Waiter{Contract: "", No: Refusal{Reason: ReasonNoContract, Message: ""}, Runs: false})
+	if got := b.Release(key("a", "holder")); len(got) != 1 || got[0] != key("a", "room") {
+		t.Errorf("room under c1 is waited for by %v", got)
+	}
+	if got := b.RefusedUnder([]string{"c1"}); len(got) != 3 {
+		t.Errorf("a change of c1 concerns %v", got)
+	}
+	b.Settle(key("a", "level"))
+	if got := b.RefusedUnder([]string{"c1"}); len(got) != 2 {
+		t.Errorf("after one was settled: %v", got)
+	}
+	// A pod that moves to another contract with its namespace takes its amounts along.
+	b.Enter(key("a", "mover"), "c1", list("cpu", "1"))
+	b.Enter(key("a", "mover"), "c2", list("cpu", "1"))
+	if used := b.Used("c2"); len(b.Used("c1")) != 0 || used.Cpu().Value() != 1 {
+		t.Errorf("moved: %v, %v", b.Used("c1"), b.Used("c2"))
+	}
+}
+
+func TestBookTellsOfOtherRefusals(t *testing.T) {
+	b := NewBook()
+	told := 0
+	b.refused = func() { told++ }
+	for want, step := range []func(){
+		func() { b.Settle(key("a", "web")) }, // was never refused
+		func() {
+			b.Wait(key("a", "web"), Waiter{Contract: "c1", No: Refusal{Reason: reasonExceeded, Message: "no room"}, Runs: false})
+		},
+		func() {
+			b.Wait(key("a", "web"), Waiter{Contract: "c1", No: Refusal{Reason: reasonExceeded, Message: "less room"}, Runs: false})
+		},
+		func() { b.Settle(key("a", "web")) },
+	} {
+		for range 2 { // the second time it is nothing new
+			step()
+		}
+		if told != want {
+			t.Errorf("told %d times, want %d", told, want)
+		}
+	}
+}
+
+func TestBookSaysWhatToPublishOnce(t *testing.T) {
+	b := NewBook()
+	for i := range 100 {
+		b.Enter(key("a", fmt.Sprint(i)), "c1", list("pods", "1"))
+	}
+	<-b.changed
+	if got := b.takeDirty(); len(got) != 1 || got[0] != "c1" {
+		t.Errorf("dirty: %v", got)
+	}
+	select {
+	case <-b.changed:
+		t.Error("nothing changed since")
+	default:
+	}
+}
+
+func TestAPodThatIsThereCountsWhatItAskedFor(t *testing.T) {
+	b := NewBook()
+	key := types.NamespacedName{Namespace: "a", Name: "p"}
+	if no := b.Admit(key, "c", cpus("1m"), cpus("300m")); no != nil {
+		t.Fatal(no)
+	}
+	b.Enter(key, "c", cpus("300m")) // another pod of that name, made before
+	if no := b.Admit(types.NamespacedName{Namespace: "a", Name: "q"}, "c", cpus("1m"), cpus("300m")); no == nil {
+		t.Error("there is room beside a pod that has all of it")
+	}
+	b.Enter(key, "c", cpus("2m"))
+	if used := b.Used("c"); used.Cpu().String() != "300m" {
+		t.Errorf("%s are in use", used.Cpu())
+	}
+}
+
+func cpus(amount string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(amount)}
+}
+
+func TestBookCorrectsAmountsAndWakesThoseThatWait(t *testing.T) {
+	b := NewBook()
+	b.Enter(key("a", "big"), "c1", list("cpu", "1"))
+	b.Wait(key("a", "runs"), Waiter{Contract: "c1", No: Refusal{Reason: reasonExceeded, Message: ""}, Runs: true})
+	if got := b.Correct(key("a", "big"), list("cpu", "1")); got != nil {
+		t.Errorf("nothing changed, yet %v is to be looked at", got)
+	}
+	if got := b.Correct(key("a", "big"), list("cpu", "500m")); len(got) != 1 || got[0].Name != "runs" {
+		t.Errorf("room for %v", got)
+	}
+	if got := b.Used("c1"); got.Cpu().String() != "500m" {
+		t.Errorf("used %v", got)
+	}
+	if got := b.Correct(key("a", "unknown"), list("cpu", "9")); got != nil || !b.Used("c1")["cpu"].Equal(list("cpu", "500m")["cpu"]) {
+		t.Error("a pod without a place was counted")
+	}
+}

@@ -1,0 +1,355 @@
+package grants
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+)
+
+// Contracts is the view, in memory, of who may do what here: the terms of every contract in which this
+// cluster provides, and the twin namespaces. Reconciling a pod and opening the door both ask it, so it
+// answers without a round trip. mu guards everything below it and is never held while calling out.
+type Contracts struct {
+	live   client.Reader
+	cached client.Reader // is asked before live is, where consumers could make it much
+	Now    func() time.Time
+	log    *slog.Logger
+	again  *rate.Limiter // of fresh looks at what a consumer says there is; looking is held for one
+
+	looking sync.Mutex
+
+	reading sync.Mutex // one refresh at a time; taken before mu
+
+	mu      sync.Mutex
+	loaded  bool
+	terms   map[string]*Terms
+	twins   map[string]Twin
+	changed map[string]bool
+	ended   map[string]bool // EndContract was called: nothing brings them back
+	shut    []func(consumerID string)
+}
+
+func NewContracts(live, cached client.Reader, log *slog.Logger) *Contracts {
+	return &Contracts{
+		live: live, cached: cached, Now: time.Now, log: log, again: rate.NewLimiter(1, 10),
+		terms: map[string]*Terms{}, twins: map[string]Twin{}, changed: map[string]bool{}, ended: map[string]bool{},
+	}
+}
+
+// Refresh reads everything again and says when the next contract runs out. Those that stopped being in
+// force have their consumer shut out before it returns; takeChanged gives all that changed. It asks the API
+// server for the newest and not a cache: there are few of these objects and they change seldom. Nor is "not older than what I saw"
+// asked for, which the API server answers from its watch cache of the kind: that learns of a version by which another kind was
+// changed when it is told of progress, which some datastores do once a minute, and says "Too large resource version" until then.
+func (c *Contracts) Refresh(ctx context.Context) (next time.Time, err error) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	fresh, twins, err := c.read(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	before := c.admitted()
+	c.mu.Lock()
+	for id := range c.ended {
+		if t := fresh[id]; t != nil {
+			t.Why = "it is ending"
+		} else {
+			delete(c.ended, id)
+		}
+	}
+	for id := range union(c.terms, fresh) {
+		if !c.terms[id].equal(fresh[id]) {
+			c.changed[id] = true
+		}
+	}
+	c.terms, c.twins, c.loaded = fresh, twins, true
+	for _, t := range fresh {
+		if t.Why == "" && !t.notAfter.IsZero() && (next.IsZero() || t.notAfter.Before(next)) {
+			next = t.notAfter
+		}
+	}
+	c.mu.Unlock()
+	c.shutOut(before)
+	return next, nil
+}
+
+// Load reads contracts and twin namespaces, for the first time if nothing was read yet. Call it before anybody is sent to the Door
+// or to PutNamespace: until then everybody would be told that no contract is in force.
+func (c *Contracts) Load(ctx context.Context) error {
+	c.mu.Lock()
+	loaded := c.loaded
+	c.mu.Unlock()
+	if loaded {
+		return nil
+	}
+	_, err := c.Refresh(ctx)
+	return err
+}
+
+// TakeChanged gives the contracts whose terms changed since it was last called.
+func (c *Contracts) TakeChanged() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := slices.Sorted(maps.Keys(c.changed))
+	clear(c.changed)
+	return out
+}
+
+func union(a, b map[string]*Terms) map[string]*Terms {
+	out := maps.Clone(a)
+	maps.Copy(out, b)
+	return out
+}
+
+func (c *Contracts) read(ctx context.Context) (map[string]*Terms, map[string]Twin, error) {
+	var list v1alpha1.ContractList
+	var peers v1alpha1.PeerList
+	var policies v1alpha1.SharingPolicyList
+	var namespaces corev1.NamespaceList
+	managed := client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
+	for _, one := range []struct {
+		list client.ObjectList
+		opts []client.ListOption
+	}{
+		{&list, nil}, {&peers, nil}, {&policies, nil}, {&namespaces, []client.ListOption{managed}},
+	} {
+		if err := c.live.List(ctx, one.list, one.opts...); err != nil {
+			return nil, nil, fmt.Errorf("reading contracts: %w", err)
+		}
+	}
+	byName := map[string]*v1alpha1.Peer{}
+	for i := range peers.Items {
+		byName[peers.Items[i].Name] = &peers.Items[i]
+	}
+	userns, err := c.userNamespaces(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	fresh := map[string]*Terms{}
+	for i := range list.Items {
+		contract := &list.Items[i]
+		peer := byName[contract.Spec.Peer]
+		if contract.Spec.Role != v1alpha1.RoleProvider || peer == nil {
+			continue
+		}
+		t, err := termsOf(contract, peer, policies.Items, c.Now())
+		if err != nil {
+			c.log.Warn("contract left out", "peer", contract.Spec.Peer, "contract", contract.Spec.ID, "err", err)
+			continue
+		}
+		t.UserNamespaces = userns
+		if fresh[t.Contract] == nil || t.Why == "" {
+			fresh[t.Contract] = t
+		}
+	}
+	twins := map[string]Twin{}
+	for i := range namespaces.Items {
+		if tw, ok := TwinOf(&namespaces.Items[i]); ok && Genuine(&namespaces.Items[i], tw) {
+			twins[tw.Name] = tw
+		}
+	}
+	return fresh, twins, nil
+}
+
+// userNamespaces says whether every node that runs guests can give them user namespaces of their own.
+func (c *Contracts) userNamespaces(ctx context.Context) (bool, error) {
+	nodes := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
+	if err := c.live.List(ctx, nodes, Recent()); err != nil {
+		return false, fmt.Errorf("reading nodes: %w", err)
+	}
+	real := 0
+	for i := range nodes.Items {
+		if _, virtual := nodes.Items[i].Labels[v1alpha1.LabelPeer]; virtual {
+			continue
+		}
+		real++
+		if nodes.Items[i].Annotations[v1alpha1.AnnotationUserNamespaces] != "yes" {
+			return false, nil
+		}
+	}
+	return real > 0, nil
+}
+
+// OfNamespace gives the terms that hold in a namespace. What it has not heard of it reads from the API
+// server: a pod can be here before the news of its namespace is. Nil: not a twin namespace.
+func (c *Contracts) OfNamespace(ctx context.Context, namespace string) (*Terms, error) {
+	if t := c.Look(namespace); t != nil {
+		return t, nil
+	}
+	if _, err := c.Refresh(ctx); err != nil {
+		return nil, err
+	}
+	return c.Look(namespace), nil
+}
+
+func (c *Contracts) Look(namespace string) *Terms {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	tw, ok := c.twins[namespace]
+	if t := c.terms[tw.Contract]; ok && t != nil && t.Consumer.Compact == tw.Consumer {
+		return t
+	}
+	return nil
+}
+
+// Of gives the terms of a contract, nil when there are none.
+func (c *Contracts) Of(contractID string) *Terms {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.terms[contractID]
+}
+
+// TermsOf gives the terms of the contract of that ID, if it is the caller's; to anybody else's the answer is the same as to none. One
+// that was signed a moment ago may not be in this view yet; then the cache knows that it is there, and everything is read again. What
+// the cache does not know of, or has for another, costs no read: IDs are free for the making.
+func (c *Contracts) TermsOf(ctx context.Context, id, consumerID string) (*Terms, error) {
+	t := c.Of(id)
+	if t == nil {
+		there, err := c.signed(ctx, id, consumerID)
+		if err != nil {
+			return nil, err
+		}
+		if there {
+			c.looking.Lock() // one look serves all who wait for it
+			defer c.looking.Unlock()
+			if t = c.Of(id); t == nil && c.again.Allow() {
+				if _, err := c.Refresh(ctx); err != nil {
+					return nil, err
+				}
+				t = c.Of(id)
+			}
+		}
+	}
+	if t == nil || t.Consumer.ID != consumerID {
+		return nil, &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %.40q", id), Reason: "there is none of that ID with this consumer"}
+	}
+	return t, nil
+}
+
+// signed reports whether the cache has a contract of that ID in which this cluster provides to the consumer.
+func (c *Contracts) signed(ctx context.Context, contractID, consumerID string) (bool, error) {
+	var list v1alpha1.ContractList
+	if err := c.cached.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("looking for the contract: %w", err)
+	}
+	for i := range list.Items {
+		spec := &list.Items[i].Spec
+		if spec.ID != contractID || spec.Role != v1alpha1.RoleProvider {
+			continue
+		}
+		var peer v1alpha1.Peer
+		if err := c.cached.Get(ctx, client.ObjectKey{Name: spec.Peer}, &peer); client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("looking for the peer %s: %w", spec.Peer, err)
+		}
+		if peer.Spec.ID == consumerID {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// MarkChanged has takeChanged give the contract once more.
+func (c *Contracts) MarkChanged(contractID string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.changed[contractID] = true
+}
+
+// Consumers lists those that have a contract here, in force or not.
+func (c *Contracts) Consumers() []Consumer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []Consumer
+	for _, t := range c.terms {
+		all = append(all, t.Consumer)
+	}
+	return all
+}
+
+// End takes a contract out of force at once and for good.
+func (c *Contracts) End(contractID string) {
+	before := c.admitted()
+	c.mu.Lock()
+	c.ended[contractID] = true
+	if t := c.terms[contractID]; t != nil {
+		now := *t // terms are shared: never changed in place
+		now.Why = "it is ending"
+		c.terms[contractID] = &now
+	}
+	c.mu.Unlock()
+	c.shutOut(before)
+}
+
+// Admitted reports whether a contract with the consumer (identity.ID.String) is in force.
+func (c *Contracts) Admitted(consumerID string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.Now()
+	for _, t := range c.terms {
+		if t.Consumer.ID == consumerID && t.InForce(now) {
+			return true
+		}
+	}
+	return false
+}
+
+// admitted lists the consumers whose terms say they are in force, run out or not: running out is a change.
+func (c *Contracts) admitted() map[string]bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := map[string]bool{}
+	for _, t := range c.terms {
+		if t.Why == "" {
+			out[t.Consumer.ID] = true
+		}
+	}
+	return out
+}
+
+func (c *Contracts) shutOut(before map[string]bool) {
+	after := c.admitted()
+	c.mu.Lock()
+	tell := slices.Clone(c.shut)
+	c.mu.Unlock()
+	for id := range before {
+		if !after[id] {
+			c.log.Info("no contract in force any more, door shut", "id", id)
+			for _, f := range tell {
+				f(id)
+			}
+		}
+	}
+}
+
+// Recent is for questions that are asked again and again until the answer is no: whatever the watch cache has.
+func Recent() client.ListOption {
+	return &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}
+}
+
+// OnShut has f called whenever the last contract with a consumer stopped being in force: give it Door.Shut.
+func (c *Contracts) OnShut(f func(consumerID string)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.shut = append(c.shut, f)
+}
+
+// Held is TermsOf for a contract that must be in force.
+func (c *Contracts) Held(ctx context.Context, id, consumerID string) (*Terms, error) {
+	t, err := c.TermsOf(ctx, id, consumerID)
+	if err == nil && !t.InForce(c.Now()) {
+		err = &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s", t.Contract), Reason: "it is not in force"}
+	}
+	return t, err
+}

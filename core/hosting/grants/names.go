@@ -1,0 +1,116 @@
+package grants
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/sharing"
+)
+
+const maxName = validation.DNS1123LabelMaxLength
+
+// shortIDs are how many characters of a consumer's compact ID end the names of its twins: the first, and what is tried
+// when somebody made a namespace of that name.
+var shortIDs = []int{7, 14}
+
+// CheckHome says whether home can be the name of a namespace.
+func CheckHome(home string) error {
+	if msgs := validation.IsDNS1123Label(home); len(msgs) > 0 {
+		return api.Invalid("home", home, "the name of a namespace: "+strings.Join(msgs, "; "))
+	}
+	return nil
+}
+
+// TwinNames gives the names a new twin of home may have here, the one to try first in front. The bare name is not among
+// them: it could be one that the owner, or what the owner installs, uses tomorrow, and the consumer would read what is put there.
+func TwinNames(home string, consumer Consumer) []string {
+	var names []string
+	for _, n := range shortIDs {
+		names = append(names, suffix(home, consumer.Compact[:n]))
+	}
+	return names
+}
+
+// SameName gives home as the name of its own twin where the owner allows that, or says why not.
+func (t *Terms) SameName(home string, others []Consumer) (string, error) {
+	if err := CheckHome(home); err != nil {
+		return "", err
+	}
+	if !t.keepsNames {
+		return "", NotKept(home, "its owner does not allow that")
+	}
+	if pattern := sharing.ReservedBy(t.reserved, home); pattern != "" {
+		return "", NotKept(home, fmt.Sprintf("%q is reserved there", pattern))
+	}
+	for _, c := range others {
+		if endsLike(home, c.Compact) {
+			return "", NotKept(home, "it ends like the names of "+c.Name+"'s namespaces there")
+		}
+	}
+	return home, nil
+}
+
+func NotKept(home, why string) error {
+	return &api.Error{
+		Code: api.CodeForbidden, Message: fmt.Sprintf("namespace %q cannot keep its name at the provider", home), Reason: why,
+		Do: "leave out --same-name (mapping Default): it gets a name of its own there",
+	}
+}
+
+// isTwinName reports whether a twin of home may be called name. Whoever reads the labels of a namespace asks this too:
+// labels are copied with manifests, and handed down by controllers, to namespaces that Kith never made.
+func isTwinName(name, home, compact string) bool {
+	return name == home || slices.ContainsFunc(shortIDs, func(n int) bool { return len(compact) >= n && name == suffix(home, compact[:n]) })
+}
+
+func endsLike(name, compact string) bool {
+	return slices.ContainsFunc(shortIDs, func(n int) bool { return len(compact) >= n && strings.HasSuffix(name, "-"+compact[:n]) })
+}
+
+// Genuine reports whether a namespace that is labelled as a twin is one. A name with the consumer's ID at its end is
+// nobody else's; a bare one is believed if the label is Kith's own word and nobody's who edited it since.
+func Genuine(ns *corev1.Namespace, tw Twin) bool {
+	if tw.Name != tw.Home {
+		return true
+	}
+	return slices.ContainsFunc(ns.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
+		return e.Manager == v1alpha1.ManagedBy && e.FieldsV1 != nil && bytes.Contains(e.FieldsV1.GetRawBytes(), []byte(`"f:`+v1alpha1.LabelConsumer+`"`))
+	})
+}
+
+// OwnFields leaves of a namespace's managed fields those that Genuine reads, for a cache.
+func OwnFields(o any) (any, error) {
+	if ns, ok := o.(*corev1.Namespace); ok { // else a tombstone
+		ns.ManagedFields = slices.DeleteFunc(ns.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return e.Manager != v1alpha1.ManagedBy })
+	}
+	return o, nil
+}
+
+// suffix gives "<name>-<id>". A name too long for that is cut, and a hash of the whole stands for what was
+// cut off: two long names that begin alike stay two.
+func suffix(name, id string) string {
+	if len(name)+1+len(id) <= maxName {
+		return name + "-" + id
+	}
+	sum := sha256.Sum256([]byte(name))
+	tail := "-" + hex.EncodeToString(sum[:4]) + "-" + id
+	return strings.TrimRight(name[:maxName-len(tail)], "-") + tail
+}
+
+// LabelValue makes a name fit a label.
+func LabelValue(name string) string {
+	if len(name) > validation.LabelValueMaxLength {
+		name = name[:validation.LabelValueMaxLength]
+	}
+	return strings.Trim(name, "-._")
+}

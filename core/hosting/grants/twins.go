@@ -1,0 +1,173 @@
+package grants
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+// Twin is a namespace here that stands for one at a consumer.
+type Twin struct {
+	Name     string // here
+	Home     string
+	Contract string
+	Consumer string // compact ID
+	UID      types.UID
+	Leaving  bool      // being deleted
+	Since    time.Time // when that began; zero when it is not
+}
+
+// Annotations on a twin namespace, which its consumer cannot write: what the admission policy compares the addresses in
+// the consumer's EndpointSlices with. Both are comma-separated.
+const (
+	AnnotationAliases = "kith.dev/alias-ranges"    // the consumer's ranges as they are seen here
+	AnnotationGuests  = "kith.dev/guest-addresses" // of its pods in this namespace
+)
+
+// TwinOf reads the labels of a namespace, which consumers cannot write; false when they do not fit its name.
+func TwinOf(ns *corev1.Namespace) (Twin, bool) {
+	l := ns.Labels
+	tw := Twin{
+		Name: ns.Name, Home: l[v1alpha1.LabelHomeNamespace], Contract: l[v1alpha1.LabelContract],
+		Consumer: l[v1alpha1.LabelConsumer], UID: ns.UID, Leaving: !ns.DeletionTimestamp.IsZero(),
+	}
+	if tw.Leaving {
+		tw.Since = ns.DeletionTimestamp.Time
+	}
+	return tw, l[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy && tw.Home != "" && tw.Contract != "" && tw.Consumer != "" &&
+		isTwinName(tw.Name, tw.Home, tw.Consumer)
+}
+
+// where lists the twins of which that is so, by name. The terms are those of its contract, nil when there are none.
+func (c *Contracts) where(so func(Twin, *Terms) bool) (all []Twin) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, tw := range c.twins {
+		if so(tw, c.terms[tw.Contract]) {
+			all = append(all, tw)
+		}
+	}
+	slices.SortFunc(all, func(a, b Twin) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// TwinsOf lists the twin namespaces under a contract, by name.
+func (c *Contracts) TwinsOf(contractID string) []Twin {
+	return c.where(func(tw Twin, _ *Terms) bool { return tw.Contract == contractID })
+}
+
+// TwinsOfConsumer lists the twin namespaces of a consumer, by name.
+func (c *Contracts) TwinsOfConsumer(consumerID string) []Twin {
+	return c.where(func(tw Twin, t *Terms) bool {
+		return t != nil && t.Consumer.Compact == tw.Consumer && t.Consumer.ID == consumerID
+	})
+}
+
+// TwinFor finds the twin of a consumer's home namespace; of several, always the same.
+func (c *Contracts) TwinFor(consumer Consumer, home string) (found Twin, ok bool) {
+	all := c.where(func(tw Twin, _ *Terms) bool { return tw.Consumer == consumer.Compact && tw.Home == home })
+	if len(all) == 0 {
+		return Twin{}, false
+	}
+	return all[0], true
+}
+
+// Twin is that of the name, the zero value when there is none.
+func (c *Contracts) Twin(namespace string) Twin {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.twins[namespace]
+}
+
+// GrantedTo gives the twin namespaces of a consumer under its contracts in force, and what those grant together.
+func (c *Contracts) GrantedTo(consumerID string) (namespaces []string, limit corev1.ResourceList) {
+	granted := func(t *Terms) bool { return t.Consumer.ID == consumerID && t.InForce(c.Now()) }
+	for _, tw := range c.where(func(_ Twin, t *Terms) bool { return t != nil && granted(t) }) {
+		namespaces = append(namespaces, tw.Name)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var pods resource.Quantity
+	for _, t := range c.terms {
+		if granted(t) {
+			pods.Add(t.Limit[corev1.ResourcePods])
+		}
+	}
+	return namespaces, corev1.ResourceList{corev1.ResourcePods: pods}
+}
+
+// AbroadOf lists a consumer's twins, and the ranges in which its own pods are seen here.
+func (c *Contracts) AbroadOf(compact string) (twins map[string]bool, ranges []netip.Prefix) {
+	twins = map[string]bool{}
+	for _, tw := range c.where(func(tw Twin, _ *Terms) bool { return tw.Consumer == compact && !tw.Leaving }) {
+		twins[tw.Name] = true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range c.terms {
+		if t.Consumer.Compact != compact {
+			continue
+		}
+		for text := range strings.SplitSeq(t.Aliases, ",") {
+			if p, err := netip.ParsePrefix(text); err == nil {
+				ranges = append(ranges, p)
+			}
+		}
+	}
+	return twins, ranges
+}
+
+// Leaving is a twin namespace that is being cleared away.
+type Leaving struct {
+	Namespace, Consumer string // the name of the Peer
+	Since               time.Time
+}
+
+// Leaving lists the twin namespaces that are being cleared away, the oldest first.
+func (c *Contracts) Leaving() (all []Leaving) {
+	for _, tw := range c.where(func(tw Twin, _ *Terms) bool { return tw.Leaving && !tw.Since.IsZero() }) {
+		one := Leaving{Namespace: tw.Name, Since: tw.Since}
+		if t := c.Of(tw.Contract); t != nil {
+			one.Consumer = t.Consumer.Name
+		}
+		all = append(all, one)
+	}
+	slices.SortFunc(all, func(a, b Leaving) int { return a.Since.Compare(b.Since) })
+	return all
+}
+
+// Learn takes in a twin that was just made or changed, ahead of the news of it. A refresh that
+// is under way must not put its older word over that, so it is waited for.
+func (c *Contracts) Learn(tw Twin) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.twins[tw.Name] = tw
+}
+
+// NamespaceChanged takes in what the watch tells of a namespace, and gives the twin that it is, or was until now.
+func (c *Contracts) NamespaceChanged(ns *corev1.Namespace, gone bool) (tw Twin, known, is bool) {
+	c.reading.Lock() // as learn does
+	defer c.reading.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was, known := c.twins[ns.Name]
+	tw, is = TwinOf(ns)
+	if is = is && !gone && Genuine(ns, tw); is {
+		c.twins[ns.Name] = tw
+		return tw, known, true
+	}
+	if known && (was.UID == ns.UID || !gone) { // else another of its name was made meanwhile
+		delete(c.twins, ns.Name)
+		return was, true, false
+	}
+	return was, false, false
+}

@@ -1,0 +1,261 @@
+package guests
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/node/util/sysctl"
+	"k8s.io/utils/ptr"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/hosting/grants"
+)
+
+// annotationHomeKeys on a guest Pod names the label and annotation keys that came from home ("l:app",
+// "a:note", comma-separated). Only those may be taken away again when they go at home: others on the Pod
+// belong to this cluster's own controllers.
+const annotationHomeKeys = "kith.dev/home-keys"
+
+// podFor makes the Pod an OffloadedPod stands for: the template whole, then the changes listed below.
+func podFor(opod *v1alpha1.OffloadedPod, t *grants.Terms) *corev1.Pod {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        opod.Name,
+			Namespace:   opod.Namespace,
+			Labels:      homeLabels(opod.Spec.Template.Labels),
+			Annotations: homeAnnotations(opod.Spec.Template.Annotations, t.Level),
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: v1alpha1.GroupVersion.String(), Kind: "OffloadedPod",
+				Name: opod.Name, UID: opod.UID, Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(false),
+			}},
+		},
+		Spec: *opod.Spec.Template.Spec.DeepCopy(),
+	}
+	keys := homeKeys(pod)
+	pod.Labels[v1alpha1.LabelManagedBy] = v1alpha1.ManagedBy
+	pod.Labels[v1alpha1.LabelConsumer] = t.Consumer.Compact
+	pod.Labels[v1alpha1.LabelConsumerName] = grants.LabelValue(t.Consumer.Name)
+	pod.Labels[v1alpha1.LabelContract] = t.Contract
+	pod.Annotations[v1alpha1.AnnotationHomePod] = opod.Spec.HomeNamespace + "/" + opod.Name
+	if keys != "" {
+		pod.Annotations[annotationHomeKeys] = keys
+	}
+	for _, change := range specChanges() {
+		change(&pod.Spec)
+	}
+	confine(&pod.Spec, t)
+	return pod
+}
+
+// specChanges is everything that differs between a pod's spec at home and here.
+func specChanges() []func(*corev1.PodSpec) {
+	return []func(*corev1.PodSpec){
+		forgetHomePlacement,
+		forgetHomePriority,
+		forgetHomeRuntime,
+		forgetHomeIdentity,
+		forgetHomeGates,
+		nameSysctls,
+		stateRequests,
+	}
+}
+
+// forgetHomePlacement: this cluster's scheduler places the pod, by what is true of its nodes. Of the node
+// selector what describes the image (architecture, operating system) is kept.
+func forgetHomePlacement(spec *corev1.PodSpec) {
+	spec.NodeName = ""
+	maps.DeleteFunc(spec.NodeSelector, func(key, _ string) bool {
+		return key != corev1.LabelArchStable && key != corev1.LabelOSStable
+	})
+	spec.Affinity = nil
+	spec.Tolerations = nil
+	spec.TopologySpreadConstraints = nil
+	spec.SchedulerName = ""
+	spec.SchedulingGroup = nil
+}
+
+// forgetHomePriority: the classes of home are not known here. Without any a guest would get the owner's default class,
+// and with it perhaps the right to push his pods out.
+func forgetHomePriority(spec *corev1.PodSpec) {
+	spec.Priority = nil
+	spec.PriorityClassName = v1alpha1.GuestPriorityClass
+	spec.PreemptionPolicy = nil
+}
+
+func forgetHomeRuntime(spec *corev1.PodSpec) {
+	spec.RuntimeClassName = nil
+	spec.Overhead = nil
+}
+
+// forgetHomeGates: scheduling gates were lifted at home, readiness gates are conditions set at home on
+// the home pod, and ephemeral containers cannot be part of a new pod.
+func forgetHomeGates(spec *corev1.PodSpec) {
+	spec.SchedulingGates = nil
+	spec.ReadinessGates = nil
+	spec.EphemeralContainers = nil
+}
+
+// nameSysctls: kubelets take the names with slashes too, pod security levels (pod-security-admission, policy.CheckSysctls) know those
+// with dots alone.
+func nameSysctls(spec *corev1.PodSpec) {
+	if spec.SecurityContext == nil {
+		return
+	}
+	for i := range spec.SecurityContext.Sysctls {
+		s := &spec.SecurityContext.Sysctls[i]
+		s.Name = sysctl.NormalizeName(s.Name)
+	}
+}
+
+// tokenVolumePrefix starts the name of the volume the home API server added for its service account token.
+const tokenVolumePrefix = "kube-api-access-"
+
+// forgetHomeIdentity: the pod's account is known at home only, and it gets none of this cluster's tokens.
+func forgetHomeIdentity(spec *corev1.PodSpec) {
+	spec.ServiceAccountName = ""
+	spec.DeprecatedServiceAccount = ""
+	spec.AutomountServiceAccountToken = ptr.To(false)
+
+	var gone []string
+	spec.Volumes = slices.DeleteFunc(spec.Volumes, func(v corev1.Volume) bool {
+		token := strings.HasPrefix(v.Name, tokenVolumePrefix) && v.Projected != nil &&
+			slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil })
+		if token {
+			gone = append(gone, v.Name)
+		}
+		return token
+	})
+	if len(gone) == 0 {
+		return
+	}
+	eachContainer(spec, func(c *corev1.Container) {
+		c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
+			return slices.Contains(gone, m.Name)
+		})
+	})
+}
+
+func eachContainer(spec *corev1.PodSpec, do func(*corev1.Container)) {
+	for i := range spec.InitContainers {
+		do(&spec.InitContainers[i])
+	}
+	for i := range spec.Containers {
+		do(&spec.Containers[i])
+	}
+}
+
+// everyContainer is also for the ephemeral ones.
+func everyContainer(spec *corev1.PodSpec, do func(*corev1.Container)) {
+	eachContainer(spec, do)
+	for i := range spec.EphemeralContainers {
+		do((*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+}
+
+// ownDomain says whether a label or annotation is Kith's: what it says is for each side to say.
+func ownDomain(key string) bool {
+	return strings.HasPrefix(key, "kith.dev/") || strings.Contains(key, ".kith.dev/")
+}
+
+func homeLabels(in map[string]string) map[string]string {
+	out := make(map[string]string, len(in)+4)
+	for k, v := range in {
+		if !ownDomain(k) {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+func homeAnnotations(in map[string]string, level v1alpha1.PodSecurityLevel) map[string]string {
+	out := make(map[string]string, len(in)+2)
+	for k, v := range in {
+		if v1alpha1.AnnotationTravels(k) || v1alpha1.AnnotationOfPower(k) && level == v1alpha1.PodSecurityPrivileged {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+func homeKeys(pod *corev1.Pod) string {
+	var keys []string
+	for k := range pod.Labels {
+		keys = append(keys, "l:"+k)
+	}
+	for k := range pod.Annotations {
+		keys = append(keys, "a:"+k)
+	}
+	slices.Sort(keys)
+	return strings.Join(keys, ",")
+}
+
+// syncInPlace changes pod, which runs, towards want as far as Kubernetes allows for a running pod: labels,
+// annotations, images, a shorter deadline. It says whether it changed anything, and names what cannot be.
+func syncInPlace(pod, want *corev1.Pod) (changed bool, cannot []string) {
+	for _, key := range strings.Split(pod.Annotations[annotationHomeKeys], ",") {
+		if k, ok := strings.CutPrefix(key, "l:"); ok {
+			changed = drop(pod.Labels, want.Labels, k) || changed
+		} else if k, ok := strings.CutPrefix(key, "a:"); ok {
+			changed = drop(pod.Annotations, want.Annotations, k) || changed
+		}
+	}
+	changed = add(&pod.Labels, want.Labels) || changed
+	changed = add(&pod.Annotations, want.Annotations) || changed
+	if want.Annotations[annotationHomeKeys] == "" {
+		changed = drop(pod.Annotations, want.Annotations, annotationHomeKeys) || changed
+	}
+	more, cannot := syncContainers(pod.Spec.InitContainers, want.Spec.InitContainers, "spec.initContainers")
+	changed = changed || more
+	more, also := syncContainers(pod.Spec.Containers, want.Spec.Containers, "spec.containers")
+	changed, cannot = changed || more, append(cannot, also...)
+	was, is := pod.Spec.ActiveDeadlineSeconds, want.Spec.ActiveDeadlineSeconds
+	switch {
+	case ptr.Equal(was, is):
+	case is != nil && *is > 0 && (was == nil || *is < *was):
+		pod.Spec.ActiveDeadlineSeconds, changed = ptr.To(*is), true
+	default:
+		cannot = append(cannot, "spec.activeDeadlineSeconds")
+	}
+	return changed, cannot
+}
+
+func syncContainers(has, wants []corev1.Container, field string) (changed bool, cannot []string) {
+	for i := range wants {
+		at := slices.IndexFunc(has, func(c corev1.Container) bool { return c.Name == wants[i].Name })
+		switch {
+		case at < 0:
+			cannot = append(cannot, field+"["+wants[i].Name+"]")
+		case has[at].Image == wants[i].Image:
+		case wants[i].ImagePullPolicy == corev1.PullAlways && has[at].ImagePullPolicy != corev1.PullAlways:
+			// A running pod keeps its pull policy, and under that one the new image would be taken as it is here.
+			cannot = append(cannot, field+"["+wants[i].Name+"].image")
+		default:
+			has[at].Image, changed = wants[i].Image, true
+		}
+	}
+	return changed, cannot
+}
+
+func drop(from, want map[string]string, key string) bool {
+	if _, keep := want[key]; keep {
+		return false
+	}
+	_, had := from[key]
+	delete(from, key)
+	return had
+}
+
+func add(to *map[string]string, want map[string]string) (changed bool) {
+	if *to == nil {
+		*to = map[string]string{}
+	}
+	for k, v := range want {
+		if old, ok := (*to)[k]; !ok || old != v {
+			(*to)[k], changed = v, true
+		}
+	}
+	return changed
+}

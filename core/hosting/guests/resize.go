@@ -1,0 +1,120 @@
+package guests
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kith.dev/core/hosting/grants"
+)
+
+// resizable are the amounts that a running pod may change (KEP-1287).
+var resizable = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
+
+// resizeTo sets in pod, which runs, the amounts of want, and says whether any was another. What want does not name
+// stays: in a running pod no amount can be taken away.
+func resizeTo(pod, want *corev1.Pod) (changed bool) {
+	set := func(has *corev1.ResourceRequirements, wants *corev1.ResourceRequirements) {
+		for _, lists := range [][2]*corev1.ResourceList{{&has.Requests, &wants.Requests}, {&has.Limits, &wants.Limits}} {
+			for _, name := range resizable {
+				q, wanted := (*lists[1])[name]
+				old, had := (*lists[0])[name]
+				if !wanted || had && old.Cmp(q) == 0 {
+					continue
+				}
+				if *lists[0] == nil {
+					*lists[0] = corev1.ResourceList{}
+				}
+				(*lists[0])[name], changed = q, true
+			}
+		}
+	}
+	for _, containers := range [][2][]corev1.Container{{pod.Spec.InitContainers, want.Spec.InitContainers}, {pod.Spec.Containers, want.Spec.Containers}} {
+		for i := range containers[1] {
+			at := slices.IndexFunc(containers[0], func(c corev1.Container) bool { return c.Name == containers[1][i].Name })
+			if at >= 0 {
+				set(&containers[0][at].Resources, &containers[1][i].Resources)
+			}
+		}
+	}
+	if pod.Spec.Resources != nil && want.Spec.Resources != nil {
+		set(pod.Spec.Resources, want.Spec.Resources)
+	}
+	return changed
+}
+
+// within says whether the amounts could ever be had under the contract.
+func within(requests, limit corev1.ResourceList) bool {
+	for name, q := range requests {
+		if allowed := limit[name]; q.Cmp(allowed) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// maxDebuggers bounds the ephemeral containers of a pod: nothing ever takes one away.
+const maxDebuggers = 32
+
+// ptrace is what `kubectl debug` asks for by default. At the levels that forbid it the debugger does without.
+const ptrace corev1.Capability = "SYS_PTRACE"
+
+// debuggers adds the ephemeral containers to pod that the template has and it has not. They hold no amounts of their own. said is
+// what must be told of those that are added otherwise than asked for, why of the last that is not added.
+func (r *rules) debuggers(pod *corev1.Pod, template *corev1.PodSpec, t *grants.Terms) (next *corev1.Pod, said []remark, why string) {
+	next = pod
+	for _, c := range ephemeral(template) {
+		if slices.ContainsFunc(pod.Spec.EphemeralContainers, func(has corev1.EphemeralContainer) bool { return has.Name == c.Name }) {
+			continue
+		}
+		tried := next.DeepCopy()
+		c.ImagePullPolicy = t.Images.Pull(c.Image, c.ImagePullPolicy)
+		tried.Spec.EphemeralContainers = append(tried.Spec.EphemeralContainers, c)
+		no := r.checker.check(tried, t.Level)
+		if no != nil && withoutPtrace(&tried.Spec.EphemeralContainers[len(tried.Spec.EphemeralContainers)-1]) {
+			if no = r.checker.check(tried, t.Level); no == nil {
+				said = append(said, tell(corev1.EventTypeNormal, "Debugger", "container %s runs without the capability %s, which level %s of this provider does not allow", c.Name, ptrace, t.Level))
+			}
+		}
+		if no == nil {
+			no = t.Images.Refuse("its image", c.Image)
+		}
+		switch {
+		case len(tried.Spec.EphemeralContainers) > maxDebuggers:
+			why = fmt.Sprintf("%s: a pod here has at most %d ephemeral containers", c.Name, maxDebuggers)
+		case no != nil:
+			why = fmt.Sprintf("%s: %s", c.Name, no.Message)
+		default:
+			next = tried
+		}
+	}
+	return next, said, why
+}
+
+// ephemeral are those of the template, less the mounts of volumes that are not brought here.
+func ephemeral(spec *corev1.PodSpec) []corev1.EphemeralContainer {
+	if len(spec.EphemeralContainers) == 0 {
+		return nil
+	}
+	spec = spec.DeepCopy()
+	debuggers := spec.EphemeralContainers
+	forgetHomeIdentity(spec)
+	for i := range debuggers {
+		debuggers[i].VolumeMounts = slices.DeleteFunc(debuggers[i].VolumeMounts, func(m corev1.VolumeMount) bool {
+			return !slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
+		})
+	}
+	return debuggers
+}
+
+// withoutPtrace takes that capability out, and says whether it was there.
+func withoutPtrace(c *corev1.EphemeralContainer) bool {
+	if c.SecurityContext == nil || c.SecurityContext.Capabilities == nil {
+		return false
+	}
+	caps := c.SecurityContext.Capabilities
+	before := len(caps.Add)
+	caps.Add = slices.DeleteFunc(slices.Clone(caps.Add), func(c corev1.Capability) bool { return c == ptrace })
+	return len(caps.Add) < before
+}

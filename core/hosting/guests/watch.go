@@ -1,0 +1,77 @@
+package guests
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"kith.dev/core/api/v1alpha1"
+	queues "kith.dev/core/queue"
+)
+
+// Workload is how many guests, and namespaces on their way out, are looked at side by side.
+func Workload() controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: 8,
+		NewQueue:                queues.New,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](10*time.Millisecond, 30*time.Second),
+	}
+}
+
+// Watch registers what brings the reconciler to work: only changes that can change its mind.
+func (r *Reconciler) Watch(mgr manager.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-pods").
+		For(NewOffloaded(), builder.WithPredicates(Updates(WantedElse))).
+		Watches(&corev1.Pod{}, &evictions{r: r}, builder.WithPredicates(Managed(), Updates(StoodElse))).
+		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[ctrl.Request]) error {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.queue = queue
+			return nil
+		})).
+		WithOptions(Workload()).Complete(r)
+}
+
+// Updates lets through what is new or gone, and updates that differ.
+func Updates(differ func(was, is client.Object) bool) predicate.Funcs {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return differ(e.ObjectOld, e.ObjectNew) }}
+}
+
+func Managed() predicate.Predicate {
+	return predicate.NewPredicateFuncs(func(o client.Object) bool {
+		return o.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy
+	})
+}
+
+func SpecOrLabels(was, is client.Object) bool {
+	return was.GetGeneration() != is.GetGeneration() || !maps.Equal(was.GetLabels(), is.GetLabels()) ||
+		was.GetDeletionTimestamp().IsZero() != is.GetDeletionTimestamp().IsZero()
+}
+
+// WantedElse: of OffloadedPods, anything but their status, which is our own word.
+func WantedElse(was, is client.Object) bool {
+	return SpecOrLabels(was, is) || was.GetUID() != is.GetUID() ||
+		was.GetAnnotations()[v1alpha1.AnnotationGrace] != is.GetAnnotations()[v1alpha1.AnnotationGrace] ||
+		slices.Contains(was.GetFinalizers(), v1alpha1.FinalizerOffloadedPod) && !slices.Contains(is.GetFinalizers(), v1alpha1.FinalizerOffloadedPod)
+}
+
+// StoodElse: of Pods, what changes their standing, and what they hold. Readiness, addresses, restarts do not.
+func StoodElse(was, is client.Object) bool {
+	a, b := was.(*corev1.Pod), is.(*corev1.Pod)
+	return a.UID != b.UID || a.Status.Phase != b.Status.Phase ||
+		(a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil) ||
+		!equality.Semantic.DeepEqual(requestsOf(a), requestsOf(b))
+}

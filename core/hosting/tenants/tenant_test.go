@@ -1,0 +1,258 @@
+package tenants
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/hosting/grants"
+	"kith.dev/core/identity"
+)
+
+// desk is tenants over an API server in memory: enough for names, labels and who may; what only a real one
+// does (quota, pod security, finalizers, the end of a namespace) is told in test/e2e/hosting.
+type desk struct {
+	*testing.T
+	tenants   *Tenants
+	contracts *grants.Contracts
+	book      *grants.Book
+	client    client.Client
+	shut      []string
+}
+
+func newDesk(t *testing.T, objects ...client.Object) *desk {
+	t.Helper()
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithReturnManagedFields().WithStatusSubresource(&v1alpha1.Contract{}, &v1alpha1.OffloadedPod{}).Build()
+	log := slog.New(slog.DiscardHandler)
+	d := &desk{T: t, client: c}
+	view := grants.NewContracts(c, c, log)
+	view.OnShut(func(id string) { d.shut = append(d.shut, id) })
+	d.contracts, d.book = view, grants.NewBook()
+	d.tenants = &Tenants{client: c, live: c, contracts: view, book: d.book, log: log}
+	return d
+}
+
+func peerOf(name string, fill byte) (*v1alpha1.Peer, grants.Consumer) {
+	var id identity.ID
+	for i := range id {
+		id[i] = fill
+	}
+	return &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PeerSpec{ID: id.String()}},
+		grants.Consumer{ID: id.String(), Compact: id.Compact(), Name: name}
+}
+
+// bobsShop is the twin of the namespace shop of peerOf("bob", 1).
+const bobsShop = "shop-aeaqcai"
+
+func contractWith(peer, id string) *v1alpha1.Contract {
+	return &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Name: peer + "-" + id}, Spec: v1alpha1.ContractSpec{
+		ID: id, Revision: 1, Role: v1alpha1.RoleProvider, Peer: peer, Document: []byte("{}"),
+		ConsumerSignature: []byte{1}, ProviderSignature: []byte{1}, Resources: list("cpu", "1", "pods", "5"),
+	}}
+}
+
+func (d *desk) ensure(contract *v1alpha1.Contract, consumer grants.Consumer, home string, mapping v1alpha1.NamespaceMapping) (string, error) {
+	terms, err := d.contracts.TermsOf(d.Context(), contract.Spec.ID, consumer.ID)
+	if err != nil {
+		return "", err
+	}
+	return d.tenants.EnsureNamespace(d.Context(), terms, home, mapping)
+}
+
+func TestEachConsumersTwinsHaveItsID(t *testing.T) {
+	peer, bob := peerOf("bob", 1)
+	other, carol := peerOf("carol", 2)
+	owners := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "mine-" + bob.Compact[:7], Labels: map[string]string{"team": "red"}}}
+	cb, cc := contractWith("bob", "contractb"), contractWith("carol", "contractc")
+	d := newDesk(t, peer, other, owners, cb, cc)
+	for range 2 { // the second time nothing changes
+		for _, c := range []struct {
+			contract *v1alpha1.Contract
+			who      grants.Consumer
+			home     string
+			want     string
+		}{
+			{cb, bob, "shop", "shop-" + bob.Compact[:7]},
+			{cc, carol, "shop", "shop-" + carol.Compact[:7]},
+			{cb, bob, "mine", "mine-" + bob.Compact[:14]},
+			{cb, bob, "kube-system", "kube-system-" + bob.Compact[:7]},
+		} {
+			if got, err := d.ensure(c.contract, c.who, c.home, ""); err != nil || got != c.want {
+				t.Errorf("%s's %s: %q, %v", c.who.Name, c.home, got, err)
+			}
+		}
+	}
+	var ns corev1.Namespace
+	if err := d.client.Get(t.Context(), client.ObjectKeyFromObject(owners), &ns); err != nil || len(ns.Labels) != 1 {
+		t.Errorf("the owner's namespace now has labels %v, %v", ns.Labels, err)
+	}
+	var binding rbacv1.RoleBinding
+	if err := d.client.Get(t.Context(), client.ObjectKey{Namespace: "shop-" + bob.Compact[:7], Name: tenantRole}, &binding); err != nil ||
+		len(binding.Subjects) != 1 || binding.Subjects[0].Name != "kith:peer:"+bob.ID || binding.RoleRef.Name != tenantRole {
+		t.Errorf("binding %+v, %v", binding, err)
+	}
+	if !d.contracts.Admitted(bob.ID) {
+		t.Error("bob is not admitted")
+	}
+}
+
+func TestTwinsAreForTheContractsOwnConsumer(t *testing.T) {
+	peer, bob := peerOf("bob", 1)
+	other, carol := peerOf("carol", 2)
+	over := contractWith("carol", "contractc")
+	over.Spec.NotAfter = &metav1.Time{Time: time.Now().Add(-time.Minute)}
+	cb := contractWith("bob", "contractb")
+	d := newDesk(t, peer, other, cb, over)
+	forbidden := &api.Error{Code: api.CodeForbidden}
+	if _, err := d.ensure(cb, carol, "shop", ""); !errors.Is(err, forbidden) {
+		t.Error("somebody else's contract:", err)
+	}
+	if _, err := d.ensure(over, carol, "shop", ""); !errors.Is(err, forbidden) {
+		t.Error("a contract that ran out:", err)
+	}
+	if _, err := d.ensure(contractWith("bob", "invented1"), bob, "shop", ""); !errors.Is(err, forbidden) {
+		t.Error("a contract nobody has:", err)
+	}
+	var all corev1.NamespaceList
+	if err := d.client.List(t.Context(), &all); err != nil || len(all.Items) != 0 {
+		t.Errorf("namespaces: %v, %v", all.Items, err)
+	}
+}
+
+func TestOneHomeHasOneTwinHoweverManyAsk(t *testing.T) {
+	peer, bob := peerOf("bob", 1)
+	cb := contractWith("bob", "contractb")
+	d := newDesk(t, peer, cb)
+	var asking sync.WaitGroup
+	for range 16 {
+		asking.Go(func() {
+			if got, err := d.ensure(cb, bob, "shop", ""); err != nil || got != "shop-"+bob.Compact[:7] {
+				t.Error(got, err)
+			}
+		})
+	}
+	asking.Wait()
+}
+
+func TestTheNextContractTakesTheTwinOver(t *testing.T) {
+	peer, bob := peerOf("bob", 1)
+	first, second := contractWith("bob", "contract1"), contractWith("bob", "contract2")
+	d := newDesk(t, peer, first)
+	if _, err := d.ensure(first, bob, "shop", ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.client.Create(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	got, err := d.ensure(second, bob, "shop", "")
+	if err != nil || got != "shop-"+bob.Compact[:7] {
+		t.Fatal(got, err)
+	}
+	if left := d.contracts.TwinsOf("contract1"); len(left) != 0 {
+		t.Errorf("under the first contract are still %v", left)
+	}
+	var ns corev1.Namespace
+	if err := d.client.Get(t.Context(), client.ObjectKey{Name: got}, &ns); err != nil || ns.Labels[v1alpha1.LabelContract] != "contract2" {
+		t.Errorf("labels %v, %v", ns.Labels, err)
+	}
+}
+
+func TestLastContractGoneShutsTheDoor(t *testing.T) {
+	peer, bob := peerOf("bob", 1)
+	first, second := contractWith("bob", "contract1"), contractWith("bob", "contract2")
+	d := newDesk(t, peer, first, second)
+	view := d.contracts
+	admitted := func(want bool) {
+		t.Helper()
+		if view.Admitted(bob.ID) != want {
+			t.Errorf("admitted: %v, want %v", !want, want)
+		}
+	}
+	refresh := func() {
+		t.Helper()
+		if _, err := view.Refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refresh()
+	admitted(true)
+	if got := view.TakeChanged(); !slices.Equal(got, []string{"contract1", "contract2"}) {
+		t.Errorf("changed: %v", got)
+	}
+	view.End("contract1")
+	admitted(true)
+	if len(d.shut) != 0 {
+		t.Error("shut out with a contract in force")
+	}
+	second.Status.State = v1alpha1.StateEnding
+	if err := d.client.Status().Update(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	refresh()
+	admitted(false)
+	if !slices.Equal(d.shut, []string{bob.ID}) {
+		t.Errorf("shut out: %v", d.shut)
+	}
+	refresh() // what was ended stays so, though its object says otherwise
+	admitted(false)
+	if len(d.shut) != 1 {
+		t.Errorf("shut out again: %v", d.shut)
+	}
+}
+
+func TestContractsRunOutByThemselves(t *testing.T) {
+	peer, bob := peerOf("bob", 1)
+	contract := contractWith("bob", "contract1")
+	end := time.Now().Add(time.Hour).Truncate(time.Second)
+	contract.Spec.NotAfter = &metav1.Time{Time: end}
+	d := newDesk(t, peer, contract)
+	view := d.contracts
+	next, err := view.Refresh(t.Context())
+	if err != nil || !next.Equal(end) {
+		t.Fatalf("next %s, %v", next, err)
+	}
+	view.Now = func() time.Time { return end }
+	if view.Admitted(bob.ID) {
+		t.Error("admitted after the end")
+	}
+	if _, err := view.Refresh(t.Context()); err != nil || len(d.shut) != 1 {
+		t.Errorf("shut out: %v, %v", d.shut, err)
+	}
+}
+
+func TestQuotaBoundsWhatConsumersWrite(t *testing.T) {
+	got := quotaFor(list("cpu", "2", "pods", "7", "storage", "5Gi"))
+	for name, want := range list("requests.storage", "5Gi", "services.nodeports", "0", "services.loadbalancers", "0") {
+		if q, ok := got[name]; !ok || q.Cmp(want) != 0 {
+			t.Errorf("%s: %s", name, q.String())
+		}
+	}
+	if q, ok := quotaFor(nil)[corev1.ResourceRequestsStorage]; !ok || !q.IsZero() {
+		t.Error("a contract that names no storage allows some")
+	}
+	// Counted by the API server they would halve the rate; the book counts them.
+	for name := range list("pods", "1", "requests.cpu", "1", "requests.memory", "1") {
+		if _, ok := got[name]; ok {
+			t.Errorf("%s is counted by the API server", name)
+		}
+	}
+}
