@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"kith.dev/core/wire"
 )
 
 // Budget is how often something may happen within a time: All counts everybody together, Each one address (of IPv6 its /64).
@@ -44,7 +46,7 @@ func (b *budget) take(addr netip.Addr) (cost *spent, first bool) {
 		}
 		return nil, first
 	}
-	cost = &spent{now, network(addr)}
+	cost = &spent{now, wire.Neighbourhood(addr)}
 	mine := 0
 	for _, s := range b.used {
 		if s.addr == cost.addr {
@@ -63,15 +65,4 @@ func (b *budget) giveBack(cost *spent) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.used = slices.DeleteFunc(b.used, func(s *spent) bool { return s == cost })
-}
-
-// network is what one machine has of an address family: whoever has an IPv6 address has 2^64 of them.
-func network(addr netip.Addr) netip.Prefix {
-	addr = addr.Unmap().WithZone("")
-	bits := addr.BitLen()
-	if addr.Is6() {
-		bits = 64
-	}
-	p, _ := addr.Prefix(bits)
-	return p
 }

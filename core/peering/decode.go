@@ -39,13 +39,13 @@ func unmarshal(data []byte, into message) error {
 		return &Problem{Code: CodeBadRequest, Message: "body: is no JSON object"}
 	}
 	if err := shapeOf(into).Check(data, bound); err != nil {
-		return &Problem{Code: CodeBadRequest, Message: plain("body: "+err.Error(), maxReason)}
+		return &Problem{Code: CodeBadRequest, Message: wire.Line("body: "+err.Error(), maxReason)}
 	}
 	if err := json.Unmarshal(data, into); err != nil {
-		return &Problem{Code: CodeBadRequest, Message: plain("body: "+err.Error(), maxReason)}
+		return &Problem{Code: CodeBadRequest, Message: wire.Line("body: "+err.Error(), maxReason)}
 	}
 	if err := into.Validate(); err != nil {
-		return &Problem{Code: CodeBadRequest, Message: plain(err.Error(), maxReason)}
+		return &Problem{Code: CodeBadRequest, Message: wire.Line(err.Error(), maxReason)}
 	}
 	return nil
 }

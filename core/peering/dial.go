@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"kith.dev/core/identity"
+	"kith.dev/core/wire"
 )
 
 const (
@@ -85,7 +86,7 @@ func because(err error) string {
 	case errors.Is(err, syscall.ETIMEDOUT), errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
 		return "no answer"
 	}
-	return plain(err.Error(), maxReason)
+	return wire.Line(err.Error(), maxReason)
 }
 
 // tracked is a TCP connection to the peer; the client knows all of them, to be able to cut them.

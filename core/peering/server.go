@@ -18,6 +18,7 @@ import (
 
 	"kith.dev/core/audit"
 	"kith.dev/core/identity"
+	"kith.dev/core/wire"
 )
 
 const (
@@ -288,7 +289,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, caller Caller, p
 
 // note records that a request was refused.
 func (s *Server) note(r *http.Request, caller Caller, problem *Problem) {
-	refusal := audit.Refusal{Door: audit.PeerAPI, Reason: string(problem.Code), Addr: caller.Addr, What: plain(r.Method+" "+r.URL.Path, maxReason), Why: problem.Message, Usual: problem.Code == CodeRateLimited || problem.Code == CodeVersion}
+	refusal := audit.Refusal{Door: audit.PeerAPI, Reason: string(problem.Code), Addr: caller.Addr, What: wire.Line(r.Method+" "+r.URL.Path, maxReason), Why: problem.Message, Usual: problem.Code == CodeRateLimited || problem.Code == CodeVersion}
 	if !caller.ID.IsZero() {
 		refusal.ID = caller.ID.String()
 	}
@@ -329,6 +330,6 @@ func (h handshakeLog) Write(line []byte) (int, error) {
 			}
 		}
 	}
-	h.refusals.Note(audit.Refusal{Door: audit.PeerAPI, Reason: RefusedHandshake, Addr: addr, What: "connection", Why: plain(text, 2*maxReason)})
+	h.refusals.Note(audit.Refusal{Door: audit.PeerAPI, Reason: RefusedHandshake, Addr: addr, What: "connection", Why: wire.Line(text, 2*maxReason)})
 	return len(line), nil
 }

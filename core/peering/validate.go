@@ -16,6 +16,7 @@ import (
 
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
+	"kith.dev/core/wire"
 )
 
 // Validate checks a Hello that was received.
@@ -26,14 +27,14 @@ func (h *Hello) Validate() error {
 	if err := contract.CheckName(h.Name); err != nil {
 		return err
 	}
-	if len(h.Version) > 64 || !contract.Printable(h.Version) {
+	if len(h.Version) > 64 || !wire.Printable(h.Version) {
 		return fmt.Errorf("version: %.40q cannot be one", h.Version)
 	}
 	if len(h.Protocol) == 0 || len(h.Protocol) > 16 {
 		return fmt.Errorf("protocol: %d entries, want 1 to 16", len(h.Protocol))
 	}
 	for _, p := range h.Protocol {
-		if len(p) > 32 || !contract.Printable(p) {
+		if len(p) > 32 || !wire.Printable(p) {
 			return fmt.Errorf("protocol: %.40q cannot be one", p)
 		}
 	}
@@ -128,7 +129,7 @@ func (o *Outcome) Validate() error {
 	default:
 		return fmt.Errorf("state: %.32q is none of pending, accepted, declined, expired", o.State)
 	}
-	if len(o.Reason) > maxReason || !contract.Printable(o.Reason) {
+	if len(o.Reason) > maxReason || !wire.Printable(o.Reason) {
 		return fmt.Errorf("reason: longer than %d bytes, or not a line of text", maxReason)
 	}
 	if (o.State == OutcomeAccepted) != (o.Offer != nil) {
@@ -227,7 +228,7 @@ func (c *ContractRef) Validate() error {
 
 // Validate checks a Notice; a type that is not known passes.
 func (n *Notice) Validate() error {
-	if n.Type == "" || len(n.Type) > 32 || !contract.Printable(string(n.Type)) {
+	if n.Type == "" || len(n.Type) > 32 || !wire.Printable(string(n.Type)) {
 		return fmt.Errorf("type: %.40q is none", n.Type)
 	}
 	if n.Contract != "" {
@@ -240,7 +241,7 @@ func (n *Notice) Validate() error {
 			return err
 		}
 	}
-	if len(n.Why) > maxReason || !contract.Printable(n.Why) {
+	if len(n.Why) > maxReason || !wire.Printable(n.Why) {
 		return fmt.Errorf("why: longer than %d bytes, or not a line of text", maxReason)
 	}
 	return nil
@@ -309,7 +310,7 @@ func (l *presenceLine) Validate() error {
 
 // Validate checks a Beat.
 func (b *Beat) Validate() error {
-	if len(b.Ailing) > maxReason || !contract.Printable(b.Ailing) {
+	if len(b.Ailing) > maxReason || !wire.Printable(b.Ailing) {
 		return fmt.Errorf("ailing: longer than %d bytes, or not a line of text", maxReason)
 	}
 	return nil

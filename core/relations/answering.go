@@ -3,7 +3,6 @@ package relations
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -12,6 +11,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/wire"
 )
 
 // afterwards is how long an answered or expired request stays, so that the peer can still fetch the answer.
@@ -33,10 +33,7 @@ const maxReason = 256
 
 func answer(ctx context.Context, c client.Client, r *v1alpha1.PeeringRequest, answer v1alpha1.Answer, by, reason string) error {
 	before := r.DeepCopy()
-	if len(reason) > maxReason {
-		reason = strings.ToValidUTF8(reason[:maxReason], "")
-	}
-	r.Status.Answer, r.Status.AnsweredBy, r.Status.Reason = answer, by, reason
+	r.Status.Answer, r.Status.AnsweredBy, r.Status.Reason = answer, by, wire.Cut(reason, maxReason)
 	if err := c.Status().Patch(ctx, r, client.MergeFrom(before)); err != nil {
 		return fmt.Errorf("answer request %s: %w", r.Name, err)
 	}

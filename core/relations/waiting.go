@@ -15,6 +15,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
+	"kith.dev/core/wire"
 )
 
 const (
@@ -33,20 +34,9 @@ const (
 // asker is a PeeringRequest as one of those that share the room there is.
 type asker struct {
 	request *v1alpha1.PeeringRequest
-	from    netip.Prefix // see neighbourhood
+	from    netip.Prefix // see wire.Neighbourhood
 	known   bool         // the owner accepted its key once
 	pending bool
-}
-
-// neighbourhood is what counts as one address: with IPv6 a /64, of which anybody has 2^64 addresses to choose from.
-func neighbourhood(addr netip.Addr) netip.Prefix {
-	addr = addr.Unmap().WithZone("")
-	bits := addr.BitLen()
-	if addr.Is6() {
-		bits = 64
-	}
-	prefix, _ := addr.Prefix(bits) // the zero Prefix of an address that is not known
-	return prefix
 }
 
 // displaced says whom a newcomer takes the place of, and whether there is a place for it at all. The one who waits longest
@@ -112,9 +102,9 @@ func (p *Provider) makeRoom(ctx context.Context, caller peering.Caller) error {
 			over = append(over, r)
 			continue
 		}
-		all = append(all, asker{request: r, from: neighbourhood(addressOf(r)), known: known[r.Spec.PeerID], pending: Pending(r)})
+		all = append(all, asker{request: r, from: wire.Neighbourhood(addressOf(r)), known: known[r.Spec.PeerID], pending: Pending(r)})
 	}
-	gone, ok := displaced(all, asker{from: neighbourhood(caller.Addr.Addr()), known: known[caller.ID.String()]})
+	gone, ok := displaced(all, asker{from: wire.Neighbourhood(caller.Addr.Addr()), known: known[caller.ID.String()]})
 	if !ok {
 		return refuse(peering.CodeRateLimited, "too many requests wait for an answer here already", "try again later")
 	}

@@ -17,6 +17,7 @@ import (
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
 	"kith.dev/core/sharing"
+	"kith.dev/core/wire"
 )
 
 // A flood of questions under ever new keys, from a few addresses, keeps nobody from asking.
@@ -106,10 +107,10 @@ func TestWhoGivesWayToANewcomer(t *testing.T) {
 		var all []asker
 		for i, o := range tc.all {
 			r := &v1alpha1.PeeringRequest{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(i), CreationTimestamp: metav1.NewTime(time.Unix(int64(i), 0))}}
-			all = append(all, asker{request: r, from: neighbourhood(netip.MustParseAddr(o.addr)), known: o.known, pending: o.pending})
+			all = append(all, asker{request: r, from: wire.Neighbourhood(netip.MustParseAddr(o.addr)), known: o.known, pending: o.pending})
 		}
 		slices.Reverse(all)
-		gone, ok := displaced(all, asker{from: neighbourhood(netip.MustParseAddr(tc.newcomer.addr)), known: tc.newcomer.known})
+		gone, ok := displaced(all, asker{from: wire.Neighbourhood(netip.MustParseAddr(tc.newcomer.addr)), known: tc.newcomer.known})
 		var names, want []string
 		for _, r := range gone {
 			names = append(names, r.Name)
