@@ -102,12 +102,12 @@ func (c *clusterPart) sharing(ctx context.Context, s *api.Status, used corev1.Re
 	if err != nil {
 		return internal(err)
 	}
-	have, err := relations.Allocatable(ctx, c.client)
+	there, err := relations.Supply(ctx, c.client)
 	if err != nil {
 		return internal(err)
 	}
 	s.Sharing = api.Sharing{
-		Policy: policy.Name, Share: commonShare(policy.Spec.Amounts), Amounts: quantities(sharing.Amounts(&policy, have)),
+		Policy: policy.Name, Share: commonShare(policy.Spec.Amounts), Amounts: quantities(sharing.Amounts(&policy, there.Nodes)),
 		Used: quantities(used), AutoAccept: policy.Spec.AutoAccept, Paused: policy.Spec.Paused,
 	}
 	if policy.Spec.Paused {

@@ -38,7 +38,7 @@ func (b backend) Policies(ctx context.Context) ([]api.Policy, error) {
 
 // policyViewer reads what views of policies need beside the policies: the nodes and the peers.
 func (c *clusterPart) policyViewer(ctx context.Context) (func(*v1alpha1.SharingPolicy) api.Policy, error) {
-	have, err := relations.Allocatable(ctx, c.client)
+	there, err := relations.Supply(ctx, c.client)
 	if err != nil {
 		return nil, err
 	}
@@ -60,10 +60,10 @@ func (c *clusterPart) policyViewer(ctx context.Context) (func(*v1alpha1.SharingP
 				v.Names[id] = name
 			}
 		}
-		if len(have) > 0 {
-			v.Offered = quantities(sharing.Amounts(p, have))
+		if len(there.Nodes) > 0 {
+			v.Offered = quantities(sharing.Amounts(p, there.Nodes))
 		}
-		v.Notes = sharing.Notes(p, have, peers.Items)
+		v.Notes = sharing.Notes(p, there, peers.Items)
 		return v
 	}, nil
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -31,6 +32,7 @@ import (
 	"kith.dev/core/peering"
 	"kith.dev/core/reflection"
 	"kith.dev/core/relations"
+	"kith.dev/core/supply"
 	"kith.dev/core/virtualnode"
 )
 
@@ -149,12 +151,14 @@ func (d *Daemon) installDefaults(ctx context.Context, c client.Client) error {
 }
 
 func (d *Daemon) newManager(restConfig *rest.Config, scheme *runtime.Scheme) (manager.Manager, error) {
+	objects := hosting.SharedCacheOptions()
+	objects.ByObject[&corev1.Pod{}] = cache.ByObject{Transform: supply.Slim}
 	return ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme:                 scheme,
 		Logger:                 d.controllerLogs,
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
-		Cache:                  hosting.SharedCacheOptions(),
+		Cache:                  objects,
 		// A restarted part registers its controllers under the same names.
 		Controller:              config.Controller{SkipNameValidation: new(true)},
 		GracefulShutdownTimeout: new(3 * time.Second),

@@ -13,6 +13,7 @@ import (
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
 	"kith.dev/core/sharing"
+	"kith.dev/core/supply"
 )
 
 // validity of a contract when neither side says otherwise, and the longest that this cluster signs as a consumer.
@@ -99,22 +100,18 @@ func setContract(ctx context.Context, c client.Client, ctr *v1alpha1.Contract, s
 	return client.IgnoreNotFound(c.Status().Patch(ctx, ctr, client.MergeFrom(before)))
 }
 
-// Allocatable is what the real nodes of this cluster can allocate together.
-func Allocatable(ctx context.Context, c client.Reader) (corev1.ResourceList, error) {
+// Supply is what there is to promise here, but for what is granted of it.
+func Supply(ctx context.Context, c client.Reader) (there supply.Supply, err error) {
 	var nodes corev1.NodeList
-	if err := c.List(ctx, &nodes); err != nil {
-		return nil, fmt.Errorf("see what the nodes here can allocate: %w", err)
+	var pods corev1.PodList
+	// For each question: what is not meant is not copied.
+	if err := c.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return there, fmt.Errorf("see what the nodes here can allocate: %w", err)
 	}
-	sum := corev1.ResourceList{}
-	for _, node := range nodes.Items {
-		if _, virtual := node.Labels[v1alpha1.LabelPeer]; virtual {
-			continue
-		}
-		for name, q := range node.Status.Allocatable {
-			total := sum[name]
-			total.Add(q)
-			sum[name] = total
-		}
+	if err := c.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
+		return there, fmt.Errorf("see what the pods here request: %w", err)
 	}
-	return sum, nil
+	there.Nodes = supply.Nodes(nodes.Items)
+	there.Own = supply.Own(pods.Items, there.Nodes)
+	return there, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -37,22 +36,12 @@ func (p *Provider) Grant(ctx context.Context, r *v1alpha1.PeeringRequest) (v1alp
 
 // grant also gives the contract that is in force with the peer, nil without one. What the peer says of it is not asked for.
 func (p *Provider) grant(ctx context.Context, peer *v1alpha1.Peer, asked corev1.ResourceList) (v1alpha1.Grant, *v1alpha1.Contract, error) {
-	in, err := p.offerable(ctx, peer)
+	in, ctr, err := p.offerable(ctx, peer)
 	if err != nil {
 		return v1alpha1.Grant{}, nil, err
-	}
-	contracts, err := contractsWith(ctx, p.client, peer.Name, v1alpha1.RoleProvider)
-	if err != nil {
-		return v1alpha1.Grant{}, nil, err
-	}
-	contracts = slices.DeleteFunc(contracts, func(ctr v1alpha1.Contract) bool { return ofAnotherKey(&ctr, peer) })
-	var inForce corev1.ResourceList
-	ctr := live(contracts)
-	if ctr != nil {
-		inForce = ctr.Spec.Resources
 	}
 	in.Asked = asked
-	return sharing.Grant(in, inForce), ctr, nil
+	return sharing.Grant(in), ctr, nil
 }
 
 // weigh is grant for a question that has just come. One to change a contract that would change nothing is not put before the

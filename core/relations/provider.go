@@ -262,15 +262,15 @@ func (p *Provider) nodeLabels(ctx context.Context) map[string]string {
 // terms is what the peer can have now, and under which policy: by a request that the owner accepted, or, without one, by a
 // renewal. That is nothing new, so a policy that is paused lets it pass.
 func (p *Provider) terms(ctx context.Context, peer *v1alpha1.Peer, request *v1alpha1.PeeringRequest) (corev1.ResourceList, *v1alpha1.SharingPolicy, error) {
-	in, err := p.offerable(ctx, peer)
+	in, _, err := p.offerable(ctx, peer)
 	if err != nil {
 		return nil, nil, err
 	}
 	switch {
 	case request != nil:
 		in.Asked = request.Spec.Resources
-		if grant := request.Status.Grant; grant != nil {
-			in.Most = &grant.Resources
+		if grant := request.Status.Grant; grant != nil { // what the owner started since his yes takes nothing of it back
+			in.Most, in.Supply.Own = &grant.Resources, nil
 		}
 	case in.Policy != nil && in.Policy.Spec.Paused:
 		in.Policy = in.Policy.DeepCopy()
@@ -280,16 +280,24 @@ func (p *Provider) terms(ctx context.Context, peer *v1alpha1.Peer, request *v1al
 	return resources, in.Policy, err
 }
 
-// offerable is what an offer to the peer follows from, but for what it asks.
-func (p *Provider) offerable(ctx context.Context, peer *v1alpha1.Peer) (in sharing.OfferInput, err error) {
+// offerable is what an offer to the peer follows from, but for what it asks, and the contract in force with it; nil without one.
+func (p *Provider) offerable(ctx context.Context, peer *v1alpha1.Peer) (in sharing.OfferInput, ctr *v1alpha1.Contract, err error) {
 	if in.Policy, err = p.policyFor(ctx, peer); err != nil {
-		return in, err
+		return in, nil, err
 	}
-	if in.Allocatable, err = Allocatable(ctx, p.client); err != nil || in.Policy == nil {
-		return in, err
+	contracts, err := contractsWith(ctx, p.client, peer.Name, v1alpha1.RoleProvider)
+	if err != nil {
+		return in, nil, err
 	}
-	in.InForce, err = p.promised(ctx, in.Policy, peer)
-	return in, err
+	ctr = live(slices.DeleteFunc(contracts, func(ctr v1alpha1.Contract) bool { return ofAnotherKey(&ctr, peer) }))
+	if ctr != nil {
+		in.Has = ctr.Spec.Resources
+	}
+	if in.Supply, err = Supply(ctx, p.client); err != nil || in.Policy == nil {
+		return in, ctr, err
+	}
+	in.Supply.Granted, in.InForce, err = p.promised(ctx, in.Policy, peer)
+	return in, ctr, err
 }
 
 func (p *Provider) policyFor(ctx context.Context, peer *v1alpha1.Peer) (*v1alpha1.SharingPolicy, error) {
@@ -300,27 +308,27 @@ func (p *Provider) policyFor(ctx context.Context, peer *v1alpha1.Peer) (*v1alpha
 	return sharing.Select(policies.Items, peer), nil
 }
 
-// promised are the amounts of contracts with other peers under the same policy.
-func (p *Provider) promised(ctx context.Context, policy *v1alpha1.SharingPolicy, peer *v1alpha1.Peer) ([]corev1.ResourceList, error) {
+// promised are the amounts of contracts with other peers: all, and those under the same policy.
+func (p *Provider) promised(ctx context.Context, policy *v1alpha1.SharingPolicy, peer *v1alpha1.Peer) (all, same []corev1.ResourceList, err error) {
 	var contracts v1alpha1.ContractList
 	if err := p.client.List(ctx, &contracts); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var sums []corev1.ResourceList
 	for _, ctr := range contracts.Items {
 		if ctr.Spec.Role != v1alpha1.RoleProvider || ctr.Spec.Peer == peer.Name {
 			continue
 		}
+		all = append(all, ctr.Spec.Resources)
 		var other v1alpha1.Peer
 		if err := p.client.Get(ctx, client.ObjectKey{Name: ctr.Spec.Peer}, &other); client.IgnoreNotFound(err) != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if used, err := p.policyFor(ctx, &other); err != nil || used == nil || used.Name != policy.Name {
 			continue
 		}
-		sums = append(sums, ctr.Spec.Resources)
+		same = append(same, ctr.Spec.Resources)
 	}
-	return sums, nil
+	return all, same, nil
 }
 
 // Sign countersigns a contract that the caller signed, if it says what was offered to it.
