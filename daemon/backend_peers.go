@@ -23,6 +23,7 @@ import (
 	"kith.dev/core/offloading"
 	"kith.dev/core/peering"
 	"kith.dev/core/relations"
+	"kith.dev/core/relations/record"
 	"kith.dev/core/sharing"
 )
 
@@ -214,7 +215,7 @@ func (b backend) AddPeer(ctx context.Context, hostport string) (api.Peer, error)
 		return api.Peer{}, api.Invalid("address", hostport, "the address of another cluster: this one answers there")
 	}
 	b.warnOfChangedKey(address, hello.ID)
-	peer, err := relations.EnsurePeer(ctx, c.client, hello.ID, hello.Name, []string{address}, v1alpha1.SourceManual)
+	peer, err := record.EnsurePeer(ctx, c.client, hello.ID, hello.Name, []string{address}, v1alpha1.SourceManual)
 	if err != nil {
 		return api.Peer{}, internal(err)
 	}
@@ -310,7 +311,7 @@ func (b backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report fu
 	if inForce != nil && k.peer.Spec.Request != nil && sharing.Same(wanted(k.peer, resources, inForce), inForce.Spec.Resources) {
 		return b.unchanged(ctx, c, k, ask.Wait, report)
 	}
-	peer, err := relations.EnsurePeer(ctx, c.client, k.id, k.name, k.addresses[:1], v1alpha1.Source(k.source))
+	peer, err := record.EnsurePeer(ctx, c.client, k.id, k.name, k.addresses[:1], v1alpha1.Source(k.source))
 	if err != nil {
 		return api.Peer{}, internal(err)
 	}
@@ -571,7 +572,7 @@ func (c *clusterPart) endProviding(ctx context.Context, peer string) error {
 		if ctr.Spec.Peer != peer || ctr.Spec.Role != v1alpha1.RoleProvider {
 			continue
 		}
-		if err := relations.EndContract(ctx, c.client, ctr, "ended here"); err != nil {
+		if err := record.EndContract(ctx, c.client, ctr, "ended here"); err != nil {
 			return err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
 	"kith.dev/core/relations"
+	"kith.dev/core/relations/record"
 )
 
 // known is a cluster that this one knows of: seen nearby, kept as a Peer, or both.
@@ -325,7 +326,7 @@ func (d *directory) nameFor(id identity.ID, name string) string {
 	if have := d.names[id]; have != "" && !d.peerHas(have) {
 		return have
 	}
-	d.names[id] = relations.NameFor(id, name, func(n string) bool {
+	d.names[id] = record.NameFor(id, name, func(n string) bool {
 		for other, taken := range d.names {
 			if taken == n && other != id {
 				return true

@@ -57,6 +57,11 @@ type Problem struct {
 	Do      string `json:"do,omitempty"` // what the one who asked can do about it
 }
 
+// Refuse makes a Problem; do may be empty.
+func Refuse(code Code, message, do string) *Problem {
+	return &Problem{Code: code, Message: message, Do: do}
+}
+
 // MediaProblem is the content type of a Problem.
 const MediaProblem = "application/problem+json"
 

@@ -8,14 +8,13 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
+	"kith.dev/core/relations/record"
+	"kith.dev/core/sharing"
 )
 
 // agreement is what becomes of an offer before it is signed.
@@ -36,7 +35,7 @@ func agree(peer *v1alpha1.Peer, terms []string) (a agreement, why string, alarm 
 	if why, alarm := objection(peer); why != "" {
 		return agreeNever, why, alarm
 	}
-	known := accepted(peer) || compared(peer)
+	known := sharing.Accepted(peer) || compared(peer)
 	shown := out.Confirm
 	switch {
 	case !known && out.Code == "" && word.ID == "":
@@ -68,7 +67,7 @@ func objection(peer *v1alpha1.Peer) (why string, alarm bool) {
 	case word.Withdraw:
 		return "it was withdrawn here", false
 	case word.Reject:
-		return "it was rejected here", !accepted(peer)
+		return "it was rejected here", !sharing.Accepted(peer)
 	case word.ID != "" && word.ID != peer.Spec.ID:
 		return fmt.Sprintf("the ID that was given is not that of %s: somebody may stand in between", peer.Name), true
 	case word.Code != "" && out.Code != "" && word.Code != out.Code:
@@ -118,11 +117,11 @@ func beyond(terms contract.Terms, inForce *contract.Document) (sentences []strin
 // noMore takes what is offered above the amounts that were asked for out of the terms. What was not named is up to the
 // provider.
 func noMore(terms contract.Terms, asked map[string]string) (contract.Terms, error) {
-	offered, err := quantities(terms.Resources)
+	offered, err := record.Quantities(terms.Resources)
 	if err != nil {
 		return terms, err
 	}
-	limits, err := quantities(asked)
+	limits, err := record.Quantities(asked)
 	if err != nil {
 		return terms, err
 	}
@@ -137,14 +136,14 @@ func noMore(terms contract.Terms, asked map[string]string) (contract.Terms, erro
 
 // consider signs an offer if the owner has agreed to all that needs it, and else shows what does.
 func (r *PeerReconciler) consider(ctx context.Context, peer *v1alpha1.Peer, to *peering.Client, offer *peering.Offer) error {
-	contracts, err := contractsWith(ctx, r.client, peer.Name, v1alpha1.RoleConsumer)
+	contracts, err := record.Contracts(ctx, r.client, peer.Name, v1alpha1.RoleConsumer)
 	if err != nil {
 		return err
 	}
 	if err := tooShort(offer); err != nil {
 		return r.over(ctx, peer, peering.EventDeclined, "nothing was signed with "+peer.Name, err.Error())
 	}
-	old := live(contracts)
+	old := record.Live(contracts)
 	var inForce *contract.Document
 	if old != nil {
 		doc, err := contract.Parse(old.Spec.Document)
@@ -154,7 +153,7 @@ func (r *PeerReconciler) consider(ctx context.Context, peer *v1alpha1.Peer, to *
 		inForce = &doc
 	}
 	asked := Wanted(peer, old)
-	terms, err := noMore(offer.Terms, amounts(asked))
+	terms, err := noMore(offer.Terms, record.Amounts(asked))
 	if err != nil {
 		return r.over(ctx, peer, peering.EventDeclined, "the offer of "+peer.Name+" cannot be read", err.Error())
 	}
@@ -165,27 +164,19 @@ func (r *PeerReconciler) consider(ctx context.Context, peer *v1alpha1.Peer, to *
 	case agreeWait:
 		return r.showConfirm(ctx, peer, sentences)
 	}
-	if !accepted(peer) {
-		if err := patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) { acceptKey(s, "OwnerConfirmed") }); err != nil {
+	if !sharing.Accepted(peer) {
+		if err := record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) { record.AcceptKey(s, "OwnerConfirmed") }); err != nil {
 			return err
 		}
 	}
 	return r.sign(ctx, peer, to, old, asked, terms, offer)
 }
 
-// acceptKey notes that the owner of this cluster compared the peer's key.
-func acceptKey(s *v1alpha1.PeerStatus, reason string) {
-	meta.SetStatusCondition(&s.Conditions, metav1.Condition{
-		Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: reason,
-		Message: "the owner of this cluster accepted the peer's key",
-	})
-}
-
 // showConfirm asks the owner. The request stays what it is, in the objects: whoever restarts finds the question there.
 func (r *PeerReconciler) showConfirm(ctx context.Context, peer *v1alpha1.Peer, terms []string) error {
 	need := v1alpha1.Confirmation{Terms: terms}
 	var ask []string
-	if !accepted(peer) && !compared(peer) {
+	if !sharing.Accepted(peer) && !compared(peer) {
 		need.Code = peer.Status.Outgoing.Code
 		ask = append(ask, fmt.Sprintf("compare the code %s with %s's screen and confirm (kith confirm %[2]s)", identity.Spaced(need.Code), peer.Name))
 	}
@@ -196,7 +187,7 @@ func (r *PeerReconciler) showConfirm(ctx context.Context, peer *v1alpha1.Peer, t
 		return nil
 	}
 	why := peer.Name + " accepted: " + strings.Join(ask, "; ")
-	if err := patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+	if err := record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
 		s.Outgoing.Why, s.Outgoing.Confirm = why, &need
 	}); err != nil {
 		return err

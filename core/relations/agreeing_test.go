@@ -26,6 +26,7 @@ import (
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
+	"kith.dev/core/relations/record"
 	"kith.dev/core/sharing"
 )
 
@@ -289,7 +290,7 @@ func TestWhoeverCallsHimselfBobGetsNothingSignedBeforeTheOwnerConfirms(t *testin
 			}
 			alice.hears(t, api.EventSecurity, 1)
 			alice.look(t)
-			if mallory.signed.Load() != nil || len(alice.contracts(t)) != 0 || accepted(alice.peer(t, "bob")) || mallory.questions.Load() != 1 {
+			if mallory.signed.Load() != nil || len(alice.contracts(t)) != 0 || sharing.Accepted(alice.peer(t, "bob")) || mallory.questions.Load() != 1 {
 				t.Errorf("signed %v, %d questions", mallory.signed.Load(), mallory.questions.Load())
 			}
 		})
@@ -314,7 +315,7 @@ func TestAConfirmedCodeSignsAndMakesTheKeyKnown(t *testing.T) {
 	if got := bob.signed.Load().Resources; got["cpu"] != "2" || got["memory"] != "8Gi" {
 		t.Errorf("signed %v: cpu is more than was asked for, or what is up to bob was changed", got)
 	}
-	if !accepted(alice.peer(t, "bob")) || out.Confirm != nil || out.Code != "" {
+	if !sharing.Accepted(alice.peer(t, "bob")) || out.Confirm != nil || out.Code != "" {
 		t.Errorf("%+v", alice.peer(t, "bob").Status)
 	}
 	alice.hears(t, api.EventConfirm, 1)
@@ -594,7 +595,7 @@ func TestWhatNobodyConfirmsLapses(t *testing.T) {
 func TestNoOfferBindsForYears(t *testing.T) {
 	alice, bob := load(t), load(t)
 	doc := newDocument(alice, "alice", contract.Party{ID: bob.ID(), Name: "bob", Key: bob.Public()}, contract.Terms{}, 10*365*24*time.Hour)
-	if lasts := doc.NotAfter.Sub(doc.NotBefore); lasts > validity+clockSkew {
+	if lasts := doc.NotAfter.Sub(doc.NotBefore); lasts > record.Validity+record.ClockSkew {
 		t.Errorf("signed for %s", lasts)
 	}
 }

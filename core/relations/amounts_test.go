@@ -5,12 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"kith.dev/core/relations/record"
 	"kith.dev/core/sharing"
 	"kith.dev/test/docs"
 )
 
 func TestThePageSaysTheseAmounts(t *testing.T) {
-	if renewalPause != 12 || sharing.MinValidity != time.Hour || sharing.MaxValidity != 10*365*24*time.Hour || validity != 30*24*time.Hour || clockSkew != 10*time.Minute {
+	if record.RenewalPause != 12 || sharing.MinValidity != time.Hour || sharing.MaxValidity != 10*365*24*time.Hour || record.Validity != 30*24*time.Hour || record.ClockSkew != 10*time.Minute {
 		t.Error("the page says a twelfth, an hour, ten years, 30 days and ten minutes in words")
 	}
 	docs.Say(t, "security.md",

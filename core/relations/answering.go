@@ -11,6 +11,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/relations/record"
 	"kith.dev/core/wire"
 )
 
@@ -54,7 +55,7 @@ func (p *Provider) requests() reconcile.Func {
 			return ctrl.Result{}, client.IgnoreNotFound(p.client.Delete(ctx, &r))
 		case r.Status.Answer == "" || r.Status.Answer == v1alpha1.AnswerPending:
 			if left := time.Until(r.Spec.Expires.Time); left > 0 {
-				return calm(ctrl.Result{RequeueAfter: left}, client.IgnoreNotFound(p.keepGrant(ctx, &r)))
+				return record.Calm(ctrl.Result{RequeueAfter: left}, client.IgnoreNotFound(p.keepGrant(ctx, &r)))
 			}
 			return ctrl.Result{RequeueAfter: over}, p.expire(ctx, &r)
 		default:

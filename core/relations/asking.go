@@ -19,6 +19,7 @@ import (
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
+	"kith.dev/core/relations/record"
 	"kith.dev/core/sharing"
 )
 
@@ -74,19 +75,19 @@ func (r *PeerReconciler) put(ctx context.Context, peer *v1alpha1.Peer) error {
 	if err != nil {
 		return err
 	}
-	attempt, known := peer.Spec.Request.Attempt, accepted(peer)
+	attempt, known := peer.Spec.Request.Attempt, sharing.Accepted(peer)
 	wanted := Wanted(peer, inForce)
 	if why := r.pointless(peer, wanted, inForce); why != "" {
 		r.setAsking(peer, question{peer.UID, attempt})
 		return r.unasked(ctx, peer, why)
 	}
-	ask := peering.Question{Name: r.name, Resources: amounts(wanted), Endpoints: r.endpoints(), Attempt: attempt}
+	ask := peering.Question{Name: r.name, Resources: record.Amounts(wanted), Endpoints: r.endpoints(), Attempt: attempt}
 	if inForce != nil {
 		ask.Contract = inForce.Spec.ID
 	}
 	asked, err := to.Ask(ctx, ask, !known, func() error {
-		if err := patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
-			step(&s.Outgoing, peering.EventAsked, asking+peer.Name)
+		if err := record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+			record.Step(&s.Outgoing, peering.EventAsked, asking+peer.Name)
 			settle(&s.Outgoing)
 			s.Outgoing.Attempt = attempt
 		}); err != nil {
@@ -107,15 +108,15 @@ func (r *PeerReconciler) put(ctx context.Context, peer *v1alpha1.Peer) error {
 		return r.refused(ctx, peer, problem)
 	case err != nil:
 		why := fmt.Sprintf("%s could not be asked: %v", peer.Name, err)
-		return errors.Join(patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) { s.Outgoing.Why = why }), err)
+		return errors.Join(record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) { s.Outgoing.Why = why }), err)
 	}
 	code := asked.Code
 	if known && !asked.Compare {
 		code = ""
 	}
 	expires := metav1.NewTime(asked.Expires)
-	if err := patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
-		step(&s.Outgoing, peering.EventAsked, "waiting for the owner of "+peer.Name)
+	if err := record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+		record.Step(&s.Outgoing, peering.EventAsked, "waiting for the owner of "+peer.Name)
 		s.Outgoing.RequestID, s.Outgoing.Code, s.Outgoing.Expires = asked.RequestID, code, &expires
 	}); err != nil {
 		return err
@@ -143,15 +144,15 @@ const nothingChanges = "nothing changes"
 func (r *PeerReconciler) unasked(ctx context.Context, peer *v1alpha1.Peer, why string) error {
 	attempt, state := peer.Spec.Request.Attempt, api.StateDeclined
 	text := peer.Name + " was not asked: " + why
-	err := patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+	err := record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
 		settle(&s.Outgoing)
 		s.Outgoing.Attempt = attempt
 		if why == nothingChanges {
 			state, s.Outgoing.Why = api.StateNone, ""
 			return
 		}
-		step(&s.Outgoing, peering.EventAsked, "")
-		step(&s.Outgoing, peering.EventDeclined, text)
+		record.Step(&s.Outgoing, peering.EventAsked, "")
+		record.Step(&s.Outgoing, peering.EventDeclined, text)
 	})
 	if err == nil {
 		r.announce(api.Event{Type: api.EventRequestAnswered, Severity: api.SeverityInfo, Peer: peer.Name, Message: text,
@@ -188,9 +189,9 @@ func (r *PeerReconciler) refused(ctx context.Context, peer *v1alpha1.Peer, probl
 	if problem.Code == peering.CodeVersion {
 		why = problem.Error()
 	}
-	return patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
-		step(&s.Outgoing, peering.EventAsked, "")
-		step(&s.Outgoing, peering.EventDeclined, why)
+	return record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+		record.Step(&s.Outgoing, peering.EventAsked, "")
+		record.Step(&s.Outgoing, peering.EventDeclined, why)
 		settle(&s.Outgoing)
 		s.Outgoing.Attempt = attempt
 	})
@@ -247,8 +248,8 @@ func (r *PeerReconciler) close(ctx context.Context, peer *v1alpha1.Peer, e peeri
 	if now := peer.Status.Outgoing; now.RequestID != was.RequestID || now.Attempt != was.Attempt || now.RequestID == "" && !Asking(now) {
 		return false, nil
 	}
-	if err := patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
-		step(&s.Outgoing, e, why)
+	if err := record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+		record.Step(&s.Outgoing, e, why)
 		settle(&s.Outgoing)
 	}); err != nil {
 		return false, err
@@ -268,7 +269,7 @@ func (r *PeerReconciler) close(ctx context.Context, peer *v1alpha1.Peer, e peeri
 // sign turns terms that the owner agreed to into a contract that both signed.
 func (r *PeerReconciler) sign(ctx context.Context, peer *v1alpha1.Peer, to *peering.Client, old *v1alpha1.Contract, asked corev1.ResourceList, terms contract.Terms, offer *peering.Offer) error {
 	id, key := to.Peer() // known since the answer came
-	doc := newDocument(r.me, r.name, contract.Party{ID: id, Name: cmp.Or(peer.Spec.DisplayName, Label(peer.Name)), Key: key},
+	doc := newDocument(r.me, r.name, contract.Party{ID: id, Name: cmp.Or(peer.Spec.DisplayName, record.Label(peer.Name)), Key: key},
 		terms, time.Duration(offer.ValidFor)*time.Second)
 	if old != nil { // other amounts: the next revision of what is in force
 		doc.ID, doc.Revision = old.Spec.ID, old.Spec.Revision+1
@@ -318,11 +319,11 @@ func (r *PeerReconciler) signOnce(ctx context.Context, to *peering.Client, doc c
 // record keeps what was signed, as a new contract or as the next revision of the old one; the reconciler goes on from it. The
 // question that is pending is over if this answers it: then asked is what was asked for, and nil if it is a renewal.
 func (r *PeerReconciler) record(ctx context.Context, peer *v1alpha1.Peer, old *v1alpha1.Contract, signed contract.Signed, doc contract.Document, asked *corev1.ResourceList) error {
-	ctr, err := contractObject(v1alpha1.RoleConsumer, peer, signed, doc)
+	ctr, err := record.NewContract(v1alpha1.RoleConsumer, peer, signed, doc)
 	if err != nil {
 		return err
 	}
-	if err := putContract(ctx, r.client, old, ctr); err != nil {
+	if err := record.PutContract(ctx, r.client, old, ctr); err != nil {
 		return fmt.Errorf("keep the contract with %s: %w", peer.Name, err)
 	}
 	r.log.Info("contract signed", "peer", peer.Name, "contract", ctr.Spec.ID, "revision", ctr.Spec.Revision, "role", "consumer")
@@ -330,13 +331,13 @@ func (r *PeerReconciler) record(ctx context.Context, peer *v1alpha1.Peer, old *v
 	if asked != nil {
 		less = sharing.Less(*asked, ctr.Spec.Resources)
 	}
-	text := fmt.Sprintf("%s grants %s", peer.Name, granted(ctr.Spec.Resources))
+	text := fmt.Sprintf("%s grants %s", peer.Name, record.Granted(ctr.Spec.Resources))
 	if less != "" {
 		text += " (" + less + ")"
 	}
 	r.announce(api.Event{Type: api.EventContractSigned, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name,
 		Message: text, Direction: api.Outgoing})
-	return patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+	return record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
 		s.Outgoing.Contract = ctr.Name
 		if asked != nil {
 			inFull(s, less)
@@ -344,10 +345,10 @@ func (r *PeerReconciler) record(ctx context.Context, peer *v1alpha1.Peer, old *v
 			return // a renewal; the question stands
 		}
 		why := "signed, the link is being made"
-		if stateOf(s.Outgoing) == v1alpha1.StateConnected {
+		if record.StateOf(s.Outgoing) == v1alpha1.StateConnected {
 			why = ""
 		}
-		step(&s.Outgoing, peering.EventSigned, why)
+		record.Step(&s.Outgoing, peering.EventSigned, why)
 		settle(&s.Outgoing)
 	})
 }
@@ -363,7 +364,7 @@ func inFull(s *v1alpha1.PeerStatus, less string) {
 
 // advertised shows the offer as it was received.
 func (r *PeerReconciler) advertised(ctx context.Context, peer *v1alpha1.Peer, doc contract.Document, offer *peering.Offer) error {
-	resources, err := quantities(doc.Resources)
+	resources, err := record.Quantities(doc.Resources)
 	if err != nil {
 		return err
 	}
@@ -380,4 +381,20 @@ func (r *PeerReconciler) advertised(ctx context.Context, peer *v1alpha1.Peer, do
 		return fmt.Errorf("keep the offer of %s: %w", peer.Name, err)
 	}
 	return nil
+}
+
+// newDocument is the contract about an offer that this cluster, the consumer, signs.
+func newDocument(me *identity.Identity, myName string, provider contract.Party, terms contract.Terms, validFor time.Duration) contract.Document {
+	if validFor <= 0 || validFor > record.Validity {
+		validFor = record.Validity
+	}
+	now := time.Now().UTC().Truncate(time.Second)
+	return contract.Document{
+		Version: contract.Version, ID: contract.NewID(), Revision: 1,
+		Consumer: contract.Party{ID: me.ID(), Name: myName, Key: me.Public()},
+		Provider: provider,
+		Terms:    terms,
+		// The provider's clock may be a few minutes behind.
+		NotBefore: now.Add(-record.ClockSkew), NotAfter: now.Add(validFor), Created: now,
+	}
 }

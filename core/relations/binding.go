@@ -32,12 +32,12 @@ func binding(from, to identity.ID, own, other gateway.Key) []byte {
 func (l *Linker) bind(to identity.ID, theirs string) (*peering.Binding, error) {
 	key, err := gateway.ParseKey(theirs)
 	if err != nil {
-		return nil, refuse(peering.CodeBadRequest, err.Error(), "")
+		return nil, peering.Refuse(peering.CodeBadRequest, err.Error(), "")
 	}
 	said := binding(l.cfg.Identity.ID(), to, l.cfg.Gateway.PublicKey(), key)
 	proof, err := l.cfg.Gateway.Prove(key, said)
 	if err != nil {
-		return nil, refuse(peering.CodeBadRequest, err.Error(), "")
+		return nil, peering.Refuse(peering.CodeBadRequest, err.Error(), "")
 	}
 	return &peering.Binding{PeerKey: theirs, Signature: l.cfg.Identity.Sign(said), Proof: proof}, nil
 }
@@ -50,11 +50,11 @@ func (l *Linker) bound(from identity.ID, signer ed25519.PublicKey, theirs peerin
 	}
 	key, err := gateway.ParseKey(theirs.PublicKey)
 	if err != nil {
-		return nil, refuse(peering.CodeBadRequest, err.Error(), "")
+		return nil, peering.Refuse(peering.CodeBadRequest, err.Error(), "")
 	}
 	said := binding(from, l.cfg.Identity.ID(), key, l.cfg.Gateway.PublicKey())
 	if err := identity.Verify(signer, from, said, theirs.Binding.Signature); err != nil {
-		return nil, refuse(peering.CodeForbidden, "the WireGuard key is not signed by the cluster that names it: "+err.Error(), "")
+		return nil, peering.Refuse(peering.CodeForbidden, "the WireGuard key is not signed by the cluster that names it: "+err.Error(), "")
 	}
 	return theirs.Binding.Proof, l.proven(from, key, theirs.Binding.Proof)
 }
@@ -63,7 +63,7 @@ func (l *Linker) bound(from identity.ID, signer ed25519.PublicKey, theirs peerin
 func (l *Linker) proven(from identity.ID, key gateway.Key, proof []byte) error {
 	said := binding(from, l.cfg.Identity.ID(), key, l.cfg.Gateway.PublicKey())
 	if !l.cfg.Gateway.Proven(key, said, proof) {
-		return refuse(peering.CodeForbidden, "the WireGuard key is not proven to be the sender's own", "name your own")
+		return peering.Refuse(peering.CodeForbidden, "the WireGuard key is not proven to be the sender's own", "name your own")
 	}
 	return nil
 }

@@ -22,10 +22,10 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/contract"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
 	"kith.dev/core/queue"
+	"kith.dev/core/relations/record"
 )
 
 // farewell bounds telling a peer that a contract ended; one that does not hear it finds out from the books.
@@ -84,15 +84,15 @@ func (p *Provider) contracts(peers *PeerReconciler) reconcile.Func {
 		if client.IgnoreNotFound(err) != nil {
 			return ctrl.Result{}, err
 		}
-		forgotten := apierrors.IsNotFound(err) || ofAnotherKey(&ctr, &peer)
+		forgotten := apierrors.IsNotFound(err) || record.OfAnotherKey(&ctr, &peer)
 		if forgotten {
-			peer = forgottenPeer(&ctr)
+			peer = record.ForgottenPeer(&ctr)
 		}
 		switch {
 		case ctr.DeletionTimestamp == nil && ctr.Status.State == v1alpha1.StateEnding: // whoever said so did not get further
-			return ctrl.Result{}, EndContract(ctx, p.client, &ctr, ctr.Status.Why)
+			return ctrl.Result{}, record.EndContract(ctx, p.client, &ctr, ctr.Status.Why)
 		case ctr.DeletionTimestamp == nil && forgotten:
-			return ctrl.Result{}, EndContract(ctx, p.client, &ctr, "the peer was forgotten")
+			return ctrl.Result{}, record.EndContract(ctx, p.client, &ctr, "the peer was forgotten")
 		case ctr.DeletionTimestamp == nil:
 			if ctr.Spec.NotAfter != nil { // the Peer's reconciler ends it
 				return ctrl.Result{RequeueAfter: time.Until(ctr.Spec.NotAfter.Time) + time.Second}, nil
@@ -110,27 +110,8 @@ func (p *Provider) contracts(peers *PeerReconciler) reconcile.Func {
 		if err == nil {
 			err = p.buried(ctx, &peer, &ctr, forgotten)
 		}
-		return calm(ctrl.Result{}, err)
+		return record.Calm(ctrl.Result{}, err)
 	}
-}
-
-// ofAnotherKey reports whether a contract is with somebody who had the name of the Peer before it: he was forgotten, and another
-// of his name came before what was with him was cleared away.
-func ofAnotherKey(ctr *v1alpha1.Contract, peer *v1alpha1.Peer) bool {
-	was := forgottenPeer(ctr).Spec.ID
-	return was != "" && was != peer.Spec.ID
-}
-
-// forgottenPeer is what the contract still knows of a Peer that was deleted.
-func forgottenPeer(ctr *v1alpha1.Contract) v1alpha1.Peer {
-	peer := v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: ctr.Spec.Peer}}
-	if doc, err := contract.Parse(ctr.Spec.Document); err == nil {
-		peer.Spec.ID = doc.Provider.ID.String()
-		if ctr.Spec.Role == v1alpha1.RoleProvider {
-			peer.Spec.ID = doc.Consumer.ID.String()
-		}
-	}
-	return peer
 }
 
 // tell leaves word of the end in the stream that the peer has open here. It gets through even when the peer did not
@@ -234,7 +215,7 @@ func (p *Provider) buried(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha
 		return err
 	}
 	if !forgotten {
-		if err := client.IgnoreNotFound(patchStatus(ctx, p.client, peer, func(s *v1alpha1.PeerStatus) {
+		if err := client.IgnoreNotFound(record.PatchStatus(ctx, p.client, peer, func(s *v1alpha1.PeerStatus) {
 			d, node := &s.Incoming, s.Node
 			if ctr.Spec.Role == v1alpha1.RoleConsumer {
 				d, node = &s.Outgoing, ""
@@ -243,8 +224,8 @@ func (p *Provider) buried(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha
 				return // a newer contract has the place
 			}
 			s.Node = node
-			step(d, peering.EventEnded, "")
-			step(d, peering.EventCleared, ctr.Status.Why)
+			record.Step(d, peering.EventEnded, "")
+			record.Step(d, peering.EventCleared, ctr.Status.Why)
 			d.Contract = ""
 			if ctr.Spec.Role == v1alpha1.RoleConsumer {
 				meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionGrantedInFull)
@@ -264,6 +245,6 @@ func (p *Provider) buried(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha
 	}
 	p.announce(api.Event{Type: api.EventPeeringEnded, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name,
 		Message:   "the contract with " + peer.Name + " is over: " + ctr.Status.Why,
-		Direction: direction, ByPeer: ctr.Status.Why == endedBy(peer.Name)})
+		Direction: direction, ByPeer: ctr.Status.Why == record.EndedBy(peer.Name)})
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"kith.dev/core/contract"
+	"kith.dev/core/relations/record"
 )
 
 // TestClocksMayBeTenMinutesApart has a consumer sign by its own clock and the provider look at it by another.
@@ -16,13 +17,13 @@ func TestClocksMayBeTenMinutesApart(t *testing.T) {
 		refused  bool
 	}{
 		{0, time.Hour, false},
-		{-clockSkew + time.Second, time.Hour, false},
-		{clockSkew - time.Second, time.Hour, false},
-		{clockSkew - time.Second, validity, false},
-		{-clockSkew + time.Second, validity, false},
-		{-clockSkew - 2*time.Second, time.Hour, true}, // not begun there
-		{time.Hour + time.Second, time.Hour, true},    // over there
-		{-3 * clockSkew, validity, true},
+		{-record.ClockSkew + time.Second, time.Hour, false},
+		{record.ClockSkew - time.Second, time.Hour, false},
+		{record.ClockSkew - time.Second, record.Validity, false},
+		{-record.ClockSkew + time.Second, record.Validity, false},
+		{-record.ClockSkew - 2*time.Second, time.Hour, true}, // not begun there
+		{time.Hour + time.Second, time.Hour, true},           // over there
+		{-3 * record.ClockSkew, record.Validity, true},
 	} {
 		doc := newDocument(alice, "alice", contract.Party{ID: bob.ID(), Name: "bob", Key: bob.Public()},
 			contract.Terms{Resources: map[string]string{"cpu": "1"}, PodSecurity: contract.Baseline}, tc.lasts)
@@ -30,7 +31,7 @@ func TestClocksMayBeTenMinutesApart(t *testing.T) {
 		if (err != nil) != tc.refused {
 			t.Errorf("provider %s ahead, contract for %s: %v", tc.provider, tc.lasts, err)
 		}
-		again := renewed(doc, time.Now(), runsFor(doc))
+		again := renewed(doc, time.Now(), record.RunsFor(doc))
 		if err := timely(again, time.Now().Add(tc.provider), tc.lasts); (err != nil) != tc.refused {
 			t.Errorf("renewal, provider %s ahead, contract for %s: %v", tc.provider, tc.lasts, err)
 		}

@@ -21,6 +21,7 @@ import (
 	"kith.dev/core/gateway"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
+	"kith.dev/core/relations/record"
 )
 
 // away is a directory that knows how a peer is reached, and leads to nobody.
@@ -76,7 +77,7 @@ func held(t *testing.T, me, bob *identity.Identity, role v1alpha1.Role, left tim
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctr, err := contractObject(role, &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}}, signed, doc)
+	ctr, err := record.NewContract(role, &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}}, signed, doc)
 	if err != nil {
 		t.Fatal(err)
 	}

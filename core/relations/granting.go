@@ -18,6 +18,7 @@ import (
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
 	"kith.dev/core/sharing"
+	"kith.dev/core/supply"
 )
 
 // Grant is what accepting a request gives at this moment, reckoned as the contract will be.
@@ -49,7 +50,7 @@ func (p *Provider) grant(ctx context.Context, peer *v1alpha1.Peer, asked corev1.
 func (p *Provider) weigh(ctx context.Context, peer *v1alpha1.Peer, changes string, asked corev1.ResourceList) (v1alpha1.Grant, error) {
 	grant, ctr, err := p.grant(ctx, peer, asked)
 	if err == nil && ctr != nil && ctr.Spec.ID == changes && sharing.Same(grant.Resources, ctr.Spec.Resources) {
-		return grant, refuse(peering.CodeConflict, "nothing would change: it grants "+api.Change(nil, sharing.Words(ctr.Spec.Resources), nil)+
+		return grant, peering.Refuse(peering.CodeConflict, "nothing would change: it grants "+api.Change(nil, sharing.Words(ctr.Spec.Resources), nil)+
 			" already, and no more of what was asked is free", "ask again when more is shared there")
 	}
 	return grant, err
@@ -168,4 +169,20 @@ func (p *Provider) Withdraw(ctx context.Context, caller peering.Caller, id strin
 		Message: r.Spec.PeerName + " took its request back", Direction: api.Incoming, State: api.StateNone,
 	})
 	return nil
+}
+
+// Supply is what there is to promise here, but for what is granted of it.
+func Supply(ctx context.Context, c client.Reader) (there supply.Supply, err error) {
+	var nodes corev1.NodeList
+	var pods corev1.PodList
+	// For each question: what is not meant is not copied.
+	if err := c.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return there, fmt.Errorf("see what the nodes here can allocate: %w", err)
+	}
+	if err := c.List(ctx, &pods, client.UnsafeDisableDeepCopy); err != nil {
+		return there, fmt.Errorf("see what the pods here request: %w", err)
+	}
+	there.Nodes = supply.Nodes(nodes.Items)
+	there.Own = supply.Own(pods.Items, there.Nodes)
+	return there, nil
 }

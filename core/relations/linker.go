@@ -18,6 +18,7 @@ import (
 	"kith.dev/core/gateway"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
+	"kith.dev/core/relations/record"
 )
 
 // Gateway is the part of the gateway that links need.
@@ -66,12 +67,12 @@ func NewLinker(c client.Client, cfg LinkerConfig) *Linker {
 // Answer takes the caller's side of the link and gives this one. The gateway knows the peer before the answer
 // leaves, so that the caller's first handshake finds it.
 func (l *Linker) Answer(ctx context.Context, caller peering.Caller, theirs peering.Link) (peering.Link, error) {
-	peer, err := PeerByID(ctx, l.client, caller.ID)
+	peer, err := record.PeerByID(ctx, l.client, caller.ID)
 	if err != nil {
 		return peering.Link{}, err
 	}
 	if peer == nil || !l.related(ctx, peer) {
-		return peering.Link{}, refuse(peering.CodeNoContract, "there is no contract between these clusters", "ask first")
+		return peering.Link{}, peering.Refuse(peering.CodeNoContract, "there is no contract between these clusters", "ask first")
 	}
 	network, err := l.agree(ctx, peer, caller.ID, caller.Key, caller.Addr.Addr(), theirs)
 	if err != nil {
@@ -104,7 +105,7 @@ func (l *Linker) Propose(ctx context.Context, peer *v1alpha1.Peer, to *peering.C
 		_, key := to.Peer()
 		agreed, err := l.agree(ctx, peer, id, key, at, theirs)
 		if err == nil && agreed.Proof == nil {
-			err = refuse(peering.CodeForbidden, "the peer did not prove that the WireGuard key it names is its own", "")
+			err = peering.Refuse(peering.CodeForbidden, "the peer did not prove that the WireGuard key it names is its own", "")
 		}
 		if err != nil {
 			return fmt.Errorf("link with %s: %w", peer.Name, err)
@@ -179,7 +180,7 @@ func (l *Linker) Drop(ctx context.Context, peer *v1alpha1.Peer) error {
 	if peer.ResourceVersion == "" {
 		return nil
 	}
-	return client.IgnoreNotFound(patchStatus(ctx, l.client, peer, func(s *v1alpha1.PeerStatus) { s.Network = nil }))
+	return client.IgnoreNotFound(record.PatchStatus(ctx, l.client, peer, func(s *v1alpha1.PeerStatus) { s.Network = nil }))
 }
 
 // related tells whether a contract with the peer, in either role, is alive.
@@ -216,7 +217,7 @@ func (l *Linker) link(to identity.ID, network *v1alpha1.NetworkStatus) (peering.
 // if the key is bound (Proof is there).
 func (l *Linker) agree(ctx context.Context, peer *v1alpha1.Peer, id identity.ID, key ed25519.PublicKey, at netip.Addr, theirs peering.Link) (*v1alpha1.NetworkStatus, error) {
 	if err := l.names(theirs); err != nil {
-		return nil, refuse(peering.CodeBadRequest, err.Error(), "")
+		return nil, peering.Refuse(peering.CodeBadRequest, err.Error(), "")
 	}
 	network := &v1alpha1.NetworkStatus{PublicKey: theirs.PublicKey}
 	if at.IsValid() && !at.IsLinkLocalUnicast() { // else it is waited for
@@ -237,7 +238,7 @@ func (l *Linker) agree(ctx context.Context, peer *v1alpha1.Peer, id identity.ID,
 		err = g.Validate()
 	}
 	if err != nil {
-		return nil, refuse(peering.CodeBadRequest, strings.ReplaceAll(err.Error(), "\n", "; "), "")
+		return nil, peering.Refuse(peering.CodeBadRequest, strings.ReplaceAll(err.Error(), "\n", "; "), "")
 	}
 	return network, nil
 }
@@ -251,14 +252,14 @@ func (l *Linker) keep(ctx context.Context, peer *v1alpha1.Peer, network *v1alpha
 	if err := l.tell(peer, g); err != nil {
 		return err
 	}
-	return patchStatus(ctx, l.client, peer, func(s *v1alpha1.PeerStatus) { s.Network = network })
+	return record.PatchStatus(ctx, l.client, peer, func(s *v1alpha1.PeerStatus) { s.Network = network })
 }
 
 func (l *Linker) tell(peer *v1alpha1.Peer, g gateway.Peer) error {
 	err := l.cfg.Gateway.SetPeer(g)
 	switch {
 	case errors.Is(err, gateway.ErrKeyTaken):
-		return refuse(peering.CodeForbidden, "the WireGuard key is that of another peer here", "make one of its own: stop kithd, remove wireguard.key in its data directory, start kithd")
+		return peering.Refuse(peering.CodeForbidden, "the WireGuard key is that of another peer here", "make one of its own: stop kithd, remove wireguard.key in its data directory, start kithd")
 	case err != nil:
 		return fmt.Errorf("set up the tunnel to %s: %w", peer.Name, err)
 	}

@@ -84,7 +84,7 @@ type starting struct{ peering.Desk }
 func (starting) Recognise(context.Context, peering.Caller) bool { return true }
 
 func (starting) Contracts(context.Context, peering.Caller) ([]peering.ContractRef, error) {
-	return nil, refuse(peering.CodeUnavailable, "the Kubernetes of this laptop is not ready", "try again in a moment")
+	return nil, peering.Refuse(peering.CodeUnavailable, "the Kubernetes of this laptop is not ready", "try again in a moment")
 }
 
 // A provider's Kubernetes takes its time after a power loss: however often it was asked by then, it is asked again soon.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -27,14 +26,12 @@ import (
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
 	"kith.dev/core/queue"
+	"kith.dev/core/relations/record"
 )
 
 // resync is the pause after books and link could not be brought in step with a peer that can be reached: its
 // Kubernetes is starting, most often, and pauses that grow would outlast that.
 const resync = time.Second
-
-// young contracts of a provider may not be in the consumer's books yet: it writes them down last.
-const young = 30 * time.Second
 
 // PeerReconciler drives each Peer to what its spec asks for, and keeps the state of both directions.
 type PeerReconciler struct {
@@ -127,12 +124,12 @@ func (r *PeerReconciler) Poke(peer string) {
 // Told acts on a peer's word that a contract ended, and has the books compared in any case.
 func (r *PeerReconciler) Told(ctx context.Context, peer string, notice peering.Notice) {
 	for _, role := range []v1alpha1.Role{v1alpha1.RoleConsumer, v1alpha1.RoleProvider} {
-		contracts, err := contractsWith(ctx, r.client, peer, role)
-		ctr := live(contracts)
+		contracts, err := record.Contracts(ctx, r.client, peer, role)
+		ctr := record.Live(contracts)
 		if notice.Type != peering.NoticeContractEnded || err != nil || ctr == nil || ctr.Spec.ID != notice.Contract {
 			continue
 		}
-		if err := EndContract(ctx, r.client, ctr, endedBy(peer)); err != nil {
+		if err := record.EndContract(ctx, r.client, ctr, record.EndedBy(peer)); err != nil {
 			r.log.Warn("contract could not be ended", "peer", peer, "contract", notice.Contract, "err", err)
 		}
 	}
@@ -163,14 +160,7 @@ func (r *PeerReconciler) Overlaps(ctx context.Context, ids []string) {
 
 // Reconcile looks at one Peer. Somebody else's write in between is no error: it is looked at again.
 func (r *PeerReconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	return calm(r.reconcile(ctx, req))
-}
-
-func calm(result ctrl.Result, err error) (ctrl.Result, error) {
-	if apierrors.IsConflict(err) {
-		return ctrl.Result{RequeueAfter: 50 * time.Millisecond}, nil
-	}
-	return result, err
+	return record.Calm(r.reconcile(ctx, req))
 }
 
 // reconcile looks first at what the peer provides to us, then at what we provide to it.
@@ -183,18 +173,18 @@ func (r *PeerReconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.
 		r.mu.Unlock()
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	consuming, err := contractsWith(ctx, r.client, peer.Name, v1alpha1.RoleConsumer)
+	consuming, err := record.Contracts(ctx, r.client, peer.Name, v1alpha1.RoleConsumer)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	providing, err := contractsWith(ctx, r.client, peer.Name, v1alpha1.RoleProvider)
+	providing, err := record.Contracts(ctx, r.client, peer.Name, v1alpha1.RoleProvider)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	anothers := func(ctr v1alpha1.Contract) bool { return ofAnotherKey(&ctr, &peer) } // its own reconciler ends it
+	anothers := func(ctr v1alpha1.Contract) bool { return record.OfAnotherKey(&ctr, &peer) } // its own reconciler ends it
 	consuming, providing = slices.DeleteFunc(consuming, anothers), slices.DeleteFunc(providing, anothers)
 	contact := r.directory.Contact(&peer)
-	again, syncErr := r.sync(ctx, &peer, contact, live(consuming), live(providing))
+	again, syncErr := r.sync(ctx, &peer, contact, record.Live(consuming), record.Live(providing))
 	if syncErr != nil {
 		r.log.Debug("not in step with the peer yet", "peer", peer.Name, "err", syncErr)
 		again = resync
@@ -202,7 +192,7 @@ func (r *PeerReconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.
 	renew, outErr := r.outgoing(ctx, &peer, contact, consuming, syncErr)
 	tunnel, tunnelErr := r.showTunnel(ctx, &peer, contact)
 	err = errors.Join(outErr, tunnelErr, r.incoming(ctx, &peer, contact, providing, syncErr))
-	return ctrl.Result{RequeueAfter: soonest(again, renew, tunnel, look(peer.Status.Outgoing, time.Now()), untilOver(live(consuming)), untilOver(live(providing)))}, err
+	return ctrl.Result{RequeueAfter: soonest(again, renew, tunnel, look(peer.Status.Outgoing, time.Now()), untilOver(record.Live(consuming)), untilOver(record.Live(providing)))}, err
 }
 
 // untilOver is how long a contract runs; a moment more, so that it is over then.
@@ -226,7 +216,7 @@ func soonest(all ...time.Duration) (least time.Duration) {
 // outgoing is the table of what to do in the direction in which this cluster consumes.
 // again is when a contract has to be renewed, zero when nothing is known of that.
 func (r *PeerReconciler) outgoing(ctx context.Context, peer *v1alpha1.Peer, contact Contact, contracts []v1alpha1.Contract, syncErr error) (again time.Duration, err error) {
-	ctr, out := live(contracts), peer.Status.Outgoing
+	ctr, out := record.Live(contracts), peer.Status.Outgoing
 	switch wants := peer.Spec.Request != nil; {
 	case ctr != nil && !wants:
 		r.withdraw(ctx, peer, out.RequestID)
@@ -243,7 +233,7 @@ func (r *PeerReconciler) outgoing(ctx context.Context, peer *v1alpha1.Peer, cont
 		return 0, r.set(ctx, peer, peering.EventCleared, "")
 	case peer.Spec.Request.Attempt > out.Attempt:
 		return 0, r.ask(ctx, peer)
-	case stateOf(out) == v1alpha1.StateRequested:
+	case record.StateOf(out) == v1alpha1.StateRequested:
 		return 0, r.pend(ctx, peer)
 	}
 	return 0, nil
@@ -275,15 +265,15 @@ func (r *PeerReconciler) keep(ctx context.Context, peer *v1alpha1.Peer, contact 
 	if !r.nodeReady(ctx, node) {
 		return again, nil // its next change comes back here
 	}
-	was := stateOf(peer.Status.Outgoing)
-	if err := patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
-		if finished(s.Outgoing) { // what stands there is of a contract before this one
+	was := record.StateOf(peer.Status.Outgoing)
+	if err := record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+		if record.Finished(s.Outgoing) { // what stands there is of a contract before this one
 			s.Outgoing.State = v1alpha1.StateNone
-			step(&s.Outgoing, peering.EventAsked, "")
+			record.Step(&s.Outgoing, peering.EventAsked, "")
 		}
 		if was != v1alpha1.StateConnected { // else what is said of it stands, such as that more was declined
-			step(&s.Outgoing, peering.EventSigned, "")
-			step(&s.Outgoing, peering.EventLinkUp, "")
+			record.Step(&s.Outgoing, peering.EventSigned, "")
+			record.Step(&s.Outgoing, peering.EventLinkUp, "")
 		}
 		s.Outgoing.Contract, s.Node, s.Endpoint = ctr.Name, node, contact.Address.String()
 	}); err != nil {
@@ -292,18 +282,9 @@ func (r *PeerReconciler) keep(ctx context.Context, peer *v1alpha1.Peer, contact 
 	if was != v1alpha1.StateConnected {
 		r.log.Info("peer connected", "peer", peer.Name, "contract", ctr.Spec.ID, "node", node)
 		r.announce(api.Event{Type: api.EventPeerConnected, Severity: api.SeverityInfo, Peer: peer.Name, Object: "node/" + node,
-			Message: fmt.Sprintf("%s is a node of this cluster, with %s", peer.Name, granted(ctr.Spec.Resources))})
+			Message: fmt.Sprintf("%s is a node of this cluster, with %s", peer.Name, record.Granted(ctr.Spec.Resources))})
 	}
-	return again, setContract(ctx, r.client, ctr, v1alpha1.StateConnected, "")
-}
-
-// finished tells whether a direction is at the end of a contract, or at no contract at all.
-func finished(d v1alpha1.DirectionStatus) bool {
-	switch stateOf(d) {
-	case v1alpha1.StateNone, v1alpha1.StateDeclined, v1alpha1.StateExpired, v1alpha1.StateEnding:
-		return true
-	}
-	return false
+	return again, record.SetContract(ctx, r.client, ctr, v1alpha1.StateConnected, "")
 }
 
 // nodeReady tells whether the scheduler may use a node: it goes by the taint that the node controller takes off a moment
@@ -324,7 +305,7 @@ func (r *PeerReconciler) nodeReady(ctx context.Context, name string) bool {
 }
 
 func (r *PeerReconciler) lost(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract, why string) error {
-	was := stateOf(peer.Status.Outgoing)
+	was := record.StateOf(peer.Status.Outgoing)
 	if err := r.set(ctx, peer, peering.EventLinkLost, why); err != nil {
 		return err
 	}
@@ -333,13 +314,13 @@ func (r *PeerReconciler) lost(ctx context.Context, peer *v1alpha1.Peer, ctr *v1a
 		r.announce(api.Event{Type: api.EventPeerUnreachable, Severity: api.SeverityWarning, Peer: peer.Name,
 			Message: peer.Name + " cannot be reached: " + why})
 	}
-	return setContract(ctx, r.client, ctr, v1alpha1.StateUnreachable, why)
+	return record.SetContract(ctx, r.client, ctr, v1alpha1.StateUnreachable, why)
 }
 
 // set takes the outgoing direction one step.
 func (r *PeerReconciler) set(ctx context.Context, peer *v1alpha1.Peer, e peering.Event, why string) error {
-	return patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
-		step(&s.Outgoing, e, why)
+	return record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+		record.Step(&s.Outgoing, e, why)
 		if e == peering.EventCleared || e == peering.EventEnded {
 			settle(&s.Outgoing)
 		}
@@ -354,31 +335,20 @@ func (r *PeerReconciler) end(ctx context.Context, peer *v1alpha1.Peer, ctr *v1al
 	if err := r.set(ctx, peer, peering.EventEnded, why); err != nil {
 		return err
 	}
-	return EndContract(ctx, r.client, ctr, why)
-}
-
-// endedBy is why a contract ends that the peer has ended.
-func endedBy(peer string) string { return peer + " ended the contract" }
-
-// EndContract has a contract end; its reconciler does the rest.
-func EndContract(ctx context.Context, c client.Client, ctr *v1alpha1.Contract, why string) error {
-	if err := setContract(ctx, c, ctr, v1alpha1.StateEnding, why); err != nil {
-		return err
-	}
-	return client.IgnoreNotFound(c.Delete(ctx, ctr))
+	return record.EndContract(ctx, r.client, ctr, why)
 }
 
 // incoming keeps the direction in which this cluster provides.
 func (r *PeerReconciler) incoming(ctx context.Context, peer *v1alpha1.Peer, contact Contact, contracts []v1alpha1.Contract, syncErr error) error {
-	ctr := live(contracts)
+	ctr := record.Live(contracts)
 	switch {
 	case ctr == nil && len(contracts) > 0: // the contract's own reconciler goes on
-		return patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) { step(&s.Incoming, peering.EventEnded, contracts[0].Status.Why) })
+		return record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) { record.Step(&s.Incoming, peering.EventEnded, contracts[0].Status.Why) })
 	case ctr == nil:
 		return nil
 	}
 	if time.Now().After(ctr.Spec.NotAfter.Time) {
-		return EndContract(ctx, r.client, ctr, "the contract ran out")
+		return record.EndContract(ctx, r.client, ctr, "the contract ran out")
 	}
 	linked := peer.Status.Network != nil && len(peer.Status.Network.Ours) > 0
 	if linked {
@@ -391,18 +361,18 @@ func (r *PeerReconciler) incoming(ctx context.Context, peer *v1alpha1.Peer, cont
 	case linked && !contact.Reachable:
 		state, event, why = v1alpha1.StateUnreachable, peering.EventLinkLost, contact.Why
 	}
-	if err := patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
-		if s.Incoming.Contract != ctr.Name || finished(s.Incoming) { // what stands there is of a contract before this one
+	if err := record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+		if s.Incoming.Contract != ctr.Name || record.Finished(s.Incoming) { // what stands there is of a contract before this one
 			s.Incoming = v1alpha1.DirectionStatus{}
-			step(&s.Incoming, peering.EventAsked, "")
-			step(&s.Incoming, peering.EventSigned, "")
+			record.Step(&s.Incoming, peering.EventAsked, "")
+			record.Step(&s.Incoming, peering.EventSigned, "")
 		}
-		step(&s.Incoming, event, why)
+		record.Step(&s.Incoming, event, why)
 		s.Incoming.Contract = ctr.Name
 	}); err != nil {
 		return err
 	}
-	return setContract(ctx, r.client, ctr, state, why)
+	return record.SetContract(ctx, r.client, ctr, state, why)
 }
 
 // sync brings books and link in step over a connection that is new: what one side ended while the other was
@@ -461,12 +431,12 @@ func (r *PeerReconciler) compareBooks(ctx context.Context, peer *v1alpha1.Peer, 
 			again = max(again, resync)
 			continue
 		}
-		if left := young - time.Since(ctr.CreationTimestamp.Time); ctr.Spec.Role == v1alpha1.RoleProvider && left > 0 {
+		if left := record.Young - time.Since(ctr.CreationTimestamp.Time); ctr.Spec.Role == v1alpha1.RoleProvider && left > 0 {
 			again = max(again, left)
 			continue
 		}
 		r.log.Info("peer ended the contract", "peer", peer.Name, "contract", ctr.Spec.ID)
-		if err := EndContract(ctx, r.client, ctr, endedBy(peer.Name)); err != nil {
+		if err := record.EndContract(ctx, r.client, ctr, record.EndedBy(peer.Name)); err != nil {
 			return 0, err
 		}
 		now := metav1.Now()

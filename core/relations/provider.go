@@ -21,12 +21,9 @@ import (
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
+	"kith.dev/core/relations/record"
 	"kith.dev/core/sharing"
 )
-
-func refuse(code peering.Code, message, do string) *peering.Problem {
-	return &peering.Problem{Code: code, Message: message, Do: do}
-}
 
 // Host is the provider's machinery behind contracts.
 type Host interface {
@@ -70,24 +67,24 @@ func NewProvider(c client.Client, fresh client.Reader, me *identity.Identity, na
 
 // Recognise says whether the caller is somebody here: its key was compared, or a contract with it is in force.
 func (p *Provider) Recognise(ctx context.Context, caller peering.Caller) bool {
-	peer, err := PeerByID(ctx, p.client, caller.ID)
+	peer, err := record.PeerByID(ctx, p.client, caller.ID)
 	if err != nil || peer == nil {
 		return false
 	}
-	has := func(d v1alpha1.DirectionStatus) bool { return peering.HasContract(peering.State(stateOf(d))) }
-	return accepted(peer) || has(peer.Status.Incoming) || has(peer.Status.Outgoing)
+	has := func(d v1alpha1.DirectionStatus) bool { return peering.HasContract(peering.State(record.StateOf(d))) }
+	return sharing.Accepted(peer) || has(peer.Status.Incoming) || has(peer.Status.Outgoing)
 }
 
 // Compared says whether the owner compared the caller's key.
 func (p *Provider) Compared(ctx context.Context, caller peering.Caller) bool {
-	peer, err := PeerByID(ctx, p.client, caller.ID)
-	return err == nil && accepted(peer)
+	peer, err := record.PeerByID(ctx, p.client, caller.ID)
+	return err == nil && sharing.Accepted(peer)
 }
 
 // Ask puts the caller's question before the owner. A newer question of the same peer takes the older one's place. The owner
 // is shown the code unless this cluster's own record knows the key; to one that it knows, also when the asker's owner is.
 func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Question, code string, compare bool) (string, time.Time, error) {
-	resources, err := quantities(q.Resources)
+	resources, err := record.Quantities(q.Resources)
 	if err != nil {
 		return "", time.Time{}, err
 	}
@@ -104,7 +101,7 @@ func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Que
 	if err := p.makeRoom(ctx, caller); err != nil {
 		return "", time.Time{}, err
 	}
-	if accepted(peer) && !compare {
+	if sharing.Accepted(peer) && !compare {
 		code = ""
 	}
 	request := &v1alpha1.PeeringRequest{
@@ -160,7 +157,7 @@ func requestName(peer string) string { return peer + "-" + contract.NewID()[:4] 
 // callerAsPeer is the caller's Peer, or, for a stranger, what it would be: strangers leave no object here
 // before the owner accepted them.
 func (p *Provider) callerAsPeer(ctx context.Context, caller peering.Caller, name string) (*v1alpha1.Peer, error) {
-	peer, err := PeerByID(ctx, p.client, caller.ID)
+	peer, err := record.PeerByID(ctx, p.client, caller.ID)
 	if peer != nil || err != nil {
 		return peer, err
 	}
@@ -176,7 +173,7 @@ func (p *Provider) callerAsPeer(ctx context.Context, caller peering.Caller, name
 		}
 		return false
 	}
-	return &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: NameFor(caller.ID, name, taken)}, Spec: v1alpha1.PeerSpec{ID: caller.ID.String()}}, nil
+	return &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: record.NameFor(caller.ID, name, taken)}, Spec: v1alpha1.PeerSpec{ID: caller.ID.String()}}, nil
 }
 
 // Outcome waits for the answer to a request of the caller.
@@ -213,7 +210,7 @@ func (p *Provider) request(ctx context.Context, caller peering.Caller, id string
 		err = p.fresh.Get(ctx, key, &request)
 	}
 	if apierrors.IsNotFound(err) || err == nil && request.Spec.PeerID != caller.ID.String() {
-		return nil, refuse(peering.CodeNotFound, "there is no request "+id+" here", "ask again")
+		return nil, peering.Refuse(peering.CodeNotFound, "there is no request "+id+" here", "ask again")
 	}
 	return &request, err
 }
@@ -232,7 +229,7 @@ func (p *Provider) offer(ctx context.Context, caller peering.Caller, request *v1
 		return peering.Outcome{}, err
 	}
 	return peering.Outcome{State: peering.OutcomeAccepted, Offer: &peering.Offer{
-		Terms:      contract.Terms{Resources: amounts(resources), PodSecurity: string(sharing.Level(policy))},
+		Terms:      contract.Terms{Resources: record.Amounts(resources), PodSecurity: string(sharing.Level(policy))},
 		NodeLabels: p.nodeLabels(ctx),
 		ValidUntil: request.Spec.Expires.Time,
 		ValidFor:   int64(sharing.Validity(policy) / time.Second),
@@ -285,11 +282,11 @@ func (p *Provider) offerable(ctx context.Context, peer *v1alpha1.Peer) (in shari
 	if in.Policy, err = p.policyFor(ctx, peer); err != nil {
 		return in, nil, err
 	}
-	contracts, err := contractsWith(ctx, p.client, peer.Name, v1alpha1.RoleProvider)
+	contracts, err := record.Contracts(ctx, p.client, peer.Name, v1alpha1.RoleProvider)
 	if err != nil {
 		return in, nil, err
 	}
-	ctr = live(slices.DeleteFunc(contracts, func(ctr v1alpha1.Contract) bool { return ofAnotherKey(&ctr, peer) }))
+	ctr = record.Live(slices.DeleteFunc(contracts, func(ctr v1alpha1.Contract) bool { return record.OfAnotherKey(&ctr, peer) }))
 	if ctr != nil {
 		in.Has = ctr.Spec.Resources
 	}
@@ -335,10 +332,10 @@ func (p *Provider) promised(ctx context.Context, policy *v1alpha1.SharingPolicy,
 func (p *Provider) Sign(ctx context.Context, caller peering.Caller, signed contract.Signed) (contract.Signed, error) {
 	doc, err := signed.VerifyAs(contract.Consumer)
 	if err != nil {
-		return signed, refuse(peering.CodeBadRequest, err.Error(), "sign the document again")
+		return signed, peering.Refuse(peering.CodeBadRequest, err.Error(), "sign the document again")
 	}
 	if doc.Consumer.ID != caller.ID || doc.Provider.ID != p.me.ID() {
-		return signed, refuse(peering.CodeBadRequest, "the contract is between other clusters", "name both as they are")
+		return signed, peering.Refuse(peering.CodeBadRequest, "the contract is between other clusters", "name both as they are")
 	}
 	if again, ok := p.answered(ctx, caller, signed); ok {
 		return again, nil
@@ -386,7 +383,7 @@ func (p *Provider) acceptedRequest(ctx context.Context, id identity.ID) (*v1alph
 			return r, nil
 		}
 	}
-	return nil, refuse(peering.CodeNoContract, "nothing was accepted that this contract could be about", "ask first")
+	return nil, peering.Refuse(peering.CodeNoContract, "nothing was accepted that this contract could be about", "ask first")
 }
 
 // check holds a document against what the peer may have at this moment; see terms.
@@ -394,26 +391,26 @@ func (p *Provider) check(ctx context.Context, peer *v1alpha1.Peer, request *v1al
 	offered, policy, err := p.terms(ctx, peer, request)
 	var refusal *sharing.Refusal
 	if errors.As(err, &refusal) {
-		return refuse(peering.CodeDeclined, refusal.Reason, "")
+		return peering.Refuse(peering.CodeDeclined, refusal.Reason, "")
 	}
 	if err != nil {
 		return err
 	}
-	want, err := quantities(doc.Resources)
+	want, err := record.Quantities(doc.Resources)
 	if err != nil {
-		return refuse(peering.CodeBadRequest, err.Error(), "")
+		return peering.Refuse(peering.CodeBadRequest, err.Error(), "")
 	}
 	if err := timely(doc, time.Now(), sharing.Validity(policy)); err != nil {
 		return err
 	}
-	switch over := exceeds(want, offered); {
+	switch over := record.Exceeds(want, offered); {
 	case over != "":
 		q := offered[corev1.ResourceName(over)]
-		return refuse(peering.CodeDeclined, fmt.Sprintf("the contract grants %s %s, the offer is %s", doc.Resources[over], over, q.String()), "ask again")
+		return peering.Refuse(peering.CodeDeclined, fmt.Sprintf("the contract grants %s %s, the offer is %s", doc.Resources[over], over, q.String()), "ask again")
 	case doc.PodSecurity != string(sharing.Level(policy)):
-		return refuse(peering.CodeDeclined, "the contract's pod security level is not the offered "+string(sharing.Level(policy)), "ask again")
+		return peering.Refuse(peering.CodeDeclined, "the contract's pod security level is not the offered "+string(sharing.Level(policy)), "ask again")
 	case len(doc.Prices) > 0 || len(doc.StorageClasses) > 0:
-		return refuse(peering.CodeDeclined, "the contract names prices or storage classes that were not offered", "ask again")
+		return peering.Refuse(peering.CodeDeclined, "the contract names prices or storage classes that were not offered", "ask again")
 	}
 	return nil
 }
@@ -423,10 +420,10 @@ func (p *Provider) check(ctx context.Context, peer *v1alpha1.Peer, request *v1al
 func timely(doc contract.Document, now time.Time, runs time.Duration) error {
 	switch {
 	case !doc.InForce(now):
-		return refuse(peering.CodeDeclined, fmt.Sprintf("the contract runs from %s to %s, and here it is %s",
+		return peering.Refuse(peering.CodeDeclined, fmt.Sprintf("the contract runs from %s to %s, and here it is %s",
 			doc.NotBefore.UTC().Format(time.RFC3339), doc.NotAfter.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339)), "compare the clocks of both laptops")
-	case doc.NotAfter.After(now.Add(runs + 2*clockSkew)):
-		return refuse(peering.CodeDeclined, "the contract runs longer than offered", "ask again")
+	case doc.NotAfter.After(now.Add(runs + 2*record.ClockSkew)):
+		return peering.Refuse(peering.CodeDeclined, "the contract runs longer than offered", "ask again")
 	}
 	return nil
 }
@@ -437,11 +434,11 @@ func (p *Provider) keep(ctx context.Context, caller peering.Caller, on grounds, 
 	if on.request != nil {
 		name, endpoints = on.request.Spec.PeerName, on.request.Spec.Endpoints
 	}
-	peer, err := EnsurePeer(ctx, p.client, caller.ID, name, endpoints, v1alpha1.SourceManual)
+	peer, err := record.EnsurePeer(ctx, p.client, caller.ID, name, endpoints, v1alpha1.SourceManual)
 	if err != nil {
 		return err
 	}
-	old, err := contractsWith(ctx, p.client, peer.Name, v1alpha1.RoleProvider)
+	old, err := record.Contracts(ctx, p.client, peer.Name, v1alpha1.RoleProvider)
 	if err != nil {
 		return err
 	}
@@ -453,11 +450,11 @@ func (p *Provider) keep(ctx context.Context, caller peering.Caller, on grounds, 
 			return err
 		}
 	}
-	ctr, err := contractObject(v1alpha1.RoleProvider, peer, signed, doc)
+	ctr, err := record.NewContract(v1alpha1.RoleProvider, peer, signed, doc)
 	if err != nil {
 		return err
 	}
-	if err := putContract(ctx, p.client, on.old, ctr); err != nil {
+	if err := record.PutContract(ctx, p.client, on.old, ctr); err != nil {
 		return fmt.Errorf("keep the contract with %s: %w", peer.Name, err)
 	}
 	if on.old == nil {
@@ -465,15 +462,15 @@ func (p *Provider) keep(ctx context.Context, caller peering.Caller, on grounds, 
 			return err
 		}
 	}
-	if on.request != nil && !accepted(peer) && p.ownersWord(ctx, on.request) {
-		if err := patchStatus(ctx, p.client, peer, func(s *v1alpha1.PeerStatus) { acceptKey(s, "OwnerAccepted") }); err != nil {
+	if on.request != nil && !sharing.Accepted(peer) && p.ownersWord(ctx, on.request) {
+		if err := record.PatchStatus(ctx, p.client, peer, func(s *v1alpha1.PeerStatus) { record.AcceptKey(s, "OwnerAccepted") }); err != nil {
 			return err
 		}
 	}
 	p.log.Info("contract signed", "peer", peer.Name, "contract", ctr.Spec.ID, "revision", ctr.Spec.Revision, "role", "provider")
 	p.announce(api.Event{
 		Type: api.EventContractSigned, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name,
-		Message: fmt.Sprintf("%s may use %s", peer.Name, granted(ctr.Spec.Resources)), Direction: api.Incoming,
+		Message: fmt.Sprintf("%s may use %s", peer.Name, record.Granted(ctr.Spec.Resources)), Direction: api.Incoming,
 	})
 	return nil
 }
@@ -494,36 +491,26 @@ func (p *Provider) ownersWord(ctx context.Context, r *v1alpha1.PeeringRequest) b
 
 // welcome notes where the new contract stands.
 func (p *Provider) welcome(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) error {
-	return patchStatus(ctx, p.client, peer, func(s *v1alpha1.PeerStatus) {
+	return record.PatchStatus(ctx, p.client, peer, func(s *v1alpha1.PeerStatus) {
 		s.Incoming = v1alpha1.DirectionStatus{}
-		step(&s.Incoming, peering.EventAsked, "")
-		step(&s.Incoming, peering.EventSigned, "signed, the link is being made")
+		record.Step(&s.Incoming, peering.EventAsked, "")
+		record.Step(&s.Incoming, peering.EventSigned, "signed, the link is being made")
 		s.Incoming.Contract = ctr.Name
 	})
 }
 
-func granted(resources corev1.ResourceList) string {
-	var parts []string
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
-		if q, ok := resources[name]; ok {
-			parts = append(parts, q.String()+" "+string(name))
-		}
-	}
-	return strings.Join(parts, ", ")
-}
-
 // Contracts are the contracts with the caller, those that are ending too, for comparing the books.
 func (p *Provider) Contracts(ctx context.Context, caller peering.Caller) ([]peering.ContractRef, error) {
-	peer, err := PeerByID(ctx, p.client, caller.ID)
+	peer, err := record.PeerByID(ctx, p.client, caller.ID)
 	lately := peer == nil && p.signedLately(caller.ID) // its Peer may be younger than the cache: not to know it ends the contract
 	if err != nil || peer == nil && !lately {
 		return nil, err
 	}
 	if !p.mayCompare(caller.ID) {
-		return nil, refuse(peering.CodeRateLimited, "the contracts were asked for too often", "wait a second")
+		return nil, peering.Refuse(peering.CodeRateLimited, "the contracts were asked for too often", "wait a second")
 	}
 	if lately {
-		if peer, err = PeerByID(ctx, p.fresh, caller.ID); err != nil || peer == nil {
+		if peer, err = record.PeerByID(ctx, p.fresh, caller.ID); err != nil || peer == nil {
 			return nil, err
 		}
 	}
@@ -554,7 +541,7 @@ func (p *Provider) Contracts(ctx context.Context, caller peering.Caller) ([]peer
 
 // End ends a contract with the caller, whichever side it is on; what is not there has ended.
 func (p *Provider) End(ctx context.Context, caller peering.Caller, id string) error {
-	peer, err := PeerByID(ctx, p.client, caller.ID)
+	peer, err := record.PeerByID(ctx, p.client, caller.ID)
 	if err != nil || peer == nil {
 		return err
 	}
@@ -568,7 +555,7 @@ func (p *Provider) End(ctx context.Context, caller peering.Caller, id string) er
 			continue
 		}
 		p.log.Info("peer ended the contract", "peer", peer.Name, "contract", id)
-		if err := setContract(ctx, p.client, ctr, v1alpha1.StateEnding, endedBy(peer.Name)); err != nil {
+		if err := record.SetContract(ctx, p.client, ctr, v1alpha1.StateEnding, record.EndedBy(peer.Name)); err != nil {
 			return err
 		}
 		return client.IgnoreNotFound(p.client.Delete(ctx, ctr))

@@ -14,6 +14,7 @@ import (
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
+	"kith.dev/core/relations/record"
 	"kith.dev/core/sharing"
 )
 
@@ -24,17 +25,11 @@ import (
 // with the shortest V, sharing.MinValidity, five minutes, which is twice V/24.
 const (
 	renewalBegins = 3  // V/3 before the end
-	renewalPause  = 12 // V/12 between two revisions, at the provider
 	renewalRetry  = 24 // V/24 between two tries, at most
 	renewalSpread = 30 // V/30: not everybody begins in the same moment
 	retryFirst    = 30 * time.Second
 	retryMax      = time.Hour
 )
-
-// runsFor is how long a contract runs from the moment it was signed. Its beginning is earlier, for clocks that are behind.
-func runsFor(doc contract.Document) time.Duration {
-	return min(max(doc.NotAfter.Sub(doc.Created), sharing.MinValidity), validity)
-}
 
 // renewal is where the consumer stands with the next revision of a contract.
 type renewal struct {
@@ -48,13 +43,13 @@ type renewal struct {
 
 // firstTry is when the renewal of a contract begins; spread, of 0 to 1, sets it apart from those of others.
 func firstTry(doc contract.Document, spread float64) time.Time {
-	runs := runsFor(doc)
+	runs := record.RunsFor(doc)
 	return doc.NotAfter.Add(-runs / renewalBegins).Add(-time.Duration(spread * float64(runs/renewalSpread)))
 }
 
 // nextTry is how long to wait after so many tries; spread, of 0 to 1, takes up to half of it away.
 func nextTry(doc contract.Document, tries int, spread float64) time.Duration {
-	most := min(max(runsFor(doc)/renewalRetry, retryFirst), retryMax)
+	most := min(max(record.RunsFor(doc)/renewalRetry, retryFirst), retryMax)
 	wait := most
 	if tries < 16 { // 30 s doubled so often is beyond any bound
 		wait = min(retryFirst<<max(tries-1, 0), most)
@@ -88,11 +83,11 @@ func (r *PeerReconciler) renew(ctx context.Context, peer *v1alpha1.Peer, ctr *v1
 	at := r.renewals[peer.Name]
 	at.tries++
 	at.next = time.Now().Add(nextTry(old, at.tries, rand.Float64()))
-	runs := runsFor(old)
+	runs := record.RunsFor(old)
 	if at.declined { // the owner there may have chosen a shorter time since; the shortest is nowhere too long
 		runs = sharing.MinValidity
 	}
-	if at.doc == nil || time.Since(at.doc.Created) > runs/renewalPause {
+	if at.doc == nil || time.Since(at.doc.Created) > runs/record.RenewalPause {
 		doc := renewed(old, time.Now(), runs)
 		at.doc = &doc
 	}
@@ -117,7 +112,7 @@ func (r *PeerReconciler) renew(ctx context.Context, peer *v1alpha1.Peer, ctr *v1
 		return again, nil
 	}
 	why := fmt.Sprintf("the contract runs until %s and %s does not renew it: %s", old.NotAfter.UTC().Format(time.RFC3339), peer.Name, problem.Message)
-	return again, client.IgnoreNotFound(patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) { s.Outgoing.Why = why }))
+	return again, client.IgnoreNotFound(record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) { s.Outgoing.Why = why }))
 }
 
 // signedBy has a peer sign a document that is a revision; see signWith.
@@ -134,7 +129,7 @@ func renewed(old contract.Document, now time.Time, runs time.Duration) contract.
 	doc := old
 	now = now.UTC().Truncate(time.Second)
 	doc.Revision++
-	doc.Created, doc.NotBefore, doc.NotAfter = now, now.Add(-clockSkew), now.Add(runs)
+	doc.Created, doc.NotBefore, doc.NotAfter = now, now.Add(-record.ClockSkew), now.Add(runs)
 	return doc
 }
 
@@ -148,12 +143,12 @@ func tooShort(offer *peering.Offer) error {
 
 // answered gives the contract in force again when it is the very document that the caller sent: the answer was lost, then.
 func (p *Provider) answered(ctx context.Context, caller peering.Caller, sent contract.Signed) (contract.Signed, bool) {
-	peer, err := PeerByID(ctx, p.client, caller.ID)
+	peer, err := record.PeerByID(ctx, p.client, caller.ID)
 	if err != nil || peer == nil {
 		return sent, false
 	}
-	contracts, err := contractsWith(ctx, p.client, peer.Name, v1alpha1.RoleProvider)
-	ctr := live(contracts)
+	contracts, err := record.Contracts(ctx, p.client, peer.Name, v1alpha1.RoleProvider)
+	ctr := record.Live(contracts)
 	if err != nil || ctr == nil || !bytes.Equal(ctr.Spec.Document, sent.Document) || !bytes.Equal(ctr.Spec.ConsumerSignature, sent.ConsumerSignature) {
 		return sent, false
 	}
@@ -167,7 +162,7 @@ func (p *Provider) signedWith(consumer identity.ID) {
 	defer p.mu.Unlock()
 	now := time.Now()
 	for other, at := range p.last {
-		if now.Sub(at) > validity/renewalPause {
+		if now.Sub(at) > record.Validity/record.RenewalPause {
 			delete(p.last, other)
 		}
 	}
@@ -179,24 +174,24 @@ func (p *Provider) signedLately(consumer identity.ID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at, ok := p.last[consumer]
-	return ok && time.Since(at) < young
+	return ok && time.Since(at) < record.Young
 }
 
 // mayRenew lets a contract go on without a question as long as nobody gets more by it, and not again and again: each revision
 // is written down on both sides.
 func (p *Provider) mayRenew(consumer identity.ID, ctr *v1alpha1.Contract, old, doc contract.Document) error {
-	want, err := quantities(doc.Resources)
+	want, err := record.Quantities(doc.Resources)
 	if err != nil {
-		return refuse(peering.CodeBadRequest, err.Error(), "")
+		return peering.Refuse(peering.CodeBadRequest, err.Error(), "")
 	}
-	if over := exceeds(want, ctr.Spec.Resources); over != "" {
-		return refuse(peering.CodeNoContract, "the revision grants more "+over+" than the contract, and nothing more was accepted", "ask first")
+	if over := record.Exceeds(want, ctr.Spec.Resources); over != "" {
+		return peering.Refuse(peering.CodeNoContract, "the revision grants more "+over+" than the contract, and nothing more was accepted", "ask first")
 	}
 	p.mu.Lock()
-	last, pause := p.last[consumer], runsFor(old)/renewalPause
+	last, pause := p.last[consumer], record.RunsFor(old)/record.RenewalPause
 	p.mu.Unlock()
 	if left := pause - time.Since(last); !last.IsZero() && left > 0 {
-		return refuse(peering.CodeRateLimited, fmt.Sprintf("the contract was signed %s ago, and it is renewed once in %s at most",
+		return peering.Refuse(peering.CodeRateLimited, fmt.Sprintf("the contract was signed %s ago, and it is renewed once in %s at most",
 			time.Since(last).Round(time.Second), pause), fmt.Sprintf("try again in %s", left.Round(time.Second)+time.Second))
 	}
 	return nil

@@ -23,6 +23,7 @@ import (
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
+	"kith.dev/core/relations/record"
 	"kith.dev/core/sharing"
 )
 
@@ -313,7 +314,7 @@ func TestAConsumerThatRenewsInALoopIsRefusedWithoutAWrite(t *testing.T) {
 		if n := renewals(50, 0, 0); n != 0 || w.bob.writes.Load() != before {
 			t.Errorf("%d of 50 renewals were signed at once, %d writes", n, w.bob.writes.Load()-before)
 		}
-		if n := renewals(120, 30*time.Second, 59*time.Minute); n > renewalPause {
+		if n := renewals(120, 30*time.Second, 59*time.Minute); n > record.RenewalPause {
 			t.Errorf("%d renewals were signed in an hour", n)
 		}
 	})
@@ -323,12 +324,12 @@ func TestAConsumerThatRenewsInALoopIsRefusedWithoutAWrite(t *testing.T) {
 func TestThereIsTimeToRenewTheShortestContract(t *testing.T) {
 	alice, bob := load(t), load(t)
 	doc := newDocument(alice, "alice", contract.Party{ID: bob.ID(), Name: "bob", Key: bob.Public()}, contract.Terms{PodSecurity: contract.Baseline}, sharing.MinValidity)
-	runs := runsFor(doc)
+	runs := record.RunsFor(doc)
 	if runs != sharing.MinValidity {
 		t.Fatalf("it runs %s", runs)
 	}
-	overThere := doc.NotAfter.Add(-clockSkew)
-	mayAgain := firstTry(doc, 0).Add(runs / renewalPause)
+	overThere := doc.NotAfter.Add(-record.ClockSkew)
+	mayAgain := firstTry(doc, 0).Add(runs / record.RenewalPause)
 	if left := overThere.Sub(mayAgain); left < 2*nextTry(doc, 100, 0) {
 		t.Errorf("%s are left for trying, and it is tried every %s", left, nextTry(doc, 100, 0))
 	}

@@ -15,13 +15,14 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/contract"
 	"kith.dev/core/peering"
+	"kith.dev/core/relations/record"
 )
 
 // revise goes on with what was asked on top of a contract in force, and renews the contract when its time comes. again says
 // when that is.
 func (r *PeerReconciler) revise(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) (again time.Duration, err error) {
 	switch out := peer.Status.Outgoing; {
-	case peer.Spec.Request.Attempt > out.Attempt && stateOf(out) == v1alpha1.StateConnected:
+	case peer.Spec.Request.Attempt > out.Attempt && record.StateOf(out) == v1alpha1.StateConnected:
 		return 0, r.ask(ctx, peer)
 	case out.RequestID != "" || Asking(out): // what is in force does not wait for it
 		if err := r.pend(ctx, peer); err != nil {
@@ -56,20 +57,10 @@ func Consuming(ctx context.Context, c client.Reader, peer *v1alpha1.Peer) (*v1al
 	if err := c.Get(ctx, client.ObjectKey{Name: name}, &ctr); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
-	if ctr.Spec.Role != v1alpha1.RoleConsumer || ofAnotherKey(&ctr, peer) {
+	if ctr.Spec.Role != v1alpha1.RoleConsumer || record.OfAnotherKey(&ctr, peer) {
 		return nil, nil
 	}
-	return live([]v1alpha1.Contract{ctr}), nil
-}
-
-// putContract makes a contract, or puts its next revision in the place of the old one.
-func putContract(ctx context.Context, c client.Client, old, ctr *v1alpha1.Contract) error {
-	if old == nil {
-		return c.Create(ctx, ctr)
-	}
-	before := old.DeepCopy()
-	ctr.Name, old.Spec = old.Name, ctr.Spec
-	return c.Patch(ctx, old, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	return record.Live([]v1alpha1.Contract{ctr}), nil
 }
 
 // grounds are what a provider may sign a document on: a request that the owner accepted, or, for the next revision of
@@ -99,7 +90,7 @@ func (p *Provider) groundsFor(ctx context.Context, caller peering.Caller, doc co
 
 // beside reports whether a document is a renewal of the old one while a request for other amounts is accepted.
 func beside(request *v1alpha1.PeeringRequest, old, doc contract.Document) bool {
-	says, err := quantities(doc.Resources)
+	says, err := record.Quantities(doc.Resources)
 	if err != nil || !reflect.DeepEqual(old.Terms, doc.Terms) {
 		return false
 	}
@@ -119,25 +110,25 @@ func (p *Provider) ofNobodyElse(ctx context.Context, peer, id string) error {
 		return fmt.Errorf("see whose contracts there are: %w", err)
 	}
 	if slices.ContainsFunc(list.Items, func(c v1alpha1.Contract) bool { return c.Spec.ID == id && c.Spec.Peer != peer }) {
-		return refuse(peering.CodeConflict, "there is a contract of that ID already", "draw another ID")
+		return peering.Refuse(peering.CodeConflict, "there is a contract of that ID already", "draw another ID")
 	}
 	return nil
 }
 
 // inForce is the contract that doc is a revision of, and what it says; nil when it is a new one.
 func (p *Provider) inForce(ctx context.Context, caller peering.Caller, doc contract.Document) (ctr *v1alpha1.Contract, old contract.Document, err error) {
-	peer, err := PeerByID(ctx, p.client, caller.ID)
+	peer, err := record.PeerByID(ctx, p.client, caller.ID)
 	if err != nil {
 		return nil, old, err
 	}
 	if peer == nil {
 		return nil, old, p.ofNobodyElse(ctx, "", doc.ID)
 	}
-	contracts, err := contractsWith(ctx, p.client, peer.Name, v1alpha1.RoleProvider)
+	contracts, err := record.Contracts(ctx, p.client, peer.Name, v1alpha1.RoleProvider)
 	if err != nil {
 		return nil, old, err
 	}
-	ctr = live(contracts)
+	ctr = record.Live(contracts)
 	if ctr == nil || ctr.Spec.ID != doc.ID {
 		return nil, old, p.ofNobodyElse(ctx, peer.Name, doc.ID)
 	}
@@ -145,7 +136,7 @@ func (p *Provider) inForce(ctx context.Context, caller peering.Caller, doc contr
 		return nil, old, err
 	}
 	if err := doc.Follows(old); err != nil {
-		return nil, old, refuse(peering.CodeConflict, err.Error(), "")
+		return nil, old, peering.Refuse(peering.CodeConflict, err.Error(), "")
 	}
 	return ctr, old, nil
 }

@@ -10,6 +10,7 @@ import (
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
+	"kith.dev/core/relations/record"
 )
 
 func TestRenewedContractFollowsTheOldOne(t *testing.T) {
@@ -17,7 +18,7 @@ func TestRenewedContractFollowsTheOldOne(t *testing.T) {
 	old := newDocument(alice, "alice", contract.Party{ID: bob.ID(), Name: "bob", Key: bob.Public()},
 		contract.Terms{Resources: map[string]string{"cpu": "1"}, PodSecurity: contract.Baseline}, time.Hour)
 	later := time.Now().Add(50 * time.Minute)
-	doc := renewed(old, later, runsFor(old))
+	doc := renewed(old, later, record.RunsFor(old))
 	if err := doc.Follows(old); err != nil {
 		t.Error(err)
 	}
@@ -46,7 +47,7 @@ func (s *signer) Sign(_ context.Context, _ peering.Caller, signed contract.Signe
 		return signed, err
 	}
 	if doc.Revision <= s.has {
-		return signed, refuse(peering.CodeConflict, "does not come after", "")
+		return signed, peering.Refuse(peering.CodeConflict, "does not come after", "")
 	}
 	return signed, signed.SignAs(contract.Provider, s.me)
 }
@@ -76,7 +77,7 @@ func TestRevisionComesAfterThoseWhoseAnswersWereLost(t *testing.T) {
 		contract.Terms{Resources: map[string]string{"cpu": "1"}, PodSecurity: contract.Baseline}, time.Hour)
 	for _, tt := range []struct{ has, want int64 }{{1, 2}, {2, 3}, {4, 5}, {2 + answersLost, 0}} {
 		desk.has = tt.has
-		doc := renewed(old, time.Now(), runsFor(old))
+		doc := renewed(old, time.Now(), record.RunsFor(old))
 		_, err := r.signWith(t.Context(), to, &doc)
 		if tt.want == 0 {
 			if err == nil {

@@ -21,11 +21,12 @@ import (
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
+	"kith.dev/core/relations/record"
 	"kith.dev/core/sharing"
 )
 
-// granted asks for amounts in somebody's name, and has bob's owner say yes.
-func (d *desk) granted(t *testing.T, who *identity.Identity, asked map[string]string) {
+// saysYes asks for amounts in somebody's name, and has bob's owner say yes.
+func (d *desk) saysYes(t *testing.T, who *identity.Identity, asked map[string]string) {
 	t.Helper()
 	id, _, err := d.Ask(t.Context(), peering.Caller{ID: who.ID()}, peering.Question{Name: "alice", Resources: asked, Attempt: 1}, "123456", false)
 	if err != nil {
@@ -89,7 +90,7 @@ func TestTwoPeersAreNotPromisedTheSameCore(t *testing.T) {
 			var all []*identity.Identity
 			for range 8 {
 				all = append(all, load(t))
-				d.granted(t, all[len(all)-1], amounts)
+				d.saysYes(t, all[len(all)-1], amounts)
 			}
 			var group sync.WaitGroup
 			var signed atomic.Int32
@@ -139,7 +140,7 @@ func TestWhatIsCountersigned(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, alice := newDesk(t), load(t)
-			d.granted(t, alice, asked)
+			d.saysYes(t, alice, asked)
 			doc := d.document(alice, maps.Clone(asked))
 			if c.change != nil {
 				c.change(&doc)
@@ -164,9 +165,9 @@ func TestWhatIsCountersigned(t *testing.T) {
 			if err != nil || got.Verify() != nil || len(d.signedOnes(t)) != 1 || len(d.requests(t)) != 0 {
 				t.Fatalf("%v, %v; %d contracts, %d requests", err, got.Verify(), len(d.signedOnes(t)), len(d.requests(t)))
 			}
-			peer, err := PeerByID(t.Context(), d.client, alice.ID())
+			peer, err := record.PeerByID(t.Context(), d.client, alice.ID())
 			ctr := d.signedOnes(t)[0]
-			if err != nil || peer.Status.Incoming.State != v1alpha1.StateContracted || peer.Status.Incoming.Contract != ctr.Name || !accepted(peer) {
+			if err != nil || peer.Status.Incoming.State != v1alpha1.StateContracted || peer.Status.Incoming.Contract != ctr.Name || !sharing.Accepted(peer) {
 				t.Errorf("%+v, %v", peer, err)
 			}
 			// The answer was lost: the same bytes are signed again, and nothing is written.
@@ -181,7 +182,7 @@ func TestWhatIsCountersigned(t *testing.T) {
 	if _, _, err := d.signs(t, alice, d.document(alice, asked)); !errors.Is(err, &peering.Problem{Code: peering.CodeNoContract}) {
 		t.Errorf("nothing was accepted: %v", err)
 	}
-	d.granted(t, alice, asked)
+	d.saysYes(t, alice, asked)
 	unsigned, err := contract.New(d.document(alice, asked))
 	if err != nil {
 		t.Fatal(err)
@@ -215,7 +216,7 @@ func TestWhatARevisionMaySay(t *testing.T) {
 				time.Sleep(24 * time.Hour) // a bubble's clock begins with the year 2000, and contracts begin a little earlier
 				d, alice := newDesk(t), load(t)
 				amounts := map[string]string{"cpu": "2", "memory": "2Gi", "pods": "5"}
-				d.granted(t, alice, amounts)
+				d.saysYes(t, alice, amounts)
 				first := d.document(alice, amounts)
 				if _, _, err := d.signs(t, alice, first); err != nil {
 					t.Fatal(err)
@@ -241,7 +242,7 @@ func TestWhoAsksAnewLosesWhatItHad(t *testing.T) {
 	d, alice := newDesk(t), load(t)
 	for i, cpu := range []string{"1", "2"} {
 		amounts := map[string]string{"cpu": cpu, "memory": "1Gi", "pods": "5"}
-		d.granted(t, alice, amounts)
+		d.saysYes(t, alice, amounts)
 		if n := len(d.signedOnes(t)); n != i {
 			t.Fatalf("%d contracts before anything was signed", n)
 		}

@@ -61,7 +61,7 @@ func TestOwnPodsAreNotPromised(t *testing.T) {
 		time.Sleep(24 * time.Hour) // a bubble's clock begins with the year 2000, and contracts begin a little earlier
 		d, alice := newDesk(t), load(t)
 		amounts := map[string]string{"cpu": "4", "memory": "8Gi", "pods": "55"}
-		d.granted(t, alice, amounts)
+		d.saysYes(t, alice, amounts)
 		d.start(t, "a", "7", "")
 		first := d.document(alice, amounts)
 		if _, _, err := d.signs(t, alice, first); err != nil {
@@ -95,8 +95,8 @@ func TestTwoPoliciesDoNotPromiseTheSameCore(t *testing.T) {
 	more.Name, more.Spec.Peers, more.Spec.Priority = "carol", []string{carol.ID().String()}, 10
 	d := newDesk(t, sharing.Default(75), more)
 	amounts := map[string]string{"cpu": "6", "memory": "1Gi", "pods": "5"}
-	d.granted(t, carol, amounts)
-	d.granted(t, alice, amounts)
+	d.saysYes(t, carol, amounts)
+	d.saysYes(t, alice, amounts)
 	if _, _, err := d.signs(t, carol, d.document(carol, amounts)); err != nil {
 		t.Fatal(err)
 	}

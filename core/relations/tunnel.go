@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/relations/record"
 )
 
 // tunnelPatience is how long after the contact came about the first answer through the tunnel may take.
@@ -41,7 +42,7 @@ func (r *PeerReconciler) showTunnel(ctx context.Context, peer *v1alpha1.Peer, co
 		if meta.FindStatusCondition(peer.Status.Conditions, v1alpha1.ConditionTunnel) == nil {
 			return 0, nil
 		}
-		return 0, patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) { meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionTunnel) })
+		return 0, record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) { meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionTunnel) })
 	}
 	why, known, again := r.linker.tunnel(peer, contact, time.Now())
 	if !known {
@@ -58,5 +59,5 @@ func (r *PeerReconciler) showTunnel(ctx context.Context, peer *v1alpha1.Peer, co
 	if why != "" {
 		r.log.Warn("nothing passes the tunnel", "peer", peer.Name, "why", why)
 	}
-	return 0, patchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) { meta.SetStatusCondition(&s.Conditions, condition) })
+	return 0, record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) { meta.SetStatusCondition(&s.Conditions, condition) })
 }

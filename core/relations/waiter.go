@@ -9,6 +9,7 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/peering"
+	"kith.dev/core/relations/record"
 )
 
 // waiter waits for the answer to one request. It is kept when it is done: a cache that is behind shows the request as open
@@ -51,7 +52,7 @@ func (r *PeerReconciler) await(peer *v1alpha1.Peer) {
 	r.waiting[peer.Name] = w
 	deadline := time.Now().Add(time.Hour)
 	if out.Expires != nil {
-		deadline = out.Expires.Add(afterwards + clockSkew) // it is a time of the peer's clock
+		deadline = out.Expires.Add(afterwards + record.ClockSkew) // it is a time of the peer's clock
 	}
 	go r.wait(ctx, peer.Name, w, to, deadline)
 }

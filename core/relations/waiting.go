@@ -15,6 +15,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
+	"kith.dev/core/sharing"
 	"kith.dev/core/wire"
 )
 
@@ -92,7 +93,7 @@ func (p *Provider) makeRoom(ctx context.Context, caller peering.Caller) error {
 	}
 	known := map[string]bool{}
 	for i := range peers.Items {
-		known[peers.Items[i].Spec.ID] = accepted(&peers.Items[i])
+		known[peers.Items[i].Spec.ID] = sharing.Accepted(&peers.Items[i])
 	}
 	var all []asker
 	var over []*v1alpha1.PeeringRequest
@@ -106,7 +107,7 @@ func (p *Provider) makeRoom(ctx context.Context, caller peering.Caller) error {
 	}
 	gone, ok := displaced(all, asker{from: wire.Neighbourhood(caller.Addr.Addr()), known: known[caller.ID.String()]})
 	if !ok {
-		return refuse(peering.CodeRateLimited, "too many requests wait for an answer here already", "try again later")
+		return peering.Refuse(peering.CodeRateLimited, "too many requests wait for an answer here already", "try again later")
 	}
 	for _, r := range gone {
 		p.log.Info("request gave way to a newer one", "peer", r.Spec.PeerName, "id", r.Spec.PeerID, "request", r.Name, "addr", r.Spec.Address)

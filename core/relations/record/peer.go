@@ -1,14 +1,16 @@
-package relations
+package record
 
 import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
@@ -82,12 +84,12 @@ func addEndpoints(ctx context.Context, c client.Client, peer *v1alpha1.Peer, end
 	return c.Patch(ctx, peer, client.MergeFrom(before))
 }
 
-// patchStatus changes the status of a Peer by a merge patch: only the fields that change() touched are
+// PatchStatus changes the status of a Peer by a merge patch: only the fields that change() touched are
 // written, so that both directions and the linker can write theirs without waiting for each other.
-func patchStatus(ctx context.Context, c client.Client, peer *v1alpha1.Peer, change func(*v1alpha1.PeerStatus)) error {
+func PatchStatus(ctx context.Context, c client.Client, peer *v1alpha1.Peer, change func(*v1alpha1.PeerStatus)) error {
 	before := peer.DeepCopy()
 	change(&peer.Status)
-	if equalStatus(&before.Status, &peer.Status) {
+	if equality.Semantic.DeepEqual(before.Status, peer.Status) {
 		return nil
 	}
 	if err := c.Status().Patch(ctx, peer, client.MergeFrom(before)); err != nil {
@@ -96,9 +98,9 @@ func patchStatus(ctx context.Context, c client.Client, peer *v1alpha1.Peer, chan
 	return nil
 }
 
-// step takes a direction through the table of transitions, with the reason for people. The time only moves when
+// Step takes a direction through the table of transitions, with the reason for people. The time only moves when
 // the state does. What cannot happen in a state, an echo of the past, changes nothing.
-func step(d *v1alpha1.DirectionStatus, event peering.Event, why string) {
+func Step(d *v1alpha1.DirectionStatus, event peering.Event, why string) {
 	next, err := peering.Next(peering.State(d.State), event)
 	if err != nil {
 		return
@@ -110,23 +112,35 @@ func step(d *v1alpha1.DirectionStatus, event peering.Event, why string) {
 	d.Why = why
 }
 
-// stateOf reads a state; a fresh object has none.
-func stateOf(d v1alpha1.DirectionStatus) v1alpha1.RelationState {
+// StateOf reads a state; a fresh object has none.
+func StateOf(d v1alpha1.DirectionStatus) v1alpha1.RelationState {
 	if d.State == "" {
 		return v1alpha1.StateNone
 	}
 	return d.State
 }
 
-func accepted(peer *v1alpha1.Peer) bool {
-	return peer != nil && meta.IsStatusConditionTrue(peer.Status.Conditions, v1alpha1.ConditionAccepted)
+// AcceptKey notes that the owner of this cluster compared the peer's key.
+func AcceptKey(s *v1alpha1.PeerStatus, reason string) {
+	meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: reason,
+		Message: "the owner of this cluster accepted the peer's key",
+	})
 }
 
-// amounts turns a list of resources into the strings that cross between clusters.
-func amounts(list corev1.ResourceList) map[string]string {
-	m := make(map[string]string, len(list))
-	for name, quantity := range list {
-		m[string(name)] = quantity.String()
+// Finished tells whether a direction is at the end of a contract, or at no contract at all.
+func Finished(d v1alpha1.DirectionStatus) bool {
+	switch StateOf(d) {
+	case v1alpha1.StateNone, v1alpha1.StateDeclined, v1alpha1.StateExpired, v1alpha1.StateEnding:
+		return true
 	}
-	return m
+	return false
+}
+
+// Calm is the end of a reconciler: somebody else's write in between is no error, it is looked at again.
+func Calm(result ctrl.Result, err error) (ctrl.Result, error) {
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: 50 * time.Millisecond}, nil
+	}
+	return result, err
 }

@@ -1,9 +1,9 @@
-package relations
+package record
 
 import "testing"
 
 func TestExceedsNamesTheResource(t *testing.T) {
-	have, _ := quantities(map[string]string{"cpu": "2", "memory": "4Gi"})
+	have, _ := Quantities(map[string]string{"cpu": "2", "memory": "4Gi"})
 	for _, tc := range []struct {
 		want map[string]string
 		over string
@@ -13,11 +13,11 @@ func TestExceedsNamesTheResource(t *testing.T) {
 		{map[string]string{"nvidia.com/gpu": "1"}, "nvidia.com/gpu"},
 		{map[string]string{"nvidia.com/gpu": "0"}, ""},
 	} {
-		want, err := quantities(tc.want)
+		want, err := Quantities(tc.want)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := exceeds(want, have); got != tc.over {
+		if got := Exceeds(want, have); got != tc.over {
 			t.Errorf("exceeds(%v) = %q, want %q", tc.want, got, tc.over)
 		}
 	}
@@ -25,7 +25,7 @@ func TestExceedsNamesTheResource(t *testing.T) {
 
 func TestQuantitiesOfAPeerAreChecked(t *testing.T) {
 	for _, bad := range []string{"", "-1", "lots", "1e999999999999"} {
-		if _, err := quantities(map[string]string{"cpu": bad}); err == nil {
+		if _, err := Quantities(map[string]string{"cpu": bad}); err == nil {
 			t.Errorf("%q was taken for an amount", bad)
 		}
 	}

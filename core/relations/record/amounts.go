@@ -1,18 +1,16 @@
-package relations
+package record
 
 import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/contract"
 )
 
-// quantities reads amounts that came from a peer.
-func quantities(amounts map[string]string) (corev1.ResourceList, error) {
+// Quantities reads amounts that came from a peer.
+func Quantities(amounts map[string]string) (corev1.ResourceList, error) {
 	// First the bounds: "1e999999999999" would keep the quantity parser busy for ever.
 	if err := contract.CheckResources(amounts); err != nil {
 		return nil, err
@@ -28,8 +26,17 @@ func quantities(amounts map[string]string) (corev1.ResourceList, error) {
 	return list, nil
 }
 
-// exceeds names a resource of which want has more than have; empty when there is none.
-func exceeds(want, have corev1.ResourceList) string {
+// Amounts turns a list of resources into the strings that cross between clusters.
+func Amounts(list corev1.ResourceList) map[string]string {
+	m := make(map[string]string, len(list))
+	for name, quantity := range list {
+		m[string(name)] = quantity.String()
+	}
+	return m
+}
+
+// Exceeds names a resource of which want has more than have; empty when there is none.
+func Exceeds(want, have corev1.ResourceList) string {
 	for name, q := range want {
 		if limit, ok := have[name]; !ok && q.Sign() > 0 || ok && q.Cmp(limit) > 0 {
 			return string(name)
@@ -37,5 +44,3 @@ func exceeds(want, have corev1.ResourceList) string {
 	}
 	return ""
 }
-
-func equalStatus(a, b *v1alpha1.PeerStatus) bool { return equality.Semantic.DeepEqual(a, b) }
