@@ -17,7 +17,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/cluster"
-	"kith.dev/core/relations"
+	"kith.dev/core/relations/link"
 	"kith.dev/daemon/metrics"
 )
 
@@ -100,7 +100,7 @@ func TestDesktopsHearOfATunnelThatDoesNotComeUp(t *testing.T) {
 		var d Daemon
 		d.parts = newParts(nil, d.changed.Ring)
 		bob := known{
-			name: "bob", contact: relations.Contact{Reachable: true, Since: time.Now()},
+			name: "bob", contact: link.Contact{Reachable: true, Since: time.Now()},
 			peer: &v1alpha1.Peer{Status: v1alpha1.PeerStatus{Outgoing: v1alpha1.DirectionStatus{
 				State: v1alpha1.StateConnected, Contract: "c", Since: &metav1.Time{Time: time.Now().Add(-time.Hour)},
 			}}},

@@ -32,6 +32,7 @@ import (
 	"kith.dev/core/peering"
 	"kith.dev/core/reflection"
 	"kith.dev/core/relations"
+	"kith.dev/core/relations/link"
 	"kith.dev/core/supply"
 	"kith.dev/core/virtualnode"
 )
@@ -104,8 +105,8 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 	return mgr.Start(ctx)
 }
 
-func (d *Daemon) newLinker(c client.Client) *relations.Linker {
-	return relations.NewLinker(c, relations.LinkerConfig{
+func (d *Daemon) newLinker(c client.Client) *link.Linker {
+	return link.New(c, link.Config{
 		Identity: d.me, Gateway: d.gateway, Port: d.cfg.WireGuardPort, Pool: d.aliasPool(), Log: d.log,
 		Ranges: map[string]netip.Prefix{"pods": d.engine.PodRange()},
 	})

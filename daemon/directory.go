@@ -15,7 +15,7 @@ import (
 	"kith.dev/core/discovery"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
-	"kith.dev/core/relations"
+	"kith.dev/core/relations/link"
 	"kith.dev/core/relations/record"
 )
 
@@ -27,7 +27,7 @@ type known struct {
 	announced []string // host:port as discovery says, nil when it does not see it
 	addresses []string // host:port of the peer API, best first
 	lastSeen  time.Time
-	contact   relations.Contact
+	contact   link.Contact
 	rtt       time.Duration
 	clock     time.Duration  // how far its clock is ahead, when it is reachable
 	mismatch  bool           // another key answers at its address
@@ -274,7 +274,7 @@ func runsOlder(peer string) string {
 
 // take adds what the contact proved.
 func (k *known) take(c peering.Contact) {
-	k.contact = relations.Contact{Reachable: c.State == peering.ContactReachable, Since: c.Since, Why: c.Why, Heard: c.Heard, Ailing: c.Ailing}
+	k.contact = link.Contact{Reachable: c.State == peering.ContactReachable, Since: c.Since, Why: c.Why, Heard: c.Heard, Ailing: c.Ailing}
 	k.mismatch = c.State == peering.ContactMismatch
 	k.version = c.State == peering.ContactVersion
 	switch {
@@ -404,11 +404,11 @@ func (d *directory) Client(peer *v1alpha1.Peer) (*peering.Client, error) {
 }
 
 // Contact tells whether a Peer answers now.
-func (d *directory) Contact(peer *v1alpha1.Peer) relations.Contact {
+func (d *directory) Contact(peer *v1alpha1.Peer) link.Contact {
 	for _, k := range d.all() {
 		if k.id.String() == peer.Spec.ID {
 			return k.contact
 		}
 	}
-	return relations.Contact{Why: "it is not known where it is"}
+	return link.Contact{Why: "it is not known where it is"}
 }

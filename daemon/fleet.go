@@ -33,7 +33,7 @@ import (
 	"kith.dev/core/offloading"
 	"kith.dev/core/peering"
 	"kith.dev/core/reflection"
-	"kith.dev/core/relations"
+	"kith.dev/core/relations/link"
 	"kith.dev/core/remote"
 	"kith.dev/core/virtualnode"
 )
@@ -55,7 +55,7 @@ type fleet struct {
 	home      kubernetes.Interface
 	homeREST  *rest.Config
 	kubelet   *virtualnode.Kubelet
-	directory relations.Directory
+	directory link.Directory
 	nodeIP    netip.Addr
 	reflected *reflection.Home
 	permits   *offloading.Permits
@@ -89,7 +89,7 @@ type member struct {
 }
 
 // newFleet makes a fleet whose nodes run until ctx ends.
-func newFleet(ctx context.Context, c client.Client, home kubernetes.Interface, homeREST *rest.Config, kubelet *virtualnode.Kubelet, directory relations.Directory, nodeIP netip.Addr, reflected *reflection.Home, permits *offloading.Permits, place func(*v1alpha1.Peer) map[string]string, api netip.AddrPort, log *slog.Logger) *fleet {
+func newFleet(ctx context.Context, c client.Client, home kubernetes.Interface, homeREST *rest.Config, kubelet *virtualnode.Kubelet, directory link.Directory, nodeIP netip.Addr, reflected *reflection.Home, permits *offloading.Permits, place func(*v1alpha1.Peer) map[string]string, api netip.AddrPort, log *slog.Logger) *fleet {
 	events := record.NewBroadcaster()
 	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: home.CoreV1().Events("")})
 	context.AfterFunc(ctx, events.Shutdown)
@@ -103,7 +103,7 @@ func newFleet(ctx context.Context, c client.Client, home kubernetes.Interface, h
 func (f *fleet) Ensure(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	translate := relations.Translator(peer)
+	translate := link.Translator(peer)
 	if m := f.nodes[peer.Name]; m != nil && m.contract == ctr.Spec.ID {
 		m.translate.Store(&translate)
 		if !equality.Semantic.DeepEqual(m.network, peer.Status.Network) {
@@ -146,7 +146,7 @@ func (f *fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		}
 	}
 	m := &member{contract: ctr.Spec.ID, revision: ctr.Spec.Revision, done: make(chan struct{}), twins: &twins{to: to, peer: peer.Name, contract: ctr.Spec.ID, client: f.client, log: f.log, known: map[string]string{}, pace: rate.NewLimiter(twinsPerSecond, twinsAtOnce)}}
-	translate := relations.Translator(peer)
+	translate := link.Translator(peer)
 	m.translate.Store(&translate)
 	m.network = peer.Status.Network.DeepCopy()
 	m.reroute()

@@ -10,7 +10,7 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/gateway"
-	"kith.dev/core/relations"
+	"kith.dev/core/relations/link"
 )
 
 func TestPeerProblemsSayWhatIsWrong(t *testing.T) {
@@ -19,8 +19,8 @@ func TestPeerProblemsSayWhatIsWrong(t *testing.T) {
 	related := func(since time.Duration) *v1alpha1.Peer {
 		return &v1alpha1.Peer{Status: v1alpha1.PeerStatus{Outgoing: v1alpha1.DirectionStatus{State: v1alpha1.StateConnected, Contract: "c", Since: ago(since)}}}
 	}
-	contact := func(reachable bool, since time.Duration, why string) relations.Contact {
-		return relations.Contact{Reachable: reachable, Since: now.Add(-since), Why: why}
+	contact := func(reachable bool, since time.Duration, why string) link.Contact {
+		return link.Contact{Reachable: reachable, Since: now.Add(-since), Why: why}
 	}
 	up := gateway.Stats{Up: true, LastHandshake: now.Add(-time.Minute)}
 	for name, tc := range map[string]struct {
@@ -36,7 +36,7 @@ func TestPeerProblemsSayWhatIsWrong(t *testing.T) {
 		"handshake long ago":   {known{peer: related(time.Hour), contact: contact(true, time.Hour, "")}, gateway.Stats{LastHandshake: now.Add(-5 * time.Minute)}, true, "warning the tunnel to bob is down no handshake for 5 min"},
 		"never a handshake":    {known{peer: related(time.Minute), contact: contact(true, time.Hour, "")}, gateway.Stats{}, true, "no handshake since kithd started"},
 		"no answer":            {known{peer: related(time.Hour), contact: contact(true, time.Hour, "")}, gateway.Stats{LastHandshake: now.Add(-time.Minute), Heard: now.Add(-48 * time.Second)}, true, "the tunnel to bob is down no answer for 48 s"},
-		"Kubernetes away":      {known{peer: related(time.Hour), contact: relations.Contact{Reachable: true, Since: now.Add(-time.Hour), Ailing: "its Kubernetes does not answer"}}, up, true, "warning bob answers, and cannot do its work its Kubernetes does not answer"},
+		"Kubernetes away":      {known{peer: related(time.Hour), contact: link.Contact{Reachable: true, Since: now.Add(-time.Hour), Ailing: "its Kubernetes does not answer"}}, up, true, "warning bob answers, and cannot do its work its Kubernetes does not answer"},
 		"no tunnel":            {known{peer: related(time.Minute), contact: contact(true, time.Hour, "")}, gateway.Stats{}, false, "not set up yet"},
 		"just signed":          {known{peer: related(2 * time.Second), contact: contact(true, time.Hour, "")}, gateway.Stats{}, false, ""},
 		"only just back":       {known{peer: related(time.Hour), contact: contact(true, 3*time.Second, "")}, gateway.Stats{}, true, ""},
@@ -58,7 +58,7 @@ func TestPeerProblemsSayWhatIsWrong(t *testing.T) {
 
 func TestClocksOfManyTellWhoseIsWrong(t *testing.T) {
 	peer := func(name string, ahead time.Duration) known {
-		return known{name: name, peer: &v1alpha1.Peer{}, contact: relations.Contact{Reachable: true}, clock: ahead}
+		return known{name: name, peer: &v1alpha1.Peer{}, contact: link.Contact{Reachable: true}, clock: ahead}
 	}
 	for name, tc := range map[string]struct {
 		all  []known
@@ -68,7 +68,7 @@ func TestClocksOfManyTellWhoseIsWrong(t *testing.T) {
 		"one of two differ": {[]known{peer("bob", 7*time.Minute), peer("carol", 0)}, []string{"the clock of bob is 7 min ahead of this one"}},
 		"only one there":    {[]known{peer("bob", -7*time.Minute)}, []string{"the clock of bob is 7 min behind this one"}},
 		"it is this one":    {[]known{peer("bob", 7*time.Minute), peer("carol", 7*time.Minute), peer("dave", 0)}, []string{"this machine's clock is behind those of 2 of the 3"}},
-		"not a peer":        {[]known{{name: "eve", contact: relations.Contact{Reachable: true}, clock: time.Hour}}, nil},
+		"not a peer":        {[]known{{name: "eve", contact: link.Contact{Reachable: true}, clock: time.Hour}}, nil},
 		"not reachable now": {[]known{{name: "bob", peer: &v1alpha1.Peer{}, clock: time.Hour}}, nil},
 	} {
 		got := clockProblems(tc.all)

@@ -26,6 +26,7 @@ import (
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
+	"kith.dev/core/relations/link"
 	"kith.dev/core/relations/record"
 	"kith.dev/core/sharing"
 )
@@ -124,7 +125,7 @@ func (d *at) Client(peer *v1alpha1.Peer) (*peering.Client, error) {
 	return d.clients[0], nil
 }
 
-func (d *at) Contact(*v1alpha1.Peer) Contact { return Contact{Reachable: true} }
+func (d *at) Contact(*v1alpha1.Peer) link.Contact { return link.Contact{Reachable: true} }
 
 // consumerSide is alice's side: she asks the Peer "bob".
 type consumerSide struct {

@@ -21,13 +21,14 @@ import (
 	"kith.dev/core/gateway"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
+	"kith.dev/core/relations/link"
 	"kith.dev/core/relations/record"
 )
 
 // away is a directory that knows how a peer is reached, and leads to nobody.
-type away struct{ contact Contact }
+type away struct{ contact link.Contact }
 
-func (a away) Contact(*v1alpha1.Peer) Contact { return a.contact }
+func (a away) Contact(*v1alpha1.Peer) link.Contact { return a.contact }
 
 func (away) Client(*v1alpha1.Peer) (*peering.Client, error) {
 	return nil, errors.New("nobody is there")
@@ -84,7 +85,7 @@ func held(t *testing.T, me, bob *identity.Identity, role v1alpha1.Role, left tim
 	return ctr
 }
 
-func newBoth(t *testing.T, contact Contact, of func(me, bob *identity.Identity, peer *v1alpha1.Peer) []client.Object) *both {
+func newBoth(t *testing.T, contact link.Contact, of func(me, bob *identity.Identity, peer *v1alpha1.Peer) []client.Object) *both {
 	t.Helper()
 	bob := load(t)
 	w := &both{cluster: newCluster(t), noted: &noted{}, bob: bob.ID()}
@@ -102,7 +103,7 @@ func newBoth(t *testing.T, contact Contact, of func(me, bob *identity.Identity, 
 	notices := &Notices{}
 	w.word = notices.Subscribe(t.Context(), w.bob)
 	log := slog.New(slog.DiscardHandler)
-	linker := NewLinker(w.Client, LinkerConfig{Gateway: w.noted, Log: log})
+	linker := link.New(w.Client, link.Config{Gateway: w.noted, Log: log})
 	w.p = NewProvider(w.Client, w.Client, w.me, "alice", time.Minute, w.noted, linker, notices, w.announce, log)
 	w.r = NewPeerReconciler(PeerConfig{Client: w.Client, Fresh: w.Client, Identity: w.me, Name: "alice", Directory: away{contact},
 		Fleet: w.noted, Homes: w.noted, Linker: linker, Announce: w.announce, Log: log})
@@ -139,7 +140,7 @@ func says(d v1alpha1.DirectionStatus) string {
 func TestBothDirectionsGoTheirOwnWay(t *testing.T) {
 	const connected, contracted, unreachable, ending = v1alpha1.StateConnected, v1alpha1.StateContracted, v1alpha1.StateUnreachable, v1alpha1.StateEnding
 	since := time.Now().Add(-time.Hour)
-	here, gone := Contact{Reachable: true, Since: since}, Contact{Why: "no answer", Since: since}
+	here, gone := link.Contact{Reachable: true, Since: since}, link.Contact{Why: "no answer", Since: since}
 	for name, c := range map[string]struct {
 		wants     bool // resources of bob
 		out, in   v1alpha1.RelationState
@@ -147,7 +148,7 @@ func TestBothDirectionsGoTheirOwnWay(t *testing.T) {
 		provide   time.Duration
 		deleted   v1alpha1.Role // a contract that was deleted with kubectl
 		unlinked  bool
-		contact   Contact
+		contact   link.Contact
 		wantOut   string
 		wantIn    string
 		contracts []string
@@ -253,7 +254,7 @@ func TestWhatAnEndTakesAway(t *testing.T) {
 				other, direction = v1alpha1.RoleProvider, api.Outgoing
 			}
 			var ctr *v1alpha1.Contract
-			w := newBoth(t, Contact{}, func(me, bob *identity.Identity, peer *v1alpha1.Peer) (all []client.Object) {
+			w := newBoth(t, link.Contact{}, func(me, bob *identity.Identity, peer *v1alpha1.Peer) (all []client.Object) {
 				ctr = held(t, me, bob, c.role, time.Hour)
 				ctr.Status.State, ctr.Status.Why = v1alpha1.StateEnding, c.why
 				if ctr.Name = "to-bob"; c.role == v1alpha1.RoleConsumer {
@@ -330,7 +331,7 @@ func TestPeeringAgain(t *testing.T) {
 	}
 	w.alice.r.fleet, w.alice.r.directory = &noted{}, away{} // bob hears nothing of the end
 	log := slog.New(slog.DiscardHandler)
-	linker := NewLinker(w.alice.Client, LinkerConfig{Gateway: &noted{}, Log: log})
+	linker := link.New(w.alice.Client, link.Config{Gateway: &noted{}, Log: log})
 	p := NewProvider(w.alice.Client, w.alice.Client, w.alice.me, "alice", time.Minute, nil, linker, &Notices{}, w.alice.announce, log)
 	w.alice.look(t)
 	if _, err := p.contracts(w.alice.r)(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&first)}); err != nil {

@@ -18,6 +18,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/peering"
+	"kith.dev/core/relations/link"
 )
 
 // heardOf notes what nodes and hosting are told.
@@ -49,12 +50,12 @@ func TestNodesAndGuestsAreToldWhoIsThere(t *testing.T) {
 	now := time.Now()
 	ago := now.Add(-11 * time.Second)
 	for what, c := range map[string]struct {
-		contact Contact
+		contact link.Contact
 		want    []string
 	}{
-		"hangs":                  {Contact{Why: "no answer", Since: now, Heard: ago}, []string{"bob is lost: no answer, heard " + ago.Format(time.RFC3339Nano), "home bob: false"}},
-		"its Kubernetes is away": {Contact{Reachable: true, Since: now, Ailing: "its Kubernetes does not answer"}, []string{"bob is lost: its Kubernetes does not answer, heard 0001-01-01T00:00:00Z", "home bob: true"}},
-		"is there":               {Contact{Reachable: true, Since: now}, []string{"home bob: true"}},
+		"hangs":                  {link.Contact{Why: "no answer", Since: now, Heard: ago}, []string{"bob is lost: no answer, heard " + ago.Format(time.RFC3339Nano), "home bob: false"}},
+		"its Kubernetes is away": {link.Contact{Reachable: true, Since: now, Ailing: "its Kubernetes does not answer"}, []string{"bob is lost: its Kubernetes does not answer, heard 0001-01-01T00:00:00Z", "home bob: true"}},
+		"is there":               {link.Contact{Reachable: true, Since: now}, []string{"home bob: true"}},
 	} {
 		peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Status: v1alpha1.PeerStatus{Network: &v1alpha1.NetworkStatus{Ours: []v1alpha1.RangeAlias{{Name: "pods"}}}}}
 		ctr := &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Name: "bob-1"}, Spec: v1alpha1.ContractSpec{Peer: "bob", ID: "1", NotAfter: &metav1.Time{Time: now.Add(time.Hour)}}}

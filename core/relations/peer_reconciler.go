@@ -26,6 +26,7 @@ import (
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
 	"kith.dev/core/queue"
+	"kith.dev/core/relations/link"
 	"kith.dev/core/relations/record"
 )
 
@@ -40,10 +41,10 @@ type PeerReconciler struct {
 	me        *identity.Identity
 	name      string          // of this cluster
 	endpoints func() []string // of this cluster's peer API, told to those we ask
-	directory Directory
+	directory link.Directory
 	fleet     Fleet
 	homes     Homes
-	linker    *Linker
+	linker    *link.Linker
 	announce  func(api.Event)
 	log       *slog.Logger
 
@@ -68,10 +69,10 @@ type PeerConfig struct {
 	Identity  *identity.Identity
 	Name      string
 	Endpoints func() []string
-	Directory Directory
+	Directory link.Directory
 	Fleet     Fleet
 	Homes     Homes
-	Linker    *Linker
+	Linker    *link.Linker
 	Announce  func(api.Event)
 	Log       *slog.Logger
 }
@@ -215,7 +216,7 @@ func soonest(all ...time.Duration) (least time.Duration) {
 
 // outgoing is the table of what to do in the direction in which this cluster consumes.
 // again is when a contract has to be renewed, zero when nothing is known of that.
-func (r *PeerReconciler) outgoing(ctx context.Context, peer *v1alpha1.Peer, contact Contact, contracts []v1alpha1.Contract, syncErr error) (again time.Duration, err error) {
+func (r *PeerReconciler) outgoing(ctx context.Context, peer *v1alpha1.Peer, contact link.Contact, contracts []v1alpha1.Contract, syncErr error) (again time.Duration, err error) {
 	ctr, out := record.Live(contracts), peer.Status.Outgoing
 	switch wants := peer.Spec.Request != nil; {
 	case ctr != nil && !wants:
@@ -240,7 +241,7 @@ func (r *PeerReconciler) outgoing(ctx context.Context, peer *v1alpha1.Peer, cont
 }
 
 // keep runs a contract: node, link, state, and its renewal in time.
-func (r *PeerReconciler) keep(ctx context.Context, peer *v1alpha1.Peer, contact Contact, ctr *v1alpha1.Contract, syncErr error) (again time.Duration, err error) {
+func (r *PeerReconciler) keep(ctx context.Context, peer *v1alpha1.Peer, contact link.Contact, ctr *v1alpha1.Contract, syncErr error) (again time.Duration, err error) {
 	if peer.Status.Network != nil {
 		if err := r.fleet.Ensure(ctx, peer, ctr); err != nil {
 			return 0, err
@@ -339,7 +340,7 @@ func (r *PeerReconciler) end(ctx context.Context, peer *v1alpha1.Peer, ctr *v1al
 }
 
 // incoming keeps the direction in which this cluster provides.
-func (r *PeerReconciler) incoming(ctx context.Context, peer *v1alpha1.Peer, contact Contact, contracts []v1alpha1.Contract, syncErr error) error {
+func (r *PeerReconciler) incoming(ctx context.Context, peer *v1alpha1.Peer, contact link.Contact, contracts []v1alpha1.Contract, syncErr error) error {
 	ctr := record.Live(contracts)
 	switch {
 	case ctr == nil && len(contracts) > 0: // the contract's own reconciler goes on
@@ -377,7 +378,7 @@ func (r *PeerReconciler) incoming(ctx context.Context, peer *v1alpha1.Peer, cont
 
 // sync brings books and link in step over a connection that is new: what one side ended while the other was
 // away ends now, and addresses that changed are told. It does nothing on a connection it was done over before.
-func (r *PeerReconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact Contact, consuming, providing *v1alpha1.Contract) (again time.Duration, err error) {
+func (r *PeerReconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact link.Contact, consuming, providing *v1alpha1.Contract) (again time.Duration, err error) {
 	if consuming == nil && providing == nil {
 		return 0, nil
 	}
@@ -395,7 +396,7 @@ func (r *PeerReconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact 
 		return 0, err
 	}
 	// The consumer proposes, so that the two do not cross; but a provider's new aliases are for it to tell.
-	if consuming != nil && consuming.DeletionTimestamp == nil || r.linker.overlapped(peer) {
+	if consuming != nil && consuming.DeletionTimestamp == nil || r.linker.Overlapped(peer) {
 		if err := r.linker.Propose(ctx, peer, to, contact.Address.Addr()); err != nil {
 			return 0, err
 		}

@@ -21,6 +21,7 @@ import (
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
+	"kith.dev/core/relations/link"
 	"kith.dev/core/relations/record"
 	"kith.dev/core/sharing"
 )
@@ -40,7 +41,7 @@ type Provider struct {
 	name     string
 	patience time.Duration // how long a question waits for an answer
 	host     Host
-	linker   *Linker
+	linker   *link.Linker
 	notices  *Notices
 	announce func(api.Event)
 	log      *slog.Logger
@@ -58,7 +59,7 @@ type Provider struct {
 }
 
 // NewProvider makes a Provider; patience is how long a question waits for an answer.
-func NewProvider(c client.Client, fresh client.Reader, me *identity.Identity, name string, patience time.Duration, host Host, linker *Linker, notices *Notices, announce func(api.Event), log *slog.Logger) *Provider {
+func NewProvider(c client.Client, fresh client.Reader, me *identity.Identity, name string, patience time.Duration, host Host, linker *link.Linker, notices *Notices, announce func(api.Event), log *slog.Logger) *Provider {
 	return &Provider{
 		client: c, fresh: fresh, me: me, name: name, patience: patience, host: host, linker: linker, notices: notices, announce: announce, log: log,
 		made: map[string]made{}, last: map[identity.ID]time.Time{}, books: map[identity.ID]*rate.Limiter{},

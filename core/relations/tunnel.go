@@ -8,33 +8,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/relations/link"
 	"kith.dev/core/relations/record"
 )
 
-// tunnelPatience is how long after the contact came about the first answer through the tunnel may take.
-const tunnelPatience = 15 * time.Second
-
-// tunnel says why nothing passes to a peer that can be reached. known is false when that cannot be said: the peer cannot be
-// reached anyway, or the tunnel is still coming up; then again is when to look again.
-func (l *Linker) tunnel(peer *v1alpha1.Peer, contact Contact, now time.Time) (why string, known bool, again time.Duration) {
-	if !contact.Reachable || peer.Status.Network == nil {
-		return "", false, 0
-	}
-	s, told := l.cfg.Gateway.Stats(peer.Spec.ID)
-	switch left := contact.Since.Add(tunnelPatience).Sub(now); {
-	case !told:
-		return "", false, 0
-	case s.Up:
-		return "", true, 0
-	case left > 0:
-		return "", false, left
-	}
-	return "tunnel: " + s.Why(now), true, 0
-}
-
 // showTunnel keeps the condition of the Peer, and its node in step. That a tunnel is down shows in what packets are needed for;
 // the relation is what it was, and nothing is evicted.
-func (r *PeerReconciler) showTunnel(ctx context.Context, peer *v1alpha1.Peer, contact Contact) (again time.Duration, err error) {
+func (r *PeerReconciler) showTunnel(ctx context.Context, peer *v1alpha1.Peer, contact link.Contact) (again time.Duration, err error) {
 	if r.linker == nil {
 		return 0, nil
 	}
@@ -44,7 +24,7 @@ func (r *PeerReconciler) showTunnel(ctx context.Context, peer *v1alpha1.Peer, co
 		}
 		return 0, record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) { meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionTunnel) })
 	}
-	why, known, again := r.linker.tunnel(peer, contact, time.Now())
+	why, known, again := r.linker.Tunnel(peer, contact, time.Now())
 	if !known {
 		return again, nil
 	}

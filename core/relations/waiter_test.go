@@ -13,6 +13,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
+	"kith.dev/core/relations/link"
 )
 
 // deaf is a directory whose one peer answers nobody.
@@ -27,7 +28,7 @@ func (d *deaf) Client(*v1alpha1.Peer) (*peering.Client, error) {
 	return peering.NewClient(peering.ClientConfig{Identity: d.me, Expect: d.id, Addresses: []string{"127.0.0.1:1"}}), nil
 }
 
-func (d *deaf) Contact(*v1alpha1.Peer) Contact { return Contact{} }
+func (d *deaf) Contact(*v1alpha1.Peer) link.Contact { return link.Contact{} }
 
 // A cache that is behind shows a request as open when its answer was acted on already; the peer knows it no more.
 func TestAnAnswerIsActedOnOnce(t *testing.T) {

@@ -86,13 +86,13 @@ func addEndpoints(ctx context.Context, c client.Client, peer *v1alpha1.Peer, end
 
 // PatchStatus changes the status of a Peer by a merge patch: only the fields that change() touched are
 // written, so that both directions and the linker can write theirs without waiting for each other.
-func PatchStatus(ctx context.Context, c client.Client, peer *v1alpha1.Peer, change func(*v1alpha1.PeerStatus)) error {
+func PatchStatus(ctx context.Context, c client.Client, peer *v1alpha1.Peer, change func(*v1alpha1.PeerStatus), opts ...client.MergeFromOption) error {
 	before := peer.DeepCopy()
 	change(&peer.Status)
 	if equality.Semantic.DeepEqual(before.Status, peer.Status) {
 		return nil
 	}
-	if err := c.Status().Patch(ctx, peer, client.MergeFrom(before)); err != nil {
+	if err := c.Status().Patch(ctx, peer, client.MergeFromWithOptions(before, opts...)); err != nil {
 		return fmt.Errorf("write the status of peer %s: %w", peer.Name, err)
 	}
 	return nil

@@ -1,4 +1,4 @@
-package relations
+package link
 
 import (
 	"context"
@@ -34,8 +34,8 @@ type Gateway interface {
 	Taken(id string) ([]netip.Prefix, error)
 }
 
-// LinkerConfig is what this cluster brings into a link.
-type LinkerConfig struct {
+// Config is what this cluster brings into a link.
+type Config struct {
 	Identity *identity.Identity
 	Gateway  Gateway
 	Port     uint16                  // UDP, of WireGuard here
@@ -53,14 +53,14 @@ const handshake = time.Second
 // A link is a question until its sender has bound its WireGuard key (see binding): it is answered, and changes nothing.
 type Linker struct {
 	client client.Client
-	cfg    LinkerConfig
+	cfg    Config
 
 	choosing sync.Mutex // guards chosen, and is held from the look at what is free until the choice is in it
 	chosen   map[string][]v1alpha1.RangeAlias
 }
 
-// NewLinker makes a Linker.
-func NewLinker(c client.Client, cfg LinkerConfig) *Linker {
+// New makes a Linker.
+func New(c client.Client, cfg Config) *Linker {
 	return &Linker{client: c, cfg: cfg, chosen: map[string][]v1alpha1.RangeAlias{}}
 }
 
@@ -158,10 +158,8 @@ func (l *Linker) Restore(ctx context.Context, peer *v1alpha1.Peer) error {
 		err = errors.Join(l.admit(g), l.proven(id, g.PublicKey, network.Proof))
 	}
 	if err != nil {
-		before := peer.DeepCopy()
-		peer.Status.Network = nil
 		return errors.Join(fmt.Errorf("the link with %s is made anew: %w", peer.Name, err), // unless it was meanwhile
-			l.client.Status().Patch(ctx, peer, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
+			l.write(ctx, peer, nil, client.MergeFromWithOptimisticLock{}))
 	}
 	return l.tell(peer, g)
 }
@@ -180,7 +178,7 @@ func (l *Linker) Drop(ctx context.Context, peer *v1alpha1.Peer) error {
 	if peer.ResourceVersion == "" {
 		return nil
 	}
-	return client.IgnoreNotFound(record.PatchStatus(ctx, l.client, peer, func(s *v1alpha1.PeerStatus) { s.Network = nil }))
+	return client.IgnoreNotFound(l.write(ctx, peer, nil))
 }
 
 // related tells whether a contract with the peer, in either role, is alive.
@@ -252,7 +250,7 @@ func (l *Linker) keep(ctx context.Context, peer *v1alpha1.Peer, network *v1alpha
 	if err := l.tell(peer, g); err != nil {
 		return err
 	}
-	return record.PatchStatus(ctx, l.client, peer, func(s *v1alpha1.PeerStatus) { s.Network = network })
+	return l.write(ctx, peer, network)
 }
 
 func (l *Linker) tell(peer *v1alpha1.Peer, g gateway.Peer) error {
@@ -264,4 +262,9 @@ func (l *Linker) tell(peer *v1alpha1.Peer, g gateway.Peer) error {
 		return fmt.Errorf("set up the tunnel to %s: %w", peer.Name, err)
 	}
 	return nil
+}
+
+// write puts what was agreed, or that nothing is, into the Peer's status. Nobody else writes that field.
+func (l *Linker) write(ctx context.Context, peer *v1alpha1.Peer, network *v1alpha1.NetworkStatus, opts ...client.MergeFromOption) error {
+	return record.PatchStatus(ctx, l.client, peer, func(s *v1alpha1.PeerStatus) { s.Network = network }, opts...)
 }

@@ -1,4 +1,4 @@
-package relations
+package link
 
 import (
 	"context"
@@ -76,8 +76,8 @@ func (l *Linker) ofOthers(ctx context.Context, peer *v1alpha1.Peer) []netip.Pref
 	return taken
 }
 
-// overlapped reports whether an alias of the peer is in use for something else here, and has to be chosen anew.
-func (l *Linker) overlapped(peer *v1alpha1.Peer) bool {
+// Overlapped reports whether an alias of the peer is in use for something else here, and has to be chosen anew.
+func (l *Linker) Overlapped(peer *v1alpha1.Peer) bool {
 	taken, err := l.cfg.Gateway.Taken(peer.Spec.ID)
 	if err != nil || peer.Status.Network == nil {
 		return false

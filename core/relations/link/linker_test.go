@@ -1,4 +1,4 @@
-package relations
+package link
 
 import (
 	"context"
@@ -87,7 +87,7 @@ func newSide(t *testing.T, name string) *side {
 		t.Fatal(err)
 	}
 	s.client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.Peer{}, &v1alpha1.Contract{}).Build()
-	s.linker = NewLinker(s.client, LinkerConfig{
+	s.linker = New(s.client, Config{
 		Identity: s.me, Gateway: idle{s.gateway, &s.came}, Port: 6450, Ranges: map[string]netip.Prefix{"pods": usualPods}, Pool: gateway.DefaultPool(), Log: log,
 	})
 	s.at = serve(t, name, s.me, linkDesk{linker: s.linker}, func(_ audit.Door, reason string) {
@@ -497,12 +497,12 @@ func TestWhoMovesChoosesAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, one := range []struct{ mover, other *side }{{alice, bob}, {bob, alice}} {
-		if one.mover.linker.overlapped(one.mover.peer(one.other)) {
+		if one.mover.linker.Overlapped(one.mover.peer(one.other)) {
 			t.Fatalf("%s overlaps before it moved", one.mover.name)
 		}
 		was, _ := one.mover.gateway.Peer(one.other.me.ID().String())
 		one.mover.came = []netip.Prefix{netip.PrefixFrom(was.Theirs[0].Alias.Addr().Next(), 24).Masked()}
-		if !one.mover.linker.overlapped(one.mover.peer(one.other)) {
+		if !one.mover.linker.Overlapped(one.mover.peer(one.other)) {
 			t.Errorf("%s does not see that it moved", one.mover.name)
 		}
 		if err := one.mover.propose(one.other); err != nil {
@@ -513,9 +513,18 @@ func TestWhoMovesChoosesAnew(t *testing.T) {
 		if is.Theirs[0].Alias.Overlaps(one.mover.came[0]) || there.Ours[0] != is.Theirs[0] {
 			t.Errorf("%s sees %s at %s, who was told %s", one.mover.name, one.other.name, is.Theirs[0], there.Ours[0])
 		}
-		if one.mover.linker.overlapped(one.mover.peer(one.other)) {
+		if one.mover.linker.Overlapped(one.mover.peer(one.other)) {
 			t.Errorf("%s overlaps still", one.mover.name)
 		}
 		linked(t, alice, bob)
 	}
+}
+
+func load(t *testing.T) *identity.Identity {
+	t.Helper()
+	who, err := identity.Load(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return who
 }
