@@ -14,7 +14,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/cluster"
 	"kith.dev/core/offloading"
-	"kith.dev/core/relations"
+	"kith.dev/core/relations/provider"
 	"kith.dev/core/sharing"
 	"kith.dev/core/version"
 	"kith.dev/daemon/localapi"
@@ -67,7 +67,7 @@ func (c *clusterPart) count(ctx context.Context, s *api.Status) error {
 		return internal(err)
 	}
 	for i := range requests.Items {
-		if relations.Pending(&requests.Items[i]) {
+		if provider.Pending(&requests.Items[i]) {
 			s.Counts.Requests++
 		}
 	}
@@ -102,7 +102,7 @@ func (c *clusterPart) sharing(ctx context.Context, s *api.Status, used corev1.Re
 	if err != nil {
 		return internal(err)
 	}
-	there, err := relations.Supply(ctx, c.client)
+	there, err := provider.Supply(ctx, c.client)
 	if err != nil {
 		return internal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/identity"
-	"kith.dev/core/relations"
+	"kith.dev/core/relations/consumer"
 	"kith.dev/core/sharing"
 )
 
@@ -56,7 +56,7 @@ func (b backend) Confirm(ctx context.Context, ref string, in api.PeerConfirm) (a
 		case out.State == v1alpha1.StateDeclined, out.State == v1alpha1.StateExpired,
 			out.State == v1alpha1.StateConnected && out.Confirm == nil && out.Why != "": // of other amounts
 			return true, &api.Error{Code: api.CodeDeclined, Message: out.Why, Do: "`kith peer " + k.name + "` asks again"}
-		case out.Confirm != nil && !answered(relations.Word(&now), *confirmation(out)):
+		case out.Confirm != nil && !answered(consumer.Word(&now), *confirmation(out)):
 			return true, nil // it was a part of what is asked
 		default:
 			return out.Confirm == nil, nil
@@ -129,7 +129,7 @@ func (b backend) pending(k known, inForce *v1alpha1.Contract, resources corev1.R
 		return 0, false
 	}
 	out, request := k.peer.Status.Outgoing, k.peer.Spec.Request
-	same := len(resources) == 0 || ask.Code != "" || sharing.Same(relations.Wanted(k.peer, inForce), wanted(k.peer, resources, inForce))
+	same := len(resources) == 0 || ask.Code != "" || sharing.Same(consumer.Wanted(k.peer, inForce), wanted(k.peer, resources, inForce))
 	waits := out.RequestID != "" && out.Attempt == request.Attempt && (out.Expires == nil || time.Now().Before(out.Expires.Time))
 	return request.Attempt, same && waits && k.contact.Reachable
 }

@@ -22,7 +22,8 @@ import (
 	"kith.dev/core/identity"
 	"kith.dev/core/offloading"
 	"kith.dev/core/peering"
-	"kith.dev/core/relations"
+	"kith.dev/core/relations/consumer"
+	"kith.dev/core/relations/provider"
 	"kith.dev/core/relations/record"
 	"kith.dev/core/sharing"
 )
@@ -127,7 +128,7 @@ func (b backend) view(k known, f facts) api.Peer {
 		r := &f.requests[i]
 		switch {
 		case r.Spec.PeerID != p.ID:
-		case relations.Pending(r):
+		case provider.Pending(r):
 			p.Incoming, p.Code = api.StateRequested, r.Spec.Code
 		case r.Status.Answer == v1alpha1.AnswerAccepted && r.Spec.Code != "" && time.Now().Before(r.Spec.Expires.Time):
 			// Its owner compares the code now, with what this screen shows.
@@ -144,7 +145,7 @@ func (b backend) view(k known, f facts) api.Peer {
 		if ctr.Spec.Peer == k.name && ctr.Spec.Role == v1alpha1.RoleConsumer {
 			p.Offered = sharing.Words(ctr.Spec.Resources)
 			if asks(k.peer) {
-				p.Asked = sharing.Words(relations.Wanted(k.peer, &ctr), ctr.Spec.Resources)
+				p.Asked = sharing.Words(consumer.Wanted(k.peer, &ctr), ctr.Spec.Resources)
 			}
 		}
 	}
@@ -336,7 +337,7 @@ func (c *clusterPart) inForce(ctx context.Context, k known) (*v1alpha1.Contract,
 	if k.peer == nil {
 		return nil, nil
 	}
-	ctr, err := relations.Consuming(ctx, c.fresh, k.peer)
+	ctr, err := consumer.InForce(ctx, c.fresh, k.peer)
 	if err != nil {
 		return nil, internal(err)
 	}
@@ -347,7 +348,7 @@ func (c *clusterPart) inForce(ctx context.Context, k known) (*v1alpha1.Contract,
 func wanted(peer *v1alpha1.Peer, resources corev1.ResourceList, inForce *v1alpha1.Contract) corev1.ResourceList {
 	would := peer.DeepCopy()
 	would.Spec.Request = &v1alpha1.ResourceRequest{Resources: resources}
-	return relations.Wanted(would, inForce)
+	return consumer.Wanted(would, inForce)
 }
 
 // unchanged answers who asks for what the contract in force grants: nobody else is asked.
@@ -405,14 +406,14 @@ func (c *clusterPart) followAsk(ctx context.Context, name string, attempt int64,
 			return false, client.IgnoreNotFound(err)
 		}
 		out := peer.Status.Outgoing
-		if out.Attempt < attempt || relations.Asking(out) {
+		if out.Attempt < attempt || consumer.Asking(out) {
 			if out.Why != "" {
 				say(api.Progress{Message: out.Why})
 			}
 			return false, nil
 		}
 		if asked := confirmation(out); asked != nil {
-			if !answered(relations.Word(&peer), *asked) { // else the answer was given a moment ago
+			if !answered(consumer.Word(&peer), *asked) { // else the answer was given a moment ago
 				say(api.Progress{Message: out.Why, Code: out.Code, Confirm: asked, Peer: name})
 			}
 			return !wait, nil
@@ -423,7 +424,7 @@ func (c *clusterPart) followAsk(ctx context.Context, name string, attempt int64,
 			return !wait, nil
 		case v1alpha1.StateConnected:
 			if out.RequestID != "" { // other amounts, on top of the contract in force
-				inForce, err := relations.Consuming(ctx, c.client, &peer)
+				inForce, err := consumer.InForce(ctx, c.client, &peer)
 				if err != nil {
 					return false, internal(err)
 				}
@@ -451,7 +452,7 @@ func change(peer *v1alpha1.Peer, inForce *v1alpha1.Contract) string {
 	if inForce == nil {
 		return ""
 	}
-	wanted := relations.Wanted(peer, inForce)
+	wanted := consumer.Wanted(peer, inForce)
 	return api.Change(sharing.Words(inForce.Spec.Resources, wanted), sharing.Words(wanted), nil)
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/relations"
+	"kith.dev/core/relations/provider"
 	"kith.dev/core/sharing"
 )
 
@@ -38,7 +38,7 @@ func (b backend) Policies(ctx context.Context) ([]api.Policy, error) {
 
 // policyViewer reads what views of policies need beside the policies: the nodes and the peers.
 func (c *clusterPart) policyViewer(ctx context.Context) (func(*v1alpha1.SharingPolicy) api.Policy, error) {
-	there, err := relations.Supply(ctx, c.client)
+	there, err := provider.Supply(ctx, c.client)
 	if err != nil {
 		return nil, err
 	}

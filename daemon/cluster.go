@@ -28,11 +28,14 @@ import (
 	"kith.dev/core/fence"
 	"kith.dev/core/hosting"
 	"kith.dev/core/netpolicy"
+	"kith.dev/core/notify"
 	"kith.dev/core/offloading"
 	"kith.dev/core/peering"
 	"kith.dev/core/reflection"
 	"kith.dev/core/relations"
+	"kith.dev/core/relations/consumer"
 	"kith.dev/core/relations/link"
+	"kith.dev/core/relations/provider"
 	"kith.dev/core/supply"
 	"kith.dev/core/virtualnode"
 )
@@ -44,11 +47,11 @@ type clusterPart struct {
 	host       *hosting.Host
 	door       *hosting.Door
 	fleet      *fleet
-	peers      *relations.PeerReconciler
-	provider   *relations.Provider
+	peers      *relations.Reconciler
+	provider   *provider.Provider
 	offloading *offloading.Reconciler
 	version    string
-	changed    relations.Bell // rings when a Peer, a Contract or a NamespaceOffloading changed
+	changed    notify.Bell // rings when a Peer, a Contract or a NamespaceOffloading changed
 }
 
 func newScheme() *runtime.Scheme {
@@ -93,7 +96,7 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 		d.cluster.Store(nil)
 		d.changed.Ring()
 		d.directory.onChange(func(string) {}) // nobody takes pokes any more, and the directory must not wait for that
-		c.peers.Close()
+		c.peers.Consumer.Close()
 		c.fleet.wait()
 	}()
 	go d.keep(ctx, "the kubelet endpoint of virtual nodes", kubelet.Run)
@@ -214,10 +217,16 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		return nil, nil, err
 	}
 	linker := d.newLinker(c.client)
-	c.provider = relations.NewProvider(c.client, mgr.GetAPIReader(), d.me, d.cfg.Name, d.cfg.RequestTimeout, c.host, linker, &d.notices, d.publish, d.log)
-	c.peers = relations.NewPeerReconciler(relations.PeerConfig{
-		Client: c.client, Fresh: mgr.GetAPIReader(), Identity: d.me, Name: d.cfg.Name, Endpoints: d.endpoints, Directory: d.directory, Fleet: c.fleet, Homes: c.host,
-		Linker: linker, Announce: d.publish, Log: d.log,
+	c.provider = provider.New(provider.Config{
+		Client: c.client, Fresh: c.fresh, Identity: d.me, Name: d.cfg.Name, Patience: d.cfg.RequestTimeout, Host: c.host, Linker: linker,
+		Notices: &d.notices, Announce: d.publish, Log: d.log,
+	})
+	c.peers = relations.New(relations.Config{
+		Client: c.client, Fresh: c.fresh, Directory: d.directory, Linker: linker, Fleet: c.fleet, Provider: c.provider, Announce: d.publish, Log: d.log,
+		Consumer: consumer.New(consumer.Config{
+			Client: c.client, Fresh: c.fresh, Identity: d.me, Name: d.cfg.Name, Endpoints: d.endpoints, Directory: d.directory, Fleet: c.fleet,
+			Announce: d.publish, Log: d.log,
+		}),
 	})
 	c.offloading = offloading.New(c.client, c.fleet, d.log)
 	around, err := d.followGuests(ctx)
@@ -226,7 +235,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	}
 	for _, setup := range []func() error{
 		func() error { return c.peers.SetupWithManager(mgr) },
-		func() error { return c.provider.SetupWithManager(mgr, c.peers) },
+		func() error { return c.provider.SetupWithManager(mgr) },
 		func() error { return c.offloading.SetupWithManager(mgr) },
 		func() error { return around.SetupWithManager(mgr) },
 		func() error { return d.exposeServices(mgr) },

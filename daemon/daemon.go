@@ -24,8 +24,9 @@ import (
 	"kith.dev/core/fence"
 	"kith.dev/core/gateway"
 	"kith.dev/core/identity"
+	"kith.dev/core/notify"
 	"kith.dev/core/peering"
-	"kith.dev/core/relations"
+	"kith.dev/core/relations/provider"
 	"kith.dev/core/version"
 	"kith.dev/daemon/config"
 	"kith.dev/daemon/localapi"
@@ -50,8 +51,8 @@ type Daemon struct {
 	nearby    *discovery.Table
 	contacts  *peering.Contacts
 	directory *directory
-	notices   relations.Notices
-	changed   relations.Bell   // rings when something changed that a desktop shows
+	notices   provider.Notices
+	changed   notify.Bell      // rings when something changed that a desktop shows
 	engine    cluster.Engine   // nil with engine "none"
 	gateway   *gateway.Gateway // nil with engine "none"
 	fence     *fence.Fence     // nil with an engine whose ranges are known later

@@ -15,7 +15,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/gateway"
 	"kith.dev/core/hosting"
-	"kith.dev/core/relations"
+	"kith.dev/core/relations/provider"
 	"kith.dev/core/virtualnode"
 	"kith.dev/daemon/doctor"
 )
@@ -161,7 +161,7 @@ func (c *clusterPart) waiting(ctx context.Context) []api.Problem {
 	var list []api.Problem
 	for i := range requests.Items {
 		r := &requests.Items[i]
-		if !relations.Pending(r) {
+		if !provider.Pending(r) {
 			continue
 		}
 		gets := "to use this laptop" // what it would get is not known, when even that cannot be read

@@ -17,7 +17,7 @@ type Caller struct {
 	Addr netip.AddrPort
 }
 
-// Desk is where the server brings what peers ask; core/relations sits there.
+// Desk is where the server brings what peers ask; core/relations/provider sits there.
 //
 // What it is given has been validated; what it returns is validated before it is sent. All methods may run at
 // once, for one caller and for many, and must end when ctx does. An error that is, or wraps, a *Problem is sent

@@ -10,9 +10,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"kith.dev/core/api"
@@ -21,7 +25,9 @@ import (
 	"kith.dev/core/gateway"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
+	"kith.dev/core/relations/consumer"
 	"kith.dev/core/relations/link"
+	"kith.dev/core/relations/provider"
 	"kith.dev/core/relations/record"
 )
 
@@ -54,13 +60,75 @@ func (n *noted) RemovePeer(string) error { n.say("take the tunnel down"); return
 
 func (*noted) Stats(string) (gateway.Stats, bool) { return gateway.Stats{}, false }
 
+// cluster is one laptop's objects and what its owner was told.
+type cluster struct {
+	client.Client
+	me     *identity.Identity
+	events []api.Event
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.Peer{}, &v1alpha1.PeeringRequest{}, &v1alpha1.Contract{}).Build()
+	return &cluster{Client: c, me: load(t)}
+}
+
+func load(t *testing.T) *identity.Identity {
+	t.Helper()
+	who, err := identity.Load(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return who
+}
+
+// hears counts what the owner was told of a kind.
+func (c *cluster) hears(kind api.EventType) (n int) {
+	for _, e := range c.events {
+		if e.Type == kind {
+			n++
+		}
+	}
+	return n
+}
+
+func (c *cluster) peer(t *testing.T, name string) *v1alpha1.Peer {
+	t.Helper()
+	var peer v1alpha1.Peer
+	if err := c.Get(t.Context(), client.ObjectKey{Name: name}, &peer); err != nil {
+		t.Fatal(err)
+	}
+	return &peer
+}
+
+func (c *cluster) contracts(t *testing.T) []v1alpha1.Contract {
+	t.Helper()
+	var list v1alpha1.ContractList
+	if err := c.List(t.Context(), &list); err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+// acceptedPeer is a Peer whose key the owner accepted.
+func acceptedPeer(name string, id identity.ID) *v1alpha1.Peer {
+	peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PeerSpec{ID: id.String(), DisplayName: name}}
+	meta.SetStatusCondition(&peer.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: "OwnerAccepted"})
+	return peer
+}
+
 // both is alice, who may consume from bob and provide to him.
 type both struct {
 	*cluster
 	*noted
 	bob  identity.ID
-	r    *PeerReconciler
-	p    *Provider
+	r    *Reconciler
 	word <-chan peering.Notice // in the stream that bob has open
 }
 
@@ -72,7 +140,7 @@ func held(t *testing.T, me, bob *identity.Identity, role v1alpha1.Role, left tim
 	if role == v1alpha1.RoleProvider {
 		consumer, name, provider = bob, "bob", contract.Party{ID: me.ID(), Name: "alice", Key: me.Public()}
 	}
-	doc := newDocument(consumer, name, provider, contract.Terms{Resources: map[string]string{"cpu": "1", "memory": "1Gi", "pods": "5"}, PodSecurity: contract.Baseline}, time.Hour)
+	doc := record.NewDocument(consumer, name, provider, contract.Terms{Resources: map[string]string{"cpu": "1", "memory": "1Gi", "pods": "5"}, PodSecurity: contract.Baseline}, time.Hour)
 	doc.NotBefore, doc.NotAfter, doc.Created = doc.NotBefore.Add(left-time.Hour), doc.NotAfter.Add(left-time.Hour), doc.Created.Add(left-time.Hour)
 	signed, err := contract.New(doc)
 	if err != nil {
@@ -100,15 +168,25 @@ func newBoth(t *testing.T, contact link.Contact, of func(me, bob *identity.Ident
 			t.Fatal(err)
 		}
 	}
-	notices := &Notices{}
+	notices := &provider.Notices{}
 	w.word = notices.Subscribe(t.Context(), w.bob)
-	log := slog.New(slog.DiscardHandler)
-	linker := link.New(w.Client, link.Config{Gateway: w.noted, Log: log})
-	w.p = NewProvider(w.Client, w.Client, w.me, "alice", time.Minute, w.noted, linker, notices, w.announce, log)
-	w.r = NewPeerReconciler(PeerConfig{Client: w.Client, Fresh: w.Client, Identity: w.me, Name: "alice", Directory: away{contact},
-		Fleet: w.noted, Homes: w.noted, Linker: linker, Announce: w.announce, Log: log})
-	t.Cleanup(w.r.Close)
+	w.r = newReconciler(w.cluster, away{contact}, w.noted, notices)
+	t.Cleanup(w.r.Consumer.Close)
 	return w
+}
+
+// newReconciler has all rooms together, as the daemon has.
+func newReconciler(c *cluster, directory link.Directory, n *noted, notices *provider.Notices) *Reconciler {
+	log := slog.New(slog.DiscardHandler)
+	announce := func(e api.Event) { c.events = append(c.events, e) }
+	linker := link.New(c.Client, link.Config{Gateway: n, Log: log})
+	return New(Config{
+		Client: c.Client, Fresh: c.Client, Directory: directory, Linker: linker, Fleet: n, Announce: announce, Log: log,
+		Provider: provider.New(provider.Config{Client: c.Client, Fresh: c.Client, Identity: c.me, Name: "alice", Patience: time.Minute, Host: n,
+			Linker: linker, Notices: notices, Announce: announce, Log: log}),
+		Consumer: consumer.New(consumer.Config{Client: c.Client, Fresh: c.Client, Identity: c.me, Name: "alice", Directory: directory,
+			Endpoints: func() []string { return nil }, Fleet: n, Announce: announce, Log: log}),
+	})
 }
 
 // lives lists the contracts that go on, and those that end with the reason.
@@ -223,7 +301,7 @@ func TestBothDirectionsGoTheirOwnWay(t *testing.T) {
 				api.EventPeerConnected:   c.out != connected && c.wantOut == "connected",
 				api.EventPeerUnreachable: c.out == connected && w.peer(t, "bob").Status.Outgoing.State == unreachable,
 			} {
-				if n := w.told(kind); (n == 1) != want {
+				if n := w.hears(kind); (n == 1) != want {
 					t.Errorf("the owner was told %d times: %s", n, kind)
 				}
 			}
@@ -275,7 +353,7 @@ func TestWhatAnEndTakesAway(t *testing.T) {
 			}
 			key := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(ctr)}
 			for range 3 { // the first look deletes what is only said to end; the last finds nothing
-				if _, err := w.p.contracts(w.r)(t.Context(), key); err != nil {
+				if _, err := w.r.contract(t.Context(), key); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -319,40 +397,64 @@ func TestWhatAnEndTakesAway(t *testing.T) {
 	}
 }
 
-// After an end a peer is asked as it was the first time; its key is known by then, so nobody compares. A contract of its own comes
-// of it, and nothing of the old one is in the way.
-func TestPeeringAgain(t *testing.T) {
-	w := newBetween(t, list("cpu", "1", "memory", "1Gi", "pods", "5"))
-	first := w.alice.contracts(t)[0]
-	peer := w.alice.peer(t, "bob")
-	peer.Spec.Request = nil
-	if err := w.alice.Update(t.Context(), peer); err != nil {
-		t.Fatal(err)
-	}
-	w.alice.r.fleet, w.alice.r.directory = &noted{}, away{} // bob hears nothing of the end
-	log := slog.New(slog.DiscardHandler)
-	linker := link.New(w.alice.Client, link.Config{Gateway: &noted{}, Log: log})
-	p := NewProvider(w.alice.Client, w.alice.Client, w.alice.me, "alice", time.Minute, nil, linker, &Notices{}, w.alice.announce, log)
-	w.alice.look(t)
-	if _, err := p.contracts(w.alice.r)(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(&first)}); err != nil {
-		t.Fatal(err)
-	}
-	if out := w.alice.peer(t, "bob").Status.Outgoing; len(w.alice.contracts(t)) != 0 || out.State != v1alpha1.StateNone || out.Contract != "" {
-		t.Fatalf("%d contracts, %+v", len(w.alice.contracts(t)), out)
-	}
-	w.alice.r.directory = w.alice.directory
-	w.change(t, 2, list("cpu", "2", "memory", "1Gi", "pods", "5"))
-	if open := w.bob.requests(t); len(open) != 1 || open[0].Spec.Code != "" {
-		t.Errorf("bob is asked %+v", open)
-	}
-	second := w.accepted(t)
-	cpu := second.Spec.Resources[corev1.ResourceCPU]
-	if second.Spec.ID == first.Spec.ID || second.Spec.Revision != 1 || cpu.String() != "2" {
-		t.Errorf("%s revision %d, cpu %s; before that %s", second.Spec.ID, second.Spec.Revision, cpu.String(), first.Spec.ID)
-	}
-	for _, ctr := range w.bob.signedOnes(t) {
-		if (ctr.Spec.ID == second.Spec.ID) == (ctr.DeletionTimestamp != nil) {
-			t.Errorf("at bob %s revision %d, deleted %v", ctr.Spec.ID, ctr.Spec.Revision, ctr.DeletionTimestamp)
+// bob was forgotten and another bob is a Peer by the time that anybody looks: nothing of the first one's is the second one's.
+func TestAContractEndsWithItsKeyNotItsName(t *testing.T) {
+	var ctr *v1alpha1.Contract
+	w := newBoth(t, link.Contact{}, func(me, bob *identity.Identity, _ *v1alpha1.Peer) []client.Object {
+		ctr = held(t, me, bob, v1alpha1.RoleConsumer, time.Hour)
+		return []client.Object{ctr}
+	})
+	look := func() v1alpha1.Contract {
+		t.Helper()
+		if _, err := w.r.contract(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(ctr)}); err != nil {
+			t.Fatal(err)
 		}
+		return w.contracts(t)[0]
+	}
+	if now := look(); now.DeletionTimestamp != nil {
+		t.Fatal("the contract of the first bob ends while he is there")
+	}
+	if err := w.Delete(t.Context(), w.peer(t, "bob")); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Create(t.Context(), acceptedPeer("bob", load(t).ID())); err != nil {
+		t.Fatal(err)
+	}
+	if now := look(); now.DeletionTimestamp == nil || now.Status.Why != "the peer was forgotten" {
+		t.Errorf("the second bob has the contract of the first: %+v", now.Status)
+	}
+}
+
+// The caches of Peers and of Contracts are not in step: of what was signed a moment ago the Contract may be there and its Peer
+// not, and that is no reason to end it.
+func TestAContractIsNotEndedForAPeerThatTheCacheDoesNotHaveYet(t *testing.T) {
+	var ctr *v1alpha1.Contract
+	w := newBoth(t, link.Contact{}, func(me, bob *identity.Identity, _ *v1alpha1.Peer) []client.Object {
+		ctr = held(t, me, bob, v1alpha1.RoleProvider, time.Hour)
+		return []client.Object{ctr}
+	})
+	w.r.Client = interceptor.NewClient(w.Client.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if _, ok := o.(*v1alpha1.Peer); ok {
+				return apierrors.NewNotFound(v1alpha1.GroupVersion.WithResource("peers").GroupResource(), key.Name)
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	})
+	look := func() v1alpha1.Contract {
+		t.Helper()
+		if _, err := w.r.contract(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(ctr)}); err != nil {
+			t.Fatal(err)
+		}
+		return w.contracts(t)[0]
+	}
+	if now := look(); now.DeletionTimestamp != nil || now.Status.State == v1alpha1.StateEnding {
+		t.Errorf("it was ended: %+v", now.Status)
+	}
+	if err := w.Delete(t.Context(), w.peer(t, "bob")); err != nil { // forgotten
+		t.Fatal(err)
+	}
+	if now := look(); now.DeletionTimestamp == nil || now.Status.Why != "the peer was forgotten" {
+		t.Errorf("it stands on: %+v", now.Status)
 	}
 }

@@ -34,7 +34,7 @@ func TestTheTunnelsConditionIsWrittenWhenItChanges(t *testing.T) {
 	peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Spec: v1alpha1.PeerSpec{ID: "bob"}, Status: v1alpha1.PeerStatus{Network: &v1alpha1.NetworkStatus{PublicKey: "x"}}}
 	objects := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.Peer{}).WithObjects(peer).Build()
 	told, states := &heardOf{}, map[string]gateway.Stats{}
-	r := NewPeerReconciler(PeerConfig{Client: objects, Fleet: told, Log: slog.New(slog.DiscardHandler), Linker: link.New(objects, link.Config{Gateway: tunnels{stats: states}})})
+	r := New(Config{Client: objects, Fleet: told, Log: slog.New(slog.DiscardHandler), Linker: link.New(objects, link.Config{Gateway: tunnels{stats: states}})})
 	here := link.Contact{Reachable: true, Since: time.Now().Add(-time.Hour)}
 	look := func(stats gateway.Stats) (version string, c *metav1.Condition) {
 		t.Helper()
