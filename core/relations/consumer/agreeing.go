@@ -136,7 +136,7 @@ func noMore(terms contract.Terms, asked map[string]string) (contract.Terms, erro
 
 // consider signs an offer if the owner has agreed to all that needs it, and else shows what does.
 func (r *Consumer) consider(ctx context.Context, peer *v1alpha1.Peer, to *peering.Client, offer *peering.Offer) error {
-	contracts, err := record.Contracts(ctx, r.client, peer.Name, v1alpha1.RoleConsumer)
+	contracts, err := record.Contracts(ctx, r.Client, peer.Name, v1alpha1.RoleConsumer)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (r *Consumer) consider(ctx context.Context, peer *v1alpha1.Peer, to *peerin
 		return r.showConfirm(ctx, peer, sentences)
 	}
 	if !sharing.Accepted(peer) {
-		if err := record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) { record.AcceptKey(s, "OwnerConfirmed") }); err != nil {
+		if err := record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) { record.AcceptKey(s, "OwnerConfirmed") }); err != nil {
 			return err
 		}
 	}
@@ -187,13 +187,13 @@ func (r *Consumer) showConfirm(ctx context.Context, peer *v1alpha1.Peer, terms [
 		return nil
 	}
 	why := peer.Name + " accepted: " + strings.Join(ask, "; ")
-	if err := record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+	if err := record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) {
 		s.Outgoing.Why, s.Outgoing.Confirm = why, &need
 	}); err != nil {
 		return err
 	}
-	r.log.Info("peer accepted, the owner is asked to confirm", "peer", peer.Name, "request", peer.Status.Outgoing.RequestID, "terms", len(terms))
-	r.announce(api.Event{Type: api.EventConfirm, Severity: api.SeverityInfo, Peer: peer.Name, Message: why,
+	r.Log.Info("peer accepted, the owner is asked to confirm", "peer", peer.Name, "request", peer.Status.Outgoing.RequestID, "terms", len(terms))
+	r.Announce(api.Event{Type: api.EventConfirm, Severity: api.SeverityInfo, Peer: peer.Name, Message: why,
 		Direction: api.Outgoing, State: api.StateRequested})
 	return nil
 }
@@ -203,7 +203,7 @@ func (r *Consumer) takeBack(ctx context.Context, peer *v1alpha1.Peer, why string
 	request := peer.Status.Outgoing.RequestID
 	ended, err := r.close(ctx, peer, peering.EventDeclined, "the request to "+peer.Name+" was taken back", why)
 	if ended && alarm {
-		r.announce(api.Event{Type: api.EventSecurity, Severity: api.SeverityWarning, Peer: peer.Name,
+		r.Announce(api.Event{Type: api.EventSecurity, Severity: api.SeverityWarning, Peer: peer.Name,
 			Message: "the request to " + peer.Name + " was taken back, and nothing was signed: " + why})
 	}
 	if ended {

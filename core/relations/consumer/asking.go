@@ -39,7 +39,7 @@ func (r *Consumer) ask(ctx context.Context, peer *v1alpha1.Peer) error {
 		return nil
 	}
 	var now v1alpha1.Peer
-	if err := r.fresh.Get(ctx, client.ObjectKeyFromObject(peer), &now); err != nil {
+	if err := r.Fresh.Get(ctx, client.ObjectKeyFromObject(peer), &now); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	if now.Spec.Request == nil || now.Status.Outgoing.Attempt >= now.Spec.Request.Attempt {
@@ -67,11 +67,11 @@ func (r *Consumer) setAsking(peer *v1alpha1.Peer, q question) {
 }
 
 func (r *Consumer) put(ctx context.Context, peer *v1alpha1.Peer) error {
-	to, err := r.directory.Client(peer)
+	to, err := r.Directory.Client(peer)
 	if err != nil {
 		return err
 	}
-	inForce, err := InForce(ctx, r.fresh, peer)
+	inForce, err := InForce(ctx, r.Fresh, peer)
 	if err != nil {
 		return err
 	}
@@ -81,12 +81,12 @@ func (r *Consumer) put(ctx context.Context, peer *v1alpha1.Peer) error {
 		r.setAsking(peer, question{peer.UID, attempt})
 		return r.unasked(ctx, peer, why)
 	}
-	ask := peering.Question{Name: r.name, Resources: record.Amounts(wanted), Endpoints: r.endpoints(), Attempt: attempt}
+	ask := peering.Question{Name: r.Name, Resources: record.Amounts(wanted), Endpoints: r.Endpoints(), Attempt: attempt}
 	if inForce != nil {
 		ask.Contract = inForce.Spec.ID
 	}
 	asked, err := to.Ask(ctx, ask, !known, func() error {
-		if err := record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+		if err := record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) {
 			record.Step(&s.Outgoing, peering.EventAsked, asking+peer.Name)
 			settle(&s.Outgoing)
 			s.Outgoing.Attempt = attempt
@@ -108,20 +108,20 @@ func (r *Consumer) put(ctx context.Context, peer *v1alpha1.Peer) error {
 		return r.refused(ctx, peer, problem)
 	case err != nil:
 		why := fmt.Sprintf("%s could not be asked: %v", peer.Name, err)
-		return errors.Join(record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) { s.Outgoing.Why = why }), err)
+		return errors.Join(record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) { s.Outgoing.Why = why }), err)
 	}
 	code := asked.Code
 	if known && !asked.Compare {
 		code = ""
 	}
 	expires := metav1.NewTime(asked.Expires)
-	if err := record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+	if err := record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) {
 		record.Step(&s.Outgoing, peering.EventAsked, "waiting for the owner of "+peer.Name)
 		s.Outgoing.RequestID, s.Outgoing.Code, s.Outgoing.Expires = asked.RequestID, code, &expires
 	}); err != nil {
 		return err
 	}
-	r.log.Info("asked", "peer", peer.Name, "request", asked.RequestID)
+	r.Log.Info("asked", "peer", peer.Name, "request", asked.RequestID)
 	r.await(peer)
 	return nil
 }
@@ -144,7 +144,7 @@ const nothingChanges = "nothing changes"
 func (r *Consumer) unasked(ctx context.Context, peer *v1alpha1.Peer, why string) error {
 	attempt, state := peer.Spec.Request.Attempt, api.StateDeclined
 	text := peer.Name + " was not asked: " + why
-	err := record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+	err := record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) {
 		settle(&s.Outgoing)
 		s.Outgoing.Attempt = attempt
 		if why == nothingChanges {
@@ -155,7 +155,7 @@ func (r *Consumer) unasked(ctx context.Context, peer *v1alpha1.Peer, why string)
 		record.Step(&s.Outgoing, peering.EventDeclined, text)
 	})
 	if err == nil {
-		r.announce(api.Event{Type: api.EventRequestAnswered, Severity: api.SeverityInfo, Peer: peer.Name, Message: text,
+		r.Announce(api.Event{Type: api.EventRequestAnswered, Severity: api.SeverityInfo, Peer: peer.Name, Message: text,
 			Direction: api.Outgoing, State: state})
 	}
 	return err
@@ -163,17 +163,17 @@ func (r *Consumer) unasked(ctx context.Context, peer *v1alpha1.Peer, why string)
 
 // withdraw tells the peer that a question is taken back. One that does not hear it has it lapse.
 func (r *Consumer) withdraw(ctx context.Context, peer *v1alpha1.Peer, request string) {
-	if request == "" || !r.directory.Contact(peer).Reachable {
+	if request == "" || !r.Directory.Contact(peer).Reachable {
 		return
 	}
-	to, err := r.directory.Client(peer)
+	to, err := r.Directory.Client(peer)
 	if err != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, farewell)
 	defer cancel()
 	if err := to.Withdraw(ctx, request); err != nil {
-		r.log.Info("the peer will find out later that the request was taken back", "peer", peer.Name, "request", request, "err", err)
+		r.Log.Info("the peer will find out later that the request was taken back", "peer", peer.Name, "request", request, "err", err)
 	}
 }
 
@@ -189,7 +189,7 @@ func (r *Consumer) refused(ctx context.Context, peer *v1alpha1.Peer, problem *pe
 	if problem.Code == peering.CodeVersion {
 		why = problem.Error()
 	}
-	return record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+	return record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) {
 		record.Step(&s.Outgoing, peering.EventAsked, "")
 		record.Step(&s.Outgoing, peering.EventDeclined, why)
 		settle(&s.Outgoing)
@@ -201,7 +201,7 @@ func (r *Consumer) refused(ctx context.Context, peer *v1alpha1.Peer, problem *pe
 func (r *Consumer) brokenOff(ctx context.Context, peer *v1alpha1.Peer, broken *peering.BrokenOffError) error {
 	why := fmt.Sprintf("%s broke off the pairing; ask again", peer.Name)
 	if errors.Is(broken, identity.ErrCommitment) {
-		r.announce(api.Event{Type: api.EventSecurity, Severity: api.SeverityWarning, Peer: peer.Name, Message: peer.Name + ": " + broken.Err.Error()})
+		r.Announce(api.Event{Type: api.EventSecurity, Severity: api.SeverityWarning, Peer: peer.Name, Message: peer.Name + ": " + broken.Err.Error()})
 	}
 	return r.over(ctx, peer, peering.EventDeclined, why, broken.Err.Error())
 }
@@ -209,7 +209,7 @@ func (r *Consumer) brokenOff(ctx context.Context, peer *v1alpha1.Peer, broken *p
 // conclude acts on the answer to a request, unless another one was made since.
 func (r *Consumer) conclude(ctx context.Context, name, request string, to *peering.Client, outcome peering.Outcome) error {
 	var peer v1alpha1.Peer
-	if err := r.fresh.Get(ctx, types.NamespacedName{Name: name}, &peer); err != nil { // the code to compare may not be in the cache yet
+	if err := r.Fresh.Get(ctx, types.NamespacedName{Name: name}, &peer); err != nil { // the code to compare may not be in the cache yet
 		return client.IgnoreNotFound(err)
 	}
 	if peer.Status.Outgoing.RequestID != request {
@@ -242,13 +242,13 @@ func (r *Consumer) close(ctx context.Context, peer *v1alpha1.Peer, e peering.Eve
 	r.closing.Lock()
 	defer r.closing.Unlock()
 	was := peer.Status.Outgoing
-	if err := r.fresh.Get(ctx, client.ObjectKeyFromObject(peer), peer); err != nil {
+	if err := r.Fresh.Get(ctx, client.ObjectKeyFromObject(peer), peer); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
 	if now := peer.Status.Outgoing; now.RequestID != was.RequestID || now.Attempt != was.Attempt || now.RequestID == "" && !Asking(now) {
 		return false, nil
 	}
-	if err := record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+	if err := record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) {
 		record.Step(&s.Outgoing, e, why)
 		settle(&s.Outgoing)
 	}); err != nil {
@@ -261,7 +261,7 @@ func (r *Consumer) close(ctx context.Context, peer *v1alpha1.Peer, e peering.Eve
 	case Word(peer).Withdraw: // its owner need not be told
 		became = api.StateNone
 	}
-	r.announce(api.Event{Type: api.EventRequestAnswered, Severity: api.SeverityInfo, Peer: peer.Name, Message: why,
+	r.Announce(api.Event{Type: api.EventRequestAnswered, Severity: api.SeverityInfo, Peer: peer.Name, Message: why,
 		Direction: api.Outgoing, State: became})
 	return true, nil
 }
@@ -269,7 +269,7 @@ func (r *Consumer) close(ctx context.Context, peer *v1alpha1.Peer, e peering.Eve
 // sign turns terms that the owner agreed to into a contract that both signed.
 func (r *Consumer) sign(ctx context.Context, peer *v1alpha1.Peer, to *peering.Client, old *v1alpha1.Contract, asked corev1.ResourceList, terms contract.Terms, offer *peering.Offer) error {
 	id, key := to.Peer() // known since the answer came
-	doc := record.NewDocument(r.me, r.name, contract.Party{ID: id, Name: cmp.Or(peer.Spec.DisplayName, record.Label(peer.Name)), Key: key},
+	doc := record.NewDocument(r.Identity, r.Name, contract.Party{ID: id, Name: cmp.Or(peer.Spec.DisplayName, record.Label(peer.Name)), Key: key},
 		terms, time.Duration(offer.ValidFor)*time.Second)
 	if old != nil { // other amounts: the next revision of what is in force
 		doc.ID, doc.Revision = old.Spec.ID, old.Spec.Revision+1
@@ -310,7 +310,7 @@ func (r *Consumer) signOnce(ctx context.Context, to *peering.Client, doc contrac
 	if err != nil {
 		return mine, fmt.Errorf("the offer cannot become a contract: %w", err)
 	}
-	if err := mine.SignAs(contract.Consumer, r.me); err != nil {
+	if err := mine.SignAs(contract.Consumer, r.Identity); err != nil {
 		return mine, err
 	}
 	return to.Sign(ctx, mine)
@@ -323,10 +323,10 @@ func (r *Consumer) record(ctx context.Context, peer *v1alpha1.Peer, old *v1alpha
 	if err != nil {
 		return err
 	}
-	if err := record.PutContract(ctx, r.client, old, ctr); err != nil {
+	if err := record.PutContract(ctx, r.Client, old, ctr); err != nil {
 		return fmt.Errorf("keep the contract with %s: %w", peer.Name, err)
 	}
-	r.log.Info("contract signed", "peer", peer.Name, "contract", ctr.Spec.ID, "revision", ctr.Spec.Revision, "role", "consumer")
+	r.Log.Info("contract signed", "peer", peer.Name, "contract", ctr.Spec.ID, "revision", ctr.Spec.Revision, "role", "consumer")
 	less := ""
 	if asked != nil {
 		less = sharing.Less(*asked, ctr.Spec.Resources)
@@ -335,9 +335,9 @@ func (r *Consumer) record(ctx context.Context, peer *v1alpha1.Peer, old *v1alpha
 	if less != "" {
 		text += " (" + less + ")"
 	}
-	r.announce(api.Event{Type: api.EventContractSigned, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name,
+	r.Announce(api.Event{Type: api.EventContractSigned, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name,
 		Message: text, Direction: api.Outgoing})
-	return record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) {
+	return record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) {
 		s.Outgoing.Contract = ctr.Name
 		if asked != nil {
 			inFull(s, less)
@@ -369,7 +369,7 @@ func (r *Consumer) advertised(ctx context.Context, peer *v1alpha1.Peer, doc cont
 		return err
 	}
 	adv := &v1alpha1.Advertisement{ObjectMeta: metav1.ObjectMeta{Name: peer.Name}}
-	_, err = controllerutil.CreateOrUpdate(ctx, r.client, adv, func() error {
+	_, err = controllerutil.CreateOrUpdate(ctx, r.Client, adv, func() error {
 		adv.Labels = map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
 		adv.Spec = v1alpha1.AdvertisementSpec{
 			Peer: peer.Name, Resources: resources, StorageClasses: offer.StorageClasses, NodeLabels: offer.NodeLabels,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -13,6 +14,22 @@ import (
 	"kith.dev/core/identity"
 	"kith.dev/core/relations/link"
 )
+
+// Fleet runs the virtual nodes: one for each contract under which this cluster consumes.
+type Fleet interface {
+	// Ensure has the node of the contract run; called again, it takes changed amounts and addresses over.
+	Ensure(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) error
+	// SetReachable tells the node that its peer answers.
+	SetReachable(peer string)
+	// SetLost tells the node that its peer does not answer, or cannot do its work, and why. Nothing was heard of it since that
+	// time; the zero time is now.
+	SetLost(peer, why string, heard time.Time)
+	// SetTunnel tells the node why no packet passes between the pods here and there; empty when they do.
+	SetTunnel(peer, why string)
+	// Retire brings the pods home and takes the node away. A peer that does not answer is not waited for; left, which
+	// may be nil, is closed when nothing of them is left there, or nobody answers any more.
+	Retire(ctx context.Context, peer string, reachable bool, left <-chan struct{}) error
+}
 
 // Config is what a Consumer needs.
 type Config struct {
@@ -29,15 +46,7 @@ type Config struct {
 
 // Consumer keeps the direction in which this cluster consumes.
 type Consumer struct {
-	client    client.Client
-	fresh     client.Reader
-	me        *identity.Identity
-	name      string
-	endpoints func() []string
-	directory link.Directory
-	fleet     Fleet
-	announce  func(api.Event)
-	log       *slog.Logger
+	Config
 
 	closing sync.Mutex // held while a request is ended
 
@@ -52,11 +61,7 @@ type Consumer struct {
 
 // New makes a Consumer.
 func New(cfg Config) *Consumer {
-	r := &Consumer{
-		client: cfg.Client, fresh: cfg.Fresh, me: cfg.Identity, name: cfg.Name, endpoints: cfg.Endpoints, directory: cfg.Directory,
-		fleet: cfg.Fleet, announce: cfg.Announce, log: cfg.Log,
-		waiting: map[string]*waiter{}, asked: map[string]question{}, renewals: map[string]*renewal{},
-	}
+	r := &Consumer{Config: cfg, waiting: map[string]*waiter{}, asked: map[string]question{}, renewals: map[string]*renewal{}}
 	r.countersigned = r.signedBy
 	return r
 }

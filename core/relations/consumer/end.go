@@ -21,13 +21,13 @@ func (r *Consumer) End(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.C
 	to := r.answering(ctx, peer)
 	if to != nil && peer.Status.Network != nil {
 		// The node is what ends the pods abroad; in a daemon that was just started it does not run yet.
-		if err := r.fleet.Ensure(ctx, peer, ctr); err != nil {
+		if err := r.Fleet.Ensure(ctx, peer, ctr); err != nil {
 			return err
 		}
-		r.fleet.SetReachable(peer.Name)
+		r.Fleet.SetReachable(peer.Name)
 	}
 	retiring, done := context.WithCancel(ctx)
-	err := r.fleet.Retire(ctx, peer.Name, to != nil, r.left(retiring, peer, ctr, to))
+	err := r.Fleet.Retire(ctx, peer.Name, to != nil, r.left(retiring, peer, ctr, to))
 	done()
 	if err != nil {
 		return fmt.Errorf("bring the pods home from %s: %w", peer.Name, err)
@@ -36,11 +36,11 @@ func (r *Consumer) End(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.C
 		bounded, cancel := context.WithTimeout(ctx, farewell)
 		defer cancel()
 		if err := to.End(bounded, ctr.Spec.ID); err != nil {
-			r.log.Info("the peer will find out later that the contract ended", "peer", peer.Name, "contract", ctr.Spec.ID, "err", err)
+			r.Log.Info("the peer will find out later that the contract ended", "peer", peer.Name, "contract", ctr.Spec.ID, "err", err)
 		}
 	}
 	adv := &v1alpha1.Advertisement{ObjectMeta: metav1.ObjectMeta{Name: peer.Name}}
-	return client.IgnoreNotFound(r.client.Delete(ctx, adv))
+	return client.IgnoreNotFound(r.Client.Delete(ctx, adv))
 }
 
 // askEvery is how often a peer that ended a contract is asked whether all under it is cleared away.
@@ -62,7 +62,7 @@ func (r *Consumer) left(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.
 			case ctx.Err() != nil:
 				return
 			case err == nil && !slices.ContainsFunc(refs, func(ref peering.ContractRef) bool { return ref.ID == ctr.Spec.ID }),
-				err != nil && !r.directory.Contact(peer).Reachable:
+				err != nil && !r.Directory.Contact(peer).Reachable:
 				close(left)
 				return
 			}
@@ -79,10 +79,10 @@ func (r *Consumer) left(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.
 // answering is the client of a peer that answers at this moment, else nil: a contact whose laptop lost its power
 // looks alive for some seconds more.
 func (r *Consumer) answering(ctx context.Context, peer *v1alpha1.Peer) *peering.Client {
-	if !r.directory.Contact(peer).Reachable {
+	if !r.Directory.Contact(peer).Reachable {
 		return nil
 	}
-	to, err := r.directory.Client(peer)
+	to, err := r.Directory.Client(peer)
 	if err != nil {
 		return nil
 	}

@@ -104,18 +104,18 @@ func (r *Consumer) renew(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1
 	}
 	r.mu.Unlock()
 	if tries == 1 {
-		r.log.Info("contract not renewed yet, will try again", "peer", peer.Name, "contract", old.ID, "until", old.NotAfter, "err", err)
+		r.Log.Info("contract not renewed yet, will try again", "peer", peer.Name, "contract", old.ID, "until", old.NotAfter, "err", err)
 	}
 	if problem == nil || problem.Code == peering.CodeRateLimited {
 		return again, nil
 	}
 	why := fmt.Sprintf("the contract runs until %s and %s does not renew it: %s", old.NotAfter.UTC().Format(time.RFC3339), peer.Name, problem.Message)
-	return again, client.IgnoreNotFound(record.PatchStatus(ctx, r.client, peer, func(s *v1alpha1.PeerStatus) { s.Outgoing.Why = why }))
+	return again, client.IgnoreNotFound(record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) { s.Outgoing.Why = why }))
 }
 
 // signedBy has a peer sign a document that is a revision; see signWith.
 func (r *Consumer) signedBy(ctx context.Context, peer *v1alpha1.Peer, doc *contract.Document) (contract.Signed, error) {
-	to, err := r.directory.Client(peer)
+	to, err := r.Directory.Client(peer)
 	if err != nil {
 		return contract.Signed{}, err
 	}

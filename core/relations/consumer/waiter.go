@@ -41,9 +41,9 @@ func (r *Consumer) await(peer *v1alpha1.Peer) {
 		}
 		w.cancel()
 	}
-	to, err := r.directory.Client(peer)
+	to, err := r.Directory.Client(peer)
 	if err != nil {
-		r.log.Warn("cannot wait for the answer", "peer", peer.Name, "err", err)
+		r.Log.Warn("cannot wait for the answer", "peer", peer.Name, "err", err)
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -93,7 +93,7 @@ func (r *Consumer) wait(ctx context.Context, peer string, w *waiter, to *peering
 			}
 		}
 		if ctx.Err() == nil {
-			r.log.Debug("will ask for the answer again", "peer", peer, "err", err)
+			r.Log.Debug("will ask for the answer again", "peer", peer, "err", err)
 		}
 		select {
 		case <-time.After(backoff.Step()):

@@ -59,12 +59,12 @@ func (p *Provider) SetupWithManager(mgr ctrl.Manager) error {
 func (p *Provider) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	p.answers.Ring()
 	var r v1alpha1.PeeringRequest
-	if err := p.client.Get(ctx, req.NamespacedName, &r); err != nil {
+	if err := p.Client.Get(ctx, req.NamespacedName, &r); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	switch over := time.Until(r.Spec.Expires.Time.Add(record.Afterwards)); {
 	case over <= 0:
-		return ctrl.Result{}, client.IgnoreNotFound(p.client.Delete(ctx, &r))
+		return ctrl.Result{}, client.IgnoreNotFound(p.Client.Delete(ctx, &r))
 	case r.Status.Answer == "" || r.Status.Answer == v1alpha1.AnswerPending:
 		if left := time.Until(r.Spec.Expires.Time); left > 0 {
 			return record.Calm(ctrl.Result{RequeueAfter: left}, client.IgnoreNotFound(p.keepGrant(ctx, &r)))
@@ -78,10 +78,10 @@ func (p *Provider) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 func (p *Provider) expire(ctx context.Context, r *v1alpha1.PeeringRequest) error {
 	before := r.DeepCopy()
 	r.Status.Answer = v1alpha1.AnswerExpired
-	if err := p.client.Status().Patch(ctx, r, client.MergeFrom(before)); err != nil {
+	if err := p.Client.Status().Patch(ctx, r, client.MergeFrom(before)); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	p.announce(api.Event{
+	p.Announce(api.Event{
 		Type: api.EventRequestAnswered, Severity: api.SeverityInfo, Peer: r.Spec.PeerName, Object: "request/" + r.Name,
 		Message: "the request of " + r.Spec.PeerName + " expired without an answer", Direction: api.Incoming, State: api.StateExpired,
 	})

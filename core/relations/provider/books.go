@@ -22,7 +22,7 @@ const (
 
 // Contracts are the contracts with the caller, those that are ending too, for comparing the books.
 func (p *Provider) Contracts(ctx context.Context, caller peering.Caller) ([]peering.ContractRef, error) {
-	peer, err := record.PeerByID(ctx, p.client, caller.ID)
+	peer, err := record.PeerByID(ctx, p.Client, caller.ID)
 	lately := peer == nil && p.signedLately(caller.ID) // its Peer may be younger than the cache: not to know it ends the contract
 	if err != nil || peer == nil && !lately {
 		return nil, err
@@ -31,12 +31,12 @@ func (p *Provider) Contracts(ctx context.Context, caller peering.Caller) ([]peer
 		return nil, peering.Refuse(peering.CodeRateLimited, "the contracts were asked for too often", "wait a second")
 	}
 	if lately {
-		if peer, err = record.PeerByID(ctx, p.fresh, caller.ID); err != nil || peer == nil {
+		if peer, err = record.PeerByID(ctx, p.Fresh, caller.ID); err != nil || peer == nil {
 			return nil, err
 		}
 	}
 	var list v1alpha1.ContractList
-	if err := p.fresh.List(ctx, &list); err != nil { // a cache that is behind would end a contract signed just now
+	if err := p.Fresh.List(ctx, &list); err != nil { // a cache that is behind would end a contract signed just now
 		return nil, err
 	}
 	var refs []peering.ContractRef
@@ -62,12 +62,12 @@ func (p *Provider) Contracts(ctx context.Context, caller peering.Caller) ([]peer
 
 // End ends a contract with the caller, whichever side it is on; what is not there has ended.
 func (p *Provider) End(ctx context.Context, caller peering.Caller, id string) error {
-	peer, err := record.PeerByID(ctx, p.client, caller.ID)
+	peer, err := record.PeerByID(ctx, p.Client, caller.ID)
 	if err != nil || peer == nil {
 		return err
 	}
 	var list v1alpha1.ContractList
-	if err := p.client.List(ctx, &list); err != nil {
+	if err := p.Client.List(ctx, &list); err != nil {
 		return err
 	}
 	for i := range list.Items {
@@ -75,18 +75,18 @@ func (p *Provider) End(ctx context.Context, caller peering.Caller, id string) er
 		if ctr.Spec.Peer != peer.Name || ctr.Spec.ID != id || ctr.DeletionTimestamp != nil {
 			continue
 		}
-		p.log.Info("peer ended the contract", "peer", peer.Name, "contract", id)
-		if err := record.SetContract(ctx, p.client, ctr, v1alpha1.StateEnding, record.EndedBy(peer.Name)); err != nil {
+		p.Log.Info("peer ended the contract", "peer", peer.Name, "contract", id)
+		if err := record.SetContract(ctx, p.Client, ctr, v1alpha1.StateEnding, record.EndedBy(peer.Name)); err != nil {
 			return err
 		}
-		return client.IgnoreNotFound(p.client.Delete(ctx, ctr))
+		return client.IgnoreNotFound(p.Client.Delete(ctx, ctr))
 	}
 	return nil
 }
 
 // Link agrees on the network with the caller.
 func (p *Provider) Link(ctx context.Context, caller peering.Caller, theirs peering.Link) (peering.Link, error) {
-	return p.linker.Answer(ctx, caller, theirs)
+	return p.Linker.Answer(ctx, caller, theirs)
 }
 
 // signedWith notes that something was signed with a consumer.

@@ -61,7 +61,7 @@ func (p *Provider) Accept(ctx context.Context, r *v1alpha1.PeeringRequest, shown
 	first := true
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		if !first { // keepGrant was first
-			if err := p.fresh.Get(ctx, client.ObjectKeyFromObject(r), r); err != nil {
+			if err := p.Fresh.Get(ctx, client.ObjectKeyFromObject(r), r); err != nil {
 				return err
 			}
 		}
@@ -80,7 +80,7 @@ func (p *Provider) Accept(ctx context.Context, r *v1alpha1.PeeringRequest, shown
 		}
 		before := r.DeepCopy()
 		r.Status.Answer, r.Status.AnsweredBy, r.Status.Grant = v1alpha1.AnswerAccepted, by, &grant
-		return p.client.Status().Patch(ctx, r, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		return p.Client.Status().Patch(ctx, r, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	})
 	if err != nil {
 		return fmt.Errorf("accept request %s: %w", r.Name, err)
@@ -115,14 +115,14 @@ func (p *Provider) keepGrant(ctx context.Context, r *v1alpha1.PeeringRequest) er
 	}
 	before := r.DeepCopy()
 	r.Status.Grant = &grant
-	return p.client.Status().Patch(ctx, r, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	return p.Client.Status().Patch(ctx, r, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
 // waiting are the requests that wait for an answer: what accepting them gives follows from policies, nodes and contracts.
 func (p *Provider) waiting(ctx context.Context, _ client.Object) []ctrl.Request {
 	var list v1alpha1.PeeringRequestList
-	if err := p.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		p.log.Warn("what requests would get may be shown as it was", "err", err)
+	if err := p.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		p.Log.Warn("what requests would get may be shown as it was", "err", err)
 	}
 	var all []ctrl.Request
 	for i := range list.Items {
@@ -159,11 +159,11 @@ func (p *Provider) Withdraw(ctx context.Context, caller peering.Caller, id strin
 	if !Pending(r) && r.Status.Answer != v1alpha1.AnswerAccepted {
 		return nil
 	}
-	if err := client.IgnoreNotFound(p.client.Delete(ctx, r)); err != nil {
+	if err := client.IgnoreNotFound(p.Client.Delete(ctx, r)); err != nil {
 		return fmt.Errorf("take back request %s: %w", r.Name, err)
 	}
-	p.log.Info("request withdrawn", "peer", r.Spec.PeerName, "request", r.Name)
-	p.announce(api.Event{
+	p.Log.Info("request withdrawn", "peer", r.Spec.PeerName, "request", r.Name)
+	p.Announce(api.Event{
 		Type: api.EventRequestAnswered, Severity: api.SeverityInfo, Peer: r.Spec.PeerName, Object: "request/" + r.Name,
 		Message: r.Spec.PeerName + " took its request back", Direction: api.Incoming, State: api.StateNone,
 	})

@@ -44,7 +44,7 @@ func (p *Provider) offer(ctx context.Context, caller peering.Caller, request *v1
 func (p *Provider) nodeLabels(ctx context.Context) map[string]string {
 	labels := map[string]string{}
 	var nodes corev1.NodeList
-	if p.client.List(ctx, &nodes) != nil {
+	if p.Client.List(ctx, &nodes) != nil {
 		return labels
 	}
 	for _, node := range nodes.Items {
@@ -86,7 +86,7 @@ func (p *Provider) offerable(ctx context.Context, peer *v1alpha1.Peer) (in shari
 	if in.Policy, err = p.policyFor(ctx, peer); err != nil {
 		return in, nil, err
 	}
-	contracts, err := record.Contracts(ctx, p.client, peer.Name, v1alpha1.RoleProvider)
+	contracts, err := record.Contracts(ctx, p.Client, peer.Name, v1alpha1.RoleProvider)
 	if err != nil {
 		return in, nil, err
 	}
@@ -94,7 +94,7 @@ func (p *Provider) offerable(ctx context.Context, peer *v1alpha1.Peer) (in shari
 	if ctr != nil {
 		in.Has = ctr.Spec.Resources
 	}
-	if in.Supply, err = Supply(ctx, p.client); err != nil || in.Policy == nil {
+	if in.Supply, err = Supply(ctx, p.Client); err != nil || in.Policy == nil {
 		return in, ctr, err
 	}
 	in.Supply.Granted, in.InForce, err = p.promised(ctx, in.Policy, peer)
@@ -103,7 +103,7 @@ func (p *Provider) offerable(ctx context.Context, peer *v1alpha1.Peer) (in shari
 
 func (p *Provider) policyFor(ctx context.Context, peer *v1alpha1.Peer) (*v1alpha1.SharingPolicy, error) {
 	var policies v1alpha1.SharingPolicyList
-	if err := p.client.List(ctx, &policies); err != nil {
+	if err := p.Client.List(ctx, &policies); err != nil {
 		return nil, fmt.Errorf("read the sharing policies: %w", err)
 	}
 	return sharing.Select(policies.Items, peer), nil
@@ -112,7 +112,7 @@ func (p *Provider) policyFor(ctx context.Context, peer *v1alpha1.Peer) (*v1alpha
 // promised are the amounts of contracts with other peers: all, and those under the same policy.
 func (p *Provider) promised(ctx context.Context, policy *v1alpha1.SharingPolicy, peer *v1alpha1.Peer) (all, same []corev1.ResourceList, err error) {
 	var contracts v1alpha1.ContractList
-	if err := p.client.List(ctx, &contracts); err != nil {
+	if err := p.Client.List(ctx, &contracts); err != nil {
 		return nil, nil, err
 	}
 	for _, ctr := range contracts.Items {
@@ -121,7 +121,7 @@ func (p *Provider) promised(ctx context.Context, policy *v1alpha1.SharingPolicy,
 		}
 		all = append(all, ctr.Spec.Resources)
 		var other v1alpha1.Peer
-		if err := p.client.Get(ctx, client.ObjectKey{Name: ctr.Spec.Peer}, &other); client.IgnoreNotFound(err) != nil {
+		if err := p.Client.Get(ctx, client.ObjectKey{Name: ctr.Spec.Peer}, &other); client.IgnoreNotFound(err) != nil {
 			return nil, nil, err
 		}
 		if used, err := p.policyFor(ctx, &other); err != nil || used == nil || used.Name != policy.Name {

@@ -49,16 +49,7 @@ type Config struct {
 // Provider answers the peers that want something of this cluster. It does the work of the peering server's Desk, keeps the direction
 // in which this cluster provides, and is the reconciler of PeeringRequests.
 type Provider struct {
-	client   client.Client
-	fresh    client.Reader
-	me       *identity.Identity
-	name     string
-	patience time.Duration
-	host     Host
-	linker   *link.Linker
-	notices  *Notices
-	announce func(api.Event)
-	log      *slog.Logger
+	Config
 
 	answers notify.Bell // rings whenever a PeeringRequest changed
 	// signing is held while an offer becomes a contract: two peers must not be promised the same core.
@@ -74,16 +65,12 @@ type Provider struct {
 
 // New makes a Provider.
 func New(cfg Config) *Provider {
-	return &Provider{
-		client: cfg.Client, fresh: cfg.Fresh, me: cfg.Identity, name: cfg.Name, patience: cfg.Patience, host: cfg.Host, linker: cfg.Linker,
-		notices: cfg.Notices, announce: cfg.Announce, log: cfg.Log,
-		made: map[string]made{}, last: map[identity.ID]time.Time{}, books: map[identity.ID]*rate.Limiter{},
-	}
+	return &Provider{Config: cfg, made: map[string]made{}, last: map[identity.ID]time.Time{}, books: map[identity.ID]*rate.Limiter{}}
 }
 
 // Recognise says whether the caller is somebody here: its key was compared, or a contract with it is in force.
 func (p *Provider) Recognise(ctx context.Context, caller peering.Caller) bool {
-	peer, err := record.PeerByID(ctx, p.client, caller.ID)
+	peer, err := record.PeerByID(ctx, p.Client, caller.ID)
 	if err != nil || peer == nil {
 		return false
 	}
@@ -93,7 +80,7 @@ func (p *Provider) Recognise(ctx context.Context, caller peering.Caller) bool {
 
 // Compared says whether the owner compared the caller's key.
 func (p *Provider) Compared(ctx context.Context, caller peering.Caller) bool {
-	peer, err := record.PeerByID(ctx, p.client, caller.ID)
+	peer, err := record.PeerByID(ctx, p.Client, caller.ID)
 	return err == nil && sharing.Accepted(peer)
 }
 
@@ -124,22 +111,22 @@ func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Que
 		ObjectMeta: metav1.ObjectMeta{Name: requestName(peer.Name), Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
 		Spec: v1alpha1.PeeringRequestSpec{
 			PeerID: caller.ID.String(), PeerName: peer.Name, Resources: resources, Code: code,
-			Expires: metav1.NewTime(time.Now().Add(p.patience).Truncate(time.Second)), Endpoints: reachableAt(caller.Addr.Addr(), q.Endpoints),
+			Expires: metav1.NewTime(time.Now().Add(p.Patience).Truncate(time.Second)), Endpoints: reachableAt(caller.Addr.Addr(), q.Endpoints),
 			Address: from(caller),
 		},
 	}
-	if err := p.client.Create(ctx, request); err != nil {
+	if err := p.Client.Create(ctx, request); err != nil {
 		return "", time.Time{}, fmt.Errorf("keep the request of %s: %w", peer.Name, err)
 	}
 	p.remember(request.Name, caller.ID)
-	p.log.Info("request received", "peer", peer.Name, "id", caller.ID.String(), "request", request.Name, "grant", grant.Summary)
-	p.announce(api.Event{
+	p.Log.Info("request received", "peer", peer.Name, "id", caller.ID.String(), "request", request.Name, "grant", grant.Summary)
+	p.Announce(api.Event{
 		Type: api.EventRequestReceived, Severity: api.SeverityInfo, Peer: peer.Name, Object: "request/" + request.Name,
 		Message: received(peer.Name, request, grant),
 	})
 	if policy, err := p.policyFor(ctx, peer); err == nil && policy != nil && policy.Spec.AutoAccept && !policy.Spec.Paused {
 		if err := p.byPolicy(ctx, request, policy); err != nil {
-			p.log.Warn("policy could not answer", "peer", peer.Name, "err", err)
+			p.Log.Warn("policy could not answer", "peer", peer.Name, "err", err)
 		}
 	}
 	return request.Name, request.Spec.Expires.Time, nil
@@ -150,7 +137,7 @@ func (p *Provider) byPolicy(ctx context.Context, request *v1alpha1.PeeringReques
 	err := p.Accept(ctx, request, nil, policyName+policy.Name)
 	var nothing *sharing.Refusal
 	if errors.As(err, &nothing) {
-		return answer(ctx, p.client, request, v1alpha1.AnswerDeclined, policyName+policy.Name, nothing.Reason)
+		return answer(ctx, p.Client, request, v1alpha1.AnswerDeclined, policyName+policy.Name, nothing.Reason)
 	}
 	return err
 }
@@ -173,12 +160,12 @@ func requestName(peer string) string { return peer + "-" + contract.NewID()[:4] 
 // callerAsPeer is the caller's Peer, or, for a stranger, what it would be: strangers leave no object here
 // before the owner accepted them.
 func (p *Provider) callerAsPeer(ctx context.Context, caller peering.Caller, name string) (*v1alpha1.Peer, error) {
-	peer, err := record.PeerByID(ctx, p.client, caller.ID)
+	peer, err := record.PeerByID(ctx, p.Client, caller.ID)
 	if peer != nil || err != nil {
 		return peer, err
 	}
 	var list v1alpha1.PeerList
-	if err := p.client.List(ctx, &list); err != nil {
+	if err := p.Client.List(ctx, &list); err != nil {
 		return nil, err
 	}
 	taken := func(n string) bool {
@@ -221,9 +208,9 @@ func (p *Provider) Outcome(ctx context.Context, caller peering.Caller, id string
 func (p *Provider) request(ctx context.Context, caller peering.Caller, id string) (*v1alpha1.PeeringRequest, error) {
 	var request v1alpha1.PeeringRequest
 	key := client.ObjectKey{Name: id}
-	err := p.client.Get(ctx, key, &request)
+	err := p.Client.Get(ctx, key, &request)
 	if apierrors.IsNotFound(err) && p.madeLately(id, caller.ID) {
-		err = p.fresh.Get(ctx, key, &request)
+		err = p.Fresh.Get(ctx, key, &request)
 	}
 	if apierrors.IsNotFound(err) || err == nil && request.Spec.PeerID != caller.ID.String() {
 		return nil, peering.Refuse(peering.CodeNotFound, "there is no request "+id+" here", "ask again")

@@ -29,7 +29,7 @@ func (p *Provider) Sign(ctx context.Context, caller peering.Caller, signed contr
 	if err != nil {
 		return signed, peering.Refuse(peering.CodeBadRequest, err.Error(), "sign the document again")
 	}
-	if doc.Consumer.ID != caller.ID || doc.Provider.ID != p.me.ID() {
+	if doc.Consumer.ID != caller.ID || doc.Provider.ID != p.Identity.ID() {
 		return signed, peering.Refuse(peering.CodeBadRequest, "the contract is between other clusters", "name both as they are")
 	}
 	if again, ok := p.answered(ctx, caller, signed); ok {
@@ -55,7 +55,7 @@ func (p *Provider) Sign(ctx context.Context, caller peering.Caller, signed contr
 	if err := p.check(ctx, stranger, on.request, doc); err != nil {
 		return signed, err
 	}
-	if err := signed.SignAs(contract.Provider, p.me); err != nil {
+	if err := signed.SignAs(contract.Provider, p.Identity); err != nil {
 		return signed, err
 	}
 	err = p.keep(ctx, caller, on, signed, doc)
@@ -63,13 +63,13 @@ func (p *Provider) Sign(ctx context.Context, caller peering.Caller, signed contr
 	if err != nil || on.request == nil {
 		return signed, err
 	}
-	return signed, client.IgnoreNotFound(p.client.Delete(ctx, on.request))
+	return signed, client.IgnoreNotFound(p.Client.Delete(ctx, on.request))
 }
 
 // acceptedRequest is what entitles a caller to a contract.
 func (p *Provider) acceptedRequest(ctx context.Context, id identity.ID) (*v1alpha1.PeeringRequest, error) {
 	var list v1alpha1.PeeringRequestList
-	if err := p.client.List(ctx, &list); err != nil {
+	if err := p.Client.List(ctx, &list); err != nil {
 		return nil, err
 	}
 	for i := range list.Items {
@@ -129,11 +129,11 @@ func (p *Provider) keep(ctx context.Context, caller peering.Caller, on grounds, 
 	if on.request != nil {
 		name, endpoints = on.request.Spec.PeerName, on.request.Spec.Endpoints
 	}
-	peer, err := record.EnsurePeer(ctx, p.client, caller.ID, name, endpoints, v1alpha1.SourceManual)
+	peer, err := record.EnsurePeer(ctx, p.Client, caller.ID, name, endpoints, v1alpha1.SourceManual)
 	if err != nil {
 		return err
 	}
-	old, err := record.Contracts(ctx, p.client, peer.Name, v1alpha1.RoleProvider)
+	old, err := record.Contracts(ctx, p.Client, peer.Name, v1alpha1.RoleProvider)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (p *Provider) keep(ctx context.Context, caller peering.Caller, on grounds, 
 		if on.old != nil && old[i].Name == on.old.Name {
 			continue
 		}
-		if err := client.IgnoreNotFound(p.client.Delete(ctx, &old[i])); err != nil {
+		if err := client.IgnoreNotFound(p.Client.Delete(ctx, &old[i])); err != nil {
 			return err
 		}
 	}
@@ -149,7 +149,7 @@ func (p *Provider) keep(ctx context.Context, caller peering.Caller, on grounds, 
 	if err != nil {
 		return err
 	}
-	if err := record.PutContract(ctx, p.client, on.old, ctr); err != nil {
+	if err := record.PutContract(ctx, p.Client, on.old, ctr); err != nil {
 		return fmt.Errorf("keep the contract with %s: %w", peer.Name, err)
 	}
 	if on.old == nil {
@@ -158,12 +158,12 @@ func (p *Provider) keep(ctx context.Context, caller peering.Caller, on grounds, 
 		}
 	}
 	if on.request != nil && !sharing.Accepted(peer) && p.ownersWord(ctx, on.request) {
-		if err := record.PatchStatus(ctx, p.client, peer, func(s *v1alpha1.PeerStatus) { record.AcceptKey(s, "OwnerAccepted") }); err != nil {
+		if err := record.PatchStatus(ctx, p.Client, peer, func(s *v1alpha1.PeerStatus) { record.AcceptKey(s, "OwnerAccepted") }); err != nil {
 			return err
 		}
 	}
-	p.log.Info("contract signed", "peer", peer.Name, "contract", ctr.Spec.ID, "revision", ctr.Spec.Revision, "role", "provider")
-	p.announce(api.Event{
+	p.Log.Info("contract signed", "peer", peer.Name, "contract", ctr.Spec.ID, "revision", ctr.Spec.Revision, "role", "provider")
+	p.Announce(api.Event{
 		Type: api.EventContractSigned, Severity: api.SeverityInfo, Peer: peer.Name, Object: "contract/" + ctr.Name,
 		Message: fmt.Sprintf("%s may use %s", peer.Name, record.Granted(ctr.Spec.Resources)), Direction: api.Incoming,
 	})
@@ -181,12 +181,12 @@ func (p *Provider) ownersWord(ctx context.Context, r *v1alpha1.PeeringRequest) b
 		return r.Spec.Code != ""
 	}
 	var policy v1alpha1.SharingPolicy
-	return p.client.Get(ctx, client.ObjectKey{Name: name}, &policy) == nil && slices.Contains(policy.Spec.Peers, r.Spec.PeerID)
+	return p.Client.Get(ctx, client.ObjectKey{Name: name}, &policy) == nil && slices.Contains(policy.Spec.Peers, r.Spec.PeerID)
 }
 
 // welcome notes where the new contract stands.
 func (p *Provider) welcome(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) error {
-	return record.PatchStatus(ctx, p.client, peer, func(s *v1alpha1.PeerStatus) {
+	return record.PatchStatus(ctx, p.Client, peer, func(s *v1alpha1.PeerStatus) {
 		s.Incoming = v1alpha1.DirectionStatus{}
 		record.Step(&s.Incoming, peering.EventAsked, "")
 		record.Step(&s.Incoming, peering.EventSigned, "signed, the link is being made")
@@ -237,7 +237,7 @@ func beside(request *v1alpha1.PeeringRequest, old, doc contract.Document) bool {
 // tenants and their pods, must not be another's.
 func (p *Provider) ofNobodyElse(ctx context.Context, peer, id string) error {
 	var list v1alpha1.ContractList
-	if err := p.client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+	if err := p.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("see whose contracts there are: %w", err)
 	}
 	if slices.ContainsFunc(list.Items, func(c v1alpha1.Contract) bool { return c.Spec.ID == id && c.Spec.Peer != peer }) {
@@ -248,14 +248,14 @@ func (p *Provider) ofNobodyElse(ctx context.Context, peer, id string) error {
 
 // inForce is the contract that doc is a revision of, and what it says; nil when it is a new one.
 func (p *Provider) inForce(ctx context.Context, caller peering.Caller, doc contract.Document) (ctr *v1alpha1.Contract, old contract.Document, err error) {
-	peer, err := record.PeerByID(ctx, p.client, caller.ID)
+	peer, err := record.PeerByID(ctx, p.Client, caller.ID)
 	if err != nil {
 		return nil, old, err
 	}
 	if peer == nil {
 		return nil, old, p.ofNobodyElse(ctx, "", doc.ID)
 	}
-	contracts, err := record.Contracts(ctx, p.client, peer.Name, v1alpha1.RoleProvider)
+	contracts, err := record.Contracts(ctx, p.Client, peer.Name, v1alpha1.RoleProvider)
 	if err != nil {
 		return nil, old, err
 	}
@@ -274,11 +274,11 @@ func (p *Provider) inForce(ctx context.Context, caller peering.Caller, doc contr
 
 // answered gives the contract in force again when it is the very document that the caller sent: the answer was lost, then.
 func (p *Provider) answered(ctx context.Context, caller peering.Caller, sent contract.Signed) (contract.Signed, bool) {
-	peer, err := record.PeerByID(ctx, p.client, caller.ID)
+	peer, err := record.PeerByID(ctx, p.Client, caller.ID)
 	if err != nil || peer == nil {
 		return sent, false
 	}
-	contracts, err := record.Contracts(ctx, p.client, peer.Name, v1alpha1.RoleProvider)
+	contracts, err := record.Contracts(ctx, p.Client, peer.Name, v1alpha1.RoleProvider)
 	ctr := record.Live(contracts)
 	if err != nil || ctr == nil || !bytes.Equal(ctr.Spec.Document, sent.Document) || !bytes.Equal(ctr.Spec.ConsumerSignature, sent.ConsumerSignature) {
 		return sent, false

@@ -78,7 +78,7 @@ func TestTwoPeersAreNotPromisedTheSameCore(t *testing.T) {
 	for each, want := range map[string]int32{"8": 1, "5": 1, "4": 2, "3": 2, "1": 8} {
 		t.Run(each+" cpu each", func(t *testing.T) {
 			d := newDesk(t, sharing.Default(100))
-			d.Provider.client = interceptor.NewClient(d.client.(client.WithWatch), interceptor.Funcs{
+			d.Provider.Client = interceptor.NewClient(d.client.(client.WithWatch), interceptor.Funcs{
 				Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 					for range 1000 { // between the look at what is free and the contract others have their turn
 						runtime.Gosched()

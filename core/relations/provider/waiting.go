@@ -78,10 +78,10 @@ func displaced(all []asker, newcomer asker) (out []*v1alpha1.PeeringRequest, ok 
 func (p *Provider) makeRoom(ctx context.Context, caller peering.Caller) error {
 	var list v1alpha1.PeeringRequestList
 	var peers v1alpha1.PeerList
-	if err := p.client.List(ctx, &list); err != nil {
+	if err := p.Client.List(ctx, &list); err != nil {
 		return err
 	}
-	if err := p.client.List(ctx, &peers, client.UnsafeDisableDeepCopy); err != nil {
+	if err := p.Client.List(ctx, &peers, client.UnsafeDisableDeepCopy); err != nil {
 		return err
 	}
 	known := map[string]bool{}
@@ -103,10 +103,10 @@ func (p *Provider) makeRoom(ctx context.Context, caller peering.Caller) error {
 		return peering.Refuse(peering.CodeRateLimited, "too many requests wait for an answer here already", "try again later")
 	}
 	for _, r := range gone {
-		p.log.Info("request gave way to a newer one", "peer", r.Spec.PeerName, "id", r.Spec.PeerID, "request", r.Name, "addr", r.Spec.Address)
+		p.Log.Info("request gave way to a newer one", "peer", r.Spec.PeerName, "id", r.Spec.PeerID, "request", r.Name, "addr", r.Spec.Address)
 	}
 	for _, r := range append(over, gone...) {
-		if err := client.IgnoreNotFound(p.client.Delete(ctx, r)); err != nil {
+		if err := client.IgnoreNotFound(p.Client.Delete(ctx, r)); err != nil {
 			return fmt.Errorf("make room for the request: %w", err)
 		}
 	}

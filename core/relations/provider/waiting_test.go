@@ -143,12 +143,12 @@ func TestUnknownRequestsCostNoReads(t *testing.T) {
 		t.Errorf("%d reads of the API server", n)
 	}
 	// The cache is behind: the request that was made a moment ago is found all the same.
-	behind := d.Provider.client
-	d.Provider.client = newDesk(t).client
+	behind := d.Provider.Client
+	d.Provider.Client = newDesk(t).client
 	if _, err := d.request(t.Context(), alice, name); err != nil {
 		t.Errorf("made a moment ago: %v", err)
 	}
-	d.Provider.client = behind
+	d.Provider.Client = behind
 }
 
 // A consumer compares the books in the moment after both signed. Were its contract not in them, it would take it for ended.
@@ -156,7 +156,7 @@ func TestAContractSignedAMomentAgoIsInTheBooks(t *testing.T) {
 	alice := stranger(1, "192.0.2.1")
 	ctr := &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Name: "alice-in"}, Spec: v1alpha1.ContractSpec{ID: contract.NewID(), Peer: "alice", Role: v1alpha1.RoleProvider, Revision: 1}}
 	d := newDesk(t, sharing.Default(50), acceptedPeer("alice", alice.ID), ctr)
-	d.Provider.client = newDesk(t).client // a cache that has neither yet
+	d.Provider.Client = newDesk(t).client // a cache that has neither yet
 	if refs, err := d.Contracts(t.Context(), alice); err != nil || refs != nil || d.reads.Load() != 0 {
 		t.Fatalf("before anything was signed: %v, %v, %d reads", refs, err, d.reads.Load())
 	}
