@@ -74,8 +74,7 @@ func (p *Provider) Recognise(ctx context.Context, caller peering.Caller) bool {
 	if err != nil || peer == nil {
 		return false
 	}
-	has := func(d v1alpha1.DirectionStatus) bool { return peering.HasContract(peering.State(record.StateOf(d))) }
-	return sharing.Accepted(peer) || has(peer.Status.Incoming) || has(peer.Status.Outgoing)
+	return sharing.Accepted(peer) || peer.Status.Incoming.Contract != "" || peer.Status.Outgoing.Contract != ""
 }
 
 // Compared says whether the owner compared the caller's key.

@@ -101,8 +101,8 @@ func PatchStatus(ctx context.Context, c client.Client, peer *v1alpha1.Peer, chan
 // Step takes a direction through the table of transitions, with the reason for people. The time only moves when
 // the state does. What cannot happen in a state, an echo of the past, changes nothing.
 func Step(d *v1alpha1.DirectionStatus, event peering.Event, why string) {
-	next, err := peering.Next(peering.State(d.State), event)
-	if err != nil {
+	next, ok := peering.Next(peering.State(d.State), event)
+	if !ok {
 		return
 	}
 	if state := v1alpha1.RelationState(next); d.State != state || d.Since == nil {
