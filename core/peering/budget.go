@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"kith.dev/core/identity"
-
 	"kith.dev/core/wire"
 )
 

@@ -12,10 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"kith.dev/core/wire"
-
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
+	"kith.dev/core/wire"
 )
 
 // Protocol is the version of the protocol this package speaks. Within it fields may be added, and readers

@@ -17,9 +17,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"kith.dev/core/contract"
-
 	"kith.dev/core/audit"
+	"kith.dev/core/contract"
 	"kith.dev/core/identity"
 	"kith.dev/core/wire"
 )

@@ -7,10 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"kith.dev/core/peering"
-
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/gateway"
+	"kith.dev/core/peering"
 )
 
 // gatewayPeer is a Peer's network as the gateway takes it.
