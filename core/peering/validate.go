@@ -129,8 +129,8 @@ func (o *Outcome) Validate() error {
 	default:
 		return fmt.Errorf("state: %.32q is none of pending, accepted, declined, expired", o.State)
 	}
-	if len(o.Reason) > maxReason || !wire.Printable(o.Reason) {
-		return fmt.Errorf("reason: longer than %d bytes, or not a line of text", maxReason)
+	if err := checkLine("reason", o.Reason); err != nil {
+		return err
 	}
 	if (o.State == OutcomeAccepted) != (o.Offer != nil) {
 		return fmt.Errorf("offer: must be there if and only if accepted, not when %s", o.State)
@@ -241,10 +241,7 @@ func (n *Notice) Validate() error {
 			return err
 		}
 	}
-	if len(n.Why) > maxReason || !wire.Printable(n.Why) {
-		return fmt.Errorf("why: longer than %d bytes, or not a line of text", maxReason)
-	}
-	return nil
+	return checkLine("why", n.Why)
 }
 
 var requestID = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9.]{0,126}[A-Za-z0-9])?$`)
@@ -309,9 +306,11 @@ func (l *presenceLine) Validate() error {
 }
 
 // Validate checks a Beat.
-func (b *Beat) Validate() error {
-	if len(b.Ailing) > maxReason || !wire.Printable(b.Ailing) {
-		return fmt.Errorf("ailing: longer than %d bytes, or not a line of text", maxReason)
+func (b *Beat) Validate() error { return checkLine("ailing", b.Ailing) }
+
+func checkLine(field, text string) error {
+	if len(text) > maxReason || !wire.Printable(text) {
+		return fmt.Errorf("%s: longer than %d bytes, or not a line of text", field, maxReason)
 	}
 	return nil
 }

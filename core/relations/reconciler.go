@@ -122,6 +122,11 @@ func (r *Reconciler) Told(ctx context.Context, peer string, notice peering.Notic
 			r.Log.Warn("contract could not be ended", "peer", peer, "contract", notice.Contract, "err", err)
 		}
 	}
+	r.again(peer)
+}
+
+// again has books and link of a Peer brought in step once more, over the connection there is.
+func (r *Reconciler) again(peer string) {
 	r.mu.Lock()
 	delete(r.synced, peer)
 	r.mu.Unlock()
@@ -137,13 +142,9 @@ func (r *Reconciler) Overlaps(ctx context.Context, ids []string) {
 		return // the gateway says it again
 	}
 	for _, peer := range peers.Items {
-		if !slices.Contains(ids, peer.Spec.ID) {
-			continue
+		if slices.Contains(ids, peer.Spec.ID) {
+			r.again(peer.Name)
 		}
-		r.mu.Lock()
-		delete(r.synced, peer.Name)
-		r.mu.Unlock()
-		r.Poke(peer.Name)
 	}
 }
 

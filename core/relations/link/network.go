@@ -51,14 +51,12 @@ func mappings(ranges []v1alpha1.RangeAlias) ([]gateway.Mapping, error) {
 
 // Translator maps addresses as the peer uses them to those that reach it from here.
 func Translator(peer *v1alpha1.Peer) func(netip.Addr) (netip.Addr, bool) {
-	if peer.Status.Network == nil {
-		return func(netip.Addr) (netip.Addr, bool) { return netip.Addr{}, false }
+	if network := peer.Status.Network; network != nil {
+		if theirs, err := mappings(network.Theirs); err == nil {
+			return gateway.Peer{Theirs: theirs}.Translate
+		}
 	}
-	theirs, err := mappings(peer.Status.Network.Theirs)
-	if err != nil {
-		return func(netip.Addr) (netip.Addr, bool) { return netip.Addr{}, false }
-	}
-	return gateway.Peer{Theirs: theirs}.Translate
+	return func(netip.Addr) (netip.Addr, bool) { return netip.Addr{}, false }
 }
 
 // names wants the ranges that contracts here are about, each once and no other, of a length a cluster has; and aliases for

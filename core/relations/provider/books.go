@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/contract"
@@ -76,10 +75,7 @@ func (p *Provider) End(ctx context.Context, caller peering.Caller, id string) er
 			continue
 		}
 		p.Log.Info("peer ended the contract", "peer", peer.Name, "contract", id)
-		if err := record.SetContract(ctx, p.Client, ctr, v1alpha1.StateEnding, record.EndedBy(peer.Name)); err != nil {
-			return err
-		}
-		return client.IgnoreNotFound(p.Client.Delete(ctx, ctr))
+		return record.EndContract(ctx, p.Client, ctr, record.EndedBy(peer.Name))
 	}
 	return nil
 }
