@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"kith.dev/core/wire"
 )
 
 // Machine is what a peer says of the machines that guests run on, in the form of GET /kith/v2/machine (core/hosting). Nothing here
@@ -34,7 +35,7 @@ var featureName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,126}(/[A-Za-z][A-Za-z0
 // Validate checks a Machine that was received.
 func (m *Machine) Validate() error {
 	for field, text := range map[string]string{"kernelVersion": m.KernelVersion, "bootID": m.BootID, "containerRuntimeVersion": m.ContainerRuntimeVersion} {
-		if len(text) > maxMachineWord || !wire.Printable(text) {
+		if len(text) > maxMachineWord || !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 			return fmt.Errorf("%s: longer than %d bytes, or not a line of text", field, maxMachineWord)
 		}
 	}
