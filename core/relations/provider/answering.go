@@ -42,7 +42,8 @@ func answer(ctx context.Context, c client.Client, r *v1alpha1.PeeringRequest, an
 	return nil
 }
 
-// SetupWithManager registers what reacts to requests.
+// SetupWithManager registers what reacts to requests. Pods are not watched: what the owner's own request is looked at when somebody
+// asks, looks or accepts, and what a request says is not written again for each that starts.
 func (p *Provider) SetupWithManager(mgr ctrl.Manager) error {
 	grants := handler.EnqueueRequestsFromMapFunc(p.waiting)
 	return ctrl.NewControllerManagedBy(mgr).Named("peeringrequest").
