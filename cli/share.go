@@ -35,6 +35,9 @@ Without anything it lists the policies. A percentage offers that part of process
 flags set single resources and leave the others as they are; 0 takes one out of the offer. "off" accepts nothing new,
 while contracts in force stay; "on", or any new amount, ends that.
 
+What your own pods request here is promised to nobody anew: it is counted in steps of half a processor, 512Mi of memory, 1Gi
+of scratch storage and 10 pods, or of a 32nd of all where that is more. What you said yes to, and what was signed, stays.
+
 What is set goes to the policy "default", which is for everybody, unless --policy names another. --to limits a policy to
 peers (with commas) or to a label selector on Peer objects (it has a = or is a single !key). Peers that were accepted here
 may be given by name; of others only the whole ID counts, since anybody can call himself by a name. IDs are what is kept.`,

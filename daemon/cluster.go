@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -36,6 +37,10 @@ import (
 	"kith.dev/core/peering"
 	"kith.dev/core/reflection"
 	"kith.dev/core/relations"
+	asking "kith.dev/core/relations/consumer"
+	"kith.dev/core/relations/link"
+	"kith.dev/core/relations/provider"
+	"kith.dev/core/supply"
 	"kith.dev/daemon/backend"
 )
 
@@ -43,7 +48,7 @@ import (
 type clusterPart struct {
 	backend.Cluster
 	door  *door.Door
-	peers *relations.PeerReconciler
+	peers *relations.Reconciler
 }
 
 func newScheme() *runtime.Scheme {
@@ -88,7 +93,7 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 		d.cluster.Store(nil)
 		d.changed.Ring()
 		d.directory.OnChange(func(string) {}) // nobody takes pokes any more, and the directory must not wait for that
-		c.peers.Close()
+		c.peers.Consumer.Close()
 		c.Fleet.Wait()
 	}()
 	go d.keep(ctx, "the kubelet endpoint of virtual nodes", endpoint.Run)
@@ -100,8 +105,8 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 	return mgr.Start(ctx)
 }
 
-func (d *Daemon) newLinker(c client.Client) *relations.Linker {
-	return relations.NewLinker(c, relations.LinkerConfig{
+func (d *Daemon) newLinker(c client.Client) *link.Linker {
+	return link.New(c, link.Config{
 		Identity: d.me, Gateway: d.gateway, Port: d.cfg.WireGuardPort, Pool: d.aliasPool(), Log: d.log,
 		Ranges: map[string]netip.Prefix{"pods": d.engine.Facts().Network.Pods},
 	})
@@ -151,12 +156,14 @@ func (d *Daemon) installDefaults(ctx context.Context, c client.Client) error {
 }
 
 func (d *Daemon) newManager(restConfig *rest.Config, scheme *runtime.Scheme) (manager.Manager, error) {
+	objects := hosting.CacheOptions()
+	objects.ByObject[&corev1.Pod{}] = cache.ByObject{Transform: supply.Slim}
 	return ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme:                 scheme,
 		Logger:                 d.controllerLogs,
 		Metrics:                metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
-		Cache:                  hosting.CacheOptions(),
+		Cache:                  objects,
 		// A restarted part registers its controllers under the same names.
 		Controller:              config.Controller{SkipNameValidation: new(true)},
 		GracefulShutdownTimeout: new(3 * time.Second),
@@ -222,10 +229,16 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		},
 	})
 	linker := d.newLinker(c.Client)
-	c.Provider = relations.NewProvider(c.Client, mgr.GetAPIReader(), d.me, d.cfg.Name, d.cfg.RequestTimeout, c.Host, linker, &d.notices, d.publish, d.log)
-	c.peers = relations.NewPeerReconciler(relations.PeerConfig{
-		Client: c.Client, Fresh: mgr.GetAPIReader(), Identity: d.me, Name: d.cfg.Name, Endpoints: d.endpoints, Directory: d.directory, Fleet: c.Fleet, Homes: c.Host,
-		Linker: linker, Announce: d.publish, Log: d.log,
+	c.Provider = provider.New(provider.Config{
+		Client: c.Client, Fresh: c.Fresh, Identity: d.me, Name: d.cfg.Name, Patience: d.cfg.RequestTimeout, Host: c.Host, Linker: linker,
+		Notices: &d.notices, Announce: d.publish, Log: d.log,
+	})
+	c.peers = relations.New(relations.Config{
+		Client: c.Client, Fresh: c.Fresh, Directory: d.directory, Linker: linker, Fleet: c.Fleet, Provider: c.Provider, Announce: d.publish, Log: d.log,
+		Consumer: asking.New(asking.Config{
+			Client: c.Client, Fresh: c.Fresh, Identity: d.me, Name: d.cfg.Name, Endpoints: d.endpoints, Directory: d.directory, Fleet: c.Fleet,
+			Announce: d.publish, Log: d.log,
+		}),
 	})
 	c.Offloading = offloading.New(c.Client, c.Fleet, d.log)
 	around, err := d.followGuests(ctx)
@@ -234,7 +247,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	}
 	for _, setup := range []func() error{
 		func() error { return c.peers.SetupWithManager(mgr) },
-		func() error { return c.Provider.SetupWithManager(mgr, c.peers) },
+		func() error { return c.Provider.SetupWithManager(mgr) },
 		func() error { return c.Offloading.SetupWithManager(mgr) },
 		func() error { return around.SetupWithManager(mgr) },
 		func() error { return d.exposeServices(mgr) },

@@ -29,7 +29,7 @@ import (
 	"kith.dev/core/netplan"
 	"kith.dev/core/notify"
 	"kith.dev/core/peering"
-	"kith.dev/core/relations"
+	"kith.dev/core/relations/provider"
 	"kith.dev/core/version"
 	"kith.dev/daemon/backend"
 	"kith.dev/daemon/config"
@@ -54,7 +54,7 @@ type Daemon struct {
 	contacts  *peering.Contacts
 	directory *directory.Directory
 	backend   *backend.Backend
-	notices   relations.Notices
+	notices   provider.Notices
 	changed   notify.Bell      // rings when something changed that a desktop shows
 	kernel    hostnet.Changes  // of links and routes, for all who listen
 	engine    cluster.Engine   // nil with engine "none"

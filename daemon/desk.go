@@ -6,7 +6,7 @@ import (
 
 	"kith.dev/core/contract"
 	"kith.dev/core/peering"
-	"kith.dev/core/relations"
+	"kith.dev/core/relations/provider"
 )
 
 var errNotReady = &peering.Problem{Code: peering.CodeUnavailable, Message: "the Kubernetes of this laptop is not ready", Do: "try again in a moment"}
@@ -16,7 +16,7 @@ type desk struct{ d *Daemon }
 
 var _ peering.Desk = desk{}
 
-func (k desk) provider() (*relations.Provider, error) {
+func (k desk) provider() (*provider.Provider, error) {
 	if c := k.d.cluster.Load(); c != nil {
 		return c.Provider, nil
 	}

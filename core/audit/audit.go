@@ -10,12 +10,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	"golang.org/x/time/rate"
+
+	"kith.dev/core/wire"
 )
 
 // Door is where somebody was refused.
@@ -108,7 +108,7 @@ func (l *Log) Note(r Refusal) {
 	if l.options.Count != nil {
 		l.options.Count(r.Door, r.Reason)
 	}
-	r.What, r.Why = line(r.What), line(r.Why)
+	r.What, r.Why = wire.Line(r.What, maxText), wire.Line(r.Why, maxText)
 	peer := ""
 	if r.ID != "" && l.options.Named != nil {
 		peer = l.options.Named(r.ID)
@@ -183,19 +183,6 @@ func (l *Log) tell(s *subject, now time.Time) bool {
 	}
 	s.told = now
 	return true
-}
-
-// line makes text one line of at most maxText bytes that can be shown.
-func line(text string) string {
-	if len(text) > maxText {
-		text = text[:maxText] + "…"
-	}
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, strings.ToValidUTF8(text, "?"))
 }
 
 func (l *Log) print(r Refusal, peer string, unlogged int) {

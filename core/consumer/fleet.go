@@ -21,7 +21,8 @@ import (
 	"kith.dev/core/netpolicy"
 	"kith.dev/core/offloading"
 	"kith.dev/core/reflection"
-	"kith.dev/core/relations"
+	asking "kith.dev/core/relations/consumer"
+	"kith.dev/core/relations/link"
 	"kith.dev/core/remote"
 	"kith.dev/core/virtualnode"
 )
@@ -46,7 +47,7 @@ type Config struct {
 	API netip.AddrPort
 
 	Kubelet   *kubelet.Kubelet
-	Directory relations.Directory
+	Directory link.Directory
 	Reflected *reflection.Home
 	Policies  *netpolicy.Home
 	Permits   *offloading.Permits
@@ -71,7 +72,7 @@ type Fleet struct {
 	running sync.WaitGroup
 }
 
-var _ relations.Fleet = (*Fleet)(nil)
+var _ asking.Fleet = (*Fleet)(nil)
 
 // New makes a Fleet whose members run until ctx ends.
 func New(ctx context.Context, cfg Config) *Fleet {

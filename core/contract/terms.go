@@ -6,8 +6,8 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"kith.dev/core/wire"
 )
 
 // Bounds of what may stand in a document or an offer.
@@ -116,16 +116,10 @@ func CheckName(name string) error {
 	if name == "" || len(name) > MaxName {
 		return fmt.Errorf("name: has %d bytes, want 1 to %d", len(name), MaxName)
 	}
-	if !Printable(name) {
+	if !wire.Printable(name) {
 		return fmt.Errorf("name: %.64q has characters that cannot be shown", name)
 	}
 	return nil
-}
-
-// Printable says whether text can be shown on one line as it is: valid UTF-8 without control characters
-// and without those that turn the direction of writing.
-func Printable(text string) bool {
-	return utf8.ValidString(text) && strings.IndexFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
 }
 
 func sorted(m map[string]string) []string {

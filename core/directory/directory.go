@@ -15,7 +15,8 @@ import (
 	"kith.dev/core/discovery"
 	"kith.dev/core/identity"
 	"kith.dev/core/peering"
-	"kith.dev/core/relations"
+	"kith.dev/core/relations/link"
+	"kith.dev/core/relations/record"
 )
 
 // Known is a cluster that this one knows of: seen nearby, kept as a Peer, or both.
@@ -25,7 +26,7 @@ type Known struct {
 	Source    api.Source
 	Addresses []string // host:port of the peer API, best first
 	LastSeen  time.Time
-	Contact   relations.Contact
+	Contact   link.Contact
 	RTT       time.Duration
 	Clock     time.Duration  // how far its clock is ahead, when it is reachable
 	Mismatch  bool           // another key answers at its address
@@ -275,7 +276,7 @@ func runsOlder(peer string) string {
 
 // take adds what the contact proved.
 func (k *Known) take(c peering.Contact) {
-	k.Contact = relations.Contact{Reachable: c.State == peering.ContactReachable, Since: c.Since, Why: c.Why, Heard: c.Heard, Ailing: c.Ailing}
+	k.Contact = link.Contact{Reachable: c.State == peering.ContactReachable, Since: c.Since, Why: c.Why, Heard: c.Heard, Ailing: c.Ailing}
 	k.Mismatch = c.State == peering.ContactMismatch
 	k.Version = c.State == peering.ContactVersion
 	switch {
@@ -327,7 +328,7 @@ func (d *Directory) nameFor(id identity.ID, name string) string {
 	if have := d.names[id]; have != "" && !d.peerHas(have) {
 		return have
 	}
-	d.names[id] = relations.NameFor(id, name, func(n string) bool {
+	d.names[id] = record.NameFor(id, name, func(n string) bool {
 		for other, taken := range d.names {
 			if taken == n && other != id {
 				return true
@@ -405,11 +406,11 @@ func (d *Directory) Client(peer *v1alpha1.Peer) (*peering.Client, error) {
 }
 
 // Contact tells whether a Peer answers now.
-func (d *Directory) Contact(peer *v1alpha1.Peer) relations.Contact {
+func (d *Directory) Contact(peer *v1alpha1.Peer) link.Contact {
 	for _, k := range d.All() {
 		if k.ID.String() == peer.Spec.ID {
 			return k.Contact
 		}
 	}
-	return relations.Contact{Why: "it is not known where it is"}
+	return link.Contact{Why: "it is not known where it is"}
 }

@@ -4,7 +4,7 @@
 //   - LAN: multicast DNS and DNS-SD on the local network (RFC 6762, RFC 6763), service _kith._tcp
 //   - DNS: SRV and TXT records of configured domains
 //
-// Addresses that the user typed in are kept with the Peer itself, which is made once its key is known (core/relations).
+// Addresses that the user typed in are kept with the Peer itself, which is made once its key is known (core/relations/record).
 //
 // Called by the daemon, which runs the Table, and by peering, which watches it. A sighting is what
 // somebody said: nothing in it is proven, not even the ID. This room must never dial a peer, never decide

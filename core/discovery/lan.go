@@ -19,8 +19,6 @@ type LANConfig struct {
 	ID   identity.ID
 	Name string // the cluster's name, for people; cleaned by CleanName
 	Port uint16 // of the peer API
-	// Hidden looks for others without announcing this cluster.
-	Hidden bool
 	// Interfaces to use, as path.Match patterns of names. Empty: every interface of a real LAN.
 	Interfaces []string
 	// Trusted says whether a peer is one of ours: a flood of strangers cannot displace it. It is called
@@ -33,7 +31,6 @@ type LANConfig struct {
 // LAN finds clusters on the local network by mDNS and DNS-SD, and lets itself be found.
 type LAN struct {
 	config   LANConfig
-	refresh  chan struct{}
 	warnedAt time.Time
 	down     map[linkKey]bool // links on which sending failed last time
 }
@@ -43,7 +40,7 @@ func NewLAN(c LANConfig) (*LAN, error) {
 	switch {
 	case c.ID.IsZero():
 		return nil, errors.New("discovery on the LAN: the cluster has no ID")
-	case c.Port == 0 && !c.Hidden:
+	case c.Port == 0:
 		return nil, errors.New("discovery on the LAN: the peer API has no port to announce")
 	}
 	if c.Name = CleanName(c.Name); c.Name == "" {
@@ -52,18 +49,10 @@ func NewLAN(c LANConfig) (*LAN, error) {
 	if c.Trusted == nil {
 		c.Trusted = func(identity.ID) bool { return false }
 	}
-	return &LAN{config: c, refresh: make(chan struct{}, 1), down: map[linkKey]bool{}}, nil
+	return &LAN{config: c, down: map[linkKey]bool{}}, nil
 }
 
 func (l *LAN) String() string { return "LAN (mDNS)" }
-
-// Refresh announces and asks anew, for when the laptop was asleep and the network did not notice.
-func (l *LAN) Refresh() {
-	select {
-	case l.refresh <- struct{}{}:
-	default:
-	}
-}
 
 const (
 	settle        = 100 * time.Millisecond // after a network change, before looking at it
@@ -74,7 +63,7 @@ const (
 
 // Run announces this cluster and reports the others until ctx ends; then it says goodbye.
 func (l *LAN) Run(ctx context.Context, events chan<- Event) error {
-	station, err := newStation(card{cardVersion, l.config.ID, l.config.Name}, l.config.Port, l.config.Hidden, l.config.Trusted)
+	station, err := newStation(card{cardVersion, l.config.ID, l.config.Name}, l.config.Port, l.config.Trusted)
 	if err != nil {
 		return fmt.Errorf("discovery on the LAN: %w", err)
 	}
@@ -156,9 +145,6 @@ func (l *LAN) Run(ctx context.Context, events chan<- Event) error {
 				return fmt.Errorf("discovery on the LAN: %w", errSilent)
 			}
 			lookAt = earlier(lookAt, time.Now().Add(settle))
-		case <-l.refresh:
-			station.restart(time.Now())
-			tickAt = time.Now()
 		case offer <- event:
 			station.book.delivered(event)
 			if !free {

@@ -65,7 +65,7 @@ func TestOnlyNeighboursAreDialled(t *testing.T) {
 
 // A machine on the LAN announces itself at addresses that only this laptop can reach.
 func TestAnAnnouncementLeadsNowhereElse(t *testing.T) {
-	s, err := newStation(card{cardVersion, identity.ID{1}, "alice"}, 6450, false, func(identity.ID) bool { return false })
+	s, err := newStation(card{cardVersion, identity.ID{1}, "alice"}, 6450, func(identity.ID) bool { return false })
 	if err != nil {
 		t.Fatal(err)
 	}

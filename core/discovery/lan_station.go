@@ -38,7 +38,6 @@ const (
 type station struct {
 	self  card
 	port  uint16
-	quiet bool // look, but do not show ourselves
 	meta  []byte
 	links map[linkKey]*link
 	book  *book
@@ -67,12 +66,12 @@ type outgoing struct {
 	packet []byte
 }
 
-func newStation(self card, port uint16, quiet bool, trusted func(identity.ID) bool) (*station, error) {
+func newStation(self card, port uint16, trusted func(identity.ID) bool) (*station, error) {
 	meta, err := composeMeta()
 	if err != nil {
 		return nil, err
 	}
-	return &station{self: self, port: port, quiet: quiet, meta: meta, links: map[linkKey]*link{}, book: newBook(trusted)}, nil
+	return &station{self: self, port: port, meta: meta, links: map[linkKey]*link{}, book: newBook(trusted)}, nil
 }
 
 // setInterfaces starts anew on every link that is new or changed, and leaves the others alone.
@@ -96,29 +95,17 @@ func (s *station) setInterfaces(now time.Time, interfaces []lanInterface) error 
 			continue
 		}
 		l := &link{lanInterface: i, key: key, browseAt: soon(now), browseGap: queryGapFirst}
-		if !s.quiet {
-			var err error
-			if l.hello, err = composeHello(s.self, s.port, i.addresses(), recordTTL); err != nil {
-				return err
-			}
-			if l.bye, err = composeHello(s.self, s.port, nil, 0); err != nil {
-				return err
-			}
-			l.announceAt = soon(now)
+		var err error
+		if l.hello, err = composeHello(s.self, s.port, i.addresses(), recordTTL); err != nil {
+			return err
 		}
+		if l.bye, err = composeHello(s.self, s.port, nil, 0); err != nil {
+			return err
+		}
+		l.announceAt = soon(now)
 		s.links[key] = l
 	}
 	return nil
-}
-
-// restart announces and asks anew everywhere.
-func (s *station) restart(now time.Time) {
-	for _, l := range s.links {
-		l.browseAt, l.browseGap = soon(now), queryGapFirst
-		if !s.quiet {
-			l.announceAt, l.announces = soon(now), 0
-		}
-	}
 }
 
 func soon(now time.Time) time.Time {
@@ -173,9 +160,6 @@ func (s *station) asked(now time.Time, l *link, sender netip.Addr, m message) {
 		for _, id := range m.asked {
 			s.book.asked(now, l.key, id)
 		}
-	}
-	if s.quiet {
-		return
 	}
 	if knowsUs && l.askers[sender] { // section 7.2: the list went on in this packet
 		if delete(l.askers, sender); len(l.askers) == 0 {
@@ -288,9 +272,6 @@ func (s *station) browse(now time.Time, l *link) (out []outgoing, err error) {
 
 // farewell is said when we leave.
 func (s *station) farewell() (out []outgoing) {
-	if s.quiet {
-		return nil
-	}
 	for _, key := range slices.Collect(maps.Keys(s.links)) {
 		out = append(out, outgoing{key, s.links[key].bye})
 	}

@@ -1,10 +1,15 @@
 package peering
 
 import (
+	"crypto/rand"
+	"encoding/hex"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
+
+	"kith.dev/core/identity"
+	"kith.dev/core/wire"
 )
 
 // Budget is how often something may happen within a time: All counts everybody together, Each one address (of IPv6 its /64).
@@ -44,7 +49,7 @@ func (b *budget) take(addr netip.Addr) (cost *spent, first bool) {
 		}
 		return nil, first
 	}
-	cost = &spent{now, network(addr)}
+	cost = &spent{now, wire.Neighbourhood(addr)}
 	mine := 0
 	for _, s := range b.used {
 		if s.addr == cost.addr {
@@ -65,13 +70,56 @@ func (b *budget) giveBack(cost *spent) {
 	b.used = slices.DeleteFunc(b.used, func(s *spent) bool { return s == cost })
 }
 
-// network is what one machine has of an address family: whoever has an IPv6 address has 2^64 of them.
-func network(addr netip.Addr) netip.Prefix {
-	addr = addr.Unmap().WithZone("")
-	bits := addr.BitLen()
-	if addr.Is6() {
-		bits = 64
+const (
+	maxOpenings = 256
+	openingLife = 30 * time.Second
+)
+
+// openings are the questions between the responder's commitment and the asker's nonce: one per caller, the oldest gives way.
+// Strangers and those whose key is known have stores of their own.
+type openings struct {
+	mu  sync.Mutex
+	all map[identity.ID]opening
+}
+
+type opening struct {
+	id    string
+	nonce identity.Nonce // ours
+	made  time.Time
+	cost  *spent // of the strangers' budget, given back when the question follows; nil for those known
+}
+
+func (o *openings) add(caller identity.ID, cost *spent) opening {
+	var id [16]byte
+	rand.Read(id[:]) // never fails, crypto/rand ends the program instead
+	fresh := opening{id: hex.EncodeToString(id[:]), nonce: identity.NewNonce(), made: time.Now(), cost: cost}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.all, caller)
+	if len(o.all) >= maxOpenings {
+		var oldest identity.ID
+		for id, one := range o.all {
+			if oldest.IsZero() || one.made.Before(o.all[oldest].made) {
+				oldest = id
+			}
+		}
+		delete(o.all, oldest)
 	}
-	p, _ := addr.Prefix(bits)
-	return p
+	o.all[caller] = fresh
+	return fresh
+}
+
+// take gives the caller's opening once: whatever the question turns out to be, its nonce is used up.
+func (o *openings) take(caller identity.ID, id string) (opening, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	one, ok := o.all[caller]
+	if !ok || one.id != id {
+		return opening{}, &Problem{Code: CodeNotFound, Message: "no opening of yours waits for this question", Do: "ask again"}
+	}
+	delete(o.all, caller)
+	if time.Since(one.made) > openingLife {
+		return opening{}, &Problem{Code: CodeExpired, Message: "the question came too late", Do: "ask again"}
+	}
+	return one, nil
 }

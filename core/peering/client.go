@@ -3,7 +3,6 @@ package peering
 import (
 	"context"
 	"crypto/ed25519"
-	"crypto/tls"
 	"errors"
 	"log/slog"
 	"maps"
@@ -42,17 +41,7 @@ type ClientConfig struct {
 //
 //	rest.Config{Host: client.BaseURL() + "/kube", Transport: client.Transport()}
 //
-// exec, attach and port-forward leave HTTP by an upgrade, which needs HTTP/1.1 and a connection of its own, and
-// client-go dials it by itself: the host of the URL must be a real address, and the TLS config the pinned one.
-//
-//	u, _ := url.Parse("https://" + client.Address() + "/kube/api/v1/namespaces/…/pods/…/exec?…")
-//	rt, _ := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{TLS: client.UpgradeTLS(), PingPeriod: 5 * time.Second})
-//	exec, _ := remotecommand.NewSPDYExecutorForTransports(rt, clientspdy.NewUpgraderForStreaming(rt), "POST", u)
-//
-// with spdy from k8s.io/streaming/pkg/httpstream and clientspdy from k8s.io/client-go/transport; set Proxier too, where
-// the environment names a proxy. client-go makes its websocket executor from a rest.Config only, which cannot carry a
-// pinned key; a websocket.RoundTripper with TLSConfig: client.UpgradeTLS() can. Who speaks the upgrade itself takes
-// DialTLS, which tries all addresses.
+// exec, attach and port-forward leave HTTP by an upgrade, which needs HTTP/1.1 and a connection of its own: DialTLS gives it.
 type Client struct {
 	config    ClientConfig
 	transport *http.Transport
@@ -141,15 +130,6 @@ func (c *Client) BaseURL() string {
 
 // Transport sends requests to the peer whatever host their URL names. It sets no deadline; contexts do.
 func (c *Client) Transport() http.RoundTripper { return c.transport }
-
-// UpgradeTLS is the TLS config for connections that others dial: HTTP/1.1, and the peer's key only. Before a first
-// contact it accepts any key.
-func (c *Client) UpgradeTLS() *tls.Config {
-	id, _ := c.Peer()
-	config := c.config.Identity.ClientTLS(id)
-	config.NextProtos = []string{"http/1.1"}
-	return config
-}
 
 // DialTLS opens a connection of its own to the peer, for HTTP/1.1 with an upgrade. It may stand still as long as
 // its user likes.

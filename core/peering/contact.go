@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"sync"
 	"time"
 
@@ -155,4 +156,17 @@ func (one *contact) gone(ctx context.Context, err error, lastWord string) {
 		}
 		one.conn = nil
 	})
+}
+
+// clockOf tells by how much the clock of whoever answered is ahead of this one's, from the Date of an answer that
+// came between asked and now. Date has whole seconds, rounded down, so it is right to within half a second and half
+// the round trip. ok is false when there is no Date.
+func clockOf(h http.Header, asked, now time.Time) (ahead time.Duration, ok bool) {
+	date, err := http.ParseTime(h.Get("Date"))
+	if err != nil {
+		return 0, false
+	}
+	middle := asked.Add(now.Sub(asked) / 2)
+	// Without the monotonic clock: what the wall clocks say is the question.
+	return date.Add(time.Second / 2).Sub(middle.Round(0)), true
 }

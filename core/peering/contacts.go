@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"kith.dev/core/identity"
+	"kith.dev/core/wire"
 )
 
 const (
@@ -402,7 +403,7 @@ func lost(err error, lastWord string) string {
 	case lastWord != "":
 		return lastWord
 	case errors.As(err, &unreachable):
-		return strings.TrimPrefix(plain(unreachable.Error(), 1024), "peer is unreachable: ")
+		return strings.TrimPrefix(wire.Line(unreachable.Error(), 1024), "peer is unreachable: ")
 	case errors.As(err, &problem):
 		return problem.Error()
 	case errors.Is(err, errSilent):

@@ -13,6 +13,7 @@ import (
 
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
+	"kith.dev/core/wire"
 	"kith.dev/core/wire/wiretest"
 )
 
@@ -111,7 +112,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"length", "application/json", text + strings.Repeat(" ", MaxMessage), CodeTooLarge},
 	} {
 		err := decode(c.contentType, strings.NewReader(c.body), MaxMessage, &Question{})
-		if p := problemOf(err); err == nil || p.Code != c.code || !contract.Printable(p.Message) {
+		if p := problemOf(err); err == nil || p.Code != c.code || !wire.Printable(p.Message) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
@@ -213,7 +214,7 @@ func TestValidateNamesTheField(t *testing.T) {
 func TestAProblemFromAPeerIsFitToBeShown(t *testing.T) {
 	p := &Problem{Code: "x", Message: "\x1b[2J" + strings.Repeat("é", 400), Do: "a\nb\xff"}
 	must(t, p.Validate())
-	if !contract.Printable(p.Message) || len(p.Message) > 512 || p.Do != "a?b?" {
+	if !wire.Printable(p.Message) || len(p.Message) > 512 || p.Do != "a?b?" {
 		t.Errorf("%q %q", p.Message, p.Do)
 	}
 }
@@ -234,7 +235,7 @@ func FuzzDecode(f *testing.F) {
 		var err error
 		wiretest.Within(t, len(data), func() { err = decode("application/json", bytes.NewReader(data), MaxMessage, m) })
 		if err != nil {
-			if !contract.Printable(problemOf(err).Message) {
+			if !wire.Printable(problemOf(err).Message) {
 				t.Fatalf("the problem cannot be shown: %q", err)
 			}
 			return

@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
-	"unicode/utf8"
 
-	"kith.dev/core/contract"
 	"kith.dev/core/identity"
+	"kith.dev/core/wire"
 )
 
 // Code is the stable word of a Problem.
@@ -59,6 +57,11 @@ type Problem struct {
 	Do      string `json:"do,omitempty"` // what the one who asked can do about it
 }
 
+// Refuse makes a Problem; do may be empty.
+func Refuse(code Code, message, do string) *Problem {
+	return &Problem{Code: code, Message: message, Do: do}
+}
+
 // MediaProblem is the content type of a Problem.
 const MediaProblem = "application/problem+json"
 
@@ -85,13 +88,13 @@ func (p *Problem) HTTPStatus() int {
 
 // Validate bounds a problem that a peer sent, so that it can be shown and logged.
 func (p *Problem) Validate() error {
-	if p.Code == "" || len(p.Code) > 32 || !contract.Printable(string(p.Code)) {
+	if p.Code == "" || len(p.Code) > 32 || !wire.Printable(string(p.Code)) {
 		return fmt.Errorf("code: %.40q is none", p.Code)
 	}
 	if p.Message == "" {
 		return errors.New("message: is missing")
 	}
-	p.Message, p.Do = plain(p.Message, 512), plain(p.Do, 512)
+	p.Message, p.Do = wire.Line(p.Message, 512), wire.Line(p.Do, 512)
 	return nil
 }
 
@@ -116,25 +119,4 @@ func problemOf(err error) *Problem {
 		return &Problem{Code: CodeUnavailable, Message: "the answer took too long", Do: "try again later"}
 	}
 	return &Problem{Code: CodeInternal, Message: "something failed here; the log says what"}
-}
-
-// plain makes text showable on one line: at most max bytes, anything else than printable replaced.
-func plain(text string, max int) string {
-	if contract.Printable(text) && len(text) <= max {
-		return text
-	}
-	text = strings.Map(func(r rune) rune {
-		if !contract.Printable(string(r)) {
-			return '?'
-		}
-		return r
-	}, strings.ToValidUTF8(text, "?"))
-	if len(text) > max {
-		text = text[:max-len("…")]
-		for !utf8.ValidString(text) {
-			text = text[:len(text)-1]
-		}
-		text += "…"
-	}
-	return text
 }

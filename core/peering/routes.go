@@ -12,6 +12,7 @@ import (
 	"kith.dev/core/audit"
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
+	"kith.dev/core/wire"
 )
 
 // routes is the table of the package comment.
@@ -81,7 +82,7 @@ func (s *Server) hello(http.ResponseWriter, *http.Request, Caller) (message, err
 }
 
 func (s *Server) self() *Hello {
-	name := plain(s.config.Name(), contract.MaxName)
+	name := wire.Line(s.config.Name(), contract.MaxName)
 	if name == "" {
 		name = s.config.Identity.ID().Short()
 	}
@@ -212,7 +213,7 @@ func (s *Server) sign(w http.ResponseWriter, r *http.Request, caller Caller) (me
 		err = fmt.Errorf("contract %s: is not between the caller and this cluster", doc.ID)
 	}
 	if err != nil {
-		return nil, &Problem{Code: CodeBadRequest, Message: plain(err.Error(), 2*maxReason)}
+		return nil, &Problem{Code: CodeBadRequest, Message: wire.Line(err.Error(), 2*maxReason)}
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
 	defer cancel()
@@ -281,7 +282,7 @@ func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	notices := s.config.Desk.Notices(ctx, caller)
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	beat := func() bool { return send(presenceLine{Beat: &Beat{Ailing: plain(s.config.Ailing(), maxReason)}}) }
+	beat := func() bool { return send(presenceLine{Beat: &Beat{Ailing: wire.Line(s.config.Ailing(), maxReason)}}) }
 	pulse := s.pulseOf(ctx, caller)
 	alive := send(presenceLine{Hello: s.self()})
 	if pulse == &s.beats { // at once: who has heard no beat takes this for a Kith that has none, and leaves silence to the kernel
@@ -302,7 +303,7 @@ func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 				notices = nil
 				continue
 			}
-			n.Why = plain(n.Why, maxReason)
+			n.Why = wire.Line(n.Why, maxReason)
 			if err := n.Validate(); err != nil {
 				s.config.Log.Error("notice not sent", "id", caller.ID.String(), "type", string(n.Type), "err", err)
 				continue
@@ -335,10 +336,10 @@ func (s *Server) greetOlder(w http.ResponseWriter, _ *http.Request) {
 // nothing answers what no route is for.
 func (s *Server) nothing(w http.ResponseWriter, r *http.Request) {
 	caller := *connOf(r.Context()).caller
-	problem := &Problem{Code: CodeNotFound, Message: plain("no route "+r.URL.Path, maxReason)}
+	problem := &Problem{Code: CodeNotFound, Message: wire.Line("no route "+r.URL.Path, maxReason)}
 	if version, ok := strings.CutPrefix(r.URL.Path, "/kith/"); ok && !strings.HasPrefix(r.URL.Path, "/"+Protocol+"/") {
 		version, _, _ = strings.Cut(version, "/")
-		problem = &Problem{Code: CodeVersion, Message: otherVersion(s.self().Name, []string{Protocol}, plain("kith/"+version, 32)), Do: sameVersion}
+		problem = &Problem{Code: CodeVersion, Message: otherVersion(s.self().Name, []string{Protocol}, wire.Line("kith/"+version, 32)), Do: sameVersion}
 	}
 	s.refuse(w, r, caller, problem)
 }

@@ -1,7 +1,7 @@
 package peering
 
 import (
-	"fmt"
+	"strings"
 
 	"kith.dev/core/api"
 )
@@ -36,110 +36,57 @@ const (
 	EventCleared  Event = "cleared"   // nothing of the direction is left; also: the question was taken back
 )
 
-// States and Events list all there are, in the order of the table.
-var (
-	States = [...]State{None, Requested, Declined, Expired, Contracted, Connected, Unreachable, Ending}
-	Events = [...]Event{EventAsked, EventDeclined, EventExpired, EventSigned, EventLinkUp, EventLinkLost, EventEnded, EventCleared}
-)
+// States lists all there are, in the order of the table.
+var States = [...]State{None, Requested, Declined, Expired, Contracted, Connected, Unreachable, Ending}
 
-// transitions, the one table; "." stays, "-" cannot happen:
-//
-//	            | asked      declined  expired  signed      link-up    link-lost    ended   cleared
-//	none        | requested  -         -        -           -          -            -       .
-//	requested   | .          declined  expired  contracted  -          -            -       none
-//	declined    | requested  .         -        -           -          -            -       none
-//	expired     | requested  -         .        -           -          -            -       none
-//	contracted  | .          .         .        .           connected  unreachable  ending  -
-//	connected   | .          .         .        .           .          unreachable  ending  -
-//	unreachable | .          .         .        .           connected  .            ending  -
-//	ending      | -          -         -        -           .          .            .       none
+// table is the one of transitions; "." stays, "-" cannot happen.
 //
 // A question on top of a contract in force (more, or less, of something) changes nothing until it is signed,
 // so its fate does not either. What may be seen or heard twice may happen twice.
-var transitions = map[State]map[Event]State{
-	None: {
-		EventAsked:   Requested,
-		EventCleared: None,
-	},
-	Requested: {
-		EventAsked:    Requested,
-		EventDeclined: Declined,
-		EventExpired:  Expired,
-		EventSigned:   Contracted,
-		EventCleared:  None,
-	},
-	Declined: {
-		EventAsked:    Requested,
-		EventDeclined: Declined,
-		EventCleared:  None,
-	},
-	Expired: {
-		EventAsked:   Requested,
-		EventExpired: Expired,
-		EventCleared: None,
-	},
-	Contracted: {
-		EventAsked:    Contracted,
-		EventDeclined: Contracted,
-		EventExpired:  Contracted,
-		EventSigned:   Contracted,
-		EventLinkUp:   Connected,
-		EventLinkLost: Unreachable,
-		EventEnded:    Ending,
-	},
-	Connected: {
-		EventAsked:    Connected,
-		EventDeclined: Connected,
-		EventExpired:  Connected,
-		EventSigned:   Connected,
-		EventLinkUp:   Connected,
-		EventLinkLost: Unreachable,
-		EventEnded:    Ending,
-	},
-	Unreachable: {
-		EventAsked:    Unreachable,
-		EventDeclined: Unreachable,
-		EventExpired:  Unreachable,
-		EventSigned:   Unreachable,
-		EventLinkUp:   Connected,
-		EventLinkLost: Unreachable,
-		EventEnded:    Ending,
-	},
-	Ending: {
-		EventLinkUp:   Ending,
-		EventLinkLost: Ending,
-		EventEnded:    Ending,
-		EventCleared:  None,
-	},
-}
+const table = `
+            | asked      declined  expired  signed      link-up    link-lost    ended   cleared
+none        | requested  -         -        -           -          -            -       .
+requested   | .          declined  expired  contracted  -          -            -       none
+declined    | requested  .         -        -           -          -            -       none
+expired     | requested  -         .        -           -          -            -       none
+contracted  | .          .         .        .           connected  unreachable  ending  -
+connected   | .          .         .        .           .          unreachable  ending  -
+unreachable | .          .         .        .           connected  .            ending  -
+ending      | -          -         -        -           .          .            .       none`
 
-// TransitionError says that an event cannot happen in a state.
-type TransitionError struct {
-	State State
-	Event Event
-}
+// transitions is the table, read: the state that follows, by state and event.
+var transitions = func() map[State]map[Event]State {
+	var events []string
+	all := map[State]map[Event]State{}
+	for line := range strings.Lines(strings.TrimSpace(table)) {
+		head, cells, _ := strings.Cut(line, "|")
+		if events == nil {
+			events = strings.Fields(cells)
+			continue
+		}
+		state, row := State(strings.TrimSpace(head)), map[Event]State{}
+		for i, cell := range strings.Fields(cells) {
+			switch cell {
+			case "-":
+			case ".":
+				row[Event(events[i])] = state
+			default:
+				row[Event(events[i])] = State(cell)
+			}
+		}
+		all[state] = row
+	}
+	return all
+}()
 
-func (e *TransitionError) Error() string {
-	return fmt.Sprintf("peering: %q cannot happen in state %q", e.Event, e.State)
-}
-
-// Next is the state after the event; the error is a *TransitionError, and the state then is the old one.
+// Next is the state after the event; ok is false, and the state the old one, when that cannot happen in it.
 // The empty state, as an object has it that nobody looked at yet, is None.
-func Next(state State, event Event) (State, error) {
+func Next(state State, event Event) (next State, ok bool) {
 	if state == "" {
 		state = None
 	}
-	if next, ok := transitions[state][event]; ok {
-		return next, nil
+	if next, ok = transitions[state][event]; ok {
+		return next, true
 	}
-	return state, &TransitionError{State: state, Event: event}
-}
-
-// HasContract says whether a signed contract stands behind the state.
-func HasContract(state State) bool {
-	switch state {
-	case Contracted, Connected, Unreachable, Ending:
-		return true
-	}
-	return false
+	return state, false
 }

@@ -16,6 +16,7 @@ import (
 
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
+	"kith.dev/core/wire"
 )
 
 // Validate checks a Hello that was received.
@@ -26,14 +27,14 @@ func (h *Hello) Validate() error {
 	if err := contract.CheckName(h.Name); err != nil {
 		return err
 	}
-	if len(h.Version) > 64 || !contract.Printable(h.Version) {
+	if len(h.Version) > 64 || !wire.Printable(h.Version) {
 		return fmt.Errorf("version: %.40q cannot be one", h.Version)
 	}
 	if len(h.Protocol) == 0 || len(h.Protocol) > 16 {
 		return fmt.Errorf("protocol: %d entries, want 1 to 16", len(h.Protocol))
 	}
 	for _, p := range h.Protocol {
-		if len(p) > 32 || !contract.Printable(p) {
+		if len(p) > 32 || !wire.Printable(p) {
 			return fmt.Errorf("protocol: %.40q cannot be one", p)
 		}
 	}
@@ -128,8 +129,8 @@ func (o *Outcome) Validate() error {
 	default:
 		return fmt.Errorf("state: %.32q is none of pending, accepted, declined, expired", o.State)
 	}
-	if len(o.Reason) > maxReason || !contract.Printable(o.Reason) {
-		return fmt.Errorf("reason: longer than %d bytes, or not a line of text", maxReason)
+	if err := checkLine("reason", o.Reason); err != nil {
+		return err
 	}
 	if (o.State == OutcomeAccepted) != (o.Offer != nil) {
 		return fmt.Errorf("offer: must be there if and only if accepted, not when %s", o.State)
@@ -227,7 +228,7 @@ func (c *ContractRef) Validate() error {
 
 // Validate checks a Notice; a type that is not known passes.
 func (n *Notice) Validate() error {
-	if n.Type == "" || len(n.Type) > 32 || !contract.Printable(string(n.Type)) {
+	if n.Type == "" || len(n.Type) > 32 || !wire.Printable(string(n.Type)) {
 		return fmt.Errorf("type: %.40q is none", n.Type)
 	}
 	if n.Contract != "" {
@@ -240,10 +241,7 @@ func (n *Notice) Validate() error {
 			return err
 		}
 	}
-	if len(n.Why) > maxReason || !contract.Printable(n.Why) {
-		return fmt.Errorf("why: longer than %d bytes, or not a line of text", maxReason)
-	}
-	return nil
+	return checkLine("why", n.Why)
 }
 
 var requestID = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9.]{0,126}[A-Za-z0-9])?$`)
@@ -308,9 +306,11 @@ func (l *presenceLine) Validate() error {
 }
 
 // Validate checks a Beat.
-func (b *Beat) Validate() error {
-	if len(b.Ailing) > maxReason || !contract.Printable(b.Ailing) {
-		return fmt.Errorf("ailing: longer than %d bytes, or not a line of text", maxReason)
+func (b *Beat) Validate() error { return checkLine("ailing", b.Ailing) }
+
+func checkLine(field, text string) error {
+	if len(text) > maxReason || !wire.Printable(text) {
+		return fmt.Errorf("%s: longer than %d bytes, or not a line of text", field, maxReason)
 	}
 	return nil
 }

@@ -3,26 +3,24 @@ package relations
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/peering"
+	"kith.dev/core/relations/consumer"
+	"kith.dev/core/relations/link"
 )
 
 // heardOf notes what nodes and hosting are told.
 type heardOf struct {
-	Fleet
+	consumer.Fleet
 	told []string
 }
 
@@ -42,34 +40,37 @@ func (h *heardOf) SetLost(peer, why string, heard time.Time) {
 }
 
 func TestNodesAndGuestsAreToldWhoIsThere(t *testing.T) {
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
 	now := time.Now()
 	ago := now.Add(-11 * time.Second)
 	for what, c := range map[string]struct {
-		contact Contact
+		contact link.Contact
 		want    []string
 	}{
-		"hangs":                  {Contact{Why: "no answer", Since: now, Heard: ago}, []string{"bob is lost: no answer, heard " + ago.Format(time.RFC3339Nano), "home bob: false"}},
-		"its Kubernetes is away": {Contact{Reachable: true, Since: now, Ailing: "its Kubernetes does not answer"}, []string{"bob is lost: its Kubernetes does not answer, heard 0001-01-01T00:00:00Z", "home bob: true"}},
-		"is there":               {Contact{Reachable: true, Since: now}, []string{"home bob: true"}},
+		"hangs":                  {link.Contact{Why: "no answer", Since: now, Heard: ago}, []string{"bob is lost: no answer, heard " + ago.Format(time.RFC3339Nano), "home bob: false"}},
+		"its Kubernetes is away": {link.Contact{Reachable: true, Since: now, Ailing: "its Kubernetes does not answer"}, []string{"bob is lost: its Kubernetes does not answer, heard 0001-01-01T00:00:00Z", "home bob: true"}},
+		"is there":               {link.Contact{Reachable: true, Since: now}, []string{"home bob: true"}},
 	} {
-		peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Status: v1alpha1.PeerStatus{Network: &v1alpha1.NetworkStatus{Ours: []v1alpha1.RangeAlias{{Name: "pods"}}}}}
+		peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Spec: v1alpha1.PeerSpec{Request: &v1alpha1.ResourceRequest{}}, Status: v1alpha1.PeerStatus{Network: &v1alpha1.NetworkStatus{Ours: []v1alpha1.RangeAlias{{Name: "pods"}}}}}
 		ctr := &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Name: "bob-1"}, Spec: v1alpha1.ContractSpec{Peer: "bob", ID: "1", NotAfter: &metav1.Time{Time: now.Add(time.Hour)}}}
-		objects := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.Peer{}, &v1alpha1.Contract{}).WithObjects(peer, ctr).Build()
-		told := &heardOf{}
-		r := NewPeerReconciler(PeerConfig{Client: objects, Fresh: objects, Fleet: told, Homes: told, Announce: func(api.Event) {}, Log: slog.New(slog.DiscardHandler)})
-		if err := objects.Get(t.Context(), client.ObjectKeyFromObject(peer), peer); err != nil {
-			t.Fatal(err)
+		told := &noted{}
+		alice := newCluster(t)
+		for _, o := range []client.Object{peer, ctr} {
+			status := o.DeepCopyObject().(client.Object)
+			if err := alice.Create(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+			status.SetResourceVersion(o.GetResourceVersion())
+			if err := alice.Status().Update(t.Context(), status); err != nil {
+				t.Fatal(err)
+			}
 		}
+		r := newReconciler(alice, away{c.contact}, told, nil)
 		if !c.contact.Reachable || c.contact.Ailing != "" {
-			if _, err := r.keep(t.Context(), peer, c.contact, ctr, nil); err != nil {
+			if _, err := r.Consumer.Outgoing(t.Context(), alice.peer(t, "bob"), c.contact, []v1alpha1.Contract{*ctr}, nil); err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
-		if err := r.incoming(t.Context(), peer, c.contact, []v1alpha1.Contract{*ctr}, nil); err != nil {
+		if err := r.Provider.Incoming(t.Context(), alice.peer(t, "bob"), c.contact, []v1alpha1.Contract{*ctr}, nil); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 		if !slices.Equal(told.told, c.want) {
@@ -84,31 +85,29 @@ type starting struct{ peering.Desk }
 func (starting) Recognise(context.Context, peering.Caller) bool { return true }
 
 func (starting) Contracts(context.Context, peering.Caller) ([]peering.ContractRef, error) {
-	return nil, refuse(peering.CodeUnavailable, "the Kubernetes of this laptop is not ready", "try again in a moment")
+	return nil, peering.Refuse(peering.CodeUnavailable, "the Kubernetes of this laptop is not ready", "try again in a moment")
 }
 
 // A provider's Kubernetes takes its time after a power loss: however often it was asked by then, it is asked again soon.
 func TestAProviderThatStartsIsAskedAgainWithoutGrowingPauses(t *testing.T) {
-	bob := load(t)
-	alice := newAsker(t, bob.ID(), serveDesk(t, bob, starting{}))
+	bob, alice := load(t), newCluster(t)
 	ctr := &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Name: "bob-1"}, Spec: v1alpha1.ContractSpec{
 		Peer: "bob", ID: "1", Role: v1alpha1.RoleConsumer, NotAfter: &metav1.Time{Time: time.Now().Add(time.Hour)},
 	}}
-	if err := alice.Create(t.Context(), ctr); err != nil {
-		t.Fatal(err)
-	}
-	peer := alice.peer(t, "bob")
+	peer := acceptedPeer("bob", bob.ID())
 	peer.Spec.Request = &v1alpha1.ResourceRequest{Attempt: 1}
-	if err := alice.Update(t.Context(), peer); err != nil {
-		t.Fatal(err)
+	for _, o := range []client.Object{ctr, peer} {
+		if err := alice.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
 	}
 	peer.Status.Outgoing = v1alpha1.DirectionStatus{State: v1alpha1.StateConnected, Contract: "bob-1", Attempt: 1}
 	if err := alice.Status().Update(t.Context(), peer); err != nil {
 		t.Fatal(err)
 	}
-	alice.r.fleet = &heardOf{}
+	r := newReconciler(alice, newAt(t, alice.me, serveDesk(t, bob, starting{})), &noted{}, nil)
 	for i := range 20 {
-		result, err := alice.r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "bob"}})
+		result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "bob"}})
 		if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > 3*time.Second {
 			t.Fatalf("asked %d times: again after %s, %v", i+1, result.RequeueAfter, err)
 		}

@@ -13,17 +13,16 @@ import (
 	"kith.dev/core/api/v1alpha1"
 )
 
-// Grant is what a yes to a request gives: what Offer says of it, in numbers and in words. inForce is what the peer has already by
-// its contract, nil without one.
-func Grant(in OfferInput, inForce corev1.ResourceList) v1alpha1.Grant {
+// Grant is what a yes to a request gives: what Offer says of it, in numbers and in words.
+func Grant(in OfferInput) v1alpha1.Grant {
 	offer, err := Offer(in)
-	grant := v1alpha1.Grant{Resources: offer, InForce: inForce}
+	grant := v1alpha1.Grant{Resources: offer, InForce: in.Has}
 	var no *Refusal
 	if errors.As(err, &no) {
 		grant.Refusal, grant.Summary = no.Reason, "nothing: "+no.Reason
 		return grant
 	}
-	grant.Summary = api.Change(Words(inForce, offer), Words(offer), Words(in.Asked, offer))
+	grant.Summary = api.Change(Words(in.Has, offer), Words(offer), Words(in.Asked, offer))
 	return grant
 }
 

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"kith.dev/core/supply"
 )
 
 // What is shown of a request is what the contract will say: both are Offer's.
@@ -20,21 +22,22 @@ func TestGrantIsWhatIsOfferedInWords(t *testing.T) {
 		inForce corev1.ResourceList
 		want    string
 	}{
-		{"nothing named", OfferInput{Policy: half, Allocatable: node}, nil, "cpu 4, memory 8Gi, pods 55, ephemeral-storage 50Gi"},
-		{"too much asked", OfferInput{Policy: half, Allocatable: node, Asked: list("cpu", "100k", "nvidia.com/gpu", "1")}, nil,
+		{"nothing named", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node}}, nil, "cpu 4, memory 8Gi, pods 55, ephemeral-storage 50Gi"},
+		{"too much asked", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node}, Asked: list("cpu", "100k", "nvidia.com/gpu", "1")}, nil,
 			"cpu 4 (asked 100000), memory 8Gi, pods 55, ephemeral-storage 50Gi, nvidia.com/gpu 0 (asked 1)"},
-		{"the same, written otherwise", OfferInput{Policy: half, Allocatable: node, Asked: list("cpu", "4000m", "memory", "8192Mi", "pods", "55", "ephemeral-storage", "50Gi")},
+		{"the same, written otherwise", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node}, Asked: list("cpu", "4000m", "memory", "8192Mi", "pods", "55", "ephemeral-storage", "50Gi")},
 			list("cpu", "4", "memory", "8Gi", "pods", "55", "ephemeral-storage", "53687091200"), "cpu 4, memory 8Gi, pods 55, ephemeral-storage 50Gi"},
-		{"a change", OfferInput{Policy: half, Allocatable: node, Asked: list("cpu", "900m", "memory", "2Gi", "pods", "40", "ephemeral-storage", "10Gi")},
+		{"a change", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node}, Asked: list("cpu", "900m", "memory", "2Gi", "pods", "40", "ephemeral-storage", "10Gi")},
 			list("cpu", "1", "memory", "2Gi", "pods", "40", "ephemeral-storage", "10Gi"), "cpu 1 → 900m, memory 2Gi, pods 40, ephemeral-storage 10Gi"},
-		{"what is shared no more goes", OfferInput{Policy: half, Allocatable: node, Asked: list("cpu", "1", "memory", "2Gi", "pods", "40", "ephemeral-storage", "10Gi", "a.com/x", "1")},
+		{"what is shared no more goes", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node}, Asked: list("cpu", "1", "memory", "2Gi", "pods", "40", "ephemeral-storage", "10Gi", "a.com/x", "1")},
 			list("cpu", "1", "memory", "2Gi", "pods", "40", "ephemeral-storage", "10Gi", "a.com/x", "1"), "cpu 1, memory 2Gi, pods 40, ephemeral-storage 10Gi, a.com/x 1 → 0 (asked 1)"},
-		{"written with an exponent", OfferInput{Policy: half, Allocatable: node, Asked: list("memory", "1e9", "pods", "1e1")}, nil, "cpu 4, memory 1000000000, pods 10, ephemeral-storage 50Gi"},
-		{"paused", OfferInput{Policy: paused, Allocatable: node}, nil, "nothing: sharing is paused (SharingPolicy default)"},
-		{"said yes to less", OfferInput{Policy: half, Allocatable: node, Most: &most}, nil, "cpu 1, memory 8Gi, pods 55"},
-		{"said yes to nothing", OfferInput{Policy: half, Allocatable: node, Most: &none}, nil, "nothing: it was accepted when no cpu could be granted"},
+		{"written with an exponent", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node}, Asked: list("memory", "1e9", "pods", "1e1")}, nil, "cpu 4, memory 1000000000, pods 10, ephemeral-storage 50Gi"},
+		{"paused", OfferInput{Policy: paused, Supply: supply.Supply{Nodes: node}}, nil, "nothing: sharing is paused (SharingPolicy default)"},
+		{"said yes to less", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node}, Most: &most}, nil, "cpu 1, memory 8Gi, pods 55"},
+		{"said yes to nothing", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node}, Most: &none}, nil, "nothing: it was accepted when no cpu could be granted"},
 	} {
-		grant := Grant(c.in, c.inForce)
+		c.in.Has = c.inForce
+		grant := Grant(c.in)
 		if grant.Summary != c.want {
 			t.Errorf("%s: %s, want %s", c.name, grant.Summary, c.want)
 		}

@@ -9,17 +9,26 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/identity"
+	"kith.dev/core/supply"
 )
 
 // Notes are sentences for the owner on what a policy comes to otherwise than it reads: amounts beyond what the nodes can
-// allocate together, a validity that cannot work, names that mean nobody. Peers are those of this cluster.
-func Notes(policy *v1alpha1.SharingPolicy, allocatable corev1.ResourceList, peers []v1alpha1.Peer) []string {
+// allocate together, or beyond what the owner's own pods leave, a validity that cannot work, names that mean nobody. Peers are those of
+// this cluster.
+func Notes(policy *v1alpha1.SharingPolicy, there supply.Supply, peers []v1alpha1.Peer) []string {
 	var notes []string
+	shared := Amounts(policy, there.Nodes)
 	for _, name := range slices.Sorted(maps.Keys(policy.Spec.Amounts)) {
-		all, known := allocatable[corev1.ResourceName(name)]
+		all, known := there.Nodes[corev1.ResourceName(name)]
 		_, quantity, err := parse(policy.Spec.Amounts[name])
 		if err == nil && quantity != nil && known && quantity.Cmp(all) > 0 {
 			notes = append(notes, fmt.Sprintf("%s %s is more than this laptop has: at most %s will be offered", name, policy.Spec.Amounts[name], all.String()))
+		}
+		most := shared[corev1.ResourceName(name)]
+		if left, known := there.Left(corev1.ResourceName(name)); known && left.Cmp(most) < 0 {
+			own := there.Own[corev1.ResourceName(name)]
+			notes = append(notes, fmt.Sprintf("%s: your own pods request %s of the %s here, so of the %s shared at most %s will be promised anew; what was signed stays",
+				name, own.String(), all.String(), most.String(), left.String()))
 		}
 	}
 	if v := policy.Spec.ContractValidity; v != nil && Validity(policy) != v.Duration {

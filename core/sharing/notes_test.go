@@ -11,6 +11,7 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/identity"
+	"kith.dev/core/supply"
 )
 
 func TestNotesSayWhatAPolicyComesTo(t *testing.T) {
@@ -28,11 +29,18 @@ func TestNotesSayWhatAPolicyComesTo(t *testing.T) {
 		"no peer carol was accepted here, so that name stands for nobody",
 		"no peer dave was accepted here, so that name stands for nobody",
 	}
-	if got := Notes(&p, node, peers); !slices.Equal(got, want) {
+	if got := Notes(&p, supply.Supply{Nodes: node}, peers); !slices.Equal(got, want) {
 		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if got := Notes(Default(50), node, nil); len(got) > 0 {
+	if got := Notes(Default(50), supply.Supply{Nodes: node, Own: list("cpu", "1", "memory", "2Gi", "pods", "50")}, nil); len(got) > 0 {
 		t.Errorf("of the default policy: %q", got)
+	}
+	want = []string{"cpu: your own pods request 500m of the 2 here, so of the 2 shared at most 1500m will be promised anew; what was signed stays"}
+	all := policy("p", func(s *v1alpha1.SharingPolicySpec) {
+		s.Amounts = map[string]v1alpha1.Amount{"cpu": "100%", "memory": "1Gi"}
+	})
+	if got := Notes(&all, supply.Supply{Nodes: node, Own: list("cpu", "500m", "memory", "3Gi")}, nil); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

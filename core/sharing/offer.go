@@ -9,19 +9,20 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/supply"
 )
 
 // OfferInput is what an offer follows from.
 type OfferInput struct {
 	// Policy is the one that counts for the peer; nil when none does.
 	Policy *v1alpha1.SharingPolicy
-	// Allocatable is what the nodes here can allocate together, virtual nodes left out.
-	Allocatable corev1.ResourceList
-	// LocalRequests is what the owner's own pods request, guests left out. Nil: do not look at it.
-	LocalRequests corev1.ResourceList
-	// InForce are the amounts of the other contracts under the same policy, the peer's own left out when
-	// it asks for a new revision.
+	// Supply is what there is here; the peer's own contract is not among what is granted of it.
+	Supply supply.Supply
+	// InForce are the amounts of the other contracts under the same policy.
 	InForce []corev1.ResourceList
+	// Has is what the peer has already, by the contract in force with it; nil without one. What was signed stays: the supply takes
+	// nothing of it back.
+	Has corev1.ResourceList
 	// Asked is what the peer wants; a resource left out is up to the policy.
 	Asked corev1.ResourceList
 	// Most is what the owner saw when he said yes: no more is offered, and nothing that it does not name. Nil: nobody said so.
@@ -37,7 +38,7 @@ func (r *Refusal) Error() string { return r.Reason }
 var essential = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods}
 
 // Offer says how much the peer may have: of every resource the policy names, what other contracts leave,
-// bounded by what is asked, by what the owner said yes to and, when LocalRequests is given, by what the owner's pods leave. The error is
+// bounded by what is asked, by what the owner said yes to and by what there is. The error is
 // a *Refusal when that is nothing at all, or nothing of cpu, memory or pods.
 func Offer(in OfferInput) (corev1.ResourceList, error) {
 	if in.Policy == nil {
@@ -46,7 +47,7 @@ func Offer(in OfferInput) (corev1.ResourceList, error) {
 	if in.Policy.Spec.Paused {
 		return nil, &Refusal{fmt.Sprintf("sharing is paused (SharingPolicy %s)", in.Policy.Name)}
 	}
-	amounts := Amounts(in.Policy, in.Allocatable)
+	amounts := Amounts(in.Policy, in.Supply.Nodes)
 	offer := corev1.ResourceList{}
 	for name, amount := range amounts {
 		left := in.free(name, amount)
@@ -70,17 +71,14 @@ func Offer(in OfferInput) (corev1.ResourceList, error) {
 	return offer, nil
 }
 
-// free is what of the amount is promised to nobody and used by none of the owner's pods.
+// free is what of the amount is promised to nobody, and is there: in use by none of the owner's pods, or the peer's already.
 func (in *OfferInput) free(name corev1.ResourceName, amount resource.Quantity) resource.Quantity {
 	left := amount.DeepCopy()
-	promised := in.promised(name)
-	left.Sub(promised)
-	all, known := in.Allocatable[name]
-	local, used := in.LocalRequests[name]
-	if known && used {
-		rest := all.DeepCopy()
-		rest.Sub(local)
-		rest.Sub(promised)
+	left.Sub(in.promised(name))
+	if rest, known := in.Supply.Left(name); known {
+		if has := in.Has[name]; rest.Cmp(has) < 0 {
+			rest = has.DeepCopy()
+		}
 		if rest.Cmp(left) < 0 {
 			left = rest
 		}
@@ -88,14 +86,9 @@ func (in *OfferInput) free(name corev1.ResourceName, amount resource.Quantity) r
 	return floor(name, left)
 }
 
+// promised is what others have under the policy.
 func (in *OfferInput) promised(name corev1.ResourceName) resource.Quantity {
-	var sum resource.Quantity
-	for _, held := range in.InForce {
-		if q, ok := held[name]; ok {
-			sum.Add(q)
-		}
-	}
-	return sum
+	return supply.Supply{Granted: in.InForce}.Promised(name)
 }
 
 // floor keeps offers readable: no fractions of a byte, of a pod or of a device, no half mebibytes.
@@ -135,9 +128,9 @@ func (in *OfferInput) why(name corev1.ResourceName, amounts corev1.ResourceList)
 	case promised.Cmp(amount) >= 0:
 		return fmt.Sprintf("all %s that SharingPolicy %s offers (%s) is promised to other peers", name, in.Policy.Name, amount.String())
 	default:
-		local := in.LocalRequests[name]
-		return fmt.Sprintf("no %s is free: of %s offered, %s is promised to other peers and the owner's own pods request %s",
-			name, amount.String(), promised.String(), local.String())
+		all, own, promised := in.Supply.Nodes[name], in.Supply.Own[name], in.Supply.Promised(name)
+		return fmt.Sprintf("no %s is free: of %s here, %s is promised to other peers and the owner's own pods request %s",
+			name, all.String(), promised.String(), own.String())
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/identity"
+	"kith.dev/core/supply"
 )
 
 var (
@@ -195,30 +196,36 @@ func TestOffer(t *testing.T) {
 		want corev1.ResourceList
 		why  string // part of the refusal
 	}{
-		{"nothing asked in particular", OfferInput{Policy: half, Allocatable: node},
+		{"nothing asked in particular", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node}},
 			list("cpu", "4", "memory", "8Gi", "ephemeral-storage", "50Gi", "pods", "55"), ""},
-		{"less asked", OfferInput{Policy: half, Allocatable: node, Asked: list("cpu", "1500m", "memory", "1Gi", "pods", "10")},
+		{"less asked", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node}, Asked: list("cpu", "1500m", "memory", "1Gi", "pods", "10")},
 			list("cpu", "1500m", "memory", "1Gi", "ephemeral-storage", "50Gi", "pods", "10"), ""},
-		{"more asked", OfferInput{Policy: half, Allocatable: node, Asked: list("cpu", "100", "nvidia.com/gpu", "1")},
+		{"more asked", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node}, Asked: list("cpu", "100", "nvidia.com/gpu", "1")},
 			list("cpu", "4", "memory", "8Gi", "ephemeral-storage", "50Gi", "pods", "55"), ""},
-		{"others hold some", OfferInput{Policy: half, Allocatable: node, InForce: []corev1.ResourceList{
+		{"others hold some", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node}, InForce: []corev1.ResourceList{
 			list("cpu", "1", "memory", "2Gi", "pods", "20"), list("cpu", "500m", "pods", "30", "example.com/x", "1")}},
 			list("cpu", "2500m", "memory", "6Gi", "ephemeral-storage", "50Gi", "pods", "5"), ""},
-		{"the owner's pods need some", OfferInput{Policy: half, Allocatable: node, LocalRequests: list("cpu", "6", "memory", "1Gi"),
+		{"the owner's pods need some", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node, Own: list("cpu", "6", "memory", "1Gi"), Granted: []corev1.ResourceList{list("cpu", "1")}},
 			InForce: []corev1.ResourceList{list("cpu", "1")}},
 			list("cpu", "1", "memory", "8Gi", "ephemeral-storage", "50Gi", "pods", "55"), ""},
-		{"storage all gone is left out", OfferInput{Policy: half, Allocatable: node, InForce: []corev1.ResourceList{list("ephemeral-storage", "50Gi")}},
+		{"what it has stays, whatever the owner's pods need", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node, Own: list("cpu", "7")}, Has: list("cpu", "3")},
+			list("cpu", "3", "memory", "8Gi", "ephemeral-storage", "50Gi", "pods", "55"), ""},
+		{"others have some under another policy", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node, Granted: []corev1.ResourceList{list("cpu", "6")}}},
+			list("cpu", "2", "memory", "8Gi", "ephemeral-storage", "50Gi", "pods", "55"), ""},
+		{"others have all under another policy", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node, Granted: []corev1.ResourceList{list("cpu", "8")}}}, nil,
+			"no cpu is free: of 8 here, 8 is promised to other peers and the owner's own pods request 0"},
+		{"storage all gone is left out", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node}, InForce: []corev1.ResourceList{list("ephemeral-storage", "50Gi")}},
 			list("cpu", "4", "memory", "8Gi", "pods", "55"), ""},
-		{"no policy", OfferInput{Allocatable: node}, nil, "no SharingPolicy"},
-		{"paused", OfferInput{Policy: paused, Allocatable: node}, nil, "paused (SharingPolicy default)"},
-		{"zero percent", OfferInput{Policy: nothing, Allocatable: node}, nil, `"0%" of it comes to nothing`},
-		{"no pods named", OfferInput{Policy: noPods, Allocatable: node}, nil, "offers no pods (it names [cpu ephemeral-storage memory])"},
-		{"all promised", OfferInput{Policy: half, Allocatable: node, InForce: []corev1.ResourceList{list("cpu", "4")}}, nil,
+		{"no policy", OfferInput{Supply: supply.Supply{Nodes: node}}, nil, "no SharingPolicy"},
+		{"paused", OfferInput{Policy: paused, Supply: supply.Supply{Nodes: node}}, nil, "paused (SharingPolicy default)"},
+		{"zero percent", OfferInput{Policy: nothing, Supply: supply.Supply{Nodes: node}}, nil, `"0%" of it comes to nothing`},
+		{"no pods named", OfferInput{Policy: noPods, Supply: supply.Supply{Nodes: node}}, nil, "offers no pods (it names [cpu ephemeral-storage memory])"},
+		{"all promised", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node}, InForce: []corev1.ResourceList{list("cpu", "4")}}, nil,
 			"all cpu that SharingPolicy default offers (4) is promised to other peers"},
-		{"more promised than there is now", OfferInput{Policy: half, Allocatable: node, InForce: []corev1.ResourceList{list("memory", "9Gi")}}, nil,
+		{"more promised than there is now", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node}, InForce: []corev1.ResourceList{list("memory", "9Gi")}}, nil,
 			"all memory"},
-		{"the owner uses all", OfferInput{Policy: half, Allocatable: node, LocalRequests: list("cpu", "8")}, nil, "the owner's own pods request 8"},
-		{"zero asked", OfferInput{Policy: half, Allocatable: node, Asked: list("memory", "0")}, nil, "memory 0 was asked for"},
+		{"the owner uses all", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node, Own: list("cpu", "8")}}, nil, "the owner's own pods request 8"},
+		{"zero asked", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node}, Asked: list("memory", "0")}, nil, "memory 0 was asked for"},
 		{"no nodes", OfferInput{Policy: half}, nil, "offers no cpu"},
 	} {
 		got, err := Offer(c.in)
@@ -240,7 +247,7 @@ func TestOffersNeverAddUpToMoreThanThePolicy(t *testing.T) {
 	node := list("cpu", "7", "memory", "15999Mi", "ephemeral-storage", "99Gi", "pods", "110")
 	var held []corev1.ResourceList
 	for range 100 {
-		offer, err := Offer(OfferInput{Policy: half, Allocatable: node, InForce: held, Asked: list("cpu", "300m", "memory", "700Mi", "pods", "7")})
+		offer, err := Offer(OfferInput{Policy: half, Supply: supply.Supply{Nodes: node}, InForce: held, Asked: list("cpu", "300m", "memory", "700Mi", "pods", "7")})
 		if err != nil {
 			break
 		}

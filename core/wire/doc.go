@@ -6,5 +6,7 @@
 // core/hosting for what consumers write, core/virtualnode and core/reflection for what providers answer (by way of
 // core/wire/codec, which knows Kubernetes; this package does not).
 //
+// What others say may be shown to people: Printable and Line keep it to one line of letters. Neighbourhood says whose address is whose.
+//
 // It is pure but for Transport and Frames, and never keeps what it reads.
 package wire

@@ -23,7 +23,7 @@ import (
 	"kith.dev/core/notify"
 	"kith.dev/core/offloading"
 	"kith.dev/core/peering"
-	"kith.dev/core/relations"
+	"kith.dev/core/relations/provider"
 	"kith.dev/core/sharing"
 	"kith.dev/core/version"
 	"kith.dev/daemon/config"
@@ -56,7 +56,7 @@ type Cluster struct {
 	Fresh      client.Reader // past the cache
 	Host       *hosting.Host
 	Fleet      *consumer.Fleet
-	Provider   *relations.Provider
+	Provider   *provider.Provider
 	Offloading *offloading.Reconciler
 	Version    string
 	Changed    notify.Bell // rings when a Peer, a Contract or a NamespaceOffloading changed
@@ -100,7 +100,7 @@ func (b *Backend) count(ctx context.Context, c *Cluster, s *api.Status) error {
 		return err
 	}
 	for i := range f.requests {
-		if relations.Pending(&f.requests[i]) {
+		if provider.Pending(&f.requests[i]) {
 			s.Counts.Requests++
 		}
 	}
@@ -133,12 +133,12 @@ func (c *Cluster) sharing(ctx context.Context, s *api.Status, used corev1.Resour
 	if err != nil {
 		return internal(err)
 	}
-	have, err := relations.Allocatable(ctx, c.Client)
+	there, err := provider.Supply(ctx, c.Client)
 	if err != nil {
 		return internal(err)
 	}
 	s.Sharing = api.Sharing{
-		Policy: policy.Name, Share: commonShare(policy.Spec.Amounts), Amounts: quantities(sharing.Amounts(&policy, have)),
+		Policy: policy.Name, Share: commonShare(policy.Spec.Amounts), Amounts: quantities(sharing.Amounts(&policy, there.Nodes)),
 		Used: quantities(used), AutoAccept: policy.Spec.AutoAccept, Paused: policy.Spec.Paused,
 	}
 	if policy.Spec.Paused {

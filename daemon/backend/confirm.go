@@ -13,7 +13,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/directory"
 	"kith.dev/core/identity"
-	"kith.dev/core/relations"
+	asking "kith.dev/core/relations/consumer"
 	"kith.dev/core/sharing"
 )
 
@@ -53,7 +53,7 @@ func (b *Backend) Confirm(ctx context.Context, ref string, in api.PeerConfirm) (
 		case out.State == v1alpha1.StateDeclined, out.State == v1alpha1.StateExpired,
 			out.State == v1alpha1.StateConnected && out.Confirm == nil && out.Why != "": // of other amounts
 			return true, &api.Error{Code: api.CodeDeclined, Message: out.Why, Do: "`kith peer " + k.Name + "` asks again"}
-		case out.Confirm != nil && !answered(relations.Word(&now), *confirmation(out)):
+		case out.Confirm != nil && !answered(asking.Word(&now), *confirmation(out)):
 			return true, nil // it was a part of what is asked
 		default:
 			return out.Confirm == nil, nil
@@ -126,7 +126,7 @@ func (b *Backend) pending(k directory.Known, inForce *v1alpha1.Contract, resourc
 		return 0, false
 	}
 	out, request := k.Peer.Status.Outgoing, k.Peer.Spec.Request
-	same := len(resources) == 0 || ask.Code != "" || sharing.Same(relations.Wanted(k.Peer, inForce), wanted(k.Peer, resources, inForce))
+	same := len(resources) == 0 || ask.Code != "" || sharing.Same(asking.Wanted(k.Peer, inForce), wanted(k.Peer, resources, inForce))
 	waits := out.RequestID != "" && out.Attempt == request.Attempt && (out.Expires == nil || time.Now().Before(out.Expires.Time))
 	return request.Attempt, same && waits && k.Contact.Reachable
 }

@@ -13,7 +13,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/relations"
+	asking "kith.dev/core/relations/consumer"
 )
 
 // A cache may show the attempt before: a yes to its terms is none to those of the attempt that took its place.
@@ -31,7 +31,7 @@ func TestAWordOnOneAttemptIsNoneOnTheNext(t *testing.T) {
 	if err := objects.Get(t.Context(), named("bob"), &now); err != nil {
 		t.Fatal(err)
 	}
-	if word := relations.Word(&now); word.Terms {
+	if word := asking.Word(&now); word.Terms {
 		t.Errorf("%+v", word)
 	}
 }

@@ -23,7 +23,9 @@ import (
 	"kith.dev/core/identity"
 	"kith.dev/core/offloading"
 	"kith.dev/core/peering"
-	"kith.dev/core/relations"
+	asking "kith.dev/core/relations/consumer"
+	"kith.dev/core/relations/provider"
+	"kith.dev/core/relations/record"
 	"kith.dev/core/sharing"
 )
 
@@ -126,7 +128,7 @@ func (b *Backend) view(k directory.Known, f facts) api.Peer {
 		r := &f.requests[i]
 		switch {
 		case r.Spec.PeerID != p.ID:
-		case relations.Pending(r):
+		case provider.Pending(r):
 			p.Incoming, p.Code = api.StateRequested, r.Spec.Code
 		case r.Status.Answer == v1alpha1.AnswerAccepted && r.Spec.Code != "" && time.Now().Before(r.Spec.Expires.Time):
 			// Its owner compares the code now, with what this screen shows.
@@ -143,7 +145,7 @@ func (b *Backend) view(k directory.Known, f facts) api.Peer {
 		if ctr.Spec.Peer == k.Name && ctr.Spec.Role == v1alpha1.RoleConsumer {
 			p.Offered = sharing.Words(ctr.Spec.Resources)
 			if asks(k.Peer) {
-				p.Asked = sharing.Words(relations.Wanted(k.Peer, &ctr), ctr.Spec.Resources)
+				p.Asked = sharing.Words(asking.Wanted(k.Peer, &ctr), ctr.Spec.Resources)
 			}
 		}
 	}
@@ -214,7 +216,7 @@ func (b *Backend) AddPeer(ctx context.Context, hostport string) (api.Peer, error
 		return api.Peer{}, api.Invalid("address", hostport, "the address of another cluster: this one answers there")
 	}
 	b.warnOfChangedKey(address, hello.ID)
-	peer, err := relations.EnsurePeer(ctx, c.Client, hello.ID, hello.Name, []string{address}, v1alpha1.SourceManual)
+	peer, err := record.EnsurePeer(ctx, c.Client, hello.ID, hello.Name, []string{address}, v1alpha1.SourceManual)
 	if err != nil {
 		return api.Peer{}, internal(err)
 	}
@@ -310,7 +312,7 @@ func (b *Backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report f
 	if inForce != nil && k.Peer.Spec.Request != nil && sharing.Same(wanted(k.Peer, resources, inForce), inForce.Spec.Resources) {
 		return b.unchanged(ctx, c, k, ask.Wait, report)
 	}
-	peer, err := relations.EnsurePeer(ctx, c.Client, k.ID, k.Name, k.Addresses[:1], v1alpha1.Source(k.Source))
+	peer, err := record.EnsurePeer(ctx, c.Client, k.ID, k.Name, k.Addresses[:1], v1alpha1.Source(k.Source))
 	if err != nil {
 		return api.Peer{}, internal(err)
 	}
@@ -335,7 +337,7 @@ func (c *Cluster) inForce(ctx context.Context, k directory.Known) (*v1alpha1.Con
 	if k.Peer == nil {
 		return nil, nil
 	}
-	ctr, err := relations.Consuming(ctx, c.Fresh, k.Peer)
+	ctr, err := asking.InForce(ctx, c.Fresh, k.Peer)
 	if err != nil {
 		return nil, internal(err)
 	}
@@ -346,7 +348,7 @@ func (c *Cluster) inForce(ctx context.Context, k directory.Known) (*v1alpha1.Con
 func wanted(peer *v1alpha1.Peer, resources corev1.ResourceList, inForce *v1alpha1.Contract) corev1.ResourceList {
 	would := peer.DeepCopy()
 	would.Spec.Request = &v1alpha1.ResourceRequest{Resources: resources}
-	return relations.Wanted(would, inForce)
+	return asking.Wanted(would, inForce)
 }
 
 // unchanged answers who asks for what the contract in force grants: nobody else is asked.
@@ -414,14 +416,14 @@ func (c *Cluster) followAsk(ctx context.Context, name string, attempt int64, wai
 			return false, client.IgnoreNotFound(err)
 		}
 		out := peer.Status.Outgoing
-		if out.Attempt < attempt || relations.Asking(out) {
+		if out.Attempt < attempt || asking.Asking(out) {
 			if out.Why != "" {
 				say(api.Progress{Message: out.Why})
 			}
 			return false, nil
 		}
 		if asked := confirmation(out); asked != nil {
-			if !answered(relations.Word(&peer), *asked) { // else the answer was given a moment ago
+			if !answered(asking.Word(&peer), *asked) { // else the answer was given a moment ago
 				say(api.Progress{Message: out.Why, Code: out.Code, Confirm: asked, Peer: name})
 			}
 			return !wait, nil
@@ -432,7 +434,7 @@ func (c *Cluster) followAsk(ctx context.Context, name string, attempt int64, wai
 			return !wait, nil
 		case v1alpha1.StateConnected:
 			if out.RequestID != "" { // other amounts, on top of the contract in force
-				inForce, err := relations.Consuming(ctx, c.Client, &peer)
+				inForce, err := asking.InForce(ctx, c.Client, &peer)
 				if err != nil {
 					return false, internal(err)
 				}
@@ -460,7 +462,7 @@ func change(peer *v1alpha1.Peer, inForce *v1alpha1.Contract) string {
 	if inForce == nil {
 		return ""
 	}
-	wanted := relations.Wanted(peer, inForce)
+	wanted := asking.Wanted(peer, inForce)
 	return api.Change(sharing.Words(inForce.Spec.Resources, wanted), sharing.Words(wanted), nil)
 }
 
@@ -573,7 +575,7 @@ func (c *Cluster) endProviding(ctx context.Context, peer string) error {
 		if ctr.Spec.Peer != peer || ctr.Spec.Role != v1alpha1.RoleProvider {
 			continue
 		}
-		if err := relations.EndContract(ctx, c.Client, ctr, "ended here"); err != nil {
+		if err := record.EndContract(ctx, c.Client, ctr, "ended here"); err != nil {
 			return err
 		}
 	}

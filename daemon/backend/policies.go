@@ -11,7 +11,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/relations"
+	"kith.dev/core/relations/provider"
 	"kith.dev/core/sharing"
 )
 
@@ -38,7 +38,7 @@ func (b *Backend) Policies(ctx context.Context) ([]api.Policy, error) {
 
 // policyViewer reads what views of policies need beside the policies: the nodes and the peers.
 func (c *Cluster) policyViewer(ctx context.Context) (func(*v1alpha1.SharingPolicy) api.Policy, error) {
-	have, err := relations.Allocatable(ctx, c.Client)
+	there, err := provider.Supply(ctx, c.Client)
 	if err != nil {
 		return nil, err
 	}
@@ -60,10 +60,10 @@ func (c *Cluster) policyViewer(ctx context.Context) (func(*v1alpha1.SharingPolic
 				v.Names[id] = name
 			}
 		}
-		if len(have) > 0 {
-			v.Offered = quantities(sharing.Amounts(p, have))
+		if len(there.Nodes) > 0 {
+			v.Offered = quantities(sharing.Amounts(p, there.Nodes))
 		}
-		v.Notes = sharing.Notes(p, have, peers.Items)
+		v.Notes = sharing.Notes(p, there, peers.Items)
 		return v
 	}, nil
 }

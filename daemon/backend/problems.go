@@ -16,7 +16,7 @@ import (
 	"kith.dev/core/directory"
 	"kith.dev/core/gateway"
 	"kith.dev/core/hosting/grants"
-	"kith.dev/core/relations"
+	"kith.dev/core/relations/provider"
 	"kith.dev/core/virtualnode"
 	"kith.dev/daemon/doctor"
 )
@@ -162,7 +162,7 @@ func (c *Cluster) waiting(ctx context.Context) []api.Problem {
 	var list []api.Problem
 	for i := range requests.Items {
 		r := &requests.Items[i]
-		if !relations.Pending(r) {
+		if !provider.Pending(r) {
 			continue
 		}
 		gets := "to use this laptop" // what it would get is not known, when even that cannot be read

@@ -12,7 +12,7 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/identity"
-	"kith.dev/core/relations"
+	"kith.dev/core/relations/provider"
 	"kith.dev/core/sharing"
 )
 
@@ -25,7 +25,7 @@ func TestWhatWaitsForTheOwnerSaysWhatAYesGives(t *testing.T) {
 		Resources: corev1.ResourceList{"cpu": resource.MustParse("100000")},
 	}}
 	objects := fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(node, alice, sharing.Default(50)).Build()
-	c := &Cluster{Client: objects, Fresh: objects, Provider: relations.NewProvider(objects, objects, nil, "bob", time.Minute, nil, nil, nil, nil, slog.New(slog.DiscardHandler))}
+	c := &Cluster{Client: objects, Fresh: objects, Provider: provider.New(provider.Config{Client: objects, Fresh: objects, Name: "bob", Patience: time.Minute, Log: slog.New(slog.DiscardHandler)})}
 	list := c.waiting(t.Context())
 	if len(list) != 1 || list[0].What != "alice asks to use this laptop, and would get cpu 4 (asked 100000), memory 8Gi, pods 55" {
 		t.Errorf("%+v", list)

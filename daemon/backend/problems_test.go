@@ -11,7 +11,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/directory"
 	"kith.dev/core/gateway"
-	"kith.dev/core/relations"
+	"kith.dev/core/relations/link"
 )
 
 func TestPeerProblemsSayWhatIsWrong(t *testing.T) {
@@ -20,8 +20,8 @@ func TestPeerProblemsSayWhatIsWrong(t *testing.T) {
 	related := func(since time.Duration) *v1alpha1.Peer {
 		return &v1alpha1.Peer{Status: v1alpha1.PeerStatus{Outgoing: v1alpha1.DirectionStatus{State: v1alpha1.StateConnected, Contract: "c", Since: ago(since)}}}
 	}
-	contact := func(reachable bool, since time.Duration, why string) relations.Contact {
-		return relations.Contact{Reachable: reachable, Since: now.Add(-since), Why: why}
+	contact := func(reachable bool, since time.Duration, why string) link.Contact {
+		return link.Contact{Reachable: reachable, Since: now.Add(-since), Why: why}
 	}
 	up := gateway.Stats{Up: true, LastHandshake: now.Add(-time.Minute)}
 	for name, tc := range map[string]struct {
@@ -37,7 +37,7 @@ func TestPeerProblemsSayWhatIsWrong(t *testing.T) {
 		"handshake long ago":   {directory.Known{Peer: related(time.Hour), Contact: contact(true, time.Hour, "")}, gateway.Stats{LastHandshake: now.Add(-5 * time.Minute)}, true, "warning the tunnel to bob is down no handshake for 5 min"},
 		"never a handshake":    {directory.Known{Peer: related(time.Minute), Contact: contact(true, time.Hour, "")}, gateway.Stats{}, true, "no handshake since kithd started"},
 		"no answer":            {directory.Known{Peer: related(time.Hour), Contact: contact(true, time.Hour, "")}, gateway.Stats{LastHandshake: now.Add(-time.Minute), Heard: now.Add(-48 * time.Second)}, true, "the tunnel to bob is down no answer for 48 s"},
-		"Kubernetes away":      {directory.Known{Peer: related(time.Hour), Contact: relations.Contact{Reachable: true, Since: now.Add(-time.Hour), Ailing: "its Kubernetes does not answer"}}, up, true, "warning bob answers, and cannot do its work its Kubernetes does not answer"},
+		"Kubernetes away":      {directory.Known{Peer: related(time.Hour), Contact: link.Contact{Reachable: true, Since: now.Add(-time.Hour), Ailing: "its Kubernetes does not answer"}}, up, true, "warning bob answers, and cannot do its work its Kubernetes does not answer"},
 		"no tunnel":            {directory.Known{Peer: related(time.Minute), Contact: contact(true, time.Hour, "")}, gateway.Stats{}, false, "not set up yet"},
 		"just signed":          {directory.Known{Peer: related(2 * time.Second), Contact: contact(true, time.Hour, "")}, gateway.Stats{}, false, ""},
 		"only just back":       {directory.Known{Peer: related(time.Hour), Contact: contact(true, 3*time.Second, "")}, gateway.Stats{}, true, ""},
@@ -59,7 +59,7 @@ func TestPeerProblemsSayWhatIsWrong(t *testing.T) {
 
 func TestClocksOfManyTellWhoseIsWrong(t *testing.T) {
 	peer := func(name string, ahead time.Duration) directory.Known {
-		return directory.Known{Name: name, Peer: &v1alpha1.Peer{}, Contact: relations.Contact{Reachable: true}, Clock: ahead}
+		return directory.Known{Name: name, Peer: &v1alpha1.Peer{}, Contact: link.Contact{Reachable: true}, Clock: ahead}
 	}
 	for name, tc := range map[string]struct {
 		all  []directory.Known
@@ -69,7 +69,7 @@ func TestClocksOfManyTellWhoseIsWrong(t *testing.T) {
 		"one of two differ": {[]directory.Known{peer("bob", 7*time.Minute), peer("carol", 0)}, []string{"the clock of bob is 7 min ahead of this one"}},
 		"only one there":    {[]directory.Known{peer("bob", -7*time.Minute)}, []string{"the clock of bob is 7 min behind this one"}},
 		"it is this one":    {[]directory.Known{peer("bob", 7*time.Minute), peer("carol", 7*time.Minute), peer("dave", 0)}, []string{"this machine's clock is behind those of 2 of the 3"}},
-		"not a peer":        {[]directory.Known{{Name: "eve", Contact: relations.Contact{Reachable: true}, Clock: time.Hour}}, nil},
+		"not a peer":        {[]directory.Known{{Name: "eve", Contact: link.Contact{Reachable: true}, Clock: time.Hour}}, nil},
 		"not reachable now": {[]directory.Known{{Name: "bob", Peer: &v1alpha1.Peer{}, Clock: time.Hour}}, nil},
 	} {
 		got := clockProblems(tc.all)

@@ -15,7 +15,8 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/identity"
-	"kith.dev/core/relations"
+	asking "kith.dev/core/relations/consumer"
+	"kith.dev/core/relations/provider"
 	"kith.dev/core/sharing"
 )
 
@@ -31,7 +32,7 @@ func (b *Backend) Requests(ctx context.Context) ([]api.Request, error) {
 	}
 	var list []api.Request
 	for i := range requests.Items {
-		if r := &requests.Items[i]; relations.Pending(r) {
+		if r := &requests.Items[i]; provider.Pending(r) {
 			grant, err := c.Provider.Grant(ctx, r)
 			if err != nil {
 				return nil, internal(err)
@@ -43,18 +44,18 @@ func (b *Backend) Requests(ctx context.Context) ([]api.Request, error) {
 		if !asks(k.Peer) {
 			continue
 		}
-		inForce, err := relations.Consuming(ctx, c.Client, k.Peer)
+		inForce, err := asking.InForce(ctx, c.Client, k.Peer)
 		if err != nil {
 			return nil, internal(err)
 		}
 		out := k.Peer.Status.Outgoing
 		r := api.Request{
 			ID: out.RequestID, Peer: k.Name, PeerID: k.ID.String(), Direction: api.Outgoing, Code: out.Code,
-			Asked: sharing.Words(relations.Wanted(k.Peer, inForce)), State: api.StateRequested, Address: k.Peer.Status.Endpoint,
+			Asked: sharing.Words(asking.Wanted(k.Peer, inForce)), State: api.StateRequested, Address: k.Peer.Status.Endpoint,
 			Created: askedAt(k.Peer),
 		}
 		if inForce != nil {
-			r.InForce = sharing.Words(inForce.Spec.Resources, relations.Wanted(k.Peer, inForce))
+			r.InForce = sharing.Words(inForce.Spec.Resources, asking.Wanted(k.Peer, inForce))
 		}
 		if out.Expires != nil {
 			r.Expires = out.Expires.Time
@@ -73,7 +74,7 @@ func asks(peer *v1alpha1.Peer) bool {
 		return false
 	}
 	out := peer.Status.Outgoing
-	return out.State == v1alpha1.StateRequested || out.RequestID != "" || relations.Asking(out)
+	return out.State == v1alpha1.StateRequested || out.RequestID != "" || asking.Asking(out)
 }
 
 // askedAt is when the question was put: attempts are counted in milliseconds of the clock, if not by hand.
@@ -153,7 +154,7 @@ func (b *Backend) Decline(ctx context.Context, ref string) (api.Request, error) 
 	if err != nil {
 		return api.Request{}, err
 	}
-	if err := relations.Decline(ctx, c.Client, r, "owner"); err != nil {
+	if err := provider.Decline(ctx, c.Client, r, "owner"); err != nil {
 		return api.Request{}, internal(err)
 	}
 	return b.answered(r), nil
@@ -169,7 +170,7 @@ func (b *Backend) open(ctx context.Context, ref string) (*Cluster, *v1alpha1.Pee
 	if err != nil {
 		return nil, nil, err
 	}
-	if !relations.Pending(r) {
+	if !provider.Pending(r) {
 		return nil, nil, &api.Error{Code: api.CodeExpired, Message: fmt.Sprintf("request %s cannot be answered any more", r.Name),
 			Reason: "it is " + strings.ToLower(string(cmp.Or(r.Status.Answer, v1alpha1.AnswerExpired))), Do: "have the peer ask again"}
 	}
@@ -212,7 +213,7 @@ func (c *Cluster) findRequest(ctx context.Context, ref string) (*v1alpha1.Peerin
 		}
 		id, err := identity.ParseID(r.Spec.PeerID)
 		named := r.Spec.PeerName == ref || r.Spec.PeerID == ref || err == nil && strings.EqualFold(id.Short(), ref)
-		if relations.Pending(r) && (named || strings.HasPrefix(r.Name, ref)) {
+		if provider.Pending(r) && (named || strings.HasPrefix(r.Name, ref)) {
 			found = append(found, r)
 		}
 	}

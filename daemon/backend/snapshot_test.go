@@ -17,7 +17,7 @@ import (
 	"kith.dev/core/cluster"
 	"kith.dev/core/directory"
 	"kith.dev/core/notify"
-	"kith.dev/core/relations"
+	"kith.dev/core/relations/link"
 )
 
 // rung tells whether the desktops hear of something that happens within a moment.
@@ -76,7 +76,7 @@ func TestDesktopsHearOfATunnelThatDoesNotComeUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &Backend{News: &notify.Bell{}, Cluster: func() *Cluster { return nil }, Failing: func() []api.Problem { return nil }}
 		bob := directory.Known{
-			Name: "bob", Contact: relations.Contact{Reachable: true, Since: time.Now()},
+			Name: "bob", Contact: link.Contact{Reachable: true, Since: time.Now()},
 			Peer: &v1alpha1.Peer{Status: v1alpha1.PeerStatus{Outgoing: v1alpha1.DirectionStatus{
 				State: v1alpha1.StateConnected, Contract: "c", Since: &metav1.Time{Time: time.Now().Add(-time.Hour)},
 			}}},

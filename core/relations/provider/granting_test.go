@@ -1,0 +1,204 @@
+package provider
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/peering"
+	"kith.dev/core/sharing"
+)
+
+func list(pairs ...string) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		out[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return out
+}
+
+// share has bob share other amounts from now on.
+func (d *desk) share(t *testing.T, change func(*v1alpha1.SharingPolicySpec)) {
+	t.Helper()
+	var policy v1alpha1.SharingPolicy
+	if err := d.client.Get(t.Context(), client.ObjectKey{Name: sharing.DefaultName}, &policy); err != nil {
+		t.Fatal(err)
+	}
+	change(&policy.Spec)
+	if err := d.client.Update(t.Context(), &policy); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// offered is what the caller hears of its accepted request.
+func (d *desk) offered(t *testing.T, who peering.Caller, id string) map[string]string {
+	t.Helper()
+	outcome, err := d.Outcome(t.Context(), who, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if outcome.Offer == nil {
+		return map[string]string{"declined": outcome.Reason}
+	}
+	return outcome.Offer.Resources
+}
+
+func everything(s *v1alpha1.SharingPolicySpec) {
+	for name := range s.Amounts {
+		s.Amounts[name] = "100%"
+	}
+	s.Amounts["example.com/fpga"] = "1"
+}
+
+// Whatever became free between what the owner read and his yes, or after it, is not granted by it; what is gone by then is not
+// granted either.
+func TestAYesGivesNoMoreThanWasShown(t *testing.T) {
+	half := list("cpu", "4", "memory", "8Gi", "pods", "55")
+	less := func(s *v1alpha1.SharingPolicySpec) { s.Amounts["cpu"] = "1" }
+	for name, c := range map[string]struct {
+		shown         corev1.ResourceList
+		before, after func(*v1alpha1.SharingPolicySpec)
+		want          string
+	}{
+		"nothing moves":                {half, nil, nil, "cpu 4, memory 8Gi, pods 55"},
+		"more is free by then":         {half, everything, nil, "cpu 4, memory 8Gi, pods 55"},
+		"more is free afterwards":      {half, nil, everything, "cpu 4, memory 8Gi, pods 55"},
+		"less is free by then":         {half, less, nil, "cpu 1, memory 8Gi, pods 55"},
+		"less is free afterwards":      {half, nil, less, "cpu 1, memory 8Gi, pods 55"},
+		"less, and more again":         {half, less, everything, "cpu 1, memory 8Gi, pods 55"},
+		"shown nothing, as a script":   {nil, everything, nil, "cpu 8, memory 16Gi, pods 110, example.com/fpga 1"},
+		"a script, and more is free":   {nil, nil, everything, "cpu 4, memory 8Gi, pods 55"},
+		"the owner says less himself":  {list("cpu", "1", "memory", "1Gi", "pods", "5"), nil, nil, "cpu 1, memory 1Gi, pods 5"},
+		"what was not shown is absent": {list("cpu", "4", "memory", "8Gi"), nil, nil, "declined it was accepted when no pods could be granted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, alice := newDesk(t), stranger(1, "192.0.2.11")
+			id, err := d.ask(t, alice, "alice")
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := d.requests(t)[0]
+			if grant, err := d.Grant(t.Context(), &r); err != nil || !sharing.Same(grant.Resources, half) || grant.Summary != "cpu 4, memory 8Gi, pods 55" {
+				t.Fatalf("would get %+v, %v", grant, err)
+			}
+			if c.before != nil {
+				d.share(t, c.before)
+			}
+			if err := d.Accept(t.Context(), &r, c.shown, "owner"); err != nil {
+				t.Fatal(err)
+			}
+			if c.after != nil {
+				d.share(t, c.after)
+			}
+			if got := api.Resources(d.offered(t, alice, id)).String(); got != c.want {
+				t.Errorf("offered %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// What kubectl shows of a request follows the policy while the request waits, and an answer ends that: it is to what was shown.
+func TestARequestSaysWhatAYesGivesWhileItWaits(t *testing.T) {
+	d, alice := newDesk(t), stranger(1, "192.0.2.11")
+	id, err := d.ask(t, alice, "alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	look := func() v1alpha1.PeeringRequest {
+		t.Helper()
+		if _, err := d.Provider.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: id}}); err != nil {
+			t.Fatal(err)
+		}
+		return d.requests(t)[0]
+	}
+	says := func(want string) v1alpha1.PeeringRequest {
+		t.Helper()
+		r := look()
+		if r.Status.Grant == nil || r.Status.Grant.Summary != want {
+			t.Errorf("says %+v, want %s", r.Status.Grant, want)
+		}
+		return r
+	}
+	r := says("cpu 4, memory 8Gi, pods 55")
+	before := d.writes.Load()
+	if look(); d.writes.Load() != before {
+		t.Error("it is written again though nothing changed")
+	}
+	d.share(t, func(s *v1alpha1.SharingPolicySpec) { s.Paused = true })
+	says("nothing: sharing is paused (SharingPolicy default)")
+	d.share(t, func(s *v1alpha1.SharingPolicySpec) { s.Paused, s.Amounts["cpu"] = false, "3" })
+	stale := says("cpu 3, memory 8Gi, pods 55")
+	accepted := stale.DeepCopy()
+	if err := answer(t.Context(), d.client, accepted, v1alpha1.AnswerAccepted, "kubectl", ""); err != nil {
+		t.Fatal(err)
+	}
+	d.share(t, everything)
+	if err := d.keepGrant(t.Context(), &stale); !apierrors.IsConflict(err) { // a cache that has not seen the answer
+		t.Errorf("what was accepted was changed afterwards: %v", err)
+	}
+	says("cpu 3, memory 8Gi, pods 55")
+	if got := d.offered(t, alice, id)["cpu"]; got != "3" {
+		t.Errorf("offered cpu %s", got)
+	}
+	// An answer to what was read a moment ago, while what a yes gives is written: it is tried again.
+	if err := d.client.Delete(t.Context(), &r); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.ask(t, alice, "alice"); err != nil {
+		t.Fatal(err)
+	}
+	r = d.requests(t)[0]
+	id = r.Name
+	look()
+	if err := d.Accept(t.Context(), &r, list("cpu", "2", "memory", "1Gi", "pods", "5"), "owner"); err != nil {
+		t.Error(err)
+	}
+	if err := d.Accept(t.Context(), &r, nil, "owner"); err == nil {
+		t.Error("accepted twice")
+	}
+	if got := d.offered(t, alice, id)["cpu"]; got != "2" {
+		t.Errorf("offered cpu %s", got)
+	}
+}
+
+// Nobody says yes to nothing: the request waits until there is something.
+func TestWhatGivesNothingCannotBeAccepted(t *testing.T) {
+	d, alice := newDesk(t), stranger(1, "192.0.2.11")
+	d.share(t, func(s *v1alpha1.SharingPolicySpec) { s.Paused = true })
+	id, err := d.ask(t, alice, "alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := d.requests(t)[0]
+	var nothing *sharing.Refusal
+	if err := d.Accept(t.Context(), &r, nil, "owner"); !errors.As(err, &nothing) || !Pending(&d.requests(t)[0]) {
+		t.Errorf("%v", err)
+	}
+	d.share(t, func(s *v1alpha1.SharingPolicySpec) { s.Paused = false })
+	if err := d.Accept(t.Context(), &r, nil, "owner"); err != nil || d.offered(t, alice, id)["cpu"] != "4" {
+		t.Error(err)
+	}
+}
+
+// A policy that answers by itself declines what it has nothing for, and says why.
+func TestAPolicyDeclinesWhatItHasNothingFor(t *testing.T) {
+	policy := sharing.Default(50)
+	policy.Spec.AutoAccept = true
+	delete(policy.Spec.Amounts, "pods")
+	d, alice := newDesk(t, policy), stranger(1, "192.0.2.11")
+	id, err := d.ask(t, alice, "alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if outcome, err := d.Outcome(t.Context(), alice, id); err != nil || outcome.State != peering.OutcomeDeclined || !strings.Contains(outcome.Reason, "offers no pods") {
+		t.Errorf("%+v, %v", outcome, err)
+	}
+}

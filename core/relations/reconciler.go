@@ -1,0 +1,301 @@
+package relations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/peering"
+	"kith.dev/core/queue"
+	"kith.dev/core/relations/consumer"
+	"kith.dev/core/relations/link"
+	"kith.dev/core/relations/provider"
+	"kith.dev/core/relations/record"
+)
+
+// resync is the pause after books and link could not be brought in step with a peer that can be reached: its
+// Kubernetes is starting, most often, and pauses that grow would outlast that.
+const resync = time.Second
+
+// Config is what a Reconciler needs.
+type Config struct {
+	Client    client.Client
+	Fresh     client.Reader // past the cache
+	Directory link.Directory
+	Linker    *link.Linker
+	Consumer  *consumer.Consumer
+	Provider  *provider.Provider
+	Fleet     consumer.Fleet
+	Announce  func(api.Event)
+	Log       *slog.Logger
+}
+
+// Reconciler drives each Peer to what its spec asks for, and keeps the state of both directions; of a Contract that ends it clears
+// everything away.
+type Reconciler struct {
+	Config
+	pokes chan event.GenericEvent
+
+	mu     sync.Mutex
+	synced map[string]time.Time // by Peer name: Contact.Since of the connection over which books and link were brought in step
+}
+
+// New makes a Reconciler.
+func New(cfg Config) *Reconciler {
+	return &Reconciler{Config: cfg, pokes: make(chan event.GenericEvent, 1024), synced: map[string]time.Time{}}
+}
+
+// SetupWithManager registers what reacts to Peers and Contracts.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	ofContract := func(_ context.Context, obj client.Object) []ctrl.Request {
+		return named(obj.(*v1alpha1.Contract).Spec.Peer)
+	}
+	ofNode := func(_ context.Context, obj client.Object) []ctrl.Request {
+		return named(obj.GetLabels()[v1alpha1.LabelPeer])
+	}
+	if err := ctrl.NewControllerManagedBy(mgr).Named("peer").
+		For(&v1alpha1.Peer{}).
+		Watches(&v1alpha1.Contract{}, handler.EnqueueRequestsFromMapFunc(ofContract)).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(ofNode)).
+		WatchesRawSource(source.Channel(r.pokes, &handler.EnqueueRequestForObject{})).
+		WithOptions(controller.Options{
+			NewQueue:                queue.New,
+			MaxConcurrentReconciles: 8,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](200*time.Millisecond, 30*time.Second),
+		}).
+		Complete(r); err != nil {
+		return err
+	}
+	forgotten := builder.WithPredicates(predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(event.UpdateEvent) bool { return false },
+	})
+	return ctrl.NewControllerManagedBy(mgr).Named("contract").
+		For(&v1alpha1.Contract{}).
+		Watches(&v1alpha1.Peer{}, handler.EnqueueRequestsFromMapFunc(r.contractsOf), forgotten).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 8, NewQueue: queue.New}).
+		Complete(reconcile.Func(r.contract))
+}
+
+func named(peer string) []ctrl.Request {
+	if peer == "" {
+		return nil
+	}
+	return []ctrl.Request{{NamespacedName: types.NamespacedName{Name: peer}}}
+}
+
+// Poke has a Peer looked at again, because its contact changed.
+func (r *Reconciler) Poke(peer string) {
+	r.pokes <- event.GenericEvent{Object: &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: peer}}}
+}
+
+// Told acts on a peer's word that a contract ended, and has the books compared in any case.
+func (r *Reconciler) Told(ctx context.Context, peer string, notice peering.Notice) {
+	for _, role := range []v1alpha1.Role{v1alpha1.RoleConsumer, v1alpha1.RoleProvider} {
+		contracts, err := record.Contracts(ctx, r.Client, peer, role)
+		ctr := record.Live(contracts)
+		if notice.Type != peering.NoticeContractEnded || err != nil || ctr == nil || ctr.Spec.ID != notice.Contract {
+			continue
+		}
+		if err := record.EndContract(ctx, r.Client, ctr, record.EndedBy(peer)); err != nil {
+			r.Log.Warn("contract could not be ended", "peer", peer, "contract", notice.Contract, "err", err)
+		}
+	}
+	r.again(peer)
+}
+
+// again has books and link of a Peer brought in step once more, over the connection there is.
+func (r *Reconciler) again(peer string) {
+	r.mu.Lock()
+	delete(r.synced, peer)
+	r.mu.Unlock()
+	r.Poke(peer)
+}
+
+// Overlaps has the links of these peers, by ID, made anew: their aliases are in use for something else on the network that
+// this laptop came to.
+func (r *Reconciler) Overlaps(ctx context.Context, ids []string) {
+	var peers v1alpha1.PeerList
+	if err := r.Client.List(ctx, &peers); err != nil {
+		r.Log.Warn("aliases that are in use are not chosen anew yet", "err", err)
+		return // the gateway says it again
+	}
+	for _, peer := range peers.Items {
+		if slices.Contains(ids, peer.Spec.ID) {
+			r.again(peer.Name)
+		}
+	}
+}
+
+// Reconcile looks at one Peer. Somebody else's write in between is no error: it is looked at again.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	return record.Calm(r.reconcile(ctx, req))
+}
+
+// reconcile looks first at what the peer provides to us, then at what we provide to it.
+func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var peer v1alpha1.Peer
+	if err := r.Client.Get(ctx, req.NamespacedName, &peer); err != nil {
+		r.Consumer.Forget(req.Name)
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	consuming, err := record.Contracts(ctx, r.Client, peer.Name, v1alpha1.RoleConsumer)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	providing, err := record.Contracts(ctx, r.Client, peer.Name, v1alpha1.RoleProvider)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	anothers := func(ctr v1alpha1.Contract) bool { return record.OfAnotherKey(&ctr, &peer) } // its own reconciler ends it
+	consuming, providing = slices.DeleteFunc(consuming, anothers), slices.DeleteFunc(providing, anothers)
+	contact := r.Directory.Contact(&peer)
+	again, syncErr := r.sync(ctx, &peer, contact, record.Live(consuming), record.Live(providing))
+	if syncErr != nil {
+		r.Log.Debug("not in step with the peer yet", "peer", peer.Name, "err", syncErr)
+		again = resync
+	}
+	renew, outErr := r.Consumer.Outgoing(ctx, &peer, contact, consuming, syncErr)
+	tunnel, tunnelErr := r.showTunnel(ctx, &peer, contact)
+	err = errors.Join(outErr, tunnelErr, r.Provider.Incoming(ctx, &peer, contact, providing, syncErr))
+	return ctrl.Result{RequeueAfter: soonest(again, renew, tunnel, consumer.Look(peer.Status.Outgoing, time.Now()), untilOver(record.Live(consuming)), untilOver(record.Live(providing)))}, err
+}
+
+// untilOver is how long a contract runs; a moment more, so that it is over then.
+func untilOver(ctr *v1alpha1.Contract) time.Duration {
+	if ctr == nil || ctr.Spec.NotAfter == nil {
+		return 0
+	}
+	return time.Until(ctr.Spec.NotAfter.Time) + time.Second
+}
+
+// soonest is the least of those that are more than nothing; nothing when there is none.
+func soonest(all ...time.Duration) (least time.Duration) {
+	for _, d := range all {
+		if d > 0 && (least == 0 || d < least) {
+			least = d
+		}
+	}
+	return least
+}
+
+// sync brings books and link in step over a connection that is new: what one side ended while the other was
+// away ends now, and addresses that changed are told. It does nothing on a connection it was done over before.
+func (r *Reconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact link.Contact, consuming, providing *v1alpha1.Contract) (again time.Duration, err error) {
+	if consuming == nil && providing == nil {
+		return 0, nil
+	}
+	r.mu.Lock()
+	done := r.synced[peer.Name]
+	r.mu.Unlock()
+	if !contact.Reachable || done.Equal(contact.Since) && peer.Status.Network != nil {
+		return 0, nil
+	}
+	to, err := r.Directory.Client(peer)
+	if err != nil {
+		return 0, err
+	}
+	if again, err = r.compareBooks(ctx, peer, to, consuming, providing); err != nil {
+		return 0, err
+	}
+	// The consumer proposes, so that the two do not cross; but a provider's new aliases are for it to tell.
+	if consuming != nil && consuming.DeletionTimestamp == nil || r.Linker.Overlapped(peer) {
+		if err := r.Linker.Propose(ctx, peer, to, contact.Address.Addr()); err != nil {
+			return 0, err
+		}
+	} else if err := r.Linker.Restore(ctx, peer); err != nil {
+		return 0, err
+	}
+	if again == 0 {
+		r.mu.Lock()
+		r.synced[peer.Name] = contact.Since
+		r.mu.Unlock()
+	}
+	return again, nil
+}
+
+// compareBooks ends the contracts that the peer no longer has.
+func (r *Reconciler) compareBooks(ctx context.Context, peer *v1alpha1.Peer, to *peering.Client, contracts ...*v1alpha1.Contract) (again time.Duration, err error) {
+	refs, err := to.Contracts(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("compare the contracts with %s: %w", peer.Name, err)
+	}
+	has := map[string]peering.State{}
+	for _, ref := range refs {
+		has[ref.ID] = ref.State
+	}
+	for _, ctr := range contracts {
+		if ctr == nil {
+			continue
+		}
+		switch state, known := has[ctr.Spec.ID]; {
+		case known && state != peering.Ending:
+			continue
+		case known && ctr.Spec.Role == v1alpha1.RoleProvider: // it is bringing its pods home, and needs the door for that
+			again = max(again, resync)
+			continue
+		}
+		if left := record.Young - time.Since(ctr.CreationTimestamp.Time); ctr.Spec.Role == v1alpha1.RoleProvider && left > 0 {
+			again = max(again, left)
+			continue
+		}
+		r.Log.Info("peer ended the contract", "peer", peer.Name, "contract", ctr.Spec.ID)
+		if err := record.EndContract(ctx, r.Client, ctr, record.EndedBy(peer.Name)); err != nil {
+			return 0, err
+		}
+		now := metav1.Now()
+		ctr.DeletionTimestamp = &now // as the next to read it will see it
+	}
+	return again, nil
+}
+
+// showTunnel keeps the condition of the Peer, and its node in step. That a tunnel is down shows in what packets are needed for;
+// the relation is what it was, and nothing is evicted.
+func (r *Reconciler) showTunnel(ctx context.Context, peer *v1alpha1.Peer, contact link.Contact) (again time.Duration, err error) {
+	if r.Linker == nil {
+		return 0, nil
+	}
+	if peer.Status.Network == nil {
+		if meta.FindStatusCondition(peer.Status.Conditions, v1alpha1.ConditionTunnel) == nil {
+			return 0, nil
+		}
+		return 0, record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) { meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionTunnel) })
+	}
+	why, known, again := r.Linker.Tunnel(peer, contact, time.Now())
+	if !known {
+		return again, nil
+	}
+	r.Fleet.SetTunnel(peer.Name, why)
+	condition := metav1.Condition{Type: v1alpha1.ConditionTunnel, Status: metav1.ConditionTrue, Reason: "Answers", Message: "the peer answers through it"}
+	if why != "" {
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, "NoAnswer", why
+	}
+	if was := meta.FindStatusCondition(peer.Status.Conditions, condition.Type); was != nil && was.Status == condition.Status {
+		return 0, nil // how long it is down was said once, and goes on
+	}
+	if why != "" {
+		r.Log.Warn("nothing passes the tunnel", "peer", peer.Name, "why", why)
+	}
+	return 0, record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) { meta.SetStatusCondition(&s.Conditions, condition) })
+}

@@ -1,0 +1,121 @@
+package supply
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+// Supply is what there is to promise, and what is not free of it.
+type Supply struct {
+	Nodes   corev1.ResourceList   // what the real nodes can allocate together; a resource that is not in it is not known
+	Own     corev1.ResourceList   // what the owner's own pods request; see Own. Nil: not to be looked at
+	Granted []corev1.ResourceList // what contracts grant, by contract
+}
+
+// Left is what of a resource nobody has: never negative. known is false for one of which no node says how much there is.
+func (s Supply) Left(name corev1.ResourceName) (left resource.Quantity, known bool) {
+	all, known := s.Nodes[name]
+	if !known {
+		return left, false
+	}
+	left = all.DeepCopy()
+	left.Sub(s.Own[name])
+	left.Sub(s.Promised(name))
+	if left.Sign() < 0 {
+		left = resource.Quantity{Format: all.Format}
+	}
+	return left, true
+}
+
+// Promised is what contracts grant of a resource together.
+func (s Supply) Promised(name corev1.ResourceName) (sum resource.Quantity) {
+	for _, grant := range s.Granted {
+		sum.Add(grant[name])
+	}
+	return sum
+}
+
+// Nodes is what the nodes can allocate together. Those that stand for peers have nothing of this cluster.
+func Nodes(nodes []corev1.Node) corev1.ResourceList {
+	sum := corev1.ResourceList{}
+	for i := range nodes {
+		if _, virtual := nodes[i].Labels[v1alpha1.LabelPeer]; !virtual {
+			add(sum, nodes[i].Status.Allocatable)
+		}
+	}
+	return sum
+}
+
+// Own is what the owner's own pods request of the nodes, one of "pods" each, in steps (see step): guests are counted by their
+// contracts, and what runs at peers, has ended or has no node yet takes nothing here.
+func Own(pods []corev1.Pod, nodes corev1.ResourceList) corev1.ResourceList {
+	sum := corev1.ResourceList{}
+	for i := range pods {
+		if pod := &pods[i]; own(pod) && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+			add(sum, resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
+			add(sum, corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(1, resource.DecimalSI)})
+		}
+	}
+	for name, q := range sum {
+		if q.Sign() <= 0 {
+			delete(sum, name)
+			continue
+		}
+		sum[name] = roundUp(name, q, nodes[name])
+	}
+	return sum
+}
+
+// own reports whether a pod is the owner's and runs, or ran, on a node of this cluster.
+func own(pod *corev1.Pod) bool {
+	return pod.Labels[v1alpha1.LabelConsumer] == "" && pod.Spec.NodeName != "" && !strings.HasPrefix(pod.Spec.NodeName, v1alpha1.VirtualNodePrefix)
+}
+
+func add(sum, list corev1.ResourceList) {
+	for name, q := range list {
+		total := sum[name]
+		total.Add(q)
+		sum[name] = total
+	}
+}
+
+// steps in which own pods are counted, so that what is offered does not change with each that starts or ends: thousandths of a
+// CPU, bytes, pods. What is not here, devices, is counted exactly.
+var steps = map[corev1.ResourceName]int64{
+	corev1.ResourceCPU:              500,
+	corev1.ResourceMemory:           512 << 20,
+	corev1.ResourceEphemeralStorage: 1 << 30,
+	corev1.ResourcePods:             10,
+}
+
+// parts of the whole that a step is at least: on a large cluster half a CPU would be nothing.
+const parts = 32
+
+// roundUp gives the next whole step, at most all there is, unless more is used already.
+func roundUp(name corev1.ResourceName, used, all resource.Quantity) resource.Quantity {
+	step, ok := steps[name]
+	if !ok {
+		return used
+	}
+	amount, most := used.Value(), all.Value()
+	if name == corev1.ResourceCPU {
+		amount, most = used.MilliValue(), all.MilliValue()
+	}
+	if whole := most / parts / step; whole > 1 {
+		step *= whole
+	}
+	amount = max(min((amount+step-1)/step*step, most), amount)
+	if name == corev1.ResourceCPU {
+		return *resource.NewMilliQuantity(amount, resource.DecimalSI)
+	}
+	format := resource.BinarySI
+	if name == corev1.ResourcePods {
+		format = resource.DecimalSI
+	}
+	return *resource.NewQuantity(amount, format)
+}
