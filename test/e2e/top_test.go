@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -44,14 +45,14 @@ func TestAMetricsServerOfTheOwnersOwnTakesOver(t *testing.T) {
 		kith-k8s kubectl --kubeconfig kubeconfig config set-credentials metrics --token %q > /dev/null
 		kith-k8s kubectl --kubeconfig kubeconfig config set-context --current --user metrics > /dev/null
 		nohup %s --kubeconfig kubeconfig --authentication-kubeconfig kubeconfig --authorization-kubeconfig kubeconfig \
-			--bind-address 10.42.255.1 --secure-port 4443 --cert-dir /tmp/metrics --metric-resolution 10s \
+			--bind-address 10.42.255.1 --secure-port 4443 --cert-dir /tmp/metrics --metric-resolution 10s --kubelet-request-timeout 5s \
 			--kubelet-use-node-status-port --kubelet-preferred-address-types InternalIP \
 			--kubelet-certificate-authority /var/lib/kith/k8s/pki/ca.crt > log 2>&1 &`, token, program)
 	if out, stderr, err := alice.Exec(t.Context(), "sh", "-c", script); err != nil {
 		t.Fatalf("start the metrics-server: %v\n%s%s", err, out, stderr)
 	}
 	t.Cleanup(func() {
-		if out, _, _ := alice.Exec(t.Context(), "tail", "-n", "20", "/tmp/metrics/log"); t.Failed() {
+		if out, _, _ := alice.Exec(context.WithoutCancel(t.Context()), "tail", "-n", "20", "/tmp/metrics/log"); t.Failed() {
 			t.Logf("metrics-server:\n%s", out)
 		}
 	})
