@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -233,10 +232,21 @@ func (t *Tenants) list(ctx context.Context, kind string, opts ...client.ListOpti
 }
 
 // poll asks until done says yes, at most for the given time: then it gives false.
-func (t *Tenants) poll(ctx context.Context, atMost time.Duration, done wait.ConditionWithContextFunc) (bool, error) {
-	err := wait.PollUntilContextTimeout(ctx, pollEvery, atMost, true, done)
-	if wait.Interrupted(err) && ctx.Err() == nil {
-		return false, nil
+func (t *Tenants) poll(ctx context.Context, atMost time.Duration, done func(context.Context) (bool, error)) (bool, error) {
+	deadline := time.NewTimer(atMost)
+	defer deadline.Stop()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		if ok, err := done(ctx); ok || err != nil {
+			return ok, err
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			return false, nil
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
 	}
-	return err == nil, err
 }
