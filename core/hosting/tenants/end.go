@@ -87,7 +87,7 @@ func (t *Tenants) begin(ctx context.Context, which client.MatchingLabels) (map[t
 	for i := range list.Items {
 		ns := &list.Items[i]
 		tw, ok := grants.TwinOf(ns)
-		if !ok || !grants.Genuine(ns, tw) {
+		if !ok {
 			work.Go(func() error { errs[i] = t.disown(ctx, ns); return nil })
 			continue
 		}
@@ -132,7 +132,7 @@ func (t *Tenants) clearing(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	tw, ok := grants.TwinOf(&ns)
-	if !ok || !tw.Leaving || !grants.Genuine(&ns, tw) {
+	if !ok || !tw.Leaving {
 		return ctrl.Result{}, nil
 	}
 	wait, err := t.clearOnce(ctx, ns.Name, time.Since(ns.DeletionTimestamp.Time))
