@@ -66,7 +66,7 @@ func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error
 func (h *Host) Confine(class string) { h.Reconciler.Class, h.Tenants.Fenced = class, class != "" }
 
 // CacheOptions are for the manager's cache: of no object its managed fields, of Namespaces those alone that are Kith's word
-// (grants.Genuine); of OffloadedPods the templates as text. Other rooms read all Pods, so all are there.
+// (grants.TwinOf); of OffloadedPods the templates as text. Other rooms read all Pods, so all are there.
 func CacheOptions() cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),

@@ -8,17 +8,12 @@ import (
 	"net/http"
 
 	"kith.dev/core/api"
+	"kith.dev/core/peering"
 )
 
-// problem is what the consumer's daemon understands: a peering.Problem.
-type problem struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
-	Do      string `json:"do,omitempty"`
-}
-
-var problemCodes = map[api.Code]string{
-	api.CodeInvalid: "bad-request", api.CodeForbidden: "forbidden", api.CodeConflict: "conflict", api.CodeNotReady: "unavailable",
+// problemCodes are what the consumer's daemon calls them.
+var problemCodes = map[api.Code]peering.Code{
+	api.CodeInvalid: peering.CodeBadRequest, api.CodeForbidden: peering.CodeForbidden, api.CodeConflict: peering.CodeConflict, api.CodeNotReady: peering.CodeUnavailable,
 }
 
 // Answer writes body, or the error. What is not an *api.Error is for this side's log, not for the peer.
@@ -30,7 +25,7 @@ func Answer(log *slog.Logger, w http.ResponseWriter, body any, err error) {
 			log.Warn("twin namespace", "err", err)
 			known = &api.Error{Code: api.CodeNotReady, Message: "the provider could not do it now", Do: "try again"}
 		}
-		said := problem{Code: cmp.Or(problemCodes[known.Code], "internal"), Message: known.Message, Do: known.Do}
+		said := peering.Problem{Code: cmp.Or(problemCodes[known.Code], peering.CodeInternal), Message: known.Message, Do: known.Do}
 		if known.Reason != "" {
 			said.Message += ": " + known.Reason
 		}

@@ -156,7 +156,7 @@ func (c *Contracts) read(ctx context.Context) (map[string]*Terms, map[string]Twi
 	}
 	twins := map[string]Twin{}
 	for i := range namespaces.Items {
-		if tw, ok := TwinOf(&namespaces.Items[i]); ok && Genuine(&namespaces.Items[i], tw) {
+		if tw, ok := TwinOf(&namespaces.Items[i]); ok {
 			twins[tw.Name] = tw
 		}
 	}

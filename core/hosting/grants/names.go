@@ -77,9 +77,9 @@ func endsLike(name, compact string) bool {
 	return slices.ContainsFunc(shortIDs, func(n int) bool { return len(compact) >= n && strings.HasSuffix(name, "-"+compact[:n]) })
 }
 
-// Genuine reports whether a namespace that is labelled as a twin is one. A name with the consumer's ID at its end is
+// genuine reports whether a namespace that is labelled as a twin is one. A name with the consumer's ID at its end is
 // nobody else's; a bare one is believed if the label is Kith's own word and nobody's who edited it since.
-func Genuine(ns *corev1.Namespace, tw Twin) bool {
+func genuine(ns *corev1.Namespace, tw Twin) bool {
 	if tw.Name != tw.Home {
 		return true
 	}
@@ -88,7 +88,7 @@ func Genuine(ns *corev1.Namespace, tw Twin) bool {
 	})
 }
 
-// OwnFields leaves of a namespace's managed fields those that Genuine reads, for a cache.
+// OwnFields leaves of a namespace's managed fields those by which it is known, for a cache.
 func OwnFields(o any) (any, error) {
 	if ns, ok := o.(*corev1.Namespace); ok { // else a tombstone
 		ns.ManagedFields = slices.DeleteFunc(ns.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return e.Manager != v1alpha1.ManagedBy })

@@ -31,7 +31,7 @@ const (
 	AnnotationGuests  = "kith.dev/guest-addresses" // of its pods in this namespace
 )
 
-// TwinOf reads the labels of a namespace, which consumers cannot write; false when they do not fit its name.
+// TwinOf reads the labels of a namespace, which consumers cannot write; false when they do not fit its name, or are nobody's word.
 func TwinOf(ns *corev1.Namespace) (Twin, bool) {
 	l := ns.Labels
 	tw := Twin{
@@ -42,7 +42,7 @@ func TwinOf(ns *corev1.Namespace) (Twin, bool) {
 		tw.Since = ns.DeletionTimestamp.Time
 	}
 	return tw, l[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy && tw.Home != "" && tw.Contract != "" && tw.Consumer != "" &&
-		isTwinName(tw.Name, tw.Home, tw.Consumer)
+		isTwinName(tw.Name, tw.Home, tw.Consumer) && genuine(ns, tw)
 }
 
 // where lists the twins of which that is so, by name. The terms are those of its contract, nil when there are none.
@@ -72,11 +72,10 @@ func (c *Contracts) TwinsOfConsumer(consumerID string) []Twin {
 
 // TwinFor finds the twin of a consumer's home namespace; of several, always the same.
 func (c *Contracts) TwinFor(consumer Consumer, home string) (found Twin, ok bool) {
-	all := c.where(func(tw Twin, _ *Terms) bool { return tw.Consumer == consumer.Compact && tw.Home == home })
-	if len(all) == 0 {
-		return Twin{}, false
+	for _, tw := range c.where(func(tw Twin, _ *Terms) bool { return tw.Consumer == consumer.Compact && tw.Home == home }) {
+		return tw, true
 	}
-	return all[0], true
+	return Twin{}, false
 }
 
 // Twin is that of the name, the zero value when there is none.
@@ -161,7 +160,7 @@ func (c *Contracts) NamespaceChanged(ns *corev1.Namespace, gone bool) (tw Twin, 
 	defer c.mu.Unlock()
 	was, known := c.twins[ns.Name]
 	tw, is = TwinOf(ns)
-	if is = is && !gone && Genuine(ns, tw); is {
+	if is = is && !gone; is {
 		c.twins[ns.Name] = tw
 		return tw, known, true
 	}

@@ -13,29 +13,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// evictions queues what happens to guests, and has the reconciler note first how those were last that something here evicts: once
-// they are gone, nothing else tells them from pods that are lost, which are made again.
-type evictions struct {
-	handler.EnqueueRequestForObject
-	r *Reconciler
-}
-
 type guestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Create is also for what was there before this process.
-func (h *evictions) Create(ctx context.Context, e event.CreateEvent, queue guestQueue) {
-	h.r.noteEviction(e.Object, false)
-	h.EnqueueRequestForObject.Create(ctx, e, queue)
-}
-
-func (h *evictions) Update(ctx context.Context, e event.UpdateEvent, queue guestQueue) {
-	h.r.noteEviction(e.ObjectNew, false)
-	h.EnqueueRequestForObject.Update(ctx, e, queue)
-}
-
-func (h *evictions) Delete(ctx context.Context, e event.DeleteEvent, queue guestQueue) {
-	h.r.noteEviction(e.Object, true)
-	h.EnqueueRequestForObject.Delete(ctx, e, queue)
+// evictions queues what happens to guests, and has the reconciler note first how those were last that something here evicts: once
+// they are gone, nothing else tells them from pods that are lost, which are made again.
+func (r *Reconciler) evictions() handler.Funcs {
+	look := func(o client.Object, gone bool, queue guestQueue) {
+		r.noteEviction(o, gone)
+		queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+	}
+	return handler.Funcs{ // Create is also for what was there before this process
+		CreateFunc: func(_ context.Context, e event.CreateEvent, queue guestQueue) { look(e.Object, false, queue) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, queue guestQueue) { look(e.ObjectNew, false, queue) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, queue guestQueue) { look(e.Object, true, queue) },
+	}
 }
 
 // noteEviction: that a pod is to be evicted counts when it is being deleted, for that may still be refused; gone tells that it is

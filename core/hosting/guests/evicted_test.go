@@ -86,7 +86,7 @@ func TestWhatIsEvictedHereIsNotMadeAgain(t *testing.T) {
 					&corev1.Event{Reason: "Evicted", InvolvedObject: corev1.ObjectReference{UID: "p-heard"}, Message: "heard of it"},
 				}
 			}
-			h, queue := &evictions{r: r}, workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
+			h, queue := r.evictions(), workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
 			defer queue.ShutDown()
 			h.Update(t.Context(), event.UpdateEvent{ObjectOld: pod, ObjectNew: pod}, queue)
 			if c.gone {

@@ -35,7 +35,7 @@ func Workload() controller.Options {
 func (r *Reconciler) Watch(mgr manager.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-pods").
 		For(NewOffloaded(), builder.WithPredicates(Updates(WantedElse))).
-		Watches(&corev1.Pod{}, &evictions{r: r}, builder.WithPredicates(Managed(), Updates(StoodElse))).
+		Watches(&corev1.Pod{}, r.evictions(), builder.WithPredicates(Managed(), Updates(StoodElse))).
 		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[ctrl.Request]) error {
 			r.mu.Lock()
 			defer r.mu.Unlock()

@@ -13,9 +13,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/hosting/grants"
@@ -88,7 +93,7 @@ func (t *Tenants) begin(ctx context.Context, which client.MatchingLabels) (map[t
 	for i := range list.Items {
 		ns := &list.Items[i]
 		tw, ok := grants.TwinOf(ns)
-		if !ok || !grants.Genuine(ns, tw) {
+		if !ok {
 			work.Go(func() error { errs[i] = t.disown(ctx, ns); return nil })
 			continue
 		}
@@ -126,6 +131,35 @@ func (t *Tenants) disown(ctx context.Context, ns *corev1.Namespace) error {
 	return nil
 }
 
+// Watch registers what clears namespaces away, and what tells of their guests' addresses.
+func (t *Tenants) Watch(mgr manager.Manager) error {
+	// What ends in a namespace that is being deleted brings that further; most namespaces are not.
+	inLeaving := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+		if !t.contracts.Twin(o.GetNamespace()).Leaving {
+			return nil
+		}
+		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: o.GetNamespace()}}}
+	})
+	err := ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-clearing").
+		For(&corev1.Namespace{}, builder.WithPredicates(guests.Managed(), beingDeleted())).
+		Watches(guests.NewOffloaded(), inLeaving, builder.WithPredicates(guests.Updates(guests.WantedElse))).
+		Watches(&corev1.Pod{}, inLeaving, builder.WithPredicates(guests.Managed(), guests.Updates(guests.StoodElse))).
+		WithOptions(guests.Workload()).Complete(reconcile.Func(t.clearing))
+	if err != nil {
+		return err
+	}
+	return t.watchGuests(mgr)
+}
+
+// beingDeleted lets through what is on its way out, until it is gone.
+func beingDeleted() predicate.Predicate {
+	leaving := predicate.NewPredicateFuncs(func(o client.Object) bool { return !o.GetDeletionTimestamp().IsZero() })
+	return predicate.Funcs{
+		CreateFunc: leaving.Create, UpdateFunc: leaving.Update, GenericFunc: leaving.Generic,
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
+	}
+}
+
 // clearing helps twin namespaces that are being deleted to their end: it is asked whenever a guest in one goes.
 func (t *Tenants) clearing(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var ns corev1.Namespace
@@ -133,7 +167,7 @@ func (t *Tenants) clearing(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	tw, ok := grants.TwinOf(&ns)
-	if !ok || !tw.Leaving || !grants.Genuine(&ns, tw) {
+	if !ok || !tw.Leaving {
 		return ctrl.Result{}, nil
 	}
 	wait, err := t.clearOnce(ctx, ns.Name, time.Since(ns.DeletionTimestamp.Time))
@@ -233,10 +267,21 @@ func (t *Tenants) list(ctx context.Context, kind string, opts ...client.ListOpti
 }
 
 // poll asks until done says yes, at most for the given time: then it gives false.
-func (t *Tenants) poll(ctx context.Context, atMost time.Duration, done wait.ConditionWithContextFunc) (bool, error) {
-	err := wait.PollUntilContextTimeout(ctx, pollEvery, atMost, true, done)
-	if wait.Interrupted(err) && ctx.Err() == nil {
-		return false, nil
+func (t *Tenants) poll(ctx context.Context, atMost time.Duration, done func(context.Context) (bool, error)) (bool, error) {
+	deadline := time.NewTimer(atMost)
+	defer deadline.Stop()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		if ok, err := done(ctx); ok || err != nil {
+			return ok, err
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			return false, nil
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
 	}
-	return err == nil, err
 }
