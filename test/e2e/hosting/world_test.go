@@ -261,6 +261,10 @@ func (c *consumer) ensure(contract *v1alpha1.Contract, home string, mapping v1al
 
 func (c *consumer) twin(home string, mapping v1alpha1.NamespaceMapping) string {
 	c.Helper()
+	c.eventually(5*time.Second, "the contract known, which hosting hears of by a watch", func() bool {
+		_, err := c.host.TermsOf(context.Background(), c.contract.Spec.ID, c.ID)
+		return err == nil
+	})
 	name, err := c.ensure(c.contract, home, mapping)
 	if err != nil {
 		c.Fatal(err)
