@@ -160,6 +160,9 @@ func (f *Fleet) Retire(ctx context.Context, peer string, reachable bool, left <-
 		case <-bounded.Done():
 		}
 	}()
+	if m := f.member(peer); m != nil {
+		m.node.Leave()
+	}
 	keep := func(ctx context.Context, pod *corev1.Pod) error { return offloading.Keep(ctx, f.Client, pod) }
 	err := virtualnode.Retire(bounded, f.Home, v1alpha1.VirtualNodePrefix+peer, keep, f.Log)
 	f.mu.Lock()

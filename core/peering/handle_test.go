@@ -182,10 +182,3 @@ func TestAConnectionForUpgradesIsPinned(t *testing.T) {
 		t.Errorf("another key passes: %v, %v", conn, err)
 	}
 }
-
-func must1[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}

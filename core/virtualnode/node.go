@@ -113,6 +113,7 @@ type Node struct {
 	state state
 	// statusChanged is closed, and made anew, when state changed.
 	statusChanged chan struct{}
+	leaving       bool
 	twins         map[string]*twin  // by home namespace
 	finished      map[key]types.UID // home pods that were let go, until the watch shows them gone
 	back          chan struct{}     // the peer can be reached again; holds one

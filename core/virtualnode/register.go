@@ -2,6 +2,7 @@ package virtualnode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"runtime"
@@ -14,7 +15,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"kith.dev/core/api/v1alpha1"
@@ -127,14 +131,14 @@ func (n *Node) node(version string) *corev1.Node {
 // register keeps the node and its lease in the home cluster.
 func (n *Node) register(ctx context.Context, version string) error {
 	ctx = vklog.WithLogger(ctx, vkLogger{n.log})
-	nodes := n.cfg.Home.CoreV1().Nodes()
+	nodes := ownNodes{n.cfg.Home.CoreV1().Nodes()}
 	for {
 		wanted := n.node(version)
 		controller, err := vknode.NewNodeController(nodeStatus{n, version}, wanted, nodes,
 			vknode.WithNodeEnableLeaseV1(n.cfg.Home.CoordinationV1().Leases(corev1.NamespaceNodeLease), leaseSeconds),
 			vknode.WithNodeStatusUpdateInterval(statusEvery),
 			vknode.WithNodeStatusUpdateErrorHandler(func(ctx context.Context, err error) error {
-				if !apierrors.IsNotFound(err) {
+				if !apierrors.IsNotFound(err) || n.isLeaving() {
 					return err
 				}
 				n.log.Warn("somebody deleted the virtual node; making it again", "node", n.cfg.NodeName)
@@ -175,10 +179,45 @@ func (n *Node) ownNode() cache.ListerWatcher {
 	}, n.cfg.Home)
 }
 
+// Leave has the node stay away once it is gone: it is about to be retired.
+func (n *Node) Leave() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.leaving = true
+}
+
+func (n *Node) isLeaving() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.leaving
+}
+
+// ownNodes writes the node's status for virtual-kubelet. That retries by client-go's retry.OnError, which takes a context that ended
+// for retries that are used up, and gives no error when none was made (v0.36.3); virtual-kubelet then reads the node that it did not
+// get, and panics. So the end of a context is an error like any other here.
+type ownNodes struct{ typedcorev1.NodeInterface }
+
+func (o ownNodes) Get(ctx context.Context, name string, opts metav1.GetOptions) (*corev1.Node, error) {
+	node, err := o.NodeInterface.Get(ctx, name, opts)
+	return node, opaque(err)
+}
+
+func (o ownNodes) Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, sub ...string) (*corev1.Node, error) {
+	node, err := o.NodeInterface.Patch(ctx, name, pt, data, opts, sub...)
+	return node, opaque(err)
+}
+
+func opaque(err error) error {
+	if wait.Interrupted(err) {
+		return errors.New(err.Error())
+	}
+	return err
+}
+
 // watchOwnNode has the status written when the node is gone, which makes it again.
 func (n *Node) watchOwnNode(ctx context.Context) error {
 	own := newWatched(func(_, is *corev1.Node) {
-		if is == nil {
+		if is == nil && !n.isLeaving() {
 			n.poke()
 		}
 	})

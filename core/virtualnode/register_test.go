@@ -2,6 +2,7 @@ package virtualnode
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
@@ -9,7 +10,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
 )
 
 // A status that did not change is written as seldom as a kubelet writes its own, so nobody would notice for minutes.
@@ -35,5 +38,34 @@ func TestADeletedNodeIsMadeAgainAtOnce(t *testing.T) {
 				t.Fatalf("%v: %v", err, node)
 			}
 		}
+		n.Leave()
+		if err := home.CoreV1().Nodes().Delete(t.Context(), "kith-bob", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if node, err := home.CoreV1().Nodes().Get(t.Context(), "kith-bob", metav1.GetOptions{}); err == nil {
+			t.Errorf("who leaves is back: %v", node)
+		}
 	})
+}
+
+// A node that ends while its status is written ends, and not all of kithd with it.
+func TestAStatusThatIsInterruptedEndsQuietly(t *testing.T) {
+	for _, verb := range []string{"get", "patch"} {
+		synctest.Test(t, func(t *testing.T) {
+			home := fake.NewClientset()
+			n := &Node{cfg: Config{Home: home, NodeName: "kith-bob", PeerName: "bob"}, log: slog.New(slog.DiscardHandler),
+				statusChanged: make(chan struct{}), state: state{reachable: true, published: true}}
+			ctx, stop := context.WithCancel(t.Context())
+			var work sync.WaitGroup
+			work.Go(func() { _ = n.register(ctx, "v1") })
+			synctest.Wait()
+			home.PrependReactor(verb, "nodes", func(k8stesting.Action) (bool, runtime.Object, error) {
+				stop()
+				return true, nil, fmt.Errorf("%s of the node: %w", verb, context.Canceled)
+			})
+			n.poke()
+			work.Wait()
+		})
+	}
 }
