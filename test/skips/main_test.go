@@ -21,8 +21,6 @@ const stream = `# kith.dev/x
 {"Action":"output","Package":"kith.dev/x","Output":"FAIL\tkith.dev/x\t0.1s\n"}
 {"Action":"fail","Package":"kith.dev/x"}
 {"Action":"skip","Package":"kith.dev/none"}
-{"Action":"output","Package":"kith.dev/core/virtualnode","Test":"TestHold","Output":"    not set\n"}
-{"Action":"skip","Package":"kith.dev/core/virtualnode","Test":"TestHold"}
 `
 
 func TestSkippedTestsAreFoundAndFailuresShown(t *testing.T) {
