@@ -23,17 +23,9 @@ func (b *Backend) Confirm(ctx context.Context, ref string, in api.PeerConfirm) (
 	if err != nil {
 		return api.Peer{}, err
 	}
-	nothing := &api.Error{Code: api.CodeConflict, Message: "there is nothing to confirm with " + k.Name, Do: "kith peer " + k.Name}
-	if k.Peer == nil {
-		return api.Peer{}, nothing
-	}
-	var peer v1alpha1.Peer
-	if err := c.Client.Get(ctx, named(k.Peer.Name), &peer); err != nil {
-		return api.Peer{}, internal(err)
-	}
-	out := peer.Status.Outgoing
-	if peer.Spec.Request == nil || out.Confirm == nil || out.Attempt != peer.Spec.Request.Attempt {
-		return api.Peer{}, nothing
+	peer, err := c.asked(ctx, k)
+	if err != nil {
+		return api.Peer{}, err
 	}
 	if err := checkID(in.ID); err != nil {
 		return api.Peer{}, err
@@ -41,7 +33,7 @@ func (b *Backend) Confirm(ctx context.Context, ref string, in api.PeerConfirm) (
 	if in == (api.PeerConfirm{}) {
 		return api.Peer{}, api.Invalid("code", "", "the six digits that the screen of "+k.Name+" shows, a yes to the terms, or a no")
 	}
-	if err := c.confirm(ctx, &peer, in); err != nil {
+	if err := c.confirm(ctx, peer, in); err != nil {
 		return api.Peer{}, err
 	}
 	err = c.follow(ctx, func() (bool, error) {
@@ -63,6 +55,24 @@ func (b *Backend) Confirm(ctx context.Context, ref string, in api.PeerConfirm) (
 		return api.Peer{}, err
 	}
 	return b.Peer(ctx, k.ID.String())
+}
+
+// asked is the Peer whose owner is asked to confirm. It is read past the cache: whoever answers the moment he is asked would hear otherwise
+// that there is nothing to answer.
+func (c *Cluster) asked(ctx context.Context, k directory.Known) (*v1alpha1.Peer, error) {
+	nothing := &api.Error{Code: api.CodeConflict, Message: "there is nothing to confirm with " + k.Name, Do: "kith peer " + k.Name}
+	if k.Peer == nil {
+		return nil, nothing
+	}
+	var peer v1alpha1.Peer
+	if err := c.Fresh.Get(ctx, named(k.Peer.Name), &peer); err != nil {
+		return nil, internal(err)
+	}
+	out := peer.Status.Outgoing
+	if peer.Spec.Request == nil || out.Confirm == nil || out.Attempt != peer.Spec.Request.Attempt {
+		return nil, nothing
+	}
+	return &peer, nil
 }
 
 // confirm adds the owner's word to the request that is pending.

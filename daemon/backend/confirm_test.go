@@ -9,10 +9,12 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/directory"
 	asking "kith.dev/core/relations/consumer"
 )
 
@@ -40,4 +42,21 @@ func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	utilruntime.Must(errors.Join(clientgoscheme.AddToScheme(s), v1alpha1.AddToScheme(s)))
 	return s
+}
+
+// A script answers the moment it is told, and the cache may be behind what it was told of.
+func TestWhoIsAskedMayAnswerAtOnce(t *testing.T) {
+	before := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Spec: v1alpha1.PeerSpec{Request: &v1alpha1.ResourceRequest{Attempt: 2}}}
+	now := before.DeepCopy()
+	now.Status.Outgoing = v1alpha1.DirectionStatus{Attempt: 2, Confirm: &v1alpha1.Confirmation{Code: "069210"}}
+	with := func(peer *v1alpha1.Peer) client.Client {
+		return fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(peer).Build()
+	}
+	k := directory.Known{Name: "bob", Peer: before}
+	if peer, err := (&Cluster{Client: with(before), Fresh: with(now)}).asked(t.Context(), k); err != nil || peer.Status.Outgoing.Confirm == nil {
+		t.Errorf("%+v, %v", peer, err)
+	}
+	if _, err := (&Cluster{Client: with(now), Fresh: with(before)}).asked(t.Context(), k); !errors.Is(err, &api.Error{Code: api.CodeConflict}) {
+		t.Errorf("answered already: %v", err)
+	}
 }
