@@ -31,7 +31,11 @@ const (
 	endSlack  = 5 * time.Second  // and what the kubelet may take on top before force is used
 	clearTime = 60 * time.Second // for the namespaces themselves to go
 	pollEvery = 200 * time.Millisecond
+	wakeAfter = 10 * time.Second // of a deletion; shorter grace periods than that need nobody's help
 )
+
+// annotationCleared on a twin that is being deleted says that nothing of Kith's is in it any more.
+const annotationCleared = "kith.dev/cleared"
 
 // EndContract takes the contract out of force for good, shuts the door to the consumer (unless another
 // contract with it is in force) and clears away everything under it. It takes as long as the guests' grace
@@ -170,8 +174,30 @@ func (t *Tenants) clearing(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 	if !ok || !tw.Leaving {
 		return ctrl.Result{}, nil
 	}
-	wait, err := t.clearOnce(ctx, ns.Name, time.Since(ns.DeletionTimestamp.Time))
+	since := time.Since(ns.DeletionTimestamp.Time)
+	wait, err := t.clearOnce(ctx, ns.Name, since)
+	if err == nil && wait == 0 {
+		wait, err = t.wake(ctx, &ns, since)
+	}
 	return ctrl.Result{RequeueAfter: wait}, err
+}
+
+// wake has the cluster look at a namespace again from which everything went. Its namespace controller, which does the rest, waits for
+// half of the longest grace period that it has seen (pkg/controller/namespace in Kubernetes), however soon the pods end; a
+// change of the namespace brings it back. It gives when to look again; 0 when nothing is left to do.
+func (t *Tenants) wake(ctx context.Context, ns *corev1.Namespace, since time.Duration) (again time.Duration, err error) {
+	if _, done := ns.Annotations[annotationCleared]; done {
+		return 0, nil
+	}
+	if since < wakeAfter {
+		return wakeAfter - since, nil
+	}
+	patch := fmt.Sprintf(`{"metadata":{"uid":%q,"annotations":{%q:"true"}}}`, ns.UID, annotationCleared)
+	err = t.client.Patch(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.Name}}, client.RawPatch(types.MergePatchType, []byte(patch)))
+	if err := client.IgnoreNotFound(err); err != nil && !apierrors.IsConflict(err) {
+		return 0, fmt.Errorf("telling the namespace controller of %s: %w", ns.Name, err)
+	}
+	return 0, nil
 }
 
 // clearOnce does what can be done for a namespace that is being deleted for so long: its guests have their grace period, within

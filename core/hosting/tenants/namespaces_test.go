@@ -1,12 +1,16 @@
 package tenants
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -69,4 +73,47 @@ func TestAContractIsItsKeysNotItsNames(t *testing.T) {
 	} else if !d.contracts.Admitted(bob.ID) {
 		t.Error("the new bob is not let in under his own contract")
 	}
+}
+
+// The cluster's namespace controller looks again after half of the longest grace period it saw, however soon the guests ended.
+func TestANamespaceThatIsEmptySaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		peer, bob := peerOf("bob", 1)
+		d := newDesk(t, peer, contractWith("bob", "contractb"))
+		if _, err := d.ensure(contractWith("bob", "contractb"), bob, "shop", ""); err != nil {
+			t.Fatal(err)
+		}
+		var ns corev1.Namespace
+		look := func() {
+			t.Helper()
+			if err := d.client.Get(t.Context(), client.ObjectKey{Name: bobsShop}, &ns); err != nil {
+				t.Fatal(err)
+			}
+		}
+		look()
+		ns.Finalizers = []string{"test/held"}
+		if err := errors.Join(d.client.Update(t.Context(), &ns), d.client.Delete(t.Context(), &ns)); err != nil {
+			t.Fatal(err)
+		}
+		clear := func() time.Duration {
+			t.Helper()
+			result, err := d.tenants.clearing(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: bobsShop}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			look()
+			return result.RequeueAfter
+		}
+		if again := clear(); again <= 0 || again > wakeAfter || ns.Annotations[annotationCleared] != "" {
+			t.Errorf("just deleted: %s, %v", again, ns.Annotations)
+		}
+		time.Sleep(wakeAfter)
+		if again := clear(); again != 0 || ns.Annotations[annotationCleared] == "" {
+			t.Errorf("empty for long: %s, %v", again, ns.Annotations)
+		}
+		version := ns.ResourceVersion
+		if again := clear(); again != 0 || ns.ResourceVersion != version {
+			t.Errorf("said twice: %s", again)
+		}
+	})
 }
