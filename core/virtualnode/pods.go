@@ -12,8 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"kith.dev/core/api/v1alpha1"
@@ -32,18 +30,8 @@ const (
 const quietFailures = 3
 
 func (n *Node) homePods() cache.ListerWatcher {
-	here := fields.OneTermEqualSelector("spec.nodeName", n.cfg.NodeName).String()
 	pods := n.cfg.Home.CoreV1().Pods(metav1.NamespaceAll)
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = here
-			return pods.List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = here
-			return pods.Watch(ctx, o)
-		},
-	}
+	return selected(n.cfg.Home, fields.OneTermEqualSelector("spec.nodeName", n.cfg.NodeName), pods.List, pods.Watch)
 }
 
 // reconcile brings one pod, or with an empty name one twin, a step further. Every step ends in an event that

@@ -14,10 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/watch"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -165,18 +163,8 @@ func (n *Node) register(ctx context.Context, version string) error {
 
 // ownNode is the node itself, to be watched: whoever deletes it gets it back at once.
 func (n *Node) ownNode() cache.ListerWatcher {
-	itself := fields.OneTermEqualSelector(metav1.ObjectNameField, n.cfg.NodeName).String()
 	nodes := n.cfg.Home.CoreV1().Nodes()
-	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (kruntime.Object, error) {
-			o.FieldSelector = itself
-			return nodes.List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = itself
-			return nodes.Watch(ctx, o)
-		},
-	}, n.cfg.Home)
+	return selected(n.cfg.Home, fields.OneTermEqualSelector(metav1.ObjectNameField, n.cfg.NodeName), nodes.List, nodes.Watch)
 }
 
 // Leave has the node stay away once it is gone: it is about to be retired.

@@ -9,7 +9,10 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -58,6 +61,21 @@ func (w *watched[T]) isFresh() bool {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	return w.fresh
+}
+
+// selected is what a field selector picks of one kind at home.
+func selected[L runtime.Object](home kubernetes.Interface, which fields.Selector, list func(context.Context, metav1.ListOptions) (L, error),
+	follow func(context.Context, metav1.ListOptions) (watch.Interface, error)) cache.ListerWatcher {
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = which.String()
+			return list(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = which.String()
+			return follow(ctx, o)
+		},
+	}, home)
 }
 
 // run lists and watches until ctx ends, coming back after failures with growing delays.
