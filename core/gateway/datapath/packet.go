@@ -1,0 +1,185 @@
+package datapath
+
+import "encoding/binary"
+
+// Offsets in the IPv4 header (RFC 791).
+const (
+	atSource      = 12
+	atDestination = 16
+)
+
+// Egress prepares a packet that leaves for a peer. b is one whole IP packet with complete checksums behind Header free bytes, which
+// the header that WireGuard reads is written into. What is dropped is not changed. up reports whether WireGuard sends it on at once: for a
+// peer without a session it keeps some until there is one, and drops what is too much.
+//
+// A guest's packets go to its home, whatever they ask for: its addresses are read as home would. All others go to who has the
+// destination among its guests.
+func (t *Table) Egress(b []byte) (v Verdict, up bool) {
+	p := b[min(Header, len(b)):]
+	ihl, v := header(p)
+	if v != Pass {
+		return v, false
+	}
+	src, dst := binary.BigEndian.Uint32(p[atSource:]), binary.BigEndian.Uint32(p[atDestination:])
+	if src == t.self && t.ownDatagram(p, ihl) {
+		return dropLoop, false
+	}
+	if icmpKind(p, ihl) == icmpRedirect {
+		return dropRedirect, false
+	}
+	tn, v := t.leaving(p, ihl, src, dst)
+	if v != Pass {
+		return v, false
+	}
+	clampMSS(p, ihl, tn.mss)
+	tn.wrap(b)
+	return Pass, tn.up.Load()
+}
+
+// leaving finds the peer a packet goes to, and gives the packet the addresses it has there.
+func (t *Table) leaving(p []byte, ihl int, src, dst uint32) (*tunnel, Verdict) {
+	if from := t.find(src); from != nil && from.kind == here && from.to.guests == nil {
+		if !within(from.to.space, dst) {
+			return nil, dropPeer
+		}
+		return from.to, Pass
+	}
+	to := t.find(dst)
+	if to == nil || to.kind == here {
+		return nil, dropPeer
+	}
+	if !within(t.pods, src) && !(to.kind == there && t.guestOfOurs(src)) {
+		if !t.speakAsGateway(p, ihl, src) {
+			return nil, dropSource
+		}
+		src = t.self
+	}
+	if to.kind == alias {
+		guests, home := &to.to.backward, match(to.to.real, dst)
+		if to.to.guests == nil || home == nil || !guests.has(src) {
+			return nil, dropSource
+		}
+		move(p, ihl, guests, home)
+	}
+	return to.to, Pass
+}
+
+// guestOfOurs reports whether an address is that of our guests at some peer: guests of two peers meet here.
+func (t *Table) guestOfOurs(a uint32) bool {
+	s := t.find(a)
+	return s != nil && s.kind == there
+}
+
+// Ingress checks a packet that arrived from a peer, as WireGuard has it, and returns what is for the kernel, a part of b.
+func (t *Table) Ingress(b []byte) ([]byte, Verdict) {
+	tn, p := t.unwrap(b)
+	if tn == nil {
+		return nil, dropSender
+	}
+	ihl, v := header(p)
+	if v != Pass {
+		return nil, v
+	}
+	if icmpKind(p, ihl) == icmpRedirect {
+		return nil, dropRedirect
+	}
+	src, dst := binary.BigEndian.Uint32(p[atSource:]), binary.BigEndian.Uint32(p[atDestination:])
+	if v := t.arriving(tn, p, ihl, src, dst); v != Pass {
+		return nil, v
+	}
+	clampMSS(p, ihl, tn.mss)
+	return p, Pass
+}
+
+// arriving decides whether a packet of a peer may come in: a home speaks to its guests here, for all that is in its address space; our own
+// guests at the peer speak to our pods, to this host as far as it is open, and to our guests elsewhere.
+func (t *Table) arriving(tn *tunnel, p []byte, ihl int, src, dst uint32) Verdict {
+	if to := t.find(dst); to != nil {
+		switch {
+		case to.kind == here && to.to == tn:
+			return t.toGuest(tn, p, ihl, src, dst)
+		case to.kind == there && t.from(tn, src):
+			return Pass
+		case to.kind == there:
+			return dropSender
+		}
+		return dropDestination
+	}
+	switch {
+	case !t.from(tn, src):
+		return dropSender
+	case !within(t.pods, dst):
+		return dropDestination
+	}
+	return t.fence(p, ihl, dst)
+}
+
+// from reports whether an address is one of our guests at that peer.
+func (t *Table) from(tn *tunnel, a uint32) bool {
+	s := t.find(a)
+	return s != nil && s.kind == there && s.to == tn
+}
+
+// toGuest: what home sends to its guests here. Of the range, some addresses are this host's, as far as guests see it.
+func (t *Table) toGuest(tn *tunnel, p []byte, ihl int, src, dst uint32) Verdict {
+	if !within(tn.space, src) {
+		return dropSender
+	}
+	if tn.guests == nil {
+		return t.fence(p, ihl, dst)
+	}
+	home := match(tn.aliases, src)
+	if home == nil {
+		return dropSender
+	}
+	if v := t.fence(p, ihl, tn.guests.apply(dst)); v != Pass {
+		return v
+	}
+	move(p, ihl, home, tn.guests)
+	return Pass
+}
+
+// header checks what all else relies on and returns the length of the IP header.
+func header(p []byte) (ihl int, v Verdict) {
+	if len(p) >= 1 && p[0]>>4 == 6 {
+		return 0, dropIPv6
+	}
+	if len(p) < 20 || p[0]>>4 != 4 {
+		return 0, Malformed
+	}
+	ihl = int(p[0]&15) * 4
+	if ihl < 20 || ihl > len(p) || int(binary.BigEndian.Uint16(p[2:])) != len(p) {
+		return 0, Malformed
+	}
+	if ihl > 20 && sourceRouted(p[20:ihl]) {
+		return 0, Malformed
+	}
+	return ihl, Pass
+}
+
+// sourceRouted finds the IP options that name further hops: behind the tunnel they would lead a packet from a
+// mapped address on to any other.
+func sourceRouted(options []byte) bool {
+	const end, nop, loose, strict = 0, 1, 131, 137
+	for i := 0; i < len(options); {
+		switch options[i] {
+		case end:
+			return false
+		case nop:
+			i++
+			continue
+		case loose, strict:
+			return true
+		}
+		if i+1 >= len(options) || options[i+1] < 2 {
+			return false
+		}
+		i += int(options[i+1])
+	}
+	return false
+}
+
+// ownDatagram recognises the tunnel's own outer packets, which a route may lead back into the tunnel.
+func (t *Table) ownDatagram(p []byte, ihl int) bool {
+	return p[9] == protoUDP && fragmentOffset(p) == 0 && len(p) >= ihl+8 && binary.BigEndian.Uint16(p[ihl:]) == t.port
+}
