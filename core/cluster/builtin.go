@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -53,8 +54,9 @@ type Builtin struct {
 
 // NewBuiltin checks the configuration. Nothing runs before Run.
 func NewBuiltin(cfg BuiltinConfig) (*Builtin, error) {
-	if err := supported(); err != nil {
-		return nil, err
+	if runtime.GOOS != "linux" {
+		return nil, errors.New("the built-in Kubernetes needs Linux, this is " + runtime.GOOS +
+			": set engine to kubeconfig, and kubeconfig to a cluster in a virtual machine or elsewhere")
 	}
 	if cfg.RuntimeDir == "" {
 		self, err := os.Executable()
@@ -96,7 +98,7 @@ func (b *Builtin) args(controls bool) []string {
 		"--service-cidr=" + c.Network.Services.String(),
 		"--cluster-dns=" + c.Network.DNS().String(),
 		fmt.Sprintf("--https-listen-port=%d", netplan.APIPort),
-		fmt.Sprintf("--brain=%t", controls),
+		fmt.Sprintf("--control-plane=%t", controls),
 	}
 	if c.ClusterID != "" {
 		args = append(args, "--cluster-id="+c.ClusterID)

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -81,11 +83,7 @@ func (k *Kubeconfig) load() error {
 		raw.CurrentContext = k.cfg.Context
 	}
 	if _, ok := raw.Contexts[raw.CurrentContext]; !ok {
-		var names []string
-		for name := range raw.Contexts {
-			names = append(names, name)
-		}
-		return fmt.Errorf("kubeconfig %s: no context %q; it has %s", k.cfg.Path, raw.CurrentContext, list(names))
+		return fmt.Errorf("kubeconfig %s: no context %q; it has %s", k.cfg.Path, raw.CurrentContext, list(slices.Sorted(maps.Keys(raw.Contexts))))
 	}
 	if k.rest, err = loader.ClientConfig(); err != nil {
 		return fmt.Errorf("kubeconfig %s: %w", k.cfg.Path, err)
@@ -120,12 +118,10 @@ func (k *Kubeconfig) Run(ctx context.Context) error {
 			}
 			pause = min(2*pause, 10*k.asking)
 		}
-		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return nil
-		case <-timer.C:
+		case <-time.After(pause):
 		}
 	}
 }

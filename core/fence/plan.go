@@ -59,6 +59,7 @@ const (
 	ownSet     = "abroad-pods" // the owner's pods there
 	closedSet  = "closed"      // ranges that are not the internet
 	homesSet   = "homes"       // peers' ranges
+	linkedSet  = "linked"      // those of all peers with a contract, in either role
 )
 
 // private are the blocks that do not belong to the internet (RFC 6890); 169.254.169.254, where clouds keep
@@ -91,6 +92,11 @@ func planOf(cfg Config, rel Relations, host surroundings) plan {
 	for _, at := range rel.Providers {
 		abroad, own = append(abroad, at.Ranges...), append(own, at.Pods...)
 	}
+	homes := rel.homes()
+	var linked []netip.Prefix
+	for _, h := range homes {
+		linked = append(linked, h.ranges...)
+	}
 	p := plan{sets: []set{
 		{name: guestsSet, key: nftables.TypeIPAddr, elements: addresses(slices.Collect(maps.Keys(owner)))},
 		{name: tenantsMap, key: nftables.TypeIPAddr, verdicts: true},
@@ -98,6 +104,7 @@ func planOf(cfg Config, rel Relations, host surroundings) plan {
 		{name: uplinksSet, key: nftables.TypeIFName, elements: interfaces(host.uplinks)},
 		{name: abroadSet, key: nftables.TypeIPAddr, ranges: true, elements: spans(abroad)},
 		{name: ownSet, key: nftables.TypeIPAddr, elements: addresses(own)},
+		{name: linkedSet, key: nftables.TypeIPAddr, ranges: true, elements: spans(linked)},
 		{name: closedSet, key: nftables.TypeIPAddr, ranges: true, elements: spans(append(slices.Clone(private), cfg.Pods, cfg.Services))},
 	}}
 	for _, t := range tenants {
@@ -115,12 +122,11 @@ func planOf(cfg Config, rel Relations, host surroundings) plan {
 		}
 	}
 	slices.SortFunc(p.sets[1].elements, byKey)
-	homes := rel.homes()
 	for _, h := range homes {
 		p.sets = append(p.sets, set{name: homeSet(h.peer), key: nftables.TypeIPAddr, ranges: true, elements: spans(h.ranges)})
 	}
 	p.chains, p.buckets = cfg.chains(tenants, homes), bucketsOf(owner, homes)
-	return cfg.withHost(p, rel)
+	return p
 }
 
 func (t Tenant) chain() string  { return "tenant-" + t.Consumer }

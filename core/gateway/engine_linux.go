@@ -29,7 +29,7 @@ type engine struct {
 }
 
 func newEngine(ctx context.Context, cfg Config, t *tap, shook func()) (*engine, error) {
-	native, err := createTUN(ctx, cfg.Device, cfg.MTU)
+	native, err := createTUN(ctx, cfg.Device, DefaultMTU)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,6 @@ type Config struct {
 	Device     string         // name of the TUN device, such as kith0
 	Address    netip.Addr     // our own address on it, inside the pods' range, so that it has an alias too
 	ListenPort uint16         // UDP
-	MTU        int            // of the device; zero means DefaultMTU
 	PrivateKey PrivateKey     //
 	Reserved   []netip.Prefix // this cluster's own ranges (pods, services): never used as an alias
 	HostPorts  []uint16       // TCP ports on this host's own addresses that peers may connect to, such as the API server's
@@ -47,24 +46,21 @@ type Gateway struct {
 
 	mu     sync.Mutex // guards what follows; the data path needs only table, drops and shook
 	peers  map[string]*route
-	lives  map[string]*life // by ID
 	around datapath.Host
 	lapped []string // IDs of the peers that Config.Overlaps is about, sorted
 	live   *engine  // nil when the device is down
 }
 
-// route pairs a peer with the MTU towards it, and whether its tunnel was up when it was looked at last.
+// route pairs a peer with the MTU towards it, whether its tunnel was up when it was looked at last, and what was heard of it.
 type route struct {
 	Peer
-	mtu int
-	up  *atomic.Bool
+	mtu  int
+	up   *atomic.Bool
+	life life
 }
 
 // New checks the configuration; nothing is touched before Run.
 func New(cfg Config) (*Gateway, error) {
-	if cfg.MTU == 0 {
-		cfg.MTU = DefaultMTU
-	}
 	switch {
 	case cfg.Device == "" || len(cfg.Device) > 15:
 		return nil, fmt.Errorf("gateway: device name %q must have 1 to 15 characters", cfg.Device)
@@ -72,14 +68,12 @@ func New(cfg Config) (*Gateway, error) {
 		return nil, fmt.Errorf("gateway: address %s is not IPv4", cfg.Address)
 	case cfg.ListenPort == 0:
 		return nil, errors.New("gateway: a UDP port is needed, for peers must find it again after a restart")
-	case cfg.MTU < minMTU || cfg.MTU > 9000:
-		return nil, fmt.Errorf("gateway: MTU %d must be %d to 9000", cfg.MTU, minMTU)
 	case cfg.PrivateKey.IsZero():
 		return nil, errors.New("gateway: no private key")
 	case cfg.Log == nil:
 		return nil, errors.New("gateway: no logger")
 	}
-	g := &Gateway{cfg: cfg, peers: map[string]*route{}, lives: map[string]*life{}}
+	g := &Gateway{cfg: cfg, peers: map[string]*route{}}
 	g.around = datapath.Host{Self: cfg.Address, Port: cfg.ListenPort, Open: cfg.HostPorts}
 	g.table.Store(datapath.New(g.around, nil))
 	return g, nil
@@ -108,10 +102,11 @@ func (g *Gateway) SetPeer(p Peer) error {
 			return fmt.Errorf("gateway: peer %s refused: %w", p.ID, err)
 		}
 	}
-	r := &route{Peer: p, mtu: g.cfg.MTU, up: new(atomic.Bool)}
+	r := &route{mtu: DefaultMTU, up: new(atomic.Bool)}
 	if old := g.peers[p.ID]; old != nil {
-		r.mtu, r.up = old.mtu, old.up
+		*r = *old
 	}
+	r.Peer = p
 	g.peers[p.ID] = r
 	g.rebuild()
 	if g.live == nil {
@@ -135,7 +130,6 @@ func (g *Gateway) RemovePeer(id string) error {
 		return nil
 	}
 	delete(g.peers, id)
-	delete(g.lives, id)
 	g.rebuild()
 	if g.live == nil {
 		return nil

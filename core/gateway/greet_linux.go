@@ -16,15 +16,10 @@ import (
 // peer does not know us yet, are repeated soon; WireGuard's own next try is five seconds away.
 func (g *Gateway) greet(p Peer) {
 	e, r := g.live, g.peers[p.ID]
-	if e.fresh(r.PublicKey) {
-		e.hello(r.Peer)
-		for _, after := range repeats {
-			time.AfterFunc(after, func() { g.repeat(e, r) })
-		}
-		return
-	}
 	tries := []time.Duration{0, 300 * time.Millisecond, 1200 * time.Millisecond}
-	if own := g.PublicKey(); r.Endpoint.IsValid() && bytes.Compare(own[:], p.PublicKey[:]) > 0 {
+	if own := g.PublicKey(); e.fresh(r.PublicKey) {
+		tries = inSession
+	} else if r.Endpoint.IsValid() && bytes.Compare(own[:], p.PublicKey[:]) > 0 {
 		tries = []time.Duration{100 * time.Millisecond, 600 * time.Millisecond, 2400 * time.Millisecond}
 	}
 	for _, after := range tries {
@@ -36,23 +31,15 @@ func (g *Gateway) greet(p Peer) {
 	}
 }
 
-// repeats are when a greeting within a session is sent again: a link that just came up loses what is sent in its first
+// inSession are when a greeting within a session is sent, and sent again: a link that just came up loses what is sent in its first
 // moments, nobody acknowledges greetings, and a host that only listens sends nothing else for as long as Keepalive.
-var repeats = []time.Duration{100 * time.Millisecond, 300 * time.Millisecond, 700 * time.Millisecond, 1500 * time.Millisecond}
+var inSession = []time.Duration{0, 100 * time.Millisecond, 300 * time.Millisecond, 700 * time.Millisecond, 1500 * time.Millisecond}
 
-func (g *Gateway) repeat(e *engine, r *route) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.live == e && g.peers[r.ID] == r {
-		e.hello(r.Peer)
-	}
-}
-
-// insist begins a handshake anew if there was none yet. A peer that was set again since has its own timers.
+// insist greets again, and begins a handshake anew if there was none yet. A peer that was set again since has its own timers.
 func (g *Gateway) insist(e *engine, r *route) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if e == nil || g.live != e || g.peers[r.ID] != r {
+	if g.live != e || g.peers[r.ID] != r {
 		return
 	}
 	if w := e.dev.LookupPeer(device.NoisePublicKey(r.PublicKey)); w != nil && !e.fresh(r.PublicKey) {

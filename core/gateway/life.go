@@ -37,13 +37,3 @@ func (l *life) look(received uint64, now time.Time) (ask bool) {
 }
 
 func (l *life) silent() bool { return l.misses >= unheard }
-
-// lifeOf is what was heard of a peer. Callers hold mu.
-func (g *Gateway) lifeOf(id string) *life {
-	l := g.lives[id]
-	if l == nil {
-		l = &life{}
-		g.lives[id] = l
-	}
-	return l
-}

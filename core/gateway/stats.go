@@ -68,9 +68,8 @@ func (g *Gateway) statsLocked() map[string]Stats {
 		s.MTU = r.mtu
 		s.Up = !s.LastHandshake.IsZero() && time.Since(s.LastHandshake) < staleAfter
 		if g.live != nil && s.Received > 0 {
-			l := g.lifeOf(id)
-			l.note(s.Received, time.Now())
-			s.Heard, s.Up = l.heard, s.Up && !l.silent()
+			r.life.note(s.Received, time.Now())
+			s.Heard, s.Up = r.life.heard, s.Up && !r.life.silent()
 		}
 		if !s.Endpoint.IsValid() {
 			s.Endpoint = r.Endpoint

@@ -142,7 +142,7 @@ func (g *Gateway) syncOnce() error {
 		if err != nil { // no route at the moment: keep what was known
 			continue
 		}
-		if mtu := tunnelMTU(path, ep.Addr(), g.cfg.MTU); mtu != r.mtu {
+		if mtu := tunnelMTU(path, ep.Addr(), DefaultMTU); mtu != r.mtu {
 			g.cfg.Log.Debug("path MTU", "peer", r.Name, "path", path, "tunnel", mtu)
 			r.mtu, changed = mtu, true
 		}

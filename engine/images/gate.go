@@ -11,29 +11,22 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
-	"os"
 	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/util/wait"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
-)
 
-// labelConsumer is on every guest; annotationRegistries, on its namespace, says whence its images may come. Both are kithd's,
-// kith.dev/core/api/v1alpha1, and no consumer can write them.
-const (
-	labelConsumer        = "kith.dev/consumer"
-	annotationRegistries = "kith.dev/registries"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/engine/listener"
 )
 
 const (
@@ -72,20 +65,11 @@ func Open(o Options, log *slog.Logger) (*Gate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("containerd: %w", err)
 	}
-	if err := os.Remove(o.Socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) { // root's alone, before anybody can connect
-		if outer := c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) }); outer != nil {
-			return outer
-		}
-		return err
-	}}
-	listener, err := private.Listen(context.Background(), "unix", o.Socket)
+	socket, err := listener.Unix(o.Socket)
 	if err != nil {
 		return nil, fmt.Errorf("socket of the image service: %w", err)
 	}
-	g := &Gate{opts: o, log: log, listener: listener, up: cri.NewImageServiceClient(conn), close: conn.Close, slots: map[string]chan struct{}{}}
+	g := &Gate{opts: o, log: log, listener: socket, up: cri.NewImageServiceClient(conn), close: conn.Close, slots: map[string]chan struct{}{}}
 	g.server = grpc.NewServer(grpc.MaxRecvMsgSize(message), grpc.MaxSendMsgSize(message))
 	cri.RegisterImageServiceServer(g.server, g)
 	return g, nil
@@ -124,7 +108,7 @@ func (g *Gate) ImageFsInfo(ctx context.Context, r *cri.ImageFsInfoRequest) (*cri
 
 // PullImage implements cri.ImageServiceServer.
 func (g *Gate) PullImage(ctx context.Context, r *cri.PullImageRequest) (*cri.PullImageResponse, error) {
-	consumer := r.GetSandboxConfig().GetLabels()[labelConsumer]
+	consumer := r.GetSandboxConfig().GetLabels()[v1alpha1.LabelConsumer]
 	if consumer == "" {
 		return g.up.PullImage(ctx, r)
 	}
@@ -159,7 +143,8 @@ func (g *Gate) pull(ctx context.Context, consumer, namespace string, r *cri.Pull
 	if err != nil {
 		return "", fmt.Errorf("whence guests in namespace %s may have images cannot be read: %w", namespace, err)
 	}
-	registries, said := notes[annotationRegistries]
+	// Who the consumer is and what this says are kithd's to write: no consumer can.
+	registries, said := notes[v1alpha1.AnnotationRegistries]
 	if !said {
 		return "", fmt.Errorf("namespace %s does not say whence its guests may have images; kithd writes that when it runs", namespace)
 	}
@@ -223,18 +208,13 @@ func (g *Gate) run(ctx context.Context, o order) (string, error) {
 
 // heard waits until containerd's image service has heard of an image that containerd has.
 func (g *Gate) heard(ctx context.Context, name string) error {
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	var why error
+	if wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
 		r, err := g.up.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: name}})
-		if err == nil && r.GetImage().GetId() != "" {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return errors.Join(fmt.Errorf("image %s was pulled, and is not there", name), err)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(50 * time.Millisecond):
-		}
+		why = err
+		return r.GetImage().GetId() != "", nil
+	}) != nil {
+		return errors.Join(fmt.Errorf("image %s was pulled, and is not there", name), why)
 	}
+	return nil
 }

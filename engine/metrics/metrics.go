@@ -120,13 +120,3 @@ func (s *Server) fill(ctx context.Context, node string, r *reading) {
 func usable(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName != "" && pod.Status.Phase == corev1.PodRunning
 }
-
-// ready reports whether a node is worth asking.
-func ready(node *corev1.Node) bool {
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
-}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/knftables"
+
+	"kith.dev/core/netplan"
 )
 
 // Table is the engine's nftables table.
@@ -25,7 +27,7 @@ func rules(ctx context.Context, o Options) error {
 	tx.Add(&knftables.Table{}) // so that Delete finds it
 	tx.Delete(&knftables.Table{})
 	tx.Add(&knftables.Table{Comment: knftables.PtrTo("pods of kith-k8s")})
-	own := fmt.Sprintf(`{ %q, "lo", %q, %q }`, Bridge, o.NodeDevice, o.GatewayDevice)
+	own := fmt.Sprintf(`{ %q, "lo", %q, %q }`, netplan.Bridge, o.NodeDevice, o.GatewayDevice)
 
 	// Linux answers for an address of any of its devices on all of them, and we forward: a neighbour on the
 	// LAN with a route to us would reach API server, kubelet, pods and services. Before any translation such
@@ -85,7 +87,7 @@ func allowForwarding(ctx context.Context) error {
 		return nil
 	}
 	for _, direction := range []string{"-i", "-o"} {
-		rule := []string{"FORWARD", direction, Bridge, "-m", "comment", "--comment", "kith-engine", "-j", "ACCEPT"}
+		rule := []string{"FORWARD", direction, netplan.Bridge, "-m", "comment", "--comment", "kith-engine", "-j", "ACCEPT"}
 		if exec.CommandContext(ctx, "iptables", append([]string{"-w", "5", "-C"}, rule...)...).Run() == nil {
 			continue
 		}
