@@ -36,11 +36,11 @@ func (g *Gateway) listen(now time.Time) {
 // nudge sends one ICMP echo to a peer's gateway. Nobody waits for the answer: that anything came is seen at the next look. To
 // WireGuard it is data, so when no answer comes it begins a handshake by itself.
 func (g *Gateway) nudge(p Peer) {
-	to, ok := p.gateway()
+	from, to, ok := p.echo(g.cfg.Address)
 	if !ok {
 		return
 	}
-	c, err := icmp.ListenPacket("ip4:icmp", g.cfg.Address.String())
+	c, err := icmp.ListenPacket("ip4:icmp", from.String())
 	if err == nil {
 		err = errors.Join(request(c, &net.IPAddr{IP: to.AsSlice()}, icmp.Echo{ID: 1, Seq: 1, Data: []byte("kith")}), c.Close())
 	}
@@ -59,7 +59,7 @@ func request(c *icmp.PacketConn, to net.Addr, body icmp.Echo) error {
 }
 
 // RTT measures the round trip through the tunnel to a peer's gateway with one ICMP echo, two more if it is lost.
-// The peer's kernel answers, so it also proves that both translations work. It ends with ctx, or after three
+// The peer's kernel answers, so it also proves that addresses are understood there. It ends with ctx, or after three
 // seconds.
 func (g *Gateway) RTT(ctx context.Context, id string) (time.Duration, error) {
 	return g.Echo(ctx, id, leastEcho)
@@ -75,11 +75,11 @@ func (g *Gateway) Echo(ctx context.Context, id string, bytes int) (time.Duration
 	if !ok {
 		return 0, fmt.Errorf("gateway: no peer %s", id)
 	}
-	to, ok := p.gateway()
+	from, to, ok := p.echo(g.cfg.Address)
 	if !ok {
-		return 0, fmt.Errorf("gateway: peer %s shows no range of pods, in which its gateway's address would be", id)
+		return 0, fmt.Errorf("gateway: measure peer %s: neither side has guests of the other", id)
 	}
-	c, err := icmp.ListenPacket("ip4:icmp", g.cfg.Address.String())
+	c, err := icmp.ListenPacket("ip4:icmp", from.String())
 	if err != nil {
 		return 0, fmt.Errorf("gateway: measure peer %s: %w", id, err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 	"golang.zx2c4.com/wireguard/tun"
 
 	"kith.dev/core/gateway/noderoute"
-	"kith.dev/core/netplan"
 )
 
 // engine is the running half of a Gateway: the WireGuard device and the kernel's side of it.
@@ -97,11 +95,8 @@ func (e *engine) setPeer(p Peer) error {
 	if p.Endpoint.IsValid() && p.Endpoint != old.Endpoint {
 		fmt.Fprintf(&b, "endpoint=%s\n", p.Endpoint)
 	}
-	if !known || !slices.EqualFunc(p.Theirs, old.Theirs, sameAlias) {
-		b.WriteString("replace_allowed_ips=true\n")
-		for _, m := range p.Theirs {
-			fmt.Fprintf(&b, "allowed_ip=%s\n", m.Alias)
-		}
+	if p.Handle != old.Handle {
+		fmt.Fprintf(&b, "replace_allowed_ips=true\nallowed_ip=%s/32\n", p.Handle)
 	}
 	if err := e.dev.IpcSet(b.String()); err != nil {
 		return fmt.Errorf("configure WireGuard: %w", err)
@@ -123,8 +118,6 @@ func (e *engine) removePeer(id string) {
 func (e *engine) rebind() error {
 	return e.dev.IpcSet(fmt.Sprintf("listen_port=%d\n", e.port))
 }
-
-func sameAlias(a, b netplan.Mapping) bool { return a.Alias == b.Alias }
 
 // deviceLog passes WireGuard's own words on. Its errors repeat with every packet while a network is away, so they
 // are kept to one in ten seconds, and are for us: the owner is told by Stats.

@@ -14,8 +14,8 @@ import (
 	"kith.dev/core/hostnet"
 )
 
-// DefaultMTU of the device: WireGuard over IPv6 on Ethernet just fits.
-const DefaultMTU = 1420
+// DefaultMTU of the device: WireGuard over IPv6 on Ethernet just fits, with the header in front of each packet.
+const DefaultMTU = 1420 - datapath.Header
 
 // minMTU is what every IPv4 host must take (RFC 791). Over a path with less, outer packets are fragmented.
 const minMTU = 576
@@ -151,8 +151,8 @@ func (g *Gateway) Peer(id string) (Peer, bool) {
 	return Peer{}, false
 }
 
-// Taken lists what an alias for a range of peer id must not overlap: everything in use on this host, this
-// cluster's own ranges, and what belongs to the other peers. It is the second argument of netplan.ChooseAlias.
+// Taken lists what a range for guests of or at peer id must not overlap: everything in use on this host, this cluster's own ranges,
+// and what belongs to the other peers. It is what netplan.ChooseGuests and ChooseAlias must leave alone.
 func (g *Gateway) Taken(id string) ([]netip.Prefix, error) {
 	out, err := hostnet.InUse(g.cfg.Device)
 	if err != nil {
@@ -165,14 +165,8 @@ func (g *Gateway) Taken(id string) ([]netip.Prefix, error) {
 		if e := r.Endpoint.Addr().Unmap(); e.Is4() {
 			out = append(out, netip.PrefixFrom(e, 32))
 		}
-		for _, m := range r.Ours {
-			out = append(out, m.Real)
-		}
-		if r.ID == id {
-			continue
-		}
-		for _, m := range r.Theirs {
-			out = append(out, m.Alias)
+		if r.ID != id {
+			out = append(out, r.Ranges()...)
 		}
 	}
 	return out, nil

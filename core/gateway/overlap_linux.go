@@ -13,8 +13,8 @@ import (
 func (g *Gateway) overlapping(inUse []netip.Prefix) (ids []string) {
 	at := g.reachedAt(nil)
 	for id, r := range g.peers {
-		if slices.ContainsFunc(r.Theirs, func(m netplan.Mapping) bool {
-			return !netplan.Free(m.Alias, inUse) || slices.ContainsFunc(at, m.Alias.Contains)
+		if slices.ContainsFunc(r.Ranges(), func(p netip.Prefix) bool {
+			return !netplan.Free(p, inUse) || slices.ContainsFunc(at, p.Contains)
 		}) {
 			ids = append(ids, id)
 		}
@@ -32,7 +32,7 @@ func (g *Gateway) reachedAt(learned map[Key]netip.AddrPort) (list []netip.Addr) 
 			list = append(list, a)
 		}
 		a := learned[r.PublicKey].Addr().Unmap()
-		if a.Is4() && slices.ContainsFunc(r.Theirs, func(m netplan.Mapping) bool { return m.Alias.Contains(a) }) && !slices.Contains(list, a) {
+		if a.Is4() && slices.ContainsFunc(r.Ranges(), func(p netip.Prefix) bool { return p.Contains(a) }) && !slices.Contains(list, a) {
 			list = append(list, a)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"kith.dev/core/netplan"
@@ -23,14 +24,23 @@ type Peer struct {
 	netplan.Pair
 }
 
-// gateway is the peer's own address on its tunnel device as it is seen here: every cluster's follows from its pods' range.
-func (p Peer) gateway() (netip.Addr, bool) {
-	for _, m := range p.Theirs {
-		if m.Name == "pods" {
-			return m.ToAlias(netplan.Cluster{Pods: m.Real}.Gateway())
+// echo is the way of an ICMP echo that shows whether packets pass: the addresses that it is sent from and to. False: there are
+// guests of neither side.
+func (p Peer) echo(self netip.Addr) (from, to netip.Addr, ok bool) {
+	switch {
+	case p.There.IsValid():
+		return self, p.AtThere, true
+	case !p.Here.IsValid():
+		return netip.Addr{}, netip.Addr{}, false
+	case !p.Guests.Real.IsValid():
+		return netplan.GuestGateway(p.Here), p.AtHome, true
+	}
+	for _, m := range p.Aliases {
+		if to, ok = m.ToAlias(p.AtHome); ok {
+			break
 		}
 	}
-	return netip.Addr{}, false
+	return self, to, ok
 }
 
 // Validate checks what can be checked without knowing the other peers. Most of it was said by the peer.
@@ -54,16 +64,17 @@ func (p Peer) Validate() error {
 // ErrKeyTaken is wrapped by SetPeer's error when another peer has the WireGuard key already: packets are told apart by it.
 var ErrKeyTaken = errors.New("its WireGuard key is that of another peer")
 
-// conflicts tells which alias of p is already another peer's.
+// conflicts tells what of p is already another peer's.
 func (p Peer) conflicts(q Peer) error {
 	if p.PublicKey == q.PublicKey {
 		return fmt.Errorf("%w, %s", ErrKeyTaken, q.ID)
 	}
-	for _, a := range p.Theirs {
-		for _, b := range q.Theirs {
-			if a.Alias.Overlaps(b.Alias) {
-				return fmt.Errorf("alias %s of its %s overlaps %s of peer %s", a.Alias, a.Name, b.Alias, q.ID)
-			}
+	if p.Handle == q.Handle {
+		return fmt.Errorf("its handle %s is that of peer %s", p.Handle, q.ID)
+	}
+	for _, a := range p.Ranges() {
+		if i := slices.IndexFunc(q.Ranges(), a.Overlaps); i >= 0 {
+			return fmt.Errorf("%s overlaps %s of peer %s", a, q.Ranges()[i], q.ID)
 		}
 	}
 	return nil

@@ -21,18 +21,26 @@ type tap struct {
 	outbound, inbound *pipe
 }
 
+// MTU of what WireGuard carries: that of the device, and the header in front of each packet.
+func (d *tap) MTU() (int, error) {
+	mtu, err := d.Device.MTU()
+	return mtu + datapath.Header, err
+}
+
 // Read gets packets that leave for the peers. WireGuard skips those of size 0.
 func (d *tap) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	d.outbound.await()
-	n, err := d.readGuarded(bufs, sizes, offset)
+	n, err := d.readGuarded(bufs, sizes, offset+datapath.Header)
 	t, inside := d.table.Load(), 0
 	for i := range n { // also with an error: ErrTooManySegments comes with packets
-		if v := t.Egress(bufs[i][offset : offset+sizes[i]]); v != datapath.Pass {
+		sizes[i] += datapath.Header
+		v, up := t.Egress(bufs[i][offset : offset+sizes[i]])
+		if v != datapath.Pass {
 			d.drops.Add(v)
 			sizes[i] = 0
 			continue
 		}
-		if t.Leaves(bufs[i][offset:]) {
+		if up {
 			inside++
 		}
 	}
@@ -62,8 +70,8 @@ func (d *tap) readGuarded(bufs [][]byte, sizes []int, offset int) (n int, err er
 	return 0, nil
 }
 
-// Write takes packets that arrived from a peer; their source is one of that peer's aliases, WireGuard saw to it.
-// Dropped ones are squeezed out of bufs, which the caller does not read again.
+// Write takes packets that arrived from a peer, which WireGuard knows by the header's source. Dropped ones are squeezed out of bufs, which
+// the caller does not read again.
 func (d *tap) Write(bufs [][]byte, offset int) (int, error) {
 	d.inbound.begin()
 	defer d.inbound.end(len(bufs))
@@ -79,5 +87,5 @@ func (d *tap) Write(bufs [][]byte, offset int) (int, error) {
 	if len(kept) == 0 {
 		return 0, nil
 	}
-	return d.Device.Write(kept, offset)
+	return d.Device.Write(kept, offset+datapath.Header)
 }

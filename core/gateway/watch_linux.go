@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.zx2c4.com/wireguard/device"
 
+	"kith.dev/core/gateway/datapath"
 	"kith.dev/core/gateway/noderoute"
 	"kith.dev/core/hostnet"
 	"kith.dev/core/netplan"
@@ -142,7 +143,7 @@ func (g *Gateway) syncOnce() error {
 		if err != nil { // no route at the moment: keep what was known
 			continue
 		}
-		if mtu := tunnelMTU(path, ep.Addr(), DefaultMTU); mtu != r.mtu {
+		if mtu := tunnelMTU(path, ep.Addr()); mtu != r.mtu {
 			g.cfg.Log.Debug("path MTU", "peer", r.Name, "path", path, "tunnel", mtu)
 			r.mtu, changed = mtu, true
 		}
@@ -165,32 +166,40 @@ func (g *Gateway) syncOnce() error {
 	return e.node.Sync(g.wantedRoutes(endpoints, inUse))
 }
 
-// tunnelMTU is how large an inner packet may be so that the outer one fits the path.
-func tunnelMTU(path int, outer netip.Addr, device int) int {
+// tunnelMTU is how large a pod's packet may be so that the outer one fits the path.
+func tunnelMTU(path int, outer netip.Addr) int {
 	overhead := 20 + 8 + 32 // IPv4, UDP, WireGuard
 	if outer.Unmap().Is6() {
 		overhead += 20
 	}
 	room := path - overhead
-	if room >= device {
-		return device
+	if room >= DefaultMTU+datapath.Header {
+		return DefaultMTU
 	}
-	return max(room&^15, minMTU) // WireGuard pads to 16 bytes below the device's MTU
+	return max(room&^15-datapath.Header, minMTU) // WireGuard pads to 16 bytes below the device's MTU
 }
 
-// wantedRoutes leaves out aliases of which this host needs an address for something else: what it sends there must not
-// come to a peer, and shall go where it went before. When the host moved to where an alias is a real network, the tunnel's own packets
-// lead around it.
-func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort, inUse []netip.Prefix) (into []noderoute.Route, around []netip.Addr) {
+// wantedRoutes leaves out ranges of which this host needs an address for something else: what it sends there must not
+// come to a peer, and shall go where it went before. When the host moved to where such a range is a real network, the tunnel's own packets
+// lead around it. Tenants are not touched by where the host is.
+func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort, inUse []netip.Prefix) (into []noderoute.Route, around []netip.Addr, tenants []noderoute.Tenant) {
 	for _, r := range g.peers {
-		for _, m := range r.Theirs {
-			if netplan.Free(m.Alias, inUse) {
-				into = append(into, noderoute.Route{To: m.Alias, MTU: r.mtu})
+		for _, p := range r.Ranges() {
+			if p != r.Here && netplan.Free(p, inUse) {
+				into = append(into, noderoute.Route{To: p, MTU: r.mtu})
 			}
 		}
+		if !r.Here.IsValid() || r.Guests.Real.IsValid() {
+			continue
+		}
+		t := noderoute.Tenant{From: r.Here}
+		for _, p := range r.Space {
+			t.To = append(t.To, noderoute.Route{To: p, MTU: r.mtu})
+		}
+		tenants = append(tenants, t)
 	}
 	inside := func(a netip.Addr) bool {
 		return slices.ContainsFunc(into, func(r noderoute.Route) bool { return r.To.Contains(a) })
 	}
-	return into, slices.DeleteFunc(g.reachedAt(endpoints), func(a netip.Addr) bool { return !inside(a) })
+	return into, slices.DeleteFunc(g.reachedAt(endpoints), func(a netip.Addr) bool { return !inside(a) }), tenants
 }

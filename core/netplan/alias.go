@@ -28,23 +28,37 @@ func ChooseAlias(real netip.Prefix, taken, pool []netip.Prefix, seed string) (ne
 	if err := CheckRange(real); err != nil {
 		return netip.Prefix{}, err
 	}
+	p, err := choose(real.Bits(), real, taken, pool, seed)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("a place for %s: %w", real, err)
+	}
+	return p, nil
+}
+
+// ChooseGuests picks a range of that length for guests, in the way of ChooseAlias.
+func ChooseGuests(bits int, taken, pool []netip.Prefix, seed string) (netip.Prefix, error) {
+	return choose(bits, netip.Prefix{}, taken, pool, seed)
+}
+
+// choose looks through the blocks of a pool. In the first one with room it takes the preferred range if that is free there.
+func choose(bits int, preferred netip.Prefix, taken, pool []netip.Prefix, seed string) (netip.Prefix, error) {
 	if pool == nil {
 		pool = DefaultPool()
 	}
 	h := fnv.New64a()
 	h.Write([]byte(seed))
 	for _, block := range pool {
-		if !block.Addr().Is4() || block.Bits() > real.Bits() {
+		if !block.Addr().Is4() || block.Bits() > bits {
 			continue
 		}
-		if block.Contains(real.Addr()) && Free(real, taken) {
-			return real, nil
+		if block.Contains(preferred.Addr()) && Free(preferred, taken) {
+			return preferred, nil
 		}
-		if p, ok := search(block.Masked(), real.Bits(), taken, h.Sum64()); ok {
+		if p, ok := search(block.Masked(), bits, taken, h.Sum64()); ok {
 			return p, nil
 		}
 	}
-	return netip.Prefix{}, fmt.Errorf("no free range of length /%d for %s in %v: free one, or widen the pool", real.Bits(), real, pool)
+	return netip.Prefix{}, fmt.Errorf("no free range of length /%d in %v: free one, or widen the pool", bits, pool)
 }
 
 // search goes once around the block. It jumps over whatever is taken, so even a /8 of /28s is soon searched.

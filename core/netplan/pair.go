@@ -4,67 +4,104 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 )
 
-// Pair is how a cluster and its peer see each other's addresses.
+// Pair is what a cluster and its peer agreed on, for both directions. What there is none of is the zero value.
 type Pair struct {
-	Theirs []Mapping // the peer's ranges: Real at home, Alias here
-	Ours   []Mapping // our ranges: Real here, Alias at the peer
+	There netip.Prefix   // the range of our guests at the peer
+	Here  netip.Prefix   // the range of its guests here
+	Space []netip.Prefix // what else means something in the peer's address space: its pods, its guests at others
+
+	// Addresses of the peer's host that answer: to us, in There, and to its guests here, in Space.
+	AtThere, AtHome netip.Addr
+
+	// Handle is what we call the peer inside WireGuard, Called what it calls us there (datapath.Header).
+	Handle, Called netip.Addr
+
+	// Where the peer's guests here have addresses that somebody else gives: Guests leads from those (Real) to the range that the
+	// peer knows them by (Alias, which is Here), Aliases from each range of Space (Real) to one by which guests here know it.
+	Guests  Mapping
+	Aliases []Mapping
 }
 
-// Here turns an address that the peer gave to something of its own into the one that reaches it from here. False: it is in none
-// of the peer's ranges and cannot be reached. It is never one of ours, whatever the peer says.
-func (p Pair) Here(a netip.Addr) (netip.Addr, bool) { return first(p.Theirs, Mapping.ToAlias, a) }
+// GuestBits is the length of a range for guests: as many as a node may have pods, and twice as many.
+const GuestBits = 24
 
-// There turns an address as it is used here into the one that the peer uses: its own by their real address, ours by the alias it
-// gave them. False: the address means nothing to the peer.
-func (p Pair) There(a netip.Addr) (netip.Addr, bool) {
-	if own, ok := first(p.Theirs, Mapping.ToReal, a); ok {
-		return own, true
-	}
-	return first(p.Ours, Mapping.ToAlias, a)
-}
+// MaxSpace is how many ranges the address space of a peer may consist of: one for each provider it has, and its own.
+const MaxSpace = 64
 
-func first(list []Mapping, move func(Mapping, netip.Addr) (netip.Addr, bool), a netip.Addr) (netip.Addr, bool) {
-	for _, m := range list {
-		if out, ok := move(m, a); ok {
-			return out, true
-		}
-	}
-	return netip.Addr{}, false
-}
+// handles is the block that names of peers inside WireGuard are taken from: no network has it (RFC 1112, section 4).
+var handles = netip.MustParsePrefix("240.0.0.0/4")
+
+// Handle is the nth name that a peer may have; n counts from 0.
+func Handle(n uint32) netip.Addr { return nth(handles, n+1) }
+
+// GuestGateway is the address in a range of guests that its provider's host has: the first.
+func GuestGateway(guests netip.Prefix) netip.Addr { return nth(guests, 1) }
 
 // Validate says what is wrong with what two clusters agreed on. Most of it was said by the peer.
 func (p Pair) Validate() error {
-	if len(p.Theirs) > 16 || len(p.Ours) > 16 {
-		return errors.New("more than 16 ranges")
-	}
 	var errs []error
-	for _, m := range slices.Concat(p.Theirs, p.Ours) {
-		errs = append(errs, m.validate())
-		if m.Alias.IsValid() && !isPrivate(m.Alias) {
-			errs = append(errs, fmt.Errorf("range %s: alias %s is not of private use", m.Name, m.Alias))
+	for _, h := range []netip.Addr{p.Handle, p.Called} {
+		if !handles.Contains(h) {
+			errs = append(errs, fmt.Errorf("handle %s is not in %s", h, handles))
 		}
 	}
-	errs = append(errs, disjoint("its ranges", p.Theirs), disjoint("our ranges", p.Ours))
-	for _, t := range p.Theirs {
-		for _, o := range p.Ours {
-			if t.Alias.Overlaps(o.Real) {
-				errs = append(errs, fmt.Errorf("alias %s of its %s overlaps our %s %s", t.Alias, t.Name, o.Name, o.Real))
+	for _, g := range []netip.Prefix{p.There, p.Here} {
+		if !g.IsValid() {
+			continue
+		}
+		if err := CheckRange(g); err != nil {
+			errs = append(errs, fmt.Errorf("range for guests: %w", err))
+		} else if !isPrivate(g) {
+			errs = append(errs, fmt.Errorf("range for guests: %s is not of private use", g))
+		}
+	}
+	if p.There.IsValid() && p.Here.IsValid() && p.There.Overlaps(p.Here) {
+		errs = append(errs, fmt.Errorf("ranges for guests: %s and %s overlap", p.There, p.Here))
+	}
+	if p.There.IsValid() != p.AtThere.IsValid() || p.There.IsValid() && !p.There.Contains(p.AtThere) {
+		errs = append(errs, fmt.Errorf("address %s of the peer is not in the range %s for guests", p.AtThere, p.There))
+	}
+	if p.Here.IsValid() && Free(netip.PrefixFrom(p.AtHome, 32), p.Space) {
+		errs = append(errs, fmt.Errorf("address %s of the peer is not in its address space", p.AtHome))
+	}
+	if len(p.Space) > MaxSpace {
+		return errors.Join(append(errs, fmt.Errorf("the address space has %d ranges, at most %d are taken", len(p.Space), MaxSpace))...)
+	}
+	for i, r := range p.Space {
+		if err := CheckRange(r); err != nil {
+			errs = append(errs, fmt.Errorf("address space: %w", err))
+		} else if !Free(r, p.Space[:i]) || p.Here.IsValid() && r.Overlaps(p.Here) {
+			errs = append(errs, fmt.Errorf("address space: %s overlaps another of the pair's ranges", r))
+		}
+	}
+	if p.Guests.Real.IsValid() {
+		errs = append(errs, p.Guests.validate())
+		if p.Guests.Alias != p.Here {
+			errs = append(errs, fmt.Errorf("guests at %s are not those of %s", p.Guests.Alias, p.Here))
+		}
+	}
+	for i, m := range p.Aliases {
+		errs = append(errs, m.validate())
+		for _, other := range p.Aliases[:i] {
+			if m.Alias.Overlaps(other.Alias) {
+				errs = append(errs, fmt.Errorf("aliases %s and %s overlap", m.Alias, other.Alias))
 			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func disjoint(whose string, ms []Mapping) error {
-	for i, a := range ms {
-		for _, b := range ms[:i] {
-			if a.Real.Overlaps(b.Real) || a.Alias.Overlaps(b.Alias) {
-				return fmt.Errorf("%s %q and %q overlap", whose, b.Name, a.Name)
-			}
+// Ranges are all that the pair takes of the addresses of this host's networks.
+func (p Pair) Ranges() (list []netip.Prefix) {
+	for _, r := range []netip.Prefix{p.There, p.Here} {
+		if r.IsValid() {
+			list = append(list, r)
 		}
 	}
-	return nil
+	for _, m := range p.Aliases {
+		list = append(list, m.Alias)
+	}
+	return list
 }

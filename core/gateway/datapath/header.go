@@ -18,7 +18,7 @@ const Header = 20
 
 const protoIPIP = 4
 
-func headerTo(p Peer) (h [Header]byte) {
+func headerTo(p netplan.Pair) (h [Header]byte) {
 	h[0], h[8], h[9] = 0x45, 64, protoIPIP
 	binary.BigEndian.PutUint32(h[atSource:], netplan.Number(p.Called))
 	binary.BigEndian.PutUint32(h[atDestination:], netplan.Number(p.Handle))

@@ -57,7 +57,7 @@ func TestBothDirectionsAreClampedToThePeersPath(t *testing.T) {
 		if v != Pass || binary.BigEndian.Uint16(b[Header+42:]) != c.want || sealed(b[Header:]) != "" {
 			t.Errorf("to %s: %s, %x, want %d", c.guest, verdictNames[v], b, c.want)
 		}
-		p, v := all.alice.Ingress(sentBy(number, ipv4Packet(c.guest, "10.42.0.5", protoTCP, syn)))
+		p, v := arrive(all.alice, sentBy(number, ipv4Packet(c.guest, "10.42.0.5", protoTCP, syn)))
 		if v != Pass || binary.BigEndian.Uint16(p[42:]) != c.want || sealed(p) != "" {
 			t.Errorf("from %s: %s, %x, want %d", c.guest, verdictNames[v], p, c.want)
 		}

@@ -70,25 +70,25 @@ func (t *Table) guestOfOurs(a uint32) bool {
 	return s != nil && s.kind == there
 }
 
-// Ingress checks a packet that arrived from a peer, as WireGuard has it, and returns what is for the kernel, a part of b.
-func (t *Table) Ingress(b []byte) ([]byte, Verdict) {
+// Ingress checks a packet that arrived from a peer, as WireGuard has it. What is for the kernel is behind Header.
+func (t *Table) Ingress(b []byte) Verdict {
 	tn, p := t.unwrap(b)
 	if tn == nil {
-		return nil, dropSender
+		return dropSender
 	}
 	ihl, v := header(p)
 	if v != Pass {
-		return nil, v
+		return v
 	}
 	if icmpKind(p, ihl) == icmpRedirect {
-		return nil, dropRedirect
+		return dropRedirect
 	}
 	src, dst := binary.BigEndian.Uint32(p[atSource:]), binary.BigEndian.Uint32(p[atDestination:])
 	if v := t.arriving(tn, p, ihl, src, dst); v != Pass {
-		return nil, v
+		return v
 	}
 	clampMSS(p, ihl, tn.mss)
-	return p, Pass
+	return Pass
 }
 
 // arriving decides whether a packet of a peer may come in: a home speaks to its guests here, for all that is in its address space; our own

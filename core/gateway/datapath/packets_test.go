@@ -43,22 +43,20 @@ func parties() (p party) {
 	handle := func(n byte) netip.Addr { return netip.AddrFrom4([4]byte{240, 0, 0, n}) }
 	space := prefixes("10.42.0.0/16", "10.127.0.0/24", "10.128.0.0/24", "10.129.0.0/16")
 	p.alice = New(testHost(), []Peer{
-		{Handle: handle(1), Called: handle(7), There: prefix("10.127.0.0/24"), MTU: 1400, Up: up()},
-		{Handle: handle(2), Called: handle(7), There: prefix("10.128.0.0/24"), MTU: 1212, Up: up()},
-		{Handle: handle(3), Called: handle(7), There: prefix("10.129.0.0/16"), MTU: 1400, Up: up()},
+		{Pair: netplan.Pair{Handle: handle(1), Called: handle(7), There: prefix("10.127.0.0/24")}, MTU: 1400, Up: up()},
+		{Pair: netplan.Pair{Handle: handle(2), Called: handle(7), There: prefix("10.128.0.0/24")}, MTU: 1212, Up: up()},
+		{Pair: netplan.Pair{Handle: handle(3), Called: handle(7), There: prefix("10.129.0.0/16")}, MTU: 1400, Up: up()},
 	})
 	p.bob = New(testHost("10.127.0.1/32", "10.127.4.1/32"), []Peer{
-		{Handle: handle(7), Called: handle(1), Here: prefix("10.127.0.0/24"), Space: space, MTU: 1400, Up: up()},
-		{Handle: handle(8), Called: handle(1), Here: prefix("10.127.4.0/24"), Space: space[:1], MTU: 1400, Up: up()},
+		{Pair: netplan.Pair{Handle: handle(7), Called: handle(1), Here: prefix("10.127.0.0/24"), Space: space}, MTU: 1400, Up: up()},
+		{Pair: netplan.Pair{Handle: handle(8), Called: handle(1), Here: prefix("10.127.4.0/24"), Space: space[:1]}, MTU: 1400, Up: up()},
 	})
 	p.carol = New(testHost("10.128.0.1/32"), []Peer{
-		{Handle: handle(7), Called: handle(2), Here: prefix("10.128.0.0/24"), Space: space, MTU: 1212, Up: up()},
+		{Pair: netplan.Pair{Handle: handle(7), Called: handle(2), Here: prefix("10.128.0.0/24"), Space: space}, MTU: 1212, Up: up()},
 	})
-	p.erin = New(testHost(), []Peer{{
+	p.erin = New(testHost(), []Peer{{Pair: netplan.Pair{
 		Handle: handle(7), Called: handle(3), Here: prefix("10.129.0.0/16"), Space: space, Guests: testMapping("10.42.0.0/16", "10.129.0.0/16"),
-		Aliases: []netplan.Mapping{testMapping("10.42.0.0/16", "10.70.0.0/16"), testMapping("10.127.0.0/24", "10.71.9.0/24"), testMapping("10.129.0.0/16", "10.72.0.0/16")},
-		MTU:     1400, Up: up(),
-	}})
+		Aliases: []netplan.Mapping{testMapping("10.42.0.0/16", "10.70.0.0/16"), testMapping("10.127.0.0/24", "10.71.9.0/24"), testMapping("10.129.0.0/16", "10.72.0.0/16")}}, MTU: 1400, Up: up()}})
 	return p
 }
 
@@ -69,6 +67,12 @@ func leave(t *Table, p []byte) ([]byte, Verdict) {
 		return nil, v
 	}
 	return b, Pass
+}
+
+// arrive gives what of a packet from the tunnel is for the kernel.
+func arrive(t *Table, b []byte) ([]byte, Verdict) {
+	v := t.Ingress(b)
+	return b[min(Header, len(b)):], v
 }
 
 func addressAt(p []byte, at int) netip.Addr { return netip.AddrFrom4([4]byte(p[at:])) }
@@ -180,7 +184,7 @@ func TestPackets(t *testing.T) {
 			if v != Pass {
 				return
 			}
-			got, v := c.to.Ingress(b)
+			got, v := arrive(c.to, b)
 			if v != c.arrives {
 				t.Fatalf("arrives: %s, want %s", verdictNames[v], verdictNames[c.arrives])
 			}
@@ -215,7 +219,7 @@ func check(t *testing.T, what string, p []byte, want string) {
 
 // from puts a packet behind the header that a peer, called by its number, would send it with.
 func sentBy(number byte, p []byte) []byte {
-	tn := tunnel{header: headerTo(Peer{Called: netip.AddrFrom4([4]byte{240, 0, 0, number}), Handle: netip.AddrFrom4([4]byte{240, 0, 0, 99})})}
+	tn := tunnel{header: headerTo(netplan.Pair{Called: netip.AddrFrom4([4]byte{240, 0, 0, number}), Handle: netip.AddrFrom4([4]byte{240, 0, 0, 99})})}
 	b := append(make([]byte, Header), p...)
 	tn.wrap(b)
 	return b
@@ -274,7 +278,7 @@ func TestWhatAPeerMayNotSend(t *testing.T) {
 		{"a fragment of the outer packet", all.alice, with(sentBy(1, ipv4Packet("10.127.0.130", "10.42.0.5", protoUDP, udp)), fragment(1, false)), dropSender},
 	} {
 		was := bytes.Clone(c.b)
-		if _, got := c.at.Ingress(c.b); got != c.want {
+		if _, got := arrive(c.at, c.b); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, verdictNames[got], verdictNames[c.want])
 		} else if got != Pass && !bytes.Equal(c.b, was) {
 			t.Errorf("%s: a dropped packet was changed", c.name)
@@ -292,7 +296,7 @@ func TestTranslationIsInvertible(t *testing.T) {
 		if v != Pass {
 			t.Fatalf("%d: leaves: %s", i, verdictNames[v])
 		}
-		arrived, v := all.erin.Ingress(b)
+		arrived, v := arrive(all.erin, b)
 		if v != Pass {
 			t.Fatalf("%d: arrives: %s", i, verdictNames[v])
 		}
@@ -358,7 +362,7 @@ func errorBack(t *testing.T, r *rand.Rand, all party, p, arrived []byte) {
 	if v != Pass {
 		t.Fatalf("error, leaves: %s", verdictNames[v])
 	}
-	got, v := all.alice.Ingress(b)
+	got, v := arrive(all.alice, b)
 	if v != Pass {
 		t.Fatalf("error, arrives: %s", verdictNames[v])
 	}

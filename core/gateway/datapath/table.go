@@ -66,19 +66,11 @@ type Host struct {
 	Open []uint16       // TCP ports of this host that peers may connect to
 }
 
-// Peer is where a peer's packets come from and go to. Ranges that there are none of are the zero value.
+// Peer is where a peer's packets come from and go to.
 type Peer struct {
-	Handle netip.Addr     // what we call the peer inside WireGuard
-	Called netip.Addr     // what it calls us there
-	There  netip.Prefix   // of our guests at it
-	Here   netip.Prefix   // of its guests here
-	Space  []netip.Prefix // what its guests here may reach at it, and be reached from: its pods, its guests at others
-	// Where its guests here have addresses that somebody else gives: Guests leads from Here (Alias) to those (Real), Aliases from
-	// each range of Space (Real) to one by which guests here know it.
-	Guests  netplan.Mapping
-	Aliases []netplan.Mapping
-	MTU     int          // of the way to it, for packets of pods
-	Up      *atomic.Bool // as its tunnel was at the last look
+	netplan.Pair
+	MTU int          // of the way to it, for packets of pods
+	Up  *atomic.Bool // as its tunnel was at the last look
 }
 
 // New expects peers that were validated.
@@ -86,7 +78,7 @@ func New(h Host, peers []Peer) *Table {
 	t := &Table{handles: make(map[uint32]*tunnel, len(peers)), self: netplan.Number(h.Self), port: h.Port, open: slices.Clone(h.Open)}
 	reached := slices.Clone(h.Pods)
 	for _, p := range peers {
-		tn := &tunnel{header: headerTo(p), mss: uint16(p.MTU - 40), up: p.Up} // IPv4 and TCP without options
+		tn := &tunnel{header: headerTo(p.Pair), mss: uint16(p.MTU - 40), up: p.Up} // IPv4 and TCP without options
 		t.handles[netplan.Number(p.Handle)] = tn
 		t.add(p.There, tn, there)
 		t.add(p.Here, tn, here)

@@ -1,0 +1,172 @@
+package noderoute
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"kith.dev/core/hostnet"
+	"kith.dev/core/netplan"
+)
+
+// Tenant is a home whose guests live here in its address space: what they send is read as home would read it. From is their
+// range, a /24; To leads to their home.
+type Tenant struct {
+	From netip.Prefix
+	To   []Route
+}
+
+// Mark is on packets whose answers, or which themselves, are for this host or its own pods although a guest sends them: what a guest asks of
+// the cluster's DNS, and its answers to the owner's pods. MarkMask is the bit it consists of.
+const (
+	Mark     = 0x10000000
+	MarkMask = 0x10000000
+)
+
+// Rules, by their priority. The kernel asks its table of local addresses first of all, and this node has the addresses that a home's
+// node has. With tenants the rule for that table is therefore moved behind theirs, as for VRF devices (Documentation/networking/vrf.rst).
+// Others move it too; then it is left where it is.
+const (
+	ruleMarkedLocal  = 50 // marked: to this host,
+	ruleMarked       = 51 // or what is here
+	ruleTunnelLocal  = 54 // from the device: to this host,
+	ruleTunnel       = 55 // or what is here, but not by a default route
+	ruleTunnelStop   = 56 // and nowhere else
+	ruleTenants      = 60
+	ruleLocal        = 100
+	ruleTunnelLate   = 32764 // without tenants, behind the rules that network plugins set: the same as ruleTunnel
+	ruleTunnelStopAt = 32765 // and ruleTunnelStop
+)
+
+// table of a tenant's routes: no two ranges of that length have the same.
+func (t Tenant) table() int { return 0x6b<<24 | int(netplan.Number(t.From.Addr())>>8) }
+
+// tenantRoutes lead what tenants' homes have into the device. Among guests of one home the way is the usual one.
+func (h *Node) tenantRoutes(tenants []Tenant) (list []netlink.Route) {
+	for _, t := range tenants {
+		for _, to := range t.To {
+			list = append(list, h.into(to, t.table()))
+		}
+		list = append(list, netlink.Route{Dst: hostnet.IPNet(t.From), Table: t.table(), Type: unix.RTN_THROW, Protocol: hostnet.Protocol})
+	}
+	return list
+}
+
+// syncAddresses gives the device its own address and, in each range of guests, that of the host.
+func (h *Node) syncAddresses(tenants []Tenant) error {
+	link := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: h.Index, Name: h.name}}
+	want := []netip.Addr{h.addr}
+	for _, t := range tenants {
+		want = append(want, netplan.GuestGateway(t.From))
+	}
+	var errs []error
+	for _, a := range want {
+		if err := netlink.AddrAdd(link, hostAddress(a)); err != nil && !errors.Is(err, unix.EEXIST) {
+			errs = append(errs, fmt.Errorf("give %s the address %s: %w", h.name, a, err))
+		}
+	}
+	for _, a := range h.gateways {
+		if slices.Contains(want, a) {
+			continue
+		}
+		if err := netlink.AddrDel(link, hostAddress(a)); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+			errs = append(errs, fmt.Errorf("take the address %s from %s: %w", a, h.name, err))
+		}
+	}
+	h.gateways = want[1:]
+	return errors.Join(errs...)
+}
+
+func hostAddress(a netip.Addr) *netlink.Addr {
+	return &netlink.Addr{IPNet: hostnet.IPNet(netip.PrefixFrom(a, 32))}
+}
+
+// rules that are wanted. Peers' packets skip the default route: what is not a pod here must not travel on to the LAN or the internet. And they
+// skip the tenants' tables: a peer's guests elsewhere may have the addresses of a tenant's here.
+func (h *Node) rules(tenants []Tenant) []*netlink.Rule {
+	rule := func(priority, table int) *netlink.Rule {
+		r := netlink.NewRule()
+		r.Family, r.Protocol, r.Priority, r.Table = unix.AF_INET, hostnet.Protocol, priority, table
+		return r
+	}
+	tunnel := func(priority int) []*netlink.Rule {
+		routes, stop := rule(priority, unix.RT_TABLE_MAIN), rule(priority+1, 0)
+		routes.IifName, stop.IifName = h.name, h.name
+		routes.SuppressPrefixlen, stop.Type = 0, unix.FR_ACT_UNREACHABLE
+		return []*netlink.Rule{routes, stop}
+	}
+	if len(tenants) == 0 {
+		return tunnel(ruleTunnelLate)
+	}
+	marked, near, fromTunnel := rule(ruleMarkedLocal, unix.RT_TABLE_LOCAL), rule(ruleMarked, unix.RT_TABLE_MAIN), rule(ruleTunnelLocal, unix.RT_TABLE_LOCAL)
+	for _, r := range []*netlink.Rule{marked, near} {
+		mask := uint32(MarkMask)
+		r.Mark, r.Mask = Mark, &mask
+	}
+	fromTunnel.IifName = h.name
+	list := append([]*netlink.Rule{marked, near, fromTunnel}, tunnel(ruleTunnel)...)
+	for _, t := range tenants {
+		r := rule(ruleTenants, t.table())
+		r.Src = hostnet.IPNet(t.From)
+		list = append(list, r)
+	}
+	return append(list, rule(ruleLocal, unix.RT_TABLE_LOCAL))
+}
+
+// syncRules makes our rules those wanted. There is a rule for the local table at every moment.
+func (h *Node) syncRules(tenants []Tenant) error {
+	want := h.rules(tenants)
+	have, err := netlink.RuleList(unix.AF_INET)
+	if err != nil {
+		return fmt.Errorf("list routing rules: %w", err)
+	}
+	first := slices.IndexFunc(have, isFirst)
+	local := netlink.NewRule()
+	local.Family, local.Table, local.Priority = unix.AF_INET, unix.RT_TABLE_LOCAL, 0
+	var errs []error
+	if len(tenants) == 0 && first < 0 && slices.ContainsFunc(have, func(r netlink.Rule) bool { return r.Priority == ruleLocal && r.Protocol == hostnet.Protocol }) {
+		if err := netlink.RuleAdd(local); err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("put the routing rule for local addresses back: %w", err)
+		}
+	}
+	for _, w := range want {
+		if slices.ContainsFunc(have, func(r netlink.Rule) bool { return sameRule(&r, w) }) {
+			continue
+		}
+		if err := netlink.RuleAdd(w); err != nil && !errors.Is(err, unix.EEXIST) {
+			errs = append(errs, fmt.Errorf("add routing rule %d for %s: %w", w.Priority, h.name, err))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for i := range have {
+		r := &have[i]
+		if r.Protocol != hostnet.Protocol || slices.ContainsFunc(want, func(w *netlink.Rule) bool { return sameRule(r, w) }) {
+			continue
+		}
+		if err := netlink.RuleDel(r); err != nil && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, fmt.Errorf("remove routing rule %d: %w", r.Priority, err))
+		}
+	}
+	if len(tenants) > 0 && first >= 0 {
+		if err := netlink.RuleDel(local); err != nil && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, fmt.Errorf("move the routing rule for local addresses behind those of guests: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// isFirst recognises the rule for the table of local addresses where the kernel has it.
+func isFirst(r netlink.Rule) bool {
+	return r.Priority == 0 && r.Table == unix.RT_TABLE_LOCAL && r.IifName == "" && r.OifName == "" && r.Src == nil && r.Dst == nil && r.Mark == 0
+}
+
+func sameRule(r, w *netlink.Rule) bool {
+	return r.Protocol == hostnet.Protocol && r.Priority == w.Priority && (r.Table == w.Table || w.Table == 0) && r.IifName == w.IifName && r.Mark == w.Mark &&
+		hostnet.Prefix(r.Src) == hostnet.Prefix(w.Src)
+}
