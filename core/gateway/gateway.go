@@ -23,11 +23,13 @@ const minMTU = 576
 // Config is fixed for the life of a Gateway.
 type Config struct {
 	Device     string         // name of the TUN device, such as kith0
-	Address    netip.Addr     // our own address on it, inside the pods' range, so that it has an alias too
+	Address    netip.Addr     // our own address on it, inside the pods' range, so that guests elsewhere know it too
 	ListenPort uint16         // UDP
 	PrivateKey PrivateKey     //
-	Reserved   []netip.Prefix // this cluster's own ranges (pods, services): never used as an alias
+	Pods       netip.Prefix   // this cluster's own range of pods, the node's address among them: what our guests elsewhere reach
+	Reserved   []netip.Prefix // other ranges of this cluster (services), which like Pods are never used for guests
 	HostPorts  []uint16       // TCP ports on this host's own addresses that peers may connect to, such as the API server's
+	Guests     uint32         // group of the links that lead to guests (guestnet.Group); 0: they have none of their own
 	Changed    func()         // called when a tunnel came up or went down (Stats.Up); must not block
 	// Overlaps is called with the IDs of the peers whose aliases cannot stay, because this host came to a network, or to a
 	// peer's endpoint, of such addresses; and again while it is so. It must not block.
@@ -74,7 +76,7 @@ func New(cfg Config) (*Gateway, error) {
 		return nil, errors.New("gateway: no logger")
 	}
 	g := &Gateway{cfg: cfg, peers: map[string]*route{}}
-	g.around = datapath.Host{Self: cfg.Address, Port: cfg.ListenPort, Open: cfg.HostPorts}
+	g.around = datapath.Host{Self: cfg.Address, Port: cfg.ListenPort, Pods: []netip.Prefix{cfg.Pods}, Open: cfg.HostPorts}
 	g.table.Store(datapath.New(g.around, nil))
 	return g, nil
 }
@@ -154,11 +156,11 @@ func (g *Gateway) Peer(id string) (Peer, bool) {
 // Taken lists what a range for guests of or at peer id must not overlap: everything in use on this host, this cluster's own ranges,
 // and what belongs to the other peers. It is what netplan.ChooseGuests and ChooseAlias must leave alone.
 func (g *Gateway) Taken(id string) ([]netip.Prefix, error) {
-	out, err := hostnet.InUse(g.cfg.Device)
+	out, err := hostnet.InUse(g.cfg.Device, g.cfg.Guests)
 	if err != nil {
 		return nil, err
 	}
-	out = append(out, g.cfg.Reserved...)
+	out = append(append(out, g.cfg.Pods), g.cfg.Reserved...)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, r := range g.peers {

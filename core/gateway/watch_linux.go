@@ -158,7 +158,7 @@ func (g *Gateway) syncOnce() error {
 	if changed {
 		g.rebuild()
 	}
-	inUse, err := hostnet.InUse(g.cfg.Device)
+	inUse, err := hostnet.InUse(g.cfg.Device, g.cfg.Guests)
 	if err != nil {
 		return err
 	}
