@@ -124,11 +124,11 @@ func (h *Node) syncRules(tenants []Tenant) error {
 	if err != nil {
 		return fmt.Errorf("list routing rules: %w", err)
 	}
-	first := slices.IndexFunc(have, isFirst)
+	first := slices.ContainsFunc(have, func(r netlink.Rule) bool { return isLocal(r) && r.Priority == 0 })
 	local := netlink.NewRule()
 	local.Family, local.Table, local.Priority = unix.AF_INET, unix.RT_TABLE_LOCAL, 0
 	var errs []error
-	if len(tenants) == 0 && first < 0 && slices.ContainsFunc(have, func(r netlink.Rule) bool { return r.Priority == ruleLocal && r.Protocol == hostnet.Protocol }) {
+	if len(tenants) == 0 && !slices.ContainsFunc(have, func(r netlink.Rule) bool { return isLocal(r) && r.Protocol != hostnet.Protocol }) {
 		if err := netlink.RuleAdd(local); err != nil && !errors.Is(err, unix.EEXIST) {
 			return fmt.Errorf("put the routing rule for local addresses back: %w", err)
 		}
@@ -153,7 +153,7 @@ func (h *Node) syncRules(tenants []Tenant) error {
 			errs = append(errs, fmt.Errorf("remove routing rule %d: %w", r.Priority, err))
 		}
 	}
-	if len(tenants) > 0 && first >= 0 {
+	if len(tenants) > 0 && first {
 		if err := netlink.RuleDel(local); err != nil && !errors.Is(err, unix.ENOENT) {
 			errs = append(errs, fmt.Errorf("move the routing rule for local addresses behind those of guests: %w", err))
 		}
@@ -161,9 +161,9 @@ func (h *Node) syncRules(tenants []Tenant) error {
 	return errors.Join(errs...)
 }
 
-// isFirst recognises the rule for the table of local addresses where the kernel has it.
-func isFirst(r netlink.Rule) bool {
-	return r.Priority == 0 && r.Table == unix.RT_TABLE_LOCAL && r.IifName == "" && r.OifName == "" && r.Src == nil && r.Dst == nil && r.Mark == 0
+// isLocal recognises the rule for the table of local addresses.
+func isLocal(r netlink.Rule) bool {
+	return r.Table == unix.RT_TABLE_LOCAL && r.IifName == "" && r.OifName == "" && r.Src == nil && r.Dst == nil && r.Mark == 0
 }
 
 func sameRule(r, w *netlink.Rule) bool {

@@ -1,0 +1,58 @@
+package gateway
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"kith.dev/core/netplan"
+)
+
+func testPeer(id string, number uint32, there string) Peer {
+	p := netip.MustParsePrefix(there)
+	return Peer{ID: id, Name: id, PublicKey: Key{byte(len(id)), id[0]}, Pair: netplan.Pair{
+		Handle: netplan.Handle(number), Called: netplan.Handle(0), There: p, AtThere: netplan.GuestGateway(p),
+	}}
+}
+
+func TestPeerValidation(t *testing.T) {
+	good := func() Peer { return testPeer("bob", 1, "10.65.0.0/24") }
+	if err := good().Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for want, change := range map[string]func(*Peer){
+		"no ID":            func(p *Peer) { p.ID = "" },
+		"no WireGuard key": func(p *Peer) { p.PublicKey = Key{} },
+		"no endpoint":      func(p *Peer) { p.Endpoint = netip.MustParseAddrPort("0.0.0.0:6450") },
+		"link-local":       func(p *Peer) { p.Endpoint = netip.MustParseAddrPort("[fe80::1%eth0]:6450") },
+		"is not in 240":    func(p *Peer) { p.Handle = netip.MustParseAddr("10.0.0.1") },
+	} {
+		p := good()
+		change(&p)
+		if err := p.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q, got %v", want, err)
+		}
+	}
+}
+
+func TestEchoGoesToWhoAnswers(t *testing.T) {
+	self := netip.MustParseAddr("10.42.255.2")
+	home := netplan.Pair{Here: netip.MustParsePrefix("10.65.0.0/24"), Space: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, AtHome: self}
+	translated := home
+	translated.Guests = netplan.Mapping{Name: "guests", Real: netip.MustParsePrefix("10.42.0.0/24"), Alias: home.Here}
+	translated.Aliases = []netplan.Mapping{{Name: "pods", Real: home.Space[0], Alias: netip.MustParsePrefix("10.70.0.0/16")}}
+	for _, c := range []struct {
+		pair     netplan.Pair
+		from, to string
+	}{
+		{netplan.Pair{}, "", ""},
+		{testPeer("bob", 1, "10.65.0.0/24").Pair, "10.42.255.2", "10.65.0.1"},
+		{home, "10.65.0.1", "10.42.255.2"},
+		{translated, "10.42.255.2", "10.70.255.2"},
+	} {
+		from, to, ok := Peer{Pair: c.pair}.echo(self)
+		if ok != (c.to != "") || ok && (from.String() != c.from || to.String() != c.to) {
+			t.Errorf("%+v: %s to %s, %v", c.pair, from, to, ok)
+		}
+	}
+}

@@ -1,0 +1,280 @@
+package gateway
+
+import (
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// byItself is less than WireGuard waits before it tries again by itself (REKEY_TIMEOUT).
+const byItself = 4 * time.Second
+
+// beat sends datagrams from p to a server, one each 10 ms, until the test ends.
+type beat struct {
+	t        testing.TB
+	sent     atomic.Int64 // each is as long as its number, from 1: that is what the server answers
+	heard    atomic.Int64 // the highest that was answered
+	received atomic.Int64 // how many did
+}
+
+func (p *end) beat(to string) *beat {
+	p.t.Helper()
+	c, b := p.udp(to), &beat{t: p.t}
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	p.t.Cleanup(func() {
+		close(stop)
+		c.SetReadDeadline(time.Now())
+		wg.Wait()
+	})
+	wg.Go(func() {
+		for packet := make([]byte, 100); ; {
+			n, err := c.Read(packet)
+			if err != nil {
+				select {
+				case <-stop:
+					return
+				default:
+					time.Sleep(time.Millisecond)
+					continue
+				}
+			}
+			length, _, _ := strings.Cut(string(packet[:n]), " ")
+			number, _ := strconv.ParseInt(length, 10, 64)
+			b.received.Add(1)
+			b.heard.Store(max(b.heard.Load(), number))
+		}
+	})
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(10 * time.Millisecond):
+				c.Write(make([]byte, b.sent.Add(1)))
+			}
+		}
+	})
+	return b
+}
+
+// goesOn waits for an answer to what is sent from now on, and gives how many are missing of what was sent before.
+func (b *beat) goesOn() (lost int64) {
+	b.t.Helper()
+	before, began := b.sent.Load(), time.Now()
+	for b.heard.Load() <= before {
+		if time.Since(began) > byItself {
+			b.t.Fatal("the stream stands still")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	b.t.Logf("an answer after %s", time.Since(began).Round(time.Millisecond))
+	return max(0, before-b.received.Load())
+}
+
+// TestRoam moves alice to another address while only bob sends.
+func TestRoam(t *testing.T) {
+	alice, bob, guest := pair(t)
+	alice.serveUDP(90)
+	stream := guest.beat("10.42.0.5:90")
+	stream.goesOn()
+	u0 := link(t, alice.hostNL, "u0")
+	must(t, alice.hostNL.AddrDel(u0, parseAddr(t, "172.31.0.1/24")))
+	must(t, alice.hostNL.AddrAdd(u0, parseAddr(t, "172.31.0.101/24")))
+	must(t, alice.hostNL.RouteAdd(&netlink.Route{Gw: net.IPv4(172, 31, 0, 254)}))
+	stream.goesOn()
+	if ep := bob.do(order{Do: "stats"}).Stats["alice"].Endpoint; ep.Addr().String() != "172.31.0.101" {
+		t.Errorf("bob still sends to %s", ep)
+	}
+	// Saying again what was said does not bring the old address back.
+	bob.do(order{Do: "set", Peer: alice.consumer(bob, "10.65.0.0/24")})
+	if ep := bob.do(order{Do: "stats"}).Stats["alice"].Endpoint; ep.Addr().String() != "172.31.0.101" {
+		t.Errorf("SetPeer moved alice back to %s", ep)
+	}
+}
+
+// TestRoamWhenTheFirstPacketsAreLost does so while nothing arrives at bob for a moment, as when a link just came up.
+// Alice only answers, so unless she says again where she is, bob does not hear of it.
+func TestRoamWhenTheFirstPacketsAreLost(t *testing.T) {
+	alice, bob, guest := pair(t)
+	alice.serveUDP(90)
+	stream := guest.beat("10.42.0.5:90")
+	stream.goesOn()
+	nft, err := nftables.New(nftables.WithNetNSFd(int(bob.host)))
+	must(t, err)
+	table := nft.AddTable(&nftables.Table{Family: nftables.TableFamilyIPv4, Name: "loss"})
+	nft.AddChain(&nftables.Chain{
+		Name: "all", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput,
+		Priority: nftables.ChainPriorityFilter, Policy: new(nftables.ChainPolicyDrop),
+	})
+	must(t, nft.Flush())
+	u0 := link(t, alice.hostNL, "u0")
+	must(t, alice.hostNL.AddrDel(u0, parseAddr(t, "172.31.0.1/24")))
+	must(t, alice.hostNL.AddrAdd(u0, parseAddr(t, "172.31.0.101/24")))
+	must(t, alice.hostNL.RouteAdd(&netlink.Route{Gw: net.IPv4(172, 31, 0, 254)}))
+	time.Sleep(250 * time.Millisecond)
+	nft.DelTable(table)
+	must(t, nft.Flush())
+	stream.goesOn()
+}
+
+// TestKilledGatewayComesBack kills -9 and goes on with the same TCP connection.
+func TestKilledGatewayComesBack(t *testing.T) {
+	alice, bob, guest := pair(t)
+	guest.serveTCP(84, func(c net.Conn) { io.Copy(c, c) })
+	guest.serveUDP(90)
+	c, err := alice.dial("10.65.0.5:84")
+	must(t, err)
+	say := func(s string) {
+		t.Helper()
+		b := make([]byte, len(s))
+		_, err := io.WriteString(c, s)
+		must(t, err)
+		if _, err := io.ReadFull(c, b); err != nil || string(b) != s {
+			t.Fatalf("echo %q, %v", b, err)
+		}
+	}
+	say("before")
+	stream := alice.beat("10.65.0.5:90")
+	stream.goesOn()
+	alice.kill()
+	alice.start()
+	alice.do(order{Do: "set", Peer: bob.provider(alice, "10.65.0.0/24")})
+	say("after")
+	stream.goesOn()
+}
+
+func TestSettingAPeerAgainDisturbsNothing(t *testing.T) {
+	alice, bob, guest := pair(t)
+	guest.serveUDP(90)
+	stream := alice.beat("10.65.0.5:90")
+	stream.goesOn()
+	for range 50 {
+		alice.do(order{Do: "set", Peer: bob.provider(alice, "10.65.0.0/24")})
+	}
+	if lost := stream.goesOn(); lost > 0 {
+		t.Errorf("%d packets were lost", lost)
+	}
+	s := alice.do(order{Do: "stats"}).Stats["bob"]
+	if !s.Up || s.Sent == 0 || s.Received == 0 || s.Endpoint.String() != "172.31.0.2:6450" || time.Since(s.LastHandshake) > time.Minute {
+		t.Errorf("stats: %+v", s)
+	}
+}
+
+// TestPeerThatWaits: bob knows no endpoint of alice and is still reached, and answers.
+func TestPeerThatWaits(t *testing.T) {
+	l := newLAN(t)
+	alice, bob := l.laptop("alice", 1), l.laptop("bob", 2)
+	p := alice.consumer(bob, "10.65.0.0/24")
+	p.Endpoint = netip.AddrPort{}
+	bob.do(order{Do: "set", Peer: p})
+	alice.do(order{Do: "set", Peer: bob.provider(alice, "10.65.0.0/24")})
+	alice.do(order{Do: "rtt", ID: "bob"})
+	if s := bob.do(order{Do: "stats"}).Stats["alice"]; !s.Up || s.Endpoint.Addr() != alice.address() {
+		t.Errorf("bob: %+v", s)
+	}
+}
+
+// TestPeerSetAgainIsGreetedAtOnce: no packet of a pod is needed to begin the handshake.
+func TestPeerSetAgainIsGreetedAtOnce(t *testing.T) {
+	l := newLAN(t)
+	alice, bob := l.laptop("alice", 1), l.laptop("bob", 2)
+	p := bob.provider(alice, "10.65.0.0/24")
+	bob.do(order{Do: "set", Peer: alice.consumer(bob, "10.65.0.0/24")})
+	alice.do(order{Do: "set", Peer: p})
+	alice.do(order{Do: "remove", ID: "bob"})
+	time.Sleep(50 * time.Millisecond) // WireGuard takes a second handshake within 20 ms for a flood
+	alice.do(order{Do: "set", Peer: p})
+	for start := time.Now(); !alice.do(order{Do: "stats"}).Stats["bob"].Up; time.Sleep(5 * time.Millisecond) {
+		if time.Since(start) > byItself {
+			t.Fatal("no handshake")
+		}
+	}
+}
+
+// TestTunnelThatComesUpIsTold, on both sides, when nothing else happens on either host and long before it is looked at again:
+// alice tries a while before bob knows her.
+func TestTunnelThatComesUpIsTold(t *testing.T) {
+	l := newLAN(t)
+	alice, bob := l.laptop("alice", 1), l.laptop("bob", 2)
+	alice.do(order{Do: "set", Peer: bob.provider(alice, "10.65.0.0/24")})
+	time.Sleep(2 * time.Second) // all tries but WireGuard's own, each five seconds
+	waits := alice.consumer(bob, "10.65.0.0/24")
+	waits.Endpoint = netip.AddrPort{}
+	bob.do(order{Do: "set", Peer: waits})
+	for p, peer := range map[*laptop]string{alice: "bob", bob: "alice"} {
+		if s := p.do(order{Do: "told"}).Stats[peer]; !s.Up {
+			t.Errorf("%s is told, and the tunnel to %s is not up: %+v", p.name, peer, s)
+		}
+	}
+	bob.do(order{Do: "remove", ID: "alice"})
+	if s := bob.do(order{Do: "told"}).Stats; len(s) != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestBothGreetAtOnce makes handshakes cross on the wire, again and again.
+func TestBothGreetAtOnce(t *testing.T) {
+	l := newLAN(t)
+	alice, bob := l.laptop("alice", 1), l.laptop("bob", 2)
+	for range 5 {
+		var wg sync.WaitGroup
+		start := time.Now()
+		wg.Go(func() { alice.do(order{Do: "set", Peer: bob.provider(alice, "10.65.0.0/24")}) })
+		wg.Go(func() { bob.do(order{Do: "set", Peer: alice.consumer(bob, "10.65.0.0/24")}) })
+		wg.Wait()
+		alice.do(order{Do: "rtt", ID: "bob"})
+		if d := time.Since(start); d > byItself {
+			t.Errorf("the first answer came after %s", d)
+		}
+		alice.do(order{Do: "remove", ID: "bob"})
+		bob.do(order{Do: "remove", ID: "alice"})
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// TestRangesMayChange: the peers agree on other ranges while the tunnel is up.
+func TestRangesMayChange(t *testing.T) {
+	alice, bob, guest := pair(t)
+	guest.serveTCP(80, whoCalls)
+	bob.do(order{Do: "set", Peer: alice.consumer(bob, "100.64.0.0/24")})
+	alice.do(order{Do: "set", Peer: bob.provider(alice, "100.64.0.0/24")})
+	another := bob.guest("100.64.0.5")
+	another.serveTCP(80, whoCalls)
+	if got := alice.ask("100.64.0.5:80"); got != "10.42.0.5" {
+		t.Errorf("the guest saw %s", got)
+	}
+	if d, err := alice.dialFor("10.65.0.5:80", 300*time.Millisecond); err == nil {
+		d.Close()
+		t.Error("the old range still works")
+	}
+}
+
+// TestIPv6Underlay carries the pods' IPv4 over a LAN that speaks IPv6.
+func TestIPv6Underlay(t *testing.T) {
+	l := newLAN(t)
+	alice, bob := l.laptop("alice", 1), l.laptop("bob", 2)
+	for _, p := range []*laptop{alice, bob} {
+		a := parseAddr(t, "fd00:6b::"+string('0'+rune(p.number))+"/64")
+		a.Flags = unix.IFA_F_NODAD
+		if err := p.hostNL.AddrAdd(link(t, p.hostNL, "u0"), a); err != nil {
+			t.Skipf("no IPv6 here: %v", err)
+		}
+		p.elsewhere, _ = netip.AddrFromSlice(a.IP)
+	}
+	guest := meet(alice, bob, "10.65.0.0/24")
+	if s := alice.do(order{Do: "stats"}).Stats["bob"]; s.MTU != 1400 || !s.Endpoint.Addr().Is6() {
+		t.Errorf("%+v", s)
+	}
+	transfer(t, alice.end, guest, "10.65.0.5", 5_000_000)
+}
