@@ -40,9 +40,9 @@ type BuiltinConfig struct {
 // Builtin is the built-in engine: `kith-k8s server` as a child in a session of its own, so that it outlives this
 // process; the next one adopts it.
 type Builtin struct {
+	*status
 	cfg     BuiltinConfig
 	program string
-	status  *status
 	pace    pace
 	probe   func(context.Context) error // nil when the API server is ready
 
@@ -139,15 +139,6 @@ func (b *Builtin) Facts() Facts {
 		Ours: true, GuestLinks: true, TenantDNS: true, NodePorts: true,
 	}
 }
-
-// State is how the engine is.
-func (b *Builtin) State() State { return b.status.get() }
-
-// Changed tells of the next State.
-func (b *Builtin) Changed() <-chan struct{} { return b.status.changed.Wait() }
-
-// WaitReady waits for the API server.
-func (b *Builtin) WaitReady(ctx context.Context) error { return b.status.waitReady(ctx) }
 
 // askReadyz asks the API server, and believes only ours: its certificate must be of our authority.
 func (b *Builtin) askReadyz(ctx context.Context) error {
