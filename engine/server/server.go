@@ -169,7 +169,7 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 		return fmt.Errorf("resolv.conf for pods: %w", err)
 	}
 
-	gate, err := images.Open(images.Options{
+	imageService, err := images.Open(images.Options{
 		Socket: s.imagesSocket(), Containerd: s.runtime.Socket(), Program: filepath.Join(c.RuntimeDir, "kith-pull"), Annotations: s.annotations,
 	}, s.log)
 	if err != nil {
@@ -216,7 +216,7 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 		}
 		return s.kubelet(ctx, files, resolver.ResolvConf)
 	})
-	start("images", now, gate.Run)
+	start("images", now, imageService.Run)
 	start("kube-proxy", ready, component.Proxy{PKI: files, NodeName: c.NodeName, ClusterCIDR: c.ClusterCIDR, Expose: c.Expose == config.ExposeLAN}.Run)
 	if c.ControlPlane {
 		start("kube-controller-manager", ready, component.ControllerManager{PKI: files, ClusterCIDR: c.ClusterCIDR, ServiceCIDR: c.ServiceCIDR}.Run)

@@ -97,14 +97,14 @@ func newWorld(t *testing.T, annotations func(context.Context, string) (map[strin
 	t.Cleanup(containerd.Stop)
 
 	t.Setenv("HTTPS_PROXY", "http://proxy.example:3128")
-	gate, err := Open(Options{Socket: filepath.Join(dir, "g"), Containerd: filepath.Join(dir, "c"), Program: filepath.Join(dir, "kith-pull"), Annotations: annotations},
+	ours, err := Open(Options{Socket: filepath.Join(dir, "g"), Containerd: filepath.Join(dir, "c"), Program: filepath.Join(dir, "kith-pull"), Annotations: annotations},
 		slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- gate.Run(ctx) }()
+	go func() { ended <- ours.Run(ctx) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
@@ -201,7 +201,7 @@ func TestOnlyRootSpeaksToTheImageService(t *testing.T) {
 }
 
 func TestOneConsumersPullsDoNotHoldUpAnothers(t *testing.T) {
-	g := &Gate{slots: map[string]chan struct{}{}}
+	g := &Service{slots: map[string]chan struct{}{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	for range most {
 		if _, err := g.slot(ctx, "alice"); err != nil {

@@ -33,10 +33,10 @@ type claim struct {
 }
 
 func (c *Controller) serve(ctx context.Context) {
-	stop := context.AfterFunc(ctx, func() { c.gate.Close() })
+	stop := context.AfterFunc(ctx, func() { c.socket.Close() })
 	defer stop()
 	for {
-		conn, err := c.gate.Accept()
+		conn, err := c.socket.Accept()
 		if err != nil {
 			return
 		}
