@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -39,9 +40,9 @@ type BuiltinConfig struct {
 // Builtin is the built-in engine: `kith-k8s server` as a child in a session of its own, so that it outlives this
 // process; the next one adopts it.
 type Builtin struct {
+	*status
 	cfg     BuiltinConfig
 	program string
-	status  *status
 	pace    pace
 	probe   func(context.Context) error // nil when the API server is ready
 
@@ -53,8 +54,9 @@ type Builtin struct {
 
 // NewBuiltin checks the configuration. Nothing runs before Run.
 func NewBuiltin(cfg BuiltinConfig) (*Builtin, error) {
-	if err := supported(); err != nil {
-		return nil, err
+	if runtime.GOOS != "linux" {
+		return nil, errors.New("the built-in Kubernetes needs Linux, this is " + runtime.GOOS +
+			": set engine to kubeconfig, and kubeconfig to a cluster in a virtual machine or elsewhere")
 	}
 	if cfg.RuntimeDir == "" {
 		self, err := os.Executable()
@@ -96,7 +98,7 @@ func (b *Builtin) args(controls bool) []string {
 		"--service-cidr=" + c.Network.Services.String(),
 		"--cluster-dns=" + c.Network.DNS().String(),
 		fmt.Sprintf("--https-listen-port=%d", netplan.APIPort),
-		fmt.Sprintf("--brain=%t", controls),
+		fmt.Sprintf("--control-plane=%t", controls),
 	}
 	if c.ClusterID != "" {
 		args = append(args, "--cluster-id="+c.ClusterID)
@@ -137,15 +139,6 @@ func (b *Builtin) Facts() Facts {
 		Ours: true, GuestLinks: true, TenantDNS: true, NodePorts: true,
 	}
 }
-
-// State is how the engine is.
-func (b *Builtin) State() State { return b.status.get() }
-
-// Changed tells of the next State.
-func (b *Builtin) Changed() <-chan struct{} { return b.status.changed.Wait() }
-
-// WaitReady waits for the API server.
-func (b *Builtin) WaitReady(ctx context.Context) error { return b.status.waitReady(ctx) }
 
 // askReadyz asks the API server, and believes only ours: its certificate must be of our authority.
 func (b *Builtin) askReadyz(ctx context.Context) error {

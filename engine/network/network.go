@@ -21,10 +21,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-)
 
-// Bridge is the device that the pods of this node hang on.
-const Bridge = "cni0"
+	"kith.dev/core/netplan"
+)
 
 // Options say what the pods' network looks like.
 type Options struct {
@@ -155,7 +154,7 @@ func podNetwork(o Options) m {
 		"name":       "kith",
 		"plugins": []m{
 			{
-				"type": "bridge", "bridge": Bridge, "isGateway": true, "ipMasq": false, "hairpinMode": true, "mtu": o.MTU,
+				"type": "bridge", "bridge": netplan.Bridge, "isGateway": true, "ipMasq": false, "hairpinMode": true, "mtu": o.MTU,
 				"ipam": localAddresses(o.CNIData, o.PodCIDR),
 			},
 			{"type": "kith-mark", "policies": o.Policies},

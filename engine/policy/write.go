@@ -1,13 +1,17 @@
 package policy
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 )
 
@@ -239,4 +243,21 @@ func (w *writer) writeV6(ctx context.Context) error {
 		return fmt.Errorf("write nftables table %s for IPv6: %w", Table, err)
 	}
 	return nil
+}
+
+// tableDeleted reports whether messages of the kernel say that a table of our name is gone.
+func tableDeleted(b []byte) bool {
+	messages, err := syscall.ParseNetlinkMessage(b)
+	if err != nil {
+		return true
+	}
+	for _, m := range messages {
+		if m.Header.Type != unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_DELTABLE || len(m.Data) < nl.SizeofNfgenmsg {
+			continue
+		}
+		if bytes.Contains(m.Data[nl.SizeofNfgenmsg:], []byte(Table+"\x00")) {
+			return true
+		}
+	}
+	return false
 }

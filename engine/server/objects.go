@@ -20,6 +20,7 @@ import (
 	storageac "k8s.io/client-go/applyconfigurations/storage/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"kith.dev/core/api/v1alpha1"
 	"kith.dev/engine/config"
 	"kith.dev/engine/metrics"
 	"kith.dev/engine/network"
@@ -122,10 +123,7 @@ func (s *server) keepObjects(ctx context.Context, permitted chan<- struct{}) err
 	return nil
 }
 
-// annotationUserNamespaces on the node says whether guests can have user namespaces of their own; hosting and doctor read
-// it, kith.dev/core/api/v1alpha1.
-const annotationUserNamespaces = "kith.dev/user-namespaces"
-
+// noteUserNamespaces says on the node whether guests can have user namespaces of their own; hosting and doctor read it.
 func (s *server) noteUserNamespaces(ctx context.Context) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -135,7 +133,7 @@ func (s *server) noteUserNamespaces(ctx context.Context) error {
 	if err := userns.Try(self, s.config.DataDir, s.config.RunDir); err != nil {
 		word = err.Error()
 	}
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, annotationUserNamespaces, word)
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnnotationUserNamespaces, word)
 	_, err = s.client.CoreV1().Nodes().Patch(ctx, s.config.NodeName, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err == nil && word != "yes" {
 		s.log.Warn("guests run without user namespaces of their own: root in them is root here, held by capabilities and seccomp alone", "why", word)

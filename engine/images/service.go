@@ -11,29 +11,22 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
-	"os"
 	"os/exec"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/util/wait"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
-)
 
-// labelConsumer is on every guest; annotationRegistries, on its namespace, says whence its images may come. Both are kithd's,
-// kith.dev/core/api/v1alpha1, and no consumer can write them.
-const (
-	labelConsumer        = "kith.dev/consumer"
-	annotationRegistries = "kith.dev/registries"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/engine/listener"
 )
 
 const (
@@ -51,8 +44,8 @@ type Options struct {
 	Annotations func(ctx context.Context, namespace string) (map[string]string, error)
 }
 
-// Gate is a CRI image service in front of containerd's.
-type Gate struct {
+// Service is a CRI image service in front of containerd's.
+type Service struct {
 	cri.UnimplementedImageServiceServer
 	opts     Options
 	log      *slog.Logger
@@ -66,72 +59,63 @@ type Gate struct {
 }
 
 // Open listens. containerd need not answer yet.
-func Open(o Options, log *slog.Logger) (*Gate, error) {
+func Open(o Options, log *slog.Logger) (*Service, error) {
 	conn, err := grpc.NewClient("unix://"+o.Containerd, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(message), grpc.MaxCallSendMsgSize(message)))
 	if err != nil {
 		return nil, fmt.Errorf("containerd: %w", err)
 	}
-	if err := os.Remove(o.Socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) (err error) { // root's alone, before anybody can connect
-		if outer := c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) }); outer != nil {
-			return outer
-		}
-		return err
-	}}
-	listener, err := private.Listen(context.Background(), "unix", o.Socket)
+	socket, err := listener.Unix(o.Socket)
 	if err != nil {
 		return nil, fmt.Errorf("socket of the image service: %w", err)
 	}
-	g := &Gate{opts: o, log: log, listener: listener, up: cri.NewImageServiceClient(conn), close: conn.Close, slots: map[string]chan struct{}{}}
-	g.server = grpc.NewServer(grpc.MaxRecvMsgSize(message), grpc.MaxSendMsgSize(message))
-	cri.RegisterImageServiceServer(g.server, g)
-	return g, nil
+	s := &Service{opts: o, log: log, listener: socket, up: cri.NewImageServiceClient(conn), close: conn.Close, slots: map[string]chan struct{}{}}
+	s.server = grpc.NewServer(grpc.MaxRecvMsgSize(message), grpc.MaxSendMsgSize(message))
+	cri.RegisterImageServiceServer(s.server, s)
+	return s, nil
 }
 
 // Run serves until ctx ends.
-func (g *Gate) Run(ctx context.Context) error {
-	defer g.close()
-	stopped := context.AfterFunc(ctx, g.server.Stop)
+func (s *Service) Run(ctx context.Context) error {
+	defer s.close()
+	stopped := context.AfterFunc(ctx, s.server.Stop)
 	defer stopped()
-	if err := g.server.Serve(g.listener); err != nil && ctx.Err() == nil {
+	if err := s.server.Serve(s.listener); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("image service: %w", err)
 	}
 	return nil
 }
 
 // ListImages implements cri.ImageServiceServer.
-func (g *Gate) ListImages(ctx context.Context, r *cri.ListImagesRequest) (*cri.ListImagesResponse, error) {
-	return g.up.ListImages(ctx, r)
+func (s *Service) ListImages(ctx context.Context, r *cri.ListImagesRequest) (*cri.ListImagesResponse, error) {
+	return s.up.ListImages(ctx, r)
 }
 
 // ImageStatus implements cri.ImageServiceServer.
-func (g *Gate) ImageStatus(ctx context.Context, r *cri.ImageStatusRequest) (*cri.ImageStatusResponse, error) {
-	return g.up.ImageStatus(ctx, r)
+func (s *Service) ImageStatus(ctx context.Context, r *cri.ImageStatusRequest) (*cri.ImageStatusResponse, error) {
+	return s.up.ImageStatus(ctx, r)
 }
 
 // RemoveImage implements cri.ImageServiceServer.
-func (g *Gate) RemoveImage(ctx context.Context, r *cri.RemoveImageRequest) (*cri.RemoveImageResponse, error) {
-	return g.up.RemoveImage(ctx, r)
+func (s *Service) RemoveImage(ctx context.Context, r *cri.RemoveImageRequest) (*cri.RemoveImageResponse, error) {
+	return s.up.RemoveImage(ctx, r)
 }
 
 // ImageFsInfo implements cri.ImageServiceServer.
-func (g *Gate) ImageFsInfo(ctx context.Context, r *cri.ImageFsInfoRequest) (*cri.ImageFsInfoResponse, error) {
-	return g.up.ImageFsInfo(ctx, r)
+func (s *Service) ImageFsInfo(ctx context.Context, r *cri.ImageFsInfoRequest) (*cri.ImageFsInfoResponse, error) {
+	return s.up.ImageFsInfo(ctx, r)
 }
 
 // PullImage implements cri.ImageServiceServer.
-func (g *Gate) PullImage(ctx context.Context, r *cri.PullImageRequest) (*cri.PullImageResponse, error) {
-	consumer := r.GetSandboxConfig().GetLabels()[labelConsumer]
+func (s *Service) PullImage(ctx context.Context, r *cri.PullImageRequest) (*cri.PullImageResponse, error) {
+	consumer := r.GetSandboxConfig().GetLabels()[v1alpha1.LabelConsumer]
 	if consumer == "" {
-		return g.up.PullImage(ctx, r)
+		return s.up.PullImage(ctx, r)
 	}
 	namespace := r.GetSandboxConfig().GetMetadata().GetNamespace()
-	ref, err := g.pull(ctx, consumer, namespace, r)
+	ref, err := s.pull(ctx, consumer, namespace, r)
 	if err != nil {
-		g.log.Info("image for a guest not pulled", "image", r.GetImage().GetImage(), "namespace", namespace, "err", err)
+		s.log.Info("image for a guest not pulled", "image", r.GetImage().GetImage(), "namespace", namespace, "err", err)
 		return nil, status.Error(codes.Unknown, err.Error())
 	}
 	return &cri.PullImageResponse{ImageRef: ref}, nil
@@ -154,16 +138,17 @@ type auth struct {
 
 // pull gives the image's name with its digest, and not its ID as containerd does: the kubelet keeps a record of who pulled
 // each ID (KEP-2535). With a guest's pull in it, the owner's own pods would have to pull the image they had all along.
-func (g *Gate) pull(ctx context.Context, consumer, namespace string, r *cri.PullImageRequest) (string, error) {
-	notes, err := g.opts.Annotations(ctx, namespace)
+func (s *Service) pull(ctx context.Context, consumer, namespace string, r *cri.PullImageRequest) (string, error) {
+	notes, err := s.opts.Annotations(ctx, namespace)
 	if err != nil {
 		return "", fmt.Errorf("whence guests in namespace %s may have images cannot be read: %w", namespace, err)
 	}
-	registries, said := notes[annotationRegistries]
+	// Who the consumer is and what this says are kithd's to write: no consumer can.
+	registries, said := notes[v1alpha1.AnnotationRegistries]
 	if !said {
 		return "", fmt.Errorf("namespace %s does not say whence its guests may have images; kithd writes that when it runs", namespace)
 	}
-	free, err := g.slot(ctx, consumer)
+	free, err := s.slot(ctx, consumer)
 	if err != nil {
 		return "", err
 	}
@@ -171,40 +156,40 @@ func (g *Gate) pull(ctx context.Context, consumer, namespace string, r *cri.Pull
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
 	a := r.GetAuth()
-	name, err := g.run(ctx, order{
-		Socket: g.opts.Containerd, Image: r.GetImage().GetImage(), Registries: strings.FieldsFunc(registries, func(c rune) bool { return c == ',' }),
+	name, err := s.run(ctx, order{
+		Socket: s.opts.Containerd, Image: r.GetImage().GetImage(), Registries: strings.FieldsFunc(registries, func(c rune) bool { return c == ',' }),
 		Auth: auth{a.GetUsername(), a.GetPassword(), a.GetAuth(), a.GetIdentityToken()},
 	})
 	if err != nil {
 		return "", err
 	}
-	return name, g.heard(ctx, name)
+	return name, s.heard(ctx, name)
 }
 
 // slot waits until one more pull for the consumer may begin.
-func (g *Gate) slot(ctx context.Context, consumer string) (free func(), err error) {
-	g.mu.Lock()
-	s := g.slots[consumer]
-	if s == nil {
-		s = make(chan struct{}, most)
-		g.slots[consumer] = s
+func (s *Service) slot(ctx context.Context, consumer string) (free func(), err error) {
+	s.mu.Lock()
+	slots := s.slots[consumer]
+	if slots == nil {
+		slots = make(chan struct{}, most)
+		s.slots[consumer] = slots
 	}
-	g.mu.Unlock()
+	s.mu.Unlock()
 	select {
-	case s <- struct{}{}:
-		return func() { <-s }, nil
+	case slots <- struct{}{}:
+		return func() { <-slots }, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%d other images of the same consumer are being pulled: %w", most, ctx.Err())
 	}
 }
 
 // run has kith-pull do it.
-func (g *Gate) run(ctx context.Context, o order) (string, error) {
+func (s *Service) run(ctx context.Context, o order) (string, error) {
 	in, err := json.Marshal(o)
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.CommandContext(ctx, g.opts.Program)
+	cmd := exec.CommandContext(ctx, s.opts.Program)
 	// Without the company's proxy: that one resolves names itself, and reaches what it likes.
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/nonexistent", "LANG=C.UTF-8", "GOMEMLIMIT=128MiB"}
 	var out, errs bytes.Buffer
@@ -222,19 +207,14 @@ func (g *Gate) run(ctx context.Context, o order) (string, error) {
 }
 
 // heard waits until containerd's image service has heard of an image that containerd has.
-func (g *Gate) heard(ctx context.Context, name string) error {
-	for deadline := time.Now().Add(10 * time.Second); ; {
-		r, err := g.up.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: name}})
-		if err == nil && r.GetImage().GetId() != "" {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return errors.Join(fmt.Errorf("image %s was pulled, and is not there", name), err)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(50 * time.Millisecond):
-		}
+func (s *Service) heard(ctx context.Context, name string) error {
+	var why error
+	if wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+		r, err := s.up.ImageStatus(ctx, &cri.ImageStatusRequest{Image: &cri.ImageSpec{Image: name}})
+		why = err
+		return r.GetImage().GetId() != "", nil
+	}) != nil {
+		return errors.Join(fmt.Errorf("image %s was pulled, and is not there", name), why)
 	}
+	return nil
 }

@@ -8,10 +8,10 @@ import (
 func TestATunnelIsDownAfterThreeLooksWithoutAnAnswer(t *testing.T) {
 	start := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	at := func(n int) time.Time { return start.Add(time.Duration(n) * resync) }
-	var l life
+	var l liveness
 	is := func(when time.Time, received uint64, ask, silent bool) {
 		t.Helper()
-		if got := l.look(received, when); got != ask || l.silent() != silent {
+		if got := l.observe(received, when); got != ask || l.silent() != silent {
 			t.Errorf("at %s: asks %v, silent %v; want %v, %v", when.Sub(start), got, l.silent(), ask, silent)
 		}
 	}

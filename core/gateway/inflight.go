@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// pipe bounds how many packets are inside WireGuard in one direction. WireGuard itself takes in whatever comes, up to a
+// inFlight bounds how many packets are inside WireGuard in one direction. WireGuard itself takes in whatever comes, up to a
 // thousand batches for each peer, and keeps each packet in a buffer of 64 KiB: what comes faster than it is sealed or opened
 // would fill hundreds of megabytes, which cost more time than the packets in them, for no cache holds them, and all that is
 // above the memory limit is looked for by Go's collector again and again. What waits outside of the pipe does so in the
@@ -14,7 +14,7 @@ import (
 // Packets are counted when they go in and when they come out. What leaves for a peer whose tunnel is down is not: WireGuard
 // keeps a little of it for a handshake that may never be answered, and nobody else shall wait for that. Others that WireGuard
 // drops are not seen again: when nothing came out for a while, and nothing is on its way out, what was counted is forgotten.
-type pipe struct {
+type inFlight struct {
 	in    atomic.Int64
 	out   atomic.Int32  // calls under way in which packets come out
 	waits atomic.Int32  // calls under way that wait for room
@@ -30,10 +30,10 @@ const (
 	lost = 20 * time.Millisecond
 )
 
-func newPipe() *pipe { return &pipe{moved: make(chan struct{}, 1)} }
+func newInFlight() *inFlight { return &inFlight{moved: make(chan struct{}, 1)} }
 
 // await returns when there is room.
-func (p *pipe) await() {
+func (p *inFlight) await() {
 	if p.in.Load() < room {
 		return
 	}
@@ -55,18 +55,18 @@ func (p *pipe) await() {
 }
 
 // enter counts packets that went in.
-func (p *pipe) enter(n int) { p.in.Add(int64(n)) }
+func (p *inFlight) enter(n int) { p.in.Add(int64(n)) }
 
 // begin says that packets are on their way out, and end that so many came out.
-func (p *pipe) begin() { p.out.Add(1) }
+func (p *inFlight) begin() { p.out.Add(1) }
 
-func (p *pipe) end(n int) {
+func (p *inFlight) end(n int) {
 	p.out.Add(-1)
 	p.leave(n)
 }
 
 // leave counts packets that are inside no longer.
-func (p *pipe) leave(n int) {
+func (p *inFlight) leave(n int) {
 	if now := p.in.Add(-int64(n)); now < 0 {
 		p.in.CompareAndSwap(now, 0) // they had been forgotten
 	}
@@ -75,7 +75,7 @@ func (p *pipe) leave(n int) {
 	}
 }
 
-func (p *pipe) tell() {
+func (p *inFlight) tell() {
 	select {
 	case p.moved <- struct{}{}:
 	default:

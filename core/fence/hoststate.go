@@ -13,9 +13,9 @@ import (
 	"kith.dev/core/hostnet"
 )
 
-// lookAround reads the host's links and routes, again when the kernel broke a list off because something changed under it,
+// readHost reads the host's links and routes, again when the kernel broke a list off because something changed under it,
 // as it does while many guests start.
-func lookAround(h *netlink.Handle, group uint32) (s surroundings, err error) {
+func readHost(h *netlink.Handle, group uint32) (s hostState, err error) {
 	err = hostnet.Whole(func() error {
 		links, err := h.LinkList()
 		if err != nil {
@@ -25,14 +25,14 @@ func lookAround(h *netlink.Handle, group uint32) (s surroundings, err error) {
 		if err != nil {
 			return fmt.Errorf("list routes: %w", err)
 		}
-		s = surroundingsOf(group, links, routes)
+		s = hostStateOf(group, links, routes)
 		return nil
 	})
 	return s, err
 }
 
-func surroundingsOf(group uint32, links []netlink.Link, routes []netlink.Route) surroundings {
-	s := surroundings{links: map[string][]netip.Addr{}}
+func hostStateOf(group uint32, links []netlink.Link, routes []netlink.Route) hostState {
+	s := hostState{links: map[string][]netip.Addr{}}
 	names := map[int]string{}
 	guests := map[int]string{}
 	for _, l := range links {
@@ -69,7 +69,7 @@ func surroundingsOf(group uint32, links []netlink.Link, routes []netlink.Route) 
 // isDefault: VPNs like to take the default route in two halves, which beat the real one.
 func isDefault(r netlink.Route) bool { return hostnet.Prefix(r.Dst).Bits() <= 1 }
 
-func (s *surroundings) addUplink(r netlink.Route, names map[int]string) {
+func (s *hostState) addUplink(r netlink.Route, names map[int]string) {
 	hops := r.MultiPath
 	if len(hops) == 0 {
 		hops = []*netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw}}

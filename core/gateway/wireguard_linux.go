@@ -18,8 +18,8 @@ import (
 	"kith.dev/core/netplan"
 )
 
-// engine is the running half of a Gateway: the WireGuard device and the kernel's side of it.
-type engine struct {
+// wireguard is the running half of a Gateway: the WireGuard device and the kernel's side of it.
+type wireguard struct {
 	dev    *device.Device
 	node   *noderoute.Node
 	port   uint16
@@ -28,24 +28,24 @@ type engine struct {
 	kept   map[Key]bool    // whom WireGuard was told to keep alive
 }
 
-func newEngine(ctx context.Context, cfg Config, t *tap, shook func()) (*engine, error) {
-	native, err := createTUN(ctx, cfg.Device, cfg.MTU)
+func newWireGuard(ctx context.Context, cfg Config, t *tap, shook func()) (*wireguard, error) {
+	native, err := createTUN(ctx, cfg.Device, DefaultMTU)
 	if err != nil {
 		return nil, err
 	}
 	t.Device = native
-	t.outbound, t.inbound = newPipe(), newPipe()
+	t.outbound, t.inbound = newInFlight(), newInFlight()
 	tooBig := make(chan struct{}, 1)
 	dev := device.NewDevice(t, newBind(tooBig, shook, t.outbound, t.inbound), deviceLog(cfg.Log))
-	e := &engine{dev: dev, port: cfg.ListenPort, tooBig: tooBig, peers: map[string]Peer{}, kept: map[Key]bool{}}
-	fail := func(err error) (*engine, error) {
+	w := &wireguard{dev: dev, port: cfg.ListenPort, tooBig: tooBig, peers: map[string]Peer{}, kept: map[Key]bool{}}
+	fail := func(err error) (*wireguard, error) {
 		dev.Close()
-		if e.node != nil {
-			e.node.Down()
+		if w.node != nil {
+			w.node.Down()
 		}
 		return nil, err
 	}
-	if e.node, err = noderoute.New(cfg.Device, cfg.Address, cfg.Log); err != nil {
+	if w.node, err = noderoute.New(cfg.Device, cfg.Address, cfg.Log); err != nil {
 		return fail(err)
 	}
 	settings := fmt.Sprintf("private_key=%s\nlisten_port=%d\nreplace_peers=true\n", cfg.PrivateKey.hex(), cfg.ListenPort)
@@ -55,10 +55,10 @@ func newEngine(ctx context.Context, cfg Config, t *tap, shook func()) (*engine, 
 	if err := dev.Up(); err != nil {
 		return fail(fmt.Errorf("listen on UDP port %d: %w; is another kithd or a WireGuard interface using it?", cfg.ListenPort, err))
 	}
-	if err := e.node.Up(); err != nil {
+	if err := w.node.Up(); err != nil {
 		return fail(err)
 	}
-	return e, nil
+	return w, nil
 }
 
 // createTUN waits a moment for the device of a predecessor that was just killed.
@@ -79,17 +79,17 @@ func createTUN(ctx context.Context, name string, mtu int) (tun.Device, error) {
 	}
 }
 
-func (e *engine) close() {
-	e.dev.Close()
-	e.node.Down()
+func (w *wireguard) close() {
+	w.dev.Close()
+	w.node.Down()
 }
 
 // setPeer tells WireGuard what changed. An endpoint that is the same as before is left alone: WireGuard may know
 // a newer one from the peer's own packets. The keepalive is left to hello: setting it begins a handshake.
-func (e *engine) setPeer(p Peer) error {
-	old, known := e.peers[p.ID]
+func (w *wireguard) setPeer(p Peer) error {
+	old, known := w.peers[p.ID]
 	if known && old.PublicKey != p.PublicKey {
-		e.removePeer(p.ID)
+		w.removePeer(p.ID)
 		old, known = Peer{}, false
 	}
 	var b strings.Builder
@@ -103,25 +103,25 @@ func (e *engine) setPeer(p Peer) error {
 			fmt.Fprintf(&b, "allowed_ip=%s\n", m.Alias)
 		}
 	}
-	if err := e.dev.IpcSet(b.String()); err != nil {
+	if err := w.dev.IpcSet(b.String()); err != nil {
 		return fmt.Errorf("configure WireGuard: %w", err)
 	}
-	e.peers[p.ID] = p
+	w.peers[p.ID] = p
 	return nil
 }
 
-func (e *engine) removePeer(id string) {
-	if p, ok := e.peers[id]; ok {
-		e.dev.RemovePeer(device.NoisePublicKey(p.PublicKey))
-		delete(e.peers, id)
-		delete(e.kept, p.PublicKey)
+func (w *wireguard) removePeer(id string) {
+	if p, ok := w.peers[id]; ok {
+		w.dev.RemovePeer(device.NoisePublicKey(p.PublicKey))
+		delete(w.peers, id)
+		delete(w.kept, p.PublicKey)
 	}
 }
 
 // rebind opens the UDP socket anew on the same port and forgets cached source addresses. Device.BindUpdate alone
 // would move to a random port for good after the port was busy once.
-func (e *engine) rebind() error {
-	return e.dev.IpcSet(fmt.Sprintf("listen_port=%d\n", e.port))
+func (w *wireguard) rebind() error {
+	return w.dev.IpcSet(fmt.Sprintf("listen_port=%d\n", w.port))
 }
 
 func sameAlias(a, b netplan.Mapping) bool { return a.Alias == b.Alias }

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kith.dev/core/api/v1alpha1"
 )
 
 // The test program is also the kith-pull of these tests: it notes its order beside itself and says what was pulled.
@@ -95,14 +97,14 @@ func newWorld(t *testing.T, annotations func(context.Context, string) (map[strin
 	t.Cleanup(containerd.Stop)
 
 	t.Setenv("HTTPS_PROXY", "http://proxy.example:3128")
-	gate, err := Open(Options{Socket: filepath.Join(dir, "g"), Containerd: filepath.Join(dir, "c"), Program: filepath.Join(dir, "kith-pull"), Annotations: annotations},
+	ours, err := Open(Options{Socket: filepath.Join(dir, "g"), Containerd: filepath.Join(dir, "c"), Program: filepath.Join(dir, "kith-pull"), Annotations: annotations},
 		slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- gate.Run(ctx) }()
+	go func() { ended <- ours.Run(ctx) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
@@ -126,7 +128,7 @@ func (w *world) pull(t *testing.T, image string, labels map[string]string) (stri
 	return r.GetImageRef(), err
 }
 
-var guest = map[string]string{labelConsumer: "abc"}
+var guest = map[string]string{v1alpha1.LabelConsumer: "abc"}
 
 func said(notes map[string]string, err error) func(context.Context, string) (map[string]string, error) {
 	return func(_ context.Context, namespace string) (map[string]string, error) {
@@ -138,7 +140,7 @@ func said(notes map[string]string, err error) func(context.Context, string) (map
 }
 
 func TestContainerdPullsNothingForGuests(t *testing.T) {
-	w := newWorld(t, said(map[string]string{annotationRegistries: "ghcr.io,http://r.lan:5000,*"}, nil))
+	w := newWorld(t, said(map[string]string{v1alpha1.AnnotationRegistries: "ghcr.io,http://r.lan:5000,*"}, nil))
 	if ref, err := w.pull(t, "a/b:1", guest); err != nil || ref != "a/b:1@sha256:1" || w.asked.Load() < 3 {
 		t.Fatalf("%q %v", ref, err)
 	}
@@ -182,7 +184,7 @@ func TestWhoDoesNotKnowTheOwnersWordPullsNothing(t *testing.T) {
 			t.Errorf("%s: it was pulled", what)
 		}
 	}
-	w := newWorld(t, said(map[string]string{annotationRegistries: ""}, nil)) // the internet is denied, nothing is listed
+	w := newWorld(t, said(map[string]string{v1alpha1.AnnotationRegistries: ""}, nil)) // the internet is denied, nothing is listed
 	if _, err := w.pull(t, "a/b:1", guest); err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +201,7 @@ func TestOnlyRootSpeaksToTheImageService(t *testing.T) {
 }
 
 func TestOneConsumersPullsDoNotHoldUpAnothers(t *testing.T) {
-	g := &Gate{slots: map[string]chan struct{}{}}
+	g := &Service{slots: map[string]chan struct{}{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	for range most {
 		if _, err := g.slot(ctx, "alice"); err != nil {

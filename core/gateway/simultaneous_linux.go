@@ -10,12 +10,12 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 )
 
-// crossing settles handshakes that two peers begin at the same moment. WireGuard would answer the other's
+// simultaneous settles handshakes that two peers begin at the same moment. WireGuard would answer the other's
 // initiation and at the same time take the answer to its own; its workers do that in parallel on one state, and
 // now and then end with a session registered under the wrong index: one direction is deaf until, after 15 seconds
 // without an answer, a new handshake is tried. So one of the two initiations is ignored, the same at both ends:
 // the one whose ephemeral key is lower.
-type crossing struct {
+type simultaneous struct {
 	mu   sync.Mutex
 	sent map[string]initiation // by endpoint
 }
@@ -37,7 +37,7 @@ func initiationKey(b []byte) (key []byte, ok bool) {
 	return b[8:40], true
 }
 
-func (c *crossing) leaving(b []byte, to conn.Endpoint) {
+func (c *simultaneous) leaving(b []byte, to conn.Endpoint) {
 	key, ok := initiationKey(b)
 	if !ok {
 		return
@@ -54,7 +54,7 @@ func (c *crossing) leaving(b []byte, to conn.Endpoint) {
 }
 
 // loses tells whether an arriving initiation crossed one of ours that takes precedence.
-func (c *crossing) loses(b []byte, from conn.Endpoint) bool {
+func (c *simultaneous) loses(b []byte, from conn.Endpoint) bool {
 	key, ok := initiationKey(b)
 	if !ok {
 		return false

@@ -29,7 +29,7 @@ func up() *atomic.Bool {
 }
 
 // awaits calls await and tells when it returned.
-func awaits(p *pipe) <-chan time.Time {
+func awaits(p *inFlight) <-chan time.Time {
 	c := make(chan time.Time, 1)
 	go func() { p.await(); c <- time.Now() }()
 	return c
@@ -39,7 +39,7 @@ func waiting(c <-chan time.Time) bool { return len(c) == 0 }
 
 func TestAFullPipeWaitsUntilSomethingCameOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPipe()
+		p := newInFlight()
 		p.enter(room - 1)
 		p.await() // there is room for one
 		p.enter(10)
@@ -61,7 +61,7 @@ func TestAFullPipeWaitsUntilSomethingCameOut(t *testing.T) {
 
 func TestAPipeForgetsWhatWasDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPipe()
+		p := newInFlight()
 		start := time.Now()
 		p.enter(room)
 		if took := (<-awaits(p)).Sub(start); took != lost {
@@ -77,7 +77,7 @@ func TestAPipeForgetsWhatWasDropped(t *testing.T) {
 // A socket may be blocked for long, when the network is slow.
 func TestAPipeDoesNotForgetWhileSomethingIsOnItsWayOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPipe()
+		p := newInFlight()
 		p.enter(room)
 		p.begin()
 		c := awaits(p)
@@ -97,7 +97,7 @@ func TestAPipeDoesNotForgetWhileSomethingIsOnItsWayOut(t *testing.T) {
 func TestMessagesThatWireGuardLeavesAreNotInside(t *testing.T) {
 	taken, packet := make([]byte, 2000), make([]byte, 100)
 	packet[0] = device.MessageTransportType
-	b := newBind(nil, func() {}, newPipe(), newPipe())
+	b := newBind(nil, func() {}, newInFlight(), newInFlight())
 	receive := b.receive(func(bufs [][]byte, sizes []int, from []conn.Endpoint) (int, error) {
 		for i := range 3 {
 			sizes[i] = copy(bufs[i], packet)
@@ -156,7 +156,7 @@ func TestWireGuardTakesInNoMoreThanAPipeHolds(t *testing.T) {
 			binds := bindtest.NewChannelBinds()
 			here, there := &network{Bind: binds[0]}, &network{Bind: binds[1]}
 			from, to := newEndless("10.45.0.0/16", "10.46.0.0/16"), newEndless("10.46.0.0/16", "10.45.0.0/16")
-			acquaint(t, wireguardOf(t, from, here), wireguardOf(t, to, there))
+			acquaint(t, bareOf(t, from, here), bareOf(t, to, there))
 			t.Cleanup(func() { // while both are open: bindtest waits for ever to send to one that was closed
 				to.blocked.Store(false)
 				for _, n := range []*network{here, there} {
@@ -187,14 +187,14 @@ func TestWireGuardTakesInNoMoreThanAPipeHolds(t *testing.T) {
 
 const batch = 128
 
-// wireguard is one of WireGuard's devices between a tap and a bind of ours.
-type wireguard struct {
+// bare is one of WireGuard's devices between a tap and a bind of ours.
+type bare struct {
 	*device.Device
 	key  PrivateKey
 	kind *endless
 }
 
-func wireguardOf(t *testing.T, d *endless, n *network) *wireguard {
+func bareOf(t *testing.T, d *endless, n *network) *bare {
 	t.Helper()
 	tap := tapOf(d, up())
 	bind := newBind(nil, func() {}, tap.outbound, tap.inbound)
@@ -203,7 +203,7 @@ func wireguardOf(t *testing.T, d *endless, n *network) *wireguard {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &wireguard{Device: device.NewDevice(tap, bind, device.NewLogger(device.LogLevelError, t.Name())), key: key, kind: d}
+	w := &bare{Device: device.NewDevice(tap, bind, device.NewLogger(device.LogLevelError, t.Name())), key: key, kind: d}
 	t.Cleanup(func() { d.blocked.Store(false); n.blocked.Store(false); w.Close() })
 	return w
 }
@@ -212,14 +212,14 @@ func tapOf(d *endless, state *atomic.Bool) *tap {
 	other := testPeer("other", testMapping(d.theirs, d.theirs), testMapping(d.own, d.own))
 	var now atomic.Pointer[datapath.Table]
 	now.Store(datapath.New(datapath.Host{Self: netip.MustParseAddr("10.47.0.1")}, []datapath.Peer{{Pair: other.Pair, MTU: DefaultMTU, Up: state}}))
-	return &tap{Device: d, table: &now, drops: new(datapath.Drops), outbound: newPipe(), inbound: newPipe()}
+	return &tap{Device: d, table: &now, drops: new(datapath.Drops), outbound: newInFlight(), inbound: newInFlight()}
 }
 
 // acquaint makes peers of two devices; bindtest has the first at port 2 and the second at port 1.
-func acquaint(t *testing.T, a, b *wireguard) {
+func acquaint(t *testing.T, a, b *bare) {
 	t.Helper()
 	for _, p := range []struct {
-		w, o *wireguard
+		w, o *bare
 		port int
 	}{{a, b, 1}, {b, a, 2}} {
 		settings := fmt.Sprintf("private_key=%s\nreplace_peers=true\npublic_key=%s\nallowed_ip=%s\nendpoint=127.0.0.1:%d\n",

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -11,6 +12,51 @@ import (
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
 )
+
+// listen looks what came of all peers, and asks those of whom nothing did. Callers must not hold mu.
+func (g *Gateway) listen(now time.Time) {
+	g.mu.Lock()
+	if g.live == nil {
+		g.mu.Unlock()
+		return
+	}
+	stats := g.live.stats()
+	var ask []Peer
+	for _, r := range g.peers {
+		if r.life.observe(stats[r.PublicKey].Received, now) {
+			ask = append(ask, r.Peer)
+		}
+	}
+	g.mu.Unlock()
+	for _, p := range ask {
+		g.nudge(p)
+	}
+}
+
+// nudge sends one ICMP echo to a peer's gateway. Nobody waits for the answer: that anything came is seen at the next look. To
+// WireGuard it is data, so when no answer comes it begins a handshake by itself.
+func (g *Gateway) nudge(p Peer) {
+	to, ok := p.gateway()
+	if !ok {
+		return
+	}
+	c, err := icmp.ListenPacket("ip4:icmp", g.cfg.Address.String())
+	if err == nil {
+		err = errors.Join(request(c, &net.IPAddr{IP: to.AsSlice()}, icmp.Echo{ID: 1, Seq: 1, Data: []byte("kith")}), c.Close())
+	}
+	if err != nil {
+		g.cfg.Log.Debug("peer is not asked for an answer through the tunnel", "peer", p.Name, "err", err)
+	}
+}
+
+// request sends an echo request (RFC 792).
+func request(c *icmp.PacketConn, to net.Addr, body icmp.Echo) error {
+	b, err := (&icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &body}).Marshal(nil)
+	if err == nil {
+		_, err = c.WriteTo(b, to)
+	}
+	return err
+}
 
 // RTT measures the round trip through the tunnel to a peer's gateway with one ICMP echo, two more if it is lost.
 // The peer's kernel answers, so it also proves that both translations work. It ends with ctx, or after three
@@ -57,17 +103,12 @@ func echo(ctx context.Context, c *icmp.PacketConn, to net.Addr, seq, padding int
 	nonce := make([]byte, 16)
 	rand.Read(nonce)
 	id := int(nonce[0])<<8 | int(nonce[1])
-	msg := icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: id, Seq: seq, Data: append(nonce[:16:16], make([]byte, padding)...)}}
-	b, err := msg.Marshal(nil)
-	if err != nil {
-		return 0, err
-	}
 	if ctx.Err() != nil {
 		return 0, ctx.Err()
 	}
 	c.SetDeadline(time.Now().Add(time.Second))
 	start := time.Now()
-	if _, err := c.WriteTo(b, to); err != nil {
+	if err := request(c, to, icmp.Echo{ID: id, Seq: seq, Data: append(nonce[:16:16], make([]byte, padding)...)}); err != nil {
 		return 0, err
 	}
 	buf := make([]byte, 1<<16)

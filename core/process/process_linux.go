@@ -1,4 +1,4 @@
-package cluster
+package process
 
 import (
 	"bytes"
@@ -7,13 +7,14 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// process is a process that need not be our child, held by a pidfd so that its number cannot be reused under us.
-type process struct {
-	pid int
+// Process is a process that need not be our child, held by a pidfd so that its number cannot be reused under us.
+type Process struct {
+	PID int
 	fd  int
 }
 
@@ -35,7 +36,7 @@ func birth(pid int) (string, error) {
 	return string(fields[19]), nil
 }
 
-func openProcess(pid int, born string) (*process, error) {
+func open(pid int, born string) (*Process, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return nil, err
@@ -44,12 +45,12 @@ func openProcess(pid int, born string) (*process, error) {
 		unix.Close(fd)
 		return nil, errors.New("another process has this pid now")
 	}
-	return &process{pid, fd}, nil
+	return &Process{pid, fd}, nil
 }
 
-// wait returns true when the process has ended, false when ctx has. It sleeps in poll(2) on the pidfd, which turns
+// Wait returns true when the process has ended, false when ctx has. It sleeps in poll(2) on the pidfd, which turns
 // readable at the process's end, and on a pipe that ctx closes.
-func (p *process) wait(ctx context.Context) bool {
+func (p *Process) Wait(ctx context.Context) bool {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return false
@@ -71,28 +72,28 @@ func (p *process) wait(ctx context.Context) bool {
 	}
 }
 
-// end asks the process to end, and kills it if it has not when patience is over.
-func (p *process) end(ctx context.Context, patience context.Context) error {
+// End asks the process to end, and kills it if it has not after so long.
+func (p *Process) End(ctx context.Context, patience time.Duration) error {
+	polite, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	for _, step := range []struct {
 		signal syscall.Signal
 		until  context.Context
-	}{{syscall.SIGTERM, patience}, {syscall.SIGKILL, ctx}} {
+	}{{syscall.SIGTERM, polite}, {syscall.SIGKILL, ctx}} {
 		if err := unix.PidfdSendSignal(p.fd, step.signal, nil, 0); errors.Is(err, unix.ESRCH) {
 			return nil
 		} else if err != nil {
-			return fmt.Errorf("end process %d: %w", p.pid, err)
+			return fmt.Errorf("end process %d: %w", p.PID, err)
 		}
-		if p.wait(step.until) {
+		if p.Wait(step.until) {
 			return nil
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
-	return fmt.Errorf("process %d does not end", p.pid)
+	return fmt.Errorf("process %d does not end", p.PID)
 }
 
-func (p *process) close() { unix.Close(p.fd) }
-
-// supported tells why the built-in engine cannot run here: it can.
-func supported() error { return nil }
+// Close lets go of the process, which runs on.
+func (p *Process) Close() { unix.Close(p.fd) }

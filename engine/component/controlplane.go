@@ -33,9 +33,8 @@ func (c ControllerManager) Run(ctx context.Context) error {
 		return err
 	}
 	all, off, aliases := cm.KnownControllers(), cm.ControllersDisabledByDefault(), cm.ControllerAliases()
-	kubeconfig := c.kubeconfig("controller-manager")
 	err = parse("kube-controller-manager", o.Flags(all, off, aliases), map[string]string{
-		"kubeconfig":               kubeconfig,
+		"kubeconfig":               c.kubeconfig("controller-manager"),
 		"secure-port":              "0",
 		"allocate-node-cidrs":      "false",
 		"cluster-cidr":             c.ClusterCIDR.String(),
@@ -69,9 +68,8 @@ type Scheduler struct{ PKI }
 // Run schedules until ctx ends.
 func (s Scheduler) Run(ctx context.Context) error {
 	o := scheduleroptions.NewOptions()
-	kubeconfig := s.kubeconfig("scheduler")
 	err := parse("kube-scheduler", *o.Flags, map[string]string{
-		"kubeconfig":   kubeconfig,
+		"kubeconfig":   s.kubeconfig("scheduler"),
 		"secure-port":  "0",
 		"leader-elect": "false",
 		"profiling":    "false",

@@ -10,8 +10,8 @@ import "time"
 // minute. Looks are counted, not seconds: a process that was stopped asks before it says so.
 const unheard = 3
 
-// life is what was heard of one peer.
-type life struct {
+// liveness is what was heard of one peer.
+type liveness struct {
 	received uint64    // bytes at the last look that saw more than the one before
 	heard    time.Time // that look
 	looked   time.Time // the last that counted
@@ -19,14 +19,14 @@ type life struct {
 }
 
 // note takes in how many bytes came by now.
-func (l *life) note(received uint64, now time.Time) {
+func (l *liveness) note(received uint64, now time.Time) {
 	if received != l.received || l.heard.IsZero() {
-		*l = life{received: received, heard: now, looked: now}
+		*l = liveness{received: received, heard: now, looked: now}
 	}
 }
 
-// look is note for one of the looks that are resync apart, and reports whether to ask the peer for an answer.
-func (l *life) look(received uint64, now time.Time) (ask bool) {
+// observe is note for one of the looks that are resync apart, and reports whether to ask the peer for an answer.
+func (l *liveness) observe(received uint64, now time.Time) (ask bool) {
 	l.note(received, now)
 	if now.Sub(l.looked) < resync*9/10 {
 		return false
@@ -36,14 +36,4 @@ func (l *life) look(received uint64, now time.Time) (ask bool) {
 	return true
 }
 
-func (l *life) silent() bool { return l.misses >= unheard }
-
-// lifeOf is what was heard of a peer. Callers hold mu.
-func (g *Gateway) lifeOf(id string) *life {
-	l := g.lives[id]
-	if l == nil {
-		l = &life{}
-		g.lives[id] = l
-	}
-	return l
-}
+func (l *liveness) silent() bool { return l.misses >= unheard }

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/netip"
-	"os"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,25 +28,15 @@ type claim struct {
 	uid     types.UID
 	address netip.Addr
 	at      time.Time
-	done    chan struct{} // closed when rules that know the pod are in force
-}
-
-func listen(socket string) (net.Listener, error) {
-	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
-	}
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		return nil, fmt.Errorf("socket for pods' policies: %w", err)
-	}
-	return l, os.Chmod(socket, 0o600)
+	done    <-chan struct{} // closed by free, which may be called again
+	free    func()          // when rules that know the pod are in force
 }
 
 func (c *Controller) serve(ctx context.Context) {
-	stop := context.AfterFunc(ctx, func() { c.gate.Close() })
+	stop := context.AfterFunc(ctx, func() { c.socket.Close() })
 	defer stop()
 	for {
-		conn, err := c.gate.Accept()
+		conn, err := c.socket.Accept()
 		if err != nil {
 			return
 		}
@@ -76,7 +64,9 @@ func (c *Controller) admit(ctx context.Context, from io.Reader) error {
 	if len(c.policies.GetStore().ListKeys()) == 0 {
 		return nil
 	}
-	mine := &claim{uid: types.UID(ask.UID), address: address, at: time.Now(), done: make(chan struct{})}
+	settled, free := context.WithCancel(context.WithoutCancel(ctx))
+	defer free()
+	mine := &claim{uid: types.UID(ask.UID), address: address, at: time.Now(), done: settled.Done(), free: free}
 	c.mu.Lock()
 	c.claims[mine.uid] = mine
 	c.mu.Unlock()
@@ -138,14 +128,5 @@ func (c *Controller) settleAll(err error) {
 	for uid, at := range c.claims {
 		at.free()
 		delete(c.claims, uid)
-	}
-}
-
-// free may be called again.
-func (at *claim) free() {
-	select {
-	case <-at.done:
-	default:
-		close(at.done)
 	}
 }
