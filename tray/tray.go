@@ -162,8 +162,8 @@ func (t *Tray) show() {
 }
 
 func kindsOf(s notice.Settings) (list []menu.Kind) {
-	for _, k := range notice.Kinds() {
-		list = append(list, menu.Kind{Name: string(k), Label: k.Label(), On: s.Shows(k)})
+	for _, k := range notice.Kinds {
+		list = append(list, menu.Kind{Name: string(k.Kind), Label: k.Label, On: s.Shows(k.Kind)})
 	}
 	return list
 }

@@ -16,7 +16,7 @@ import (
 
 	"kith.dev/cli"
 	"kith.dev/daemon/config"
-	"kith.dev/tray/command"
+	desktop "kith.dev/tray"
 )
 
 func main() {
@@ -125,7 +125,7 @@ Every flag is also a key of its configuration file, see kith.yaml(5). Flags win 
 
 // tray is the command line of kith-tray.
 func tray() *cobra.Command {
-	c := command.New(func(string) string { return "" }, "", nil)
+	c := desktop.Command(func(string) string { return "" }, "")
 	c.RunE, c.Run = nil, func(*cobra.Command, []string) {}
 	return c
 }

@@ -7,6 +7,7 @@
 package menu
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -173,15 +174,5 @@ func count(n int, one, many string) string {
 
 // join puts the parts that are not empty into one line.
 func join(parts ...string) string {
-	var b strings.Builder
-	for _, p := range parts {
-		if p == "" {
-			continue
-		}
-		if b.Len() > 0 {
-			b.WriteString(" · ")
-		}
-		b.WriteString(p)
-	}
-	return b.String()
+	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), " · ")
 }

@@ -55,7 +55,16 @@ type task struct {
 	retract bool
 }
 
-// NewBus makes a Bus on a connection of its own: fyne.io/systray closes the shared one.
+// Desktop is the Screen of this session. The error says that there is no session bus.
+func Desktop(log *slog.Logger) (Screen, error) {
+	conn, err := dbus.ConnectSessionBus()
+	if err != nil {
+		return nil, fmt.Errorf("connect to the session bus: %w", err)
+	}
+	return NewBus(conn, log), nil
+}
+
+// NewBus makes a Bus on a connection that is its own: Run closes it.
 func NewBus(conn *dbus.Conn, log *slog.Logger) *Bus {
 	return &Bus{conn: conn, log: log, wake: make(chan struct{}, 1), shown: map[uint32]Notice{}}
 }
@@ -73,10 +82,7 @@ func (b *Bus) enqueue(t task) {
 	}
 	b.queue = append(b.queue, t)
 	b.mu.Unlock()
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
+	wake(b.wake)
 }
 
 func (b *Bus) dequeue() (task, bool) {
@@ -92,6 +98,7 @@ func (b *Bus) dequeue() (task, bool) {
 
 // Run implements Screen.
 func (b *Bus) Run(ctx context.Context, clicked func(Answer)) error {
+	defer b.conn.Close()
 	signals := make(chan *dbus.Signal, 64)
 	b.conn.Signal(signals)
 	defer b.conn.RemoveSignal(signals)

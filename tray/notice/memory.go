@@ -34,8 +34,7 @@ type Memory struct {
 	started   bool                // and lists out of the cluster
 	ready     bool                // there are such lists now
 	peers     map[string]relation // by ID
-	requests  map[string]string   // pending ones of peers, by ID: whose, and with which code
-	granted   map[string]string   // what a yes to those gives
+	requests  map[string]pending  // pending ones of peers, by ID
 	confirms  map[string]string   // what peers accepted and this owner has to confirm, by their IDs
 	compares  map[string]string   // codes that owners of peers, by their IDs, compare with this screen
 	refused   map[string]bool     // guests, by namespace/name
@@ -45,6 +44,12 @@ type Memory struct {
 	seq       uint64    // of the last event
 	said      map[string]time.Time
 	recent    map[Kind]burst
+}
+
+// pending is what makes a request another one than before: a peer that asks again may have the same ID.
+type pending struct {
+	peer, code string
+	grants     string // what a yes gives
 }
 
 // relation is what was last seen of a peer.

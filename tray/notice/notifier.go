@@ -71,12 +71,9 @@ func (n *Notifier) Observe(s api.Snapshot, err error) {
 	returned := n.gone && !in.Gone
 	n.latest, n.gone = in, in.Gone
 	n.mu.Unlock()
-	n.ring()
+	wake(n.wake)
 	if returned {
-		select {
-		case n.back <- struct{}{}:
-		default:
-		}
+		wake(n.back)
 	}
 }
 
@@ -96,9 +93,10 @@ func (n *Notifier) Say(notice Notice) {
 // Again shows the notice of something that still waits for an answer, such as Asks or Accepts give. It is taken back as usual.
 func (n *Notifier) Again(notice Notice) { n.screen.Show(notice) }
 
-func (n *Notifier) ring() {
+// wake has whoever waits look; it need not be told twice.
+func wake(waiting chan<- struct{}) {
 	select {
-	case n.wake <- struct{}{}:
+	case waiting <- struct{}{}:
 	default:
 	}
 }
@@ -180,7 +178,7 @@ func (n *Notifier) follow(ctx context.Context) {
 				n.events = append(n.events, e)
 			}
 			n.mu.Unlock()
-			n.ring()
+			wake(n.wake)
 		}
 		pause := feedAgain
 		n.mu.Lock()

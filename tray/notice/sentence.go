@@ -1,6 +1,7 @@
 package notice
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 
@@ -27,11 +28,5 @@ func sentence(s string) string {
 
 // lines joins the parts that are not empty.
 func lines(parts ...string) string {
-	var full []string
-	for _, p := range parts {
-		if p != "" {
-			full = append(full, p)
-		}
-	}
-	return strings.Join(full, "\n")
+	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), "\n")
 }

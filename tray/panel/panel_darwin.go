@@ -14,6 +14,7 @@ import (
 
 	"kith.dev/assets/icon"
 	"kith.dev/tray/menu"
+	"kith.dev/tray/session"
 )
 
 // EXPERIMENTAL: this is built, and never ran on a Mac.
@@ -51,7 +52,7 @@ type drawn struct {
 var live *Panel
 
 // New offers the icon. Nobody sees it before Run.
-func New(first Picture, log *slog.Logger) (*Panel, error) {
+func New(_ session.Bus, first Picture, log *slog.Logger) (*Panel, error) {
 	if _, err := purego.Dlopen("/System/Library/Frameworks/AppKit.framework/AppKit", purego.RTLD_GLOBAL|purego.RTLD_NOW); err != nil {
 		return nil, fmt.Errorf("load AppKit: %w", err)
 	}
