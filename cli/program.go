@@ -157,13 +157,18 @@ func between(least, most int) cobra.PositionalArgs {
 const callTimeout = 40 * time.Second
 
 // call makes a call that kithd answers at once.
-func call[T any](p *program, c *cobra.Command, f func(context.Context, *client.Client) (T, error)) (T, error) {
+func call[T any](p *program, c *cobra.Command, f func(*client.Client, context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(c.Context(), callTimeout)
 	defer cancel()
 	kithd := p.kithd()
 	defer kithd.Close()
 	defer p.progress("waiting for kithd").stop()
-	return f(ctx, kithd)
+	return f(kithd, ctx)
+}
+
+// callAbout is call for what takes one argument.
+func callAbout[A, T any](p *program, c *cobra.Command, f func(*client.Client, context.Context, A) (T, error), about A) (T, error) {
+	return call(p, c, func(kithd *client.Client, ctx context.Context) (T, error) { return f(kithd, ctx, about) })
 }
 
 // long makes a call that may take as long as timeout (0: any time) and shows its progress.

@@ -66,14 +66,10 @@ may be given by name; of others only the whole ID counts, since anybody can call
 			return err
 		}
 		if !sets {
-			return p.listPolicies(c, f.policy)
+			return list(p, c, nonEmpty(f.policy), policyListing)
 		}
-		policy := f.policy
-		if policy == "" {
-			policy = api.DefaultPolicy
-		}
-		set, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Policy, error) {
-			return kithd.SetPolicy(ctx, policy, change)
+		set, err := call(p, c, func(kithd *client.Client, ctx context.Context) (api.Policy, error) {
+			return kithd.SetPolicy(ctx, cmp.Or(f.policy, api.DefaultPolicy), change)
 		})
 		if err != nil {
 			return err
@@ -81,20 +77,9 @@ may be given by name; of others only the whole ID counts, since anybody can call
 		if done, err := p.machine(set); done {
 			return err
 		}
-		return p.printPolicies([]api.Policy{set}, "")
+		return printList(p, []api.Policy{set}, policyListing)
 	}
 	return c
-}
-
-// printPolicies shows policies, and under them what does not come to what it reads.
-func (p *program) printPolicies(policies []api.Policy, none string) error {
-	err := printList(p, policies, policyColumns, none)
-	for _, policy := range policies {
-		for _, text := range policy.Notes {
-			p.printNotes(note{policy.Name, text})
-		}
-	}
-	return err
 }
 
 var isLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
@@ -174,21 +159,16 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 	return change, sets, nil
 }
 
-func (p *program) listPolicies(c *cobra.Command, name string) error {
-	policies, err := call(p, c, func(ctx context.Context, kithd *client.Client) ([]api.Policy, error) { return kithd.Policies(ctx) })
-	if err != nil {
-		return err
-	}
-	var names []string
-	if name != "" {
-		names = []string{name}
-	}
-	policies, err = pick(policies, names, func(x api.Policy, name string) bool { return x.Name == name },
-		func(name string) error { return api.NotFound("policy", name, "kith share") })
-	if err != nil {
-		return err
-	}
-	return p.printPolicies(policies, "nothing is offered; `kith share 50%` offers half of this machine")
+// policyListing shows policies, and under them what does not come to what it reads.
+var policyListing = listing[api.Policy]{
+	get: (*client.Client).Policies, match: func(x api.Policy, name string) bool { return x.Name == name }, noun: "policy", others: "kith share",
+	columns: policyColumns, none: "nothing is offered; `kith share 50%` offers half of this machine",
+	notes: func(x api.Policy) (notes []note) {
+		for _, text := range x.Notes {
+			notes = append(notes, note{x.Name, text})
+		}
+		return notes
+	},
 }
 
 var policyColumns = []screen.Column[api.Policy]{
