@@ -2,6 +2,7 @@ package localapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -42,6 +43,17 @@ func withCaller(ctx context.Context, conn net.Conn) context.Context {
 		c.err = fmt.Errorf("%T is not a unix socket", conn)
 	}
 	return context.WithValue(ctx, callerKey{}, c)
+}
+
+// credentialsOf asks the kernel who is at the other end.
+func credentialsOf(conn *net.UnixConn) (c credentials, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return c, err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { c, failed = credentialsAt(int(fd)) })
+	return c, errors.Join(err, failed)
 }
 
 // authorize lets root, the user kithd runs as and the group in, and tells everybody else whom to ask.

@@ -57,7 +57,8 @@ func (l *lines) write(values ...any) error {
 // serveLong runs a long call. Its progress is streamed to callers that accept lines; the others get the end only.
 func (s *Server) serveLong(c *call, rt route) error {
 	if !strings.Contains(c.r.Header.Get("Accept"), api.Lines) {
-		answer, err := rt.long(c, func(api.Progress) {})
+		c.report = func(api.Progress) {}
+		answer, err := rt.answer(c)
 		c.control().SetWriteDeadline(time.Now().Add(s.CallTimeout))
 		reply(c.w, answer, err)
 		return err
@@ -65,7 +66,8 @@ func (s *Server) serveLong(c *call, rt route) error {
 	out := newLines(c.w)
 	steps := newProgress(out)
 	defer steps.stop()
-	answer, err := rt.long(c, steps.report)
+	c.report = steps.report
+	answer, err := rt.answer(c)
 	steps.stop()
 	if err != nil {
 		out.write(failure{asError(err)})
