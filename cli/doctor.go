@@ -87,7 +87,7 @@ func (p *program) examine(ctx context.Context, peer string) ([]api.Finding, erro
 		show(f)
 		return []api.Finding{absent, f}, nil
 	}
-	return slices.Concat([]api.Finding{absent}, doctor.Run(ctx, show, doctor.MachineOf(cfg).Groups()...)), nil
+	return slices.Concat([]api.Finding{absent}, doctor.Run(ctx, show, doctor.Machine{Config: cfg}.Groups()...)), nil
 }
 
 func (p *program) showFinding(f api.Finding) {

@@ -40,8 +40,7 @@ func (b *Backend) Doctor(ctx context.Context, ref string, report func(api.Progre
 			}
 		}
 	}
-	machine := doctor.MachineOf(b.Settings)
-	machine.PID, machine.Aliases = os.Getpid(), map[string][]netip.Prefix{}
+	machine := doctor.Machine{Config: b.Settings, PID: os.Getpid(), Aliases: map[string][]netip.Prefix{}}
 	groups := []doctor.Group{b.checkSelf, b.checkEngine}
 	for _, k := range peers {
 		if k.Peer != nil {
