@@ -20,38 +20,31 @@ import (
 
 // ask asks a peer, and has the owner confirm what needs it, when there is somebody to ask.
 func (p *program) ask(c *cobra.Command, timeout time.Duration, peer string, ask api.PeerAsk) (api.Peer, error) {
-	ctx, cancel := context.WithCancelCause(c.Context())
-	defer cancel(nil)
-	if timeout > 0 {
-		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, timeout)
-		defer stop()
-	}
-	kithd := p.kithd()
-	defer kithd.Close()
-	progress := p.progress("waiting for kithd")
-	defer progress.stop()
-	answer, err := kithd.Ask(ctx, peer, ask, func(step api.Progress) {
-		progress.report(step)
-		if step.Confirm == nil || !ask.Wait {
-			return
+	return long(p, c, timeout, func(ctx context.Context, kithd *client.Client, progress *progress) (api.Peer, error) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		answer, err := kithd.Ask(ctx, peer, ask, func(step api.Progress) {
+			progress.report(step)
+			if step.Confirm == nil || !ask.Wait {
+				return
+			}
+			var word api.PeerConfirm
+			var err error
+			name := cmp.Or(step.Peer, peer) // an address is no name to confirm
+			progress.above(func() { word, err = p.agree(ctx, name, *step.Confirm) })
+			if err == nil {
+				_, err = kithd.ConfirmPeer(ctx, name, word)
+			}
+			if err != nil {
+				cancel(err) // the request stands, or was taken back: there is nothing to wait for
+			}
+		})
+		var why *api.Error
+		if err != nil && errors.As(context.Cause(ctx), &why) {
+			return answer, why
 		}
-		var word api.PeerConfirm
-		var err error
-		name := cmp.Or(step.Peer, peer) // an address is no name to confirm
-		progress.above(func() { word, err = p.agree(ctx, name, *step.Confirm) })
-		if err == nil {
-			_, err = kithd.ConfirmPeer(ctx, name, word)
-		}
-		if err != nil {
-			cancel(err) // the request stands, or was taken back: there is nothing to wait for
-		}
+		return answer, err
 	})
-	var why *api.Error
-	if err != nil && errors.As(context.Cause(ctx), &why) {
-		return answer, why
-	}
-	return answer, err
 }
 
 func (p *program) confirmCommand() *cobra.Command {

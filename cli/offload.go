@@ -38,8 +38,8 @@ Doing it again changes the options. Pods that run already stay where they are.`,
 			if err := options.Check(); err != nil {
 				return err
 			}
-			o, err := long(p, c, timeout, func(ctx context.Context, kithd *client.Client, report func(api.Progress)) (api.Offload, error) {
-				return kithd.Offload(ctx, args[0], options, report)
+			o, err := long(p, c, timeout, func(ctx context.Context, kithd *client.Client, progress *progress) (api.Offload, error) {
+				return kithd.Offload(ctx, args[0], options, progress.report)
 			})
 			return answer(p, o, err, p.showOffload)
 		},
@@ -124,8 +124,8 @@ with --force they come at once.`,
 			if bound > 0 {
 				bound += answerWithin // kithd says more when it ends the wait
 			}
-			_, err := long(p, c, bound, func(ctx context.Context, kithd *client.Client, report func(api.Progress)) (any, error) {
-				return nil, kithd.Unoffload(ctx, args[0], options, report)
+			_, err := long(p, c, bound, func(ctx context.Context, kithd *client.Client, progress *progress) (any, error) {
+				return nil, kithd.Unoffload(ctx, args[0], options, progress.report)
 			})
 			if err == nil {
 				fmt.Fprintf(p.Out, "%s is home\n", args[0])

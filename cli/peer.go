@@ -151,8 +151,8 @@ that is pending is taken back. With pods on the way, a terminal asks first.`,
 			if _, err := p.confirmMoves(c, sure, args[0]); err != nil {
 				return err
 			}
-			peer, err := long(p, c, timeout, func(ctx context.Context, kithd *client.Client, report func(api.Progress)) (api.Peer, error) {
-				return kithd.Unpeer(ctx, args[0], report)
+			peer, err := long(p, c, timeout, func(ctx context.Context, kithd *client.Client, progress *progress) (api.Peer, error) {
+				return kithd.Unpeer(ctx, args[0], progress.report)
 			})
 			return answer(p, peer, err, func(peer api.Peer) {
 				fmt.Fprintf(p.Out, "the peering with %s has ended\n", screen.Clean(peer.Name))

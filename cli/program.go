@@ -172,7 +172,7 @@ func callAbout[A, T any](p *program, c *cobra.Command, f func(*client.Client, co
 }
 
 // long makes a call that may take as long as timeout (0: any time) and shows its progress.
-func long[T any](p *program, c *cobra.Command, timeout time.Duration, f func(context.Context, *client.Client, func(api.Progress)) (T, error)) (T, error) {
+func long[T any](p *program, c *cobra.Command, timeout time.Duration, f func(context.Context, *client.Client, *progress) (T, error)) (T, error) {
 	ctx := c.Context()
 	if timeout > 0 {
 		var cancel context.CancelFunc
@@ -183,7 +183,7 @@ func long[T any](p *program, c *cobra.Command, timeout time.Duration, f func(con
 	defer kithd.Close()
 	progress := p.progress("waiting for kithd")
 	defer progress.stop()
-	return f(ctx, kithd, progress.report)
+	return f(ctx, kithd, progress)
 }
 
 func timeoutFlag(c *cobra.Command, to *time.Duration, usage string) {

@@ -172,6 +172,14 @@ func count(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
+// some is count for what is not worth a word when there is none.
+func some(n int, one, many string) string {
+	if n == 0 {
+		return ""
+	}
+	return count(n, one, many)
+}
+
 // join puts the parts that are not empty into one line.
 func join(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), " · ")
