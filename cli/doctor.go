@@ -32,13 +32,17 @@ Nothing is changed. Without a running kithd the machine alone is looked at. The 
 			if err != nil {
 				return err
 			}
-			ok, warnings, failed := doctor.Counts(all)
+			counts := map[api.CheckState]int{}
+			for _, f := range all {
+				counts[f.State]++
+			}
+			failed := counts[api.CheckFail]
 			if done, err := p.machine(api.List[api.Finding](all)); done {
 				if err != nil {
 					return err
 				}
 			} else {
-				fmt.Fprintf(p.Out, "\n%d ok, %s, %d failed\n", ok, screen.Count(warnings, "warning"), failed)
+				fmt.Fprintf(p.Out, "\n%d ok, %s, %d failed\n", counts[api.CheckOK], screen.Count(counts[api.CheckWarning], "warning"), failed)
 			}
 			if failed > 0 {
 				return &api.Error{Code: api.CodeInternal, Message: fmt.Sprintf("%d of %d checks failed", failed, len(all))}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -131,12 +132,7 @@ func checkArgs(args []string) error {
 
 // kithd makes a client for the socket that was named. Close it.
 func (p *program) kithd() *client.Client {
-	for _, socket := range []string{p.socket, p.Getenv("KITH_SOCKET")} {
-		if socket != "" {
-			return client.New(socket)
-		}
-	}
-	return client.New(client.DefaultSocket)
+	return client.New(cmp.Or(p.socket, p.Getenv("KITH_SOCKET"), client.DefaultSocket))
 }
 
 // between allows a command from least to most arguments (-1: any number).

@@ -1,6 +1,7 @@
 package tray
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -46,11 +47,7 @@ notifications. Which of them are shown is kept in ~/.config/kith/notifications.j
 			return Start(c.Context(), socket, version, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})))
 		},
 	}
-	usual := client.DefaultSocket
-	if set := getenv("KITH_SOCKET"); set != "" {
-		usual = set
-	}
-	c.Flags().StringVar(&socket, "socket", usual, "unix socket of kithd; $KITH_SOCKET sets the default")
+	c.Flags().StringVar(&socket, "socket", cmp.Or(getenv("KITH_SOCKET"), client.DefaultSocket), "unix socket of kithd; $KITH_SOCKET sets the default")
 	c.Flags().BoolVar(&once, "once", false, "print the menu as text and exit; needs no desktop")
 	c.Flags().BoolVar(&verbose, "verbose", false, "say more on the standard error output")
 	return c

@@ -103,7 +103,6 @@ func lsCommand(open opener) *cobra.Command {
 			if format != "" && format != "json" {
 				return fmt.Errorf("-o %q: there is only json", format)
 			}
-
 			all := []lab.Info{}
 			for _, p := range l.Laptops() {
 				i, err := p.Info()

@@ -155,10 +155,7 @@ func (b *Backend) view(k directory.Known, f facts) api.Peer {
 }
 
 func stateOf(d v1alpha1.DirectionStatus) api.State {
-	if d.State == "" {
-		return api.StateNone
-	}
-	return api.State(d.State)
+	return cmp.Or(api.State(d.State), api.StateNone)
 }
 
 // downSince is when a peer under contract was lost; zero while it is not.

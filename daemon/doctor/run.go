@@ -60,21 +60,6 @@ func Run(ctx context.Context, report func(api.Finding), groups ...Group) []api.F
 	return all
 }
 
-// Counts tells how many checks had which outcome.
-func Counts(checks []api.Finding) (ok, warnings, failed int) {
-	for _, c := range checks {
-		switch c.State {
-		case api.CheckOK:
-			ok++
-		case api.CheckWarning:
-			warnings++
-		default:
-			failed++
-		}
-	}
-	return ok, warnings, failed
-}
-
 // about makes checks of one area, and of one peer.
 type about struct{ area, peer string }
 

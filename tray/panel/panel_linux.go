@@ -11,29 +11,25 @@ import (
 	"github.com/godbus/dbus/v5/introspect"
 	"github.com/godbus/dbus/v5/prop"
 
-	"kith.dev/tray/menu"
 	"kith.dev/tray/session"
 )
 
 // Panel is one icon with its menu. Make it with New, then Run it once; Show may be called at any time.
 type Panel struct {
+	told
 	conn *dbus.Conn
 	log  *slog.Logger
 
-	mu     sync.Mutex
-	menu   *dbusmenu
-	shown  Picture
-	icons  []pixmap // of what is shown
-	hosted chan bool
+	mu    sync.Mutex
+	menu  *dbusmenu
+	shown Picture
+	icons []pixmap // of what is shown
 }
 
 // New offers the icon on the bus. Nobody sees it before Run.
 func New(conn session.Bus, first Picture, log *slog.Logger) (*Panel, error) {
-	p := &Panel{
-		conn: conn, log: log, shown: first, icons: pixmaps(first.Icon),
-		menu:   &dbusmenu{log: log, clicks: make(chan menu.Action, 16), opened: make(chan struct{}, 1), numbers: map[string]int32{}},
-		hosted: make(chan bool, 1),
-	}
+	p := &Panel{told: newTold(), conn: conn, log: log, shown: first, icons: pixmaps(first.Icon)}
+	p.menu = &dbusmenu{told: p.told, log: log, numbers: map[string]int32{}}
 	p.menu.set(first.Items)
 	err := errors.Join(
 		p.offer(itemPath, itemInterface, notifier{}, itemProperties(first, p.icons), itemSignals),
@@ -75,15 +71,6 @@ func (p *Panel) export(path dbus.ObjectPath, iface string, values map[string]any
 	}
 	return prop.Export(p.conn, path, prop.Map{iface: all})
 }
-
-// Clicks are what the user clicked. Read them always.
-func (p *Panel) Clicks() <-chan menu.Action { return p.menu.clicks }
-
-// Opened tells that the menu is about to be looked at.
-func (p *Panel) Opened() <-chan struct{} { return p.menu.opened }
-
-// Hosted tells whether there is a panel that shows the icon, each time that changes, and first when it is known.
-func (p *Panel) Hosted() <-chan bool { return p.hosted }
 
 // Show makes the panel show something else.
 func (p *Panel) Show(next Picture) {
