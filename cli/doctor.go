@@ -101,8 +101,8 @@ func (p *program) showFinding(f api.Finding) {
 		about = screen.Clean(f.Peer)
 	}
 	const state, topic = 7, 9
-	pad := func(text string, to int) string { return strings.Repeat(" ", max(to-screen.Width(text), 0)) }
-	fmt.Fprintf(p.Out, "%s%s  %s%s  %s\n", style.Word(string(f.State)), pad(string(f.State), state), about, pad(about, topic), strings.ReplaceAll(screen.CleanLines(f.What), "\n", " "))
+	what := strings.ReplaceAll(screen.CleanLines(f.What), "\n", " ")
+	fmt.Fprintf(p.Out, "%s  %s  %s\n", style.Padded(string(f.State), state), screen.Style(false).Padded(about, topic), what)
 	for _, detail := range []string{f.Why, f.Do} {
 		if detail != "" {
 			indent := strings.Repeat(" ", state+topic+4)

@@ -110,12 +110,7 @@ func (p *program) guestsCommand() *cobra.Command {
 					{Title: "NAMESPACE", Cell: func(g api.Guest) string { return g.Namespace }},
 					{Title: "OF", Cell: func(g api.Guest) string { return g.Consumer }},
 					{Title: "PHASE", Cell: func(g api.Guest) string { return g.Phase }},
-					{Title: "AGE", Cell: func(g api.Guest) string {
-						if g.Created.IsZero() {
-							return ""
-						}
-						return screen.Age(p.Now().Sub(g.Created))
-					}},
+					{Title: "AGE", Cell: func(g api.Guest) string { return strings.TrimSuffix(p.ago(g.Created), " ago") }},
 					{Title: "REQUESTS", Cell: func(g api.Guest) string { return g.Resources.String() }, Wide: true},
 					{Title: "NODE", Cell: func(g api.Guest) string { return g.Node }, Wide: true},
 					{Title: "PEER ID", Cell: func(g api.Guest) string { return g.ConsumerID }, Wide: true},

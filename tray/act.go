@@ -171,9 +171,9 @@ func sharing(a menu.Action) api.PolicyChange {
 }
 
 func (t *Tray) setKind(k notice.Kind) {
-	t.settings = t.settings.With(k, !t.settings.Shows(k))
-	t.Notifier.Set(t.settings)
-	if err := t.settings.Save(t.SettingsPath); err != nil {
+	t.Settings = t.Settings.With(k, !t.Settings.Shows(k))
+	t.Notifier.Set(t.Settings)
+	if err := t.Settings.Save(t.SettingsPath); err != nil {
 		t.failed("settings", err)
 	}
 }

@@ -60,7 +60,7 @@ type Config struct {
 	Socket       string // of the daemon, for messages and for kith
 	Panel        Panel
 	Notifier     *notice.Notifier
-	Settings     notice.Settings
+	Settings     notice.Settings // when the tray runs, only its loop uses them
 	SettingsPath string
 	Desktop      Desktop
 	Activated    <-chan struct{} // the tray was started a second time
@@ -75,18 +75,17 @@ type Tray struct {
 	running sync.WaitGroup
 
 	// Only the loop uses what follows.
-	state    menu.State
-	settings notice.Settings
-	heard    int // snapshots that were followed, and breaks
-	looking  bool
-	hosted   bool
-	window   *window         // the one that is open
-	said     map[string]bool // what is said once
+	state   menu.State
+	heard   int // snapshots that were followed, and breaks
+	looking bool
+	hosted  bool
+	window  *window         // the one that is open
+	said    map[string]bool // what is said once
 }
 
 // New makes a Tray; nothing happens before Run.
 func New(c Config) *Tray {
-	return &Tray{Config: c, changes: make(chan func()), settings: c.Settings, state: menu.State{Doing: map[string]string{}}, said: map[string]bool{}}
+	return &Tray{Config: c, changes: make(chan func()), state: menu.State{Doing: map[string]string{}}, said: map[string]bool{}}
 }
 
 // First is what a panel shows before anything is known.
@@ -157,7 +156,7 @@ func (t *Tray) loop(ctx context.Context) {
 }
 
 func (t *Tray) show() {
-	t.state.Kinds = kindsOf(t.settings)
+	t.state.Kinds = kindsOf(t.Settings)
 	t.Panel.Show(picture(t.state))
 }
 

@@ -3,7 +3,6 @@ package backend
 import (
 	"context"
 
-	"kith.dev/core/gateway"
 	"kith.dev/daemon/metrics"
 )
 
@@ -29,10 +28,7 @@ func (b *Backend) Facts(ctx context.Context) metrics.Facts {
 	for i := range seen.contracts {
 		f.Contracts = append(f.Contracts, c.contract(&seen.contracts[i], seen))
 	}
-	var tunnels map[string]gateway.Stats
-	if b.Gateway != nil {
-		tunnels = b.Gateway.StatsAll()
-	}
+	tunnels := b.tunnels()
 	for _, k := range b.Directory.All() {
 		if k.Peer != nil { // what is merely nearby is only counted
 			tunnel, has := tunnels[k.ID.String()]

@@ -20,6 +20,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/directory"
+	"kith.dev/core/gateway"
 	"kith.dev/core/identity"
 	"kith.dev/core/offloading"
 	"kith.dev/core/peering"
@@ -180,6 +181,14 @@ func because(s v1alpha1.PeerStatus) string {
 		return d.Why
 	}
 	return ""
+}
+
+// tunnels are those that there are, by the whole ID of the peer.
+func (b *Backend) tunnels() map[string]gateway.Stats {
+	if b.Gateway == nil {
+		return nil
+	}
+	return b.Gateway.StatsAll()
 }
 
 func (b *Backend) tunnel(k directory.Known) api.Tunnel {

@@ -1,6 +1,7 @@
 package localapi
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -123,15 +124,10 @@ func (p *progress) stop() {
 // none or 0 means all that are remembered, "latest" none of them. With follow the stream goes on until the caller
 // or kithd leaves.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
-	query := r.URL.Query()
-	since, err := s.parseSince(query.Get("since"))
-	if err != nil {
+	since, err := s.parseSince(r.URL.Query().Get("since"))
+	follow, err2 := follows(r)
+	if err := cmp.Or(err, err2); err != nil {
 		fail(w, asError(err))
-		return
-	}
-	follow, err := strconv.ParseBool(query.Get("follow"))
-	if err != nil && query.Get("follow") != "" {
-		fail(w, api.Invalid("follow", query.Get("follow"), "true or false"))
 		return
 	}
 	out := newLines(w)
@@ -161,6 +157,16 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+}
+
+// follows reports whether the caller wants a stream to go on.
+func follows(r *http.Request) (bool, error) {
+	text := r.URL.Query().Get("follow")
+	follow, err := strconv.ParseBool(text)
+	if err != nil && text != "" {
+		return false, api.Invalid("follow", text, "true or false")
+	}
+	return follow, nil
 }
 
 func (s *Server) parseSince(text string) (uint64, error) {
