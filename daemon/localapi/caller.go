@@ -80,10 +80,8 @@ func (s *Server) authorize(next http.Handler) http.Handler {
 func refusal(c *caller, group string) *api.Error {
 	if c.err != nil {
 		return &api.Error{
-			Code:    api.CodeForbidden,
-			Message: "you may not talk to kithd",
-			Reason:  fmt.Sprintf("who you are could not be found out: %v", c.err),
-			Do:      "try as root",
+			Code: api.CodeForbidden, Message: "you may not talk to kithd",
+			Reason: fmt.Sprintf("who you are could not be found out: %v", c.err), Do: "try as root",
 		}
 	}
 	name := strconv.Itoa(c.uid)
@@ -91,10 +89,9 @@ func refusal(c *caller, group string) *api.Error {
 		name = u.Username
 	}
 	return &api.Error{
-		Code:    api.CodeForbidden,
-		Message: fmt.Sprintf("user %s may not talk to kithd", name),
-		Reason:  fmt.Sprintf("it is for root and members of the group %s", group),
-		Do:      fmt.Sprintf("ask an administrator: usermod -aG %s %s; then log in again (the group is root's equal here)", group, name),
+		Code: api.CodeForbidden, Message: fmt.Sprintf("user %s may not talk to kithd", name),
+		Reason: fmt.Sprintf("it is for root and members of the group %s", group),
+		Do:     fmt.Sprintf("ask an administrator: usermod -aG %s %s; then log in again (the group is root's equal here)", group, name),
 	}
 }
 
