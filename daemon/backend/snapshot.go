@@ -84,13 +84,13 @@ func watchDisk(ctx context.Context, disk func() (room, trouble string), ring fun
 // TellDesktops rings for those who follow the snapshot when an object changes that it is made of.
 func (b *Backend) TellDesktops(ctx context.Context, mgr manager.Manager) error {
 	return Watch(ctx, mgr, toolscache.ResourceEventHandlerFuncs{
-		AddFunc: b.ringFor,
+		AddFunc: b.notifyFor,
 		UpdateFunc: func(was, obj any) {
 			if !heartbeat(was, obj) {
-				b.ringFor(obj)
+				b.notifyFor(obj)
 			}
 		},
-		DeleteFunc: b.ringFor,
+		DeleteFunc: b.notifyFor,
 	}, &v1alpha1.Peer{}, &v1alpha1.Contract{}, &v1alpha1.PeeringRequest{}, &v1alpha1.Advertisement{}, &v1alpha1.SharingPolicy{}, &corev1.Node{}, &corev1.Pod{})
 }
 
@@ -126,8 +126,8 @@ func heartbeat(was, is any) bool {
 	return equality.Semantic.DeepEqual(still(before), still(after))
 }
 
-// ringFor rings, except for pods that stay at home.
-func (b *Backend) ringFor(obj any) {
+// notifyFor rings for an object, except for pods that stay at home.
+func (b *Backend) notifyFor(obj any) {
 	if gone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
 		obj = gone.Obj
 	}

@@ -30,7 +30,7 @@ type member struct{ key, about string }
 func (m member) gone(keys []string) bool { return slices.Contains(keys, m.key) }
 
 // group drops what is muted, has many of one kind come as one, and gives what Next gives.
-func (d *diff) group(settings Settings) (Memory, Plan) {
+func (d *diff) group(settings Settings) (State, Plan) {
 	d.next.recent = maps.Clone(d.old.recent)
 	if d.next.recent == nil {
 		d.next.recent = map[Kind]burst{}

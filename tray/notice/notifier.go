@@ -41,13 +41,13 @@ type Notifier struct {
 
 	mu       sync.Mutex
 	settings Settings
-	latest   *Input // not looked at yet
+	latest   *Input // not handled yet
 	events   []api.Event
 	last     Input // as of the last look
-	gone     bool  // the daemon, as of what was observed last
+	gone     bool  // the daemon, as of the last Observe
 }
 
-// maxEvents bounds how many events wait to be looked at.
+// maxEvents bounds how many events wait to be handled.
 const maxEvents = 1000
 
 // New makes a Notifier. Nothing is shown before Run is called.
@@ -119,7 +119,7 @@ func (n *Notifier) Run(ctx context.Context) error {
 		})
 	})
 	defer cancel()
-	var m Memory
+	var m State
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -131,21 +131,21 @@ func (n *Notifier) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return <-ended
 		}
-		m = n.look(m)
+		m = n.step(m)
 		if at := m.Wake(time.Now()); !at.IsZero() {
 			timer.Reset(time.Until(at) + time.Millisecond)
 		}
 	}
 }
 
-// look shows what is new.
-func (n *Notifier) look(m Memory) Memory {
+// step shows what is new.
+func (n *Notifier) step(m State) State {
 	n.mu.Lock()
 	in, settings := n.last, n.settings
 	if n.latest != nil {
 		in = *n.latest
 		n.last, n.latest = in, nil
-	} else if !m.looked && !in.Gone { // an event, and nothing to compare it with
+	} else if !m.observed && !in.Gone { // an event, and nothing to compare it with
 		n.events = nil
 		n.mu.Unlock()
 		return m

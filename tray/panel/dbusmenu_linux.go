@@ -82,7 +82,7 @@ func (d *dbusmenu) set(next []menu.Item) (changed []itemProps, revision uint32) 
 			d.last++
 			number = d.last
 		}
-		if was := before[number]; known && look(was) != look(i) {
+		if was := before[number]; known && appearance(was) != appearance(i) {
 			changed = append(changed, itemProps{number, propertiesOf(i)})
 		}
 		numbers[i.ID] = number
@@ -97,8 +97,8 @@ func (d *dbusmenu) set(next []menu.Item) (changed []itemProps, revision uint32) 
 	return changed, d.revision
 }
 
-// look is what of an item can be seen.
-func look(i menu.Item) menu.Item {
+// appearance is what of an item can be seen.
+func appearance(i menu.Item) menu.Item {
 	i.Action = menu.Action{}
 	return i
 }

@@ -14,7 +14,7 @@ import (
 // day is a tray's day: each step is a snapshot some time after the last one.
 type day struct {
 	t        *testing.T
-	m        Memory
+	m        State
 	now      time.Time
 	settings Settings
 	s        api.Snapshot
