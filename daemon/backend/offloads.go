@@ -255,6 +255,10 @@ func (b *Backend) Guests(ctx context.Context) ([]api.Guest, error) {
 	if err != nil {
 		return nil, err
 	}
+	return c.guests(ctx)
+}
+
+func (c *Cluster) guests(ctx context.Context) ([]api.Guest, error) {
 	guests, err := c.Host.Guests(ctx)
 	if err != nil {
 		return nil, internal(err)

@@ -1,5 +1,3 @@
-//go:build darwin && !cgo
-
 package panel
 
 import (
@@ -16,6 +14,7 @@ import (
 
 	"kith.dev/assets/icon"
 	"kith.dev/tray/menu"
+	"kith.dev/tray/session"
 )
 
 // EXPERIMENTAL: this is built, and never ran on a Mac.
@@ -26,10 +25,8 @@ func init() { runtime.LockOSThread() }
 // Panel is one icon in the menu bar with its menu, made with AppKit through its Objective-C runtime, without cgo. Make it with New,
 // then call Run on main's goroutine; Show may be called at any time.
 type Panel struct {
-	log    *slog.Logger
-	clicks chan menu.Action
-	opened chan struct{}
-	hosted chan bool
+	told
+	log *slog.Logger
 
 	mu      sync.Mutex
 	shown   Picture
@@ -53,11 +50,11 @@ type drawn struct {
 var live *Panel
 
 // New offers the icon. Nobody sees it before Run.
-func New(first Picture, log *slog.Logger) (*Panel, error) {
+func New(_ session.Bus, first Picture, log *slog.Logger) (*Panel, error) {
 	if _, err := purego.Dlopen("/System/Library/Frameworks/AppKit.framework/AppKit", purego.RTLD_GLOBAL|purego.RTLD_NOW); err != nil {
 		return nil, fmt.Errorf("load AppKit: %w", err)
 	}
-	p := &Panel{log: log, clicks: make(chan menu.Action, 16), opened: make(chan struct{}, 1), hosted: make(chan bool, 1), shown: first, actions: map[int]menu.Action{}}
+	p := &Panel{told: newTold(), log: log, shown: first, actions: map[int]menu.Action{}}
 	p.hosted <- true
 	live = p
 	class, err := objc.RegisterClass("KithTarget", objc.GetClass("NSObject"), nil, nil, []objc.MethodDef{
@@ -75,15 +72,6 @@ func New(first Picture, log *slog.Logger) (*Panel, error) {
 func selector(name string) objc.SEL { return objc.RegisterName(name) }
 func class(name string) objc.ID     { return objc.ID(objc.GetClass(name)) }
 func text(s string) objc.ID         { return class("NSString").Send(selector("stringWithUTF8String:"), s) }
-
-// Clicks are what the user clicked. Read them always.
-func (p *Panel) Clicks() <-chan menu.Action { return p.clicks }
-
-// Opened tells that the menu is about to be looked at.
-func (p *Panel) Opened() <-chan struct{} { return p.opened }
-
-// Hosted tells that there is a menu bar, once.
-func (p *Panel) Hosted() <-chan bool { return p.hosted }
 
 // Show makes the menu bar show something else.
 func (p *Panel) Show(next Picture) {
@@ -123,13 +111,6 @@ func (p *Panel) clicked(number int) {
 	p.mu.Unlock()
 	if there {
 		go func() { p.clicks <- action }()
-	}
-}
-
-func (p *Panel) open() {
-	select {
-	case p.opened <- struct{}{}:
-	default:
 	}
 }
 

@@ -28,23 +28,28 @@ type Input struct {
 	Events   []api.Event // those that came since the last Input
 }
 
-// Memory is what was seen so far. It is a value: Next leaves the old one alone.
-type Memory struct {
-	looked    bool                // there was a status to compare with
+// State is what was seen so far. It is a value: Next leaves the old one alone.
+type State struct {
+	observed  bool                // there was a status to compare with
 	started   bool                // and lists out of the cluster
 	ready     bool                // there are such lists now
 	peers     map[string]relation // by ID
-	requests  map[string]string   // pending ones of peers, by ID: whose, and with which code
-	granted   map[string]string   // what a yes to those gives
+	requests  map[string]pending  // pending ones of peers, by ID
 	confirms  map[string]string   // what peers accepted and this owner has to confirm, by their IDs
 	compares  map[string]string   // codes that owners of peers, by their IDs, compare with this screen
 	refused   map[string]bool     // guests, by namespace/name
 	troubles  map[string]trouble
 	goneSince time.Time
-	calmUntil time.Time // peers are not looked at before
+	calmUntil time.Time // peers are not compared before
 	seq       uint64    // of the last event
 	said      map[string]time.Time
 	recent    map[Kind]burst
+}
+
+// pending is what makes a request another one than before: a peer that asks again may have the same ID.
+type pending struct {
+	peer, code string
+	grants     string // what a yes gives
 }
 
 // relation is what was last seen of a peer.
@@ -52,7 +57,7 @@ type relation struct {
 	good bool // a contract was in force, and the peer there
 	lost bool // it could not be reached
 	told bool // and the user knows
-	// since is when it was lost; zero when it was before the tray looked.
+	// since is when it was lost; zero when it was before the tray started.
 	since time.Time
 }
 
@@ -66,7 +71,7 @@ type trouble struct {
 }
 
 // Next gives what is to be told, and what to remember.
-func (m Memory) Next(in Input, settings Settings) (Memory, Plan) {
+func (m State) Next(in Input, settings Settings) (State, Plan) {
 	d := diff{Input: in, old: m, next: m, about: map[string]string{}}
 	d.next.troubles = maps.Clone(m.troubles)
 	if d.next.troubles == nil {
@@ -100,7 +105,7 @@ func ready(e api.Engine) bool { return e.State == api.EngineReady || e.State == 
 // diff compares what is with what was.
 type diff struct {
 	Input
-	old, next Memory
+	old, next State
 	plan      Plan
 	about     map[string]string // what a notice is about, by its key: a word for a list of several
 }
@@ -119,7 +124,7 @@ func (d *diff) gone() {
 		d.next.goneSince = d.Now
 	}
 	t := d.old.troubles[keyDaemon]
-	if d.old.looked && !t.now && d.Now.Sub(d.next.goneSince) >= gonePatience {
+	if d.old.observed && !t.now && d.Now.Sub(d.next.goneSince) >= gonePatience {
 		d.trouble(keyDaemon, Notice{
 			Title: "Kith's daemon does not answer", Body: "Pods run on. To start it: sudo systemctl start kithd",
 			Icon: icon.Gone,
@@ -136,9 +141,9 @@ func (d *diff) back() {
 }
 
 // Wake is when Next is to be called again even if nothing changed before; zero: it need not be.
-func (m Memory) Wake(now time.Time) time.Time {
+func (m State) Wake(now time.Time) time.Time {
 	switch {
-	case !m.goneSince.IsZero() && m.looked && !m.troubles[keyDaemon].now:
+	case !m.goneSince.IsZero() && m.observed && !m.troubles[keyDaemon].now:
 		return m.goneSince.Add(gonePatience)
 	case m.goneSince.IsZero() && now.Before(m.calmUntil):
 		return m.calmUntil
@@ -175,13 +180,13 @@ func (d *diff) troubled() {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(wrong)) {
-		if d.old.looked {
+		if d.old.observed {
 			d.trouble(key, wrong[key])
 		} else { // it was so before
 			d.next.troubles[key] = trouble{now: true, told: d.Now}
 		}
 	}
-	d.next.looked = true
+	d.next.observed = true
 }
 
 func (d *diff) trouble(key string, n Notice) {

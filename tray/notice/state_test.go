@@ -14,7 +14,7 @@ import (
 // day is a tray's day: each step is a snapshot some time after the last one.
 type day struct {
 	t        *testing.T
-	m        Memory
+	m        State
 	now      time.Time
 	settings Settings
 	s        api.Snapshot
@@ -460,12 +460,9 @@ func TestNextLeavesTheOldMemoryAlone(t *testing.T) {
 }
 
 func TestEveryKindHasWords(t *testing.T) {
-	for _, k := range append(Kinds(), Tray) {
-		if k != Tray && k.Label() == Tray.Label() {
-			t.Errorf("%s has no label", k)
-		}
-		if !strings.Contains(titles[k], "%s") {
-			t.Errorf("%s has no title for many", k)
+	for _, k := range Kinds {
+		if k.Label == "" || !strings.Contains(k.many, "%s") {
+			t.Errorf("%s has no label, or no title for many", k.Kind)
 		}
 	}
 }

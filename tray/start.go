@@ -2,6 +2,7 @@ package tray
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 
@@ -12,27 +13,30 @@ import (
 	"kith.dev/tray/session"
 )
 
-// Start runs the tray of this user until ctx ends or the user quits. Where a tray runs already, this one is done.
-// EXPERIMENTAL: it is built, and never ran on a Mac. main must call it from its own goroutine.
+// Start runs the tray of this desktop session until ctx ends, the user quits or the session ends. Where a tray runs already, that
+// one shows itself and this one is done. On macOS main must call it from its own goroutine.
 func Start(ctx context.Context, socket, version string, log *slog.Logger) error {
 	s, err := session.Open()
 	if err != nil {
 		return err
 	}
-	if s == nil {
-		log.Info("a tray of this user runs already")
-		return nil
-	}
 	defer s.Close()
+	if first, err := s.Claim(ctx, log); err != nil || !first {
+		return err
+	}
 	screen, err := notice.Desktop(log)
 	if err != nil {
 		return err
 	}
-	path, settings, err := loadSettings(log)
+	path, err := notice.SettingsPath()
 	if err != nil {
-		return err
+		return fmt.Errorf("the tray's settings: %w", err)
 	}
-	shown, err := panel.New(First(), log)
+	settings, err := notice.LoadSettings(path)
+	if err != nil { // as good as none
+		log.Warn("the tray's settings are not used", "err", err)
+	}
+	shown, err := panel.New(s.Bus(), First(), log)
 	if err != nil {
 		return err
 	}
@@ -40,6 +44,6 @@ func Start(ctx context.Context, socket, version string, log *slog.Logger) error 
 	defer daemon.Close()
 	return New(Config{
 		Daemon: daemon, Socket: socket, Panel: shown, Notifier: notice.New(screen, daemon, settings, log), Settings: settings, SettingsPath: path,
-		Desktop: desktop.New(os.Getenv), Version: version, Log: log,
+		Desktop: desktop.New(os.Getenv), Activated: s.Activated(), Version: version, Log: log,
 	}).Run(ctx)
 }
