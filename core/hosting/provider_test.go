@@ -4,22 +4,16 @@ import (
 	"log/slog"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/hosting/grants"
 	"kith.dev/core/hosting/tenants"
-	"kith.dev/core/identity"
+	"kith.dev/test/hostingtest"
 )
 
-// desk is the provider's side over an API server in memory.
-type desk struct {
+// provider is the provider's side over an API server in memory.
+type provider struct {
 	*testing.T
 	tenants   *tenants.Tenants
 	contracts *grants.Contracts
@@ -27,51 +21,31 @@ type desk struct {
 	client    client.Client
 }
 
-func newDesk(t *testing.T, objects ...client.Object) *desk {
+func newProvider(t *testing.T, objects ...client.Object) *provider {
 	t.Helper()
-	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithReturnManagedFields().WithStatusSubresource(&v1alpha1.Contract{}, &v1alpha1.OffloadedPod{}).Build()
-	d := &desk{T: t, client: c, contracts: grants.NewContracts(c, c, slog.New(slog.DiscardHandler)), book: grants.NewBook()}
-	d.tenants = tenants.New(c, c, d.contracts, d.book, nil, slog.New(slog.DiscardHandler))
-	return d
+	c := hostingtest.Client(t, objects...)
+	p := &provider{T: t, client: c, contracts: grants.NewContracts(c, c, slog.New(slog.DiscardHandler)), book: grants.NewBook()}
+	p.tenants = tenants.New(c, c, p.contracts, p.book, nil, slog.New(slog.DiscardHandler))
+	return p
 }
 
-func (d *desk) ensure(contract *v1alpha1.Contract, consumer grants.Consumer, home string, mapping v1alpha1.NamespaceMapping) (string, error) {
-	terms, err := d.contracts.TermsOf(d.Context(), contract.Spec.ID, consumer.ID)
+func (p *provider) ensure(contract *v1alpha1.Contract, consumer grants.Consumer, home string, mapping v1alpha1.NamespaceMapping) (string, error) {
+	terms, err := p.contracts.TermsOf(p.Context(), contract.Spec.ID, consumer.ID)
 	if err != nil {
 		return "", err
 	}
-	return d.tenants.EnsureNamespace(d.Context(), terms, home, mapping)
+	return p.tenants.EnsureNamespace(p.Context(), terms, home, mapping)
 }
+
+var list, contractWith = hostingtest.List, hostingtest.Contract
+
+const bobsShop = hostingtest.BobsShop
 
 func peerOf(name string, fill byte) (*v1alpha1.Peer, grants.Consumer) {
-	var id identity.ID
-	for i := range id {
-		id[i] = fill
+	peer := hostingtest.Peer(name, fill)
+	consumer, err := grants.ConsumerOf(peer)
+	if err != nil {
+		panic(err)
 	}
-	return &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PeerSpec{ID: id.String()}},
-		grants.Consumer{ID: id.String(), Compact: id.Compact(), Name: name}
-}
-
-// bobsShop is the twin of the namespace shop of peerOf("bob", 1).
-const bobsShop = "shop-aeaqcai"
-
-func contractWith(peer, id string) *v1alpha1.Contract {
-	return &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Name: peer + "-" + id}, Spec: v1alpha1.ContractSpec{
-		ID: id, Revision: 1, Role: v1alpha1.RoleProvider, Peer: peer, Document: []byte("{}"),
-		ConsumerSignature: []byte{1}, ProviderSignature: []byte{1}, Resources: list("cpu", "1", "pods", "5"),
-	}}
-}
-
-func list(pairs ...string) corev1.ResourceList {
-	out := corev1.ResourceList{}
-	for i := 0; i < len(pairs); i += 2 {
-		out[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
-	}
-	return out
+	return peer, consumer
 }

@@ -44,7 +44,7 @@ func (s *shelved) List() (list []any) {
 
 // gallery is a Host whose views are of what the test puts there, with two consumers.
 type gallery struct {
-	*desk
+	*provider
 	host       *Host
 	bob, carol grants.Consumer
 	shelves    map[string]*shelved
@@ -54,7 +54,7 @@ func newGallery(t *testing.T) *gallery {
 	peer, bob := peerOf("bob", 1)
 	other, carol := peerOf("carol", 2)
 	cb, cc := contractWith("bob", "contractb"), contractWith("carol", "contractc")
-	g := &gallery{desk: newDesk(t, peer, other, cb, cc), bob: bob, carol: carol, shelves: map[string]*shelved{}}
+	g := &gallery{provider: newProvider(t, peer, other, cb, cc), bob: bob, carol: carol, shelves: map[string]*shelved{}}
 	g.host = &Host{client: g.client, Contracts: g.contracts, Tenants: g.tenants, Book: g.book, log: slog.New(slog.DiscardHandler)}
 	g.host.views = newViews(g.contracts, nil, g.host.log)
 	for _, kind := range []string{viewOffloaded, viewPod, viewEvent, "Secret"} {

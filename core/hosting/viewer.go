@@ -71,44 +71,47 @@ func (s *viewer) next() (ref viewed, is untold, ok bool) {
 // send writes until ctx ends or the reader takes nothing more. mine is asked of every object once more before it leaves: what is
 // the reader's no longer is gone.
 func (s *viewer) send(ctx context.Context, w io.Writer, mine func(viewed) bool, clock *http.ResponseController) error {
-	var batch []byte
 	for {
-		select {
-		case <-s.news:
-		case <-ctx.Done():
-			return ctx.Err()
+		batch, err := s.batch(mine)
+		if err != nil {
+			return err
 		}
-		for more := true; more; {
-			batch = batch[:0]
-			for more && len(batch) < viewBatch {
-				ref, is, ok := s.next()
-				if more = ok; ok {
-					line, err := s.line(ref, is, mine)
-					if err != nil {
-						return err
-					}
-					batch = append(batch, line...)
-				}
-			}
-			if len(batch) == 0 {
-				break
-			}
-			_ = clock.SetWriteDeadline(time.Now().Add(viewPatience))
-			if _, err := w.Write(batch); err != nil {
-				return err
-			}
-			if err := clock.Flush(); err != nil {
-				return err
-			}
-			_ = clock.SetWriteDeadline(time.Time{})
-			if ctx.Err() != nil {
+		if len(batch) == 0 {
+			select {
+			case <-s.news:
+				continue
+			case <-ctx.Done():
 				return ctx.Err()
 			}
 		}
-		if cap(batch) > 4*viewBatch {
-			batch = nil
+		_ = clock.SetWriteDeadline(time.Now().Add(viewPatience))
+		if _, err := w.Write(batch); err != nil {
+			return err
+		}
+		if err := clock.Flush(); err != nil {
+			return err
+		}
+		_ = clock.SetWriteDeadline(time.Time{})
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
 	}
+}
+
+// batch is what is written next; empty when nothing waits.
+func (s *viewer) batch(mine func(viewed) bool) (batch []byte, err error) {
+	for len(batch) < viewBatch {
+		ref, is, ok := s.next()
+		if !ok {
+			break
+		}
+		line, err := s.line(ref, is, mine)
+		if err != nil {
+			return nil, err
+		}
+		batch = append(batch, line...)
+	}
+	return batch, nil
 }
 
 // line is what is told of an object, and its end; none when that is no news to the reader.

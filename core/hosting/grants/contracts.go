@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -60,28 +61,28 @@ func (c *Contracts) Refresh(ctx context.Context) (next time.Time, err error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	before := c.admitted()
-	c.mu.Lock()
-	for id := range c.ended {
-		if t := fresh[id]; t != nil {
-			t.Why = "it is ending"
-		} else {
-			delete(c.ended, id)
+	c.update(func() {
+		for id := range c.ended {
+			if t := fresh[id]; t != nil {
+				t.Why = "it is ending"
+			} else {
+				delete(c.ended, id)
+			}
 		}
-	}
-	for id := range union(c.terms, fresh) {
-		if !c.terms[id].equal(fresh[id]) {
-			c.changed[id] = true
+		all := maps.Clone(c.terms)
+		maps.Copy(all, fresh)
+		for id := range all {
+			if !equality.Semantic.DeepEqual(c.terms[id], fresh[id]) {
+				c.changed[id] = true
+			}
 		}
-	}
-	c.terms, c.twins, c.loaded = fresh, twins, true
-	for _, t := range fresh {
-		if t.Why == "" && !t.notAfter.IsZero() && (next.IsZero() || t.notAfter.Before(next)) {
-			next = t.notAfter
+		c.terms, c.twins, c.loaded = fresh, twins, true
+		for _, t := range fresh {
+			if end := t.NotAfter; t.Why == "" && end != nil && (next.IsZero() || end.Time.Before(next)) {
+				next = end.Time
+			}
 		}
-	}
-	c.mu.Unlock()
-	c.shutOut(before)
+	})
 	return next, nil
 }
 
@@ -107,25 +108,14 @@ func (c *Contracts) TakeChanged() []string {
 	return out
 }
 
-func union(a, b map[string]*Terms) map[string]*Terms {
-	out := maps.Clone(a)
-	maps.Copy(out, b)
-	return out
-}
-
 func (c *Contracts) read(ctx context.Context) (map[string]*Terms, map[string]Twin, error) {
 	var list v1alpha1.ContractList
 	var peers v1alpha1.PeerList
 	var policies v1alpha1.SharingPolicyList
 	var namespaces corev1.NamespaceList
 	managed := client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
-	for _, one := range []struct {
-		list client.ObjectList
-		opts []client.ListOption
-	}{
-		{&list, nil}, {&peers, nil}, {&policies, nil}, {&namespaces, []client.ListOption{managed}},
-	} {
-		if err := c.live.List(ctx, one.list, one.opts...); err != nil {
+	for list, which := range map[client.ObjectList][]client.ListOption{&list: nil, &peers: nil, &policies: nil, &namespaces: {managed}} {
+		if err := c.live.List(ctx, list, which...); err != nil {
 			return nil, nil, fmt.Errorf("reading contracts: %w", err)
 		}
 	}
@@ -267,29 +257,16 @@ func (c *Contracts) MarkChanged(contractID string) {
 	c.changed[contractID] = true
 }
 
-// Consumers lists those that have a contract here, in force or not.
-func (c *Contracts) Consumers() []Consumer {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var all []Consumer
-	for _, t := range c.terms {
-		all = append(all, t.Consumer)
-	}
-	return all
-}
-
 // End takes a contract out of force at once and for good.
 func (c *Contracts) End(contractID string) {
-	before := c.admitted()
-	c.mu.Lock()
-	c.ended[contractID] = true
-	if t := c.terms[contractID]; t != nil {
-		now := *t // terms are shared: never changed in place
-		now.Why = "it is ending"
-		c.terms[contractID] = &now
-	}
-	c.mu.Unlock()
-	c.shutOut(before)
+	c.update(func() {
+		c.ended[contractID] = true
+		if t := c.terms[contractID]; t != nil {
+			now := *t // terms are shared: never changed in place
+			now.Why = "it is ending"
+			c.terms[contractID] = &now
+		}
+	})
 }
 
 // Admitted reports whether a contract with the consumer (identity.ID.String) is in force.
@@ -305,28 +282,27 @@ func (c *Contracts) Admitted(consumerID string) bool {
 	return false
 }
 
-// admitted lists the consumers whose terms say they are in force, run out or not: running out is a change.
-func (c *Contracts) admitted() map[string]bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	out := map[string]bool{}
-	for _, t := range c.terms {
-		if t.Why == "" {
-			out[t.Consumer.ID] = true
+// update changes the terms, and then shuts out the consumers none of whose contracts is in force any more. One that has run out
+// counts as in force until then: running out is a change.
+func (c *Contracts) update(change func()) {
+	admitted := func() map[string]bool {
+		ids := map[string]bool{}
+		for _, t := range c.terms {
+			if t.Why == "" {
+				ids[t.Consumer.ID] = true
+			}
 		}
+		return ids
 	}
-	return out
-}
-
-func (c *Contracts) shutOut(before map[string]bool) {
-	after := c.admitted()
 	c.mu.Lock()
-	tell := slices.Clone(c.shut)
+	before := admitted()
+	change()
+	after, onShut := admitted(), slices.Clone(c.shut)
 	c.mu.Unlock()
 	for id := range before {
 		if !after[id] {
 			c.log.Info("no contract in force any more, door shut", "id", id)
-			for _, f := range tell {
+			for _, f := range onShut {
 				f(id)
 			}
 		}

@@ -131,7 +131,7 @@ type Leaving struct {
 
 // Leaving lists the twin namespaces that are being cleared away, the oldest first.
 func (c *Contracts) Leaving() (all []Leaving) {
-	for _, tw := range c.where(func(tw Twin, _ *Terms) bool { return tw.Leaving && !tw.Since.IsZero() }) {
+	for _, tw := range c.where(func(tw Twin, _ *Terms) bool { return tw.Leaving }) {
 		one := Leaving{Namespace: tw.Name, Since: tw.Since}
 		if t := c.Of(tw.Contract); t != nil {
 			one.Consumer = t.Consumer.Name

@@ -40,7 +40,7 @@ func (r *Reconciler) apply(ctx context.Context, o *seen, steps []step) (result c
 			r.Wake(r.book.Correct(o.key, requestsOf(o.pod)))
 		case admit:
 			if no := r.book.Admit(o.key, o.terms.Contract, requestsOf(s.pod), o.terms.Limit); no != nil {
-				return r.refuse(ctx, o, o.terms.Contract, no)
+				return r.refuse(ctx, o, no)
 			}
 		case hold:
 			err = r.setFinalizers(ctx, o, append(o.opod.Finalizers, v1alpha1.FinalizerOffloadedPod))
@@ -59,7 +59,7 @@ func (r *Reconciler) apply(ctx context.Context, o *seen, steps []step) (result c
 			}
 			err = r.remove(ctx, o.pod, s.grace)
 		case refuse:
-			result, err = r.refuse(ctx, o, s.contract, s.no)
+			result, err = r.refuse(ctx, o, s.no)
 		case finish:
 			err = r.finish(ctx, o, s)
 		case release:
@@ -125,7 +125,7 @@ func (r *Reconciler) notMade(ctx context.Context, o *seen, err error) (ctrl.Resu
 		r.release(o.key, nil)
 		return ctrl.Result{}, nil // the namespace takes the OffloadedPod along
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
-		return r.refuse(ctx, o, o.terms.Contract, grants.Refused(grants.ReasonInvalid, "%v", err))
+		return r.refuse(ctx, o, grants.Refused(grants.ReasonInvalid, "%v", err))
 	case apierrors.IsForbidden(err):
 		return r.forbidden(ctx, o, err)
 	default:
@@ -138,7 +138,7 @@ func (r *Reconciler) inTheWay(ctx context.Context, o *seen) (ctrl.Result, error)
 	var pod corev1.Pod
 	err := r.live.Get(ctx, o.key, &pod)
 	if err == nil && pod.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy {
-		return r.refuse(ctx, o, o.terms.Contract, nameTaken(o.key))
+		return r.refuse(ctx, o, nameTaken(o.key))
 	}
 	if err == nil && !over(&pod) {
 		r.book.Enter(o.key, o.terms.Contract, requestsOf(&pod)) // it is there, with what it asked for
@@ -174,7 +174,7 @@ func (r *Reconciler) forbidden(ctx context.Context, o *seen, err error) (ctrl.Re
 			return ctrl.Result{RequeueAfter: max(20*time.Millisecond, min(since/2, 2*time.Second))}, nil
 		}
 	}
-	return r.refuse(ctx, o, o.terms.Contract, no)
+	return r.refuse(ctx, o, no)
 }
 
 // expel deletes a guest that is outside the fence, at once. It is made again, ever more slowly if that does not help.

@@ -52,15 +52,14 @@ const (
 
 // step is one thing to do for a guest.
 type step struct {
-	do       verb
-	after    time.Duration   // again
-	grace    *int64          // remove, in seconds; nil: the Pod's own
-	pod      *corev1.Pod     // admit, create: the Pod as it is to be; finish: as it was
-	remakes  int             // create: it was lost, for so many times since it last held out
-	change   change          // adjust
-	contract string          // refuse: which; empty: any that comes
-	no       *grants.Refusal // refuse
-	how      standing        // remove, finish
+	do      verb
+	after   time.Duration   // again
+	grace   *int64          // remove, in seconds; nil: the Pod's own
+	pod     *corev1.Pod     // admit, create: the Pod as it is to be; finish: as it was
+	remakes int             // create: it was lost, for so many times since it last held out
+	change  change          // adjust
+	no      *grants.Refusal // refuse
+	how     standing        // remove, finish
 }
 
 // rules are what this cluster demands of guests, whoever's they are.
@@ -182,7 +181,7 @@ func (r *rules) make(o *seen) []step {
 	case t == nil:
 		return []step{{do: refuse, no: grants.Refused(grants.ReasonNoContract, "no contract covers namespace %s", o.key.Namespace)}}
 	case !t.InForce(o.now):
-		return []step{{do: refuse, contract: t.Contract, no: grants.Refused(grants.ReasonNoContract, "contract %s is not in force: %s", t.Contract, t.Why)}}
+		return []step{{do: refuse, no: grants.Refused(grants.ReasonNoContract, "contract %s is not in force: %s", t.Contract, t.Why)}}
 	}
 	remakes := 0
 	if o.opod.Status.PodUID != "" || o.memo.remakes > 0 {
@@ -202,7 +201,7 @@ func (r *rules) make(o *seen) []step {
 		no = checkImages(&pod.Spec, t.Images)
 	}
 	if no != nil {
-		return []step{{do: refuse, contract: t.Contract, no: no}}
+		return []step{{do: refuse, no: no}}
 	}
 	// The class gives it a link of its own. An admission policy does the same for whoever makes a pod with a consumer's label;
 	// while somebody took that away, hosting's own guests are fenced all the same.

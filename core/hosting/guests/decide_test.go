@@ -160,7 +160,7 @@ func TestWhatBecomesOfAGuest(t *testing.T) {
 		"gone":                          {[]func(*look){gone, func(l *look) { l.opod = nil }}, "forget", "", "0", 0, "forgotten"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := newDesk(t, peer.DeepCopy(), contract.DeepCopy())
+			d := newProvider(t, peer.DeepCopy(), contract.DeepCopy())
 			if _, err := d.ensure(contract, bob, "shop", ""); err != nil {
 				t.Fatal(err)
 			}
@@ -188,13 +188,13 @@ func TestWhatBecomesOfAGuest(t *testing.T) {
 					there = append(there, o)
 				}
 			}
-			w := newDesk(t, there...)
+			w := newProvider(t, there...)
 			told := events.NewFakeRecorder(10)
 			r, k := d.host(told), key(bobsShop, "p")
 			r.client, r.cached, r.started, r.Class, r.now = w.client, w.client, true, l.class, func() time.Time { return now }
 			if l.live != nil {
 				l.live.ResourceVersion = ""
-				r.live = newDesk(t, l.live).client
+				r.live = newProvider(t, l.live).client
 			}
 			r.memos[k] = l.memo
 			if l.pod != nil && l.opod != nil && l.opod.Status.Phase == v1alpha1.OffloadedPodAccepted || l.live != nil && !l.memo.made.IsZero() {

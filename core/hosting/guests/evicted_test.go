@@ -72,7 +72,7 @@ func TestWhatIsEvictedHereIsNotMadeAgain(t *testing.T) {
 			if !c.gone {
 				objects = append(objects, pod)
 			}
-			d := newDesk(t, objects...)
+			d := newProvider(t, objects...)
 			if _, err := d.ensure(contract, bob, "shop", ""); err != nil {
 				t.Fatal(err)
 			}

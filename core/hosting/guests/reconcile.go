@@ -10,18 +10,23 @@ import (
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/audit"
 	"kith.dev/core/guestnet"
 	"kith.dev/core/hosting/grants"
+	queues "kith.dev/core/queue"
 )
 
 // Reconciler turns OffloadedPods into Pods and keeps those alive: it observes, has the rules decide, and applies. A Pod has its
@@ -38,12 +43,12 @@ type Reconciler struct {
 	log       *slog.Logger
 	now       func() time.Time
 	Heard     func() []any // events of guests, as far as they are followed; nil: they are not
+	inbox     queues.Inbox
 
 	mu      sync.Mutex
-	queue   workqueue.TypedRateLimitingInterface[ctrl.Request] // nil until the controller runs
 	started bool
 	memos   map[types.NamespacedName]memo
-	evicted map[types.NamespacedName]*corev1.Pod // guests that something here evicts, as they were last; made when the first is
+	evicted map[types.NamespacedName]*corev1.Pod // guests that something here evicts, as they were last
 	told    map[string]*rate.Limiter             // by namespace: what is said in events
 }
 
@@ -68,7 +73,7 @@ func New(mgr manager.Manager, contracts *grants.Contracts, book *grants.Book, au
 		client: mgr.GetClient(), cached: mgr.GetCache(), live: mgr.GetAPIReader(),
 		contracts: contracts, book: book, rules: rules{checker: checker},
 		events: mgr.GetEventRecorder("kith-hosting"), audits: audits, log: log, now: time.Now,
-		memos: map[types.NamespacedName]memo{}, told: map[string]*rate.Limiter{},
+		memos: map[types.NamespacedName]memo{}, evicted: map[types.NamespacedName]*corev1.Pod{}, told: map[string]*rate.Limiter{},
 	}, err
 }
 
@@ -200,17 +205,69 @@ func (r *Reconciler) remember(key types.NamespacedName, m memo) {
 }
 
 // Wake has these looked at again soon.
-func (r *Reconciler) Wake(keys []types.NamespacedName) {
-	r.mu.Lock()
-	queue := r.queue
-	r.mu.Unlock()
-	if queue == nil {
-		return // all of them will be looked at when it starts
-	}
-	for _, key := range keys {
-		queue.Add(ctrl.Request{NamespacedName: key})
-	}
-}
+func (r *Reconciler) Wake(keys []types.NamespacedName) { r.inbox.Add(keys...) }
 
 // ResolveBy has guests ask the resolver for names. Call it before the manager starts.
 func (r *Reconciler) ResolveBy(resolver guestnet.Resolver) { r.resolver = resolver }
+
+type guestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// evictions queues what happens to guests, and has the reconciler note first how those were last that something here evicts: once
+// they are gone, nothing else tells them from pods that are lost, which are made again.
+func (r *Reconciler) evictions() handler.Funcs {
+	look := func(o client.Object, gone bool, queue guestQueue) {
+		r.noteEviction(o, gone)
+		queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+	}
+	return handler.Funcs{ // Create is also for what was there before this process
+		CreateFunc: func(_ context.Context, e event.CreateEvent, queue guestQueue) { look(e.Object, false, queue) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, queue guestQueue) { look(e.ObjectNew, false, queue) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, queue guestQueue) { look(e.Object, true, queue) },
+	}
+}
+
+// noteEviction: that a pod is to be evicted counts when it is being deleted, for that may still be refused; gone tells that it is
+// deleted, with no grace even without a sign before.
+func (r *Reconciler) noteEviction(o client.Object, gone bool) {
+	pod, ok := o.(*corev1.Pod)
+	if !ok || pod.DeletionTimestamp == nil && !gone || evictionOf(pod) == nil {
+		return
+	}
+	key := client.ObjectKeyFromObject(pod)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.evicted[key] = pod
+}
+
+// lastEvicted is the Pod that there was last, if it was this one's and was evicted.
+func (r *Reconciler) lastEvicted(o *seen) *corev1.Pod {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if last := r.evicted[o.key]; last != nil && metav1.IsControlledBy(last, o.opod) {
+		return last
+	}
+	return nil
+}
+
+// whyEvicted is what the kubelet said when it evicted the pod, where its status does not say it.
+func (r *Reconciler) whyEvicted(pod *corev1.Pod) string {
+	if c := disruption(pod); c != nil && c.Message != "" {
+		return c.Message
+	}
+	why := "the kubelet ended the pod, for what it used or what its node lacks"
+	if r.Heard == nil {
+		return why
+	}
+	for _, o := range r.Heard() {
+		if e, ok := o.(*corev1.Event); ok && e.Reason == reasonEvicted && e.InvolvedObject.UID == pod.UID {
+			return e.Message
+		}
+	}
+	return why
+}
+
+func (r *Reconciler) forgetEvicted(key types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.evicted, key)
+}

@@ -18,7 +18,7 @@ import (
 )
 
 // host is a reconciler for bob's guests in his twin namespace shop.
-func (d *desk) host(told events.EventRecorder) *Reconciler {
+func (d *provider) host(told events.EventRecorder) *Reconciler {
 	d.Helper()
 	check, err := newChecker()
 	if err != nil {
@@ -26,7 +26,7 @@ func (d *desk) host(told events.EventRecorder) *Reconciler {
 	}
 	return &Reconciler{
 		client: d.client, cached: d.client, live: d.client, contracts: d.contracts, book: d.book, rules: rules{checker: check},
-		events: told, log: slog.New(slog.DiscardHandler), now: time.Now, memos: map[types.NamespacedName]memo{}, told: map[string]*rate.Limiter{},
+		events: told, log: slog.New(slog.DiscardHandler), now: time.Now, memos: map[types.NamespacedName]memo{}, evicted: map[types.NamespacedName]*corev1.Pod{}, told: map[string]*rate.Limiter{},
 	}
 }
 
@@ -49,13 +49,13 @@ func TestARefusedPodThatDoesNotRunHoldsNothing(t *testing.T) {
 		"lost":      {false, "0"},
 		"just made": {true, "1"},
 	} {
-		d := newDesk(t, peer.DeepCopy(), contract.DeepCopy(), mighty("p"))
+		d := newProvider(t, peer.DeepCopy(), contract.DeepCopy(), mighty("p"))
 		if _, err := d.ensure(contract, bob, "shop", ""); err != nil {
 			t.Fatal(err)
 		}
 		r, k := d.host(events.NewFakeRecorder(10)), key(bobsShop, "p")
 		if c.lag {
-			r.live = newDesk(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: bobsShop, Name: "p", Labels: Selector}}).client
+			r.live = newProvider(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: bobsShop, Name: "p", Labels: Selector}}).client
 			r.remember(k, memo{made: time.Now().Add(-time.Second)})
 		}
 		r.started = true
@@ -75,7 +75,7 @@ func TestARefusedPodThatDoesNotRunHoldsNothing(t *testing.T) {
 
 func TestEventsFitIntoWhatTheAPIServerTakes(t *testing.T) {
 	told := events.NewFakeRecorder(1)
-	r := newDesk(t).host(told)
+	r := newProvider(t).host(told)
 	r.event(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}}, corev1.EventTypeWarning, "NotChanged", "%s", strings.Repeat("é100%s ", 1000))
 	_, note, _ := strings.Cut(<-told.Events, "NotChanged ")
 	if len(note) > 1024 || len(note) < 1000 || !strings.HasPrefix(note, "é100%s é") {

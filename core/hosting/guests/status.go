@@ -56,7 +56,7 @@ func countPod(status *v1alpha1.OffloadedPodStatus, uid types.UID) {
 // refuse says no, with the reason, once. It is looked at again when the template, the contract or the
 // policy changes, or when room under the contract becomes free; what the API server itself refused also
 // after a while. A pod that is refused and does not run holds nothing of the contract.
-func (r *Reconciler) refuse(ctx context.Context, o *seen, contract string, no *grants.Refusal) (ctrl.Result, error) {
+func (r *Reconciler) refuse(ctx context.Context, o *seen, no *grants.Refusal) (ctrl.Result, error) {
 	status := o.opod.Status
 	status.Phase, status.Reason, status.Message = v1alpha1.OffloadedPodRefused, no.Reason, grants.Cut(no.Message, 1024)
 	status.Conditions = nil
@@ -65,7 +65,11 @@ func (r *Reconciler) refuse(ctx context.Context, o *seen, contract string, no *g
 		return ctrl.Result{}, err
 	}
 	r.release(o.key, pod)
-	r.book.Wait(o.key, grants.Waiter{Contract: contract, No: *no, Runs: false})
+	contract := "" // any that comes
+	if o.terms != nil {
+		contract = o.terms.Contract
+	}
+	r.book.Wait(o.key, grants.Waiter{Contract: contract, No: *no})
 	if !equality.Semantic.DeepEqual(status, o.opod.Status) {
 		if err := r.writeStatus(ctx, o, status); err != nil {
 			return ctrl.Result{}, err
@@ -96,7 +100,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, o *seen, status v1alpha1.O
 	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&status)
 	if err != nil {
-		return fmt.Errorf("status of %s: %w", keyOf(o.opod), err)
+		return fmt.Errorf("status of %s: %w", o.key, err)
 	}
 	// The whole object, not a patch: the API server takes half the work for it, and the version that was read counts.
 	next := Whole(o.raw)

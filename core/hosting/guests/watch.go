@@ -1,7 +1,6 @@
 package guests
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"kith.dev/core/api/v1alpha1"
 	queues "kith.dev/core/queue"
@@ -36,12 +34,7 @@ func (r *Reconciler) Watch(mgr manager.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-pods").
 		For(NewOffloaded(), builder.WithPredicates(Updates(WantedElse))).
 		Watches(&corev1.Pod{}, r.evictions(), builder.WithPredicates(Managed(), Updates(StoodElse))).
-		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[ctrl.Request]) error {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.queue = queue
-			return nil
-		})).
+		WatchesRawSource(&r.inbox).
 		WithOptions(Workload()).Complete(r)
 }
 

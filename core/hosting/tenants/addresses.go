@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -66,14 +65,9 @@ func (t *Tenants) watchGuests(mgr manager.Manager) error {
 		Complete(reconcile.Func(t.tellAddresses))
 }
 
-// told paces what is written: all addresses stand in one annotation, so with a thousand guests twenty writes a second would
-// cost the API server as much as the guests themselves.
-type told struct {
-	mu   sync.Mutex
-	last map[string]telling // by twin namespace; those of the last minute
-}
-
-type telling struct {
+// addressWrite is what was written last: all addresses stand in one annotation, so with a thousand guests twenty writes a second
+// would cost the API server as much as the guests themselves.
+type addressWrite struct {
 	at      time.Time
 	guests  int
 	version string // of the namespace that was written
@@ -83,21 +77,11 @@ type telling struct {
 const eachGuest = 2 * time.Millisecond
 
 // wait is how long to leave a namespace alone that is seen in this version.
-func (t *told) wait(namespace, version string) time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	l := t.last[namespace]
-	if guests.Older(version, l.version) { // it would be compared with what was before
+func (w addressWrite) wait(version string) time.Duration {
+	if guests.Older(version, w.version) { // it would be compared with what was before
 		return gatherFor
 	}
-	return time.Until(l.at.Add(time.Duration(l.guests) * eachGuest))
-}
-
-func (t *told) now(namespace string, l telling) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	maps.DeleteFunc(t.last, func(_ string, l telling) bool { return time.Since(l.at) > time.Minute })
-	t.last[namespace] = l
+	return time.Until(w.at.Add(time.Duration(w.guests) * eachGuest))
 }
 
 func addressElse(was, is client.Object) bool {
@@ -110,7 +94,7 @@ func (t *Tenants) tellAddresses(ctx context.Context, r ctrl.Request) (ctrl.Resul
 	if err := t.client.Get(ctx, r.NamespacedName, &ns); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if wait := t.told.wait(r.Name, ns.ResourceVersion); wait > 0 {
+	if wait := t.written[r.Name].wait(ns.ResourceVersion); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	var pods corev1.PodList
@@ -124,7 +108,8 @@ func (t *Tenants) tellAddresses(ctx context.Context, r ctrl.Request) (ctrl.Resul
 	}
 	want := corev1ac.Namespace(ns.Name).WithUID(ns.UID).WithAnnotations(map[string]string{grants.AnnotationGuests: now})
 	err := t.client.Apply(ctx, want, client.FieldOwner(guestsOwner), client.ForceOwnership)
-	t.told.now(r.Name, telling{time.Now(), len(pods.Items), *cmp.Or(want.ResourceVersion, new(string))})
+	maps.DeleteFunc(t.written, func(_ string, w addressWrite) bool { return time.Since(w.at) > time.Minute })
+	t.written[r.Name] = addressWrite{time.Now(), len(pods.Items), *cmp.Or(want.ResourceVersion, new(string))}
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return ctrl.Result{}, nil // another namespace of that name by now
 	}

@@ -32,15 +32,15 @@ type Tenants struct {
 	log       *slog.Logger
 	bounded   bool // the admission policies are in force
 
-	Fenced bool // guests here are behind the fence
-	told   told
-	paces  sync.Map // pacer by consumer, of its messages about policies
+	Fenced  bool                    // guests here are behind the fence
+	written map[string]addressWrite // by twin namespace, those of the last minute; of the one worker that tells addresses
+	paces   sync.Map                // pacer by consumer, of its messages about policies
 
 	mu sync.Mutex // one namespace is made at a time: two calls for one home must agree on its name
 }
 
 func New(c client.Client, live client.Reader, contracts *grants.Contracts, book *grants.Book, audits *audit.Log, log *slog.Logger) *Tenants {
-	return &Tenants{client: c, live: live, contracts: contracts, book: book, audits: audits, log: log, told: told{last: map[string]telling{}}}
+	return &Tenants{client: c, live: live, contracts: contracts, book: book, audits: audits, log: log, written: map[string]addressWrite{}}
 }
 
 // apply is how everything but the namespace itself is written: server-side apply, fields owned by kith.
@@ -69,14 +69,13 @@ func (t *Tenants) EnsureNamespace(ctx context.Context, terms *grants.Terms, home
 	tw, found := t.contracts.TwinFor(consumer, home)
 	names := grants.TwinNames(home, consumer)
 	if mapping == v1alpha1.MappingSameName && (!found || tw.Name != home) {
-		name, err := terms.SameName(home, t.contracts.Consumers())
-		if err != nil {
+		if err := t.contracts.CheckSameName(terms, home); err != nil {
 			return "", err
 		}
 		if found {
 			return "", grants.NotKept(home, fmt.Sprintf("it is %s there already: `kith unoffload %s` first", tw.Name, home))
 		}
-		names = []string{name}
+		names = []string{home}
 	}
 	if have := len(t.contracts.TwinsOf(terms.Contract)); !found && have >= maxTwins {
 		no := &api.Error{

@@ -38,7 +38,7 @@ func TestTermsFollowWhatNodesSayOfUserNamespaces(t *testing.T) {
 // make it somebody else's.
 func TestATwinWithItsBareNameIsOneInTheCacheToo(t *testing.T) {
 	peer, bob := peerOf("bob", 1)
-	d := newDesk(t, peer, contractWith("bob", "contractb"))
+	d := newProvider(t, peer, contractWith("bob", "contractb"))
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{
 		v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelConsumer: bob.Compact, v1alpha1.LabelHomeNamespace: "shop", v1alpha1.LabelContract: "contractb",
 	}, ManagedFields: []metav1.ManagedFieldsEntry{

@@ -1,25 +1,27 @@
 package grants
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-)
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-func list(pairs ...string) corev1.ResourceList {
-	out := corev1.ResourceList{}
-	for i := 0; i < len(pairs); i += 2 {
-		out[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
-	}
-	return out
-}
+	"kith.dev/core/api/v1alpha1"
+)
 
 func key(namespace, name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: name}
@@ -147,15 +149,44 @@ func TestBookSaysWhatToPublishOnce(t *testing.T) {
 	for i := range 100 {
 		b.Enter(key("a", fmt.Sprint(i)), "c1", list("pods", "1"))
 	}
-	<-b.changed
-	if got := b.takeDirty(); len(got) != 1 || got[0] != "c1" {
-		t.Errorf("dirty: %v", got)
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
+	defer queue.ShutDown()
+	if err := b.changed.Start(t.Context(), queue); err != nil {
+		t.Fatal(err)
 	}
-	select {
-	case <-b.changed:
-		t.Error("nothing changed since")
-	default:
+	if r, _ := queue.Get(); r.Name != "c1" || queue.Len() != 0 {
+		t.Errorf("to be published: %s, and %d more", r.Name, queue.Len())
 	}
+}
+
+// However fast pods come and go, a contract's use is written once in a while, and the last word is.
+func TestUseIsWrittenSeldomAndToTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		peer, _ := peerOf("bob", 1)
+		d := newProvider(t, peer, contractWith("bob", "contractb"))
+		if err := d.contracts.Load(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		publish, began := d.contracts.publisher(d.client, d.book), time.Now()
+		written := func() int64 {
+			var c v1alpha1.Contract
+			if err := d.client.Get(t.Context(), types.NamespacedName{Name: "bob-contractb"}, &c); err != nil {
+				t.Fatal(err)
+			}
+			return c.Status.Used.Pods().Value()
+		}
+		for i := range 3 {
+			d.book.Enter(key("a", fmt.Sprint(i)), "contractb", list("pods", "1"))
+			result, err := publish(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: "contractb"}})
+			if err != nil || result.RequeueAfter != map[bool]time.Duration{false: publishEvery}[i == 0] || written() != 1 {
+				t.Errorf("change %d: %+v, %v, %d written", i, result, err, written())
+			}
+		}
+		time.Sleep(publishEvery)
+		if result, err := publish(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: "contractb"}}); err != nil || !result.IsZero() || written() != 3 {
+			t.Errorf("after %s: %+v, %v, %d written", time.Since(began), result, err, written())
+		}
+	})
 }
 
 func TestAPodThatIsThereCountsWhatItAskedFor(t *testing.T) {
@@ -193,5 +224,74 @@ func TestBookCorrectsAmountsAndWakesThoseThatWait(t *testing.T) {
 	}
 	if got := b.Correct(key("a", "unknown"), list("cpu", "9")); got != nil || !b.Used("c1")["cpu"].Equal(list("cpu", "500m")["cpu"]) {
 		t.Error("a pod without a place was counted")
+	}
+}
+
+func TestUseOfAContractIsWrittenHoweverFarBehindTheCacheIs(t *testing.T) {
+	peer, _ := peerOf("bob", 1)
+	d := newProvider(t, peer, contractWith("bob", "contractb"))
+	var before v1alpha1.Contract
+	get := func(into *v1alpha1.Contract) {
+		t.Helper()
+		if err := d.client.Get(t.Context(), client.ObjectKey{Name: "bob-contractb"}, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	get(&before)
+	cached := interceptor.NewClient(d.client.(client.WithWatch), interceptor.Funcs{
+		Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, obj client.Object, _ ...client.GetOption) error {
+			before.DeepCopyInto(obj.(*v1alpha1.Contract))
+			return nil
+		},
+	})
+	if err := d.contracts.Load(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		do   func()
+		want string
+	}{
+		{func() { d.book.Enter(key(bobsShop, "p"), "contractb", list("cpu", "1")) }, "1"},
+		{func() { d.book.Release(key(bobsShop, "p")) }, "0"},
+	} {
+		c.do()
+		if err := d.contracts.publishOne(t.Context(), cached, d.book, "contractb"); err != nil {
+			t.Fatal(err)
+		}
+		var now v1alpha1.Contract
+		if get(&now); now.Status.Used.Cpu().String() != c.want {
+			t.Errorf("used %v, want cpu %s", now.Status.Used, c.want)
+		}
+	}
+}
+
+// Of a cluster that is not ours its owner says by an annotation whether its nodes can; virtual nodes run no guests.
+func TestGuestsHaveUserNamespacesWhereAllNodesCan(t *testing.T) {
+	node := func(name, word string, labels map[string]string) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+		if word != "" {
+			n.Annotations = map[string]string{v1alpha1.AnnotationUserNamespaces: word}
+		}
+		return n
+	}
+	virtual := node("kith-alice", "", map[string]string{v1alpha1.LabelPeer: "alice"})
+	for name, c := range map[string]struct {
+		nodes []*corev1.Node
+		want  bool
+	}{
+		"none":                  {[]*corev1.Node{virtual}, false},
+		"one that can":          {[]*corev1.Node{node("a", "yes", nil), virtual}, true},
+		"one that says nothing": {[]*corev1.Node{node("a", "", nil)}, false},
+		"one that cannot":       {[]*corev1.Node{node("a", "yes", nil), node("b", "the kernel is too old", nil)}, false},
+	} {
+		d := newProvider(t)
+		for _, n := range c.nodes {
+			if err := d.client.Create(t.Context(), n.DeepCopy()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := d.contracts.userNamespaces(t.Context()); err != nil || got != c.want {
+			t.Errorf("%s: %t, %v", name, got, err)
+		}
 	}
 }

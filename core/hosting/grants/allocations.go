@@ -1,15 +1,26 @@
 package grants
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"kith.dev/core/api/v1alpha1"
+	queues "kith.dev/core/queue"
 )
 
 // Book counts what guests hold of each contract. A pod is entered before it is made and leaves when it is
@@ -20,9 +31,8 @@ type Book struct {
 	entries map[types.NamespacedName]entry
 	sums    map[string]corev1.ResourceList
 	waiting map[types.NamespacedName]Waiter
-	dirty   map[string]bool
-	changed chan struct{} // has one item while dirty is not empty
-	refused func()        // who waits is another than before
+	refused func()       // who waits is another than before
+	changed queues.Inbox // of contracts, by ID
 }
 
 type entry struct {
@@ -42,8 +52,6 @@ func NewBook() *Book {
 		entries: map[types.NamespacedName]entry{},
 		sums:    map[string]corev1.ResourceList{},
 		waiting: map[types.NamespacedName]Waiter{},
-		dirty:   map[string]bool{},
-		changed: make(chan struct{}, 1),
 		refused: func() {},
 	}
 }
@@ -53,16 +61,16 @@ func NewBook() *Book {
 func (b *Book) Admit(key types.NamespacedName, contract string, requests, limit corev1.ResourceList) *Refusal {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	old, had := b.entries[key]
-	if had {
-		if old.contract == contract && equality.Semantic.DeepEqual(old.requests, requests) {
-			return nil
-		}
-		b.take(key)
+	old := b.entries[key]
+	if old.contract == contract && equality.Semantic.DeepEqual(old.requests, requests) {
+		return nil
 	}
 	var over []string
 	for name, want := range requests {
-		allowed, held := limit[name], b.sums[contract][name]
+		allowed, held := limit[name], b.sums[contract][name].DeepCopy()
+		if old.contract == contract {
+			held.Sub(old.requests[name])
+		}
 		sum := held.DeepCopy()
 		sum.Add(want)
 		if sum.Cmp(allowed) > 0 {
@@ -70,13 +78,10 @@ func (b *Book) Admit(key types.NamespacedName, contract string, requests, limit 
 		}
 	}
 	if len(over) > 0 {
-		if had {
-			b.put(key, old)
-		}
 		slices.Sort(over)
 		return Refused(reasonExceeded, "contract %s would be exceeded: %s", contract, strings.Join(over, "; "))
 	}
-	b.put(key, entry{contract, requests})
+	b.set(key, entry{contract, requests})
 	return nil
 }
 
@@ -85,23 +90,20 @@ func (b *Book) Admit(key types.NamespacedName, contract string, requests, limit 
 func (b *Book) Enter(key types.NamespacedName, contract string, requests corev1.ResourceList) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if old, ok := b.entries[key]; ok {
-		if old.contract == contract {
-			more := false
-			most := maps.Clone(old.requests)
-			for name, q := range requests {
-				if q.Cmp(most[name]) > 0 {
-					most[name], more = q, true
-				}
+	if old, ok := b.entries[key]; ok && old.contract == contract {
+		more := false
+		most := maps.Clone(old.requests)
+		for name, q := range requests {
+			if q.Cmp(most[name]) > 0 {
+				most[name], more = q, true
 			}
-			if !more {
-				return
-			}
-			requests = most
 		}
-		b.take(key)
+		if !more {
+			return
+		}
+		requests = most
 	}
-	b.put(key, entry{contract, requests})
+	b.set(key, entry{contract, requests})
 }
 
 // Correct counts other amounts for a pod that has its place, within the limit or not, and gives those that wait for room
@@ -113,9 +115,8 @@ func (b *Book) Correct(key types.NamespacedName, requests corev1.ResourceList) [
 	if !had || equality.Semantic.DeepEqual(old.requests, requests) {
 		return nil
 	}
-	b.take(key)
-	b.put(key, entry{old.contract, requests})
-	return b.waitingFor(func(w Waiter) bool { return w.Contract == old.contract && w.No.Reason == reasonExceeded })
+	b.set(key, entry{old.contract, requests})
+	return b.waitingForRoom(old.contract)
 }
 
 // Release forgets the pod and gives those that wait for room under its contract.
@@ -126,8 +127,12 @@ func (b *Book) Release(key types.NamespacedName) []types.NamespacedName {
 	if !had {
 		return nil
 	}
-	b.take(key)
-	return b.waitingFor(func(w Waiter) bool { return w.Contract == old.contract && w.No.Reason == reasonExceeded })
+	b.set(key, entry{})
+	return b.waitingForRoom(old.contract)
+}
+
+func (b *Book) waitingForRoom(contract string) []types.NamespacedName {
+	return b.waitingFor(func(w Waiter) bool { return w.Contract == contract && w.No.Reason == reasonExceeded })
 }
 
 // Wait notes a refused pod, settle that it is one no more.
@@ -175,8 +180,21 @@ func (b *Book) waitingFor(match func(Waiter) bool) []types.NamespacedName {
 	return out
 }
 
-func (b *Book) put(key types.NamespacedName, e entry) {
-	b.entries[key] = e
+// set puts what the pod holds in the place of what it held; the zero value is nothing.
+func (b *Book) set(key types.NamespacedName, next entry) {
+	old, had := b.entries[key]
+	if had {
+		b.sum(old, (*resource.Quantity).Sub)
+	}
+	delete(b.entries, key)
+	if next.contract != "" {
+		b.entries[key] = next
+		b.sum(next, (*resource.Quantity).Add)
+	}
+}
+
+// sum adds what a pod holds to its contract's sum, or subtracts it.
+func (b *Book) sum(e entry, change func(*resource.Quantity, resource.Quantity)) {
 	sum := b.sums[e.contract]
 	if sum == nil {
 		sum = corev1.ResourceList{}
@@ -184,57 +202,18 @@ func (b *Book) put(key types.NamespacedName, e entry) {
 	}
 	for name, q := range e.requests {
 		s := sum[name]
-		s.Add(q)
+		change(&s, q)
 		sum[name] = s
 	}
-	b.mark(e.contract)
-}
-
-func (b *Book) take(key types.NamespacedName) {
-	e := b.entries[key]
-	delete(b.entries, key)
-	sum := b.sums[e.contract]
-	for name, q := range e.requests {
-		s := sum[name]
-		s.Sub(q)
-		if s.IsZero() {
-			delete(sum, name)
-		} else {
-			sum[name] = s
-		}
-	}
+	maps.DeleteFunc(sum, func(_ corev1.ResourceName, q resource.Quantity) bool { return q.IsZero() })
 	if len(sum) == 0 {
 		delete(b.sums, e.contract)
 	}
-	b.mark(e.contract)
+	b.MarkDirty(e.contract)
 }
 
-// mark has the contract's use published.
-func (b *Book) mark(contract string) {
-	b.dirty[contract] = true
-	select {
-	case b.changed <- struct{}{}:
-	default:
-	}
-}
-
-func (b *Book) MarkDirty(contract string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.mark(contract)
-}
-
-// takeDirty gives the contracts whose use changed since it was last called.
-func (b *Book) takeDirty() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var out []string
-	for contract := range b.dirty {
-		out = append(out, contract)
-	}
-	clear(b.dirty)
-	return out
-}
+// MarkDirty has the contract's use published.
+func (b *Book) MarkDirty(contract string) { b.changed.Add(types.NamespacedName{Name: contract}) }
 
 // Used is the sum of the requests of the guests under the contract (its spec.id).
 func (b *Book) Used(contract string) corev1.ResourceList {
@@ -248,4 +227,57 @@ func (b *Book) OnRefused(f func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.refused = f
+}
+
+// publishEvery is how often a contract's use is written at most, however fast pods come and go; with many namespaces, each of
+// which is named in what is written, more seldom: as often as it takes for this many.
+const (
+	publishEvery = time.Second
+	publishAtOne = 50
+)
+
+// WatchUse keeps status.used and status.namespaces of the contracts up to date while mgr runs.
+func (c *Contracts) WatchUse(mgr manager.Manager, book *Book) error {
+	return ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-use").WatchesRawSource(&book.changed).
+		WithOptions(controller.Options{NewQueue: queues.New}).Complete(c.publisher(mgr.GetClient(), book))
+}
+
+func (c *Contracts) publisher(to client.Client, book *Book) reconcile.Func {
+	written := map[string]time.Time{} // by contract, of the one worker
+	return func(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
+		pause := max(publishEvery, publishEvery*time.Duration(len(c.TwinsOf(r.Name)))/publishAtOne)
+		if wait := pause - time.Since(written[r.Name]); wait > 0 {
+			return ctrl.Result{RequeueAfter: wait}, nil
+		}
+		maps.DeleteFunc(written, func(id string, _ time.Time) bool { return c.Of(id) == nil })
+		written[r.Name] = time.Now()
+		return ctrl.Result{}, c.publishOne(ctx, to, book, r.Name)
+	}
+}
+
+// publishOne patches the two fields only: the rest of a contract's status is not hosting's.
+func (c *Contracts) publishOne(ctx context.Context, to client.Client, book *Book, id string) error {
+	t := c.Of(id)
+	if t == nil {
+		return nil
+	}
+	// Not from the cache: what was written a second ago may not be in it yet, and what is the same as before would stay unwritten.
+	var old v1alpha1.Contract
+	if err := c.live.Get(ctx, types.NamespacedName{Name: t.Object}, &old); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	next := old.DeepCopy()
+	next.Status.Used = book.Used(id)
+	next.Status.Namespaces = nil
+	for _, tw := range c.TwinsOf(id) {
+		next.Status.Namespaces = append(next.Status.Namespaces, v1alpha1.TwinNamespace{Home: tw.Home, Abroad: tw.Name})
+	}
+	patch := client.MergeFrom(&old)
+	if data, err := patch.Data(next); err != nil || string(data) == "{}" {
+		return err
+	}
+	if err := to.Status().Patch(ctx, next, patch); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("contract %s: %w", old.Name, err)
+	}
+	return nil
 }
