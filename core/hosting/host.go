@@ -86,42 +86,41 @@ func CacheOptions() cache.Options {
 	}
 }
 
-// reconcileContracts follows contracts, peers, policies and nodes, all of them at once.
-func (h *Host) reconcileContracts(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+// reconcileTerms follows contracts, peers, policies and nodes, all of them at once.
+func (h *Host) reconcileTerms(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	next, err := h.Contracts.Refresh(ctx)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	changed := h.Contracts.TakeChanged()
-	for _, id := range changed {
-		h.Book.MarkDirty(id)
-		t := h.Contracts.Of(id)
-		if !t.InForce(time.Now()) {
-			continue
-		}
-		if again := h.Tenants.Reapply(ctx, t); again != nil {
-			h.Contracts.MarkChanged(id)
-			err = again
-		}
-	}
-	h.Reconciler.Wake(h.Book.RefusedUnder(changed))
 	if err != nil || next.IsZero() {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: max(time.Until(next), time.Millisecond)}, nil
 }
 
+// reconcileContract brings what is here under a contract in step with its terms, which have changed.
+func (h *Host) reconcileContract(ctx context.Context, r ctrl.Request) (result ctrl.Result, err error) {
+	h.Book.MarkDirty(r.Name)
+	if t := h.Contracts.Of(r.Name); t.InForce(time.Now()) {
+		err = h.Tenants.Reapply(ctx, t)
+	}
+	h.Reconciler.Wake(h.Book.RefusedUnder(r.Name))
+	return result, err
+}
+
 // watch registers what changes the terms.
 func (h *Host) watch(mgr manager.Manager) error {
 	// One key for all: whatever changed, everything is read again.
 	anew := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
-	return ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-contracts").
+	err := ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-contracts").
 		Watches(&v1alpha1.Contract{}, anew, builder.WithPredicates(guests.Updates(contractElse))).
 		Watches(&v1alpha1.Peer{}, anew, builder.WithPredicates(guests.Updates(peerElse))).
 		Watches(&v1alpha1.SharingPolicy{}, anew, builder.WithPredicates(guests.Updates(guests.SpecOrLabels))).
 		Watches(&corev1.Node{}, anew, builder.WithPredicates(own(), guests.Updates(nodeElse))).
 		WithOptions(controller.Options{NewQueue: queues.New}).
-		Complete(reconcile.Func(h.reconcileContracts))
+		Complete(reconcile.Func(h.reconcileTerms))
+	if err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-changes").WatchesRawSource(&h.Contracts.Changed).
+		WithOptions(controller.Options{NewQueue: queues.New}).Complete(reconcile.Func(h.reconcileContract))
 }
 
 // own nodes are those that guests run on.

@@ -154,11 +154,11 @@ func (b *Book) Settle(key types.NamespacedName) {
 	}
 }
 
-// RefusedUnder gives the refused pods of the contracts, and those refused for want of any contract.
-func (b *Book) RefusedUnder(contracts []string) []types.NamespacedName {
+// RefusedUnder gives the refused pods of the contract, and those refused for want of any contract.
+func (b *Book) RefusedUnder(contract string) []types.NamespacedName {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.waitingFor(func(w Waiter) bool { return w.Contract == "" || slices.Contains(contracts, w.Contract) })
+	return b.waitingFor(func(w Waiter) bool { return w.Contract == "" || w.Contract == contract })
 }
 
 // RefusedPods are those that were refused and do not run.

@@ -106,11 +106,11 @@ func TestBookKnowsWhoWaits(t *testing.T) {
 	if got := b.Release(key("a", "holder")); len(got) != 1 || got[0] != key("a", "room") {
 		t.Errorf("room under c1 is waited for by %v", got)
 	}
-	if got := b.RefusedUnder([]string{"c1"}); len(got) != 3 {
+	if got := b.RefusedUnder("c1"); len(got) != 3 {
 		t.Errorf("a change of c1 concerns %v", got)
 	}
 	b.Settle(key("a", "level"))
-	if got := b.RefusedUnder([]string{"c1"}); len(got) != 2 {
+	if got := b.RefusedUnder("c1"); len(got) != 2 {
 		t.Errorf("after one was settled: %v", got)
 	}
 	// A pod that moves to another contract with its namespace takes its amounts along.

@@ -13,10 +13,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	queues "kith.dev/core/queue"
 )
 
 // Contracts is the view, in memory, of who may do what here: the terms of every contract in which this
@@ -33,24 +35,25 @@ type Contracts struct {
 
 	reading sync.Mutex // one refresh at a time; taken before mu
 
-	mu      sync.Mutex
-	loaded  bool
-	terms   map[string]*Terms
-	twins   map[string]Twin
-	changed map[string]bool
-	ended   map[string]bool // EndContract was called: nothing brings them back
-	shut    []func(consumerID string)
+	Changed queues.Inbox // contracts whose terms changed, by ID
+
+	mu     sync.Mutex
+	loaded bool
+	terms  map[string]*Terms
+	twins  map[string]Twin
+	ended  map[string]bool // EndContract was called: nothing brings them back
+	shut   []func(consumerID string)
 }
 
 func NewContracts(live, cached client.Reader, log *slog.Logger) *Contracts {
 	return &Contracts{
 		live: live, cached: cached, Now: time.Now, log: log, again: rate.NewLimiter(1, 10),
-		terms: map[string]*Terms{}, twins: map[string]Twin{}, changed: map[string]bool{}, ended: map[string]bool{},
+		terms: map[string]*Terms{}, twins: map[string]Twin{}, ended: map[string]bool{},
 	}
 }
 
 // Refresh reads everything again and says when the next contract runs out. Those that stopped being in
-// force have their consumer shut out before it returns; takeChanged gives all that changed. It asks the API
+// force have their consumer shut out before it returns; all that changed come into Changed. It asks the API
 // server for the newest and not a cache: there are few of these objects and they change seldom. Nor is "not older than what I saw"
 // asked for, which the API server answers from its watch cache of the kind: that learns of a version by which another kind was
 // changed when it is told of progress, which some datastores do once a minute, and says "Too large resource version" until then.
@@ -73,7 +76,7 @@ func (c *Contracts) Refresh(ctx context.Context) (next time.Time, err error) {
 		maps.Copy(all, fresh)
 		for id := range all {
 			if !equality.Semantic.DeepEqual(c.terms[id], fresh[id]) {
-				c.changed[id] = true
+				c.Changed.Add(types.NamespacedName{Name: id})
 			}
 		}
 		c.terms, c.twins, c.loaded = fresh, twins, true
@@ -97,15 +100,6 @@ func (c *Contracts) Load(ctx context.Context) error {
 	}
 	_, err := c.Refresh(ctx)
 	return err
-}
-
-// TakeChanged gives the contracts whose terms changed since it was last called.
-func (c *Contracts) TakeChanged() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	out := slices.Sorted(maps.Keys(c.changed))
-	clear(c.changed)
-	return out
 }
 
 func (c *Contracts) read(ctx context.Context) (map[string]*Terms, map[string]Twin, error) {
@@ -248,13 +242,6 @@ func (c *Contracts) signed(ctx context.Context, contractID, consumerID string) (
 		}
 	}
 	return false, nil
-}
-
-// MarkChanged has takeChanged give the contract once more.
-func (c *Contracts) MarkChanged(contractID string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.changed[contractID] = true
 }
 
 // End takes a contract out of force at once and for good.

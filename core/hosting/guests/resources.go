@@ -36,17 +36,15 @@ func requestsOf(pod *corev1.Pod) corev1.ResourceList {
 // stateRequests says aloud what the API server reads into the pod: a limit without a request is a request of
 // the same amount. The contract has to be asked for it before the API server is.
 func stateRequests(spec *corev1.PodSpec) {
-	eachContainer(spec, func(c *corev1.Container) { limitsToRequests(&c.Resources) })
+	eachContainer(spec, func(c *corev1.Container) {
+		for name, limit := range c.Resources.Limits {
+			if _, ok := c.Resources.Requests[name]; !ok {
+				request(&c.Resources, name, limit.DeepCopy())
+			}
+		}
+	})
 	if resourcehelper.IsPodLevelResourcesSet(&corev1.Pod{Spec: *spec}) {
 		podLimitsToRequests(spec)
-	}
-}
-
-func limitsToRequests(r *corev1.ResourceRequirements) {
-	for name, limit := range r.Limits {
-		if _, ok := r.Requests[name]; !ok {
-			request(r, name, limit.DeepCopy())
-		}
 	}
 }
 

@@ -36,8 +36,6 @@ func standingOf(opod *v1alpha1.OffloadedPod, pod *corev1.Pod) standing {
 		return foreign
 	case owner.UID != opod.UID:
 		return stale
-	}
-	switch {
 	case pod.DeletionTimestamp != nil && over(pod) && endedBefore(pod, deletedAt(pod)) && final(pod):
 		return ended
 	case pod.DeletionTimestamp != nil && over(pod) && evictionOf(pod) != nil:

@@ -119,12 +119,9 @@ const (
 	eventNote       = 1024 // bytes; the API server takes no event with more
 )
 
-func (r *Reconciler) event(about runtime.Object, kind, reason, note string, args ...any) {
+func (r *Reconciler) event(about client.Object, kind, reason, note string, args ...any) {
 	// Each is an object in the API server for an hour, and a consumer that changes its mind all the time makes many.
-	namespace := ""
-	if o, err := meta.Accessor(about); err == nil {
-		namespace = o.GetNamespace()
-	}
+	namespace := about.GetNamespace()
 	r.mu.Lock()
 	limit := r.told[namespace]
 	if limit == nil {

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api"
@@ -134,8 +136,10 @@ func TestLastContractGoneShutsTheDoor(t *testing.T) {
 	}
 	refresh()
 	admitted(true)
-	if got := view.TakeChanged(); !slices.Equal(got, []string{"contract1", "contract2"}) {
-		t.Errorf("changed: %v", got)
+	changed := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
+	defer changed.ShutDown()
+	if err := view.Changed.Start(t.Context(), changed); err != nil || changed.Len() != 2 {
+		t.Errorf("%d contracts changed, want 2 (%v)", changed.Len(), err)
 	}
 	view.End("contract1")
 	admitted(true)
