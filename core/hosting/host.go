@@ -32,7 +32,7 @@ import (
 // be called by many at once.
 type Host struct {
 	*grants.Contracts
-	*grants.Book
+	*grants.Allocations
 	*tenants.Tenants
 	*tenants.Homes
 	*guests.Reconciler
@@ -52,16 +52,16 @@ func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error
 	if err != nil {
 		return nil, fmt.Errorf("hosting: client for nodes: %w", err)
 	}
-	h := &Host{client: mgr.GetClient(), Contracts: grants.NewContracts(mgr.GetAPIReader(), mgr.GetClient(), log), Book: grants.NewBook(), log: log}
+	h := &Host{client: mgr.GetClient(), Contracts: grants.NewContracts(mgr.GetAPIReader(), mgr.GetClient(), log), Allocations: grants.NewAllocations(), log: log}
 	h.Keep = &door.Keep{Contracts: h.Contracts, Raw: core.RESTClient()}
 	h.usage = &usage{nodes: core.RESTClient(), answers: expiring.NewExpiring()}
-	h.Tenants = tenants.New(h.client, mgr.GetAPIReader(), h.Contracts, h.Book, audits, log)
+	h.Tenants = tenants.New(h.client, mgr.GetAPIReader(), h.Contracts, h.Allocations, audits, log)
 	h.Homes = tenants.NewHomes(mgr, h.Contracts, log)
-	if h.Reconciler, err = guests.New(mgr, h.Contracts, h.Book, audits, log); err != nil {
+	if h.Reconciler, err = guests.New(mgr, h.Contracts, h.Allocations, audits, log); err != nil {
 		return nil, err
 	}
 	h.views = newViews(h.Contracts, audits, log)
-	watchUse := func(mgr manager.Manager) error { return h.Contracts.WatchUse(mgr, h.Book) }
+	watchUse := func(mgr manager.Manager) error { return h.Contracts.WatchUse(mgr, h.Allocations) }
 	for _, watch := range []func(manager.Manager) error{h.Reconciler.Watch, h.watch, watchUse, h.Tenants.Watch, h.Homes.Watch, h.watchForViews} {
 		if err := watch(mgr); err != nil {
 			return nil, fmt.Errorf("hosting: %w", err)
@@ -97,11 +97,11 @@ func (h *Host) reconcileTerms(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 
 // reconcileContract brings what is here under a contract in step with its terms, which have changed.
 func (h *Host) reconcileContract(ctx context.Context, r ctrl.Request) (result ctrl.Result, err error) {
-	h.Book.MarkDirty(r.Name)
+	h.Allocations.MarkDirty(r.Name)
 	if t := h.Contracts.Of(r.Name); t.InForce(time.Now()) {
 		err = h.Tenants.Reapply(ctx, t)
 	}
-	h.Reconciler.Wake(h.Book.RefusedUnder(r.Name))
+	h.Reconciler.Wake(h.Allocations.RefusedUnder(r.Name))
 	return result, err
 }
 
@@ -110,10 +110,10 @@ func (h *Host) watch(mgr manager.Manager) error {
 	// One key for all: whatever changed, everything is read again.
 	anew := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
 	err := ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-contracts").
-		Watches(&v1alpha1.Contract{}, anew, builder.WithPredicates(guests.Updates(contractElse))).
-		Watches(&v1alpha1.Peer{}, anew, builder.WithPredicates(guests.Updates(peerElse))).
+		Watches(&v1alpha1.Contract{}, anew, builder.WithPredicates(guests.Updates(contractChanged))).
+		Watches(&v1alpha1.Peer{}, anew, builder.WithPredicates(guests.Updates(peerChanged))).
 		Watches(&v1alpha1.SharingPolicy{}, anew, builder.WithPredicates(guests.Updates(guests.SpecOrLabels))).
-		Watches(&corev1.Node{}, anew, builder.WithPredicates(own(), guests.Updates(nodeElse))).
+		Watches(&corev1.Node{}, anew, builder.WithPredicates(own(), guests.Updates(nodeChanged))).
 		WithOptions(controller.Options{NewQueue: queues.New}).
 		Complete(reconcile.Func(h.reconcileTerms))
 	if err != nil {
@@ -128,17 +128,17 @@ func own() predicate.Predicate {
 	return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetLabels()[v1alpha1.LabelPeer] == "" })
 }
 
-// nodeElse: of nodes, whether guests can have user namespaces there. The engine says it some moments after it has started.
-func nodeElse(was, is client.Object) bool {
+// nodeChanged: of nodes, whether guests can have user namespaces there. The engine says it some moments after it has started.
+func nodeChanged(was, is client.Object) bool {
 	return was.GetAnnotations()[v1alpha1.AnnotationUserNamespaces] != is.GetAnnotations()[v1alpha1.AnnotationUserNamespaces]
 }
 
-func contractElse(was, is client.Object) bool {
+func contractChanged(was, is client.Object) bool {
 	a, b := was.(*v1alpha1.Contract), is.(*v1alpha1.Contract)
 	return guests.SpecOrLabels(was, is) || a.Status.State != b.Status.State
 }
 
-// peerElse: of Peers, also the ranges under which they are seen here.
-func peerElse(was, is client.Object) bool {
+// peerChanged: of Peers, also the ranges under which they are seen here.
+func peerChanged(was, is client.Object) bool {
 	return guests.SpecOrLabels(was, is) || grants.AliasesOf(was.(*v1alpha1.Peer)) != grants.AliasesOf(is.(*v1alpha1.Peer))
 }

@@ -56,7 +56,7 @@ func machineOf(nodes []corev1.Node) (all remote.Machine) {
 // viewClosed is the kind of the one line that is about no object: it is told while no node here takes guests, and gone otherwise.
 const viewClosed = "Closed"
 
-var closedRef = viewed{kind: viewClosed, name: "closed"}
+var closedRef = objectRef{kind: viewClosed, name: "closed"}
 
 // closedBy says why none of the nodes that guests run on takes another pod: all are cordoned, or short of something. It is a word
 // that can be a label's value, "" when there is such a node.

@@ -78,7 +78,7 @@ func TestConsumersAreToldThatNoNodeTakesGuests(t *testing.T) {
 	g := newGallery(t)
 	closed, open := []any{&corev1.Node{Spec: corev1.NodeSpec{Unschedulable: true}}}, []any{&corev1.Node{}}
 	views := g.host.views
-	lines := func(one *viewer) (told []string) {
+	lines := func(one *stream) (told []string) {
 		for {
 			ref, is, ok := one.next()
 			if !ok {
@@ -87,14 +87,14 @@ func TestConsumersAreToldThatNoNodeTakesGuests(t *testing.T) {
 			if ref.kind != viewClosed {
 				continue
 			}
-			line, err := one.line(ref, is, func(viewed) bool { return true })
+			line, err := one.line(ref, is, func(objectRef) bool { return true })
 			if err != nil {
 				t.Fatal(err)
 			}
 			told = append(told, string(line))
 		}
 	}
-	early := newViewer(func(error) {})
+	early := newStream(func(error) {})
 	views.enter(g.bob.ID, early)
 	views.fill(g.bob.ID, early)
 	if got := lines(early); len(got) != 0 {
@@ -102,17 +102,17 @@ func TestConsumersAreToldThatNoNodeTakesGuests(t *testing.T) {
 	}
 	views.nodesChanged(closed)
 	views.nodesChanged(closed)
-	late := newViewer(func(error) {})
+	late := newStream(func(error) {})
 	views.enter(g.carol.ID, late)
 	views.fill(g.carol.ID, late)
 	const says = `{"kind":"Closed","object":{"metadata":{"name":"closed","labels":{"kith.dev/closed":"cordoned"}}}}` + "\n"
-	for name, one := range map[string]*viewer{"who was there": early, "who came then": late} {
+	for name, one := range map[string]*stream{"who was there": early, "who came then": late} {
 		if got := lines(one); len(got) != 1 || got[0] != says {
 			t.Errorf("%s is told %q", name, got)
 		}
 	}
 	views.nodesChanged(open)
-	for _, one := range []*viewer{early, late} {
+	for _, one := range []*stream{early, late} {
 		if got := lines(one); len(got) != 1 || got[0] != `{"kind":"Closed","gone":true,"object":{"metadata":{"name":"closed","labels":{"kith.dev/closed":""}}}}`+"\n" {
 			t.Errorf("open again: %q", got)
 		}

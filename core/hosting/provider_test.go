@@ -15,17 +15,17 @@ import (
 // provider is the provider's side over an API server in memory.
 type provider struct {
 	*testing.T
-	tenants   *tenants.Tenants
-	contracts *grants.Contracts
-	book      *grants.Book
-	client    client.Client
+	tenants     *tenants.Tenants
+	contracts   *grants.Contracts
+	allocations *grants.Allocations
+	client      client.Client
 }
 
 func newProvider(t *testing.T, objects ...client.Object) *provider {
 	t.Helper()
 	c := hostingtest.Client(t, objects...)
-	p := &provider{T: t, client: c, contracts: grants.NewContracts(c, c, slog.New(slog.DiscardHandler)), book: grants.NewBook()}
-	p.tenants = tenants.New(c, c, p.contracts, p.book, nil, slog.New(slog.DiscardHandler))
+	p := &provider{T: t, client: c, contracts: grants.NewContracts(c, c, slog.New(slog.DiscardHandler)), allocations: grants.NewAllocations()}
+	p.tenants = tenants.New(c, c, p.contracts, p.allocations, nil, slog.New(slog.DiscardHandler))
 	return p
 }
 

@@ -32,7 +32,7 @@ func counted(d *provider) (reads *atomic.Int32) {
 	})
 	log := slog.New(slog.DiscardHandler)
 	d.contracts = grants.NewContracts(live, d.client, log)
-	d.tenants = tenants.New(d.client, live, d.contracts, d.book, nil, log)
+	d.tenants = tenants.New(d.client, live, d.contracts, d.allocations, nil, log)
 	return reads
 }
 

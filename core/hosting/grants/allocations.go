@@ -23,45 +23,45 @@ import (
 	queues "kith.dev/core/queue"
 )
 
-// Book counts what guests hold of each contract. A pod is entered before it is made and leaves when it is
+// Allocations counts what guests hold of each contract. A pod is entered before it is made and leaves when it is
 // gone or ended for good, so the sum never lags behind the API server, whatever the order of requests. It
 // is kept in memory, one addition per pod, and rebuilt from the Pods when the daemon starts.
-type Book struct {
-	mu      sync.Mutex
-	entries map[types.NamespacedName]entry
-	sums    map[string]corev1.ResourceList
-	waiting map[types.NamespacedName]Waiter
-	refused func()       // who waits is another than before
-	changed queues.Inbox // of contracts, by ID
+type Allocations struct {
+	mu        sync.Mutex
+	pods      map[types.NamespacedName]allocation
+	sums      map[string]corev1.ResourceList
+	refused   map[types.NamespacedName]RefusedPod
+	onRefused func()       // who waits is another than before
+	changed   queues.Inbox // of contracts, by ID
 }
 
-type entry struct {
+type allocation struct {
 	contract string
 	requests corev1.ResourceList
 }
 
-// Waiter is a refused pod, or one that runs and was refused other amounts.
-type Waiter struct {
+// RefusedPod is a refused pod, or one that runs and was refused other amounts.
+type RefusedPod struct {
 	Contract string
 	No       Refusal
 	Runs     bool
 }
 
-func NewBook() *Book {
-	return &Book{
-		entries: map[types.NamespacedName]entry{},
-		sums:    map[string]corev1.ResourceList{},
-		waiting: map[types.NamespacedName]Waiter{},
-		refused: func() {},
+func NewAllocations() *Allocations {
+	return &Allocations{
+		pods:      map[types.NamespacedName]allocation{},
+		sums:      map[string]corev1.ResourceList{},
+		refused:   map[types.NamespacedName]RefusedPod{},
+		onRefused: func() {},
 	}
 }
 
 // Admit enters the pod unless the contract's sum would exceed limit. A pod that is entered already with the
 // same amounts keeps its place, even if the limit was lowered since. What limit does not name is not offered.
-func (b *Book) Admit(key types.NamespacedName, contract string, requests, limit corev1.ResourceList) *Refusal {
+func (b *Allocations) Admit(key types.NamespacedName, contract string, requests, limit corev1.ResourceList) *Refusal {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	old := b.entries[key]
+	old := b.pods[key]
 	if old.contract == contract && equality.Semantic.DeepEqual(old.requests, requests) {
 		return nil
 	}
@@ -81,16 +81,16 @@ func (b *Book) Admit(key types.NamespacedName, contract string, requests, limit 
 		slices.Sort(over)
 		return Refused(reasonExceeded, "contract %s would be exceeded: %s", contract, strings.Join(over, "; "))
 	}
-	b.set(key, entry{contract, requests})
+	b.set(key, allocation{contract, requests})
 	return nil
 }
 
 // Enter counts a pod that exists, within the limit or not. Of one that is entered already the greater amounts count:
 // what was admitted may be another pod of that name than the one that is there.
-func (b *Book) Enter(key types.NamespacedName, contract string, requests corev1.ResourceList) {
+func (b *Allocations) Enter(key types.NamespacedName, contract string, requests corev1.ResourceList) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if old, ok := b.entries[key]; ok && old.contract == contract {
+	if old, ok := b.pods[key]; ok && old.contract == contract {
 		more := false
 		most := maps.Clone(old.requests)
 		for name, q := range requests {
@@ -103,76 +103,76 @@ func (b *Book) Enter(key types.NamespacedName, contract string, requests corev1.
 		}
 		requests = most
 	}
-	b.set(key, entry{contract, requests})
+	b.set(key, allocation{contract, requests})
 }
 
 // Correct counts other amounts for a pod that has its place, within the limit or not, and gives those that wait for room
 // under its contract when there is more of it now.
-func (b *Book) Correct(key types.NamespacedName, requests corev1.ResourceList) []types.NamespacedName {
+func (b *Allocations) Correct(key types.NamespacedName, requests corev1.ResourceList) []types.NamespacedName {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	old, had := b.entries[key]
+	old, had := b.pods[key]
 	if !had || equality.Semantic.DeepEqual(old.requests, requests) {
 		return nil
 	}
-	b.set(key, entry{old.contract, requests})
-	return b.waitingForRoom(old.contract)
+	b.set(key, allocation{old.contract, requests})
+	return b.refusedForRoom(old.contract)
 }
 
 // Release forgets the pod and gives those that wait for room under its contract.
-func (b *Book) Release(key types.NamespacedName) []types.NamespacedName {
+func (b *Allocations) Release(key types.NamespacedName) []types.NamespacedName {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	old, had := b.entries[key]
+	old, had := b.pods[key]
 	if !had {
 		return nil
 	}
-	b.set(key, entry{})
-	return b.waitingForRoom(old.contract)
+	b.set(key, allocation{})
+	return b.refusedForRoom(old.contract)
 }
 
-func (b *Book) waitingForRoom(contract string) []types.NamespacedName {
-	return b.waitingFor(func(w Waiter) bool { return w.Contract == contract && w.No.Reason == reasonExceeded })
+func (b *Allocations) refusedForRoom(contract string) []types.NamespacedName {
+	return b.refusedWhere(func(w RefusedPod) bool { return w.Contract == contract && w.No.Reason == reasonExceeded })
 }
 
-// Wait notes a refused pod, settle that it is one no more.
-func (b *Book) Wait(key types.NamespacedName, w Waiter) {
+// NoteRefused notes a refused pod, ForgetRefused that it is one no more.
+func (b *Allocations) NoteRefused(key types.NamespacedName, w RefusedPod) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if was, waited := b.waiting[key]; !waited || was != w {
-		b.waiting[key] = w
-		b.refused()
+	if was, waited := b.refused[key]; !waited || was != w {
+		b.refused[key] = w
+		b.onRefused()
 	}
 }
 
-func (b *Book) Settle(key types.NamespacedName) {
+func (b *Allocations) ForgetRefused(key types.NamespacedName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, waited := b.waiting[key]; waited {
-		delete(b.waiting, key)
-		b.refused()
+	if _, waited := b.refused[key]; waited {
+		delete(b.refused, key)
+		b.onRefused()
 	}
 }
 
 // RefusedUnder gives the refused pods of the contract, and those refused for want of any contract.
-func (b *Book) RefusedUnder(contract string) []types.NamespacedName {
+func (b *Allocations) RefusedUnder(contract string) []types.NamespacedName {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.waitingFor(func(w Waiter) bool { return w.Contract == "" || w.Contract == contract })
+	return b.refusedWhere(func(w RefusedPod) bool { return w.Contract == "" || w.Contract == contract })
 }
 
 // RefusedPods are those that were refused and do not run.
-func (b *Book) RefusedPods() map[types.NamespacedName]Waiter {
+func (b *Allocations) RefusedPods() map[types.NamespacedName]RefusedPod {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	all := maps.Clone(b.waiting)
-	maps.DeleteFunc(all, func(_ types.NamespacedName, w Waiter) bool { return w.Runs })
+	all := maps.Clone(b.refused)
+	maps.DeleteFunc(all, func(_ types.NamespacedName, w RefusedPod) bool { return w.Runs })
 	return all
 }
 
-func (b *Book) waitingFor(match func(Waiter) bool) []types.NamespacedName {
+func (b *Allocations) refusedWhere(match func(RefusedPod) bool) []types.NamespacedName {
 	var out []types.NamespacedName
-	for key, w := range b.waiting {
+	for key, w := range b.refused {
 		if match(w) {
 			out = append(out, key)
 		}
@@ -181,20 +181,20 @@ func (b *Book) waitingFor(match func(Waiter) bool) []types.NamespacedName {
 }
 
 // set puts what the pod holds in the place of what it held; the zero value is nothing.
-func (b *Book) set(key types.NamespacedName, next entry) {
-	old, had := b.entries[key]
+func (b *Allocations) set(key types.NamespacedName, next allocation) {
+	old, had := b.pods[key]
 	if had {
 		b.sum(old, (*resource.Quantity).Sub)
 	}
-	delete(b.entries, key)
+	delete(b.pods, key)
 	if next.contract != "" {
-		b.entries[key] = next
+		b.pods[key] = next
 		b.sum(next, (*resource.Quantity).Add)
 	}
 }
 
 // sum adds what a pod holds to its contract's sum, or subtracts it.
-func (b *Book) sum(e entry, change func(*resource.Quantity, resource.Quantity)) {
+func (b *Allocations) sum(e allocation, change func(*resource.Quantity, resource.Quantity)) {
 	sum := b.sums[e.contract]
 	if sum == nil {
 		sum = corev1.ResourceList{}
@@ -213,20 +213,20 @@ func (b *Book) sum(e entry, change func(*resource.Quantity, resource.Quantity)) 
 }
 
 // MarkDirty has the contract's use published.
-func (b *Book) MarkDirty(contract string) { b.changed.Add(types.NamespacedName{Name: contract}) }
+func (b *Allocations) MarkDirty(contract string) { b.changed.Add(types.NamespacedName{Name: contract}) }
 
 // Used is the sum of the requests of the guests under the contract (its spec.id).
-func (b *Book) Used(contract string) corev1.ResourceList {
+func (b *Allocations) Used(contract string) corev1.ResourceList {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.sums[contract].DeepCopy()
 }
 
 // OnRefused has f called whenever other guests than before are refused: no object need change with that. f must not call back.
-func (b *Book) OnRefused(f func()) {
+func (b *Allocations) OnRefused(f func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.refused = f
+	b.onRefused = f
 }
 
 // publishEvery is how often a contract's use is written at most, however fast pods come and go; with many namespaces, each of
@@ -237,12 +237,12 @@ const (
 )
 
 // WatchUse keeps status.used and status.namespaces of the contracts up to date while mgr runs.
-func (c *Contracts) WatchUse(mgr manager.Manager, book *Book) error {
-	return ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-use").WatchesRawSource(&book.changed).
-		WithOptions(controller.Options{NewQueue: queues.New}).Complete(c.publisher(mgr.GetClient(), book))
+func (c *Contracts) WatchUse(mgr manager.Manager, allocations *Allocations) error {
+	return ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-use").WatchesRawSource(&allocations.changed).
+		WithOptions(controller.Options{NewQueue: queues.New}).Complete(c.publisher(mgr.GetClient(), allocations))
 }
 
-func (c *Contracts) publisher(to client.Client, book *Book) reconcile.Func {
+func (c *Contracts) publisher(to client.Client, allocations *Allocations) reconcile.Func {
 	written := map[string]time.Time{} // by contract, of the one worker
 	return func(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
 		pause := max(publishEvery, publishEvery*time.Duration(len(c.TwinsOf(r.Name)))/publishAtOne)
@@ -251,12 +251,12 @@ func (c *Contracts) publisher(to client.Client, book *Book) reconcile.Func {
 		}
 		maps.DeleteFunc(written, func(id string, _ time.Time) bool { return c.Of(id) == nil })
 		written[r.Name] = time.Now()
-		return ctrl.Result{}, c.publishOne(ctx, to, book, r.Name)
+		return ctrl.Result{}, c.publishOne(ctx, to, allocations, r.Name)
 	}
 }
 
 // publishOne patches the two fields only: the rest of a contract's status is not hosting's.
-func (c *Contracts) publishOne(ctx context.Context, to client.Client, book *Book, id string) error {
+func (c *Contracts) publishOne(ctx context.Context, to client.Client, allocations *Allocations, id string) error {
 	t := c.Of(id)
 	if t == nil {
 		return nil
@@ -267,7 +267,7 @@ func (c *Contracts) publishOne(ctx context.Context, to client.Client, book *Book
 		return client.IgnoreNotFound(err)
 	}
 	next := old.DeepCopy()
-	next.Status.Used = book.Used(id)
+	next.Status.Used = allocations.Used(id)
 	next.Status.Namespaces = nil
 	for _, tw := range c.TwinsOf(id) {
 		next.Status.Namespaces = append(next.Status.Namespaces, v1alpha1.TwinNamespace{Home: tw.Home, Abroad: tw.Name})

@@ -28,7 +28,7 @@ func key(namespace, name string) types.NamespacedName {
 }
 
 func TestBookAdmitsUpToTheLimit(t *testing.T) {
-	b := NewBook()
+	b := NewAllocations()
 	limit := list("cpu", "1", "memory", "1Gi", "pods", "3")
 	pod := list("cpu", "400m", "memory", "100Mi", "pods", "1")
 	for i := range 2 {
@@ -67,7 +67,7 @@ func TestBookAdmitsUpToTheLimit(t *testing.T) {
 }
 
 func TestBookNeverExceedsWhateverTheOrder(t *testing.T) {
-	b := NewBook()
+	b := NewAllocations()
 	limit := list("cpu", "10", "pods", "40")
 	var work sync.WaitGroup
 	for w := range 16 {
@@ -88,7 +88,7 @@ func TestBookNeverExceedsWhateverTheOrder(t *testing.T) {
 		})
 	}
 	work.Wait()
-	for k := range b.entries {
+	for k := range b.pods {
 		b.Release(k)
 	}
 	if len(b.sums) != 0 {
@@ -97,19 +97,19 @@ func TestBookNeverExceedsWhateverTheOrder(t *testing.T) {
 }
 
 func TestBookKnowsWhoWaits(t *testing.T) {
-	b := NewBook()
+	b := NewAllocations()
 	b.Enter(key("a", "holder"), "c1", list("cpu", "1"))
-	b.Wait(key("a", "room"), Waiter{Contract: "c1", No: Refusal{Reason: reasonExceeded, Message: ""}, Runs: false})
-	b.Wait(key("a", "level"), Waiter{Contract: "c1", No: Refusal{Reason: ReasonPodSecurity, Message: ""}, Runs: false})
-	b.Wait(key("b", "room"), Waiter{Contract: "c2", No: Refusal{Reason: reasonExceeded, Message: ""}, Runs: false})
-	b.Wait(key("z", "none"), Waiter{Contract: "", No: Refusal{Reason: ReasonNoContract, Message: ""}, Runs: false})
+	b.NoteRefused(key("a", "room"), RefusedPod{Contract: "c1", No: Refusal{Reason: reasonExceeded, Message: ""}, Runs: false})
+	b.NoteRefused(key("a", "level"), RefusedPod{Contract: "c1", No: Refusal{Reason: ReasonPodSecurity, Message: ""}, Runs: false})
+	b.NoteRefused(key("b", "room"), RefusedPod{Contract: "c2", No: Refusal{Reason: reasonExceeded, Message: ""}, Runs: false})
+	b.NoteRefused(key("z", "none"), RefusedPod{Contract: "", No: Refusal{Reason: ReasonNoContract, Message: ""}, Runs: false})
 	if got := b.Release(key("a", "holder")); len(got) != 1 || got[0] != key("a", "room") {
 		t.Errorf("room under c1 is waited for by %v", got)
 	}
 	if got := b.RefusedUnder("c1"); len(got) != 3 {
 		t.Errorf("a change of c1 concerns %v", got)
 	}
-	b.Settle(key("a", "level"))
+	b.ForgetRefused(key("a", "level"))
 	if got := b.RefusedUnder("c1"); len(got) != 2 {
 		t.Errorf("after one was settled: %v", got)
 	}
@@ -122,18 +122,18 @@ func TestBookKnowsWhoWaits(t *testing.T) {
 }
 
 func TestBookTellsOfOtherRefusals(t *testing.T) {
-	b := NewBook()
+	b := NewAllocations()
 	told := 0
-	b.refused = func() { told++ }
+	b.onRefused = func() { told++ }
 	for want, step := range []func(){
-		func() { b.Settle(key("a", "web")) }, // was never refused
+		func() { b.ForgetRefused(key("a", "web")) }, // was never refused
 		func() {
-			b.Wait(key("a", "web"), Waiter{Contract: "c1", No: Refusal{Reason: reasonExceeded, Message: "no room"}, Runs: false})
+			b.NoteRefused(key("a", "web"), RefusedPod{Contract: "c1", No: Refusal{Reason: reasonExceeded, Message: "no room"}, Runs: false})
 		},
 		func() {
-			b.Wait(key("a", "web"), Waiter{Contract: "c1", No: Refusal{Reason: reasonExceeded, Message: "less room"}, Runs: false})
+			b.NoteRefused(key("a", "web"), RefusedPod{Contract: "c1", No: Refusal{Reason: reasonExceeded, Message: "less room"}, Runs: false})
 		},
-		func() { b.Settle(key("a", "web")) },
+		func() { b.ForgetRefused(key("a", "web")) },
 	} {
 		for range 2 { // the second time it is nothing new
 			step()
@@ -145,7 +145,7 @@ func TestBookTellsOfOtherRefusals(t *testing.T) {
 }
 
 func TestBookSaysWhatToPublishOnce(t *testing.T) {
-	b := NewBook()
+	b := NewAllocations()
 	for i := range 100 {
 		b.Enter(key("a", fmt.Sprint(i)), "c1", list("pods", "1"))
 	}
@@ -167,7 +167,7 @@ func TestUseIsWrittenSeldomAndToTheEnd(t *testing.T) {
 		if err := d.contracts.Load(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		publish, began := d.contracts.publisher(d.client, d.book), time.Now()
+		publish, began := d.contracts.publisher(d.client, d.allocations), time.Now()
 		written := func() int64 {
 			var c v1alpha1.Contract
 			if err := d.client.Get(t.Context(), types.NamespacedName{Name: "bob-contractb"}, &c); err != nil {
@@ -176,7 +176,7 @@ func TestUseIsWrittenSeldomAndToTheEnd(t *testing.T) {
 			return c.Status.Used.Pods().Value()
 		}
 		for i := range 3 {
-			d.book.Enter(key("a", fmt.Sprint(i)), "contractb", list("pods", "1"))
+			d.allocations.Enter(key("a", fmt.Sprint(i)), "contractb", list("pods", "1"))
 			result, err := publish(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: "contractb"}})
 			if err != nil || result.RequeueAfter != map[bool]time.Duration{false: publishEvery}[i == 0] || written() != 1 {
 				t.Errorf("change %d: %+v, %v, %d written", i, result, err, written())
@@ -190,7 +190,7 @@ func TestUseIsWrittenSeldomAndToTheEnd(t *testing.T) {
 }
 
 func TestAPodThatIsThereCountsWhatItAskedFor(t *testing.T) {
-	b := NewBook()
+	b := NewAllocations()
 	key := types.NamespacedName{Namespace: "a", Name: "p"}
 	if no := b.Admit(key, "c", cpus("1m"), cpus("300m")); no != nil {
 		t.Fatal(no)
@@ -210,9 +210,9 @@ func cpus(amount string) corev1.ResourceList {
 }
 
 func TestBookCorrectsAmountsAndWakesThoseThatWait(t *testing.T) {
-	b := NewBook()
+	b := NewAllocations()
 	b.Enter(key("a", "big"), "c1", list("cpu", "1"))
-	b.Wait(key("a", "runs"), Waiter{Contract: "c1", No: Refusal{Reason: reasonExceeded, Message: ""}, Runs: true})
+	b.NoteRefused(key("a", "runs"), RefusedPod{Contract: "c1", No: Refusal{Reason: reasonExceeded, Message: ""}, Runs: true})
 	if got := b.Correct(key("a", "big"), list("cpu", "1")); got != nil {
 		t.Errorf("nothing changed, yet %v is to be looked at", got)
 	}
@@ -251,11 +251,11 @@ func TestUseOfAContractIsWrittenHoweverFarBehindTheCacheIs(t *testing.T) {
 		do   func()
 		want string
 	}{
-		{func() { d.book.Enter(key(bobsShop, "p"), "contractb", list("cpu", "1")) }, "1"},
-		{func() { d.book.Release(key(bobsShop, "p")) }, "0"},
+		{func() { d.allocations.Enter(key(bobsShop, "p"), "contractb", list("cpu", "1")) }, "1"},
+		{func() { d.allocations.Release(key(bobsShop, "p")) }, "0"},
 	} {
 		c.do()
-		if err := d.contracts.publishOne(t.Context(), cached, d.book, "contractb"); err != nil {
+		if err := d.contracts.publishOne(t.Context(), cached, d.allocations, "contractb"); err != nil {
 			t.Fatal(err)
 		}
 		var now v1alpha1.Contract

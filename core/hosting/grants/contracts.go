@@ -25,13 +25,13 @@ import (
 // cluster provides, and the twin namespaces. Reconciling a pod and opening the door both ask it, so it
 // answers without a round trip. mu guards everything below it and is never held while calling out.
 type Contracts struct {
-	live   client.Reader
-	cached client.Reader // is asked before live is, where consumers could make it much
-	Now    func() time.Time
-	log    *slog.Logger
-	again  *rate.Limiter // of fresh looks at what a consumer says there is; looking is held for one
+	live      client.Reader
+	cached    client.Reader // is asked before live is, where consumers could make it much
+	Now       func() time.Time
+	log       *slog.Logger
+	refreshes *rate.Limiter // of fresh looks at what a consumer says there is; refreshing is held for one
 
-	looking sync.Mutex
+	refreshing sync.Mutex
 
 	reading sync.Mutex // one refresh at a time; taken before mu
 
@@ -47,7 +47,7 @@ type Contracts struct {
 
 func NewContracts(live, cached client.Reader, log *slog.Logger) *Contracts {
 	return &Contracts{
-		live: live, cached: cached, Now: time.Now, log: log, again: rate.NewLimiter(1, 10),
+		live: live, cached: cached, Now: time.Now, log: log, refreshes: rate.NewLimiter(1, 10),
 		terms: map[string]*Terms{}, twins: map[string]Twin{}, ended: map[string]bool{},
 	}
 }
@@ -166,19 +166,19 @@ func (c *Contracts) userNamespaces(ctx context.Context) (bool, error) {
 	return real > 0, nil
 }
 
-// OfNamespace gives the terms that hold in a namespace. What it has not heard of it reads from the API
+// ReadTermsIn gives the terms that hold in a namespace. What it has not heard of it reads from the API
 // server: a pod can be here before the news of its namespace is. Nil: not a twin namespace.
-func (c *Contracts) OfNamespace(ctx context.Context, namespace string) (*Terms, error) {
-	if t := c.Look(namespace); t != nil {
+func (c *Contracts) ReadTermsIn(ctx context.Context, namespace string) (*Terms, error) {
+	if t := c.TermsIn(namespace); t != nil {
 		return t, nil
 	}
 	if _, err := c.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	return c.Look(namespace), nil
+	return c.TermsIn(namespace), nil
 }
 
-func (c *Contracts) Look(namespace string) *Terms {
+func (c *Contracts) TermsIn(namespace string) *Terms {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	tw, ok := c.twins[namespace]
@@ -206,9 +206,9 @@ func (c *Contracts) TermsOf(ctx context.Context, id, consumerID string) (*Terms,
 			return nil, err
 		}
 		if there {
-			c.looking.Lock() // one look serves all who wait for it
-			defer c.looking.Unlock()
-			if t = c.Of(id); t == nil && c.again.Allow() {
+			c.refreshing.Lock() // one look serves all who wait for it
+			defer c.refreshing.Unlock()
+			if t = c.Of(id); t == nil && c.refreshes.Allow() {
 				if _, err := c.Refresh(ctx); err != nil {
 					return nil, err
 				}

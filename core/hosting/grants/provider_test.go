@@ -13,15 +13,15 @@ import (
 // provider is what is granted over an API server in memory.
 type provider struct {
 	*testing.T
-	contracts *Contracts
-	book      *Book
-	client    client.Client
+	contracts   *Contracts
+	allocations *Allocations
+	client      client.Client
 }
 
 func newProvider(t *testing.T, objects ...client.Object) *provider {
 	t.Helper()
 	c := hostingtest.Client(t, objects...)
-	return &provider{T: t, client: c, contracts: NewContracts(c, c, slog.New(slog.DiscardHandler)), book: NewBook()}
+	return &provider{T: t, client: c, contracts: NewContracts(c, c, slog.New(slog.DiscardHandler)), allocations: NewAllocations()}
 }
 
 var list, contractWith = hostingtest.List, hostingtest.Contract

@@ -23,7 +23,7 @@ func newChecker() (*checker, error) {
 	return &checker{evaluator}, nil
 }
 
-// check says why pod may not run here at this level, or nil. The contract's amounts are the book's matter.
+// check says why pod may not run here at this level, or nil. The contract's amounts are the allocations's matter.
 func (c *checker) check(pod *corev1.Pod, level v1alpha1.PodSecurityLevel) *grants.Refusal {
 	if no := unsupported(&pod.Spec); no != nil {
 		return no

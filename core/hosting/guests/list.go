@@ -32,7 +32,7 @@ func (r *Reconciler) Guests(ctx context.Context) ([]api.Guest, error) {
 		}
 		out = append(out, r.named(g))
 	}
-	for key, w := range r.book.RefusedPods() {
+	for key, w := range r.allocations.RefusedPods() {
 		out = append(out, r.named(api.Guest{Namespace: key.Namespace, Name: key.Name, Phase: "Refused", Why: w.No.Message, Resources: api.Resources{}}))
 	}
 	slices.SortFunc(out, func(a, b api.Guest) int {
@@ -43,7 +43,7 @@ func (r *Reconciler) Guests(ctx context.Context) ([]api.Guest, error) {
 
 // named fills in what the twin namespace says.
 func (r *Reconciler) named(g api.Guest) api.Guest {
-	if t := r.contracts.Look(g.Namespace); t != nil {
+	if t := r.contracts.TermsIn(g.Namespace); t != nil {
 		g.Consumer, g.ConsumerID = t.Consumer.Name, t.Consumer.Compact
 	}
 	return g

@@ -74,7 +74,7 @@ func TestAGuestWithoutItsClassOrLabelIsDeletedAndMadeAgain(t *testing.T) {
 				t.Errorf("%s: the pod stayed when its class was taken away", name)
 			}
 		}
-		m := r.memo(k)
+		m := r.recordOf(k)
 		if wait := remakeDelay(m.remakes); wait == 0 {
 			t.Errorf("%s: it is made again without a pause", name)
 		}

@@ -16,15 +16,15 @@ import (
 // provider is what hosts guests over an API server in memory.
 type provider struct {
 	*testing.T
-	contracts *grants.Contracts
-	book      *grants.Book
-	client    client.Client
+	contracts   *grants.Contracts
+	allocations *grants.Allocations
+	client      client.Client
 }
 
 func newProvider(t *testing.T, objects ...client.Object) *provider {
 	t.Helper()
 	c := hostingtest.Client(t, objects...)
-	return &provider{T: t, client: c, contracts: grants.NewContracts(c, c, slog.New(slog.DiscardHandler)), book: grants.NewBook()}
+	return &provider{T: t, client: c, contracts: grants.NewContracts(c, c, slog.New(slog.DiscardHandler)), allocations: grants.NewAllocations()}
 }
 
 // ensure makes the twin that there is of a namespace.

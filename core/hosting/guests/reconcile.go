@@ -33,30 +33,30 @@ import (
 // OffloadedPod's name, so one key names both.
 type Reconciler struct {
 	rules
-	client    client.Client // writes, and reads of Pods from the cache
-	cached    client.Reader // reads of OffloadedPods from the cache
-	live      client.Reader
-	contracts *grants.Contracts
-	book      *grants.Book
-	events    events.EventRecorder
-	audits    *audit.Log
-	log       *slog.Logger
-	now       func() time.Time
-	Heard     func() []any // events of guests, as far as they are followed; nil: they are not
-	inbox     queues.Inbox
+	client      client.Client // writes, and reads of Pods from the cache
+	cached      client.Reader // reads of OffloadedPods from the cache
+	live        client.Reader
+	contracts   *grants.Contracts
+	allocations *grants.Allocations
+	events      events.EventRecorder
+	audits      *audit.Log
+	log         *slog.Logger
+	now         func() time.Time
+	PodEvents   func() []any // events of guests, as far as they are followed; nil: they are not
+	inbox       queues.Inbox
 
-	mu      sync.Mutex
-	started bool
-	memos   map[types.NamespacedName]memo
-	evicted map[types.NamespacedName]*corev1.Pod // guests that something here evicts, as they were last
-	told    map[string]*rate.Limiter             // by namespace: what is said in events
+	mu          sync.Mutex
+	started     bool
+	records     map[types.NamespacedName]record
+	evicted     map[types.NamespacedName]*corev1.Pod // guests that something here evicts, as they were last
+	eventLimits map[string]*rate.Limiter             // by namespace: what is said in events
 }
 
 // guests are the Pods that hosting made.
 var Selector = client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
 
-// memo is what the reconciler remembers of a pod; losing it costs a comparison or a live read, no more.
-type memo struct {
+// record is what the reconciler remembers of a pod; losing it costs a comparison or a live read, no more.
+type record struct {
 	synced  int64     // generation that the Pod is known to be in step with
 	uid     types.UID // of that Pod
 	written string    // resource version of the OffloadedPod after our last write
@@ -67,13 +67,13 @@ type memo struct {
 	podVersion string // resource version of the Pod after our last change of it
 }
 
-func New(mgr manager.Manager, contracts *grants.Contracts, book *grants.Book, audits *audit.Log, log *slog.Logger) (*Reconciler, error) {
+func New(mgr manager.Manager, contracts *grants.Contracts, allocations *grants.Allocations, audits *audit.Log, log *slog.Logger) (*Reconciler, error) {
 	checker, err := newChecker()
 	return &Reconciler{
 		client: mgr.GetClient(), cached: mgr.GetCache(), live: mgr.GetAPIReader(),
-		contracts: contracts, book: book, rules: rules{checker: checker},
+		contracts: contracts, allocations: allocations, rules: rules{checker: checker},
 		events: mgr.GetEventRecorder("kith-hosting"), audits: audits, log: log, now: time.Now,
-		memos: map[types.NamespacedName]memo{}, evicted: map[types.NamespacedName]*corev1.Pod{}, told: map[string]*rate.Limiter{},
+		records: map[types.NamespacedName]record{}, evicted: map[types.NamespacedName]*corev1.Pod{}, eventLimits: map[string]*rate.Limiter{},
 	}, err
 }
 
@@ -85,7 +85,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 	o, err := r.observe(ctx, req.NamespacedName)
 	if err == nil {
 		result, err = r.apply(ctx, o, r.decide(o))
-		r.remember(o.key, o.memo)
+		r.remember(o.key, o.record)
 	}
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: 50 * time.Millisecond}, nil
@@ -94,8 +94,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 }
 
 // observe gathers what decides about a guest.
-func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (o *seen, err error) {
-	o = &seen{key: key, now: r.now(), memo: r.memo(key), opod: &v1alpha1.OffloadedPod{}, terms: r.contracts.Look(key.Namespace)}
+func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (o *observed, err error) {
+	o = &observed{key: key, now: r.now(), record: r.recordOf(key), opod: &v1alpha1.OffloadedPod{}, terms: r.contracts.TermsIn(key.Namespace)}
 	if o.pod, err = guestIn(ctx, r.client, key); err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (o *
 		return nil, err
 	} else if err == nil {
 		o.raw = raw
-		if o.behind = Older(raw.GetResourceVersion(), o.memo.written); o.behind {
+		if o.behind = Older(raw.GetResourceVersion(), o.record.written); o.behind {
 			return o, nil
 		}
 		o.opod, o.malformed = typed(raw)
@@ -116,13 +116,13 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (o *
 		}
 	}
 	if o.terms == nil && o.raw != nil && o.opod.Status.Final == nil && !(leaving && o.pod == nil) { // else they do not matter
-		if o.terms, err = r.contracts.OfNamespace(ctx, key.Namespace); err != nil {
+		if o.terms, err = r.contracts.ReadTermsIn(ctx, key.Namespace); err != nil {
 			return nil, err
 		}
 	}
 	o.home, o.last = r.contracts.Twin(key.Namespace).Home, r.lastEvicted(o)
 	if o.pod != nil && unsaid(o.pod) {
-		o.told = r.whyEvicted(o.pod)
+		o.ended = r.whyEvicted(o.pod)
 	}
 	return o, nil
 }
@@ -140,8 +140,8 @@ func guestIn(ctx context.Context, from client.Reader, key types.NamespacedName) 
 const cacheLag = 10 * time.Second
 
 // justMade looks for a Pod that was made a moment ago where it must be by now; the cache may not have it yet.
-func (r *Reconciler) justMade(ctx context.Context, o *seen) (*corev1.Pod, error) {
-	if o.pod != nil || o.now.Sub(o.memo.made) >= cacheLag {
+func (r *Reconciler) justMade(ctx context.Context, o *observed) (*corev1.Pod, error) {
+	if o.pod != nil || o.now.Sub(o.record.made) >= cacheLag {
 		return o.pod, nil
 	}
 	return guestIn(ctx, r.live, o.key)
@@ -164,9 +164,9 @@ func (r *Reconciler) start(ctx context.Context) error {
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		t := r.contracts.Look(pod.Namespace)
+		t := r.contracts.TermsIn(pod.Namespace)
 		if t != nil && (!over(pod) || !final(pod)) {
-			r.book.Enter(client.ObjectKeyFromObject(pod), t.Contract, requestsOf(pod))
+			r.allocations.Enter(client.ObjectKeyFromObject(pod), t.Contract, requestsOf(pod))
 		}
 	}
 	accepted := &unstructured.UnstructuredList{}
@@ -176,9 +176,9 @@ func (r *Reconciler) start(ctx context.Context) error {
 	}
 	for i := range accepted.Items {
 		opod, malformed := typed(&accepted.Items[i])
-		t := r.contracts.Look(opod.Namespace)
+		t := r.contracts.TermsIn(opod.Namespace)
 		if t != nil && malformed == nil && opod.Status.Phase == v1alpha1.OffloadedPodAccepted && opod.DeletionTimestamp.IsZero() {
-			r.book.Enter(client.ObjectKeyFromObject(opod), t.Contract, requestsOf(podFor(opod, t)))
+			r.allocations.Enter(client.ObjectKeyFromObject(opod), t.Contract, requestsOf(podFor(opod, t)))
 		}
 	}
 	r.started = true
@@ -190,17 +190,17 @@ func over(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-func (r *Reconciler) memo(key types.NamespacedName) memo {
+func (r *Reconciler) recordOf(key types.NamespacedName) record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.memos[key]
+	return r.records[key]
 }
 
-func (r *Reconciler) remember(key types.NamespacedName, m memo) {
+func (r *Reconciler) remember(key types.NamespacedName, m record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.memos[key] = m; m == (memo{}) {
-		delete(r.memos, key)
+	if r.records[key] = m; m == (record{}) {
+		delete(r.records, key)
 	}
 }
 
@@ -240,7 +240,7 @@ func (r *Reconciler) noteEviction(o client.Object, gone bool) {
 }
 
 // lastEvicted is the Pod that there was last, if it was this one's and was evicted.
-func (r *Reconciler) lastEvicted(o *seen) *corev1.Pod {
+func (r *Reconciler) lastEvicted(o *observed) *corev1.Pod {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if last := r.evicted[o.key]; last != nil && metav1.IsControlledBy(last, o.opod) {
@@ -255,10 +255,10 @@ func (r *Reconciler) whyEvicted(pod *corev1.Pod) string {
 		return c.Message
 	}
 	why := "the kubelet ended the pod, for what it used or what its node lacks"
-	if r.Heard == nil {
+	if r.PodEvents == nil {
 		return why
 	}
-	for _, o := range r.Heard() {
+	for _, o := range r.PodEvents() {
 		if e, ok := o.(*corev1.Event); ok && e.Reason == reasonEvicted && e.InvolvedObject.UID == pod.UID {
 			return e.Message
 		}

@@ -25,8 +25,8 @@ func (d *provider) host(told events.EventRecorder) *Reconciler {
 		d.Fatal(err)
 	}
 	return &Reconciler{
-		client: d.client, cached: d.client, live: d.client, contracts: d.contracts, book: d.book, rules: rules{checker: check},
-		events: told, log: slog.New(slog.DiscardHandler), now: time.Now, memos: map[types.NamespacedName]memo{}, evicted: map[types.NamespacedName]*corev1.Pod{}, told: map[string]*rate.Limiter{},
+		client: d.client, cached: d.client, live: d.client, contracts: d.contracts, allocations: d.allocations, rules: rules{checker: check},
+		events: told, log: slog.New(slog.DiscardHandler), now: time.Now, records: map[types.NamespacedName]record{}, evicted: map[types.NamespacedName]*corev1.Pod{}, eventLimits: map[string]*rate.Limiter{},
 	}
 }
 
@@ -56,10 +56,10 @@ func TestARefusedPodThatDoesNotRunHoldsNothing(t *testing.T) {
 		r, k := d.host(events.NewFakeRecorder(10)), key(bobsShop, "p")
 		if c.lag {
 			r.live = newProvider(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: bobsShop, Name: "p", Labels: Selector}}).client
-			r.remember(k, memo{made: time.Now().Add(-time.Second)})
+			r.remember(k, record{made: time.Now().Add(-time.Second)})
 		}
 		r.started = true
-		r.book.Enter(k, "contractb", list("cpu", "1", "pods", "1"))
+		r.allocations.Enter(k, "contractb", list("cpu", "1", "pods", "1"))
 		if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: k}); err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +67,7 @@ func TestARefusedPodThatDoesNotRunHoldsNothing(t *testing.T) {
 		if err := d.client.Get(t.Context(), k, &now); err != nil || now.Status.Phase != v1alpha1.OffloadedPodRefused || now.Status.Reason != grants.ReasonPodSecurity {
 			t.Errorf("%s: %+v, %v", name, now.Status, err)
 		}
-		if used := r.book.Used("contractb"); used.Cpu().String() != c.used {
+		if used := r.allocations.Used("contractb"); used.Cpu().String() != c.used {
 			t.Errorf("%s: %v of the contract are in use", name, used)
 		}
 	}

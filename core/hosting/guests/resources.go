@@ -126,7 +126,7 @@ const ptrace corev1.Capability = "SYS_PTRACE"
 
 // debuggers adds the ephemeral containers to pod that the template has and it has not. They hold no amounts of their own. said is
 // what must be told of those that are added otherwise than asked for, why of the last that is not added.
-func (r *rules) debuggers(pod *corev1.Pod, template *corev1.PodSpec, t *grants.Terms) (next *corev1.Pod, said []remark, why string) {
+func (r *rules) debuggers(pod *corev1.Pod, template *corev1.PodSpec, t *grants.Terms) (next *corev1.Pod, said []podEvent, why string) {
 	next = pod
 	for _, c := range ephemeral(template) {
 		if slices.ContainsFunc(pod.Spec.EphemeralContainers, func(has corev1.EphemeralContainer) bool { return has.Name == c.Name }) {
@@ -138,7 +138,7 @@ func (r *rules) debuggers(pod *corev1.Pod, template *corev1.PodSpec, t *grants.T
 		no := r.checker.check(tried, t.Level)
 		if no != nil && withoutPtrace(&tried.Spec.EphemeralContainers[len(tried.Spec.EphemeralContainers)-1]) {
 			if no = r.checker.check(tried, t.Level); no == nil {
-				said = append(said, tell(corev1.EventTypeNormal, "Debugger", "container %s runs without the capability %s, which level %s of this provider does not allow", c.Name, ptrace, t.Level))
+				said = append(said, eventf(corev1.EventTypeNormal, "Debugger", "container %s runs without the capability %s, which level %s of this provider does not allow", c.Name, ptrace, t.Level))
 			}
 		}
 		if no == nil {

@@ -21,7 +21,7 @@ import (
 )
 
 // accepted says that the Pod is there, and what of its template it is refused.
-func (r *Reconciler) accepted(ctx context.Context, o *seen, refused []metav1.Condition) error {
+func (r *Reconciler) accepted(ctx context.Context, o *observed, refused []metav1.Condition) error {
 	status := *o.opod.Status.DeepCopy()
 	status.Phase, status.Reason, status.Message = v1alpha1.OffloadedPodAccepted, "", ""
 	countPod(&status, o.pod.UID)
@@ -37,7 +37,7 @@ func (r *Reconciler) accepted(ctx context.Context, o *seen, refused []metav1.Con
 		}
 	}
 	if len(refused) == 0 {
-		r.book.Settle(o.key)
+		r.allocations.ForgetRefused(o.key)
 	}
 	return r.writeStatus(ctx, o, status)
 }
@@ -56,7 +56,7 @@ func countPod(status *v1alpha1.OffloadedPodStatus, uid types.UID) {
 // refuse says no, with the reason, once. It is looked at again when the template, the contract or the
 // policy changes, or when room under the contract becomes free; what the API server itself refused also
 // after a while. A pod that is refused and does not run holds nothing of the contract.
-func (r *Reconciler) refuse(ctx context.Context, o *seen, no *grants.Refusal) (ctrl.Result, error) {
+func (r *Reconciler) refuse(ctx context.Context, o *observed, no *grants.Refusal) (ctrl.Result, error) {
 	status := o.opod.Status
 	status.Phase, status.Reason, status.Message = v1alpha1.OffloadedPodRefused, no.Reason, grants.Cut(no.Message, 1024)
 	status.Conditions = nil
@@ -69,7 +69,7 @@ func (r *Reconciler) refuse(ctx context.Context, o *seen, no *grants.Refusal) (c
 	if o.terms != nil {
 		contract = o.terms.Contract
 	}
-	r.book.Wait(o.key, grants.Waiter{Contract: contract, No: *no})
+	r.allocations.NoteRefused(o.key, grants.RefusedPod{Contract: contract, No: *no})
 	if !equality.Semantic.DeepEqual(status, o.opod.Status) {
 		if err := r.writeStatus(ctx, o, status); err != nil {
 			return ctrl.Result{}, err
@@ -85,7 +85,7 @@ func (r *Reconciler) refuse(ctx context.Context, o *seen, no *grants.Refusal) (c
 }
 
 // note puts a refusal on record.
-func (r *Reconciler) note(o *seen, reason, why string) {
+func (r *Reconciler) note(o *observed, reason, why string) {
 	refusal := audit.Refusal{Door: audit.Guests, Reason: reason, What: "pod " + o.key.String(), Why: why, Usual: true}
 	if o.terms != nil {
 		refusal.ID = o.terms.Consumer.ID
@@ -94,7 +94,7 @@ func (r *Reconciler) note(o *seen, reason, why string) {
 }
 
 // writeStatus writes the whole status if it differs from what was read, bound to the version read.
-func (r *Reconciler) writeStatus(ctx context.Context, o *seen, status v1alpha1.OffloadedPodStatus) error {
+func (r *Reconciler) writeStatus(ctx context.Context, o *observed, status v1alpha1.OffloadedPodStatus) error {
 	if equality.Semantic.DeepEqual(status, o.opod.Status) {
 		return nil
 	}
@@ -108,7 +108,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, o *seen, status v1alpha1.O
 	if err := r.client.Status().Update(ctx, next); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	o.raw, o.memo.written = next, next.GetResourceVersion()
+	o.raw, o.record.written = next, next.GetResourceVersion()
 	return nil
 }
 
@@ -123,13 +123,13 @@ func (r *Reconciler) event(about client.Object, kind, reason, note string, args 
 	// Each is an object in the API server for an hour, and a consumer that changes its mind all the time makes many.
 	namespace := about.GetNamespace()
 	r.mu.Lock()
-	limit := r.told[namespace]
+	limit := r.eventLimits[namespace]
 	if limit == nil {
-		if len(r.told) > 1000 {
-			clear(r.told)
+		if len(r.eventLimits) > 1000 {
+			clear(r.eventLimits)
 		}
 		limit = rate.NewLimiter(eventsPerSecond, eventsBurst)
-		r.told[namespace] = limit
+		r.eventLimits[namespace] = limit
 	}
 	r.mu.Unlock()
 	if !limit.Allow() {

@@ -56,13 +56,13 @@ func (t *Tenants) watchGuests(mgr manager.Manager) error {
 			CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { later(q, e.Object.GetNamespace()) },
 			UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { later(q, e.ObjectNew.GetNamespace()) },
 			DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { later(q, e.Object.GetNamespace()) },
-		}, builder.WithPredicates(guests.Managed(), guests.Updates(addressElse))).
+		}, builder.WithPredicates(guests.Managed(), guests.Updates(addressesChanged))).
 		// Once at the beginning: the last guest may have gone while no daemon ran.
 		Watches(&corev1.Namespace{}, handler.Funcs{
 			CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { later(q, e.Object.GetName()) },
 		}, builder.WithPredicates(guests.Managed())).
 		WithOptions(controller.Options{NewQueue: queues.New}).
-		Complete(reconcile.Func(t.tellAddresses))
+		Complete(reconcile.Func(t.writeAddresses))
 }
 
 // addressWrite is what was written last: all addresses stand in one annotation, so with a thousand guests twenty writes a second
@@ -84,12 +84,12 @@ func (w addressWrite) wait(version string) time.Duration {
 	return time.Until(w.at.Add(time.Duration(w.guests) * eachGuest))
 }
 
-func addressElse(was, is client.Object) bool {
+func addressesChanged(was, is client.Object) bool {
 	a, b := was.(*corev1.Pod), is.(*corev1.Pod)
 	return a.UID != b.UID || !slices.Equal(a.Status.PodIPs, b.Status.PodIPs)
 }
 
-func (t *Tenants) tellAddresses(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
+func (t *Tenants) writeAddresses(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
 	var ns corev1.Namespace
 	if err := t.client.Get(ctx, r.NamespacedName, &ns); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)

@@ -56,7 +56,7 @@ func TestAddressesOfGuestsAreToldHoweverFarBehindTheCacheIs(t *testing.T) {
 		if err := d.client.Status().Update(t.Context(), pod); err != nil {
 			t.Fatal(err)
 		}
-		result, err := h.tellAddresses(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: bobsShop}})
+		result, err := h.writeAddresses(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: bobsShop}})
 		if err != nil {
 			t.Fatal(err)
 		}

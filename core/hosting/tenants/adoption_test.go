@@ -159,21 +159,21 @@ func TestATwinThatLosesItsLabelIsNoneAnyMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	contracts := d.contracts
-	if _, known, is := contracts.NamespaceChanged(&ns, false); !known || !is || contracts.Look(bobsShop) == nil {
+	if _, known, is := contracts.NamespaceChanged(&ns, false); !known || !is || contracts.TermsIn(bobsShop) == nil {
 		t.Error("it is none although nothing changed")
 	}
 	bare := ns.DeepCopy()
 	bare.Labels = nil
-	if tw, known, is := contracts.NamespaceChanged(bare, false); !known || is || tw.Home != "shop" || contracts.Look(bobsShop) != nil {
+	if tw, known, is := contracts.NamespaceChanged(bare, false); !known || is || tw.Home != "shop" || contracts.TermsIn(bobsShop) != nil {
 		t.Error("it is one still")
 	}
 	contracts.NamespaceChanged(&ns, false)
 	former := ns.DeepCopy()
 	former.UID = "another"
-	if contracts.NamespaceChanged(former, true); contracts.Look(bobsShop) == nil {
+	if contracts.NamespaceChanged(former, true); contracts.TermsIn(bobsShop) == nil {
 		t.Error("that another of its name was deleted before it was made is taken for its own end")
 	}
-	if contracts.NamespaceChanged(&ns, true); contracts.Look(bobsShop) != nil {
+	if contracts.NamespaceChanged(&ns, true); contracts.TermsIn(bobsShop) != nil {
 		t.Error("it is one although it is gone")
 	}
 }

@@ -147,8 +147,8 @@ func (t *Tenants) Watch(mgr manager.Manager) error {
 	})
 	err := ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-clearing").
 		For(&corev1.Namespace{}, builder.WithPredicates(guests.Managed(), beingDeleted())).
-		Watches(guests.NewOffloaded(), inLeaving, builder.WithPredicates(guests.Updates(guests.WantedElse))).
-		Watches(&corev1.Pod{}, inLeaving, builder.WithPredicates(guests.Managed(), guests.Updates(guests.StoodElse))).
+		Watches(guests.NewOffloaded(), inLeaving, builder.WithPredicates(guests.Updates(guests.OffloadedChanged))).
+		Watches(&corev1.Pod{}, inLeaving, builder.WithPredicates(guests.Managed(), guests.Updates(guests.PodChanged))).
 		WithOptions(guests.Workload()).Complete(reconcile.Func(t.clearing))
 	if err != nil {
 		return err

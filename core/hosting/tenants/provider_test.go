@@ -14,19 +14,19 @@ import (
 // provider is tenants over an API server in memory.
 type provider struct {
 	*testing.T
-	tenants   *Tenants
-	contracts *grants.Contracts
-	book      *grants.Book
-	client    client.Client
-	shut      []string
+	tenants     *Tenants
+	contracts   *grants.Contracts
+	allocations *grants.Allocations
+	client      client.Client
+	shut        []string
 }
 
 func newProvider(t *testing.T, objects ...client.Object) *provider {
 	t.Helper()
 	log, c := slog.New(slog.DiscardHandler), hostingtest.Client(t, objects...)
-	p := &provider{T: t, client: c, contracts: grants.NewContracts(c, c, log), book: grants.NewBook()}
+	p := &provider{T: t, client: c, contracts: grants.NewContracts(c, c, log), allocations: grants.NewAllocations()}
 	p.contracts.OnShut(func(id string) { p.shut = append(p.shut, id) })
-	p.tenants = New(c, c, p.contracts, p.book, nil, log)
+	p.tenants = New(c, c, p.contracts, p.allocations, nil, log)
 	return p
 }
 

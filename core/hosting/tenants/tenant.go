@@ -24,13 +24,13 @@ const maxTwins = 1000
 
 // Tenants makes twin namespaces and clears them away.
 type Tenants struct {
-	client    client.Client
-	live      client.Reader
-	contracts *grants.Contracts
-	book      *grants.Book
-	audits    *audit.Log
-	log       *slog.Logger
-	bounded   bool // the admission policies are in force
+	client      client.Client
+	live        client.Reader
+	contracts   *grants.Contracts
+	allocations *grants.Allocations
+	audits      *audit.Log
+	log         *slog.Logger
+	bounded     bool // the admission policies are in force
 
 	Fenced  bool                    // guests here are behind the fence
 	written map[string]addressWrite // by twin namespace, those of the last minute; of the one worker that tells addresses
@@ -39,8 +39,8 @@ type Tenants struct {
 	mu sync.Mutex // one namespace is made at a time: two calls for one home must agree on its name
 }
 
-func New(c client.Client, live client.Reader, contracts *grants.Contracts, book *grants.Book, audits *audit.Log, log *slog.Logger) *Tenants {
-	return &Tenants{client: c, live: live, contracts: contracts, book: book, audits: audits, log: log, written: map[string]addressWrite{}}
+func New(c client.Client, live client.Reader, contracts *grants.Contracts, allocations *grants.Allocations, audits *audit.Log, log *slog.Logger) *Tenants {
+	return &Tenants{client: c, live: live, contracts: contracts, allocations: allocations, audits: audits, log: log, written: map[string]addressWrite{}}
 }
 
 // apply is how everything but the namespace itself is written: server-side apply, fields owned by kith.
@@ -111,7 +111,7 @@ func (t *Tenants) EnsureNamespace(ctx context.Context, terms *grants.Terms, home
 		return "", err
 	}
 	t.contracts.Learn(tw)
-	t.book.MarkDirty(terms.Contract)
+	t.allocations.MarkDirty(terms.Contract)
 	return tw.Name, nil
 }
 

@@ -192,7 +192,7 @@ func TestQuotaBoundsWhatConsumersWrite(t *testing.T) {
 	if q, ok := quotaFor(nil)[corev1.ResourceRequestsStorage]; !ok || !q.IsZero() {
 		t.Error("a contract that names no storage allows some")
 	}
-	// Counted by the API server they would halve the rate; the book counts them.
+	// Counted by the API server they would halve the rate; the allocations counts them.
 	for name := range list("pods", "1", "requests.cpu", "1", "requests.memory", "1") {
 		if _, ok := got[name]; ok {
 			t.Errorf("%s is counted by the API server", name)

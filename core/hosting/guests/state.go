@@ -10,21 +10,21 @@ import (
 	"kith.dev/core/api/v1alpha1"
 )
 
-// standing is how the Pod of an OffloadedPod is.
-type standing string
+// podState is how the Pod of an OffloadedPod is.
+type podState string
 
 const (
-	absent  standing = "absent"  // there is none
-	alive   standing = "alive"   // it waits or runs
-	leaving standing = "leaving" // being deleted before it ended: made again once it is gone, unless it is evicted
-	lost    standing = "lost"    // failed by no doing of its own: deleted, and made again
-	ended   standing = "ended"   // ended for good: final
-	evicted standing = "evicted" // ended because something here evicted it: final too, home decides what follows
-	stale   standing = "stale"   // belongs to an earlier OffloadedPod of the name, or to none any more
-	foreign standing = "foreign" // not made by Kith
+	absent  podState = "absent"  // there is none
+	alive   podState = "alive"   // it waits or runs
+	leaving podState = "leaving" // being deleted before it ended: made again once it is gone, unless it is evicted
+	lost    podState = "lost"    // failed by no doing of its own: deleted, and made again
+	ended   podState = "ended"   // ended for good: final
+	evicted podState = "evicted" // ended because something here evicted it: final too, home decides what follows
+	stale   podState = "stale"   // belongs to an earlier OffloadedPod of the name, or to none any more
+	foreign podState = "foreign" // not made by Kith
 )
 
-func standingOf(opod *v1alpha1.OffloadedPod, pod *corev1.Pod) standing {
+func stateOf(opod *v1alpha1.OffloadedPod, pod *corev1.Pod) podState {
 	if pod == nil {
 		return absent
 	}

@@ -11,50 +11,50 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// viewed names what a line is about.
-type viewed struct{ kind, namespace, name string }
+// objectRef names what a line is about.
+type objectRef struct{ kind, namespace, name string }
 
-// viewer is one stream: what it was told of, and what it has to be told yet, in the order in which that came first.
-type viewer struct {
+// stream is one that is open: what it was told of, and what it has to be told yet, in the order in which that came first.
+type stream struct {
 	cut context.CancelCauseFunc
 
 	mu    sync.Mutex
-	queue []viewed
-	wait  map[viewed]untold
+	queue []objectRef
+	wait  map[objectRef]latest
 	news  chan struct{} // has one item while queue is not empty
 
-	told map[viewed]bool // of the one goroutine that sends
+	sent map[objectRef]bool // of the one goroutine that sends
 }
 
-// untold is the newest state of an object.
-type untold struct {
+// latest is the newest state of an object.
+type latest struct {
 	object any
 	gone   bool
 }
 
-func newViewer(cut context.CancelCauseFunc) *viewer {
-	return &viewer{cut: cut, wait: map[viewed]untold{}, news: make(chan struct{}, 1), told: map[viewed]bool{}}
+func newStream(cut context.CancelCauseFunc) *stream {
+	return &stream{cut: cut, wait: map[objectRef]latest{}, news: make(chan struct{}, 1), sent: map[objectRef]bool{}}
 }
 
 // put has the reader told of an object. It never waits.
-func (s *viewer) put(ref viewed, o any, gone bool) {
+func (s *stream) put(ref objectRef, o any, gone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, waits := s.wait[ref]; !waits {
-		if len(s.queue) >= maxUntold {
-			s.cut(fmt.Errorf("more than %d objects wait to be told", maxUntold))
+		if len(s.queue) >= maxPending {
+			s.cut(fmt.Errorf("more than %d objects wait to be told", maxPending))
 			return
 		}
 		s.queue = append(s.queue, ref)
 	}
-	s.wait[ref] = untold{o, gone}
+	s.wait[ref] = latest{o, gone}
 	select {
 	case s.news <- struct{}{}:
 	default:
 	}
 }
 
-func (s *viewer) next() (ref viewed, is untold, ok bool) {
+func (s *stream) next() (ref objectRef, is latest, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.queue) == 0 {
@@ -70,7 +70,7 @@ func (s *viewer) next() (ref viewed, is untold, ok bool) {
 
 // send writes until ctx ends or the reader takes nothing more. mine is asked of every object once more before it leaves: what is
 // the reader's no longer is gone.
-func (s *viewer) send(ctx context.Context, w io.Writer, mine func(viewed) bool, clock *http.ResponseController) error {
+func (s *stream) send(ctx context.Context, w io.Writer, mine func(objectRef) bool, clock *http.ResponseController) error {
 	for {
 		batch, err := s.batch(mine)
 		if err != nil {
@@ -99,7 +99,7 @@ func (s *viewer) send(ctx context.Context, w io.Writer, mine func(viewed) bool, 
 }
 
 // batch is what is written next; empty when nothing waits.
-func (s *viewer) batch(mine func(viewed) bool) (batch []byte, err error) {
+func (s *stream) batch(mine func(objectRef) bool) (batch []byte, err error) {
 	for len(batch) < viewBatch {
 		ref, is, ok := s.next()
 		if !ok {
@@ -115,17 +115,17 @@ func (s *viewer) batch(mine func(viewed) bool) (batch []byte, err error) {
 }
 
 // line is what is told of an object, and its end; none when that is no news to the reader.
-func (s *viewer) line(ref viewed, is untold, mine func(viewed) bool) ([]byte, error) {
+func (s *stream) line(ref objectRef, is latest, mine func(objectRef) bool) ([]byte, error) {
 	if ref.kind != viewSynced {
 		ours := mine(ref)
 		gone := is.gone || !ours
-		if gone && !s.told[ref] {
+		if gone && !s.sent[ref] {
 			return nil, nil
 		}
 		if is.gone = gone; gone {
-			delete(s.told, ref)
+			delete(s.sent, ref)
 		} else {
-			s.told[ref] = true
+			s.sent[ref] = true
 		}
 		if !ours { // no more than that it is
 			is.object = &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: ref.namespace, Name: ref.name}}
