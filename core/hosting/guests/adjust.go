@@ -11,6 +11,7 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/hosting/grants"
+	"kith.dev/core/sharing"
 )
 
 // change is what a Pod that runs lacks to be as its template says, as far as Kubernetes lets a running pod change. Each of the
@@ -123,7 +124,7 @@ func (r *Reconciler) resize(ctx context.Context, o *observed, c change) ([]metav
 	requests := requestsOf(c.sized)
 	if no == nil {
 		no = r.allocations.Admit(o.key, t.Contract, requests, t.Limit)
-		if no != nil && within(requests, t.Limit) {
+		if no != nil && sharing.Less(requests, t.Limit) == "" {
 			pending.Reason = corev1.PodReasonDeferred // there is room for it when other guests have gone
 		}
 	}

@@ -108,16 +108,6 @@ func resizeTo(pod, want *corev1.Pod) (changed bool) {
 	return changed
 }
 
-// within says whether the amounts could ever be had under the contract.
-func within(requests, limit corev1.ResourceList) bool {
-	for name, q := range requests {
-		if allowed := limit[name]; q.Cmp(allowed) > 0 {
-			return false
-		}
-	}
-	return true
-}
-
 // maxDebuggers bounds the ephemeral containers of a pod: nothing ever takes one away.
 const maxDebuggers = 32
 

@@ -55,10 +55,14 @@ func stateOf(opod *v1alpha1.OffloadedPod, pod *corev1.Pod) podState {
 // what it used itself, because the node lacks something, or for a pod that matters more. When it failed all the same, the node did
 // it: shut down, rejected at admission, gone.
 func final(pod *corev1.Pod) bool {
-	if pod.Spec.RestartPolicy == corev1.RestartPolicyAlways || pod.Spec.RestartPolicy == "" {
+	if restartsForEver(pod) {
 		return slices.Contains([]string{"DeadlineExceeded", reasonEvicted, "Preempting"}, pod.Status.Reason) || unsaid(pod) || restartsByContainer(pod)
 	}
 	return true
+}
+
+func restartsForEver(pod *corev1.Pod) bool {
+	return pod.Spec.RestartPolicy == corev1.RestartPolicyAlways || pod.Spec.RestartPolicy == ""
 }
 
 // restartsByContainer: its containers say by themselves whether they are restarted (KEP-5307), so it may end well.
@@ -73,8 +77,7 @@ const nodeShutdown = "Pod was terminated in response to imminent node shutdown."
 // when they are told to end, it takes the phase for Succeeded and drops the reason with the phase that it had set
 // (generateAPIPodStatus in pkg/kubelet). A pod that is restarted for ever succeeds in no other way but when its machine is shut down.
 func unsaid(pod *corev1.Pod) bool {
-	always := pod.Spec.RestartPolicy == corev1.RestartPolicyAlways || pod.Spec.RestartPolicy == ""
-	if !always || restartsByContainer(pod) || pod.Status.Phase != corev1.PodSucceeded || pod.Status.Reason != "" {
+	if !restartsForEver(pod) || restartsByContainer(pod) || pod.Status.Phase != corev1.PodSucceeded || pod.Status.Reason != "" {
 		return false
 	}
 	c := disruption(pod)

@@ -3,7 +3,6 @@ package guests
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
@@ -26,14 +25,14 @@ func (r *Reconciler) accepted(ctx context.Context, o *observed, refused []metav1
 	status.Phase, status.Reason, status.Message = v1alpha1.OffloadedPodAccepted, "", ""
 	countPod(&status, o.pod.UID)
 	for _, kind := range []string{v1alpha1.ConditionResizePending, v1alpha1.ConditionEphemeralContainersRefused} {
-		i := slices.IndexFunc(refused, func(c metav1.Condition) bool { return c.Type == kind })
-		if i < 0 {
+		no := meta.FindStatusCondition(refused, kind)
+		if no == nil {
 			meta.RemoveStatusCondition(&status.Conditions, kind)
 			continue
 		}
-		refused[i].ObservedGeneration, refused[i].Message = o.opod.Generation, grants.Cut(refused[i].Message, 1024)
-		if meta.SetStatusCondition(&status.Conditions, refused[i]) {
-			r.note(o, refused[i].Reason, kind+": "+refused[i].Message)
+		no.ObservedGeneration, no.Message = o.opod.Generation, grants.Cut(no.Message, 1024)
+		if meta.SetStatusCondition(&status.Conditions, *no) {
+			r.note(o, no.Reason, kind+": "+no.Message)
 		}
 	}
 	if len(refused) == 0 {

@@ -88,7 +88,7 @@ func TestATwinThatWasRelabelledIsShutAtTheEnd(t *testing.T) {
 	if err := d.client.Update(t.Context(), &ns); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.tenants.endContract(t.Context(), "contractb"); err != nil {
+	if err := d.tenants.EndContract(t.Context(), contractWith("bob", "contractb")); err != nil {
 		t.Fatal(err)
 	}
 	if d.opened(bobsShop) {
@@ -134,7 +134,7 @@ func TestCopiedOrEditedLabelsMakeNoTwin(t *testing.T) {
 				t.Errorf("namespace %s is open to a consumer", c.there.Name)
 			}
 			for _, contract := range []string{"contractb", "contractc"} {
-				if err := d.tenants.endContract(t.Context(), contract); err != nil {
+				if err := d.tenants.EndContract(t.Context(), contractWith("bob", contract)); err != nil {
 					t.Fatal(err)
 				}
 			}

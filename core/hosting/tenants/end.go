@@ -41,14 +41,13 @@ const annotationCleared = "kith.dev/cleared"
 // EndContract takes the contract out of force for good, shuts the door to the consumer (unless another
 // contract with it is in force) and clears away everything under it. It takes as long as the guests' grace
 // periods do, 95 s at most, and may be called again, after a restart too, until it gives nil.
-func (t *Tenants) EndContract(ctx context.Context, contract *v1alpha1.Contract) error {
-	if err := t.endContract(ctx, contract.Spec.ID); err != nil {
-		return fmt.Errorf("ending contract %s: %w", contract.Name, err)
-	}
-	return nil
-}
-
-func (t *Tenants) endContract(ctx context.Context, contractID string) error {
+func (t *Tenants) EndContract(ctx context.Context, contract *v1alpha1.Contract) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("ending contract %s: %w", contract.Name, err)
+		}
+	}()
+	contractID := contract.Spec.ID
 	t.contracts.End(contractID)
 	which := client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelContract: contractID}
 	mine, err := t.begin(ctx, which)
