@@ -14,8 +14,7 @@ import (
 	"kith.dev/core/remote"
 )
 
-// GetMachine answers GET /kith/v2/machine?contract=ID: of several nodes, with what is true of all. Errors are problems as peering
-// has them. consumerID is the caller's, proved by its key (identity.ID.String).
+// GetMachine answers GET /kith/v2/machine?contract=ID: of several nodes, with what is true of all.
 func (h *Host) GetMachine(w http.ResponseWriter, r *http.Request, consumerID string) {
 	var nodes corev1.NodeList
 	_, err := h.Contracts.Held(r.Context(), r.URL.Query().Get("contract"), consumerID)

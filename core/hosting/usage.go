@@ -45,8 +45,7 @@ type usage struct {
 }
 
 // GetUsage answers GET /kith/v2/usage?contract=ID&form=metrics/resource|stats/summary with what the guests under the
-// contract use, in the form of their kubelet, namespaces by their names at home, and of nobody else. Errors are
-// problems as peering has them. consumerID is the caller's, proved by its key (identity.ID.String).
+// contract use, in the form of their kubelet, namespaces by their names at home, and of nobody else.
 func (h *Host) GetUsage(w http.ResponseWriter, r *http.Request, consumerID string) {
 	form := r.URL.Query().Get("form")
 	body, err := h.usageOf(r, form, consumerID)

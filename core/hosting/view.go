@@ -71,7 +71,7 @@ func newViews(c *grants.Contracts, audits *audit.Log, log *slog.Logger) *views {
 	return v
 }
 
-// GetView answers GET /kith/v2/view with the stream. consumerID is the caller's, proved by its key (identity.ID.String).
+// GetView answers GET /kith/v2/view with the stream.
 func (h *Host) GetView(w http.ResponseWriter, r *http.Request, consumerID string) {
 	if err := h.views.serve(w, r, consumerID); err != nil {
 		door.Answer(h.log, w, nil, err)
@@ -81,7 +81,7 @@ func (h *Host) GetView(w http.ResponseWriter, r *http.Request, consumerID string
 // serve gives an error as long as nothing was answered.
 func (v *views) serve(w http.ResponseWriter, r *http.Request, consumerID string) error {
 	if !v.contracts.Admitted(consumerID) {
-		return noContract()
+		return errNoContract
 	}
 	if !v.rate(consumerID).Allow() {
 		no := &api.Error{Code: api.CodeNotReady, Message: "view of your namespaces", Reason: "it is opened too often", Do: "try again in some seconds"}
@@ -100,7 +100,7 @@ func (v *views) serve(w http.ResponseWriter, r *http.Request, consumerID string)
 	v.enter(consumerID, one)
 	// Again, now that shut would reach us.
 	if !v.contracts.Admitted(consumerID) {
-		return noContract()
+		return errNoContract
 	}
 	v.fill(consumerID, one)
 	w.Header().Set("Content-Type", "application/x-ndjson")
@@ -111,9 +111,7 @@ func (v *views) serve(w http.ResponseWriter, r *http.Request, consumerID string)
 	return nil
 }
 
-func noContract() error {
-	return &api.Error{Code: api.CodeForbidden, Message: "view of your namespaces", Reason: "no contract with this cluster is in force"}
-}
+var errNoContract = &api.Error{Code: api.CodeForbidden, Message: "view of your namespaces", Reason: "no contract with this cluster is in force"}
 
 func (v *views) rate(consumerID string) *rate.Limiter {
 	v.mu.Lock()

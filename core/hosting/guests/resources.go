@@ -51,16 +51,10 @@ func stateRequests(spec *corev1.PodSpec) {
 // podLimitsToRequests: a limit of the whole pod is its request unless its containers make requests, which
 // then count instead.
 func podLimitsToRequests(spec *corev1.PodSpec) {
+	containers := resourcehelper.AggregateContainerRequests(&corev1.Pod{Spec: *spec}, resourcehelper.PodResourcesOptions{})
 	for name, limit := range spec.Resources.Limits {
-		if _, ok := spec.Resources.Requests[name]; ok {
-			continue
-		}
-		asked := false
-		eachContainer(spec, func(c *corev1.Container) {
-			_, ok := c.Resources.Requests[name]
-			asked = asked || ok
-		})
-		if !asked {
+		_, said := spec.Resources.Requests[name]
+		if _, asked := containers[name]; !said && !asked {
 			request(spec.Resources, name, limit.DeepCopy())
 		}
 	}
@@ -79,32 +73,29 @@ var resizable = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
 // resizeTo sets in pod, which runs, the amounts of want, and says whether any was another. What want does not name
 // stays: in a running pod no amount can be taken away.
 func resizeTo(pod, want *corev1.Pod) (changed bool) {
-	set := func(has *corev1.ResourceRequirements, wants *corev1.ResourceRequirements) {
-		for _, lists := range [][2]*corev1.ResourceList{{&has.Requests, &wants.Requests}, {&has.Limits, &wants.Limits}} {
-			for _, name := range resizable {
-				q, wanted := (*lists[1])[name]
-				old, had := (*lists[0])[name]
-				if !wanted || had && old.Cmp(q) == 0 {
-					continue
-				}
-				if *lists[0] == nil {
-					*lists[0] = corev1.ResourceList{}
-				}
-				(*lists[0])[name], changed = q, true
+	set := func(has *corev1.ResourceList, wants corev1.ResourceList) {
+		for _, name := range resizable {
+			q, wanted := wants[name]
+			old, had := (*has)[name]
+			if !wanted || had && old.Cmp(q) == 0 {
+				continue
 			}
+			if *has == nil {
+				*has = corev1.ResourceList{}
+			}
+			(*has)[name], changed = q, true
 		}
 	}
-	for _, containers := range [][2][]corev1.Container{{pod.Spec.InitContainers, want.Spec.InitContainers}, {pod.Spec.Containers, want.Spec.Containers}} {
-		for i := range containers[1] {
-			at := slices.IndexFunc(containers[0], func(c corev1.Container) bool { return c.Name == containers[1][i].Name })
-			if at >= 0 {
-				set(&containers[0][at].Resources, &containers[1][i].Resources)
-			}
+	resize := func(has, wants *corev1.ResourceRequirements) {
+		if has != nil && wants != nil {
+			set(&has.Requests, wants.Requests)
+			set(&has.Limits, wants.Limits)
 		}
 	}
-	if pod.Spec.Resources != nil && want.Spec.Resources != nil {
-		set(pod.Spec.Resources, want.Spec.Resources)
-	}
+	containers := map[string]*corev1.ResourceRequirements{} // whose names are unique in a pod
+	eachContainer(&pod.Spec, func(c *corev1.Container) { containers[c.Name] = &c.Resources })
+	eachContainer(&want.Spec, func(c *corev1.Container) { resize(containers[c.Name], &c.Resources) })
+	resize(pod.Spec.Resources, want.Spec.Resources)
 	return changed
 }
 

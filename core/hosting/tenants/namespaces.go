@@ -23,7 +23,6 @@ type TwinAnswer struct {
 }
 
 // PutNamespace answers PUT /kith/v2/namespaces/{home}?contract=ID&mapping=Default|SameName with a TwinAnswer.
-// Errors are problems as peering has them. consumerID is the caller's, proved by its key (identity.ID.String).
 func (t *Tenants) PutNamespace(w http.ResponseWriter, r *http.Request, consumerID string) {
 	twin, err := t.putNamespace(r, consumerID)
 	door.Answer(t.log, w, TwinAnswer{twin}, err)
