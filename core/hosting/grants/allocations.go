@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -239,7 +240,10 @@ const (
 // WatchUse keeps status.used and status.namespaces of the contracts up to date while mgr runs.
 func (c *Contracts) WatchUse(mgr manager.Manager, allocations *Allocations) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-use").WatchesRawSource(&allocations.changed).
-		WithOptions(controller.Options{NewQueue: queues.New}).Complete(c.publisher(mgr.GetClient(), allocations))
+		WithOptions(controller.Options{
+			NewQueue:    queues.New,
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](publishEvery, 30*time.Second),
+		}).Complete(c.publisher(mgr.GetClient(), allocations))
 }
 
 func (c *Contracts) publisher(to client.Client, allocations *Allocations) reconcile.Func {

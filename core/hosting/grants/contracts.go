@@ -27,7 +27,6 @@ import (
 type Contracts struct {
 	live      client.Reader
 	cached    client.Reader // is asked before live is, where consumers could make it much
-	Now       func() time.Time
 	log       *slog.Logger
 	refreshes *rate.Limiter // of fresh looks at what a consumer says there is; refreshing is held for one
 
@@ -47,7 +46,7 @@ type Contracts struct {
 
 func NewContracts(live, cached client.Reader, log *slog.Logger) *Contracts {
 	return &Contracts{
-		live: live, cached: cached, Now: time.Now, log: log, refreshes: rate.NewLimiter(1, 10),
+		live: live, cached: cached, log: log, refreshes: rate.NewLimiter(1, 10),
 		terms: map[string]*Terms{}, twins: map[string]Twin{}, ended: map[string]bool{},
 	}
 }
@@ -128,7 +127,7 @@ func (c *Contracts) read(ctx context.Context) (map[string]*Terms, map[string]Twi
 		if contract.Spec.Role != v1alpha1.RoleProvider || peer == nil {
 			continue
 		}
-		t, err := termsOf(contract, peer, policies.Items, c.Now())
+		t, err := termsOf(contract, peer, policies.Items, time.Now())
 		if err != nil {
 			c.log.Warn("contract left out", "peer", contract.Spec.Peer, "contract", contract.Spec.ID, "err", err)
 			continue
@@ -260,7 +259,7 @@ func (c *Contracts) End(contractID string) {
 func (c *Contracts) Admitted(consumerID string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := c.Now()
+	now := time.Now()
 	for _, t := range c.terms {
 		if t.Consumer.ID == consumerID && t.InForce(now) {
 			return true
@@ -311,7 +310,7 @@ func (c *Contracts) OnShut(f func(consumerID string)) {
 // Held is TermsOf for a contract that must be in force.
 func (c *Contracts) Held(ctx context.Context, id, consumerID string) (*Terms, error) {
 	t, err := c.TermsOf(ctx, id, consumerID)
-	if err == nil && !t.InForce(c.Now()) {
+	if err == nil && !t.InForce(time.Now()) {
 		err = &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s", t.Contract), Reason: "it is not in force"}
 	}
 	return t, err

@@ -87,7 +87,7 @@ func (c *Contracts) Twin(namespace string) Twin {
 
 // GrantedTo gives the twin namespaces of a consumer under its contracts in force, and what those grant together.
 func (c *Contracts) GrantedTo(consumerID string) (namespaces []string, limit corev1.ResourceList) {
-	granted := func(t *Terms) bool { return t.Consumer.ID == consumerID && t.InForce(c.Now()) }
+	granted := func(t *Terms) bool { return t.Consumer.ID == consumerID && t.InForce(time.Now()) }
 	for _, tw := range c.where(func(_ Twin, t *Terms) bool { return t != nil && granted(t) }) {
 		namespaces = append(namespaces, tw.Name)
 	}

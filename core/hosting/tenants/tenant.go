@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -57,7 +58,7 @@ func (t *Tenants) apply(ctx context.Context, objects ...runtime.ApplyConfigurati
 // that which it has already, else <home>-<short id>; with mapping SameName that of home, where the policy allows it, or an error.
 // Errors a consumer may read are *api.Error: Invalid, Conflict, Forbidden (no contract in force), NotReady.
 func (t *Tenants) EnsureNamespace(ctx context.Context, terms *grants.Terms, home string, mapping v1alpha1.NamespaceMapping) (twin string, err error) {
-	if !terms.InForce(t.contracts.Now()) {
+	if !terms.InForce(time.Now()) {
 		return "", &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s is not in force", terms.Contract), Reason: terms.Why}
 	}
 	consumer := terms.Consumer

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -163,23 +164,25 @@ func TestLastContractGoneShutsTheDoor(t *testing.T) {
 }
 
 func TestContractsRunOutByThemselves(t *testing.T) {
-	peer, bob := peerOf("bob", 1)
-	contract := contractWith("bob", "contract1")
-	end := time.Now().Add(time.Hour).Truncate(time.Second)
-	contract.Spec.NotAfter = &metav1.Time{Time: end}
-	d := newProvider(t, peer, contract)
-	view := d.contracts
-	next, err := view.Refresh(t.Context())
-	if err != nil || !next.Equal(end) {
-		t.Fatalf("next %s, %v", next, err)
-	}
-	view.Now = func() time.Time { return end }
-	if view.Admitted(bob.ID) {
-		t.Error("admitted after the end")
-	}
-	if _, err := view.Refresh(t.Context()); err != nil || len(d.shut) != 1 {
-		t.Errorf("shut out: %v, %v", d.shut, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		peer, bob := peerOf("bob", 1)
+		contract := contractWith("bob", "contract1")
+		end := time.Now().Add(time.Hour)
+		contract.Spec.NotAfter = &metav1.Time{Time: end}
+		d := newProvider(t, peer, contract)
+		view := d.contracts
+		next, err := view.Refresh(t.Context())
+		if err != nil || !next.Equal(end) || !view.Admitted(bob.ID) {
+			t.Fatalf("next %s, %v", next, err)
+		}
+		time.Sleep(time.Until(end))
+		if view.Admitted(bob.ID) {
+			t.Error("admitted after the end")
+		}
+		if _, err := view.Refresh(t.Context()); err != nil || len(d.shut) != 1 {
+			t.Errorf("shut out: %v, %v", d.shut, err)
+		}
+	})
 }
 
 func TestQuotaBoundsWhatConsumersWrite(t *testing.T) {
