@@ -2,6 +2,7 @@ package grants
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -106,11 +107,12 @@ func (c *Contracts) read(ctx context.Context) (map[string]*Terms, map[string]Twi
 	var peers v1alpha1.PeerList
 	var policies v1alpha1.SharingPolicyList
 	var namespaces corev1.NamespaceList
-	managed := client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
-	for list, which := range map[client.ObjectList][]client.ListOption{&list: nil, &peers: nil, &policies: nil, &namespaces: {managed}} {
-		if err := c.live.List(ctx, list, which...); err != nil {
-			return nil, nil, fmt.Errorf("reading contracts: %w", err)
-		}
+	err := errors.Join( // in this order: a peer is there before its contract is
+		c.live.List(ctx, &list), c.live.List(ctx, &peers), c.live.List(ctx, &policies),
+		c.live.List(ctx, &namespaces, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}),
+	)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading contracts: %w", err)
 	}
 	byName := map[string]*v1alpha1.Peer{}
 	for i := range peers.Items {
