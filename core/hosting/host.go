@@ -52,7 +52,8 @@ func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error
 	if err != nil {
 		return nil, fmt.Errorf("hosting: client for nodes: %w", err)
 	}
-	h := &Host{client: mgr.GetClient(), Contracts: grants.NewContracts(mgr.GetAPIReader(), mgr.GetClient(), log), Allocations: grants.NewAllocations(), log: log}
+	contracts := grants.NewContracts(mgr.GetAPIReader(), mgr.GetClient(), log)
+	h := &Host{client: mgr.GetClient(), Contracts: contracts, Allocations: grants.NewAllocations(), log: log}
 	h.Keep = &door.Keep{Contracts: h.Contracts, Raw: core.RESTClient()}
 	h.usage = &usage{nodes: core.RESTClient(), answers: expiring.NewExpiring()}
 	h.Tenants = tenants.New(h.client, mgr.GetAPIReader(), h.Contracts, h.Allocations, audits, log)
