@@ -245,15 +245,11 @@ func encoded(ref objectRef, o any, gone bool) ([]byte, error) {
 	case *unstructured.Unstructured:
 		o = guests.Whole(is).Object
 	case *corev1.Pod: // its spec the consumer wrote itself, but for the node
-		o = struct {
-			Metadata *metav1.ObjectMeta `json:"metadata"`
-			Spec     struct {
-				NodeName string `json:"nodeName,omitempty"`
-			} `json:"spec"`
-			Status *corev1.PodStatus `json:"status"`
-		}{Metadata: &is.ObjectMeta, Status: &is.Status, Spec: struct {
-			NodeName string `json:"nodeName,omitempty"`
-		}{is.Spec.NodeName}}
+		spec := map[string]string{}
+		if is.Spec.NodeName != "" {
+			spec["nodeName"] = is.Spec.NodeName
+		}
+		o = map[string]any{"metadata": &is.ObjectMeta, "spec": spec, "status": &is.Status}
 	}
 	return json.Marshal(viewLine{ref.kind, gone, o})
 }

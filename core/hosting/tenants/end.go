@@ -57,14 +57,16 @@ func (t *Tenants) EndContract(ctx context.Context, contract *v1alpha1.Contract) 
 	var left []string
 	err = wait.PollUntilContextTimeout(ctx, pollEvery, guests.EndGrace+endSlack+clearTime, true, func(ctx context.Context) (bool, error) {
 		var now corev1.NamespaceList
-		err := t.live.List(ctx, &now, which, grants.Recent())
+		if err := t.live.List(ctx, &now, which, grants.Recent()); err != nil {
+			return false, err
+		}
 		left = left[:0]
 		for i := range now.Items {
 			if mine[now.Items[i].UID] {
 				left = append(left, now.Items[i].Name)
 			}
 		}
-		return len(left) == 0, err
+		return len(left) == 0, nil
 	})
 	if wait.Interrupted(err) && ctx.Err() == nil && len(left) > 0 {
 		return fmt.Errorf("%d namespaces are still there, such as %s: something in them holds them back", len(left), left[0])
