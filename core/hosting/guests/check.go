@@ -12,19 +12,16 @@ import (
 	"kith.dev/core/hosting/grants"
 )
 
-// checker holds guests to the pod security level of the provider's policy.
-type checker struct{ evaluator policy.Evaluator }
-
-func newChecker() (*checker, error) {
+func newRules() (*rules, error) {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("pod security checks: %w", err)
 	}
-	return &checker{evaluator}, nil
+	return &rules{security: evaluator}, nil
 }
 
 // check says why pod may not run here at this level, or nil. The contract's amounts are the allocations's matter.
-func (c *checker) check(pod *corev1.Pod, level v1alpha1.PodSecurityLevel) *grants.Refusal {
+func (r *rules) check(pod *corev1.Pod, level v1alpha1.PodSecurityLevel) *grants.Refusal {
 	if no := unsupported(&pod.Spec); no != nil {
 		return no
 	}
@@ -37,7 +34,7 @@ func (c *checker) check(pod *corev1.Pod, level v1alpha1.PodSecurityLevel) *grant
 	if field := ownProfile(&pod.Spec); field != "" {
 		return grants.Refused(grants.ReasonNotSupported, "%s: files with seccomp profiles of home are not available at a peer; RuntimeDefault is", field)
 	}
-	results := c.evaluator.EvaluatePod(
+	results := r.security.EvaluatePod(
 		psa.LevelVersion{Level: psa.Level(level), Version: psa.LatestVersion()}, &pod.ObjectMeta, &pod.Spec)
 	if sum := policy.AggregateCheckResults(results); !sum.Allowed {
 		reason := grants.ReasonPodSecurity

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/pod-security-admission/policy"
 	"k8s.io/utils/ptr"
 
 	"kith.dev/core/api/v1alpha1"
@@ -64,7 +65,7 @@ type step struct {
 
 // rules are what this cluster demands of guests, whoever's they are.
 type rules struct {
-	checker  *checker
+	security policy.Evaluator // of pods against the pod security level of the provider's policy
 	resolver guestnet.Resolver
 	Class    string // RuntimeClass of guests, "" for none
 }
@@ -196,7 +197,7 @@ func (r *rules) make(o *observed) []step {
 	}
 	pod := podFor(o.opod, t)
 	r.resolver.Resolve(&pod.Spec, o.home)
-	no := r.checker.check(pod, t.Level)
+	no := r.check(pod, t.Level)
 	if no == nil {
 		no = checkImages(&pod.Spec, t.Images)
 	}

@@ -32,7 +32,7 @@ import (
 // Reconciler turns OffloadedPods into Pods and keeps those alive: it observes, has the rules decide, and applies. A Pod has its
 // OffloadedPod's name, so one key names both.
 type Reconciler struct {
-	rules
+	*rules
 	client      client.Client // writes, and reads of Pods from the cache
 	cached      client.Reader // reads of OffloadedPods from the cache
 	live        client.Reader
@@ -68,10 +68,10 @@ type record struct {
 }
 
 func New(mgr manager.Manager, contracts *grants.Contracts, allocations *grants.Allocations, audits *audit.Log, log *slog.Logger) (*Reconciler, error) {
-	checker, err := newChecker()
+	rules, err := newRules()
 	return &Reconciler{
 		client: mgr.GetClient(), cached: mgr.GetCache(), live: mgr.GetAPIReader(),
-		contracts: contracts, allocations: allocations, rules: rules{checker: checker},
+		contracts: contracts, allocations: allocations, rules: rules,
 		events: mgr.GetEventRecorder("kith-hosting"), audits: audits, log: log, now: time.Now,
 		records: map[types.NamespacedName]record{}, evicted: map[types.NamespacedName]*corev1.Pod{}, eventLimits: map[string]*rate.Limiter{},
 	}, err

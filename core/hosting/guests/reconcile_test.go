@@ -20,12 +20,12 @@ import (
 // host is a reconciler for bob's guests in his twin namespace shop.
 func (d *provider) host(told events.EventRecorder) *Reconciler {
 	d.Helper()
-	check, err := newChecker()
+	check, err := newRules()
 	if err != nil {
 		d.Fatal(err)
 	}
 	return &Reconciler{
-		client: d.client, cached: d.client, live: d.client, contracts: d.contracts, allocations: d.allocations, rules: rules{checker: check},
+		client: d.client, cached: d.client, live: d.client, contracts: d.contracts, allocations: d.allocations, rules: check,
 		events: told, log: slog.New(slog.DiscardHandler), now: time.Now, records: map[types.NamespacedName]record{}, evicted: map[types.NamespacedName]*corev1.Pod{}, eventLimits: map[string]*rate.Limiter{},
 	}
 }

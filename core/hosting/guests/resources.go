@@ -116,9 +116,9 @@ func (r *rules) debuggers(pod *corev1.Pod, template *corev1.PodSpec, t *grants.T
 		tried := next.DeepCopy()
 		c.ImagePullPolicy = t.Images.Pull(c.Image, c.ImagePullPolicy)
 		tried.Spec.EphemeralContainers = append(tried.Spec.EphemeralContainers, c)
-		no := r.checker.check(tried, t.Level)
+		no := r.check(tried, t.Level)
 		if no != nil && withoutPtrace(&tried.Spec.EphemeralContainers[len(tried.Spec.EphemeralContainers)-1]) {
-			if no = r.checker.check(tried, t.Level); no == nil {
+			if no = r.check(tried, t.Level); no == nil {
 				said = append(said, eventf(corev1.EventTypeNormal, "Debugger", "container %s runs without the capability %s, which level %s of this provider does not allow", c.Name, ptrace, t.Level))
 			}
 		}

@@ -92,7 +92,7 @@ func FuzzTemplate(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i","resources":{"requests":{"cpu":"1e3","memory":"1Gi"},"limits":{"cpu":"2"}}}]}}`))
 	f.Add([]byte(`{"spec":{"hostNetwork":true,"overhead":{"cpu":"1e-9999"},"volumes":[{"name":"v","hostPath":{"path":"/"}},{"name":"e","emptyDir":{"sizeLimit":"1e9"}}]}}`))
 	f.Add([]byte(`{"spec":{"initContainers":[{"restartPolicy":"Always","securityContext":{"privileged":true,"capabilities":{"add":["SYS_ADMIN"]}},"ports":[{"hostPort":1}]}],"resources":{"limits":{"memory":"-1"}}}}`))
-	check, err := newChecker()
+	check, err := newRules()
 	if err != nil {
 		f.Fatal(err)
 	}
