@@ -10,21 +10,21 @@ import (
 	"kith.dev/core/api/v1alpha1"
 )
 
-// standing is how the Pod of an OffloadedPod is.
-type standing string
+// podState is how the Pod of an OffloadedPod is.
+type podState string
 
 const (
-	absent  standing = "absent"  // there is none
-	alive   standing = "alive"   // it waits or runs
-	leaving standing = "leaving" // being deleted before it ended: made again once it is gone, unless it is evicted
-	lost    standing = "lost"    // failed by no doing of its own: deleted, and made again
-	ended   standing = "ended"   // ended for good: final
-	evicted standing = "evicted" // ended because something here evicted it: final too, home decides what follows
-	stale   standing = "stale"   // belongs to an earlier OffloadedPod of the name, or to none any more
-	foreign standing = "foreign" // not made by Kith
+	absent  podState = "absent"  // there is none
+	alive   podState = "alive"   // it waits or runs
+	leaving podState = "leaving" // being deleted before it ended: made again once it is gone, unless it is evicted
+	lost    podState = "lost"    // failed by no doing of its own: deleted, and made again
+	ended   podState = "ended"   // ended for good: final
+	evicted podState = "evicted" // ended because something here evicted it: final too, home decides what follows
+	stale   podState = "stale"   // belongs to an earlier OffloadedPod of the name, or to none any more
+	foreign podState = "foreign" // not made by Kith
 )
 
-func standingOf(opod *v1alpha1.OffloadedPod, pod *corev1.Pod) standing {
+func stateOf(opod *v1alpha1.OffloadedPod, pod *corev1.Pod) podState {
 	if pod == nil {
 		return absent
 	}
@@ -36,8 +36,6 @@ func standingOf(opod *v1alpha1.OffloadedPod, pod *corev1.Pod) standing {
 		return foreign
 	case owner.UID != opod.UID:
 		return stale
-	}
-	switch {
 	case pod.DeletionTimestamp != nil && over(pod) && endedBefore(pod, deletedAt(pod)) && final(pod):
 		return ended
 	case pod.DeletionTimestamp != nil && over(pod) && evictionOf(pod) != nil:
@@ -57,10 +55,14 @@ func standingOf(opod *v1alpha1.OffloadedPod, pod *corev1.Pod) standing {
 // what it used itself, because the node lacks something, or for a pod that matters more. When it failed all the same, the node did
 // it: shut down, rejected at admission, gone.
 func final(pod *corev1.Pod) bool {
-	if pod.Spec.RestartPolicy == corev1.RestartPolicyAlways || pod.Spec.RestartPolicy == "" {
+	if restartsForEver(pod) {
 		return slices.Contains([]string{"DeadlineExceeded", reasonEvicted, "Preempting"}, pod.Status.Reason) || unsaid(pod) || restartsByContainer(pod)
 	}
 	return true
+}
+
+func restartsForEver(pod *corev1.Pod) bool {
+	return pod.Spec.RestartPolicy == corev1.RestartPolicyAlways || pod.Spec.RestartPolicy == ""
 }
 
 // restartsByContainer: its containers say by themselves whether they are restarted (KEP-5307), so it may end well.
@@ -75,8 +77,7 @@ const nodeShutdown = "Pod was terminated in response to imminent node shutdown."
 // when they are told to end, it takes the phase for Succeeded and drops the reason with the phase that it had set
 // (generateAPIPodStatus in pkg/kubelet). A pod that is restarted for ever succeeds in no other way but when its machine is shut down.
 func unsaid(pod *corev1.Pod) bool {
-	always := pod.Spec.RestartPolicy == corev1.RestartPolicyAlways || pod.Spec.RestartPolicy == ""
-	if !always || restartsByContainer(pod) || pod.Status.Phase != corev1.PodSucceeded || pod.Status.Reason != "" {
+	if !restartsForEver(pod) || restartsByContainer(pod) || pod.Status.Phase != corev1.PodSucceeded || pod.Status.Reason != "" {
 		return false
 	}
 	c := disruption(pod)

@@ -56,7 +56,7 @@ func TestWhileAPodIsResizedTheGreaterAmountCounts(t *testing.T) {
 }
 
 func TestDebuggersAreHeldToTheLevel(t *testing.T) {
-	c, err := newChecker()
+	c, err := newRules()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func TestStandings(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		pod  *corev1.Pod
-		want standing
+		want podState
 	}{
 		{"no pod", nil, absent},
 		{"somebody else's", &corev1.Pod{}, foreign},
@@ -81,7 +81,7 @@ func TestStandings(t *testing.T) {
 		{"deleted because its node is gone", disrupted(deleted(always, corev1.PodFailed, now.Add(2*time.Second)), "DeletionByPodGC"), leaving},
 		{"shut down with its node, then deleted", disrupted(deleted(always, corev1.PodFailed, now.Add(2*time.Second)), "TerminationByKubelet"), leaving},
 	} {
-		if got := standingOf(opod, c.pod); got != c.want {
+		if got := stateOf(opod, c.pod); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}

@@ -28,7 +28,7 @@ func TestTermsFollowWhatNodesSayOfUserNamespaces(t *testing.T) {
 		{node("", "alice"), node("yes", "alice"), false},
 	} {
 		e := event.UpdateEvent{ObjectOld: c.was, ObjectNew: c.is}
-		if got := own().Update(e) && guests.Updates(nodeElse).Update(e); got != c.news {
+		if got := own().Update(e) && guests.Updates(nodeChanged).Update(e); got != c.news {
 			t.Errorf("%v to %v: %t, want %t", c.was.Annotations, c.is.Annotations, got, c.news)
 		}
 	}
@@ -38,7 +38,7 @@ func TestTermsFollowWhatNodesSayOfUserNamespaces(t *testing.T) {
 // make it somebody else's.
 func TestATwinWithItsBareNameIsOneInTheCacheToo(t *testing.T) {
 	peer, bob := peerOf("bob", 1)
-	d := newDesk(t, peer, contractWith("bob", "contractb"))
+	d := newProvider(t, peer, contractWith("bob", "contractb"))
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: map[string]string{
 		v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelConsumer: bob.Compact, v1alpha1.LabelHomeNamespace: "shop", v1alpha1.LabelContract: "contractb",
 	}, ManagedFields: []metav1.ManagedFieldsEntry{
