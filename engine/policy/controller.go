@@ -35,8 +35,6 @@ type Options struct {
 	NodeIP     netip.Addr
 	ClusterDNS netip.Addr
 	Local      []netip.Prefix // addresses that pods of this node have, and no others
-	Bridge     string         // of the pods
-	Tunnel     string         // device that leads to peers
 	Socket     string         // where the CNI plugin asks, see Ask
 }
 
@@ -77,7 +75,7 @@ type observed struct {
 func Open(o Options, log *slog.Logger) (*Controller, error) {
 	c := &Controller{
 		o: o, log: log, wakeup: make(chan struct{}, 1), claims: map[types.UID]*claim{}, bridged: bridged, tables: hostnet.Tables,
-		writer: writer{dns: o.ClusterDNS, bridge: o.Bridge, tunnel: o.Tunnel},
+		writer: writer{dns: o.ClusterDNS},
 	}
 	var err error
 	if c.socket, err = listener.Unix(o.Socket); err != nil {
