@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -339,9 +340,6 @@ func (c *Controller) pods() (list []Pod, known []types.UID) {
 
 // mayHave reports whether an address can be a pod's: those of this node's pods are nobody's at a peer.
 func (c *Controller) mayHave(p *corev1.Pod, a netip.Addr) bool {
-	local := a == c.o.NodeIP
-	for _, r := range c.o.Local {
-		local = local || r.Contains(a)
-	}
+	local := a == c.o.NodeIP || slices.ContainsFunc(c.o.Local, func(r netip.Prefix) bool { return r.Contains(a) })
 	return !local || p.Spec.NodeName == c.o.NodeName && a != c.o.NodeIP
 }
