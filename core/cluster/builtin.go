@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -46,9 +46,8 @@ type Builtin struct {
 	pace    pace
 	probe   func(context.Context) error // nil when the API server is ready
 
-	mu    sync.Mutex
-	wants bool          // with its control plane: scheduler and controller-manager
-	runs  bool          // with it now; meaningful while ready
+	wants atomic.Bool   // with its control plane: scheduler and controller-manager
+	runs  atomic.Bool   // with it now; meaningful while ready
 	wake  chan struct{} // holds a token when wants has changed
 }
 
@@ -76,9 +75,10 @@ func NewBuiltin(cfg BuiltinConfig) (*Builtin, error) {
 	}
 	b := &Builtin{
 		cfg: cfg, program: filepath.Join(cfg.RuntimeDir, Program), status: newStatus(Stopped, "not started yet"),
-		pace: usualPace, wants: true, wake: make(chan struct{}, 1),
+		pace: usualPace, wake: make(chan struct{}, 1),
 	}
 	b.probe = b.askReadyz
+	b.wants.Store(true)
 	return b, nil
 }
 

@@ -53,13 +53,13 @@ func (b *Builtin) Run(ctx context.Context) error {
 	}
 	defer lock.Close()
 	for failures := 0; ctx.Err() == nil; {
-		want := b.wanted()
+		want := b.wants.Load()
 		began := time.Now()
 		err := b.once(ctx, want)
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case b.wanted() != want:
+		case b.wants.Load() != want:
 			failures = 0
 			continue
 		}
@@ -134,7 +134,7 @@ func (b *Builtin) watch(ctx context.Context, p *process.Process, controls bool) 
 		case <-ended:
 			return fmt.Errorf("kith-k8s ended: %s", b.lastWords())
 		case <-b.wake:
-			if b.wanted() != controls {
+			if b.wants.Load() != controls {
 				return b.retire(ctx, p)
 			}
 			continue
@@ -144,7 +144,7 @@ func (b *Builtin) watch(ctx context.Context, p *process.Process, controls bool) 
 		switch {
 		case err == nil:
 			unanswered, wasReady = 0, true
-			b.nowRuns(controls)
+			b.runs.Store(controls)
 			if b.set(Ready, "") {
 				b.cfg.Log.Info("the built-in Kubernetes is ready", "node", b.cfg.NodeName)
 			}
@@ -207,35 +207,17 @@ func (b *Builtin) fingerprint(controls bool) (string, error) {
 
 // SetControlPlane starts or stops scheduler and controller-manager by starting the engine anew. Run must be at work.
 func (b *Builtin) SetControlPlane(ctx context.Context, on bool) error {
-	b.mu.Lock()
-	b.wants = on
-	b.mu.Unlock()
+	b.wants.Store(on)
 	select {
 	case b.wake <- struct{}{}:
 	default:
 	}
-	return b.wait(ctx, func(s State) bool {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return s.Phase == Ready && b.runs == on
-	})
+	return b.wait(ctx, func(s State) bool { return s.Phase == Ready && b.runs.Load() == on })
 }
 
 func (b *Builtin) path(name string) string { return filepath.Join(b.cfg.RunDir, name) }
 func (b *Builtin) pidFile() string         { return b.path("engine.pid") }
 func (b *Builtin) logFile() string         { return filepath.Join(b.cfg.DataDir, "server.log") }
-
-func (b *Builtin) wanted() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.wants
-}
-
-func (b *Builtin) nowRuns(controls bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.runs = controls
-}
 
 // sleep returns after d, when something else is wanted, or when ctx ends.
 func (b *Builtin) sleep(ctx context.Context, d time.Duration) {

@@ -38,25 +38,17 @@ func newWireGuard(ctx context.Context, cfg Config, t *tap, shook func()) (*wireg
 	tooBig := make(chan struct{}, 1)
 	dev := device.NewDevice(t, newBind(tooBig, shook, t.outbound, t.inbound), deviceLog(cfg.Log))
 	w := &wireguard{dev: dev, port: cfg.ListenPort, tooBig: tooBig, peers: map[string]Peer{}, kept: map[Key]bool{}}
-	fail := func(err error) (*wireguard, error) {
-		dev.Close()
-		if w.node != nil {
-			w.node.Down()
-		}
-		return nil, err
-	}
-	if w.node, err = noderoute.New(cfg.Device, cfg.Address, cfg.Log); err != nil {
-		return fail(err)
-	}
 	settings := fmt.Sprintf("private_key=%s\nlisten_port=%d\nreplace_peers=true\n", cfg.PrivateKey.hex(), cfg.ListenPort)
-	if err := dev.IpcSet(settings); err != nil {
-		return fail(fmt.Errorf("configure WireGuard: %w", err))
+	if err = dev.IpcSet(settings); err != nil {
+		err = fmt.Errorf("configure WireGuard: %w", err)
+	} else if err = dev.Up(); err != nil {
+		err = fmt.Errorf("listen on UDP port %d: %w; is another kithd or a WireGuard interface using it?", cfg.ListenPort, err)
+	} else {
+		w.node, err = noderoute.Up(cfg.Device, cfg.Address, cfg.Log)
 	}
-	if err := dev.Up(); err != nil {
-		return fail(fmt.Errorf("listen on UDP port %d: %w; is another kithd or a WireGuard interface using it?", cfg.ListenPort, err))
-	}
-	if err := w.node.Up(); err != nil {
-		return fail(err)
+	if err != nil {
+		dev.Close()
+		return nil, err
 	}
 	return w, nil
 }

@@ -24,10 +24,8 @@ type Config struct {
 	RuntimeDir string // containerd, shim, runc, ctr; cni/ and images/ below it
 	ImagesDir  string // image archives imported at start
 
-	NodeName      string
-	NodeIP        netip.Addr
-	NodeDevice    string // dummy device that holds NodeIP
-	GatewayDevice string // device of the gateway: traffic to it keeps its source address
+	NodeName string
+	NodeIP   netip.Addr
 
 	ClusterCIDR netip.Prefix // pods of the whole cluster
 	PodCIDR     netip.Prefix // pods of this node
@@ -55,8 +53,6 @@ func Default() Config {
 		DataDir:         "/var/lib/kith/k8s",
 		RunDir:          "/run/kith/k8s",
 		NodeIP:          usual.Node(),
-		NodeDevice:      netplan.Node,
-		GatewayDevice:   netplan.Tunnel,
 		ClusterCIDR:     usual.Pods,
 		PodCIDR:         usual.NodePods(),
 		GuestCIDR:       usual.Guests(),
@@ -81,9 +77,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.RuntimeDir, "runtime-dir", c.RuntimeDir, "folder of containerd, containerd-shim-runc-v2, runc and ctr, with cni/ and images/ in it (default: the folder of this program)")
 	fs.StringVar(&c.ImagesDir, "images-dir", c.ImagesDir, "folder of image archives (*.tar) imported at start (default DATA-DIR/images)")
 	fs.StringVar(&c.NodeName, "node-name", c.NodeName, "name of the node (default: the host name)")
-	fs.TextVar(&c.NodeIP, "node-ip", c.NodeIP, "address of the node, put on the node device")
-	fs.StringVar(&c.NodeDevice, "node-device", c.NodeDevice, "dummy network device that holds the node address")
-	fs.StringVar(&c.GatewayDevice, "gateway-device", c.GatewayDevice, "network device of the gateway to other clusters; pods keep their address on it")
+	fs.TextVar(&c.NodeIP, "node-ip", c.NodeIP, "address of the node, put on a network device of its own")
 	fs.TextVar(&c.ClusterCIDR, "cluster-cidr", c.ClusterCIDR, "range of pod addresses of the cluster")
 	fs.TextVar(&c.PodCIDR, "pod-cidr", c.PodCIDR, "range of pod addresses of this node")
 	fs.TextVar(&c.GuestCIDR, "guest-cidr", c.GuestCIDR, "range of addresses of guests, pods of other clusters that run here")

@@ -27,7 +27,7 @@ func rules(ctx context.Context, o Options) error {
 	tx.Add(&knftables.Table{}) // so that Delete finds it
 	tx.Delete(&knftables.Table{})
 	tx.Add(&knftables.Table{Comment: knftables.PtrTo("pods of kith-k8s")})
-	own := fmt.Sprintf(`{ %q, "lo", %q, %q }`, netplan.Bridge, o.NodeDevice, o.GatewayDevice)
+	own := fmt.Sprintf(`{ %q, "lo", %q, %q }`, netplan.Bridge, netplan.Node, netplan.Tunnel)
 
 	// Linux answers for an address of any of its devices on all of them, and we forward: a neighbour on the
 	// LAN with a route to us would reach API server, kubelet, pods and services. Before any translation such

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -35,8 +36,6 @@ type Options struct {
 	NodeIP     netip.Addr
 	ClusterDNS netip.Addr
 	Local      []netip.Prefix // addresses that pods of this node have, and no others
-	Bridge     string         // of the pods
-	Tunnel     string         // device that leads to peers
 	Socket     string         // where the CNI plugin asks, see Ask
 }
 
@@ -77,7 +76,7 @@ type observed struct {
 func Open(o Options, log *slog.Logger) (*Controller, error) {
 	c := &Controller{
 		o: o, log: log, wakeup: make(chan struct{}, 1), claims: map[types.UID]*claim{}, bridged: bridged, tables: hostnet.Tables,
-		writer: writer{dns: o.ClusterDNS, bridge: o.Bridge, tunnel: o.Tunnel},
+		writer: writer{dns: o.ClusterDNS},
 	}
 	var err error
 	if c.socket, err = listener.Unix(o.Socket); err != nil {
@@ -341,9 +340,6 @@ func (c *Controller) pods() (list []Pod, known []types.UID) {
 
 // mayHave reports whether an address can be a pod's: those of this node's pods are nobody's at a peer.
 func (c *Controller) mayHave(p *corev1.Pod, a netip.Addr) bool {
-	local := a == c.o.NodeIP
-	for _, r := range c.o.Local {
-		local = local || r.Contains(a)
-	}
+	local := a == c.o.NodeIP || slices.ContainsFunc(c.o.Local, func(r netip.Prefix) bool { return r.Contains(a) })
 	return !local || p.Spec.NodeName == c.o.NodeName && a != c.o.NodeIP
 }

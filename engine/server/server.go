@@ -24,7 +24,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	apiregistration "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
-	"kith.dev/core/netplan"
 	"kith.dev/core/process"
 	"kith.dev/engine/component"
 	"kith.dev/engine/config"
@@ -111,7 +110,7 @@ func (s *server) run(ctx context.Context) error {
 	}
 	below(store.Run)
 	if err := network.Setup(ctx, network.Options{
-		NodeIP: c.NodeIP, NodeDevice: c.NodeDevice, GatewayDevice: c.GatewayDevice, PodCIDR: c.PodCIDR, GuestCIDR: c.GuestCIDR, ServiceCIDR: c.ServiceCIDR, MTU: c.PodMTU,
+		NodeIP: c.NodeIP, PodCIDR: c.PodCIDR, GuestCIDR: c.GuestCIDR, ServiceCIDR: c.ServiceCIDR, MTU: c.PodMTU,
 		CNIConf: s.cniConf(), GuestConf: s.guestConf(), CNIData: filepath.Join(c.DataDir, "cni", "addresses"), Policies: s.policiesSocket(),
 	}, s.log); err != nil {
 		return err
@@ -178,7 +177,7 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 
 	policies, err := policy.Open(policy.Options{
 		Client: s.client, NodeName: c.NodeName, NodeIP: c.NodeIP, ClusterDNS: c.ClusterDNS, Local: []netip.Prefix{c.PodCIDR, c.GuestCIDR},
-		Bridge: netplan.Bridge, Tunnel: c.GatewayDevice, Socket: s.policiesSocket(),
+		Socket: s.policiesSocket(),
 	}, s.log)
 	if err != nil {
 		return err
