@@ -2,7 +2,6 @@ package wire
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -23,17 +22,9 @@ const maxNumber = 64
 type Bound struct {
 	Factor int64 // bytes for each byte of the text
 	Slack  int64 // and so many whatever its length
-	Most   int64 // but no more than this; 0: no such end
-	Depth  int   // how deep it may be nested; 0: MaxDepth
 }
 
-func (b Bound) of(length int) int64 {
-	most := b.Factor*int64(length) + b.Slack
-	if b.Most > 0 {
-		most = min(most, b.Most)
-	}
-	return most
-}
+func (b Bound) of(length int) int64 { return b.Factor*int64(length) + b.Slack }
 
 // Error says what of a text is refused, and why. Both are fit to be shown.
 type Error struct {
@@ -62,7 +53,7 @@ func (s *Shape) Cost(data []byte, bound Bound) (int64, error) {
 	if !utf8.Valid(data) {
 		return 0, &Error{Why: "not UTF-8"}
 	}
-	w := walker{data: data, left: bound.of(len(data)), deepest: cmp.Or(bound.Depth, MaxDepth)}
+	w := walker{data: data, left: bound.of(len(data)), deepest: MaxDepth}
 	most := w.left
 	err := w.value(s, 0)
 	if err == nil {
@@ -282,29 +273,35 @@ func (w *walker) leaf(s *Shape, c byte, depth int) error {
 }
 
 func (w *walker) list(elem *Shape, depth int, header int64) error {
-	w.at++
 	if err := w.pay(header); err != nil {
 		return err
 	}
+	return w.elements(func(i int) error {
+		cost := elem.size + rounding
+		switch {
+		case elem.form == skipped:
+			cost = 0
+		case i == 0:
+			cost = room*elem.size + rounding
+		case i >= room:
+			cost = growth*elem.size + rounding
+		}
+		if err := w.pay(cost); err != nil {
+			return err
+		}
+		return w.value(elem, depth+1)
+	})
+}
+
+// elements walks over a list, over each of whose elements member has to walk.
+func (w *walker) elements(member func(i int) error) error {
+	w.at++
 	if w.peek() == ']' {
 		w.at++
 		return nil
 	}
 	for i := 0; ; i++ {
-		var err error
-		switch {
-		case elem.form == skipped:
-		case i == 0:
-			err = w.pay(room*elem.size + rounding)
-		case i < room:
-			err = w.pay(elem.size + rounding)
-		default:
-			err = w.pay(growth*elem.size + rounding)
-		}
-		if err == nil {
-			err = w.value(elem, depth+1)
-		}
-		if err != nil {
+		if err := member(i); err != nil {
 			w.path = append(w.path, step{index: i})
 			return err
 		}
