@@ -7,12 +7,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/remote"
 )
 
-// viewClosed is the kind of the one line that is about no object: it is told while no node here takes guests, and gone otherwise.
-const viewClosed = "Closed"
-
-var closedRef = viewed{kind: viewClosed, name: "closed"}
+// closedRef is of the one line that is about no object: it is told while no node here takes guests, and gone otherwise.
+var closedRef = viewed{kind: remote.KindClosed, name: "closed"}
 
 // closedBy says why none of the nodes that guests run on takes another pod: all are cordoned, or short of something. It is a word
 // that can be a label's value, "" when there is such a node.

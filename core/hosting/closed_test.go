@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/remote"
 )
 
 func TestWhenNoNodeTakesGuests(t *testing.T) {
@@ -50,7 +51,7 @@ func TestConsumersAreToldThatNoNodeTakesGuests(t *testing.T) {
 			if !ok {
 				return told
 			}
-			if ref.kind != viewClosed {
+			if ref.kind != remote.KindClosed {
 				continue
 			}
 			line, err := one.line(ref, is, func(viewed) bool { return true })

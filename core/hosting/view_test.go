@@ -235,7 +235,7 @@ func TestAViewEndsWithTheContractAndIsOpenedByItsHolderOnly(t *testing.T) {
 	defer body.Close()
 	told := lines(body)
 	for line := range told {
-		if line.Kind == viewSynced {
+		if line.Kind == remote.KindSynced {
 			break
 		}
 	}
@@ -259,7 +259,7 @@ func TestANewerViewTakesThePlaceOfTheOldest(t *testing.T) {
 		defer body.Close()
 		told := lines(body)
 		for line := range told {
-			if line.Kind == viewSynced {
+			if line.Kind == remote.KindSynced {
 				break
 			}
 		}
@@ -419,7 +419,7 @@ func TestAThousandNamespacesInOneView(t *testing.T) {
 	go func() { done <- view.Run(ctx) }()
 	<-view.Known()
 	took := time.Since(began)
-	if n := len(view.Twins()); n != 1000 {
+	if n := len(view.Twins.All()); n != 1000 {
 		t.Errorf("%d namespaces were told of", n)
 	}
 	both := (heap() - held) / 1000

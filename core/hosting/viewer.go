@@ -9,6 +9,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kith.dev/core/remote"
 )
 
 // viewed names what a line is about.
@@ -113,7 +115,7 @@ func (s *viewer) send(ctx context.Context, w io.Writer, mine func(viewed) bool, 
 
 // line is what is told of an object, and its end; none when that is no news to the reader.
 func (s *viewer) line(ref viewed, is untold, mine func(viewed) bool) ([]byte, error) {
-	if ref.kind != viewSynced {
+	if ref.kind != remote.KindSynced {
 		ours := mine(ref)
 		gone := is.gone || !ours
 		if gone && !s.told[ref] {

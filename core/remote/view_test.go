@@ -15,7 +15,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/api/v1alpha1"
 )
@@ -250,33 +249,13 @@ func TestOneObjectThatCannotBeReadIsPassedOver(t *testing.T) {
 	})
 }
 
-func TestOnlySoMuchOfAPeerIsKept(t *testing.T) {
-	s := newStore[*metav1.PartialObjectMetadata]()
-	for i := range maxObjects {
-		if err := s.put(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprint(i % 1000), Name: fmt.Sprint(i)}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	more := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "more"}}
-	if s.put(more) == nil {
-		t.Error("one more is kept")
-	}
-	s.leave("7")
-	if err := s.put(more); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestLinesAreReadAsTheyAreWritten: whole objects go and come.
 func TestLinesAreReadAsTheyAreWritten(t *testing.T) {
 	follow(t, func(t *testing.T, p *peer, v *View, told func() []string) {
-		o := &v1alpha1.OffloadedPod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop-x", Name: "web"}, Spec: v1alpha1.OffloadedPodSpec{HomeNamespace: "shop", HomeUID: "u"}}
+		o := &v1alpha1.OffloadedPod{Spec: v1alpha1.OffloadedPodSpec{HomeNamespace: "shop", HomeUID: "u"}}
+		o.Namespace, o.Name = "shop-x", "web"
 		o.Annotations = map[string]string{"long": strings.Repeat("é\n\"", 40<<10)}
-		object, err := json.Marshal(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := json.Marshal(Line{Kind: "OffloadedPod", Object: object})
+		text, err := json.Marshal(Line{Kind: "OffloadedPod", Object: o})
 		if err != nil {
 			t.Fatal(err)
 		}
