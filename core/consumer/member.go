@@ -103,7 +103,7 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 			return f.Permits.Of(ctx, namespace, peer.Name)
 		},
 		Avoid: func(ctx context.Context, namespace string, controller types.UID) (time.Time, error) {
-			return offloading.NewSteering(f.Client).Avoid(ctx, namespace, controller, peer.Name)
+			return offloading.Avoid(ctx, f.Client, namespace, controller, peer.Name)
 		},
 		PeerName: peer.Name, PeerID: peer.Spec.ID, NodeName: nodeName,
 		NodeIP: f.NodeIP, KubeletPort: port, Machine: there.Machine,

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/netpolicy"
 	"kith.dev/core/peering"
+	"kith.dev/core/reflection"
 	"kith.dev/core/remote"
 	"kith.dev/core/virtualnode"
 )
@@ -75,4 +78,43 @@ func (t *twins) Gone(home string) { t.companions.close(home) }
 func (t *twins) Release(ctx context.Context, home string) error {
 	t.Gone(home)
 	return t.remote.ReleaseTwin(ctx, home)
+}
+
+// companions are what a pod needs at a peer besides itself: first of all the policies that hold it.
+type companions struct {
+	*reflection.Reflector
+	policies *netpolicy.Peer
+}
+
+// Prepare has all of it there before the pod.
+func (c companions) Prepare(ctx context.Context, pod *corev1.Pod) error {
+	if err := c.policies.Prepare(ctx); err != nil {
+		return err
+	}
+	return c.Reflector.Prepare(ctx, pod)
+}
+
+func (c companions) open(home, twin string, isNew bool) {
+	c.policies.Open(home)
+	c.Reflector.Open(home, twin, isNew)
+}
+
+func (c companions) close(home string) {
+	c.policies.Close(home)
+	c.Reflector.Close(home)
+}
+
+// noPolicies reports whether a peer will not take policies however often they are sent, and why.
+func noPolicies(err error) (why string, final bool) {
+	var problem *peering.Problem
+	if !errors.As(err, &problem) {
+		return "", false
+	}
+	switch problem.Code {
+	case peering.CodeNotFound:
+		return "the Kith there is older and knows none", true
+	case peering.CodeForbidden, peering.CodeBadRequest, peering.CodeTooLarge:
+		return problem.Message, true
+	}
+	return "", false
 }

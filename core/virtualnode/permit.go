@@ -44,7 +44,7 @@ func (n *Node) stays(ctx context.Context, home *corev1.Pod, permit offloading.Pe
 // withdraw ends what there is at the peer of a namespace that is not offloaded, and what waits on the node to go there. k may name
 // the namespace alone.
 func (n *Node) withdraw(ctx context.Context, k key, why string) error {
-	home := n.pods.get(k)
+	home := n.pods.Get(k.namespace, k.name)
 	if home != nil && home.DeletionTimestamp == nil && !ended(&home.Status) {
 		if err := n.stays(ctx, home, offloading.Withdrawn, why); err != nil {
 			return err

@@ -43,7 +43,7 @@ func (n *Node) reconcile(ctx context.Context, k key) error {
 		return n.markClosed(ctx)
 	}
 	t := n.twin(k.namespace)
-	if k.name != "" && !n.pods.isFresh() {
+	if k.name != "" && !n.pods.synced.Load() {
 		return nil // each pod is queued when they are
 	}
 	permit, why, err := n.cfg.Permit(ctx, k.namespace)
@@ -57,7 +57,7 @@ func (n *Node) reconcile(ctx context.Context, k key) error {
 		return n.review(ctx, k.namespace)
 	}
 
-	home := n.pods.get(k)
+	home := n.pods.Get(k.namespace, k.name)
 	if home != nil && n.frozen() {
 		if err := n.write(ctx, home, unreachable(home.Status, n.cfg.PeerName)); err != nil {
 			return err
@@ -225,7 +225,7 @@ func (n *Node) finish(ctx context.Context, home *corev1.Pod, t *twin) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.pods.get(keyOf(home)) != nil { // else the watch was faster
+	if n.pods.Get(home.Namespace, home.Name) != nil { // else the watch was faster
 		n.finished[keyOf(home)] = home.UID
 	}
 	return nil

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/cache"
 
 	"kith.dev/core/api/v1alpha1"
 )
@@ -44,20 +43,15 @@ func (n *Node) serverVersion(ctx context.Context) (string, error) {
 
 // untilDone tries until it works or ctx ends.
 func (n *Node) untilDone(ctx context.Context, what string, try func() error) error {
-	for said := false; ; said = true {
+	said := false
+	return wait.PollUntilContextCancel(ctx, retryEvery, true, func(context.Context) (bool, error) {
 		err := try()
-		if err == nil {
-			return nil
-		}
-		if !said {
+		if err != nil && !said {
 			n.log.Warn("cannot "+what+", will be tried again", "node", n.cfg.NodeName, "err", err)
+			said = true
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s: %w", what, err)
-		case <-time.After(retryEvery):
-		}
-	}
+		return err == nil, nil
+	})
 }
 
 // adopt goes on where an earlier run ended: with the node's conditions.
@@ -161,12 +155,6 @@ func (n *Node) register(ctx context.Context, version string) error {
 	}
 }
 
-// ownNode is the node itself, to be watched: whoever deletes it gets it back at once.
-func (n *Node) ownNode() cache.ListerWatcher {
-	nodes := n.cfg.Home.CoreV1().Nodes()
-	return selected(n.cfg.Home, fields.OneTermEqualSelector(metav1.ObjectNameField, n.cfg.NodeName), nodes.List, nodes.Watch)
-}
-
 // Leave has the node stay away once it is gone: it is about to be retired.
 func (n *Node) Leave() {
 	n.mu.Lock()
@@ -202,29 +190,31 @@ func opaque(err error) error {
 	return err
 }
 
-// watchOwnNode has the status written when the node is gone, which makes it again.
+// watchOwnNode has the status written when the node is gone, which makes it again: whoever deletes it gets it back at once.
 func (n *Node) watchOwnNode(ctx context.Context) error {
 	own := newWatched(func(_, is *corev1.Node) {
 		if is == nil && !n.isLeaving() {
-			n.poke()
+			n.changed.Ring()
 		}
 	})
-	return own.run(ctx, n.ownNode(), &corev1.Node{}, n.log)
+	nodes := n.cfg.Home.CoreV1().Nodes()
+	itself := fields.OneTermEqualSelector(metav1.ObjectNameField, n.cfg.NodeName)
+	return own.run(ctx, selected(n.cfg.Home, itself, nodes.List, nodes.Watch), &corev1.Node{})
 }
 
 // watchLink publishes NotReady when the grace of a lost link is over.
 func (n *Node) watchLink(ctx context.Context) error {
 	for {
+		changed := n.changed.Wait()
 		n.mu.Lock()
 		was := n.state.published
 		left := n.state.expire(lostAfter, time.Now())
 		lost := was && !n.state.published
-		changed := n.statusChanged
 		n.mu.Unlock()
 		if lost {
 			n.log.Warn("peer unreachable for too long; its node is NotReady", "node", n.cfg.NodeName)
-			n.poke()
-			for _, pod := range n.pods.list() {
+			n.changed.Ring()
+			for _, pod := range n.pods.All() {
 				n.enqueue(pod)
 			}
 		}
@@ -258,15 +248,14 @@ type nodeStatus struct {
 func (nodeStatus) Ping(ctx context.Context) error { return ctx.Err() }
 
 func (s nodeStatus) NotifyNodeStatus(ctx context.Context, tell func(*corev1.Node)) {
+	changed := s.n.changed.Wait()
 	go func() {
 		for {
-			s.n.mu.Lock()
-			changed := s.n.statusChanged
-			s.n.mu.Unlock()
 			select {
 			case <-ctx.Done():
 				return
 			case <-changed:
+				changed = s.n.changed.Wait() // before it is looked at: what changes meanwhile is told too
 				tell(s.n.node(s.version))
 			}
 		}

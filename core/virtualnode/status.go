@@ -265,6 +265,15 @@ func (v view) gated(ready corev1.PodCondition) corev1.PodCondition {
 	return ready
 }
 
+// reached is the guest's readiness as it is at home, where it means that requests may be sent.
+func (v view) reached(ready corev1.PodCondition) corev1.PodCondition {
+	if ready.Status == corev1.ConditionTrue && v.tunnel != "" {
+		ready.Status, ready.Reason, ready.LastTransitionTime = corev1.ConditionFalse, reasonTunnel, metav1.Now()
+		ready.Message = v.tunnel + "; the pod runs on at " + v.peer
+	}
+	return ready
+}
+
 // setCondition replaces the condition of that type, keeping the time of its last change unless it changes.
 func setCondition(s *corev1.PodStatus, c corev1.PodCondition) {
 	i := slices.IndexFunc(s.Conditions, func(old corev1.PodCondition) bool { return old.Type == c.Type })

@@ -59,19 +59,29 @@ func (n *Node) Twin(home string) string {
 }
 
 // Pod gives the home pod on this node; nil when it is not there. Nobody may change it.
-func (n *Node) Pod(namespace, name string) *corev1.Pod { return n.pods.get(key{namespace, name}) }
+func (n *Node) Pod(namespace, name string) *corev1.Pod { return n.pods.Get(namespace, name) }
 
 // GuestNode names the peer's node that the guest of a home pod runs on; empty when that is not known.
 func (n *Node) GuestNode(namespace, pod string) string {
-	t := n.twin(namespace)
-	if t == nil {
-		return ""
+	if guest := n.guest(namespace, pod); guest != nil {
+		return guest.Spec.NodeName
 	}
-	guest := n.view.Pods.Get(t.name, pod)
-	if guest == nil {
-		return ""
+	return ""
+}
+
+// GuestReady reports whether the guest of a home pod is ready where it runs, whatever home makes of it.
+func (n *Node) GuestReady(namespace, pod string) bool {
+	guest := n.guest(namespace, pod)
+	return guest != nil && guest.DeletionTimestamp == nil && slices.ContainsFunc(guest.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func (n *Node) guest(namespace, pod string) *corev1.Pod {
+	if t := n.twin(namespace); t != nil {
+		return n.view.Pods.Get(t.name, pod)
 	}
-	return guest.Spec.NodeName
+	return nil
 }
 
 // Twins lists the twins that are in use: of namespaces whose pods may be there.
@@ -168,12 +178,7 @@ func (n *Node) twinChanged(was, is *remote.Twin) {
 	if gone {
 		n.log.Info("namespace has no twin any more", "namespace", was.Home, "twin", was.Name)
 		n.cfg.Twins.Gone(was.Home)
-		for _, pod := range n.pods.list() { // what waits for the end of this twin gets the next
-			if pod.Namespace == was.Home {
-				n.queue.Forget(keyOf(pod))
-				n.enqueue(pod)
-			}
-		}
+		n.enqueueAnew(n.pods.In(was.Home)) // what waits for the end of this twin gets the next
 	}
 }
 
@@ -184,10 +189,7 @@ func (n *Node) synced() {
 		n.queue.Forget(key{namespace: t.home})
 		n.queue.Add(key{namespace: t.home})
 	}
-	for _, pod := range n.pods.list() {
-		n.queue.Forget(keyOf(pod))
-		n.enqueue(pod)
-	}
+	n.enqueueAnew(n.pods.All())
 	n.Recheck()
 }
 
@@ -220,7 +222,7 @@ func (n *Node) keepLast(t *twin, was, is *corev1.Pod) {
 		delete(t.last, is.Name)
 		return
 	}
-	if home := n.pods.get(key{t.home, was.Name}); home != nil {
+	if home := n.pods.Get(t.home, was.Name); home != nil {
 		v := view{home: home, nodeIP: n.cfg.NodeIP, translate: n.cfg.Translate, peer: n.cfg.PeerName}
 		t.last[was.Name] = v.copyOf(&was.Status)
 	}
@@ -251,10 +253,16 @@ func (n *Node) Recheck() {
 }
 
 func (n *Node) enqueueAll(home string) {
-	for _, pod := range n.pods.list() {
-		if pod.Namespace == home {
-			n.enqueue(pod)
-		}
+	for _, pod := range n.pods.In(home) {
+		n.enqueue(pod)
+	}
+}
+
+// enqueueAnew has pods tried at once, whatever failed before.
+func (n *Node) enqueueAnew(pods []*corev1.Pod) {
+	for _, pod := range pods {
+		n.queue.Forget(keyOf(pod))
+		n.enqueue(pod)
 	}
 }
 
@@ -273,13 +281,13 @@ const newFor = 2 * time.Second
 // kept otherwise: the next pod of its namespace starts faster, and other objects may be reflected there.
 func (n *Node) review(ctx context.Context, home string) error {
 	t := n.twin(home)
-	if t == nil || t.leaving.Load() || !n.view.Fresh() || !n.pods.isFresh() {
+	if t == nil || t.leaving.Load() || !n.view.Fresh() || !n.pods.synced.Load() {
 		return nil // what changes that brings us back
 	}
 	t.mu.Lock()
 	adopted, asked := t.adopted, t.asked
 	t.mu.Unlock()
-	used := n.view.OffloadedPods.Has(t.name) || slices.ContainsFunc(n.pods.list(), func(p *corev1.Pod) bool { return p.Namespace == home })
+	used := n.view.OffloadedPods.Has(t.name) || n.pods.Has(home)
 	if used && adopted {
 		return nil // each pod that ends brings us back
 	}
