@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -103,18 +104,15 @@ type worker struct {
 
 // takeBack is all there is to do when nothing is exposed.
 func (w *worker) takeBack(ctx context.Context) error {
-	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
+	growing := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 6, Cap: time.Minute}
+	_ = growing.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		_, err := w.reconcile(ctx)
-		if err == nil || ctx.Err() != nil {
-			return nil
+		if err != nil && ctx.Err() == nil {
+			w.cfg.Log.Warn("services keep this laptop's addresses for the moment, trying again", "err", err)
 		}
-		w.cfg.Log.Warn("services keep this laptop's addresses for the moment, trying again", "err", err)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(wait):
-		}
-	}
+		return err == nil, nil
+	})
+	return nil // it ends with ctx, or with success
 }
 
 func (w *worker) reconcile(ctx context.Context) (ctrl.Result, error) {

@@ -1,6 +1,7 @@
 package netpolicy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,12 +89,12 @@ type Peer struct {
 	mu   sync.Mutex // one message at a time
 	sent *Policies  // that the peer has answered; nil: nobody knows what it holds
 	till int        // how many twins had been opened by then
-	told map[string]string
+	told map[client.ObjectKey]string
 }
 
 // Peer makes one. Nothing is sent before a namespace is opened.
 func (h *Home) Peer(cfg Config) *Peer {
-	p := &Peer{home: h, cfg: cfg, wake: make(chan struct{}, 1), told: map[string]string{}}
+	p := &Peer{home: h, cfg: cfg, wake: make(chan struct{}, 1), told: map[client.ObjectKey]string{}}
 	p.twins.abroad = map[string]bool{}
 	return p
 }
@@ -115,7 +116,6 @@ func (p *Peer) Run(ctx context.Context) {
 		p.home.mu.Unlock()
 	}()
 	for delay := retry; ; {
-		wait := pace
 		var again <-chan time.Time
 		if err := p.send(ctx); err != nil && ctx.Err() == nil {
 			p.cfg.Log.Debug("policies not sent, trying again", "peer", p.cfg.Name, "after", delay, "err", err)
@@ -125,7 +125,7 @@ func (p *Peer) Run(ctx context.Context) {
 			delay = retry
 		}
 		select {
-		case <-time.After(wait):
+		case <-time.After(pace):
 		case <-ctx.Done():
 			return
 		}
@@ -235,18 +235,13 @@ func (p *Peer) message(ctx context.Context) (opened int, m *Policies, err error)
 
 // tell says on the policies which of them do not hold at the peer, or, with a cause for all, that none does. Each cause is said once.
 func (p *Peer) tell(ctx context.Context, m *Policies, refused []Refused, all string) {
-	now := map[string]string{}
-	if all != "" {
-		for _, one := range m.Policies {
-			now[key(one.Namespace, one.Name)] = all
-		}
-	}
+	causes, now := map[client.ObjectKey]string{}, map[client.ObjectKey]string{}
 	for _, one := range refused {
-		now[key(one.Namespace, one.Name)] = one.Why
+		causes[client.ObjectKey{Namespace: one.Namespace, Name: one.Name}] = one.Why
 	}
 	for i := range m.Policies {
-		one := &m.Policies[i]
-		why := now[key(one.Namespace, one.Name)]
+		one := client.ObjectKey{Namespace: m.Policies[i].Namespace, Name: m.Policies[i].Name}
+		why := cmp.Or(causes[one], all)
 		switch {
 		case why != "":
 			why = fmt.Sprintf("pods at %s are not held to this policy in what they send each other there, and to the internet: %.600s", p.cfg.Name, why)
@@ -255,13 +250,13 @@ func (p *Peer) tell(ctx context.Context, m *Policies, refused []Refused, all str
 		default:
 			continue
 		}
-		now[key(one.Namespace, one.Name)] = why
-		if p.told[key(one.Namespace, one.Name)] == why {
+		now[one] = why
+		if p.told[one] == why {
 			continue
 		}
 		p.cfg.Log.Warn("a NetworkPolicy does not hold at a peer as it is written", "peer", p.cfg.Name, "namespace", one.Namespace, "name", one.Name, "why", why)
 		var policy networkingv1.NetworkPolicy
-		if p.home.reader.Get(ctx, client.ObjectKey{Namespace: one.Namespace, Name: one.Name}, &policy) == nil {
+		if p.home.reader.Get(ctx, one, &policy) == nil {
 			p.cfg.Recorder.Event(&policy, corev1.EventTypeWarning, eventReason, why)
 		}
 	}
