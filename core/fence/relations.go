@@ -98,7 +98,7 @@ func isConsumer(label string) bool {
 
 // over: a pod that ended gave its address back; somebody else may have it.
 func over(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	return v1alpha1.Ended(pod.Status.Phase)
 }
 
 func guestOf(pod *corev1.Pod) Guest {
