@@ -19,6 +19,8 @@ import (
 	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"kith.dev/core/notify"
 )
 
 // eventReason of the event on a policy that does not hold at a peer.
@@ -26,26 +28,24 @@ const eventReason = "NotEnforcedAbroad"
 
 // Home follows the policies and namespaces of this cluster for all peers.
 type Home struct {
-	reader client.Reader
-	plugin bool
-
-	mu    sync.Mutex
-	peers map[*Peer]struct{}
+	reader  client.Reader
+	plugin  bool
+	changed notify.Bell
 }
 
 // NewHome makes a Home that follows what the manager's cache shows. With plugin policies are enforced here by a network plugin
 // that may not know pods at peers.
 func NewHome(mgr manager.Manager, plugin bool) (*Home, error) {
-	h := &Home{reader: mgr.GetCache(), plugin: plugin, peers: map[*Peer]struct{}{}}
+	h := &Home{reader: mgr.GetCache(), plugin: plugin}
 	for _, o := range []client.Object{&networkingv1.NetworkPolicy{}, &corev1.Namespace{}} {
 		informer, err := mgr.GetCache().GetInformer(context.Background(), o, ctrlcache.BlockUntilSynced(false))
 		if err == nil {
 			_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-				AddFunc: func(any) { h.changed() }, DeleteFunc: func(any) { h.changed() },
+				AddFunc: func(any) { h.changed.Ring() }, DeleteFunc: func(any) { h.changed.Ring() },
 				UpdateFunc: func(was, is any) {
 					a, b := was.(client.Object), is.(client.Object)
 					if _, ns := is.(*corev1.Namespace); !ns || !labels.Equals(a.GetLabels(), b.GetLabels()) {
-						h.changed()
+						h.changed.Ring()
 					}
 				},
 			})
@@ -55,14 +55,6 @@ func NewHome(mgr manager.Manager, plugin bool) (*Home, error) {
 		}
 	}
 	return h, nil
-}
-
-func (h *Home) changed() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for p := range h.peers {
-		p.Wake()
-	}
 }
 
 // Config is what a Peer needs; all of it.
@@ -79,7 +71,7 @@ type Config struct {
 type Peer struct {
 	home *Home
 	cfg  Config
-	wake chan struct{}
+	wake notify.Bell
 
 	twins struct {
 		sync.Mutex
@@ -94,7 +86,7 @@ type Peer struct {
 
 // Peer makes one. Nothing is sent before a namespace is opened.
 func (h *Home) Peer(cfg Config) *Peer {
-	p := &Peer{home: h, cfg: cfg, wake: make(chan struct{}, 1), told: map[client.ObjectKey]string{}}
+	p := &Peer{home: h, cfg: cfg, told: map[client.ObjectKey]string{}}
 	p.twins.abroad = map[string]bool{}
 	return p
 }
@@ -107,15 +99,8 @@ const (
 
 // Run sends what changes until ctx ends.
 func (p *Peer) Run(ctx context.Context) {
-	p.home.mu.Lock()
-	p.home.peers[p] = struct{}{}
-	p.home.mu.Unlock()
-	defer func() {
-		p.home.mu.Lock()
-		delete(p.home.peers, p)
-		p.home.mu.Unlock()
-	}()
 	for delay := retry; ; {
+		changed, wake := p.home.changed.Wait(), p.wake.Wait()
 		var again <-chan time.Time
 		if err := p.send(ctx); err != nil && ctx.Err() == nil {
 			p.cfg.Log.Debug("policies not sent, trying again", "peer", p.cfg.Name, "after", delay, "err", err)
@@ -130,7 +115,8 @@ func (p *Peer) Run(ctx context.Context) {
 			return
 		}
 		select {
-		case <-p.wake:
+		case <-changed:
+		case <-wake:
 		case <-again:
 		case <-ctx.Done():
 			return
@@ -139,12 +125,7 @@ func (p *Peer) Run(ctx context.Context) {
 }
 
 // Wake has what the peer holds compared with what it should.
-func (p *Peer) Wake() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
+func (p *Peer) Wake() { p.wake.Ring() }
 
 // Again has all that holds sent once more: the peer was away, and may be of another version by now.
 func (p *Peer) Again() {

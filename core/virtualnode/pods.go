@@ -93,7 +93,7 @@ func (n *Node) reconcile(ctx context.Context, k key) error {
 		if permit != offloading.Granted {
 			return n.stays(ctx, home, permit, why)
 		}
-		if t.leaving.Load() {
+		if n.terminating(t) {
 			return nil // the end of the twin brings us back
 		}
 		return n.failed(home, "ask for the pod", n.create(ctx, t, home))
@@ -128,7 +128,7 @@ func (n *Node) create(ctx context.Context, t *twin, home *corev1.Pod) error {
 	if home.Status.StartTime != nil && home.Spec.RestartPolicy == corev1.RestartPolicyNever {
 		_, err := n.offloaded.get(ctx, t.name, home.Name)
 		if apierrors.IsNotFound(err) {
-			return n.writeStatus(ctx, home, endOf(t.lastStatus(home), reasonLost, n.cfg.PeerName+" no longer has the pod"))
+			return n.writeStatus(ctx, home, endOf(n.lastStatus(t, home), reasonLost, n.cfg.PeerName+" no longer has the pod"))
 		}
 		return err
 	}
@@ -210,7 +210,7 @@ func (n *Node) finish(ctx context.Context, home *corev1.Pod, t *twin) error {
 		case err != nil && !apierrors.IsNotFound(err):
 			return fmt.Errorf("look whether pod %s/%s is still abroad: %w", home.Namespace, home.Name, err)
 		}
-		last = t.lastStatus(home)
+		last = n.lastStatus(t, home)
 	}
 	if !ended(&home.Status) {
 		// Controllers that wait for a pod's end, such as Jobs, read it here.

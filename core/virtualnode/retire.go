@@ -23,11 +23,8 @@ const forceTimeout = 30 * time.Second
 // end, as long as ctx allows; what remains then is deleted by force, and node and lease with it. The Node's Run
 // should go on meanwhile, since it is what ends the pods abroad; with a peer that is gone for good give a
 // ctx that ends soon. Disruption budgets are respected for half of that time. Before a pod is touched it is given
-// to keep, which may be nil; while that fails, the pod stays. It may be called again.
+// to keep; while that fails, the pod stays. It may be called again.
 func Retire(ctx context.Context, home kubernetes.Interface, nodeName string, keep func(context.Context, *corev1.Pod) error, log *slog.Logger) error {
-	if keep == nil {
-		keep = func(context.Context, *corev1.Pod) error { return nil }
-	}
 	if err := cordon(ctx, home, nodeName); err != nil {
 		return err
 	}
