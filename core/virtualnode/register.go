@@ -3,7 +3,6 @@ package virtualnode
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"runtime"
 	"time"
@@ -124,9 +123,10 @@ func (n *Node) node(version string) *corev1.Node {
 func (n *Node) register(ctx context.Context, version string) error {
 	ctx = vklog.WithLogger(ctx, vkLogger{n.log})
 	nodes := ownNodes{n.cfg.Home.CoreV1().Nodes()}
-	for {
-		wanted := n.node(version)
-		controller, err := vknode.NewNodeController(nodeStatus{n, version}, wanted, nodes,
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		ctx, cancel := context.WithCancel(ctx) // a failed attempt leaves nothing behind
+		defer cancel()
+		controller, err := vknode.NewNodeController(nodeStatus{n, version}, n.node(version), nodes,
 			vknode.WithNodeEnableLeaseV1(n.cfg.Home.CoordinationV1().Leases(corev1.NamespaceNodeLease), leaseSeconds),
 			vknode.WithNodeStatusUpdateInterval(statusEvery),
 			vknode.WithNodeStatusUpdateErrorHandler(func(ctx context.Context, err error) error {
@@ -137,22 +137,14 @@ func (n *Node) register(ctx context.Context, version string) error {
 				_, err = nodes.Create(ctx, n.node(version), metav1.CreateOptions{})
 				return err
 			}))
-		if err != nil {
-			return fmt.Errorf("virtual node %s: %w", n.cfg.NodeName, err)
+		if err == nil {
+			err = controller.Run(ctx)
 		}
-		attempt, cancel := context.WithCancel(ctx)
-		err = controller.Run(attempt)
-		cancel()
-		if ctx.Err() != nil {
-			return nil
+		if ctx.Err() == nil {
+			n.log.Warn("cannot register the virtual node, will be tried again", "node", n.cfg.NodeName, "err", err)
 		}
-		n.log.Warn("cannot register the virtual node, will be tried again", "node", n.cfg.NodeName, "err", err)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(retryEvery):
-		}
-	}
+	}, retryEvery)
+	return nil
 }
 
 // Leave has the node stay away once it is gone: it is about to be retired.
