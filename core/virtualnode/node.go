@@ -229,7 +229,7 @@ func (n *Node) setReady(ready bool, reason, message string, since time.Time) {
 	}
 	n.view.SetReachable(ready)
 	if healed {
-		n.enqueueAnew(n.pods.All()) // what waits for its next attempt; what is abroad the view tells afresh by itself
+		n.enqueue(n.pods.All()) // what waits for its next attempt; what is abroad the view tells afresh by itself
 		select {
 		case n.back <- struct{}{}:
 		default:
@@ -261,8 +261,6 @@ func (n *Node) tunnelDown() string {
 	defer n.mu.Unlock()
 	return n.state.tunnel
 }
-
-func (n *Node) enqueue(pod *corev1.Pod) { n.queue.Add(keyOf(pod)) }
 
 func (n *Node) work(ctx context.Context) error {
 	for {

@@ -206,9 +206,7 @@ func (n *Node) watchLink(ctx context.Context) error {
 		if lost {
 			n.log.Warn("peer unreachable for too long; its node is NotReady", "node", n.cfg.NodeName)
 			n.changed.Ring()
-			for _, pod := range n.pods.All() {
-				n.enqueue(pod)
-			}
+			n.enqueue(n.pods.All())
 		}
 		var expired <-chan time.Time
 		if left > 0 {

@@ -127,7 +127,7 @@ func (n *Node) Open(ctx context.Context, home string) error {
 		t.asked = time.Now()
 		n.mu.Unlock()
 		if news {
-			n.enqueueAll(home)
+			n.enqueue(n.pods.In(home))
 		}
 		return nil, nil
 	})
@@ -139,8 +139,7 @@ func (n *Node) Open(ctx context.Context, home string) error {
 func (n *Node) know(is remote.Twin) (t *twin, news bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	switch t = n.twins[is.Home]; {
-	case t != nil && (t.name == is.Name || is.Leaving):
+	if t = n.twins[is.Home]; t != nil && (t.name == is.Name || is.Leaving) {
 		return t, false
 	}
 	t = &twin{home: is.Home, name: is.Name, settled: !n.knows(), last: map[string]corev1.PodStatus{}}
@@ -156,7 +155,7 @@ func (n *Node) know(is remote.Twin) (t *twin, news bool) {
 func (n *Node) twinChanged(was, is *remote.Twin) {
 	if is != nil {
 		if _, news := n.know(*is); news {
-			n.enqueueAll(is.Home)
+			n.enqueue(n.pods.In(is.Home))
 		}
 		for _, o := range n.view.OffloadedPods.In(is.Name) { // which may have come first
 			n.queue.Add(key{is.Home, o.Name})
@@ -174,7 +173,7 @@ func (n *Node) twinChanged(was, is *remote.Twin) {
 	if gone {
 		n.log.Info("namespace has no twin any more", "namespace", was.Home, "twin", was.Name)
 		n.cfg.Twins.Gone(was.Home)
-		n.enqueueAnew(n.pods.In(was.Home)) // what waits for the end of this twin gets the next
+		n.enqueue(n.pods.In(was.Home)) // what waits for the end of this twin gets the next
 	}
 }
 
@@ -182,10 +181,9 @@ func (n *Node) twinChanged(was, is *remote.Twin) {
 // namespaces that home has no more.
 func (n *Node) synced() {
 	for _, t := range n.allTwins() {
-		n.queue.Forget(key{namespace: t.home})
-		n.queue.Add(key{namespace: t.home})
+		n.Review(t.home)
 	}
-	n.enqueueAnew(n.pods.All())
+	n.enqueue(n.pods.All())
 	n.Recheck()
 }
 
@@ -234,7 +232,7 @@ func (n *Node) homePodChanged(was, is *corev1.Pod) {
 		n.mu.Unlock()
 		n.queue.Add(key{namespace: was.Namespace}) // it may have been the last one
 	}
-	n.enqueue(cmp.Or(is, was))
+	n.queue.Add(keyOf(cmp.Or(is, was)))
 }
 
 // Recheck has every pod that is abroad looked at again, whether it is still at home or not: Config.Translate gives other addresses, say.
@@ -246,17 +244,11 @@ func (n *Node) Recheck() {
 	}
 }
 
-func (n *Node) enqueueAll(home string) {
-	for _, pod := range n.pods.In(home) {
-		n.enqueue(pod)
-	}
-}
-
-// enqueueAnew has pods tried at once, whatever failed before.
-func (n *Node) enqueueAnew(pods []*corev1.Pod) {
+// enqueue has pods tried at once, whatever failed before.
+func (n *Node) enqueue(pods []*corev1.Pod) {
 	for _, pod := range pods {
 		n.queue.Forget(keyOf(pod))
-		n.enqueue(pod)
+		n.queue.Add(keyOf(pod))
 	}
 }
 
