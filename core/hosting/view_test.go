@@ -156,7 +156,7 @@ func TestAViewShowsWhatIsInTheOwnTwins(t *testing.T) {
 	g.put(viewPod, guestPod("default", "the-owners"))
 	g.put("Secret", &metav1.PartialObjectMetadata{ObjectMeta: named("kube-system", "the-owners")})
 
-	view := remote.New(remote.Config{Open: g.serve()(g.bob), Log: slog.New(slog.DiscardHandler)})
+	view := remote.NewView(remote.ViewConfig{Open: g.serve()(g.bob), Log: slog.New(slog.DiscardHandler)})
 	type news struct{ what, name string }
 	heard := make(chan news, 100)
 	view.Pods.OnChange(func(was, is *corev1.Pod) {
@@ -412,7 +412,7 @@ func TestAThousandNamespacesInOneView(t *testing.T) {
 		}
 	}
 	held := heap()
-	view := remote.New(remote.Config{Open: g.serve()(g.bob), Log: slog.New(slog.DiscardHandler)})
+	view := remote.NewView(remote.ViewConfig{Open: g.serve()(g.bob), Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	began := time.Now()

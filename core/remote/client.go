@@ -67,7 +67,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		Protocols:       new(http.Protocols),
 	}
 	streams.Protocols.SetHTTP1(true)
-	c.View = New(Config{Open: c.openView, Log: cfg.Log.With("peer", cfg.Peer)})
+	c.View = NewView(ViewConfig{Open: c.openView, Log: cfg.Log.With("peer", cfg.Peer)})
 	var err error
 	c.API, err = NewAPI(cfg.To.BaseURL()+"/kube", cfg.To.Transport(), streams)
 	return c, err

@@ -21,8 +21,8 @@ import (
 // maxTwins bounds how many namespaces a peer can have us keep, maxObjects how many objects of one kind.
 const maxTwins, maxObjects = 10_000, 50_000
 
-// Config is what a View needs; all must be set.
-type Config struct {
+// ViewConfig is what a View needs; all must be set.
+type ViewConfig struct {
 	// Open asks the peer for the stream, and gives its body. It ends with ctx.
 	Open func(ctx context.Context) (io.ReadCloser, error)
 	Log  *slog.Logger
@@ -38,7 +38,7 @@ type Twin struct {
 func (t *Twin) GetNamespace() string { return "" }
 func (t *Twin) GetName() string      { return t.Name }
 
-// View is what one peer shows of the twins there. Make it with New; all methods may be called by many at once.
+// View is what one peer shows of the twins there. Make it with NewView; all methods may be called by many at once.
 type View struct {
 	OffloadedPods *store.Store[*v1alpha1.OffloadedPod]
 	Pods          *store.Store[*corev1.Pod]
@@ -46,7 +46,7 @@ type View struct {
 	Metadata      map[string]*store.Store[*metav1.PartialObjectMetadata] // by kind
 	Twins         *store.Store[*Twin]                                    // told anew with each stream; OnTwin tells news only
 
-	cfg    Config
+	cfg    ViewConfig
 	reader *codec.Reader
 	closed *store.Store[*metav1.PartialObjectMetadata] // one object, while no node there takes pods
 	stores []kindStore
@@ -68,8 +68,8 @@ type kindStore interface {
 	DeleteAll(namespace string)
 }
 
-// New makes a View; Run fills it.
-func New(cfg Config) *View {
+// NewView makes a View; Run fills it.
+func NewView(cfg ViewConfig) *View {
 	v := &View{
 		OffloadedPods: store.New[*v1alpha1.OffloadedPod](maxObjects), Pods: store.New[*corev1.Pod](maxObjects),
 		Events: store.New[*corev1.Event](maxObjects), Metadata: map[string]*store.Store[*metav1.PartialObjectMetadata]{},
@@ -127,8 +127,8 @@ func closedFor(o *metav1.PartialObjectMetadata) string {
 // Known is closed once all that there is was told for the first time.
 func (v *View) Known() <-chan struct{} { return v.known }
 
-// Fresh reports whether everything was told since the view began, or the peer could be reached again.
-func (v *View) Fresh() bool {
+// HasSynced reports whether everything was told since the view began, or the peer could be reached again.
+func (v *View) HasSynced() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.fresh

@@ -105,7 +105,7 @@ type Node struct {
 	offloaded *offloadedPods // at the peer
 	view      *remote.View
 
-	pods   *watched[*corev1.Pod] // home pods bound to this node
+	pods   *informer[*corev1.Pod] // home pods bound to this node
 	queue  workqueue.TypedRateLimitingInterface[key]
 	events *mirror
 	record record.EventRecorder
@@ -152,7 +152,7 @@ func New(cfg Config) (*Node, error) {
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[key](50*time.Millisecond, 30*time.Second)),
 	}
-	n.pods = newWatched(n.homePodChanged)
+	n.pods = newInformer(n.homePodChanged)
 	n.pods.listed = n.synced
 	n.events = newMirror(n)
 	n.view.OnTwin(n.twinChanged)
@@ -183,7 +183,7 @@ func (n *Node) Run(ctx context.Context) error {
 	group.Go(func() error { return n.register(ctx, version) })
 	group.Go(func() error { return n.watchOwnNode(ctx) })
 	group.Go(func() error {
-		_ = n.untilDone(ctx, "bring labels and taints of the virtual node up to date", func() error { return n.ensureMarks(ctx, n.node(version)) })
+		_ = n.untilDone(ctx, "bring labels and taints of the virtual node up to date", func() error { return n.ensureLabelsAndTaints(ctx, n.node(version)) })
 		return nil // it ends with ctx only
 	})
 	group.Go(func() error { return n.watchLink(ctx) })

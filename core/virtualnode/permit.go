@@ -51,7 +51,7 @@ func (n *Node) withdraw(ctx context.Context, k key, why string) error {
 		}
 	}
 	t := n.twin(k.namespace)
-	if t != nil && !n.terminating(t) && n.view.Fresh() {
+	if t != nil && !n.terminating(t) && n.view.HasSynced() {
 		used := n.view.OffloadedPods.Has(t.name)
 		_, err, _ := n.opening.Do("/"+k.namespace, func() (any, error) { return nil, n.giveUp(ctx, t) }) // once for all pods of it
 		if err != nil {

@@ -223,7 +223,7 @@ func TestPodsTolerateTheTaintThatEvictsBeforeItIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := n.ensureMarks(t.Context(), n.node("v1")); err != nil {
+		if err := n.ensureLabelsAndTaints(t.Context(), n.node("v1")); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -43,7 +43,7 @@ func (n *Node) reconcile(ctx context.Context, k key) error {
 		return n.markClosed(ctx)
 	}
 	t := n.twin(k.namespace)
-	if k.name != "" && !n.pods.synced.Load() {
+	if k.name != "" && !n.pods.hasSynced.Load() {
 		return nil // each pod is queued when they are
 	}
 	permit, why, err := n.cfg.Permit(ctx, k.namespace)
@@ -83,7 +83,7 @@ func (n *Node) reconcile(ctx context.Context, k key) error {
 		}
 		return n.failed(home, "get a namespace for the pod", n.Open(ctx, k.namespace))
 	}
-	if !n.view.Fresh() {
+	if !n.view.HasSynced() {
 		return nil // each pod is queued when it is
 	}
 

@@ -184,7 +184,7 @@ func opaque(err error) error {
 
 // watchOwnNode has the status written when the node is gone, which makes it again: whoever deletes it gets it back at once.
 func (n *Node) watchOwnNode(ctx context.Context) error {
-	own := newWatched(func(_, is *corev1.Node) {
+	own := newInformer(func(_, is *corev1.Node) {
 		if is == nil && !n.isLeaving() {
 			n.changed.Ring()
 		}

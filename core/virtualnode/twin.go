@@ -267,7 +267,7 @@ const newFor = 2 * time.Second
 // kept otherwise: the next pod of its namespace starts faster, and other objects may be reflected there.
 func (n *Node) review(ctx context.Context, home string) error {
 	t := n.twin(home)
-	if t == nil || n.terminating(t) || !n.view.Fresh() || !n.pods.synced.Load() {
+	if t == nil || n.terminating(t) || !n.view.HasSynced() || !n.pods.hasSynced.Load() {
 		return nil // what changes that brings us back
 	}
 	n.mu.Lock()

@@ -24,17 +24,17 @@ type object interface {
 	metav1.Object
 }
 
-// watched holds the objects of one list of the home API server as a Reflector brings them, and tells of each change.
-type watched[T object] struct {
+// informer holds the objects of one list of the home API server as a Reflector brings them, and tells of each change.
+type informer[T object] struct {
 	*store.Store[T]
-	listed func()      // called after each list; may be nil
-	synced atomic.Bool // everything was listed
+	listed    func()      // called after each list; may be nil
+	hasSynced atomic.Bool // everything was listed
 }
 
-func newWatched[T object](changed func(was, is T)) *watched[T] {
-	w := &watched[T]{Store: store.New[T](math.MaxInt)}
-	w.OnChange(changed)
-	return w
+func newInformer[T object](changed func(was, is T)) *informer[T] {
+	i := &informer[T]{Store: store.New[T](math.MaxInt)}
+	i.OnChange(changed)
+	return i
 }
 
 func keyOf(o metav1.Object) key { return key{o.GetNamespace(), o.GetName()} }
@@ -55,8 +55,8 @@ func selected[L runtime.Object](home kubernetes.Interface, which fields.Selector
 }
 
 // run lists and watches until ctx ends.
-func (w *watched[T]) run(ctx context.Context, lw cache.ListerWatcher, example T) error {
-	cache.NewReflectorWithOptions(lw, example, w, cache.ReflectorOptions{
+func (i *informer[T]) run(ctx context.Context, lw cache.ListerWatcher, example T) error {
+	cache.NewReflectorWithOptions(lw, example, i, cache.ReflectorOptions{
 		Name:    fmt.Sprintf("virtualnode %T", example),
 		Backoff: &wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: 10 * time.Second},
 	}).RunWithContext(ctx)
@@ -65,40 +65,40 @@ func (w *watched[T]) run(ctx context.Context, lw cache.ListerWatcher, example T)
 
 // The methods below are for the Reflector (cache.ReflectorStore).
 
-func (w *watched[T]) Add(o any) error    { return w.put(o) }
-func (w *watched[T]) Update(o any) error { return w.put(o) }
-func (w *watched[T]) Resync() error      { return nil }
+func (i *informer[T]) Add(o any) error    { return i.put(o) }
+func (i *informer[T]) Update(o any) error { return i.put(o) }
+func (i *informer[T]) Resync() error      { return nil }
 
-func (w *watched[T]) put(o any) error {
+func (i *informer[T]) put(o any) error {
 	is, ok := o.(T)
 	if !ok {
 		return fmt.Errorf("a %T came where another kind was watched", o)
 	}
 	is.SetManagedFields(nil) // half of a pod's size, and nobody here reads it
-	return w.Put(is)
+	return i.Put(is)
 }
 
 // Delete takes the last state along, which is newer than what was held.
-func (w *watched[T]) Delete(o any) error {
+func (i *informer[T]) Delete(o any) error {
 	is, ok := o.(T)
 	if !ok {
 		return fmt.Errorf("a %T came where another kind was watched", o)
 	}
-	w.Store.Delete(is.GetNamespace(), is.GetName(), is)
+	i.Store.Delete(is.GetNamespace(), is.GetName(), is)
 	return nil
 }
 
-func (w *watched[T]) Replace(all []any, _ string) error {
-	w.Begin()
+func (i *informer[T]) Replace(all []any, _ string) error {
+	i.Begin()
 	for _, o := range all {
-		if err := w.put(o); err != nil {
+		if err := i.put(o); err != nil {
 			return err
 		}
 	}
-	w.Sweep()
-	w.synced.Store(true)
-	if w.listed != nil {
-		w.listed()
+	i.Sweep()
+	i.hasSynced.Store(true)
+	if i.listed != nil {
+		i.listed()
 	}
 	return nil
 }

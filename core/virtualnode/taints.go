@@ -27,9 +27,9 @@ func (n *Node) taints() []corev1.Taint {
 	}
 }
 
-// ensureMarks brings labels and taints of a node of an earlier run up to date; the controller writes status only. Pods that may
+// ensureLabelsAndTaints brings labels and taints of a node of an earlier run up to date; the controller writes status only. Pods that may
 // stay there tolerate a taint that evicts before it is there.
-func (n *Node) ensureMarks(ctx context.Context, wanted *corev1.Node) error {
+func (n *Node) ensureLabelsAndTaints(ctx context.Context, wanted *corev1.Node) error {
 	err := n.changeNode(ctx, func(node *corev1.Node) (changed bool, err error) {
 		for _, want := range wanted.Spec.Taints {
 			if !setTaint(node, want) {
