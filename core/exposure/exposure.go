@@ -89,12 +89,9 @@ func loadBalancers() predicate.Predicate {
 		s, ok := o.(*corev1.Service)
 		return ok && (s.Spec.Type == corev1.ServiceTypeLoadBalancer || len(s.Status.LoadBalancer.Ingress) > 0)
 	}
-	return predicate.Funcs{
-		CreateFunc:  func(e event.CreateEvent) bool { return is(e.Object) },
-		UpdateFunc:  func(e event.UpdateEvent) bool { return is(e.ObjectOld) || is(e.ObjectNew) },
-		DeleteFunc:  func(e event.DeleteEvent) bool { return is(e.Object) },
-		GenericFunc: func(event.GenericEvent) bool { return true },
-	}
+	filter := predicate.NewPredicateFuncs(is)
+	filter.UpdateFunc = func(e event.UpdateEvent) bool { return is(e.ObjectOld) || is(e.ObjectNew) }
+	return filter
 }
 
 // takeBack is all there is to do when nothing is exposed.

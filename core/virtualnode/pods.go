@@ -248,17 +248,9 @@ func (n *Node) report(ctx context.Context, t *twin, home *corev1.Pod, abroad *v1
 
 // tellRefusals says in events which changes of a running pod the peer refuses, when the status says it for the first time.
 func (n *Node) tellRefusals(v view, status corev1.PodStatus) {
-	pending := func(s corev1.PodStatus) (reason, message string) {
-		for _, c := range s.Conditions {
-			if c.Type == corev1.PodResizePending {
-				return c.Reason, c.Message
-			}
-		}
-		return "", ""
-	}
-	_, before := pending(v.home.Status)
-	if reason, now := pending(status); v.refusal(v1alpha1.ConditionResizePending) != nil && now != before {
-		n.record.Event(v.home, corev1.EventTypeWarning, "Resize"+reason, now)
+	before, now := condition(v.home.Status.Conditions, corev1.PodResizePending), condition(status.Conditions, corev1.PodResizePending)
+	if v.refusal(v1alpha1.ConditionResizePending) != nil && now != nil && (before == nil || before.Message != now.Message) {
+		n.record.Event(v.home, corev1.EventTypeWarning, "Resize"+now.Reason, now.Message)
 	}
 	for _, s := range status.EphemeralContainerStatuses {
 		known := slices.ContainsFunc(v.home.Status.EphemeralContainerStatuses, func(was corev1.ContainerStatus) bool { return was.Name == s.Name })

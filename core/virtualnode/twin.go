@@ -76,9 +76,11 @@ func (n *Node) GuestNode(namespace, pod string) string {
 // GuestReady reports whether the guest of a home pod is ready where it runs, whatever home makes of it.
 func (n *Node) GuestReady(namespace, pod string) bool {
 	guest := n.guest(namespace, pod)
-	return guest != nil && guest.DeletionTimestamp == nil && slices.ContainsFunc(guest.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
+	if guest == nil || guest.DeletionTimestamp != nil {
+		return false
+	}
+	ready := condition(guest.Status.Conditions, corev1.PodReady)
+	return ready != nil && ready.Status == corev1.ConditionTrue
 }
 
 func (n *Node) guest(namespace, pod string) *corev1.Pod {
