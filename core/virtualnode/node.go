@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -111,10 +112,10 @@ type Node struct {
 	record record.EventRecorder
 
 	changed notify.Bell // state
+	leaving atomic.Bool // it is about to be retired
 
 	mu       sync.Mutex
 	state    state
-	leaving  bool
 	twins    map[string]*twin  // by home namespace
 	finished map[key]types.UID // home pods that were let go, until the watch shows them gone
 	back     chan struct{}     // the peer can be reached again; holds one

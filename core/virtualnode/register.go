@@ -130,7 +130,7 @@ func (n *Node) register(ctx context.Context, version string) error {
 			vknode.WithNodeEnableLeaseV1(n.cfg.Home.CoordinationV1().Leases(corev1.NamespaceNodeLease), leaseSeconds),
 			vknode.WithNodeStatusUpdateInterval(statusEvery),
 			vknode.WithNodeStatusUpdateErrorHandler(func(ctx context.Context, err error) error {
-				if !apierrors.IsNotFound(err) || n.isLeaving() {
+				if !apierrors.IsNotFound(err) || n.leaving.Load() {
 					return err
 				}
 				n.log.Warn("somebody deleted the virtual node; making it again", "node", n.cfg.NodeName)
@@ -148,17 +148,7 @@ func (n *Node) register(ctx context.Context, version string) error {
 }
 
 // Leave has the node stay away once it is gone: it is about to be retired.
-func (n *Node) Leave() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.leaving = true
-}
-
-func (n *Node) isLeaving() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.leaving
-}
+func (n *Node) Leave() { n.leaving.Store(true) }
 
 // ownNodes writes the node's status for virtual-kubelet. That retries by client-go's retry.OnError, which takes a context that ended
 // for retries that are used up, and gives no error when none was made (v0.36.3); virtual-kubelet then reads the node that it did not
@@ -185,7 +175,7 @@ func opaque(err error) error {
 // watchOwnNode has the status written when the node is gone, which makes it again: whoever deletes it gets it back at once.
 func (n *Node) watchOwnNode(ctx context.Context) error {
 	own := newInformer(func(_, is *corev1.Node) {
-		if is == nil && !n.isLeaving() {
+		if is == nil && !n.leaving.Load() {
 			n.changed.Ring()
 		}
 	})

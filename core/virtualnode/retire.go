@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+
+	"kith.dev/core/offloading"
 )
 
 // forceTimeout bounds what Retire still does after its context ended.
@@ -61,10 +63,7 @@ func Retire(ctx context.Context, home kubernetes.Interface, nodeName string, kee
 		})
 	}
 	err := drain(patience, func(ctx context.Context, pod *corev1.Pod) error {
-		return home.CoreV1().Pods(pod.Namespace).EvictV1(ctx, &policyv1.Eviction{
-			ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
-			DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))},
-		})
+		return home.CoreV1().Pods(pod.Namespace).EvictV1(ctx, offloading.Eviction(pod))
 	})
 	if err != nil {
 		if len(held) > 0 && patience.Err() != nil && ctx.Err() == nil {
