@@ -30,7 +30,7 @@ const eventReason = "NotEnforcedAbroad"
 type Home struct {
 	reader  client.Reader
 	plugin  bool
-	changed notify.Bell
+	changed notify.Broadcast
 }
 
 // NewHome makes a Home that follows what the manager's cache shows. With plugin policies are enforced here by a network plugin
@@ -41,11 +41,11 @@ func NewHome(mgr manager.Manager, plugin bool) (*Home, error) {
 		informer, err := mgr.GetCache().GetInformer(context.Background(), o, ctrlcache.BlockUntilSynced(false))
 		if err == nil {
 			_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-				AddFunc: func(any) { h.changed.Ring() }, DeleteFunc: func(any) { h.changed.Ring() },
+				AddFunc: func(any) { h.changed.Notify() }, DeleteFunc: func(any) { h.changed.Notify() },
 				UpdateFunc: func(was, is any) {
 					a, b := was.(client.Object), is.(client.Object)
 					if _, ns := is.(*corev1.Namespace); !ns || !labels.Equals(a.GetLabels(), b.GetLabels()) {
-						h.changed.Ring()
+						h.changed.Notify()
 					}
 				},
 			})
@@ -71,7 +71,7 @@ type Config struct {
 type Peer struct {
 	home *Home
 	cfg  Config
-	wake notify.Bell
+	wake notify.Broadcast
 
 	twins struct {
 		sync.Mutex
@@ -125,7 +125,7 @@ func (p *Peer) Run(ctx context.Context) {
 }
 
 // Wake has what the peer holds compared with what it should.
-func (p *Peer) Wake() { p.wake.Ring() }
+func (p *Peer) Wake() { p.wake.Notify() }
 
 // Again has all that holds sent once more: the peer was away, and may be of another version by now.
 func (p *Peer) Again() {

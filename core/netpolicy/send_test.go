@@ -110,7 +110,7 @@ func TestAPeerIsToldWhatChanged(t *testing.T) {
 		if err := p.client.Create(t.Context(), &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "more"}}); err != nil {
 			t.Fatal(err)
 		}
-		p.home.changed.Ring()
+		p.home.changed.Notify()
 		p.want(t, "with a policy more", "deny+more")
 		if err := p.Prepare(t.Context()); err != nil {
 			t.Error(err)

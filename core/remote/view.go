@@ -58,7 +58,7 @@ type View struct {
 	known   chan struct{} // closed at the first Synced
 	stop    context.CancelFunc
 	away    bool
-	changed notify.Bell // away
+	changed notify.Broadcast // away
 }
 
 // kindStore is what the stores of all kinds can be told.
@@ -155,7 +155,7 @@ func (v *View) SetReachable(reachable bool) {
 	if v.stop != nil {
 		v.stop()
 	}
-	v.changed.Ring()
+	v.changed.Notify()
 }
 
 func (v *View) begin() {

@@ -111,8 +111,8 @@ type Node struct {
 	events *mirror
 	record record.EventRecorder
 
-	changed notify.Bell // state
-	leaving atomic.Bool // it is about to be retired
+	changed notify.Broadcast // state
+	leaving atomic.Bool      // it is about to be retired
 
 	mu       sync.Mutex
 	state    state
@@ -210,7 +210,7 @@ func (n *Node) SetResources(resources corev1.ResourceList) {
 	n.state.resources = resources.DeepCopy()
 	n.mu.Unlock()
 	if changed {
-		n.changed.Ring()
+		n.changed.Notify()
 	}
 }
 
@@ -226,7 +226,7 @@ func (n *Node) setReady(ready bool, reason, message string, since time.Time) {
 	healed, changed := n.state.link(ready, reason, message, since)
 	n.mu.Unlock()
 	if changed {
-		n.changed.Ring()
+		n.changed.Notify()
 	}
 	n.view.SetReachable(ready)
 	if healed {
@@ -253,7 +253,7 @@ func (n *Node) SetTunnel(why string) {
 		return
 	}
 	n.log.Info("the tunnel to the peer", "node", n.cfg.NodeName, "up", why == "", "why", why)
-	n.changed.Ring()
+	n.changed.Notify()
 	n.Recheck()
 }
 

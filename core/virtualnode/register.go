@@ -176,7 +176,7 @@ func opaque(err error) error {
 func (n *Node) watchOwnNode(ctx context.Context) error {
 	own := newInformer(func(_, is *corev1.Node) {
 		if is == nil && !n.leaving.Load() {
-			n.changed.Ring()
+			n.changed.Notify()
 		}
 	})
 	nodes := n.cfg.Home.CoreV1().Nodes()
@@ -195,7 +195,7 @@ func (n *Node) watchLink(ctx context.Context) error {
 		n.mu.Unlock()
 		if lost {
 			n.log.Warn("peer unreachable for too long; its node is NotReady", "node", n.cfg.NodeName)
-			n.changed.Ring()
+			n.changed.Notify()
 			n.enqueue(n.pods.All())
 		}
 		var expired <-chan time.Time

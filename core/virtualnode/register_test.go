@@ -64,7 +64,7 @@ func TestAStatusThatIsInterruptedEndsQuietly(t *testing.T) {
 				stop()
 				return true, nil, fmt.Errorf("%s of the node: %w", verb, context.Canceled)
 			})
-			n.changed.Ring()
+			n.changed.Notify()
 			work.Wait()
 		})
 	}
