@@ -10,7 +10,7 @@ import (
 
 // status is the State of a cluster, as both kinds of Engine tell of it.
 type status struct {
-	changed notify.Bell
+	changed notify.Broadcast
 
 	mu    sync.Mutex
 	state State
@@ -39,7 +39,7 @@ func (s *status) set(phase Phase, why string) bool {
 	defer s.mu.Unlock()
 	if next := (State{phase, why}); next != s.state {
 		s.state = next
-		s.changed.Ring()
+		s.changed.Notify()
 		return true
 	}
 	return false
