@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,6 +25,7 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/hosting/guests"
+	"kith.dev/core/kinds"
 )
 
 // shelvesWithin bounds how long the first view waits until what it is made of was read.
@@ -73,13 +73,8 @@ func (h *Host) watchForViews(mgr manager.Manager) error {
 		return fmt.Errorf("views: %w", err)
 	}
 	own := map[string]cache.SharedIndexInformer{viewEvent: h.eventsOfPods(full)}
-	for kind, resource := range map[string]schema.GroupVersionResource{
-		"Service":       corev1.SchemeGroupVersion.WithResource("services"),
-		"ConfigMap":     corev1.SchemeGroupVersion.WithResource("configmaps"),
-		"Secret":        corev1.SchemeGroupVersion.WithResource("secrets"),
-		"EndpointSlice": discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
-	} {
-		own[kind] = metadataOf(meta, resource)
+	for _, k := range kinds.Reflected() {
+		own[k.Name] = metadataOf(meta, k.Resource)
 	}
 	for kind, informer := range own {
 		h.views.shelves[kind] = informer.GetStore().List

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"kith.dev/core/kinds"
 )
 
 // Keys in a companion, the Secret abroad that holds what one pod gets from home.
@@ -82,7 +84,7 @@ func (c *companion) adapt(pod *corev1.Pod, source corev1.VolumeProjection) []cor
 	case source.ServiceAccountToken != nil:
 		t := source.ServiceAccountToken
 		return mount(pod, corev1.KeyToPath{Key: c.token(t), Path: t.Path})
-	case source.ConfigMap != nil && source.ConfigMap.Name == rootCA:
+	case source.ConfigMap != nil && source.ConfigMap.Name == kinds.RootCA:
 		c.ca = true
 		items := slices.Clone(source.ConfigMap.Items)
 		if len(items) == 0 {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
+	"kith.dev/core/kinds"
 	"kith.dev/core/remote"
 )
 
@@ -31,8 +32,8 @@ type Config struct {
 	PeerName, NodeName string
 	// Permit reports whether new pods of a home namespace may go to the peer.
 	Permit func(namespace string) bool
-	// Translate gives the address by which the peer reaches what home knows by another.
-	Translate Translate
+	// Translate turns an address as home uses it into the one that reaches it at the peer; false when none does.
+	Translate func(netip.Addr) (netip.Addr, bool)
 	// GuestNode names the peer's node on which the guest of a home pod runs; empty when that is not known. It may be nil.
 	GuestNode func(namespace, pod string) string
 	// GuestReady reports whether the guest of a home pod is ready at the peer, whatever home makes of it. It may be nil.
@@ -97,8 +98,8 @@ func New(cfg Config) (*Reflector, error) {
 			workqueue.NewTypedItemExponentialFailureRateLimiter[item](50*time.Millisecond, maxDelay)),
 	}
 	r.life, r.end = context.WithCancel(context.Background())
-	for _, k := range kindsAbroad {
-		cfg.View.Metadata[string(k)].OnChange(func(was, is *metav1.PartialObjectMetadata) { r.abroadChanged(k, was, is) })
+	for _, k := range kinds.Reflected() {
+		cfg.View.Metadata[k.Name].OnChange(func(was, is *metav1.PartialObjectMetadata) { r.abroadChanged(k, was, is) })
 	}
 	cfg.View.OnSynced(r.synced)
 	return r, nil
@@ -136,7 +137,7 @@ func (r *Reflector) work(ctx context.Context) {
 		if err == nil {
 			r.queue.Forget(it)
 		} else if ctx.Err() == nil {
-			r.log.Debug("will be tried again", "namespace", it.namespace, "kind", string(it.kind), "name", it.name, "err", err)
+			r.log.Debug("will be tried again", "namespace", it.namespace, "kind", it.kind.Name, "name", it.name, "err", err)
 			r.queue.AddRateLimited(it)
 		}
 		r.queue.Done(it)
@@ -182,8 +183,13 @@ func (r *Reflector) Replan() {
 	r.mu.Unlock()
 	for _, t := range r.allTwins() {
 		if s := t.current(); s.isReady() {
-			for _, it := range s.member.list(kindSlice, t.home) {
-				r.queue.Add(it)
+			for k := range s.member.informers {
+				if k.Depends == nil {
+					continue
+				}
+				for _, it := range s.member.list(k, t.home) {
+					r.queue.Add(it)
+				}
 			}
 		}
 	}
@@ -211,8 +217,8 @@ func (r *Reflector) Prepare(ctx context.Context, pod *corev1.Pod) error {
 	case <-ctx.Done():
 		return fmt.Errorf("see what is in the twin of namespace %s at %s: %w", pod.Namespace, r.cfg.PeerName, ctx.Err())
 	}
-	items := append(references(pod), item{kindPod, pod.Namespace, pod.Name})
-	for _, it := range s.member.list(kindService, pod.Namespace) { // so that the kubelet there knows them when it sets up the containers
+	items := append(references(pod), item{kinds.Pod, pod.Namespace, pod.Name})
+	for _, it := range s.member.list(kinds.Service, pod.Namespace) { // so that the kubelet there knows them when it sets up the containers
 		if !t.knows(it) {
 			items = append(items, it)
 		}
@@ -261,13 +267,13 @@ func (r *Reflector) allTwins() []*twin {
 
 func (r *Reflector) lock(it item) *sync.Mutex {
 	h := fnv.New32a()
-	h.Write([]byte(it.kind + "/" + kind(it.namespace) + "/" + kind(it.name)))
+	h.Write([]byte(it.kind.Name + "/" + it.namespace + "/" + it.name))
 	return &r.one[h.Sum32()%uint32(len(r.one))]
 }
 
 // homeChanged queues what a change at home may matter to.
-func (r *Reflector) homeChanged(k kind, was, is metav1.Object) {
-	if k == kindPod {
+func (r *Reflector) homeChanged(k *kinds.Kind, was, is metav1.Object) {
+	if k == kinds.Pod {
 		r.podChanged(was, is)
 		return
 	}
@@ -295,14 +301,14 @@ func (r *Reflector) podChanged(was, is metav1.Object) {
 			}
 		}
 		if has && !(maps.Equal(before.Labels, after.Labels) && maps.Equal(before.Annotations, after.Annotations)) {
-			r.queue.Add(item{kindPod, after.Namespace, after.Name})
+			r.queue.Add(item{kinds.Pod, after.Namespace, after.Name})
 		}
 		return
 	}
 	var touched []item
 	for pod, ours := range map[*corev1.Pod]bool{before: had, after: has} {
 		if ours {
-			touched = append(append(touched, references(pod)...), item{kindPod, pod.Namespace, pod.Name})
+			touched = append(append(touched, references(pod)...), item{kinds.Pod, pod.Namespace, pod.Name})
 		}
 	}
 	for _, it := range touched {

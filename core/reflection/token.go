@@ -12,12 +12,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/kinds"
 )
 
 // companion makes the Secret of one pod. Its tokens are bound to the home pod: when that is gone, they open nothing.
-func (r *Reflector) companion(ctx context.Context, t *twin, pod *corev1.Pod, c companion) (client.Object, string, error) {
-	secret := &corev1.Secret{ObjectMeta: marked(t.name, companionName(pod.Name)), Type: corev1.SecretTypeOpaque, Data: map[string][]byte{}}
+func (r *Reflector) companion(ctx context.Context, t *twin, pod *corev1.Pod, c companion) (kinds.Object, string, error) {
+	secret := &corev1.Secret{ObjectMeta: kinds.Marked(t.name, companionName(pod.Name)), Type: corev1.SecretTypeOpaque, Data: map[string][]byte{}}
 	secret.Annotations = map[string]string{annotationPod: pod.Name, annotationPodUID: string(pod.UID)}
 	for _, path := range c.fields {
 		secret.Data[fieldKey(path)] = []byte(fieldValue(pod, path))
@@ -59,7 +60,7 @@ func (r *Reflector) companion(ctx context.Context, t *twin, pod *corev1.Pod, c c
 func (t *twin) authority(ctx context.Context, core kubernetes.Interface) (string, error) {
 	var version string
 	if s := t.current(); s != nil {
-		if seen := s.member.get(item{kindConfigMap, t.home, rootCA}); seen != nil {
+		if seen := s.member.get(item{kinds.ConfigMap, t.home, kinds.RootCA}); seen != nil {
 			version = seen.GetResourceVersion()
 		}
 	}
@@ -69,9 +70,9 @@ func (t *twin) authority(ctx context.Context, core kubernetes.Interface) (string
 	if version != "" && version == known.version {
 		return known.pem, nil
 	}
-	now, err := core.CoreV1().ConfigMaps(t.home).Get(ctx, rootCA, metav1.GetOptions{})
+	now, err := core.CoreV1().ConfigMaps(t.home).Get(ctx, kinds.RootCA, metav1.GetOptions{})
 	if err != nil {
-		return "", fmt.Errorf("read ConfigMap %s/%s: %w", t.home, rootCA, hideNotFound(err))
+		return "", fmt.Errorf("read ConfigMap %s/%s: %w", t.home, kinds.RootCA, hideNotFound(err))
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

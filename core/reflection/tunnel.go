@@ -3,6 +3,8 @@ package reflection
 import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"kith.dev/core/kinds"
 )
 
 // SetTunnel tells whether packets pass between the pods at home and at the peer. While none do, guests there are sent to each
@@ -27,7 +29,7 @@ func (r *Reflector) asThere(s *session, home *discoveryv1.EndpointSlice) *discov
 		return home
 	}
 	unready := false // published ready or not
-	if o := s.member.get(item{kindService, home.Namespace, home.Labels[discoveryv1.LabelServiceName]}); o != nil {
+	if o := s.member.get(item{kinds.Service, home.Namespace, home.Labels[discoveryv1.LabelServiceName]}); o != nil {
 		unready = o.(*corev1.Service).Spec.PublishNotReadyAddresses
 	}
 	return apartFrom(home, unready, func(e *discoveryv1.Endpoint) bool { return r.guestReady(home.Namespace, e) })

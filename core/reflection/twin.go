@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/kinds"
 )
 
 // twin is a namespace abroad and what is known of it.
@@ -121,11 +122,11 @@ func (t *twin) close() {
 // have gives the metadata of what is abroad for the item, nil when there is nothing of ours.
 func (r *Reflector) have(t *twin, it item) metav1.Object {
 	name := it.name
-	if it.kind == kindPod {
+	if it.kind == kinds.Pod {
 		name = companionName(it.name)
 	}
-	o := r.cfg.View.Metadata[string(it.kind.abroad())].Get(t.name, name)
-	if o == nil || !ours(o) || itemOf(it.kind.abroad(), t.home, o) != it {
+	o := r.cfg.View.Metadata[it.abroad().Name].Get(t.name, name)
+	if o == nil || !ours(o) || itemOf(it.abroad(), t.home, o) != it {
 		return nil
 	}
 	return o
@@ -187,8 +188,8 @@ func (r *Reflector) compare(t *twin, s *session) {
 			look(it)
 		}
 	}
-	for _, k := range kindsAbroad {
-		for _, o := range r.cfg.View.Metadata[string(k)].In(t.name) {
+	for _, k := range kinds.Reflected() {
+		for _, o := range r.cfg.View.Metadata[k.Name].In(t.name) {
 			if ours(o) {
 				look(itemOf(k, t.home, o))
 			}
@@ -200,7 +201,7 @@ func (r *Reflector) compare(t *twin, s *session) {
 func ours(o metav1.Object) bool { return o.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy }
 
 // abroadChanged queues what a change in a twin may matter to.
-func (r *Reflector) abroadChanged(k kind, was, is *metav1.PartialObjectMetadata) {
+func (r *Reflector) abroadChanged(k *kinds.Kind, was, is *metav1.PartialObjectMetadata) {
 	o := is
 	if o == nil {
 		o = was

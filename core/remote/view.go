@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/kinds"
 	"kith.dev/core/wire/codec"
 )
 
@@ -80,9 +81,9 @@ func New(cfg Config) *View {
 		passed: map[string]string{}, twins: map[string]shown{}, known: make(chan struct{}), changed: make(chan struct{}),
 	}
 	v.stores = []store{v.OffloadedPods, v.Pods, v.Events}
-	for _, kind := range Kinds {
-		v.Metadata[kind] = newStore[*metav1.PartialObjectMetadata]()
-		v.stores = append(v.stores, v.Metadata[kind])
+	for _, k := range kinds.Reflected() {
+		v.Metadata[k.Name] = newStore[*metav1.PartialObjectMetadata]()
+		v.stores = append(v.stores, v.Metadata[k.Name])
 	}
 	return v
 }

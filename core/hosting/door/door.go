@@ -22,6 +22,7 @@ import (
 	"kith.dev/core/apiproxy"
 	"kith.dev/core/audit"
 	"kith.dev/core/hosting/grants"
+	"kith.dev/core/kinds"
 )
 
 // Names under which the provider's API server knows consumers.
@@ -165,7 +166,7 @@ func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 
 func (d *Door) serve(w http.ResponseWriter, r *http.Request, consumerID string) *no {
 	// Which of these a consumer gets is RBAC's business.
-	info, err := apiproxy.Parse(r, "/kube", "discovery.k8s.io/v1", "kith.dev/v1alpha1")
+	info, err := apiproxy.Parse(r, "/kube", kinds.Groups()...)
 	if err != nil {
 		return &no{http.StatusForbidden, RefusedPath, err.Error()}
 	}

@@ -9,14 +9,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/hosting/grants"
+	"kith.dev/core/kinds"
 	"kith.dev/core/wire"
 )
 
@@ -75,15 +74,6 @@ func (s *stock) admit(ctx context.Context, r *http.Request, weight int64, consum
 	return nil
 }
 
-// keptKinds are what consumers write.
-var keptKinds = []schema.GroupVersionResource{
-	v1alpha1.GroupVersion.WithResource("offloadedpods"),
-	corev1.SchemeGroupVersion.WithResource("services"),
-	corev1.SchemeGroupVersion.WithResource("configmaps"),
-	corev1.SchemeGroupVersion.WithResource("secrets"),
-	discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
-}
-
 // severally is how many namespaces are counted one by one: more are together less work, though others' objects are read with them.
 const severally = 16
 
@@ -105,9 +95,9 @@ func (h *Keep) Kept(ctx context.Context, consumerID string) (has, most Stock, er
 		twins = []string{metav1.NamespaceAll}
 	}
 	for _, namespace := range twins {
-		for _, kind := range keptKinds {
+		for _, kind := range kinds.Written() {
 			if err := h.count(ctx, namespace, kind, mine, &has); err != nil {
-				return has, most, fmt.Errorf("counting %s: %w", kind.Resource, err)
+				return has, most, fmt.Errorf("counting %s: %w", kind.Resource.Resource, err)
 			}
 		}
 	}
@@ -118,17 +108,10 @@ func (h *Keep) Kept(ctx context.Context, consumerID string) (has, most Stock, er
 const page = "8"
 
 // count reads the objects as text: decoded they would take many times as much.
-func (h *Keep) count(ctx context.Context, namespace string, kind schema.GroupVersionResource, mine map[string]bool, has *Stock) error {
-	path := []string{"/apis/" + kind.GroupVersion().String()}
-	if kind.Group == "" {
-		path[0] = "/api/" + kind.Version
-	}
-	if namespace != metav1.NamespaceAll {
-		path = append(path, "namespaces", namespace)
-	}
+func (h *Keep) count(ctx context.Context, namespace string, kind *kinds.Kind, mine map[string]bool, has *Stock) error {
 	for next, first := "", true; first || next != ""; first = false {
-		r := h.Raw.Get().AbsPath(append(path, kind.Resource)...).SetHeader("Accept", runtime.ContentTypeJSON).Param("limit", page)
-		if kind.Group != v1alpha1.GroupVersion.Group { // of which all are the consumer's
+		r := h.Raw.Get().AbsPath(kind.Path(namespace)...).SetHeader("Accept", runtime.ContentTypeJSON).Param("limit", page)
+		if !kind.Custom() { // of which all are the consumer's
 			r.Param("labelSelector", v1alpha1.LabelManagedBy+"="+v1alpha1.ManagedBy)
 		}
 		if next != "" {
@@ -144,9 +127,9 @@ func (h *Keep) count(ctx context.Context, namespace string, kind schema.GroupVer
 			}
 			has.Objects++
 			has.Bytes += int64(len(object))
-			var slice sliceSize
-			if kind.Resource == "endpointslices" && Read(object, &slice) == nil {
-				has.Bytes += slice.weight()
+			if kind.Check != nil {
+				weight, _ := kind.Check(runtime.ContentTypeJSON, object)
+				has.Bytes += weight
 			}
 			return nil
 		})

@@ -8,10 +8,8 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-
 	"kith.dev/core/apiproxy"
+	"kith.dev/core/kinds"
 	"kith.dev/core/wire/wiretest"
 )
 
@@ -82,7 +80,7 @@ func FuzzBody(f *testing.F) {
 			f.Add(i, true, []byte(text))
 		}
 	}
-	resources := slices.Sorted(maps.Keys(wares))
+	resources := slices.Sorted(maps.Keys(contents))
 	f.Fuzz(func(t *testing.T, which byte, patch bool, body []byte) {
 		info, method, media := apiproxy.Info{Resource: resources[int(which)%len(resources)]}, http.MethodPost, "application/json"
 		if patch {
@@ -98,15 +96,9 @@ func FuzzBody(f *testing.F) {
 
 // into is what the API server decodes a body into.
 func into(resource string, patch bool) any {
-	switch {
-	case patch, resource == "offloadedpods":
-		return new(map[string]any)
-	case resource == "services":
-		return new(corev1.Service)
-	case resource == "configmaps":
-		return new(corev1.ConfigMap)
-	case resource == "secrets":
-		return new(corev1.Secret)
+	i := slices.IndexFunc(kinds.Written(), func(k *kinds.Kind) bool { return k.Resource.Resource == resource })
+	if k := kinds.Written()[i]; !patch && !k.Custom() {
+		return k.New()
 	}
-	return new(discoveryv1.EndpointSlice)
+	return new(map[string]any)
 }

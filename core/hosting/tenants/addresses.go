@@ -25,6 +25,7 @@ import (
 
 	"kith.dev/core/hosting/grants"
 	"kith.dev/core/hosting/guests"
+	"kith.dev/core/kinds"
 	queues "kith.dev/core/queue"
 )
 
@@ -119,10 +120,10 @@ func (t *Tenants) tellAddresses(ctx context.Context, r ctrl.Request) (ctrl.Resul
 	}
 	tw, ok := grants.TwinOf(&ns)
 	now := addresses(pods.Items)
-	if !ok || tw.Leaving || ns.Annotations[grants.AnnotationGuests] == now {
+	if !ok || tw.Leaving || ns.Annotations[kinds.AnnotationGuests] == now {
 		return ctrl.Result{}, nil
 	}
-	want := corev1ac.Namespace(ns.Name).WithUID(ns.UID).WithAnnotations(map[string]string{grants.AnnotationGuests: now})
+	want := corev1ac.Namespace(ns.Name).WithUID(ns.UID).WithAnnotations(map[string]string{kinds.AnnotationGuests: now})
 	err := t.client.Apply(ctx, want, client.FieldOwner(guestsOwner), client.ForceOwnership)
 	t.told.now(r.Name, telling{time.Now(), len(pods.Items), *cmp.Or(want.ResourceVersion, new(string))})
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
