@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "sigs.k8s.io/json"
@@ -60,6 +61,8 @@ type Kind struct {
 	Map func(home Object, there *There) (abroad Object, why string)
 	// Depends gives in a few characters what the object abroad depends on besides home's; nil: on nothing.
 	Depends func(home Object, there *There) string
+	// OfPods: it depends on which pods are healthy, so it is looked at again when that changes.
+	OfPods bool
 	// TakeOut removes from got, which others may have changed, what a server-side apply of want leaves in it although want does
 	// not name it, and reports whether there was any; nil: there never is.
 	TakeOut func(got, want Object) (found bool)
@@ -81,12 +84,14 @@ type There struct {
 	NodeOf func(*discoveryv1.Endpoint) string
 	// Seen gives a slice the conditions that its endpoints have for pods at the peer.
 	Seen func(home *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice
+	// Healthy counts the ready pods of the home namespace that the selector takes: those at the peer, and the others.
+	Healthy func(labels.Selector) (guests, elsewhere int32)
 	// LeftOut counts endpoints that the peer cannot reach. It is an answer of Map.
 	LeftOut int
 }
 
 // All is the table.
-var All = []*Kind{OffloadedPod, Pod, Event, Service, ConfigMap, Secret, EndpointSlice}
+var All = []*Kind{OffloadedPod, Pod, Event, Service, ConfigMap, Secret, EndpointSlice, PodDisruptionBudget}
 
 // Reflected are the kinds that pods abroad need besides themselves, of which reflection keeps the twins.
 func Reflected() []*Kind { return which(func(k *Kind) bool { return k.Map != nil }) }

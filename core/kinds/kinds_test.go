@@ -55,7 +55,7 @@ func TestRowsAreWhole(t *testing.T) {
 		if k.Map != nil && (k.Direction != Out || k.MetadataPolicy == "" || k.Quota.Name == "" || k.Quota.Most == 0) {
 			t.Errorf("%s is reflected, and has no policy for its metadata, or no quota", k)
 		}
-		if k.Map == nil && (k.ByReference || k.Stays != nil || k.Depends != nil || k.TakeOut != nil) {
+		if k.Map == nil && (k.ByReference || k.Stays != nil || k.Depends != nil || k.OfPods || k.TakeOut != nil) {
 			t.Errorf("%s is not reflected, and says how", k)
 		}
 	}
@@ -83,6 +83,7 @@ func TestThePageSaysTheseBoundsOfObjects(t *testing.T) {
 	docs.Say(t, "security.md",
 		fmt.Sprintf("| labels, annotations, finalizers of an object | %d, %d of %d KiB, %d |", MaxMarks, MaxMarks, MaxMark>>10, MaxFinalizers),
 		fmt.Sprintf("| %d; %d, each of which counts as %d bytes that are kept |", maxPorts, maxPairs, weightOfPair),
+		fmt.Sprintf("| %d; %d each |", PodDisruptionBudget.Quota.Most, maxTerms),
 		fmt.Sprintf("| entries of a ConfigMap or Secret | %d |", maxEntries),
 	)
 }

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -74,13 +75,18 @@ func indexReferences(o any) ([]string, error) {
 	return keys, nil
 }
 
-// strip drops what nobody here reads: managed fields, of a pod's status all but the phase, and of one that is at no peer its spec.
+// strip drops what nobody here reads: managed fields, of a pod's status all but the phase and that it is ready, and of one that is at
+// no peer its spec.
 func strip(o any) (any, error) {
 	if m, ok := o.(metav1.Object); ok {
 		m.SetManagedFields(nil)
 	}
 	if pod, ok := o.(*corev1.Pod); ok {
-		pod.Status = corev1.PodStatus{Phase: pod.Status.Phase}
+		is := corev1.PodStatus{Phase: pod.Status.Phase}
+		if healthy(pod) {
+			is.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		}
+		pod.Status = is
 		if !strings.HasPrefix(pod.Spec.NodeName, v1alpha1.VirtualNodePrefix) {
 			pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName}
 		}
@@ -203,6 +209,28 @@ func (m *member) list(k *kinds.Kind, namespace string) []item {
 		all = append(all, item{k, namespace, object(o).GetName()})
 	}
 	return all
+}
+
+// healthy reports whether a disruption budget counts the pod (countHealthyPods in k8s.io/kubernetes/pkg/controller/disruption).
+func healthy(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// healthy counts the pods of a namespace that are, on a node and on others.
+func (m *member) healthy(namespace, node string, selector labels.Selector) (there, elsewhere int32) {
+	pods, _ := m.informers[kinds.Pod].GetIndexer().ByIndex(cache.NamespaceIndex, namespace) // fails without the index
+	for _, o := range pods {
+		switch pod, ok := o.(*corev1.Pod); {
+		case !ok || !healthy(pod) || !selector.Matches(labels.Set(pod.Labels)):
+		case pod.Spec.NodeName == node:
+			there++
+		default:
+			elsewhere++
+		}
+	}
+	return there, elsewhere
 }
 
 // referred says whether a pod on the node that goes abroad refers to the ConfigMap or Secret.

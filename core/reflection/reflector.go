@@ -1,6 +1,7 @@
 package reflection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -183,14 +184,28 @@ func (r *Reflector) Replan() {
 	r.mu.Unlock()
 	for _, t := range r.allTwins() {
 		if s := t.current(); s.isReady() {
-			for k := range s.member.informers {
-				if k.Depends == nil {
-					continue
-				}
-				for _, it := range s.member.list(k, t.home) {
-					r.queue.Add(it)
-				}
-			}
+			r.queueAll(s, t.home, func(k *kinds.Kind) bool { return k.Depends != nil })
+		}
+	}
+}
+
+// healthChanged has looked at what depends on which pods of a namespace are healthy.
+func (r *Reflector) healthChanged(home string) {
+	if t := r.twin(home); t != nil {
+		if s := t.current(); s.isReady() {
+			r.queueAll(s, home, func(k *kinds.Kind) bool { return k.OfPods })
+		}
+	}
+}
+
+// queueAll has the objects of some kinds in a home namespace looked at.
+func (r *Reflector) queueAll(s *session, home string, which func(*kinds.Kind) bool) {
+	for k := range s.member.informers {
+		if !which(k) {
+			continue
+		}
+		for _, it := range s.member.list(k, home) {
+			r.queue.Add(it)
 		}
 	}
 }
@@ -291,6 +306,9 @@ func (r *Reflector) podChanged(was, is metav1.Object) {
 	after, hasPod := is.(*corev1.Pod)
 	if !(hadPod && r.twin(before.Namespace) != nil || hasPod && r.twin(after.Namespace) != nil) {
 		return
+	}
+	if sound := hasPod && healthy(after); sound != (hadPod && healthy(before)) || sound && !maps.Equal(before.Labels, after.Labels) {
+		r.healthChanged(cmp.Or(after, before).Namespace)
 	}
 	had := hadPod && needs(before, r.cfg.NodeName)
 	has := hasPod && needs(after, r.cfg.NodeName)

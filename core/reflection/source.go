@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"kith.dev/core/kinds"
 )
@@ -83,7 +84,10 @@ func (r *Reflector) there(t *twin, s *session) *kinds.There {
 	return &kinds.There{
 		Twin: t.name, Plan: r.plan, Translate: r.cfg.Translate,
 		NodeOf: func(e *discoveryv1.Endpoint) string { return r.guestNode(t.home, e) },
-		Seen:   func(home *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice { return r.asThere(s, home) },
+		Healthy: func(selector labels.Selector) (guests, elsewhere int32) {
+			return s.member.healthy(t.home, r.cfg.NodeName, selector)
+		},
+		Seen: func(home *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice { return r.asThere(s, home) },
 	}
 }
 

@@ -75,7 +75,7 @@ func FuzzBody(f *testing.F) {
 		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"labels":{"a":"b"}},"data":{"a":"b"}}`, `{"spec":{"ports":[{"port":1}]}}`,
 		`{"endpoints":[{"addresses":["10.0.0.1"]}],"ports":[{"name":"a","port":1}]}`, `{"spec":{"template":{"spec":{"containers":[{"env":[{}]}]}}}}`,
 	} {
-		for i := range byte(5) {
+		for i := range byte(len(kinds.Written())) {
 			f.Add(i, false, []byte(text))
 			f.Add(i, true, []byte(text))
 		}
