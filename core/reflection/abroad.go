@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/kinds"
 	"kith.dev/core/remote"
 	"kith.dev/core/wire/codec"
@@ -97,25 +96,27 @@ func (a *abroad) delete(ctx context.Context, k *kinds.Kind, have metav1.Object) 
 	return err
 }
 
-// foreign says whether the name belongs to an object at the peer that was not made from here.
-func (a *abroad) foreign(ctx context.Context, k *kinds.Kind, twin, name string) (bool, error) {
+// metadata gives that of one object; nil when there is none.
+func (a *abroad) metadata(ctx context.Context, k *kinds.Kind, twin, name string) (*metav1.PartialObjectMetadata, error) {
 	o := &metav1.PartialObjectMetadata{}
 	err := a.of(k).Get().Namespace(twin).Resource(k.Resource.Resource).Name(name).SetHeader("Accept", metadataOfOne).Do(ctx).Into(o)
-	switch {
-	case apierrors.IsNotFound(err):
-		return false, nil
-	case err != nil:
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return o, err
+}
+
+// foreign reports whether the name belongs to an object at the peer that was not made from here.
+func (a *abroad) foreign(ctx context.Context, k *kinds.Kind, twin, name string) (bool, error) {
+	o, err := a.metadata(ctx, k, twin, name)
+	if err != nil {
 		return false, fmt.Errorf("look at %s %s at the peer: %w", k, name, err)
 	}
-	return o.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy, nil
+	return o != nil && !ours(o), nil
 }
 
 // reachable asks whether the rights in a new twin hold by now.
 func (a *abroad) reachable(ctx context.Context, twin string) error {
-	err := a.of(kinds.Secret).Get().Namespace(twin).Resource(kinds.Secret.Resource.Resource).Name("kith-none").SetHeader("Accept", metadataOfOne).
-		Do(ctx).Into(&metav1.PartialObjectMetadata{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
+	_, err := a.metadata(ctx, kinds.Secret, twin, "kith-none")
 	return err
 }

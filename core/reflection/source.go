@@ -91,11 +91,21 @@ func (r *Reflector) there(t *twin, s *session) *kinds.There {
 	}
 }
 
+// guestNode names the peer's node of an endpoint that is a guest there.
 func (r *Reflector) guestNode(namespace string, e *discoveryv1.Endpoint) string {
-	if r.cfg.GuestNode == nil || e.TargetRef == nil || e.TargetRef.Kind != "Pod" || e.NodeName == nil || *e.NodeName != r.cfg.NodeName {
+	if r.cfg.GuestNode == nil || !r.isGuest(e) {
 		return ""
 	}
 	return r.cfg.GuestNode(namespace, e.TargetRef.Name)
+}
+
+// guestReady reports whether an endpoint is a guest at the peer, and ready there.
+func (r *Reflector) guestReady(namespace string, e *discoveryv1.Endpoint) bool {
+	return r.cfg.GuestReady != nil && r.isGuest(e) && r.cfg.GuestReady(namespace, e.TargetRef.Name)
+}
+
+func (r *Reflector) isGuest(e *discoveryv1.Endpoint) bool {
+	return e.TargetRef != nil && e.TargetRef.Kind == kinds.Pod.Name && e.NodeName != nil && *e.NodeName == r.cfg.NodeName
 }
 
 // goes reports whether a pod on the virtual node gets what it refers to: it is abroad, or may go there.
@@ -121,4 +131,46 @@ func (r *Reflector) ofPod(t *twin, pod *corev1.Pod, src *source) *source {
 		return len(c.tokens) == 0 || err == nil && time.Now().Before(renew)
 	}
 	return src
+}
+
+// SetTunnel tells whether packets pass between the pods at home and at the peer. While none do, guests there are sent to each
+// other only: home's own endpoints are not ready in the twins, and the guests are as ready as they are there. Until told
+// otherwise a Reflector takes the tunnel for up.
+func (r *Reflector) SetTunnel(up bool) {
+	r.mu.Lock()
+	changed := r.apart == up
+	r.apart = !up
+	r.mu.Unlock()
+	if changed {
+		r.Replan()
+	}
+}
+
+// asThere is a home slice with the conditions that its endpoints have at the peer: those of home, as long as packets pass.
+func (r *Reflector) asThere(s *session, home *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	r.mu.Lock()
+	apart := r.apart
+	r.mu.Unlock()
+	if !apart {
+		return home
+	}
+	unready := false // published ready or not
+	if o := s.member.get(item{kinds.Service, home.Namespace, home.Labels[discoveryv1.LabelServiceName]}); o != nil {
+		unready = o.(*corev1.Service).Spec.PublishNotReadyAddresses
+	}
+	return apartFrom(home, unready, func(e *discoveryv1.Endpoint) bool { return r.guestReady(home.Namespace, e) })
+}
+
+// apartFrom changes the conditions of a slice to those where home is out of reach: only guests that are ready there serve. A
+// service whose addresses are published ready or not (unready) keeps them.
+func apartFrom(home *discoveryv1.EndpointSlice, unready bool, ready func(*discoveryv1.Endpoint) bool) *discoveryv1.EndpointSlice {
+	there := home.DeepCopy()
+	for i := range there.Endpoints {
+		e := &there.Endpoints[i]
+		up := ready(e) && (e.Conditions.Terminating == nil || !*e.Conditions.Terminating)
+		if e.Conditions.Serving = &up; !unready {
+			e.Conditions.Ready = &up
+		}
+	}
+	return there
 }

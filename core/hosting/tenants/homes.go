@@ -199,7 +199,7 @@ func (s *Homes) takeOut(ctx context.Context, compact string) error {
 			continue
 		}
 		out += len(was)
-		s.note(compact, slice, was)
+		s.note(compact, client.ObjectKeyFromObject(slice), mark{slice.ResourceVersion, was})
 	}
 	if out > 0 {
 		s.log.Info("the endpoints of a consumer that is away are not ready here", "id", compact, "endpoints", out)
@@ -241,13 +241,13 @@ func (s *Homes) seen(compact string, slice *discoveryv1.EndpointSlice) bool {
 	return s.marked[compact][client.ObjectKeyFromObject(slice)].version == slice.ResourceVersion
 }
 
-func (s *Homes) note(compact string, slice *discoveryv1.EndpointSlice, was map[int]discoveryv1.EndpointConditions) {
+func (s *Homes) note(compact string, slice types.NamespacedName, m mark) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.marked[compact] == nil {
 		s.marked[compact] = map[types.NamespacedName]mark{}
 	}
-	s.marked[compact][client.ObjectKeyFromObject(slice)] = mark{slice.ResourceVersion, was}
+	s.marked[compact][slice] = m
 }
 
 // giveBack puts the conditions back that takeOut changed, where home has not written since.
@@ -260,12 +260,7 @@ func (s *Homes) giveBack(ctx context.Context, compact string) error {
 	for key, m := range marked {
 		if err := s.giveOneBack(ctx, key, m); err != nil {
 			errs = append(errs, err)
-			s.mu.Lock()
-			if s.marked[compact] == nil {
-				s.marked[compact] = map[types.NamespacedName]mark{}
-			}
-			s.marked[compact][key] = m
-			s.mu.Unlock()
+			s.note(compact, key, m)
 		}
 	}
 	return errors.Join(errs...)
