@@ -28,7 +28,7 @@ type Host struct {
 	*tenants.Tenants
 	*tenants.Homes
 	*guests.Reconciler
-	*door.Keep
+	*door.Counter
 
 	client client.Client
 	views  *views
@@ -45,7 +45,7 @@ func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error
 		return nil, fmt.Errorf("hosting: client for nodes: %w", err)
 	}
 	h := &Host{client: mgr.GetClient(), Contracts: grants.NewContracts(mgr.GetAPIReader(), mgr.GetClient(), log), Book: grants.NewBook(), log: log}
-	h.Keep = &door.Keep{Contracts: h.Contracts, Raw: core.RESTClient()}
+	h.Counter = &door.Counter{Contracts: h.Contracts, Raw: core.RESTClient()}
 	h.usage = &usage{nodes: core.RESTClient(), now: time.Now, known: map[string]reading{}}
 	h.Tenants = tenants.New(h.client, mgr.GetAPIReader(), h.Contracts, h.Book, audits, log)
 	h.Homes = tenants.NewHomes(mgr, h.Contracts, log)

@@ -45,10 +45,10 @@ func (r *Reflector) reconcile(ctx context.Context, it item, given *corev1.Pod, w
 	lock.Lock()
 	defer lock.Unlock()
 
-	have, memo := r.have(t, it), t.memo(it)
+	have, written := r.have(t, it), t.written(it)
 	src := r.source(t, s, it, given)
 	switch {
-	case src == nil && it.kind == kinds.Pod && have != nil && time.Since(memo.at) < watchLag:
+	case src == nil && it.kind == kinds.Pod && have != nil && time.Since(written.at) < watchLag:
 		r.queue.AddAfter(it, watchLag) // Prepare had the pod from another watch, which is ahead
 		return nil
 	case src == nil && it.kind == kinds.Pod && have != nil:
@@ -56,34 +56,34 @@ func (r *Reflector) reconcile(ctx context.Context, it item, given *corev1.Pod, w
 	case src == nil:
 		return r.remove(ctx, t, it, have)
 	case src.needed || wanted:
-		memo.unneeded = time.Time{}
+		written.unneeded = time.Time{}
 	case have == nil:
 		return r.remove(ctx, t, it, nil)
-	case memo.unneeded.IsZero():
-		memo.unneeded = time.Now()
-		t.remember(it, memo)
+	case written.unneeded.IsZero():
+		written.unneeded = time.Now()
+		t.remember(it, written)
 		r.queue.AddAfter(it, unneededFor)
-	case time.Since(memo.unneeded) >= unneededFor:
+	case time.Since(written.unneeded) >= unneededFor:
 		return r.remove(ctx, t, it, have)
 	}
-	if have != nil && src.upToDate(memo, have) {
-		memo.stamp, memo.version, memo.seen = src.stamp, have.GetResourceVersion(), true
-		t.remember(it, memo)
+	if have != nil && src.upToDate(written, have) {
+		written.stamp, written.version, written.seen = src.stamp, have.GetResourceVersion(), true
+		t.remember(it, written)
 		r.again(it, have)
 		return nil
 	}
-	if memo.behind(src, have) { // Prepare and a worker come to the same item within a moment
+	if written.behind(src, have) { // Prepare and a worker come to the same item within a moment
 		r.queue.AddAfter(it, watchLag)
 		return nil
 	}
-	return r.write(ctx, t, it, src, have, memo)
+	return r.write(ctx, t, it, src, have, written)
 }
 
 // watchLag is how long what was just written may be missing from the watch abroad before it is written again.
 const watchLag = time.Second
 
 // behind: what the item should be was written a moment ago, and the watch abroad has not shown it yet.
-func (m memo) behind(src *source, have metav1.Object) bool {
+func (m written) behind(src *source, have metav1.Object) bool {
 	if m.version == "" || m.seen || m.stamp != src.stamp || time.Since(m.at) > watchLag {
 		return false
 	}
@@ -94,7 +94,7 @@ func (m memo) behind(src *source, have metav1.Object) bool {
 	return err == nil && order < 0
 }
 
-func (r *Reflector) write(ctx context.Context, t *twin, it item, src *source, have metav1.Object, m memo) error {
+func (r *Reflector) write(ctx context.Context, t *twin, it item, src *source, have metav1.Object, m written) error {
 	want, why, err := src.build(ctx)
 	switch {
 	case apierrors.IsNotFound(err):

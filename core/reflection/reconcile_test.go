@@ -27,19 +27,19 @@ func TestWhatIsWrittenAgain(t *testing.T) {
 	have := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "7"}}
 	yes, no := func(metav1.Object) bool { return true }, func(metav1.Object) bool { return false }
 	for name, c := range map[string]struct {
-		source source
-		memo   memo
-		want   bool
+		source  source
+		written written
+		want    bool
 	}{
-		"written and unchanged":                {source{stamp: "a"}, memo{stamp: "a", version: "7"}, true},
-		"changed at home":                      {source{stamp: "b"}, memo{stamp: "a", version: "7"}, false},
-		"changed abroad":                       {source{stamp: "a"}, memo{stamp: "a", version: "6"}, false},
-		"not known after a restart":            {source{stamp: "a"}, memo{}, false},
-		"a companion known by its annotations": {source{stamp: "a", fresh: yes}, memo{}, true},
-		"a companion of another pod":           {source{stamp: "a", fresh: no}, memo{stamp: "a", version: "7"}, false},
-		"a companion changed abroad":           {source{stamp: "a", fresh: yes}, memo{stamp: "a", version: "6"}, false},
+		"written and unchanged":                {source{stamp: "a"}, written{stamp: "a", version: "7"}, true},
+		"changed at home":                      {source{stamp: "b"}, written{stamp: "a", version: "7"}, false},
+		"changed abroad":                       {source{stamp: "a"}, written{stamp: "a", version: "6"}, false},
+		"not known after a restart":            {source{stamp: "a"}, written{}, false},
+		"a companion known by its annotations": {source{stamp: "a", fresh: yes}, written{}, true},
+		"a companion of another pod":           {source{stamp: "a", fresh: no}, written{stamp: "a", version: "7"}, false},
+		"a companion changed abroad":           {source{stamp: "a", fresh: yes}, written{stamp: "a", version: "6"}, false},
 	} {
-		if got := c.source.upToDate(c.memo, have); got != c.want {
+		if got := c.source.upToDate(c.written, have); got != c.want {
 			t.Errorf("%s: up to date %v, want %v", name, got, c.want)
 		}
 	}
@@ -189,26 +189,26 @@ func TestWhatWasJustWrittenIsNotWrittenAgain(t *testing.T) {
 	at := func(version string) metav1.Object {
 		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: version}}
 	}
-	now := memo{stamp: "a", version: "7", at: time.Now()}
-	with := func(change func(*memo)) memo {
+	now := written{stamp: "a", version: "7", at: time.Now()}
+	with := func(change func(*written)) written {
 		m := now
 		change(&m)
 		return m
 	}
 	for name, c := range map[string]struct {
-		memo memo
-		have metav1.Object
-		want bool
+		written written
+		have    metav1.Object
+		want    bool
 	}{
 		"the watch does not show it yet":       {now, nil, true},
 		"the watch shows what was before":      {now, at("6"), true},
 		"somebody changed it since":            {now, at("8"), false},
-		"somebody deleted it since":            {with(func(m *memo) { m.seen = true }), nil, false},
-		"the watch does not show it for long":  {with(func(m *memo) { m.at = time.Now().Add(-time.Minute) }), nil, false},
-		"home changed since":                   {with(func(m *memo) { m.stamp = "b" }), nil, false},
-		"it was written by an earlier process": {memo{}, nil, false},
+		"somebody deleted it since":            {with(func(m *written) { m.seen = true }), nil, false},
+		"the watch does not show it for long":  {with(func(m *written) { m.at = time.Now().Add(-time.Minute) }), nil, false},
+		"home changed since":                   {with(func(m *written) { m.stamp = "b" }), nil, false},
+		"it was written by an earlier process": {written{}, nil, false},
 	} {
-		if got := c.memo.behind(&source{stamp: "a"}, c.have); got != c.want {
+		if got := c.written.behind(&source{stamp: "a"}, c.have); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

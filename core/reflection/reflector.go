@@ -79,8 +79,8 @@ type Reflector struct {
 	plan   int              // counts changes of the address plan
 	apart  bool             // no packet passes between the pods here and there
 
-	// one locks an item: a worker and Prepare may come to the same.
-	one [64]sync.Mutex
+	// locks of items: a worker and Prepare may come to the same.
+	locks [64]sync.Mutex
 }
 
 // New makes a Reflector without touching either cluster.
@@ -283,7 +283,7 @@ func (r *Reflector) allTwins() []*twin {
 func (r *Reflector) lock(it item) *sync.Mutex {
 	h := fnv.New32a()
 	h.Write([]byte(it.kind.Name + "/" + it.namespace + "/" + it.name))
-	return &r.one[h.Sum32()%uint32(len(r.one))]
+	return &r.locks[h.Sum32()%uint32(len(r.locks))]
 }
 
 // homeChanged queues what a change at home may matter to.

@@ -26,7 +26,7 @@ type source struct {
 }
 
 // upToDate: nothing has to be written, neither for a change at home nor for one abroad.
-func (s *source) upToDate(m memo, have metav1.Object) bool {
+func (s *source) upToDate(m written, have metav1.Object) bool {
 	if s.fresh != nil && !s.fresh(have) {
 		return false
 	}

@@ -20,7 +20,7 @@ type twin struct {
 
 	mu       sync.Mutex
 	session  *session
-	memos    map[item]memo
+	writes   map[item]written
 	problems map[item]string
 	ca       authority
 }
@@ -28,8 +28,8 @@ type twin struct {
 // authority is home's, as the version of a ConfigMap has it.
 type authority struct{ version, pem string }
 
-// memo is what was written last for an item.
-type memo struct {
+// written is what was written last for an item.
+type written struct {
 	stamp    string // of what it was made from
 	version  string // the resource version it got
 	at       time.Time
@@ -46,7 +46,7 @@ type session struct {
 }
 
 func newTwin(home, name string) *twin {
-	return &twin{home: home, name: name, memos: map[item]memo{}, problems: map[item]string{}}
+	return &twin{home: home, name: name, writes: map[item]written{}, problems: map[item]string{}}
 }
 
 func (s *session) isReady() bool {
@@ -67,25 +67,25 @@ func (t *twin) current() *session {
 	return t.session
 }
 
-func (t *twin) memo(it item) memo {
+func (t *twin) written(it item) written {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.memos[it]
+	return t.writes[it]
 }
 
-func (t *twin) remember(it item, m memo) {
+func (t *twin) remember(it item, m written) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.memos[it] = m
+	t.writes[it] = m
 }
 
 func (t *twin) forget(it item) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.memos, it)
+	delete(t.writes, it)
 }
 
-func (t *twin) knows(it item) bool { return t.memo(it).version != "" }
+func (t *twin) knows(it item) bool { return t.written(it).version != "" }
 
 // tell notes a problem, or with "" that there is none, and says whether that is news.
 func (t *twin) tell(it item, problem string) (all []string, news bool) {
@@ -147,11 +147,11 @@ func (r *Reflector) follow(t *twin, isNew bool) {
 	t.mu.Lock()
 	t.session = s
 	t.mu.Unlock()
-	go r.look(t, s, isNew)
+	go r.await(t, s, isNew)
 }
 
-// look waits until both sides are known, then has everything compared.
-func (r *Reflector) look(t *twin, s *session, isNew bool) {
+// await waits until both sides are known, then has everything compared.
+func (r *Reflector) await(t *twin, s *session, isNew bool) {
 	for delay := 25 * time.Millisecond; isNew; delay = min(2*delay, maxDelay) {
 		err := r.abroad.reachable(s.ctx, t.name)
 		if err == nil {

@@ -68,7 +68,7 @@ var patches = []string{string(types.MergePatchType), string(types.StrategicMerge
 // the kind that it names, before it looks whether that belongs at this path, and to parse an amount in a Pod may take it
 // hours (v1alpha1.PlainAmount).
 //
-// weight is what the object costs besides its bytes, in bytes of the kind of which it may send so many (Stock).
+// weight is what the object costs besides its bytes, in bytes of the kind of which it may send so many (Stored).
 func checkBody(info apiproxy.Info, method, contentType string, body []byte) (weight int64, err error) {
 	is, known := contents[info.Resource]
 	switch {

@@ -15,7 +15,7 @@ import (
 
 func TestTheDoorHasAConsumersObjectsCounted(t *testing.T) {
 	l := newLane(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) })
-	l.list.most = Stock{Objects: 10, Bytes: 1000}
+	l.list.most = Stored{Objects: 10, Bytes: 1000}
 	l.door.Recount = time.Hour
 	path := "/kube/api/v1/namespaces/shop/configmaps"
 	for i := range 10 {
@@ -24,7 +24,7 @@ func TestTheDoorHasAConsumersObjectsCounted(t *testing.T) {
 		}
 	}
 	l.list.mu.Lock()
-	l.list.has = Stock{Objects: 10, Bytes: 20}
+	l.list.has = Stored{Objects: 10, Bytes: 20}
 	l.list.mu.Unlock()
 	if s := l.status(l.do("POST", path, strings.NewReader("{}"), nil)); s.Code != 403 || !strings.Contains(s.Message, "10 objects with 20 bytes of yours are kept here") {
 		t.Errorf("object 11: %+v", s)
@@ -47,7 +47,7 @@ func TestTheDoorHasAConsumersObjectsCounted(t *testing.T) {
 
 func TestAnEstimateRefusesNobodyWhoHasRoom(t *testing.T) {
 	l := newLane(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) })
-	l.list.most = Stock{Objects: 10, Bytes: 100}
+	l.list.most = Stored{Objects: 10, Bytes: 100}
 	l.door.Recount = time.Nanosecond
 	for i := range 100 { // what is replaced does not add up
 		if resp := l.do("PUT", "/kube/api/v1/namespaces/shop/configmaps/a", strings.NewReader("{        }"), nil); resp.StatusCode != 200 {
@@ -61,7 +61,7 @@ func TestBodiesUnderWayAreBounded(t *testing.T) {
 	l := newLane(t, func(http.ResponseWriter, *http.Request) { <-held })
 	defer close(held)
 	l.door.Limits.Bodies = 100
-	if _, err := l.door.gate(aliceID).Enter(t.Context(), apiproxy.Info{}, 80); err != nil {
+	if _, err := l.door.limiter(aliceID).Enter(t.Context(), apiproxy.Info{}, 80); err != nil {
 		t.Fatal(err)
 	}
 	if s := l.status(l.do("POST", podsPath, strings.NewReader(strings.Repeat("x", 21)), nil)); s.Code != 429 || !strings.Contains(s.Message, "bodies") {
