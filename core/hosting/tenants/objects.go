@@ -1,12 +1,17 @@
 package tenants
 
 import (
+	"fmt"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 	rbacv1ac "k8s.io/client-go/applyconfigurations/rbac/v1"
 	psa "k8s.io/pod-security-admission/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/hosting/door"
@@ -73,4 +78,42 @@ func quotaFor(limit corev1.ResourceList) corev1.ResourceList {
 		hard[corev1.ResourceRequestsStorage] = storage.DeepCopy()
 	}
 	return hard
+}
+
+// policies are the admission policies by which consumers are held to the bounds of kinds, each with its binding.
+func policies() (list []client.Object) {
+	fail, forbidden := admissionv1.Fail, metav1.StatusReasonForbidden // "Invalid" would say that the object can never be
+	for _, b := range kinds.Bounds() {
+		name := metav1.ObjectMeta{Name: b.Name + ".kith.dev", Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}}
+		of := b.Kinds[0].Resource.GroupVersion()
+		rule := admissionv1.RuleWithOperations{
+			Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
+			Rule:       admissionv1.Rule{APIGroups: []string{of.Group}, APIVersions: []string{of.Version}},
+		}
+		if b.Deletes {
+			rule.Operations = append(rule.Operations, admissionv1.Delete)
+		}
+		for _, k := range b.Kinds {
+			rule.Resources = append(rule.Resources, k.Resource.Resource)
+		}
+		var validations []admissionv1.Validation
+		for _, r := range b.Rules {
+			validations = append(validations, admissionv1.Validation{Expression: r.Expression, Message: "kith: " + r.Message, Reason: &forbidden})
+		}
+		list = append(list, &admissionv1.ValidatingAdmissionPolicy{
+			TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "ValidatingAdmissionPolicy"},
+			ObjectMeta: name,
+			Spec: admissionv1.ValidatingAdmissionPolicySpec{
+				FailurePolicy:    &fail,
+				MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: rule}}},
+				MatchConditions:  []admissionv1.MatchCondition{{Name: "by-a-consumer", Expression: fmt.Sprintf(`request.userInfo.groups.exists(g, g == %q)`, door.Group)}},
+				Variables:        b.Variables, Validations: validations,
+			},
+		}, &admissionv1.ValidatingAdmissionPolicyBinding{
+			TypeMeta:   metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "ValidatingAdmissionPolicyBinding"},
+			ObjectMeta: name,
+			Spec:       admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny}},
+		})
+	}
+	return list
 }
