@@ -205,9 +205,6 @@ func (r *Reflector) tell(t *twin, it item, src *source, problem string) {
 	default:
 		r.record.Eventf(&src.owner, corev1.EventTypeNormal, eventReflected, "reflected to %s", r.cfg.PeerName)
 	}
-	if r.cfg.Problems == nil {
-		return
-	}
 	r.cfg.Problems(t.home, all)
 }
 

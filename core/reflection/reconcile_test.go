@@ -61,7 +61,8 @@ func reflector(t *testing.T, home *Home) *Reflector {
 	t.Cleanup(server.Close)
 	r, err := New(Config{
 		Home: home, Abroad: peerAt(t, server.URL), PeerName: "bob", NodeName: "kith-bob", View: noView(), API: netip.MustParseAddrPort("10.42.255.1:6443"),
-		Permit: func(string) bool { return true }, Translate: plan, Recorder: &record.FakeRecorder{}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Permit: func(string) bool { return true }, GuestNode: func(string, string) string { return "" }, GuestReady: func(string, string) bool { return false },
+		Problems: func(string, []string) {}, Translate: plan, Recorder: &record.FakeRecorder{}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ import (
 	"kith.dev/core/remote"
 )
 
-// Config is what a Reflector needs. All but GuestNode, GuestReady, API, NodeIP and Problems must be set.
+// Config is what a Reflector needs. All but API and NodeIP must be set.
 type Config struct {
 	Home *Home
 	// Abroad is the peer's API server.
@@ -35,16 +35,16 @@ type Config struct {
 	Permit func(namespace string) bool
 	// Translate turns an address as home uses it into the one that reaches it at the peer; false when none does.
 	Translate func(netip.Addr) (netip.Addr, bool)
-	// GuestNode names the peer's node on which the guest of a home pod runs; empty when that is not known. It may be nil.
+	// GuestNode names the peer's node on which the guest of a home pod runs; empty when that is not known.
 	GuestNode func(namespace, pod string) string
-	// GuestReady reports whether the guest of a home pod is ready at the peer, whatever home makes of it. It may be nil.
+	// GuestReady reports whether the guest of a home pod is ready at the peer, whatever home makes of it.
 	GuestReady func(namespace, pod string) bool
 	// API is where the home API server is reached from home pods, by an address that Translate knows and a name in its
 	// certificate: kubernetes.default.svc. The zero value leaves the pods abroad without the way home.
 	API netip.AddrPort
 	// NodeIP is the address of the virtual node; the zero value has pods abroad see that of the peer's node.
 	NodeIP netip.Addr
-	// Problems is told what cannot be abroad, for people, whenever that changed; none when all is well. It may be nil.
+	// Problems is told what cannot be abroad, for people, whenever that changed; none when all is well.
 	Problems func(namespace string, problems []string)
 	// Recorder writes events about home objects.
 	Recorder record.EventRecorder
@@ -172,7 +172,7 @@ func (r *Reflector) Close(home string) {
 		return
 	}
 	t.close()
-	if r.cfg.Problems != nil && t.untold() && r.life.Err() == nil {
+	if t.untold() && r.life.Err() == nil {
 		r.cfg.Problems(home, nil)
 	}
 }

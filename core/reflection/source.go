@@ -93,7 +93,7 @@ func (r *Reflector) there(t *twin, s *session) *kinds.There {
 
 // guestNode names the peer's node of an endpoint that is a guest there.
 func (r *Reflector) guestNode(namespace string, e *discoveryv1.Endpoint) string {
-	if r.cfg.GuestNode == nil || !r.isGuest(e) {
+	if !r.isGuest(e) {
 		return ""
 	}
 	return r.cfg.GuestNode(namespace, e.TargetRef.Name)
@@ -101,7 +101,7 @@ func (r *Reflector) guestNode(namespace string, e *discoveryv1.Endpoint) string 
 
 // guestReady reports whether an endpoint is a guest at the peer, and ready there.
 func (r *Reflector) guestReady(namespace string, e *discoveryv1.Endpoint) bool {
-	return r.cfg.GuestReady != nil && r.isGuest(e) && r.cfg.GuestReady(namespace, e.TargetRef.Name)
+	return r.isGuest(e) && r.cfg.GuestReady(namespace, e.TargetRef.Name)
 }
 
 func (r *Reflector) isGuest(e *discoveryv1.Endpoint) bool {
@@ -110,8 +110,7 @@ func (r *Reflector) isGuest(e *discoveryv1.Endpoint) bool {
 
 // goes reports whether a pod on the virtual node gets what it refers to: it is abroad, or may go there.
 func (r *Reflector) goes(pod *corev1.Pod) bool {
-	abroad := r.cfg.GuestNode != nil && r.cfg.GuestNode(pod.Namespace, pod.Name) != ""
-	return abroad || pod.Status.Phase == corev1.PodRunning || r.cfg.Permit(pod.Namespace)
+	return r.cfg.GuestNode(pod.Namespace, pod.Name) != "" || pod.Status.Phase == corev1.PodRunning || r.cfg.Permit(pod.Namespace)
 }
 
 // ofPod is the companion of a pod that runs there.

@@ -129,10 +129,12 @@ func (t *Tenants) disown(ctx context.Context, ns *corev1.Namespace) error {
 	if err := t.client.Delete(ctx, binding); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("shutting namespace %s: %w", ns.Name, err)
 	}
-	if err := t.clearPods(ctx, ns.Name); err != nil {
-		return fmt.Errorf("ending guests in namespace %s: %w", ns.Name, err)
-	}
-	return nil
+	began := time.Now()
+	_, err := t.poll(ctx, guests.EndGrace+2*endSlack, func(ctx context.Context) (bool, error) {
+		again, err := t.clearOnce(ctx, ns.Name, time.Since(began))
+		return again == 0, err
+	})
+	return err
 }
 
 // Watch registers what clears namespaces away, and what tells of their guests' addresses.
@@ -200,7 +202,7 @@ func (t *Tenants) wake(ctx context.Context, ns *corev1.Namespace, since time.Dur
 	return 0, nil
 }
 
-// clearOnce does what can be done for a namespace that is being deleted for so long: its guests have their grace period, within
+// clearOnce does what can be done for a namespace that has to be cleared for so long: its guests have their grace period, within
 // bounds, and nobody's finalizers hold it back afterwards. It gives when to look again; 0 when nothing is left to do.
 func (t *Tenants) clearOnce(ctx context.Context, namespace string, since time.Duration) (again time.Duration, err error) {
 	rest, err := t.list(ctx, "OffloadedPodList", client.InNamespace(namespace))
@@ -226,22 +228,6 @@ func (t *Tenants) clearOnce(ctx context.Context, namespace string, since time.Du
 		return 0, fmt.Errorf("clearing namespace %s: %w", namespace, err)
 	}
 	return again, nil
-}
-
-// clearPods lets the guests end in their grace period, by the reconciler's hand, and makes an end of those
-// that do not. Finalizers that a consumer put on its OffloadedPods hold nothing back.
-func (t *Tenants) clearPods(ctx context.Context, namespace string) error {
-	if err := t.client.DeleteAllOf(ctx, guests.NewOffloaded(), client.InNamespace(namespace)); err != nil {
-		return err
-	}
-	gone, err := t.poll(ctx, guests.EndGrace+endSlack, func(ctx context.Context) (bool, error) { return t.quiet(ctx, namespace) })
-	if err != nil {
-		return err
-	}
-	if !gone {
-		t.log.Warn("guests did not end in time, ending them by force", "namespace", namespace)
-	}
-	return t.sweep(ctx, namespace, !gone)
 }
 
 // sweep takes the finalizers from what is left of OffloadedPods; with force it makes an end of the guests first.
