@@ -36,7 +36,7 @@ type Host struct {
 	*tenants.Tenants
 	*tenants.Homes
 	*guests.Reconciler
-	*door.Keep
+	*door.Counter
 
 	client client.Client
 	views  *views
@@ -54,7 +54,7 @@ func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error
 	}
 	contracts := grants.NewContracts(mgr.GetAPIReader(), mgr.GetClient(), log)
 	h := &Host{client: mgr.GetClient(), Contracts: contracts, Allocations: grants.NewAllocations(), log: log}
-	h.Keep = &door.Keep{Contracts: h.Contracts, Raw: core.RESTClient()}
+	h.Counter = &door.Counter{Contracts: h.Contracts, Raw: core.RESTClient()}
 	h.usage = &usage{nodes: core.RESTClient(), answers: expiring.NewExpiring()}
 	h.Tenants = tenants.New(h.client, mgr.GetAPIReader(), h.Contracts, h.Allocations, audits, log)
 	h.Homes = tenants.NewHomes(mgr, h.Contracts, log)

@@ -55,8 +55,8 @@ type views struct {
 	audits    *audit.Log
 	log       *slog.Logger
 
-	begin   func() error            // has what is watched for views only be watched; nil: nothing is
-	shelves map[string]func() []any // by kind, where its objects are; made before the first stream
+	begin func() error            // has what is watched for views only be watched; nil: nothing is
+	lists map[string]func() []any // by kind, where its objects are; made before the first stream
 
 	mu     sync.Mutex
 	closed string               // why no node here takes guests; empty when one does
@@ -65,7 +65,7 @@ type views struct {
 }
 
 func newViews(c *grants.Contracts, audits *audit.Log, log *slog.Logger) *views {
-	v := &views{contracts: c, audits: audits, log: log, shelves: map[string]func() []any{}, open: map[string][]*stream{}, rates: map[string]*rate.Limiter{}}
+	v := &views{contracts: c, audits: audits, log: log, lists: map[string]func() []any{}, open: map[string][]*stream{}, rates: map[string]*rate.Limiter{}}
 	c.OnShut(v.shut)
 	return v
 }
@@ -166,7 +166,7 @@ func (v *views) fill(consumerID string, one *stream) {
 	for _, tw := range v.contracts.TwinsOfConsumer(consumerID) {
 		one.put(objectRef{kind: remote.KindNamespace, name: tw.Name}, twinLine(tw), false)
 	}
-	for kind, list := range v.shelves {
+	for kind, list := range v.lists {
 		for _, o := range list() {
 			if ref, ok := refOf(kind, o); ok && v.owner(ref) == consumerID {
 				one.put(ref, o, false)

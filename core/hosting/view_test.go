@@ -27,7 +27,7 @@ import (
 	"kith.dev/core/remote"
 )
 
-// shelved is a shelf in memory.
+// shelved is a list in memory.
 type shelved struct {
 	mu  sync.Mutex
 	all map[string]any
@@ -47,19 +47,19 @@ type gallery struct {
 	*provider
 	host       *Host
 	bob, carol grants.Consumer
-	shelves    map[string]*shelved
+	lists      map[string]*shelved
 }
 
 func newGallery(t *testing.T) *gallery {
 	peer, bob := peerOf("bob", 1)
 	other, carol := peerOf("carol", 2)
 	cb, cc := contractWith("bob", "contractb"), contractWith("carol", "contractc")
-	g := &gallery{provider: newProvider(t, peer, other, cb, cc), bob: bob, carol: carol, shelves: map[string]*shelved{}}
+	g := &gallery{provider: newProvider(t, peer, other, cb, cc), bob: bob, carol: carol, lists: map[string]*shelved{}}
 	g.host = &Host{client: g.client, Contracts: g.contracts, Tenants: g.tenants, Allocations: g.allocations, log: slog.New(slog.DiscardHandler)}
 	g.host.views = newViews(g.contracts, nil, g.host.log)
 	for _, kind := range []string{viewOffloaded, viewPod, viewEvent, "Secret"} {
-		g.shelves[kind] = &shelved{all: map[string]any{}}
-		g.host.views.shelves[kind] = g.shelves[kind].List
+		g.lists[kind] = &shelved{all: map[string]any{}}
+		g.host.views.lists[kind] = g.lists[kind].List
 	}
 	for home, c := range map[string]struct {
 		ctr *v1alpha1.Contract
@@ -73,16 +73,16 @@ func newGallery(t *testing.T) *gallery {
 }
 
 func (g *gallery) put(kind string, o metav1.Object) {
-	g.shelves[kind].mu.Lock()
-	g.shelves[kind].all[o.GetNamespace()+"/"+o.GetName()] = o
-	g.shelves[kind].mu.Unlock()
+	g.lists[kind].mu.Lock()
+	g.lists[kind].all[o.GetNamespace()+"/"+o.GetName()] = o
+	g.lists[kind].mu.Unlock()
 	g.host.views.changed(kind, o, false)
 }
 
 func (g *gallery) take(kind string, o metav1.Object) {
-	g.shelves[kind].mu.Lock()
-	delete(g.shelves[kind].all, o.GetNamespace()+"/"+o.GetName())
-	g.shelves[kind].mu.Unlock()
+	g.lists[kind].mu.Lock()
+	delete(g.lists[kind].all, o.GetNamespace()+"/"+o.GetName())
+	g.lists[kind].mu.Unlock()
 	g.host.views.changed(kind, o, true)
 }
 
@@ -404,11 +404,11 @@ func TestAThousandNamespacesInOneView(t *testing.T) {
 		asked.SetNamespace(name)
 		asked.SetName("web")
 		asked.Object["spec"] = map[string]any{"homeNamespace": home, "template": `{"spec":{"containers":[{"name":"web","image":"` + strings.Repeat("x", 1000) + `"}]}}`}
-		g.shelves[viewOffloaded].all[name] = asked
-		g.shelves[viewPod].all[name] = guestPod(name, "web")
-		g.shelves["Secret"].all[name] = &metav1.PartialObjectMetadata{ObjectMeta: named(name, "kith-pod-web")}
+		g.lists[viewOffloaded].all[name] = asked
+		g.lists[viewPod].all[name] = guestPod(name, "web")
+		g.lists["Secret"].all[name] = &metav1.PartialObjectMetadata{ObjectMeta: named(name, "kith-pod-web")}
 		for e := range 3 {
-			g.shelves[viewEvent].all[fmt.Sprint(name, e)] = &corev1.Event{ObjectMeta: named(name, fmt.Sprint("e", e)), Message: strings.Repeat("m", 100)}
+			g.lists[viewEvent].all[fmt.Sprint(name, e)] = &corev1.Event{ObjectMeta: named(name, fmt.Sprint("e", e)), Message: strings.Repeat("m", 100)}
 		}
 	}
 	held := heap()

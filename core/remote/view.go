@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/kinds"
 	"kith.dev/core/notify"
 	"kith.dev/core/store"
 	"kith.dev/core/wire/codec"
@@ -78,9 +79,9 @@ func NewView(cfg ViewConfig) *View {
 		passed: map[string]string{}, known: make(chan struct{}),
 	}
 	v.stores = []kindStore{v.OffloadedPods, v.Pods, v.Events}
-	for _, name := range Kinds {
-		v.Metadata[name] = store.New[*metav1.PartialObjectMetadata](maxObjects)
-		v.stores = append(v.stores, v.Metadata[name])
+	for _, k := range kinds.Reflected() {
+		v.Metadata[k.Name] = store.New[*metav1.PartialObjectMetadata](maxObjects)
+		v.stores = append(v.stores, v.Metadata[k.Name])
 	}
 	v.stores = append(v.stores, v.closed, v.Twins) // the namespaces go last
 	return v

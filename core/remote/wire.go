@@ -21,9 +21,6 @@ const (
 	KindClosed    = "Closed" // none of the peer's nodes takes pods now
 )
 
-// Kinds of which the metadata is told.
-var Kinds = []string{"Service", "EndpointSlice", "ConfigMap", "Secret"}
-
 // Forms in which a peer is asked what guests use. They are also the paths under which a kubelet tells it.
 const (
 	UsageMetrics = "metrics/resource" // Prometheus text: cpu and memory of containers and pods (KEP-1206)

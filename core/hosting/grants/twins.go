@@ -24,13 +24,6 @@ type Twin struct {
 	Since    time.Time // when that began; zero when it is not
 }
 
-// Annotations on a twin namespace, which its consumer cannot write: what the admission policy compares the addresses in
-// the consumer's EndpointSlices with. Both are comma-separated.
-const (
-	AnnotationAliases = "kith.dev/alias-ranges"    // the consumer's ranges as they are seen here
-	AnnotationGuests  = "kith.dev/guest-addresses" // of its pods in this namespace
-)
-
 // TwinOf reads the labels of a namespace, which consumers cannot write; false when they do not fit its name, or are nobody's word.
 func TwinOf(ns *corev1.Namespace) (Twin, bool) {
 	l := ns.Labels

@@ -24,6 +24,7 @@ import (
 
 	"kith.dev/core/hosting/grants"
 	"kith.dev/core/hosting/guests"
+	"kith.dev/core/kinds"
 	queues "kith.dev/core/queue"
 )
 
@@ -103,10 +104,10 @@ func (t *Tenants) writeAddresses(ctx context.Context, r ctrl.Request) (ctrl.Resu
 	}
 	tw, ok := grants.TwinOf(&ns)
 	now := addresses(pods.Items)
-	if !ok || tw.Leaving || ns.Annotations[grants.AnnotationGuests] == now {
+	if !ok || tw.Leaving || ns.Annotations[kinds.AnnotationGuests] == now {
 		return ctrl.Result{}, nil
 	}
-	want := corev1ac.Namespace(ns.Name).WithUID(ns.UID).WithAnnotations(map[string]string{grants.AnnotationGuests: now})
+	want := corev1ac.Namespace(ns.Name).WithUID(ns.UID).WithAnnotations(map[string]string{kinds.AnnotationGuests: now})
 	err := t.client.Apply(ctx, want, client.FieldOwner(guestsOwner), client.ForceOwnership)
 	maps.DeleteFunc(t.written, func(_ string, w addressWrite) bool { return time.Since(w.at) > time.Minute })
 	t.written[r.Name] = addressWrite{time.Now(), len(pods.Items), *cmp.Or(want.ResourceVersion, new(string))}

@@ -15,6 +15,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/hosting/grants"
 	"kith.dev/core/hosting/guests"
+	"kith.dev/core/kinds"
 )
 
 // behind is a client whose reads of one kind show what was before the writes.
@@ -63,7 +64,7 @@ func TestAddressesOfGuestsAreToldHoweverFarBehindTheCacheIs(t *testing.T) {
 		return result.RequeueAfter
 	}
 	before := shop()
-	if later := at(corev1.PodIP{IP: "10.42.0.9"}); later != 0 || shop().Annotations[grants.AnnotationGuests] != "10.42.0.9" {
+	if later := at(corev1.PodIP{IP: "10.42.0.9"}); later != 0 || shop().Annotations[kinds.AnnotationGuests] != "10.42.0.9" {
 		t.Fatalf("%s, %v", later, shop().Annotations)
 	}
 	time.Sleep(2 * eachGuest) // else it would wait for that
@@ -72,7 +73,7 @@ func TestAddressesOfGuestsAreToldHoweverFarBehindTheCacheIs(t *testing.T) {
 		t.Error("the address went, and what the cache shows has none: taken for told")
 	}
 	freeze(shop())
-	if later := at(); later != 0 || shop().Annotations[grants.AnnotationGuests] != "" {
+	if later := at(); later != 0 || shop().Annotations[kinds.AnnotationGuests] != "" {
 		t.Errorf("%s, %v", later, shop().Annotations)
 	}
 }

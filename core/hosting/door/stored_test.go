@@ -8,16 +8,14 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-
 	"kith.dev/core/apiproxy"
+	"kith.dev/core/kinds"
 	"kith.dev/core/wire/wiretest"
 )
 
 func TestTheDoorHasAConsumersObjectsCounted(t *testing.T) {
 	l := newLane(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(201) })
-	l.list.most = Stock{Objects: 10, Bytes: 1000}
+	l.list.most = Stored{Objects: 10, Bytes: 1000}
 	l.door.Recount = time.Hour
 	path := "/kube/api/v1/namespaces/shop/configmaps"
 	for i := range 10 {
@@ -26,7 +24,7 @@ func TestTheDoorHasAConsumersObjectsCounted(t *testing.T) {
 		}
 	}
 	l.list.mu.Lock()
-	l.list.has = Stock{Objects: 10, Bytes: 20}
+	l.list.has = Stored{Objects: 10, Bytes: 20}
 	l.list.mu.Unlock()
 	if s := l.status(l.do("POST", path, strings.NewReader("{}"), nil)); s.Code != 403 || !strings.Contains(s.Message, "10 objects with 20 bytes of yours are kept here") {
 		t.Errorf("object 11: %+v", s)
@@ -49,7 +47,7 @@ func TestTheDoorHasAConsumersObjectsCounted(t *testing.T) {
 
 func TestAnEstimateRefusesNobodyWhoHasRoom(t *testing.T) {
 	l := newLane(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200) })
-	l.list.most = Stock{Objects: 10, Bytes: 100}
+	l.list.most = Stored{Objects: 10, Bytes: 100}
 	l.door.Recount = time.Nanosecond
 	for i := range 100 { // what is replaced does not add up
 		if resp := l.do("PUT", "/kube/api/v1/namespaces/shop/configmaps/a", strings.NewReader("{        }"), nil); resp.StatusCode != 200 {
@@ -63,7 +61,7 @@ func TestBodiesUnderWayAreBounded(t *testing.T) {
 	l := newLane(t, func(http.ResponseWriter, *http.Request) { <-held })
 	defer close(held)
 	l.door.Limits.Bodies = 100
-	if _, err := l.door.gate(aliceID).Enter(t.Context(), apiproxy.Info{}, 80); err != nil {
+	if _, err := l.door.limiter(aliceID).Enter(t.Context(), apiproxy.Info{}, 80); err != nil {
 		t.Fatal(err)
 	}
 	if s := l.status(l.do("POST", podsPath, strings.NewReader(strings.Repeat("x", 21)), nil)); s.Code != 429 || !strings.Contains(s.Message, "bodies") {
@@ -77,12 +75,12 @@ func FuzzBody(f *testing.F) {
 		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"labels":{"a":"b"}},"data":{"a":"b"}}`, `{"spec":{"ports":[{"port":1}]}}`,
 		`{"endpoints":[{"addresses":["10.0.0.1"]}],"ports":[{"name":"a","port":1}]}`, `{"spec":{"template":{"spec":{"containers":[{"env":[{}]}]}}}}`,
 	} {
-		for i := range byte(5) {
+		for i := range byte(len(kinds.Written())) {
 			f.Add(i, false, []byte(text))
 			f.Add(i, true, []byte(text))
 		}
 	}
-	resources := slices.Sorted(maps.Keys(wares))
+	resources := slices.Sorted(maps.Keys(contents))
 	f.Fuzz(func(t *testing.T, which byte, patch bool, body []byte) {
 		info, method, media := apiproxy.Info{Resource: resources[int(which)%len(resources)]}, http.MethodPost, "application/json"
 		if patch {
@@ -98,15 +96,9 @@ func FuzzBody(f *testing.F) {
 
 // into is what the API server decodes a body into.
 func into(resource string, patch bool) any {
-	switch {
-	case patch, resource == "offloadedpods":
-		return new(map[string]any)
-	case resource == "services":
-		return new(corev1.Service)
-	case resource == "configmaps":
-		return new(corev1.ConfigMap)
-	case resource == "secrets":
-		return new(corev1.Secret)
+	i := slices.IndexFunc(kinds.Written(), func(k *kinds.Kind) bool { return k.Resource.Resource == resource })
+	if k := kinds.Written()[i]; !patch && !k.Custom() {
+		return k.New()
 	}
-	return new(discoveryv1.EndpointSlice)
+	return new(map[string]any)
 }

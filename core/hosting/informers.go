@@ -1,9 +1,6 @@
 package hosting
 
 import (
-	coreinformers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/metadata/metadatainformer"
-
 	"context"
 	"errors"
 	"fmt"
@@ -12,12 +9,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
@@ -26,11 +24,12 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/hosting/guests"
+	"kith.dev/core/kinds"
 	"kith.dev/core/remote"
 )
 
-// shelvesWithin bounds how long the first view waits until what it is made of was read.
-const shelvesWithin = 15 * time.Second
+// informersWithin bounds how long the first view waits until what it is made of was read.
+const informersWithin = 15 * time.Second
 
 // watchForViews has the views served from the manager's cache, of Pods, OffloadedPods and Namespaces, and from watches of their
 // own, of what only they need: those begin with the first view.
@@ -46,12 +45,12 @@ func (h *Host) watchForViews(mgr manager.Manager) error {
 		case remote.KindNamespace:
 			changed = h.namespaceChanged
 		case viewPod:
-			h.views.shelves[kind] = ofInformer(informer, func(o any) bool {
+			h.views.lists[kind] = ofInformer(informer, func(o any) bool {
 				pod, ok := o.(*corev1.Pod)
 				return ok && pod.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy
 			})
 		default:
-			h.views.shelves[kind] = ofInformer(informer, func(any) bool { return true })
+			h.views.lists[kind] = ofInformer(informer, func(any) bool { return true })
 		}
 		if _, err := informer.AddEventHandler(handlerOf(changed)); err != nil {
 			return fmt.Errorf("view of %ss: %w", kind, err)
@@ -74,16 +73,11 @@ func (h *Host) watchForViews(mgr manager.Manager) error {
 		return fmt.Errorf("views: %w", err)
 	}
 	own := map[string]cache.SharedIndexInformer{viewEvent: h.eventsOfPods(full)}
-	for kind, resource := range map[string]schema.GroupVersionResource{
-		"Service":       corev1.SchemeGroupVersion.WithResource("services"),
-		"ConfigMap":     corev1.SchemeGroupVersion.WithResource("configmaps"),
-		"Secret":        corev1.SchemeGroupVersion.WithResource("secrets"),
-		"EndpointSlice": discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
-	} {
-		own[kind] = metadataOf(meta, resource)
+	for _, k := range kinds.Reflected() {
+		own[k.Name] = metadataOf(meta, k.Resource)
 	}
 	for kind, informer := range own {
-		h.views.shelves[kind] = informer.GetStore().List
+		h.views.lists[kind] = informer.GetStore().List
 		if _, err := informer.AddEventHandler(handlerOf(func(o any, gone bool) { h.views.changed(kind, o, gone) })); err != nil {
 			return fmt.Errorf("view of %ss: %w", kind, err)
 		}
@@ -179,7 +173,7 @@ func (d *onDemand) do() error {
 	select {
 	case life = <-d.ready:
 		d.ready <- life
-	case <-time.After(shelvesWithin):
+	case <-time.After(informersWithin):
 		return errors.New("the manager does not run")
 	}
 	d.once.Do(func() {
@@ -187,14 +181,14 @@ func (d *onDemand) do() error {
 			go informer.RunWithContext(life)
 		}
 	})
-	ctx, cancel := context.WithTimeout(life, shelvesWithin)
+	ctx, cancel := context.WithTimeout(life, informersWithin)
 	defer cancel()
 	var synced []cache.DoneChecker
 	for _, informer := range d.informers {
 		synced = append(synced, informer.HasSyncedChecker())
 	}
 	if !cache.WaitFor(ctx, "", synced...) {
-		return fmt.Errorf("what the twins hold could not be read within %s", shelvesWithin)
+		return fmt.Errorf("what the twins hold could not be read within %s", informersWithin)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package reflection
+package kinds
 
 import (
 	"net/netip"
@@ -60,7 +60,7 @@ func TestServicesOpenNoHostPortsAbroad(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			home := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"a": "b"}}, Spec: c.home}
 			before := home.DeepCopy()
-			got, problem := mapService(home, "shop-abc")
+			got, problem := mapService(home, &There{Twin: "shop-abc"})
 			if (problem != "") != c.problem {
 				t.Fatalf("problem %q, want one: %v", problem, c.problem)
 			}
@@ -114,9 +114,10 @@ func TestSlicesHoldWhatThePeerReaches(t *testing.T) {
 		}
 		return ""
 	}
-	got, leftOut, problem := mapSlice(home, "shop", plan, nodeOf)
-	if problem != "" || leftOut != 2 {
-		t.Errorf("left out %d, problem %q; want 2 and none", leftOut, problem)
+	there := &There{Twin: "shop", Translate: plan, NodeOf: nodeOf, Seen: func(e *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice { return e }}
+	got, problem := mapSlice(home, there)
+	if problem != "" || there.LeftOut != 2 {
+		t.Errorf("left out %d, problem %q; want 2 and none", there.LeftOut, problem)
 	}
 	want := []discoveryv1.Endpoint{
 		{Addresses: []string{"10.70.0.5"}, Conditions: home.Endpoints[0].Conditions, Hostname: new("web-0")},
@@ -133,7 +134,7 @@ func TestSlicesHoldWhatThePeerReaches(t *testing.T) {
 		t.Errorf("labels %v, want %v", got.Labels, labels)
 	}
 	for _, kind := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN} {
-		if _, _, problem := mapSlice(&discoveryv1.EndpointSlice{AddressType: kind}, "shop", plan, nodeOf); problem == "" {
+		if _, problem := mapSlice(&discoveryv1.EndpointSlice{AddressType: kind}, there); problem == "" {
 			t.Errorf("addresses of type %s: no problem", kind)
 		}
 	}
@@ -145,9 +146,34 @@ func TestOnlyPlainSecretsKeepTheirType(t *testing.T) {
 		corev1.SecretTypeDockerConfigJson: corev1.SecretTypeDockerConfigJson, corev1.SecretTypeDockercfg: corev1.SecretTypeDockercfg,
 		corev1.SecretTypeServiceAccountToken: corev1.SecretTypeOpaque, corev1.SecretTypeBootstrapToken: corev1.SecretTypeOpaque, "helm.sh/release.v1": corev1.SecretTypeOpaque,
 	} {
-		got := mapSecret(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s", Annotations: map[string]string{"reflector/reflects": "x"}}, Type: home, Immutable: new(true), Data: map[string][]byte{"k": []byte("v")}}, "shop")
+		got, _ := mapSecret(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s", Annotations: map[string]string{"reflector/reflects": "x"}}, Type: home, Immutable: new(true), Data: map[string][]byte{"k": []byte("v")}}, &There{Twin: "shop"})
 		if got.Type != want || string(got.Data["k"]) != "v" || got.Immutable != nil || got.Annotations != nil {
 			t.Errorf("%s became %+v, want type %s", home, got, want)
+		}
+	}
+}
+
+func TestWhatOthersAddedIsTakenOut(t *testing.T) {
+	for name, c := range map[string]struct {
+		want, got Object
+		found     bool
+	}{
+		"the same ConfigMap": {&corev1.ConfigMap{Data: map[string]string{"a": "1"}}, &corev1.ConfigMap{Data: map[string]string{"a": "1"}}, false},
+		"a key more":         {&corev1.ConfigMap{Data: map[string]string{"a": "1"}}, &corev1.ConfigMap{Data: map[string]string{"a": "1", "b": "2"}}, true},
+		"made immutable":     {&corev1.Secret{}, &corev1.Secret{Immutable: new(true)}, true},
+		"a secret more":      {&corev1.Secret{}, &corev1.Secret{Data: map[string][]byte{"a": nil}}, true},
+		"a selector": {&corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP}},
+			&corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, Selector: map[string]string{"a": "b"}}}, true},
+		"what the peer allocates": {&corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP}},
+			&corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.43.0.9", IPFamilies: []corev1.IPFamily{"IPv4"}}}, false},
+		"a port more": {&corev1.Service{}, &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}}, true},
+	} {
+		takeOut := kindOf(t, c.got).TakeOut
+		if found := takeOut(c.got, c.want); found != c.found {
+			t.Errorf("%s: found %v, want %v", name, found, c.found)
+		}
+		if takeOut(c.got, c.want) {
+			t.Errorf("%s: it is still there", name)
 		}
 	}
 }

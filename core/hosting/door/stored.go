@@ -9,45 +9,44 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/hosting/grants"
+	"kith.dev/core/kinds"
 	"kith.dev/core/wire"
 )
 
-// Stock is what a consumer keeps in this cluster's API server: it costs the owner memory, here and there, and disk.
-type Stock struct {
+// Stored is what a consumer keeps in this cluster's API server: it costs the owner memory, here and there, and disk.
+type Stored struct {
 	Objects, Bytes int64
 }
 
-func (s Stock) over(most Stock) bool { return s.Objects > most.Objects || s.Bytes > most.Bytes }
+func (s Stored) over(most Stored) bool { return s.Objects > most.Objects || s.Bytes > most.Bytes }
 
 // mostFor is the most a consumer may keep: many times what the pods granted to it need.
-func mostFor(limit corev1.ResourceList) Stock {
+func mostFor(limit corev1.ResourceList) Stored {
 	pods := limit[corev1.ResourcePods]
 	n := min(max(pods.Value(), 0), 100_000)
-	return Stock{Objects: 4000 + 10*n, Bytes: 16<<20 + n*(32<<10)}
+	return Stored{Objects: 4000 + 10*n, Bytes: 16<<20 + n*(32<<10)}
 }
 
-// stock estimates what a consumer keeps by what it sends, as if nothing ever went or were replaced, and has it counted
+// estimate is what a consumer keeps, by what it sends, as if nothing ever went or were replaced; it has that counted
 // when the estimate says that there is no room. So a write costs an addition, and an estimate refuses nobody for longer
 // than until the next count.
-type stock struct {
+type estimate struct {
 	mu      sync.Mutex
-	about   Stock
-	most    Stock
+	about   Stored
+	most    Stored
 	counted time.Time     // zero: never
 	took    time.Duration // the counting
 }
 
 // admit is nil when there is room for what the request brings, which weighs so much besides its bytes.
-func (s *stock) admit(ctx context.Context, r *http.Request, weight int64, consumerID string, d *Door) error {
-	more := Stock{Bytes: r.ContentLength}
+func (s *estimate) admit(ctx context.Context, r *http.Request, weight int64, consumerID string, d *Door) error {
+	more := Stored{Bytes: r.ContentLength}
 	if more.Bytes < 0 {
 		more.Bytes = d.Limits.Body
 	}
@@ -57,7 +56,7 @@ func (s *stock) admit(ctx context.Context, r *http.Request, weight int64, consum
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next := Stock{s.about.Objects + more.Objects, s.about.Bytes + more.Bytes}
+	next := Stored{s.about.Objects + more.Objects, s.about.Bytes + more.Bytes}
 	// Counting a lot takes a while, so who keeps a lot is counted less often.
 	if next.over(s.most) && time.Since(s.counted) > max(d.Recount, 10*s.took) {
 		began := time.Now()
@@ -66,7 +65,7 @@ func (s *stock) admit(ctx context.Context, r *http.Request, weight int64, consum
 			return errors.New("what you keep here cannot be counted now, try again")
 		}
 		s.about, s.most, s.counted, s.took = has, most, time.Now(), time.Since(began)
-		next = Stock{has.Objects + more.Objects, has.Bytes + more.Bytes}
+		next = Stored{has.Objects + more.Objects, has.Bytes + more.Bytes}
 	}
 	if next.over(s.most) {
 		return fmt.Errorf("%d objects with %d bytes of yours are kept here; the contract lets you keep %d objects with %d bytes", s.about.Objects, s.about.Bytes, s.most.Objects, s.most.Bytes)
@@ -75,26 +74,17 @@ func (s *stock) admit(ctx context.Context, r *http.Request, weight int64, consum
 	return nil
 }
 
-// keptKinds are what consumers write.
-var keptKinds = []schema.GroupVersionResource{
-	v1alpha1.GroupVersion.WithResource("offloadedpods"),
-	corev1.SchemeGroupVersion.WithResource("services"),
-	corev1.SchemeGroupVersion.WithResource("configmaps"),
-	corev1.SchemeGroupVersion.WithResource("secrets"),
-	discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
-}
-
 // severally is how many namespaces are counted one by one: more are together less work, though others' objects are read with them.
 const severally = 16
 
-// Keep counts what consumers keep here.
-type Keep struct {
+// Counter counts what consumers keep here.
+type Counter struct {
 	Contracts *grants.Contracts
 	Raw       rest.Interface // of this cluster's API server, any path
 }
 
 // Kept counts what the consumer keeps in its twin namespaces, page by page. It is the Door's Access.
-func (h *Keep) Kept(ctx context.Context, consumerID string) (has, most Stock, err error) {
+func (h *Counter) Kept(ctx context.Context, consumerID string) (has, most Stored, err error) {
 	twins, limit := h.Contracts.GrantedTo(consumerID)
 	most = mostFor(limit)
 	mine := map[string]bool{}
@@ -105,9 +95,9 @@ func (h *Keep) Kept(ctx context.Context, consumerID string) (has, most Stock, er
 		twins = []string{metav1.NamespaceAll}
 	}
 	for _, namespace := range twins {
-		for _, kind := range keptKinds {
+		for _, kind := range kinds.Written() {
 			if err := h.count(ctx, namespace, kind, mine, &has); err != nil {
-				return has, most, fmt.Errorf("counting %s: %w", kind.Resource, err)
+				return has, most, fmt.Errorf("counting %s: %w", kind.Resource.Resource, err)
 			}
 		}
 	}
@@ -118,17 +108,10 @@ func (h *Keep) Kept(ctx context.Context, consumerID string) (has, most Stock, er
 const page = "8"
 
 // count reads the objects as text: decoded they would take many times as much.
-func (h *Keep) count(ctx context.Context, namespace string, kind schema.GroupVersionResource, mine map[string]bool, has *Stock) error {
-	path := []string{"/apis/" + kind.GroupVersion().String()}
-	if kind.Group == "" {
-		path[0] = "/api/" + kind.Version
-	}
-	if namespace != metav1.NamespaceAll {
-		path = append(path, "namespaces", namespace)
-	}
+func (h *Counter) count(ctx context.Context, namespace string, kind *kinds.Kind, mine map[string]bool, has *Stored) error {
 	for next, first := "", true; first || next != ""; first = false {
-		r := h.Raw.Get().AbsPath(append(path, kind.Resource)...).SetHeader("Accept", runtime.ContentTypeJSON).Param("limit", page)
-		if kind.Group != v1alpha1.GroupVersion.Group { // of which all are the consumer's
+		r := h.Raw.Get().AbsPath(kind.Path(namespace)...).SetHeader("Accept", runtime.ContentTypeJSON).Param("limit", page)
+		if !kind.Custom() { // of which all are the consumer's
 			r.Param("labelSelector", v1alpha1.LabelManagedBy+"="+v1alpha1.ManagedBy)
 		}
 		if next != "" {
@@ -144,9 +127,9 @@ func (h *Keep) count(ctx context.Context, namespace string, kind schema.GroupVer
 			}
 			has.Objects++
 			has.Bytes += int64(len(object))
-			var slice sliceSize
-			if kind.Resource == "endpointslices" && Read(object, &slice) == nil {
-				has.Bytes += slice.weight()
+			if kind.Check != nil {
+				weight, _ := kind.Check(runtime.ContentTypeJSON, object)
+				has.Bytes += weight
 			}
 			return nil
 		})
