@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/expr"
 )
 
 // Table is the name of both nftables tables: the fence for IPv4, and one that drops guests' IPv6.
@@ -152,7 +151,7 @@ func difference(was, is []nftables.SetElement) (gone, fresh []nftables.SetElemen
 	}
 	for _, e := range is {
 		old, there := before[string(e.Key)]
-		if there && sameVerdict(old.VerdictData, e.VerdictData) {
+		if there && reflect.DeepEqual(old.VerdictData, e.VerdictData) {
 			delete(before, string(e.Key))
 			continue
 		}
@@ -160,8 +159,4 @@ func difference(was, is []nftables.SetElement) (gone, fresh []nftables.SetElemen
 	}
 	gone = slices.SortedFunc(maps.Values(before), func(a, b nftables.SetElement) int { return bytes.Compare(a.Key, b.Key) })
 	return gone, fresh
-}
-
-func sameVerdict(a, b *expr.Verdict) bool {
-	return a == b || a != nil && b != nil && *a == *b
 }

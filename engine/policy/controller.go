@@ -292,8 +292,8 @@ func matters(was, is any) bool {
 	switch a := was.(type) {
 	case *corev1.Pod:
 		b := is.(*corev1.Pod)
-		return a.UID != b.UID || a.Status.PodIP != b.Status.PodIP || v1alpha1.Ended(a.Status.Phase) != v1alpha1.Ended(b.Status.Phase) || a.Spec.NodeName != b.Spec.NodeName ||
-			!labels.Equals(a.Labels, b.Labels)
+		return a.UID != b.UID || a.Status.PodIP != b.Status.PodIP || a.Spec.NodeName != b.Spec.NodeName ||
+			v1alpha1.Ended(a.Status.Phase) != v1alpha1.Ended(b.Status.Phase) || !labels.Equals(a.Labels, b.Labels)
 	case *corev1.Namespace:
 		return !labels.Equals(a.Labels, is.(*corev1.Namespace).Labels)
 	case *networkingv1.NetworkPolicy:
