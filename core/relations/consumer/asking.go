@@ -170,7 +170,7 @@ func (r *Consumer) withdraw(ctx context.Context, peer *v1alpha1.Peer, request st
 	if err != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, farewell)
+	ctx, cancel := context.WithTimeout(ctx, goodbyeTimeout)
 	defer cancel()
 	if err := to.Withdraw(ctx, request); err != nil {
 		r.Log.Info("the peer will find out later that the request was taken back", "peer", peer.Name, "request", request, "err", err)
