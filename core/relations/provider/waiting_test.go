@@ -160,7 +160,7 @@ func TestAContractSignedAMomentAgoIsInTheBooks(t *testing.T) {
 	if refs, err := d.Contracts(t.Context(), alice); err != nil || refs != nil || d.reads.Load() != 0 {
 		t.Fatalf("before anything was signed: %v, %v, %d reads", refs, err, d.reads.Load())
 	}
-	d.signedWith(alice.ID)
+	d.signed.Set(alice.ID, time.Now(), time.Minute)
 	if refs, err := d.Contracts(t.Context(), alice); err != nil || len(refs) != 1 || refs[0].ID != ctr.Spec.ID {
 		t.Errorf("the books have %v, %v; want contract %s", refs, err, ctr.Spec.ID)
 	}
