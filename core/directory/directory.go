@@ -125,14 +125,14 @@ func (d *Directory) OnChange(f func(peer string)) {
 
 // Run keeps the contacts aimed at what is known, and tells who is interested when one changes.
 func (d *Directory) Run(ctx context.Context) error {
-	seen, stopSeen := d.nearby.Watch()
-	defer stopSeen()
+	seen := d.nearby.Changed()
 	moved, stopMoved := d.contacts.Subscribe()
 	defer stopMoved()
 	d.aim()
 	for {
 		select {
 		case <-seen:
+			seen = d.nearby.Changed()
 			d.aim()
 		case <-moved:
 			d.tell()
@@ -228,7 +228,7 @@ func (d *Directory) TellAll() {
 func (d *Directory) All() []Known {
 	sightings := map[identity.ID]discovery.Found{}
 	for _, f := range d.nearby.Snapshot() {
-		if !f.ID.IsZero() && f.ID != d.me.ID() {
+		if f.ID != d.me.ID() {
 			sightings[f.ID] = f
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"kith.dev/core/identity"
 )
 
 const (
@@ -30,7 +32,7 @@ const (
 //
 // The TXT record is looked up at _kith._tcp.<target>, because one domain may name several clusters, and
 // there it meets no SPF or other record; when the target is the domain itself, it lies at the SRV record's
-// name, as DNS-SD has it. Without a TXT record the sighting has no ID and is named after the target.
+// name, as DNS-SD has it. A target without a TXT record is no cluster: it has no ID to be known by.
 type DNS struct {
 	domains []string
 	ask     resolver
@@ -73,7 +75,7 @@ func (d *DNS) Run(ctx context.Context, events chan<- Event) error {
 	for _, domain := range d.domains {
 		go d.follow(ctx, domain, answers)
 	}
-	said, told := map[string][]Sighting{}, map[string]Sighting{}
+	said, told := map[string][]Sighting{}, map[identity.ID]Sighting{}
 	for {
 		select {
 		case <-ctx.Done():
@@ -93,6 +95,46 @@ func (d *DNS) Run(ctx context.Context, events chan<- Event) error {
 			}
 		}
 	}
+}
+
+// union joins one finder's sightings of the same cluster.
+func union(all []Sighting) map[identity.ID]Sighting {
+	out := map[identity.ID]Sighting{}
+	for _, s := range all {
+		have, ok := out[s.ID]
+		if !ok {
+			s.Addresses = slices.Clone(s.Addresses)
+			out[s.ID] = s
+			continue
+		}
+		for _, a := range s.Addresses {
+			if len(have.Addresses) < maxAddresses && !slices.Contains(have.Addresses, a) {
+				have.Addresses = append(have.Addresses, a)
+			}
+		}
+		if s.Seen.After(have.Seen) {
+			have.Seen = s.Seen
+		}
+		out[s.ID] = have
+	}
+	return out
+}
+
+// changes brings told up to now and gives the events that say so.
+func changes(told, now map[identity.ID]Sighting) (events []Event) {
+	for id, old := range told {
+		if _, ok := now[id]; !ok {
+			events = append(events, Event{Sighting: old, Gone: true})
+			delete(told, id)
+		}
+	}
+	for id, s := range now {
+		if old, ok := told[id]; !ok || worthTelling(old, s) {
+			events = append(events, Event{Sighting: s})
+			told[id] = s
+		}
+	}
+	return events
 }
 
 // follow looks one domain up again whenever its records expire.
@@ -140,16 +182,19 @@ func (d *DNS) lookup(ctx context.Context, domain string) ([]Sighting, time.Durat
 		if host == "" || srv.Port == 0 || !isHostName(host) { // "." says there is no such service (RFC 2782)
 			continue
 		}
-		s := Sighting{Name: CleanName(host), Source: DNSSource, Seen: time.Now()}
+		s := Sighting{Source: DNSSource, Seen: time.Now()}
 		txt, txtTTL, err := d.ask.txt(ctx, srvPrefix+target)
 		if err != nil {
 			return nil, 0, err
 		}
 		for _, t := range txt {
-			if c, ok := parseCard(t); ok {
-				s.ID, s.Name, s.Version = c.id, c.name, c.version
+			if c, ok := parseTXT(t); ok {
+				s.ID, s.Name = c.id, c.name
 				break
 			}
+		}
+		if ttl = min(ttl, txtTTL); s.ID.IsZero() {
+			continue
 		}
 		addresses, addrTTL, err := d.ask.addresses(ctx, target)
 		if err != nil {
@@ -161,7 +206,7 @@ func (d *DNS) lookup(ctx context.Context, domain string) ([]Sighting, time.Durat
 			}
 		}
 		out = append(out, s)
-		ttl = min(ttl, txtTTL, addrTTL)
+		ttl = min(ttl, addrTTL)
 	}
 	return out, ttl, nil
 }

@@ -64,7 +64,7 @@ func nameServer(t *testing.T, zone ...string) string {
 }
 
 func TestDNSLookup(t *testing.T) {
-	bob := testID("bob")
+	bob, carol := testID("bob"), testID("carol")
 	txt := ` TXT "v=1" "id=` + bob.Compact() + `" "name=Bob's lab"`
 	zone := []string{
 		"_kith._tcp.one.example. 600 SRV 0 0 6450 lab.example.",
@@ -78,8 +78,13 @@ func TestDNSLookup(t *testing.T) {
 
 		"_kith._tcp.two.example. 600 SRV 20 0 6450 second.example.",
 		"_kith._tcp.two.example. 600 SRV 10 0 6450 first.example.",
+		"_kith._tcp.second.example. 600 TXT \"v=1\" \"id=" + carol.Compact() + "\" \"name=carol\"",
+		"_kith._tcp.first.example. 600" + txt,
 		"first.example. 5 CNAME lab.example.",
 		"second.example. 600 A 127.0.0.1",
+
+		"_kith._tcp.nameless.example. 600 SRV 0 0 6450 second.nameless.example.",
+		"second.nameless.example. 600 A 192.0.2.8",
 
 		"_kith._tcp.none.example. 600 SRV 0 0 0 .",
 		"_kith._tcp.broken.example. 600 SRV 0 0 6450 servfail.",
@@ -93,12 +98,13 @@ func TestDNSLookup(t *testing.T) {
 		want   []Sighting
 		ttl    time.Duration
 	}{
-		{"one.example", []Sighting{{Name: "Bob's lab", ID: bob, Version: 1, Addresses: ports("192.0.2.7:6450", "[2001:db8::7]:6450")}}, 300 * time.Second},
-		{"self.example", []Sighting{{Name: "Bob's lab", ID: bob, Version: 1, Addresses: ports("192.0.2.8:7000")}}, 120 * time.Second},
+		{"one.example", []Sighting{{Name: "Bob's lab", ID: bob, Addresses: ports("192.0.2.7:6450", "[2001:db8::7]:6450")}}, 300 * time.Second},
+		{"self.example", []Sighting{{Name: "Bob's lab", ID: bob, Addresses: ports("192.0.2.8:7000")}}, 120 * time.Second},
 		{"two.example", []Sighting{
-			{Name: "first.example", Addresses: ports("192.0.2.7:6450", "[2001:db8::7]:6450")},
-			{Name: "second.example"}, // its address is ourselves
+			{Name: "Bob's lab", ID: bob, Addresses: ports("192.0.2.7:6450", "[2001:db8::7]:6450")},
+			{Name: "carol", ID: carol}, // its address is ourselves
 		}, 5 * time.Second},
+		{"nameless.example", nil, 120 * time.Second}, // no TXT record says whose the address is
 		{"none.example", nil, 600 * time.Second},
 		{"missing.example", nil, 120 * time.Second},
 	} {
@@ -134,13 +140,14 @@ func TestDNSLookup(t *testing.T) {
 }
 
 func TestDNSRun(t *testing.T) {
-	server := nameServer(t, "_kith._tcp.one.example. 600 SRV 0 0 6450 lab.example.", "lab.example. 900 A 192.0.2.7")
+	server := nameServer(t, "_kith._tcp.one.example. 600 SRV 0 0 6450 lab.example.", "lab.example. 900 A 192.0.2.7",
+		`_kith._tcp.lab.example. 600 TXT "v=1" "id=`+testID("bob").Compact()+`" "name=lab"`)
 	d, err := NewDNS([]string{"One.example."}, []string{server}, slog.New(slog.DiscardHandler))
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	events, done := make(chan Event), make(chan error)
 	go func() { done <- d.Run(ctx, events) }()
-	if e := <-events; e.Name != "lab.example" || e.Gone {
+	if e := <-events; e.Name != "lab" || e.Gone {
 		t.Errorf("%+v", e)
 	}
 	cancel()
