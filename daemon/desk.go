@@ -93,6 +93,6 @@ func (k desk) Link(ctx context.Context, caller peering.Caller, theirs peering.Li
 // sees this laptop. A peer that opens one is there, so it is looked for at once: whichever side finds the other first
 // after a cut ends the waiting of both.
 func (k desk) Notices(ctx context.Context, caller peering.Caller) <-chan peering.Notice {
-	k.d.contacts.Poke(caller.ID.Compact())
+	k.d.contacts.Poke(caller.ID)
 	return k.d.notices.Subscribe(ctx, caller.ID)
 }

@@ -10,12 +10,10 @@ import (
 
 // Report publishes who comes, who goes, and who answers with another key than before, and calls changed whenever one may have.
 func (d *Directory) Report(ctx context.Context, publish func(api.Event), changed func()) error {
-	moved, stopMoved := d.contacts.Subscribe()
-	defer stopMoved()
 	there := map[identity.ID]string{}
 	warned := map[identity.ID]string{}
 	for {
-		seen := d.nearby.Changed()
+		seen, moved := d.nearby.Changed(), d.contacts.Changed()
 		d.comeAndGo(there, publish)
 		d.warnOfKeys(warned, publish)
 		changed()

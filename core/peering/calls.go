@@ -249,15 +249,11 @@ func readAnswer(resp *http.Response, out any) error {
 	if out == nil {
 		return nil
 	}
-	max := MaxMessage
-	if _, ok := out.(*signed); ok {
-		max = maxSigned
-	}
 	into, ok := out.(message)
 	if !ok {
 		into = &unchecked{out}
 	}
-	err := decode(resp.Header.Get("Content-Type"), resp.Body, max, into)
+	err := decode(resp.Header.Get("Content-Type"), resp.Body, into)
 	var problem *Problem
 	if errors.As(err, &problem) { // ours about its answer, not its about our request
 		return fmt.Errorf("the peer's answer cannot be used: %s", problem.Message)
@@ -273,7 +269,7 @@ func (u *unchecked) UnmarshalJSON(data []byte) error { return json.Unmarshal(dat
 
 func readProblem(resp *http.Response) error {
 	p := new(Problem)
-	if err := decode(resp.Header.Get("Content-Type"), resp.Body, MaxMessage, p); err != nil {
+	if err := decode(resp.Header.Get("Content-Type"), resp.Body, p); err != nil {
 		return fmt.Errorf("the peer answers %s, and not as a Kith does", resp.Status)
 	}
 	return p

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -254,10 +255,10 @@ func listen(t testing.TB, addr string) net.Listener {
 func serve(t testing.TB, who *identity.Identity, addr string, limits Limits, more ...func(*Server)) *daemon {
 	t.Helper()
 	d := &daemon{Identity: who, desk: newDesk(who), log: &journal{}}
-	d.server = NewServer(ServerConfig{
+	d.server = newServer(ServerConfig{
 		Identity: who, Name: func() string { return "bob" }, Version: "test",
-		Desk: d.desk, Log: d.log.logger(), Limits: limits,
-	})
+		Desk: d.desk, Log: d.log.logger(),
+	}, limits.withDefaults())
 	for _, change := range more {
 		change(d.server)
 	}
@@ -282,6 +283,17 @@ func serve(t testing.TB, who *identity.Identity, addr string, limits Limits, mor
 	}
 	t.Cleanup(d.stop)
 	return d
+}
+
+// withDefaults has the fields that a test leaves out as they are outside of it.
+func (l Limits) withDefaults() Limits {
+	all, given := defaultLimits, reflect.ValueOf(l)
+	for i := range given.NumField() {
+		if field := given.Field(i); !field.IsZero() {
+			reflect.ValueOf(&all).Elem().Field(i).Set(field)
+		}
+	}
+	return all
 }
 
 func bob(t testing.TB, limits Limits, more ...func(*Server)) *daemon {

@@ -56,7 +56,7 @@ func bob(t *testing.T) (*identity.Identity, string) {
 
 func TestPeerIsFollowedAsFarAsItGoes(t *testing.T) {
 	who, address := bob(t)
-	signed := peering.ContractRef{ID: "c1", Revision: 2, Role: contract.Consumer, State: peering.Connected}
+	signed := peering.ContractRef{ID: "c1", Revision: 2, Role: contract.Consumer, State: api.StateConnected}
 	well := func() Peer {
 		return Peer{
 			Name: "bob", ID: who.ID(), Me: someone(t), Addresses: []string{"127.0.0.1:1", address}, Port: 6450,

@@ -28,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
@@ -218,7 +219,7 @@ func (p *provider) Contracts(context.Context, peering.Caller) ([]peering.Contrac
 	if p.signed == nil {
 		return nil, nil
 	}
-	return []peering.ContractRef{{ID: p.signed.ID, Revision: p.signed.Revision, Role: contract.Provider, State: peering.Connected}}, nil
+	return []peering.ContractRef{{ID: p.signed.ID, Revision: p.signed.Revision, Role: contract.Provider, State: api.StateConnected}}, nil
 }
 
 func (p *provider) End(context.Context, peering.Caller, string) error {

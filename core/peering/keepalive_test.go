@@ -20,9 +20,9 @@ import (
 	"kith.dev/core/identity"
 )
 
-// watched is a vigil with a peer that answers or not.
+// watched is a watchdog with a peer that answers or not.
 type watched struct {
-	*vigil
+	*watchdog
 	asked, lost atomic.Int32
 	answer      error
 	takes       time.Duration
@@ -30,7 +30,7 @@ type watched struct {
 
 func newWatched() *watched {
 	w := &watched{}
-	w.vigil = &vigil{
+	w.watchdog = &watchdog{
 		ask:  func() error { w.asked.Add(1); time.Sleep(w.takes); return w.answer },
 		lost: func() { w.lost.Add(1) },
 	}
@@ -53,7 +53,7 @@ func TestOnlySilenceIsAskedAbout(t *testing.T) {
 		defer w.end()
 		for range 100 {
 			w.line(beat)
-			time.Sleep(beatEvery)
+			time.Sleep(heartbeatEvery)
 		}
 		w.line(presenceLine{Notice: &Notice{Type: NoticeContractChanged}}) // is a sign of life too
 		time.Sleep(silence - time.Millisecond)
@@ -122,7 +122,7 @@ func TestAnEndWaitsForTheQuestion(t *testing.T) {
 // All streams beat at the same moment, and when there are none nothing wakes.
 func TestBeatsShareOneWakeUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := pulse{every: beatEvery}
+		p := sharedTicker{every: heartbeatEvery}
 		begin := time.Now()
 		for range 3 {
 			a := p.wait()
@@ -132,7 +132,7 @@ func TestBeatsShareOneWakeUp(t *testing.T) {
 			}
 			<-a
 		}
-		if took := time.Since(begin); took != 3*beatEvery {
+		if took := time.Since(begin); took != 3*heartbeatEvery {
 			t.Errorf("three beats took %s", took)
 		}
 		time.Sleep(time.Hour)
@@ -178,7 +178,7 @@ func TestAFloodOfLinesIsReadSlowly(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(context.Background())
 			s := &stream{lines: bufio.NewReaderSize(r, maxLine), body: r, ctx: ctx, end: cancel}
 			c := NewContacts(ContactsConfig{Identity: someone(t), Log: quiet()})
-			c.Set([]Target{{Key: "bob"}})
+			c.Set([]Target{{ID: identity.ID{1}}})
 			go func() {
 				for {
 					select {
@@ -188,11 +188,11 @@ func TestAFloodOfLinesIsReadSlowly(t *testing.T) {
 					}
 				}
 			}()
-			watch := &vigil{ask: func() error { return nil }}
+			watch := &watchdog{ask: func() error { return nil }}
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				c.all["bob"].listen(ctx, s, identity.ID{}, watch)
+				c.all[identity.ID{1}].listen(ctx, s, watch)
 			}()
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
@@ -208,7 +208,9 @@ func TestAFloodOfLinesIsReadSlowly(t *testing.T) {
 }
 
 // quick has a server beat often.
-func quick(s *Server) { s.beats.every, s.looks.every = 10*time.Millisecond, 10*time.Millisecond }
+func quick(s *Server) {
+	s.heartbeats.every, s.rechecks.every = 10*time.Millisecond, 10*time.Millisecond
+}
 
 func TestBeatsAreForThoseWhoAreRecognised(t *testing.T) {
 	alice, bob := someone(t), bob(t, Limits{}, quick)
@@ -246,15 +248,15 @@ func TestABeatSaysWhatAilsTheDaemon(t *testing.T) {
 	})
 	bob.recognised[alice.ID()] = true
 	c, _ := keep(t, alice)
-	c.Set([]Target{{Key: "bob", ID: bob.ID(), Addresses: []string{bob.addr}}})
-	becomes(t, c, "bob", ContactReachable)
+	c.Set([]Target{{ID: bob.ID(), Addresses: []string{bob.addr}}})
+	becomes(t, c, bob.ID(), ContactReachable)
 	for _, why := range []string{"its Kubernetes does not answer", "its disk\nis full", ""} {
 		<-ails
 		ails <- why
 		want := strings.ReplaceAll(why, "\n", "?")
-		eventually(t, fmt.Sprintf("what ails bob is %q", why), func() bool { return state(c, "bob").Ailing == want })
+		eventually(t, fmt.Sprintf("what ails bob is %q", why), func() bool { return state(c, bob.ID()).Ailing == want })
 	}
-	if got := state(c, "bob"); got.State != ContactReachable || !got.Heard.IsZero() {
+	if got := state(c, bob.ID()); got.State != ContactReachable || !got.Heard.IsZero() {
 		t.Errorf("%+v", got)
 	}
 }
@@ -306,16 +308,16 @@ func TestAStoppedDaemonIsUnreachableUntilItGoesOn(t *testing.T) {
 	told := make(chan identity.ID, 1)
 	c, _ := keep(t, alice)
 	c.config.Silent = func(id identity.ID) { told <- id }
-	c.Set([]Target{{Key: "bob", ID: bob, Addresses: []string{addr}}})
-	since := becomes(t, c, "bob", ContactReachable).Since
+	c.Set([]Target{{ID: bob, Addresses: []string{addr}}})
+	since := becomes(t, c, bob, ContactReachable).Since
 	time.Sleep(200 * time.Millisecond) // the first beat comes with the greeting
 
 	must(t, cmd.Process.Signal(syscall.SIGSTOP))
 	stopped := time.Now()
-	for state(c, "bob").State == ContactReachable && time.Since(stopped) < 30*time.Second {
+	for state(c, bob).State == ContactReachable && time.Since(stopped) < 30*time.Second {
 		time.Sleep(20 * time.Millisecond)
 	}
-	got := state(c, "bob")
+	got := state(c, bob)
 	if got.State != ContactUnreachable || got.Why != "no answer" || got.Heard.After(stopped.Add(time.Second)) || got.Heard.Before(since) {
 		t.Fatalf("after %s: %+v", time.Since(stopped), got)
 	}
@@ -324,9 +326,9 @@ func TestAStoppedDaemonIsUnreachableUntilItGoesOn(t *testing.T) {
 		t.Errorf("told of %s", id)
 	}
 	must(t, cmd.Process.Signal(syscall.SIGCONT))
-	c.Poke("bob") // as its first call here does it
+	c.Poke(bob) // as its first call here does it
 	goesOn := time.Now()
-	becomes(t, c, "bob", ContactReachable)
+	becomes(t, c, bob, ContactReachable)
 	t.Logf("reachable again after %s", time.Since(goesOn).Round(10*time.Millisecond))
 }
 
@@ -405,19 +407,19 @@ func TestABeatIsOneSmallPacket(t *testing.T) {
 
 // A laptop that said it goes to sleep beats a moment longer, and is asleep then, not lost; one that is awake again is not asleep.
 func TestBeatsAfterALastWord(t *testing.T) {
-	for beats, want := range map[int]string{0: "went to sleep", beatsToSleep: "went to sleep", beatsToSleep + 1: ""} {
+	for beats, want := range map[int]string{0: "went to sleep", heartbeatsToSleep: "went to sleep", heartbeatsToSleep + 1: ""} {
 		r, w := io.Pipe()
 		ctx, cancel := context.WithCancelCause(context.Background())
 		s := &stream{lines: bufio.NewReaderSize(r, maxLine), body: r, ctx: ctx, end: cancel}
 		c := NewContacts(ContactsConfig{Identity: someone(t), Log: quiet()})
-		c.Set([]Target{{Key: "bob"}})
+		c.Set([]Target{{ID: identity.ID{1}}})
 		go func() {
 			fmt.Fprintln(w, `{"notice":{"type":"suspending"}}`)
 			fmt.Fprint(w, strings.Repeat(`{"beat":{}}`+"\n", beats))
 			w.CloseWithError(errSilent)
 		}()
-		watch := &vigil{ask: func() error { return nil }}
-		if word, err := c.all["bob"].listen(ctx, s, identity.ID{}, watch); word != want || !errors.Is(err, errSilent) {
+		watch := &watchdog{ask: func() error { return nil }}
+		if word, err := c.all[identity.ID{1}].listen(ctx, s, watch); word != want || !errors.Is(err, errSilent) {
 			t.Errorf("after %d beats: %q, %v", beats, word, err)
 		}
 		watch.end()
