@@ -181,14 +181,11 @@ func (d *Daemon) makeDiscovery() error {
 		}
 		finders = append(finders, lan)
 	}
-	if len(d.cfg.Discovery.DNSDomains) > 0 {
-		dns, err := discovery.NewDNS(d.cfg.Discovery.DNSDomains, nil, d.log)
-		if err != nil {
-			return err
-		}
-		finders = append(finders, dns)
+	dns, err := discovery.NewDNS(d.cfg.Discovery.DNSDomains, nil, d.log)
+	if err != nil {
+		return err
 	}
-	d.nearby = discovery.NewTable(d.log, finders...)
+	d.nearby = discovery.NewTable(d.log, append(finders, dns...)...)
 	return nil
 }
 

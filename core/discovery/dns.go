@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/miekg/dns"
+
 	"kith.dev/core/identity"
 )
 
@@ -24,7 +26,7 @@ const (
 	srvPrefix   = "_kith._tcp."
 )
 
-// DNS looks clusters up in configured domains:
+// DNS looks clusters up in a configured domain:
 //
 //	_kith._tcp.example.com.      SRV  0 0 6450 lab.example.com.
 //	_kith._tcp.lab.example.com.  TXT  "v=1" "id=<compact ID>" "name=lab"
@@ -34,17 +36,15 @@ const (
 // there it meets no SPF or other record; when the target is the domain itself, it lies at the SRV record's
 // name, as DNS-SD has it. A target without a TXT record is no cluster: it has no ID to be known by.
 type DNS struct {
-	domains []string
-	ask     resolver
-	look    func(ctx context.Context, domain string) ([]Sighting, time.Duration, error)
-	log     *slog.Logger
+	domain string
+	ask    resolver
+	look   func(ctx context.Context) ([]Sighting, time.Duration, error)
+	log    *slog.Logger
 }
 
-// NewDNS makes the finder for these domains. Servers ("192.0.2.53:53") are those of the system's
+// NewDNS makes the finders for these domains. Servers ("192.0.2.53:53") are those of the system's
 // resolv.conf when none are given; it is read anew for every look-up, since laptops move.
-func NewDNS(domains []string, servers []string, log *slog.Logger) (*DNS, error) {
-	d := &DNS{ask: resolver{servers: servers}, log: log}
-	d.look = d.lookup
+func NewDNS(domains []string, servers []string, log *slog.Logger) (finders []Finder, err error) {
 	if len(domains) > maxDomains {
 		return nil, fmt.Errorf("discovery by DNS: %d domains are too many, %d at most", len(domains), maxDomains)
 	}
@@ -53,51 +53,52 @@ func NewDNS(domains []string, servers []string, log *slog.Logger) (*DNS, error) 
 		if !isHostName(srvPrefix + domain) {
 			return nil, fmt.Errorf("discovery by DNS: %q is not a domain", name)
 		}
-		if !slices.Contains(d.domains, domain) {
-			d.domains = append(d.domains, domain)
-		}
+		d := &DNS{domain: domain, ask: resolver{servers: servers}, log: log}
+		d.look = d.lookup
+		finders = append(finders, d)
 	}
-	return d, nil
+	return finders, nil
 }
 
-func (d *DNS) String() string { return "DNS (" + strings.Join(d.domains, ", ") + ")" }
+func (d *DNS) String() string { return "DNS (" + d.domain + ")" }
 
-// answer is what a domain says now.
-type answer struct {
-	domain    string
-	sightings []Sighting
-}
-
-// Run looks the domains up and reports what they name until ctx ends. A domain that cannot be looked up
-// keeps what it said last.
+// Run looks the domain up, again whenever its records expire, and reports what it names until ctx ends. A domain that
+// cannot be looked up keeps what it said last.
 func (d *DNS) Run(ctx context.Context, events chan<- Event) error {
-	answers := make(chan answer)
-	for _, domain := range d.domains {
-		go d.follow(ctx, domain, answers)
-	}
-	said, told := map[string][]Sighting{}, map[identity.ID]Sighting{}
-	for {
+	told := map[identity.ID]Sighting{}
+	for failures := 0; ; {
+		timed, cancel := context.WithTimeout(ctx, dnsDeadline)
+		sightings, ttl, err := d.look(timed)
+		cancel()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			if failures == 0 {
+				d.log.Warn("cannot look up clusters in a domain, will try again", "domain", d.domain, "err", err)
+			}
+			ttl = min(dnsMin<<min(failures, 10), dnsRetryMax)
+			failures++
+		} else {
+			failures = 0
+			for _, e := range changes(told, union(sightings)) {
+				select {
+				case <-ctx.Done():
+					return nil
+				case events <- e:
+				}
+			}
+		}
+		ttl = min(max(ttl, dnsMin), dnsMax)
 		select {
 		case <-ctx.Done():
 			return nil
-		case a := <-answers:
-			said[a.domain] = a.sightings
-		}
-		var all []Sighting
-		for _, domain := range d.domains {
-			all = append(all, said[domain]...)
-		}
-		for _, e := range changes(told, union(all)) {
-			select {
-			case <-ctx.Done():
-				return nil
-			case events <- e:
-			}
+		case <-time.After(max(ttl-rand.N(ttl/10), dnsMin)):
 		}
 	}
 }
 
-// union joins one finder's sightings of the same cluster.
+// union joins the sightings of the same cluster.
 func union(all []Sighting) map[identity.ID]Sighting {
 	out := map[identity.ID]Sighting{}
 	for _, s := range all {
@@ -137,41 +138,9 @@ func changes(told, now map[identity.ID]Sighting) (events []Event) {
 	return events
 }
 
-// follow looks one domain up again whenever its records expire.
-func (d *DNS) follow(ctx context.Context, domain string, answers chan<- answer) {
-	for failures := 0; ; {
-		timed, cancel := context.WithTimeout(ctx, dnsDeadline)
-		sightings, ttl, err := d.look(timed, domain)
-		cancel()
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			if failures == 0 {
-				d.log.Warn("cannot look up clusters in a domain, will try again", "domain", domain, "err", err)
-			}
-			ttl = min(dnsMin<<min(failures, 10), dnsRetryMax)
-			failures++
-		} else {
-			failures = 0
-			select {
-			case <-ctx.Done():
-				return
-			case answers <- answer{domain, sightings}:
-			}
-		}
-		ttl = min(max(ttl, dnsMin), dnsMax)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(max(ttl-rand.N(ttl/10), dnsMin)):
-		}
-	}
-}
-
-// lookup asks all there is to ask about a domain, and how long the answers hold.
-func (d *DNS) lookup(ctx context.Context, domain string) ([]Sighting, time.Duration, error) {
-	services, ttl, err := d.ask.srv(ctx, srvPrefix+domain+".")
+// lookup asks all there is to ask about the domain, and how long the answers hold.
+func (d *DNS) lookup(ctx context.Context) ([]Sighting, time.Duration, error) {
+	services, ttl, err := d.ask.srv(ctx, srvPrefix+d.domain+".")
 	if err != nil {
 		return nil, 0, err
 	}
@@ -183,12 +152,12 @@ func (d *DNS) lookup(ctx context.Context, domain string) ([]Sighting, time.Durat
 			continue
 		}
 		s := Sighting{Source: DNSSource, Seen: time.Now()}
-		txt, txtTTL, err := d.ask.txt(ctx, srvPrefix+target)
+		txt, txtTTL, err := query[*dns.TXT](ctx, d.ask, srvPrefix+target, dns.TypeTXT)
 		if err != nil {
 			return nil, 0, err
 		}
 		for _, t := range txt {
-			if c, ok := parseTXT(t); ok {
+			if c, ok := parseTXT(t.Txt); ok {
 				s.ID, s.Name = c.id, c.name
 				break
 			}

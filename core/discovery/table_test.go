@@ -27,6 +27,12 @@ func TestMerge(t *testing.T) {
 			},
 			[]Found{{ID: bob, Name: "bob", Sources: []Source{DNSSource, LANSource}, Seen: at(3),
 				Addresses: ports("192.168.77.2:6450", "192.0.2.7:6450")}}},
+		{"what two domains say of one ID is joined",
+			[]Sighting{
+				{Name: "bob", ID: bob, Source: DNSSource, Addresses: ports("192.0.2.7:6450"), Seen: at(3)},
+				{Name: "bob", ID: bob, Source: DNSSource, Addresses: ports("192.0.2.9:6450", "192.0.2.7:6450"), Seen: at(2)},
+			},
+			[]Found{{ID: bob, Name: "bob", Sources: []Source{DNSSource}, Seen: at(3), Addresses: ports("192.0.2.7:6450", "192.0.2.9:6450")}}},
 		{"two IDs of one name are two",
 			[]Sighting{lan("bob", Sighting{ID: bob}), lan("bob", Sighting{ID: carol})},
 			sortedByID(Found{ID: bob, Name: "bob", Sources: []Source{LANSource}}, Found{ID: carol, Name: "bob", Sources: []Source{LANSource}})},
