@@ -106,7 +106,11 @@ func (one *contact) hangs(s *stream) {
 // faster than they are allowed to come.
 func (one *contact) listen(ctx context.Context, s *stream, watch *watchdog) (lastWord string, err error) {
 	calm, beats := rate.NewLimiter(linesPerSec, linesAtOnce), 0
-	s.each = func(l presenceLine) error {
+	for {
+		l, err := s.line()
+		if err != nil {
+			return lastWord, err
+		}
 		watch.line(l)
 		if l.Beat != nil {
 			one.set(func(now *Contact) { now.Ailing = l.Beat.Ailing })
@@ -114,13 +118,13 @@ func (one *contact) listen(ctx context.Context, s *stream, watch *watchdog) (las
 				lastWord = ""
 			}
 		}
-		return calm.Wait(ctx)
-	}
-	for {
-		n, err := s.next()
-		if err != nil {
+		if err := calm.Wait(ctx); err != nil {
 			return lastWord, err
 		}
+		if l.Notice == nil {
+			continue
+		}
+		n := *l.Notice
 		beats = 0
 		switch n.Type {
 		case NoticeBye:
@@ -185,7 +189,6 @@ type stream struct {
 	ahead time.Duration // the peer's clock, see clockOf
 	asked time.Time
 	lines *bufio.Reader
-	each  func(presenceLine) error // called for every line after the first, nil for none; its error ends next
 	body  io.Closer
 	ctx   context.Context // of the request
 	end   context.CancelCauseFunc
@@ -254,22 +257,7 @@ func (s *stream) close() {
 	}
 }
 
-// next waits for a notice, or for the end.
-func (s *stream) next() (Notice, error) {
-	for {
-		l, err := s.line()
-		if err == nil && s.each != nil {
-			err = s.each(l)
-		}
-		if err != nil {
-			return Notice{}, err
-		}
-		if l.Notice != nil {
-			return *l.Notice, nil
-		}
-	}
-}
-
+// line waits for the next line, or for the end.
 func (s *stream) line() (presenceLine, error) {
 	data, err := s.lines.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {

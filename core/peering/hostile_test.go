@@ -296,7 +296,7 @@ func TestWhoDoesNotLearnFromRefusalsIsCut(t *testing.T) {
 		t.Errorf("%d connections: a refusal costs a handshake", n)
 	}
 	client.Hello(ctx)
-	if _, err := stream.next(); err == nil {
+	if _, err := stream.next(nil); err == nil {
 		t.Error("it is still connected")
 	}
 }
@@ -414,7 +414,7 @@ func TestStrangersGiveWayAndFriendsStay(t *testing.T) {
 		}
 	}
 	bob.tell(friend.ID(), Notice{Type: NoticeContractChanged})
-	if n, err := stream.next(); err != nil || n.Type != NoticeContractChanged {
+	if n, err := stream.next(nil); err != nil || n.Type != NoticeContractChanged {
 		t.Errorf("the friend was pushed out: %+v, %v", n, err)
 	}
 	if _, err := dialer(t, friend, bob.ID(), bob.addr).Hello(within(t, 5*time.Second)); err != nil {

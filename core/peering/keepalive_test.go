@@ -207,6 +207,22 @@ func TestAFloodOfLinesIsReadSlowly(t *testing.T) {
 	}
 }
 
+// next waits for a notice; each line before it, and the notice's, is shown to see, which may be nil.
+func (s *stream) next(see func(presenceLine) error) (Notice, error) {
+	for {
+		l, err := s.line()
+		if err == nil && see != nil {
+			err = see(l)
+		}
+		if err != nil {
+			return Notice{}, err
+		}
+		if l.Notice != nil {
+			return *l.Notice, nil
+		}
+	}
+}
+
 // quick has a server beat often.
 func quick(s *Server) {
 	s.heartbeats.every, s.rechecks.every = 10*time.Millisecond, 10*time.Millisecond
@@ -218,7 +234,7 @@ func TestBeatsAreForThoseWhoAreRecognised(t *testing.T) {
 	must(t, err)
 	defer s.close()
 	beats := 0
-	s.each = func(l presenceLine) error {
+	see := func(l presenceLine) error {
 		if l.Beat != nil {
 			beats++
 		}
@@ -229,13 +245,13 @@ func TestBeatsAreForThoseWhoAreRecognised(t *testing.T) {
 	}
 	time.Sleep(100 * time.Millisecond)
 	bob.tell(alice.ID(), Notice{Type: NoticeContractChanged})
-	if _, err := s.next(); err != nil || beats != 0 {
+	if _, err := s.next(see); err != nil || beats != 0 {
 		t.Fatalf("%d beats for a stranger, %v", beats, err)
 	}
 	bob.mu.Lock()
 	bob.recognised[alice.ID()] = true // by a contract, say; its stream goes on
 	bob.mu.Unlock()
-	if _, err := s.next(); err != io.EOF {
+	if _, err := s.next(see); err != io.EOF {
 		t.Errorf("%d beats, %v", beats, err)
 	}
 }
@@ -271,11 +287,11 @@ func TestCutIsForOneCallerOnly(t *testing.T) {
 	must(t, err)
 	defer others.close()
 	bob.server.Cut(alice.ID())
-	if n, err := hers.next(); err == nil {
+	if n, err := hers.next(nil); err == nil {
 		t.Errorf("alice is still connected: %+v", n)
 	}
 	bob.tell(carol.ID(), Notice{Type: NoticeContractChanged})
-	if _, err := others.next(); err != nil {
+	if _, err := others.next(nil); err != nil {
 		t.Errorf("carol was cut off: %v", err)
 	}
 	_, err = ofAlice.Hello(within(t, 10*time.Second))
@@ -386,7 +402,7 @@ func TestABeatIsOneSmallPacket(t *testing.T) {
 	const many = 100
 	var writes, size int64
 	beats := 0
-	s.each = func(presenceLine) error {
+	see := func(presenceLine) error {
 		switch beats++; beats {
 		case 10:
 			writes, size = l.writes.Load(), l.bytes.Load()
@@ -395,7 +411,7 @@ func TestABeatIsOneSmallPacket(t *testing.T) {
 		}
 		return nil
 	}
-	if _, err := s.next(); err != io.EOF {
+	if _, err := s.next(see); err != io.EOF {
 		t.Fatal(err)
 	}
 	writes, size = l.writes.Load()-writes, l.bytes.Load()-size
