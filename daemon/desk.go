@@ -14,7 +14,7 @@ var errNotReady = &peering.Problem{Code: peering.CodeUnavailable, Message: "the 
 // desk answers peers as soon as there is a cluster to answer from.
 type desk struct{ d *Daemon }
 
-var _ peering.Desk = desk{}
+var _ peering.Handler = desk{}
 
 func (k desk) provider() (*provider.Provider, error) {
 	if c := k.d.cluster.Load(); c != nil {

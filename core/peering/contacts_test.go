@@ -141,7 +141,7 @@ func TestWhoSaidItGoesToSleepIsAsleep(t *testing.T) { seeDeath(t, NoticeSuspendi
 func seeDeath(t *testing.T, said NoticeType, why string) {
 	alice, who := someone(t), someone(t)
 	l := &killable{Listener: listen(t, "127.0.0.1:0")}
-	server := NewServer(ServerConfig{Identity: who, Name: func() string { return "bob" }, Desk: newDesk(who), Log: quiet()})
+	server := NewServer(ServerConfig{Identity: who, Name: func() string { return "bob" }, Handler: newMemory(who), Log: quiet()})
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	done := make(chan error, 1)
@@ -150,7 +150,7 @@ func seeDeath(t *testing.T, said NoticeType, why string) {
 	c.Set([]Target{{ID: who.ID(), Addresses: []string{l.Addr().String()}}})
 	becomes(t, c, who.ID(), ContactReachable)
 	if said != "" {
-		server.config.Desk.(*desk).tell(alice.ID(), Notice{Type: said})
+		server.config.Handler.(*memory).tell(alice.ID(), Notice{Type: said})
 		<-c.Notices()
 	}
 	l.kill()
@@ -194,7 +194,7 @@ func TestNoticesArrive(t *testing.T) {
 	c.Set([]Target{{ID: bob.ID(), Addresses: []string{bob.addr}}})
 	becomes(t, c, bob.ID(), ContactReachable)
 	bob.tell(alice.ID(), Notice{Type: NoticeContractEnded, Contract: "a1b2c3d4e5f6g7h8", Why: "line\nbreak"})
-	bob.tell(alice.ID(), Notice{Type: NoticeContractEnded, Contract: "not one"}) // a defect of the desk: not sent
+	bob.tell(alice.ID(), Notice{Type: NoticeContractEnded, Contract: "not one"}) // a defect of the memory: not sent
 	bob.tell(alice.ID(), Notice{Type: NoticeSuspending})
 	if n := <-c.Notices(); n.Notice != (Notice{Type: NoticeContractEnded, Contract: "a1b2c3d4e5f6g7h8", Why: "line?break"}) {
 		t.Errorf("%+v", n)
@@ -252,7 +252,7 @@ func TestPokeFindsWhatTheKernelDoesNotKnowYet(t *testing.T) {
 func TestDialsDoNotStorm(t *testing.T) {
 	slow := &slowListener{Listener: listen(t, "127.0.0.1:0")}
 	who := someone(t)
-	server := newServer(ServerConfig{Identity: who, Name: func() string { return "bob" }, Desk: newDesk(who), Log: quiet()},
+	server := newServer(ServerConfig{Identity: who, Name: func() string { return "bob" }, Handler: newMemory(who), Log: quiet()},
 		Limits{Presences: 100, ConnsPerCaller: 100, CallerRate: Rate{1000, 1000}}.withDefaults())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -88,7 +88,7 @@ func silentDeath(t *testing.T) {
 	l, err := listenAfar()
 	must(t, err)
 	who, alice := someone(t), someone(t)
-	server := NewServer(ServerConfig{Identity: who, Name: func() string { return "bob" }, Desk: newDesk(who), Log: quiet()})
+	server := NewServer(ServerConfig{Identity: who, Name: func() string { return "bob" }, Handler: newMemory(who), Log: quiet()})
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ctx, l) }()

@@ -482,11 +482,11 @@ func TestStreamsAndPollsPerCallerAreLimited(t *testing.T) {
 func TestCountsReturnToZero(t *testing.T) {
 	alice := someone(t)
 	who := someone(t)
-	server := NewServer(ServerConfig{Identity: who, Name: func() string { return "bob" }, Desk: newDesk(who), Log: quiet()})
+	server := NewServer(ServerConfig{Identity: who, Name: func() string { return "bob" }, Handler: newMemory(who), Log: quiet()})
 	l := listen(t, "127.0.0.1:0")
 	g := newLimitedListener(l, server.limits, server.refusals)
 	defer g.Close()
-	server.config.Desk.(*desk).recognised[alice.ID()] = true
+	server.config.Handler.(*memory).recognised[alice.ID()] = true
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(ctx, g) }() // a listener in a listener: the outer is the one we look into

@@ -387,9 +387,9 @@ func (c *counted) Write(p []byte) (int, error) {
 
 func TestABeatIsOneSmallPacket(t *testing.T) {
 	alice, who := someone(t), someone(t)
-	d := newDesk(who)
+	d := newMemory(who)
 	d.recognised[alice.ID()] = true
-	server := NewServer(ServerConfig{Identity: who, Name: func() string { return "bob" }, Desk: d, Log: quiet()})
+	server := NewServer(ServerConfig{Identity: who, Name: func() string { return "bob" }, Handler: d, Log: quiet()})
 	quick(server)
 	l := &counting{Listener: listen(t, "127.0.0.1:0")}
 	ctx, cancel := context.WithCancel(context.Background())

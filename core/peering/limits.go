@@ -18,7 +18,7 @@ import (
 // Limits bound what callers may use of this machine.
 //
 // Keys are free for the taking, so what a stranger may use is bounded by its address and by all strangers
-// together, and whoever the Desk recognises has room of its own.
+// together, and whoever the Handler recognises has room of its own.
 type Limits struct {
 	Strangers      int // connections of callers not recognised; when full, the oldest one goes
 	Recognised     int // connections of callers recognised

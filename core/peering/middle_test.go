@@ -44,7 +44,7 @@ func (o *owner) heard() []string {
 	return slices.Clone(o.all)
 }
 
-func (d *desk) know(who *identity.Identity) {
+func (d *memory) know(who *identity.Identity) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.recognised[who.ID()] = true

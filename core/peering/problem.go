@@ -45,7 +45,7 @@ var status = map[Code]int{
 }
 
 // Problem is the body of an answer that is no success (in the spirit of RFC 9457), and the Go error for it on
-// both sides: a Desk returns one to have it sent, a Client returns the one it received.
+// both sides: a Handler returns one to have it sent, a Client returns the one it received.
 type Problem struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`      // what failed, on what, why

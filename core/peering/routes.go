@@ -94,7 +94,7 @@ func (s *Server) self() *Hello {
 
 // open commits to a nonce.
 func (s *Server) open(w http.ResponseWriter, r *http.Request, caller Caller) (message, error) {
-	compared := s.config.Desk.Compared(r.Context(), caller)
+	compared := s.config.Handler.Compared(r.Context(), caller)
 	if !s.asksID.allow(caller.ID) || !compared && !s.asksIP.allow(caller.Addr.Addr()) {
 		return nil, &Problem{Code: CodeRateLimited, Message: "too many questions", Do: "wait a little before you ask again"}
 	}
@@ -132,7 +132,7 @@ func (s *Server) question(w http.ResponseWriter, r *http.Request, caller Caller)
 	if err != nil {
 		return nil, err
 	}
-	compared := s.config.Desk.Compared(r.Context(), caller)
+	compared := s.config.Handler.Compared(r.Context(), caller)
 	if !compared {
 		if _, err := s.spend(s.asked, caller, "questions"); err != nil {
 			return nil, err
@@ -140,7 +140,7 @@ func (s *Server) question(w http.ResponseWriter, r *http.Request, caller Caller)
 	}
 	s.unasked.giveBack(o.cost)
 	code := identity.Code(caller.ID, s.config.Identity.ID(), identity.Nonce(in.Nonce), o.nonce)
-	id, expires, err := s.config.Desk.Ask(r.Context(), caller, in.Question, code, in.Compare)
+	id, expires, err := s.config.Handler.Ask(r.Context(), caller, in.Question, code, in.Compare)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +181,7 @@ func (s *Server) outcome(w http.ResponseWriter, r *http.Request, caller Caller) 
 		case <-ctx.Done():
 		}
 	}()
-	out, err := s.config.Desk.Outcome(ctx, caller, id)
+	out, err := s.config.Handler.Outcome(ctx, caller, id)
 	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		out, err = Outcome{State: OutcomePending}, nil
 	}
@@ -193,7 +193,7 @@ func (s *Server) withdraw(w http.ResponseWriter, r *http.Request, caller Caller)
 	if err := checkRequestID(id); err != nil {
 		return nil, &Problem{Code: CodeBadRequest, Message: err.Error()}
 	}
-	return nil, s.config.Desk.Withdraw(r.Context(), caller, id)
+	return nil, s.config.Handler.Withdraw(r.Context(), caller, id)
 }
 
 func (s *Server) sign(w http.ResponseWriter, r *http.Request, caller Caller) (message, error) {
@@ -201,7 +201,7 @@ func (s *Server) sign(w http.ResponseWriter, r *http.Request, caller Caller) (me
 	if err := read(w, r, &in); err != nil {
 		return nil, err
 	}
-	// What the Desk decides on is the caller's own word, and meant for us.
+	// What the Handler decides on is the caller's own word, and meant for us.
 	doc, err := in.VerifyAs(contract.Consumer)
 	if err == nil && (doc.Consumer.ID != caller.ID || doc.Provider.ID != s.config.Identity.ID()) {
 		err = fmt.Errorf("contract %s: is not between the caller and this cluster", doc.ID)
@@ -209,7 +209,7 @@ func (s *Server) sign(w http.ResponseWriter, r *http.Request, caller Caller) (me
 	if err != nil {
 		return nil, &Problem{Code: CodeBadRequest, Message: wire.Line(err.Error(), 2*maxReason)}
 	}
-	out, err := s.config.Desk.Sign(r.Context(), caller, in.Signed)
+	out, err := s.config.Handler.Sign(r.Context(), caller, in.Signed)
 	if err == nil {
 		err = out.Verify()
 	}
@@ -217,7 +217,7 @@ func (s *Server) sign(w http.ResponseWriter, r *http.Request, caller Caller) (me
 }
 
 func (s *Server) contracts(w http.ResponseWriter, r *http.Request, caller Caller) (message, error) {
-	list, err := s.config.Desk.Contracts(r.Context(), caller)
+	list, err := s.config.Handler.Contracts(r.Context(), caller)
 	out := append(refs{}, list...) // none is [], not null
 	return &out, err
 }
@@ -227,7 +227,7 @@ func (s *Server) end(w http.ResponseWriter, r *http.Request, caller Caller) (mes
 	if err := contract.CheckID(id); err != nil {
 		return nil, &Problem{Code: CodeBadRequest, Message: err.Error()}
 	}
-	return nil, s.config.Desk.End(r.Context(), caller, id)
+	return nil, s.config.Handler.End(r.Context(), caller, id)
 }
 
 func (s *Server) link(w http.ResponseWriter, r *http.Request, caller Caller) (message, error) {
@@ -235,7 +235,7 @@ func (s *Server) link(w http.ResponseWriter, r *http.Request, caller Caller) (me
 	if err := read(w, r, &in); err != nil {
 		return nil, err
 	}
-	out, err := s.config.Desk.Link(r.Context(), caller, in)
+	out, err := s.config.Handler.Link(r.Context(), caller, in)
 	return &out, err
 }
 
@@ -266,7 +266,7 @@ func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	notices := s.config.Desk.Notices(ctx, caller)
+	notices := s.config.Handler.Notices(ctx, caller)
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	beat := func() bool { return send(presenceLine{Beat: &Beat{Ailing: wire.Line(s.config.Ailing(), maxReason)}}) }
 	ticker := s.tickerOf(ctx, caller)
@@ -306,7 +306,7 @@ func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 
 // tickerOf is what wakes the stream of a caller.
 func (s *Server) tickerOf(ctx context.Context, caller Caller) *sharedTicker {
-	if s.config.Desk.Recognise(ctx, caller) {
+	if s.config.Handler.Recognise(ctx, caller) {
 		return &s.heartbeats
 	}
 	return &s.rechecks

@@ -37,7 +37,7 @@ type ServerConfig struct {
 	Identity *identity.Identity
 	Name     func() string // what this cluster calls itself now
 	Version  string        // of the program, for people
-	Desk     Desk
+	Handler  Handler
 	Log      *slog.Logger
 	// Answered counts that a request is being answered: the pattern of its route, "" when there is none, and the HTTP status. Streams
 	// count when they begin. It is called from many goroutines and must return at once; may be nil.
@@ -260,7 +260,7 @@ func (s *Server) callerOf(conn *limitedConn, r *http.Request) (Caller, *Problem)
 		conn.leave = leave
 	}
 	conn.caller = &caller
-	if s.config.Desk.Recognise(r.Context(), caller) {
+	if s.config.Handler.Recognise(r.Context(), caller) {
 		conn.listener.recognise(conn)
 	}
 	return caller, conn.refused
@@ -304,7 +304,7 @@ func (s *Server) deadline(w http.ResponseWriter) {
 	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.limits.BodyTimeout))
 }
 
-// fail answers with what a Desk returned, or a message was found to be.
+// fail answers with what a Handler returned, or a message was found to be.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, caller Caller, err error) {
 	var problem *Problem
 	switch {
@@ -345,17 +345,17 @@ type Caller struct {
 	Addr netip.AddrPort
 }
 
-// Desk is where the server brings what peers ask; core/relations/provider sits there.
+// Handler is where the server brings what peers ask; core/relations/provider sits there.
 //
 // What it is given has been validated; what it returns is validated before it is sent. All methods may run at
 // once, for one caller and for many, and must end when ctx does. An error that is, or wraps, a *Problem is sent
 // to the caller as it is; of any other the caller learns only that something failed, and the log has it.
-type Desk interface {
+type Handler interface {
 	// Recognise says whether the caller is somebody here: its key was compared, or a contract with it is in force. It is asked
 	// once per connection, of anybody who connects, and of strangers with a presence stream each 10 s: answer from memory.
 	Recognise(ctx context.Context, caller Caller) bool
 	// Compared says whether an owner here compared the caller's key, by its code or its ID. All others are strangers to the
-	// budgets of Limits. It is asked twice per question: answer from memory.
+	// limits on strangers. It is asked twice per question: answer from memory.
 	Compared(ctx context.Context, caller Caller) bool
 	// Ask puts the question before the owner, or a policy. code is what the asker's screen shows too, if its owner is shown
 	// one (compare); it is for the owner here, unless the caller's key was compared before and compare is false. Asked again

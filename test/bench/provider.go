@@ -82,7 +82,7 @@ func (r *rig) simulate(ctx context.Context, number int, dir string) (p *provider
 		return nil, fmt.Errorf("simulate %s: %w", p.name, err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	server := peering.NewServer(peering.ServerConfig{Identity: p.me, Name: func() string { return p.name }, Version: "simulated", Desk: p, Log: log})
+	server := peering.NewServer(peering.ServerConfig{Identity: p.me, Name: func() string { return p.name }, Version: "simulated", Handler: p, Log: log})
 	if err := p.lead(server, r.bob); err != nil {
 		return nil, err
 	}
@@ -178,7 +178,7 @@ func (p *provider) view(w http.ResponseWriter, r *http.Request, _ peering.Caller
 	}
 }
 
-// The methods below make it a peering.Desk.
+// The methods below make it a peering.Handler.
 
 func (p *provider) Recognise(context.Context, peering.Caller) bool { return true }
 

@@ -47,7 +47,7 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// Provider answers the peers that want something of this cluster. It does the work of the peering server's Desk, keeps the direction
+// Provider answers the peers that want something of this cluster. It does the work of the peering server's Handler, keeps the direction
 // in which this cluster provides, and is the reconciler of PeeringRequests.
 type Provider struct {
 	Config
