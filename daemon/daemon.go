@@ -172,14 +172,10 @@ func (d *Daemon) tunnelsChanged() {
 func (d *Daemon) makeDiscovery() error {
 	var finders []discovery.Finder
 	if d.cfg.Discovery.LAN {
-		lan, err := discovery.NewLAN(discovery.LANConfig{
+		finders = append(finders, discovery.NewLAN(discovery.LANConfig{
 			ID: d.me.ID(), Name: d.cfg.Name, Port: d.cfg.PeerAPIPort, Interfaces: d.cfg.Discovery.Interfaces,
 			Trusted: d.trusted, Kernel: &d.kernel, Log: d.log,
-		})
-		if err != nil {
-			return err
-		}
-		finders = append(finders, lan)
+		}))
 	}
 	dns, err := discovery.NewDNS(d.cfg.Discovery.DNSDomains, nil, d.log)
 	if err != nil {

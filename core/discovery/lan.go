@@ -2,7 +2,6 @@ package discovery
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -36,20 +35,14 @@ type LAN struct {
 }
 
 // NewLAN makes the finder; Run starts it.
-func NewLAN(c LANConfig) (*LAN, error) {
-	switch {
-	case c.ID.IsZero():
-		return nil, errors.New("discovery on the LAN: the cluster has no ID")
-	case c.Port == 0:
-		return nil, errors.New("discovery on the LAN: the peer API has no port to announce")
-	}
+func NewLAN(c LANConfig) *LAN {
 	if c.Name = CleanName(c.Name); c.Name == "" {
 		c.Name = c.ID.Short()
 	}
 	if c.Trusted == nil {
 		c.Trusted = func(identity.ID) bool { return false }
 	}
-	return &LAN{config: c}, nil
+	return &LAN{config: c}
 }
 
 func (l *LAN) String() string { return "LAN (mDNS)" }

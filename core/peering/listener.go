@@ -146,12 +146,16 @@ func (l *limitedListener) forget(c *limitedConn) {
 	}
 }
 
+// conns are those that are open.
+func (l *limitedListener) conns() []*limitedConn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.open))
+}
+
 // cut closes the connections of one caller.
 func (l *limitedListener) cut(caller identity.ID) {
-	l.mu.Lock()
-	all := slices.Collect(maps.Keys(l.open))
-	l.mu.Unlock()
-	for _, c := range all {
+	for _, c := range l.conns() {
 		c.admitting.Lock()
 		is := c.caller != nil && c.caller.ID == caller
 		c.admitting.Unlock()
@@ -163,13 +167,7 @@ func (l *limitedListener) cut(caller identity.ID) {
 
 // closeAll cuts what is left: connections that were taken over for upgrades, above all.
 func (l *limitedListener) closeAll() {
-	l.mu.Lock()
-	left := make([]*limitedConn, 0, len(l.open))
-	for c := range l.open {
-		left = append(left, c)
-	}
-	l.mu.Unlock()
-	for _, c := range left {
+	for _, c := range l.conns() {
 		c.Close()
 	}
 }
