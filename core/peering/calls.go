@@ -234,8 +234,7 @@ func (c *Client) failure(ctx context.Context, err error) error {
 	case errors.Is(context.Cause(ctx), errNoAnswer):
 		return &UnreachableError{Failures: []AddressError{{c.Address(), errNoAnswer}}}
 	}
-	var outer *url.Error
-	if errors.As(err, &outer) {
+	if outer, ok := errors.AsType[*url.Error](err); ok {
 		err = outer.Err
 	}
 	return fmt.Errorf("peer at %s: %w", c.Address(), err)
@@ -254,8 +253,7 @@ func readAnswer(resp *http.Response, out any) error {
 		into = &unchecked{out}
 	}
 	err := decode(resp.Header.Get("Content-Type"), resp.Body, into)
-	var problem *Problem
-	if errors.As(err, &problem) { // ours about its answer, not its about our request
+	if problem, ok := errors.AsType[*Problem](err); ok { // ours about its answer, not its about our request
 		return fmt.Errorf("the peer's answer cannot be used: %s", problem.Message)
 	}
 	return err

@@ -132,7 +132,7 @@ func (one *contact) answers(ctx context.Context) error {
 		return err
 	}
 	_, err := one.client.Hello(ctx)
-	if refused := (*Problem)(nil); errors.As(err, &refused) {
+	if _, refused := errors.AsType[*Problem](err); refused {
 		return nil
 	}
 	return err

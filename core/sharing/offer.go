@@ -149,8 +149,7 @@ func listed(amounts map[string]v1alpha1.Amount) string {
 func Grant(in OfferInput) v1alpha1.Grant {
 	offer, err := Offer(in)
 	grant := v1alpha1.Grant{Resources: offer, InForce: in.Has}
-	var no *Refusal
-	if errors.As(err, &no) {
+	if no, ok := errors.AsType[*Refusal](err); ok {
 		grant.Refusal, grant.Summary = no.Reason, "nothing: "+no.Reason
 		return grant
 	}

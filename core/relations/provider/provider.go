@@ -137,8 +137,7 @@ func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Que
 // byPolicy answers a request as the policy says; what can be granted nothing of is declined with the reason.
 func (p *Provider) byPolicy(ctx context.Context, request *v1alpha1.PeeringRequest, policy *v1alpha1.SharingPolicy) error {
 	err := p.Accept(ctx, request, nil, policyName+policy.Name)
-	var nothing *sharing.Refusal
-	if errors.As(err, &nothing) {
+	if nothing, ok := errors.AsType[*sharing.Refusal](err); ok {
 		return answer(ctx, p.Client, request, v1alpha1.AnswerDeclined, policyName+policy.Name, nothing.Reason)
 	}
 	return err

@@ -83,8 +83,7 @@ func (p *Provider) acceptedRequest(ctx context.Context, id identity.ID) (*v1alph
 // check holds a document against what the peer may have at this moment; see terms.
 func (p *Provider) check(ctx context.Context, peer *v1alpha1.Peer, request *v1alpha1.PeeringRequest, doc contract.Document) error {
 	offered, policy, err := p.terms(ctx, peer, request)
-	var refusal *sharing.Refusal
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*sharing.Refusal](err); ok {
 		return peering.Refuse(peering.CodeDeclined, refusal.Reason, "")
 	}
 	if err != nil {
