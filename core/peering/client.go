@@ -144,7 +144,6 @@ func (c *Client) Close() {
 	c.closed = true
 	c.mu.Unlock()
 	c.Cut()
-	c.transport.CloseIdleConnections()
 }
 
 // Cut closes all connections, so that the next call dials anew.
@@ -155,6 +154,7 @@ func (c *Client) Cut() {
 	for _, t := range open {
 		t.Close() // below TLS, which would first wait to say goodbye
 	}
+	c.transport.CloseIdleConnections() // the transport would find out in a moment, and use them until then
 }
 
 var errClosed = errors.New("peering: this client was closed")
