@@ -276,8 +276,9 @@ func record(name dnsmessage.Name, class dnsmessage.Class, ttl time.Duration, bod
 // composeMeta answers a browser of everything. It is not part of the hello, because the goodbye must
 // not take the service's name away from the others.
 func composeMeta() ([]byte, error) {
+	meta, service := dnsmessage.MustNewName(metaName), dnsmessage.MustNewName(serviceName)
 	m := dnsmessage.Message{Header: dnsmessage.Header{Response: true, Authoritative: true}, Answers: []dnsmessage.Resource{
-		record(dnsmessage.MustNewName(metaName), dnsmessage.ClassINET, recordTTL, &dnsmessage.PTRResource{PTR: dnsmessage.MustNewName(serviceName)}),
+		record(meta, dnsmessage.ClassINET, recordTTL, &dnsmessage.PTRResource{PTR: service}),
 	}}
 	return m.Pack()
 }

@@ -25,7 +25,10 @@ const (
 )
 
 // States lists all there are, in the order of the table.
-var States = [...]State{api.StateNone, api.StateRequested, api.StateDeclined, api.StateExpired, api.StateContracted, api.StateConnected, api.StateUnreachable, api.StateEnding}
+var States = [...]State{
+	api.StateNone, api.StateRequested, api.StateDeclined, api.StateExpired,
+	api.StateContracted, api.StateConnected, api.StateUnreachable, api.StateEnding,
+}
 
 // table is the one of transitions; "." stays, "-" cannot happen.
 //

@@ -26,7 +26,8 @@ const (
 // Contracts are the contracts with the caller, those that are ending too, for comparing the books.
 func (p *Provider) Contracts(ctx context.Context, caller peering.Caller) ([]peering.ContractRef, error) {
 	peer, err := record.PeerByID(ctx, p.Client, caller.ID)
-	lately := peer == nil && time.Since(p.lastSigned(caller.ID)) < record.Young // its Peer may be younger than the cache: not to know it ends the contract
+	// Its Peer may be younger than the cache: not to know it ends the contract.
+	lately := peer == nil && time.Since(p.lastSigned(caller.ID)) < record.Young
 	if err != nil || peer == nil && !lately {
 		return nil, err
 	}
