@@ -91,7 +91,7 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 	defer func() {
 		cancel()
 		d.cluster.Store(nil)
-		d.changed.Ring()
+		d.changed.Notify()
 		d.directory.OnChange(func(string) {}) // nobody takes pokes any more, and the directory must not wait for that
 		c.peers.Consumer.Close()
 		c.Fleet.Wait()
@@ -204,7 +204,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	}
 	c.Host.OnShut(c.door.Shut)
 	c.Host.ReachBy(func(ctx context.Context, id string) error { _, err := d.gateway.RTT(ctx, id); return err })
-	c.Host.OnRefused(d.changed.Ring)
+	c.Host.OnRefused(d.changed.Notify)
 	endpoint, err := kubelet.New(kubelet.Config{Home: home, HomeREST: restConfig, IP: facts.NodeIP, Log: d.log, Audit: d.audits})
 	if err != nil {
 		return nil, nil, err
@@ -262,7 +262,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	return c, endpoint, nil
 }
 
-// watchPeers tells the directory which Peers there are, and rings for those who wait for a change.
+// watchPeers tells the directory which Peers there are, and notifies those who wait for a change.
 func (d *Daemon) watchPeers(ctx context.Context, mgr manager.Manager, c *clusterPart) error {
 	list := func() {
 		var peers v1alpha1.PeerList
@@ -272,13 +272,13 @@ func (d *Daemon) watchPeers(ctx context.Context, mgr manager.Manager, c *cluster
 	}
 	onPeer := func(any) {
 		list()
-		c.Changed.Ring()
+		c.Changed.Notify()
 	}
-	ring := func(any) { c.Changed.Ring() }
+	notifyAll := func(any) { c.Changed.Notify() }
 	for _, watch := range []struct {
 		obj     client.Object
 		changed func(any)
-	}{{&v1alpha1.Peer{}, onPeer}, {&v1alpha1.Contract{}, ring}, {&v1alpha1.NamespaceOffloading{}, ring}} {
+	}{{&v1alpha1.Peer{}, onPeer}, {&v1alpha1.Contract{}, notifyAll}, {&v1alpha1.NamespaceOffloading{}, notifyAll}} {
 		informer, err := mgr.GetCache().GetInformer(ctx, watch.obj, cache.BlockUntilSynced(false))
 		if err != nil {
 			return err
@@ -313,7 +313,7 @@ func (d *Daemon) loadHost(ctx context.Context, c *clusterPart) bool {
 // clusterReady opens the doors behind which the cluster is needed.
 func (d *Daemon) clusterReady(ctx context.Context, c *clusterPart) {
 	d.cluster.Store(c)
-	d.changed.Ring()
+	d.changed.Notify()
 	var peers v1alpha1.PeerList
 	if c.Client.List(ctx, &peers) == nil {
 		d.directory.SetPeers(peers.Items)

@@ -55,7 +55,7 @@ type Daemon struct {
 	directory *directory.Directory
 	backend   *backend.Backend
 	notices   provider.Notices
-	changed   notify.Bell      // rings when something changed that a desktop shows
+	changed   notify.Broadcast // notifies when something changed that a desktop shows
 	kernel    hostnet.Changes  // of links and routes, for all who listen
 	engine    cluster.Engine   // nil with engine "none"
 	gateway   *gateway.Gateway // nil with engine "none"
@@ -165,7 +165,7 @@ func (d *Daemon) overlaps(ids []string) {
 
 // tunnelsChanged has all who show tunnels, or act upon them, look again. The gateway does not wait for it.
 func (d *Daemon) tunnelsChanged() {
-	d.changed.Ring()
+	d.changed.Notify()
 	go d.directory.TellAll()
 }
 
@@ -218,7 +218,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	keep("the directory", d.directory.Run)
 	keep("notices", d.heard)
 	keep("the memory", memory.Tidy)
-	keep("events of neighbours", func(ctx context.Context) error { return d.directory.Report(ctx, d.publish, d.changed.Ring) })
+	keep("events of neighbours", func(ctx context.Context) error { return d.directory.Report(ctx, d.publish, d.changed.Notify) })
 	keep("the watch of this laptop's addresses", d.watchAddresses)
 	if d.engine != nil {
 		keep("the engine", d.fenced(d.engine.Run))
@@ -259,7 +259,7 @@ func (d *Daemon) watchAddresses(ctx context.Context) error {
 	return discovery.WatchLAN(ctx, &d.kernel, d.cfg.Discovery.Interfaces, func() {
 		d.contacts.Poke()
 		d.exposure.Moved()
-		d.changed.Ring()
+		d.changed.Notify()
 	})
 }
 
@@ -269,7 +269,7 @@ func (d *Daemon) publish(e api.Event) {
 	}
 	d.metrics.Event(string(e.Type), string(cmp.Or(e.Severity, api.SeverityInfo)))
 	d.events.Publish(e)
-	d.changed.Ring()
+	d.changed.Notify()
 }
 
 // aliasPool is where aliases for peers' ranges are taken from.

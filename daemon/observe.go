@@ -27,7 +27,7 @@ func (d *Daemon) newMetrics() (err error) {
 		string(audit.Kubelet): {kubelet.RefusedHandshake, kubelet.RefusedNobody, kubelet.RefusedUser},
 		string(audit.Socket):  {localapi.RefusedUser},
 	}, d.log)
-	d.parts = newParts(d.metrics, d.changed.Ring)
+	d.parts = newParts(d.metrics, d.changed.Notify)
 	d.local.Handle("GET /metrics", d.metrics.Handler())
 	if d.cfg.MetricsAddress != "" {
 		d.metricsAt, err = metrics.Listen(d.cfg.MetricsAddress, d.cfg.MetricsPublic)

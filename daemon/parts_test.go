@@ -34,7 +34,7 @@ func TestPartThatFailedIsAProblemUntilItRunsWell(t *testing.T) {
 func TestDesktopsHearOfPartsThatFailAndWorkAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d Daemon
-		d.parts = newParts(metrics.New(func(context.Context) metrics.Facts { return metrics.Facts{} }, nil, slog.New(slog.DiscardHandler)), d.changed.Ring)
+		d.parts = newParts(metrics.New(func(context.Context) metrics.Facts { return metrics.Facts{} }, nil, slog.New(slog.DiscardHandler)), d.changed.Notify)
 		ctx, cancel := context.WithCancel(t.Context())
 		fail := d.parts.watched("the gateway", func(context.Context) error { return errors.New("no TUN") })
 		rung := func(happens func()) bool {

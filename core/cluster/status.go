@@ -10,7 +10,7 @@ import (
 
 // status is a State that can be waited for.
 type status struct {
-	changed notify.Bell
+	changed notify.Broadcast
 
 	mu    sync.Mutex
 	state State
@@ -30,7 +30,7 @@ func (s *status) set(phase Phase, why string) bool {
 	defer s.mu.Unlock()
 	if next := (State{phase, why}); next != s.state {
 		s.state = next
-		s.changed.Ring()
+		s.changed.Notify()
 		return true
 	}
 	return false

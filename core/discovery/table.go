@@ -29,7 +29,7 @@ type Table struct {
 	finders []Finder
 	log     *slog.Logger
 
-	changed notify.Bell
+	changed notify.Broadcast
 	mu      sync.Mutex
 	seen    []map[identity.ID]Sighting // by finder
 }
@@ -107,7 +107,7 @@ func (t *Table) apply(n int, e Event) {
 	} else {
 		t.seen[n][e.ID] = e.Sighting
 	}
-	t.changed.Ring()
+	t.changed.Notify()
 }
 
 func (t *Table) clear(n int) {
@@ -115,7 +115,7 @@ func (t *Table) clear(n int) {
 	defer t.mu.Unlock()
 	if len(t.seen[n]) > 0 {
 		clear(t.seen[n])
-		t.changed.Ring()
+		t.changed.Notify()
 	}
 }
 

@@ -4,28 +4,28 @@ package notify
 
 import "sync"
 
-// Bell wakes everybody who waits, any number of times.
-type Bell struct {
+// Broadcast wakes everybody who waits, any number of times.
+type Broadcast struct {
 	mu   sync.Mutex
-	rung chan struct{}
+	next chan struct{}
 }
 
-// Wait gives a channel that is closed by the next Ring. Take it before looking at what may change.
-func (b *Bell) Wait() <-chan struct{} {
+// Wait gives a channel that is closed by the next Notify. Take it before looking at what may change.
+func (b *Broadcast) Wait() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.rung == nil {
-		b.rung = make(chan struct{})
+	if b.next == nil {
+		b.next = make(chan struct{})
 	}
-	return b.rung
+	return b.next
 }
 
-// Ring wakes those who wait now.
-func (b *Bell) Ring() {
+// Notify wakes those who wait now.
+func (b *Broadcast) Notify() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.rung != nil {
-		close(b.rung)
-		b.rung = nil
+	if b.next != nil {
+		close(b.next)
+		b.next = nil
 	}
 }

@@ -3,15 +3,15 @@ package notify
 import "testing"
 
 func TestAllWhoWaitAreWokenOnce(t *testing.T) {
-	var b Bell
-	b.Ring() // nobody waits
+	var b Broadcast
+	b.Notify() // nobody waits
 	first, second := b.Wait(), b.Wait()
 	select {
 	case <-first:
 		t.Fatal("woken by what was before")
 	default:
 	}
-	b.Ring()
+	b.Notify()
 	<-first
 	<-second
 	select {

@@ -90,7 +90,7 @@ type Contacts struct {
 	config  ContactsConfig
 	dials   chan struct{} // one token per dial under way
 	heard   chan Heard
-	changed notify.Bell
+	changed notify.Broadcast
 
 	mu      sync.Mutex // guards what follows, and the fields of contacts below theirs
 	ctx     context.Context
@@ -179,7 +179,7 @@ func (c *Contacts) Set(targets []Target) {
 			c.start(one)
 		}
 	}
-	c.changed.Ring()
+	c.changed.Notify()
 }
 
 func (one *contact) update(t Target) {
@@ -342,7 +342,7 @@ func (one *contact) set(change func(*Contact)) {
 		one.config.Log.Log(context.Background(), level, "peer "+string(one.now.State), about...)
 	}
 	if one.now != before {
-		one.changed.Ring()
+		one.changed.Notify()
 	}
 }
 

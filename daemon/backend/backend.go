@@ -44,7 +44,7 @@ type Backend struct {
 	Listening func() []api.Listener
 	Exposed   func() *api.Exposed
 	Publish   func(api.Event)
-	News      *notify.Bell // rings when something changed that a desktop shows
+	News      *notify.Broadcast // notifies when something changed that a desktop shows
 	Log       *slog.Logger
 }
 
@@ -59,7 +59,7 @@ type Cluster struct {
 	Provider   *provider.Provider
 	Offloading *offloading.Reconciler
 	Version    string
-	Changed    notify.Bell // rings when a Peer, a Contract or a NamespaceOffloading changed
+	Changed    notify.Broadcast // notifies when a Peer, a Contract or a NamespaceOffloading changed
 }
 
 // Version tells what runs.

@@ -46,7 +46,7 @@ func (b *Backend) problems(ctx context.Context, engine api.Engine, peers []direc
 			tunnel, has := tunnels[k.ID.String()]
 			list = append(list, peerProblems(k, tunnel, has, now)...)
 			if due, must := tunnelDue(k); must && !tunnel.Up && now.Before(due) {
-				time.AfterFunc(due.Sub(now), b.News.Ring) // then it is a problem; of several all are for that moment
+				time.AfterFunc(due.Sub(now), b.News.Notify) // then it is a problem; of several all are for that moment
 			}
 		}
 	}

@@ -19,7 +19,7 @@ type Broker struct {
 	ring  []api.Event // the newest at index (next-1) % len
 	first uint64      // sequence number of the first event ever published here
 	next  uint64      // sequence number of the next one
-	wake  notify.Bell
+	wake  notify.Broadcast
 }
 
 // NewBroker makes a Broker that remembers the last size events.
@@ -44,7 +44,7 @@ func (b *Broker) Publish(e api.Event) {
 	e.Seq = b.next
 	b.ring[b.next%uint64(len(b.ring))] = e
 	b.next++
-	b.wake.Ring()
+	b.wake.Notify()
 }
 
 // Last gives the sequence number of the newest event.

@@ -60,7 +60,7 @@ func (w *between) accepted(t *testing.T) v1alpha1.Contract {
 	if err := w.bob.Accept(t.Context(), &open[0], nil, "owner"); err != nil {
 		t.Fatal(err)
 	}
-	w.bob.rings(t, open[0].Name)
+	w.bob.answered(t, open[0].Name)
 	out := w.alice.until(t, "signed", func(out v1alpha1.DirectionStatus) bool { return out.RequestID == "" && out.Contract != "" })
 	if out.Why != "" && out.State == v1alpha1.StateDeclined {
 		t.Fatal(out.Why)

@@ -55,10 +55,10 @@ func (p *Provider) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(p)
 }
 
-// Reconcile looks at one PeeringRequest: it rings for those who wait, keeps what a yes would give up to date, and clears
+// Reconcile looks at one PeeringRequest: it notifies those who wait, keeps what a yes would give up to date, and clears
 // away what is over.
 func (p *Provider) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	p.answers.Ring()
+	p.answers.Notify()
 	var r v1alpha1.PeeringRequest
 	if err := p.Client.Get(ctx, req.NamespacedName, &r); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)

@@ -52,7 +52,7 @@ type Config struct {
 type Provider struct {
 	Config
 
-	answers notify.Bell // rings whenever a PeeringRequest changed
+	answers notify.Broadcast // notifies whenever a PeeringRequest changed
 	// signing is held while an offer becomes a contract: two peers must not be promised the same core.
 	signing sync.Mutex
 	// asking is held while a request takes one of the places there are.
