@@ -264,34 +264,23 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 
 // watchPeers tells the directory which Peers there are, and notifies those who wait for a change.
 func (d *Daemon) watchPeers(ctx context.Context, mgr manager.Manager, c *clusterPart) error {
-	list := func() {
+	changed := func(obj any) {
 		var peers v1alpha1.PeerList
-		if c.Client.List(ctx, &peers) == nil {
+		if _, isPeer := obj.(*v1alpha1.Peer); isPeer && c.Client.List(ctx, &peers) == nil {
 			d.directory.SetPeers(peers.Items)
 		}
-	}
-	onPeer := func(any) {
-		list()
 		c.Changed.Notify()
 	}
-	notifyAll := func(any) { c.Changed.Notify() }
-	for _, watch := range []struct {
-		obj     client.Object
-		changed func(any)
-	}{{&v1alpha1.Peer{}, onPeer}, {&v1alpha1.Contract{}, notifyAll}, {&v1alpha1.NamespaceOffloading{}, notifyAll}} {
-		informer, err := mgr.GetCache().GetInformer(ctx, watch.obj, cache.BlockUntilSynced(false))
-		if err != nil {
-			return err
-		}
-		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    watch.changed,
-			UpdateFunc: func(_, obj any) { watch.changed(obj) },
-			DeleteFunc: watch.changed,
-		}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return backend.Watch(ctx, mgr, toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    changed,
+		UpdateFunc: func(_, obj any) { changed(obj) },
+		DeleteFunc: func(obj any) {
+			if gone, missed := obj.(toolscache.DeletedFinalStateUnknown); missed {
+				obj = gone.Obj
+			}
+			changed(obj)
+		},
+	}, &v1alpha1.Peer{}, &v1alpha1.Contract{}, &v1alpha1.NamespaceOffloading{})
 }
 
 // loadHost has hosting know the contracts before peers are let in. False: ctx ended.

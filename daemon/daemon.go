@@ -198,7 +198,7 @@ func (d *Daemon) openPeerAPI() (err error) {
 		return fmt.Errorf("open the peer API: %w (another program has the port? set peerAPIPort)", err)
 	}
 	d.peerAPI = peering.NewServer(peering.ServerConfig{
-		Identity: d.me, Name: func() string { return d.cfg.Name }, Version: version.Version, Handler: desk{d}, Log: d.log, Answered: d.metrics.Answered,
+		Identity: d.me, Name: func() string { return d.cfg.Name }, Version: version.Version, Handler: handler{d}, Log: d.log, Answered: d.metrics.Answered,
 		Audit: d.audits, Answer: answerProblem, Ailing: d.health.ailing, Woke: func() { d.contacts.Poke() }, // whoever was there is asked, before anybody is missed
 	})
 	d.hostingRoutes()

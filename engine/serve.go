@@ -74,7 +74,7 @@ func serve(c *config.Config) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	defer context.AfterFunc(ctx, all.Stopping)()
-	log.Info("starting", "version", version, "kubernetes", kubernetesVersion(), "node", c.NodeName, "brain", c.Brain)
+	log.Info("starting", "version", version, "kubernetes", kubernetesVersion(), "node", c.NodeName, "controlPlane", c.ControlPlane)
 	err := server.Run(ctx, c, log)
 	if err == nil {
 		log.Info("stopped; pods run on")

@@ -124,17 +124,27 @@ build_runc_now() {
 }
 
 build_pause() { part pause "$bin/images/pause.tar" "$(inputs engine/pause)" build_pause_now; }
+# One static program as an image archive (docker-archive format), without a registry or a base image, and without times, so that
+# equal input gives an equal image.
 build_pause_now() {
-  local tmp
+  local tmp config
   tmp=$(mktemp -d)
   gobuild engine "$ldflags" "$tmp/pause" ./pause
-  (cd engine && go run ./pause/archive -image kith.dev/pause:1 -binary "$tmp/pause" -out "$bin/images/pause.tar")
+  pack() { tar -C "$tmp" --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=go-w -cf "$@"; }
+  pack "$tmp/layer.tar" pause
+  printf '{"architecture":"%s","os":"linux","config":{"Entrypoint":["/pause"],"User":"65535:65535","WorkingDir":"/"},"rootfs":{"type":"layers","diff_ids":["sha256:%s"]}}' \
+    "$(go env GOARCH)" "$(sha256sum < "$tmp/layer.tar" | cut -d' ' -f1)" > "$tmp/config"
+  config=$(sha256sum < "$tmp/config" | cut -d' ' -f1).json
+  mv "$tmp/config" "$tmp/$config"
+  printf '[{"Config":"%s","RepoTags":["kith.dev/pause:1"],"Layers":["layer.tar"]}]' "$config" > "$tmp/manifest.json"
+  pack "$bin/images/pause.tar" "$config" layer.tar manifest.json
   rm -rf "$tmp"
 }
 
 build_engine() {
   local in x
-  in=$(find engine -mindepth 1 -maxdepth 1 ! -name runtime ! -name pause -print0 | sort -z | xargs -0 -n1 find | sort -u | grep -E '\.(go|mod|sum)$' | grep -v _test.go | xargs sha256sum)
+  in=$({ find engine -mindepth 1 -maxdepth 1 ! -name runtime ! -name pause; printf '%s\n' core/{api/v1alpha1,hostnet,netplan,process}; } |
+    sort | xargs -n1 find | sort -u | grep -E '\.(go|mod|sum)$' | grep -v _test.go | xargs sha256sum)
   # What kubectl and nodes report as the version of Kubernetes; without it they say v0.0.0-master.
   x="-X k8s.io/component-base/version.gitVersion=$k8s -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(echo "$k8s" | cut -d. -f2) -X k8s.io/component-base/version.gitTreeState=clean"
   part kith-mark "$bin/cni/kith-mark" "$(inputs engine/network/mark)" gobuild engine "$ldflags" "$bin/cni/kith-mark" ./network/mark

@@ -79,7 +79,7 @@ func TestArgumentsSayControlPlaneAndImages(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := b.args(false)
-	for _, want := range []string{"--brain=false", "--images-dir=/images", "--expose=lan", "--pod-mtu=1400", "--cluster-id=mfzwi3d", "--cluster-dns=10.43.0.10", "--node-ip=10.42.255.1"} {
+	for _, want := range []string{"--control-plane=false", "--images-dir=/images", "--expose=lan", "--pod-mtu=1400", "--cluster-id=mfzwi3d", "--cluster-dns=10.43.0.10", "--node-ip=10.42.255.1"} {
 		if !slices.Contains(args, want) {
 			t.Errorf("no %s in %s", want, strings.Join(args, " "))
 		}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -33,11 +35,11 @@ type KubeconfigConfig struct {
 
 // Kubeconfig is a cluster that somebody else runs. It is watched, never started or stopped.
 type Kubeconfig struct {
+	*status
 	cfg              KubeconfigConfig
 	rest             *rest.Config
 	raw              *api.Config // nil inside a pod
 	client           kubernetes.Interface
-	status           *status
 	probe            func(context.Context) error
 	asking, watching time.Duration // between questions while it is not ready, and while it is
 
@@ -81,11 +83,7 @@ func (k *Kubeconfig) load() error {
 		raw.CurrentContext = k.cfg.Context
 	}
 	if _, ok := raw.Contexts[raw.CurrentContext]; !ok {
-		var names []string
-		for name := range raw.Contexts {
-			names = append(names, name)
-		}
-		return fmt.Errorf("kubeconfig %s: no context %q; it has %s", k.cfg.Path, raw.CurrentContext, list(names))
+		return fmt.Errorf("kubeconfig %s: no context %q; it has %s", k.cfg.Path, raw.CurrentContext, list(slices.Sorted(maps.Keys(raw.Contexts))))
 	}
 	if k.rest, err = loader.ClientConfig(); err != nil {
 		return fmt.Errorf("kubeconfig %s: %w", k.cfg.Path, err)
@@ -107,25 +105,23 @@ func (k *Kubeconfig) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case err == nil:
-			if k.status.set(Ready, "") {
+			if k.set(Ready, "") {
 				k.cfg.Log.Info("the cluster is ready", "node", k.Facts().NodeName)
 			}
 			pause = k.watching
 		case known:
-			k.status.set(Degraded, err.Error())
+			k.set(Degraded, err.Error())
 			pause = k.asking
 		default:
-			if k.status.set(Starting, err.Error()) {
+			if k.set(Starting, err.Error()) {
 				k.cfg.Log.Warn("the cluster cannot be used yet", "err", err)
 			}
 			pause = min(2*pause, 10*k.asking)
 		}
-		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return nil
-		case <-timer.C:
+		case <-time.After(pause):
 		}
 	}
 }
@@ -223,15 +219,6 @@ func (k *Kubeconfig) Kubeconfig() ([]byte, error) {
 	}
 	return clientcmd.Write(*raw)
 }
-
-// State is how the cluster is.
-func (k *Kubeconfig) State() State { return k.status.get() }
-
-// Changed tells of the next State.
-func (k *Kubeconfig) Changed() <-chan struct{} { return k.status.changed.Wait() }
-
-// WaitReady waits for the API server and until node and ranges are known.
-func (k *Kubeconfig) WaitReady(ctx context.Context) error { return k.status.waitReady(ctx) }
 
 // RESTConfig is what the kubeconfig says.
 func (k *Kubeconfig) RESTConfig() *rest.Config { return k.rest }

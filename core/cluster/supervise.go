@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -14,6 +15,10 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kith.dev/core/process"
 )
 
 // pace is how fast the supervisor does things.
@@ -37,19 +42,24 @@ const hopeless = 4
 
 // Run adopts or starts the engine, watches it, and starts it again when it ends.
 func (b *Builtin) Run(ctx context.Context) error {
-	lock, err := lockFile(b.path("engine.lock"))
-	if err != nil {
+	if err := os.MkdirAll(b.cfg.RunDir, 0o711); err != nil {
+		return err
+	}
+	lock, err := process.Lock(b.path("engine.lock"))
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return fmt.Errorf("another kithd looks after the engine in %s; stop it first", b.cfg.RunDir)
+	} else if err != nil {
 		return err
 	}
 	defer lock.Close()
 	for failures := 0; ctx.Err() == nil; {
-		want := b.wanted()
+		want := b.wants.Load()
 		began := time.Now()
 		err := b.once(ctx, want)
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case b.wanted() != want:
+		case b.wants.Load() != want:
 			failures = 0
 			continue
 		}
@@ -63,7 +73,7 @@ func (b *Builtin) Run(ctx context.Context) error {
 		if failures >= hopeless {
 			phase = Failed
 		}
-		b.status.set(phase, fmt.Sprintf("%v; trying again, failures in a row: %d", err, failures))
+		b.set(phase, fmt.Sprintf("%v; trying again, failures in a row: %d", err, failures))
 		b.cfg.Log.Warn("the built-in Kubernetes ended; pods run on, it is started again", "err", err, "in", pause.Round(time.Millisecond))
 		b.sleep(ctx, pause)
 	}
@@ -76,46 +86,44 @@ func (b *Builtin) once(ctx context.Context, controls bool) error {
 	if err != nil {
 		return err
 	}
-	p, r := readRecord(b.pidFile())
-	if p != nil && r.Fingerprint != fingerprint {
+	p, startedAs := process.Find(b.pidFile())
+	if p != nil && startedAs != fingerprint {
 		err := b.retire(ctx, p)
-		p.close()
+		p.Close()
 		if err != nil {
 			return err
 		}
 		p = nil
 	}
 	if p != nil {
-		b.cfg.Log.Info("adopted the running built-in Kubernetes", "pid", p.pid)
+		b.cfg.Log.Info("adopted the running built-in Kubernetes", "pid", p.PID)
 	} else if p, err = b.start(controls, fingerprint); err != nil {
 		return err
 	}
-	defer p.close()
+	defer p.Close()
 	return b.watch(ctx, p, controls)
 }
 
 // retire ends a running engine that is not what is wanted.
-func (b *Builtin) retire(ctx context.Context, p *process) error {
-	b.status.set(Starting, "ending the running one, to start it as it is wanted now")
-	b.cfg.Log.Info("ending the running built-in Kubernetes; pods run on", "pid", p.pid)
-	patience, cancel := context.WithTimeout(ctx, b.pace.goodbye)
-	defer cancel()
-	return p.end(ctx, patience)
+func (b *Builtin) retire(ctx context.Context, p *process.Process) error {
+	b.set(Starting, "ending the running one, to start it as it is wanted now")
+	b.cfg.Log.Info("ending the running built-in Kubernetes; pods run on", "pid", p.PID)
+	return p.End(ctx, b.pace.goodbye)
 }
 
 // watch asks for readiness until the process ends, or must end because it does not answer or is not wanted so any
 // more, or ctx ends. While all is well it wakes four times a minute.
-func (b *Builtin) watch(ctx context.Context, p *process, controls bool) error {
+func (b *Builtin) watch(ctx context.Context, p *process.Process, controls bool) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan struct{})
 	go func() {
-		if p.wait(inner) {
+		if p.Wait(inner) {
 			close(ended)
 		}
 	}()
-	if b.status.get().Phase != Failed {
-		b.status.set(Starting, "waiting for its API server")
+	if b.State().Phase != Failed {
+		b.set(Starting, "waiting for its API server")
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -126,7 +134,7 @@ func (b *Builtin) watch(ctx context.Context, p *process, controls bool) error {
 		case <-ended:
 			return fmt.Errorf("kith-k8s ended: %s", b.lastWords())
 		case <-b.wake:
-			if b.wanted() != controls {
+			if b.wants.Load() != controls {
 				return b.retire(ctx, p)
 			}
 			continue
@@ -136,20 +144,20 @@ func (b *Builtin) watch(ctx context.Context, p *process, controls bool) error {
 		switch {
 		case err == nil:
 			unanswered, wasReady = 0, true
-			b.nowRuns(controls)
-			if b.status.set(Ready, "") {
+			b.runs.Store(controls)
+			if b.set(Ready, "") {
 				b.cfg.Log.Info("the built-in Kubernetes is ready", "node", b.cfg.NodeName)
 			}
-			trimLog(b.logFile())
+			_ = process.TrimLog(b.logFile(), logLimit) // again in a moment
 			timer.Reset(b.pace.watching)
 		case !wasReady:
-			if b.status.get().Phase != Failed {
-				b.status.set(Starting, err.Error())
+			if b.State().Phase != Failed {
+				b.set(Starting, err.Error())
 			}
 			timer.Reset(b.pace.asking)
 		default:
 			unanswered++
-			b.status.set(Degraded, err.Error())
+			b.set(Degraded, err.Error())
 			if unanswered >= b.pace.patience {
 				if err := b.retire(ctx, p); err != nil {
 					return err
@@ -161,37 +169,28 @@ func (b *Builtin) watch(ctx context.Context, p *process, controls bool) error {
 	}
 }
 
-func (b *Builtin) start(controls bool, fingerprint string) (*process, error) {
+func (b *Builtin) start(controls bool, fingerprint string) (*process.Process, error) {
 	if err := os.MkdirAll(b.cfg.DataDir, 0o711); err != nil {
 		return nil, err
 	}
-	out, err := os.OpenFile(b.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	out, err := process.OpenLog(b.logFile())
 	if err != nil {
 		return nil, fmt.Errorf("log of the built-in Kubernetes: %w", err)
 	}
 	defer out.Close()
 	_, _ = fmt.Fprintln(out, startMark) // a full disk takes none
-	b.status.set(Starting, "starting "+b.program)
+	b.set(Starting, "starting "+b.program)
 	cmd := exec.Command(b.program, b.args(controls)...)
-	cmd.Stdout, cmd.Stderr = out, out // a file, never a pipe: it must outlive us
+	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w; is it built and complete?", b.program, err)
 	}
-	go cmd.Wait() // reaps it while it is our child; its end is seen through the pidfd
-	born, err := birth(cmd.Process.Pid)
-	var p *process
-	if err == nil {
-		p, err = openProcess(cmd.Process.Pid, born)
-	}
-	if err != nil {
+	p, err := process.Hold(cmd, b.pidFile(), fingerprint)
+	if errors.Is(err, process.ErrEnded) {
 		return nil, fmt.Errorf("kith-k8s ended at once: %s", b.lastWords())
-	}
-	if err := writeRecord(b.pidFile(), record{PID: p.pid, Born: born, Fingerprint: fingerprint}); err != nil {
-		err = fmt.Errorf("pid file of the built-in Kubernetes: %w", err)
-		_ = cmd.Process.Kill() // without the file the next daemon could not find it
-		p.close()
-		return nil, err
+	} else if err != nil {
+		return nil, fmt.Errorf("pid file of the built-in Kubernetes: %w", err)
 	}
 	return p, nil
 }
@@ -208,42 +207,22 @@ func (b *Builtin) fingerprint(controls bool) (string, error) {
 
 // SetControlPlane starts or stops scheduler and controller-manager by starting the engine anew. Run must be at work.
 func (b *Builtin) SetControlPlane(ctx context.Context, on bool) error {
-	b.mu.Lock()
-	b.wants = on
-	b.mu.Unlock()
+	b.wants.Store(on)
 	select {
 	case b.wake <- struct{}{}:
 	default:
 	}
-	return b.status.wait(ctx, func(s State) bool {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return s.Phase == Ready && b.runs == on
-	})
+	return b.wait(ctx, func(s State) bool { return s.Phase == Ready && b.runs.Load() == on })
 }
 
 func (b *Builtin) path(name string) string { return filepath.Join(b.cfg.RunDir, name) }
 func (b *Builtin) pidFile() string         { return b.path("engine.pid") }
 func (b *Builtin) logFile() string         { return filepath.Join(b.cfg.DataDir, "server.log") }
 
-func (b *Builtin) wanted() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.wants
-}
-
-func (b *Builtin) nowRuns(controls bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.runs = controls
-}
-
 // sleep returns after d, when something else is wanted, or when ctx ends.
 func (b *Builtin) sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-b.wake:
 	case <-ctx.Done():
 	}
@@ -289,25 +268,3 @@ func bounded(line string) string {
 }
 
 const logLimit = 32 << 20
-
-// trimLog bounds the log of a running engine: what is in it moves to one older file. The engine appends, so it
-// goes on at the new end.
-func trimLog(path string) {
-	st, err := os.Stat(path)
-	if err != nil || st.Size() < logLimit {
-		return
-	}
-	src, err := os.Open(path)
-	if err != nil {
-		return
-	}
-	defer src.Close()
-	dst, err := os.OpenFile(path+".1", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return
-	}
-	defer dst.Close()
-	if _, err := io.Copy(dst, src); err == nil {
-		_ = os.Truncate(path, 0)
-	}
-}

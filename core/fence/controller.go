@@ -76,5 +76,6 @@ func guestsAndTravellers() predicate.Predicate {
 
 func movedOrEnded(e event.UpdateEvent) bool {
 	a, b := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
-	return a.UID != b.UID || a.Spec.NodeName != b.Spec.NodeName || over(a) != over(b) || !maps.Equal(a.Labels, b.Labels) || !slices.Equal(a.Status.PodIPs, b.Status.PodIPs)
+	return a.UID != b.UID || a.Spec.NodeName != b.Spec.NodeName || v1alpha1.Ended(a.Status.Phase) != v1alpha1.Ended(b.Status.Phase) ||
+		!maps.Equal(a.Labels, b.Labels) || !slices.Equal(a.Status.PodIPs, b.Status.PodIPs)
 }

@@ -4,6 +4,7 @@ package fence
 
 import (
 	"context"
+	"reflect"
 	"sync"
 
 	"github.com/google/nftables"
@@ -12,16 +13,16 @@ import (
 
 // Fence keeps the table. Its methods may be called from anywhere.
 type Fence struct {
-	cfg    Config
-	kernel kernel
-	look   func() (surroundings, error)
+	cfg      Config
+	kernel   kernel
+	readHost func() (hostState, error)
 
 	allowed allowance
 
 	mu      sync.Mutex
 	told    bool // Set was called: without, a table of the process before is better than ours
 	rel     Relations
-	host    surroundings
+	host    hostState
 	written *plan    // by this process; nil when what is in the kernel is somebody else's
 	size    uint32   // of the tables, as the kernel counts
 	limits  *buckets // of the table of limits, as this process wrote it
@@ -35,8 +36,8 @@ func New(cfg Config) (*Fence, error) {
 	}
 	return &Fence{
 		cfg: cfg, allowed: allowed,
-		kernel: kernel{open: func() (*nftables.Conn, error) { return nftables.New() }},
-		look:   func() (surroundings, error) { return lookAround(&netlink.Handle{}, cfg.Group) },
+		kernel:   kernel{open: func() (*nftables.Conn, error) { return nftables.New() }},
+		readHost: func() (hostState, error) { return readHost(&netlink.Handle{}, cfg.Group) },
 	}, nil
 }
 
@@ -57,7 +58,7 @@ func (f *Fence) Set(rel Relations) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.rel, f.told = rel, true
-	host, err := f.look()
+	host, err := f.readHost()
 	if err != nil {
 		return err
 	}
@@ -83,7 +84,7 @@ func (f *Fence) refresh() error {
 func (f *Fence) compare() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	host, err := f.look()
+	host, err := f.readHost()
 	if err != nil {
 		return err
 	}
@@ -99,7 +100,7 @@ func (f *Fence) compare() error {
 		f.cfg.Log.Warn("the fence around guests was taken away, putting it up again")
 		f.written = nil
 	}
-	current := f.written != nil && host.equal(f.host) && (f.limits != nil || f.limited != nil)
+	current := f.written != nil && reflect.DeepEqual(host, f.host) && (f.limits != nil || f.limited != nil)
 	if !lost && (current || !f.told) {
 		return nil
 	}

@@ -123,14 +123,11 @@ func (ch chain) of(t *nftables.Table) *nftables.Chain {
 }
 
 func (s set) of(t *nftables.Table) *nftables.Set {
-	return &nftables.Set{Table: t, Name: s.name, KeyType: s.key, Interval: s.ranges, IsMap: s.verdicts, DataType: s.data()}
-}
-
-func (s set) data() nftables.SetDatatype {
+	out := &nftables.Set{Table: t, Name: s.name, KeyType: s.key, Interval: s.ranges, IsMap: s.verdicts}
 	if s.verdicts {
-		return nftables.TypeVerdict
+		out.DataType = nftables.TypeVerdict
 	}
-	return nftables.SetDatatype{}
+	return out
 }
 
 // alike tells whether two plans differ in the elements of address sets only. Those of ranges change together with

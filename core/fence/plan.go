@@ -15,15 +15,11 @@ import (
 	"kith.dev/core/netplan"
 )
 
-// surroundings are what the fence follows of the host.
-type surroundings struct {
+// hostState is what the fence follows of the host.
+type hostState struct {
 	links   map[string][]netip.Addr // addresses by the UID of the guest at the other end of a marked link
 	routers []netip.Addr            // the next hops of default routes
 	uplinks []string                // devices of default routes without a next hop, such as a VPN's
-}
-
-func (s surroundings) equal(t surroundings) bool {
-	return maps.EqualFunc(s.links, t.links, slices.Equal[[]netip.Addr]) && slices.Equal(s.routers, t.routers) && slices.Equal(s.uplinks, t.uplinks)
 }
 
 // A plan is a whole table as a value.
@@ -59,6 +55,7 @@ const (
 	ownSet     = "abroad-pods" // the owner's pods there
 	closedSet  = "closed"      // ranges that are not the internet
 	homesSet   = "homes"       // peers' ranges
+	linkedSet  = "linked"      // those of all peers with a contract, in either role
 )
 
 // private are the blocks that do not belong to the internet (RFC 6890); 169.254.169.254, where clouds keep
@@ -71,7 +68,7 @@ var private = []netip.Prefix{
 }
 
 // planOf makes the table from all that is known.
-func planOf(cfg Config, rel Relations, host surroundings) plan {
+func planOf(cfg Config, rel Relations, host hostState) plan {
 	tenants := slices.Clone(rel.Tenants)
 	slices.SortFunc(tenants, func(a, b Tenant) int { return bytes.Compare([]byte(a.Consumer), []byte(b.Consumer)) })
 	owner := map[netip.Addr]string{}
@@ -91,6 +88,11 @@ func planOf(cfg Config, rel Relations, host surroundings) plan {
 	for _, at := range rel.Providers {
 		abroad, own = append(abroad, at.Ranges...), append(own, at.Pods...)
 	}
+	homes := rel.homes()
+	var linked []netip.Prefix
+	for _, h := range homes {
+		linked = append(linked, h.ranges...)
+	}
 	p := plan{sets: []set{
 		{name: guestsSet, key: nftables.TypeIPAddr, elements: addresses(slices.Collect(maps.Keys(owner)))},
 		{name: tenantsMap, key: nftables.TypeIPAddr, verdicts: true},
@@ -98,6 +100,7 @@ func planOf(cfg Config, rel Relations, host surroundings) plan {
 		{name: uplinksSet, key: nftables.TypeIFName, elements: interfaces(host.uplinks)},
 		{name: abroadSet, key: nftables.TypeIPAddr, ranges: true, elements: spans(abroad)},
 		{name: ownSet, key: nftables.TypeIPAddr, elements: addresses(own)},
+		{name: linkedSet, key: nftables.TypeIPAddr, ranges: true, elements: spans(linked)},
 		{name: closedSet, key: nftables.TypeIPAddr, ranges: true, elements: spans(append(slices.Clone(private), cfg.Pods, cfg.Services))},
 	}}
 	for _, t := range tenants {
@@ -115,12 +118,11 @@ func planOf(cfg Config, rel Relations, host surroundings) plan {
 		}
 	}
 	slices.SortFunc(p.sets[1].elements, byKey)
-	homes := rel.homes()
 	for _, h := range homes {
 		p.sets = append(p.sets, set{name: homeSet(h.peer), key: nftables.TypeIPAddr, ranges: true, elements: spans(h.ranges)})
 	}
 	p.chains, p.buckets = cfg.chains(tenants, homes), bucketsOf(owner, homes)
-	return cfg.withHost(p, rel)
+	return p
 }
 
 func (t Tenant) chain() string  { return "tenant-" + t.Consumer }
@@ -131,7 +133,7 @@ func homeSet(peer string) string { return "home-" + peer }
 
 // addresses of a guest. With marked links they come from the kernel; what a status says may lag, and names the
 // node's own address for a pod of the host's network.
-func (c Config) addresses(g Guest, host surroundings) (list []netip.Addr) {
+func (c Config) addresses(g Guest, host hostState) (list []netip.Addr) {
 	all := g.Addresses
 	if c.Group != 0 {
 		all = host.links[g.UID]

@@ -48,7 +48,7 @@ func (o objects) relations() Relations {
 	}
 	for _, pod := range o.pods {
 		consumer := pod.Labels[v1alpha1.LabelConsumer]
-		if !isConsumer(consumer) || over(&pod) {
+		if !isConsumer(consumer) || v1alpha1.Ended(pod.Status.Phase) {
 			continue
 		}
 		t := tenant(consumer)
@@ -67,7 +67,7 @@ func (o objects) relations() Relations {
 func (o objects) abroad(p v1alpha1.Peer) (list []netip.Addr) {
 	ranges := p.Status.Network.Aliases()
 	for _, pod := range o.pods {
-		if pod.Spec.NodeName != v1alpha1.VirtualNodePrefix+p.Name || pod.Labels[v1alpha1.LabelConsumer] != "" || over(&pod) || pod.Spec.HostNetwork {
+		if pod.Spec.NodeName != v1alpha1.VirtualNodePrefix+p.Name || pod.Labels[v1alpha1.LabelConsumer] != "" || v1alpha1.Ended(pod.Status.Phase) || pod.Spec.HostNetwork {
 			continue
 		}
 		for _, ip := range pod.Status.PodIPs {
@@ -94,11 +94,6 @@ func (o objects) roles(peer string) (consumes, provides bool) {
 // isConsumer keeps what cannot be a compact ID out of the names of chains. Only the owner can write that label.
 func isConsumer(label string) bool {
 	return label != "" && len(label) <= 64 && strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
-}
-
-// over: a pod that ended gave its address back; somebody else may have it.
-func over(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 func guestOf(pod *corev1.Pod) Guest {

@@ -26,6 +26,8 @@ func (c Config) chains(tenants []Tenant, homes []home) []chain {
 		{name: "to-guest", rules: c.toGuest()},
 		{name: "errors-of-guests", rules: errorsOfGuests(tenants)},
 		{name: "errors-of-peers", rules: errorsOfPeers(homes)},
+		{name: "output", hook: nftables.ChainHookOutput, priority: *nftables.ChainPriorityFilter, rules: [][]expr.Any{rule(to(c.Tunnel), goTo("host-to-tunnel"))}},
+		{name: "host-to-tunnel", rules: hostToTunnel()},
 	}
 	if c.Group != 0 {
 		// Before connections are tracked. A guest's link leads to one address, and only from there it sends.
@@ -94,6 +96,13 @@ func tunnelToHost() [][]expr.Any {
 		rule(sourceIn(ownSet), accept()),
 		drop(),
 	}
+}
+
+// hostToTunnel: this host's own traffic into the tunnel goes to peers only. What a route leads there that should not be (one that
+// was left, or a mistake of somebody's) is told at once that it may not, instead of being handed to a peer. That is the API
+// server's way to webhooks that run there, and what `kith doctor` sends; answers to what came by the tunnel pass anyway.
+func hostToTunnel() [][]expr.Any {
+	return [][]expr.Any{acceptAnswers(), rule(destinationIn(linkedSet), accept()), reject()}
 }
 
 // guest: one that is not known yet gets DNS and silence, so that it tries again in a moment.

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"kith.dev/core/hostnet"
 )
 
@@ -27,20 +25,11 @@ func watch(ctx context.Context, kernel *hostnet.Changes, look func() error) erro
 		return fmt.Errorf("fence: %w", err)
 	}
 	defer stop()
-	socket, err := hostnet.Subscribe(unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES)
+	tables, forget, err := hostnet.Tables(func([]byte) bool { return true })
 	if err != nil {
-		return fmt.Errorf("fence: watch nftables: %w", err)
+		return fmt.Errorf("fence: %w", err)
 	}
-	defer socket.Close()
-	tables, failed := make(chan struct{}, 1), make(chan error, 1)
-	go func() {
-		failed <- hostnet.Read(socket, func([]byte) {
-			select {
-			case tables <- struct{}{}:
-			default:
-			}
-		})
-	}()
+	defer forget()
 	for {
 		var retry <-chan time.Time
 		if err := look(); err != nil {
@@ -59,10 +48,11 @@ func watch(ctx context.Context, kernel *hostnet.Changes, look func() error) erro
 			if !ok {
 				return errors.New("fence: the kernel tells of links and routes no more")
 			}
-		case <-tables:
+		case _, ok := <-tables:
+			if !ok {
+				return errors.New("fence: the kernel tells of nftables no more")
+			}
 		case <-retry:
-		case err := <-failed:
-			return fmt.Errorf("fence: %w", err)
 		case <-ctx.Done():
 			return nil
 		}

@@ -25,7 +25,6 @@ type Config struct {
 	Device     string         // name of the TUN device, such as kith0
 	Address    netip.Addr     // our own address on it, inside the pods' range, so that it has an alias too
 	ListenPort uint16         // UDP
-	MTU        int            // of the device; zero means DefaultMTU
 	PrivateKey PrivateKey     //
 	Reserved   []netip.Prefix // this cluster's own ranges (pods, services): never used as an alias
 	HostPorts  []uint16       // TCP ports on this host's own addresses that peers may connect to, such as the API server's
@@ -43,28 +42,27 @@ type Gateway struct {
 	cfg   Config
 	table atomic.Pointer[datapath.Table]
 	drops datapath.Drops
-	shook shook
+	allUp atomic.Bool // no handshake brings another tunnel up
+	soon  atomic.Bool // looks whether one came up are on their way
 
-	mu     sync.Mutex // guards what follows; the data path needs only table, drops and shook
+	mu     sync.Mutex // guards what follows; the data path needs only what is above
 	peers  map[string]*route
-	lives  map[string]*life // by ID
+	gone   bool // a peer was removed whose tunnel was up, and nobody was told yet
 	around datapath.Host
-	lapped []string // IDs of the peers that Config.Overlaps is about, sorted
-	live   *engine  // nil when the device is down
+	lapped []string   // IDs of the peers that Config.Overlaps is about, sorted
+	live   *wireguard // nil when the device is down
 }
 
-// route pairs a peer with the MTU towards it, and whether its tunnel was up when it was looked at last.
+// route pairs a peer with the MTU towards it, whether its tunnel was up when it was looked at last, and what was heard of it.
 type route struct {
 	Peer
-	mtu int
-	up  *atomic.Bool
+	mtu  int
+	up   *atomic.Bool
+	life liveness
 }
 
 // New checks the configuration; nothing is touched before Run.
 func New(cfg Config) (*Gateway, error) {
-	if cfg.MTU == 0 {
-		cfg.MTU = DefaultMTU
-	}
 	switch {
 	case cfg.Device == "" || len(cfg.Device) > 15:
 		return nil, fmt.Errorf("gateway: device name %q must have 1 to 15 characters", cfg.Device)
@@ -72,14 +70,12 @@ func New(cfg Config) (*Gateway, error) {
 		return nil, fmt.Errorf("gateway: address %s is not IPv4", cfg.Address)
 	case cfg.ListenPort == 0:
 		return nil, errors.New("gateway: a UDP port is needed, for peers must find it again after a restart")
-	case cfg.MTU < minMTU || cfg.MTU > 9000:
-		return nil, fmt.Errorf("gateway: MTU %d must be %d to 9000", cfg.MTU, minMTU)
 	case cfg.PrivateKey.IsZero():
 		return nil, errors.New("gateway: no private key")
 	case cfg.Log == nil:
 		return nil, errors.New("gateway: no logger")
 	}
-	g := &Gateway{cfg: cfg, peers: map[string]*route{}, lives: map[string]*life{}}
+	g := &Gateway{cfg: cfg, peers: map[string]*route{}}
 	g.around = datapath.Host{Self: cfg.Address, Port: cfg.ListenPort, Open: cfg.HostPorts}
 	g.table.Store(datapath.New(g.around, nil))
 	return g, nil
@@ -108,10 +104,11 @@ func (g *Gateway) SetPeer(p Peer) error {
 			return fmt.Errorf("gateway: peer %s refused: %w", p.ID, err)
 		}
 	}
-	r := &route{Peer: p, mtu: g.cfg.MTU, up: new(atomic.Bool)}
+	r := &route{mtu: DefaultMTU, up: new(atomic.Bool)}
 	if old := g.peers[p.ID]; old != nil {
-		r.mtu, r.up = old.mtu, old.up
+		*r = *old
 	}
+	r.Peer = p
 	g.peers[p.ID] = r
 	g.rebuild()
 	if g.live == nil {
@@ -131,11 +128,12 @@ func (g *Gateway) SetPeer(p Peer) error {
 func (g *Gateway) RemovePeer(id string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if _, ok := g.peers[id]; !ok {
+	r, ok := g.peers[id]
+	if !ok {
 		return nil
 	}
+	g.gone = g.gone || r.up.Load()
 	delete(g.peers, id)
-	delete(g.lives, id)
 	g.rebuild()
 	if g.live == nil {
 		return nil
@@ -194,37 +192,37 @@ func (g *Gateway) rebuild() {
 		all = append(all, datapath.Peer{Pair: r.Pair, MTU: r.mtu, Up: r.up})
 	}
 	g.table.Store(datapath.New(g.around, all))
-	g.shook.allUp.Store(false) // until they are looked at again
+	g.allUp.Store(false) // until they are looked at again
 }
 
 // Run brings the device up and keeps it so until ctx ends, which is no error. It may be called again after it
 // returned. When it ends, the device and its routes are gone; nothing else stays behind.
 func (g *Gateway) Run(ctx context.Context) error {
-	e, err := g.open(ctx)
+	w, err := g.open(ctx)
 	if err != nil {
 		return fmt.Errorf("gateway: %w", err)
 	}
 	defer g.tell()
-	defer g.close(e)
-	return g.watch(ctx, e)
+	defer g.close(w)
+	return g.watch(ctx, w)
 }
 
-func (g *Gateway) open(ctx context.Context) (*engine, error) {
-	e, err := newEngine(ctx, g.cfg, &tap{table: &g.table, drops: &g.drops}, g.handshake)
+func (g *Gateway) open(ctx context.Context) (*wireguard, error) {
+	w, err := newWireGuard(ctx, g.cfg, &tap{table: &g.table, drops: &g.drops}, g.handshake)
 	if err != nil {
 		return nil, err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.live != nil {
-		e.close()
+		w.close()
 		return nil, errors.New("is already running")
 	}
-	g.live = e
+	g.live = w
 	for _, r := range g.peers {
-		if err := e.setPeer(r.Peer); err != nil {
+		if err := w.setPeer(r.Peer); err != nil {
 			g.live = nil
-			e.close()
+			w.close()
 			return nil, fmt.Errorf("peer %s: %w", r.ID, err)
 		}
 	}
@@ -234,14 +232,14 @@ func (g *Gateway) open(ctx context.Context) (*engine, error) {
 	for _, r := range g.peers {
 		g.greet(r.Peer)
 	}
-	return e, nil
+	return w, nil
 }
 
-func (g *Gateway) close(e *engine) {
+func (g *Gateway) close(w *wireguard) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.live = nil
-	e.close()
+	w.close()
 }
 
 // resync is how often the state of the host is compared with what is wanted, for events that were missed.

@@ -12,7 +12,7 @@ const staleAfter = 180 * time.Second
 
 // Stats is what is known of the tunnel to one peer.
 type Stats struct {
-	Up             bool           // there was a handshake in the last three minutes, and the peer answers (see life)
+	Up             bool           // there was a handshake in the last three minutes, and the peer answers (see liveness)
 	LastHandshake  time.Time      // zero: never since the gateway started
 	Heard          time.Time      // when something came for the last time, to within 15 s; zero: never
 	Received, Sent uint64         // bytes of tunnel traffic, with its overhead
@@ -68,9 +68,8 @@ func (g *Gateway) statsLocked() map[string]Stats {
 		s.MTU = r.mtu
 		s.Up = !s.LastHandshake.IsZero() && time.Since(s.LastHandshake) < staleAfter
 		if g.live != nil && s.Received > 0 {
-			l := g.lifeOf(id)
-			l.note(s.Received, time.Now())
-			s.Heard, s.Up = l.heard, s.Up && !l.silent()
+			r.life.note(s.Received, time.Now())
+			s.Heard, s.Up = r.life.heard, s.Up && !r.life.silent()
 		}
 		if !s.Endpoint.IsValid() {
 			s.Endpoint = r.Endpoint

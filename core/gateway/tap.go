@@ -18,7 +18,7 @@ type tap struct {
 	tun.Device
 	table             *atomic.Pointer[datapath.Table]
 	drops             *datapath.Drops
-	outbound, inbound *pipe
+	outbound, inbound *inFlight
 }
 
 // Read gets packets that leave for the peers. WireGuard skips those of size 0.

@@ -87,7 +87,7 @@ func (h *Host) watchForViews(mgr manager.Manager) error {
 			return fmt.Errorf("view of %ss: %w", kind, err)
 		}
 	}
-	h.Reconciler.Heard = own[viewEvent].GetStore().List
+	h.Reconciler.PodEvents = own[viewEvent].GetStore().List
 	begin := &onDemand{informers: own, ready: make(chan context.Context, 1)}
 	h.views.begin = begin.do
 	return mgr.Add(manager.RunnableFunc(begin.run))
@@ -129,7 +129,7 @@ func (h *Host) namespaceChanged(o any, gone bool) {
 	tw, known, is := h.Contracts.NamespaceChanged(ns, gone)
 	if known || is {
 		h.views.twinChanged(tw, !is)
-		h.Book.MarkDirty(tw.Contract)
+		h.Allocations.MarkDirty(tw.Contract)
 	}
 }
 
@@ -150,7 +150,7 @@ func (h *Host) eventsOfPods(c kubernetes.Interface) cache.SharedIndexInformer {
 	_ = informer.SetTransform(func(o any) (any, error) {
 		if event, ok := o.(*corev1.Event); ok {
 			event.ManagedFields = nil
-			if h.Contracts.Look(event.Namespace) == nil {
+			if h.Contracts.TermsIn(event.Namespace) == nil {
 				return &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: event.Namespace, Name: event.Name, UID: event.UID, ResourceVersion: event.ResourceVersion}}, nil
 			}
 		}

@@ -44,7 +44,7 @@ func (s *shelved) List() (list []any) {
 
 // gallery is a Host whose views are of what the test puts there, with two consumers.
 type gallery struct {
-	*desk
+	*provider
 	host       *Host
 	bob, carol grants.Consumer
 	shelves    map[string]*shelved
@@ -54,8 +54,8 @@ func newGallery(t *testing.T) *gallery {
 	peer, bob := peerOf("bob", 1)
 	other, carol := peerOf("carol", 2)
 	cb, cc := contractWith("bob", "contractb"), contractWith("carol", "contractc")
-	g := &gallery{desk: newDesk(t, peer, other, cb, cc), bob: bob, carol: carol, shelves: map[string]*shelved{}}
-	g.host = &Host{client: g.client, Contracts: g.contracts, Tenants: g.tenants, Book: g.book, log: slog.New(slog.DiscardHandler)}
+	g := &gallery{provider: newProvider(t, peer, other, cb, cc), bob: bob, carol: carol, shelves: map[string]*shelved{}}
+	g.host = &Host{client: g.client, Contracts: g.contracts, Tenants: g.tenants, Allocations: g.allocations, log: slog.New(slog.DiscardHandler)}
 	g.host.views = newViews(g.contracts, nil, g.host.log)
 	for _, kind := range []string{viewOffloaded, viewPod, viewEvent, "Secret"} {
 		g.shelves[kind] = &shelved{all: map[string]any{}}
@@ -306,12 +306,12 @@ func TestASlowReaderIsToldTheNewestOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		w := &slow{ResponseWriter: httptest.NewRecorder(), goOn: make(chan struct{})}
-		one := newViewer(cancel)
+		one := newStream(cancel)
 		done := make(chan error)
 		go func() {
-			done <- one.send(ctx, w, func(viewed) bool { return true }, http.NewResponseController(w))
+			done <- one.send(ctx, w, func(objectRef) bool { return true }, http.NewResponseController(w))
 		}()
-		ref := func(i int) viewed { return viewed{viewPod, bobsShop, fmt.Sprintf("web-%d", i)} }
+		ref := func(i int) objectRef { return objectRef{viewPod, bobsShop, fmt.Sprintf("web-%d", i)} }
 		put := func(i int, phase corev1.PodPhase, gone bool) {
 			pod := guestPod(bobsShop, ref(i).name)
 			pod.Status.Phase = phase
@@ -351,21 +351,21 @@ func TestASlowReaderIsToldTheNewestOnce(t *testing.T) {
 
 func TestAReaderThatIsTooFarBehindIsCut(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
-	one := newViewer(cancel)
-	for i := range maxUntold + 1 {
-		one.put(viewed{viewEvent, bobsShop, fmt.Sprint(i)}, nil, false)
+	one := newStream(cancel)
+	for i := range maxPending + 1 {
+		one.put(objectRef{viewEvent, bobsShop, fmt.Sprint(i)}, nil, false)
 	}
-	if ctx.Err() == nil || len(one.queue) > maxUntold {
+	if ctx.Err() == nil || len(one.queue) > maxPending {
 		t.Errorf("%d objects wait", len(one.queue))
 	}
 }
 
 // What was told of in a namespace that is another's by now is gone, and no more is told of it than that.
 func TestNothingOfANamespaceIsToldThatIsTheOwnNoMore(t *testing.T) {
-	one, mine := newViewer(func(error) {}), true
-	ref := viewed{viewPod, bobsShop, "web"}
+	one, mine := newStream(func(error) {}), true
+	ref := objectRef{viewPod, bobsShop, "web"}
 	line := func(gone bool) string {
-		text, err := one.line(ref, untold{guestPod(bobsShop, "web"), gone}, func(viewed) bool { return mine })
+		text, err := one.line(ref, latest{guestPod(bobsShop, "web"), gone}, func(objectRef) bool { return mine })
 		if err != nil {
 			t.Fatal(err)
 		}

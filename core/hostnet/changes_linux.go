@@ -24,7 +24,7 @@ func (c *Changes) Listen(kinds Kinds) (changed <-chan struct{}, stop func(), err
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.socket == nil {
-		c.socket, err = Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
+		c.socket, err = subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
 			unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
 		if err != nil {
 			return nil, nil, fmt.Errorf("watch links and routes: %w", err)
@@ -45,7 +45,7 @@ func (c *Changes) Listen(kinds Kinds) (changed <-chan struct{}, stop func(), err
 }
 
 func (c *Changes) read(socket *os.File) {
-	_ = Read(socket, func(news []byte) { c.tell(kindsOf(news)) })
+	_ = read(socket, func(news []byte) { c.tell(kindsOf(news)) })
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.socket != socket { // nobody listened any more
@@ -100,8 +100,31 @@ func kindsOf(news []byte) (kinds Kinds) {
 	return kinds
 }
 
-// Subscribe opens a socket that hears of changes of the groups of a netlink protocol. Reads end when it is closed.
-func Subscribe(protocol int, groups ...int) (*os.File, error) {
+// Tables gives a channel like Listen's for nftables: it holds a token when a table may have changed about which what the kernel
+// said (nfnetlink) matters; of what was lost nobody is asked. Call stop in the end.
+func Tables(matters func(news []byte) bool) (changed <-chan struct{}, stop func(), err error) {
+	socket, err := subscribe(unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES)
+	if err != nil {
+		return nil, nil, fmt.Errorf("watch nftables: %w", err)
+	}
+	one := make(chan struct{}, 1)
+	go func() {
+		defer close(one)
+		_ = read(socket, func(news []byte) {
+			if len(news) > 0 && !matters(news) {
+				return
+			}
+			select {
+			case one <- struct{}{}:
+			default:
+			}
+		})
+	}()
+	return one, func() { socket.Close() }, nil
+}
+
+// subscribe opens a socket that hears of changes of the groups of a netlink protocol. Reads end when it is closed.
+func subscribe(protocol int, groups ...int) (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, protocol)
 	if err != nil {
 		return nil, err
@@ -118,8 +141,8 @@ func Subscribe(protocol int, groups ...int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "netlink"), nil
 }
 
-// Read calls heard with what comes, and with nothing when some was lost, which is news as well. It returns why it ended.
-func Read(socket *os.File, heard func(news []byte)) error {
+// read calls heard with what comes, and with nothing when some was lost, which is news as well. It returns why it ended.
+func read(socket *os.File, heard func(news []byte)) error {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := socket.Read(buf)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/netip"
+	"slices"
 )
 
 // DefaultPool is where aliases come from, in this order. The first block is rarely a LAN's and has room for 64
@@ -53,8 +54,8 @@ func search(block netip.Prefix, bits int, taken []netip.Prefix, start uint64) (n
 	base := uint64(Number(block.Addr()))
 	for step, i := uint64(0), start%n; step < n; {
 		p := netip.PrefixFrom(addrOf(uint32(base+i*size)), bits)
-		hit, ok := firstOverlap(p, taken)
-		if !ok {
+		hit := slices.IndexFunc(taken, p.Overlaps)
+		if hit < 0 {
 			if CheckRange(p) == nil {
 				return p, true
 			}
@@ -62,8 +63,8 @@ func search(block netip.Prefix, bits int, taken []netip.Prefix, start uint64) (n
 			continue
 		}
 		jump := uint64(1)
-		if hit.Bits() < bits { // a wider range: go to its end
-			end := (uint64(Number(hit.Masked().Addr())) + uint64(1)<<(32-hit.Bits()) - base) / size
+		if wide := taken[hit]; wide.Bits() < bits { // go to its end
+			end := (uint64(Number(wide.Masked().Addr())) + uint64(1)<<(32-wide.Bits()) - base) / size
 			jump = end - i
 		}
 		if i+jump >= n {
@@ -76,16 +77,4 @@ func search(block netip.Prefix, bits int, taken []netip.Prefix, start uint64) (n
 }
 
 // Free reports whether a range overlaps nothing that is taken.
-func Free(p netip.Prefix, taken []netip.Prefix) bool {
-	_, hit := firstOverlap(p, taken)
-	return !hit
-}
-
-func firstOverlap(p netip.Prefix, taken []netip.Prefix) (netip.Prefix, bool) {
-	for _, t := range taken {
-		if t.Overlaps(p) {
-			return t, true
-		}
-	}
-	return netip.Prefix{}, false
-}
+func Free(p netip.Prefix, taken []netip.Prefix) bool { return !slices.ContainsFunc(taken, p.Overlaps) }

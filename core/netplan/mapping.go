@@ -3,6 +3,7 @@ package netplan
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 )
 
 // Mapping is one range of addresses under its two names: Real as its owner uses it, Alias as the other side sees
@@ -90,19 +91,12 @@ func CheckRange(p netip.Prefix) error {
 	case p != p.Masked():
 		return fmt.Errorf("%s has host bits, %s was meant", p, p.Masked())
 	}
-	for _, u := range unusable {
-		if u.Overlaps(p) {
-			return fmt.Errorf("%s lies in %s, which no cluster can use", p, u)
-		}
+	if i := slices.IndexFunc(unusable, p.Overlaps); i >= 0 {
+		return fmt.Errorf("%s lies in %s, which no cluster can use", p, unusable[i])
 	}
 	return nil
 }
 
 func isPrivate(p netip.Prefix) bool {
-	for _, q := range private {
-		if q.Bits() <= p.Bits() && q.Contains(p.Addr()) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(private, func(q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) })
 }

@@ -36,10 +36,7 @@ func (b *Backend) problems(ctx context.Context, engine api.Engine, peers []direc
 			Severity: api.SeverityWarning, What: "the local Kubernetes is " + string(engine.State), Why: engine.Why, Do: "`kith doctor` looks closer",
 		})
 	}
-	var tunnels map[string]gateway.Stats
-	if b.Gateway != nil {
-		tunnels = b.Gateway.StatsAll()
-	}
+	tunnels := b.tunnels()
 	now := time.Now()
 	for _, k := range peers {
 		if k.Peer != nil {

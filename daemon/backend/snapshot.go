@@ -83,23 +83,25 @@ func watchDisk(ctx context.Context, disk func() (room, trouble string), ring fun
 
 // TellDesktops notifies those who follow the snapshot when an object changes that it is made of.
 func (b *Backend) TellDesktops(ctx context.Context, mgr manager.Manager) error {
-	for _, obj := range []client.Object{
-		&v1alpha1.Peer{}, &v1alpha1.Contract{}, &v1alpha1.PeeringRequest{}, &v1alpha1.Advertisement{}, &v1alpha1.SharingPolicy{},
-		&corev1.Node{}, &corev1.Pod{},
-	} {
-		informer, err := mgr.GetCache().GetInformer(ctx, obj, cache.BlockUntilSynced(false))
+	return Watch(ctx, mgr, toolscache.ResourceEventHandlerFuncs{
+		AddFunc: b.notifyFor,
+		UpdateFunc: func(was, obj any) {
+			if !heartbeat(was, obj) {
+				b.notifyFor(obj)
+			}
+		},
+		DeleteFunc: b.notifyFor,
+	}, &v1alpha1.Peer{}, &v1alpha1.Contract{}, &v1alpha1.PeeringRequest{}, &v1alpha1.Advertisement{}, &v1alpha1.SharingPolicy{}, &corev1.Node{}, &corev1.Pod{})
+}
+
+// Watch has events of objects of these kinds handled, from the cache that the controllers share.
+func Watch(ctx context.Context, mgr manager.Manager, handler toolscache.ResourceEventHandler, kinds ...client.Object) error {
+	for _, kind := range kinds {
+		informer, err := mgr.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 		if err != nil {
 			return err
 		}
-		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc: b.notifyOf,
-			UpdateFunc: func(was, obj any) {
-				if !heartbeat(was, obj) {
-					b.notifyOf(obj)
-				}
-			},
-			DeleteFunc: b.notifyOf,
-		}); err != nil {
+		if _, err := informer.AddEventHandler(handler); err != nil {
 			return err
 		}
 	}
@@ -124,8 +126,8 @@ func heartbeat(was, is any) bool {
 	return equality.Semantic.DeepEqual(still(before), still(after))
 }
 
-// notifyOf notifies, except for pods that stay at home.
-func (b *Backend) notifyOf(obj any) {
+// notifyFor notifies of an object, except for pods that stay at home.
+func (b *Backend) notifyFor(obj any) {
 	if gone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
 		obj = gone.Obj
 	}

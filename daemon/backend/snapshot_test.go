@@ -113,7 +113,7 @@ func TestDesktopsHearOfPodsThatAreNotJustAtHome(t *testing.T) {
 			"gone, at home": {toolscache.DeletedFinalStateUnknown{Obj: home}, false}, "gone, a guest": {toolscache.DeletedFinalStateUnknown{Obj: guest}, true},
 			"a peer": {&v1alpha1.Peer{}, true},
 		} {
-			if got := rung(d, func() { d.notifyOf(tc.obj) }); got != tc.want {
+			if got := rung(d, func() { d.notifyFor(tc.obj) }); got != tc.want {
 				t.Errorf("%s: heard %t, want %t", name, got, tc.want)
 			}
 		}

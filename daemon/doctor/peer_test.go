@@ -61,9 +61,9 @@ func TestPeerIsFollowedAsFarAsItGoes(t *testing.T) {
 		return Peer{
 			Name: "bob", ID: who.ID(), Me: someone(t), Addresses: []string{"127.0.0.1:1", address}, Port: 6450,
 			Contracts: []peering.ContractRef{signed},
-			Books:     func(context.Context) ([]peering.ContractRef, error) { return []peering.ContractRef{signed}, nil },
+			Theirs:    func(context.Context) ([]peering.ContractRef, error) { return []peering.ContractRef{signed}, nil },
 			HasTunnel: true, Tunnel: Tunnel{Up: true, LastHandshake: time.Now().Add(-time.Minute), Endpoint: "192.0.2.12:6450", MTU: 1420},
-			Echo: func(context.Context, int) (time.Duration, error) { return time.Millisecond, nil },
+			Ping: func(context.Context, int) (time.Duration, error) { return time.Millisecond, nil },
 			Node: func(context.Context) (Node, error) { return Node{Name: "kith-bob", Ready: true}, nil },
 		}
 	}
@@ -78,20 +78,20 @@ func TestPeerIsFollowedAsFarAsItGoes(t *testing.T) {
 		"nobody listens": {func(p *Peer) { p.Addresses = p.Addresses[:1] }, "address connect contract handshake ping mtu node", "connect fail: 127.0.0.1:1: connection refused"},
 		"no such name":   {func(p *Peer) { p.Addresses = []string{"bob.invalid:6450"} }, "address contract handshake ping mtu node", "address fail: bob.invalid:6450: name not found"},
 		"another key":    {func(p *Peer) { p.ID = someone(t).ID() }, "address connect key contract handshake ping mtu node", "key fail: " + who.ID().String()},
-		"it ended there": {func(p *Peer) { p.Books = func(context.Context) ([]peering.ContractRef, error) { return nil, nil } }, all, "contract fail: it ended there"},
+		"it ended there": {func(p *Peer) { p.Theirs = func(context.Context) ([]peering.ContractRef, error) { return nil, nil } }, all, "contract fail: it ended there"},
 		"older there":    {func(p *Peer) { p.Contracts = []peering.ContractRef{{ID: "c1", Revision: 3}} }, all, "contract warning: did not arrive"},
 		"books closed": {func(p *Peer) {
-			p.Books = func(context.Context) ([]peering.ContractRef, error) { return nil, errors.New("starting") }
+			p.Theirs = func(context.Context) ([]peering.ContractRef, error) { return nil, errors.New("starting") }
 		}, all, "contract fail: starting"},
 		"it ended here":     {func(p *Peer) { p.Contracts = nil }, "address connect key protocol clock contract", "contract warning: it ended here"},
 		"no tunnel":         {func(p *Peer) { p.HasTunnel = false }, "address connect key protocol clock contract handshake node", "handshake fail: did not exchange"},
 		"never a handshake": {func(p *Peer) { p.Tunnel.LastHandshake = time.Time{} }, all, "handshake fail: no handshake since"},
 		"handshake too old": {func(p *Peer) { p.Tunnel.Up, p.Tunnel.Why = false, "no handshake for 60 min" }, all, "handshake fail: no handshake for 60 min"},
 		"no ping": {func(p *Peer) {
-			p.Echo = func(context.Context, int) (time.Duration, error) { return 0, errors.New("no answer") }
+			p.Ping = func(context.Context, int) (time.Duration, error) { return 0, errors.New("no answer") }
 		}, "address connect key protocol clock contract handshake ping node", "ping fail: no answer"},
 		"large packets vanish": {func(p *Peer) {
-			p.Echo = func(_ context.Context, n int) (time.Duration, error) {
+			p.Ping = func(_ context.Context, n int) (time.Duration, error) {
 				if n > 1000 {
 					return 0, errors.New("no answer")
 				}

@@ -1,6 +1,7 @@
 package localapi
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 	"time"
@@ -36,9 +37,7 @@ func (b *Broker) Publish(e api.Event) {
 	if e.Time.IsZero() {
 		e.Time = b.now().UTC()
 	}
-	if e.Severity == "" {
-		e.Severity = api.SeverityInfo
-	}
+	e.Severity = cmp.Or(e.Severity, api.SeverityInfo)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e.Seq = b.next

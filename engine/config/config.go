@@ -12,6 +12,8 @@ import (
 	"regexp"
 
 	"github.com/spf13/pflag"
+
+	"kith.dev/core/netplan"
 )
 
 // Config is one laptop's cluster. Its defaults fit every laptop: that all of them have the same ranges is
@@ -22,10 +24,8 @@ type Config struct {
 	RuntimeDir string // containerd, shim, runc, ctr; cni/ and images/ below it
 	ImagesDir  string // image archives imported at start
 
-	NodeName      string
-	NodeIP        netip.Addr
-	NodeDevice    string // dummy device that holds NodeIP
-	GatewayDevice string // device of the gateway: traffic to it keeps its source address
+	NodeName string
+	NodeIP   netip.Addr
 
 	ClusterCIDR netip.Prefix // pods of the whole cluster
 	PodCIDR     netip.Prefix // pods of this node
@@ -40,7 +40,7 @@ type Config struct {
 	WriteKubeconfig string
 	PauseImage      string
 	CgroupRoot      string
-	Brain           bool   // run scheduler and controller-manager
+	ControlPlane    bool   // run scheduler and controller-manager
 	ResourceMetrics bool   // serve metrics.k8s.io
 	Expose          string // ExposeNone or ExposeLAN
 	LogLevel        string
@@ -48,23 +48,22 @@ type Config struct {
 
 // Default returns a Config that needs only a node name.
 func Default() Config {
+	usual := netplan.Usual()
 	return Config{
 		DataDir:         "/var/lib/kith/k8s",
 		RunDir:          "/run/kith/k8s",
-		NodeIP:          netip.MustParseAddr("10.42.255.1"),
-		NodeDevice:      "kith-node",
-		GatewayDevice:   "kith0",
-		ClusterCIDR:     netip.MustParsePrefix("10.42.0.0/16"),
-		PodCIDR:         netip.MustParsePrefix("10.42.0.0/24"),
-		GuestCIDR:       netip.MustParsePrefix("10.42.255.128/25"),
-		ServiceCIDR:     netip.MustParsePrefix("10.43.0.0/16"),
-		ClusterDNS:      netip.MustParseAddr("10.43.0.10"),
+		NodeIP:          usual.Node(),
+		ClusterCIDR:     usual.Pods,
+		PodCIDR:         usual.NodePods(),
+		GuestCIDR:       usual.Guests(),
+		ServiceCIDR:     usual.Services,
+		ClusterDNS:      usual.DNS(),
 		PodMTU:          1500,
-		Port:            6443,
+		Port:            netplan.APIPort,
 		DNSPort:         10053,
 		PauseImage:      "kith.dev/pause:1",
 		CgroupRoot:      "/",
-		Brain:           true,
+		ControlPlane:    true,
 		ResourceMetrics: true,
 		Expose:          ExposeNone,
 		LogLevel:        "info",
@@ -78,9 +77,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.RuntimeDir, "runtime-dir", c.RuntimeDir, "folder of containerd, containerd-shim-runc-v2, runc and ctr, with cni/ and images/ in it (default: the folder of this program)")
 	fs.StringVar(&c.ImagesDir, "images-dir", c.ImagesDir, "folder of image archives (*.tar) imported at start (default DATA-DIR/images)")
 	fs.StringVar(&c.NodeName, "node-name", c.NodeName, "name of the node (default: the host name)")
-	fs.TextVar(&c.NodeIP, "node-ip", c.NodeIP, "address of the node, put on the node device")
-	fs.StringVar(&c.NodeDevice, "node-device", c.NodeDevice, "dummy network device that holds the node address")
-	fs.StringVar(&c.GatewayDevice, "gateway-device", c.GatewayDevice, "network device of the gateway to other clusters; pods keep their address on it")
+	fs.TextVar(&c.NodeIP, "node-ip", c.NodeIP, "address of the node, put on a network device of its own")
 	fs.TextVar(&c.ClusterCIDR, "cluster-cidr", c.ClusterCIDR, "range of pod addresses of the cluster")
 	fs.TextVar(&c.PodCIDR, "pod-cidr", c.PodCIDR, "range of pod addresses of this node")
 	fs.TextVar(&c.GuestCIDR, "guest-cidr", c.GuestCIDR, "range of addresses of guests, pods of other clusters that run here")
@@ -93,7 +90,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.WriteKubeconfig, "write-kubeconfig", c.WriteKubeconfig, "where to write the administrator's kubeconfig (default DATA-DIR/admin.kubeconfig)")
 	fs.StringVar(&c.PauseImage, "pause-image", c.PauseImage, "image of the pod sandbox, found in RUNTIME-DIR/images/pause.tar")
 	fs.StringVar(&c.CgroupRoot, "cgroup-root", c.CgroupRoot, "cgroup under which pods are put")
-	fs.BoolVar(&c.Brain, "brain", c.Brain, "run scheduler and controller-manager; without them the node only executes")
+	fs.BoolVar(&c.ControlPlane, "control-plane", c.ControlPlane, "run scheduler and controller-manager; without them the node only executes")
 	fs.BoolVar(&c.ResourceMetrics, "resource-metrics", c.ResourceMetrics, "serve the resource metrics API (kubectl top, horizontal pod autoscalers); off for a metrics-server of your own")
 	fs.StringVar(&c.Expose, "expose", c.Expose, "where node ports are open: none (on the node address alone, which no LAN reaches) or lan (on the laptop's addresses)")
 	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")

@@ -10,8 +10,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -21,7 +19,9 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"kith.dev/core/process"
 )
 
 var proxies = []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"}
@@ -81,7 +81,8 @@ func (r *Runtime) Run(ctx context.Context) error {
 			}
 		}
 		began := time.Now()
-		if ended := p.wait(ctx); !ended {
+		ended := p.Wait(ctx)
+		if p.Close(); !ended {
 			return nil
 		}
 		p = nil
@@ -104,17 +105,17 @@ func (r *Runtime) Socket() string { return r.opts.Socket() }
 
 // WaitReady returns when containerd answers on its socket.
 func (r *Runtime) WaitReady(ctx context.Context) error {
-	for {
+	var why error
+	if wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (bool, error) {
 		c, err := net.DialTimeout("unix", r.opts.Socket(), time.Second)
-		if err == nil {
-			return c.Close()
+		if why = err; err == nil {
+			c.Close()
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("containerd does not answer on %s (%w); see %s", r.opts.Socket(), err, r.logFile())
-		case <-time.After(20 * time.Millisecond):
-		}
+		return err == nil, nil
+	}) != nil {
+		return fmt.Errorf("containerd does not answer on %s (%w); see %s", r.opts.Socket(), why, r.logFile())
 	}
+	return nil
 }
 
 func (r *Runtime) logFile() string { return filepath.Join(r.opts.DataDir, "containerd.log") }
@@ -135,39 +136,27 @@ func (r *Runtime) fingerprint(conf []byte) (string, error) {
 
 // adopt takes over the containerd that an earlier server started. One that is not what is wanted is ended
 // first, so that two never share one folder.
-func (r *Runtime) adopt(ctx context.Context, want string) (*process, error) {
-	b, err := os.ReadFile(r.opts.pidFile())
-	if err != nil {
-		return nil, nil // none was started
-	}
-	var pid int
-	var born, have string
-	if _, err := fmt.Sscan(string(b), &pid, &born, &have); err != nil {
+func (r *Runtime) adopt(ctx context.Context, want string) (*process.Process, error) {
+	p, startedAs := process.Find(r.opts.pidFile())
+	if p == nil {
 		return nil, nil
 	}
-	p, err := open(pid, born)
-	if err != nil {
-		return nil, nil // gone
-	}
-	if have == want && r.answers() {
-		r.log.Info("adopted the running containerd", "pid", pid)
+	if startedAs == want && r.answers() {
+		r.log.Info("adopted the running containerd", "pid", p.PID)
 		return p, nil
 	}
-	r.log.Info("replacing the running containerd, its containers live on", "pid", pid)
-	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-		if err := unix.PidfdSendSignal(p.fd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-			return nil, fmt.Errorf("end old containerd %d: %w", pid, err)
-		}
-		patience, cancel := context.WithTimeout(ctx, 10*time.Second)
-		ended := p.poll(patience)
-		cancel()
-		if ended {
-			p.close()
-			return nil, nil
-		}
+	defer p.Close()
+	r.log.Info("replacing the running containerd, its containers live on", "pid", p.PID)
+	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	defer cancel()
+	if err := p.End(ctx, patience); err != nil {
+		return nil, fmt.Errorf("old containerd %d does not end: %w; reboot", p.PID, err)
 	}
-	return nil, fmt.Errorf("old containerd %d does not end; reboot", pid)
+	return nil, nil
 }
+
+// patience is how long an old containerd has to end, when asked to and again when killed.
+const patience = 10 * time.Second
 
 func (r *Runtime) answers() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
@@ -175,30 +164,23 @@ func (r *Runtime) answers() bool {
 	return r.WaitReady(ctx) == nil
 }
 
-func (r *Runtime) start(fingerprint string) (*process, error) {
-	out, err := openLog(r.logFile())
+func (r *Runtime) start(fingerprint string) (*process.Process, error) {
+	out, err := process.OpenLog(r.logFile())
 	if err != nil {
 		return nil, err
 	}
 	defer out.Close()
 	cmd := exec.Command(r.opts.program("containerd"), "--config", r.opts.config())
 	cmd.Env = r.env
-	cmd.Stdout, cmd.Stderr = out, out // a file, never a pipe of ours: it must outlive us
+	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start containerd: %w", err)
 	}
-	go cmd.Wait() // reaps it while it is our child; p sees its end in any case
-	born, err := birth(cmd.Process.Pid)
-	if err != nil {
+	p, err := process.Hold(cmd, r.opts.pidFile(), fingerprint)
+	if errors.Is(err, process.ErrEnded) {
 		return nil, fmt.Errorf("containerd ended at once, see %s", r.logFile())
-	}
-	p, err := open(cmd.Process.Pid, born)
-	if err != nil {
-		return nil, fmt.Errorf("containerd ended at once, see %s", r.logFile())
-	}
-	line := fmt.Sprintln(cmd.Process.Pid, born, fingerprint)
-	if err := os.WriteFile(r.opts.pidFile(), []byte(line), 0o600); err != nil {
+	} else if err != nil {
 		return nil, fmt.Errorf("pid file of containerd: %w", err)
 	}
 	return p, nil
@@ -210,53 +192,13 @@ const (
 	logEvery = 10 * time.Minute
 )
 
-// openLog opens a log for appending.
-func openLog(path string) (*os.File, error) {
-	if err := trimLog(path); err != nil {
-		return nil, err
-	}
-	return os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-}
-
 // trimLogs bounds the log of a containerd that runs, until ctx ends.
 func (r *Runtime) trimLogs(ctx context.Context) {
-	tick := time.NewTicker(logEvery)
-	defer tick.Stop()
-	for {
-		if err := trimLog(r.logFile()); err != nil {
+	wait.UntilWithContext(ctx, func(context.Context) {
+		if err := process.TrimLog(r.logFile(), logLimit); err != nil {
 			r.log.Warn("the log of containerd grows", "log", r.logFile(), "err", err)
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// trimLog moves what is in a log to one older file when it is much, so that it cannot fill the disk. Who writes it appends, and so
-// goes on at the new end.
-func trimLog(path string) error {
-	src, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer src.Close()
-	if st, err := src.Stat(); err != nil || st.Size() < logLimit {
-		return err
-	}
-	dst, err := os.OpenFile(path+".1", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(dst, src)
-	if err := errors.Join(err, dst.Close()); err != nil {
-		return err
-	}
-	return os.Truncate(path, 0)
+	}, logEvery)
 }
 
 // hasAppArmor tells whether profiles can be loaded: containers of a system with AppArmor should be confined.

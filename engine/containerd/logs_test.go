@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"kith.dev/core/process"
 )
 
 // containerd outlives servers and is seldom started: its log is bounded while it runs, and what it writes next is at its new end.
@@ -15,7 +17,7 @@ func TestTheLogOfARunningContainerdIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Options{DataDir: dir}, slog.New(slog.DiscardHandler))
-		log, err := openLog(r.logFile())
+		log, err := process.OpenLog(r.logFile())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,21 +9,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/k3s-io/kine/pkg/logstructured"
 	"github.com/k3s-io/kine/pkg/logstructured/sqllog"
 	"github.com/k3s-io/kine/pkg/server"
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
+
+	"kith.dev/engine/listener"
 )
 
 // etcdVersion is what the API server is told; it decides which etcd features it uses. This is the last version of which it knows
@@ -61,11 +60,7 @@ func Open(file, socket string, log *slog.Logger) (*Store, error) {
 		stop()
 		return nil, fmt.Errorf("datastore %s: %w; if the disk is full make room, if the file is damaged restore it from a backup", file, err)
 	}
-	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		stop()
-		return nil, err
-	}
-	if s.listener, err = listen(socket); err != nil {
+	if s.listener, err = listener.Unix(socket); err != nil {
 		stop()
 		return nil, fmt.Errorf("socket of the datastore: %w", err)
 	}
@@ -103,19 +98,6 @@ func (s *Store) open(ctx context.Context, file string) (server.Backend, error) {
 	s.writers.Add(1)
 	go func() { defer s.writers.Done(); u.run(ctx, e) }()
 	return backend{kine, u, e}, nil
-}
-
-// listen makes a socket that root alone may connect to: it asks nobody who he is, and whoever speaks to it reads every
-// Secret. Nobody connects before listen(2), so the mode is set in between.
-func listen(socket string) (net.Listener, error) {
-	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		var err error
-		if outer := c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) }); outer != nil {
-			return outer
-		}
-		return err
-	}}
-	return config.Listen(context.Background(), "unix", socket)
 }
 
 // Run serves until ctx ends, then closes the database. Cancel ctx only after the API server has stopped.

@@ -12,14 +12,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/clientcmd"
-)
 
-// Labels of what kithd makes for consumers, kith.dev/core/api/v1alpha1.
-const (
-	labelManaged  = "kith.dev/managed-by"
-	labelConsumer = "kith.dev/consumer"
-	labelHome     = "kith.dev/home-namespace"
+	"kith.dev/core/api/v1alpha1"
 )
 
 const (
@@ -31,17 +25,9 @@ const (
 type watchedGuests struct{ pods, namespaces cache.SharedIndexInformer }
 
 // watchGuests watches until ctx ends. Before the first answer of the API server nobody is known.
-func watchGuests(ctx context.Context, kubeconfig string) (*watchedGuests, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
+func watchGuests(ctx context.Context, client kubernetes.Interface) (*watchedGuests, error) {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0,
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = labelManaged + "=kith" }),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.LabelManagedBy + "=" + v1alpha1.ManagedBy }),
 		informers.WithTransform(essence))
 	w := &watchedGuests{factory.Core().V1().Pods().Informer(), factory.Core().V1().Namespaces().Informer()}
 	if err := w.pods.AddIndexers(cache.Indexers{byAddress: addressesOf}); err != nil {
@@ -65,7 +51,7 @@ func essence(o any) (any, error) {
 	case *corev1.Namespace:
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}}
 		if isTwin(o) {
-			ns.Labels = map[string]string{labelConsumer: o.Labels[labelConsumer], labelHome: o.Labels[labelHome]}
+			ns.Labels = map[string]string{v1alpha1.LabelConsumer: o.Labels[v1alpha1.LabelConsumer], v1alpha1.LabelHomeNamespace: o.Labels[v1alpha1.LabelHomeNamespace]}
 		}
 		return ns, nil
 	}
@@ -74,10 +60,10 @@ func essence(o any) (any, error) {
 
 // isTwin reports whether a namespace with the labels of a twin is one, as core/hosting sees it: labels are copied to others too.
 func isTwin(ns *corev1.Namespace) bool {
-	home, consumer := ns.Labels[labelHome], ns.Labels[labelConsumer]
+	home, consumer := ns.Labels[v1alpha1.LabelHomeNamespace], ns.Labels[v1alpha1.LabelConsumer]
 	if ns.Name == home {
 		return slices.ContainsFunc(ns.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
-			return e.Manager == "kith" && e.FieldsV1 != nil && bytes.Contains(e.FieldsV1.GetRawBytes(), []byte(`"f:`+labelConsumer+`"`))
+			return e.Manager == "kith" && e.FieldsV1 != nil && bytes.Contains(e.FieldsV1.GetRawBytes(), []byte(`"f:`+v1alpha1.LabelConsumer+`"`))
 		})
 	}
 	start, ok := endsIn(ns.Name, consumer)
@@ -91,7 +77,7 @@ func isTwin(ns *corev1.Namespace) bool {
 // addressesOf: a pod that ended has given its address back.
 func addressesOf(o any) (all []string, _ error) {
 	pod, ok := o.(*corev1.Pod)
-	if !ok || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+	if !ok || v1alpha1.Ended(pod.Status.Phase) {
 		return nil, nil
 	}
 	for _, ip := range pod.Status.PodIPs {
@@ -101,8 +87,8 @@ func addressesOf(o any) (all []string, _ error) {
 }
 
 func consumerOf(o any) ([]string, error) {
-	if ns, ok := o.(*corev1.Namespace); ok && ns.Labels[labelConsumer] != "" {
-		return []string{ns.Labels[labelConsumer]}, nil
+	if ns, ok := o.(*corev1.Namespace); ok && ns.Labels[v1alpha1.LabelConsumer] != "" {
+		return []string{ns.Labels[v1alpha1.LabelConsumer]}, nil
 	}
 	return nil, nil
 }
@@ -130,7 +116,7 @@ func (w *watchedGuests) tenantOf(guest netip.Addr) (tenant, bool) {
 	if err != nil || !exists {
 		return tenant{}, false
 	}
-	return w.tenant(own.(*corev1.Namespace).Labels[labelConsumer], pod.Namespace)
+	return w.tenant(own.(*corev1.Namespace).Labels[v1alpha1.LabelConsumer], pod.Namespace)
 }
 
 func (w *watchedGuests) tenant(consumer, here string) (tenant, bool) {
@@ -141,7 +127,7 @@ func (w *watchedGuests) tenant(consumer, here string) (tenant, bool) {
 	t := tenant{here: here, twins: map[string]string{}}
 	for _, o := range all {
 		ns := o.(*corev1.Namespace)
-		if home := ns.Labels[labelHome]; t.twins[home] == "" || ns.Name < t.twins[home] {
+		if home := ns.Labels[v1alpha1.LabelHomeNamespace]; t.twins[home] == "" || ns.Name < t.twins[home] {
 			t.twins[home] = ns.Name
 		}
 	}

@@ -17,12 +17,16 @@ import (
 
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/plugin"
 	_ "github.com/coredns/coredns/plugin/bind"
 	_ "github.com/coredns/coredns/plugin/cache"
 	_ "github.com/coredns/coredns/plugin/errors"
 	_ "github.com/coredns/coredns/plugin/forward"
 	_ "github.com/coredns/coredns/plugin/kubernetes"
 	_ "github.com/coredns/coredns/plugin/loadbalance"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 )
 
@@ -62,18 +66,39 @@ var registerHandBack = sync.OnceFunc(func() {
 	}})
 })
 
+// register makes one of our plugins known to CoreDNS by its name; once in a process.
+func register(name string, in plugin.Plugin) {
+	caddy.RegisterPlugin(name, caddy.Plugin{ServerType: "dns", Action: func(c *caddy.Controller) error {
+		dnsserver.GetConfig(c).AddPlugin(in)
+		return nil
+	}})
+}
+
+// client of the API server.
+func (o Options) client() (kubernetes.Interface, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1 // limits count what guests ask
+	return kubernetes.NewForConfig(config)
+}
+
 // Run serves until ctx ends, once in a process. The API server must be ready.
 func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	caddy.Quiet, dnsserver.Quiet = true, true
-	guests, err := watchGuests(ctx, o.Kubeconfig)
+	client, err := o.client()
+	if err != nil {
+		return err
+	}
+	guests, err := watchGuests(ctx, client)
 	if err != nil {
 		return fmt.Errorf("DNS for guests: %w", err)
 	}
-	register(o.Guests, guests, o.ClusterID)
-	registerLimits(o.Guests, newLimits(log))
-	if err := registerPodNames(o.Kubeconfig); err != nil {
-		return fmt.Errorf("DNS for names of pods: %w", err)
-	}
+	limits := newLimits(log)
+	register("tenants", func(next plugin.Handler) plugin.Handler { return tenants{next, o.Guests, guests, o.ClusterID} })
+	register("limits", func(next plugin.Handler) plugin.Handler { return limited{next, o.Guests, limits} })
+	register("podnames", func(next plugin.Handler) plugin.Handler { return podNames{next, podThere(client)} })
 	registerHandBack()
 	if err := dnsserver.SetDirectives(directives); err != nil {
 		return err
@@ -112,15 +137,12 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 func (o Options) upstreams() resolver { return upstreams(resolvConfs, o.NodeIP, o.ClusterDNS) }
 
 // start waits for the port, which a server that is just ending may still hold.
-func (o Options) start(ctx context.Context, up resolver) (*caddy.Instance, error) {
-	deadline := time.Now().Add(10 * time.Second)
-	for {
-		instance, err := caddy.Start(o.corefile(up))
-		if err == nil || !strings.Contains(err.Error(), "address already in use") || time.Now().After(deadline) || ctx.Err() != nil {
-			return instance, err
-		}
-		time.Sleep(200 * time.Millisecond)
-	}
+func (o Options) start(ctx context.Context, up resolver) (instance *caddy.Instance, err error) {
+	_ = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
+		instance, err = caddy.Start(o.corefile(up))
+		return err == nil || !strings.Contains(err.Error(), "address already in use"), nil
+	})
+	return instance, err
 }
 
 func (o Options) corefile(up resolver) caddy.CaddyfileInput {

@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/coredns/caddy"
-	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/plugin"
 	"github.com/miekg/dns"
 	"golang.org/x/time/rate"
@@ -106,14 +104,6 @@ func (l *limits) forget(now time.Time) (some bool) {
 		}
 	}
 	return some
-}
-
-// registerLimits makes the plugin known to CoreDNS under the name "limits"; once in a process.
-func registerLimits(guests netip.Prefix, l *limits) {
-	caddy.RegisterPlugin("limits", caddy.Plugin{ServerType: "dns", Action: func(c *caddy.Controller) error {
-		dnsserver.GetConfig(c).AddPlugin(func(next plugin.Handler) plugin.Handler { return limited{next: next, guests: guests, limits: l} })
-		return nil
-	}})
 }
 
 // limited is the plugin in front of all others.

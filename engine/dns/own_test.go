@@ -8,6 +8,8 @@ import (
 	"github.com/miekg/dns"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kith.dev/core/api/v1alpha1"
 )
 
 // TestATwinsNameMeansItsNamespaceAtHome: a pod at a peer tells its host's name in full as it is there.
@@ -63,11 +65,11 @@ func TestOnlyNamespacesThatKithMadeAreTwins(t *testing.T) {
 		long[:46] + "-1a2b3c4d-aaaaaaa":       {long, "aaaaaaabbbbbbbc", "", true},
 		"b" + long[:45] + "-1a2b3c4d-aaaaaaa": {long, "aaaaaaabbbbbbbc", "", false},
 	} {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{labelHome: c.home, labelConsumer: c.consumer},
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelHomeNamespace: c.home, v1alpha1.LabelConsumer: c.consumer},
 			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: c.manager, FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:kith.dev/consumer":{}}}}`)}}}}
 		o, err := essence(ns)
 		must(t, err)
-		if got := o.(*corev1.Namespace).Labels[labelHome] != ""; got != c.want {
+		if got := o.(*corev1.Namespace).Labels[v1alpha1.LabelHomeNamespace] != ""; got != c.want {
 			t.Errorf("%s: %t, want %t", name, got, c.want)
 		}
 	}

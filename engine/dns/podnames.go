@@ -7,15 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coredns/caddy"
-	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/plugin"
 	"github.com/miekg/dns"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 // podZone ends the names of pods by their addresses: 10-42-0-5.shop.pod.cluster.local.
@@ -33,29 +30,15 @@ type podNames struct {
 	there func(ctx context.Context, namespace string, ip netip.Addr) (bool, error)
 }
 
-// registerPodNames makes the plugin known to CoreDNS under the name "podnames"; once in a process.
-func registerPodNames(kubeconfig string) error {
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return err
-	}
-	config.QPS = -1 // limits count what guests ask
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return err
-	}
-	there := func(ctx context.Context, namespace string, ip netip.Addr) (bool, error) {
+// podThere asks the API server whether a namespace has a pod of that address.
+func podThere(client kubernetes.Interface) func(context.Context, string, netip.Addr) (bool, error) {
+	return func(ctx context.Context, namespace string, ip netip.Addr) (bool, error) {
 		list, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{
 			FieldSelector:   fields.AndSelectors(fields.OneTermEqualSelector("status.podIP", ip.String()), fields.OneTermNotEqualSelector("status.phase", "Succeeded"), fields.OneTermNotEqualSelector("status.phase", "Failed")).String(),
 			ResourceVersion: "0", // out of the API server's memory
 		})
 		return err == nil && len(list.Items) > 0, err
 	}
-	caddy.RegisterPlugin("podnames", caddy.Plugin{ServerType: "dns", Action: func(c *caddy.Controller) error {
-		dnsserver.GetConfig(c).AddPlugin(func(next plugin.Handler) plugin.Handler { return podNames{next, there} })
-		return nil
-	}})
-	return nil
 }
 
 // Name implements plugin.Handler.

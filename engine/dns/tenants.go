@@ -2,15 +2,16 @@ package dns
 
 import (
 	"context"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/coredns/caddy"
-	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/plugin"
 	"github.com/miekg/dns"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // zones end the names of services, and of pods by their addresses, in this cluster as in every other.
@@ -51,16 +52,6 @@ type tenant struct {
 // newcomer is how long a guest that asks before it is known waits for an answer: its address shows in the Pod a moment
 // after its first program has started.
 const newcomer = 3 * time.Second
-
-// register makes the plugin known to CoreDNS under the name "tenants"; once in a process.
-func register(guests netip.Prefix, known directory, id string) {
-	caddy.RegisterPlugin("tenants", caddy.Plugin{ServerType: "dns", Action: func(c *caddy.Controller) error {
-		dnsserver.GetConfig(c).AddPlugin(func(next plugin.Handler) plugin.Handler {
-			return tenants{next: next, guests: guests, known: known, id: id}
-		})
-		return nil
-	}})
-}
 
 // Name implements plugin.Handler.
 func (tenants) Name() string { return "tenants" }
@@ -118,19 +109,12 @@ func (t tenants) guest(w dns.ResponseWriter) (netip.Addr, bool) {
 }
 
 // meet waits for news of a guest.
-func (t tenants) meet(ctx context.Context, guest netip.Addr) (tenant, bool) {
-	deadline := time.Now().Add(newcomer)
-	for {
-		of, known := t.known.tenantOf(guest)
-		if known || time.Now().After(deadline) {
-			return of, known
-		}
-		select {
-		case <-ctx.Done():
-			return tenant{}, false
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+func (t tenants) meet(ctx context.Context, guest netip.Addr) (of tenant, known bool) {
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, newcomer, true, func(context.Context) (known bool, _ error) {
+		of, known = t.known.tenantOf(guest)
+		return known, nil
+	})
+	return of, err == nil
 }
 
 // translate gives the name here of a name in a zone as the guest means it; false when there is none. What a guest is told of
@@ -155,12 +139,7 @@ func (t tenant) translate(name string) (here string, ok bool) {
 
 // called says whether a namespace of the tenant is called so here.
 func (t tenant) called(here string) bool {
-	for _, twin := range t.twins {
-		if twin == here {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(slices.Collect(maps.Values(t.twins)), here)
 }
 
 // back gives the name at home of a name here; false when it is not the tenant's.
@@ -225,4 +204,59 @@ func targetOf(rr dns.RR) *string {
 		return &rr.Target
 	}
 	return nil
+}
+
+// shortIDs are how many characters of a cluster's ID end the names of its namespaces at peers (core/hosting).
+var shortIDs = []int{7, 14}
+
+// endsIn gives a name of a namespace without the start of the cluster's ID at its end; false when it has none.
+func endsIn(namespace, id string) (home string, ok bool) {
+	for _, n := range shortIDs {
+		if len(id) < n {
+			continue
+		}
+		if home, ok := strings.CutSuffix(namespace, "-"+id[:n]); ok {
+			return home, true
+		}
+	}
+	return "", false
+}
+
+// atHome answers pods of this cluster. A pod of it at a peer is told by the kubelet there what its host is called in full, with the
+// name of the namespace there; told to others, that name means the same here: s-0.store.shop-mfzwi3d is s-0.store.shop.
+func atHome(ctx context.Context, next plugin.Handler, id string, w dns.ResponseWriter, r *dns.Msg) (int, error) {
+	if len(r.Question) != 1 {
+		return next.ServeDNS(ctx, w, r)
+	}
+	asked := r.Question[0]
+	rest, zone, ok := inside(strings.ToLower(asked.Name))
+	labels := strings.Split(rest, ".")
+	last := len(labels) - 1
+	home, own := endsIn(labels[last], id)
+	if !ok || !own {
+		return next.ServeDNS(ctx, w, r)
+	}
+	labels[last] = home
+	q := r.Copy()
+	q.Question[0].Name = strings.Join(labels, ".") + "." + zone
+	return next.ServeDNS(ctx, &renamed{w, asked, q.Question[0].Name}, q)
+}
+
+// renamed answers under the name that was asked for.
+type renamed struct {
+	dns.ResponseWriter
+	asked dns.Question
+	as    string
+}
+
+// WriteMsg implements dns.ResponseWriter.
+func (n *renamed) WriteMsg(m *dns.Msg) error {
+	m = m.Copy()
+	m.Question = []dns.Question{n.asked}
+	for _, rr := range m.Answer {
+		if strings.EqualFold(rr.Header().Name, n.as) {
+			rr.Header().Name = n.asked.Name
+		}
+	}
+	return n.ResponseWriter.WriteMsg(m)
 }

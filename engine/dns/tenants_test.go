@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"kith.dev/core/api/v1alpha1"
 )
 
 // guestBook knows guests from a time on.
@@ -140,7 +142,7 @@ func TestGuestsAreKnownByAddressAndNamespace(t *testing.T) {
 		must(t, w.pods.GetIndexer().Add(o))
 	}
 	for name, labels := range map[string][2]string{"shop-x": {"ALICE", "shop"}, "lab": {"ALICE", "lab"}, "shop-y": {"CAROL", "shop"}} {
-		must(t, w.namespaces.GetIndexer().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{labelConsumer: labels[0], labelHome: labels[1]}}}))
+		must(t, w.namespaces.GetIndexer().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelConsumer: labels[0], v1alpha1.LabelHomeNamespace: labels[1]}}}))
 	}
 	pod("shop-x", "web", "10.42.255.130", corev1.PodRunning, time.Minute)
 	pod("shop-y", "over", "10.42.255.130", corev1.PodSucceeded, time.Second)

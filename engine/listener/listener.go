@@ -1,16 +1,21 @@
-// Package listener makes one listener out of several addresses, so that the API server can be reached on
-// loopback and on the node's address, and on nothing else.
+// Package listener makes the sockets of the engine's servers: one listener out of several addresses, so that the API server can
+// be reached on loopback and on the node's address, and on nothing else; and unix sockets that are root's alone.
 package listener
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 type listeners struct {
@@ -39,15 +44,28 @@ func Listen(ctx context.Context, port int, addrs ...netip.Addr) (net.Listener, e
 	return l, nil
 }
 
-func listenPatiently(ctx context.Context, addr string) (net.Listener, error) {
-	deadline := time.Now().Add(10 * time.Second)
-	for {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
-		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(deadline) {
-			return l, err
-		}
-		time.Sleep(100 * time.Millisecond)
+func listenPatiently(ctx context.Context, addr string) (l net.Listener, err error) {
+	_ = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+		l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+		return !errors.Is(err, syscall.EADDRINUSE), nil
+	})
+	return l, err
+}
+
+// Unix listens on a socket in the place of one that a killed server left. Root alone may connect: who speaks to such a server is
+// asked by nobody who he is. Nobody connects before listen(2), so the mode is set in between.
+func Unix(socket string) (net.Listener, error) {
+	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
 	}
+	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		if outer := c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) }); outer != nil {
+			return outer
+		}
+		return err
+	}}
+	return config.Listen(context.Background(), "unix", socket)
 }
 
 func (l *listeners) accept(one net.Listener) {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+	nodeutil "k8s.io/kubernetes/pkg/util/node"
 	"k8s.io/metrics/pkg/apis/metrics"
 )
 
@@ -26,18 +27,13 @@ type podMetrics struct{ *Server }
 // nodeMetrics serves NodeMetrics.
 type nodeMetrics struct{ *Server }
 
-var (
-	_ rest.Lister               = podMetrics{}
-	_ rest.Getter               = podMetrics{}
-	_ rest.Scoper               = podMetrics{}
-	_ rest.KindProvider         = podMetrics{}
-	_ rest.SingularNameProvider = podMetrics{}
-	_ rest.Lister               = nodeMetrics{}
-	_ rest.Getter               = nodeMetrics{}
-	_ rest.Scoper               = nodeMetrics{}
-	_ rest.KindProvider         = nodeMetrics{}
-	_ rest.SingularNameProvider = nodeMetrics{}
-)
+var _, _ interface {
+	rest.Lister
+	rest.Getter
+	rest.Scoper
+	rest.KindProvider
+	rest.SingularNameProvider
+} = podMetrics{}, nodeMetrics{}
 
 // New, and those below, say what is served, to rest.Storage and its kin.
 func (podMetrics) New() runtime.Object      { return &metrics.PodMetrics{} }
@@ -107,7 +103,7 @@ func (s podMetrics) of(ctx context.Context, pods []*corev1.Pod) (items []metrics
 
 func (s *Server) worthAsking(name string) bool {
 	node, err := s.nodes.Get(name)
-	return err == nil && ready(node)
+	return err == nil && nodeutil.IsNodeReady(node)
 }
 
 // podMetricsOf says what a pod uses, unless one of its containers that run is not known yet: an autoscaler would take the
@@ -164,7 +160,7 @@ func (s nodeMetrics) Get(ctx context.Context, name string, _ *metav1.GetOptions)
 func (s nodeMetrics) of(ctx context.Context, nodes []*corev1.Node) (items []metrics.NodeMetrics, err error) {
 	var names []string
 	for _, n := range nodes {
-		if ready(n) {
+		if nodeutil.IsNodeReady(n) {
 			names = append(names, n.Name)
 		}
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+
+	"kith.dev/core/netplan"
 )
 
 // A node port that is open to the LAN is not open to whoever is at the other end of a VPN.
@@ -65,10 +67,10 @@ func (l lan) pod(t *testing.T) {
 	if err := netns.Set(l.laptop); err != nil {
 		t.Fatal(err)
 	}
-	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: Bridge}, PeerName: "eth0", PeerNamespace: netlink.NsFd(h)}); err != nil {
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: netplan.Bridge}, PeerName: "eth0", PeerNamespace: netlink.NsFd(h)}); err != nil {
 		t.Fatal(err)
 	}
-	up(t, Bridge, "10.42.0.1/24")
+	up(t, netplan.Bridge, "10.42.0.1/24")
 	l.in(t, h, func() {
 		up(t, "eth0", "10.42.0.7/24")
 		if err := netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP("10.42.0.1")}); err != nil {

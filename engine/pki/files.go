@@ -4,23 +4,16 @@ import (
 	"crypto/ecdsa"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 )
-
-// Ends is when the certificate Name.crt in dir ends.
-func Ends(dir, name string) (time.Time, error) {
-	cert, err := readCert(filepath.Join(dir, name+".crt"))
-	if err != nil {
-		return time.Time{}, err
-	}
-	return cert.NotAfter, nil
-}
 
 // WriteKubeconfig writes a kubeconfig that names leaf's files in dir, so that client-go reloads them.
 func WriteKubeconfig(path, dir, leaf, server string) error {
@@ -63,38 +56,36 @@ func writeKubeconfig(path, server string, cluster *api.Cluster, user *api.AuthIn
 }
 
 func readCert(path string) (*x509.Certificate, error) {
-	b, err := os.ReadFile(path)
+	certs, err := cert.CertsFromFile(path)
 	if err != nil {
 		return nil, err
 	}
-	block, _ := pem.Decode(b)
-	if block == nil {
-		return nil, fmt.Errorf("%s: no PEM block", path)
-	}
-	return x509.ParseCertificate(block.Bytes)
+	return certs[0], nil
 }
 
 func readKey(path string) (*ecdsa.PrivateKey, error) {
-	b, err := os.ReadFile(path)
+	key, err := keyutil.PrivateKeyFromFile(path)
 	if err != nil {
 		return nil, err
 	}
-	block, _ := pem.Decode(b)
-	if block == nil {
-		return nil, fmt.Errorf("%s: no PEM block", path)
+	ec, ok := key.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("%s: a %T, want an ECDSA key", path, key)
 	}
-	return x509.ParseECPrivateKey(block.Bytes)
+	return ec, nil
 }
 
 func writeKey(path string, key *ecdsa.PrivateKey) error {
-	der, err := x509.MarshalECPrivateKey(key)
+	b, err := keyutil.MarshalPrivateKeyToPEM(key)
 	if err != nil {
 		return err
 	}
-	return write(path, pemBlock("EC PRIVATE KEY", der))
+	return write(path, b)
 }
 
-func writeCert(path string, der []byte) error { return write(path, pemBlock("CERTIFICATE", der)) }
+func writeCert(path string, der []byte) error {
+	return write(path, pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: der}))
+}
 
 // write replaces path in one step, readable by root alone, and on disk before it is seen: a laptop whose
 // battery dies must not wake with an empty key.
@@ -105,13 +96,7 @@ func write(path string, b []byte) error {
 	}
 	defer os.Remove(f.Name())
 	_, err = f.Write(b)
-	if err == nil {
-		err = f.Sync()
-	}
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err != nil {
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), path)

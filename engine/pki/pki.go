@@ -11,11 +11,9 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/big"
 	"net"
 	"net/netip"
 	"os"
@@ -117,7 +115,6 @@ func makeAuthority(dir, name string, now time.Time) (*authority, error) {
 		return nil, err
 	}
 	template := &x509.Certificate{
-		SerialNumber:          serial(),
 		Subject:               pkix.Name{CommonName: "kith-" + name},
 		NotBefore:             now.Add(-backdate),
 		NotAfter:              now.Add(authorityLife),
@@ -176,7 +173,6 @@ func issue(dir string, leaf Leaf, ca *authority, now time.Time) error {
 		end = ca.cert.NotAfter
 	}
 	template := &x509.Certificate{
-		SerialNumber:          serial(),
 		Subject:               pkix.Name{CommonName: leaf.CommonName, Organization: leaf.Orgs},
 		NotBefore:             now.Add(-backdate),
 		NotAfter:              end,
@@ -200,16 +196,4 @@ func issue(dir string, leaf Leaf, ca *authority, now time.Time) error {
 		return err
 	}
 	return writeCert(filepath.Join(dir, leaf.Name+".crt"), der)
-}
-
-func serial() *big.Int {
-	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		panic(err) // crypto/rand never fails on the systems we run on
-	}
-	return n
-}
-
-func pemBlock(kind string, der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }

@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"kith.dev/core/api/v1alpha1"
 )
 
 // direction of traffic, as the pod that a policy selects sees it.
@@ -218,10 +220,6 @@ func (p peers) addresses() (list []string) {
 	return list
 }
 
-// consumerLabel stands on the namespaces of guests and says whose they are (kith.dev/core/api/v1alpha1, LabelConsumer): a policy
-// there is about its own consumer's pods, and DNS.
-const consumerLabel = "kith.dev/consumer"
-
 // dnsPod is what the cluster's DNS is to selectors.
 var dnsPod = Pod{Namespace: metav1.NamespaceSystem, Labels: map[string]string{"k8s-app": "kube-dns"}}
 
@@ -259,14 +257,14 @@ func (c *compiler) selects(s *metav1.LabelSelector, has map[string]string) bool 
 	return s == nil || c.selector(s).Matches(labels.Set(has))
 }
 
-// namespaces are those that a policy's peer may be in. One of a consumer's names its own only.
+// namespaces are those that a policy's peer may be in. A policy in a namespace of guests is about its own consumer's pods, and DNS.
 func (c *compiler) namespaces(own string, s *metav1.LabelSelector) (list []string) {
 	if s == nil {
 		return []string{own}
 	}
-	tenant, selector := c.Namespaces[own][consumerLabel], c.selector(s)
+	tenant, selector := c.Namespaces[own][v1alpha1.LabelConsumer], c.selector(s)
 	for name, of := range c.Namespaces {
-		if (tenant == "" || of[consumerLabel] == tenant) && selector.Matches(labels.Set(of)) {
+		if (tenant == "" || of[v1alpha1.LabelConsumer] == tenant) && selector.Matches(labels.Set(of)) {
 			list = append(list, name)
 		}
 	}

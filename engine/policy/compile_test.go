@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/yaml"
+
+	"kith.dev/core/api/v1alpha1"
 )
 
 // policies reads what an owner would write; each needs a name and a spec only, the namespace is shop.
@@ -186,7 +188,7 @@ func TestAGuestsPolicyNamesPodsOfItsTenant(t *testing.T) {
 		ingress: [{from: [{namespaceSelector: {}}]}], egress: [{to: [{namespaceSelector: {}}], ports: [{port: http}]}]}}`)
 	s := state(list, pod("shop-q4zkx2a", "10.42.255.130"), pod("bank-q4zkx2a", "10.42.255.131"), pod("shop-other", "10.42.255.132"), pod("shop", "10.42.0.5"), pod("kube-system", "10.42.0.6"))
 	for name, tenant := range map[string]string{"shop-q4zkx2a": "q4z", "bank-q4zkx2a": "q4z", "shop-other": "oth"} {
-		s.Namespaces[name] = map[string]string{consumerLabel: tenant}
+		s.Namespaces[name] = map[string]string{v1alpha1.LabelConsumer: tenant}
 	}
 	table := compile(s)
 	for _, name := range []string{"ingress/shop-q4zkx2a/p0/0/pods", "egress/shop-q4zkx2a/p0/0/pods"} {
@@ -229,7 +231,7 @@ func TestTheMostThatAConsumerMaySay(t *testing.T) {
 			one+strings.Repeat(", "+strings.ReplaceAll(one, "{port: http}, ", ""), n-1)))
 	}
 	s := state(policies(t, list...), pods...)
-	s.Namespaces["shop-q4zkx2a"] = map[string]string{consumerLabel: "q4z"}
+	s.Namespaces["shop-q4zkx2a"] = map[string]string{v1alpha1.LabelConsumer: "q4z"}
 	table := compile(s)
 	elements, lines := 0, 0
 	for _, set := range table.sets {

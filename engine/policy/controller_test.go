@@ -30,6 +30,8 @@ type following struct {
 	client *fake.Clientset
 	table  *knftables.Fake
 	socket string
+
+	deleted chan struct{}
 }
 
 func follow(t *testing.T, change func(*Controller)) *following {
@@ -38,12 +40,14 @@ func follow(t *testing.T, change func(*Controller)) *following {
 	var err error
 	f.c, err = Open(Options{
 		Client: f.client, NodeName: "alice", NodeIP: netip.MustParseAddr(nodeIP), ClusterDNS: netip.MustParseAddr(dnsIP),
-		Local: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/24")}, Bridge: "cni0", Tunnel: "kith0", Socket: f.socket,
+		Local: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/24")}, Socket: f.socket,
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.c.writer.v4, f.c.writer.v6, f.c.bridged = f.table, knftables.NewFake(knftables.IPv6Family, Table), func() error { return nil }
+	f.deleted = make(chan struct{}, 1)
+	f.c.tables = func(func([]byte) bool) (<-chan struct{}, func(), error) { return f.deleted, func() {}, nil }
 	if change != nil {
 		change(f.c)
 	}
@@ -244,6 +248,6 @@ func TestAFlushIsNoticed(t *testing.T) {
 	if err := f.table.Run(t.Context(), tx); err != nil {
 		t.Fatal(err)
 	}
-	f.c.anew <- struct{}{} // the kernel's word
+	f.deleted <- struct{}{} // the kernel's word
 	f.becomes("10.42.0.5")
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	networkingv1 "k8s.io/api/networking/v1"
+
+	"kith.dev/core/netplan"
 )
 
 // span is from its first number to its last.
@@ -49,9 +51,7 @@ func spanOf(cidr string) (span, bool) {
 	if err != nil || !p.Addr().Is4() {
 		return span{}, false
 	}
-	a := p.Masked().Addr().As4()
-	first := uint32(a[0])<<24 | uint32(a[1])<<16 | uint32(a[2])<<8 | uint32(a[3])
-	return span{first, first + uint32(uint64(1)<<(32-p.Bits())-1)}, true
+	return span{netplan.Number(p.Masked().Addr()), netplan.Number(netplan.Last(p))}, true
 }
 
 // blockSpans are the addresses of an ipBlock.
@@ -70,8 +70,7 @@ func blockSpans(b *networkingv1.IPBlock) []span {
 }
 
 func (s span) contains(a netip.Addr) bool {
-	one, ok := spanOf(a.String() + "/32")
-	return ok && s.first <= one.first && one.first <= s.last
+	return a.Is4() && s.first <= netplan.Number(a) && netplan.Number(a) <= s.last
 }
 
 // addresses writes a span as nft reads it.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -20,6 +21,7 @@ import (
 	storageac "k8s.io/client-go/applyconfigurations/storage/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"kith.dev/core/api/v1alpha1"
 	"kith.dev/engine/config"
 	"kith.dev/engine/metrics"
 	"kith.dev/engine/network"
@@ -33,44 +35,36 @@ const dnsUser = "kith:dns"
 // endpoint, the runtime class of guests, and the default storage class.
 func objects(ctx context.Context, client kubernetes.Interface, c *config.Config) error {
 	force := metav1.ApplyOptions{FieldManager: "kith-k8s", Force: true}
+	var errs []error
+	applied := func(_ any, err error) { errs = append(errs, err) }
 	const system, dns = "kube-system", "kube-dns"
 
-	if _, err := client.RbacV1().ClusterRoles().Apply(ctx, rbacac.ClusterRole(dnsUser).WithRules(
+	applied(client.RbacV1().ClusterRoles().Apply(ctx, rbacac.ClusterRole(dnsUser).WithRules(
 		rbacac.PolicyRule().WithAPIGroups("").WithResources("services", "pods", "namespaces").WithVerbs("list", "watch"),
 		rbacac.PolicyRule().WithAPIGroups("discovery.k8s.io").WithResources("endpointslices").WithVerbs("list", "watch"),
-	), force); err != nil {
-		return err
-	}
-	if _, err := client.RbacV1().ClusterRoleBindings().Apply(ctx, rbacac.ClusterRoleBinding(dnsUser).
+	), force))
+	applied(client.RbacV1().ClusterRoleBindings().Apply(ctx, rbacac.ClusterRoleBinding(dnsUser).
 		WithRoleRef(rbacac.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("ClusterRole").WithName(dnsUser)).
-		WithSubjects(rbacac.Subject().WithAPIGroup(rbacv1.GroupName).WithKind(rbacv1.UserKind).WithName(dnsUser)), force); err != nil {
-		return err
-	}
+		WithSubjects(rbacac.Subject().WithAPIGroup(rbacv1.GroupName).WithKind(rbacv1.UserKind).WithName(dnsUser)), force))
 
 	port := func(name string, protocol corev1.Protocol) *coreac.ServicePortApplyConfiguration {
 		return coreac.ServicePort().WithName(name).WithPort(53).WithProtocol(protocol)
 	}
-	if _, err := client.CoreV1().Services(system).Apply(ctx, coreac.Service(dns, system).
+	applied(client.CoreV1().Services(system).Apply(ctx, coreac.Service(dns, system).
 		WithLabels(map[string]string{"k8s-app": dns, "kubernetes.io/name": "CoreDNS"}).
 		WithSpec(coreac.ServiceSpec().WithClusterIP(c.ClusterDNS.String()).
-			WithPorts(port("dns", corev1.ProtocolUDP), port("dns-tcp", corev1.ProtocolTCP))), force); err != nil {
-		return err
-	}
+			WithPorts(port("dns", corev1.ProtocolUDP), port("dns-tcp", corev1.ProtocolTCP))), force))
 	endpoint := func(name string, protocol corev1.Protocol) *discoveryac.EndpointPortApplyConfiguration {
 		return discoveryac.EndpointPort().WithName(name).WithPort(int32(c.DNSPort)).WithProtocol(protocol)
 	}
-	if _, err := client.DiscoveryV1().EndpointSlices(system).Apply(ctx, discoveryac.EndpointSlice(dns+"-node", system).
+	applied(client.DiscoveryV1().EndpointSlices(system).Apply(ctx, discoveryac.EndpointSlice(dns+"-node", system).
 		WithLabels(map[string]string{discoveryv1.LabelServiceName: dns, discoveryv1.LabelManagedBy: "kith-k8s"}).
 		WithAddressType(discoveryv1.AddressTypeIPv4).
 		WithPorts(endpoint("dns", corev1.ProtocolUDP), endpoint("dns-tcp", corev1.ProtocolTCP)).
 		WithEndpoints(discoveryac.Endpoint().WithAddresses(c.NodeIP.String()).WithNodeName(c.NodeName).
-			WithConditions(discoveryac.EndpointConditions().WithReady(true))), force); err != nil {
-		return err
-	}
-	if _, err := client.NodeV1().RuntimeClasses().Apply(ctx, nodeac.RuntimeClass(network.GuestRuntime).WithHandler(network.GuestRuntime), force); err != nil {
-		return err
-	}
-	return storageClass(ctx, client)
+			WithConditions(discoveryac.EndpointConditions().WithReady(true))), force))
+	applied(client.NodeV1().RuntimeClasses().Apply(ctx, nodeac.RuntimeClass(network.GuestRuntime).WithHandler(network.GuestRuntime), force))
+	return errors.Join(append(errs, storageClass(ctx, client))...)
 }
 
 // storageClass makes the class once. Whether it is the default is the owner's choice from then on.
@@ -122,10 +116,7 @@ func (s *server) keepObjects(ctx context.Context, permitted chan<- struct{}) err
 	return nil
 }
 
-// annotationUserNamespaces on the node says whether guests can have user namespaces of their own; hosting and doctor read
-// it, kith.dev/core/api/v1alpha1.
-const annotationUserNamespaces = "kith.dev/user-namespaces"
-
+// noteUserNamespaces says on the node whether guests can have user namespaces of their own; hosting and doctor read it.
 func (s *server) noteUserNamespaces(ctx context.Context) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -135,7 +126,7 @@ func (s *server) noteUserNamespaces(ctx context.Context) error {
 	if err := userns.Try(self, s.config.DataDir, s.config.RunDir); err != nil {
 		word = err.Error()
 	}
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, annotationUserNamespaces, word)
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnnotationUserNamespaces, word)
 	_, err = s.client.CoreV1().Nodes().Patch(ctx, s.config.NodeName, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err == nil && word != "yes" {
 		s.log.Warn("guests run without user namespaces of their own: root in them is root here, held by capabilities and seccomp alone", "why", word)

@@ -19,10 +19,12 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	apiregistration "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
+	"kith.dev/core/process"
 	"kith.dev/engine/component"
 	"kith.dev/engine/config"
 	"kith.dev/engine/containerd"
@@ -108,7 +110,7 @@ func (s *server) run(ctx context.Context) error {
 	}
 	below(store.Run)
 	if err := network.Setup(ctx, network.Options{
-		NodeIP: c.NodeIP, NodeDevice: c.NodeDevice, GatewayDevice: c.GatewayDevice, PodCIDR: c.PodCIDR, GuestCIDR: c.GuestCIDR, ServiceCIDR: c.ServiceCIDR, MTU: c.PodMTU,
+		NodeIP: c.NodeIP, PodCIDR: c.PodCIDR, GuestCIDR: c.GuestCIDR, ServiceCIDR: c.ServiceCIDR, MTU: c.PodMTU,
 		CNIConf: s.cniConf(), GuestConf: s.guestConf(), CNIData: filepath.Join(c.DataDir, "cni", "addresses"), Policies: s.policiesSocket(),
 	}, s.log); err != nil {
 		return err
@@ -166,7 +168,7 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 		return fmt.Errorf("resolv.conf for pods: %w", err)
 	}
 
-	gate, err := images.Open(images.Options{
+	imageService, err := images.Open(images.Options{
 		Socket: s.imagesSocket(), Containerd: s.runtime.Socket(), Program: filepath.Join(c.RuntimeDir, "kith-pull"), Annotations: s.annotations,
 	}, s.log)
 	if err != nil {
@@ -175,7 +177,7 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 
 	policies, err := policy.Open(policy.Options{
 		Client: s.client, NodeName: c.NodeName, NodeIP: c.NodeIP, ClusterDNS: c.ClusterDNS, Local: []netip.Prefix{c.PodCIDR, c.GuestCIDR},
-		Bridge: network.Bridge, Tunnel: c.GatewayDevice, Socket: s.policiesSocket(),
+		Socket: s.policiesSocket(),
 	}, s.log)
 	if err != nil {
 		return err
@@ -213,9 +215,9 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 		}
 		return s.kubelet(ctx, files, resolver.ResolvConf)
 	})
-	start("images", now, gate.Run)
+	start("images", now, imageService.Run)
 	start("kube-proxy", ready, component.Proxy{PKI: files, NodeName: c.NodeName, ClusterCIDR: c.ClusterCIDR, Expose: c.Expose == config.ExposeLAN}.Run)
-	if c.Brain {
+	if c.ControlPlane {
 		start("kube-controller-manager", ready, component.ControllerManager{PKI: files, ClusterCIDR: c.ClusterCIDR, ServiceCIDR: c.ServiceCIDR}.Run)
 		start("kube-scheduler", ready, component.Scheduler{PKI: files}.Run)
 	}
@@ -271,22 +273,18 @@ func (s *server) announce(ctx context.Context, ready chan<- struct{}) error {
 	}}
 	defer client.CloseIdleConnections()
 	url := fmt.Sprintf("https://127.0.0.1:%d/readyz", s.config.Port)
-	for {
+	if wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(context.Context) (bool, error) {
 		resp, err := client.Get(url)
-		if err == nil {
-			resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				s.log.Info("API server is ready", "after", time.Since(s.began).Round(time.Millisecond))
-				close(ready)
-				return nil
-			}
+		if err != nil {
+			return false, nil
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(50 * time.Millisecond):
-		}
+		resp.Body.Close()
+		return resp.StatusCode == http.StatusOK, nil
+	}) == nil {
+		s.log.Info("API server is ready", "after", time.Since(s.began).Round(time.Millisecond))
+		close(ready)
 	}
+	return nil
 }
 
 // annotations of a namespace, as they are now: what the owner says of guests' images holds at once.
@@ -306,17 +304,12 @@ func (s *server) datastoreSocket() string { return filepath.Join(s.config.RunDir
 
 // lockFolder keeps two servers from sharing one folder. One that is just ending is waited for.
 func lockFolder(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
 	for deadline := time.Now().Add(2 * goodbye); ; time.Sleep(100 * time.Millisecond) {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return f, nil
+		f, err := process.Lock(filepath.Join(dir, "lock"))
+		if err == nil || !errors.Is(err, unix.EWOULDBLOCK) {
+			return f, err
 		}
 		if time.Now().After(deadline) {
-			f.Close()
 			return nil, fmt.Errorf("data-dir %s is in use by another kith-k8s server; stop it, or give another --data-dir", dir)
 		}
 	}

@@ -1,9 +1,9 @@
 package datapath
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
-	"sort"
 	"sync/atomic"
 
 	"kith.dev/core/netplan"
@@ -35,8 +35,6 @@ type tunnel struct {
 }
 
 type zone struct{ net, mask uint32 }
-
-func (z zone) has(a uint32) bool { return a&z.mask == z.net }
 
 // rule moves an address from one prefix to another.
 type rule struct {
@@ -78,7 +76,7 @@ func New(h Host, peers []Peer) *Table {
 			t.spans = append(t.spans, span{netplan.Number(m.Alias.Addr()), netplan.Number(netplan.Last(m.Alias)), tn})
 		}
 	}
-	sort.Slice(t.spans, func(i, j int) bool { return t.spans[i].first < t.spans[j].first })
+	slices.SortFunc(t.spans, func(a, b span) int { return cmp.Compare(a.first, b.first) })
 	t.host, t.lan = zonesWithin(h.Own, ours), zonesWithin(h.LAN, ours)
 	return t
 }
@@ -131,10 +129,5 @@ func match(rules []rule, a uint32) *rule {
 func (r *rule) apply(a uint32) uint32 { return r.to | a&^r.mask }
 
 func within(zs []zone, a uint32) bool {
-	for _, z := range zs {
-		if z.has(a) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(zs, func(z zone) bool { return a&z.mask == z.net })
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // behind is a client whose reads of one kind show what was before the writes.
-func behind[T client.Object](d *desk, into func(dst, src T)) (c client.Client, freeze func(T)) {
+func behind[T client.Object](d *provider, into func(dst, src T)) (c client.Client, freeze func(T)) {
 	var old *T
 	c = interceptor.NewClient(d.client.(client.WithWatch), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
@@ -36,12 +36,12 @@ func TestAddressesOfGuestsAreToldHoweverFarBehindTheCacheIs(t *testing.T) {
 	peer, bob := peerOf("bob", 1)
 	contract := contractWith("bob", "contractb")
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: bobsShop, Name: "p", Labels: guests.Selector}}
-	d := newDesk(t, peer, contract, pod)
+	d := newProvider(t, peer, contract, pod)
 	if _, err := d.ensure(contract, bob, "shop", ""); err != nil {
 		t.Fatal(err)
 	}
 	cached, freeze := behind(d, func(dst, src *corev1.Namespace) { src.DeepCopyInto(dst) })
-	h := &Tenants{client: cached, told: told{last: map[string]telling{}}, log: d.tenants.log}
+	h := &Tenants{client: cached, written: map[string]addressWrite{}, log: d.tenants.log}
 	shop := func() *corev1.Namespace {
 		t.Helper()
 		var ns corev1.Namespace
@@ -56,7 +56,7 @@ func TestAddressesOfGuestsAreToldHoweverFarBehindTheCacheIs(t *testing.T) {
 		if err := d.client.Status().Update(t.Context(), pod); err != nil {
 			t.Fatal(err)
 		}
-		result, err := h.tellAddresses(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: bobsShop}})
+		result, err := h.writeAddresses(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: bobsShop}})
 		if err != nil {
 			t.Fatal(err)
 		}
