@@ -70,9 +70,6 @@ func NewBuiltin(cfg BuiltinConfig) (*Builtin, error) {
 	if cfg.NodeName == "" {
 		return nil, errors.New("the built-in engine needs a node name")
 	}
-	if cfg.Log == nil {
-		cfg.Log = discard
-	}
 	b := &Builtin{
 		cfg: cfg, program: filepath.Join(cfg.RuntimeDir, Program), status: newStatus(Stopped, "not started yet"),
 		pace: usualPace, wake: make(chan struct{}, 1),

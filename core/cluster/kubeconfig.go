@@ -49,9 +49,6 @@ type Kubeconfig struct {
 
 // NewKubeconfig reads the kubeconfig. The cluster need not answer yet.
 func NewKubeconfig(cfg KubeconfigConfig) (*Kubeconfig, error) {
-	if cfg.Log == nil {
-		cfg.Log = discard
-	}
 	k := &Kubeconfig{cfg: cfg, facts: Facts{Network: cfg.Network}, status: newStatus(Starting, "not asked yet"), asking: time.Second, watching: usualPace.watching}
 	var err error
 	if cfg.Path == "" {

@@ -52,10 +52,8 @@ func machineOf(nodes []corev1.Node) (all remote.Machine) {
 	return all
 }
 
-// viewClosed is the kind of the one line that is about no object: it is told while no node here takes guests, and gone otherwise.
-const viewClosed = "Closed"
-
-var closedRef = objectRef{kind: viewClosed, name: "closed"}
+// closedRef is of the one line that is about no object: it is told while no node here takes guests, and gone otherwise.
+var closedRef = objectRef{kind: remote.KindClosed, name: "closed"}
 
 // closedBy says why none of the nodes that guests run on takes another pod: all are cordoned, or short of something. It is a word
 // that can be a label's value, "" when there is such a node.

@@ -84,7 +84,7 @@ func TestConsumersAreToldThatNoNodeTakesGuests(t *testing.T) {
 			if !ok {
 				return told
 			}
-			if ref.kind != viewClosed {
+			if ref.kind != remote.KindClosed {
 				continue
 			}
 			line, err := one.line(ref, is, func(objectRef) bool { return true })

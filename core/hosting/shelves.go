@@ -26,6 +26,7 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/hosting/guests"
+	"kith.dev/core/remote"
 )
 
 // shelvesWithin bounds how long the first view waits until what it is made of was read.
@@ -34,7 +35,7 @@ const shelvesWithin = 15 * time.Second
 // watchForViews has the views served from the manager's cache, of Pods, OffloadedPods and Namespaces, and from watches of their
 // own, of what only they need: those begin with the first view.
 func (h *Host) watchForViews(mgr manager.Manager) error {
-	for kind, o := range map[string]client.Object{viewPod: &corev1.Pod{}, viewOffloaded: guests.NewOffloaded(), viewNamespace: &corev1.Namespace{}} {
+	for kind, o := range map[string]client.Object{viewPod: &corev1.Pod{}, viewOffloaded: guests.NewOffloaded(), remote.KindNamespace: &corev1.Namespace{}} {
 		// Before the manager runs this gives an informer that begins with it; else it would wait for it.
 		informer, err := mgr.GetCache().GetInformer(context.Background(), o, ctrlcache.BlockUntilSynced(false))
 		if err != nil {
@@ -42,7 +43,7 @@ func (h *Host) watchForViews(mgr manager.Manager) error {
 		}
 		changed := func(o any, gone bool) { h.views.changed(kind, o, gone) }
 		switch kind {
-		case viewNamespace:
+		case remote.KindNamespace:
 			changed = h.namespaceChanged
 		case viewPod:
 			h.views.shelves[kind] = ofInformer(informer, func(o any) bool {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kith.dev/core/remote"
 )
 
 // objectRef names what a line is about.
@@ -116,7 +118,7 @@ func (s *stream) batch(mine func(objectRef) bool) (batch []byte, err error) {
 
 // line is what is told of an object, and its end; none when that is no news to the reader.
 func (s *stream) line(ref objectRef, is latest, mine func(objectRef) bool) ([]byte, error) {
-	if ref.kind != viewSynced {
+	if ref.kind != remote.KindSynced {
 		ours := mine(ref)
 		gone := is.gone || !ours
 		if gone && !s.sent[ref] {

@@ -23,6 +23,7 @@ import (
 	"kith.dev/core/hosting/door"
 	"kith.dev/core/hosting/grants"
 	"kith.dev/core/hosting/guests"
+	"kith.dev/core/remote"
 )
 
 // The view of a consumer is one stream of all that is in its twins (core/remote has its form), however many those are: watches
@@ -41,10 +42,8 @@ const (
 	maxPending   = 50_000           // objects that may wait to be told
 )
 
-// kinds of lines. Those of metadata are told without their content.
+// kinds of lines, beside those of core/remote. Those of metadata are told without their content.
 const (
-	viewNamespace = "Namespace"
-	viewSynced    = "Synced"
 	viewOffloaded = "OffloadedPod"
 	viewPod       = "Pod"
 	viewEvent     = "Event"
@@ -153,7 +152,7 @@ func (v *views) shut(consumerID string) {
 // owner is the consumer whose the object is; empty when it is nobody's.
 func (v *views) owner(ref objectRef) string {
 	namespace := ref.namespace
-	if ref.kind == viewNamespace {
+	if ref.kind == remote.KindNamespace {
 		namespace = ref.name
 	}
 	if t := v.contracts.TermsIn(namespace); t != nil {
@@ -165,7 +164,7 @@ func (v *views) owner(ref objectRef) string {
 // fill has a new stream told of everything there is; what changes from now on reaches it by itself.
 func (v *views) fill(consumerID string, one *stream) {
 	for _, tw := range v.contracts.TwinsOfConsumer(consumerID) {
-		one.put(objectRef{kind: viewNamespace, name: tw.Name}, twinLine(tw), false)
+		one.put(objectRef{kind: remote.KindNamespace, name: tw.Name}, twinLine(tw), false)
 	}
 	for kind, list := range v.shelves {
 		for _, o := range list() {
@@ -179,7 +178,7 @@ func (v *views) fill(consumerID string, one *stream) {
 		one.put(closedRef, closedLine(v.closed), false)
 	}
 	v.mu.Unlock()
-	one.put(objectRef{kind: viewSynced}, nil, false)
+	one.put(objectRef{kind: remote.KindSynced}, nil, false)
 }
 
 // changed tells those who see the object.
@@ -212,7 +211,7 @@ func (v *views) broadcast(ref objectRef, o any, gone bool) {
 
 // twinChanged tells of a namespace that is a twin, or, with gone, is none any more.
 func (v *views) twinChanged(tw grants.Twin, gone bool) {
-	v.broadcast(objectRef{kind: viewNamespace, name: tw.Name}, twinLine(tw), gone)
+	v.broadcast(objectRef{kind: remote.KindNamespace, name: tw.Name}, twinLine(tw), gone)
 }
 
 func refOf(kind string, o any) (objectRef, bool) {
@@ -232,13 +231,6 @@ func twinLine(tw grants.Twin) *metav1.PartialObjectMetadata {
 	return o
 }
 
-// viewLine is one line of a view.
-type viewLine struct {
-	Kind   string `json:"kind"`
-	Gone   bool   `json:"gone,omitempty"`
-	Object any    `json:"object,omitempty"`
-}
-
 // encoded is the line about an object.
 func encoded(ref objectRef, o any, gone bool) ([]byte, error) {
 	switch is := o.(type) {
@@ -251,5 +243,5 @@ func encoded(ref objectRef, o any, gone bool) ([]byte, error) {
 		}
 		o = map[string]any{"metadata": &is.ObjectMeta, "spec": spec, "status": &is.Status}
 	}
-	return json.Marshal(viewLine{ref.kind, gone, o})
+	return json.Marshal(remote.Line{Kind: ref.kind, Gone: gone, Object: o})
 }

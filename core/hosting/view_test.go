@@ -156,7 +156,7 @@ func TestAViewShowsWhatIsInTheOwnTwins(t *testing.T) {
 	g.put(viewPod, guestPod("default", "the-owners"))
 	g.put("Secret", &metav1.PartialObjectMetadata{ObjectMeta: named("kube-system", "the-owners")})
 
-	view := remote.New(remote.Config{Open: g.serve()(g.bob), Log: slog.New(slog.DiscardHandler)})
+	view := remote.NewView(remote.ViewConfig{Open: g.serve()(g.bob), Log: slog.New(slog.DiscardHandler)})
 	type news struct{ what, name string }
 	heard := make(chan news, 100)
 	view.Pods.OnChange(func(was, is *corev1.Pod) {
@@ -235,7 +235,7 @@ func TestAViewEndsWithTheContractAndIsOpenedByItsHolderOnly(t *testing.T) {
 	defer body.Close()
 	told := lines(body)
 	for line := range told {
-		if line.Kind == viewSynced {
+		if line.Kind == remote.KindSynced {
 			break
 		}
 	}
@@ -259,7 +259,7 @@ func TestANewerViewTakesThePlaceOfTheOldest(t *testing.T) {
 		defer body.Close()
 		told := lines(body)
 		for line := range told {
-			if line.Kind == viewSynced {
+			if line.Kind == remote.KindSynced {
 				break
 			}
 		}
@@ -412,14 +412,14 @@ func TestAThousandNamespacesInOneView(t *testing.T) {
 		}
 	}
 	held := heap()
-	view := remote.New(remote.Config{Open: g.serve()(g.bob), Log: slog.New(slog.DiscardHandler)})
+	view := remote.NewView(remote.ViewConfig{Open: g.serve()(g.bob), Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	began := time.Now()
 	go func() { done <- view.Run(ctx) }()
 	<-view.Known()
 	took := time.Since(began)
-	if n := len(view.Twins()); n != 1000 {
+	if n := len(view.Twins.All()); n != 1000 {
 		t.Errorf("%d namespaces were told of", n)
 	}
 	both := (heap() - held) / 1000

@@ -10,6 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"kith.dev/core/wire"
 )
 
 // Reasons of the events on home objects.
@@ -199,7 +201,7 @@ func (r *Reflector) tell(t *twin, it item, src *source, problem string) {
 	case src == nil:
 	case problem != "":
 		r.log.Warn("not reflected", "namespace", it.namespace, "kind", string(it.kind), "name", it.name, "why", problem)
-		r.record.Eventf(&src.owner, corev1.EventTypeWarning, eventNotReflected, "not reflected to %s: %s", r.cfg.PeerName, shorten(problem))
+		r.record.Eventf(&src.owner, corev1.EventTypeWarning, eventNotReflected, "not reflected to %s: %s", r.cfg.PeerName, wire.Cut(problem, 900)) // within what the API server takes
 	default:
 		r.record.Eventf(&src.owner, corev1.EventTypeNormal, eventReflected, "reflected to %s", r.cfg.PeerName)
 	}
@@ -208,6 +210,3 @@ func (r *Reflector) tell(t *twin, it item, src *source, problem string) {
 	}
 	r.cfg.Problems(t.home, all)
 }
-
-// shorten keeps an event within the size the API server wants.
-func shorten(s string) string { return strings.ToValidUTF8(s[:min(len(s), 900)], "") }

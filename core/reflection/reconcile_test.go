@@ -142,7 +142,9 @@ func TestOnlyPodsThatComeOrGoMatter(t *testing.T) {
 	}
 }
 
-func noView() *remote.View { return remote.New(remote.Config{Log: slog.New(slog.DiscardHandler)}) }
+func noView() *remote.View {
+	return remote.NewView(remote.ViewConfig{Log: slog.New(slog.DiscardHandler)})
+}
 
 func TestHomeIsWatchedOnceForAllPeersAndNamespaces(t *testing.T) {
 	pod := homePod()

@@ -1,19 +1,17 @@
 package remote
 
 import (
-	"encoding/json"
 	"fmt"
 	"regexp"
-	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"kith.dev/core/wire"
 )
 
 // Line is one line of a view, see the package comment.
 type Line struct {
-	Kind   string          `json:"kind"`
-	Gone   bool            `json:"gone,omitempty"`
-	Object json.RawMessage `json:"object,omitempty"`
+	Kind   string `json:"kind"`
+	Gone   bool   `json:"gone,omitempty"`
+	Object any    `json:"object,omitempty"`
 }
 
 // Kinds of lines besides those of objects in twins.
@@ -54,7 +52,7 @@ var featureName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,126}(/[A-Za-z][A-Za-z0
 // Validate checks a Machine that was received.
 func (m *Machine) Validate() error {
 	for field, text := range map[string]string{"kernelVersion": m.KernelVersion, "bootID": m.BootID, "containerRuntimeVersion": m.ContainerRuntimeVersion} {
-		if len(text) > maxMachineWord || !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		if len(text) > maxMachineWord || !wire.Printable(text) {
 			return fmt.Errorf("%s: longer than %d bytes, or not a line of text", field, maxMachineWord)
 		}
 	}

@@ -56,7 +56,7 @@ func Nodes(nodes []corev1.Node) corev1.ResourceList {
 func Own(pods []corev1.Pod, nodes corev1.ResourceList) corev1.ResourceList {
 	sum := corev1.ResourceList{}
 	for i := range pods {
-		if pod := &pods[i]; own(pod) && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+		if pod := &pods[i]; own(pod) && !v1alpha1.Ended(pod.Status.Phase) {
 			add(sum, resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
 			add(sum, corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(1, resource.DecimalSI)})
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -14,11 +15,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	genericapiserver "k8s.io/apiserver/pkg/server"
 	coreac "k8s.io/client-go/applyconfigurations/core/v1"
 	discoveryac "k8s.io/client-go/applyconfigurations/discovery/v1"
 	nodeac "k8s.io/client-go/applyconfigurations/node/v1"
 	rbacac "k8s.io/client-go/applyconfigurations/rbac/v1"
 	storageac "k8s.io/client-go/applyconfigurations/storage/v1"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 
 	"kith.dev/core/api/v1alpha1"
@@ -155,4 +158,35 @@ func (s *server) insist(ctx context.Context, what string, step func() error) err
 		case <-time.After(wait):
 		}
 	}
+}
+
+// biggestSummary is what is read of a kubelet's answer. It has a few kilobytes for each pod.
+const biggestSummary = 8 << 20
+
+// resourceMetrics gives what has the API server serve metrics.k8s.io, or nil. The listers are those of informers that the
+// authorizer of nodes runs in any case.
+func (s *server) resourceMetrics() func(*genericapiserver.GenericAPIServer, informers.SharedInformerFactory) error {
+	if !s.config.ResourceMetrics {
+		return nil
+	}
+	metrics.Register()
+	return func(api *genericapiserver.GenericAPIServer, informers informers.SharedInformerFactory) error {
+		core := informers.Core().V1()
+		return metrics.Install(api, metrics.New(s.summary, core.Pods().Lister(), core.Nodes().Lister(), s.log))
+	}
+}
+
+// summary asks a node's kubelet through the API server, which knows the way to each and has the certificates.
+func (s *server) summary(ctx context.Context, node string) ([]byte, error) {
+	body, err := s.client.CoreV1().RESTClient().Get().Resource("nodes").Name(node).SubResource("proxy").Suffix("stats/summary").
+		Param("only_cpu_and_memory", "true").Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	b, err := io.ReadAll(io.LimitReader(body, biggestSummary+1))
+	if err == nil && len(b) > biggestSummary {
+		err = fmt.Errorf("the answer has more than %d bytes", biggestSummary)
+	}
+	return b, err
 }

@@ -213,7 +213,11 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 		if err := <-prepared; err != nil {
 			return err
 		}
-		return s.kubelet(ctx, files, resolver.ResolvConf)
+		return component.Kubelet{
+			PKI: files, NodeName: c.NodeName, NodeIP: c.NodeIP, ClusterDNS: c.ClusterDNS,
+			DataDir: filepath.Join(c.DataDir, "kubelet"), PodLogs: filepath.Join(c.DataDir, "pod-logs"), ResolvConf: resolver.ResolvConf,
+			Containerd: s.runtime.Socket(), Images: s.imagesSocket(), CgroupRoot: c.CgroupRoot,
+		}.Run(ctx)
 	})
 	start("images", now, imageService.Run)
 	start("kube-proxy", ready, component.Proxy{PKI: files, NodeName: c.NodeName, ClusterCIDR: c.ClusterCIDR, Expose: c.Expose == config.ExposeLAN}.Run)
@@ -253,15 +257,6 @@ func (s *server) prepareRuntime(ctx context.Context) error {
 		}
 	}()
 	return nil
-}
-
-func (s *server) kubelet(ctx context.Context, files component.PKI, resolvConf string) error {
-	c := s.config
-	return component.Kubelet{
-		PKI: files, NodeName: c.NodeName, NodeIP: c.NodeIP, ClusterDNS: c.ClusterDNS,
-		DataDir: filepath.Join(c.DataDir, "kubelet"), PodLogs: filepath.Join(c.DataDir, "pod-logs"), ResolvConf: resolvConf,
-		Containerd: s.runtime.Socket(), Images: s.imagesSocket(), CgroupRoot: c.CgroupRoot,
-	}.Run(ctx)
 }
 
 // announce closes ready when the API server says it is: not when it lives, because before its RBAC bootstrap

@@ -66,7 +66,7 @@ var patches = []string{string(types.MergePatchType), string(types.StrategicMerge
 
 // checkBody refuses what no consumer has to say, and what would cost too much to be heard. The API server decodes a body as
 // the kind that it names, before it looks whether that belongs at this path, and to parse an amount in a Pod may take it
-// hours (v1alpha1.PlainAmount).
+// hours (codec.Types).
 //
 // weight is what the object costs besides its bytes, in bytes of the kind of which it may send so many (Stock).
 func checkBody(info apiproxy.Info, method, contentType string, body []byte) (weight int64, err error) {

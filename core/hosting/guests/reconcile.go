@@ -187,7 +187,7 @@ func (r *Reconciler) start(ctx context.Context) error {
 
 // over: none of its containers runs any more, or will.
 func over(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	return v1alpha1.Ended(pod.Status.Phase)
 }
 
 func (r *Reconciler) recordOf(key types.NamespacedName) record {

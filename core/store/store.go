@@ -1,31 +1,32 @@
-package remote
+// Package store holds objects of one kind as a stream tells of them, and says what changed. core/remote keeps in it what a peer tells,
+// core/virtualnode the pods at home that a reflector brings.
+//
+// It must never ask anybody, nor believe that what was told once is still so: what a new stream does not name is gone at its Sweep.
+package store
 
 import (
 	"fmt"
+	"slices"
 	"sync"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // Object is what a store can hold.
 type Object interface {
 	comparable
-	runtime.Object
-	metav1.Object
+	GetNamespace() string
+	GetName() string
 }
 
-// maxObjects bounds what a peer can have us keep of one kind.
-const maxObjects = 50_000
-
-// Store holds the objects of one kind by namespace and name, as the peer told last.
+// Store holds the objects of one kind by namespace and name, as they were told last. Make it with New; all methods but OnChange may
+// be called by many at once. Nobody may change what it gives.
 type Store[T Object] struct {
+	most    int
 	changed []func(was, is T)
 
 	mu    sync.RWMutex
 	items map[string]map[string]kept[T]
 	size  int
-	round int // counts streams: what was told in none but earlier ones is swept away at Synced
+	round int // counts streams: what was told in none but earlier ones is swept away
 }
 
 type kept[T Object] struct {
@@ -33,10 +34,13 @@ type kept[T Object] struct {
 	round  int
 }
 
-func newStore[T Object]() *Store[T] { return &Store[T]{items: map[string]map[string]kept[T]{}} }
+// New makes an empty Store, which holds at most so many objects.
+func New[T Object](most int) *Store[T] {
+	return &Store[T]{most: most, items: map[string]map[string]kept[T]{}}
+}
 
 // OnChange has f called for each object that came (was is nil), changed, or went (is is nil), in their order, one after another.
-// It must be called before the view runs.
+// It must be called before anything is put in.
 func (s *Store[T]) OnChange(f func(was, is T)) { s.changed = append(s.changed, f) }
 
 func (s *Store[T]) tell(was, is T) {
@@ -45,7 +49,7 @@ func (s *Store[T]) tell(was, is T) {
 	}
 }
 
-// Get gives the object, nil when there is none. Nobody may change it.
+// Get gives the object, nil when there is none.
 func (s *Store[T]) Get(namespace, name string) T {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -56,8 +60,22 @@ func (s *Store[T]) Get(namespace, name string) T {
 func (s *Store[T]) In(namespace string) []T {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	all := make([]T, 0, len(s.items[namespace]))
-	for _, k := range s.items[namespace] {
+	return objects(nil, s.items[namespace])
+}
+
+// All lists everything.
+func (s *Store[T]) All() (all []T) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, in := range s.items {
+		all = objects(all, in)
+	}
+	return all
+}
+
+func objects[T Object](all []T, in map[string]kept[T]) []T {
+	all = slices.Grow(all, len(in))
+	for _, k := range in {
 		all = append(all, k.object)
 	}
 	return all
@@ -70,20 +88,22 @@ func (s *Store[T]) Has(namespace string) bool {
 	return len(s.items[namespace]) > 0
 }
 
-func (s *Store[T]) begin() {
+// Begin is called at the beginning of each stream, or list.
+func (s *Store[T]) Begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.round++
 }
 
-func (s *Store[T]) put(is T) error {
+// Put takes an object in, or the new state of one; an error says that there are too many.
+func (s *Store[T]) Put(is T) error {
 	namespace, name := is.GetNamespace(), is.GetName()
 	s.mu.Lock()
 	in := s.items[namespace]
 	was, known := in[name]
-	if !known && s.size >= maxObjects {
+	if !known && s.size >= s.most {
 		s.mu.Unlock()
-		return fmt.Errorf("more than %d objects of %T", maxObjects, is)
+		return fmt.Errorf("more than %d objects of %T", s.most, is)
 	}
 	if in == nil {
 		in = map[string]kept[T]{}
@@ -98,8 +118,8 @@ func (s *Store[T]) put(is T) error {
 	return nil
 }
 
-// drop takes one out; last is the state it had in the end, nil when that is not known.
-func (s *Store[T]) drop(namespace, name string, last T) {
+// Delete takes one out; last is the state it had in the end, nil when that is not known.
+func (s *Store[T]) Delete(namespace, name string, last T) {
 	var none T
 	s.mu.Lock()
 	was, known := s.items[namespace][name]
@@ -124,16 +144,16 @@ func (s *Store[T]) remove(namespace, name string) {
 	}
 }
 
-// leave takes out whatever is in a namespace.
-func (s *Store[T]) leave(namespace string) {
+// DeleteAll takes out whatever is in a namespace.
+func (s *Store[T]) DeleteAll(namespace string) {
 	var none T
 	for _, o := range s.In(namespace) {
-		s.drop(namespace, o.GetName(), none)
+		s.Delete(namespace, o.GetName(), none)
 	}
 }
 
-// sweep takes out what was not told of since begin.
-func (s *Store[T]) sweep() {
+// Sweep takes out what was not told of since Begin.
+func (s *Store[T]) Sweep() {
 	var gone []T
 	s.mu.Lock()
 	for namespace, in := range s.items {
