@@ -172,23 +172,16 @@ func (d *Daemon) tunnelsChanged() {
 func (d *Daemon) makeDiscovery() error {
 	var finders []discovery.Finder
 	if d.cfg.Discovery.LAN {
-		lan, err := discovery.NewLAN(discovery.LANConfig{
+		finders = append(finders, discovery.NewLAN(discovery.LANConfig{
 			ID: d.me.ID(), Name: d.cfg.Name, Port: d.cfg.PeerAPIPort, Interfaces: d.cfg.Discovery.Interfaces,
 			Trusted: d.trusted, Kernel: &d.kernel, Log: d.log,
-		})
-		if err != nil {
-			return err
-		}
-		finders = append(finders, lan)
+		}))
 	}
-	if len(d.cfg.Discovery.DNSDomains) > 0 {
-		dns, err := discovery.NewDNS(d.cfg.Discovery.DNSDomains, nil, d.log)
-		if err != nil {
-			return err
-		}
-		finders = append(finders, dns)
+	dns, err := discovery.NewDNS(d.cfg.Discovery.DNSDomains, nil, d.log)
+	if err != nil {
+		return err
 	}
-	d.nearby = discovery.NewTable(d.log, finders...)
+	d.nearby = discovery.NewTable(d.log, append(finders, dns...)...)
 	return nil
 }
 
@@ -205,7 +198,7 @@ func (d *Daemon) openPeerAPI() (err error) {
 		return fmt.Errorf("open the peer API: %w (another program has the port? set peerAPIPort)", err)
 	}
 	d.peerAPI = peering.NewServer(peering.ServerConfig{
-		Identity: d.me, Name: func() string { return d.cfg.Name }, Version: version.Version, Desk: handler{d}, Log: d.log, Observer: d.metrics,
+		Identity: d.me, Name: func() string { return d.cfg.Name }, Version: version.Version, Handler: handler{d}, Log: d.log, Answered: d.metrics.Answered,
 		Audit: d.audits, Answer: answerProblem, Ailing: d.health.ailing, Woke: func() { d.contacts.Poke() }, // whoever was there is asked, before anybody is missed
 	})
 	d.hostingRoutes()

@@ -14,7 +14,7 @@ var errNotReady = &peering.Problem{Code: peering.CodeUnavailable, Message: "the 
 // handler answers peers by the Provider, as soon as there is a cluster to answer from.
 type handler struct{ d *Daemon }
 
-var _ peering.Desk = handler{}
+var _ peering.Handler = handler{}
 
 // by has the Provider of now answer.
 func by[T any](h handler, answer func(*provider.Provider) (T, error)) (none T, err error) {
@@ -72,6 +72,6 @@ func (h handler) Link(ctx context.Context, caller peering.Caller, theirs peering
 // sees this laptop. A peer that opens one is there, so it is looked for at once: whichever side finds the other first
 // after a cut ends the waiting of both.
 func (h handler) Notices(ctx context.Context, caller peering.Caller) <-chan peering.Notice {
-	h.d.contacts.Poke(caller.ID.Compact())
+	h.d.contacts.Poke(caller.ID)
 	return h.d.notices.Subscribe(ctx, caller.ID)
 }

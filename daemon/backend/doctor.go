@@ -118,7 +118,7 @@ func (b *Backend) node(ctx context.Context, name string) (doctor.Node, error) {
 func (b *Backend) checkPeer(ctx context.Context, k directory.Known, report func(api.Finding)) {
 	p := doctor.Peer{Name: k.Name, ID: k.ID, Me: b.Me, Addresses: k.Addresses, Port: b.Settings.WireGuardPort}
 	p.Theirs = func(ctx context.Context) ([]peering.ContractRef, error) {
-		client, ok := b.Contacts.Client(k.ID.Compact())
+		client, ok := b.Contacts.Client(k.ID)
 		if !ok {
 			return nil, fmt.Errorf("too many clusters are nearby to keep contact with %s", k.Name)
 		}

@@ -26,10 +26,10 @@ func someone(t *testing.T) *identity.Identity {
 	return who
 }
 
-// nobodysDesk is a Desk of a peer that has nothing to say but hello.
-type nobodysDesk struct{ peering.Desk }
+// nobodysHandler is the handler of a peer that has nothing to say but hello.
+type nobodysHandler struct{ peering.Handler }
 
-func (nobodysDesk) Recognise(context.Context, peering.Caller) bool { return true }
+func (nobodysHandler) Recognise(context.Context, peering.Caller) bool { return true }
 
 // bob is a peer API that runs, and where.
 func bob(t *testing.T) (*identity.Identity, string) {
@@ -40,7 +40,7 @@ func bob(t *testing.T) (*identity.Identity, string) {
 		t.Fatal(err)
 	}
 	server := peering.NewServer(peering.ServerConfig{
-		Identity: who, Name: func() string { return "bob" }, Version: "1.2.3", Desk: nobodysDesk{}, Log: slog.New(slog.DiscardHandler),
+		Identity: who, Name: func() string { return "bob" }, Version: "1.2.3", Handler: nobodysHandler{}, Log: slog.New(slog.DiscardHandler),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -56,7 +56,7 @@ func bob(t *testing.T) (*identity.Identity, string) {
 
 func TestPeerIsFollowedAsFarAsItGoes(t *testing.T) {
 	who, address := bob(t)
-	signed := peering.ContractRef{ID: "c1", Revision: 2, Role: contract.Consumer, State: peering.Connected}
+	signed := peering.ContractRef{ID: "c1", Revision: 2, Role: contract.Consumer, State: api.StateConnected}
 	well := func() Peer {
 		return Peer{
 			Name: "bob", ID: who.ID(), Me: someone(t), Addresses: []string{"127.0.0.1:1", address}, Port: 6450,

@@ -76,7 +76,7 @@ func (m *Metrics) Event(kind, severity string) {
 // RequestAnswered counts an incoming request: accepted, declined or expired.
 func (m *Metrics) RequestAnswered(outcome string) { m.counters[answers].WithLabelValues(outcome).Inc() }
 
-// Answered counts a request to the peer API. It is a method of peering.Observer.
+// Answered counts a request to the peer API. See peering.ServerConfig.
 func (m *Metrics) Answered(route string, status int) {
 	if route == "" || route == "/" {
 		route = "none"

@@ -77,9 +77,7 @@ func (p *Provider) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 }
 
 func (p *Provider) expire(ctx context.Context, r *v1alpha1.PeeringRequest) error {
-	before := r.DeepCopy()
-	r.Status.Answer = v1alpha1.AnswerExpired
-	if err := p.Client.Status().Patch(ctx, r, client.MergeFrom(before)); err != nil {
+	if err := answer(ctx, p.Client, r, v1alpha1.AnswerExpired, "", ""); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	p.Announce(api.Event{

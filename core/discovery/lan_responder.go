@@ -33,14 +33,14 @@ const (
 	maxAskers      = 64
 )
 
-// station is responder and browser on all links: what was heard, what is to be said and when. It knows
+// responder is responder and browser on all links: what was heard, what is to be said and when. It knows
 // neither sockets nor clocks; packets and times come in, packets go out. Not safe for concurrent use.
-type station struct {
-	self  card
+type responder struct {
+	self  txtRecord
 	port  uint16
 	meta  []byte
 	links map[linkKey]*link
-	book  *book
+	cache *cache
 }
 
 type link struct {
@@ -66,16 +66,16 @@ type outgoing struct {
 	packet []byte
 }
 
-func newStation(self card, port uint16, trusted func(identity.ID) bool) (*station, error) {
+func newResponder(self txtRecord, port uint16, trusted func(identity.ID) bool) (*responder, error) {
 	meta, err := composeMeta()
 	if err != nil {
 		return nil, err
 	}
-	return &station{self: self, port: port, meta: meta, links: map[linkKey]*link{}, book: newBook(trusted)}, nil
+	return &responder{self: self, port: port, meta: meta, links: map[linkKey]*link{}, cache: newCache(trusted)}, nil
 }
 
 // setInterfaces starts anew on every link that is new or changed, and leaves the others alone.
-func (s *station) setInterfaces(now time.Time, interfaces []lanInterface) error {
+func (s *responder) setInterfaces(now time.Time, interfaces []lanInterface) error {
 	want := map[linkKey]lanInterface{}
 	for _, i := range interfaces {
 		for _, v6 := range []bool{false, true} {
@@ -86,7 +86,7 @@ func (s *station) setInterfaces(now time.Time, interfaces []lanInterface) error 
 	}
 	for key, l := range s.links {
 		if i, ok := want[key]; !ok || !i.equal(l.lanInterface) {
-			s.book.linkLost(now, key)
+			s.cache.linkLost(now, key)
 			delete(s.links, key)
 		}
 	}
@@ -114,7 +114,7 @@ func soon(now time.Time) time.Time {
 
 // receive takes in one packet. It says whether somebody else announced our own ID, which only a copy of
 // our key or a spoofer does. The error says what is wrong with the packet.
-func (s *station) receive(now time.Time, key linkKey, sender netip.Addr, packet []byte) (impostor bool, err error) {
+func (s *responder) receive(now time.Time, key linkKey, sender netip.Addr, packet []byte) (impostor bool, err error) {
 	l := s.links[key]
 	if l == nil {
 		return false, nil
@@ -140,15 +140,15 @@ func (s *station) receive(now time.Time, key linkKey, sender netip.Addr, packet 
 			err = fmt.Errorf("%s announces no address on this link", h.id.Short())
 			continue
 		}
-		s.book.hear(now, key, sender, h)
+		s.cache.hear(now, key, sender, h)
 	}
 	for _, id := range m.byes {
-		s.book.bye(key, sender, id)
+		s.cache.bye(key, sender, id)
 	}
 	return impostor, err
 }
 
-func (s *station) asked(now time.Time, l *link, sender netip.Addr, m message) {
+func (s *responder) asked(now time.Time, l *link, sender netip.Addr, m message) {
 	knowsUs := slices.Contains(m.known, s.self.id)
 	switch news := knowsNews(m.known, s); { // section 7.3
 	case news:
@@ -158,7 +158,7 @@ func (s *station) asked(now time.Time, l *link, sender netip.Addr, m message) {
 	}
 	if !l.has(sender) {
 		for _, id := range m.asked {
-			s.book.asked(now, l.key, id)
+			s.cache.asked(now, l.key, id)
 		}
 	}
 	if knowsUs && l.askers[sender] { // section 7.2: the list went on in this packet
@@ -193,15 +193,15 @@ func (s *station) asked(now time.Time, l *link, sender netip.Addr, m message) {
 }
 
 // knowsNews says whether the asker knows somebody we do not.
-func knowsNews(known []identity.ID, s *station) bool {
-	return slices.ContainsFunc(known, func(id identity.ID) bool { return id != s.self.id && s.book.entries[id] == nil })
+func knowsNews(known []identity.ID, s *responder) bool {
+	return slices.ContainsFunc(known, func(id identity.ID) bool { return id != s.self.id && s.cache.entries[id] == nil })
 }
 
 // tick says what is to be sent now, and when to be called next (or on a packet; zero: never).
-func (s *station) tick(now time.Time) (out []outgoing, next time.Time, err error) {
-	ask, next := s.book.sweep(now)
-	refused := s.book.refused
-	s.book.refused = false
+func (s *responder) tick(now time.Time) (out []outgoing, next time.Time, err error) {
+	ask, next := s.cache.sweep(now)
+	refused := s.cache.refused
+	s.cache.refused = false
 	for key, l := range s.links {
 		due := func(at time.Time) bool { return !at.IsZero() && !now.Before(at) }
 		if due(l.announceAt) {
@@ -254,7 +254,7 @@ func (l *link) say(now time.Time) outgoing {
 
 // browse asks for everybody, except when another lately did: answers go to all, so on a LAN of fifty one
 // question is enough.
-func (s *station) browse(now time.Time, l *link) (out []outgoing, err error) {
+func (s *responder) browse(now time.Time, l *link) (out []outgoing, err error) {
 	lately := l.browseGap / 4 // half of the time since our last one
 	first := l.browseGap == queryGapFirst
 	// A few per cent more or less, so that those who started together do not go on asking together.
@@ -263,15 +263,15 @@ func (s *station) browse(now time.Time, l *link) (out []outgoing, err error) {
 	if !first && now.Sub(l.heardAsked) < max(lately, queryGapFirst) {
 		return nil, nil
 	}
-	l.browsed, err = composeBrowse(s.book.known(now, l.key))
+	l.browsed, err = composeBrowse(s.cache.known(now, l.key))
 	for _, p := range l.browsed {
 		out = append(out, outgoing{l.key, p})
 	}
 	return out, err
 }
 
-// farewell is said when we leave.
-func (s *station) farewell() (out []outgoing) {
+// goodbye is said when we leave.
+func (s *responder) goodbye() (out []outgoing) {
 	for _, key := range slices.Collect(maps.Keys(s.links)) {
 		out = append(out, outgoing{key, s.links[key].bye})
 	}

@@ -21,11 +21,11 @@ var (
 func at(after time.Duration) time.Time { return begin.Add(after) }
 
 func helloFrom(name string, addresses ...string) hello {
-	return hello{card{1, testID(name), name}, recordTTL, ports(addresses...)}
+	return hello{txtRecord{1, testID(name), name}, recordTTL, ports(addresses...)}
 }
 
 // drain takes all events that wait.
-func drain(b *book) (events []Event) {
+func drain(b *cache) (events []Event) {
 	for {
 		e, ok := b.pending()
 		if !ok {
@@ -42,7 +42,7 @@ func numbered(n int) (id identity.ID) {
 }
 
 func TestOneEventPerChange(t *testing.T) {
-	b := newBook(nobody)
+	b := newCache(nobody)
 	bob := netip.MustParseAddr("192.168.77.2")
 	b.hear(at(0), wire, bob, helloFrom("bob", "192.168.77.2:6450"))
 	b.hear(at(time.Second), wire, bob, helloFrom("bob", "192.168.77.2:6450"))
@@ -74,16 +74,16 @@ func TestOneEventPerChange(t *testing.T) {
 }
 
 func TestTwoBobsAreTwo(t *testing.T) {
-	b := newBook(nobody)
-	b.hear(at(0), wire, netip.MustParseAddr("192.168.77.2"), hello{card{1, numbered(1), "bob"}, recordTTL, ports("192.168.77.2:6450")})
-	b.hear(at(0), wire, netip.MustParseAddr("192.168.77.3"), hello{card{1, numbered(2), "bob"}, recordTTL, ports("192.168.77.3:6450")})
+	b := newCache(nobody)
+	b.hear(at(0), wire, netip.MustParseAddr("192.168.77.2"), hello{txtRecord{1, numbered(1), "bob"}, recordTTL, ports("192.168.77.2:6450")})
+	b.hear(at(0), wire, netip.MustParseAddr("192.168.77.3"), hello{txtRecord{1, numbered(2), "bob"}, recordTTL, ports("192.168.77.3:6450")})
 	if e := drain(b); len(e) != 2 || e[0].Name != "bob" || e[1].Name != "bob" || e[0].ID == e[1].ID {
 		t.Errorf("%+v", e)
 	}
 }
 
 func TestSpoofersDisplaceNothing(t *testing.T) {
-	b := newBook(nobody)
+	b := newCache(nobody)
 	bob, mallory := netip.MustParseAddr("192.168.77.2"), netip.MustParseAddr("192.168.77.66")
 	b.hear(at(0), wire, bob, helloFrom("bob", "192.168.77.2:6450"))
 	var many []string
@@ -110,7 +110,7 @@ func TestSpoofersDisplaceNothing(t *testing.T) {
 }
 
 func TestGoodbyeOnOneOfTwoLinks(t *testing.T) {
-	b := newBook(nobody)
+	b := newCache(nobody)
 	b.hear(at(0), wire, netip.MustParseAddr("192.168.77.2"), helloFrom("bob", "192.168.77.2:6450"))
 	b.hear(at(0), wifi, netip.MustParseAddr("10.0.0.2"), helloFrom("bob", "10.0.0.2:6450"))
 	drain(b)
@@ -121,7 +121,7 @@ func TestGoodbyeOnOneOfTwoLinks(t *testing.T) {
 }
 
 func TestRefreshAndExpiry(t *testing.T) {
-	b := newBook(nobody)
+	b := newCache(nobody)
 	b.hear(at(0), wire, netip.MustParseAddr("192.168.77.2"), helloFrom("bob", "192.168.77.2:6450"))
 	b.hear(at(0), wire6, netip.MustParseAddr("fe80::2"), helloFrom("bob", "192.168.77.2:6450"))
 	drain(b)
@@ -146,12 +146,12 @@ func TestRefreshAndExpiry(t *testing.T) {
 		t.Errorf("expired: %+v", e)
 	}
 	if _, next := b.sweep(at(recordTTL)); !next.IsZero() {
-		t.Error("the empty book wants to be swept")
+		t.Error("the empty cache wants to be swept")
 	}
 }
 
 func TestALostLinkForgetsSoon(t *testing.T) {
-	b := newBook(nobody)
+	b := newCache(nobody)
 	bob := netip.MustParseAddr("192.168.77.2")
 	b.hear(at(0), wire, bob, helloFrom("bob", "192.168.77.2:6450"))
 	b.linkLost(at(time.Second), wire)
@@ -169,14 +169,14 @@ func TestALostLinkForgetsSoon(t *testing.T) {
 
 func TestFloodOfStrangers(t *testing.T) {
 	friend := testID("carol")
-	b := newBook(func(id identity.ID) bool { return id == friend })
+	b := newCache(func(id identity.ID) bool { return id == friend })
 	b.hear(at(0), wire, netip.MustParseAddr("192.168.77.3"), helloFrom("carol", "192.168.77.3:6450"))
 	bob := testID("bob") // a friend, too, who comes in the middle of it
 	sender, events, told := netip.MustParseAddr("10.0.0.1"), 0, map[identity.ID]bool{}
 	for i := range 10_000 { // in a minute, each from another address
 		now := at(time.Duration(i) * 6 * time.Millisecond)
 		sender = sender.Next()
-		b.hear(now, wire, sender, hello{card{1, numbered(i), "x"}, maxTTL, ports("10.0.0.1:6450")})
+		b.hear(now, wire, sender, hello{txtRecord{1, numbered(i), "x"}, maxTTL, ports("10.0.0.1:6450")})
 		if i == 5000 {
 			b.trusted = func(id identity.ID) bool { return id == friend || id == bob }
 			b.hear(now, wire, netip.MustParseAddr("192.168.77.2"), helloFrom("bob", "192.168.77.2:6450"))
@@ -195,7 +195,7 @@ func TestFloodOfStrangers(t *testing.T) {
 	// For hours on end, and with a consumer that is stuck.
 	for i := range 100_000 {
 		sender = sender.Next()
-		b.hear(at(time.Duration(i)*100*time.Millisecond), wire, sender, hello{card{1, numbered(20_000 + i), "x"}, maxTTL, ports("10.0.0.1:6450")})
+		b.hear(at(time.Duration(i)*100*time.Millisecond), wire, sender, hello{txtRecord{1, numbered(20_000 + i), "x"}, maxTTL, ports("10.0.0.1:6450")})
 	}
 	if len(b.entries) > maxEntries || len(b.dirty) > 2*maxEntries || len(b.reported) > 2*maxEntries || len(b.isDirty) != len(b.dirty) {
 		t.Errorf("remembers %d entries, %d to be told, %d told", len(b.entries), len(b.dirty), len(b.reported))
@@ -206,9 +206,9 @@ func TestFloodOfStrangers(t *testing.T) {
 }
 
 func TestOneSenderFillsOnlyItsShare(t *testing.T) {
-	b := newBook(nobody)
+	b := newCache(nobody)
 	for i := range 1000 {
-		b.hear(at(time.Duration(i)*time.Second), wire, netip.MustParseAddr("192.168.77.66"), hello{card{1, numbered(i), "x"}, maxTTL, ports("10.0.0.1:6450")})
+		b.hear(at(time.Duration(i)*time.Second), wire, netip.MustParseAddr("192.168.77.66"), hello{txtRecord{1, numbered(i), "x"}, maxTTL, ports("10.0.0.1:6450")})
 	}
 	if len(b.entries) != maxPerSender {
 		t.Errorf("%d entries", len(b.entries))

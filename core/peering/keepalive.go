@@ -10,18 +10,18 @@ import (
 // A daemon that is stopped, or hangs, keeps its connections: its kernel acknowledges for it, keepalives too. So the server
 // says on the presence streams of callers it recognises that it is alive, and who listens asks when that stays out.
 const (
-	beatEvery   = 3 * time.Second
-	recogniseIn = 10 * time.Second // how often a stream is looked at whose caller was a stranger when it began
+	heartbeatEvery = 3 * time.Second
+	recogniseIn    = 10 * time.Second // how often a stream is looked at whose caller was a stranger when it began
 	// silence is how long a stream on which there was a beat may be without a line until the peer is asked; two beats
 	// may be late. With checkTimeout for the answer a peer is unreachable 11 s after its last word.
 	silence = 8 * time.Second
-	// beatsToSleep may still come from a laptop that said it goes to sleep.
-	beatsToSleep = 5
+	// heartbeatsToSleep may still come from a laptop that said it goes to sleep.
+	heartbeatsToSleep = 5
 )
 
-// pulse wakes all who wait for it at once, so that the beats of all streams are one wake-up of the machine. It ticks only
+// sharedTicker wakes all who wait for it at once, so that the beats of all streams are one wake-up of the machine. It ticks only
 // while somebody waits.
-type pulse struct {
+type sharedTicker struct {
 	every time.Duration
 	woke  func() // called when this machine was suspended since the tick before; may be nil
 	mu    sync.Mutex
@@ -29,7 +29,7 @@ type pulse struct {
 	armed time.Time
 }
 
-func (p *pulse) wait() <-chan struct{} {
+func (p *sharedTicker) wait() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.next == nil {
@@ -39,7 +39,7 @@ func (p *pulse) wait() <-chan struct{} {
 	return p.next
 }
 
-func (p *pulse) tick() {
+func (p *sharedTicker) tick() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	close(p.next)
@@ -55,11 +55,11 @@ func suspended(wall, monotonic time.Duration) bool { return wall-monotonic > 10*
 
 var errSilent = errors.New("no answer")
 
-// vigil watches over a stream from its first beat on; a peer that knows none is left to the kernel (see tune). It never
+// watchdog watches over a stream from its first beat on; a peer that knows none is left to the kernel (see tune). It never
 // takes silence alone for death. This process may have been stopped itself, and all its timers are late then; so it asks,
 // and only who does not answer either is lost. Time is the monotonic clock's, which does not count suspend: a laptop that
 // wakes up has not waited for anybody.
-type vigil struct {
+type watchdog struct {
 	ask  func() error // an error: there was no answer. Called without any lock held
 	lost func()       // called at most once
 
@@ -72,7 +72,7 @@ type vigil struct {
 }
 
 // line notes that there was one.
-func (v *vigil) line(l presenceLine) {
+func (v *watchdog) line(l presenceLine) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.heard = time.Now()
@@ -85,7 +85,7 @@ func (v *vigil) line(l presenceLine) {
 	}
 }
 
-func (v *vigil) late() {
+func (v *watchdog) late() {
 	v.mu.Lock()
 	if v.over || time.Since(v.heard) < silence { // a line came just now
 		v.mu.Unlock()
@@ -111,8 +111,8 @@ func (v *vigil) late() {
 	}
 }
 
-// end stops the vigil; the context of its questions must have ended. It tells when the last line came.
-func (v *vigil) end() (heard time.Time) {
+// end stops the watchdog; the context of its questions must have ended. It tells when the last line came.
+func (v *watchdog) end() (heard time.Time) {
 	v.mu.Lock()
 	v.over = true
 	if v.timer != nil {
@@ -132,7 +132,7 @@ func (one *contact) answers(ctx context.Context) error {
 		return err
 	}
 	_, err := one.client.Hello(ctx)
-	if refused := (*Problem)(nil); errors.As(err, &refused) {
+	if _, refused := errors.AsType[*Problem](err); refused {
 		return nil
 	}
 	return err

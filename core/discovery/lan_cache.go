@@ -39,8 +39,8 @@ type claim struct {
 	lost      bool      // its link went away since
 }
 
-// refreshAt are fractions of the TTL (RFC 6762 section 5.2). Each book adds a share of refreshSpread of its
-// own, so that one laptop asks first, for all it knows, and the answers refresh everybody's book.
+// refreshAt are fractions of the TTL (RFC 6762 section 5.2). Each cache adds a share of refreshSpread of its
+// own, so that one laptop asks first, for all it knows, and the answers refresh everybody's cache.
 var refreshAt = [...]float64{0.80, 0.85, 0.90, 0.95}
 
 const refreshSpread = 0.04
@@ -58,9 +58,9 @@ type entry struct {
 	claims []claim // the one that appeared last first
 }
 
-// book remembers the instances on the LAN, and which of them are still to be reported. It is not safe
+// cache remembers the instances on the LAN, and which of them are still to be reported. It is not safe
 // for concurrent use.
-type book struct {
+type cache struct {
 	trusted  func(identity.ID) bool // peers with a contract: not evicted, not held back
 	spread   float64                // 0 to 1
 	admit    *rate.Limiter
@@ -71,8 +71,8 @@ type book struct {
 	refused  bool // somebody was not let in since this was last reset
 }
 
-func newBook(trusted func(identity.ID) bool) *book {
-	return &book{
+func newCache(trusted func(identity.ID) bool) *cache {
+	return &cache{
 		trusted:  trusted,
 		spread:   rand.Float64(),
 		admit:    rate.NewLimiter(strangersSecond, strangersBurst),
@@ -83,7 +83,7 @@ func newBook(trusted func(identity.ID) bool) *book {
 }
 
 // hear takes in an announcement, or refuses it when there are too many strangers.
-func (b *book) hear(now time.Time, link linkKey, sender netip.Addr, h hello) {
+func (b *cache) hear(now time.Time, link linkKey, sender netip.Addr, h hello) {
 	e := b.entries[h.id]
 	if e == nil {
 		if !b.makeRoom(now, h.id, sender) {
@@ -109,7 +109,7 @@ func (b *book) hear(now time.Time, link linkKey, sender netip.Addr, h hello) {
 	b.mark(h.id)
 }
 
-func (b *book) makeRoom(now time.Time, id identity.ID, sender netip.Addr) bool {
+func (b *cache) makeRoom(now time.Time, id identity.ID, sender netip.Addr) bool {
 	if b.trusted(id) {
 		return len(b.entries) < maxEntries || b.evict()
 	}
@@ -126,11 +126,11 @@ func (b *book) makeRoom(now time.Time, id identity.ID, sender netip.Addr) bool {
 }
 
 // evict drops the stranger not heard of for longest.
-func (b *book) evict() bool {
+func (b *cache) evict() bool {
 	var oldest identity.ID
 	var heard time.Time
 	for id, e := range b.entries {
-		last := slices.MaxFunc(e.claims, func(a, b claim) int { return a.heard.Compare(b.heard) }).heard
+		last := e.heard()
 		if !b.trusted(id) && (oldest.IsZero() || last.Before(heard)) {
 			oldest, heard = id, last
 		}
@@ -142,14 +142,14 @@ func (b *book) evict() bool {
 	return true
 }
 
-func (b *book) remove(id identity.ID) {
+func (b *cache) remove(id identity.ID) {
 	delete(b.entries, id)
 	b.mark(id)
 }
 
 // bye takes in a goodbye. It counts for the claims of that interface and of lost ones, and only from a sender who made
 // one, or from an address that one names: others cannot say goodbye for somebody.
-func (b *book) bye(link linkKey, sender netip.Addr, id identity.ID) {
+func (b *cache) bye(link linkKey, sender netip.Addr, id identity.ID) {
 	e := b.entries[id]
 	if e == nil {
 		return
@@ -165,7 +165,7 @@ func (b *book) bye(link linkKey, sender netip.Addr, id identity.ID) {
 	b.dropIfEmpty(id, e)
 }
 
-func (b *book) dropIfEmpty(id identity.ID, e *entry) {
+func (b *cache) dropIfEmpty(id identity.ID, e *entry) {
 	if len(e.claims) == 0 {
 		b.remove(id)
 	} else {
@@ -175,7 +175,7 @@ func (b *book) dropIfEmpty(id identity.ID, e *entry) {
 
 // linkLost lets what was learned on a link go soon, unless it is heard there again: a link that only
 // flapped costs nothing, another LAN is not mixed up with the last one for long.
-func (b *book) linkLost(now time.Time, link linkKey) {
+func (b *cache) linkLost(now time.Time, link linkKey) {
 	for _, e := range b.entries {
 		for i := range e.claims {
 			c := &e.claims[i]
@@ -191,7 +191,7 @@ func (b *book) linkLost(now time.Time, link linkKey) {
 }
 
 // sweep removes what expired and returns whom to ask again, per link, and when to be called next.
-func (b *book) sweep(now time.Time) (ask map[linkKey][]identity.ID, next time.Time) {
+func (b *cache) sweep(now time.Time) (ask map[linkKey][]identity.ID, next time.Time) {
 	var window time.Duration
 	if b.anyDue(now) {
 		window = askAhead // one packet asks for several
@@ -221,7 +221,7 @@ func (b *book) sweep(now time.Time) (ask map[linkKey][]identity.ID, next time.Ti
 }
 
 // asked takes notice of somebody else's question about an instance: the answer will be ours as well.
-func (b *book) asked(now time.Time, link linkKey, id identity.ID) {
+func (b *cache) asked(now time.Time, link linkKey, id identity.ID) {
 	e := b.entries[id]
 	if e == nil {
 		return
@@ -235,7 +235,7 @@ func (b *book) asked(now time.Time, link linkKey, id identity.ID) {
 	}
 }
 
-func (b *book) anyDue(now time.Time) bool {
+func (b *cache) anyDue(now time.Time) bool {
 	for _, e := range b.entries {
 		for _, c := range e.claims {
 			if c.refreshAt.Before(c.expires) && !now.Before(c.refreshAt) {
@@ -254,7 +254,7 @@ func (e *entry) outlived(c claim) bool {
 }
 
 // known lists the instances that need not answer a question on this link.
-func (b *book) known(now time.Time, link linkKey) []knownAnswer {
+func (b *cache) known(now time.Time, link linkKey) []knownAnswer {
 	var known []knownAnswer
 	for id, e := range b.entries {
 		for _, c := range e.claims {
@@ -268,7 +268,7 @@ func (b *book) known(now time.Time, link linkKey) []knownAnswer {
 	return known
 }
 
-func (b *book) mark(id identity.ID) {
+func (b *cache) mark(id identity.ID) {
 	_, reported := b.reported[id]
 	if b.entries[id] == nil && !reported {
 		// Came and went before anybody was told: nobody needs to know.
@@ -285,7 +285,7 @@ func (b *book) mark(id identity.ID) {
 }
 
 // pending gives the next event worth reporting; after its delivery, delivered must be called.
-func (b *book) pending() (Event, bool) {
+func (b *cache) pending() (Event, bool) {
 	for len(b.dirty) > 0 {
 		id := b.dirty[0]
 		old, was := b.reported[id]
@@ -304,7 +304,7 @@ func (b *book) pending() (Event, bool) {
 	return Event{}, false
 }
 
-func (b *book) delivered(ev Event) {
+func (b *cache) delivered(ev Event) {
 	if ev.Gone {
 		delete(b.reported, ev.ID)
 	} else {
@@ -314,7 +314,7 @@ func (b *book) delivered(ev Event) {
 	b.mark(ev.ID) // it may have changed while the event waited; pending finds out
 }
 
-func (b *book) undirty(id identity.ID) {
+func (b *cache) undirty(id identity.ID) {
 	delete(b.isDirty, id)
 	if i := slices.Index(b.dirty, id); i >= 0 {
 		b.dirty = slices.Delete(b.dirty, i, i+1)
@@ -325,7 +325,7 @@ func (b *book) undirty(id identity.ID) {
 // leave room for the real one.
 func (e *entry) sighting(id identity.ID) Sighting {
 	claims := slices.SortedStableFunc(slices.Values(e.claims), func(a, b claim) int { return b.since.Compare(a.since) })
-	s := Sighting{ID: id, Source: LANSource, Name: claims[0].hello.name, Version: claims[0].hello.version}
+	s := Sighting{ID: id, Source: LANSource, Name: claims[0].hello.name}
 	for turn := range maxAddresses {
 		for _, c := range claims {
 			if turn < len(c.hello.addresses) && len(s.Addresses) < maxAddresses {
@@ -335,12 +335,13 @@ func (e *entry) sighting(id identity.ID) Sighting {
 			}
 		}
 	}
-	for _, c := range claims {
-		if c.heard.After(s.Seen) {
-			s.Seen = c.heard
-		}
-	}
+	s.Seen = e.heard()
 	return s
+}
+
+// heard is when the instance was announced last.
+func (e *entry) heard() time.Time {
+	return slices.MaxFunc(e.claims, func(a, b claim) int { return a.heard.Compare(b.heard) }).heard
 }
 
 // zoned adds the interface to a link-local address, without which it cannot be dialled.

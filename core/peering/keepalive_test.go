@@ -20,9 +20,9 @@ import (
 	"kith.dev/core/identity"
 )
 
-// watched is a vigil with a peer that answers or not.
+// watched is a watchdog with a peer that answers or not.
 type watched struct {
-	*vigil
+	*watchdog
 	asked, lost atomic.Int32
 	answer      error
 	takes       time.Duration
@@ -30,7 +30,7 @@ type watched struct {
 
 func newWatched() *watched {
 	w := &watched{}
-	w.vigil = &vigil{
+	w.watchdog = &watchdog{
 		ask:  func() error { w.asked.Add(1); time.Sleep(w.takes); return w.answer },
 		lost: func() { w.lost.Add(1) },
 	}
@@ -53,7 +53,7 @@ func TestOnlySilenceIsAskedAbout(t *testing.T) {
 		defer w.end()
 		for range 100 {
 			w.line(beat)
-			time.Sleep(beatEvery)
+			time.Sleep(heartbeatEvery)
 		}
 		w.line(presenceLine{Notice: &Notice{Type: NoticeContractChanged}}) // is a sign of life too
 		time.Sleep(silence - time.Millisecond)
@@ -122,7 +122,7 @@ func TestAnEndWaitsForTheQuestion(t *testing.T) {
 // All streams beat at the same moment, and when there are none nothing wakes.
 func TestBeatsShareOneWakeUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := pulse{every: beatEvery}
+		p := sharedTicker{every: heartbeatEvery}
 		begin := time.Now()
 		for range 3 {
 			a := p.wait()
@@ -132,7 +132,7 @@ func TestBeatsShareOneWakeUp(t *testing.T) {
 			}
 			<-a
 		}
-		if took := time.Since(begin); took != 3*beatEvery {
+		if took := time.Since(begin); took != 3*heartbeatEvery {
 			t.Errorf("three beats took %s", took)
 		}
 		time.Sleep(time.Hour)
@@ -178,7 +178,7 @@ func TestAFloodOfLinesIsReadSlowly(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(context.Background())
 			s := &stream{lines: bufio.NewReaderSize(r, maxLine), body: r, ctx: ctx, end: cancel}
 			c := NewContacts(ContactsConfig{Identity: someone(t), Log: quiet()})
-			c.Set([]Target{{Key: "bob"}})
+			c.Set([]Target{{ID: identity.ID{1}}})
 			go func() {
 				for {
 					select {
@@ -188,11 +188,11 @@ func TestAFloodOfLinesIsReadSlowly(t *testing.T) {
 					}
 				}
 			}()
-			watch := &vigil{ask: func() error { return nil }}
+			watch := &watchdog{ask: func() error { return nil }}
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				c.all["bob"].listen(ctx, s, identity.ID{}, watch)
+				c.all[identity.ID{1}].listen(ctx, s, watch)
 			}()
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
@@ -207,8 +207,26 @@ func TestAFloodOfLinesIsReadSlowly(t *testing.T) {
 	}
 }
 
+// next waits for a notice; each line before it, and the notice's, is shown to see, which may be nil.
+func (s *stream) next(see func(presenceLine) error) (Notice, error) {
+	for {
+		l, err := s.line()
+		if err == nil && see != nil {
+			err = see(l)
+		}
+		if err != nil {
+			return Notice{}, err
+		}
+		if l.Notice != nil {
+			return *l.Notice, nil
+		}
+	}
+}
+
 // quick has a server beat often.
-func quick(s *Server) { s.beats.every, s.looks.every = 10*time.Millisecond, 10*time.Millisecond }
+func quick(s *Server) {
+	s.heartbeats.every, s.rechecks.every = 10*time.Millisecond, 10*time.Millisecond
+}
 
 func TestBeatsAreForThoseWhoAreRecognised(t *testing.T) {
 	alice, bob := someone(t), bob(t, Limits{}, quick)
@@ -216,7 +234,7 @@ func TestBeatsAreForThoseWhoAreRecognised(t *testing.T) {
 	must(t, err)
 	defer s.close()
 	beats := 0
-	s.each = func(l presenceLine) error {
+	see := func(l presenceLine) error {
 		if l.Beat != nil {
 			beats++
 		}
@@ -227,13 +245,13 @@ func TestBeatsAreForThoseWhoAreRecognised(t *testing.T) {
 	}
 	time.Sleep(100 * time.Millisecond)
 	bob.tell(alice.ID(), Notice{Type: NoticeContractChanged})
-	if _, err := s.next(); err != nil || beats != 0 {
+	if _, err := s.next(see); err != nil || beats != 0 {
 		t.Fatalf("%d beats for a stranger, %v", beats, err)
 	}
 	bob.mu.Lock()
 	bob.recognised[alice.ID()] = true // by a contract, say; its stream goes on
 	bob.mu.Unlock()
-	if _, err := s.next(); err != io.EOF {
+	if _, err := s.next(see); err != io.EOF {
 		t.Errorf("%d beats, %v", beats, err)
 	}
 }
@@ -246,15 +264,15 @@ func TestABeatSaysWhatAilsTheDaemon(t *testing.T) {
 	})
 	bob.recognised[alice.ID()] = true
 	c, _ := keep(t, alice)
-	c.Set([]Target{{Key: "bob", ID: bob.ID(), Addresses: []string{bob.addr}}})
-	becomes(t, c, "bob", ContactReachable)
+	c.Set([]Target{{ID: bob.ID(), Addresses: []string{bob.addr}}})
+	becomes(t, c, bob.ID(), ContactReachable)
 	for _, why := range []string{"its Kubernetes does not answer", "its disk\nis full", ""} {
 		<-ails
 		ails <- why
 		want := strings.ReplaceAll(why, "\n", "?")
-		eventually(t, fmt.Sprintf("what ails bob is %q", why), func() bool { return state(c, "bob").Ailing == want })
+		eventually(t, fmt.Sprintf("what ails bob is %q", why), func() bool { return state(c, bob.ID()).Ailing == want })
 	}
-	if got := state(c, "bob"); got.State != ContactReachable || !got.Heard.IsZero() {
+	if got := state(c, bob.ID()); got.State != ContactReachable || !got.Heard.IsZero() {
 		t.Errorf("%+v", got)
 	}
 }
@@ -269,11 +287,11 @@ func TestCutIsForOneCallerOnly(t *testing.T) {
 	must(t, err)
 	defer others.close()
 	bob.server.Cut(alice.ID())
-	if n, err := hers.next(); err == nil {
+	if n, err := hers.next(nil); err == nil {
 		t.Errorf("alice is still connected: %+v", n)
 	}
 	bob.tell(carol.ID(), Notice{Type: NoticeContractChanged})
-	if _, err := others.next(); err != nil {
+	if _, err := others.next(nil); err != nil {
 		t.Errorf("carol was cut off: %v", err)
 	}
 	_, err = ofAlice.Hello(within(t, 10*time.Second))
@@ -306,16 +324,16 @@ func TestAStoppedDaemonIsUnreachableUntilItGoesOn(t *testing.T) {
 	told := make(chan identity.ID, 1)
 	c, _ := keep(t, alice)
 	c.config.Silent = func(id identity.ID) { told <- id }
-	c.Set([]Target{{Key: "bob", ID: bob, Addresses: []string{addr}}})
-	since := becomes(t, c, "bob", ContactReachable).Since
+	c.Set([]Target{{ID: bob, Addresses: []string{addr}}})
+	since := becomes(t, c, bob, ContactReachable).Since
 	time.Sleep(200 * time.Millisecond) // the first beat comes with the greeting
 
 	must(t, cmd.Process.Signal(syscall.SIGSTOP))
 	stopped := time.Now()
-	for state(c, "bob").State == ContactReachable && time.Since(stopped) < 30*time.Second {
+	for state(c, bob).State == ContactReachable && time.Since(stopped) < 30*time.Second {
 		time.Sleep(20 * time.Millisecond)
 	}
-	got := state(c, "bob")
+	got := state(c, bob)
 	if got.State != ContactUnreachable || got.Why != "no answer" || got.Heard.After(stopped.Add(time.Second)) || got.Heard.Before(since) {
 		t.Fatalf("after %s: %+v", time.Since(stopped), got)
 	}
@@ -324,9 +342,9 @@ func TestAStoppedDaemonIsUnreachableUntilItGoesOn(t *testing.T) {
 		t.Errorf("told of %s", id)
 	}
 	must(t, cmd.Process.Signal(syscall.SIGCONT))
-	c.Poke("bob") // as its first call here does it
+	c.Poke(bob) // as its first call here does it
 	goesOn := time.Now()
-	becomes(t, c, "bob", ContactReachable)
+	becomes(t, c, bob, ContactReachable)
 	t.Logf("reachable again after %s", time.Since(goesOn).Round(10*time.Millisecond))
 }
 
@@ -369,9 +387,9 @@ func (c *counted) Write(p []byte) (int, error) {
 
 func TestABeatIsOneSmallPacket(t *testing.T) {
 	alice, who := someone(t), someone(t)
-	d := newDesk(who)
+	d := newMemory(who)
 	d.recognised[alice.ID()] = true
-	server := NewServer(ServerConfig{Identity: who, Name: func() string { return "bob" }, Desk: d, Log: quiet()})
+	server := NewServer(ServerConfig{Identity: who, Name: func() string { return "bob" }, Handler: d, Log: quiet()})
 	quick(server)
 	l := &counting{Listener: listen(t, "127.0.0.1:0")}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -384,7 +402,7 @@ func TestABeatIsOneSmallPacket(t *testing.T) {
 	const many = 100
 	var writes, size int64
 	beats := 0
-	s.each = func(presenceLine) error {
+	see := func(presenceLine) error {
 		switch beats++; beats {
 		case 10:
 			writes, size = l.writes.Load(), l.bytes.Load()
@@ -393,7 +411,7 @@ func TestABeatIsOneSmallPacket(t *testing.T) {
 		}
 		return nil
 	}
-	if _, err := s.next(); err != io.EOF {
+	if _, err := s.next(see); err != io.EOF {
 		t.Fatal(err)
 	}
 	writes, size = l.writes.Load()-writes, l.bytes.Load()-size
@@ -405,19 +423,19 @@ func TestABeatIsOneSmallPacket(t *testing.T) {
 
 // A laptop that said it goes to sleep beats a moment longer, and is asleep then, not lost; one that is awake again is not asleep.
 func TestBeatsAfterALastWord(t *testing.T) {
-	for beats, want := range map[int]string{0: "went to sleep", beatsToSleep: "went to sleep", beatsToSleep + 1: ""} {
+	for beats, want := range map[int]string{0: "went to sleep", heartbeatsToSleep: "went to sleep", heartbeatsToSleep + 1: ""} {
 		r, w := io.Pipe()
 		ctx, cancel := context.WithCancelCause(context.Background())
 		s := &stream{lines: bufio.NewReaderSize(r, maxLine), body: r, ctx: ctx, end: cancel}
 		c := NewContacts(ContactsConfig{Identity: someone(t), Log: quiet()})
-		c.Set([]Target{{Key: "bob"}})
+		c.Set([]Target{{ID: identity.ID{1}}})
 		go func() {
 			fmt.Fprintln(w, `{"notice":{"type":"suspending"}}`)
 			fmt.Fprint(w, strings.Repeat(`{"beat":{}}`+"\n", beats))
 			w.CloseWithError(errSilent)
 		}()
-		watch := &vigil{ask: func() error { return nil }}
-		if word, err := c.all["bob"].listen(ctx, s, identity.ID{}, watch); word != want || !errors.Is(err, errSilent) {
+		watch := &watchdog{ask: func() error { return nil }}
+		if word, err := c.all[identity.ID{1}].listen(ctx, s, watch); word != want || !errors.Is(err, errSilent) {
 			t.Errorf("after %d beats: %q, %v", beats, word, err)
 		}
 		watch.end()

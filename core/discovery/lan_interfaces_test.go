@@ -65,7 +65,7 @@ func TestOnlyNeighboursAreDialled(t *testing.T) {
 
 // A machine on the LAN announces itself at addresses that only this laptop can reach.
 func TestAnAnnouncementLeadsNowhereElse(t *testing.T) {
-	s, err := newStation(card{cardVersion, identity.ID{1}, "alice"}, 6450, func(identity.ID) bool { return false })
+	s, err := newResponder(txtRecord{txtVersion, identity.ID{1}, "alice"}, 6450, func(identity.ID) bool { return false })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestAnAnnouncementLeadsNowhereElse(t *testing.T) {
 		for _, a := range addrs {
 			list = append(list, netip.MustParseAddr(a))
 		}
-		packet, err := composeHello(card{cardVersion, id, "mallory"}, 22, list, recordTTL)
+		packet, err := composeHello(txtRecord{txtVersion, id, "mallory"}, 22, list, recordTTL)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,16 +89,16 @@ func TestAnAnnouncementLeadsNowhereElse(t *testing.T) {
 	if err := hear(identity.ID{2}, "10.0.0.5", "192.0.2.66", "169.254.169.254", "fe80::66", "2001:db8::1"); err != nil {
 		t.Error(err)
 	}
-	event, ok := s.book.pending()
+	event, ok := s.cache.pending()
 	want := []netip.AddrPort{netip.MustParseAddrPort("192.0.2.66:22"), netip.MustParseAddrPort("[fe80::66%eth0]:22")}
 	if !ok || !slices.Equal(event.Addresses, want) {
 		t.Errorf("heard %v, want %v", event.Addresses, want)
 	}
-	s.book.delivered(event)
+	s.cache.delivered(event)
 	if err := hear(identity.ID{3}, "10.0.0.5", "192.0.2.1"); err == nil || !strings.Contains(err.Error(), "no address on this link") {
 		t.Error("nothing is wrong:", err)
 	}
-	if event, ok := s.book.pending(); ok {
+	if event, ok := s.cache.pending(); ok {
 		t.Errorf("heard of %v", event.Addresses)
 	}
 }

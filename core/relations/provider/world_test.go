@@ -24,8 +24,8 @@ import (
 	"kith.dev/core/sharing"
 )
 
-// desk is a provider with a cluster that counts what is asked of it.
-type desk struct {
+// world is a provider with a cluster that counts what is asked of it.
+type world struct {
 	*Provider
 	client client.Client
 	me     *identity.Identity
@@ -34,8 +34,8 @@ type desk struct {
 	events []api.Event
 }
 
-// newDesk makes a provider of one node with 8 cpu, who shares half of it.
-func newDesk(t *testing.T, objects ...client.Object) *desk {
+// newWorld makes a provider of one node with 8 cpu, who shares half of it.
+func newWorld(t *testing.T, objects ...client.Object) *world {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme} {
@@ -50,7 +50,7 @@ func newDesk(t *testing.T, objects ...client.Object) *desk {
 	}
 	base := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, node)...).
 		WithStatusSubresource(&v1alpha1.Peer{}, &v1alpha1.PeeringRequest{}, &v1alpha1.Contract{}).Build()
-	d := &desk{me: load(t)}
+	d := &world{me: load(t)}
 	wrote := func() { d.writes.Add(1) }
 	d.client = interceptor.NewClient(base, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
@@ -100,13 +100,13 @@ func acceptedPeer(name string, id identity.ID) *v1alpha1.Peer {
 	return peer
 }
 
-func (d *desk) ask(t *testing.T, who peering.Caller, name string) (string, error) {
+func (d *world) ask(t *testing.T, who peering.Caller, name string) (string, error) {
 	t.Helper()
 	id, _, err := d.Ask(t.Context(), who, peering.Question{Name: name, Attempt: 1}, "123456", false)
 	return id, err
 }
 
-func (d *desk) requests(t *testing.T) []v1alpha1.PeeringRequest {
+func (d *world) requests(t *testing.T) []v1alpha1.PeeringRequest {
 	t.Helper()
 	var list v1alpha1.PeeringRequestList
 	if err := d.client.List(t.Context(), &list); err != nil {

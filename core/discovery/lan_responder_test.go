@@ -13,12 +13,12 @@ import (
 	"kith.dev/core/identity"
 )
 
-// air is a LAN in memory, with a clock of its own: what a station sends, all hear a millisecond later, the
+// air is a LAN in memory, with a clock of its own: what a responder sends, all hear a millisecond later, the
 // sender too, except what gets lost.
 type air struct {
 	t        *testing.T
 	now      time.Time
-	stations []*station
+	stations []*responder
 	loss     float64
 	random   *rand.Rand
 	packets  int
@@ -32,9 +32,9 @@ func newAir(t *testing.T, n int, loss float64) *air {
 	return a
 }
 
-func (a *air) join() *station {
+func (a *air) join() *responder {
 	n := len(a.stations) + 1
-	s, err := newStation(card{1, numbered(n), fmt.Sprint("n", n)}, 6450, nobody)
+	s, err := newResponder(txtRecord{1, numbered(n), fmt.Sprint("n", n)}, 6450, nobody)
 	must(a.t, err)
 	address := netip.AddrFrom4([4]byte{192, 168, byte(77 + n>>8), byte(n)})
 	must(a.t, s.setInterfaces(a.now, []lanInterface{{index: 2, name: "eth0", flags: net.FlagUp, prefixes: []netip.Prefix{netip.PrefixFrom(address, 16)}}}))
@@ -42,7 +42,7 @@ func (a *air) join() *station {
 	return s
 }
 
-func (s *station) address() netip.Addr { return s.links[wire].prefixes[0].Addr() }
+func (s *responder) address() netip.Addr { return s.links[wire].prefixes[0].Addr() }
 
 // run lets time pass, in steps of a millisecond where something happens.
 func (a *air) run(d time.Duration) {
@@ -95,7 +95,7 @@ func (a *air) run(d time.Duration) {
 func (a *air) strangers() (missing int) {
 	for _, s := range a.stations {
 		for _, o := range a.stations {
-			if s != o && s.book.entries[o.self.id] == nil {
+			if s != o && s.cache.entries[o.self.id] == nil {
 				missing++
 			}
 		}
@@ -129,12 +129,12 @@ func livingStayQuiet(t *testing.T, n int, hours float64) {
 	a := newAir(t, n, 0.02)
 	a.run(time.Minute)
 	for _, s := range a.stations {
-		drain(s.book)
+		drain(s.cache)
 	}
 	a.packets = 0
 	a.run(time.Duration(hours * float64(time.Hour)))
 	for _, s := range a.stations {
-		for _, e := range drain(s.book) {
+		for _, e := range drain(s.cache) {
 			if e.Gone {
 				t.Errorf("%s takes %s for gone", s.self.name, e.Name)
 			}
@@ -157,21 +157,21 @@ func TestTheSilentlyDeadGoWithTheirTTL(t *testing.T) {
 	a.stations = a.stations[:2]
 	a.run(recordTTL + 5*time.Second)
 	for _, s := range a.stations {
-		if s.book.entries[dead.self.id] != nil || s.book.entries[a.stations[0].self.id] == nil && s != a.stations[0] {
-			t.Errorf("%s: %d entries", s.self.name, len(s.book.entries))
+		if s.cache.entries[dead.self.id] != nil || s.cache.entries[a.stations[0].self.id] == nil && s != a.stations[0] {
+			t.Errorf("%s: %d entries", s.self.name, len(s.cache.entries))
 		}
 	}
 }
 
-// one station, alone, at rest, to be asked things.
-func settled(t *testing.T) (*air, *station) {
+// one responder, alone, at rest, to be asked things.
+func settled(t *testing.T) (*air, *responder) {
 	a := newAir(t, 1, 0)
 	a.run(5 * time.Minute)
 	return a, a.stations[0]
 }
 
-// answersTo sends packets from a stranger and says after what time the station sent how many hellos.
-func answersTo(t *testing.T, a *air, s *station, wait time.Duration, packets ...[]byte) (hellos int, after time.Duration) {
+// answersTo sends packets from a stranger and says after what time the responder sent how many hellos.
+func answersTo(t *testing.T, a *air, s *responder, wait time.Duration, packets ...[]byte) (hellos int, after time.Duration) {
 	t.Helper()
 	for _, p := range packets {
 		if _, err := s.receive(a.now, wire, netip.MustParseAddr("192.168.77.200"), p); err != nil {
@@ -274,8 +274,8 @@ func TestAnImpostorIsNoticed(t *testing.T) {
 		t.Errorf("our own announcement: %v, %v", impostor, err)
 	}
 	impostor, err := s.receive(at(time.Hour), wire, netip.MustParseAddr("192.168.77.66"), own)
-	if !impostor || err != nil || len(s.book.entries) != 0 {
-		t.Errorf("our ID from elsewhere: %v, %v, %d entries", impostor, err, len(s.book.entries))
+	if !impostor || err != nil || len(s.cache.entries) != 0 {
+		t.Errorf("our ID from elsewhere: %v, %v, %d entries", impostor, err, len(s.cache.entries))
 	}
 }
 
@@ -298,7 +298,7 @@ func TestOnlyChangedLinksStartAnew(t *testing.T) {
 	if count[wire] != 0 || count[wifi] != 2 || count[linkKey{3, true, "wlan0"}] != 2 {
 		t.Errorf("sent %v", count)
 	}
-	if n := len(s.farewell()); n != 3 {
+	if n := len(s.goodbye()); n != 3 {
 		t.Errorf("%d goodbyes", n)
 	}
 }
