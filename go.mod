@@ -3,7 +3,6 @@ module kith.dev
 go 1.26.0
 
 require (
-	fyne.io/systray v1.12.2
 	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/cpuguy83/go-md2man/v2 v2.0.7
 	github.com/distribution/reference v0.6.0

@@ -15,42 +15,36 @@ import (
 	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
+	"kith.dev/core/identity"
 )
 
 // ask asks a peer, and has the owner confirm what needs it, when there is somebody to ask.
 func (p *program) ask(c *cobra.Command, timeout time.Duration, peer string, ask api.PeerAsk) (api.Peer, error) {
-	ctx, cancel := context.WithCancelCause(c.Context())
-	defer cancel(nil)
-	if timeout > 0 {
-		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, timeout)
-		defer stop()
-	}
-	kithd := p.kithd()
-	defer kithd.Close()
-	progress := p.progress("waiting for kithd")
-	defer progress.stop()
-	answer, err := kithd.Ask(ctx, peer, ask, func(step api.Progress) {
-		progress.report(step)
-		if step.Confirm == nil || !ask.Wait {
-			return
+	return long(p, c, timeout, func(ctx context.Context, kithd *client.Client, progress *progress) (api.Peer, error) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		answer, err := kithd.Ask(ctx, peer, ask, func(step api.Progress) {
+			progress.report(step)
+			if step.Confirm == nil || !ask.Wait {
+				return
+			}
+			var word api.PeerConfirm
+			var err error
+			name := cmp.Or(step.Peer, peer) // an address is no name to confirm
+			progress.above(func() { word, err = p.agree(ctx, name, *step.Confirm) })
+			if err == nil {
+				_, err = kithd.ConfirmPeer(ctx, name, word)
+			}
+			if err != nil {
+				cancel(err) // the request stands, or was taken back: there is nothing to wait for
+			}
+		})
+		var why *api.Error
+		if err != nil && errors.As(context.Cause(ctx), &why) {
+			return answer, why
 		}
-		var word api.PeerConfirm
-		var err error
-		name := cmp.Or(step.Peer, peer) // an address is no name to confirm
-		progress.above(func() { word, err = p.agree(ctx, name, *step.Confirm) })
-		if err == nil {
-			_, err = kithd.ConfirmPeer(ctx, name, word)
-		}
-		if err != nil {
-			cancel(err) // the request stands, or was taken back: there is nothing to wait for
-		}
+		return answer, err
 	})
-	var why *api.Error
-	if err != nil && errors.As(context.Cause(ctx), &why) {
-		return answer, why
-	}
-	return answer, err
 }
 
 func (p *program) confirmCommand() *cobra.Command {
@@ -78,20 +72,13 @@ anything. Terms that go beyond what was asked for, such as prices, need --terms.
 					return err
 				}
 			}
-			peer, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Peer, error) {
+			peer, err := call(p, c, func(kithd *client.Client, ctx context.Context) (api.Peer, error) {
 				return kithd.ConfirmPeer(ctx, args[0], word)
 			})
-			if err != nil {
-				return err
-			}
-			if peer.Confirm != nil {
+			if err == nil && peer.Confirm != nil {
 				return stillToConfirm(args[0], *peer.Confirm)
 			}
-			if done, err := p.machine(peer); done {
-				return err
-			}
-			p.showAsked(peer)
-			return nil
+			return answer(p, peer, err, p.showAsked)
 		},
 	})
 	c.Flags().StringVar(&word.Code, "code", "", "the six digits on the peer's screen")
@@ -102,7 +89,7 @@ anything. Terms that go beyond what was asked for, such as prices, need --terms.
 
 // askToAgree asks for the word on what a peer accepted.
 func (p *program) askToAgree(c *cobra.Command, name string) (api.PeerConfirm, error) {
-	peer, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Peer, error) { return kithd.Peer(ctx, name) })
+	peer, err := callAbout(p, c, (*client.Client).Peer, name)
 	if err != nil {
 		return api.PeerConfirm{}, err
 	}
@@ -114,12 +101,12 @@ func (p *program) askToAgree(c *cobra.Command, name string) (api.PeerConfirm, er
 
 // agree asks the person at the terminal; without one the error says what to do.
 func (p *program) agree(ctx context.Context, peer string, asked api.Confirmation) (word api.PeerConfirm, err error) {
-	if !p.InTerminal || !p.ErrTerminal {
+	if !p.asks() {
 		return word, stillToConfirm(peer, asked)
 	}
 	in := bufio.NewReader(p.In)
 	if asked.Code != "" {
-		fmt.Fprintf(p.Err, "Does the screen of %s show the code %s too? [y/N] ", screen.Clean(peer), p.style(true).Bold(spaced(screen.Clean(asked.Code))))
+		fmt.Fprintf(p.Err, "Does the screen of %s show the code %s too? [y/N] ", screen.Clean(peer), p.style(true).Bold(identity.Spaced(screen.Clean(asked.Code))))
 		yes, err := p.yes(ctx, in)
 		if err != nil || !yes {
 			return api.PeerConfirm{Reject: err == nil}, err
@@ -144,19 +131,18 @@ func (p *program) agree(ctx context.Context, peer string, asked api.Confirmation
 // yes reads an answer. Who leaves without one has said nothing.
 func (p *program) yes(ctx context.Context, in *bufio.Reader) (bool, error) {
 	line := make(chan string, 1)
-	failed := make(chan error, 1)
 	go func() {
+		defer close(line)
 		text, err := in.ReadString('\n')
-		if err != nil && (text == "" || !errors.Is(err, io.EOF)) {
-			failed <- err
-			return
+		if err == nil || text != "" && errors.Is(err, io.EOF) {
+			line <- strings.ToLower(strings.TrimSpace(text))
 		}
-		line <- strings.ToLower(strings.TrimSpace(text))
 	}()
 	select {
-	case text := <-line:
-		return text == "y" || text == "yes", nil
-	case <-failed:
+	case text, said := <-line:
+		if said {
+			return text == "y" || text == "yes", nil
+		}
 		return false, &api.Error{Code: api.CodeConfirm, Message: "nothing was confirmed", Reason: "there was no answer", Do: "`kith confirm` asks again while the request stands"}
 	case <-ctx.Done():
 		return false, ctx.Err()
@@ -168,7 +154,7 @@ func stillToConfirm(peer string, asked api.Confirmation) *api.Error {
 	peer = screen.Clean(peer)
 	e := &api.Error{Code: api.CodeConfirm, Message: peer + " accepted, and nothing is signed before you confirm"}
 	if asked.Code != "" {
-		e.Reason = fmt.Sprintf("the code here is %s, and the screen of %s must show the same", spaced(screen.Clean(asked.Code)), peer)
+		e.Reason = fmt.Sprintf("the code here is %s, and the screen of %s must show the same", identity.Spaced(screen.Clean(asked.Code)), peer)
 		e.Do = fmt.Sprintf("ask its owner for the code there and run `kith confirm %[1]s --code CODE`; `kith confirm %[1]s --reject` takes the request back", peer)
 	}
 	if len(asked.Terms) > 0 {
@@ -199,20 +185,13 @@ func wholeID(typed string) string {
 	return strings.Join(groups, "-")
 }
 
-// confirm asks on a terminal whether what will happen is meant. Scripts are not asked: they have said what they want.
-func (p *program) confirm(sure bool, will string) error {
-	if sure || will == "" || !p.InTerminal || !p.ErrTerminal {
-		return nil
-	}
-	return p.sure(will + ". Go on?")
-}
+// asks reports whether there is somebody to ask: at a terminal that shows the question and takes the answer.
+func (p *program) asks() bool { return p.InTerminal && p.ErrTerminal }
 
 // sure is nil when the answer to a question is yes.
-func (p *program) sure(question string) error {
+func (p *program) sure(ctx context.Context, question string) error {
 	fmt.Fprintf(p.Err, "%s [y/N] ", question)
-	answer, _ := bufio.NewReader(p.In).ReadString('\n')
-	switch strings.ToLower(strings.TrimSpace(answer)) {
-	case "y", "yes":
+	if yes, _ := p.yes(ctx, bufio.NewReader(p.In)); yes {
 		return nil
 	}
 	return &api.Error{Code: api.CodeConflict, Message: "nothing was done", Do: "`--yes` does it without asking"}

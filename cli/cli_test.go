@@ -22,7 +22,7 @@ import (
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
 	"kith.dev/daemon/localapi"
-	"kith.dev/daemon/localapi/apitest"
+	"kith.dev/test/apitest"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -71,21 +70,12 @@ func (p *program) contractShowCommand() *cobra.Command {
 		Example: "  kith contract show bob\n  kith contract show from-bob-x7k2 -o json > contract.json\n  kith contract show bob --document | jq .",
 		Args:    between(1, 1), ValidArgsFunction: p.completeContracts(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			x, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Contract, error) {
-				return kithd.Contract(ctx, args[0])
-			})
-			if err != nil {
-				return err
-			}
-			if document {
+			x, err := callAbout(p, c, (*client.Client).Contract, args[0])
+			if err == nil && document {
 				_, err := p.Out.Write(x.Document)
 				return err
 			}
-			if done, err := p.machine(x); done {
-				return err
-			}
-			p.showContract(x)
-			return nil
+			return answer(p, x, err, p.showContract)
 		},
 	})
 	c.Flags().BoolVar(&document, "document", false, "print the signed bytes and nothing else")
@@ -162,9 +152,7 @@ func (p *program) contractOf(c *cobra.Command, name string) (api.Contract, error
 	if name != "-" {
 		f, err := os.Open(name)
 		if errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(name, "/") {
-			return call(p, c, func(ctx context.Context, kithd *client.Client) (api.Contract, error) {
-				return kithd.Contract(ctx, name)
-			})
+			return callAbout(p, c, (*client.Client).Contract, name)
 		}
 		if err != nil {
 			code := api.CodeInternal

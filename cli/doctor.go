@@ -32,13 +32,17 @@ Nothing is changed. Without a running kithd the machine alone is looked at. The 
 			if err != nil {
 				return err
 			}
-			ok, warnings, failed := doctor.Counts(all)
+			counts := map[api.CheckState]int{}
+			for _, f := range all {
+				counts[f.State]++
+			}
+			failed := counts[api.CheckFail]
 			if done, err := p.machine(api.List[api.Finding](all)); done {
 				if err != nil {
 					return err
 				}
 			} else {
-				fmt.Fprintf(p.Out, "\n%d ok, %s, %d failed\n", ok, screen.Count(warnings, "warning"), failed)
+				fmt.Fprintf(p.Out, "\n%d ok, %s, %d failed\n", counts[api.CheckOK], screen.Count(counts[api.CheckWarning], "warning"), failed)
 			}
 			if failed > 0 {
 				return &api.Error{Code: api.CodeInternal, Message: fmt.Sprintf("%d of %d checks failed", failed, len(all))}
@@ -87,7 +91,7 @@ func (p *program) examine(ctx context.Context, peer string) ([]api.Finding, erro
 		show(f)
 		return []api.Finding{absent, f}, nil
 	}
-	return slices.Concat([]api.Finding{absent}, doctor.Run(ctx, show, doctor.MachineOf(cfg).Groups()...)), nil
+	return slices.Concat([]api.Finding{absent}, doctor.Run(ctx, show, doctor.Machine{Config: cfg}.Groups()...)), nil
 }
 
 func (p *program) showFinding(f api.Finding) {
@@ -97,8 +101,8 @@ func (p *program) showFinding(f api.Finding) {
 		about = screen.Clean(f.Peer)
 	}
 	const state, topic = 7, 9
-	pad := func(text string, to int) string { return strings.Repeat(" ", max(to-screen.Width(text), 0)) }
-	fmt.Fprintf(p.Out, "%s%s  %s%s  %s\n", style.Word(string(f.State)), pad(string(f.State), state), about, pad(about, topic), strings.ReplaceAll(screen.CleanLines(f.What), "\n", " "))
+	what := strings.ReplaceAll(screen.CleanLines(f.What), "\n", " ")
+	fmt.Fprintf(p.Out, "%s  %s  %s\n", style.Padded(string(f.State), state), screen.Style(false).Padded(about, topic), what)
 	for _, detail := range []string{f.Why, f.Do} {
 		if detail != "" {
 			indent := strings.Repeat(" ", state+topic+4)

@@ -58,12 +58,5 @@ func (p *program) showEvent(e api.Event) {
 	if e.Object != "" {
 		text += " (" + screen.Clean(e.Object) + ")"
 	}
-	severity := fmt.Sprintf("%-7s", e.Severity)
-	switch e.Severity {
-	case api.SeverityWarning:
-		severity = style.Yellow(severity)
-	case api.SeverityError:
-		severity = style.Red(severity)
-	}
-	fmt.Fprintf(p.Out, "%s  %s  %-16s  %s\n", e.Time.Local().Format(time.DateTime), severity, screen.Clean(string(e.Type)), text)
+	fmt.Fprintf(p.Out, "%s  %s  %-16s  %s\n", e.Time.Local().Format(time.DateTime), style.Padded(string(e.Severity), len(api.SeverityWarning)), screen.Clean(string(e.Type)), text)
 }

@@ -38,17 +38,10 @@ Doing it again changes the options. Pods that run already stay where they are.`,
 			if err := options.Check(); err != nil {
 				return err
 			}
-			o, err := long(p, c, timeout, func(ctx context.Context, kithd *client.Client, report func(api.Progress)) (api.Offload, error) {
-				return kithd.Offload(ctx, args[0], options, report)
+			o, err := long(p, c, timeout, func(ctx context.Context, kithd *client.Client, progress *progress) (api.Offload, error) {
+				return kithd.Offload(ctx, args[0], options, progress.report)
 			})
-			if err != nil {
-				return err
-			}
-			if done, err := p.machine(o); done {
-				return err
-			}
-			p.showOffload(o)
-			return nil
+			return answer(p, o, err, p.showOffload)
 		},
 	})
 	c.Flags().StringVar(&strategy, "strategy", string(api.StrategyBoth), "where its pods may run: both, remote or local")
@@ -85,11 +78,7 @@ func twin(t api.Twin) string {
 }
 
 func (p *program) listOffloads(c *cobra.Command) error {
-	offloads, err := call(p, c, func(ctx context.Context, kithd *client.Client) ([]api.Offload, error) { return kithd.Offloads(ctx) })
-	if err != nil {
-		return err
-	}
-	err = printList(p, offloads, []screen.Column[api.Offload]{
+	return list(p, c, nil, listing[api.Offload]{get: (*client.Client).Offloads, columns: []screen.Column[api.Offload]{
 		{Title: "NAMESPACE", Cell: func(o api.Offload) string { return o.Namespace }},
 		{Title: "STRATEGY", Cell: func(o api.Offload) string { return string(o.Strategy) }},
 		{Title: "PEERS", Cell: func(o api.Offload) string {
@@ -109,14 +98,13 @@ func (p *program) listOffloads(c *cobra.Command) error {
 			return strings.Join(twins, "; ")
 		}},
 		{Title: "MAPPING", Cell: func(o api.Offload) string { return string(o.Mapping) }, Wide: true},
-	}, "no namespace is offloaded; `kith offload NAMESPACE` does it")
-	for _, o := range offloads {
-		p.printNotes(note{o.Namespace, o.Why})
+	}, none: "no namespace is offloaded; `kith offload NAMESPACE` does it", notes: func(o api.Offload) []note {
+		notes := []note{{o.Namespace, o.Why}}
 		for _, t := range o.Twins {
-			p.printNotes(note{o.Namespace + " at " + t.Peer, t.Why})
+			notes = append(notes, note{o.Namespace + " at " + t.Peer, t.Why})
 		}
-	}
-	return err
+		return notes
+	}})
 }
 
 func (p *program) unoffloadCommand() *cobra.Command {
@@ -136,8 +124,8 @@ with --force they come at once.`,
 			if bound > 0 {
 				bound += answerWithin // kithd says more when it ends the wait
 			}
-			_, err := long(p, c, bound, func(ctx context.Context, kithd *client.Client, report func(api.Progress)) (any, error) {
-				return nil, kithd.Unoffload(ctx, args[0], options, report)
+			_, err := long(p, c, bound, func(ctx context.Context, kithd *client.Client, progress *progress) (any, error) {
+				return nil, kithd.Unoffload(ctx, args[0], options, progress.report)
 			})
 			if err == nil {
 				fmt.Fprintf(p.Out, "%s is home\n", args[0])

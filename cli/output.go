@@ -75,6 +75,18 @@ func (p *program) machine(v any) (bool, error) {
 	return false, nil
 }
 
+// answer prints what a call gave, unless it failed: whole for machines, for people as show does.
+func answer[T any](p *program, v T, err error, show func(T)) error {
+	if err != nil {
+		return err
+	}
+	if done, err := p.machine(v); done {
+		return err
+	}
+	show(v)
+	return nil
+}
+
 // writeJSON prints v exactly: the value that kithd sent, in lists that are never null. Without an indent it is one line.
 func (p *program) writeJSON(v any, indent string) error {
 	var b bytes.Buffer
@@ -88,39 +100,8 @@ func (p *program) writeJSON(v any, indent string) error {
 	return err
 }
 
-// printList prints items in the form asked for; none says what to tell people when there are none.
-func printList[T any](p *program, items []T, columns []screen.Column[T], none string) error {
-	if done, err := p.machine(api.List[T](items)); done {
-		return err
-	}
-	if p.format == formatName {
-		for _, item := range items {
-			fmt.Fprintln(p.Out, screen.Clean(columns[0].Cell(item)))
-		}
-		return nil
-	}
-	if len(items) == 0 {
-		fmt.Fprintln(p.Err, none)
-		return nil
-	}
-	screen.Table(p.Out, p.style(p.OutTerminal), p.format == formatWide, columns, items)
-	return nil
-}
-
 // note is a line under a table: what it is about, and a sentence that has no room in it.
 type note struct{ about, text string }
-
-// printNotes writes those that say something under a table for people.
-func (p *program) printNotes(notes ...note) {
-	if p.format != "" && p.format != formatWide {
-		return
-	}
-	for _, n := range notes {
-		if n.text != "" {
-			fmt.Fprintf(p.Out, "%s: %s\n", screen.Clean(n.about), strings.ReplaceAll(screen.CleanLines(n.text), "\n", " "))
-		}
-	}
-}
 
 // listing is how a list of what kithd knows is asked for and shown.
 type listing[T any] struct {
@@ -134,22 +115,44 @@ type listing[T any] struct {
 
 // list shows those that match one of names, in that order; all of them without names.
 func list[T any](p *program, c *cobra.Command, names []string, l listing[T]) error {
-	all, err := call(p, c, func(ctx context.Context, kithd *client.Client) ([]T, error) { return l.get(kithd, ctx) })
+	all, err := call(p, c, l.get)
 	if err != nil {
 		return err
 	}
-	if all, err = pick(all, names, l.match, func(name string) error { return api.NotFound(l.noun, name, l.others) }); err != nil {
+	if all, err = l.pick(all, names); err != nil {
 		return err
 	}
-	err = printList(p, all, l.columns, l.none)
-	for _, x := range all {
-		p.printNotes(l.notes(x)...)
+	return printList(p, all, l)
+}
+
+// printList prints items in the form asked for.
+func printList[T any](p *program, items []T, l listing[T]) error {
+	if done, err := p.machine(api.List[T](items)); done {
+		return err
 	}
-	return err
+	switch {
+	case p.format == formatName:
+		for _, item := range items {
+			fmt.Fprintln(p.Out, screen.Clean(l.columns[0].Cell(item)))
+		}
+		return nil
+	case len(items) == 0:
+		fmt.Fprintln(p.Err, l.none)
+		return nil
+	}
+	screen.Table(p.Out, p.style(p.OutTerminal), p.format == formatWide, l.columns, items)
+	for _, item := range items {
+		for _, n := range l.notes(item) {
+			if n.text != "" {
+				fmt.Fprintf(p.Out, "%s: %s\n", screen.Clean(n.about), strings.ReplaceAll(screen.CleanLines(n.text), "\n", " "))
+			}
+		}
+	}
+	return nil
 }
 
 // pick keeps the items that match one of names, in that order; all of them without names.
-func pick[T any](items []T, names []string, match func(T, string) bool, missing func(name string) error) ([]T, error) {
+func (l listing[T]) pick(items []T, names []string) ([]T, error) {
 	if len(names) == 0 {
 		return items, nil
 	}
@@ -157,12 +160,12 @@ func pick[T any](items []T, names []string, match func(T, string) bool, missing 
 	for _, name := range names {
 		before := len(out)
 		for _, item := range items {
-			if match(item, name) {
+			if l.match(item, name) {
 				out = append(out, item)
 			}
 		}
 		if len(out) == before {
-			return nil, missing(name)
+			return nil, api.NotFound(l.noun, name, l.others)
 		}
 	}
 	return out, nil

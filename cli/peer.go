@@ -62,14 +62,7 @@ takes it back, and leaves a contract in force as it is.`,
 					Do:     fmt.Sprintf("`kith peer %[1]s` waits again, `kith peer %[1]s --withdraw` takes it back", args[0]),
 				}
 			}
-			if err != nil {
-				return err
-			}
-			if done, err := p.machine(peer); done {
-				return err
-			}
-			p.showAsked(peer)
-			return nil
+			return answer(p, peer, err, p.showAsked)
 		},
 	})
 	amounts.flags(c)
@@ -83,18 +76,13 @@ takes it back, and leaves a contract in force as it is.`,
 
 // withdraw takes back what waits for a peer's answer.
 func (p *program) withdraw(c *cobra.Command, name string) error {
-	peer, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Peer, error) { return kithd.Withdraw(ctx, name) })
-	if err != nil {
-		return err
-	}
-	if done, err := p.machine(peer); done {
-		return err
-	}
-	fmt.Fprintf(p.Out, "the request to %s is taken back\n", screen.Clean(peer.Name))
-	if peer.Outgoing == api.StateConnected {
-		p.showAsked(peer)
-	}
-	return nil
+	peer, err := callAbout(p, c, (*client.Client).Withdraw, name)
+	return answer(p, peer, err, func(peer api.Peer) {
+		fmt.Fprintf(p.Out, "the request to %s is taken back\n", screen.Clean(peer.Name))
+		if peer.Outgoing == api.StateConnected {
+			p.showAsked(peer)
+		}
+	})
 }
 
 func (p *program) showAsked(peer api.Peer) {
@@ -139,15 +127,10 @@ func (p *program) peerAddCommand() *cobra.Command {
 		Example: "  kith peer add 192.168.1.20:6450\n  kith peer add bob.example.org",
 		Args:    between(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {
-			peer, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Peer, error) { return kithd.AddPeer(ctx, args[0]) })
-			if err != nil {
-				return err
-			}
-			if done, err := p.machine(peer); done {
-				return err
-			}
-			fmt.Fprintf(p.Out, "found %s, ID %s\n", screen.Clean(peer.Name), screen.Clean(peer.ID))
-			return nil
+			peer, err := callAbout(p, c, (*client.Client).AddPeer, args[0])
+			return answer(p, peer, err, func(peer api.Peer) {
+				fmt.Fprintf(p.Out, "found %s, ID %s\n", screen.Clean(peer.Name), screen.Clean(peer.ID))
+			})
 		},
 	})
 }
@@ -165,24 +148,15 @@ that is pending is taken back. With pods on the way, a terminal asks first.`,
 		Example: "  kith unpeer bob\n  kith unpeer bob --yes --timeout 2m",
 		Args:    between(1, 1), ValidArgsFunction: p.completePeers(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			peer, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Peer, error) { return kithd.Peer(ctx, args[0]) })
-			if err != nil {
+			if _, err := p.confirmMoves(c, sure, args[0]); err != nil {
 				return err
 			}
-			if err := p.confirm(sure, moved(peer)); err != nil {
-				return err
-			}
-			peer, err = long(p, c, timeout, func(ctx context.Context, kithd *client.Client, report func(api.Progress)) (api.Peer, error) {
-				return kithd.Unpeer(ctx, args[0], report)
+			peer, err := long(p, c, timeout, func(ctx context.Context, kithd *client.Client, progress *progress) (api.Peer, error) {
+				return kithd.Unpeer(ctx, args[0], progress.report)
 			})
-			if err != nil {
-				return err
-			}
-			if done, err := p.machine(peer); done {
-				return err
-			}
-			fmt.Fprintf(p.Out, "the peering with %s has ended\n", screen.Clean(peer.Name))
-			return nil
+			return answer(p, peer, err, func(peer api.Peer) {
+				fmt.Fprintf(p.Out, "the peering with %s has ended\n", screen.Clean(peer.Name))
+			})
 		},
 	})
 	c.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
@@ -201,14 +175,11 @@ Pods that run there are started at home again. When the peer comes back it is a 
 		Example: "  kith forget bob",
 		Args:    between(1, 1), ValidArgsFunction: p.completePeers(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			peer, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Peer, error) { return kithd.Peer(ctx, args[0]) })
+			peer, err := p.confirmMoves(c, sure, args[0])
 			if err != nil {
 				return err
 			}
-			if err := p.confirm(sure, moved(peer)); err != nil {
-				return err
-			}
-			_, err = call(p, c, func(ctx context.Context, kithd *client.Client) (any, error) {
+			_, err = call(p, c, func(kithd *client.Client, ctx context.Context) (any, error) {
 				return nil, kithd.ForgetPeer(ctx, args[0])
 			})
 			if err == nil {
@@ -219,6 +190,15 @@ Pods that run there are started at home again. When the peer comes back it is a 
 	}
 	c.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
 	return c
+}
+
+// confirmMoves asks before pods move, or end, with the end of a peering. Scripts are not asked: they have said what they want.
+func (p *program) confirmMoves(c *cobra.Command, sure bool, name string) (api.Peer, error) {
+	peer, err := callAbout(p, c, (*client.Client).Peer, name)
+	if will := moved(peer); err == nil && will != "" && !sure && p.asks() {
+		err = p.sure(c.Context(), will+". Go on?")
+	}
+	return peer, err
 }
 
 // moved says what the end of a peering does to pods; "" when there are none.

@@ -10,6 +10,7 @@ import (
 	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
+	"kith.dev/core/identity"
 )
 
 func (p *program) peersCommand() *cobra.Command {
@@ -60,7 +61,7 @@ func (p *program) peerColumns() []screen.Column[api.Peer] {
 			}
 			return screen.Count(x.Left, "namespace")
 		}, Need: true},
-		{Title: "CODE", Cell: func(x api.Peer) string { return spaced(x.Code) }, Need: true},
+		{Title: "CODE", Cell: func(x api.Peer) string { return identity.Spaced(x.Code) }, Need: true},
 		{Title: "USED", Cell: func(x api.Peer) string { return screen.Used(x.Used, x.Offered) }, Wide: true},
 		{Title: "SOURCE", Cell: func(x api.Peer) string { return string(x.Source) }, Wide: true},
 		{Title: "SEEN", Cell: func(x api.Peer) string { return p.ago(x.LastSeen) }, Wide: true},
@@ -91,4 +92,31 @@ func rtt(d api.Duration) string {
 		return ""
 	}
 	return time.Duration(d).Round(10 * time.Microsecond).String()
+}
+
+func (p *program) guestsCommand() *cobra.Command {
+	return p.lists(&cobra.Command{
+		Use:     "guests [NAME|NAMESPACE/NAME|PEER...]",
+		Short:   "List the pods of peers that run here",
+		Example: "  kith guests\n  kith guests bob",
+		Args:    between(0, -1), ValidArgsFunction: p.completePeers(-1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return list(p, c, args, listing[api.Guest]{
+				get: (*client.Client).Guests, match: func(g api.Guest, name string) bool {
+					return g.Name == name || g.Namespace+"/"+g.Name == name || g.Consumer == name || sameID(g.ConsumerID, name)
+				}, noun: "guest", others: "kith guests",
+				columns: []screen.Column[api.Guest]{
+					{Title: "NAME", Cell: func(g api.Guest) string { return g.Name }},
+					{Title: "NAMESPACE", Cell: func(g api.Guest) string { return g.Namespace }},
+					{Title: "OF", Cell: func(g api.Guest) string { return g.Consumer }},
+					{Title: "PHASE", Cell: func(g api.Guest) string { return g.Phase }},
+					{Title: "AGE", Cell: func(g api.Guest) string { return strings.TrimSuffix(p.ago(g.Created), " ago") }},
+					{Title: "REQUESTS", Cell: func(g api.Guest) string { return g.Resources.String() }, Wide: true},
+					{Title: "NODE", Cell: func(g api.Guest) string { return g.Node }, Wide: true},
+					{Title: "PEER ID", Cell: func(g api.Guest) string { return g.ConsumerID }, Wide: true},
+				}, none: "no guests",
+				notes: func(g api.Guest) []note { return []note{{g.Name, g.Why}} },
+			})
+		},
+	})
 }

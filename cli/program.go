@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -131,12 +132,7 @@ func checkArgs(args []string) error {
 
 // kithd makes a client for the socket that was named. Close it.
 func (p *program) kithd() *client.Client {
-	for _, socket := range []string{p.socket, p.Getenv("KITH_SOCKET")} {
-		if socket != "" {
-			return client.New(socket)
-		}
-	}
-	return client.New(client.DefaultSocket)
+	return client.New(cmp.Or(p.socket, p.Getenv("KITH_SOCKET"), client.DefaultSocket))
 }
 
 // between allows a command from least to most arguments (-1: any number).
@@ -157,17 +153,22 @@ func between(least, most int) cobra.PositionalArgs {
 const callTimeout = 40 * time.Second
 
 // call makes a call that kithd answers at once.
-func call[T any](p *program, c *cobra.Command, f func(context.Context, *client.Client) (T, error)) (T, error) {
+func call[T any](p *program, c *cobra.Command, f func(*client.Client, context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(c.Context(), callTimeout)
 	defer cancel()
 	kithd := p.kithd()
 	defer kithd.Close()
 	defer p.progress("waiting for kithd").stop()
-	return f(ctx, kithd)
+	return f(kithd, ctx)
+}
+
+// callAbout is call for what takes one argument.
+func callAbout[A, T any](p *program, c *cobra.Command, f func(*client.Client, context.Context, A) (T, error), about A) (T, error) {
+	return call(p, c, func(kithd *client.Client, ctx context.Context) (T, error) { return f(kithd, ctx, about) })
 }
 
 // long makes a call that may take as long as timeout (0: any time) and shows its progress.
-func long[T any](p *program, c *cobra.Command, timeout time.Duration, f func(context.Context, *client.Client, func(api.Progress)) (T, error)) (T, error) {
+func long[T any](p *program, c *cobra.Command, timeout time.Duration, f func(context.Context, *client.Client, *progress) (T, error)) (T, error) {
 	ctx := c.Context()
 	if timeout > 0 {
 		var cancel context.CancelFunc
@@ -178,7 +179,7 @@ func long[T any](p *program, c *cobra.Command, timeout time.Duration, f func(con
 	defer kithd.Close()
 	progress := p.progress("waiting for kithd")
 	defer progress.stop()
-	return f(ctx, kithd, progress.report)
+	return f(ctx, kithd, progress)
 }
 
 func timeoutFlag(c *cobra.Command, to *time.Duration, usage string) {

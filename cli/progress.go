@@ -7,6 +7,7 @@ import (
 
 	"kith.dev/cli/screen"
 	"kith.dev/core/api"
+	"kith.dev/core/identity"
 )
 
 // patience is how long a call may take before a terminal shows that it does.
@@ -49,7 +50,7 @@ func (g *progress) report(step api.Progress) {
 	if step.Code != "" && step.Code != g.code {
 		g.code = step.Code
 		g.erase()
-		fmt.Fprintf(g.p.Err, "code %s: the other owner must see the same\n", g.p.style(g.terminal).Bold(spaced(screen.Clean(step.Code))))
+		fmt.Fprintf(g.p.Err, "code %s: the other owner must see the same\n", g.p.style(g.terminal).Bold(identity.Spaced(screen.Clean(step.Code))))
 	}
 }
 
@@ -95,12 +96,4 @@ func (g *progress) erase() {
 		fmt.Fprint(g.p.Err, "\r\x1b[K")
 		g.drawn = false
 	}
-}
-
-// spaced writes a six-digit code as people read it out: 402 817.
-func spaced(code string) string {
-	if len(code) != 6 {
-		return code
-	}
-	return code[:3] + " " + code[3:]
 }

@@ -11,6 +11,7 @@ import (
 	"kith.dev/cli/screen"
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
+	"kith.dev/core/identity"
 )
 
 func (p *program) requestsCommand() *cobra.Command {
@@ -31,7 +32,7 @@ free; where it has a contract already, what changes (cpu 1 → 2). Of an outgoin
 				columns: []screen.Column[api.Request]{
 					{Title: "ID", Cell: func(r api.Request) string { return r.ID }},
 					{Title: "PEER", Cell: func(r api.Request) string { return r.Peer }},
-					{Title: "CODE", Cell: func(r api.Request) string { return spaced(r.Code) }},
+					{Title: "CODE", Cell: func(r api.Request) string { return identity.Spaced(r.Code) }},
 					{Title: "WOULD GET", Cell: amountsOf},
 					{Title: "DIRECTION", Cell: func(r api.Request) string { return string(r.Direction) }, Wide: true},
 					{Title: "ASKED", Cell: func(r api.Request) string { return r.Asked.String() }, Wide: true},
@@ -80,26 +81,21 @@ granted, whatever becomes free meanwhile. Compare the code first: the other owne
 		RunE: func(c *cobra.Command, args []string) error {
 			id := args[0]
 			var shown api.Resources
-			if !sure && p.InTerminal && p.ErrTerminal {
+			if !sure && p.asks() {
 				var err error
 				if id, shown, err = p.show(c, id); err != nil {
 					return err
 				}
 			}
-			r, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Request, error) {
+			r, err := call(p, c, func(kithd *client.Client, ctx context.Context) (api.Request, error) {
 				return kithd.Accept(ctx, id, shown)
 			})
-			if err != nil {
-				return err
-			}
-			if done, err := p.machine(r); done {
-				return err
-			}
-			fmt.Fprintf(p.Out, "accepted %s: it gets %s\n", screen.Clean(r.Peer), screen.CleanLines(r.Grants()))
-			if r.Code != "" {
-				fmt.Fprintf(p.Out, "code %s: the owner of %s compares it now, before anything is signed\n", spaced(screen.Clean(r.Code)), screen.Clean(r.Peer))
-			}
-			return nil
+			return answer(p, r, err, func(r api.Request) {
+				fmt.Fprintf(p.Out, "accepted %s: it gets %s\n", screen.Clean(r.Peer), screen.CleanLines(r.Grants()))
+				if r.Code != "" {
+					fmt.Fprintf(p.Out, "code %s: the owner of %s compares it now, before anything is signed\n", identity.Spaced(screen.Clean(r.Code)), screen.Clean(r.Peer))
+				}
+			})
 		},
 	})
 	c.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
@@ -108,15 +104,15 @@ granted, whatever becomes free meanwhile. Compare the code first: the other owne
 
 // show shows what a yes gives, asks whether it is meant, and gives the request by its ID with what was shown of it.
 func (p *program) show(c *cobra.Command, ref string) (id string, shown api.Resources, err error) {
-	r, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Request, error) { return kithd.Request(ctx, ref) })
+	r, err := callAbout(p, c, (*client.Client).Request, ref)
 	if err != nil || r.Refusal != "" { // kithd will say so
 		return ref, nil, err
 	}
 	question := fmt.Sprintf("%s would get %s.\n", screen.Clean(r.Peer), screen.CleanLines(r.Grants()))
 	if r.Code != "" {
-		question += fmt.Sprintf("Its owner's screen must show the code %s too. ", p.style(true).Bold(spaced(screen.Clean(r.Code))))
+		question += fmt.Sprintf("Its owner's screen must show the code %s too. ", p.style(true).Bold(identity.Spaced(screen.Clean(r.Code))))
 	}
-	return r.ID, r.Granted, p.sure(question + "Accept?")
+	return r.ID, r.Granted, p.sure(c.Context(), question+"Accept?")
 }
 
 func (p *program) declineCommand() *cobra.Command {
@@ -126,17 +122,8 @@ func (p *program) declineCommand() *cobra.Command {
 		Example: "  kith decline alice\n  kith decline alice-7f3a",
 		Args:    between(1, 1), ValidArgsFunction: p.completeRequests(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			r, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Request, error) {
-				return kithd.Decline(ctx, args[0])
-			})
-			if err != nil {
-				return err
-			}
-			if done, err := p.machine(r); done {
-				return err
-			}
-			fmt.Fprintf(p.Out, "declined %s\n", screen.Clean(r.Peer))
-			return nil
+			r, err := callAbout(p, c, (*client.Client).Decline, args[0])
+			return answer(p, r, err, func(r api.Request) { fmt.Fprintf(p.Out, "declined %s\n", screen.Clean(r.Peer)) })
 		},
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"reflect"
 	"regexp"
 	"strings"
 
@@ -61,19 +62,15 @@ may be given by name; of others only the whole ID counts, since anybody can call
 	c.RegisterFlagCompletionFunc("to", p.completePeers(-1))
 	c.RegisterFlagCompletionFunc("pod-security", cobra.FixedCompletions([]string{"restricted", "baseline", "privileged"}, cobra.ShellCompDirectiveNoFileComp))
 	c.RunE = func(c *cobra.Command, args []string) error {
-		change, sets, err := f.change(c, args)
+		change, err := f.change(c, args)
 		if err != nil {
 			return err
 		}
-		if !sets {
-			return p.listPolicies(c, f.policy)
+		if reflect.ValueOf(change).IsZero() {
+			return list(p, c, nonEmpty(f.policy), policyListing)
 		}
-		policy := f.policy
-		if policy == "" {
-			policy = api.DefaultPolicy
-		}
-		set, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Policy, error) {
-			return kithd.SetPolicy(ctx, policy, change)
+		set, err := call(p, c, func(kithd *client.Client, ctx context.Context) (api.Policy, error) {
+			return kithd.SetPolicy(ctx, cmp.Or(f.policy, api.DefaultPolicy), change)
 		})
 		if err != nil {
 			return err
@@ -81,45 +78,30 @@ may be given by name; of others only the whole ID counts, since anybody can call
 		if done, err := p.machine(set); done {
 			return err
 		}
-		return p.printPolicies([]api.Policy{set}, "")
+		return printList(p, []api.Policy{set}, policyListing)
 	}
 	return c
 }
 
-// printPolicies shows policies, and under them what does not come to what it reads.
-func (p *program) printPolicies(policies []api.Policy, none string) error {
-	err := printList(p, policies, policyColumns, none)
-	for _, policy := range policies {
-		for _, text := range policy.Notes {
-			p.printNotes(note{policy.Name, text})
-		}
-	}
-	return err
-}
-
 var isLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
 
-// change makes one change of all flags; sets says whether there is one.
-func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyChange, sets bool, err error) {
-	no, yes := false, true
+// change makes one change of all flags; it is zero when none says anything.
+func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyChange, err error) {
 	named, err := f.amounts.shared()
 	if err != nil {
-		return change, false, err
+		return change, err
 	}
 	if len(args) == 1 {
-		switch word := args[0]; {
-		case word == "off":
-			change.Paused = &yes
-		case word == "on":
-			change.Paused = &no
+		switch word := args[0]; word {
+		case "off", "on":
+			change.Paused = new(word == "off")
 		default:
 			part := strings.TrimSuffix(word, "%") + "%" // 50 means 50%: there is nothing else that it could be of
 			if api.CheckPercent("share", part) != nil {
-				return change, false, api.Invalid("share", word, "a whole percentage from 0% to 100%, off or on")
+				return change, api.Invalid("share", word, "a whole percentage from 0% to 100%, off or on")
 			}
 			change.Amounts = api.ShareOf(part)
 		}
-		sets = true
 	}
 	for name, amount := range named {
 		if change.Amounts == nil {
@@ -129,32 +111,29 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 			change.Amounts[name] = "" // not offered
 		}
 	}
-	if len(change.Amounts) > 0 {
-		sets = true
-		if change.Paused == nil {
-			change.Paused = &no
-		}
+	if len(change.Amounts) > 0 && change.Paused == nil {
+		change.Paused = new(false)
 	}
-	if c.Flags().Changed("auto-accept") {
-		change.AutoAccept, sets = &f.autoAccept, true
+	given := c.Flags().Changed
+	if given("auto-accept") {
+		change.AutoAccept = &f.autoAccept
 	}
-	if c.Flags().Changed("pod-security") {
+	if given("pod-security") {
 		level := api.PodSecurity(f.podSecurity)
 		if err := (api.Policy{PodSecurity: level}).Check(); err != nil || level == "" {
-			return change, false, api.Invalid("pod-security", f.podSecurity, "restricted, baseline or privileged")
+			return change, api.Invalid("pod-security", f.podSecurity, "restricted, baseline or privileged")
 		}
-		change.PodSecurity, sets = &level, true
+		change.PodSecurity = &level
 	}
-	if c.Flags().Changed("internet") {
-		no := !f.internet
-		change.NoInternet, sets = &no, true
+	if given("internet") {
+		change.NoInternet = new(!f.internet)
 	}
-	if c.Flags().Changed("same-name") {
-		change.SameName, sets = &f.sameName, true
+	if given("same-name") {
+		change.SameName = &f.sameName
 	}
-	if c.Flags().Changed("to") {
+	if given("to") {
 		if f.policy == "" && f.to != "" {
-			return change, false, &api.Error{
+			return change, &api.Error{
 				Code: api.CodeInvalid, Message: "--to needs --policy", Field: "policy",
 				Reason: "the policy \"" + api.DefaultPolicy + "\" is for everybody", Do: "name another one, for example --policy family",
 			}
@@ -166,29 +145,24 @@ func (f *shareFlags) change(c *cobra.Command, args []string) (change api.PolicyC
 		} else if f.to != "" {
 			peers = strings.Split(f.to, ",")
 		}
-		change.Peers, change.Selector, sets = &peers, &selector, true
+		change.Peers, change.Selector = &peers, &selector
 	}
 	if f.policy != "" && !isLabel.MatchString(f.policy) {
-		return change, false, api.Invalid("policy", f.policy, "a Kubernetes name: a-z, 0-9, - and .")
+		return change, api.Invalid("policy", f.policy, "a Kubernetes name: a-z, 0-9, - and .")
 	}
-	return change, sets, nil
+	return change, nil
 }
 
-func (p *program) listPolicies(c *cobra.Command, name string) error {
-	policies, err := call(p, c, func(ctx context.Context, kithd *client.Client) ([]api.Policy, error) { return kithd.Policies(ctx) })
-	if err != nil {
-		return err
-	}
-	var names []string
-	if name != "" {
-		names = []string{name}
-	}
-	policies, err = pick(policies, names, func(x api.Policy, name string) bool { return x.Name == name },
-		func(name string) error { return api.NotFound("policy", name, "kith share") })
-	if err != nil {
-		return err
-	}
-	return p.printPolicies(policies, "nothing is offered; `kith share 50%` offers half of this machine")
+// policyListing shows policies, and under them what does not come to what it reads.
+var policyListing = listing[api.Policy]{
+	get: (*client.Client).Policies, match: func(x api.Policy, name string) bool { return x.Name == name }, noun: "policy", others: "kith share",
+	columns: policyColumns, none: "nothing is offered; `kith share 50%` offers half of this machine",
+	notes: func(x api.Policy) (notes []note) {
+		for _, text := range x.Notes {
+			notes = append(notes, note{x.Name, text})
+		}
+		return notes
+	},
 }
 
 var policyColumns = []screen.Column[api.Policy]{

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -24,15 +23,8 @@ another key where a peer was, clocks that differ; and requests that wait for you
 		Example: "  kith status\n  kith status -o json | jq .problems",
 		Args:    between(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
-			s, err := call(p, c, func(ctx context.Context, kithd *client.Client) (api.Status, error) { return kithd.Status(ctx) })
-			if err != nil {
-				return err
-			}
-			if done, err := p.machine(s); done {
-				return err
-			}
-			p.showStatus(p.Out, s)
-			return nil
+			s, err := call(p, c, (*client.Client).Status)
+			return answer(p, s, err, func(s api.Status) { p.showStatus(p.Out, s) })
 		},
 	})
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -32,7 +31,7 @@ func (p *program) versionCommand() *cobra.Command {
 			absent := false
 			if !own {
 				var kithd api.Version
-				kithd, failed = call(p, c, func(ctx context.Context, kithd *client.Client) (api.Version, error) { return kithd.Version(ctx) })
+				kithd, failed = call(p, c, (*client.Client).Version)
 				if failed == nil {
 					v.Kithd = &kithd
 				} else if absent = errors.Is(failed, &api.Error{Code: api.CodeUnavailable}); absent {
@@ -65,4 +64,21 @@ func (p *program) showVersion(program string, v api.Version) {
 		text += ", Kubernetes " + screen.Clean(v.Kubernetes)
 	}
 	fmt.Fprintf(p.Out, "%-5s  %s\n", program, text)
+}
+
+func (p *program) kubeconfigCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "kubeconfig",
+		Short:   "Print the kubeconfig of this machine's cluster",
+		Long:    "Print the kubeconfig of this machine's cluster. It holds an administrator's key: keep it to yourself.",
+		Example: "  umask 077; kith kubeconfig > ~/.kube/kith.yaml\n  KUBECONFIG=~/.kube/kith.yaml kubectl get nodes",
+		Args:    between(0, 0),
+		RunE: func(c *cobra.Command, _ []string) error {
+			b, err := call(p, c, (*client.Client).Kubeconfig)
+			if err == nil {
+				_, err = p.Out.Write(b)
+			}
+			return err
+		},
+	}
 }

@@ -91,7 +91,7 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 	defer func() {
 		cancel()
 		d.cluster.Store(nil)
-		d.changed.Ring()
+		d.changed.Notify()
 		d.directory.OnChange(func(string) {}) // nobody takes pokes any more, and the directory must not wait for that
 		c.peers.Consumer.Close()
 		c.Fleet.Wait()
@@ -204,7 +204,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	}
 	c.Host.OnShut(c.door.Shut)
 	c.Host.ReachBy(func(ctx context.Context, id string) error { _, err := d.gateway.RTT(ctx, id); return err })
-	c.Host.OnRefused(d.changed.Ring)
+	c.Host.OnRefused(d.changed.Notify)
 	endpoint, err := kubelet.New(kubelet.Config{Home: home, HomeREST: restConfig, IP: facts.NodeIP, Log: d.log, Audit: d.audits})
 	if err != nil {
 		return nil, nil, err
@@ -262,36 +262,25 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	return c, endpoint, nil
 }
 
-// watchPeers tells the directory which Peers there are, and rings for those who wait for a change.
+// watchPeers tells the directory which Peers there are, and notifies those who wait for a change.
 func (d *Daemon) watchPeers(ctx context.Context, mgr manager.Manager, c *clusterPart) error {
-	list := func() {
+	changed := func(obj any) {
 		var peers v1alpha1.PeerList
-		if c.Client.List(ctx, &peers) == nil {
+		if _, isPeer := obj.(*v1alpha1.Peer); isPeer && c.Client.List(ctx, &peers) == nil {
 			d.directory.SetPeers(peers.Items)
 		}
+		c.Changed.Notify()
 	}
-	onPeer := func(any) {
-		list()
-		c.Changed.Ring()
-	}
-	ring := func(any) { c.Changed.Ring() }
-	for _, watch := range []struct {
-		obj     client.Object
-		changed func(any)
-	}{{&v1alpha1.Peer{}, onPeer}, {&v1alpha1.Contract{}, ring}, {&v1alpha1.NamespaceOffloading{}, ring}} {
-		informer, err := mgr.GetCache().GetInformer(ctx, watch.obj, cache.BlockUntilSynced(false))
-		if err != nil {
-			return err
-		}
-		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    watch.changed,
-			UpdateFunc: func(_, obj any) { watch.changed(obj) },
-			DeleteFunc: watch.changed,
-		}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return backend.Watch(ctx, mgr, toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    changed,
+		UpdateFunc: func(_, obj any) { changed(obj) },
+		DeleteFunc: func(obj any) {
+			if gone, missed := obj.(toolscache.DeletedFinalStateUnknown); missed {
+				obj = gone.Obj
+			}
+			changed(obj)
+		},
+	}, &v1alpha1.Peer{}, &v1alpha1.Contract{}, &v1alpha1.NamespaceOffloading{})
 }
 
 // loadHost has hosting know the contracts before peers are let in. False: ctx ended.
@@ -313,7 +302,7 @@ func (d *Daemon) loadHost(ctx context.Context, c *clusterPart) bool {
 // clusterReady opens the doors behind which the cluster is needed.
 func (d *Daemon) clusterReady(ctx context.Context, c *clusterPart) {
 	d.cluster.Store(c)
-	d.changed.Ring()
+	d.changed.Notify()
 	var peers v1alpha1.PeerList
 	if c.Client.List(ctx, &peers) == nil {
 		d.directory.SetPeers(peers.Items)

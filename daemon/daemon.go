@@ -55,7 +55,7 @@ type Daemon struct {
 	directory *directory.Directory
 	backend   *backend.Backend
 	notices   provider.Notices
-	changed   notify.Bell      // rings when something changed that a desktop shows
+	changed   notify.Broadcast // notifies when something changed that a desktop shows
 	kernel    hostnet.Changes  // of links and routes, for all who listen
 	engine    cluster.Engine   // nil with engine "none"
 	gateway   *gateway.Gateway // nil with engine "none"
@@ -165,30 +165,23 @@ func (d *Daemon) overlaps(ids []string) {
 
 // tunnelsChanged has all who show tunnels, or act upon them, look again. The gateway does not wait for it.
 func (d *Daemon) tunnelsChanged() {
-	d.changed.Ring()
+	d.changed.Notify()
 	go d.directory.TellAll()
 }
 
 func (d *Daemon) makeDiscovery() error {
 	var finders []discovery.Finder
 	if d.cfg.Discovery.LAN {
-		lan, err := discovery.NewLAN(discovery.LANConfig{
+		finders = append(finders, discovery.NewLAN(discovery.LANConfig{
 			ID: d.me.ID(), Name: d.cfg.Name, Port: d.cfg.PeerAPIPort, Interfaces: d.cfg.Discovery.Interfaces,
 			Trusted: d.trusted, Kernel: &d.kernel, Log: d.log,
-		})
-		if err != nil {
-			return err
-		}
-		finders = append(finders, lan)
+		}))
 	}
-	if len(d.cfg.Discovery.DNSDomains) > 0 {
-		dns, err := discovery.NewDNS(d.cfg.Discovery.DNSDomains, nil, d.log)
-		if err != nil {
-			return err
-		}
-		finders = append(finders, dns)
+	dns, err := discovery.NewDNS(d.cfg.Discovery.DNSDomains, nil, d.log)
+	if err != nil {
+		return err
 	}
-	d.nearby = discovery.NewTable(d.log, finders...)
+	d.nearby = discovery.NewTable(d.log, append(finders, dns...)...)
 	return nil
 }
 
@@ -205,7 +198,7 @@ func (d *Daemon) openPeerAPI() (err error) {
 		return fmt.Errorf("open the peer API: %w (another program has the port? set peerAPIPort)", err)
 	}
 	d.peerAPI = peering.NewServer(peering.ServerConfig{
-		Identity: d.me, Name: func() string { return d.cfg.Name }, Version: version.Version, Desk: desk{d}, Log: d.log, Observer: d.metrics,
+		Identity: d.me, Name: func() string { return d.cfg.Name }, Version: version.Version, Handler: handler{d}, Log: d.log, Answered: d.metrics.Answered,
 		Audit: d.audits, Answer: answerProblem, Ailing: d.health.ailing, Woke: func() { d.contacts.Poke() }, // whoever was there is asked, before anybody is missed
 	})
 	d.hostingRoutes()
@@ -225,7 +218,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	keep("the directory", d.directory.Run)
 	keep("notices", d.heard)
 	keep("the memory", memory.Tidy)
-	keep("events of neighbours", func(ctx context.Context) error { return d.directory.Report(ctx, d.publish, d.changed.Ring) })
+	keep("events of neighbours", func(ctx context.Context) error { return d.directory.Report(ctx, d.publish, d.changed.Notify) })
 	keep("the watch of this laptop's addresses", d.watchAddresses)
 	if d.engine != nil {
 		keep("the engine", d.fenced(d.engine.Run))
@@ -266,7 +259,7 @@ func (d *Daemon) watchAddresses(ctx context.Context) error {
 	return discovery.WatchLAN(ctx, &d.kernel, d.cfg.Discovery.Interfaces, func() {
 		d.contacts.Poke()
 		d.exposure.Moved()
-		d.changed.Ring()
+		d.changed.Notify()
 	})
 }
 
@@ -276,7 +269,7 @@ func (d *Daemon) publish(e api.Event) {
 	}
 	d.metrics.Event(string(e.Type), string(cmp.Or(e.Severity, api.SeverityInfo)))
 	d.events.Publish(e)
-	d.changed.Ring()
+	d.changed.Notify()
 }
 
 // aliasPool is where aliases for peers' ranges are taken from.

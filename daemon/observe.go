@@ -3,11 +3,13 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"net/http"
+	"net/http/pprof"
 	"strings"
 
 	toolscache "k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
@@ -15,19 +17,20 @@ import (
 	"kith.dev/core/hosting/door"
 	"kith.dev/core/kubelet"
 	"kith.dev/core/peering"
+	"kith.dev/daemon/backend"
 	"kith.dev/daemon/localapi"
 	"kith.dev/daemon/metrics"
 )
 
 // newMetrics makes the metrics, and opens their address if there is to be one.
 func (d *Daemon) newMetrics() (err error) {
-	d.metrics = metrics.New(d.backend.Facts, map[string][]string{
+	d.metrics = metrics.New(d.backend.Facts, ctrlmetrics.Registry, map[string][]string{
 		string(audit.PeerAPI): {peering.RefusedRate, peering.RefusedAddress, peering.RefusedRoom, peering.RefusedHandshake},
 		string(audit.Kube):    door.RefusedReasons(),
 		string(audit.Kubelet): {kubelet.RefusedHandshake, kubelet.RefusedNobody, kubelet.RefusedUser},
 		string(audit.Socket):  {localapi.RefusedUser},
 	}, d.log)
-	d.parts = newParts(d.metrics, d.changed.Ring)
+	d.parts = newParts(d.metrics, d.changed.Notify)
 	d.local.Handle("GET /metrics", d.metrics.Handler())
 	if d.cfg.MetricsAddress != "" {
 		d.metricsAt, err = metrics.Listen(d.cfg.MetricsAddress, d.cfg.MetricsPublic)
@@ -54,10 +57,6 @@ func (d *Daemon) newAudit() *audit.Log {
 
 // countAnswers counts the requests that are answered, by whomever.
 func (d *Daemon) countAnswers(ctx context.Context, mgr manager.Manager) error {
-	informer, err := mgr.GetCache().GetInformer(ctx, &v1alpha1.PeeringRequest{}, cache.BlockUntilSynced(false))
-	if err != nil {
-		return err
-	}
 	answer := func(obj any) v1alpha1.Answer {
 		r, ok := obj.(*v1alpha1.PeeringRequest)
 		if !ok || r.Status.Answer == v1alpha1.AnswerPending {
@@ -65,7 +64,7 @@ func (d *Daemon) countAnswers(ctx context.Context, mgr manager.Manager) error {
 		}
 		return r.Status.Answer
 	}
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerDetailedFuncs{
+	return backend.Watch(ctx, mgr, toolscache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(obj any, first bool) {
 			if a := answer(obj); a != "" && !first {
 				d.metrics.RequestAnswered(strings.ToLower(string(a)))
@@ -76,6 +75,12 @@ func (d *Daemon) countAnswers(ctx context.Context, mgr manager.Manager) error {
 				d.metrics.RequestAnswered(strings.ToLower(string(a)))
 			}
 		},
-	})
-	return err
+	}, &v1alpha1.PeeringRequest{})
+}
+
+// profile lets root look into the process, as docs/performance.md does. Profiles tell what is in memory, keys too.
+func (d *Daemon) profile() {
+	for path, handler := range map[string]http.HandlerFunc{"": pprof.Index, "profile": pprof.Profile, "trace": pprof.Trace, "cmdline": pprof.Cmdline, "symbol": pprof.Symbol} {
+		d.local.HandleRoot("GET /debug/pprof/"+path, handler)
+	}
 }

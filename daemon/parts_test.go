@@ -8,11 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"kith.dev/daemon/metrics"
 )
 
 func TestPartThatFailedIsAProblemUntilItRunsWell(t *testing.T) {
-	p := newParts(metrics.New(func(context.Context) metrics.Facts { return metrics.Facts{} }, nil, slog.New(slog.DiscardHandler)), func() {})
+	p := newParts(metrics.New(func(context.Context) metrics.Facts { return metrics.Facts{} }, prometheus.NewRegistry(), nil, slog.New(slog.DiscardHandler)), func() {})
 	fail := p.watched("the gateway", func(context.Context) error { return errors.New("no TUN") })
 	if err := fail(t.Context()); err == nil {
 		t.Error("the error is lost")
@@ -34,7 +36,7 @@ func TestPartThatFailedIsAProblemUntilItRunsWell(t *testing.T) {
 func TestDesktopsHearOfPartsThatFailAndWorkAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d Daemon
-		d.parts = newParts(metrics.New(func(context.Context) metrics.Facts { return metrics.Facts{} }, nil, slog.New(slog.DiscardHandler)), d.changed.Ring)
+		d.parts = newParts(metrics.New(func(context.Context) metrics.Facts { return metrics.Facts{} }, prometheus.NewRegistry(), nil, slog.New(slog.DiscardHandler)), d.changed.Notify)
 		ctx, cancel := context.WithCancel(t.Context())
 		fail := d.parts.watched("the gateway", func(context.Context) error { return errors.New("no TUN") })
 		rung := func(happens func()) bool {

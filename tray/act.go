@@ -31,13 +31,11 @@ func (t *Tray) clicked(ctx context.Context, a menu.Action) {
 	switch a.Verb {
 	case menu.Ask:
 		t.do(ctx, a.About, "asking", callTime, func(ctx context.Context) error {
-			_, err := t.Daemon.Ask(ctx, a.About, api.PeerAsk{}, nil)
-			return err
+			return errorOf(t.Daemon.Ask(ctx, a.About, api.PeerAsk{}, nil))
 		})
 	case menu.Withdraw:
 		t.do(ctx, a.About, "taking the request back", callTime, func(ctx context.Context) error {
-			_, err := t.Daemon.Withdraw(ctx, a.About)
-			return err
+			return errorOf(t.Daemon.Withdraw(ctx, a.About))
 		})
 	case menu.MaybeEnd:
 		t.state.Sure = a.About
@@ -60,8 +58,7 @@ func (t *Tray) clicked(ctx context.Context, a menu.Action) {
 		t.askConfirm(ctx, a.About)
 	case menu.Share, menu.Pause, menu.Resume:
 		t.do(ctx, "sharing", "", callTime, func(ctx context.Context) error {
-			_, err := t.Daemon.SetPolicy(ctx, api.DefaultPolicy, sharing(a))
-			return err
+			return errorOf(t.Daemon.SetPolicy(ctx, api.DefaultPolicy, sharing(a)))
 		})
 	case menu.Open:
 		t.state.Open = menu.Fold(a.About)
@@ -106,15 +103,13 @@ func (t *Tray) tool(ctx context.Context, a menu.Action) {
 // accept accepts a request as it was shown: no more is granted than that.
 func (t *Tray) accept(ctx context.Context, shown api.Request) {
 	t.answer(ctx, shown.ID, "accepting", func(ctx context.Context) error {
-		_, err := t.Daemon.Accept(ctx, shown.ID, shown.Granted)
-		return err
+		return errorOf(t.Daemon.Accept(ctx, shown.ID, shown.Granted))
 	})
 }
 
 func (t *Tray) decline(ctx context.Context, request string) {
 	t.answer(ctx, request, "declining", func(ctx context.Context) error {
-		_, err := t.Daemon.Decline(ctx, request)
-		return err
+		return errorOf(t.Daemon.Decline(ctx, request))
 	})
 }
 
@@ -127,6 +122,8 @@ func (t *Tray) answer(ctx context.Context, request, doing string, call func(cont
 		return err
 	})
 }
+
+func errorOf[T any](_ T, err error) error { return err }
 
 // do runs something beside the loop, once at a time for one subject: doing is what the menu says meanwhile.
 // What goes wrong is shown in the menu and by a notification.
@@ -174,9 +171,9 @@ func sharing(a menu.Action) api.PolicyChange {
 }
 
 func (t *Tray) setKind(k notice.Kind) {
-	t.settings = t.settings.With(k, !t.settings.Shows(k))
-	t.Notifier.Set(t.settings)
-	if err := t.settings.Save(t.SettingsPath); err != nil {
+	t.Settings = t.Settings.With(k, !t.Settings.Shows(k))
+	t.Notifier.Set(t.Settings)
+	if err := t.Settings.Save(t.SettingsPath); err != nil {
 		t.failed("settings", err)
 	}
 }

@@ -156,17 +156,16 @@ func (t *Tray) answered(ctx context.Context, a notice.Answer) {
 }
 
 func requestIn(s api.Snapshot, id string) (api.Request, bool) {
-	n := slices.IndexFunc(s.Requests, func(r api.Request) bool { return r.ID == id && r.Direction == api.Incoming })
-	if n < 0 {
-		return api.Request{}, false
-	}
-	return s.Requests[n], true
+	return first(s.Requests, func(r api.Request) bool { return r.ID == id && r.Direction == api.Incoming })
 }
 
 func peerIn(s api.Snapshot, id string) (api.Peer, bool) {
-	n := slices.IndexFunc(s.Peers, func(p api.Peer) bool { return p.ID == id })
-	if n < 0 {
-		return api.Peer{}, false
+	return first(s.Peers, func(p api.Peer) bool { return p.ID == id })
+}
+
+func first[T any](list []T, is func(T) bool) (found T, ok bool) {
+	if n := slices.IndexFunc(list, is); n >= 0 {
+		return list[n], true
 	}
-	return s.Peers[n], true
+	return found, false
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"kith.dev/core/api"
-	"kith.dev/tray/bustest"
+	"kith.dev/test/bustest"
 )
 
 // asks puts a request of bob's into the daemon.

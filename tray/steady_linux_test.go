@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"kith.dev/core/api"
-	"kith.dev/tray/bustest"
+	"kith.dev/test/bustest"
 )
 
 const (

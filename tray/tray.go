@@ -31,8 +31,8 @@ const (
 	// takes was switched off, and is tried every offAgain.
 	firstAgain, lastAgain, offAgain = 100 * time.Millisecond, time.Second, 15 * time.Second
 	restarting                      = 2 * time.Minute
-	// lookTime bounds the look that is taken when the menu opens.
-	lookTime = 2 * time.Second
+	// refreshTime bounds the call that is made when the menu opens.
+	refreshTime = 2 * time.Second
 )
 
 // Panel is where icon and menu are shown.
@@ -60,7 +60,7 @@ type Config struct {
 	Socket       string // of the daemon, for messages and for kith
 	Panel        Panel
 	Notifier     *notice.Notifier
-	Settings     notice.Settings
+	Settings     notice.Settings // when the tray runs, only its loop uses them
 	SettingsPath string
 	Desktop      Desktop
 	Activated    <-chan struct{} // the tray was started a second time
@@ -75,18 +75,17 @@ type Tray struct {
 	running sync.WaitGroup
 
 	// Only the loop uses what follows.
-	state    menu.State
-	settings notice.Settings
-	heard    int // snapshots that were followed, and breaks
-	looking  bool
-	hosted   bool
-	window   *window         // the one that is open
-	said     map[string]bool // what is said once
+	state      menu.State
+	heard      int // snapshots that were followed, and breaks
+	refreshing bool
+	hosted     bool
+	window     *window         // the one that is open
+	said       map[string]bool // what is said once
 }
 
 // New makes a Tray; nothing happens before Run.
 func New(c Config) *Tray {
-	return &Tray{Config: c, changes: make(chan func()), settings: c.Settings, state: menu.State{Doing: map[string]string{}}, said: map[string]bool{}}
+	return &Tray{Config: c, changes: make(chan func()), state: menu.State{Doing: map[string]string{}}, said: map[string]bool{}}
 }
 
 // First is what a panel shows before anything is known.
@@ -143,7 +142,7 @@ func (t *Tray) loop(ctx context.Context) {
 			}
 			t.answered(ctx, a)
 		case <-t.Panel.Opened():
-			t.look(ctx)
+			t.refresh(ctx)
 		case t.hosted = <-t.Panel.Hosted():
 		case <-host:
 			t.sayUnhosted()
@@ -157,13 +156,13 @@ func (t *Tray) loop(ctx context.Context) {
 }
 
 func (t *Tray) show() {
-	t.state.Kinds = kindsOf(t.settings)
+	t.state.Kinds = kindsOf(t.Settings)
 	t.Panel.Show(picture(t.state))
 }
 
 func kindsOf(s notice.Settings) (list []menu.Kind) {
-	for _, k := range notice.Kinds() {
-		list = append(list, menu.Kind{Name: string(k), Label: k.Label(), On: s.Shows(k)})
+	for _, k := range notice.Kinds {
+		list = append(list, menu.Kind{Name: string(k.Kind), Label: k.Label, On: s.Shows(k.Kind)})
 	}
 	return list
 }
@@ -242,19 +241,19 @@ func linkOf(err error) (menu.Link, *api.Error) {
 	return menu.Failed, e
 }
 
-// look gets the newest snapshot for a menu that is being opened: how long ago something was is not followed.
-func (t *Tray) look(ctx context.Context) {
-	if t.looking || t.state.Link != menu.Up {
+// refresh gets the newest snapshot for a menu that is being opened: how long ago something was is not followed.
+func (t *Tray) refresh(ctx context.Context) {
+	if t.refreshing || t.state.Link != menu.Up {
 		return
 	}
-	t.looking = true
+	t.refreshing = true
 	before := t.heard
 	t.running.Go(func() {
-		bounded, cancel := context.WithTimeout(ctx, lookTime)
+		bounded, cancel := context.WithTimeout(ctx, refreshTime)
 		defer cancel()
 		s, err := t.Daemon.Snapshot(bounded)
 		t.change(ctx, func() {
-			t.looking = false
+			t.refreshing = false
 			if err == nil && t.heard == before { // else what was followed is newer
 				t.state.Snapshot = s
 			}

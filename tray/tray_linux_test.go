@@ -16,9 +16,9 @@ import (
 	"kith.dev/assets/icon"
 	"kith.dev/core/api"
 	"kith.dev/daemon/localapi"
-	"kith.dev/daemon/localapi/apitest"
+	"kith.dev/test/apitest"
+	"kith.dev/test/bustest"
 	"kith.dev/tray"
-	"kith.dev/tray/bustest"
 )
 
 const soon = 5 * time.Second

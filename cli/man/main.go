@@ -16,7 +16,7 @@ import (
 
 	"kith.dev/cli"
 	"kith.dev/daemon/config"
-	"kith.dev/tray/command"
+	"kith.dev/tray"
 )
 
 func main() {
@@ -39,27 +39,22 @@ func write(dir, markdown, example string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	header := func(section string) *doc.GenManHeader {
-		return &doc.GenManHeader{Section: section, Source: "Kith", Manual: "Kith"}
-	}
-	pages, daemon, panel := cli.Command(), kithd(), tray()
-	pages.InitDefaultCompletionCmd()
-	forMan(pages)
-	pages.Long += exitStatus(pages)
-	if err := doc.GenManTree(pages, header("1"), dir); err != nil {
-		return err
-	}
-	forMan(daemon)
-	if err := doc.GenManTree(daemon, header("8"), dir); err != nil {
-		return err
-	}
-	forMan(panel)
-	if err := doc.GenManTree(panel, header("1"), dir); err != nil {
-		return err
+	none := func(string) string { return "" } // the environment
+	kith, daemon, panel := cli.Command(), config.Command("", nil), tray.Command(none, "")
+	kith.InitDefaultCompletionCmd()
+	for _, page := range []struct {
+		of      *cobra.Command
+		section string
+	}{{kith, "1"}, {daemon, "8"}, {panel, "1"}} {
+		forMan(page.of)
+		page.of.Long += exitStatus(page.of)
+		if err := doc.GenManTree(page.of, &doc.GenManHeader{Section: page.section, Source: "Kith", Manual: "Kith"}, dir); err != nil {
+			return err
+		}
 	}
 	files := map[string][]byte{filepath.Join(dir, "kith.yaml.5"): md2man.Render([]byte(configPage()))}
 	if markdown != "" {
-		files[markdown] = []byte(reference(cli.Command(), daemon, tray()))
+		files[markdown] = []byte(reference(cli.Command(), daemon, tray.Command(none, "")))
 	}
 	if example != "" {
 		files[example] = []byte(config.Example())
@@ -97,7 +92,7 @@ func forMan(c *cobra.Command) {
 	}
 }
 
-// exitStatus is the chapter of kith(1) out of `kith help exit-codes`.
+// exitStatus is the chapter of kith(1) out of `kith help exit-codes`; the others have none.
 func exitStatus(kith *cobra.Command) string {
 	for _, c := range kith.Commands() {
 		if c.Name() == "exit-codes" {
@@ -105,29 +100,6 @@ func exitStatus(kith *cobra.Command) string {
 		}
 	}
 	return ""
-}
-
-// kithd is the daemon's command line as far as a manual page needs it: its flags are the configuration's keys.
-func kithd() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "kithd",
-		Short: "Join this machine's Kubernetes with those around it",
-		Long: `kithd runs a Kubernetes on this machine, finds other machines that do, and with their owners' consent lets pods of
-one run on the other. It runs as root, as a system service; kith(1) talks to it.
-
-Every flag is also a key of its configuration file, see kith.yaml(5). Flags win over the file.`,
-		Example: "  kithd --config /etc/kith/config.yaml\n  kithd --engine kubeconfig --kubeconfig /root/.kube/config",
-		Run:     func(*cobra.Command, []string) {},
-	}
-	config.AddFlags(c.Flags())
-	return c
-}
-
-// tray is the command line of kith-tray.
-func tray() *cobra.Command {
-	c := command.New(func(string) string { return "" }, "", nil)
-	c.RunE, c.Run = nil, func(*cobra.Command, []string) {}
-	return c
 }
 
 // configPage is kith.yaml(5) as Markdown.
@@ -169,12 +141,12 @@ func defaultOf(k config.Key) string {
 func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 // reference is docs/cli.md.
-func reference(kith, kithd, tray *cobra.Command) string {
+func reference(kith, kithd, panel *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString("# Command line\n\nWritten by `scripts/docs.sh` out of the programs themselves.\n\n")
 	chapter(&b, kith)
 	chapter(&b, kithd)
-	chapter(&b, tray)
+	chapter(&b, panel)
 	b.WriteString("## Configuration of kithd\n\nThe file `" + config.DefaultPath + "`; every key may be left out, and each is a flag too.\n\n" +
 		"| key | what | allowed | default |\n|---|---|---|---|\n")
 	for _, k := range config.Keys() {

@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
-	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"kith.dev/core/wire"
 )
 
 // maxCell bounds a peer's word in a table, in characters.
@@ -15,7 +16,7 @@ const maxCell = 80
 // Clean makes words from elsewhere safe to show: a name may hold control characters that drive a terminal, marks that
 // turn the direction of writing, line breaks that fake a row. All of them become U+FFFD, and long ones are cut.
 func Clean(s string) string {
-	s = strings.Map(visible, strings.ToValidUTF8(s, "\uFFFD"))
+	s = strings.Map(wire.Visible, strings.ToValidUTF8(s, "\uFFFD"))
 	if utf8.RuneCountInString(s) > maxCell {
 		s = string([]rune(s)[:maxCell-1]) + "…"
 	}
@@ -28,15 +29,8 @@ func CleanLines(s string) string {
 		if r == '\n' || r == '\t' {
 			return r
 		}
-		return visible(r)
+		return wire.Visible(r)
 	}, strings.ToValidUTF8(s, "\uFFFD"))
-}
-
-func visible(r rune) rune {
-	if r == ' ' || unicode.IsGraphic(r) && !unicode.Is(unicode.Zs, r) && !unicode.Is(unicode.Co, r) {
-		return r
-	}
-	return unicode.ReplacementChar
 }
 
 // ASCII writes JSON so that a terminal sees no character that could drive it. The value stays the same: JSON
@@ -45,7 +39,7 @@ func ASCII(json []byte) []byte {
 	var out bytes.Buffer
 	for _, r := range string(json) {
 		switch {
-		case r == '\n' || visible(r) == r:
+		case r == '\n' || wire.Visible(r) == r:
 			out.WriteRune(r)
 		case r > 0xFFFF:
 			high, low := utf16.EncodeRune(r)

@@ -21,6 +21,11 @@ func (s Style) with(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
+// Padded is Word with spaces up to a width that is counted without colours.
+func (s Style) Padded(text string, width int) string {
+	return s.Word(text) + strings.Repeat(" ", max(width-Width(text), 0))
+}
+
 // Word colours a word by what it means for the reader.
 func (s Style) Word(text string) string {
 	if strings.HasPrefix(text, "down ") {

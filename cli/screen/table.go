@@ -1,6 +1,7 @@
 package screen
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -55,10 +56,7 @@ func Table[T any](w io.Writer, s Style, wide bool, columns []Column[T], rows []T
 	line(func(i int) (string, string) { return titles[i], s.Bold(titles[i]) })
 	for row := range rows {
 		line(func(i int) (string, string) {
-			text := cells[i][row]
-			if text == "" {
-				text = "-"
-			}
+			text := cmp.Or(cells[i][row], "-")
 			return text, s.Word(text)
 		})
 	}

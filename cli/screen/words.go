@@ -29,11 +29,7 @@ func Age(d time.Duration) string {
 func UsedOf(used, of api.Resources) string {
 	var parts []string
 	for _, name := range of.Names() {
-		u := used[name]
-		if u == "" {
-			u = "0"
-		}
-		parts = append(parts, fmt.Sprintf("%s %s of %s", name, u, of[name]))
+		parts = append(parts, fmt.Sprintf("%s %s of %s", name, cmp.Or(used[name], "0"), of[name]))
 	}
 	return strings.Join(parts, ", ")
 }

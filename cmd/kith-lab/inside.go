@@ -30,11 +30,7 @@ is the LAN itself, the place to watch packets.`,
   kith-lab exec bob -- kith peers
   kith-lab exec lan -- tcpdump -ni br0 port 5353`,
 		Args: cobra.MinimumNArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			l, err := open()
-			if err != nil {
-				return err
-			}
+		RunE: open.lab(func(c *cobra.Command, args []string, l *lab.Lab) error {
 			p, argv := l.Laptop(args[0]), args[1:]
 			if len(argv) > 0 && argv[0] == "--" {
 				argv = argv[1:]
@@ -52,7 +48,7 @@ is the LAN itself, the place to watch packets.`,
 				Args: argv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Dir: dir,
 				Terminal: term.IsTerminal(int(os.Stdin.Fd())),
 			})
-		},
+		}),
 	}
 	c.Flags().SetInterspersed(false)
 	return c
@@ -84,17 +80,13 @@ func logsCommand(open opener) *cobra.Command {
   kith-lab logs bob k8s`,
 		Args:      cobra.RangeArgs(1, 2),
 		ValidArgs: lab.LogNames,
-		RunE: func(c *cobra.Command, args []string) error {
-			l, err := open()
-			if err != nil {
-				return err
-			}
+		RunE: open.lab(func(c *cobra.Command, args []string, l *lab.Lab) error {
 			name := "kithd"
 			if len(args) == 2 {
 				name = args[1]
 			}
 			return l.Laptop(args[0]).Logs(c.Context(), c.OutOrStdout(), name, follow)
-		},
+		}),
 	}
 	c.Flags().BoolVarP(&follow, "follow", "f", false, "go on until interrupted")
 	return c
@@ -107,13 +99,9 @@ func lsCommand(open opener) *cobra.Command {
 		Short:   "List the laptops: state, address, PID, up since, link",
 		Example: "  kith-lab ls\n  kith-lab ls -o json",
 		Args:    cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
+		RunE: open.lab(func(c *cobra.Command, _ []string, l *lab.Lab) error {
 			if format != "" && format != "json" {
 				return fmt.Errorf("-o %q: there is only json", format)
-			}
-			l, err := open()
-			if err != nil {
-				return err
 			}
 			all := []lab.Info{}
 			for _, p := range l.Laptops() {
@@ -129,7 +117,7 @@ func lsCommand(open opener) *cobra.Command {
 				return e.Encode(all)
 			}
 			return table(c.OutOrStdout(), all)
-		},
+		}),
 	}
 	c.Flags().StringVarP(&format, "output", "o", "", "json for programs")
 	return c

@@ -83,6 +83,17 @@ killed, booted and moved. It needs root, leaves the machine's own network alone,
 // opener is a handle to the lab that --lab names.
 type opener func() (*lab.Lab, error)
 
+// lab runs a command with the lab open.
+func (open opener) lab(run func(c *cobra.Command, args []string, l *lab.Lab) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		l, err := open()
+		if err != nil {
+			return err
+		}
+		return run(c, args, l)
+	}
+}
+
 func envOr(name, otherwise string) string {
 	if v := os.Getenv(name); v != "" {
 		return v

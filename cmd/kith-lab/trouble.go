@@ -35,13 +35,9 @@ func healCommand(open opener) *cobra.Command {
 }
 
 func onLink(open opener, do func(*lab.Lab, context.Context, string, string) error) func(*cobra.Command, []string) error {
-	return func(c *cobra.Command, args []string) error {
-		l, err := open()
-		if err != nil {
-			return err
-		}
+	return open.lab(func(c *cobra.Command, args []string, l *lab.Lab) error {
 		return do(l, c.Context(), args[0], append(args, "")[1])
-	}
+	})
 }
 
 func slowCommand(open opener) *cobra.Command {
@@ -58,7 +54,7 @@ with netem. "off" makes the link perfect again.`,
   kith-lab slow bob --loss 5%
   kith-lab slow alice off`,
 		Args: cobra.RangeArgs(1, 2),
-		RunE: func(c *cobra.Command, args []string) error {
+		RunE: open.lab(func(c *cobra.Command, args []string, l *lab.Lab) error {
 			k := lab.Link{Delay: delay}
 			var err error
 			if k.Loss, err = parsePart(loss); err != nil {
@@ -75,12 +71,8 @@ with netem. "off" makes the link perfect again.`,
 					return err
 				}
 			}
-			l, err := open()
-			if err != nil {
-				return err
-			}
 			return l.Laptop(args[0]).Slow(c.Context(), k)
-		},
+		}),
 	}
 	c.Flags().DurationVar(&delay, "delay", 0, "delay in each direction, as 20ms")
 	c.Flags().StringVar(&loss, "loss", "0", "part of the packets lost in each direction, as 5%")
@@ -94,17 +86,13 @@ func mtuCommand(open opener) *cobra.Command {
 		Long:    "Sets the MTU at both ends of the laptop's link. Larger frames from others are dropped in silence.",
 		Example: "  kith-lab mtu alice 1400\n  kith-lab mtu alice 1500",
 		Args:    cobra.ExactArgs(2),
-		RunE: func(c *cobra.Command, args []string) error {
+		RunE: open.lab(func(c *cobra.Command, args []string, l *lab.Lab) error {
 			n, err := strconv.Atoi(args[1])
 			if err != nil {
 				return fmt.Errorf("MTU %q: use a number of bytes", args[1])
 			}
-			l, err := open()
-			if err != nil {
-				return err
-			}
 			return l.Laptop(args[0]).SetMTU(c.Context(), n)
-		},
+		}),
 	}
 }
 
@@ -115,24 +103,19 @@ func moveCommand(open opener) *cobra.Command {
 		Long:    "The link goes down, the old address goes, the link comes up with the new one: the next free from 192.0.2.101 on.",
 		Example: "  kith-lab move alice\n  kith-lab move alice 192.0.2.77",
 		Args:    cobra.RangeArgs(1, 2),
-		RunE: func(c *cobra.Command, args []string) error {
+		RunE: open.lab(func(c *cobra.Command, args []string, l *lab.Lab) error {
 			var to netip.Addr
+			var err error
 			if len(args) == 2 {
-				var err error
 				if to, err = netip.ParseAddr(args[1]); err != nil {
 					return err
 				}
 			}
-			l, err := open()
-			if err != nil {
-				return err
-			}
-			to, err = l.Laptop(args[0]).Move(c.Context(), to)
-			if err == nil {
+			if to, err = l.Laptop(args[0]).Move(c.Context(), to); err == nil {
 				fmt.Fprintln(c.OutOrStdout(), to)
 			}
 			return err
-		},
+		}),
 	}
 }
 
@@ -168,11 +151,7 @@ func onLaptops(open opener, use, short string, do func(*lab.Laptop, context.Cont
 		Use: use + " NAME…|all", Short: short,
 		Example: fmt.Sprintf("  kith-lab %s alice", use),
 		Args:    cobra.MinimumNArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			l, err := open()
-			if err != nil {
-				return err
-			}
+		RunE: open.lab(func(c *cobra.Command, args []string, l *lab.Lab) error {
 			for _, a := range args {
 				for _, p := range some(l, a) {
 					if err := do(p, c.Context()); err != nil {
@@ -181,7 +160,7 @@ func onLaptops(open opener, use, short string, do func(*lab.Laptop, context.Cont
 				}
 			}
 			return nil
-		},
+		}),
 	}
 }
 

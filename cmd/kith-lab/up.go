@@ -181,11 +181,7 @@ func imageCommand(open opener) *cobra.Command {
 		Example: `  kith-lab image alice build/images/echo.tar
   kith-lab image all build/images/*.tar`,
 		Args: cobra.MinimumNArgs(2),
-		RunE: func(c *cobra.Command, args []string) error {
-			l, err := open()
-			if err != nil {
-				return err
-			}
+		RunE: open.lab(func(c *cobra.Command, args []string, l *lab.Lab) error {
 			for _, p := range some(l, args[0]) {
 				for _, tar := range args[1:] {
 					if err := p.ImportImage(c.Context(), tar); err != nil {
@@ -195,7 +191,7 @@ func imageCommand(open opener) *cobra.Command {
 				}
 			}
 			return nil
-		},
+		}),
 	}
 }
 

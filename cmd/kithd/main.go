@@ -11,7 +11,6 @@ import (
 	"syscall"
 
 	systemd "github.com/coreos/go-systemd/v22/daemon"
-	"github.com/spf13/cobra"
 
 	"kith.dev/core/version"
 	"kith.dev/daemon"
@@ -27,42 +26,17 @@ const exitConfig = 78
 
 func main() {
 	understood := false
-	if err := command(&understood).Execute(); err != nil {
+	kithd := config.Command(version.Version, func(ctx context.Context, cfg config.Config) error {
+		understood = true
+		return run(ctx, cfg)
+	})
+	if err := kithd.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "kithd:", err)
 		if !understood {
 			os.Exit(exitConfig)
 		}
 		os.Exit(1)
 	}
-}
-
-// command is kithd's. It sets understood once flags and configuration are.
-func command(understood *bool) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "kithd",
-		Short: "Turn the laptops around you into one Kubernetes",
-		Long: `kithd runs this laptop's own small Kubernetes, finds other laptops, asks them for
-resources when you say so, and has your pods run on those that accepted.
-
-It is configured by ` + config.DefaultPath + `; every key there is also a flag. It runs as root,
-usually as a system service. The command kith talks to it: root may, and the members of the group
-kith. The group is root's equal, as that of Docker is: its members can start pods with all power over
-this laptop. Put only those into it who may become root here.`,
-		Args:          cobra.NoArgs,
-		Version:       version.Version,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-	}
-	flags := config.AddFlags(cmd.Flags())
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, err := flags.Load()
-		if err != nil {
-			return err
-		}
-		*understood = true
-		return run(cmd.Context(), cfg)
-	}
-	return cmd
 }
 
 func run(ctx context.Context, cfg config.Config) error {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/big"
@@ -80,10 +81,7 @@ func Change(was, is, asked Resources) string {
 	}
 	var parts []string
 	for _, name := range names {
-		before, now := was[name], is[name]
-		if now == "" {
-			now = "0"
-		}
+		before, now := was[name], cmp.Or(is[name], "0")
 		part := fmt.Sprintf("%s %s", name, now)
 		switch {
 		case len(was) == 0:

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"strings"
@@ -58,18 +59,12 @@ const (
 
 // HTTPStatus is the status that carries an error of this code; 500 for a word that is not known.
 func (c Code) HTTPStatus() int {
-	if s, ok := codes[c]; ok {
-		return s.http
-	}
-	return http.StatusInternalServerError
+	return cmp.Or(codes[c].http, http.StatusInternalServerError)
 }
 
 // ExitCode is what kith exits with on an error of this code; 1 for a word that is not known.
 func (c Code) ExitCode() int {
-	if s, ok := codes[c]; ok {
-		return s.exit
-	}
-	return ExitFailure
+	return cmp.Or(codes[c].exit, ExitFailure)
 }
 
 // Error is what every failing call answers: what failed, on what, why, what to do. On the wire it is the value of
@@ -103,19 +98,10 @@ func (e *Error) Is(target error) bool {
 
 // Invalid is the error for a value that field cannot have; allowed says what it can.
 func Invalid(field, value, allowed string) *Error {
-	return &Error{
-		Code:    CodeInvalid,
-		Message: fmt.Sprintf("%s: %q is not allowed", field, value),
-		Reason:  "it must be " + allowed,
-		Field:   field,
-	}
+	return &Error{Code: CodeInvalid, Message: fmt.Sprintf("%s: %q is not allowed", field, value), Reason: "it must be " + allowed, Field: field}
 }
 
 // NotFound is the error for a thing that does not exist; kind is a noun ("peer"), list the command that lists them.
 func NotFound(kind, name, list string) *Error {
-	return &Error{
-		Code:    CodeNotFound,
-		Message: fmt.Sprintf("no %s %q here", kind, name),
-		Do:      fmt.Sprintf("`%s` lists what there is", list),
-	}
+	return &Error{Code: CodeNotFound, Message: fmt.Sprintf("no %s %q here", kind, name), Do: fmt.Sprintf("`%s` lists what there is", list)}
 }

@@ -11,14 +11,14 @@ type State string
 
 // The states of a relation.
 const (
-	StateNone        State = "none"
-	StateRequested   State = "requested"
-	StateDeclined    State = "declined"
-	StateExpired     State = "expired"
-	StateContracted  State = "contracted" // signed, not yet usable
-	StateConnected   State = "connected"
-	StateUnreachable State = "unreachable"
-	StateEnding      State = "ending"
+	StateNone        State = "none"        // nothing asked
+	StateRequested   State = "requested"   // asked, not answered; or accepted, not signed yet
+	StateDeclined    State = "declined"    // the provider said no
+	StateExpired     State = "expired"     // nobody answered, or nobody signed, in time
+	StateContracted  State = "contracted"  // signed by both, the link is not up yet
+	StateConnected   State = "connected"   // usable
+	StateUnreachable State = "unreachable" // contract in force, link lost
+	StateEnding      State = "ending"      // pods come home, the tenant is cleared away
 )
 
 // Source says how a peer was found.

@@ -1,8 +1,8 @@
 package api
 
 import (
+	"regexp"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -34,18 +34,7 @@ func (s Snapshot) Steady() Snapshot {
 	return s
 }
 
+var number = regexp.MustCompile(`[0-9]+`)
+
 // numberless has one # for every run of digits.
-func numberless(text string) string {
-	var b strings.Builder
-	in := false
-	for _, r := range text {
-		digit := r >= '0' && r <= '9'
-		if digit && !in {
-			b.WriteByte('#')
-		} else if !digit {
-			b.WriteRune(r)
-		}
-		in = digit
-	}
-	return b.String()
-}
+func numberless(text string) string { return number.ReplaceAllString(text, "#") }

@@ -49,7 +49,6 @@ type Options struct {
 	Named func(id string) string         // the name of a Peer, "" for a stranger
 	Count func(door Door, reason string) // of every refusal
 	Tell  func(peer, id, message string) // the owner, of one who was refused often; peer is "" for a stranger
-	Now   func() time.Time               // the clock
 }
 
 // What reaches the log, and the owner.
@@ -91,9 +90,6 @@ type subject struct {
 
 // New makes a Log that writes to log.
 func New(log *slog.Logger, options Options) *Log {
-	if options.Now == nil {
-		options.Now = time.Now
-	}
 	return &Log{
 		log: log, options: options, subjects: map[string]*subject{},
 		strangers: rate.NewLimiter(rate.Every(strangersPer), strangerBurst), told: rate.NewLimiter(rate.Every(tellPer), 1),
@@ -113,7 +109,7 @@ func (l *Log) Note(r Refusal) {
 	if r.ID != "" && l.options.Named != nil {
 		peer = l.options.Named(r.ID)
 	}
-	now := l.options.Now()
+	now := time.Now()
 	l.mu.Lock()
 	s := l.of(r, now)
 	write, unlogged := l.write(s, r, peer == "" && r.User == "", now)

@@ -7,25 +7,24 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
-// record is a Log with a clock of its own, and what came of it.
+// record is a Log, and what came of it.
 type record struct {
 	*Log
 	text  bytes.Buffer
-	now   time.Time
 	count map[string]int
 	told  []string
 }
 
 func newRecord() *record {
-	r := &record{now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), count: map[string]int{}}
+	r := &record{count: map[string]int{}}
 	r.Log = New(slog.New(slog.NewTextHandler(&r.text, nil)), Options{
 		Named: func(id string) string { return map[string]string{"ID-OF-ALICE": "alice"}[id] },
 		Count: func(door Door, reason string) { r.count[string(door)+"/"+reason]++ },
 		Tell:  func(peer, id, message string) { r.told = append(r.told, peer+"|"+id+"|"+message) },
-		Now:   func() time.Time { return r.now },
 	})
 	return r
 }
@@ -49,67 +48,77 @@ func TestALineSaysWhoWhatAndWhy(t *testing.T) {
 }
 
 func TestTheSameLineComesOnceAMinute(t *testing.T) {
-	r := newRecord()
-	for range 50 {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRecord()
+		for range 50 {
+			r.Note(exec("a"))
+		}
+		time.Sleep(61 * time.Second)
 		r.Note(exec("a"))
-	}
-	r.now = r.now.Add(61 * time.Second)
-	r.Note(exec("a"))
-	if r.lines() != 2 || !strings.Contains(r.text.String(), "unlogged=49") || r.count["kube/path"] != 51 {
-		t.Errorf("%d lines, counted %v\n%s", r.lines(), r.count, r.text.String())
-	}
+		if r.lines() != 2 || !strings.Contains(r.text.String(), "unlogged=49") || r.count["kube/path"] != 51 {
+			t.Errorf("%d lines, counted %v\n%s", r.lines(), r.count, r.text.String())
+		}
+	})
 }
 
 func TestAFloodFillsNoLogAndTellsTheOwnerOnce(t *testing.T) {
-	r := newRecord()
-	for i := range 5000 {
-		r.Note(exec(fmt.Sprint(i)))
-		r.now = r.now.Add(10 * time.Millisecond)
-	}
-	if r.lines() > linesBurst+50/6+1 {
-		t.Errorf("%d lines in 50 s", r.lines())
-	}
-	if len(r.told) != 1 || !strings.HasPrefix(r.told[0], "alice|ID-OF-ALICE|refused 10 times within a minute, last POST /9: ") {
-		t.Errorf("the owner was told %q", r.told)
-	}
-	if s := r.subjects["ID-OF-ALICE"]; len(s.last) > maxLines {
-		t.Errorf("%d lines are remembered", len(s.last))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRecord()
+		for i := range 5000 {
+			r.Note(exec(fmt.Sprint(i)))
+			time.Sleep(10 * time.Millisecond)
+		}
+		if r.lines() > linesBurst+50/6+1 {
+			t.Errorf("%d lines in 50 s", r.lines())
+		}
+		if len(r.told) != 1 || !strings.HasPrefix(r.told[0], "alice|ID-OF-ALICE|refused 10 times within a minute, last POST /9: ") {
+			t.Errorf("the owner was told %q", r.told)
+		}
+		if s := r.subjects["ID-OF-ALICE"]; len(s.last) > maxLines {
+			t.Errorf("%d lines are remembered", len(s.last))
+		}
+	})
 }
 
 func TestStrangersDoNotTakeThePlaceOfPeers(t *testing.T) {
-	r := newRecord()
-	for i := range 5000 {
-		r.Note(Refusal{Door: PeerAPI, Reason: "x", Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 1), What: "knock", Why: "no"})
-	}
-	if len(r.subjects) > maxSubjects || r.lines() != strangerBurst {
-		t.Errorf("%d subjects, %d lines", len(r.subjects), r.lines())
-	}
-	r.Note(exec("a"))
-	if !strings.Contains(r.text.String(), "peer=alice") {
-		t.Error("the peer's refusal is not in the log")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRecord()
+		for i := range 5000 {
+			r.Note(Refusal{Door: PeerAPI, Reason: "x", Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 1), What: "knock", Why: "no"})
+		}
+		if len(r.subjects) > maxSubjects || r.lines() != strangerBurst {
+			t.Errorf("%d subjects, %d lines", len(r.subjects), r.lines())
+		}
+		r.Note(exec("a"))
+		if !strings.Contains(r.text.String(), "peer=alice") {
+			t.Error("the peer's refusal is not in the log")
+		}
+	})
 }
 
 func TestWhatIsUsualIsNoNews(t *testing.T) {
-	r := newRecord()
-	for range 100 {
-		one := exec("a")
-		one.Usual = true
-		r.Note(one)
-	}
-	if len(r.told) != 0 || r.lines() != 1 {
-		t.Errorf("%d lines, the owner was told %q", r.lines(), r.told)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRecord()
+		for range 100 {
+			one := exec("a")
+			one.Usual = true
+			r.Note(one)
+		}
+		if len(r.told) != 0 || r.lines() != 1 {
+			t.Errorf("%d lines, the owner was told %q", r.lines(), r.told)
+		}
+	})
 }
 
 func TestARefusalNowAndThenIsNoNews(t *testing.T) {
-	r := newRecord()
-	for range 100 {
-		r.Note(exec("a"))
-		r.now = r.now.Add(10 * time.Second)
-	}
-	if len(r.told) != 0 {
-		t.Errorf("the owner was told %q", r.told)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newRecord()
+		for range 100 {
+			r.Note(exec("a"))
+			time.Sleep(10 * time.Second)
+		}
+		if len(r.told) != 0 {
+			t.Errorf("the owner was told %q", r.told)
+		}
+	})
 }

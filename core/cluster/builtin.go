@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -40,15 +40,14 @@ type BuiltinConfig struct {
 // Builtin is the built-in engine: `kith-k8s server` as a child in a session of its own, so that it outlives this
 // process; the next one adopts it.
 type Builtin struct {
+	*status
 	cfg     BuiltinConfig
 	program string
-	status  *status
 	pace    pace
 	probe   func(context.Context) error // nil when the API server is ready
 
-	mu    sync.Mutex
-	wants bool          // with its control plane: scheduler and controller-manager
-	runs  bool          // with it now; meaningful while ready
+	wants atomic.Bool   // with its control plane: scheduler and controller-manager
+	runs  atomic.Bool   // with it now; meaningful while ready
 	wake  chan struct{} // holds a token when wants has changed
 }
 
@@ -71,14 +70,12 @@ func NewBuiltin(cfg BuiltinConfig) (*Builtin, error) {
 	if cfg.NodeName == "" {
 		return nil, errors.New("the built-in engine needs a node name")
 	}
-	if cfg.Log == nil {
-		cfg.Log = discard
-	}
 	b := &Builtin{
 		cfg: cfg, program: filepath.Join(cfg.RuntimeDir, Program), status: newStatus(Stopped, "not started yet"),
-		pace: usualPace, wants: true, wake: make(chan struct{}, 1),
+		pace: usualPace, wake: make(chan struct{}, 1),
 	}
 	b.probe = b.askReadyz
+	b.wants.Store(true)
 	return b, nil
 }
 
@@ -139,15 +136,6 @@ func (b *Builtin) Facts() Facts {
 		Ours: true, GuestLinks: true, TenantDNS: true, NodePorts: true,
 	}
 }
-
-// State is how the engine is.
-func (b *Builtin) State() State { return b.status.get() }
-
-// Changed tells of the next State.
-func (b *Builtin) Changed() <-chan struct{} { return b.status.changed.Wait() }
-
-// WaitReady waits for the API server.
-func (b *Builtin) WaitReady(ctx context.Context) error { return b.status.waitReady(ctx) }
 
 // askReadyz asks the API server, and believes only ours: its certificate must be of our authority.
 func (b *Builtin) askReadyz(ctx context.Context) error {

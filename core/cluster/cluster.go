@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 
 	"k8s.io/client-go/rest"
@@ -57,9 +56,6 @@ type Facts struct {
 	TenantDNS  bool // its DNS knows whose pod asks (guestnet.Resolver)
 	NodePorts  bool // it opens node ports by itself, and leaves LoadBalancer services to Kith
 }
-
-// discard is the log of those who want none.
-var discard = slog.New(slog.DiscardHandler)
 
 // ErrNotOurs says that a cluster belongs to somebody else, who alone starts and stops it.
 var ErrNotOurs = errors.New("this cluster is not run by Kith: its owner starts and stops it")

@@ -35,11 +35,11 @@ type KubeconfigConfig struct {
 
 // Kubeconfig is a cluster that somebody else runs. It is watched, never started or stopped.
 type Kubeconfig struct {
+	*status
 	cfg              KubeconfigConfig
 	rest             *rest.Config
 	raw              *api.Config // nil inside a pod
 	client           kubernetes.Interface
-	status           *status
 	probe            func(context.Context) error
 	asking, watching time.Duration // between questions while it is not ready, and while it is
 
@@ -49,9 +49,6 @@ type Kubeconfig struct {
 
 // NewKubeconfig reads the kubeconfig. The cluster need not answer yet.
 func NewKubeconfig(cfg KubeconfigConfig) (*Kubeconfig, error) {
-	if cfg.Log == nil {
-		cfg.Log = discard
-	}
 	k := &Kubeconfig{cfg: cfg, facts: Facts{Network: cfg.Network}, status: newStatus(Starting, "not asked yet"), asking: time.Second, watching: usualPace.watching}
 	var err error
 	if cfg.Path == "" {
@@ -105,15 +102,15 @@ func (k *Kubeconfig) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case err == nil:
-			if k.status.set(Ready, "") {
+			if k.set(Ready, "") {
 				k.cfg.Log.Info("the cluster is ready", "node", k.Facts().NodeName)
 			}
 			pause = k.watching
 		case known:
-			k.status.set(Degraded, err.Error())
+			k.set(Degraded, err.Error())
 			pause = k.asking
 		default:
-			if k.status.set(Starting, err.Error()) {
+			if k.set(Starting, err.Error()) {
 				k.cfg.Log.Warn("the cluster cannot be used yet", "err", err)
 			}
 			pause = min(2*pause, 10*k.asking)
@@ -219,15 +216,6 @@ func (k *Kubeconfig) Kubeconfig() ([]byte, error) {
 	}
 	return clientcmd.Write(*raw)
 }
-
-// State is how the cluster is.
-func (k *Kubeconfig) State() State { return k.status.get() }
-
-// Changed tells of the next State.
-func (k *Kubeconfig) Changed() <-chan struct{} { return k.status.changed.Wait() }
-
-// WaitReady waits for the API server and until node and ranges are known.
-func (k *Kubeconfig) WaitReady(ctx context.Context) error { return k.status.waitReady(ctx) }
 
 // RESTConfig is what the kubeconfig says.
 func (k *Kubeconfig) RESTConfig() *rest.Config { return k.rest }

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -130,7 +131,7 @@ func TestClusterComesAndGoes(t *testing.T) {
 		cfg: KubeconfigConfig{NodeName: "alice"}, status: newStatus(Starting, ""), asking: time.Millisecond,
 		client: fake.NewClientset(node("alice", "192.0.2.7", "10.1.0.0/24", nil), services("10.2.0.0/16")),
 	}
-	k.cfg.Log = discard
+	k.cfg.Log = slog.New(slog.DiscardHandler)
 	k.probe = func(ctx context.Context) error { return askReadyz(ctx, server.Client(), server.URL) }
 	k.watching = time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())

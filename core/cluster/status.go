@@ -8,9 +8,9 @@ import (
 	"kith.dev/core/notify"
 )
 
-// status is a State that can be waited for.
+// status is the State of a cluster, as both kinds of Engine tell of it.
 type status struct {
-	changed notify.Bell
+	changed notify.Broadcast
 
 	mu    sync.Mutex
 	state State
@@ -18,10 +18,19 @@ type status struct {
 
 func newStatus(phase Phase, why string) *status { return &status{state: State{phase, why}} }
 
-func (s *status) get() State {
+// State is how the cluster is.
+func (s *status) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state
+}
+
+// Changed tells of the next State.
+func (s *status) Changed() <-chan struct{} { return s.changed.Wait() }
+
+// WaitReady waits until the API server answers and all there is to know of the cluster is known.
+func (s *status) WaitReady(ctx context.Context) error {
+	return s.wait(ctx, func(state State) bool { return state.Phase == Ready })
 }
 
 // set reports whether it changed anything.
@@ -30,7 +39,7 @@ func (s *status) set(phase Phase, why string) bool {
 	defer s.mu.Unlock()
 	if next := (State{phase, why}); next != s.state {
 		s.state = next
-		s.changed.Ring()
+		s.changed.Notify()
 		return true
 	}
 	return false
@@ -40,17 +49,13 @@ func (s *status) set(phase Phase, why string) bool {
 func (s *status) wait(ctx context.Context, done func(State) bool) error {
 	for {
 		changed := s.changed.Wait()
-		if done(s.get()) {
+		if done(s.State()) {
 			return nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("the local cluster is %s: %w", s.get(), ctx.Err())
+			return fmt.Errorf("the local cluster is %s: %w", s.State(), ctx.Err())
 		}
 	}
-}
-
-func (s *status) waitReady(ctx context.Context) error {
-	return s.wait(ctx, func(state State) bool { return state.Phase == Ready })
 }

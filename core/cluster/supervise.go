@@ -53,13 +53,13 @@ func (b *Builtin) Run(ctx context.Context) error {
 	}
 	defer lock.Close()
 	for failures := 0; ctx.Err() == nil; {
-		want := b.wanted()
+		want := b.wants.Load()
 		began := time.Now()
 		err := b.once(ctx, want)
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case b.wanted() != want:
+		case b.wants.Load() != want:
 			failures = 0
 			continue
 		}
@@ -73,7 +73,7 @@ func (b *Builtin) Run(ctx context.Context) error {
 		if failures >= hopeless {
 			phase = Failed
 		}
-		b.status.set(phase, fmt.Sprintf("%v; trying again, failures in a row: %d", err, failures))
+		b.set(phase, fmt.Sprintf("%v; trying again, failures in a row: %d", err, failures))
 		b.cfg.Log.Warn("the built-in Kubernetes ended; pods run on, it is started again", "err", err, "in", pause.Round(time.Millisecond))
 		b.sleep(ctx, pause)
 	}
@@ -106,7 +106,7 @@ func (b *Builtin) once(ctx context.Context, controls bool) error {
 
 // retire ends a running engine that is not what is wanted.
 func (b *Builtin) retire(ctx context.Context, p *process.Process) error {
-	b.status.set(Starting, "ending the running one, to start it as it is wanted now")
+	b.set(Starting, "ending the running one, to start it as it is wanted now")
 	b.cfg.Log.Info("ending the running built-in Kubernetes; pods run on", "pid", p.PID)
 	return p.End(ctx, b.pace.goodbye)
 }
@@ -122,8 +122,8 @@ func (b *Builtin) watch(ctx context.Context, p *process.Process, controls bool) 
 			close(ended)
 		}
 	}()
-	if b.status.get().Phase != Failed {
-		b.status.set(Starting, "waiting for its API server")
+	if b.State().Phase != Failed {
+		b.set(Starting, "waiting for its API server")
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -134,7 +134,7 @@ func (b *Builtin) watch(ctx context.Context, p *process.Process, controls bool) 
 		case <-ended:
 			return fmt.Errorf("kith-k8s ended: %s", b.lastWords())
 		case <-b.wake:
-			if b.wanted() != controls {
+			if b.wants.Load() != controls {
 				return b.retire(ctx, p)
 			}
 			continue
@@ -144,20 +144,20 @@ func (b *Builtin) watch(ctx context.Context, p *process.Process, controls bool) 
 		switch {
 		case err == nil:
 			unanswered, wasReady = 0, true
-			b.nowRuns(controls)
-			if b.status.set(Ready, "") {
+			b.runs.Store(controls)
+			if b.set(Ready, "") {
 				b.cfg.Log.Info("the built-in Kubernetes is ready", "node", b.cfg.NodeName)
 			}
 			_ = process.TrimLog(b.logFile(), logLimit) // again in a moment
 			timer.Reset(b.pace.watching)
 		case !wasReady:
-			if b.status.get().Phase != Failed {
-				b.status.set(Starting, err.Error())
+			if b.State().Phase != Failed {
+				b.set(Starting, err.Error())
 			}
 			timer.Reset(b.pace.asking)
 		default:
 			unanswered++
-			b.status.set(Degraded, err.Error())
+			b.set(Degraded, err.Error())
 			if unanswered >= b.pace.patience {
 				if err := b.retire(ctx, p); err != nil {
 					return err
@@ -179,7 +179,7 @@ func (b *Builtin) start(controls bool, fingerprint string) (*process.Process, er
 	}
 	defer out.Close()
 	_, _ = fmt.Fprintln(out, startMark) // a full disk takes none
-	b.status.set(Starting, "starting "+b.program)
+	b.set(Starting, "starting "+b.program)
 	cmd := exec.Command(b.program, b.args(controls)...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -207,35 +207,17 @@ func (b *Builtin) fingerprint(controls bool) (string, error) {
 
 // SetControlPlane starts or stops scheduler and controller-manager by starting the engine anew. Run must be at work.
 func (b *Builtin) SetControlPlane(ctx context.Context, on bool) error {
-	b.mu.Lock()
-	b.wants = on
-	b.mu.Unlock()
+	b.wants.Store(on)
 	select {
 	case b.wake <- struct{}{}:
 	default:
 	}
-	return b.status.wait(ctx, func(s State) bool {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return s.Phase == Ready && b.runs == on
-	})
+	return b.wait(ctx, func(s State) bool { return s.Phase == Ready && b.runs.Load() == on })
 }
 
 func (b *Builtin) path(name string) string { return filepath.Join(b.cfg.RunDir, name) }
 func (b *Builtin) pidFile() string         { return b.path("engine.pid") }
 func (b *Builtin) logFile() string         { return filepath.Join(b.cfg.DataDir, "server.log") }
-
-func (b *Builtin) wanted() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.wants
-}
-
-func (b *Builtin) nowRuns(controls bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.runs = controls
-}
 
 // sleep returns after d, when something else is wanted, or when ctx ends.
 func (b *Builtin) sleep(ctx context.Context, d time.Duration) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -85,7 +86,7 @@ type daemon struct {
 
 func (l laptop) daemon(change func(*BuiltinConfig)) daemon {
 	l.t.Helper()
-	cfg := BuiltinConfig{NodeName: "alice", Network: netplan.Usual(), DataDir: l.dir, RunDir: l.path("run"), RuntimeDir: engineDir}
+	cfg := BuiltinConfig{Log: slog.New(slog.DiscardHandler), NodeName: "alice", Network: netplan.Usual(), DataDir: l.dir, RunDir: l.path("run"), RuntimeDir: engineDir}
 	if change != nil {
 		change(&cfg)
 	}

@@ -114,7 +114,7 @@ func (f *Fleet) Ensure(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.C
 // SetReachable tells the member of a peer that the peer answers.
 func (f *Fleet) SetReachable(peer string) {
 	if m := f.member(peer); m != nil {
-		m.node.SetReady(true, "PeerReachable", "the peer answers")
+		m.node.SetReachable()
 		m.policies.Again()
 	}
 }
@@ -125,7 +125,7 @@ func (f *Fleet) SetLost(peer, why string, heard time.Time) {
 		heard = time.Now()
 	}
 	if m := f.member(peer); m != nil {
-		m.node.SetLost("PeerUnreachable", why, heard)
+		m.node.SetLost(why, heard)
 	}
 }
 

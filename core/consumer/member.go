@@ -96,14 +96,14 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 	if err != nil {
 		return nil, err
 	}
-	needs := companions{m.reflector, m.policies}
+	twins := &twins{Reflector: m.reflector, policies: m.policies, remote: there, fleet: f, peer: peer.Name}
 	m.node, err = virtualnode.New(virtualnode.Config{
-		Home: f.Home, Abroad: there.API, View: there.View, Twins: &twins{fleet: f, peer: peer.Name, remote: there, companions: needs}, Companions: needs,
+		Home: f.Home, Abroad: there.API, View: there.View, Twins: twins, Companions: twins,
 		Permit: func(ctx context.Context, namespace string) (offloading.Permit, string, error) {
 			return f.Permits.Of(ctx, namespace, peer.Name)
 		},
 		Avoid: func(ctx context.Context, namespace string, controller types.UID) (time.Time, error) {
-			return offloading.NewSteering(f.Client).Avoid(ctx, namespace, controller, peer.Name)
+			return offloading.Avoid(ctx, f.Client, namespace, controller, peer.Name)
 		},
 		PeerName: peer.Name, PeerID: peer.Spec.ID, NodeName: nodeName,
 		NodeIP: f.NodeIP, KubeletPort: port, Machine: there.Machine,

@@ -1,15 +1,19 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/netpolicy"
 	"kith.dev/core/peering"
+	"kith.dev/core/reflection"
 	"kith.dev/core/remote"
 	"kith.dev/core/virtualnode"
 )
@@ -17,26 +21,26 @@ import (
 // twins has a peer make and clear away the namespaces abroad, as the NamespaceOffloadings here want them, and shows there what came
 // of it. What pods need in them comes and goes with them.
 type twins struct {
-	fleet      *Fleet
-	peer       string
-	remote     *remote.Client
-	companions companions
+	*reflection.Reflector
+	policies *netpolicy.Peer
+	remote   *remote.Client
+	fleet    *Fleet
+	peer     string
 }
 
-var _ virtualnode.Twins = (*twins)(nil)
+var (
+	_ virtualnode.Twins      = (*twins)(nil)
+	_ virtualnode.Companions = (*twins)(nil)
+)
 
 // Ensure makes sure that the home namespace has its twin.
 func (t *twins) Ensure(ctx context.Context, home string) (string, error) {
-	mapping := v1alpha1.MappingDefault
 	var nso v1alpha1.NamespaceOffloading
 	err := t.fleet.Client.Get(ctx, client.ObjectKey{Namespace: home, Name: v1alpha1.NamespaceOffloadingName}, &nso)
 	if client.IgnoreNotFound(err) != nil {
 		return "", err
 	}
-	if nso.Spec.Mapping != "" {
-		mapping = nso.Spec.Mapping
-	}
-	twin, asked := t.remote.EnsureTwin(ctx, home, mapping)
+	twin, asked := t.remote.EnsureTwin(ctx, home, cmp.Or(nso.Spec.Mapping, v1alpha1.MappingDefault))
 	var no *peering.Problem
 	if err == nil && (asked == nil || errors.As(asked, &no)) {
 		t.fleet.showRefusal(t.peer, home, no)
@@ -44,7 +48,7 @@ func (t *twins) Ensure(ctx context.Context, home string) (string, error) {
 	if asked != nil {
 		return "", fmt.Errorf("make the twin of namespace %s: %w", home, asked)
 	}
-	t.companions.open(home, twin, true)
+	t.Found(home, twin, false)
 	if err == nil {
 		t.record(ctx, &nso, twin)
 	}
@@ -66,13 +70,42 @@ func (t *twins) record(ctx context.Context, nso *v1alpha1.NamespaceOffloading, a
 }
 
 // Found has what belongs into a twin that is there go there.
-func (t *twins) Found(home, abroad string, settled bool) { t.companions.open(home, abroad, !settled) }
+func (t *twins) Found(home, abroad string, settled bool) {
+	t.policies.Open(home)
+	t.Reflector.Open(home, abroad, !settled)
+}
 
 // Gone ends that.
-func (t *twins) Gone(home string) { t.companions.close(home) }
+func (t *twins) Gone(home string) {
+	t.policies.Close(home)
+	t.Reflector.Close(home)
+}
 
 // Release has the peer clear the twin away, with all in it. Nothing is reflected there from now on.
 func (t *twins) Release(ctx context.Context, home string) error {
 	t.Gone(home)
 	return t.remote.ReleaseTwin(ctx, home)
+}
+
+// Prepare has all that a pod needs there before it: first of all the policies that hold it.
+func (t *twins) Prepare(ctx context.Context, pod *corev1.Pod) error {
+	if err := t.policies.Prepare(ctx); err != nil {
+		return err
+	}
+	return t.Reflector.Prepare(ctx, pod)
+}
+
+// noPolicies reports whether a peer will not take policies however often they are sent, and why.
+func noPolicies(err error) (why string, final bool) {
+	var problem *peering.Problem
+	if !errors.As(err, &problem) {
+		return "", false
+	}
+	switch problem.Code {
+	case peering.CodeNotFound:
+		return "the Kith there is older and knows none", true
+	case peering.CodeForbidden, peering.CodeBadRequest, peering.CodeTooLarge:
+		return problem.Message, true
+	}
+	return "", false
 }

@@ -2,9 +2,9 @@ package contract
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
-	"sort"
 	"strings"
 
 	"kith.dev/core/wire"
@@ -60,7 +60,7 @@ func (t Terms) Validate() error {
 	if len(t.Prices) > MaxResources {
 		return fmt.Errorf("prices: %d entries, at most %d are allowed", len(t.Prices), MaxResources)
 	}
-	for _, name := range sorted(t.Prices) {
+	for _, name := range slices.Sorted(maps.Keys(t.Prices)) {
 		if err := CheckQualified(name); err != nil {
 			return fmt.Errorf("prices: %w", err)
 		}
@@ -87,7 +87,7 @@ func CheckResources(resources map[string]string) error {
 	if len(resources) > MaxResources {
 		return fmt.Errorf("resources: %d entries, at most %d are allowed", len(resources), MaxResources)
 	}
-	for _, name := range sorted(resources) {
+	for _, name := range slices.Sorted(maps.Keys(resources)) {
 		if err := CheckQualified(name); err != nil {
 			return fmt.Errorf("resources: %w", err)
 		}
@@ -120,13 +120,4 @@ func CheckName(name string) error {
 		return fmt.Errorf("name: %.64q has characters that cannot be shown", name)
 	}
 	return nil
-}
-
-func sorted(m map[string]string) []string {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	return names
 }

@@ -125,16 +125,15 @@ func (d *Directory) OnChange(f func(peer string)) {
 
 // Run keeps the contacts aimed at what is known, and tells who is interested when one changes.
 func (d *Directory) Run(ctx context.Context) error {
-	seen, stopSeen := d.nearby.Watch()
-	defer stopSeen()
-	moved, stopMoved := d.contacts.Subscribe()
-	defer stopMoved()
+	seen, moved := d.nearby.Changed(), d.contacts.Changed()
 	d.aim()
 	for {
 		select {
 		case <-seen:
+			seen = d.nearby.Changed()
 			d.aim()
 		case <-moved:
+			moved = d.contacts.Changed()
 			d.tell()
 		case <-ctx.Done():
 			return nil
@@ -145,12 +144,12 @@ func (d *Directory) Run(ctx context.Context) error {
 // aim sets who is to be contacted, and where. Peers come first, should there be too many.
 func (d *Directory) aim() {
 	var peers, others []peering.Target
-	var moved []string
+	var moved []identity.ID
 	for _, k := range d.All() {
 		if d.movedSince(k) && k.Contact.Reachable {
-			moved = append(moved, k.ID.Compact())
+			moved = append(moved, k.ID)
 		}
-		target := peering.Target{Key: k.ID.Compact(), ID: k.ID, Name: k.Name, Addresses: k.Addresses}
+		target := peering.Target{ID: k.ID, Name: k.Name, Addresses: k.Addresses}
 		if k.Peer != nil {
 			peers = append(peers, target)
 		} else {
@@ -189,6 +188,13 @@ func (d *Directory) tell() {
 		d.told[c.ID] = now
 		names = append(names, peer.Name)
 	}
+	d.mu.Unlock()
+	d.call(names...)
+}
+
+// call tells of these Peers to whoever asked by OnChange.
+func (d *Directory) call(names ...string) {
+	d.mu.Lock()
 	changed := d.changed
 	d.mu.Unlock()
 	for _, name := range names {
@@ -205,9 +211,8 @@ func (d *Directory) FoundOlder(peer *v1alpha1.Peer, since time.Time) {
 	}
 	d.mu.Lock()
 	d.older[id] = since
-	changed := d.changed
 	d.mu.Unlock()
-	changed(peer.Name)
+	d.call(peer.Name)
 }
 
 // TellAll calls changed for every Peer, because something about them changed that is no contact.
@@ -217,18 +222,15 @@ func (d *Directory) TellAll() {
 	for _, peer := range d.peers {
 		names = append(names, peer.Name)
 	}
-	changed := d.changed
 	d.mu.Unlock()
-	for _, name := range names {
-		changed(name)
-	}
+	d.call(names...)
 }
 
 // All lists the known clusters by name.
 func (d *Directory) All() []Known {
 	sightings := map[identity.ID]discovery.Found{}
 	for _, f := range d.nearby.Snapshot() {
-		if !f.ID.IsZero() && f.ID != d.me.ID() {
+		if f.ID != d.me.ID() {
 			sightings[f.ID] = f
 		}
 	}
@@ -280,9 +282,9 @@ func (k *Known) take(c peering.Contact) {
 	k.Mismatch = c.State == peering.ContactMismatch
 	k.Version = c.State == peering.ContactVersion
 	switch {
-	case c.Key == "" && len(k.Addresses) == 0:
+	case c.ID.IsZero() && len(k.Addresses) == 0:
 		k.Contact.Why = "it is not on this network, and no address of it is known"
-	case c.Key == "" || c.State == peering.ContactDialling:
+	case c.ID.IsZero() || c.State == peering.ContactDialling:
 		k.Contact.Why = "not contacted yet"
 	case k.Contact.Reachable:
 		k.LastSeen = time.Now()
@@ -395,11 +397,11 @@ func (d *Directory) Client(peer *v1alpha1.Peer) (*peering.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("peer %s: %w", peer.Name, err)
 	}
-	if client, ok := d.contacts.Client(id.Compact()); ok {
+	if client, ok := d.contacts.Client(id); ok {
 		return client, nil
 	}
 	d.Remember(peer)
-	if client, ok := d.contacts.Client(id.Compact()); ok {
+	if client, ok := d.contacts.Client(id); ok {
 		return client, nil
 	}
 	return nil, fmt.Errorf("peer %s: no address of it is known, or too many peers are", peer.Name)

@@ -10,13 +10,10 @@ import (
 
 // Report publishes who comes, who goes, and who answers with another key than before, and calls changed whenever one may have.
 func (d *Directory) Report(ctx context.Context, publish func(api.Event), changed func()) error {
-	seen, stopSeen := d.nearby.Watch()
-	defer stopSeen()
-	moved, stopMoved := d.contacts.Subscribe()
-	defer stopMoved()
 	there := map[identity.ID]string{}
 	warned := map[identity.ID]string{}
 	for {
+		seen, moved := d.nearby.Changed(), d.contacts.Changed()
 		d.comeAndGo(there, publish)
 		d.warnOfKeys(warned, publish)
 		changed()

@@ -9,6 +9,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/miekg/dns"
+
+	"kith.dev/core/identity"
 )
 
 const (
@@ -22,7 +26,7 @@ const (
 	srvPrefix   = "_kith._tcp."
 )
 
-// DNS looks clusters up in configured domains:
+// DNS looks clusters up in a configured domain:
 //
 //	_kith._tcp.example.com.      SRV  0 0 6450 lab.example.com.
 //	_kith._tcp.lab.example.com.  TXT  "v=1" "id=<compact ID>" "name=lab"
@@ -30,19 +34,17 @@ const (
 //
 // The TXT record is looked up at _kith._tcp.<target>, because one domain may name several clusters, and
 // there it meets no SPF or other record; when the target is the domain itself, it lies at the SRV record's
-// name, as DNS-SD has it. Without a TXT record the sighting has no ID and is named after the target.
+// name, as DNS-SD has it. A target without a TXT record is no cluster: it has no ID to be known by.
 type DNS struct {
-	domains []string
-	ask     resolver
-	look    func(ctx context.Context, domain string) ([]Sighting, time.Duration, error)
-	log     *slog.Logger
+	domain string
+	ask    resolver
+	look   func(ctx context.Context) ([]Sighting, time.Duration, error)
+	log    *slog.Logger
 }
 
-// NewDNS makes the finder for these domains. Servers ("192.0.2.53:53") are those of the system's
+// NewDNS makes the finders for these domains. Servers ("192.0.2.53:53") are those of the system's
 // resolv.conf when none are given; it is read anew for every look-up, since laptops move.
-func NewDNS(domains []string, servers []string, log *slog.Logger) (*DNS, error) {
-	d := &DNS{ask: resolver{servers: servers}, log: log}
-	d.look = d.lookup
+func NewDNS(domains []string, servers []string, log *slog.Logger) (finders []Finder, err error) {
 	if len(domains) > maxDomains {
 		return nil, fmt.Errorf("discovery by DNS: %d domains are too many, %d at most", len(domains), maxDomains)
 	}
@@ -51,85 +53,94 @@ func NewDNS(domains []string, servers []string, log *slog.Logger) (*DNS, error) 
 		if !isHostName(srvPrefix + domain) {
 			return nil, fmt.Errorf("discovery by DNS: %q is not a domain", name)
 		}
-		if !slices.Contains(d.domains, domain) {
-			d.domains = append(d.domains, domain)
-		}
+		d := &DNS{domain: domain, ask: resolver{servers: servers}, log: log}
+		d.look = d.lookup
+		finders = append(finders, d)
 	}
-	return d, nil
+	return finders, nil
 }
 
-func (d *DNS) String() string { return "DNS (" + strings.Join(d.domains, ", ") + ")" }
+func (d *DNS) String() string { return "DNS (" + d.domain + ")" }
 
-// answer is what a domain says now.
-type answer struct {
-	domain    string
-	sightings []Sighting
-}
-
-// Run looks the domains up and reports what they name until ctx ends. A domain that cannot be looked up
-// keeps what it said last.
+// Run looks the domain up, again whenever its records expire, and reports what it names until ctx ends. A domain that
+// cannot be looked up keeps what it said last.
 func (d *DNS) Run(ctx context.Context, events chan<- Event) error {
-	answers := make(chan answer)
-	for _, domain := range d.domains {
-		go d.follow(ctx, domain, answers)
-	}
-	said, told := map[string][]Sighting{}, map[string]Sighting{}
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case a := <-answers:
-			said[a.domain] = a.sightings
-		}
-		var all []Sighting
-		for _, domain := range d.domains {
-			all = append(all, said[domain]...)
-		}
-		for _, e := range changes(told, union(all)) {
-			select {
-			case <-ctx.Done():
-				return nil
-			case events <- e:
-			}
-		}
-	}
-}
-
-// follow looks one domain up again whenever its records expire.
-func (d *DNS) follow(ctx context.Context, domain string, answers chan<- answer) {
+	told := map[identity.ID]Sighting{}
 	for failures := 0; ; {
 		timed, cancel := context.WithTimeout(ctx, dnsDeadline)
-		sightings, ttl, err := d.look(timed, domain)
+		sightings, ttl, err := d.look(timed)
 		cancel()
 		if ctx.Err() != nil {
-			return
+			return nil
 		}
 		if err != nil {
 			if failures == 0 {
-				d.log.Warn("cannot look up clusters in a domain, will try again", "domain", domain, "err", err)
+				d.log.Warn("cannot look up clusters in a domain, will try again", "domain", d.domain, "err", err)
 			}
 			ttl = min(dnsMin<<min(failures, 10), dnsRetryMax)
 			failures++
 		} else {
 			failures = 0
-			select {
-			case <-ctx.Done():
-				return
-			case answers <- answer{domain, sightings}:
+			for _, e := range changes(told, union(sightings)) {
+				select {
+				case <-ctx.Done():
+					return nil
+				case events <- e:
+				}
 			}
 		}
 		ttl = min(max(ttl, dnsMin), dnsMax)
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-time.After(max(ttl-rand.N(ttl/10), dnsMin)):
 		}
 	}
 }
 
-// lookup asks all there is to ask about a domain, and how long the answers hold.
-func (d *DNS) lookup(ctx context.Context, domain string) ([]Sighting, time.Duration, error) {
-	services, ttl, err := d.ask.srv(ctx, srvPrefix+domain+".")
+// union joins the sightings of the same cluster.
+func union(all []Sighting) map[identity.ID]Sighting {
+	out := map[identity.ID]Sighting{}
+	for _, s := range all {
+		have, ok := out[s.ID]
+		if !ok {
+			s.Addresses = slices.Clone(s.Addresses)
+			out[s.ID] = s
+			continue
+		}
+		for _, a := range s.Addresses {
+			if len(have.Addresses) < maxAddresses && !slices.Contains(have.Addresses, a) {
+				have.Addresses = append(have.Addresses, a)
+			}
+		}
+		if s.Seen.After(have.Seen) {
+			have.Seen = s.Seen
+		}
+		out[s.ID] = have
+	}
+	return out
+}
+
+// changes brings told up to now and gives the events that say so.
+func changes(told, now map[identity.ID]Sighting) (events []Event) {
+	for id, old := range told {
+		if _, ok := now[id]; !ok {
+			events = append(events, Event{Sighting: old, Gone: true})
+			delete(told, id)
+		}
+	}
+	for id, s := range now {
+		if old, ok := told[id]; !ok || worthTelling(old, s) {
+			events = append(events, Event{Sighting: s})
+			told[id] = s
+		}
+	}
+	return events
+}
+
+// lookup asks all there is to ask about the domain, and how long the answers hold.
+func (d *DNS) lookup(ctx context.Context) ([]Sighting, time.Duration, error) {
+	services, ttl, err := d.ask.srv(ctx, srvPrefix+d.domain+".")
 	if err != nil {
 		return nil, 0, err
 	}
@@ -140,16 +151,19 @@ func (d *DNS) lookup(ctx context.Context, domain string) ([]Sighting, time.Durat
 		if host == "" || srv.Port == 0 || !isHostName(host) { // "." says there is no such service (RFC 2782)
 			continue
 		}
-		s := Sighting{Name: CleanName(host), Source: DNSSource, Seen: time.Now()}
-		txt, txtTTL, err := d.ask.txt(ctx, srvPrefix+target)
+		s := Sighting{Source: DNSSource, Seen: time.Now()}
+		txt, txtTTL, err := query[*dns.TXT](ctx, d.ask, srvPrefix+target, dns.TypeTXT)
 		if err != nil {
 			return nil, 0, err
 		}
 		for _, t := range txt {
-			if c, ok := parseCard(t); ok {
-				s.ID, s.Name, s.Version = c.id, c.name, c.version
+			if c, ok := parseTXT(t.Txt); ok {
+				s.ID, s.Name = c.id, c.name
 				break
 			}
+		}
+		if ttl = min(ttl, txtTTL); s.ID.IsZero() {
+			continue
 		}
 		addresses, addrTTL, err := d.ask.addresses(ctx, target)
 		if err != nil {
@@ -161,7 +175,7 @@ func (d *DNS) lookup(ctx context.Context, domain string) ([]Sighting, time.Durat
 			}
 		}
 		out = append(out, s)
-		ttl = min(ttl, txtTTL, addrTTL)
+		ttl = min(ttl, addrTTL)
 	}
 	return out, ttl, nil
 }

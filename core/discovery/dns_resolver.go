@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,55 +45,40 @@ func (r resolver) current() ([]string, error) {
 	return out, nil
 }
 
-func (r resolver) srv(ctx context.Context, name string) (out []*dns.SRV, ttl time.Duration, err error) {
-	records, ttl, err := r.query(ctx, name, dns.TypeSRV)
-	for _, rr := range records {
-		out = append(out, rr.(*dns.SRV))
-	}
+func (r resolver) srv(ctx context.Context, name string) ([]*dns.SRV, time.Duration, error) {
+	out, ttl, err := query[*dns.SRV](ctx, r, name, dns.TypeSRV)
 	slices.SortStableFunc(out, func(a, b *dns.SRV) int {
-		if a.Priority != b.Priority {
-			return int(a.Priority) - int(b.Priority)
-		}
-		return int(b.Weight) - int(a.Weight)
+		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(b.Weight, a.Weight))
 	})
 	return out, ttl, err
 }
 
-func (r resolver) txt(ctx context.Context, name string) (out [][]string, ttl time.Duration, err error) {
-	records, ttl, err := r.query(ctx, name, dns.TypeTXT)
-	for _, rr := range records {
-		out = append(out, rr.(*dns.TXT).Txt)
-	}
-	return out, ttl, err
-}
-
 func (r resolver) addresses(ctx context.Context, name string) (out []netip.Addr, ttl time.Duration, err error) {
-	a, aTTL, err := r.query(ctx, name, dns.TypeA)
+	v4, ttl4, err := query[*dns.A](ctx, r, name, dns.TypeA)
 	if err != nil {
 		return nil, 0, err
 	}
-	aaaa, aaaaTTL, err := r.query(ctx, name, dns.TypeAAAA)
+	v6, ttl6, err := query[*dns.AAAA](ctx, r, name, dns.TypeAAAA)
 	if err != nil {
 		return nil, 0, err
 	}
-	for _, rr := range append(a, aaaa...) {
-		ip := net.IP(nil)
-		switch rr := rr.(type) {
-		case *dns.A:
-			ip = rr.A
-		case *dns.AAAA:
-			ip = rr.AAAA
-		}
+	add := func(ip net.IP) {
 		if addr, ok := netip.AddrFromSlice(ip); ok {
 			out = append(out, addr.Unmap())
 		}
 	}
-	return out, min(aTTL, aaaaTTL), nil
+	for _, rr := range v4 {
+		add(rr.A)
+	}
+	for _, rr := range v6 {
+		add(rr.AAAA)
+	}
+	return out, min(ttl4, ttl6), nil
 }
 
 // query gives the records of one type at a name, and how long that holds. That there are none is an
 // answer too; an error means that nobody would say.
-func (r resolver) query(ctx context.Context, name string, qtype uint16) ([]dns.RR, time.Duration, error) {
+func query[T dns.RR](ctx context.Context, r resolver, name string, qtype uint16) ([]T, time.Duration, error) {
 	servers, err := r.current()
 	if err != nil {
 		return nil, 0, err
@@ -101,7 +87,7 @@ func (r resolver) query(ctx context.Context, name string, qtype uint16) ([]dns.R
 	for _, server := range servers {
 		reply, err := exchange(ctx, server, name, qtype)
 		if err == nil {
-			records, ttl := pick(reply, name, qtype)
+			records, ttl := pick[T](reply, name)
 			return records, ttl, nil
 		}
 		failures = append(failures, fmt.Errorf("%s: %w", server, err))
@@ -131,7 +117,7 @@ func exchange(ctx context.Context, server, name string, qtype uint16) (*dns.Msg,
 }
 
 // pick follows the aliases in an answer to the records asked for.
-func pick(reply *dns.Msg, name string, qtype uint16) (out []dns.RR, ttl time.Duration) {
+func pick[T dns.RR](reply *dns.Msg, name string) (out []T, ttl time.Duration) {
 	ttl = dnsMax
 	shorten := func(rr dns.RR) { ttl = min(ttl, time.Duration(rr.Header().Ttl)*time.Second) }
 	for range maxCNAMEs {
@@ -140,10 +126,11 @@ func pick(reply *dns.Msg, name string, qtype uint16) (out []dns.RR, ttl time.Dur
 			if !strings.EqualFold(rr.Header().Name, name) {
 				continue
 			}
-			if c, ok := rr.(*dns.CNAME); ok && qtype != dns.TypeCNAME {
+			switch rr := rr.(type) {
+			case *dns.CNAME:
 				shorten(rr)
-				alias = c.Target
-			} else if rr.Header().Rrtype == qtype {
+				alias = rr.Target
+			case T:
 				shorten(rr)
 				out = append(out, rr)
 			}

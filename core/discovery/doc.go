@@ -27,7 +27,7 @@
 // and displaces nothing; a goodbye counts only from who may say it.
 //
 // Announced are the addresses of real LAN interfaces only, each on its own interface: an address of docker0
-// exists on every laptop. When links or addresses change (netlink), the station starts anew on those links.
+// exists on every laptop. When links or addresses change (netlink), the responder starts anew on those links.
 // Questions and answers follow RFC 6762: two announcements, answers spread over 20 to 120 ms and not
 // twice a second, known answers listed, questions at growing intervals and at 80 to 95 per cent of a TTL.
 // Unicast answers are neither asked for nor given. IPv6 carries the same, for LANs without IPv4; what
@@ -41,7 +41,7 @@
 // service when anybody sends a conflicting record. Starting it anew now and then, against the first two,
 // sends a goodbye each time, which all others take for a removal. grandcat/zeroconf never tells of
 // removals; hashicorp/mdns polls. What is needed of mDNS is small when one packet says all. It is in
-// lan_message and lan_compose (the wire), lan_book (memory), lan_station (what to say when; no clock, no
+// lan_message (the wire), lan_cache (memory), lan_responder (what to say when; no clock, no
 // socket), lan_interfaces, lan_socket and lan (the effects).
 //
 // Measured with 50 laptops in network namespaces on one bridge, two cores: all see all 1.4 s after starting

@@ -2,9 +2,9 @@ package discovery
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"slices"
 	"time"
 
@@ -32,24 +32,17 @@ type LANConfig struct {
 type LAN struct {
 	config   LANConfig
 	warnedAt time.Time
-	down     map[linkKey]bool // links on which sending failed last time
 }
 
 // NewLAN makes the finder; Run starts it.
-func NewLAN(c LANConfig) (*LAN, error) {
-	switch {
-	case c.ID.IsZero():
-		return nil, errors.New("discovery on the LAN: the cluster has no ID")
-	case c.Port == 0:
-		return nil, errors.New("discovery on the LAN: the peer API has no port to announce")
-	}
+func NewLAN(c LANConfig) *LAN {
 	if c.Name = CleanName(c.Name); c.Name == "" {
 		c.Name = c.ID.Short()
 	}
 	if c.Trusted == nil {
 		c.Trusted = func(identity.ID) bool { return false }
 	}
-	return &LAN{config: c, down: map[linkKey]bool{}}, nil
+	return &LAN{config: c}
 }
 
 func (l *LAN) String() string { return "LAN (mDNS)" }
@@ -63,7 +56,7 @@ const (
 
 // Run announces this cluster and reports the others until ctx ends; then it says goodbye.
 func (l *LAN) Run(ctx context.Context, events chan<- Event) error {
-	station, err := newStation(card{cardVersion, l.config.ID, l.config.Name}, l.config.Port, l.config.Trusted)
+	responder, err := newResponder(txtRecord{txtVersion, l.config.ID, l.config.Name}, l.config.Port, l.config.Trusted)
 	if err != nil {
 		return fmt.Errorf("discovery on the LAN: %w", err)
 	}
@@ -79,7 +72,7 @@ func (l *LAN) Run(ctx context.Context, events chan<- Event) error {
 		if err != nil {
 			return fmt.Errorf("discovery on the LAN: %w", err)
 		}
-		defer s.close()
+		defer s.Close()
 		sockets[v6] = s
 		go func() {
 			if err := s.read(packets); err != nil {
@@ -105,7 +98,7 @@ func (l *LAN) Run(ctx context.Context, events chan<- Event) error {
 		now := time.Now()
 		if !lookAt.IsZero() && !now.Before(lookAt) {
 			lookAt = time.Time{}
-			if interfaces, err = l.look(now, station, sockets, interfaces); err != nil {
+			if interfaces, err = l.look(now, responder, sockets, interfaces); err != nil {
 				l.config.Log.Warn("discovery cannot see the network interfaces, will look again", "err", err)
 				lookAt = now.Add(5 * time.Second)
 			}
@@ -113,7 +106,7 @@ func (l *LAN) Run(ctx context.Context, events chan<- Event) error {
 		}
 		if !tickAt.IsZero() && !now.Before(tickAt) {
 			var out []outgoing
-			if out, tickAt, err = station.tick(now); err != nil {
+			if out, tickAt, err = responder.tick(now); err != nil {
 				return fmt.Errorf("discovery on the LAN: %w", err)
 			}
 			l.send(sockets, out)
@@ -121,7 +114,7 @@ func (l *LAN) Run(ctx context.Context, events chan<- Event) error {
 		// Offer the next event, if there is one and the others have not had too many.
 		var offer chan<- Event
 		wake := earlier(tickAt, lookAt)
-		event, ok := station.book.pending()
+		event, ok := responder.cache.pending()
 		free := event.Gone || l.config.Trusted(event.ID)
 		if ok && (free || limit.TokensAt(now) >= 1) {
 			offer = events
@@ -135,7 +128,7 @@ func (l *LAN) Run(ctx context.Context, events chan<- Event) error {
 
 		select {
 		case <-ctx.Done():
-			l.leave(station, sockets)
+			l.leave(responder, sockets)
 			return nil
 		case err := <-failed:
 			return fmt.Errorf("discovery on the LAN: %w", err)
@@ -146,25 +139,25 @@ func (l *LAN) Run(ctx context.Context, events chan<- Event) error {
 			}
 			lookAt = earlier(lookAt, time.Now().Add(settle))
 		case offer <- event:
-			station.book.delivered(event)
+			responder.cache.delivered(event)
 			if !free {
 				limit.AllowN(time.Now(), 1)
 			}
 		case in := <-packets:
-			l.receive(station, interfaces, in)
+			l.receive(responder, interfaces, in)
 			tickAt = earlier(tickAt, time.Now().Add(5*time.Millisecond))
 		}
 	}
 }
 
-func (l *LAN) receive(station *station, interfaces []lanInterface, in incoming) {
+func (l *LAN) receive(responder *responder, interfaces []lanInterface, in incoming) {
 	n := slices.IndexFunc(interfaces, func(i lanInterface) bool { return i.index == in.link.index })
 	if n < 0 {
 		return
 	}
 	in.link.zone = interfaces[n].name
 	now := time.Now()
-	impostor, err := station.receive(now, in.link, in.sender, in.packet)
+	impostor, err := responder.receive(now, in.link, in.sender, in.packet)
 	if err != nil {
 		l.config.Log.Debug("dropped an mDNS packet", "sender", in.sender, "interface", in.link.zone, "err", err)
 	}
@@ -176,7 +169,7 @@ func (l *LAN) receive(station *station, interfaces []lanInterface, in incoming) 
 }
 
 // look compares the interfaces with those known so far and starts anew on what changed.
-func (l *LAN) look(now time.Time, station *station, sockets map[bool]*socket, before []lanInterface) ([]lanInterface, error) {
+func (l *LAN) look(now time.Time, responder *responder, sockets map[bool]*socket, before []lanInterface) ([]lanInterface, error) {
 	all, err := listInterfaces()
 	if err != nil {
 		return before, err
@@ -185,11 +178,13 @@ func (l *LAN) look(now time.Time, station *station, sockets map[bool]*socket, be
 	for _, s := range sockets {
 		for _, i := range before {
 			if !slices.ContainsFunc(lan, func(j lanInterface) bool { return i.index == j.index }) {
-				s.leave(i)
+				s.LeaveGroup(&net.Interface{Index: i.index, Name: i.name}, s.group)
 			}
 		}
+		// Being in the group already is an error that does not matter, and the kernel forgets a membership with its interface, so
+		// joining again after every change is right.
 		for _, i := range lan {
-			s.join(i)
+			s.JoinGroup(&net.Interface{Index: i.index, Name: i.name}, s.group)
 		}
 	}
 	if !slices.EqualFunc(before, lan, lanInterface.equal) {
@@ -197,7 +192,7 @@ func (l *LAN) look(now time.Time, station *station, sockets map[bool]*socket, be
 			l.config.Log.Debug("discovery on interface", "interface", i.name, "addresses", i.prefixes)
 		}
 	}
-	return lan, station.setInterfaces(now, lan)
+	return lan, responder.setInterfaces(now, lan)
 }
 
 func (l *LAN) send(sockets map[bool]*socket, out []outgoing) {
@@ -206,20 +201,15 @@ func (l *LAN) send(sockets map[bool]*socket, out []outgoing) {
 		if s == nil {
 			continue
 		}
-		err := s.send(o.link.index, o.packet)
-		if err != nil && !l.down[o.link] {
-			// Between a change and its netlink event this is usual; repetition tells nothing new.
+		if err := s.send(o.link.index, o.packet); err != nil { // usual between a change and its netlink event
 			l.config.Log.Debug("cannot send mDNS", "interface", o.link.zone, "ipv6", o.link.v6, "err", err)
-		}
-		if l.down[o.link] = err != nil; err == nil {
-			delete(l.down, o.link)
 		}
 	}
 }
 
 // leave says goodbye, twice, because nobody confirms it.
-func (l *LAN) leave(station *station, sockets map[bool]*socket) {
-	bye := station.farewell()
+func (l *LAN) leave(responder *responder, sockets map[bool]*socket) {
+	bye := responder.goodbye()
 	l.send(sockets, bye)
 	if len(bye) > 0 {
 		time.Sleep(30 * time.Millisecond)

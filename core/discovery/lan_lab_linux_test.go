@@ -53,12 +53,9 @@ func agent(name string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	friend := testID(os.Getenv("KITH_DISCOVERY_TRUSTS"))
-	lan, err := NewLAN(LANConfig{ID: testID(name), Name: name, Port: 6450, Kernel: new(hostnet.Changes),
+	lan := NewLAN(LANConfig{ID: testID(name), Name: name, Port: 6450, Kernel: new(hostnet.Changes),
 		Trusted: func(id identity.ID) bool { return id == friend },
 		Log:     slog.New(slog.NewTextHandler(os.Stderr, nil))})
-	if err != nil {
-		return err
-	}
 	events := make(chan Event)
 	go func() {
 		out := json.NewEncoder(os.Stdout)

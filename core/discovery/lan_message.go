@@ -45,7 +45,7 @@ type message struct {
 // hello is one instance announced in one packet. Records spread over several packets are not joined: we
 // send them together, and what is not joined cannot be mixed from two senders' packets.
 type hello struct {
-	card
+	txtRecord
 	ttl       time.Duration
 	addresses []netip.AddrPort
 }
@@ -78,7 +78,7 @@ func parse(packet []byte) (message, error) {
 	if err := m.readQuestions(&p); err != nil {
 		return message{}, err
 	}
-	r := records{ports: map[identity.ID]srv{}, cards: map[identity.ID]card{}, hosts: map[string][]netip.Addr{}, ttls: map[identity.ID]uint32{}}
+	r := records{ports: map[identity.ID]srv{}, txts: map[identity.ID]txtRecord{}, hosts: map[string][]netip.Addr{}, ttls: map[identity.ID]uint32{}}
 	if err := r.read(&p); err != nil {
 		return message{}, err
 	}
@@ -135,7 +135,7 @@ type records struct {
 	seen  int
 	ttls  map[identity.ID]uint32 // of our service's PTR records; 0 is a goodbye
 	ports map[identity.ID]srv
-	cards map[identity.ID]card
+	txts  map[identity.ID]txtRecord
 	hosts map[string][]netip.Addr
 }
 
@@ -191,13 +191,13 @@ func (r *records) record(p *dnsmessage.Parser, h dnsmessage.ResourceHeader, skip
 			return err
 		}
 		r.ports[id] = srv{rr.Port, strings.ToLower(rr.Target.String())}
-	case h.Type == dnsmessage.TypeTXT && ours && len(r.cards) < maxInstances:
+	case h.Type == dnsmessage.TypeTXT && ours && len(r.txts) < maxInstances:
 		rr, err := p.TXTResource()
 		if err != nil {
 			return err
 		}
-		if c, ok := parseCard(rr.TXT); ok && c.id == id {
-			r.cards[id] = c
+		if c, ok := parseTXT(rr.TXT); ok && c.id == id {
+			r.txts[id] = c
 		}
 	case h.Type == dnsmessage.TypeA:
 		rr, err := p.AResource()
@@ -234,16 +234,100 @@ func (r *records) instances() (hellos []hello, byes []identity.ID) {
 			byes = append(byes, id)
 			continue
 		}
-		c, srv := r.cards[id], r.ports[id]
+		c, srv := r.txts[id], r.ports[id]
 		addrs := r.hosts[srv.target]
 		if c.id.IsZero() || srv.port == 0 || len(addrs) == 0 {
 			continue
 		}
-		h := hello{card: c, ttl: time.Duration(min(ttl, 1<<20)) * time.Second}
+		h := hello{txtRecord: c, ttl: time.Duration(min(ttl, 1<<20)) * time.Second}
 		for _, a := range addrs {
 			h.addresses = append(h.addresses, netip.AddrPortFrom(a, srv.port))
 		}
 		hellos = append(hellos, h)
 	}
 	return hellos, byes
+}
+
+// composeHello is the one packet that we announce with and answer every question with: all our records
+// for one interface. With ttl 0 it is the goodbye.
+func composeHello(c txtRecord, port uint16, addrs []netip.Addr, ttl time.Duration) ([]byte, error) {
+	service, instance := dnsmessage.MustNewName(serviceName), dnsmessage.MustNewName(instanceName(c.id))
+	host := dnsmessage.MustNewName(hostName(c.id))
+	const own = dnsmessage.ClassINET | cacheFlush
+	m := dnsmessage.Message{Header: dnsmessage.Header{Response: true, Authoritative: true}, Answers: []dnsmessage.Resource{
+		record(service, dnsmessage.ClassINET, ttl, &dnsmessage.PTRResource{PTR: instance}),
+		record(instance, own, ttl, &dnsmessage.SRVResource{Port: port, Target: host}),
+		record(instance, own, ttl, &dnsmessage.TXTResource{TXT: c.txt()}),
+	}}
+	for _, a := range addrs[:min(len(addrs), maxAddresses)] {
+		if a.Is4() {
+			m.Answers = append(m.Answers, record(host, own, ttl, &dnsmessage.AResource{A: a.As4()}))
+		} else {
+			m.Answers = append(m.Answers, record(host, own, ttl, &dnsmessage.AAAAResource{AAAA: a.As16()}))
+		}
+	}
+	return m.Pack()
+}
+
+func record(name dnsmessage.Name, class dnsmessage.Class, ttl time.Duration, body dnsmessage.ResourceBody) dnsmessage.Resource {
+	return dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: name, Class: class, TTL: uint32(ttl / time.Second)}, Body: body}
+}
+
+// composeMeta answers a browser of everything. It is not part of the hello, because the goodbye must
+// not take the service's name away from the others.
+func composeMeta() ([]byte, error) {
+	meta, service := dnsmessage.MustNewName(metaName), dnsmessage.MustNewName(serviceName)
+	m := dnsmessage.Message{Header: dnsmessage.Header{Response: true, Authoritative: true}, Answers: []dnsmessage.Resource{
+		record(meta, dnsmessage.ClassINET, recordTTL, &dnsmessage.PTRResource{PTR: service}),
+	}}
+	return m.Pack()
+}
+
+// knownAnswer is an instance we need not be told of again, and for how long.
+type knownAnswer struct {
+	id   identity.ID
+	left time.Duration
+}
+
+const (
+	knownAnswerSize   = 12 + 57 + 2 // header and label, the names compressed
+	knownPerPacket    = (maxPayload - 100) / knownAnswerSize
+	maxBrowsePackets  = 8
+	maxAskedPerPacket = 16
+)
+
+// composeBrowse asks who is there, listing those we know (RFC 6762 section 7.1) in as many packets as
+// they need (section 7.2), up to a bound; who is not listed just answers once more.
+func composeBrowse(known []knownAnswer) (packets [][]byte, err error) {
+	known = known[:min(len(known), maxBrowsePackets*knownPerPacket)]
+	service := dnsmessage.MustNewName(serviceName)
+	for first := true; first || len(known) > 0; first = false {
+		n := min(len(known), knownPerPacket)
+		m := dnsmessage.Message{Header: dnsmessage.Header{Truncated: n < len(known)}}
+		if first {
+			m.Questions = []dnsmessage.Question{{Name: service, Type: dnsmessage.TypePTR, Class: dnsmessage.ClassINET}}
+		}
+		for _, k := range known[:n] {
+			instance := dnsmessage.MustNewName(instanceName(k.id))
+			m.Answers = append(m.Answers, record(service, dnsmessage.ClassINET, k.left, &dnsmessage.PTRResource{PTR: instance}))
+		}
+		known = known[n:]
+		packet, err := m.Pack()
+		if err != nil {
+			return nil, err
+		}
+		packets = append(packets, packet)
+	}
+	return packets, nil
+}
+
+// composeAsk asks for instances by name: is it still there?
+func composeAsk(ids []identity.ID) ([]byte, error) {
+	var m dnsmessage.Message
+	for _, id := range ids {
+		m.Questions = append(m.Questions, dnsmessage.Question{
+			Name: dnsmessage.MustNewName(instanceName(id)), Type: dnsmessage.TypeSRV, Class: dnsmessage.ClassINET,
+		})
+	}
+	return m.Pack()
 }

@@ -13,7 +13,7 @@ import (
 	"kith.dev/core/identity"
 )
 
-var bobCard = card{1, testID("bob"), "bob"}
+var bobTXT = txtRecord{1, testID("bob"), "bob"}
 
 func addrs(s ...string) (out []netip.Addr) {
 	for _, a := range s {
@@ -29,33 +29,33 @@ func ports(s ...string) (out []netip.AddrPort) {
 	return out
 }
 
-func compose(t testing.TB, c card, a ...netip.Addr) []byte {
+func compose(t testing.TB, c txtRecord, a ...netip.Addr) []byte {
 	packet, err := composeHello(c, 6450, a, recordTTL)
 	must(t, err)
 	return packet
 }
 
 func TestHelloComesBackWhole(t *testing.T) {
-	packet := compose(t, bobCard, addrs("192.168.77.2", "2001:db8::2", "fe80::2")...)
+	packet := compose(t, bobTXT, addrs("192.168.77.2", "2001:db8::2", "fe80::2")...)
 	m, err := parse(packet)
 	must(t, err)
-	want := message{response: true, hellos: []hello{{card: bobCard, ttl: recordTTL,
+	want := message{response: true, hellos: []hello{{txtRecord: bobTXT, ttl: recordTTL,
 		addresses: ports("192.168.77.2:6450", "[2001:db8::2]:6450", "[fe80::2]:6450")}}}
 	if !reflect.DeepEqual(m, want) {
 		t.Errorf("%+v", m)
 	}
 	many := slices.Repeat(addrs("2001:db8::2"), 99)
-	if packet := compose(t, card{1, testID("x"), strings.Repeat("🦊", 60)}, many...); len(packet) > maxPayload {
+	if packet := compose(t, txtRecord{1, testID("x"), strings.Repeat("🦊", 60)}, many...); len(packet) > maxPayload {
 		t.Errorf("the largest hello has %d bytes", len(packet))
 	}
 }
 
 func TestGoodbye(t *testing.T) {
-	packet, err := composeHello(bobCard, 6450, nil, 0)
+	packet, err := composeHello(bobTXT, 6450, nil, 0)
 	must(t, err)
 	m, err := parse(packet)
 	must(t, err)
-	if len(m.hellos) != 0 || !slices.Equal(m.byes, []identity.ID{bobCard.id}) {
+	if len(m.hellos) != 0 || !slices.Equal(m.byes, []identity.ID{bobTXT.id}) {
 		t.Errorf("%+v", m)
 	}
 }
@@ -65,7 +65,7 @@ func TestQuestions(t *testing.T) {
 	for i := range 40 {
 		known = append(known, knownAnswer{testID(strings.Repeat("x", i)), 4 * time.Minute})
 	}
-	known = append(known, knownAnswer{bobCard.id, time.Minute}) // too old to count
+	known = append(known, knownAnswer{bobTXT.id, time.Minute}) // too old to count
 	packets, err := composeBrowse(known)
 	must(t, err)
 	var got []identity.ID
@@ -77,19 +77,19 @@ func TestQuestions(t *testing.T) {
 		}
 		got = append(got, m.known...)
 	}
-	if len(got) != 40 || slices.Contains(got, bobCard.id) {
+	if len(got) != 40 || slices.Contains(got, bobTXT.id) {
 		t.Errorf("%d known answers in %d packets", len(got), len(packets))
 	}
 
-	packet, err := composeAsk([]identity.ID{bobCard.id, testID("carol")})
+	packet, err := composeAsk([]identity.ID{bobTXT.id, testID("carol")})
 	must(t, err)
-	if m, err := parse(packet); err != nil || !slices.Equal(m.asked, []identity.ID{bobCard.id, testID("carol")}) {
+	if m, err := parse(packet); err != nil || !slices.Equal(m.asked, []identity.ID{bobTXT.id, testID("carol")}) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	if m, err := parse(ask(t, metaName, dnsmessage.TypePTR)); err != nil || !m.meta {
 		t.Errorf("%+v, %v", m, err)
 	}
-	if m, err := parse(ask(t, strings.ToUpper(hostName(bobCard.id)), dnsmessage.TypeA)); err != nil || !slices.Equal(m.asked, []identity.ID{bobCard.id}) {
+	if m, err := parse(ask(t, strings.ToUpper(hostName(bobTXT.id)), dnsmessage.TypeA)); err != nil || !slices.Equal(m.asked, []identity.ID{bobTXT.id}) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	if m, err := parse(ask(t, "printer.local.", dnsmessage.TypeA)); err != nil || !reflect.DeepEqual(m, message{}) {
@@ -105,7 +105,7 @@ func ask(t *testing.T, name string, typ dnsmessage.Type) []byte {
 }
 
 func TestWhatIsNotAHello(t *testing.T) {
-	good := compose(t, bobCard, addrs("192.168.77.2")...)
+	good := compose(t, bobTXT, addrs("192.168.77.2")...)
 	edit := func(f func(*dnsmessage.Message)) []byte {
 		var m dnsmessage.Message
 		must(t, m.Unpack(good))
@@ -133,8 +133,8 @@ func TestWhatIsNotAHello(t *testing.T) {
 		"no SRV":               drop(dnsmessage.TypeSRV),
 		"no TXT":               drop(dnsmessage.TypeTXT),
 		"no address":           drop(dnsmessage.TypeA),
-		"port 0":               replace(dnsmessage.TypeSRV, &dnsmessage.SRVResource{Target: dnsmessage.MustNewName(hostName(bobCard.id))}),
-		"another's TXT":        replace(dnsmessage.TypeTXT, &dnsmessage.TXTResource{TXT: card{1, testID("carol"), "x"}.txt()}),
+		"port 0":               replace(dnsmessage.TypeSRV, &dnsmessage.SRVResource{Target: dnsmessage.MustNewName(hostName(bobTXT.id))}),
+		"another's TXT":        replace(dnsmessage.TypeTXT, &dnsmessage.TXTResource{TXT: txtRecord{1, testID("carol"), "x"}.txt()}),
 		"loopback only":        replace(dnsmessage.TypeA, &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}}),
 		"multicast only":       replace(dnsmessage.TypeA, &dnsmessage.AResource{A: [4]byte{224, 0, 0, 251}}),
 		"all zero address":     replace(dnsmessage.TypeA, &dnsmessage.AResource{}),
@@ -157,7 +157,7 @@ func TestPacketsOfManyRecordsAreReadInPart(t *testing.T) {
 	m.Response = true
 	for i := range 500 {
 		var one dnsmessage.Message
-		must(t, one.Unpack(compose(t, card{1, testID(strings.Repeat("y", i)), "x"}, addrs("192.168.77.2")...)))
+		must(t, one.Unpack(compose(t, txtRecord{1, testID(strings.Repeat("y", i)), "x"}, addrs("192.168.77.2")...)))
 		m.Answers = append(m.Answers, one.Answers...)
 	}
 	packet, err := m.Pack()
@@ -169,10 +169,10 @@ func TestPacketsOfManyRecordsAreReadInPart(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add(compose(f, bobCard, addrs("192.168.77.2", "fe80::2")...))
-	bye, _ := composeHello(bobCard, 6450, nil, 0)
+	f.Add(compose(f, bobTXT, addrs("192.168.77.2", "fe80::2")...))
+	bye, _ := composeHello(bobTXT, 6450, nil, 0)
 	f.Add(bye)
-	browse, _ := composeBrowse([]knownAnswer{{bobCard.id, recordTTL}})
+	browse, _ := composeBrowse([]knownAnswer{{bobTXT.id, recordTTL}})
 	f.Add(browse[0])
 	meta, _ := composeMeta()
 	f.Add(meta)

@@ -109,7 +109,7 @@ func TestLANFlood(t *testing.T) {
 		bob.start()
 	}()
 	for i := range 10_000 {
-		packet := compose(t, card{1, numbered(i), "x"}, netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}))
+		packet := compose(t, txtRecord{1, numbered(i), "x"}, netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}))
 		if _, err := conns[i%len(conns)].WriteTo(packet, group4); err != nil {
 			t.Fatal(err)
 		}

@@ -29,19 +29,27 @@ type incoming struct {
 // socket is the mDNS port in one address family. Given a group address, package net sets what lets it
 // live beside avahi and systemd-resolved on the same port.
 type socket struct {
-	v4 *ipv4.PacketConn
-	v6 *ipv6.PacketConn
+	multicast
+	group *net.UDPAddr
+	v4    *ipv4.PacketConn // one of the two is multicast
+	v6    *ipv6.PacketConn
 	// most drops a flood before it costs more than reading it.
 	most *rate.Limiter
 }
 
+type multicast interface {
+	JoinGroup(at *net.Interface, group net.Addr) error
+	LeaveGroup(at *net.Interface, group net.Addr) error
+	Close() error
+}
+
 func openSocket(v6 bool) (*socket, error) {
-	s := &socket{most: rate.NewLimiter(1000, 2000)}
-	network, group := "udp4", group4
+	s := &socket{group: group4, most: rate.NewLimiter(1000, 2000)}
+	network := "udp4"
 	if v6 {
-		network, group = "udp6", group6
+		s.group, network = group6, "udp6"
 	}
-	conn, err := net.ListenPacket(network, group.String())
+	conn, err := net.ListenPacket(network, s.group.String())
 	if err != nil {
 		return nil, fmt.Errorf("open the mDNS port: %w", err)
 	}
@@ -49,9 +57,11 @@ func openSocket(v6 bool) (*socket, error) {
 	conn.(*net.UDPConn).SetReadBuffer(1 << 20)
 	if v6 {
 		s.v6 = ipv6.NewPacketConn(conn)
+		s.multicast = s.v6
 		err = errors.Join(s.v6.SetControlMessage(ipv6.FlagInterface|ipv6.FlagDst, true), s.v6.SetMulticastHopLimit(255))
 	} else {
 		s.v4 = ipv4.NewPacketConn(conn)
+		s.multicast = s.v4
 		err = errors.Join(s.v4.SetControlMessage(ipv4.FlagInterface|ipv4.FlagDst, true), s.v4.SetMulticastTTL(255))
 	}
 	if err != nil {
@@ -61,28 +71,7 @@ func openSocket(v6 bool) (*socket, error) {
 	return s, nil
 }
 
-// join enters the group on an interface. Being in it already is an error that does not matter, and the
-// kernel forgets a membership with its interface, so joining again after every change is right.
-func (s *socket) join(i lanInterface) {
-	at := &net.Interface{Index: i.index, Name: i.name}
-	if s.v6 != nil {
-		s.v6.JoinGroup(at, group6)
-	} else {
-		s.v4.JoinGroup(at, group4)
-	}
-}
-
-func (s *socket) leave(i lanInterface) {
-	at := &net.Interface{Index: i.index, Name: i.name}
-	if s.v6 != nil {
-		s.v6.LeaveGroup(at, group6)
-	} else {
-		s.v4.LeaveGroup(at, group4)
-	}
-}
-
-func (s *socket) send(index int, packet []byte) error {
-	var err error
+func (s *socket) send(index int, packet []byte) (err error) {
 	if s.v6 != nil {
 		_, err = s.v6.WriteTo(packet, &ipv6.ControlMessage{IfIndex: index}, group6)
 	} else {
@@ -135,12 +124,4 @@ func (s *socket) readOne(buf []byte) (n int, from net.Addr, index int, toGroup b
 		return 0, nil, 0, false, err
 	}
 	return n, from, cm.IfIndex, cm.Dst.Equal(group4.IP), nil
-}
-
-func (s *socket) close() {
-	if s.v6 != nil {
-		s.v6.Close()
-	} else {
-		s.v4.Close()
-	}
 }

@@ -48,23 +48,23 @@ func CleanName(name string) string {
 	return b.String()
 }
 
-// card is the content of the TXT record, the same on the LAN and in the DNS: v=1, id=, name=.
-type card struct {
+// txtRecord is the content of the TXT record, the same on the LAN and in the DNS: v=1, id=, name=.
+type txtRecord struct {
 	version int
 	id      identity.ID
 	name    string
 }
 
-const cardVersion = 1
+const txtVersion = 1
 
-func (c card) txt() []string {
+func (c txtRecord) txt() []string {
 	return []string{"v=" + strconv.Itoa(c.version), "id=" + c.id.Compact(), "name=" + c.name}
 }
 
-// parseCard reads a TXT record (RFC 6763 section 6.4: the first of a key counts, its case does not; unknown
+// parseTXT reads a TXT record (RFC 6763 section 6.4: the first of a key counts, its case does not; unknown
 // ones are for a later version). It is not ours without a version and an ID.
-func parseCard(txt []string) (card, bool) {
-	var c card
+func parseTXT(txt []string) (txtRecord, bool) {
+	var c txtRecord
 	seen := map[string]bool{}
 	for i, s := range txt {
 		key, value, _ := strings.Cut(s, "=")
@@ -77,13 +77,13 @@ func parseCard(txt []string) (card, bool) {
 		case "v":
 			v, err := strconv.Atoi(value)
 			if err != nil || v < 1 || v > 1_000_000 {
-				return card{}, false
+				return txtRecord{}, false
 			}
 			c.version = v
 		case "id":
 			id, err := identity.ParseID(value)
 			if err != nil {
-				return card{}, false
+				return txtRecord{}, false
 			}
 			c.id = id
 		case "name":
@@ -91,7 +91,7 @@ func parseCard(txt []string) (card, bool) {
 		}
 	}
 	if c.version == 0 || c.id.IsZero() {
-		return card{}, false
+		return txtRecord{}, false
 	}
 	if c.name == "" {
 		c.name = c.id.Short()

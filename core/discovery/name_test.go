@@ -42,33 +42,33 @@ func FuzzCleanName(f *testing.F) {
 }
 
 func TestCard(t *testing.T) {
-	bob := card{version: 1, id: testID("bob"), name: "bob"}
+	bob := txtRecord{version: 1, id: testID("bob"), name: "bob"}
 	id := "id=" + bob.id.Compact()
 	for _, c := range []struct {
 		name string
 		txt  []string
-		want card
+		want txtRecord
 		ok   bool
 	}{
 		{"our own", bob.txt(), bob, true},
 		{"a later version's, keys in capitals", []string{"V=1", strings.ToUpper(id), "new=x", "Name=bob", "flag"}, bob, true},
 		{"the first of a key counts", []string{"v=1", id, "name=bob", "name=mallory", "v=9"}, bob, true},
-		{"no name", []string{"v=1", id}, card{1, bob.id, bob.id.Short()}, true},
-		{"name of nothing visible", []string{"v=1", id, "name=\u202e"}, card{1, bob.id, bob.id.Short()}, true},
-		{"no version", []string{id, "name=bob"}, card{}, false},
-		{"bad version", []string{"v=-1", id}, card{}, false},
-		{"no ID", []string{"v=1", "name=bob"}, card{}, false},
-		{"mistyped ID", []string{"v=1", id[:len(id)-1] + "1"}, card{}, false},
-		{"nothing", nil, card{}, false},
+		{"no name", []string{"v=1", id}, txtRecord{1, bob.id, bob.id.Short()}, true},
+		{"name of nothing visible", []string{"v=1", id, "name=\u202e"}, txtRecord{1, bob.id, bob.id.Short()}, true},
+		{"no version", []string{id, "name=bob"}, txtRecord{}, false},
+		{"bad version", []string{"v=-1", id}, txtRecord{}, false},
+		{"no ID", []string{"v=1", "name=bob"}, txtRecord{}, false},
+		{"mistyped ID", []string{"v=1", id[:len(id)-1] + "1"}, txtRecord{}, false},
+		{"nothing", nil, txtRecord{}, false},
 	} {
-		if got, ok := parseCard(c.txt); ok != c.ok || !reflect.DeepEqual(got, c.want) {
+		if got, ok := parseTXT(c.txt); ok != c.ok || !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, %v", c.name, got, ok)
 		}
 	}
 }
 
 func TestLongestNameFitsItsTXTString(t *testing.T) {
-	c := card{1, testID("bob"), CleanName(strings.Repeat("🦊", 100))}
+	c := txtRecord{1, testID("bob"), CleanName(strings.Repeat("🦊", 100))}
 	if _, err := composeHello(c, 6450, nil, recordTTL); err != nil {
 		t.Error(err)
 	}

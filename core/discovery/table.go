@@ -12,15 +12,15 @@ import (
 	"time"
 
 	"kith.dev/core/identity"
+	"kith.dev/core/notify"
 )
 
 // Found is a cluster as all finders together see it now. It is still only what was claimed.
 type Found struct {
-	ID        identity.ID // zero until somebody tells one
-	Name      string      // for people
-	Sources   []Source    // sorted
+	ID        identity.ID
+	Name      string   // for people
+	Sources   []Source // sorted
 	Addresses []netip.AddrPort
-	Version   int
 	Seen      time.Time // the latest of all sources
 }
 
@@ -29,16 +29,16 @@ type Table struct {
 	finders []Finder
 	log     *slog.Logger
 
-	mu       sync.Mutex
-	seen     []map[string]Sighting // by finder, then by Sighting.key
-	watchers map[chan struct{}]bool
+	changed notify.Broadcast
+	mu      sync.Mutex
+	seen    []map[identity.ID]Sighting // by finder
 }
 
 // NewTable makes the table of these finders; Run starts them.
 func NewTable(log *slog.Logger, finders ...Finder) *Table {
-	t := &Table{finders: finders, log: log, watchers: map[chan struct{}]bool{}}
+	t := &Table{finders: finders, log: log}
 	for range finders {
-		t.seen = append(t.seen, map[string]Sighting{})
+		t.seen = append(t.seen, map[identity.ID]Sighting{})
 	}
 	return t
 }
@@ -103,11 +103,11 @@ func (t *Table) apply(n int, e Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if e.Gone {
-		delete(t.seen[n], e.key())
+		delete(t.seen[n], e.ID)
 	} else {
-		t.seen[n][e.key()] = e.Sighting
+		t.seen[n][e.ID] = e.Sighting
 	}
-	t.notify()
+	t.changed.Notify()
 }
 
 func (t *Table) clear(n int) {
@@ -115,33 +115,12 @@ func (t *Table) clear(n int) {
 	defer t.mu.Unlock()
 	if len(t.seen[n]) > 0 {
 		clear(t.seen[n])
-		t.notify()
+		t.changed.Notify()
 	}
 }
 
-func (t *Table) notify() {
-	for w := range t.watchers {
-		select {
-		case w <- struct{}{}:
-		default: // one is waiting already; it stands for both
-		}
-	}
-}
-
-// Watch gives a channel that holds a token once something may have changed since the last token was
-// taken, the first one at once: on each, read Snapshot. Call stop in the end.
-func (t *Table) Watch() (changed <-chan struct{}, stop func()) {
-	c := make(chan struct{}, 1)
-	c <- struct{}{}
-	t.mu.Lock()
-	t.watchers[c] = true
-	t.mu.Unlock()
-	return c, func() {
-		t.mu.Lock()
-		delete(t.watchers, c)
-		t.mu.Unlock()
-	}
-}
+// Changed gives a channel that is closed by the next change. Take it before Snapshot.
+func (t *Table) Changed() <-chan struct{} { return t.changed.Wait() }
 
 // Snapshot is what is seen now, sorted by name, then ID. It is the caller's own.
 func (t *Table) Snapshot() []Found {
@@ -156,19 +135,18 @@ func (t *Table) Snapshot() []Found {
 	return merge(all)
 }
 
-// merge joins sightings of one ID, and those without ID that share name and an address. One without ID is
-// never joined to one with: an address in a spoofed announcement would otherwise lend the spoofer's ID to
-// the host that the user typed in.
+// merge joins sightings of one ID.
 func merge(sightings []Sighting) []Found {
-	// In one order whatever the finders' was, the one to be believed first in front.
+	// In one order whatever the finders' was, the one to be believed first in front: on the LAN a cluster names itself, in the DNS
+	// its domain does ("lan" sorts behind "dns").
 	slices.SortFunc(sightings, func(a, b Sighting) int {
-		return cmp.Or(rank(a.Source)-rank(b.Source), b.Seen.Compare(a.Seen), cmp.Compare(a.Name, b.Name), slices.CompareFunc(a.Addresses, b.Addresses, netip.AddrPort.Compare))
+		return cmp.Or(cmp.Compare(b.Source, a.Source), b.Seen.Compare(a.Seen), cmp.Compare(a.Name, b.Name), slices.CompareFunc(a.Addresses, b.Addresses, netip.AddrPort.Compare))
 	})
 	var out []Found
 	for _, s := range sightings {
-		i := slices.IndexFunc(out, func(f Found) bool { return belongs(s, f) })
+		i := slices.IndexFunc(out, func(f Found) bool { return f.ID == s.ID })
 		if i < 0 {
-			out = append(out, Found{ID: s.ID, Name: s.Name, Version: s.Version})
+			out = append(out, Found{ID: s.ID, Name: s.Name})
 			i = len(out) - 1
 		}
 		f := &out[i]
@@ -180,7 +158,6 @@ func merge(sightings []Sighting) []Found {
 				f.Addresses = append(f.Addresses, a)
 			}
 		}
-		f.Version = max(f.Version, s.Version)
 		if s.Seen.After(f.Seen) {
 			f.Seen = s.Seen
 		}
@@ -192,16 +169,4 @@ func merge(sightings []Sighting) []Found {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), slices.Compare(a.ID[:], b.ID[:]))
 	})
 	return out
-}
-
-// rank orders the sources by how well they name a cluster: on the LAN it names itself, in the DNS its
-// domain does, and what was typed in is an address.
-func rank(s Source) int { return slices.Index([]Source{LANSource, DNSSource, ManualSource}, s) }
-
-func belongs(s Sighting, f Found) bool {
-	if !s.ID.IsZero() || !f.ID.IsZero() {
-		return s.ID == f.ID
-	}
-	return s.Name == f.Name && (len(s.Addresses) == 0 || len(f.Addresses) == 0 ||
-		slices.ContainsFunc(s.Addresses, func(a netip.AddrPort) bool { return slices.Contains(f.Addresses, a) }))
 }

@@ -13,42 +13,37 @@ import (
 
 func TestMerge(t *testing.T) {
 	bob, carol := testID("bob"), testID("carol")
-	lan := func(name string, s Sighting) Sighting { s.Name, s.Source, s.Version = name, LANSource, 1; return s }
+	lan := func(name string, s Sighting) Sighting { s.Name, s.Source = name, LANSource; return s }
 	for _, c := range []struct {
 		name string
 		in   []Sighting
 		want []Found
 	}{
 		{"nothing", nil, nil},
-		{"one ID of three sources is one cluster, named by itself",
+		{"one ID of two sources is one cluster, named by itself",
 			[]Sighting{
-				{Name: "bob.example:6450", ID: bob, Source: ManualSource, Addresses: ports("192.0.2.7:6450"), Seen: at(1)},
 				{Name: "bob.example", ID: bob, Source: DNSSource, Addresses: ports("192.0.2.7:6450"), Seen: at(3)},
 				lan("bob", Sighting{ID: bob, Addresses: ports("192.168.77.2:6450"), Seen: at(2)}),
 			},
-			[]Found{{ID: bob, Name: "bob", Sources: []Source{DNSSource, LANSource, ManualSource}, Version: 1, Seen: at(3),
+			[]Found{{ID: bob, Name: "bob", Sources: []Source{DNSSource, LANSource}, Seen: at(3),
 				Addresses: ports("192.168.77.2:6450", "192.0.2.7:6450")}}},
+		{"what two domains say of one ID is joined",
+			[]Sighting{
+				{Name: "bob", ID: bob, Source: DNSSource, Addresses: ports("192.0.2.7:6450"), Seen: at(3)},
+				{Name: "bob", ID: bob, Source: DNSSource, Addresses: ports("192.0.2.9:6450", "192.0.2.7:6450"), Seen: at(2)},
+			},
+			[]Found{{ID: bob, Name: "bob", Sources: []Source{DNSSource}, Seen: at(3), Addresses: ports("192.0.2.7:6450", "192.0.2.9:6450")}}},
 		{"two IDs of one name are two",
 			[]Sighting{lan("bob", Sighting{ID: bob}), lan("bob", Sighting{ID: carol})},
-			sortedByID(Found{ID: bob, Name: "bob", Sources: []Source{LANSource}, Version: 1}, Found{ID: carol, Name: "bob", Sources: []Source{LANSource}, Version: 1})},
-		{"an address announced with an ID does not give it to the host typed in",
+			sortedByID(Found{ID: bob, Name: "bob", Sources: []Source{LANSource}}, Found{ID: carol, Name: "bob", Sources: []Source{LANSource}})},
+		{"an address announced with one ID says nothing of the other that has it",
 			[]Sighting{
 				lan("mallory", Sighting{ID: carol, Addresses: ports("192.0.2.7:6450")}),
-				{Name: "192.0.2.7:6450", Source: ManualSource, Addresses: ports("192.0.2.7:6450")},
+				{Name: "lab.example", ID: bob, Source: DNSSource, Addresses: ports("192.0.2.7:6450")},
 			},
 			[]Found{
-				{Name: "192.0.2.7:6450", Sources: []Source{ManualSource}, Addresses: ports("192.0.2.7:6450")},
-				{ID: carol, Name: "mallory", Sources: []Source{LANSource}, Version: 1, Addresses: ports("192.0.2.7:6450")},
-			}},
-		{"without ID, name and address make one",
-			[]Sighting{
-				{Name: "lab.example", Source: DNSSource, Addresses: ports("192.0.2.7:6450", "192.0.2.8:6450")},
-				{Name: "lab.example", Source: ManualSource, Addresses: ports("192.0.2.8:6450")},
-				{Name: "lab.example", Source: ManualSource, Addresses: ports("192.0.2.9:7000")},
-			},
-			[]Found{
-				{Name: "lab.example", Sources: []Source{DNSSource, ManualSource}, Addresses: ports("192.0.2.7:6450", "192.0.2.8:6450")},
-				{Name: "lab.example", Sources: []Source{ManualSource}, Addresses: ports("192.0.2.9:7000")},
+				{ID: bob, Name: "lab.example", Sources: []Source{DNSSource}, Addresses: ports("192.0.2.7:6450")},
+				{ID: carol, Name: "mallory", Sources: []Source{LANSource}, Addresses: ports("192.0.2.7:6450")},
 			}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -117,27 +112,26 @@ func TestTableFollowsItsFinders(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- table.Run(ctx) }()
 		synctest.Wait()
-		changed, stop := table.Watch()
-		defer stop()
-		<-changed // the first comes at once
+		changed := table.Changed()
 		if got := names(table.Snapshot()); !reflect.DeepEqual(got, []string{"carol"}) {
 			t.Errorf("%v", got)
 		}
 
 		bob := Event{Sighting: Sighting{Name: "bob", ID: testID("bob"), Source: DNSSource}}
 		for i := range 100 {
-			bob.Version = i
+			bob.Seen = at(time.Duration(i))
 			next <- bob
 		}
 		synctest.Wait()
 		<-changed
+		changed = table.Changed()
+		if got := table.Snapshot(); len(got) != 2 || !got[0].Seen.Equal(at(99)) {
+			t.Errorf("%+v", got)
+		}
 		select {
 		case <-changed:
-			t.Error("a hundred changes are told more than once")
+			t.Error("a look is told as a change")
 		default:
-		}
-		if got := table.Snapshot(); len(got) != 2 || got[0].Version != 99 {
-			t.Errorf("%+v", got)
 		}
 		bob.Gone = true
 		next <- bob

@@ -3,6 +3,7 @@ package discovery
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 
 	"kith.dev/core/hostnet"
@@ -41,4 +42,25 @@ func WatchLAN(ctx context.Context, kernel *hostnet.Changes, patterns []string, c
 			return nil
 		}
 	}
+}
+
+// LANAddresses are this machine's addresses on real LANs, the likeliest to be reached first; patterns as in
+// LANConfig.Interfaces. Link-local ones are left out: they mean nothing to others.
+func LANAddresses(patterns []string) ([]netip.Addr, error) {
+	interfaces, err := listInterfaces()
+	if err != nil {
+		return nil, err
+	}
+	var list []netip.Addr
+	for _, i := range interfaces {
+		if !i.isLAN(patterns) {
+			continue
+		}
+		for _, a := range i.addresses() {
+			if !a.IsLinkLocalUnicast() && !slices.Contains(list, a) {
+				list = append(list, a)
+			}
+		}
+	}
+	return list, nil
 }

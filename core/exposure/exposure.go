@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -44,6 +46,11 @@ type Config struct {
 type Exposure struct {
 	cfg   Config
 	moved chan event.GenericEvent
+
+	client   client.Client
+	fresh    client.Reader // past the cache, which leaves out who wrote what
+	recorder events.EventRecorder
+	told     map[types.UID]string // what the owner was told of a service last
 }
 
 // New makes an Exposure; nothing is touched.
@@ -61,11 +68,9 @@ func (e *Exposure) Moved() {
 
 // SetupWithManager has services followed. Turned off, what there is from before is taken back once, and nothing is watched.
 func (e *Exposure) SetupWithManager(mgr ctrl.Manager) error {
-	w := &worker{
-		Exposure: e, client: mgr.GetClient(), fresh: mgr.GetAPIReader(), recorder: mgr.GetEventRecorder("kith"), told: map[types.UID]string{}, listens: listens,
-	}
+	e.client, e.fresh, e.recorder = mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder("kith")
 	if !e.cfg.On {
-		return mgr.Add(manager.RunnableFunc(w.takeBack))
+		return mgr.Add(manager.RunnableFunc(e.takeBack))
 	}
 	all := func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} }
 	return ctrl.NewControllerManagedBy(mgr).Named(owner).
@@ -75,7 +80,7 @@ func (e *Exposure) SetupWithManager(mgr ctrl.Manager) error {
 			NewQueue:    queue.New,
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](200*time.Millisecond, 30*time.Second),
 		}).
-		Complete(reconcile.Func(func(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) { return w.reconcile(ctx) }))
+		Complete(reconcile.Func(func(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) { return e.reconcile(ctx) }))
 }
 
 // loadBalancers lets through what is, or was, such a service: all others change often and matter nothing.
@@ -84,50 +89,35 @@ func loadBalancers() predicate.Predicate {
 		s, ok := o.(*corev1.Service)
 		return ok && (s.Spec.Type == corev1.ServiceTypeLoadBalancer || len(s.Status.LoadBalancer.Ingress) > 0)
 	}
-	return predicate.Funcs{
-		CreateFunc:  func(e event.CreateEvent) bool { return is(e.Object) },
-		UpdateFunc:  func(e event.UpdateEvent) bool { return is(e.ObjectOld) || is(e.ObjectNew) },
-		DeleteFunc:  func(e event.DeleteEvent) bool { return is(e.Object) },
-		GenericFunc: func(event.GenericEvent) bool { return true },
-	}
-}
-
-type worker struct {
-	*Exposure
-	client   client.Client
-	fresh    client.Reader // past the cache, which leaves out who wrote what
-	recorder events.EventRecorder
-	told     map[types.UID]string // what the owner was told of a service last
-	listens  func(netip.Addr, port) bool
+	filter := predicate.NewPredicateFuncs(is)
+	filter.UpdateFunc = func(e event.UpdateEvent) bool { return is(e.ObjectOld) || is(e.ObjectNew) }
+	return filter
 }
 
 // takeBack is all there is to do when nothing is exposed.
-func (w *worker) takeBack(ctx context.Context) error {
-	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
-		_, err := w.reconcile(ctx)
-		if err == nil || ctx.Err() != nil {
-			return nil
+func (e *Exposure) takeBack(ctx context.Context) error {
+	growing := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 6, Cap: time.Minute}
+	_ = growing.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		_, err := e.reconcile(ctx)
+		if err != nil && ctx.Err() == nil {
+			e.cfg.Log.Warn("services keep this laptop's addresses for the moment, trying again", "err", err)
 		}
-		w.cfg.Log.Warn("services keep this laptop's addresses for the moment, trying again", "err", err)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(wait):
-		}
-	}
+		return err == nil, nil
+	})
+	return nil // it ends with ctx, or with success
 }
 
-func (w *worker) reconcile(ctx context.Context) (ctrl.Result, error) {
-	addresses, err := w.addresses()
+func (e *Exposure) reconcile(ctx context.Context) (ctrl.Result, error) {
+	addresses, err := e.addresses()
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	var services corev1.ServiceList
-	if err := w.fresh.List(ctx, &services); err != nil {
+	if err := e.fresh.List(ctx, &services); err != nil {
 		return ctrl.Result{}, fmt.Errorf("see which services to expose: %w", err)
 	}
 	var namespaces corev1.NamespaceList
-	if err := w.fresh.List(ctx, &namespaces, client.HasLabels{v1alpha1.LabelConsumer}); err != nil {
+	if err := e.fresh.List(ctx, &namespaces, client.HasLabels{v1alpha1.LabelConsumer}); err != nil {
 		return ctrl.Result{}, fmt.Errorf("see which namespaces are others': %w", err)
 	}
 	guests := map[string]bool{}
@@ -135,40 +125,35 @@ func (w *worker) reconcile(ctx context.Context) (ctrl.Result, error) {
 		guests[n.Name] = true
 	}
 	busy := func(p port) bool {
-		for _, a := range addresses {
-			if w.listens(a, p) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(addresses, func(a netip.Addr) bool { return listens(a, p) })
 	}
 	var result ctrl.Result
 	refused := map[types.UID]string{}
 	for _, s := range plan(services.Items, addresses, func(namespace string) bool { return guests[namespace] }, busy) {
 		if s.write {
-			if err := w.write(ctx, s); err != nil {
+			if err := e.write(ctx, s); err != nil {
 				return result, err
 			}
 		}
 		if s.refused != "" {
 			refused[s.service.UID], result.RequeueAfter = s.refused, again
-			if w.told[s.service.UID] != s.refused {
-				w.recorder.Eventf(s.service, nil, corev1.EventTypeWarning, "NotExposed", "Expose", "%s", s.refused)
+			if e.told[s.service.UID] != s.refused {
+				e.recorder.Eventf(s.service, nil, corev1.EventTypeWarning, "NotExposed", "Expose", "%s", s.refused)
 			}
 		}
 	}
-	w.told = refused
+	e.told = refused
 	return result, nil
 }
 
-func (w *worker) addresses() ([]netip.Addr, error) {
-	if !w.cfg.On {
+func (e *Exposure) addresses() ([]netip.Addr, error) {
+	if !e.cfg.On {
 		return nil, nil
 	}
-	return w.cfg.Addresses()
+	return e.cfg.Addresses()
 }
 
-func (w *worker) write(ctx context.Context, s step) error {
+func (e *Exposure) write(ctx context.Context, s step) error {
 	var to []corev1.LoadBalancerIngress
 	for _, ip := range s.ingress {
 		to = append(to, corev1.LoadBalancerIngress{IP: ip})
@@ -182,14 +167,14 @@ func (w *worker) write(ctx context.Context, s step) error {
 	}
 	target := &corev1.Service{}
 	target.Namespace, target.Name = s.service.Namespace, s.service.Name
-	err = w.client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, body), client.FieldOwner(owner))
+	err = e.client.Status().Patch(ctx, target, client.RawPatch(types.MergePatchType, body), client.FieldOwner(owner))
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("expose service %s/%s: %w", s.service.Namespace, s.service.Name, err)
 	}
-	w.cfg.Log.Info("service exposed", "namespace", s.service.Namespace, "service", s.service.Name, "addresses", s.ingress)
+	e.cfg.Log.Info("service exposed", "namespace", s.service.Namespace, "service", s.service.Name, "addresses", s.ingress)
 	return nil
 }
 

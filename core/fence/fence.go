@@ -4,24 +4,30 @@ package fence
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"reflect"
 	"sync"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
+
+	"kith.dev/core/hostnet"
 )
 
 // Fence keeps the table. Its methods may be called from anywhere.
 type Fence struct {
-	cfg    Config
-	kernel kernel
-	look   func() (surroundings, error)
+	cfg      Config
+	kernel   kernel
+	readHost func() (hostState, error)
 
 	allowed allowance
 
 	mu      sync.Mutex
 	told    bool // Set was called: without, a table of the process before is better than ours
 	rel     Relations
-	host    surroundings
+	host    hostState
 	written *plan    // by this process; nil when what is in the kernel is somebody else's
 	size    uint32   // of the tables, as the kernel counts
 	limits  *buckets // of the table of limits, as this process wrote it
@@ -35,8 +41,8 @@ func New(cfg Config) (*Fence, error) {
 	}
 	return &Fence{
 		cfg: cfg, allowed: allowed,
-		kernel: kernel{open: func() (*nftables.Conn, error) { return nftables.New() }},
-		look:   func() (surroundings, error) { return lookAround(&netlink.Handle{}, cfg.Group) },
+		kernel:   kernel{open: func() (*nftables.Conn, error) { return nftables.New() }},
+		readHost: func() (hostState, error) { return readHost(&netlink.Handle{}, cfg.Group) },
 	}, nil
 }
 
@@ -57,7 +63,7 @@ func (f *Fence) Set(rel Relations) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.rel, f.told = rel, true
-	host, err := f.look()
+	host, err := f.readHost()
 	if err != nil {
 		return err
 	}
@@ -83,7 +89,7 @@ func (f *Fence) refresh() error {
 func (f *Fence) compare() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	host, err := f.look()
+	host, err := f.readHost()
 	if err != nil {
 		return err
 	}
@@ -99,7 +105,7 @@ func (f *Fence) compare() error {
 		f.cfg.Log.Warn("the fence around guests was taken away, putting it up again")
 		f.written = nil
 	}
-	current := f.written != nil && host.equal(f.host) && (f.limits != nil || f.limited != nil)
+	current := f.written != nil && reflect.DeepEqual(host, f.host) && (f.limits != nil || f.limited != nil)
 	if !lost && (current || !f.told) {
 		return nil
 	}
@@ -153,4 +159,52 @@ func (f *Fence) write(is plan) error {
 	}
 	f.written, f.size = &is, size
 	return nil
+}
+
+const (
+	// settle is the shortest time between two looks, so that a burst of events costs two.
+	settle = 20 * time.Millisecond
+	// again is when to look again after a look that failed.
+	again = time.Second
+)
+
+// watch has look called now, and after every change of links, routes and nftables, until ctx ends.
+func watch(ctx context.Context, kernel *hostnet.Changes, look func() error) error {
+	around, stop, err := kernel.Listen(hostnet.Links | hostnet.Routes)
+	if err != nil {
+		return fmt.Errorf("fence: %w", err)
+	}
+	defer stop()
+	tables, forget, err := hostnet.Tables(func([]byte) bool { return true })
+	if err != nil {
+		return fmt.Errorf("fence: %w", err)
+	}
+	defer forget()
+	for {
+		var retry <-chan time.Time
+		if err := look(); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			retry = time.After(again)
+		}
+		select {
+		case <-time.After(settle):
+		case <-ctx.Done():
+			return nil
+		}
+		select {
+		case _, ok := <-around:
+			if !ok {
+				return errors.New("fence: the kernel tells of links and routes no more")
+			}
+		case _, ok := <-tables:
+			if !ok {
+				return errors.New("fence: the kernel tells of nftables no more")
+			}
+		case <-retry:
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }

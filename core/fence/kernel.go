@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/expr"
 )
 
 // Table is the name of both nftables tables: the fence for IPv4, and one that drops guests' IPv6.
@@ -123,14 +122,11 @@ func (ch chain) of(t *nftables.Table) *nftables.Chain {
 }
 
 func (s set) of(t *nftables.Table) *nftables.Set {
-	return &nftables.Set{Table: t, Name: s.name, KeyType: s.key, Interval: s.ranges, IsMap: s.verdicts, DataType: s.data()}
-}
-
-func (s set) data() nftables.SetDatatype {
+	out := &nftables.Set{Table: t, Name: s.name, KeyType: s.key, Interval: s.ranges, IsMap: s.verdicts}
 	if s.verdicts {
-		return nftables.TypeVerdict
+		out.DataType = nftables.TypeVerdict
 	}
-	return nftables.SetDatatype{}
+	return out
 }
 
 // alike tells whether two plans differ in the elements of address sets only. Those of ranges change together with
@@ -155,7 +151,7 @@ func difference(was, is []nftables.SetElement) (gone, fresh []nftables.SetElemen
 	}
 	for _, e := range is {
 		old, there := before[string(e.Key)]
-		if there && sameVerdict(old.VerdictData, e.VerdictData) {
+		if there && reflect.DeepEqual(old.VerdictData, e.VerdictData) {
 			delete(before, string(e.Key))
 			continue
 		}
@@ -163,8 +159,4 @@ func difference(was, is []nftables.SetElement) (gone, fresh []nftables.SetElemen
 	}
 	gone = slices.SortedFunc(maps.Values(before), func(a, b nftables.SetElement) int { return bytes.Compare(a.Key, b.Key) })
 	return gone, fresh
-}
-
-func sameVerdict(a, b *expr.Verdict) bool {
-	return a == b || a != nil && b != nil && *a == *b
 }

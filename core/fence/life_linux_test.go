@@ -145,7 +145,7 @@ func TestGuestsWithoutLinksOfTheirOwnAreKnownByAddress(t *testing.T) {
 	w.must(err)
 	h := w.net("host")
 	f.kernel.open = func() (*nftables.Conn, error) { return nftables.New(nftables.WithNetNSFd(int(w.place["host"]))) }
-	f.look = func() (surroundings, error) { return lookAround(h, 0) }
+	f.readHost = func() (hostState, error) { return readHost(h, 0) }
 	w.must(f.Set(Relations{Tenants: []Tenant{{Consumer: "alice", Internet: true, Home: ranges("10.76.0.0/16"),
 		Guests: []Guest{{UID: "u", Addresses: addrs(web1, nodeIP)}}}}}))
 	w.expect("web1", aliceHome, open)

@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 )
 
@@ -167,7 +166,5 @@ func beyond(rate, burst uint32) []expr.Any {
 // is new for as long as it lasts.
 func unconfirmed() []expr.Any {
 	const confirmed = 1 << 3 // IPS_CONFIRMED
-	return rule(tracked(expr.CtKeySTATE, expr.CtStateBitNEW), load(&expr.Ct{Key: expr.CtKeySTATUS, Register: 1},
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(confirmed), Xor: make([]byte, 4)},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: make([]byte, 4)}))
+	return rule(tracked(expr.CtKeySTATE, expr.CtStateBitNEW), trackedAs(expr.CtKeySTATUS, confirmed, expr.CmpOpEq))
 }

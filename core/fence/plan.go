@@ -15,15 +15,11 @@ import (
 	"kith.dev/core/netplan"
 )
 
-// surroundings are what the fence follows of the host.
-type surroundings struct {
+// hostState is what the fence follows of the host.
+type hostState struct {
 	links   map[string][]netip.Addr // addresses by the UID of the guest at the other end of a marked link
 	routers []netip.Addr            // the next hops of default routes
 	uplinks []string                // devices of default routes without a next hop, such as a VPN's
-}
-
-func (s surroundings) equal(t surroundings) bool {
-	return maps.EqualFunc(s.links, t.links, slices.Equal[[]netip.Addr]) && slices.Equal(s.routers, t.routers) && slices.Equal(s.uplinks, t.uplinks)
 }
 
 // A plan is a whole table as a value.
@@ -72,7 +68,7 @@ var private = []netip.Prefix{
 }
 
 // planOf makes the table from all that is known.
-func planOf(cfg Config, rel Relations, host surroundings) plan {
+func planOf(cfg Config, rel Relations, host hostState) plan {
 	tenants := slices.Clone(rel.Tenants)
 	slices.SortFunc(tenants, func(a, b Tenant) int { return bytes.Compare([]byte(a.Consumer), []byte(b.Consumer)) })
 	owner := map[netip.Addr]string{}
@@ -137,7 +133,7 @@ func homeSet(peer string) string { return "home-" + peer }
 
 // addresses of a guest. With marked links they come from the kernel; what a status says may lag, and names the
 // node's own address for a pod of the host's network.
-func (c Config) addresses(g Guest, host surroundings) (list []netip.Addr) {
+func (c Config) addresses(g Guest, host hostState) (list []netip.Addr) {
 	all := g.Addresses
 	if c.Group != 0 {
 		all = host.links[g.UID]

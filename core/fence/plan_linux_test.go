@@ -72,7 +72,7 @@ func TestWhoseAddressItIs(t *testing.T) {
 	} {
 		cfg := testConfig
 		cfg.Group = tt.group
-		p := planOf(cfg, Relations{Tenants: tenants}, surroundings{links: tt.links})
+		p := planOf(cfg, Relations{Tenants: tenants}, hostState{links: tt.links})
 		if got := show(p.set(guestsSet)); !slices.Equal(got, tt.guests) {
 			t.Errorf("%s: guests %v, want %v", tt.name, got, tt.guests)
 		}
@@ -104,7 +104,7 @@ func TestPlanIsTheSameForTheSameWorld(t *testing.T) {
 	rel := twoTenants()
 	back := Relations{Tenants: slices.Clone(rel.Tenants), Providers: rel.Providers}
 	slices.Reverse(back.Tenants)
-	host := surroundings{links: map[string][]netip.Addr{"uid-web1": addrs(web1), "uid-dora": addrs(dora)}, routers: addrs("10.1.1.2", "10.1.1.1")}
+	host := hostState{links: map[string][]netip.Addr{"uid-web1": addrs(web1), "uid-dora": addrs(dora)}, routers: addrs("10.1.1.2", "10.1.1.1")}
 	if !reflect.DeepEqual(planOf(testConfig, rel, host), planOf(testConfig, back, host)) {
 		t.Error("the order of what is told matters")
 	}
@@ -149,9 +149,12 @@ func TestWhatLiesBehindADefaultRoute(t *testing.T) {
 			{LinkIndex: 5, Dst: to("10.42.255.131/32"), Type: unix.RTN_UNICAST}, // not marked
 		}, nil, nil, map[string][]netip.Addr{"uid-1": addrs("10.42.255.130")}},
 	} {
-		got := surroundingsOf(guestnet.Group, links, tt.routes)
-		want := surroundings{links: tt.links, routers: tt.routers, uplinks: tt.uplinks}
-		if !got.equal(want) {
+		got := hostStateOf(guestnet.Group, links, tt.routes)
+		want := hostState{links: tt.links, routers: tt.routers, uplinks: tt.uplinks}
+		if want.links == nil {
+			want.links = map[string][]netip.Addr{}
+		}
+		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, want)
 		}
 	}

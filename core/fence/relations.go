@@ -67,7 +67,8 @@ func (o objects) relations() Relations {
 func (o objects) abroad(p v1alpha1.Peer) (list []netip.Addr) {
 	ranges := p.Status.Network.Aliases()
 	for _, pod := range o.pods {
-		if pod.Spec.NodeName != v1alpha1.VirtualNodePrefix+p.Name || pod.Labels[v1alpha1.LabelConsumer] != "" || v1alpha1.Ended(pod.Status.Phase) || pod.Spec.HostNetwork {
+		if pod.Spec.NodeName != v1alpha1.VirtualNodePrefix+p.Name || pod.Labels[v1alpha1.LabelConsumer] != "" ||
+			v1alpha1.Ended(pod.Status.Phase) || pod.Spec.HostNetwork {
 			continue
 		}
 		for _, ip := range pod.Status.PodIPs {

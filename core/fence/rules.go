@@ -26,7 +26,9 @@ func (c Config) chains(tenants []Tenant, homes []home) []chain {
 		{name: "to-guest", rules: c.toGuest()},
 		{name: "errors-of-guests", rules: errorsOfGuests(tenants)},
 		{name: "errors-of-peers", rules: errorsOfPeers(homes)},
-		{name: "output", hook: nftables.ChainHookOutput, priority: *nftables.ChainPriorityFilter, rules: [][]expr.Any{rule(to(c.Tunnel), goTo("host-to-tunnel"))}},
+		{name: "output", hook: nftables.ChainHookOutput, priority: *nftables.ChainPriorityFilter, rules: [][]expr.Any{
+			rule(to(c.Tunnel), goTo("host-to-tunnel")),
+		}},
 		{name: "host-to-tunnel", rules: hostToTunnel()},
 	}
 	if c.Group != 0 {

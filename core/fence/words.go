@@ -106,10 +106,13 @@ func echoRequest() []expr.Any {
 }
 
 // ct state STATE, ct status STATUS
-func tracked(key expr.CtKey, bits uint32) []expr.Any {
+func tracked(key expr.CtKey, bits uint32) []expr.Any { return trackedAs(key, bits, expr.CmpOpNeq) }
+
+// trackedAs is tracked with another comparison of the bits with 0.
+func trackedAs(key expr.CtKey, bits uint32, to0 expr.CmpOp) []expr.Any {
 	return load(&expr.Ct{Key: key, Register: 1},
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(bits), Xor: make([]byte, 4)},
-		&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)})
+		&expr.Cmp{Op: to0, Register: 1, Data: make([]byte, 4)})
 }
 
 const (

@@ -333,7 +333,7 @@ func (w *world) raise() {
 	w.must(err)
 	h, host := w.net("host"), int(w.place["host"])
 	f.kernel.open = func() (*nftables.Conn, error) { return nftables.New(nftables.WithNetNSFd(host)) }
-	f.look = func() (surroundings, error) { return lookAround(h, cfg.Group) }
+	f.readHost = func() (hostState, error) { return readHost(h, cfg.Group) }
 	w.fence = f
 }
 

@@ -15,13 +15,13 @@ type bind struct {
 	conn.Bind
 	tooBig            chan<- struct{}
 	shook             func() // a handshake was answered from here, or something came
-	crossing          crossing
-	outbound, inbound *pipe
+	handshakes        simultaneous
+	outbound, inbound *inFlight
 }
 
-func newBind(tooBig chan<- struct{}, shook func(), outbound, inbound *pipe) *bind {
+func newBind(tooBig chan<- struct{}, shook func(), outbound, inbound *inFlight) *bind {
 	return &bind{
-		Bind: conn.NewStdNetBind(), tooBig: tooBig, shook: shook, crossing: crossing{sent: map[string]initiation{}},
+		Bind: conn.NewStdNetBind(), tooBig: tooBig, shook: shook, handshakes: simultaneous{sent: map[string]initiation{}},
 		outbound: outbound, inbound: inbound,
 	}
 }
@@ -32,7 +32,7 @@ func newBind(tooBig chan<- struct{}, shook func(), outbound, inbound *pipe) *bin
 // already left arrive twice; WireGuard's replay window drops the second.
 func (b *bind) Send(bufs [][]byte, to conn.Endpoint) error {
 	if len(bufs) == 1 {
-		b.crossing.leaving(bufs[0], to)
+		b.handshakes.leaving(bufs[0], to)
 		b.note(bufs[0])
 	}
 	b.outbound.begin()
@@ -77,7 +77,7 @@ func (b *bind) receive(receive conn.ReceiveFunc) conn.ReceiveFunc {
 		for k := range n {
 			b.shook()
 			message := bufs[k][:sizes[k]]
-			if sizes[k] > 0 && b.crossing.loses(message, from[k]) {
+			if sizes[k] > 0 && b.handshakes.loses(message, from[k]) {
 				sizes[k] = 0
 			}
 			var p *byte

@@ -23,7 +23,7 @@ func (g *Gateway) listen(now time.Time) {
 	stats := g.live.stats()
 	var ask []Peer
 	for _, r := range g.peers {
-		if r.life.look(stats[r.PublicKey].Received, now) {
+		if r.life.observe(stats[r.PublicKey].Received, now) {
 			ask = append(ask, r.Peer)
 		}
 	}

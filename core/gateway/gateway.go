@@ -44,13 +44,15 @@ type Gateway struct {
 	cfg   Config
 	table atomic.Pointer[datapath.Table]
 	drops datapath.Drops
-	shook shook
+	allUp atomic.Bool // no handshake brings another tunnel up
+	soon  atomic.Bool // looks whether one came up are on their way
 
-	mu     sync.Mutex // guards what follows; the data path needs only table, drops and shook
+	mu     sync.Mutex // guards what follows; the data path needs only what is above
 	peers  map[string]*route
+	gone   bool // a peer was removed whose tunnel was up, and nobody was told yet
 	around datapath.Host
-	lapped []string // IDs of the peers that Config.Overlaps is about, sorted
-	live   *engine  // nil when the device is down
+	lapped []string   // IDs of the peers that Config.Overlaps is about, sorted
+	live   *wireguard // nil when the device is down
 }
 
 // route pairs a peer with the MTU towards it, whether its tunnel was up when it was looked at last, and what was heard of it.
@@ -58,7 +60,7 @@ type route struct {
 	Peer
 	mtu  int
 	up   *atomic.Bool
-	life life
+	life liveness
 }
 
 // New checks the configuration; nothing is touched before Run.
@@ -128,9 +130,11 @@ func (g *Gateway) SetPeer(p Peer) error {
 func (g *Gateway) RemovePeer(id string) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if _, ok := g.peers[id]; !ok {
+	r, ok := g.peers[id]
+	if !ok {
 		return nil
 	}
+	g.gone = g.gone || r.up.Load()
 	delete(g.peers, id)
 	g.rebuild()
 	if g.live == nil {
@@ -184,37 +188,37 @@ func (g *Gateway) rebuild() {
 		all = append(all, datapath.Peer{Pair: r.Pair, MTU: r.mtu, Up: r.up})
 	}
 	g.table.Store(datapath.New(g.around, all))
-	g.shook.allUp.Store(false) // until they are looked at again
+	g.allUp.Store(false) // until they are looked at again
 }
 
 // Run brings the device up and keeps it so until ctx ends, which is no error. It may be called again after it
 // returned. When it ends, the device and its routes are gone; nothing else stays behind.
 func (g *Gateway) Run(ctx context.Context) error {
-	e, err := g.open(ctx)
+	w, err := g.open(ctx)
 	if err != nil {
 		return fmt.Errorf("gateway: %w", err)
 	}
 	defer g.tell()
-	defer g.close(e)
-	return g.watch(ctx, e)
+	defer g.close(w)
+	return g.watch(ctx, w)
 }
 
-func (g *Gateway) open(ctx context.Context) (*engine, error) {
-	e, err := newEngine(ctx, g.cfg, &tap{table: &g.table, drops: &g.drops}, g.handshake)
+func (g *Gateway) open(ctx context.Context) (*wireguard, error) {
+	w, err := newWireGuard(ctx, g.cfg, &tap{table: &g.table, drops: &g.drops}, g.handshake)
 	if err != nil {
 		return nil, err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.live != nil {
-		e.close()
+		w.close()
 		return nil, errors.New("is already running")
 	}
-	g.live = e
+	g.live = w
 	for _, r := range g.peers {
-		if err := e.setPeer(r.Peer); err != nil {
+		if err := w.setPeer(r.Peer); err != nil {
 			g.live = nil
-			e.close()
+			w.close()
 			return nil, fmt.Errorf("peer %s: %w", r.ID, err)
 		}
 	}
@@ -224,14 +228,14 @@ func (g *Gateway) open(ctx context.Context) (*engine, error) {
 	for _, r := range g.peers {
 		g.greet(r.Peer)
 	}
-	return e, nil
+	return w, nil
 }
 
-func (g *Gateway) close(e *engine) {
+func (g *Gateway) close(w *wireguard) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.live = nil
-	e.close()
+	w.close()
 }
 
 // resync is how often the state of the host is compared with what is wanted, for events that were missed.

@@ -13,19 +13,19 @@ import (
 // made and pods run abroad, but Run says that there is no tunnel.
 var errNoTunnel = errors.New("tunnels to peers need Linux, this is " + runtime.GOOS + ": pods run abroad, but pods here and there do not reach each other")
 
-// engine is what carries packets: there is none.
-type engine struct{}
+// wireguard is what carries packets: there is none.
+type wireguard struct{}
 
-func newEngine(context.Context, Config, *tap, func()) (*engine, error) { return nil, errNoTunnel }
+func newWireGuard(context.Context, Config, *tap, func()) (*wireguard, error) { return nil, errNoTunnel }
 
-func (*engine) close()               {}
-func (*engine) setPeer(Peer) error   { return errNoTunnel }
-func (*engine) removePeer(string)    {}
-func (*engine) stats() map[Key]Stats { return nil }
+func (*wireguard) close()               {}
+func (*wireguard) setPeer(Peer) error   { return errNoTunnel }
+func (*wireguard) removePeer(string)    {}
+func (*wireguard) stats() map[Key]Stats { return nil }
 
-func (*Gateway) syncLocked() error                    { return errNoTunnel }
-func (*Gateway) greet(Peer)                           {}
-func (*Gateway) watch(context.Context, *engine) error { return errNoTunnel }
+func (*Gateway) syncLocked() error                       { return errNoTunnel }
+func (*Gateway) greet(Peer)                              {}
+func (*Gateway) watch(context.Context, *wireguard) error { return errNoTunnel }
 
 // RTT measures the round trip through the tunnel: there is none.
 func (*Gateway) RTT(context.Context, string) (time.Duration, error) { return 0, errNoTunnel }

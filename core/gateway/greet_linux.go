@@ -12,21 +12,21 @@ import (
 // session is current, that begins a handshake. Callers hold mu.
 //
 // Both sides of a new peering come here at about the same time, and handshakes that cross spoil each other (see
-// crossing too). So the side with the higher key lets the other go first. Beginnings that are lost, because the
+// simultaneous). So the side with the higher key lets the other go first. Beginnings that are lost, because the
 // peer does not know us yet, are repeated soon; WireGuard's own next try is five seconds away.
 func (g *Gateway) greet(p Peer) {
-	e, r := g.live, g.peers[p.ID]
+	w, r := g.live, g.peers[p.ID]
 	tries := []time.Duration{0, 300 * time.Millisecond, 1200 * time.Millisecond}
-	if own := g.PublicKey(); e.fresh(r.PublicKey) {
+	if own := g.PublicKey(); w.fresh(r.PublicKey) {
 		tries = inSession
 	} else if r.Endpoint.IsValid() && bytes.Compare(own[:], p.PublicKey[:]) > 0 {
 		tries = []time.Duration{100 * time.Millisecond, 600 * time.Millisecond, 2400 * time.Millisecond}
 	}
 	for _, after := range tries {
 		if after == 0 {
-			e.hello(r.Peer)
+			w.hello(r.Peer)
 		} else {
-			time.AfterFunc(after, func() { g.insist(e, r) })
+			time.AfterFunc(after, func() { g.insist(w, r) })
 		}
 	}
 }
@@ -36,28 +36,28 @@ func (g *Gateway) greet(p Peer) {
 var inSession = []time.Duration{0, 100 * time.Millisecond, 300 * time.Millisecond, 700 * time.Millisecond, 1500 * time.Millisecond}
 
 // insist greets again, and begins a handshake anew if there was none yet. A peer that was set again since has its own timers.
-func (g *Gateway) insist(e *engine, r *route) {
+func (g *Gateway) insist(w *wireguard, r *route) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.live != e || g.peers[r.ID] != r {
+	if g.live != w || g.peers[r.ID] != r {
 		return
 	}
-	if w := e.dev.LookupPeer(device.NoisePublicKey(r.PublicKey)); w != nil && !e.fresh(r.PublicKey) {
-		w.ExpireCurrentKeypairs() // also lifts the five seconds between two tries
+	if peer := w.dev.LookupPeer(device.NoisePublicKey(r.PublicKey)); peer != nil && !w.fresh(r.PublicKey) {
+		peer.ExpireCurrentKeypairs() // also lifts the five seconds between two tries
 	}
-	e.hello(r.Peer)
+	w.hello(r.Peer)
 }
 
 // hello sends an empty packet, and keeps doing so.
-func (e *engine) hello(p Peer) {
-	if !e.kept[p.PublicKey] {
-		err := e.dev.IpcSet(fmt.Sprintf("public_key=%s\nupdate_only=true\npersistent_keepalive_interval=%d\n", p.PublicKey.hex(), int(keepalive/time.Second)))
-		e.kept[p.PublicKey] = err == nil
+func (w *wireguard) hello(p Peer) {
+	if !w.kept[p.PublicKey] {
+		err := w.dev.IpcSet(fmt.Sprintf("public_key=%s\nupdate_only=true\npersistent_keepalive_interval=%d\n", p.PublicKey.hex(), int(keepalive/time.Second)))
+		w.kept[p.PublicKey] = err == nil
 	}
-	if w := e.dev.LookupPeer(device.NoisePublicKey(p.PublicKey)); w != nil {
-		w.SendKeepalive()
+	if peer := w.dev.LookupPeer(device.NoisePublicKey(p.PublicKey)); peer != nil {
+		peer.SendKeepalive()
 	}
 }
 
 // fresh tells whether there was a handshake that may still be in use.
-func (e *engine) fresh(k Key) bool { return time.Since(e.stats()[k].LastHandshake) < staleAfter }
+func (w *wireguard) fresh(k Key) bool { return time.Since(w.stats()[k].LastHandshake) < staleAfter }

@@ -41,14 +41,14 @@ func (g *Gateway) reachedAt(learned map[Key]netip.AddrPort) (list []netip.Addr) 
 
 // tellOverlaps calls Config.Overlaps when there are others than at the last call, and while there are any as often as the
 // host is looked at anyway: whoever is told may not be able to do something about it yet.
-func (g *Gateway) tellOverlaps(w *watcher) {
+func (g *Gateway) tellOverlaps(seen *watcher) {
 	g.mu.Lock()
 	ids := g.lapped
 	g.mu.Unlock()
-	if slices.Equal(ids, w.lapped) && (len(ids) == 0 || time.Since(w.lappedAt) < resync) {
+	if slices.Equal(ids, seen.lapped) && (len(ids) == 0 || time.Since(seen.lappedAt) < resync) {
 		return
 	}
-	w.lapped, w.lappedAt = ids, time.Now()
+	seen.lapped, seen.lappedAt = ids, time.Now()
 	if len(ids) > 0 {
 		g.cfg.Log.Info("addresses under which peers are seen here are in use on this network, others are chosen", "peers", len(ids))
 		g.cfg.Overlaps(ids)

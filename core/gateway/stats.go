@@ -12,7 +12,7 @@ const staleAfter = 180 * time.Second
 
 // Stats is what is known of the tunnel to one peer.
 type Stats struct {
-	Up             bool           // there was a handshake in the last three minutes, and the peer answers (see life)
+	Up             bool           // there was a handshake in the last three minutes, and the peer answers (see liveness)
 	LastHandshake  time.Time      // zero: never since the gateway started
 	Heard          time.Time      // when something came for the last time, to within 15 s; zero: never
 	Received, Sent uint64         // bytes of tunnel traffic, with its overhead

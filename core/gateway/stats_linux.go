@@ -6,33 +6,22 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"kith.dev/core/hostnet"
 )
 
-func (e *engine) stats() map[Key]Stats {
-	text, err := e.dev.IpcGet()
+func (w *wireguard) stats() map[Key]Stats {
+	text, err := w.dev.IpcGet()
 	if err != nil {
 		return nil
 	}
 	return parseStats(text)
 }
 
-func (e *engine) endpoints() map[Key]netip.AddrPort {
+func (w *wireguard) endpoints() map[Key]netip.AddrPort {
 	out := map[Key]netip.AddrPort{}
-	for k, s := range e.stats() {
+	for k, s := range w.stats() {
 		if s.Endpoint.IsValid() {
 			out[k] = s.Endpoint
 		}
-	}
-	return out
-}
-
-// paths describes how each peer's endpoint is reached now.
-func (e *engine) paths() map[Key]string {
-	out := map[Key]string{}
-	for k, ep := range e.endpoints() {
-		out[k] = hostnet.Way(ep.Addr())
 	}
 	return out
 }

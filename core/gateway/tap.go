@@ -18,7 +18,7 @@ type tap struct {
 	tun.Device
 	table             *atomic.Pointer[datapath.Table]
 	drops             *datapath.Drops
-	outbound, inbound *pipe
+	outbound, inbound *inFlight
 }
 
 // MTU of what WireGuard carries: that of the device, and the header in front of each packet.

@@ -26,7 +26,7 @@ const settle = 50 * time.Millisecond
 const retry = 250 * time.Millisecond
 
 // watch keeps the host's state what it should be, until ctx ends or the device is taken away.
-func (g *Gateway) watch(ctx context.Context, e *engine) error {
+func (g *Gateway) watch(ctx context.Context, w *wireguard) error {
 	events, stop, err := g.cfg.Kernel.Listen(hostnet.All) // ours are among them; looking again after those finds nothing to do
 	if err != nil {
 		return fmt.Errorf("gateway: %w", err)
@@ -34,17 +34,17 @@ func (g *Gateway) watch(ctx context.Context, e *engine) error {
 	defer stop()
 	tick := time.NewTicker(resync)
 	defer tick.Stop()
-	w, pause := watcher{last: time.Now()}, retry
+	seen, pause := watcher{last: time.Now()}, retry
 	for {
 		var again <-chan time.Time
-		if g.refresh(e, &w) {
+		if g.refresh(w, &seen) {
 			pause = retry
 		} else {
 			again, pause = time.After(pause), min(2*pause, resync)
 		}
 		g.listen(time.Now())
 		g.tell()
-		g.tellOverlaps(&w)
+		g.tellOverlaps(&seen)
 		select {
 		case <-ctx.Done():
 		case <-time.After(settle):
@@ -52,13 +52,13 @@ func (g *Gateway) watch(ctx context.Context, e *engine) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-e.dev.Wait():
+		case <-w.dev.Wait():
 			return errors.New("gateway: the tunnel device was closed or removed")
 		case _, ok := <-events:
 			if !ok {
 				events = nil // the looks that are taken anyway go on
 			}
-		case <-e.tooBig:
+		case <-w.tooBig:
 		case <-again:
 		case <-tick.C:
 		}
@@ -77,7 +77,7 @@ type watcher struct {
 
 // refresh compares the host with what is wanted. Nothing happens when nothing changed. False: not all of it could be
 // done, for example because the kernel broke a list off when something changed under it.
-func (g *Gateway) refresh(e *engine, w *watcher) (complete bool) {
+func (g *Gateway) refresh(w *wireguard, seen *watcher) (complete bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	complete = true
@@ -89,25 +89,25 @@ func (g *Gateway) refresh(e *engine, w *watcher) (complete bool) {
 		g.cfg.Log.Log(context.Background(), level, "routes are not complete, trying again", "err", err)
 		complete = false
 	}
-	woke := w.slept(time.Now())
-	paths := e.paths()
-	moved := w.stale
-	for k, path := range paths {
-		if was, ok := w.paths[k]; ok && was != path {
+	woke := seen.slept(time.Now())
+	paths, moved := map[Key]string{}, seen.stale
+	for k, endpoint := range w.endpoints() {
+		paths[k] = hostnet.Way(endpoint.Addr())
+		if was, ok := seen.paths[k]; ok && was != paths[k] {
 			moved = true
 		}
 	}
-	w.paths, w.stale = paths, false
+	seen.paths, seen.stale = paths, false
 	if moved || woke {
 		g.cfg.Log.Debug("the way to the peers changed", "moved", moved, "woke", woke)
-		if err := e.rebind(); err != nil {
+		if err := w.rebind(); err != nil {
 			g.cfg.Log.Warn("UDP socket not opened again, trying later", "err", err)
-			w.stale, complete = true, false
+			seen.stale, complete = true, false
 		}
-		for _, p := range e.peers {
+		for _, p := range w.peers {
 			if woke {
 				// The peers gave these keys up while we slept, and our own clock for them stood still.
-				if d := e.dev.LookupPeer(device.NoisePublicKey(p.PublicKey)); d != nil {
+				if d := w.dev.LookupPeer(device.NoisePublicKey(p.PublicKey)); d != nil {
 					d.ExpireCurrentKeypairs()
 				}
 			}
@@ -118,9 +118,9 @@ func (g *Gateway) refresh(e *engine, w *watcher) (complete bool) {
 }
 
 // slept tells whether the machine was suspended since the last look: the wall clock ran, the monotonic one did not.
-func (w *watcher) slept(now time.Time) bool {
-	wall, mono := now.Round(0).Sub(w.last.Round(0)), now.Sub(w.last)
-	w.last = now
+func (seen *watcher) slept(now time.Time) bool {
+	wall, mono := now.Round(0).Sub(seen.last.Round(0)), now.Sub(seen.last)
+	seen.last = now
 	return wall-mono > 10*time.Second
 }
 
@@ -128,11 +128,11 @@ func (w *watcher) slept(now time.Time) bool {
 func (g *Gateway) syncLocked() error { return hostnet.Whole(g.syncOnce) }
 
 func (g *Gateway) syncOnce() error {
-	e := g.live
-	if e == nil {
+	w := g.live
+	if w == nil {
 		return nil
 	}
-	endpoints := e.endpoints()
+	endpoints := w.endpoints()
 	changed := false
 	for _, r := range g.peers {
 		ep := endpoints[r.PublicKey]
@@ -148,7 +148,7 @@ func (g *Gateway) syncOnce() error {
 			r.mtu, changed = mtu, true
 		}
 	}
-	host, lan, err := hostnet.Own(e.node.Index)
+	host, lan, err := hostnet.Own(w.node.Index)
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (g *Gateway) syncOnce() error {
 		return err
 	}
 	g.lapped = g.overlapping(inUse)
-	return e.node.Sync(g.wantedRoutes(endpoints, inUse))
+	return w.node.Sync(g.wantedRoutes(endpoints, inUse))
 }
 
 // tunnelMTU is how large a pod's packet may be so that the outer one fits the path.

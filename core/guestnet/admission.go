@@ -9,6 +9,13 @@ import (
 	"kith.dev/core/api/v1alpha1"
 )
 
+// Group of the links (IFLA_GROUP, "kg" in ASCII) that lead to guests. The engine puts a link into it, with the pod's UID as its alias,
+// before the pod's first program runs.
+const Group = 0x6b67
+
+// Runtime is the RuntimeClass whose pods get such a link. The engine makes it, by the same name.
+const Runtime = "kith-guest"
+
 // PolicyName is the name of the MutatingAdmissionPolicy and of its binding.
 const PolicyName = "fence.kith.dev"
 

@@ -7,28 +7,36 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	expiring "k8s.io/apimachinery/pkg/util/cache"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/audit"
 	"kith.dev/core/hosting/door"
 	"kith.dev/core/hosting/grants"
 	"kith.dev/core/hosting/guests"
 	"kith.dev/core/hosting/tenants"
+	queues "kith.dev/core/queue"
 )
 
 // Host is the provider's side of every contract: what is granted, the tenants and their guests. Make it with New. All methods may
 // be called by many at once.
 type Host struct {
 	*grants.Contracts
-	*grants.Book
+	*grants.Allocations
 	*tenants.Tenants
 	*tenants.Homes
 	*guests.Reconciler
-	*door.Keep
+	*door.Counter
 
 	client client.Client
 	views  *views
@@ -44,16 +52,18 @@ func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error
 	if err != nil {
 		return nil, fmt.Errorf("hosting: client for nodes: %w", err)
 	}
-	h := &Host{client: mgr.GetClient(), Contracts: grants.NewContracts(mgr.GetAPIReader(), mgr.GetClient(), log), Book: grants.NewBook(), log: log}
-	h.Keep = &door.Keep{Contracts: h.Contracts, Raw: core.RESTClient()}
-	h.usage = &usage{nodes: core.RESTClient(), now: time.Now, known: map[string]reading{}}
-	h.Tenants = tenants.New(h.client, mgr.GetAPIReader(), h.Contracts, h.Book, audits, log)
+	contracts := grants.NewContracts(mgr.GetAPIReader(), mgr.GetClient(), log)
+	h := &Host{client: mgr.GetClient(), Contracts: contracts, Allocations: grants.NewAllocations(), log: log}
+	h.Counter = &door.Counter{Contracts: h.Contracts, Raw: core.RESTClient()}
+	h.usage = &usage{nodes: core.RESTClient(), answers: expiring.NewExpiring()}
+	h.Tenants = tenants.New(h.client, mgr.GetAPIReader(), h.Contracts, h.Allocations, audits, log)
 	h.Homes = tenants.NewHomes(mgr, h.Contracts, log)
-	if h.Reconciler, err = guests.New(mgr, h.Contracts, h.Book, audits, log); err != nil {
+	if h.Reconciler, err = guests.New(mgr, h.Contracts, h.Allocations, audits, log); err != nil {
 		return nil, err
 	}
 	h.views = newViews(h.Contracts, audits, log)
-	for _, watch := range []func(manager.Manager) error{h.Reconciler.Watch, h.watch, h.Tenants.Watch, h.Homes.Watch, h.watchForViews} {
+	watchUse := func(mgr manager.Manager) error { return h.Contracts.WatchUse(mgr, h.Allocations) }
+	for _, watch := range []func(manager.Manager) error{h.Reconciler.Watch, h.watch, watchUse, h.Tenants.Watch, h.Homes.Watch, h.watchForViews} {
 		if err := watch(mgr); err != nil {
 			return nil, fmt.Errorf("hosting: %w", err)
 		}
@@ -77,27 +87,59 @@ func CacheOptions() cache.Options {
 	}
 }
 
-// reconcileContracts follows contracts, peers, policies and nodes, all of them at once.
-func (h *Host) reconcileContracts(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+// reconcileTerms follows contracts, peers, policies and nodes, all of them at once.
+func (h *Host) reconcileTerms(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	next, err := h.Contracts.Refresh(ctx)
-	if err != nil {
-		return ctrl.Result{}, err
-	}
-	changed := h.Contracts.TakeChanged()
-	for _, id := range changed {
-		h.Book.MarkDirty(id)
-		t := h.Contracts.Of(id)
-		if !t.InForce(time.Now()) {
-			continue
-		}
-		if again := h.Tenants.Reapply(ctx, t); again != nil {
-			h.Contracts.MarkChanged(id)
-			err = again
-		}
-	}
-	h.Reconciler.Wake(h.Book.RefusedUnder(changed))
 	if err != nil || next.IsZero() {
 		return ctrl.Result{}, err
 	}
 	return ctrl.Result{RequeueAfter: max(time.Until(next), time.Millisecond)}, nil
+}
+
+// reconcileContract brings what is here under a contract in step with its terms, which have changed.
+func (h *Host) reconcileContract(ctx context.Context, r ctrl.Request) (result ctrl.Result, err error) {
+	h.Allocations.MarkDirty(r.Name)
+	if t := h.Contracts.Of(r.Name); t.InForce(time.Now()) {
+		err = h.Tenants.Reapply(ctx, t)
+	}
+	h.Reconciler.Wake(h.Allocations.RefusedUnder(r.Name))
+	return result, err
+}
+
+// watch registers what changes the terms.
+func (h *Host) watch(mgr manager.Manager) error {
+	// One key for all: whatever changed, everything is read again.
+	anew := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
+	err := ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-contracts").
+		Watches(&v1alpha1.Contract{}, anew, builder.WithPredicates(guests.Updates(contractChanged))).
+		Watches(&v1alpha1.Peer{}, anew, builder.WithPredicates(guests.Updates(peerChanged))).
+		Watches(&v1alpha1.SharingPolicy{}, anew, builder.WithPredicates(guests.Updates(guests.SpecOrLabels))).
+		Watches(&corev1.Node{}, anew, builder.WithPredicates(own(), guests.Updates(nodeChanged))).
+		WithOptions(controller.Options{NewQueue: queues.New}).
+		Complete(reconcile.Func(h.reconcileTerms))
+	if err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-changes").WatchesRawSource(&h.Contracts.Changed).
+		WithOptions(controller.Options{NewQueue: queues.New}).Complete(reconcile.Func(h.reconcileContract))
+}
+
+// own nodes are those that guests run on.
+func own() predicate.Predicate {
+	return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetLabels()[v1alpha1.LabelPeer] == "" })
+}
+
+// nodeChanged: of nodes, whether guests can have user namespaces there. The engine says it some moments after it has started.
+func nodeChanged(was, is client.Object) bool {
+	return was.GetAnnotations()[v1alpha1.AnnotationUserNamespaces] != is.GetAnnotations()[v1alpha1.AnnotationUserNamespaces]
+}
+
+func contractChanged(was, is client.Object) bool {
+	a, b := was.(*v1alpha1.Contract), is.(*v1alpha1.Contract)
+	return guests.SpecOrLabels(was, is) || a.Status.State != b.Status.State
+}
+
+// peerChanged: of Peers, also the ranges under which they are seen here.
+func peerChanged(was, is client.Object) bool {
+	return guests.SpecOrLabels(was, is) || grants.AliasesOf(was.(*v1alpha1.Peer)) != grants.AliasesOf(is.(*v1alpha1.Peer))
 }

@@ -8,8 +8,8 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
-	"time"
 
+	"k8s.io/apimachinery/pkg/util/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -18,7 +18,7 @@ import (
 )
 
 // counted has what is asked of the API server itself counted.
-func counted(d *desk) (reads *atomic.Int32) {
+func counted(d *provider) (reads *atomic.Int32) {
 	reads = new(atomic.Int32)
 	live := interceptor.NewClient(d.client.(client.WithWatch), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
@@ -32,16 +32,16 @@ func counted(d *desk) (reads *atomic.Int32) {
 	})
 	log := slog.New(slog.DiscardHandler)
 	d.contracts = grants.NewContracts(live, d.client, log)
-	d.tenants = tenants.New(d.client, live, d.contracts, d.book, nil, log)
+	d.tenants = tenants.New(d.client, live, d.contracts, d.allocations, nil, log)
 	return reads
 }
 
 func TestUnknownContractIDsCostNoReads(t *testing.T) {
 	peer, bob := peerOf("bob", 1)
 	other, carol := peerOf("carol", 2)
-	d := newDesk(t, peer, other, contractWith("bob", "contractb"))
+	d := newProvider(t, peer, other, contractWith("bob", "contractb"))
 	reads := counted(d)
-	h := &Host{client: d.client, Contracts: d.contracts, Tenants: d.tenants, log: slog.New(slog.DiscardHandler), usage: &usage{now: time.Now, known: map[string]reading{}}}
+	h := &Host{client: d.client, Contracts: d.contracts, Tenants: d.tenants, log: slog.New(slog.DiscardHandler), usage: &usage{answers: cache.NewExpiring()}}
 	if err := h.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
@@ -19,12 +18,14 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api"
-	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/hosting/door"
+	"kith.dev/core/hosting/guests"
 	"kith.dev/core/remote"
 )
 
@@ -38,42 +39,47 @@ const (
 
 // usage asks the kubelets of this cluster.
 type usage struct {
-	nodes rest.Interface
-	now   func() time.Time
-	once  singleflight.Group
-
-	mu    sync.Mutex
-	known map[string]reading // by node and form, or contract and form
+	nodes   rest.Interface
+	reads   singleflight.Group
+	answers *cache.Expiring // by node and form, or contract and form
 }
-
-type reading struct {
-	body []byte
-	at   time.Time
-}
-
-// guestAt is a guest by its name here, and whose it is at home.
-type guestAt struct{ namespace, pod string }
 
 // GetUsage answers GET /kith/v2/usage?contract=ID&form=metrics/resource|stats/summary with what the guests under the
-// contract use, in the form of their kubelet, namespaces by their names at home, and of nobody else. Errors are
-// problems as peering has them. consumerID is the caller's, proved by its key (identity.ID.String).
+// contract use, in the form of their kubelet, namespaces by their names at home, and of nobody else.
 func (h *Host) GetUsage(w http.ResponseWriter, r *http.Request, consumerID string) {
-	ctx, cancel := context.WithTimeout(r.Context(), usageTimeout)
-	defer cancel()
 	form := r.URL.Query().Get("form")
-	filters := map[string]func([][]byte, map[guestAt]string) ([]byte, error){remote.UsageMetrics: ownMetrics, remote.UsageSummary: ownSummary}
-	if filters[form] == nil {
-		door.Answer(h.log, w, nil, api.Invalid("form", form, remote.UsageMetrics+" or "+remote.UsageSummary))
-		return
-	}
-	t, err := h.Contracts.Held(ctx, r.URL.Query().Get("contract"), consumerID)
+	body, err := h.usageOf(r, form, consumerID)
 	if err != nil {
 		door.Answer(h.log, w, nil, err)
 		return
 	}
+	w.Header().Set("Content-Type", usageForms[form].contentType)
+	_, _ = w.Write(body) // the caller is gone when this fails
+}
+
+// usageForms are the kubelet's, with what picks out of what all kubelets say a consumer's guests, which are
+// given with their namespaces at home.
+var usageForms = map[string]struct {
+	contentType string
+	own         func(bodies [][]byte, homes map[types.NamespacedName]string) ([]byte, error)
+}{
+	remote.UsageMetrics: {string(expfmt.NewFormat(expfmt.TypeTextPlain)), ownMetrics},
+	remote.UsageSummary: {"application/json", ownSummary},
+}
+
+func (h *Host) usageOf(r *http.Request, form, consumerID string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), usageTimeout)
+	defer cancel()
+	if usageForms[form].own == nil {
+		return nil, api.Invalid("form", form, remote.UsageMetrics+" or "+remote.UsageSummary)
+	}
+	t, err := h.Contracts.Held(ctx, r.URL.Query().Get("contract"), consumerID)
+	if err != nil {
+		return nil, err
+	}
 	// Picking a consumer's guests out of what all kubelets say takes longer than asking for it.
-	body, err := h.usage.serve(ctx, "guests of "+t.Contract+"/"+form, func(ctx context.Context) ([]byte, error) {
-		nodes, guests, err := h.guestsUnder(ctx, t.Contract)
+	return h.usage.serve(ctx, "guests of "+t.Contract+"/"+form, func(ctx context.Context) ([]byte, error) {
+		nodes, homes, err := h.guestsUnder(ctx, t.Contract)
 		if err != nil {
 			return nil, err
 		}
@@ -81,33 +87,27 @@ func (h *Host) GetUsage(w http.ResponseWriter, r *http.Request, consumerID strin
 		if err != nil {
 			return nil, err
 		}
-		return filters[form](bodies, guests)
+		return usageForms[form].own(bodies, homes)
 	})
-	if err != nil {
-		door.Answer(h.log, w, nil, err)
-		return
-	}
-	w.Header().Set("Content-Type", map[string]string{remote.UsageMetrics: string(expfmt.NewFormat(expfmt.TypeTextPlain)), remote.UsageSummary: "application/json"}[form])
-	_, _ = w.Write(body) // the caller is gone when this fails
 }
 
 // guestsUnder are the guests under a contract, with their home namespaces, and the nodes they run on.
-func (h *Host) guestsUnder(ctx context.Context, contract string) (nodes []string, guests map[guestAt]string, err error) {
-	seen, guests := map[string]bool{}, map[guestAt]string{}
+func (h *Host) guestsUnder(ctx context.Context, contract string) (nodes []string, own map[types.NamespacedName]string, err error) {
+	seen, own := map[string]bool{}, map[types.NamespacedName]string{}
 	for _, tw := range h.Contracts.TwinsOf(contract) {
 		var pods corev1.PodList
-		err := h.client.List(ctx, &pods, client.InNamespace(tw.Name), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}, client.UnsafeDisableDeepCopy)
+		err := h.client.List(ctx, &pods, client.InNamespace(tw.Name), guests.Selector, client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return nil, nil, fmt.Errorf("listing guests: %w", err)
 		}
 		for i := range pods.Items {
 			if node := pods.Items[i].Spec.NodeName; node != "" {
 				seen[node] = true
-				guests[guestAt{tw.Name, pods.Items[i].Name}] = tw.Home
+				own[client.ObjectKeyFromObject(&pods.Items[i])] = tw.Home
 			}
 		}
 	}
-	return slices.Sorted(maps.Keys(seen)), guests, nil
+	return slices.Sorted(maps.Keys(seen)), own, nil
 }
 
 // of reads the form from all these nodes. One that does not answer is left out, unless none does.
@@ -149,27 +149,18 @@ func (u *usage) read(ctx context.Context, node, form string) ([]byte, error) {
 
 // serve gives what make made for the key, which is made at most once in usageFor, whoever asks and however often.
 func (u *usage) serve(ctx context.Context, key string, make func(context.Context) ([]byte, error)) ([]byte, error) {
-	body, err, _ := u.once.Do(key, func() (any, error) {
-		u.mu.Lock()
-		known, ok := u.known[key]
-		u.mu.Unlock()
-		if ok && u.now().Sub(known.at) < usageFor {
-			return known.body, nil
+	body, err, _ := u.reads.Do(key, func() (any, error) {
+		if known, ok := u.answers.Get(key); ok {
+			return known, nil
 		}
 		// Not the caller's context: others wait for the same answer.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), usageTimeout)
 		defer cancel()
 		body, err := make(ctx)
-		if err != nil {
-			return nil, err
+		if err == nil {
+			u.answers.Set(key, body, usageFor)
 		}
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		if len(u.known) > 1000 { // nodes and contracts that went
-			clear(u.known)
-		}
-		u.known[key] = reading{body, u.now()}
-		return body, nil
+		return body, err
 	})
 	if err != nil {
 		return nil, err
@@ -178,7 +169,7 @@ func (u *usage) serve(ctx context.Context, key string, make func(context.Context
 }
 
 // ownMetrics keeps of what kubelets said the metrics of these pods.
-func ownMetrics(bodies [][]byte, guests map[guestAt]string) ([]byte, error) {
+func ownMetrics(bodies [][]byte, homes map[types.NamespacedName]string) ([]byte, error) {
 	var out bytes.Buffer
 	encoder := expfmt.NewEncoder(&out, expfmt.NewFormat(expfmt.TypeTextPlain))
 	all := map[string]*dto.MetricFamily{}
@@ -192,7 +183,7 @@ func ownMetrics(bodies [][]byte, guests map[guestAt]string) ([]byte, error) {
 			return nil, fmt.Errorf("a kubelet's metrics: %w", err)
 		}
 		for name, family := range families {
-			own := slices.DeleteFunc(family.Metric, func(m *dto.Metric) bool { return !rename(m, guests) })
+			own := slices.DeleteFunc(family.Metric, func(m *dto.Metric) bool { return !rename(m, homes) })
 			switch {
 			case len(own) == 0:
 			case all[name] == nil:
@@ -212,7 +203,7 @@ func ownMetrics(bodies [][]byte, guests map[guestAt]string) ([]byte, error) {
 }
 
 // rename gives a metric of a guest its namespace at home, and says whether it is one.
-func rename(m *dto.Metric, guests map[guestAt]string) bool {
+func rename(m *dto.Metric, homes map[types.NamespacedName]string) bool {
 	var namespace *dto.LabelPair
 	var pod string
 	for _, l := range m.Label {
@@ -226,7 +217,7 @@ func rename(m *dto.Metric, guests map[guestAt]string) bool {
 	if namespace == nil {
 		return false
 	}
-	home, ours := guests[guestAt{namespace.GetValue(), pod}]
+	home, ours := homes[types.NamespacedName{Namespace: namespace.GetValue(), Name: pod}]
 	if ours {
 		namespace.Value = &home
 	}
@@ -234,7 +225,7 @@ func rename(m *dto.Metric, guests map[guestAt]string) bool {
 }
 
 // ownSummary keeps the statistics of these pods. They are passed on as they are, but for the pod's name and UID.
-func ownSummary(bodies [][]byte, guests map[guestAt]string) ([]byte, error) {
+func ownSummary(bodies [][]byte, homes map[types.NamespacedName]string) ([]byte, error) {
 	type object = map[string]json.RawMessage
 	own := []object{}
 	for _, body := range bodies {
@@ -253,7 +244,7 @@ func ownSummary(bodies [][]byte, guests map[guestAt]string) ([]byte, error) {
 			if json.Unmarshal(pod["podRef"], &ref) != nil {
 				continue
 			}
-			home, ours := guests[guestAt{ref.Namespace, ref.Name}]
+			home, ours := homes[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}]
 			if !ours {
 				continue
 			}

@@ -7,6 +7,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/cache"
 )
 
 const kubeletSays = `# HELP container_cpu_usage_seconds_total [STABLE] Cumulative cpu time consumed by the container in core-seconds
@@ -21,7 +24,7 @@ resource_scrape_error 0
 `
 
 func TestAConsumerSeesTheUseOfItsOwnGuests(t *testing.T) {
-	guests := map[guestAt]string{{"shop-x", "web-1"}: "shop", {"shop-x", "idle"}: "shop"}
+	guests := map[types.NamespacedName]string{{Namespace: "shop-x", Name: "web-1"}: "shop", {Namespace: "shop-x", Name: "idle"}: "shop"}
 	out, err := ownMetrics([][]byte{[]byte(kubeletSays), nil}, guests)
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +44,7 @@ func TestASummaryOfOwnGuestsOnly(t *testing.T) {
 		{"podRef":{"name":"web-1","namespace":"shop-x","uid":"u1"},"cpu":{"usageNanoCores":5},"network":{"rxBytes":7}},
 		{"podRef":{"name":"web-1","namespace":"shop","uid":"u2"},"cpu":{"usageNanoCores":9}},
 		{"podRef":7}]}`
-	out, err := ownSummary([][]byte{[]byte(says)}, map[guestAt]string{{"shop-x", "web-1"}: "shop"})
+	out, err := ownSummary([][]byte{[]byte(says)}, map[types.NamespacedName]string{{Namespace: "shop-x", Name: "web-1"}: "shop"})
 	want := `{"pods":[{"cpu":{"usageNanoCores":5},"network":{"rxBytes":7},"podRef":{"name":"web-1","namespace":"shop"}}]}`
 	if err != nil || string(out) != want {
 		t.Errorf("got %s (%v)", out, err)
@@ -50,7 +53,7 @@ func TestASummaryOfOwnGuestsOnly(t *testing.T) {
 
 func TestWhatOneConsumerUsesIsPickedOutSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		u := &usage{now: time.Now, known: map[string]reading{}}
+		u := &usage{answers: cache.NewExpiring()}
 		made := 0
 		pick := func(context.Context) ([]byte, error) { made++; return []byte("use"), nil }
 		for range 1000 { // for 20 s

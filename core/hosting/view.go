@@ -23,6 +23,7 @@ import (
 	"kith.dev/core/hosting/door"
 	"kith.dev/core/hosting/grants"
 	"kith.dev/core/hosting/guests"
+	"kith.dev/core/remote"
 )
 
 // The view of a consumer is one stream of all that is in its twins (core/remote has its form), however many those are: watches
@@ -38,13 +39,11 @@ const (
 	viewsEvery   = 2 * time.Second  // and on average
 	viewPatience = 15 * time.Second // as long as a batch may take to be sent
 	viewBatch    = 64 << 10         // bytes that are sent at once
-	maxUntold    = 50_000           // objects that may wait to be told
+	maxPending   = 50_000           // objects that may wait to be told
 )
 
-// kinds of lines. Those of metadata are told without their content.
+// kinds of lines, beside those of core/remote. Those of metadata are told without their content.
 const (
-	viewNamespace = "Namespace"
-	viewSynced    = "Synced"
 	viewOffloaded = "OffloadedPod"
 	viewPod       = "Pod"
 	viewEvent     = "Event"
@@ -56,22 +55,22 @@ type views struct {
 	audits    *audit.Log
 	log       *slog.Logger
 
-	begin   func() error            // has what is watched for views only be watched; nil: nothing is
-	shelves map[string]func() []any // by kind, where its objects are; made before the first stream
+	begin func() error            // has what is watched for views only be watched; nil: nothing is
+	lists map[string]func() []any // by kind, where its objects are; made before the first stream
 
 	mu     sync.Mutex
 	closed string               // why no node here takes guests; empty when one does
-	open   map[string][]*viewer // by consumer ID, the oldest first
+	open   map[string][]*stream // by consumer ID, the oldest first
 	rates  map[string]*rate.Limiter
 }
 
 func newViews(c *grants.Contracts, audits *audit.Log, log *slog.Logger) *views {
-	v := &views{contracts: c, audits: audits, log: log, shelves: map[string]func() []any{}, open: map[string][]*viewer{}, rates: map[string]*rate.Limiter{}}
+	v := &views{contracts: c, audits: audits, log: log, lists: map[string]func() []any{}, open: map[string][]*stream{}, rates: map[string]*rate.Limiter{}}
 	c.OnShut(v.shut)
 	return v
 }
 
-// GetView answers GET /kith/v2/view with the stream. consumerID is the caller's, proved by its key (identity.ID.String).
+// GetView answers GET /kith/v2/view with the stream.
 func (h *Host) GetView(w http.ResponseWriter, r *http.Request, consumerID string) {
 	if err := h.views.serve(w, r, consumerID); err != nil {
 		door.Answer(h.log, w, nil, err)
@@ -81,7 +80,7 @@ func (h *Host) GetView(w http.ResponseWriter, r *http.Request, consumerID string
 // serve gives an error as long as nothing was answered.
 func (v *views) serve(w http.ResponseWriter, r *http.Request, consumerID string) error {
 	if !v.contracts.Admitted(consumerID) {
-		return noContract()
+		return errNoContract
 	}
 	if !v.rate(consumerID).Allow() {
 		no := &api.Error{Code: api.CodeNotReady, Message: "view of your namespaces", Reason: "it is opened too often", Do: "try again in some seconds"}
@@ -95,25 +94,23 @@ func (v *views) serve(w http.ResponseWriter, r *http.Request, consumerID string)
 	}
 	ctx, cut := context.WithCancelCause(r.Context())
 	defer cut(nil)
-	one := newViewer(cut)
+	one := newStream(cut)
 	defer v.leave(consumerID, one)
 	v.enter(consumerID, one)
 	// Again, now that shut would reach us.
 	if !v.contracts.Admitted(consumerID) {
-		return noContract()
+		return errNoContract
 	}
 	v.fill(consumerID, one)
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	clock := http.NewResponseController(w)
 	_ = clock.SetReadDeadline(time.Time{}) // a writer without deadlines has none
-	err := one.send(ctx, w, func(ref viewed) bool { return ref == closedRef || v.owner(ref) == consumerID }, clock)
+	err := one.send(ctx, w, func(ref objectRef) bool { return ref == closedRef || v.owner(ref) == consumerID }, clock)
 	v.log.Debug("view ended", "id", consumerID, "err", errors.Join(err, context.Cause(ctx)))
 	return nil
 }
 
-func noContract() error {
-	return &api.Error{Code: api.CodeForbidden, Message: "view of your namespaces", Reason: "no contract with this cluster is in force"}
-}
+var errNoContract = &api.Error{Code: api.CodeForbidden, Message: "view of your namespaces", Reason: "no contract with this cluster is in force"}
 
 func (v *views) rate(consumerID string) *rate.Limiter {
 	v.mu.Lock()
@@ -124,7 +121,7 @@ func (v *views) rate(consumerID string) *rate.Limiter {
 	return v.rates[consumerID]
 }
 
-func (v *views) enter(consumerID string, one *viewer) {
+func (v *views) enter(consumerID string, one *stream) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.open[consumerID] = append(v.open[consumerID], one)
@@ -133,10 +130,10 @@ func (v *views) enter(consumerID string, one *viewer) {
 	}
 }
 
-func (v *views) leave(consumerID string, one *viewer) {
+func (v *views) leave(consumerID string, one *stream) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.open[consumerID] = slices.DeleteFunc(v.open[consumerID], func(o *viewer) bool { return o == one })
+	v.open[consumerID] = slices.DeleteFunc(v.open[consumerID], func(o *stream) bool { return o == one })
 	if len(v.open[consumerID]) == 0 {
 		delete(v.open, consumerID)
 	}
@@ -153,23 +150,23 @@ func (v *views) shut(consumerID string) {
 }
 
 // owner is the consumer whose the object is; empty when it is nobody's.
-func (v *views) owner(ref viewed) string {
+func (v *views) owner(ref objectRef) string {
 	namespace := ref.namespace
-	if ref.kind == viewNamespace {
+	if ref.kind == remote.KindNamespace {
 		namespace = ref.name
 	}
-	if t := v.contracts.Look(namespace); t != nil {
+	if t := v.contracts.TermsIn(namespace); t != nil {
 		return t.Consumer.ID
 	}
 	return ""
 }
 
 // fill has a new stream told of everything there is; what changes from now on reaches it by itself.
-func (v *views) fill(consumerID string, one *viewer) {
+func (v *views) fill(consumerID string, one *stream) {
 	for _, tw := range v.contracts.TwinsOfConsumer(consumerID) {
-		one.put(viewed{kind: viewNamespace, name: tw.Name}, twinLine(tw), false)
+		one.put(objectRef{kind: remote.KindNamespace, name: tw.Name}, twinLine(tw), false)
 	}
-	for kind, list := range v.shelves {
+	for kind, list := range v.lists {
 		for _, o := range list() {
 			if ref, ok := refOf(kind, o); ok && v.owner(ref) == consumerID {
 				one.put(ref, o, false)
@@ -181,7 +178,7 @@ func (v *views) fill(consumerID string, one *viewer) {
 		one.put(closedRef, closedLine(v.closed), false)
 	}
 	v.mu.Unlock()
-	one.put(viewed{kind: viewSynced}, nil, false)
+	one.put(objectRef{kind: remote.KindSynced}, nil, false)
 }
 
 // changed tells those who see the object.
@@ -193,10 +190,10 @@ func (v *views) changed(kind string, o any, gone bool) {
 	if !ok {
 		return
 	}
-	v.tell(ref, o, gone)
+	v.broadcast(ref, o, gone)
 }
 
-func (v *views) tell(ref viewed, o any, gone bool) {
+func (v *views) broadcast(ref objectRef, o any, gone bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.open) == 0 {
@@ -214,15 +211,15 @@ func (v *views) tell(ref viewed, o any, gone bool) {
 
 // twinChanged tells of a namespace that is a twin, or, with gone, is none any more.
 func (v *views) twinChanged(tw grants.Twin, gone bool) {
-	v.tell(viewed{kind: viewNamespace, name: tw.Name}, twinLine(tw), gone)
+	v.broadcast(objectRef{kind: remote.KindNamespace, name: tw.Name}, twinLine(tw), gone)
 }
 
-func refOf(kind string, o any) (viewed, bool) {
+func refOf(kind string, o any) (objectRef, bool) {
 	m, ok := o.(metav1.Object)
 	if !ok {
-		return viewed{}, false
+		return objectRef{}, false
 	}
-	return viewed{kind, m.GetNamespace(), m.GetName()}, true
+	return objectRef{kind, m.GetNamespace(), m.GetName()}, true
 }
 
 // twinLine is what a consumer sees of a twin.
@@ -234,28 +231,17 @@ func twinLine(tw grants.Twin) *metav1.PartialObjectMetadata {
 	return o
 }
 
-// viewLine is one line of a view.
-type viewLine struct {
-	Kind   string `json:"kind"`
-	Gone   bool   `json:"gone,omitempty"`
-	Object any    `json:"object,omitempty"`
-}
-
 // encoded is the line about an object.
-func encoded(ref viewed, o any, gone bool) ([]byte, error) {
+func encoded(ref objectRef, o any, gone bool) ([]byte, error) {
 	switch is := o.(type) {
 	case *unstructured.Unstructured:
 		o = guests.Whole(is).Object
 	case *corev1.Pod: // its spec the consumer wrote itself, but for the node
-		o = struct {
-			Metadata *metav1.ObjectMeta `json:"metadata"`
-			Spec     struct {
-				NodeName string `json:"nodeName,omitempty"`
-			} `json:"spec"`
-			Status *corev1.PodStatus `json:"status"`
-		}{Metadata: &is.ObjectMeta, Status: &is.Status, Spec: struct {
-			NodeName string `json:"nodeName,omitempty"`
-		}{is.Spec.NodeName}}
+		spec := map[string]string{}
+		if is.Spec.NodeName != "" {
+			spec["nodeName"] = is.Spec.NodeName
+		}
+		o = map[string]any{"metadata": &is.ObjectMeta, "spec": spec, "status": &is.Status}
 	}
-	return json.Marshal(viewLine{ref.kind, gone, o})
+	return json.Marshal(remote.Line{Kind: ref.kind, Gone: gone, Object: o})
 }

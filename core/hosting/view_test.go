@@ -27,7 +27,7 @@ import (
 	"kith.dev/core/remote"
 )
 
-// shelved is a shelf in memory.
+// shelved is a list in memory.
 type shelved struct {
 	mu  sync.Mutex
 	all map[string]any
@@ -44,22 +44,22 @@ func (s *shelved) List() (list []any) {
 
 // gallery is a Host whose views are of what the test puts there, with two consumers.
 type gallery struct {
-	*desk
+	*provider
 	host       *Host
 	bob, carol grants.Consumer
-	shelves    map[string]*shelved
+	lists      map[string]*shelved
 }
 
 func newGallery(t *testing.T) *gallery {
 	peer, bob := peerOf("bob", 1)
 	other, carol := peerOf("carol", 2)
 	cb, cc := contractWith("bob", "contractb"), contractWith("carol", "contractc")
-	g := &gallery{desk: newDesk(t, peer, other, cb, cc), bob: bob, carol: carol, shelves: map[string]*shelved{}}
-	g.host = &Host{client: g.client, Contracts: g.contracts, Tenants: g.tenants, Book: g.book, log: slog.New(slog.DiscardHandler)}
+	g := &gallery{provider: newProvider(t, peer, other, cb, cc), bob: bob, carol: carol, lists: map[string]*shelved{}}
+	g.host = &Host{client: g.client, Contracts: g.contracts, Tenants: g.tenants, Allocations: g.allocations, log: slog.New(slog.DiscardHandler)}
 	g.host.views = newViews(g.contracts, nil, g.host.log)
 	for _, kind := range []string{viewOffloaded, viewPod, viewEvent, "Secret"} {
-		g.shelves[kind] = &shelved{all: map[string]any{}}
-		g.host.views.shelves[kind] = g.shelves[kind].List
+		g.lists[kind] = &shelved{all: map[string]any{}}
+		g.host.views.lists[kind] = g.lists[kind].List
 	}
 	for home, c := range map[string]struct {
 		ctr *v1alpha1.Contract
@@ -73,16 +73,16 @@ func newGallery(t *testing.T) *gallery {
 }
 
 func (g *gallery) put(kind string, o metav1.Object) {
-	g.shelves[kind].mu.Lock()
-	g.shelves[kind].all[o.GetNamespace()+"/"+o.GetName()] = o
-	g.shelves[kind].mu.Unlock()
+	g.lists[kind].mu.Lock()
+	g.lists[kind].all[o.GetNamespace()+"/"+o.GetName()] = o
+	g.lists[kind].mu.Unlock()
 	g.host.views.changed(kind, o, false)
 }
 
 func (g *gallery) take(kind string, o metav1.Object) {
-	g.shelves[kind].mu.Lock()
-	delete(g.shelves[kind].all, o.GetNamespace()+"/"+o.GetName())
-	g.shelves[kind].mu.Unlock()
+	g.lists[kind].mu.Lock()
+	delete(g.lists[kind].all, o.GetNamespace()+"/"+o.GetName())
+	g.lists[kind].mu.Unlock()
 	g.host.views.changed(kind, o, true)
 }
 
@@ -156,7 +156,7 @@ func TestAViewShowsWhatIsInTheOwnTwins(t *testing.T) {
 	g.put(viewPod, guestPod("default", "the-owners"))
 	g.put("Secret", &metav1.PartialObjectMetadata{ObjectMeta: named("kube-system", "the-owners")})
 
-	view := remote.New(remote.Config{Open: g.serve()(g.bob), Log: slog.New(slog.DiscardHandler)})
+	view := remote.NewView(remote.ViewConfig{Open: g.serve()(g.bob), Log: slog.New(slog.DiscardHandler)})
 	type news struct{ what, name string }
 	heard := make(chan news, 100)
 	view.Pods.OnChange(func(was, is *corev1.Pod) {
@@ -235,7 +235,7 @@ func TestAViewEndsWithTheContractAndIsOpenedByItsHolderOnly(t *testing.T) {
 	defer body.Close()
 	told := lines(body)
 	for line := range told {
-		if line.Kind == viewSynced {
+		if line.Kind == remote.KindSynced {
 			break
 		}
 	}
@@ -259,7 +259,7 @@ func TestANewerViewTakesThePlaceOfTheOldest(t *testing.T) {
 		defer body.Close()
 		told := lines(body)
 		for line := range told {
-			if line.Kind == viewSynced {
+			if line.Kind == remote.KindSynced {
 				break
 			}
 		}
@@ -306,12 +306,12 @@ func TestASlowReaderIsToldTheNewestOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		w := &slow{ResponseWriter: httptest.NewRecorder(), goOn: make(chan struct{})}
-		one := newViewer(cancel)
+		one := newStream(cancel)
 		done := make(chan error)
 		go func() {
-			done <- one.send(ctx, w, func(viewed) bool { return true }, http.NewResponseController(w))
+			done <- one.send(ctx, w, func(objectRef) bool { return true }, http.NewResponseController(w))
 		}()
-		ref := func(i int) viewed { return viewed{viewPod, bobsShop, fmt.Sprintf("web-%d", i)} }
+		ref := func(i int) objectRef { return objectRef{viewPod, bobsShop, fmt.Sprintf("web-%d", i)} }
 		put := func(i int, phase corev1.PodPhase, gone bool) {
 			pod := guestPod(bobsShop, ref(i).name)
 			pod.Status.Phase = phase
@@ -351,21 +351,21 @@ func TestASlowReaderIsToldTheNewestOnce(t *testing.T) {
 
 func TestAReaderThatIsTooFarBehindIsCut(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
-	one := newViewer(cancel)
-	for i := range maxUntold + 1 {
-		one.put(viewed{viewEvent, bobsShop, fmt.Sprint(i)}, nil, false)
+	one := newStream(cancel)
+	for i := range maxPending + 1 {
+		one.put(objectRef{viewEvent, bobsShop, fmt.Sprint(i)}, nil, false)
 	}
-	if ctx.Err() == nil || len(one.queue) > maxUntold {
+	if ctx.Err() == nil || len(one.queue) > maxPending {
 		t.Errorf("%d objects wait", len(one.queue))
 	}
 }
 
 // What was told of in a namespace that is another's by now is gone, and no more is told of it than that.
 func TestNothingOfANamespaceIsToldThatIsTheOwnNoMore(t *testing.T) {
-	one, mine := newViewer(func(error) {}), true
-	ref := viewed{viewPod, bobsShop, "web"}
+	one, mine := newStream(func(error) {}), true
+	ref := objectRef{viewPod, bobsShop, "web"}
 	line := func(gone bool) string {
-		text, err := one.line(ref, untold{guestPod(bobsShop, "web"), gone}, func(viewed) bool { return mine })
+		text, err := one.line(ref, latest{guestPod(bobsShop, "web"), gone}, func(objectRef) bool { return mine })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -404,22 +404,22 @@ func TestAThousandNamespacesInOneView(t *testing.T) {
 		asked.SetNamespace(name)
 		asked.SetName("web")
 		asked.Object["spec"] = map[string]any{"homeNamespace": home, "template": `{"spec":{"containers":[{"name":"web","image":"` + strings.Repeat("x", 1000) + `"}]}}`}
-		g.shelves[viewOffloaded].all[name] = asked
-		g.shelves[viewPod].all[name] = guestPod(name, "web")
-		g.shelves["Secret"].all[name] = &metav1.PartialObjectMetadata{ObjectMeta: named(name, "kith-pod-web")}
+		g.lists[viewOffloaded].all[name] = asked
+		g.lists[viewPod].all[name] = guestPod(name, "web")
+		g.lists["Secret"].all[name] = &metav1.PartialObjectMetadata{ObjectMeta: named(name, "kith-pod-web")}
 		for e := range 3 {
-			g.shelves[viewEvent].all[fmt.Sprint(name, e)] = &corev1.Event{ObjectMeta: named(name, fmt.Sprint("e", e)), Message: strings.Repeat("m", 100)}
+			g.lists[viewEvent].all[fmt.Sprint(name, e)] = &corev1.Event{ObjectMeta: named(name, fmt.Sprint("e", e)), Message: strings.Repeat("m", 100)}
 		}
 	}
 	held := heap()
-	view := remote.New(remote.Config{Open: g.serve()(g.bob), Log: slog.New(slog.DiscardHandler)})
+	view := remote.NewView(remote.ViewConfig{Open: g.serve()(g.bob), Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	began := time.Now()
 	go func() { done <- view.Run(ctx) }()
 	<-view.Known()
 	took := time.Since(began)
-	if n := len(view.Twins()); n != 1000 {
+	if n := len(view.Twins.All()); n != 1000 {
 		t.Errorf("%d namespaces were told of", n)
 	}
 	both := (heap() - held) / 1000

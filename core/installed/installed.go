@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -105,11 +106,7 @@ func (k *Keeper) kinds() []schema.GroupVersionKind {
 	for _, u := range k.wanted {
 		all[u.GroupVersionKind()] = true
 	}
-	var list []schema.GroupVersionKind
-	for kind := range maps.Keys(all) {
-		list = append(list, kind)
-	}
-	return list
+	return slices.Collect(maps.Keys(all))
 }
 
 func (k *Keeper) want(key types.NamespacedName) *unstructured.Unstructured {
@@ -207,10 +204,8 @@ func both(has, wants map[string]string) map[string]string {
 	if len(wants) == 0 {
 		return has
 	}
-	all := maps.Clone(has)
-	if all == nil {
-		all = map[string]string{}
-	}
+	all := map[string]string{}
+	maps.Copy(all, has)
 	maps.Copy(all, wants)
 	return all
 }

@@ -9,12 +9,13 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -28,20 +29,12 @@ const (
 
 // access asks the home cluster who may use the kubelet's API, and remembers the answers a while.
 type access struct {
-	home kubernetes.Interface
-	now  func() time.Time
-
-	mu      sync.Mutex
-	answers map[string]answer
-}
-
-type answer struct {
-	allowed bool
-	until   time.Time
+	home    kubernetes.Interface
+	answers *cache.LRUExpireCache // by question: whether it is allowed
 }
 
 func newAccess(home kubernetes.Interface) *access {
-	return &access{home: home, now: time.Now, answers: map[string]answer{}}
+	return &access{home: home, answers: cache.NewLRUExpireCache(answersMax)}
 }
 
 // errNobody: the caller shows neither a certificate of the cluster nor, where that is enough, a token.
@@ -115,11 +108,8 @@ func (a *access) allowed(ctx context.Context, user string, groups []string, verb
 		groups = append(slices.Clone(groups), authenticated)
 	}
 	question := strings.Join(append([]string{user, verb, subresource, node}, groups...), "\x00")
-	a.mu.Lock()
-	known, ok := a.answers[question]
-	a.mu.Unlock()
-	if ok && a.now().Before(known.until) {
-		return known.allowed, nil
+	if known, ok := a.answers.Get(question); ok {
+		return known.(bool), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -130,17 +120,12 @@ func (a *access) allowed(ctx context.Context, user string, groups []string, verb
 	if err != nil {
 		return false, err
 	}
-	is := answer{allowed: review.Status.Allowed, until: a.now().Add(deniedFor)}
-	if is.allowed {
-		is.until = a.now().Add(allowedFor)
+	known := deniedFor
+	if review.Status.Allowed {
+		known = allowedFor
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.answers) >= answersMax {
-		clear(a.answers)
-	}
-	a.answers[question] = is
-	return is.allowed, nil
+	a.answers.Add(question, review.Status.Allowed, known)
+	return review.Status.Allowed, nil
 }
 
 const (
@@ -155,14 +140,7 @@ type clientCA struct {
 	home kubernetes.Interface
 	log  *slog.Logger
 
-	mu   sync.RWMutex
-	pool *x509.CertPool
-}
-
-func (c *clientCA) current() *x509.CertPool {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	return c.pool
+	current atomic.Pointer[x509.CertPool]
 }
 
 func (c *clientCA) run(ctx context.Context) error {
@@ -174,7 +152,7 @@ func (c *clientCA) run(ctx context.Context) error {
 			c.log.Warn("cannot read the cluster's client authority; logs and exec of offloaded pods need it", "err", err)
 		}
 		every := clientCAEvery
-		if c.current() == nil {
+		if c.current.Load() == nil {
 			every = retryEvery
 		}
 		select {
@@ -196,8 +174,6 @@ func (c *clientCA) read(ctx context.Context) error {
 	if !pool.AppendCertsFromPEM([]byte(cm.Data[clientCAKey])) {
 		return fmt.Errorf("ConfigMap %s/%s has no certificate under %s", clientCANamespace, clientCAName, clientCAKey)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.pool = pool
+	c.current.Store(pool)
 	return nil
 }

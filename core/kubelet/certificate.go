@@ -12,7 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -42,17 +42,14 @@ type certificate struct {
 	ip     netip.Addr
 	log    *slog.Logger
 
-	mu      sync.RWMutex
-	serving *tls.Certificate
+	serving atomic.Pointer[tls.Certificate]
 }
 
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	if c.serving == nil {
-		return nil, errors.New("the cluster has not signed the serving certificate yet")
+	if serving := c.serving.Load(); serving != nil {
+		return serving, nil
 	}
-	return c.serving, nil
+	return nil, errors.New("the cluster has not signed the serving certificate yet")
 }
 
 // run gets a certificate and renews it when four fifths of its time are over.
@@ -62,9 +59,7 @@ func (c *certificate) run(ctx context.Context) error {
 		next := delay
 		cert, err := c.request(ctx)
 		if err == nil {
-			c.mu.Lock()
-			c.serving = cert
-			c.mu.Unlock()
+			c.serving.Store(cert)
 			delay, said = retryEvery, ""
 			next = time.Until(cert.Leaf.NotBefore.Add(cert.Leaf.NotAfter.Sub(cert.Leaf.NotBefore) * 4 / 5))
 			c.log.Debug("kubelet endpoint has its certificate", "until", cert.Leaf.NotAfter)

@@ -197,7 +197,7 @@ func (k *Kubelet) tls() *tls.Config {
 		MinVersion: tls.VersionTLS12,
 		// Both change while it runs.
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			pool := k.clients.current()
+			pool := k.clients.current.Load()
 			if pool == nil {
 				return nil, errors.New("the cluster's client authority is not known yet")
 			}

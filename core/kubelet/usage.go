@@ -110,19 +110,24 @@ type podRef struct {
 	UID       types.UID `json:"uid"`
 }
 
-// containerUse is what is read of a container's statistics.
-type containerUse struct {
+// use is what is read of a container's statistics, and told of the node. The names are those of the kubelet's stats/v1alpha1.
+type use struct {
 	CPU struct {
-		Time                 metav1.Time
-		UsageNanoCores       uint64
-		UsageCoreNanoSeconds uint64
-	}
-	Memory struct{ WorkingSetBytes, UsageBytes, RSSBytes uint64 }
+		Time                 metav1.Time `json:"time"`
+		UsageNanoCores       uint64      `json:"usageNanoCores"`
+		UsageCoreNanoSeconds uint64      `json:"usageCoreNanoSeconds"`
+	} `json:"cpu"`
+	Memory struct {
+		Time            metav1.Time `json:"time"`
+		WorkingSetBytes uint64      `json:"workingSetBytes"`
+		UsageBytes      uint64      `json:"usageBytes"`
+		RSSBytes        uint64      `json:"rssBytes"`
+	} `json:"memory"`
 }
 
 var (
 	summaryShape    = (&wire.Types{Fold: true}).Of(reflect.TypeFor[statistics]())
-	containersShape = (&wire.Types{Fold: true}).Of(reflect.TypeFor[[]containerUse]())
+	containersShape = (&wire.Types{Fold: true}).Of(reflect.TypeFor[[]use]())
 )
 
 // What the parser of metrics takes for each line, and for each label, at most.
@@ -228,7 +233,7 @@ func (n *Node) summary(ctx context.Context) ([]byte, string, error) {
 		return nil, "", err
 	}
 	own, seen := []map[string]json.RawMessage{}, map[podRef]bool{}
-	node := nodeStats{NodeName: n.Name, CPU: map[string]any{}, Memory: map[string]any{}}
+	node := nodeStats{NodeName: n.Name}
 	for _, pod := range told.Pods {
 		ref := podRef{Name: wire.Text(pod["podRef"], "name"), Namespace: wire.Text(pod["podRef"], "namespace")}
 		home := n.Pod(ref.Namespace, ref.Name)
@@ -241,48 +246,39 @@ func (n *Node) summary(ctx context.Context) ([]byte, string, error) {
 		own = append(own, pod)
 		node.count(pod, home)
 	}
-	node.close()
+	if node.CPU.Time.IsZero() {
+		node.CPU.Time = metav1.Now()
+	}
+	node.Memory.Time = node.CPU.Time
 	body, err = json.Marshal(map[string]any{"node": node, "pods": own})
 	return body, "application/json", err
 }
 
-// nodeStats is what is known of the node: the sum of its pods. The names are those of the kubelet's stats/v1alpha1.
+// nodeStats is what is known of the node: the sum of its pods.
 type nodeStats struct {
-	NodeName  string         `json:"nodeName"`
-	StartTime metav1.Time    `json:"startTime"`
-	CPU       map[string]any `json:"cpu"`
-	Memory    map[string]any `json:"memory"`
-
-	nanoCores, coreNanoSeconds, workingSet, usage, rss uint64
-	at                                                 metav1.Time
+	NodeName  string      `json:"nodeName"`
+	StartTime metav1.Time `json:"startTime"`
+	use
 }
 
 // count adds the containers of a pod; what is said of pods as such is nothing on some nodes (cgroup v1).
 func (s *nodeStats) count(pod map[string]json.RawMessage, home *corev1.Pod) {
-	var containers []containerUse
+	var containers []use
 	if containersShape.Check(pod["containers"], usageBound) != nil || json.Unmarshal(pod["containers"], &containers) != nil {
 		return
 	}
 	for i := range containers {
 		c := &containers[i]
-		s.nanoCores += c.CPU.UsageNanoCores
-		s.coreNanoSeconds += c.CPU.UsageCoreNanoSeconds
-		s.workingSet += c.Memory.WorkingSetBytes
-		s.usage += c.Memory.UsageBytes
-		s.rss += c.Memory.RSSBytes
-		if s.at.Before(&c.CPU.Time) {
-			s.at = c.CPU.Time
+		s.CPU.UsageNanoCores += c.CPU.UsageNanoCores
+		s.CPU.UsageCoreNanoSeconds += c.CPU.UsageCoreNanoSeconds
+		s.Memory.WorkingSetBytes += c.Memory.WorkingSetBytes
+		s.Memory.UsageBytes += c.Memory.UsageBytes
+		s.Memory.RSSBytes += c.Memory.RSSBytes
+		if s.CPU.Time.Before(&c.CPU.Time) {
+			s.CPU.Time = c.CPU.Time
 		}
 	}
 	if started := home.Status.StartTime; started != nil && (s.StartTime.IsZero() || started.Before(&s.StartTime)) {
 		s.StartTime = *started
 	}
-}
-
-func (s *nodeStats) close() {
-	if s.at.IsZero() {
-		s.at = metav1.Now()
-	}
-	s.CPU["time"], s.CPU["usageNanoCores"], s.CPU["usageCoreNanoSeconds"] = s.at, s.nanoCores, s.coreNanoSeconds
-	s.Memory["time"], s.Memory["workingSetBytes"], s.Memory["usageBytes"], s.Memory["rssBytes"] = s.at, s.workingSet, s.usage, s.rss
 }

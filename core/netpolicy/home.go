@@ -2,7 +2,6 @@ package netpolicy
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -172,5 +171,3 @@ func (h home) prefix(s string) (netip.Prefix, bool) {
 	}
 	return p, true
 }
-
-func key(namespace, name string) string { return fmt.Sprintf("%s/%s", namespace, name) }

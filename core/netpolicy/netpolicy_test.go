@@ -113,7 +113,7 @@ func TestOnlyPoliciesOfNamespacesThatAreThereTravel(t *testing.T) {
 	m := world(t, `{metadata: {namespace: den}, spec: {podSelector: {}}}`, `{metadata: {namespace: shop, name: b}, spec: {podSelector: {}}}`, `{metadata: {namespace: shop, name: a}, spec: {podSelector: {}}}`).message()
 	var names []string
 	for _, p := range m.Policies {
-		names = append(names, key(p.Namespace, p.Name))
+		names = append(names, p.Namespace+"/"+p.Name)
 	}
 	if got := fmt.Sprint(names); got != "[shop/a shop/b]" {
 		t.Errorf("sent: %s", got)

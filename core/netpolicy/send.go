@@ -1,6 +1,7 @@
 package netpolicy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,8 @@ import (
 	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"kith.dev/core/notify"
 )
 
 // eventReason of the event on a policy that does not hold at a peer.
@@ -25,26 +28,24 @@ const eventReason = "NotEnforcedAbroad"
 
 // Home follows the policies and namespaces of this cluster for all peers.
 type Home struct {
-	reader client.Reader
-	plugin bool
-
-	mu    sync.Mutex
-	peers map[*Peer]struct{}
+	reader  client.Reader
+	plugin  bool
+	changed notify.Broadcast
 }
 
 // NewHome makes a Home that follows what the manager's cache shows. With plugin policies are enforced here by a network plugin
 // that may not know pods at peers.
 func NewHome(mgr manager.Manager, plugin bool) (*Home, error) {
-	h := &Home{reader: mgr.GetCache(), plugin: plugin, peers: map[*Peer]struct{}{}}
+	h := &Home{reader: mgr.GetCache(), plugin: plugin}
 	for _, o := range []client.Object{&networkingv1.NetworkPolicy{}, &corev1.Namespace{}} {
 		informer, err := mgr.GetCache().GetInformer(context.Background(), o, ctrlcache.BlockUntilSynced(false))
 		if err == nil {
 			_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-				AddFunc: func(any) { h.changed() }, DeleteFunc: func(any) { h.changed() },
+				AddFunc: func(any) { h.changed.Notify() }, DeleteFunc: func(any) { h.changed.Notify() },
 				UpdateFunc: func(was, is any) {
 					a, b := was.(client.Object), is.(client.Object)
 					if _, ns := is.(*corev1.Namespace); !ns || !labels.Equals(a.GetLabels(), b.GetLabels()) {
-						h.changed()
+						h.changed.Notify()
 					}
 				},
 			})
@@ -54,14 +55,6 @@ func NewHome(mgr manager.Manager, plugin bool) (*Home, error) {
 		}
 	}
 	return h, nil
-}
-
-func (h *Home) changed() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for p := range h.peers {
-		p.Wake()
-	}
 }
 
 // Config is what a Peer needs; all of it.
@@ -78,7 +71,7 @@ type Config struct {
 type Peer struct {
 	home *Home
 	cfg  Config
-	wake chan struct{}
+	wake notify.Broadcast
 
 	twins struct {
 		sync.Mutex
@@ -88,12 +81,12 @@ type Peer struct {
 	mu   sync.Mutex // one message at a time
 	sent *Policies  // that the peer has answered; nil: nobody knows what it holds
 	till int        // how many twins had been opened by then
-	told map[string]string
+	told map[client.ObjectKey]string
 }
 
 // Peer makes one. Nothing is sent before a namespace is opened.
 func (h *Home) Peer(cfg Config) *Peer {
-	p := &Peer{home: h, cfg: cfg, wake: make(chan struct{}, 1), told: map[string]string{}}
+	p := &Peer{home: h, cfg: cfg, told: map[client.ObjectKey]string{}}
 	p.twins.abroad = map[string]bool{}
 	return p
 }
@@ -106,16 +99,8 @@ const (
 
 // Run sends what changes until ctx ends.
 func (p *Peer) Run(ctx context.Context) {
-	p.home.mu.Lock()
-	p.home.peers[p] = struct{}{}
-	p.home.mu.Unlock()
-	defer func() {
-		p.home.mu.Lock()
-		delete(p.home.peers, p)
-		p.home.mu.Unlock()
-	}()
 	for delay := retry; ; {
-		wait := pace
+		changed, wake := p.home.changed.Wait(), p.wake.Wait()
 		var again <-chan time.Time
 		if err := p.send(ctx); err != nil && ctx.Err() == nil {
 			p.cfg.Log.Debug("policies not sent, trying again", "peer", p.cfg.Name, "after", delay, "err", err)
@@ -125,12 +110,13 @@ func (p *Peer) Run(ctx context.Context) {
 			delay = retry
 		}
 		select {
-		case <-time.After(wait):
+		case <-time.After(pace):
 		case <-ctx.Done():
 			return
 		}
 		select {
-		case <-p.wake:
+		case <-changed:
+		case <-wake:
 		case <-again:
 		case <-ctx.Done():
 			return
@@ -139,12 +125,7 @@ func (p *Peer) Run(ctx context.Context) {
 }
 
 // Wake has what the peer holds compared with what it should.
-func (p *Peer) Wake() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
+func (p *Peer) Wake() { p.wake.Notify() }
 
 // Again has all that holds sent once more: the peer was away, and may be of another version by now.
 func (p *Peer) Again() {
@@ -235,18 +216,13 @@ func (p *Peer) message(ctx context.Context) (opened int, m *Policies, err error)
 
 // tell says on the policies which of them do not hold at the peer, or, with a cause for all, that none does. Each cause is said once.
 func (p *Peer) tell(ctx context.Context, m *Policies, refused []Refused, all string) {
-	now := map[string]string{}
-	if all != "" {
-		for _, one := range m.Policies {
-			now[key(one.Namespace, one.Name)] = all
-		}
-	}
+	causes, now := map[client.ObjectKey]string{}, map[client.ObjectKey]string{}
 	for _, one := range refused {
-		now[key(one.Namespace, one.Name)] = one.Why
+		causes[client.ObjectKey{Namespace: one.Namespace, Name: one.Name}] = one.Why
 	}
 	for i := range m.Policies {
-		one := &m.Policies[i]
-		why := now[key(one.Namespace, one.Name)]
+		one := client.ObjectKey{Namespace: m.Policies[i].Namespace, Name: m.Policies[i].Name}
+		why := cmp.Or(causes[one], all)
 		switch {
 		case why != "":
 			why = fmt.Sprintf("pods at %s are not held to this policy in what they send each other there, and to the internet: %.600s", p.cfg.Name, why)
@@ -255,13 +231,13 @@ func (p *Peer) tell(ctx context.Context, m *Policies, refused []Refused, all str
 		default:
 			continue
 		}
-		now[key(one.Namespace, one.Name)] = why
-		if p.told[key(one.Namespace, one.Name)] == why {
+		now[one] = why
+		if p.told[one] == why {
 			continue
 		}
 		p.cfg.Log.Warn("a NetworkPolicy does not hold at a peer as it is written", "peer", p.cfg.Name, "namespace", one.Namespace, "name", one.Name, "why", why)
 		var policy networkingv1.NetworkPolicy
-		if p.home.reader.Get(ctx, client.ObjectKey{Namespace: one.Namespace, Name: one.Name}, &policy) == nil {
+		if p.home.reader.Get(ctx, one, &policy) == nil {
 			p.cfg.Recorder.Event(&policy, corev1.EventTypeWarning, eventReason, why)
 		}
 	}

@@ -41,7 +41,7 @@ func newProvider(policies ...string) *provider {
 		objects = append(objects, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}})
 	}
 	p := &provider{client: fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).Build(), events: record.NewFakeRecorder(100)}
-	home := &Home{reader: p.client, peers: map[*Peer]struct{}{}}
+	home := &Home{reader: p.client}
 	p.Peer = home.Peer(Config{
 		Name: "bob", Recorder: p.events, Log: slog.New(slog.DiscardHandler),
 		Translate: func(netip.Addr) (netip.Addr, bool) { return netip.Addr{}, false },
@@ -110,7 +110,7 @@ func TestAPeerIsToldWhatChanged(t *testing.T) {
 		if err := p.client.Create(t.Context(), &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "more"}}); err != nil {
 			t.Fatal(err)
 		}
-		p.home.changed()
+		p.home.changed.Notify()
 		p.want(t, "with a policy more", "deny+more")
 		if err := p.Prepare(t.Context()); err != nil {
 			t.Error(err)

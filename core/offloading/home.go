@@ -59,10 +59,15 @@ func bringHome(ctx context.Context, c client.Client, pods []corev1.Pod, force bo
 }
 
 func evict(ctx context.Context, c client.Client, pod *corev1.Pod) error {
-	return c.SubResource("eviction").Create(ctx, pod.DeepCopy(), &policyv1.Eviction{
+	return c.SubResource("eviction").Create(ctx, pod.DeepCopy(), Eviction(pod))
+}
+
+// Eviction asks for the end of this pod, and of no other that has its name by then.
+func Eviction(pod *corev1.Pod) *policyv1.Eviction {
+	return &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))},
-	})
+	}
 }
 
 // manyBudgets is what the API server says of a pod that more than one budget is for, which it never evicts.

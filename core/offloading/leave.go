@@ -3,6 +3,7 @@ package offloading
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,13 +41,8 @@ func PermitOf(namespace string, nso *v1alpha1.NamespaceOffloading, peer string) 
 	case nso.Spec.Strategy == v1alpha1.StrategyLocal:
 		return Refused, fmt.Sprintf("namespace %s is offloaded with strategy %s: its pods run at home", namespace, v1alpha1.StrategyLocal)
 	}
-	if len(nso.Spec.Peers) == 0 {
+	if len(nso.Spec.Peers) == 0 || slices.Contains(nso.Spec.Peers, peer) {
 		return Granted, ""
-	}
-	for _, name := range nso.Spec.Peers {
-		if name == peer {
-			return Granted, ""
-		}
 	}
 	return Refused, fmt.Sprintf("namespace %s is offloaded to %s, not to %s", namespace, strings.Join(nso.Spec.Peers, ", "), peer)
 }

@@ -63,18 +63,18 @@ const annotation = `has(namespaceObject.metadata.annotations) && %q in namespace
 // Objects are the admission policies and what puts them into force.
 func Objects() []client.Object {
 	return []client.Object{
-		Policy(), Binding(),
+		leavePolicy(), mutatingBinding(PolicyName),
 		homePolicy(), mutatingBinding(HomePolicyName),
 		daemonSetPolicy(), mutatingBinding(DaemonSetPolicyName),
 		refusal(), refusalBinding(),
 	}
 }
 
-// Policy makes the MutatingAdmissionPolicy (KEP-3962) that lets pods of offloaded namespaces tolerate virtual
+// leavePolicy makes the MutatingAdmissionPolicy (KEP-3962) that lets pods of offloaded namespaces tolerate virtual
 // nodes. What a NamespaceOffloading says it reads in annotations of the namespace. A parameter (paramKind) would be simpler, and
 // fails: an API server that starts looks for the kinds of parameters before it serves custom resources, and then again after 30 s;
 // every pod that was made meanwhile would stay at home for good.
-func Policy() *admissionv1.MutatingAdmissionPolicy {
+func leavePolicy() *admissionv1.MutatingAdmissionPolicy {
 	p := mutating(PolicyName, metav1.LabelSelectorOpIn, core("pods"), admissionv1.Create)
 	p.Spec.MatchConditions = []admissionv1.MatchCondition{
 		{Name: "not-of-a-daemonset", Expression: ofNoDaemonSet},
@@ -108,9 +108,6 @@ func Policy() *admissionv1.MutatingAdmissionPolicy {
 func known(expression string) admissionv1.Mutation {
 	return patch(`variables.strategy == "" ? [] : (` + expression + `)`)
 }
-
-// Binding puts Policy into force.
-func Binding() *admissionv1.MutatingAdmissionPolicyBinding { return mutatingBinding(PolicyName) }
 
 // mutating makes a policy for namespaces whose offload label is, or is not, "true"; with no operator for all.
 func mutating(

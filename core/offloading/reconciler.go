@@ -27,6 +27,7 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/queue"
+	"kith.dev/core/wire"
 )
 
 // conditionLabelled is True once the namespace carries the label: from then on, taking the label away ends the offloading.
@@ -247,7 +248,7 @@ func (r *Reconciler) tellHeld(ctx context.Context, nso *v1alpha1.NamespaceOffloa
 			why += fmt.Sprintf("; %d more wait", more)
 		}
 		changed = meta.SetStatusCondition(&nso.Status.Conditions, metav1.Condition{
-			Type: ConditionPodsEvicted, Status: metav1.ConditionFalse, Reason: "DisruptionBudget", ObservedGeneration: nso.Generation, Message: cut(why),
+			Type: ConditionPodsEvicted, Status: metav1.ConditionFalse, Reason: "DisruptionBudget", ObservedGeneration: nso.Generation, Message: wire.Cut(why, 32<<10), // what a condition holds
 		})
 		if changed {
 			r.log.Info("pods cannot come home yet", "namespace", nso.Namespace, "why", why)
@@ -258,9 +259,6 @@ func (r *Reconciler) tellHeld(ctx context.Context, nso *v1alpha1.NamespaceOffloa
 	}
 	return r.client.Status().Update(ctx, nso)
 }
-
-// cut keeps a message within what a condition may hold.
-func cut(s string) string { return strings.ToValidUTF8(s[:min(len(s), 32<<10)], "") }
 
 // letGo drops the finalizer when the namespace itself is going: its pods are being deleted anyway. It does not wait for the
 // NamespaceOffloading's own deletion: the namespace controller looks again eight seconds after it found one with a finalizer.

@@ -70,18 +70,12 @@ func inForce(notes []note, now time.Time) (left []note, next time.Duration) {
 	return left, next
 }
 
-// Steering has new pods of a controller avoid a peer that refuses them: a pod cannot leave the node it is bound to, only the next
-// one can go elsewhere.
-type Steering struct{ client client.Client }
-
-// NewSteering makes a Steering. The client may read from a cache.
-func NewSteering(c client.Client) *Steering { return &Steering{c} }
-
-// Avoid notes that a peer refuses the pods of a controller in a namespace, and tells since when that is noted. The error may be a
-// conflict: then it is to be asked again.
-func (s *Steering) Avoid(ctx context.Context, namespace string, owner types.UID, peer string) (since time.Time, err error) {
+// Avoid has new pods of a controller in a namespace avoid a peer that refuses them, and tells since when they do: a pod cannot leave the
+// node it is bound to, only the next one can go elsewhere. The client may read from a cache. The error may be a conflict: then it is to
+// be asked again.
+func Avoid(ctx context.Context, c client.Client, namespace string, owner types.UID, peer string) (since time.Time, err error) {
 	var ns corev1.Namespace
-	if err := s.client.Get(ctx, client.ObjectKey{Name: namespace}, &ns); err != nil {
+	if err := c.Get(ctx, client.ObjectKey{Name: namespace}, &ns); err != nil {
 		return time.Time{}, fmt.Errorf("look which peers refuse pods of namespace %s: %w", namespace, err)
 	}
 	now := time.Now()
@@ -93,7 +87,7 @@ func (s *Steering) Avoid(ctx context.Context, namespace string, owner types.UID,
 	notes = append(notes, note{owner, peer, now})
 	before := ns.DeepCopy()
 	setNotes(&ns, notes[max(0, len(notes)-maxAvoided):])
-	if err := s.client.Patch(ctx, &ns, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := c.Patch(ctx, &ns, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return time.Time{}, fmt.Errorf("note on namespace %s that %s refuses its pods: %w", namespace, peer, err)
 	}
 	return now, nil

@@ -23,7 +23,7 @@ func shopWith(refused string) *corev1.Namespace {
 func TestARefusalIsNotedOnceAndForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := world(t, shopWith(""))
-		s, r := NewSteering(c), New(c, &released{}, slog.New(slog.DiscardHandler))
+		r := New(c, &released{}, slog.New(slog.DiscardHandler))
 		noted := func() string {
 			t.Helper()
 			var ns corev1.Namespace
@@ -34,7 +34,7 @@ func TestARefusalIsNotedOnceAndForgotten(t *testing.T) {
 		}
 		avoid := func(owner types.UID, peer string) time.Time {
 			t.Helper()
-			since, err := s.Avoid(t.Context(), "shop", owner, peer)
+			since, err := Avoid(t.Context(), c, "shop", owner, peer)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -79,7 +79,7 @@ func TestNotesOfRefusalsAreReadWithCare(t *testing.T) {
 		}
 	}
 	c := world(t, shopWith(strings.ReplaceAll(many, fmt.Sprint(now.Unix()-1), fmt.Sprint(time.Now().Unix()-1))))
-	if _, err := NewSteering(c).Avoid(t.Context(), "shop", "rs", "bob"); err != nil {
+	if _, err := Avoid(t.Context(), c, "shop", "rs", "bob"); err != nil {
 		t.Fatal(err)
 	}
 	var ns corev1.Namespace

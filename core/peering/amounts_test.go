@@ -8,7 +8,7 @@ import (
 )
 
 func TestThePageSaysTheseAmounts(t *testing.T) {
-	l := Limits{}.withDefaults()
+	l := defaultLimits
 	minutes := int(l.Questions.Within.Minutes())
 	words := map[int]string{10: "ten"}[minutes]
 	docs.Say(t, "security.md",

@@ -186,7 +186,7 @@ func TestALyingProviderIsFound(t *testing.T) {
 		must(t, err)
 		must(t, errors.Join(other.SignAs(contract.Consumer, alice), other.SignAs(contract.Provider, s.config.Identity)))
 		s.mux = http.NewServeMux()
-		s.call("POST /kith/v2/contracts", func(http.ResponseWriter, *http.Request, Caller) (message, error) {
+		s.call("POST /kith/v2/contracts", callTimeout, func(http.ResponseWriter, *http.Request, Caller) (message, error) {
 			return &signed{other}, nil
 		})
 	})
@@ -224,7 +224,7 @@ func TestLinkIsExchangedAndErrorsOfTheDeskKeepTheirSecrets(t *testing.T) {
 func TestAnotherVersionOfTheProtocolIsNamed(t *testing.T) {
 	alice, future := someone(t), bob(t, Limits{}, func(s *Server) {
 		s.mux = http.NewServeMux()
-		s.call("GET /kith/v1/hello", func(http.ResponseWriter, *http.Request, Caller) (message, error) {
+		s.call("GET /kith/v1/hello", callTimeout, func(http.ResponseWriter, *http.Request, Caller) (message, error) {
 			h := s.self()
 			h.Protocol = []string{"kith/v7"}
 			return h, nil

@@ -234,8 +234,7 @@ func (c *Client) failure(ctx context.Context, err error) error {
 	case errors.Is(context.Cause(ctx), errNoAnswer):
 		return &UnreachableError{Failures: []AddressError{{c.Address(), errNoAnswer}}}
 	}
-	var outer *url.Error
-	if errors.As(err, &outer) {
+	if outer, ok := errors.AsType[*url.Error](err); ok {
 		err = outer.Err
 	}
 	return fmt.Errorf("peer at %s: %w", c.Address(), err)
@@ -249,17 +248,12 @@ func readAnswer(resp *http.Response, out any) error {
 	if out == nil {
 		return nil
 	}
-	max := MaxMessage
-	if _, ok := out.(*signed); ok {
-		max = maxSigned
-	}
 	into, ok := out.(message)
 	if !ok {
 		into = &unchecked{out}
 	}
-	err := decode(resp.Header.Get("Content-Type"), resp.Body, max, into)
-	var problem *Problem
-	if errors.As(err, &problem) { // ours about its answer, not its about our request
+	err := decode(resp.Header.Get("Content-Type"), resp.Body, into)
+	if problem, ok := errors.AsType[*Problem](err); ok { // ours about its answer, not its about our request
 		return fmt.Errorf("the peer's answer cannot be used: %s", problem.Message)
 	}
 	return err
@@ -273,7 +267,7 @@ func (u *unchecked) UnmarshalJSON(data []byte) error { return json.Unmarshal(dat
 
 func readProblem(resp *http.Response) error {
 	p := new(Problem)
-	if err := decode(resp.Header.Get("Content-Type"), resp.Body, MaxMessage, p); err != nil {
+	if err := decode(resp.Header.Get("Content-Type"), resp.Body, p); err != nil {
 		return fmt.Errorf("the peer answers %s, and not as a Kith does", resp.Status)
 	}
 	return p

@@ -1,6 +1,7 @@
 package peering
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"errors"
@@ -52,18 +53,18 @@ type Client struct {
 	peer      identity.ID // expected, or learned by the first contact
 	key       ed25519.PublicKey
 	good      string // the address of the last connection
-	conns     map[*tracked]struct{}
+	conns     map[*trackedConn]struct{}
 	closed    bool
 }
 
 // NewClient makes a client; it dials nobody yet.
 func NewClient(config ClientConfig) *Client {
-	orDefault(&config.Log, slog.New(slog.DiscardHandler))
+	config.Log = cmp.Or(config.Log, slog.New(slog.DiscardHandler))
 	c := &Client{
 		config:    config,
 		addresses: slices.Clone(config.Addresses),
 		peer:      config.Expect,
-		conns:     map[*tracked]struct{}{},
+		conns:     map[*trackedConn]struct{}{},
 	}
 	c.transport = &http.Transport{
 		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -143,7 +144,6 @@ func (c *Client) Close() {
 	c.closed = true
 	c.mu.Unlock()
 	c.Cut()
-	c.transport.CloseIdleConnections()
 }
 
 // Cut closes all connections, so that the next call dials anew.
@@ -154,6 +154,7 @@ func (c *Client) Cut() {
 	for _, t := range open {
 		t.Close() // below TLS, which would first wait to say goodbye
 	}
+	c.transport.CloseIdleConnections() // the transport would find out in a moment, and use them until then
 }
 
 var errClosed = errors.New("peering: this client was closed")

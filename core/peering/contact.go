@@ -1,11 +1,17 @@
 package peering
 
 import (
+	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
+	"mime"
+	"net"
 	"net/http"
+	"net/http/httptrace"
 	"sync"
 	"time"
 
@@ -32,7 +38,7 @@ func (one *contact) run(ctx context.Context) {
 			wait = backoff/2 + rand.N(backoff/2)
 			backoff = min(2*backoff, backoffMax)
 		}
-		one.config.Log.Debug("peer will be dialled again", "id", one.key, "after", wait, "err", err)
+		one.config.Log.Debug("peer will be dialled again", "id", one.id.Compact(), "after", wait, "err", err)
 		one.pause(ctx, leastPause-time.Since(begin), nil)
 	}
 }
@@ -69,15 +75,14 @@ func (one *contact) live(ctx context.Context) (lived bool, err error) {
 		return false, err
 	}
 	defer s.close()
-	id, _ := one.client.Peer()
 	one.set(func(now *Contact) {
-		now.ID, now.Name, now.Version = id, s.hello.Name, s.hello.Version
+		now.Name, now.Version = s.hello.Name, s.hello.Version
 		now.State, now.Why, now.Clock, now.Ailing, now.Heard = ContactReachable, "", s.ahead, "", time.Time{}
 		one.conn = s.conn
 	})
 	release()
-	watch := &vigil{ask: func() error { return one.answers(s.ctx) }, lost: func() { one.hangs(s, id) }}
-	lastWord, err := one.listen(ctx, s, id, watch)
+	watch := &watchdog{ask: func() error { return one.answers(s.ctx) }, lost: func() { one.hangs(s) }}
+	lastWord, err := one.listen(ctx, s, watch)
 	s.end(nil)
 	if heard := watch.end(); errors.Is(context.Cause(s.ctx), errSilent) {
 		one.set(func(now *Contact) { now.Heard = heard })
@@ -89,33 +94,37 @@ func (one *contact) live(ctx context.Context) (lived bool, err error) {
 
 // hangs gives up a peer that is silent: what waits for it here, and what it had open here, ends. A daemon that was stopped and
 // goes on finds its connections closed then, looks for this one at once, and so is looked for.
-func (one *contact) hangs(s *stream, id identity.ID) {
+func (one *contact) hangs(s *stream) {
 	s.end(errSilent)
 	one.client.Cut()
 	if one.config.Silent != nil {
-		one.config.Silent(id)
+		one.config.Silent(one.id)
 	}
 }
 
 // listen hands on notices until the stream ends. lastWord is what the peer said about its end. Lines of any kind are read no
 // faster than they are allowed to come.
-func (one *contact) listen(ctx context.Context, s *stream, id identity.ID, watch *vigil) (lastWord string, err error) {
+func (one *contact) listen(ctx context.Context, s *stream, watch *watchdog) (lastWord string, err error) {
 	calm, beats := rate.NewLimiter(linesPerSec, linesAtOnce), 0
-	s.each = func(l presenceLine) error {
-		watch.line(l)
-		if l.Beat != nil {
-			one.set(func(now *Contact) { now.Ailing = l.Beat.Ailing })
-			if beats++; beats > beatsToSleep { // it slept, or did not
-				lastWord = ""
-			}
-		}
-		return calm.Wait(ctx)
-	}
 	for {
-		n, err := s.next()
+		l, err := s.line()
 		if err != nil {
 			return lastWord, err
 		}
+		watch.line(l)
+		if l.Beat != nil {
+			one.set(func(now *Contact) { now.Ailing = l.Beat.Ailing })
+			if beats++; beats > heartbeatsToSleep { // it slept, or did not
+				lastWord = ""
+			}
+		}
+		if err := calm.Wait(ctx); err != nil {
+			return lastWord, err
+		}
+		if l.Notice == nil {
+			continue
+		}
+		n := *l.Notice
 		beats = 0
 		switch n.Type {
 		case NoticeBye:
@@ -126,9 +135,9 @@ func (one *contact) listen(ctx context.Context, s *stream, id identity.ID, watch
 			lastWord = ""
 		}
 		select {
-		case one.heard <- Heard{Key: one.key, ID: id, Notice: n}:
+		case one.heard <- Heard{ID: one.id, Notice: n}:
 		case <-time.After(heardTimeout): // reading on matters more: it is how the end is noticed
-			one.config.Log.Warn("notice dropped, nobody takes them", "id", id.String(), "type", string(n.Type))
+			one.config.Log.Warn("notice dropped, nobody takes them", "id", one.id.String(), "type", string(n.Type))
 		case <-ctx.Done():
 			return lastWord, ctx.Err()
 		}
@@ -169,4 +178,97 @@ func clockOf(h http.Header, asked, now time.Time) (ahead time.Duration, ok bool)
 	middle := asked.Add(now.Sub(asked) / 2)
 	// Without the monotonic clock: what the wall clocks say is the question.
 	return date.Add(time.Second / 2).Sub(middle.Round(0)), true
+}
+
+const helloTimeout = 12 * time.Second // from the dial to the first line
+
+// stream is a presence stream: it lives as long as the peer's daemon and the way to it.
+type stream struct {
+	hello Hello
+	conn  *net.TCPConn  // what it runs over, to ask for its round-trip time
+	ahead time.Duration // the peer's clock, see clockOf
+	asked time.Time
+	lines *bufio.Reader
+	body  io.Closer
+	ctx   context.Context // of the request
+	end   context.CancelCauseFunc
+}
+
+// presence opens the stream and reads the first line. The peer's ID and version have been checked.
+func (c *Client) presence(ctx context.Context) (*stream, error) {
+	ctx, end := context.WithCancelCause(ctx)
+	late := time.AfterFunc(helloTimeout, func() { end(errNoAnswer) })
+	defer late.Stop()
+	s := &stream{ctx: ctx, end: end}
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		s.asked = time.Now()
+		if t, ok := info.Conn.(*tls.Conn); ok {
+			if known, ok := t.NetConn().(*trackedConn); ok {
+				s.conn, _ = known.Conn.(*net.TCPConn)
+			}
+		}
+	}})
+	err := c.openStream(traced, s)
+	if other := (&Problem{Code: CodeVersion}); errors.Is(err, other) { // said in words of its own, which do not know who asks
+		if _, said := c.Hello(ctx); errors.Is(said, other) {
+			err = said
+		}
+	}
+	if err != nil {
+		s.close()
+		return nil, c.failure(ctx, err)
+	}
+	return s, nil
+}
+
+func (c *Client) openStream(ctx context.Context, s *stream) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.BaseURL()+"/kith/v2/presence", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return err
+	}
+	s.body = resp.Body
+	s.ahead, _ = clockOf(resp.Header, s.asked, time.Now())
+	if resp.StatusCode >= 300 {
+		return readProblem(resp)
+	}
+	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "application/x-ndjson" {
+		return fmt.Errorf("the peer's presence is %.64q, not lines of JSON", media)
+	}
+	s.lines = bufio.NewReaderSize(resp.Body, maxLine)
+	first, err := s.line()
+	if err != nil {
+		return err
+	}
+	if first.Hello == nil {
+		return errors.New("the peer's presence does not begin with who it is")
+	}
+	s.hello = *first.Hello
+	return c.checkHello(&s.hello)
+}
+
+func (s *stream) close() {
+	s.end(nil)
+	if s.body != nil {
+		s.body.Close()
+	}
+}
+
+// line waits for the next line, or for the end.
+func (s *stream) line() (presenceLine, error) {
+	data, err := s.lines.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		return presenceLine{}, fmt.Errorf("the peer sent a line of more than %d bytes", maxLine)
+	}
+	if err != nil {
+		return presenceLine{}, err
+	}
+	var l presenceLine
+	if err := unmarshal(data, &l); err != nil {
+		return presenceLine{}, fmt.Errorf("the peer's line cannot be used: %w", err)
+	}
+	return l, nil
 }

@@ -13,13 +13,14 @@ import (
 	"time"
 
 	"kith.dev/core/identity"
+	"kith.dev/core/notify"
 	"kith.dev/core/wire"
 )
 
 const (
-	maxContacts    = 256
-	maxDials       = 8  // at a time, not counting those that take longer than dialHold
-	maxHeard       = 64 // notices nobody took yet
+	maxContacts    = 256 // those beyond it are not contacted
+	maxDials       = 8   // at a time, not counting those that take longer than dialHold
+	maxHeard       = 64  // notices nobody took yet
 	jitterEach     = 20 * time.Millisecond
 	jitterMax      = time.Second // of the first dials, so that a room of laptops does not start as one
 	backoffMin     = time.Second
@@ -36,10 +37,9 @@ const (
 
 // Target is somebody to keep in contact with.
 type Target struct {
-	Key       string      // the caller's name for it, the same as long as it is the same peer
-	ID        identity.ID // zero for a first contact by address: then whoever answers is it
-	Name      string      // a hint, until it says its own
-	Addresses []string    // host:port, best first
+	ID        identity.ID
+	Name      string   // a hint, until it says its own
+	Addresses []string // host:port, best first
 }
 
 // ContactState says whether a target is there.
@@ -56,10 +56,9 @@ const (
 
 // Contact is what is known of a target now.
 type Contact struct {
-	Key     string
-	ID      identity.ID // as expected, or proven by the first contact
-	Name    string      // what it calls itself; a hint
-	Version string      // of its program
+	ID      identity.ID
+	Name    string // what it calls itself; a hint
+	Version string // of its program
 	State   ContactState
 	Why     string        // for the user, when not reachable
 	Since   time.Time     // of the state
@@ -72,7 +71,6 @@ type Contact struct {
 
 // Heard is a notice with whose it is.
 type Heard struct {
-	Key    string
 	ID     identity.ID
 	Notice Notice
 }
@@ -81,30 +79,29 @@ type Heard struct {
 type ContactsConfig struct {
 	Identity *identity.Identity
 	Log      *slog.Logger
-	Max      int // targets; those beyond it are not contacted. Default 256
 	// Silent is told of a peer that was reachable and neither says that it is alive any more nor answers; may be nil.
 	Silent func(identity.ID)
 }
 
 // Contacts keep one presence stream to each target, and so know at once who comes and who goes. Nothing is polled: the
-// streams carry news, and from those who recognise this cluster a beat each 3 s, whose absence is noticed (see vigil); the
+// streams carry news, and from those who recognise this cluster a beat each 3 s, whose absence is noticed (see watchdog); the
 // connections of others the kernel watches (within about 15 s). Safe for concurrent use.
 type Contacts struct {
-	config ContactsConfig
-	dials  chan struct{} // one token per dial under way
-	heard  chan Heard
+	config  ContactsConfig
+	dials   chan struct{} // one token per dial under way
+	heard   chan Heard
+	changed notify.Broadcast
 
 	mu      sync.Mutex // guards what follows, and the fields of contacts below theirs
 	ctx     context.Context
 	running sync.WaitGroup
-	all     map[string]*contact
-	order   []string
-	subs    map[chan struct{}]struct{}
+	all     map[identity.ID]*contact
+	order   []identity.ID
 }
 
 type contact struct {
 	*Contacts
-	key    string
+	id     identity.ID
 	client *Client
 	stop   context.CancelFunc // nil while not running
 	delay  time.Duration      // before the first dial
@@ -117,13 +114,11 @@ type contact struct {
 
 // NewContacts makes contacts; they dial once they Run.
 func NewContacts(config ContactsConfig) *Contacts {
-	orDefault(&config.Max, maxContacts)
 	return &Contacts{
 		config: config,
 		dials:  make(chan struct{}, maxDials),
 		heard:  make(chan Heard, maxHeard),
-		all:    map[string]*contact{},
-		subs:   map[chan struct{}]struct{}{},
+		all:    map[identity.ID]*contact{},
 	}
 }
 
@@ -140,8 +135,8 @@ func (c *Contacts) Run(ctx context.Context) error {
 	<-ctx.Done()
 	c.mu.Lock()
 	c.ctx = nil
-	for key := range c.all {
-		c.remove(key)
+	for id := range c.all {
+		c.remove(id)
 	}
 	c.order = nil
 	c.mu.Unlock()
@@ -154,32 +149,25 @@ func (c *Contacts) Run(ctx context.Context) error {
 func (c *Contacts) Set(targets []Target) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(targets) > c.config.Max {
-		c.config.Log.Warn("too many peers to keep in contact with", "wanted", len(targets), "kept", c.config.Max)
-		targets = targets[:c.config.Max]
+	if len(targets) > maxContacts {
+		c.config.Log.Warn("too many peers to keep in contact with", "wanted", len(targets), "kept", maxContacts)
+		targets = targets[:maxContacts]
 	}
-	wanted := map[string]bool{}
-	for _, t := range targets {
-		wanted[t.Key] = true
-	}
-	for key := range c.all {
-		if !wanted[key] {
-			c.remove(key)
+	for id := range c.all {
+		if !slices.ContainsFunc(targets, func(t Target) bool { return t.ID == id }) {
+			c.remove(id)
 		}
 	}
 	c.order = c.order[:0]
 	var fresh []*contact
 	for _, t := range targets {
-		if slices.Contains(c.order, t.Key) {
+		if slices.Contains(c.order, t.ID) {
 			continue
 		}
-		c.order = append(c.order, t.Key)
-		if one, ok := c.all[t.Key]; ok && one.same(t) {
+		c.order = append(c.order, t.ID)
+		if one, ok := c.all[t.ID]; ok {
 			one.update(t)
 		} else {
-			if ok {
-				c.remove(t.Key)
-			}
 			fresh = append(fresh, c.add(t))
 		}
 	}
@@ -191,13 +179,7 @@ func (c *Contacts) Set(targets []Target) {
 			c.start(one)
 		}
 	}
-	c.notify()
-}
-
-// same says whether t is still the peer that one is about.
-func (one *contact) same(t Target) bool {
-	id, _ := one.client.Peer()
-	return t.ID == id || t.ID == one.target.ID
+	c.changed.Notify()
 }
 
 func (one *contact) update(t Target) {
@@ -218,13 +200,13 @@ func (c *Contacts) add(t Target) *contact {
 	t.Addresses = slices.Clone(t.Addresses)
 	one := &contact{
 		Contacts: c,
-		key:      t.Key,
+		id:       t.ID,
 		client:   NewClient(ClientConfig{Identity: c.config.Identity, Expect: t.ID, Addresses: t.Addresses, Log: c.config.Log}),
 		wake:     make(chan struct{}, 1),
 		target:   t,
-		now:      Contact{Key: t.Key, ID: t.ID, Name: t.Name, State: ContactDialling, Since: time.Now()},
+		now:      Contact{ID: t.ID, Name: t.Name, State: ContactDialling, Since: time.Now()},
 	}
-	c.all[t.Key] = one
+	c.all[t.ID] = one
 	return one
 }
 
@@ -237,26 +219,26 @@ func (c *Contacts) start(one *contact) {
 	c.running.Go(func() { one.run(ctx) })
 }
 
-func (c *Contacts) remove(key string) {
-	one := c.all[key]
-	delete(c.all, key)
+func (c *Contacts) remove(id identity.ID) {
+	one := c.all[id]
+	delete(c.all, id)
 	if one.stop != nil {
 		one.stop()
 	}
 	one.client.Close()
 }
 
-// Poke looks again now, at the targets with these keys, or at all: who is not reachable is dialled at once, who is
+// Poke looks again now, at these targets, or at all: who is not reachable is dialled at once, who is
 // must answer within 3 s or is dialled anew. For when something happened that may have moved peers: a resume, a
 // change of networks, a user who waits.
-func (c *Contacts) Poke(keys ...string) {
+func (c *Contacts) Poke(ids ...identity.ID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(keys) == 0 {
-		keys = c.order
+	if len(ids) == 0 {
+		ids = c.order
 	}
-	for _, key := range keys {
-		one, ok := c.all[key]
+	for _, id := range ids {
+		one, ok := c.all[id]
 		if !ok || c.ctx == nil {
 			continue
 		}
@@ -309,11 +291,8 @@ func (c *Contacts) Snapshot() []Contact {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	list := make([]Contact, 0, len(c.order))
-	for _, key := range c.order {
-		one, ok := c.all[key]
-		if !ok {
-			continue
-		}
+	for _, id := range c.order {
+		one := c.all[id]
 		now := one.now
 		now.Address = one.client.Address()
 		if one.conn != nil {
@@ -324,37 +303,17 @@ func (c *Contacts) Snapshot() []Contact {
 	return list
 }
 
-// Subscribe gives a channel that has a value whenever Snapshot may have changed since the last was taken from it,
-// and a function that ends it.
-func (c *Contacts) Subscribe() (<-chan struct{}, func()) {
-	ch := make(chan struct{}, 1)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.subs[ch] = struct{}{}
-	return ch, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.subs, ch)
-	}
-}
-
-func (c *Contacts) notify() {
-	for ch := range c.subs {
-		select {
-		case ch <- struct{}{}:
-		default:
-		}
-	}
-}
+// Changed gives a channel that is closed when Snapshot changes next. Take it before Snapshot.
+func (c *Contacts) Changed() <-chan struct{} { return c.changed.Wait() }
 
 // Notices gives what peers tell, one by one to whoever reads. Read it always: what nobody takes for 5 s is dropped.
 func (c *Contacts) Notices() <-chan Heard { return c.heard }
 
 // Client is the client of a target, so that calls share the connection of its presence. It ends with the target.
-func (c *Contacts) Client(key string) (*Client, bool) {
+func (c *Contacts) Client(id identity.ID) (*Client, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	one, ok := c.all[key]
+	one, ok := c.all[id]
 	if !ok {
 		return nil, false
 	}
@@ -365,7 +324,7 @@ func (c *Contacts) Client(key string) (*Client, bool) {
 func (one *contact) set(change func(*Contact)) {
 	one.mu.Lock()
 	defer one.mu.Unlock()
-	if one.all[one.key] != one {
+	if one.all[one.id] != one {
 		return // no longer wanted
 	}
 	before := one.now
@@ -376,14 +335,14 @@ func (one *contact) set(change func(*Contact)) {
 		if before.State == ContactDialling && one.now.State == ContactUnreachable {
 			level = slog.LevelDebug
 		}
-		about := []any{"peer", one.name(), "id", one.now.ID.String()}
+		about := []any{"peer", one.name(), "id", one.id.String()}
 		if one.now.Why != "" {
 			about = append(about, "why", one.now.Why)
 		}
 		one.config.Log.Log(context.Background(), level, "peer "+string(one.now.State), about...)
 	}
 	if one.now != before {
-		one.notify()
+		one.changed.Notify()
 	}
 }
 

@@ -35,45 +35,42 @@ func keep(t testing.TB, who *identity.Identity) (*Contacts, *journal) {
 	return c, log
 }
 
-func state(c *Contacts, key string) Contact {
+func state(c *Contacts, id identity.ID) Contact {
 	for _, one := range c.Snapshot() {
-		if one.Key == key {
+		if one.ID == id {
 			return one
 		}
 	}
 	return Contact{}
 }
 
-func becomes(t testing.TB, c *Contacts, key string, want ContactState) Contact {
+func becomes(t testing.TB, c *Contacts, id identity.ID, want ContactState) Contact {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%s is %s", key, want), func() bool { return state(c, key).State == want })
-	return state(c, key)
+	eventually(t, fmt.Sprintf("%s is %s", id.Short(), want), func() bool { return state(c, id).State == want })
+	return state(c, id)
 }
 
 func TestContactsLearnWhoIsThere(t *testing.T) {
 	alice, bob := someone(t), bob(t, Limits{})
 	c, log := keep(t, alice)
-	changed, end := c.Subscribe()
-	defer end()
+	changed := c.Changed()
+	gone, never := someone(t).ID(), someone(t).ID()
 	c.Set([]Target{
-		{Key: "typed", Addresses: []string{bob.addr}}, // a first contact by address
-		{Key: "found", ID: bob.ID(), Name: "hint", Addresses: []string{closed(t), bob.addr}},
-		{Key: "gone", ID: someone(t).ID(), Name: "carol", Addresses: []string{closed(t)}},
-		{Key: "never", ID: someone(t).ID()},
+		{ID: bob.ID(), Name: "hint", Addresses: []string{closed(t), bob.addr}},
+		{ID: gone, Name: "carol", Addresses: []string{closed(t)}},
+		{ID: never},
 	})
-	for _, key := range []string{"typed", "found"} {
-		got := becomes(t, c, key, ContactReachable)
-		if got.ID != bob.ID() || got.Name != "bob" || got.Version != "test" || got.Why != "" || got.Address != bob.addr {
-			t.Errorf("%+v", got)
-		}
-		if runtime.GOOS == "linux" && (got.RTT <= 0 || got.RTT > time.Second) {
-			t.Errorf("round trip %s", got.RTT)
-		}
-	}
-	if got := becomes(t, c, "gone", ContactUnreachable); got.Name != "carol" || !strings.Contains(got.Why, "connection refused") {
+	got := becomes(t, c, bob.ID(), ContactReachable)
+	if got.Name != "bob" || got.Version != "test" || got.Why != "" || got.Address != bob.addr {
 		t.Errorf("%+v", got)
 	}
-	if got := becomes(t, c, "never", ContactUnreachable); !strings.Contains(got.Why, "no address") {
+	if runtime.GOOS == "linux" && (got.RTT <= 0 || got.RTT > time.Second) {
+		t.Errorf("round trip %s", got.RTT)
+	}
+	if got := becomes(t, c, gone, ContactUnreachable); got.Name != "carol" || !strings.Contains(got.Why, "connection refused") {
+		t.Errorf("%+v", got)
+	}
+	if got := becomes(t, c, never, ContactUnreachable); !strings.Contains(got.Why, "no address") {
 		t.Errorf("%+v", got)
 	}
 	select {
@@ -84,7 +81,7 @@ func TestContactsLearnWhoIsThere(t *testing.T) {
 	if !strings.Contains(log.String(), "peer reachable") || !strings.Contains(log.String(), bob.ID().String()) {
 		t.Error(log)
 	}
-	client, ok := c.Client("found")
+	client, ok := c.Client(bob.ID())
 	if !ok {
 		t.Fatal("no client")
 	}
@@ -110,8 +107,8 @@ func TestContactsLearnWhoIsThere(t *testing.T) {
 func TestSomebodyElseAnswersIsNamed(t *testing.T) {
 	alice, mallory, expected := someone(t), bob(t, Limits{}), someone(t).ID()
 	c, _ := keep(t, alice)
-	c.Set([]Target{{Key: "bob", ID: expected, Addresses: []string{mallory.addr}}})
-	got := becomes(t, c, "bob", ContactMismatch)
+	c.Set([]Target{{ID: expected, Addresses: []string{mallory.addr}}})
+	got := becomes(t, c, expected, ContactMismatch)
 	if !strings.Contains(got.Why, expected.String()) || !strings.Contains(got.Why, mallory.ID().String()) || got.ID != expected {
 		t.Errorf("%+v", got)
 	}
@@ -121,19 +118,19 @@ func TestGoodbyeIsSeenAtOnceAndReturnToo(t *testing.T) {
 	alice, who := someone(t), someone(t)
 	first := serve(t, who, "127.0.0.1:0", Limits{})
 	c, _ := keep(t, alice)
-	c.Set([]Target{{Key: "bob", ID: who.ID(), Addresses: []string{first.addr}}})
-	since := becomes(t, c, "bob", ContactReachable).Since
+	c.Set([]Target{{ID: who.ID(), Addresses: []string{first.addr}}})
+	since := becomes(t, c, who.ID(), ContactReachable).Since
 	go first.stop()
-	got := becomes(t, c, "bob", ContactUnreachable)
+	got := becomes(t, c, who.ID(), ContactUnreachable)
 	if got.Why != "kithd ended there" || !got.Since.After(since) {
 		t.Errorf("%+v", got)
 	}
-	if n := <-c.Notices(); n.Key != "bob" || n.ID != who.ID() || n.Notice.Type != NoticeBye {
+	if n := <-c.Notices(); n.ID != who.ID() || n.Notice.Type != NoticeBye {
 		t.Errorf("%+v", n)
 	}
 	first.stop()
 	serve(t, who, first.addr, Limits{})
-	becomes(t, c, "bob", ContactReachable)
+	becomes(t, c, who.ID(), ContactReachable)
 }
 
 // The daemon is killed: no goodbye, the kernel closes its sockets.
@@ -144,20 +141,20 @@ func TestWhoSaidItGoesToSleepIsAsleep(t *testing.T) { seeDeath(t, NoticeSuspendi
 func seeDeath(t *testing.T, said NoticeType, why string) {
 	alice, who := someone(t), someone(t)
 	l := &killable{Listener: listen(t, "127.0.0.1:0")}
-	server := NewServer(ServerConfig{Identity: who, Name: func() string { return "bob" }, Desk: newDesk(who), Log: quiet()})
+	server := NewServer(ServerConfig{Identity: who, Name: func() string { return "bob" }, Handler: newMemory(who), Log: quiet()})
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(ctx, l) }()
 	c, _ := keep(t, alice)
-	c.Set([]Target{{Key: "bob", ID: who.ID(), Addresses: []string{l.Addr().String()}}})
-	becomes(t, c, "bob", ContactReachable)
+	c.Set([]Target{{ID: who.ID(), Addresses: []string{l.Addr().String()}}})
+	becomes(t, c, who.ID(), ContactReachable)
 	if said != "" {
-		server.config.Desk.(*desk).tell(alice.ID(), Notice{Type: said})
+		server.config.Handler.(*memory).tell(alice.ID(), Notice{Type: said})
 		<-c.Notices()
 	}
 	l.kill()
-	if got := becomes(t, c, "bob", ContactUnreachable); got.Why != why { // else it was silence that told
+	if got := becomes(t, c, who.ID(), ContactUnreachable); got.Why != why { // else it was silence that told
 		t.Errorf("%+v", got)
 	}
 	if err := <-done; err == nil {
@@ -194,10 +191,10 @@ func (k *killable) kill() {
 func TestNoticesArrive(t *testing.T) {
 	alice, bob := someone(t), bob(t, Limits{})
 	c, _ := keep(t, alice)
-	c.Set([]Target{{Key: "bob", ID: bob.ID(), Addresses: []string{bob.addr}}})
-	becomes(t, c, "bob", ContactReachable)
+	c.Set([]Target{{ID: bob.ID(), Addresses: []string{bob.addr}}})
+	becomes(t, c, bob.ID(), ContactReachable)
 	bob.tell(alice.ID(), Notice{Type: NoticeContractEnded, Contract: "a1b2c3d4e5f6g7h8", Why: "line\nbreak"})
-	bob.tell(alice.ID(), Notice{Type: NoticeContractEnded, Contract: "not one"}) // a defect of the desk: not sent
+	bob.tell(alice.ID(), Notice{Type: NoticeContractEnded, Contract: "not one"}) // a defect of the memory: not sent
 	bob.tell(alice.ID(), Notice{Type: NoticeSuspending})
 	if n := <-c.Notices(); n.Notice != (Notice{Type: NoticeContractEnded, Contract: "a1b2c3d4e5f6g7h8", Why: "line?break"}) {
 		t.Errorf("%+v", n)
@@ -211,13 +208,13 @@ func TestANewAddressIsDialledAtOnce(t *testing.T) {
 	t.Parallel()
 	alice, bob := someone(t), bob(t, Limits{})
 	c, _ := keep(t, alice)
-	nowhere := Target{Key: "bob", ID: bob.ID(), Addresses: []string{closed(t)}}
+	nowhere := Target{ID: bob.ID(), Addresses: []string{closed(t)}}
 	c.Set([]Target{nowhere})
-	becomes(t, c, "bob", ContactUnreachable)
+	becomes(t, c, bob.ID(), ContactUnreachable)
 	time.Sleep(3500 * time.Millisecond) // the pauses have grown to 2 s and more
-	c.Set([]Target{{Key: "bob", ID: bob.ID(), Addresses: []string{nowhere.Addresses[0], bob.addr}}})
+	c.Set([]Target{{ID: bob.ID(), Addresses: []string{nowhere.Addresses[0], bob.addr}}})
 	begin := time.Now()
-	becomes(t, c, "bob", ContactReachable)
+	becomes(t, c, bob.ID(), ContactReachable)
 	if took := time.Since(begin); took > backoffMin {
 		t.Errorf("took %s: the pause was waited for", took)
 	}
@@ -229,7 +226,7 @@ func TestPokeFindsWhatTheKernelDoesNotKnowYet(t *testing.T) {
 	alice, bob := someone(t), bob(t, Limits{}, func(s *Server) {
 		s.mux = http.NewServeMux()
 		s.mux.HandleFunc("GET /kith/v2/presence", s.presence)
-		s.call("GET /kith/v1/hello", func(_ http.ResponseWriter, r *http.Request, _ Caller) (message, error) {
+		s.call("GET /kith/v1/hello", callTimeout, func(_ http.ResponseWriter, r *http.Request, _ Caller) (message, error) {
 			if stuck.Load() {
 				<-r.Context().Done()
 			}
@@ -237,51 +234,33 @@ func TestPokeFindsWhatTheKernelDoesNotKnowYet(t *testing.T) {
 		})
 	})
 	c, _ := keep(t, alice)
-	c.Set([]Target{{Key: "bob", ID: bob.ID(), Addresses: []string{bob.addr}}})
-	before := becomes(t, c, "bob", ContactReachable)
+	c.Set([]Target{{ID: bob.ID(), Addresses: []string{bob.addr}}})
+	before := becomes(t, c, bob.ID(), ContactReachable)
 	c.Poke()
 	time.Sleep(200 * time.Millisecond)
-	if got := state(c, "bob"); got.Since != before.Since {
+	if got := state(c, bob.ID()); got.Since != before.Since {
 		t.Errorf("a poke cuts a good connection: %+v", got)
 	}
 	stuck.Store(true)
-	c.Poke("bob")
-	eventually(t, "the connection was cut", func() bool { return state(c, "bob").Since.After(before.Since) })
-	c.Poke("bob")
-	becomes(t, c, "bob", ContactReachable)
+	c.Poke(bob.ID())
+	eventually(t, "the connection was cut", func() bool { return state(c, bob.ID()).Since.After(before.Since) })
+	c.Poke(bob.ID())
+	becomes(t, c, bob.ID(), ContactReachable)
 }
 
-func TestALearnedIDKeepsTheContact(t *testing.T) {
-	alice, bob := someone(t), bob(t, Limits{})
-	c, _ := keep(t, alice)
-	c.Set([]Target{{Key: "x", Addresses: []string{bob.addr}}})
-	becomes(t, c, "x", ContactReachable)
-	before, _ := c.Client("x")
-	c.Set([]Target{{Key: "x", ID: bob.ID(), Addresses: []string{bob.addr}}})
-	if after, _ := c.Client("x"); after != before {
-		t.Error("the connection was thrown away")
-	}
-	c.Set([]Target{{Key: "x", ID: someone(t).ID(), Addresses: []string{bob.addr}}})
-	becomes(t, c, "x", ContactMismatch)
-	if after, _ := c.Client("x"); after == before {
-		t.Error("another peer has the same client")
-	}
-}
-
-// Forty targets at once: never more than eight dials under way.
+// Many targets at once: never more than eight dials under way.
 func TestDialsDoNotStorm(t *testing.T) {
-	slow := &slowListener{Listener: listen(t, "127.0.0.1:0")}
-	who := someone(t)
-	server := NewServer(ServerConfig{Identity: who, Name: func() string { return "bob" }, Desk: newDesk(who), Log: quiet(),
-		Limits: Limits{Presences: 100, ConnsPerCaller: 100, CallerRate: Rate{1000, 1000}}})
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(ctx, slow) }()
-	defer func() { cancel(); <-done }()
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	defer cancel()
 	c, _ := keep(t, someone(t))
 	var targets []Target
-	for i := range 40 {
-		targets = append(targets, Target{Key: fmt.Sprint(i), ID: who.ID(), Addresses: []string{slow.Addr().String()}})
+	for range 3 * maxDials {
+		who, slow := someone(t), &slowListener{Listener: listen(t, "127.0.0.1:0")}
+		server := NewServer(ServerConfig{Identity: who, Name: func() string { return "bob" }, Handler: newMemory(who), Log: quiet()})
+		serving.Go(func() { server.Serve(ctx, slow) })
+		targets = append(targets, Target{ID: who.ID(), Addresses: []string{slow.Addr().String()}})
 	}
 	c.Set(targets)
 	most := 0
@@ -311,14 +290,14 @@ func TestTheDeadDoNotHoldUpTheLiving(t *testing.T) {
 	alice, bob := someone(t), bob(t, Limits{})
 	c, _ := keep(t, alice)
 	var targets []Target
-	for i := range 3 * maxDials {
-		targets = append(targets, Target{Key: fmt.Sprint(i), ID: someone(t).ID(), Addresses: []string{silent(t)}})
+	for i := range byte(3 * maxDials) {
+		targets = append(targets, Target{ID: identity.ID{i + 1}, Addresses: []string{silent(t)}})
 	}
 	c.Set(append(targets, targets[0]))
 	time.Sleep(700 * time.Millisecond) // all slots are taken
-	c.Set(append(targets, Target{Key: "bob", ID: bob.ID(), Addresses: []string{bob.addr}}))
+	c.Set(append(targets, Target{ID: bob.ID(), Addresses: []string{bob.addr}}))
 	begin := time.Now()
-	becomes(t, c, "bob", ContactReachable)
+	becomes(t, c, bob.ID(), ContactReachable)
 	t.Logf("after %s", time.Since(begin))
 }
 
@@ -331,13 +310,13 @@ func (s *slowListener) Accept() (net.Conn, error) {
 
 func TestTooManyTargetsAreCutOff(t *testing.T) {
 	log := &journal{}
-	c := NewContacts(ContactsConfig{Identity: someone(t), Log: log.logger(), Max: 3})
+	c := NewContacts(ContactsConfig{Identity: someone(t), Log: log.logger()})
 	var targets []Target
-	for i := range 5 {
-		targets = append(targets, Target{Key: fmt.Sprint(i)})
+	for i := range maxContacts + 2 {
+		targets = append(targets, Target{ID: identity.ID{1, byte(i >> 8), byte(i)}})
 	}
 	c.Set(targets)
-	if n := len(c.Snapshot()); n != 3 || !strings.Contains(log.String(), "too many peers") {
+	if n := len(c.Snapshot()); n != maxContacts || !strings.Contains(log.String(), "too many peers") {
 		t.Errorf("%d contacts; %s", n, log)
 	}
 	c.Set(nil)

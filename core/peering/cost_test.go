@@ -26,7 +26,7 @@ func TestCost(t *testing.T) {
 		wiretest.Row{
 			What: name, From: "anybody", Max: max, Type: reflect.TypeOf(kind).Elem(),
 			Taken:  func(text []byte) error { return shapeOf(kind).Check(text, bound) },
-			Decode: func(text []byte) { _ = decode("application/json", bytes.NewReader(text), max, blank(kind)) }, // most is not valid
+			Decode: func(text []byte) { _ = decode("application/json", bytes.NewReader(text), blank(kind)) }, // most is not valid
 		}.Check(t)
 	}
 }

@@ -88,16 +88,16 @@ func silentDeath(t *testing.T) {
 	l, err := listenAfar()
 	must(t, err)
 	who, alice := someone(t), someone(t)
-	server := NewServer(ServerConfig{Identity: who, Name: func() string { return "bob" }, Desk: newDesk(who), Log: quiet()})
+	server := NewServer(ServerConfig{Identity: who, Name: func() string { return "bob" }, Handler: newMemory(who), Log: quiet()})
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ctx, l) }()
 	defer func() { cancel(); <-served }()
 
 	c, _ := keep(t, alice)
-	c.Set([]Target{{Key: "bob", ID: who.ID(), Addresses: []string{l.Addr().String()}}})
+	c.Set([]Target{{ID: who.ID(), Addresses: []string{l.Addr().String()}}})
 	for _, busy := range []bool{false, true} {
-		becomes(t, c, "bob", ContactReachable)
+		becomes(t, c, who.ID(), ContactReachable)
 		time.Sleep(time.Second) // the keepalive counts from the last packet
 		// Nothing sent arrives, and nothing that comes is taken; nor does the far side, asking anew, learn the new address and
 		// have its own end of the connection, given up at about the same time, heard here.
@@ -106,15 +106,15 @@ func silentDeath(t *testing.T) {
 		must(t, ip("neigh replace 192.0.2.2 lladdr 02:00:00:00:00:99 dev near nud permanent"))
 		begin := time.Now()
 		if busy {
-			client, _ := c.Client("bob")
+			client, _ := c.Client(who.ID())
 			ctx := within(t, 20*time.Second)
 			go client.call(ctx, 20*time.Second, http.MethodGet, "/kith/v1/hello", nil, nil)
 		}
-		for state(c, "bob").State == ContactReachable && time.Since(begin) < 20*time.Second {
+		for state(c, who.ID()).State == ContactReachable && time.Since(begin) < 20*time.Second {
 			time.Sleep(20 * time.Millisecond)
 		}
 		took := time.Since(begin)
-		if got := state(c, "bob"); took > 15500*time.Millisecond || got.Why != "no answer" {
+		if got := state(c, who.ID()); took > 15500*time.Millisecond || got.Why != "no answer" {
 			t.Errorf("busy %v: after %s: %+v", busy, took, got)
 		}
 		t.Logf("busy %v: seen after %s", busy, took.Round(10*time.Millisecond))

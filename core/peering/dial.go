@@ -89,28 +89,28 @@ func because(err error) string {
 	return wire.Line(err.Error(), maxReason)
 }
 
-// tracked is a TCP connection to the peer; the client knows all of them, to be able to cut them.
-type tracked struct {
+// trackedConn is a TCP connection to the peer; the client knows all of them, to be able to cut them.
+type trackedConn struct {
 	net.Conn
 	client *Client
 }
 
 // Close is what TLS calls at the end of its own.
-func (t *tracked) Close() error {
+func (t *trackedConn) Close() error {
 	t.client.mu.Lock()
 	delete(t.client.conns, t)
 	t.client.mu.Unlock()
 	return t.Conn.Close()
 }
 
-func (c *Client) track(raw net.Conn) (*tracked, error) {
+func (c *Client) track(raw net.Conn) (*trackedConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		raw.Close()
 		return nil, errClosed
 	}
-	t := &tracked{raw, c}
+	t := &trackedConn{raw, c}
 	c.conns[t] = struct{}{}
 	return t, nil
 }
@@ -222,7 +222,7 @@ func (c *Client) pin(tlsConn *tls.Conn, address string) error {
 
 // A peer that went away without a word is noticed within 5 + 3·3 = 14 s: by the kernel's keepalive when nothing
 // is under way, by unacknowledged (TCP_USER_TIMEOUT, Linux) when something is; keepalives do not count then.
-// No timer of ours ticks. On connections with beats (see vigil) keepalives are never due.
+// No timer of ours ticks. On connections with beats (see watchdog) keepalives are never due.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 3 * time.Second, Count: 3}
 
 const unacknowledged = 14 * time.Second

@@ -4,9 +4,9 @@
 //
 // The peer's key, proven by the TLS handshake, is who it is (core/identity); what it says about itself is a
 // hint. Everything read from the network is bounded in size and time before anything looks at it. What the
-// messages mean is the Desk's affair (core/relations/provider), which keeps the objects in the cluster.
+// messages mean is the Handler's affair (core/relations/provider), which keeps the objects in the cluster.
 //
-// Called by relations (Desk, Client, Contacts, the table), hosting (Server.Handle), virtualnode and reflection
+// Called by relations (Handler, Client, Contacts, the table), hosting (Server.Handle), virtualnode and reflection
 // (Client.Transport) and the daemon (wiring). It must never import Kubernetes code, decide who gets what, or
 // keep anything on disk.
 //

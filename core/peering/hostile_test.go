@@ -134,7 +134,7 @@ func TestALongCallOutlivesTheDeadlineOfItsBody(t *testing.T) {
 	alice := someone(t)
 	short := Limits{BodyTimeout: 200 * time.Millisecond, HeaderTimeout: 200 * time.Millisecond, IdleTimeout: 300 * time.Millisecond}
 	bob := bob(t, short, func(s *Server) {
-		s.call("POST /kith/v2/slow", func(w http.ResponseWriter, r *http.Request, _ Caller) (message, error) {
+		s.call("POST /kith/v2/slow", callTimeout, func(w http.ResponseWriter, r *http.Request, _ Caller) (message, error) {
 			var in Opened
 			if err := read(w, r, &in); err != nil {
 				return nil, err
@@ -296,26 +296,26 @@ func TestWhoDoesNotLearnFromRefusalsIsCut(t *testing.T) {
 		t.Errorf("%d connections: a refusal costs a handshake", n)
 	}
 	client.Hello(ctx)
-	if _, err := stream.next(); err == nil {
+	if _, err := stream.next(nil); err == nil {
 		t.Error("it is still connected")
 	}
 }
 
 func TestMetersForgetTheOldestKey(t *testing.T) {
-	m := newMeter[int](Rate{0.001, 1})
+	m := newLimiters[int](Rate{0.001, 1})
 	if !m.allow(0) || m.allow(0) {
 		t.Fatal("the burst is not 1")
 	}
-	for i := range maxMetered {
+	for i := range maxLimiters {
 		m.allow(i + 1)
 	}
-	if len(m.known) != maxMetered || m.order.Len() != maxMetered {
+	if len(m.known) != maxLimiters || m.order.Len() != maxLimiters {
 		t.Errorf("%d keys", len(m.known))
 	}
 	if !m.allow(0) {
 		t.Error("the oldest key is still known")
 	}
-	if m.allow(maxMetered) {
+	if m.allow(maxLimiters) {
 		t.Error("the newest key is not known")
 	}
 }
@@ -414,7 +414,7 @@ func TestStrangersGiveWayAndFriendsStay(t *testing.T) {
 		}
 	}
 	bob.tell(friend.ID(), Notice{Type: NoticeContractChanged})
-	if n, err := stream.next(); err != nil || n.Type != NoticeContractChanged {
+	if n, err := stream.next(nil); err != nil || n.Type != NoticeContractChanged {
 		t.Errorf("the friend was pushed out: %+v, %v", n, err)
 	}
 	if _, err := dialer(t, friend, bob.ID(), bob.addr).Hello(within(t, 5*time.Second)); err != nil {
@@ -468,9 +468,9 @@ func TestStreamsAndPollsPerCallerAreLimited(t *testing.T) {
 	cancel()
 	wg.Wait()
 	eventually(t, "nothing is counted any more", func() bool {
-		bob.server.use.mu.Lock()
-		defer bob.server.use.mu.Unlock()
-		for key := range bob.server.use.n {
+		bob.server.inFlight.mu.Lock()
+		defer bob.server.inFlight.mu.Unlock()
+		for key := range bob.server.inFlight.n {
 			if key.of != "connections" {
 				return false
 			}
@@ -482,14 +482,14 @@ func TestStreamsAndPollsPerCallerAreLimited(t *testing.T) {
 func TestCountsReturnToZero(t *testing.T) {
 	alice := someone(t)
 	who := someone(t)
-	server := NewServer(ServerConfig{Identity: who, Name: func() string { return "bob" }, Desk: newDesk(who), Log: quiet()})
+	server := NewServer(ServerConfig{Identity: who, Name: func() string { return "bob" }, Handler: newMemory(who), Log: quiet()})
 	l := listen(t, "127.0.0.1:0")
-	g := newGate(l, server.limits, server.refusals)
+	g := newLimitedListener(l, server.limits, server.refusals)
 	defer g.Close()
-	server.config.Desk.(*desk).recognised[alice.ID()] = true
+	server.config.Handler.(*memory).recognised[alice.ID()] = true
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- server.Serve(ctx, g) }() // a gate in a gate: the outer is the one we look into
+	go func() { done <- server.Serve(ctx, g) }() // a listener in a listener: the outer is the one we look into
 	for range 20 {
 		client := dialer(t, alice, who.ID(), l.Addr().String())
 		if _, err := client.Hello(within(t, 5*time.Second)); err != nil {
@@ -500,9 +500,9 @@ func TestCountsReturnToZero(t *testing.T) {
 	eventually(t, "all are forgotten", func() bool {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		server.use.mu.Lock()
-		defer server.use.mu.Unlock()
-		return len(g.open) == 0 && g.strangers.Len() == 0 && len(g.perIP) == 0 && len(server.use.n) == 0
+		server.inFlight.mu.Lock()
+		defer server.inFlight.mu.Unlock()
+		return len(g.open) == 0 && g.strangers.Len() == 0 && len(g.perIP) == 0 && len(server.inFlight.n) == 0
 	})
 	cancel()
 	must(t, <-done)

@@ -115,7 +115,6 @@ type NoticeType string
 const (
 	NoticeContractEnded   NoticeType = "contract-ended"
 	NoticeContractChanged NoticeType = "contract-changed"
-	NoticeRequestAnswered NoticeType = "request-answered"
 	NoticeSuspending      NoticeType = "suspending" // the laptop goes to sleep
 	NoticeBye             NoticeType = "bye"        // the daemon ends
 )
@@ -124,7 +123,6 @@ const (
 type Notice struct {
 	Type     NoticeType `json:"type"`
 	Contract string     `json:"contract,omitempty"` // its ID
-	Request  string     `json:"request,omitempty"`  // its ID
 	Why      string     `json:"why,omitempty"`      // for the user
 }
 
@@ -171,12 +169,17 @@ type presenceLine struct {
 // message is what can be decoded from the network.
 type message interface{ Validate() error }
 
-// decode reads one message: JSON of the right content type, at most max bytes, nothing behind it, valid.
+// decode reads one message: JSON of the right content type, of at most MaxMessage bytes (maxSigned with a contract), nothing
+// behind it, valid.
 // The error is a *Problem for the sender.
-func decode(contentType string, body io.Reader, max int, into message) error {
+func decode(contentType string, body io.Reader, into message) error {
 	media, params, err := mime.ParseMediaType(contentType)
 	if charset, ok := params["charset"]; err != nil || media != "application/json" && media != MediaProblem || ok && !strings.EqualFold(charset, "utf-8") {
 		return &Problem{Code: CodeBadRequest, Message: fmt.Sprintf("content type: %.64q is not application/json", contentType)}
+	}
+	max := MaxMessage
+	if _, ok := into.(*signed); ok {
+		max = maxSigned
 	}
 	data, err := io.ReadAll(io.LimitReader(body, int64(max)+1))
 	if err != nil {

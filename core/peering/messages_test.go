@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"kith.dev/core/api"
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
 	"kith.dev/core/wire"
@@ -66,7 +67,7 @@ func messages() map[string]message {
 		"opened":   &Opened{ID: "0123", Commitment: make([]byte, 32)},
 		"asking":   &Asking{Nonce: make([]byte, 32), Question: someQuestion(), Compare: true},
 		"revealed": &Revealed{ID: "req-1", Expires: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Nonce: make([]byte, 32)},
-		"refs":     &refs{{"a1b2c3d4e5f6g7h8", 2, contract.Provider, Connected}},
+		"refs":     &refs{{"a1b2c3d4e5f6g7h8", 2, contract.Provider, api.StateConnected}},
 		"signed":   &signed{contract.Signed{Document: []byte("{}")}},
 		"line":     &presenceLine{Notice: &Notice{Type: NoticeBye}, Beat: &Beat{Ailing: "its Kubernetes does not answer"}},
 		"problem":  &Problem{Code: CodeDeclined, Message: "no"},
@@ -80,7 +81,7 @@ func TestMessagesSurviveTheWay(t *testing.T) {
 		data, err := json.Marshal(m)
 		must(t, err)
 		out := blank(m)
-		if err := decode("application/json; charset=UTF-8", bytes.NewReader(data), MaxMessage, out); err != nil {
+		if err := decode("application/json; charset=UTF-8", bytes.NewReader(data), out); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
@@ -111,13 +112,13 @@ func TestDecodeRefuses(t *testing.T) {
 		{"depth", "application/json", strings.Repeat("[", 20000), CodeBadRequest},
 		{"length", "application/json", text + strings.Repeat(" ", MaxMessage), CodeTooLarge},
 	} {
-		err := decode(c.contentType, strings.NewReader(c.body), MaxMessage, &Question{})
+		err := decode(c.contentType, strings.NewReader(c.body), &Question{})
 		if p := problemOf(err); err == nil || p.Code != c.code || !wire.Printable(p.Message) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
 	// What a newer daemon adds is passed over.
-	if err := decode("application/json", strings.NewReader(`{"name":"alice","mood":"good"}`), MaxMessage, &Question{}); err != nil {
+	if err := decode("application/json", strings.NewReader(`{"name":"alice","mood":"good"}`), &Question{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -191,16 +192,16 @@ func TestValidateNamesTheField(t *testing.T) {
 	refuse("overlaps", link(func(l *Link) { l.Ranges[1].Prefix = netip.MustParsePrefix("10.42.7.0/24") }))
 	refuse("name of a range", link(func(l *Link) { l.Ranges[0].Name = "Pods" }))
 
-	refuse("contract ID", &refs{{"x", 1, contract.Provider, Connected}})
-	refuse("revision", &refs{{"a1b2c3d4e5f6g7h8", 0, contract.Provider, Connected}})
-	refuse("role", &refs{{"a1b2c3d4e5f6g7h8", 1, "witness", Connected}})
+	refuse("contract ID", &refs{{"x", 1, contract.Provider, api.StateConnected}})
+	refuse("revision", &refs{{"a1b2c3d4e5f6g7h8", 0, contract.Provider, api.StateConnected}})
+	refuse("role", &refs{{"a1b2c3d4e5f6g7h8", 1, "witness", api.StateConnected}})
 	refuse("state", &refs{{"a1b2c3d4e5f6g7h8", 1, contract.Provider, "married"}})
 	tooMany := make(refs, 257)
 	refuse("257", &tooMany)
 
 	refuse("type", &Notice{})
 	refuse("contract ID", &Notice{Type: NoticeContractEnded, Contract: "../.."})
-	refuse("request ID", &Notice{Type: NoticeRequestAnswered, Request: "a/b"})
+	refuse("request ID", &Opened{ID: "a/b", Commitment: make([]byte, 32)})
 	refuse("why", &Notice{Type: NoticeBye, Why: "\n"})
 	refuse("commitment", &Opened{ID: "a", Commitment: make([]byte, 31)})
 	refuse("request ID", &Opened{ID: "../hello", Commitment: make([]byte, 32)})
@@ -233,7 +234,7 @@ func FuzzDecode(f *testing.F) {
 		kind := good[names[int(which)%len(names)]]
 		m := blank(kind)
 		var err error
-		wiretest.Within(t, len(data), func() { err = decode("application/json", bytes.NewReader(data), MaxMessage, m) })
+		wiretest.Within(t, len(data), func() { err = decode("application/json", bytes.NewReader(data), m) })
 		if err != nil {
 			if !wire.Printable(problemOf(err).Message) {
 				t.Fatalf("the problem cannot be shown: %q", err)

@@ -23,7 +23,7 @@ import (
 // generous lets mallory ask as often as he likes, so that only the order of the messages stands in his way.
 var generous = Limits{
 	AskRate: Rate{1e6, 1e6}, CallerRate: Rate{1e6, 1e6}, IPRate: Rate{1e6, 1e6},
-	Questions: Budget{1e6, 1e6, time.Hour}, Openings: Budget{1e6, 1e6, time.Hour},
+	Questions: WindowLimit{1e6, 1e6, time.Hour}, Openings: WindowLimit{1e6, 1e6, time.Hour},
 }
 
 // owner hears what is told.
@@ -44,7 +44,7 @@ func (o *owner) heard() []string {
 	return slices.Clone(o.all)
 }
 
-func (d *desk) know(who *identity.Identity) {
+func (d *memory) know(who *identity.Identity) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.recognised[who.ID()] = true
@@ -81,13 +81,13 @@ func TestARelayThatPassesEveryMessageOnIsFound(t *testing.T) {
 	toBob := dialer(t, mallory, bob.ID(), bob.addr)
 	relay := serve(t, mallory, "127.0.0.1:0", Limits{}, func(s *Server) {
 		s.mux = http.NewServeMux()
-		s.call("GET "+helloPath, s.hello)
-		s.call("POST /kith/v2/requests", func(_ http.ResponseWriter, r *http.Request, _ Caller) (message, error) {
+		s.call("GET "+helloPath, callTimeout, s.hello)
+		s.call("POST /kith/v2/requests", callTimeout, func(_ http.ResponseWriter, r *http.Request, _ Caller) (message, error) {
 			var opened Opened
 			err := toBob.Call(r.Context(), http.MethodPost, r.URL.Path, &Opening{}, &opened)
 			return &opened, err
 		})
-		s.call("POST /kith/v2/requests/{id}/question", func(w http.ResponseWriter, r *http.Request, _ Caller) (message, error) {
+		s.call("POST /kith/v2/requests/{id}/question", callTimeout, func(w http.ResponseWriter, r *http.Request, _ Caller) (message, error) {
 			var asking Asking
 			if err := read(w, r, &asking); err != nil {
 				return nil, err
@@ -166,8 +166,8 @@ func TestAResponderInTheMiddleHasOneTryPerQuestionOfTheOwner(t *testing.T) {
 			tries.Store(0)
 			relay := serve(t, mallory, "127.0.0.1:0", Limits{}, func(s *Server) {
 				s.mux = http.NewServeMux()
-				s.call("GET "+helloPath, s.hello)
-				s.call("POST /kith/v2/requests", func(_ http.ResponseWriter, _ *http.Request, c Caller) (message, error) {
+				s.call("GET "+helloPath, callTimeout, s.hello)
+				s.call("POST /kith/v2/requests", callTimeout, func(_ http.ResponseWriter, _ *http.Request, c Caller) (message, error) {
 					bound := identity.Commit(nonce, c.ID, mallory.ID())
 					return &Opened{ID: "a", Commitment: bound[:]}, nil
 				})
@@ -178,7 +178,7 @@ func TestAResponderInTheMiddleHasOneTryPerQuestionOfTheOwner(t *testing.T) {
 						WriteProblem(w, err)
 						return
 					}
-					s.call("POST /answer", func(http.ResponseWriter, *http.Request, Caller) (message, error) { return out, nil })
+					s.call("POST /answer", callTimeout, func(http.ResponseWriter, *http.Request, Caller) (message, error) { return out, nil })
 					r.URL.Path, r.ContentLength = "/answer", 0
 					s.mux.ServeHTTP(w, r)
 				})
@@ -208,11 +208,11 @@ func TestNoNonceGoesOutThatIsNotWrittenDown(t *testing.T) {
 }
 
 // Mallory knows the code at alice and asks bob until it comes up there. Each try replaces the question on bob's screen, so
-// the screen does not tell: the budget bounds it, whatever keys he uses, and the owner hears of it.
+// the screen does not tell: the limiter bounds it, whatever keys he uses, and the owner hears of it.
 func TestStrangersHaveABudgetOfTriesAndKnownKeysHaveNone(t *testing.T) {
 	limits := generous
-	limits.Questions = Budget{All: 6, Each: 4, Within: 10 * time.Minute}
-	limits.Openings = Budget{All: 1000, Each: 1000, Within: 10 * time.Minute}
+	limits.Questions = WindowLimit{All: 6, Each: 4, Within: 10 * time.Minute}
+	limits.Openings = WindowLimit{All: 1000, Each: 1000, Within: 10 * time.Minute}
 	var told owner
 	var later atomic.Int64
 	bob := bob(t, limits, func(s *Server) {
@@ -256,7 +256,7 @@ func TestStrangersHaveABudgetOfTriesAndKnownKeysHaveNone(t *testing.T) {
 
 func TestOpeningsThatNoQuestionFollowsAreBudgeted(t *testing.T) {
 	limits := generous
-	limits.Openings = Budget{All: 3, Each: 3, Within: 10 * time.Minute}
+	limits.Openings = WindowLimit{All: 3, Each: 3, Within: 10 * time.Minute}
 	var told owner
 	bob := bob(t, limits, func(s *Server) { s.refusals = audit.New(quiet(), audit.Options{Tell: told.hear}) })
 	ctx := within(t, 30*time.Second)
@@ -282,7 +282,7 @@ func TestOpeningsThatNoQuestionFollowsAreBudgeted(t *testing.T) {
 }
 
 func TestAnAddressOfIPv6IsItsNetwork(t *testing.T) {
-	b := newBudget(Budget{All: 10, Each: 1, Within: time.Hour})
+	b := newWindowLimiter(WindowLimit{All: 10, Each: 1, Within: time.Hour})
 	for _, c := range []struct {
 		addr string
 		ok   bool

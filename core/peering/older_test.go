@@ -90,7 +90,7 @@ func TestOfAnOlderPeerTheSentenceNamesBothVersions(t *testing.T) {
 	done := make(chan error)
 	go func() { done <- contacts.Run(ctx) }()
 	defer func() { cancel(); <-done }()
-	contacts.Set([]Target{{Key: "bob", ID: older.ID(), Addresses: []string{older.addr}}})
+	contacts.Set([]Target{{ID: older.ID(), Addresses: []string{older.addr}}})
 	eventually(t, "the contact says why", func() bool {
 		now := contacts.Snapshot()[0]
 		return now.State == ContactVersion && now.Why == says

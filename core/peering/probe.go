@@ -106,8 +106,7 @@ func (p *Probe) prove(ctx context.Context, me *identity.Identity, expect identit
 	dialer := tls.Dialer{Config: me.ClientTLS(expect)}
 	dialer.Config.NextProtos = []string{"http/1.1"}
 	conn, err := dialer.DialContext(ctx, "tcp", p.Address)
-	var mismatch *identity.MismatchError
-	if errors.As(err, &mismatch) {
+	if mismatch, ok := errors.AsType[*identity.MismatchError](err); ok {
 		p.Peer = mismatch.Got
 	}
 	if err != nil {

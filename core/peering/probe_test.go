@@ -68,8 +68,8 @@ func TestProbeSeesAnotherVersion(t *testing.T) {
 func TestContactKnowsThePeersClock(t *testing.T) {
 	alice, bob := someone(t), bob(t, Limits{})
 	c, log := keep(t, alice)
-	c.Set([]Target{{Key: "bob", ID: bob.ID(), Name: "bob-at-work", Addresses: []string{bob.addr}}})
-	if got := becomes(t, c, "bob", ContactReachable); got.Clock == 0 || got.Clock.Abs() > 3*time.Second {
+	c.Set([]Target{{ID: bob.ID(), Name: "bob-at-work", Addresses: []string{bob.addr}}})
+	if got := becomes(t, c, bob.ID(), ContactReachable); got.Clock == 0 || got.Clock.Abs() > 3*time.Second {
 		t.Errorf("the clock is %s ahead", got.Clock)
 	}
 	if want := "peer=bob-at-work id=" + bob.ID().String(); !strings.Contains(log.String(), want) {
@@ -77,7 +77,7 @@ func TestContactKnowsThePeersClock(t *testing.T) {
 	}
 }
 
-// counter is an Observer that remembers.
+// counter remembers what was answered and refused.
 type counter struct {
 	mu       sync.Mutex
 	answered []answered
@@ -122,7 +122,7 @@ func (c *counter) hasRefused(t *testing.T, reason string) {
 func TestServerCountsAnswersAndRefusals(t *testing.T) {
 	counts := new(counter)
 	bob := bob(t, Limits{CallerRate: Rate{0.01, 4}}, func(s *Server) {
-		s.config.Observer, s.refusals = counts, audit.New(quiet(), audit.Options{Count: counts.count})
+		s.config.Answered, s.refusals = counts.Answered, audit.New(quiet(), audit.Options{Count: counts.count})
 		s.Handle("/kube/", func(w http.ResponseWriter, _ *http.Request, _ Caller) {
 			conn, _, err := http.NewResponseController(w).Hijack()
 			if err == nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"kith.dev/core/identity"
 	"kith.dev/core/wire"
 )
 
@@ -19,15 +18,13 @@ const (
 	CodeBadRequest  Code = "bad-request"  // what was sent cannot be meant
 	CodeTooLarge    Code = "too-large"    // what was sent is over a bound
 	CodeRateLimited Code = "rate-limited" // too often, or too much at once; later it may pass
-	CodeNotKnown    Code = "not-known"    // the caller was never accepted here
-	CodeForbidden   Code = "forbidden"    // it was, and still may not do this
+	CodeForbidden   Code = "forbidden"    // the caller is known, and still may not do this
 	CodeNotFound    Code = "not-found"    // no such request, contract, route
 	CodeConflict    Code = "conflict"     // the state does not permit it
 	CodeNoContract  Code = "no-contract"  // no contract with the caller is in force
 	CodeDeclined    Code = "declined"     // the owner, or a policy, said no
 	CodeExpired     Code = "expired"      // too late
 	CodeVersion     Code = "version"      // the two speak no common version of the protocol
-	CodeCommitment  Code = "commitment"   // the revealed nonce is not the one committed to (kith/v1)
 	CodeUnavailable Code = "unavailable"  // going down, or its cluster does not answer; later it may pass
 	CodeInternal    Code = "internal"     // a defect; the other side's log has more
 )
@@ -36,7 +33,6 @@ var status = map[Code]int{
 	CodeBadRequest:  http.StatusBadRequest,
 	CodeTooLarge:    http.StatusRequestEntityTooLarge,
 	CodeRateLimited: http.StatusTooManyRequests,
-	CodeNotKnown:    http.StatusUnauthorized,
 	CodeForbidden:   http.StatusForbidden,
 	CodeNotFound:    http.StatusNotFound,
 	CodeConflict:    http.StatusConflict,
@@ -44,13 +40,12 @@ var status = map[Code]int{
 	CodeDeclined:    http.StatusForbidden,
 	CodeExpired:     http.StatusGone,
 	CodeVersion:     http.StatusNotImplemented,
-	CodeCommitment:  http.StatusForbidden,
 	CodeUnavailable: http.StatusServiceUnavailable,
 	CodeInternal:    http.StatusInternalServerError,
 }
 
 // Problem is the body of an answer that is no success (in the spirit of RFC 9457), and the Go error for it on
-// both sides: a Desk returns one to have it sent, a Client returns the one it received.
+// both sides: a Handler returns one to have it sent, a Client returns the one it received.
 type Problem struct {
 	Code    Code   `json:"code"`
 	Message string `json:"message"`      // what failed, on what, why
@@ -113,8 +108,6 @@ func problemOf(err error) *Problem {
 	switch {
 	case errors.As(err, &p):
 		return p
-	case errors.Is(err, identity.ErrCommitment):
-		return &Problem{Code: CodeCommitment, Message: err.Error(), Do: "ask again on a network you trust"}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return &Problem{Code: CodeUnavailable, Message: "the answer took too long", Do: "try again later"}
 	}

@@ -17,22 +17,22 @@ import (
 
 // routes is the table of the package comment.
 func (s *Server) routes() {
-	s.call("GET "+helloPath, s.hello)
-	s.call("POST /kith/v2/requests", s.open)
-	s.call("POST /kith/v2/requests/{id}/question", s.question)
-	s.call("GET /kith/v2/requests/{id}", s.outcome)
-	s.call("DELETE /kith/v2/requests/{id}", s.withdraw)
-	s.call("POST /kith/v2/contracts", s.sign)
-	s.call("GET /kith/v2/contracts", s.contracts)
-	s.call("DELETE /kith/v2/contracts/{id}", s.end)
-	s.call("PUT /kith/v2/link", s.link)
+	s.call("GET "+helloPath, callTimeout, s.hello)
+	s.call("POST /kith/v2/requests", callTimeout, s.open)
+	s.call("POST /kith/v2/requests/{id}/question", callTimeout, s.question)
+	s.call("GET /kith/v2/requests/{id}", s.limits.PollTime, s.outcome)
+	s.call("DELETE /kith/v2/requests/{id}", callTimeout, s.withdraw)
+	s.call("POST /kith/v2/contracts", callTimeout, s.sign)
+	s.call("GET /kith/v2/contracts", callTimeout, s.contracts)
+	s.call("DELETE /kith/v2/contracts/{id}", callTimeout, s.end)
+	s.call("PUT /kith/v2/link", callTimeout, s.link)
 	s.mux.HandleFunc("GET /kith/v2/presence", s.presence)
 	s.mux.HandleFunc("GET /kith/v1/presence", s.greetOlder)
 	s.mux.HandleFunc("/", s.nothing)
 }
 
-// call adds a route that reads at most one message and answers with one.
-func (s *Server) call(pattern string, answer func(http.ResponseWriter, *http.Request, Caller) (message, error)) {
+// call adds a route that reads at most one message and answers with one. The limit is for the answer; reading and writing have their own.
+func (s *Server) call(pattern string, limit time.Duration, answer func(http.ResponseWriter, *http.Request, Caller) (message, error)) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		caller := *connOf(r.Context()).caller
 		rc := http.NewResponseController(w)
@@ -43,7 +43,9 @@ func (s *Server) call(pattern string, answer func(http.ResponseWriter, *http.Req
 				return
 			}
 		}
-		out, err := answer(w, r, caller)
+		ctx, cancel := context.WithTimeout(r.Context(), limit)
+		defer cancel()
+		out, err := answer(w, r.WithContext(ctx), caller)
 		if err == nil && out != nil {
 			if err = out.Validate(); err != nil {
 				err = fmt.Errorf("own answer is not valid: %w", err)
@@ -66,11 +68,7 @@ func (s *Server) call(pattern string, answer func(http.ResponseWriter, *http.Req
 // read decodes the body. When it came whole the deadline on reading is lifted: with HTTP/1.1 it would end a call that
 // takes long.
 func read(w http.ResponseWriter, r *http.Request, into message) error {
-	max := MaxMessage
-	if _, ok := into.(*signed); ok {
-		max = maxSigned
-	}
-	err := decode(r.Header.Get("Content-Type"), r.Body, max, into)
+	err := decode(r.Header.Get("Content-Type"), r.Body, into)
 	if err == nil {
 		http.NewResponseController(w).SetReadDeadline(time.Time{})
 	}
@@ -96,7 +94,7 @@ func (s *Server) self() *Hello {
 
 // open commits to a nonce.
 func (s *Server) open(w http.ResponseWriter, r *http.Request, caller Caller) (message, error) {
-	compared := s.config.Desk.Compared(r.Context(), caller)
+	compared := s.config.Handler.Compared(r.Context(), caller)
 	if !s.asksID.allow(caller.ID) || !compared && !s.asksIP.allow(caller.Addr.Addr()) {
 		return nil, &Problem{Code: CodeRateLimited, Message: "too many questions", Do: "wait a little before you ask again"}
 	}
@@ -134,7 +132,7 @@ func (s *Server) question(w http.ResponseWriter, r *http.Request, caller Caller)
 	if err != nil {
 		return nil, err
 	}
-	compared := s.config.Desk.Compared(r.Context(), caller)
+	compared := s.config.Handler.Compared(r.Context(), caller)
 	if !compared {
 		if _, err := s.spend(s.asked, caller, "questions"); err != nil {
 			return nil, err
@@ -142,17 +140,15 @@ func (s *Server) question(w http.ResponseWriter, r *http.Request, caller Caller)
 	}
 	s.unasked.giveBack(o.cost)
 	code := identity.Code(caller.ID, s.config.Identity.ID(), identity.Nonce(in.Nonce), o.nonce)
-	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
-	defer cancel()
-	id, expires, err := s.config.Desk.Ask(ctx, caller, in.Question, code, in.Compare)
+	id, expires, err := s.config.Handler.Ask(r.Context(), caller, in.Question, code, in.Compare)
 	if err != nil {
 		return nil, err
 	}
 	return &Revealed{ID: id, Expires: expires, Nonce: o.nonce[:], Compare: !compared}, nil
 }
 
-// spend takes one of a budget of strangers. That there is none left for anybody is told to the owner, once within its time.
-func (s *Server) spend(of *budget, caller Caller, what string) (*spent, error) {
+// spend takes one of what strangers may do. That there is none left for anybody is told to the owner, once within its time.
+func (s *Server) spend(of *windowLimiter, caller Caller, what string) (*spent, error) {
 	cost, first := of.take(caller.Addr.Addr())
 	if cost != nil {
 		return cost, nil
@@ -171,21 +167,21 @@ func (s *Server) outcome(w http.ResponseWriter, r *http.Request, caller Caller) 
 	if err := checkRequestID(id); err != nil {
 		return nil, &Problem{Code: CodeBadRequest, Message: err.Error()}
 	}
-	release, ok := s.use.take(caller.ID, "polls", s.limits.Polls)
+	release, ok := s.inFlight.take(caller.ID, "polls", s.limits.Polls)
 	if !ok {
 		return nil, &Problem{Code: CodeRateLimited, Message: "too many long polls at once"}
 	}
 	defer release()
-	ctx, cancel := context.WithTimeout(r.Context(), s.limits.PollTime)
+	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	go func() {
 		select {
-		case <-connOf(ctx).gate.quit:
+		case <-connOf(ctx).listener.quit:
 			cancel()
 		case <-ctx.Done():
 		}
 	}()
-	out, err := s.config.Desk.Outcome(ctx, caller, id)
+	out, err := s.config.Handler.Outcome(ctx, caller, id)
 	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		out, err = Outcome{State: OutcomePending}, nil
 	}
@@ -197,9 +193,7 @@ func (s *Server) withdraw(w http.ResponseWriter, r *http.Request, caller Caller)
 	if err := checkRequestID(id); err != nil {
 		return nil, &Problem{Code: CodeBadRequest, Message: err.Error()}
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
-	defer cancel()
-	return nil, s.config.Desk.Withdraw(ctx, caller, id)
+	return nil, s.config.Handler.Withdraw(r.Context(), caller, id)
 }
 
 func (s *Server) sign(w http.ResponseWriter, r *http.Request, caller Caller) (message, error) {
@@ -207,7 +201,7 @@ func (s *Server) sign(w http.ResponseWriter, r *http.Request, caller Caller) (me
 	if err := read(w, r, &in); err != nil {
 		return nil, err
 	}
-	// What the Desk decides on is the caller's own word, and meant for us.
+	// What the Handler decides on is the caller's own word, and meant for us.
 	doc, err := in.VerifyAs(contract.Consumer)
 	if err == nil && (doc.Consumer.ID != caller.ID || doc.Provider.ID != s.config.Identity.ID()) {
 		err = fmt.Errorf("contract %s: is not between the caller and this cluster", doc.ID)
@@ -215,9 +209,7 @@ func (s *Server) sign(w http.ResponseWriter, r *http.Request, caller Caller) (me
 	if err != nil {
 		return nil, &Problem{Code: CodeBadRequest, Message: wire.Line(err.Error(), 2*maxReason)}
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
-	defer cancel()
-	out, err := s.config.Desk.Sign(ctx, caller, in.Signed)
+	out, err := s.config.Handler.Sign(r.Context(), caller, in.Signed)
 	if err == nil {
 		err = out.Verify()
 	}
@@ -225,9 +217,7 @@ func (s *Server) sign(w http.ResponseWriter, r *http.Request, caller Caller) (me
 }
 
 func (s *Server) contracts(w http.ResponseWriter, r *http.Request, caller Caller) (message, error) {
-	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
-	defer cancel()
-	list, err := s.config.Desk.Contracts(ctx, caller)
+	list, err := s.config.Handler.Contracts(r.Context(), caller)
 	out := append(refs{}, list...) // none is [], not null
 	return &out, err
 }
@@ -237,9 +227,7 @@ func (s *Server) end(w http.ResponseWriter, r *http.Request, caller Caller) (mes
 	if err := contract.CheckID(id); err != nil {
 		return nil, &Problem{Code: CodeBadRequest, Message: err.Error()}
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
-	defer cancel()
-	return nil, s.config.Desk.End(ctx, caller, id)
+	return nil, s.config.Handler.End(r.Context(), caller, id)
 }
 
 func (s *Server) link(w http.ResponseWriter, r *http.Request, caller Caller) (message, error) {
@@ -247,9 +235,7 @@ func (s *Server) link(w http.ResponseWriter, r *http.Request, caller Caller) (me
 	if err := read(w, r, &in); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
-	defer cancel()
-	out, err := s.config.Desk.Link(ctx, caller, in)
+	out, err := s.config.Handler.Link(r.Context(), caller, in)
 	return &out, err
 }
 
@@ -262,7 +248,7 @@ func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 		s.refuse(w, r, caller, &Problem{Code: CodeBadRequest, Message: "body: none is expected here"})
 		return
 	}
-	release, ok := s.use.take(caller.ID, "presences", s.limits.Presences)
+	release, ok := s.inFlight.take(caller.ID, "presences", s.limits.Presences)
 	if !ok {
 		s.refuse(w, r, caller, &Problem{Code: CodeRateLimited, Message: "too many presence streams at once"})
 		return
@@ -280,24 +266,24 @@ func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	notices := s.config.Desk.Notices(ctx, caller)
+	notices := s.config.Handler.Notices(ctx, caller)
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	beat := func() bool { return send(presenceLine{Beat: &Beat{Ailing: wire.Line(s.config.Ailing(), maxReason)}}) }
-	pulse := s.pulseOf(ctx, caller)
+	ticker := s.tickerOf(ctx, caller)
 	alive := send(presenceLine{Hello: s.self()})
-	if pulse == &s.beats { // at once: who has heard no beat takes this for a Kith that has none, and leaves silence to the kernel
+	if ticker == &s.heartbeats { // at once: who has heard no beat takes this for a Kith that has none, and leaves silence to the kernel
 		alive = alive && beat()
 	}
-	for tick := pulse.wait(); alive; {
+	for tick := ticker.wait(); alive; {
 		select {
 		case <-tick:
-			if pulse != &s.beats {
-				pulse = s.pulseOf(ctx, caller)
+			if ticker != &s.heartbeats {
+				ticker = s.tickerOf(ctx, caller)
 			}
-			if pulse == &s.beats {
+			if ticker == &s.heartbeats {
 				alive = beat()
 			}
-			tick = pulse.wait()
+			tick = ticker.wait()
 		case n, ok := <-notices:
 			if !ok {
 				notices = nil
@@ -309,7 +295,7 @@ func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 				continue
 			}
 			alive = send(presenceLine{Notice: &n})
-		case <-conn.gate.quit:
+		case <-conn.listener.quit:
 			send(presenceLine{Notice: &Notice{Type: NoticeBye, Why: "kithd ends there"}})
 			return
 		case <-ctx.Done():
@@ -318,12 +304,12 @@ func (s *Server) presence(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// pulseOf is what wakes the stream of a caller.
-func (s *Server) pulseOf(ctx context.Context, caller Caller) *pulse {
-	if s.config.Desk.Recognise(ctx, caller) {
-		return &s.beats
+// tickerOf is what wakes the stream of a caller.
+func (s *Server) tickerOf(ctx context.Context, caller Caller) *sharedTicker {
+	if s.config.Handler.Recognise(ctx, caller) {
+		return &s.heartbeats
 	}
-	return &s.looks
+	return &s.rechecks
 }
 
 // greetOlder tells a contact of the first version, in the only line of its presence that it needs, what is spoken here.

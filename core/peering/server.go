@@ -37,10 +37,11 @@ type ServerConfig struct {
 	Identity *identity.Identity
 	Name     func() string // what this cluster calls itself now
 	Version  string        // of the program, for people
-	Desk     Desk
+	Handler  Handler
 	Log      *slog.Logger
-	Limits   Limits
-	Observer Observer // may be nil
+	// Answered counts that a request is being answered: the pattern of its route, "" when there is none, and the HTTP status. Streams
+	// count when they begin. It is called from many goroutines and must return at once; may be nil.
+	Answered func(route string, status int)
 	// Answer writes a Problem where clients of a route of Handle expect another form; nil: WriteProblem.
 	Answer func(w http.ResponseWriter, r *http.Request, problem *Problem)
 	Audit  *audit.Log // of refusals; nil: one that writes to Log
@@ -53,31 +54,32 @@ type ServerConfig struct {
 
 // Server is the peer API: the one door between clusters.
 type Server struct {
-	config   ServerConfig
-	limits   Limits
-	mux      *http.ServeMux
-	handled  map[string]http.HandlerFunc // of Handle, by pattern
-	refusals *audit.Log
-	known    openings     // of callers whose key was compared
-	strange  openings     // of all others
-	asked    *budget      // questions of strangers
-	unasked  *budget      // openings of strangers that no question followed yet
-	underWay atomic.Int64 // requests in a handler
-	use      use
-	perIP    *meter[netip.Addr]
-	perID    *meter[identity.ID]
-	asksIP   *meter[netip.Addr]
-	asksID   *meter[identity.ID]
-	beats    pulse                // of streams whose callers are recognised
-	looks    pulse                // of the others
-	gate     atomic.Pointer[gate] // nil before Serve
+	config     ServerConfig
+	limits     Limits
+	mux        *http.ServeMux
+	handled    map[string]http.HandlerFunc // of Handle, by pattern
+	refusals   *audit.Log
+	known      openings       // of callers whose key was compared
+	strange    openings       // of all others
+	asked      *windowLimiter // questions of strangers
+	unasked    *windowLimiter // openings of strangers that no question followed yet
+	underWay   atomic.Int64   // requests in a handler
+	inFlight   inFlight
+	perIP      *limiters[netip.Addr]
+	perID      *limiters[identity.ID]
+	asksIP     *limiters[netip.Addr]
+	asksID     *limiters[identity.ID]
+	heartbeats sharedTicker                    // of streams whose callers are recognised
+	rechecks   sharedTicker                    // of the others: whether they are recognised meanwhile
+	listener   atomic.Pointer[limitedListener] // nil before Serve
 }
 
 // NewServer makes a server with the routes of the package comment.
-func NewServer(config ServerConfig) *Server {
-	limits := config.Limits.withDefaults()
-	if config.Observer == nil {
-		config.Observer = nobody{}
+func NewServer(config ServerConfig) *Server { return newServer(config, defaultLimits) }
+
+func newServer(config ServerConfig, limits Limits) *Server {
+	if config.Answered == nil {
+		config.Answered = func(string, int) {}
 	}
 	if config.Ailing == nil {
 		config.Ailing = func() string { return "" }
@@ -86,22 +88,22 @@ func NewServer(config ServerConfig) *Server {
 		config.Audit = audit.New(config.Log, audit.Options{})
 	}
 	s := &Server{
-		config:   config,
-		limits:   limits,
-		mux:      http.NewServeMux(),
-		handled:  map[string]http.HandlerFunc{},
-		refusals: config.Audit,
-		known:    openings{all: map[identity.ID]opening{}},
-		strange:  openings{all: map[identity.ID]opening{}},
-		asked:    newBudget(limits.Questions),
-		unasked:  newBudget(limits.Openings),
-		use:      use{n: map[useKey]int{}},
-		perIP:    newMeter[netip.Addr](limits.IPRate),
-		perID:    newMeter[identity.ID](limits.CallerRate),
-		asksIP:   newMeter[netip.Addr](limits.AskRate),
-		asksID:   newMeter[identity.ID](limits.AskRate),
-		beats:    pulse{every: beatEvery, woke: config.Woke},
-		looks:    pulse{every: recogniseIn},
+		config:     config,
+		limits:     limits,
+		mux:        http.NewServeMux(),
+		handled:    map[string]http.HandlerFunc{},
+		refusals:   config.Audit,
+		known:      openings{all: map[identity.ID]opening{}},
+		strange:    openings{all: map[identity.ID]opening{}},
+		asked:      newWindowLimiter(limits.Questions),
+		unasked:    newWindowLimiter(limits.Openings),
+		inFlight:   inFlight{n: map[inFlightKey]int{}},
+		perIP:      newLimiters[netip.Addr](limits.IPRate),
+		perID:      newLimiters[identity.ID](limits.CallerRate),
+		asksIP:     newLimiters[netip.Addr](limits.AskRate),
+		asksID:     newLimiters[identity.ID](limits.AskRate),
+		heartbeats: sharedTicker{every: heartbeatEvery, woke: config.Woke},
+		rechecks:   sharedTicker{every: recogniseIn},
 	}
 	s.routes()
 	return s
@@ -114,7 +116,7 @@ func NewServer(config ServerConfig) *Server {
 func (s *Server) Handle(pattern string, handler func(http.ResponseWriter, *http.Request, Caller)) {
 	s.handled[pattern] = func(w http.ResponseWriter, r *http.Request) {
 		caller := *connOf(r.Context()).caller
-		release, ok := s.use.take(caller.ID, "requests", s.limits.Requests)
+		release, ok := s.inFlight.take(caller.ID, "requests", s.limits.Requests)
 		if !ok {
 			s.refuse(w, r, caller, &Problem{Code: CodeRateLimited, Message: "too many requests at once", Do: "end some first"})
 			return
@@ -128,8 +130,8 @@ func (s *Server) Handle(pattern string, handler func(http.ResponseWriter, *http.
 // Serve answers at the listener, and closes it, until ctx ends; then it says goodbye on the presence streams, lets
 // calls finish for a second and cuts what is left. The error is nil when ctx ended.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
-	gate := newGate(listener, s.limits, s.refusals)
-	s.gate.Store(gate)
+	limited := newLimitedListener(listener, s.limits, s.refusals)
+	s.listener.Store(limited)
 	streams, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	server := &http.Server{
@@ -148,14 +150,14 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		},
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- server.ServeTLS(gate, "", "") }()
+	go func() { failed <- server.ServeTLS(limited, "", "") }()
 	var err error
 	select {
 	case err = <-failed:
 		err = fmt.Errorf("peer API at %s: %w", listener.Addr(), err)
 	case <-ctx.Done():
 	}
-	close(gate.quit)
+	close(limited.quit)
 	// Shutdown closes the listener and says GOAWAY. It waits for idle connections too, for a second or two; so we
 	// wait by our own count.
 	goodbye, done := context.WithTimeout(context.Background(), finishCalls+finishStreams)
@@ -167,7 +169,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 	server.Close()
 	done()
 	shutdown.Wait()
-	gate.closeAll()
+	limited.closeAll()
 	if err == nil {
 		<-failed
 	}
@@ -176,8 +178,8 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 
 // Cut closes all connections that the caller has open. It may come again at once.
 func (s *Server) Cut(caller identity.ID) {
-	if g := s.gate.Load(); g != nil {
-		g.cut(caller)
+	if l := s.listener.Load(); l != nil {
+		l.cut(caller)
 	}
 }
 
@@ -192,7 +194,7 @@ func (s *Server) calm(atMost time.Duration) {
 // upgraded lets a connection that was taken over stand still (see tune).
 func upgraded(conn net.Conn, state http.ConnState) {
 	if t, ok := conn.(*tls.Conn); ok && state == http.StateHijacked {
-		if c, ok := t.NetConn().(*guarded); ok {
+		if c, ok := t.NetConn().(*limitedConn); ok {
 			tune(c.Conn, true)
 		}
 	}
@@ -202,7 +204,7 @@ func upgraded(conn net.Conn, state http.ConnState) {
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.underWay.Add(1)
 	defer s.underWay.Add(-1)
-	counted := &observed{ResponseWriter: w, r: r, by: s.config.Observer}
+	counted := &statusWriter{ResponseWriter: w, r: r, by: s.config.Answered}
 	defer counted.tell(http.StatusOK) // a handler that wrote nothing
 	w = counted
 	conn := connOf(r.Context())
@@ -239,7 +241,7 @@ func (s *Server) unclean(w http.ResponseWriter, r *http.Request, caller Caller) 
 }
 
 // callerOf tells who is at the other end; the first request of a connection finds out.
-func (s *Server) callerOf(conn *guarded, r *http.Request) (Caller, *Problem) {
+func (s *Server) callerOf(conn *limitedConn, r *http.Request) (Caller, *Problem) {
 	conn.admitting.Lock()
 	defer conn.admitting.Unlock()
 	if conn.caller != nil {
@@ -251,15 +253,15 @@ func (s *Server) callerOf(conn *guarded, r *http.Request) (Caller, *Problem) {
 	}
 	caller := Caller{ID: id, Key: key, Addr: conn.addr}
 	if conn.refused == nil {
-		leave, ok := s.use.take(id, "connections", s.limits.ConnsPerCaller)
+		leave, ok := s.inFlight.take(id, "connections", s.limits.ConnsPerCaller)
 		if !ok {
 			return caller, &Problem{Code: CodeRateLimited, Message: "too many connections", Do: "close some first"}
 		}
 		conn.leave = leave
 	}
 	conn.caller = &caller
-	if s.config.Desk.Recognise(r.Context(), caller) {
-		conn.gate.recognise(conn)
+	if s.config.Handler.Recognise(r.Context(), caller) {
+		conn.listener.recognise(conn)
 	}
 	return caller, conn.refused
 }
@@ -271,7 +273,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, caller Caller, p
 	s.note(r, caller, problem)
 	conn := connOf(r.Context())
 	if conn.refusals.Add(1) > maxRefusals {
-		if o, ok := w.(*observed); ok {
+		if o, ok := w.(*statusWriter); ok {
 			o.tell(problem.HTTPStatus())
 		}
 		conn.Close()
@@ -302,7 +304,7 @@ func (s *Server) deadline(w http.ResponseWriter) {
 	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.limits.BodyTimeout))
 }
 
-// fail answers with what a Desk returned, or a message was found to be.
+// fail answers with what a Handler returned, or a message was found to be.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, caller Caller, err error) {
 	var problem *Problem
 	switch {
@@ -310,7 +312,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, caller Caller, err
 		s.config.Log.Debug("call cut off", "id", caller.ID.String(), "path", r.URL.Path, "err", err)
 	case !errors.As(err, &problem):
 		s.config.Log.Error("call failed", "id", caller.ID.String(), "path", r.URL.Path, "err", err)
-	case problem.Code == CodeBadRequest, problem.Code == CodeTooLarge, problem.Code == CodeForbidden, problem.Code == CodeCommitment, problem.Code == CodeRateLimited:
+	case problem.Code == CodeBadRequest, problem.Code == CodeTooLarge, problem.Code == CodeForbidden, problem.Code == CodeRateLimited:
 		s.note(r, caller, problem)
 	default:
 		s.config.Log.Debug("call answered with a problem", "id", caller.ID.String(), "path", r.URL.Path, "err", err)
@@ -343,17 +345,17 @@ type Caller struct {
 	Addr netip.AddrPort
 }
 
-// Desk is where the server brings what peers ask; core/relations/provider sits there.
+// Handler is where the server brings what peers ask; core/relations/provider sits there.
 //
 // What it is given has been validated; what it returns is validated before it is sent. All methods may run at
 // once, for one caller and for many, and must end when ctx does. An error that is, or wraps, a *Problem is sent
 // to the caller as it is; of any other the caller learns only that something failed, and the log has it.
-type Desk interface {
+type Handler interface {
 	// Recognise says whether the caller is somebody here: its key was compared, or a contract with it is in force. It is asked
 	// once per connection, of anybody who connects, and of strangers with a presence stream each 10 s: answer from memory.
 	Recognise(ctx context.Context, caller Caller) bool
 	// Compared says whether an owner here compared the caller's key, by its code or its ID. All others are strangers to the
-	// budgets of Limits. It is asked twice per question: answer from memory.
+	// limits on strangers. It is asked twice per question: answer from memory.
 	Compared(ctx context.Context, caller Caller) bool
 	// Ask puts the question before the owner, or a policy. code is what the asker's screen shows too, if its owner is shown
 	// one (compare); it is for the owner here, unless the caller's key was compared before and compare is false. Asked again

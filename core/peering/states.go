@@ -9,18 +9,6 @@ import (
 // State is how far one direction of a relation is.
 type State = api.State
 
-// The states.
-const (
-	None        = api.StateNone        // nothing asked
-	Requested   = api.StateRequested   // asked, not answered; or accepted, not signed yet
-	Declined    = api.StateDeclined    // the provider said no
-	Expired     = api.StateExpired     // nobody answered, or nobody signed, in time
-	Contracted  = api.StateContracted  // signed by both, the link is not up yet
-	Connected   = api.StateConnected   // usable
-	Unreachable = api.StateUnreachable // contract in force, link lost
-	Ending      = api.StateEnding      // pods come home, the tenant is cleared away
-)
-
 // Event is what happens to a direction.
 type Event string
 
@@ -37,7 +25,10 @@ const (
 )
 
 // States lists all there are, in the order of the table.
-var States = [...]State{None, Requested, Declined, Expired, Contracted, Connected, Unreachable, Ending}
+var States = [...]State{
+	api.StateNone, api.StateRequested, api.StateDeclined, api.StateExpired,
+	api.StateContracted, api.StateConnected, api.StateUnreachable, api.StateEnding,
+}
 
 // table is the one of transitions; "." stays, "-" cannot happen.
 //
@@ -80,10 +71,10 @@ var transitions = func() map[State]map[Event]State {
 }()
 
 // Next is the state after the event; ok is false, and the state the old one, when that cannot happen in it.
-// The empty state, as an object has it that nobody looked at yet, is None.
+// The empty state, as an object has it that nobody looked at yet, is api.StateNone.
 func Next(state State, event Event) (next State, ok bool) {
 	if state == "" {
-		state = None
+		state = api.StateNone
 	}
 	if next, ok = transitions[state][event]; ok {
 		return next, true

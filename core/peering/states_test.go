@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"kith.dev/core/api"
 )
 
 var events = []Event{EventAsked, EventDeclined, EventExpired, EventSigned, EventLinkUp, EventLinkLost, EventEnded, EventCleared}
@@ -38,7 +40,7 @@ func TestTableOfTransitions(t *testing.T) {
 }
 
 func TestTransitionsOfWhatIsNoState(t *testing.T) {
-	if next, ok := Next("", EventAsked); !ok || next != Requested {
+	if next, ok := Next("", EventAsked); !ok || next != api.StateRequested {
 		t.Errorf("%s, %v", next, ok)
 	}
 	for _, e := range events {
@@ -46,14 +48,14 @@ func TestTransitionsOfWhatIsNoState(t *testing.T) {
 			t.Errorf("married, %s: passes", e)
 		}
 	}
-	if _, ok := Next(None, "snapped"); ok {
+	if _, ok := Next(api.StateNone, "snapped"); ok {
 		t.Error("none, snapped: passes")
 	}
 }
 
 // From every state there is a way back to none, and to connected.
 func TestNoStateIsATrap(t *testing.T) {
-	for _, goal := range []State{None, Connected} {
+	for _, goal := range []State{api.StateNone, api.StateConnected} {
 		for _, start := range States {
 			reached := map[State]bool{start: true}
 			for range States {

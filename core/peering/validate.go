@@ -236,11 +236,6 @@ func (n *Notice) Validate() error {
 			return err
 		}
 	}
-	if n.Request != "" {
-		if err := checkRequestID(n.Request); err != nil {
-			return err
-		}
-	}
 	return checkLine("why", n.Why)
 }
 

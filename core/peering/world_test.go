@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -88,8 +89,8 @@ func (j *journal) logger() *slog.Logger {
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
-// desk is a Desk in memory: an owner who answers when told to.
-type desk struct {
+// memory is a Handler without a cluster: an owner who answers when told to.
+type memory struct {
 	self *identity.Identity
 
 	mu         sync.Mutex
@@ -111,22 +112,22 @@ type askedOf struct {
 	id       string
 }
 
-func newDesk(self *identity.Identity) *desk {
-	return &desk{
+func newMemory(self *identity.Identity) *memory {
+	return &memory{
 		self: self, recognised: map[identity.ID]bool{}, answers: map[string]Outcome{},
 		answered: make(chan struct{}), notices: map[identity.ID][]chan Notice{},
 	}
 }
 
-func (d *desk) Recognise(_ context.Context, c Caller) bool {
+func (d *memory) Recognise(_ context.Context, c Caller) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.recognised[c.ID]
 }
 
-func (d *desk) Compared(ctx context.Context, c Caller) bool { return d.Recognise(ctx, c) }
+func (d *memory) Compared(ctx context.Context, c Caller) bool { return d.Recognise(ctx, c) }
 
-func (d *desk) Ask(_ context.Context, c Caller, q Question, code string, compare bool) (string, time.Time, error) {
+func (d *memory) Ask(_ context.Context, c Caller, q Question, code string, compare bool) (string, time.Time, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.broken != nil {
@@ -137,14 +138,14 @@ func (d *desk) Ask(_ context.Context, c Caller, q Question, code string, compare
 	return id, time.Now().Add(time.Minute), nil
 }
 
-func (d *desk) Withdraw(_ context.Context, c Caller, id string) error {
+func (d *memory) Withdraw(_ context.Context, c Caller, id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.asked = slices.DeleteFunc(d.asked, func(a askedOf) bool { return a.caller.ID == c.ID && a.id == id })
 	return d.broken
 }
 
-func (d *desk) answer(id string, o Outcome) {
+func (d *memory) answer(id string, o Outcome) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.answers[id] = o
@@ -152,7 +153,7 @@ func (d *desk) answer(id string, o Outcome) {
 	d.answered = make(chan struct{})
 }
 
-func (d *desk) Outcome(ctx context.Context, c Caller, id string) (Outcome, error) {
+func (d *memory) Outcome(ctx context.Context, c Caller, id string) (Outcome, error) {
 	for {
 		d.mu.Lock()
 		o, ok := d.answers[id]
@@ -175,11 +176,11 @@ func (d *desk) Outcome(ctx context.Context, c Caller, id string) (Outcome, error
 	}
 }
 
-func (d *desk) Sign(_ context.Context, _ Caller, s contract.Signed) (contract.Signed, error) {
+func (d *memory) Sign(_ context.Context, _ Caller, s contract.Signed) (contract.Signed, error) {
 	return s, s.SignAs(contract.Provider, d.self)
 }
 
-func (d *desk) Contracts(context.Context, Caller) ([]ContractRef, error) {
+func (d *memory) Contracts(context.Context, Caller) ([]ContractRef, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.broken != nil {
@@ -188,14 +189,14 @@ func (d *desk) Contracts(context.Context, Caller) ([]ContractRef, error) {
 	return nil, nil
 }
 
-func (d *desk) End(_ context.Context, _ Caller, id string) error {
+func (d *memory) End(_ context.Context, _ Caller, id string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ended = append(d.ended, id)
 	return nil
 }
 
-func (d *desk) Link(_ context.Context, c Caller, l Link) (Link, error) {
+func (d *memory) Link(_ context.Context, c Caller, l Link) (Link, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.recognised[c.ID] {
@@ -205,7 +206,7 @@ func (d *desk) Link(_ context.Context, c Caller, l Link) (Link, error) {
 	return someLink(), nil
 }
 
-func (d *desk) Notices(ctx context.Context, c Caller) <-chan Notice {
+func (d *memory) Notices(ctx context.Context, c Caller) <-chan Notice {
 	ch := make(chan Notice, 8)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -213,7 +214,7 @@ func (d *desk) Notices(ctx context.Context, c Caller) <-chan Notice {
 	return ch
 }
 
-func (d *desk) tell(id identity.ID, n Notice) {
+func (d *memory) tell(id identity.ID, n Notice) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, ch := range d.notices[id] {
@@ -221,7 +222,7 @@ func (d *desk) tell(id identity.ID, n Notice) {
 	}
 }
 
-func (d *desk) asks() []askedOf {
+func (d *memory) asks() []askedOf {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return append([]askedOf(nil), d.asked...)
@@ -230,7 +231,7 @@ func (d *desk) asks() []askedOf {
 // daemon is a running server.
 type daemon struct {
 	*identity.Identity
-	*desk
+	*memory
 	server *Server
 	addr   string
 	log    *journal
@@ -253,11 +254,11 @@ func listen(t testing.TB, addr string) net.Listener {
 
 func serve(t testing.TB, who *identity.Identity, addr string, limits Limits, more ...func(*Server)) *daemon {
 	t.Helper()
-	d := &daemon{Identity: who, desk: newDesk(who), log: &journal{}}
-	d.server = NewServer(ServerConfig{
+	d := &daemon{Identity: who, memory: newMemory(who), log: &journal{}}
+	d.server = newServer(ServerConfig{
 		Identity: who, Name: func() string { return "bob" }, Version: "test",
-		Desk: d.desk, Log: d.log.logger(), Limits: limits,
-	})
+		Handler: d.memory, Log: d.log.logger(),
+	}, limits.withDefaults())
 	for _, change := range more {
 		change(d.server)
 	}
@@ -282,6 +283,17 @@ func serve(t testing.TB, who *identity.Identity, addr string, limits Limits, mor
 	}
 	t.Cleanup(d.stop)
 	return d
+}
+
+// withDefaults has the fields that a test leaves out as they are outside of it.
+func (l Limits) withDefaults() Limits {
+	all, given := defaultLimits, reflect.ValueOf(l)
+	for i := range given.NumField() {
+		if field := given.Field(i); !field.IsZero() {
+			reflect.ValueOf(&all).Elem().Field(i).Set(field)
+		}
+	}
+	return all
 }
 
 func bob(t testing.TB, limits Limits, more ...func(*Server)) *daemon {

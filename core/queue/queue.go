@@ -2,11 +2,15 @@
 //
 // Whoever sets up a controller gives New as its NewQueue. Left to itself, controller-runtime gives every queue metrics
 // that nobody here reads, and a timer that keeps them up to date twice a second: with a dozen controllers these were most of
-// what woke an idle daemon. The package must never hold state of its own.
+// what woke an idle daemon. An Inbox puts into a queue what no watch tells of. The package must never hold state of its own.
 package queue
 
 import (
+	"context"
+	"sync"
+
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -17,4 +21,35 @@ func New(_ string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqu
 	return priorityqueue.New("", func(o *priorityqueue.Opts[reconcile.Request]) {
 		o.RateLimiter, o.Log = limiter, logr.Discard()
 	})
+}
+
+// Inbox is a source of a controller: of what others than its watches have it look at. The zero value is ready to be used by many at
+// once; what is put in before the controller runs waits for it.
+type Inbox struct {
+	mu    sync.Mutex
+	queue workqueue.TypedRateLimitingInterface[reconcile.Request] // nil until the controller runs
+	early []types.NamespacedName
+}
+
+// Start implements source.Source.
+func (i *Inbox) Start(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	i.mu.Lock()
+	early := i.early
+	i.queue, i.early = queue, nil
+	i.mu.Unlock()
+	i.Add(early...)
+	return nil
+}
+
+// Add has the objects of these names reconciled.
+func (i *Inbox) Add(names ...types.NamespacedName) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.queue == nil {
+		i.early = append(i.early, names...)
+		return
+	}
+	for _, name := range names {
+		i.queue.Add(reconcile.Request{NamespacedName: name})
+	}
 }

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"kith.dev/core/kinds"
 	"kith.dev/core/remote"
 )
 
@@ -40,21 +41,21 @@ func TestOnlyKindsThatAreSentAreDecoded(t *testing.T) {
 	}
 	want := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "site"}}
 	for what, write := range map[string]func() error{
-		"create": func() error { _, err := a.create(t.Context(), want); return err },
-		"apply":  func() error { _, err := a.apply(t.Context(), want); return err },
+		"create": func() error { _, err := a.create(t.Context(), kinds.ConfigMap, want); return err },
+		"apply":  func() error { _, err := a.apply(t.Context(), kinds.ConfigMap, want); return err },
 	} {
 		if err := write(); err == nil || !strings.Contains(err.Error(), "was not asked for") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	code, answer = http.StatusForbidden, `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"Forbidden","code":403}`
-	if _, err := a.create(t.Context(), want); !apierrors.IsForbidden(err) {
+	if _, err := a.create(t.Context(), kinds.ConfigMap, want); !apierrors.IsForbidden(err) {
 		t.Errorf("a refusal is not understood: %v", err)
 	}
 	code, answer = http.StatusCreated, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"shop","name":"site","resourceVersion":"7"}}`
 	for _, write := range []func() (string, error){
-		func() (string, error) { return a.create(t.Context(), want) },
-		func() (string, error) { return a.apply(t.Context(), want) },
+		func() (string, error) { return a.create(t.Context(), kinds.ConfigMap, want) },
+		func() (string, error) { return a.apply(t.Context(), kinds.ConfigMap, want) },
 	} {
 		if version, err := write(); err != nil || version != "7" {
 			t.Errorf("an honest answer: version %q, %v", version, err)

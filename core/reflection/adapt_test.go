@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kith.dev/core/kinds"
 )
 
 func fieldEnv(name, path string) corev1.EnvVar {
@@ -20,7 +22,7 @@ func fieldEnv(name, path string) corev1.EnvVar {
 func injected() corev1.Volume {
 	return corev1.Volume{Name: "kube-api-access-x1", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{DefaultMode: new(int32(420)), Sources: []corev1.VolumeProjection{
 		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{ExpirationSeconds: new(int64(3607)), Path: "token"}},
-		{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: rootCA}, Items: []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}}}},
+		{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: kinds.RootCA}, Items: []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}}}},
 		{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{{Path: "namespace", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.namespace"}}}}},
 	}}}}
 }
@@ -215,10 +217,10 @@ func TestReferencesOfAPod(t *testing.T) {
 	}
 	want := map[item]bool{}
 	for _, name := range []string{"cm-volume", "cm-projected", "cm-envfrom", "cm-env"} {
-		want[item{kindConfigMap, "shop", name}] = true
+		want[item{kinds.ConfigMap, "shop", name}] = true
 	}
 	for _, name := range []string{"pull", "secret-volume", "secret-projected", "secret-envfrom", "secret-env"} {
-		want[item{kindSecret, "shop", name}] = true
+		want[item{kinds.Secret, "shop", name}] = true
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v\nwant %v", got, want)

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/kinds"
 )
 
 // Home watches what may have to go abroad, once for all peers and namespaces, as long as any namespace has a twin: a watch of each
@@ -33,7 +35,7 @@ type Home struct {
 
 // watched is everything at home.
 type watched struct {
-	informers map[kind]cache.SharedIndexInformer
+	informers map[*kinds.Kind]cache.SharedIndexInformer
 	stop      context.CancelFunc
 	users     int
 }
@@ -58,7 +60,7 @@ func NewHome(cfg *rest.Config) (*Home, error) {
 const byReference = "reference"
 
 func referenceKey(node string, it item) string {
-	return node + "/" + string(it.kind) + "/" + it.namespace + "/" + it.name
+	return node + "/" + it.kind.Name + "/" + it.namespace + "/" + it.name
 }
 
 func indexReferences(o any) ([]string, error) {
@@ -73,13 +75,18 @@ func indexReferences(o any) ([]string, error) {
 	return keys, nil
 }
 
-// strip drops what nobody here reads: managed fields, of a pod's status all but the phase, and of one that is at no peer its spec.
+// strip drops what nobody here reads: managed fields, of a pod's status all but the phase and that it is ready, and of one that is at
+// no peer its spec.
 func strip(o any) (any, error) {
 	if m, ok := o.(metav1.Object); ok {
 		m.SetManagedFields(nil)
 	}
 	if pod, ok := o.(*corev1.Pod); ok {
-		pod.Status = corev1.PodStatus{Phase: pod.Status.Phase}
+		is := corev1.PodStatus{Phase: pod.Status.Phase}
+		if healthy(pod) {
+			is.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		}
+		pod.Status = is
 		if !strings.HasPrefix(pod.Spec.NodeName, v1alpha1.VirtualNodePrefix) {
 			pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName}
 		}
@@ -91,19 +98,23 @@ func (h *Home) watch() (*watched, error) {
 	ctx, stop := context.WithCancel(context.Background()) // ended by the last user
 	full := informers.NewSharedInformerFactoryWithOptions(h.core, 0, informers.WithTransform(strip))
 	meta := metadatainformer.NewSharedInformerFactory(h.meta, 0)
-	w := &watched{stop: stop, informers: map[kind]cache.SharedIndexInformer{
-		kindService:   full.Core().V1().Services().Informer(),
-		kindSlice:     full.Discovery().V1().EndpointSlices().Informer(),
-		kindPod:       full.Core().V1().Pods().Informer(),
-		kindConfigMap: meta.ForResource(kindConfigMap.gvr()).Informer(),
-		kindSecret:    meta.ForResource(kindSecret.gvr()).Informer(),
-	}}
-	if err := w.informers[kindPod].AddIndexers(cache.Indexers{byReference: indexReferences}); err != nil {
+	w := &watched{stop: stop, informers: map[*kinds.Kind]cache.SharedIndexInformer{}}
+	for _, k := range append(kinds.Reflected(), kinds.Pod) {
+		if k.ByReference {
+			w.informers[k] = meta.ForResource(k.Resource).Informer()
+			_ = w.informers[k].SetTransform(strip) // fails once it runs
+			continue
+		}
+		of, err := full.ForResource(k.Resource)
+		if err != nil {
+			stop()
+			return nil, fmt.Errorf("watch %ss: %w", k, err)
+		}
+		w.informers[k] = of.Informer()
+	}
+	if err := w.informers[kinds.Pod].AddIndexers(cache.Indexers{byReference: indexReferences}); err != nil {
 		stop()
 		return nil, fmt.Errorf("watch pods: %w", err)
-	}
-	for _, k := range []kind{kindConfigMap, kindSecret} {
-		_ = w.informers[k].SetTransform(strip) // fails once it runs
 	}
 	full.Start(ctx.Done())
 	meta.Start(ctx.Done())
@@ -114,11 +125,11 @@ func (h *Home) watch() (*watched, error) {
 type member struct {
 	*watched
 	home     *Home
-	handlers map[kind]cache.ResourceEventHandlerRegistration
+	handlers map[*kinds.Kind]cache.ResourceEventHandlerRegistration
 }
 
 // join has changed called for everything at home, now and whenever it changes; was or is may be nil.
-func (h *Home) join(changed func(k kind, was, is metav1.Object)) (*member, error) {
+func (h *Home) join(changed func(k *kinds.Kind, was, is metav1.Object)) (*member, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.watched == nil {
@@ -128,7 +139,7 @@ func (h *Home) join(changed func(k kind, was, is metav1.Object)) (*member, error
 		}
 	}
 	h.watched.users++
-	m := &member{watched: h.watched, home: h, handlers: map[kind]cache.ResourceEventHandlerRegistration{}}
+	m := &member{watched: h.watched, home: h, handlers: map[*kinds.Kind]cache.ResourceEventHandlerRegistration{}}
 	for k, informer := range m.informers {
 		registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(o any) { changed(k, nil, object(o)) },
@@ -188,7 +199,7 @@ func (m *member) get(it item) metav1.Object {
 	return object(o)
 }
 
-func (m *member) list(k kind, namespace string) []item {
+func (m *member) list(k *kinds.Kind, namespace string) []item {
 	objects, err := m.informers[k].GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
 	if err != nil {
 		return nil
@@ -200,9 +211,31 @@ func (m *member) list(k kind, namespace string) []item {
 	return all
 }
 
+// healthy reports whether a disruption budget counts the pod (countHealthyPods in k8s.io/kubernetes/pkg/controller/disruption).
+func healthy(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// healthy counts the pods of a namespace that are, on a node and on others.
+func (m *member) healthy(namespace, node string, selector labels.Selector) (there, elsewhere int32) {
+	pods, _ := m.informers[kinds.Pod].GetIndexer().ByIndex(cache.NamespaceIndex, namespace) // fails without the index
+	for _, o := range pods {
+		switch pod, ok := o.(*corev1.Pod); {
+		case !ok || !healthy(pod) || !selector.Matches(labels.Set(pod.Labels)):
+		case pod.Spec.NodeName == node:
+			there++
+		default:
+			elsewhere++
+		}
+	}
+	return there, elsewhere
+}
+
 // referred says whether a pod on the node that goes abroad refers to the ConfigMap or Secret.
 func (m *member) referred(node string, it item, goes func(*corev1.Pod) bool) bool {
-	pods, err := m.informers[kindPod].GetIndexer().ByIndex(byReference, referenceKey(node, it))
+	pods, err := m.informers[kinds.Pod].GetIndexer().ByIndex(byReference, referenceKey(node, it))
 	return err == nil && slices.ContainsFunc(pods, func(o any) bool {
 		pod, ok := o.(*corev1.Pod)
 		return ok && goes(pod)

@@ -10,6 +10,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"kith.dev/core/kinds"
+	"kith.dev/core/wire"
 )
 
 // Reasons of the events on home objects.
@@ -43,45 +46,45 @@ func (r *Reflector) reconcile(ctx context.Context, it item, given *corev1.Pod, w
 	lock.Lock()
 	defer lock.Unlock()
 
-	have, memo := r.have(t, it), t.memo(it)
+	have, written := r.have(t, it), t.written(it)
 	src := r.source(t, s, it, given)
 	switch {
-	case src == nil && it.kind == kindPod && have != nil && time.Since(memo.at) < watchLag:
+	case src == nil && it.kind == kinds.Pod && have != nil && time.Since(written.at) < watchLag:
 		r.queue.AddAfter(it, watchLag) // Prepare had the pod from another watch, which is ahead
 		return nil
-	case src == nil && it.kind == kindPod && have != nil:
+	case src == nil && it.kind == kinds.Pod && have != nil:
 		return r.removeCompanion(ctx, t, it, have)
 	case src == nil:
 		return r.remove(ctx, t, it, have)
 	case src.needed || wanted:
-		memo.unneeded = time.Time{}
+		written.unneeded = time.Time{}
 	case have == nil:
 		return r.remove(ctx, t, it, nil)
-	case memo.unneeded.IsZero():
-		memo.unneeded = time.Now()
-		t.remember(it, memo)
+	case written.unneeded.IsZero():
+		written.unneeded = time.Now()
+		t.remember(it, written)
 		r.queue.AddAfter(it, unneededFor)
-	case time.Since(memo.unneeded) >= unneededFor:
+	case time.Since(written.unneeded) >= unneededFor:
 		return r.remove(ctx, t, it, have)
 	}
-	if have != nil && src.upToDate(memo, have) {
-		memo.stamp, memo.version, memo.seen = src.stamp, have.GetResourceVersion(), true
-		t.remember(it, memo)
+	if have != nil && src.upToDate(written, have) {
+		written.stamp, written.version, written.seen = src.stamp, have.GetResourceVersion(), true
+		t.remember(it, written)
 		r.again(it, have)
 		return nil
 	}
-	if memo.behind(src, have) { // Prepare and a worker come to the same item within a moment
+	if written.behind(src, have) { // Prepare and a worker come to the same item within a moment
 		r.queue.AddAfter(it, watchLag)
 		return nil
 	}
-	return r.write(ctx, t, it, src, have, memo)
+	return r.write(ctx, t, it, src, have, written)
 }
 
 // watchLag is how long what was just written may be missing from the watch abroad before it is written again.
 const watchLag = time.Second
 
 // behind: what the item should be was written a moment ago, and the watch abroad has not shown it yet.
-func (m memo) behind(src *source, have metav1.Object) bool {
+func (m written) behind(src *source, have metav1.Object) bool {
 	if m.version == "" || m.seen || m.stamp != src.stamp || time.Since(m.at) > watchLag {
 		return false
 	}
@@ -92,7 +95,7 @@ func (m memo) behind(src *source, have metav1.Object) bool {
 	return err == nil && order < 0
 }
 
-func (r *Reflector) write(ctx context.Context, t *twin, it item, src *source, have metav1.Object, m memo) error {
+func (r *Reflector) write(ctx context.Context, t *twin, it item, src *source, have metav1.Object, m written) error {
 	want, why, err := src.build(ctx)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -104,10 +107,10 @@ func (r *Reflector) write(ctx context.Context, t *twin, it item, src *source, ha
 		return r.takeAway(ctx, t, it, have)
 	}
 	write := r.abroad.apply
-	if have == nil && it.kind == kindPod { // one for each pod, and whole: nothing in it is left to defaults
+	if have == nil && it.kind == kinds.Pod { // one for each pod, and whole: nothing in it is left to defaults
 		write = r.abroad.create
 	}
-	m.version, err = write(ctx, typed(it.kind, want))
+	m.version, err = write(ctx, it.abroad(), want)
 	if err != nil {
 		return r.notWritten(ctx, t, it, src, have, want.GetName(), err)
 	}
@@ -120,7 +123,7 @@ func (r *Reflector) write(ctx context.Context, t *twin, it item, src *source, ha
 
 // again has an item looked at when its tokens must be renewed.
 func (r *Reflector) again(it item, abroad metav1.Object) {
-	if at, err := time.Parse(time.RFC3339, abroad.GetAnnotations()[annotationRenew]); it.kind == kindPod && err == nil {
+	if at, err := time.Parse(time.RFC3339, abroad.GetAnnotations()[annotationRenew]); it.kind == kinds.Pod && err == nil {
 		r.queue.AddAfter(it, max(time.Until(at), time.Second))
 	}
 }
@@ -137,9 +140,9 @@ func (r *Reflector) notWritten(ctx context.Context, t *twin, it item, src *sourc
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
 		return r.refused(t, it, src, nil, "%s does not take it: %v", r.cfg.PeerName, err)
 	case apierrors.IsForbidden(err):
-		foreign, look := r.abroad.foreign(ctx, it.kind.abroad(), t.name, name)
+		foreign, look := r.abroad.foreign(ctx, it.abroad(), t.name, name)
 		if look == nil && foreign {
-			return r.refused(t, it, src, nil, "%s has a %s of that name in namespace %s that is its own; it was left as it is", r.cfg.PeerName, it.kind.abroad(), t.name)
+			return r.refused(t, it, src, nil, "%s has a %s of that name in namespace %s that is its own; it was left as it is", r.cfg.PeerName, it.abroad(), t.name)
 		}
 		var soon error
 		if !strings.Contains(err.Error(), "exceeded quota") {
@@ -183,7 +186,7 @@ func (r *Reflector) takeAway(ctx context.Context, t *twin, it item, have metav1.
 	if have == nil {
 		return nil
 	}
-	if err := r.abroad.delete(ctx, it.kind.abroad(), have); err != nil {
+	if err := r.abroad.delete(ctx, it.abroad(), have); err != nil {
 		return fmt.Errorf("take %s %s away: %w", it.kind, it.name, err)
 	}
 	return nil
@@ -198,16 +201,10 @@ func (r *Reflector) tell(t *twin, it item, src *source, problem string) {
 	switch {
 	case src == nil:
 	case problem != "":
-		r.log.Warn("not reflected", "namespace", it.namespace, "kind", string(it.kind), "name", it.name, "why", problem)
-		r.record.Eventf(&src.owner, corev1.EventTypeWarning, eventNotReflected, "not reflected to %s: %s", r.cfg.PeerName, shorten(problem))
+		r.log.Warn("not reflected", "namespace", it.namespace, "kind", it.kind.Name, "name", it.name, "why", problem)
+		r.record.Eventf(&src.owner, corev1.EventTypeWarning, eventNotReflected, "not reflected to %s: %s", r.cfg.PeerName, wire.Cut(problem, 900)) // within what the API server takes
 	default:
 		r.record.Eventf(&src.owner, corev1.EventTypeNormal, eventReflected, "reflected to %s", r.cfg.PeerName)
 	}
-	if r.cfg.Problems == nil {
-		return
-	}
 	r.cfg.Problems(t.home, all)
 }
-
-// shorten keeps an event within the size the API server wants.
-func shorten(s string) string { return strings.ToValidUTF8(s[:min(len(s), 900)], "") }

@@ -18,52 +18,28 @@ import (
 	metafake "k8s.io/client-go/metadata/fake"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"kith.dev/core/kinds"
 	"kith.dev/core/remote"
 )
-
-func TestWhatOthersAddedIsTakenOut(t *testing.T) {
-	for name, c := range map[string]struct {
-		want, got client.Object
-		found     bool
-	}{
-		"the same ConfigMap": {&corev1.ConfigMap{Data: map[string]string{"a": "1"}}, &corev1.ConfigMap{Data: map[string]string{"a": "1"}}, false},
-		"a key more":         {&corev1.ConfigMap{Data: map[string]string{"a": "1"}}, &corev1.ConfigMap{Data: map[string]string{"a": "1", "b": "2"}}, true},
-		"made immutable":     {&corev1.Secret{}, &corev1.Secret{Immutable: new(true)}, true},
-		"a secret more":      {&corev1.Secret{}, &corev1.Secret{Data: map[string][]byte{"a": nil}}, true},
-		"a selector": {&corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP}},
-			&corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, Selector: map[string]string{"a": "b"}}}, true},
-		"what the peer allocates": {&corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP}},
-			&corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.43.0.9", IPFamilies: []corev1.IPFamily{"IPv4"}}}, false},
-		"a port more": {&corev1.Service{}, &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}}}, true},
-	} {
-		if found := takeOut(c.got, c.want); found != c.found {
-			t.Errorf("%s: found %v, want %v", name, found, c.found)
-		}
-		if takeOut(c.got, c.want) {
-			t.Errorf("%s: it is still there", name)
-		}
-	}
-}
 
 func TestWhatIsWrittenAgain(t *testing.T) {
 	have := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "7"}}
 	yes, no := func(metav1.Object) bool { return true }, func(metav1.Object) bool { return false }
 	for name, c := range map[string]struct {
-		source source
-		memo   memo
-		want   bool
+		source  source
+		written written
+		want    bool
 	}{
-		"written and unchanged":                {source{stamp: "a"}, memo{stamp: "a", version: "7"}, true},
-		"changed at home":                      {source{stamp: "b"}, memo{stamp: "a", version: "7"}, false},
-		"changed abroad":                       {source{stamp: "a"}, memo{stamp: "a", version: "6"}, false},
-		"not known after a restart":            {source{stamp: "a"}, memo{}, false},
-		"a companion known by its annotations": {source{stamp: "a", fresh: yes}, memo{}, true},
-		"a companion of another pod":           {source{stamp: "a", fresh: no}, memo{stamp: "a", version: "7"}, false},
-		"a companion changed abroad":           {source{stamp: "a", fresh: yes}, memo{stamp: "a", version: "6"}, false},
+		"written and unchanged":                {source{stamp: "a"}, written{stamp: "a", version: "7"}, true},
+		"changed at home":                      {source{stamp: "b"}, written{stamp: "a", version: "7"}, false},
+		"changed abroad":                       {source{stamp: "a"}, written{stamp: "a", version: "6"}, false},
+		"not known after a restart":            {source{stamp: "a"}, written{}, false},
+		"a companion known by its annotations": {source{stamp: "a", fresh: yes}, written{}, true},
+		"a companion of another pod":           {source{stamp: "a", fresh: no}, written{stamp: "a", version: "7"}, false},
+		"a companion changed abroad":           {source{stamp: "a", fresh: yes}, written{stamp: "a", version: "6"}, false},
 	} {
-		if got := c.source.upToDate(c.memo, have); got != c.want {
+		if got := c.source.upToDate(c.written, have); got != c.want {
 			t.Errorf("%s: up to date %v, want %v", name, got, c.want)
 		}
 	}
@@ -85,7 +61,8 @@ func reflector(t *testing.T, home *Home) *Reflector {
 	t.Cleanup(server.Close)
 	r, err := New(Config{
 		Home: home, Abroad: peerAt(t, server.URL), PeerName: "bob", NodeName: "kith-bob", View: noView(), API: netip.MustParseAddrPort("10.42.255.1:6443"),
-		Permit: func(string) bool { return true }, Translate: plan, Recorder: &record.FakeRecorder{}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Permit: func(string) bool { return true }, GuestNode: func(string, string) string { return "" }, GuestReady: func(string, string) bool { return false },
+		Problems: func(string, []string) {}, Translate: plan, Recorder: &record.FakeRecorder{}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +79,7 @@ func drain(r *Reflector) []item {
 		all = append(all, it)
 	}
 	slices.SortFunc(all, func(a, b item) int {
-		return slices.Compare([]string{string(a.kind), a.name}, []string{string(b.kind), b.name})
+		return slices.Compare([]string{a.kind.Name, a.name}, []string{b.kind.Name, b.name})
 	})
 	return all
 }
@@ -116,7 +93,7 @@ func TestOnlyPodsThatComeOrGoMatter(t *testing.T) {
 	}
 	labelled := pod("kith-bob", corev1.PodRunning)
 	labelled.Labels = map[string]string{"new": "yes"}
-	both := []item{{kindPod, "shop", "web-1"}, {kindSecret, "shop", "pull"}}
+	both := []item{{kinds.Pod, "shop", "web-1"}, {kinds.Secret, "shop", "pull"}}
 	for name, c := range map[string]struct {
 		was, is metav1.Object
 		want    []item
@@ -131,18 +108,20 @@ func TestOnlyPodsThatComeOrGoMatter(t *testing.T) {
 		"runs at home and ends": {pod("alice", corev1.PodRunning), nil, nil},
 	} {
 		r := reflector(t, &Home{})
-		if r.homeChanged(kindPod, c.was, c.is); r.queue.Len() > 0 {
+		if r.homeChanged(kinds.Pod, c.was, c.is); r.queue.Len() > 0 {
 			t.Errorf("a pod that %s matters although its namespace has no twin", name)
 		}
 		r.twins["shop"] = newTwin("shop", "shop-x")
-		r.homeChanged(kindPod, c.was, c.is)
+		r.homeChanged(kinds.Pod, c.was, c.is)
 		if got := drain(r); !slices.Equal(got, c.want) {
 			t.Errorf("a pod that %s: %v, want %v", name, got, c.want)
 		}
 	}
 }
 
-func noView() *remote.View { return remote.New(remote.Config{Log: slog.New(slog.DiscardHandler)}) }
+func noView() *remote.View {
+	return remote.NewView(remote.ViewConfig{Log: slog.New(slog.DiscardHandler)})
+}
 
 func TestHomeIsWatchedOnceForAllPeersAndNamespaces(t *testing.T) {
 	pod := homePod()
@@ -154,7 +133,7 @@ func TestHomeIsWatchedOnceForAllPeersAndNamespaces(t *testing.T) {
 	}
 	secret := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Name: "pull", Namespace: "shop"}}
 	home := &Home{core: core, meta: metafake.NewSimpleMetadataClient(scheme, secret)}
-	ignore := func(kind, metav1.Object, metav1.Object) {}
+	ignore := func(*kinds.Kind, metav1.Object, metav1.Object) {}
 	first, err := home.join(ignore)
 	if err != nil {
 		t.Fatal(err)
@@ -171,9 +150,9 @@ func TestHomeIsWatchedOnceForAllPeersAndNamespaces(t *testing.T) {
 	if first.watched != second.watched {
 		t.Error("it is watched twice")
 	}
-	it := item{kindSecret, "shop", "pull"}
+	it := item{kinds.Secret, "shop", "pull"}
 	all := func(*corev1.Pod) bool { return true }
-	if !first.referred("kith-bob", it, all) || first.referred("kith-carol", it, all) || first.referred("kith-bob", item{kindConfigMap, "shop", "pull"}, all) || first.referred("kith-bob", item{kindSecret, "other", "pull"}, all) {
+	if !first.referred("kith-bob", it, all) || first.referred("kith-carol", it, all) || first.referred("kith-bob", item{kinds.ConfigMap, "shop", "pull"}, all) || first.referred("kith-bob", item{kinds.Secret, "other", "pull"}, all) {
 		t.Error("a reference is not found, or one that is not there is")
 	}
 	if first.referred("kith-bob", it, func(*corev1.Pod) bool { return false }) {
@@ -182,7 +161,7 @@ func TestHomeIsWatchedOnceForAllPeersAndNamespaces(t *testing.T) {
 	if _, full := first.get(it).(*corev1.Secret); full || first.get(it) == nil {
 		t.Errorf("of the Secret a %T is held", first.get(it))
 	}
-	if got := first.list(kindService, "shop"); !reflect.DeepEqual(got, []item{{kindService, "shop", "web"}}) {
+	if got := first.list(kinds.Service, "shop"); !reflect.DeepEqual(got, []item{{kinds.Service, "shop", "web"}}) {
 		t.Errorf("services: %v", got)
 	}
 	first.leave()
@@ -213,26 +192,26 @@ func TestWhatWasJustWrittenIsNotWrittenAgain(t *testing.T) {
 	at := func(version string) metav1.Object {
 		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: version}}
 	}
-	now := memo{stamp: "a", version: "7", at: time.Now()}
-	with := func(change func(*memo)) memo {
+	now := written{stamp: "a", version: "7", at: time.Now()}
+	with := func(change func(*written)) written {
 		m := now
 		change(&m)
 		return m
 	}
 	for name, c := range map[string]struct {
-		memo memo
-		have metav1.Object
-		want bool
+		written written
+		have    metav1.Object
+		want    bool
 	}{
 		"the watch does not show it yet":       {now, nil, true},
 		"the watch shows what was before":      {now, at("6"), true},
 		"somebody changed it since":            {now, at("8"), false},
-		"somebody deleted it since":            {with(func(m *memo) { m.seen = true }), nil, false},
-		"the watch does not show it for long":  {with(func(m *memo) { m.at = time.Now().Add(-time.Minute) }), nil, false},
-		"home changed since":                   {with(func(m *memo) { m.stamp = "b" }), nil, false},
-		"it was written by an earlier process": {memo{}, nil, false},
+		"somebody deleted it since":            {with(func(m *written) { m.seen = true }), nil, false},
+		"the watch does not show it for long":  {with(func(m *written) { m.at = time.Now().Add(-time.Minute) }), nil, false},
+		"home changed since":                   {with(func(m *written) { m.stamp = "b" }), nil, false},
+		"it was written by an earlier process": {written{}, nil, false},
 	} {
-		if got := c.memo.behind(&source{stamp: "a"}, c.have); got != c.want {
+		if got := c.written.behind(&source{stamp: "a"}, c.have); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
@@ -254,4 +233,18 @@ func TestOnlyPodsThatGoAbroadTakeThingsThere(t *testing.T) {
 	if guest, permitted = "", true; !r.goes(waits) {
 		t.Error("one that may go does not")
 	}
+}
+
+// plan: home has 10.42/16, seen there as 10.70/16; the peer has the same, seen here as 10.65/16.
+func plan(a netip.Addr) (netip.Addr, bool) {
+	b := a.As4()
+	switch {
+	case b[0] == 10 && b[1] == 42:
+		b[1] = 70
+	case b[0] == 10 && b[1] == 65:
+		b[1] = 42
+	default:
+		return netip.Addr{}, false
+	}
+	return netip.AddrFrom4(b), true
 }

@@ -4,18 +4,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/kinds"
 )
-
-// rootCA is in every namespace of every cluster, with that cluster's own certificate: it is never reflected.
-const rootCA = "kube-root-ca.crt"
 
 // references lists the ConfigMaps and Secrets a pod needs from its namespace, each once.
 func references(pod *corev1.Pod) []item {
 	var list []item
 	seen := map[item]bool{}
-	add := func(k kind, name string) {
+	add := func(k *kinds.Kind, name string) {
 		it := item{k, pod.Namespace, name}
-		if name == "" || seen[it] || k == kindConfigMap && name == rootCA {
+		if name == "" || seen[it] || k == kinds.ConfigMap && name == kinds.RootCA {
 			return
 		}
 		seen[it] = true
@@ -23,7 +21,7 @@ func references(pod *corev1.Pod) []item {
 	}
 	spec := &pod.Spec
 	for _, s := range spec.ImagePullSecrets {
-		add(kindSecret, s.Name)
+		add(kinds.Secret, s.Name)
 	}
 	for i := range spec.Volumes {
 		ofVolume(&spec.Volumes[i], add)
@@ -31,10 +29,10 @@ func references(pod *corev1.Pod) []item {
 	eachContainer(spec, func(c *corev1.Container) {
 		for _, from := range c.EnvFrom {
 			if from.ConfigMapRef != nil {
-				add(kindConfigMap, from.ConfigMapRef.Name)
+				add(kinds.ConfigMap, from.ConfigMapRef.Name)
 			}
 			if from.SecretRef != nil {
-				add(kindSecret, from.SecretRef.Name)
+				add(kinds.Secret, from.SecretRef.Name)
 			}
 		}
 		for _, env := range c.Env {
@@ -42,35 +40,35 @@ func references(pod *corev1.Pod) []item {
 				continue
 			}
 			if ref := env.ValueFrom.ConfigMapKeyRef; ref != nil {
-				add(kindConfigMap, ref.Name)
+				add(kinds.ConfigMap, ref.Name)
 			}
 			if ref := env.ValueFrom.SecretKeyRef; ref != nil {
-				add(kindSecret, ref.Name)
+				add(kinds.Secret, ref.Name)
 			}
 		}
 	})
 	return list
 }
 
-func ofVolume(v *corev1.Volume, add func(kind, string)) {
+func ofVolume(v *corev1.Volume, add func(*kinds.Kind, string)) {
 	if v.ConfigMap != nil {
-		add(kindConfigMap, v.ConfigMap.Name)
+		add(kinds.ConfigMap, v.ConfigMap.Name)
 	}
 	if v.Secret != nil {
-		add(kindSecret, v.Secret.SecretName)
+		add(kinds.Secret, v.Secret.SecretName)
 	}
 	if v.CSI != nil && v.CSI.NodePublishSecretRef != nil {
-		add(kindSecret, v.CSI.NodePublishSecretRef.Name)
+		add(kinds.Secret, v.CSI.NodePublishSecretRef.Name)
 	}
 	if v.Projected == nil {
 		return
 	}
 	for _, source := range v.Projected.Sources {
 		if source.ConfigMap != nil {
-			add(kindConfigMap, source.ConfigMap.Name)
+			add(kinds.ConfigMap, source.ConfigMap.Name)
 		}
 		if source.Secret != nil {
-			add(kindSecret, source.Secret.Name)
+			add(kinds.Secret, source.Secret.Name)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package reflection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,10 +18,11 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
+	"kith.dev/core/kinds"
 	"kith.dev/core/remote"
 )
 
-// Config is what a Reflector needs. All but GuestNode, GuestReady, API, NodeIP and Problems must be set.
+// Config is what a Reflector needs. All but API and NodeIP must be set.
 type Config struct {
 	Home *Home
 	// Abroad is the peer's API server.
@@ -31,18 +33,18 @@ type Config struct {
 	PeerName, NodeName string
 	// Permit reports whether new pods of a home namespace may go to the peer.
 	Permit func(namespace string) bool
-	// Translate gives the address by which the peer reaches what home knows by another.
-	Translate Translate
-	// GuestNode names the peer's node on which the guest of a home pod runs; empty when that is not known. It may be nil.
+	// Translate turns an address as home uses it into the one that reaches it at the peer; false when none does.
+	Translate func(netip.Addr) (netip.Addr, bool)
+	// GuestNode names the peer's node on which the guest of a home pod runs; empty when that is not known.
 	GuestNode func(namespace, pod string) string
-	// GuestReady reports whether the guest of a home pod is ready at the peer, whatever home makes of it. It may be nil.
+	// GuestReady reports whether the guest of a home pod is ready at the peer, whatever home makes of it.
 	GuestReady func(namespace, pod string) bool
 	// API is where the home API server is reached from home pods, by an address that Translate knows and a name in its
 	// certificate: kubernetes.default.svc. The zero value leaves the pods abroad without the way home.
 	API netip.AddrPort
 	// NodeIP is the address of the virtual node; the zero value has pods abroad see that of the peer's node.
 	NodeIP netip.Addr
-	// Problems is told what cannot be abroad, for people, whenever that changed; none when all is well. It may be nil.
+	// Problems is told what cannot be abroad, for people, whenever that changed; none when all is well.
 	Problems func(namespace string, problems []string)
 	// Recorder writes events about home objects.
 	Recorder record.EventRecorder
@@ -77,8 +79,8 @@ type Reflector struct {
 	plan   int              // counts changes of the address plan
 	apart  bool             // no packet passes between the pods here and there
 
-	// one locks an item: a worker and Prepare may come to the same.
-	one [64]sync.Mutex
+	// locks of items: a worker and Prepare may come to the same.
+	locks [64]sync.Mutex
 }
 
 // New makes a Reflector without touching either cluster.
@@ -97,8 +99,8 @@ func New(cfg Config) (*Reflector, error) {
 			workqueue.NewTypedItemExponentialFailureRateLimiter[item](50*time.Millisecond, maxDelay)),
 	}
 	r.life, r.end = context.WithCancel(context.Background())
-	for _, k := range kindsAbroad {
-		cfg.View.Metadata[string(k)].OnChange(func(was, is *metav1.PartialObjectMetadata) { r.abroadChanged(k, was, is) })
+	for _, k := range kinds.Reflected() {
+		cfg.View.Metadata[k.Name].OnChange(func(was, is *metav1.PartialObjectMetadata) { r.abroadChanged(k, was, is) })
 	}
 	cfg.View.OnSynced(r.synced)
 	return r, nil
@@ -136,7 +138,7 @@ func (r *Reflector) work(ctx context.Context) {
 		if err == nil {
 			r.queue.Forget(it)
 		} else if ctx.Err() == nil {
-			r.log.Debug("will be tried again", "namespace", it.namespace, "kind", string(it.kind), "name", it.name, "err", err)
+			r.log.Debug("will be tried again", "namespace", it.namespace, "kind", it.kind.Name, "name", it.name, "err", err)
 			r.queue.AddRateLimited(it)
 		}
 		r.queue.Done(it)
@@ -170,7 +172,7 @@ func (r *Reflector) Close(home string) {
 		return
 	}
 	t.close()
-	if r.cfg.Problems != nil && t.untold() && r.life.Err() == nil {
+	if t.untold() && r.life.Err() == nil {
 		r.cfg.Problems(home, nil)
 	}
 }
@@ -182,9 +184,28 @@ func (r *Reflector) Replan() {
 	r.mu.Unlock()
 	for _, t := range r.allTwins() {
 		if s := t.current(); s.isReady() {
-			for _, it := range s.member.list(kindSlice, t.home) {
-				r.queue.Add(it)
-			}
+			r.queueAll(s, t.home, func(k *kinds.Kind) bool { return k.Depends != nil })
+		}
+	}
+}
+
+// healthChanged has looked at what depends on which pods of a namespace are healthy.
+func (r *Reflector) healthChanged(home string) {
+	if t := r.twin(home); t != nil {
+		if s := t.current(); s.isReady() {
+			r.queueAll(s, home, func(k *kinds.Kind) bool { return k.OfPods })
+		}
+	}
+}
+
+// queueAll has the objects of some kinds in a home namespace looked at.
+func (r *Reflector) queueAll(s *session, home string, which func(*kinds.Kind) bool) {
+	for k := range s.member.informers {
+		if !which(k) {
+			continue
+		}
+		for _, it := range s.member.list(k, home) {
+			r.queue.Add(it)
 		}
 	}
 }
@@ -211,8 +232,8 @@ func (r *Reflector) Prepare(ctx context.Context, pod *corev1.Pod) error {
 	case <-ctx.Done():
 		return fmt.Errorf("see what is in the twin of namespace %s at %s: %w", pod.Namespace, r.cfg.PeerName, ctx.Err())
 	}
-	items := append(references(pod), item{kindPod, pod.Namespace, pod.Name})
-	for _, it := range s.member.list(kindService, pod.Namespace) { // so that the kubelet there knows them when it sets up the containers
+	items := append(references(pod), item{kinds.Pod, pod.Namespace, pod.Name})
+	for _, it := range s.member.list(kinds.Service, pod.Namespace) { // so that the kubelet there knows them when it sets up the containers
 		if !t.knows(it) {
 			items = append(items, it)
 		}
@@ -261,13 +282,13 @@ func (r *Reflector) allTwins() []*twin {
 
 func (r *Reflector) lock(it item) *sync.Mutex {
 	h := fnv.New32a()
-	h.Write([]byte(it.kind + "/" + kind(it.namespace) + "/" + kind(it.name)))
-	return &r.one[h.Sum32()%uint32(len(r.one))]
+	h.Write([]byte(it.kind.Name + "/" + it.namespace + "/" + it.name))
+	return &r.locks[h.Sum32()%uint32(len(r.locks))]
 }
 
 // homeChanged queues what a change at home may matter to.
-func (r *Reflector) homeChanged(k kind, was, is metav1.Object) {
-	if k == kindPod {
+func (r *Reflector) homeChanged(k *kinds.Kind, was, is metav1.Object) {
+	if k == kinds.Pod {
 		r.podChanged(was, is)
 		return
 	}
@@ -286,6 +307,9 @@ func (r *Reflector) podChanged(was, is metav1.Object) {
 	if !(hadPod && r.twin(before.Namespace) != nil || hasPod && r.twin(after.Namespace) != nil) {
 		return
 	}
+	if sound := hasPod && healthy(after); sound != (hadPod && healthy(before)) || sound && !maps.Equal(before.Labels, after.Labels) {
+		r.healthChanged(cmp.Or(after, before).Namespace)
+	}
 	had := hadPod && needs(before, r.cfg.NodeName)
 	has := hasPod && needs(after, r.cfg.NodeName)
 	if had == has && (!hadPod || !hasPod || before.UID == after.UID) {
@@ -295,14 +319,14 @@ func (r *Reflector) podChanged(was, is metav1.Object) {
 			}
 		}
 		if has && !(maps.Equal(before.Labels, after.Labels) && maps.Equal(before.Annotations, after.Annotations)) {
-			r.queue.Add(item{kindPod, after.Namespace, after.Name})
+			r.queue.Add(item{kinds.Pod, after.Namespace, after.Name})
 		}
 		return
 	}
 	var touched []item
 	for pod, ours := range map[*corev1.Pod]bool{before: had, after: has} {
 		if ours {
-			touched = append(append(touched, references(pod)...), item{kindPod, pod.Namespace, pod.Name})
+			touched = append(append(touched, references(pod)...), item{kinds.Pod, pod.Namespace, pod.Name})
 		}
 	}
 	for _, it := range touched {

@@ -2,13 +2,14 @@ package reflection
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"kith.dev/core/kinds"
 )
 
 // source is what an item at home says of its counterpart abroad.
@@ -19,13 +20,13 @@ type source struct {
 	// stamp changes whenever build would give something else.
 	stamp string
 	// build makes the object abroad, or says why there is none.
-	build func(context.Context) (want client.Object, why string, err error)
+	build func(context.Context) (want kinds.Object, why string, err error)
 	// fresh says of what is abroad, when it is not known from what it was made, that it is as it should be; may be nil.
 	fresh func(have metav1.Object) bool
 }
 
 // upToDate: nothing has to be written, neither for a change at home nor for one abroad.
-func (s *source) upToDate(m memo, have metav1.Object) bool {
+func (s *source) upToDate(m written, have metav1.Object) bool {
 	if s.fresh != nil && !s.fresh(have) {
 		return false
 	}
@@ -38,93 +39,78 @@ func (s *source) upToDate(m memo, have metav1.Object) bool {
 // source looks an item up at home; nil means that nothing of it belongs abroad.
 func (r *Reflector) source(t *twin, s *session, it item, given *corev1.Pod) *source {
 	o := s.member.get(it)
-	if it.kind == kindPod && given != nil {
+	if it.kind == kinds.Pod && given != nil {
 		o = given
 	}
-	if o == nil || o.GetLabels()[LabelReflect] == "false" && it.kind != kindPod {
+	if o == nil {
 		return nil
 	}
 	src := &source{needed: true, stamp: string(o.GetUID()) + "/" + o.GetResourceVersion(), owner: corev1.ObjectReference{
-		APIVersion: it.kind.gvk().GroupVersion().String(), Kind: string(it.kind), Namespace: it.namespace, Name: it.name, UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
+		APIVersion: it.kind.Resource.GroupVersion().String(), Kind: it.kind.Name, Namespace: it.namespace, Name: it.name, UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
 	}}
-	switch o := o.(type) {
-	case *corev1.Service:
-		if ofAPIServer(it.namespace, it.name) {
-			return nil
-		}
-		src.build = func(context.Context) (client.Object, string, error) {
-			return orWhy(mapService(o, t.name))
-		}
-	case *discoveryv1.EndpointSlice:
-		if service := o.Labels[discoveryv1.LabelServiceName]; service == "" || ofAPIServer(it.namespace, service) {
-			return nil
-		}
-		r.ofSlice(t, s, it, o, src)
-	case *corev1.Pod:
-		return r.ofPod(t, o, src)
-	default:
-		if it.kind == kindConfigMap && it.name == rootCA {
-			return nil
-		}
+	if pod, ok := o.(*corev1.Pod); ok {
+		return r.ofPod(t, pod, src)
+	}
+	if o.GetLabels()[LabelReflect] == "false" || it.kind.Stays != nil && it.kind.Stays(o) {
+		return nil
+	}
+	there := r.there(t, s)
+	if it.kind.ByReference {
 		src.needed = o.GetLabels()[LabelReflect] == "true" || s.member.referred(r.cfg.NodeName, it, r.goes)
-		src.build = func(ctx context.Context) (client.Object, string, error) { return r.fetch(ctx, t, it) }
+	} else if it.kind.Depends != nil {
+		src.stamp += "/" + it.kind.Depends(o.(kinds.Object), there)
+	}
+	src.build = func(ctx context.Context) (kinds.Object, string, error) {
+		home, _ := o.(kinds.Object)
+		if it.kind.ByReference { // of which the metadata alone is held
+			home = it.kind.New()
+			if err := r.cfg.Home.core.CoreV1().RESTClient().Get().AbsPath(append(it.kind.Path(it.namespace), it.name)...).Do(ctx).Into(home); err != nil {
+				return nil, "", err
+			}
+		}
+		abroad, why := it.kind.Map(home, there)
+		if there.LeftOut > 0 {
+			r.log.Debug("endpoints left out", "namespace", it.namespace, "name", it.name, "count", there.LeftOut)
+		}
+		return abroad, why, nil
 	}
 	return src
 }
 
-// ofAPIServer: this one Service means the cluster itself.
-func ofAPIServer(namespace, service string) bool {
-	return namespace == metav1.NamespaceDefault && service == "kubernetes"
-}
-
-func orWhy[T client.Object](o T, why string) (client.Object, string, error) {
-	if why != "" {
-		return nil, why, nil
-	}
-	return o, "", nil
-}
-
-func (r *Reflector) ofSlice(t *twin, s *session, it item, home *discoveryv1.EndpointSlice, src *source) {
+// there is what mappings know of the peer, now.
+func (r *Reflector) there(t *twin, s *session) *kinds.There {
 	r.mu.Lock()
-	src.stamp = fmt.Sprintf("%s/%d", src.stamp, r.plan)
-	r.mu.Unlock()
-	src.build = func(context.Context) (client.Object, string, error) {
-		slice, leftOut, why := mapSlice(r.asThere(s, home), t.name, r.cfg.Translate, func(e *discoveryv1.Endpoint) string { return r.guestNode(it.namespace, e) })
-		if leftOut > 0 {
-			r.log.Debug("endpoints left out", "namespace", it.namespace, "name", it.name, "count", leftOut)
-		}
-		return orWhy(slice, why)
+	defer r.mu.Unlock()
+	return &kinds.There{
+		Twin: t.name, Plan: r.plan, Translate: r.cfg.Translate,
+		NodeOf: func(e *discoveryv1.Endpoint) string { return r.guestNode(t.home, e) },
+		Healthy: func(selector labels.Selector) (guests, elsewhere int32) {
+			return s.member.healthy(t.home, r.cfg.NodeName, selector)
+		},
+		Seen: func(home *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice { return r.asThere(s, home) },
 	}
 }
 
+// guestNode names the peer's node of an endpoint that is a guest there.
 func (r *Reflector) guestNode(namespace string, e *discoveryv1.Endpoint) string {
-	if r.cfg.GuestNode == nil || e.TargetRef == nil || e.TargetRef.Kind != "Pod" || e.NodeName == nil || *e.NodeName != r.cfg.NodeName {
+	if !r.isGuest(e) {
 		return ""
 	}
 	return r.cfg.GuestNode(namespace, e.TargetRef.Name)
 }
 
-// fetch reads content at home.
-func (r *Reflector) fetch(ctx context.Context, t *twin, it item) (client.Object, string, error) {
-	core := r.cfg.Home.core.CoreV1()
-	if it.kind == kindConfigMap {
-		home, err := core.ConfigMaps(it.namespace).Get(ctx, it.name, metav1.GetOptions{})
-		if err != nil {
-			return nil, "", err
-		}
-		return mapConfigMap(home, t.name), "", nil
-	}
-	home, err := core.Secrets(it.namespace).Get(ctx, it.name, metav1.GetOptions{})
-	if err != nil {
-		return nil, "", err
-	}
-	return mapSecret(home, t.name), "", nil
+// guestReady reports whether an endpoint is a guest at the peer, and ready there.
+func (r *Reflector) guestReady(namespace string, e *discoveryv1.Endpoint) bool {
+	return r.isGuest(e) && r.cfg.GuestReady(namespace, e.TargetRef.Name)
+}
+
+func (r *Reflector) isGuest(e *discoveryv1.Endpoint) bool {
+	return e.TargetRef != nil && e.TargetRef.Kind == kinds.Pod.Name && e.NodeName != nil && *e.NodeName == r.cfg.NodeName
 }
 
 // goes reports whether a pod on the virtual node gets what it refers to: it is abroad, or may go there.
 func (r *Reflector) goes(pod *corev1.Pod) bool {
-	abroad := r.cfg.GuestNode != nil && r.cfg.GuestNode(pod.Namespace, pod.Name) != ""
-	return abroad || pod.Status.Phase == corev1.PodRunning || r.cfg.Permit(pod.Namespace)
+	return r.cfg.GuestNode(pod.Namespace, pod.Name) != "" || pod.Status.Phase == corev1.PodRunning || r.cfg.Permit(pod.Namespace)
 }
 
 // ofPod is the companion of a pod that runs there.
@@ -135,7 +121,7 @@ func (r *Reflector) ofPod(t *twin, pod *corev1.Pod, src *source) *source {
 	}
 	fields := c.fieldsStamp(pod)
 	src.stamp = string(pod.UID) + "/" + fields
-	src.build = func(ctx context.Context) (client.Object, string, error) { return r.companion(ctx, t, pod, c) }
+	src.build = func(ctx context.Context) (kinds.Object, string, error) { return r.companion(ctx, t, pod, c) }
 	src.fresh = func(have metav1.Object) bool {
 		if have.GetAnnotations()[annotationPodUID] != string(pod.UID) || have.GetAnnotations()[annotationFields] != fields {
 			return false
@@ -144,4 +130,46 @@ func (r *Reflector) ofPod(t *twin, pod *corev1.Pod, src *source) *source {
 		return len(c.tokens) == 0 || err == nil && time.Now().Before(renew)
 	}
 	return src
+}
+
+// SetTunnel tells whether packets pass between the pods at home and at the peer. While none do, guests there are sent to each
+// other only: home's own endpoints are not ready in the twins, and the guests are as ready as they are there. Until told
+// otherwise a Reflector takes the tunnel for up.
+func (r *Reflector) SetTunnel(up bool) {
+	r.mu.Lock()
+	changed := r.apart == up
+	r.apart = !up
+	r.mu.Unlock()
+	if changed {
+		r.Replan()
+	}
+}
+
+// asThere is a home slice with the conditions that its endpoints have at the peer: those of home, as long as packets pass.
+func (r *Reflector) asThere(s *session, home *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	r.mu.Lock()
+	apart := r.apart
+	r.mu.Unlock()
+	if !apart {
+		return home
+	}
+	unready := false // published ready or not
+	if o := s.member.get(item{kinds.Service, home.Namespace, home.Labels[discoveryv1.LabelServiceName]}); o != nil {
+		unready = o.(*corev1.Service).Spec.PublishNotReadyAddresses
+	}
+	return apartFrom(home, unready, func(e *discoveryv1.Endpoint) bool { return r.guestReady(home.Namespace, e) })
+}
+
+// apartFrom changes the conditions of a slice to those where home is out of reach: only guests that are ready there serve. A
+// service whose addresses are published ready or not (unready) keeps them.
+func apartFrom(home *discoveryv1.EndpointSlice, unready bool, ready func(*discoveryv1.Endpoint) bool) *discoveryv1.EndpointSlice {
+	there := home.DeepCopy()
+	for i := range there.Endpoints {
+		e := &there.Endpoints[i]
+		up := ready(e) && (e.Conditions.Terminating == nil || !*e.Conditions.Terminating)
+		if e.Conditions.Serving = &up; !unready {
+			e.Conditions.Ready = &up
+		}
+	}
+	return there
 }

@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
+
+	"kith.dev/core/kinds"
 )
 
 // TestShortTokensAreRenewedWhileTheyHold: a pod abroad never has a token that ran out, for hours.
@@ -22,7 +24,7 @@ func TestShortTokensAreRenewedWhileTheyHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		made := 0
 		var expires time.Time
-		core := fake.NewClientset(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: rootCA}, Data: map[string]string{keyCA: "PEM"}})
+		core := fake.NewClientset(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: kinds.RootCA}, Data: map[string]string{keyCA: "PEM"}})
 		core.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			request := a.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenRequest)
 			if bound := request.Spec.BoundObjectRef; bound == nil || bound.UID != "u1" || *request.Spec.ExpirationSeconds != 600 {
@@ -35,7 +37,7 @@ func TestShortTokensAreRenewedWhileTheyHold(t *testing.T) {
 		})
 		r, err := New(Config{
 			Home: &Home{core: core}, Abroad: peerAt(t, "https://bob"), View: noView(), PeerName: "bob", NodeName: "kith-bob",
-			Permit: func(string) bool { return true }, Translate: plan, Recorder: &record.FakeRecorder{}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+			Permit: func(string) bool { return true }, GuestNode: func(string, string) string { return "" }, Translate: plan, Recorder: &record.FakeRecorder{}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -44,7 +46,7 @@ func TestShortTokensAreRenewedWhileTheyHold(t *testing.T) {
 
 		pod := homePod()
 		pod.Spec.Volumes[0].Projected.Sources[0].ServiceAccountToken.ExpirationSeconds = new(int64(600))
-		it, tw := item{kindPod, "shop", "web-1"}, newTwin("shop", "shop-x")
+		it, tw := item{kinds.Pod, "shop", "web-1"}, newTwin("shop", "shop-x")
 		began := time.Now()
 		for round := 1; time.Since(began) < 3*time.Hour; round++ {
 			src := r.ofPod(tw, pod, &source{})

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/kinds"
 )
 
 // twin is a namespace abroad and what is known of it.
@@ -19,7 +20,7 @@ type twin struct {
 
 	mu       sync.Mutex
 	session  *session
-	memos    map[item]memo
+	writes   map[item]written
 	problems map[item]string
 	ca       authority
 }
@@ -27,8 +28,8 @@ type twin struct {
 // authority is home's, as the version of a ConfigMap has it.
 type authority struct{ version, pem string }
 
-// memo is what was written last for an item.
-type memo struct {
+// written is what was written last for an item.
+type written struct {
 	stamp    string // of what it was made from
 	version  string // the resource version it got
 	at       time.Time
@@ -45,7 +46,7 @@ type session struct {
 }
 
 func newTwin(home, name string) *twin {
-	return &twin{home: home, name: name, memos: map[item]memo{}, problems: map[item]string{}}
+	return &twin{home: home, name: name, writes: map[item]written{}, problems: map[item]string{}}
 }
 
 func (s *session) isReady() bool {
@@ -66,25 +67,25 @@ func (t *twin) current() *session {
 	return t.session
 }
 
-func (t *twin) memo(it item) memo {
+func (t *twin) written(it item) written {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.memos[it]
+	return t.writes[it]
 }
 
-func (t *twin) remember(it item, m memo) {
+func (t *twin) remember(it item, m written) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.memos[it] = m
+	t.writes[it] = m
 }
 
 func (t *twin) forget(it item) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.memos, it)
+	delete(t.writes, it)
 }
 
-func (t *twin) knows(it item) bool { return t.memo(it).version != "" }
+func (t *twin) knows(it item) bool { return t.written(it).version != "" }
 
 // tell notes a problem, or with "" that there is none, and says whether that is news.
 func (t *twin) tell(it item, problem string) (all []string, news bool) {
@@ -121,11 +122,11 @@ func (t *twin) close() {
 // have gives the metadata of what is abroad for the item, nil when there is nothing of ours.
 func (r *Reflector) have(t *twin, it item) metav1.Object {
 	name := it.name
-	if it.kind == kindPod {
+	if it.kind == kinds.Pod {
 		name = companionName(it.name)
 	}
-	o := r.cfg.View.Metadata[string(it.kind.abroad())].Get(t.name, name)
-	if o == nil || !ours(o) || itemOf(it.kind.abroad(), t.home, o) != it {
+	o := r.cfg.View.Metadata[it.abroad().Name].Get(t.name, name)
+	if o == nil || !ours(o) || itemOf(it.abroad(), t.home, o) != it {
 		return nil
 	}
 	return o
@@ -146,11 +147,11 @@ func (r *Reflector) follow(t *twin, isNew bool) {
 	t.mu.Lock()
 	t.session = s
 	t.mu.Unlock()
-	go r.look(t, s, isNew)
+	go r.await(t, s, isNew)
 }
 
-// look waits until both sides are known, then has everything compared.
-func (r *Reflector) look(t *twin, s *session, isNew bool) {
+// await waits until both sides are known, then has everything compared.
+func (r *Reflector) await(t *twin, s *session, isNew bool) {
 	for delay := 25 * time.Millisecond; isNew; delay = min(2*delay, maxDelay) {
 		err := r.abroad.reachable(s.ctx, t.name)
 		if err == nil {
@@ -187,8 +188,8 @@ func (r *Reflector) compare(t *twin, s *session) {
 			look(it)
 		}
 	}
-	for _, k := range kindsAbroad {
-		for _, o := range r.cfg.View.Metadata[string(k)].In(t.name) {
+	for _, k := range kinds.Reflected() {
+		for _, o := range r.cfg.View.Metadata[k.Name].In(t.name) {
 			if ours(o) {
 				look(itemOf(k, t.home, o))
 			}
@@ -200,7 +201,7 @@ func (r *Reflector) compare(t *twin, s *session) {
 func ours(o metav1.Object) bool { return o.GetLabels()[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy }
 
 // abroadChanged queues what a change in a twin may matter to.
-func (r *Reflector) abroadChanged(k kind, was, is *metav1.PartialObjectMetadata) {
+func (r *Reflector) abroadChanged(k *kinds.Kind, was, is *metav1.PartialObjectMetadata) {
 	o := is
 	if o == nil {
 		o = was

@@ -43,7 +43,7 @@ func TestPeeringAgain(t *testing.T) {
 	}
 	p := provider.New(provider.Config{Client: bob.Client, Fresh: bob.Client, Identity: bob.me, Name: "bob", Patience: time.Minute,
 		Announce: func(api.Event) {}, Log: slog.New(slog.DiscardHandler)})
-	directory := newAt(t, alice.me, serveDesk(t, bob.me, provided{p}))
+	directory := newAt(t, alice.me, serveHandler(t, bob.me, provided{p}))
 	r := newReconciler(alice, directory, &noted{}, &provider.Notices{})
 	t.Cleanup(r.Consumer.Close)
 	look := func() {
@@ -141,13 +141,13 @@ func (d *at) Client(peer *v1alpha1.Peer) (*peering.Client, error) {
 
 func (d *at) Contact(*v1alpha1.Peer) link.Contact { return link.Contact{Reachable: !d.away} }
 
-func serveDesk(t *testing.T, me *identity.Identity, desk peering.Desk) (address string) {
+func serveHandler(t *testing.T, me *identity.Identity, handler peering.Handler) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := peering.NewServer(peering.ServerConfig{Identity: me, Name: func() string { return "bob" }, Version: "test", Desk: desk, Log: slog.New(slog.DiscardHandler)})
+	server := peering.NewServer(peering.ServerConfig{Identity: me, Name: func() string { return "bob" }, Version: "test", Handler: handler, Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ctx, listener) }()

@@ -2,7 +2,7 @@
 // core/peering, and writes what came of it back into them. It looks at each Peer and each Contract, and has the rooms below it do the rest:
 //
 //	consumer   asks a peer, signs its offer, has the virtual node run, renews, ends it all
-//	provider   answers peers (it is the Desk of the peering server), offers, countersigns, ends
+//	provider   answers peers (it is the Handler of the peering server), offers, countersigns, ends
 //	link       agrees with a peer on address aliases and keeps the gateway in step, for both
 //	record     reads and writes the Peer and Contract objects, for all of them
 //

@@ -80,7 +80,7 @@ func TestNodesAndGuestsAreToldWhoIsThere(t *testing.T) {
 }
 
 // starting is a provider whose Kubernetes is not there yet.
-type starting struct{ peering.Desk }
+type starting struct{ peering.Handler }
 
 func (starting) Recognise(context.Context, peering.Caller) bool { return true }
 
@@ -105,7 +105,7 @@ func TestAProviderThatStartsIsAskedAgainWithoutGrowingPauses(t *testing.T) {
 	if err := alice.Status().Update(t.Context(), peer); err != nil {
 		t.Fatal(err)
 	}
-	r := newReconciler(alice, newAt(t, alice.me, serveDesk(t, bob, starting{})), &noted{}, nil)
+	r := newReconciler(alice, newAt(t, alice.me, serveHandler(t, bob, starting{})), &noted{}, nil)
 	for i := range 20 {
 		result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: "bob"}})
 		if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > 3*time.Second {

@@ -250,7 +250,7 @@ func (r *Reconciler) compareBooks(ctx context.Context, peer *v1alpha1.Peer, to *
 			continue
 		}
 		switch state, known := has[ctr.Spec.ID]; {
-		case known && state != peering.Ending:
+		case known && state != api.StateEnding:
 			continue
 		case known && ctr.Spec.Role == v1alpha1.RoleProvider: // it is bringing its pods home, and needs the door for that
 			again = max(again, resync)

@@ -21,7 +21,7 @@ import (
 )
 
 // stranger is a peer that knows nobody.
-type stranger struct{ peering.Desk }
+type stranger struct{ peering.Handler }
 
 func (stranger) Recognise(context.Context, peering.Caller) bool { return false }
 
@@ -38,7 +38,7 @@ func TestCallsAndStreamsTakeTheirOwnWays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := peering.NewServer(peering.ServerConfig{Identity: bob, Name: func() string { return "bob" }, Version: "1", Desk: stranger{}, Log: log})
+	server := peering.NewServer(peering.ServerConfig{Identity: bob, Name: func() string { return "bob" }, Version: "1", Handler: stranger{}, Log: log})
 	asked := make(chan string, 10)
 	server.Handle("/kube/", func(w http.ResponseWriter, r *http.Request, _ peering.Caller) {
 		asked <- fmt.Sprint(r.Proto, " ", r.URL.Path)

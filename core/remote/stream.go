@@ -1,9 +1,12 @@
 package remote
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"time"
 
@@ -23,8 +26,9 @@ func (v *View) Run(ctx context.Context) error {
 	delay, lastErr := time.Duration(0), ""
 	for ctx.Err() == nil {
 		attempt, stop := context.WithCancel(ctx)
+		changed := v.changed.Wait()
 		v.mu.Lock()
-		away, changed := v.away, v.changed
+		away := v.away
 		v.stop = stop
 		v.mu.Unlock()
 		if away {
@@ -79,11 +83,18 @@ func (v *View) follow(ctx context.Context) (synced bool, err error) {
 	}
 	defer body.Close()
 	v.begin()
-	lines := newLines(body, codec.MaxFrame)
+	bounded := &io.LimitedReader{R: body}
+	lines := bufio.NewReaderSize(bounded, 32<<10)
 	for {
-		line, err := lines.next()
-		if err != nil {
-			return synced, err
+		bounded.N = codec.MaxFrame
+		line, err := lines.ReadBytes('\n')
+		switch line = bytes.TrimSpace(line); {
+		case err != nil && bounded.N <= 0:
+			return synced, fmt.Errorf("the peer sent a line of more than %d bytes", codec.MaxFrame)
+		case err != nil:
+			return synced, err // of a line that is cut off nobody can say what it was
+		case len(line) == 0:
+			continue
 		}
 		if !synced && !late.Reset(patience) {
 			return false, errLate

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -9,16 +10,20 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/kinds"
+	"kith.dev/core/notify"
+	"kith.dev/core/store"
 	"kith.dev/core/wire/codec"
 )
 
-// maxTwins bounds how many namespaces a peer can have us keep.
-const maxTwins = 10_000
+// maxTwins bounds how many namespaces a peer can have us keep, maxObjects how many objects of one kind.
+const maxTwins, maxObjects = 10_000, 50_000
 
-// Config is what a View needs; all must be set.
-type Config struct {
+// ViewConfig is what a View needs; all must be set.
+type ViewConfig struct {
 	// Open asks the peer for the stream, and gives its body. It ends with ctx.
 	Open func(ctx context.Context) (io.ReadCloser, error)
 	Log  *slog.Logger
@@ -30,96 +35,112 @@ type Twin struct {
 	Leaving    bool // it is being deleted there
 }
 
-// View is what one peer shows of the twins there. Make it with New; all methods may be called by many at once.
+// GetNamespace and GetName are those of a cluster-scoped object, for a store.
+func (t *Twin) GetNamespace() string { return "" }
+func (t *Twin) GetName() string      { return t.Name }
+
+// View is what one peer shows of the twins there. Make it with NewView; all methods may be called by many at once.
 type View struct {
-	OffloadedPods *Store[*v1alpha1.OffloadedPod]
-	Pods          *Store[*corev1.Pod]
-	Events        *Store[*corev1.Event]
-	Metadata      map[string]*Store[*metav1.PartialObjectMetadata] // by kind
+	OffloadedPods *store.Store[*v1alpha1.OffloadedPod]
+	Pods          *store.Store[*corev1.Pod]
+	Events        *store.Store[*corev1.Event]
+	Metadata      map[string]*store.Store[*metav1.PartialObjectMetadata] // by kind
+	Twins         *store.Store[*Twin]                                    // told anew with each stream; OnTwin tells news only
 
-	cfg    Config
+	cfg    ViewConfig
 	reader *codec.Reader
-	stores []store
-	twin   []func(was, is *Twin)
+	closed *store.Store[*metav1.PartialObjectMetadata] // one object, while no node there takes pods
+	stores []kindStore
 	synced []func()
-	// onClosed are called without the lock.
-	onClosed []func()
-	passed   map[string]string // what could not be decoded, and is passed over: by its version; of the one goroutine that reads
+	passed map[string]string // what could not be decoded, and is passed over: by its version; of the one goroutine that reads
 
-	mu     sync.Mutex
-	twins  map[string]shown // by name
-	round  int
-	fresh  bool
-	known  chan struct{} // closed at the first Synced
-	stop   context.CancelFunc
-	closed string
-	// closedRound is when the peer said so.
-	closedRound int
-	away        bool
-	changed     chan struct{} // closed, and made anew, when away changed
+	mu      sync.Mutex
+	fresh   bool
+	known   chan struct{} // closed at the first Synced
+	stop    context.CancelFunc
+	away    bool
+	changed notify.Broadcast // away
 }
 
-type shown struct {
-	Twin
-	round int
+// kindStore is what the stores of all kinds can be told.
+type kindStore interface {
+	Begin()
+	Sweep()
+	DeleteAll(namespace string)
 }
 
-// store is what all of them can be told.
-type store interface {
-	begin()
-	sweep()
-	leave(namespace string)
-}
-
-// New makes a View; Run fills it.
-func New(cfg Config) *View {
+// NewView makes a View; Run fills it.
+func NewView(cfg ViewConfig) *View {
 	v := &View{
-		OffloadedPods: newStore[*v1alpha1.OffloadedPod](), Pods: newStore[*corev1.Pod](), Events: newStore[*corev1.Event](),
-		Metadata: map[string]*Store[*metav1.PartialObjectMetadata]{},
-		cfg:      cfg, reader: codec.NewReader(&v1alpha1.OffloadedPod{}, &corev1.Pod{}, &corev1.Event{}, &metav1.PartialObjectMetadata{}),
-		passed: map[string]string{}, twins: map[string]shown{}, known: make(chan struct{}), changed: make(chan struct{}),
+		OffloadedPods: store.New[*v1alpha1.OffloadedPod](maxObjects), Pods: store.New[*corev1.Pod](maxObjects),
+		Events: store.New[*corev1.Event](maxObjects), Metadata: map[string]*store.Store[*metav1.PartialObjectMetadata]{},
+		Twins: store.New[*Twin](maxTwins), closed: store.New[*metav1.PartialObjectMetadata](1),
+		cfg: cfg, reader: codec.NewReader(&v1alpha1.OffloadedPod{}, &corev1.Pod{}, &corev1.Event{}, &metav1.PartialObjectMetadata{}),
+		passed: map[string]string{}, known: make(chan struct{}),
 	}
-	v.stores = []store{v.OffloadedPods, v.Pods, v.Events}
-	for _, kind := range Kinds {
-		v.Metadata[kind] = newStore[*metav1.PartialObjectMetadata]()
-		v.stores = append(v.stores, v.Metadata[kind])
+	v.stores = []kindStore{v.OffloadedPods, v.Pods, v.Events}
+	for _, k := range kinds.Reflected() {
+		v.Metadata[k.Name] = store.New[*metav1.PartialObjectMetadata](maxObjects)
+		v.stores = append(v.stores, v.Metadata[k.Name])
 	}
+	v.stores = append(v.stores, v.closed, v.Twins) // the namespaces go last
 	return v
 }
 
 // OnTwin has f called for each twin that came (was is nil), changed, or went (is is nil); what was in it went before. It must be
 // called before the view runs.
-func (v *View) OnTwin(f func(was, is *Twin)) { v.twin = append(v.twin, f) }
+func (v *View) OnTwin(f func(was, is *Twin)) {
+	v.Twins.OnChange(func(was, is *Twin) {
+		if was == nil || is == nil || *was != *is {
+			f(was, is)
+		}
+	})
+}
 
 // OnSynced has f called each time that all that there is was told. It must be called before the view runs.
 func (v *View) OnSynced(f func()) { v.synced = append(v.synced, f) }
 
+// Closed is the peer's word for why none of its nodes takes pods, such as "cordoned"; "" when one does, or it says nothing of that.
+// It is what was told last, while the peer cannot be reached.
+func (v *View) Closed() string {
+	for _, o := range v.closed.All() {
+		return closedFor(o)
+	}
+	return ""
+}
+
+// OnClosed has f called when Closed changed. It must be called before the view runs.
+func (v *View) OnClosed(f func()) {
+	v.closed.OnChange(func(was, is *metav1.PartialObjectMetadata) {
+		if closedFor(was) != closedFor(is) {
+			f()
+		}
+	})
+}
+
+func closedFor(o *metav1.PartialObjectMetadata) string {
+	if o == nil {
+		return ""
+	}
+	return cmp.Or(o.Labels[v1alpha1.TaintClosed], "unknown")
+}
+
 // Known is closed once all that there is was told for the first time.
 func (v *View) Known() <-chan struct{} { return v.known }
 
-// Fresh reports whether everything was told since the view began, or the peer could be reached again.
-func (v *View) Fresh() bool {
+// HasSynced reports whether everything was told since the view began, or the peer could be reached again.
+func (v *View) HasSynced() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.fresh
 }
 
-// Twins lists the namespaces that the peer keeps.
-func (v *View) Twins() []Twin {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	all := make([]Twin, 0, len(v.twins))
-	for _, t := range v.twins {
-		all = append(all, t.Twin)
-	}
-	return all
-}
-
 // HomeOf is the namespace here that one of the peer stands for; empty when that is not known.
 func (v *View) HomeOf(twin string) string {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.twins[twin].Home
+	if t := v.Twins.Get("", twin); t != nil {
+		return t.Home
+	}
+	return ""
 }
 
 // SetReachable tells whether the peer can be reached: while it cannot, it is not asked, and when it can again everything is told
@@ -135,45 +156,27 @@ func (v *View) SetReachable(reachable bool) {
 	if v.stop != nil {
 		v.stop()
 	}
-	close(v.changed)
-	v.changed = make(chan struct{})
+	v.changed.Notify()
 }
 
 func (v *View) begin() {
-	v.mu.Lock()
-	v.round++
-	v.mu.Unlock()
 	for _, s := range v.stores {
-		s.begin()
+		s.Begin()
 	}
 }
 
 func (v *View) finish() {
 	for _, s := range v.stores {
-		s.sweep()
+		s.Sweep()
 	}
-	var gone []*Twin
 	v.mu.Lock()
-	for name, t := range v.twins {
-		if t.round != v.round {
-			gone = append(gone, &t.Twin)
-			delete(v.twins, name)
-		}
-	}
 	v.fresh = !v.away
-	open := v.closedRound != v.round // or it does not say
 	select {
 	case <-v.known:
 	default:
 		close(v.known)
 	}
 	v.mu.Unlock()
-	if open {
-		v.setClosed("")
-	}
-	for _, t := range gone {
-		v.tellTwin(t, nil)
-	}
 	for _, f := range v.synced {
 		f()
 	}
@@ -185,7 +188,7 @@ func (v *View) take(kind string, gone bool, object []byte) error {
 	case KindNamespace:
 		return v.takeTwin(gone, object)
 	case KindClosed:
-		return v.takeClosed(gone, object)
+		return take(v, v.closed, &metav1.PartialObjectMetadata{}, gone, object)
 	case "OffloadedPod":
 		return take(v, v.OffloadedPods, &v1alpha1.OffloadedPod{}, gone, object)
 	case "Pod":
@@ -199,19 +202,25 @@ func (v *View) take(kind string, gone bool, object []byte) error {
 	return nil // of a later version
 }
 
-func take[T Object](v *View, s *Store[T], is T, gone bool, object []byte) error {
-	if err := v.reader.Read(object, is); err != nil {
+type object interface {
+	store.Object
+	runtime.Object
+	metav1.Object
+}
+
+func take[T object](v *View, s *store.Store[T], is T, gone bool, text []byte) error {
+	if err := v.reader.Read(text, is); err != nil {
 		return err
 	}
 	unreadable := v.unreadable(is)
 	switch {
 	case unreadable, gone && is.GetUID() == "": // as if it were not there, the others are as they are; or no more is told of it
 		var none T
-		s.drop(is.GetNamespace(), is.GetName(), none)
+		s.Delete(is.GetNamespace(), is.GetName(), none)
 	case gone:
-		s.drop(is.GetNamespace(), is.GetName(), is)
+		s.Delete(is.GetNamespace(), is.GetName(), is)
 	default:
-		return s.put(is)
+		return s.Put(is)
 	}
 	return nil
 }
@@ -238,41 +247,16 @@ func (v *View) takeTwin(gone bool, object []byte) error {
 	if err := v.reader.Read(object, ns); err != nil {
 		return err
 	}
-	is := Twin{Name: ns.Name, Home: ns.Labels[v1alpha1.LabelHomeNamespace], Leaving: ns.DeletionTimestamp != nil}
+	is := &Twin{Name: ns.Name, Home: ns.Labels[v1alpha1.LabelHomeNamespace], Leaving: ns.DeletionTimestamp != nil}
 	if is.Name == "" || is.Home == "" && !gone {
 		return fmt.Errorf("namespace %.80q stands for none", is.Name)
 	}
-	if gone {
-		for _, s := range v.stores {
-			s.leave(is.Name)
-		}
+	if !gone {
+		return v.Twins.Put(is)
 	}
-	v.mu.Lock()
-	was, known := v.twins[is.Name]
-	switch {
-	case gone:
-		delete(v.twins, is.Name)
-	case !known && len(v.twins) >= maxTwins:
-		v.mu.Unlock()
-		return fmt.Errorf("more than %d namespaces", maxTwins)
-	default:
-		v.twins[is.Name] = shown{is, v.round}
+	for _, s := range v.stores {
+		s.DeleteAll(is.Name)
 	}
-	v.mu.Unlock()
-	switch {
-	case gone && known:
-		v.tellTwin(&was.Twin, nil)
-	case gone:
-	case !known:
-		v.tellTwin(nil, &is)
-	case was.Twin != is:
-		v.tellTwin(&was.Twin, &is)
-	}
+	v.Twins.Delete("", is.Name, nil)
 	return nil
-}
-
-func (v *View) tellTwin(was, is *Twin) {
-	for _, f := range v.twin {
-		f(was, is)
-	}
 }

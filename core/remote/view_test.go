@@ -15,7 +15,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/api/v1alpha1"
 )
@@ -71,7 +70,7 @@ func pass(d time.Duration) {
 func follow(t *testing.T, story func(t *testing.T, p *peer, v *View, told func() []string)) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peer{t: t}
-		v := New(Config{Open: p.open, Log: slog.New(slog.DiscardHandler)})
+		v := NewView(ViewConfig{Open: p.open, Log: slog.New(slog.DiscardHandler)})
 		var heard []string
 		v.Pods.OnChange(func(was, is *corev1.Pod) {
 			if is == nil {
@@ -103,11 +102,11 @@ func follow(t *testing.T, story func(t *testing.T, p *peer, v *View, told func()
 func TestWhatIsNotToldAgainIsGone(t *testing.T) {
 	follow(t, func(t *testing.T, p *peer, v *View, told func() []string) {
 		p.say(twinLine("shop-x", "shop"), line("Pod", "shop-x", "web", false), line("Pod", "shop-x", "db", false))
-		if v.Fresh() {
+		if v.HasSynced() {
 			t.Error("fresh before everything was told")
 		}
 		p.say(synced)
-		if !v.Fresh() {
+		if !v.HasSynced() {
 			t.Error("not fresh when everything was told")
 		}
 		told()
@@ -150,16 +149,16 @@ func TestAPeerThatIsAwayIsNotAskedAndAskedAtOnceWhenItIsBack(t *testing.T) {
 		p.say(twinLine("shop-x", "shop"), line("Pod", "shop-x", "web", false), synced)
 		v.SetReachable(false)
 		pass(time.Hour)
-		if p.opened.Load() != 1 || !v.Fresh() || v.Pods.Get("shop-x", "web") == nil {
-			t.Errorf("opened %d times, fresh %t", p.opened.Load(), v.Fresh())
+		if p.opened.Load() != 1 || !v.HasSynced() || v.Pods.Get("shop-x", "web") == nil {
+			t.Errorf("opened %d times, fresh %t", p.opened.Load(), v.HasSynced())
 		}
 		v.SetReachable(true)
 		synctest.Wait()
-		if p.opened.Load() != 2 || v.Fresh() {
-			t.Fatalf("opened %d times, fresh %t", p.opened.Load(), v.Fresh())
+		if p.opened.Load() != 2 || v.HasSynced() {
+			t.Fatalf("opened %d times, fresh %t", p.opened.Load(), v.HasSynced())
 		}
 		p.say(twinLine("shop-x", "shop"), line("Pod", "shop-x", "web", false), synced)
-		if !v.Fresh() {
+		if !v.HasSynced() {
 			t.Error("not fresh")
 		}
 		v.SetReachable(true) // nothing new
@@ -184,7 +183,7 @@ func TestARefusalIsTriedAgainWithGrowingDelays(t *testing.T) {
 			pass(100 * time.Millisecond)
 		}
 		p.say(synced)
-		if !v.Fresh() {
+		if !v.HasSynced() {
 			t.Error("not fresh")
 		}
 	})
@@ -199,7 +198,7 @@ func TestAPeerThatSaysNothingIsNotWaitedForForEver(t *testing.T) {
 		}
 		p.say(twinLine("shop-x", "shop"), synced)
 		pass(time.Hour) // nothing changes there
-		if p.opened.Load() != 2 || !v.Fresh() {
+		if p.opened.Load() != 2 || !v.HasSynced() {
 			t.Errorf("opened %d times", p.opened.Load())
 		}
 	})
@@ -227,7 +226,7 @@ func TestHostileLines(t *testing.T) {
 					t.Fatalf("opened %d times", p.opened.Load())
 				}
 				p.say(line("Pod", "shop-x", "web", false), synced)
-				if !v.Fresh() || v.Pods.Get("shop-x", "web") == nil {
+				if !v.HasSynced() || v.Pods.Get("shop-x", "web") == nil {
 					t.Error("it does not go on")
 				}
 			})
@@ -250,33 +249,13 @@ func TestOneObjectThatCannotBeReadIsPassedOver(t *testing.T) {
 	})
 }
 
-func TestOnlySoMuchOfAPeerIsKept(t *testing.T) {
-	s := newStore[*metav1.PartialObjectMetadata]()
-	for i := range maxObjects {
-		if err := s.put(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprint(i % 1000), Name: fmt.Sprint(i)}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	more := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "more"}}
-	if s.put(more) == nil {
-		t.Error("one more is kept")
-	}
-	s.leave("7")
-	if err := s.put(more); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestLinesAreReadAsTheyAreWritten: whole objects go and come.
 func TestLinesAreReadAsTheyAreWritten(t *testing.T) {
 	follow(t, func(t *testing.T, p *peer, v *View, told func() []string) {
-		o := &v1alpha1.OffloadedPod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop-x", Name: "web"}, Spec: v1alpha1.OffloadedPodSpec{HomeNamespace: "shop", HomeUID: "u"}}
+		o := &v1alpha1.OffloadedPod{Spec: v1alpha1.OffloadedPodSpec{HomeNamespace: "shop", HomeUID: "u"}}
+		o.Namespace, o.Name = "shop-x", "web"
 		o.Annotations = map[string]string{"long": strings.Repeat("é\n\"", 40<<10)}
-		object, err := json.Marshal(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := json.Marshal(Line{Kind: "OffloadedPod", Object: object})
+		text, err := json.Marshal(Line{Kind: "OffloadedPod", Object: o})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,19 +1,17 @@
 package remote
 
 import (
-	"encoding/json"
 	"fmt"
 	"regexp"
-	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"kith.dev/core/wire"
 )
 
 // Line is one line of a view, see the package comment.
 type Line struct {
-	Kind   string          `json:"kind"`
-	Gone   bool            `json:"gone,omitempty"`
-	Object json.RawMessage `json:"object,omitempty"`
+	Kind   string `json:"kind"`
+	Gone   bool   `json:"gone,omitempty"`
+	Object any    `json:"object,omitempty"`
 }
 
 // Kinds of lines besides those of objects in twins.
@@ -22,9 +20,6 @@ const (
 	KindSynced    = "Synced"
 	KindClosed    = "Closed" // none of the peer's nodes takes pods now
 )
-
-// Kinds of which the metadata is told.
-var Kinds = []string{"Service", "EndpointSlice", "ConfigMap", "Secret"}
 
 // Forms in which a peer is asked what guests use. They are also the paths under which a kubelet tells it.
 const (
@@ -54,7 +49,7 @@ var featureName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,126}(/[A-Za-z][A-Za-z0
 // Validate checks a Machine that was received.
 func (m *Machine) Validate() error {
 	for field, text := range map[string]string{"kernelVersion": m.KernelVersion, "bootID": m.BootID, "containerRuntimeVersion": m.ContainerRuntimeVersion} {
-		if len(text) > maxMachineWord || !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		if len(text) > maxMachineWord || !wire.Printable(text) {
 			return fmt.Errorf("%s: longer than %d bytes, or not a line of text", field, maxMachineWord)
 		}
 	}

@@ -56,7 +56,7 @@ func Nodes(nodes []corev1.Node) corev1.ResourceList {
 func Own(pods []corev1.Pod, nodes corev1.ResourceList) corev1.ResourceList {
 	sum := corev1.ResourceList{}
 	for i := range pods {
-		if pod := &pods[i]; own(pod) && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+		if pod := &pods[i]; own(pod) && !v1alpha1.Ended(pod.Status.Phase) {
 			add(sum, resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
 			add(sum, corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(1, resource.DecimalSI)})
 		}
@@ -118,4 +118,26 @@ func roundUp(name corev1.ResourceName, used, all resource.Quantity) resource.Qua
 		format = resource.DecimalSI
 	}
 	return *resource.NewQuantity(amount, format)
+}
+
+// Slim is a transform for a cache of pods (client-go's TransformFunc). Of the owner's pods on this cluster's nodes it keeps who and
+// where they are, how they are, and what they request: on a cluster with thousands of them what they run, with which environment and
+// volumes, is most of the memory, and nobody here asks for it. Guests, and pods that run at peers or may go there, stay whole.
+// An object that was slimmed must be patched, never updated.
+func Slim(obj any) (any, error) {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	pod.ManagedFields = nil
+	if !own(pod) {
+		return pod, nil
+	}
+	pod.Annotations, pod.Spec.Volumes, pod.Spec.EphemeralContainers, pod.Spec.Affinity = nil, nil, nil, nil
+	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i, c := range containers {
+			containers[i] = corev1.Container{Name: c.Name, Image: c.Image, Resources: c.Resources, RestartPolicy: c.RestartPolicy}
+		}
+	}
+	return pod, nil
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/wire"
 )
 
 // Events of guests are a help, not a duty: so many a second at most reach the home cluster.
@@ -109,7 +109,7 @@ func (m *mirror) tell(ctx context.Context, k eventKey) error {
 	if event == nil {
 		return nil
 	}
-	home := m.n.pods.get(key{k.home, event.InvolvedObject.Name})
+	home := m.n.pods.Get(k.home, event.InvolvedObject.Name)
 	if home == nil {
 		return nil
 	}
@@ -165,7 +165,7 @@ func copyOf(event *corev1.Event, home *corev1.Pod, nodeName, peer string) *corev
 	e.InvolvedObject = corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: home.Namespace, Name: home.Name,
 		UID: home.UID, ResourceVersion: home.ResourceVersion, FieldPath: event.InvolvedObject.FieldPath}
 	e.Related = nil
-	e.Message, e.Reason = cut(e.Message, 1024), cut(e.Reason, 128)
+	e.Message, e.Reason = wire.Cut(e.Message, 1024), wire.Cut(e.Reason, 128) // what the API server takes
 	e.Source.Host = nodeName
 	if e.ReportingInstance != "" {
 		e.ReportingInstance = nodeName
@@ -176,9 +176,6 @@ func copyOf(event *corev1.Event, home *corev1.Pod, nodeName, peer string) *corev
 	e.Count = max(e.Count, 1)
 	return e
 }
-
-// cut keeps an event within the size the API server wants.
-func cut(s string, bytes int) string { return strings.ToValidUTF8(s[:min(len(s), bytes)], "") }
 
 func lastTime(e *corev1.Event) time.Time {
 	last := e.LastTimestamp.Time

@@ -26,11 +26,13 @@ func peerAt(t testing.TB, url string, transport http.RoundTripper) *remote.API {
 	return api
 }
 
-func noView() *remote.View { return remote.New(remote.Config{Log: slog.New(slog.DiscardHandler)}) }
+func noView() *remote.View {
+	return remote.NewView(remote.ViewConfig{Log: slog.New(slog.DiscardHandler)})
+}
 
 // emptyView is that of a peer that keeps nothing. run has it known, and ends it with the test.
 func emptyView() (v *remote.View, run func(*testing.T)) {
-	v = remote.New(remote.Config{Log: slog.New(slog.DiscardHandler), Open: func(ctx context.Context) (io.ReadCloser, error) {
+	v = remote.NewView(remote.ViewConfig{Log: slog.New(slog.DiscardHandler), Open: func(ctx context.Context) (io.ReadCloser, error) {
 		body, in := io.Pipe()
 		go func() {
 			_, _ = io.WriteString(in, synced+"\n")

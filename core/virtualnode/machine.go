@@ -44,7 +44,7 @@ func (n *Node) learnMachine(ctx context.Context) error {
 		var again <-chan time.Time
 		switch {
 		case err == nil:
-			n.poke()
+			n.changed.Notify()
 		case reachable: // else its return is waited for
 			n.log.Debug("the peer does not say what machine it is, will be asked again", "err", err)
 			again = time.After(delay)

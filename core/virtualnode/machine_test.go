@@ -66,14 +66,14 @@ func TestTheMachineIsAskedForUntilItIsKnownAndWhenThePeerIsBack(t *testing.T) {
 			t.Error("asked again for what is known")
 		}
 		answers.Store(false)
-		n.SetReady(false, "PeerUnreachable", "it is away")
+		n.SetLost("it is away", time.Now())
 		n.back <- struct{}{} // back for a moment only
 		time.Sleep(time.Hour)
 		if known++; asked.Load() != known {
 			t.Errorf("asked %d times while it is away", asked.Load()-known)
 		}
 		answers.Store(true)
-		n.SetReady(true, "PeerReachable", "it is back")
+		n.SetReachable()
 		synctest.Wait()
 		node := n.node("v1")
 		if want := fmt.Sprintf("6.%d", known+1); node.Status.NodeInfo.KernelVersion != want || !slices.Equal(node.Status.DeclaredFeatures, []string{"A"}) {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
+	"kith.dev/core/notify"
 	"kith.dev/core/offloading"
 	"kith.dev/core/remote"
 )
@@ -104,19 +106,19 @@ type Node struct {
 	offloaded *offloadedPods // at the peer
 	view      *remote.View
 
-	pods   *watched[*corev1.Pod] // home pods bound to this node
+	pods   *informer[*corev1.Pod] // home pods bound to this node
 	queue  workqueue.TypedRateLimitingInterface[key]
 	events *mirror
 	record record.EventRecorder
 
-	mu    sync.Mutex
-	state state
-	// statusChanged is closed, and made anew, when state changed.
-	statusChanged chan struct{}
-	leaving       bool
-	twins         map[string]*twin  // by home namespace
-	finished      map[key]types.UID // home pods that were let go, until the watch shows them gone
-	back          chan struct{}     // the peer can be reached again; holds one
+	changed notify.Broadcast // state
+	leaving atomic.Bool      // it is about to be retired
+
+	mu       sync.Mutex
+	state    state
+	twins    map[string]*twin  // by home namespace
+	finished map[key]types.UID // home pods that were let go, until the watch shows them gone
+	back     chan struct{}     // the peer can be reached again; holds one
 	// opening makes one request of many for the same twin.
 	opening singleflight.Group
 }
@@ -139,20 +141,19 @@ func New(cfg Config) (*Node, error) {
 		return nil, fmt.Errorf("virtual node %s: client for the peer: %w", cfg.NodeName, err)
 	}
 	n := &Node{
-		cfg:           cfg,
-		log:           cfg.Log.With("peer", cfg.PeerName),
-		offloaded:     offloaded,
-		view:          cfg.View,
-		record:        cfg.Recorder,
-		statusChanged: make(chan struct{}),
-		twins:         map[string]*twin{},
-		finished:      map[key]types.UID{},
-		back:          make(chan struct{}, 1),
-		state:         state{reachable: true, published: true, resources: cfg.Resources.DeepCopy()},
+		cfg:       cfg,
+		log:       cfg.Log.With("peer", cfg.PeerName),
+		offloaded: offloaded,
+		view:      cfg.View,
+		record:    cfg.Recorder,
+		twins:     map[string]*twin{},
+		finished:  map[key]types.UID{},
+		back:      make(chan struct{}, 1),
+		state:     state{reachable: true, published: true, resources: cfg.Resources.DeepCopy()},
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[key](50*time.Millisecond, 30*time.Second)),
 	}
-	n.pods = newWatched(n.homePodChanged)
+	n.pods = newInformer(n.homePodChanged)
 	n.pods.listed = n.synced
 	n.events = newMirror(n)
 	n.view.OnTwin(n.twinChanged)
@@ -183,11 +184,11 @@ func (n *Node) Run(ctx context.Context) error {
 	group.Go(func() error { return n.register(ctx, version) })
 	group.Go(func() error { return n.watchOwnNode(ctx) })
 	group.Go(func() error {
-		_ = n.untilDone(ctx, "bring labels and taints of the virtual node up to date", func() error { return n.ensureMarks(ctx, n.node(version)) })
+		_ = n.untilDone(ctx, "bring labels and taints of the virtual node up to date", func() error { return n.ensureLabelsAndTaints(ctx, n.node(version)) })
 		return nil // it ends with ctx only
 	})
 	group.Go(func() error { return n.watchLink(ctx) })
-	group.Go(func() error { return n.pods.run(ctx, n.homePods(), &corev1.Pod{}, n.log) })
+	group.Go(func() error { return n.pods.run(ctx, n.homePods(), &corev1.Pod{}) })
 	group.Go(func() error { return n.events.run(ctx) })
 	group.Go(func() error { return n.learnMachine(ctx) })
 	group.Go(func() error { return n.view.Run(ctx) })
@@ -209,32 +210,27 @@ func (n *Node) SetResources(resources corev1.ResourceList) {
 	n.state.resources = resources.DeepCopy()
 	n.mu.Unlock()
 	if changed {
-		n.poke()
+		n.changed.Notify()
 	}
 }
 
-// SetReady tells whether the peer can be reached, with a reason in CamelCase and a message for people. The
-// loss shows at once in the condition PeerReachable, and in Ready after lostAfter; the return in both
-// at once. Until told otherwise a Node takes its peer for reachable.
-func (n *Node) SetReady(ready bool, reason, message string) {
-	n.setReady(ready, reason, message, time.Now())
-}
+// SetReachable tells that the peer can be reached, which shows at once. Until told otherwise a Node takes its peer for reachable.
+func (n *Node) SetReachable() { n.setReady(true, "PeerReachable", "the peer answers", time.Now()) }
 
-// SetLost is SetReady of a peer that cannot be reached, and of which nothing was heard since that time.
-func (n *Node) SetLost(reason, message string, heard time.Time) {
-	n.setReady(false, reason, message, heard)
-}
+// SetLost tells that the peer cannot be reached, why, for people, and since when nothing was heard of it. That shows at once in the
+// condition PeerReachable, and in Ready after lostAfter.
+func (n *Node) SetLost(why string, heard time.Time) { n.setReady(false, reasonUnreachable, why, heard) }
 
 func (n *Node) setReady(ready bool, reason, message string, since time.Time) {
 	n.mu.Lock()
 	healed, changed := n.state.link(ready, reason, message, since)
 	n.mu.Unlock()
 	if changed {
-		n.poke()
+		n.changed.Notify()
 	}
 	n.view.SetReachable(ready)
 	if healed {
-		n.refresh()
+		n.enqueue(n.pods.All()) // what waits for its next attempt; what is abroad the view tells afresh by itself
 		select {
 		case n.back <- struct{}{}:
 		default:
@@ -242,22 +238,30 @@ func (n *Node) setReady(ready bool, reason, message string, since time.Time) {
 	}
 }
 
-// refresh tries again at once what waits for its next attempt; what is abroad the view tells afresh by itself.
-func (n *Node) refresh() {
-	for _, pod := range n.pods.list() {
-		n.queue.Forget(keyOf(pod))
-		n.enqueue(pod)
+// SetTunnel tells why no packet passes between the pods here and there, for people; empty when they do. While none does the
+// node is NetworkUnavailable, so that no pod is bound to it, and its pods are not Ready, so that no request is sent to them. They
+// run on, and nothing is evicted: what they do among themselves goes on, and the node stays Ready.
+func (n *Node) SetTunnel(why string) {
+	n.mu.Lock()
+	was := n.state.tunnel
+	changed := (was == "") != (why == "")
+	if changed {
+		n.state.tunnel = why
 	}
+	n.mu.Unlock()
+	if !changed {
+		return
+	}
+	n.log.Info("the tunnel to the peer", "node", n.cfg.NodeName, "up", why == "", "why", why)
+	n.changed.Notify()
+	n.Recheck()
 }
 
-func (n *Node) poke() {
+func (n *Node) tunnelDown() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	close(n.statusChanged)
-	n.statusChanged = make(chan struct{})
+	return n.state.tunnel
 }
-
-func (n *Node) enqueue(pod *corev1.Pod) { n.queue.Add(keyOf(pod)) }
 
 func (n *Node) work(ctx context.Context) error {
 	for {

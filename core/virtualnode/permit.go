@@ -44,14 +44,14 @@ func (n *Node) stays(ctx context.Context, home *corev1.Pod, permit offloading.Pe
 // withdraw ends what there is at the peer of a namespace that is not offloaded, and what waits on the node to go there. k may name
 // the namespace alone.
 func (n *Node) withdraw(ctx context.Context, k key, why string) error {
-	home := n.pods.get(k)
+	home := n.pods.Get(k.namespace, k.name)
 	if home != nil && home.DeletionTimestamp == nil && !ended(&home.Status) {
 		if err := n.stays(ctx, home, offloading.Withdrawn, why); err != nil {
 			return err
 		}
 	}
 	t := n.twin(k.namespace)
-	if t != nil && !t.leaving.Load() && n.view.Fresh() {
+	if t != nil && !n.terminating(t) && n.view.HasSynced() {
 		used := n.view.OffloadedPods.Has(t.name)
 		_, err, _ := n.opening.Do("/"+k.namespace, func() (any, error) { return nil, n.giveUp(ctx, t) }) // once for all pods of it
 		if err != nil {

@@ -103,7 +103,7 @@ func TestAPodOfANamespaceThatIsNotOffloadedDoesNotGo(t *testing.T) {
 				t.Errorf("just made: %+v", s)
 			}
 			look() // it is not told twice
-			pod = n.pods.get(keyOf(pod)).DeepCopy()
+			pod = n.pods.Get(pod.Namespace, pod.Name).DeepCopy()
 			pod.CreationTimestamp = metav1.NewTime(time.Now().Add(-refusedAfter))
 			if err := n.pods.Update(pod); err != nil {
 				t.Fatal(err)
@@ -223,7 +223,7 @@ func TestPodsTolerateTheTaintThatEvictsBeforeItIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := n.ensureMarks(t.Context(), n.node("v1")); err != nil {
+		if err := n.ensureLabelsAndTaints(t.Context(), n.node("v1")); err != nil {
 			t.Fatal(err)
 		}
 	}

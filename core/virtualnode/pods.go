@@ -43,7 +43,7 @@ func (n *Node) reconcile(ctx context.Context, k key) error {
 		return n.markClosed(ctx)
 	}
 	t := n.twin(k.namespace)
-	if k.name != "" && !n.pods.isFresh() {
+	if k.name != "" && !n.pods.hasSynced.Load() {
 		return nil // each pod is queued when they are
 	}
 	permit, why, err := n.cfg.Permit(ctx, k.namespace)
@@ -57,7 +57,7 @@ func (n *Node) reconcile(ctx context.Context, k key) error {
 		return n.review(ctx, k.namespace)
 	}
 
-	home := n.pods.get(k)
+	home := n.pods.Get(k.namespace, k.name)
 	if home != nil && n.frozen() {
 		if err := n.write(ctx, home, unreachable(home.Status, n.cfg.PeerName)); err != nil {
 			return err
@@ -83,7 +83,7 @@ func (n *Node) reconcile(ctx context.Context, k key) error {
 		}
 		return n.failed(home, "get a namespace for the pod", n.Open(ctx, k.namespace))
 	}
-	if !n.view.Fresh() {
+	if !n.view.HasSynced() {
 		return nil // each pod is queued when it is
 	}
 
@@ -93,7 +93,7 @@ func (n *Node) reconcile(ctx context.Context, k key) error {
 		if permit != offloading.Granted {
 			return n.stays(ctx, home, permit, why)
 		}
-		if t.leaving.Load() {
+		if n.terminating(t) {
 			return nil // the end of the twin brings us back
 		}
 		return n.failed(home, "ask for the pod", n.create(ctx, t, home))
@@ -128,7 +128,7 @@ func (n *Node) create(ctx context.Context, t *twin, home *corev1.Pod) error {
 	if home.Status.StartTime != nil && home.Spec.RestartPolicy == corev1.RestartPolicyNever {
 		_, err := n.offloaded.get(ctx, t.name, home.Name)
 		if apierrors.IsNotFound(err) {
-			return n.writeStatus(ctx, home, endOf(t.lastStatus(home), reasonLost, n.cfg.PeerName+" no longer has the pod"))
+			return n.writeStatus(ctx, home, endOf(n.lastStatus(t, home), reasonLost, n.cfg.PeerName+" no longer has the pod"))
 		}
 		return err
 	}
@@ -210,7 +210,7 @@ func (n *Node) finish(ctx context.Context, home *corev1.Pod, t *twin) error {
 		case err != nil && !apierrors.IsNotFound(err):
 			return fmt.Errorf("look whether pod %s/%s is still abroad: %w", home.Namespace, home.Name, err)
 		}
-		last = t.lastStatus(home)
+		last = n.lastStatus(t, home)
 	}
 	if !ended(&home.Status) {
 		// Controllers that wait for a pod's end, such as Jobs, read it here.
@@ -225,7 +225,7 @@ func (n *Node) finish(ctx context.Context, home *corev1.Pod, t *twin) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.pods.get(keyOf(home)) != nil { // else the watch was faster
+	if n.pods.Get(home.Namespace, home.Name) != nil { // else the watch was faster
 		n.finished[keyOf(home)] = home.UID
 	}
 	return nil
@@ -248,17 +248,9 @@ func (n *Node) report(ctx context.Context, t *twin, home *corev1.Pod, abroad *v1
 
 // tellRefusals says in events which changes of a running pod the peer refuses, when the status says it for the first time.
 func (n *Node) tellRefusals(v view, status corev1.PodStatus) {
-	pending := func(s corev1.PodStatus) (reason, message string) {
-		for _, c := range s.Conditions {
-			if c.Type == corev1.PodResizePending {
-				return c.Reason, c.Message
-			}
-		}
-		return "", ""
-	}
-	_, before := pending(v.home.Status)
-	if reason, now := pending(status); v.refusal(v1alpha1.ConditionResizePending) != nil && now != before {
-		n.record.Event(v.home, corev1.EventTypeWarning, "Resize"+reason, now)
+	before, now := condition(v.home.Status.Conditions, corev1.PodResizePending), condition(status.Conditions, corev1.PodResizePending)
+	if v.refusal(v1alpha1.ConditionResizePending) != nil && now != nil && (before == nil || before.Message != now.Message) {
+		n.record.Event(v.home, corev1.EventTypeWarning, "Resize"+now.Reason, now.Message)
 	}
 	for _, s := range status.EphemeralContainerStatuses {
 		known := slices.ContainsFunc(v.home.Status.EphemeralContainerStatuses, func(was corev1.ContainerStatus) bool { return was.Name == s.Name })

@@ -3,7 +3,6 @@ package virtualnode
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"runtime"
 	"time"
@@ -17,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/cache"
 
 	"kith.dev/core/api/v1alpha1"
 )
@@ -44,20 +42,15 @@ func (n *Node) serverVersion(ctx context.Context) (string, error) {
 
 // untilDone tries until it works or ctx ends.
 func (n *Node) untilDone(ctx context.Context, what string, try func() error) error {
-	for said := false; ; said = true {
+	said := false
+	return wait.PollUntilContextCancel(ctx, retryEvery, true, func(context.Context) (bool, error) {
 		err := try()
-		if err == nil {
-			return nil
-		}
-		if !said {
+		if err != nil && !said {
 			n.log.Warn("cannot "+what+", will be tried again", "node", n.cfg.NodeName, "err", err)
+			said = true
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%s: %w", what, err)
-		case <-time.After(retryEvery):
-		}
-	}
+		return err == nil, nil
+	})
 }
 
 // adopt goes on where an earlier run ended: with the node's conditions.
@@ -130,55 +123,32 @@ func (n *Node) node(version string) *corev1.Node {
 func (n *Node) register(ctx context.Context, version string) error {
 	ctx = vklog.WithLogger(ctx, vkLogger{n.log})
 	nodes := ownNodes{n.cfg.Home.CoreV1().Nodes()}
-	for {
-		wanted := n.node(version)
-		controller, err := vknode.NewNodeController(nodeStatus{n, version}, wanted, nodes,
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		ctx, cancel := context.WithCancel(ctx) // a failed attempt leaves nothing behind
+		defer cancel()
+		controller, err := vknode.NewNodeController(nodeStatus{n, version}, n.node(version), nodes,
 			vknode.WithNodeEnableLeaseV1(n.cfg.Home.CoordinationV1().Leases(corev1.NamespaceNodeLease), leaseSeconds),
 			vknode.WithNodeStatusUpdateInterval(statusEvery),
 			vknode.WithNodeStatusUpdateErrorHandler(func(ctx context.Context, err error) error {
-				if !apierrors.IsNotFound(err) || n.isLeaving() {
+				if !apierrors.IsNotFound(err) || n.leaving.Load() {
 					return err
 				}
 				n.log.Warn("somebody deleted the virtual node; making it again", "node", n.cfg.NodeName)
 				_, err = nodes.Create(ctx, n.node(version), metav1.CreateOptions{})
 				return err
 			}))
-		if err != nil {
-			return fmt.Errorf("virtual node %s: %w", n.cfg.NodeName, err)
+		if err == nil {
+			err = controller.Run(ctx)
 		}
-		attempt, cancel := context.WithCancel(ctx)
-		err = controller.Run(attempt)
-		cancel()
-		if ctx.Err() != nil {
-			return nil
+		if ctx.Err() == nil {
+			n.log.Warn("cannot register the virtual node, will be tried again", "node", n.cfg.NodeName, "err", err)
 		}
-		n.log.Warn("cannot register the virtual node, will be tried again", "node", n.cfg.NodeName, "err", err)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(retryEvery):
-		}
-	}
-}
-
-// ownNode is the node itself, to be watched: whoever deletes it gets it back at once.
-func (n *Node) ownNode() cache.ListerWatcher {
-	nodes := n.cfg.Home.CoreV1().Nodes()
-	return selected(n.cfg.Home, fields.OneTermEqualSelector(metav1.ObjectNameField, n.cfg.NodeName), nodes.List, nodes.Watch)
+	}, retryEvery)
+	return nil
 }
 
 // Leave has the node stay away once it is gone: it is about to be retired.
-func (n *Node) Leave() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.leaving = true
-}
-
-func (n *Node) isLeaving() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.leaving
-}
+func (n *Node) Leave() { n.leaving.Store(true) }
 
 // ownNodes writes the node's status for virtual-kubelet. That retries by client-go's retry.OnError, which takes a context that ended
 // for retries that are used up, and gives no error when none was made (v0.36.3); virtual-kubelet then reads the node that it did not
@@ -202,31 +172,31 @@ func opaque(err error) error {
 	return err
 }
 
-// watchOwnNode has the status written when the node is gone, which makes it again.
+// watchOwnNode has the status written when the node is gone, which makes it again: whoever deletes it gets it back at once.
 func (n *Node) watchOwnNode(ctx context.Context) error {
-	own := newWatched(func(_, is *corev1.Node) {
-		if is == nil && !n.isLeaving() {
-			n.poke()
+	own := newInformer(func(_, is *corev1.Node) {
+		if is == nil && !n.leaving.Load() {
+			n.changed.Notify()
 		}
 	})
-	return own.run(ctx, n.ownNode(), &corev1.Node{}, n.log)
+	nodes := n.cfg.Home.CoreV1().Nodes()
+	itself := fields.OneTermEqualSelector(metav1.ObjectNameField, n.cfg.NodeName)
+	return own.run(ctx, selected(n.cfg.Home, itself, nodes.List, nodes.Watch), &corev1.Node{})
 }
 
 // watchLink publishes NotReady when the grace of a lost link is over.
 func (n *Node) watchLink(ctx context.Context) error {
 	for {
+		changed := n.changed.Wait()
 		n.mu.Lock()
 		was := n.state.published
 		left := n.state.expire(lostAfter, time.Now())
 		lost := was && !n.state.published
-		changed := n.statusChanged
 		n.mu.Unlock()
 		if lost {
 			n.log.Warn("peer unreachable for too long; its node is NotReady", "node", n.cfg.NodeName)
-			n.poke()
-			for _, pod := range n.pods.list() {
-				n.enqueue(pod)
-			}
+			n.changed.Notify()
+			n.enqueue(n.pods.All())
 		}
 		var expired <-chan time.Time
 		if left > 0 {
@@ -258,15 +228,14 @@ type nodeStatus struct {
 func (nodeStatus) Ping(ctx context.Context) error { return ctx.Err() }
 
 func (s nodeStatus) NotifyNodeStatus(ctx context.Context, tell func(*corev1.Node)) {
+	changed := s.n.changed.Wait()
 	go func() {
 		for {
-			s.n.mu.Lock()
-			changed := s.n.statusChanged
-			s.n.mu.Unlock()
 			select {
 			case <-ctx.Done():
 				return
 			case <-changed:
+				changed = s.n.changed.Wait() // before it is looked at: what changes meanwhile is told too
 				tell(s.n.node(s.version))
 			}
 		}

@@ -20,7 +20,7 @@ func TestADeletedNodeIsMadeAgainAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		home := fake.NewClientset()
 		n := &Node{cfg: Config{Home: home, NodeName: "kith-bob", PeerName: "bob"}, log: slog.New(slog.DiscardHandler),
-			statusChanged: make(chan struct{}), state: state{reachable: true, published: true}}
+			state: state{reachable: true, published: true}}
 		ctx, stop := context.WithCancel(t.Context())
 		var work sync.WaitGroup
 		defer work.Wait()
@@ -55,7 +55,7 @@ func TestAStatusThatIsInterruptedEndsQuietly(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			home := fake.NewClientset()
 			n := &Node{cfg: Config{Home: home, NodeName: "kith-bob", PeerName: "bob"}, log: slog.New(slog.DiscardHandler),
-				statusChanged: make(chan struct{}), state: state{reachable: true, published: true}}
+				state: state{reachable: true, published: true}}
 			ctx, stop := context.WithCancel(t.Context())
 			var work sync.WaitGroup
 			work.Go(func() { _ = n.register(ctx, "v1") })
@@ -64,7 +64,7 @@ func TestAStatusThatIsInterruptedEndsQuietly(t *testing.T) {
 				stop()
 				return true, nil, fmt.Errorf("%s of the node: %w", verb, context.Canceled)
 			})
-			n.poke()
+			n.changed.Notify()
 			work.Wait()
 		})
 	}

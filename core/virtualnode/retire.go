@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+
+	"kith.dev/core/offloading"
 )
 
 // forceTimeout bounds what Retire still does after its context ended.
@@ -23,11 +25,8 @@ const forceTimeout = 30 * time.Second
 // end, as long as ctx allows; what remains then is deleted by force, and node and lease with it. The Node's Run
 // should go on meanwhile, since it is what ends the pods abroad; with a peer that is gone for good give a
 // ctx that ends soon. Disruption budgets are respected for half of that time. Before a pod is touched it is given
-// to keep, which may be nil; while that fails, the pod stays. It may be called again.
+// to keep; while that fails, the pod stays. It may be called again.
 func Retire(ctx context.Context, home kubernetes.Interface, nodeName string, keep func(context.Context, *corev1.Pod) error, log *slog.Logger) error {
-	if keep == nil {
-		keep = func(context.Context, *corev1.Pod) error { return nil }
-	}
 	if err := cordon(ctx, home, nodeName); err != nil {
 		return err
 	}
@@ -64,10 +63,7 @@ func Retire(ctx context.Context, home kubernetes.Interface, nodeName string, kee
 		})
 	}
 	err := drain(patience, func(ctx context.Context, pod *corev1.Pod) error {
-		return home.CoreV1().Pods(pod.Namespace).EvictV1(ctx, &policyv1.Eviction{
-			ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
-			DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))},
-		})
+		return home.CoreV1().Pods(pod.Namespace).EvictV1(ctx, offloading.Eviction(pod))
 	})
 	if err != nil {
 		if len(held) > 0 && patience.Err() != nil && ctx.Err() == nil {

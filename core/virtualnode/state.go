@@ -16,6 +16,7 @@ const PeerReachable corev1.NodeConditionType = "PeerReachable"
 const (
 	reasonConnected   = "PeerConnected"
 	reasonUnreachable = "PeerUnreachable"
+	reasonTunnel      = "TunnelDown" // of conditions while no packet passes between home and the pods abroad
 )
 
 // state is what the node's status is made from.
@@ -93,6 +94,14 @@ func (s *state) conditions(peer string, old []corev1.NodeCondition, now time.Tim
 		}
 	}
 	return all
+}
+
+// network is the condition that kubelets leave to the network's provider.
+func (s *state) network() corev1.NodeCondition {
+	if s.tunnel == "" {
+		return fine(corev1.NodeNetworkUnavailable, "PeerKeepsTheContract", "the gateway carries the pods' traffic")
+	}
+	return corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue, Reason: reasonTunnel, Message: s.tunnel}
 }
 
 func fine(t corev1.NodeConditionType, reason, message string) corev1.NodeCondition {

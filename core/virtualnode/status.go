@@ -92,13 +92,18 @@ func evictionOf(guest *corev1.Pod) *corev1.PodCondition {
 }
 
 func disruption(conditions []corev1.PodCondition) *corev1.PodCondition {
-	i := slices.IndexFunc(conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue
-	})
-	if i < 0 {
-		return nil
+	if c := condition(conditions, corev1.DisruptionTarget); c != nil && c.Status == corev1.ConditionTrue {
+		return c
 	}
-	return &conditions[i]
+	return nil
+}
+
+// condition is that of a type, nil when there is none.
+func condition(all []corev1.PodCondition, of corev1.PodConditionType) *corev1.PodCondition {
+	if i := slices.IndexFunc(all, func(c corev1.PodCondition) bool { return c.Type == of }); i >= 0 {
+		return &all[i]
+	}
+	return nil
 }
 
 // mergeDisruption takes over that the guest is taken away abroad, unless home takes the pod away itself. That it is not any more
@@ -192,7 +197,7 @@ var passingConditions = []corev1.PodConditionType{corev1.PodResizePending, corev
 func (v view) mergeConditions(s *corev1.PodStatus) {
 	guest := s.Conditions
 	s.Conditions = slices.DeleteFunc(slices.Clone(v.home.Status.Conditions), func(c corev1.PodCondition) bool {
-		return slices.Contains(passingConditions, c.Type) && !slices.ContainsFunc(guest, func(g corev1.PodCondition) bool { return g.Type == c.Type })
+		return slices.Contains(passingConditions, c.Type) && condition(guest, c.Type) == nil
 	})
 	if no := v.refusal(v1alpha1.ConditionResizePending); no != nil {
 		guest = append(slices.Clone(guest), corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue,
@@ -256,8 +261,7 @@ func (v view) gated(ready corev1.PodCondition) corev1.PodCondition {
 		if ready.Status != corev1.ConditionTrue {
 			break
 		}
-		i := slices.IndexFunc(v.home.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == gate.ConditionType })
-		if i < 0 || v.home.Status.Conditions[i].Status != corev1.ConditionTrue {
+		if c := condition(v.home.Status.Conditions, gate.ConditionType); c == nil || c.Status != corev1.ConditionTrue {
 			ready.Status, ready.Reason = corev1.ConditionFalse, "ReadinessGatesNotReady"
 			ready.Message = "the readiness gate " + string(gate.ConditionType) + " is not true"
 		}
@@ -265,31 +269,38 @@ func (v view) gated(ready corev1.PodCondition) corev1.PodCondition {
 	return ready
 }
 
+// reached is the guest's readiness as it is at home, where it means that requests may be sent.
+func (v view) reached(ready corev1.PodCondition) corev1.PodCondition {
+	if ready.Status == corev1.ConditionTrue && v.tunnel != "" {
+		ready.Status, ready.Reason, ready.LastTransitionTime = corev1.ConditionFalse, reasonTunnel, metav1.Now()
+		ready.Message = v.tunnel + "; the pod runs on at " + v.peer
+	}
+	return ready
+}
+
 // setCondition replaces the condition of that type, keeping the time of its last change unless it changes.
 func setCondition(s *corev1.PodStatus, c corev1.PodCondition) {
-	i := slices.IndexFunc(s.Conditions, func(old corev1.PodCondition) bool { return old.Type == c.Type })
-	if i < 0 {
+	old := condition(s.Conditions, c.Type)
+	if old == nil {
 		s.Conditions = append(s.Conditions, c)
 		return
 	}
-	if s.Conditions[i].Status == c.Status {
-		c.LastTransitionTime = s.Conditions[i].LastTransitionTime
+	if old.Status == c.Status {
+		c.LastTransitionTime = old.LastTransitionTime
 	}
-	s.Conditions[i] = c
+	*old = c
 }
 
 // unreachable is the status of a pod on a node that counts as NotReady: nobody should send it requests. The
 // control plane does that only for nodes it has not heard of, and this one it hears of.
 func unreachable(s corev1.PodStatus, peer string) corev1.PodStatus {
-	i := slices.IndexFunc(s.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
-	if i < 0 || s.Conditions[i].Status != corev1.ConditionTrue {
+	s.Conditions = slices.Clone(s.Conditions)
+	c := condition(s.Conditions, corev1.PodReady)
+	if c == nil || c.Status != corev1.ConditionTrue {
 		return s
 	}
-	s.Conditions = slices.Clone(s.Conditions)
-	c := s.Conditions[i]
 	c.Status, c.Reason, c.Message = corev1.ConditionFalse, reasonUnreachable, peer+" cannot be reached; the pod may run on there"
 	c.LastTransitionTime = metav1.Now()
-	s.Conditions[i] = c
 	return s
 }
 

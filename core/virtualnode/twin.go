@@ -5,10 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,13 +19,12 @@ import (
 	"kith.dev/core/remote"
 )
 
-// twin is a namespace abroad, and what is remembered of it. What is in it the view has.
+// twin is a namespace abroad, and what is remembered of it; the lock of the Node is for what changes. What is in it, and whether it is
+// being cleared away, the view has.
 type twin struct {
 	home, name string
-	settled    bool        // from an earlier run
-	leaving    atomic.Bool // it is being cleared away there
+	settled    bool // from an earlier run
 
-	mu      sync.Mutex
 	adopted bool                        // Twins knows of it
 	asked   time.Time                   // when this process asked for it last, or saw it come
 	last    map[string]corev1.PodStatus // of home pods whose guest is gone, translated
@@ -35,13 +33,19 @@ type twin struct {
 }
 
 // lastStatus is the last that was seen of the home pod's guest; the home pod's own status when nothing was.
-func (t *twin) lastStatus(home *corev1.Pod) corev1.PodStatus {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (n *Node) lastStatus(t *twin, home *corev1.Pod) corev1.PodStatus {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if s, ok := t.last[home.Name]; ok {
 		return s
 	}
 	return home.Status
+}
+
+// terminating reports whether the peer clears the twin away.
+func (n *Node) terminating(t *twin) bool {
+	shown := n.view.Twins.Get("", t.name)
+	return shown != nil && shown.Leaving
 }
 
 func (n *Node) twin(home string) *twin {
@@ -59,29 +63,41 @@ func (n *Node) Twin(home string) string {
 }
 
 // Pod gives the home pod on this node; nil when it is not there. Nobody may change it.
-func (n *Node) Pod(namespace, name string) *corev1.Pod { return n.pods.get(key{namespace, name}) }
+func (n *Node) Pod(namespace, name string) *corev1.Pod { return n.pods.Get(namespace, name) }
 
 // GuestNode names the peer's node that the guest of a home pod runs on; empty when that is not known.
 func (n *Node) GuestNode(namespace, pod string) string {
-	t := n.twin(namespace)
-	if t == nil {
-		return ""
+	if guest := n.guest(namespace, pod); guest != nil {
+		return guest.Spec.NodeName
 	}
-	guest := n.view.Pods.Get(t.name, pod)
-	if guest == nil {
-		return ""
+	return ""
+}
+
+// GuestReady reports whether the guest of a home pod is ready where it runs, whatever home makes of it.
+func (n *Node) GuestReady(namespace, pod string) bool {
+	guest := n.guest(namespace, pod)
+	if guest == nil || guest.DeletionTimestamp != nil {
+		return false
 	}
-	return guest.Spec.NodeName
+	ready := condition(guest.Status.Conditions, corev1.PodReady)
+	return ready != nil && ready.Status == corev1.ConditionTrue
+}
+
+func (n *Node) guest(namespace, pod string) *corev1.Pod {
+	if t := n.twin(namespace); t != nil {
+		return n.view.Pods.Get(t.name, pod)
+	}
+	return nil
 }
 
 // Twins lists the twins that are in use: of namespaces whose pods may be there.
 func (n *Node) Twins() (used []remote.Twin) {
-	for _, t := range n.allTwins() {
-		t.mu.Lock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, t := range n.twins {
 		if t.adopted {
-			used = append(used, remote.Twin{Name: t.name, Home: t.home, Leaving: t.leaving.Load()})
+			used = append(used, remote.Twin{Name: t.name, Home: t.home, Leaving: n.terminating(t)})
 		}
-		t.mu.Unlock()
 	}
 	return used
 }
@@ -89,11 +105,7 @@ func (n *Node) Twins() (used []remote.Twin) {
 func (n *Node) allTwins() []*twin {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	all := make([]*twin, 0, len(n.twins))
-	for _, t := range n.twins {
-		all = append(all, t)
-	}
-	return all
+	return slices.Collect(maps.Values(n.twins))
 }
 
 // Open makes sure that the home namespace has a twin. Called for one that has, it asks again and follows when the twin has another
@@ -112,12 +124,12 @@ func (n *Node) Open(ctx context.Context, home string) error {
 			return nil, fmt.Errorf("twin of namespace %s at %s: %w", home, n.cfg.PeerName, err)
 		}
 		t, news := n.know(remote.Twin{Name: name, Home: home})
-		t.settle()
-		t.mu.Lock()
+		n.settle(t)
+		n.mu.Lock()
 		t.asked = time.Now()
-		t.mu.Unlock()
+		n.mu.Unlock()
 		if news {
-			n.enqueueAll(home)
+			n.enqueue(n.pods.In(home))
 		}
 		return nil, nil
 	})
@@ -129,18 +141,13 @@ func (n *Node) Open(ctx context.Context, home string) error {
 func (n *Node) know(is remote.Twin) (t *twin, news bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	switch t = n.twins[is.Home]; {
-	case t != nil && t.name == is.Name:
-		t.leaving.Store(is.Leaving)
-		return t, false
-	case t != nil && is.Leaving:
+	if t = n.twins[is.Home]; t != nil && (t.name == is.Name || is.Leaving) {
 		return t, false
 	}
 	t = &twin{home: is.Home, name: is.Name, settled: !n.knows(), last: map[string]corev1.PodStatus{}}
 	if !t.settled { // whoever asked for it is still being answered
 		t.asked = time.Now()
 	}
-	t.leaving.Store(is.Leaving)
 	n.twins[is.Home] = t
 	n.log.Info("namespace has a twin", "namespace", is.Home, "twin", is.Name)
 	return t, true
@@ -150,7 +157,7 @@ func (n *Node) know(is remote.Twin) (t *twin, news bool) {
 func (n *Node) twinChanged(was, is *remote.Twin) {
 	if is != nil {
 		if _, news := n.know(*is); news {
-			n.enqueueAll(is.Home)
+			n.enqueue(n.pods.In(is.Home))
 		}
 		for _, o := range n.view.OffloadedPods.In(is.Name) { // which may have come first
 			n.queue.Add(key{is.Home, o.Name})
@@ -168,12 +175,7 @@ func (n *Node) twinChanged(was, is *remote.Twin) {
 	if gone {
 		n.log.Info("namespace has no twin any more", "namespace", was.Home, "twin", was.Name)
 		n.cfg.Twins.Gone(was.Home)
-		for _, pod := range n.pods.list() { // what waits for the end of this twin gets the next
-			if pod.Namespace == was.Home {
-				n.queue.Forget(keyOf(pod))
-				n.enqueue(pod)
-			}
-		}
+		n.enqueue(n.pods.In(was.Home)) // what waits for the end of this twin gets the next
 	}
 }
 
@@ -181,13 +183,9 @@ func (n *Node) twinChanged(was, is *remote.Twin) {
 // namespaces that home has no more.
 func (n *Node) synced() {
 	for _, t := range n.allTwins() {
-		n.queue.Forget(key{namespace: t.home})
-		n.queue.Add(key{namespace: t.home})
+		n.Review(t.home)
 	}
-	for _, pod := range n.pods.list() {
-		n.queue.Forget(keyOf(pod))
-		n.enqueue(pod)
-	}
+	n.enqueue(n.pods.All())
 	n.Recheck()
 }
 
@@ -214,13 +212,13 @@ func (n *Node) guestChanged(was, is *corev1.Pod) {
 
 // keepLast remembers how a guest ended until its home pod is gone too, or it is made again.
 func (n *Node) keepLast(t *twin, was, is *corev1.Pod) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if is != nil {
 		delete(t.last, is.Name)
 		return
 	}
-	if home := n.pods.get(key{t.home, was.Name}); home != nil {
+	if home := n.pods.Get(t.home, was.Name); home != nil {
 		v := view{home: home, nodeIP: n.cfg.NodeIP, translate: n.cfg.Translate, peer: n.cfg.PeerName}
 		t.last[was.Name] = v.copyOf(&was.Status)
 	}
@@ -230,15 +228,13 @@ func (n *Node) homePodChanged(was, is *corev1.Pod) {
 	if is == nil {
 		n.mu.Lock()
 		delete(n.finished, keyOf(was))
-		n.mu.Unlock()
-		if t := n.twin(was.Namespace); t != nil {
-			t.mu.Lock()
+		if t := n.twins[was.Namespace]; t != nil {
 			delete(t.last, was.Name)
-			t.mu.Unlock()
 		}
+		n.mu.Unlock()
 		n.queue.Add(key{namespace: was.Namespace}) // it may have been the last one
 	}
-	n.enqueue(cmp.Or(is, was))
+	n.queue.Add(keyOf(cmp.Or(is, was)))
 }
 
 // Recheck has every pod that is abroad looked at again, whether it is still at home or not: Config.Translate gives other addresses, say.
@@ -250,11 +246,11 @@ func (n *Node) Recheck() {
 	}
 }
 
-func (n *Node) enqueueAll(home string) {
-	for _, pod := range n.pods.list() {
-		if pod.Namespace == home {
-			n.enqueue(pod)
-		}
+// enqueue has pods tried at once, whatever failed before.
+func (n *Node) enqueue(pods []*corev1.Pod) {
+	for _, pod := range pods {
+		n.queue.Forget(keyOf(pod))
+		n.queue.Add(keyOf(pod))
 	}
 }
 
@@ -273,13 +269,13 @@ const newFor = 2 * time.Second
 // kept otherwise: the next pod of its namespace starts faster, and other objects may be reflected there.
 func (n *Node) review(ctx context.Context, home string) error {
 	t := n.twin(home)
-	if t == nil || t.leaving.Load() || !n.view.Fresh() || !n.pods.isFresh() {
+	if t == nil || n.terminating(t) || !n.view.HasSynced() || !n.pods.hasSynced.Load() {
 		return nil // what changes that brings us back
 	}
-	t.mu.Lock()
+	n.mu.Lock()
 	adopted, asked := t.adopted, t.asked
-	t.mu.Unlock()
-	used := n.view.OffloadedPods.Has(t.name) || slices.ContainsFunc(n.pods.list(), func(p *corev1.Pod) bool { return p.Namespace == home })
+	n.mu.Unlock()
+	used := n.view.OffloadedPods.Has(t.name) || n.pods.Has(home)
 	if used && adopted {
 		return nil // each pod that ends brings us back
 	}
@@ -288,7 +284,7 @@ func (n *Node) review(ctx context.Context, home string) error {
 		return fmt.Errorf("look at namespace %s: %w", home, err)
 	}
 	if err == nil && ns.DeletionTimestamp == nil && ns.Labels[v1alpha1.LabelOffload] == "true" {
-		t.settle()
+		n.settle(t)
 		if !adopted {
 			n.cfg.Twins.Found(home, t.name, t.settled)
 		}
@@ -306,25 +302,25 @@ func (n *Node) review(ctx context.Context, home string) error {
 
 // giveUp has the peer clear a twin away, with all in it.
 func (n *Node) giveUp(ctx context.Context, t *twin) error {
-	t.blame(nil)
+	n.blame(t, nil)
 	if err := n.cfg.Twins.Release(ctx, t.home); err != nil {
-		t.blame(err)
+		n.blame(t, err)
 		return fmt.Errorf("give up the twin of namespace %s: %w", t.home, err)
 	}
 	return nil
 }
 
 // settle notes that the twin is wanted.
-func (t *twin) settle() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (n *Node) settle(t *twin) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	t.adopted, t.left, t.why = true, time.Time{}, ""
 }
 
 // blame notes that the twin should be gone, and why it could not be given up.
-func (t *twin) blame(err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (n *Node) blame(t *twin, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if t.left.IsZero() {
 		t.left = time.Now()
 	}
@@ -344,13 +340,13 @@ type Left struct {
 
 // Left lists what the peer still has of namespaces that are gone, or stay, at home.
 func (n *Node) Left() (all []Left) {
-	for _, t := range n.allTwins() {
-		t.mu.Lock()
+	n.mu.Lock()
+	for _, t := range n.twins {
 		if !t.left.IsZero() {
-			all = append(all, Left{t.home, t.name, t.left, t.leaving.Load(), t.why})
+			all = append(all, Left{t.home, t.name, t.left, n.terminating(t), t.why})
 		}
-		t.mu.Unlock()
 	}
+	n.mu.Unlock()
 	slices.SortFunc(all, func(a, b Left) int { return strings.Compare(a.Home, b.Home) })
 	return all
 }

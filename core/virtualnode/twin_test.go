@@ -122,7 +122,7 @@ func standing(t *testing.T, story func(s *stand), namespaces ...*corev1.Namespac
 				t.Fatal(err)
 			}
 		}
-		view := remote.New(remote.Config{Log: slog.New(slog.DiscardHandler), Open: func(ctx context.Context) (io.ReadCloser, error) {
+		view := remote.NewView(remote.ViewConfig{Log: slog.New(slog.DiscardHandler), Open: func(ctx context.Context) (io.ReadCloser, error) {
 			body, in := io.Pipe()
 			s.peer = in
 			context.AfterFunc(ctx, func() { in.CloseWithError(ctx.Err()) })

@@ -8,5 +8,5 @@
 //
 // What others say may be shown to people: Printable and Line keep it to one line of letters. Neighbourhood says whose address is whose.
 //
-// It is pure but for Transport and Frames, and never keeps what it reads.
+// It is pure, and never keeps what it reads.
 package wire

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"strconv"
@@ -12,11 +13,8 @@ import (
 // element is, is for do to look at.
 func Each(data []byte, name string, do func(raw []byte) error) (rest []byte, err error) {
 	w := walker{data: data, left: math.MaxInt64, deepest: deepest}
-	if w.peek() != '{' {
-		return nil, &Error{Why: mistaken{"an object"}.Error()}
-	}
 	from, to := 0, 0
-	err = w.object(func(has []byte, escaped bool) error {
+	err = w.members(func(has []byte, escaped bool) error {
 		if escaped {
 			return errEscaped
 		}
@@ -31,115 +29,93 @@ func Each(data []byte, name string, do func(raw []byte) error) (rest []byte, err
 			return errTwice
 		}
 		from = w.at + 1
-		err := w.elements(do)
+		err := w.elements(func(int) error {
+			raw, err := w.raw(2)
+			if err == nil {
+				err = do(raw)
+			}
+			return err
+		})
 		to = w.at - 1
 		return err
 	})
-	if err != nil {
-		return nil, w.explain(err, 0)
-	}
-	if to == 0 {
+	switch {
+	case err != nil:
+		return nil, err
+	case to == 0:
 		return data, nil
 	}
 	return append(append(make([]byte, 0, len(data)-(to-from)), data[:from]...), data[to:]...), nil
 }
 
-func (w *walker) elements(do func(raw []byte) error) error {
-	w.at++
-	if w.peek() == ']' {
-		w.at++
-		return nil
-	}
-	for i := 0; ; i++ {
-		c := w.peek()
-		from := w.at
-		err := w.skip(c, 2)
-		if err == nil {
-			err = do(w.data[from:w.at])
-		}
-		if err != nil {
-			w.path = append(w.path, step{index: i})
-			return err
-		}
-		switch w.peek() {
-		case ',':
-			w.at++
-		case ']':
-			w.at++
-			return nil
-		default:
-			return errSyntax
-		}
-	}
-}
-
 // Fields calls do with the name and the text of each field of the object data, one that is there twice included. What is
 // malformed, or has names with escapes in them, is refused.
 func Fields(data []byte, do func(name, raw []byte) error) error {
-	w := walker{data: data, left: math.MaxInt64, deepest: deepest}
-	if w.peek() != '{' {
-		return &Error{Why: mistaken{"an object"}.Error()}
-	}
-	err := w.object(func(name []byte, escaped bool) error {
+	return fields(data, func(name, raw []byte, escaped bool) error {
 		if escaped {
 			return errEscaped
 		}
-		c := w.peek()
-		from := w.at
-		if err := w.skip(c, 1); err != nil {
-			return err
-		}
-		return do(name, data[from:w.at])
+		return do(name, raw)
 	})
-	if err != nil {
+}
+
+func fields(data []byte, do func(name, raw []byte, escaped bool) error) error {
+	w := walker{data: data, left: math.MaxInt64, deepest: deepest}
+	return w.members(func(name []byte, escaped bool) error {
+		raw, err := w.raw(1)
+		if err == nil {
+			err = do(name, raw, escaped)
+		}
+		return err
+	})
+}
+
+// members walks over an object from its beginning; the error is an *Error.
+func (w *walker) members(member func(name []byte, escaped bool) error) error {
+	if w.peek() != '{' {
+		return &Error{Why: mistaken{"an object"}.Error()}
+	}
+	if err := w.object(member); err != nil {
 		return w.explain(err, 0)
 	}
 	return nil
 }
 
-// Text is the string under this path of names, empty when there is none, or it is longer than 1 KiB or not plainly written.
-func Text(data []byte, path ...string) (found string) {
-	w := walker{data: data, left: math.MaxInt64, deepest: deepest}
-	_ = w.text(path, 0, &found) // what cannot be read has none
-	return found
+// raw goes past a value, and gives its text.
+func (w *walker) raw(depth int) ([]byte, error) {
+	c := w.peek()
+	from := w.at
+	if err := w.skip(c, depth); err != nil {
+		return nil, err
+	}
+	return w.data[from:w.at], nil
 }
 
-func (w *walker) text(path []string, depth int, found *string) error {
-	c := w.peek()
-	if len(path) == 0 {
-		from := w.at
-		err := w.skip(c, depth)
-		if err == nil && c == '"' {
-			*found = plainText(w.data[from:w.at])
+// Text is the string under this path of names, empty when there is none, or it is longer than 1 KiB or not plainly written.
+func Text(data []byte, path ...string) (found string) {
+	_ = fields(data, func(name, raw []byte, _ bool) error { // what cannot be read has none
+		switch {
+		case string(name) != path[0]:
+		case len(path) > 1:
+			found = cmp.Or(Text(raw, path[1:]...), found)
+		case raw[0] == '"':
+			found = plainText(raw)
 		}
-		return err
-	}
-	if c != '{' || depth >= deepest {
-		return w.skip(c, depth)
-	}
-	return w.object(func(name []byte, _ bool) error {
-		if string(name) != path[0] {
-			return w.skip(w.peek(), depth+1)
-		}
-		return w.text(path[1:], depth+1, found)
+		return nil
 	})
+	return found
 }
 
 // Kind is what an object says it is: the first of each that it says, which is near its beginning when an API server wrote it.
 func Kind(data []byte) (apiVersion, kind string) {
-	w := walker{data: data, left: math.MaxInt64, deepest: deepest}
-	if w.peek() != '{' {
-		return "", ""
-	}
 	found := map[string]*string{"apiVersion": &apiVersion, "kind": &kind}
-	_ = w.object(func(name []byte, _ bool) error {
-		into, c := found[string(name)], w.peek()
-		from := w.at
-		if err := w.skip(c, 1); err != nil || into == nil || c != '"' {
-			return err
+	_ = fields(data, func(name, raw []byte, _ bool) error {
+		into := found[string(name)]
+		if into == nil || raw[0] != '"' {
+			return nil
 		}
 		delete(found, string(name))
-		*into = plainText(w.data[from:w.at])
+		*into = plainText(raw)
 		if len(found) == 0 {
 			return errFound
 		}

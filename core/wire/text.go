@@ -30,6 +30,15 @@ func Line(text string, max int) string {
 	return text
 }
 
+// Visible is the rune as a person can see it: what drives a terminal, turns the direction of writing, breaks a line, is an odd space or
+// of private use, or no character at all, becomes U+FFFD.
+func Visible(r rune) rune {
+	if r == ' ' || unicode.IsGraphic(r) && !unicode.Is(unicode.Zs, r) && !unicode.Is(unicode.Co, r) {
+		return r
+	}
+	return unicode.ReplacementChar
+}
+
 // Cut takes what is beyond max bytes off a text, and no part of a letter is left.
 func Cut(text string, max int) string {
 	return strings.ToValidUTF8(text[:min(len(text), max)], "")

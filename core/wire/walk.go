@@ -2,7 +2,6 @@ package wire
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -23,23 +22,12 @@ const maxNumber = 64
 type Bound struct {
 	Factor int64 // bytes for each byte of the text
 	Slack  int64 // and so many whatever its length
-	Most   int64 // but no more than this; 0: no such end
-	Depth  int   // how deep it may be nested; 0: MaxDepth
-}
-
-func (b Bound) of(length int) int64 {
-	most := b.Factor*int64(length) + b.Slack
-	if b.Most > 0 {
-		most = min(most, b.Most)
-	}
-	return most
 }
 
 // Error says what of a text is refused, and why. Both are fit to be shown.
 type Error struct {
-	Field  string // "spec.containers[3].env"; empty for the whole
-	Why    string
-	Costly bool // it costs more than the bound
+	Field string // "spec.containers[3].env"; empty for the whole
+	Why   string
 }
 
 func (e *Error) Error() string {
@@ -51,19 +39,14 @@ func (e *Error) Error() string {
 
 var errSyntax = errors.New("not JSON")
 
-// Check reports whether data may be decoded into the shape's type: JSON in UTF-8, not nested too deep, of the types that are expected, and no more costly than the bound. The error is an *Error.
+// Check says why data may not be decoded into the shape's type; nil for JSON in UTF-8, not nested too deep, of the types that are
+// expected, of which a decoder allocates no more than the bound, besides a fixed number of bytes. The error is an *Error.
 func (s *Shape) Check(data []byte, bound Bound) error {
-	_, err := s.Cost(data, bound)
-	return err
-}
-
-// Cost is Check, and says how many bytes a decoder allocates at most, besides a fixed number.
-func (s *Shape) Cost(data []byte, bound Bound) (int64, error) {
 	if !utf8.Valid(data) {
-		return 0, &Error{Why: "not UTF-8"}
+		return &Error{Why: "not UTF-8"}
 	}
-	w := walker{data: data, left: bound.of(len(data)), deepest: cmp.Or(bound.Depth, MaxDepth)}
-	most := w.left
+	most := bound.Factor*int64(len(data)) + bound.Slack
+	w := walker{data: data, left: most, deepest: MaxDepth}
 	err := w.value(s, 0)
 	if err == nil {
 		if w.space(); w.at < len(data) {
@@ -71,9 +54,9 @@ func (s *Shape) Cost(data []byte, bound Bound) (int64, error) {
 		}
 	}
 	if err != nil {
-		return 0, w.explain(err, most)
+		return w.explain(err, most)
 	}
-	return most - w.left, nil
+	return nil
 }
 
 // walker goes once along a text.
@@ -106,7 +89,7 @@ func (m mistaken) Error() string { return "must be " + m.want }
 
 // explain names the field. The path is made here and nowhere else: made on the way in, it would cost more than all the rest.
 func (w *walker) explain(err error, most int64) *Error {
-	e := &Error{Why: err.Error(), Costly: errors.Is(err, errCostly)}
+	e := &Error{Why: err.Error()}
 	switch {
 	case errors.Is(err, errSyntax):
 		e.Why = fmt.Sprintf("not JSON, at byte %d", w.at)
@@ -282,29 +265,35 @@ func (w *walker) leaf(s *Shape, c byte, depth int) error {
 }
 
 func (w *walker) list(elem *Shape, depth int, header int64) error {
-	w.at++
 	if err := w.pay(header); err != nil {
 		return err
 	}
+	return w.elements(func(i int) error {
+		cost := elem.size + rounding
+		switch {
+		case elem.form == skipped:
+			cost = 0
+		case i == 0:
+			cost = room*elem.size + rounding
+		case i >= room:
+			cost = growth*elem.size + rounding
+		}
+		if err := w.pay(cost); err != nil {
+			return err
+		}
+		return w.value(elem, depth+1)
+	})
+}
+
+// elements walks over a list, over each of whose elements member has to walk.
+func (w *walker) elements(member func(i int) error) error {
+	w.at++
 	if w.peek() == ']' {
 		w.at++
 		return nil
 	}
 	for i := 0; ; i++ {
-		var err error
-		switch {
-		case elem.form == skipped:
-		case i == 0:
-			err = w.pay(room*elem.size + rounding)
-		case i < room:
-			err = w.pay(elem.size + rounding)
-		default:
-			err = w.pay(growth*elem.size + rounding)
-		}
-		if err == nil {
-			err = w.value(elem, depth+1)
-		}
-		if err != nil {
+		if err := member(i); err != nil {
 			w.path = append(w.path, step{index: i})
 			return err
 		}

@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api"
@@ -44,7 +46,7 @@ type Backend struct {
 	Listening func() []api.Listener
 	Exposed   func() *api.Exposed
 	Publish   func(api.Event)
-	News      *notify.Bell // rings when something changed that a desktop shows
+	News      *notify.Broadcast // notifies when something changed that a desktop shows
 	Log       *slog.Logger
 }
 
@@ -59,7 +61,7 @@ type Cluster struct {
 	Provider   *provider.Provider
 	Offloading *offloading.Reconciler
 	Version    string
-	Changed    notify.Bell // rings when a Peer, a Contract or a NamespaceOffloading changed
+	Changed    notify.Broadcast // notifies when a Peer, a Contract or a NamespaceOffloading changed
 }
 
 // Version tells what runs.
@@ -263,4 +265,25 @@ func (c *Cluster) follow(ctx context.Context, check func() (done bool, err error
 			return ctx.Err()
 		}
 	}
+}
+
+// A control plane that ends on the way is back within seconds, and asked for each half second of these.
+const (
+	restartPause    = 500 * time.Millisecond
+	restartPatience = 20 * time.Second
+)
+
+// throughRestart does what must be safe to do twice, again while this laptop's API server hangs up or does not listen: what its owner
+// wants is not lost because it was being started anew. The last error is what it gives.
+func throughRestart(ctx context.Context, do func() error) (err error) {
+	_ = wait.PollUntilContextTimeout(ctx, restartPause, restartPatience, true, func(context.Context) (bool, error) {
+		err = do()
+		return !hungUp(err), nil
+	})
+	return err
+}
+
+// hungUp reports whether nobody answered: the request may have been served, or not.
+func hungUp(err error) bool {
+	return err != nil && (utilnet.IsProbableEOF(err) || utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsHTTP2ConnectionLost(err))
 }

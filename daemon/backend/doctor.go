@@ -40,8 +40,7 @@ func (b *Backend) Doctor(ctx context.Context, ref string, report func(api.Progre
 			}
 		}
 	}
-	machine := doctor.MachineOf(b.Settings)
-	machine.PID, machine.Aliases = os.Getpid(), map[string][]netip.Prefix{}
+	machine := doctor.Machine{Config: b.Settings, PID: os.Getpid(), Aliases: map[string][]netip.Prefix{}}
 	groups := []doctor.Group{b.checkSelf, b.checkEngine}
 	for _, k := range peers {
 		if k.Peer != nil {
@@ -118,8 +117,8 @@ func (b *Backend) node(ctx context.Context, name string) (doctor.Node, error) {
 
 func (b *Backend) checkPeer(ctx context.Context, k directory.Known, report func(api.Finding)) {
 	p := doctor.Peer{Name: k.Name, ID: k.ID, Me: b.Me, Addresses: k.Addresses, Port: b.Settings.WireGuardPort}
-	p.Books = func(ctx context.Context) ([]peering.ContractRef, error) {
-		client, ok := b.Contacts.Client(k.ID.Compact())
+	p.Theirs = func(ctx context.Context) ([]peering.ContractRef, error) {
+		client, ok := b.Contacts.Client(k.ID)
 		if !ok {
 			return nil, fmt.Errorf("too many clusters are nearby to keep contact with %s", k.Name)
 		}
@@ -146,7 +145,7 @@ func (b *Backend) checkPeer(ctx context.Context, k directory.Known, report func(
 				p.Tunnel.Endpoint = s.Endpoint.String()
 			}
 		}
-		p.Echo = func(ctx context.Context, bytes int) (time.Duration, error) {
+		p.Ping = func(ctx context.Context, bytes int) (time.Duration, error) {
 			rtt, err := b.Gateway.Echo(ctx, id, bytes)
 			var late net.Error
 			if errors.As(err, &late) && late.Timeout() {

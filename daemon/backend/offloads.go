@@ -255,16 +255,13 @@ func (b *Backend) Guests(ctx context.Context) ([]api.Guest, error) {
 	if err != nil {
 		return nil, err
 	}
+	return c.guests(ctx)
+}
+
+func (c *Cluster) guests(ctx context.Context) ([]api.Guest, error) {
 	guests, err := c.Host.Guests(ctx)
 	if err != nil {
 		return nil, internal(err)
 	}
-	var list []api.Guest
-	for _, g := range guests {
-		list = append(list, api.Guest{
-			Namespace: g.Namespace, Name: g.Name, Consumer: g.Consumer, ConsumerID: g.ConsumerID, Phase: g.Phase, Why: g.Why,
-			Node: g.Node, Resources: quantities(g.Requests), Created: g.Created.Time,
-		})
-	}
-	return list, nil
+	return guests, nil
 }

@@ -75,7 +75,7 @@ func TestUnoffloadSaysWhatHoldsThePods(t *testing.T) {
 		if err := c.Client.Update(t.Context(), nso); err != nil {
 			t.Fatal(err)
 		}
-		c.Changed.Ring()
+		c.Changed.Notify()
 		if err := <-home; err != nil {
 			t.Errorf("%v", err)
 		}

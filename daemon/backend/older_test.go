@@ -22,11 +22,11 @@ import (
 	"kith.dev/core/remote"
 )
 
-// olderDesk knows everybody and has no news.
-type olderDesk struct{ peering.Desk }
+// olderHandler knows everybody and has no news.
+type olderHandler struct{ peering.Handler }
 
-func (olderDesk) Recognise(context.Context, peering.Caller) bool { return true }
-func (olderDesk) Notices(ctx context.Context, _ peering.Caller) <-chan peering.Notice {
+func (olderHandler) Recognise(context.Context, peering.Caller) bool { return true }
+func (olderHandler) Notices(ctx context.Context, _ peering.Caller) <-chan peering.Notice {
 	return make(chan peering.Notice)
 }
 
@@ -48,7 +48,7 @@ func TestAPeerWithoutAViewRunsAnOlderKith(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		server := peering.NewServer(peering.ServerConfig{Identity: bob, Name: func() string { return "bob" }, Version: "1", Desk: olderDesk{}, Log: log})
+		server := peering.NewServer(peering.ServerConfig{Identity: bob, Name: func() string { return "bob" }, Version: "1", Handler: olderHandler{}, Log: log})
 		routes(server)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)

@@ -20,6 +20,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/directory"
+	"kith.dev/core/gateway"
 	"kith.dev/core/identity"
 	"kith.dev/core/offloading"
 	"kith.dev/core/peering"
@@ -155,10 +156,7 @@ func (b *Backend) view(k directory.Known, f facts) api.Peer {
 }
 
 func stateOf(d v1alpha1.DirectionStatus) api.State {
-	if d.State == "" {
-		return api.StateNone
-	}
-	return api.State(d.State)
+	return cmp.Or(api.State(d.State), api.StateNone)
 }
 
 // downSince is when a peer under contract was lost; zero while it is not.
@@ -183,6 +181,14 @@ func because(s v1alpha1.PeerStatus) string {
 		return d.Why
 	}
 	return ""
+}
+
+// tunnels are those that there are, by the whole ID of the peer.
+func (b *Backend) tunnels() map[string]gateway.Stats {
+	if b.Gateway == nil {
+		return nil
+	}
+	return b.Gateway.StatsAll()
 }
 
 func (b *Backend) tunnel(k directory.Known) api.Tunnel {

@@ -36,17 +36,14 @@ func (b *Backend) problems(ctx context.Context, engine api.Engine, peers []direc
 			Severity: api.SeverityWarning, What: "the local Kubernetes is " + string(engine.State), Why: engine.Why, Do: "`kith doctor` looks closer",
 		})
 	}
-	var tunnels map[string]gateway.Stats
-	if b.Gateway != nil {
-		tunnels = b.Gateway.StatsAll()
-	}
+	tunnels := b.tunnels()
 	now := time.Now()
 	for _, k := range peers {
 		if k.Peer != nil {
 			tunnel, has := tunnels[k.ID.String()]
 			list = append(list, peerProblems(k, tunnel, has, now)...)
 			if due, must := tunnelDue(k); must && !tunnel.Up && now.Before(due) {
-				time.AfterFunc(due.Sub(now), b.News.Ring) // then it is a problem; of several all are for that moment
+				time.AfterFunc(due.Sub(now), b.News.Notify) // then it is a problem; of several all are for that moment
 			}
 		}
 	}

@@ -44,11 +44,11 @@ func (b *Backend) Snapshot(ctx context.Context) (s api.Snapshot, err error) {
 // in time (problems), a refused guest, an event.
 func (b *Backend) Changed() <-chan struct{} { return b.News.Wait() }
 
-// WatchEngine rings when the state of the engine changes.
+// WatchEngine notifies when the state of the engine changes.
 func (b *Backend) WatchEngine(ctx context.Context) error {
 	for {
 		changed := b.Engine.Changed()
-		b.News.Ring()
+		b.News.Notify()
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -61,10 +61,10 @@ func (b *Backend) WatchEngine(ctx context.Context) error {
 // ended, the engine's node says at once.
 const diskEvery = time.Minute
 
-// WatchDisk rings when the disk fills, or has room again.
-func (b *Backend) WatchDisk(ctx context.Context) error { return watchDisk(ctx, b.disk, b.News.Ring) }
+// WatchDisk notifies when the disk fills, or has room again.
+func (b *Backend) WatchDisk(ctx context.Context) error { return watchDisk(ctx, b.disk, b.News.Notify) }
 
-// watchDisk rings when what disk says changes.
+// watchDisk notifies when what disk says changes.
 func watchDisk(ctx context.Context, disk func() (room, trouble string), ring func()) error {
 	tick := time.NewTicker(diskEvery)
 	defer tick.Stop()
@@ -81,25 +81,27 @@ func watchDisk(ctx context.Context, disk func() (room, trouble string), ring fun
 	}
 }
 
-// TellDesktops rings for those who follow the snapshot when an object changes that it is made of.
+// TellDesktops notifies those who follow the snapshot when an object changes that it is made of.
 func (b *Backend) TellDesktops(ctx context.Context, mgr manager.Manager) error {
-	for _, obj := range []client.Object{
-		&v1alpha1.Peer{}, &v1alpha1.Contract{}, &v1alpha1.PeeringRequest{}, &v1alpha1.Advertisement{}, &v1alpha1.SharingPolicy{},
-		&corev1.Node{}, &corev1.Pod{},
-	} {
-		informer, err := mgr.GetCache().GetInformer(ctx, obj, cache.BlockUntilSynced(false))
+	return Watch(ctx, mgr, toolscache.ResourceEventHandlerFuncs{
+		AddFunc: b.notifyFor,
+		UpdateFunc: func(was, obj any) {
+			if !heartbeat(was, obj) {
+				b.notifyFor(obj)
+			}
+		},
+		DeleteFunc: b.notifyFor,
+	}, &v1alpha1.Peer{}, &v1alpha1.Contract{}, &v1alpha1.PeeringRequest{}, &v1alpha1.Advertisement{}, &v1alpha1.SharingPolicy{}, &corev1.Node{}, &corev1.Pod{})
+}
+
+// Watch has events of objects of these kinds handled, from the cache that the controllers share.
+func Watch(ctx context.Context, mgr manager.Manager, handler toolscache.ResourceEventHandler, kinds ...client.Object) error {
+	for _, kind := range kinds {
+		informer, err := mgr.GetCache().GetInformer(ctx, kind, cache.BlockUntilSynced(false))
 		if err != nil {
 			return err
 		}
-		if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc: b.ringFor,
-			UpdateFunc: func(was, obj any) {
-				if !heartbeat(was, obj) {
-					b.ringFor(obj)
-				}
-			},
-			DeleteFunc: b.ringFor,
-		}); err != nil {
+		if _, err := informer.AddEventHandler(handler); err != nil {
 			return err
 		}
 	}
@@ -124,13 +126,13 @@ func heartbeat(was, is any) bool {
 	return equality.Semantic.DeepEqual(still(before), still(after))
 }
 
-// ringFor rings, except for pods that stay at home.
-func (b *Backend) ringFor(obj any) {
+// notifyFor notifies of an object, except for pods that stay at home.
+func (b *Backend) notifyFor(obj any) {
 	if gone, ok := obj.(toolscache.DeletedFinalStateUnknown); ok {
 		obj = gone.Obj
 	}
 	if pod, ok := obj.(*corev1.Pod); ok && pod.Labels[v1alpha1.LabelConsumer] == "" && !offloading.Abroad(pod) {
 		return
 	}
-	b.News.Ring()
+	b.News.Notify()
 }

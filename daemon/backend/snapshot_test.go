@@ -44,13 +44,13 @@ func (m *moody) Changed() <-chan struct{} { return m.changed }
 func TestDesktopsHearOfTheEngineAndTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := &moody{changed: make(chan struct{})}
-		d := &Backend{Engine: engine, News: &notify.Bell{}}
+		d := &Backend{Engine: engine, News: &notify.Broadcast{}}
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _ = d.WatchEngine(ctx) }()
 		var disk atomic.Pointer[[2]string]
 		disk.Store(&[2]string{"9 GiB free", ""})
 		go func() {
-			_ = watchDisk(ctx, func() (room, trouble string) { s := disk.Load(); return s[0], s[1] }, d.News.Ring)
+			_ = watchDisk(ctx, func() (room, trouble string) { s := disk.Load(); return s[0], s[1] }, d.News.Notify)
 		}()
 		synctest.Wait()
 		if rung(d, func() { disk.Store(&[2]string{"8 GiB free", ""}); time.Sleep(time.Hour) }) {
@@ -74,7 +74,7 @@ func TestDesktopsHearOfTheEngineAndTheDisk(t *testing.T) {
 
 func TestDesktopsHearOfATunnelThatDoesNotComeUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &Backend{News: &notify.Bell{}, Cluster: func() *Cluster { return nil }, Failing: func() []api.Problem { return nil }}
+		d := &Backend{News: &notify.Broadcast{}, Cluster: func() *Cluster { return nil }, Failing: func() []api.Problem { return nil }}
 		bob := directory.Known{
 			Name: "bob", Contact: link.Contact{Reachable: true, Since: time.Now()},
 			Peer: &v1alpha1.Peer{Status: v1alpha1.PeerStatus{Outgoing: v1alpha1.DirectionStatus{
@@ -101,7 +101,7 @@ func TestDesktopsHearOfATunnelThatDoesNotComeUp(t *testing.T) {
 
 func TestDesktopsHearOfPodsThatAreNotJustAtHome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &Backend{News: &notify.Bell{}}
+		d := &Backend{News: &notify.Broadcast{}}
 		home := &corev1.Pod{Spec: corev1.PodSpec{NodeName: "alice"}}
 		guest := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1alpha1.LabelConsumer: "bob"}}}
 		abroad := &corev1.Pod{Spec: corev1.PodSpec{NodeName: v1alpha1.VirtualNodePrefix + "bob", Tolerations: []corev1.Toleration{{Key: v1alpha1.TaintPeer}}}}
@@ -113,7 +113,7 @@ func TestDesktopsHearOfPodsThatAreNotJustAtHome(t *testing.T) {
 			"gone, at home": {toolscache.DeletedFinalStateUnknown{Obj: home}, false}, "gone, a guest": {toolscache.DeletedFinalStateUnknown{Obj: guest}, true},
 			"a peer": {&v1alpha1.Peer{}, true},
 		} {
-			if got := rung(d, func() { d.ringFor(tc.obj) }); got != tc.want {
+			if got := rung(d, func() { d.notifyFor(tc.obj) }); got != tc.want {
 				t.Errorf("%s: heard %t, want %t", name, got, tc.want)
 			}
 		}

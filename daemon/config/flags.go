@@ -1,11 +1,13 @@
 package config
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
@@ -18,6 +20,32 @@ type Flags struct {
 type setFlag struct {
 	key    Key
 	values []string
+}
+
+// Command is the command line of kithd. run is called with the configuration when flags and file are understood.
+func Command(version string, run func(context.Context, Config) error) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "kithd",
+		Short: "Turn the laptops around you into one Kubernetes",
+		Long: `kithd runs this laptop's own small Kubernetes, finds other laptops, asks them for
+resources when you say so, and has your pods run on those that accepted.
+
+It is configured by ` + DefaultPath + `, see kith.yaml(5); every key there is also a flag, which wins
+over the file. It runs as root, usually as a system service. The command kith talks to it: root may,
+and the members of the group kith. The group is root's equal, as that of Docker is: its members can
+start pods with all power over this laptop. Put only those into it who may become root here.`,
+		Example: "  kithd --config /etc/kith/config.yaml\n  kithd --engine kubeconfig --kubeconfig /root/.kube/config",
+		Args:    cobra.NoArgs, Version: version, SilenceUsage: true, SilenceErrors: true,
+	}
+	flags := AddFlags(c.Flags())
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		cfg, err := flags.Load()
+		if err != nil {
+			return err
+		}
+		return run(c.Context(), cfg)
+	}
+	return c
 }
 
 // AddFlags adds --config and one flag per key to flags. Load the configuration after flags are parsed.

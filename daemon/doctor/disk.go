@@ -2,7 +2,12 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
 
 	"kith.dev/core/api"
 )
@@ -12,6 +17,26 @@ type Space struct {
 	Path        string
 	Free, Total uint64  // bytes
 	Inodes      float64 // part of the inodes that is free, 0 to 1; 1 where there are no inodes to run out of
+}
+
+// SpaceAt asks for the file system that path is on, or will be once it is made.
+func SpaceAt(path string) (Space, error) {
+	var st unix.Statfs_t
+	for at := path; ; at = filepath.Dir(at) {
+		err := unix.Statfs(at, &st)
+		if errors.Is(err, fs.ErrNotExist) && at != filepath.Dir(at) {
+			continue
+		}
+		if err != nil {
+			return Space{}, &fs.PathError{Op: "statfs", Path: at, Err: err}
+		}
+		break
+	}
+	s := Space{Path: path, Free: st.Bavail * uint64(st.Bsize), Total: st.Blocks * uint64(st.Bsize), Inodes: 1}
+	if st.Files > 0 {
+		s.Inodes = float64(st.Ffree) / float64(st.Files)
+	}
+	return s, nil
 }
 
 // The engine ends pods when 2 % of the space or 1 % of the inodes are left; an image easily takes 500 MB.

@@ -66,7 +66,7 @@ func TestSpaceIsJudgedByPartAndBytes(t *testing.T) {
 func machine() Machine {
 	cfg := config.Default()
 	cfg.WireGuardPort = cfg.PeerAPIPort // as Load completes it
-	return MachineOf(cfg)
+	return Machine{Config: cfg}
 }
 
 func TestOverlapsNameTheOtherNetwork(t *testing.T) {
@@ -98,7 +98,7 @@ func TestOverlapsNameTheOtherNetwork(t *testing.T) {
 			}
 		}
 	}
-	m.APIServerPort = 0 // somebody else's cluster, whose ranges lie in its own devices
+	m.Engine = config.EngineKubeconfig // somebody else's cluster, whose ranges lie in its own devices
 	if found := m.overlaps([]taken{{prefix: p("10.42.0.0/16"), by: "routed to flannel.1"}}); len(found) != 1 || found[0].Name != "alias" {
 		t.Errorf("%+v", found)
 	}
@@ -107,10 +107,10 @@ func TestOverlapsNameTheOtherNetwork(t *testing.T) {
 func TestWhoHoldsAPortDecides(t *testing.T) {
 	alone, running := machine(), machine()
 	running.PID = 100
-	peers := running.doors()[0]
+	peers := running.listeners()[0]
 	for name, tc := range map[string]struct {
 		m       Machine
-		d       door
+		d       listener
 		holders []process
 		want    api.CheckState
 		says    string
@@ -121,9 +121,9 @@ func TestWhoHoldsAPortDecides(t *testing.T) {
 		"somebody has it":       {alone, peers, []process{{7, "nginx"}}, api.CheckFail, "taken by nginx (process 7)"},
 		"only root may see":     {alone, peers, []process{{}}, api.CheckWarning, "only root may see"},
 		"kithd hangs":           {alone, peers, []process{{100, "kithd"}}, api.CheckWarning, "does not answer"},
-		"the engine goes on":    {alone, alone.doors()[2], []process{{8, "kith-k8s"}}, api.CheckOK, "kith-k8s listens"},
-		"another Kubernetes":    {running, running.doors()[2], []process{{9, "k3s-server"}}, api.CheckFail, "taken by k3s-server"},
-		"another's tunnel":      {running, running.doors()[1], []process{{9, "wireguard-go"}}, api.CheckFail, "UDP port 6450"},
+		"the engine goes on":    {alone, alone.listeners()[2], []process{{8, "kith-k8s"}}, api.CheckOK, "kith-k8s listens"},
+		"another Kubernetes":    {running, running.listeners()[2], []process{{9, "k3s-server"}}, api.CheckFail, "taken by k3s-server"},
+		"another's tunnel":      {running, running.listeners()[1], []process{{9, "wireguard-go"}}, api.CheckFail, "UDP port 6450"},
 	} {
 		f := tc.m.judge(tc.d, tc.holders)
 		if f.State != tc.want || !strings.Contains(f.What, tc.says) || f.State == api.CheckFail && f.Do == "" {

@@ -16,14 +16,15 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/netplan"
+	"kith.dev/daemon/config"
 )
 
 func (m Machine) kernel(_ context.Context, report func(api.Finding)) {
-	if m.HasTunnels {
+	if m.Engine != config.EngineNone {
 		m.forwarding(report)
 		tun(report)
 	}
-	if m.APIServerPort != 0 {
+	if m.RunsCluster() {
 		bridged(report)
 		packetFilter(report)
 	}

@@ -20,14 +20,14 @@ type Peer struct {
 	Addresses []string // host:port, best first
 
 	Contracts []peering.ContractRef // in force here
-	// Books asks the peer which contracts it holds to be in force.
-	Books func(context.Context) ([]peering.ContractRef, error)
+	// Theirs asks the peer which contracts it holds to be in force.
+	Theirs func(context.Context) ([]peering.ContractRef, error)
 
 	HasTunnel bool // the gateway knows it
 	Tunnel    Tunnel
 	Port      uint16 // UDP, of WireGuard here
-	// Echo sends a packet of so many bytes (0: the least) through the tunnel and waits for it to come back.
-	Echo func(ctx context.Context, bytes int) (time.Duration, error)
+	// Ping sends a packet of so many bytes (0: the least) through the tunnel and waits for it to come back.
+	Ping func(ctx context.Context, bytes int) (time.Duration, error)
 
 	// Node reads the virtual node; nil when this cluster gets nothing from the peer.
 	Node func(context.Context) (Node, error)
@@ -46,7 +46,7 @@ type Tunnel struct {
 func (p Peer) Check(ctx context.Context, report func(api.Finding)) {
 	in := about{area: api.AreaPeer, peer: p.Name}
 	answers := p.reach(ctx, in, report)
-	p.books(ctx, in, answers, report)
+	p.contracts(ctx, in, answers, report)
 	if len(p.Contracts) == 0 {
 		return
 	}
@@ -130,15 +130,15 @@ func (p Peer) clock(in about, ahead time.Duration) api.Finding {
 	return in.ok("clock", "the clocks of %s and this machine agree", p.Name)
 }
 
-// books compares which contracts both hold to be in force.
-func (p Peer) books(ctx context.Context, in about, answers bool, report func(api.Finding)) {
+// contracts compares which contracts both hold to be in force.
+func (p Peer) contracts(ctx context.Context, in about, answers bool, report func(api.Finding)) {
 	if !answers {
 		for _, c := range p.Contracts {
 			report(in.warn("contract", fmt.Sprintf("contract %s is in force here; whether it is at %s is not known", c.ID, p.Name), p.Name+" cannot be asked", ""))
 		}
 		return
 	}
-	theirs, err := bounded(ctx, p.Books)
+	theirs, err := bounded(ctx, p.Theirs)
 	if err != nil {
 		if len(p.Contracts) > 0 {
 			report(in.fail("contract", p.Name+" does not say which contracts are in force", err.Error(), "see its log, and whether its Kubernetes is ready: kith status there"))
@@ -188,13 +188,13 @@ func (p Peer) tunnel(ctx context.Context, in about, report func(api.Finding)) {
 	default:
 		report(in.ok("handshake", "the last handshake of the tunnel was %s ago, with %s", time.Since(p.Tunnel.LastHandshake).Round(time.Second), p.Tunnel.Endpoint))
 	}
-	rtt, err := bounded(ctx, func(ctx context.Context) (time.Duration, error) { return p.Echo(ctx, 0) })
+	rtt, err := bounded(ctx, func(ctx context.Context) (time.Duration, error) { return p.Ping(ctx, 0) })
 	if err != nil {
 		report(in.fail("ping", p.Name+" does not answer through the tunnel", err.Error(), open))
 		return
 	}
 	report(in.ok("ping", "%s answers through the tunnel in %s", p.Name, short(rtt)))
-	if _, err := bounded(ctx, func(ctx context.Context) (time.Duration, error) { return p.Echo(ctx, p.Tunnel.MTU) }); err != nil {
+	if _, err := bounded(ctx, func(ctx context.Context) (time.Duration, error) { return p.Ping(ctx, p.Tunnel.MTU) }); err != nil {
 		report(in.warn("mtu", fmt.Sprintf("packets of %d bytes do not pass the tunnel to %s", p.Tunnel.MTU, p.Name), err.Error()+
 			": something on the way takes smaller ones only, and does not say so", "lower the MTU of this machine's network device"))
 		return

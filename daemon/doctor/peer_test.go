@@ -26,10 +26,10 @@ func someone(t *testing.T) *identity.Identity {
 	return who
 }
 
-// nobodysDesk is a Desk of a peer that has nothing to say but hello.
-type nobodysDesk struct{ peering.Desk }
+// nobodysHandler is the handler of a peer that has nothing to say but hello.
+type nobodysHandler struct{ peering.Handler }
 
-func (nobodysDesk) Recognise(context.Context, peering.Caller) bool { return true }
+func (nobodysHandler) Recognise(context.Context, peering.Caller) bool { return true }
 
 // bob is a peer API that runs, and where.
 func bob(t *testing.T) (*identity.Identity, string) {
@@ -40,7 +40,7 @@ func bob(t *testing.T) (*identity.Identity, string) {
 		t.Fatal(err)
 	}
 	server := peering.NewServer(peering.ServerConfig{
-		Identity: who, Name: func() string { return "bob" }, Version: "1.2.3", Desk: nobodysDesk{}, Log: slog.New(slog.DiscardHandler),
+		Identity: who, Name: func() string { return "bob" }, Version: "1.2.3", Handler: nobodysHandler{}, Log: slog.New(slog.DiscardHandler),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -56,14 +56,14 @@ func bob(t *testing.T) (*identity.Identity, string) {
 
 func TestPeerIsFollowedAsFarAsItGoes(t *testing.T) {
 	who, address := bob(t)
-	signed := peering.ContractRef{ID: "c1", Revision: 2, Role: contract.Consumer, State: peering.Connected}
+	signed := peering.ContractRef{ID: "c1", Revision: 2, Role: contract.Consumer, State: api.StateConnected}
 	well := func() Peer {
 		return Peer{
 			Name: "bob", ID: who.ID(), Me: someone(t), Addresses: []string{"127.0.0.1:1", address}, Port: 6450,
 			Contracts: []peering.ContractRef{signed},
-			Books:     func(context.Context) ([]peering.ContractRef, error) { return []peering.ContractRef{signed}, nil },
+			Theirs:    func(context.Context) ([]peering.ContractRef, error) { return []peering.ContractRef{signed}, nil },
 			HasTunnel: true, Tunnel: Tunnel{Up: true, LastHandshake: time.Now().Add(-time.Minute), Endpoint: "192.0.2.12:6450", MTU: 1420},
-			Echo: func(context.Context, int) (time.Duration, error) { return time.Millisecond, nil },
+			Ping: func(context.Context, int) (time.Duration, error) { return time.Millisecond, nil },
 			Node: func(context.Context) (Node, error) { return Node{Name: "kith-bob", Ready: true}, nil },
 		}
 	}
@@ -78,20 +78,20 @@ func TestPeerIsFollowedAsFarAsItGoes(t *testing.T) {
 		"nobody listens": {func(p *Peer) { p.Addresses = p.Addresses[:1] }, "address connect contract handshake ping mtu node", "connect fail: 127.0.0.1:1: connection refused"},
 		"no such name":   {func(p *Peer) { p.Addresses = []string{"bob.invalid:6450"} }, "address contract handshake ping mtu node", "address fail: bob.invalid:6450: name not found"},
 		"another key":    {func(p *Peer) { p.ID = someone(t).ID() }, "address connect key contract handshake ping mtu node", "key fail: " + who.ID().String()},
-		"it ended there": {func(p *Peer) { p.Books = func(context.Context) ([]peering.ContractRef, error) { return nil, nil } }, all, "contract fail: it ended there"},
+		"it ended there": {func(p *Peer) { p.Theirs = func(context.Context) ([]peering.ContractRef, error) { return nil, nil } }, all, "contract fail: it ended there"},
 		"older there":    {func(p *Peer) { p.Contracts = []peering.ContractRef{{ID: "c1", Revision: 3}} }, all, "contract warning: did not arrive"},
 		"books closed": {func(p *Peer) {
-			p.Books = func(context.Context) ([]peering.ContractRef, error) { return nil, errors.New("starting") }
+			p.Theirs = func(context.Context) ([]peering.ContractRef, error) { return nil, errors.New("starting") }
 		}, all, "contract fail: starting"},
 		"it ended here":     {func(p *Peer) { p.Contracts = nil }, "address connect key protocol clock contract", "contract warning: it ended here"},
 		"no tunnel":         {func(p *Peer) { p.HasTunnel = false }, "address connect key protocol clock contract handshake node", "handshake fail: did not exchange"},
 		"never a handshake": {func(p *Peer) { p.Tunnel.LastHandshake = time.Time{} }, all, "handshake fail: no handshake since"},
 		"handshake too old": {func(p *Peer) { p.Tunnel.Up, p.Tunnel.Why = false, "no handshake for 60 min" }, all, "handshake fail: no handshake for 60 min"},
 		"no ping": {func(p *Peer) {
-			p.Echo = func(context.Context, int) (time.Duration, error) { return 0, errors.New("no answer") }
+			p.Ping = func(context.Context, int) (time.Duration, error) { return 0, errors.New("no answer") }
 		}, "address connect key protocol clock contract handshake ping node", "ping fail: no answer"},
 		"large packets vanish": {func(p *Peer) {
-			p.Echo = func(_ context.Context, n int) (time.Duration, error) {
+			p.Ping = func(_ context.Context, n int) (time.Duration, error) {
 				if n > 1000 {
 					return 0, errors.New("no answer")
 				}

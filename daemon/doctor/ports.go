@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"kith.dev/core/api"
+	"kith.dev/core/netplan"
+	"kith.dev/daemon/config"
 )
 
 // process is who holds a port. PID 0: somebody, but only root may see who.
@@ -20,8 +22,8 @@ func (p process) String() string {
 	return fmt.Sprintf("%s (process %d)", p.name, p.pid)
 }
 
-// door is a port that must be Kith's.
-type door struct {
+// listener is a port that must be Kith's.
+type listener struct {
 	name    string // of the check
 	network string // tcp or udp
 	port    uint16
@@ -30,41 +32,41 @@ type door struct {
 	program string // whose it is: kithd or kith-k8s
 }
 
-func (m Machine) doors() []door {
-	list := []door{{"peer-api", "tcp", m.PeerAPIPort, "peers", "peerAPIPort", "kithd"}}
-	if m.HasTunnels {
-		list = append(list, door{"wireguard", "udp", m.WireGuardPort, "the tunnels", "wireguardPort", "kithd"})
+func (m Machine) listeners() []listener {
+	list := []listener{{"peer-api", "tcp", m.PeerAPIPort, "peers", "peerAPIPort", "kithd"}}
+	if m.Engine != config.EngineNone {
+		list = append(list, listener{"wireguard", "udp", m.WireGuardPort, "the tunnels", "wireguardPort", "kithd"})
 	}
-	if m.APIServerPort != 0 {
-		list = append(list, door{"api-server", "tcp", m.APIServerPort, "the local Kubernetes", "", "kith-k8s"})
+	if m.RunsCluster() {
+		list = append(list, listener{"api-server", "tcp", netplan.APIPort, "the local Kubernetes", "", "kith-k8s"})
 	}
 	return list
 }
 
-// judge says whether the right one holds the door.
-func (m Machine) judge(d door, holders []process) api.Finding {
+// judge says whether the right one holds the port.
+func (m Machine) judge(l listener, holders []process) api.Finding {
 	in := about{area: api.AreaPorts}
-	port := fmt.Sprintf("%s port %d", strings.ToUpper(d.network), d.port)
+	port := fmt.Sprintf("%s port %d", strings.ToUpper(l.network), l.port)
 	move := "end it"
-	if d.key != "" {
-		move += ", or set " + d.key
+	if l.key != "" {
+		move += ", or set " + l.key
 	}
 	running := m.PID != 0
 	if len(holders) == 0 {
 		if running {
-			return in.fail(d.name, fmt.Sprintf("%s, for %s, is not open", port, d.what), "nobody listens there, though kithd runs", "see the log: journalctl -u kithd -e")
+			return in.fail(l.name, fmt.Sprintf("%s, for %s, is not open", port, l.what), "nobody listens there, though kithd runs", "see the log: journalctl -u kithd -e")
 		}
-		return in.ok(d.name, "%s, for %s, is free", port, d.what)
+		return in.ok(l.name, "%s, for %s, is free", port, l.what)
 	}
 	for _, p := range holders {
 		switch {
-		case d.program == "kithd" && running && p.pid == m.PID, d.program == "kith-k8s" && p.name == d.program:
-			return in.ok(d.name, "%s listens on %s, for %s", d.program, port, d.what)
+		case l.program == "kithd" && running && p.pid == m.PID, l.program == "kith-k8s" && p.name == l.program:
+			return in.ok(l.name, "%s listens on %s, for %s", l.program, port, l.what)
 		case p.name == "kithd" && !running:
-			return in.warn(d.name, fmt.Sprintf("%s is held by %s, which does not answer here", port, p), "it has another socket, or hangs", "name its socket with --socket; or restart it: systemctl restart kithd")
+			return in.warn(l.name, fmt.Sprintf("%s is held by %s, which does not answer here", port, p), "it has another socket, or hangs", "name its socket with --socket; or restart it: systemctl restart kithd")
 		case p.pid == 0:
-			return in.warn(d.name, fmt.Sprintf("%s, for %s, is held by %s", port, d.what, p), "", "run kith doctor as root")
+			return in.warn(l.name, fmt.Sprintf("%s, for %s, is held by %s", port, l.what, p), "", "run kith doctor as root")
 		}
 	}
-	return in.fail(d.name, fmt.Sprintf("%s, for %s, is taken by %s", port, d.what, holders[0]), "two programs cannot have the same port", move)
+	return in.fail(l.name, fmt.Sprintf("%s, for %s, is taken by %s", port, l.what, holders[0]), "two programs cannot have the same port", move)
 }

@@ -25,20 +25,20 @@ func (m Machine) ports(_ context.Context, report func(api.Finding)) {
 			}
 		}
 	}
-	doors := m.doors()
+	listeners := m.listeners()
 	var inodes []uint64
-	for _, d := range doors {
-		inodes = append(inodes, sockets[d.network][d.port]...)
+	for _, l := range listeners {
+		inodes = append(inodes, sockets[l.network][l.port]...)
 	}
 	owners := ownersOf(inodes)
-	for _, d := range doors {
+	for _, l := range listeners {
 		var holders []process
-		for _, inode := range sockets[d.network][d.port] {
+		for _, inode := range sockets[l.network][l.port] {
 			if p := owners[inode]; !slices.Contains(holders, p) {
 				holders = append(holders, p)
 			}
 		}
-		report(m.judge(d, holders))
+		report(m.judge(l, holders))
 	}
 }
 

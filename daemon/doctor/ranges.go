@@ -44,7 +44,7 @@ func (m Machine) overlaps(others []taken) []api.Finding {
 			found = append(found, in.ok(name, "%s, %s, overlaps nothing", whose, own))
 		}
 	}
-	if m.APIServerPort != 0 { // else the ranges are the affair of whoever runs the cluster
+	if m.RunsCluster() { // else the ranges are the affair of whoever runs the cluster
 		clash("pod-range", "the pods' range", m.PodRange, "set podRange to a free one, before pods run")
 		clash("service-range", "the services' range", m.ServiceRange, "set serviceRange to a free one, before pods run")
 	}

@@ -11,6 +11,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/hostnet"
+	"kith.dev/core/netplan"
 )
 
 func (m Machine) addresses(_ context.Context, report func(api.Finding)) {
@@ -23,6 +24,9 @@ func (m Machine) addresses(_ context.Context, report func(api.Finding)) {
 		report(c)
 	}
 }
+
+// ownDevices are the network devices that Kith makes.
+var ownDevices = []string{netplan.Tunnel, netplan.Node, netplan.Bridge}
 
 // networks lists what is routed here in all tables but the local one, VPNs' too, and the addresses that are vital.
 func networks() ([]taken, error) {

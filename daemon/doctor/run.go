@@ -3,10 +3,22 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"kith.dev/core/api"
+	"kith.dev/daemon/config"
 )
+
+// Machine is this machine, as Kith is configured on it.
+type Machine struct {
+	config.Config
+	Aliases map[string][]netip.Prefix // under which the peers of these names are seen here
+	PID     int                       // of the kithd that asks; 0 when none runs
+}
+
+// Groups are the checks of the machine.
+func (m Machine) Groups() []Group { return []Group{m.ports, m.addresses, m.kernel, m.disk} }
 
 // Group is checks that are made one after the other. It reports each as soon as it is known, and ends soon after ctx does.
 type Group func(ctx context.Context, report func(api.Finding))
@@ -46,21 +58,6 @@ func Run(ctx context.Context, report func(api.Finding), groups ...Group) []api.F
 		}
 	}
 	return all
-}
-
-// Counts tells how many checks had which outcome.
-func Counts(checks []api.Finding) (ok, warnings, failed int) {
-	for _, c := range checks {
-		switch c.State {
-		case api.CheckOK:
-			ok++
-		case api.CheckWarning:
-			warnings++
-		default:
-			failed++
-		}
-	}
-	return ok, warnings, failed
 }
 
 // about makes checks of one area, and of one peer.

@@ -1,6 +1,7 @@
 package localapi
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 	"time"
@@ -19,7 +20,7 @@ type Broker struct {
 	ring  []api.Event // the newest at index (next-1) % len
 	first uint64      // sequence number of the first event ever published here
 	next  uint64      // sequence number of the next one
-	wake  notify.Bell
+	wake  notify.Broadcast
 }
 
 // NewBroker makes a Broker that remembers the last size events.
@@ -36,15 +37,13 @@ func (b *Broker) Publish(e api.Event) {
 	if e.Time.IsZero() {
 		e.Time = b.now().UTC()
 	}
-	if e.Severity == "" {
-		e.Severity = api.SeverityInfo
-	}
+	e.Severity = cmp.Or(e.Severity, api.SeverityInfo)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e.Seq = b.next
 	b.ring[b.next%uint64(len(b.ring))] = e
 	b.next++
-	b.wake.Ring()
+	b.wake.Notify()
 }
 
 // Last gives the sequence number of the newest event.

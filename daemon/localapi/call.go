@@ -23,14 +23,14 @@ func (s *Server) serve(rt route) http.Handler {
 		switch {
 		case err != nil:
 			fail(w, asError(err))
-		case rt.long != nil:
+		case rt.long:
 			err = s.serveLong(c, rt)
 		default:
 			var cancel context.CancelFunc
 			c.ctx, cancel = context.WithTimeout(c.ctx, s.CallTimeout)
 			defer cancel()
 			var answer any
-			answer, err = rt.short(c)
+			answer, err = rt.answer(c)
 			c.control().SetWriteDeadline(time.Now().Add(s.CallTimeout))
 			reply(w, answer, err)
 		}
@@ -43,12 +43,6 @@ func (s *Server) serve(rt route) http.Handler {
 			s.Log.Info("local API call", about...)
 		}
 	})
-}
-
-// name gives the part of the path in braces.
-func (c *call) name(key string) (string, error) {
-	name := c.r.PathValue(key)
-	return name, checkName(key, name)
 }
 
 func checkName(field, name string) error {
@@ -75,19 +69,19 @@ func (c *call) receive(timeout time.Duration) (err error) {
 
 // body decodes the request's JSON. No body is the same as {}. A key that is not known is an error, because a caller
 // who sends it means something by it.
-func (c *call) body(into any) error {
+func body[T any](c *call) (in T, err error) {
 	if len(c.sent) == 0 {
-		return nil
+		return in, nil
 	}
 	d := json.NewDecoder(bytes.NewReader(c.sent))
 	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return unreadable(err.Error())
+	if err := d.Decode(&in); err != nil {
+		return in, unreadable(err.Error())
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return unreadable("something follows the JSON value")
+		return in, unreadable("something follows the JSON value")
 	}
-	return nil
+	return in, nil
 }
 
 func unreadable(reason string) *api.Error {

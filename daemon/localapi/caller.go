@@ -2,6 +2,7 @@ package localapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -44,6 +45,17 @@ func withCaller(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, callerKey{}, c)
 }
 
+// credentialsOf asks the kernel who is at the other end.
+func credentialsOf(conn *net.UnixConn) (c credentials, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return c, err
+	}
+	var failed error
+	err = raw.Control(func(fd uintptr) { c, failed = credentialsAt(int(fd)) })
+	return c, errors.Join(err, failed)
+}
+
 // authorize lets root, the user kithd runs as and the group in, and tells everybody else whom to ask.
 func (s *Server) authorize(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -68,10 +80,8 @@ func (s *Server) authorize(next http.Handler) http.Handler {
 func refusal(c *caller, group string) *api.Error {
 	if c.err != nil {
 		return &api.Error{
-			Code:    api.CodeForbidden,
-			Message: "you may not talk to kithd",
-			Reason:  fmt.Sprintf("who you are could not be found out: %v", c.err),
-			Do:      "try as root",
+			Code: api.CodeForbidden, Message: "you may not talk to kithd",
+			Reason: fmt.Sprintf("who you are could not be found out: %v", c.err), Do: "try as root",
 		}
 	}
 	name := strconv.Itoa(c.uid)
@@ -79,10 +89,9 @@ func refusal(c *caller, group string) *api.Error {
 		name = u.Username
 	}
 	return &api.Error{
-		Code:    api.CodeForbidden,
-		Message: fmt.Sprintf("user %s may not talk to kithd", name),
-		Reason:  fmt.Sprintf("it is for root and members of the group %s", group),
-		Do:      fmt.Sprintf("ask an administrator: usermod -aG %s %s; then log in again (the group is root's equal here)", group, name),
+		Code: api.CodeForbidden, Message: fmt.Sprintf("user %s may not talk to kithd", name),
+		Reason: fmt.Sprintf("it is for root and members of the group %s", group),
+		Do:     fmt.Sprintf("ask an administrator: usermod -aG %s %s; then log in again (the group is root's equal here)", group, name),
 	}
 }
 

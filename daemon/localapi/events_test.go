@@ -12,7 +12,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
 	"kith.dev/daemon/localapi"
-	"kith.dev/daemon/localapi/apitest"
+	"kith.dev/test/apitest"
 )
 
 func TestReaderThatStopsHoldsUpNobodyAndLearnsWhatItMissed(t *testing.T) {

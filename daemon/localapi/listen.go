@@ -76,10 +76,8 @@ func removeStale(path string) error {
 	}
 	if info.Mode().Type() != fs.ModeSocket {
 		return &api.Error{
-			Code:    api.CodeConflict,
-			Message: "local API: cannot listen at " + path,
-			Reason:  "a file that is not a socket is there",
-			Do:      "move it away, or set another `socket`",
+			Code: api.CodeConflict, Message: "local API: cannot listen at " + path,
+			Reason: "a file that is not a socket is there", Do: "move it away, or set another `socket`",
 		}
 	}
 	conn, err := net.DialTimeout("unix", path, time.Second)
@@ -106,10 +104,8 @@ func occupied(path string) error {
 		conn.Close()
 	}
 	return &api.Error{
-		Code:    api.CodeConflict,
-		Message: "another kithd is running",
-		Reason:  reason,
-		Do:      "stop it (`systemctl stop kithd`), or set another `socket`",
+		Code: api.CodeConflict, Message: "another kithd is running", Reason: reason,
+		Do: "stop it (`systemctl stop kithd`), or set another `socket`",
 	}
 }
 

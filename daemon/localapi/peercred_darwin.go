@@ -1,28 +1,13 @@
 package localapi
 
-import (
-	"net"
+import "golang.org/x/sys/unix"
 
-	"golang.org/x/sys/unix"
-)
-
-// credentialsOf asks the kernel who is at the other end. Source: unix(4) of macOS, LOCAL_PEERCRED, LOCAL_PEERPID.
-func credentialsOf(conn *net.UnixConn) (c credentials, err error) {
-	raw, err := conn.SyscallConn()
+// credentialsAt asks the kernel who is at the other end of a socket. Source: unix(4) of macOS, LOCAL_PEERCRED, LOCAL_PEERPID.
+func credentialsAt(fd int) (credentials, error) {
+	x, err := unix.GetsockoptXucred(fd, unix.SOL_LOCAL, unix.LOCAL_PEERCRED)
 	if err != nil {
-		return c, err
+		return credentials{}, err
 	}
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		var x *unix.Xucred
-		if x, failed = unix.GetsockoptXucred(int(fd), unix.SOL_LOCAL, unix.LOCAL_PEERCRED); failed != nil {
-			return
-		}
-		c = credentials{uid: int(x.Uid), gid: int(x.Groups[0])}
-		c.pid, failed = unix.GetsockoptInt(int(fd), unix.SOL_LOCAL, unix.LOCAL_PEERPID)
-	})
-	if err == nil {
-		err = failed
-	}
-	return c, err
+	pid, err := unix.GetsockoptInt(fd, unix.SOL_LOCAL, unix.LOCAL_PEERPID)
+	return credentials{pid: pid, uid: int(x.Uid), gid: int(x.Groups[0])}, err
 }

@@ -1,26 +1,12 @@
 package localapi
 
-import (
-	"net"
+import "golang.org/x/sys/unix"
 
-	"golang.org/x/sys/unix"
-)
-
-// credentialsOf asks the kernel who is at the other end. Source: unix(7), SO_PEERCRED.
-func credentialsOf(conn *net.UnixConn) (c credentials, err error) {
-	raw, err := conn.SyscallConn()
+// credentialsAt asks the kernel who is at the other end of a socket. Source: unix(7), SO_PEERCRED.
+func credentialsAt(fd int) (credentials, error) {
+	u, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
-		return c, err
+		return credentials{}, err
 	}
-	var failed error
-	err = raw.Control(func(fd uintptr) {
-		var u *unix.Ucred
-		if u, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); failed == nil {
-			c = credentials{pid: int(u.Pid), uid: int(u.Uid), gid: int(u.Gid)}
-		}
-	})
-	if err == nil {
-		err = failed
-	}
-	return c, err
+	return credentials{pid: int(u.Pid), uid: int(u.Uid), gid: int(u.Gid)}, nil
 }

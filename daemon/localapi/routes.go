@@ -7,20 +7,23 @@ import (
 	"kith.dev/core/api"
 )
 
-// route is one call of the local API. Either short or long is set.
+// route is one call of the local API. A long one reports its progress.
 type route struct {
 	method, path string
-	short        func(c *call) (any, error)
-	long         func(c *call, report func(api.Progress)) (any, error)
+	long         bool
+	answer       func(c *call) (any, error)
 }
+
+const short, long = false, true
 
 // call is what a route gets to see of a request.
 type call struct {
 	Backend
-	ctx  context.Context
-	r    *http.Request
-	w    http.ResponseWriter
-	sent []byte // the request's body
+	ctx    context.Context
+	r      *http.Request
+	w      http.ResponseWriter
+	sent   []byte             // the request's body
+	report func(api.Progress) // of long ones
 }
 
 // done is the answer of calls that have nothing to say.
@@ -28,124 +31,129 @@ type done struct{}
 
 // routes is the whole local API, except for the streams (serveEvents, serveSnapshots).
 var routes = []route{
-	{method: "GET", path: api.PathVersion, short: func(c *call) (any, error) { return c.Version(c.ctx) }},
-	{method: "GET", path: api.PathStatus, short: func(c *call) (any, error) { return c.Status(c.ctx) }},
-	{method: "GET", path: api.PathKubeconfig, short: func(c *call) (any, error) {
+	{"GET", api.PathVersion, short, plain(Backend.Version)},
+	{"GET", api.PathStatus, short, plain(Backend.Status)},
+	{"GET", api.PathKubeconfig, short, func(c *call) (any, error) {
 		b, err := c.Kubeconfig(c.ctx)
 		return file{"application/yaml", b}, err
 	}},
 
-	{method: "GET", path: api.PathPeers, short: func(c *call) (any, error) { return list(c.Peers(c.ctx)) }},
-	{method: "GET", path: api.PathPeer, short: named("peer", func(c *call, peer string) (any, error) {
-		return c.Peer(c.ctx, peer)
-	})},
-	{method: "POST", path: api.PathPeers, short: func(c *call) (any, error) {
-		var in api.AddPeer
-		if err := c.body(&in); err != nil {
-			return nil, err
-		}
-		if err := checkName("address", in.Address); err != nil {
-			return nil, err
-		}
-		return c.AddPeer(c.ctx, in.Address)
-	}},
-	{method: "DELETE", path: api.PathPeer, short: named("peer", func(c *call, peer string) (any, error) {
-		return done{}, c.ForgetPeer(c.ctx, peer)
-	})},
-	{method: "POST", path: api.PathAsk, long: ask},
-	{method: "POST", path: api.PathConfirm, short: named("peer", confirm)},
-	{method: "POST", path: api.PathWithdraw, short: named("peer", func(c *call, peer string) (any, error) {
-		return c.Withdraw(c.ctx, peer)
-	})},
-	{method: "POST", path: api.PathEnd, long: func(c *call, report func(api.Progress)) (any, error) {
-		peer, err := c.name("peer")
+	{"GET", api.PathPeers, short, list(Backend.Peers)},
+	{"GET", api.PathPeer, short, about("peer", Backend.Peer)},
+	{"POST", api.PathPeers, short, addPeer},
+	{"DELETE", api.PathPeer, short, named("peer", func(c *call, peer string) (any, error) { return done{}, c.ForgetPeer(c.ctx, peer) })},
+	{"POST", api.PathAsk, long, named("peer", ask)},
+	{"POST", api.PathConfirm, short, named("peer", confirm)},
+	{"POST", api.PathWithdraw, short, about("peer", Backend.Withdraw)},
+	{"POST", api.PathEnd, long, named("peer", func(c *call, peer string) (any, error) { return c.Unpeer(c.ctx, peer, c.report) })},
+
+	{"GET", api.PathRequests, short, list(Backend.Requests)},
+	{"GET", api.PathRequest, short, about("id", Backend.Request)},
+	{"POST", api.PathAccept, short, named("id", accept)},
+	{"POST", api.PathDecline, short, about("id", Backend.Decline)},
+
+	{"GET", api.PathContracts, short, list(Backend.Contracts)},
+	{"GET", api.PathContract, short, about("contract", Backend.Contract)},
+	{"POST", api.PathVerify, short, func(c *call) (any, error) {
+		in, err := body[api.Contract](c)
 		if err != nil {
-			return nil, err
-		}
-		return c.Unpeer(c.ctx, peer, report)
-	}},
-
-	{method: "GET", path: api.PathRequests, short: func(c *call) (any, error) { return list(c.Requests(c.ctx)) }},
-	{method: "GET", path: api.PathRequest, short: named("id", func(c *call, id string) (any, error) {
-		return c.Request(c.ctx, id)
-	})},
-	{method: "POST", path: api.PathAccept, short: named("id", accept)},
-	{method: "POST", path: api.PathDecline, short: named("id", func(c *call, id string) (any, error) {
-		return c.Decline(c.ctx, id)
-	})},
-
-	{method: "GET", path: api.PathContracts, short: func(c *call) (any, error) { return list(c.Contracts(c.ctx)) }},
-	{method: "GET", path: api.PathContract, short: named("contract", func(c *call, name string) (any, error) {
-		return c.Contract(c.ctx, name)
-	})},
-	{method: "POST", path: api.PathVerify, short: func(c *call) (any, error) {
-		var in api.Contract
-		if err := c.body(&in); err != nil {
 			return nil, err
 		}
 		return c.VerifyContract(c.ctx, in)
 	}},
 
-	{method: "GET", path: api.PathPolicies, short: func(c *call) (any, error) { return list(c.Policies(c.ctx)) }},
-	{method: "PATCH", path: api.PathPolicy, short: named("policy", setPolicy)},
+	{"GET", api.PathPolicies, short, list(Backend.Policies)},
+	{"PATCH", api.PathPolicy, short, named("policy", setPolicy)},
 
-	{method: "GET", path: api.PathOffloads, short: func(c *call) (any, error) { return list(c.Offloads(c.ctx)) }},
-	{method: "PUT", path: api.PathOffload, long: offload},
-	{method: "DELETE", path: api.PathOffload, long: func(c *call, report func(api.Progress)) (any, error) {
-		namespace, err := c.name("namespace")
-		if err != nil {
-			return nil, err
-		}
+	{"GET", api.PathOffloads, short, list(Backend.Offloads)},
+	{"PUT", api.PathOffload, long, named("namespace", offload)},
+	{"DELETE", api.PathOffload, long, named("namespace", func(c *call, namespace string) (any, error) {
 		options, err := api.ParseUnoffloadOptions(c.r.URL.Query())
 		if err != nil {
 			return nil, err
 		}
-		return done{}, c.Unoffload(c.ctx, namespace, options, report)
-	}},
-	{method: "GET", path: api.PathGuests, short: func(c *call) (any, error) { return list(c.Guests(c.ctx)) }},
-	{method: "GET", path: api.PathDoctor, long: func(c *call, report func(api.Progress)) (any, error) {
+		return done{}, c.Unoffload(c.ctx, namespace, options, c.report)
+	})},
+	{"GET", api.PathGuests, short, list(Backend.Guests)},
+	{"GET", api.PathDoctor, long, func(c *call) (any, error) {
 		peer := c.r.URL.Query().Get("peer")
 		if peer != "" {
 			if err := checkName("peer", peer); err != nil {
 				return nil, err
 			}
 		}
-		return list(c.Doctor(c.ctx, peer, report))
+		findings, err := c.Doctor(c.ctx, peer, c.report)
+		return api.List[api.Finding](findings), err
 	}},
 }
 
-func ask(c *call, report func(api.Progress)) (any, error) {
-	peer, err := c.name("peer")
+// plain is a route that asks for one thing.
+func plain[T any](ask func(Backend, context.Context) (T, error)) func(*call) (any, error) {
+	return func(c *call) (any, error) { return ask(c.Backend, c.ctx) }
+}
+
+// list is a route that lists all there are; nil is the empty list, for JSON.
+func list[T any](ask func(Backend, context.Context) ([]T, error)) func(*call) (any, error) {
+	return func(c *call) (any, error) {
+		items, err := ask(c.Backend, c.ctx)
+		return api.List[T](items), err
+	}
+}
+
+// named is a route about the thing that the part of the path in braces names.
+func named(key string, answer func(c *call, name string) (any, error)) func(*call) (any, error) {
+	return func(c *call) (any, error) {
+		name := c.r.PathValue(key)
+		if err := checkName(key, name); err != nil {
+			return nil, err
+		}
+		return answer(c, name)
+	}
+}
+
+// about is named for what needs the name alone.
+func about[T any](key string, ask func(Backend, context.Context, string) (T, error)) func(*call) (any, error) {
+	return named(key, func(c *call, name string) (any, error) { return ask(c.Backend, c.ctx, name) })
+}
+
+func addPeer(c *call) (any, error) {
+	in, err := body[api.AddPeer](c)
+	if err == nil {
+		err = checkName("address", in.Address)
+	}
 	if err != nil {
 		return nil, err
 	}
-	var in api.PeerAsk
-	if err := c.body(&in); err != nil {
+	return c.AddPeer(c.ctx, in.Address)
+}
+
+func ask(c *call, peer string) (any, error) {
+	in, err := body[api.PeerAsk](c)
+	if err == nil {
+		err = api.CheckAsked("resources", in.Resources)
+	}
+	if err == nil {
+		in.Code, err = api.ParseCode("code", in.Code)
+	}
+	if err != nil {
 		return nil, err
 	}
-	if err := api.CheckAsked("resources", in.Resources); err != nil {
-		return nil, err
-	}
-	if in.Code, err = api.ParseCode("code", in.Code); err != nil {
-		return nil, err
-	}
-	return c.Ask(c.ctx, peer, in, report)
+	return c.Ask(c.ctx, peer, in, c.report)
 }
 
 func accept(c *call, id string) (any, error) {
-	var in api.Accept
-	if err := c.body(&in); err != nil {
-		return nil, err
+	in, err := body[api.Accept](c)
+	if err == nil {
+		err = api.CheckResources("granted", in.Granted, false)
 	}
-	if err := api.CheckResources("granted", in.Granted, false); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return c.Accept(c.ctx, id, in.Granted)
 }
 
 func confirm(c *call, peer string) (any, error) {
-	var in api.PeerConfirm
-	err := c.body(&in)
+	in, err := body[api.PeerConfirm](c)
 	if err == nil {
 		in.Code, err = api.ParseCode("code", in.Code)
 	}
@@ -156,42 +164,24 @@ func confirm(c *call, peer string) (any, error) {
 }
 
 func setPolicy(c *call, name string) (any, error) {
-	var in api.PolicyChange
-	if err := c.body(&in); err != nil {
-		return nil, err
+	in, err := body[api.PolicyChange](c)
+	if err == nil {
+		// The change alone must be well formed; what it does to the policy there is, is the backend's to check.
+		err = in.Apply(api.Policy{}).Check()
 	}
-	// The change alone must be well formed; what it does to the policy there is, is the backend's to check.
-	if err := in.Apply(api.Policy{}).Check(); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return c.SetPolicy(c.ctx, name, in)
 }
 
-func offload(c *call, report func(api.Progress)) (any, error) {
-	namespace, err := c.name("namespace")
+func offload(c *call, namespace string) (any, error) {
+	in, err := body[api.OffloadOptions](c)
+	if err == nil {
+		err = in.Check()
+	}
 	if err != nil {
 		return nil, err
 	}
-	var in api.OffloadOptions
-	if err := c.body(&in); err != nil {
-		return nil, err
-	}
-	if err := in.Check(); err != nil {
-		return nil, err
-	}
-	return c.Offload(c.ctx, namespace, in, report)
+	return c.Offload(c.ctx, namespace, in, c.report)
 }
-
-// named is a route about the thing named in the path.
-func named(key string, f func(c *call, name string) (any, error)) func(*call) (any, error) {
-	return func(c *call) (any, error) {
-		name, err := c.name(key)
-		if err != nil {
-			return nil, err
-		}
-		return f(c, name)
-	}
-}
-
-// list makes nil the empty list, for JSON.
-func list[T any](items []T, err error) (any, error) { return api.List[T](items), err }

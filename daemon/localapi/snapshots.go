@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"strconv"
 	"time"
 
 	"kith.dev/core/api"
@@ -21,10 +20,9 @@ const (
 // serveSnapshots answers GET /v1/snapshot, and with ?follow=true sends another one after each change, as lines, until
 // the caller or kithd leaves. Nobody looks while nothing changes: the Backend tells (Changed).
 func (s *Server) serveSnapshots(w http.ResponseWriter, r *http.Request) {
-	query := r.URL.Query().Get("follow")
-	follow, err := strconv.ParseBool(query)
-	if err != nil && query != "" {
-		fail(w, api.Invalid("follow", query, "true or false"))
+	follow, err := follows(r)
+	if err != nil {
+		fail(w, asError(err))
 		return
 	}
 	if !follow {

@@ -9,7 +9,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/client"
 	"kith.dev/daemon/localapi"
-	"kith.dev/daemon/localapi/apitest"
+	"kith.dev/test/apitest"
 )
 
 func TestFollowerOfTheSnapshotIsToldOfChangesAlone(t *testing.T) {

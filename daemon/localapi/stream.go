@@ -1,6 +1,7 @@
 package localapi
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -57,7 +58,8 @@ func (l *lines) write(values ...any) error {
 // serveLong runs a long call. Its progress is streamed to callers that accept lines; the others get the end only.
 func (s *Server) serveLong(c *call, rt route) error {
 	if !strings.Contains(c.r.Header.Get("Accept"), api.Lines) {
-		answer, err := rt.long(c, func(api.Progress) {})
+		c.report = func(api.Progress) {}
+		answer, err := rt.answer(c)
 		c.control().SetWriteDeadline(time.Now().Add(s.CallTimeout))
 		reply(c.w, answer, err)
 		return err
@@ -65,7 +67,8 @@ func (s *Server) serveLong(c *call, rt route) error {
 	out := newLines(c.w)
 	steps := newProgress(out)
 	defer steps.stop()
-	answer, err := rt.long(c, steps.report)
+	c.report = steps.report
+	answer, err := rt.answer(c)
 	steps.stop()
 	if err != nil {
 		out.write(failure{asError(err)})
@@ -121,15 +124,10 @@ func (p *progress) stop() {
 // none or 0 means all that are remembered, "latest" none of them. With follow the stream goes on until the caller
 // or kithd leaves.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
-	query := r.URL.Query()
-	since, err := s.parseSince(query.Get("since"))
-	if err != nil {
+	since, err := s.parseSince(r.URL.Query().Get("since"))
+	follow, err2 := follows(r)
+	if err := cmp.Or(err, err2); err != nil {
 		fail(w, asError(err))
-		return
-	}
-	follow, err := strconv.ParseBool(query.Get("follow"))
-	if err != nil && query.Get("follow") != "" {
-		fail(w, api.Invalid("follow", query.Get("follow"), "true or false"))
 		return
 	}
 	out := newLines(w)
@@ -159,6 +157,16 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+}
+
+// follows reports whether the caller wants a stream to go on.
+func follows(r *http.Request) (bool, error) {
+	text := r.URL.Query().Get("follow")
+	follow, err := strconv.ParseBool(text)
+	if err != nil && text != "" {
+		return false, api.Invalid("follow", text, "true or false")
+	}
+	return follow, nil
 }
 
 func (s *Server) parseSince(text string) (uint64, error) {

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/resource"
 
+	"kith.dev/core/api"
 	"kith.dev/core/version"
 )
 
@@ -20,10 +22,12 @@ const (
 
 // The words of labels that are always there, at zero too, so that an alert can be written before the first event.
 var (
-	engineStates = []string{"starting", "ready", "degraded", "stopped", "failed"}
-	states       = []string{"none", "requested", "declined", "expired", "contracted", "connected", "unreachable", "ending"}
-	contacts     = []string{"dialling", "reachable", "unreachable", "mismatch", "version"}
-	severities   = []string{"info", "warning", "error"}
+	engineStates = []api.EngineState{api.EngineStarting, api.EngineReady, api.EngineDegraded, api.EngineStopped, api.EngineFailed}
+	states       = []api.State{
+		api.StateNone, api.StateRequested, api.StateDeclined, api.StateExpired, api.StateContracted, api.StateConnected, api.StateUnreachable, api.StateEnding,
+	}
+	contacts   = []string{"dialling", "reachable", "unreachable", "mismatch", "version"}
+	severities = []api.Severity{api.SeverityInfo, api.SeverityWarning, api.SeverityError}
 )
 
 // collector makes metrics of facts.
@@ -61,12 +65,17 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(c.descs[name].Desc, c.descs[name].kind, value, labels...)
 	}
 	show("kith_build_info", 1, version.Version, version.Commit, runtime.Version())
+	engine := f.Status.Engine
 	for _, state := range engineStates {
-		show("kith_engine_state", is(state == f.EngineState), f.EngineKind, state)
+		show("kith_engine_state", is(state == engine.State), string(engine.Kind), string(state))
 	}
 	show("kith_cluster_readable", is(f.Readable))
+	problems := map[api.Severity]int{}
+	for _, p := range f.Status.Problems {
+		problems[p.Severity]++
+	}
 	for _, s := range severities {
-		show("kith_problems", float64(f.Problems[s]), s)
+		show("kith_problems", float64(problems[s]), string(s))
 	}
 	for _, s := range contacts {
 		show("kith_contacts", float64(f.Contacts[s]), s)
@@ -74,37 +83,48 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for reason, n := range f.Drops {
 		show("kith_gateway_dropped_packets_total", float64(n), reason)
 	}
-	for _, r := range f.Reconciles {
-		show("kith_reconcile_errors_total", r.Errors, r.Controller)
-		for result, n := range r.Results {
-			show("kith_reconciles_total", n, r.Controller, result)
-		}
-	}
 	if f.Readable {
 		cluster(f, show)
+		peers(f, show)
 	}
 }
 
 type show func(name string, value float64, labels ...string)
 
 func cluster(f Facts, show show) {
-	peers(f.Peers, show)
-	for contract, n := range f.Contracts {
-		show("kith_contracts", float64(n), contract.Role, contract.State)
+	contracts, guests, used := map[[2]string]int{}, map[[2]string]int{}, map[string]float64{}
+	for _, c := range f.Contracts {
+		contracts[[2]string{string(c.Role), string(c.State)}]++
+		if c.Role == api.Provider {
+			for name, n := range floats(c.Used) {
+				used[name] += n
+			}
+		}
 	}
-	show("kith_requests_pending", float64(f.RequestsIn), "incoming")
-	show("kith_requests_pending", float64(f.RequestsOut), "outgoing")
-	amounts(f.Offered, func(resource string, v float64) { show("kith_sharing_offered", v, resource) })
-	amounts(f.Promised, func(resource string, v float64) { show("kith_sharing_promised", v, resource) })
-	amounts(f.Used, func(resource string, v float64) { show("kith_sharing_used", v, resource) })
-	for guest, n := range f.Guests {
-		show("kith_guests", float64(n), guest.Peer, guest.Phase)
+	for labels, n := range contracts {
+		show("kith_contracts", float64(n), labels[:]...)
 	}
+	for _, g := range f.Guests {
+		guests[[2]string{g.Consumer, g.Phase}]++
+	}
+	for labels, n := range guests {
+		show("kith_guests", float64(n), labels[:]...)
+	}
+	show("kith_requests_pending", float64(f.Status.Counts.Requests), "incoming")
+	amounts(show, "kith_sharing_offered", floats(f.Status.Sharing.Amounts))
+	amounts(show, "kith_sharing_promised", floats(f.Status.Sharing.Used))
+	amounts(show, "kith_sharing_used", used)
 }
 
-func peers(list []Peer, show show) {
-	outgoing, incoming := map[string]int{}, map[string]int{}
-	for _, p := range list {
+func peers(f Facts, show show) {
+	granted := map[string]api.Contract{}
+	for _, c := range f.Contracts {
+		if c.Role == api.Consumer {
+			granted[c.Peer] = c
+		}
+	}
+	outgoing, incoming := map[api.State]int{}, map[api.State]int{}
+	for _, p := range f.Peers {
 		outgoing[p.Outgoing]++
 		incoming[p.Incoming]++
 		show("kith_peer_reachable", is(p.Reachable), p.Name)
@@ -114,36 +134,48 @@ func peers(list []Peer, show show) {
 				show("kith_peer_rtt_seconds", p.RTT.Seconds(), p.Name)
 			}
 		}
-		show("kith_pods_abroad", float64(p.PodsAbroad), p.Name)
-		amounts(p.Granted, func(resource string, v float64) { show("kith_granted", v, p.Name, resource) })
-		amounts(p.Used, func(resource string, v float64) { show("kith_granted_used", v, p.Name, resource) })
-		if p.Tunnel != nil {
-			tunnel(p.Name, *p.Tunnel, show)
+		show("kith_pods_abroad", float64(p.Pods.Abroad), p.Name)
+		amounts(show, "kith_granted", floats(granted[p.Name].Resources), p.Name)
+		amounts(show, "kith_granted_used", floats(granted[p.Name].Used), p.Name)
+		if p.HasTunnel {
+			tunnel(p, show)
 		}
 	}
 	for _, state := range states {
-		show("kith_peers", float64(outgoing[state]), "outgoing", state)
-		show("kith_peers", float64(incoming[state]), "incoming", state)
+		show("kith_peers", float64(outgoing[state]), "outgoing", string(state))
+		show("kith_peers", float64(incoming[state]), "incoming", string(state))
 	}
+	show("kith_requests_pending", float64(outgoing[api.StateRequested]), "outgoing")
 }
 
-func tunnel(peer string, t Tunnel, show show) {
-	show("kith_tunnel_up", is(t.Up), peer)
+func tunnel(p Peer, show show) {
+	show("kith_tunnel_up", is(p.Tunnel.Up), p.Name)
 	last := 0.0
-	if !t.LastHandshake.IsZero() {
-		last = float64(t.LastHandshake.UnixMilli()) / 1000
+	if t := p.Tunnel.LastHandshake; !t.IsZero() {
+		last = float64(t.UnixMilli()) / 1000
 	}
-	show("kith_tunnel_last_handshake_seconds", last, peer)
-	show("kith_tunnel_received_bytes_total", float64(t.Received), peer)
-	show("kith_tunnel_sent_bytes_total", float64(t.Sent), peer)
-	show("kith_tunnel_mtu_bytes", float64(t.MTU), peer)
+	show("kith_tunnel_last_handshake_seconds", last, p.Name)
+	show("kith_tunnel_received_bytes_total", float64(p.Tunnel.RX), p.Name)
+	show("kith_tunnel_sent_bytes_total", float64(p.Tunnel.TX), p.Name)
+	show("kith_tunnel_mtu_bytes", float64(p.MTU), p.Name)
 }
 
-// amounts gives the first resources by name.
-func amounts(all Amounts, each func(resource string, value float64)) {
-	names := slices.Sorted(maps.Keys(all))
-	for _, name := range names[:min(len(names), maxResources)] {
-		each(name, all[name])
+// floats reads amounts as cores, bytes or pieces.
+func floats(r api.Resources) map[string]float64 {
+	out := map[string]float64{}
+	for name, text := range r {
+		if q, err := resource.ParseQuantity(text); err == nil {
+			out[name] = q.AsApproximateFloat64()
+		}
+	}
+	return out
+}
+
+// amounts shows the first resources by name.
+func amounts(show show, name string, all map[string]float64, labels ...string) {
+	resources := slices.Sorted(maps.Keys(all))
+	for _, r := range resources[:min(len(resources), maxResources)] {
+		show(name, all[r], append(slices.Clip(labels), r)...)
 	}
 }
 

@@ -5,5 +5,5 @@
 // API and, when configured, at a TCP address of this machine. Nothing runs between two scrapes.
 //
 // Labels are bounded: `peer` is the name of a Peer (never of what is merely nearby), and all others come from fixed
-// lists. It must never show a key, an address or a pod's name, and knows no Kubernetes.
+// lists. It must never show a key, an address or a pod's name, and asks no cluster itself.
 package metrics

@@ -4,11 +4,13 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 )
 
 // The metrics that are counted as things happen; the others are looked up with each scrape.
@@ -20,17 +22,24 @@ const (
 	refusals = "kith_refusals_total"
 )
 
+// The metrics that controller-runtime counts, under its own names.
+const (
+	reconciles      = "kith_reconciles_total"
+	reconcileErrors = "kith_reconcile_errors_total"
+)
+
 // Metrics are all metrics of one kithd. The methods that count may be called from many goroutines.
 type Metrics struct {
-	registry *prometheus.Registry
-	counters map[string]*prometheus.CounterVec
-	log      *slog.Logger
+	registry    *prometheus.Registry
+	controllers prometheus.Gatherer
+	counters    map[string]*prometheus.CounterVec
+	log         *slog.Logger
 }
 
-// New makes them. gather is called with every scrape and must be back when its context ends, with what it has;
-// refused are the doors and reasons that Refused will be called with.
-func New(gather func(context.Context) Facts, refused map[string][]string, log *slog.Logger) *Metrics {
-	m := &Metrics{registry: prometheus.NewRegistry(), counters: map[string]*prometheus.CounterVec{}, log: log}
+// New makes them. gather is called with every scrape and must be back when its context ends, with what it has; controllers has what
+// controller-runtime counts; refused are the doors and reasons that Refused will be called with.
+func New(gather func(context.Context) Facts, controllers prometheus.Gatherer, refused map[string][]string, log *slog.Logger) *Metrics {
+	m := &Metrics{registry: prometheus.NewRegistry(), controllers: controllers, counters: map[string]*prometheus.CounterVec{}, log: log}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	asked := &collector{gather: gather, descs: map[string]desc{}}
 	for _, f := range table {
@@ -38,6 +47,7 @@ func New(gather func(context.Context) Facts, refused map[string][]string, log *s
 		case failures, events, answers, requests, refusals:
 			m.counters[f.Name] = prometheus.NewCounterVec(prometheus.CounterOpts{Name: f.Name, Help: f.Help}, f.Labels)
 			m.registry.MustRegister(m.counters[f.Name])
+		case reconciles, reconcileErrors: // see Metrics.reconciles
 		default:
 			asked.add(f)
 		}
@@ -66,7 +76,7 @@ func (m *Metrics) Event(kind, severity string) {
 // RequestAnswered counts an incoming request: accepted, declined or expired.
 func (m *Metrics) RequestAnswered(outcome string) { m.counters[answers].WithLabelValues(outcome).Inc() }
 
-// Answered counts a request to the peer API. It is a method of peering.Observer.
+// Answered counts a request to the peer API. See peering.ServerConfig.
 func (m *Metrics) Answered(route string, status int) {
 	if route == "" || route == "/" {
 		route = "none"
@@ -81,9 +91,23 @@ func (m *Metrics) Refused(door, reason string) {
 
 // Handler answers scrapes. What cannot be gathered is left out, and the rest is shown.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+	return promhttp.HandlerFor(prometheus.Gatherers{m.registry, prometheus.GathererFunc(m.reconciles)}, promhttp.HandlerOpts{
 		ErrorLog: logger{m.log}, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4, Timeout: 2 * gatherTimeout,
 	})
+}
+
+// reconciles are the runs of controllers.
+func (m *Metrics) reconciles() (list []*dto.MetricFamily, err error) {
+	families, err := m.controllers.Gather()
+	for _, family := range families {
+		name := map[string]string{
+			"controller_runtime_reconcile_total": reconciles, "controller_runtime_reconcile_errors_total": reconcileErrors,
+		}[family.GetName()]
+		if i := slices.IndexFunc(table, func(f Family) bool { return f.Name == name }); i >= 0 {
+			list = append(list, &dto.MetricFamily{Name: &name, Help: &table[i].Help, Type: family.Type, Metric: family.Metric})
+		}
+	}
+	return list, err
 }
 
 type logger struct{ log *slog.Logger }

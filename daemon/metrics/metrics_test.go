@@ -15,9 +15,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"kith.dev/core/api"
 )
 
 var update = flag.Bool("update", false, "write the table in docs/metrics.md anew")
@@ -27,17 +30,36 @@ const docs = "../../docs/metrics.md"
 // everything has a value for each field.
 func everything(context.Context) Facts {
 	return Facts{
-		EngineKind: "builtin", EngineState: "ready", Readable: true,
+		Status: api.Status{
+			Engine: api.Engine{Kind: "builtin", State: "ready"}, Counts: api.Counts{Requests: 1}, Problems: []api.Problem{{Severity: "warning"}},
+			Sharing: api.Sharing{Amounts: api.Resources{"memory": "4Gi"}, Used: api.Resources{"memory": "1Gi"}},
+		},
+		Contacts: map[string]int{"reachable": 2}, Drops: map[string]uint64{"source": 7}, Readable: true,
 		Peers: []Peer{{
-			Name: "bob", Outgoing: "connected", Incoming: "none", Reachable: true, RTT: 2 * time.Millisecond, Clock: -1500 * time.Millisecond,
-			Tunnel:     &Tunnel{Up: true, LastHandshake: time.Unix(1700000000, 0), Received: 10, Sent: 20, MTU: 1420},
-			PodsAbroad: 2, Granted: Amounts{"cpu": 0.5}, Used: Amounts{"cpu": 0.02},
-		}, {Name: "carol", Outgoing: "none", Incoming: "unreachable"}},
-		Contracts:  map[Contract]int{{"consumer", "connected"}: 1},
-		RequestsIn: 1, Offered: Amounts{"memory": 4 << 30}, Promised: Amounts{"memory": 1 << 30}, Used: Amounts{"memory": 16 << 20},
-		Guests: map[Guest]int{{"carol", "Running"}: 3}, Drops: map[string]uint64{"source": 7}, Contacts: map[string]int{"reachable": 2},
-		Problems: map[string]int{"warning": 1}, Reconciles: []Reconciles{{Controller: "kith-peers", Results: map[string]float64{"success": 9}, Errors: 4}},
+			Peer: api.Peer{
+				Name: "bob", Outgoing: "connected", Incoming: "none", Reachable: true, Pods: api.PeerPods{Abroad: 2},
+				Tunnel: api.Tunnel{Up: true, LastHandshake: time.Unix(1700000000, 0), RX: 10, TX: 20},
+			},
+			RTT: 2 * time.Millisecond, Clock: -1500 * time.Millisecond, HasTunnel: true, MTU: 1420,
+		}, {Peer: api.Peer{Name: "carol", Outgoing: "none", Incoming: "unreachable"}}},
+		Contracts: []api.Contract{
+			{Peer: "bob", Role: api.Consumer, State: "connected", Resources: api.Resources{"cpu": "500m"}, Used: api.Resources{"cpu": "20m"}},
+			{Peer: "carol", Role: api.Provider, State: "unreachable", Used: api.Resources{"memory": "16Mi"}},
+		},
+		Guests: []api.Guest{{Consumer: "carol", Phase: "Running"}, {Consumer: "carol", Phase: "Running"}, {Consumer: "carol", Phase: "Running"}},
 	}
+}
+
+// controllers is a registry such as controller-runtime's.
+func controllers() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	runs := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "controller_runtime_reconcile_total"}, []string{"controller", "result"})
+	failed := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "controller_runtime_reconcile_errors_total"}, []string{"controller"})
+	other := prometheus.NewCounter(prometheus.CounterOpts{Name: "controller_runtime_other_total"})
+	r.MustRegister(runs, failed, other)
+	runs.WithLabelValues("kith-peers", "success").Add(9)
+	failed.WithLabelValues("kith-peers").Add(4)
+	return r
 }
 
 func scrape(t *testing.T, m *Metrics) map[string]*dto.MetricFamily {
@@ -71,7 +93,7 @@ func value(families map[string]*dto.MetricFamily, name string, labels ...string)
 }
 
 func counted() *Metrics {
-	m := New(everything, map[string][]string{"kube": {"contract"}}, slog.New(slog.DiscardHandler))
+	m := New(everything, controllers(), map[string][]string{"kube": {"contract"}}, slog.New(slog.DiscardHandler))
 	m.Failed("the gateway")
 	m.Event("PeerSeen", "info")
 	m.RequestAnswered("declined")
@@ -108,6 +130,10 @@ func TestScrapeShowsTheFacts(t *testing.T) {
 		{"1", "kith_peer_api_requests_total", []string{"none", "429"}},
 		{"0", "kith_requests_answered_total", []string{"expired"}},
 		{"4", "kith_reconcile_errors_total", []string{"kith-peers"}},
+		{"9", "kith_reconciles_total", []string{"kith-peers", "success"}},
+		{"1", "kith_contracts", []string{"provider", "unreachable"}},
+		{"1.6777216e+07", "kith_sharing_used", []string{"memory"}},
+		{"4.294967296e+09", "kith_sharing_offered", []string{"memory"}},
 	} {
 		if got := value(families, tc.name, tc.labels...); got != tc.want {
 			t.Errorf("%s%v is %s, want %s", tc.name, tc.labels, got, tc.want)
@@ -121,7 +147,9 @@ func TestScrapeShowsTheFacts(t *testing.T) {
 }
 
 func TestWithoutAClusterTheRestIsShown(t *testing.T) {
-	m := New(func(context.Context) Facts { return Facts{EngineKind: "builtin", EngineState: "starting"} }, nil, slog.New(slog.DiscardHandler))
+	m := New(func(context.Context) Facts {
+		return Facts{Status: api.Status{Engine: api.Engine{Kind: "builtin", State: "starting"}}}
+	}, controllers(), nil, slog.New(slog.DiscardHandler))
 	families := scrape(t, m)
 	if got := value(families, "kith_cluster_readable"); got != "0" {
 		t.Errorf("kith_cluster_readable is %s", got)
@@ -132,13 +160,14 @@ func TestWithoutAClusterTheRestIsShown(t *testing.T) {
 }
 
 func TestResourcesOfAPeerAreBounded(t *testing.T) {
-	flood := Amounts{}
+	flood := api.Resources{}
 	for i := range 1000 {
-		flood[fmt.Sprintf("example.com/r%03d", i)] = 1
+		flood[fmt.Sprintf("example.com/r%03d", i)] = "1"
 	}
 	m := New(func(context.Context) Facts {
-		return Facts{Readable: true, Peers: []Peer{{Name: "mallory", Granted: flood}}}
-	}, nil, slog.New(slog.DiscardHandler))
+		contract := api.Contract{Peer: "mallory", Role: api.Consumer, Resources: flood}
+		return Facts{Readable: true, Peers: []Peer{{Peer: api.Peer{Name: "mallory"}}}, Contracts: []api.Contract{contract}}
+	}, controllers(), nil, slog.New(slog.DiscardHandler))
 	if n := len(scrape(t, m)["kith_granted"].GetMetric()); n != maxResources {
 		t.Errorf("%d resources are shown, want %d", n, maxResources)
 	}

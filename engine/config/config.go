@@ -7,11 +7,16 @@ package config
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
 
 	"kith.dev/core/netplan"
 )
@@ -24,10 +29,8 @@ type Config struct {
 	RuntimeDir string // containerd, shim, runc, ctr; cni/ and images/ below it
 	ImagesDir  string // image archives imported at start
 
-	NodeName      string
-	NodeIP        netip.Addr
-	NodeDevice    string // dummy device that holds NodeIP
-	GatewayDevice string // device of the gateway: traffic to it keeps its source address
+	NodeName string
+	NodeIP   netip.Addr
 
 	ClusterCIDR netip.Prefix // pods of the whole cluster
 	PodCIDR     netip.Prefix // pods of this node
@@ -55,8 +58,6 @@ func Default() Config {
 		DataDir:         "/var/lib/kith/k8s",
 		RunDir:          "/run/kith/k8s",
 		NodeIP:          usual.Node(),
-		NodeDevice:      netplan.Node,
-		GatewayDevice:   netplan.Tunnel,
 		ClusterCIDR:     usual.Pods,
 		PodCIDR:         usual.NodePods(),
 		GuestCIDR:       usual.Guests(),
@@ -81,9 +82,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.RuntimeDir, "runtime-dir", c.RuntimeDir, "folder of containerd, containerd-shim-runc-v2, runc and ctr, with cni/ and images/ in it (default: the folder of this program)")
 	fs.StringVar(&c.ImagesDir, "images-dir", c.ImagesDir, "folder of image archives (*.tar) imported at start (default DATA-DIR/images)")
 	fs.StringVar(&c.NodeName, "node-name", c.NodeName, "name of the node (default: the host name)")
-	fs.TextVar(&c.NodeIP, "node-ip", c.NodeIP, "address of the node, put on the node device")
-	fs.StringVar(&c.NodeDevice, "node-device", c.NodeDevice, "dummy network device that holds the node address")
-	fs.StringVar(&c.GatewayDevice, "gateway-device", c.GatewayDevice, "network device of the gateway to other clusters; pods keep their address on it")
+	fs.TextVar(&c.NodeIP, "node-ip", c.NodeIP, "address of the node, put on a network device of its own")
 	fs.TextVar(&c.ClusterCIDR, "cluster-cidr", c.ClusterCIDR, "range of pod addresses of the cluster")
 	fs.TextVar(&c.PodCIDR, "pod-cidr", c.PodCIDR, "range of pod addresses of this node")
 	fs.TextVar(&c.GuestCIDR, "guest-cidr", c.GuestCIDR, "range of addresses of guests, pods of other clusters that run here")
@@ -188,3 +187,49 @@ func (c *Config) Complete(program, hostname string) error {
 
 // APIServiceIP is the service address of the API server: the first of the range.
 func (c *Config) APIServiceIP() netip.Addr { return c.ServiceCIDR.Addr().Next() }
+
+var levels = map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}
+
+// Level is the level that LogLevel names.
+func (c *Config) Level() slog.Level { return levels[c.LogLevel] }
+
+// Load sets the flags in fs from the YAML file at path, except those given on the command line, which
+// win. A key that is no flag is an error: a misspelt key that is silently ignored costs an evening.
+func Load(path string, fs *pflag.FlagSet) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read config: %w", err)
+	}
+	var values map[string]any
+	if err := yaml.UnmarshalStrict(b, &values); err != nil {
+		return fmt.Errorf("config %s: want a YAML map of flags to values: %w", path, err)
+	}
+	var errs []error
+	for key, value := range values {
+		flag := fs.Lookup(key)
+		switch v := value.(type) {
+		case string, bool, float64, int64:
+			if flag == nil || key == "config" || key == "help" {
+				errs = append(errs, fmt.Errorf("config %s: unknown key %q; known are %s", path, key, keys(fs)))
+			} else if flag.Changed {
+				continue
+			} else if err := fs.Set(key, fmt.Sprint(v)); err != nil {
+				errs = append(errs, fmt.Errorf("config %s: %w", path, err))
+			}
+		default:
+			errs = append(errs, fmt.Errorf("config %s: key %q: want one value, not %T", path, key, value))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func keys(fs *pflag.FlagSet) string {
+	var names []string
+	fs.VisitAll(func(f *pflag.Flag) {
+		if f.Name != "config" && f.Name != "help" {
+			names = append(names, f.Name)
+		}
+	})
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}

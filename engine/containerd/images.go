@@ -29,9 +29,6 @@ func (r *Runtime) Import(ctx context.Context, archives ...string) error {
 	return errors.Join(errs...)
 }
 
-// seen is what was imported: archive path to size and time of change.
-type seen map[string]string
-
 func (r *Runtime) importOne(ctx context.Context, archive string) error {
 	st, err := os.Stat(archive)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -41,7 +38,7 @@ func (r *Runtime) importOne(ctx context.Context, archive string) error {
 	}
 	mark := fmt.Sprint(st.Size(), " ", st.ModTime().UnixNano())
 	path := filepath.Join(r.opts.DataDir, "imported.json")
-	done := seen{}
+	done := map[string]string{} // size and time of change by the path of what was imported
 	if b, err := os.ReadFile(path); err == nil {
 		_ = json.Unmarshal(b, &done) // a damaged list only means importing again
 	}

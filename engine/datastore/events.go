@@ -2,6 +2,7 @@ package datastore
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 )
@@ -55,24 +56,19 @@ func (e *events) surplus(ctx context.Context) (old []event, err error) {
 
 // delete passes over those that have changed since: their next revision has the same predecessor.
 func (e *events) delete(ctx context.Context, batch []event) error {
-	e.upkeep.writing.Lock()
-	defer e.upkeep.writing.Unlock()
-	tx, err := e.upkeep.db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback() //nolint:errcheck // after a commit there is nothing to roll back
-	write, err := tx.PrepareContext(ctx, `INSERT OR IGNORE INTO kine(name, created, deleted, create_revision, prev_revision, lease)
-		VALUES(?, 0, 1, 0, ?, 0)`)
-	if err != nil {
-		return err
-	}
-	defer write.Close()
-	for _, one := range batch {
-		if _, err := write.ExecContext(ctx, one.name, one.id); err != nil {
+	return e.upkeep.write(ctx, func(tx *sql.Tx) error {
+		insert, err := tx.PrepareContext(ctx, `INSERT OR IGNORE INTO kine(name, created, deleted, create_revision, prev_revision, lease)
+			VALUES(?, 0, 1, 0, ?, 0)`)
+		if err != nil {
 			return err
 		}
-		e.upkeep.wrote(0)
-	}
-	return tx.Commit()
+		defer insert.Close()
+		for _, one := range batch {
+			if _, err := insert.ExecContext(ctx, one.name, one.id); err != nil {
+				return err
+			}
+			e.upkeep.wrote(0)
+		}
+		return nil
+	})
 }

@@ -77,10 +77,8 @@ func prepare(ctx context.Context, file string) error {
 	if tables == 0 {
 		steps = append(steps, "PRAGMA auto_vacuum = INCREMENTAL")
 	}
-	for _, step := range steps {
-		if _, err := db.ExecContext(ctx, step); err != nil {
-			return fmt.Errorf("%s: %w", step, err)
-		}
+	if err := execute(ctx, db, steps...); err != nil {
+		return err
 	}
 	if version != shape {
 		if err := reshape(ctx, db, tables > 0); err != nil {
@@ -90,21 +88,11 @@ func prepare(ctx context.Context, file string) error {
 	if tables == 0 {
 		return nil
 	}
-	for _, step := range []string{"PRAGMA auto_vacuum = INCREMENTAL", "VACUUM"} {
-		if _, err := db.ExecContext(ctx, step); err != nil {
-			return fmt.Errorf("%s: %w", step, err)
-		}
-	}
-	return nil
+	return execute(ctx, db, "PRAGMA auto_vacuum = INCREMENTAL", "VACUUM")
 }
 
 // reshape makes the table, with the rows of the one that is there, in one transaction.
 func reshape(ctx context.Context, db *sql.DB, old bool) error {
-	tx, err := db.BeginTx(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback() //nolint:errcheck // after a commit there is nothing to roll back
 	var steps []string
 	if old {
 		steps = append(steps, "ALTER TABLE kine RENAME TO kine_before", "DROP INDEX IF EXISTS kine_name_prev_revision_uindex")
@@ -115,12 +103,19 @@ func reshape(ctx context.Context, db *sql.DB, old bool) error {
 			FROM kine_before ORDER BY id`, "DROP TABLE kine_before")
 	}
 	steps = append(steps, fmt.Sprintf("PRAGMA user_version = %d", shape))
-	for _, step := range steps {
-		if _, err := tx.ExecContext(ctx, step); err != nil {
-			return fmt.Errorf("%s: %w", step, err)
+	return transaction(ctx, db, func(tx *sql.Tx) error { return execute(ctx, tx, steps...) })
+}
+
+// execute does one statement after the other.
+func execute(ctx context.Context, in interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}, statements ...string) error {
+	for _, s := range statements {
+		if _, err := in.ExecContext(ctx, s); err != nil {
+			return fmt.Errorf("%s: %w", s, err)
 		}
 	}
-	return tx.Commit()
+	return nil
 }
 
 // openDatabase opens a prepared database; it is closed when ctx ends, and writers says when that is done.

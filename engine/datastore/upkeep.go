@@ -184,24 +184,35 @@ func (u *upkeep) compact(ctx context.Context, revision int64) error {
 
 // compactBatch need not look at what is older than from: the compaction up to there has.
 func (u *upkeep) compactBatch(ctx context.Context, from, to int64) error {
+	return u.write(ctx, func(tx *sql.Tx) error {
+		_, err := tx.ExecContext(ctx, `DELETE FROM kine WHERE id IN (
+			SELECT prev_revision FROM kine WHERE id > ? AND id <= ? AND name != 'compact_rev_key'
+			UNION ALL
+			SELECT id FROM kine WHERE id > ? AND id <= ? AND deleted != 0)`, from, to, from, to)
+		if err == nil {
+			_, err = tx.ExecContext(ctx, "UPDATE kine SET prev_revision = ? WHERE name = 'compact_rev_key'", to)
+		}
+		u.grew((to - from) * pageSize)
+		return err
+	})
+}
+
+// write does something in one transaction, for which others who write wait.
+func (u *upkeep) write(ctx context.Context, do func(*sql.Tx) error) error {
 	u.writing.Lock()
 	defer u.writing.Unlock()
-	tx, err := u.db.BeginTx(ctx, nil)
+	return transaction(ctx, u.db, do)
+}
+
+func transaction(ctx context.Context, db *sql.DB, do func(*sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback() //nolint:errcheck // after a commit there is nothing to roll back
-	_, err = tx.ExecContext(ctx, `DELETE FROM kine WHERE id IN (
-		SELECT prev_revision FROM kine WHERE id > ? AND id <= ? AND name != 'compact_rev_key'
-		UNION ALL
-		SELECT id FROM kine WHERE id > ? AND id <= ? AND deleted != 0)`, from, to, from, to)
-	if err != nil {
+	if err := do(tx); err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, "UPDATE kine SET prev_revision = ? WHERE name = 'compact_rev_key'", to); err != nil {
-		return err
-	}
-	u.grew((to - from) * pageSize)
 	return tx.Commit()
 }
 

@@ -51,7 +51,9 @@ func essence(o any) (any, error) {
 	case *corev1.Namespace:
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}}
 		if isTwin(o) {
-			ns.Labels = map[string]string{v1alpha1.LabelConsumer: o.Labels[v1alpha1.LabelConsumer], v1alpha1.LabelHomeNamespace: o.Labels[v1alpha1.LabelHomeNamespace]}
+			ns.Labels = map[string]string{
+				v1alpha1.LabelConsumer: o.Labels[v1alpha1.LabelConsumer], v1alpha1.LabelHomeNamespace: o.Labels[v1alpha1.LabelHomeNamespace],
+			}
 		}
 		return ns, nil
 	}

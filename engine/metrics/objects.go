@@ -5,10 +5,16 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
 	rbacac "k8s.io/client-go/applyconfigurations/rbac/v1"
 	"k8s.io/client-go/kubernetes"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	apiregistration "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/metrics/pkg/apis/metrics"
+	"k8s.io/metrics/pkg/apis/metrics/install"
+	"k8s.io/metrics/pkg/apis/metrics/v1beta1"
 )
 
 // reader is the role that adds the API to those of whoever may view, edit or administrate, as a metrics-server's does.
@@ -47,4 +53,18 @@ func Objects(ctx context.Context, client kubernetes.Interface, services apiregis
 		},
 	}, metav1.CreateOptions{FieldManager: "kith-k8s"})
 	return err
+}
+
+// Version is that of the API that is served.
+var Version = v1beta1.SchemeGroupVersion
+
+// Register makes the API's types known to the API server, which must not have been configured yet: it describes them (OpenAPI)
+// by what it knows.
+func Register() { install.Install(legacyscheme.Scheme) }
+
+// Install has an API server, which must not have been prepared to run, serve s.
+func Install(api *genericapiserver.GenericAPIServer, s *Server) error {
+	group := genericapiserver.NewDefaultAPIGroupInfo(metrics.GroupName, legacyscheme.Scheme, legacyscheme.ParameterCodec, legacyscheme.Codecs)
+	group.VersionedResourcesStorageMap[Version.Version] = map[string]rest.Storage{"pods": podMetrics{s}, "nodes": nodeMetrics{s}}
+	return api.InstallAPIGroup(&group)
 }

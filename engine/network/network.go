@@ -27,17 +27,15 @@ import (
 
 // Options say what the pods' network looks like.
 type Options struct {
-	NodeIP        netip.Addr
-	NodeDevice    string
-	GatewayDevice string
-	PodCIDR       netip.Prefix
-	GuestCIDR     netip.Prefix
-	ServiceCIDR   netip.Prefix
-	MTU           int
-	CNIConf       string // folder for the CNI configuration
-	GuestConf     string // folder for the CNI configuration of guests
-	CNIData       string // folder where host-local notes the addresses given
-	Policies      string // socket where kith-mark asks whether a new pod's NetworkPolicies are in force
+	NodeIP      netip.Addr
+	PodCIDR     netip.Prefix
+	GuestCIDR   netip.Prefix
+	ServiceCIDR netip.Prefix
+	MTU         int
+	CNIConf     string // folder for the CNI configuration
+	GuestConf   string // folder for the CNI configuration of guests
+	CNIData     string // folder where host-local notes the addresses given
+	Policies    string // socket where kith-mark asks whether a new pod's NetworkPolicies are in force
 }
 
 // PluginDir is where the CNI plugins are, given the runtime folder. They have a folder of their own because
@@ -46,8 +44,8 @@ func PluginDir(runtimeDir string) string { return filepath.Join(runtimeDir, "cni
 
 // Setup makes everything, in an order in which each step finds what it needs.
 func Setup(ctx context.Context, o Options, log *slog.Logger) error {
-	if err := nodeDevice(o.NodeDevice, o.NodeIP); err != nil {
-		return fmt.Errorf("node device %s: %w", o.NodeDevice, err)
+	if err := nodeDevice(netplan.Node, o.NodeIP); err != nil {
+		return fmt.Errorf("node device %s: %w", netplan.Node, err)
 	}
 	if err := kernelSettings(log); err != nil {
 		return err

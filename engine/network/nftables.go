@@ -27,18 +27,16 @@ func rules(ctx context.Context, o Options) error {
 	tx.Add(&knftables.Table{}) // so that Delete finds it
 	tx.Delete(&knftables.Table{})
 	tx.Add(&knftables.Table{Comment: knftables.PtrTo("pods of kith-k8s")})
-	own := fmt.Sprintf(`{ %q, "lo", %q, %q }`, netplan.Bridge, o.NodeDevice, o.GatewayDevice)
+	own := fmt.Sprintf(`{ %q, "lo", %q, %q }`, netplan.Bridge, netplan.Node, netplan.Tunnel)
 
 	// Linux answers for an address of any of its devices on all of them, and we forward: a neighbour on the
 	// LAN with a route to us would reach API server, kubelet, pods and services. Before any translation such
 	// packets name our ranges; what was translated or asked for names the laptop's own address, and passes.
 	// A LAN that happens to have one of our ranges is spared by the question whether the address is local.
-	tx.Add(&knftables.Chain{
-		Name:     "strangers",
-		Type:     knftables.PtrTo(knftables.FilterType),
-		Hook:     knftables.PtrTo(knftables.PreroutingHook),
-		Priority: knftables.PtrTo(knftables.RawPriority),
-	})
+	base := func(name string, of knftables.BaseChainType, hook knftables.BaseChainHook, priority knftables.BaseChainPriority) {
+		tx.Add(&knftables.Chain{Name: name, Type: &of, Hook: &hook, Priority: &priority})
+	}
+	base("strangers", knftables.FilterType, knftables.PreroutingHook, knftables.RawPriority)
 	guests := fmt.Sprintf("%#x", GuestGroup)
 	pods := fmt.Sprintf("%s, %s", o.PodCIDR, o.GuestCIDR)
 	stranger := "iifname != " + own + " meta iifgroup != " + guests
@@ -49,24 +47,14 @@ func rules(ctx context.Context, o Options) error {
 	// Where node ports are open, they are so to neighbours on a LAN. What comes from a VPN or a modem (no Ethernet) is from
 	// elsewhere. Only what kube-proxy sent on to a pod is judged, by the port that was asked for; other programs of the laptop
 	// that listen in that range are none of ours. A pod's hostPort in that range is.
-	tx.Add(&knftables.Chain{
-		Name:     "far",
-		Type:     knftables.PtrTo(knftables.FilterType),
-		Hook:     knftables.PtrTo(knftables.ForwardHook),
-		Priority: knftables.PtrTo(knftables.FilterPriority),
-	})
+	base("far", knftables.FilterType, knftables.ForwardHook, knftables.FilterPriority)
 	far := stranger + " meta iiftype != ether ct direction original ct status dnat meta l4proto { tcp, udp, sctp } ct original proto-dst " + nodePorts
 	tx.Add(&knftables.Rule{Chain: "far", Rule: knftables.Concat(far, "oifname", own, "drop")})
 	tx.Add(&knftables.Rule{Chain: "far", Rule: knftables.Concat(far, "meta oifgroup", guests, "drop")})
 
 	// Pods are hidden behind the laptop's address where nobody could answer them otherwise: everywhere except
 	// on this node and behind the gateway, whose peers know the pods' own addresses.
-	tx.Add(&knftables.Chain{
-		Name:     "postrouting",
-		Type:     knftables.PtrTo(knftables.NATType),
-		Hook:     knftables.PtrTo(knftables.PostroutingHook),
-		Priority: knftables.PtrTo(knftables.SNATPriority),
-	})
+	base("postrouting", knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority)
 	tx.Add(&knftables.Rule{Chain: "postrouting", Rule: knftables.Concat(
 		"ip saddr {", pods, "} oifname !=", own, "meta oifgroup !=", guests, "masquerade")})
 	return nft.Run(ctx, tx)

@@ -44,6 +44,13 @@ type Leaf struct {
 	Server     bool // for serving; otherwise for a client
 }
 
+func (l Leaf) usage() x509.ExtKeyUsage {
+	if l.Server {
+		return x509.ExtKeyUsageServerAuth
+	}
+	return x509.ExtKeyUsageClientAuth
+}
+
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -152,15 +159,11 @@ func current(dir string, leaf Leaf, ca *authority, now time.Time) bool {
 		addr, _ := netip.AddrFromSlice(ip)
 		ips = append(ips, addr.Unmap())
 	}
-	usage := x509.ExtKeyUsageClientAuth
-	if leaf.Server {
-		usage = x509.ExtKeyUsageServerAuth
-	}
 	return cert.CheckSignatureFrom(ca.cert) == nil &&
 		!now.Before(cert.NotBefore) && now.Add(RenewBefore).Before(cert.NotAfter) &&
 		cert.Subject.CommonName == leaf.CommonName && slices.Equal(cert.Subject.Organization, leaf.Orgs) &&
 		slices.Equal(cert.DNSNames, leaf.DNS) && slices.Equal(ips, leaf.IPs) &&
-		slices.Contains(cert.ExtKeyUsage, usage)
+		slices.Contains(cert.ExtKeyUsage, leaf.usage())
 }
 
 func issue(dir string, leaf Leaf, ca *authority, now time.Time) error {
@@ -177,12 +180,9 @@ func issue(dir string, leaf Leaf, ca *authority, now time.Time) error {
 		NotBefore:             now.Add(-backdate),
 		NotAfter:              end,
 		KeyUsage:              x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		ExtKeyUsage:           []x509.ExtKeyUsage{leaf.usage()},
 		BasicConstraintsValid: true,
 		DNSNames:              leaf.DNS,
-	}
-	if leaf.Server {
-		template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	}
 	for _, ip := range leaf.IPs {
 		template.IPAddresses = append(template.IPAddresses, net.IP(ip.AsSlice()))

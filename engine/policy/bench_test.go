@@ -48,7 +48,7 @@ func inKernel(b *testing.B) (write func(table), w *writer, less, all table) {
 	s := crowd(b)
 	all = compile(s)
 	s.Pods = s.Pods[:len(s.Pods)-1]
-	w = &writer{dns: s.DNS, bridge: "cni0", tunnel: "kith0"}
+	w = &writer{dns: s.DNS}
 	return func(t table) {
 		if err := w.write(b.Context(), t); err != nil {
 			b.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -35,9 +36,7 @@ type Options struct {
 	NodeIP     netip.Addr
 	ClusterDNS netip.Addr
 	Local      []netip.Prefix // addresses that pods of this node have, and no others
-	Bridge     string         // of the pods
-	Tunnel     string         // device that leads to peers
-	Socket     string         // of the Gate
+	Socket     string         // where the CNI plugin asks, see Ask
 }
 
 // Between two looks at everything is so long at least, and at most, and else four times what the last one took: the first of many
@@ -51,7 +50,7 @@ const again, againAtMost = 2 * time.Second, time.Minute
 type Controller struct {
 	o      Options
 	log    *slog.Logger
-	gate   net.Listener
+	socket net.Listener
 	writer writer
 	record record.EventRecorder
 	wakeup chan struct{} // holds a token when something changed
@@ -59,7 +58,7 @@ type Controller struct {
 	policies cache.SharedIndexInformer
 	bridged  func() error
 	tables   func(matters func([]byte) bool) (changed <-chan struct{}, stop func(), err error)
-	seen     *surroundings        // while there are policies
+	seen     *observed            // while there are policies
 	told     map[types.UID]string // of policies that are not in force: why
 
 	mu     sync.Mutex
@@ -67,8 +66,8 @@ type Controller struct {
 	why    error // of the last look
 }
 
-// surroundings are the pods and namespaces, followed while there are policies.
-type surroundings struct {
+// observed is the pods and namespaces, followed while there are policies.
+type observed struct {
 	pods, namespaces cache.SharedIndexInformer
 	stop             context.CancelFunc
 }
@@ -77,10 +76,10 @@ type surroundings struct {
 func Open(o Options, log *slog.Logger) (*Controller, error) {
 	c := &Controller{
 		o: o, log: log, wakeup: make(chan struct{}, 1), claims: map[types.UID]*claim{}, bridged: bridged, tables: hostnet.Tables,
-		writer: writer{dns: o.ClusterDNS, bridge: o.Bridge, tunnel: o.Tunnel},
+		writer: writer{dns: o.ClusterDNS},
 	}
 	var err error
-	if c.gate, err = listener.Unix(o.Socket); err != nil {
+	if c.socket, err = listener.Unix(o.Socket); err != nil {
 		return nil, fmt.Errorf("socket for pods' policies: %w", err)
 	}
 	return c, nil
@@ -88,7 +87,7 @@ func Open(o Options, log *slog.Logger) (*Controller, error) {
 
 // Run keeps the rules until ctx ends, and leaves them: pods run on, and so does what holds them.
 func (c *Controller) Run(ctx context.Context) error {
-	defer c.gate.Close()
+	defer c.socket.Close()
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: c.o.Client.CoreV1().Events("")})
@@ -173,7 +172,7 @@ func (c *Controller) look(ctx context.Context) error {
 	if len(list) == 0 {
 		return c.idle(ctx)
 	}
-	if err := c.surround(ctx); err != nil {
+	if err := c.observe(ctx); err != nil {
 		return err
 	}
 	s := State{DNS: c.o.ClusterDNS, Node: c.o.NodeIP, Namespaces: map[string]map[string]string{}}
@@ -208,14 +207,14 @@ func (c *Controller) idle(ctx context.Context) error {
 	return err
 }
 
-// surround begins to follow pods and namespaces, if nobody does.
-func (c *Controller) surround(ctx context.Context) error {
+// observe begins to follow pods and namespaces, if nobody does.
+func (c *Controller) observe(ctx context.Context) error {
 	if c.seen == nil {
 		// Pods have no IPv6, but on their bridge each could speak it.
 		_ = os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-ip6tables", []byte("1"), 0) // missing with br_netfilter, see bridged
 		life, stop := context.WithCancel(ctx)
 		factory := informers.NewSharedInformerFactoryWithOptions(c.o.Client, 0, informers.WithTransform(strip))
-		c.seen = &surroundings{pods: factory.Core().V1().Pods().Informer(), namespaces: factory.Core().V1().Namespaces().Informer(), stop: stop}
+		c.seen = &observed{pods: factory.Core().V1().Pods().Informer(), namespaces: factory.Core().V1().Namespaces().Informer(), stop: stop}
 		if err := errors.Join(c.follow(c.seen.pods), c.follow(c.seen.namespaces)); err != nil {
 			return err
 		}
@@ -293,8 +292,8 @@ func matters(was, is any) bool {
 	switch a := was.(type) {
 	case *corev1.Pod:
 		b := is.(*corev1.Pod)
-		return a.UID != b.UID || a.Status.PodIP != b.Status.PodIP || v1alpha1.Ended(a.Status.Phase) != v1alpha1.Ended(b.Status.Phase) || a.Spec.NodeName != b.Spec.NodeName ||
-			!labels.Equals(a.Labels, b.Labels)
+		return a.UID != b.UID || a.Status.PodIP != b.Status.PodIP || a.Spec.NodeName != b.Spec.NodeName ||
+			v1alpha1.Ended(a.Status.Phase) != v1alpha1.Ended(b.Status.Phase) || !labels.Equals(a.Labels, b.Labels)
 	case *corev1.Namespace:
 		return !labels.Equals(a.Labels, is.(*corev1.Namespace).Labels)
 	case *networkingv1.NetworkPolicy:
@@ -341,9 +340,6 @@ func (c *Controller) pods() (list []Pod, known []types.UID) {
 
 // mayHave reports whether an address can be a pod's: those of this node's pods are nobody's at a peer.
 func (c *Controller) mayHave(p *corev1.Pod, a netip.Addr) bool {
-	local := a == c.o.NodeIP
-	for _, r := range c.o.Local {
-		local = local || r.Contains(a)
-	}
+	local := a == c.o.NodeIP || slices.ContainsFunc(c.o.Local, func(r netip.Prefix) bool { return r.Contains(a) })
 	return !local || p.Spec.NodeName == c.o.NodeName && a != c.o.NodeIP
 }

@@ -40,7 +40,7 @@ func follow(t *testing.T, change func(*Controller)) *following {
 	var err error
 	f.c, err = Open(Options{
 		Client: f.client, NodeName: "alice", NodeIP: netip.MustParseAddr(nodeIP), ClusterDNS: netip.MustParseAddr(dnsIP),
-		Local: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/24")}, Bridge: "cni0", Tunnel: "kith0", Socket: f.socket,
+		Local: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/24")}, Socket: f.socket,
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

@@ -4,7 +4,7 @@
 //
 // It is called by the server of the engine and by nobody else: clusters with another engine have a network plugin that
 // enforces policies itself. It is here and not in kithd because pods are started here: their rules are in force before
-// their first program runs (Gate), whether kithd runs or not.
+// their first program runs (Ask), whether kithd runs or not.
 //
 // # Which packets are asked
 //

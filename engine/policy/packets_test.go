@@ -41,7 +41,7 @@ func newLaptop(t *testing.T) *laptop {
 	}
 	runtime.LockOSThread() // never unlocked: the thread ends with the test, and its namespace with it
 	l := &laptop{t: t, pods: map[string]netns.NsHandle{}, writer: &writer{
-		dns: netip.MustParseAddr(dnsIP), bridge: "cni0", tunnel: "kith0",
+		dns: netip.MustParseAddr(dnsIP),
 	}}
 	l.self = l.space()
 	for key, value := range map[string]string{"net/ipv4/ip_forward": "1", "net/bridge/bridge-nf-call-iptables": "1"} {

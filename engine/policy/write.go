@@ -13,6 +13,8 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
+
+	"kith.dev/core/netplan"
 )
 
 // Table is the name of both nftables tables: the rules for IPv4, and one that drops what pods send by IPv6, which this
@@ -23,8 +25,6 @@ const Table = "kith-policy"
 type writer struct {
 	v4, v6  knftables.Interface
 	dns     netip.Addr
-	bridge  string
-	tunnel  string
 	written *table // by this process; nil: whatever is there
 	removed bool   // by this process
 }
@@ -211,7 +211,7 @@ func (w *writer) always(tx *knftables.Transaction) {
 		{"to-pods", knftables.ForwardHook, "filter - 1", []string{
 			"ip daddr vmap @" + ingressMap,
 			// A pod at a peer of which nobody here has heard yet: it tries again.
-			knftables.Concat("iifname", fmt.Sprintf("%q", w.tunnel), "oifname", fmt.Sprintf("%q", w.bridge), "ip saddr != @"+podsSet, "counter drop"),
+			knftables.Concat("iifname", fmt.Sprintf("%q", netplan.Tunnel), "oifname", fmt.Sprintf("%q", netplan.Bridge), "ip saddr != @"+podsSet, "counter drop"),
 		}},
 		{"to-node", knftables.InputHook, "filter - 2", []string{
 			knftables.Concat("ct original ip daddr", w.dns, "ip saddr . meta l4proto @"+dnsSet, "accept"), // it has no other port
@@ -237,7 +237,7 @@ func (w *writer) writeV6(ctx context.Context) error {
 		tx.Add(&knftables.Chain{
 			Name: string(hook), Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(hook), Priority: knftables.PtrTo(knftables.FilterPriority),
 		})
-		tx.Add(&knftables.Rule{Chain: string(hook), Rule: knftables.Concat("iifname", fmt.Sprintf("%q", w.bridge), "counter drop")})
+		tx.Add(&knftables.Rule{Chain: string(hook), Rule: knftables.Concat("iifname", fmt.Sprintf("%q", netplan.Bridge), "counter drop")})
 	}
 	if err := w.v6.Run(ctx, tx); err != nil {
 		return fmt.Errorf("write nftables table %s for IPv6: %w", Table, err)

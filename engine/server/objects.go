@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -13,11 +15,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	genericapiserver "k8s.io/apiserver/pkg/server"
 	coreac "k8s.io/client-go/applyconfigurations/core/v1"
 	discoveryac "k8s.io/client-go/applyconfigurations/discovery/v1"
 	nodeac "k8s.io/client-go/applyconfigurations/node/v1"
 	rbacac "k8s.io/client-go/applyconfigurations/rbac/v1"
 	storageac "k8s.io/client-go/applyconfigurations/storage/v1"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 
 	"kith.dev/core/api/v1alpha1"
@@ -34,44 +38,36 @@ const dnsUser = "kith:dns"
 // endpoint, the runtime class of guests, and the default storage class.
 func objects(ctx context.Context, client kubernetes.Interface, c *config.Config) error {
 	force := metav1.ApplyOptions{FieldManager: "kith-k8s", Force: true}
+	var errs []error
+	applied := func(_ any, err error) { errs = append(errs, err) }
 	const system, dns = "kube-system", "kube-dns"
 
-	if _, err := client.RbacV1().ClusterRoles().Apply(ctx, rbacac.ClusterRole(dnsUser).WithRules(
+	applied(client.RbacV1().ClusterRoles().Apply(ctx, rbacac.ClusterRole(dnsUser).WithRules(
 		rbacac.PolicyRule().WithAPIGroups("").WithResources("services", "pods", "namespaces").WithVerbs("list", "watch"),
 		rbacac.PolicyRule().WithAPIGroups("discovery.k8s.io").WithResources("endpointslices").WithVerbs("list", "watch"),
-	), force); err != nil {
-		return err
-	}
-	if _, err := client.RbacV1().ClusterRoleBindings().Apply(ctx, rbacac.ClusterRoleBinding(dnsUser).
+	), force))
+	applied(client.RbacV1().ClusterRoleBindings().Apply(ctx, rbacac.ClusterRoleBinding(dnsUser).
 		WithRoleRef(rbacac.RoleRef().WithAPIGroup(rbacv1.GroupName).WithKind("ClusterRole").WithName(dnsUser)).
-		WithSubjects(rbacac.Subject().WithAPIGroup(rbacv1.GroupName).WithKind(rbacv1.UserKind).WithName(dnsUser)), force); err != nil {
-		return err
-	}
+		WithSubjects(rbacac.Subject().WithAPIGroup(rbacv1.GroupName).WithKind(rbacv1.UserKind).WithName(dnsUser)), force))
 
 	port := func(name string, protocol corev1.Protocol) *coreac.ServicePortApplyConfiguration {
 		return coreac.ServicePort().WithName(name).WithPort(53).WithProtocol(protocol)
 	}
-	if _, err := client.CoreV1().Services(system).Apply(ctx, coreac.Service(dns, system).
+	applied(client.CoreV1().Services(system).Apply(ctx, coreac.Service(dns, system).
 		WithLabels(map[string]string{"k8s-app": dns, "kubernetes.io/name": "CoreDNS"}).
 		WithSpec(coreac.ServiceSpec().WithClusterIP(c.ClusterDNS.String()).
-			WithPorts(port("dns", corev1.ProtocolUDP), port("dns-tcp", corev1.ProtocolTCP))), force); err != nil {
-		return err
-	}
+			WithPorts(port("dns", corev1.ProtocolUDP), port("dns-tcp", corev1.ProtocolTCP))), force))
 	endpoint := func(name string, protocol corev1.Protocol) *discoveryac.EndpointPortApplyConfiguration {
 		return discoveryac.EndpointPort().WithName(name).WithPort(int32(c.DNSPort)).WithProtocol(protocol)
 	}
-	if _, err := client.DiscoveryV1().EndpointSlices(system).Apply(ctx, discoveryac.EndpointSlice(dns+"-node", system).
+	applied(client.DiscoveryV1().EndpointSlices(system).Apply(ctx, discoveryac.EndpointSlice(dns+"-node", system).
 		WithLabels(map[string]string{discoveryv1.LabelServiceName: dns, discoveryv1.LabelManagedBy: "kith-k8s"}).
 		WithAddressType(discoveryv1.AddressTypeIPv4).
 		WithPorts(endpoint("dns", corev1.ProtocolUDP), endpoint("dns-tcp", corev1.ProtocolTCP)).
 		WithEndpoints(discoveryac.Endpoint().WithAddresses(c.NodeIP.String()).WithNodeName(c.NodeName).
-			WithConditions(discoveryac.EndpointConditions().WithReady(true))), force); err != nil {
-		return err
-	}
-	if _, err := client.NodeV1().RuntimeClasses().Apply(ctx, nodeac.RuntimeClass(network.GuestRuntime).WithHandler(network.GuestRuntime), force); err != nil {
-		return err
-	}
-	return storageClass(ctx, client)
+			WithConditions(discoveryac.EndpointConditions().WithReady(true))), force))
+	applied(client.NodeV1().RuntimeClasses().Apply(ctx, nodeac.RuntimeClass(network.GuestRuntime).WithHandler(network.GuestRuntime), force))
+	return errors.Join(append(errs, storageClass(ctx, client))...)
 }
 
 // storageClass makes the class once. Whether it is the default is the owner's choice from then on.
@@ -162,4 +158,35 @@ func (s *server) insist(ctx context.Context, what string, step func() error) err
 		case <-time.After(wait):
 		}
 	}
+}
+
+// biggestSummary is what is read of a kubelet's answer. It has a few kilobytes for each pod.
+const biggestSummary = 8 << 20
+
+// resourceMetrics gives what has the API server serve metrics.k8s.io, or nil. The listers are those of informers that the
+// authorizer of nodes runs in any case.
+func (s *server) resourceMetrics() func(*genericapiserver.GenericAPIServer, informers.SharedInformerFactory) error {
+	if !s.config.ResourceMetrics {
+		return nil
+	}
+	metrics.Register()
+	return func(api *genericapiserver.GenericAPIServer, informers informers.SharedInformerFactory) error {
+		core := informers.Core().V1()
+		return metrics.Install(api, metrics.New(s.summary, core.Pods().Lister(), core.Nodes().Lister(), s.log))
+	}
+}
+
+// summary asks a node's kubelet through the API server, which knows the way to each and has the certificates.
+func (s *server) summary(ctx context.Context, node string) ([]byte, error) {
+	body, err := s.client.CoreV1().RESTClient().Get().Resource("nodes").Name(node).SubResource("proxy").Suffix("stats/summary").
+		Param("only_cpu_and_memory", "true").Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	b, err := io.ReadAll(io.LimitReader(body, biggestSummary+1))
+	if err == nil && len(b) > biggestSummary {
+		err = fmt.Errorf("the answer has more than %d bytes", biggestSummary)
+	}
+	return b, err
 }

@@ -24,7 +24,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	apiregistration "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
-	"kith.dev/core/netplan"
 	"kith.dev/core/process"
 	"kith.dev/engine/component"
 	"kith.dev/engine/config"
@@ -111,7 +110,7 @@ func (s *server) run(ctx context.Context) error {
 	}
 	below(store.Run)
 	if err := network.Setup(ctx, network.Options{
-		NodeIP: c.NodeIP, NodeDevice: c.NodeDevice, GatewayDevice: c.GatewayDevice, PodCIDR: c.PodCIDR, GuestCIDR: c.GuestCIDR, ServiceCIDR: c.ServiceCIDR, MTU: c.PodMTU,
+		NodeIP: c.NodeIP, PodCIDR: c.PodCIDR, GuestCIDR: c.GuestCIDR, ServiceCIDR: c.ServiceCIDR, MTU: c.PodMTU,
 		CNIConf: s.cniConf(), GuestConf: s.guestConf(), CNIData: filepath.Join(c.DataDir, "cni", "addresses"), Policies: s.policiesSocket(),
 	}, s.log); err != nil {
 		return err
@@ -169,7 +168,7 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 		return fmt.Errorf("resolv.conf for pods: %w", err)
 	}
 
-	gate, err := images.Open(images.Options{
+	imageService, err := images.Open(images.Options{
 		Socket: s.imagesSocket(), Containerd: s.runtime.Socket(), Program: filepath.Join(c.RuntimeDir, "kith-pull"), Annotations: s.annotations,
 	}, s.log)
 	if err != nil {
@@ -178,7 +177,7 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 
 	policies, err := policy.Open(policy.Options{
 		Client: s.client, NodeName: c.NodeName, NodeIP: c.NodeIP, ClusterDNS: c.ClusterDNS, Local: []netip.Prefix{c.PodCIDR, c.GuestCIDR},
-		Bridge: netplan.Bridge, Tunnel: c.GatewayDevice, Socket: s.policiesSocket(),
+		Socket: s.policiesSocket(),
 	}, s.log)
 	if err != nil {
 		return err
@@ -214,9 +213,13 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 		if err := <-prepared; err != nil {
 			return err
 		}
-		return s.kubelet(ctx, files, resolver.ResolvConf)
+		return component.Kubelet{
+			PKI: files, NodeName: c.NodeName, NodeIP: c.NodeIP, ClusterDNS: c.ClusterDNS,
+			DataDir: filepath.Join(c.DataDir, "kubelet"), PodLogs: filepath.Join(c.DataDir, "pod-logs"), ResolvConf: resolver.ResolvConf,
+			Containerd: s.runtime.Socket(), Images: s.imagesSocket(), CgroupRoot: c.CgroupRoot,
+		}.Run(ctx)
 	})
-	start("images", now, gate.Run)
+	start("images", now, imageService.Run)
 	start("kube-proxy", ready, component.Proxy{PKI: files, NodeName: c.NodeName, ClusterCIDR: c.ClusterCIDR, Expose: c.Expose == config.ExposeLAN}.Run)
 	if c.ControlPlane {
 		start("kube-controller-manager", ready, component.ControllerManager{PKI: files, ClusterCIDR: c.ClusterCIDR, ServiceCIDR: c.ServiceCIDR}.Run)
@@ -254,15 +257,6 @@ func (s *server) prepareRuntime(ctx context.Context) error {
 		}
 	}()
 	return nil
-}
-
-func (s *server) kubelet(ctx context.Context, files component.PKI, resolvConf string) error {
-	c := s.config
-	return component.Kubelet{
-		PKI: files, NodeName: c.NodeName, NodeIP: c.NodeIP, ClusterDNS: c.ClusterDNS,
-		DataDir: filepath.Join(c.DataDir, "kubelet"), PodLogs: filepath.Join(c.DataDir, "pod-logs"), ResolvConf: resolvConf,
-		Containerd: s.runtime.Socket(), Images: s.imagesSocket(), CgroupRoot: c.CgroupRoot,
-	}.Run(ctx)
 }
 
 // announce closes ready when the API server says it is: not when it lives, because before its RBAC bootstrap

@@ -28,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
@@ -81,7 +82,7 @@ func (r *rig) simulate(ctx context.Context, number int, dir string) (p *provider
 		return nil, fmt.Errorf("simulate %s: %w", p.name, err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	server := peering.NewServer(peering.ServerConfig{Identity: p.me, Name: func() string { return p.name }, Version: "simulated", Desk: p, Log: log})
+	server := peering.NewServer(peering.ServerConfig{Identity: p.me, Name: func() string { return p.name }, Version: "simulated", Handler: p, Log: log})
 	if err := p.lead(server, r.bob); err != nil {
 		return nil, err
 	}
@@ -177,7 +178,7 @@ func (p *provider) view(w http.ResponseWriter, r *http.Request, _ peering.Caller
 	}
 }
 
-// The methods below make it a peering.Desk.
+// The methods below make it a peering.Handler.
 
 func (p *provider) Recognise(context.Context, peering.Caller) bool { return true }
 
@@ -218,7 +219,7 @@ func (p *provider) Contracts(context.Context, peering.Caller) ([]peering.Contrac
 	if p.signed == nil {
 		return nil, nil
 	}
-	return []peering.ContractRef{{ID: p.signed.ID, Revision: p.signed.Revision, Role: contract.Provider, State: peering.Connected}}, nil
+	return []peering.ContractRef{{ID: p.signed.ID, Revision: p.signed.Revision, Role: contract.Provider, State: api.StateConnected}}, nil
 }
 
 func (p *provider) End(context.Context, peering.Caller, string) error {

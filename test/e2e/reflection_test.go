@@ -240,6 +240,9 @@ func bounds(t *testing.T, bob *lab.Laptop) {
 	slice := func(kind, address string) string {
 		return fmt.Sprintf("{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: evil, namespace: TWIN, labels: {kith.dev/managed-by: kith, endpointslice.kubernetes.io/managed-by: kith.dev, kubernetes.io/service-name: web}}, addressType: %s, ports: [], endpoints: [{addresses: [%q]}]}", kind, address)
 	}
+	budget := func(least, selector string) string {
+		return "{apiVersion: policy/v1, kind: PodDisruptionBudget, " + meta + ", spec: {" + least + ", selector: {" + selector + "}}}"
+	}
 	own := strings.Split(kubectl(t, bob, "get", "namespace", twin, "-o", `jsonpath={.metadata.annotations.kith\.dev/alias-ranges}`), "/")[0]
 	for what, c := range map[string]struct {
 		manifest string
@@ -262,6 +265,11 @@ func bounds(t *testing.T, bob *lab.Laptop) {
 		"annotations":               {"{apiVersion: v1, kind: ConfigMap, metadata: {name: evil, namespace: TWIN, labels: {kith.dev/managed-by: kith}, annotations: {replicator/from: kube-system}}}", false},
 		"labels":                    {"{apiVersion: v1, kind: ConfigMap, metadata: {name: evil, namespace: TWIN, labels: {kith.dev/managed-by: kith, dashboard: '1'}}}", false},
 		"finalizers":                {"{apiVersion: v1, kind: ConfigMap, metadata: {name: evil, namespace: TWIN, labels: {kith.dev/managed-by: kith}, finalizers: [x.example/y]}}", false},
+		"a budget for its guests":   {budget("minAvailable: 1", "matchLabels: {kith.dev/managed-by: kith}"), true},
+		"a budget for all there":    {budget("minAvailable: 1", ""), false},
+		"a budget for others":       {budget("minAvailable: 1", "matchLabels: {app: web}"), false},
+		"a budget of shares":        {budget("minAvailable: 50%", "matchLabels: {kith.dev/managed-by: kith}"), false},
+		"a budget by controllers":   {budget("maxUnavailable: 1", "matchLabels: {kith.dev/managed-by: kith}"), false},
 		"another namespace":         {"{apiVersion: v1, kind: ConfigMap, metadata: {name: evil, namespace: default, labels: {kith.dev/managed-by: kith}}}", false},
 		"an object that is not his": {"{apiVersion: v1, kind: ConfigMap, metadata: {name: kube-root-ca.crt, namespace: TWIN, labels: {kith.dev/managed-by: kith}}}", false},
 	} {

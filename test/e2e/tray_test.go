@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"kith.dev/test/bustest"
 	"kith.dev/test/lab"
-	"kith.dev/tray/bustest"
 )
 
 // seat is a laptop's desktop: a session bus, a panel, and the tray in it.

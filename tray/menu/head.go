@@ -51,26 +51,15 @@ func Tooltip(s State) string {
 	if s.Link != Up {
 		return Head(s)
 	}
-	status := s.Snapshot.Status
-	waits := ""
-	if n := status.Counts.Requests; n > 0 {
-		waits = count(n, "request waits", "requests wait")
-	}
-	connected := ""
-	if n := status.Counts.Connected; n > 0 {
-		connected = count(n, "peer", "peers")
-	}
-	codes := 0
+	confirms := 0
 	for _, p := range s.Snapshot.Peers {
 		if p.Confirm != nil {
-			codes++
+			confirms++
 		}
 	}
-	confirm := ""
-	if codes > 0 {
-		confirm = count(codes, "peer accepted and waits", "peers accepted and wait")
-	}
-	return join(Head(s), waits, confirm, connected)
+	counts := s.Snapshot.Status.Counts
+	return join(Head(s), some(counts.Requests, "request waits", "requests wait"),
+		some(confirms, "peer accepted and waits", "peers accepted and wait"), some(counts.Connected, "peer", "peers"))
 }
 
 func shared(s api.Sharing) string {

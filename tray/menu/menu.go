@@ -7,6 +7,7 @@
 package menu
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -171,17 +172,38 @@ func count(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
+// some is count for what is not worth a word when there is none.
+func some(n int, one, many string) string {
+	if n == 0 {
+		return ""
+	}
+	return count(n, one, many)
+}
+
 // join puts the parts that are not empty into one line.
 func join(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), " · ")
+}
+
+// Text writes the menu as lines: "> " before what can be clicked, boxes and circles before what can be chosen.
+func Text(items []Item) string {
 	var b strings.Builder
-	for _, p := range parts {
-		if p == "" {
+	for _, i := range items {
+		if i.Separator() {
+			b.WriteString("---\n")
 			continue
 		}
-		if b.Len() > 0 {
-			b.WriteString(" · ")
+		lead := "> "
+		if i.Disabled {
+			lead = "  "
 		}
-		b.WriteString(p)
+		b.WriteString(lead + marks[i.Mark][i.On] + i.Label + "\n")
 	}
 	return b.String()
+}
+
+var marks = map[Mark]map[bool]string{
+	NoMark: {},
+	Check:  {false: "[ ] ", true: "[x] "},
+	Radio:  {false: "( ) ", true: "(o) "},
 }

@@ -102,17 +102,11 @@ func leave(p api.Peer) Verb {
 }
 
 func consequences(p api.Peer) string {
-	var parts []string
-	if n := p.Pods.Abroad; n > 0 {
-		parts = append(parts, count(n, "pod moves home", "pods move home"))
+	home, leaves := some(p.Pods.Abroad, "pod moves home", "pods move home"), some(p.Pods.Guests, "guest leaves", "guests leave")
+	if home != "" && leaves != "" {
+		return home + ", " + leaves
 	}
-	if n := p.Pods.Guests; n > 0 {
-		parts = append(parts, count(n, "guest leaves", "guests leave"))
-	}
-	if len(parts) == 0 {
-		return "no pods are there now"
-	}
-	return strings.Join(parts, ", ")
+	return cmp.Or(home, leaves, "no pods are there now")
 }
 
 // outgoing says what this cluster has from the peer.
@@ -161,12 +155,7 @@ func confirm(who string, c *api.Confirmation) string {
 	return "Compare the code with " + who + "… " + words.Code(c.Code)
 }
 
-func pods(p api.Peer) string {
-	if p.Pods.Abroad == 0 {
-		return ""
-	}
-	return count(p.Pods.Abroad, "pod there", "pods there")
-}
+func pods(p api.Peer) string { return some(p.Pods.Abroad, "pod there", "pods there") }
 
 // incoming says what the peer has from this cluster.
 func (b *builder) incoming(p api.Peer) string {
@@ -177,11 +166,7 @@ func (b *builder) incoming(p api.Peer) string {
 		}
 		return "asks for resources"
 	case api.StateConnected, api.StateContracted:
-		guests := ""
-		if p.Pods.Guests > 0 {
-			guests = count(p.Pods.Guests, "guest here", "guests here")
-		}
-		return join("uses this laptop", guests)
+		return join("uses this laptop", some(p.Pods.Guests, "guest here", "guests here"))
 	case api.StateUnreachable:
 		return "used this laptop, cannot be reached"
 	case api.StateEnding:

@@ -55,7 +55,16 @@ type task struct {
 	retract bool
 }
 
-// NewBus makes a Bus on a connection of its own: fyne.io/systray closes the shared one.
+// Desktop is the Screen of this session. The error says that there is no session bus.
+func Desktop(log *slog.Logger) (Screen, error) {
+	conn, err := dbus.ConnectSessionBus()
+	if err != nil {
+		return nil, fmt.Errorf("connect to the session bus: %w", err)
+	}
+	return NewBus(conn, log), nil
+}
+
+// NewBus makes a Bus on a connection that is its own: Run closes it.
 func NewBus(conn *dbus.Conn, log *slog.Logger) *Bus {
 	return &Bus{conn: conn, log: log, wake: make(chan struct{}, 1), shown: map[uint32]Notice{}}
 }
@@ -73,10 +82,7 @@ func (b *Bus) enqueue(t task) {
 	}
 	b.queue = append(b.queue, t)
 	b.mu.Unlock()
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
+	wake(b.wake)
 }
 
 func (b *Bus) dequeue() (task, bool) {
@@ -92,6 +98,7 @@ func (b *Bus) dequeue() (task, bool) {
 
 // Run implements Screen.
 func (b *Bus) Run(ctx context.Context, clicked func(Answer)) error {
+	defer b.conn.Close()
 	signals := make(chan *dbus.Signal, 64)
 	b.conn.Signal(signals)
 	defer b.conn.RemoveSignal(signals)
@@ -172,5 +179,79 @@ func (b *Bus) retractAll() {
 		if n.About != (Subject{}) {
 			b.close(ctx, id)
 		}
+	}
+}
+
+// signal acts on what the bus says; anybody may have sent it.
+func (b *Bus) signal(ctx context.Context, s *dbus.Signal, clicked func(Answer)) {
+	switch {
+	case s.Sender == daemonBus && s.Name == daemonBus+".NameOwnerChanged":
+		b.settle(ctx)
+	case b.owner == "" || s.Sender != b.owner || s.Path != serverPath:
+		b.log.Debug("signal of a stranger", "sender", s.Sender, "signal", s.Name)
+	case s.Name == server+".ActionInvoked":
+		var id uint32
+		var action string
+		if dbus.Store(s.Body, &id, &action) == nil {
+			b.invoked(id, action, clicked)
+		}
+	case s.Name == server+".NotificationClosed":
+		var id, reason uint32
+		if dbus.Store(s.Body, &id, &reason) == nil {
+			delete(b.shown, id)
+		}
+	}
+}
+
+// invoked takes a click on one of our buttons, once.
+func (b *Bus) invoked(id uint32, action string, clicked func(Answer)) {
+	n, ours := b.shown[id]
+	if !ours || n.About == (Subject{}) || action != actionYes && action != actionNo {
+		return
+	}
+	delete(b.shown, id)
+	clicked(Answer{Subject: n.About, Yes: action == actionYes})
+}
+
+// settle learns who the server is now, and shows what waited for one.
+func (b *Bus) settle(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	b.moved(ctx)
+	if b.owner == "" {
+		return
+	}
+	waiting := b.unsent
+	b.unsent = nil
+	for _, n := range waiting {
+		b.send(ctx, n)
+	}
+}
+
+// moved notes that the server ended, or that another one came: what was on the screen went with the old one, and its numbers mean
+// nothing to the new one. It asks instead of believing signals, which may tell of the last server but one.
+func (b *Bus) moved(ctx context.Context) {
+	var owner string
+	if err := b.conn.BusObject().CallWithContext(ctx, daemonBus+".GetNameOwner", 0, server).Store(&owner); err != nil {
+		owner = ""
+	}
+	if owner == b.owner {
+		return
+	}
+	b.log.Debug("notification server changed", "owner", owner)
+	b.owner, b.asked = owner, false
+	for _, n := range b.shown {
+		if n.About != (Subject{}) { // it still waits for an answer
+			b.keep(n)
+		}
+	}
+	clear(b.shown)
+}
+
+// keep has a notice shown when there is a server again.
+func (b *Bus) keep(n Notice) {
+	b.unsent = append(b.unsent, n)
+	if len(b.unsent) > maxUnsent {
+		b.unsent = b.unsent[1:]
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"kith.dev/assets/icon"
-	"kith.dev/tray/bustest"
+	"kith.dev/test/bustest"
 	"kith.dev/tray/words"
 )
 

@@ -10,7 +10,7 @@
 //		kithd.Answer(ctx, a.Request, a.Yes) // or ConfirmPeer, for a.Peer
 //	}
 //
-// What to tell is a pure function (Memory.Next) of what was seen before, what is seen now and what the user wants to know. Facts come
+// What to tell is a pure function (State.Next) of what was seen before, what is seen now and what the user wants to know. Facts come
 // from the snapshot where it has them, and from the daemon's events, which the Notifier follows itself, where it has not. Nothing is told
 // twice, nothing that was so when the tray started, and many of one kind come as one notification.
 //

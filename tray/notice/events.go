@@ -26,7 +26,7 @@ func (d *diff) events() {
 			continue
 		}
 		d.next.seq = e.Seq
-		if d.old.looked {
+		if d.old.observed {
 			d.event(e)
 		}
 	}

@@ -30,7 +30,7 @@ type member struct{ key, about string }
 func (m member) gone(keys []string) bool { return slices.Contains(keys, m.key) }
 
 // group drops what is muted, has many of one kind come as one, and gives what Next gives.
-func (d *diff) group(settings Settings) (Memory, Plan) {
+func (d *diff) group(settings Settings) (State, Plan) {
 	d.next.recent = maps.Clone(d.old.recent)
 	if d.next.recent == nil {
 		d.next.recent = map[Kind]burst{}
@@ -109,7 +109,12 @@ func many(kind Kind, b burst, state icon.State) Notice {
 	if len(b.single) > 0 {
 		count += " more"
 	}
-	n := Notice{Key: manyKey(kind), Kind: kind, Icon: state, Title: fmt.Sprintf(titles[kind], count)}
+	n := Notice{Key: manyKey(kind), Kind: kind, Icon: state}
+	for _, k := range Kinds {
+		if k.Kind == kind {
+			n.Title = fmt.Sprintf(k.many, count)
+		}
+	}
 	var names []string
 	for _, m := range b.many[:min(len(b.many), named)] {
 		names = append(names, m.about)
@@ -126,22 +131,4 @@ func many(kind Kind, b burst, state icon.State) Notice {
 		n.Body = lines(n.Body, Subject{Peer: n.Key}.elsewhere())
 	}
 	return n
-}
-
-// titles are for many of a kind at once.
-var titles = map[Kind]string{
-	Request:      "%s requests wait for your answer",
-	Confirm:      "%s peers accepted: compare the codes",
-	Accepted:     "%s requests were accepted",
-	Declined:     "%s requests were declined",
-	Expired:      "%s requests have lapsed",
-	PeerLost:     "%s peers cannot be reached",
-	PeerBack:     "%s peers are back",
-	Ended:        "%s peers ended their contracts",
-	GuestRefused: "%s guests were refused",
-	TetherMade:   "Tethered, %s times",
-	TetherLost:   "The company's cluster was lost, %s times",
-	TetherEnded:  "Untethered, %s times",
-	Trouble:      "Kith has %s troubles",
-	Tray:         "Kith's tray has %s things to say",
 }

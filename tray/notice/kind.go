@@ -33,41 +33,24 @@ const (
 )
 
 // Kinds are those that can be turned off, in the order in which a menu lists them.
-func Kinds() []Kind {
-	return []Kind{Request, Confirm, Accepted, Declined, Expired, PeerLost, PeerBack, Ended, GuestRefused, TetherMade, TetherLost, TetherEnded, Trouble}
-}
-
-// Label says to people what a kind is about.
-func (k Kind) Label() string {
-	switch k {
-	case Request:
-		return "A peer asks to use this laptop"
-	case Confirm:
-		return "A peer accepted: compare the code"
-	case Accepted:
-		return "A request is accepted"
-	case Declined:
-		return "A request is declined"
-	case Expired:
-		return "A request lapses"
-	case PeerLost:
-		return "A peer cannot be reached"
-	case PeerBack:
-		return "A peer is back"
-	case Ended:
-		return "A peer ends a contract"
-	case GuestRefused:
-		return "A guest is refused"
-	case TetherMade:
-		return "Tethered to a company's cluster"
-	case TetherLost:
-		return "The company's cluster cannot be reached"
-	case TetherEnded:
-		return "Untethered"
-	case Trouble:
-		return "Kith has trouble"
-	}
-	return "The tray itself"
+var Kinds = []struct {
+	Kind  Kind
+	Label string // says to people what it is about
+	many  string // the title of many at once; %s is how many
+}{
+	{Request, "A peer asks to use this laptop", "%s requests wait for your answer"},
+	{Confirm, "A peer accepted: compare the code", "%s peers accepted: compare the codes"},
+	{Accepted, "A request is accepted", "%s requests were accepted"},
+	{Declined, "A request is declined", "%s requests were declined"},
+	{Expired, "A request lapses", "%s requests have lapsed"},
+	{PeerLost, "A peer cannot be reached", "%s peers cannot be reached"},
+	{PeerBack, "A peer is back", "%s peers are back"},
+	{Ended, "A peer ends a contract", "%s peers ended their contracts"},
+	{GuestRefused, "A guest is refused", "%s guests were refused"},
+	{TetherMade, "Tethered to a company's cluster", "Tethered, %s times"},
+	{TetherLost, "The company's cluster cannot be reached", "The company's cluster was lost, %s times"},
+	{TetherEnded, "Untethered", "Untethered, %s times"},
+	{Trouble, "Kith has trouble", "Kith has %s troubles"},
 }
 
 // Settings are the user's choice. The zero value shows every kind.

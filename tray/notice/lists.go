@@ -2,8 +2,6 @@ package notice
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	"kith.dev/assets/icon"
 	"kith.dev/core/api"
@@ -13,22 +11,27 @@ import (
 
 // requests tells of those that wait for this owner's answer, and takes back those that wait no more.
 func (d *diff) requests() {
-	now, granted := map[string]string{}, map[string]string{}
+	now := map[string]pending{}
 	for _, r := range d.Snapshot.Requests {
 		if r.Direction != api.Incoming || r.State != api.StateRequested {
 			continue
 		}
-		now[r.ID] = asked(r.PeerID, r.Code) // a peer that asks again may have the same ID, and another code
-		if granted[r.ID] = r.Grants(); d.old.started && (d.old.requests[r.ID] != now[r.ID] || d.old.granted[r.ID] != granted[r.ID]) {
+		now[r.ID] = pending{r.PeerID, r.Code, r.Grants()}
+		if d.old.started && d.old.requests[r.ID] != now[r.ID] {
 			d.tell(words.Name(r.Peer), Asks(r))
 		}
 	}
-	for id := range d.old.requests {
+	retractGone(d, "request/", d.old.requests, now)
+	d.next.requests = now
+}
+
+// retractGone takes back the notices of what was there and is no more.
+func retractGone[T any](d *diff, prefix string, old, now map[string]T) {
+	for id := range old {
 		if _, still := now[id]; !still {
-			d.retract("request/" + id)
+			d.retract(prefix + id)
 		}
 	}
-	d.next.requests, d.next.granted = now, granted
 }
 
 // Asks is the notice of a peer's request.
@@ -59,16 +62,9 @@ func (d *diff) confirms() {
 			d.tell(words.Name(p.Name), Accepts(p))
 		}
 	}
-	for id := range d.old.confirms {
-		if _, still := now[id]; !still {
-			d.retract("confirm/" + id)
-		}
-	}
+	retractGone(d, "confirm/", d.old.confirms, now)
 	d.next.confirms = now
 }
-
-// asked is a request by whose it is and its code.
-func asked(peer, code string) string { return peer + " " + code }
 
 // compares keeps the code on this screen while the owner of a peer that was accepted here compares it.
 func (d *diff) compares() {
@@ -79,7 +75,10 @@ func (d *diff) compares() {
 		}
 		now[p.ID] = p.Code
 		// What was never seen to wait here may be a request that the lists do not have yet.
-		waited := slices.Contains(slices.Collect(maps.Values(d.old.requests)), asked(p.ID, p.Code))
+		waited := false
+		for _, r := range d.old.requests {
+			waited = waited || r.peer == p.ID && r.code == p.Code
+		}
 		if d.old.started && waited && d.old.compares[p.ID] != p.Code {
 			who := words.Name(p.Name)
 			d.tell(who, Notice{
@@ -88,11 +87,7 @@ func (d *diff) compares() {
 			})
 		}
 	}
-	for id := range d.old.compares {
-		if _, still := now[id]; !still {
-			d.retract("compare/" + id)
-		}
-	}
+	retractGone(d, "compare/", d.old.compares, now)
 	d.next.compares = now
 }
 

@@ -1,6 +1,13 @@
 package notice
 
-import "kith.dev/assets/icon"
+import (
+	"slices"
+	"strings"
+	"unicode"
+
+	"kith.dev/assets/icon"
+	"kith.dev/tray/words"
+)
 
 // Notice is one thing to tell. Its words are clean: one line each (Body may have several), no control characters. They are plain text,
 // not markup.
@@ -68,4 +75,27 @@ func (s Subject) elsewhere() string {
 		return "Accept or decline in Kith's menu."
 	}
 	return "Compare the code in Kith's menu."
+}
+
+// title begins with a capital letter.
+func title(s string) string {
+	r := []rune(words.Text(s))
+	if len(r) > 0 {
+		r[0] = unicode.ToUpper(r[0])
+	}
+	return string(r)
+}
+
+// sentence ends with a full stop, too; nothing stays nothing.
+func sentence(s string) string {
+	s = title(s)
+	if s == "" || strings.HasSuffix(s, ".") || strings.HasSuffix(s, "…") || strings.HasSuffix(s, "!") || strings.HasSuffix(s, "?") {
+		return s
+	}
+	return s + "."
+}
+
+// lines joins the parts that are not empty.
+func lines(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), "\n")
 }

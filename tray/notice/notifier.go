@@ -41,13 +41,13 @@ type Notifier struct {
 
 	mu       sync.Mutex
 	settings Settings
-	latest   *Input // not looked at yet
+	latest   *Input // not handled yet
 	events   []api.Event
 	last     Input // as of the last look
-	gone     bool  // the daemon, as of what was observed last
+	gone     bool  // the daemon, as of the last Observe
 }
 
-// maxEvents bounds how many events wait to be looked at.
+// maxEvents bounds how many events wait to be handled.
 const maxEvents = 1000
 
 // New makes a Notifier. Nothing is shown before Run is called.
@@ -71,12 +71,9 @@ func (n *Notifier) Observe(s api.Snapshot, err error) {
 	returned := n.gone && !in.Gone
 	n.latest, n.gone = in, in.Gone
 	n.mu.Unlock()
-	n.ring()
+	wake(n.wake)
 	if returned {
-		select {
-		case n.back <- struct{}{}:
-		default:
-		}
+		wake(n.back)
 	}
 }
 
@@ -96,9 +93,10 @@ func (n *Notifier) Say(notice Notice) {
 // Again shows the notice of something that still waits for an answer, such as Asks or Accepts give. It is taken back as usual.
 func (n *Notifier) Again(notice Notice) { n.screen.Show(notice) }
 
-func (n *Notifier) ring() {
+// wake has whoever waits look; it need not be told twice.
+func wake(waiting chan<- struct{}) {
 	select {
-	case n.wake <- struct{}{}:
+	case waiting <- struct{}{}:
 	default:
 	}
 }
@@ -121,7 +119,7 @@ func (n *Notifier) Run(ctx context.Context) error {
 		})
 	})
 	defer cancel()
-	var m Memory
+	var m State
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -133,21 +131,21 @@ func (n *Notifier) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return <-ended
 		}
-		m = n.look(m)
+		m = n.step(m)
 		if at := m.Wake(time.Now()); !at.IsZero() {
 			timer.Reset(time.Until(at) + time.Millisecond)
 		}
 	}
 }
 
-// look shows what is new.
-func (n *Notifier) look(m Memory) Memory {
+// step shows what is new.
+func (n *Notifier) step(m State) State {
 	n.mu.Lock()
 	in, settings := n.last, n.settings
 	if n.latest != nil {
 		in = *n.latest
 		n.last, n.latest = in, nil
-	} else if !m.looked && !in.Gone { // an event, and nothing to compare it with
+	} else if !m.observed && !in.Gone { // an event, and nothing to compare it with
 		n.events = nil
 		n.mu.Unlock()
 		return m
@@ -180,7 +178,7 @@ func (n *Notifier) follow(ctx context.Context) {
 				n.events = append(n.events, e)
 			}
 			n.mu.Unlock()
-			n.ring()
+			wake(n.wake)
 		}
 		pause := feedAgain
 		n.mu.Lock()

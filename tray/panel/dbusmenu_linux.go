@@ -51,9 +51,8 @@ type (
 
 // dbusmenu answers for the menu. Item 0 is the menu itself; all others are its children.
 type dbusmenu struct {
-	log    *slog.Logger
-	clicks chan menu.Action
-	opened chan struct{}
+	told told // no embedding: what is exported here is exported to the bus
+	log  *slog.Logger
 
 	mu       sync.Mutex
 	items    []numbered
@@ -83,7 +82,7 @@ func (d *dbusmenu) set(next []menu.Item) (changed []itemProps, revision uint32) 
 			d.last++
 			number = d.last
 		}
-		if was := before[number]; known && look(was) != look(i) {
+		if was := before[number]; known && appearance(was) != appearance(i) {
 			changed = append(changed, itemProps{number, propertiesOf(i)})
 		}
 		numbers[i.ID] = number
@@ -98,8 +97,8 @@ func (d *dbusmenu) set(next []menu.Item) (changed []itemProps, revision uint32) 
 	return changed, d.revision
 }
 
-// look is what of an item can be seen.
-func look(i menu.Item) menu.Item {
+// appearance is what of an item can be seen.
+func appearance(i menu.Item) menu.Item {
 	i.Action = menu.Action{}
 	return i
 }
@@ -206,7 +205,7 @@ func (d *dbusmenu) Event(id int32, kind string, _ dbus.Variant, _ uint32) *dbus.
 	defer d.mu.Unlock()
 	if id == 0 {
 		if kind == "opened" {
-			d.open()
+			d.told.open()
 		}
 		return nil
 	}
@@ -218,7 +217,7 @@ func (d *dbusmenu) Event(id int32, kind string, _ dbus.Variant, _ uint32) *dbus.
 		return nil
 	}
 	select {
-	case d.clicks <- i.Action:
+	case d.told.clicks <- i.Action:
 	default:
 		d.log.Warn("a click was lost: too many at once", "item", i.ID)
 	}
@@ -239,7 +238,7 @@ func (d *dbusmenu) EventGroup(events []event) (unknown []int32, _ *dbus.Error) {
 // AboutToShow implements the method of that name. What is new by then follows by signal.
 func (d *dbusmenu) AboutToShow(id int32) (bool, *dbus.Error) {
 	if id == 0 {
-		d.open()
+		d.told.open()
 	}
 	return false, nil
 }
@@ -247,14 +246,7 @@ func (d *dbusmenu) AboutToShow(id int32) (bool, *dbus.Error) {
 // AboutToShowGroup implements the method of that name.
 func (d *dbusmenu) AboutToShowGroup(ids []int32) (updates, unknown []int32, _ *dbus.Error) {
 	if slices.Contains(ids, 0) {
-		d.open()
+		d.told.open()
 	}
 	return []int32{}, []int32{}, nil
-}
-
-func (d *dbusmenu) open() {
-	select {
-	case d.opened <- struct{}{}:
-	default:
-	}
 }

@@ -5,11 +5,11 @@ import (
 	"image/color"
 	"image/png"
 	"strings"
-	"sync"
 
 	"github.com/godbus/dbus/v5"
 	"github.com/godbus/dbus/v5/introspect"
-	"github.com/godbus/dbus/v5/prop"
+
+	"kith.dev/assets/icon"
 )
 
 // Names of the protocol: freedesktop.org's StatusNotifierItem as KDE defined it, which all panels speak.
@@ -33,13 +33,14 @@ type tooltip struct {
 	Title, Text string
 }
 
-func itemProperties(first Picture) *properties {
-	return &properties{of: map[string]map[string]any{itemInterface: {
-		"Category": "ApplicationStatus", "Id": "kith", "Title": "Kith", "Status": status(first), "WindowId": int32(0),
-		"IconName": "", "IconPixmap": pixmaps(first.Icon), "IconThemePath": "",
-		"OverlayIconName": "", "OverlayIconPixmap": []pixmap{}, "AttentionIconName": "", "AttentionIconPixmap": pixmaps(first.Icon), "AttentionMovieName": "",
-		"ToolTip": tooltip{Title: "Kith", Text: escape(first.Tooltip)}, "ItemIsMenu": true, "Menu": menuPath,
-	}}}
+// itemProperties are the icon's, which only this process changes.
+func itemProperties(p Picture, icons []pixmap) map[string]any {
+	return map[string]any{
+		"Category": "ApplicationStatus", "Id": "kith", "Title": "Kith", "Status": status(p), "WindowId": int32(0),
+		"IconName": "", "IconPixmap": icons, "IconThemePath": "",
+		"OverlayIconName": "", "OverlayIconPixmap": []pixmap{}, "AttentionIconName": "", "AttentionIconPixmap": icons, "AttentionMovieName": "",
+		"ToolTip": tooltip{Title: "Kith", Text: escape(p.Tooltip)}, "ItemIsMenu": true, "Menu": menuPath,
+	}
 }
 
 // status is what the specification calls so: panels bring an icon that needs attention out of where they hide others.
@@ -53,6 +54,15 @@ func status(p Picture) string {
 // escape makes text harmless where HTML is understood.
 func escape(text string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text)
+}
+
+// pixmaps are the icon in all sizes, so that no panel needs to scale it.
+func pixmaps(state icon.State) []pixmap {
+	var list []pixmap
+	for _, size := range icon.Sizes() {
+		list = append(list, pixmapOf(icon.PNG(state, size)))
+	}
+	return list
 }
 
 func pixmapOf(b []byte) pixmap {
@@ -82,53 +92,6 @@ func (notifier) Activate(_, _ int32) *dbus.Error {
 func (n notifier) SecondaryActivate(x, y int32) *dbus.Error { return n.Activate(x, y) }
 func (n notifier) ContextMenu(x, y int32) *dbus.Error       { return n.Activate(x, y) }
 func (notifier) Scroll(int32, string) *dbus.Error           { return nil }
-
-// properties is org.freedesktop.DBus.Properties for values that only this process changes. The protocols here have signals
-// of their own for changes.
-type properties struct {
-	mu sync.Mutex
-	of map[string]map[string]any // by interface and name
-}
-
-func (p *properties) set(iface, name string, value any) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.of[iface][name] = value
-}
-
-// Get implements the method of that name.
-func (p *properties) Get(iface, name string) (dbus.Variant, *dbus.Error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	value, ok := p.of[iface][name]
-	if !ok {
-		return dbus.Variant{}, prop.ErrPropNotFound
-	}
-	return dbus.MakeVariant(value), nil
-}
-
-// GetAll implements the method of that name.
-func (p *properties) GetAll(iface string) (map[string]dbus.Variant, *dbus.Error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	all := map[string]dbus.Variant{}
-	for name, value := range p.of[iface] {
-		all[name] = dbus.MakeVariant(value)
-	}
-	return all, nil
-}
-
-// Set implements the method of that name.
-func (p *properties) Set(string, string, dbus.Variant) *dbus.Error { return prop.ErrReadOnly }
-
-// describe is what introspection answers.
-func describe(path dbus.ObjectPath, iface string, object any, p *properties, signals []introspect.Signal) *introspect.Node {
-	i := introspect.Interface{Name: iface, Methods: introspect.Methods(object), Signals: signals}
-	for name, value := range p.of[iface] {
-		i.Properties = append(i.Properties, introspect.Property{Name: name, Type: dbus.SignatureOf(value).String(), Access: "read"})
-	}
-	return &introspect.Node{Name: string(path), Interfaces: []introspect.Interface{introspect.IntrospectData, prop.IntrospectData, i}}
-}
 
 var itemSignals = []introspect.Signal{
 	{Name: "NewTitle"}, {Name: "NewIcon"}, {Name: "NewAttentionIcon"}, {Name: "NewToolTip"}, {Name: "NewStatus", Args: []introspect.Arg{{Name: "status", Type: "s"}}},

@@ -12,6 +12,33 @@ import (
 	"kith.dev/tray/menu"
 )
 
+// told is what a panel tells the tray.
+type told struct {
+	clicks chan menu.Action
+	opened chan struct{}
+	hosted chan bool
+}
+
+func newTold() told {
+	return told{make(chan menu.Action, 16), make(chan struct{}, 1), make(chan bool, 1)}
+}
+
+// Clicks are what the user clicked. Read them always.
+func (t told) Clicks() <-chan menu.Action { return t.clicks }
+
+// Opened tells that the menu is about to be looked at.
+func (t told) Opened() <-chan struct{} { return t.opened }
+
+// Hosted tells whether there is a panel that shows the icon, each time that changes, and first when it is known.
+func (t told) Hosted() <-chan bool { return t.hosted }
+
+func (t told) open() {
+	select {
+	case t.opened <- struct{}{}:
+	default:
+	}
+}
+
 // Picture is what the panel shows.
 type Picture struct {
 	Icon      icon.State

@@ -1,7 +1,6 @@
 package panel
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,40 +9,33 @@ import (
 
 	"github.com/godbus/dbus/v5"
 	"github.com/godbus/dbus/v5/introspect"
+	"github.com/godbus/dbus/v5/prop"
 
-	"kith.dev/assets/icon"
-	"kith.dev/tray/menu"
+	"kith.dev/tray/session"
 )
 
 // Panel is one icon with its menu. Make it with New, then Run it once; Show may be called at any time.
 type Panel struct {
+	told
 	conn *dbus.Conn
 	log  *slog.Logger
 
-	mu     sync.Mutex
-	item   *properties
-	menu   *dbusmenu
-	shown  Picture
-	hosted chan bool
+	mu    sync.Mutex
+	menu  *dbusmenu
+	shown Picture
+	icons []pixmap // of what is shown
 }
 
 // New offers the icon on the bus. Nobody sees it before Run.
-func New(conn *dbus.Conn, first Picture, log *slog.Logger) (*Panel, error) {
-	p := &Panel{
-		conn: conn, log: log, shown: first,
-		menu:   &dbusmenu{log: log, clicks: make(chan menu.Action, 16), opened: make(chan struct{}, 1), numbers: map[string]int32{}},
-		item:   itemProperties(first),
-		hosted: make(chan bool, 1),
-	}
+func New(conn session.Bus, first Picture, log *slog.Logger) (*Panel, error) {
+	p := &Panel{told: newTold(), conn: conn, log: log, shown: first, icons: pixmaps(first.Icon)}
+	p.menu = &dbusmenu{told: p.told, log: log, numbers: map[string]int32{}}
 	p.menu.set(first.Items)
-	menuProperties := &properties{of: map[string]map[string]any{menuInterface: {
-		"Version": uint32(3), "TextDirection": "ltr", "Status": "normal", "IconThemePath": []string{},
-	}}}
 	err := errors.Join(
-		conn.Export(notifier{}, itemPath, itemInterface), conn.Export(p.item, itemPath, propertiesInterface),
-		conn.Export(p.menu, menuPath, menuInterface), conn.Export(menuProperties, menuPath, propertiesInterface),
-		conn.Export(introspect.NewIntrospectable(describe(itemPath, itemInterface, notifier{}, p.item, itemSignals)), itemPath, introspectable),
-		conn.Export(introspect.NewIntrospectable(describe(menuPath, menuInterface, p.menu, menuProperties, menuSignals)), menuPath, introspectable),
+		p.offer(itemPath, itemInterface, notifier{}, itemProperties(first, p.icons), itemSignals),
+		p.offer(menuPath, menuInterface, p.menu, map[string]any{
+			"Version": uint32(3), "TextDirection": "ltr", "Status": "normal", "IconThemePath": []string{},
+		}, menuSignals),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("offer the icon on the session bus: %w", err)
@@ -55,31 +47,52 @@ func New(conn *dbus.Conn, first Picture, log *slog.Logger) (*Panel, error) {
 	return p, nil
 }
 
-// Clicks are what the user clicked. Read them always.
-func (p *Panel) Clicks() <-chan menu.Action { return p.menu.clicks }
+// offer puts an object on the bus: its methods, its properties, and what introspection says of them.
+func (p *Panel) offer(path dbus.ObjectPath, iface string, object any, properties map[string]any, signals []introspect.Signal) error {
+	has, err := p.export(path, iface, properties)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		p.conn.Export(object, path, iface),
+		p.conn.Export(introspect.NewIntrospectable(&introspect.Node{Name: string(path), Interfaces: []introspect.Interface{
+			introspect.IntrospectData, prop.IntrospectData,
+			{Name: iface, Methods: introspect.Methods(object), Properties: has.Introspection(iface), Signals: signals},
+		}}), path, introspectable),
+	)
+}
 
-// Opened tells that the menu is about to be looked at.
-func (p *Panel) Opened() <-chan struct{} { return p.menu.opened }
-
-// Hosted tells whether there is a panel that shows the icon, each time that changes, and first when it is known.
-func (p *Panel) Hosted() <-chan bool { return p.hosted }
+// export answers for properties from now on, in place of those before: prop changes slices in place, while somebody may be reading them.
+// The protocols here have signals of their own for changes.
+func (p *Panel) export(path dbus.ObjectPath, iface string, values map[string]any) (*prop.Properties, error) {
+	all := map[string]*prop.Prop{}
+	for name, value := range values {
+		all[name] = &prop.Prop{Value: value, Emit: prop.EmitFalse}
+	}
+	return prop.Export(p.conn, path, prop.Map{iface: all})
+}
 
 // Show makes the panel show something else.
 func (p *Panel) Show(next Picture) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if next.Icon != p.shown.Icon {
-		p.item.set(itemInterface, "IconPixmap", pixmaps(next.Icon))
-		p.item.set(itemInterface, "AttentionIconPixmap", pixmaps(next.Icon))
+	newIcon, newStatus, newTooltip := next.Icon != p.shown.Icon, next.Attention != p.shown.Attention, next.Tooltip != p.shown.Tooltip
+	if newIcon {
+		p.icons = pixmaps(next.Icon)
+	}
+	if newIcon || newStatus || newTooltip {
+		if _, err := p.export(itemPath, itemInterface, itemProperties(next, p.icons)); err != nil {
+			p.log.Warn("the icon was not changed", "err", err)
+		}
+	}
+	if newIcon {
 		p.emit(itemPath, itemInterface+".NewIcon")
 		p.emit(itemPath, itemInterface+".NewAttentionIcon")
 	}
-	if next.Attention != p.shown.Attention {
-		p.item.set(itemInterface, "Status", status(next))
+	if newStatus {
 		p.emit(itemPath, itemInterface+".NewStatus", status(next))
 	}
-	if next.Tooltip != p.shown.Tooltip {
-		p.item.set(itemInterface, "ToolTip", tooltip{Title: "Kith", Text: escape(next.Tooltip)})
+	if newTooltip {
 		p.emit(itemPath, itemInterface+".NewToolTip")
 	}
 	p.shown = next
@@ -96,16 +109,4 @@ func (p *Panel) emit(path dbus.ObjectPath, signal string, values ...any) {
 	if err := p.conn.Emit(path, signal, values...); err != nil && !errors.Is(err, dbus.ErrClosed) {
 		p.log.Warn("the panel was not told of a change", "signal", signal, "err", err)
 	}
-}
-
-// Run has the icon shown by whatever panel there is, until ctx ends or the bus goes.
-func (p *Panel) Run(ctx context.Context) error { return p.stayRegistered(ctx) }
-
-// pixmaps are the icon in all sizes, so that no panel needs to scale it.
-func pixmaps(state icon.State) []pixmap {
-	var list []pixmap
-	for _, size := range icon.Sizes() {
-		list = append(list, pixmapOf(icon.PNG(state, size)))
-	}
-	return list
 }

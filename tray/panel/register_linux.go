@@ -21,9 +21,10 @@ const (
 // ErrBusGone is why Run ends when the session ends.
 var ErrBusGone = errors.New("the session bus is gone")
 
-// stayRegistered registers the icon with each watcher that comes. The watch for owners begins before the first look, so
-// none comes unnoticed between the two; a watcher that has its name before it answers is asked again.
-func (p *Panel) stayRegistered(ctx context.Context) error {
+// Run has the icon shown by whatever panel there is, until ctx ends or the bus goes: it registers the icon with each watcher that comes.
+// The watch for owners begins before the first look, so none comes unnoticed between the two; a watcher that has its name before it
+// answers is asked again.
+func (p *Panel) Run(ctx context.Context) error {
 	signals := make(chan *dbus.Signal, 64)
 	p.conn.Signal(signals)
 	defer p.conn.RemoveSignal(signals)

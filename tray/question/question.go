@@ -90,12 +90,7 @@ func Confirm(p api.Peer) (q Question, whole bool) {
 
 // fits reports whether terms can be shown uncut.
 func fits(terms []string) bool {
-	for _, term := range terms {
-		if utf8.RuneCountInString(term) > maxTerm {
-			return false
-		}
-	}
-	return len(terms) <= maxTerms
+	return len(terms) <= maxTerms && !slices.ContainsFunc(terms, func(term string) bool { return utf8.RuneCountInString(term) > maxTerm })
 }
 
 // Compares reports whether a peer was accepted here and its owner has yet to confirm: the code on this screen is what that owner compares.

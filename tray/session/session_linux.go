@@ -20,6 +20,9 @@ const (
 	application = "org.freedesktop.Application"
 )
 
+// Bus is what a panel is shown by.
+type Bus = *dbus.Conn
+
 // Session is a connection to the session bus.
 type Session struct {
 	conn      *dbus.Conn
@@ -43,8 +46,8 @@ func Open() (*Session, error) {
 	return &Session{conn: conn, activated: make(chan struct{}, 1)}, nil
 }
 
-// Conn is the connection, for what else is to be on it.
-func (s *Session) Conn() *dbus.Conn { return s.conn }
+// Bus is the connection, for what else is to be on it.
+func (s *Session) Bus() Bus { return s.conn }
 
 // Close leaves the session.
 func (s *Session) Close() { s.conn.Close() }

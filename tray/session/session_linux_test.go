@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"kith.dev/tray/bustest"
+	"kith.dev/test/bustest"
 	"kith.dev/tray/session"
 )
 

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"kith.dev/core/api"
+	"kith.dev/core/wire"
 )
 
 const (
@@ -37,7 +38,7 @@ func Clean(s string, most int) string {
 		}
 		turned = turned || rightToLeft(r)
 		if r != joiner || !unicode.In(last, unicode.So, unicode.Sk, unicode.M) {
-			r = visible(r)
+			r = wire.Visible(r)
 		}
 		b.WriteRune(r)
 		last = r
@@ -51,13 +52,6 @@ func Clean(s string, most int) string {
 
 // joiner makes one picture of several, as in a family of emoji. Elsewhere nobody sees it.
 const joiner = '\u200d'
-
-func visible(r rune) rune {
-	if r == ' ' || unicode.IsGraphic(r) && !unicode.Is(unicode.Zs, r) && !unicode.Is(unicode.Co, r) {
-		return r
-	}
-	return unicode.ReplacementChar
-}
 
 // rightToLeft goes by the blocks that Unicode keeps for such scripts.
 func rightToLeft(r rune) bool {

@@ -186,3 +186,8 @@ type OffloadedPodList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []OffloadedPod `json:"items"`
 }
+
+// Ended reports whether a pod in that phase has ended for good: none of its containers runs, or will be started again.
+func Ended(phase corev1.PodPhase) bool {
+	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
+}

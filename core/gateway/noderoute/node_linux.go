@@ -33,17 +33,13 @@ type Route struct {
 	MTU int
 }
 
-// New finds the device, which gets addr as its own address.
-func New(device string, addr netip.Addr, log *slog.Logger) (*Node, error) {
+// Up configures the device, which gets addr as its own address, and removes what a killed predecessor left.
+func Up(device string, addr netip.Addr, log *slog.Logger) (*Node, error) {
 	link, err := netlink.LinkByName(device)
 	if err != nil {
 		return nil, fmt.Errorf("find device %s: %w", device, err)
 	}
-	return &Node{Index: link.Attrs().Index, name: device, mtu: link.Attrs().MTU, addr: addr, log: log}, nil
-}
-
-// Up configures the device and removes what a killed predecessor left.
-func (h *Node) Up() error {
+	h := &Node{Index: link.Attrs().Index, name: device, mtu: link.Attrs().MTU, addr: addr, log: log}
 	h.Down()
 	// IPv6 would only bring router solicitations to drop.
 	h.sysctl("net/ipv6/conf/"+h.name+"/disable_ipv6", "1")
@@ -55,17 +51,19 @@ func (h *Node) Up() error {
 	h.sysctl("net/ipv4/conf/"+h.name+"/send_redirects", "0")
 	h.sysctl("net/ipv4/ip_forward", "1")
 	h.sysctl("net/ipv4/conf/"+h.name+"/forwarding", "1")
-	if err := h.syncAddresses(nil); err != nil {
-		return err
+	if err = h.syncAddresses(nil); err == nil {
+		if err = netlink.LinkSetUp(link); err != nil {
+			err = fmt.Errorf("set %s up: %w", h.name, err)
+		}
 	}
-	link, err := netlink.LinkByIndex(h.Index)
+	if err == nil {
+		err = h.syncRules(nil)
+	}
 	if err != nil {
-		return fmt.Errorf("find device %s: %w", h.name, err)
+		h.Down()
+		return nil, err
 	}
-	if err := netlink.LinkSetUp(link); err != nil {
-		return fmt.Errorf("set %s up: %w", h.name, err)
-	}
-	return h.syncRules(nil)
+	return h, nil
 }
 
 // Sync makes addresses, rules and routes those wanted: ranges that lead into the device, addresses that lead around it although one of

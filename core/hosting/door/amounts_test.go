@@ -20,8 +20,5 @@ func TestThePageSaysTheseAmounts(t *testing.T) {
 			l.Rate, l.Burst, l.Requests, l.Streams),
 		fmt.Sprintf("| %d under way; others wait for their turn, %v s at most |", l.Lists, l.Turn.Seconds()),
 		fmt.Sprintf("| bodies | %d MiB each, %d MiB under way,", l.Body>>20, l.Bodies>>20),
-		fmt.Sprintf("| labels, annotations, finalizers of an object | %d, %d of %d KiB, %d |", maxMarks, maxMarks, maxMark>>10, maxFinalizers),
-		fmt.Sprintf("| %d; %d, each of which counts as %d bytes that are kept |", maxPorts, maxPairs, 32),
-		fmt.Sprintf("| entries of a ConfigMap or Secret | %d |", maxEntries),
 	)
 }

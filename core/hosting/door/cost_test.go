@@ -14,17 +14,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/apiproxy"
+	"kith.dev/core/kinds"
 	"kith.dev/core/wire/wiretest"
 )
 
 // What the API server decodes of a body, and this daemon reads of it after.
 func TestCost(t *testing.T) {
-	types := map[string]reflect.Type{
-		"offloadedpods": reflect.TypeFor[v1alpha1.OffloadedPod](), "services": reflect.TypeFor[corev1.Service](),
-		"configmaps": reflect.TypeFor[corev1.ConfigMap](), "secrets": reflect.TypeFor[corev1.Secret](),
-		"endpointslices": reflect.TypeFor[discoveryv1.EndpointSlice](),
+	types := map[string]reflect.Type{}
+	for _, k := range kinds.Written() {
+		types[k.Resource.Resource] = reflect.TypeOf(k.Type).Elem()
 	}
 	most := int(apiproxy.DefaultLimits().Body)
 	row := func(what, resource, method string, of reflect.Type, decode func([]byte)) {
@@ -33,15 +32,15 @@ func TestCost(t *testing.T) {
 			Taken: func(text []byte) error {
 				_, err := checkBody(apiproxy.Info{Resource: resource}, method, "application/json", text)
 				if resource == "endpointslices" { // whose two lists come together only
-					return wares[resource].shapes[0].Check(text, BodyBound)
+					return contents[resource].shapes[0].Check(text, BodyBound)
 				}
 				return err
 			},
 			Decode: decode,
 		}.Check(t)
 	}
-	for _, resource := range slices.Sorted(maps.Keys(wares)) {
-		row(wares[resource].kind+" (the API server's decoding)", resource, http.MethodPost, types[resource], func(text []byte) {
+	for _, resource := range slices.Sorted(maps.Keys(contents)) {
+		row(contents[resource].kind+" (the API server's decoding)", resource, http.MethodPost, types[resource], func(text []byte) {
 			if resource == "offloadedpods" {
 				_ = Read(text, new(map[string]any)) // open in its schema
 				return
@@ -68,7 +67,7 @@ func TestAnApplyCostsWhatItCountsAs(t *testing.T) {
 	applied := int(apiproxy.DefaultLimits().Weight(one))
 	for resource, of := range map[string]reflect.Type{"configmaps": reflect.TypeFor[corev1.ConfigMap](), "endpointslices": reflect.TypeFor[discoveryv1.EndpointSlice]()} {
 		for _, text := range wiretest.Worst(of, 100<<10, func(text []byte) error {
-			for _, shape := range append(slices.Clone(wares[resource].shapes), open) {
+			for _, shape := range append(slices.Clone(contents[resource].shapes), open) {
 				if err := shape.Check(text, BodyBound); err != nil {
 					return err
 				}

@@ -22,6 +22,7 @@ import (
 	"kith.dev/core/apiproxy"
 	"kith.dev/core/audit"
 	"kith.dev/core/hosting/grants"
+	"kith.dev/core/kinds"
 )
 
 // Names under which the provider's API server knows consumers.
@@ -36,7 +37,7 @@ type Access interface {
 	// does not ask again.
 	Admitted(consumerID string) bool
 	// Kept counts what the consumer keeps in the API server here, and says how much that may be.
-	Kept(ctx context.Context, consumerID string) (has, most Stock, err error)
+	Kept(ctx context.Context, consumerID string) (has, most Stored, err error)
 }
 
 // Door lets consumers through to the provider's API server, each as itself: user kith:peer:<ID>, group
@@ -54,14 +55,14 @@ type Door struct {
 	audits *audit.Log
 	log    *slog.Logger
 
-	mu    sync.Mutex
-	gates map[string]*gate // by consumer that has a contract
+	mu       sync.Mutex
+	limiters map[string]*limiter // by consumer that has a contract
 }
 
-// gate is what a consumer has open, and what it keeps here.
-type gate struct {
+// limiter is what a consumer has open, and what it keeps here.
+type limiter struct {
 	*apiproxy.Limiter
-	kept stock
+	kept estimate
 }
 
 // NewDoor makes the door to the API server that config leads to. The identity in config must be allowed
@@ -73,7 +74,7 @@ func NewDoor(config *rest.Config, access Access, audits *audit.Log, log *slog.Lo
 	}
 	d := &Door{
 		Limits: apiproxy.DefaultLimits(), Recount: 10 * time.Second,
-		access: access, target: target, audits: audits, log: log, gates: map[string]*gate{},
+		access: access, target: target, audits: audits, log: log, limiters: map[string]*limiter{},
 	}
 	if d.proxy.Transport, d.proxy.Upgrades, err = apiproxy.Transports(config); err != nil {
 		return nil, fmt.Errorf("door: connecting to the API server: %w", err)
@@ -132,23 +133,23 @@ func (d *Door) refuse(w http.ResponseWriter, r *http.Request, consumerID string,
 	apiproxy.Refuse(w, no.code, no.why)
 }
 
-func (d *Door) gate(consumerID string) *gate {
+func (d *Door) limiter(consumerID string) *limiter {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	one := d.gates[consumerID]
+	one := d.limiters[consumerID]
 	if one == nil {
-		one = &gate{Limiter: apiproxy.NewLimiter(d.Limits)}
-		d.gates[consumerID] = one
+		one = &limiter{Limiter: apiproxy.NewLimiter(d.Limits)}
+		d.limiters[consumerID] = one
 	}
 	return one
 }
 
 // Shut cuts every open request of the consumer, streams included. The next one is asked for its contract, and the next contract
-// begins with a gate of its own.
+// begins with a limiter of its own.
 func (d *Door) Shut(consumerID string) {
 	d.mu.Lock()
-	one := d.gates[consumerID]
-	delete(d.gates, consumerID)
+	one := d.limiters[consumerID]
+	delete(d.limiters, consumerID)
 	d.mu.Unlock()
 	if one != nil {
 		one.Shut()
@@ -163,16 +164,19 @@ func (d *Door) Serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 	}
 }
 
+// groups are those whose resources can be reached.
+var groups = kinds.Groups()
+
 func (d *Door) serve(w http.ResponseWriter, r *http.Request, consumerID string) *no {
 	// Which of these a consumer gets is RBAC's business.
-	info, err := apiproxy.Parse(r, "/kube", "discovery.k8s.io/v1", "kith.dev/v1alpha1")
+	info, err := apiproxy.Parse(r, "/kube", groups...)
 	if err != nil {
 		return &no{http.StatusForbidden, RefusedPath, err.Error()}
 	}
 	if !d.access.Admitted(consumerID) {
 		return noContract
 	}
-	gate := d.gate(consumerID)
+	limiter := d.limiter(consumerID)
 	// Again, now that a Shut would reach us: else one between the two lines would miss this request.
 	if !d.access.Admitted(consumerID) {
 		return noContract
@@ -180,7 +184,7 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 	if r.ContentLength > d.Limits.Body || info.Stream && r.ContentLength != 0 {
 		return d.noBody()
 	}
-	leave, err := gate.Enter(r.Context(), info, d.Limits.Weight(r))
+	leave, err := limiter.Enter(r.Context(), info, d.Limits.Weight(r))
 	switch {
 	case err == nil:
 	case errors.Is(err, apiproxy.ErrShut):
@@ -194,7 +198,7 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	defer context.AfterFunc(gate.Open, func() { cancel(apiproxy.ErrShut) })()
+	defer context.AfterFunc(limiter.Open, func() { cancel(apiproxy.ErrShut) })()
 	clock := http.NewResponseController(w) // errors: a writer without deadlines has none to lift
 	weight := int64(0)
 	if info.Stream {
@@ -219,7 +223,7 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 		}
 	}
 	if info.Writes {
-		if err := gate.kept.admit(ctx, r, weight, consumerID, d); err != nil {
+		if err := limiter.kept.admit(ctx, r, weight, consumerID, d); err != nil {
 			return &no{http.StatusForbidden, RefusedFull, err.Error()}
 		}
 	}

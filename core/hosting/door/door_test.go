@@ -31,11 +31,11 @@ type guestList struct {
 
 	mu        sync.Mutex
 	refused   map[string]int
-	has, most Stock
+	has, most Stored
 	counted   int
 }
 
-func (g *guestList) Kept(context.Context, string) (has, most Stock, err error) {
+func (g *guestList) Kept(context.Context, string) (has, most Stored, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.counted++
@@ -66,7 +66,7 @@ func newLane(t *testing.T, upstream http.HandlerFunc) *lane {
 	up.EnableHTTP2 = true
 	up.StartTLS()
 	t.Cleanup(up.Close)
-	list := &guestList{refused: map[string]int{}, most: Stock{1000, 1 << 30}}
+	list := &guestList{refused: map[string]int{}, most: Stored{1000, 1 << 30}}
 	list.admitted.Store(true)
 	door, err := NewDoor(&rest.Config{
 		Host: up.URL, BearerToken: "daemon-token",
@@ -203,7 +203,7 @@ func TestEndOfContractCutsWatchesAndExec(t *testing.T) {
 	if s := l.status(l.do("GET", podsPath, nil, nil)); s.Code != 403 || !strings.Contains(s.Message, "no contract") {
 		t.Errorf("afterwards: %+v", s)
 	}
-	// The next contract starts with a gate of its own.
+	// The next contract starts with a limiter of its own.
 	l.list.admitted.Store(true)
 	if resp := l.do("GET", podsPath, nil, nil); resp.StatusCode != 200 {
 		t.Errorf("after the next contract: %s", resp.Status)

@@ -2,6 +2,7 @@ package grants
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -11,45 +12,48 @@ import (
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	queues "kith.dev/core/queue"
 )
 
 // Contracts is the view, in memory, of who may do what here: the terms of every contract in which this
 // cluster provides, and the twin namespaces. Reconciling a pod and opening the door both ask it, so it
 // answers without a round trip. mu guards everything below it and is never held while calling out.
 type Contracts struct {
-	live   client.Reader
-	cached client.Reader // is asked before live is, where consumers could make it much
-	Now    func() time.Time
-	log    *slog.Logger
-	again  *rate.Limiter // of fresh looks at what a consumer says there is; looking is held for one
+	live      client.Reader
+	cached    client.Reader // is asked before live is, where consumers could make it much
+	log       *slog.Logger
+	refreshes *rate.Limiter // of fresh looks at what a consumer says there is; refreshing is held for one
 
-	looking sync.Mutex
+	refreshing sync.Mutex
 
 	reading sync.Mutex // one refresh at a time; taken before mu
 
-	mu      sync.Mutex
-	loaded  bool
-	terms   map[string]*Terms
-	twins   map[string]Twin
-	changed map[string]bool
-	ended   map[string]bool // EndContract was called: nothing brings them back
-	shut    []func(consumerID string)
+	Changed queues.Inbox // contracts whose terms changed, by ID
+
+	mu     sync.Mutex
+	loaded bool
+	terms  map[string]*Terms
+	twins  map[string]Twin
+	ended  map[string]bool // EndContract was called: nothing brings them back
+	shut   []func(consumerID string)
 }
 
 func NewContracts(live, cached client.Reader, log *slog.Logger) *Contracts {
 	return &Contracts{
-		live: live, cached: cached, Now: time.Now, log: log, again: rate.NewLimiter(1, 10),
-		terms: map[string]*Terms{}, twins: map[string]Twin{}, changed: map[string]bool{}, ended: map[string]bool{},
+		live: live, cached: cached, log: log, refreshes: rate.NewLimiter(1, 10),
+		terms: map[string]*Terms{}, twins: map[string]Twin{}, ended: map[string]bool{},
 	}
 }
 
 // Refresh reads everything again and says when the next contract runs out. Those that stopped being in
-// force have their consumer shut out before it returns; takeChanged gives all that changed. It asks the API
+// force have their consumer shut out before it returns; all that changed come into Changed. It asks the API
 // server for the newest and not a cache: there are few of these objects and they change seldom. Nor is "not older than what I saw"
 // asked for, which the API server answers from its watch cache of the kind: that learns of a version by which another kind was
 // changed when it is told of progress, which some datastores do once a minute, and says "Too large resource version" until then.
@@ -60,28 +64,28 @@ func (c *Contracts) Refresh(ctx context.Context) (next time.Time, err error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	before := c.admitted()
-	c.mu.Lock()
-	for id := range c.ended {
-		if t := fresh[id]; t != nil {
-			t.Why = "it is ending"
-		} else {
-			delete(c.ended, id)
+	c.update(func() {
+		for id := range c.ended {
+			if t := fresh[id]; t != nil {
+				t.Why = "it is ending"
+			} else {
+				delete(c.ended, id)
+			}
 		}
-	}
-	for id := range union(c.terms, fresh) {
-		if !c.terms[id].equal(fresh[id]) {
-			c.changed[id] = true
+		all := maps.Clone(c.terms)
+		maps.Copy(all, fresh)
+		for id := range all {
+			if !equality.Semantic.DeepEqual(c.terms[id], fresh[id]) {
+				c.Changed.Add(types.NamespacedName{Name: id})
+			}
 		}
-	}
-	c.terms, c.twins, c.loaded = fresh, twins, true
-	for _, t := range fresh {
-		if t.Why == "" && !t.notAfter.IsZero() && (next.IsZero() || t.notAfter.Before(next)) {
-			next = t.notAfter
+		c.terms, c.twins, c.loaded = fresh, twins, true
+		for _, t := range fresh {
+			if end := t.NotAfter; t.Why == "" && end != nil && (next.IsZero() || end.Time.Before(next)) {
+				next = end.Time
+			}
 		}
-	}
-	c.mu.Unlock()
-	c.shutOut(before)
+	})
 	return next, nil
 }
 
@@ -98,36 +102,17 @@ func (c *Contracts) Load(ctx context.Context) error {
 	return err
 }
 
-// TakeChanged gives the contracts whose terms changed since it was last called.
-func (c *Contracts) TakeChanged() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	out := slices.Sorted(maps.Keys(c.changed))
-	clear(c.changed)
-	return out
-}
-
-func union(a, b map[string]*Terms) map[string]*Terms {
-	out := maps.Clone(a)
-	maps.Copy(out, b)
-	return out
-}
-
 func (c *Contracts) read(ctx context.Context) (map[string]*Terms, map[string]Twin, error) {
 	var list v1alpha1.ContractList
 	var peers v1alpha1.PeerList
 	var policies v1alpha1.SharingPolicyList
 	var namespaces corev1.NamespaceList
-	managed := client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
-	for _, one := range []struct {
-		list client.ObjectList
-		opts []client.ListOption
-	}{
-		{&list, nil}, {&peers, nil}, {&policies, nil}, {&namespaces, []client.ListOption{managed}},
-	} {
-		if err := c.live.List(ctx, one.list, one.opts...); err != nil {
-			return nil, nil, fmt.Errorf("reading contracts: %w", err)
-		}
+	err := errors.Join( // in this order: a peer is there before its contract is
+		c.live.List(ctx, &list), c.live.List(ctx, &peers), c.live.List(ctx, &policies),
+		c.live.List(ctx, &namespaces, client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}),
+	)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading contracts: %w", err)
 	}
 	byName := map[string]*v1alpha1.Peer{}
 	for i := range peers.Items {
@@ -144,7 +129,7 @@ func (c *Contracts) read(ctx context.Context) (map[string]*Terms, map[string]Twi
 		if contract.Spec.Role != v1alpha1.RoleProvider || peer == nil {
 			continue
 		}
-		t, err := termsOf(contract, peer, policies.Items, c.Now())
+		t, err := termsOf(contract, peer, policies.Items, time.Now())
 		if err != nil {
 			c.log.Warn("contract left out", "peer", contract.Spec.Peer, "contract", contract.Spec.ID, "err", err)
 			continue
@@ -182,19 +167,19 @@ func (c *Contracts) userNamespaces(ctx context.Context) (bool, error) {
 	return real > 0, nil
 }
 
-// OfNamespace gives the terms that hold in a namespace. What it has not heard of it reads from the API
+// ReadTermsIn gives the terms that hold in a namespace. What it has not heard of it reads from the API
 // server: a pod can be here before the news of its namespace is. Nil: not a twin namespace.
-func (c *Contracts) OfNamespace(ctx context.Context, namespace string) (*Terms, error) {
-	if t := c.Look(namespace); t != nil {
+func (c *Contracts) ReadTermsIn(ctx context.Context, namespace string) (*Terms, error) {
+	if t := c.TermsIn(namespace); t != nil {
 		return t, nil
 	}
 	if _, err := c.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	return c.Look(namespace), nil
+	return c.TermsIn(namespace), nil
 }
 
-func (c *Contracts) Look(namespace string) *Terms {
+func (c *Contracts) TermsIn(namespace string) *Terms {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	tw, ok := c.twins[namespace]
@@ -222,9 +207,9 @@ func (c *Contracts) TermsOf(ctx context.Context, id, consumerID string) (*Terms,
 			return nil, err
 		}
 		if there {
-			c.looking.Lock() // one look serves all who wait for it
-			defer c.looking.Unlock()
-			if t = c.Of(id); t == nil && c.again.Allow() {
+			c.refreshing.Lock() // one look serves all who wait for it
+			defer c.refreshing.Unlock()
+			if t = c.Of(id); t == nil && c.refreshes.Allow() {
 				if _, err := c.Refresh(ctx); err != nil {
 					return nil, err
 				}
@@ -260,43 +245,23 @@ func (c *Contracts) signed(ctx context.Context, contractID, consumerID string) (
 	return false, nil
 }
 
-// MarkChanged has takeChanged give the contract once more.
-func (c *Contracts) MarkChanged(contractID string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.changed[contractID] = true
-}
-
-// Consumers lists those that have a contract here, in force or not.
-func (c *Contracts) Consumers() []Consumer {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var all []Consumer
-	for _, t := range c.terms {
-		all = append(all, t.Consumer)
-	}
-	return all
-}
-
 // End takes a contract out of force at once and for good.
 func (c *Contracts) End(contractID string) {
-	before := c.admitted()
-	c.mu.Lock()
-	c.ended[contractID] = true
-	if t := c.terms[contractID]; t != nil {
-		now := *t // terms are shared: never changed in place
-		now.Why = "it is ending"
-		c.terms[contractID] = &now
-	}
-	c.mu.Unlock()
-	c.shutOut(before)
+	c.update(func() {
+		c.ended[contractID] = true
+		if t := c.terms[contractID]; t != nil {
+			now := *t // terms are shared: never changed in place
+			now.Why = "it is ending"
+			c.terms[contractID] = &now
+		}
+	})
 }
 
 // Admitted reports whether a contract with the consumer (identity.ID.String) is in force.
 func (c *Contracts) Admitted(consumerID string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := c.Now()
+	now := time.Now()
 	for _, t := range c.terms {
 		if t.Consumer.ID == consumerID && t.InForce(now) {
 			return true
@@ -305,28 +270,27 @@ func (c *Contracts) Admitted(consumerID string) bool {
 	return false
 }
 
-// admitted lists the consumers whose terms say they are in force, run out or not: running out is a change.
-func (c *Contracts) admitted() map[string]bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	out := map[string]bool{}
-	for _, t := range c.terms {
-		if t.Why == "" {
-			out[t.Consumer.ID] = true
+// update changes the terms, and then shuts out the consumers none of whose contracts is in force any more. One that has run out
+// counts as in force until then: running out is a change.
+func (c *Contracts) update(change func()) {
+	admitted := func() map[string]bool {
+		ids := map[string]bool{}
+		for _, t := range c.terms {
+			if t.Why == "" {
+				ids[t.Consumer.ID] = true
+			}
 		}
+		return ids
 	}
-	return out
-}
-
-func (c *Contracts) shutOut(before map[string]bool) {
-	after := c.admitted()
 	c.mu.Lock()
-	tell := slices.Clone(c.shut)
+	before := admitted()
+	change()
+	after, onShut := admitted(), slices.Clone(c.shut)
 	c.mu.Unlock()
 	for id := range before {
 		if !after[id] {
 			c.log.Info("no contract in force any more, door shut", "id", id)
-			for _, f := range tell {
+			for _, f := range onShut {
 				f(id)
 			}
 		}
@@ -348,7 +312,7 @@ func (c *Contracts) OnShut(f func(consumerID string)) {
 // Held is TermsOf for a contract that must be in force.
 func (c *Contracts) Held(ctx context.Context, id, consumerID string) (*Terms, error) {
 	t, err := c.TermsOf(ctx, id, consumerID)
-	if err == nil && !t.InForce(c.Now()) {
+	if err == nil && !t.InForce(time.Now()) {
 		err = &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s", t.Contract), Reason: "it is not in force"}
 	}
 	return t, err

@@ -28,10 +28,6 @@ func imageRulesOf(policy *v1alpha1.SharingPolicy) ImageRules {
 	return rules
 }
 
-func (r ImageRules) equal(o ImageRules) bool {
-	return r.Offline == o.Offline && slices.Equal(r.Registries, o.Registries) && slices.Equal(r.Present, o.Present)
-}
-
 // Annotation is AnnotationRegistries.
 func (r ImageRules) Annotation() string {
 	all := slices.Clone(r.Registries)

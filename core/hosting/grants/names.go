@@ -41,23 +41,23 @@ func TwinNames(home string, consumer Consumer) []string {
 	return names
 }
 
-// SameName gives home as the name of its own twin where the owner allows that, or says why not.
-func (t *Terms) SameName(home string, others []Consumer) (string, error) {
-	if err := CheckHome(home); err != nil {
-		return "", err
+// CheckSameName says why the twin of home may not have its name, nil when the owner allows that. The name is not that of a twin of
+// any consumer's, whether its contract is in force or not.
+func (c *Contracts) CheckSameName(t *Terms, home string) error {
+	if !t.KeepsNames {
+		return NotKept(home, "its owner does not allow that")
 	}
-	if !t.keepsNames {
-		return "", NotKept(home, "its owner does not allow that")
+	if pattern := sharing.ReservedBy(t.Reserved, home); pattern != "" {
+		return NotKept(home, fmt.Sprintf("%q is reserved there", pattern))
 	}
-	if pattern := sharing.ReservedBy(t.reserved, home); pattern != "" {
-		return "", NotKept(home, fmt.Sprintf("%q is reserved there", pattern))
-	}
-	for _, c := range others {
-		if endsLike(home, c.Compact) {
-			return "", NotKept(home, "it ends like the names of "+c.Name+"'s namespaces there")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, other := range c.terms {
+		if endsLike(home, other.Consumer.Compact) {
+			return NotKept(home, "it ends like the names of "+other.Consumer.Name+"'s namespaces there")
 		}
 	}
-	return home, nil
+	return nil
 }
 
 func NotKept(home, why string) error {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"kith.dev/core/api"
+	"kith.dev/test/hostingtest"
 )
 
 var (
@@ -112,7 +113,7 @@ func TestTwoHomesNeverShareATwin(t *testing.T) {
 				taken[name] = mine
 			}
 			owner, ownerHome, _ := strings.Cut(taken[name], "/")
-			labels := labelled(name, ownerHome, "c", map[string]Consumer{"bob": bob, "mallory": mallory}[owner])
+			labels := hostingtest.Twin(name, ownerHome, "c", map[string]Consumer{"bob": bob, "mallory": mallory}[owner].Compact)
 			tw, ok := TwinOf(labels)
 			if !ok {
 				t.Fatalf("%s of %s is not known as its twin", name, taken[name])

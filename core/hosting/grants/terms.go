@@ -8,7 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/identity"
@@ -39,13 +39,12 @@ type Terms struct {
 	Level          v1alpha1.PodSecurityLevel
 	Limit          corev1.ResourceList
 	Images         ImageRules
-	UserNamespaces bool      // guests can have user namespaces of their own here
-	Aliases        string    // the consumer's ranges as seen here, comma-separated
-	notAfter       time.Time // zero: no end
-	Why            string    // why it is not in force; empty when it is
-
-	keepsNames bool     // its namespaces may be called here as at home
-	reserved   []string // but not like these
+	UserNamespaces bool         // guests can have user namespaces of their own here
+	Aliases        string       // the consumer's ranges as seen here, comma-separated
+	NotAfter       *metav1.Time // nil: no end
+	Why            string       // why it is not in force; empty when it is
+	KeepsNames     bool         // its namespaces may be called here as at home
+	Reserved       []string     // but not like these
 }
 
 // whyNot says why no pod may run under the contract at this moment; empty when they may: this cluster provides, both
@@ -76,32 +75,22 @@ func termsOf(contract *v1alpha1.Contract, peer *v1alpha1.Peer, policies []v1alph
 		return nil, fmt.Errorf("it was signed by %s, and the peer %s has another key now: %s", signedBy, peer.Name, consumer.ID)
 	}
 	policy := sharing.Select(policies, peer)
-	t := &Terms{
+	return &Terms{
 		Contract: contract.Spec.ID, Object: contract.Name, Consumer: consumer,
-		Level:   sharing.Level(policy),
-		Images:  imageRulesOf(policy),
-		Limit:   contract.Spec.Resources,
-		Aliases: AliasesOf(peer),
-		Why:     whyNot(contract, now),
-
-		keepsNames: sharing.SameName(policy), reserved: sharing.Reserved(policies),
-	}
-	if contract.Spec.NotAfter != nil {
-		t.notAfter = contract.Spec.NotAfter.Time
-	}
-	return t, nil
+		Level:      sharing.Level(policy),
+		Images:     imageRulesOf(policy),
+		Limit:      contract.Spec.Resources,
+		Aliases:    AliasesOf(peer),
+		NotAfter:   contract.Spec.NotAfter,
+		Why:        whyNot(contract, now),
+		KeepsNames: sharing.SameName(policy),
+		Reserved:   sharing.Reserved(policies),
+	}, nil
 }
 
 // InForce asks again about the end, which comes without anybody writing anything.
 func (t *Terms) InForce(now time.Time) bool {
-	return t != nil && t.Why == "" && (t.notAfter.IsZero() || now.Before(t.notAfter))
-}
-
-func (t *Terms) equal(u *Terms) bool {
-	return t != nil && u != nil && t.Object == u.Object && t.Consumer == u.Consumer && t.Level == u.Level &&
-		t.Aliases == u.Aliases && t.Why == u.Why && t.notAfter.Equal(u.notAfter) && equality.Semantic.DeepEqual(t.Limit, u.Limit) &&
-		t.keepsNames == u.keepsNames && slices.Equal(t.reserved, u.reserved) &&
-		t.Images.equal(u.Images) && t.UserNamespaces == u.UserNamespaces
+	return t != nil && t.Why == "" && (t.NotAfter == nil || now.Before(t.NotAfter.Time))
 }
 
 // AliasesOf lists the ranges of a consumer as they are seen here.
@@ -129,4 +118,36 @@ func consumerIn(document []byte) (string, bool) {
 		return "", false
 	}
 	return doc.Consumer.ID.String(), true
+}
+
+// Reasons of a refusal, as they stand in an OffloadedPod's status.
+const (
+	ReasonNoContract   = "NoContract"
+	reasonExceeded     = "ContractExceeded"
+	ReasonPodSecurity  = "PodSecurity"
+	ReasonSysctl       = "SysctlForbidden" // as kubelets say it
+	ReasonImage        = "ImageNotAllowed"
+	ReasonNotSupported = "NotSupported"
+	ReasonInvalid      = "Invalid"
+	ReasonNameTaken    = "NameTaken"
+	ReasonForbidden    = "Forbidden"
+	ReasonQuota        = "QuotaExceeded"
+	ReasonNamespaces   = "TooManyNamespaces"
+)
+
+// Refusal is the provider's no to a pod.
+type Refusal struct{ Reason, Message string }
+
+func (r *Refusal) Error() string { return r.Reason + ": " + r.Message }
+
+func Refused(reason, format string, args ...any) *Refusal {
+	return &Refusal{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// Cut shortens a text to n bytes.
+func Cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n-3], "") + "..."
 }

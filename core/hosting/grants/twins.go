@@ -24,13 +24,6 @@ type Twin struct {
 	Since    time.Time // when that began; zero when it is not
 }
 
-// Annotations on a twin namespace, which its consumer cannot write: what the admission policy compares the addresses in
-// the consumer's EndpointSlices with. Both are comma-separated.
-const (
-	AnnotationAliases = "kith.dev/alias-ranges"    // the consumer's ranges as they are seen here
-	AnnotationGuests  = "kith.dev/guest-addresses" // of its pods in this namespace
-)
-
 // TwinOf reads the labels of a namespace, which consumers cannot write; false when they do not fit its name, or are nobody's word.
 func TwinOf(ns *corev1.Namespace) (Twin, bool) {
 	l := ns.Labels
@@ -87,7 +80,7 @@ func (c *Contracts) Twin(namespace string) Twin {
 
 // GrantedTo gives the twin namespaces of a consumer under its contracts in force, and what those grant together.
 func (c *Contracts) GrantedTo(consumerID string) (namespaces []string, limit corev1.ResourceList) {
-	granted := func(t *Terms) bool { return t.Consumer.ID == consumerID && t.InForce(c.Now()) }
+	granted := func(t *Terms) bool { return t.Consumer.ID == consumerID && t.InForce(time.Now()) }
 	for _, tw := range c.where(func(_ Twin, t *Terms) bool { return t != nil && granted(t) }) {
 		namespaces = append(namespaces, tw.Name)
 	}
@@ -131,7 +124,7 @@ type Leaving struct {
 
 // Leaving lists the twin namespaces that are being cleared away, the oldest first.
 func (c *Contracts) Leaving() (all []Leaving) {
-	for _, tw := range c.where(func(tw Twin, _ *Terms) bool { return tw.Leaving && !tw.Since.IsZero() }) {
+	for _, tw := range c.where(func(tw Twin, _ *Terms) bool { return tw.Leaving }) {
 		one := Leaving{Namespace: tw.Name, Since: tw.Since}
 		if t := c.Of(tw.Contract); t != nil {
 			one.Consumer = t.Consumer.Name

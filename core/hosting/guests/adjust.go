@@ -11,6 +11,7 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/hosting/grants"
+	"kith.dev/core/sharing"
 )
 
 // change is what a Pod that runs lacks to be as its template says, as far as Kubernetes lets a running pod change. Each of the
@@ -21,25 +22,25 @@ type change struct {
 	sized   *corev1.Pod // amounts
 	debug   *corev1.Pod // ephemeral containers
 	refused string      // why an ephemeral container is not added
-	said    []remark
+	said    []podEvent
 }
 
-// remark is an event about the Pod.
-type remark struct{ kind, reason, note string }
+// podEvent is an event about the Pod.
+type podEvent struct{ kind, reason, note string }
 
-func tell(kind, reason, note string, args ...any) remark {
-	return remark{kind, reason, fmt.Sprintf(note, args...)}
+func eventf(kind, reason, note string, args ...any) podEvent {
+	return podEvent{kind, reason, fmt.Sprintf(note, args...)}
 }
 
-func (r *rules) changeOf(o *seen) change {
+func (r *rules) changeOf(o *observed) change {
 	c, want := change{is: o.pod}, podFor(o.opod, o.terms)
 	if no := keepImages(want, o.pod, o.terms.Images); no != nil {
-		c.said = append(c.said, tell(corev1.EventTypeWarning, "NotChanged", "a running pod keeps its image: %s", no.Message))
+		c.said = append(c.said, eventf(corev1.EventTypeWarning, "NotChanged", "a running pod keeps its image: %s", no.Message))
 	}
 	fields, sized := o.pod.DeepCopy(), o.pod.DeepCopy()
 	changed, cannot := syncInPlace(fields, want)
 	if len(cannot) > 0 {
-		c.said = append(c.said, tell(corev1.EventTypeWarning, "NotChanged", "a running pod keeps its %v", cannot))
+		c.said = append(c.said, eventf(corev1.EventTypeWarning, "NotChanged", "a running pod keeps its %v", cannot))
 	}
 	if changed {
 		c.fields = fields
@@ -56,7 +57,7 @@ func (r *rules) changeOf(o *seen) change {
 }
 
 // adjust brings over what may change in a running pod, and tells of what may not.
-func (r *Reconciler) adjust(ctx context.Context, o *seen, c change) error {
+func (r *Reconciler) adjust(ctx context.Context, o *observed, c change) error {
 	for _, s := range c.said {
 		r.event(o.pod, s.kind, s.reason, "%s", s.note)
 	}
@@ -68,13 +69,13 @@ func (r *Reconciler) adjust(ctx context.Context, o *seen, c change) error {
 		return err
 	}
 	if len(refused) == 0 { // else it is looked at again when there is room, or other terms
-		o.memo.uid, o.memo.synced = o.pod.UID, o.opod.Generation
+		o.record.uid, o.record.synced = o.pod.UID, o.opod.Generation
 	}
 	return nil
 }
 
 // write writes a change, and gives what of it is refused.
-func (r *Reconciler) write(ctx context.Context, o *seen, c change) (refused []metav1.Condition, err error) {
+func (r *Reconciler) write(ctx context.Context, o *observed, c change) (refused []metav1.Condition, err error) {
 	if c.fields != nil {
 		err := r.client.Patch(ctx, c.fields, client.StrategicMergeFrom(c.is), client.FieldOwner(v1alpha1.ManagedBy))
 		switch {
@@ -108,7 +109,7 @@ func (r *Reconciler) write(ctx context.Context, o *seen, c change) (refused []me
 	}
 	if c.refused != "" {
 		if len(refused) == 0 { // other terms may allow it
-			r.book.Wait(o.key, grants.Waiter{Contract: o.terms.Contract, No: grants.Refusal{Reason: grants.ReasonPodSecurity, Message: grants.Cut(c.refused, 1024)}, Runs: true})
+			r.allocations.NoteRefused(o.key, grants.RefusedPod{Contract: o.terms.Contract, No: grants.Refusal{Reason: grants.ReasonPodSecurity, Message: grants.Cut(c.refused, 1024)}, Runs: true})
 		}
 		refused = append(refused, metav1.Condition{Type: v1alpha1.ConditionEphemeralContainersRefused, Status: metav1.ConditionTrue, Reason: grants.ReasonPodSecurity, Message: c.refused})
 	}
@@ -117,24 +118,24 @@ func (r *Reconciler) write(ctx context.Context, o *seen, c change) (refused []me
 
 // resize gives the Pod the amounts its template has, as far as the contract goes. Until the kubelet has done it, the
 // greater of both counts.
-func (r *Reconciler) resize(ctx context.Context, o *seen, c change) ([]metav1.Condition, error) {
+func (r *Reconciler) resize(ctx context.Context, o *observed, c change) ([]metav1.Condition, error) {
 	t, no := o.terms, negative(&c.sized.Spec)
 	pending := metav1.Condition{Type: v1alpha1.ConditionResizePending, Status: metav1.ConditionTrue, Reason: corev1.PodReasonInfeasible}
 	requests := requestsOf(c.sized)
 	if no == nil {
-		no = r.book.Admit(o.key, t.Contract, requests, t.Limit)
-		if no != nil && within(requests, t.Limit) {
+		no = r.allocations.Admit(o.key, t.Contract, requests, t.Limit)
+		if no != nil && sharing.Less(requests, t.Limit) == "" {
 			pending.Reason = corev1.PodReasonDeferred // there is room for it when other guests have gone
 		}
 	}
 	if no != nil {
-		r.book.Wait(o.key, grants.Waiter{Contract: t.Contract, No: *no, Runs: true})
+		r.allocations.NoteRefused(o.key, grants.RefusedPod{Contract: t.Contract, No: *no, Runs: true})
 		pending.Message = no.Message
 		return []metav1.Condition{pending}, nil
 	}
 	err := r.client.SubResource("resize").Patch(ctx, c.sized, client.StrategicMergeFrom(c.is), client.FieldOwner(v1alpha1.ManagedBy))
 	if err != nil {
-		r.Wake(r.book.Correct(o.key, requestsOf(o.pod)))
+		r.Wake(r.allocations.Correct(o.key, requestsOf(o.pod)))
 	}
 	switch {
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err),
@@ -150,4 +151,4 @@ func (r *Reconciler) resize(ctx context.Context, o *seen, c change) ([]metav1.Co
 }
 
 // changed takes the Pod as the API server answered after a write of ours.
-func (o *seen) changed(pod *corev1.Pod) { o.pod, o.memo.podVersion = pod, pod.ResourceVersion }
+func (o *observed) changed(pod *corev1.Pod) { o.pod, o.record.podVersion = pod, pod.ResourceVersion }

@@ -18,7 +18,7 @@ func TestThePageSaysTheseAmountsOfEvents(t *testing.T) {
 
 func TestEventsAboutANamespaceAreFew(t *testing.T) {
 	told := events.NewFakeRecorder(1000)
-	r := newDesk(t).host(told)
+	r := newProvider(t).host(told)
 	about := func(namespace string) (said int) {
 		for i := range 300 {
 			r.event(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprint(i)}}, corev1.EventTypeWarning, "Refused", "no")

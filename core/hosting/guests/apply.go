@@ -25,22 +25,22 @@ const (
 )
 
 // apply does what was decided, in order; a refusal takes the place of all that would follow it.
-func (r *Reconciler) apply(ctx context.Context, o *seen, steps []step) (result ctrl.Result, err error) {
+func (r *Reconciler) apply(ctx context.Context, o *observed, steps []step) (result ctrl.Result, err error) {
 	if o.pod != nil && o.terms != nil && !over(o.pod) { // what is there has its place, whatever its OffloadedPod became
-		r.book.Enter(o.key, o.terms.Contract, requestsOf(o.pod))
+		r.allocations.Enter(o.key, o.terms.Contract, requestsOf(o.pod))
 	}
 	if o.raw == nil {
-		r.book.Settle(o.key)
+		r.allocations.ForgetRefused(o.key)
 	}
 	for _, s := range steps {
 		switch s.do {
 		case again:
 			result.RequeueAfter = s.after
 		case count:
-			r.Wake(r.book.Correct(o.key, requestsOf(o.pod)))
+			r.Wake(r.allocations.Correct(o.key, requestsOf(o.pod)))
 		case admit:
-			if no := r.book.Admit(o.key, o.terms.Contract, requestsOf(s.pod), o.terms.Limit); no != nil {
-				return r.refuse(ctx, o, o.terms.Contract, no)
+			if no := r.allocations.Admit(o.key, o.terms.Contract, requestsOf(s.pod), o.terms.Limit); no != nil {
+				return r.refuse(ctx, o, no)
 			}
 		case hold:
 			err = r.setFinalizers(ctx, o, append(o.opod.Finalizers, v1alpha1.FinalizerOffloadedPod))
@@ -59,7 +59,7 @@ func (r *Reconciler) apply(ctx context.Context, o *seen, steps []step) (result c
 			}
 			err = r.remove(ctx, o.pod, s.grace)
 		case refuse:
-			result, err = r.refuse(ctx, o, s.contract, s.no)
+			result, err = r.refuse(ctx, o, s.no)
 		case finish:
 			err = r.finish(ctx, o, s)
 		case release:
@@ -68,10 +68,10 @@ func (r *Reconciler) apply(ctx context.Context, o *seen, steps []step) (result c
 			others := slices.DeleteFunc(slices.Clone(o.opod.Finalizers), func(f string) bool { return f == v1alpha1.FinalizerOffloadedPod })
 			err = client.IgnoreNotFound(r.setFinalizers(ctx, o, others))
 		case forget:
-			r.book.Settle(o.key)
+			r.allocations.ForgetRefused(o.key)
 			r.release(o.key, nil)
 			r.forgetEvicted(o.key)
-			o.memo = memo{}
+			o.record = record{}
 		}
 		if err != nil {
 			return ctrl.Result{}, err
@@ -81,7 +81,7 @@ func (r *Reconciler) apply(ctx context.Context, o *seen, steps []step) (result c
 }
 
 // setFinalizers is bound to the version that was read, so it overwrites nobody.
-func (r *Reconciler) setFinalizers(ctx context.Context, o *seen, finalizers []string) error {
+func (r *Reconciler) setFinalizers(ctx context.Context, o *observed, finalizers []string) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"finalizers": finalizers, "resourceVersion": o.raw.GetResourceVersion(),
 	}})
@@ -91,19 +91,19 @@ func (r *Reconciler) setFinalizers(ctx context.Context, o *seen, finalizers []st
 	if err := r.client.Patch(ctx, o.raw, client.RawPatch(types.MergePatchType, patch)); err != nil {
 		return err
 	}
-	o.memo.written = o.raw.GetResourceVersion()
+	o.record.written = o.raw.GetResourceVersion()
 	return nil
 }
 
 // create makes the Pod.
-func (r *Reconciler) create(ctx context.Context, o *seen, s step) (ctrl.Result, error) {
+func (r *Reconciler) create(ctx context.Context, o *observed, s step) (ctrl.Result, error) {
 	if err := r.client.Create(ctx, s.pod, client.FieldOwner(v1alpha1.ManagedBy)); err != nil {
 		return r.notMade(ctx, o, err)
 	}
 	if o.pod = s.pod; r.outside(o.pod) { // something here took it away
 		return ctrl.Result{RequeueAfter: time.Second}, r.expel(ctx, o)
 	}
-	m := &o.memo
+	m := &o.record
 	m.made, m.refused, m.remakes = r.now(), time.Time{}, s.remakes
 	if s.remakes > 0 {
 		r.log.Info("guest made again", "peer", o.terms.Consumer.Name, "namespace", o.key.Namespace, "pod", o.key.Name)
@@ -117,7 +117,7 @@ func (r *Reconciler) create(ctx context.Context, o *seen, s step) (ctrl.Result, 
 }
 
 // notMade sorts out why the API server did not take the Pod.
-func (r *Reconciler) notMade(ctx context.Context, o *seen, err error) (ctrl.Result, error) {
+func (r *Reconciler) notMade(ctx context.Context, o *observed, err error) (ctrl.Result, error) {
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return r.inTheWay(ctx, o)
@@ -125,7 +125,7 @@ func (r *Reconciler) notMade(ctx context.Context, o *seen, err error) (ctrl.Resu
 		r.release(o.key, nil)
 		return ctrl.Result{}, nil // the namespace takes the OffloadedPod along
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
-		return r.refuse(ctx, o, o.terms.Contract, grants.Refused(grants.ReasonInvalid, "%v", err))
+		return r.refuse(ctx, o, grants.Refused(grants.ReasonInvalid, "%v", err))
 	case apierrors.IsForbidden(err):
 		return r.forbidden(ctx, o, err)
 	default:
@@ -134,21 +134,21 @@ func (r *Reconciler) notMade(ctx context.Context, o *seen, err error) (ctrl.Resu
 }
 
 // inTheWay: a Pod of the name exists. Ours will turn up in the cache; somebody else's is left alone.
-func (r *Reconciler) inTheWay(ctx context.Context, o *seen) (ctrl.Result, error) {
+func (r *Reconciler) inTheWay(ctx context.Context, o *observed) (ctrl.Result, error) {
 	var pod corev1.Pod
 	err := r.live.Get(ctx, o.key, &pod)
 	if err == nil && pod.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy {
-		return r.refuse(ctx, o, o.terms.Contract, nameTaken(o.key))
+		return r.refuse(ctx, o, nameTaken(o.key))
 	}
 	if err == nil && !over(&pod) {
-		r.book.Enter(o.key, o.terms.Contract, requestsOf(&pod)) // it is there, with what it asked for
+		r.allocations.Enter(o.key, o.terms.Contract, requestsOf(&pod)) // it is there, with what it asked for
 	}
 	return ctrl.Result{RequeueAfter: time.Second}, client.IgnoreNotFound(err)
 }
 
 // forbidden: some causes pass within moments, namely a namespace so new that its service account is missing, a
 // quota (of the owner's own) whose use is not counted yet, or not counted down yet, and a RuntimeClass that somebody took away.
-func (r *Reconciler) forbidden(ctx context.Context, o *seen, err error) (ctrl.Result, error) {
+func (r *Reconciler) forbidden(ctx context.Context, o *observed, err error) (ctrl.Result, error) {
 	text := err.Error()
 	quota := strings.Contains(text, "exceeded quota") || strings.Contains(text, "status unknown for quota")
 	account, class := strings.Contains(text, "error looking up service account"), r.Class != "" && strings.Contains(text, "RuntimeClass")
@@ -166,20 +166,20 @@ func (r *Reconciler) forbidden(ctx context.Context, o *seen, err error) (ctrl.Re
 		no.Reason = grants.ReasonPodSecurity
 	}
 	if quota || account || class {
-		if o.memo.refused.IsZero() {
-			o.memo.refused = o.now
+		if o.record.refused.IsZero() {
+			o.record.refused = o.now
 		}
-		if since := r.now().Sub(o.memo.refused); since < passing {
+		if since := r.now().Sub(o.record.refused); since < passing {
 			r.log.Debug("guest waits for its namespace", "namespace", o.key.Namespace, "pod", o.key.Name, "since", since, "err", err)
 			return ctrl.Result{RequeueAfter: max(20*time.Millisecond, min(since/2, 2*time.Second))}, nil
 		}
 	}
-	return r.refuse(ctx, o, o.terms.Contract, no)
+	return r.refuse(ctx, o, no)
 }
 
 // expel deletes a guest that is outside the fence, at once. It is made again, ever more slowly if that does not help.
-func (r *Reconciler) expel(ctx context.Context, o *seen) error {
-	o.memo.made, o.memo.remakes = r.now(), o.memo.remakes+1
+func (r *Reconciler) expel(ctx context.Context, o *observed) error {
+	o.record.made, o.record.remakes = r.now(), o.record.remakes+1
 	r.log.Warn("guest outside the fence is deleted", "namespace", o.key.Namespace, "pod", o.key.Name,
 		"class", ptr.Deref(o.pod.Spec.RuntimeClassName, ""), "want", r.Class)
 	r.event(o.raw, corev1.EventTypeWarning, "Unfenced", "the pod was not behind the fence: its RuntimeClass or its label was taken away; it is deleted and made again")
@@ -195,7 +195,7 @@ func (r *Reconciler) remove(ctx context.Context, pod *corev1.Pod, grace *int64) 
 }
 
 // finish records the end of a pod.
-func (r *Reconciler) finish(ctx context.Context, o *seen, s step) error {
+func (r *Reconciler) finish(ctx context.Context, o *observed, s step) error {
 	status := o.endOf(s.pod, s.how)
 	if err := r.writeStatus(ctx, o, status); err != nil {
 		return err
@@ -212,6 +212,6 @@ func (r *Reconciler) finish(ctx context.Context, o *seen, s step) error {
 // end brings us back.
 func (r *Reconciler) release(key types.NamespacedName, pod *corev1.Pod) {
 	if pod == nil || over(pod) {
-		r.Wake(r.book.Release(key))
+		r.Wake(r.allocations.Release(key))
 	}
 }

@@ -3,7 +3,6 @@ package guests
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	psa "k8s.io/pod-security-admission/api"
@@ -13,19 +12,16 @@ import (
 	"kith.dev/core/hosting/grants"
 )
 
-// checker holds guests to the pod security level of the provider's policy.
-type checker struct{ evaluator policy.Evaluator }
-
-func newChecker() (*checker, error) {
+func newRules() (*rules, error) {
 	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("pod security checks: %w", err)
 	}
-	return &checker{evaluator}, nil
+	return &rules{security: evaluator}, nil
 }
 
-// check says why pod may not run here at this level, or nil. The contract's amounts are the book's matter.
-func (c *checker) check(pod *corev1.Pod, level v1alpha1.PodSecurityLevel) *grants.Refusal {
+// check says why pod may not run here at this level, or nil. The contract's amounts are the allocations's matter.
+func (r *rules) check(pod *corev1.Pod, level v1alpha1.PodSecurityLevel) *grants.Refusal {
 	if no := unsupported(&pod.Spec); no != nil {
 		return no
 	}
@@ -38,7 +34,7 @@ func (c *checker) check(pod *corev1.Pod, level v1alpha1.PodSecurityLevel) *grant
 	if field := ownProfile(&pod.Spec); field != "" {
 		return grants.Refused(grants.ReasonNotSupported, "%s: files with seccomp profiles of home are not available at a peer; RuntimeDefault is", field)
 	}
-	results := c.evaluator.EvaluatePod(
+	results := r.security.EvaluatePod(
 		psa.LevelVersion{Level: psa.Level(level), Version: psa.LatestVersion()}, &pod.ObjectMeta, &pod.Spec)
 	if sum := policy.AggregateCheckResults(results); !sum.Allowed {
 		reason := grants.ReasonPodSecurity
@@ -79,8 +75,8 @@ func unsupported(spec *corev1.PodSpec) *grants.Refusal {
 
 // negative amounts would lower the sum under the contract while the API server still makes up its mind.
 func negative(spec *corev1.PodSpec) (no *grants.Refusal) {
-	look := func(field string, lists ...corev1.ResourceList) {
-		for _, list := range lists {
+	check := func(field string, r *corev1.ResourceRequirements) {
+		for _, list := range []corev1.ResourceList{r.Requests, r.Limits} {
 			for name, q := range list {
 				if q.Sign() < 0 {
 					no = grants.Refused(grants.ReasonInvalid, "%s: %s %s is negative", field, name, q.String())
@@ -88,11 +84,9 @@ func negative(spec *corev1.PodSpec) (no *grants.Refusal) {
 			}
 		}
 	}
-	eachContainer(spec, func(c *corev1.Container) {
-		look("spec.containers ("+c.Name+").resources", c.Resources.Requests, c.Resources.Limits)
-	})
+	eachContainer(spec, func(c *corev1.Container) { check("spec.containers ("+c.Name+").resources", &c.Resources) })
 	if spec.Resources != nil {
-		look("spec.resources", spec.Resources.Requests, spec.Resources.Limits)
+		check("spec.resources", spec.Resources)
 	}
 	return no
 }
@@ -114,7 +108,7 @@ func powerOverHost(spec *corev1.PodSpec) string {
 		}
 	}
 	field := ""
-	look := func(c *corev1.Container) {
+	everyContainer(spec, func(c *corev1.Container) {
 		if s := c.SecurityContext; s != nil && s.Privileged != nil && *s.Privileged {
 			field = fmt.Sprintf("spec.containers (%s).securityContext.privileged", c.Name)
 		}
@@ -127,22 +121,21 @@ func powerOverHost(spec *corev1.PodSpec) string {
 				field = fmt.Sprintf("spec.containers (%s).ports.hostPort %d", c.Name, p.HostPort)
 			}
 		}
-	}
-	everyContainer(spec, look)
-	return strings.TrimSpace(field)
+	})
+	return field
 }
 
 // ownProfile names the first seccomp profile out of a file: the files are the owner's, and he has not made them for guests.
 func ownProfile(spec *corev1.PodSpec) (field string) {
-	if s := spec.SecurityContext; s != nil && s.SeccompProfile != nil && s.SeccompProfile.Type == corev1.SeccompProfileTypeLocalhost {
+	local := func(p *corev1.SeccompProfile) bool { return p != nil && p.Type == corev1.SeccompProfileTypeLocalhost }
+	if s := spec.SecurityContext; s != nil && local(s.SeccompProfile) {
 		field = "spec.securityContext.seccompProfile"
 	}
-	look := func(c *corev1.Container) {
-		if s := c.SecurityContext; s != nil && s.SeccompProfile != nil && s.SeccompProfile.Type == corev1.SeccompProfileTypeLocalhost {
+	everyContainer(spec, func(c *corev1.Container) {
+		if s := c.SecurityContext; s != nil && local(s.SeccompProfile) {
 			field = fmt.Sprintf("spec.containers (%s).securityContext.seccompProfile", c.Name)
 		}
-	}
-	everyContainer(spec, look)
+	})
 	return field
 }
 

@@ -19,7 +19,7 @@ func guestOf(spec corev1.PodSpec, t *grants.Terms) *corev1.Pod {
 }
 
 func TestGuestsHaveASystemCallFilterAndUserNamespace(t *testing.T) {
-	checker, err := newChecker()
+	checker, err := newRules()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -87,8 +87,8 @@ func TestAStatusIsWrittenWithItsTemplate(t *testing.T) {
 	if _, err := Textual(u); err != nil {
 		t.Fatal(err)
 	}
-	r := &Reconciler{client: c, memos: map[types.NamespacedName]memo{}}
-	o := &seen{raw: u, opod: &v1alpha1.OffloadedPod{}, key: types.NamespacedName{Namespace: "shop", Name: "web"}}
+	r := &Reconciler{client: c, records: map[types.NamespacedName]record{}}
+	o := &observed{raw: u, opod: &v1alpha1.OffloadedPod{}, key: types.NamespacedName{Namespace: "shop", Name: "web"}}
 	if err := r.writeStatus(t.Context(), o, v1alpha1.OffloadedPodStatus{Phase: v1alpha1.OffloadedPodRefused}); err != nil {
 		t.Fatal(err)
 	}

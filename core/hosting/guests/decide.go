@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/pod-security-admission/policy"
 	"k8s.io/utils/ptr"
 
 	"kith.dev/core/api/v1alpha1"
@@ -14,11 +15,11 @@ import (
 	"kith.dev/core/hosting/grants"
 )
 
-// seen is one OffloadedPod and its Pod, with all that decides what becomes of them, read once.
-type seen struct {
-	key  types.NamespacedName
-	now  time.Time
-	memo memo
+// observed is one OffloadedPod and its Pod, with all that decides what becomes of them, read once.
+type observed struct {
+	key    types.NamespacedName
+	now    time.Time
+	record record
 
 	raw       *unstructured.Unstructured // as read, or as the API server answered last; nil when it is gone
 	behind    bool                       // it is older than what was written here, and not read further
@@ -26,7 +27,7 @@ type seen struct {
 	malformed *grants.Refusal            // what of it could not be read
 	pod       *corev1.Pod                // nil when there is none that Kith made
 	last      *corev1.Pod                // the one before it is gone, as it was last, when something here evicted it
-	told      string                     // by the kubelet, of how the Pod ended
+	ended     string                     // by the kubelet, of how the Pod ended
 	terms     *grants.Terms              // nil when the namespace is no twin
 	home      string                     // the namespace at home
 }
@@ -52,20 +53,19 @@ const (
 
 // step is one thing to do for a guest.
 type step struct {
-	do       verb
-	after    time.Duration   // again
-	grace    *int64          // remove, in seconds; nil: the Pod's own
-	pod      *corev1.Pod     // admit, create: the Pod as it is to be; finish: as it was
-	remakes  int             // create: it was lost, for so many times since it last held out
-	change   change          // adjust
-	contract string          // refuse: which; empty: any that comes
-	no       *grants.Refusal // refuse
-	how      standing        // remove, finish
+	do      verb
+	after   time.Duration   // again
+	grace   *int64          // remove, in seconds; nil: the Pod's own
+	pod     *corev1.Pod     // admit, create: the Pod as it is to be; finish: as it was
+	remakes int             // create: it was lost, for so many times since it last held out
+	change  change          // adjust
+	no      *grants.Refusal // refuse
+	how     podState        // remove, finish
 }
 
 // rules are what this cluster demands of guests, whoever's they are.
 type rules struct {
-	checker  *checker
+	security policy.Evaluator // of pods against the pod security level of the provider's policy
 	resolver guestnet.Resolver
 	Class    string // RuntimeClass of guests, "" for none
 }
@@ -77,8 +77,8 @@ const (
 )
 
 // decide says what is to be done for a guest, in order.
-func (r *rules) decide(o *seen) []step {
-	switch how := standingOf(o.opod, o.pod); {
+func (r *rules) decide(o *observed) []step {
+	switch how := stateOf(o.opod, o.pod); {
 	case o.raw == nil && how == stale:
 		return o.left()
 	case o.raw == nil:
@@ -92,7 +92,7 @@ func (r *rules) decide(o *seen) []step {
 	case how == ended, how == evicted:
 		return []step{{do: finish, pod: o.pod, how: how}}
 	case how == absent && o.last != nil:
-		if how = standingOf(o.opod, o.last); how != ended {
+		if how = stateOf(o.opod, o.last); how != ended {
 			how = evicted
 		}
 		return []step{{do: finish, pod: o.last, how: how}}
@@ -108,7 +108,7 @@ func (r *rules) decide(o *seen) []step {
 		return []step{{do: refuse, no: o.malformed}}
 	case how == alive && r.outside(o.pod):
 		return []step{{do: expel}}
-	case how == alive && Older(o.pod.ResourceVersion, o.memo.podVersion):
+	case how == alive && Older(o.pod.ResourceVersion, o.record.podVersion):
 		return []step{{do: again, after: soon}}
 	case how == alive:
 		return r.keep(o)
@@ -128,7 +128,7 @@ func (r *rules) outside(pod *corev1.Pod) bool {
 
 // left: a Pod that no OffloadedPod stands for ends in endGrace at most. It keeps its place under the contract until it is gone:
 // a consumer that takes the finalizer off and leaves a Pod with a long grace period behind has one more otherwise.
-func (o *seen) left() []step {
+func (o *observed) left() []step {
 	most := int64(EndGrace / time.Second)
 	if o.pod.DeletionTimestamp != nil && ptr.Deref(o.pod.DeletionGracePeriodSeconds, 0) <= most {
 		return nil
@@ -138,7 +138,7 @@ func (o *seen) left() []step {
 
 // leave ends the Pod of an OffloadedPod that is being deleted, and lets go of it once the Pod is gone. A Pod that is no
 // longer its own, or that the consumer took our finalizer from, keeps its place under the contract until it is gone.
-func (o *seen) leave(how standing) (steps []step) {
+func (o *observed) leave(how podState) (steps []step) {
 	off := []step{{do: unhold}}
 	if !held(o.opod) {
 		off = nil
@@ -163,9 +163,9 @@ func (o *seen) leave(how standing) (steps []step) {
 }
 
 // keep holds a living Pod in step with its template.
-func (r *rules) keep(o *seen) []step {
+func (r *rules) keep(o *observed) []step {
 	steps, status := []step{{do: count}}, &o.opod.Status
-	inStep := o.memo.uid == o.pod.UID && o.memo.synced == o.opod.Generation && status.PodUID == o.pod.UID && status.Phase == v1alpha1.OffloadedPodAccepted
+	inStep := o.record.uid == o.pod.UID && o.record.synced == o.opod.Generation && status.PodUID == o.pod.UID && status.Phase == v1alpha1.OffloadedPodAccepted
 	if inStep || o.terms == nil {
 		return steps
 	}
@@ -176,19 +176,19 @@ func (r *rules) keep(o *seen) []step {
 }
 
 // make makes the Pod, the first time or again, if contract and security level let it.
-func (r *rules) make(o *seen) []step {
+func (r *rules) make(o *observed) []step {
 	t := o.terms
 	switch {
 	case t == nil:
 		return []step{{do: refuse, no: grants.Refused(grants.ReasonNoContract, "no contract covers namespace %s", o.key.Namespace)}}
 	case !t.InForce(o.now):
-		return []step{{do: refuse, contract: t.Contract, no: grants.Refused(grants.ReasonNoContract, "contract %s is not in force: %s", t.Contract, t.Why)}}
+		return []step{{do: refuse, no: grants.Refused(grants.ReasonNoContract, "contract %s is not in force: %s", t.Contract, t.Why)}}
 	}
 	remakes := 0
-	if o.opod.Status.PodUID != "" || o.memo.remakes > 0 {
-		since := o.now.Sub(o.memo.made)
+	if o.opod.Status.PodUID != "" || o.record.remakes > 0 {
+		since := o.now.Sub(o.record.made)
 		if since <= forgiven {
-			remakes = o.memo.remakes
+			remakes = o.record.remakes
 		}
 		if wait := max(remakeDelay(remakes), cacheMoment) - since; wait > 0 {
 			return []step{{do: again, after: wait}}
@@ -197,12 +197,12 @@ func (r *rules) make(o *seen) []step {
 	}
 	pod := podFor(o.opod, t)
 	r.resolver.Resolve(&pod.Spec, o.home)
-	no := r.checker.check(pod, t.Level)
+	no := r.check(pod, t.Level)
 	if no == nil {
 		no = checkImages(&pod.Spec, t.Images)
 	}
 	if no != nil {
-		return []step{{do: refuse, contract: t.Contract, no: no}}
+		return []step{{do: refuse, no: no}}
 	}
 	// The class gives it a link of its own. An admission policy does the same for whoever makes a pod with a consumer's label;
 	// while somebody took that away, hosting's own guests are fenced all the same.
@@ -218,13 +218,13 @@ func (r *rules) make(o *seen) []step {
 
 // endOf is the status of an OffloadedPod whose pod ended for good. Its Pod may be cleared away from then on. One that was evicted
 // has failed, however its containers ended, as a pod has that a kubelet evicts.
-func (o *seen) endOf(pod *corev1.Pod, how standing) v1alpha1.OffloadedPodStatus {
+func (o *observed) endOf(pod *corev1.Pod, how podState) v1alpha1.OffloadedPodStatus {
 	status, final := o.opod.Status, pod.Status.DeepCopy()
 	switch {
 	case how == evicted:
 		final.Phase, final.Reason, final.Message = corev1.PodFailed, reasonEvicted, grants.Cut(evictionOf(pod).Message, 1024)
 	case unsaid(pod):
-		final.Phase, final.Reason, final.Message = corev1.PodFailed, reasonEvicted, grants.Cut(o.told, 1024)
+		final.Phase, final.Reason, final.Message = corev1.PodFailed, reasonEvicted, grants.Cut(o.ended, 1024)
 	}
 	status.Phase = v1alpha1.OffloadedPodSucceeded
 	if final.Phase == corev1.PodFailed {

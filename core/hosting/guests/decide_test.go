@@ -30,7 +30,7 @@ type look struct {
 	pod      *corev1.Pod            // nil: gone
 	live     *corev1.Pod            // of which the cache does not know yet
 	last     *corev1.Pod            // evicted, and gone
-	memo     memo
+	record   record
 	class    string
 	ended    bool // the contract
 	stranger bool // its namespace is no twin
@@ -63,7 +63,7 @@ func TestWhatBecomesOfAGuest(t *testing.T) {
 		}
 	}
 	container := func(l *look) *corev1.Container { return &l.opod.Spec.Template.Spec.Containers[0] }
-	synced := func(l *look) { l.memo.uid, l.memo.synced = "p-1", 1 }
+	synced := func(l *look) { l.record.uid, l.record.synced = "p-1", 1 }
 
 	for name, c := range map[string]struct {
 		look []func(*look)
@@ -79,9 +79,9 @@ func TestWhatBecomesOfAGuest(t *testing.T) {
 			l.opod.Spec.Template.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "i"}}}
 		}}, "admit, create", "create pod; event Remade; status Accepted", "500m", 0, "not synced"},
 		"lost before":              {[]func(*look){gone}, "admit, create", "create pod; event Remade; status Accepted", "500m", 0, "remakes 1"},
-		"lost a moment ago":        {[]func(*look){gone, func(l *look) { l.memo = memo{made: ago(time.Second), remakes: 3} }}, "again 3s", "", "0", 3 * time.Second, "remakes 3"},
-		"lost at once":             {[]func(*look){gone, func(l *look) { l.memo = memo{made: ago(50 * time.Millisecond)} }}, "again 200ms", "", "0", 200 * time.Millisecond, ""},
-		"lost after it held out":   {[]func(*look){gone, func(l *look) { l.memo = memo{made: ago(11 * time.Minute), remakes: 12} }}, "admit, create", "create pod; event Remade; status Accepted", "500m", 0, "remakes 1"},
+		"lost a moment ago":        {[]func(*look){gone, func(l *look) { l.record = record{made: ago(time.Second), remakes: 3} }}, "again 3s", "", "0", 3 * time.Second, "remakes 3"},
+		"lost at once":             {[]func(*look){gone, func(l *look) { l.record = record{made: ago(50 * time.Millisecond)} }}, "again 200ms", "", "0", 200 * time.Millisecond, ""},
+		"lost after it held out":   {[]func(*look){gone, func(l *look) { l.record = record{made: ago(11 * time.Minute), remakes: 12} }}, "admit, create", "create pod; event Remade; status Accepted", "500m", 0, "remakes 1"},
 		"no twin":                  {[]func(*look){gone, func(l *look) { l.stranger = true }}, "refuse NoContract", "status Refused NoContract; event Refused", "0", 0, ""},
 		"after the contract":       {[]func(*look){gone, func(l *look) { l.ended = true }}, "refuse NoContract", "status Refused NoContract; event Refused", "0", 0, ""},
 		"with power over the host": {[]func(*look){gone, func(l *look) { l.opod.Spec.Template.Spec.HostNetwork = true }}, "refuse PodSecurity", "status Refused PodSecurity; event Refused", "0", 0, ""},
@@ -122,8 +122,8 @@ func TestWhatBecomesOfAGuest(t *testing.T) {
 			container(l).Image, container(l).Resources.Requests = "j", list("cpu", "600m")
 			l.opod.Spec.Template.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "i"}}}
 		}}, "count, adjust debug fields sized", "patch pod; patch pod/resize; patch pod/ephemeralcontainers", "600m", 0, "synced"},
-		"the cache lags behind a change": {[]func(*look){func(l *look) { l.memo.podVersion = "99999" }}, "again 20ms", "", "500m", 20 * time.Millisecond, ""},
-		"the cache lags behind a write":  {[]func(*look){func(l *look) { l.memo.written = "99999" }}, "again 20ms", "", "500m", 20 * time.Millisecond, ""},
+		"the cache lags behind a change": {[]func(*look){func(l *look) { l.record.podVersion = "99999" }}, "again 20ms", "", "500m", 20 * time.Millisecond, ""},
+		"the cache lags behind a write":  {[]func(*look){func(l *look) { l.record.written = "99999" }}, "again 20ms", "", "500m", 20 * time.Millisecond, ""},
 		"outside the fence":              {[]func(*look){func(l *look) { l.class = "kith-guest" }}, "expel", "event Unfenced; delete pod 1s", "500m", 0, "remakes 1"},
 		"outside the fence, and leaving": {[]func(*look){func(l *look) { l.class = "kith-guest" }, leaving(9)}, "", "", "500m", 0, ""},
 
@@ -149,18 +149,18 @@ func TestWhatBecomesOfAGuest(t *testing.T) {
 		"taken home after the contract": {[]func(*look){deleted("600"), func(l *look) { l.ended = true }}, "remove 30s", "delete pod 30s", "500m", 0, ""},
 		"slow, after the contract":      {[]func(*look){deleted(""), func(l *look) { l.ended, l.pod.Spec.TerminationGracePeriodSeconds = true, ptr.To[int64](600) }}, "remove 30s", "delete pod 30s", "500m", 0, ""},
 		"taken home, and gone":          {[]func(*look){deleted(""), gone}, "unhold, forget", "patch opod finalizers []", "0", 0, "forgotten"},
-		"taken home, just made":         {[]func(*look){deleted(""), func(l *look) { l.live, l.pod, l.memo.made = l.pod, nil, ago(time.Second) }}, "remove", "delete pod", "500m", 0, ""},
+		"taken home, just made":         {[]func(*look){deleted(""), func(l *look) { l.live, l.pod, l.record.made = l.pod, nil, ago(time.Second) }}, "remove", "delete pod", "500m", 0, ""},
 		"taken home, of an earlier one": {[]func(*look){deleted(""), of("OffloadedPod")}, "remove 30s, unhold", "delete pod 30s; patch opod finalizers []", "500m", 0, ""},
 		"taken home, somebody's pod":    {[]func(*look){deleted(""), of("ReplicaSet")}, "unhold, forget", "patch opod finalizers []", "0", 0, "forgotten"},
 		"taken home, ended":             {[]func(*look){deleted(""), phase(corev1.PodSucceeded)}, "remove", "delete pod", "500m", 0, ""},
 		"nobody's":                      {[]func(*look){func(l *look) { l.opod = nil }}, "remove 30s", "delete pod 30s", "500m", 0, ""},
 		"nobody's, on its way":          {[]func(*look){func(l *look) { l.opod = nil }, leaving(20)}, "", "", "500m", 0, ""},
-		"nobody's, just made":           {[]func(*look){func(l *look) { l.opod, l.live, l.pod, l.memo.made = nil, l.pod, nil, ago(time.Second) }}, "remove 30s", "delete pod 30s", "500m", 0, ""},
+		"nobody's, just made":           {[]func(*look){func(l *look) { l.opod, l.live, l.pod, l.record.made = nil, l.pod, nil, ago(time.Second) }}, "remove 30s", "delete pod 30s", "500m", 0, ""},
 		"nobody's, and somebody's pod":  {[]func(*look){of("ReplicaSet"), func(l *look) { l.opod = nil }}, "forget", "", "0", 0, "forgotten"},
 		"gone":                          {[]func(*look){gone, func(l *look) { l.opod = nil }}, "forget", "", "0", 0, "forgotten"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := newDesk(t, peer.DeepCopy(), contract.DeepCopy())
+			d := newProvider(t, peer.DeepCopy(), contract.DeepCopy())
 			if _, err := d.ensure(contract, bob, "shop", ""); err != nil {
 				t.Fatal(err)
 			}
@@ -168,7 +168,7 @@ func TestWhatBecomesOfAGuest(t *testing.T) {
 			l.opod.Generation, l.opod.Finalizers, l.opod.Status.PodUID = 1, []string{v1alpha1.FinalizerOffloadedPod}, "p-1"
 			l.opod.Spec.Template.Spec.HostNetwork = false
 			l.opod.Spec.Template.Spec.Containers[0].Resources.Requests = list("cpu", "500m")
-			l.pod = podFor(l.opod, d.contracts.Look(bobsShop))
+			l.pod = podFor(l.opod, d.contracts.TermsIn(bobsShop))
 			l.pod.UID, l.pod.Status.Phase = "p-1", corev1.PodRunning
 			for _, change := range c.look {
 				change(&l)
@@ -188,17 +188,17 @@ func TestWhatBecomesOfAGuest(t *testing.T) {
 					there = append(there, o)
 				}
 			}
-			w := newDesk(t, there...)
+			w := newProvider(t, there...)
 			told := events.NewFakeRecorder(10)
 			r, k := d.host(told), key(bobsShop, "p")
 			r.client, r.cached, r.started, r.Class, r.now = w.client, w.client, true, l.class, func() time.Time { return now }
 			if l.live != nil {
 				l.live.ResourceVersion = ""
-				r.live = newDesk(t, l.live).client
+				r.live = newProvider(t, l.live).client
 			}
-			r.memos[k] = l.memo
-			if l.pod != nil && l.opod != nil && l.opod.Status.Phase == v1alpha1.OffloadedPodAccepted || l.live != nil && !l.memo.made.IsZero() {
-				r.book.Enter(k, "contractb", list("cpu", "500m", "pods", "1"))
+			r.records[k] = l.record
+			if l.pod != nil && l.opod != nil && l.opod.Status.Phase == v1alpha1.OffloadedPodAccepted || l.live != nil && !l.record.made.IsZero() {
+				r.allocations.Enter(k, "contractb", list("cpu", "500m", "pods", "1"))
 			}
 			if l.last != nil {
 				r.noteEviction(l.last, true)
@@ -234,13 +234,13 @@ func TestWhatBecomesOfAGuest(t *testing.T) {
 			if got := strings.Join(did, "; "); got != c.does {
 				t.Errorf("does\n  %s, want\n  %s", got, c.does)
 			}
-			if used := r.book.Used("contractb"); used.Cpu().String() != c.used {
+			if used := r.allocations.Used("contractb"); used.Cpu().String() != c.used {
 				t.Errorf("holds %s of the contract, want %s", used.Cpu(), c.used)
 			}
 			if result.RequeueAfter != c.next {
 				t.Errorf("looked at again after %s, want %s", result.RequeueAfter, c.next)
 			}
-			m, known := r.memos[k]
+			m, known := r.records[k]
 			for _, says := range strings.Split(c.memo, ", ") {
 				ok := map[string]bool{
 					"": true, "synced": m.synced == 1, "not synced": m.synced == 0, "forgotten": !known,

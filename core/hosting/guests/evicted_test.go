@@ -72,14 +72,14 @@ func TestWhatIsEvictedHereIsNotMadeAgain(t *testing.T) {
 			if !c.gone {
 				objects = append(objects, pod)
 			}
-			d := newDesk(t, objects...)
+			d := newProvider(t, objects...)
 			if _, err := d.ensure(contract, bob, "shop", ""); err != nil {
 				t.Fatal(err)
 			}
 			told := events.NewFakeRecorder(10)
 			r, k := d.host(told), key(bobsShop, "p")
 			r.started = true
-			r.Heard = func() []any {
+			r.PodEvents = func() []any {
 				return []any{
 					&corev1.Event{Reason: "Evicted", InvolvedObject: corev1.ObjectReference{UID: "another"}, Message: "another's"},
 					&corev1.Event{Reason: "Killing", InvolvedObject: corev1.ObjectReference{UID: "p-heard"}, Message: "killing"},
@@ -114,7 +114,7 @@ func TestWhatIsEvictedHereIsNotMadeAgain(t *testing.T) {
 			if f := now.Status.Final; f == nil || f.Phase != corev1.PodFailed || f.Reason != "Evicted" || now.Status.Reason != "Evicted" {
 				t.Errorf("its end is %+v", f)
 			}
-			if used := r.book.Used("contractb"); !used.Cpu().IsZero() {
+			if used := r.allocations.Used("contractb"); !used.Cpu().IsZero() {
 				t.Errorf("%v of the contract are in use", used)
 			}
 			// And its end at home is not held up by it.

@@ -3,7 +3,6 @@ package guests
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -131,8 +130,4 @@ func graceAsked(opod *v1alpha1.OffloadedPod) *int64 {
 
 func held(opod *v1alpha1.OffloadedPod) bool {
 	return slices.Contains(opod.Finalizers, v1alpha1.FinalizerOffloadedPod)
-}
-
-func keyOf(opod *v1alpha1.OffloadedPod) string {
-	return fmt.Sprintf("%s/%s", opod.Namespace, opod.Name)
 }

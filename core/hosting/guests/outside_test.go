@@ -32,7 +32,7 @@ func TestAGuestWithoutItsClassOrLabelIsDeletedAndMadeAgain(t *testing.T) {
 		modest := &v1alpha1.OffloadedPod{ObjectMeta: metav1.ObjectMeta{Namespace: twin, Name: "p", UID: types.UID("o-p")}}
 		modest.Spec.HomeNamespace = "shop"
 		modest.Spec.Template.Spec = corev1.PodSpec{RuntimeClassName: ptr.To("mine"), Containers: []corev1.Container{{Name: "c", Image: "i"}}}
-		d := newDesk(t, peer.DeepCopy(), contract.DeepCopy(), modest)
+		d := newProvider(t, peer.DeepCopy(), contract.DeepCopy(), modest)
 		if _, err := d.ensure(contract, bob, "shop", ""); err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +74,7 @@ func TestAGuestWithoutItsClassOrLabelIsDeletedAndMadeAgain(t *testing.T) {
 				t.Errorf("%s: the pod stayed when its class was taken away", name)
 			}
 		}
-		m := r.memo(k)
+		m := r.recordOf(k)
 		if wait := remakeDelay(m.remakes); wait == 0 {
 			t.Errorf("%s: it is made again without a pause", name)
 		}
@@ -94,7 +94,7 @@ func TestAGuestWaitsForItsClass(t *testing.T) {
 	modest := &v1alpha1.OffloadedPod{ObjectMeta: metav1.ObjectMeta{Namespace: twin, Name: "p", UID: types.UID("o-p")}}
 	modest.Spec.HomeNamespace = "shop"
 	modest.Spec.Template.Spec = corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}
-	d := newDesk(t, peer, contract, modest)
+	d := newProvider(t, peer, contract, modest)
 	if _, err := d.ensure(contract, bob, "shop", ""); err != nil {
 		t.Fatal(err)
 	}

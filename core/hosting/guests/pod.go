@@ -6,7 +6,9 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	schedulingv1ac "k8s.io/client-go/applyconfigurations/scheduling/v1"
 	"k8s.io/component-helpers/node/util/sysctl"
 	"k8s.io/utils/ptr"
 
@@ -43,7 +45,7 @@ func podFor(opod *v1alpha1.OffloadedPod, t *grants.Terms) *corev1.Pod {
 	if keys != "" {
 		pod.Annotations[annotationHomeKeys] = keys
 	}
-	for _, change := range specChanges() {
+	for _, change := range specChanges {
 		change(&pod.Spec)
 	}
 	confine(&pod.Spec, t)
@@ -51,16 +53,14 @@ func podFor(opod *v1alpha1.OffloadedPod, t *grants.Terms) *corev1.Pod {
 }
 
 // specChanges is everything that differs between a pod's spec at home and here.
-func specChanges() []func(*corev1.PodSpec) {
-	return []func(*corev1.PodSpec){
-		forgetHomePlacement,
-		forgetHomePriority,
-		forgetHomeRuntime,
-		forgetHomeIdentity,
-		forgetHomeGates,
-		nameSysctls,
-		stateRequests,
-	}
+var specChanges = []func(*corev1.PodSpec){
+	forgetHomePlacement,
+	forgetHomePriority,
+	forgetHomeRuntime,
+	forgetHomeIdentity,
+	forgetHomeGates,
+	nameSysctls,
+	stateRequests,
 }
 
 // forgetHomePlacement: this cluster's scheduler places the pod, by what is true of its nodes. Of the node
@@ -162,11 +162,8 @@ func ownDomain(key string) bool {
 
 func homeLabels(in map[string]string) map[string]string {
 	out := make(map[string]string, len(in)+4)
-	for k, v := range in {
-		if !ownDomain(k) {
-			out[k] = v
-		}
-	}
+	maps.Copy(out, in)
+	maps.DeleteFunc(out, func(key, _ string) bool { return ownDomain(key) })
 	return out
 }
 
@@ -195,26 +192,26 @@ func homeKeys(pod *corev1.Pod) string {
 // syncInPlace changes pod, which runs, towards want as far as Kubernetes allows for a running pod: labels,
 // annotations, images, a shorter deadline. It says whether it changed anything, and names what cannot be.
 func syncInPlace(pod, want *corev1.Pod) (changed bool, cannot []string) {
-	for _, key := range strings.Split(pod.Annotations[annotationHomeKeys], ",") {
+	var labels, annotations []string
+	for key := range strings.SplitSeq(pod.Annotations[annotationHomeKeys], ",") {
 		if k, ok := strings.CutPrefix(key, "l:"); ok {
-			changed = drop(pod.Labels, want.Labels, k) || changed
+			labels = append(labels, k)
 		} else if k, ok := strings.CutPrefix(key, "a:"); ok {
-			changed = drop(pod.Annotations, want.Annotations, k) || changed
+			annotations = append(annotations, k)
 		}
 	}
-	changed = add(&pod.Labels, want.Labels) || changed
-	changed = add(&pod.Annotations, want.Annotations) || changed
-	if want.Annotations[annotationHomeKeys] == "" {
-		changed = drop(pod.Annotations, want.Annotations, annotationHomeKeys) || changed
-	}
+	was := pod.ObjectMeta
+	pod.Labels = replaced(was.Labels, labels, want.Labels)
+	pod.Annotations = replaced(was.Annotations, append(annotations, annotationHomeKeys), want.Annotations)
+	changed = !maps.Equal(was.Labels, pod.Labels) || !maps.Equal(was.Annotations, pod.Annotations)
 	more, cannot := syncContainers(pod.Spec.InitContainers, want.Spec.InitContainers, "spec.initContainers")
 	changed = changed || more
 	more, also := syncContainers(pod.Spec.Containers, want.Spec.Containers, "spec.containers")
 	changed, cannot = changed || more, append(cannot, also...)
-	was, is := pod.Spec.ActiveDeadlineSeconds, want.Spec.ActiveDeadlineSeconds
+	runs, is := pod.Spec.ActiveDeadlineSeconds, want.Spec.ActiveDeadlineSeconds
 	switch {
-	case ptr.Equal(was, is):
-	case is != nil && *is > 0 && (was == nil || *is < *was):
+	case ptr.Equal(runs, is):
+	case is != nil && *is > 0 && (runs == nil || *is < *runs):
 		pod.Spec.ActiveDeadlineSeconds, changed = ptr.To(*is), true
 	default:
 		cannot = append(cannot, "spec.activeDeadlineSeconds")
@@ -239,23 +236,78 @@ func syncContainers(has, wants []corev1.Container, field string) (changed bool, 
 	return changed, cannot
 }
 
-func drop(from, want map[string]string, key string) bool {
-	if _, keep := want[key]; keep {
-		return false
+// replaced is in, with the entries of next in the place of those named.
+func replaced(in map[string]string, names []string, next map[string]string) map[string]string {
+	out := make(map[string]string, len(in)+len(next))
+	maps.Copy(out, in)
+	for _, name := range names {
+		delete(out, name)
 	}
-	_, had := from[key]
-	delete(from, key)
-	return had
+	maps.Copy(out, next)
+	return out
 }
 
-func add(to *map[string]string, want map[string]string) (changed bool) {
-	if *to == nil {
-		*to = map[string]string{}
+// confine sets what holds a guest in, whatever it asks for: whence its images come, how much of the laptop's disk it may
+// fill, which system calls it has, and as whom it runs. It comes after stateRequests.
+func confine(spec *corev1.PodSpec, t *grants.Terms) {
+	eachImage(spec, func(_ string, image *string, policy *corev1.PullPolicy) { *policy = t.Images.Pull(*image, *policy) })
+	limitScratch(spec, t.Limit)
+	if t.Level == v1alpha1.PodSecurityPrivileged {
+		return
 	}
-	for k, v := range want {
-		if old, ok := (*to)[k]; !ok || old != v {
-			(*to)[k], changed = v, true
+	if spec.SecurityContext == nil {
+		spec.SecurityContext = &corev1.PodSecurityContext{}
+	}
+	if spec.SecurityContext.SeccompProfile == nil {
+		spec.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
+	}
+	if t.UserNamespaces {
+		spec.HostUsers = ptr.To(false) // root in the guest is nobody outside (KEP-127)
+	}
+}
+
+// leastScratch is what a guest may write under a contract that grants no ephemeral-storage: logs and small files.
+const leastScratch = 128 << 20
+
+// limitScratch bounds what a guest writes to this laptop's disk: to what it requests, which the contract counts, and beside
+// that one pod's part of what the contract grants. So guests that say nothing stay within the contract together. A request
+// that is not there is said to be none, for the API server would take the limit for it.
+func limitScratch(spec *corev1.PodSpec, limit corev1.ResourceList) {
+	const name = corev1.ResourceEphemeralStorage
+	granted, pods := limit[name], limit[corev1.ResourcePods]
+	together := int64(len(spec.Containers)) // that run at the same time
+	for i := range spec.InitContainers {
+		if p := spec.InitContainers[i].RestartPolicy; p != nil && *p == corev1.ContainerRestartPolicyAlways {
+			together++
 		}
 	}
-	return changed
+	// The kubelet holds each container to its limit, and the pod with its volumes to their sum.
+	part := int64(leastScratch)
+	if granted.Sign() > 0 {
+		part = granted.Value() / max(pods.Value(), 1)
+	}
+	part /= max(together, 1)
+	eachContainer(spec, func(c *corev1.Container) {
+		own, spoken := c.Resources.Requests[name]
+		if !spoken {
+			request(&c.Resources, name, *resource.NewQuantity(0, resource.BinarySI))
+		}
+		most := own.DeepCopy()
+		most.Add(*resource.NewQuantity(part, resource.BinarySI))
+		if asked, ok := c.Resources.Limits[name]; ok && asked.Cmp(most) < 0 {
+			return
+		}
+		if c.Resources.Limits == nil {
+			c.Resources.Limits = corev1.ResourceList{}
+		}
+		c.Resources.Limits[name] = most
+	})
+}
+
+// Priority: below every pod of the owner's that says nothing, so they preempt guests and guests nobody, and guests go
+// first when memory, disk or process numbers run out.
+func Priority() *schedulingv1ac.PriorityClassApplyConfiguration {
+	return schedulingv1ac.PriorityClass(v1alpha1.GuestPriorityClass).WithLabels(map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}).
+		WithValue(-1000).WithPreemptionPolicy(corev1.PreemptNever).WithGlobalDefault(false).
+		WithDescription("Pods of other clusters.")
 }

@@ -171,7 +171,7 @@ func TestSyncInPlace(t *testing.T) {
 }
 
 func TestChecks(t *testing.T) {
-	checker, err := newChecker()
+	checker, err := newRules()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,48 +10,53 @@ import (
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/audit"
 	"kith.dev/core/guestnet"
 	"kith.dev/core/hosting/grants"
+	queues "kith.dev/core/queue"
 )
 
 // Reconciler turns OffloadedPods into Pods and keeps those alive: it observes, has the rules decide, and applies. A Pod has its
 // OffloadedPod's name, so one key names both.
 type Reconciler struct {
-	rules
-	client    client.Client // writes, and reads of Pods from the cache
-	cached    client.Reader // reads of OffloadedPods from the cache
-	live      client.Reader
-	contracts *grants.Contracts
-	book      *grants.Book
-	events    events.EventRecorder
-	audits    *audit.Log
-	log       *slog.Logger
-	now       func() time.Time
-	Heard     func() []any // events of guests, as far as they are followed; nil: they are not
+	*rules
+	client      client.Client // writes, and reads of Pods from the cache
+	cached      client.Reader // reads of OffloadedPods from the cache
+	live        client.Reader
+	contracts   *grants.Contracts
+	allocations *grants.Allocations
+	events      events.EventRecorder
+	audits      *audit.Log
+	log         *slog.Logger
+	now         func() time.Time
+	PodEvents   func() []any // events of guests, as far as they are followed; nil: they are not
+	inbox       queues.Inbox
 
-	mu      sync.Mutex
-	queue   workqueue.TypedRateLimitingInterface[ctrl.Request] // nil until the controller runs
-	started bool
-	memos   map[types.NamespacedName]memo
-	evicted map[types.NamespacedName]*corev1.Pod // guests that something here evicts, as they were last; made when the first is
-	told    map[string]*rate.Limiter             // by namespace: what is said in events
+	mu          sync.Mutex
+	started     bool
+	records     map[types.NamespacedName]record
+	evicted     map[types.NamespacedName]*corev1.Pod // guests that something here evicts, as they were last
+	eventLimits map[string]*rate.Limiter             // by namespace: what is said in events
 }
 
 // guests are the Pods that hosting made.
 var Selector = client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
 
-// memo is what the reconciler remembers of a pod; losing it costs a comparison or a live read, no more.
-type memo struct {
+// record is what the reconciler remembers of a pod; losing it costs a comparison or a live read, no more.
+type record struct {
 	synced  int64     // generation that the Pod is known to be in step with
 	uid     types.UID // of that Pod
 	written string    // resource version of the OffloadedPod after our last write
@@ -62,13 +67,13 @@ type memo struct {
 	podVersion string // resource version of the Pod after our last change of it
 }
 
-func New(mgr manager.Manager, contracts *grants.Contracts, book *grants.Book, audits *audit.Log, log *slog.Logger) (*Reconciler, error) {
-	checker, err := newChecker()
+func New(mgr manager.Manager, contracts *grants.Contracts, allocations *grants.Allocations, audits *audit.Log, log *slog.Logger) (*Reconciler, error) {
+	rules, err := newRules()
 	return &Reconciler{
 		client: mgr.GetClient(), cached: mgr.GetCache(), live: mgr.GetAPIReader(),
-		contracts: contracts, book: book, rules: rules{checker: checker},
+		contracts: contracts, allocations: allocations, rules: rules,
 		events: mgr.GetEventRecorder("kith-hosting"), audits: audits, log: log, now: time.Now,
-		memos: map[types.NamespacedName]memo{}, told: map[string]*rate.Limiter{},
+		records: map[types.NamespacedName]record{}, evicted: map[types.NamespacedName]*corev1.Pod{}, eventLimits: map[string]*rate.Limiter{},
 	}, err
 }
 
@@ -80,7 +85,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 	o, err := r.observe(ctx, req.NamespacedName)
 	if err == nil {
 		result, err = r.apply(ctx, o, r.decide(o))
-		r.remember(o.key, o.memo)
+		r.remember(o.key, o.record)
 	}
 	if apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: 50 * time.Millisecond}, nil
@@ -89,8 +94,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (result ct
 }
 
 // observe gathers what decides about a guest.
-func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (o *seen, err error) {
-	o = &seen{key: key, now: r.now(), memo: r.memo(key), opod: &v1alpha1.OffloadedPod{}, terms: r.contracts.Look(key.Namespace)}
+func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (o *observed, err error) {
+	o = &observed{key: key, now: r.now(), record: r.recordOf(key), opod: &v1alpha1.OffloadedPod{}, terms: r.contracts.TermsIn(key.Namespace)}
 	if o.pod, err = guestIn(ctx, r.client, key); err != nil {
 		return nil, err
 	}
@@ -99,7 +104,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (o *
 		return nil, err
 	} else if err == nil {
 		o.raw = raw
-		if o.behind = Older(raw.GetResourceVersion(), o.memo.written); o.behind {
+		if o.behind = Older(raw.GetResourceVersion(), o.record.written); o.behind {
 			return o, nil
 		}
 		o.opod, o.malformed = typed(raw)
@@ -111,13 +116,13 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (o *
 		}
 	}
 	if o.terms == nil && o.raw != nil && o.opod.Status.Final == nil && !(leaving && o.pod == nil) { // else they do not matter
-		if o.terms, err = r.contracts.OfNamespace(ctx, key.Namespace); err != nil {
+		if o.terms, err = r.contracts.ReadTermsIn(ctx, key.Namespace); err != nil {
 			return nil, err
 		}
 	}
 	o.home, o.last = r.contracts.Twin(key.Namespace).Home, r.lastEvicted(o)
 	if o.pod != nil && unsaid(o.pod) {
-		o.told = r.whyEvicted(o.pod)
+		o.ended = r.whyEvicted(o.pod)
 	}
 	return o, nil
 }
@@ -135,8 +140,8 @@ func guestIn(ctx context.Context, from client.Reader, key types.NamespacedName) 
 const cacheLag = 10 * time.Second
 
 // justMade looks for a Pod that was made a moment ago where it must be by now; the cache may not have it yet.
-func (r *Reconciler) justMade(ctx context.Context, o *seen) (*corev1.Pod, error) {
-	if o.pod != nil || o.now.Sub(o.memo.made) >= cacheLag {
+func (r *Reconciler) justMade(ctx context.Context, o *observed) (*corev1.Pod, error) {
+	if o.pod != nil || o.now.Sub(o.record.made) >= cacheLag {
 		return o.pod, nil
 	}
 	return guestIn(ctx, r.live, o.key)
@@ -159,9 +164,9 @@ func (r *Reconciler) start(ctx context.Context) error {
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		t := r.contracts.Look(pod.Namespace)
+		t := r.contracts.TermsIn(pod.Namespace)
 		if t != nil && (!over(pod) || !final(pod)) {
-			r.book.Enter(client.ObjectKeyFromObject(pod), t.Contract, requestsOf(pod))
+			r.allocations.Enter(client.ObjectKeyFromObject(pod), t.Contract, requestsOf(pod))
 		}
 	}
 	accepted := &unstructured.UnstructuredList{}
@@ -171,9 +176,9 @@ func (r *Reconciler) start(ctx context.Context) error {
 	}
 	for i := range accepted.Items {
 		opod, malformed := typed(&accepted.Items[i])
-		t := r.contracts.Look(opod.Namespace)
+		t := r.contracts.TermsIn(opod.Namespace)
 		if t != nil && malformed == nil && opod.Status.Phase == v1alpha1.OffloadedPodAccepted && opod.DeletionTimestamp.IsZero() {
-			r.book.Enter(client.ObjectKeyFromObject(opod), t.Contract, requestsOf(podFor(opod, t)))
+			r.allocations.Enter(client.ObjectKeyFromObject(opod), t.Contract, requestsOf(podFor(opod, t)))
 		}
 	}
 	r.started = true
@@ -182,35 +187,87 @@ func (r *Reconciler) start(ctx context.Context) error {
 
 // over: none of its containers runs any more, or will.
 func over(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+	return v1alpha1.Ended(pod.Status.Phase)
 }
 
-func (r *Reconciler) memo(key types.NamespacedName) memo {
+func (r *Reconciler) recordOf(key types.NamespacedName) record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.memos[key]
+	return r.records[key]
 }
 
-func (r *Reconciler) remember(key types.NamespacedName, m memo) {
+func (r *Reconciler) remember(key types.NamespacedName, m record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.memos[key] = m; m == (memo{}) {
-		delete(r.memos, key)
+	if r.records[key] = m; m == (record{}) {
+		delete(r.records, key)
 	}
 }
 
 // Wake has these looked at again soon.
-func (r *Reconciler) Wake(keys []types.NamespacedName) {
-	r.mu.Lock()
-	queue := r.queue
-	r.mu.Unlock()
-	if queue == nil {
-		return // all of them will be looked at when it starts
-	}
-	for _, key := range keys {
-		queue.Add(ctrl.Request{NamespacedName: key})
-	}
-}
+func (r *Reconciler) Wake(keys []types.NamespacedName) { r.inbox.Add(keys...) }
 
 // ResolveBy has guests ask the resolver for names. Call it before the manager starts.
 func (r *Reconciler) ResolveBy(resolver guestnet.Resolver) { r.resolver = resolver }
+
+type guestQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// evictions queues what happens to guests, and has the reconciler note first how those were last that something here evicts: once
+// they are gone, nothing else tells them from pods that are lost, which are made again.
+func (r *Reconciler) evictions() handler.Funcs {
+	look := func(o client.Object, gone bool, queue guestQueue) {
+		r.noteEviction(o, gone)
+		queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(o)})
+	}
+	return handler.Funcs{ // Create is also for what was there before this process
+		CreateFunc: func(_ context.Context, e event.CreateEvent, queue guestQueue) { look(e.Object, false, queue) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, queue guestQueue) { look(e.ObjectNew, false, queue) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, queue guestQueue) { look(e.Object, true, queue) },
+	}
+}
+
+// noteEviction: that a pod is to be evicted counts when it is being deleted, for that may still be refused; gone tells that it is
+// deleted, with no grace even without a sign before.
+func (r *Reconciler) noteEviction(o client.Object, gone bool) {
+	pod, ok := o.(*corev1.Pod)
+	if !ok || pod.DeletionTimestamp == nil && !gone || evictionOf(pod) == nil {
+		return
+	}
+	key := client.ObjectKeyFromObject(pod)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.evicted[key] = pod
+}
+
+// lastEvicted is the Pod that there was last, if it was this one's and was evicted.
+func (r *Reconciler) lastEvicted(o *observed) *corev1.Pod {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if last := r.evicted[o.key]; last != nil && metav1.IsControlledBy(last, o.opod) {
+		return last
+	}
+	return nil
+}
+
+// whyEvicted is what the kubelet said when it evicted the pod, where its status does not say it.
+func (r *Reconciler) whyEvicted(pod *corev1.Pod) string {
+	if c := disruption(pod); c != nil && c.Message != "" {
+		return c.Message
+	}
+	why := "the kubelet ended the pod, for what it used or what its node lacks"
+	if r.PodEvents == nil {
+		return why
+	}
+	for _, o := range r.PodEvents() {
+		if e, ok := o.(*corev1.Event); ok && e.Reason == reasonEvicted && e.InvolvedObject.UID == pod.UID {
+			return e.Message
+		}
+	}
+	return why
+}
+
+func (r *Reconciler) forgetEvicted(key types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.evicted, key)
+}

@@ -18,15 +18,15 @@ import (
 )
 
 // host is a reconciler for bob's guests in his twin namespace shop.
-func (d *desk) host(told events.EventRecorder) *Reconciler {
+func (d *provider) host(told events.EventRecorder) *Reconciler {
 	d.Helper()
-	check, err := newChecker()
+	check, err := newRules()
 	if err != nil {
 		d.Fatal(err)
 	}
 	return &Reconciler{
-		client: d.client, cached: d.client, live: d.client, contracts: d.contracts, book: d.book, rules: rules{checker: check},
-		events: told, log: slog.New(slog.DiscardHandler), now: time.Now, memos: map[types.NamespacedName]memo{}, told: map[string]*rate.Limiter{},
+		client: d.client, cached: d.client, live: d.client, contracts: d.contracts, allocations: d.allocations, rules: check,
+		events: told, log: slog.New(slog.DiscardHandler), now: time.Now, records: map[types.NamespacedName]record{}, evicted: map[types.NamespacedName]*corev1.Pod{}, eventLimits: map[string]*rate.Limiter{},
 	}
 }
 
@@ -49,17 +49,17 @@ func TestARefusedPodThatDoesNotRunHoldsNothing(t *testing.T) {
 		"lost":      {false, "0"},
 		"just made": {true, "1"},
 	} {
-		d := newDesk(t, peer.DeepCopy(), contract.DeepCopy(), mighty("p"))
+		d := newProvider(t, peer.DeepCopy(), contract.DeepCopy(), mighty("p"))
 		if _, err := d.ensure(contract, bob, "shop", ""); err != nil {
 			t.Fatal(err)
 		}
 		r, k := d.host(events.NewFakeRecorder(10)), key(bobsShop, "p")
 		if c.lag {
-			r.live = newDesk(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: bobsShop, Name: "p", Labels: Selector}}).client
-			r.remember(k, memo{made: time.Now().Add(-time.Second)})
+			r.live = newProvider(t, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: bobsShop, Name: "p", Labels: Selector}}).client
+			r.remember(k, record{made: time.Now().Add(-time.Second)})
 		}
 		r.started = true
-		r.book.Enter(k, "contractb", list("cpu", "1", "pods", "1"))
+		r.allocations.Enter(k, "contractb", list("cpu", "1", "pods", "1"))
 		if _, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: k}); err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +67,7 @@ func TestARefusedPodThatDoesNotRunHoldsNothing(t *testing.T) {
 		if err := d.client.Get(t.Context(), k, &now); err != nil || now.Status.Phase != v1alpha1.OffloadedPodRefused || now.Status.Reason != grants.ReasonPodSecurity {
 			t.Errorf("%s: %+v, %v", name, now.Status, err)
 		}
-		if used := r.book.Used("contractb"); used.Cpu().String() != c.used {
+		if used := r.allocations.Used("contractb"); used.Cpu().String() != c.used {
 			t.Errorf("%s: %v of the contract are in use", name, used)
 		}
 	}
@@ -75,7 +75,7 @@ func TestARefusedPodThatDoesNotRunHoldsNothing(t *testing.T) {
 
 func TestEventsFitIntoWhatTheAPIServerTakes(t *testing.T) {
 	told := events.NewFakeRecorder(1)
-	r := newDesk(t).host(told)
+	r := newProvider(t).host(told)
 	r.event(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}}, corev1.EventTypeWarning, "NotChanged", "%s", strings.Repeat("é100%s ", 1000))
 	_, note, _ := strings.Cut(<-told.Events, "NotChanged ")
 	if len(note) > 1024 || len(note) < 1000 || !strings.HasPrefix(note, "é100%s é") {

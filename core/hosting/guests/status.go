@@ -3,7 +3,6 @@ package guests
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
@@ -21,23 +20,23 @@ import (
 )
 
 // accepted says that the Pod is there, and what of its template it is refused.
-func (r *Reconciler) accepted(ctx context.Context, o *seen, refused []metav1.Condition) error {
+func (r *Reconciler) accepted(ctx context.Context, o *observed, refused []metav1.Condition) error {
 	status := *o.opod.Status.DeepCopy()
 	status.Phase, status.Reason, status.Message = v1alpha1.OffloadedPodAccepted, "", ""
 	countPod(&status, o.pod.UID)
 	for _, kind := range []string{v1alpha1.ConditionResizePending, v1alpha1.ConditionEphemeralContainersRefused} {
-		i := slices.IndexFunc(refused, func(c metav1.Condition) bool { return c.Type == kind })
-		if i < 0 {
+		no := meta.FindStatusCondition(refused, kind)
+		if no == nil {
 			meta.RemoveStatusCondition(&status.Conditions, kind)
 			continue
 		}
-		refused[i].ObservedGeneration, refused[i].Message = o.opod.Generation, grants.Cut(refused[i].Message, 1024)
-		if meta.SetStatusCondition(&status.Conditions, refused[i]) {
-			r.note(o, refused[i].Reason, kind+": "+refused[i].Message)
+		no.ObservedGeneration, no.Message = o.opod.Generation, grants.Cut(no.Message, 1024)
+		if meta.SetStatusCondition(&status.Conditions, *no) {
+			r.note(o, no.Reason, kind+": "+no.Message)
 		}
 	}
 	if len(refused) == 0 {
-		r.book.Settle(o.key)
+		r.allocations.ForgetRefused(o.key)
 	}
 	return r.writeStatus(ctx, o, status)
 }
@@ -56,7 +55,7 @@ func countPod(status *v1alpha1.OffloadedPodStatus, uid types.UID) {
 // refuse says no, with the reason, once. It is looked at again when the template, the contract or the
 // policy changes, or when room under the contract becomes free; what the API server itself refused also
 // after a while. A pod that is refused and does not run holds nothing of the contract.
-func (r *Reconciler) refuse(ctx context.Context, o *seen, contract string, no *grants.Refusal) (ctrl.Result, error) {
+func (r *Reconciler) refuse(ctx context.Context, o *observed, no *grants.Refusal) (ctrl.Result, error) {
 	status := o.opod.Status
 	status.Phase, status.Reason, status.Message = v1alpha1.OffloadedPodRefused, no.Reason, grants.Cut(no.Message, 1024)
 	status.Conditions = nil
@@ -65,7 +64,11 @@ func (r *Reconciler) refuse(ctx context.Context, o *seen, contract string, no *g
 		return ctrl.Result{}, err
 	}
 	r.release(o.key, pod)
-	r.book.Wait(o.key, grants.Waiter{Contract: contract, No: *no, Runs: false})
+	contract := "" // any that comes
+	if o.terms != nil {
+		contract = o.terms.Contract
+	}
+	r.allocations.NoteRefused(o.key, grants.RefusedPod{Contract: contract, No: *no})
 	if !equality.Semantic.DeepEqual(status, o.opod.Status) {
 		if err := r.writeStatus(ctx, o, status); err != nil {
 			return ctrl.Result{}, err
@@ -81,7 +84,7 @@ func (r *Reconciler) refuse(ctx context.Context, o *seen, contract string, no *g
 }
 
 // note puts a refusal on record.
-func (r *Reconciler) note(o *seen, reason, why string) {
+func (r *Reconciler) note(o *observed, reason, why string) {
 	refusal := audit.Refusal{Door: audit.Guests, Reason: reason, What: "pod " + o.key.String(), Why: why, Usual: true}
 	if o.terms != nil {
 		refusal.ID = o.terms.Consumer.ID
@@ -90,13 +93,13 @@ func (r *Reconciler) note(o *seen, reason, why string) {
 }
 
 // writeStatus writes the whole status if it differs from what was read, bound to the version read.
-func (r *Reconciler) writeStatus(ctx context.Context, o *seen, status v1alpha1.OffloadedPodStatus) error {
+func (r *Reconciler) writeStatus(ctx context.Context, o *observed, status v1alpha1.OffloadedPodStatus) error {
 	if equality.Semantic.DeepEqual(status, o.opod.Status) {
 		return nil
 	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&status)
 	if err != nil {
-		return fmt.Errorf("status of %s: %w", keyOf(o.opod), err)
+		return fmt.Errorf("status of %s: %w", o.key, err)
 	}
 	// The whole object, not a patch: the API server takes half the work for it, and the version that was read counts.
 	next := Whole(o.raw)
@@ -104,7 +107,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, o *seen, status v1alpha1.O
 	if err := r.client.Status().Update(ctx, next); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	o.raw, o.memo.written = next, next.GetResourceVersion()
+	o.raw, o.record.written = next, next.GetResourceVersion()
 	return nil
 }
 
@@ -115,20 +118,17 @@ const (
 	eventNote       = 1024 // bytes; the API server takes no event with more
 )
 
-func (r *Reconciler) event(about runtime.Object, kind, reason, note string, args ...any) {
+func (r *Reconciler) event(about client.Object, kind, reason, note string, args ...any) {
 	// Each is an object in the API server for an hour, and a consumer that changes its mind all the time makes many.
-	namespace := ""
-	if o, err := meta.Accessor(about); err == nil {
-		namespace = o.GetNamespace()
-	}
+	namespace := about.GetNamespace()
 	r.mu.Lock()
-	limit := r.told[namespace]
+	limit := r.eventLimits[namespace]
 	if limit == nil {
-		if len(r.told) > 1000 {
-			clear(r.told)
+		if len(r.eventLimits) > 1000 {
+			clear(r.eventLimits)
 		}
 		limit = rate.NewLimiter(eventsPerSecond, eventsBurst)
-		r.told[namespace] = limit
+		r.eventLimits[namespace] = limit
 	}
 	r.mu.Unlock()
 	if !limit.Allow() {

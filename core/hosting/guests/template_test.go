@@ -73,16 +73,16 @@ func TestAnOrphanedGuestIsStillOurs(t *testing.T) {
 		Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}, Annotations: map[string]string{v1alpha1.AnnotationHomePod: "shop/web"},
 	}}
 	opod := &v1alpha1.OffloadedPod{ObjectMeta: metav1.ObjectMeta{UID: "1"}}
-	if how := standingOf(opod, pod); how != stale {
+	if how := stateOf(opod, pod); how != stale {
 		t.Errorf("without owner: %s", how)
 	}
 	pod.Annotations = nil
-	if how := standingOf(opod, pod); how != foreign {
+	if how := stateOf(opod, pod); how != foreign {
 		t.Errorf("somebody else's pod: %s", how)
 	}
 	pod.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", UID: types.UID("2"), Controller: ptr.To(true)}}
 	pod.Annotations = map[string]string{v1alpha1.AnnotationHomePod: "shop/web"}
-	if how := standingOf(opod, pod); how != foreign {
+	if how := stateOf(opod, pod); how != foreign {
 		t.Errorf("a controller's pod: %s", how)
 	}
 }
@@ -92,7 +92,7 @@ func FuzzTemplate(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i","resources":{"requests":{"cpu":"1e3","memory":"1Gi"},"limits":{"cpu":"2"}}}]}}`))
 	f.Add([]byte(`{"spec":{"hostNetwork":true,"overhead":{"cpu":"1e-9999"},"volumes":[{"name":"v","hostPath":{"path":"/"}},{"name":"e","emptyDir":{"sizeLimit":"1e9"}}]}}`))
 	f.Add([]byte(`{"spec":{"initContainers":[{"restartPolicy":"Always","securityContext":{"privileged":true,"capabilities":{"add":["SYS_ADMIN"]}},"ports":[{"hostPort":1}]}],"resources":{"limits":{"memory":"-1"}}}}`))
-	check, err := newChecker()
+	check, err := newRules()
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package guests
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"kith.dev/core/api/v1alpha1"
 	queues "kith.dev/core/queue"
@@ -34,14 +32,9 @@ func Workload() controller.Options {
 // Watch registers what brings the reconciler to work: only changes that can change its mind.
 func (r *Reconciler) Watch(mgr manager.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-pods").
-		For(NewOffloaded(), builder.WithPredicates(Updates(WantedElse))).
-		Watches(&corev1.Pod{}, r.evictions(), builder.WithPredicates(Managed(), Updates(StoodElse))).
-		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[ctrl.Request]) error {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.queue = queue
-			return nil
-		})).
+		For(NewOffloaded(), builder.WithPredicates(Updates(OffloadedChanged))).
+		Watches(&corev1.Pod{}, r.evictions(), builder.WithPredicates(Managed(), Updates(PodChanged))).
+		WatchesRawSource(&r.inbox).
 		WithOptions(Workload()).Complete(r)
 }
 
@@ -61,15 +54,15 @@ func SpecOrLabels(was, is client.Object) bool {
 		was.GetDeletionTimestamp().IsZero() != is.GetDeletionTimestamp().IsZero()
 }
 
-// WantedElse: of OffloadedPods, anything but their status, which is our own word.
-func WantedElse(was, is client.Object) bool {
+// OffloadedChanged reports whether an OffloadedPod differs in anything but their status, which is our own word.
+func OffloadedChanged(was, is client.Object) bool {
 	return SpecOrLabels(was, is) || was.GetUID() != is.GetUID() ||
 		was.GetAnnotations()[v1alpha1.AnnotationGrace] != is.GetAnnotations()[v1alpha1.AnnotationGrace] ||
 		slices.Contains(was.GetFinalizers(), v1alpha1.FinalizerOffloadedPod) && !slices.Contains(is.GetFinalizers(), v1alpha1.FinalizerOffloadedPod)
 }
 
-// StoodElse: of Pods, what changes their standing, and what they hold. Readiness, addresses, restarts do not.
-func StoodElse(was, is client.Object) bool {
+// PodChanged reports whether a Pod differs in what changes its state, or what it holds. Readiness, addresses, restarts do not.
+func PodChanged(was, is client.Object) bool {
 	a, b := was.(*corev1.Pod), is.(*corev1.Pod)
 	return a.UID != b.UID || a.Status.Phase != b.Status.Phase ||
 		(a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil) ||

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +24,7 @@ import (
 
 	"kith.dev/core/hosting/grants"
 	"kith.dev/core/hosting/guests"
+	"kith.dev/core/kinds"
 	queues "kith.dev/core/queue"
 )
 
@@ -57,23 +57,18 @@ func (t *Tenants) watchGuests(mgr manager.Manager) error {
 			CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { later(q, e.Object.GetNamespace()) },
 			UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { later(q, e.ObjectNew.GetNamespace()) },
 			DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { later(q, e.Object.GetNamespace()) },
-		}, builder.WithPredicates(guests.Managed(), guests.Updates(addressElse))).
+		}, builder.WithPredicates(guests.Managed(), guests.Updates(addressesChanged))).
 		// Once at the beginning: the last guest may have gone while no daemon ran.
 		Watches(&corev1.Namespace{}, handler.Funcs{
 			CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { later(q, e.Object.GetName()) },
 		}, builder.WithPredicates(guests.Managed())).
 		WithOptions(controller.Options{NewQueue: queues.New}).
-		Complete(reconcile.Func(t.tellAddresses))
+		Complete(reconcile.Func(t.writeAddresses))
 }
 
-// told paces what is written: all addresses stand in one annotation, so with a thousand guests twenty writes a second would
-// cost the API server as much as the guests themselves.
-type told struct {
-	mu   sync.Mutex
-	last map[string]telling // by twin namespace; those of the last minute
-}
-
-type telling struct {
+// addressWrite is what was written last: all addresses stand in one annotation, so with a thousand guests twenty writes a second
+// would cost the API server as much as the guests themselves.
+type addressWrite struct {
 	at      time.Time
 	guests  int
 	version string // of the namespace that was written
@@ -83,34 +78,24 @@ type telling struct {
 const eachGuest = 2 * time.Millisecond
 
 // wait is how long to leave a namespace alone that is seen in this version.
-func (t *told) wait(namespace, version string) time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	l := t.last[namespace]
-	if guests.Older(version, l.version) { // it would be compared with what was before
+func (w addressWrite) wait(version string) time.Duration {
+	if guests.Older(version, w.version) { // it would be compared with what was before
 		return gatherFor
 	}
-	return time.Until(l.at.Add(time.Duration(l.guests) * eachGuest))
+	return time.Until(w.at.Add(time.Duration(w.guests) * eachGuest))
 }
 
-func (t *told) now(namespace string, l telling) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	maps.DeleteFunc(t.last, func(_ string, l telling) bool { return time.Since(l.at) > time.Minute })
-	t.last[namespace] = l
-}
-
-func addressElse(was, is client.Object) bool {
+func addressesChanged(was, is client.Object) bool {
 	a, b := was.(*corev1.Pod), is.(*corev1.Pod)
 	return a.UID != b.UID || !slices.Equal(a.Status.PodIPs, b.Status.PodIPs)
 }
 
-func (t *Tenants) tellAddresses(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
+func (t *Tenants) writeAddresses(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
 	var ns corev1.Namespace
 	if err := t.client.Get(ctx, r.NamespacedName, &ns); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	if wait := t.told.wait(r.Name, ns.ResourceVersion); wait > 0 {
+	if wait := t.written[r.Name].wait(ns.ResourceVersion); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
 	var pods corev1.PodList
@@ -119,12 +104,13 @@ func (t *Tenants) tellAddresses(ctx context.Context, r ctrl.Request) (ctrl.Resul
 	}
 	tw, ok := grants.TwinOf(&ns)
 	now := addresses(pods.Items)
-	if !ok || tw.Leaving || ns.Annotations[grants.AnnotationGuests] == now {
+	if !ok || tw.Leaving || ns.Annotations[kinds.AnnotationGuests] == now {
 		return ctrl.Result{}, nil
 	}
-	want := corev1ac.Namespace(ns.Name).WithUID(ns.UID).WithAnnotations(map[string]string{grants.AnnotationGuests: now})
+	want := corev1ac.Namespace(ns.Name).WithUID(ns.UID).WithAnnotations(map[string]string{kinds.AnnotationGuests: now})
 	err := t.client.Apply(ctx, want, client.FieldOwner(guestsOwner), client.ForceOwnership)
-	t.told.now(r.Name, telling{time.Now(), len(pods.Items), *cmp.Or(want.ResourceVersion, new(string))})
+	maps.DeleteFunc(t.written, func(_ string, w addressWrite) bool { return time.Since(w.at) > time.Minute })
+	t.written[r.Name] = addressWrite{time.Now(), len(pods.Items), *cmp.Or(want.ResourceVersion, new(string))}
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return ctrl.Result{}, nil // another namespace of that name by now
 	}

@@ -15,10 +15,11 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/hosting/grants"
 	"kith.dev/core/hosting/guests"
+	"kith.dev/core/kinds"
 )
 
 // behind is a client whose reads of one kind show what was before the writes.
-func behind[T client.Object](d *desk, into func(dst, src T)) (c client.Client, freeze func(T)) {
+func behind[T client.Object](d *provider, into func(dst, src T)) (c client.Client, freeze func(T)) {
 	var old *T
 	c = interceptor.NewClient(d.client.(client.WithWatch), interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, k client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
@@ -36,12 +37,12 @@ func TestAddressesOfGuestsAreToldHoweverFarBehindTheCacheIs(t *testing.T) {
 	peer, bob := peerOf("bob", 1)
 	contract := contractWith("bob", "contractb")
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: bobsShop, Name: "p", Labels: guests.Selector}}
-	d := newDesk(t, peer, contract, pod)
+	d := newProvider(t, peer, contract, pod)
 	if _, err := d.ensure(contract, bob, "shop", ""); err != nil {
 		t.Fatal(err)
 	}
 	cached, freeze := behind(d, func(dst, src *corev1.Namespace) { src.DeepCopyInto(dst) })
-	h := &Tenants{client: cached, told: told{last: map[string]telling{}}, log: d.tenants.log}
+	h := &Tenants{client: cached, written: map[string]addressWrite{}, log: d.tenants.log}
 	shop := func() *corev1.Namespace {
 		t.Helper()
 		var ns corev1.Namespace
@@ -56,14 +57,14 @@ func TestAddressesOfGuestsAreToldHoweverFarBehindTheCacheIs(t *testing.T) {
 		if err := d.client.Status().Update(t.Context(), pod); err != nil {
 			t.Fatal(err)
 		}
-		result, err := h.tellAddresses(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: bobsShop}})
+		result, err := h.writeAddresses(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: bobsShop}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return result.RequeueAfter
 	}
 	before := shop()
-	if later := at(corev1.PodIP{IP: "10.42.0.9"}); later != 0 || shop().Annotations[grants.AnnotationGuests] != "10.42.0.9" {
+	if later := at(corev1.PodIP{IP: "10.42.0.9"}); later != 0 || shop().Annotations[kinds.AnnotationGuests] != "10.42.0.9" {
 		t.Fatalf("%s, %v", later, shop().Annotations)
 	}
 	time.Sleep(2 * eachGuest) // else it would wait for that
@@ -72,7 +73,7 @@ func TestAddressesOfGuestsAreToldHoweverFarBehindTheCacheIs(t *testing.T) {
 		t.Error("the address went, and what the cache shows has none: taken for told")
 	}
 	freeze(shop())
-	if later := at(); later != 0 || shop().Annotations[grants.AnnotationGuests] != "" {
+	if later := at(); later != 0 || shop().Annotations[kinds.AnnotationGuests] != "" {
 		t.Errorf("%s, %v", later, shop().Annotations)
 	}
 }

@@ -14,19 +14,12 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/hosting/grants"
+	"kith.dev/test/hostingtest"
 )
-
-// labelled is a namespace with the labels of a twin, whoever made it.
-func labelled(name, home, contract string, consumer grants.Consumer) *corev1.Namespace {
-	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "7c1e", Labels: map[string]string{
-		v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelConsumer: consumer.Compact,
-		v1alpha1.LabelHomeNamespace: home, v1alpha1.LabelContract: contract,
-	}}}
-}
 
 // formerly is such a namespace as Kith made it.
 func formerly(name, home, contract string, consumer grants.Consumer) *corev1.Namespace {
-	ns := labelled(name, home, contract, consumer)
+	ns := hostingtest.Twin(name, home, contract, consumer.Compact)
 	ns.ManagedFields = []metav1.ManagedFieldsEntry{{
 		Manager: v1alpha1.ManagedBy, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", FieldsType: "FieldsV1",
 		FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:kith.dev/consumer":{},"f:kith.dev/contract":{},"f:kith.dev/home-namespace":{},"f:kith.dev/managed-by":{}}}}`),
@@ -34,7 +27,7 @@ func formerly(name, home, contract string, consumer grants.Consumer) *corev1.Nam
 	return ns
 }
 
-func (d *desk) opened(namespace string) bool {
+func (d *provider) opened(namespace string) bool {
 	d.Helper()
 	var binding rbacv1.RoleBinding
 	err := d.client.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: tenantRole}, &binding)
@@ -47,7 +40,7 @@ func (d *desk) opened(namespace string) bool {
 func TestATwinNeverTakesABareName(t *testing.T) {
 	peer, bob := peerOf("bob", 1)
 	cb := contractWith("bob", "contractb")
-	d := newDesk(t, peer, cb)
+	d := newProvider(t, peer, cb)
 	for _, home := range []string{"shop", "cert-manager", "argocd", "monitoring", "mine", "default", "kube-system"} {
 		if got, err := d.ensure(cb, bob, home, ""); err != nil || got != home+"-"+bob.Compact[:7] {
 			t.Errorf("the twin of %s is %q, %v", home, got, err)
@@ -58,7 +51,7 @@ func TestATwinNeverTakesABareName(t *testing.T) {
 func TestAnExistingTwinKeepsItsNameUntilItEnds(t *testing.T) {
 	peer, bob := peerOf("bob", 1)
 	cb, next := contractWith("bob", "contractb"), contractWith("bob", "contractn")
-	d := newDesk(t, peer, cb, next, formerly("shop", "shop", "contractb", bob))
+	d := newProvider(t, peer, cb, next, formerly("shop", "shop", "contractb", bob))
 	for _, contract := range []*v1alpha1.Contract{cb, next} { // the next contract takes it over as it is
 		if got, err := d.ensure(contract, bob, "shop", ""); err != nil || got != "shop" || !d.opened("shop") {
 			t.Errorf("under %s: %q, %v", contract.Spec.ID, got, err)
@@ -81,7 +74,7 @@ func TestAnExistingTwinKeepsItsNameUntilItEnds(t *testing.T) {
 func TestATwinThatWasRelabelledIsShutAtTheEnd(t *testing.T) {
 	peer, bob := peerOf("bob", 1)
 	cb := contractWith("bob", "contractb")
-	d := newDesk(t, peer, cb)
+	d := newProvider(t, peer, cb)
 	if _, err := d.ensure(cb, bob, "shop", ""); err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +88,7 @@ func TestATwinThatWasRelabelledIsShutAtTheEnd(t *testing.T) {
 	if err := d.client.Update(t.Context(), &ns); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.tenants.endContract(t.Context(), "contractb"); err != nil {
+	if err := d.tenants.EndContract(t.Context(), contractWith("bob", "contractb")); err != nil {
 		t.Fatal(err)
 	}
 	if d.opened(bobsShop) {
@@ -120,16 +113,16 @@ func TestCopiedOrEditedLabelsMakeNoTwin(t *testing.T) {
 		home  string
 		want  string
 	}{
-		"a copy under another name":         {labelled("monitoring", "shop", "contractb", bob), "shop", "shop" + short},
-		"another home":                      {labelled("vault"+short, "shop", "contractb", bob), "shop", "shop" + short},
-		"another consumer":                  {labelled("shop-"+carol.Compact[:7], "shop", "contractb", bob), "shop", "shop" + short},
+		"a copy under another name":         {hostingtest.Twin("monitoring", "shop", "contractb", bob.Compact), "shop", "shop" + short},
+		"another home":                      {hostingtest.Twin("vault"+short, "shop", "contractb", bob.Compact), "shop", "shop" + short},
+		"another consumer":                  {hostingtest.Twin("shop-"+carol.Compact[:7], "shop", "contractb", bob.Compact), "shop", "shop" + short},
 		"the same name and no labels":       {&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop" + short}}, "shop", "shop-" + bob.Compact[:14]},
-		"labels that are no ID":             {labelled("shop-x", "shop", "contractb", grants.Consumer{Compact: "x"}), "shop", "shop" + short},
-		"a bare name, labelled by others":   {labelled("shop", "shop", "contractb", bob), "shop", "shop" + short},
-		"a twin that lost the first letter": {labelled("hop"+short, "shop", "contractb", bob), "shop", "shop" + short},
+		"labels that are no ID":             {hostingtest.Twin("shop-x", "shop", "contractb", "x"), "shop", "shop" + short},
+		"a bare name, labelled by others":   {hostingtest.Twin("shop", "shop", "contractb", bob.Compact), "shop", "shop" + short},
+		"a twin that lost the first letter": {hostingtest.Twin("hop"+short, "shop", "contractb", bob.Compact), "shop", "shop" + short},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := newDesk(t, peer, other, cb, cc, c.there.DeepCopy())
+			d := newProvider(t, peer, other, cb, cc, c.there.DeepCopy())
 			before := maps.Clone(c.there.Labels)
 			if got, err := d.ensure(cb, bob, c.home, ""); err != nil || got != c.want {
 				t.Errorf("the twin is %q, %v", got, err)
@@ -141,7 +134,7 @@ func TestCopiedOrEditedLabelsMakeNoTwin(t *testing.T) {
 				t.Errorf("namespace %s is open to a consumer", c.there.Name)
 			}
 			for _, contract := range []string{"contractb", "contractc"} {
-				if err := d.tenants.endContract(t.Context(), contract); err != nil {
+				if err := d.tenants.EndContract(t.Context(), contractWith("bob", contract)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -157,7 +150,7 @@ func TestCopiedOrEditedLabelsMakeNoTwin(t *testing.T) {
 func TestATwinThatLosesItsLabelIsNoneAnyMore(t *testing.T) {
 	peer, bob := peerOf("bob", 1)
 	cb := contractWith("bob", "contractb")
-	d := newDesk(t, peer, cb)
+	d := newProvider(t, peer, cb)
 	if _, err := d.ensure(cb, bob, "shop", ""); err != nil {
 		t.Fatal(err)
 	}
@@ -166,21 +159,21 @@ func TestATwinThatLosesItsLabelIsNoneAnyMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	contracts := d.contracts
-	if _, known, is := contracts.NamespaceChanged(&ns, false); !known || !is || contracts.Look(bobsShop) == nil {
+	if _, known, is := contracts.NamespaceChanged(&ns, false); !known || !is || contracts.TermsIn(bobsShop) == nil {
 		t.Error("it is none although nothing changed")
 	}
 	bare := ns.DeepCopy()
 	bare.Labels = nil
-	if tw, known, is := contracts.NamespaceChanged(bare, false); !known || is || tw.Home != "shop" || contracts.Look(bobsShop) != nil {
+	if tw, known, is := contracts.NamespaceChanged(bare, false); !known || is || tw.Home != "shop" || contracts.TermsIn(bobsShop) != nil {
 		t.Error("it is one still")
 	}
 	contracts.NamespaceChanged(&ns, false)
 	former := ns.DeepCopy()
 	former.UID = "another"
-	if contracts.NamespaceChanged(former, true); contracts.Look(bobsShop) == nil {
+	if contracts.NamespaceChanged(former, true); contracts.TermsIn(bobsShop) == nil {
 		t.Error("that another of its name was deleted before it was made is taken for its own end")
 	}
-	if contracts.NamespaceChanged(&ns, true); contracts.Look(bobsShop) != nil {
+	if contracts.NamespaceChanged(&ns, true); contracts.TermsIn(bobsShop) != nil {
 		t.Error("it is one although it is gone")
 	}
 }

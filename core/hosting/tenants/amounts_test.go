@@ -18,7 +18,7 @@ func TestThePageSaysTheseAmountsOfNamespaces(t *testing.T) {
 func TestAContractHasSoManyNamespaces(t *testing.T) {
 	peer, bob := peerOf("bob", 1)
 	cb := contractWith("bob", "contractb")
-	d := newDesk(t, peer, cb)
+	d := newProvider(t, peer, cb)
 	for _, home := range []string{"n7", "n8"} {
 		if _, err := d.ensure(cb, bob, home, ""); err != nil {
 			t.Fatalf("namespace %s: %v", home, err)

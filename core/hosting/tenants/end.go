@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,14 +41,13 @@ const annotationCleared = "kith.dev/cleared"
 // EndContract takes the contract out of force for good, shuts the door to the consumer (unless another
 // contract with it is in force) and clears away everything under it. It takes as long as the guests' grace
 // periods do, 95 s at most, and may be called again, after a restart too, until it gives nil.
-func (t *Tenants) EndContract(ctx context.Context, contract *v1alpha1.Contract) error {
-	if err := t.endContract(ctx, contract.Spec.ID); err != nil {
-		return fmt.Errorf("ending contract %s: %w", contract.Name, err)
-	}
-	return nil
-}
-
-func (t *Tenants) endContract(ctx context.Context, contractID string) error {
+func (t *Tenants) EndContract(ctx context.Context, contract *v1alpha1.Contract) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("ending contract %s: %w", contract.Name, err)
+		}
+	}()
+	contractID := contract.Spec.ID
 	t.contracts.End(contractID)
 	which := client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy, v1alpha1.LabelContract: contractID}
 	mine, err := t.begin(ctx, which)
@@ -55,22 +55,24 @@ func (t *Tenants) endContract(ctx context.Context, contractID string) error {
 		return err
 	}
 	var left []string
-	gone, err := t.poll(ctx, guests.EndGrace+endSlack+clearTime, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(ctx, pollEvery, guests.EndGrace+endSlack+clearTime, true, func(ctx context.Context) (bool, error) {
 		var now corev1.NamespaceList
-		err := t.live.List(ctx, &now, which, grants.Recent())
+		if err := t.live.List(ctx, &now, which, grants.Recent()); err != nil {
+			return false, err
+		}
 		left = left[:0]
 		for i := range now.Items {
 			if mine[now.Items[i].UID] {
 				left = append(left, now.Items[i].Name)
 			}
 		}
-		return len(left) == 0, err
+		return len(left) == 0, nil
 	})
+	if wait.Interrupted(err) && ctx.Err() == nil && len(left) > 0 {
+		return fmt.Errorf("%d namespaces are still there, such as %s: something in them holds them back", len(left), left[0])
+	}
 	if err != nil {
 		return fmt.Errorf("waiting for the end of the namespaces under contract %s: %w", contractID, err)
-	}
-	if !gone {
-		return fmt.Errorf("%d namespaces are still there, such as %s: something in them holds them back", len(left), left[0])
 	}
 	return nil
 }
@@ -146,8 +148,8 @@ func (t *Tenants) Watch(mgr manager.Manager) error {
 	})
 	err := ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-clearing").
 		For(&corev1.Namespace{}, builder.WithPredicates(guests.Managed(), beingDeleted())).
-		Watches(guests.NewOffloaded(), inLeaving, builder.WithPredicates(guests.Updates(guests.WantedElse))).
-		Watches(&corev1.Pod{}, inLeaving, builder.WithPredicates(guests.Managed(), guests.Updates(guests.StoodElse))).
+		Watches(guests.NewOffloaded(), inLeaving, builder.WithPredicates(guests.Updates(guests.OffloadedChanged))).
+		Watches(&corev1.Pod{}, inLeaving, builder.WithPredicates(guests.Managed(), guests.Updates(guests.PodChanged))).
 		WithOptions(guests.Workload()).Complete(reconcile.Func(t.clearing))
 	if err != nil {
 		return err
@@ -158,10 +160,8 @@ func (t *Tenants) Watch(mgr manager.Manager) error {
 // beingDeleted lets through what is on its way out, until it is gone.
 func beingDeleted() predicate.Predicate {
 	leaving := predicate.NewPredicateFuncs(func(o client.Object) bool { return !o.GetDeletionTimestamp().IsZero() })
-	return predicate.Funcs{
-		CreateFunc: leaving.Create, UpdateFunc: leaving.Update, GenericFunc: leaving.Generic,
-		DeleteFunc: func(event.DeleteEvent) bool { return false },
-	}
+	leaving.DeleteFunc = func(event.DeleteEvent) bool { return false }
+	return leaving
 }
 
 // clearing helps twin namespaces that are being deleted to their end: it is asked whenever a guest in one goes.
@@ -175,11 +175,14 @@ func (t *Tenants) clearing(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 		return ctrl.Result{}, nil
 	}
 	since := time.Since(ns.DeletionTimestamp.Time)
-	wait, err := t.clearOnce(ctx, ns.Name, since)
-	if err == nil && wait == 0 {
-		wait, err = t.wake(ctx, &ns, since)
+	again, err := t.clearOnce(ctx, ns.Name, since)
+	if err != nil {
+		return ctrl.Result{}, fmt.Errorf("clearing namespace %s: %w", ns.Name, err)
 	}
-	return ctrl.Result{RequeueAfter: wait}, err
+	if again == 0 {
+		again, err = t.wake(ctx, &ns, since)
+	}
+	return ctrl.Result{RequeueAfter: again}, err
 }
 
 // wake has the cluster look at a namespace again from which everything went. Its namespace controller, which does the rest, waits for
@@ -205,55 +208,31 @@ func (t *Tenants) wake(ctx context.Context, ns *corev1.Namespace, since time.Dur
 func (t *Tenants) clearOnce(ctx context.Context, namespace string, since time.Duration) (again time.Duration, err error) {
 	rest, err := t.list(ctx, "OffloadedPodList", client.InNamespace(namespace))
 	if err != nil {
-		return 0, fmt.Errorf("clearing namespace %s: %w", namespace, err)
+		return 0, err
 	}
-	if slices.ContainsFunc(rest, func(o metav1.PartialObjectMetadata) bool { return o.DeletionTimestamp.IsZero() }) {
+	wanted := func(o metav1.PartialObjectMetadata) bool { return o.DeletionTimestamp.IsZero() }
+	if slices.ContainsFunc(rest, wanted) {
 		if err := t.client.DeleteAllOf(ctx, guests.NewOffloaded(), client.InNamespace(namespace)); err != nil { // theirs have the grace that was asked for
-			return 0, fmt.Errorf("clearing namespace %s: %w", namespace, err)
+			return 0, err
 		}
 	}
-	quiet, err := t.quiet(ctx, namespace)
-	switch {
-	case err != nil:
-		return 0, fmt.Errorf("clearing namespace %s: %w", namespace, err)
-	case !quiet && since < guests.EndGrace+endSlack:
-		return guests.EndGrace + endSlack - since, nil
-	case !quiet:
-		t.log.Warn("guests did not end in time, ending them by force", "namespace", namespace)
-		again = endSlack
-	}
-	if err := t.sweep(ctx, namespace, !quiet); err != nil {
-		return 0, fmt.Errorf("clearing namespace %s: %w", namespace, err)
-	}
-	return again, nil
-}
-
-// clearPods lets the guests end in their grace period, by the reconciler's hand, and makes an end of those
-// that do not. Finalizers that a consumer put on its OffloadedPods hold nothing back.
-func (t *Tenants) clearPods(ctx context.Context, namespace string) error {
-	if err := t.client.DeleteAllOf(ctx, guests.NewOffloaded(), client.InNamespace(namespace)); err != nil {
-		return err
-	}
-	gone, err := t.poll(ctx, guests.EndGrace+endSlack, func(ctx context.Context) (bool, error) { return t.quiet(ctx, namespace) })
+	pods, err := t.list(ctx, "PodList", client.InNamespace(namespace), guests.Selector)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if !gone {
+	// No guest is there any more, and no OffloadedPod that could still make one.
+	quiet := len(pods) == 0 && !slices.ContainsFunc(rest, func(o metav1.PartialObjectMetadata) bool {
+		return wanted(o) || slices.Contains(o.Finalizers, v1alpha1.FinalizerOffloadedPod)
+	})
+	if !quiet {
+		if left := guests.EndGrace + endSlack - since; left > 0 {
+			return left, nil
+		}
 		t.log.Warn("guests did not end in time, ending them by force", "namespace", namespace)
-	}
-	return t.sweep(ctx, namespace, !gone)
-}
-
-// sweep takes the finalizers from what is left of OffloadedPods; with force it makes an end of the guests first.
-func (t *Tenants) sweep(ctx context.Context, namespace string, force bool) error {
-	if force {
 		if err := t.client.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(namespace), guests.Selector, client.GracePeriodSeconds(0)); err != nil {
-			return err
+			return 0, err
 		}
-	}
-	rest, err := t.list(ctx, "OffloadedPodList", client.InNamespace(namespace))
-	if err != nil {
-		return err
+		again = endSlack
 	}
 	for i := range rest {
 		if len(rest[i].Finalizers) == 0 {
@@ -264,22 +243,21 @@ func (t *Tenants) sweep(ctx context.Context, namespace string, force bool) error
 		one.SetName(rest[i].Name)
 		err := t.client.Patch(ctx, one, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))
 		if client.IgnoreNotFound(err) != nil {
-			return err
+			return 0, err
 		}
 	}
-	return nil
+	return again, nil
 }
 
-// quiet: no guest is there any more, and no OffloadedPod that could still make one.
-func (t *Tenants) quiet(ctx context.Context, namespace string) (bool, error) {
-	pods, err := t.list(ctx, "PodList", client.InNamespace(namespace), guests.Selector)
-	if err != nil || len(pods) > 0 {
-		return false, err
-	}
-	rest, err := t.list(ctx, "OffloadedPodList", client.InNamespace(namespace))
-	return !slices.ContainsFunc(rest, func(o metav1.PartialObjectMetadata) bool {
-		return o.DeletionTimestamp.IsZero() || slices.Contains(o.Finalizers, v1alpha1.FinalizerOffloadedPod)
-	}), err
+// clearPods lets the guests end in their grace period, by the reconciler's hand, and makes an end of those
+// that do not. Finalizers that a consumer put on its OffloadedPods hold nothing back.
+func (t *Tenants) clearPods(ctx context.Context, namespace string) error {
+	began := time.Now()
+	return wait.PollUntilContextCancel(ctx, pollEvery, true, func(ctx context.Context) (bool, error) {
+		since := time.Since(began)
+		again, err := t.clearOnce(ctx, namespace, since)
+		return again == 0 || since >= guests.EndGrace+endSlack, err
+	})
 }
 
 func (t *Tenants) list(ctx context.Context, kind string, opts ...client.ListOption) ([]metav1.PartialObjectMetadata, error) {
@@ -290,24 +268,4 @@ func (t *Tenants) list(ctx context.Context, kind string, opts ...client.ListOpti
 	}
 	err := t.live.List(ctx, list, append(opts, grants.Recent())...)
 	return list.Items, err
-}
-
-// poll asks until done says yes, at most for the given time: then it gives false.
-func (t *Tenants) poll(ctx context.Context, atMost time.Duration, done func(context.Context) (bool, error)) (bool, error) {
-	deadline := time.NewTimer(atMost)
-	defer deadline.Stop()
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for {
-		if ok, err := done(ctx); ok || err != nil {
-			return ok, err
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			return false, nil
-		case <-ctx.Done():
-			return false, ctx.Err()
-		}
-	}
 }

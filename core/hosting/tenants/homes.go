@@ -15,12 +15,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/hosting/grants"
@@ -41,30 +41,28 @@ type Homes struct {
 	// reach reports whether a consumer's pods can be reached, by an error when not; nil: nobody knows, and they cannot.
 	reach func(ctx context.Context, consumerID string) error
 	log   *slog.Logger
+	inbox queues.Inbox
 
-	mu     sync.Mutex
-	queue  workqueue.TypedRateLimitingInterface[ctrl.Request] // nil before the manager runs
-	told   map[string]home                                    // by compact ID
-	marked map[string]map[types.NamespacedName]mark           // by compact ID
+	mu        sync.Mutex
+	consumers map[string]*home // by compact ID
 }
 
 func NewHomes(mgr manager.Manager, contracts *grants.Contracts, log *slog.Logger) *Homes {
-	return &Homes{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), contracts: contracts, log: log,
-		told: map[string]home{}, marked: map[string]map[types.NamespacedName]mark{},
-	}
+	return &Homes{client: mgr.GetClient(), live: mgr.GetAPIReader(), contracts: contracts, log: log, consumers: map[string]*home{}}
 }
 
-// home is what was told of a consumer last.
+// home is what is known of a consumer's home. What is its reconciler's alone needs no lock: there is one at a time for each.
 type home struct {
-	id    string // identity.ID.String
-	away  bool
-	since time.Time
-	out   bool // its endpoints were taken out
+	id    string    // identity.ID.String
+	away  bool      // under the lock of Homes
+	since time.Time // under the lock of Homes
+
+	out     time.Time // the reconciler's: the since of the absence for which the endpoints were taken out; zero: none
+	changed map[types.NamespacedName]change
 }
 
-// mark is what was changed in a slice: the version that was written, and the conditions before, by the endpoint's place.
-type mark struct {
+// change is what was changed in a slice: the version that was written, and the conditions before, by the endpoint's place.
+type change struct {
 	version string
 	was     map[int]discoveryv1.EndpointConditions
 }
@@ -80,42 +78,30 @@ const (
 
 // SetHome tells whether the consumer's daemon answers. It may be called as often as one likes.
 func (s *Homes) SetHome(peer *v1alpha1.Peer, reachable bool) {
-	if consumer, err := grants.ConsumerOf(peer); err == nil {
-		s.set(consumer, !reachable)
+	consumer, err := grants.ConsumerOf(peer)
+	if err != nil {
+		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.consumers[consumer.Compact]
+	if h == nil {
+		h = &home{id: consumer.ID, changed: map[types.NamespacedName]change{}}
+		s.consumers[consumer.Compact] = h
+	} else if h.away == !reachable {
+		return
+	}
+	h.away, h.since = !reachable, time.Now()
+	s.inbox.Add(types.NamespacedName{Name: consumer.Compact})
 }
 
 // ReachBy says how to find out whether a consumer's pods can be reached while its daemon cannot: where no connection to
 // it can be made, the tunnel may be up. Call it before the manager starts.
 func (s *Homes) ReachBy(reach func(ctx context.Context, consumerID string) error) { s.reach = reach }
 
-func (s *Homes) set(consumer grants.Consumer, away bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if was, known := s.told[consumer.Compact]; known && was.away == away {
-		return
-	}
-	s.told[consumer.Compact] = home{id: consumer.ID, away: away, since: time.Now()}
-	if s.queue != nil {
-		s.queue.Add(keyOfHome(consumer.Compact))
-	}
-}
-
-func keyOfHome(compact string) ctrl.Request {
-	return ctrl.Request{NamespacedName: types.NamespacedName{Name: compact}}
-}
-
 func (s *Homes) Watch(mgr manager.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-homes").
-		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[ctrl.Request]) error {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.queue = queue
-			for compact := range s.told {
-				queue.Add(keyOfHome(compact))
-			}
-			return nil
-		})).
+		WatchesRawSource(&s.inbox).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 4, NewQueue: queues.New,
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[ctrl.Request](100*time.Millisecond, 30*time.Second),
@@ -123,48 +109,41 @@ func (s *Homes) Watch(mgr manager.Manager) error {
 		Complete(reconcile.Func(s.reconcile))
 }
 
-func (s *Homes) look(compact string) home {
+// awayOf gives what is known of a consumer, and whether, and since when, it is away.
+func (s *Homes) awayOf(compact string) (h *home, isAway bool, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.told[compact]
+	h = s.consumers[compact]
+	return h, h.away, h.since
 }
 
 func (s *Homes) reconcile(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
-	now := s.look(r.Name)
-	if !now.away {
-		return ctrl.Result{}, s.giveBack(ctx, r.Name)
+	h, isAway, since := s.awayOf(r.Name)
+	if !isAway {
+		return ctrl.Result{}, s.giveBack(ctx, h)
 	}
-	if left := awayAfter - time.Since(now.since); left > 0 {
+	if left := awayAfter - time.Since(since); left > 0 {
 		return ctrl.Result{RequeueAfter: left}, nil
 	}
-	if s.reach != nil && s.reach(ctx, now.id) == nil {
-		s.isOut(r.Name, false)
-		return ctrl.Result{RequeueAfter: reachAgain}, s.giveBack(ctx, r.Name)
+	if s.reach != nil && s.reach(ctx, h.id) == nil {
+		h.out = time.Time{}
+		return ctrl.Result{RequeueAfter: reachAgain}, s.giveBack(ctx, h)
 	}
-	switch now = s.look(r.Name); {
-	case !now.away: // it came back while it was looked for
-		return ctrl.Result{}, s.giveBack(ctx, r.Name)
-	case now.out:
+	switch _, isAway, since = s.awayOf(r.Name); {
+	case !isAway: // it came back while it was looked for
+		return ctrl.Result{}, s.giveBack(ctx, h)
+	case h.out.Equal(since):
 		return ctrl.Result{RequeueAfter: backAgain}, nil
 	}
-	if err := s.takeOut(ctx, r.Name); err != nil {
+	if err := s.takeOut(ctx, r.Name, h); err != nil {
 		return ctrl.Result{}, err
 	}
-	s.isOut(r.Name, true)
+	h.out = since
 	return ctrl.Result{RequeueAfter: backAgain}, nil
 }
 
-func (s *Homes) isOut(compact string, out bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now, known := s.told[compact]; known && now.away {
-		now.out = out
-		s.told[compact] = now
-	}
-}
-
 // takeOut has no endpoint at home ready, in any twin. After an error it goes on where it was.
-func (s *Homes) takeOut(ctx context.Context, compact string) error {
+func (s *Homes) takeOut(ctx context.Context, compact string, h *home) error {
 	twins, ranges := s.contracts.AbroadOf(compact)
 	if len(twins) == 0 {
 		return nil
@@ -186,7 +165,8 @@ func (s *Homes) takeOut(ctx context.Context, compact string) error {
 	out := 0
 	for i := range slicesHere.Items {
 		slice := &slicesHere.Items[i]
-		if !twins[slice.Namespace] || s.seen(compact, slice) {
+		key := client.ObjectKeyFromObject(slice)
+		if !twins[slice.Namespace] || h.changed[key].version == slice.ResourceVersion { // it is as it was left here
 			continue
 		}
 		service := types.NamespacedName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
@@ -199,7 +179,7 @@ func (s *Homes) takeOut(ctx context.Context, compact string) error {
 			continue
 		}
 		out += len(was)
-		s.note(compact, slice, was)
+		h.changed[key] = change{slice.ResourceVersion, was}
 	}
 	if out > 0 {
 		s.log.Info("the endpoints of a consumer that is away are not ready here", "id", compact, "endpoints", out)
@@ -224,7 +204,7 @@ func away(slice *discoveryv1.EndpointSlice, ranges []netip.Prefix, unready bool)
 		if now.Serving = new(bool); !unready {
 			now.Ready = new(bool)
 		}
-		if !atHome || same(e.Conditions.Ready, now.Ready) && same(e.Conditions.Serving, now.Serving) {
+		if !atHome || ptr.Equal(e.Conditions.Ready, now.Ready) && ptr.Equal(e.Conditions.Serving, now.Serving) {
 			continue
 		}
 		was[i], e.Conditions = e.Conditions, now
@@ -232,54 +212,28 @@ func away(slice *discoveryv1.EndpointSlice, ranges []netip.Prefix, unready bool)
 	return was
 }
 
-func same(a, b *bool) bool { return a == b || a != nil && b != nil && *a == *b }
-
-// seen reports whether a slice is as it was left here.
-func (s *Homes) seen(compact string, slice *discoveryv1.EndpointSlice) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.marked[compact][client.ObjectKeyFromObject(slice)].version == slice.ResourceVersion
-}
-
-func (s *Homes) note(compact string, slice *discoveryv1.EndpointSlice, was map[int]discoveryv1.EndpointConditions) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.marked[compact] == nil {
-		s.marked[compact] = map[types.NamespacedName]mark{}
-	}
-	s.marked[compact][client.ObjectKeyFromObject(slice)] = mark{slice.ResourceVersion, was}
-}
-
 // giveBack puts the conditions back that takeOut changed, where home has not written since.
-func (s *Homes) giveBack(ctx context.Context, compact string) error {
-	s.mu.Lock()
-	marked := s.marked[compact]
-	delete(s.marked, compact)
-	s.mu.Unlock()
+func (s *Homes) giveBack(ctx context.Context, h *home) error {
 	var errs []error
-	for key, m := range marked {
-		if err := s.giveOneBack(ctx, key, m); err != nil {
+	for key, c := range h.changed {
+		if err := s.giveOneBack(ctx, key, c); err != nil {
 			errs = append(errs, err)
-			s.mu.Lock()
-			if s.marked[compact] == nil {
-				s.marked[compact] = map[types.NamespacedName]mark{}
-			}
-			s.marked[compact][key] = m
-			s.mu.Unlock()
+			continue
 		}
+		delete(h.changed, key)
 	}
 	return errors.Join(errs...)
 }
 
-func (s *Homes) giveOneBack(ctx context.Context, key types.NamespacedName, m mark) error {
+func (s *Homes) giveOneBack(ctx context.Context, key types.NamespacedName, c change) error {
 	var slice discoveryv1.EndpointSlice
 	if err := s.live.Get(ctx, key, &slice); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	if slice.ResourceVersion != m.version {
+	if slice.ResourceVersion != c.version {
 		return nil
 	}
-	for i, was := range m.was {
+	for i, was := range c.was {
 		slice.Endpoints[i].Conditions = was
 	}
 	return goneOrChanged(s.client.Update(ctx, &slice, client.FieldOwner(homesOwner)))

@@ -12,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
@@ -66,22 +67,23 @@ func TestOnlyWhatIsAtHomeGoesAway(t *testing.T) {
 	}
 }
 
-// homesDesk is a provider of alice, with services of hers, one of carol's and one of its own.
-type homesDesk struct {
-	*desk
+// homesProvider is a provider of alice, with services of hers, one of carol's and one of its own.
+type homesProvider struct {
+	*provider
 	homes  *Homes
+	peer   *v1alpha1.Peer
 	alice  grants.Consumer
 	before map[types.NamespacedName]discoveryv1.EndpointSlice
 }
 
-func newHomesDesk(t *testing.T) *homesDesk {
+func newHomesProvider(t *testing.T) *homesProvider {
 	t.Helper()
 	peer, alice := peerOf("alice", 1)
 	other, carol := peerOf("carol", 2)
 	peer.Status.Network = &v1alpha1.NetworkStatus{Theirs: []v1alpha1.RangeAlias{{Name: "pods", Real: "10.42.0.0/16", Alias: "10.65.0.0/16"}}}
 	other.Status.Network = &v1alpha1.NetworkStatus{Theirs: []v1alpha1.RangeAlias{{Name: "pods", Real: "10.42.0.0/16", Alias: "10.66.0.0/16"}}}
 	ca, cc := contractWith("alice", "contracta"), contractWith("carol", "contractc")
-	d := &homesDesk{desk: newDesk(t, peer, other, ca, cc), alice: alice}
+	d := &homesProvider{provider: newProvider(t, peer, other, ca, cc), peer: peer, alice: alice}
 	shop, err := d.ensure(ca, alice, "shop", "")
 	if err != nil {
 		t.Fatal(err)
@@ -103,12 +105,12 @@ func newHomesDesk(t *testing.T) *homesDesk {
 			t.Fatal(err)
 		}
 	}
-	d.homes = &Homes{client: d.client, live: d.client, contracts: d.contracts, log: d.tenants.log, told: map[string]home{}, marked: map[string]map[types.NamespacedName]mark{}}
+	d.homes = &Homes{client: d.client, live: d.client, contracts: d.contracts, log: d.tenants.log, consumers: map[string]*home{}}
 	d.before = d.slices()
 	return d
 }
 
-func (d *homesDesk) slices() map[types.NamespacedName]discoveryv1.EndpointSlice {
+func (d *homesProvider) slices() map[types.NamespacedName]discoveryv1.EndpointSlice {
 	d.Helper()
 	var list discoveryv1.EndpointSliceList
 	if err := d.client.List(d.Context(), &list); err != nil {
@@ -122,24 +124,24 @@ func (d *homesDesk) slices() map[types.NamespacedName]discoveryv1.EndpointSlice 
 }
 
 // tell says whether alice is away, long ago.
-func (d *homesDesk) tell(away bool) {
-	d.homes.set(d.alice, away)
-	d.homes.mu.Lock()
-	defer d.homes.mu.Unlock()
-	h := d.homes.told[d.alice.Compact]
-	h.since = h.since.Add(-time.Minute)
-	d.homes.told[d.alice.Compact] = h
+func (d *homesProvider) tell(away bool) {
+	was := d.homes.consumers[d.alice.Compact]
+	news := was == nil || was.away != away || time.Since(was.since) < awayAfter
+	d.homes.SetHome(d.peer, !away)
+	if h := d.homes.consumers[d.alice.Compact]; news {
+		h.since = h.since.Add(-time.Minute)
+	}
 }
 
-func (d *homesDesk) reconcile() {
+func (d *homesProvider) reconcile() {
 	d.Helper()
-	if _, err := d.homes.reconcile(d.Context(), keyOfHome(d.alice.Compact)); err != nil {
+	if _, err := d.homes.reconcile(d.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: d.alice.Compact}}); err != nil {
 		d.Fatal(err)
 	}
 }
 
 // changed tells which slices have other endpoints than before.
-func (d *homesDesk) changed() (names []string) {
+func (d *homesProvider) changed() (names []string) {
 	for key, now := range d.slices() {
 		if !reflect.DeepEqual(d.before[key].Endpoints, now.Endpoints) {
 			names = append(names, key.String())
@@ -148,7 +150,7 @@ func (d *homesDesk) changed() (names []string) {
 	return names
 }
 
-func (d *homesDesk) web() discoveryv1.EndpointSlice {
+func (d *homesProvider) web() discoveryv1.EndpointSlice {
 	for key, s := range d.slices() {
 		if key.Name == "web-x" && s.Endpoints[0].Addresses[0] == "10.65.0.7" && key.Namespace != "mine" {
 			return s
@@ -159,7 +161,7 @@ func (d *homesDesk) web() discoveryv1.EndpointSlice {
 }
 
 func TestEndpointsOfAHomeThatIsAwayAreNotReadyAndComeBack(t *testing.T) {
-	d := newHomesDesk(t)
+	d := newHomesProvider(t)
 	d.tell(true)
 	d.reconcile()
 	if got := d.changed(); len(got) != 2 {
@@ -183,7 +185,7 @@ func TestEndpointsOfAHomeThatIsAwayAreNotReadyAndComeBack(t *testing.T) {
 }
 
 func TestWhatHomeWritesMeanwhileStays(t *testing.T) {
-	d := newHomesDesk(t)
+	d := newHomesProvider(t)
 	d.tell(true)
 	d.reconcile()
 	wrote := d.web()
@@ -202,7 +204,7 @@ func TestWhatHomeWritesMeanwhileStays(t *testing.T) {
 }
 
 func TestAHomeThatTheTunnelReachesIsNotAway(t *testing.T) {
-	d := newHomesDesk(t)
+	d := newHomesProvider(t)
 	var lost error
 	d.homes.reach = func(_ context.Context, id string) error {
 		if id != d.alice.ID {
@@ -234,15 +236,15 @@ func TestAHomeThatTheTunnelReachesIsNotAway(t *testing.T) {
 
 // Daemons start, and nobody was asked yet; contacts break, and are there again.
 func TestAMomentIsNotAway(t *testing.T) {
-	d := newHomesDesk(t)
-	d.homes.set(d.alice, true)
-	again, err := d.homes.reconcile(t.Context(), keyOfHome(d.alice.Compact))
+	d := newHomesProvider(t)
+	d.homes.SetHome(d.peer, false)
+	again, err := d.homes.reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: d.alice.Compact}})
 	if err != nil || again.RequeueAfter <= 0 || again.RequeueAfter > awayAfter || len(d.changed()) != 0 {
 		t.Errorf("%+v, %v, changed %v", again, err, d.changed())
 	}
 	d.tell(true)
 	d.homes.reach = func(context.Context, string) error {
-		d.homes.set(d.alice, false) // comes back at this moment
+		d.homes.SetHome(d.peer, true) // comes back at this moment
 		return errors.New("no answer")
 	}
 	d.reconcile()

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/hosting/door"
 	"kith.dev/core/hosting/guests"
 	"kith.dev/core/installed"
 )
@@ -46,7 +45,7 @@ func (t *Tenants) Install(ctx context.Context) error {
 // Kubernetes 1.30), so consumers must not be given the rights they bound.
 func (t *Tenants) installBounds(ctx context.Context) (bool, error) {
 	group, ctx := errgroup.WithContext(ctx)
-	for _, object := range door.Policies() {
+	for _, object := range policies() {
 		group.Go(func() error {
 			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 			if err != nil {
@@ -79,7 +78,7 @@ func (t *Tenants) Objects() ([]client.Object, error) {
 		list = append(list, &unstructured.Unstructured{Object: fields})
 	}
 	if t.bounded {
-		list = append(list, door.Policies()...)
+		list = append(list, policies()...)
 	}
 	return list, nil
 }

@@ -1,6 +1,7 @@
 package tenants
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -22,29 +23,26 @@ type TwinAnswer struct {
 }
 
 // PutNamespace answers PUT /kith/v2/namespaces/{home}?contract=ID&mapping=Default|SameName with a TwinAnswer.
-// Errors are problems as peering has them. consumerID is the caller's, proved by its key (identity.ID.String).
 func (t *Tenants) PutNamespace(w http.ResponseWriter, r *http.Request, consumerID string) {
+	twin, err := t.putNamespace(r, consumerID)
+	door.Answer(t.log, w, TwinAnswer{twin}, err)
+}
+
+func (t *Tenants) putNamespace(r *http.Request, consumerID string) (twin string, err error) {
 	ctx, cancel := context.WithTimeout(r.Context(), namespaceTimeout)
 	defer cancel()
-	mapping := v1alpha1.NamespaceMapping(r.URL.Query().Get("mapping"))
-	switch mapping {
-	case "":
-		mapping = v1alpha1.MappingDefault
-	case v1alpha1.MappingDefault, v1alpha1.MappingSameName:
-	default:
-		door.Answer(t.log, w, nil, api.Invalid("mapping", string(mapping), "Default or SameName"))
-		return
+	mapping := cmp.Or(v1alpha1.NamespaceMapping(r.URL.Query().Get("mapping")), v1alpha1.MappingDefault)
+	if mapping != v1alpha1.MappingDefault && mapping != v1alpha1.MappingSameName {
+		return "", api.Invalid("mapping", string(mapping), "Default or SameName")
 	}
 	terms, err := t.contracts.TermsOf(ctx, r.URL.Query().Get("contract"), consumerID)
 	if err != nil {
-		door.Answer(t.log, w, nil, err)
-		return
+		return "", err
 	}
-	twin, err := t.EnsureNamespace(ctx, terms, r.PathValue("home"), mapping)
-	if err == nil {
+	if twin, err = t.EnsureNamespace(ctx, terms, r.PathValue("home"), mapping); err == nil {
 		t.waitForRights(ctx, consumerID, twin)
 	}
-	door.Answer(t.log, w, TwinAnswer{twin}, err)
+	return twin, err
 }
 
 // rightsWithin bounds the wait for the rights in a new namespace, which the API server learns of by a watch of its own.
@@ -76,22 +74,18 @@ func (t *Tenants) waitForRights(ctx context.Context, consumerID, namespace strin
 func (t *Tenants) DeleteNamespace(w http.ResponseWriter, r *http.Request, consumerID string) {
 	ctx, cancel := context.WithTimeout(r.Context(), namespaceTimeout)
 	defer cancel()
-	terms, err := t.contracts.TermsOf(ctx, r.URL.Query().Get("contract"), consumerID)
-	if err != nil {
-		door.Answer(t.log, w, nil, err)
-		return
-	}
 	home := r.PathValue("home")
-	if err := grants.CheckHome(home); err != nil {
-		door.Answer(t.log, w, nil, err)
+	terms, err := t.contracts.TermsOf(ctx, r.URL.Query().Get("contract"), consumerID)
+	if err == nil {
+		err = grants.CheckHome(home)
+	}
+	there := false
+	if err == nil {
+		there, err = t.ReleaseNamespace(ctx, terms.Contract, home)
+	}
+	if err == nil && there {
+		door.Say(w, http.StatusAccepted, struct{}{})
 		return
 	}
-	switch there, err := t.ReleaseNamespace(ctx, terms.Contract, home); {
-	case err != nil:
-		door.Answer(t.log, w, nil, err)
-	case there:
-		door.Say(w, http.StatusAccepted, struct{}{})
-	default:
-		door.Say(w, http.StatusOK, struct{}{})
-	}
+	door.Answer(t.log, w, struct{}{}, err)
 }

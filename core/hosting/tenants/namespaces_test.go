@@ -17,7 +17,7 @@ import (
 // TestADeletionIsAnsweredAtOnce: the consumer gives up after 15 s, and guests may take 35 s to end.
 func TestADeletionIsAnsweredAtOnce(t *testing.T) {
 	peer, bob := peerOf("bob", 1)
-	d := newDesk(t, peer, contractWith("bob", "contractb"))
+	d := newProvider(t, peer, contractWith("bob", "contractb"))
 	if _, err := d.ensure(contractWith("bob", "contractb"), bob, "shop", ""); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestAContractIsItsKeysNotItsNames(t *testing.T) {
 	now, bob := peerOf("bob", 2)
 	ctr := contractWith("bob", "contractb")
 	ctr.Spec.Document = fmt.Appendf(nil, `{"consumer":{"id":%q}}`, was.ID)
-	d := newDesk(t, now, ctr)
+	d := newProvider(t, now, ctr)
 	if _, err := d.ensure(ctr, bob, "shop", ""); err == nil {
 		t.Error("the new bob has a namespace under the contract of the old one")
 	}
@@ -68,7 +68,7 @@ func TestAContractIsItsKeysNotItsNames(t *testing.T) {
 		t.Error("the new bob is let in under the contract of the old one")
 	}
 	ctr.Spec.Document = fmt.Appendf(nil, `{"consumer":{"id":%q}}`, bob.ID)
-	if d := newDesk(t, now, ctr); d.contracts.Load(t.Context()) != nil {
+	if d := newProvider(t, now, ctr); d.contracts.Load(t.Context()) != nil {
 		t.Error("not loaded")
 	} else if !d.contracts.Admitted(bob.ID) {
 		t.Error("the new bob is not let in under his own contract")
@@ -79,7 +79,7 @@ func TestAContractIsItsKeysNotItsNames(t *testing.T) {
 func TestANamespaceThatIsEmptySaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		peer, bob := peerOf("bob", 1)
-		d := newDesk(t, peer, contractWith("bob", "contractb"))
+		d := newProvider(t, peer, contractWith("bob", "contractb"))
 		if _, err := d.ensure(contractWith("bob", "contractb"), bob, "shop", ""); err != nil {
 			t.Fatal(err)
 		}

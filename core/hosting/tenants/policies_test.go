@@ -18,7 +18,7 @@ import (
 
 // policed is a provider with the consumers bob, who has twins of shop and bank, and carol, who has one of shop.
 type policed struct {
-	*desk
+	*provider
 	bob, carol grants.Consumer
 	twins      map[string]string
 }
@@ -28,7 +28,7 @@ func newPoliced(t *testing.T) *policed {
 	peer, bob := peerOf("bob", 1)
 	peer.Status.Network = &v1alpha1.NetworkStatus{Theirs: []v1alpha1.RangeAlias{{Name: "pods", Real: "10.42.0.0/16", Alias: "10.95.0.0/16"}}}
 	other, carol := peerOf("carol", 2)
-	p := &policed{desk: newDesk(t, peer, other, contractWith("bob", "contractb"), contractWith("carol", "contractc")), bob: bob, carol: carol, twins: map[string]string{}}
+	p := &policed{provider: newProvider(t, peer, other, contractWith("bob", "contractb"), contractWith("carol", "contractc")), bob: bob, carol: carol, twins: map[string]string{}}
 	p.tenants.Fenced = true
 	for _, of := range []struct {
 		contract string

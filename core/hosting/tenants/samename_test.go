@@ -37,7 +37,7 @@ func TestSameNameNeedsThePolicy(t *testing.T) {
 	peer, bob := peerOf("bob", 1)
 	cb := contractWith("bob", "contractb")
 	for name, namespaces := range map[string]*v1alpha1.GuestNamespaces{"silent": nil, "no word": {}, "no": {SameName: v1alpha1.AccessDeny}} {
-		d := newDesk(t, peer, cb, sharingWith(name, namespaces))
+		d := newProvider(t, peer, cb, sharingWith(name, namespaces))
 		_, err := d.ensure(cb, bob, "shop", v1alpha1.MappingSameName)
 		refusedName(t, err, "shop", "its owner does not allow that")
 		var all corev1.NamespaceList
@@ -51,7 +51,7 @@ func TestSameNameWhereItIsAllowed(t *testing.T) {
 	peer, bob := peerOf("bob", 1)
 	other, carol := peerOf("carol", 2)
 	cb, cc := contractWith("bob", "contractb"), contractWith("carol", "contractc")
-	d := newDesk(t, peer, other, cb, cc,
+	d := newProvider(t, peer, other, cb, cc,
 		sharingWith("friends", &v1alpha1.GuestNamespaces{SameName: v1alpha1.AccessAllow, Reserved: []string{"prod-*"}}),
 		sharingWith("others", &v1alpha1.GuestNamespaces{Reserved: []string{"books"}}),
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "mine"}})
@@ -111,7 +111,7 @@ func TestSameNameWhereItIsAllowed(t *testing.T) {
 func TestARefusedNameIsAProblemForThePeer(t *testing.T) {
 	peer, bob := peerOf("bob", 1)
 	contract := contractWith("bob", "contractb")
-	d := newDesk(t, peer, contract)
+	d := newProvider(t, peer, contract)
 	h := d.tenants
 	r := httptest.NewRequestWithContext(t.Context(), "PUT", "/kith/v2/namespaces/shop?contract=contractb&mapping=SameName", nil)
 	r.SetPathValue("home", "shop")

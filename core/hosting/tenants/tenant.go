@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,23 +25,23 @@ const maxTwins = 1000
 
 // Tenants makes twin namespaces and clears them away.
 type Tenants struct {
-	client    client.Client
-	live      client.Reader
-	contracts *grants.Contracts
-	book      *grants.Book
-	audits    *audit.Log
-	log       *slog.Logger
-	bounded   bool // the admission policies are in force
+	client      client.Client
+	live        client.Reader
+	contracts   *grants.Contracts
+	allocations *grants.Allocations
+	audits      *audit.Log
+	log         *slog.Logger
+	bounded     bool // the admission policies are in force
 
-	Fenced bool // guests here are behind the fence
-	told   told
-	paces  sync.Map // pacer by consumer, of its messages about policies
+	Fenced  bool                    // guests here are behind the fence
+	written map[string]addressWrite // by twin namespace, those of the last minute; of the one worker that tells addresses
+	paces   sync.Map                // pacer by consumer, of its messages about policies
 
 	mu sync.Mutex // one namespace is made at a time: two calls for one home must agree on its name
 }
 
-func New(c client.Client, live client.Reader, contracts *grants.Contracts, book *grants.Book, audits *audit.Log, log *slog.Logger) *Tenants {
-	return &Tenants{client: c, live: live, contracts: contracts, book: book, audits: audits, log: log, told: told{last: map[string]telling{}}}
+func New(c client.Client, live client.Reader, contracts *grants.Contracts, allocations *grants.Allocations, audits *audit.Log, log *slog.Logger) *Tenants {
+	return &Tenants{client: c, live: live, contracts: contracts, allocations: allocations, audits: audits, log: log, written: map[string]addressWrite{}}
 }
 
 // apply is how everything but the namespace itself is written: server-side apply, fields owned by kith.
@@ -57,7 +58,7 @@ func (t *Tenants) apply(ctx context.Context, objects ...runtime.ApplyConfigurati
 // that which it has already, else <home>-<short id>; with mapping SameName that of home, where the policy allows it, or an error.
 // Errors a consumer may read are *api.Error: Invalid, Conflict, Forbidden (no contract in force), NotReady.
 func (t *Tenants) EnsureNamespace(ctx context.Context, terms *grants.Terms, home string, mapping v1alpha1.NamespaceMapping) (twin string, err error) {
-	if !terms.InForce(t.contracts.Now()) {
+	if !terms.InForce(time.Now()) {
 		return "", &api.Error{Code: api.CodeForbidden, Message: fmt.Sprintf("contract %s is not in force", terms.Contract), Reason: terms.Why}
 	}
 	consumer := terms.Consumer
@@ -69,14 +70,13 @@ func (t *Tenants) EnsureNamespace(ctx context.Context, terms *grants.Terms, home
 	tw, found := t.contracts.TwinFor(consumer, home)
 	names := grants.TwinNames(home, consumer)
 	if mapping == v1alpha1.MappingSameName && (!found || tw.Name != home) {
-		name, err := terms.SameName(home, t.contracts.Consumers())
-		if err != nil {
+		if err := t.contracts.CheckSameName(terms, home); err != nil {
 			return "", err
 		}
 		if found {
 			return "", grants.NotKept(home, fmt.Sprintf("it is %s there already: `kith unoffload %s` first", tw.Name, home))
 		}
-		names = []string{name}
+		names = []string{home}
 	}
 	if have := len(t.contracts.TwinsOf(terms.Contract)); !found && have >= maxTwins {
 		no := &api.Error{
@@ -112,7 +112,7 @@ func (t *Tenants) EnsureNamespace(ctx context.Context, terms *grants.Terms, home
 		return "", err
 	}
 	t.contracts.Learn(tw)
-	t.book.MarkDirty(terms.Contract)
+	t.allocations.MarkDirty(terms.Contract)
 	return tw.Name, nil
 }
 

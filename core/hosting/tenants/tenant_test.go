@@ -2,88 +2,30 @@ package tenants
 
 import (
 	"errors"
-	"log/slog"
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/hosting/grants"
-	"kith.dev/core/identity"
 )
-
-// desk is tenants over an API server in memory: enough for names, labels and who may; what only a real one
-// does (quota, pod security, finalizers, the end of a namespace) is told in test/e2e/hosting.
-type desk struct {
-	*testing.T
-	tenants   *Tenants
-	contracts *grants.Contracts
-	book      *grants.Book
-	client    client.Client
-	shut      []string
-}
-
-func newDesk(t *testing.T, objects ...client.Object) *desk {
-	t.Helper()
-	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithReturnManagedFields().WithStatusSubresource(&v1alpha1.Contract{}, &v1alpha1.OffloadedPod{}).Build()
-	log := slog.New(slog.DiscardHandler)
-	d := &desk{T: t, client: c}
-	view := grants.NewContracts(c, c, log)
-	view.OnShut(func(id string) { d.shut = append(d.shut, id) })
-	d.contracts, d.book = view, grants.NewBook()
-	d.tenants = &Tenants{client: c, live: c, contracts: view, book: d.book, log: log}
-	return d
-}
-
-func peerOf(name string, fill byte) (*v1alpha1.Peer, grants.Consumer) {
-	var id identity.ID
-	for i := range id {
-		id[i] = fill
-	}
-	return &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PeerSpec{ID: id.String()}},
-		grants.Consumer{ID: id.String(), Compact: id.Compact(), Name: name}
-}
-
-// bobsShop is the twin of the namespace shop of peerOf("bob", 1).
-const bobsShop = "shop-aeaqcai"
-
-func contractWith(peer, id string) *v1alpha1.Contract {
-	return &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Name: peer + "-" + id}, Spec: v1alpha1.ContractSpec{
-		ID: id, Revision: 1, Role: v1alpha1.RoleProvider, Peer: peer, Document: []byte("{}"),
-		ConsumerSignature: []byte{1}, ProviderSignature: []byte{1}, Resources: list("cpu", "1", "pods", "5"),
-	}}
-}
-
-func (d *desk) ensure(contract *v1alpha1.Contract, consumer grants.Consumer, home string, mapping v1alpha1.NamespaceMapping) (string, error) {
-	terms, err := d.contracts.TermsOf(d.Context(), contract.Spec.ID, consumer.ID)
-	if err != nil {
-		return "", err
-	}
-	return d.tenants.EnsureNamespace(d.Context(), terms, home, mapping)
-}
 
 func TestEachConsumersTwinsHaveItsID(t *testing.T) {
 	peer, bob := peerOf("bob", 1)
 	other, carol := peerOf("carol", 2)
 	owners := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "mine-" + bob.Compact[:7], Labels: map[string]string{"team": "red"}}}
 	cb, cc := contractWith("bob", "contractb"), contractWith("carol", "contractc")
-	d := newDesk(t, peer, other, owners, cb, cc)
+	d := newProvider(t, peer, other, owners, cb, cc)
 	for range 2 { // the second time nothing changes
 		for _, c := range []struct {
 			contract *v1alpha1.Contract
@@ -121,7 +63,7 @@ func TestTwinsAreForTheContractsOwnConsumer(t *testing.T) {
 	over := contractWith("carol", "contractc")
 	over.Spec.NotAfter = &metav1.Time{Time: time.Now().Add(-time.Minute)}
 	cb := contractWith("bob", "contractb")
-	d := newDesk(t, peer, other, cb, over)
+	d := newProvider(t, peer, other, cb, over)
 	forbidden := &api.Error{Code: api.CodeForbidden}
 	if _, err := d.ensure(cb, carol, "shop", ""); !errors.Is(err, forbidden) {
 		t.Error("somebody else's contract:", err)
@@ -141,7 +83,7 @@ func TestTwinsAreForTheContractsOwnConsumer(t *testing.T) {
 func TestOneHomeHasOneTwinHoweverManyAsk(t *testing.T) {
 	peer, bob := peerOf("bob", 1)
 	cb := contractWith("bob", "contractb")
-	d := newDesk(t, peer, cb)
+	d := newProvider(t, peer, cb)
 	var asking sync.WaitGroup
 	for range 16 {
 		asking.Go(func() {
@@ -156,7 +98,7 @@ func TestOneHomeHasOneTwinHoweverManyAsk(t *testing.T) {
 func TestTheNextContractTakesTheTwinOver(t *testing.T) {
 	peer, bob := peerOf("bob", 1)
 	first, second := contractWith("bob", "contract1"), contractWith("bob", "contract2")
-	d := newDesk(t, peer, first)
+	d := newProvider(t, peer, first)
 	if _, err := d.ensure(first, bob, "shop", ""); err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +121,7 @@ func TestTheNextContractTakesTheTwinOver(t *testing.T) {
 func TestLastContractGoneShutsTheDoor(t *testing.T) {
 	peer, bob := peerOf("bob", 1)
 	first, second := contractWith("bob", "contract1"), contractWith("bob", "contract2")
-	d := newDesk(t, peer, first, second)
+	d := newProvider(t, peer, first, second)
 	view := d.contracts
 	admitted := func(want bool) {
 		t.Helper()
@@ -195,8 +137,10 @@ func TestLastContractGoneShutsTheDoor(t *testing.T) {
 	}
 	refresh()
 	admitted(true)
-	if got := view.TakeChanged(); !slices.Equal(got, []string{"contract1", "contract2"}) {
-		t.Errorf("changed: %v", got)
+	changed := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[ctrl.Request]())
+	defer changed.ShutDown()
+	if err := view.Changed.Start(t.Context(), changed); err != nil || changed.Len() != 2 {
+		t.Errorf("%d contracts changed, want 2 (%v)", changed.Len(), err)
 	}
 	view.End("contract1")
 	admitted(true)
@@ -220,23 +164,25 @@ func TestLastContractGoneShutsTheDoor(t *testing.T) {
 }
 
 func TestContractsRunOutByThemselves(t *testing.T) {
-	peer, bob := peerOf("bob", 1)
-	contract := contractWith("bob", "contract1")
-	end := time.Now().Add(time.Hour).Truncate(time.Second)
-	contract.Spec.NotAfter = &metav1.Time{Time: end}
-	d := newDesk(t, peer, contract)
-	view := d.contracts
-	next, err := view.Refresh(t.Context())
-	if err != nil || !next.Equal(end) {
-		t.Fatalf("next %s, %v", next, err)
-	}
-	view.Now = func() time.Time { return end }
-	if view.Admitted(bob.ID) {
-		t.Error("admitted after the end")
-	}
-	if _, err := view.Refresh(t.Context()); err != nil || len(d.shut) != 1 {
-		t.Errorf("shut out: %v, %v", d.shut, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		peer, bob := peerOf("bob", 1)
+		contract := contractWith("bob", "contract1")
+		end := time.Now().Add(time.Hour)
+		contract.Spec.NotAfter = &metav1.Time{Time: end}
+		d := newProvider(t, peer, contract)
+		view := d.contracts
+		next, err := view.Refresh(t.Context())
+		if err != nil || !next.Equal(end) || !view.Admitted(bob.ID) {
+			t.Fatalf("next %s, %v", next, err)
+		}
+		time.Sleep(time.Until(end))
+		if view.Admitted(bob.ID) {
+			t.Error("admitted after the end")
+		}
+		if _, err := view.Refresh(t.Context()); err != nil || len(d.shut) != 1 {
+			t.Errorf("shut out: %v, %v", d.shut, err)
+		}
+	})
 }
 
 func TestQuotaBoundsWhatConsumersWrite(t *testing.T) {
@@ -249,7 +195,7 @@ func TestQuotaBoundsWhatConsumersWrite(t *testing.T) {
 	if q, ok := quotaFor(nil)[corev1.ResourceRequestsStorage]; !ok || !q.IsZero() {
 		t.Error("a contract that names no storage allows some")
 	}
-	// Counted by the API server they would halve the rate; the book counts them.
+	// Counted by the API server they would halve the rate; the allocations counts them.
 	for name := range list("pods", "1", "requests.cpu", "1", "requests.memory", "1") {
 		if _, ok := got[name]; ok {
 			t.Errorf("%s is counted by the API server", name)

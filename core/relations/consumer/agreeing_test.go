@@ -212,7 +212,7 @@ func signedIs(out v1alpha1.DirectionStatus) bool   { return out.State == v1alpha
 
 // liar answers every question with yes at once, says that he knows everybody's key, and signs what comes.
 type liar struct {
-	peering.Desk
+	peering.Handler
 	me        *identity.Identity
 	terms     atomic.Pointer[contract.Terms]
 	questions atomic.Int32
@@ -239,13 +239,13 @@ func (l *liar) Sign(_ context.Context, _ peering.Caller, s contract.Signed) (con
 	return s, s.SignAs(contract.Provider, l.me)
 }
 
-func serveDesk(t *testing.T, me *identity.Identity, desk peering.Desk) (address string) {
+func serveHandler(t *testing.T, me *identity.Identity, handler peering.Handler) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := peering.NewServer(peering.ServerConfig{Identity: me, Name: func() string { return "bob" }, Version: "test", Desk: desk, Log: slog.New(slog.DiscardHandler)})
+	server := peering.NewServer(peering.ServerConfig{Identity: me, Name: func() string { return "bob" }, Version: "test", Handler: handler, Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ctx, listener) }()
@@ -262,7 +262,7 @@ func newLiar(t *testing.T) (*liar, *consumerSide) {
 	t.Helper()
 	l := &liar{me: load(t)}
 	l.terms.Store(&contract.Terms{Resources: map[string]string{"cpu": "4", "memory": "8Gi"}, PodSecurity: contract.Baseline})
-	address := serveDesk(t, l.me, l)
+	address := serveHandler(t, l.me, l)
 	return l, newAsker(t, l.me.ID(), address)
 }
 
@@ -537,7 +537,7 @@ func TestOnlyAComparisonMakesAKeyKnownAtTheProvider(t *testing.T) {
 			policy := sharing.Default(50)
 			bob := newBob(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "any"}})
 			p := bob.Provider
-			alice := newAsker(t, bob.me.ID(), serveDesk(t, bob.me, provided{p}))
+			alice := newAsker(t, bob.me.ID(), serveHandler(t, bob.me, provided{p}))
 			c.policy(alice.me.ID(), policy)
 			if err := bob.client.Create(t.Context(), policy); err != nil {
 				t.Fatal(err)

@@ -170,7 +170,7 @@ func (r *Consumer) withdraw(ctx context.Context, peer *v1alpha1.Peer, request st
 	if err != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, farewell)
+	ctx, cancel := context.WithTimeout(ctx, goodbyeTimeout)
 	defer cancel()
 	if err := to.Withdraw(ctx, request); err != nil {
 		r.Log.Info("the peer will find out later that the request was taken back", "peer", peer.Name, "request", request, "err", err)
@@ -275,8 +275,7 @@ func (r *Consumer) sign(ctx context.Context, peer *v1alpha1.Peer, to *peering.Cl
 		doc.ID, doc.Revision = old.Spec.ID, old.Spec.Revision+1
 	}
 	signed, err := r.signWith(ctx, to, &doc)
-	var problem *peering.Problem
-	if errors.As(err, &problem) {
+	if problem, ok := errors.AsType[*peering.Problem](err); ok {
 		return r.over(ctx, peer, peering.EventDeclined, peer.Name+" did not sign", problem.Error())
 	}
 	if err != nil {
@@ -297,8 +296,7 @@ func (r *Consumer) signWith(ctx context.Context, to *peering.Client, doc *contra
 	first := doc.Revision
 	for {
 		signed, err := r.signOnce(ctx, to, *doc)
-		var problem *peering.Problem
-		if first == 1 || doc.Revision == first+answersLost || !errors.As(err, &problem) || problem.Code != peering.CodeConflict {
+		if first == 1 || doc.Revision == first+answersLost || !errors.Is(err, &peering.Problem{Code: peering.CodeConflict}) {
 			return signed, err
 		}
 		doc.Revision++

@@ -86,11 +86,11 @@ func (b *bob) accepts(t *testing.T, r *v1alpha1.PeeringRequest) {
 	if err := b.client.Status().Patch(t.Context(), r, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}
-	b.rings(t, r.Name)
+	b.answered(t, r.Name)
 }
 
-// rings is what bob's cluster does when a request changed: who waits for the answer looks again.
-func (b *bob) rings(t *testing.T, request string) {
+// answered is what bob's cluster does when a request changed: who waits for the answer looks again.
+func (b *bob) answered(t *testing.T, request string) {
 	t.Helper()
 	if _, err := b.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKey{Name: request}}); err != nil {
 		t.Fatal(err)

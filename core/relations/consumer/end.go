@@ -13,8 +13,8 @@ import (
 	"kith.dev/core/peering"
 )
 
-// farewell bounds telling a peer that a contract ended; one that does not hear it finds out from the books.
-const farewell = 3 * time.Second
+// goodbyeTimeout bounds telling a peer that a contract ended; one that does not hear it finds out from the books.
+const goodbyeTimeout = 3 * time.Second
 
 // End brings the pods home, takes the node away and tells the provider.
 func (r *Consumer) End(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Contract) error {
@@ -33,7 +33,7 @@ func (r *Consumer) End(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.C
 		return fmt.Errorf("bring the pods home from %s: %w", peer.Name, err)
 	}
 	if to != nil {
-		bounded, cancel := context.WithTimeout(ctx, farewell)
+		bounded, cancel := context.WithTimeout(ctx, goodbyeTimeout)
 		defer cancel()
 		if err := to.End(bounded, ctr.Spec.ID); err != nil {
 			r.Log.Info("the peer will find out later that the contract ended", "peer", peer.Name, "contract", ctr.Spec.ID, "err", err)
@@ -55,7 +55,7 @@ func (r *Consumer) left(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.
 	left := make(chan struct{})
 	go func() {
 		for {
-			bounded, cancel := context.WithTimeout(ctx, farewell)
+			bounded, cancel := context.WithTimeout(ctx, goodbyeTimeout)
 			refs, err := to.Contracts(bounded)
 			cancel()
 			switch {
@@ -86,7 +86,7 @@ func (r *Consumer) answering(ctx context.Context, peer *v1alpha1.Peer) *peering.
 	if err != nil {
 		return nil
 	}
-	bounded, cancel := context.WithTimeout(ctx, farewell)
+	bounded, cancel := context.WithTimeout(ctx, goodbyeTimeout)
 	defer cancel()
 	if _, err := to.Hello(bounded); err != nil {
 		return nil

@@ -26,7 +26,7 @@ func newBetween(t *testing.T, asked corev1.ResourceList) *between {
 	t.Helper()
 	d := newBob(t)
 	w := &between{bob: d, p: provided{d.Provider}}
-	w.alice = newAsker(t, d.me.ID(), serveDesk(t, d.me, w.p))
+	w.alice = newAsker(t, d.me.ID(), serveHandler(t, d.me, w.p))
 	peer := w.alice.peer(t, "bob")
 	meta.SetStatusCondition(&peer.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: "OwnerConfirmed"})
 	if err := w.alice.Status().Update(t.Context(), peer); err != nil {
@@ -60,7 +60,7 @@ func (w *between) accepted(t *testing.T) v1alpha1.Contract {
 	if err := w.bob.Accept(t.Context(), &open[0], nil, "owner"); err != nil {
 		t.Fatal(err)
 	}
-	w.bob.rings(t, open[0].Name)
+	w.bob.answered(t, open[0].Name)
 	out := w.alice.until(t, "signed", func(out v1alpha1.DirectionStatus) bool { return out.RequestID == "" && out.Contract != "" })
 	if out.Why != "" && out.State == v1alpha1.StateDeclined {
 		t.Fatal(out.Why)
@@ -179,7 +179,7 @@ func TestAPendingChangeIsWithdrawnAlone(t *testing.T) {
 	}
 	// A first question too is taken back at bob when it is no longer wanted at alice.
 	d := newBob(t)
-	carol := newAsker(t, d.me.ID(), serveDesk(t, d.me, provided{d.Provider}))
+	carol := newAsker(t, d.me.ID(), serveHandler(t, d.me, provided{d.Provider}))
 	carol.ask(t, 1, nil)
 	if n := len(d.requests(t)); n != 1 {
 		t.Fatalf("%d requests", n)
@@ -198,7 +198,7 @@ func TestAPendingChangeIsWithdrawnAlone(t *testing.T) {
 // What nobody can mean is not asked, whoever wrote it.
 func TestAmountsThatNobodyMeansAreNotAsked(t *testing.T) {
 	d := newBob(t)
-	alice := newAsker(t, d.me.ID(), serveDesk(t, d.me, provided{d.Provider}))
+	alice := newAsker(t, d.me.ID(), serveHandler(t, d.me, provided{d.Provider}))
 	for attempt, c := range []struct {
 		asked corev1.ResourceList
 		why   string

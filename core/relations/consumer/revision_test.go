@@ -32,7 +32,7 @@ func TestRenewedContractFollowsTheOldOne(t *testing.T) {
 
 // signer is a provider that has signed revisions up to one whose answers were lost.
 type signer struct {
-	peering.Desk
+	peering.Handler
 	me  *identity.Identity
 	has int64
 }
@@ -54,13 +54,13 @@ func (s *signer) Sign(_ context.Context, _ peering.Caller, signed contract.Signe
 
 func TestRevisionComesAfterThoseWhoseAnswersWereLost(t *testing.T) {
 	alice, bob := load(t), load(t)
-	desk := &signer{me: bob}
+	bobs := &signer{me: bob}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	server := peering.NewServer(peering.ServerConfig{Identity: bob, Name: func() string { return "bob" }, Desk: desk, Log: log})
+	server := peering.NewServer(peering.ServerConfig{Identity: bob, Name: func() string { return "bob" }, Handler: bobs, Log: log})
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ctx, listener) }()
@@ -76,7 +76,7 @@ func TestRevisionComesAfterThoseWhoseAnswersWereLost(t *testing.T) {
 	old := record.NewDocument(alice, "alice", contract.Party{ID: bob.ID(), Name: "bob", Key: bob.Public()},
 		contract.Terms{Resources: map[string]string{"cpu": "1"}, PodSecurity: contract.Baseline}, time.Hour)
 	for _, tt := range []struct{ has, want int64 }{{1, 2}, {2, 3}, {4, 5}, {2 + answersLost, 0}} {
-		desk.has = tt.has
+		bobs.has = tt.has
 		doc := record.Renewed(old, time.Now(), record.RunsFor(old))
 		_, err := r.signWith(t.Context(), to, &doc)
 		if tt.want == 0 {
@@ -87,7 +87,7 @@ func TestRevisionComesAfterThoseWhoseAnswersWereLost(t *testing.T) {
 			t.Errorf("has revision %d: signed revision %d, %v", tt.has, doc.Revision, err)
 		}
 	}
-	desk.has = 1
+	bobs.has = 1
 	if _, err := r.signWith(t.Context(), to, &old); err == nil {
 		t.Error("a new contract became a revision")
 	}

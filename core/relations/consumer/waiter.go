@@ -82,8 +82,7 @@ func (r *Consumer) wait(ctx context.Context, peer string, w *waiter, to *peering
 	backoff := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.3, Steps: 100, Cap: 15 * time.Second}
 	for ctx.Err() == nil {
 		outcome, err := to.Outcome(ctx, w.request)
-		var problem *peering.Problem
-		forgotten := errors.As(err, &problem) && (problem.Code == peering.CodeNotFound || problem.Code == peering.CodeExpired)
+		forgotten := errors.Is(err, &peering.Problem{Code: peering.CodeNotFound}) || errors.Is(err, &peering.Problem{Code: peering.CodeExpired})
 		if forgotten || err != nil && time.Now().After(deadline) {
 			outcome, err = peering.Outcome{State: peering.OutcomeExpired, Reason: "the request is not known there any more"}, nil
 		}

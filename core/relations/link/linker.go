@@ -268,3 +268,24 @@ func (l *Linker) tell(peer *v1alpha1.Peer, g gateway.Peer) error {
 func (l *Linker) write(ctx context.Context, peer *v1alpha1.Peer, network *v1alpha1.NetworkStatus, opts ...client.MergeFromOption) error {
 	return record.PatchStatus(ctx, l.client, peer, func(s *v1alpha1.PeerStatus) { s.Network = network }, opts...)
 }
+
+// gatewayPeer is a Peer's network as the gateway takes it.
+func gatewayPeer(peer *v1alpha1.Peer, network *v1alpha1.NetworkStatus) (gateway.Peer, error) {
+	key, err := gateway.ParseKey(network.PublicKey)
+	if err != nil {
+		return gateway.Peer{}, fmt.Errorf("the WireGuard key of %s: %w", peer.Name, err)
+	}
+	g := gateway.Peer{ID: peer.Spec.ID, Name: peer.Name, PublicKey: key}
+	if network.Endpoint != "" {
+		if g.Endpoint, err = netip.ParseAddrPort(network.Endpoint); err != nil {
+			return gateway.Peer{}, fmt.Errorf("the WireGuard endpoint of %s: %w", peer.Name, err)
+		}
+	}
+	if g.Theirs, err = v1alpha1.Mappings(network.Theirs); err != nil {
+		return gateway.Peer{}, fmt.Errorf("the ranges of %s: %w", peer.Name, err)
+	}
+	if g.Ours, err = v1alpha1.Mappings(network.Ours); err != nil {
+		return gateway.Peer{}, fmt.Errorf("the aliases %s chose: %w", peer.Name, err)
+	}
+	return g, nil
+}

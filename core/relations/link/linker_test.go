@@ -54,15 +54,15 @@ func (g idle) Taken(id string) ([]netip.Prefix, error) {
 
 func (idle) Stats(string) (gateway.Stats, bool) { return gateway.Stats{}, false }
 
-// linkDesk has links answered.
-type linkDesk struct {
-	peering.Desk
+// linkHandler has links answered.
+type linkHandler struct {
+	peering.Handler
 	linker *Linker
 }
 
-func (linkDesk) Recognise(context.Context, peering.Caller) bool { return true }
+func (linkHandler) Recognise(context.Context, peering.Caller) bool { return true }
 
-func (d linkDesk) Link(ctx context.Context, caller peering.Caller, theirs peering.Link) (peering.Link, error) {
+func (d linkHandler) Link(ctx context.Context, caller peering.Caller, theirs peering.Link) (peering.Link, error) {
 	return d.linker.Answer(ctx, caller, theirs)
 }
 
@@ -91,7 +91,7 @@ func newSide(t *testing.T, name string) *side {
 	s.linker = New(s.client, Config{
 		Identity: s.me, Gateway: idle{s.gateway, &s.came}, Port: 6450, Ranges: map[string]netip.Prefix{"pods": usualPods}, Pool: netplan.DefaultPool(), Log: log,
 	})
-	s.at = serve(t, name, s.me, linkDesk{linker: s.linker}, func(_ audit.Door, reason string) {
+	s.at = serve(t, name, s.me, linkHandler{linker: s.linker}, func(_ audit.Door, reason string) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.refused[reason]++
@@ -100,7 +100,7 @@ func newSide(t *testing.T, name string) *side {
 }
 
 // serve is a peer API on loopback.
-func serve(t *testing.T, name string, me *identity.Identity, desk peering.Desk, refused func(audit.Door, string)) (at string) {
+func serve(t *testing.T, name string, me *identity.Identity, handler peering.Handler, refused func(audit.Door, string)) (at string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -108,7 +108,7 @@ func serve(t *testing.T, name string, me *identity.Identity, desk peering.Desk, 
 	}
 	log := slog.New(slog.DiscardHandler)
 	server := peering.NewServer(peering.ServerConfig{
-		Identity: me, Name: func() string { return name }, Desk: desk, Log: log, Audit: audit.New(log, audit.Options{Count: refused}),
+		Identity: me, Name: func() string { return name }, Handler: handler, Log: log, Audit: audit.New(log, audit.Options{Count: refused}),
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
@@ -370,9 +370,9 @@ func (s *side) thefts(t *testing.T, bob, alice *side) map[string]peering.Link {
 	return all
 }
 
-// falseLink is a desk that answers links with what it likes.
+// falseLink is a handler that answers links with what it likes.
 type falseLink struct {
-	peering.Desk
+	peering.Handler
 	say func() peering.Link
 }
 

@@ -55,10 +55,10 @@ func (p *Provider) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(p)
 }
 
-// Reconcile looks at one PeeringRequest: it rings for those who wait, keeps what a yes would give up to date, and clears
+// Reconcile looks at one PeeringRequest: it notifies those who wait, keeps what a yes would give up to date, and clears
 // away what is over.
 func (p *Provider) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
-	p.answers.Ring()
+	p.answers.Notify()
 	var r v1alpha1.PeeringRequest
 	if err := p.Client.Get(ctx, req.NamespacedName, &r); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
@@ -77,9 +77,7 @@ func (p *Provider) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result
 }
 
 func (p *Provider) expire(ctx context.Context, r *v1alpha1.PeeringRequest) error {
-	before := r.DeepCopy()
-	r.Status.Answer = v1alpha1.AnswerExpired
-	if err := p.Client.Status().Patch(ctx, r, client.MergeFrom(before)); err != nil {
+	if err := answer(ctx, p.Client, r, v1alpha1.AnswerExpired, "", ""); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	p.Announce(api.Event{

@@ -38,7 +38,7 @@ func TestWhatAnAskerHears(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d, alice := newDesk(t), stranger(1, "192.0.2.11")
+				d, alice := newWorld(t), stranger(1, "192.0.2.11")
 				id, err := d.ask(t, alice, "alice")
 				if err != nil {
 					t.Fatal(err)

@@ -26,7 +26,7 @@ func list(pairs ...string) corev1.ResourceList {
 }
 
 // share has bob share other amounts from now on.
-func (d *desk) share(t *testing.T, change func(*v1alpha1.SharingPolicySpec)) {
+func (d *world) share(t *testing.T, change func(*v1alpha1.SharingPolicySpec)) {
 	t.Helper()
 	var policy v1alpha1.SharingPolicy
 	if err := d.client.Get(t.Context(), client.ObjectKey{Name: sharing.DefaultName}, &policy); err != nil {
@@ -39,7 +39,7 @@ func (d *desk) share(t *testing.T, change func(*v1alpha1.SharingPolicySpec)) {
 }
 
 // offered is what the caller hears of its accepted request.
-func (d *desk) offered(t *testing.T, who peering.Caller, id string) map[string]string {
+func (d *world) offered(t *testing.T, who peering.Caller, id string) map[string]string {
 	t.Helper()
 	outcome, err := d.Outcome(t.Context(), who, id)
 	if err != nil {
@@ -80,7 +80,7 @@ func TestAYesGivesNoMoreThanWasShown(t *testing.T) {
 		"what was not shown is absent": {list("cpu", "4", "memory", "8Gi"), nil, nil, "declined it was accepted when no pods could be granted"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, alice := newDesk(t), stranger(1, "192.0.2.11")
+			d, alice := newWorld(t), stranger(1, "192.0.2.11")
 			id, err := d.ask(t, alice, "alice")
 			if err != nil {
 				t.Fatal(err)
@@ -107,7 +107,7 @@ func TestAYesGivesNoMoreThanWasShown(t *testing.T) {
 
 // What kubectl shows of a request follows the policy while the request waits, and an answer ends that: it is to what was shown.
 func TestARequestSaysWhatAYesGivesWhileItWaits(t *testing.T) {
-	d, alice := newDesk(t), stranger(1, "192.0.2.11")
+	d, alice := newWorld(t), stranger(1, "192.0.2.11")
 	id, err := d.ask(t, alice, "alice")
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +171,7 @@ func TestARequestSaysWhatAYesGivesWhileItWaits(t *testing.T) {
 
 // Nobody says yes to nothing: the request waits until there is something.
 func TestWhatGivesNothingCannotBeAccepted(t *testing.T) {
-	d, alice := newDesk(t), stranger(1, "192.0.2.11")
+	d, alice := newWorld(t), stranger(1, "192.0.2.11")
 	d.share(t, func(s *v1alpha1.SharingPolicySpec) { s.Paused = true })
 	id, err := d.ask(t, alice, "alice")
 	if err != nil {
@@ -193,7 +193,7 @@ func TestAPolicyDeclinesWhatItHasNothingFor(t *testing.T) {
 	policy := sharing.Default(50)
 	policy.Spec.AutoAccept = true
 	delete(policy.Spec.Amounts, "pods")
-	d, alice := newDesk(t, policy), stranger(1, "192.0.2.11")
+	d, alice := newWorld(t, policy), stranger(1, "192.0.2.11")
 	id, err := d.ask(t, alice, "alice")
 	if err != nil {
 		t.Fatal(err)

@@ -24,8 +24,7 @@ func (p *Provider) offer(ctx context.Context, caller peering.Caller, request *v1
 		return peering.Outcome{}, err
 	}
 	resources, policy, err := p.terms(ctx, peer, request)
-	var refusal *sharing.Refusal
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*sharing.Refusal](err); ok {
 		return peering.Outcome{State: peering.OutcomeDeclined, Reason: refusal.Reason}, nil
 	}
 	if err != nil {

@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api"
@@ -46,26 +47,28 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// Provider answers the peers that want something of this cluster. It does the work of the peering server's Desk, keeps the direction
+// Provider answers the peers that want something of this cluster. It does the work of the peering server's Handler, keeps the direction
 // in which this cluster provides, and is the reconciler of PeeringRequests.
 type Provider struct {
 	Config
 
-	answers notify.Bell // rings whenever a PeeringRequest changed
+	answers notify.Broadcast // notifies whenever a PeeringRequest changed
 	// signing is held while an offer becomes a contract: two peers must not be promised the same core.
 	signing sync.Mutex
 	// asking is held while a request takes one of the places there are.
 	asking sync.Mutex
 
-	mu    sync.Mutex
-	made  map[string]made               // requests of the last moments, by name
-	last  map[identity.ID]time.Time     // when something was signed with a consumer last; see mayRenew
-	books map[identity.ID]*rate.Limiter // of Contracts, for peers that are known
+	made     *cache.Expiring // by name, who made a request that the cache of objects may not have yet
+	signed   *cache.Expiring // by consumer, when something was signed with it last; see mayRenew
+	compares sync.Map        // by ID, of peers that are known: the limiter of Contracts
 }
+
+// lately is how long a request that was made here may be missing in the cache.
+const lately = 10 * time.Second
 
 // New makes a Provider.
 func New(cfg Config) *Provider {
-	return &Provider{Config: cfg, made: map[string]made{}, last: map[identity.ID]time.Time{}, books: map[identity.ID]*rate.Limiter{}}
+	return &Provider{Config: cfg, made: cache.NewExpiring(), signed: cache.NewExpiring()}
 }
 
 // Recognise says whether the caller is somebody here: its key was compared, or a contract with it is in force.
@@ -117,7 +120,7 @@ func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Que
 	if err := p.Client.Create(ctx, request); err != nil {
 		return "", time.Time{}, fmt.Errorf("keep the request of %s: %w", peer.Name, err)
 	}
-	p.remember(request.Name, caller.ID)
+	p.made.Set(request.Name, caller.ID, lately)
 	p.Log.Info("request received", "peer", peer.Name, "id", caller.ID.String(), "request", request.Name, "grant", grant.Summary)
 	p.Announce(api.Event{
 		Type: api.EventRequestReceived, Severity: api.SeverityInfo, Peer: peer.Name, Object: "request/" + request.Name,
@@ -134,8 +137,7 @@ func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Que
 // byPolicy answers a request as the policy says; what can be granted nothing of is declined with the reason.
 func (p *Provider) byPolicy(ctx context.Context, request *v1alpha1.PeeringRequest, policy *v1alpha1.SharingPolicy) error {
 	err := p.Accept(ctx, request, nil, policyName+policy.Name)
-	var nothing *sharing.Refusal
-	if errors.As(err, &nothing) {
+	if nothing, ok := errors.AsType[*sharing.Refusal](err); ok {
 		return answer(ctx, p.Client, request, v1alpha1.AnswerDeclined, policyName+policy.Name, nothing.Reason)
 	}
 	return err
@@ -168,12 +170,7 @@ func (p *Provider) callerAsPeer(ctx context.Context, caller peering.Caller, name
 		return nil, err
 	}
 	taken := func(n string) bool {
-		for _, other := range list.Items {
-			if other.Name == n {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(list.Items, func(other v1alpha1.Peer) bool { return other.Name == n })
 	}
 	return &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: record.NameFor(caller.ID, name, taken)}, Spec: v1alpha1.PeerSpec{ID: caller.ID.String()}}, nil
 }
@@ -208,7 +205,7 @@ func (p *Provider) request(ctx context.Context, caller peering.Caller, id string
 	var request v1alpha1.PeeringRequest
 	key := client.ObjectKey{Name: id}
 	err := p.Client.Get(ctx, key, &request)
-	if apierrors.IsNotFound(err) && p.madeLately(id, caller.ID) {
+	if by, made := p.made.Get(id); made && by == caller.ID && apierrors.IsNotFound(err) {
 		err = p.Fresh.Get(ctx, key, &request)
 	}
 	if apierrors.IsNotFound(err) || err == nil && request.Spec.PeerID != caller.ID.String() {

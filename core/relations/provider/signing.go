@@ -58,7 +58,7 @@ func (p *Provider) Sign(ctx context.Context, caller peering.Caller, signed contr
 		return signed, err
 	}
 	err = p.keep(ctx, caller, on, signed, doc)
-	p.signedWith(caller.ID)
+	p.signed.Set(caller.ID, time.Now(), record.Validity/record.RenewalPause)
 	if err != nil || on.request == nil {
 		return signed, err
 	}
@@ -83,8 +83,7 @@ func (p *Provider) acceptedRequest(ctx context.Context, id identity.ID) (*v1alph
 // check holds a document against what the peer may have at this moment; see terms.
 func (p *Provider) check(ctx context.Context, peer *v1alpha1.Peer, request *v1alpha1.PeeringRequest, doc contract.Document) error {
 	offered, policy, err := p.terms(ctx, peer, request)
-	var refusal *sharing.Refusal
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*sharing.Refusal](err); ok {
 		return peering.Refuse(peering.CodeDeclined, refusal.Reason, "")
 	}
 	if err != nil {
@@ -245,22 +244,24 @@ func (p *Provider) ofNobodyElse(ctx context.Context, peer, id string) error {
 	return nil
 }
 
+// contractWith is the contract under which the caller consumes, nil without one, and the name of its Peer.
+func (p *Provider) contractWith(ctx context.Context, caller peering.Caller) (peer string, ctr *v1alpha1.Contract, err error) {
+	of, err := record.PeerByID(ctx, p.Client, caller.ID)
+	if err != nil || of == nil {
+		return "", nil, err
+	}
+	contracts, err := record.Contracts(ctx, p.Client, of.Name, v1alpha1.RoleProvider)
+	return of.Name, record.Live(contracts), err
+}
+
 // inForce is the contract that doc is a revision of, and what it says; nil when it is a new one.
 func (p *Provider) inForce(ctx context.Context, caller peering.Caller, doc contract.Document) (ctr *v1alpha1.Contract, old contract.Document, err error) {
-	peer, err := record.PeerByID(ctx, p.Client, caller.ID)
+	peer, ctr, err := p.contractWith(ctx, caller)
 	if err != nil {
 		return nil, old, err
 	}
-	if peer == nil {
-		return nil, old, p.ofNobodyElse(ctx, "", doc.ID)
-	}
-	contracts, err := record.Contracts(ctx, p.Client, peer.Name, v1alpha1.RoleProvider)
-	if err != nil {
-		return nil, old, err
-	}
-	ctr = record.Live(contracts)
 	if ctr == nil || ctr.Spec.ID != doc.ID {
-		return nil, old, p.ofNobodyElse(ctx, peer.Name, doc.ID)
+		return nil, old, p.ofNobodyElse(ctx, peer, doc.ID)
 	}
 	if old, err = contract.Parse(ctr.Spec.Document); err != nil {
 		return nil, old, err
@@ -273,12 +274,7 @@ func (p *Provider) inForce(ctx context.Context, caller peering.Caller, doc contr
 
 // answered gives the contract in force again when it is the very document that the caller sent: the answer was lost, then.
 func (p *Provider) answered(ctx context.Context, caller peering.Caller, sent contract.Signed) (contract.Signed, bool) {
-	peer, err := record.PeerByID(ctx, p.Client, caller.ID)
-	if err != nil || peer == nil {
-		return sent, false
-	}
-	contracts, err := record.Contracts(ctx, p.Client, peer.Name, v1alpha1.RoleProvider)
-	ctr := record.Live(contracts)
+	_, ctr, err := p.contractWith(ctx, caller)
 	if err != nil || ctr == nil || !bytes.Equal(ctr.Spec.Document, sent.Document) || !bytes.Equal(ctr.Spec.ConsumerSignature, sent.ConsumerSignature) {
 		return sent, false
 	}
@@ -296,9 +292,7 @@ func (p *Provider) mayRenew(consumer identity.ID, ctr *v1alpha1.Contract, old, d
 	if over := record.Exceeds(want, ctr.Spec.Resources); over != "" {
 		return peering.Refuse(peering.CodeNoContract, "the revision grants more "+over+" than the contract, and nothing more was accepted", "ask first")
 	}
-	p.mu.Lock()
-	last, pause := p.last[consumer], record.RunsFor(old)/record.RenewalPause
-	p.mu.Unlock()
+	last, pause := p.lastSigned(consumer), record.RunsFor(old)/record.RenewalPause
 	if left := pause - time.Since(last); !last.IsZero() && left > 0 {
 		return peering.Refuse(peering.CodeRateLimited, fmt.Sprintf("the contract was signed %s ago, and it is renewed once in %s at most",
 			time.Since(last).Round(time.Second), pause), fmt.Sprintf("try again in %s", left.Round(time.Second)+time.Second))

@@ -26,7 +26,7 @@ import (
 )
 
 // saysYes asks for amounts in somebody's name, and has bob's owner say yes.
-func (d *desk) saysYes(t *testing.T, who *identity.Identity, asked map[string]string) {
+func (d *world) saysYes(t *testing.T, who *identity.Identity, asked map[string]string) {
 	t.Helper()
 	id, _, err := d.Ask(t.Context(), peering.Caller{ID: who.ID()}, peering.Question{Name: "alice", Resources: asked, Attempt: 1}, "123456", false)
 	if err != nil {
@@ -42,7 +42,7 @@ func (d *desk) saysYes(t *testing.T, who *identity.Identity, asked map[string]st
 }
 
 // document is what a consumer may write about amounts: for an hour.
-func (d *desk) document(who *identity.Identity, amounts map[string]string) contract.Document {
+func (d *world) document(who *identity.Identity, amounts map[string]string) contract.Document {
 	now := time.Now().UTC().Truncate(time.Second)
 	return contract.Document{
 		Version: contract.Version, ID: contract.NewID(), Revision: 1,
@@ -54,7 +54,7 @@ func (d *desk) document(who *identity.Identity, amounts map[string]string) contr
 }
 
 // signs has bob sign what somebody signed.
-func (d *desk) signs(t *testing.T, who *identity.Identity, doc contract.Document) (sent, got contract.Signed, err error) {
+func (d *world) signs(t *testing.T, who *identity.Identity, doc contract.Document) (sent, got contract.Signed, err error) {
 	t.Helper()
 	sent, err = contract.New(doc)
 	if err := errors.Join(err, sent.SignAs(contract.Consumer, who)); err != nil {
@@ -64,7 +64,7 @@ func (d *desk) signs(t *testing.T, who *identity.Identity, doc contract.Document
 	return sent, got, err
 }
 
-func (d *desk) signedOnes(t *testing.T) []v1alpha1.Contract {
+func (d *world) signedOnes(t *testing.T) []v1alpha1.Contract {
 	t.Helper()
 	var list v1alpha1.ContractList
 	if err := d.client.List(t.Context(), &list); err != nil {
@@ -77,7 +77,7 @@ func (d *desk) signedOnes(t *testing.T) []v1alpha1.Contract {
 func TestTwoPeersAreNotPromisedTheSameCore(t *testing.T) {
 	for each, want := range map[string]int32{"8": 1, "5": 1, "4": 2, "3": 2, "1": 8} {
 		t.Run(each+" cpu each", func(t *testing.T) {
-			d := newDesk(t, sharing.Default(100))
+			d := newWorld(t, sharing.Default(100))
 			d.Provider.Client = interceptor.NewClient(d.client.(client.WithWatch), interceptor.Funcs{
 				Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 					for range 1000 { // between the look at what is free and the contract others have their turn
@@ -139,7 +139,7 @@ func TestWhatIsCountersigned(t *testing.T) {
 		"when the level is another": {nil, func(s *v1alpha1.SharingPolicySpec) { s.PodSecurity = v1alpha1.PodSecurityRestricted }, peering.CodeDeclined, "not the offered restricted"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, alice := newDesk(t), load(t)
+			d, alice := newWorld(t), load(t)
 			d.saysYes(t, alice, asked)
 			doc := d.document(alice, maps.Clone(asked))
 			if c.change != nil {
@@ -178,7 +178,7 @@ func TestWhatIsCountersigned(t *testing.T) {
 			}
 		})
 	}
-	d, alice, mallory := newDesk(t), load(t), load(t)
+	d, alice, mallory := newWorld(t), load(t), load(t)
 	if _, _, err := d.signs(t, alice, d.document(alice, asked)); !errors.Is(err, &peering.Problem{Code: peering.CodeNoContract}) {
 		t.Errorf("nothing was accepted: %v", err)
 	}
@@ -214,7 +214,7 @@ func TestWhatARevisionMaySay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				time.Sleep(24 * time.Hour) // a bubble's clock begins with the year 2000, and contracts begin a little earlier
-				d, alice := newDesk(t), load(t)
+				d, alice := newWorld(t), load(t)
 				amounts := map[string]string{"cpu": "2", "memory": "2Gi", "pods": "5"}
 				d.saysYes(t, alice, amounts)
 				first := d.document(alice, amounts)
@@ -239,7 +239,7 @@ func TestWhatARevisionMaySay(t *testing.T) {
 
 // Who lost its memory asks anew, and what it had ends with the new contract, not before.
 func TestWhoAsksAnewLosesWhatItHad(t *testing.T) {
-	d, alice := newDesk(t), load(t)
+	d, alice := newWorld(t), load(t)
 	for i, cpu := range []string{"1", "2"} {
 		amounts := map[string]string{"cpu": cpu, "memory": "1Gi", "pods": "5"}
 		d.saysYes(t, alice, amounts)

@@ -19,7 +19,7 @@ import (
 )
 
 // start has bob start a pod of his own, or a guest's, on his node.
-func (d *desk) start(t *testing.T, name, cpu, consumer string) {
+func (d *world) start(t *testing.T, name, cpu, consumer string) {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: corev1.PodSpec{NodeName: "bob"}}
 	if consumer != "" {
@@ -36,18 +36,18 @@ func (d *desk) start(t *testing.T, name, cpu, consumer string) {
 func TestOwnPodsAreNotPromised(t *testing.T) {
 	for name, c := range map[string]struct {
 		share  int
-		start  func(t *testing.T, d *desk)
+		start  func(t *testing.T, d *world)
 		grants string
 	}{
-		"he runs nothing":           {100, func(*testing.T, *desk) {}, "cpu 8, memory 16Gi, pods 110"},
-		"a small pod":               {100, func(t *testing.T, d *desk) { d.start(t, "a", "100m", "") }, "cpu 7500m, memory 16Gi, pods 100"},
-		"another, and it is as was": {100, func(t *testing.T, d *desk) { d.start(t, "a", "100m", ""); d.start(t, "b", "200m", "") }, "cpu 7500m, memory 16Gi, pods 100"},
-		"what he keeps is enough":   {50, func(t *testing.T, d *desk) { d.start(t, "a", "4", "") }, "cpu 4, memory 8Gi, pods 55"},
-		"what he keeps is not":      {50, func(t *testing.T, d *desk) { d.start(t, "a", "6", "") }, "cpu 2, memory 8Gi, pods 55"},
-		"a guest":                   {100, func(t *testing.T, d *desk) { d.start(t, "a", "6", "carol") }, "cpu 8, memory 16Gi, pods 110"},
-		"he uses all":               {50, func(t *testing.T, d *desk) { d.start(t, "a", "8", "") }, "nothing: no cpu is free: of 8 here, 0 is promised to other peers and the owner's own pods request 8"},
+		"he runs nothing":           {100, func(*testing.T, *world) {}, "cpu 8, memory 16Gi, pods 110"},
+		"a small pod":               {100, func(t *testing.T, d *world) { d.start(t, "a", "100m", "") }, "cpu 7500m, memory 16Gi, pods 100"},
+		"another, and it is as was": {100, func(t *testing.T, d *world) { d.start(t, "a", "100m", ""); d.start(t, "b", "200m", "") }, "cpu 7500m, memory 16Gi, pods 100"},
+		"what he keeps is enough":   {50, func(t *testing.T, d *world) { d.start(t, "a", "4", "") }, "cpu 4, memory 8Gi, pods 55"},
+		"what he keeps is not":      {50, func(t *testing.T, d *world) { d.start(t, "a", "6", "") }, "cpu 2, memory 8Gi, pods 55"},
+		"a guest":                   {100, func(t *testing.T, d *world) { d.start(t, "a", "6", "carol") }, "cpu 8, memory 16Gi, pods 110"},
+		"he uses all":               {50, func(t *testing.T, d *world) { d.start(t, "a", "8", "") }, "nothing: no cpu is free: of 8 here, 0 is promised to other peers and the owner's own pods request 8"},
 	} {
-		d, alice := newDesk(t, sharing.Default(c.share)), stranger(1, "192.0.2.11")
+		d, alice := newWorld(t, sharing.Default(c.share)), stranger(1, "192.0.2.11")
 		c.start(t, d)
 		if _, err := d.ask(t, alice, "alice"); err != nil {
 			t.Fatal(err)
@@ -59,7 +59,7 @@ func TestOwnPodsAreNotPromised(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(24 * time.Hour) // a bubble's clock begins with the year 2000, and contracts begin a little earlier
-		d, alice := newDesk(t), load(t)
+		d, alice := newWorld(t), load(t)
 		amounts := map[string]string{"cpu": "4", "memory": "8Gi", "pods": "55"}
 		d.saysYes(t, alice, amounts)
 		d.start(t, "a", "7", "")
@@ -93,7 +93,7 @@ func TestTwoPoliciesDoNotPromiseTheSameCore(t *testing.T) {
 	alice, carol := load(t), load(t)
 	more := sharing.Default(100)
 	more.Name, more.Spec.Peers, more.Spec.Priority = "carol", []string{carol.ID().String()}, 10
-	d := newDesk(t, sharing.Default(75), more)
+	d := newWorld(t, sharing.Default(75), more)
 	amounts := map[string]string{"cpu": "6", "memory": "1Gi", "pods": "5"}
 	d.saysYes(t, carol, amounts)
 	d.saysYes(t, alice, amounts)

@@ -7,12 +7,10 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/identity"
 	"kith.dev/core/peering"
 	"kith.dev/core/sharing"
 	"kith.dev/core/wire"
@@ -153,34 +151,4 @@ func portOf(endpoint string) (uint16, bool) {
 	_, text, err := net.SplitHostPort(endpoint)
 	port, bad := strconv.ParseUint(text, 10, 16)
 	return uint16(port), err == nil && bad == nil && port > 0
-}
-
-// lately is how long a request that was made here may be missing in the cache.
-const lately = 10 * time.Second
-
-// made is a request that this process made.
-type made struct {
-	by identity.ID
-	at time.Time
-}
-
-// remember notes that a request was made.
-func (p *Provider) remember(name string, by identity.ID) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := time.Now()
-	for other, m := range p.made {
-		if now.Sub(m.at) > lately {
-			delete(p.made, other)
-		}
-	}
-	p.made[name] = made{by, now}
-}
-
-// madeLately reports whether the caller's request of that name may be too young for the cache.
-func (p *Provider) madeLately(name string, by identity.ID) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	m, ok := p.made[name]
-	return ok && m.by == by && time.Since(m.at) <= lately
 }

@@ -24,7 +24,7 @@ import (
 func TestAFloodOfQuestionsDoesNotBlockPairing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		known := stranger(1, "192.0.2.9")
-		d := newDesk(t, sharing.Default(50), acceptedPeer("dave", known.ID))
+		d := newWorld(t, sharing.Default(50), acceptedPeer("dave", known.ID))
 		if _, err := d.ask(t, known, "dave"); err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +126,7 @@ func TestWhoGivesWayToANewcomer(t *testing.T) {
 
 // What nobody asked for here, or another did, is not looked up past the cache.
 func TestUnknownRequestsCostNoReads(t *testing.T) {
-	d := newDesk(t)
+	d := newWorld(t)
 	alice, mallory := stranger(1, "192.0.2.1"), stranger(2, "192.0.2.66")
 	name, err := d.ask(t, alice, "alice")
 	if err != nil {
@@ -144,7 +144,7 @@ func TestUnknownRequestsCostNoReads(t *testing.T) {
 	}
 	// The cache is behind: the request that was made a moment ago is found all the same.
 	behind := d.Provider.Client
-	d.Provider.Client = newDesk(t).client
+	d.Provider.Client = newWorld(t).client
 	if _, err := d.request(t.Context(), alice, name); err != nil {
 		t.Errorf("made a moment ago: %v", err)
 	}
@@ -155,12 +155,12 @@ func TestUnknownRequestsCostNoReads(t *testing.T) {
 func TestAContractSignedAMomentAgoIsInTheBooks(t *testing.T) {
 	alice := stranger(1, "192.0.2.1")
 	ctr := &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Name: "alice-in"}, Spec: v1alpha1.ContractSpec{ID: contract.NewID(), Peer: "alice", Role: v1alpha1.RoleProvider, Revision: 1}}
-	d := newDesk(t, sharing.Default(50), acceptedPeer("alice", alice.ID), ctr)
-	d.Provider.Client = newDesk(t).client // a cache that has neither yet
+	d := newWorld(t, sharing.Default(50), acceptedPeer("alice", alice.ID), ctr)
+	d.Provider.Client = newWorld(t).client // a cache that has neither yet
 	if refs, err := d.Contracts(t.Context(), alice); err != nil || refs != nil || d.reads.Load() != 0 {
 		t.Fatalf("before anything was signed: %v, %v, %d reads", refs, err, d.reads.Load())
 	}
-	d.signedWith(alice.ID)
+	d.signed.Set(alice.ID, time.Now(), time.Minute)
 	if refs, err := d.Contracts(t.Context(), alice); err != nil || len(refs) != 1 || refs[0].ID != ctr.Spec.ID {
 		t.Errorf("the books have %v, %v; want contract %s", refs, err, ctr.Spec.ID)
 	}
@@ -168,7 +168,7 @@ func TestAContractSignedAMomentAgoIsInTheBooks(t *testing.T) {
 
 func TestBooksAreComparedWithinARate(t *testing.T) {
 	alice := stranger(1, "192.0.2.1")
-	d := newDesk(t, sharing.Default(50), acceptedPeer("alice", alice.ID))
+	d := newWorld(t, sharing.Default(50), acceptedPeer("alice", alice.ID))
 	var refused int
 	for range 1000 {
 		if _, err := d.Contracts(t.Context(), alice); errors.Is(err, &peering.Problem{Code: peering.CodeRateLimited}) {
@@ -202,7 +202,7 @@ func TestAnImpostorIsAskedAboutAndAcceptedByNoPolicy(t *testing.T) {
 		{"beside carol", stranger(2, "192.0.2.66"), []client.Object{acceptedPeer("carol", carol.ID)}, ""},
 		{"carol herself", carol, []client.Object{acceptedPeer("carol", carol.ID)}, v1alpha1.AnswerAccepted},
 	} {
-		d := newDesk(t, append(tc.peers, sharing.Default(50), forCarol.DeepCopy())...)
+		d := newWorld(t, append(tc.peers, sharing.Default(50), forCarol.DeepCopy())...)
 		name, err := d.ask(t, tc.caller, "carol")
 		if err != nil {
 			t.Fatal(err)

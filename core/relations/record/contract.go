@@ -4,13 +4,17 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/contract"
+	"kith.dev/core/identity"
+	"kith.dev/core/sharing"
 )
 
 // Contracts lists the contracts with a peer in one role, those that are ending too.
@@ -123,4 +127,85 @@ func Granted(resources corev1.ResourceList) string {
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+// Quantities reads amounts that came from a peer.
+func Quantities(amounts map[string]string) (corev1.ResourceList, error) {
+	// First the bounds: "1e999999999999" would keep the quantity parser busy for ever.
+	if err := contract.CheckResources(amounts); err != nil {
+		return nil, err
+	}
+	list := make(corev1.ResourceList, len(amounts))
+	for name, text := range amounts {
+		q, err := resource.ParseQuantity(text)
+		if err != nil {
+			return nil, fmt.Errorf("resource %q: %w", name, err)
+		}
+		list[corev1.ResourceName(name)] = q
+	}
+	return list, nil
+}
+
+// Amounts turns a list of resources into the strings that cross between clusters.
+func Amounts(list corev1.ResourceList) map[string]string {
+	m := make(map[string]string, len(list))
+	for name, quantity := range list {
+		m[string(name)] = quantity.String()
+	}
+	return m
+}
+
+// Exceeds names a resource of which want has more than have; empty when there is none.
+func Exceeds(want, have corev1.ResourceList) string {
+	for name, q := range want {
+		if limit, ok := have[name]; !ok && q.Sign() > 0 || ok && q.Cmp(limit) > 0 {
+			return string(name)
+		}
+	}
+	return ""
+}
+
+// Validity of a contract when neither side says otherwise, and the longest that this cluster signs as a consumer.
+const Validity = sharing.DefaultValidity
+
+// ClockSkew between two laptops that is put up with.
+const ClockSkew = 10 * time.Minute
+
+// RunsFor is how long a contract runs from the moment it was signed. Its beginning is earlier, for clocks that are behind.
+func RunsFor(doc contract.Document) time.Duration {
+	return min(max(doc.NotAfter.Sub(doc.Created), sharing.MinValidity), Validity)
+}
+
+// Young contracts of a provider may not be in the consumer's books yet: it writes them down last.
+const Young = 30 * time.Second
+
+// RenewalPause: of the time that a contract runs, this part is between two revisions at the provider, at least.
+const RenewalPause = 12
+
+// Afterwards is how long an answered or expired request stays, so that the peer can still fetch the answer.
+const Afterwards = time.Minute
+
+// NewDocument is the contract about an offer that this cluster, the consumer, signs.
+func NewDocument(me *identity.Identity, myName string, provider contract.Party, terms contract.Terms, validFor time.Duration) contract.Document {
+	if validFor <= 0 || validFor > Validity {
+		validFor = Validity
+	}
+	now := time.Now().UTC().Truncate(time.Second)
+	return contract.Document{
+		Version: contract.Version, ID: contract.NewID(), Revision: 1,
+		Consumer: contract.Party{ID: me.ID(), Name: myName, Key: me.Public()},
+		Provider: provider,
+		Terms:    terms,
+		// The provider's clock may be a few minutes behind.
+		NotBefore: now.Add(-ClockSkew), NotAfter: now.Add(validFor), Created: now,
+	}
+}
+
+// Renewed is the next revision of a document: the same amounts, from now, for so long.
+func Renewed(old contract.Document, now time.Time, runs time.Duration) contract.Document {
+	doc := old
+	now = now.UTC().Truncate(time.Second)
+	doc.Revision++
+	doc.Created, doc.NotBefore, doc.NotAfter = now, now.Add(-ClockSkew), now.Add(runs)
+	return doc
 }

@@ -2,7 +2,11 @@ package codec
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"strings"
 	"testing"
@@ -15,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/wire"
 	"kith.dev/core/wire/wiretest"
 )
 
@@ -56,7 +61,7 @@ func fill(v reflect.Value, amounts *int) {
 }
 
 func TestAmountsOfThePeerAreLookedAtBeforeTheyAreParsed(t *testing.T) {
-	objects, _ := of(t, New(someScheme(t)))
+	objects := of(t, New(someScheme(t)))
 	for kind, o := range map[schema.GroupVersionKind]runtime.Object{
 		corev1.SchemeGroupVersion.WithKind("Pod"):       &corev1.Pod{},
 		v1alpha1.GroupVersion.WithKind("OffloadedPod"):  &v1alpha1.OffloadedPod{},
@@ -90,7 +95,7 @@ func TestAmountsOfThePeerAreLookedAtBeforeTheyAreParsed(t *testing.T) {
 
 func TestAnswersThatLieAreNotDecoded(t *testing.T) {
 	const pod = `{"apiVersion":"v1","kind":"Pod","spec":{"containers":[{"name":"a","resources":{"limits":%s}}]}}`
-	objects, _ := of(t, New(someScheme(t)))
+	objects := of(t, New(someScheme(t)))
 	for what, data := range map[string]string{
 		"as text":                 fmt.Sprintf(pod, `{"cpu":"`+absurd+`"}`),
 		"as a number":             fmt.Sprintf(pod, `{"cpu":`+absurd+`}`),
@@ -121,60 +126,44 @@ func TestAnswersThatLieAreNotDecoded(t *testing.T) {
 
 // One that cannot be decoded does not take the others along.
 func TestOneUnreadablePodIsPassedOver(t *testing.T) {
-	objects, frames := of(t, New(someScheme(t)))
-	const good = `{"metadata":{"name":"good","resourceVersion":"8"},"spec":{"nodeName":"bob"}}`
+	reader := NewReader(&corev1.Pod{})
 	for what, bad := range map[string]string{
 		"a wrong type":     `{"metadata":{"name":"bad","namespace":"shop","resourceVersion":"7"},"spec":{"containers":"all"}}`,
 		"an absurd amount": `{"metadata":{"name":"bad","namespace":"shop","resourceVersion":"7"},"spec":{"overhead":{"cpu":"1e-999999999"}}}`,
 		"a wrong time":     `{"metadata":{"name":"bad","namespace":"shop","resourceVersion":"7","creationTimestamp":"yesterday"}}`,
 		"depth":            `{"metadata":{"name":"bad","namespace":"shop","resourceVersion":"7"},"x":` + strings.Repeat("[", 500) + strings.Repeat("]", 500) + `}`,
 	} {
-		var pods corev1.PodList
-		list := `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":[` + good + "," + bad + "," + good + `,{"spec":7}]}`
-		if _, _, err := objects.Decode([]byte(list), nil, &pods); err != nil || len(pods.Items) != 3 || pods.ResourceVersion != "9" {
-			t.Errorf("%s: %d pods, version %s, %v", what, len(pods.Items), pods.ResourceVersion, err)
-			continue
-		}
-		for i, wants := range []string{"good", "bad", "good"} {
-			if p := pods.Items[i]; p.Name != wants || (Unreadable(&p) != "") != (wants == "bad") || wants == "good" && p.Spec.NodeName != "bob" {
-				t.Errorf("%s: %+v", what, p)
-			}
-		}
-		var frame metav1.WatchEvent
-		event := `{"type":"ADDED","object":` + strings.Replace(bad, "{", `{"kind":"Pod","apiVersion":"v1",`, 1) + `}`
-		if _, _, err := frames.Decode([]byte(event), nil, &frame); err != nil {
+		pod := corev1.Pod{Spec: corev1.PodSpec{NodeName: "of an earlier one"}}
+		if err := reader.Read([]byte(bad), &pod); err != nil {
 			t.Errorf("%s: %v", what, err)
-			continue
 		}
-		o, _, err := objects.Decode(frame.Object.Raw, nil, nil)
-		if err != nil || o.(*corev1.Pod).Name != "bad" || o.(*corev1.Pod).ResourceVersion != "7" || Unreadable(o.(*corev1.Pod)) == "" {
-			t.Errorf("%s, watched: %+v %v", what, o, err)
+		if pod.Name != "bad" || pod.Namespace != "shop" || pod.ResourceVersion != "7" || Unreadable(&pod) == "" || pod.Spec.NodeName != "" {
+			t.Errorf("%s: %+v", what, pod)
 		}
+	}
+	var pod corev1.Pod
+	if err := reader.Read([]byte(`{"metadata":{"name":"good"},"spec":{"nodeName":"bob"}}`), &pod); err != nil || Unreadable(&pod) != "" || pod.Spec.NodeName != "bob" {
+		t.Errorf("%+v %v", pod, err)
+	}
+	if err := reader.Read([]byte(`{"spec":7}`), &pod); err == nil {
+		t.Error("nobody could say which one it is")
 	}
 }
 
 // What a provider answers must not cost the consumer gigabytes.
 func TestManyOfNothingAreRefused(t *testing.T) {
-	objects, frames := of(t, New(someScheme(t)))
-	pods := `{"kind":"PodList","apiVersion":"v1","items":[{}` + strings.Repeat(",{}", 2<<20) + `]}`
-	containers := `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"x"},"spec":{"containers":[{}` + strings.Repeat(",{}", 2<<20) + `]}}}`
+	objects, reader := of(t, New(someScheme(t))), NewReader(&corev1.Pod{})
+	text := []byte(`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"x"},"spec":{"containers":[{}` + strings.Repeat(",{}", 1<<20) + `]}}`)
 	for what, do := range map[string]func() error{
-		"6 MB of empty pods": func() error { _, _, err := objects.Decode([]byte(pods), nil, &corev1.PodList{}); return err },
-		"one frame of empty containers": func() error {
-			var frame metav1.WatchEvent
-			if _, _, err := frames.Decode([]byte(containers), nil, &frame); err != nil {
-				return err
-			}
-			o, _, err := objects.Decode(frame.Object.Raw, nil, nil)
-			if err == nil && Unreadable(o.(*corev1.Pod)) != "" {
-				return fmt.Errorf("%s", Unreadable(o.(*corev1.Pod)))
-			}
-			return err
+		"an answer": func() error { _, _, err := objects.Decode(text, nil, &corev1.Pod{}); return err },
+		"a line of view": func() error {
+			var pod corev1.Pod
+			return errors.Join(reader.Read(text, &pod), errors.New(Unreadable(&pod)))
 		},
 	} {
 		var err error
 		used := wiretest.Measure(func() { err = do() })
-		if err == nil || !strings.Contains(err.Error(), "too costly") || used.Allocated > 6*16<<20 {
+		if err == nil || !strings.Contains(err.Error(), "too costly") || used.Allocated > 3*16<<20 {
 			t.Errorf("%s: cost %d MB, %v", what, used.Allocated>>20, err)
 		}
 	}
@@ -194,38 +183,70 @@ func TestHonestObjectsAreFarFromTheBound(t *testing.T) {
 		pod.Spec.Containers = append(pod.Spec.Containers, c)
 		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, Image: c.Image, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: when}}})
 	}
-	list := corev1.PodList{}
-	for range 2000 {
-		list.Items = append(list.Items, pod)
-	}
-	list.APIVersion, list.Kind = "v1", "PodList"
-	data, err := json.Marshal(&list)
+	pod.APIVersion, pod.Kind = "v1", "Pod"
+	data, err := json.Marshal(&pod)
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects, _ := of(t, New(someScheme(t)))
-	var back corev1.PodList
-	if _, _, err := objects.Decode(data, nil, &back); err != nil || len(back.Items) != 2000 || !reflect.DeepEqual(back.Items[7].Spec, pod.Spec) {
-		t.Fatalf("%d bytes: %d pods, %v", len(data), len(back.Items), err)
+	objects := of(t, New(someScheme(t)))
+	var back corev1.Pod
+	if _, _, err := objects.Decode(data, nil, &back); err != nil || !reflect.DeepEqual(back.Spec, pod.Spec) {
+		t.Fatalf("%d bytes: %v", len(data), err)
 	}
-	cost, err := Types().Of(reflect.TypeFor[corev1.PodList]()).Cost(data, Bound)
-	if err != nil || cost > 12*int64(len(data)) {
-		t.Errorf("%d bytes cost %d: %v", len(data), cost, err)
+	if err := Types().Of(reflect.TypeFor[corev1.Pod]()).Check(data, wire.Bound{Factor: 12}); err != nil {
+		t.Errorf("%d bytes: %v", len(data), err)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+func TestAnswersAreBounded(t *testing.T) {
+	far := Transport(roundTripper(func(r *http.Request) (*http.Response, error) {
+		if r.Header.Get("Accept-Encoding") != "identity" {
+			t.Error("packed answers are asked for")
+		}
+		return &http.Response{StatusCode: 200, Body: io.NopCloser(endless{})}, nil
+	}))
+	resp, err := far.RoundTrip(httptest.NewRequest("GET", "https://bob/api/v1/namespaces/shop/configmaps/x", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := io.Copy(io.Discard, resp.Body); err == nil || n > MaxFrame {
+		t.Errorf("%d bytes were read, then %v", n, err)
+	}
+}
+
+// Nobody watches, or lists: what is bounded is one object.
+func TestAWatchIsNoPartOfTheCodec(t *testing.T) {
+	info := New(someScheme(t)).SupportedMediaTypes()
+	if len(info) != 1 || info[0].StreamSerializer != nil {
+		t.Errorf("%+v", info)
 	}
 }
 
 // FuzzDecode: no answer takes long, or costs more than sixteen times its bytes.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"apiVersion":"v1","kind":"Pod","spec":{"containers":[{"name":"a","resources":{"limits":{"cpu":"1e-99"}}}]}}`))
-	f.Add([]byte(`{"apiVersion":"v1","kind":"PodList","items":[{"metadata":{"name":"a"}},{"status":{"conditions":[{}]}}]}`))
 	f.Add([]byte(`{"apiVersion":"v1","kind":"Event","count":7,"lastTimestamp":"2026-01-01T00:00:00Z"}`))
 	f.Add([]byte(`{"apiVersion":"kith.dev/v1alpha1","kind":"OffloadedPod","spec":{"template":{"spec":{"volumes":[{"emptyDir":{"sizeLimit":"1"}}]}}}}`))
 	f.Add([]byte(`{"apiVersion":"discovery.k8s.io/v1","kind":"EndpointSlice","endpoints":[{"addresses":["a"]}],"ports":[{"port":1}]}`))
 	f.Add([]byte(`{"kind":"Status","apiVersion":"v1","details":{"causes":[{"reason":"a"}]}}`))
-	objects, _ := of(f, New(someScheme(f)))
+	scheme := someScheme(f)
+	objects := of(f, New(scheme))
 	f.Fuzz(func(t *testing.T, data []byte) {
+		apiVersion, kind := wire.Kind(data)
+		into, err := scheme.New(schema.FromAPIVersionAndKind(apiVersion, kind))
+		if err != nil {
+			into = &corev1.Pod{} // most is no object
+		}
 		began := time.Now()
-		wiretest.Within(t, len(data), func() { _, _, _ = objects.Decode(data, nil, nil) }) // most is no object
+		wiretest.Within(t, len(data), func() { _, _, _ = objects.Decode(data, nil, into) })
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("%q took %s", data, took)
 		}

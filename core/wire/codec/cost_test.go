@@ -2,7 +2,6 @@ package codec
 
 import (
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -32,60 +31,50 @@ func someScheme(t testing.TB) *runtime.Scheme {
 	return scheme
 }
 
-func of(t testing.TB, c *Codec) (objects, frames runtime.Decoder) {
+func of(t testing.TB, c *Codec) runtime.Decoder {
 	t.Helper()
 	info, ok := runtime.SerializerInfoForMediaType(c.SupportedMediaTypes(), runtime.ContentTypeJSON)
 	if !ok {
 		t.Fatal("no JSON")
 	}
-	return info.Serializer, info.StreamSerializer.Serializer
+	return info.Serializer
 }
-
-// sample is how long lists are here: the longest that are read, of 64 MiB, may cost Bound.Most.
-const sample = 8 << 20
 
 func TestCost(t *testing.T) {
 	scheme, types := someScheme(t), Types()
-	objects, frames := of(t, New(scheme))
+	objects, reader := of(t, New(scheme)), NewReader(&corev1.Pod{}, &corev1.Event{}, &v1alpha1.OffloadedPod{}, &metav1.PartialObjectMetadata{})
 	for _, m := range []struct {
 		what string
 		into runtime.Object
-		max  int
 	}{
-		{"list of Pods", &corev1.PodList{}, sample},
-		{"list of Events", &corev1.EventList{}, sample},
-		{"list of metadata", &metav1.PartialObjectMetadataList{}, sample},
-		{"Event, watched", &corev1.Event{}, MaxFrame},
-		{"OffloadedPod, watched", &v1alpha1.OffloadedPod{}, MaxFrame},
-		{"metadata, watched", &metav1.PartialObjectMetadata{}, MaxFrame},
-		{"EndpointSlice, as written", &discoveryv1.EndpointSlice{}, MaxFrame},
-		{"Service, as written", &corev1.Service{}, MaxFrame},
-		{"ConfigMap, as written", &corev1.ConfigMap{}, MaxFrame},
-		{"Secret, as written", &corev1.Secret{}, MaxFrame},
-		{"Status", &metav1.Status{}, MaxFrame},
+		{"Pod, of a view", &corev1.Pod{}},
+		{"Event, of a view", &corev1.Event{}},
+		{"OffloadedPod, of a view", &v1alpha1.OffloadedPod{}},
+		{"metadata, of a view", &metav1.PartialObjectMetadata{}},
+		{"OffloadedPod, as written", &v1alpha1.OffloadedPod{}},
+		{"EndpointSlice, as written", &discoveryv1.EndpointSlice{}},
+		{"Service, as written", &corev1.Service{}},
+		{"ConfigMap, as written", &corev1.ConfigMap{}},
+		{"Secret, as written", &corev1.Secret{}},
+		{"Status", &metav1.Status{}},
 	} {
 		kinds, _, err := scheme.ObjectKinds(m.into)
 		if err != nil {
 			t.Fatal(err)
 		}
 		of := reflect.TypeOf(m.into).Elem()
-		shape, watched, bound := types.Of(of), strings.HasSuffix(m.what, "watched"), Bound
-		if m.max == sample {
-			bound.Factor-- // one by one they cost a little more than at once
-		}
+		shape, viewed := types.Of(of), strings.HasSuffix(m.what, "of a view")
 		wiretest.Row{
-			What: m.what, From: "provider", Max: m.max, Type: of,
-			Taken: func(text []byte) error { return shape.Check(text, bound) },
+			What: m.what, From: "provider", Max: MaxFrame, Type: of,
+			Taken: func(text []byte) error { return shape.Check(text, Bound) },
 			Decode: func(text []byte) {
-				if watched {
-					var frame metav1.WatchEvent
-					if _, _, err := frames.Decode(slices.Concat([]byte(`{"type":"ADDED","object":`), text, []byte("}")), nil, &frame); err != nil {
-						t.Errorf("%.80s: %v", text, err)
-					}
-					text = frame.Object.Raw
-				}
+				into := reflect.New(of).Interface().(runtime.Object)
 				// Some is of a wrong form in the end, which does not make it cheaper.
-				_, _, _ = objects.Decode(text, &kinds[0], reflect.New(of).Interface().(runtime.Object))
+				if viewed {
+					_ = reader.Read(text, into)
+				} else {
+					_, _, _ = objects.Decode(text, &kinds[0], into)
+				}
 			},
 		}.Check(t)
 	}

@@ -13,8 +13,8 @@ import (
 	"kith.dev/assets/icon"
 	"kith.dev/core/api"
 	"kith.dev/daemon/localapi"
-	"kith.dev/daemon/localapi/apitest"
-	"kith.dev/tray/bustest"
+	"kith.dev/test/apitest"
+	"kith.dev/test/bustest"
 )
 
 // daemon is a kithd that lives in memory: what these tests are about is the panel.

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"kith.dev/assets/icon"
+	"kith.dev/test/bustest"
 	"kith.dev/test/images"
 	"kith.dev/test/lab"
-	"kith.dev/tray/bustest"
 )
 
 // laptops brings up alice and bob.

@@ -12,7 +12,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"kith.dev/assets/icon"
-	"kith.dev/tray/bustest"
+	"kith.dev/test/bustest"
 )
 
 // tray starts kith-tray for the daemon behind a socket.

@@ -17,8 +17,8 @@ import (
 
 	"kith.dev/assets/icon"
 	"kith.dev/core/api"
-	"kith.dev/daemon/localapi/apitest"
-	"kith.dev/tray/bustest"
+	"kith.dev/test/apitest"
+	"kith.dev/test/bustest"
 )
 
 // dialog is a program that shows the tray's questions: the class of its windows, and how its first button is pressed.

@@ -1,0 +1,103 @@
+package hosting
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/hosting/door"
+	"kith.dev/core/remote"
+)
+
+// GetMachine answers GET /kith/v2/machine?contract=ID: of several nodes, with what is true of all.
+func (h *Host) GetMachine(w http.ResponseWriter, r *http.Request, consumerID string) {
+	var nodes corev1.NodeList
+	_, err := h.Contracts.Held(r.Context(), r.URL.Query().Get("contract"), consumerID)
+	if err == nil {
+		if err = h.client.List(r.Context(), &nodes); err != nil {
+			err = fmt.Errorf("reading nodes: %w", err)
+		}
+	}
+	door.Answer(h.log, w, machineOf(nodes.Items), err)
+}
+
+// machineOf is what is true of all nodes that are no virtual ones. The pods there could see the most of it.
+func machineOf(nodes []corev1.Node) (all remote.Machine) {
+	first := true
+	for i := range nodes {
+		if _, virtual := nodes[i].Labels[v1alpha1.LabelPeer]; virtual {
+			continue
+		}
+		s := &nodes[i].Status
+		one := remote.Machine{
+			KernelVersion: s.NodeInfo.KernelVersion, BootID: s.NodeInfo.BootID,
+			ContainerRuntimeVersion: s.NodeInfo.ContainerRuntimeVersion, DeclaredFeatures: s.DeclaredFeatures,
+		}
+		if first {
+			all, first = one, false
+			continue
+		}
+		for has, also := range map[*string]string{&all.KernelVersion: one.KernelVersion, &all.BootID: one.BootID, &all.ContainerRuntimeVersion: one.ContainerRuntimeVersion} {
+			if *has != also {
+				*has = ""
+			}
+		}
+		all.DeclaredFeatures = slices.DeleteFunc(slices.Clone(all.DeclaredFeatures), func(name string) bool { return !slices.Contains(one.DeclaredFeatures, name) })
+	}
+	return all
+}
+
+// closedRef is of the one line that is about no object: it is told while no node here takes guests, and gone otherwise.
+var closedRef = objectRef{kind: remote.KindClosed, name: "closed"}
+
+// closedBy says why none of the nodes that guests run on takes another pod: all are cordoned, or short of something. It is a word
+// that can be a label's value, "" when there is such a node.
+func closedBy(nodes []any) (why string) {
+	for _, o := range nodes {
+		node, ok := o.(*corev1.Node)
+		if !ok || node.Labels[v1alpha1.LabelPeer] != "" {
+			continue
+		}
+		of := ""
+		for _, taint := range node.Spec.Taints {
+			if taint.Key == corev1.TaintNodeDiskPressure || taint.Key == corev1.TaintNodePIDPressure {
+				of = strings.TrimPrefix(taint.Key, "node.kubernetes.io/")
+			}
+		}
+		if node.Spec.Unschedulable {
+			of = "cordoned"
+		}
+		if of == "" {
+			return ""
+		}
+		why = of
+	}
+	return why
+}
+
+// nodesChanged tells all consumers when the last node is closed to guests, and when one is open again: else what is evicted here
+// would come back, and wait here for as long.
+func (v *views) nodesChanged(nodes []any) {
+	why := closedBy(nodes)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.closed == why {
+		return
+	}
+	v.closed = why
+	v.log.Info("whether nodes here take guests changed", "closed", why)
+	for _, all := range v.open {
+		for _, one := range all {
+			one.put(closedRef, closedLine(why), why == "")
+		}
+	}
+}
+
+func closedLine(why string) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: closedRef.name, Labels: map[string]string{v1alpha1.TaintClosed: why}}}
+}

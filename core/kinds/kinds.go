@@ -1,0 +1,164 @@
+package kinds
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+// Object is one of any kind.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// Direction is which way objects of a kind go.
+type Direction string
+
+const (
+	Out  Direction = "out"  // the consumer writes them at the provider
+	Back Direction = "back" // the provider makes them, the consumer reads
+	Both Direction = "both" // spec out, status back
+)
+
+// Kind is one row of the table.
+type Kind struct {
+	Name      string // as in an object's kind
+	Resource  schema.GroupVersionResource
+	Type      Object // one without content
+	Direction Direction
+
+	// The provider's side.
+
+	// Quota is how many a twin may hold.
+	Quota Quota
+	// MetadataPolicy names the admission policy that holds its metadata (metadataRules). Kinds of a group may share one; a kind
+	// without has rules of its own.
+	MetadataPolicy string
+	// Bounds are more admission policies, for this kind alone.
+	Bounds []Bound
+	// Check looks at a body that a consumer sends, whose cost to be decoded was looked at before; nil: nothing else matters.
+	// media is its content type. weight is what it costs the provider besides its bytes, in bytes, also when it is refused.
+	Check func(media string, body []byte) (weight int64, err error)
+
+	// The consumer's side, of kinds that are reflected: those with Map.
+
+	// ByReference: it goes only to peers where a pod refers to it, and no more than its metadata is held at home. Others go
+	// wherever their namespace has a twin.
+	ByReference bool
+	// Stays reports whether an object means something in its own cluster only; nil: none does.
+	Stays func(home metav1.Object) bool
+	// Map makes the object abroad, or says why there is none. It must not change home's.
+	Map func(home Object, there *There) (abroad Object, why string)
+	// Depends gives in a few characters what the object abroad depends on besides home's; nil: on nothing.
+	Depends func(home Object, there *There) string
+	// OfPods: it depends on which pods are healthy, so it is looked at again when that changes.
+	OfPods bool
+	// TakeOut removes from got, which others may have changed, what a server-side apply of want leaves in it although want does
+	// not name it, and reports whether there was any; nil: there never is.
+	TakeOut func(got, want Object) (found bool)
+}
+
+// Quota is so many, and some more for each pod that was granted. Without a name they are not counted.
+type Quota struct {
+	Name         corev1.ResourceName // in a ResourceQuota
+	Most, PerPod int64
+}
+
+// There is what a mapping knows of the peer.
+type There struct {
+	Twin string // the namespace there
+	Plan int    // counts the changes of Translate and Seen
+	// Translate turns an address as home uses it into the one that reaches it at the peer; false when none does.
+	Translate func(netip.Addr) (netip.Addr, bool)
+	// NodeOf names the peer's node of an endpoint that is a guest; empty when it is none, or its node is not known.
+	NodeOf func(*discoveryv1.Endpoint) string
+	// Seen gives a slice the conditions that its endpoints have for pods at the peer.
+	Seen func(home *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice
+	// Healthy counts the ready pods of the home namespace that the selector takes: those at the peer, and the others.
+	Healthy func(labels.Selector) (guests, elsewhere int32)
+	// LeftOut counts endpoints that the peer cannot reach. It is an answer of Map.
+	LeftOut int
+}
+
+// All is the table.
+var All = []*Kind{OffloadedPod, Pod, Event, Service, ConfigMap, Secret, EndpointSlice, PodDisruptionBudget}
+
+// Reflected are the kinds that pods abroad need besides themselves, of which reflection keeps the twins.
+func Reflected() []*Kind { return which(func(k *Kind) bool { return k.Map != nil }) }
+
+// Written are the kinds that consumers write at a provider.
+func Written() []*Kind { return which(func(k *Kind) bool { return k.Direction != Back }) }
+
+func which(wanted func(*Kind) bool) []*Kind {
+	return slices.DeleteFunc(slices.Clone(All), func(k *Kind) bool { return !wanted(k) })
+}
+
+// Groups are the API groups with their versions besides core/v1, in their order.
+func Groups() []string {
+	var all []string
+	for _, k := range All {
+		if k.Resource.Group != "" {
+			all = append(all, k.Resource.GroupVersion().String())
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func (k *Kind) String() string { return k.Name }
+
+// GVK is the kind with its group and version.
+func (k *Kind) GVK() schema.GroupVersionKind { return k.Resource.GroupVersion().WithKind(k.Name) }
+
+// New makes an object without content.
+func (k *Kind) New() Object { return k.Type.DeepCopyObject().(Object) }
+
+// Custom reports whether it is one of Kith's own, which API servers decode as a custom resource.
+func (k *Kind) Custom() bool { return k.Resource.Group == v1alpha1.GroupVersion.Group }
+
+// Path is where an API server has the objects of a namespace; metav1.NamespaceAll is all of them.
+func (k *Kind) Path(namespace string) []string {
+	path := []string{"/apis/" + k.Resource.GroupVersion().String()}
+	if k.Resource.Group == "" {
+		path[0] = "/api/" + k.Resource.Version
+	}
+	if namespace != metav1.NamespaceAll {
+		path = append(path, "namespaces", namespace)
+	}
+	return append(path, k.Resource.Resource)
+}
+
+// Marked gives the metadata of an object abroad: none of the labels and annotations of home, by which controllers at the
+// peer could be made to act.
+func Marked(twin, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: twin, Name: name, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}}
+}
+
+// mapping is a Map for objects of one Go type.
+func mapping[T Object](to func(home T, there *There) (abroad T, why string)) func(Object, *There) (Object, string) {
+	return func(home Object, there *There) (Object, string) {
+		abroad, why := to(home.(T), there)
+		if why != "" {
+			return nil, why
+		}
+		return abroad, ""
+	}
+}
+
+// takingOut is a TakeOut for objects of one Go type.
+func takingOut[T Object](from func(got, want T) bool) func(got, want Object) bool {
+	return func(got, want Object) bool { return from(got.(T), want.(T)) }
+}
+
+// read decodes like the API server, which takes names of fields in one case only.
+func read(body []byte, into any) error { return kjson.UnmarshalCaseSensitivePreserveInts(body, into) }

@@ -1,0 +1,107 @@
+package kinds
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Service goes wherever its namespace has a twin.
+var Service = &Kind{
+	Name: "Service", Resource: corev1.SchemeGroupVersion.WithResource("services"), Type: &corev1.Service{}, Direction: Out,
+	Quota:          Quota{Name: corev1.ResourceServices, Most: 500},
+	MetadataPolicy: "tenants-objects",
+	Bounds: []Bound{{Name: "tenants-services", Rules: []Rule{
+		{fmt.Sprintf(`!has(object.spec.ports) || size(object.spec.ports) <= %d`, maxPorts), fmt.Sprintf("spec.ports: more than %d", maxPorts)},
+		{`!has(object.spec.type) || object.spec.type in ["ClusterIP", "ExternalName"]`, "spec.type: must be ClusterIP or ExternalName"},
+		{`!has(object.spec.externalIPs) || size(object.spec.externalIPs) == 0`, "spec.externalIPs: not allowed"},
+		{`!has(object.spec.externalName) || object.spec.externalName == "" || !(` + localName + `)`, "spec.externalName: names of this cluster are not allowed"},
+	}}},
+	Check: checkService,
+	Stays: func(home metav1.Object) bool { return ofAPIServer(home.GetNamespace(), home.GetName()) },
+	Map:   mapping(mapService),
+	TakeOut: takingOut(func(got, want *corev1.Service) bool {
+		found := len(got.Spec.Selector) > 0 || len(got.Spec.ExternalIPs) > 0 || len(got.Spec.Ports) != len(want.Spec.Ports) || got.Spec.Type != want.Spec.Type
+		got.Spec.Selector, got.Spec.ExternalIPs, got.Spec.Ports, got.Spec.Type = nil, nil, want.Spec.Ports, want.Spec.Type
+		return found
+	}),
+}
+
+const maxPorts = 100
+
+// localName: names inside this cluster, or the host itself. Those of the own namespace are the consumer's.
+const localName = `object.spec.externalName.lowerAscii().matches("(^|[.])(localhost|svc|local)[.]?$") && !object.spec.externalName.lowerAscii().contains("." + object.metadata.namespace + ".svc")`
+
+// ofAPIServer: this one Service means the cluster itself.
+func ofAPIServer(namespace, service string) bool {
+	return namespace == metav1.NamespaceDefault && service == "kubernetes"
+}
+
+func checkService(_ string, body []byte) (int64, error) {
+	var service struct {
+		Spec struct {
+			Ports []struct{} `json:"ports"`
+		} `json:"spec"`
+	}
+	if err := read(body, &service); err != nil {
+		return 0, err
+	}
+	if n := len(service.Spec.Ports); n > maxPorts {
+		return 0, fmt.Errorf("spec.ports: %d, at most %d are taken", n, maxPorts)
+	}
+	return 0, nil
+}
+
+// mapService gives the Service abroad: the home one whole, less what only means something at home. Without a selector
+// nobody but us fills it with endpoints. Ports of hosts are not opened at a peer: NodePort and LoadBalancer become
+// ClusterIP. The problem, when there is one, says why it cannot be abroad.
+func mapService(home *corev1.Service, there *There) (abroad *corev1.Service, problem string) {
+	spec := home.Spec.DeepCopy()
+	headless := spec.ClusterIP == corev1.ClusterIPNone
+
+	spec.Selector = nil
+	spec.ClusterIP, spec.ClusterIPs = "", nil
+	if headless {
+		spec.ClusterIP, spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
+	}
+	spec.IPFamilies, spec.IPFamilyPolicy = nil, nil
+	spec.ExternalIPs = nil
+	spec.LoadBalancerIP, spec.LoadBalancerClass, spec.LoadBalancerSourceRanges = "", nil, nil
+	spec.AllocateLoadBalancerNodePorts = nil
+	spec.HealthCheckNodePort = 0
+	spec.ExternalTrafficPolicy = ""
+	// The nodes of the endpoints are not known there; "Local" would find none, and "nearest" is for one cluster.
+	spec.InternalTrafficPolicy = nil
+	spec.TrafficDistribution = nil
+	for i := range spec.Ports {
+		spec.Ports[i].NodePort = 0
+	}
+	switch spec.Type {
+	case corev1.ServiceTypeExternalName:
+		spec.ClusterIP, spec.ClusterIPs = "", nil
+		if spec.ExternalName, problem = mapExternalName(spec.ExternalName, home.Namespace, there.Twin); problem != "" {
+			return nil, problem
+		}
+	default:
+		spec.Type = corev1.ServiceTypeClusterIP
+		spec.ExternalName = ""
+	}
+	return &corev1.Service{ObjectMeta: Marked(there.Twin, home.Name), Spec: *spec}, ""
+}
+
+// mapExternalName: a name inside the cluster is another one abroad, and only that of the own namespace is known there.
+func mapExternalName(name, home, twin string) (string, string) {
+	plain := strings.ToLower(strings.TrimSuffix(name, "."))
+	labels := strings.Split(plain, ".")
+	inside := strings.HasSuffix(plain, ".cluster.local") || strings.HasSuffix(plain, ".svc") || plain == "localhost" || strings.HasSuffix(plain, ".localhost")
+	switch {
+	case !inside:
+		return name, ""
+	case len(labels) >= 3 && labels[1] == home && labels[2] == "svc":
+		labels[1] = twin
+		return strings.Join(labels, "."), ""
+	}
+	return "", fmt.Sprintf("externalName %s means something in this cluster only", name)
+}

@@ -1,0 +1,152 @@
+package kinds
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// EndpointSlice goes with its Service.
+var EndpointSlice = &Kind{
+	Name: "EndpointSlice", Resource: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), Type: &discoveryv1.EndpointSlice{}, Direction: Out,
+	Quota:          Quota{Name: "count/endpointslices.discovery.k8s.io", Most: 1000},
+	MetadataPolicy: "tenants-slices",
+	Bounds: []Bound{
+		{
+			Name:      "tenants-addresses",
+			Variables: []admissionv1.Variable{listed("ranges", AnnotationAliases), listed("guests", AnnotationGuests)},
+			Rules: []Rule{
+				{`object.addressType == "IPv4"`, "addressType: only IPv4 reaches a peer"},
+				{`has(object.metadata.labels) && "endpointslice.kubernetes.io/managed-by" in object.metadata.labels && object.metadata.labels["endpointslice.kubernetes.io/managed-by"] == "kith.dev"`,
+					"the label endpointslice.kubernetes.io/managed-by=kith.dev is missing"},
+				{`object.endpoints.all(e, e.addresses.all(a, a in variables.guests || variables.ranges.exists(r, cidr(r).containsIP(a))))`,
+					"endpoints: an address is neither in the consumer's own ranges nor that of one of its guests"},
+			},
+		},
+		{Name: "tenants-sizes", Rules: []Rule{{
+			fmt.Sprintf(`(has(object.endpoints) ? object.endpoints.map(e, size(e.addresses)).sum() : 0) * (has(object.ports) && size(object.ports) > 0 ? size(object.ports) : 1) <= %d`, maxPairs),
+			fmt.Sprintf("endpoints, ports: more than %d pairs of address and port", maxPairs),
+		}}},
+	},
+	Check: checkSlice,
+	Stays: func(home metav1.Object) bool {
+		service := home.GetLabels()[discoveryv1.LabelServiceName]
+		return service == "" || ofAPIServer(home.GetNamespace(), service)
+	},
+	Map:     mapping(mapSlice),
+	Depends: func(_ Object, there *There) string { return strconv.Itoa(there.Plan) },
+}
+
+const (
+	sliceManager = "kith.dev"
+	// maxPairs is how many pairs of address and port an EndpointSlice may make: kube-proxy keeps each by itself. The
+	// endpoint slice controller makes slices of 100 addresses, which leaves 25 ports.
+	maxPairs = 2500
+	// weightOfPair: kube-proxy takes some 400 bytes for each, and of what a consumer sends sixteen times as much is expected.
+	weightOfPair = 32
+)
+
+// Annotations on a twin namespace, which its consumer cannot write: what the admission policy compares the addresses in
+// the consumer's EndpointSlices with. Both are comma-separated.
+const (
+	AnnotationAliases = "kith.dev/alias-ranges"    // the consumer's ranges as they are seen here
+	AnnotationGuests  = "kith.dev/guest-addresses" // of its pods in this namespace
+)
+
+// listed makes a list from an annotation of the namespace.
+func listed(variable, annotation string) admissionv1.Variable {
+	return admissionv1.Variable{Name: variable, Expression: fmt.Sprintf(
+		`has(namespaceObject.metadata.annotations) && %[1]q in namespaceObject.metadata.annotations ? namespaceObject.metadata.annotations[%[1]q].split(",").filter(s, s != "") : []`, annotation)}
+}
+
+// mapSlice gives the EndpointSlice abroad. Endpoints the peer cannot reach are left out and counted; conditions, host
+// names and ports stay as they are, and so what is ready is ready there. Zones and nodes of home mean nothing abroad; of
+// guests NodeOf gives the peer's node, which the proxy there must know to lead a guest to itself. The problem, when
+// there is one, says why there is no slice abroad.
+func mapSlice(home *discoveryv1.EndpointSlice, there *There) (abroad *discoveryv1.EndpointSlice, problem string) {
+	if home.AddressType != discoveryv1.AddressTypeIPv4 {
+		return nil, fmt.Sprintf("addresses of type %s are not carried to peers", home.AddressType)
+	}
+	home = there.Seen(home)
+	out := &discoveryv1.EndpointSlice{
+		ObjectMeta:  Marked(there.Twin, home.Name),
+		AddressType: home.AddressType,
+		Endpoints:   []discoveryv1.Endpoint{},
+		Ports:       []discoveryv1.EndpointPort{},
+	}
+	out.Labels[discoveryv1.LabelManagedBy] = sliceManager
+	for _, key := range []string{discoveryv1.LabelServiceName, corev1.IsHeadlessService} {
+		if v, ok := home.Labels[key]; ok {
+			out.Labels[key] = v
+		}
+	}
+	for i := range home.Endpoints {
+		e := home.Endpoints[i].DeepCopy()
+		addresses := make([]string, 0, len(e.Addresses))
+		for _, a := range e.Addresses {
+			if parsed, err := netip.ParseAddr(a); err == nil {
+				if reached, ok := there.Translate(parsed); ok {
+					addresses = append(addresses, reached.String())
+				}
+			}
+		}
+		if len(addresses) == 0 {
+			there.LeftOut++
+			continue
+		}
+		e.Addresses = addresses
+		node := there.NodeOf(e)
+		e.NodeName, e.Zone, e.Hints, e.DeprecatedTopology = nil, nil, nil, nil
+		if node != "" {
+			e.NodeName = &node
+		}
+		e.TargetRef = nil
+		out.Endpoints = append(out.Endpoints, *e)
+	}
+	for i := range home.Ports {
+		out.Ports = append(out.Ports, *home.Ports[i].DeepCopy())
+	}
+	return out, ""
+}
+
+// checkSlice: endpoints and ports come together, so that what is weighed here is what is kept.
+func checkSlice(media string, body []byte) (int64, error) {
+	var slice sliceSize
+	if err := read(body, &slice); err != nil {
+		return 0, err
+	}
+	n := slice.pairs()
+	weight := weightOfPair * int64(n)
+	switch {
+	case media != runtime.ContentTypeJSON && media != string(types.ApplyYAMLPatchType), slice.Endpoints == nil, slice.Ports == nil:
+		return weight, errors.New("endpoints, ports: of an EndpointSlice both are written together; write it whole")
+	case n > maxPairs:
+		return weight, fmt.Errorf("endpoints, ports: %d addresses with %d ports each make %d pairs, at most %d are taken", slice.addresses(), len(slice.Ports), n, maxPairs)
+	}
+	return weight, nil
+}
+
+// sliceSize is of an EndpointSlice what makes it large.
+type sliceSize struct {
+	Endpoints []struct {
+		Addresses []string `json:"addresses"`
+	} `json:"endpoints"`
+	Ports []struct{} `json:"ports"`
+}
+
+func (s *sliceSize) addresses() (n int) {
+	for i := range s.Endpoints {
+		n += max(1, len(s.Endpoints[i].Addresses))
+	}
+	return n
+}
+
+func (s *sliceSize) pairs() int { return s.addresses() * max(1, len(s.Ports)) }

@@ -1,0 +1,139 @@
+package peering
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// A daemon that is stopped, or hangs, keeps its connections: its kernel acknowledges for it, keepalives too. So the server
+// says on the presence streams of callers it recognises that it is alive, and who listens asks when that stays out.
+const (
+	heartbeatEvery = 3 * time.Second
+	recogniseIn    = 10 * time.Second // how often a stream is looked at whose caller was a stranger when it began
+	// silence is how long a stream on which there was a beat may be without a line until the peer is asked; two beats
+	// may be late. With checkTimeout for the answer a peer is unreachable 11 s after its last word.
+	silence = 8 * time.Second
+	// heartbeatsToSleep may still come from a laptop that said it goes to sleep.
+	heartbeatsToSleep = 5
+)
+
+// sharedTicker wakes all who wait for it at once, so that the beats of all streams are one wake-up of the machine. It ticks only
+// while somebody waits.
+type sharedTicker struct {
+	every time.Duration
+	woke  func() // called when this machine was suspended since the tick before; may be nil
+	mu    sync.Mutex
+	next  chan struct{} // closed at the next tick; nil while nobody waits
+	armed time.Time
+}
+
+func (p *sharedTicker) wait() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.next == nil {
+		p.next, p.armed = make(chan struct{}), time.Now()
+		time.AfterFunc(p.every, p.tick)
+	}
+	return p.next
+}
+
+func (p *sharedTicker) tick() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.next)
+	p.next = nil
+	if now := time.Now(); p.woke != nil && suspended(now.Round(0).Sub(p.armed.Round(0)), now.Sub(p.armed)) {
+		go p.woke()
+	}
+}
+
+// suspended reports whether the machine slept in a time that had these lengths by the wall clock and by the monotonic one,
+// which stands still in suspend (clock_gettime(2), CLOCK_MONOTONIC). A wall clock that is set forward looks the same.
+func suspended(wall, monotonic time.Duration) bool { return wall-monotonic > 10*time.Second }
+
+var errSilent = errors.New("no answer")
+
+// watchdog watches over a stream from its first beat on; a peer that knows none is left to the kernel (see tune). It never
+// takes silence alone for death. This process may have been stopped itself, and all its timers are late then; so it asks,
+// and only who does not answer either is lost. Time is the monotonic clock's, which does not count suspend: a laptop that
+// wakes up has not waited for anybody.
+type watchdog struct {
+	ask  func() error // an error: there was no answer. Called without any lock held
+	lost func()       // called at most once
+
+	mu    sync.Mutex
+	timer *time.Timer // nil before the first beat
+	heard time.Time   // the last line, or answer
+	over  bool
+	// asking counts the questions under way, so that end waits for them.
+	asking sync.WaitGroup
+}
+
+// line notes that there was one.
+func (v *watchdog) line(l presenceLine) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.heard = time.Now()
+	switch {
+	case v.over:
+	case v.timer != nil:
+		v.timer.Reset(silence)
+	case l.Beat != nil:
+		v.timer = time.AfterFunc(silence, v.late)
+	}
+}
+
+func (v *watchdog) late() {
+	v.mu.Lock()
+	if v.over || time.Since(v.heard) < silence { // a line came just now
+		v.mu.Unlock()
+		return
+	}
+	asked := v.heard
+	v.asking.Add(1)
+	v.mu.Unlock()
+	defer v.asking.Done()
+	err := v.ask()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch {
+	case v.over:
+	case err == nil:
+		v.heard = time.Now()
+		v.timer.Reset(silence)
+	case v.heard.After(asked): // it said something meanwhile
+		v.timer.Reset(silence)
+	default:
+		v.over = true
+		v.lost()
+	}
+}
+
+// end stops the watchdog; the context of its questions must have ended. It tells when the last line came.
+func (v *watchdog) end() (heard time.Time) {
+	v.mu.Lock()
+	v.over = true
+	if v.timer != nil {
+		v.timer.Stop()
+	}
+	heard = v.heard
+	v.mu.Unlock()
+	v.asking.Wait()
+	return heard
+}
+
+// answers asks the peer over the connection of its stream. A refusal is an answer too.
+func (one *contact) answers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	if err := one.stranded(); err != nil {
+		return err
+	}
+	_, err := one.client.Hello(ctx)
+	if _, refused := errors.AsType[*Problem](err); refused {
+		return nil
+	}
+	return err
+}

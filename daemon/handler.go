@@ -1,0 +1,77 @@
+package daemon
+
+import (
+	"context"
+	"time"
+
+	"kith.dev/core/contract"
+	"kith.dev/core/peering"
+	"kith.dev/core/relations/provider"
+)
+
+var errNotReady = &peering.Problem{Code: peering.CodeUnavailable, Message: "the Kubernetes of this laptop is not ready", Do: "try again in a moment"}
+
+// handler answers peers by the Provider, as soon as there is a cluster to answer from.
+type handler struct{ d *Daemon }
+
+var _ peering.Handler = handler{}
+
+// by has the Provider of now answer.
+func by[T any](h handler, answer func(*provider.Provider) (T, error)) (none T, err error) {
+	if c := h.d.cluster.Load(); c != nil {
+		return answer(c.Provider)
+	}
+	return none, errNotReady
+}
+
+func (h handler) Recognise(ctx context.Context, caller peering.Caller) bool {
+	known, _ := by(h, func(p *provider.Provider) (bool, error) { return p.Recognise(ctx, caller), nil })
+	return known
+}
+
+func (h handler) Compared(ctx context.Context, caller peering.Caller) bool {
+	compared, _ := by(h, func(p *provider.Provider) (bool, error) { return p.Compared(ctx, caller), nil })
+	return compared
+}
+
+func (h handler) Ask(ctx context.Context, caller peering.Caller, q peering.Question, code string, compare bool) (id string, expires time.Time, err error) {
+	id, err = by(h, func(p *provider.Provider) (id string, err error) {
+		id, expires, err = p.Ask(ctx, caller, q, code, compare)
+		return id, err
+	})
+	return id, expires, err
+}
+
+func (h handler) Outcome(ctx context.Context, caller peering.Caller, id string) (peering.Outcome, error) {
+	return by(h, func(p *provider.Provider) (peering.Outcome, error) { return p.Outcome(ctx, caller, id) })
+}
+
+func (h handler) Withdraw(ctx context.Context, caller peering.Caller, id string) error {
+	_, err := by(h, func(p *provider.Provider) (any, error) { return nil, p.Withdraw(ctx, caller, id) })
+	return err
+}
+
+func (h handler) Sign(ctx context.Context, caller peering.Caller, signed contract.Signed) (contract.Signed, error) {
+	return by(h, func(p *provider.Provider) (contract.Signed, error) { return p.Sign(ctx, caller, signed) })
+}
+
+func (h handler) Contracts(ctx context.Context, caller peering.Caller) ([]peering.ContractRef, error) {
+	return by(h, func(p *provider.Provider) ([]peering.ContractRef, error) { return p.Contracts(ctx, caller) })
+}
+
+func (h handler) End(ctx context.Context, caller peering.Caller, id string) error {
+	_, err := by(h, func(p *provider.Provider) (any, error) { return nil, p.End(ctx, caller, id) })
+	return err
+}
+
+func (h handler) Link(ctx context.Context, caller peering.Caller, theirs peering.Link) (peering.Link, error) {
+	return by(h, func(p *provider.Provider) (peering.Link, error) { return p.Link(ctx, caller, theirs) })
+}
+
+// Notices go to streams that may be older than the cluster part: the stream of a peer is open from the moment it
+// sees this laptop. A peer that opens one is there, so it is looked for at once: whichever side finds the other first
+// after a cut ends the waiting of both.
+func (h handler) Notices(ctx context.Context, caller peering.Caller) <-chan peering.Notice {
+	h.d.contacts.Poke(caller.ID)
+	return h.d.notices.Subscribe(ctx, caller.ID)
+}

@@ -1,0 +1,216 @@
+package notice
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"kith.dev/assets/icon"
+	"kith.dev/core/api"
+)
+
+const (
+	// gonePatience is how long the daemon may be away before it is worth a word: an upgrade takes seconds.
+	gonePatience = 10 * time.Second
+	// lostPatience is how long a peer may be away before that is worth a word: its daemon may be starting anew.
+	lostPatience = 5 * time.Second
+	// troubleAgain is how long a trouble that went and came back is not told again.
+	troubleAgain = 10 * time.Minute
+	// calm is how long after the daemon came back the peers may be unreachable: it has to find them first.
+	calm = 30 * time.Second
+)
+
+// Input is what the tray knows at one moment.
+type Input struct {
+	Now      time.Time
+	Snapshot api.Snapshot
+	Gone     bool        // no daemon answers; Snapshot has nothing
+	Events   []api.Event // those that came since the last Input
+}
+
+// State is what was seen so far. It is a value: Next leaves the old one alone.
+type State struct {
+	observed  bool                // there was a status to compare with
+	started   bool                // and lists out of the cluster
+	ready     bool                // there are such lists now
+	peers     map[string]relation // by ID
+	requests  map[string]pending  // pending ones of peers, by ID
+	confirms  map[string]string   // what peers accepted and this owner has to confirm, by their IDs
+	compares  map[string]string   // codes that owners of peers, by their IDs, compare with this screen
+	refused   map[string]bool     // guests, by namespace/name
+	troubles  map[string]trouble
+	goneSince time.Time
+	calmUntil time.Time // peers are not compared before
+	seq       uint64    // of the last event
+	said      map[string]time.Time
+	recent    map[Kind]burst
+}
+
+// pending is what makes a request another one than before: a peer that asks again may have the same ID.
+type pending struct {
+	peer, code string
+	grants     string // what a yes gives
+}
+
+// relation is what was last seen of a peer.
+type relation struct {
+	good bool // a contract was in force, and the peer there
+	lost bool // it could not be reached
+	told bool // and the user knows
+	// since is when it was lost; zero when it was before the tray started.
+	since time.Time
+}
+
+// waits tells whether the user is to know, if it lasts.
+func (r relation) waits() bool { return r.lost && !r.told && !r.since.IsZero() }
+
+// trouble is something wrong with the daemon.
+type trouble struct {
+	now  bool
+	told time.Time
+}
+
+// Next gives what is to be told, and what to remember.
+func (m State) Next(in Input, settings Settings) (State, Plan) {
+	d := diff{Input: in, old: m, next: m, about: map[string]string{}}
+	d.next.troubles = maps.Clone(m.troubles)
+	if d.next.troubles == nil {
+		d.next.troubles = map[string]trouble{}
+	}
+	switch {
+	case in.Gone:
+		d.gone()
+	default:
+		d.back()
+		d.troubled()
+		d.next.ready = ready(in.Snapshot.Status.Engine)
+		if d.next.ready { // else the lists are empty, and what they miss is still there
+			d.requests()
+			d.confirms()
+			d.compares()
+			d.guests()
+			if !d.Now.Before(d.next.calmUntil) {
+				d.peers()
+			}
+			d.next.started = true
+		}
+	}
+	d.events()
+	return d.group(settings)
+}
+
+// ready tells whether what comes out of the cluster is in the snapshot.
+func ready(e api.Engine) bool { return e.State == api.EngineReady || e.State == api.EngineDegraded }
+
+// diff compares what is with what was.
+type diff struct {
+	Input
+	old, next State
+	plan      Plan
+	about     map[string]string // what a notice is about, by its key: a word for a list of several
+}
+
+func (d *diff) tell(about string, n Notice) {
+	d.about[n.Key] = about
+	d.plan.Show = append(d.plan.Show, n)
+}
+
+func (d *diff) retract(keys ...string) { d.plan.Retract = append(d.plan.Retract, keys...) }
+
+const keyDaemon = "daemon"
+
+func (d *diff) gone() {
+	if d.next.goneSince.IsZero() {
+		d.next.goneSince = d.Now
+	}
+	t := d.old.troubles[keyDaemon]
+	if d.old.observed && !t.now && d.Now.Sub(d.next.goneSince) >= gonePatience {
+		d.trouble(keyDaemon, Notice{
+			Title: "Kith's daemon does not answer", Body: "Pods run on. To start it: sudo systemctl start kithd",
+			Icon: icon.Gone,
+		})
+	}
+}
+
+func (d *diff) back() {
+	if !d.old.goneSince.IsZero() && d.old.started {
+		d.next.calmUntil = d.Now.Add(calm)
+	}
+	d.next.goneSince = time.Time{}
+	d.settle(keyDaemon)
+}
+
+// Wake is when Next is to be called again even if nothing changed before; zero: it need not be.
+func (m State) Wake(now time.Time) time.Time {
+	switch {
+	case !m.goneSince.IsZero() && m.observed && !m.troubles[keyDaemon].now:
+		return m.goneSince.Add(gonePatience)
+	case m.goneSince.IsZero() && now.Before(m.calmUntil):
+		return m.calmUntil
+	}
+	var at time.Time
+	for _, r := range m.peers {
+		if due := r.since.Add(lostPatience); m.goneSince.IsZero() && m.ready && r.waits() && (at.IsZero() || due.Before(at)) {
+			at = due
+		}
+	}
+	return at
+}
+
+// troubled compares what is wrong with the daemon and the engine. What is wrong with a peer is told by its state.
+func (d *diff) troubled() {
+	wrong := map[string]Notice{}
+	s := d.Snapshot.Status
+	if e := s.Engine; e.State == api.EngineFailed || e.State == api.EngineDegraded {
+		title := "The local Kubernetes has failed"
+		if e.State == api.EngineDegraded {
+			title = "The local Kubernetes is not well"
+		}
+		wrong["engine/"+string(e.State)] = Notice{Title: title, Body: lines(sentence(e.Why), "`kith doctor` looks closer.")}
+	}
+	steady := d.Snapshot.Steady().Status.Problems // numbers move; the trouble stays the same
+	for i, p := range s.Problems {
+		if p.Severity == api.SeverityError {
+			wrong["problem/"+steady[i].What] = Notice{Title: title(p.What), Body: lines(sentence(p.Why), sentence(p.Do))}
+		}
+	}
+	for key := range d.old.troubles {
+		if _, still := wrong[key]; !still && key != keyDaemon {
+			d.settle(key)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(wrong)) {
+		if d.old.observed {
+			d.trouble(key, wrong[key])
+		} else { // it was so before
+			d.next.troubles[key] = trouble{now: true, told: d.Now}
+		}
+	}
+	d.next.observed = true
+}
+
+func (d *diff) trouble(key string, n Notice) {
+	t := d.next.troubles[key]
+	if !t.now && (t.told.IsZero() || d.Now.Sub(t.told) >= troubleAgain) {
+		n.Key, n.Kind, n.Urgent = key, Trouble, true
+		if n.Icon == "" {
+			n.Icon = icon.Problem
+		}
+		d.tell(n.Title, n)
+		t.told = d.Now
+	}
+	t.now = true
+	d.next.troubles[key] = t
+}
+
+// settle notes that a trouble is over.
+func (d *diff) settle(key string) {
+	t, known := d.next.troubles[key]
+	if known && t.now {
+		d.retract(key)
+		t.now = false
+		d.next.troubles[key] = t
+	} else if known && d.Now.Sub(t.told) >= troubleAgain {
+		delete(d.next.troubles, key)
+	}
+}
