@@ -107,8 +107,8 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 
 func (d *Daemon) newLinker(c client.Client) *link.Linker {
 	return link.New(c, link.Config{
-		Identity: d.me, Gateway: d.gateway, Port: d.cfg.WireGuardPort, Pool: d.aliasPool(), Log: d.log,
-		Ranges: map[string]netip.Prefix{"pods": d.engine.Facts().Network.Pods},
+		Identity: d.me, Gateway: d.gateway, Port: d.cfg.WireGuardPort, Network: d.engine.Facts().Network, Links: d.engine.Facts().GuestLinks,
+		Pool: d.aliasPool(), Log: d.log,
 	})
 }
 

@@ -24,6 +24,7 @@ import (
 	"kith.dev/core/exposure"
 	"kith.dev/core/fence"
 	"kith.dev/core/gateway"
+	"kith.dev/core/guestnet"
 	"kith.dev/core/hostnet"
 	"kith.dev/core/identity"
 	"kith.dev/core/netplan"
@@ -149,14 +150,18 @@ func (d *Daemon) makeEngine() (err error) {
 	if facts.API.IsValid() {
 		ports = append(ports, facts.API.Port())
 	}
+	var guests uint32
+	if facts.GuestLinks {
+		guests = guestnet.Group
+	}
 	d.gateway, err = gateway.New(gateway.Config{
 		Device: netplan.Tunnel, Address: facts.Network.Gateway(), ListenPort: d.cfg.WireGuardPort, PrivateKey: key,
-		Reserved: []netip.Prefix{facts.Network.Pods, facts.Network.Services}, HostPorts: ports, Changed: d.tunnelsChanged, Overlaps: d.overlaps, Kernel: &d.kernel, Log: d.log,
+		Pods: facts.Network.Pods, Reserved: []netip.Prefix{facts.Network.Services}, Guests: guests, HostPorts: ports, Changed: d.tunnelsChanged, Overlaps: d.overlaps, Kernel: &d.kernel, Log: d.log,
 	})
 	return err
 }
 
-// overlaps has other aliases agreed on with these peers. The gateway does not wait for it, and says it again.
+// overlaps has other ranges agreed on with these peers. The gateway does not wait for it, and says it again.
 func (d *Daemon) overlaps(ids []string) {
 	if c := d.cluster.Load(); c != nil {
 		go c.peers.Overlaps(context.Background(), ids)

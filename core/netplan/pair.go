@@ -12,6 +12,8 @@ type Pair struct {
 	Here  netip.Prefix   // the range of its guests here
 	Space []netip.Prefix // what else means something in the peer's address space: its pods, its guests at others
 
+	Services netip.Prefix // the peer's: the addresses of its services
+
 	// Addresses of the peer's host that answer: to us, in There, and to its guests here, in Space.
 	AtThere, AtHome netip.Addr
 
@@ -39,6 +41,17 @@ func Handle(n uint32) netip.Addr { return nth(handles, n+1) }
 // GuestGateway is the address in a range of guests that its provider's host has: the first.
 func GuestGateway(guests netip.Prefix) netip.Addr { return nth(guests, 1) }
 
+// CheckGuests reports why a range that a peer names cannot be one for guests: CheckRange, and it must be of private use.
+func CheckGuests(p netip.Prefix) error {
+	if err := CheckRange(p); err != nil {
+		return err
+	}
+	if !isPrivate(p) {
+		return fmt.Errorf("%s is not of private use", p)
+	}
+	return nil
+}
+
 // Validate says what is wrong with what two clusters agreed on. Most of it was said by the peer.
 func (p Pair) Validate() error {
 	var errs []error
@@ -51,10 +64,8 @@ func (p Pair) Validate() error {
 		if !g.IsValid() {
 			continue
 		}
-		if err := CheckRange(g); err != nil {
+		if err := CheckGuests(g); err != nil {
 			errs = append(errs, fmt.Errorf("range for guests: %w", err))
-		} else if !isPrivate(g) {
-			errs = append(errs, fmt.Errorf("range for guests: %s is not of private use", g))
 		}
 	}
 	if p.There.IsValid() && p.Here.IsValid() && p.There.Overlaps(p.Here) {
@@ -74,6 +85,11 @@ func (p Pair) Validate() error {
 			errs = append(errs, fmt.Errorf("address space: %w", err))
 		} else if !Free(r, p.Space[:i]) || p.Here.IsValid() && r.Overlaps(p.Here) {
 			errs = append(errs, fmt.Errorf("address space: %s overlaps another of the pair's ranges", r))
+		}
+	}
+	if p.Services.IsValid() {
+		if err := CheckRange(p.Services); err != nil {
+			errs = append(errs, fmt.Errorf("range of services: %w", err))
 		}
 	}
 	if p.Guests.Real.IsValid() {

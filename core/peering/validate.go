@@ -9,12 +9,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"time"
 
 	"kith.dev/core/contract"
+	"kith.dev/core/netplan"
 	"kith.dev/core/identity"
 	"kith.dev/core/wire"
 )
@@ -149,14 +149,16 @@ func (l *Link) Validate() error {
 	if l.Port < 1 || l.Port > 65535 {
 		return fmt.Errorf("port: %d is not 1 to 65535", l.Port)
 	}
-	if len(l.Ranges) == 0 {
-		return errors.New("ranges: none")
+	if l.Plan != LinkPlan {
+		return fmt.Errorf("plan: %d is another way of agreeing on addresses than this Kith has (%d): update the older of both", l.Plan, LinkPlan)
 	}
-	if err := checkRanges(l.Ranges); err != nil {
-		return fmt.Errorf("ranges: %w", err)
+	if len(l.Space) == 0 || len(l.Space) > netplan.MaxSpace {
+		return fmt.Errorf("space: %d ranges, want 1 to %d", len(l.Space), netplan.MaxSpace)
 	}
-	if err := checkRanges(l.Aliases); err != nil {
-		return fmt.Errorf("aliases: %w", err)
+	for what, a := range map[string]netip.Addr{"at": l.At, "atHere": l.AtHere, "handle": l.Handle} {
+		if !a.Is4() {
+			return fmt.Errorf("%s: %s is no IPv4 address", what, a)
+		}
 	}
 	if l.Binding != nil {
 		return l.Binding.Validate()
@@ -178,33 +180,6 @@ func (b *Binding) Validate() error {
 		return fmt.Errorf("binding: signature: has %d bytes, want %d", len(b.Signature), ed25519.SignatureSize)
 	case len(b.Proof) != sha256.Size:
 		return fmt.Errorf("binding: proof: has %d bytes, want %d", len(b.Proof), sha256.Size)
-	}
-	return nil
-}
-
-var rangeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`)
-
-func checkRanges(ranges []Range) error {
-	if len(ranges) > maxRanges {
-		return fmt.Errorf("%d entries, at most %d are allowed", len(ranges), maxRanges)
-	}
-	for i, r := range ranges {
-		if !rangeName.MatchString(r.Name) {
-			return fmt.Errorf("%.40q is not a name of a range", r.Name)
-		}
-		a := r.Prefix.Addr()
-		if !r.Prefix.IsValid() || r.Prefix.Bits() == 0 || r.Prefix != r.Prefix.Masked() || a.Is4In6() ||
-			a.IsLoopback() || a.IsMulticast() || a.IsUnspecified() || a.IsLinkLocalUnicast() {
-			return fmt.Errorf("%s: %s is not a range for pods or services", r.Name, r.Prefix)
-		}
-		for _, other := range ranges[:i] {
-			if other.Name == r.Name {
-				return fmt.Errorf("%s is named twice", r.Name)
-			}
-			if other.Prefix.Overlaps(r.Prefix) {
-				return fmt.Errorf("%s overlaps %s", r.Name, other.Name)
-			}
-		}
 	}
 	return nil
 }

@@ -133,12 +133,12 @@ func (r *Reconciler) again(peer string) {
 	r.Poke(peer)
 }
 
-// Overlaps has the links of these peers, by ID, made anew: their aliases are in use for something else on the network that
+// Overlaps has the links of these peers, by ID, made anew: ranges that they have here are in use for something else on the network that
 // this laptop came to.
 func (r *Reconciler) Overlaps(ctx context.Context, ids []string) {
 	var peers v1alpha1.PeerList
 	if err := r.Client.List(ctx, &peers); err != nil {
-		r.Log.Warn("aliases that are in use are not chosen anew yet", "err", err)
+		r.Log.Warn("ranges that are in use are not chosen anew yet", "err", err)
 		return // the gateway says it again
 	}
 	for _, peer := range peers.Items {
@@ -219,10 +219,13 @@ func (r *Reconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact link
 	if again, err = r.compareBooks(ctx, peer, to, consuming, providing); err != nil {
 		return 0, err
 	}
-	// The consumer proposes, so that the two do not cross; but a provider's new aliases are for it to tell.
+	// The consumer proposes, so that the two do not cross; but a provider's new ranges are for it to tell.
 	if consuming != nil && consuming.DeletionTimestamp == nil || r.Linker.Overlapped(peer) {
 		if err := r.Linker.Propose(ctx, peer, to, contact.Address.Addr()); err != nil {
 			return 0, err
+		}
+		for _, other := range r.Linker.Outdated(ctx) {
+			r.again(other)
 		}
 	} else if err := r.Linker.Restore(ctx, peer); err != nil {
 		return 0, err

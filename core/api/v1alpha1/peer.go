@@ -184,16 +184,37 @@ type NetworkStatus struct {
 	// endpoint is the peer's WireGuard address, host:port.
 	// +optional
 	Endpoint string `json:"endpoint,omitempty"`
-	// theirs are the peer's ranges and the aliases under which this cluster sees them.
+	// guestsThere is the range of this cluster's guests at the peer. They have the same addresses everywhere.
+	// +optional
+	// +kubebuilder:validation:Format=cidr
+	GuestsThere string `json:"guestsThere,omitempty"`
+	// guestsHere is the range of the peer's guests here.
+	// +optional
+	// +kubebuilder:validation:Format=cidr
+	GuestsHere string `json:"guestsHere,omitempty"`
+	// space is what else means something in the peer's address space: the range of its pods first, then those of its guests elsewhere.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	Space []string `json:"space,omitempty"`
+	// services is the range of the peer's services.
+	// +optional
+	Services string `json:"services,omitempty"`
+	// atThere, in guestsThere, and atHome, in space, are addresses of the peer's own host.
+	// +optional
+	AtThere string `json:"atThere,omitempty"`
+	// +optional
+	AtHome string `json:"atHome,omitempty"`
+	// handle is what this cluster calls the peer inside WireGuard, called what the peer calls this cluster there.
+	// +optional
+	Handle string `json:"handle,omitempty"`
+	// +optional
+	Called string `json:"called,omitempty"`
+	// aliases are ranges of the peer's address space as its guests here know them, where these get their addresses from somebody
+	// else, the network plugin of a cluster that Kith does not run.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
-	Theirs []RangeAlias `json:"theirs,omitempty"`
-	// ours are this cluster's ranges and the aliases under which the peer sees them.
-	// +optional
-	// +listType=map
-	// +listMapKey=name
-	Ours []RangeAlias `json:"ours,omitempty"`
+	Aliases []RangeAlias `json:"aliases,omitempty"`
 }
 
 // RangeAlias maps a range of addresses, as its owner uses it, to the range of the same length as the other side sees it.

@@ -17,6 +17,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/gateway"
 	"kith.dev/core/identity"
+	"kith.dev/core/netplan"
 	"kith.dev/core/peering"
 	"kith.dev/core/relations/record"
 )
@@ -30,7 +31,7 @@ type Gateway interface {
 	SetPeer(gateway.Peer) error
 	RemovePeer(id string) error
 	Stats(id string) (gateway.Stats, bool)
-	// Taken lists what an alias for a range of the peer must not overlap.
+	// Taken lists what a range for guests of or at the peer must not overlap.
 	Taken(id string) ([]netip.Prefix, error)
 }
 
@@ -38,17 +39,21 @@ type Gateway interface {
 type Config struct {
 	Identity *identity.Identity
 	Gateway  Gateway
-	Port     uint16                  // UDP, of WireGuard here
-	Ranges   map[string]netip.Prefix // this cluster's own, by name ("pods")
-	Pool     []netip.Prefix          // where aliases are taken from
+	Port     uint16          // UDP, of WireGuard here
+	Network  netplan.Cluster // this cluster's own ranges
+	Links    bool            // guests here have links of their own, and addresses that Kith gives (cluster.Facts.GuestLinks)
+	Pool     []netip.Prefix  // where ranges for guests are taken from
 	Log      *slog.Logger
 }
 
 // handshake is how long a tunnel may take to come up until somebody is told so.
 const handshake = time.Second
 
-// Linker agrees with peers on aliases: each side picks, for every range the other shows it, one that is free
-// here. What was agreed is kept in the Peer's status; the gateway is told.
+// Linker agrees with peers on addresses: a range for the guests of each side at the other, free at both. What was agreed is kept in the
+// Peer's status; the gateway is told.
+//
+// Whoever gives a guest its address proposes the range; the other says the same, or another if that is not free there. So both hear
+// of their own choice when it holds.
 //
 // A link is a question until its sender has bound its WireGuard key (see binding): it is answered, and changes nothing.
 type Linker struct {
@@ -56,12 +61,13 @@ type Linker struct {
 	cfg    Config
 
 	choosing sync.Mutex // guards chosen, and is held from the look at what is free until the choice is in it
-	chosen   map[string][]v1alpha1.RangeAlias
+	chosen   map[string]*v1alpha1.NetworkStatus // by the peer's ID; of their fields those that this side decides
+	told     map[string][]netip.Prefix          // this cluster's address space, as peers know it, by their ID
 }
 
 // New makes a Linker.
 func New(c client.Client, cfg Config) *Linker {
-	return &Linker{client: c, cfg: cfg, chosen: map[string][]v1alpha1.RangeAlias{}}
+	return &Linker{client: c, cfg: cfg, chosen: map[string]*v1alpha1.NetworkStatus{}, told: map[string][]netip.Prefix{}}
 }
 
 // Answer takes the caller's side of the link and gives this one. The gateway knows the peer before the answer
@@ -78,23 +84,23 @@ func (l *Linker) Answer(ctx context.Context, caller peering.Caller, theirs peeri
 	if err != nil {
 		return peering.Link{}, err
 	}
-	if network.Proof != nil && len(network.Ours) == len(l.cfg.Ranges) {
+	if network.Proof != nil && settled(network, theirs) {
 		if err := l.keep(ctx, peer, network); err != nil {
 			return peering.Link{}, err
 		}
 	}
-	return l.link(caller.ID, network)
+	return l.link(ctx, peer, caller.ID, network)
 }
 
 // Propose makes the link from this side. It may be called again at any time; nothing that holds is disturbed.
 //
-// It is settled when the peer has heard, in one message, this side's aliases and the binding to the peer's own key, and
+// It is settled when the peer has heard, in one message, the ranges it wants itself and the binding to its own key, and
 // its answer changes nothing: then the peer's gateway knows this one, and this one's can begin.
 func (l *Linker) Propose(ctx context.Context, peer *v1alpha1.Peer, to *peering.Client, at netip.Addr) error {
 	network := peer.Status.Network
-	for range 3 { // what one side shows may make the other choose; it settles in two rounds
+	for range rounds {
 		id, _ := to.Peer()
-		ours, err := l.link(id, network)
+		ours, err := l.link(ctx, peer, id, network)
 		if err != nil {
 			return err
 		}
@@ -110,16 +116,28 @@ func (l *Linker) Propose(ctx context.Context, peer *v1alpha1.Peer, to *peering.C
 		if err != nil {
 			return fmt.Errorf("link with %s: %w", peer.Name, err)
 		}
-		if network != nil && network.PublicKey == agreed.PublicKey && slices.Equal(network.Theirs, agreed.Theirs) && len(agreed.Ours) == len(l.cfg.Ranges) {
+		if network != nil && network.PublicKey == agreed.PublicKey && network.Handle == agreed.Handle && ours.Here.String() == agreed.GuestsHere &&
+			ours.There.String() == agreed.GuestsThere && settled(agreed, theirs) {
 			if err := l.keep(ctx, peer, agreed); err != nil {
 				return err
 			}
+			l.choosing.Lock()
+			l.told[peer.Spec.ID] = ours.Space
+			l.choosing.Unlock()
 			l.waitUp(ctx, peer)
 			return nil
 		}
 		network = agreed
 	}
 	return fmt.Errorf("link with %s: both sides keep changing their minds about addresses; is one of them moving between networks?", peer.Name)
+}
+
+// rounds is how often both may choose anew. Two are enough where each finds free what the other proposes.
+const rounds = 8
+
+// settled reports whether both sides mean the same ranges.
+func settled(network *v1alpha1.NetworkStatus, theirs peering.Link) bool {
+	return theirs.Here.String() == network.GuestsThere && theirs.There.IsValid() && theirs.There.String() == network.GuestsHere
 }
 
 // waitUp gives the first handshake, a matter of milliseconds, a moment: who is told "connected" uses the tunnel at
@@ -153,9 +171,9 @@ func (l *Linker) Restore(ctx context.Context, peer *v1alpha1.Peer) error {
 	if err != nil {
 		return fmt.Errorf("the ID of peer %s: %w", peer.Name, err)
 	}
-	g, err := gatewayPeer(peer, network)
+	g, err := l.gatewayPeer(peer, network)
 	if err == nil {
-		err = errors.Join(l.admit(g), l.proven(id, g.PublicKey, network.Proof))
+		err = errors.Join(g.Validate(), l.proven(id, g.PublicKey, network.Proof))
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("the link with %s is made anew: %w", peer.Name, err), // unless it was meanwhile
@@ -174,6 +192,7 @@ func (l *Linker) Drop(ctx context.Context, peer *v1alpha1.Peer) error {
 	}
 	l.choosing.Lock()
 	delete(l.chosen, peer.Spec.ID)
+	delete(l.told, peer.Spec.ID)
 	l.choosing.Unlock()
 	if peer.ResourceVersion == "" {
 		return nil
@@ -192,32 +211,51 @@ func (l *Linker) related(ctx context.Context, peer *v1alpha1.Peer) bool {
 	})
 }
 
-// link is this side of the link, with the aliases chosen so far, and bound when the peer's key is known.
-func (l *Linker) link(to identity.ID, network *v1alpha1.NetworkStatus) (peering.Link, error) {
-	link := peering.Link{PublicKey: l.cfg.Gateway.PublicKey().String(), Port: int(l.cfg.Port)}
-	for name, prefix := range l.cfg.Ranges {
-		link.Ranges = append(link.Ranges, peering.Range{Name: name, Prefix: prefix})
+// link is this side of the link: with the ranges chosen so far, and bound when the peer's key is known.
+func (l *Linker) link(ctx context.Context, peer *v1alpha1.Peer, to identity.ID, network *v1alpha1.NetworkStatus) (peering.Link, error) {
+	link := peering.Link{
+		PublicKey: l.cfg.Gateway.PublicKey().String(), Port: int(l.cfg.Port), Plan: peering.LinkPlan,
+		Space: l.space(ctx, peer), Services: l.cfg.Network.Services, At: l.cfg.Network.Gateway(),
 	}
 	if network == nil {
-		return link, nil
-	}
-	for _, r := range network.Theirs {
-		if alias, err := netip.ParsePrefix(r.Alias); err == nil {
-			link.Aliases = append(link.Aliases, peering.Range{Name: r.Name, Prefix: alias})
+		network = &v1alpha1.NetworkStatus{}
+		if err := l.choose(ctx, peer, peering.Link{}, network); err != nil {
+			return link, err
 		}
 	}
-	var err error
-	link.Binding, err = l.bind(to, network.PublicKey)
+	pair, err := l.pair(network)
+	if err != nil {
+		return link, err
+	}
+	link.Here, link.There, link.Handle = pair.Here, pair.There, pair.Handle
+	link.AtHere = netplan.GuestGateway(pair.Here)
+	if at, ok := pair.Guests.ToAlias(link.At); ok {
+		link.AtHere = at
+	}
+	if network.PublicKey != "" {
+		link.Binding, err = l.bind(to, network.PublicKey)
+	}
 	return link, err
 }
 
-// agree checks what the peer says and chooses aliases for its ranges. Nothing comes of it yet: that is for keep, and only
-// if the key is bound (Proof is there).
-func (l *Linker) agree(ctx context.Context, peer *v1alpha1.Peer, id identity.ID, key ed25519.PublicKey, at netip.Addr, theirs peering.Link) (*v1alpha1.NetworkStatus, error) {
-	if err := l.names(theirs); err != nil {
-		return nil, peering.Refuse(peering.CodeBadRequest, err.Error(), "")
+// pair reads what was agreed. Where guests here do not get their addresses from Kith, they have those of this cluster's pods.
+func (l *Linker) pair(network *v1alpha1.NetworkStatus) (netplan.Pair, error) {
+	if l.cfg.Links {
+		return network.Pair(netip.Prefix{})
 	}
-	network := &v1alpha1.NetworkStatus{PublicKey: theirs.PublicKey}
+	return network.Pair(l.cfg.Network.Pods)
+}
+
+// agree checks what the peer says and chooses ranges. Nothing comes of it yet: that is for keep, and only if the key is bound (Proof is
+// there) and both say the same.
+func (l *Linker) agree(ctx context.Context, peer *v1alpha1.Peer, id identity.ID, key ed25519.PublicKey, at netip.Addr, theirs peering.Link) (*v1alpha1.NetworkStatus, error) {
+	network := &v1alpha1.NetworkStatus{PublicKey: theirs.PublicKey, AtThere: text(theirs.AtHere), AtHome: text(theirs.At), Called: text(theirs.Handle)}
+	if theirs.Services.IsValid() {
+		network.Services = theirs.Services.String()
+	}
+	for _, r := range theirs.Space {
+		network.Space = append(network.Space, r.String())
+	}
 	if at.IsValid() && !at.IsLinkLocalUnicast() { // else it is waited for
 		network.Endpoint = netip.AddrPortFrom(at.Unmap(), uint16(theirs.Port)).String()
 	}
@@ -225,13 +263,16 @@ func (l *Linker) agree(ctx context.Context, peer *v1alpha1.Peer, id identity.ID,
 	if network.Proof, err = l.bound(id, key, theirs); err != nil {
 		return nil, err
 	}
-	for _, r := range theirs.Aliases {
-		network.Ours = append(network.Ours, v1alpha1.RangeAlias{Name: r.Name, Real: l.cfg.Ranges[r.Name].String(), Alias: r.Prefix.String()})
+	if err := netplan.CheckRange(theirs.Here); err != nil {
+		return nil, peering.Refuse(peering.CodeBadRequest, "here: "+err.Error(), "")
 	}
-	if network.Theirs, err = l.choose(ctx, peer, theirs.Ranges); err != nil {
+	if err := l.choose(ctx, peer, theirs, network); err != nil {
 		return nil, err
 	}
-	g, err := gatewayPeer(peer, network)
+	if !settled(network, theirs) {
+		return network, nil // not a plan yet, only what this side says next
+	}
+	g, err := l.gatewayPeer(peer, network)
 	if err == nil {
 		err = g.Validate()
 	}
@@ -241,9 +282,16 @@ func (l *Linker) agree(ctx context.Context, peer *v1alpha1.Peer, id identity.ID,
 	return network, nil
 }
 
+func text(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
+}
+
 // keep tells the gateway what was agreed, and writes it down. The gateway goes first: what it refuses is not kept.
 func (l *Linker) keep(ctx context.Context, peer *v1alpha1.Peer, network *v1alpha1.NetworkStatus) error {
-	g, err := gatewayPeer(peer, network)
+	g, err := l.gatewayPeer(peer, network)
 	if err != nil {
 		return err
 	}
@@ -270,7 +318,7 @@ func (l *Linker) write(ctx context.Context, peer *v1alpha1.Peer, network *v1alph
 }
 
 // gatewayPeer is a Peer's network as the gateway takes it.
-func gatewayPeer(peer *v1alpha1.Peer, network *v1alpha1.NetworkStatus) (gateway.Peer, error) {
+func (l *Linker) gatewayPeer(peer *v1alpha1.Peer, network *v1alpha1.NetworkStatus) (gateway.Peer, error) {
 	key, err := gateway.ParseKey(network.PublicKey)
 	if err != nil {
 		return gateway.Peer{}, fmt.Errorf("the WireGuard key of %s: %w", peer.Name, err)
@@ -281,11 +329,8 @@ func gatewayPeer(peer *v1alpha1.Peer, network *v1alpha1.NetworkStatus) (gateway.
 			return gateway.Peer{}, fmt.Errorf("the WireGuard endpoint of %s: %w", peer.Name, err)
 		}
 	}
-	if g.Theirs, err = v1alpha1.Mappings(network.Theirs); err != nil {
-		return gateway.Peer{}, fmt.Errorf("the ranges of %s: %w", peer.Name, err)
-	}
-	if g.Ours, err = v1alpha1.Mappings(network.Ours); err != nil {
-		return gateway.Peer{}, fmt.Errorf("the aliases %s chose: %w", peer.Name, err)
+	if g.Pair, err = l.pair(network); err != nil {
+		return gateway.Peer{}, fmt.Errorf("the addresses agreed on with %s: %w", peer.Name, err)
 	}
 	return g, nil
 }

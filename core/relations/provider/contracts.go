@@ -115,7 +115,7 @@ func (p *Provider) Incoming(ctx context.Context, peer *v1alpha1.Peer, contact li
 	if time.Now().After(ctr.Spec.NotAfter.Time) {
 		return record.EndContract(ctx, p.Client, ctr, "the contract ran out")
 	}
-	linked := peer.Status.Network != nil && len(peer.Status.Network.Ours) > 0
+	linked := peer.Status.Network != nil
 	if linked {
 		p.Host.SetHome(peer, contact.Reachable)
 	}
