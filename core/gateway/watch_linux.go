@@ -163,7 +163,8 @@ func (g *Gateway) syncOnce() error {
 		return err
 	}
 	g.lapped = g.overlapping(inUse)
-	return w.node.Sync(g.wantedRoutes(endpoints, inUse))
+	into, pods, around, tenants := g.wantedRoutes(endpoints, inUse)
+	return w.node.Sync(into, pods, around, tenants)
 }
 
 // tunnelMTU is how large a pod's packet may be so that the outer one fits the path.
@@ -180,13 +181,19 @@ func tunnelMTU(path int, outer netip.Addr) int {
 }
 
 // wantedRoutes leaves out ranges of which this host needs an address for something else: what it sends there must not
-// come to a peer, and shall go where it went before. When the host moved to where such a range is a real network, the tunnel's own packets
-// lead around it. Tenants are not touched by where the host is.
-func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort, inUse []netip.Prefix) (into []noderoute.Route, around []netip.Addr, tenants []noderoute.Tenant) {
+// come to a peer, and shall go where it went before; what pods send goes to their guests. When the host moved to where such a range is a real
+// network, the tunnel's own packets lead around it. Tenants are not touched by where the host is.
+func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort, inUse []netip.Prefix) (into []noderoute.Route, pods noderoute.Pods, around []netip.Addr, tenants []noderoute.Tenant) {
+	pods.From = g.cfg.Pods
 	for _, r := range g.peers {
 		for _, p := range r.Ranges() {
-			if p != r.Here && netplan.Free(p, inUse) {
-				into = append(into, noderoute.Route{To: p, MTU: r.mtu})
+			route := noderoute.Route{To: p, MTU: r.mtu}
+			switch {
+			case p == r.Here:
+			case netplan.Free(p, inUse):
+				into = append(into, route)
+			default:
+				pods.To = append(pods.To, route)
 			}
 		}
 		if !r.Here.IsValid() || r.Guests.Real.IsValid() {
@@ -201,5 +208,5 @@ func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort, inUse []netip.P
 	inside := func(a netip.Addr) bool {
 		return slices.ContainsFunc(into, func(r noderoute.Route) bool { return r.To.Contains(a) })
 	}
-	return into, slices.DeleteFunc(g.reachedAt(endpoints), func(a netip.Addr) bool { return !inside(a) }), tenants
+	return into, pods, slices.DeleteFunc(g.reachedAt(endpoints), func(a netip.Addr) bool { return !inside(a) }), tenants
 }

@@ -57,7 +57,7 @@ func Up(device string, addr netip.Addr, log *slog.Logger) (*Node, error) {
 		}
 	}
 	if err == nil {
-		err = h.syncRules(nil)
+		err = h.syncRules(nil, Pods{})
 	}
 	if err != nil {
 		h.Down()
@@ -66,10 +66,10 @@ func Up(device string, addr netip.Addr, log *slog.Logger) (*Node, error) {
 	return h, nil
 }
 
-// Sync makes addresses, rules and routes those wanted: ranges that lead into the device, addresses that lead around it although one of
-// the ranges holds them, and tenants.
-func (h *Node) Sync(into []Route, around []netip.Addr, tenants []Tenant) error {
-	want := h.tenantRoutes(tenants)
+// Sync makes addresses, rules and routes those wanted: ranges that lead into the device, for all or for pods alone, addresses that lead
+// around it although one of the ranges holds them, and tenants.
+func (h *Node) Sync(into []Route, pods Pods, around []netip.Addr, tenants []Tenant) error {
+	want := append(h.tenantRoutes(tenants), h.podRoutes(pods)...)
 	for _, r := range into {
 		want = append(want, h.into(r, unix.RT_TABLE_MAIN))
 	}
@@ -84,15 +84,15 @@ func (h *Node) Sync(into []Route, around []netip.Addr, tenants []Tenant) error {
 		}
 	}
 	// Routes before the rules that lead to them.
-	return errors.Join(err, h.syncAddresses(tenants), h.syncRoutes(want), h.syncRules(tenants))
+	return errors.Join(err, h.syncAddresses(tenants), h.syncRoutes(want), h.syncRules(tenants, pods))
 }
 
 // Down leaves nothing behind. Addresses, and routes over the device, go with it.
 func (h *Node) Down() {
-	if err := errors.Join(h.syncRules(nil), h.syncRoutes(nil)); err != nil {
+	if err := errors.Join(h.syncRules(nil, Pods{}), h.syncRoutes(nil)); err != nil {
 		h.log.Debug("old routes not removed", "err", err)
 	}
-	for _, r := range h.rules(nil) {
+	for _, r := range h.rules(nil, Pods{}) {
 		if err := netlink.RuleDel(r); err != nil && !errors.Is(err, unix.ENOENT) {
 			h.log.Debug("old rule not removed", "err", err)
 		}
