@@ -163,8 +163,21 @@ func (g *Gateway) syncOnce() error {
 		return err
 	}
 	g.lapped = g.overlapping(inUse)
-	into, pods, around, tenants := g.wantedRoutes(endpoints, inUse)
-	return w.node.Sync(into, pods, around, tenants)
+	into, around, tenants := g.wantedRoutes(endpoints, inUse)
+	return w.node.Sync(append(into, g.podRoutes(inUse)...), around, tenants)
+}
+
+// podRoutes are for ranges that wantedRoutes leaves out: this cluster's own pods reach their guests elsewhere by these addresses, whatever else the
+// host has them for.
+func (g *Gateway) podRoutes(inUse []netip.Prefix) (list []noderoute.Route) {
+	for _, r := range g.peers {
+		for _, p := range r.Ranges() {
+			if p != r.Here && !netplan.Free(p, inUse) {
+				list = append(list, noderoute.Route{To: p, MTU: r.mtu, Pods: g.cfg.Pods})
+			}
+		}
+	}
+	return list
 }
 
 // tunnelMTU is how large a pod's packet may be so that the outer one fits the path.
@@ -181,19 +194,13 @@ func tunnelMTU(path int, outer netip.Addr) int {
 }
 
 // wantedRoutes leaves out ranges of which this host needs an address for something else: what it sends there must not
-// come to a peer, and shall go where it went before; what pods send goes to their guests. When the host moved to where such a range is a real
-// network, the tunnel's own packets lead around it. Tenants are not touched by where the host is.
-func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort, inUse []netip.Prefix) (into []noderoute.Route, pods noderoute.Pods, around []netip.Addr, tenants []noderoute.Tenant) {
-	pods.From = g.cfg.Pods
+// come to a peer, and shall go where it went before. When the host moved to where such a range is a real network, the tunnel's own packets
+// lead around it. Tenants are not touched by where the host is.
+func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort, inUse []netip.Prefix) (into []noderoute.Route, around []netip.Addr, tenants []noderoute.Tenant) {
 	for _, r := range g.peers {
 		for _, p := range r.Ranges() {
-			route := noderoute.Route{To: p, MTU: r.mtu}
-			switch {
-			case p == r.Here:
-			case netplan.Free(p, inUse):
-				into = append(into, route)
-			default:
-				pods.To = append(pods.To, route)
+			if p != r.Here && netplan.Free(p, inUse) {
+				into = append(into, noderoute.Route{To: p, MTU: r.mtu})
 			}
 		}
 		if !r.Here.IsValid() || r.Guests.Real.IsValid() {
@@ -208,5 +215,5 @@ func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort, inUse []netip.P
 	inside := func(a netip.Addr) bool {
 		return slices.ContainsFunc(into, func(r noderoute.Route) bool { return r.To.Contains(a) })
 	}
-	return into, pods, slices.DeleteFunc(g.reachedAt(endpoints), func(a netip.Addr) bool { return !inside(a) }), tenants
+	return into, slices.DeleteFunc(g.reachedAt(endpoints), func(a netip.Addr) bool { return !inside(a) }), tenants
 }

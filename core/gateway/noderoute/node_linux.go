@@ -27,10 +27,12 @@ type Node struct {
 	gateways []netip.Addr // of guests' ranges, on the device
 }
 
-// Route leads a range into the device. MTU is that of the way behind it.
+// Route leads a range into the device. MTU is that of the way behind it. Where the host itself has another use for the range, the route is for
+// what Pods send, this cluster's own, and for what comes from the device.
 type Route struct {
-	To  netip.Prefix
-	MTU int
+	To   netip.Prefix
+	MTU  int
+	Pods netip.Prefix
 }
 
 // Up configures the device, which gets addr as its own address, and removes what a killed predecessor left.
@@ -57,7 +59,7 @@ func Up(device string, addr netip.Addr, log *slog.Logger) (*Node, error) {
 		}
 	}
 	if err == nil {
-		err = h.syncRules(nil, Pods{})
+		err = h.syncRules(nil, netip.Prefix{})
 	}
 	if err != nil {
 		h.Down()
@@ -66,12 +68,17 @@ func Up(device string, addr netip.Addr, log *slog.Logger) (*Node, error) {
 	return h, nil
 }
 
-// Sync makes addresses, rules and routes those wanted: ranges that lead into the device, for all or for pods alone, addresses that lead
-// around it although one of the ranges holds them, and tenants.
-func (h *Node) Sync(into []Route, pods Pods, around []netip.Addr, tenants []Tenant) error {
-	want := append(h.tenantRoutes(tenants), h.podRoutes(pods)...)
+// Sync makes addresses, rules and routes those wanted: ranges that lead into the device, addresses that lead around it although one of
+// the ranges holds them, and tenants.
+func (h *Node) Sync(into []Route, around []netip.Addr, tenants []Tenant) error {
+	want := h.tenantRoutes(tenants)
+	var pods netip.Prefix // for which there are routes that the host has not
 	for _, r := range into {
-		want = append(want, h.into(r, unix.RT_TABLE_MAIN))
+		table := unix.RT_TABLE_MAIN
+		if r.Pods.IsValid() {
+			table, pods = podTable, r.Pods
+		}
+		want = append(want, h.into(r, table))
 	}
 	var others []netlink.Route
 	var err error
@@ -89,10 +96,10 @@ func (h *Node) Sync(into []Route, pods Pods, around []netip.Addr, tenants []Tena
 
 // Down leaves nothing behind. Addresses, and routes over the device, go with it.
 func (h *Node) Down() {
-	if err := errors.Join(h.syncRules(nil, Pods{}), h.syncRoutes(nil)); err != nil {
+	if err := errors.Join(h.syncRules(nil, netip.Prefix{}), h.syncRoutes(nil)); err != nil {
 		h.log.Debug("old routes not removed", "err", err)
 	}
-	for _, r := range h.rules(nil, Pods{}) {
+	for _, r := range h.rules(nil, netip.Prefix{}) {
 		if err := netlink.RuleDel(r); err != nil && !errors.Is(err, unix.ENOENT) {
 			h.log.Debug("old rule not removed", "err", err)
 		}

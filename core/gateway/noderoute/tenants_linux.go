@@ -20,22 +20,8 @@ type Tenant struct {
 	To   []Route
 }
 
-// Pods are those of this host's own cluster. Their addresses are From; To leads to guests of theirs elsewhere whose addresses are also those of a
-// network around this host, which the host itself keeps.
-type Pods struct {
-	From netip.Prefix
-	To   []Route
-}
-
-// podTable is the table of their routes: no tenant has it (Tenant.table).
+// podTable is the table of routes for this cluster's own pods alone (Route.Pods): no tenant has it (Tenant.table).
 const podTable = 0x6b << 24
-
-func (h *Node) podRoutes(pods Pods) (list []netlink.Route) {
-	for _, to := range pods.To {
-		list = append(list, h.into(to, podTable))
-	}
-	return list
-}
 
 // Mark is on packets whose answers, or which themselves, are for this host or its own pods although a guest sends them: what a guest asks of
 // the cluster's DNS, and its answers to the owner's pods. MarkMask is the bit it consists of.
@@ -105,7 +91,7 @@ func hostAddress(a netip.Addr) *netlink.Addr {
 
 // rules that are wanted. Peers' packets skip the default route: what is not a pod here must not travel on to the LAN or the internet. And they
 // skip the tenants' tables: a peer's guests elsewhere may have the addresses of a tenant's here.
-func (h *Node) rules(tenants []Tenant, pods Pods) (list []*netlink.Rule) {
+func (h *Node) rules(tenants []Tenant, pods netip.Prefix) (list []*netlink.Rule) {
 	rule := func(priority, table int) *netlink.Rule {
 		r := netlink.NewRule()
 		r.Family, r.Protocol, r.Priority, r.Table = unix.AF_INET, hostnet.Protocol, priority, table
@@ -117,9 +103,9 @@ func (h *Node) rules(tenants []Tenant, pods Pods) (list []*netlink.Rule) {
 		routes.SuppressPrefixlen, stop.Type = 0, unix.FR_ACT_UNREACHABLE
 		return []*netlink.Rule{routes, stop}
 	}
-	if len(pods.To) > 0 {
+	if pods.IsValid() {
 		ours, passing := rule(rulePods, podTable), rule(rulePods, podTable)
-		ours.Src, passing.IifName = hostnet.IPNet(pods.From), h.name
+		ours.Src, passing.IifName = hostnet.IPNet(pods), h.name
 		list = append(list, ours, passing)
 	}
 	if len(tenants) == 0 {
@@ -141,7 +127,7 @@ func (h *Node) rules(tenants []Tenant, pods Pods) (list []*netlink.Rule) {
 }
 
 // syncRules makes our rules those wanted. There is a rule for the local table at every moment.
-func (h *Node) syncRules(tenants []Tenant, pods Pods) error {
+func (h *Node) syncRules(tenants []Tenant, pods netip.Prefix) error {
 	want := h.rules(tenants, pods)
 	have, err := netlink.RuleList(unix.AF_INET)
 	if err != nil {
