@@ -213,6 +213,9 @@ func (r *rules) make(o *observed) []step {
 	if r.Class != "" {
 		pod.Spec.RuntimeClassName = ptr.To(r.Class)
 	}
+	if r.Addressed {
+		linkServices(&pod.Spec)
+	}
 	steps := []step{{do: admit, pod: pod}}
 	if !held(o.opod) {
 		steps = append(steps, step{do: hold})

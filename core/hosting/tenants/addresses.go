@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -83,8 +84,9 @@ type services struct {
 	inbox   queues.Inbox
 
 	// Of the one worker.
-	told []guestnet.Tenant
-	next time.Time // not before that
+	told  []guestnet.Tenant
+	links links
+	next  time.Time // not before that
 }
 
 const (
@@ -111,10 +113,10 @@ func (s *services) watch(mgr manager.Manager) error {
 
 func addressChanged(was, is client.Object) bool {
 	a, b := was.(*corev1.Service), is.(*corev1.Service)
-	return a.UID != b.UID || a.Spec.ClusterIP != b.Spec.ClusterIP || a.Annotations[kinds.AnnotationClusterIP] != b.Annotations[kinds.AnnotationClusterIP]
+	return a.UID != b.UID || a.Annotations[kinds.AnnotationClusterIP] != b.Annotations[kinds.AnnotationClusterIP] || !equality.Semantic.DeepEqual(a.Spec, b.Spec)
 }
 
-// Reconcile implements reconcile.Reconciler: it looks at all Services in twins, and has the kernel know those that lead somewhere.
+// Reconcile implements reconcile.Reconciler: it looks at all Services in twins, and has the kernel and guests know those that lead somewhere.
 func (s *services) Reconcile(ctx context.Context, _ ctrl.Request) (result ctrl.Result, err error) {
 	if wait := time.Until(s.next); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
@@ -133,9 +135,9 @@ func (s *services) Reconcile(ctx context.Context, _ ctrl.Request) (result ctrl.R
 		}
 		return n
 	}
-	now, left := tenantsOf(s.tenants.contracts.Networks(), list.Items, of)
+	now, believed, left := tenantsOf(s.tenants.contracts.Networks(), list.Items, of)
 	if s.told != nil && reflect.DeepEqual(s.told, now) {
-		return result, nil
+		return result, s.links.tell(ctx, s.tenants, believed)
 	}
 	for guests, n := range left {
 		s.tenants.log.Warn("a consumer has more services than its guests can be led to", "guests", guests, "most", maxServices, "left", n)
@@ -144,14 +146,14 @@ func (s *services) Reconcile(ctx context.Context, _ ctrl.Request) (result ctrl.R
 		return result, fmt.Errorf("lead guests to the services of their homes: %w", err)
 	}
 	s.told = now
-	return result, nil
+	return result, s.links.tell(ctx, s.tenants, believed)
 }
 
 // tenantsOf gives each consumer's services: what of it is believed is unique, within the range that the consumer named, and no more than
-// maxServices; the oldest of several counts. left is how many were too many, by the range of the consumer's guests. of gives the network
-// of the consumer whose namespace it is.
-func tenantsOf(networks []grants.Network, list []corev1.Service, of func(namespace string) grants.Network) (all []guestnet.Tenant, left map[string]int) {
-	all, left = []guestnet.Tenant{}, map[string]int{}
+// maxServices; the oldest of several counts. Those are believed by namespace; left is how many were too many, by the range of the consumer's
+// guests. of gives the network of the consumer whose namespace it is.
+func tenantsOf(networks []grants.Network, list []corev1.Service, of func(namespace string) grants.Network) (all []guestnet.Tenant, believed map[string][]*corev1.Service, left map[string]int) {
+	all, believed, left = []guestnet.Tenant{}, map[string][]*corev1.Service{}, map[string]int{}
 	leads, within := map[string]guestnet.Services{}, map[string]netip.Prefix{} // by the range of guests
 	for _, n := range networks {
 		guests, err := netip.ParsePrefix(n.Guests)
@@ -181,6 +183,7 @@ func tenantsOf(networks []grants.Network, list []corev1.Service, of func(namespa
 			continue
 		}
 		leads[guests][home] = here
+		believed[service.Namespace] = append(believed[service.Namespace], service)
 	}
-	return all, left
+	return all, believed, left
 }
