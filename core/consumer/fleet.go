@@ -191,6 +191,7 @@ func (f *Fleet) Retire(ctx context.Context, peer string, reachable bool, left <-
 	if m := f.members[peer]; m != nil {
 		m.stop()
 		delete(f.members, peer)
+		f.respace()
 	}
 	return err
 }
