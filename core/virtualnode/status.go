@@ -172,11 +172,14 @@ func (v view) copyOf(guest *corev1.PodStatus) corev1.PodStatus {
 func (v view) takeAddresses(s *corev1.PodStatus) (foreign netip.Addr) {
 	told := s.PodIPs
 	s.PodIPs, s.PodIP = nil, ""
+	if !v.guests.IsValid() { // the link is made anew: what was seen by the former one holds until then
+		s.PodIP, s.PodIPs, told = v.home.Status.PodIP, v.home.Status.PodIPs, nil
+	}
 	for _, ip := range told {
 		a, err := netip.ParseAddr(ip.IP)
 		a = a.Unmap()
 		switch {
-		case err != nil || !a.Is4() || !v.guests.IsValid():
+		case err != nil || !a.Is4():
 		case v.guests.Contains(a) && s.PodIP == "":
 			s.PodIP, s.PodIPs = a.String(), []corev1.PodIP{{IP: a.String()}}
 		case !v.guests.Contains(a) && !foreign.IsValid():

@@ -312,6 +312,10 @@ func TestAPeerTellsAddressesOfItsOwnOnly(t *testing.T) {
 		if c.guests != "" && condition(statusOf(v).Conditions, conditionForeign) != nil {
 			t.Errorf("%s: the condition stays", name)
 		}
+		v.guests = netip.Prefix{} // while the link is made anew
+		if again := statusOf(v); again.PodIP != c.want {
+			t.Errorf("%s: without a link the address is %q", name, again.PodIP)
+		}
 	}
 }
 
