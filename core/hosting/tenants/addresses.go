@@ -27,6 +27,7 @@ import (
 	"kith.dev/core/hosting/grants"
 	"kith.dev/core/hosting/guests"
 	"kith.dev/core/kinds"
+	"kith.dev/core/netplan"
 	queues "kith.dev/core/queue"
 )
 
@@ -89,10 +90,8 @@ type services struct {
 	next  time.Time // not before that
 }
 
+// gatherFor is how long news of Services is gathered before all are looked at, eachService how much longer for each there is.
 const (
-	// maxServices is how many services of a consumer guests are led to: the kernel holds a few hundred bytes for each.
-	maxServices = 4096
-	// gatherFor is how long news of Services is gathered before all are looked at, eachService how much longer for each there is.
 	gatherFor   = 20 * time.Millisecond
 	eachService = 50 * time.Microsecond
 )
@@ -140,7 +139,7 @@ func (s *services) Reconcile(ctx context.Context, _ ctrl.Request) (result ctrl.R
 		return result, s.links.tell(ctx, s.tenants, believed)
 	}
 	for guests, n := range left {
-		s.tenants.log.Warn("a consumer has more services than its guests can be led to", "guests", guests, "most", maxServices, "left", n)
+		s.tenants.log.Warn("a consumer has more services than its guests can be led to", "guests", guests, "most", guestnet.MaxServices, "left", n)
 	}
 	if err := s.kernel.Set(now); err != nil {
 		return result, fmt.Errorf("lead guests to the services of their homes: %w", err)
@@ -150,14 +149,14 @@ func (s *services) Reconcile(ctx context.Context, _ ctrl.Request) (result ctrl.R
 }
 
 // tenantsOf gives each consumer's services: what of it is believed is unique, within the range that the consumer named, and no more than
-// maxServices; the oldest of several counts. Those are believed by namespace; left is how many were too many, by the range of the consumer's
-// guests. of gives the network of the consumer whose namespace it is.
+// guestnet.MaxServices; the oldest of several counts. Those are believed by namespace; left is how many were too many, by the range of the
+// consumer's guests. of gives the network of the consumer whose namespace it is. What one consumer says never makes the whole unusable.
 func tenantsOf(networks []grants.Network, list []corev1.Service, of func(namespace string) grants.Network) (all []guestnet.Tenant, believed map[string][]*corev1.Service, left map[string]int) {
 	all, believed, left = []guestnet.Tenant{}, map[string][]*corev1.Service{}, map[string]int{}
 	leads, within := map[string]guestnet.Services{}, map[string]netip.Prefix{} // by the range of guests
 	for _, n := range networks {
 		guests, err := netip.ParsePrefix(n.Guests)
-		if err != nil || leads[n.Guests] != nil {
+		if err != nil || guests.Bits() != netplan.GuestBits || leads[n.Guests] != nil {
 			continue
 		}
 		leads[n.Guests] = guestnet.Services{}
@@ -171,18 +170,19 @@ func tenantsOf(networks []grants.Network, list []corev1.Service, of func(namespa
 	slices.SortFunc(oldest, func(a, b *corev1.Service) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
+	twins := map[netip.Addr]bool{}
 	for _, service := range oldest {
 		guests := of(service.Namespace).Guests
 		home, err := netip.ParseAddr(service.Annotations[kinds.AnnotationClusterIP])
 		here, none := netip.ParseAddr(service.Spec.ClusterIP)
-		if err != nil || none != nil || !here.Is4() || !within[guests].Contains(home) || leads[guests][home].IsValid() {
+		if err != nil || none != nil || !here.Is4() || twins[here] || !within[guests].Contains(home) || leads[guests][home].IsValid() {
 			continue
 		}
-		if len(leads[guests]) == maxServices {
+		if len(leads[guests]) == guestnet.MaxServices {
 			left[guests]++
 			continue
 		}
-		leads[guests][home] = here
+		leads[guests][home], twins[here] = here, true
 		believed[service.Namespace] = append(believed[service.Namespace], service)
 	}
 	return all, believed, left

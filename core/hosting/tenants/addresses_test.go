@@ -90,7 +90,7 @@ func TestServicesOfAHomeAreBelievedWithinItsRange(t *testing.T) {
 	of := func(namespace string) grants.Network {
 		return map[string]grants.Network{"shop-alice": network, "bank-alice": network, "shop-carol": carols, "shop-dave": {Services: "10.43.0.0/16"}}[namespace]
 	}
-	got, believed, left := tenantsOf([]grants.Network{network, carols, {Guests: "nonsense"}}, []corev1.Service{
+	got, believed, left := tenantsOf([]grants.Network{network, carols, {Guests: "nonsense"}, {Guests: "10.74.0.0/16", Services: "10.43.0.0/16"}}, []corev1.Service{
 		serviceIn("bank-alice", kinds.APIServerAbroad, "10.43.0.1", "10.43.9.2", time.Minute),
 		serviceIn("shop-alice", kinds.APIServerAbroad, "10.43.0.1", "10.43.9.1", time.Hour), // the oldest counts
 		serviceIn("shop-alice", "web", "10.43.1.2", "10.43.9.3", 0),
@@ -100,6 +100,7 @@ func TestServicesOfAHomeAreBelievedWithinItsRange(t *testing.T) {
 		serviceIn("shop-alice", "headless", "", corev1.ClusterIPNone, 0),
 		serviceIn("shop-alice", "headless here", "10.43.1.3", corev1.ClusterIPNone, 0),
 		serviceIn("shop-alice", "odd", "fd00::1", "10.43.9.7", 0),
+		serviceIn("shop-alice", "another's", "10.43.1.5", "10.43.9.8", -time.Minute), // as a cache may have it while one goes and one comes
 		serviceIn("shop-carol", "web", "10.43.1.2", "10.43.9.8", 0),
 		serviceIn("shop-dave", "unlinked", "10.43.1.2", "10.43.9.9", 0),
 		serviceIn("owners", "own", "10.43.1.4", "10.43.9.10", 0),
@@ -114,10 +115,10 @@ func TestServicesOfAHomeAreBelievedWithinItsRange(t *testing.T) {
 	}
 
 	var many []corev1.Service
-	for i := range maxServices + 10 {
-		many = append(many, serviceIn("shop-alice", fmt.Sprint(i), fmt.Sprintf("10.43.%d.%d", 16+i/256, i%256), "10.43.9.1", 0))
+	for i := range guestnet.MaxServices + 10 {
+		many = append(many, serviceIn("shop-alice", fmt.Sprint(i), fmt.Sprintf("10.43.%d.%d", 16+i/256, i%256), fmt.Sprintf("10.43.%d.%d", 64+i/256, i%256), 0))
 	}
-	if got, _, left := tenantsOf([]grants.Network{network}, many, of); len(got[0].Services) != maxServices || left[network.Guests] != 10 {
+	if got, _, left := tenantsOf([]grants.Network{network}, many, of); len(got[0].Services) != guestnet.MaxServices || left[network.Guests] != 10 {
 		t.Errorf("%d services, left %v", len(got[0].Services), left)
 	}
 }
