@@ -9,9 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
@@ -44,39 +42,33 @@ func (l *links) tell(ctx context.Context, t *Tenants, services map[string][]*cor
 	for namespace, all := range services {
 		want[namespace] = variables(all)
 	}
-	var group errgroup.Group
-	var mu sync.Mutex // for told
-	group.SetLimit(8)
 	for namespace, data := range want {
-		var hash maphash.Hash
-		hash.SetSeed(l.seed)
-		for _, name := range slices.Sorted(maps.Keys(data)) {
-			hash.WriteString(name + "=" + data[name] + "\n")
-		}
-		tw := t.contracts.Twin(namespace)
-		mu.Lock()
+		now := l.hash(data)
 		was, told := l.told[namespace]
-		l.told[namespace] = hash.Sum64()
-		if tw.Name == "" || tw.Leaving || !told && len(data) == 0 {
+		tw := t.contracts.Twin(namespace)
+		switch {
+		case tw.Name == "" || tw.Leaving:
 			delete(l.told, namespace)
-		}
-		_, stays := l.told[namespace]
-		mu.Unlock()
-		if !stays || told && was == hash.Sum64() {
+			continue
+		case told && was == now, !told && len(data) == 0:
 			continue
 		}
-		group.Go(func() error {
-			err := t.apply(ctx, corev1ac.ConfigMap(guests.Links, namespace).WithData(data))
-			if err == nil || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-				return nil // the news of its end is on its way
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			l.told[namespace] = 0 // it is written again
+		err := t.apply(ctx, corev1ac.ConfigMap(guests.Links, namespace).WithData(data))
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) { // else it has just gone
 			return fmt.Errorf("tell guests where the services of namespace %s are: %w", namespace, err)
-		})
+		}
+		l.told[namespace] = now
 	}
-	return group.Wait()
+	return nil
+}
+
+func (l *links) hash(data map[string]string) uint64 {
+	var h maphash.Hash
+	h.SetSeed(l.seed)
+	for _, name := range slices.Sorted(maps.Keys(data)) {
+		h.WriteString(name + "=" + data[name] + "\n")
+	}
+	return h.Sum64()
 }
 
 // variables are those that a kubelet gives the pods of a namespace with these services (k8s.io/kubernetes/pkg/kubelet/envvars).
