@@ -38,11 +38,10 @@ func rules(ctx context.Context, o Options) error {
 	}
 	base("strangers", knftables.FilterType, knftables.PreroutingHook, knftables.RawPriority)
 	guests := fmt.Sprintf("%#x", GuestGroup)
-	pods := fmt.Sprintf("%s, %s", o.PodCIDR, o.GuestCIDR)
 	stranger := "iifname != " + own + " meta iifgroup != " + guests
 	tx.Add(&knftables.Rule{Chain: "strangers", Rule: knftables.Concat(stranger, "ip daddr", o.NodeIP, "drop")})
 	tx.Add(&knftables.Rule{Chain: "strangers", Rule: knftables.Concat(
-		stranger, fmt.Sprintf("ip daddr { %s, %s }", pods, o.ServiceCIDR), "fib daddr type != local", "drop")})
+		stranger, fmt.Sprintf("ip daddr { %s, %s }", o.PodCIDR, o.ServiceCIDR), "fib daddr type != local", "drop")})
 
 	// Where node ports are open, they are so to neighbours on a LAN. What comes from a VPN or a modem (no Ethernet) is from
 	// elsewhere. Only what kube-proxy sent on to a pod is judged, by the port that was asked for; other programs of the laptop
@@ -51,12 +50,20 @@ func rules(ctx context.Context, o Options) error {
 	far := stranger + " meta iiftype != ether ct direction original ct status dnat meta l4proto { tcp, udp, sctp } ct original proto-dst " + nodePorts
 	tx.Add(&knftables.Rule{Chain: "far", Rule: knftables.Concat(far, "oifname", own, "drop")})
 	tx.Add(&knftables.Rule{Chain: "far", Rule: knftables.Concat(far, "meta oifgroup", guests, "drop")})
+	// Ranges of guests come and go; that a packet is for one shows by the link it leaves by.
+	tx.Add(&knftables.Rule{Chain: "far", Rule: knftables.Concat(stranger, "meta oifgroup", guests, "ct direction original ct status ! dnat drop")})
 
+	base("postrouting", knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority)
 	// Pods are hidden behind the laptop's address where nobody could answer them otherwise: everywhere except
 	// on this node and behind the gateway, whose peers know the pods' own addresses.
-	base("postrouting", knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority)
-	tx.Add(&knftables.Rule{Chain: "postrouting", Rule: knftables.Concat(
-		"ip saddr {", pods, "} oifname !=", own, "meta oifgroup !=", guests, "masquerade")})
+	for _, pods := range []string{"ip saddr " + o.PodCIDR.String(), "meta iifgroup " + guests} {
+		tx.Add(&knftables.Rule{Chain: "postrouting", Rule: knftables.Concat(pods, "oifname !=", own, "meta oifgroup !=", guests, "masquerade")})
+	}
+	// This host asks for a service by the address it has on the LAN, where the route to services' addresses leads; a peer that is asked
+	// in the end would not know that address, and it may be another laptop's there. Where a pod here is asked it does no harm.
+	for _, way := range []string{"oifname " + own, "meta oifgroup " + guests} {
+		tx.Add(&knftables.Rule{Chain: "postrouting", Rule: knftables.Concat(way, `oifname != "lo" ct status dnat fib saddr type local masquerade`)})
+	}
 	return nft.Run(ctx, tx)
 }
 
