@@ -44,7 +44,7 @@ func (c Config) chains() []chain {
 			rule(not(guest), accept()),
 			rule(c.asksDNS(unix.IPPROTO_UDP), accept()), rule(c.asksDNS(unix.IPPROTO_TCP), accept()),
 		}, quoted(source, source, thereMap), [][]expr.Any{
-			rule(lookup(source, network(destination), thereMap), set(network(destination)), accept()),
+			rule(lookup(source, header(destination), thereMap), set(header(destination)), accept()),
 			rule(within(destination, c.Services), counter(), drop()),
 		})...),
 		// Answers of guests to those here who asked them, and what they ask of the cluster's DNS, are for here.
@@ -62,7 +62,7 @@ func (c Config) chains() []chain {
 		base("back", filter, nftables.ChainHookPostrouting, *nftables.ChainPriorityNATSource+50, slices.Concat([][]expr.Any{
 			rule(not(toGuest), accept()),
 		}, quoted(destination, destination, backMap), [][]expr.Any{
-			rule(lookup(destination, network(source), backMap), set(network(source))),
+			rule(lookup(destination, header(source), backMap), set(header(source))),
 		})...),
 	}
 }
@@ -130,8 +130,8 @@ const (
 	destination = offset(16)
 )
 
-// network is an address in the packet's own header. TCP and UDP have it in their checksums (NFT_PAYLOAD_L4CSUM_PSEUDOHDR).
-func network(o offset) *expr.Payload {
+// header is an address in the packet's own header. TCP and UDP have it in their checksums (NFT_PAYLOAD_L4CSUM_PSEUDOHDR).
+func header(o offset) *expr.Payload {
 	return &expr.Payload{Base: expr.PayloadBaseNetworkHeader, Offset: uint32(o), CsumType: expr.CsumTypeInet, CsumOffset: checksum, CsumFlags: unix.NFT_PAYLOAD_L4CSUM_PSEUDOHDR}
 }
 
@@ -148,7 +148,7 @@ func set(p *expr.Payload) []expr.Any {
 
 // ip saddr PREFIX, ip daddr PREFIX
 func within(o offset, p netip.Prefix) []expr.Any {
-	return []expr.Any{load(network(o), 1), masked(p.Bits()), equal(p.Masked().Addr().AsSlice())}
+	return []expr.Any{load(header(o), 1), masked(p.Bits()), equal(p.Masked().Addr().AsSlice())}
 }
 
 func masked(bits int) expr.Any {
@@ -159,7 +159,7 @@ func masked(bits int) expr.Any {
 // the sixteen that are register 1 (NFT_REG32_01).
 func lookup(guest offset, service *expr.Payload, in string) []expr.Any {
 	return []expr.Any{
-		load(network(guest), 1), masked(netplan.GuestBits), load(service, unix.NFT_REG32_01),
+		load(header(guest), 1), masked(netplan.GuestBits), load(service, unix.NFT_REG32_01),
 		&expr.Lookup{SourceRegister: 1, DestRegister: 1, IsDestRegSet: true, SetName: in},
 	}
 }

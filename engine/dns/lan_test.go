@@ -2,7 +2,6 @@ package dns
 
 import (
 	"context"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
