@@ -195,6 +195,9 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	}
 	if facts.GuestLinks {
 		c.Host.Confine(guestnet.Runtime)
+		if err := c.Host.Address(mgr, facts.GuestNetworks, d.guests); err != nil {
+			return nil, nil, fmt.Errorf("hosting: %w", err)
+		}
 	}
 	if err := d.keepInstalled(mgr, direct, c.Host); err != nil {
 		return nil, nil, fmt.Errorf("keep what is installed: %w", err)
