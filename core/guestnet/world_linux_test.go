@@ -97,6 +97,7 @@ func newWorld(t *testing.T) *world {
 		w.set(name, "net/ipv4/ip_forward", "1")
 		w.set(name, "net/ipv4/icmp_ratelimit", "0")
 	}
+	w.set("host", "net/ipv4/conf/all/rp_filter", "1") // as some distributions have it
 	w.tube("host", "kith0", "tunnel", "host")
 	for name, guests := range map[string]netip.Prefix{"alice": ofAlice, "dora's": ofDora} {
 		w.tube("tunnel", name, name, "tunnel")
@@ -113,11 +114,13 @@ func newWorld(t *testing.T) *world {
 		w.must(w.net("tunnel").RuleAdd(r))
 	}
 	w.wire("host", "cni0", "own")
+	w.set("host", "net/ipv4/conf/cni0/rp_filter", "2") // as kith-mark has it
 	w.address("host", "cni0", "10.42.0.1")
 	w.reach("own", pod, "10.42.0.1")
 	w.route("host", pod+"/32", "cni0", "", unix.RT_TABLE_MAIN)
 	w.address("host", "lo", node)
 	w.wire("host", "lan0", "lan")
+	w.set("host", "net/ipv4/conf/lan0/rp_filter", "2") // strict, it is not asked by those who have an address of alice's space
 	w.address("host", "lan0", laptop)
 	w.reach("lan", neighbour, laptop)
 	w.route("host", neighbour+"/32", "lan0", "", unix.RT_TABLE_MAIN)

@@ -5,7 +5,7 @@
 //
 // As an address plugin (IPAM) it stands before host-local, and says out of which range a guest's address is: see address.go.
 //
-// It must never change anything but that link.
+// It must never change anything but that link, and how the kernel filters what comes over it and its bridge.
 package main
 
 import (
@@ -15,6 +15,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -75,6 +76,7 @@ func run(c *config) error {
 	if c.Group == 0 && c.Policies == "" {
 		return errors.New("the configuration names neither a group nor a socket")
 	}
+	loosen(before)
 	if c.Group != 0 {
 		if err := mark(before, c.Group, uid); err != nil {
 			return err
@@ -122,6 +124,21 @@ func argument(key string) string {
 		}
 	}
 	return ""
+}
+
+// loosen has the kernel take what comes from the owner's pods also where it looks for the way back in a guest's routes: they lead to
+// the guest's home, which may have the pod's address as well (core/gateway/noderoute). The stricter setting of all devices is some
+// distributions'. A container may have it read-only, and right.
+func loosen(r result) {
+	for _, i := range r.Interfaces {
+		setting := filepath.Join("/proc/sys/net/ipv4/conf", filepath.Base(i.Name), "rp_filter")
+		if i.Sandbox != "" {
+			continue // the pod's end
+		}
+		if b, err := os.ReadFile(setting); err == nil && strings.TrimSpace(string(b)) != "2" {
+			_ = os.WriteFile(setting, []byte("2"), 0)
+		}
+	}
 }
 
 func mark(r result, group int, alias string) error {

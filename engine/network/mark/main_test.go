@@ -77,6 +77,9 @@ func TestHostsEndIsMarked(t *testing.T) {
 			t.Errorf("%s: group %d, alias %q", name, at.Group, at.Alias)
 		}
 	}
+	if b, err := os.ReadFile("/proc/sys/net/ipv4/conf/veth1/rp_filter"); err != nil || string(b) != "2\n" {
+		t.Errorf("rp_filter of veth1: %q, %v", b, err)
+	}
 	for _, bad := range []string{
 		"", "{", `{"group":27495}`, `{"group":0,"prevResult":` + before + `}`,
 		`{"group":27495,"prevResult":{"interfaces":[{"name":"gone"}]}}`, `{"group":27495,"prevResult":{"interfaces":[{"name":"eth0","sandbox":"x"}]}}`,
