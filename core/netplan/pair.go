@@ -54,7 +54,7 @@ func CheckGuests(p netip.Prefix) error {
 	if p.Bits() < minGuestBits {
 		return fmt.Errorf("%s is wider than the /%d that guests of one cluster may have", p, minGuestBits)
 	}
-	if !isPrivate(p) {
+	if !Private(p) {
 		return fmt.Errorf("%s is not of private use", p)
 	}
 	return nil

@@ -165,7 +165,7 @@ func FuzzPair(f *testing.F) {
 			t.Fatalf("%s means %d things in %+v", a, meanings, p)
 		}
 		for _, g := range []netip.Prefix{p.There, p.Here} {
-			if g.IsValid() && (!isPrivate(g) || g.Bits() < minGuestBits || g.Contains(p.Called)) {
+			if g.IsValid() && (!Private(g) || g.Bits() < minGuestBits || g.Contains(p.Called)) {
 				t.Fatalf("guests have %s", g)
 			}
 		}
