@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -177,7 +176,7 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 	}
 
 	policies, err := policy.Open(policy.Options{
-		Client: s.client, NodeName: c.NodeName, NodeIP: c.NodeIP, ClusterDNS: c.ClusterDNS, Local: []netip.Prefix{c.PodCIDR},
+		Client: s.client, NodeName: c.NodeName, NodeIP: c.NodeIP, ClusterDNS: c.ClusterDNS, Local: c.PodCIDR, Guests: network.GuestGroup,
 		Socket: s.policiesSocket(),
 	}, s.log)
 	if err != nil {
