@@ -84,23 +84,7 @@ func TestAStreamThroughAServiceIsWhole(t *testing.T) {
 func TestErrorsAboutServicesArrive(t *testing.T) {
 	w := newWorld(t)
 	w.must(w.kernel.Set(services))
-	for _, to := range []string{"10.43.9.9:81", "10.43.9.9:82"} { // closed at the pod; no port of the service
-		err := w.in("web", func() error {
-			c, err := net.Dial("udp4", to)
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			_ = c.SetDeadline(time.Now().Add(2 * time.Second))
-			if _, err = c.Write([]byte("hello")); err == nil {
-				_, err = c.Read(make([]byte, 10))
-			}
-			return err
-		})
-		if !errors.Is(err, syscall.ECONNREFUSED) {
-			t.Errorf("%s: %v, want connection refused", to, err)
-		}
-	}
+	w.refused(t)
 	// An answer that nobody waits for any more: the guest says so to the service, and the pod at home hears it of the guest.
 	var errs net.PacketConn
 	w.must(w.in("alice", func() (err error) { errs, err = net.ListenPacket("ip4:icmp", pod); return err }))
@@ -131,6 +115,28 @@ func TestErrorsAboutServicesArrive(t *testing.T) {
 			t.Errorf("it quotes a packet from %s to %s", source, to)
 		}
 		break
+	}
+}
+
+// refused has a guest ask a port that is closed at the pod, and one that the service does not have.
+func (w *world) refused(t *testing.T) {
+	t.Helper()
+	for _, to := range []string{"10.43.9.9:81", "10.43.9.9:82"} {
+		err := w.in("web", func() error {
+			c, err := net.Dial("udp4", to)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(2 * time.Second))
+			if _, err = c.Write([]byte("hello")); err == nil {
+				_, err = c.Read(make([]byte, 10))
+			}
+			return err
+		})
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("%s: %v, want connection refused", to, err)
+		}
 	}
 }
 

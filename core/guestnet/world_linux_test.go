@@ -72,7 +72,7 @@ const kubeProxy = `table ip proxy {
   }
   chain in { type nat hook prerouting priority dstnat; jump services; }
   chain out { type nat hook output priority -100; jump services; }
-  chain refused { type filter hook forward priority filter; ip daddr 10.43.0.0/16 reject; }
+  chain refused { type filter hook forward priority -110; ip daddr 10.43.0.0/16 reject; }
   chain hairpin { type nat hook postrouting priority srcnat; ct status dnat ip saddr . ip daddr { 10.127.0.2 . 10.127.0.2 } masquerade; }
 }`
 
