@@ -4,6 +4,8 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,6 +54,39 @@ func TestAGuestIsHiddenOnTheLANAndReachedByPortsOfTheHostAlone(t *testing.T) {
 	nft(t, "flush chain ip "+Table+" far")
 	if _, heard := l.hears(t, "10.127.0.2:8080"); !heard {
 		t.Error("without the rule it is not reached either: the test proves nothing")
+	}
+}
+
+// Docker, and some firewalls, have the kernel forward nothing that no rule allows.
+func TestGuestsAndPeersPassWhereForwardingIsForbidden(t *testing.T) {
+	if _, err := exec.LookPath("iptables"); err != nil {
+		t.Skip("there is no iptables here")
+	}
+	l := newLAN(t)
+	iptables := func(args ...string) string {
+		out, err := exec.CommandContext(t.Context(), "iptables", args...).CombinedOutput()
+		if err != nil {
+			t.Skipf("iptables %v: %v: %s", args, err, out)
+		}
+		return string(out)
+	}
+	iptables("-P", "FORWARD", "DROP")
+	for range 2 { // every start of a server sets up again
+		if err := Setup(t.Context(), options(t), slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if rules := iptables("-S", "FORWARD"); strings.Count(rules, "ACCEPT") != 6 {
+		t.Errorf("%s", rules)
+	}
+	guest := l.guest(t)
+	l.in(t, l.neighbour, func() { answer(t, neighbourIP+":9000") })
+	seen := ""
+	for tries := 0; tries < 20 && seen == ""; tries++ { // links need a moment
+		seen = l.sees(t, guest, neighbourIP+":9000")
+	}
+	if seen != laptopIP {
+		t.Errorf("a guest is seen as %q, want %s", seen, laptopIP)
 	}
 }
 

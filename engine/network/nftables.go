@@ -2,8 +2,10 @@ package network
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/knftables"
@@ -67,7 +69,7 @@ func rules(ctx context.Context, o Options) error {
 	return nft.Run(ctx, tx)
 }
 
-// allowForwarding lets pods' packets through a FORWARD chain whose policy is to drop, as Docker and some
+// allowForwarding lets packets of pods, guests and peers through a FORWARD chain whose policy is to drop, as Docker and some
 // firewalls set it. An accept in a table of our own would not do: a drop in any table wins. It is the one
 // place where the engine writes into a chain of others; it does so only when the policy is DROP.
 func allowForwarding(ctx context.Context) error {
@@ -81,15 +83,21 @@ func allowForwarding(ctx context.Context) error {
 	if !strings.Contains(string(out), "-P FORWARD DROP") {
 		return nil
 	}
-	for _, direction := range []string{"-i", "-o"} {
-		rule := []string{"FORWARD", direction, netplan.Bridge, "-m", "comment", "--comment", "kith-engine", "-j", "ACCEPT"}
+	// Guests, too, and what this laptop as a home forwards between its peers; the fence judges both.
+	group := fmt.Sprintf("%#x", GuestGroup)
+	var errs []error
+	for _, through := range [][]string{
+		{"-i", netplan.Bridge}, {"-o", netplan.Bridge}, {"-i", netplan.Tunnel}, {"-o", netplan.Tunnel},
+		{"-m", "devgroup", "--src-group", group}, {"-m", "devgroup", "--dst-group", group},
+	} {
+		rule := slices.Concat([]string{"FORWARD"}, through, []string{"-m", "comment", "--comment", "kith-engine", "-j", "ACCEPT"})
 		if exec.CommandContext(ctx, "iptables", append([]string{"-w", "5", "-C"}, rule...)...).Run() == nil {
 			continue
 		}
 		out, err := exec.CommandContext(ctx, "iptables", append([]string{"-w", "5", "-I"}, rule...)...).CombinedOutput()
 		if err != nil {
-			return fmt.Errorf("iptables -I FORWARD: %w: %s", err, strings.TrimSpace(string(out)))
+			errs = append(errs, fmt.Errorf("iptables -I FORWARD %s: %w: %s", strings.Join(through, " "), err, strings.TrimSpace(string(out))))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
