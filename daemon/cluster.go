@@ -26,6 +26,7 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/apiproxy"
+	"kith.dev/core/cluster"
 	"kith.dev/core/consumer"
 	"kith.dev/core/guestnet"
 	"kith.dev/core/hosting"
@@ -106,10 +107,19 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 }
 
 func (d *Daemon) newLinker(c client.Client) *link.Linker {
+	facts := d.engine.Facts()
 	return link.New(c, link.Config{
-		Identity: d.me, Gateway: d.gateway, Port: d.cfg.WireGuardPort, Network: d.engine.Facts().Network, Links: d.engine.Facts().GuestLinks,
-		Pool: d.aliasPool(), Log: d.log,
+		Identity: d.me, Gateway: d.gateway, Port: d.cfg.WireGuardPort, Network: facts.Network, Pool: d.cfg.AliasPools,
+		Provides: noGuests(facts) == "", Links: facts.GuestLinks, Guests: link.Pods(c), Log: d.log,
 	})
+}
+
+// noGuests says why a cluster can take no guests in; "" if it can.
+func noGuests(facts cluster.Facts) string {
+	if !facts.GuestLinks {
+		return "the network plugin of its cluster gives pods their addresses, which Kith does not translate yet"
+	}
+	return ""
 }
 
 // restoreTunnels has packets pass again as soon as there is an API server, before anything is installed or watched: after a
@@ -195,6 +205,9 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	}
 	if facts.GuestLinks {
 		c.Host.Confine(guestnet.Runtime)
+		if err := c.Host.Address(mgr, facts.GuestNetworks, d.guests); err != nil {
+			return nil, nil, fmt.Errorf("hosting: %w", err)
+		}
 	}
 	if err := d.keepInstalled(mgr, direct, c.Host); err != nil {
 		return nil, nil, fmt.Errorf("keep what is installed: %w", err)
@@ -230,7 +243,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	})
 	linker := d.newLinker(c.Client)
 	c.Provider = provider.New(provider.Config{
-		Client: c.Client, Fresh: c.Fresh, Identity: d.me, Name: d.cfg.Name, Patience: d.cfg.RequestTimeout, Host: c.Host, Linker: linker,
+		Client: c.Client, Fresh: c.Fresh, Identity: d.me, Name: d.cfg.Name, Patience: d.cfg.RequestTimeout, Host: c.Host, NoGuests: noGuests(facts), Linker: linker,
 		Notices: &d.notices, Announce: d.publish, Log: d.log,
 	})
 	c.peers = relations.New(relations.Config{

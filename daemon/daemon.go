@@ -277,14 +277,6 @@ func (d *Daemon) publish(e api.Event) {
 	d.changed.Notify()
 }
 
-// aliasPool is where aliases for peers' ranges are taken from.
-func (d *Daemon) aliasPool() []netip.Prefix {
-	if len(d.cfg.AliasPools) > 0 {
-		return d.cfg.AliasPools
-	}
-	return netplan.DefaultPool()
-}
-
 // endpoints are the addresses of the peer API that are told to those who are asked: those of the LAN.
 func (d *Daemon) endpoints() []string {
 	addresses, err := discovery.LANAddresses(d.cfg.Discovery.Interfaces)

@@ -7,6 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
 
 	"kith.dev/core/api/v1alpha1"
 )
@@ -14,6 +16,9 @@ import (
 // PodDisruptionBudget goes wherever its namespace has a twin: what drains the peer's node asks it before it evicts a guest.
 var PodDisruptionBudget = &Kind{
 	Name: "PodDisruptionBudget", Resource: policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), Type: &policyv1.PodDisruptionBudget{}, Direction: Out,
+	Informer: func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
+		return f.Policy().V1().PodDisruptionBudgets().Informer()
+	},
 	Quota:          Quota{Name: "count/poddisruptionbudgets.policy", Most: 100}, // each change of a guest has all of its namespace compared
 	MetadataPolicy: "tenants-disruptions",
 	Bounds: []Bound{{Name: "tenants-budgets", Rules: []Rule{

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
 	kjson "sigs.k8s.io/json"
 
 	"kith.dev/core/api/v1alpha1"
@@ -55,6 +57,9 @@ type Kind struct {
 	// ByReference: it goes only to peers where a pod refers to it, and no more than its metadata is held at home. Others go
 	// wherever their namespace has a twin.
 	ByReference bool
+	// Informer watches the objects of home, of kinds that are held whole there. By name rather than by ForResource: that links the
+	// clients of all API groups, a tenth of kithd.
+	Informer func(informers.SharedInformerFactory) cache.SharedIndexInformer
 	// Stays reports whether an object means something in its own cluster only; nil: none does.
 	Stays func(home metav1.Object) bool
 	// Map makes the object abroad, or says why there is none. It must not change home's.

@@ -55,6 +55,9 @@ func TestRowsAreWhole(t *testing.T) {
 		if k.Map != nil && (k.Direction != Out || k.MetadataPolicy == "" || k.Quota.Name == "" || k.Quota.Most == 0) {
 			t.Errorf("%s is reflected, and has no policy for its metadata, or no quota", k)
 		}
+		if watched := k.Map != nil && !k.ByReference || k == Pod; watched != (k.Informer != nil) {
+			t.Errorf("%s is watched whole at home: %v, and a row without its informer, or one with", k, watched)
+		}
 		if k.Map == nil && (k.ByReference || k.Stays != nil || k.Depends != nil || k.OfPods || k.TakeOut != nil) {
 			t.Errorf("%s is not reflected, and says how", k)
 		}

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
 
 	"kith.dev/core/api/v1alpha1"
 )
@@ -18,7 +20,12 @@ var (
 		Name: "OffloadedPod", Resource: v1alpha1.GroupVersion.WithResource("offloadedpods"), Type: &v1alpha1.OffloadedPod{}, Direction: Both,
 		Bounds: []Bound{{Name: "tenants-pods", Rules: ownRules}}, Check: checkOffloaded,
 	}
-	Pod   = &Kind{Name: "Pod", Resource: corev1.SchemeGroupVersion.WithResource("pods"), Type: &corev1.Pod{}, Direction: Back}
+	Pod = &Kind{
+		Name: "Pod", Resource: corev1.SchemeGroupVersion.WithResource("pods"), Type: &corev1.Pod{}, Direction: Back,
+		Informer: func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
+			return f.Core().V1().Pods().Informer()
+		},
+	}
 	Event = &Kind{Name: "Event", Resource: corev1.SchemeGroupVersion.WithResource("events"), Type: &corev1.Event{}, Direction: Back}
 )
 

@@ -6,11 +6,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
 )
 
 // Service goes wherever its namespace has a twin.
 var Service = &Kind{
 	Name: "Service", Resource: corev1.SchemeGroupVersion.WithResource("services"), Type: &corev1.Service{}, Direction: Out,
+	Informer: func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
+		return f.Core().V1().Services().Informer()
+	},
 	Quota:          Quota{Name: corev1.ResourceServices, Most: 500},
 	MetadataPolicy: "tenants-objects",
 	Bounds: []Bound{{Name: "tenants-services", Rules: []Rule{

@@ -12,11 +12,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
 )
 
 // EndpointSlice goes with its Service.
 var EndpointSlice = &Kind{
 	Name: "EndpointSlice", Resource: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), Type: &discoveryv1.EndpointSlice{}, Direction: Out,
+	Informer: func(f informers.SharedInformerFactory) cache.SharedIndexInformer {
+		return f.Discovery().V1().EndpointSlices().Informer()
+	},
 	Quota:          Quota{Name: "count/endpointslices.discovery.k8s.io", Most: 1000},
 	MetadataPolicy: "tenants-slices",
 	Bounds: []Bound{

@@ -35,7 +35,7 @@ func ChooseAlias(real netip.Prefix, taken, pool []netip.Prefix, seed string) (ne
 	return p, nil
 }
 
-// ChooseGuests picks a range of that length for guests, in the way of ChooseAlias.
+// ChooseGuests picks a free range of that length for guests: in the first block of pool that has one, from a place that seed decides.
 func ChooseGuests(bits int, taken, pool []netip.Prefix, seed string) (netip.Prefix, error) {
 	return choose(bits, netip.Prefix{}, taken, pool, seed)
 }
@@ -88,6 +88,14 @@ func search(block netip.Prefix, bits int, taken []netip.Prefix, start uint64) (n
 		}
 	}
 	return netip.Prefix{}, false
+}
+
+// Within reports whether a range lies in one of the blocks of a pool; the default pool is used when pool is nil.
+func Within(p netip.Prefix, pool []netip.Prefix) bool {
+	if pool == nil {
+		pool = DefaultPool()
+	}
+	return slices.ContainsFunc(pool, func(block netip.Prefix) bool { return block.Bits() <= p.Bits() && block.Contains(p.Addr()) })
 }
 
 // Free reports whether a range overlaps nothing that is taken.

@@ -63,7 +63,7 @@ var unusable = []netip.Prefix{
 	netip.MustParsePrefix("224.0.0.0/3"),
 }
 
-// private are the blocks an alias may lie in (RFC 1918, RFC 6598), ours for a peer's range and a peer's for ours.
+// private are the blocks of private use (RFC 1918, RFC 6598), in which guests have their addresses.
 var private = []netip.Prefix{
 	netip.MustParsePrefix("10.0.0.0/8"),
 	netip.MustParsePrefix("172.16.0.0/12"),
@@ -97,6 +97,7 @@ func CheckRange(p netip.Prefix) error {
 	return nil
 }
 
-func isPrivate(p netip.Prefix) bool {
+// Private reports whether a range is of private use.
+func Private(p netip.Prefix) bool {
 	return slices.ContainsFunc(private, func(q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) })
 }

@@ -41,12 +41,20 @@ func Handle(n uint32) netip.Addr { return nth(handles, n+1) }
 // GuestGateway is the address in a range of guests that its provider's host has: the first.
 func GuestGateway(guests netip.Prefix) netip.Addr { return nth(guests, 1) }
 
-// CheckGuests reports why a range that a peer names cannot be one for guests: CheckRange, and it must be of private use.
+// minGuestBits is the length of the widest range for guests: the default pool has 64 of them in its first block, and a peer that takes more
+// would leave nothing to others.
+const minGuestBits = 16
+
+// CheckGuests reports why a range that a peer names cannot be one for guests: CheckRange, and it must be of private use and not
+// wider than a /16.
 func CheckGuests(p netip.Prefix) error {
 	if err := CheckRange(p); err != nil {
 		return err
 	}
-	if !isPrivate(p) {
+	if p.Bits() < minGuestBits {
+		return fmt.Errorf("%s is wider than the /%d that guests of one cluster may have", p, minGuestBits)
+	}
+	if !Private(p) {
 		return fmt.Errorf("%s is not of private use", p)
 	}
 	return nil
@@ -71,6 +79,9 @@ func (p Pair) Validate() error {
 	if p.There.IsValid() && p.Here.IsValid() && p.There.Overlaps(p.Here) {
 		errs = append(errs, fmt.Errorf("ranges for guests: %s and %s overlap", p.There, p.Here))
 	}
+	if p.Here.IsValid() && !p.Guests.Real.IsValid() && p.Here.Bits() > GuestBits { // one for which there is a table of routes
+		errs = append(errs, fmt.Errorf("range for guests: %s is smaller than a /%d", p.Here, GuestBits))
+	}
 	if p.There.IsValid() != p.AtThere.IsValid() || p.There.IsValid() && !p.There.Contains(p.AtThere) {
 		errs = append(errs, fmt.Errorf("address %s of the peer is not in the range %s for guests", p.AtThere, p.There))
 	}
@@ -83,7 +94,7 @@ func (p Pair) Validate() error {
 	for i, r := range p.Space {
 		if err := CheckRange(r); err != nil {
 			errs = append(errs, fmt.Errorf("address space: %w", err))
-		} else if !Free(r, p.Space[:i]) || p.Here.IsValid() && r.Overlaps(p.Here) {
+		} else if !Free(r, p.Space[:i]) || r.Overlaps(p.Here) || r.Overlaps(p.There) {
 			errs = append(errs, fmt.Errorf("address space: %s overlaps another of the pair's ranges", r))
 		}
 	}

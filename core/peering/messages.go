@@ -3,6 +3,7 @@ package peering
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -86,13 +87,13 @@ type Link struct {
 	Port      int    `json:"port"`      // UDP, at the address of the peer API
 	Plan      int    `json:"plan"`      // LinkPlan
 
-	Space    []netip.Prefix `json:"space"`              // the sender's address space: its pods first, then its guests at others than the receiver
-	Services netip.Prefix   `json:"services,omitzero"`  // the sender's
-	At       netip.Addr     `json:"at"`                 // of the sender's host, in Space; it answers an ICMP echo
-	Here     netip.Prefix   `json:"here"`               // for the receiver's guests at the sender
-	AtHere   netip.Addr     `json:"atHere"`             // of the sender's host, in Here; it answers an ICMP echo
-	There    netip.Prefix   `json:"there,omitzero"`     // for the sender's guests at the receiver: what that proposed, or another if it is not free
-	Handle   netip.Addr     `json:"handle"`             // what the sender calls the receiver inside WireGuard (datapath.Header)
+	Space    []netip.Prefix `json:"space"`             // the sender's address space: its pods first, then its guests at others than the receiver
+	Services netip.Prefix   `json:"services,omitzero"` // the sender's
+	At       netip.Addr     `json:"at"`                // of the sender's host, in Space; it answers an ICMP echo
+	Here     netip.Prefix   `json:"here,omitzero"`     // for the receiver's guests at the sender; none where they cannot be taken in
+	AtHere   netip.Addr     `json:"atHere,omitzero"`   // of the sender's host, in Here; it answers an ICMP echo
+	There    netip.Prefix   `json:"there,omitzero"`    // for the sender's guests at the receiver: what that proposed, or another if it is not free
+	Handle   netip.Addr     `json:"handle"`            // what the sender calls the receiver inside WireGuard (datapath.Header)
 
 	Binding *Binding `json:"binding,omitempty"` // there once the sender knows the receiver's WireGuard key
 }
@@ -207,6 +208,9 @@ func unmarshal(data []byte, into message) error {
 		return &Problem{Code: CodeBadRequest, Message: wire.Line("body: "+err.Error(), maxReason)}
 	}
 	if err := into.Validate(); err != nil {
+		if problem, ok := errors.AsType[*Problem](err); ok {
+			return problem
+		}
 		return &Problem{Code: CodeBadRequest, Message: wire.Line(err.Error(), maxReason)}
 	}
 	return nil

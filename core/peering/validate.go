@@ -9,13 +9,14 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"time"
 
 	"kith.dev/core/contract"
-	"kith.dev/core/netplan"
 	"kith.dev/core/identity"
+	"kith.dev/core/netplan"
 	"kith.dev/core/wire"
 )
 
@@ -150,21 +151,48 @@ func (l *Link) Validate() error {
 		return fmt.Errorf("port: %d is not 1 to 65535", l.Port)
 	}
 	if l.Plan != LinkPlan {
-		return fmt.Errorf("plan: %d is another way of agreeing on addresses than this Kith has (%d): update the older of both", l.Plan, LinkPlan)
+		return errOtherPlan
 	}
 	if len(l.Space) == 0 || len(l.Space) > netplan.MaxSpace {
 		return fmt.Errorf("space: %d ranges, want 1 to %d", len(l.Space), netplan.MaxSpace)
 	}
-	for what, a := range map[string]netip.Addr{"at": l.At, "atHere": l.AtHere, "handle": l.Handle} {
-		if !a.Is4() {
-			return fmt.Errorf("%s: %s is no IPv4 address", what, a)
+	for _, r := range l.Space {
+		if err := netplan.CheckRange(r); err != nil {
+			return fmt.Errorf("space: %w", err)
 		}
+	}
+	for _, g := range []struct {
+		field string
+		netip.Prefix
+	}{{"here", l.Here}, {"there", l.There}} {
+		if g.IsValid() {
+			if err := netplan.CheckGuests(g.Prefix); err != nil {
+				return fmt.Errorf("%s: %w", g.field, err)
+			}
+		}
+	}
+	if l.Services.IsValid() {
+		if err := netplan.CheckRange(l.Services); err != nil {
+			return fmt.Errorf("services: %w", err)
+		}
+	}
+	switch {
+	case !l.At.Is4():
+		return fmt.Errorf("at: %.64q is no IPv4 address", l.At)
+	case l.Here.IsValid() != l.AtHere.IsValid() || l.AtHere.IsValid() && !l.AtHere.Is4():
+		return fmt.Errorf("atHere: %.64q is no IPv4 address in %s", l.AtHere, l.Here)
+	case !l.Handle.Is4():
+		return fmt.Errorf("handle: %.64q is no IPv4 address", l.Handle)
 	}
 	if l.Binding != nil {
 		return l.Binding.Validate()
 	}
 	return nil
 }
+
+// errOtherPlan refuses a link that agrees on addresses in another way. Whoever sent it shows the words to its owner as they are, also
+// an older Kith.
+var errOtherPlan = Refuse(CodeVersion, "one of the two runs an older Kith, which agrees on the addresses of guests in another way", sameVersion)
 
 func isWireGuardKey(text string) bool {
 	key, err := base64.StdEncoding.Strict().DecodeString(text)

@@ -105,12 +105,7 @@ func (h *Home) watch() (*watched, error) {
 			_ = w.informers[k].SetTransform(strip) // fails once it runs
 			continue
 		}
-		of, err := full.ForResource(k.Resource)
-		if err != nil {
-			stop()
-			return nil, fmt.Errorf("watch %ss: %w", k, err)
-		}
-		w.informers[k] = of.Informer()
+		w.informers[k] = k.Informer(full)
 	}
 	if err := w.informers[kinds.Pod].AddIndexers(cache.Indexers{byReference: indexReferences}); err != nil {
 		stop()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -59,11 +60,12 @@ type Reconciler struct {
 
 	mu     sync.Mutex
 	synced map[string]time.Time // by Peer name: Contact.Since of the connection over which books and link were brought in step
+	lapped map[string]bool      // by Peer name: the gateway says that addresses of the pair are in use for something else
 }
 
 // New makes a Reconciler.
 func New(cfg Config) *Reconciler {
-	return &Reconciler{Config: cfg, pokes: make(chan event.GenericEvent, 1024), synced: map[string]time.Time{}}
+	return &Reconciler{Config: cfg, pokes: make(chan event.GenericEvent, 1024), synced: map[string]time.Time{}, lapped: map[string]bool{}}
 }
 
 // SetupWithManager registers what reacts to Peers and Contracts.
@@ -78,6 +80,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1alpha1.Peer{}).
 		Watches(&v1alpha1.Contract{}, handler.EnqueueRequestsFromMapFunc(ofContract)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(ofNode)).
+		Watches(&v1alpha1.Peer{}, handler.EnqueueRequestsFromMapFunc(r.outdated), builder.WithPredicates(guestsMoved)).
 		WatchesRawSource(source.Channel(r.pokes, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{
 			NewQueue:                queue.New,
@@ -133,19 +136,57 @@ func (r *Reconciler) again(peer string) {
 	r.Poke(peer)
 }
 
-// Overlaps has the links of these peers, by ID, made anew: ranges that they have here are in use for something else on the network that
-// this laptop came to.
+// Overlaps has the links of these peers, by ID, made anew, unless guests have the addresses: ranges of theirs are in use for something else
+// on the network that this laptop came to. It is called again as long as it is so.
 func (r *Reconciler) Overlaps(ctx context.Context, ids []string) {
 	var peers v1alpha1.PeerList
 	if err := r.Client.List(ctx, &peers); err != nil {
 		r.Log.Warn("ranges that are in use are not chosen anew yet", "err", err)
 		return // the gateway says it again
 	}
-	for _, peer := range peers.Items {
-		if slices.Contains(ids, peer.Spec.ID) {
+	for i := range peers.Items {
+		peer := &peers.Items[i]
+		if !slices.Contains(ids, peer.Spec.ID) {
+			continue
+		}
+		r.mu.Lock()
+		r.lapped[peer.Name] = true
+		r.mu.Unlock()
+		if r.Linker.Overlap(ctx, peer).Kept {
+			r.Poke(peer.Name) // to show it
+		} else {
 			r.again(peer.Name)
 		}
 	}
+}
+
+// guestsMoved passes what changes the address space of this cluster: the range of its guests at a peer.
+var guestsMoved = predicate.Funcs{
+	CreateFunc: func(event.CreateEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		return guestsAt(e.ObjectOld.(*v1alpha1.Peer)) != guestsAt(e.ObjectNew.(*v1alpha1.Peer))
+	},
+}
+
+func guestsAt(peer *v1alpha1.Peer) string {
+	if peer.Status.Network == nil {
+		return ""
+	}
+	return peer.Status.Network.GuestsThere
+}
+
+// outdated are the Peers that know this cluster's address space as it was.
+func (r *Reconciler) outdated(ctx context.Context, _ client.Object) (all []ctrl.Request) {
+	var peers v1alpha1.PeerList
+	if err := r.Client.List(ctx, &peers); err != nil {
+		r.Log.Warn("providers may not know all of this cluster's addresses", "err", err)
+	}
+	for i := range peers.Items {
+		if r.Linker.Outdated(ctx, &peers.Items[i]) {
+			all = append(all, named(peers.Items[i].Name)...)
+		}
+	}
+	return all
 }
 
 // Reconcile looks at one Peer. Somebody else's write in between is no error: it is looked at again.
@@ -178,8 +219,9 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	renew, outErr := r.Consumer.Outgoing(ctx, &peer, contact, consuming, syncErr)
 	tunnel, tunnelErr := r.showTunnel(ctx, &peer, contact)
-	err = errors.Join(outErr, tunnelErr, r.Provider.Incoming(ctx, &peer, contact, providing, syncErr))
-	return ctrl.Result{RequeueAfter: soonest(again, renew, tunnel, consumer.Look(peer.Status.Outgoing, time.Now()), untilOver(record.Live(consuming)), untilOver(record.Live(providing)))}, err
+	overlap, overlapErr := r.showOverlap(ctx, &peer)
+	err = errors.Join(outErr, tunnelErr, overlapErr, r.Provider.Incoming(ctx, &peer, contact, providing, syncErr))
+	return ctrl.Result{RequeueAfter: soonest(again, renew, tunnel, overlap, consumer.Look(peer.Status.Outgoing, time.Now()), untilOver(record.Live(consuming)), untilOver(record.Live(providing)))}, err
 }
 
 // untilOver is how long a contract runs; a moment more, so that it is over then.
@@ -209,7 +251,7 @@ func (r *Reconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact link
 	r.mu.Lock()
 	done := r.synced[peer.Name]
 	r.mu.Unlock()
-	if !contact.Reachable || done.Equal(contact.Since) && peer.Status.Network != nil {
+	if !contact.Reachable || done.Equal(contact.Since) && peer.Status.Network != nil && !r.Linker.Outdated(ctx, peer) {
 		return 0, nil
 	}
 	to, err := r.Directory.Client(peer)
@@ -219,13 +261,11 @@ func (r *Reconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact link
 	if again, err = r.compareBooks(ctx, peer, to, consuming, providing); err != nil {
 		return 0, err
 	}
-	// The consumer proposes, so that the two do not cross; but a provider's new ranges are for it to tell.
-	if consuming != nil && consuming.DeletionTimestamp == nil || r.Linker.Overlapped(peer) {
+	// The consumer proposes; but that a provider needs other ranges is for it to say.
+	lap := r.Linker.Overlap(ctx, peer)
+	if consuming != nil && consuming.DeletionTimestamp == nil || len(lap.Ranges) > 0 && !lap.Kept {
 		if err := r.Linker.Propose(ctx, peer, to, contact.Address.Addr()); err != nil {
 			return 0, err
-		}
-		for _, other := range r.Linker.Outdated(ctx) {
-			r.again(other)
 		}
 	} else if err := r.Linker.Restore(ctx, peer); err != nil {
 		return 0, err
@@ -301,4 +341,42 @@ func (r *Reconciler) showTunnel(ctx context.Context, peer *v1alpha1.Peer, contac
 		r.Log.Warn("nothing passes the tunnel", "peer", peer.Name, "why", why)
 	}
 	return 0, record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) { meta.SetStatusCondition(&s.Conditions, condition) })
+}
+
+// lookAgain is how soon after an overlap was seen it is looked whether it still is one. That it began the gateway tells.
+const lookAgain = 30 * time.Second
+
+// showOverlap keeps the condition of the Peer while guests have addresses that are also those of a network around this laptop.
+func (r *Reconciler) showOverlap(ctx context.Context, peer *v1alpha1.Peer) (again time.Duration, err error) {
+	shown := meta.FindStatusCondition(peer.Status.Conditions, v1alpha1.ConditionAddressesFree) != nil
+	r.mu.Lock()
+	lapped := r.lapped[peer.Name]
+	r.mu.Unlock()
+	if r.Linker == nil || !shown && !lapped {
+		return 0, nil
+	}
+	lap := r.Linker.Overlap(ctx, peer)
+	if len(lap.Ranges) == 0 {
+		r.mu.Lock()
+		delete(r.lapped, peer.Name)
+		r.mu.Unlock()
+		return 0, record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) {
+			meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionAddressesFree)
+		})
+	}
+	condition := metav1.Condition{Type: v1alpha1.ConditionAddressesFree, Status: metav1.ConditionFalse, Reason: "InUseHere", Message: overlapWords(peer.Name, lap)}
+	return lookAgain, record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) { meta.SetStatusCondition(&s.Conditions, condition) })
+}
+
+// overlapWords say what an overlap means, and how long.
+func overlapWords(peer string, lap link.Overlap) string {
+	var ranges []string
+	for _, p := range lap.Ranges {
+		ranges = append(ranges, p.String())
+	}
+	text := "the network that this laptop is on has addresses of guests of or at " + peer + ", " + strings.Join(ranges, " and ")
+	if !lap.Kept {
+		return text + ": others are agreed on when " + peer + " answers"
+	}
+	return text + ": pods go on with these; this laptop itself reaches its network there, and others are agreed on when the last of the pods has ended"
 }

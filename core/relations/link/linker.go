@@ -1,8 +1,8 @@
 package link
 
 import (
+	"bytes"
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -41,34 +41,73 @@ type Config struct {
 	Gateway  Gateway
 	Port     uint16          // UDP, of WireGuard here
 	Network  netplan.Cluster // this cluster's own ranges
-	Links    bool            // guests here have links of their own, and addresses that Kith gives (cluster.Facts.GuestLinks)
-	Pool     []netip.Prefix  // where ranges for guests are taken from
+	Pool     []netip.Prefix  // where ranges for guests are taken from; none: the default
+	Provides bool            // guests can be taken in here
+	Links    bool            // they have links of their own, and addresses that Kith gives (cluster.Facts.GuestLinks)
+	Guests   Guests
 	Log      *slog.Logger
 }
+
+// Guests tells whether there are guests, of a peer here and of this cluster there, that have addresses of what was agreed on.
+type Guests func(ctx context.Context, peer *v1alpha1.Peer) (here, there bool, err error)
 
 // handshake is how long a tunnel may take to come up until somebody is told so.
 const handshake = time.Second
 
-// Linker agrees with peers on addresses: a range for the guests of each side at the other, free at both. What was agreed is kept in the
-// Peer's status; the gateway is told.
-//
-// Whoever gives a guest its address proposes the range; the other says the same, or another if that is not free there. So both hear
-// of their own choice when it holds.
+// Linker agrees with peers on addresses: a range for the guests of each side at the other, free at both (direction has the rules). What was
+// agreed on is kept in the Peer's status; the gateway is told.
 //
 // A link is a question until its sender has bound its WireGuard key (see binding): it is answered, and changes nothing.
 type Linker struct {
 	client client.Client
 	cfg    Config
 
-	choosing sync.Mutex // guards chosen, and is held from the look at what is free until the choice is in it
-	chosen   map[string]*v1alpha1.NetworkStatus // by the peer's ID; of their fields those that this side decides
-	told     map[string][]netip.Prefix          // this cluster's address space, as peers know it, by their ID
+	choosing sync.Mutex       // guards plans, and is held from the look at what is free until the choice is in it
+	plans    map[string]*plan // by the peer's ID
+}
+
+// plan is what this side remembers of the link with a peer.
+type plan struct {
+	turn sync.Mutex // held while one message of the peer is worked on; it guards what follows
+	// proposing is while this side proposes; answered counts the links of the peer that were answered.
+	proposing bool
+	answered  int
+
+	here, there direction // guarded by Linker.choosing, with what follows
+	handle      netip.Addr
+	aliases     []netplan.Mapping
+	told        []netip.Prefix // this cluster's address space, as a provider knows it; nil: this process told it nothing
 }
 
 // New makes a Linker.
 func New(c client.Client, cfg Config) *Linker {
-	return &Linker{client: c, cfg: cfg, chosen: map[string]*v1alpha1.NetworkStatus{}, told: map[string][]netip.Prefix{}}
+	if len(cfg.Pool) == 0 {
+		cfg.Pool = netplan.DefaultPool()
+	}
+	return &Linker{client: c, cfg: cfg, plans: map[string]*plan{}}
 }
+
+// plan is what is remembered of the link with a peer: at first what was agreed on before this process started. What of that cannot be read is
+// agreed on anew.
+func (l *Linker) plan(peer *v1alpha1.Peer) *plan {
+	l.choosing.Lock()
+	defer l.choosing.Unlock()
+	p := l.plans[peer.Spec.ID]
+	if p == nil {
+		was, _ := l.pair(peer.Status.Network)
+		p = &plan{here: direction{agreed: was.Here}, there: direction{agreed: was.There}, handle: was.Handle, aliases: was.Aliases}
+		l.plans[peer.Spec.ID] = p
+	}
+	return p
+}
+
+var errNoContract = peering.Refuse(peering.CodeNoContract, "there is no contract between these clusters", "ask first")
+
+// errCrossed says that both sides propose at once. The one with the lesser ID goes on; the other waits for its proposal.
+var errCrossed = peering.Refuse(peering.CodeRateLimited, "both sides propose a link at the same moment", "try again in a second")
+
+// crossPause is how long the other waits until it looks whether it still has something to propose.
+const crossPause = 200 * time.Millisecond
 
 // Answer takes the caller's side of the link and gives this one. The gateway knows the peer before the answer
 // leaves, so that the caller's first handshake finds it.
@@ -78,66 +117,111 @@ func (l *Linker) Answer(ctx context.Context, caller peering.Caller, theirs peeri
 		return peering.Link{}, err
 	}
 	if peer == nil || !l.related(ctx, peer) {
-		return peering.Link{}, peering.Refuse(peering.CodeNoContract, "there is no contract between these clusters", "ask first")
+		return peering.Link{}, errNoContract
 	}
-	network, err := l.agree(ctx, peer, caller.ID, caller.Key, caller.Addr.Addr(), theirs)
+	p := l.plan(peer)
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	if !l.related(ctx, peer) { // since a moment ago
+		return peering.Link{}, errNoContract
+	}
+	if mine := l.cfg.Identity.ID(); p.proposing && bytes.Compare(mine[:], caller.ID[:]) < 0 {
+		return peering.Link{}, errCrossed
+	}
+	p.answered++
+	proof, err := l.bound(caller.ID, caller.Key, theirs)
 	if err != nil {
 		return peering.Link{}, err
 	}
-	if network.Proof != nil && settled(network, theirs) {
-		if err := l.keep(ctx, peer, network); err != nil {
-			return peering.Link{}, err
-		}
+	ours, err := l.say(ctx, peer, p, caller.ID, theirs)
+	if err != nil {
+		return peering.Link{}, err
 	}
-	return l.link(ctx, peer, caller.ID, network)
+	if proof != nil && same(ours, theirs) {
+		return ours, l.keep(ctx, peer, p, caller.Addr.Addr(), ours, theirs, proof)
+	}
+	return ours, nil
 }
 
 // Propose makes the link from this side. It may be called again at any time; nothing that holds is disturbed.
 //
-// It is settled when the peer has heard, in one message, the ranges it wants itself and the binding to its own key, and
-// its answer changes nothing: then the peer's gateway knows this one, and this one's can begin.
+// It is settled when the peer has heard, in one message, the ranges that it wants itself and the binding to its own key, and
+// its answer says the same: then the peer's gateway knows this one, and this one's can begin.
 func (l *Linker) Propose(ctx context.Context, peer *v1alpha1.Peer, to *peering.Client, at netip.Addr) error {
-	network := peer.Status.Network
+	p := l.plan(peer)
+	p.turn.Lock()
+	p.proposing = true
+	p.turn.Unlock()
+	defer func() {
+		p.turn.Lock()
+		p.proposing = false
+		p.turn.Unlock()
+	}()
+	var theirs peering.Link
 	for range rounds {
-		id, _ := to.Peer()
-		ours, err := l.link(ctx, peer, id, network)
-		if err != nil {
-			return err
-		}
-		theirs, err := to.Link(ctx, ours)
-		if err != nil {
-			return fmt.Errorf("link with %s: %w", peer.Name, err)
-		}
-		_, key := to.Peer()
-		agreed, err := l.agree(ctx, peer, id, key, at, theirs)
-		if err == nil && agreed.Proof == nil {
-			err = peering.Refuse(peering.CodeForbidden, "the peer did not prove that the WireGuard key it names is its own", "")
-		}
-		if err != nil {
-			return fmt.Errorf("link with %s: %w", peer.Name, err)
-		}
-		if network != nil && network.PublicKey == agreed.PublicKey && network.Handle == agreed.Handle && ours.Here.String() == agreed.GuestsHere &&
-			ours.There.String() == agreed.GuestsThere && settled(agreed, theirs) {
-			if err := l.keep(ctx, peer, agreed); err != nil {
-				return err
+		done, err := l.round(ctx, peer, p, to, at, &theirs)
+		switch {
+		case errors.Is(err, &peering.Problem{Code: peering.CodeRateLimited}):
+			theirs = peering.Link{}
+			select {
+			case <-time.After(crossPause):
+			case <-ctx.Done():
+				return ctx.Err()
 			}
-			l.choosing.Lock()
-			l.told[peer.Spec.ID] = ours.Space
-			l.choosing.Unlock()
+		case err != nil:
+			return fmt.Errorf("link with %s: %w", peer.Name, err)
+		case done:
 			l.waitUp(ctx, peer)
 			return nil
 		}
-		network = agreed
 	}
-	return fmt.Errorf("link with %s: both sides keep changing their minds about addresses; is one of them moving between networks?", peer.Name)
+	return fmt.Errorf("link with %s: the two find no addresses for guests that are free at both; is one of them moving between networks? aliasPools, at both, says where to look",
+		peer.Name)
 }
 
-// rounds is how often both may choose anew. Two are enough where each finds free what the other proposes.
+// rounds is how often both may choose anew. Two are enough where each finds free what the other says; see direction.
 const rounds = 8
 
-// settled reports whether both sides mean the same ranges.
-func settled(network *v1alpha1.NetworkStatus, theirs peering.Link) bool {
-	return theirs.Here.String() == network.GuestsThere && theirs.There.IsValid() && theirs.There.String() == network.GuestsHere
+// round says this side of the link once and hears the other. theirs is what the peer said last, if anything. done: it is settled.
+func (l *Linker) round(ctx context.Context, peer *v1alpha1.Peer, p *plan, to *peering.Client, at netip.Addr, theirs *peering.Link) (done bool, err error) {
+	id, _ := to.Peer()
+	p.turn.Lock()
+	answered := p.answered
+	ours, err := l.say(ctx, peer, p, id, *theirs)
+	p.turn.Unlock()
+	if err != nil {
+		return false, err
+	}
+	if *theirs, err = to.Link(ctx, ours); err != nil {
+		return false, err
+	}
+	_, key := to.Peer()
+	proof, err := l.bound(id, key, *theirs)
+	switch {
+	case err != nil:
+		return false, err
+	case proof == nil:
+		return false, peering.Refuse(peering.CodeForbidden, "the peer did not prove that the WireGuard key it names is its own", "")
+	case !theirs.Here.IsValid() && l.consumes(ctx, peer):
+		return false, peering.Refuse(peering.CodeForbidden, "it can take no guests in: the network plugin of its cluster gives pods their addresses, which Kith does not translate yet",
+			"run Kith's own Kubernetes there")
+	}
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	switch {
+	case p.answered != answered:
+		return false, errCrossed
+	case !l.related(ctx, peer): // since a moment ago
+		return false, errNoContract
+	case ours.Binding == nil || ours.Binding.PeerKey != theirs.PublicKey || !same(ours, *theirs):
+		return false, nil
+	}
+	return true, l.keep(ctx, peer, p, at, ours, *theirs, proof)
+}
+
+// same reports whether both sides say the same ranges.
+func same(ours, theirs peering.Link) bool {
+	return ours.Here == theirs.There && ours.There == theirs.Here
 }
 
 // waitUp gives the first handshake, a matter of milliseconds, a moment: who is told "connected" uses the tunnel at
@@ -158,7 +242,7 @@ func (l *Linker) waitUp(ctx context.Context, peer *v1alpha1.Peer) {
 }
 
 // Restore tells the gateway what was agreed with a peer before this process started. What would not be agreed to today
-// is forgotten: it is agreed on anew when the peers meet.
+// is forgotten: it is agreed on anew when the peers meet. A network that this laptop came to meanwhile is no reason: guests still have their addresses.
 func (l *Linker) Restore(ctx context.Context, peer *v1alpha1.Peer) error {
 	network := peer.Status.Network
 	if network == nil || !l.related(ctx, peer) {
@@ -173,13 +257,27 @@ func (l *Linker) Restore(ctx context.Context, peer *v1alpha1.Peer) error {
 	}
 	g, err := l.gatewayPeer(peer, network)
 	if err == nil {
-		err = errors.Join(g.Validate(), l.proven(id, g.PublicKey, network.Proof))
+		err = errors.Join(g.Validate(), l.ownRanges(g.Pair), l.proven(id, g.PublicKey, network.Proof))
 	}
 	if err != nil {
+		l.forget(peer)
 		return errors.Join(fmt.Errorf("the link with %s is made anew: %w", peer.Name, err), // unless it was meanwhile
 			l.write(ctx, peer, nil, client.MergeFromWithOptimisticLock{}))
 	}
 	return l.tell(peer, g)
+}
+
+// ownRanges reports what of a pair would now be in the way of this cluster itself, whose ranges may have been set anew.
+func (l *Linker) ownRanges(p netplan.Pair) error {
+	for _, r := range p.Ranges() {
+		if own := []netip.Prefix{l.cfg.Network.Pods, l.cfg.Network.Services}; !netplan.Free(r, own) {
+			return fmt.Errorf("%s lies in this cluster's own ranges, %v", r, own)
+		}
+	}
+	if p.Here.IsValid() && (!l.cfg.Provides || p.Here.Bits() != l.guestBits()) {
+		return fmt.Errorf("guests here get no addresses out of %s", p.Here)
+	}
+	return nil
 }
 
 // Drop forgets the link to a peer when no contract needs it any more.
@@ -187,118 +285,97 @@ func (l *Linker) Drop(ctx context.Context, peer *v1alpha1.Peer) error {
 	if l.related(ctx, peer) {
 		return nil
 	}
+	p := l.plan(peer)
+	p.turn.Lock()
+	defer p.turn.Unlock()
 	if err := l.cfg.Gateway.RemovePeer(peer.Spec.ID); err != nil {
 		return fmt.Errorf("take the tunnel to %s down: %w", peer.Name, err)
 	}
-	l.choosing.Lock()
-	delete(l.chosen, peer.Spec.ID)
-	delete(l.told, peer.Spec.ID)
-	l.choosing.Unlock()
+	l.forget(peer)
 	if peer.ResourceVersion == "" {
 		return nil
 	}
 	return client.IgnoreNotFound(l.write(ctx, peer, nil))
 }
 
-// related tells whether a contract with the peer, in either role, is alive.
+func (l *Linker) forget(peer *v1alpha1.Peer) {
+	l.choosing.Lock()
+	defer l.choosing.Unlock()
+	delete(l.plans, peer.Spec.ID)
+}
+
+// related reports whether a contract with the peer, in either role, is alive.
 func (l *Linker) related(ctx context.Context, peer *v1alpha1.Peer) bool {
+	return l.contract(ctx, peer, true, func(v1alpha1.Contract) bool { return true })
+}
+
+// consumes reports whether this cluster has a contract to run pods at the peer.
+func (l *Linker) consumes(ctx context.Context, peer *v1alpha1.Peer) bool {
+	return l.contract(ctx, peer, false, func(c v1alpha1.Contract) bool { return c.Spec.Role == v1alpha1.RoleConsumer })
+}
+
+// contract reports whether one with the peer is alive that is meant; unknown is the answer while contracts cannot be read.
+func (l *Linker) contract(ctx context.Context, peer *v1alpha1.Peer, unknown bool, meant func(v1alpha1.Contract) bool) bool {
 	var list v1alpha1.ContractList
 	if l.client.List(ctx, &list) != nil {
-		return true // not known: better not to cut
+		return unknown // better not to cut
 	}
 	return slices.ContainsFunc(list.Items, func(c v1alpha1.Contract) bool {
-		return c.Spec.Peer == peer.Name && c.DeletionTimestamp == nil
+		return c.Spec.Peer == peer.Name && c.DeletionTimestamp == nil && meant(c)
 	})
 }
 
-// link is this side of the link: with the ranges chosen so far, and bound when the peer's key is known.
-func (l *Linker) link(ctx context.Context, peer *v1alpha1.Peer, to identity.ID, network *v1alpha1.NetworkStatus) (peering.Link, error) {
-	link := peering.Link{
-		PublicKey: l.cfg.Gateway.PublicKey().String(), Port: int(l.cfg.Port), Plan: peering.LinkPlan,
-		Space: l.space(ctx, peer), Services: l.cfg.Network.Services, At: l.cfg.Network.Gateway(),
-	}
-	if network == nil {
-		network = &v1alpha1.NetworkStatus{}
-		if err := l.choose(ctx, peer, peering.Link{}, network); err != nil {
-			return link, err
-		}
-	}
-	pair, err := l.pair(network)
-	if err != nil {
-		return link, err
-	}
-	link.Here, link.There, link.Handle = pair.Here, pair.There, pair.Handle
-	link.AtHere = netplan.GuestGateway(pair.Here)
-	if at, ok := pair.Guests.ToAlias(link.At); ok {
-		link.AtHere = at
-	}
-	if network.PublicKey != "" {
-		link.Binding, err = l.bind(to, network.PublicKey)
-	}
-	return link, err
-}
-
-// pair reads what was agreed. Where guests here do not get their addresses from Kith, they have those of this cluster's pods.
-func (l *Linker) pair(network *v1alpha1.NetworkStatus) (netplan.Pair, error) {
-	if l.cfg.Links {
-		return network.Pair(netip.Prefix{})
-	}
-	return network.Pair(l.cfg.Network.Pods)
-}
-
-// agree checks what the peer says and chooses ranges. Nothing comes of it yet: that is for keep, and only if the key is bound (Proof is
-// there) and both say the same.
-func (l *Linker) agree(ctx context.Context, peer *v1alpha1.Peer, id identity.ID, key ed25519.PublicKey, at netip.Addr, theirs peering.Link) (*v1alpha1.NetworkStatus, error) {
-	network := &v1alpha1.NetworkStatus{PublicKey: theirs.PublicKey, AtThere: text(theirs.AtHere), AtHome: text(theirs.At), Called: text(theirs.Handle)}
-	if theirs.Services.IsValid() {
-		network.Services = theirs.Services.String()
-	}
-	for _, r := range theirs.Space {
-		network.Space = append(network.Space, r.String())
+// keep tells the gateway what was agreed on, and writes it down. The gateway goes first: what it refuses is not kept. at is where the
+// peer's message came from, or went to. The caller has the turn.
+func (l *Linker) keep(ctx context.Context, peer *v1alpha1.Peer, p *plan, at netip.Addr, ours, theirs peering.Link, proof []byte) error {
+	network := &v1alpha1.NetworkStatus{
+		PublicKey: theirs.PublicKey, Proof: proof, GuestsHere: prefixText(ours.Here), GuestsThere: prefixText(ours.There), Services: prefixText(theirs.Services),
+		AtThere: addrText(theirs.AtHere), AtHome: addrText(theirs.At), Handle: addrText(ours.Handle), Called: addrText(theirs.Handle),
 	}
 	if at.IsValid() && !at.IsLinkLocalUnicast() { // else it is waited for
 		network.Endpoint = netip.AddrPortFrom(at.Unmap(), uint16(theirs.Port)).String()
 	}
-	var err error
-	if network.Proof, err = l.bound(id, key, theirs); err != nil {
-		return nil, err
+	for _, r := range theirs.Space {
+		network.Space = append(network.Space, r.String())
 	}
-	if err := netplan.CheckRange(theirs.Here); err != nil {
-		return nil, peering.Refuse(peering.CodeBadRequest, "here: "+err.Error(), "")
+	l.choosing.Lock()
+	for i, m := range p.aliases {
+		network.Aliases = append(network.Aliases, v1alpha1.RangeAlias{Name: fmt.Sprintf("space-%d", i), Real: m.Real.String(), Alias: m.Alias.String()})
 	}
-	if err := l.choose(ctx, peer, theirs, network); err != nil {
-		return nil, err
-	}
-	if !settled(network, theirs) {
-		return network, nil // not a plan yet, only what this side says next
-	}
+	l.choosing.Unlock()
 	g, err := l.gatewayPeer(peer, network)
 	if err == nil {
 		err = g.Validate()
 	}
 	if err != nil {
-		return nil, peering.Refuse(peering.CodeBadRequest, strings.ReplaceAll(err.Error(), "\n", "; "), "")
+		return peering.Refuse(peering.CodeBadRequest, strings.ReplaceAll(err.Error(), "\n", "; "), "")
 	}
-	return network, nil
+	if err := l.tell(peer, g); err != nil {
+		return err
+	}
+	consumes := l.consumes(ctx, peer)
+	l.choosing.Lock()
+	p.here.agree(ours.Here)
+	p.there.agree(ours.There)
+	if p.told = nil; consumes { // else there is nobody at the peer whom this cluster's address space means anything to
+		p.told = ours.Space
+	}
+	l.choosing.Unlock()
+	return l.write(ctx, peer, network)
 }
 
-func text(a netip.Addr) string {
+func addrText(a netip.Addr) string {
 	if !a.IsValid() {
 		return ""
 	}
 	return a.String()
 }
 
-// keep tells the gateway what was agreed, and writes it down. The gateway goes first: what it refuses is not kept.
-func (l *Linker) keep(ctx context.Context, peer *v1alpha1.Peer, network *v1alpha1.NetworkStatus) error {
-	g, err := l.gatewayPeer(peer, network)
-	if err != nil {
-		return err
+func prefixText(p netip.Prefix) string {
+	if !p.IsValid() {
+		return ""
 	}
-	if err := l.tell(peer, g); err != nil {
-		return err
-	}
-	return l.write(ctx, peer, network)
+	return p.String()
 }
 
 func (l *Linker) tell(peer *v1alpha1.Peer, g gateway.Peer) error {
@@ -333,4 +410,12 @@ func (l *Linker) gatewayPeer(peer *v1alpha1.Peer, network *v1alpha1.NetworkStatu
 		return gateway.Peer{}, fmt.Errorf("the addresses agreed on with %s: %w", peer.Name, err)
 	}
 	return g, nil
+}
+
+// pair reads what was agreed on. Where guests here do not get their addresses from Kith, they have those of this cluster's pods.
+func (l *Linker) pair(network *v1alpha1.NetworkStatus) (netplan.Pair, error) {
+	if l.cfg.Links {
+		return network.Pair(netip.Prefix{})
+	}
+	return network.Pair(l.cfg.Network.Pods)
 }

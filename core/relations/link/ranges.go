@@ -1,187 +1,112 @@
 package link
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"slices"
 
-	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/netplan"
-	"kith.dev/core/peering"
 )
 
-// choose completes network by what this side decides: the ranges for guests, as it would have them after what the peer says, its handle
-// and, where guests here do not get their addresses from Kith, aliases for the peer's address space. It remembers them, so that no other peer
-// gets them meanwhile. theirs is the zero value before the peer has said anything.
-func (l *Linker) choose(ctx context.Context, peer *v1alpha1.Peer, theirs peering.Link, network *v1alpha1.NetworkStatus) error {
-	l.choosing.Lock()
-	defer l.choosing.Unlock()
-	taken, err := l.cfg.Gateway.Taken(peer.Spec.ID)
-	if err != nil {
-		return fmt.Errorf("see which addresses are in use here: %w", err)
-	}
-	others := l.others(ctx, peer)
-	for _, other := range others {
-		taken = append(taken, other.Ranges()...)
-	}
-	before := l.chosen[peer.Spec.ID]
-	if before == nil {
-		before = peer.Status.Network
-	}
-	was, _ := l.pair(before) // what cannot be read is chosen anew
-
-	// Theirs come first: what a peer gives to our guests is free at one side already. A range that it does not want is not named again.
-	here, err := l.guests(peer, "here", l.guestBits(), theirs.There, was.Here, append(taken, theirs.Here))
-	if err != nil {
-		return err
-	}
-	taken = append(taken, here)
-	network.GuestsHere = here.String()
-	if theirs.Here.IsValid() {
-		there, err := l.guests(peer, "there", theirs.Here.Bits(), theirs.Here, was.There, taken)
-		if err != nil {
-			return err
-		}
-		taken = append(taken, there)
-		network.GuestsThere = there.String()
-	}
-	network.Handle = handle(before, others)
-	if !l.cfg.Links {
-		for i, r := range theirs.Space {
-			a, err := l.alias(peer, r, was.Aliases, taken)
-			if err != nil {
-				return err
-			}
-			taken = append(taken, a)
-			network.Aliases = append(network.Aliases, v1alpha1.RangeAlias{Name: fmt.Sprintf("space-%d", i), Real: r.String(), Alias: a.String()})
-		}
-	}
-	l.chosen[peer.Spec.ID] = &v1alpha1.NetworkStatus{GuestsHere: network.GuestsHere, GuestsThere: network.GuestsThere, Handle: network.Handle, Aliases: network.Aliases}
-	return nil
+// direction is what this side remembers of how a range for guests was, or is being, agreed on: for the peer's guests here, or its own
+// at the peer. Both sides say a range for it in each link; it is agreed on when they say the same.
+type direction struct {
+	agreed  netip.Prefix   // by both, before
+	named   netip.Prefix   // by this side, last
+	refused []netip.Prefix // which this side named, and the peer named another
 }
 
-// guestBits is the length of a range for guests here.
-func (l *Linker) guestBits() int {
-	if l.cfg.Links {
-		return netplan.GuestBits
-	}
-	return l.cfg.Network.Pods.Bits()
+// room is where a range may lie.
+type room struct {
+	taken []netip.Prefix // in use here for something else
+	pool  []netip.Prefix // blocks to choose out of; what a peer names lies in one, too
 }
 
-// guests is a range of guests in one direction: what the peer says if that is free here; what was chosen before, unless the peer says something
-// else; another.
-func (l *Linker) guests(peer *v1alpha1.Peer, which string, bits int, said, before netip.Prefix, taken []netip.Prefix) (netip.Prefix, error) {
-	free := func(p netip.Prefix) bool { return p.IsValid() && p.Bits() == bits && netplan.Free(p, taken) }
+// maxRefused bounds what is remembered of a peer that is never content.
+const maxRefused = 16
+
+// name says which range this side wants, after the peer said one; the zero value: nothing yet. held: guests have addresses of what was
+// agreed on, so nothing else will do. The rules, the first that fits:
+//
+//	guests have addresses of the range agreed on   that
+//	what the peer says is free here                that
+//	the peer stands by what was agreed on          that: its guests have addresses of it, and they go on beside a network that has them too
+//	the peer says nothing, and ours is still free  that
+//	else                                           one that is free here, and that the peer did not refuse
+//
+// So a range that suits one side is taken or refused by the other, and each side goes through its pool block by block: two whose pools have
+// a free range in common find one after as many rounds as there are blocks, unless within a block neither's choice suits the other.
+func (d *direction) name(said netip.Prefix, bits int, held bool, r room, seed string) (p netip.Prefix, err error) {
+	defer func() { d.named = p }()
+	fits := func(p netip.Prefix) bool {
+		return p.Bits() == bits && netplan.CheckGuests(p) == nil && netplan.Within(p, r.pool) && netplan.Free(p, r.taken)
+	}
 	switch {
-	case free(said) && netplan.CheckGuests(said) == nil:
+	case held && d.agreed.IsValid():
+		return d.agreed, nil
+	case said.IsValid() && (fits(said) || said == d.agreed):
 		return said, nil
-	case free(before) && !said.IsValid():
-		return before, nil
 	}
-	for _, p := range []netip.Prefix{said, before} { // one of the two is not free here, the other not at the peer's
-		if p.IsValid() {
-			taken = append(slices.Clip(taken), p)
+	for _, before := range []netip.Prefix{d.named, d.agreed} {
+		switch {
+		case !before.IsValid() || before == said:
+		case said.IsValid():
+			d.refuse(before)
+		case fits(before):
+			return before, nil
 		}
 	}
-	p, err := netplan.ChooseGuests(bits, taken, l.cfg.Pool, peer.Spec.ID+which)
-	if err != nil {
-		return p, fmt.Errorf("find free addresses for guests of and at %s: %w", peer.Name, err)
+	refused := slices.Clone(d.refused)
+	if netplan.CheckGuests(said) == nil {
+		refused = append(refused, said)
 	}
-	return p, nil
+	untried := func(block netip.Prefix) bool { return netplan.Free(block, refused) }
+	pool := slices.Concat(filter(r.pool, untried), filter(r.pool, func(block netip.Prefix) bool { return !untried(block) }))
+	return netplan.ChooseGuests(bits, append(refused, r.taken...), pool, seed)
 }
 
-// alias keeps the one that was chosen before as long as it is free.
-func (l *Linker) alias(peer *v1alpha1.Peer, r netip.Prefix, before []netplan.Mapping, taken []netip.Prefix) (netip.Prefix, error) {
+// refuse notes that the peer did not take a range.
+func (d *direction) refuse(p netip.Prefix) {
+	if slices.Contains(d.refused, p) {
+		return
+	}
+	if len(d.refused) == maxRefused {
+		d.refused = d.refused[1:]
+	}
+	d.refused = append(d.refused, p)
+}
+
+// agree notes what both say.
+func (d *direction) agree(p netip.Prefix) { *d = direction{agreed: p, named: p} }
+
+func filter(list []netip.Prefix, keep func(netip.Prefix) bool) (out []netip.Prefix) {
+	for _, p := range list {
+		if keep(p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// alias keeps the one that was chosen for a range of the peer's before as long as it is free, and chooses one else.
+func alias(real netip.Prefix, before []netplan.Mapping, r room, seed string) (netip.Prefix, error) {
 	for _, was := range before {
-		if was.Real == r && netplan.Free(was.Alias, taken) {
+		if was.Real == real && netplan.Free(was.Alias, r.taken) {
 			return was.Alias, nil
 		}
 	}
-	a, err := netplan.ChooseAlias(r, taken, l.cfg.Pool, peer.Spec.ID)
+	a, err := netplan.ChooseAlias(real, r.taken, r.pool, seed)
 	if err != nil {
-		return a, fmt.Errorf("find free addresses for %s of %s: %w", r, peer.Name, err)
+		return a, fmt.Errorf("find free addresses for %s: %w", real, err)
 	}
 	return a, nil
 }
 
-// handle keeps what the peer is called inside WireGuard, or takes the first name that no other has.
-func handle(before *v1alpha1.NetworkStatus, others []*v1alpha1.NetworkStatus) string {
-	taken := map[string]bool{}
-	for _, other := range others {
-		taken[other.Handle] = true
-	}
-	if before != nil && before.Handle != "" && !taken[before.Handle] {
-		return before.Handle
-	}
+// handle is the first name inside WireGuard that no other peer has.
+func handle(taken []netip.Addr) netip.Addr {
 	for n := uint32(0); ; n++ {
-		if h := netplan.Handle(n).String(); !taken[h] {
+		if h := netplan.Handle(n); !slices.Contains(taken, h) {
 			return h
 		}
 	}
-}
-
-// others are the networks of other peers, linked or not: they must find their ranges free when they come back. Callers hold choosing.
-func (l *Linker) others(ctx context.Context, peer *v1alpha1.Peer) (list []*v1alpha1.NetworkStatus) {
-	for id, chosen := range l.chosen {
-		if id != peer.Spec.ID {
-			list = append(list, chosen)
-		}
-	}
-	var peers v1alpha1.PeerList
-	if l.client.List(ctx, &peers) != nil {
-		return list
-	}
-	for i := range peers.Items {
-		if other := &peers.Items[i]; other.Name != peer.Name && other.Status.Network != nil {
-			list = append(list, other.Status.Network)
-		}
-	}
-	return list
-}
-
-// space is this cluster's address space as the peer must know it: its pods, and its guests at others.
-func (l *Linker) space(ctx context.Context, peer *v1alpha1.Peer) []netip.Prefix {
-	space := []netip.Prefix{l.cfg.Network.Pods}
-	var peers v1alpha1.PeerList
-	if l.client.List(ctx, &peers) != nil {
-		return space
-	}
-	for i := range peers.Items {
-		other := &peers.Items[i]
-		if other.Name == peer.Name || other.Status.Network == nil || len(space) == netplan.MaxSpace {
-			continue
-		}
-		if p, err := netip.ParsePrefix(other.Status.Network.GuestsThere); err == nil {
-			space = append(space, p)
-		}
-	}
-	slices.SortFunc(space[1:], func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
-	return space
-}
-
-// Outdated names the peers that know this cluster's address space as it was: its guests at another peer came to it, or left.
-func (l *Linker) Outdated(ctx context.Context) (names []string) {
-	var peers v1alpha1.PeerList
-	if l.client.List(ctx, &peers) != nil {
-		return nil
-	}
-	l.choosing.Lock()
-	defer l.choosing.Unlock()
-	for i := range peers.Items {
-		told, ok := l.told[peers.Items[i].Spec.ID]
-		if ok && !slices.Equal(told, l.space(ctx, &peers.Items[i])) {
-			names = append(names, peers.Items[i].Name)
-		}
-	}
-	return names
-}
-
-// Overlapped reports whether a range of the peer's is in use for something else here, and has to be chosen anew.
-func (l *Linker) Overlapped(peer *v1alpha1.Peer) bool {
-	taken, err := l.cfg.Gateway.Taken(peer.Spec.ID)
-	if err != nil || peer.Status.Network == nil {
-		return false
-	}
-	return slices.ContainsFunc(peer.Status.Network.Ranges(), func(p netip.Prefix) bool { return !netplan.Free(p, taken) })
 }

@@ -115,7 +115,7 @@ func (p *Provider) Incoming(ctx context.Context, peer *v1alpha1.Peer, contact li
 	if time.Now().After(ctr.Spec.NotAfter.Time) {
 		return record.EndContract(ctx, p.Client, ctr, "the contract ran out")
 	}
-	linked := peer.Status.Network != nil
+	linked := peer.Status.Network != nil && peer.Status.Network.GuestsHere != ""
 	if linked {
 		p.Host.SetHome(peer, contact.Reachable)
 	}
