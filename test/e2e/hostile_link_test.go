@@ -58,6 +58,9 @@ func TestHostileLinkDrawsNoTraffic(t *testing.T) {
 		t.Fatalf("%v: %s", err, before)
 	}
 	prefix := netip.MustParsePrefix
+	if was.GuestsThere == "" { // bob has no guests at alice
+		was.GuestsThere = "10.99.0.0/24"
+	}
 	honest := peering.Link{
 		PublicKey: key.Public().String(), Port: 6450, Plan: peering.LinkPlan, Space: []netip.Prefix{prefix("10.42.0.0/16")}, Services: prefix("10.43.0.0/16"),
 		At: netip.MustParseAddr("10.42.255.2"), Here: prefix(was.GuestsThere), AtHere: prefix(was.GuestsThere).Addr().Next(), There: prefix(was.GuestsHere),
