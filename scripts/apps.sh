@@ -1,30 +1,29 @@
 #!/usr/bin/env bash
-# Images of software that people run (Redis, PostgreSQL, nginx) as one archive, build/apps/images.tar, and Prometheus, which is as large as
-# these together, as another, build/apps/prometheus.tar, for the stories of `make soak` that run it: made of Debian's packages, without a
-# registry, and nothing is installed here. Made again when this script changed.
+# Images of software that people run (Redis, PostgreSQL, nginx) as one archive, build/apps/images.tar, for the stories of `make soak`
+# that run it: made of Debian's packages, without a registry, and nothing is installed here. Prometheus is compiled (Debian's knows no
+# Kubernetes), and an archive of its own, build/apps/prometheus.tar. Made again when this script changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-out=$PWD/build/apps
+here=$PWD
+out=$here/build/apps
 root=$out/root
 [ ! "$out/images.tar" -nt "$0" ] || exit 0
 for tool in apt-get dpkg-deb; do
   command -v $tool >/dev/null || { echo "apps.sh: $tool is missing: the images are made of Debian's packages" >&2; exit 1; }
 done
-wanted=(redis-server redis-tools postgresql nginx-light prometheus bash coreutils dash mawk sed grep procps libc-bin tzdata)
+wanted=(redis-server redis-tools postgresql nginx-light bash coreutils dash mawk sed grep procps libc-bin tzdata)
 # What only installing and administering on Debian needs, and PostgreSQL's compiler for large queries.
-without='^(perl|libperl|debconf|cdebconf|dpkg|tar|adduser|passwd|login|systemd|init-system|libllvm|libz3|postgresql-common|postgresql-client-common|ssl-cert|sysvinit|lsb-|iproute2|openssl$|python|libpython|ucf|sensible|fonts-|libjs-)'
+without='^(perl|libperl|debconf|cdebconf|dpkg|tar|adduser|passwd|login|systemd|init-system|libllvm|libz3|postgresql-common|postgresql-client-common|ssl-cert|sysvinit|lsb-|iproute2|openssl$|python|libpython|ucf|sensible)'
 
-echo "images of Redis, PostgreSQL, nginx and Prometheus from Debian's packages"
+echo "images of Redis, PostgreSQL and nginx from Debian's packages"
 rm -rf "$root" "$out/debs" "$out/archive" "$out/prometheus"
-mkdir -p "$root" "$out/debs" "$out/archive" "$out/prometheus/etc"
+mkdir -p "$root" "$out/debs" "$out/archive" "$out"/prometheus/{etc,usr/bin}
 : >"$out/none"
 apt-get update -q >/dev/null
 # All that is needed where nothing is installed.
 packages=$(apt-get install -s --no-install-recommends -o Dir::State::status="$out/none" "${wanted[@]}" | sed -n 's/^Inst \([^ ]*\) .*/\1/p' | grep -Ev "$without")
 # shellcheck disable=SC2086 # names without blanks
 (cd "$out/debs" && apt-get download -q $packages >/dev/null 2>"$out/apt.log") || { cat "$out/apt.log" >&2; exit 1; }
-for deb in "$out"/debs/{prometheus,libc6,libgcc-s1,libcrypt1}_*.deb; do dpkg-deb -x "$deb" "$out/prometheus"; done
-rm -rf "$out"/debs/prometheus_* "$out"/prometheus/usr/{share,bin/promtool}
 for deb in "$out"/debs/*.deb; do dpkg-deb -x "$deb" "$root"; done
 rm -rf "$root"/usr/share/{doc,man,locale,info,lintian,bug} "$root"/usr/lib/postgresql/*/lib/bitcode
 
@@ -69,6 +68,9 @@ image() {
 END
   manifest+=("{\"Config\":\"$name.json\",\"RepoTags\":[\"kith.dev/$name:1\"],\"Layers\":[\"layer.tar\"]}")
 }
+echo "Prometheus, with Kubernetes' discovery alone"
+(cd "$here/tools/prometheus" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -tags remove_all_sd,enable_kubernetes_sd,netgo \
+  -o "$out/prometheus/usr/bin/" github.com/prometheus/prometheus/cmd/prometheus)
 cp "$root"/etc/{passwd,group,nsswitch.conf} "$out/prometheus/etc/"
 mkdir -p "$out/prometheus"/{proc,sys,dev,data,tmp}
 chmod 1777 "$out/prometheus"/{data,tmp}
