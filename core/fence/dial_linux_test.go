@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -79,6 +80,21 @@ func (w *world) expectAs(from, source, to string, want outcome) {
 	if got := w.dialAs(from, source, to); !got.is(want) {
 		w.t.Errorf("%s %s to %s: %s, want %s", from, source, to, got, want)
 	}
+}
+
+// try is one of several that do not have to wait for each other.
+type try struct {
+	from, source, to string
+	want             outcome
+}
+
+func (w *world) expectAll(tries ...try) {
+	w.t.Helper()
+	var done sync.WaitGroup
+	for _, one := range tries {
+		done.Go(func() { w.expectAs(one.from, one.source, one.to, one.want) })
+	}
+	done.Wait()
 }
 
 func (got outcome) is(want outcome) bool {
