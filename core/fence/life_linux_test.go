@@ -132,18 +132,19 @@ func TestGuestsWithoutLinksOfTheirOwnAreKnownByAddress(t *testing.T) {
 	f.kernel.open = func() (*nftables.Conn, error) { return nftables.New(nftables.WithNetNSFd(int(w.place["host"]))) }
 	f.readHost = func() (hostState, error) { return readHost(h) }
 	w.must(f.Set(Relations{
-		Tenants:   []Tenant{{Consumer: "alice", Internet: true, Home: ranges("10.76.0.0/16"), Guests: ranges(newcomerIP + "/32")}},
+		Tenants:   []Tenant{{Consumer: "alice", Internet: true, Home: ranges("10.76.0.0/16"), Guests: ranges(newcomerIP+"/32", ownPod+"/32")}},
 		Providers: []Provider{{Peer: "bea", Guests: netip.MustParsePrefix(atBea)}},
 	}))
 	w.expect("newcomer", aliasHome, "alice")
 	w.expect("newcomer", internet, open)
-	w.expect("newcomer", ownPod, rejected)
+	w.expect("newcomer", ownOther, rejected)
 	w.expect("newcomer", hostLAN, rejected)
 	w.expect("newcomer", beas, rejected)
 	w.expectAs("alice", aliasHome, newcomerIP, "newcomer")
 	w.expectAs("alice", aliasHome, ownOther, silent)
-	w.expect("own", beas, "bea")
-	w.expectAs("bea", beas, ownPod, "own")
+	w.expectAs("own", ownOther, beas, "bea")
+	w.expectAs("bea", beas, ownOther, "own")
+	w.expectAs("bea", beas, ownPod, silent) // as a guest has it
 }
 
 func TestSetChangesNothingWhenNothingChanged(t *testing.T) {

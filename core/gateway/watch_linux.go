@@ -163,7 +163,21 @@ func (g *Gateway) syncOnce() error {
 		return err
 	}
 	g.lapped = g.overlapping(inUse)
-	return w.node.Sync(g.wantedRoutes(endpoints, inUse))
+	into, around, tenants := g.wantedRoutes(endpoints, inUse)
+	return w.node.Sync(append(into, g.podRoutes(inUse)...), around, tenants)
+}
+
+// podRoutes are for ranges that wantedRoutes leaves out: this cluster's own pods reach their guests elsewhere by these addresses, whatever else the
+// host has them for.
+func (g *Gateway) podRoutes(inUse []netip.Prefix) (list []noderoute.Route) {
+	for _, r := range g.peers {
+		for _, p := range r.Ranges() {
+			if p != r.Here && !netplan.Free(p, inUse) {
+				list = append(list, noderoute.Route{To: p, MTU: r.mtu, Pods: g.cfg.Pods})
+			}
+		}
+	}
+	return list
 }
 
 // tunnelMTU is how large a pod's packet may be so that the outer one fits the path.

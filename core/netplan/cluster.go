@@ -49,5 +49,8 @@ func (c Cluster) Gateway() netip.Addr { return nth(c.own(), 2) }
 // DNS is the service address of the cluster's DNS, the tenth of the services' range, as K3s and kubeadm have it.
 func (c Cluster) DNS() netip.Addr { return nth(c.Services, 10) }
 
+// API is the service address of the API server, that of kubernetes.default: the first of the services' range, as every API server takes it.
+func (c Cluster) API() netip.Addr { return nth(c.Services, 1) }
+
 // own is the last /24 of the pods' range, which no node gives to its pods.
 func (c Cluster) own() netip.Prefix { return netip.PrefixFrom(Last(c.Pods), 24).Masked() }
