@@ -95,9 +95,9 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("DNS for guests: %w", err)
 	}
-	limits := newLimits(log)
+	limits, kernel := newLimits(log), &links{pods: o.Pods}
 	register("tenants", func(next plugin.Handler) plugin.Handler { return tenants{next, guests, o.ClusterID, o.Pods} })
-	register("limits", func(next plugin.Handler) plugin.Handler { return limited{next, o.isGuest, limits} })
+	register("limits", func(next plugin.Handler) plugin.Handler { return limited{next, kernel.isGuest, limits} })
 	register("podnames", func(next plugin.Handler) plugin.Handler { return podNames{next, podThere(client)} })
 	registerHandBack()
 	if err := dnsserver.SetDirectives(directives); err != nil {
