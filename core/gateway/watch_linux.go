@@ -199,7 +199,8 @@ func tunnelMTU(path int, outer netip.Addr) int {
 func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort, inUse []netip.Prefix) (into []noderoute.Route, around []netip.Addr, tenants []noderoute.Tenant) {
 	for _, r := range g.peers {
 		for _, p := range r.Ranges() {
-			if p != r.Here && netplan.Free(p, inUse) {
+			// The range of guests here leads into the tunnel, where it ends, but for those that are there: nowhere else is one that ended.
+			if (p != r.Here || !r.Guests.Real.IsValid()) && netplan.Free(p, inUse) {
 				into = append(into, noderoute.Route{To: p, MTU: r.mtu})
 			}
 		}

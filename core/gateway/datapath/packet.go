@@ -111,7 +111,7 @@ func (t *Table) arriving(tn *tunnel, p []byte, ihl int, src, dst uint32) Verdict
 	case !within(t.pods, dst):
 		return dropDestination
 	}
-	return t.fence(p, ihl, dst)
+	return t.fence(p, ihl, dst, true)
 }
 
 // from reports whether an address is one of our guests at that peer.
@@ -126,13 +126,13 @@ func (t *Table) toGuest(tn *tunnel, p []byte, ihl int, src, dst uint32) Verdict 
 		return dropSender
 	}
 	if tn.guests == nil {
-		return t.fence(p, ihl, dst)
+		return t.fence(p, ihl, dst, false)
 	}
 	home := match(tn.aliases, src)
 	if home == nil {
 		return dropSender
 	}
-	if v := t.fence(p, ihl, tn.guests.apply(dst)); v != Pass {
+	if v := t.fence(p, ihl, tn.guests.apply(dst), false); v != Pass {
 		return v
 	}
 	move(p, ihl, home, tn.guests)
