@@ -86,7 +86,7 @@ func (g *Gateway) Echo(ctx context.Context, id string, bytes int) (time.Duration
 }
 
 // echo tries three times, unless this host does not let the way be taken.
-func (w way) echo(ctx context.Context, bytes int) (d time.Duration, err error) {
+func (w echoWay) echo(ctx context.Context, bytes int) (d time.Duration, err error) {
 	c, err := icmp.ListenPacket("ip4:icmp", w.from.String())
 	if err != nil {
 		return 0, err

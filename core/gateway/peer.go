@@ -24,21 +24,21 @@ type Peer struct {
 	netplan.Pair
 }
 
-// way is that of an ICMP echo which shows whether packets pass: the addresses that it is sent from and to.
-type way struct{ from, to netip.Addr }
+// echoWay is that of an ICMP echo which shows whether packets pass: the addresses that it is sent from and to.
+type echoWay struct{ from, to netip.Addr }
 
 // ways are by the guests of each side at the other, ours there first; none without guests. Ranges are agreed on for both directions, and the
 // fences of both sides let pass what there is a contract for: one of the two ways.
-func (p Peer) ways(self netip.Addr) (list []way) {
+func (p Peer) ways(self netip.Addr) (list []echoWay) {
 	if p.There.IsValid() {
-		list = append(list, way{self, p.AtThere})
+		list = append(list, echoWay{self, p.AtThere})
 	}
 	if p.Here.IsValid() && !p.Guests.Real.IsValid() {
-		return append(list, way{netplan.GuestGateway(p.Here), p.AtHome})
+		return append(list, echoWay{netplan.GuestGateway(p.Here), p.AtHome})
 	}
 	for _, m := range p.Aliases {
 		if to, ok := m.ToAlias(p.AtHome); ok {
-			return append(list, way{self, to})
+			return append(list, echoWay{self, to})
 		}
 	}
 	return list
