@@ -24,23 +24,24 @@ type Peer struct {
 	netplan.Pair
 }
 
-// echo is the way of an ICMP echo that shows whether packets pass: the addresses that it is sent from and to. False: there are
-// guests of neither side.
-func (p Peer) echo(self netip.Addr) (from, to netip.Addr, ok bool) {
-	switch {
-	case p.There.IsValid():
-		return self, p.AtThere, true
-	case !p.Here.IsValid():
-		return netip.Addr{}, netip.Addr{}, false
-	case !p.Guests.Real.IsValid():
-		return netplan.GuestGateway(p.Here), p.AtHome, true
+// echoWay is that of an ICMP echo which shows whether packets pass: the addresses that it is sent from and to.
+type echoWay struct{ from, to netip.Addr }
+
+// ways are by the guests of each side at the other, ours there first; none without guests. Ranges are agreed on for both directions, and the
+// fences of both sides let pass what there is a contract for: one of the two ways.
+func (p Peer) ways(self netip.Addr) (list []echoWay) {
+	if p.There.IsValid() {
+		list = append(list, echoWay{self, p.AtThere})
+	}
+	if p.Here.IsValid() && !p.Guests.Real.IsValid() {
+		return append(list, echoWay{netplan.GuestGateway(p.Here), p.AtHome})
 	}
 	for _, m := range p.Aliases {
-		if to, ok = m.ToAlias(p.AtHome); ok {
-			break
+		if to, ok := m.ToAlias(p.AtHome); ok {
+			return append(list, echoWay{self, to})
 		}
 	}
-	return self, to, ok
+	return list
 }
 
 // Validate checks what can be checked without knowing the other peers. Most of it was said by the peer.

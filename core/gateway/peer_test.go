@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -41,18 +42,24 @@ func TestEchoGoesToWhoAnswers(t *testing.T) {
 	translated := home
 	translated.Guests = netplan.Mapping{Name: "guests", Real: netip.MustParsePrefix("10.42.0.0/24"), Alias: home.Here}
 	translated.Aliases = []netplan.Mapping{{Name: "pods", Real: home.Space[0], Alias: netip.MustParsePrefix("10.70.0.0/16")}}
+	both := home
+	both.There, both.AtThere = netip.MustParsePrefix("10.66.0.0/24"), netip.MustParseAddr("10.66.0.1")
 	for _, c := range []struct {
-		pair     netplan.Pair
-		from, to string
+		pair netplan.Pair
+		want string
 	}{
-		{netplan.Pair{}, "", ""},
-		{testPeer("bob", 1, "10.65.0.0/24").Pair, "10.42.255.2", "10.65.0.1"},
-		{home, "10.65.0.1", "10.42.255.2"},
-		{translated, "10.42.255.2", "10.70.255.2"},
+		{netplan.Pair{}, "[]"},
+		{testPeer("bob", 1, "10.65.0.0/24").Pair, "[{10.42.255.2 10.65.0.1}]"},
+		{home, "[{10.65.0.1 10.42.255.2}]"},
+		{both, "[{10.42.255.2 10.66.0.1} {10.65.0.1 10.42.255.2}]"},
+		{translated, "[{10.42.255.2 10.70.255.2}]"},
 	} {
-		from, to, ok := Peer{Pair: c.pair}.echo(self)
-		if ok != (c.to != "") || ok && (from.String() != c.from || to.String() != c.to) {
-			t.Errorf("%+v: %s to %s, %v", c.pair, from, to, ok)
+		got := []string{}
+		for _, w := range (Peer{Pair: c.pair}).ways(self) {
+			got = append(got, fmt.Sprintf("{%s %s}", w.from, w.to))
+		}
+		if fmt.Sprint(got) != c.want {
+			t.Errorf("%+v: %s, want %s", c.pair, got, c.want)
 		}
 	}
 }

@@ -39,6 +39,9 @@ import (
 // Kubernetes is starting, most often, and pauses that grow would outlast that.
 const resync = time.Second
 
+// otherVersion is the pause after a peer said that its Kith is of another version. Another one comes with a new connection.
+const otherVersion = time.Minute
+
 // Config is what a Reconciler needs.
 type Config struct {
 	Client    client.Client
@@ -216,6 +219,9 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if syncErr != nil {
 		r.Log.Debug("not in step with the peer yet", "peer", peer.Name, "err", syncErr)
 		again = resync
+		if errors.Is(syncErr, &peering.Problem{Code: peering.CodeVersion}) {
+			again = otherVersion
+		}
 	}
 	renew, outErr := r.Consumer.Outgoing(ctx, &peer, contact, consuming, syncErr)
 	tunnel, tunnelErr := r.showTunnel(ctx, &peer, contact)
@@ -251,7 +257,7 @@ func (r *Reconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact link
 	r.mu.Lock()
 	done := r.synced[peer.Name]
 	r.mu.Unlock()
-	if !contact.Reachable || done.Equal(contact.Since) && peer.Status.Network != nil && !r.Linker.Outdated(ctx, peer) {
+	if !contact.Reachable || done.Equal(contact.Since) && peer.Status.Network != nil && (consuming == nil || !r.Linker.Outdated(ctx, peer)) {
 		return 0, nil
 	}
 	to, err := r.Directory.Client(peer)

@@ -108,8 +108,8 @@ var errNoContract = peering.Refuse(peering.CodeNoContract, "there is no contract
 
 // How often a peer may have what was agreed on changed: each time routes, objects and what follows from them are written anew.
 const (
-	changeRate  = 0.5 // a second
-	changeBurst = 16
+	changeRate  = 0.5              // a second
+	changeBurst = netplan.MaxSpace // a home that has all its providers at once tells each of the others
 )
 
 // errCrossed says that both sides propose at once. The one with the lesser ID goes on; the other waits for its proposal.
