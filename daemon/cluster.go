@@ -230,8 +230,12 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	if err != nil {
 		return nil, nil, err
 	}
+	var apiServer netip.Addr // as guests abroad reach it
+	if facts.API.IsValid() {
+		apiServer = facts.Network.API()
+	}
 	c.Fleet = consumer.New(ctx, consumer.Config{
-		Client: c.Client, Home: home, NodeIP: facts.NodeIP, API: facts.API,
+		Client: c.Client, Home: home, NodeIP: facts.NodeIP, Pods: facts.Network.Pods, APIServer: apiServer,
 		Kubelet: endpoint, Directory: d.directory, Reflected: reflected, Policies: policies, Permits: offloading.NewPermits(c.Client, c.Fresh),
 		Place: func(peer *v1alpha1.Peer) map[string]string {
 			return consumer.Place(peer, d.cfg.Name, d.cfg.Discovery.DNSDomains)

@@ -61,6 +61,7 @@ type Daemon struct {
 	engine    cluster.Engine   // nil with engine "none"
 	gateway   *gateway.Gateway // nil with engine "none"
 	fence     *fence.Fence     // nil with an engine whose ranges are known later
+	guests    *guestnet.Kernel // nil with an engine without guest links
 	cluster   atomic.Pointer[clusterPart]
 	exposure  *exposure.Exposure
 
@@ -139,6 +140,9 @@ func (d *Daemon) makeEngine() (err error) {
 	facts := d.engine.Facts()
 	if facts.GuestLinks {
 		if d.fence, err = d.newFence(); err != nil {
+			return err
+		}
+		if d.guests, err = d.newGuests(); err != nil {
 			return err
 		}
 	}
@@ -231,6 +235,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 		keep("the watch of the disk", d.backend.WatchDisk)
 		if d.fence != nil {
 			keep("the fence around guests", d.fence.Run)
+		}
+		if d.guests != nil {
+			keep("the network of guests", d.guests.Run)
 		}
 		keep("the gateway", d.gateway.Run)
 		keep("the cluster's controllers", d.runCluster)

@@ -42,7 +42,7 @@ func New(cfg Config) (*Fence, error) {
 	return &Fence{
 		cfg: cfg, allowed: allowed,
 		kernel:   kernel{open: func() (*nftables.Conn, error) { return nftables.New() }},
-		readHost: func() (hostState, error) { return readHost(&netlink.Handle{}, cfg.Group) },
+		readHost: func() (hostState, error) { return readHost(&netlink.Handle{}) },
 	}, nil
 }
 
@@ -71,8 +71,8 @@ func (f *Fence) Set(rel Relations) error {
 	return f.sync()
 }
 
-// Run follows what happens at the host until ctx ends: links of guests come and go, default routes change, and
-// somebody may flush the whole rule set, ours included. The table stays when it ends.
+// Run follows what happens at the host until ctx ends: default routes change, and somebody may flush the whole rule set, ours
+// included. The table stays when it ends.
 func (f *Fence) Run(ctx context.Context) error {
 	return watch(ctx, f.cfg.Kernel, f.refresh)
 }
@@ -141,12 +141,7 @@ func (f *Fence) limit(is buckets) {
 
 // write makes the fence's own tables those of the plan.
 func (f *Fence) write(is plan) error {
-	if f.written != nil && alike(*f.written, is) {
-		if err := f.kernel.change(*f.written, is); err != nil {
-			f.written = nil // whatever is there: next time all of it
-			return err
-		}
-		f.written = &is
+	if f.written != nil && reflect.DeepEqual(*f.written, is) {
 		return nil
 	}
 	f.written = nil
@@ -168,9 +163,10 @@ const (
 	again = time.Second
 )
 
-// watch has look called now, and after every change of links, routes and nftables, until ctx ends.
+// watch has look called now, and after every change of routes and nftables, until ctx ends. A link that goes and takes routes with it,
+// of which the kernel says nothing, leaves a router in the set that nobody is sent to.
 func watch(ctx context.Context, kernel *hostnet.Changes, look func() error) error {
-	around, stop, err := kernel.Listen(hostnet.Links | hostnet.Routes)
+	around, stop, err := kernel.Listen(hostnet.Routes)
 	if err != nil {
 		return fmt.Errorf("fence: %w", err)
 	}
@@ -196,7 +192,7 @@ func watch(ctx context.Context, kernel *hostnet.Changes, look func() error) erro
 		select {
 		case _, ok := <-around:
 			if !ok {
-				return errors.New("fence: the kernel tells of links and routes no more")
+				return errors.New("fence: the kernel tells of routes no more")
 			}
 		case _, ok := <-tables:
 			if !ok {

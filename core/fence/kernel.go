@@ -3,11 +3,7 @@
 package fence
 
 import (
-	"bytes"
 	"fmt"
-	"maps"
-	"reflect"
-	"slices"
 
 	"github.com/google/nftables"
 )
@@ -60,33 +56,6 @@ func (k kernel) replace(p plan, group uint32) error {
 	return nil
 }
 
-// change brings the elements of the sets from one plan to another, whose chains and sets are the same.
-func (k kernel) change(was, is plan) error {
-	c, err := k.open()
-	if err != nil {
-		return err
-	}
-	v4, _ := tables()
-	for i := range is.sets {
-		gone, fresh := difference(was.sets[i].elements, is.sets[i].elements)
-		s := is.sets[i].of(v4)
-		if len(gone) > 0 {
-			if err := c.SetDeleteElements(s, gone); err != nil {
-				return err
-			}
-		}
-		if len(fresh) > 0 {
-			if err := c.SetAddElements(s, fresh); err != nil {
-				return err
-			}
-		}
-	}
-	if err := c.Flush(); err != nil {
-		return fmt.Errorf("change nftables table %s: %w", Table, err)
-	}
-	return nil
-}
-
 // standing tells whether both tables are there, as full as when they were written: size is what a call before gave. And
 // whether the limits are.
 func (k kernel) standing() (size uint32, limits bool, err error) {
@@ -122,41 +91,9 @@ func (ch chain) of(t *nftables.Table) *nftables.Chain {
 }
 
 func (s set) of(t *nftables.Table) *nftables.Set {
-	out := &nftables.Set{Table: t, Name: s.name, KeyType: s.key, Interval: s.ranges, IsMap: s.verdicts}
+	out := &nftables.Set{Table: t, Name: s.name, KeyType: s.key, Interval: s.key == nftables.TypeIPAddr, IsMap: s.verdicts}
 	if s.verdicts {
 		out.DataType = nftables.TypeVerdict
 	}
 	return out
-}
-
-// alike tells whether two plans differ in the elements of address sets only. Those of ranges change together with
-// peerings, seldom enough to write all anew.
-func alike(a, b plan) bool {
-	if !reflect.DeepEqual(a.chains, b.chains) || len(a.sets) != len(b.sets) {
-		return false
-	}
-	for i, s := range a.sets {
-		t := b.sets[i]
-		if s.name != t.name || s.ranges && !reflect.DeepEqual(s.elements, t.elements) {
-			return false
-		}
-	}
-	return true
-}
-
-func difference(was, is []nftables.SetElement) (gone, fresh []nftables.SetElement) {
-	before := map[string]nftables.SetElement{}
-	for _, e := range was {
-		before[string(e.Key)] = e
-	}
-	for _, e := range is {
-		old, there := before[string(e.Key)]
-		if there && reflect.DeepEqual(old.VerdictData, e.VerdictData) {
-			delete(before, string(e.Key))
-			continue
-		}
-		fresh = append(fresh, e)
-	}
-	gone = slices.SortedFunc(maps.Values(before), func(a, b nftables.SetElement) int { return bytes.Compare(a.Key, b.Key) })
-	return gone, fresh
 }

@@ -32,40 +32,20 @@ type allowance struct {
 // never meets this.
 var allowed = allowance{open: 8192, rate: 200, burst: 2000, all: 500, allAt: 4000, unknown: 50, unknownAt: 500}
 
-// buckets say whose a connection is by the address that opened it: by that of a guest, and by a peer's ranges for what
-// comes through the tunnel. Each peer has a chain, which remembers.
+// buckets say whose a connection is: by the address of a guest here, whether it opens the connection or its home does through the
+// tunnel, else by that of our guest at a provider. Each peer has a chain, which remembers.
 type buckets struct {
-	peers         []string
-	guests, homes []nftables.SetElement
+	peers          []string
+	guests, abroad []nftables.SetElement
 }
 
-// bucketsOf takes the tenants with the addresses of their guests, and all peers' ranges. Of ranges that overlap the first counts.
-func bucketsOf(owner map[netip.Addr]string, homes []home) (b buckets) {
-	into := func(e nftables.SetElement, peer string) nftables.SetElement {
-		if !e.IntervalEnd {
-			e.VerdictData = &expr.Verdict{Kind: expr.VerdictGoto, Chain: bucketOf(peer)}
-		}
-		b.peers = append(b.peers, peer)
-		return e
+func bucketsOf(tenants []Tenant, providers []Provider) (b buckets) {
+	for _, t := range tenants {
+		b.peers, b.guests = append(b.peers, t.Consumer), append(b.guests, leading(spans(t.Guests), expr.VerdictGoto, bucketOf(t.Consumer))...)
 	}
-	for a, consumer := range owner {
-		if consumer != "" {
-			b.guests = append(b.guests, into(nftables.SetElement{Key: a.AsSlice()}, consumer))
-		}
-	}
-	slices.SortFunc(b.guests, byKey)
-	var taken []netip.Prefix
-	for _, h := range homes {
-		var free []netip.Prefix
-		for _, r := range h.ranges {
-			if r.IsValid() && !slices.ContainsFunc(taken, r.Overlaps) {
-				free = append(free, r)
-			}
-		}
-		taken = append(taken, free...)
-		for _, e := range spans(free) {
-			b.homes = append(b.homes, into(e, h.peer))
-		}
+	for _, p := range providers {
+		b.peers = append(b.peers, p.Peer)
+		b.abroad = append(b.abroad, leading(spans([]netip.Prefix{p.Guests}), expr.VerdictGoto, bucketOf(p.Peer))...)
 	}
 	slices.Sort(b.peers)
 	b.peers = slices.Compact(b.peers)
@@ -84,7 +64,7 @@ func (k kernel) limit(cfg Config, a allowance, was *buckets, is buckets) error {
 		return err
 	}
 	t := &nftables.Table{Name: Limits, Family: nftables.TableFamilyIPv4}
-	maps := []set{{name: guestsSet, key: nftables.TypeIPAddr, verdicts: true}, {name: homesSet, key: nftables.TypeIPAddr, verdicts: true, ranges: true}}
+	maps := []set{{name: guestsSet, key: nftables.TypeIPAddr, verdicts: true}, {name: abroadSet, key: nftables.TypeIPAddr, verdicts: true}}
 	var chains []chain
 	if was == nil {
 		was = &buckets{}
@@ -111,7 +91,7 @@ func (k kernel) limit(cfg Config, a allowance, was *buckets, is buckets) error {
 			c.AddRule(&nftables.Rule{Table: t, Chain: ch.of(t), Exprs: r})
 		}
 	}
-	for i, elements := range [][]nftables.SetElement{is.guests, is.homes} {
+	for i, elements := range [][]nftables.SetElement{is.guests, is.abroad} {
 		c.FlushSet(maps[i].of(t))
 		if err := c.SetAddElements(maps[i].of(t), elements); err != nil {
 			return err
@@ -133,16 +113,17 @@ func (k kernel) limit(cfg Config, a allowance, was *buckets, is buckets) error {
 // limits are asked for the first packet of a connection, behind conntrack and the check for forged sources. What is dropped
 // here takes no place in the kernel's table.
 func (c Config) limits(a allowance) []chain {
-	guest := sourceDecides(guestsSet)
+	guest := decides(source(), guestsSet)
 	if c.Group != 0 {
 		guest = rule(fromGroup(c.Group), goTo("guest"))
 	}
 	return []chain{
 		{name: "all", rules: [][]expr.Any{rule(beyond(a.all, a.allAt), drop())}},
-		{name: "guest", rules: [][]expr.Any{sourceDecides(guestsSet), rule(beyond(a.unknown, a.unknownAt), drop())}},
+		{name: "guest", rules: [][]expr.Any{decides(source(), guestsSet), rule(beyond(a.unknown, a.unknownAt), drop())}},
 		{name: "first", hook: nftables.ChainHookPrerouting, priority: *nftables.ChainPriorityMangle, rules: [][]expr.Any{
 			rule(unconfirmed(), guest),
-			rule(unconfirmed(), from(c.Tunnel), sourceDecides(homesSet)),
+			rule(unconfirmed(), from(c.Tunnel), decides(destination(), guestsSet)),
+			rule(unconfirmed(), from(c.Tunnel), decides(source(), abroadSet)),
 		}},
 	}
 }

@@ -28,6 +28,12 @@ func equal(data []byte) expr.Any {
 	return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data}
 }
 
+// not has a match end the rule if it does hold.
+func not(match []expr.Any) []expr.Any {
+	match[len(match)-1].(*expr.Cmp).Op = expr.CmpOpNeq
+	return match
+}
+
 // iifgroup N
 func fromGroup(n uint32) []expr.Any {
 	return load(&expr.Meta{Key: expr.MetaKeyIIFGROUP, Register: 1}, equal(binaryutil.NativeEndian.PutUint32(n)))
@@ -63,11 +69,8 @@ func address(offset uint32) expr.Any {
 	return &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4}
 }
 
-// ip saddr @SET
-func sourceIn(set string) []expr.Any { return load(source(), in(set)) }
-
-// ip daddr @SET
-func destinationIn(set string) []expr.Any { return load(destination(), in(set)) }
+// FIELD @SET
+func is(field expr.Any, set string) []expr.Any { return load(field, in(set)) }
 
 // ip daddr PREFIX
 func destinationWithin(p netip.Prefix) []expr.Any { return load(destination(), within(p)...) }
@@ -80,9 +83,9 @@ func within(p netip.Prefix) []expr.Any {
 	return []expr.Any{&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: mask, Xor: make([]byte, 4)}, equal(p.Masked().Addr().AsSlice())}
 }
 
-// ip saddr vmap @MAP
-func sourceDecides(verdicts string) []expr.Any {
-	return load(source(), &expr.Lookup{SourceRegister: 1, SetName: verdicts, IsDestRegSet: true, DestRegister: 0})
+// FIELD vmap @MAP
+func decides(field expr.Any, verdicts string) []expr.Any {
+	return load(field, &expr.Lookup{SourceRegister: 1, SetName: verdicts, IsDestRegSet: true, DestRegister: 0})
 }
 
 // fib saddr . iif oif 0: the way back to the source is not the interface that the packet came by.
@@ -138,20 +141,22 @@ func anErrorOfNothing() []expr.Any {
 	return rule(tracked(expr.CtKeySTATE, expr.CtStateBitINVALID), protocol(unix.IPPROTO_ICMP))
 }
 
-// quotedTo: the packet that an ICMP error quotes was on its way to one of the set. The quote is the IP header behind the
-// eight bytes of ICMP's own (RFC 792).
-func quotedTo(set string) []expr.Any {
-	return load(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 8 + 16, Len: 4}, in(set))
+// quotes is the destination of the packet that an ICMP error quotes: of the IP header behind the eight bytes of ICMP's own (RFC 792).
+func quotes() expr.Any {
+	return &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 8 + 16, Len: 4}
 }
 
-// ct original daddr PREFIX
+// ct status dnat: asked for as something else, a service or a port of this host.
+func translated() []expr.Any { return tracked(expr.CtKeySTATUS, statusDNAT) }
+
+// ct original ip daddr PREFIX
 func askedWithin(p netip.Prefix) []expr.Any {
 	return load(&expr.Ct{Key: expr.CtKeyDST, Register: 1, Direction: originalWay}, within(p)...)
 }
 
 // meta l4proto P ct status dnat ct original ip daddr ADDRESS ct original proto-dst PORT
 func askedFor(p byte, a netip.Addr, port uint16) []expr.Any {
-	return rule(protocol(p), tracked(expr.CtKeySTATUS, statusDNAT),
+	return rule(protocol(p), translated(),
 		load(&expr.Ct{Key: expr.CtKeyDST, Register: 1, Direction: originalWay}, equal(a.AsSlice())),
 		load(&expr.Ct{Key: expr.CtKeyPROTODST, Register: 1, Direction: originalWay}, equal(binary.BigEndian.AppendUint16(nil, port))))
 }
@@ -170,4 +175,10 @@ func drop() []expr.Any {
 // counter reject with icmp admin-prohibited: whoever is known is told at once, instead of waiting in vain.
 func reject() []expr.Any {
 	return []expr.Any{&expr.Counter{}, &expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: adminForbidden}}
+}
+
+// counter reject with tcp reset: whoever is not there is not waited for. In the name of the address that was asked for, it finds the way
+// to a home; an ICMP error of this host to an address of a home would go to its own pod of that address.
+func reset() []expr.Any {
+	return []expr.Any{&expr.Counter{}, &expr.Reject{Type: unix.NFT_REJECT_TCP_RST}}
 }

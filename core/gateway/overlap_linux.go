@@ -50,7 +50,7 @@ func (g *Gateway) tellOverlaps(seen *watcher) {
 	}
 	seen.lapped, seen.lappedAt = ids, time.Now()
 	if len(ids) > 0 {
-		g.cfg.Log.Info("addresses under which peers are seen here are in use on this network, others are chosen", "peers", len(ids))
+		g.cfg.Log.Info("addresses of guests are in use on this network, too; others are agreed on as soon as no pod has them", "peers", len(ids))
 		g.cfg.Overlaps(ids)
 	}
 }

@@ -39,7 +39,7 @@ func (p *laptop) goes(to, dev string) {
 }
 
 // TestNetworkOfAnAliasIsNotDrawnIntoTheTunnel: alice comes to networks whose addresses she uses for bob's pods. What she
-// sends there must not come to bob; whoever chooses aliases hears of it, and with another all is well.
+// sends there herself must not come to bob, what her pods send must; whoever chooses ranges hears of it, and with another all is well.
 func TestNetworkOfAnAliasIsNotDrawnIntoTheTunnel(t *testing.T) {
 	alice, bob, guest := pair(t)
 	guest.serveTCP(80, whoCalls)
@@ -58,6 +58,12 @@ func TestNetworkOfAnAliasIsNotDrawnIntoTheTunnel(t *testing.T) {
 			t.Errorf("%s: overlaps of %v", one.what, ids)
 		}
 		alice.goes("10.65.0.9", "u0")
+		if got := alice.ask("10.65.0.5:80"); got != "10.42.0.5" {
+			t.Errorf("%s: of what alice's pods send bob saw %q", one.what, got)
+		}
+		if a := alice.try(order{Do: "rtt", ID: "bob"}); a.Err != "" {
+			t.Errorf("%s: the tunnel does not answer: %s", one.what, a.Err)
+		}
 		if taken := alice.do(order{Do: "taken", ID: "bob"}).Taken; netplan.Free(netip.MustParsePrefix("10.65.0.0/24"), taken) {
 			t.Errorf("%s: 10.65.0.0/24 would be chosen again", one.what)
 		}

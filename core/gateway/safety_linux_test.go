@@ -282,7 +282,7 @@ func TestNothingStaysBehind(t *testing.T) {
 	alice.do(order{Do: "remove", ID: "bob"})
 	alice.do(order{Do: "set", Peer: bob.provider(alice, "10.65.0.0/24")})
 	bob.do(order{Do: "set", Peer: alice.consumer(bob, "10.65.0.0/24", "10.66.0.0/24")})
-	with := map[*laptop]int{alice: 3, bob: 3 + 7} // a route and two rules; two routes and a throw, rules of marks, of the tunnel, of the tenant, of local addresses
+	with := map[*laptop]int{alice: 3, bob: 3 + 8} // a route and two rules; three routes and a throw, rules of marks, of the tunnel, of the tenant, of local addresses
 	for p, want := range with {
 		if got := p.ours(); len(got) != want {
 			t.Errorf("%s: %d, want %d: %v", p.name, len(got), want, got)

@@ -163,7 +163,21 @@ func (g *Gateway) syncOnce() error {
 		return err
 	}
 	g.lapped = g.overlapping(inUse)
-	return w.node.Sync(g.wantedRoutes(endpoints, inUse))
+	into, around, tenants := g.wantedRoutes(endpoints, inUse)
+	return w.node.Sync(append(into, g.podRoutes(inUse)...), around, tenants)
+}
+
+// podRoutes are for ranges that wantedRoutes leaves out: this cluster's own pods reach their guests elsewhere by these addresses, whatever else the
+// host has them for.
+func (g *Gateway) podRoutes(inUse []netip.Prefix) (list []noderoute.Route) {
+	for _, r := range g.peers {
+		for _, p := range r.Ranges() {
+			if p != r.Here && !netplan.Free(p, inUse) {
+				list = append(list, noderoute.Route{To: p, MTU: r.mtu, Pods: g.cfg.Pods})
+			}
+		}
+	}
+	return list
 }
 
 // tunnelMTU is how large a pod's packet may be so that the outer one fits the path.
@@ -185,7 +199,8 @@ func tunnelMTU(path int, outer netip.Addr) int {
 func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort, inUse []netip.Prefix) (into []noderoute.Route, around []netip.Addr, tenants []noderoute.Tenant) {
 	for _, r := range g.peers {
 		for _, p := range r.Ranges() {
-			if p != r.Here && netplan.Free(p, inUse) {
+			// The range of guests here leads into the tunnel, where it ends, but for those that are there: nowhere else is one that ended.
+			if (p != r.Here || !r.Guests.Real.IsValid()) && netplan.Free(p, inUse) {
 				into = append(into, noderoute.Route{To: p, MTU: r.mtu})
 			}
 		}

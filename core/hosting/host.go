@@ -75,6 +75,14 @@ func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error
 // starts; with "" guests have none.
 func (h *Host) Confine(class string) { h.Reconciler.Class, h.Tenants.Fenced = class, class != "" }
 
+// Address has guests get addresses out of the range of their home, and reach the services there under the addresses that those have at
+// home. networks is the directory in which the network plugin of guests' links looks (guestnet.WriteNetwork). Call it before mgr starts,
+// and not at all where addresses are somebody else's to give.
+func (h *Host) Address(mgr manager.Manager, networks string, kernel tenants.Kernel) error {
+	h.Reconciler.Addressed = true
+	return h.Tenants.Address(mgr, networks, kernel)
+}
+
 // CacheOptions are for the manager's cache: of no object its managed fields, of Namespaces those alone that are Kith's word
 // (grants.TwinOf); of OffloadedPods the templates as text. Other rooms read all Pods, so all are there.
 func CacheOptions() cache.Options {
@@ -102,6 +110,7 @@ func (h *Host) reconcileContract(ctx context.Context, r ctrl.Request) (result ct
 	if t := h.Contracts.Of(r.Name); t.InForce(time.Now()) {
 		err = h.Tenants.Reapply(ctx, t)
 	}
+	h.Tenants.NetworksChanged()
 	h.Reconciler.Wake(h.Allocations.RefusedUnder(r.Name))
 	return result, err
 }
@@ -139,7 +148,7 @@ func contractChanged(was, is client.Object) bool {
 	return guests.SpecOrLabels(was, is) || a.Status.State != b.Status.State
 }
 
-// peerChanged: of Peers, also the ranges under which they are seen here.
+// peerChanged: of Peers, also the addresses that were agreed on.
 func peerChanged(was, is client.Object) bool {
-	return guests.SpecOrLabels(was, is) || grants.AliasesOf(was.(*v1alpha1.Peer)) != grants.AliasesOf(is.(*v1alpha1.Peer))
+	return guests.SpecOrLabels(was, is) || grants.NetworkOf(was.(*v1alpha1.Peer)) != grants.NetworkOf(is.(*v1alpha1.Peer))
 }

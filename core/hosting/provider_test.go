@@ -37,7 +37,7 @@ func (p *provider) ensure(contract *v1alpha1.Contract, consumer grants.Consumer,
 	return p.tenants.EnsureNamespace(p.Context(), terms, home, mapping)
 }
 
-var list, contractWith = hostingtest.List, hostingtest.Contract
+var contractWith = hostingtest.Contract
 
 const bobsShop = hostingtest.BobsShop
 

@@ -82,9 +82,9 @@ type Quota struct {
 // There is what a mapping knows of the peer.
 type There struct {
 	Twin string // the namespace there
-	Plan int    // counts the changes of Translate and Seen
-	// Translate turns an address as home uses it into the one that reaches it at the peer; false when none does.
-	Translate func(netip.Addr) (netip.Addr, bool)
+	Plan int    // counts the changes of Reaches and Seen
+	// Reaches reports whether guests at the peer reach an address as home uses it: that of a pod at home, or of a guest anywhere.
+	Reaches func(netip.Addr) bool
 	// NodeOf names the peer's node of an endpoint that is a guest; empty when it is none, or its node is not known.
 	NodeOf func(*discoveryv1.Endpoint) string
 	// Seen gives a slice the conditions that its endpoints have for pods at the peer.

@@ -46,12 +46,17 @@ func (r *Reflector) source(t *twin, s *session, it item, given *corev1.Pod) *sou
 		return nil
 	}
 	src := &source{needed: true, stamp: string(o.GetUID()) + "/" + o.GetResourceVersion(), owner: corev1.ObjectReference{
-		APIVersion: it.kind.Resource.GroupVersion().String(), Kind: it.kind.Name, Namespace: it.namespace, Name: it.name, UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
+		APIVersion: it.kind.Resource.GroupVersion().String(), Kind: it.kind.Name, Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
 	}}
 	if pod, ok := o.(*corev1.Pod); ok {
 		return r.ofPod(t, pod, src)
 	}
-	if o.GetLabels()[LabelReflect] == "false" || it.kind.Stays != nil && it.kind.Stays(o) {
+	switch {
+	case it != it.atHome():
+		if !r.cfg.APIServer.IsValid() {
+			return nil
+		}
+	case o.GetLabels()[LabelReflect] == "false", it.kind.Stays != nil && it.kind.Stays(o):
 		return nil
 	}
 	there := r.there(t, s)
@@ -82,7 +87,7 @@ func (r *Reflector) there(t *twin, s *session) *kinds.There {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return &kinds.There{
-		Twin: t.name, Plan: r.plan, Translate: r.cfg.Translate,
+		Twin: t.name, Plan: r.plan, Reaches: r.cfg.Reaches,
 		NodeOf: func(e *discoveryv1.Endpoint) string { return r.guestNode(t.home, e) },
 		Healthy: func(selector labels.Selector) (guests, elsewhere int32) {
 			return s.member.healthy(t.home, r.cfg.NodeName, selector)

@@ -21,19 +21,26 @@ const (
 	byConsumer = "consumer"
 )
 
-// watchedGuests is the directory: it watches guests and twin namespaces.
-type watchedGuests struct{ pods, namespaces cache.SharedIndexInformer }
+// clusterIP is the annotation of a twin service that says its address at home (core/kinds, AnnotationClusterIP). Its home writes it, and
+// only guests of that home are told.
+const clusterIP = "kith.dev/cluster-ip"
+
+// watchedGuests is the directory: it watches guests, twin namespaces and the services in them.
+type watchedGuests struct{ pods, namespaces, twins cache.SharedIndexInformer }
 
 // watchGuests watches until ctx ends. Before the first answer of the API server nobody is known.
 func watchGuests(ctx context.Context, client kubernetes.Interface) (*watchedGuests, error) {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0,
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.LabelManagedBy + "=" + v1alpha1.ManagedBy }),
 		informers.WithTransform(essence))
-	w := &watchedGuests{factory.Core().V1().Pods().Informer(), factory.Core().V1().Namespaces().Informer()}
+	w := &watchedGuests{factory.Core().V1().Pods().Informer(), factory.Core().V1().Namespaces().Informer(), factory.Core().V1().Services().Informer()}
 	if err := w.pods.AddIndexers(cache.Indexers{byAddress: addressesOf}); err != nil {
 		return nil, err
 	}
 	if err := w.namespaces.AddIndexers(cache.Indexers{byConsumer: consumerOf}); err != nil {
+		return nil, err
+	}
+	if err := w.twins.AddIndexers(cache.Indexers{byAddress: servedAt}); err != nil {
 		return nil, err
 	}
 	factory.Start(ctx.Done())
@@ -56,8 +63,54 @@ func essence(o any) (any, error) {
 			}
 		}
 		return ns, nil
+	case *corev1.Service:
+		return &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
+				Annotations: map[string]string{clusterIP: o.Annotations[clusterIP]},
+			},
+			Spec: corev1.ServiceSpec{ClusterIP: o.Spec.ClusterIP},
+		}, nil
 	}
 	return o, nil
+}
+
+// serviceOf gives the twin of a service that has an address at home.
+func serviceOf(o any) (s service, ok bool) {
+	of, ok := o.(*corev1.Service)
+	if !ok {
+		return service{}, false
+	}
+	home, err := netip.ParseAddr(of.Annotations[clusterIP])
+	here, errHere := netip.ParseAddr(of.Spec.ClusterIP)
+	return service{of.Namespace, home, here}, err == nil && errHere == nil && home.Is4() && here.Is4()
+}
+
+func servedAt(o any) ([]string, error) {
+	if s, ok := serviceOf(o); ok {
+		return []string{s.home.String(), s.here.String()}, nil
+	}
+	return nil, nil
+}
+
+// services implements directory.
+func (w *watchedGuests) services(at netip.Addr) (list []service) {
+	found, err := w.twins.GetIndexer().ByIndex(byAddress, at.String())
+	if err != nil {
+		return nil
+	}
+	for _, o := range found {
+		if s, ok := serviceOf(o); ok {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// isTwin implements directory.
+func (w *watchedGuests) isTwin(namespace string) bool {
+	o, exists, err := w.namespaces.GetIndexer().GetByKey(namespace)
+	return err == nil && exists && o.(*corev1.Namespace).Labels[v1alpha1.LabelConsumer] != ""
 }
 
 // isTwin reports whether a namespace with the labels of a twin is one, as core/hosting sees it: labels are copied to others too.
@@ -126,7 +179,7 @@ func (w *watchedGuests) tenant(consumer, here string) (tenant, bool) {
 	if err != nil {
 		return tenant{}, false
 	}
-	t := tenant{here: here, twins: map[string]string{}}
+	t := tenant{here: here, twins: map[string]string{}, services: w.services}
 	for _, o := range all {
 		ns := o.(*corev1.Namespace)
 		if home := ns.Labels[v1alpha1.LabelHomeNamespace]; t.twins[home] == "" || ns.Name < t.twins[home] {

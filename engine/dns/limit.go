@@ -26,7 +26,7 @@ const (
 	servicesPerSecond   = 1000
 	servicesAtOnce      = 2000
 	servicesOfAllGuests = 4000
-	guestsRemembered    = 1024 // of all guests; there are a hundred addresses
+	guestsRemembered    = 1024 // of all guests
 	guestForgotten      = time.Minute
 )
 
@@ -106,11 +106,11 @@ func (l *limits) forget(now time.Time) (some bool) {
 	return some
 }
 
-// limited is the plugin in front of all others.
+// limited is the plugin in front of all others. It finds out whether a guest asks.
 type limited struct {
-	next   plugin.Handler
-	guests netip.Prefix
-	limits *limits
+	next    plugin.Handler
+	isGuest func(netip.Addr) bool
+	limits  *limits
 }
 
 // Name implements plugin.Handler.
@@ -118,8 +118,8 @@ func (limited) Name() string { return "limits" }
 
 // ServeDNS implements plugin.Handler.
 func (l limited) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
-	from, ours := (tenants{guests: l.guests}).guest(w)
-	if !ours {
+	from := sender(w)
+	if !l.isGuest(from) {
 		return l.next.ServeDNS(ctx, w, r)
 	}
 	name := ""
@@ -131,5 +131,5 @@ func (l limited) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg)
 		return dns.RcodeSuccess, w.WriteMsg(new(dns.Msg).SetRcode(r, dns.RcodeRefused)) // "success": it was answered
 	}
 	defer done()
-	return l.next.ServeDNS(ctx, w, r)
+	return l.next.ServeDNS(asks(ctx, from), w, r)
 }

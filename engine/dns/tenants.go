@@ -3,7 +3,6 @@ package dns
 import (
 	"context"
 	"maps"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -28,26 +27,44 @@ func inside(name string) (rest, zone string, ok bool) {
 }
 
 // tenants is a CoreDNS plugin that has guests, pods of other clusters on this node, find what they would find at home:
-// shop in web.shop.svc.cluster.local is the namespace shop of their own cluster, whatever its twin here is called,
-// and this cluster's own namespaces they do not see. Everybody else's questions pass as they are.
+// shop in web.shop.svc.cluster.local is the namespace shop of their own cluster, whatever its twin here is called; services have
+// the addresses that they have at home; and this cluster's own namespaces they do not see. Everybody else's questions pass as they are,
+// but what is at the owner's addresses has no name of a guest's.
 type tenants struct {
-	next   plugin.Handler
-	guests netip.Prefix
-	known  directory
-	id     string // of this cluster, in its compact form
+	next  plugin.Handler
+	known directory
+	id    string       // of this cluster, in its compact form
+	pods  netip.Prefix // of this cluster
 }
 
-// directory knows guests and their namespaces.
+// directory knows guests, their namespaces and the services in them.
 type directory interface {
 	// tenantOf gives the tenant a guest belongs to; false when the guest is not known.
 	tenantOf(guest netip.Addr) (tenant, bool)
+	// services at an address, by the one at home or by the one here.
+	services(at netip.Addr) []service
+	// isTwin reports whether a namespace here is that of a tenant.
+	isTwin(namespace string) bool
+}
+
+// service is the twin of one at home.
+type service struct {
+	namespace  string // by its name here
+	home, here netip.Addr
 }
 
 // tenant is what of one consumer is here, as seen by a guest of its own.
 type tenant struct {
-	here  string            // the guest's own namespace, by its name here; empty while that is not known
-	twins map[string]string // name of a namespace at home → its name here
+	here     string            // the guest's own namespace, by its name here; empty while that is not known
+	twins    map[string]string // name of a namespace at home → its name here
+	services func(at netip.Addr) []service
 }
+
+// apiServer is by which name pods at home find their API server. It has a twin in each namespace here (core/kinds, APIServerAbroad).
+const (
+	apiServer       = "kubernetes.default"
+	apiServerAbroad = "kith-kubernetes."
+)
 
 // newcomer is how long a guest that asks before it is known waits for an answer: its address shows in the Pod a moment
 // after its first program has started.
@@ -58,9 +75,9 @@ func (tenants) Name() string { return "tenants" }
 
 // ServeDNS implements plugin.Handler.
 func (t tenants) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
-	from, ours := t.guest(w)
+	from, ours := guestOf(ctx)
 	if !ours {
-		return atHome(ctx, t.next, t.id, w, r)
+		return t.atHome(ctx, w, r)
 	}
 	if len(r.Question) != 1 {
 		return dns.RcodeFormatError, nil
@@ -82,30 +99,21 @@ func (t tenants) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg)
 		return dns.RcodeServerFailure, nil
 	}
 	here, there := of.translate(name)
-	if !reverse && !there {
+	if reverse {
+		here, there = of.reverse(name), true
+	}
+	if !there {
 		return dns.RcodeSuccess, w.WriteMsg(noSuchName(r)) // "success": it was answered
 	}
 	q := r.Copy()
-	if !reverse {
-		q.Question[0].Name = here
-	}
-	return t.next.ServeDNS(ctx, &backward{ResponseWriter: w, asked: asked, here: q.Question[0].Name, tenant: of}, q)
+	q.Question[0].Name = here
+	return t.next.ServeDNS(ctx, &backward{ResponseWriter: w, asked: asked, here: here, tenant: of}, q)
 }
 
 func noSuchName(r *dns.Msg) *dns.Msg {
 	m := new(dns.Msg).SetRcode(r, dns.RcodeNameError)
 	m.Authoritative = true
 	return m
-}
-
-func (t tenants) guest(w dns.ResponseWriter) (netip.Addr, bool) {
-	host, _, err := net.SplitHostPort(w.RemoteAddr().String())
-	if err != nil {
-		return netip.Addr{}, false
-	}
-	from, err := netip.ParseAddr(host)
-	from = from.Unmap()
-	return from, err == nil && t.guests.Contains(from)
 }
 
 // meet waits for news of a guest.
@@ -124,6 +132,10 @@ func (t tenant) translate(name string) (here string, ok bool) {
 	if !ok {
 		return "", false
 	}
+	if before, ok := strings.CutSuffix("."+rest, "."+apiServer); ok && zone == zones[0] {
+		namespace := t.any()
+		return strings.TrimPrefix(before+"."+apiServerAbroad+namespace+"."+zone, "."), namespace != ""
+	}
 	labels := strings.Split(rest, ".")
 	last := len(labels) - 1
 	if labels[last] == t.here {
@@ -135,6 +147,44 @@ func (t tenant) translate(name string) (here string, ok bool) {
 	}
 	labels[last] = twin
 	return strings.Join(labels, ".") + "." + zone, true
+}
+
+// any is a namespace of the tenant here, its own where that is known.
+func (t tenant) any() string {
+	if t.here != "" || len(t.twins) == 0 {
+		return t.here
+	}
+	return slices.Min(slices.Collect(maps.Values(t.twins)))
+}
+
+// twin gives the service of the tenant's for which an address stands, at home or here.
+func (t tenant) twin(matches func(service) bool, at netip.Addr) (found service, ok bool) {
+	if t.services == nil {
+		return service{}, false
+	}
+	for _, s := range t.services(at) {
+		if matches(s) && t.called(s.namespace) && (!ok || s.namespace == t.here || s.here.Less(found.here) && found.namespace != t.here) {
+			found, ok = s, true
+		}
+	}
+	return found, ok
+}
+
+// reverse gives the reverse name here of one as the guest means it: that of a service's address at home is that of its twin.
+func (t tenant) reverse(name string) string {
+	at, ok := reverseOf(name)
+	if !ok {
+		return name
+	}
+	s, ok := t.twin(func(s service) bool { return s.home == at }, at)
+	if !ok {
+		return name
+	}
+	here, err := dns.ReverseAddr(s.here.String())
+	if err != nil {
+		return name
+	}
+	return here
 }
 
 // called says whether a namespace of the tenant is called so here.
@@ -153,13 +203,16 @@ func (t tenant) back(name string) (home string, ok bool) {
 	for at, here := range t.twins {
 		if labels[last] == here {
 			labels[last] = at
+			if last > 0 && labels[last-1]+"." == apiServerAbroad && zone == zones[0] {
+				labels = append(labels[:last-1], apiServer)
+			}
 			return strings.Join(labels, ".") + "." + zone, true
 		}
 	}
 	return "", false
 }
 
-// backward puts the names of home into an answer.
+// backward puts the names and service addresses of home into an answer.
 type backward struct {
 	dns.ResponseWriter
 	asked  dns.Question
@@ -171,10 +224,13 @@ type backward struct {
 func (b *backward) WriteMsg(m *dns.Msg) error {
 	m = m.Copy()
 	m.Question = []dns.Question{b.asked}
+	// An address may be one here as well as at home, and have names of both.
+	withoutNames(m, func(name string) bool { _, ok := b.tenant.back(name); return ok })
 	withoutLAN(b.asked.Name, m)
 	foreign := false
 	for _, section := range [][]dns.RR{m.Answer, m.Ns, m.Extra} {
 		for _, rr := range section {
+			b.tenant.atHome(rr)
 			if strings.EqualFold(rr.Header().Name, b.here) {
 				rr.Header().Name = b.asked.Name
 			} else if home, ok := b.tenant.back(rr.Header().Name); ok {
@@ -187,11 +243,36 @@ func (b *backward) WriteMsg(m *dns.Msg) error {
 			}
 		}
 	}
-	if foreign { // the name of a service of somebody else, found by its address
+	if foreign { // the name of a service of somebody else
 		m = m.SetRcode(m, dns.RcodeNameError)
 		m.Answer, m.Extra = nil, nil
 	}
 	return b.ResponseWriter.WriteMsg(m)
+}
+
+// atHome puts the address that a service has at home in place of that of its twin.
+func (t tenant) atHome(rr dns.RR) {
+	a, ok := rr.(*dns.A)
+	if !ok {
+		return
+	}
+	at, _ := netip.AddrFromSlice(a.A) // the zero value is no service's
+	at = at.Unmap()
+	if s, ok := t.twin(func(s service) bool { return s.here == at }, at); ok {
+		a.A = s.home.AsSlice()
+	}
+}
+
+// withoutNames takes names of an address that are not for who asks out of an answer, which it changes. When none is left, it has none.
+func withoutNames(m *dns.Msg, wanted func(name string) bool) {
+	had := len(m.Answer)
+	m.Answer = slices.DeleteFunc(m.Answer, func(rr dns.RR) bool {
+		ptr, ok := rr.(*dns.PTR)
+		return ok && !wanted(ptr.Ptr)
+	})
+	if had > 0 && len(m.Answer) == 0 {
+		m.Rcode, m.Extra = dns.RcodeNameError, nil
+	}
 }
 
 func targetOf(rr dns.RR) *string {
@@ -222,24 +303,44 @@ func endsIn(namespace, id string) (home string, ok bool) {
 	return "", false
 }
 
-// atHome answers pods of this cluster. A pod of it at a peer is told by the kubelet there what its host is called in full, with the
+// atHome answers pods of this cluster. To them an address of its pods' range is one of its own, and not that of a guest's
+// endpoint at home. A pod of it at a peer is told by the kubelet there what its host is called in full, with the
 // name of the namespace there; told to others, that name means the same here: s-0.store.shop-mfzwi3d is s-0.store.shop.
-func atHome(ctx context.Context, next plugin.Handler, id string, w dns.ResponseWriter, r *dns.Msg) (int, error) {
+func (t tenants) atHome(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
 	if len(r.Question) != 1 {
-		return next.ServeDNS(ctx, w, r)
+		return t.next.ServeDNS(ctx, w, r)
 	}
 	asked := r.Question[0]
+	if at, ok := reverseOf(strings.ToLower(asked.Name)); ok && t.pods.Contains(at) {
+		return t.next.ServeDNS(ctx, &owners{w, t.known.isTwin}, r)
+	}
 	rest, zone, ok := inside(strings.ToLower(asked.Name))
 	labels := strings.Split(rest, ".")
 	last := len(labels) - 1
-	home, own := endsIn(labels[last], id)
+	home, own := endsIn(labels[last], t.id)
 	if !ok || !own {
-		return next.ServeDNS(ctx, w, r)
+		return t.next.ServeDNS(ctx, w, r)
 	}
 	labels[last] = home
 	q := r.Copy()
 	q.Question[0].Name = strings.Join(labels, ".") + "." + zone
-	return next.ServeDNS(ctx, &renamed{w, asked, q.Question[0].Name}, q)
+	return t.next.ServeDNS(ctx, &renamed{w, asked, q.Question[0].Name}, q)
+}
+
+// owners leaves names in the namespaces of tenants out of an answer.
+type owners struct {
+	dns.ResponseWriter
+	isTwin func(namespace string) bool
+}
+
+// WriteMsg implements dns.ResponseWriter.
+func (o *owners) WriteMsg(m *dns.Msg) error {
+	m = m.Copy()
+	withoutNames(m, func(name string) bool {
+		rest, _, ok := inside(strings.ToLower(name))
+		return !ok || !o.isTwin(rest[strings.LastIndexByte(rest, '.')+1:])
+	})
+	return o.ResponseWriter.WriteMsg(m)
 }
 
 // renamed answers under the name that was asked for.

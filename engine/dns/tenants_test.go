@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,27 +17,48 @@ import (
 	"kith.dev/core/api/v1alpha1"
 )
 
-// guestBook knows guests from a time on.
+// guestBook knows guests from a time on, and which services they have.
 type guestBook struct {
-	by   map[string]tenant
-	from time.Time
+	by    map[string]tenant
+	from  time.Time
+	twins []service
 }
 
 func (b guestBook) tenantOf(guest netip.Addr) (tenant, bool) {
 	t, ok := b.by[guest.String()]
+	t.services = b.services
 	return t, ok && time.Now().After(b.from)
 }
 
+func (b guestBook) services(at netip.Addr) (list []service) {
+	for _, s := range b.twins {
+		if s.home == at || s.here == at {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+func (b guestBook) isTwin(namespace string) bool { return strings.Contains(namespace, "-") }
+
+// serve asks as the plugin in front does.
+func serve(ctx context.Context, p tenants, c *client, q *dns.Msg) (int, error) {
+	if from := sender(c); guestRange.Contains(from) {
+		ctx = asks(ctx, from)
+	}
+	return p.ServeDNS(ctx, c, q)
+}
+
 // asker is a client at an address; it keeps the answer.
-type asker struct {
+type client struct {
 	dns.ResponseWriter
 	from string
 	got  *dns.Msg
 }
 
-func (a *asker) RemoteAddr() net.Addr      { return &net.UDPAddr{IP: net.ParseIP(a.from), Port: 5} }
-func (a *asker) WriteMsg(m *dns.Msg) error { a.got = m; return nil }
-func rr(t *testing.T, s string) dns.RR     { t.Helper(); r, err := dns.NewRR(s); must(t, err); return r }
+func (a *client) RemoteAddr() net.Addr      { return &net.UDPAddr{IP: net.ParseIP(a.from), Port: 5} }
+func (a *client) WriteMsg(m *dns.Msg) error { a.got = m; return nil }
+func rr(t *testing.T, s string) dns.RR      { t.Helper(); r, err := dns.NewRR(s); must(t, err); return r }
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -67,10 +89,10 @@ func cluster(t *testing.T) plugin.Handler {
 
 func TestGuestsSeeNamesAsAtHome(t *testing.T) {
 	known := guestBook{by: map[string]tenant{
-		"10.42.255.130": {here: "shop-x", twins: map[string]string{"shop": "shop-x", "lab": "lab"}},
+		"10.127.0.130": {here: "shop-x", twins: map[string]string{"shop": "shop-x", "lab": "lab"}},
 	}}
-	p := tenants{next: cluster(t), guests: netip.MustParsePrefix("10.42.255.128/25"), known: known}
-	const guest, own = "10.42.255.130", "10.42.0.5"
+	p := tenants{next: cluster(t), known: known}
+	const guest, own = "10.127.0.130", "10.42.0.5"
 	for _, tc := range []struct{ from, name, answer string }{
 		{own, "web.shop.svc.cluster.local.", "10.43.0.1"},
 		{guest, "web.shop.svc.cluster.local.", "10.43.0.2"},
@@ -87,8 +109,8 @@ func TestGuestsSeeNamesAsAtHome(t *testing.T) {
 		{own, "kubernetes.default.svc.cluster.local.", "10.43.0.1"},
 		{own, "1.0.43.10.in-addr.arpa.", "web.shop.svc.cluster.local."},
 	} {
-		a := &asker{from: tc.from}
-		_, err := p.ServeDNS(t.Context(), a, new(dns.Msg).SetQuestion(tc.name, dns.TypeA))
+		a := &client{from: tc.from}
+		_, err := serve(t.Context(), p, a, new(dns.Msg).SetQuestion(tc.name, dns.TypeA))
 		must(t, err)
 		if a.got.Question[0].Name != tc.name {
 			t.Errorf("%s: the answer is to %s", tc.name, a.got.Question[0].Name)
@@ -110,11 +132,73 @@ func TestGuestsSeeNamesAsAtHome(t *testing.T) {
 	}
 }
 
+// TestServicesHaveTheAddressesOfHome: to a guest, forward and backward, and to nobody else; also that by which it finds its API server.
+func TestServicesHaveTheAddressesOfHome(t *testing.T) {
+	l := &lan{records: map[string][]string{
+		"web.shop-x.svc.cluster.local. A":                   {"web.shop-x.svc.cluster.local. 5 IN A 10.43.7.7"},
+		"_http._tcp.web.shop-x.svc.cluster.local. SRV":      {"_http._tcp.web.shop-x.svc.cluster.local. 5 IN SRV 0 100 80 web.shop-x.svc.cluster.local.", "web.shop-x.svc.cluster.local. 5 IN A 10.43.7.7"},
+		"s.shop-x.svc.cluster.local. A":                     {"s.shop-x.svc.cluster.local. 5 IN A 10.42.0.5", "s.shop-x.svc.cluster.local. 5 IN A 10.127.0.131"},
+		"kith-kubernetes.shop-x.svc.cluster.local. A":       {"kith-kubernetes.shop-x.svc.cluster.local. 5 IN A 10.43.7.8"},
+		"kith-kubernetes.lab-x.svc.cluster.local. A":        {"kith-kubernetes.lab-x.svc.cluster.local. 5 IN A 10.43.7.9"},
+		"https.kith-kubernetes.shop-x.svc.cluster.local. A": {"https.kith-kubernetes.shop-x.svc.cluster.local. 5 IN A 10.42.255.1"},
+		"kubernetes.default.svc.cluster.local. A":           {"kubernetes.default.svc.cluster.local. 5 IN A 10.43.0.1"},
+		"bank.shop-y.svc.cluster.local. A":                  {"bank.shop-y.svc.cluster.local. 5 IN A 10.43.7.1"},
+		"7.7.43.10.in-addr.arpa. PTR":                       {"7.7.43.10.in-addr.arpa. 5 IN PTR web.shop-x.svc.cluster.local."},
+		"8.7.43.10.in-addr.arpa. PTR":                       {"8.7.43.10.in-addr.arpa. 5 IN PTR kith-kubernetes.shop-x.svc.cluster.local."},
+		"9.9.43.10.in-addr.arpa. PTR":                       {"9.9.43.10.in-addr.arpa. 5 IN PTR bank.lab.svc.cluster.local."}, // what is here at the address of home's web
+		"1.0.43.10.in-addr.arpa. PTR":                       {"1.0.43.10.in-addr.arpa. 5 IN PTR kubernetes.default.svc.cluster.local."},
+		"5.0.42.10.in-addr.arpa. PTR":                       {"5.0.42.10.in-addr.arpa. 5 IN PTR own.shop.svc.cluster.local.", "5.0.42.10.in-addr.arpa. 5 IN PTR s-0.s.shop-x.svc.cluster.local."},
+		"6.0.42.10.in-addr.arpa. PTR":                       {"6.0.42.10.in-addr.arpa. 5 IN PTR s-1.s.shop-y.svc.cluster.local."},
+	}}
+	a := netip.MustParseAddr
+	alice := tenant{here: "shop-x", twins: map[string]string{"shop": "shop-x", "lab": "lab-x"}}
+	newcomer := tenant{twins: alice.twins}
+	known := guestBook{by: map[string]tenant{"10.127.0.130": alice, "10.127.0.131": newcomer}, twins: []service{
+		{"shop-x", a("10.43.9.9"), a("10.43.7.7")}, {"lab-x", a("10.43.0.1"), a("10.43.7.9")}, {"shop-x", a("10.43.0.1"), a("10.43.7.8")},
+		{"shop-y", a("10.43.9.9"), a("10.43.7.1")}, {"shop-y", a("10.43.0.66"), a("10.43.7.6")},
+	}}
+	p := tenants{next: l.handler(t), known: known, pods: netip.MustParsePrefix("10.42.0.0/16")}
+	for _, c := range []struct {
+		from, name string
+		kind       uint16
+		want       string
+	}{
+		{"10.127.0.130", "web.shop.svc.cluster.local.", dns.TypeA, "10.43.9.9"},
+		{"10.127.0.130", "_http._tcp.web.shop.svc.cluster.local.", dns.TypeSRV, "web.shop.svc.cluster.local. 10.43.9.9"},
+		{"10.127.0.130", "s.shop.svc.cluster.local.", dns.TypeA, "10.42.0.5 10.127.0.131"},
+		{"10.127.0.130", "kubernetes.default.svc.cluster.local.", dns.TypeA, "10.43.0.1"},
+		{"10.127.0.131", "Kubernetes.Default.svc.cluster.local.", dns.TypeA, "10.43.0.1"},
+		{"10.127.0.130", "https.kubernetes.default.svc.cluster.local.", dns.TypeA, "10.42.255.1"},
+		{"10.127.0.130", "bank.shop-y.svc.cluster.local.", dns.TypeA, ""},
+		{"10.127.0.130", "9.9.43.10.in-addr.arpa.", dns.TypePTR, "web.shop.svc.cluster.local."},
+		{"10.127.0.130", "1.0.43.10.in-addr.arpa.", dns.TypePTR, "kubernetes.default.svc.cluster.local."},
+		{"10.127.0.130", "66.0.43.10.in-addr.arpa.", dns.TypePTR, ""},
+		{"10.127.0.130", "5.0.42.10.in-addr.arpa.", dns.TypePTR, "s-0.s.shop.svc.cluster.local."},
+		{"10.127.0.130", "6.0.42.10.in-addr.arpa.", dns.TypePTR, ""},
+		{"10.42.0.9", "web.shop-x.svc.cluster.local.", dns.TypeA, "10.43.7.7"},
+		{"10.42.0.9", "9.9.43.10.in-addr.arpa.", dns.TypePTR, "bank.lab.svc.cluster.local."},
+		{"10.42.0.9", "5.0.42.10.in-addr.arpa.", dns.TypePTR, "own.shop.svc.cluster.local."},
+		{"10.42.0.9", "6.0.42.10.in-addr.arpa.", dns.TypePTR, ""},
+	} {
+		w := &client{from: c.from}
+		_, err := serve(t.Context(), p, w, new(dns.Msg).SetQuestion(c.name, c.kind))
+		must(t, err)
+		var got []string
+		for _, rr := range w.got.Answer {
+			fields := strings.Fields(rr.String())
+			got = append(got, fields[len(fields)-1])
+		}
+		if strings.Join(got, " ") != c.want || c.want == "" && w.got.Rcode != dns.RcodeNameError {
+			t.Errorf("%s asks for %s %s: %v (%s), want %s", c.from, c.name, dns.TypeToString[c.kind], got, dns.RcodeToString[w.got.Rcode], c.want)
+		}
+	}
+}
+
 func TestANewGuestsQuestionWaitsUntilItIsKnown(t *testing.T) {
-	known := guestBook{by: map[string]tenant{"10.42.255.130": {here: "shop-x", twins: map[string]string{"shop": "shop-x"}}}, from: time.Now().Add(100 * time.Millisecond)}
-	p := tenants{next: cluster(t), guests: netip.MustParsePrefix("10.42.255.128/25"), known: known}
-	a := &asker{from: "10.42.255.130"}
-	_, err := p.ServeDNS(t.Context(), a, new(dns.Msg).SetQuestion("web.shop.svc.cluster.local.", dns.TypeA))
+	known := guestBook{by: map[string]tenant{"10.127.0.130": {here: "shop-x", twins: map[string]string{"shop": "shop-x"}}}, from: time.Now().Add(100 * time.Millisecond)}
+	p := tenants{next: cluster(t), known: known}
+	a := &client{from: "10.127.0.130"}
+	_, err := serve(t.Context(), p, a, new(dns.Msg).SetQuestion("web.shop.svc.cluster.local.", dns.TypeA))
 	must(t, err)
 	if len(a.got.Answer) != 1 || a.got.Answer[0].(*dns.A).A.String() != "10.43.0.2" {
 		t.Errorf("got %v", a.got)
@@ -122,7 +206,7 @@ func TestANewGuestsQuestionWaitsUntilItIsKnown(t *testing.T) {
 	// One that is nobody's gets no answer that could be wrong.
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	code, err := p.ServeDNS(ctx, &asker{from: "10.42.255.131"}, new(dns.Msg).SetQuestion("web.shop.svc.cluster.local.", dns.TypeA))
+	code, err := serve(ctx, p, &client{from: "10.127.0.131"}, new(dns.Msg).SetQuestion("web.shop.svc.cluster.local.", dns.TypeA))
 	if code != dns.RcodeServerFailure || err != nil {
 		t.Errorf("%s, %v", dns.RcodeToString[code], err)
 	}
@@ -132,6 +216,7 @@ func TestGuestsAreKnownByAddressAndNamespace(t *testing.T) {
 	w := &watchedGuests{
 		cache.NewSharedIndexInformer(nil, &corev1.Pod{}, 0, cache.Indexers{byAddress: addressesOf}),
 		cache.NewSharedIndexInformer(nil, &corev1.Namespace{}, 0, cache.Indexers{byConsumer: consumerOf}),
+		cache.NewSharedIndexInformer(nil, &corev1.Service{}, 0, cache.Indexers{byAddress: servedAt}),
 	}
 	pod := func(namespace, name, ip string, phase corev1.PodPhase, age time.Duration) {
 		o, err := essence(&corev1.Pod{
@@ -144,14 +229,29 @@ func TestGuestsAreKnownByAddressAndNamespace(t *testing.T) {
 	for name, labels := range map[string][2]string{"shop-x": {"ALICE", "shop"}, "lab": {"ALICE", "lab"}, "shop-y": {"CAROL", "shop"}} {
 		must(t, w.namespaces.GetIndexer().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelConsumer: labels[0], v1alpha1.LabelHomeNamespace: labels[1]}}}))
 	}
-	pod("shop-x", "web", "10.42.255.130", corev1.PodRunning, time.Minute)
-	pod("shop-y", "over", "10.42.255.130", corev1.PodSucceeded, time.Second)
-	pod("shop-y", "leaving", "10.42.255.130", corev1.PodRunning, time.Hour)
-	got, ok := w.tenantOf(netip.MustParseAddr("10.42.255.130"))
+	pod("shop-x", "web", "10.127.0.130", corev1.PodRunning, time.Minute)
+	pod("shop-y", "over", "10.127.0.130", corev1.PodSucceeded, time.Second)
+	pod("shop-y", "leaving", "10.127.0.130", corev1.PodRunning, time.Hour)
+	got, ok := w.tenantOf(netip.MustParseAddr("10.127.0.130"))
 	if !ok || got.here != "shop-x" || len(got.twins) != 2 || got.twins["shop"] != "shop-x" || got.twins["lab"] != "lab" {
 		t.Errorf("%+v, %v", got, ok)
 	}
-	unknown := netip.MustParseAddr("10.42.255.131")
+	for name, home := range map[string]string{"web": "10.43.9.9", "old": "", "odd": "::1"} {
+		o, err := essence(&corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop-x", Name: name, Annotations: map[string]string{clusterIP: home}}, Spec: corev1.ServiceSpec{ClusterIP: "10.43.7.7"},
+		})
+		must(t, err)
+		must(t, w.twins.GetIndexer().Add(o))
+	}
+	for _, at := range []string{"10.43.9.9", "10.43.7.7"} {
+		if s := got.services(netip.MustParseAddr(at)); len(s) != 1 || s[0].home.String() != "10.43.9.9" || s[0].here.String() != "10.43.7.7" {
+			t.Errorf("services at %s: %+v", at, s)
+		}
+	}
+	if !w.isTwin("shop-x") || w.isTwin("shop") {
+		t.Error("which namespaces are twins is not known")
+	}
+	unknown := netip.MustParseAddr("10.127.0.131")
 	if _, ok := w.tenantOf(unknown); ok {
 		t.Error("an address nobody has is known")
 	}

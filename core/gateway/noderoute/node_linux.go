@@ -27,10 +27,12 @@ type Node struct {
 	gateways []netip.Addr // of guests' ranges, on the device
 }
 
-// Route leads a range into the device. MTU is that of the way behind it.
+// Route leads a range into the device. MTU is that of the way behind it. Where the host itself has another use for the range, the route is for
+// what Pods send, this cluster's own, and for what comes from the device.
 type Route struct {
-	To  netip.Prefix
-	MTU int
+	To   netip.Prefix
+	MTU  int
+	Pods netip.Prefix
 }
 
 // Up configures the device, which gets addr as its own address, and removes what a killed predecessor left.
@@ -57,7 +59,7 @@ func Up(device string, addr netip.Addr, log *slog.Logger) (*Node, error) {
 		}
 	}
 	if err == nil {
-		err = h.syncRules(nil)
+		err = h.syncRules(nil, netip.Prefix{})
 	}
 	if err != nil {
 		h.Down()
@@ -70,8 +72,13 @@ func Up(device string, addr netip.Addr, log *slog.Logger) (*Node, error) {
 // the ranges holds them, and tenants.
 func (h *Node) Sync(into []Route, around []netip.Addr, tenants []Tenant) error {
 	want := h.tenantRoutes(tenants)
+	var pods netip.Prefix // for which there are routes that the host has not
 	for _, r := range into {
-		want = append(want, h.into(r, unix.RT_TABLE_MAIN))
+		table := unix.RT_TABLE_MAIN
+		if r.Pods.IsValid() {
+			table, pods = podTable, r.Pods
+		}
+		want = append(want, h.into(r, table))
 	}
 	var others []netlink.Route
 	var err error
@@ -84,15 +91,15 @@ func (h *Node) Sync(into []Route, around []netip.Addr, tenants []Tenant) error {
 		}
 	}
 	// Routes before the rules that lead to them.
-	return errors.Join(err, h.syncAddresses(tenants), h.syncRoutes(want), h.syncRules(tenants))
+	return errors.Join(err, h.syncAddresses(tenants), h.syncRoutes(want), h.syncRules(tenants, pods))
 }
 
 // Down leaves nothing behind. Addresses, and routes over the device, go with it.
 func (h *Node) Down() {
-	if err := errors.Join(h.syncRules(nil), h.syncRoutes(nil)); err != nil {
+	if err := errors.Join(h.syncRules(nil, netip.Prefix{}), h.syncRoutes(nil)); err != nil {
 		h.log.Debug("old routes not removed", "err", err)
 	}
-	for _, r := range h.rules(nil) {
+	for _, r := range h.rules(nil, netip.Prefix{}) {
 		if err := netlink.RuleDel(r); err != nil && !errors.Is(err, unix.ENOENT) {
 			h.log.Debug("old rule not removed", "err", err)
 		}

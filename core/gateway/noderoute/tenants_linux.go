@@ -20,6 +20,9 @@ type Tenant struct {
 	To   []Route
 }
 
+// podTable is the table of routes for this cluster's own pods alone (Route.Pods): no tenant has it (Tenant.table).
+const podTable = 0x6b << 24
+
 // Mark is on packets whose answers, or which themselves, are for this host or its own pods although a guest sends them: what a guest asks of
 // the cluster's DNS, and its answers to the owner's pods. MarkMask is the bit it consists of.
 const (
@@ -33,6 +36,7 @@ const (
 const (
 	ruleMarkedLocal  = 50 // marked: to this host,
 	ruleMarked       = 51 // or what is here
+	rulePods         = 52 // from this cluster's own pods, or from the device: to guests elsewhere whose addresses the host has another use for
 	ruleTunnelLocal  = 54 // from the device: to this host,
 	ruleTunnel       = 55 // or what is here, but not by a default route
 	ruleTunnelStop   = 56 // and nowhere else
@@ -87,7 +91,7 @@ func hostAddress(a netip.Addr) *netlink.Addr {
 
 // rules that are wanted. Peers' packets skip the default route: what is not a pod here must not travel on to the LAN or the internet. And they
 // skip the tenants' tables: a peer's guests elsewhere may have the addresses of a tenant's here.
-func (h *Node) rules(tenants []Tenant) []*netlink.Rule {
+func (h *Node) rules(tenants []Tenant, pods netip.Prefix) (list []*netlink.Rule) {
 	rule := func(priority, table int) *netlink.Rule {
 		r := netlink.NewRule()
 		r.Family, r.Protocol, r.Priority, r.Table = unix.AF_INET, hostnet.Protocol, priority, table
@@ -99,8 +103,13 @@ func (h *Node) rules(tenants []Tenant) []*netlink.Rule {
 		routes.SuppressPrefixlen, stop.Type = 0, unix.FR_ACT_UNREACHABLE
 		return []*netlink.Rule{routes, stop}
 	}
+	if pods.IsValid() {
+		ours, passing := rule(rulePods, podTable), rule(rulePods, podTable)
+		ours.Src, passing.IifName = hostnet.IPNet(pods), h.name
+		list = append(list, ours, passing)
+	}
 	if len(tenants) == 0 {
-		return tunnel(ruleTunnelLate)
+		return append(list, tunnel(ruleTunnelLate)...)
 	}
 	marked, near, fromTunnel := rule(ruleMarkedLocal, unix.RT_TABLE_LOCAL), rule(ruleMarked, unix.RT_TABLE_MAIN), rule(ruleTunnelLocal, unix.RT_TABLE_LOCAL)
 	for _, r := range []*netlink.Rule{marked, near} {
@@ -108,7 +117,7 @@ func (h *Node) rules(tenants []Tenant) []*netlink.Rule {
 		r.Mark, r.Mask = Mark, &mask
 	}
 	fromTunnel.IifName = h.name
-	list := append([]*netlink.Rule{marked, near, fromTunnel}, tunnel(ruleTunnel)...)
+	list = append(append(list, marked, near, fromTunnel), tunnel(ruleTunnel)...)
 	for _, t := range tenants {
 		r := rule(ruleTenants, t.table())
 		r.Src = hostnet.IPNet(t.From)
@@ -118,8 +127,8 @@ func (h *Node) rules(tenants []Tenant) []*netlink.Rule {
 }
 
 // syncRules makes our rules those wanted. There is a rule for the local table at every moment.
-func (h *Node) syncRules(tenants []Tenant) error {
-	want := h.rules(tenants)
+func (h *Node) syncRules(tenants []Tenant, pods netip.Prefix) error {
+	want := h.rules(tenants, pods)
 	have, err := netlink.RuleList(unix.AF_INET)
 	if err != nil {
 		return fmt.Errorf("list routing rules: %w", err)

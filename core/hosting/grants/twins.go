@@ -51,6 +51,19 @@ func (c *Contracts) where(so func(Twin, *Terms) bool) (all []Twin) {
 	return all
 }
 
+// Networks gives what was agreed on of addresses with each consumer.
+func (c *Contracts) Networks() (all []Network) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range c.terms {
+		if t.Guests != "" && !slices.Contains(all, t.Network) { // of two contracts with one consumer
+			all = append(all, t.Network)
+		}
+	}
+	slices.SortFunc(all, func(a, b Network) int { return strings.Compare(a.Guests, b.Guests) })
+	return all
+}
+
 // TwinsOf lists the twin namespaces under a contract, by name.
 func (c *Contracts) TwinsOf(contractID string) []Twin {
 	return c.where(func(tw Twin, _ *Terms) bool { return tw.Contract == contractID })
@@ -95,7 +108,7 @@ func (c *Contracts) GrantedTo(consumerID string) (namespaces []string, limit cor
 	return namespaces, corev1.ResourceList{corev1.ResourcePods: pods}
 }
 
-// AbroadOf lists a consumer's twins, and the ranges in which its own pods are seen here.
+// AbroadOf lists a consumer's twins, and the ranges of its pods that are not here: what is sent to those goes by its home.
 func (c *Contracts) AbroadOf(compact string) (twins map[string]bool, ranges []netip.Prefix) {
 	twins = map[string]bool{}
 	for _, tw := range c.where(func(tw Twin, _ *Terms) bool { return tw.Consumer == compact && !tw.Leaving }) {
@@ -107,11 +120,7 @@ func (c *Contracts) AbroadOf(compact string) (twins map[string]bool, ranges []ne
 		if t.Consumer.Compact != compact {
 			continue
 		}
-		for text := range strings.SplitSeq(t.Aliases, ",") {
-			if p, err := netip.ParsePrefix(text); err == nil {
-				ranges = append(ranges, p)
-			}
-		}
+		ranges = append(ranges, t.Elsewhere()...)
 	}
 	return twins, ranges
 }

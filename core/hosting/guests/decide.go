@@ -68,6 +68,8 @@ type rules struct {
 	security policy.Evaluator // of pods against the pod security level of the provider's policy
 	resolver guestnet.Resolver
 	Class    string // RuntimeClass of guests, "" for none
+
+	Addressed bool // guests get their addresses out of the range of their home
 }
 
 // Pauses.
@@ -183,6 +185,8 @@ func (r *rules) make(o *observed) []step {
 		return []step{{do: refuse, no: grants.Refused(grants.ReasonNoContract, "no contract covers namespace %s", o.key.Namespace)}}
 	case !t.InForce(o.now):
 		return []step{{do: refuse, no: grants.Refused(grants.ReasonNoContract, "contract %s is not in force: %s", t.Contract, t.Why)}}
+	case r.Addressed && t.Guests == "": // it is tried again when there is one
+		return []step{{do: refuse, no: grants.Refused(grants.ReasonNoNetwork, "the clusters have not agreed on addresses for guests yet")}}
 	}
 	remakes := 0
 	if o.opod.Status.PodUID != "" || o.record.remakes > 0 {
@@ -208,6 +212,9 @@ func (r *rules) make(o *observed) []step {
 	// while somebody took that away, hosting's own guests are fenced all the same.
 	if r.Class != "" {
 		pod.Spec.RuntimeClassName = ptr.To(r.Class)
+	}
+	if r.Addressed {
+		linkServices(&pod.Spec)
 	}
 	steps := []step{{do: admit, pod: pod}}
 	if !held(o.opod) {

@@ -33,15 +33,18 @@ type Tenants struct {
 	log         *slog.Logger
 	bounded     bool // the admission policies are in force
 
-	Fenced  bool                    // guests here are behind the fence
-	written map[string]addressWrite // by twin namespace, those of the last minute; of the one worker that tells addresses
-	paces   sync.Map                // pacer by consumer, of its messages about policies
+	Fenced bool     // guests here are behind the fence
+	paces  sync.Map // pacer by consumer, of its messages about policies
+
+	networks string     // directory, see Address; "" where guests' addresses are somebody else's to give
+	telling  sync.Mutex // of what is in it
+	services *services  // nil as networks
 
 	mu sync.Mutex // one namespace is made at a time: two calls for one home must agree on its name
 }
 
 func New(c client.Client, live client.Reader, contracts *grants.Contracts, allocations *grants.Allocations, audits *audit.Log, log *slog.Logger) *Tenants {
-	return &Tenants{client: c, live: live, contracts: contracts, allocations: allocations, audits: audits, log: log, written: map[string]addressWrite{}}
+	return &Tenants{client: c, live: live, contracts: contracts, allocations: allocations, audits: audits, log: log}
 }
 
 // apply is how everything but the namespace itself is written: server-side apply, fields owned by kith.
@@ -64,6 +67,9 @@ func (t *Tenants) EnsureNamespace(ctx context.Context, terms *grants.Terms, home
 	consumer := terms.Consumer
 	if err := grants.CheckHome(home); err != nil {
 		return "", err
+	}
+	if t.networks != "" && terms.Guests == "" {
+		return "", &api.Error{Code: api.CodeNotReady, Message: fmt.Sprintf("namespace for %q", home), Reason: "the clusters have not agreed on addresses yet", Do: "try again in some seconds"}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -113,7 +119,7 @@ func (t *Tenants) EnsureNamespace(ctx context.Context, terms *grants.Terms, home
 	}
 	t.contracts.Learn(tw)
 	t.allocations.MarkDirty(terms.Contract)
-	return tw.Name, nil
+	return tw.Name, t.tellNetwork(tw.Name, terms)
 }
 
 // create makes the namespace if nobody has one of that name; it gives the one there is if that is the twin
@@ -153,6 +159,9 @@ func (t *Tenants) Reapply(ctx context.Context, terms *grants.Terms) error {
 			continue
 		}
 		err := t.furnish(ctx, tw, terms)
+		if err == nil {
+			err = t.tellNetwork(tw.Name, terms)
+		}
 		if err != nil && !apierrors.IsConflict(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return err
 		}

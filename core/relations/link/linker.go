@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
@@ -72,6 +74,7 @@ type plan struct {
 	// proposing is while this side proposes; answered counts the links of the peer that were answered.
 	proposing bool
 	answered  int
+	changes   *rate.Limiter // of what is kept because the peer asked for it
 
 	here, there direction // guarded by Linker.choosing, with what follows
 	handle      netip.Addr
@@ -95,13 +98,19 @@ func (l *Linker) plan(peer *v1alpha1.Peer) *plan {
 	p := l.plans[peer.Spec.ID]
 	if p == nil {
 		was, _ := l.pair(peer.Status.Network)
-		p = &plan{here: direction{agreed: was.Here}, there: direction{agreed: was.There}, handle: was.Handle, aliases: was.Aliases}
+		p = &plan{changes: rate.NewLimiter(changeRate, changeBurst), here: direction{agreed: was.Here}, there: direction{agreed: was.There}, handle: was.Handle, aliases: was.Aliases}
 		l.plans[peer.Spec.ID] = p
 	}
 	return p
 }
 
 var errNoContract = peering.Refuse(peering.CodeNoContract, "there is no contract between these clusters", "ask first")
+
+// How often a peer may have what was agreed on changed: each time routes, objects and what follows from them are written anew.
+const (
+	changeRate  = 0.5 // a second
+	changeBurst = 16
+)
 
 // errCrossed says that both sides propose at once. The one with the lesser ID goes on; the other waits for its proposal.
 var errCrossed = peering.Refuse(peering.CodeRateLimited, "both sides propose a link at the same moment", "try again in a second")
@@ -138,7 +147,14 @@ func (l *Linker) Answer(ctx context.Context, caller peering.Caller, theirs peeri
 		return peering.Link{}, err
 	}
 	if proof != nil && same(ours, theirs) {
-		return ours, l.keep(ctx, peer, p, caller.Addr.Addr(), ours, theirs, proof)
+		network, err := l.network(peer, p, caller.Addr.Addr(), ours, theirs, proof)
+		switch {
+		case err != nil:
+			return peering.Link{}, err
+		case !equality.Semantic.DeepEqual(network, peer.Status.Network) && !p.changes.Allow():
+			return peering.Link{}, peering.Refuse(peering.CodeRateLimited, "the link was changed too often", "wait a moment")
+		}
+		return ours, l.keep(ctx, peer, p, ours, network)
 	}
 	return ours, nil
 }
@@ -216,7 +232,11 @@ func (l *Linker) round(ctx context.Context, peer *v1alpha1.Peer, p *plan, to *pe
 	case ours.Binding == nil || ours.Binding.PeerKey != theirs.PublicKey || !same(ours, *theirs):
 		return false, nil
 	}
-	return true, l.keep(ctx, peer, p, at, ours, *theirs, proof)
+	network, err := l.network(peer, p, at, ours, *theirs, proof)
+	if err != nil {
+		return false, err
+	}
+	return true, l.keep(ctx, peer, p, ours, network)
 }
 
 // same reports whether both sides say the same ranges.
@@ -325,9 +345,9 @@ func (l *Linker) contract(ctx context.Context, peer *v1alpha1.Peer, unknown bool
 	})
 }
 
-// keep tells the gateway what was agreed on, and writes it down. The gateway goes first: what it refuses is not kept. at is where the
-// peer's message came from, or went to. The caller has the turn.
-func (l *Linker) keep(ctx context.Context, peer *v1alpha1.Peer, p *plan, at netip.Addr, ours, theirs peering.Link, proof []byte) error {
+// network is what both said, as it is kept; an error when it cannot be meant. at is where the peer's message came from, or went to. The caller
+// has the turn.
+func (l *Linker) network(peer *v1alpha1.Peer, p *plan, at netip.Addr, ours, theirs peering.Link, proof []byte) (*v1alpha1.NetworkStatus, error) {
 	network := &v1alpha1.NetworkStatus{
 		PublicKey: theirs.PublicKey, Proof: proof, GuestsHere: prefixText(ours.Here), GuestsThere: prefixText(ours.There), Services: prefixText(theirs.Services),
 		AtThere: addrText(theirs.AtHere), AtHome: addrText(theirs.At), Handle: addrText(ours.Handle), Called: addrText(theirs.Handle),
@@ -348,7 +368,16 @@ func (l *Linker) keep(ctx context.Context, peer *v1alpha1.Peer, p *plan, at neti
 		err = g.Validate()
 	}
 	if err != nil {
-		return peering.Refuse(peering.CodeBadRequest, strings.ReplaceAll(err.Error(), "\n", "; "), "")
+		return nil, peering.Refuse(peering.CodeBadRequest, strings.ReplaceAll(err.Error(), "\n", "; "), "")
+	}
+	return network, nil
+}
+
+// keep tells the gateway what was agreed on, and writes it down. The gateway goes first: what it refuses is not kept. The caller has the turn.
+func (l *Linker) keep(ctx context.Context, peer *v1alpha1.Peer, p *plan, ours peering.Link, network *v1alpha1.NetworkStatus) error {
+	g, err := l.gatewayPeer(peer, network)
+	if err != nil {
+		return err
 	}
 	if err := l.tell(peer, g); err != nil {
 		return err

@@ -369,13 +369,21 @@ func TestAPeerThatChangesItsMind(t *testing.T) {
 			l.AtHere = netplan.GuestGateway(l.Here)
 		}
 	}
-	for n := range 50 {
-		if err := alice.insist(bob, wants(n)); err != nil {
-			t.Fatal(err)
+	bob.linker.plan(bob.peer(alice)).changes.SetLimit(0) // time stands still
+	last := 0
+	for n := range changeBurst + 5 {
+		err := alice.insist(bob, wants(n))
+		if n < changeBurst {
+			last = n
+		} else {
+			refusedLink(t, err, peering.CodeRateLimited, "too often")
 		}
-		if got := bob.pair(alice).There; got.Addr().As4()[2] != byte(n) {
-			t.Fatalf("%s, not the one of %d", got, n)
+		if got := bob.pair(alice).There; got.Addr().As4()[2] != byte(last) {
+			t.Fatalf("%s, not the one of %d: %v", got, last, err)
 		}
+	}
+	if err := alice.insist(bob, wants(last)); err != nil {
+		t.Errorf("what is agreed on is no change: %v", err)
 	}
 	bob.guestsThere = true // pods of bob's run at hers, and have her addresses
 	for n := range 10 {
@@ -383,8 +391,8 @@ func TestAPeerThatChangesItsMind(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := bob.pair(alice).There; got.Addr().As4()[2] != 49 {
-		t.Errorf("under running pods %s came in place of the 49th", got)
+	if got := bob.pair(alice).There; got.Addr().As4()[2] != byte(last) {
+		t.Errorf("under running pods %s came in place of that of %d", got, last)
 	}
 	if got := bob.pair(carol); !reflect.DeepEqual(got, before) {
 		t.Errorf("carol had %+v, and has %+v", before, got)

@@ -3,7 +3,9 @@
 // pod's UID, tells which. And it waits until the NetworkPolicies of the pod are in force. containerd calls it before the
 // pod's first program runs, and starts none if it fails.
 //
-// It must never change anything but that link.
+// As an address plugin (IPAM) it stands before host-local, and says out of which range a guest's address is: see address.go.
+//
+// It must never change anything but that link, and how the kernel filters what comes over it and its bridge.
 package main
 
 import (
@@ -13,6 +15,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -24,6 +27,7 @@ type config struct {
 	CNIVersion string          `json:"cniVersion"`
 	Group      int             `json:"group"`    // of guests' links; 0: nothing is marked
 	Policies   string          `json:"policies"` // socket of the engine; see kith.dev/engine/policy, Ask
+	IPAM       *ranges         `json:"ipam"`     // as an address plugin
 	PrevResult json.RawMessage `json:"prevResult"`
 }
 
@@ -51,20 +55,28 @@ func run(c *config) error {
 	if command == "VERSION" {
 		return json.NewEncoder(os.Stdout).Encode(map[string]any{"cniVersion": c.CNIVersion, "supportedVersions": []string{"0.4.0", "1.0.0", "1.1.0"}})
 	}
+	stdin, err := io.ReadAll(io.LimitReader(os.Stdin, 1<<20))
+	if err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	if err := json.Unmarshal(stdin, c); err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	if c.IPAM != nil {
+		return address(command, stdin, *c.IPAM)
+	}
 	if command != "ADD" {
 		return nil // the mark goes with the link
-	}
-	if err := json.NewDecoder(io.LimitReader(os.Stdin, 1<<20)).Decode(c); err != nil {
-		return fmt.Errorf("configuration: %w", err)
 	}
 	var before result
 	if err := json.Unmarshal(c.PrevResult, &before); err != nil {
 		return fmt.Errorf("result of the plugin before: %w", err)
 	}
-	uid := podUID(os.Getenv("CNI_ARGS"))
+	uid := argument("K8S_POD_UID")
 	if c.Group == 0 && c.Policies == "" {
 		return errors.New("the configuration names neither a group nor a socket")
 	}
+	loosen(before)
 	if c.Group != 0 {
 		if err := mark(before, c.Group, uid); err != nil {
 			return err
@@ -75,7 +87,7 @@ func run(c *config) error {
 			return err
 		}
 	}
-	_, err := os.Stdout.Write(c.PrevResult)
+	_, err = os.Stdout.Write(c.PrevResult)
 	return err
 }
 
@@ -104,14 +116,29 @@ func await(r result, socket, uid string) error {
 	return nil
 }
 
-// podUID is what containerd says of the pod: K8S_POD_NAMESPACE=shop;K8S_POD_UID=…
-func podUID(args string) string {
-	for arg := range strings.SplitSeq(args, ";") {
-		if uid, ok := strings.CutPrefix(arg, "K8S_POD_UID="); ok {
-			return uid
+// argument is what containerd says of the pod: K8S_POD_NAMESPACE=shop;K8S_POD_UID=…
+func argument(key string) string {
+	for arg := range strings.SplitSeq(os.Getenv("CNI_ARGS"), ";") {
+		if value, ok := strings.CutPrefix(arg, key+"="); ok {
+			return value
 		}
 	}
 	return ""
+}
+
+// loosen has the kernel take what comes from the owner's pods also where it looks for the way back in a guest's routes: they lead to
+// the guest's home, which may have the pod's address as well (core/gateway/noderoute). The stricter setting of all devices is some
+// distributions'. A container may have it read-only, and right.
+func loosen(r result) {
+	for _, i := range r.Interfaces {
+		setting := filepath.Join("/proc/sys/net/ipv4/conf", filepath.Base(i.Name), "rp_filter")
+		if i.Sandbox != "" {
+			continue // the pod's end
+		}
+		if b, err := os.ReadFile(setting); err == nil && strings.TrimSpace(string(b)) != "2" {
+			_ = os.WriteFile(setting, []byte("2"), 0)
+		}
+	}
 }
 
 func mark(r result, group int, alias string) error {

@@ -17,15 +17,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestPodUID(t *testing.T) {
+func TestArgument(t *testing.T) {
 	for args, want := range map[string]string{
 		"": "", "K8S_POD_UID=": "", "K8S_POD_UID": "",
 		"IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web;K8S_POD_UID=17-a": "17-a",
 	} {
-		if got := podUID(args); got != want {
+		t.Setenv("CNI_ARGS", args)
+		if got := argument("K8S_POD_UID"); got != want {
 			t.Errorf("%q: %q, want %q", args, got, want)
 		}
 	}
+}
+
+func build(t *testing.T) string {
+	t.Helper()
+	plugin := filepath.Join(t.TempDir(), "kith-mark")
+	if out, err := exec.Command("go", "build", "-o", plugin, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return plugin
 }
 
 // The plugin as containerd calls it, on a real link.
@@ -33,10 +43,7 @@ func TestHostsEndIsMarked(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("network namespaces need root")
 	}
-	plugin := filepath.Join(t.TempDir(), "kith-mark")
-	if out, err := exec.Command("go", "build", "-o", plugin, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	plugin := build(t)
 	runtime.LockOSThread() // for good: the thread, and its namespace, end with the test
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)
@@ -69,6 +76,9 @@ func TestHostsEndIsMarked(t *testing.T) {
 		if at := l.Attrs(); at.Group != want.group || at.Alias != want.alias {
 			t.Errorf("%s: group %d, alias %q", name, at.Group, at.Alias)
 		}
+	}
+	if b, err := os.ReadFile("/proc/sys/net/ipv4/conf/veth1/rp_filter"); err != nil || string(b) != "2\n" {
+		t.Errorf("rp_filter of veth1: %q, %v", b, err)
 	}
 	for _, bad := range []string{
 		"", "{", `{"group":27495}`, `{"group":0,"prevResult":` + before + `}`,
