@@ -125,6 +125,7 @@ func TestThroughTheTunnelEveryoneReachesOnlyWhatIsHis(t *testing.T) {
 		{"alice", beas, web1, "web1"},                                  // her guest elsewhere
 		{"bea", beas, ownPod, "own"}, {"carol", carols, ownPod, "own"}, // pods of ours that run there,
 		{"bea", beas, nodeIP, "host"},                                  // for which the gateway picks the ports
+		{"bea", beas, nodeIP + ":30080", silent},                       // that of no service
 		{"bea", beas, carols, "carol"}, {"carol", carols, beas, "bea"}, // each other
 		{"alice", homeOther, carols, silent}, // nor has the kernel a way for that
 	}...)

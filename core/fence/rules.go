@@ -102,15 +102,24 @@ func (c Config) guestToHost(tenants []Tenant) [][]expr.Any {
 	return append(rules, rule(is(source(), guestsSet), reject()), drop())
 }
 
-// tunnelToHost: which services of this host peers may use is for the gateway to say; new is here that only our guests there may.
+// tunnelToHost: which services of this host peers may use is for the gateway to say; new is here that only our guests there may. Of node
+// ports, which the gateway lets through, those that lead to a pod do not come here: a program of the owner's that listens on another is his.
 func (c Config) tunnelToHost() [][]expr.Any {
 	return [][]expr.Any{
 		acceptAnswers(), rule(anError(), goTo("errors-of-peers")), rule(anErrorOfNothing(), drop()),
 		rule(echoRequest(), accept()),
+		rule(protocol(unix.IPPROTO_TCP), toPorts(firstNodePort, lastNodePort), drop()),
+		rule(protocol(unix.IPPROTO_UDP), toPorts(firstNodePort, lastNodePort), drop()),
 		rule(is(source(), abroadSet), destinationWithin(c.Pods), accept()),
 		drop(),
 	}
 }
+
+// Upstream's range of node ports (kube-apiserver, --service-node-port-range).
+const (
+	firstNodePort = 30000
+	lastNodePort  = 32767
+)
 
 // hostToTunnel: this host's own traffic into the tunnel goes to our guests at providers, the API server's to webhooks that run there
 // among it, and, from its address in the range of a home's guests, to that home: `kith doctor` asks so. What a route leads

@@ -103,6 +103,12 @@ func protocol(n byte) []expr.Any {
 	return load(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, equal([]byte{n}))
 }
 
+// th dport FIRST-LAST
+func toPorts(first, last uint16) []expr.Any {
+	return load(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		&expr.Range{Op: expr.CmpOpEq, Register: 1, FromData: binary.BigEndian.AppendUint16(nil, first), ToData: binary.BigEndian.AppendUint16(nil, last)})
+}
+
 // icmp type echo-request
 func echoRequest() []expr.Any {
 	return rule(protocol(unix.IPPROTO_ICMP), load(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Len: 1}, equal([]byte{8})))
