@@ -17,6 +17,11 @@ func DefaultPool() []netip.Prefix {
 	}
 }
 
+// GuestPool is where ranges for guests come from: the block of benchmarks (RFC 2544), which no network has. Both sides of a pair name ranges,
+// and what is sent to an address of one goes to a peer. Of a block that offices have, a peer could name the servers behind this
+// laptop's default route, of which no route tells.
+func GuestPool() []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix("198.18.0.0/15")} }
+
 // ChooseAlias picks the range under which a peer's range real is seen here: a free range of the same length in the first
 // block of pool that has one. In that block it is real itself when that is free there, else the first one from a place
 // that seed (the peer's ID) decides, so that the same peer gets the same alias again and different peers start apart.

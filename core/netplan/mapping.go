@@ -63,12 +63,13 @@ var unusable = []netip.Prefix{
 	netip.MustParsePrefix("224.0.0.0/3"),
 }
 
-// private are the blocks of private use (RFC 1918, RFC 6598), in which guests have their addresses.
+// private are the blocks of private use (RFC 1918, RFC 6598) and that of benchmarks (RFC 2544), in which guests have their addresses.
 var private = []netip.Prefix{
 	netip.MustParsePrefix("10.0.0.0/8"),
 	netip.MustParsePrefix("172.16.0.0/12"),
 	netip.MustParsePrefix("192.168.0.0/16"),
 	netip.MustParsePrefix("100.64.0.0/10"),
+	netip.MustParsePrefix("198.18.0.0/15"),
 }
 
 // The lengths a range may have. The longest has room for one node; four of the shortest fill a block of the default pool, and

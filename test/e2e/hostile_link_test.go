@@ -59,7 +59,7 @@ func TestHostileLinkDrawsNoTraffic(t *testing.T) {
 	}
 	prefix := netip.MustParsePrefix
 	if was.GuestsThere == "" { // bob has no guests at alice
-		was.GuestsThere = "10.99.0.0/24"
+		was.GuestsThere = "198.19.255.0/24"
 	}
 	honest := peering.Link{
 		PublicKey: key.Public().String(), Port: 6450, Plan: peering.LinkPlan, Space: []netip.Prefix{prefix("10.42.0.0/16")}, Services: prefix("10.43.0.0/16"),

@@ -85,7 +85,7 @@ type plan struct {
 // New makes a Linker.
 func New(c client.Client, cfg Config) *Linker {
 	if len(cfg.Pool) == 0 {
-		cfg.Pool = netplan.DefaultPool()
+		cfg.Pool = netplan.GuestPool()
 	}
 	return &Linker{client: c, cfg: cfg, plans: map[string]*plan{}}
 }

@@ -93,7 +93,7 @@ func newSide(t *testing.T, name string) *side {
 	}
 	s.client = fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&v1alpha1.Peer{}, &v1alpha1.Contract{}).Build()
 	s.config = Config{
-		Identity: s.me, Gateway: idle{s.gateway, &s.came}, Port: 6450, Network: usual, Provides: true, Links: true, Log: log,
+		Identity: s.me, Gateway: idle{s.gateway, &s.came}, Port: 6450, Network: usual, Provides: true, Pool: netplan.DefaultPool(), Links: true, Log: log,
 		Guests: func(context.Context, *v1alpha1.Peer) (bool, bool, error) { return s.guestsHere, s.guestsThere, nil },
 	}
 	s.linker = New(s.client, s.config)
