@@ -14,13 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func ranges(list ...string) (out []netip.Prefix) {
-	for _, s := range list {
-		out = append(out, netip.MustParsePrefix(s))
-	}
-	return out
-}
-
 // twoTenants: alice with the internet, dora without; both have the addresses of this cluster. Alice has guests at another provider, in a
 // range that this cluster has at bea's. Guests of this cluster are at bea's and carol's.
 func twoTenants() Relations {
@@ -45,7 +38,8 @@ func TestGuestsReachTheirOwnAndNothingElse(t *testing.T) {
 		want     outcome
 	}{
 		{"web1", web2, "web2"}, {"web2", web1, "web1"}, {"web1", "udp:" + web2 + ":10053", "web2"}, // its own tenant
-		{"web1", "10.43.5.6", "web2"}, {"web1", "10.43.5.7", "alice"}, {"job", "10.43.5.7", "dora"}, // and by services
+		{"web1", "10.43.8.6", "web2"}, {"web1", "10.43.5.5", "alice"}, {"job", "10.43.5.5", "dora"}, // and by services of its home, and not of the owner's
+		{"web1", "10.43.5.7", silent}, {"job", "10.43.8.6", silent}, {"job", "10.43.5.6", silent},
 		{"web1", web1, "web1"},
 		// Its home, which has addresses that pods here, this laptop and others' guests have.
 		{"web1", homePod, "alice"}, {"web1", homeOther, "alice"}, {"web1", "udp:" + homePod + ":10053", "alice"}, {"job", homePod, "dora"},

@@ -2,6 +2,7 @@ package fence
 
 import (
 	"crypto/sha256"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,8 +13,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/guestnet"
 	"kith.dev/core/identity"
 )
+
+const nodeIP = "10.42.255.1"
+
+var testConfig = Config{
+	Tunnel: "kith0", Group: guestnet.Group, Pods: netip.MustParsePrefix("10.42.0.0/16"), Services: netip.MustParsePrefix("10.43.0.0/16"),
+	Node: netip.MustParseAddr(nodeIP), DNS: netip.MustParseAddr("10.43.0.10"),
+}
+
+func ranges(list ...string) (out []netip.Prefix) {
+	for _, s := range list {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
+}
 
 func idOf(name string) identity.ID { return identity.ID(sha256.Sum256([]byte(name))) }
 

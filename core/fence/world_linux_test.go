@@ -40,7 +40,6 @@ const (
 	neighbour = "203.0.113.50"
 	internet  = "198.51.100.7"
 	office    = "192.0.2.9" // public, but by a static route of the LAN: a VPN, or the next building
-	nodeIP    = "10.42.255.1"
 	gatewayIP = "10.42.255.2"
 	ownPod    = "10.42.0.5"
 	ownOther  = "10.42.0.6"
@@ -113,6 +112,7 @@ func newWorld(t *testing.T) *world {
 		w.serve(name)
 	}
 	w.kubeProxy()
+	w.guestnet()
 	w.raise()
 	return w
 }
@@ -383,8 +383,7 @@ func answer(p net.PacketConn, name string) {
 }
 
 // kubeProxy translates services: DNS on the node, an own pod, a guest of alice, and a pod at its guest's home; and ports of the host that
-// lead to the first two. Beside it is what guestnet does: the owner's pods appear to guests as the host, and what is for them or for
-// DNS is not taken for home's.
+// lead to the first two.
 func (w *world) kubeProxy() {
 	w.nft(`table ip proxy {
   chain services {
@@ -400,14 +399,23 @@ func (w *world) kubeProxy() {
   chain masq {
     type nat hook postrouting priority srcnat;
     ip saddr { 10.42.0.0/16, 10.65.0.0/16 } oifname "eth0" masquerade
-    iifname "cni0" meta oifgroup ` + fmt.Sprint(guestnet.Group) + ` masquerade
-  }
-  chain local {
-    type filter hook prerouting priority mangle;
-    meta iifgroup ` + fmt.Sprint(guestnet.Group) + ` ip daddr 10.43.0.10 meta mark set ` + fmt.Sprint(noderoute.Mark) + `
-    meta iifgroup ` + fmt.Sprint(guestnet.Group) + ` ct direction reply ct status snat meta mark set ` + fmt.Sprint(noderoute.Mark) + `
   }
 }`)
+}
+
+// guestnet has guests reach services by their addresses at home, and the owner's pods appear to guests as the host.
+func (w *world) guestnet() {
+	k, err := guestnet.New(guestnet.Config{
+		Group: guestnet.Group, Tunnel: "kith0", Pods: testConfig.Pods, Services: testConfig.Services, DNS: testConfig.DNS, Log: slog.New(slog.DiscardHandler),
+	})
+	w.must(err)
+	own, remote, twin, back := netip.MustParseAddr("10.43.8.6"), netip.MustParseAddr("10.43.5.5"), netip.MustParseAddr("10.43.5.6"), netip.MustParseAddr("10.43.5.7")
+	w.in("host", func() error {
+		return k.Set([]guestnet.Tenant{
+			{Guests: netip.MustParsePrefix(alices), Services: guestnet.Services{own: twin, remote: back}},
+			{Guests: netip.MustParsePrefix(doras), Services: guestnet.Services{remote: back}},
+		})
+	})
 }
 
 // nft runs the program on the host; some tests look at, or do, what an administrator would.
@@ -458,9 +466,4 @@ func (w *world) run() (stop func()) {
 	}
 	w.t.Cleanup(stop)
 	return stop
-}
-
-var testConfig = Config{
-	Tunnel: "kith0", Group: guestnet.Group, Pods: netip.MustParsePrefix("10.42.0.0/16"), Services: netip.MustParsePrefix("10.43.0.0/16"),
-	Node: netip.MustParseAddr(nodeIP), DNS: netip.MustParseAddr("10.43.0.10"),
 }
