@@ -17,10 +17,12 @@ func DefaultPool() []netip.Prefix {
 	}
 }
 
-// GuestPool is where ranges for guests come from: the block of benchmarks (RFC 2544), which no network has. Both sides of a pair name ranges,
-// and what is sent to an address of one goes to a peer. Of a block that offices have, a peer could name the servers behind this
+// GuestPool is where ranges for guests come from, in this order. The first is the block of benchmarks (RFC 2544), which no network has: what is
+// sent to an address of a range goes to a peer, and of a block that offices have, a peer that names ranges could name the servers behind this
 // laptop's default route, of which no route tells.
-func GuestPool() []netip.Prefix { return []netip.Prefix{netip.MustParsePrefix("198.18.0.0/15")} }
+func GuestPool() []netip.Prefix {
+	return append([]netip.Prefix{netip.MustParsePrefix("198.18.0.0/15")}, DefaultPool()...)
+}
 
 // ChooseAlias picks the range under which a peer's range real is seen here: a free range of the same length in the first
 // block of pool that has one. In that block it is real itself when that is free there, else the first one from a place

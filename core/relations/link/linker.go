@@ -63,6 +63,7 @@ const handshake = time.Second
 type Linker struct {
 	client client.Client
 	cfg    Config
+	room   room // with nothing in it
 
 	choosing sync.Mutex       // guards plans, and is held from the look at what is free until the choice is in it
 	plans    map[string]*plan // by the peer's ID
@@ -84,10 +85,11 @@ type plan struct {
 
 // New makes a Linker.
 func New(c client.Client, cfg Config) *Linker {
-	if len(cfg.Pool) == 0 {
-		cfg.Pool = netplan.GuestPool()
+	where := room{pool: cfg.Pool, owner: len(cfg.Pool) > 0}
+	if !where.owner {
+		where.pool = netplan.GuestPool()
 	}
-	return &Linker{client: c, cfg: cfg, plans: map[string]*plan{}}
+	return &Linker{client: c, cfg: cfg, room: where, plans: map[string]*plan{}}
 }
 
 // plan is what is remembered of the link with a peer: at first what was agreed on before this process started. What of that cannot be read is

@@ -19,7 +19,23 @@ type direction struct {
 // room is where a range may lie.
 type room struct {
 	taken []netip.Prefix // in use here for something else
-	pool  []netip.Prefix // blocks to choose out of; what a peer names lies in one, too
+	pool  []netip.Prefix // blocks to choose out of
+	owner bool           // the owner chose the pool, and knows that nobody else uses it
+}
+
+// open are the blocks in which a peer may say where a range lies. Which addresses lie behind the default route, no route tells, and a peer could
+// name those of servers there, to have what is sent to them. So of a pool that nobody chose it is the first block with room alone; elsewhere this
+// side chooses a place itself, and the peer may take it.
+func (r room) open(bits int) []netip.Prefix {
+	if r.owner {
+		return r.pool
+	}
+	for i, block := range r.pool {
+		if _, err := netplan.ChooseGuests(bits, r.taken, r.pool[i:i+1], ""); err == nil {
+			return []netip.Prefix{block}
+		}
+	}
+	return nil
 }
 
 // maxRefused bounds what is remembered of a peer that is never content.
@@ -28,14 +44,15 @@ const maxRefused = 16
 // name says which range this side wants, after the peer said one; the zero value: nothing yet. held: guests have addresses of what was
 // agreed on, so nothing else will do. The rules, the first that fits:
 //
-//	guests have addresses of the range agreed on   that
-//	what the peer says is free here                that
-//	the peer stands by what was agreed on          that: its guests have addresses of it, and they go on beside a network that has them too
-//	the peer says nothing, and ours is still free  that
-//	else                                           one that is free here, and that the peer did not refuse
+//	guests have addresses of the range agreed on            that
+//	the peer says ours, or one in a block open to it; free  that
+//	the peer stands by what was agreed on                   that: its guests have addresses of it, and they go on beside a network that has them too
+//	the peer says nothing, and ours is still free           that
+//	else                                                    one that is free here, and that the peer did not refuse
 //
-// So a range that suits one side is taken or refused by the other, and each side goes through its pool block by block: two whose pools have
-// a free range in common find one after as many rounds as there are blocks, unless within a block neither's choice suits the other.
+// The last is looked for where the peer refused least, and first in the block in which it said something: its own first block may be this
+// side's second. So two agree whose first blocks with room are the same, or where the first of one has room at the other; else one of the two
+// owners has to choose a pool.
 func (d *direction) name(said netip.Prefix, bits int, held bool, r room, seed string) (p netip.Prefix, err error) {
 	defer func() { d.named = p }()
 	fits := func(p netip.Prefix) bool {
@@ -44,7 +61,7 @@ func (d *direction) name(said netip.Prefix, bits int, held bool, r room, seed st
 	switch {
 	case held && d.agreed.IsValid():
 		return d.agreed, nil
-	case said.IsValid() && (fits(said) || said == d.agreed):
+	case said.IsValid() && (said == d.agreed || fits(said) && (said == d.named || netplan.Within(said, r.open(bits)))):
 		return said, nil
 	}
 	for _, before := range []netip.Prefix{d.named, d.agreed} {
@@ -56,13 +73,19 @@ func (d *direction) name(said netip.Prefix, bits int, held bool, r room, seed st
 			return before, nil
 		}
 	}
-	refused := slices.Clone(d.refused)
-	if netplan.CheckGuests(said) == nil {
-		refused = append(refused, said)
+	rank := func(block netip.Prefix) (n int) {
+		for _, p := range d.refused {
+			if block.Overlaps(p) {
+				n += 2
+			}
+		}
+		if !block.Overlaps(said) {
+			n++
+		}
+		return n
 	}
-	untried := func(block netip.Prefix) bool { return netplan.Free(block, refused) }
-	pool := slices.Concat(filter(r.pool, untried), filter(r.pool, func(block netip.Prefix) bool { return !untried(block) }))
-	return netplan.ChooseGuests(bits, append(refused, r.taken...), pool, seed)
+	pool := slices.SortedStableFunc(slices.Values(r.pool), func(a, b netip.Prefix) int { return rank(a) - rank(b) })
+	return netplan.ChooseGuests(bits, slices.Concat(d.refused, r.taken), pool, seed)
 }
 
 // refuse notes that the peer did not take a range.

@@ -47,7 +47,11 @@ func (l *Linker) choose(ctx context.Context, peer *v1alpha1.Peer, p *plan, their
 	}
 	ranges, handles := l.others(ctx, peer)
 	taken = append(taken, ranges...)
-	with := func(more ...netip.Prefix) room { return room{slices.Concat(taken, theirs.Space, more), l.cfg.Pool} }
+	with := func(more ...netip.Prefix) room {
+		r := l.room
+		r.taken = slices.Concat(taken, theirs.Space, more)
+		return r
+	}
 
 	// What the peer gives to our guests comes first to whoever provides: it is free at one side already.
 	if l.cfg.Provides {
@@ -80,7 +84,7 @@ func (l *Linker) choose(ctx context.Context, peer *v1alpha1.Peer, p *plan, their
 	before := p.aliases
 	p.aliases = nil
 	for _, r := range theirs.Space {
-		a, err := alias(r, before, room{slices.Concat(taken, aliasesOf(p.aliases), []netip.Prefix{ours.Here, ours.There}), l.cfg.Pool}, peer.Spec.ID)
+		a, err := alias(r, before, room{taken: slices.Concat(taken, aliasesOf(p.aliases), []netip.Prefix{ours.Here, ours.There}), pool: l.room.pool}, peer.Spec.ID)
 		if err != nil {
 			return err
 		}
