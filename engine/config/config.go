@@ -77,6 +77,12 @@ func Default() Config {
 
 // Flags binds c to flags; the names are also the keys of the config file.
 func (c *Config) Flags(fs *pflag.FlagSet) {
+	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "brain" { // as an older kithd, which may come to start this engine, calls it
+			name = "control-plane"
+		}
+		return pflag.NormalizedName(name)
+	})
 	fs.StringVar(&c.DataDir, "data-dir", c.DataDir, "folder for everything that survives a reboot")
 	fs.StringVar(&c.RunDir, "run-dir", c.RunDir, "folder for sockets and pid files")
 	fs.StringVar(&c.RuntimeDir, "runtime-dir", c.RuntimeDir, "folder of containerd, containerd-shim-runc-v2, runc and ctr, with cni/ and images/ in it (default: the folder of this program)")

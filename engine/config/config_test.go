@@ -76,6 +76,16 @@ func TestFileHasTheFlagsAsKeysAndFlagsWin(t *testing.T) {
 	}
 }
 
+// An older kithd may come to start this engine, as after the way back from an update.
+func TestAnOlderKithdIsUnderstood(t *testing.T) {
+	if c, err := load(t, "", "--brain=false"); err != nil || c.ControlPlane {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if c, err := load(t, "brain: false\n"); err != nil || c.ControlPlane {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
 func TestFileWithAMistakeIsRefused(t *testing.T) {
 	for text, says := range map[string]string{
 		"nodename: bob":                             `unknown key "nodename"; known are cgroup-root`,
