@@ -98,6 +98,7 @@ func TestThroughTheTunnelEveryoneReachesOnlyWhatIsHis(t *testing.T) {
 		{"alice", homeOther, "newcomer", newcomerIP}, {"alice", homeOther, "host", gateway1},
 		{"bea", beas, "neighbour", neighbour}, {"bea", beas, "job", job}, {"bea", beas, "host", gateway1},
 		{"carol", carols, "web1", web1}, {"carol", carols, "job", job}, {"carol", strayPeer, "own", ownPod}, {"carol", strayPeer, "host", nodeIP}, {"carol", strayPeer, "bea", beas},
+		{"bea", beas, "host", nodeIP}, // by UDP
 	}
 	for _, c := range closed {
 		if w.flood(c.from, c.source, c.place, c.to, 1) != 1 {

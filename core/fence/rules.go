@@ -102,15 +102,16 @@ func (c Config) guestToHost(tenants []Tenant) [][]expr.Any {
 	return append(rules, rule(is(source(), guestsSet), reject()), drop())
 }
 
-// tunnelToHost: which services of this host peers may use is for the gateway to say; new is here that only our guests there may. Of node
-// ports, which the gateway lets through, those that lead to a pod do not come here: a program of the owner's that listens on another is his.
+// tunnelToHost: which services of this host peers may use is for the gateway to say, and none by UDP; new is here that only our guests there
+// may. What they asked a service of home's for, kube-proxy may have sent here, to a pod on the host's network. A node port that leads nowhere is
+// closed: a program of the owner's that listens on one is his.
 func (c Config) tunnelToHost() [][]expr.Any {
 	return [][]expr.Any{
 		acceptAnswers(), rule(anError(), goTo("errors-of-peers")), rule(anErrorOfNothing(), drop()),
 		rule(echoRequest(), accept()),
+		rule(translated(), is(source(), abroadSet), destinationWithin(c.Pods), accept()),
 		rule(protocol(unix.IPPROTO_TCP), toPorts(firstNodePort, lastNodePort), drop()),
-		rule(protocol(unix.IPPROTO_UDP), toPorts(firstNodePort, lastNodePort), drop()),
-		rule(is(source(), abroadSet), destinationWithin(c.Pods), accept()),
+		rule(protocol(unix.IPPROTO_TCP), is(source(), abroadSet), destinationWithin(c.Pods), accept()),
 		drop(),
 	}
 }

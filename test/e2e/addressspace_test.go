@@ -214,6 +214,9 @@ func (m *meeting) names(t *testing.T) {
 				}
 			}
 			for addr, want := range map[string]string{f.ip: f.name + ".meet.shop.svc.cluster.local.", f.service: "to-" + f.name + ".shop.svc.cluster.local."} {
+				if addr == from.ip { // which is in /etc/hosts, as the kubelet there wrote it
+					continue
+				}
 				if out, err := m.exec(t, from.name, "reverse", addr); err != nil || !slices.Contains(strings.Fields(out), want) {
 					t.Errorf("%s on %s: %s is called %q (%v), want %s", from.name, from.node, addr, out, err, want)
 				}

@@ -268,6 +268,7 @@ func TestWhatAPeerMayNotSend(t *testing.T) {
 		{"an answer to the host", all.alice, toHost(protoTCP, port(22, syn|ack)), Pass},
 		{"dns at the host", all.alice, toHost(protoUDP, low), dropHost},
 		{"an answer by UDP", all.alice, toHost(protoUDP, udp), Pass},
+		{"an answer to what kube-proxy masqueraded", all.alice, toHost(protoUDP, udpSegment(53, 1024, nil)), Pass},
 		{"sctp to the host", all.alice, toHost(132, udp), dropHost},
 		{"flags in the second fragment", all.alice, sentBy(1, with(ipv4Packet("10.127.0.130", "10.42.0.1", protoTCP, port(22, syn)[:8]), fragment(0, true))), dropHost},
 		{"flags overwritten", all.alice, sentBy(1, with(ipv4Packet("10.127.0.130", "10.42.0.1", protoTCP, port(22, syn)[8:]), fragment(1, false))), dropHost},
