@@ -126,7 +126,8 @@ func TestGuestsWithoutLinksOfTheirOwnAreKnownByAddress(t *testing.T) {
 	f, err := New(cfg)
 	w.must(err)
 	h := w.net("host")
-	f.kernel.open = func() (*nftables.Conn, error) { return nftables.New(nftables.WithNetNSFd(int(w.place["host"]))) }
+	f.fence.Options = []nftables.ConnOption{nftables.WithNetNSFd(int(w.place["host"]))}
+	f.limits.Options = f.fence.Options
 	f.readHost = func() (hostState, error) { return readHost(h) }
 	w.must(f.Set(Relations{
 		Tenants:   []Tenant{{Consumer: "alice", Internet: true, Home: ranges("10.76.0.0/16"), Guests: ranges(newcomerIP+"/32", ownPod+"/32")}},

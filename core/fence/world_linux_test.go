@@ -444,7 +444,8 @@ func (w *world) raise() {
 	f, err := New(cfg)
 	w.must(err)
 	h, host := w.net("host"), int(w.place["host"])
-	f.kernel.open = func() (*nftables.Conn, error) { return nftables.New(nftables.WithNetNSFd(host)) }
+	f.fence.Options = []nftables.ConnOption{nftables.WithNetNSFd(host)}
+	f.limits.Options = f.fence.Options
 	f.readHost = func() (hostState, error) { return readHost(h) }
 	w.fence = f
 }
