@@ -91,7 +91,7 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	guests, err := watchGuests(ctx, client)
+	guests, err := watchTwins(ctx, client)
 	if err != nil {
 		return fmt.Errorf("DNS for guests: %w", err)
 	}

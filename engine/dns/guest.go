@@ -2,8 +2,8 @@ package dns
 
 import (
 	"context"
-	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -76,18 +76,17 @@ func guestOf(ctx context.Context) (netip.Addr, bool) {
 	return guest, ok
 }
 
-// sender is where a question comes from.
+// sender is where a question comes from; the zero value of none that has an address.
 func sender(w dns.ResponseWriter) netip.Addr {
-	host, _, err := net.SplitHostPort(w.RemoteAddr().String())
-	if err != nil {
+	from, ok := w.RemoteAddr().(interface{ AddrPort() netip.AddrPort })
+	if !ok {
 		return netip.Addr{}
 	}
-	from, _ := netip.ParseAddr(host) // an error gives the zero value
-	return from.Unmap()
+	return from.AddrPort().Addr().Unmap()
 }
 
 // reverseOf is the address that a reverse name is of.
 func reverseOf(name string) (netip.Addr, bool) {
-	a, err := netip.ParseAddr(dnsutil.ExtractAddressFromReverse(name))
+	a, err := netip.ParseAddr(dnsutil.ExtractAddressFromReverse(strings.ToLower(name)))
 	return a.Unmap(), err == nil
 }

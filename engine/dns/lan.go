@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coredns/coredns/plugin/pkg/dnsutil"
 	"github.com/miekg/dns"
 )
 
@@ -43,8 +42,8 @@ func localAddress(a netip.Addr) bool {
 
 // localReverse reports whether a reverse name is that of such an address, or, naming no whole address, could be.
 func localReverse(name string) bool {
-	address, err := netip.ParseAddr(dnsutil.ExtractAddressFromReverse(strings.ToLower(name)))
-	return err != nil || localAddress(address)
+	address, ok := reverseOf(name)
+	return !ok || localAddress(address)
 }
 
 // transfer reports whether a question is for a whole zone.
