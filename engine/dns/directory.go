@@ -116,16 +116,28 @@ func (w *watchedTwins) isTwin(namespace string) bool {
 	return err == nil && exists && o.(*corev1.Namespace).Labels != nil
 }
 
-// rangesOf are those of a twin's home, that of its guests here in front.
-func rangesOf(twin *corev1.Namespace) []string {
-	return strings.FieldsFunc(twin.Annotations[space], func(r rune) bool { return r == ',' })
-}
-
 func rangeOf(o any) ([]string, error) {
-	if ns, ok := o.(*corev1.Namespace); ok && len(rangesOf(ns)) > 0 {
-		return rangesOf(ns)[:1], nil
+	if ns, ok := o.(*corev1.Namespace); ok && ns.Annotations[space] != "" {
+		guests, _, _ := strings.Cut(ns.Annotations[space], ",")
+		return []string{guests}, nil
 	}
 	return nil, nil
+}
+
+// orAtHome has guests find the pods that their home has elsewhere, too. Which there are nobody here knows, so each address does.
+func (w *watchedTwins) orAtHome(here podFinder) podFinder {
+	return func(ctx context.Context, namespace string, ip netip.Addr) (bool, error) {
+		o, exists, err := w.namespaces.GetIndexer().GetByKey(namespace)
+		if _, ours := guestOf(ctx); ours && err == nil && exists {
+			_, elsewhere, _ := strings.Cut(o.(*corev1.Namespace).Annotations[space], ",")
+			for r := range strings.SplitSeq(elsewhere, ",") {
+				if p, err := netip.ParsePrefix(r); err == nil && p.Contains(ip) {
+					return true, nil
+				}
+			}
+		}
+		return here(ctx, namespace, ip)
+	}
 }
 
 // tenantOf implements directory.

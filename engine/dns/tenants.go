@@ -168,19 +168,13 @@ func (t tenant) twin(matches func(service) bool, at netip.Addr) (found service, 
 
 // reverse gives the reverse name here of one as the guest means it: that of a service's address at home is that of its twin.
 func (t tenant) reverse(name string) string {
-	at, ok := reverseOf(name)
-	if !ok {
-		return name
+	at, _ := reverseOf(name) // the zero value is no service's
+	if s, ok := t.twin(func(s service) bool { return s.home == at }, at); ok {
+		if here, err := dns.ReverseAddr(s.here.String()); err == nil {
+			return here
+		}
 	}
-	s, ok := t.twin(func(s service) bool { return s.home == at }, at)
-	if !ok {
-		return name
-	}
-	here, err := dns.ReverseAddr(s.here.String())
-	if err != nil {
-		return name
-	}
-	return here
+	return name
 }
 
 // called says whether a namespace of the tenant is called so here.

@@ -281,6 +281,31 @@ func TestGuestsAreKnownByTheRangeOfTheirHome(t *testing.T) {
 			t.Errorf("%s: %s, %t", name, here, there)
 		}
 	}
+	here := w.orAtHome(func(_ context.Context, _ string, ip netip.Addr) (bool, error) {
+		return ip.String() == "10.127.0.7", nil
+	})
+	for _, c := range []struct {
+		guest         bool
+		namespace, ip string
+		want          bool
+	}{
+		{true, "shop-aaaaaaa", "10.42.0.5", true},
+		{true, "shop-aaaaaaa", "10.127.9.7", true}, // elsewhere
+		{true, "shop-aaaaaaa", "10.127.0.7", true}, // here
+		{true, "shop-aaaaaaa", "10.127.0.8", false},
+		{true, "shop-aaaaaaa", "192.0.2.1", false},
+		{true, "bank-aaaaaaa", "10.42.0.5", false},
+		{true, "shop", "10.42.0.5", false},
+		{false, "shop-aaaaaaa", "10.42.0.5", false}, // that is a pod of the owner's
+	} {
+		ctx := t.Context()
+		if c.guest {
+			ctx = asks(ctx, netip.MustParseAddr("10.127.0.130"))
+		}
+		if got, err := here(ctx, c.namespace, netip.MustParseAddr(c.ip)); err != nil || got != c.want {
+			t.Errorf("a pod %s in %s: %t, %v", c.ip, c.namespace, got, err)
+		}
+	}
 	w.synced = func() bool { return false }
 	if _, ok := w.tenantOf(netip.MustParseAddr("10.127.0.130")); ok {
 		t.Error("it is known before all of its services are")
