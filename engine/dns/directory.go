@@ -92,14 +92,10 @@ func servedAt(o any) ([]string, error) {
 
 // services implements directory.
 func (w *watchedTwins) services(at netip.Addr) (list []service) {
-	found, err := w.twins.GetIndexer().ByIndex(byAddress, at.String())
-	if err != nil {
-		return nil
-	}
+	found, _ := w.twins.GetIndexer().ByIndex(byAddress, at.String()) // there is the index
 	for _, o := range found {
-		if s, ok := serviceOf(o); ok {
-			list = append(list, s)
-		}
+		s, _ := serviceOf(o) // or it would not be in there
+		list = append(list, s)
 	}
 	return list
 }
@@ -142,9 +138,9 @@ func (w *watchedTwins) orAtHome(here podFinder) podFinder {
 
 // tenantOf implements directory.
 func (w *watchedTwins) tenantOf(guest netip.Addr) (tenant, bool) {
-	of, err := guest.Prefix(netplan.GuestBits)
-	found, errFound := w.namespaces.GetIndexer().ByIndex(byRange, of.String())
-	if err != nil || errFound != nil || len(found) == 0 || !w.synced() {
+	of, _ := guest.Prefix(netplan.GuestBits) // the zero value is nobody's
+	found, _ := w.namespaces.GetIndexer().ByIndex(byRange, of.String())
+	if len(found) == 0 || !w.synced() {
 		return tenant{}, false
 	}
 	t := tenant{twins: map[string]string{}, known: w}

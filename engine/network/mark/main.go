@@ -54,13 +54,13 @@ func add(args *skel.CmdArgs) error {
 		return errors.New("the configuration names neither a group nor a socket")
 	}
 	uid := argument(args.Args, "K8S_POD_UID")
-	if err := prepare(before, c.Group, uid); err != nil {
-		return err
+	err := prepare(before, c.Group, uid)
+	if err == nil {
+		err = await(before, c.Policies, uid)
 	}
-	if err := await(before, c.Policies, uid); err != nil {
-		return err
+	if err == nil {
+		_, err = os.Stdout.Write(c.PrevResult)
 	}
-	_, err := os.Stdout.Write(c.PrevResult)
 	return err
 }
 
@@ -108,10 +108,7 @@ func prepare(r current.Result, group int, pod string) error {
 // the guest's home, which may have the pod's address as well (core/gateway/noderoute). The stricter setting of all devices is some
 // distributions'. A container may have it read-only, and right.
 func loosen(link string) {
-	setting := filepath.Join("/proc/sys/net/ipv4/conf", filepath.Base(link), "rp_filter")
-	if b, err := os.ReadFile(setting); err == nil && strings.TrimSpace(string(b)) != "2" {
-		_ = os.WriteFile(setting, []byte("2"), 0)
-	}
+	_ = os.WriteFile(filepath.Join("/proc/sys/net/ipv4/conf", filepath.Base(link), "rp_filter"), []byte("2"), 0)
 }
 
 // await returns when the rules of the pod's NetworkPolicies are in force, which the engine says by closing the connection.
