@@ -35,7 +35,7 @@ func New(cfg Config) (*Fence, error) {
 		return nil, err
 	}
 	return &Fence{
-		cfg: cfg, allowed: allowed, fence: nft.Keeper{Log: cfg.Log}, limits: nft.Keeper{Log: cfg.Log},
+		cfg: cfg, allowed: allowed, fence: nft.Keeper{Name: Table, Log: cfg.Log}, limits: nft.Keeper{Name: Limits, Log: cfg.Log},
 		readHost: func() (hostState, error) { return readHost(&netlink.Handle{}) },
 	}, nil
 }
@@ -59,7 +59,7 @@ func (f *Fence) Run(ctx context.Context) error {
 	around, stop, err := f.cfg.Kernel.Listen(hostnet.Routes)
 	if err == nil {
 		defer stop()
-		err = nft.Watch(ctx, around, f.refresh, Table, Limits)
+		err = nft.Watch(ctx, around, f.refresh, &f.fence, &f.limits)
 	}
 	if err != nil {
 		return fmt.Errorf("fence: %w", err)

@@ -13,8 +13,8 @@ import (
 )
 
 // Limits is the name of the nftables table that bounds how many connections a peer's guests, and its home through the
-// tunnel, open. It is a table of its own because it remembers: the fence's is replaced whenever a peering changes, and who
-// changed his would begin to count anew.
+// tunnel, open. It is a table of its own because a kernel may not have the words for it, and the fence stands without. A chain in it
+// remembers, and so stays as it is when others change.
 const Limits = "kith-limits"
 
 // allowance is what a peer may open, its guests here and its home together; UDP and ICMP count as conntrack counts them.
@@ -61,7 +61,7 @@ func (c Config) limits(a allowance, tenants []Tenant, providers []Provider) nft.
 	for _, peer := range slices.Compact(peers) {
 		chains = append(chains, a.bucket(peer))
 	}
-	return nft.Table{Name: Limits, Family: nftables.TableFamilyIPv4, Chains: chains, Sets: []nft.Set{
+	return nft.Table{Family: nftables.TableFamilyIPv4, Chains: chains, Sets: []nft.Set{
 		{Name: guestsSet, Key: nftables.TypeIPAddr, Data: nftables.TypeVerdict, Elements: guests},
 		{Name: abroadSet, Key: nftables.TypeIPAddr, Data: nftables.TypeVerdict, Elements: abroad},
 	}}

@@ -71,8 +71,8 @@ func planOf(cfg Config, a allowance, rel Relations, host hostState) plan {
 	}
 	return plan{
 		fence: []nft.Table{
-			{Name: Table, Family: nftables.TableFamilyIPv4, Chains: cfg.chains(tenants, providers), Sets: sets},
-			{Name: Table, Family: nftables.TableFamilyIPv6, Chains: cfg.chains6()},
+			{Family: nftables.TableFamilyIPv4, Chains: cfg.chains(tenants, providers), Sets: sets},
+			{Family: nftables.TableFamilyIPv6, Chains: cfg.chains6()},
 		},
 		limits: []nft.Table{cfg.limits(a, tenants, providers)},
 	}

@@ -26,7 +26,7 @@ type Kernel struct {
 
 // New makes a Kernel for guests in the cluster of these ranges; nothing is touched.
 func New(network netplan.Cluster, log *slog.Logger) *Kernel {
-	return &Kernel{network: network, log: log, want: table(network, nil), kept: nft.Keeper{Log: log}}
+	return &Kernel{network: network, log: log, want: table(network, nil), kept: nft.Keeper{Name: Table, Log: log}}
 }
 
 // Raise makes the table if there is none, without services. Call it before any guest can start; a table that an earlier process left,
@@ -56,7 +56,7 @@ func (k *Kernel) Run(ctx context.Context) error {
 			k.log.Warn("guests may not reach services by their addresses at home, trying again", "err", err)
 		}
 		return err
-	}, Table)
+	}, &k.kept)
 	if err != nil {
 		return fmt.Errorf("network of guests: %w", err)
 	}

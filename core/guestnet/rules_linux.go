@@ -34,7 +34,7 @@ func table(network netplan.Cluster, tenants []Tenant) nft.Table {
 		rule(nft.Not(toGuest), accept()), rule(nft.From(netplan.Tunnel), accept()), rule(guest, accept()),
 	}
 	there, back := mapsOf(tenants)
-	t := nft.Table{Name: Table, Family: nftables.TableFamilyIPv4, Sets: []nft.Set{there, back}}
+	t := nft.Table{Family: nftables.TableFamilyIPv4, Sets: []nft.Set{there, back}}
 	chain := func(name string, kind nftables.ChainType, hook *nftables.ChainHook, priority nftables.ChainPriority, rules ...[]expr.Any) {
 		t.Chains = append(t.Chains, nft.Chain{Name: name, Type: kind, Hook: hook, Priority: priority, Rules: rules})
 	}

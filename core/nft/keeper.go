@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/nftables"
@@ -16,16 +17,18 @@ import (
 	"kith.dev/core/hostnet"
 )
 
-// Keeper keeps tables in the kernel. It does one thing at a time: its owner has a lock.
+// Keeper keeps tables in the kernel that have the same name, in several families. It does one thing at a time: its owner has a lock.
 type Keeper struct {
+	Name    string
 	Log     *slog.Logger
 	Options []nftables.ConnOption // for tests
 
-	written []Table // by this process; nil when what is in the kernel is somebody else's
-	size    uint32  // of these tables, as the kernel counts
+	written []Table     // by this process; nil when what is in the kernel is somebody else's
+	size    uint32      // of these tables, as the kernel counts
+	news    atomic.Bool // of one of them, since the last look
 }
 
-// Keep has the kernel hold tables, which are always of the same names; packets see all of a change or nothing. What does not differ from
+// Keep has the kernel hold tables, which are always of the same families; packets see all of a change or nothing. What does not differ from
 // the last time is left alone. Tables that an earlier process left are replaced, but only if this one is sure of what should be there.
 func (k *Keeper) Keep(is []Table, sure bool) error {
 	size, err := k.standing(is)
@@ -33,8 +36,8 @@ func (k *Keeper) Keep(is []Table, sure bool) error {
 		return err
 	}
 	was := k.written
-	if was != nil && size != k.size {
-		k.Log.Warn("an nftables table was taken away or changed, putting it up again", "table", is[0].Name)
+	if was != nil && (size == 0 || size != k.size || k.news.Swap(false) && !k.whole()) {
+		k.Log.Warn("an nftables table was taken away or changed, putting it up again", "table", k.Name)
 		was, size = nil, 0
 	}
 	if was == nil && size != 0 && !sure {
@@ -64,24 +67,29 @@ func (k *Keeper) write(was, is []Table) error {
 	}
 	for i, t := range is {
 		var old Table
+		of := k.table(t)
 		if was != nil {
 			old = was[i]
 		} else {
-			c.AddTable(t.of()) // so that there is one to delete
-			c.DelTable(t.of())
-			c.AddTable(t.of())
+			c.AddTable(of) // so that there is one to delete
+			c.DelTable(of)
+			c.AddTable(of)
 		}
-		if err := t.change(c, old); err != nil {
+		if err := t.change(c, of, old); err != nil {
 			return err
 		}
 	}
 	if err := c.Flush(); err != nil {
-		return fmt.Errorf("write nftables table %s: %w", is[0].Name, err)
+		return fmt.Errorf("write nftables table %s: %w", k.Name, err)
 	}
 	return nil
 }
 
-// standing gives how full the tables are, 0 unless all of them are there.
+func (k *Keeper) table(t Table) *nftables.Table {
+	return &nftables.Table{Name: k.Name, Family: t.Family}
+}
+
+// standing gives how many chains and sets the tables have, as a number to compare; 0 unless all of them are there.
 func (k *Keeper) standing(tables []Table) (size uint32, err error) {
 	c, err := nftables.New(k.Options...)
 	if err != nil {
@@ -93,7 +101,7 @@ func (k *Keeper) standing(tables []Table) (size uint32, err error) {
 	}
 	found := 0
 	for _, t := range list {
-		if slices.ContainsFunc(tables, func(is Table) bool { return is.Name == t.Name && is.Family == t.Family }) {
+		if t.Name == k.Name && slices.ContainsFunc(tables, func(is Table) bool { return is.Family == t.Family }) {
 			found++
 			size += t.Use
 		}
@@ -104,6 +112,22 @@ func (k *Keeper) standing(tables []Table) (size uint32, err error) {
 	return size, nil
 }
 
+// whole reports whether each chain that was written has as many rules.
+func (k *Keeper) whole() bool {
+	c, err := nftables.New(k.Options...)
+	if err != nil {
+		return false
+	}
+	for _, t := range k.written {
+		for _, ch := range t.Chains {
+			if rules, err := c.GetRules(k.table(t), &nftables.Chain{Name: ch.Name}); err != nil || len(rules) != len(ch.Rules) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 const (
 	// settle is the shortest time between two looks, so that a burst of events costs two.
 	settle = 20 * time.Millisecond
@@ -111,10 +135,16 @@ const (
 	again = time.Second
 )
 
-// Watch has look called now, and after every change of tables of these names and every token of around, until ctx ends.
-func Watch(ctx context.Context, around <-chan struct{}, look func() error, names ...string) error {
-	tables, stop, err := hostnet.Tables(func(news []byte) bool {
-		return slices.ContainsFunc(names, func(name string) bool { return bytes.Contains(news, append([]byte(name), 0)) })
+// Watch has look called now, and after every change of the tables of keepers and every token of around, until ctx ends.
+func Watch(ctx context.Context, around <-chan struct{}, look func() error, keepers ...*Keeper) error {
+	tables, stop, err := hostnet.Tables(func(news []byte) (matters bool) {
+		for _, k := range keepers {
+			if len(news) == 0 || bytes.Contains(news, append([]byte(k.Name), 0)) {
+				k.news.Store(true)
+				matters = true
+			}
+		}
+		return matters
 	})
 	if err != nil {
 		return err

@@ -50,7 +50,7 @@ const name = "kith-sample"
 
 // sample has a chain that a map leads on to the chains of peers, each with a set of its own, and a map of numbers.
 func sample(numbers int, peers ...string) []Table {
-	t := Table{Name: name, Family: nftables.TableFamilyIPv4}
+	t := Table{Family: nftables.TableFamilyIPv4}
 	leads := Set{Name: "leads", Key: nftables.TypeIPAddr, Data: nftables.TypeVerdict}
 	values := Set{Name: "values", Key: nftables.TypeMark, Data: nftables.TypeMark}
 	for _, peer := range peers {
@@ -100,7 +100,7 @@ func is(t *testing.T) (rules map[string]string, elements map[string]int) {
 	return rules, elements
 }
 
-func keeper() *Keeper { return &Keeper{Log: slog.New(slog.DiscardHandler)} }
+func keeper() *Keeper { return &Keeper{Name: name, Log: slog.New(slog.DiscardHandler)} }
 
 func TestOnlyWhatDiffersIsChanged(t *testing.T) {
 	apart(t)
@@ -184,15 +184,21 @@ func TestWhatIsTakenAwayComesBack(t *testing.T) {
 		ended <- Watch(ctx, around, func() error {
 			defer func() { looked <- struct{}{} }()
 			return k.Keep(sample(3, "2"), true)
-		}, name)
+		}, k)
 	}()
 	<-looked
-	take()
-	<-looked
-	if _, elements := is(t); elements["values"] != 3 {
-		t.Errorf("%v", elements)
+	for _, how := range []func(){take, func() { // as `nft flush table` does: all is there, but for the rules
+		c, of := connect(t), &nftables.Table{Name: name, Family: nftables.TableFamilyIPv4}
+		c.FlushChain(&nftables.Chain{Name: "first", Table: of})
+		must(t, c.Flush())
+	}} {
+		how()
+		<-looked
+		if rules, elements := is(t); elements["values"] != 3 || len(rules) != 2 {
+			t.Errorf("%v %v", rules, elements)
+		}
+		<-looked // at its own table
 	}
-	<-looked // at its own table
 	around <- struct{}{}
 	<-looked
 	cancel()

@@ -10,9 +10,8 @@ import (
 	"github.com/google/nftables/expr"
 )
 
-// Table is a whole table as a value.
+// Table is a whole table as a value, but for its name.
 type Table struct {
-	Name   string
 	Family nftables.TableFamily
 	Chains []Chain
 	Sets   []Set
@@ -36,8 +35,7 @@ type Set struct {
 }
 
 // change brings a table from what was to what is, in an order in which nothing is named that is not there.
-func (is Table) change(c *nftables.Conn, was Table) error {
-	t := is.of()
+func (is Table) change(c *nftables.Conn, t *nftables.Table, was Table) error {
 	chains, sets := map[string]Chain{}, map[string]Set{} // that were there, later those that go
 	for _, ch := range was.Chains {
 		chains[ch.Name] = ch
@@ -127,8 +125,6 @@ func inParts(do func(*nftables.Set, []nftables.SetElement) error, of *nftables.S
 	}
 	return nil
 }
-
-func (is Table) of() *nftables.Table { return &nftables.Table{Name: is.Name, Family: is.Family} }
 
 func (ch Chain) of(t *nftables.Table) *nftables.Chain {
 	out := &nftables.Chain{Name: ch.Name, Table: t}

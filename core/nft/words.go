@@ -101,7 +101,10 @@ func Protocol(n byte) []expr.Any {
 // ToPorts is th dport FIRST-LAST.
 func ToPorts(first, last uint16) []expr.Any {
 	return Load(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-		&expr.Range{Op: expr.CmpOpEq, Register: 1, FromData: binary.BigEndian.AppendUint16(nil, first), ToData: binary.BigEndian.AppendUint16(nil, last)})
+		&expr.Range{
+			Op: expr.CmpOpEq, Register: 1,
+			FromData: binary.BigEndian.AppendUint16(nil, first), ToData: binary.BigEndian.AppendUint16(nil, last),
+		})
 }
 
 // ICMP is icmp type N (RFC 792).
