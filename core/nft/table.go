@@ -43,9 +43,9 @@ func (is Table) change(c *nftables.Conn, t *nftables.Table, was Table) error {
 	for _, s := range was.Sets {
 		sets[s.Name] = s
 	}
-	for _, s := range is.Sets {
+	for i, s := range is.Sets {
 		if _, there := sets[s.Name]; !there {
-			if err := c.AddSet(s.of(t), nil); err != nil {
+			if err := c.AddSet(s.of(t, i), nil); err != nil {
 				return err
 			}
 		}
@@ -72,8 +72,8 @@ func (is Table) change(c *nftables.Conn, t *nftables.Table, was Table) error {
 			c.AddRule(&nftables.Rule{Table: t, Chain: ch.of(t), Exprs: r})
 		}
 	}
-	for _, s := range is.Sets {
-		if err := fill(c, s.of(t), sets[s.Name].Elements, s.Elements); err != nil {
+	for i, s := range is.Sets {
+		if err := fill(c, s.of(t, i), sets[s.Name].Elements, s.Elements); err != nil {
 			return err
 		}
 		delete(sets, s.Name)
@@ -82,7 +82,7 @@ func (is Table) change(c *nftables.Conn, t *nftables.Table, was Table) error {
 		c.DelChain(ch.of(t))
 	}
 	for _, s := range sets {
-		c.DelSet(s.of(t))
+		c.DelSet(s.of(t, 0))
 	}
 	return nil
 }
@@ -137,9 +137,10 @@ func (ch Chain) of(t *nftables.Table) *nftables.Chain {
 	return out
 }
 
-func (s Set) of(t *nftables.Table) *nftables.Set {
+// of gives a set a number by which it is known in a transaction; the library would take one from a count that is nobody's to lock.
+func (s Set) of(t *nftables.Table, number int) *nftables.Set {
 	return &nftables.Set{
-		Table: t, Name: s.Name, KeyType: s.Key, Interval: s.Key == nftables.TypeIPAddr,
+		Table: t, Name: s.Name, ID: uint32(number + 1), KeyType: s.Key, Interval: s.Key == nftables.TypeIPAddr,
 		Concatenation: len(nftables.ConcatSetTypeElements(s.Key)) > 1, IsMap: s.Data.Name != "", DataType: s.Data,
 	}
 }
