@@ -144,7 +144,7 @@ func TestAnotherNetworkHasTheRangeOfGuests(t *testing.T) {
 		eventually(t, 10*time.Second, "home and guest reach each other", both)
 
 		b := netip.MustParsePrefix(was).Addr().As4()
-		lan := netip.PrefixFrom(netip.AddrFrom4([4]byte{b[0], b[1], b[2] ^ 1, 1}), 16).String()
+		lan := netip.PrefixFrom(netip.AddrFrom4([4]byte{b[0], b[1], b[2] ^ 1, 1}), 20).String()
 		if _, stderr, err := mover.Exec(t.Context(), "ip", "address", "add", lan, "dev", "eth0"); err != nil {
 			t.Fatalf("%v: %s", err, stderr)
 		}
