@@ -794,7 +794,7 @@ func TestWhoFindNothingBetterKeepTheirLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	was := alice.pair(bob)
-	alice.came, bob.came = []netip.Prefix{netip.MustParsePrefix("198.18.0.0/16")}, []netip.Prefix{netip.MustParsePrefix("198.19.0.0/16")}
+	alice.came, bob.came = []netip.Prefix{netip.MustParsePrefix("10.64.0.0/11")}, []netip.Prefix{netip.MustParsePrefix("10.96.0.0/11")}
 	for _, proposer := range [][2]*side{{alice, bob}, {bob, alice}} {
 		if err := proposer[0].propose(proposer[1]); err != nil {
 			t.Errorf("%s proposes: %v", proposer[0].name, err)
