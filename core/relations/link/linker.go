@@ -196,11 +196,11 @@ func (l *Linker) Propose(ctx context.Context, peer *v1alpha1.Peer, to *peering.C
 	}
 	err := fmt.Errorf("link with %s: the two find no addresses for guests that are free at both; is one of them moving between networks? aliasPools, at both, says where to look",
 		peer.Name)
-	if _, linked := l.cfg.Gateway.Stats(peer.Spec.ID); linked {
-		l.cfg.Log.Warn("those agreed on before stay", "peer", peer.Name, "why", err) // beside a network that has them too, pods reach each other
-		return nil
+	if peer.Status.Network == nil {
+		return err
 	}
-	return err
+	l.cfg.Log.Warn("those agreed on before stay", "peer", peer.Name, "why", err) // beside a network that has them too, pods reach each other
+	return l.Restore(ctx, peer)
 }
 
 // rounds is how often both may choose anew. Two are enough where each finds free what the other says; see direction.

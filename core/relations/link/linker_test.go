@@ -794,6 +794,9 @@ func TestWhoFindNothingBetterKeepTheirLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	was := alice.pair(bob)
+	for _, s := range []*side{alice, bob} {
+		s.linker.room = room{pool: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/10")}, owner: true}
+	}
 	alice.came, bob.came = []netip.Prefix{netip.MustParsePrefix("10.64.0.0/11")}, []netip.Prefix{netip.MustParsePrefix("10.96.0.0/11")}
 	for _, proposer := range [][2]*side{{alice, bob}, {bob, alice}} {
 		if err := proposer[0].propose(proposer[1]); err != nil {
