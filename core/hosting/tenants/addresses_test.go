@@ -185,7 +185,7 @@ func TestTheNetworkOfAConsumer(t *testing.T) {
 		{&v1alpha1.NetworkStatus{GuestsHere: "10.71.0.0/24", Space: []string{"nonsense"}}, grants.Network{}, ""},
 		{&v1alpha1.NetworkStatus{GuestsHere: "10.71.0.0/24", Space: []string{"10.42.0.0/16", "10.72.0.0/24"}, Services: "10.43.0.0/16"}, network, "10.71.0.0/24,10.42.0.0/16,10.72.0.0/24"},
 	} {
-		got := grants.NetworkOf(&v1alpha1.Peer{Status: v1alpha1.PeerStatus{Network: c.status}})
+		got := grants.NetworkOf(&v1alpha1.Peer{Status: v1alpha1.PeerStatus{Network: c.status}}, netip.Prefix{})
 		var elsewhere []string
 		for _, p := range got.Elsewhere() {
 			elsewhere = append(elsewhere, p.String())

@@ -906,7 +906,7 @@ func TestClusterThatCannotTakeGuestsInConsumes(t *testing.T) {
 	}
 	carol := newSide(t, "carol")
 	contracts(carol, alice)
-	refusedLink(t, carol.propose(alice), peering.CodeForbidden, "network plugin")
+	refusedLink(t, carol.propose(alice), peering.CodeForbidden, "no guests")
 	noLink(t, carol, alice)
 }
 
