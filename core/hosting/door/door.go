@@ -236,7 +236,8 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 	return nil
 }
 
-// here gives what is written in a consumer's namespace the addresses by which the consumer's are known here.
+// here gives what is written in a consumer's namespace the addresses by which the consumer's are known here. What is read is not moved back:
+// home reads no more than metadata of what has addresses (remote), and those of Pods in its view.
 func (d *Door) here(info apiproxy.Info, body []byte) ([]byte, error) {
 	terms, is := d.access.TermsIn(info.Namespace), contents[info.Resource]
 	if terms == nil || terms.GuestsHere == "" || is.here == nil || !info.Writes {
