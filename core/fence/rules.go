@@ -3,6 +3,8 @@
 package fence
 
 import (
+	"net/netip"
+
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -28,7 +30,7 @@ func (c Config) chains(tenants []Tenant, providers []Provider) []nft.Chain {
 		{Name: "absent", Rules: absent()},
 		{Name: "guest-to-host", Rules: c.guestToHost(tenants)},
 		{Name: "tunnel-to-host", Rules: c.tunnelToHost()},
-		{Name: "host-to-tunnel", Rules: hostToTunnel(tenants)},
+		{Name: "host-to-tunnel", Rules: c.hostToTunnel(tenants)},
 		{Name: "guest", Rules: c.guest()},
 		{Name: "internet", Rules: c.internet()},
 		{Name: "from-tunnel", Rules: c.fromTunnel(tenants)},
@@ -136,13 +138,17 @@ const (
 )
 
 // hostToTunnel: this host's own traffic into the tunnel goes to our guests at providers, the API server's to webhooks that run there
-// among it, and, from its address in the range of a home's guests, to that home: `kith doctor` asks so. What a route leads
+// among it, and, from its address in the range of a home's guests, or the gateway's own where that is translated, to that home: `kith doctor` asks so. What a route leads
 // there that should not be (one that was left, or a mistake of somebody's) is told at once that it may not, instead of being handed
 // to a peer.
-func hostToTunnel(tenants []Tenant) [][]expr.Any {
+func (c Config) hostToTunnel(tenants []Tenant) [][]expr.Any {
 	rules := [][]expr.Any{acceptAnswers(), rule(is(destination(), abroadSet), accept())}
 	for _, t := range tenants {
-		rules = append(rules, rule(is(source(), t.guests()), is(destination(), t.home()), accept()))
+		own := is(source(), t.guests())
+		if c.Group == 0 {
+			own = nft.SourceWithin(netip.PrefixFrom(netplan.Cluster{Pods: c.Pods}.Gateway(), 32))
+		}
+		rules = append(rules, rule(own, is(destination(), t.home()), accept()))
 	}
 	return append(rules, reject())
 }
