@@ -183,6 +183,25 @@ func TestSetChangesNothingWhenNothingChanged(t *testing.T) {
 	w.expect("web1", homePod, "alice")
 }
 
+// TestItsOwnChangesAreNoNewsToRun: it hears of them, and what it wrote is what it finds.
+func TestItsOwnChangesAreNoNewsToRun(t *testing.T) {
+	w := newWorld(t)
+	var said strings.Builder
+	w.fence.fence.Log = slog.New(slog.NewTextHandler(&said, nil))
+	w.fence.limits.Log = w.fence.fence.Log
+	stop := w.run()
+	rel := twoTenants()
+	for _, tenants := range [][]Tenant{rel.Tenants, rel.Tenants[:1], nil, rel.Tenants} {
+		w.must(w.fence.Set(Relations{Tenants: tenants, Providers: rel.Providers}))
+		w.expect("own", job, open) // which takes longer than to hear of it
+	}
+	w.expect("newcomer", internet, silent)
+	stop()
+	if said.Len() > 0 {
+		t.Error(said.String())
+	}
+}
+
 func TestRunEndsWithItsContext(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())

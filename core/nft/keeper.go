@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/nftables"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
 
 	"kith.dev/core/hostnet"
 )
@@ -112,17 +114,33 @@ func (k *Keeper) standing(tables []Table) (size uint32, err error) {
 	return size, nil
 }
 
-// whole reports whether each chain that was written has as many rules.
+// whole reports whether the tables that were written have as many rules. They are counted and not read: the library does not know all of
+// their words.
 func (k *Keeper) whole() bool {
 	c, err := nftables.New(k.Options...)
 	if err != nil {
 		return false
 	}
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: c.NetNS})
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	name, err := netlink.MarshalAttributes([]netlink.Attribute{{Type: unix.NFTA_RULE_TABLE, Data: append([]byte(k.Name), 0)}})
+	if err != nil {
+		return false
+	}
 	for _, t := range k.written {
+		rules, err := conn.Execute(netlink.Message{
+			Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETRULE, Flags: netlink.Request | netlink.Dump},
+			Data:   append([]byte{byte(t.Family), unix.NFNETLINK_V0, 0, 0}, name...), // struct nfgenmsg
+		})
+		written := 0
 		for _, ch := range t.Chains {
-			if rules, err := c.GetRules(k.table(t), &nftables.Chain{Name: ch.Name}); err != nil || len(rules) != len(ch.Rules) {
-				return false
-			}
+			written += len(ch.Rules)
+		}
+		if err != nil || len(rules) != written {
+			return false
 		}
 	}
 	return true
