@@ -71,7 +71,7 @@ type watcher struct {
 	paths map[Key]string // how each peer is reached
 	stale bool           // the socket has to be opened again
 
-	lapped   []string // as Config.Overlaps was called last, and when
+	lapped   map[string][]netip.Prefix // what was told of overlaps last, and when
 	lappedAt time.Time
 }
 

@@ -17,9 +17,6 @@ type Pair struct {
 	// Addresses of the peer's host that answer: to us, in There, and to its guests here, in Space.
 	AtThere, AtHome netip.Addr
 
-	// Handle is what we call the peer inside WireGuard, Called what it calls us there (datapath.Header).
-	Handle, Called netip.Addr
-
 	// Where the peer's guests here have addresses that somebody else gives: Guests leads from those (Real) to the range that the
 	// peer knows them by (Alias, which is Here), Aliases from each range of Space (Real) to one by which guests here know it.
 	Guests  Mapping
@@ -32,11 +29,22 @@ const GuestBits = 24
 // MaxSpace is how many ranges the address space of a peer may consist of: one for each provider it has, and its own.
 const MaxSpace = 64
 
-// handles is the block that names of peers inside WireGuard are taken from: no network has it (RFC 1112, section 4).
-var handles = netip.MustParsePrefix("240.0.0.0/4")
+// Handle is what we call the peer inside WireGuard (datapath.Header): by a range for guests, which no other peer has a part of.
+func (p Pair) Handle() netip.Addr { return handle(p.Here, p.There) }
 
-// Handle is the nth name that a peer may have; n counts from 0.
-func Handle(n uint32) netip.Addr { return nth(handles, n+1) }
+// Called is what the peer calls us there.
+func (p Pair) Called() netip.Addr { return handle(p.There, p.Here) }
+
+// handle is the start of the first range that there is, moved into a block that no network has (RFC 1112, section 4). The longest
+// range that CheckRange takes is a /28, so others have others.
+func handle(ranges ...netip.Prefix) netip.Addr {
+	for _, r := range ranges {
+		if r.IsValid() {
+			return addrOf(0xf<<28 | Number(r.Addr())>>4)
+		}
+	}
+	return netip.Addr{}
+}
 
 // GuestGateway is the address in a range of guests that its provider's host has: the first.
 func GuestGateway(guests netip.Prefix) netip.Addr { return nth(guests, 1) }
@@ -63,10 +71,8 @@ func CheckGuests(p netip.Prefix) error {
 // Validate says what is wrong with what two clusters agreed on. Most of it was said by the peer.
 func (p Pair) Validate() error {
 	var errs []error
-	for _, h := range []netip.Addr{p.Handle, p.Called} {
-		if !handles.Contains(h) {
-			errs = append(errs, fmt.Errorf("handle %s is not in %s", h, handles))
-		}
+	if !p.There.IsValid() && !p.Here.IsValid() {
+		errs = append(errs, errors.New("neither side takes guests of the other in"))
 	}
 	for _, g := range []netip.Prefix{p.There, p.Here} {
 		if !g.IsValid() {

@@ -102,15 +102,6 @@ func (d *direction) refuse(p netip.Prefix) {
 // agree notes what both say.
 func (d *direction) agree(p netip.Prefix) { *d = direction{agreed: p, named: p} }
 
-func filter(list []netip.Prefix, keep func(netip.Prefix) bool) (out []netip.Prefix) {
-	for _, p := range list {
-		if keep(p) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
-
 // alias keeps the one that was chosen for a range of the peer's before as long as it is free, and chooses one else.
 func alias(real netip.Prefix, before []netplan.Mapping, r room, seed string) (netip.Prefix, error) {
 	for _, was := range before {
@@ -123,13 +114,4 @@ func alias(real netip.Prefix, before []netplan.Mapping, r room, seed string) (ne
 		return a, fmt.Errorf("find free addresses for %s: %w", real, err)
 	}
 	return a, nil
-}
-
-// handle is the first name inside WireGuard that no other peer has.
-func handle(taken []netip.Addr) netip.Addr {
-	for n := uint32(0); ; n++ {
-		if h := netplan.Handle(n); !slices.Contains(taken, h) {
-			return h
-		}
-	}
 }
