@@ -157,7 +157,7 @@ func (g *Gateway) Peer(id string) (Peer, bool) {
 }
 
 // Taken lists what a range for guests of or at peer id must not overlap: everything in use on this host, this cluster's own ranges,
-// and what belongs to the other peers. It is what netplan.ChooseGuests and ChooseAlias must leave alone.
+// and what belongs to the other peers. It is what netplan.Choose must leave alone.
 func (g *Gateway) Taken(id string) ([]netip.Prefix, error) {
 	out, err := hostnet.InUse(g.cfg.Device, g.cfg.Guests)
 	if err != nil {

@@ -90,6 +90,4 @@ func CheckRange(p netip.Prefix) error {
 }
 
 // Private reports whether a range is of private use.
-func Private(p netip.Prefix) bool {
-	return slices.ContainsFunc(private, func(q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) })
-}
+func Private(p netip.Prefix) bool { return Within(p, private) }

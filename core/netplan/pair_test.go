@@ -201,8 +201,8 @@ func FuzzPair(f *testing.F) {
 	})
 }
 
-// FuzzChooseGuests: what is chosen is of the length asked for, in the pool, and free; and nothing is chosen only when nothing is free.
-func FuzzChooseGuests(f *testing.F) {
+// FuzzChoose: what is chosen is of the length asked for, in the pool, and free; and nothing is chosen only when nothing is free.
+func FuzzChoose(f *testing.F) {
 	f.Add([]byte{10, 64, 0, 0, 11, 10, 96, 0, 0, 12}, uint8(24), "alice")
 	f.Add([]byte{10, 64, 0, 0, 10, 172, 16, 0, 0, 12, 100, 64, 0, 0, 10}, uint8(24), "bob")
 	f.Add([]byte{10, 0, 0, 0, 8, 172, 17, 0, 0, 16}, uint8(16), "carol")
@@ -212,8 +212,8 @@ func FuzzChooseGuests(f *testing.F) {
 		for ; len(ranges) >= 5 && len(taken) < 64; ranges = ranges[5:] {
 			taken = append(taken, netip.PrefixFrom(addrOf(binary.BigEndian.Uint32(ranges)), int(ranges[4])%33).Masked())
 		}
-		got, err := ChooseGuests(bits, taken, nil, seed)
-		if err == nil && (got.Bits() != bits || CheckGuests(got) != nil || !Free(got, taken) || !Within(got, nil)) {
+		got, err := Choose(bits, taken, DefaultPool(), seed)
+		if err == nil && (got.Bits() != bits || CheckGuests(got) != nil || !Free(got, taken) || !Within(got, DefaultPool())) {
 			t.Fatalf("%s beside %v", got, taken)
 		}
 		if err == nil {
@@ -231,7 +231,7 @@ func FuzzChooseGuests(f *testing.F) {
 
 func TestWithinAPool(t *testing.T) {
 	for p, want := range map[string]bool{"10.64.0.0/24": true, "10.127.255.0/24": true, "10.128.0.0/24": false, "172.16.0.0/12": true, "172.16.0.0/11": false, "192.168.1.0/24": false, "100.64.0.0/24": true} {
-		if got := Within(netip.MustParsePrefix(p), nil); got != want {
+		if got := Within(netip.MustParsePrefix(p), DefaultPool()); got != want {
 			t.Errorf("%s: %v", p, got)
 		}
 	}

@@ -31,7 +31,7 @@ func (r room) open(bits int) []netip.Prefix {
 		return r.pool
 	}
 	for i, block := range r.pool {
-		if _, err := netplan.ChooseGuests(bits, r.taken, r.pool[i:i+1], ""); err == nil {
+		if _, err := netplan.Choose(bits, r.taken, r.pool[i:i+1], ""); err == nil {
 			return []netip.Prefix{block}
 		}
 	}
@@ -85,7 +85,7 @@ func (d *direction) name(said netip.Prefix, bits int, held bool, r room, seed st
 		return n
 	}
 	pool := slices.SortedStableFunc(slices.Values(r.pool), func(a, b netip.Prefix) int { return rank(a) - rank(b) })
-	return netplan.ChooseGuests(bits, slices.Concat(d.refused, r.taken), pool, seed)
+	return netplan.Choose(bits, slices.Concat(d.refused, r.taken), pool, seed)
 }
 
 // refuse notes that the peer did not take a range.
@@ -109,7 +109,7 @@ func alias(real netip.Prefix, before []netplan.Mapping, r room, seed string) (ne
 			return was.Alias, nil
 		}
 	}
-	a, err := netplan.ChooseAlias(real, r.taken, r.pool, seed)
+	a, err := netplan.Choose(real.Bits(), r.taken, r.pool, seed)
 	if err != nil {
 		return a, fmt.Errorf("find free addresses for %s: %w", real, err)
 	}
