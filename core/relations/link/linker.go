@@ -306,11 +306,9 @@ func (l *Linker) settle(ctx context.Context, peer *v1alpha1.Peer, p *plan, at ne
 	for _, r := range theirs.Space {
 		network.Space = append(network.Space, r.String())
 	}
-	l.choosing.Lock()
-	for _, m := range p.aliases {
+	for _, m := range p.aliases { // they are written by whoever has the turn
 		network.Aliases = append(network.Aliases, v1alpha1.RangeAlias{Name: m.Name, Real: m.Real.String(), Alias: m.Alias.String()})
 	}
-	l.choosing.Unlock()
 	g, err := l.gatewayPeer(peer, network)
 	switch {
 	case err != nil:

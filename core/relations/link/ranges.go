@@ -68,7 +68,9 @@ func (d *direction) name(said netip.Prefix, bits int, held bool, r room, seed st
 		switch {
 		case !before.IsValid() || before == said:
 		case said.IsValid():
-			d.refuse(before)
+			if !slices.Contains(d.refused, before) {
+				d.refused = append(d.refused[max(0, len(d.refused)+1-maxRefused):], before)
+			}
 		case fits(before):
 			return before, nil
 		}
@@ -86,17 +88,6 @@ func (d *direction) name(said netip.Prefix, bits int, held bool, r room, seed st
 	}
 	pool := slices.SortedStableFunc(slices.Values(r.pool), func(a, b netip.Prefix) int { return rank(a) - rank(b) })
 	return netplan.Choose(bits, slices.Concat(d.refused, r.taken), pool, seed)
-}
-
-// refuse notes that the peer did not take a range.
-func (d *direction) refuse(p netip.Prefix) {
-	if slices.Contains(d.refused, p) {
-		return
-	}
-	if len(d.refused) == maxRefused {
-		d.refused = d.refused[1:]
-	}
-	d.refused = append(d.refused, p)
 }
 
 // agree notes what both say.
