@@ -80,7 +80,7 @@ func (w *wireguard) setPeer(p Peer) error {
 	old, known := w.peers[p.ID]
 	if known && old.PublicKey != p.PublicKey {
 		w.removePeer(p.ID)
-		old, known = Peer{}, false
+		old = Peer{}
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "public_key=%s\n", p.PublicKey.hex())

@@ -241,3 +241,9 @@ func (m *member) referred(node string, it item, goes func(*corev1.Pod) bool) boo
 		return ok && goes(pod)
 	})
 }
+
+// gated reports whether home may hold a pod back that is ready where it runs: readiness gates are asked at home alone.
+func (m *member) gated(namespace, name string) bool {
+	pod, ok := m.get(item{kinds.Pod, namespace, name}).(*corev1.Pod)
+	return !ok || len(pod.Spec.ReadinessGates) > 0
+}

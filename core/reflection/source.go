@@ -150,28 +150,31 @@ func (r *Reflector) SetTunnel(up bool) {
 	}
 }
 
-// asThere is a home slice with the conditions that its endpoints have at the peer: those of home, as long as packets pass.
+// asThere is a home slice with the conditions that its endpoints have at the peer: those of home, as long as packets pass. But of a guest
+// that is ready there home may not have heard yet: when it was away for a while, all guests are unready at home for a moment more.
 func (r *Reflector) asThere(s *session, home *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	r.mu.Lock()
 	apart := r.apart
 	r.mu.Unlock()
-	if !apart {
-		return home
-	}
 	unready := false // published ready or not
 	if o := s.member.get(item{kinds.Service, home.Namespace, home.Labels[discoveryv1.LabelServiceName]}); o != nil {
 		unready = o.(*corev1.Service).Spec.PublishNotReadyAddresses
 	}
-	return apartFrom(home, unready, func(e *discoveryv1.Endpoint) bool { return r.guestReady(home.Namespace, e) })
+	return seenThere(home, apart, unready, func(e *discoveryv1.Endpoint) bool {
+		return r.guestReady(home.Namespace, e) && (apart || !s.member.gated(home.Namespace, e.TargetRef.Name))
+	})
 }
 
-// apartFrom changes the conditions of a slice to those where home is out of reach: only guests that are ready there serve. A
-// service whose addresses are published ready or not (unready) keeps them.
-func apartFrom(home *discoveryv1.EndpointSlice, unready bool, ready func(*discoveryv1.Endpoint) bool) *discoveryv1.EndpointSlice {
+// seenThere changes the conditions of a slice to those at the peer: guests that are ready there serve, and, where the peer is apart from
+// home, nobody else. A service whose addresses are published ready or not (unready) keeps them.
+func seenThere(home *discoveryv1.EndpointSlice, apart, unready bool, ready func(*discoveryv1.Endpoint) bool) *discoveryv1.EndpointSlice {
 	there := home.DeepCopy()
 	for i := range there.Endpoints {
 		e := &there.Endpoints[i]
 		up := ready(e) && (e.Conditions.Terminating == nil || !*e.Conditions.Terminating)
+		if !up && !apart {
+			continue
+		}
 		if e.Conditions.Serving = &up; !unready {
 			e.Conditions.Ready = &up
 		}

@@ -147,7 +147,8 @@ func (l *Linker) Answer(ctx context.Context, caller peering.Caller, theirs peeri
 	return ours, l.settle(ctx, peer, p, caller.Addr.Addr(), ours, theirs, proof, p.changes.Allow)
 }
 
-// Propose makes the link from this side. It may be called again at any time; nothing that holds is disturbed.
+// Propose makes the link from this side. It may be called again at any time; nothing that holds is disturbed, also where the two find
+// nothing better.
 //
 // It is settled when the peer has heard, in one message, the ranges that it wants itself and the binding to its own key, and
 // its answer says the same: then the peer's gateway knows this one, and this one's can begin.
@@ -172,8 +173,13 @@ func (l *Linker) Propose(ctx context.Context, peer *v1alpha1.Peer, to *peering.C
 			return nil
 		}
 	}
-	return fmt.Errorf("link with %s: the two find no addresses for guests that are free at both; is one of them moving between networks? aliasPools, at both, says where to look",
+	err := fmt.Errorf("link with %s: the two find no addresses for guests that are free at both; is one of them moving between networks? aliasPools, at both, says where to look",
 		peer.Name)
+	if peer.Status.Network == nil {
+		return err
+	}
+	l.cfg.Log.Warn("those agreed on before stay", "peer", peer.Name, "why", err) // beside a network that has them too, pods reach each other
+	return l.Restore(ctx, peer)
 }
 
 // rounds is how often both may choose anew. Two are enough where each finds free what the other says; see direction.

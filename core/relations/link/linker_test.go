@@ -797,6 +797,37 @@ func TestWhoMovesChoosesAnew(t *testing.T) {
 	}
 }
 
+// TestWhoFindNothingBetterKeepTheirLink: each is in a network that takes what the other could name.
+func TestWhoFindNothingBetterKeepTheirLink(t *testing.T) {
+	alice, bob := newSide(t, "alice"), newSide(t, "bob")
+	contracts(alice, bob)
+	if err := alice.propose(bob); err != nil {
+		t.Fatal(err)
+	}
+	was := alice.pair(bob)
+	for _, s := range []*side{alice, bob} {
+		s.linker.room = room{pool: []netip.Prefix{netip.MustParsePrefix("10.64.0.0/10")}, owner: true}
+	}
+	alice.came, bob.came = []netip.Prefix{netip.MustParsePrefix("10.64.0.0/11")}, []netip.Prefix{netip.MustParsePrefix("10.96.0.0/11")}
+	for _, proposer := range [][2]*side{{alice, bob}, {bob, alice}} {
+		if err := proposer[0].propose(proposer[1]); err != nil {
+			t.Errorf("%s proposes: %v", proposer[0].name, err)
+		}
+		linked(t, alice, bob)
+		if is := alice.pair(bob); is.There != was.There || is.Here != was.Here {
+			t.Errorf("%s proposes: %+v became %+v", proposer[0].name, was, is)
+		}
+	}
+	alice.came = nil
+	if err := alice.propose(bob); err != nil {
+		t.Fatal(err)
+	}
+	linked(t, alice, bob)
+	if is := alice.pair(bob); !netplan.Free(is.There, bob.came) || !netplan.Free(is.Here, bob.came) {
+		t.Errorf("alice is home again, and they have %+v", is)
+	}
+}
+
 // TestGuestsKeepTheirRange: whichever side knows of guests, as long as they run nothing else is agreed on, and then it is.
 func TestGuestsKeepTheirRange(t *testing.T) {
 	alice, bob := newSide(t, "alice"), newSide(t, "bob")
