@@ -33,6 +33,7 @@ import (
 	"kith.dev/core/hosting/door"
 	"kith.dev/core/installed"
 	"kith.dev/core/kubelet"
+	"kith.dev/core/netplan"
 	"kith.dev/core/netpolicy"
 	"kith.dev/core/offloading"
 	"kith.dev/core/peering"
@@ -114,10 +115,11 @@ func (d *Daemon) newLinker(c client.Client) *link.Linker {
 	})
 }
 
-// noGuests says why a cluster can take no guests in; "" if it can.
+// noGuests says why a cluster can take no guests in; "" if it can. One whose network plugin gives pods their addresses needs as many for each
+// consumer.
 func noGuests(facts cluster.Facts) string {
-	if !facts.GuestLinks {
-		return "the network plugin of its cluster gives pods their addresses, which Kith does not translate yet"
+	if pods := facts.Network.Pods; !facts.GuestLinks && pods.Bits() < netplan.MinGuestBits {
+		return fmt.Sprintf("its pods have addresses of %s, and peers agree on no more than a /%d", pods, netplan.MinGuestBits)
 	}
 	return ""
 }
@@ -208,6 +210,8 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		if err := c.Host.Address(mgr, facts.GuestNetworks, d.guests); err != nil {
 			return nil, nil, fmt.Errorf("hosting: %w", err)
 		}
+	} else {
+		c.Host.Translate(facts.Network.Pods)
 	}
 	if err := d.keepInstalled(mgr, direct, c.Host); err != nil {
 		return nil, nil, fmt.Errorf("keep what is installed: %w", err)

@@ -137,6 +137,8 @@ func TestGuestsWithoutLinksOfTheirOwnAreKnownByAddress(t *testing.T) {
 	w.expect("newcomer", ownOther, rejected)
 	w.expect("newcomer", hostLAN, rejected)
 	w.expect("newcomer", beas, rejected)
+	w.expectAs("host", gatewayIP, aliasHome, silent) // let through; who would translate it is not here, and home has that address itself
+	w.expectAs("host", nodeIP, aliasHome, rejected)
 	w.expectAs("alice", aliasHome, newcomerIP, "newcomer")
 	w.expectAs("alice", aliasHome, ownOther, silent)
 	w.expectAs("own", ownOther, beas, "bea")

@@ -3,6 +3,8 @@
 package fence
 
 import (
+	"net/netip"
+
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -27,7 +29,7 @@ func (c Config) chains(tenants []Tenant, providers []Provider) []chain {
 		{name: "absent", rules: absent()},
 		{name: "guest-to-host", rules: c.guestToHost(tenants)},
 		{name: "tunnel-to-host", rules: c.tunnelToHost()},
-		{name: "host-to-tunnel", rules: hostToTunnel(tenants)},
+		{name: "host-to-tunnel", rules: c.hostToTunnel(tenants)},
 		{name: "guest", rules: c.guest()},
 		{name: "internet", rules: c.internet()},
 		{name: "from-tunnel", rules: c.fromTunnel(tenants)},
@@ -123,13 +125,17 @@ const (
 )
 
 // hostToTunnel: this host's own traffic into the tunnel goes to our guests at providers, the API server's to webhooks that run there
-// among it, and, from its address in the range of a home's guests, to that home: `kith doctor` asks so. What a route leads
+// among it, and, from its address in the range of a home's guests, or the gateway's own where that is translated, to that home: `kith doctor` asks so. What a route leads
 // there that should not be (one that was left, or a mistake of somebody's) is told at once that it may not, instead of being handed
 // to a peer.
-func hostToTunnel(tenants []Tenant) [][]expr.Any {
+func (c Config) hostToTunnel(tenants []Tenant) [][]expr.Any {
 	rules := [][]expr.Any{acceptAnswers(), rule(is(destination(), abroadSet), accept())}
 	for _, t := range tenants {
-		rules = append(rules, rule(is(source(), t.guests()), is(destination(), t.home()), accept()))
+		own := is(source(), t.guests())
+		if c.Group == 0 {
+			own = sourceWithin(netip.PrefixFrom(netplan.Cluster{Pods: c.Pods}.Gateway(), 32))
+		}
+		rules = append(rules, rule(own, is(destination(), t.home()), accept()))
 	}
 	return append(rules, reject())
 }

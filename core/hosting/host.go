@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -83,6 +84,10 @@ func (h *Host) Address(mgr manager.Manager, networks string, kernel tenants.Kern
 	return h.Tenants.Address(mgr, networks, kernel)
 }
 
+// Translate is for where addresses are somebody else's to give: guests have them out of pods, and what is said of them to their homes, and by
+// these, is moved to the ranges that were agreed on. Call it before mgr starts.
+func (h *Host) Translate(pods netip.Prefix) { h.Contracts.Pods, h.Reconciler.Translated = pods, true }
+
 // CacheOptions are for the manager's cache: of no object its managed fields, of Namespaces those alone that are Kith's word
 // (grants.TwinOf); of OffloadedPods the templates as text. Other rooms read all Pods, so all are there.
 func CacheOptions() cache.Options {
@@ -150,5 +155,6 @@ func contractChanged(was, is client.Object) bool {
 
 // peerChanged: of Peers, also the addresses that were agreed on.
 func peerChanged(was, is client.Object) bool {
-	return guests.SpecOrLabels(was, is) || grants.NetworkOf(was.(*v1alpha1.Peer)) != grants.NetworkOf(is.(*v1alpha1.Peer))
+	network := func(o client.Object) grants.Network { return grants.NetworkOf(o.(*v1alpha1.Peer), netip.Prefix{}) }
+	return guests.SpecOrLabels(was, is) || network(was) != network(is)
 }

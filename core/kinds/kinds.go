@@ -15,6 +15,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/netplan"
 )
 
 // Object is one of any kind.
@@ -51,6 +52,9 @@ type Kind struct {
 	// Check looks at a body that a consumer sends, whose cost to be decoded was looked at before; nil: nothing else matters.
 	// media is its content type. weight is what it costs the provider besides its bytes, in bytes, also when it is refused.
 	Check func(media string, body []byte) (weight int64, err error)
+
+	// Here gives a body, which Check let pass, the addresses by which the provider knows the consumer's; nil: there are none in it.
+	Here func(body []byte, t netplan.Translation) ([]byte, error)
 
 	// The consumer's side, of kinds that are reflected: those with Map.
 

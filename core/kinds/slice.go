@@ -1,6 +1,7 @@
 package kinds
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -15,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
+
+	"kith.dev/core/netplan"
 )
 
 // EndpointSlice goes with its Service.
@@ -43,6 +46,7 @@ var EndpointSlice = &Kind{
 		}}},
 	},
 	Check: checkSlice,
+	Here:  sliceHere,
 	Stays: func(home metav1.Object) bool {
 		service := home.GetLabels()[discoveryv1.LabelServiceName]
 		return service == "" || ofAPIServer(home.GetNamespace(), service)
@@ -134,6 +138,36 @@ func checkSlice(media string, body []byte) (int64, error) {
 		return weight, fmt.Errorf("endpoints, ports: %d addresses with %d ports each make %d pairs, at most %d are taken", slice.addresses(), len(slice.Ports), n, maxPairs)
 	}
 	return weight, nil
+}
+
+// sliceHere moves the addresses of all endpoints. One that is not in the consumer's address space could mean anything here.
+func sliceHere(body []byte, t netplan.Translation) ([]byte, error) {
+	var slice map[string]json.RawMessage
+	var endpoints []map[string]json.RawMessage
+	err := json.Unmarshal(body, &slice)
+	if err == nil {
+		err = json.Unmarshal(slice["endpoints"], &endpoints)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("endpoints: %w", err)
+	}
+	for i, e := range endpoints {
+		var addresses []string
+		if err := json.Unmarshal(e["addresses"], &addresses); err != nil {
+			return nil, fmt.Errorf("endpoints[%d].addresses: %w", i, err)
+		}
+		for j, a := range addresses {
+			home, err := netip.ParseAddr(a)
+			here, ok := t.Here(home)
+			if err != nil || !ok {
+				return nil, fmt.Errorf("endpoints[%d]: %.64q is not in the consumer's own address space", i, a)
+			}
+			addresses[j] = here.String()
+		}
+		e["addresses"], _ = json.Marshal(addresses)
+	}
+	slice["endpoints"], _ = json.Marshal(endpoints)
+	return json.Marshal(slice)
 }
 
 // sliceSize is of an EndpointSlice what makes it large.

@@ -49,9 +49,9 @@ func handle(ranges ...netip.Prefix) netip.Addr {
 // GuestGateway is the address in a range of guests that its provider's host has: the first.
 func GuestGateway(guests netip.Prefix) netip.Addr { return nth(guests, 1) }
 
-// minGuestBits is the length of the widest range for guests: the default pool has 64 of them in its first block, and a peer that takes more
+// MinGuestBits is the length of the widest range for guests: the default pool has 64 of them in its first block, and a peer that takes more
 // would leave nothing to others.
-const minGuestBits = 16
+const MinGuestBits = 16
 
 // CheckGuests reports why a range that a peer names cannot be one for guests: CheckRange, and it must be of private use and not
 // wider than a /16.
@@ -59,8 +59,8 @@ func CheckGuests(p netip.Prefix) error {
 	if err := CheckRange(p); err != nil {
 		return err
 	}
-	if p.Bits() < minGuestBits {
-		return fmt.Errorf("%s is wider than the /%d that guests of one cluster may have", p, minGuestBits)
+	if p.Bits() < MinGuestBits {
+		return fmt.Errorf("%s is wider than the /%d that guests of one cluster may have", p, MinGuestBits)
 	}
 	if !Private(p) {
 		return fmt.Errorf("%s is not of private use", p)

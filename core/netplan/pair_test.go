@@ -182,7 +182,7 @@ func FuzzPair(f *testing.F) {
 			t.Fatalf("%s means %d things in %+v", a, meanings, p)
 		}
 		for _, g := range []netip.Prefix{p.There, p.Here} {
-			if g.IsValid() && (!Private(g) || g.Bits() < minGuestBits || g.Contains(p.Handle())) {
+			if g.IsValid() && (!Private(g) || g.Bits() < MinGuestBits || g.Contains(p.Handle())) {
 				t.Fatalf("guests have %s", g)
 			}
 		}
@@ -207,7 +207,7 @@ func FuzzChoose(f *testing.F) {
 	f.Add([]byte{10, 64, 0, 0, 10, 172, 16, 0, 0, 12, 100, 64, 0, 0, 10}, uint8(24), "bob")
 	f.Add([]byte{10, 0, 0, 0, 8, 172, 17, 0, 0, 16}, uint8(16), "carol")
 	f.Fuzz(func(t *testing.T, ranges []byte, length uint8, seed string) {
-		bits := minGuestBits + int(length)%(maxBits-minGuestBits+1)
+		bits := MinGuestBits + int(length)%(maxBits-MinGuestBits+1)
 		var taken []netip.Prefix
 		for ; len(ranges) >= 5 && len(taken) < 64; ranges = ranges[5:] {
 			taken = append(taken, netip.PrefixFrom(addrOf(binary.BigEndian.Uint32(ranges)), int(ranges[4])%33).Masked())

@@ -40,6 +40,7 @@ func TestAGuestLivesInItsHomesAddressSpace(t *testing.T) {
 	l := laptops(t, lab.Options{Laptops: 3})
 	m := &meeting{l: l, alice: l.Laptop("alice"), bob: l.Laptop("bob"), carol: l.Laptop("carol")}
 	m.settle(t)
+	m.found(t)
 	t.Run("a pod has one address, at home and where it runs", m.oneAddress)
 	t.Run("names and addresses are home's", m.names)
 	t.Run("each reaches each by everything that home shows", m.matrix)
@@ -81,6 +82,10 @@ spec:
 			t.Fatalf("on %s are %+v, want two of %+v", node, on, m.all)
 		}
 	}
+}
+
+// found waits until all six know all six.
+func (m *meeting) found(t *testing.T) {
 	for _, f := range m.all {
 		eventually(t, time.Minute, f.name+" finds all six", func() string {
 			out, err := m.exec(t, f.name, "lookup", "meet.shop.svc.cluster.local.")

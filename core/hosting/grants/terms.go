@@ -3,6 +3,7 @@ package grants
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -65,7 +66,7 @@ func whyNot(contract *v1alpha1.Contract, now time.Time) string {
 	return ""
 }
 
-func termsOf(contract *v1alpha1.Contract, peer *v1alpha1.Peer, policies []v1alpha1.SharingPolicy, now time.Time) (*Terms, error) {
+func termsOf(contract *v1alpha1.Contract, peer *v1alpha1.Peer, policies []v1alpha1.SharingPolicy, pods netip.Prefix, now time.Time) (*Terms, error) {
 	consumer, err := ConsumerOf(peer)
 	if err != nil {
 		return nil, err
@@ -79,7 +80,7 @@ func termsOf(contract *v1alpha1.Contract, peer *v1alpha1.Peer, policies []v1alph
 		Level:      sharing.Level(policy),
 		Images:     imageRulesOf(policy),
 		Limit:      contract.Spec.Resources,
-		Network:    NetworkOf(peer),
+		Network:    NetworkOf(peer, pods),
 		NotAfter:   contract.Spec.NotAfter,
 		Why:        whyNot(contract, now),
 		KeepsNames: sharing.SameName(policy),

@@ -97,6 +97,11 @@ func (r *Reconciler) setFinalizers(ctx context.Context, o *observed, finalizers 
 
 // create makes the Pod.
 func (r *Reconciler) create(ctx context.Context, o *observed, s step) (ctrl.Result, error) {
+	if r.Translated {
+		if err := r.leadHome(ctx, s.pod); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
 	if err := r.client.Create(ctx, s.pod, client.FieldOwner(v1alpha1.ManagedBy)); err != nil {
 		return r.notMade(ctx, o, err)
 	}

@@ -69,7 +69,8 @@ type rules struct {
 	resolver guestnet.Resolver
 	Class    string // RuntimeClass of guests, "" for none
 
-	Addressed bool // guests get their addresses out of the range of their home
+	// Guests get their addresses out of the range of their home, or these are moved there.
+	Addressed, Translated bool
 }
 
 // Pauses.
@@ -185,7 +186,7 @@ func (r *rules) make(o *observed) []step {
 		return []step{{do: refuse, no: grants.Refused(grants.ReasonNoContract, "no contract covers namespace %s", o.key.Namespace)}}
 	case !t.InForce(o.now):
 		return []step{{do: refuse, no: grants.Refused(grants.ReasonNoContract, "contract %s is not in force: %s", t.Contract, t.Why)}}
-	case r.Addressed && t.Guests == "": // it is tried again when there is one
+	case (r.Addressed || r.Translated) && t.Guests == "": // it is tried again when there is one
 		return []step{{do: refuse, no: grants.Refused(grants.ReasonNoNetwork, "the clusters have not agreed on addresses for guests yet")}}
 	}
 	remakes := 0
@@ -227,6 +228,9 @@ func (r *rules) make(o *observed) []step {
 // has failed, however its containers ended, as a pod has that a kubelet evicts.
 func (o *observed) endOf(pod *corev1.Pod, how podState) v1alpha1.OffloadedPodStatus {
 	status, final := o.opod.Status, pod.Status.DeepCopy()
+	if o.terms != nil {
+		ToHome(final, o.terms.Translation())
+	}
 	switch {
 	case how == evicted:
 		final.Phase, final.Reason, final.Message = corev1.PodFailed, reasonEvicted, grants.Cut(evictionOf(pod).Message, 1024)

@@ -33,6 +33,7 @@ type look struct {
 	record   record
 	class    string
 	unlinked bool // no addresses are agreed on, and guests get theirs by that
+	moved    bool // no addresses are agreed on, and guests' own are moved to those
 	ended    bool // the contract
 	stranger bool // its namespace is no twin
 }
@@ -86,6 +87,7 @@ func TestWhatBecomesOfAGuest(t *testing.T) {
 		"no twin":                    {[]func(*look){gone, func(l *look) { l.stranger = true }}, "refuse NoContract", "status Refused NoContract; event Refused", "0", 0, ""},
 		"before there are addresses": {[]func(*look){gone, func(l *look) { l.unlinked = true }}, "refuse NoNetwork", "status Refused NoNetwork; event Refused", "0", 0, ""},
 		"after the contract":         {[]func(*look){gone, func(l *look) { l.ended = true }}, "refuse NoContract", "status Refused NoContract; event Refused", "0", 0, ""},
+		"before there are others":    {[]func(*look){gone, func(l *look) { l.moved = true }}, "refuse NoNetwork", "status Refused NoNetwork; event Refused", "0", 0, ""},
 		"with power over the host":   {[]func(*look){gone, func(l *look) { l.opod.Spec.Template.Spec.HostNetwork = true }}, "refuse PodSecurity", "status Refused PodSecurity; event Refused", "0", 0, ""},
 		"refused before": {[]func(*look){gone, func(l *look) {
 			l.opod.Spec.Template.Spec.HostNetwork = true
@@ -193,7 +195,7 @@ func TestWhatBecomesOfAGuest(t *testing.T) {
 			w := newProvider(t, there...)
 			told := events.NewFakeRecorder(10)
 			r, k := d.host(told), key(bobsShop, "p")
-			r.client, r.cached, r.started, r.Class, r.Addressed, r.now = w.client, w.client, true, l.class, l.unlinked, func() time.Time { return now }
+			r.client, r.cached, r.started, r.Class, r.Addressed, r.Translated, r.now = w.client, w.client, true, l.class, l.unlinked, l.moved, func() time.Time { return now }
 			if l.live != nil {
 				l.live.ResourceVersion = ""
 				r.live = newProvider(t, l.live).client

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -175,23 +176,83 @@ func TestTheKernelIsToldWhatChanged(t *testing.T) {
 }
 
 func TestTheNetworkOfAConsumer(t *testing.T) {
+	pods := netip.MustParsePrefix("10.42.0.0/16")
+	translated := grants.Network{Guests: "198.18.0.0/16", Space: "10.42.0.0/16,198.19.4.0/24", GuestsHere: "10.42.0.0/16", SpaceHere: "10.71.0.0/16,10.72.0.0/24"}
 	for _, c := range []struct {
+		pods   netip.Prefix
 		status *v1alpha1.NetworkStatus
 		want   grants.Network
 		space  string
 	}{
-		{nil, grants.Network{}, ""},
-		{&v1alpha1.NetworkStatus{GuestsThere: "10.71.0.0/24"}, grants.Network{}, ""}, // it provides only
-		{&v1alpha1.NetworkStatus{GuestsHere: "10.71.0.0/24", Space: []string{"nonsense"}}, grants.Network{}, ""},
-		{&v1alpha1.NetworkStatus{GuestsHere: "10.71.0.0/24", Space: []string{"10.42.0.0/16", "10.72.0.0/24"}, Services: "10.43.0.0/16"}, network, "10.71.0.0/24,10.42.0.0/16,10.72.0.0/24"},
+		{netip.Prefix{}, nil, grants.Network{}, ""},
+		{pods, nil, grants.Network{}, ""},
+		{netip.Prefix{}, &v1alpha1.NetworkStatus{GuestsThere: "10.71.0.0/24"}, grants.Network{}, ""}, // it provides only
+		{netip.Prefix{}, &v1alpha1.NetworkStatus{GuestsHere: "10.71.0.0/24", Space: []string{"nonsense"}}, grants.Network{}, ""},
+		{netip.Prefix{}, &v1alpha1.NetworkStatus{GuestsHere: "10.71.0.0/24", Space: []string{"10.42.0.0/16", "10.72.0.0/24"}, Services: "10.43.0.0/16"}, network, "10.71.0.0/24,10.42.0.0/16,10.72.0.0/24"},
+		{pods, &v1alpha1.NetworkStatus{GuestsHere: "198.18.0.0/16", Space: []string{"10.42.0.0/16", "198.19.4.0/24"}, Aliases: []v1alpha1.RangeAlias{
+			{Real: "10.42.0.0/16", Alias: "10.71.0.0/16"}, {Real: "198.19.4.0/24", Alias: "10.72.0.0/24"},
+		}}, translated, "10.42.0.0/16,10.71.0.0/16,10.72.0.0/24"},
 	} {
-		got := grants.NetworkOf(&v1alpha1.Peer{Status: v1alpha1.PeerStatus{Network: c.status}})
+		got := grants.NetworkOf(&v1alpha1.Peer{Status: v1alpha1.PeerStatus{Network: c.status}}, c.pods)
 		var elsewhere []string
 		for _, p := range got.Elsewhere() {
 			elsewhere = append(elsewhere, p.String())
 		}
-		if got != c.want || got.AddressSpace() != c.space || strings.Join(elsewhere, ",") != c.want.Space {
+		want := c.want.Space
+		if c.want.SpaceHere != "" {
+			want = c.want.SpaceHere
+		}
+		if got != c.want || got.AddressSpace() != c.space || strings.Join(elsewhere, ",") != want {
 			t.Errorf("%+v: %+v, %s", c.status, got, got.AddressSpace())
 		}
+		for home, here := range map[string]string{"198.18.3.4": "10.42.3.4", "10.42.3.4": "10.71.3.4", "198.19.4.9": "10.72.0.9"} {
+			moved, ok := got.Translation().Here(netip.MustParseAddr(home))
+			if c.want != translated {
+				here = home
+			}
+			if !ok || moved.String() != here {
+				t.Errorf("%+v: %s is %s here, %v", got, home, moved, ok)
+			}
+		}
 	}
+}
+
+// TestEndpointsGoWithTheNamesTheyHave: a range of home's has another name here than when its endpoints were written; home does not know, and writes
+// anew what it sees gone. While the names stay, so do the endpoints.
+func TestEndpointsGoWithTheNamesTheyHave(t *testing.T) {
+	peer, bob := peerOf("bob", 1)
+	contract := contractWith("bob", "contractb")
+	p := newProvider(t, peer, contract)
+	p.contracts.Pods = netip.MustParsePrefix("10.42.0.0/16")
+	shop, err := p.ensure(contract, bob, "shop", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, labels := range map[string]map[string]string{"web": guests.Selector, "the-owners": nil} {
+		if err := p.client.Create(t.Context(), &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name, Labels: labels}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	agree := func(want int, aliases ...v1alpha1.RangeAlias) {
+		t.Helper()
+		peer.Status.Network = &v1alpha1.NetworkStatus{GuestsHere: "198.18.0.0/16", Space: []string{"10.42.0.0/16"}, Aliases: aliases}
+		if err := p.client.Update(t.Context(), peer); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.contracts.Refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.tenants.Reapply(t.Context(), p.contracts.Of("contractb")); err != nil {
+			t.Fatal(err)
+		}
+		var left discoveryv1.EndpointSliceList
+		if err := p.client.List(t.Context(), &left, client.InNamespace(shop)); err != nil || len(left.Items) != want {
+			t.Errorf("%d slices, %v; want %d", len(left.Items), err, want)
+		}
+	}
+	home, carols := v1alpha1.RangeAlias{Real: "10.42.0.0/16", Alias: "10.71.0.0/16"}, v1alpha1.RangeAlias{Real: "198.19.4.0/24", Alias: "10.72.0.0/24"}
+	agree(2, home)
+	agree(2, home, carols)
+	home.Alias = "10.73.0.0/16"
+	agree(1, home, carols)
 }

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,6 +20,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/audit"
 	"kith.dev/core/hosting/grants"
+	"kith.dev/core/kinds"
 )
 
 // maxTwins is how many namespaces a consumer may have here under one contract.
@@ -146,8 +149,30 @@ func (t *Tenants) create(ctx context.Context, name, home string, terms *grants.T
 // furnish applies labels, role binding and quota. Bound to the namespace's
 // UID, it never brings back one that was deleted in the meantime.
 func (t *Tenants) furnish(ctx context.Context, tw grants.Twin, terms *grants.Terms) error {
+	if err := t.forgetMoved(ctx, tw.Name, terms); err != nil {
+		return fmt.Errorf("taking endpoints with former addresses out of namespace %s: %w", tw.Name, err)
+	}
 	if err := t.apply(ctx, namespaceObject(tw, terms), tenantBinding(tw.Name, terms), tenantQuota(tw.Name, terms)); err != nil {
 		return fmt.Errorf("furnishing namespace %s: %w", tw.Name, err)
+	}
+	return nil
+}
+
+// forgetMoved takes away the EndpointSlices of a consumer of whose ranges one has lost the name that it had here. Home, which knows nothing of
+// these names, sees the slices go and writes them anew.
+func (t *Tenants) forgetMoved(ctx context.Context, namespace string, terms *grants.Terms) error {
+	if !t.contracts.Pods.IsValid() {
+		return nil
+	}
+	var ns corev1.Namespace
+	if err := t.client.Get(ctx, client.ObjectKey{Name: namespace}, &ns); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	now := strings.Split(terms.AddressSpace(), ",")
+	for was := range strings.SplitSeq(ns.Annotations[kinds.AnnotationSpace], ",") {
+		if was != "" && !slices.Contains(now, was) {
+			return t.client.DeleteAllOf(ctx, &discoveryv1.EndpointSlice{}, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})
+		}
 	}
 	return nil
 }

@@ -206,8 +206,7 @@ func (l *Linker) round(ctx context.Context, peer *v1alpha1.Peer, p *plan, to *pe
 	case proof == nil:
 		return false, peering.Refuse(peering.CodeForbidden, "the peer did not prove that the WireGuard key it names is its own", "")
 	case !theirs.Here.IsValid() && l.related(ctx, peer, v1alpha1.RoleConsumer):
-		return false, peering.Refuse(peering.CodeForbidden, "it can take no guests in: the network plugin of its cluster gives pods their addresses, which Kith does not translate yet",
-			"run Kith's own Kubernetes there")
+		return false, peering.Refuse(peering.CodeForbidden, "it can take no guests in: it has no addresses for them", "")
 	}
 	p.turn.Lock()
 	defer p.turn.Unlock()

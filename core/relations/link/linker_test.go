@@ -928,7 +928,7 @@ func TestClusterThatCannotTakeGuestsInConsumes(t *testing.T) {
 	}
 	carol := newSide(t, "carol")
 	contracts(carol, alice)
-	refusedLink(t, carol.propose(alice), peering.CodeForbidden, "network plugin")
+	refusedLink(t, carol.propose(alice), peering.CodeForbidden, "no guests")
 	noLink(t, carol, alice)
 }
 
@@ -956,6 +956,36 @@ func TestTranslationIsTheProvidersAffair(t *testing.T) {
 	}
 	if p := bob.pair(alice); !reflect.DeepEqual(p, before) {
 		t.Errorf("%+v became %+v", before, p)
+	}
+	// Her guests get ranges at others; those that are known here keep their names, whatever comes before them.
+	for _, more := range []string{"198.18.9.0/24", "198.18.8.0/24"} {
+		other := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "at-" + more[7:8]}, Spec: v1alpha1.PeerSpec{ID: more}}
+		other.Status.Network = &v1alpha1.NetworkStatus{GuestsThere: more}
+		if err := alice.client.Create(t.Context(), other); err != nil {
+			t.Fatal(err)
+		}
+		was := bob.pair(alice).Aliases
+		if err := alice.propose(bob); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range was {
+			same := func(n netplan.Mapping) bool { return n.Real == m.Real && n.Alias == m.Alias }
+			if now := bob.pair(alice).Aliases; !slices.ContainsFunc(now, same) || len(now) != len(was)+1 || !netplan.Free(now[1].Alias, []netip.Prefix{now[0].Alias}) {
+				t.Errorf("%v became %v", was, now)
+			}
+		}
+	}
+	// A network of such addresses: they keep their names as long as guests know them, and whoever of the two proposes.
+	was := bob.pair(alice).Aliases
+	bob.came = []netip.Prefix{was[0].Alias}
+	for _, guests := range []bool{true, false} {
+		bob.guestsHere = guests
+		if err := bob.propose(alice); err != nil {
+			t.Fatal(err)
+		}
+		if now := bob.pair(alice).Aliases; (now[0] == was[0]) != guests || now[0].Real != was[0].Real || now[1] != was[1] {
+			t.Errorf("guests %t: %v became %v", guests, was, now)
+		}
 	}
 }
 

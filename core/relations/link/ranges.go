@@ -93,14 +93,14 @@ func (d *direction) name(said netip.Prefix, bits int, held bool, r room, seed st
 // agree notes what both say.
 func (d *direction) agree(p netip.Prefix) { *d = direction{agreed: p, named: p} }
 
-// alias keeps the one that was chosen for a range of the peer's before as long as it is free, and chooses one else.
-func alias(real netip.Prefix, before []netplan.Mapping, r room, seed string) (netip.Prefix, error) {
+// alias keeps the one that was chosen for a range of the peer's before as long as it is free, or guests here know it (held), and chooses one else.
+func alias(real netip.Prefix, before []netplan.Mapping, held bool, r room, seed string) (netip.Prefix, error) {
 	for _, was := range before {
-		if was.Real == real && netplan.Free(was.Alias, r.taken) {
+		if was.Real == real && (held || netplan.Free(was.Alias, r.taken)) {
 			return was.Alias, nil
 		}
 	}
-	a, err := netplan.Choose(real.Bits(), r.taken, r.pool, seed)
+	a, err := netplan.Choose(real.Bits(), slices.Concat(r.taken, aliasesOf(before)), r.pool, seed)
 	if err != nil {
 		return a, fmt.Errorf("find free addresses for %s: %w", real, err)
 	}

@@ -71,15 +71,18 @@ func (l *Linker) choose(ctx context.Context, peer *v1alpha1.Peer, p *plan, their
 	if at, ok := (netplan.Mapping{Real: l.cfg.Network.Pods, Alias: ours.Here}).ToAlias(ours.At); ok {
 		ours.AtHere = at
 	}
-	before := p.aliases
-	p.aliases = nil
+	if theirs.PublicKey == "" { // it did not say its address space yet
+		return nil
+	}
+	var chosen []netplan.Mapping
 	for _, r := range theirs.Space {
-		a, err := alias(r, before, room{taken: slices.Concat(taken, aliasesOf(p.aliases), []netip.Prefix{ours.Here, ours.There}), pool: l.room.pool}, peer.Spec.ID)
+		a, err := alias(r, p.aliases, guestsHere, room{taken: slices.Concat(taken, aliasesOf(chosen), []netip.Prefix{ours.Here, ours.There}), pool: l.room.pool}, peer.Spec.ID)
 		if err != nil {
 			return err
 		}
-		p.aliases = append(p.aliases, netplan.Mapping{Name: r.String(), Real: r, Alias: a})
+		chosen = append(chosen, netplan.Mapping{Name: r.String(), Real: r, Alias: a})
 	}
+	p.aliases = chosen
 	return nil
 }
 
