@@ -59,7 +59,7 @@ func Up(device string, addr netip.Addr, log *slog.Logger) (*Node, error) {
 		}
 	}
 	if err == nil {
-		err = h.syncRules(nil, netip.Prefix{})
+		err = syncRules(h.rules(nil, netip.Prefix{}))
 	}
 	if err != nil {
 		h.Down()
@@ -91,18 +91,13 @@ func (h *Node) Sync(into []Route, around []netip.Addr, tenants []Tenant) error {
 		}
 	}
 	// Routes before the rules that lead to them.
-	return errors.Join(err, h.syncAddresses(tenants), h.syncRoutes(want), h.syncRules(tenants, pods))
+	return errors.Join(err, h.syncAddresses(tenants), h.syncRoutes(want), syncRules(h.rules(tenants, pods)))
 }
 
 // Down leaves nothing behind. Addresses, and routes over the device, go with it.
 func (h *Node) Down() {
-	if err := errors.Join(h.syncRules(nil, netip.Prefix{}), h.syncRoutes(nil)); err != nil {
-		h.log.Debug("old routes not removed", "err", err)
-	}
-	for _, r := range h.rules(nil, netip.Prefix{}) {
-		if err := netlink.RuleDel(r); err != nil && !errors.Is(err, unix.ENOENT) {
-			h.log.Debug("old rule not removed", "err", err)
-		}
+	if err := errors.Join(syncRules(nil), h.syncRoutes(nil)); err != nil {
+		h.log.Debug("old routes or rules not removed", "err", err)
 	}
 }
 
