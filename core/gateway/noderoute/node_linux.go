@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -101,18 +100,29 @@ func (h *Node) Down() {
 	}
 }
 
-// syncRoutes makes our routes those wanted, and touches only what differs.
+// syncRoutes makes our routes those wanted, and touches only what differs. There may be thousands: MaxSpace of each tenant.
 func (h *Node) syncRoutes(want []netlink.Route) error {
-	have, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{Protocol: hostnet.Protocol, Table: unix.RT_TABLE_UNSPEC},
+	list, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{Protocol: hostnet.Protocol, Table: unix.RT_TABLE_UNSPEC},
 		netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return fmt.Errorf("list routes: %w", err)
 	}
+	type key struct {
+		table int
+		to    netip.Prefix
+	}
+	have := map[key]netlink.Route{}
+	for _, r := range list {
+		if r.Dst != nil {
+			have[key{r.Table, hostnet.Prefix(r.Dst)}] = r
+		}
+	}
 	var errs []error
-	kept := map[string]bool{}
 	for _, w := range want {
-		kept[key(w)] = true
-		if slices.ContainsFunc(have, func(r netlink.Route) bool { return same(r, w) }) {
+		k := key{w.Table, hostnet.Prefix(w.Dst)}
+		r, there := have[k]
+		delete(have, k)
+		if there && r.Type == w.Type && r.LinkIndex == w.LinkIndex && r.MTU == w.MTU && r.Gw.Equal(w.Gw) {
 			continue
 		}
 		if err := netlink.RouteReplace(&w); err != nil {
@@ -120,20 +130,11 @@ func (h *Node) syncRoutes(want []netlink.Route) error {
 		}
 	}
 	for _, r := range have {
-		if r.Dst == nil || kept[key(r)] {
-			continue
-		}
 		if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
 			errs = append(errs, fmt.Errorf("remove route to %s: %w", r.Dst, err))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func key(r netlink.Route) string { return fmt.Sprintf("%d %s", r.Table, r.Dst) }
-
-func same(r, w netlink.Route) bool {
-	return r.Dst != nil && key(r) == key(w) && r.Type == w.Type && r.LinkIndex == w.LinkIndex && r.MTU == w.MTU && r.Gw.Equal(w.Gw)
 }
 
 // into leads a range into the device. A narrower path is told the kernel here, and it tells the pods.
