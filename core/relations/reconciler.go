@@ -252,11 +252,13 @@ func (r *Reconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact link
 	}
 	// The consumer proposes; but that a provider needs other ranges is for it to say.
 	if consuming != nil && consuming.DeletionTimestamp == nil || renew {
-		err = r.Linker.Propose(ctx, peer, to, contact.Address.Addr())
-	} else {
-		err = r.Linker.Restore(ctx, peer)
+		err := r.Linker.Propose(ctx, peer, to, contact.Address.Addr())
+		if errors.Is(err, &peering.Problem{Code: peering.CodeRateLimited}) && peer.Status.Network != nil { // meanwhile that holds
+			return resync, nil
+		}
+		return again, err
 	}
-	return again, err
+	return again, r.Linker.Restore(ctx, peer)
 }
 
 // compareBooks ends the contracts that the peer no longer has.

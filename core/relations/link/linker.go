@@ -157,9 +157,10 @@ func (l *Linker) Propose(ctx context.Context, peer *v1alpha1.Peer, to *peering.C
 	p.proposing.Store(true)
 	defer p.proposing.Store(false)
 	var theirs peering.Link
+	var err error
 	for range rounds {
-		done, err := l.round(ctx, peer, p, to, at, &theirs)
-		switch {
+		var done bool
+		switch done, err = l.round(ctx, peer, p, to, at, &theirs); {
 		case errors.Is(err, &peering.Problem{Code: peering.CodeRateLimited}):
 			theirs = peering.Link{}
 			select {
@@ -173,7 +174,10 @@ func (l *Linker) Propose(ctx context.Context, peer *v1alpha1.Peer, to *peering.C
 			return nil
 		}
 	}
-	err := fmt.Errorf("link with %s: the two find no addresses for guests that are free at both; is one of them moving between networks? aliasPools, at both, says where to look",
+	if err != nil { // to the end others came first
+		return fmt.Errorf("link with %s: %w", peer.Name, err)
+	}
+	err = fmt.Errorf("link with %s: the two find no addresses for guests that are free at both; is one of them moving between networks? aliasPools, at both, says where to look",
 		peer.Name)
 	if peer.Status.Network == nil {
 		return err

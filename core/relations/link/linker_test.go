@@ -433,6 +433,28 @@ func TestAPeerThatIsNeverContentIsGivenUp(t *testing.T) {
 	noLink(t, alice, mallory)
 }
 
+// busyLink is a handler that has no time for links.
+type busyLink struct{ peering.Handler }
+
+func (busyLink) Recognise(context.Context, peering.Caller) bool { return true }
+
+func (busyLink) Link(context.Context, peering.Caller, peering.Link) (peering.Link, error) {
+	return peering.Link{}, errCrossed
+}
+
+// TestAPeerThatIsBusyIsAskedAgain: that a link holds is no reason to be content; what this side had to say of it was not heard.
+func TestAPeerThatIsBusyIsAskedAgain(t *testing.T) {
+	alice, bob := newSide(t, "alice"), newSide(t, "bob")
+	contracts(alice, bob)
+	if err := alice.propose(bob); err != nil {
+		t.Fatal(err)
+	}
+	to := peering.NewClient(peering.ClientConfig{Identity: alice.me, Expect: bob.me.ID(), Addresses: []string{serve(t, "bob", bob.me, busyLink{}, nil)}})
+	defer to.Close()
+	refusedLink(t, alice.linker.Propose(t.Context(), alice.peer(bob), to, netip.MustParseAddr("127.0.0.1")), peering.CodeRateLimited, "same moment")
+	linked(t, alice, bob)
+}
+
 // TestNobodyLinksWithAnothersKey: WireGuard has one peer for a key. Were mallory to link with bob's, what bob sends would
 // count as hers, and he could not link.
 func TestNobodyLinksWithAnothersKey(t *testing.T) {
