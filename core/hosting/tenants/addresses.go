@@ -76,7 +76,7 @@ func (t *Tenants) Gone(namespaces ...string) {
 
 // sweep forgets the namespaces that went while no daemon ran.
 func (t *Tenants) sweep() {
-	files, _ := filepath.Glob(filepath.Join(t.networks, "*"))
+	files, _ := filepath.Glob(filepath.Join(t.networks, "[a-z0-9]*"))
 	for _, file := range files {
 		t.Gone(filepath.Base(file))
 	}
