@@ -222,7 +222,7 @@ func tapOf(d *endless, state *atomic.Bool) *tap {
 	}
 	var now atomic.Pointer[datapath.Table]
 	now.Store(datapath.New(datapath.Host{Self: netip.MustParseAddr("10.47.0.1"), Pods: []netip.Prefix{own}}, []datapath.Peer{{Pair: pair, MTU: DefaultMTU, Up: state}}))
-	return &tap{Device: d, table: &now, drops: new(datapath.Drops), outbound: newInFlight(), inbound: newInFlight()}
+	return &tap{Device: d, table: &now, drops: new(datapath.Drops), outbound: newInFlight(), inbound: newInFlight(), transit: &transit{done: make(chan struct{})}}
 }
 
 // acquaint makes peers of two devices; bindtest has the first at port 2 and the second at port 1.
