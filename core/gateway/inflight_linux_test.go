@@ -213,7 +213,7 @@ func tapOf(d *endless, state *atomic.Bool) *tap {
 	own, pair := netip.MustParsePrefix(d.own), d.pair()
 	var now atomic.Pointer[datapath.Table]
 	now.Store(datapath.New(datapath.Host{Self: netip.MustParseAddr("10.47.0.1"), Pods: []netip.Prefix{own}}, []datapath.Peer{{Pair: pair, MTU: DefaultMTU, Up: state}}))
-	return &tap{Device: d, table: &now, drops: new(datapath.Drops), outbound: newInFlight(), inbound: newInFlight()}
+	return &tap{Device: d, table: &now, drops: new(datapath.Drops), outbound: newInFlight(), inbound: newInFlight(), transit: &transit{done: make(chan struct{})}}
 }
 
 // pair is what the two devices of a test agreed on, as this one has it.

@@ -31,6 +31,10 @@ func newWireGuard(ctx context.Context, cfg Config, t *tap, shook func()) (*wireg
 	if err != nil {
 		return nil, err
 	}
+	if t.transit, err = newTransit(native.File()); err != nil {
+		native.Close()
+		return nil, err
+	}
 	t.Device = native
 	t.outbound, t.inbound = newInFlight(), newInFlight()
 	tooBig := make(chan struct{}, 1)

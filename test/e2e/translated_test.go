@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"kith.dev/core/api"
 	"kith.dev/test/lab"
 )
 
@@ -53,7 +55,23 @@ func TestAProviderWhoseNetworkPluginGivesAddresses(t *testing.T) {
 	kubectl(t, m.bob, "wait", "--for=condition=Ready", "pod/"+own, "--timeout=60s")
 	owner := kubectl(t, m.bob, "get", "pod", own, "-o", "jsonpath={.status.podIP}")
 
-	m.meet(t, "at first", owner)
+	m.meet(t, "at first", owner, "")
+	for _, one := range []struct {
+		at   *lab.Laptop
+		whom string
+	}{{m.alice, "bob"}, {m.bob, "alice"}} {
+		var found []api.Finding
+		out := kith(t, one.at, "doctor", "-o", "json", one.whom)
+		if err := json.Unmarshal([]byte(out), &found); err != nil {
+			t.Fatal(err, out)
+		}
+		for _, name := range []string{"ping", "mtu"} {
+			if !slices.ContainsFunc(found, func(f api.Finding) bool { return f.Name == name && f.State == api.CheckOK }) {
+				t.Errorf("%s of %s at %s is not well: %+v", name, one.whom, one.at.Name(), found)
+			}
+		}
+	}
+	m.away(t)
 	if err := m.bob.RestartDaemon(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -64,11 +82,66 @@ func TestAProviderWhoseNetworkPluginGivesAddresses(t *testing.T) {
 		return ""
 	})
 	waitReady(t, m.alice, 6, "-n", "shop", "-l", "app=meet")
-	m.meet(t, "with kithd at bob started anew", owner)
+	m.meet(t, "with kithd at bob started anew", owner, "")
+
+	masquerade := []string{"iptables", "-t", "nat", "-A", "POSTROUTING", "-s", "10.42.0.0/16", "!", "-d", "10.42.0.0/16", "-j", "MASQUERADE"} // as flannel has it
+	if _, stderr, err := m.bob.Exec(t.Context(), masquerade...); err != nil {
+		t.Fatal(err, stderr)
+	}
+	m.meet(t, "with a plugin that masquerades", owner, kubectl(t, m.alice, "get", "peer", "bob", "-o", "jsonpath={.status.network.atThere}"))
 }
 
-// meet has every one of the six ask every one, where a guest at bob's knows the others by their names alone.
-func (m *meeting) meet(t *testing.T, when, owner string) {
+// away cuts bob off from home: his guests have each other.
+func (m *meeting) away(t *testing.T) {
+	t.Helper()
+	each := func(when string) {
+		t.Helper()
+		for _, me := range m.on("kith-bob") {
+			var list []attempt
+			for _, to := range m.on("kith-bob") {
+				for range 5 { // were others still among the endpoints, some of these would go there
+					list = append(list, attempt{line: fmt.Sprintf("tcp %s.meet:8080 1000", to.name), name: to.name}, attempt{line: fmt.Sprintf("tcp to-%s:80 1000", to.name), name: to.name},
+						attempt{line: fmt.Sprintf("udp to-%s:90 1000", to.name), name: to.name})
+				}
+			}
+			t.Logf("%s: %s: %d of %d", when, me.name, try(t, when+": "+me.name, m.bob, m.twin, me.name, list), len(list))
+		}
+	}
+	if err := m.l.Cut(t.Context(), "alice", "bob"); err != nil {
+		t.Fatal(err)
+	}
+	each("right after the cut")
+	eventually(t, 30*time.Second, "bob knows that alice is away", func() string {
+		if p := peerOf(t, m.bob, "alice"); p.Name == "" || p.Reachable {
+			return fmt.Sprintf("%+v", p)
+		}
+		return ""
+	})
+	eventually(t, 30*time.Second, "no endpoint at home is ready at bob's", func() string {
+		ready := kubectl(t, m.bob, "-n", m.twin, "get", "endpointslices", "-l", "kubernetes.io/service-name=meet", "-o",
+			"jsonpath={.items[*].endpoints[?(@.conditions.ready==true)].addresses[*]}")
+		if n := len(strings.Fields(ready)); n != 2 {
+			return fmt.Sprintf("%q", ready)
+		}
+		return ""
+	})
+	each("while home is away")
+	if err := m.l.Heal(t.Context(), "alice", "bob"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, time.Minute, "home is back", func() string {
+		out, in := peerOf(t, m.alice, "bob"), peerOf(t, m.bob, "alice")
+		if !out.Reachable || !in.Reachable || !out.Tunnel.Up || !in.Tunnel.Up {
+			return fmt.Sprintf("%+v %+v", out, in)
+		}
+		return ""
+	})
+	waitReady(t, m.alice, 6, "-n", "shop", "-l", "app=meet")
+}
+
+// meet has every one of the six ask every one, where a guest at bob's knows the others by their names alone. Others see it by the address masked, or
+// by its own.
+func (m *meeting) meet(t *testing.T, when, owner, masked string) {
 	t.Helper()
 	for _, me := range m.all {
 		if seen := m.read(t, me.name); !slices.Equal(seen, m.all) {
@@ -78,8 +151,13 @@ func (m *meeting) meet(t *testing.T, when, owner string) {
 		var list []attempt
 		for _, to := range m.all {
 			for _, a := range attempts(me, to, []int{1, 100_000}, []int{1, 4000}, false) {
-				if to.node == "kith-bob" { // which has other addresses in its own eyes
+				switch {
+				case to.node == "kith-bob": // which has other addresses in its own eyes
 					a.ip, a.from = "", ""
+				case atBob && masked != "":
+					if a.from = masked; strings.HasPrefix(a.line, "udp") { // what began before goes on as it was
+						a.from = ""
+					}
 				}
 				switch at := strings.Fields(a.line)[1]; {
 				case !atBob:

@@ -113,7 +113,7 @@ func BenchmarkDataPath(b *testing.B) {
 			p := sentBy("10.127.0.0/24", ipv4Packet("10.127.0.130", "10.42.0.5", protoTCP, tcp))
 			b.SetBytes(int64(len(p)))
 			for b.Loop() {
-				if v := table.Ingress(p); v != Pass {
+				if v, _ := table.Ingress(p); v != Pass {
 					b.Fatal(verdictNames[v])
 				}
 			}

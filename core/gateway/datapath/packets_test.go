@@ -70,7 +70,7 @@ func leave(t *Table, p []byte) ([]byte, Verdict) {
 
 // arrive gives what of a packet from the tunnel is for the kernel.
 func arrive(t *Table, b []byte) ([]byte, Verdict) {
-	v := t.Ingress(b)
+	v, _ := t.Ingress(b)
 	return b[min(Header, len(b)):], v
 }
 
@@ -135,8 +135,7 @@ func TestPackets(t *testing.T) {
 		{"a guest behind the last node port", all.bob, all.alice, ipv4Packet("10.127.0.130", "10.42.0.1", protoTCP, port(32768, 2)), Pass, dropHost, ""},
 		{"home to a node port of the provider's", all.alice, all.bob, ipv4Packet("10.42.255.2", "10.127.0.1", protoTCP, port(30080, 2)), Pass, dropHost, ""},
 		{"a guest to another service of home's host", all.bob, all.alice, ipv4Packet("10.127.0.130", "10.42.0.1", protoTCP, port(22, 2)), Pass, dropHost, ""},
-		{"a guest at bob to one at carol, first to home", all.bob, all.alice, ipv4Packet("10.127.0.130", "10.128.0.130", protoTCP, tcp), Pass, Pass, ""},
-		{"and on from there", all.alice, all.carol, ipv4Packet("10.127.0.130", "10.128.0.130", protoTCP, tcp), Pass, Pass, ""},
+		{"a guest at bob to one at carol, from home on", all.alice, all.carol, ipv4Packet("10.127.0.130", "10.128.0.130", protoTCP, tcp), Pass, Pass, ""},
 		{"home's host to a guest", all.alice, all.bob, ipv4Packet("10.42.255.2", "10.127.0.130", protoTCP, tcp), Pass, Pass, ""},
 		{"home to the gateway of its guests", all.alice, all.bob, ipv4Packet("10.42.255.2", "10.127.0.1", protoICMP, icmpMessage(8, nil)), Pass, Pass, ""},
 		{"home to a service of the provider's host", all.alice, all.bob, ipv4Packet("10.42.255.2", "10.127.0.1", protoTCP, port(22, 2)), Pass, dropHost, ""},
@@ -422,6 +421,53 @@ func TestErrorsOfStrangersStay(t *testing.T) {
 	} {
 		if _, v := leave(all.alice, e); v != dropSource {
 			t.Errorf("%s: %s", name, verdictNames[v])
+		}
+	}
+}
+
+// TestGuestsOfTwoPeersMeetHere: alice's data path does for them what a router would, and leaves to the kernel what that has to say something about.
+func TestGuestsOfTwoPeersMeetHere(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(p []byte)
+		size   int
+		to     string
+		down   bool
+		onward bool
+	}{
+		{name: "to carol's", to: "10.128.0.130", onward: true},
+		{name: "the largest that carol's path takes", to: "10.128.0.130", size: 1212 - 28, onward: true},
+		{name: "a larger one", to: "10.128.0.130", size: 1212 - 27},
+		{name: "at its last hop but one", to: "10.128.0.130", change: func(p []byte) { p[8] = 2 }, onward: true},
+		{name: "at its last hop", to: "10.128.0.130", change: func(p []byte) { p[8] = 1 }},
+		{name: "while carol's tunnel is down", to: "10.128.0.130", down: true},
+		{name: "to alice's own pod", to: "10.42.0.5"},
+	} {
+		all := parties()
+		p := ipv4Packet("10.127.0.130", c.to, protoUDP, udpSegment(1000, 40000, make([]byte, c.size)))
+		if c.change != nil {
+			p = with(p, c.change)
+		}
+		for _, s := range all.alice.spans {
+			if c.down && s.first == netplan.Number(prefix("10.128.0.0/24").Addr()) {
+				s.to.up.Store(false)
+			}
+		}
+		b := sentBy(aliceAndBob, bytes.Clone(p))
+		v, onward := all.alice.Ingress(b)
+		if v != Pass || onward != c.onward {
+			t.Errorf("%s: %s, onward %v, want %v", c.name, verdictNames[v], onward, c.onward)
+			continue
+		}
+		if !onward {
+			if !bytes.Equal(b[Header:], p) {
+				t.Errorf("%s: what is for the kernel was changed", c.name)
+			}
+			continue
+		}
+		want := with(bytes.Clone(p), func(p []byte) { p[8]-- })
+		if got, v := arrive(all.carol, b); v != Pass || !bytes.Equal(got, want) {
+			t.Errorf("%s: at carol's %s\n%x, want\n%x", c.name, verdictNames[v], got, want)
 		}
 	}
 }
