@@ -91,8 +91,8 @@ func (w *wireguard) setPeer(p Peer) error {
 	if p.Endpoint.IsValid() && p.Endpoint != old.Endpoint {
 		fmt.Fprintf(&b, "endpoint=%s\n", p.Endpoint)
 	}
-	if p.Handle != old.Handle {
-		fmt.Fprintf(&b, "replace_allowed_ips=true\nallowed_ip=%s/32\n", p.Handle)
+	if h := p.Handle(); h != old.Handle() {
+		fmt.Fprintf(&b, "replace_allowed_ips=true\nallowed_ip=%s/32\n", h)
 	}
 	if err := w.dev.IpcSet(b.String()); err != nil {
 		return fmt.Errorf("configure WireGuard: %w", err)

@@ -48,7 +48,7 @@ func (t *Table) leaving(p []byte, ihl int, src, dst uint32) (*tunnel, Verdict) {
 	if to == nil || to.kind == here {
 		return nil, dropPeer
 	}
-	if !within(t.pods, src) && !(to.kind == there && t.guestOfOurs(src)) {
+	if !within(t.pods, src) && !(to.kind == there && t.guestAt(src) != nil) {
 		if !t.speakAsGateway(p, ihl, src) {
 			return nil, dropSource
 		}
@@ -64,10 +64,12 @@ func (t *Table) leaving(p []byte, ihl int, src, dst uint32) (*tunnel, Verdict) {
 	return to.to, Pass
 }
 
-// guestOfOurs reports whether an address is that of our guests at some peer: guests of two peers meet here.
-func (t *Table) guestOfOurs(a uint32) bool {
-	s := t.find(a)
-	return s != nil && s.kind == there
+// guestAt gives the peer at which an address is one of our guests', or nil.
+func (t *Table) guestAt(a uint32) *tunnel {
+	if s := t.find(a); s != nil && s.kind == there {
+		return s.to
+	}
+	return nil
 }
 
 // Ingress checks a packet that arrived from a peer, as WireGuard has it. What is for the kernel is behind Header. onward: it is for one of our
@@ -100,7 +102,7 @@ func (t *Table) arriving(tn *tunnel, p []byte, ihl int, src, dst uint32) (onward
 		switch {
 		case to.kind == here && to.to == tn:
 			return nil, t.toGuest(tn, p, ihl, src, dst)
-		case to.kind == there && t.from(tn, src):
+		case to.kind == there && t.guestAt(src) == tn:
 			return to.to, Pass
 		case to.kind == there:
 			return nil, dropSender
@@ -108,7 +110,7 @@ func (t *Table) arriving(tn *tunnel, p []byte, ihl int, src, dst uint32) (onward
 		return nil, dropDestination
 	}
 	switch {
-	case !t.from(tn, src):
+	case t.guestAt(src) != tn:
 		return nil, dropSender
 	case !within(t.pods, dst):
 		return nil, dropDestination
@@ -129,12 +131,6 @@ func (tn *tunnel) onward(b, p []byte, ihl int) bool {
 	clampMSS(p, ihl, tn.mss)
 	tn.wrap(b)
 	return true
-}
-
-// from reports whether an address is one of our guests at that peer.
-func (t *Table) from(tn *tunnel, a uint32) bool {
-	s := t.find(a)
-	return s != nil && s.kind == there && s.to == tn
 }
 
 // toGuest: what home sends to its guests here. Of the range, some addresses are this host's, as far as guests see it.

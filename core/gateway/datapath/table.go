@@ -80,7 +80,7 @@ func New(h Host, peers []Peer) *Table {
 	reached := slices.Clone(h.Pods)
 	for _, p := range peers {
 		tn := &tunnel{header: headerTo(p.Pair), mtu: p.MTU, mss: uint16(p.MTU - 40), up: p.Up} // IPv4 and TCP without options
-		t.handles[netplan.Number(p.Handle)] = tn
+		t.handles[netplan.Number(p.Handle())] = tn
 		t.add(p.There, tn, there)
 		t.add(p.Here, tn, here)
 		for _, r := range p.Space {
