@@ -158,16 +158,9 @@ func (d *Daemon) makeEngine() (err error) {
 	}
 	d.gateway, err = gateway.New(gateway.Config{
 		Device: netplan.Tunnel, Address: facts.Network.Gateway(), ListenPort: d.cfg.WireGuardPort, PrivateKey: key,
-		Pods: facts.Network.Pods, Reserved: []netip.Prefix{facts.Network.Services}, Guests: guests, HostPorts: ports, Changed: d.tunnelsChanged, Overlaps: d.overlaps, Kernel: &d.kernel, Log: d.log,
+		Pods: facts.Network.Pods, Reserved: []netip.Prefix{facts.Network.Services}, Guests: guests, HostPorts: ports, Changed: d.tunnelsChanged, Kernel: &d.kernel, Log: d.log,
 	})
 	return err
-}
-
-// overlaps has other ranges agreed on with these peers. The gateway does not wait for it, and says it again.
-func (d *Daemon) overlaps(ids []string) {
-	if c := d.cluster.Load(); c != nil {
-		go c.peers.Overlaps(context.Background(), ids)
-	}
 }
 
 // tunnelsChanged has all who show tunnels, or act upon them, look again. The gateway does not wait for it.

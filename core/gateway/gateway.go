@@ -30,12 +30,11 @@ type Config struct {
 	Reserved   []netip.Prefix // other ranges of this cluster (services), which like Pods are never used for guests
 	HostPorts  []uint16       // TCP ports on this host's own addresses that peers may connect to, such as the API server's
 	Guests     uint32         // group of the links that lead to guests (guestnet.Group); 0: they have none of their own
-	Changed    func()         // called when a tunnel came up or went down (Stats.Up); must not block
-	// Overlaps is called with the IDs of the peers whose aliases cannot stay, because this host came to a network, or to a
-	// peer's endpoint, of such addresses; and again while it is so. It must not block.
-	Overlaps func(ids []string)
-	Kernel   *hostnet.Changes
-	Log      *slog.Logger
+	// Changed is called when a tunnel came up or went down (Stats.Up), and when ranges came to overlap, or do no more (Overlapping): again
+	// and again while some do. It must not block.
+	Changed func()
+	Kernel  *hostnet.Changes
+	Log     *slog.Logger
 }
 
 // Gateway carries the pod network between this cluster and its peers. Its methods may be called at any time and
@@ -51,8 +50,8 @@ type Gateway struct {
 	peers  map[string]*route
 	gone   bool // a peer was removed whose tunnel was up, and nobody was told yet
 	around datapath.Host
-	lapped []string   // IDs of the peers that Config.Overlaps is about, sorted
-	live   *wireguard // nil when the device is down
+	lapped map[string][]netip.Prefix // of which peers what is in use for something else on this host, as it was at the last look
+	live   *wireguard                // nil when the device is down
 }
 
 // route pairs a peer with the MTU towards it, whether its tunnel was up when it was looked at last, and what was heard of it.
@@ -158,7 +157,7 @@ func (g *Gateway) Peer(id string) (Peer, bool) {
 }
 
 // Taken lists what a range for guests of or at peer id must not overlap: everything in use on this host, this cluster's own ranges,
-// and what belongs to the other peers. It is what netplan.ChooseGuests and ChooseAlias must leave alone.
+// and what belongs to the other peers. It is what netplan.Choose must leave alone.
 func (g *Gateway) Taken(id string) ([]netip.Prefix, error) {
 	out, err := hostnet.InUse(g.cfg.Device, g.cfg.Guests)
 	if err != nil {
@@ -176,6 +175,13 @@ func (g *Gateway) Taken(id string) ([]netip.Prefix, error) {
 		}
 	}
 	return out, nil
+}
+
+// Overlapping lists the ranges of a peer that cannot stay, because this host came to a network, or to a peer's endpoint, of such addresses.
+func (g *Gateway) Overlapping(id string) []netip.Prefix {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.lapped[id]
 }
 
 // Drops counts the packets that were not let through, by reason.

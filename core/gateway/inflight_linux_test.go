@@ -209,20 +209,20 @@ func bareOf(t *testing.T, d *endless, n *network) *bare {
 	return w
 }
 
-// names are what the two devices of a test call each other.
-var names = [2]string{"240.0.0.1", "240.0.0.2"}
-
 func tapOf(d *endless, state *atomic.Bool) *tap {
-	own := netip.MustParsePrefix(d.own)
-	pair := netplan.Pair{Handle: netip.MustParseAddr(names[1-d.number]), Called: netip.MustParseAddr(names[d.number])}
-	if d.number == 0 {
-		pair.There = netip.MustParsePrefix(d.theirs)
-	} else {
-		pair.Here, pair.Space = own, []netip.Prefix{netip.MustParsePrefix(d.theirs)}
-	}
+	own, pair := netip.MustParsePrefix(d.own), d.pair()
 	var now atomic.Pointer[datapath.Table]
 	now.Store(datapath.New(datapath.Host{Self: netip.MustParseAddr("10.47.0.1"), Pods: []netip.Prefix{own}}, []datapath.Peer{{Pair: pair, MTU: DefaultMTU, Up: state}}))
-	return &tap{Device: d, table: &now, drops: new(datapath.Drops), outbound: newInFlight(), inbound: newInFlight()}
+	return &tap{Device: d, table: &now, drops: new(datapath.Drops), outbound: newInFlight(), inbound: newInFlight(), transit: &transit{done: make(chan struct{})}}
+}
+
+// pair is what the two devices of a test agreed on, as this one has it.
+func (d *endless) pair() netplan.Pair {
+	theirs := netip.MustParsePrefix(d.theirs)
+	if d.number == 0 {
+		return netplan.Pair{There: theirs}
+	}
+	return netplan.Pair{Here: netip.MustParsePrefix(d.own), Space: []netip.Prefix{theirs}}
 }
 
 // acquaint makes peers of two devices; bindtest has the first at port 2 and the second at port 1.
@@ -233,7 +233,7 @@ func acquaint(t *testing.T, a, b *bare) {
 		port int
 	}{{a, b, 1}, {b, a, 2}} {
 		settings := fmt.Sprintf("private_key=%s\nreplace_peers=true\npublic_key=%s\nallowed_ip=%s/32\nendpoint=127.0.0.1:%d\n",
-			p.w.key.hex(), p.o.key.Public().hex(), names[p.o.kind.number], p.port)
+			p.w.key.hex(), p.o.key.Public().hex(), p.w.kind.pair().Handle(), p.port)
 		if err := errors.Join(p.w.IpcSet(settings), p.w.Up()); err != nil {
 			t.Fatal(err)
 		}

@@ -59,7 +59,7 @@ type answer struct {
 	Drops map[string]uint64
 	RTT   time.Duration
 	Taken []netip.Prefix
-	IDs   []string // of peers whose aliases overlap something
+	Laps  []netip.Prefix // ranges that overlap something
 }
 
 func serveGateway(config string) {
@@ -75,10 +75,9 @@ func serveGateway(config string) {
 	die(err)
 	told := make(chan struct{}, 64)
 	changed := func() { told <- struct{}{} }
-	overlaps := make(chan []string, 64)
 	g, err := New(Config{
 		Device: "kith0", Address: podGateway, ListenPort: cfg.Port, PrivateKey: key, HostPorts: []uint16{6443}, Guests: guestGroup,
-		Pods: pods, Changed: changed, Overlaps: func(ids []string) { overlaps <- ids }, Kernel: new(hostnet.Changes), Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Pods: pods, Changed: changed, Kernel: new(hostnet.Changes), Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	die(err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -105,11 +104,11 @@ func serveGateway(config string) {
 			return
 		}
 		die(err)
-		out.Encode(obey(g, o, told, overlaps))
+		out.Encode(obey(g, o, told))
 	}
 }
 
-func obey(g *Gateway, o order, told <-chan struct{}, overlaps <-chan []string) (a answer) {
+func obey(g *Gateway, o order, told <-chan struct{}) (a answer) {
 	var err error
 	switch o.Do {
 	case "set":
@@ -132,10 +131,13 @@ func obey(g *Gateway, o order, told <-chan struct{}, overlaps <-chan []string) (
 		}
 		a.Stats = g.StatsAll()
 	case "overlaps":
-		select {
-		case a.IDs = <-overlaps:
-		case <-time.After(7 * time.Second):
-			err = errors.New("nothing is told of overlaps")
+		for timeout := time.After(7 * time.Second); err == nil && len(a.Laps) == 0; {
+			select {
+			case <-told:
+				a.Laps = g.Overlapping(o.ID)
+			case <-timeout:
+				err = errors.New("nothing is told of overlaps")
+			}
 		}
 	case "taken":
 		a.Taken, err = g.Taken(o.ID)
@@ -323,17 +325,14 @@ func (p *laptop) guest(addr string) *end {
 	return g
 }
 
-// known is p as q knows it.
-func (p *laptop) known(q *laptop) Peer {
-	return Peer{
-		ID: p.name, Name: p.name, PublicKey: p.key.Public(), Endpoint: netip.AddrPortFrom(p.address(), 6450),
-		Pair: netplan.Pair{Handle: netplan.Handle(uint32(p.number)), Called: netplan.Handle(uint32(q.number))},
-	}
+// known is p as others know it.
+func (p *laptop) known() Peer {
+	return Peer{ID: p.name, Name: p.name, PublicKey: p.key.Public(), Endpoint: netip.AddrPortFrom(p.address(), 6450)}
 }
 
 // provider is p as its consumer q knows it, whose guests at p have addresses of a range.
 func (p *laptop) provider(q *laptop, there string) Peer {
-	peer := p.known(q)
+	peer := p.known()
 	peer.There = netip.MustParsePrefix(there)
 	peer.AtThere = netplan.GuestGateway(peer.There)
 	return peer
@@ -341,7 +340,7 @@ func (p *laptop) provider(q *laptop, there string) Peer {
 
 // consumer is p as its provider q knows it. Besides its pods p's address space has what is given.
 func (p *laptop) consumer(q *laptop, here string, space ...string) Peer {
-	peer := p.known(q)
+	peer := p.known()
 	peer.Here, peer.Space, peer.AtHome = netip.MustParsePrefix(here), []netip.Prefix{pods}, podGateway
 	for _, s := range space {
 		peer.Space = append(peer.Space, netip.MustParsePrefix(s))

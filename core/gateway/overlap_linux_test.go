@@ -54,8 +54,8 @@ func TestNetworkOfAnAliasIsNotDrawnIntoTheTunnel(t *testing.T) {
 		{"a VPN's route, wider than the alias", func() error { return alice.hostNL.RouteAdd(wide) }, func() error { return alice.hostNL.RouteDel(wide) }},
 	} {
 		must(t, one.come())
-		if ids := alice.do(order{Do: "overlaps"}).IDs; fmt.Sprint(ids) != "[bob]" {
-			t.Errorf("%s: overlaps of %v", one.what, ids)
+		if laps := alice.do(order{Do: "overlaps", ID: "bob"}).Laps; fmt.Sprint(laps) != "[10.65.0.0/24]" {
+			t.Errorf("%s: %v overlap", one.what, laps)
 		}
 		alice.goes("10.65.0.9", "u0")
 		if got := alice.ask("10.65.0.5:80"); got != "10.42.0.5" {
@@ -105,8 +105,8 @@ func TestDefaultRouteInHalvesLeavesAliasesAlone(t *testing.T) {
 func TestEndpointInsideAnAliasIsTold(t *testing.T) {
 	alice, bob, _ := routed(t)
 	meet(alice, bob, "192.168.0.0/16")
-	if ids := alice.do(order{Do: "overlaps"}).IDs; fmt.Sprint(ids) != "[bob]" {
-		t.Errorf("overlaps of %v", ids)
+	if laps := alice.do(order{Do: "overlaps", ID: "bob"}).Laps; fmt.Sprint(laps) != "[192.168.0.0/16]" {
+		t.Errorf("%v overlap", laps)
 	}
 	alice.do(order{Do: "set", Peer: bob.provider(alice, "10.65.0.0/24")})
 	bob.do(order{Do: "set", Peer: alice.consumer(bob, "10.65.0.0/24")})

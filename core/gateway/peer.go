@@ -70,9 +70,6 @@ func (p Peer) conflicts(q Peer) error {
 	if p.PublicKey == q.PublicKey {
 		return fmt.Errorf("%w, %s", ErrKeyTaken, q.ID)
 	}
-	if p.Handle == q.Handle {
-		return fmt.Errorf("its handle %s is that of peer %s", p.Handle, q.ID)
-	}
 	for _, a := range p.Ranges() {
 		if i := slices.IndexFunc(q.Ranges(), a.Overlaps); i >= 0 {
 			return fmt.Errorf("%s overlaps %s of peer %s", a, q.Ranges()[i], q.ID)

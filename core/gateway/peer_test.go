@@ -9,15 +9,13 @@ import (
 	"kith.dev/core/netplan"
 )
 
-func testPeer(id string, number uint32, there string) Peer {
+func testPeer(id, there string) Peer {
 	p := netip.MustParsePrefix(there)
-	return Peer{ID: id, Name: id, PublicKey: Key{byte(len(id)), id[0]}, Pair: netplan.Pair{
-		Handle: netplan.Handle(number), Called: netplan.Handle(0), There: p, AtThere: netplan.GuestGateway(p),
-	}}
+	return Peer{ID: id, Name: id, PublicKey: Key{byte(len(id)), id[0]}, Pair: netplan.Pair{There: p, AtThere: netplan.GuestGateway(p)}}
 }
 
 func TestPeerValidation(t *testing.T) {
-	good := func() Peer { return testPeer("bob", 1, "10.65.0.0/24") }
+	good := func() Peer { return testPeer("bob", "10.65.0.0/24") }
 	if err := good().Validate(); err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +24,7 @@ func TestPeerValidation(t *testing.T) {
 		"no WireGuard key": func(p *Peer) { p.PublicKey = Key{} },
 		"no endpoint":      func(p *Peer) { p.Endpoint = netip.MustParseAddrPort("0.0.0.0:6450") },
 		"link-local":       func(p *Peer) { p.Endpoint = netip.MustParseAddrPort("[fe80::1%eth0]:6450") },
-		"is not in 240":    func(p *Peer) { p.Handle = netip.MustParseAddr("10.0.0.1") },
+		"neither side":     func(p *Peer) { p.Pair = netplan.Pair{} },
 	} {
 		p := good()
 		change(&p)
@@ -49,7 +47,7 @@ func TestEchoGoesToWhoAnswers(t *testing.T) {
 		want string
 	}{
 		{netplan.Pair{}, "[]"},
-		{testPeer("bob", 1, "10.65.0.0/24").Pair, "[{10.42.255.2 10.65.0.1}]"},
+		{testPeer("bob", "10.65.0.0/24").Pair, "[{10.42.255.2 10.65.0.1}]"},
 		{home, "[{10.65.0.1 10.42.255.2}]"},
 		{both, "[{10.42.255.2 10.66.0.1} {10.65.0.1 10.42.255.2}]"},
 		{translated, "[{10.42.255.2 10.70.255.2}]"},

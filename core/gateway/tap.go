@@ -19,6 +19,13 @@ type tap struct {
 	table             *atomic.Pointer[datapath.Table]
 	drops             *datapath.Drops
 	outbound, inbound *inFlight
+	transit           *transit
+}
+
+// Close has nobody wait for room any more.
+func (d *tap) Close() error {
+	d.transit.close()
+	return d.Device.Close()
 }
 
 // MTU of what WireGuard carries: that of the device, and the header in front of each packet.
@@ -30,6 +37,10 @@ func (d *tap) MTU() (int, error) {
 // Read gets packets that leave for the peers. WireGuard skips those of size 0.
 func (d *tap) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	d.outbound.await()
+	if n := d.transit.take(bufs, sizes, offset); n > 0 {
+		d.outbound.enter(n)
+		return n, nil
+	}
 	n, err := d.readGuarded(bufs, sizes, offset+datapath.Header)
 	t, inside := d.table.Load(), 0
 	for i := range n { // also with an error: ErrTooManySegments comes with packets
@@ -63,6 +74,8 @@ func (d *tap) readGuarded(bufs [][]byte, sizes []int, offset int) (n int, err er
 	switch {
 	case err == nil, errors.Is(err, tun.ErrTooManySegments):
 		return n, err
+	case errors.Is(err, os.ErrDeadlineExceeded): // there is something in transit
+		return 0, nil
 	case errors.Is(err, os.ErrClosed), errors.Is(err, io.EOF), errors.As(err, &errno):
 		return n, err
 	}
@@ -76,13 +89,19 @@ func (d *tap) Write(bufs [][]byte, offset int) (int, error) {
 	d.inbound.begin()
 	defer d.inbound.end(len(bufs))
 	t := d.table.Load()
-	kept := bufs[:0]
+	kept, on := bufs[:0], [][]byte(nil)
 	for _, b := range bufs {
-		if v := t.Ingress(b[offset:]); v != datapath.Pass {
+		switch v, onward := t.Ingress(b[offset:]); {
+		case v != datapath.Pass:
 			d.drops.Add(v)
-			continue
+		case onward:
+			on = append(on, b[offset:])
+		default:
+			kept = append(kept, b)
 		}
-		kept = append(kept, b)
+	}
+	if len(on) > 0 {
+		d.transit.put(on)
 	}
 	if len(kept) == 0 {
 		return 0, nil

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -331,6 +332,46 @@ func TestThreeLaptopsTwoHomes(t *testing.T) {
 		}
 	}
 	transfer(t, atBob, atCarol, "10.66.0.5", 20_000_000)
+}
+
+// TestHomesOwnPodsPassBesideItsGuestsTraffic: with as much between her guests as the machine can do, alice's pod is heard; and her gateway ends when
+// it is told to.
+func TestHomesOwnPodsPassBesideItsGuestsTraffic(t *testing.T) {
+	l := newLAN(t)
+	alice, bob, carol := l.laptop("alice", 1), l.laptop("bob", 2), l.laptop("carol", 3)
+	atBob, atCarol := meet(alice, bob, "10.65.0.0/24", "10.66.0.0/24"), meet(alice, carol, "10.66.0.0/24", "10.65.0.0/24")
+	atBob.serveTCP(80, whoCalls)
+	var arrived atomic.Int64
+	atCarol.serveTCP(81, func(c net.Conn) {
+		for b := make([]byte, 1<<16); ; {
+			n, err := c.Read(b)
+			if err != nil {
+				return
+			}
+			arrived.Add(int64(n))
+		}
+	})
+	for range 4 {
+		c, err := atBob.dial("10.66.0.5:81")
+		must(t, err)
+		t.Cleanup(func() { c.Close() })
+		go func() {
+			for b := make([]byte, 1<<16); err == nil; _, err = c.Write(b) {
+			}
+		}()
+	}
+	for range 50 {
+		if who := alice.ask("10.65.0.5:80"); who != "10.42.0.5" {
+			t.Fatalf("%q called", who)
+		}
+	}
+	was := arrived.Load()
+	for end := time.Now().Add(patience); arrived.Load() < was+10_000_000; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nothing passes between guests")
+		}
+	}
+	alice.stop()
 }
 
 func TestPing(t *testing.T) {

@@ -71,7 +71,7 @@ type watcher struct {
 	paths map[Key]string // how each peer is reached
 	stale bool           // the socket has to be opened again
 
-	lapped   []string // as Config.Overlaps was called last, and when
+	lapped   map[string][]netip.Prefix // what was told of overlaps last, and when
 	lappedAt time.Time
 }
 
@@ -163,21 +163,7 @@ func (g *Gateway) syncOnce() error {
 		return err
 	}
 	g.lapped = g.overlapping(inUse)
-	into, around, tenants := g.wantedRoutes(endpoints, inUse)
-	return w.node.Sync(append(into, g.podRoutes(inUse)...), around, tenants)
-}
-
-// podRoutes are for ranges that wantedRoutes leaves out: this cluster's own pods reach their guests elsewhere by these addresses, whatever else the
-// host has them for.
-func (g *Gateway) podRoutes(inUse []netip.Prefix) (list []noderoute.Route) {
-	for _, r := range g.peers {
-		for _, p := range r.Ranges() {
-			if p != r.Here && !netplan.Free(p, inUse) {
-				list = append(list, noderoute.Route{To: p, MTU: r.mtu, Pods: g.cfg.Pods})
-			}
-		}
-	}
-	return list
+	return w.node.Sync(g.wantedRoutes(endpoints, inUse))
 }
 
 // tunnelMTU is how large a pod's packet may be so that the outer one fits the path.
@@ -194,17 +180,28 @@ func tunnelMTU(path int, outer netip.Addr) int {
 }
 
 // wantedRoutes leaves out ranges of which this host needs an address for something else: what it sends there must not
-// come to a peer, and shall go where it went before. When the host moved to where such a range is a real network, the tunnel's own packets
-// lead around it. Tenants are not touched by where the host is.
+// come to a peer, and shall go where it went before; this cluster's own pods reach their guests elsewhere by these addresses nevertheless.
+// When the host moved to where such a range is a real network, the tunnel's own packets lead around it. Tenants are not touched by
+// where the host is.
 func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort, inUse []netip.Prefix) (into []noderoute.Route, around []netip.Addr, tenants []noderoute.Tenant) {
+	at := g.reachedAt(endpoints)
 	for _, r := range g.peers {
+		addressed := r.Here.IsValid() && !r.Guests.Real.IsValid() // its guests here have addresses of the range
 		for _, p := range r.Ranges() {
-			// The range of guests here leads into the tunnel, where it ends, but for those that are there: nowhere else is one that ended.
-			if (p != r.Here || !r.Guests.Real.IsValid()) && netplan.Free(p, inUse) {
+			switch free := netplan.Free(p, inUse); {
+			case p == r.Here && !(addressed && free):
+			case free: // a range of guests here, too, but for those that are there: nowhere else is one that ended
 				into = append(into, noderoute.Route{To: p, MTU: r.mtu})
+				for _, a := range at {
+					if p.Contains(a) {
+						around = append(around, a)
+					}
+				}
+			default:
+				into = append(into, noderoute.Route{To: p, MTU: r.mtu, Pods: g.cfg.Pods})
 			}
 		}
-		if !r.Here.IsValid() || r.Guests.Real.IsValid() {
+		if !addressed {
 			continue
 		}
 		t := noderoute.Tenant{From: r.Here}
@@ -213,8 +210,5 @@ func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort, inUse []netip.P
 		}
 		tenants = append(tenants, t)
 	}
-	inside := func(a netip.Addr) bool {
-		return slices.ContainsFunc(into, func(r noderoute.Route) bool { return r.To.Contains(a) })
-	}
-	return into, slices.DeleteFunc(g.reachedAt(endpoints), func(a netip.Addr) bool { return !inside(a) }), tenants
+	return into, around, tenants
 }

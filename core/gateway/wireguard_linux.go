@@ -31,6 +31,10 @@ func newWireGuard(ctx context.Context, cfg Config, t *tap, shook func()) (*wireg
 	if err != nil {
 		return nil, err
 	}
+	if t.transit, err = newTransit(native.File()); err != nil {
+		native.Close()
+		return nil, err
+	}
 	t.Device = native
 	t.outbound, t.inbound = newInFlight(), newInFlight()
 	tooBig := make(chan struct{}, 1)
@@ -87,8 +91,8 @@ func (w *wireguard) setPeer(p Peer) error {
 	if p.Endpoint.IsValid() && p.Endpoint != old.Endpoint {
 		fmt.Fprintf(&b, "endpoint=%s\n", p.Endpoint)
 	}
-	if p.Handle != old.Handle {
-		fmt.Fprintf(&b, "replace_allowed_ips=true\nallowed_ip=%s/32\n", p.Handle)
+	if h := p.Handle(); h != old.Handle() {
+		fmt.Fprintf(&b, "replace_allowed_ips=true\nallowed_ip=%s/32\n", h)
 	}
 	if err := w.dev.IpcSet(b.String()); err != nil {
 		return fmt.Errorf("configure WireGuard: %w", err)

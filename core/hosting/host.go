@@ -116,7 +116,7 @@ func (h *Host) reconcileContract(ctx context.Context, r ctrl.Request) (result ct
 		err = h.Tenants.Reapply(ctx, t)
 	}
 	h.Tenants.NetworksChanged()
-	h.Reconciler.Wake(h.Allocations.RefusedUnder(r.Name))
+	h.Reconciler.Wake(h.Allocations.Under(r.Name))
 	return result, err
 }
 

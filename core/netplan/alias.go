@@ -24,42 +24,17 @@ func GuestPool() []netip.Prefix {
 	return append([]netip.Prefix{netip.MustParsePrefix("198.18.0.0/15")}, DefaultPool()...)
 }
 
-// ChooseAlias picks the range under which a peer's range real is seen here: a free range of the same length in the first
-// block of pool that has one. In that block it is real itself when that is free there, else the first one from a place
-// that seed (the peer's ID) decides, so that the same peer gets the same alias again and different peers start apart.
-// taken is everything in use here; see hostnet.InUse. The default pool is used when pool is nil.
+// Choose picks a free range of that length: in the first block of pool that has one, from a place that seed (the peer's ID) decides, so that
+// the same peer gets the same range again and different peers start apart. taken is everything in use here; see hostnet.InUse.
 //
-// So what a peer names decides at most where in the owner's pool it is seen. Were real taken wherever it is free, a peer
-// could name the servers behind this laptop's default route, of which no route tells, and have what is sent to them.
-func ChooseAlias(real netip.Prefix, taken, pool []netip.Prefix, seed string) (netip.Prefix, error) {
-	if err := CheckRange(real); err != nil {
-		return netip.Prefix{}, err
-	}
-	p, err := choose(real.Bits(), real, taken, pool, seed)
-	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("a place for %s: %w", real, err)
-	}
-	return p, nil
-}
-
-// ChooseGuests picks a free range of that length for guests: in the first block of pool that has one, from a place that seed decides.
-func ChooseGuests(bits int, taken, pool []netip.Prefix, seed string) (netip.Prefix, error) {
-	return choose(bits, netip.Prefix{}, taken, pool, seed)
-}
-
-// choose looks through the blocks of a pool. In the first one with room it takes the preferred range if that is free there.
-func choose(bits int, preferred netip.Prefix, taken, pool []netip.Prefix, seed string) (netip.Prefix, error) {
-	if pool == nil {
-		pool = DefaultPool()
-	}
+// What a peer names itself decides nothing: it could name the servers behind this laptop's default route, of which no route tells, and
+// have what is sent to them.
+func Choose(bits int, taken, pool []netip.Prefix, seed string) (netip.Prefix, error) {
 	h := fnv.New64a()
 	h.Write([]byte(seed))
 	for _, block := range pool {
 		if !block.Addr().Is4() || block.Bits() > bits {
 			continue
-		}
-		if block.Contains(preferred.Addr()) && Free(preferred, taken) {
-			return preferred, nil
 		}
 		if p, ok := search(block.Masked(), bits, taken, h.Sum64()); ok {
 			return p, nil
@@ -97,11 +72,8 @@ func search(block netip.Prefix, bits int, taken []netip.Prefix, start uint64) (n
 	return netip.Prefix{}, false
 }
 
-// Within reports whether a range lies in one of the blocks of a pool; the default pool is used when pool is nil.
+// Within reports whether a range lies in one of the blocks of a pool.
 func Within(p netip.Prefix, pool []netip.Prefix) bool {
-	if pool == nil {
-		pool = DefaultPool()
-	}
 	return slices.ContainsFunc(pool, func(block netip.Prefix) bool { return block.Bits() <= p.Bits() && block.Contains(p.Addr()) })
 }
 

@@ -14,15 +14,6 @@ type Mapping struct {
 	Alias netip.Prefix `json:"alias"`
 }
 
-// ParseMapping reads a Mapping as objects of the cluster have it.
-func ParseMapping(name, real, alias string) (m Mapping, err error) {
-	m.Name = name
-	if m.Real, err = netip.ParsePrefix(real); err == nil {
-		m.Alias, err = netip.ParsePrefix(alias)
-	}
-	return m, err
-}
-
 // ToAlias gives the other side's name of an address its owner uses; false when the address is not in the range.
 func (m Mapping) ToAlias(a netip.Addr) (netip.Addr, bool) { return move(a, m.Real, m.Alias) }
 
@@ -99,6 +90,4 @@ func CheckRange(p netip.Prefix) error {
 }
 
 // Private reports whether a range is of private use.
-func Private(p netip.Prefix) bool {
-	return slices.ContainsFunc(private, func(q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) })
-}
+func Private(p netip.Prefix) bool { return Within(p, private) }

@@ -17,9 +17,6 @@ type Pair struct {
 	// Addresses of the peer's host that answer: to us, in There, and to its guests here, in Space.
 	AtThere, AtHome netip.Addr
 
-	// Handle is what we call the peer inside WireGuard, Called what it calls us there (datapath.Header).
-	Handle, Called netip.Addr
-
 	// Where the peer's guests here have addresses that somebody else gives: Guests leads from those (Real) to the range that the
 	// peer knows them by (Alias, which is Here), Aliases from each range of Space (Real) to one by which guests here know it.
 	Guests  Mapping
@@ -32,11 +29,22 @@ const GuestBits = 24
 // MaxSpace is how many ranges the address space of a peer may consist of: one for each provider it has, and its own.
 const MaxSpace = 64
 
-// handles is the block that names of peers inside WireGuard are taken from: no network has it (RFC 1112, section 4).
-var handles = netip.MustParsePrefix("240.0.0.0/4")
+// Handle is what we call the peer inside WireGuard (datapath.Header): by a range for guests, which no other peer has a part of.
+func (p Pair) Handle() netip.Addr { return handle(p.Here, p.There) }
 
-// Handle is the nth name that a peer may have; n counts from 0.
-func Handle(n uint32) netip.Addr { return nth(handles, n+1) }
+// Called is what the peer calls us there.
+func (p Pair) Called() netip.Addr { return handle(p.There, p.Here) }
+
+// handle is the start of the first range that there is, moved into a block that no network has (RFC 1112, section 4). The longest
+// range that CheckRange takes is a /28, so others have others.
+func handle(ranges ...netip.Prefix) netip.Addr {
+	for _, r := range ranges {
+		if r.IsValid() {
+			return addrOf(0xf<<28 | Number(r.Addr())>>4)
+		}
+	}
+	return netip.Addr{}
+}
 
 // GuestGateway is the address in a range of guests that its provider's host has: the first.
 func GuestGateway(guests netip.Prefix) netip.Addr { return nth(guests, 1) }
@@ -63,58 +71,41 @@ func CheckGuests(p netip.Prefix) error {
 // Validate says what is wrong with what two clusters agreed on. Most of it was said by the peer.
 func (p Pair) Validate() error {
 	var errs []error
-	for _, h := range []netip.Addr{p.Handle, p.Called} {
-		if !handles.Contains(h) {
-			errs = append(errs, fmt.Errorf("handle %s is not in %s", h, handles))
+	wrong := func(is bool, format string, about ...any) {
+		if is {
+			errs = append(errs, fmt.Errorf(format, about...))
 		}
 	}
+	wrong(!p.There.IsValid() && !p.Here.IsValid(), "neither side takes guests of the other in")
 	for _, g := range []netip.Prefix{p.There, p.Here} {
-		if !g.IsValid() {
-			continue
-		}
-		if err := CheckGuests(g); err != nil {
-			errs = append(errs, fmt.Errorf("range for guests: %w", err))
-		}
+		err := CheckGuests(g)
+		wrong(g.IsValid() && err != nil, "range for guests: %w", err)
 	}
-	if p.There.IsValid() && p.Here.IsValid() && p.There.Overlaps(p.Here) {
-		errs = append(errs, fmt.Errorf("ranges for guests: %s and %s overlap", p.There, p.Here))
-	}
-	if p.Here.IsValid() && !p.Guests.Real.IsValid() && p.Here.Bits() > GuestBits { // one for which there is a table of routes
-		errs = append(errs, fmt.Errorf("range for guests: %s is smaller than a /%d", p.Here, GuestBits))
-	}
-	if p.There.IsValid() != p.AtThere.IsValid() || p.There.IsValid() && !p.There.Contains(p.AtThere) {
-		errs = append(errs, fmt.Errorf("address %s of the peer is not in the range %s for guests", p.AtThere, p.There))
-	}
-	if p.Here.IsValid() && Free(netip.PrefixFrom(p.AtHome, 32), p.Space) {
-		errs = append(errs, fmt.Errorf("address %s of the peer is not in its address space", p.AtHome))
-	}
+	wrong(p.There.Overlaps(p.Here), "ranges for guests: %s and %s overlap", p.There, p.Here)
+	wrong(!p.Guests.Real.IsValid() && p.Here.Bits() > GuestBits, // so much of it has a table of routes of its own
+		"range for guests: %s is smaller than a /%d", p.Here, GuestBits)
+	wrong(p.There.IsValid() != p.AtThere.IsValid() || p.There.IsValid() && !p.There.Contains(p.AtThere),
+		"address %s of the peer is not in the range %s for guests", p.AtThere, p.There)
+	wrong(p.Here.IsValid() && Free(netip.PrefixFrom(p.AtHome, 32), p.Space), "address %s of the peer is not in its address space", p.AtHome)
 	if len(p.Space) > MaxSpace {
-		return errors.Join(append(errs, fmt.Errorf("the address space has %d ranges, at most %d are taken", len(p.Space), MaxSpace))...)
+		wrong(true, "the address space has %d ranges, at most %d are taken", len(p.Space), MaxSpace)
+		return errors.Join(errs...)
 	}
 	for i, r := range p.Space {
-		if err := CheckRange(r); err != nil {
-			errs = append(errs, fmt.Errorf("address space: %w", err))
-		} else if !Free(r, p.Space[:i]) || r.Overlaps(p.Here) || r.Overlaps(p.There) {
-			errs = append(errs, fmt.Errorf("address space: %s overlaps another of the pair's ranges", r))
-		}
+		err := CheckRange(r)
+		wrong(err != nil, "address space: %w", err)
+		wrong(err == nil && (!Free(r, p.Space[:i]) || r.Overlaps(p.Here) || r.Overlaps(p.There)), "address space: %s overlaps another of the pair's ranges", r)
 	}
-	if p.Services.IsValid() {
-		if err := CheckRange(p.Services); err != nil {
-			errs = append(errs, fmt.Errorf("range of services: %w", err))
-		}
-	}
+	err := CheckRange(p.Services)
+	wrong(p.Services.IsValid() && err != nil, "range of services: %w", err)
 	if p.Guests.Real.IsValid() {
 		errs = append(errs, p.Guests.validate())
-		if p.Guests.Alias != p.Here {
-			errs = append(errs, fmt.Errorf("guests at %s are not those of %s", p.Guests.Alias, p.Here))
-		}
+		wrong(p.Guests.Alias != p.Here, "guests at %s are not those of %s", p.Guests.Alias, p.Here)
 	}
 	for i, m := range p.Aliases {
 		errs = append(errs, m.validate())
 		for _, other := range p.Aliases[:i] {
-			if m.Alias.Overlaps(other.Alias) {
-				errs = append(errs, fmt.Errorf("aliases %s and %s overlap", m.Alias, other.Alias))
-			}
+			wrong(m.Alias.Overlaps(other.Alias), "aliases %s and %s overlap", m.Alias, other.Alias)
 		}
 	}
 	return errors.Join(errs...)

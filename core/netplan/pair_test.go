@@ -44,7 +44,6 @@ func goodPair() Pair {
 	return Pair{
 		There: netip.MustParsePrefix("10.64.3.0/24"), Here: netip.MustParsePrefix("10.70.0.0/24"), Space: prefixes("10.42.0.0/16", "10.65.9.0/24"),
 		Services: netip.MustParsePrefix("10.43.0.0/16"), AtThere: netip.MustParseAddr("10.64.3.1"), AtHome: netip.MustParseAddr("10.42.255.2"),
-		Handle: Handle(0), Called: Handle(7),
 	}
 }
 
@@ -59,7 +58,7 @@ func translatedPair() Pair {
 
 func TestWhatIsWrongWithAPair(t *testing.T) {
 	prefix, addr := netip.MustParsePrefix, netip.MustParseAddr
-	for _, p := range []Pair{goodPair(), translatedPair(), {Handle: Handle(0), Called: Handle(0)}, {Handle: Handle(0), Called: Handle(0), Space: prefixes("10.42.0.0/16")}} {
+	for _, p := range []Pair{goodPair(), translatedPair(), {There: goodPair().There, AtThere: goodPair().AtThere}, {Here: goodPair().Here, AtHome: goodPair().AtHome, Space: goodPair().Space}} {
 		if err := p.Validate(); err != nil {
 			t.Errorf("%+v: %v", p, err)
 		}
@@ -69,10 +68,7 @@ func TestWhatIsWrongWithAPair(t *testing.T) {
 		change func(*Pair)
 		says   string
 	}{
-		{"no handle", func(p *Pair) { p.Handle = netip.Addr{} }, "handle"},
-		{"a handle that a network has", func(p *Pair) { p.Called = addr("10.0.0.1") }, "handle 10.0.0.1"},
-		{"a handle of the internet", func(p *Pair) { p.Called = addr("8.8.8.8") }, "handle"},
-		{"a handle of IPv6", func(p *Pair) { p.Called = addr("::ffff:240.0.0.1") }, "handle"},
+		{"no guests of either", func(p *Pair) { *p = Pair{Space: p.Space} }, "neither side"},
 		{"guests in the internet", func(p *Pair) { p.There, p.AtThere = prefix("8.8.8.0/24"), addr("8.8.8.1") }, "private"},
 		{"guests in all of 10/8", func(p *Pair) { p.There, p.AtThere = prefix("10.0.0.0/8"), addr("10.0.0.1") }, "/12 to /28"},
 		{"more than others would have a place beside", func(p *Pair) { p.There, p.AtThere = prefix("10.64.0.0/15"), addr("10.64.0.1") }, "wider"},
@@ -105,6 +101,27 @@ func TestWhatIsWrongWithAPair(t *testing.T) {
 	}
 }
 
+// TestHandles: both sides give the same ones; of two peers with ranges that do not overlap no two are the same, and no network has them.
+func TestHandles(t *testing.T) {
+	seen := map[netip.Addr]Pair{}
+	for _, p := range []Pair{
+		goodPair(), {Here: netip.MustParsePrefix("10.70.1.0/24"), There: netip.MustParsePrefix("10.64.4.0/28")}, {Here: netip.MustParsePrefix("10.70.2.0/24")},
+		{There: netip.MustParsePrefix("10.64.4.16/28")}, {There: netip.MustParsePrefix("198.18.0.0/24")}, {There: netip.MustParsePrefix("192.168.0.0/16")},
+	} {
+		back := Pair{Here: p.There, There: p.Here}
+		if p.Handle() != back.Called() || p.Called() != back.Handle() || !netip.MustParsePrefix("240.0.0.0/4").Contains(p.Handle()) {
+			t.Errorf("%+v: %s and %s, there %s and %s", p, p.Handle(), p.Called(), back.Handle(), back.Called())
+		}
+		if other, twice := seen[p.Handle()]; twice {
+			t.Errorf("%s is %+v and %+v", p.Handle(), p, other)
+		}
+		seen[p.Handle()] = p
+	}
+	if h := (Pair{}).Handle(); h.IsValid() {
+		t.Errorf("a peer with nothing is called %s", h)
+	}
+}
+
 func TestRangesOfAPair(t *testing.T) {
 	p := translatedPair()
 	if got := p.Ranges(); !slices.Equal(got, []netip.Prefix{p.There, p.Here, p.Aliases[0].Alias, p.Aliases[1].Alias}) {
@@ -124,17 +141,17 @@ func FuzzPair(f *testing.F) {
 		}
 		return b
 	}
-	f.Add(seed("10.64.3.0/24", "10.70.0.0/24", "10.42.0.0/16", "10.65.9.0/24"), uint32(0xf0000001), uint32(0x0a2aff02), uint32(0x0a2a0005), false)
-	f.Add(seed("10.64.3.0/24", "10.70.0.0/16", "10.42.0.0/16", "10.71.0.0/16"), uint32(0xf0000001), uint32(0x0a2aff02), uint32(0x0a2a0005), true)
-	f.Add(seed("192.168.0.0/16", "172.16.0.0/24", "128.0.0.0/12", "0.0.0.0/12"), uint32(0), uint32(0), uint32(0), false)
-	f.Fuzz(func(t *testing.T, ranges []byte, called, home, n uint32, translated bool) {
+	f.Add(seed("10.64.3.0/24", "10.70.0.0/24", "10.42.0.0/16", "10.65.9.0/24"), uint32(0x0a2aff02), uint32(0x0a2a0005), false)
+	f.Add(seed("10.64.3.0/24", "10.70.0.0/16", "10.42.0.0/16", "10.71.0.0/16"), uint32(0x0a2aff02), uint32(0x0a2a0005), true)
+	f.Add(seed("192.168.0.0/16", "172.16.0.0/24", "128.0.0.0/12", "0.0.0.0/12"), uint32(0), uint32(0), false)
+	f.Fuzz(func(t *testing.T, ranges []byte, home, n uint32, translated bool) {
 		next := func() (p netip.Prefix) {
 			if len(ranges) >= 5 {
 				p, ranges = netip.PrefixFrom(addrOf(binary.BigEndian.Uint32(ranges)), int(ranges[4])%33), ranges[5:]
 			}
 			return p
 		}
-		p := Pair{There: next(), Here: next(), Handle: Handle(0), Called: addrOf(called), AtHome: addrOf(home)}
+		p := Pair{There: next(), Here: next(), AtHome: addrOf(home)}
 		if p.There.IsValid() {
 			p.AtThere = GuestGateway(p.There)
 		}
@@ -165,7 +182,7 @@ func FuzzPair(f *testing.F) {
 			t.Fatalf("%s means %d things in %+v", a, meanings, p)
 		}
 		for _, g := range []netip.Prefix{p.There, p.Here} {
-			if g.IsValid() && (!Private(g) || g.Bits() < MinGuestBits || g.Contains(p.Called)) {
+			if g.IsValid() && (!Private(g) || g.Bits() < MinGuestBits || g.Contains(p.Handle())) {
 				t.Fatalf("guests have %s", g)
 			}
 		}
@@ -184,8 +201,8 @@ func FuzzPair(f *testing.F) {
 	})
 }
 
-// FuzzChooseGuests: what is chosen is of the length asked for, in the pool, and free; and nothing is chosen only when nothing is free.
-func FuzzChooseGuests(f *testing.F) {
+// FuzzChoose: what is chosen is of the length asked for, in the pool, and free; and nothing is chosen only when nothing is free.
+func FuzzChoose(f *testing.F) {
 	f.Add([]byte{10, 64, 0, 0, 11, 10, 96, 0, 0, 12}, uint8(24), "alice")
 	f.Add([]byte{10, 64, 0, 0, 10, 172, 16, 0, 0, 12, 100, 64, 0, 0, 10}, uint8(24), "bob")
 	f.Add([]byte{10, 0, 0, 0, 8, 172, 17, 0, 0, 16}, uint8(16), "carol")
@@ -195,8 +212,8 @@ func FuzzChooseGuests(f *testing.F) {
 		for ; len(ranges) >= 5 && len(taken) < 64; ranges = ranges[5:] {
 			taken = append(taken, netip.PrefixFrom(addrOf(binary.BigEndian.Uint32(ranges)), int(ranges[4])%33).Masked())
 		}
-		got, err := ChooseGuests(bits, taken, nil, seed)
-		if err == nil && (got.Bits() != bits || CheckGuests(got) != nil || !Free(got, taken) || !Within(got, nil)) {
+		got, err := Choose(bits, taken, DefaultPool(), seed)
+		if err == nil && (got.Bits() != bits || CheckGuests(got) != nil || !Free(got, taken) || !Within(got, DefaultPool())) {
 			t.Fatalf("%s beside %v", got, taken)
 		}
 		if err == nil {
@@ -214,7 +231,7 @@ func FuzzChooseGuests(f *testing.F) {
 
 func TestWithinAPool(t *testing.T) {
 	for p, want := range map[string]bool{"10.64.0.0/24": true, "10.127.255.0/24": true, "10.128.0.0/24": false, "172.16.0.0/12": true, "172.16.0.0/11": false, "192.168.1.0/24": false, "100.64.0.0/24": true} {
-		if got := Within(netip.MustParsePrefix(p), nil); got != want {
+		if got := Within(netip.MustParsePrefix(p), DefaultPool()); got != want {
 			t.Errorf("%s: %v", p, got)
 		}
 	}

@@ -93,7 +93,6 @@ type Link struct {
 	Here     netip.Prefix   `json:"here,omitzero"`     // for the receiver's guests at the sender; none where they cannot be taken in
 	AtHere   netip.Addr     `json:"atHere,omitzero"`   // of the sender's host, in Here; it answers an ICMP echo
 	There    netip.Prefix   `json:"there,omitzero"`    // for the sender's guests at the receiver: what that proposed, or another if it is not free
-	Handle   netip.Addr     `json:"handle"`            // what the sender calls the receiver inside WireGuard (datapath.Header)
 
 	Binding *Binding `json:"binding,omitempty"` // there once the sender knows the receiver's WireGuard key
 }

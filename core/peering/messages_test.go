@@ -29,7 +29,6 @@ func someLink() Link {
 		Here:      netip.MustParsePrefix("10.64.7.0/24"),
 		AtHere:    netip.MustParseAddr("10.64.7.1"),
 		There:     netip.MustParsePrefix("10.66.0.0/24"),
-		Handle:    netip.MustParseAddr("240.0.0.1"),
 		Binding:   &Binding{PeerKey: "q1NXkVZOeu7ysGNJ0oGSmSVr8vR7Ub0BPZx8T4qCJX4=", Signature: make([]byte, 64), Proof: make([]byte, 32)},
 	}
 }
@@ -200,7 +199,6 @@ func TestValidateNamesTheField(t *testing.T) {
 	for _, bad := range []netip.Addr{{}, netip.MustParseAddr("fd00::1"), netip.MustParseAddr("::ffff:10.0.0.1"), netip.MustParseAddr("fe80::1%" + strings.Repeat("z", 1000))} {
 		refuse("at: ", link(func(l *Link) { l.At = bad }))
 		refuse("atHere: ", link(func(l *Link) { l.AtHere = bad }))
-		refuse("handle: ", link(func(l *Link) { l.Handle = bad }))
 	}
 	refuse("atHere: ", link(func(l *Link) { l.Here = netip.Prefix{} }))
 

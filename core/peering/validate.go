@@ -181,8 +181,6 @@ func (l *Link) Validate() error {
 		return fmt.Errorf("at: %.64q is no IPv4 address", l.At)
 	case l.Here.IsValid() != l.AtHere.IsValid() || l.AtHere.IsValid() && !l.AtHere.Is4():
 		return fmt.Errorf("atHere: %.64q is no IPv4 address in %s", l.AtHere, l.Here)
-	case !l.Handle.Is4():
-		return fmt.Errorf("handle: %.64q is no IPv4 address", l.Handle)
 	}
 	if l.Binding != nil {
 		return l.Binding.Validate()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -62,13 +63,12 @@ type Reconciler struct {
 	pokes chan event.GenericEvent
 
 	mu     sync.Mutex
-	synced map[string]time.Time // by Peer name: Contact.Since of the connection over which books and link were brought in step
-	lapped map[string]bool      // by Peer name: the gateway says that addresses of the pair are in use for something else
+	synced map[string]time.Time // by Peer name: Contact.Since of the connection over which books and link are in step, or are being brought
 }
 
 // New makes a Reconciler.
 func New(cfg Config) *Reconciler {
-	return &Reconciler{Config: cfg, pokes: make(chan event.GenericEvent, 1024), synced: map[string]time.Time{}, lapped: map[string]bool{}}
+	return &Reconciler{Config: cfg, pokes: make(chan event.GenericEvent, 1024), synced: map[string]time.Time{}}
 }
 
 // SetupWithManager registers what reacts to Peers and Contracts.
@@ -133,60 +133,38 @@ func (r *Reconciler) Told(ctx context.Context, peer string, notice peering.Notic
 
 // again has books and link of a Peer brought in step once more, over the connection there is.
 func (r *Reconciler) again(peer string) {
-	r.mu.Lock()
-	delete(r.synced, peer)
-	r.mu.Unlock()
+	r.mark(peer, time.Time{})
 	r.Poke(peer)
 }
 
-// Overlaps has the links of these peers, by ID, made anew, unless guests have the addresses: ranges of theirs are in use for something else
-// on the network that this laptop came to. It is called again as long as it is so.
-func (r *Reconciler) Overlaps(ctx context.Context, ids []string) {
-	var peers v1alpha1.PeerList
-	if err := r.Client.List(ctx, &peers); err != nil {
-		r.Log.Warn("ranges that are in use are not chosen anew yet", "err", err)
-		return // the gateway says it again
-	}
-	for i := range peers.Items {
-		peer := &peers.Items[i]
-		if !slices.Contains(ids, peer.Spec.ID) {
-			continue
-		}
-		r.mu.Lock()
-		r.lapped[peer.Name] = true
-		r.mu.Unlock()
-		if r.Linker.Overlap(ctx, peer).Kept {
-			r.Poke(peer.Name) // to show it
-		} else {
-			r.again(peer.Name)
-		}
-	}
+// mark notes that books and link of a Peer are in step over that connection, and gives what was noted before.
+func (r *Reconciler) mark(peer string, since time.Time) (before time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before, r.synced[peer] = r.synced[peer], since
+	return before
 }
 
 // guestsMoved passes what changes the address space of this cluster: the range of its guests at a peer.
 var guestsMoved = predicate.Funcs{
 	CreateFunc: func(event.CreateEvent) bool { return false },
 	UpdateFunc: func(e event.UpdateEvent) bool {
-		return guestsAt(e.ObjectOld.(*v1alpha1.Peer)) != guestsAt(e.ObjectNew.(*v1alpha1.Peer))
+		was, _ := e.ObjectOld.(*v1alpha1.Peer).Status.Network.Pair(netip.Prefix{})
+		is, _ := e.ObjectNew.(*v1alpha1.Peer).Status.Network.Pair(netip.Prefix{})
+		return was.There != is.There
 	},
 }
 
-func guestsAt(peer *v1alpha1.Peer) string {
-	if peer.Status.Network == nil {
-		return ""
-	}
-	return peer.Status.Network.GuestsThere
-}
-
-// outdated are the Peers that know this cluster's address space as it was.
-func (r *Reconciler) outdated(ctx context.Context, _ client.Object) (all []ctrl.Request) {
+// outdated are the other Peers: they know this cluster's address space as it was.
+func (r *Reconciler) outdated(ctx context.Context, moved client.Object) (all []ctrl.Request) {
 	var peers v1alpha1.PeerList
 	if err := r.Client.List(ctx, &peers); err != nil {
 		r.Log.Warn("providers may not know all of this cluster's addresses", "err", err)
 	}
 	for i := range peers.Items {
-		if r.Linker.Outdated(ctx, &peers.Items[i]) {
-			all = append(all, named(peers.Items[i].Name)...)
+		if name := peers.Items[i].Name; name != moved.GetName() {
+			r.mark(name, time.Time{})
+			all = append(all, named(name)...)
 		}
 	}
 	return all
@@ -225,9 +203,8 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	renew, outErr := r.Consumer.Outgoing(ctx, &peer, contact, consuming, syncErr)
 	tunnel, tunnelErr := r.showTunnel(ctx, &peer, contact)
-	overlap, overlapErr := r.showOverlap(ctx, &peer)
-	err = errors.Join(outErr, tunnelErr, overlapErr, r.Provider.Incoming(ctx, &peer, contact, providing, syncErr))
-	return ctrl.Result{RequeueAfter: soonest(again, renew, tunnel, overlap, consumer.Look(peer.Status.Outgoing, time.Now()), untilOver(record.Live(consuming)), untilOver(record.Live(providing)))}, err
+	err = errors.Join(outErr, tunnelErr, r.showOverlap(ctx, &peer), r.Provider.Incoming(ctx, &peer, contact, providing, syncErr))
+	return ctrl.Result{RequeueAfter: soonest(again, renew, tunnel, consumer.Look(peer.Status.Outgoing, time.Now()), untilOver(record.Live(consuming)), untilOver(record.Live(providing)))}, err
 }
 
 // untilOver is how long a contract runs; a moment more, so that it is over then.
@@ -249,17 +226,23 @@ func soonest(all ...time.Duration) (least time.Duration) {
 }
 
 // sync brings books and link in step over a connection that is new: what one side ended while the other was
-// away ends now, and addresses that changed are told. It does nothing on a connection it was done over before.
+// away ends now, and addresses that changed are told. On a connection it was done over before it has others agreed on in place of those
+// that this laptop's network has too, unless guests have them, and does nothing else.
 func (r *Reconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact link.Contact, consuming, providing *v1alpha1.Contract) (again time.Duration, err error) {
-	if consuming == nil && providing == nil {
+	if consuming == nil && providing == nil || !contact.Reachable {
 		return 0, nil
 	}
-	r.mu.Lock()
-	done := r.synced[peer.Name]
-	r.mu.Unlock()
-	if !contact.Reachable || done.Equal(contact.Since) && peer.Status.Network != nil && (consuming == nil || !r.Linker.Outdated(ctx, peer)) {
+	lap := r.Linker.Overlap(ctx, peer)
+	renew := len(lap.Ranges) > 0 && !lap.Kept
+	// It is noted before the work: whoever asks for it once more meanwhile is not forgotten.
+	if r.mark(peer.Name, contact.Since).Equal(contact.Since) && peer.Status.Network != nil && !renew {
 		return 0, nil
 	}
+	defer func() {
+		if again != 0 || err != nil {
+			r.mark(peer.Name, time.Time{})
+		}
+	}()
 	to, err := r.Directory.Client(peer)
 	if err != nil {
 		return 0, err
@@ -268,20 +251,14 @@ func (r *Reconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact link
 		return 0, err
 	}
 	// The consumer proposes; but that a provider needs other ranges is for it to say.
-	lap := r.Linker.Overlap(ctx, peer)
-	if consuming != nil && consuming.DeletionTimestamp == nil || len(lap.Ranges) > 0 && !lap.Kept {
-		if err := r.Linker.Propose(ctx, peer, to, contact.Address.Addr()); err != nil {
-			return 0, err
+	if consuming != nil && consuming.DeletionTimestamp == nil || renew {
+		err := r.Linker.Propose(ctx, peer, to, contact.Address.Addr())
+		if errors.Is(err, &peering.Problem{Code: peering.CodeRateLimited}) && peer.Status.Network != nil { // meanwhile that holds
+			return resync, nil
 		}
-	} else if err := r.Linker.Restore(ctx, peer); err != nil {
-		return 0, err
+		return again, err
 	}
-	if again == 0 {
-		r.mu.Lock()
-		r.synced[peer.Name] = contact.Since
-		r.mu.Unlock()
-	}
-	return again, nil
+	return again, r.Linker.Restore(ctx, peer)
 }
 
 // compareBooks ends the contracts that the peer no longer has.
@@ -326,9 +303,6 @@ func (r *Reconciler) showTunnel(ctx context.Context, peer *v1alpha1.Peer, contac
 		return 0, nil
 	}
 	if peer.Status.Network == nil {
-		if meta.FindStatusCondition(peer.Status.Conditions, v1alpha1.ConditionTunnel) == nil {
-			return 0, nil
-		}
 		return 0, record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) { meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionTunnel) })
 	}
 	why, known, again := r.Linker.Tunnel(peer, contact, time.Now())
@@ -349,38 +323,27 @@ func (r *Reconciler) showTunnel(ctx context.Context, peer *v1alpha1.Peer, contac
 	return 0, record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) { meta.SetStatusCondition(&s.Conditions, condition) })
 }
 
-// lookAgain is how soon after an overlap was seen it is looked whether it still is one. That it began the gateway tells.
-const lookAgain = 30 * time.Second
-
 // showOverlap keeps the condition of the Peer while guests have addresses that are also those of a network around this laptop.
-func (r *Reconciler) showOverlap(ctx context.Context, peer *v1alpha1.Peer) (again time.Duration, err error) {
-	shown := meta.FindStatusCondition(peer.Status.Conditions, v1alpha1.ConditionAddressesFree) != nil
-	r.mu.Lock()
-	lapped := r.lapped[peer.Name]
-	r.mu.Unlock()
-	if r.Linker == nil || !shown && !lapped {
-		return 0, nil
+func (r *Reconciler) showOverlap(ctx context.Context, peer *v1alpha1.Peer) error {
+	if r.Linker == nil {
+		return nil
 	}
 	lap := r.Linker.Overlap(ctx, peer)
-	if len(lap.Ranges) == 0 {
-		r.mu.Lock()
-		delete(r.lapped, peer.Name)
-		r.mu.Unlock()
-		return 0, record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) {
+	return record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) {
+		if len(lap.Ranges) == 0 {
 			meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionAddressesFree)
+			return
+		}
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+			Type: v1alpha1.ConditionAddressesFree, Status: metav1.ConditionFalse, Reason: "InUseHere", Message: overlapWords(peer.Name, lap),
 		})
-	}
-	condition := metav1.Condition{Type: v1alpha1.ConditionAddressesFree, Status: metav1.ConditionFalse, Reason: "InUseHere", Message: overlapWords(peer.Name, lap)}
-	return lookAgain, record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) { meta.SetStatusCondition(&s.Conditions, condition) })
+	})
 }
 
 // overlapWords say what an overlap means, and how long.
 func overlapWords(peer string, lap link.Overlap) string {
-	var ranges []string
-	for _, p := range lap.Ranges {
-		ranges = append(ranges, p.String())
-	}
-	text := "the network that this laptop is on has addresses of guests of or at " + peer + ", " + strings.Join(ranges, " and ")
+	ranges := strings.ReplaceAll(strings.Trim(fmt.Sprint(lap.Ranges), "[]"), " ", " and ")
+	text := "the network that this laptop is on has addresses of guests of or at " + peer + ", " + ranges
 	if !lap.Kept {
 		return text + ": others are agreed on when " + peer + " answers"
 	}

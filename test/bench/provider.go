@@ -57,9 +57,6 @@ type provider struct {
 	news   chan struct{}     // closed, and made anew, when homes changed
 }
 
-// handle is what each of them calls its only peer inside WireGuard.
-var handle = netplan.Handle(0)
-
 func (r *rig) simulate(ctx context.Context, number int, dir string) (p *provider, err error) {
 	p = &provider{name: fmt.Sprintf("sim-%d", number), port: uint16(7100 + number),
 		guests: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 99, byte(number), 0}), netplan.GuestBits), served: make(chan error, 1), homes: map[string]string{}, news: make(chan struct{})}
@@ -236,7 +233,7 @@ func (p *provider) Link(_ context.Context, caller peering.Caller, theirs peering
 	usual := netplan.Usual()
 	ours := peering.Link{
 		PublicKey: base64.StdEncoding.EncodeToString(p.key.PublicKey().Bytes()), Port: int(p.port), Plan: peering.LinkPlan,
-		Space: []netip.Prefix{usual.Pods}, Services: usual.Services, At: usual.Gateway(), Here: theirs.There, There: theirs.Here, Handle: handle,
+		Space: []netip.Prefix{usual.Pods}, Services: usual.Services, At: usual.Gateway(), Here: theirs.There, There: theirs.Here,
 	}
 	if !ours.Here.IsValid() {
 		ours.Here = p.guests
@@ -247,7 +244,7 @@ func (p *provider) Link(_ context.Context, caller peering.Caller, theirs peering
 		return ours, err
 	}
 	return ours, p.wireguard.IpcSet(fmt.Sprintf("public_key=%s\nendpoint=%s\nreplace_allowed_ips=true\nallowed_ip=%s\n",
-		hex.EncodeToString(key), netip.AddrPortFrom(caller.Addr.Addr().Unmap(), uint16(theirs.Port)), netip.PrefixFrom(handle, 32)))
+		hex.EncodeToString(key), netip.AddrPortFrom(caller.Addr.Addr().Unmap(), uint16(theirs.Port)), netip.PrefixFrom(netplan.Pair{Here: ours.Here, There: ours.There}.Handle(), 32)))
 }
 
 func (p *provider) Notices(context.Context, peering.Caller) <-chan peering.Notice { return nil }

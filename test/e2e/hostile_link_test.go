@@ -64,7 +64,6 @@ func TestHostileLinkDrawsNoTraffic(t *testing.T) {
 	honest := peering.Link{
 		PublicKey: key.Public().String(), Port: 6450, Plan: peering.LinkPlan, Space: []netip.Prefix{prefix("10.42.0.0/16")}, Services: prefix("10.43.0.0/16"),
 		At: netip.MustParseAddr("10.42.255.2"), Here: prefix(was.GuestsThere), AtHere: prefix(was.GuestsThere).Addr().Next(), There: prefix(was.GuestsHere),
-		Handle: netip.MustParseAddr("240.0.0.1"),
 	}
 	for _, lie := range []struct {
 		what string

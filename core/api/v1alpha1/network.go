@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"encoding"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -15,37 +16,24 @@ func (n *NetworkStatus) Pair(pods netip.Prefix) (p netplan.Pair, err error) {
 		return p, nil
 	}
 	var errs []error
-	prefix := func(field, s string) (r netip.Prefix) {
-		if s != "" {
-			var err error
-			if r, err = netip.ParsePrefix(s); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", field, err))
-			}
+	read := func(field, text string, into encoding.TextUnmarshaler) { // an empty text is the zero value
+		if err := into.UnmarshalText([]byte(text)); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", field, err))
 		}
-		return r
 	}
-	addr := func(field, s string) (a netip.Addr) {
-		if s != "" {
-			var err error
-			if a, err = netip.ParseAddr(s); err != nil {
-				errs = append(errs, fmt.Errorf("%s: %w", field, err))
-			}
-		}
-		return a
-	}
-	p.There, p.Here = prefix("guestsThere", n.GuestsThere), prefix("guestsHere", n.GuestsHere)
+	read("guestsThere", n.GuestsThere, &p.There)
+	read("guestsHere", n.GuestsHere, &p.Here)
 	for _, s := range n.Space {
-		p.Space = append(p.Space, prefix("space", s))
+		p.Space = append(p.Space, netip.Prefix{})
+		read("space", s, &p.Space[len(p.Space)-1])
 	}
-	p.Services = prefix("services", n.Services)
-	p.AtThere, p.AtHome = addr("atThere", n.AtThere), addr("atHome", n.AtHome)
-	p.Handle, p.Called = addr("handle", n.Handle), addr("called", n.Called)
+	read("services", n.Services, &p.Services)
+	read("atThere", n.AtThere, &p.AtThere)
+	read("atHome", n.AtHome, &p.AtHome)
 	for _, a := range n.Aliases {
-		m, err := netplan.ParseMapping(a.Name, a.Real, a.Alias)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("aliases: %w", err))
-			continue
-		}
+		m := netplan.Mapping{Name: a.Name}
+		read("aliases", a.Real, &m.Real)
+		read("aliases", a.Alias, &m.Alias)
 		p.Aliases = append(p.Aliases, m)
 	}
 	if pods.IsValid() && p.Here.IsValid() {

@@ -12,7 +12,7 @@ import (
 func agreed() *NetworkStatus {
 	return &NetworkStatus{
 		PublicKey: "x", GuestsThere: "10.64.3.0/24", GuestsHere: "10.70.0.0/24", Space: []string{"10.42.0.0/16", "10.65.9.0/24"}, Services: "10.43.0.0/16",
-		AtThere: "10.64.3.1", AtHome: "10.42.255.2", Handle: "240.0.0.1", Called: "240.0.0.7",
+		AtThere: "10.64.3.1", AtHome: "10.42.255.2",
 	}
 }
 
@@ -20,7 +20,7 @@ func TestPairOfANetwork(t *testing.T) {
 	prefix, addr := netip.MustParsePrefix, netip.MustParseAddr
 	want := netplan.Pair{
 		There: prefix("10.64.3.0/24"), Here: prefix("10.70.0.0/24"), Space: []netip.Prefix{prefix("10.42.0.0/16"), prefix("10.65.9.0/24")},
-		Services: prefix("10.43.0.0/16"), AtThere: addr("10.64.3.1"), AtHome: addr("10.42.255.2"), Handle: addr("240.0.0.1"), Called: addr("240.0.0.7"),
+		Services: prefix("10.43.0.0/16"), AtThere: addr("10.64.3.1"), AtHome: addr("10.42.255.2"),
 	}
 	got, err := agreed().Pair(netip.Prefix{})
 	if err != nil || !reflect.DeepEqual(got, want) || got.Validate() != nil {
@@ -51,8 +51,6 @@ func TestWhatCannotBeReadOfANetworkIsNamed(t *testing.T) {
 		"services":    func(n *NetworkStatus) { n.Services = "/16" },
 		"atThere":     func(n *NetworkStatus) { n.AtThere = "10.0.0" },
 		"atHome":      func(n *NetworkStatus) { n.AtHome = "home" },
-		"handle":      func(n *NetworkStatus) { n.Handle = "240" },
-		"called":      func(n *NetworkStatus) { n.Called = "-" },
 		"aliases":     func(n *NetworkStatus) { n.Aliases = []RangeAlias{{Name: "a", Real: "x", Alias: "y"}} },
 	} {
 		n := agreed()

@@ -214,14 +214,6 @@ type NetworkStatus struct {
 	// +optional
 	// +kubebuilder:validation:Format=ipv4
 	AtHome string `json:"atHome,omitempty"`
-	// handle is what this cluster calls the peer inside WireGuard, an address that no network has.
-	// +optional
-	// +kubebuilder:validation:Format=ipv4
-	Handle string `json:"handle,omitempty"`
-	// called is what the peer calls this cluster there.
-	// +optional
-	// +kubebuilder:validation:Format=ipv4
-	Called string `json:"called,omitempty"`
 	// aliases are ranges of the peer's address space as its guests here know them, where these get their addresses from somebody
 	// else, the network plugin of a cluster that Kith does not run.
 	// +optional

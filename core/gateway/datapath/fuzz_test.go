@@ -29,8 +29,8 @@ func FuzzIngress(f *testing.F) {
 	seeds(f, "10.42.0.5", "10.127.0.130")
 	seeds(f, "10.42.0.5", "10.129.3.7")
 	f.Fuzz(func(t *testing.T, p []byte) {
-		for _, table := range []*Table{all.bob, all.erin} {
-			fuzzOne(t, p, func(p []byte) ([]byte, Verdict) { return arrive(table, sentBy(7, p)) })
+		for called, table := range map[string]*Table{aliceAndBob: all.bob, aliceAndErin: all.erin} {
+			fuzzOne(t, p, func(p []byte) ([]byte, Verdict) { return arrive(table, sentBy(called, p)) })
 			_, _ = arrive(table, bytes.Clone(p))
 		}
 	})
@@ -94,8 +94,7 @@ func BenchmarkDataPath(b *testing.B) {
 	tcp := tcpSegment(16, nil, make([]byte, 1340))
 	peers := func(n int) (list []Peer) {
 		for i := range n {
-			list = append(list, Peer{Pair: netplan.Pair{Handle: netip.AddrFrom4([4]byte{240, 0, 0, byte(i)}), Called: netip.AddrFrom4([4]byte{240, 0, 0, 7}),
-				There: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 127, byte(i), 0}), 24)}, MTU: 1400, Up: up()})
+			list = append(list, Peer{Pair: netplan.Pair{There: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 127, byte(i), 0}), 24)}, MTU: 1400, Up: up()})
 		}
 		return list
 	}
@@ -111,10 +110,10 @@ func BenchmarkDataPath(b *testing.B) {
 			}
 		})
 		b.Run(fmt.Sprintf("ingress/%d", n), func(b *testing.B) {
-			p := sentBy(0, ipv4Packet("10.127.0.130", "10.42.0.5", protoTCP, tcp))
+			p := sentBy("10.127.0.0/24", ipv4Packet("10.127.0.130", "10.42.0.5", protoTCP, tcp))
 			b.SetBytes(int64(len(p)))
 			for b.Loop() {
-				if v := table.Ingress(p); v != Pass {
+				if v, _ := table.Ingress(p); v != Pass {
 					b.Fatal(verdictNames[v])
 				}
 			}

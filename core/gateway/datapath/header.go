@@ -9,9 +9,9 @@ import (
 // Header is how many bytes a packet of a pod has in front of it inside WireGuard: an IPv4 header (IP in IP, RFC 2003).
 //
 // WireGuard tells peers by the addresses of what it carries, and two homes have the same ones. So the outer addresses are names of
-// peers, handles: each side calls each of its peers by a handle of its own choice, out of a block that no network has, and
-// is told how it is called itself. A packet goes to the handle that its sender gave to the receiver, and comes from the one that the
-// receiver gave to the sender; so each side's WireGuard finds the peer by what it knows itself.
+// peers, handles: each side calls each of its peers by the range that they agreed on (netplan.Pair.Handle), and knows how it is called
+// itself. A packet goes to the handle that its sender has for the receiver, and comes from the one that the receiver has for the
+// sender; so each side's WireGuard finds the peer by what it knows itself.
 //
 // No kernel sees this header, and what WireGuard opens was sealed by the peer: there is no checksum in it.
 const Header = 20
@@ -20,8 +20,8 @@ const protoIPIP = 4
 
 func headerTo(p netplan.Pair) (h [Header]byte) {
 	h[0], h[8], h[9] = 0x45, 64, protoIPIP
-	binary.BigEndian.PutUint32(h[atSource:], netplan.Number(p.Called))
-	binary.BigEndian.PutUint32(h[atDestination:], netplan.Number(p.Handle))
+	binary.BigEndian.PutUint32(h[atSource:], netplan.Number(p.Called()))
+	binary.BigEndian.PutUint32(h[atDestination:], netplan.Number(p.Handle()))
 	return h
 }
 

@@ -49,15 +49,15 @@ func TestClampMSS(t *testing.T) {
 func TestBothDirectionsAreClampedToThePeersPath(t *testing.T) {
 	all := parties()
 	syn := tcpSegment(2, []byte{2, 4, 5, 180}, nil)
-	for number, c := range map[byte]struct {
+	for called, c := range map[string]struct {
 		guest string
 		want  uint16
-	}{1: {"10.127.0.130", 1360}, 2: {"10.128.0.130", 1172}} {
+	}{aliceAndBob: {"10.127.0.130", 1360}, "10.128.0.0/24": {"10.128.0.130", 1172}} {
 		b, v := leave(all.alice, ipv4Packet("10.42.0.5", c.guest, protoTCP, syn))
 		if v != Pass || binary.BigEndian.Uint16(b[Header+42:]) != c.want || sealed(b[Header:]) != "" {
 			t.Errorf("to %s: %s, %x, want %d", c.guest, verdictNames[v], b, c.want)
 		}
-		p, v := arrive(all.alice, sentBy(number, ipv4Packet(c.guest, "10.42.0.5", protoTCP, syn)))
+		p, v := arrive(all.alice, sentBy(called, ipv4Packet(c.guest, "10.42.0.5", protoTCP, syn)))
 		if v != Pass || binary.BigEndian.Uint16(p[42:]) != c.want || sealed(p) != "" {
 			t.Errorf("from %s: %s, %x, want %d", c.guest, verdictNames[v], p, c.want)
 		}

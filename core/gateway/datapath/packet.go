@@ -48,7 +48,7 @@ func (t *Table) leaving(p []byte, ihl int, src, dst uint32) (*tunnel, Verdict) {
 	if to == nil || to.kind == here {
 		return nil, dropPeer
 	}
-	if !within(t.pods, src) && !(to.kind == there && t.guestOfOurs(src)) {
+	if !within(t.pods, src) && !(to.kind == there && t.guestAt(src) != nil) {
 		if !t.speakAsGateway(p, ihl, src) {
 			return nil, dropSource
 		}
@@ -64,60 +64,73 @@ func (t *Table) leaving(p []byte, ihl int, src, dst uint32) (*tunnel, Verdict) {
 	return to.to, Pass
 }
 
-// guestOfOurs reports whether an address is that of our guests at some peer: guests of two peers meet here.
-func (t *Table) guestOfOurs(a uint32) bool {
-	s := t.find(a)
-	return s != nil && s.kind == there
+// guestAt gives the peer at which an address is one of our guests', or nil.
+func (t *Table) guestAt(a uint32) *tunnel {
+	if s := t.find(a); s != nil && s.kind == there {
+		return s.to
+	}
+	return nil
 }
 
-// Ingress checks a packet that arrived from a peer, as WireGuard has it. What is for the kernel is behind Header.
-func (t *Table) Ingress(b []byte) Verdict {
+// Ingress checks a packet that arrived from a peer, as WireGuard has it. What is for the kernel is behind Header. onward: it is for one of our
+// guests at another peer, and is ready to leave for it, as after Egress.
+func (t *Table) Ingress(b []byte) (v Verdict, onward bool) {
 	tn, p := t.unwrap(b)
 	if tn == nil {
-		return dropSender
+		return dropSender, false
 	}
 	ihl, v := header(p)
 	if v != Pass {
-		return v
+		return v, false
 	}
 	if icmpKind(p, ihl) == icmpRedirect {
-		return dropRedirect
+		return dropRedirect, false
 	}
 	src, dst := binary.BigEndian.Uint32(p[atSource:]), binary.BigEndian.Uint32(p[atDestination:])
-	if v := t.arriving(tn, p, ihl, src, dst); v != Pass {
-		return v
+	next, v := t.arriving(tn, p, ihl, src, dst)
+	if v != Pass {
+		return v, false
 	}
 	clampMSS(p, ihl, tn.mss)
-	return Pass
+	return Pass, next != nil && next.onward(b, p, ihl)
 }
 
 // arriving decides whether a packet of a peer may come in: a home speaks to its guests here, for all that is in its address space; our own
-// guests at the peer speak to our pods, to this host as far as it is open, and to our guests elsewhere.
-func (t *Table) arriving(tn *tunnel, p []byte, ihl int, src, dst uint32) Verdict {
+// guests at the peer speak to our pods, to this host as far as it is open, and to our guests elsewhere, at the peer that is given then.
+func (t *Table) arriving(tn *tunnel, p []byte, ihl int, src, dst uint32) (onward *tunnel, v Verdict) {
 	if to := t.find(dst); to != nil {
 		switch {
 		case to.kind == here && to.to == tn:
-			return t.toGuest(tn, p, ihl, src, dst)
-		case to.kind == there && t.from(tn, src):
-			return Pass
+			return nil, t.toGuest(tn, p, ihl, src, dst)
+		case to.kind == there && t.guestAt(src) == tn:
+			return to.to, Pass
 		case to.kind == there:
-			return dropSender
+			return nil, dropSender
 		}
-		return dropDestination
+		return nil, dropDestination
 	}
 	switch {
-	case !t.from(tn, src):
-		return dropSender
+	case t.guestAt(src) != tn:
+		return nil, dropSender
 	case !within(t.pods, dst):
-		return dropDestination
+		return nil, dropDestination
 	}
-	return t.fence(p, ihl, dst, true)
+	return nil, t.fence(p, ihl, dst, true)
 }
 
-// from reports whether an address is one of our guests at that peer.
-func (t *Table) from(tn *tunnel, a uint32) bool {
-	s := t.find(a)
-	return s != nil && s.kind == there && s.to == tn
+// onward does what a router does with a packet for the next peer, and what Egress does. It reports whether it could: what the path does not
+// fit, or has come too far, is for the kernel, which says so to the sender.
+func (tn *tunnel) onward(b, p []byte, ihl int) bool {
+	const atTTL = 8
+	if len(p) > tn.mtu || p[atTTL] <= 1 || !tn.up.Load() {
+		return false
+	}
+	was := binary.BigEndian.Uint16(p[atTTL:])
+	p[atTTL]--
+	adjust(p, 10, deltaAt(atTTL, was, binary.BigEndian.Uint16(p[atTTL:])))
+	clampMSS(p, ihl, tn.mss)
+	tn.wrap(b)
+	return true
 }
 
 // toGuest: what home sends to its guests here. Of the range, some addresses are this host's, as far as guests see it.

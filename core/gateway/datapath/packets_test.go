@@ -36,26 +36,25 @@ func testHost(own ...string) Host {
 }
 
 // Alice has guests at bob and at carol, who give them addresses of the ranges that they agreed on, and at erin, who translates; bob has guests of
-// dave too. All have the pods 10.42.0.0/16. Handles are 240.0.0.n, n being each one's own number for the other.
+// dave too. All have the pods 10.42.0.0/16.
 type party struct{ alice, bob, carol, erin *Table }
 
 func parties() (p party) {
-	handle := func(n byte) netip.Addr { return netip.AddrFrom4([4]byte{240, 0, 0, n}) }
 	space := prefixes("10.42.0.0/16", "10.127.0.0/24", "10.128.0.0/24", "10.129.0.0/16")
 	p.alice = New(testHost(), []Peer{
-		{Pair: netplan.Pair{Handle: handle(1), Called: handle(7), There: prefix("10.127.0.0/24")}, MTU: 1400, Up: up()},
-		{Pair: netplan.Pair{Handle: handle(2), Called: handle(7), There: prefix("10.128.0.0/24")}, MTU: 1212, Up: up()},
-		{Pair: netplan.Pair{Handle: handle(3), Called: handle(7), There: prefix("10.129.0.0/16")}, MTU: 1400, Up: up()},
+		{Pair: netplan.Pair{There: prefix("10.127.0.0/24")}, MTU: 1400, Up: up()},
+		{Pair: netplan.Pair{There: prefix("10.128.0.0/24")}, MTU: 1212, Up: up()},
+		{Pair: netplan.Pair{There: prefix("10.129.0.0/16")}, MTU: 1400, Up: up()},
 	})
 	p.bob = New(testHost("10.127.0.1/32", "10.127.4.1/32"), []Peer{
-		{Pair: netplan.Pair{Handle: handle(7), Called: handle(1), Here: prefix("10.127.0.0/24"), Space: space}, MTU: 1400, Up: up()},
-		{Pair: netplan.Pair{Handle: handle(8), Called: handle(1), Here: prefix("10.127.4.0/24"), Space: space[:1]}, MTU: 1400, Up: up()},
+		{Pair: netplan.Pair{Here: prefix("10.127.0.0/24"), Space: space}, MTU: 1400, Up: up()},
+		{Pair: netplan.Pair{Here: prefix("10.127.4.0/24"), Space: space[:1]}, MTU: 1400, Up: up()},
 	})
 	p.carol = New(testHost("10.128.0.1/32"), []Peer{
-		{Pair: netplan.Pair{Handle: handle(7), Called: handle(2), Here: prefix("10.128.0.0/24"), Space: space}, MTU: 1212, Up: up()},
+		{Pair: netplan.Pair{Here: prefix("10.128.0.0/24"), Space: space}, MTU: 1212, Up: up()},
 	})
 	p.erin = New(testHost(), []Peer{{Pair: netplan.Pair{
-		Handle: handle(7), Called: handle(3), Here: prefix("10.129.0.0/16"), Space: space, Guests: testMapping("10.42.0.0/16", "10.129.0.0/16"),
+		Here: prefix("10.129.0.0/16"), Space: space, Guests: testMapping("10.42.0.0/16", "10.129.0.0/16"),
 		Aliases: []netplan.Mapping{testMapping("10.42.0.0/16", "10.70.0.0/16"), testMapping("10.127.0.0/24", "10.71.9.0/24"), testMapping("10.129.0.0/16", "10.72.0.0/16")}}, MTU: 1400, Up: up()}})
 	return p
 }
@@ -71,7 +70,7 @@ func leave(t *Table, p []byte) ([]byte, Verdict) {
 
 // arrive gives what of a packet from the tunnel is for the kernel.
 func arrive(t *Table, b []byte) ([]byte, Verdict) {
-	v := t.Ingress(b)
+	v, _ := t.Ingress(b)
 	return b[min(Header, len(b)):], v
 }
 
@@ -136,8 +135,7 @@ func TestPackets(t *testing.T) {
 		{"a guest behind the last node port", all.bob, all.alice, ipv4Packet("10.127.0.130", "10.42.0.1", protoTCP, port(32768, 2)), Pass, dropHost, ""},
 		{"home to a node port of the provider's", all.alice, all.bob, ipv4Packet("10.42.255.2", "10.127.0.1", protoTCP, port(30080, 2)), Pass, dropHost, ""},
 		{"a guest to another service of home's host", all.bob, all.alice, ipv4Packet("10.127.0.130", "10.42.0.1", protoTCP, port(22, 2)), Pass, dropHost, ""},
-		{"a guest at bob to one at carol, first to home", all.bob, all.alice, ipv4Packet("10.127.0.130", "10.128.0.130", protoTCP, tcp), Pass, Pass, ""},
-		{"and on from there", all.alice, all.carol, ipv4Packet("10.127.0.130", "10.128.0.130", protoTCP, tcp), Pass, Pass, ""},
+		{"a guest at bob to one at carol, from home on", all.alice, all.carol, ipv4Packet("10.127.0.130", "10.128.0.130", protoTCP, tcp), Pass, Pass, ""},
 		{"home's host to a guest", all.alice, all.bob, ipv4Packet("10.42.255.2", "10.127.0.130", protoTCP, tcp), Pass, Pass, ""},
 		{"home to the gateway of its guests", all.alice, all.bob, ipv4Packet("10.42.255.2", "10.127.0.1", protoICMP, icmpMessage(8, nil)), Pass, Pass, ""},
 		{"home to a service of the provider's host", all.alice, all.bob, ipv4Packet("10.42.255.2", "10.127.0.1", protoTCP, port(22, 2)), Pass, dropHost, ""},
@@ -220,13 +218,19 @@ func check(t *testing.T, what string, p []byte, want string) {
 	}
 }
 
-// from puts a packet behind the header that a peer, called by its number, would send it with.
-func sentBy(number byte, p []byte) []byte {
-	tn := tunnel{header: headerTo(netplan.Pair{Called: netip.AddrFrom4([4]byte{240, 0, 0, number}), Handle: netip.AddrFrom4([4]byte{240, 0, 0, 99})})}
+// sentBy puts a packet behind the header that a peer, called by the range for guests that was agreed on, would send it with.
+func sentBy(called string, p []byte) []byte {
+	tn := tunnel{header: headerTo(netplan.Pair{There: prefix(called)})}
 	b := append(make([]byte, Header), p...)
 	tn.wrap(b)
 	return b
 }
+
+// Ranges by which those call each other.
+const (
+	aliceAndBob  = "10.127.0.0/24"
+	aliceAndErin = "10.129.0.0/16"
+)
 
 // TestWhatAPeerMayNotSend: a hostile one, with the right key and any content.
 func TestWhatAPeerMayNotSend(t *testing.T) {
@@ -234,10 +238,11 @@ func TestWhatAPeerMayNotSend(t *testing.T) {
 	udp := udpSegment(1000, 40000, []byte("hello"))
 	low := udpSegment(1000, 53, []byte("hello"))
 	const syn, ack = 2, 16
-	fromBob := func(src, dst string) []byte { return sentBy(1, ipv4Packet(src, dst, protoUDP, low)) }
-	fromAlice := func(src, dst string) []byte { return sentBy(7, ipv4Packet(src, dst, protoUDP, low)) }
+	fromBob := func(src, dst string) []byte { return sentBy(aliceAndBob, ipv4Packet(src, dst, protoUDP, low)) }
+	fromAlice := func(src, dst string) []byte { return sentBy(aliceAndBob, ipv4Packet(src, dst, protoUDP, low)) }
+	toErin := func(src, dst string) []byte { return sentBy(aliceAndErin, ipv4Packet(src, dst, protoUDP, low)) }
 	toHost := func(proto byte, payload []byte) []byte {
-		return sentBy(1, ipv4Packet("10.127.0.130", "10.42.0.1", proto, payload))
+		return sentBy(aliceAndBob, ipv4Packet("10.127.0.130", "10.42.0.1", proto, payload))
 	}
 	for _, c := range []struct {
 		name string
@@ -259,8 +264,8 @@ func TestWhatAPeerMayNotSend(t *testing.T) {
 		{"alice to dave's guest", all.bob, fromAlice("10.42.0.5", "10.127.4.130"), dropDestination},
 		{"alice, as somebody of the internet, to her guest", all.bob, fromAlice("192.0.2.1", "10.127.0.130"), dropSender},
 		{"alice, as somebody she did not name, to her guest", all.bob, fromAlice("10.50.0.1", "10.127.0.130"), dropSender},
-		{"alice to erin's pod by its real name", all.erin, fromAlice("10.42.0.5", "10.42.0.7"), dropSender},
-		{"alice to erin's alias of her", all.erin, fromAlice("10.42.0.5", "10.70.0.5"), dropDestination},
+		{"alice to erin's pod by its real name", all.erin, toErin("10.42.0.5", "10.42.0.7"), dropSender},
+		{"alice to erin's alias of her", all.erin, toErin("10.42.0.5", "10.70.0.5"), dropDestination},
 
 		{"ping to the host", all.alice, toHost(protoICMP, icmpMessage(8, nil)), Pass},
 		{"a service of the host", all.alice, toHost(protoTCP, port(22, syn)), dropHost},
@@ -270,16 +275,16 @@ func TestWhatAPeerMayNotSend(t *testing.T) {
 		{"an answer by UDP", all.alice, toHost(protoUDP, udp), Pass},
 		{"an answer to what kube-proxy masqueraded", all.alice, toHost(protoUDP, udpSegment(53, 1024, nil)), Pass},
 		{"sctp to the host", all.alice, toHost(132, udp), dropHost},
-		{"flags in the second fragment", all.alice, sentBy(1, with(ipv4Packet("10.127.0.130", "10.42.0.1", protoTCP, port(22, syn)[:8]), fragment(0, true))), dropHost},
-		{"flags overwritten", all.alice, sentBy(1, with(ipv4Packet("10.127.0.130", "10.42.0.1", protoTCP, port(22, syn)[8:]), fragment(1, false))), dropHost},
-		{"a late fragment", all.alice, sentBy(1, with(ipv4Packet("10.127.0.130", "10.42.0.1", protoUDP, udp), fragment(100, false))), Pass},
-		{"redirect", all.alice, sentBy(1, ipv4Packet("10.127.0.130", "10.42.0.5", protoICMP, icmpMessage(5, ipv4Packet("10.42.0.5", "10.127.0.130", protoUDP, udp)))), dropRedirect},
-		{"source route", all.alice, sentBy(1, withOptions(ipv4Packet("10.127.0.130", "10.42.0.5", protoUDP, udp), 131, 7, 4, 192, 168, 1, 1, 0)), Malformed},
-		{"a handle that is nobody's", all.alice, sentBy(6, ipv4Packet("10.127.0.130", "10.42.0.5", protoUDP, udp)), dropSender},
+		{"flags in the second fragment", all.alice, sentBy(aliceAndBob, with(ipv4Packet("10.127.0.130", "10.42.0.1", protoTCP, port(22, syn)[:8]), fragment(0, true))), dropHost},
+		{"flags overwritten", all.alice, sentBy(aliceAndBob, with(ipv4Packet("10.127.0.130", "10.42.0.1", protoTCP, port(22, syn)[8:]), fragment(1, false))), dropHost},
+		{"a late fragment", all.alice, sentBy(aliceAndBob, with(ipv4Packet("10.127.0.130", "10.42.0.1", protoUDP, udp), fragment(100, false))), Pass},
+		{"redirect", all.alice, sentBy(aliceAndBob, ipv4Packet("10.127.0.130", "10.42.0.5", protoICMP, icmpMessage(5, ipv4Packet("10.42.0.5", "10.127.0.130", protoUDP, udp)))), dropRedirect},
+		{"source route", all.alice, sentBy(aliceAndBob, withOptions(ipv4Packet("10.127.0.130", "10.42.0.5", protoUDP, udp), 131, 7, 4, 192, 168, 1, 1, 0)), Malformed},
+		{"a handle that is nobody's", all.alice, sentBy("10.130.0.0/24", ipv4Packet("10.127.0.130", "10.42.0.5", protoUDP, udp)), dropSender},
 		{"no header inside", all.alice, ipv4Packet("240.0.0.1", "240.0.0.7", protoUDP, udp), dropSender},
-		{"half a header inside", all.alice, sentBy(1, make([]byte, 12)), Malformed},
-		{"nothing inside", all.alice, sentBy(1, nil), Malformed},
-		{"a fragment of the outer packet", all.alice, with(sentBy(1, ipv4Packet("10.127.0.130", "10.42.0.5", protoUDP, udp)), fragment(1, false)), dropSender},
+		{"half a header inside", all.alice, sentBy(aliceAndBob, make([]byte, 12)), Malformed},
+		{"nothing inside", all.alice, sentBy(aliceAndBob, nil), Malformed},
+		{"a fragment of the outer packet", all.alice, with(sentBy(aliceAndBob, ipv4Packet("10.127.0.130", "10.42.0.5", protoUDP, udp)), fragment(1, false)), dropSender},
 	} {
 		was := bytes.Clone(c.b)
 		if _, got := arrive(c.at, c.b); got != c.want {
@@ -416,6 +421,53 @@ func TestErrorsOfStrangersStay(t *testing.T) {
 	} {
 		if _, v := leave(all.alice, e); v != dropSource {
 			t.Errorf("%s: %s", name, verdictNames[v])
+		}
+	}
+}
+
+// TestGuestsOfTwoPeersMeetHere: alice's data path does for them what a router would, and leaves to the kernel what that has to say something about.
+func TestGuestsOfTwoPeersMeetHere(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(p []byte)
+		size   int
+		to     string
+		down   bool
+		onward bool
+	}{
+		{name: "to carol's", to: "10.128.0.130", onward: true},
+		{name: "the largest that carol's path takes", to: "10.128.0.130", size: 1212 - 28, onward: true},
+		{name: "a larger one", to: "10.128.0.130", size: 1212 - 27},
+		{name: "at its last hop but one", to: "10.128.0.130", change: func(p []byte) { p[8] = 2 }, onward: true},
+		{name: "at its last hop", to: "10.128.0.130", change: func(p []byte) { p[8] = 1 }},
+		{name: "while carol's tunnel is down", to: "10.128.0.130", down: true},
+		{name: "to alice's own pod", to: "10.42.0.5"},
+	} {
+		all := parties()
+		p := ipv4Packet("10.127.0.130", c.to, protoUDP, udpSegment(1000, 40000, make([]byte, c.size)))
+		if c.change != nil {
+			p = with(p, c.change)
+		}
+		for _, s := range all.alice.spans {
+			if c.down && s.first == netplan.Number(prefix("10.128.0.0/24").Addr()) {
+				s.to.up.Store(false)
+			}
+		}
+		b := sentBy(aliceAndBob, bytes.Clone(p))
+		v, onward := all.alice.Ingress(b)
+		if v != Pass || onward != c.onward {
+			t.Errorf("%s: %s, onward %v, want %v", c.name, verdictNames[v], onward, c.onward)
+			continue
+		}
+		if !onward {
+			if !bytes.Equal(b[Header:], p) {
+				t.Errorf("%s: what is for the kernel was changed", c.name)
+			}
+			continue
+		}
+		want := with(bytes.Clone(p), func(p []byte) { p[8]-- })
+		if got, v := arrive(all.carol, b); v != Pass || !bytes.Equal(got, want) {
+			t.Errorf("%s: at carol's %s\n%x, want\n%x", c.name, verdictNames[v], got, want)
 		}
 	}
 }

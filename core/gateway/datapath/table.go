@@ -44,7 +44,8 @@ type tunnel struct {
 	real     []rule       // alias → its own range
 	aliases  []rule       // the same backwards
 	backward rule         // of guests
-	mss      uint16       // the largest TCP segment that fits the path
+	mtu      int          // the largest packet of a pod that fits the path
+	mss      uint16       // and the TCP segment in it
 	up       *atomic.Bool // as it was at the last look
 }
 
@@ -78,8 +79,8 @@ func New(h Host, peers []Peer) *Table {
 	t := &Table{handles: make(map[uint32]*tunnel, len(peers)), self: netplan.Number(h.Self), port: h.Port, open: slices.Clone(h.Open)}
 	reached := slices.Clone(h.Pods)
 	for _, p := range peers {
-		tn := &tunnel{header: headerTo(p.Pair), mss: uint16(p.MTU - 40), up: p.Up} // IPv4 and TCP without options
-		t.handles[netplan.Number(p.Handle)] = tn
+		tn := &tunnel{header: headerTo(p.Pair), mtu: p.MTU, mss: uint16(p.MTU - 40), up: p.Up} // IPv4 and TCP without options
+		t.handles[netplan.Number(p.Handle())] = tn
 		t.add(p.There, tn, there)
 		t.add(p.Here, tn, here)
 		for _, r := range p.Space {

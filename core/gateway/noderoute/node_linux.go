@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -59,7 +58,7 @@ func Up(device string, addr netip.Addr, log *slog.Logger) (*Node, error) {
 		}
 	}
 	if err == nil {
-		err = h.syncRules(nil, netip.Prefix{})
+		err = syncRules(h.rules(nil, netip.Prefix{}))
 	}
 	if err != nil {
 		h.Down()
@@ -91,33 +90,39 @@ func (h *Node) Sync(into []Route, around []netip.Addr, tenants []Tenant) error {
 		}
 	}
 	// Routes before the rules that lead to them.
-	return errors.Join(err, h.syncAddresses(tenants), h.syncRoutes(want), h.syncRules(tenants, pods))
+	return errors.Join(err, h.syncAddresses(tenants), h.syncRoutes(want), syncRules(h.rules(tenants, pods)))
 }
 
 // Down leaves nothing behind. Addresses, and routes over the device, go with it.
 func (h *Node) Down() {
-	if err := errors.Join(h.syncRules(nil, netip.Prefix{}), h.syncRoutes(nil)); err != nil {
-		h.log.Debug("old routes not removed", "err", err)
-	}
-	for _, r := range h.rules(nil, netip.Prefix{}) {
-		if err := netlink.RuleDel(r); err != nil && !errors.Is(err, unix.ENOENT) {
-			h.log.Debug("old rule not removed", "err", err)
-		}
+	if err := errors.Join(syncRules(nil), h.syncRoutes(nil)); err != nil {
+		h.log.Debug("old routes or rules not removed", "err", err)
 	}
 }
 
-// syncRoutes makes our routes those wanted, and touches only what differs.
+// syncRoutes makes our routes those wanted, and touches only what differs. There may be thousands: MaxSpace of each tenant.
 func (h *Node) syncRoutes(want []netlink.Route) error {
-	have, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{Protocol: hostnet.Protocol, Table: unix.RT_TABLE_UNSPEC},
+	list, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{Protocol: hostnet.Protocol, Table: unix.RT_TABLE_UNSPEC},
 		netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return fmt.Errorf("list routes: %w", err)
 	}
+	type key struct {
+		table int
+		to    netip.Prefix
+	}
+	have := map[key]netlink.Route{}
+	for _, r := range list {
+		if r.Dst != nil {
+			have[key{r.Table, hostnet.Prefix(r.Dst)}] = r
+		}
+	}
 	var errs []error
-	kept := map[string]bool{}
 	for _, w := range want {
-		kept[key(w)] = true
-		if slices.ContainsFunc(have, func(r netlink.Route) bool { return same(r, w) }) {
+		k := key{w.Table, hostnet.Prefix(w.Dst)}
+		r, there := have[k]
+		delete(have, k)
+		if there && r.Type == w.Type && r.LinkIndex == w.LinkIndex && r.MTU == w.MTU && r.Gw.Equal(w.Gw) {
 			continue
 		}
 		if err := netlink.RouteReplace(&w); err != nil {
@@ -125,20 +130,11 @@ func (h *Node) syncRoutes(want []netlink.Route) error {
 		}
 	}
 	for _, r := range have {
-		if r.Dst == nil || kept[key(r)] {
-			continue
-		}
 		if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
 			errs = append(errs, fmt.Errorf("remove route to %s: %w", r.Dst, err))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func key(r netlink.Route) string { return fmt.Sprintf("%d %s", r.Table, r.Dst) }
-
-func same(r, w netlink.Route) bool {
-	return r.Dst != nil && key(r) == key(w) && r.Type == w.Type && r.LinkIndex == w.LinkIndex && r.MTU == w.MTU && r.Gw.Equal(w.Gw)
 }
 
 // into leads a range into the device. A narrower path is told the kernel here, and it tells the pods.

@@ -95,77 +95,76 @@ func (h *Node) rules(tenants []Tenant, pods netip.Prefix) (list []*netlink.Rule)
 	rule := func(priority, table int) *netlink.Rule {
 		r := netlink.NewRule()
 		r.Family, r.Protocol, r.Priority, r.Table = unix.AF_INET, hostnet.Protocol, priority, table
+		list = append(list, r)
 		return r
 	}
-	tunnel := func(priority int) []*netlink.Rule {
+	tunnel := func(priority int) {
 		routes, stop := rule(priority, unix.RT_TABLE_MAIN), rule(priority+1, 0)
-		routes.IifName, stop.IifName = h.name, h.name
-		routes.SuppressPrefixlen, stop.Type = 0, unix.FR_ACT_UNREACHABLE
-		return []*netlink.Rule{routes, stop}
+		routes.IifName, routes.SuppressPrefixlen = h.name, 0
+		stop.IifName, stop.Type = h.name, unix.FR_ACT_UNREACHABLE
 	}
 	if pods.IsValid() {
-		ours, passing := rule(rulePods, podTable), rule(rulePods, podTable)
-		ours.Src, passing.IifName = hostnet.IPNet(pods), h.name
-		list = append(list, ours, passing)
+		rule(rulePods, podTable).Src = hostnet.IPNet(pods)
+		rule(rulePods, podTable).IifName = h.name
 	}
 	if len(tenants) == 0 {
-		return append(list, tunnel(ruleTunnelLate)...)
+		tunnel(ruleTunnelLate)
+		return list
 	}
-	marked, near, fromTunnel := rule(ruleMarkedLocal, unix.RT_TABLE_LOCAL), rule(ruleMarked, unix.RT_TABLE_MAIN), rule(ruleTunnelLocal, unix.RT_TABLE_LOCAL)
-	for _, r := range []*netlink.Rule{marked, near} {
+	for _, r := range []*netlink.Rule{rule(ruleMarkedLocal, unix.RT_TABLE_LOCAL), rule(ruleMarked, unix.RT_TABLE_MAIN)} {
 		mask := uint32(MarkMask)
 		r.Mark, r.Mask = Mark, &mask
 	}
-	fromTunnel.IifName = h.name
-	list = append(append(list, marked, near, fromTunnel), tunnel(ruleTunnel)...)
+	rule(ruleTunnelLocal, unix.RT_TABLE_LOCAL).IifName = h.name
+	tunnel(ruleTunnel)
 	for _, t := range tenants {
-		r := rule(ruleTenants, t.table())
-		r.Src = hostnet.IPNet(t.From)
-		list = append(list, r)
+		rule(ruleTenants, t.table()).Src = hostnet.IPNet(t.From)
 	}
-	return append(list, rule(ruleLocal, unix.RT_TABLE_LOCAL))
+	rule(ruleLocal, unix.RT_TABLE_LOCAL)
+	return list
 }
 
-// syncRules makes our rules those wanted. There is a rule for the local table at every moment.
-func (h *Node) syncRules(tenants []Tenant, pods netip.Prefix) error {
-	want := h.rules(tenants, pods)
+// syncRules makes our rules those wanted. There is a rule for the local table at every moment: where none of ours is to be there, and none
+// of others is, the kernel's own is put back first; where one is, that is removed last.
+func syncRules(want []*netlink.Rule) error {
 	have, err := netlink.RuleList(unix.AF_INET)
 	if err != nil {
 		return fmt.Errorf("list routing rules: %w", err)
 	}
 	first := slices.ContainsFunc(have, func(r netlink.Rule) bool { return isLocal(r) && r.Priority == 0 })
+	moved := slices.ContainsFunc(want, func(r *netlink.Rule) bool { return isLocal(*r) })
 	local := netlink.NewRule()
 	local.Family, local.Table, local.Priority = unix.AF_INET, unix.RT_TABLE_LOCAL, 0
-	var errs []error
-	if len(tenants) == 0 && !slices.ContainsFunc(have, func(r netlink.Rule) bool { return isLocal(r) && r.Protocol != hostnet.Protocol }) {
+	if !moved && !slices.ContainsFunc(have, func(r netlink.Rule) bool { return isLocal(r) && r.Protocol != hostnet.Protocol }) {
 		if err := netlink.RuleAdd(local); err != nil && !errors.Is(err, unix.EEXIST) {
 			return fmt.Errorf("put the routing rule for local addresses back: %w", err)
 		}
 	}
+	var errs []error
 	for _, w := range want {
 		if slices.ContainsFunc(have, func(r netlink.Rule) bool { return sameRule(&r, w) }) {
 			continue
 		}
 		if err := netlink.RuleAdd(w); err != nil && !errors.Is(err, unix.EEXIST) {
-			errs = append(errs, fmt.Errorf("add routing rule %d for %s: %w", w.Priority, h.name, err))
+			errs = append(errs, fmt.Errorf("add routing rule %d: %w", w.Priority, err))
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return err
+	if len(errs) > 0 {
+		return errors.Join(errs...)
 	}
-	for i := range have {
-		r := &have[i]
-		if r.Protocol != hostnet.Protocol || slices.ContainsFunc(want, func(w *netlink.Rule) bool { return sameRule(r, w) }) {
-			continue
-		}
+	remove := func(r *netlink.Rule) {
 		if err := netlink.RuleDel(r); err != nil && !errors.Is(err, unix.ENOENT) {
 			errs = append(errs, fmt.Errorf("remove routing rule %d: %w", r.Priority, err))
 		}
 	}
-	if len(tenants) > 0 && first {
-		if err := netlink.RuleDel(local); err != nil && !errors.Is(err, unix.ENOENT) {
-			errs = append(errs, fmt.Errorf("move the routing rule for local addresses behind those of guests: %w", err))
+	for i := range have {
+		r := &have[i]
+		if r.Protocol == hostnet.Protocol && !slices.ContainsFunc(want, func(w *netlink.Rule) bool { return sameRule(r, w) }) {
+			remove(r)
 		}
+	}
+	if moved && first {
+		remove(local)
 	}
 	return errors.Join(errs...)
 }

@@ -63,6 +63,9 @@ func (c *Contracts) Networks() (all []Network) {
 	return all
 }
 
+// Twins lists the twin namespaces, by name.
+func (c *Contracts) Twins() []Twin { return c.where(func(Twin, *Terms) bool { return true }) }
+
 // TwinsOf lists the twin namespaces under a contract, by name.
 func (c *Contracts) TwinsOf(contractID string) []Twin {
 	return c.where(func(tw Twin, _ *Terms) bool { return tw.Contract == contractID })

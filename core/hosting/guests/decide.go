@@ -1,6 +1,7 @@
 package guests
 
 import (
+	"net/netip"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,7 +43,7 @@ const (
 	hold    verb = "hold"    // our finalizer goes on: no Pod without one
 	create  verb = "create"  // make the Pod
 	adjust  verb = "adjust"  // bring the Pod that runs in step with its template
-	expel   verb = "expel"   // delete a Pod that is not behind the fence
+	expel   verb = "expel"   // delete a Pod that is not behind the fence, or has an address that leads nowhere
 	remove  verb = "remove"  // delete the Pod
 	refuse  verb = "refuse"  // say no, with the reason
 	finish  verb = "finish"  // record the end
@@ -109,7 +110,7 @@ func (r *rules) decide(o *observed) []step {
 		return []step{{do: refuse, no: nameTaken(o.key)}}
 	case o.malformed != nil:
 		return []step{{do: refuse, no: o.malformed}}
-	case how == alive && r.outside(o.pod):
+	case how == alive && (r.outside(o.pod) || r.astray(o)):
 		return []step{{do: expel}}
 	case how == alive && Older(o.pod.ResourceVersion, o.record.podVersion):
 		return []step{{do: again, after: soon}}
@@ -127,6 +128,17 @@ func nameTaken(key types.NamespacedName) *grants.Refusal {
 // known for a guest.
 func (r *rules) outside(pod *corev1.Pod) bool {
 	return r.Class != "" && (ptr.Deref(pod.Spec.RuntimeClassName, "") != r.Class || pod.Labels[v1alpha1.LabelConsumer] == "")
+}
+
+// astray reports whether a guest has an address of a range that is agreed on no more: it was being made while another was, as happens only
+// when no guest is there. Nobody reaches it.
+func (r *rules) astray(o *observed) bool {
+	if !r.Addressed || o.terms == nil {
+		return false
+	}
+	guests, none := netip.ParsePrefix(o.terms.Guests)
+	has, unknown := netip.ParseAddr(o.pod.Status.PodIP)
+	return none == nil && unknown == nil && !guests.Contains(has)
 }
 
 // left: a Pod that no OffloadedPod stands for ends in endGrace at most. It keeps its place under the contract until it is gone:

@@ -357,3 +357,26 @@ func recorded(c client.Client, taken bool, did func(what string)) client.Client 
 		},
 	})
 }
+
+// TestAGuestThatIsAstrayIsMadeAgain: it got its address out of a range in whose place another was agreed on at that moment.
+func TestAGuestThatIsAstrayIsMadeAgain(t *testing.T) {
+	terms := &grants.Terms{Network: grants.Network{Guests: "198.18.5.0/24"}}
+	for _, c := range []struct {
+		ip        string
+		terms     *grants.Terms
+		addressed bool
+		want      verb
+	}{
+		{"198.18.5.7", terms, true, count}, {"198.18.4.7", terms, true, expel}, {"", terms, true, count}, {"fd00::7", terms, true, expel},
+		{"198.18.4.7", &grants.Terms{}, true, count}, {"198.18.4.7", nil, true, count}, {"10.42.0.7", terms, false, count},
+	} {
+		opod := mighty("p")
+		opod.Generation, opod.Status = 1, v1alpha1.OffloadedPodStatus{PodUID: "p-1", Phase: v1alpha1.OffloadedPodAccepted}
+		pod := podFor(opod, terms)
+		pod.UID, pod.Status.Phase, pod.Status.PodIP = "p-1", corev1.PodRunning, c.ip
+		o := &observed{raw: &unstructured.Unstructured{}, opod: opod, pod: pod, terms: c.terms, record: record{uid: "p-1", synced: 1}}
+		if got := (&rules{Addressed: c.addressed}).decide(o); got[0].do != c.want {
+			t.Errorf("%q under %+v: %v", c.ip, c.terms, got)
+		}
+	}
+}

@@ -3,8 +3,10 @@ package tenants
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -13,12 +15,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -42,16 +42,22 @@ func (t *Tenants) Address(mgr manager.Manager, networks string, kernel Kernel) e
 	return t.services.watch(mgr)
 }
 
-// tellNetwork tells the network plugin of guests' links, before any can be in the namespace; those that are there keep what they have.
-func (t *Tenants) tellNetwork(namespace string, terms *grants.Terms) error {
-	if t.networks == "" || terms.Guests == "" {
+// tellNetwork tells the network plugin of guests' links what is agreed on at this moment for a namespace, before any can be in it; those
+// that are there keep what they have. In a namespace that is no twin, or is one no more, none can start.
+func (t *Tenants) tellNetwork(namespace string) error {
+	if t.networks == "" {
 		return nil
 	}
-	t.telling.Lock()
+	t.telling.Lock() // what is known last is written last
 	defer t.telling.Unlock()
-	guests, err := netip.ParsePrefix(terms.Guests)
-	if err == nil {
-		err = guestnet.WriteNetwork(t.networks, namespace, guests)
+	var err error
+	if terms := t.contracts.TermsIn(namespace); t.contracts.Twin(namespace).Name == "" {
+		err = guestnet.RemoveNetwork(t.networks, namespace)
+	} else if terms != nil && terms.Guests != "" {
+		var guests netip.Prefix
+		if guests, err = netip.ParsePrefix(terms.Guests); err == nil {
+			err = guestnet.WriteNetwork(t.networks, namespace, guests)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("telling the range of guests in namespace %s: %w", namespace, err)
@@ -59,15 +65,20 @@ func (t *Tenants) tellNetwork(namespace string, terms *grants.Terms) error {
 	return nil
 }
 
-// Gone is for a namespace that is a twin no more, unless another of its name is one by now.
-func (t *Tenants) Gone(namespace string) {
-	t.telling.Lock()
-	defer t.telling.Unlock()
-	if t.networks == "" || t.contracts.Twin(namespace).Name != "" {
-		return
+// Gone is for namespaces that are twins no more, unless others of their names are by now.
+func (t *Tenants) Gone(namespaces ...string) {
+	for _, namespace := range namespaces {
+		if err := t.tellNetwork(namespace); err != nil {
+			t.log.Warn("guests may start in a namespace of which that is not known to be right", "namespace", namespace, "err", err)
+		}
 	}
-	if err := guestnet.RemoveNetwork(t.networks, namespace); err != nil {
-		t.log.Warn("the range of guests in a namespace that is gone is still written down", "namespace", namespace, "err", err)
+}
+
+// sweep forgets the namespaces that went while no daemon ran.
+func (t *Tenants) sweep() {
+	files, _ := filepath.Glob(filepath.Join(t.networks, "[a-z0-9]*"))
+	for _, file := range files {
+		t.Gone(filepath.Base(file))
 	}
 }
 
@@ -86,25 +97,20 @@ type services struct {
 
 	// Of the one worker.
 	told  []guestnet.Tenant
-	links links
-	next  time.Time // not before that
+	links map[types.UID][sha256.Size]byte // the variables that were told of each namespace
+	next  time.Time                       // not before that
 }
 
-// gatherFor is how long news of Services is gathered before all are looked at, eachService how much longer for each there is.
+// gatherFor is how long news of Services is gathered before all are looked at again, eachService how much longer for each there is.
 const (
 	gatherFor   = 20 * time.Millisecond
 	eachService = 50 * time.Microsecond
 )
 
 func (s *services) watch(mgr manager.Manager) error {
-	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-	later := func(q queue) { q.AddAfter(reconcile.Request{}, gatherFor) } // one key for all
+	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
 	return ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-services").
-		Watches(&corev1.Service{}, handler.Funcs{
-			CreateFunc: func(_ context.Context, _ event.CreateEvent, q queue) { later(q) },
-			UpdateFunc: func(_ context.Context, _ event.UpdateEvent, q queue) { later(q) },
-			DeleteFunc: func(_ context.Context, _ event.DeleteEvent, q queue) { later(q) },
-		}, builder.WithPredicates(guests.Managed(), guests.Updates(addressChanged))).
+		Watches(&corev1.Service{}, all, builder.WithPredicates(guests.Managed(), guests.Updates(addressChanged))).
 		WatchesRawSource(&s.inbox).
 		WithOptions(controller.Options{NewQueue: queues.New}).
 		Complete(s)
@@ -127,7 +133,7 @@ func (s *services) Reconcile(ctx context.Context, _ ctrl.Request) (result ctrl.R
 	if err := s.tenants.client.List(ctx, &list, guests.Selector, client.UnsafeDisableDeepCopy); err != nil {
 		return result, fmt.Errorf("look for services of consumers: %w", err)
 	}
-	s.next = time.Now().Add(time.Duration(len(list.Items)) * eachService)
+	s.next = time.Now().Add(gatherFor + time.Duration(len(list.Items))*eachService)
 	of := func(namespace string) (n grants.Network) {
 		if terms := s.tenants.contracts.TermsIn(namespace); terms != nil {
 			n = terms.Network
@@ -135,17 +141,19 @@ func (s *services) Reconcile(ctx context.Context, _ ctrl.Request) (result ctrl.R
 		return n
 	}
 	now, believed, left := tenantsOf(s.tenants.contracts.Networks(), list.Items, of)
-	if s.told != nil && reflect.DeepEqual(s.told, now) {
-		return result, s.links.tell(ctx, s.tenants, believed)
+	if s.told == nil {
+		s.tenants.sweep()
 	}
-	for guests, n := range left {
-		s.tenants.log.Warn("a consumer has more services than its guests can be led to", "guests", guests, "most", guestnet.MaxServices, "left", n)
+	if !reflect.DeepEqual(s.told, now) { // which is never nil
+		for guests, n := range left {
+			s.tenants.log.Warn("a consumer has more services than its guests can be led to", "guests", guests, "most", guestnet.MaxServices, "left", n)
+		}
+		if err := s.kernel.Set(now); err != nil {
+			return result, fmt.Errorf("lead guests to the services of their homes: %w", err)
+		}
+		s.told = now
 	}
-	if err := s.kernel.Set(now); err != nil {
-		return result, fmt.Errorf("lead guests to the services of their homes: %w", err)
-	}
-	s.told = now
-	return result, s.links.tell(ctx, s.tenants, believed)
+	return result, s.tellLinks(ctx, believed)
 }
 
 // tenantsOf gives each consumer's services: what of it is believed is unique, within the range that the consumer named, and no more than

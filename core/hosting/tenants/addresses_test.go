@@ -69,6 +69,18 @@ func TestGuestsHaveARangeBeforeTheyHaveANamespace(t *testing.T) {
 	}
 	is("10.71.1.0/24", "10.71.1.0/24,10.42.0.0/16,10.72.0.0/24")
 
+	if err := p.tenants.tellNetwork(bobsShop); err != nil { // by whoever began under the terms of before, and comes last
+		t.Fatal(err)
+	}
+	is("10.71.1.0/24", "10.71.1.0/24,10.42.0.0/16,10.72.0.0/24")
+	if err := guestnet.WriteNetwork(p.tenants.networks, "bank-bob", netip.MustParsePrefix("10.71.1.0/24")); err != nil { // it went while no daemon ran
+		t.Fatal(err)
+	}
+	p.tenants.sweep()
+	if _, err := os.Stat(filepath.Join(p.tenants.networks, "bank-bob")); err == nil {
+		t.Error("the range of a namespace that went unseen is still told")
+	}
+
 	p.tenants.Gone(bobsShop) // news of one of that name that was there before
 	is("10.71.1.0/24", "10.71.1.0/24,10.42.0.0/16,10.72.0.0/24")
 	p.contracts.NamespaceChanged(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: bobsShop, UID: p.contracts.Twin(bobsShop).UID}}, true)

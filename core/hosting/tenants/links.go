@@ -2,8 +2,9 @@ package tenants
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
-	"hash/maphash"
 	"maps"
 	"net"
 	"slices"
@@ -12,6 +13,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
 	"kith.dev/core/hosting/guests"
@@ -24,51 +27,31 @@ import (
 // maxLinks bounds the variables of a namespace, in bytes; programs cannot be started with many more.
 const maxLinks = 256 << 10
 
-// links are what was told of each namespace, as hashes; of the one worker of services.
-type links struct {
-	seed maphash.Seed
-	told map[string]uint64
-}
-
-// tell writes what changed. Services are those that are believed, by namespace.
-func (l *links) tell(ctx context.Context, t *Tenants, services map[string][]*corev1.Service) error {
-	if l.told == nil {
-		l.seed, l.told = maphash.MakeSeed(), map[string]uint64{}
-	}
-	want := map[string]map[string]string{}
-	for namespace := range l.told {
-		want[namespace] = nil
-	}
-	for namespace, all := range services {
-		want[namespace] = variables(all)
-	}
-	for namespace, data := range want {
-		now := l.hash(data)
-		was, told := l.told[namespace]
-		tw := t.contracts.Twin(namespace)
-		switch {
-		case tw.Name == "" || tw.Leaving:
-			delete(l.told, namespace)
-			continue
-		case told && was == now, !told && len(data) == 0:
+// tellLinks writes what changed. believed are services by namespace.
+func (s *services) tellLinks(ctx context.Context, believed map[string][]*corev1.Service) error {
+	told := map[types.UID][sha256.Size]byte{}
+	for _, tw := range s.tenants.contracts.Twins() {
+		if tw.Leaving {
 			continue
 		}
-		err := t.apply(ctx, corev1ac.ConfigMap(guests.Links, namespace).WithData(data))
+		data := variables(believed[tw.Name])
+		text, _ := json.Marshal(data) // sorted
+		told[tw.UID] = sha256.Sum256(text)
+		if was, ok := s.links[tw.UID]; ok && was == told[tw.UID] {
+			continue
+		}
+		var err error
+		if len(data) > 0 {
+			err = s.tenants.apply(ctx, corev1ac.ConfigMap(guests.Links, tw.Name).WithData(data))
+		} else {
+			err = s.tenants.client.Delete(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: tw.Name, Name: guests.Links}})
+		}
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) { // else it has just gone
-			return fmt.Errorf("tell guests where the services of namespace %s are: %w", namespace, err)
+			return fmt.Errorf("tell guests where the services of namespace %s are: %w", tw.Name, err)
 		}
-		l.told[namespace] = now
 	}
+	s.links = told
 	return nil
-}
-
-func (l *links) hash(data map[string]string) uint64 {
-	var h maphash.Hash
-	h.SetSeed(l.seed)
-	for _, name := range slices.Sorted(maps.Keys(data)) {
-		h.WriteString(name + "=" + data[name] + "\n")
-	}
-	return h.Sum64()
 }
 
 // variables are those that a kubelet gives the pods of a namespace with these services (k8s.io/kubernetes/pkg/kubelet/envvars).

@@ -99,7 +99,21 @@ func TestVariablesFollowTheServices(t *testing.T) {
 	if err := p.client.Delete(t.Context(), &web); err != nil {
 		t.Fatal(err)
 	}
-	if data, _ := told(); len(data) > 0 {
+	s = &services{tenants: p.tenants, kernel: &kernel{}} // while no daemon ran
+	if data, there := told(); there {
 		t.Errorf("the service is gone, told %v", data)
+	}
+	web.ResourceVersion = ""
+	if err := p.client.Create(t.Context(), &web); err != nil {
+		t.Fatal(err)
+	}
+	if data, _ := told(); data["WEB_SERVICE_PORT"] != "8080" {
+		t.Errorf("told %v", data)
+	}
+	if err := p.client.Delete(t.Context(), &web); err != nil {
+		t.Fatal(err)
+	}
+	if data, there := told(); there {
+		t.Errorf("the service is gone again, told %v", data)
 	}
 }

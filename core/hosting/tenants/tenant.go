@@ -122,7 +122,7 @@ func (t *Tenants) EnsureNamespace(ctx context.Context, terms *grants.Terms, home
 	}
 	t.contracts.Learn(tw)
 	t.allocations.MarkDirty(terms.Contract)
-	return tw.Name, t.tellNetwork(tw.Name, terms)
+	return tw.Name, t.tellNetwork(tw.Name)
 }
 
 // create makes the namespace if nobody has one of that name; it gives the one there is if that is the twin
@@ -185,7 +185,7 @@ func (t *Tenants) Reapply(ctx context.Context, terms *grants.Terms) error {
 		}
 		err := t.furnish(ctx, tw, terms)
 		if err == nil {
-			err = t.tellNetwork(tw.Name, terms)
+			err = t.tellNetwork(tw.Name)
 		}
 		if err != nil && !apierrors.IsConflict(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return err

@@ -3,6 +3,7 @@ package link
 import (
 	"bytes"
 	"context"
+	"encoding"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -33,8 +35,9 @@ type Gateway interface {
 	SetPeer(gateway.Peer) error
 	RemovePeer(id string) error
 	Stats(id string) (gateway.Stats, bool)
-	// Taken lists what a range for guests of or at the peer must not overlap.
+	// Taken lists what a range for guests of or at the peer must not overlap; Overlapping, which of its ranges do by now.
 	Taken(id string) ([]netip.Prefix, error)
+	Overlapping(id string) []netip.Prefix
 }
 
 // Config is what this cluster brings into a link.
@@ -53,9 +56,6 @@ type Config struct {
 // Guests tells whether there are guests, of a peer here and of this cluster there, that have addresses of what was agreed on.
 type Guests func(ctx context.Context, peer *v1alpha1.Peer) (here, there bool, err error)
 
-// handshake is how long a tunnel may take to come up until somebody is told so.
-const handshake = time.Second
-
 // Linker agrees with peers on addresses: a range for the guests of each side at the other, free at both (direction has the rules). What was
 // agreed on is kept in the Peer's status; the gateway is told.
 //
@@ -71,16 +71,13 @@ type Linker struct {
 
 // plan is what this side remembers of the link with a peer.
 type plan struct {
-	turn sync.Mutex // held while one message of the peer is worked on; it guards what follows
-	// proposing is while this side proposes; answered counts the links of the peer that were answered.
-	proposing bool
-	answered  int
+	proposing atomic.Bool   // this side
+	turn      sync.Mutex    // held while one message of the peer is worked on; it guards what follows
+	answered  int           // how many links of the peer
 	changes   *rate.Limiter // of what is kept because the peer asked for it
 
 	here, there direction // guarded by Linker.choosing, with what follows
-	handle      netip.Addr
 	aliases     []netplan.Mapping
-	told        []netip.Prefix // this cluster's address space, as a provider knows it; nil: this process told it nothing
 }
 
 // New makes a Linker.
@@ -99,8 +96,8 @@ func (l *Linker) plan(peer *v1alpha1.Peer) *plan {
 	defer l.choosing.Unlock()
 	p := l.plans[peer.Spec.ID]
 	if p == nil {
-		was, _ := l.pair(peer.Status.Network)
-		p = &plan{changes: rate.NewLimiter(changeRate, changeBurst), here: direction{agreed: was.Here}, there: direction{agreed: was.There}, handle: was.Handle, aliases: was.Aliases}
+		was, _ := peer.Status.Network.Pair(netip.Prefix{})
+		p = &plan{changes: rate.NewLimiter(changeRate, changeBurst), here: direction{agreed: was.Here}, there: direction{agreed: was.There}, aliases: was.Aliases}
 		l.plans[peer.Spec.ID] = p
 	}
 	return p
@@ -122,43 +119,32 @@ const crossPause = 200 * time.Millisecond
 
 // Answer takes the caller's side of the link and gives this one. The gateway knows the peer before the answer
 // leaves, so that the caller's first handshake finds it.
-func (l *Linker) Answer(ctx context.Context, caller peering.Caller, theirs peering.Link) (peering.Link, error) {
+func (l *Linker) Answer(ctx context.Context, caller peering.Caller, theirs peering.Link) (ours peering.Link, err error) {
 	peer, err := record.PeerByID(ctx, l.client, caller.ID)
 	if err != nil {
-		return peering.Link{}, err
+		return ours, err
 	}
-	if peer == nil || !l.related(ctx, peer) {
-		return peering.Link{}, errNoContract
+	if peer == nil || !l.related(ctx, peer, "") {
+		return ours, errNoContract
 	}
 	p := l.plan(peer)
 	p.turn.Lock()
 	defer p.turn.Unlock()
-	if !l.related(ctx, peer) { // since a moment ago
-		return peering.Link{}, errNoContract
+	if !l.related(ctx, peer, "") { // since a moment ago
+		return ours, errNoContract
 	}
-	if mine := l.cfg.Identity.ID(); p.proposing && bytes.Compare(mine[:], caller.ID[:]) < 0 {
-		return peering.Link{}, errCrossed
+	if mine := l.cfg.Identity.ID(); p.proposing.Load() && bytes.Compare(mine[:], caller.ID[:]) < 0 {
+		return ours, errCrossed
 	}
 	p.answered++
 	proof, err := l.bound(caller.ID, caller.Key, theirs)
 	if err != nil {
-		return peering.Link{}, err
+		return ours, err
 	}
-	ours, err := l.say(ctx, peer, p, caller.ID, theirs)
-	if err != nil {
-		return peering.Link{}, err
+	if ours, err = l.say(ctx, peer, p, caller.ID, theirs); err != nil || proof == nil || !same(ours, theirs) {
+		return ours, err
 	}
-	if proof != nil && same(ours, theirs) {
-		network, err := l.network(peer, p, caller.Addr.Addr(), ours, theirs, proof)
-		switch {
-		case err != nil:
-			return peering.Link{}, err
-		case !equality.Semantic.DeepEqual(network, peer.Status.Network) && !p.changes.Allow():
-			return peering.Link{}, peering.Refuse(peering.CodeRateLimited, "the link was changed too often", "wait a moment")
-		}
-		return ours, l.keep(ctx, peer, p, ours, network)
-	}
-	return ours, nil
+	return ours, l.settle(ctx, peer, p, caller.Addr.Addr(), ours, theirs, proof, p.changes.Allow)
 }
 
 // Propose makes the link from this side. It may be called again at any time; nothing that holds is disturbed, also where the two find
@@ -168,18 +154,13 @@ func (l *Linker) Answer(ctx context.Context, caller peering.Caller, theirs peeri
 // its answer says the same: then the peer's gateway knows this one, and this one's can begin.
 func (l *Linker) Propose(ctx context.Context, peer *v1alpha1.Peer, to *peering.Client, at netip.Addr) error {
 	p := l.plan(peer)
-	p.turn.Lock()
-	p.proposing = true
-	p.turn.Unlock()
-	defer func() {
-		p.turn.Lock()
-		p.proposing = false
-		p.turn.Unlock()
-	}()
+	p.proposing.Store(true)
+	defer p.proposing.Store(false)
 	var theirs peering.Link
+	var err error
 	for range rounds {
-		done, err := l.round(ctx, peer, p, to, at, &theirs)
-		switch {
+		var done bool
+		switch done, err = l.round(ctx, peer, p, to, at, &theirs); {
 		case errors.Is(err, &peering.Problem{Code: peering.CodeRateLimited}):
 			theirs = peering.Link{}
 			select {
@@ -190,11 +171,13 @@ func (l *Linker) Propose(ctx context.Context, peer *v1alpha1.Peer, to *peering.C
 		case err != nil:
 			return fmt.Errorf("link with %s: %w", peer.Name, err)
 		case done:
-			l.waitUp(ctx, peer)
 			return nil
 		}
 	}
-	err := fmt.Errorf("link with %s: the two find no addresses for guests that are free at both; is one of them moving between networks? aliasPools, at both, says where to look",
+	if err != nil { // to the end others came first
+		return fmt.Errorf("link with %s: %w", peer.Name, err)
+	}
+	err = fmt.Errorf("link with %s: the two find no addresses for guests that are free at both; is one of them moving between networks? aliasPools, at both, says where to look",
 		peer.Name)
 	if peer.Status.Network == nil {
 		return err
@@ -226,7 +209,7 @@ func (l *Linker) round(ctx context.Context, peer *v1alpha1.Peer, p *plan, to *pe
 		return false, err
 	case proof == nil:
 		return false, peering.Refuse(peering.CodeForbidden, "the peer did not prove that the WireGuard key it names is its own", "")
-	case !theirs.Here.IsValid() && l.consumes(ctx, peer):
+	case !theirs.Here.IsValid() && l.related(ctx, peer, v1alpha1.RoleConsumer):
 		return false, peering.Refuse(peering.CodeForbidden, "it can take no guests in: it has no addresses for them", "")
 	}
 	p.turn.Lock()
@@ -234,16 +217,12 @@ func (l *Linker) round(ctx context.Context, peer *v1alpha1.Peer, p *plan, to *pe
 	switch {
 	case p.answered != answered:
 		return false, errCrossed
-	case !l.related(ctx, peer): // since a moment ago
+	case !l.related(ctx, peer, ""): // since a moment ago
 		return false, errNoContract
 	case ours.Binding == nil || ours.Binding.PeerKey != theirs.PublicKey || !same(ours, *theirs):
 		return false, nil
 	}
-	network, err := l.network(peer, p, at, ours, *theirs, proof)
-	if err != nil {
-		return false, err
-	}
-	return true, l.keep(ctx, peer, p, ours, network)
+	return true, l.settle(ctx, peer, p, at, ours, *theirs, proof, func() bool { return true })
 }
 
 // same reports whether both sides say the same ranges.
@@ -251,28 +230,11 @@ func same(ours, theirs peering.Link) bool {
 	return ours.Here == theirs.There && ours.There == theirs.Here
 }
 
-// waitUp gives the first handshake, a matter of milliseconds, a moment: who is told "connected" uses the tunnel at
-// once. A tunnel that does not come up is no error here; it shows in the state of the tunnel.
-func (l *Linker) waitUp(ctx context.Context, peer *v1alpha1.Peer) {
-	deadline := time.Now().Add(handshake)
-	for time.Now().Before(deadline) {
-		if s, ok := l.cfg.Gateway.Stats(peer.Spec.ID); !ok || s.Up {
-			return
-		}
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-ctx.Done():
-			return
-		}
-	}
-	l.cfg.Log.Warn("no handshake with the peer yet; is UDP let through?", "peer", peer.Name)
-}
-
 // Restore tells the gateway what was agreed with a peer before this process started. What would not be agreed to today
 // is forgotten: it is agreed on anew when the peers meet. A network that this laptop came to meanwhile is no reason: guests still have their addresses.
 func (l *Linker) Restore(ctx context.Context, peer *v1alpha1.Peer) error {
 	network := peer.Status.Network
-	if network == nil || !l.related(ctx, peer) {
+	if network == nil || !l.related(ctx, peer, "") {
 		return nil
 	}
 	if _, told := l.cfg.Gateway.Stats(peer.Spec.ID); told { // by this process, and what is read here may be older
@@ -284,7 +246,7 @@ func (l *Linker) Restore(ctx context.Context, peer *v1alpha1.Peer) error {
 	}
 	g, err := l.gatewayPeer(peer, network)
 	if err == nil {
-		err = errors.Join(g.Validate(), l.ownRanges(g.Pair), l.proven(id, g.PublicKey, network.Proof))
+		err = errors.Join(l.ownRanges(g.Pair), l.proven(id, g.PublicKey, network.Proof))
 	}
 	if err != nil {
 		l.forget(peer)
@@ -309,7 +271,7 @@ func (l *Linker) ownRanges(p netplan.Pair) error {
 
 // Drop forgets the link to a peer when no contract needs it any more.
 func (l *Linker) Drop(ctx context.Context, peer *v1alpha1.Peer) error {
-	if l.related(ctx, peer) {
+	if l.related(ctx, peer, "") {
 		return nil
 	}
 	p := l.plan(peer)
@@ -331,33 +293,21 @@ func (l *Linker) forget(peer *v1alpha1.Peer) {
 	delete(l.plans, peer.Spec.ID)
 }
 
-// related reports whether a contract with the peer, in either role, is alive.
-func (l *Linker) related(ctx context.Context, peer *v1alpha1.Peer) bool {
-	return l.contract(ctx, peer, true, func(v1alpha1.Contract) bool { return true })
-}
-
-// consumes reports whether this cluster has a contract to run pods at the peer.
-func (l *Linker) consumes(ctx context.Context, peer *v1alpha1.Peer) bool {
-	return l.contract(ctx, peer, false, func(c v1alpha1.Contract) bool { return c.Spec.Role == v1alpha1.RoleConsumer })
-}
-
-// contract reports whether one with the peer is alive that is meant; unknown is the answer while contracts cannot be read.
-func (l *Linker) contract(ctx context.Context, peer *v1alpha1.Peer, unknown bool, meant func(v1alpha1.Contract) bool) bool {
+// related reports whether a contract with the peer is alive, in that role or, with none given, in either; also as long as contracts
+// cannot be read: better not to cut.
+func (l *Linker) related(ctx context.Context, peer *v1alpha1.Peer, role v1alpha1.Role) bool {
 	var list v1alpha1.ContractList
-	if l.client.List(ctx, &list) != nil {
-		return unknown // better not to cut
-	}
-	return slices.ContainsFunc(list.Items, func(c v1alpha1.Contract) bool {
-		return c.Spec.Peer == peer.Name && c.DeletionTimestamp == nil && meant(c)
+	return l.client.List(ctx, &list) != nil || slices.ContainsFunc(list.Items, func(c v1alpha1.Contract) bool {
+		return c.Spec.Peer == peer.Name && c.DeletionTimestamp == nil && (role == "" || c.Spec.Role == role)
 	})
 }
 
-// network is what both said, as it is kept; an error when it cannot be meant. at is where the peer's message came from, or went to. The caller
-// has the turn.
-func (l *Linker) network(peer *v1alpha1.Peer, p *plan, at netip.Addr, ours, theirs peering.Link, proof []byte) (*v1alpha1.NetworkStatus, error) {
+// settle keeps what both said; an error when it cannot be meant, or when it would change and may not. The gateway goes first: what it
+// refuses is not written down. at is where the peer's message came from, or went to. The caller has the turn.
+func (l *Linker) settle(ctx context.Context, peer *v1alpha1.Peer, p *plan, at netip.Addr, ours, theirs peering.Link, proof []byte, may func() bool) error {
 	network := &v1alpha1.NetworkStatus{
-		PublicKey: theirs.PublicKey, Proof: proof, GuestsHere: prefixText(ours.Here), GuestsThere: prefixText(ours.There), Services: prefixText(theirs.Services),
-		AtThere: addrText(theirs.AtHere), AtHome: addrText(theirs.At), Handle: addrText(ours.Handle), Called: addrText(theirs.Handle),
+		PublicKey: theirs.PublicKey, Proof: proof, GuestsHere: text(ours.Here), GuestsThere: text(ours.There), Services: text(theirs.Services),
+		AtThere: text(theirs.AtHere), AtHome: text(theirs.At),
 	}
 	if at.IsValid() && !at.IsLinkLocalUnicast() { // else it is waited for
 		network.Endpoint = netip.AddrPortFrom(at.Unmap(), uint16(theirs.Port)).String()
@@ -365,53 +315,30 @@ func (l *Linker) network(peer *v1alpha1.Peer, p *plan, at netip.Addr, ours, thei
 	for _, r := range theirs.Space {
 		network.Space = append(network.Space, r.String())
 	}
-	l.choosing.Lock()
-	for i, m := range p.aliases {
-		network.Aliases = append(network.Aliases, v1alpha1.RangeAlias{Name: fmt.Sprintf("space-%d", i), Real: m.Real.String(), Alias: m.Alias.String()})
+	for _, m := range p.aliases { // they are written by whoever has the turn
+		network.Aliases = append(network.Aliases, v1alpha1.RangeAlias{Name: m.Name, Real: m.Real.String(), Alias: m.Alias.String()})
 	}
-	l.choosing.Unlock()
 	g, err := l.gatewayPeer(peer, network)
-	if err == nil {
-		err = g.Validate()
-	}
-	if err != nil {
-		return nil, peering.Refuse(peering.CodeBadRequest, strings.ReplaceAll(err.Error(), "\n", "; "), "")
-	}
-	return network, nil
-}
-
-// keep tells the gateway what was agreed on, and writes it down. The gateway goes first: what it refuses is not kept. The caller has the turn.
-func (l *Linker) keep(ctx context.Context, peer *v1alpha1.Peer, p *plan, ours peering.Link, network *v1alpha1.NetworkStatus) error {
-	g, err := l.gatewayPeer(peer, network)
-	if err != nil {
-		return err
+	switch {
+	case err != nil:
+		return peering.Refuse(peering.CodeBadRequest, strings.ReplaceAll(err.Error(), "\n", "; "), "")
+	case !equality.Semantic.DeepEqual(network, peer.Status.Network) && !may():
+		return peering.Refuse(peering.CodeRateLimited, "the link was changed too often", "wait a moment")
 	}
 	if err := l.tell(peer, g); err != nil {
 		return err
 	}
-	consumes := l.consumes(ctx, peer)
 	l.choosing.Lock()
 	p.here.agree(ours.Here)
 	p.there.agree(ours.There)
-	if p.told = nil; consumes { // else there is nobody at the peer whom this cluster's address space means anything to
-		p.told = ours.Space
-	}
 	l.choosing.Unlock()
 	return l.write(ctx, peer, network)
 }
 
-func addrText(a netip.Addr) string {
-	if !a.IsValid() {
-		return ""
-	}
-	return a.String()
-}
-
-func prefixText(p netip.Prefix) string {
-	if !p.IsValid() {
-		return ""
-	}
-	return p.String()
+// text of an address or a range; that of none is empty.
+func text(of encoding.TextMarshaler) string {
+	b, _ := of.MarshalText()
+	return string(b)
 }
 
 func (l *Linker) tell(peer *v1alpha1.Peer, g gateway.Peer) error {
@@ -430,28 +357,18 @@ func (l *Linker) write(ctx context.Context, peer *v1alpha1.Peer, network *v1alph
 	return record.PatchStatus(ctx, l.client, peer, func(s *v1alpha1.PeerStatus) { s.Network = network }, opts...)
 }
 
-// gatewayPeer is a Peer's network as the gateway takes it.
+// gatewayPeer is a Peer's network as the gateway takes it; an error when it cannot be meant.
 func (l *Linker) gatewayPeer(peer *v1alpha1.Peer, network *v1alpha1.NetworkStatus) (gateway.Peer, error) {
-	key, err := gateway.ParseKey(network.PublicKey)
-	if err != nil {
-		return gateway.Peer{}, fmt.Errorf("the WireGuard key of %s: %w", peer.Name, err)
+	var pods netip.Prefix // from which guests here have their addresses when they do not get them from Kith
+	if !l.cfg.Links {
+		pods = l.cfg.Network.Pods
 	}
-	g := gateway.Peer{ID: peer.Spec.ID, Name: peer.Name, PublicKey: key}
-	if network.Endpoint != "" {
-		if g.Endpoint, err = netip.ParseAddrPort(network.Endpoint); err != nil {
-			return gateway.Peer{}, fmt.Errorf("the WireGuard endpoint of %s: %w", peer.Name, err)
-		}
+	g := gateway.Peer{ID: peer.Spec.ID, Name: peer.Name}
+	var key, pair error
+	g.PublicKey, key = gateway.ParseKey(network.PublicKey)
+	g.Pair, pair = network.Pair(pods)
+	if err := errors.Join(key, g.Endpoint.UnmarshalText([]byte(network.Endpoint)), pair); err != nil {
+		return g, err
 	}
-	if g.Pair, err = l.pair(network); err != nil {
-		return gateway.Peer{}, fmt.Errorf("the addresses agreed on with %s: %w", peer.Name, err)
-	}
-	return g, nil
-}
-
-// pair reads what was agreed on. Where guests here do not get their addresses from Kith, they have those of this cluster's pods.
-func (l *Linker) pair(network *v1alpha1.NetworkStatus) (netplan.Pair, error) {
-	if l.cfg.Links {
-		return network.Pair(netip.Prefix{})
-	}
-	return network.Pair(l.cfg.Network.Pods)
+	return g, g.Validate()
 }

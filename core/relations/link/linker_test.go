@@ -56,6 +56,16 @@ func (g idle) Taken(id string) ([]netip.Prefix, error) {
 	return append(taken, *g.came...), err
 }
 
+func (g idle) Overlapping(id string) (laps []netip.Prefix) {
+	p, _ := g.Peer(id)
+	for _, r := range p.Ranges() {
+		if !netplan.Free(r, *g.came) {
+			laps = append(laps, r)
+		}
+	}
+	return laps
+}
+
 func (idle) Stats(string) (gateway.Stats, bool) { return gateway.Stats{}, false }
 
 // linkHandler has links answered.
@@ -175,12 +185,15 @@ func linked(t *testing.T, a, b *side) {
 			t.Errorf("%s has %s as %+v: %v", one.at.name, one.of.name, g, g.Validate())
 		}
 		n := one.at.peer(one.of).Status.Network
-		if kept, err := one.at.linker.pair(n); err != nil || n == nil || n.PublicKey != one.of.key.Public().String() || !reflect.DeepEqual(kept, g.Pair) {
+		if n == nil {
+			t.Fatalf("%s keeps nothing of %s", one.at.name, one.of.name)
+		}
+		if kept, err := one.at.linker.gatewayPeer(one.at.peer(one.of), n); err != nil || !reflect.DeepEqual(kept, g) {
 			t.Errorf("%s keeps of %s: %+v, and the gateway has %+v", one.at.name, one.of.name, n, g)
 		}
 	}
 	atA, atB := a.pair(b), b.pair(a)
-	if atA.There != atB.Here || atA.Here != atB.There || atA.Handle != atB.Called || atA.Called != atB.Handle {
+	if atA.There != atB.Here || atA.Here != atB.There || atA.Handle() != atB.Called() || atA.Called() != atB.Handle() {
 		t.Errorf("%s has %+v, %s has %+v", a.name, atA, b.name, atB)
 	}
 	for _, p := range []netplan.Pair{atA, atB} {
@@ -231,7 +244,7 @@ func (s *side) byHand(to *side, change func(*peering.Link)) peering.Link {
 	l := peering.Link{
 		PublicKey: s.key.Public().String(), Port: 6450, Plan: peering.LinkPlan,
 		Space: []netip.Prefix{usual.Pods}, Services: usual.Services, At: usual.Gateway(),
-		Here: here, AtHere: netplan.GuestGateway(here), Handle: netplan.Handle(40),
+		Here: here, AtHere: netplan.GuestGateway(here),
 		Binding: binding,
 	}
 	change(&l)
@@ -315,7 +328,6 @@ func TestALinkTakesNothingButGuests(t *testing.T) {
 		"one range for both":                {func(l *peering.Link) { l.There = l.Here }, ""},
 		"a host that is not a guests' one":  {func(l *peering.Link) { l.AtHere = netip.MustParseAddr("192.168.1.1") }, "192.168.1.1"},
 		"a host of no home":                 {func(l *peering.Link) { l.At = netip.MustParseAddr("192.168.1.1") }, "192.168.1.1"},
-		"a handle that a network has":       {func(l *peering.Link) { l.Handle = netip.MustParseAddr("10.0.0.1") }, "handle"},
 		"a space that has its guests here":  {func(l *peering.Link) { l.Space = append(l.Space, l.There) }, ""},
 		"a space that has our guests there": {func(l *peering.Link) { l.Space = append(l.Space, l.Here) }, ""},
 		"a space that overlaps itself":      {space("10.42.7.0/24"), "overlaps"},
@@ -419,6 +431,28 @@ func TestAPeerThatIsNeverContentIsGivenUp(t *testing.T) {
 		t.Errorf("after %d answers: %v", asked, err)
 	}
 	noLink(t, alice, mallory)
+}
+
+// busyLink is a handler that has no time for links.
+type busyLink struct{ peering.Handler }
+
+func (busyLink) Recognise(context.Context, peering.Caller) bool { return true }
+
+func (busyLink) Link(context.Context, peering.Caller, peering.Link) (peering.Link, error) {
+	return peering.Link{}, errCrossed
+}
+
+// TestAPeerThatIsBusyIsAskedAgain: that a link holds is no reason to be content; what this side had to say of it was not heard.
+func TestAPeerThatIsBusyIsAskedAgain(t *testing.T) {
+	alice, bob := newSide(t, "alice"), newSide(t, "bob")
+	contracts(alice, bob)
+	if err := alice.propose(bob); err != nil {
+		t.Fatal(err)
+	}
+	to := peering.NewClient(peering.ClientConfig{Identity: alice.me, Expect: bob.me.ID(), Addresses: []string{serve(t, "bob", bob.me, busyLink{}, nil)}})
+	defer to.Close()
+	refusedLink(t, alice.linker.Propose(t.Context(), alice.peer(bob), to, netip.MustParseAddr("127.0.0.1")), peering.CodeRateLimited, "same moment")
+	linked(t, alice, bob)
 }
 
 // TestNobodyLinksWithAnothersKey: WireGuard has one peer for a key. Were mallory to link with bob's, what bob sends would
@@ -567,10 +601,9 @@ func TestLinkThatWouldNotBeMadeTodayIsNotRestored(t *testing.T) {
 		"another length": func(n *v1alpha1.NetworkStatus) {
 			n.GuestsHere = n.GuestsHere[:strings.Index(n.GuestsHere, "/")] + "/23"
 		},
-		"half the internet":  func(n *v1alpha1.NetworkStatus) { n.Space = append(n.Space, "128.0.0.0/1") },
-		"its space is ours":  func(n *v1alpha1.NetworkStatus) { n.Space = append(n.Space, n.GuestsHere) },
-		"no handle":          func(n *v1alpha1.NetworkStatus) { n.Handle = "" },
-		"a network's handle": func(n *v1alpha1.NetworkStatus) { n.Called = "10.0.0.1" },
+		"half the internet": func(n *v1alpha1.NetworkStatus) { n.Space = append(n.Space, "128.0.0.0/1") },
+		"its space is ours": func(n *v1alpha1.NetworkStatus) { n.Space = append(n.Space, n.GuestsHere) },
+		"a home elsewhere":  func(n *v1alpha1.NetworkStatus) { n.AtHome = "10.99.0.1" },
 	} {
 		if err := bob.gateway.RemovePeer(alice.me.ID().String()); err != nil {
 			t.Fatal(err)
@@ -642,16 +675,16 @@ func TestTwoPeersNeverGetOneRange(t *testing.T) {
 		contracts(other, bob)
 	}
 	provides := func(l *peering.Link) { l.Here, l.AtHere = netip.Prefix{}, netip.Addr{} } // nothing: it consumes alone
-	got, called := map[netip.Prefix]bool{}, map[netip.Addr]bool{}
+	got := map[netip.Prefix]bool{}
 	for _, other := range []*side{alice, carol} {
 		answer, err := bob.answer(other, other.byHand(bob, func(l *peering.Link) { provides(l); l.Binding = nil }))
 		if err != nil {
 			t.Fatal(err)
 		}
-		got[answer.Here], called[answer.Handle] = true, true
+		got[answer.Here] = true
 	}
-	if len(got) != 2 || len(called) != 2 {
-		t.Errorf("two peers: %v, %v", got, called)
+	if len(got) != 2 {
+		t.Errorf("two peers: %v", got)
 	}
 	if _, err := bob.answer(dora, dora.byHand(bob, provides)); err == nil {
 		t.Error("a third found a place")
@@ -707,7 +740,7 @@ func TestManyPeersAtOnce(t *testing.T) {
 				continue
 			}
 			p := a.pair(b)
-			handles[p.Handle] = true
+			handles[p.Handle()] = true
 			for _, r := range p.Ranges() {
 				if !netplan.Free(r, ranges) {
 					t.Errorf("%s has %s twice", a.name, r)
@@ -870,33 +903,14 @@ func TestProvidersHearOfTheAddressSpace(t *testing.T) {
 	alice, bob, carol := newSide(t, "alice"), newSide(t, "bob"), newSide(t, "carol")
 	contracts(alice, bob)
 	contracts(alice, carol)
-	outdated := func(want ...string) {
-		t.Helper()
-		var got []string
-		for _, other := range []*side{bob, carol} {
-			if alice.linker.Outdated(t.Context(), alice.peer(other)) {
-				got = append(got, other.name)
-			}
-		}
-		if !slices.Equal(got, want) {
-			t.Errorf("outdated: %v, want %v", got, want)
+	for _, provider := range []*side{bob, carol, bob} {
+		if err := alice.propose(provider); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if err := alice.propose(bob); err != nil {
-		t.Fatal(err)
-	}
-	outdated()
-	if err := alice.propose(carol); err != nil {
-		t.Fatal(err)
-	}
-	outdated("bob")
-	before := bob.pair(alice)
-	if err := alice.propose(bob); err != nil {
-		t.Fatal(err)
-	}
-	outdated()
+	before := alice.pair(bob)
 	there, after := alice.pair(carol).There, bob.pair(alice)
-	if !slices.Equal(after.Space, []netip.Prefix{usual.Pods, there}) || after.Here != before.Here || after.There != before.There {
+	if !slices.Equal(after.Space, []netip.Prefix{usual.Pods, there}) || after.Here != before.There || after.There != before.Here {
 		t.Errorf("bob has %+v, and alice's guests at carol are in %s", after, there)
 	}
 	if got := carol.pair(alice).Space; !slices.Equal(got, []netip.Prefix{usual.Pods, alice.pair(bob).There}) {
@@ -913,7 +927,6 @@ func TestProvidersHearOfTheAddressSpace(t *testing.T) {
 		t.Fatal(err)
 	}
 	noLink(t, alice, carol)
-	outdated("bob")
 	if err := alice.propose(bob); err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func (r room) open(bits int) []netip.Prefix {
 		return r.pool
 	}
 	for i, block := range r.pool {
-		if _, err := netplan.ChooseGuests(bits, r.taken, r.pool[i:i+1], ""); err == nil {
+		if _, err := netplan.Choose(bits, r.taken, r.pool[i:i+1], ""); err == nil {
 			return []netip.Prefix{block}
 		}
 	}
@@ -68,7 +68,9 @@ func (d *direction) name(said netip.Prefix, bits int, held bool, r room, seed st
 		switch {
 		case !before.IsValid() || before == said:
 		case said.IsValid():
-			d.refuse(before)
+			if !slices.Contains(d.refused, before) {
+				d.refused = append(d.refused[max(0, len(d.refused)+1-maxRefused):], before)
+			}
 		case fits(before):
 			return before, nil
 		}
@@ -85,31 +87,11 @@ func (d *direction) name(said netip.Prefix, bits int, held bool, r room, seed st
 		return n
 	}
 	pool := slices.SortedStableFunc(slices.Values(r.pool), func(a, b netip.Prefix) int { return rank(a) - rank(b) })
-	return netplan.ChooseGuests(bits, slices.Concat(d.refused, r.taken), pool, seed)
-}
-
-// refuse notes that the peer did not take a range.
-func (d *direction) refuse(p netip.Prefix) {
-	if slices.Contains(d.refused, p) {
-		return
-	}
-	if len(d.refused) == maxRefused {
-		d.refused = d.refused[1:]
-	}
-	d.refused = append(d.refused, p)
+	return netplan.Choose(bits, slices.Concat(d.refused, r.taken), pool, seed)
 }
 
 // agree notes what both say.
 func (d *direction) agree(p netip.Prefix) { *d = direction{agreed: p, named: p} }
-
-func filter(list []netip.Prefix, keep func(netip.Prefix) bool) (out []netip.Prefix) {
-	for _, p := range list {
-		if keep(p) {
-			out = append(out, p)
-		}
-	}
-	return out
-}
 
 // alias keeps the one that was chosen for a range of the peer's before as long as it is free, or guests here know it (held), and chooses one else.
 func alias(real netip.Prefix, before []netplan.Mapping, held bool, r room, seed string) (netip.Prefix, error) {
@@ -118,18 +100,9 @@ func alias(real netip.Prefix, before []netplan.Mapping, held bool, r room, seed 
 			return was.Alias, nil
 		}
 	}
-	a, err := netplan.ChooseAlias(real, slices.Concat(r.taken, aliasesOf(before)), r.pool, seed)
+	a, err := netplan.Choose(real.Bits(), slices.Concat(r.taken, aliasesOf(before)), r.pool, seed)
 	if err != nil {
 		return a, fmt.Errorf("find free addresses for %s: %w", real, err)
 	}
 	return a, nil
-}
-
-// handle is the first name inside WireGuard that no other peer has.
-func handle(taken []netip.Addr) netip.Addr {
-	for n := uint32(0); ; n++ {
-		if h := netplan.Handle(n); !slices.Contains(taken, h) {
-			return h
-		}
-	}
 }

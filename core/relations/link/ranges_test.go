@@ -1,7 +1,6 @@
 package link
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"slices"
 	"testing"
@@ -211,18 +210,4 @@ func FuzzTwoSidesAgree(f *testing.F) {
 			}
 		}
 	})
-}
-
-func TestHandlesAreNotTheOthers(t *testing.T) {
-	var taken []netip.Addr
-	for n := range uint32(300) {
-		h := handle(taken)
-		if h != netplan.Handle(n) || binary.BigEndian.Uint32(h.AsSlice())>>28 != 15 {
-			t.Fatalf("the handle of peer %d is %s", n, h)
-		}
-		taken = append(taken, h)
-	}
-	if got := handle(taken[1:]); got != taken[0] {
-		t.Errorf("%s, where %s is free again", got, taken[0])
-	}
 }

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -19,21 +20,20 @@ import (
 func (l *Linker) say(ctx context.Context, peer *v1alpha1.Peer, p *plan, to identity.ID, theirs peering.Link) (peering.Link, error) {
 	ours := peering.Link{
 		PublicKey: l.cfg.Gateway.PublicKey().String(), Port: int(l.cfg.Port), Plan: peering.LinkPlan,
-		Space: l.space(ctx, peer), Services: l.cfg.Network.Services, At: l.cfg.Network.Gateway(),
+		Services: l.cfg.Network.Services, At: l.cfg.Network.Gateway(),
 	}
-	if err := l.choose(ctx, peer, p, theirs, &ours); err != nil {
+	err := l.choose(ctx, peer, p, theirs, &ours)
+	if err != nil {
 		return ours, fmt.Errorf("addresses for guests of and at %s: %w", peer.Name, err)
 	}
-	if theirs.PublicKey == "" {
-		return ours, nil
+	if theirs.PublicKey != "" {
+		ours.Binding, err = l.bind(to, theirs.PublicKey)
 	}
-	var err error
-	ours.Binding, err = l.bind(to, theirs.PublicKey)
 	return ours, err
 }
 
-// choose completes a link by what this side decides: the ranges for guests and the handle, and, where guests here do not get their
-// addresses from Kith, aliases for the peer's address space. It is remembered at once, so that no other peer gets the same meanwhile.
+// choose completes a link by the ranges: the address space, those for guests, and, where guests here do not get their addresses from Kith,
+// aliases for the peer's address space. What it chooses is remembered at once, so that no other peer gets the same meanwhile.
 func (l *Linker) choose(ctx context.Context, peer *v1alpha1.Peer, p *plan, theirs peering.Link, ours *peering.Link) error {
 	guestsHere, guestsThere, err := l.cfg.Guests(ctx, peer)
 	if err != nil {
@@ -41,12 +41,11 @@ func (l *Linker) choose(ctx context.Context, peer *v1alpha1.Peer, p *plan, their
 	}
 	l.choosing.Lock()
 	defer l.choosing.Unlock()
-	taken, err := l.cfg.Gateway.Taken(peer.Spec.ID)
+	taken, elsewhere, err := l.others(ctx, peer)
 	if err != nil {
 		return fmt.Errorf("see which are in use here: %w", err)
 	}
-	ranges, handles := l.others(ctx, peer)
-	taken = append(taken, ranges...)
+	ours.Space = append([]netip.Prefix{l.cfg.Network.Pods}, elsewhere[:min(len(elsewhere), netplan.MaxSpace-1)]...)
 	with := func(more ...netip.Prefix) room {
 		r := l.room
 		r.taken = slices.Concat(taken, theirs.Space, more)
@@ -61,22 +60,13 @@ func (l *Linker) choose(ctx context.Context, peer *v1alpha1.Peer, p *plan, their
 		}
 		ours.AtHere = netplan.GuestGateway(ours.Here)
 	}
-	switch said := theirs.Here; {
-	case said.IsValid():
-		ours.There, err = p.there.name(said, said.Bits(), guestsThere, with(ours.Here), peer.Spec.ID+"there")
-	case theirs.PublicKey == "" && p.there.agreed.IsValid():
-		ours.There, err = p.there.name(said, p.there.agreed.Bits(), guestsThere, with(ours.Here), peer.Spec.ID+"there")
+	if said := theirs.Here; said.IsValid() || theirs.PublicKey == "" && p.there.agreed.IsValid() {
+		ours.There, err = p.there.name(said, cmp.Or(said, p.there.agreed).Bits(), guestsThere, with(ours.Here), peer.Spec.ID+"there")
 	}
-	if err != nil {
+	if err != nil || l.cfg.Links || !l.cfg.Provides {
 		return err
 	}
-	if !p.handle.IsValid() || slices.Contains(handles, p.handle) {
-		p.handle = handle(handles)
-	}
-	ours.Handle = p.handle
-	if l.cfg.Links || !l.cfg.Provides {
-		return nil
-	}
+
 	// The host answers by its own address in the pods' range, which is translated.
 	if at, ok := (netplan.Mapping{Real: l.cfg.Network.Pods, Alias: ours.Here}).ToAlias(ours.At); ok {
 		ours.AtHere = at
@@ -111,58 +101,33 @@ func (l *Linker) guestBits() int {
 	return l.cfg.Network.Pods.Bits()
 }
 
-// others are the ranges and handles of other peers, linked or not: they must find them free when they come back. The caller has choosing.
-func (l *Linker) others(ctx context.Context, peer *v1alpha1.Peer) (ranges []netip.Prefix, handles []netip.Addr) {
-	add := func(handle netip.Addr, more ...netip.Prefix) {
-		ranges = append(ranges, more...)
-		if handle.IsValid() {
-			handles = append(handles, handle)
-		}
+// others are the ranges that are in use for something else than a peer: on this host, and by other peers, linked or not, which must find
+// theirs free when they come back. elsewhere are those of this cluster's guests at others. The caller has choosing.
+func (l *Linker) others(ctx context.Context, peer *v1alpha1.Peer) (taken, elsewhere []netip.Prefix, err error) {
+	if taken, err = l.cfg.Gateway.Taken(peer.Spec.ID); err != nil {
+		return nil, nil, err
 	}
 	for id, p := range l.plans {
 		if id != peer.Spec.ID {
-			add(p.handle, append(aliasesOf(p.aliases), p.here.agreed, p.here.named, p.there.agreed, p.there.named)...)
+			taken = append(append(taken, aliasesOf(p.aliases)...), p.here.agreed, p.here.named, p.there.agreed, p.there.named)
 		}
 	}
 	var peers v1alpha1.PeerList
-	if l.client.List(ctx, &peers, client.UnsafeDisableDeepCopy) != nil {
-		return ranges, handles
+	if err := l.client.List(ctx, &peers, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, nil, err
 	}
 	for i := range peers.Items {
-		if other := &peers.Items[i]; other.Name != peer.Name {
-			was, _ := l.pair(other.Status.Network)
-			add(was.Handle, was.Ranges()...)
-		}
-	}
-	return ranges, handles
-}
-
-// space is this cluster's address space as the peer must know it: its pods, and its guests at others.
-func (l *Linker) space(ctx context.Context, peer *v1alpha1.Peer) []netip.Prefix {
-	space := []netip.Prefix{l.cfg.Network.Pods}
-	var peers v1alpha1.PeerList
-	if l.client.List(ctx, &peers, client.UnsafeDisableDeepCopy) != nil {
-		return space
-	}
-	for i := range peers.Items {
-		other := &peers.Items[i]
-		if other.Name == peer.Name || other.Status.Network == nil {
+		if peers.Items[i].Name == peer.Name {
 			continue
 		}
-		if p, err := netip.ParsePrefix(other.Status.Network.GuestsThere); err == nil {
-			space = append(space, p)
+		pair, _ := peers.Items[i].Status.Network.Pair(netip.Prefix{})
+		taken = append(taken, pair.Ranges()...)
+		if pair.There.IsValid() {
+			elsewhere = append(elsewhere, pair.There)
 		}
 	}
-	slices.SortFunc(space[1:], func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
-	return space[:min(len(space), netplan.MaxSpace)]
-}
-
-// Outdated reports whether a provider knows this cluster's address space as it was: its guests at another one came to it, or left.
-func (l *Linker) Outdated(ctx context.Context, peer *v1alpha1.Peer) bool {
-	l.choosing.Lock()
-	defer l.choosing.Unlock()
-	p := l.plans[peer.Spec.ID]
-	return p != nil && p.told != nil && !slices.Equal(p.told, l.space(ctx, peer))
+	slices.SortFunc(elsewhere, netip.Prefix.Compare)
+	return taken, elsewhere, nil
 }
 
 // Overlap is what of a peer's ranges is in use for something else here.
@@ -171,20 +136,16 @@ type Overlap struct {
 	Kept   bool // of all of them guests have addresses: they stay until the last of those has ended
 }
 
-// Overlap looks for ranges of a peer that are in use for something else on the network that this laptop came to.
+// Overlap tells of ranges of a peer that are in use for something else on the network that this laptop came to.
 func (l *Linker) Overlap(ctx context.Context, peer *v1alpha1.Peer) Overlap {
-	taken, err := l.cfg.Gateway.Taken(peer.Spec.ID)
-	if err != nil || peer.Status.Network == nil {
+	ranges := l.cfg.Gateway.Overlapping(peer.Spec.ID)
+	if len(ranges) == 0 {
 		return Overlap{}
 	}
-	pair, _ := l.pair(peer.Status.Network)
-	lap := Overlap{Ranges: filter(pair.Ranges(), func(p netip.Prefix) bool { return !netplan.Free(p, taken) })}
-	if len(lap.Ranges) == 0 {
-		return lap
-	}
+	pair, _ := peer.Status.Network.Pair(netip.Prefix{})
 	here, there, err := l.cfg.Guests(ctx, peer)
-	lap.Kept = err != nil || !slices.ContainsFunc(lap.Ranges, func(p netip.Prefix) bool {
-		return !(p == pair.There && there) && !(p != pair.There && here)
-	})
-	return lap
+	renewable := func(p netip.Prefix) bool {
+		return err == nil && !(p == pair.There && there) && !(p != pair.There && here)
+	}
+	return Overlap{ranges, !slices.ContainsFunc(ranges, renewable)}
 }
