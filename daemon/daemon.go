@@ -142,9 +142,7 @@ func (d *Daemon) makeEngine() (err error) {
 		if d.fence, err = d.newFence(); err != nil {
 			return err
 		}
-		if d.guests, err = d.newGuests(); err != nil {
-			return err
-		}
+		d.guests = guestnet.New(facts.Network, d.log)
 	}
 	key, err := gateway.LoadKey(filepath.Join(d.cfg.DataDir, "wireguard.key"))
 	if err != nil {

@@ -18,14 +18,6 @@ func (d *Daemon) newFence() (*fence.Fence, error) {
 	return fence.New(cfg)
 }
 
-// newGuests makes what has guests live in the address space of their home.
-func (d *Daemon) newGuests() (*guestnet.Kernel, error) {
-	network := d.engine.Facts().Network
-	return guestnet.New(guestnet.Config{
-		Group: guestnet.Group, Tunnel: netplan.Tunnel, Pods: network.Pods, Services: network.Services, DNS: network.DNS(), Log: d.log,
-	})
-}
-
 // fenced runs the engine, with the fence up and the network made before its first guest.
 func (d *Daemon) fenced(run func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {

@@ -54,7 +54,7 @@
 //
 // # Staying up
 //
-// The table is replaced by another, in one transaction, when a peering begins or ends, a policy changes or the laptop moves. It
+// When a peering begins or ends, a policy changes or the laptop moves, what differs in the table is changed, in one transaction (core/nft). It
 // stays when kithd ends, however it ends, and a new kithd leaves it alone until it has read the cluster. Should somebody flush all of
 // nftables, the table is back within milliseconds.
 package fence

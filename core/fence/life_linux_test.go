@@ -89,9 +89,11 @@ func TestFlushedTableComesBack(t *testing.T) {
 	w.must(w.fence.Set(twoTenants()))
 	w.run()
 	w.expect("web1", hostLAN, rejected)
-	w.nft("flush ruleset")
-	t.Logf("closed again after %s", w.soon("web1", hostLAN, rejected))
-	w.expect("web1", homePod, "alice")
+	for _, how := range []string{"flush ruleset", "flush table ip " + Table, "flush chain ip " + Table + " guest-to-host", "flush table ip " + Limits} {
+		w.nft(how)
+		t.Logf("closed again after %s", w.soon("web1", hostLAN, rejected))
+		w.expect("web1", homePod, "alice")
+	}
 }
 
 func TestAnotherLAN(t *testing.T) {
@@ -126,7 +128,8 @@ func TestGuestsWithoutLinksOfTheirOwnAreKnownByAddress(t *testing.T) {
 	f, err := New(cfg)
 	w.must(err)
 	h := w.net("host")
-	f.kernel.open = func() (*nftables.Conn, error) { return nftables.New(nftables.WithNetNSFd(int(w.place["host"]))) }
+	f.fence.Options = []nftables.ConnOption{nftables.WithNetNSFd(int(w.place["host"]))}
+	f.limits.Options = f.fence.Options
 	f.readHost = func() (hostState, error) { return readHost(h) }
 	w.must(f.Set(Relations{
 		Tenants:   []Tenant{{Consumer: "alice", Internet: true, Home: ranges("10.76.0.0/16"), Guests: ranges(newcomerIP+"/32", ownPod+"/32")}},
@@ -178,6 +181,25 @@ func TestSetChangesNothingWhenNothingChanged(t *testing.T) {
 	}
 	w.expect("job", homePod, silent)
 	w.expect("web1", homePod, "alice")
+}
+
+// TestItsOwnChangesAreNoNewsToRun: it hears of them, and what it wrote is what it finds.
+func TestItsOwnChangesAreNoNewsToRun(t *testing.T) {
+	w := newWorld(t)
+	var said strings.Builder
+	w.fence.fence.Log = slog.New(slog.NewTextHandler(&said, nil))
+	w.fence.limits.Log = w.fence.fence.Log
+	stop := w.run()
+	rel := twoTenants()
+	for _, tenants := range [][]Tenant{rel.Tenants, rel.Tenants[:1], nil, rel.Tenants} {
+		w.must(w.fence.Set(Relations{Tenants: tenants, Providers: rel.Providers}))
+		w.expect("own", job, open) // which takes longer than to hear of it
+	}
+	w.expect("newcomer", internet, silent)
+	stop()
+	if said.Len() > 0 {
+		t.Error(said.String())
+	}
 }
 
 func TestRunEndsWithItsContext(t *testing.T) {

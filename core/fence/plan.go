@@ -9,9 +9,8 @@ import (
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
-	"golang.org/x/sys/unix"
 
-	"kith.dev/core/netplan"
+	"kith.dev/core/nft"
 )
 
 // hostState is what the fence follows of the host.
@@ -20,27 +19,8 @@ type hostState struct {
 	uplinks []string     // devices of default routes without a next hop, such as a VPN's
 }
 
-// A plan is a whole table as a value.
-type plan struct {
-	chains  []chain
-	sets    []set
-	buckets buckets
-}
-
-type chain struct {
-	name     string
-	hook     *nftables.ChainHook // nil: reached by a jump only
-	priority nftables.ChainPriority
-	rules    [][]expr.Any
-}
-
-// set holds ranges of addresses, names of interfaces, or a map from ranges to chains. Its elements are sorted.
-type set struct {
-	name     string
-	key      nftables.SetDatatype
-	verdicts bool
-	elements []nftables.SetElement
-}
+// A plan is what is to be in the kernel: the fence for IPv4, what drops guests' IPv6, and the limits.
+type plan struct{ fence, limits []nft.Table }
 
 // Names of the sets that are always there.
 const (
@@ -62,8 +42,8 @@ var private = []netip.Prefix{
 	netip.MustParsePrefix("224.0.0.0/3"),
 }
 
-// planOf makes the table from all that is known.
-func planOf(cfg Config, rel Relations, host hostState) plan {
+// planOf makes the tables from all that is known.
+func planOf(cfg Config, a allowance, rel Relations, host hostState) plan {
 	tenants := settled(rel.Tenants)
 	providers := slices.SortedFunc(slices.Values(rel.Providers), func(a, b Provider) int { return strings.Compare(a.Peer, b.Peer) })
 	var guests, abroad []netip.Prefix
@@ -73,20 +53,29 @@ func planOf(cfg Config, rel Relations, host hostState) plan {
 	for _, p := range providers {
 		abroad = append(abroad, p.Guests)
 	}
-	p := plan{buckets: bucketsOf(tenants, providers), chains: cfg.chains(tenants, providers), sets: []set{
-		addresses(guestsSet, guests),
-		{name: tenantsMap, key: nftables.TypeIPAddr, verdicts: true},
-		addresses(abroadSet, abroad),
-		addresses(pairsSet, slices.Concat(guests, abroad)),
-		addresses(routersSet, single(host.routers)),
-		{name: uplinksSet, key: nftables.TypeIFName, elements: interfaces(host.uplinks)},
-		addresses(closedSet, append(slices.Clone(private), cfg.Pods, cfg.Services)),
-	}}
+	var leads []nftables.SetElement
 	for _, t := range tenants {
-		p.sets[1].elements = append(p.sets[1].elements, leading(spans(t.Guests), expr.VerdictJump, t.chain())...)
-		p.sets = append(p.sets, addresses(t.guests(), t.Guests), addresses(t.home(), t.Home))
+		leads = append(leads, leading(t.Guests, expr.VerdictJump, t.chain())...)
 	}
-	return p
+	sets := []nft.Set{
+		addresses(guestsSet, guests...),
+		{Name: tenantsMap, Key: nftables.TypeIPAddr, Data: nftables.TypeVerdict, Elements: leads},
+		addresses(abroadSet, abroad...),
+		addresses(pairsSet, slices.Concat(guests, abroad)...),
+		addresses(routersSet, single(host.routers)...),
+		{Name: uplinksSet, Key: nftables.TypeIFName, Elements: interfaces(host.uplinks)},
+		addresses(closedSet, append(slices.Clone(private), cfg.Pods, cfg.Services)...),
+	}
+	for _, t := range tenants {
+		sets = append(sets, addresses(t.guests(), t.Guests...), addresses(t.home(), t.Home...))
+	}
+	return plan{
+		fence: []nft.Table{
+			{Family: nftables.TableFamilyIPv4, Chains: cfg.chains(tenants, providers), Sets: sets},
+			{Family: nftables.TableFamilyIPv6, Chains: cfg.chains6()},
+		},
+		limits: []nft.Table{cfg.limits(a, tenants, providers)},
+	}
 }
 
 func (t Tenant) chain() string  { return "tenant-" + t.Consumer }
@@ -128,8 +117,8 @@ func settled(tenants []Tenant) []Tenant {
 }
 
 // addresses is a set of ranges.
-func addresses(name string, list []netip.Prefix) set {
-	return set{name: name, key: nftables.TypeIPAddr, elements: spans(list)}
+func addresses(name string, list ...netip.Prefix) nft.Set {
+	return nft.Set{Name: name, Key: nftables.TypeIPAddr, Elements: nft.Spans(list)}
 }
 
 func single(list []netip.Addr) (out []netip.Prefix) {
@@ -139,39 +128,21 @@ func single(list []netip.Addr) (out []netip.Prefix) {
 	return out
 }
 
-// spans are ranges as a set takes them: beginning and, as an element of its own, the first address behind. The kernel refuses what
-// overlaps or touches.
-func spans(list []netip.Prefix) (out []nftables.SetElement) {
-	for _, s := range netplan.Spans(list) {
-		out = append(out, nftables.SetElement{Key: s.From.AsSlice()})
-		if s.Behind.IsValid() {
-			out = append(out, nftables.SetElement{Key: s.Behind.AsSlice(), IntervalEnd: true})
+// leading has ranges lead to a chain, in a map.
+func leading(ranges []netip.Prefix, how expr.VerdictKind, to string) []nftables.SetElement {
+	list := nft.Spans(ranges)
+	for i := range list {
+		if !list[i].IntervalEnd {
+			list[i].VerdictData = &expr.Verdict{Kind: how, Chain: to}
 		}
 	}
-	return out
-}
-
-// leading has the ranges of a map lead to a chain.
-func leading(ranges []nftables.SetElement, how expr.VerdictKind, to string) []nftables.SetElement {
-	for i := range ranges {
-		if !ranges[i].IntervalEnd {
-			ranges[i].VerdictData = &expr.Verdict{Kind: how, Chain: to}
-		}
-	}
-	return ranges
+	return list
 }
 
 func interfaces(names []string) (out []nftables.SetElement) {
 	names = slices.Sorted(slices.Values(names))
 	for _, n := range slices.Compact(names) {
-		out = append(out, nftables.SetElement{Key: ifname(n)})
+		out = append(out, nftables.SetElement{Key: nft.Ifname(n)})
 	}
 	return out
-}
-
-// ifname is the form in which the kernel compares names: all of IFNAMSIZ.
-func ifname(name string) []byte {
-	b := make([]byte, unix.IFNAMSIZ)
-	copy(b[:unix.IFNAMSIZ-1], name)
-	return b
 }

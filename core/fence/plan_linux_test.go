@@ -11,6 +11,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"kith.dev/core/nft"
 )
 
 func addrs(list ...string) (out []netip.Addr) {
@@ -21,11 +23,11 @@ func addrs(list ...string) (out []netip.Addr) {
 }
 
 func (p plan) set(name string) []nftables.SetElement {
-	at := slices.IndexFunc(p.sets, func(s set) bool { return s.name == name })
+	at := slices.IndexFunc(p.fence[0].Sets, func(s nft.Set) bool { return s.Name == name })
 	if at < 0 {
 		return nil
 	}
-	return p.sets[at].elements
+	return p.fence[0].Sets[at].Elements
 }
 
 // show gives elements as "first-behind", with ">chain" in a map, and without "-behind" for a range that ends where addresses do.
@@ -62,7 +64,7 @@ func TestWhoseAddressItIs(t *testing.T) {
 		}, []string{"10.42.0.5-10.42.0.7>tenant-a", "10.42.0.7-10.42.0.8>tenant-b"}},
 		{"not by IPv6", []Tenant{{Consumer: "a", Guests: append(ranges("fd00::8/128"), netip.Prefix{})}}, nil},
 	} {
-		p := planOf(testConfig, Relations{Tenants: tt.tenants}, hostState{})
+		p := planOf(testConfig, allowed, Relations{Tenants: tt.tenants}, hostState{})
 		if got := show(p.set(tenantsMap)); !slices.Equal(got, tt.want) {
 			t.Errorf("%s: tenants %v, want %v", tt.name, got, tt.want)
 		}
@@ -81,7 +83,7 @@ func TestRangesAreJoined(t *testing.T) {
 		{ranges("224.0.0.0/3", "fd00::/8"), []string{"224.0.0.0"}}, // to the end
 		{[]netip.Prefix{{}, netip.MustParsePrefix("10.1.2.3/32")}, []string{"10.1.2.3-10.1.2.4"}},
 	} {
-		if got := show(spans(tt.in)); !slices.Equal(got, tt.want) {
+		if got := show(nft.Spans(tt.in)); !slices.Equal(got, tt.want) {
 			t.Errorf("%v: %v, want %v", tt.in, got, tt.want)
 		}
 	}
@@ -93,7 +95,7 @@ func TestPlanIsTheSameForTheSameWorld(t *testing.T) {
 	slices.Reverse(back.Tenants)
 	slices.Reverse(back.Providers)
 	host := hostState{routers: addrs("10.1.1.2", "10.1.1.1")}
-	if !reflect.DeepEqual(planOf(testConfig, rel, host), planOf(testConfig, back, host)) {
+	if !reflect.DeepEqual(planOf(testConfig, allowed, rel, host), planOf(testConfig, allowed, back, host)) {
 		t.Error("the order of what is told matters")
 	}
 }

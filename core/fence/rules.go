@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kith.dev/core/netplan"
+	"kith.dev/core/nft"
 )
 
 const dnsPort = 53
@@ -17,45 +18,55 @@ const dnsPort = 53
 // chains of the table. Each packet that starts something is judged by where it goes, whatever was agreed before:
 // only answers, and errors about what was let through, pass for their connection's sake. So a change of the
 // policy holds for connections that are open, too.
-func (c Config) chains(tenants []Tenant, providers []Provider) []chain {
-	list := []chain{
-		{name: "input", hook: nftables.ChainHookInput, priority: *nftables.ChainPriorityFilter, rules: [][]expr.Any{
-			rule(c.fromGuest(), goTo("guest-to-host")), rule(from(c.Tunnel), goTo("tunnel-to-host")),
+func (c Config) chains(tenants []Tenant, providers []Provider) []nft.Chain {
+	list := []nft.Chain{
+		{Name: "input", Hook: nftables.ChainHookInput, Priority: *nftables.ChainPriorityFilter, Rules: [][]expr.Any{
+			rule(c.fromGuest(), goTo("guest-to-host")), rule(nft.From(c.Tunnel), goTo("tunnel-to-host")),
 		}},
-		{name: "forward", hook: nftables.ChainHookForward, priority: *nftables.ChainPriorityFilter, rules: c.forward()},
-		{name: "output", hook: nftables.ChainHookOutput, priority: *nftables.ChainPriorityFilter, rules: [][]expr.Any{
+		{Name: "forward", Hook: nftables.ChainHookForward, Priority: *nftables.ChainPriorityFilter, Rules: c.forward()},
+		{Name: "output", Hook: nftables.ChainHookOutput, Priority: *nftables.ChainPriorityFilter, Rules: [][]expr.Any{
 			rule(to(c.Tunnel), goTo("host-to-tunnel")),
 		}},
-		{name: "absent", rules: absent()},
-		{name: "guest-to-host", rules: c.guestToHost(tenants)},
-		{name: "tunnel-to-host", rules: c.tunnelToHost()},
-		{name: "host-to-tunnel", rules: c.hostToTunnel(tenants)},
-		{name: "guest", rules: c.guest()},
-		{name: "internet", rules: c.internet()},
-		{name: "from-tunnel", rules: c.fromTunnel(tenants)},
-		{name: "into-tunnel", rules: c.intoTunnel()},
-		{name: "to-guest", rules: c.toGuest()},
-		{name: "errors-of-guests", rules: errorsOfGuests(tenants)},
-		{name: "errors-of-peers", rules: errorsOfPeers(tenants, providers)},
+		{Name: "absent", Rules: absent()},
+		{Name: "guest-to-host", Rules: c.guestToHost(tenants)},
+		{Name: "tunnel-to-host", Rules: c.tunnelToHost()},
+		{Name: "host-to-tunnel", Rules: c.hostToTunnel(tenants)},
+		{Name: "guest", Rules: c.guest()},
+		{Name: "internet", Rules: c.internet()},
+		{Name: "from-tunnel", Rules: c.fromTunnel(tenants)},
+		{Name: "into-tunnel", Rules: c.intoTunnel()},
+		{Name: "to-guest", Rules: c.toGuest()},
+		{Name: "errors-of-guests", Rules: errorsOfGuests(tenants)},
+		{Name: "errors-of-peers", Rules: errorsOfPeers(tenants, providers)},
 	}
 	if c.Group != 0 {
 		// Before connections are tracked. A guest's link leads to one address, and only from there it sends.
-		list = append(list, chain{name: "forged", hook: nftables.ChainHookPrerouting, priority: *nftables.ChainPriorityRaw, rules: [][]expr.Any{
-			rule(fromGroup(c.Group), sourceForged(), drop()),
+		list = append(list, nft.Chain{Name: "forged", Hook: nftables.ChainHookPrerouting, Priority: *nftables.ChainPriorityRaw, Rules: [][]expr.Any{
+			rule(nft.FromGroup(c.Group), sourceForged(), drop()),
 		}})
 	}
 	for _, t := range tenants {
-		list = append(list, chain{name: t.chain(), rules: c.tenant(t)})
+		list = append(list, nft.Chain{Name: t.chain(), Rules: c.tenant(t)})
 	}
 	return list
+}
+
+// chains6 drop what guests send by IPv6.
+func (c Config) chains6() []nft.Chain {
+	if c.Group == 0 {
+		return nil
+	}
+	return []nft.Chain{{Name: "guests", Hook: nftables.ChainHookPrerouting, Priority: *nftables.ChainPriorityRaw, Rules: [][]expr.Any{
+		rule(nft.FromGroup(c.Group), drop()),
+	}}}
 }
 
 // forward sends each to his chain. Whoever is not named, the owner's pods and the world, is none of this table's.
 func (c Config) forward() [][]expr.Any {
 	rules := append([][]expr.Any{rule(c.fromGuest(), goTo("guest"))}, strayed()...)
-	rules = append(rules, rule(from(c.Tunnel), goTo("from-tunnel")), rule(to(c.Tunnel), goTo("into-tunnel")))
+	rules = append(rules, rule(nft.From(c.Tunnel), goTo("from-tunnel")), rule(to(c.Tunnel), goTo("into-tunnel")))
 	if c.Group != 0 {
-		rules = append(rules, rule(toGroup(c.Group), goTo("to-guest")))
+		rules = append(rules, rule(nft.ToGroup(c.Group), goTo("to-guest")))
 	}
 	return rules
 }
@@ -64,7 +75,7 @@ func (c Config) forward() [][]expr.Any {
 // addresses.
 func (c Config) fromGuest() []expr.Any {
 	if c.Group != 0 {
-		return fromGroup(c.Group)
+		return nft.FromGroup(c.Group)
 	}
 	return is(source(), guestsSet)
 }
@@ -81,7 +92,9 @@ func strayed() [][]expr.Any {
 }
 
 // absent answers guests and homes for an address of a guest that is not there, so that nobody waits for a pod that ended.
-func absent() [][]expr.Any { return [][]expr.Any{rule(protocol(unix.IPPROTO_TCP), reset()), reject()} }
+func absent() [][]expr.Any {
+	return [][]expr.Any{rule(nft.Protocol(unix.IPPROTO_TCP), reset()), reject()}
+}
 
 // dns lets through what asks the cluster's DNS by its service address, wherever kube-proxy sends it: to a server on
 // the node, or to a pod.
@@ -111,9 +124,9 @@ func (c Config) tunnelToHost() [][]expr.Any {
 	return [][]expr.Any{
 		acceptAnswers(), rule(anError(), goTo("errors-of-peers")), rule(anErrorOfNothing(), drop()),
 		rule(echoRequest(), accept()),
-		rule(translated(), is(source(), abroadSet), destinationWithin(c.Pods), accept()),
-		rule(protocol(unix.IPPROTO_TCP), toPorts(firstNodePort, lastNodePort), drop()),
-		rule(protocol(unix.IPPROTO_TCP), is(source(), abroadSet), destinationWithin(c.Pods), accept()),
+		rule(translated(), is(source(), abroadSet), nft.DestinationWithin(c.Pods), accept()),
+		rule(nft.Protocol(unix.IPPROTO_TCP), nft.ToPorts(firstNodePort, lastNodePort), drop()),
+		rule(nft.Protocol(unix.IPPROTO_TCP), is(source(), abroadSet), nft.DestinationWithin(c.Pods), accept()),
 		drop(),
 	}
 }
@@ -133,7 +146,7 @@ func (c Config) hostToTunnel(tenants []Tenant) [][]expr.Any {
 	for _, t := range tenants {
 		own := is(source(), t.guests())
 		if c.Group == 0 {
-			own = sourceWithin(netip.PrefixFrom(netplan.Cluster{Pods: c.Pods}.Gateway(), 32))
+			own = nft.SourceWithin(netip.PrefixFrom(netplan.Cluster{Pods: c.Pods}.Gateway(), 32))
 		}
 		rules = append(rules, rule(own, is(destination(), t.home()), accept()))
 	}
@@ -150,7 +163,7 @@ func (c Config) guest() [][]expr.Any {
 // one of those would lead to who has the address there: they are closed before. Nor is home's address ever anybody's here.
 func (c Config) tenant(t Tenant) [][]expr.Any {
 	rules := [][]expr.Any{
-		rule(translated(), not(askedWithin(c.Services)), reject()),
+		rule(translated(), nft.Not(askedWithin(c.Services)), reject()),
 		rule(c.toGuestsOf(t), accept()),
 		rule(is(destination(), t.guests()), goTo("absent")),
 		rule(to(c.Tunnel), is(destination(), t.home()), accept()),
@@ -165,7 +178,7 @@ func (c Config) tenant(t Tenant) [][]expr.Any {
 // toGuestsOf matches what goes to guests of a tenant that are there.
 func (c Config) toGuestsOf(t Tenant) []expr.Any {
 	if c.Group != 0 {
-		return rule(toGroup(c.Group), is(destination(), t.guests()))
+		return rule(nft.ToGroup(c.Group), is(destination(), t.guests()))
 	}
 	return is(destination(), t.guests())
 }
@@ -190,11 +203,11 @@ func (c Config) fromTunnel(tenants []Tenant) [][]expr.Any {
 	for _, t := range tenants {
 		rules = append(rules,
 			rule(c.toGuestsOf(t), is(source(), t.home()), accept()),
-			rule(is(destination(), t.guests()), is(source(), t.home()), protocol(unix.IPPROTO_TCP), goTo("absent")))
+			rule(is(destination(), t.guests()), is(source(), t.home()), nft.Protocol(unix.IPPROTO_TCP), goTo("absent")))
 	}
 	return append(rules,
 		rule(is(destination(), guestsSet), drop()),
-		rule(is(source(), abroadSet), destinationWithin(c.Pods), accept()),
+		rule(is(source(), abroadSet), nft.DestinationWithin(c.Pods), accept()),
 		rule(to(c.Tunnel), is(source(), abroadSet), is(destination(), abroadSet), accept()),
 		drop())
 }
@@ -204,7 +217,7 @@ func (c Config) fromTunnel(tenants []Tenant) [][]expr.Any {
 // are there: who asks for one that is not is told at once.
 func (c Config) intoTunnel() [][]expr.Any {
 	return [][]expr.Any{
-		acceptAnswers(), rule(anError(), sourceWithin(c.Pods), accept()),
+		acceptAnswers(), rule(anError(), nft.SourceWithin(c.Pods), accept()),
 		rule(is(source(), guestsSet), drop()),
 		rule(is(destination(), abroadSet), accept()),
 		reject(),
@@ -218,8 +231,8 @@ func (c Config) intoTunnel() [][]expr.Any {
 func (c Config) toGuest() [][]expr.Any {
 	return [][]expr.Any{
 		acceptAnswers(), rule(anError(), accept()),
-		rule(from(netplan.Bridge), sourceWithin(c.Pods), accept()),
-		rule(translated(), not(askedWithin(c.Services)), accept()),
+		rule(nft.From(netplan.Bridge), nft.SourceWithin(c.Pods), accept()),
+		rule(translated(), nft.Not(askedWithin(c.Services)), accept()),
 		drop(),
 	}
 }
@@ -239,7 +252,7 @@ func errorsOfPeers(tenants []Tenant, providers []Provider) (rules [][]expr.Any) 
 		rules = append(rules, rule(is(destination(), t.guests()), is(source(), t.home()), is(quotes(), t.home()), accept()))
 	}
 	for _, p := range providers {
-		rules = append(rules, rule(sourceWithin(p.Guests), load(quotes(), within(p.Guests)...), accept()))
+		rules = append(rules, rule(nft.SourceWithin(p.Guests), nft.Load(quotes(), nft.Within(p.Guests)...), accept()))
 	}
 	return append(rules, drop())
 }

@@ -405,10 +405,7 @@ func (w *world) kubeProxy() {
 
 // guestnet has guests reach services by their addresses at home, and the owner's pods appear to guests as the host.
 func (w *world) guestnet() {
-	k, err := guestnet.New(guestnet.Config{
-		Group: guestnet.Group, Tunnel: "kith0", Pods: testConfig.Pods, Services: testConfig.Services, DNS: testConfig.DNS, Log: slog.New(slog.DiscardHandler),
-	})
-	w.must(err)
+	k := guestnet.New(netplan.Cluster{Pods: testConfig.Pods, Services: testConfig.Services}, slog.New(slog.DiscardHandler))
 	own, remote, twin, back := netip.MustParseAddr("10.43.8.6"), netip.MustParseAddr("10.43.5.5"), netip.MustParseAddr("10.43.5.6"), netip.MustParseAddr("10.43.5.7")
 	w.in("host", func() error {
 		return k.Set([]guestnet.Tenant{
@@ -444,7 +441,8 @@ func (w *world) raise() {
 	f, err := New(cfg)
 	w.must(err)
 	h, host := w.net("host"), int(w.place["host"])
-	f.kernel.open = func() (*nftables.Conn, error) { return nftables.New(nftables.WithNetNSFd(host)) }
+	f.fence.Options = []nftables.ConnOption{nftables.WithNetNSFd(host)}
+	f.limits.Options = f.fence.Options
 	f.readHost = func() (hostState, error) { return readHost(h) }
 	w.fence = f
 }

@@ -15,13 +15,13 @@ func TestTheFenceLetsServicesPass(t *testing.T) {
 	w := newWorld(t)
 	w.must(w.kernel.Set(services))
 	f, err := fence.New(fence.Config{
-		Tunnel: testConfig.Tunnel, Group: Group, Pods: testConfig.Pods, Services: testConfig.Services, Node: addr(node), DNS: testConfig.DNS,
-		Kernel: new(hostnet.Changes), Log: testConfig.Log,
+		Tunnel: netplan.Tunnel, Group: Group, Pods: laptops.Pods, Services: laptops.Services, Node: addr(node), DNS: laptops.DNS(),
+		Kernel: new(hostnet.Changes), Log: silent,
 	})
 	w.must(err)
 	w.must(f.Set(fence.Relations{Tenants: []fence.Tenant{
-		{Consumer: "alice", Guests: []netip.Prefix{ofAlice}, Home: []netip.Prefix{testConfig.Pods}},
-		{Consumer: "dora", Guests: []netip.Prefix{ofDora}, Home: []netip.Prefix{testConfig.Pods}},
+		{Consumer: "alice", Guests: []netip.Prefix{ofAlice}, Home: []netip.Prefix{laptops.Pods}},
+		{Consumer: "dora", Guests: []netip.Prefix{ofDora}, Home: []netip.Prefix{laptops.Pods}},
 	}}))
 	if netplan.Bridge != "cni0" {
 		t.Fatal("the world has another bridge")

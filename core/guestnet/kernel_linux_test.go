@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/google/nftables"
 )
 
 func TestGuestsLiveInTheAddressSpaceOfTheirHome(t *testing.T) {
@@ -210,12 +212,12 @@ func TestServicesChangeUnderWay(t *testing.T) {
 // handles are those of the table's rules, in their order.
 func (w *world) handles() string {
 	w.t.Helper()
-	conn, err := w.kernel.open()
+	conn, err := nftables.New()
 	w.must(err)
 	var all strings.Builder
-	for _, ch := range testConfig.chains() {
-		ch.Table = table()
-		rules, err := conn.GetRules(table(), ch.Chain)
+	in := &nftables.Table{Name: Table, Family: nftables.TableFamilyIPv4}
+	for _, ch := range table(laptops, nil).Chains {
+		rules, err := conn.GetRules(in, &nftables.Chain{Name: ch.Name, Table: in})
 		w.must(err)
 		for _, r := range rules {
 			fmt.Fprintln(&all, ch.Name, r.Handle)
@@ -228,8 +230,7 @@ func (w *world) handles() string {
 func TestTheTableSurvivesKithdAndIsPutBack(t *testing.T) {
 	w := newWorld(t)
 	w.must(w.kernel.Set(services))
-	next, err := New(testConfig)
-	w.must(err)
+	next := New(laptops, silent)
 	w.must(next.Raise())
 	if got := w.ask("web", "10.43.9.9:80"); got != "alice "+web {
 		t.Errorf("the next kithd took the services away before it knows them: %q", got)

@@ -2,19 +2,24 @@
 
 package guestnet
 
-import "context"
+import (
+	"context"
+	"log/slog"
+
+	"kith.dev/core/netplan"
+)
 
 // Kernel is made of nftables, which only Linux has. Elsewhere nothing is written: no guest has a link here.
 type Kernel struct{}
 
-// New checks the configuration.
-func New(cfg Config) (*Kernel, error) { return &Kernel{}, cfg.check() }
+// New makes one.
+func New(netplan.Cluster, *slog.Logger) *Kernel { return &Kernel{} }
 
 // Raise does nothing.
 func (*Kernel) Raise() error { return nil }
 
 // Set only checks what it is told.
-func (*Kernel) Set(tenants []Tenant) error { _, err := planOf(tenants); return err }
+func (*Kernel) Set(tenants []Tenant) error { return check(tenants) }
 
 // Run waits for the end.
 func (*Kernel) Run(ctx context.Context) error { <-ctx.Done(); return nil }

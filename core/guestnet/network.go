@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net/netip"
 	"os"
@@ -22,9 +21,6 @@ type network struct {
 	Subnet  netip.Prefix `json:"subnet"`
 	Gateway netip.Addr   `json:"gateway"`
 }
-
-// maxFile bounds what is read of a file; one that was written here has 60 bytes.
-const maxFile = 1 << 10
 
 // WriteNetwork has pods of a namespace that start from now on get their addresses out of a range for guests. dir is the engine's
 // (cluster.Facts.GuestNetworks). It is on the disk when this returns; a file that says so already stays.
@@ -62,24 +58,6 @@ func RemoveNetwork(dir, namespace string) error {
 		return fmt.Errorf("network of namespace %s: %w", namespace, err)
 	}
 	return nil
-}
-
-// ReadNetwork gives the range that WriteNetwork wrote. The error is fs.ErrNotExist where there is none.
-func ReadNetwork(dir, namespace string) (netip.Prefix, error) {
-	path, err := networkFile(dir, namespace)
-	if err != nil {
-		return netip.Prefix{}, err
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return netip.Prefix{}, fmt.Errorf("network of namespace %s: %w", namespace, err)
-	}
-	defer f.Close()
-	var n network
-	if err := json.NewDecoder(io.LimitReader(f, maxFile)).Decode(&n); err != nil {
-		return netip.Prefix{}, fmt.Errorf("network of namespace %s: %s: %w", namespace, path, err)
-	}
-	return n.Subnet, checkRange(n.Subnet)
 }
 
 func networkFile(dir, namespace string) (string, error) {

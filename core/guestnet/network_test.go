@@ -1,8 +1,6 @@
 package guestnet
 
 import (
-	"errors"
-	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -13,9 +11,6 @@ import (
 func TestTheNetworkOfANamespaceIsAFileAsHostLocalTakesIt(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "guests")
 	guests := netip.MustParsePrefix("10.127.0.0/24")
-	if _, err := ReadNetwork(dir, "shop-a"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("before there is one: %v", err)
-	}
 	for range 2 {
 		if err := WriteNetwork(dir, "shop-a", guests); err != nil {
 			t.Fatal(err)
@@ -24,9 +19,6 @@ func TestTheNetworkOfANamespaceIsAFileAsHostLocalTakesIt(t *testing.T) {
 	// The engine's plugin hands it on as it is: engine/network/mark.
 	if b, err := os.ReadFile(filepath.Join(dir, "shop-a")); err != nil || string(b) != `{"subnet":"10.127.0.0/24","gateway":"10.127.0.1"}` {
 		t.Errorf("%s, %v", b, err)
-	}
-	if got, err := ReadNetwork(dir, "shop-a"); err != nil || got != guests {
-		t.Errorf("%s, %v", got, err)
 	}
 	before, err := os.Stat(filepath.Join(dir, "shop-a"))
 	if err != nil {
@@ -51,8 +43,7 @@ func TestTheNetworkOfANamespaceIsAFileAsHostLocalTakesIt(t *testing.T) {
 func TestNetworksOfNoNamespaceAndNoRangeAreRefused(t *testing.T) {
 	dir, guests := t.TempDir(), netip.MustParsePrefix("10.127.0.0/24")
 	for _, namespace := range []string{"", ".", "..", "../shop", "a/b", ".new-1", "Shop", strings.Repeat("a", 64)} {
-		_, err := ReadNetwork(dir, namespace)
-		for i, err := range []error{WriteNetwork(dir, namespace, guests), RemoveNetwork(dir, namespace), err} {
+		for i, err := range []error{WriteNetwork(dir, namespace, guests), RemoveNetwork(dir, namespace)} {
 			if err == nil || !strings.Contains(err.Error(), "is no name of a namespace") {
 				t.Errorf("%q, %d: %v", namespace, i, err)
 			}
@@ -61,14 +52,6 @@ func TestNetworksOfNoNamespaceAndNoRangeAreRefused(t *testing.T) {
 	for _, p := range []netip.Prefix{{}, netip.MustParsePrefix("10.127.0.0/25"), netip.MustParsePrefix("10.127.0.1/24"), netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("fd00::/24")} {
 		if err := WriteNetwork(dir, "shop-a", p); err == nil {
 			t.Errorf("%s is taken", p)
-		}
-	}
-	for _, text := range []string{"", "{", `{"subnet":"x"}`, `{"subnet":"0.0.0.0/0"}`, strings.Repeat(" ", maxFile) + `{"subnet":"10.127.0.0/24"}`} {
-		if err := os.WriteFile(filepath.Join(dir, "shop-a"), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := ReadNetwork(dir, "shop-a"); err == nil {
-			t.Errorf("%.20q: %s", text, got)
 		}
 	}
 	if err := WriteNetwork("", "shop-a", guests); err == nil || !strings.Contains(err.Error(), "does not give") {
@@ -91,12 +74,12 @@ func TestTenantsThatTakeFromEachOtherAreRefused(t *testing.T) {
 		"is the service":         {{Guests: g, Services: Services{a("10.43.9.8"): a("10.43.7.7"), a("10.43.9.9"): a("10.43.7.7")}}},
 		"4097 services, at most": {{Guests: g, Services: many}},
 	} {
-		if _, err := planOf(tenants); err == nil || !strings.Contains(err.Error(), why) {
+		if err := check(tenants); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v", why, err)
 		}
 	}
 	same := Services{a("10.43.9.9"): a("10.43.7.7")} // as far as the maps are concerned, each has its own
-	if p, err := planOf([]Tenant{{g, same}, {h, same}}); err != nil || len(p.there) != 2 || len(p.back) != 2 {
-		t.Errorf("%+v, %v", p, err)
+	if err := check([]Tenant{{g, same}, {h, same}}); err != nil {
+		t.Error(err)
 	}
 }

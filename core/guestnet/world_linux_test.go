@@ -20,6 +20,7 @@ import (
 
 	"kith.dev/core/gateway/noderoute"
 	"kith.dev/core/hostnet"
+	"kith.dev/core/netplan"
 )
 
 // A world is a laptop with guests of alice and of dora, a pod of its owner and a LAN. Both homes and the laptop have the same ranges. The
@@ -47,10 +48,8 @@ var (
 	ofDora  = netip.MustParsePrefix("10.127.4.0/24")
 	addr    = netip.MustParseAddr
 
-	testConfig = Config{
-		Group: Group, Tunnel: "kith0", Pods: netip.MustParsePrefix("10.42.0.0/16"), Services: netip.MustParsePrefix("10.43.0.0/16"),
-		DNS: addr("10.43.0.10"), Log: slog.New(slog.DiscardHandler),
-	}
+	laptops  = netplan.Usual()
+	silent   = slog.New(slog.DiscardHandler)
 	services = []Tenant{
 		{ofAlice, Services{addr("10.43.9.9"): addr("10.43.7.7"), addr("10.43.9.8"): addr("10.43.7.8"), addr("10.43.9.7"): addr("10.43.7.9"), addr("10.43.7.7"): addr("10.43.7.1")}},
 		{ofDora, Services{addr("10.43.9.9"): addr("10.43.6.6")}},
@@ -128,9 +127,9 @@ func newWorld(t *testing.T) *world {
 	for name, a := range map[string]string{"web": web, "db": db, "dora": dora} {
 		w.guest(name, a)
 	}
-	to := []noderoute.Route{{To: testConfig.Pods, MTU: 1400}}
+	to := []noderoute.Route{{To: laptops.Pods, MTU: 1400}}
 	var err error
-	w.node, err = noderoute.Up("kith0", addr("10.42.255.2"), testConfig.Log)
+	w.node, err = noderoute.Up("kith0", addr("10.42.255.2"), silent)
 	w.must(err)
 	w.must(w.node.Sync(nil, nil, []noderoute.Tenant{
 		{From: ofAlice, To: append(to, noderoute.Route{To: netip.MustParsePrefix("192.0.2.0/24"), MTU: 1400})}, {From: ofDora, To: to},
@@ -139,8 +138,7 @@ func newWorld(t *testing.T) *world {
 		w.serve(name)
 	}
 	w.nft(kubeProxy)
-	w.kernel, err = New(testConfig)
-	w.must(err)
+	w.kernel = New(laptops, silent)
 	w.must(w.kernel.Raise())
 	return w
 }

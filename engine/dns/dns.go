@@ -91,14 +91,14 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	guests, err := watchGuests(ctx, client)
+	guests, err := watchTwins(ctx, client)
 	if err != nil {
 		return fmt.Errorf("DNS for guests: %w", err)
 	}
-	limits, kernel := newLimits(log), &links{pods: o.Pods}
+	limits := newLimits(log)
 	register("tenants", func(next plugin.Handler) plugin.Handler { return tenants{next, guests, o.ClusterID, o.Pods} })
-	register("limits", func(next plugin.Handler) plugin.Handler { return limited{next, kernel.isGuest, limits} })
-	register("podnames", func(next plugin.Handler) plugin.Handler { return podNames{next, podThere(client)} })
+	register("limits", func(next plugin.Handler) plugin.Handler { return limited{next, o.isGuest, limits} })
+	register("podnames", func(next plugin.Handler) plugin.Handler { return podNames{next, guests.orAtHome(podThere(client))} })
 	registerHandBack()
 	if err := dnsserver.SetDirectives(directives); err != nil {
 		return err

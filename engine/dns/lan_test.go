@@ -49,7 +49,7 @@ func TestGuestsLearnNothingOfTheLAN(t *testing.T) {
 		"nas.lan. A":                     {"nas.lan. 5 IN A 198.51.100.9"},
 		"nas. A":                         {"nas. 5 IN A 198.51.100.9"},
 	}}
-	known := guestBook{by: map[string]tenant{"10.127.0.130": {here: "shop-x", twins: map[string]string{"shop": "shop-x"}}}}
+	known := guestBook{by: map[string]tenant{"10.127.0.130": {twins: map[string]string{"shop": "shop-x"}}}}
 	p := tenants{next: l.handler(t), known: known}
 	ask := func(from, name string, kind uint16) *dns.Msg {
 		t.Helper()
@@ -116,7 +116,7 @@ func TestPodsByAddressAreTheGuestsOwn(t *testing.T) {
 		"10-127-0-140.shop-y.pod.cluster.local. A":   {"10-127-0-140.shop-y.pod.cluster.local. 5 IN A 10.127.0.140"},
 		"10-127-0-131.shop.pod.cluster.local. A":     {"10-127-0-131.shop.pod.cluster.local. 5 IN A 10.42.0.77"}, // the owner's shop
 	}}
-	known := guestBook{by: map[string]tenant{"10.127.0.130": {here: "shop-x", twins: map[string]string{"shop": "shop-x"}}}}
+	known := guestBook{by: map[string]tenant{"10.127.0.130": {twins: map[string]string{"shop": "shop-x"}}}}
 	p := tenants{next: l.handler(t), known: known}
 	for name, want := range map[string]string{
 		"10-127-0-131.shop.pod.cluster.local.":     "10-127-0-131.shop.pod.cluster.local.\t5\tIN\tA\t10.127.0.131",
@@ -149,7 +149,7 @@ func TestEveryFormOfANameMeansItsNamespaceAtHome(t *testing.T) {
 		"db.lab-aaaaaaa.svc.cluster.local. A":              {"db.lab-aaaaaaa.svc.cluster.local. 5 IN A 10.43.0.3"},
 		"web.shop.svc.cluster.local. A":                    {"web.shop.svc.cluster.local. 5 IN A 10.43.0.99"}, // the owner's shop
 	}}
-	known := guestBook{by: map[string]tenant{"10.127.0.130": {here: "shop-aaaaaaa", twins: map[string]string{"shop": "shop-aaaaaaa", "lab": "lab-aaaaaaa"}}}}
+	known := guestBook{by: map[string]tenant{"10.127.0.130": {twins: map[string]string{"shop": "shop-aaaaaaa", "lab": "lab-aaaaaaa"}}}}
 	p := tenants{next: l.handler(t), known: known}
 	lookup := func(searches []string, name string, kind uint16) (string, string) {
 		candidates := []string{name}

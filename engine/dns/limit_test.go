@@ -149,6 +149,28 @@ func TestQuestionsUnderWayAreFew(t *testing.T) {
 	}
 }
 
+// TestTheKernelIsNotAskedAboutEachQuestion: nor once only, for a laptop may come to have the address of a guest that ended.
+func TestTheKernelIsNotAskedAboutEachQuestion(t *testing.T) {
+	now, asked := &clock{time.Now()}, 0
+	l, _ := limitsAt(now)
+	h := limited{next: cluster(t), limits: l, isGuest: func(a netip.Addr) bool { asked++; return guestRange.Contains(a) }}
+	for range 10 {
+		for range 5 {
+			ask(t, h, "10.127.0.130")
+		}
+		now.at = now.at.Add(guestBelieved / 4)
+	}
+	if asked != 3 {
+		t.Errorf("the kernel was asked %d times in 2.5 seconds, want 3", asked)
+	}
+	for range 10 {
+		ask(t, h, "192.0.2.5")
+	}
+	if asked != 13 {
+		t.Error("who is no guest is remembered")
+	}
+}
+
 func TestWhatIsRememberedOfGuestsIsBounded(t *testing.T) {
 	now := &clock{time.Now()}
 	l, _ := limitsAt(now)

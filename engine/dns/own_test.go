@@ -61,7 +61,8 @@ func TestOnlyNamespacesThatKithMadeAreTwins(t *testing.T) {
 		"shop":                                {"shop", "aaaaaaabbbbbbbc", "kubectl-label", false},
 		"lab":                                 {"lab", "aaaaaaabbbbbbbc", "kith", true},
 		"none":                                {"", "", "kith", false},
-		long[:46] + "-1a2b3c4d-aaaaaaa":       {long, "aaaaaaabbbbbbbc", "", true},
+		v1alpha1.TwinName(long, "aaaaaaa"):    {long, "aaaaaaabbbbbbbc", "", true},
+		long[:46] + "-1a2b3c4d-aaaaaaa":       {long, "aaaaaaabbbbbbbc", "", false},
 		"b" + long[:45] + "-1a2b3c4d-aaaaaaa": {long, "aaaaaaabbbbbbbc", "", false},
 	} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelHomeNamespace: c.home, v1alpha1.LabelConsumer: c.consumer},

@@ -11,19 +11,22 @@ import (
 	"github.com/coredns/coredns/plugin"
 	"github.com/miekg/dns"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"kith.dev/core/api/v1alpha1"
 )
 
 // zones end the names of services, and of pods by their addresses, in this cluster as in every other.
 var zones = []string{"svc.cluster.local.", "pod.cluster.local."}
 
-// inside splits a name into what is before its zone, and the zone.
-func inside(name string) (rest, zone string, ok bool) {
+// inside splits a name into what is before the namespace, the namespace, and the zone behind it: "web.", "shop", "svc.cluster.local.".
+func inside(name string) (before, namespace, zone string, ok bool) {
 	for _, zone := range zones {
 		if rest, ok := strings.CutSuffix(name, "."+zone); ok {
-			return rest, zone, true
+			at := strings.LastIndexByte(rest, '.') + 1
+			return rest[:at], rest[at:], zone, true
 		}
 	}
-	return "", "", false
+	return "", "", "", false
 }
 
 // tenants is a CoreDNS plugin that has guests, pods of other clusters on this node, find what they would find at home:
@@ -43,6 +46,8 @@ type directory interface {
 	tenantOf(guest netip.Addr) (tenant, bool)
 	// services at an address, by the one at home or by the one here.
 	services(at netip.Addr) []service
+	// serves reports whether a twin namespace has a service of that name.
+	serves(namespace, name string) bool
 	// isTwin reports whether a namespace here is that of a tenant.
 	isTwin(namespace string) bool
 }
@@ -53,21 +58,19 @@ type service struct {
 	home, here netip.Addr
 }
 
-// tenant is what of one consumer is here, as seen by a guest of its own.
+// tenant is what of one consumer is here.
 type tenant struct {
-	here     string            // the guest's own namespace, by its name here; empty while that is not known
-	twins    map[string]string // name of a namespace at home → its name here
-	services func(at netip.Addr) []service
+	twins map[string]string // name of a namespace at home → its name here
+	known directory
 }
 
 // apiServer is by which name pods at home find their API server. It has a twin in each namespace here (core/kinds, APIServerAbroad).
 const (
-	apiServer       = "kubernetes.default"
-	apiServerAbroad = "kith-kubernetes."
+	apiServer, itsNamespace = "kubernetes", "default"
+	apiServerAbroad         = "kith-kubernetes"
 )
 
-// newcomer is how long a guest that asks before it is known waits for an answer: its address shows in the Pod a moment
-// after its first program has started.
+// newcomer is how long a guest that asks before its home is known waits for an answer, when this process has just begun.
 const newcomer = 3 * time.Second
 
 // Name implements plugin.Handler.
@@ -91,8 +94,8 @@ func (t tenants) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg)
 		return dns.RcodeSuccess, w.WriteMsg(noSuchName(r))
 	}
 	reverse := isReverse(name)
-	if _, _, ok := inside(name); !reverse && !ok {
-		return t.next.ServeDNS(ctx, &backward{ResponseWriter: w, asked: asked, here: asked.Name}, r)
+	if _, _, _, ok := inside(name); !reverse && !ok {
+		return t.next.ServeDNS(ctx, changed{w, backward{asked: asked, here: asked.Name}.change}, r)
 	}
 	of, known := t.meet(ctx, from)
 	if !known {
@@ -107,7 +110,7 @@ func (t tenants) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg)
 	}
 	q := r.Copy()
 	q.Question[0].Name = here
-	return t.next.ServeDNS(ctx, &backward{ResponseWriter: w, asked: asked, here: here, tenant: of}, q)
+	return t.next.ServeDNS(ctx, changed{w, backward{asked, here, of}.change}, q)
 }
 
 func noSuchName(r *dns.Msg) *dns.Msg {
@@ -128,42 +131,35 @@ func (t tenants) meet(ctx context.Context, guest netip.Addr) (of tenant, known b
 // translate gives the name here of a name in a zone as the guest means it; false when there is none. What a guest is told of
 // itself by the kubelet, its host's name in full, has its namespace as it is called here, so that name means itself.
 func (t tenant) translate(name string) (here string, ok bool) {
-	rest, zone, ok := inside(name)
-	if !ok {
-		return "", false
+	before, namespace, zone, _ := inside(name)
+	if more, ok := strings.CutSuffix("."+before, "."+apiServer+"."); ok && namespace == itsNamespace && zone == zones[0] {
+		here := t.withAPIServer()
+		return strings.TrimPrefix(more+"."+apiServerAbroad+"."+here+"."+zone, "."), here != ""
 	}
-	if before, ok := strings.CutSuffix("."+rest, "."+apiServer); ok && zone == zones[0] {
-		namespace := t.any()
-		return strings.TrimPrefix(before+"."+apiServerAbroad+namespace+"."+zone, "."), namespace != ""
+	if twin, ok := t.twins[namespace]; ok {
+		return before + twin + "." + zone, true
 	}
-	labels := strings.Split(rest, ".")
-	last := len(labels) - 1
-	if labels[last] == t.here {
-		return name, true
-	}
-	twin, ok := t.twins[labels[last]]
-	if !ok { // another guest of its home may have told it
-		return name, t.called(labels[last])
-	}
-	labels[last] = twin
-	return strings.Join(labels, ".") + "." + zone, true
+	return name, t.called(namespace) // as it is called here
 }
 
-// any is a namespace of the tenant here, its own where that is known.
-func (t tenant) any() string {
-	if t.here != "" || len(t.twins) == 0 {
-		return t.here
+// withAPIServer is a namespace of the tenant here that has the service of home's API server: all have it some time after they are
+// made, and until they go.
+func (t tenant) withAPIServer() string {
+	for _, here := range slices.Sorted(maps.Values(t.twins)) {
+		if t.known.serves(here, apiServerAbroad) {
+			return here
+		}
 	}
-	return slices.Min(slices.Collect(maps.Values(t.twins)))
+	return ""
 }
 
-// twin gives the service of the tenant's for which an address stands, at home or here.
+// twin gives the service of the tenant's for which an address stands, at home or here; of several, always the same.
 func (t tenant) twin(matches func(service) bool, at netip.Addr) (found service, ok bool) {
-	if t.services == nil {
+	if t.known == nil {
 		return service{}, false
 	}
-	for _, s := range t.services(at) {
-		if matches(s) && t.called(s.namespace) && (!ok || s.namespace == t.here || s.here.Less(found.here) && found.namespace != t.here) {
+	for _, s := range t.known.services(at) {
+		if matches(s) && t.called(s.namespace) && (!ok || s.here.Less(found.here)) {
 			found, ok = s, true
 		}
 	}
@@ -172,19 +168,13 @@ func (t tenant) twin(matches func(service) bool, at netip.Addr) (found service, 
 
 // reverse gives the reverse name here of one as the guest means it: that of a service's address at home is that of its twin.
 func (t tenant) reverse(name string) string {
-	at, ok := reverseOf(name)
-	if !ok {
-		return name
+	at, _ := reverseOf(name) // the zero value is no service's
+	if s, ok := t.twin(func(s service) bool { return s.home == at }, at); ok {
+		if here, err := dns.ReverseAddr(s.here.String()); err == nil {
+			return here
+		}
 	}
-	s, ok := t.twin(func(s service) bool { return s.home == at }, at)
-	if !ok {
-		return name
-	}
-	here, err := dns.ReverseAddr(s.here.String())
-	if err != nil {
-		return name
-	}
-	return here
+	return name
 }
 
 // called says whether a namespace of the tenant is called so here.
@@ -194,35 +184,43 @@ func (t tenant) called(here string) bool {
 
 // back gives the name at home of a name here; false when it is not the tenant's.
 func (t tenant) back(name string) (home string, ok bool) {
-	rest, zone, ok := inside(strings.ToLower(name))
+	before, namespace, zone, ok := inside(strings.ToLower(name))
 	if !ok {
 		return name, true
 	}
-	labels := strings.Split(rest, ".")
-	last := len(labels) - 1
 	for at, here := range t.twins {
-		if labels[last] == here {
-			labels[last] = at
-			if last > 0 && labels[last-1]+"." == apiServerAbroad && zone == zones[0] {
-				labels = append(labels[:last-1], apiServer)
-			}
-			return strings.Join(labels, ".") + "." + zone, true
+		if here != namespace {
+			continue
 		}
+		if more, ok := strings.CutSuffix("."+before, "."+apiServerAbroad+"."); ok && zone == zones[0] {
+			before, at = strings.TrimPrefix(more+"."+apiServer+".", "."), itsNamespace
+		}
+		return before + at + "." + zone, true
 	}
 	return "", false
 }
 
+// changed does something to an answer before it is sent: to a copy, for others have it too.
+type changed struct {
+	dns.ResponseWriter
+	change func(*dns.Msg)
+}
+
+// WriteMsg implements dns.ResponseWriter.
+func (c changed) WriteMsg(m *dns.Msg) error {
+	m = m.Copy()
+	c.change(m)
+	return c.ResponseWriter.WriteMsg(m)
+}
+
 // backward puts the names and service addresses of home into an answer.
 type backward struct {
-	dns.ResponseWriter
 	asked  dns.Question
 	here   string
 	tenant tenant
 }
 
-// WriteMsg implements dns.ResponseWriter.
-func (b *backward) WriteMsg(m *dns.Msg) error {
-	m = m.Copy()
+func (b backward) change(m *dns.Msg) {
 	m.Question = []dns.Question{b.asked}
 	// An address may be one here as well as at home, and have names of both.
 	withoutNames(m, func(name string) bool { _, ok := b.tenant.back(name); return ok })
@@ -244,10 +242,9 @@ func (b *backward) WriteMsg(m *dns.Msg) error {
 		}
 	}
 	if foreign { // the name of a service of somebody else
-		m = m.SetRcode(m, dns.RcodeNameError)
+		m.SetRcode(m, dns.RcodeNameError)
 		m.Answer, m.Extra = nil, nil
 	}
-	return b.ResponseWriter.WriteMsg(m)
 }
 
 // atHome puts the address that a service has at home in place of that of its twin.
@@ -287,12 +284,9 @@ func targetOf(rr dns.RR) *string {
 	return nil
 }
 
-// shortIDs are how many characters of a cluster's ID end the names of its namespaces at peers (core/hosting).
-var shortIDs = []int{7, 14}
-
 // endsIn gives a name of a namespace without the start of the cluster's ID at its end; false when it has none.
 func endsIn(namespace, id string) (home string, ok bool) {
-	for _, n := range shortIDs {
+	for _, n := range v1alpha1.ShortIDs {
 		if len(id) < n {
 			continue
 		}
@@ -311,53 +305,27 @@ func (t tenants) atHome(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (
 		return t.next.ServeDNS(ctx, w, r)
 	}
 	asked := r.Question[0]
-	if at, ok := reverseOf(strings.ToLower(asked.Name)); ok && t.pods.Contains(at) {
-		return t.next.ServeDNS(ctx, &owners{w, t.known.isTwin}, r)
+	if at, ok := reverseOf(asked.Name); ok && t.pods.Contains(at) {
+		return t.next.ServeDNS(ctx, changed{w, func(m *dns.Msg) {
+			withoutNames(m, func(name string) bool {
+				_, namespace, _, ok := inside(strings.ToLower(name))
+				return !ok || !t.known.isTwin(namespace)
+			})
+		}}, r)
 	}
-	rest, zone, ok := inside(strings.ToLower(asked.Name))
-	labels := strings.Split(rest, ".")
-	last := len(labels) - 1
-	home, own := endsIn(labels[last], t.id)
+	before, namespace, zone, ok := inside(strings.ToLower(asked.Name))
+	home, own := endsIn(namespace, t.id)
 	if !ok || !own {
 		return t.next.ServeDNS(ctx, w, r)
 	}
-	labels[last] = home
 	q := r.Copy()
-	q.Question[0].Name = strings.Join(labels, ".") + "." + zone
-	return t.next.ServeDNS(ctx, &renamed{w, asked, q.Question[0].Name}, q)
-}
-
-// owners leaves names in the namespaces of tenants out of an answer.
-type owners struct {
-	dns.ResponseWriter
-	isTwin func(namespace string) bool
-}
-
-// WriteMsg implements dns.ResponseWriter.
-func (o *owners) WriteMsg(m *dns.Msg) error {
-	m = m.Copy()
-	withoutNames(m, func(name string) bool {
-		rest, _, ok := inside(strings.ToLower(name))
-		return !ok || !o.isTwin(rest[strings.LastIndexByte(rest, '.')+1:])
-	})
-	return o.ResponseWriter.WriteMsg(m)
-}
-
-// renamed answers under the name that was asked for.
-type renamed struct {
-	dns.ResponseWriter
-	asked dns.Question
-	as    string
-}
-
-// WriteMsg implements dns.ResponseWriter.
-func (n *renamed) WriteMsg(m *dns.Msg) error {
-	m = m.Copy()
-	m.Question = []dns.Question{n.asked}
-	for _, rr := range m.Answer {
-		if strings.EqualFold(rr.Header().Name, n.as) {
-			rr.Header().Name = n.asked.Name
+	q.Question[0].Name = before + home + "." + zone
+	return t.next.ServeDNS(ctx, changed{w, func(m *dns.Msg) { // answers under the name that was asked for
+		m.Question = []dns.Question{asked}
+		for _, rr := range m.Answer {
+			if strings.EqualFold(rr.Header().Name, q.Question[0].Name) {
+				rr.Header().Name = asked.Name
+			}
 		}
-	}
-	return n.ResponseWriter.WriteMsg(m)
+	}}, q)
 }

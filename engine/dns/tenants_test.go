@@ -2,8 +2,10 @@ package dns
 
 import (
 	"context"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +28,7 @@ type guestBook struct {
 
 func (b guestBook) tenantOf(guest netip.Addr) (tenant, bool) {
 	t, ok := b.by[guest.String()]
-	t.services = b.services
+	t.known = b
 	return t, ok && time.Now().After(b.from)
 }
 
@@ -37,6 +39,10 @@ func (b guestBook) services(at netip.Addr) (list []service) {
 		}
 	}
 	return list
+}
+
+func (b guestBook) serves(namespace, name string) bool {
+	return name == apiServerAbroad && slices.ContainsFunc(b.twins, func(s service) bool { return s.namespace == namespace && s.home.String() == "10.43.0.1" })
 }
 
 func (b guestBook) isTwin(namespace string) bool { return strings.Contains(namespace, "-") }
@@ -89,7 +95,7 @@ func cluster(t *testing.T) plugin.Handler {
 
 func TestGuestsSeeNamesAsAtHome(t *testing.T) {
 	known := guestBook{by: map[string]tenant{
-		"10.127.0.130": {here: "shop-x", twins: map[string]string{"shop": "shop-x", "lab": "lab"}},
+		"10.127.0.130": {twins: map[string]string{"shop": "shop-x", "lab": "lab"}},
 	}}
 	p := tenants{next: cluster(t), known: known}
 	const guest, own = "10.127.0.130", "10.42.0.5"
@@ -135,23 +141,23 @@ func TestGuestsSeeNamesAsAtHome(t *testing.T) {
 // TestServicesHaveTheAddressesOfHome: to a guest, forward and backward, and to nobody else; also that by which it finds its API server.
 func TestServicesHaveTheAddressesOfHome(t *testing.T) {
 	l := &lan{records: map[string][]string{
-		"web.shop-x.svc.cluster.local. A":                   {"web.shop-x.svc.cluster.local. 5 IN A 10.43.7.7"},
-		"_http._tcp.web.shop-x.svc.cluster.local. SRV":      {"_http._tcp.web.shop-x.svc.cluster.local. 5 IN SRV 0 100 80 web.shop-x.svc.cluster.local.", "web.shop-x.svc.cluster.local. 5 IN A 10.43.7.7"},
-		"s.shop-x.svc.cluster.local. A":                     {"s.shop-x.svc.cluster.local. 5 IN A 10.42.0.5", "s.shop-x.svc.cluster.local. 5 IN A 10.127.0.131"},
-		"kith-kubernetes.shop-x.svc.cluster.local. A":       {"kith-kubernetes.shop-x.svc.cluster.local. 5 IN A 10.43.7.8"},
-		"kith-kubernetes.lab-x.svc.cluster.local. A":        {"kith-kubernetes.lab-x.svc.cluster.local. 5 IN A 10.43.7.9"},
-		"https.kith-kubernetes.shop-x.svc.cluster.local. A": {"https.kith-kubernetes.shop-x.svc.cluster.local. 5 IN A 10.42.255.1"},
-		"kubernetes.default.svc.cluster.local. A":           {"kubernetes.default.svc.cluster.local. 5 IN A 10.43.0.1"},
-		"bank.shop-y.svc.cluster.local. A":                  {"bank.shop-y.svc.cluster.local. 5 IN A 10.43.7.1"},
-		"7.7.43.10.in-addr.arpa. PTR":                       {"7.7.43.10.in-addr.arpa. 5 IN PTR web.shop-x.svc.cluster.local."},
-		"8.7.43.10.in-addr.arpa. PTR":                       {"8.7.43.10.in-addr.arpa. 5 IN PTR kith-kubernetes.shop-x.svc.cluster.local."},
-		"9.9.43.10.in-addr.arpa. PTR":                       {"9.9.43.10.in-addr.arpa. 5 IN PTR bank.lab.svc.cluster.local."}, // what is here at the address of home's web
-		"1.0.43.10.in-addr.arpa. PTR":                       {"1.0.43.10.in-addr.arpa. 5 IN PTR kubernetes.default.svc.cluster.local."},
-		"5.0.42.10.in-addr.arpa. PTR":                       {"5.0.42.10.in-addr.arpa. 5 IN PTR own.shop.svc.cluster.local.", "5.0.42.10.in-addr.arpa. 5 IN PTR s-0.s.shop-x.svc.cluster.local."},
-		"6.0.42.10.in-addr.arpa. PTR":                       {"6.0.42.10.in-addr.arpa. 5 IN PTR s-1.s.shop-y.svc.cluster.local."},
+		"web.shop-x.svc.cluster.local. A":                  {"web.shop-x.svc.cluster.local. 5 IN A 10.43.7.7"},
+		"_http._tcp.web.shop-x.svc.cluster.local. SRV":     {"_http._tcp.web.shop-x.svc.cluster.local. 5 IN SRV 0 100 80 web.shop-x.svc.cluster.local.", "web.shop-x.svc.cluster.local. 5 IN A 10.43.7.7"},
+		"s.shop-x.svc.cluster.local. A":                    {"s.shop-x.svc.cluster.local. 5 IN A 10.42.0.5", "s.shop-x.svc.cluster.local. 5 IN A 10.127.0.131"},
+		"kith-kubernetes.shop-x.svc.cluster.local. A":      {"kith-kubernetes.shop-x.svc.cluster.local. 5 IN A 10.43.7.8"},
+		"kith-kubernetes.lab-x.svc.cluster.local. A":       {"kith-kubernetes.lab-x.svc.cluster.local. 5 IN A 10.43.7.9"},
+		"https.kith-kubernetes.lab-x.svc.cluster.local. A": {"https.kith-kubernetes.lab-x.svc.cluster.local. 5 IN A 10.42.255.1"},
+		"kubernetes.default.svc.cluster.local. A":          {"kubernetes.default.svc.cluster.local. 5 IN A 10.43.0.1"},
+		"bank.shop-y.svc.cluster.local. A":                 {"bank.shop-y.svc.cluster.local. 5 IN A 10.43.7.1"},
+		"7.7.43.10.in-addr.arpa. PTR":                      {"7.7.43.10.in-addr.arpa. 5 IN PTR web.shop-x.svc.cluster.local."},
+		"8.7.43.10.in-addr.arpa. PTR":                      {"8.7.43.10.in-addr.arpa. 5 IN PTR kith-kubernetes.shop-x.svc.cluster.local."},
+		"9.9.43.10.in-addr.arpa. PTR":                      {"9.9.43.10.in-addr.arpa. 5 IN PTR bank.lab.svc.cluster.local."}, // what is here at the address of home's web
+		"1.0.43.10.in-addr.arpa. PTR":                      {"1.0.43.10.in-addr.arpa. 5 IN PTR kubernetes.default.svc.cluster.local."},
+		"5.0.42.10.in-addr.arpa. PTR":                      {"5.0.42.10.in-addr.arpa. 5 IN PTR own.shop.svc.cluster.local.", "5.0.42.10.in-addr.arpa. 5 IN PTR s-0.s.shop-x.svc.cluster.local."},
+		"6.0.42.10.in-addr.arpa. PTR":                      {"6.0.42.10.in-addr.arpa. 5 IN PTR s-1.s.shop-y.svc.cluster.local."},
 	}}
 	a := netip.MustParseAddr
-	alice := tenant{here: "shop-x", twins: map[string]string{"shop": "shop-x", "lab": "lab-x"}}
+	alice := tenant{twins: map[string]string{"shop": "shop-x", "lab": "lab-x", "art": "art-x"}} // the last has been made just now
 	newcomer := tenant{twins: alice.twins}
 	known := guestBook{by: map[string]tenant{"10.127.0.130": alice, "10.127.0.131": newcomer}, twins: []service{
 		{"shop-x", a("10.43.9.9"), a("10.43.7.7")}, {"lab-x", a("10.43.0.1"), a("10.43.7.9")}, {"shop-x", a("10.43.0.1"), a("10.43.7.8")},
@@ -195,7 +201,7 @@ func TestServicesHaveTheAddressesOfHome(t *testing.T) {
 }
 
 func TestANewGuestsQuestionWaitsUntilItIsKnown(t *testing.T) {
-	known := guestBook{by: map[string]tenant{"10.127.0.130": {here: "shop-x", twins: map[string]string{"shop": "shop-x"}}}, from: time.Now().Add(100 * time.Millisecond)}
+	known := guestBook{by: map[string]tenant{"10.127.0.130": {twins: map[string]string{"shop": "shop-x"}}}, from: time.Now().Add(100 * time.Millisecond)}
 	p := tenants{next: cluster(t), known: known}
 	a := &client{from: "10.127.0.130"}
 	_, err := serve(t.Context(), p, a, new(dns.Msg).SetQuestion("web.shop.svc.cluster.local.", dns.TypeA))
@@ -212,55 +218,96 @@ func TestANewGuestsQuestionWaitsUntilItIsKnown(t *testing.T) {
 	}
 }
 
-func TestGuestsAreKnownByAddressAndNamespace(t *testing.T) {
-	w := &watchedGuests{
-		cache.NewSharedIndexInformer(nil, &corev1.Pod{}, 0, cache.Indexers{byAddress: addressesOf}),
-		cache.NewSharedIndexInformer(nil, &corev1.Namespace{}, 0, cache.Indexers{byConsumer: consumerOf}),
+func TestGuestsAreKnownByTheRangeOfTheirHome(t *testing.T) {
+	w := &watchedTwins{
+		cache.NewSharedIndexInformer(nil, &corev1.Namespace{}, 0, cache.Indexers{byRange: rangeOf}),
 		cache.NewSharedIndexInformer(nil, &corev1.Service{}, 0, cache.Indexers{byAddress: servedAt}),
+		func() bool { return true },
 	}
-	pod := func(namespace, name, ip string, phase corev1.PodPhase, age time.Duration) {
-		o, err := essence(&corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, CreationTimestamp: metav1.NewTime(time.Now().Add(-age))},
-			Status:     corev1.PodStatus{Phase: phase, PodIPs: []corev1.PodIP{{IP: ip}}},
-		})
+	namespace := func(name, home, consumer, ranges string) {
+		o, err := essence(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: map[string]string{v1alpha1.LabelConsumer: consumer, v1alpha1.LabelHomeNamespace: home}, Annotations: map[string]string{space: ranges},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: v1alpha1.ManagedBy, FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:kith.dev/consumer":{}}}}`)}},
+		}})
 		must(t, err)
-		must(t, w.pods.GetIndexer().Add(o))
+		must(t, w.namespaces.GetIndexer().Add(o))
 	}
-	for name, labels := range map[string][2]string{"shop-x": {"ALICE", "shop"}, "lab": {"ALICE", "lab"}, "shop-y": {"CAROL", "shop"}} {
-		must(t, w.namespaces.GetIndexer().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelConsumer: labels[0], v1alpha1.LabelHomeNamespace: labels[1]}}}))
-	}
-	pod("shop-x", "web", "10.127.0.130", corev1.PodRunning, time.Minute)
-	pod("shop-y", "over", "10.127.0.130", corev1.PodSucceeded, time.Second)
-	pod("shop-y", "leaving", "10.127.0.130", corev1.PodRunning, time.Hour)
+	const alice, carol = "aaaaaaabbbbbbb", "cccccccddddddd"
+	namespace("shop-aaaaaaa", "shop", alice, "10.127.0.0/24,10.42.0.0/16,10.127.9.0/24")
+	namespace("shop-aaaaaaabbbbbbb", "shop", alice, "10.127.0.0/24,10.42.0.0/16,10.127.9.0/24") // of another contract
+	namespace("lab", "lab", alice, "10.127.0.0/24,10.42.0.0/16,10.127.9.0/24")
+	namespace("shop-ccccccc", "shop", carol, "10.127.4.0/24,10.42.0.0/16")
+	namespace("copy", "shop", alice, "10.127.0.0/24")
+	namespace("bank-aaaaaaa", "bank", alice, "") // there is no link
 	got, ok := w.tenantOf(netip.MustParseAddr("10.127.0.130"))
-	if !ok || got.here != "shop-x" || len(got.twins) != 2 || got.twins["shop"] != "shop-x" || got.twins["lab"] != "lab" {
+	if want := map[string]string{"shop": "shop-aaaaaaa", "lab": "lab"}; !ok || !maps.Equal(got.twins, want) {
 		t.Errorf("%+v, %v", got, ok)
 	}
-	for name, home := range map[string]string{"web": "10.43.9.9", "old": "", "odd": "::1"} {
+	if other, ok := w.tenantOf(netip.MustParseAddr("10.127.4.130")); !ok || other.twins["shop"] != "shop-ccccccc" {
+		t.Errorf("%+v, %v", other, ok)
+	}
+	for _, unknown := range []string{"10.127.5.1", "10.42.0.5", "10.127.9.5", "fd00::1"} {
+		if _, ok := w.tenantOf(netip.MustParseAddr(unknown)); ok {
+			t.Errorf("%s, which is in the range of nobody's guests, is known", unknown)
+		}
+	}
+	if _, ok := w.tenantOf(netip.Addr{}); ok {
+		t.Error("who has no address is known")
+	}
+	for name, home := range map[string]string{"web": "10.43.9.9", "old": "", "odd": "::1", apiServerAbroad: "10.43.0.1"} {
+		here := "10.43.7.7"
+		if name == apiServerAbroad {
+			here = "10.43.7.8"
+		}
 		o, err := essence(&corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "shop-x", Name: name, Annotations: map[string]string{clusterIP: home}}, Spec: corev1.ServiceSpec{ClusterIP: "10.43.7.7"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop-aaaaaaa", Name: name, Annotations: map[string]string{clusterIP: home}}, Spec: corev1.ServiceSpec{ClusterIP: here},
 		})
 		must(t, err)
 		must(t, w.twins.GetIndexer().Add(o))
 	}
 	for _, at := range []string{"10.43.9.9", "10.43.7.7"} {
-		if s := got.services(netip.MustParseAddr(at)); len(s) != 1 || s[0].home.String() != "10.43.9.9" || s[0].here.String() != "10.43.7.7" {
+		if s := got.known.services(netip.MustParseAddr(at)); len(s) != 1 || s[0].home.String() != "10.43.9.9" || s[0].here.String() != "10.43.7.7" {
 			t.Errorf("services at %s: %+v", at, s)
 		}
 	}
-	if !w.isTwin("shop-x") || w.isTwin("shop") {
+	if !w.isTwin("shop-aaaaaaa") || w.isTwin("shop") || w.isTwin("copy") {
 		t.Error("which namespaces are twins is not known")
 	}
-	unknown := netip.MustParseAddr("10.127.0.131")
-	if _, ok := w.tenantOf(unknown); ok {
-		t.Error("an address nobody has is known")
+	for name, want := range map[string]string{
+		"web.shop.svc.cluster.local.": "web.shop-aaaaaaa.svc.cluster.local.", "kubernetes.default.svc.cluster.local.": "kith-kubernetes.shop-aaaaaaa.svc.cluster.local.",
+		"web.shop-aaaaaaa.svc.cluster.local.": "web.shop-aaaaaaa.svc.cluster.local.", // by the search list
+	} {
+		if here, there := got.translate(name); !there || here != want {
+			t.Errorf("%s: %s, %t", name, here, there)
+		}
 	}
-	must(t, w.namespaces.GetIndexer().Delete(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop-y"}}))
-	got, ok = w.tenantOf(unknown) // nobody else's guests are here
-	if name, there := got.translate("web.shop.svc.cluster.local."); !ok || !there || name != "web.shop-x.svc.cluster.local." {
-		t.Errorf("%+v, %v: %s", got, ok, name)
+	here := w.orAtHome(func(_ context.Context, _ string, ip netip.Addr) (bool, error) {
+		return ip.String() == "10.127.0.7", nil
+	})
+	for _, c := range []struct {
+		guest         bool
+		namespace, ip string
+		want          bool
+	}{
+		{true, "shop-aaaaaaa", "10.42.0.5", true},
+		{true, "shop-aaaaaaa", "10.127.9.7", true}, // elsewhere
+		{true, "shop-aaaaaaa", "10.127.0.7", true}, // here
+		{true, "shop-aaaaaaa", "10.127.0.8", false},
+		{true, "shop-aaaaaaa", "192.0.2.1", false},
+		{true, "bank-aaaaaaa", "10.42.0.5", false},
+		{true, "shop", "10.42.0.5", false},
+		{false, "shop-aaaaaaa", "10.42.0.5", false}, // that is a pod of the owner's
+	} {
+		ctx := t.Context()
+		if c.guest {
+			ctx = asks(ctx, netip.MustParseAddr("10.127.0.130"))
+		}
+		if got, err := here(ctx, c.namespace, netip.MustParseAddr(c.ip)); err != nil || got != c.want {
+			t.Errorf("a pod %s in %s: %t, %v", c.ip, c.namespace, got, err)
+		}
 	}
-	if name, there := got.translate("web.shop-x.svc.cluster.local."); !there || name != "web.shop-x.svc.cluster.local." {
-		t.Errorf("by the search list: %s", name)
+	w.synced = func() bool { return false }
+	if _, ok := w.tenantOf(netip.MustParseAddr("10.127.0.130")); ok {
+		t.Error("it is known before all of its services are")
 	}
 }

@@ -34,8 +34,7 @@ func TwinOf(ns *corev1.Namespace) (Twin, bool) {
 	if tw.Leaving {
 		tw.Since = ns.DeletionTimestamp.Time
 	}
-	return tw, l[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy && tw.Home != "" && tw.Contract != "" && tw.Consumer != "" &&
-		isTwinName(tw.Name, tw.Home, tw.Consumer) && genuine(ns, tw)
+	return tw, l[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy && tw.Contract != "" && v1alpha1.IsTwin(ns)
 }
 
 // where lists the twins of which that is so, by name. The terms are those of its contract, nil when there are none.

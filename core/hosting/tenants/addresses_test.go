@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -52,8 +53,8 @@ func TestGuestsHaveARangeBeforeTheyHaveANamespace(t *testing.T) {
 		if err := p.client.Get(t.Context(), client.ObjectKey{Name: bobsShop}, &ns); err != nil {
 			t.Fatal(err)
 		}
-		told, err := guestnet.ReadNetwork(p.tenants.networks, bobsShop)
-		if got := ns.Annotations[kinds.AnnotationSpace]; err != nil || told.String() != guests || got != space {
+		told, err := os.ReadFile(filepath.Join(p.tenants.networks, bobsShop))
+		if got := ns.Annotations[kinds.AnnotationSpace]; err != nil || !strings.Contains(string(told), `"`+guests+`"`) || got != space {
 			t.Errorf("told %s, %v; the address space is %s", told, err, got)
 		}
 	}
@@ -76,7 +77,7 @@ func TestGuestsHaveARangeBeforeTheyHaveANamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.tenants.sweep()
-	if _, err := guestnet.ReadNetwork(p.tenants.networks, "bank-bob"); err == nil {
+	if _, err := os.Stat(filepath.Join(p.tenants.networks, "bank-bob")); err == nil {
 		t.Error("the range of a namespace that went unseen is still told")
 	}
 
@@ -84,7 +85,7 @@ func TestGuestsHaveARangeBeforeTheyHaveANamespace(t *testing.T) {
 	is("10.71.1.0/24", "10.71.1.0/24,10.42.0.0/16,10.72.0.0/24")
 	p.contracts.NamespaceChanged(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: bobsShop, UID: p.contracts.Twin(bobsShop).UID}}, true)
 	p.tenants.Gone(bobsShop)
-	if _, err := guestnet.ReadNetwork(p.tenants.networks, bobsShop); err == nil {
+	if _, err := os.Stat(filepath.Join(p.tenants.networks, bobsShop)); err == nil {
 		t.Error("the range of a namespace that is gone is still told")
 	}
 }
