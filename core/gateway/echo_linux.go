@@ -75,14 +75,20 @@ func (g *Gateway) Echo(ctx context.Context, id string, bytes int) (time.Duration
 	if !ok {
 		return 0, fmt.Errorf("gateway: no peer %s", id)
 	}
-	err := errors.New("neither side has guests of the other")
+	var said error // by the first way that may be taken, or why none may
 	for _, w := range p.ways(g.cfg.Address) {
-		var d time.Duration
-		if d, err = w.echo(ctx, bytes); err == nil {
+		d, err := w.echo(ctx, bytes)
+		if err == nil {
 			return d, nil
 		}
+		if said == nil || errors.Is(said, os.ErrPermission) {
+			said = err
+		}
 	}
-	return 0, fmt.Errorf("gateway: measure peer %s: %w", id, err)
+	if said == nil {
+		said = errors.New("neither side has guests of the other")
+	}
+	return 0, fmt.Errorf("gateway: measure peer %s: %w", id, said)
 }
 
 // echo tries three times, unless this host does not let the way be taken.
