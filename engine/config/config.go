@@ -90,6 +90,8 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.NodeName, "node-name", c.NodeName, "name of the node (default: the host name)")
 	fs.TextVar(&c.NodeIP, "node-ip", c.NodeIP, "address of the node, put on a network device of its own")
 	fs.TextVar(&c.ClusterCIDR, "cluster-cidr", c.ClusterCIDR, "range of pod addresses of the cluster")
+	fs.String("guest-cidr", "", "without effect: the addresses of guests are agreed on with their homes")
+	_ = fs.MarkHidden("guest-cidr") // an older kithd says it, which may come to start this engine
 	fs.TextVar(&c.PodCIDR, "pod-cidr", c.PodCIDR, "range of pod addresses of this node")
 	fs.StringVar(&c.GuestNetworks, "guest-networks", c.GuestNetworks, "folder with a file per namespace of guests, pods of other clusters that run here: the range of their addresses (default DATA-DIR/guests)")
 	fs.TextVar(&c.ServiceCIDR, "service-cidr", c.ServiceCIDR, "range of service addresses")
