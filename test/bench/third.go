@@ -38,6 +38,9 @@ func third(ctx context.Context, r *rig) (err error) {
 	if home.alice, err = connect(l.Laptop("alice")); err != nil {
 		return err
 	}
+	if home.bob, err = connect(l.Laptop("bob")); err != nil {
+		return err
+	}
 	for _, provider := range []string{"bob", "carol"} {
 		if err := accept(ctx, l.Laptop("alice"), l.Laptop(provider)); err != nil {
 			return fmt.Errorf("alice and %s: %w", provider, err)

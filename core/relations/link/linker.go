@@ -171,6 +171,7 @@ func (l *Linker) Propose(ctx context.Context, peer *v1alpha1.Peer, to *peering.C
 		case err != nil:
 			return fmt.Errorf("link with %s: %w", peer.Name, err)
 		case done:
+			l.waitUp(ctx, peer)
 			return nil
 		}
 	}
@@ -185,6 +186,9 @@ func (l *Linker) Propose(ctx context.Context, peer *v1alpha1.Peer, to *peering.C
 	l.cfg.Log.Warn("those agreed on before stay", "peer", peer.Name, "why", err) // beside a network that has them too, pods reach each other
 	return l.Restore(ctx, peer)
 }
+
+// handshake is how long a tunnel may take to come up until somebody is told so.
+const handshake = time.Second
 
 // rounds is how often both may choose anew. Two are enough where each finds free what the other says; see direction.
 const rounds = 8
@@ -223,6 +227,22 @@ func (l *Linker) round(ctx context.Context, peer *v1alpha1.Peer, p *plan, to *pe
 		return false, nil
 	}
 	return true, l.settle(ctx, peer, p, at, ours, *theirs, proof, func() bool { return true })
+}
+
+// waitUp gives the first handshake, a matter of milliseconds, a moment: who is told "connected" uses the tunnel at
+// once. A tunnel that does not come up is no error here; it shows in the state of the tunnel.
+func (l *Linker) waitUp(ctx context.Context, peer *v1alpha1.Peer) {
+	for deadline := time.Now().Add(handshake); time.Now().Before(deadline); {
+		if s, ok := l.cfg.Gateway.Stats(peer.Spec.ID); !ok || s.Up {
+			return
+		}
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-ctx.Done():
+			return
+		}
+	}
+	l.cfg.Log.Warn("no handshake with the peer yet; is UDP let through?", "peer", peer.Name)
 }
 
 // same reports whether both sides say the same ranges.
