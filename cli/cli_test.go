@@ -49,7 +49,7 @@ func world() *apitest.Backend {
 			{
 				Name: "bob", ID: bobID, ShortID: "mfzwi3d", Source: api.SourceLAN, Addresses: []string{"192.168.1.20:6450", "[fe80::1%eth0]:6450"},
 				LastSeen: now.Add(-5 * time.Second), Reachable: true, Outgoing: api.StateConnected, Incoming: api.StateNone, Node: "kith-bob",
-				Offered: api.Resources{"cpu": "2", "memory": "4Gi"}, Used: api.Resources{"cpu": "500m", "memory": "256Mi"}, Pods: api.PeerPods{Abroad: 2, Guests: 1},
+				Offered: api.Resources{"cpu": "2", "memory": "4Gi"}, Used: api.Resources{"cpu": "500m", "memory": "256Mi"}, Pods: api.PeerPods{AbroadRange: "10.64.3.0/24", GuestsRange: "10.90.7.0/24", Abroad: 2, Guests: 1},
 				Tunnel: api.Tunnel{Up: true, LastHandshake: now.Add(-40 * time.Second), RX: 1536 << 10, TX: 900, RTT: api.Duration(1843 * time.Microsecond)},
 			},
 			{

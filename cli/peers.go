@@ -22,7 +22,8 @@ func (p *program) peersCommand() *cobra.Command {
 OUTGOING is what this cluster gets from the peer, INCOMING what the peer gets from here: none, requested, declined,
 expired, contracted (signed, not yet usable), connected, unreachable or ending. REACHABLE says since when a peer under contract
 is down. LEFT counts namespaces that the peer still keeps although they are gone, or stay at home, here; it is asked again until
-they are gone there too. With -o wide, USED says how much of what the peer grants is in use.`,
+they are gone there too. With -o wide, USED says how much of what the peer grants is in use; PODS THERE and PODS HERE are the ranges out of
+which this cluster's pods at the peer, and the peer's here, have their addresses.`,
 		Example: "  kith peers\n  kith peers bob -o wide\n  kith peers -o json | jq -r '.[] | select(.outgoing==\"connected\") | .name'",
 		Args:    between(0, -1), ValidArgsFunction: p.completePeers(-1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -67,6 +68,8 @@ func (p *program) peerColumns() []screen.Column[api.Peer] {
 		{Title: "SEEN", Cell: func(x api.Peer) string { return p.ago(x.LastSeen) }, Wide: true},
 		{Title: "ADDRESSES", Cell: func(x api.Peer) string { return strings.Join(x.Addresses, ",") }, Wide: true},
 		{Title: "NODE", Cell: func(x api.Peer) string { return x.Node }, Wide: true},
+		{Title: "PODS THERE", Cell: func(x api.Peer) string { return x.Pods.AbroadRange }, Wide: true},
+		{Title: "PODS HERE", Cell: func(x api.Peer) string { return x.Pods.GuestsRange }, Wide: true},
 		{Title: "HANDSHAKE", Cell: func(x api.Peer) string { return p.ago(x.Tunnel.LastHandshake) }, Wide: true},
 		{Title: "RTT", Cell: func(x api.Peer) string { return rtt(x.Tunnel.RTT) }, Wide: true},
 		{Title: "RECEIVED", Cell: func(x api.Peer) string { return screen.Bytes(x.Tunnel.RX) }, Wide: true},

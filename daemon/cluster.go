@@ -26,12 +26,14 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/apiproxy"
+	"kith.dev/core/cluster"
 	"kith.dev/core/consumer"
 	"kith.dev/core/guestnet"
 	"kith.dev/core/hosting"
 	"kith.dev/core/hosting/door"
 	"kith.dev/core/installed"
 	"kith.dev/core/kubelet"
+	"kith.dev/core/netplan"
 	"kith.dev/core/netpolicy"
 	"kith.dev/core/offloading"
 	"kith.dev/core/peering"
@@ -106,10 +108,20 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 }
 
 func (d *Daemon) newLinker(c client.Client) *link.Linker {
+	facts := d.engine.Facts()
 	return link.New(c, link.Config{
-		Identity: d.me, Gateway: d.gateway, Port: d.cfg.WireGuardPort, Pool: d.aliasPool(), Log: d.log,
-		Ranges: map[string]netip.Prefix{"pods": d.engine.Facts().Network.Pods},
+		Identity: d.me, Gateway: d.gateway, Port: d.cfg.WireGuardPort, Network: facts.Network, Pool: d.cfg.AliasPools,
+		Provides: noGuests(facts) == "", Links: facts.GuestLinks, Guests: link.Pods(c), Log: d.log,
 	})
+}
+
+// noGuests says why a cluster can take no guests in; "" if it can. One whose network plugin gives pods their addresses needs as many for each
+// consumer.
+func noGuests(facts cluster.Facts) string {
+	if pods := facts.Network.Pods; !facts.GuestLinks && pods.Bits() < netplan.MinGuestBits {
+		return fmt.Sprintf("its pods have addresses of %s, and peers agree on no more than a /%d", pods, netplan.MinGuestBits)
+	}
+	return ""
 }
 
 // restoreTunnels has packets pass again as soon as there is an API server, before anything is installed or watched: after a
@@ -195,6 +207,11 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	}
 	if facts.GuestLinks {
 		c.Host.Confine(guestnet.Runtime)
+		if err := c.Host.Address(mgr, facts.GuestNetworks, d.guests); err != nil {
+			return nil, nil, fmt.Errorf("hosting: %w", err)
+		}
+	} else {
+		c.Host.Translate(facts.Network.Pods)
 	}
 	if err := d.keepInstalled(mgr, direct, c.Host); err != nil {
 		return nil, nil, fmt.Errorf("keep what is installed: %w", err)
@@ -217,8 +234,12 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	if err != nil {
 		return nil, nil, err
 	}
+	var apiServer netip.Addr // as guests abroad reach it
+	if facts.API.IsValid() {
+		apiServer = facts.Network.API()
+	}
 	c.Fleet = consumer.New(ctx, consumer.Config{
-		Client: c.Client, Home: home, NodeIP: facts.NodeIP, API: facts.API,
+		Client: c.Client, Home: home, NodeIP: facts.NodeIP, Pods: facts.Network.Pods, APIServer: apiServer,
 		Kubelet: endpoint, Directory: d.directory, Reflected: reflected, Policies: policies, Permits: offloading.NewPermits(c.Client, c.Fresh),
 		Place: func(peer *v1alpha1.Peer) map[string]string {
 			return consumer.Place(peer, d.cfg.Name, d.cfg.Discovery.DNSDomains)
@@ -230,7 +251,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	})
 	linker := d.newLinker(c.Client)
 	c.Provider = provider.New(provider.Config{
-		Client: c.Client, Fresh: c.Fresh, Identity: d.me, Name: d.cfg.Name, Patience: d.cfg.RequestTimeout, Host: c.Host, Linker: linker,
+		Client: c.Client, Fresh: c.Fresh, Identity: d.me, Name: d.cfg.Name, Patience: d.cfg.RequestTimeout, Host: c.Host, NoGuests: noGuests(facts), Linker: linker,
 		Notices: &d.notices, Announce: d.publish, Log: d.log,
 	})
 	c.peers = relations.New(relations.Config{

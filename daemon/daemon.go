@@ -24,6 +24,7 @@ import (
 	"kith.dev/core/exposure"
 	"kith.dev/core/fence"
 	"kith.dev/core/gateway"
+	"kith.dev/core/guestnet"
 	"kith.dev/core/hostnet"
 	"kith.dev/core/identity"
 	"kith.dev/core/netplan"
@@ -60,6 +61,7 @@ type Daemon struct {
 	engine    cluster.Engine   // nil with engine "none"
 	gateway   *gateway.Gateway // nil with engine "none"
 	fence     *fence.Fence     // nil with an engine whose ranges are known later
+	guests    *guestnet.Kernel // nil with an engine without guest links
 	cluster   atomic.Pointer[clusterPart]
 	exposure  *exposure.Exposure
 
@@ -140,6 +142,7 @@ func (d *Daemon) makeEngine() (err error) {
 		if d.fence, err = d.newFence(); err != nil {
 			return err
 		}
+		d.guests = guestnet.New(facts.Network, d.log)
 	}
 	key, err := gateway.LoadKey(filepath.Join(d.cfg.DataDir, "wireguard.key"))
 	if err != nil {
@@ -149,18 +152,15 @@ func (d *Daemon) makeEngine() (err error) {
 	if facts.API.IsValid() {
 		ports = append(ports, facts.API.Port())
 	}
+	var guests uint32
+	if facts.GuestLinks {
+		guests = guestnet.Group
+	}
 	d.gateway, err = gateway.New(gateway.Config{
 		Device: netplan.Tunnel, Address: facts.Network.Gateway(), ListenPort: d.cfg.WireGuardPort, PrivateKey: key,
-		Reserved: []netip.Prefix{facts.Network.Pods, facts.Network.Services}, HostPorts: ports, Changed: d.tunnelsChanged, Overlaps: d.overlaps, Kernel: &d.kernel, Log: d.log,
+		Pods: facts.Network.Pods, Reserved: []netip.Prefix{facts.Network.Services}, Guests: guests, HostPorts: ports, Changed: d.tunnelsChanged, Kernel: &d.kernel, Log: d.log,
 	})
 	return err
-}
-
-// overlaps has other aliases agreed on with these peers. The gateway does not wait for it, and says it again.
-func (d *Daemon) overlaps(ids []string) {
-	if c := d.cluster.Load(); c != nil {
-		go c.peers.Overlaps(context.Background(), ids)
-	}
 }
 
 // tunnelsChanged has all who show tunnels, or act upon them, look again. The gateway does not wait for it.
@@ -227,6 +227,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 		if d.fence != nil {
 			keep("the fence around guests", d.fence.Run)
 		}
+		if d.guests != nil {
+			keep("the network of guests", d.guests.Run)
+		}
 		keep("the gateway", d.gateway.Run)
 		keep("the cluster's controllers", d.runCluster)
 	}
@@ -270,14 +273,6 @@ func (d *Daemon) publish(e api.Event) {
 	d.metrics.Event(string(e.Type), string(cmp.Or(e.Severity, api.SeverityInfo)))
 	d.events.Publish(e)
 	d.changed.Notify()
-}
-
-// aliasPool is where aliases for peers' ranges are taken from.
-func (d *Daemon) aliasPool() []netip.Prefix {
-	if len(d.cfg.AliasPools) > 0 {
-		return d.cfg.AliasPools
-	}
-	return netplan.DefaultPool()
 }
 
 // endpoints are the addresses of the peer API that are told to those who are asked: those of the LAN.

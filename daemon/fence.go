@@ -18,11 +18,16 @@ func (d *Daemon) newFence() (*fence.Fence, error) {
 	return fence.New(cfg)
 }
 
-// fenced runs the engine, with the fence up before its first guest.
+// fenced runs the engine, with the fence up and the network made before its first guest.
 func (d *Daemon) fenced(run func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if d.fence != nil {
 			if err := d.fence.Raise(); err != nil {
+				return err
+			}
+		}
+		if d.guests != nil {
+			if err := d.guests.Raise(); err != nil {
 				return err
 			}
 		}

@@ -3,6 +3,7 @@ module kith.dev/engine
 go 1.26.8
 
 require (
+	github.com/containernetworking/cni v1.3.0
 	github.com/coredns/caddy v1.1.4
 	github.com/k3s-io/kine v0.16.4
 	github.com/spf13/cobra v1.10.2

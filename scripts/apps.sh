@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Images of software that people run (Redis, PostgreSQL, nginx) as one archive, build/apps/images.tar, for the stories of `make soak`
-# that run it: made of Debian's packages, without a registry, and nothing is installed here. Made again when this script changed.
+# that run it: made of Debian's packages, without a registry, and nothing is installed here. Prometheus is compiled (Debian's knows no
+# Kubernetes), and an archive of its own, build/apps/prometheus.tar. Made again when this script changed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-out=$PWD/build/apps
+here=$PWD
+out=$here/build/apps
 root=$out/root
 [ ! "$out/images.tar" -nt "$0" ] || exit 0
 for tool in apt-get dpkg-deb; do
@@ -14,8 +16,8 @@ wanted=(redis-server redis-tools postgresql nginx-light bash coreutils dash mawk
 without='^(perl|libperl|debconf|cdebconf|dpkg|tar|adduser|passwd|login|systemd|init-system|libllvm|libz3|postgresql-common|postgresql-client-common|ssl-cert|sysvinit|lsb-|iproute2|openssl$|python|libpython|ucf|sensible)'
 
 echo "images of Redis, PostgreSQL and nginx from Debian's packages"
-rm -rf "$root" "$out/debs" "$out/archive"
-mkdir -p "$root" "$out/debs" "$out/archive"
+rm -rf "$root" "$out/debs" "$out/archive" "$out/prometheus"
+mkdir -p "$root" "$out/debs" "$out/archive" "$out"/prometheus/{etc,usr/bin}
 : >"$out/none"
 apt-get update -q >/dev/null
 # All that is needed where nothing is installed.
@@ -41,12 +43,21 @@ rm -rf "$root/var/run" && ln -s /run "$root/var/run"
 ln -sf mawk "$root/usr/bin/awk"
 for program in "$root"/usr/lib/postgresql/*/bin/*; do ln -sf "${program#"$root"}" "$root/usr/local/bin/"; done
 
-# One layer for all, in the layout of `docker save`.
-cd "$out/archive"
-tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -C "$root" -cf layer.tar .
-layer=$(sha256sum layer.tar)
+# One layer for all of an archive, in the layout of `docker save`.
 arch=$(dpkg --print-architecture)
-manifest=()
+cd "$out/archive"
+# layer ROOT: of it are the images that follow, until archive FILE
+layer() {
+  tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -C "$1" -cf layer.tar .
+  layer=$(sha256sum layer.tar)
+  manifest=()
+}
+archive() {
+  (IFS=,; echo "[${manifest[*]}]" >manifest.json)
+  tar -cf "$out/$1.new" *.json layer.tar
+  mv "$out/$1.new" "$out/$1"
+  rm -f *.json layer.tar
+}
 # image NAME USER STOPSIGNAL COMMAND...
 image() {
   local name=$1 user=$2 signal=$3 command; shift 3
@@ -57,10 +68,18 @@ image() {
 END
   manifest+=("{\"Config\":\"$name.json\",\"RepoTags\":[\"kith.dev/$name:1\"],\"Layers\":[\"layer.tar\"]}")
 }
+echo "Prometheus, with Kubernetes' discovery alone"
+(cd "$here/tools/prometheus" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -tags remove_all_sd,enable_kubernetes_sd,netgo \
+  -o "$out/prometheus/usr/bin/" github.com/prometheus/prometheus/cmd/prometheus)
+cp "$root"/etc/{passwd,group,nsswitch.conf} "$out/prometheus/etc/"
+mkdir -p "$out/prometheus"/{proc,sys,dev,data,tmp}
+chmod 1777 "$out/prometheus"/{data,tmp}
+layer "$out/prometheus"
+image prometheus 65534:65534 SIGTERM prometheus --config.file=/config/prometheus.yml --storage.tsdb.path=/data
+archive prometheus.tar
+layer "$root"
 image redis 998:998 SIGTERM redis-server
 image postgres 999:999 SIGINT postgres -D /data/pg
 image nginx 101:101 SIGQUIT nginx -g 'daemon off;'
-(IFS=,; echo "[${manifest[*]}]" >manifest.json)
-tar -cf "$out/images.tar.new" *.json layer.tar
-mv "$out/images.tar.new" "$out/images.tar"
-rm -rf "$root" "$out/debs" "$out/archive" "$out/none" "$out/apt.log"
+archive images.tar
+rm -rf "$root" "$out/debs" "$out/archive" "$out/prometheus" "$out/none" "$out/apt.log"

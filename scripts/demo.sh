@@ -67,7 +67,7 @@ read -r away away_ip < <(pods_on kith-bob | head -n 1)
 [ -n "$home_ip" ] && [ -n "$away_ip" ] || { echo "the pods did not spread over both laptops" >&2; exit 1; }
 echo "from $home on alice to $away on bob ($away_ip):"
 show alice kubectl -n shop exec "$home" -- /app get "http://$away_ip:8080/"
-echo "and back: the pod on bob reaches the one on alice by the address bob knows it by:"
+echo "and back: the pod on bob reaches the one on alice by the address that it has at home:"
 back_ip=$(on alice kubectl -n shop exec "$home" -- /app get "http://$away_ip:8080/" | sed -n 's/.*"client": *"\([0-9.]*\)[":].*/\1/p')
 show alice kubectl -n shop exec "$away" -- /app get "http://$back_ip:8080/"
 

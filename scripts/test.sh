@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The tests. unit: everything that needs no laptops, with the race detector. lab: stories with real clusters, as root.
-# soak: the same and the long ones: faults at random, cuts of a minute, floods, and Redis, PostgreSQL and nginx (scripts/apps.sh);
+# soak: the same and the long ones: faults at random, cuts of a minute, floods, and Redis, PostgreSQL, nginx and Prometheus (scripts/apps.sh);
 # KITH_MINUTES=10 is how long those last under trouble (1 or 2).
 # KITH_LABS is how many labs are up at a time (2).
 # Arguments after the kind go to `go test`, for example: scripts/test.sh lab -run TestAnswers -v

@@ -98,6 +98,9 @@ func ParseCode(field, text string) (string, error) {
 type PeerPods struct {
 	Abroad int `json:"abroad"` // of this cluster, at the peer
 	Guests int `json:"guests"` // of the peer, here
+	// The ranges out of which they have their addresses, "10.64.3.0/24", which are the same everywhere; none before the two are linked.
+	AbroadRange string `json:"abroadRange,omitempty"`
+	GuestsRange string `json:"guestsRange,omitempty"`
 }
 
 // Tunnel is the WireGuard tunnel to a peer.

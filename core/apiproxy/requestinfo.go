@@ -12,6 +12,7 @@ import (
 // Info is what a request asks of a Kubernetes API.
 type Info struct {
 	Path                  string // at the API server, clean by construction
+	Namespace             string
 	Resource, Subresource string // empty: discovery
 	Stream                bool   // has no natural end: a watch, a followed log, an upgraded connection
 	List                  bool   // of many objects at once, which the API server holds in memory while it answers
@@ -54,7 +55,8 @@ func Parse(r *http.Request, prefix string, groups ...string) (Info, error) {
 		}
 		return Info{}, elsewhere()
 	}
-	return info.of(r, resource)
+	info.Namespace = resource[0]
+	return info.of(r, resource[1:])
 }
 
 // plain segments are what Kubernetes names and resources are made of.
@@ -71,7 +73,7 @@ func plain(s string) bool {
 	return true
 }
 
-// namespaced gives what follows the namespace: resource, and perhaps name and subresource.
+// namespaced gives the namespace and what follows it: resource, and perhaps name and subresource.
 func namespaced(segments, groups []string) ([]string, bool) {
 	switch {
 	case len(segments) > 2 && segments[0] == "api" && segments[1] == "v1":
@@ -84,7 +86,7 @@ func namespaced(segments, groups []string) ([]string, bool) {
 	if len(segments) < 3 || len(segments) > 5 || segments[0] != "namespaces" {
 		return nil, false
 	}
-	return segments[2:], true
+	return segments[1:], true
 }
 
 // discovery is what a Kubernetes client reads before anything else.

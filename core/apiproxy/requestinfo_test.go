@@ -72,7 +72,7 @@ func TestWays(t *testing.T) {
 			t.Fatal(err)
 		}
 		w, err := consumers(&http.Request{Method: c.method, URL: u, Header: c.header})
-		if (err == nil) != (c.want != "") || w.Path != c.want || w.Stream != c.stream {
+		if (err == nil) != (c.want != "") || w.Path != c.want || w.Stream != c.stream || err == nil && w.Resource != "" && w.Namespace != "shop" {
 			t.Errorf("%s %s: %+v, %v; want %q, stream %v", c.method, c.url, w, err, c.want, c.stream)
 		}
 	}

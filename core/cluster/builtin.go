@@ -91,7 +91,7 @@ func (b *Builtin) args(controls bool) []string {
 		"--node-ip=" + c.Network.Node().String(),
 		"--cluster-cidr=" + c.Network.Pods.String(),
 		"--pod-cidr=" + c.Network.NodePods().String(),
-		"--guest-cidr=" + c.Network.Guests().String(),
+		"--guest-networks=" + b.guestNetworks(),
 		"--service-cidr=" + c.Network.Services.String(),
 		"--cluster-dns=" + c.Network.DNS().String(),
 		fmt.Sprintf("--https-listen-port=%d", netplan.APIPort),
@@ -125,6 +125,8 @@ func (b *Builtin) Kubeconfig() ([]byte, error) {
 	return os.ReadFile(b.kubeconfig())
 }
 
+func (b *Builtin) guestNetworks() string { return filepath.Join(b.cfg.DataDir, "guests") }
+
 func (b *Builtin) kubeconfig() string { return filepath.Join(b.cfg.DataDir, "admin.kubeconfig") }
 
 // Facts follow from the configuration.
@@ -132,7 +134,7 @@ func (b *Builtin) Facts() Facts {
 	return Facts{
 		NodeName: b.cfg.NodeName, NodeIP: b.cfg.Network.Node(), Network: b.cfg.Network,
 		API:        netip.AddrPortFrom(b.cfg.Network.Node(), netplan.APIPort),
-		Kubeconfig: b.kubeconfig(), Log: b.logFile(),
+		Kubeconfig: b.kubeconfig(), Log: b.logFile(), GuestNetworks: b.guestNetworks(),
 		Ours: true, GuestLinks: true, TenantDNS: true, NodePorts: true,
 	}
 }

@@ -10,13 +10,13 @@ import (
 )
 
 func TestAddressesFollowThePodRange(t *testing.T) {
-	for _, tt := range []struct{ pods, nodeIP, podCIDR, guests string }{
-		{"10.42.0.0/16", "10.42.255.1", "10.42.0.0/24", "10.42.255.128/25"},
-		{"10.0.0.0/8", "10.255.255.1", "10.0.0.0/24", "10.255.255.128/25"},
-		{"192.168.4.0/22", "192.168.7.1", "192.168.4.0/24", "192.168.7.128/25"},
-		{"172.20.6.0/23", "172.20.7.1", "172.20.6.0/24", "172.20.7.128/25"},
+	for _, tt := range []struct{ pods, nodeIP, podCIDR string }{
+		{"10.42.0.0/16", "10.42.255.1", "10.42.0.0/24"},
+		{"10.0.0.0/8", "10.255.255.1", "10.0.0.0/24"},
+		{"192.168.4.0/22", "192.168.7.1", "192.168.4.0/24"},
+		{"172.20.6.0/23", "172.20.7.1", "172.20.6.0/24"},
 	} {
-		b, err := NewBuiltin(BuiltinConfig{NodeName: "alice", Network: netplan.Cluster{Pods: netip.MustParsePrefix(tt.pods), Services: netplan.Usual().Services}})
+		b, err := NewBuiltin(BuiltinConfig{NodeName: "alice", DataDir: "/var/lib/kith/k8s", Network: netplan.Cluster{Pods: netip.MustParsePrefix(tt.pods), Services: netplan.Usual().Services}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -24,16 +24,16 @@ func TestAddressesFollowThePodRange(t *testing.T) {
 		if got := f.NodeIP.String(); got != tt.nodeIP || f.API.String() != tt.nodeIP+":6443" {
 			t.Errorf("%s: node IP %s, API server at %s, want %s", tt.pods, got, f.API, tt.nodeIP)
 		}
+		if f.GuestNetworks != "/var/lib/kith/k8s/guests" || !slices.Contains(b.args(true), "--guest-networks="+f.GuestNetworks) {
+			t.Errorf("networks of guests in %q, the engine is told %v", f.GuestNetworks, b.args(true))
+		}
 		if !f.Ours || !f.GuestLinks || !f.TenantDNS || !f.NodePorts {
 			t.Errorf("the engine can less than it does: %+v", f)
 		}
 		if got := f.Network.NodePods().String(); got != tt.podCIDR {
 			t.Errorf("%s: pod CIDR %s, want %s", tt.pods, got, tt.podCIDR)
 		}
-		if got := f.Network.Guests().String(); got != tt.guests {
-			t.Errorf("%s: guests in %s, want %s", tt.pods, got, tt.guests)
-		}
-		if f.Network.NodePods().Contains(f.NodeIP) || f.Network.Guests().Contains(f.NodeIP) {
+		if f.Network.NodePods().Contains(f.NodeIP) {
 			t.Errorf("%s: a pod may get the node's address", tt.pods)
 		}
 	}

@@ -51,6 +51,8 @@ type Facts struct {
 	Kubeconfig string // the file of the administrator on this machine; "" when there is none of ours
 	Log        string // the file of the engine's log, as Kubeconfig
 
+	GuestNetworks string // the folder that says out of which range guests get their addresses (guestnet.WriteNetwork); "" where Kith does not give them
+
 	Ours       bool // Kith runs it, turns its control plane on and off, and may label its node
 	GuestLinks bool // guests have links of their own, which are marked (guestnet), and its policies know pods at peers
 	TenantDNS  bool // its DNS knows whose pod asks (guestnet.Resolver)

@@ -7,10 +7,10 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
@@ -36,15 +36,17 @@ const (
 	openWithin = 15 * time.Second
 )
 
-// Config is what a Fleet needs; all but API must be set.
+// Config is what a Fleet needs; all but Pods and APIServer must be set.
 type Config struct {
 	// Client reads this cluster from a cache; Home does not.
 	Client client.Client
 	Home   kubernetes.Interface
 	// NodeIP is the address of this machine's node, which virtual nodes have too.
 	NodeIP netip.Addr
-	// API is where pods at home reach the API server; the zero value when those abroad cannot.
-	API netip.AddrPort
+	// Pods is the range of the pods at home.
+	Pods netip.Prefix
+	// APIServer is the service address of the API server at home; the zero value when pods abroad cannot reach what is behind it.
+	APIServer netip.Addr
 
 	Kubelet   *kubelet.Kubelet
 	Directory link.Directory
@@ -67,7 +69,8 @@ type Fleet struct {
 	ctx    context.Context
 
 	mu      sync.Mutex
-	members map[string]*member // by Peer name
+	members map[string]*member             // by Peer name
+	space   atomic.Pointer[[]netip.Prefix] // the ranges of the members' guests; read without the lock, which stopping a member holds
 	// running is done when all members have stopped.
 	running sync.WaitGroup
 }
@@ -88,11 +91,9 @@ func (f *Fleet) Ensure(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.C
 	defer f.mu.Unlock()
 	m := f.members[peer.Name]
 	if m != nil && m.contract == ctr.Spec.ID {
-		if !equality.Semantic.DeepEqual(m.network, peer.Status.Network) {
-			m.reroute(peer)
-			m.reflector.Replan()
-			m.policies.Wake()
+		if m.readdress(peer) {
 			m.node.Recheck()
+			f.respace()
 		}
 		if m.revision != ctr.Spec.Revision {
 			m.node.SetResources(ctr.Spec.Resources)
@@ -108,7 +109,27 @@ func (f *Fleet) Ensure(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.C
 		return fmt.Errorf("run the node of %s: %w", peer.Name, err)
 	}
 	f.members[peer.Name] = m
+	f.respace()
 	return nil
+}
+
+// respace has all members know where guests are. Callers hold mu.
+func (f *Fleet) respace() {
+	var space []netip.Prefix
+	for _, m := range f.members {
+		space = append(space, *m.guests.Load())
+	}
+	f.space.Store(&space)
+	for _, m := range f.members {
+		m.reflector.Replan()
+		m.policies.Wake()
+	}
+}
+
+// reaches reports whether an address is that of a pod of this cluster, here or at a peer: by those, guests reach each other and home.
+func (f *Fleet) reaches(a netip.Addr) bool {
+	space := f.space.Load()
+	return f.Pods.Contains(a) || space != nil && slices.ContainsFunc(*space, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // SetReachable tells the member of a peer that the peer answers.
@@ -170,6 +191,7 @@ func (f *Fleet) Retire(ctx context.Context, peer string, reachable bool, left <-
 	if m := f.members[peer]; m != nil {
 		m.stop()
 		delete(f.members, peer)
+		f.respace()
 	}
 	return err
 }

@@ -13,7 +13,6 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/kubelet"
-	"kith.dev/core/netplan"
 	"kith.dev/core/netpolicy"
 	"kith.dev/core/offloading"
 	"kith.dev/core/reflection"
@@ -25,8 +24,7 @@ import (
 type member struct {
 	contract  string
 	revision  int64
-	network   *v1alpha1.NetworkStatus
-	addresses atomic.Pointer[netplan.Pair] // of network
+	guests    atomic.Pointer[netip.Prefix] // the range of this cluster's pods there; never nil
 	node      *virtualnode.Node
 	reflector *reflection.Reflector
 	policies  *netpolicy.Peer
@@ -34,16 +32,12 @@ type member struct {
 	done      chan struct{}
 }
 
-// reroute takes changed addresses over.
-func (m *member) reroute(peer *v1alpha1.Peer) {
-	m.network = peer.Status.Network.DeepCopy()
-	addresses := m.network.Pair()
-	m.addresses.Store(&addresses)
+// readdress takes the range of its guests over, and reports whether it is another.
+func (m *member) readdress(peer *v1alpha1.Peer) (changed bool) {
+	pair, _ := peer.Status.Network.Pair(netip.Prefix{}) // what cannot be read is agreed on anew
+	was := m.guests.Swap(&pair.There)
+	return was == nil || *was != pair.There
 }
-
-// atHome gives the address here of what the peer knows by another, abroad the reverse.
-func (m *member) atHome(a netip.Addr) (netip.Addr, bool) { return m.addresses.Load().Here(a) }
-func (m *member) abroad(a netip.Addr) (netip.Addr, bool) { return m.addresses.Load().There(a) }
 
 func (m *member) stop() {
 	m.cancel()
@@ -69,17 +63,17 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		return nil, err
 	}
 	m := &member{contract: ctr.Spec.ID, revision: ctr.Spec.Revision, done: make(chan struct{})}
-	m.reroute(peer)
+	m.readdress(peer)
 	nodeName := v1alpha1.VirtualNodePrefix + peer.Name
 	recorder := f.events.NewRecorder(kubescheme.Scheme, corev1.EventSource{Component: "kith", Host: nodeName})
 	m.reflector, err = reflection.New(reflection.Config{
-		Home: f.Reflected, Abroad: there.API, View: there.View, API: f.API, NodeIP: f.NodeIP,
+		Home: f.Reflected, Abroad: there.API, View: there.View, APIServer: f.APIServer, NodeIP: f.NodeIP,
 		PeerName: peer.Name, NodeName: nodeName,
 		Permit: func(namespace string) bool {
 			permit, _, err := f.Permits.Of(f.ctx, namespace, peer.Name)
 			return err == nil && permit == offloading.Granted
 		},
-		Translate:  m.abroad,
+		Reaches:    f.reaches,
 		GuestNode:  func(namespace, pod string) string { return m.node.GuestNode(namespace, pod) },
 		GuestReady: func(namespace, pod string) bool { return m.node.GuestReady(namespace, pod) },
 		Problems:   func(namespace string, problems []string) { f.showProblems(peer.Name, namespace, problems) },
@@ -90,7 +84,7 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		return nil, err
 	}
 	m.policies = f.Policies.Peer(netpolicy.Config{
-		Name: peer.Name, Put: there.PutPolicies, Final: noPolicies, Translate: m.abroad, Recorder: recorder, Log: f.Log,
+		Name: peer.Name, Put: there.PutPolicies, Final: noPolicies, Recorder: recorder, Log: f.Log,
 	})
 	port, err := f.Kubelet.Port(nodeName)
 	if err != nil {
@@ -108,9 +102,9 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		PeerName: peer.Name, PeerID: peer.Spec.ID, NodeName: nodeName,
 		NodeIP: f.NodeIP, KubeletPort: port, Machine: there.Machine,
 		Resources: ctr.Spec.Resources, Labels: labels,
-		Translate: m.atHome,
-		Recorder:  recorder,
-		Log:       f.Log,
+		Guests:   func() netip.Prefix { return *m.guests.Load() },
+		Recorder: recorder,
+		Log:      f.Log,
 	})
 	if err != nil {
 		return nil, err

@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/netip"
-	"slices"
 
 	"kith.dev/core/hostnet"
 )
@@ -15,7 +13,7 @@ import (
 type Config struct {
 	Tunnel   string       // device of the gateway, such as kith0
 	Group    uint32       // of guests' links: guestnet.Group, or 0 with an engine that does not mark them
-	Pods     netip.Prefix // this cluster's pods, guests and node included
+	Pods     netip.Prefix // this cluster's pods, its node included
 	Services netip.Prefix
 	Node     netip.Addr // address of the node, never taken for a guest's
 	DNS      netip.Addr // service address of the cluster's DNS
@@ -43,48 +41,20 @@ func (c Config) check() error {
 // Tenant is one consumer with its guests here.
 type Tenant struct {
 	Consumer string         // compact cluster ID
-	Guests   []Guest        // its pods on this node
-	Home     []netip.Prefix // its cluster's ranges as they are seen here
+	Guests   []netip.Prefix // the range of its guests here; without marked links the address of each
+	Home     []netip.Prefix // its address space, as its guests here know it
 	Internet bool           // whether its guests may use this laptop's way to the internet
 }
 
-// Guest is a pod of a consumer.
-type Guest struct {
-	UID       string
-	Addresses []netip.Addr // as its status says; not asked where the links tell
-}
-
-// Provider is a cluster that this one consumes from: own pods run there, beside its own and others'.
+// Provider is a cluster that this one consumes from.
 type Provider struct {
-	Peer   string         // compact cluster ID
-	Ranges []netip.Prefix // its cluster's ranges as they are seen here
-	Pods   []netip.Addr   // of own pods there, as their status says
+	Peer   string       // compact cluster ID
+	Guests netip.Prefix // the range of our guests there
 }
 
-// Relations is what the fence follows of the cluster. A peer may be a tenant and a provider.
+// Relations is what the fence follows of the cluster. A peer may be a tenant and a provider. Ranges of guests, of all tenants and
+// providers, are apart; homes may have the same addresses, and those of this cluster.
 type Relations struct {
 	Tenants   []Tenant
 	Providers []Provider
-}
-
-// home is a peer's ranges as they are seen here, whatever its role.
-type home struct {
-	peer   string // compact cluster ID
-	ranges []netip.Prefix
-}
-
-// homes has each peer once, by ID.
-func (r Relations) homes() []home {
-	all := map[string][]netip.Prefix{}
-	for _, t := range r.Tenants {
-		all[t.Consumer] = append(all[t.Consumer], t.Home...)
-	}
-	for _, p := range r.Providers {
-		all[p.Peer] = append(all[p.Peer], p.Ranges...)
-	}
-	var list []home
-	for _, peer := range slices.Sorted(maps.Keys(all)) {
-		list = append(list, home{peer, all[peer]})
-	}
-	return list
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,22 +21,24 @@ import (
 	"kith.dev/core/queue"
 )
 
-// SetupWithManager has the fence follow guests, peers, contracts and policies.
+// SetupWithManager has the fence follow peers, contracts and policies; and guests, where their links do not tell them.
 func (f *Fence) SetupWithManager(mgr ctrl.Manager) error {
 	// One key for all: whatever changed, everything is read again, from the cache.
 	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{}}
 	})
-	return ctrl.NewControllerManagedBy(mgr).Named("kith-fence").
-		Watches(&corev1.Pod{}, all, builder.WithPredicates(guestsAndTravellers(), predicate.Funcs{UpdateFunc: movedOrEnded})).
+	b := ctrl.NewControllerManagedBy(mgr).Named("kith-fence").
 		Watches(&v1alpha1.Peer{}, all).
 		Watches(&v1alpha1.Contract{}, all).
 		Watches(&v1alpha1.SharingPolicy{}, all).
-		WithOptions(controller.Options{NewQueue: queue.New}).
-		Complete(f.paced(mgr.GetClient()))
+		WithOptions(controller.Options{NewQueue: queue.New})
+	if f.cfg.Group == 0 {
+		b.Watches(&corev1.Pod{}, all, builder.WithPredicates(guests(), predicate.Funcs{UpdateFunc: movedOrEnded}))
+	}
+	return b.Complete(f.paced(mgr.GetClient()))
 }
 
-// pace is the shortest time between two looks at all guests: the first of many that come at once is not kept waiting.
+// pace is the shortest time between two looks at everything: the first of many that come at once is not kept waiting.
 const pace = 200 * time.Millisecond
 
 func (f *Fence) paced(c client.Reader) reconcile.Func {
@@ -56,26 +57,26 @@ func (f *Fence) reconcile(ctx context.Context, c client.Reader) error {
 	var contracts v1alpha1.ContractList
 	var peers v1alpha1.PeerList
 	var policies v1alpha1.SharingPolicyList
-	for _, list := range []client.ObjectList{&pods, &contracts, &peers, &policies} {
+	lists := []client.ObjectList{&contracts, &peers, &policies}
+	if f.cfg.Group == 0 {
+		lists = append(lists, &pods)
+	}
+	for _, list := range lists {
 		// Nothing here changes them, and copies of a thousand pods for each that moved are most of the work.
 		if err := c.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return fmt.Errorf("see whom to fence: %w", err)
 		}
 	}
-	o := objects{pods: pods.Items, contracts: contracts.Items, peers: peers.Items, policies: policies.Items}
-	return f.Set(o.relations())
+	return f.Set(f.cfg.relations(objects{pods: pods.Items, contracts: contracts.Items, peers: peers.Items, policies: policies.Items}))
 }
 
-// guestsAndTravellers are the pods of others here, and the owner's at others.
-func guestsAndTravellers() predicate.Predicate {
-	return predicate.NewPredicateFuncs(func(o client.Object) bool {
-		pod, ok := o.(*corev1.Pod)
-		return ok && (pod.Labels[v1alpha1.LabelConsumer] != "" || strings.HasPrefix(pod.Spec.NodeName, v1alpha1.VirtualNodePrefix))
-	})
+// guests are pods of others here.
+func guests() predicate.Predicate {
+	return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetLabels()[v1alpha1.LabelConsumer] != "" })
 }
 
 func movedOrEnded(e event.UpdateEvent) bool {
 	a, b := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
-	return a.UID != b.UID || a.Spec.NodeName != b.Spec.NodeName || v1alpha1.Ended(a.Status.Phase) != v1alpha1.Ended(b.Status.Phase) ||
+	return a.UID != b.UID || v1alpha1.Ended(a.Status.Phase) != v1alpha1.Ended(b.Status.Phase) ||
 		!maps.Equal(a.Labels, b.Labels) || !slices.Equal(a.Status.PodIPs, b.Status.PodIPs)
 }

@@ -2,24 +2,31 @@ package fence
 
 import (
 	"errors"
+	"io"
 	"net"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
 
-// outcome of a try to connect.
+// outcome of a try to connect: the place that answered, or one of these.
 type outcome string
 
 const (
-	open     outcome = "open"
+	open     outcome = "open"     // whoever it was
 	silent   outcome = "silent"   // no answer: dropped
 	rejected outcome = "rejected" // told that it is forbidden
+	refused  outcome = "refused"  // nobody is there
 )
 
 const patience = 600 * time.Millisecond
 
-func (w *world) dial(from, to string) (got outcome) {
+func (w *world) dial(from, to string) outcome { return w.dialAs(from, "", to) }
+
+// dialAs tries from one of the addresses of a place.
+func (w *world) dialAs(from, source, to string) (got outcome) {
 	w.t.Helper()
 	network := "tcp"
 	addr, udp := strings.CutPrefix(to, "udp:")
@@ -30,22 +37,31 @@ func (w *world) dial(from, to string) (got outcome) {
 		addr += ":80"
 	}
 	w.in(from, func() error {
-		c, err := net.DialTimeout(network, addr, patience)
+		d := net.Dialer{Timeout: patience}
+		if ip := net.ParseIP(source); ip != nil && udp {
+			d.LocalAddr = &net.UDPAddr{IP: ip}
+		} else if ip != nil {
+			d.LocalAddr = &net.TCPAddr{IP: ip}
+		}
+		c, err := d.Dial(network, addr)
+		buf, n := make([]byte, 16), 0
 		if err == nil {
 			defer c.Close()
 			_ = c.SetDeadline(time.Now().Add(patience))
 			if _, err = c.Write([]byte("hello")); err == nil {
-				_, err = c.Read(make([]byte, 5))
+				n, err = c.Read(buf)
 			}
 		}
 		var timeout net.Error
 		switch {
 		case err == nil:
-			got = open
+			got = outcome(strings.TrimSuffix(string(buf[:n]), "hello"))
 		case errors.As(err, &timeout) && timeout.Timeout():
 			got = silent
 		case errors.Is(err, syscall.EHOSTUNREACH): // ICMP admin-prohibited
 			got = rejected
+		case errors.Is(err, syscall.ECONNREFUSED):
+			got = refused
 		default:
 			got = outcome(err.Error())
 		}
@@ -56,19 +72,70 @@ func (w *world) dial(from, to string) (got outcome) {
 
 func (w *world) expect(from, to string, want outcome) {
 	w.t.Helper()
-	if got := w.dial(from, to); got != want {
-		w.t.Errorf("%s to %s: %s, want %s", from, to, got, want)
+	w.expectAs(from, "", to, want)
+}
+
+func (w *world) expectAs(from, source, to string, want outcome) {
+	w.t.Helper()
+	if got := w.dialAs(from, source, to); !got.is(want) {
+		w.t.Errorf("%s %s to %s: %s, want %s", from, source, to, got, want)
 	}
+}
+
+// try is one of several that do not have to wait for each other.
+type try struct {
+	from, source, to string
+	want             outcome
+}
+
+func (w *world) expectAll(tries ...try) {
+	w.t.Helper()
+	var done sync.WaitGroup
+	for _, one := range tries {
+		done.Go(func() { w.expectAs(one.from, one.source, one.to, one.want) })
+	}
+	done.Wait()
+}
+
+func (got outcome) is(want outcome) bool {
+	return got == want || want == open && !slices.Contains([]outcome{silent, rejected, refused}, got) && len(got) < 10
 }
 
 // soon waits for an outcome.
 func (w *world) soon(from, to string, want outcome) time.Duration {
 	w.t.Helper()
 	began := time.Now()
-	for got := w.dial(from, to); got != want; got = w.dial(from, to) {
+	for got := w.dial(from, to); !got.is(want); got = w.dial(from, to) {
 		if time.Since(began) > 5*time.Second {
 			w.t.Fatalf("%s to %s: %s after 5 s, want %s", from, to, got, want)
 		}
 	}
 	return time.Since(began)
+}
+
+// talk is a connection that stays open.
+type talk struct{ net.Conn }
+
+func (w *world) talk(from, to string) talk {
+	w.t.Helper()
+	var c net.Conn
+	w.in(from, func() (err error) {
+		c, err = net.DialTimeout("tcp", to+":80", patience)
+		return err
+	})
+	w.t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(2 * patience))
+	_, err := c.Read(make([]byte, 16)) // the name
+	w.must(err)
+	return talk{c}
+}
+
+// say reports an error when nothing comes back in time.
+func (c talk) say(within time.Duration) error {
+	_ = c.SetDeadline(time.Now().Add(within))
+	if _, err := c.Write([]byte("hello")); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(c, make([]byte, 5))
+	return err
 }

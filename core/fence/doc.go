@@ -2,24 +2,32 @@
 // its owner's pods and each other. It writes the nftables tables kith-fence
 // and kith-limits.
 //
-// The daemon makes one Fence, raises it before the engine starts, and has it follow pods, peers, contracts and
-// policies. This room never decides who is a guest (hosting labels pods) or what a policy says (sharing); it never
-// touches a table of others, and it never judges a packet between the owner's pods, their services and the world.
+// The daemon makes one Fence, raises it before the engine starts, and has it follow peers, contracts and policies. This room
+// never decides who is a guest (hosting labels pods), which addresses guests have (link agrees on them) or what a policy says
+// (sharing); it never touches a table of others, and it never judges a packet between the owner's pods, their services and the world.
 //
 // # What may pass
 //
-//	a guest → guests of its tenant, its home cluster by the tunnel, DNS by its service address, and, if the policy
+//	a guest → guests of its tenant, its home's address space by the tunnel, DNS by its service address, and, if the policy
 //	          says so, what lies behind a default route and not in a private range
 //	the owner's pods, the node (probes) → guests
-//	the tunnel, from a consumer → that consumer's guests
-//	the tunnel, from our own pods that run at a provider → our own pods; of the host what the gateway opens
-//	the owner's pods → the tunnel to our providers
-//	the host → the tunnel to peers with a contract, in either role
+//	the tunnel, from a home → its guests
+//	the tunnel, from our guests at a provider → our own pods; our guests at other providers; of the host what the gateway opens
+//	the owner's pods, the host → the tunnel to our guests at providers
+//	the host, by its address in the range of a home's guests → that home
 //
 // and everything else that comes from a guest or through the tunnel may not. Rules see addresses after kube-proxy
 // chose an endpoint, so a service opens nothing its endpoints do not. Each packet that asks is judged by where it
-// goes; only answers pass for their connection's sake, and ICMP errors from those with whom the connection is. Known guests are told that something is forbidden (ICMP
-// admin-prohibited, limited by the kernel to some a second); others meet silence, and try again.
+// goes; only answers pass for their connection's sake, and ICMP errors from those with whom the connection is. Known guests are told that
+// something is forbidden (ICMP admin-prohibited, limited by the kernel to some a second); others meet silence, and try again.
+//
+// # Whose an address is
+//
+// Each pair of a home and its provider has one range for guests, which is free at both: it says whose guest somebody is, here and of ours at
+// providers. Everything else may be the same at all: two homes of guests here may both have this cluster's ranges. What a guest
+// sends is read in its home's address space, so an address of that, even one that a pod of the owner's or this laptop has, is its
+// home's: it leaves by the tunnel, or it is dropped, and never anybody's here. Of what comes through the tunnel the gateway has checked
+// which peer may send from that address to the other (datapath); the fence tells homes by the destination.
 //
 // The LAN is not looked up by its ranges, for a LAN may have public ones: a packet counts as for the internet only
 // if the kernel would hand it to the next hop of a default route (`rt nexthop`). When the laptop moves while kithd is
@@ -30,24 +38,23 @@
 //
 // # No moment without a fence
 //
-// A guest's address is known only after it got one, and its first program may run before anybody here heard of it. On
-// the bridge of the owner's pods it would be one of them until then; and treating every unknown address there as a
-// guest's would cut off new pods of the owner while kithd is down. So with an engine that has guest links (core/guestnet) guests are told apart by
-// where they are and not by their address: their RuntimeClass, which the API server puts into every pod with a
+// A guest's first program may run before anybody here heard of it, and where guests were on the bridge of the owner's pods,
+// treating every unknown address there as a guest's would cut off new pods of the owner while kithd is down. So with an engine
+// that has guest links (core/guestnet) guests are told apart by where they are: their RuntimeClass, which the API server puts into every pod with a
 // consumer's label (guestnet.Objects), makes containerd connect them by a link of their own instead of the bridge, and marks
-// that link (group guestnet.Group, alias the pod's UID) before the pod's first program runs. What comes over a marked link
-// is a guest's, known or not, and unknown means DNS only. Owner's pods have no marked link: whether kithd runs is
-// nothing to them. The address of a guest comes from the kernel, with the link, milliseconds after it exists.
+// that link (group guestnet.Group) before the pod's first program runs. What comes over a marked link is a guest's; whose, its address
+// says; with one of no pair that is known it gets DNS and no more. Owner's pods have no marked link. So nothing has to be learned when
+// a guest starts, and whether kithd runs is nothing to either.
 //
 // A link of its own also settles what a guest can forge: no ARP with anybody but this host, and a source address that
 // its link does not lead to is dropped before connections are tracked (`fib saddr . iif`). IPv6 is dropped there too.
 //
-// With an engine that does not mark links guests are known by the addresses in their pods' status, some moments late,
-// and the forging is for the network plugin to prevent.
+// With an engine that does not mark links guests are known by the addresses in their pods' status, some moments late, and their
+// homes by aliases; the forging is for the network plugin to prevent.
 //
 // # Staying up
 //
-// Every change is one transaction. Guests that come and go change elements of sets; when a peering begins or ends the
-// table is replaced by another. It stays when kithd ends, however it ends, and a new kithd leaves it alone until it has
-// read the cluster. Should somebody flush all of nftables, the table is back within milliseconds.
+// When a peering begins or ends, a policy changes or the laptop moves, what differs in the table is changed, in one transaction (core/nft). It
+// stays when kithd ends, however it ends, and a new kithd leaves it alone until it has read the cluster. Should somebody flush all of
+// nftables, the table is back within milliseconds.
 package fence

@@ -48,10 +48,13 @@ func (f *flow) broken() bool {
 }
 
 // refuse sends an ICMP port unreachable from a place, under one of its addresses, that quotes a packet of the flow to its
-// sender, as if it had come by.
+// sender, as if it had come by. Guests see the owner's pods under the host's address in their range.
 func (w *world) refuse(place, source string, f *flow) {
 	w.t.Helper()
-	src, dst := f.c.LocalAddr().(*net.UDPAddr), f.c.RemoteAddr().(*net.UDPAddr)
+	src, dst := *f.c.LocalAddr().(*net.UDPAddr), f.c.RemoteAddr().(*net.UDPAddr)
+	if to := dst.IP.String(); to == source && src.IP.String() == ownPod && (to == web1 || to == job) {
+		src.IP = net.ParseIP(map[string]string{web1: gateway1, job: gateway2}[to])
+	}
 	m := make([]byte, 8+20+8)
 	m[0], m[1] = 3, 3
 	quote := m[8:]
@@ -87,23 +90,22 @@ func checksum(b []byte) uint16 {
 
 func TestErrorsAreHeardFromTheEndsOfAConnectionOnly(t *testing.T) {
 	w := newWorld(t)
-	w.route("far", hostLAN+"/32", "10.42.255.2")
 	attacks := []struct {
 		what             string
 		victim, at, with string // who talks, from which address, with whom
 		from, as         string // who says that it does not work
 	}{
-		{"a guest, about the owner's pod and the internet", "own", ownPod, internet, "web1", web1},
 		{"a guest, about this laptop and the internet", "host", hostLAN, internet, "web1", web1},
-		{"a guest, about this laptop and another tenant's guest", "host", nodeIP, dora, "web1", web1},
-		{"a guest, about the owner's pod and another tenant's guest", "own", ownPod, dora, "web1", web1},
-		{"a provider, about the owner's pod and a guest", "own", ownPod, dora, "far", provider},
-		{"a guest, about another tenant's guest and its home", "dora", dora, doraHome, "web1", web1},
+		{"a guest, about this laptop and another tenant's guest", "host", gateway2, job, "web1", web1},
+		{"a guest, about another tenant's guest and its home", "job", job, homePod, "web1", web1},
 		{"a guest nobody knows, about the owner's pod", "own", ownPod, internet, "newcomer", newcomerIP},
-		{"a consumer's home, about the owner's pod and the internet", "own", ownPod, internet, "far", aliceHome},
-		{"a consumer's home, about this laptop and the internet", "host", hostLAN, internet, "far", aliceHome},
-		{"a consumer's home, about another tenant's guest", "dora", dora, doraHome, "far", aliceHome},
-		{"a provider, about the owner's pod and the internet", "own", ownPod, internet, "far", provider},
+		{"a consumer's home, about the owner's pod and the internet", "own", ownOther, internet, "alice", homeOther},
+		{"a consumer's home, about this laptop and the internet", "host", hostLAN, internet, "alice", homeOther},
+		{"a consumer's home, about its guest and the internet", "web1", web1, internet, "carol", carols},
+		{"a provider, about the owner's pod and a guest", "own", ownPod, job, "carol", carols},
+		{"a provider, about the owner's pod and the internet", "own", ownPod, internet, "carol", carols},
+		{"a provider, about the owner's pod and one at another", "own", ownPod, beas, "carol", carols},
+		{"a provider, about one of ours at another", "bea", beas, ownPod, "carol", carols},
 	}
 	for _, a := range attacks {
 		f := w.flow(a.victim, a.at, a.with)
@@ -127,12 +129,13 @@ func TestErrorsAreHeardFromTheEndsOfAConnectionOnly(t *testing.T) {
 		from, as         string
 	}{
 		{"a guest, about what was sent to it", "own", ownPod, web1, "web1", web1},
-		{"a guest, to its laptop's probe", "host", nodeIP, web1, "web1", web1},
-		{"a consumer's home, to its guest", "web1", web1, aliceHome, "far", aliceHome},
-		{"a router of the consumer's, to its guest", "web1", web1, aliceHome, "far", "10.76.255.130"},
-		{"a guest, to its home", "far", aliceHome, web1, "web1", web1},
-		{"an own pod at a provider, to an own pod", "own", ownPod, provider, "far", provider},
-		{"an own pod, to one at a provider", "far", provider, ownPod, "own", ownPod},
+		{"a guest, to its laptop's probe", "host", gateway1, web1, "web1", web1},
+		{"a consumer's home, to its guest", "web1", web1, homePod, "alice", homePod},
+		{"a router of the consumer's, to its guest", "web1", web1, homePod, "alice", homeOther},
+		{"a guest, to its home", "alice", homeOther, web1, "web1", web1},
+		{"an own pod at a provider, to an own pod", "own", ownPod, beas, "bea", beas},
+		{"an own pod, to one at a provider", "bea", beas, ownPod, "own", ownPod},
+		{"an own pod at a provider, to one at another", "bea", beas, carols, "carol", carols},
 	} {
 		f := w.flow(c.victim, c.at, c.with)
 		if w.refuse(c.from, c.as, f); !f.broken() {

@@ -14,8 +14,8 @@ import (
 )
 
 // readHost reads the host's links and routes, again when the kernel broke a list off because something changed under it,
-// as it does while many guests start.
-func readHost(h *netlink.Handle, group uint32) (s hostState, err error) {
+// as it does while many pods start.
+func readHost(h *netlink.Handle) (s hostState, err error) {
 	err = hostnet.Whole(func() error {
 		links, err := h.LinkList()
 		if err != nil {
@@ -25,39 +25,21 @@ func readHost(h *netlink.Handle, group uint32) (s hostState, err error) {
 		if err != nil {
 			return fmt.Errorf("list routes: %w", err)
 		}
-		s = hostStateOf(group, links, routes)
+		s = hostStateOf(links, routes)
 		return nil
 	})
 	return s, err
 }
 
-func hostStateOf(group uint32, links []netlink.Link, routes []netlink.Route) hostState {
-	s := hostState{links: map[string][]netip.Addr{}}
+func hostStateOf(links []netlink.Link, routes []netlink.Route) (s hostState) {
 	names := map[int]string{}
-	guests := map[int]string{}
 	for _, l := range links {
-		at := l.Attrs()
-		names[at.Index] = at.Name
-		if group != 0 && at.Group == group && at.Alias != "" {
-			guests[at.Index] = at.Alias
-		}
+		names[l.Attrs().Index] = l.Attrs().Name
 	}
 	for _, r := range routes {
-		if r.Type != unix.RTN_UNICAST {
-			continue
-		}
-		if uid := guests[r.LinkIndex]; uid != "" {
-			if p := hostnet.Prefix(r.Dst); p.IsSingleIP() && p.Addr().Is4() && !slices.Contains(s.links[uid], p.Addr()) {
-				s.links[uid] = append(s.links[uid], p.Addr())
-			}
-			continue
-		}
-		if isDefault(r) {
+		if r.Type == unix.RTN_UNICAST && isDefault(r) {
 			s.addUplink(r, names)
 		}
-	}
-	for _, list := range s.links {
-		slices.SortFunc(list, netip.Addr.Compare)
 	}
 	slices.SortFunc(s.routers, netip.Addr.Compare)
 	s.routers = slices.Compact(s.routers)

@@ -3,18 +3,18 @@
 package fence
 
 import (
-	"fmt"
 	"net/netip"
-	"reflect"
 	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
+
+	"kith.dev/core/nft"
 )
 
 // Limits is the name of the nftables table that bounds how many connections a peer's guests, and its home through the
-// tunnel, open. It is a table of its own because it remembers: the fence's is replaced whenever a peering changes, and who
-// changed his would begin to count anew.
+// tunnel, open. It is a table of its own because a kernel may not have the words for it, and the fence stands without. A chain in it
+// remembers, and so stays as it is when others change.
 const Limits = "kith-limits"
 
 // allowance is what a peer may open, its guests here and its home together; UDP and ICMP count as conntrack counts them.
@@ -32,124 +32,46 @@ type allowance struct {
 // never meets this.
 var allowed = allowance{open: 8192, rate: 200, burst: 2000, all: 500, allAt: 4000, unknown: 50, unknownAt: 500}
 
-// buckets say whose a connection is by the address that opened it: by that of a guest, and by a peer's ranges for what
-// comes through the tunnel. Each peer has a chain, which remembers.
-type buckets struct {
-	peers         []string
-	guests, homes []nftables.SetElement
-}
-
-// bucketsOf takes the tenants with the addresses of their guests, and all peers' ranges. Of ranges that overlap the first counts.
-func bucketsOf(owner map[netip.Addr]string, homes []home) (b buckets) {
-	into := func(e nftables.SetElement, peer string) nftables.SetElement {
-		if !e.IntervalEnd {
-			e.VerdictData = &expr.Verdict{Kind: expr.VerdictGoto, Chain: bucketOf(peer)}
-		}
-		b.peers = append(b.peers, peer)
-		return e
+// limits say whose a connection is: by the address of a guest here, whether it opens the connection or its home does through the
+// tunnel, else by that of our guest at a provider. Each peer has a chain, which remembers. They are asked for the first packet of a
+// connection, behind conntrack and the check for forged sources. What is dropped here takes no place in the kernel's table.
+func (c Config) limits(a allowance, tenants []Tenant, providers []Provider) nft.Table {
+	guest := decides(source(), guestsSet)
+	if c.Group != 0 {
+		guest = rule(nft.FromGroup(c.Group), goTo("guest"))
 	}
-	for a, consumer := range owner {
-		if consumer != "" {
-			b.guests = append(b.guests, into(nftables.SetElement{Key: a.AsSlice()}, consumer))
-		}
+	chains := []nft.Chain{
+		{Name: "all", Rules: [][]expr.Any{rule(beyond(a.all, a.allAt), drop())}},
+		{Name: "guest", Rules: [][]expr.Any{decides(source(), guestsSet), rule(beyond(a.unknown, a.unknownAt), drop())}},
+		{Name: "first", Hook: nftables.ChainHookPrerouting, Priority: *nftables.ChainPriorityMangle, Rules: [][]expr.Any{
+			rule(unconfirmed(), guest),
+			rule(unconfirmed(), nft.From(c.Tunnel), decides(destination(), guestsSet)),
+			rule(unconfirmed(), nft.From(c.Tunnel), decides(source(), abroadSet)),
+		}},
 	}
-	slices.SortFunc(b.guests, byKey)
-	var taken []netip.Prefix
-	for _, h := range homes {
-		var free []netip.Prefix
-		for _, r := range h.ranges {
-			if r.IsValid() && !slices.ContainsFunc(taken, r.Overlaps) {
-				free = append(free, r)
-			}
-		}
-		taken = append(taken, free...)
-		for _, e := range spans(free) {
-			b.homes = append(b.homes, into(e, h.peer))
-		}
+	var peers []string
+	var guests, abroad []nftables.SetElement
+	for _, t := range tenants {
+		peers, guests = append(peers, t.Consumer), append(guests, leading(t.Guests, expr.VerdictGoto, bucketOf(t.Consumer))...)
 	}
-	slices.Sort(b.peers)
-	b.peers = slices.Compact(b.peers)
-	return b
+	for _, p := range providers {
+		peers, abroad = append(peers, p.Peer), append(abroad, leading([]netip.Prefix{p.Guests}, expr.VerdictGoto, bucketOf(p.Peer))...)
+	}
+	slices.Sort(peers)
+	for _, peer := range slices.Compact(peers) {
+		chains = append(chains, a.bucket(peer))
+	}
+	return nft.Table{Family: nftables.TableFamilyIPv4, Chains: chains, Sets: []nft.Set{
+		{Name: guestsSet, Key: nftables.TypeIPAddr, Data: nftables.TypeVerdict, Elements: guests},
+		{Name: abroadSet, Key: nftables.TypeIPAddr, Data: nftables.TypeVerdict, Elements: abroad},
+	}}
 }
 
 func bucketOf(peer string) string { return "peer-" + peer }
 
-// limit has the table be there with these buckets: made anew if nothing was, else only what changed.
-func (k kernel) limit(cfg Config, a allowance, was *buckets, is buckets) error {
-	if was != nil && reflect.DeepEqual(*was, is) {
-		return nil
-	}
-	c, err := k.open()
-	if err != nil {
-		return err
-	}
-	t := &nftables.Table{Name: Limits, Family: nftables.TableFamilyIPv4}
-	maps := []set{{name: guestsSet, key: nftables.TypeIPAddr, verdicts: true}, {name: homesSet, key: nftables.TypeIPAddr, verdicts: true, ranges: true}}
-	var chains []chain
-	if was == nil {
-		was = &buckets{}
-		c.AddTable(t)
-		c.DelTable(t)
-		c.AddTable(t)
-		for _, s := range maps {
-			if err := c.AddSet(s.of(t), nil); err != nil {
-				return err
-			}
-		}
-		chains = cfg.limits(a)
-	}
-	for _, peer := range is.peers {
-		if !slices.Contains(was.peers, peer) {
-			chains = append(chains, a.bucket(peer))
-		}
-	}
-	for _, ch := range chains {
-		c.AddChain(ch.of(t))
-	}
-	for _, ch := range chains {
-		for _, r := range ch.rules {
-			c.AddRule(&nftables.Rule{Table: t, Chain: ch.of(t), Exprs: r})
-		}
-	}
-	for i, elements := range [][]nftables.SetElement{is.guests, is.homes} {
-		c.FlushSet(maps[i].of(t))
-		if err := c.SetAddElements(maps[i].of(t), elements); err != nil {
-			return err
-		}
-	}
-	for _, peer := range was.peers {
-		if !slices.Contains(is.peers, peer) {
-			ch := chain{name: bucketOf(peer)}.of(t)
-			c.FlushChain(ch)
-			c.DelChain(ch)
-		}
-	}
-	if err := c.Flush(); err != nil {
-		return fmt.Errorf("write nftables table %s: %w", Limits, err)
-	}
-	return nil
-}
-
-// limits are asked for the first packet of a connection, behind conntrack and the check for forged sources. What is dropped
-// here takes no place in the kernel's table.
-func (c Config) limits(a allowance) []chain {
-	guest := sourceDecides(guestsSet)
-	if c.Group != 0 {
-		guest = rule(fromGroup(c.Group), goTo("guest"))
-	}
-	return []chain{
-		{name: "all", rules: [][]expr.Any{rule(beyond(a.all, a.allAt), drop())}},
-		{name: "guest", rules: [][]expr.Any{sourceDecides(guestsSet), rule(beyond(a.unknown, a.unknownAt), drop())}},
-		{name: "first", hook: nftables.ChainHookPrerouting, priority: *nftables.ChainPriorityMangle, rules: [][]expr.Any{
-			rule(unconfirmed(), guest),
-			rule(unconfirmed(), from(c.Tunnel), sourceDecides(homesSet)),
-		}},
-	}
-}
-
 // bucket is the chain of a peer. The rate comes first, for it costs least.
-func (a allowance) bucket(peer string) chain {
-	return chain{name: bucketOf(peer), rules: [][]expr.Any{
+func (a allowance) bucket(peer string) nft.Chain {
+	return nft.Chain{Name: bucketOf(peer), Rules: [][]expr.Any{
 		rule(beyond(a.rate, a.burst), drop()),
 		// ct count over N
 		rule([]expr.Any{&expr.Connlimit{Count: a.open, Flags: expr.NFT_CONNLIMIT_F_INV}}, drop()),

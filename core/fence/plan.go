@@ -3,59 +3,34 @@
 package fence
 
 import (
-	"bytes"
-	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
-	"golang.org/x/sys/unix"
 
-	"kith.dev/core/netplan"
+	"kith.dev/core/nft"
 )
 
 // hostState is what the fence follows of the host.
 type hostState struct {
-	links   map[string][]netip.Addr // addresses by the UID of the guest at the other end of a marked link
-	routers []netip.Addr            // the next hops of default routes
-	uplinks []string                // devices of default routes without a next hop, such as a VPN's
+	routers []netip.Addr // the next hops of default routes
+	uplinks []string     // devices of default routes without a next hop, such as a VPN's
 }
 
-// A plan is a whole table as a value.
-type plan struct {
-	chains  []chain
-	sets    []set
-	buckets buckets
-}
+// A plan is what is to be in the kernel: the fence for IPv4, what drops guests' IPv6, and the limits.
+type plan struct{ fence, limits []nft.Table }
 
-type chain struct {
-	name     string
-	hook     *nftables.ChainHook // nil: reached by a jump only
-	priority nftables.ChainPriority
-	rules    [][]expr.Any
-}
-
-// set holds addresses, ranges, names of interfaces, or a map from addresses to chains. Its elements are sorted.
-type set struct {
-	name     string
-	key      nftables.SetDatatype
-	ranges   bool
-	verdicts bool
-	elements []nftables.SetElement
-}
-
-// Names of the chains and sets that are always there.
+// Names of the sets that are always there.
 const (
-	guestsSet  = "guests"  // every guest's address
+	guestsSet  = "guests"  // addresses of guests here
 	tenantsMap = "tenants" // the chain that says what a guest may reach, by its address
+	abroadSet  = "abroad"  // addresses of our guests at providers
+	pairsSet   = "pairs"   // all of both
 	routersSet = "routers"
 	uplinksSet = "uplinks"
-	abroadSet  = "abroad"      // ranges of our providers
-	ownSet     = "abroad-pods" // the owner's pods there
-	closedSet  = "closed"      // ranges that are not the internet
-	homesSet   = "homes"       // peers' ranges
-	linkedSet  = "linked"      // those of all peers with a contract, in either role
+	closedSet  = "closed" // ranges that are not the internet
 )
 
 // private are the blocks that do not belong to the internet (RFC 6890); 169.254.169.254, where clouds keep
@@ -67,121 +42,107 @@ var private = []netip.Prefix{
 	netip.MustParsePrefix("224.0.0.0/3"),
 }
 
-// planOf makes the table from all that is known.
-func planOf(cfg Config, rel Relations, host hostState) plan {
-	tenants := slices.Clone(rel.Tenants)
-	slices.SortFunc(tenants, func(a, b Tenant) int { return bytes.Compare([]byte(a.Consumer), []byte(b.Consumer)) })
-	owner := map[netip.Addr]string{}
+// planOf makes the tables from all that is known.
+func planOf(cfg Config, a allowance, rel Relations, host hostState) plan {
+	tenants := settled(rel.Tenants)
+	providers := slices.SortedFunc(slices.Values(rel.Providers), func(a, b Provider) int { return strings.Compare(a.Peer, b.Peer) })
+	var guests, abroad []netip.Prefix
 	for _, t := range tenants {
-		for _, g := range t.Guests {
-			for _, a := range cfg.addresses(g, host) {
-				if other, taken := owner[a]; taken && other != t.Consumer {
-					owner[a] = "" // two tenants claim it: nobody's, until that is settled
-					continue
-				}
-				owner[a] = t.Consumer
-			}
-		}
+		guests = append(guests, t.Guests...)
 	}
-	var abroad []netip.Prefix
-	var own []netip.Addr
-	for _, at := range rel.Providers {
-		abroad, own = append(abroad, at.Ranges...), append(own, at.Pods...)
+	for _, p := range providers {
+		abroad = append(abroad, p.Guests)
 	}
-	homes := rel.homes()
-	var linked []netip.Prefix
-	for _, h := range homes {
-		linked = append(linked, h.ranges...)
-	}
-	p := plan{sets: []set{
-		{name: guestsSet, key: nftables.TypeIPAddr, elements: addresses(slices.Collect(maps.Keys(owner)))},
-		{name: tenantsMap, key: nftables.TypeIPAddr, verdicts: true},
-		{name: routersSet, key: nftables.TypeIPAddr, elements: addresses(host.routers)},
-		{name: uplinksSet, key: nftables.TypeIFName, elements: interfaces(host.uplinks)},
-		{name: abroadSet, key: nftables.TypeIPAddr, ranges: true, elements: spans(abroad)},
-		{name: ownSet, key: nftables.TypeIPAddr, elements: addresses(own)},
-		{name: linkedSet, key: nftables.TypeIPAddr, ranges: true, elements: spans(linked)},
-		{name: closedSet, key: nftables.TypeIPAddr, ranges: true, elements: spans(append(slices.Clone(private), cfg.Pods, cfg.Services))},
-	}}
+	var leads []nftables.SetElement
 	for _, t := range tenants {
-		var own []netip.Addr
-		for a, consumer := range owner {
-			if consumer == t.Consumer {
-				own = append(own, a)
-			}
-		}
-		p.sets = append(p.sets,
-			set{name: t.guests(), key: nftables.TypeIPAddr, elements: addresses(own)})
-		for _, e := range addresses(own) {
-			e.VerdictData = &expr.Verdict{Kind: expr.VerdictJump, Chain: t.chain()}
-			p.sets[1].elements = append(p.sets[1].elements, e)
-		}
+		leads = append(leads, leading(t.Guests, expr.VerdictJump, t.chain())...)
 	}
-	slices.SortFunc(p.sets[1].elements, byKey)
-	for _, h := range homes {
-		p.sets = append(p.sets, set{name: homeSet(h.peer), key: nftables.TypeIPAddr, ranges: true, elements: spans(h.ranges)})
+	sets := []nft.Set{
+		addresses(guestsSet, guests...),
+		{Name: tenantsMap, Key: nftables.TypeIPAddr, Data: nftables.TypeVerdict, Elements: leads},
+		addresses(abroadSet, abroad...),
+		addresses(pairsSet, slices.Concat(guests, abroad)...),
+		addresses(routersSet, single(host.routers)...),
+		{Name: uplinksSet, Key: nftables.TypeIFName, Elements: interfaces(host.uplinks)},
+		addresses(closedSet, append(slices.Clone(private), cfg.Pods, cfg.Services)...),
 	}
-	p.chains, p.buckets = cfg.chains(tenants, homes), bucketsOf(owner, homes)
-	return p
+	for _, t := range tenants {
+		sets = append(sets, addresses(t.guests(), t.Guests...), addresses(t.home(), t.Home...))
+	}
+	return plan{
+		fence: []nft.Table{
+			{Family: nftables.TableFamilyIPv4, Chains: cfg.chains(tenants, providers), Sets: sets},
+			{Family: nftables.TableFamilyIPv6, Chains: cfg.chains6()},
+		},
+		limits: []nft.Table{cfg.limits(a, tenants, providers)},
+	}
 }
 
 func (t Tenant) chain() string  { return "tenant-" + t.Consumer }
 func (t Tenant) guests() string { return "guests-" + t.Consumer }
+func (t Tenant) home() string   { return "home-" + t.Consumer }
 
-// homeSet names the set of a peer's ranges.
-func homeSet(peer string) string { return "home-" + peer }
-
-// addresses of a guest. With marked links they come from the kernel; what a status says may lag, and names the
-// node's own address for a pod of the host's network.
-func (c Config) addresses(g Guest, host hostState) (list []netip.Addr) {
-	all := g.Addresses
-	if c.Group != 0 {
-		all = host.links[g.UID]
+// settled has tenants in order, and takes from them the addresses that two of them claim: those are nobody's.
+func settled(tenants []Tenant) []Tenant {
+	type claim struct {
+		of     int // index of the tenant
+		guests netip.Prefix
+		lost   bool
 	}
-	for _, a := range all {
-		if a = a.Unmap(); a.Is4() && c.Pods.Contains(a) && a != c.Node {
-			list = append(list, a)
+	tenants = slices.SortedFunc(slices.Values(tenants), func(a, b Tenant) int { return strings.Compare(a.Consumer, b.Consumer) })
+	var all []claim
+	for i, t := range tenants {
+		for _, g := range t.Guests {
+			if g.IsValid() && g.Addr().Is4() {
+				all = append(all, claim{of: i, guests: g.Masked()})
+			}
+		}
+		tenants[i].Guests = nil
+	}
+	slices.SortFunc(all, func(a, b claim) int { return a.guests.Compare(b.guests) })
+	for i, around := 0, 0; i < len(all); i++ { // prefixes hold each other or are apart
+		switch {
+		case !all[around].guests.Contains(all[i].guests.Addr()):
+			around = i
+		case all[around].of != all[i].of:
+			all[around].lost, all[i].lost = true, true
+		}
+	}
+	for _, c := range all {
+		if !c.lost {
+			tenants[c.of].Guests = append(tenants[c.of].Guests, c.guests)
+		}
+	}
+	return tenants
+}
+
+// addresses is a set of ranges.
+func addresses(name string, list ...netip.Prefix) nft.Set {
+	return nft.Set{Name: name, Key: nftables.TypeIPAddr, Elements: nft.Spans(list)}
+}
+
+func single(list []netip.Addr) (out []netip.Prefix) {
+	for _, a := range list {
+		out = append(out, netip.PrefixFrom(a, a.BitLen()))
+	}
+	return out
+}
+
+// leading has ranges lead to a chain, in a map.
+func leading(ranges []netip.Prefix, how expr.VerdictKind, to string) []nftables.SetElement {
+	list := nft.Spans(ranges)
+	for i := range list {
+		if !list[i].IntervalEnd {
+			list[i].VerdictData = &expr.Verdict{Kind: how, Chain: to}
 		}
 	}
 	return list
 }
 
-func byKey(a, b nftables.SetElement) int { return bytes.Compare(a.Key, b.Key) }
-
-func addresses(list []netip.Addr) (out []nftables.SetElement) {
-	list = slices.Clone(list)
-	slices.SortFunc(list, netip.Addr.Compare)
-	for _, a := range slices.Compact(list) {
-		if a.Is4() {
-			out = append(out, nftables.SetElement{Key: a.AsSlice()})
-		}
-	}
-	return out
-}
-
 func interfaces(names []string) (out []nftables.SetElement) {
 	names = slices.Sorted(slices.Values(names))
 	for _, n := range slices.Compact(names) {
-		out = append(out, nftables.SetElement{Key: ifname(n)})
-	}
-	return out
-}
-
-// ifname is the form in which the kernel compares names: all of IFNAMSIZ.
-func ifname(name string) []byte {
-	b := make([]byte, unix.IFNAMSIZ)
-	copy(b[:unix.IFNAMSIZ-1], name)
-	return b
-}
-
-// spans are ranges as a set takes them: beginning and, as an element of its own, the first address behind. The kernel refuses what
-// overlaps or touches.
-func spans(list []netip.Prefix) (out []nftables.SetElement) {
-	for _, s := range netplan.Spans(list) {
-		out = append(out, nftables.SetElement{Key: s.From.AsSlice()})
-		if s.Behind.IsValid() {
-			out = append(out, nftables.SetElement{Key: s.Behind.AsSlice(), IntervalEnd: true})
-		}
+		out = append(out, nftables.SetElement{Key: nft.Ifname(n)})
 	}
 	return out
 }

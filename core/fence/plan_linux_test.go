@@ -5,13 +5,14 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"kith.dev/core/guestnet"
+	"kith.dev/core/nft"
 )
 
 func addrs(list ...string) (out []netip.Addr) {
@@ -22,20 +23,23 @@ func addrs(list ...string) (out []netip.Addr) {
 }
 
 func (p plan) set(name string) []nftables.SetElement {
-	at := slices.IndexFunc(p.sets, func(s set) bool { return s.name == name })
+	at := slices.IndexFunc(p.fence[0].Sets, func(s nft.Set) bool { return s.Name == name })
 	if at < 0 {
 		return nil
 	}
-	return p.sets[at].elements
+	return p.fence[0].Sets[at].Elements
 }
 
-// show gives elements as "address", "address>chain", or "first-behind" for ranges.
+// show gives elements as "first-behind", with ">chain" in a map, and without "-behind" for a range that ends where addresses do.
 func show(list []nftables.SetElement) (out []string) {
 	for _, e := range list {
 		a, _ := netip.AddrFromSlice(e.Key)
 		switch {
 		case e.IntervalEnd:
-			out[len(out)-1] += "-" + a.String()
+			from, to, leads := strings.Cut(out[len(out)-1], ">")
+			if out[len(out)-1] = from + "-" + a.String(); leads {
+				out[len(out)-1] += ">" + to
+			}
 		case e.VerdictData != nil:
 			out = append(out, a.String()+">"+e.VerdictData.Chain)
 		default:
@@ -46,38 +50,23 @@ func show(list []nftables.SetElement) (out []string) {
 }
 
 func TestWhoseAddressItIs(t *testing.T) {
-	guest := func(uid string, list ...string) Guest { return Guest{UID: uid, Addresses: addrs(list...)} }
-	tenants := []Tenant{
-		{Consumer: "b", Guests: []Guest{guest("b1", "10.42.0.7"), guest("b2", "10.42.0.8", "fd00::8")}},
-		{Consumer: "a", Guests: []Guest{guest("a1", "10.42.0.5"), guest("a2", "10.42.0.8"), guest("a3", "10.42.0.5")}},
-		{Consumer: "c", Guests: []Guest{guest("c1", "10.42.255.1", "192.168.1.1"), guest("c2")}},
-	}
 	for _, tt := range []struct {
-		name            string
-		group           uint32
-		links           map[string][]netip.Addr
-		guests, tenants []string
+		name    string
+		tenants []Tenant
+		want    []string
 	}{
-		{
-			name:    "by status: what two claim is nobody's, what cannot be a pod's is not believed",
-			guests:  []string{"10.42.0.5", "10.42.0.7", "10.42.0.8"},
-			tenants: []string{"10.42.0.5>tenant-a", "10.42.0.7>tenant-b"},
-		},
-		{
-			name: "by link: a status does not count", group: guestnet.Group,
-			links:   map[string][]netip.Addr{"b1": addrs("10.42.255.130"), "c2": addrs("10.42.255.131"), "stranger": addrs("10.42.255.132")},
-			guests:  []string{"10.42.255.130", "10.42.255.131"},
-			tenants: []string{"10.42.255.130>tenant-b", "10.42.255.131>tenant-c"},
-		},
+		{"by range", []Tenant{{Consumer: "b", Guests: ranges("10.65.2.0/24")}, {Consumer: "a", Guests: ranges("10.65.1.0/24")}, {Consumer: "c"}},
+			[]string{"10.65.1.0-10.65.2.0>tenant-a", "10.65.2.0-10.65.3.0>tenant-b"}},
+		{"ranges that hold each other are nobody's", []Tenant{{Consumer: "a", Guests: ranges("10.65.0.0/16")}, {Consumer: "b", Guests: ranges("10.65.2.0/24")}, {Consumer: "c", Guests: ranges("10.66.2.0/24")}},
+			[]string{"10.66.2.0-10.66.3.0>tenant-c"}},
+		{"by status: what two claim is nobody's", []Tenant{
+			{Consumer: "b", Guests: ranges("10.42.0.7/32", "10.42.0.8/32")}, {Consumer: "a", Guests: ranges("10.42.0.5/32", "10.42.0.8/32", "10.42.0.5/32", "10.42.0.6/32")},
+		}, []string{"10.42.0.5-10.42.0.7>tenant-a", "10.42.0.7-10.42.0.8>tenant-b"}},
+		{"not by IPv6", []Tenant{{Consumer: "a", Guests: append(ranges("fd00::8/128"), netip.Prefix{})}}, nil},
 	} {
-		cfg := testConfig
-		cfg.Group = tt.group
-		p := planOf(cfg, Relations{Tenants: tenants}, hostState{links: tt.links})
-		if got := show(p.set(guestsSet)); !slices.Equal(got, tt.guests) {
-			t.Errorf("%s: guests %v, want %v", tt.name, got, tt.guests)
-		}
-		if got := show(p.set(tenantsMap)); !slices.Equal(got, tt.tenants) {
-			t.Errorf("%s: tenants %v, want %v", tt.name, got, tt.tenants)
+		p := planOf(testConfig, allowed, Relations{Tenants: tt.tenants}, hostState{})
+		if got := show(p.set(tenantsMap)); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: tenants %v, want %v", tt.name, got, tt.want)
 		}
 	}
 }
@@ -94,7 +83,7 @@ func TestRangesAreJoined(t *testing.T) {
 		{ranges("224.0.0.0/3", "fd00::/8"), []string{"224.0.0.0"}}, // to the end
 		{[]netip.Prefix{{}, netip.MustParsePrefix("10.1.2.3/32")}, []string{"10.1.2.3-10.1.2.4"}},
 	} {
-		if got := show(spans(tt.in)); !slices.Equal(got, tt.want) {
+		if got := show(nft.Spans(tt.in)); !slices.Equal(got, tt.want) {
 			t.Errorf("%v: %v, want %v", tt.in, got, tt.want)
 		}
 	}
@@ -102,10 +91,11 @@ func TestRangesAreJoined(t *testing.T) {
 
 func TestPlanIsTheSameForTheSameWorld(t *testing.T) {
 	rel := twoTenants()
-	back := Relations{Tenants: slices.Clone(rel.Tenants), Providers: rel.Providers}
+	back := Relations{Tenants: slices.Clone(rel.Tenants), Providers: slices.Clone(rel.Providers)}
 	slices.Reverse(back.Tenants)
-	host := hostState{links: map[string][]netip.Addr{"uid-web1": addrs(web1), "uid-dora": addrs(dora)}, routers: addrs("10.1.1.2", "10.1.1.1")}
-	if !reflect.DeepEqual(planOf(testConfig, rel, host), planOf(testConfig, back, host)) {
+	slices.Reverse(back.Providers)
+	host := hostState{routers: addrs("10.1.1.2", "10.1.1.1")}
+	if !reflect.DeepEqual(planOf(testConfig, allowed, rel, host), planOf(testConfig, allowed, back, host)) {
 		t.Error("the order of what is told matters")
 	}
 }
@@ -114,8 +104,6 @@ func TestWhatLiesBehindADefaultRoute(t *testing.T) {
 	links := []netlink.Link{
 		&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: 2, Name: "wlan0"}},
 		&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: 3, Name: "wg0"}},
-		&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: 4, Name: "veth1", Group: guestnet.Group, Alias: "uid-1"}},
-		&netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: 5, Name: "veth2", Alias: "uid-2"}},
 	}
 	to := func(dst string) *net.IPNet {
 		_, n, _ := net.ParseCIDR(dst)
@@ -127,33 +115,23 @@ func TestWhatLiesBehindADefaultRoute(t *testing.T) {
 		routes  []netlink.Route
 		routers []netip.Addr
 		uplinks []string
-		links   map[string][]netip.Addr
 	}{
-		{"none", []netlink.Route{{LinkIndex: 2, Dst: to("192.168.1.0/24"), Type: unix.RTN_UNICAST}}, nil, nil, nil},
-		{"a router", []netlink.Route{{LinkIndex: 2, Gw: hop("192.168.1.1"), Type: unix.RTN_UNICAST}}, addrs("192.168.1.1"), nil, nil},
+		{"none", []netlink.Route{{LinkIndex: 2, Dst: to("192.168.1.0/24"), Type: unix.RTN_UNICAST}}, nil, nil},
+		{"a router", []netlink.Route{{LinkIndex: 2, Gw: hop("192.168.1.1"), Type: unix.RTN_UNICAST}}, addrs("192.168.1.1"), nil},
 		{"a router, a static route", []netlink.Route{
 			{LinkIndex: 2, Gw: hop("192.168.1.1"), Dst: to("0.0.0.0/0"), Type: unix.RTN_UNICAST},
 			{LinkIndex: 2, Gw: hop("192.168.1.2"), Dst: to("8.0.0.0/8"), Type: unix.RTN_UNICAST},
-		}, addrs("192.168.1.1"), nil, nil},
+		}, addrs("192.168.1.1"), nil},
 		{"a VPN that took the default route in halves", []netlink.Route{
 			{LinkIndex: 2, Gw: hop("192.168.1.1"), Type: unix.RTN_UNICAST},
 			{LinkIndex: 3, Dst: to("0.0.0.0/1"), Type: unix.RTN_UNICAST}, {LinkIndex: 3, Dst: to("128.0.0.0/1"), Type: unix.RTN_UNICAST},
-		}, addrs("192.168.1.1"), []string{"wg0"}, nil},
+		}, addrs("192.168.1.1"), []string{"wg0"}},
 		{"two routers at once", []netlink.Route{{Type: unix.RTN_UNICAST, MultiPath: []*netlink.NexthopInfo{
 			{LinkIndex: 2, Gw: hop("192.168.1.9")}, {LinkIndex: 2, Gw: hop("192.168.1.1")},
-		}}}, addrs("192.168.1.1", "192.168.1.9"), nil, nil},
-		{"no way at all", []netlink.Route{{Dst: to("0.0.0.0/0"), Type: unix.RTN_UNREACHABLE}}, nil, nil, nil},
-		{"links of guests", []netlink.Route{
-			{LinkIndex: 4, Dst: to("10.42.255.130/32"), Type: unix.RTN_UNICAST},
-			{LinkIndex: 4, Dst: to("10.42.255.129/32"), Type: unix.RTN_LOCAL},
-			{LinkIndex: 5, Dst: to("10.42.255.131/32"), Type: unix.RTN_UNICAST}, // not marked
-		}, nil, nil, map[string][]netip.Addr{"uid-1": addrs("10.42.255.130")}},
+		}}}, addrs("192.168.1.1", "192.168.1.9"), nil},
+		{"no way at all", []netlink.Route{{Dst: to("0.0.0.0/0"), Type: unix.RTN_UNREACHABLE}}, nil, nil},
 	} {
-		got := hostStateOf(guestnet.Group, links, tt.routes)
-		want := hostState{links: tt.links, routers: tt.routers, uplinks: tt.uplinks}
-		if want.links == nil {
-			want.links = map[string][]netip.Addr{}
-		}
+		got, want := hostStateOf(links, tt.routes), hostState{routers: tt.routers, uplinks: tt.uplinks}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, want)
 		}

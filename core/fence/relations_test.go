@@ -2,6 +2,7 @@ package fence
 
 import (
 	"crypto/sha256"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,16 +13,35 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/guestnet"
 	"kith.dev/core/identity"
 )
 
+const nodeIP = "10.42.255.1"
+
+var testConfig = Config{
+	Tunnel: "kith0", Group: guestnet.Group, Pods: netip.MustParsePrefix("10.42.0.0/16"), Services: netip.MustParsePrefix("10.43.0.0/16"),
+	Node: netip.MustParseAddr(nodeIP), DNS: netip.MustParseAddr("10.43.0.10"),
+}
+
+func ranges(list ...string) (out []netip.Prefix) {
+	for _, s := range list {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
+}
+
 func idOf(name string) identity.ID { return identity.ID(sha256.Sum256([]byte(name))) }
 
-func peerAt(name, alias string) v1alpha1.Peer {
+// peerAt has guests of its own here, and ours there.
+func peerAt(name, here, there string) v1alpha1.Peer {
 	p := v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1"}, Spec: v1alpha1.PeerSpec{ID: idOf(name).String()}}
 	p.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue}} // policies know it by its name
-	if alias != "" {
-		p.Status.Network = &v1alpha1.NetworkStatus{Theirs: []v1alpha1.RangeAlias{{Name: "pods", Real: "10.42.0.0/16", Alias: alias}}}
+	if here != "" {
+		p.Status.Network = &v1alpha1.NetworkStatus{
+			GuestsHere: here, GuestsThere: there, Space: []string{"10.42.0.0/16", "10.65.8.0/24"},
+			Aliases: []v1alpha1.RangeAlias{{Name: "pods", Real: "10.42.0.0/16", Alias: "10.76.0.0/16"}},
+		}
 	}
 	return p
 }
@@ -46,12 +66,10 @@ func podOf(consumer, uid, ip string, change ...func(*corev1.Pod)) corev1.Pod {
 
 func TestRelationsFollowTheCluster(t *testing.T) {
 	alice, bob := idOf("alice").Compact(), idOf("bob").Compact()
+	space := ranges("10.42.0.0/16", "10.65.8.0/24")
 	offline := v1alpha1.SharingPolicy{ObjectMeta: metav1.ObjectMeta{Name: "offline"}, Spec: v1alpha1.SharingPolicySpec{
 		Peers: []string{"alice"}, Network: &v1alpha1.GuestNetwork{Internet: v1alpha1.AccessDeny},
 	}}
-	ended := func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }
-	ofHost := func(p *corev1.Pod) { p.Spec.HostNetwork = true }
-	at := func(node string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.NodeName = node } }
 	byPeer := func(list ...Provider) []Provider {
 		slices.SortFunc(list, func(a, b Provider) int { return strings.Compare(a.Peer, b.Peer) })
 		return list
@@ -65,53 +83,58 @@ func TestRelationsFollowTheCluster(t *testing.T) {
 		in   objects
 		want Relations
 	}{
-		{"nobody", objects{peers: []v1alpha1.Peer{peerAt("alice", "10.76.0.0/16")}}, Relations{}},
+		{"nobody", objects{peers: []v1alpha1.Peer{peerAt("alice", "10.65.1.0/24", "10.65.2.0/24")}}, Relations{}},
 		{
-			"a consumer with guests",
-			objects{
-				peers: []v1alpha1.Peer{peerAt("alice", "10.76.0.0/16")}, contracts: []v1alpha1.Contract{with("alice", v1alpha1.RoleProvider)},
-				pods: []corev1.Pod{podOf(alice, "1", "10.42.0.5"), podOf(alice, "2", "")},
-			},
-			Relations{Tenants: []Tenant{{Consumer: alice, Internet: true, Home: ranges("10.76.0.0/16"), Guests: []Guest{{UID: "1", Addresses: addrs("10.42.0.5")}, {UID: "2"}}}}},
+			"a consumer",
+			objects{peers: []v1alpha1.Peer{peerAt("alice", "10.65.1.0/24", "10.65.2.0/24")}, contracts: []v1alpha1.Contract{with("alice", v1alpha1.RoleProvider)}},
+			Relations{Tenants: []Tenant{{Consumer: alice, Internet: true, Home: space, Guests: ranges("10.65.1.0/24")}}},
 		},
 		{
 			"no tunnel yet, no internet by the policy",
-			objects{peers: []v1alpha1.Peer{peerAt("alice", "")}, contracts: []v1alpha1.Contract{with("alice", v1alpha1.RoleProvider)}, policies: []v1alpha1.SharingPolicy{offline}},
+			objects{peers: []v1alpha1.Peer{peerAt("alice", "", "")}, contracts: []v1alpha1.Contract{with("alice", v1alpha1.RoleProvider)}, policies: []v1alpha1.SharingPolicy{offline}},
 			Relations{Tenants: []Tenant{{Consumer: alice}}},
 		},
 		{
-			"a contract that ends counts until it is gone",
-			objects{peers: []v1alpha1.Peer{peerAt("alice", "10.76.0.0/16")}, contracts: []v1alpha1.Contract{deleted(with("alice", v1alpha1.RoleProvider))}},
-			Relations{Tenants: []Tenant{{Consumer: alice, Internet: true, Home: ranges("10.76.0.0/16")}}},
+			"what cannot be read is closed",
+			objects{peers: []v1alpha1.Peer{peerAt("alice", "10.65.1.0", "10.65.2")}, contracts: []v1alpha1.Contract{with("alice", v1alpha1.RoleProvider), with("alice", v1alpha1.RoleConsumer)}},
+			Relations{Tenants: []Tenant{{Consumer: alice, Internet: true, Home: space}}},
 		},
 		{
-			"a guest whose contract is gone reaches nothing but its like",
-			objects{pods: []corev1.Pod{podOf(alice, "1", "10.42.0.5")}},
-			Relations{Tenants: []Tenant{{Consumer: alice, Guests: []Guest{{UID: "1", Addresses: addrs("10.42.0.5")}}}}},
+			"a contract that ends counts until it is gone",
+			objects{peers: []v1alpha1.Peer{peerAt("alice", "10.65.1.0/24", "")}, contracts: []v1alpha1.Contract{deleted(with("alice", v1alpha1.RoleProvider))}},
+			Relations{Tenants: []Tenant{{Consumer: alice, Internet: true, Home: space, Guests: ranges("10.65.1.0/24")}}},
 		},
 		{
 			"a provider of ours, and one that is both",
-			objects{peers: []v1alpha1.Peer{peerAt("alice", "10.76.0.0/16"), peerAt("bob", "10.77.0.0/16")},
+			objects{peers: []v1alpha1.Peer{peerAt("alice", "10.65.1.0/24", "10.65.2.0/24"), peerAt("bob", "10.65.3.0/24", "10.65.4.0/24")},
 				contracts: []v1alpha1.Contract{with("alice", v1alpha1.RoleConsumer), with("bob", v1alpha1.RoleConsumer), with("bob", v1alpha1.RoleProvider)}},
-			Relations{Tenants: []Tenant{{Consumer: bob, Internet: true, Home: ranges("10.77.0.0/16")}},
-				Providers: byPeer(Provider{Peer: alice, Ranges: ranges("10.76.0.0/16")}, Provider{Peer: bob, Ranges: ranges("10.77.0.0/16")})},
-		},
-		{
-			"own pods at a provider are known by their status: none that ended, is of the host's network, elsewhere, or claims what is not there",
-			objects{peers: []v1alpha1.Peer{peerAt("alice", "10.76.0.0/16")}, contracts: []v1alpha1.Contract{with("alice", v1alpha1.RoleConsumer)},
-				pods: []corev1.Pod{podOf("", "1", "10.76.255.130", at("kith-alice")), podOf("", "2", "10.76.255.131", at("kith-alice"), ended),
-					podOf("", "3", "10.76.255.1", at("kith-alice"), ofHost), podOf("", "4", "10.76.255.132", at("alice")),
-					podOf("", "5", "192.168.1.1", at("kith-alice")), podOf("", "6", "", at("kith-alice"))}},
-			Relations{Providers: []Provider{{Peer: alice, Ranges: ranges("10.76.0.0/16"), Pods: addrs("10.76.255.130")}}},
-		},
-		{
-			"pods that ended or are of the host's network have no address, odd labels no tenant",
-			objects{pods: []corev1.Pod{podOf(alice, "1", "10.42.0.5", ended), podOf(alice, "2", "10.42.255.1", ofHost), podOf("../x", "3", "10.42.0.6")}},
-			Relations{Tenants: []Tenant{{Consumer: alice, Guests: []Guest{{UID: "2"}}}}},
+			Relations{Tenants: []Tenant{{Consumer: bob, Internet: true, Home: space, Guests: ranges("10.65.3.0/24")}},
+				Providers: byPeer(Provider{Peer: alice, Guests: ranges("10.65.2.0/24")[0]}, Provider{Peer: bob, Guests: ranges("10.65.4.0/24")[0]})},
 		},
 	} {
-		if got := tt.in.relations(); !reflect.DeepEqual(got, tt.want) {
+		if got := testConfig.relations(tt.in); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s:\n%+v, want\n%+v", tt.name, got, tt.want)
 		}
+	}
+}
+
+func TestWithoutLinksGuestsHaveTheAddressesOfTheirStatus(t *testing.T) {
+	alice, bob := idOf("alice").Compact(), idOf("bob").Compact()
+	ended := func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }
+	ofHost := func(p *corev1.Pod) { p.Spec.HostNetwork = true }
+	cfg := testConfig
+	cfg.Group = 0
+	got := cfg.relations(objects{
+		peers:     []v1alpha1.Peer{peerAt("alice", "10.65.1.0/24", "10.65.2.0/24")},
+		contracts: []v1alpha1.Contract{with("alice", v1alpha1.RoleProvider)},
+		pods: []corev1.Pod{
+			podOf(alice, "1", "10.42.0.5"), podOf(alice, "2", ""), podOf(alice, "3", "10.42.0.6", ended), podOf(alice, "4", nodeIP, ofHost), podOf(alice, "5", nodeIP),
+			podOf(alice, "6", "192.168.1.1"), podOf("../x", "7", "10.42.0.7"), podOf("", "8", "10.42.0.8"), podOf(bob, "9", "10.42.0.9"),
+		},
+	})
+	want := Relations{Tenants: []Tenant{{Consumer: alice, Internet: true, Home: ranges("10.76.0.0/16"), Guests: ranges("10.42.0.5/32")}, {Consumer: bob, Guests: ranges("10.42.0.9/32")}}}
+	slices.SortFunc(want.Tenants, func(a, b Tenant) int { return strings.Compare(a.Consumer, b.Consumer) })
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want\n%+v", got, want)
 	}
 }

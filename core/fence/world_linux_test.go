@@ -16,17 +16,22 @@ import (
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
+	"kith.dev/core/gateway/noderoute"
 	"kith.dev/core/guestnet"
 	"kith.dev/core/hostnet"
+	"kith.dev/core/netplan"
 )
 
 // A world is a laptop with guests and pods of its owner, on a LAN with public addresses, with the internet behind the
-// router and two other clusters behind kith0. All of it are network namespaces without names, gone with the test.
+// router and four other clusters behind kith0. Two of them, alice and dora, are homes of guests here and have the same addresses,
+// those of this cluster; guests of this cluster are at bea and carol. All of it are network namespaces without names, gone with the test.
 type world struct {
 	t     *testing.T
 	place map[string]netns.NsHandle
 	fence *Fence
+	node  *noderoute.Node
 }
 
 const (
@@ -35,20 +40,41 @@ const (
 	neighbour = "203.0.113.50"
 	internet  = "198.51.100.7"
 	office    = "192.0.2.9" // public, but by a static route of the LAN: a VPN, or the next building
-	nodeIP    = "10.42.255.1"
+	gatewayIP = "10.42.255.2"
 	ownPod    = "10.42.0.5"
+	ownOther  = "10.42.0.6"
 	bridge    = "10.42.0.1"
-	web1      = "10.42.255.130" // guests of alice
-	web2      = "10.42.255.131"
-	dora      = "10.42.255.132" // a guest of dora
-	newcomer  = "10.42.255.133" // nobody knows whose yet
-	aliceHome = "10.76.0.4"     // a pod at alice's, as seen here
-	doraHome  = "10.77.0.4"
-	provider  = "10.78.0.4" // a pod of ours at another laptop
 
-	ownAtAlice = "10.76.255.130" // a pod of ours at alice's
-	newcomerIP = "10.42.255.133"
+	alices     = "10.65.1.0/24" // guests here
+	web1       = "10.65.1.4"
+	web2       = "10.65.1.5"
+	absent1    = "10.65.1.77" // nobody has it
+	gateway1   = "10.65.1.1"
+	doras      = "10.65.2.0/24"
+	job        = "10.65.2.4"
+	gateway2   = "10.65.2.1"
+	newcomerIP = "10.65.3.4" // of no pair
+
+	homePod   = ownPod      // at alice's and dora's
+	homeOther = "10.42.3.3" // there alone
+
+	atBea     = "10.65.8.0/24" // guests of ours there, and of alice's at carol's
+	beas      = "10.65.8.4"
+	atCarol   = "10.65.9.0/24"
+	carols    = "10.65.9.4"
+	atAlice   = "10.65.10.0/24" // of ours, for those who have some there
+	ownThere  = "10.65.10.4"
+	strayPeer = "10.79.0.4" // by a route that should not be there, at carol's
+	aliasHome = "10.76.0.4" // alice's pod as translated guests know it
 )
+
+// behind the tunnel: which addresses are where.
+var behind = map[string][]string{
+	"alice": {homePod, homeOther, nodeIP, gatewayIP, beas, ownThere, aliasHome},
+	"dora":  {homePod, homeOther, nodeIP, gatewayIP},
+	"bea":   {beas, "10.65.8.1"},
+	"carol": {carols, "10.65.9.1", strayPeer},
+}
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
@@ -56,7 +82,7 @@ func newWorld(t *testing.T) *world {
 		t.Skip("network namespaces need root")
 	}
 	w := &world{t: t, place: map[string]netns.NsHandle{}}
-	for _, name := range []string{"host", "router", "neighbour", "far", "own", "web1", "web2", "dora", "newcomer"} {
+	for _, name := range []string{"host", "router", "neighbour", "wire", "alice", "dora", "bea", "carol", "own", "web1", "web2", "job", "newcomer"} {
 		w.make(name)
 	}
 	w.wire("router", "br0p", "host", "eth0", hostLAN+"/24")
@@ -72,20 +98,13 @@ func newWorld(t *testing.T) *world {
 	w.address("host", "lo", nodeIP+"/32")
 
 	w.wire("host", "vown", "own", "eth0", ownPod+"/24")
+	w.address("own", "eth0", ownOther+"/24")
 	w.bridge("host", "cni0", bridge+"/24", "vown")
 	w.route("own", "0.0.0.0/0", bridge)
-	w.wire("host", "kith0", "far", "eth0", "")
-	w.address("host", "kith0", "10.42.255.2/32")
-	for _, a := range []string{aliceHome, doraHome, provider} {
-		w.address("far", "eth0", a+"/32")
-		w.routeDev("host", a+"/16", "kith0", "10.42.255.2")
-	}
-	w.address("far", "eth0", ownAtAlice+"/32")
-	w.routeDev("far", "10.42.255.2/32", "eth0", aliceHome)
-	w.route("far", "10.42.0.0/16", "10.42.255.2")
-	for name, a := range map[string]string{"web1": web1, "web2": web2, "dora": dora, "newcomer": newcomer} {
+	for name, a := range map[string]string{"web1": web1, "web2": web2, "job": job, "newcomer": newcomerIP} {
 		w.guest(name, a)
 	}
+	w.tunnel()
 	for file, value := range map[string]string{"ip_forward": "1", "icmp_ratelimit": "0"} {
 		w.in("host", func() error { return os.WriteFile("/proc/sys/net/ipv4/"+file, []byte(value), 0) })
 	}
@@ -93,8 +112,81 @@ func newWorld(t *testing.T) *world {
 		w.serve(name)
 	}
 	w.kubeProxy()
+	w.guestnet()
 	w.raise()
 	return w
+}
+
+// tunnel makes kith0 and what is behind it. The place wire does what the gateway would: what guests here send goes to their home, all
+// else to where the destination is a guest.
+func (w *world) tunnel() {
+	w.plain("host", "kith0", "wire", "host0")
+	for name, list := range behind {
+		w.plain("wire", "to"+name, name, "eth0")
+		for _, a := range list {
+			w.address(name, "eth0", a+"/32")
+		}
+		w.routeDev(name, "0.0.0.0/0", "eth0", list[0])
+		w.rule("wire", 10, 100, func(r *netlink.Rule) { r.IifName = "to" + name })
+	}
+	w.in("wire", func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) })
+	w.leads("wire", 100, "0.0.0.0/0", "host0")
+	for to, guests := range map[string]string{"alice": alices, "dora": doras} {
+		table := map[string]int{"alice": 101, "dora": 102}[to]
+		w.rule("wire", 20, table, func(r *netlink.Rule) { r.Src = hostnet.IPNet(netip.MustParsePrefix(guests)) })
+		w.leads("wire", table, "0.0.0.0/0", "to"+to)
+	}
+	for guests, to := range map[string]string{atBea: "bea", atCarol: "carol", atAlice: "alice", "10.79.0.0/16": "carol", "10.76.0.0/16": "alice"} {
+		w.leads("wire", unix.RT_TABLE_MAIN, guests, "to"+to)
+	}
+	w.in("host", func() (err error) {
+		w.node, err = noderoute.Up("kith0", netip.MustParseAddr(gatewayIP), slog.New(slog.DiscardHandler))
+		return err
+	})
+	w.lead()
+}
+
+// lead has the host's routes lead into the tunnel.
+func (w *world) lead() {
+	var into []noderoute.Route
+	for _, p := range ranges(atBea, atCarol, atAlice, alices, doras, "10.79.0.0/16", "10.76.0.0/16") {
+		into = append(into, noderoute.Route{To: p, MTU: 1500})
+	}
+	home := noderoute.Route{To: netip.MustParsePrefix("10.42.0.0/16"), MTU: 1500}
+	w.in("host", func() error {
+		return w.node.Sync(into, nil, []noderoute.Tenant{
+			{From: netip.MustParsePrefix(alices), To: []noderoute.Route{home, {To: netip.MustParsePrefix(atBea), MTU: 1500}}},
+			{From: netip.MustParsePrefix(doras), To: []noderoute.Route{home}},
+		})
+	})
+}
+
+// plain connects two places as a tunnel does: whatever is sent arrives, nobody is asked where an address is.
+func (w *world) plain(a, aName, b, bName string) {
+	w.t.Helper()
+	w.wire(a, aName, b, bName, "")
+	at := w.up(a, aName).Attrs().HardwareAddr
+	for place, name := range map[string]string{a: aName, b: bName} {
+		h, l := w.net(place), w.up(place, name)
+		w.must(h.LinkSetHardwareAddr(l, at))
+		w.must(h.LinkSetARPOff(l))
+	}
+}
+
+func (w *world) rule(place string, priority, table int, change func(*netlink.Rule)) {
+	w.t.Helper()
+	r := netlink.NewRule()
+	r.Priority, r.Table = priority, table
+	change(r)
+	w.must(w.net(place).RuleAdd(r))
+}
+
+func (w *world) leads(place string, table int, dst, dev string) {
+	w.t.Helper()
+	l, err := w.net(place).LinkByName(dev)
+	w.must(err)
+	to := hostnet.IPNet(netip.MustParsePrefix(dst))
+	w.must(w.net(place).RouteAdd(&netlink.Route{Dst: to, LinkIndex: l.Attrs().Index, Scope: netlink.SCOPE_LINK, Table: table}))
 }
 
 func (w *world) must(err error) {
@@ -216,21 +308,21 @@ func (w *world) routeDev(place, dst, dev, src string) {
 	w.must(h.RouteReplace(&netlink.Route{Dst: n, LinkIndex: l.Attrs().Index, Scope: netlink.SCOPE_LINK, Src: net.ParseIP(src)}))
 }
 
-// guest gives a place a link as the CNI plugins ptp and kith-mark do.
+// guest gives a place a link as the CNI plugins ptp and kith-mark do, with the first address of its range at the host's end.
 func (w *world) guest(name, addr string) {
+	own := netplan.GuestGateway(netip.PrefixFrom(netip.MustParseAddr(addr), netplan.GuestBits)).String()
 	w.wire("host", "v"+name, name, "eth0", addr+"/32")
-	w.address("host", "v"+name, "10.42.255.129/32")
-	w.routeDev("host", addr+"/32", "v"+name, "10.42.255.129")
-	w.routeDev(name, "10.42.255.129/32", "eth0", addr)
-	w.route(name, "0.0.0.0/0", "10.42.255.129")
+	w.address("host", "v"+name, own+"/32")
+	w.routeDev("host", addr+"/32", "v"+name, own)
+	w.routeDev(name, own+"/32", "eth0", addr)
+	w.route(name, "0.0.0.0/0", own)
 	h := w.net("host")
 	l, err := h.LinkByName("v" + name)
 	w.must(err)
 	w.must(h.LinkSetGroup(l, guestnet.Group))
-	w.must(h.LinkSetAlias(l, "uid-"+name))
 }
 
-// serve answers TCP on ports 80 and 10053, and UDP on 10053, by closing or echoing.
+// serve answers TCP on ports 80 and 10053, and UDP on 10053, with the name of the place, and echoes what else comes by TCP.
 func (w *world) serve(place string) {
 	w.in(place, func() error {
 		for _, addr := range []string{":80", ":10053"} {
@@ -247,7 +339,7 @@ func (w *world) serve(place string) {
 					}
 					go func() { // until the other side ends it
 						buf := make([]byte, 16)
-						for n := 0; err == nil; n, err = c.Read(buf) {
+						for n := copy(buf, place); err == nil; n, err = c.Read(buf) {
 							_, err = c.Write(buf[:n])
 						}
 						c.Close()
@@ -265,29 +357,33 @@ func (w *world) serve(place string) {
 				return err
 			}
 			w.t.Cleanup(func() { p.Close() })
-			go echo(p)
+			go answer(p, place)
 		}
 		return nil
 	})
 }
 
 // answering are the addresses by which places with several answer to UDP: an answer must come from where the question went.
-var answering = map[string][]string{"host": {nodeIP}, "router": {internet}, "far": {aliceHome, doraHome, provider}}
+var answering = map[string][]string{
+	"host": {nodeIP}, "router": {internet}, "own": {ownPod, ownOther},
+	"alice": behind["alice"], "dora": behind["dora"], "bea": behind["bea"], "carol": behind["carol"],
+}
 
-func echo(p net.PacketConn) {
+func answer(p net.PacketConn, name string) {
 	buf := make([]byte, 16)
 	for {
-		n, from, err := p.ReadFrom(buf)
+		_, from, err := p.ReadFrom(buf)
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err == nil {
-			_, _ = p.WriteTo(buf[:n], from)
+			_, _ = p.WriteTo([]byte(name), from)
 		}
 	}
 }
 
-// kubeProxy translates three services, DNS on the node, an own pod, and a guest of alice, and ports of the host that lead to the latter two.
+// kubeProxy translates services: DNS on the node, an own pod, a guest of alice, and a pod at its guest's home; and ports of the host that
+// lead to the first two.
 func (w *world) kubeProxy() {
 	w.nft(`table ip proxy {
   chain services {
@@ -296,14 +392,27 @@ func (w *world) kubeProxy() {
     ip daddr 10.43.0.10 tcp dport 53 dnat to ` + nodeIP + `:10053
     ip daddr 10.43.5.5 tcp dport 80 dnat to ` + ownPod + `
     ip daddr 10.43.5.6 tcp dport 80 dnat to ` + web2 + `
+    ip daddr 10.43.5.7 tcp dport 80 dnat to ` + homeOther + `
     ip daddr ` + hostLAN + ` tcp dport 8080 dnat to ` + web2 + `:80
     ip daddr ` + hostLAN + ` tcp dport 8081 dnat to ` + ownPod + `:80
   }
   chain masq {
     type nat hook postrouting priority srcnat;
-    ip saddr 10.42.0.0/16 oifname "eth0" masquerade
+    ip saddr { 10.42.0.0/16, 10.65.0.0/16 } oifname "eth0" masquerade
   }
 }`)
+}
+
+// guestnet has guests reach services by their addresses at home, and the owner's pods appear to guests as the host.
+func (w *world) guestnet() {
+	k := guestnet.New(netplan.Cluster{Pods: testConfig.Pods, Services: testConfig.Services}, slog.New(slog.DiscardHandler))
+	own, remote, twin, back := netip.MustParseAddr("10.43.8.6"), netip.MustParseAddr("10.43.5.5"), netip.MustParseAddr("10.43.5.6"), netip.MustParseAddr("10.43.5.7")
+	w.in("host", func() error {
+		return k.Set([]guestnet.Tenant{
+			{Guests: netip.MustParsePrefix(alices), Services: guestnet.Services{own: twin, remote: back}},
+			{Guests: netip.MustParsePrefix(doras), Services: guestnet.Services{remote: back}},
+		})
+	})
 }
 
 // nft runs the program on the host; some tests look at, or do, what an administrator would.
@@ -332,8 +441,9 @@ func (w *world) raise() {
 	f, err := New(cfg)
 	w.must(err)
 	h, host := w.net("host"), int(w.place["host"])
-	f.kernel.open = func() (*nftables.Conn, error) { return nftables.New(nftables.WithNetNSFd(host)) }
-	f.readHost = func() (hostState, error) { return readHost(h, cfg.Group) }
+	f.fence.Options = []nftables.ConnOption{nftables.WithNetNSFd(host)}
+	f.limits.Options = f.fence.Options
+	f.readHost = func() (hostState, error) { return readHost(h) }
 	w.fence = f
 }
 
@@ -354,9 +464,4 @@ func (w *world) run() (stop func()) {
 	}
 	w.t.Cleanup(stop)
 	return stop
-}
-
-var testConfig = Config{
-	Tunnel: "kith0", Group: guestnet.Group, Pods: netip.MustParsePrefix("10.42.0.0/16"), Services: netip.MustParsePrefix("10.43.0.0/16"),
-	Node: netip.MustParseAddr(nodeIP), DNS: netip.MustParseAddr("10.43.0.10"),
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"golang.org/x/net/icmp"
@@ -36,16 +37,15 @@ func (g *Gateway) listen(now time.Time) {
 // nudge sends one ICMP echo to a peer's gateway. Nobody waits for the answer: that anything came is seen at the next look. To
 // WireGuard it is data, so when no answer comes it begins a handshake by itself.
 func (g *Gateway) nudge(p Peer) {
-	to, ok := p.gateway()
-	if !ok {
-		return
-	}
-	c, err := icmp.ListenPacket("ip4:icmp", g.cfg.Address.String())
-	if err == nil {
-		err = errors.Join(request(c, &net.IPAddr{IP: to.AsSlice()}, icmp.Echo{ID: 1, Seq: 1, Data: []byte("kith")}), c.Close())
-	}
-	if err != nil {
-		g.cfg.Log.Debug("peer is not asked for an answer through the tunnel", "peer", p.Name, "err", err)
+	for _, w := range p.ways(g.cfg.Address) {
+		c, err := icmp.ListenPacket("ip4:icmp", w.from.String())
+		if err == nil {
+			err = errors.Join(request(c, &net.IPAddr{IP: w.to.AsSlice()}, icmp.Echo{ID: 1, Seq: 1, Data: []byte("kith")}), c.Close())
+		}
+		if err == nil {
+			return
+		}
+		g.cfg.Log.Debug("peer is not asked for an answer through the tunnel", "peer", p.Name, "from", w.from, "err", err)
 	}
 }
 
@@ -59,7 +59,7 @@ func request(c *icmp.PacketConn, to net.Addr, body icmp.Echo) error {
 }
 
 // RTT measures the round trip through the tunnel to a peer's gateway with one ICMP echo, two more if it is lost.
-// The peer's kernel answers, so it also proves that both translations work. It ends with ctx, or after three
+// The peer's kernel answers, so it also proves that addresses are understood there. It ends with ctx, or after three
 // seconds.
 func (g *Gateway) RTT(ctx context.Context, id string) (time.Duration, error) {
 	return g.Echo(ctx, id, leastEcho)
@@ -75,27 +75,43 @@ func (g *Gateway) Echo(ctx context.Context, id string, bytes int) (time.Duration
 	if !ok {
 		return 0, fmt.Errorf("gateway: no peer %s", id)
 	}
-	to, ok := p.gateway()
-	if !ok {
-		return 0, fmt.Errorf("gateway: peer %s shows no range of pods, in which its gateway's address would be", id)
+	var said error // by the first way that may be taken, or why none may
+	for _, w := range p.ways(g.cfg.Address) {
+		d, err := w.echo(ctx, bytes)
+		if err == nil {
+			return d, nil
+		}
+		if said == nil || errors.Is(said, os.ErrPermission) {
+			said = err
+		}
 	}
-	c, err := icmp.ListenPacket("ip4:icmp", g.cfg.Address.String())
+	if said == nil {
+		said = errors.New("neither side has guests of the other")
+	}
+	return 0, fmt.Errorf("gateway: measure peer %s: %w", id, said)
+}
+
+// echo tries three times, unless this host does not let the way be taken.
+func (w echoWay) echo(ctx context.Context, bytes int) (d time.Duration, err error) {
+	c, err := icmp.ListenPacket("ip4:icmp", w.from.String())
 	if err != nil {
-		return 0, fmt.Errorf("gateway: measure peer %s: %w", id, err)
+		return 0, err
 	}
 	defer c.Close()
 	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	for try := range 3 {
-		var d time.Duration
-		if d, err = echo(ctx, c, &net.IPAddr{IP: to.AsSlice()}, try+1, max(bytes-leastEcho, 0)); err == nil {
+		d, err = echo(ctx, c, &net.IPAddr{IP: w.to.AsSlice()}, try+1, max(bytes-leastEcho, 0))
+		switch {
+		case err == nil:
 			return d, nil
-		}
-		if ctx.Err() != nil {
-			return 0, fmt.Errorf("gateway: measure peer %s: %w", id, ctx.Err())
+		case ctx.Err() != nil:
+			return 0, ctx.Err()
+		case errors.Is(err, os.ErrPermission):
+			return 0, err
 		}
 	}
-	return 0, fmt.Errorf("gateway: measure peer %s: no answer from %s: %w", id, to, err)
+	return 0, fmt.Errorf("no answer from %s: %w", w.to, err)
 }
 
 // echo sends one request and waits up to a second. The answer is known by 16 random bytes: a raw socket hears all.

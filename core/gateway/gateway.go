@@ -14,8 +14,8 @@ import (
 	"kith.dev/core/hostnet"
 )
 
-// DefaultMTU of the device: WireGuard over IPv6 on Ethernet just fits.
-const DefaultMTU = 1420
+// DefaultMTU of the device: WireGuard over IPv6 on Ethernet just fits, with the header in front of each packet.
+const DefaultMTU = 1420 - datapath.Header
 
 // minMTU is what every IPv4 host must take (RFC 791). Over a path with less, outer packets are fragmented.
 const minMTU = 576
@@ -23,17 +23,18 @@ const minMTU = 576
 // Config is fixed for the life of a Gateway.
 type Config struct {
 	Device     string         // name of the TUN device, such as kith0
-	Address    netip.Addr     // our own address on it, inside the pods' range, so that it has an alias too
+	Address    netip.Addr     // our own address on it, inside the pods' range, so that guests elsewhere know it too
 	ListenPort uint16         // UDP
 	PrivateKey PrivateKey     //
-	Reserved   []netip.Prefix // this cluster's own ranges (pods, services): never used as an alias
+	Pods       netip.Prefix   // this cluster's own range of pods, the node's address among them: what our guests elsewhere reach
+	Reserved   []netip.Prefix // other ranges of this cluster (services), which like Pods are never used for guests
 	HostPorts  []uint16       // TCP ports on this host's own addresses that peers may connect to, such as the API server's
-	Changed    func()         // called when a tunnel came up or went down (Stats.Up); must not block
-	// Overlaps is called with the IDs of the peers whose aliases cannot stay, because this host came to a network, or to a
-	// peer's endpoint, of such addresses; and again while it is so. It must not block.
-	Overlaps func(ids []string)
-	Kernel   *hostnet.Changes
-	Log      *slog.Logger
+	Guests     uint32         // group of the links that lead to guests (guestnet.Group); 0: they have none of their own
+	// Changed is called when a tunnel came up or went down (Stats.Up), and when ranges came to overlap, or do no more (Overlapping): again
+	// and again while some do. It must not block.
+	Changed func()
+	Kernel  *hostnet.Changes
+	Log     *slog.Logger
 }
 
 // Gateway carries the pod network between this cluster and its peers. Its methods may be called at any time and
@@ -49,8 +50,8 @@ type Gateway struct {
 	peers  map[string]*route
 	gone   bool // a peer was removed whose tunnel was up, and nobody was told yet
 	around datapath.Host
-	lapped []string   // IDs of the peers that Config.Overlaps is about, sorted
-	live   *wireguard // nil when the device is down
+	lapped map[string][]netip.Prefix // of which peers what is in use for something else on this host, as it was at the last look
+	live   *wireguard                // nil when the device is down
 }
 
 // route pairs a peer with the MTU towards it, whether its tunnel was up when it was looked at last, and what was heard of it.
@@ -76,7 +77,7 @@ func New(cfg Config) (*Gateway, error) {
 		return nil, errors.New("gateway: no logger")
 	}
 	g := &Gateway{cfg: cfg, peers: map[string]*route{}}
-	g.around = datapath.Host{Self: cfg.Address, Port: cfg.ListenPort, Open: cfg.HostPorts}
+	g.around = datapath.Host{Self: cfg.Address, Port: cfg.ListenPort, Pods: []netip.Prefix{cfg.Pods}, Open: cfg.HostPorts}
 	g.table.Store(datapath.New(g.around, nil))
 	return g, nil
 }
@@ -155,31 +156,32 @@ func (g *Gateway) Peer(id string) (Peer, bool) {
 	return Peer{}, false
 }
 
-// Taken lists what an alias for a range of peer id must not overlap: everything in use on this host, this
-// cluster's own ranges, and what belongs to the other peers. It is the second argument of netplan.ChooseAlias.
+// Taken lists what a range for guests of or at peer id must not overlap: everything in use on this host, this cluster's own ranges,
+// and what belongs to the other peers. It is what netplan.Choose must leave alone.
 func (g *Gateway) Taken(id string) ([]netip.Prefix, error) {
-	out, err := hostnet.InUse(g.cfg.Device)
+	out, err := hostnet.InUse(g.cfg.Device, g.cfg.Guests)
 	if err != nil {
 		return nil, err
 	}
-	out = append(out, g.cfg.Reserved...)
+	out = append(append(out, g.cfg.Pods), g.cfg.Reserved...)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, r := range g.peers {
 		if e := r.Endpoint.Addr().Unmap(); e.Is4() {
 			out = append(out, netip.PrefixFrom(e, 32))
 		}
-		for _, m := range r.Ours {
-			out = append(out, m.Real)
-		}
-		if r.ID == id {
-			continue
-		}
-		for _, m := range r.Theirs {
-			out = append(out, m.Alias)
+		if r.ID != id {
+			out = append(out, r.Ranges()...)
 		}
 	}
 	return out, nil
+}
+
+// Overlapping lists the ranges of a peer that cannot stay, because this host came to a network, or to a peer's endpoint, of such addresses.
+func (g *Gateway) Overlapping(id string) []netip.Prefix {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.lapped[id]
 }
 
 // Drops counts the packets that were not let through, by reason.

@@ -19,6 +19,7 @@ import (
 	"golang.zx2c4.com/wireguard/tun"
 
 	"kith.dev/core/gateway/datapath"
+	"kith.dev/core/netplan"
 )
 
 // up is that of a tunnel that works.
@@ -120,7 +121,7 @@ func TestMessagesThatWireGuardLeavesAreNotInside(t *testing.T) {
 // A pod may send on and on to a peer that is away.
 func TestWhatIsForATunnelThatIsDownKeepsNobodyWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newEndless("10.45.0.0/16", "10.46.0.0/16")
+		d := newEndless(0, "10.45.0.0/16", "10.46.0.0/16")
 		d.open.Store(true)
 		state := up()
 		tap := tapOf(d, state)
@@ -155,7 +156,7 @@ func TestWireGuardTakesInNoMoreThanAPipeHolds(t *testing.T) {
 		t.Run(direction, func(t *testing.T) {
 			binds := bindtest.NewChannelBinds()
 			here, there := &network{Bind: binds[0]}, &network{Bind: binds[1]}
-			from, to := newEndless("10.45.0.0/16", "10.46.0.0/16"), newEndless("10.46.0.0/16", "10.45.0.0/16")
+			from, to := newEndless(0, "10.45.0.0/16", "10.46.0.0/16"), newEndless(1, "10.46.0.0/16", "10.45.0.0/16")
 			acquaint(t, bareOf(t, from, here), bareOf(t, to, there))
 			t.Cleanup(func() { // while both are open: bindtest waits for ever to send to one that was closed
 				to.blocked.Store(false)
@@ -209,10 +210,19 @@ func bareOf(t *testing.T, d *endless, n *network) *bare {
 }
 
 func tapOf(d *endless, state *atomic.Bool) *tap {
-	other := testPeer("other", testMapping(d.theirs, d.theirs), testMapping(d.own, d.own))
+	own, pair := netip.MustParsePrefix(d.own), d.pair()
 	var now atomic.Pointer[datapath.Table]
-	now.Store(datapath.New(datapath.Host{Self: netip.MustParseAddr("10.47.0.1")}, []datapath.Peer{{Pair: other.Pair, MTU: DefaultMTU, Up: state}}))
-	return &tap{Device: d, table: &now, drops: new(datapath.Drops), outbound: newInFlight(), inbound: newInFlight()}
+	now.Store(datapath.New(datapath.Host{Self: netip.MustParseAddr("10.47.0.1"), Pods: []netip.Prefix{own}}, []datapath.Peer{{Pair: pair, MTU: DefaultMTU, Up: state}}))
+	return &tap{Device: d, table: &now, drops: new(datapath.Drops), outbound: newInFlight(), inbound: newInFlight(), transit: &transit{done: make(chan struct{})}}
+}
+
+// pair is what the two devices of a test agreed on, as this one has it.
+func (d *endless) pair() netplan.Pair {
+	theirs := netip.MustParsePrefix(d.theirs)
+	if d.number == 0 {
+		return netplan.Pair{There: theirs}
+	}
+	return netplan.Pair{Here: netip.MustParsePrefix(d.own), Space: []netip.Prefix{theirs}}
 }
 
 // acquaint makes peers of two devices; bindtest has the first at port 2 and the second at port 1.
@@ -222,8 +232,8 @@ func acquaint(t *testing.T, a, b *bare) {
 		w, o *bare
 		port int
 	}{{a, b, 1}, {b, a, 2}} {
-		settings := fmt.Sprintf("private_key=%s\nreplace_peers=true\npublic_key=%s\nallowed_ip=%s\nendpoint=127.0.0.1:%d\n",
-			p.w.key.hex(), p.o.key.Public().hex(), p.w.kind.theirs, p.port)
+		settings := fmt.Sprintf("private_key=%s\nreplace_peers=true\npublic_key=%s\nallowed_ip=%s/32\nendpoint=127.0.0.1:%d\n",
+			p.w.key.hex(), p.o.key.Public().hex(), p.w.kind.pair().Handle(), p.port)
 		if err := errors.Join(p.w.IpcSet(settings), p.w.Up()); err != nil {
 			t.Fatal(err)
 		}
@@ -232,6 +242,7 @@ func acquaint(t *testing.T, a, b *bare) {
 
 // endless is a device with packets as many as anybody reads once it is open. It takes none while it is blocked.
 type endless struct {
+	number        int // 0: of a home, 1: of its provider
 	own, theirs   string
 	open, blocked atomic.Bool
 	read, written atomic.Int64
@@ -239,8 +250,8 @@ type endless struct {
 	closed        chan struct{}
 }
 
-func newEndless(own, theirs string) *endless {
-	return &endless{own: own, theirs: theirs, events: make(chan tun.Event), closed: make(chan struct{})}
+func newEndless(number int, own, theirs string) *endless {
+	return &endless{number: number, own: own, theirs: theirs, events: make(chan tun.Event), closed: make(chan struct{})}
 }
 
 func (d *endless) packet() []byte {

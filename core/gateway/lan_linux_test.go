@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,7 +59,7 @@ type answer struct {
 	Drops map[string]uint64
 	RTT   time.Duration
 	Taken []netip.Prefix
-	IDs   []string // of peers whose aliases overlap something
+	Laps  []netip.Prefix // ranges that overlap something
 }
 
 func serveGateway(config string) {
@@ -74,10 +75,9 @@ func serveGateway(config string) {
 	die(err)
 	told := make(chan struct{}, 64)
 	changed := func() { told <- struct{}{} }
-	overlaps := make(chan []string, 64)
 	g, err := New(Config{
-		Device: "kith0", Address: podGateway, ListenPort: cfg.Port, PrivateKey: key, HostPorts: []uint16{6443},
-		Reserved: []netip.Prefix{pods}, Changed: changed, Overlaps: func(ids []string) { overlaps <- ids }, Kernel: new(hostnet.Changes), Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Device: "kith0", Address: podGateway, ListenPort: cfg.Port, PrivateKey: key, HostPorts: []uint16{6443}, Guests: guestGroup,
+		Pods: pods, Changed: changed, Kernel: new(hostnet.Changes), Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	die(err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -104,11 +104,11 @@ func serveGateway(config string) {
 			return
 		}
 		die(err)
-		out.Encode(obey(g, o, told, overlaps))
+		out.Encode(obey(g, o, told))
 	}
 }
 
-func obey(g *Gateway, o order, told <-chan struct{}, overlaps <-chan []string) (a answer) {
+func obey(g *Gateway, o order, told <-chan struct{}) (a answer) {
 	var err error
 	switch o.Do {
 	case "set":
@@ -131,10 +131,13 @@ func obey(g *Gateway, o order, told <-chan struct{}, overlaps <-chan []string) (
 		}
 		a.Stats = g.StatsAll()
 	case "overlaps":
-		select {
-		case a.IDs = <-overlaps:
-		case <-time.After(7 * time.Second):
-			err = errors.New("nothing is told of overlaps")
+		for timeout := time.After(7 * time.Second); err == nil && len(a.Laps) == 0; {
+			select {
+			case <-told:
+				a.Laps = g.Overlapping(o.ID)
+			case <-timeout:
+				err = errors.New("nothing is told of overlaps")
+			}
 		}
 	case "taken":
 		a.Taken, err = g.Taken(o.ID)
@@ -150,6 +153,9 @@ var (
 	podAddr    = netip.MustParseAddr("10.42.0.5")
 	podGateway = netip.MustParseAddr("10.42.255.2")
 )
+
+// guestGroup is that of the links that lead to guests.
+const guestGroup = 0x6b67
 
 // lan is a bridge in a namespace of its own, at 172.31.0.254, which is everyone's default gateway and forwards
 // nothing.
@@ -177,18 +183,26 @@ func newLAN(t testing.TB) *lan {
 	return l
 }
 
-// laptop is a host and its pod. Its number is the last byte of its LAN address.
+// end is a pod, somewhere.
+type end struct {
+	t    testing.TB
+	name string
+	addr netip.Addr
+	ns   netns.NsHandle
+	nl   *netlink.Handle
+}
+
+// laptop is a host and its pod. Its number is the last byte of its LAN address, and what others call it inside WireGuard.
 type laptop struct {
-	t             testing.TB
-	name          string
-	number        int
-	elsewhere     netip.Addr // where it is, if not on the LAN
-	key           PrivateKey
-	host, pod     netns.NsHandle
-	hostNL, podNL *netlink.Handle
+	*end      // its own pod
+	number    int
+	elsewhere netip.Addr // where it is, if not on the LAN
+	key       PrivateKey
+	host      netns.NsHandle
+	hostNL    *netlink.Handle
 
 	gateway *exec.Cmd
-	in      *json.Encoder
+	orders  *json.Encoder
 	stdin   io.Closer
 	out     *json.Decoder
 }
@@ -208,16 +222,16 @@ func (l *lan) laptop(name string, number int) *laptop {
 func (l *lan) host(name string, number int) *laptop {
 	t := l.t
 	t.Helper()
-	p := &laptop{t: t, name: name, number: number}
+	p := &laptop{end: &end{t: t, name: name, addr: podAddr}, number: number}
 	var err error
 	p.key, err = GenerateKey()
 	must(t, err)
 	p.host, p.hostNL = newNS(t)
-	p.pod, p.podNL = newNS(t)
-	connect(t, p.hostNL, "p0", p.podNL, p.pod, "eth0", 1500)
+	p.ns, p.nl = newNS(t)
+	connect(t, p.hostNL, "p0", p.nl, p.ns, "eth0", 1500)
 	address(t, p.hostNL, "p0", "10.42.0.1/24")
-	address(t, p.podNL, "eth0", podAddr.String()+"/24")
-	must(t, p.podNL.RouteAdd(&netlink.Route{Gw: net.IPv4(10, 42, 0, 1)}))
+	address(t, p.nl, "eth0", podAddr.String()+"/24")
+	must(t, p.nl.RouteAdd(&netlink.Route{Gw: net.IPv4(10, 42, 0, 1)}))
 	// A bridge without ports stands in for the dummy device, which some kernels lack.
 	must(t, p.hostNL.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "kith-node"}}))
 	address(t, p.hostNL, "kith-node", "10.42.255.1/32")
@@ -237,7 +251,7 @@ func (p *laptop) start() {
 	must(p.t, err)
 	inside(p.t, p.host, func() { err = cmd.Start() })
 	must(p.t, err)
-	p.gateway, p.stdin, p.in, p.out = cmd, in, json.NewEncoder(in), json.NewDecoder(bufio.NewReader(out))
+	p.gateway, p.stdin, p.orders, p.out = cmd, in, json.NewEncoder(in), json.NewDecoder(bufio.NewReader(out))
 	p.t.Cleanup(func() { p.stop() })
 	p.answer()
 }
@@ -272,7 +286,7 @@ func (p *laptop) do(o order) answer {
 
 func (p *laptop) try(o order) answer {
 	p.t.Helper()
-	must(p.t, p.in.Encode(o))
+	must(p.t, p.orders.Encode(o))
 	return p.answer()
 }
 
@@ -294,29 +308,61 @@ func (p *laptop) address() netip.Addr {
 	return netip.AddrFrom4([4]byte{172, 31, 0, byte(p.number)})
 }
 
-// asPeer is p as q knows it: seenHere is p's alias at q, seenThere q's alias at p.
-func (p *laptop) asPeer(seenHere, seenThere string) Peer {
-	return Peer{
-		ID: p.name, Name: p.name, PublicKey: p.key.Public(), Endpoint: netip.AddrPortFrom(p.address(), 6450),
-		Pair: netplan.Pair{
-			Theirs: []netplan.Mapping{{Name: "pods", Real: pods, Alias: netip.MustParsePrefix(seenHere)}},
-			Ours:   []netplan.Mapping{{Name: "pods", Real: pods, Alias: netip.MustParsePrefix(seenThere)}},
-		},
-	}
+// guest starts a pod of another laptop here, with an address of their range for guests, as the network plugin ptp does.
+func (p *laptop) guest(addr string) *end {
+	p.t.Helper()
+	g := &end{t: p.t, name: addr + " at " + p.name, addr: netip.MustParseAddr(addr)}
+	gw := netplan.GuestGateway(netip.PrefixFrom(g.addr, netplan.GuestBits))
+	g.ns, g.nl = newNS(p.t)
+	dev := "g" + strings.ReplaceAll(strings.TrimPrefix(addr, "10."), ".", "-")
+	connect(p.t, p.hostNL, dev, g.nl, g.ns, "eth0", 1500)
+	must(p.t, p.hostNL.LinkSetGroup(link(p.t, p.hostNL, dev), guestGroup))
+	address(p.t, p.hostNL, dev, gw.String()+"/32")
+	must(p.t, p.hostNL.RouteAdd(&netlink.Route{Dst: hostnet.IPNet(netip.PrefixFrom(g.addr, 32)), LinkIndex: link(p.t, p.hostNL, dev).Attrs().Index, Scope: netlink.SCOPE_LINK}))
+	address(p.t, g.nl, "eth0", addr+"/32")
+	must(p.t, g.nl.RouteAdd(&netlink.Route{Dst: hostnet.IPNet(netip.PrefixFrom(gw, 32)), LinkIndex: link(p.t, g.nl, "eth0").Attrs().Index, Scope: netlink.SCOPE_LINK}))
+	must(p.t, g.nl.RouteAdd(&netlink.Route{Gw: gw.AsSlice()}))
+	return g
 }
 
-// meet makes two laptops peers: b is seen as bAtA by a, and a as aAtB by b. It returns when the tunnel is up.
-func meet(a, b *laptop, bAtA, aAtB string) {
-	a.t.Helper()
-	b.do(order{Do: "set", Peer: a.asPeer(aAtB, bAtA)}) // the responder first
-	a.do(order{Do: "set", Peer: b.asPeer(bAtA, aAtB)})
-	if a.do(order{Do: "rtt", ID: b.name}).RTT <= 0 {
-		a.t.Fatal("no round trip")
-	}
+// known is p as others know it.
+func (p *laptop) known() Peer {
+	return Peer{ID: p.name, Name: p.name, PublicKey: p.key.Public(), Endpoint: netip.AddrPortFrom(p.address(), 6450)}
 }
 
-// inPod runs f with the thread inside the pod's namespace: sockets made in f belong there for good.
-func (p *laptop) inPod(f func())  { p.t.Helper(); inside(p.t, p.pod, f) }
+// provider is p as its consumer q knows it, whose guests at p have addresses of a range.
+func (p *laptop) provider(q *laptop, there string) Peer {
+	peer := p.known()
+	peer.There = netip.MustParsePrefix(there)
+	peer.AtThere = netplan.GuestGateway(peer.There)
+	return peer
+}
+
+// consumer is p as its provider q knows it. Besides its pods p's address space has what is given.
+func (p *laptop) consumer(q *laptop, here string, space ...string) Peer {
+	peer := p.known()
+	peer.Here, peer.Space, peer.AtHome = netip.MustParsePrefix(here), []netip.Prefix{pods}, podGateway
+	for _, s := range space {
+		peer.Space = append(peer.Space, netip.MustParsePrefix(s))
+	}
+	return peer
+}
+
+// meet makes two laptops peers: home has guests at host, with addresses of a range. It returns one of them, whose address ends in 5, when the tunnel is up.
+func meet(home, host *laptop, guests string, space ...string) *end {
+	home.t.Helper()
+	host.do(order{Do: "set", Peer: home.consumer(host, guests, space...)}) // the responder first
+	home.do(order{Do: "set", Peer: host.provider(home, guests)})
+	if home.do(order{Do: "rtt", ID: host.name}).RTT <= 0 {
+		home.t.Fatal("no round trip")
+	}
+	a := netip.MustParsePrefix(guests).Addr().As4()
+	a[3] = 5
+	return host.guest(netip.AddrFrom4(a).String())
+}
+
+// in runs f with the thread inside the pod's namespace: sockets made in f belong there for good.
+func (p *end) in(f func())        { p.t.Helper(); inside(p.t, p.ns, f) }
 func (p *laptop) inHost(f func()) { p.t.Helper(); inside(p.t, p.host, f) }
 
 func inside(t testing.TB, ns netns.NsHandle, f func()) {

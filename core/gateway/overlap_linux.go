@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -8,19 +9,18 @@ import (
 	"kith.dev/core/netplan"
 )
 
-// overlapping lists the peers one of whose aliases is in use for something else: by what this host is attached to, or as the
+// overlapping gives the ranges of peers, by ID, that are in use for something else: by what this host is attached to, or as the
 // address at which a peer is reached.
-func (g *Gateway) overlapping(inUse []netip.Prefix) (ids []string) {
-	at := g.reachedAt(nil)
+func (g *Gateway) overlapping(inUse []netip.Prefix) map[string][]netip.Prefix {
+	at, laps := g.reachedAt(nil), map[string][]netip.Prefix{}
 	for id, r := range g.peers {
-		if slices.ContainsFunc(r.Theirs, func(m netplan.Mapping) bool {
-			return !netplan.Free(m.Alias, inUse) || slices.ContainsFunc(at, m.Alias.Contains)
-		}) {
-			ids = append(ids, id)
+		for _, p := range r.Ranges() {
+			if !netplan.Free(p, inUse) || slices.ContainsFunc(at, p.Contains) {
+				laps[id] = append(laps[id], p)
+			}
 		}
 	}
-	slices.Sort(ids)
-	return ids
+	return laps
 }
 
 // reachedAt lists the IPv4 addresses of peers that may lie in an alias and yet be reached outside of the tunnel. Those that a
@@ -32,25 +32,26 @@ func (g *Gateway) reachedAt(learned map[Key]netip.AddrPort) (list []netip.Addr) 
 			list = append(list, a)
 		}
 		a := learned[r.PublicKey].Addr().Unmap()
-		if a.Is4() && slices.ContainsFunc(r.Theirs, func(m netplan.Mapping) bool { return m.Alias.Contains(a) }) && !slices.Contains(list, a) {
+		if a.Is4() && slices.ContainsFunc(r.Ranges(), func(p netip.Prefix) bool { return p.Contains(a) }) && !slices.Contains(list, a) {
 			list = append(list, a)
 		}
 	}
 	return list
 }
 
-// tellOverlaps calls Config.Overlaps when there are others than at the last call, and while there are any as often as the
+// tellOverlaps calls Config.Changed when other ranges overlap than at the last call, and while there are any as often as the
 // host is looked at anyway: whoever is told may not be able to do something about it yet.
 func (g *Gateway) tellOverlaps(seen *watcher) {
 	g.mu.Lock()
-	ids := g.lapped
+	laps := g.lapped
 	g.mu.Unlock()
-	if slices.Equal(ids, seen.lapped) && (len(ids) == 0 || time.Since(seen.lappedAt) < resync) {
+	same := maps.EqualFunc(laps, seen.lapped, slices.Equal)
+	if same && (len(laps) == 0 || time.Since(seen.lappedAt) < resync) {
 		return
 	}
-	seen.lapped, seen.lappedAt = ids, time.Now()
-	if len(ids) > 0 {
-		g.cfg.Log.Info("addresses under which peers are seen here are in use on this network, others are chosen", "peers", len(ids))
-		g.cfg.Overlaps(ids)
+	seen.lapped, seen.lappedAt = laps, time.Now()
+	if !same && len(laps) > 0 {
+		g.cfg.Log.Info("addresses of guests are in use on this network, too; others are agreed on as soon as no pod has them", "peers", len(laps))
 	}
+	g.cfg.Changed()
 }

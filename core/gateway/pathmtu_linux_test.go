@@ -13,6 +13,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"kith.dev/core/gateway/datapath"
 )
 
 func TestTunnelMTU(t *testing.T) {
@@ -22,21 +24,21 @@ func TestTunnelMTU(t *testing.T) {
 		outer netip.Addr
 		want  int
 	}{
-		{1500, v4, 1420}, {1500, v6, 1420}, {1480, v4, 1420}, {1479, v4, 1408}, {1499, v6, 1408},
-		{1300, v4, 1232}, {1300, v6, 1216}, {9000, v4, 1420}, {576, v4, 576}, {0, v4, 576},
+		{1500, v4, 1400}, {1500, v6, 1400}, {1480, v4, 1400}, {1479, v4, 1388}, {1499, v6, 1388},
+		{1300, v4, 1212}, {1300, v6, 1196}, {9000, v4, 1400}, {576, v4, 576}, {0, v4, 576},
 	} {
-		got := tunnelMTU(c.path, c.outer, 1420)
+		got := tunnelMTU(c.path, c.outer)
 		if got != c.want {
 			t.Errorf("path %d to %s: %d, want %d", c.path, c.outer, got, c.want)
 		}
-		if overhead := 60 + (c.outer.BitLen()-32)/96*20; c.path > 700 && got < 1420 && (got+15)&^15+overhead > c.path {
+		if overhead := 60 + (c.outer.BitLen()-32)/96*20; c.path > 700 && got < DefaultMTU && (got+datapath.Header+15)&^15+overhead > c.path {
 			t.Errorf("path %d: %d with padding does not fit", c.path, got)
 		}
 	}
 }
 
 // largest finds by DF datagrams what the pod's kernel has learned about the path.
-func (p *laptop) largest(t *testing.T, to string) int {
+func (p *end) largest(t *testing.T, to string) int {
 	t.Helper()
 	c := p.udp(to, dontFragment)
 	for deadline := time.Now().Add(patience); ; {
@@ -50,23 +52,24 @@ func (p *laptop) largest(t *testing.T, to string) int {
 	}
 }
 
-func (p *laptop) mtu(c *net.UDPConn) (mtu int) {
+func (p *end) mtu(c *net.UDPConn) (mtu int) {
 	raw, _ := c.SyscallConn()
 	raw.Control(func(fd uintptr) { mtu, _ = unix.GetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU) })
 	return mtu
 }
 
 func TestPodsLearnThePathMTU(t *testing.T) {
-	alice, bob := pair(t)
-	bob.serveUDP(90)
-	if got := alice.largest(t, "10.65.0.5:90"); got != 1420 {
+	alice, _, guest := pair(t)
+	guest.serveUDP(90)
+	alice.serveUDP(91)
+	if got := alice.largest(t, "10.65.0.5:90"); got != 1400 {
 		t.Errorf("through the tunnel: %d", got)
 	}
-	narrow(t, bob.hostNL, "p0", 1300)
-	if got := alice.largest(t, "10.65.0.5:90"); got != 1300 {
-		t.Errorf("with a narrow link behind bob: %d", got)
+	narrow(t, alice.hostNL, "p0", 1300)
+	if got := guest.largest(t, "10.42.0.5:91"); got != 1300 {
+		t.Errorf("with a narrow link behind alice: %d", got)
 	}
-	transfer(t, alice, bob, "10.65.0.5", 13_000_000)
+	transfer(t, alice.end, guest, "10.65.0.5", 13_000_000)
 }
 
 // TestNarrowLAN has an underlay of 1300 bytes, known from the interface.
@@ -75,18 +78,18 @@ func TestNarrowLAN(t *testing.T) {
 	alice, bob := l.laptop("alice", 1), l.laptop("bob", 2)
 	narrow(t, alice.hostNL, "u0", 1300)
 	narrow(t, bob.hostNL, "u0", 1300)
-	meet(alice, bob, "10.65.0.0/16", "10.70.0.0/16")
-	if got := alice.do(order{Do: "stats"}).Stats["bob"].MTU; got != 1232 {
+	guest := meet(alice, bob, "10.65.0.0/24")
+	if got := alice.do(order{Do: "stats"}).Stats["bob"].MTU; got != 1212 {
 		t.Errorf("MTU %d", got)
 	}
-	bob.serveUDP(90)
-	if got := alice.largest(t, "10.65.0.5:90"); got != 1232 {
+	guest.serveUDP(90)
+	if got := alice.largest(t, "10.65.0.5:90"); got != 1212 {
 		t.Errorf("pods learned %d", got)
 	}
-	if got, err := exchange(alice.udp("10.65.0.5:90"), 8000); err != nil || got != "8000 10.70.0.5" {
+	if got, err := exchange(alice.udp("10.65.0.5:90"), 8000); err != nil || got != "8000 10.42.0.5" {
 		t.Errorf("fragments: %q, %v", got, err)
 	}
-	transfer(t, alice, bob, "10.65.0.5", 20_000_000)
+	transfer(t, alice.end, guest, "10.65.0.5", 20_000_000)
 }
 
 // routed puts bob behind a router: alice - 172.31.0.0/24 - router - 192.168.9.0/24 - bob.
@@ -115,8 +118,8 @@ func (l *lan) forward(t *testing.T) {
 // TestNarrowHopOnTheWay lowers the MTU of a link that alice is not attached to, in the middle of a transfer.
 func TestNarrowHopOnTheWay(t *testing.T) {
 	alice, bob, router := routed(t)
-	meet(alice, bob, "10.65.0.0/16", "10.70.0.0/16")
-	bob.serveTCP(83, func(c net.Conn) {
+	guest := meet(alice, bob, "10.65.0.0/24")
+	guest.serveTCP(83, func(c net.Conn) {
 		n, _ := io.Copy(io.Discard, c)
 		fmt.Fprint(c, n)
 	})
@@ -129,9 +132,9 @@ func TestNarrowHopOnTheWay(t *testing.T) {
 	narrow(t, bob.hostNL, "u0", 1300)
 	start := time.Now()
 	// A router tells of its MTU only when a datagram came alone; those sent as a batch it cuts up.
-	bob.serveUDP(90)
+	guest.serveUDP(90)
 	for u, tries := alice.udp("10.65.0.5:90"), 0; ; tries++ {
-		u.Write(make([]byte, 1392))
+		u.Write(make([]byte, 1372))
 		u.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 		if _, err := u.Read(make([]byte, 100)); err == nil {
 			break
@@ -148,16 +151,16 @@ func TestNarrowHopOnTheWay(t *testing.T) {
 		t.Errorf("bob got %s bytes", got)
 	}
 	t.Logf("going on over the narrow path took %s", time.Since(start))
-	if got := alice.do(order{Do: "stats"}).Stats["bob"].MTU; got != 1232 {
+	if got := alice.do(order{Do: "stats"}).Stats["bob"].MTU; got != 1212 {
 		t.Errorf("alice uses an MTU of %d", got)
 	}
-	transfer(t, alice, bob, "10.65.0.5", 20_000_000)
+	transfer(t, alice.end, guest, "10.65.0.5", 20_000_000)
 }
 
 // TestEchoProvesThatFullPacketsPass asks with packets as large as the tunnel says it takes.
 func TestEchoProvesThatFullPacketsPass(t *testing.T) {
 	alice, bob, _ := routed(t)
-	meet(alice, bob, "10.65.0.0/16", "10.70.0.0/16")
+	meet(alice, bob, "10.65.0.0/24")
 	mtu := alice.do(order{Do: "stats"}).Stats["bob"].MTU
 	if d := alice.do(order{Do: "rtt", ID: "bob", Size: mtu}).RTT; d <= 0 {
 		t.Errorf("%d bytes went and came in %s", mtu, d)
@@ -167,9 +170,9 @@ func TestEchoProvesThatFullPacketsPass(t *testing.T) {
 // TestEndpointInsideAnAlias has bob's real network inside the alias that alice uses for bob.
 func TestEndpointInsideAnAlias(t *testing.T) {
 	alice, bob, _ := routed(t)
-	meet(alice, bob, "192.168.0.0/16", "10.70.0.0/16")
-	bob.serveTCP(80, whoCalls)
-	if got := alice.ask("192.168.0.5:80"); got != "10.70.0.5" {
+	guest := meet(alice, bob, "192.168.0.0/16")
+	guest.serveTCP(80, whoCalls)
+	if got := alice.ask("192.168.0.5:80"); got != "10.42.0.5" {
 		t.Errorf("bob saw %s", got)
 	}
 	if d := alice.do(order{Do: "drops"}).Drops; d["loop"] != 0 || d["source"] != 0 {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"kith.dev/core/netplan"
@@ -23,14 +24,24 @@ type Peer struct {
 	netplan.Pair
 }
 
-// gateway is the peer's own address on its tunnel device as it is seen here: every cluster's follows from its pods' range.
-func (p Peer) gateway() (netip.Addr, bool) {
-	for _, m := range p.Theirs {
-		if m.Name == "pods" {
-			return m.ToAlias(netplan.Cluster{Pods: m.Real}.Gateway())
+// echoWay is that of an ICMP echo which shows whether packets pass: the addresses that it is sent from and to.
+type echoWay struct{ from, to netip.Addr }
+
+// ways are by the guests of each side at the other, ours there first; none without guests. Ranges are agreed on for both directions, and the
+// fences of both sides let pass what there is a contract for: one of the two ways.
+func (p Peer) ways(self netip.Addr) (list []echoWay) {
+	if p.There.IsValid() {
+		list = append(list, echoWay{self, p.AtThere})
+	}
+	if p.Here.IsValid() && !p.Guests.Real.IsValid() {
+		return append(list, echoWay{netplan.GuestGateway(p.Here), p.AtHome})
+	}
+	for _, m := range p.Aliases {
+		if to, ok := m.ToAlias(p.AtHome); ok {
+			return append(list, echoWay{self, to})
 		}
 	}
-	return netip.Addr{}, false
+	return list
 }
 
 // Validate checks what can be checked without knowing the other peers. Most of it was said by the peer.
@@ -54,16 +65,14 @@ func (p Peer) Validate() error {
 // ErrKeyTaken is wrapped by SetPeer's error when another peer has the WireGuard key already: packets are told apart by it.
 var ErrKeyTaken = errors.New("its WireGuard key is that of another peer")
 
-// conflicts tells which alias of p is already another peer's.
+// conflicts tells what of p is already another peer's.
 func (p Peer) conflicts(q Peer) error {
 	if p.PublicKey == q.PublicKey {
 		return fmt.Errorf("%w, %s", ErrKeyTaken, q.ID)
 	}
-	for _, a := range p.Theirs {
-		for _, b := range q.Theirs {
-			if a.Alias.Overlaps(b.Alias) {
-				return fmt.Errorf("alias %s of its %s overlaps %s of peer %s", a.Alias, a.Name, b.Alias, q.ID)
-			}
+	for _, a := range p.Ranges() {
+		if i := slices.IndexFunc(q.Ranges(), a.Overlaps); i >= 0 {
+			return fmt.Errorf("%s overlaps %s of peer %s", a, q.Ranges()[i], q.ID)
 		}
 	}
 	return nil

@@ -27,7 +27,7 @@ type beat struct {
 	received atomic.Int64 // how many did
 }
 
-func (p *laptop) beat(to string) *beat {
+func (p *end) beat(to string) *beat {
 	p.t.Helper()
 	c, b := p.udp(to), &beat{t: p.t}
 	stop := make(chan struct{})
@@ -84,9 +84,9 @@ func (b *beat) goesOn() (lost int64) {
 
 // TestRoam moves alice to another address while only bob sends.
 func TestRoam(t *testing.T) {
-	alice, bob := pair(t)
+	alice, bob, guest := pair(t)
 	alice.serveUDP(90)
-	stream := bob.beat("10.70.0.5:90")
+	stream := guest.beat("10.42.0.5:90")
 	stream.goesOn()
 	u0 := link(t, alice.hostNL, "u0")
 	must(t, alice.hostNL.AddrDel(u0, parseAddr(t, "172.31.0.1/24")))
@@ -97,7 +97,7 @@ func TestRoam(t *testing.T) {
 		t.Errorf("bob still sends to %s", ep)
 	}
 	// Saying again what was said does not bring the old address back.
-	bob.do(order{Do: "set", Peer: alice.asPeer("10.70.0.0/16", "10.65.0.0/16")})
+	bob.do(order{Do: "set", Peer: alice.consumer(bob, "10.65.0.0/24")})
 	if ep := bob.do(order{Do: "stats"}).Stats["alice"].Endpoint; ep.Addr().String() != "172.31.0.101" {
 		t.Errorf("SetPeer moved alice back to %s", ep)
 	}
@@ -106,9 +106,9 @@ func TestRoam(t *testing.T) {
 // TestRoamWhenTheFirstPacketsAreLost does so while nothing arrives at bob for a moment, as when a link just came up.
 // Alice only answers, so unless she says again where she is, bob does not hear of it.
 func TestRoamWhenTheFirstPacketsAreLost(t *testing.T) {
-	alice, bob := pair(t)
+	alice, bob, guest := pair(t)
 	alice.serveUDP(90)
-	stream := bob.beat("10.70.0.5:90")
+	stream := guest.beat("10.42.0.5:90")
 	stream.goesOn()
 	nft, err := nftables.New(nftables.WithNetNSFd(int(bob.host)))
 	must(t, err)
@@ -130,9 +130,9 @@ func TestRoamWhenTheFirstPacketsAreLost(t *testing.T) {
 
 // TestKilledGatewayComesBack kills -9 and goes on with the same TCP connection.
 func TestKilledGatewayComesBack(t *testing.T) {
-	alice, bob := pair(t)
-	bob.serveTCP(84, func(c net.Conn) { io.Copy(c, c) })
-	bob.serveUDP(90)
+	alice, bob, guest := pair(t)
+	guest.serveTCP(84, func(c net.Conn) { io.Copy(c, c) })
+	guest.serveUDP(90)
 	c, err := alice.dial("10.65.0.5:84")
 	must(t, err)
 	say := func(s string) {
@@ -149,18 +149,18 @@ func TestKilledGatewayComesBack(t *testing.T) {
 	stream.goesOn()
 	alice.kill()
 	alice.start()
-	alice.do(order{Do: "set", Peer: bob.asPeer("10.65.0.0/16", "10.70.0.0/16")})
+	alice.do(order{Do: "set", Peer: bob.provider(alice, "10.65.0.0/24")})
 	say("after")
 	stream.goesOn()
 }
 
 func TestSettingAPeerAgainDisturbsNothing(t *testing.T) {
-	alice, bob := pair(t)
-	bob.serveUDP(90)
+	alice, bob, guest := pair(t)
+	guest.serveUDP(90)
 	stream := alice.beat("10.65.0.5:90")
 	stream.goesOn()
 	for range 50 {
-		alice.do(order{Do: "set", Peer: bob.asPeer("10.65.0.0/16", "10.70.0.0/16")})
+		alice.do(order{Do: "set", Peer: bob.provider(alice, "10.65.0.0/24")})
 	}
 	if lost := stream.goesOn(); lost > 0 {
 		t.Errorf("%d packets were lost", lost)
@@ -175,10 +175,10 @@ func TestSettingAPeerAgainDisturbsNothing(t *testing.T) {
 func TestPeerThatWaits(t *testing.T) {
 	l := newLAN(t)
 	alice, bob := l.laptop("alice", 1), l.laptop("bob", 2)
-	p := alice.asPeer("10.70.0.0/16", "10.65.0.0/16")
+	p := alice.consumer(bob, "10.65.0.0/24")
 	p.Endpoint = netip.AddrPort{}
 	bob.do(order{Do: "set", Peer: p})
-	alice.do(order{Do: "set", Peer: bob.asPeer("10.65.0.0/16", "10.70.0.0/16")})
+	alice.do(order{Do: "set", Peer: bob.provider(alice, "10.65.0.0/24")})
 	alice.do(order{Do: "rtt", ID: "bob"})
 	if s := bob.do(order{Do: "stats"}).Stats["alice"]; !s.Up || s.Endpoint.Addr() != alice.address() {
 		t.Errorf("bob: %+v", s)
@@ -189,8 +189,8 @@ func TestPeerThatWaits(t *testing.T) {
 func TestPeerSetAgainIsGreetedAtOnce(t *testing.T) {
 	l := newLAN(t)
 	alice, bob := l.laptop("alice", 1), l.laptop("bob", 2)
-	p := bob.asPeer("10.65.0.0/16", "10.70.0.0/16")
-	bob.do(order{Do: "set", Peer: alice.asPeer("10.70.0.0/16", "10.65.0.0/16")})
+	p := bob.provider(alice, "10.65.0.0/24")
+	bob.do(order{Do: "set", Peer: alice.consumer(bob, "10.65.0.0/24")})
 	alice.do(order{Do: "set", Peer: p})
 	alice.do(order{Do: "remove", ID: "bob"})
 	time.Sleep(50 * time.Millisecond) // WireGuard takes a second handshake within 20 ms for a flood
@@ -207,9 +207,9 @@ func TestPeerSetAgainIsGreetedAtOnce(t *testing.T) {
 func TestTunnelThatComesUpIsTold(t *testing.T) {
 	l := newLAN(t)
 	alice, bob := l.laptop("alice", 1), l.laptop("bob", 2)
-	alice.do(order{Do: "set", Peer: bob.asPeer("10.65.0.0/16", "10.70.0.0/16")})
+	alice.do(order{Do: "set", Peer: bob.provider(alice, "10.65.0.0/24")})
 	time.Sleep(2 * time.Second) // all tries but WireGuard's own, each five seconds
-	waits := alice.asPeer("10.70.0.0/16", "10.65.0.0/16")
+	waits := alice.consumer(bob, "10.65.0.0/24")
 	waits.Endpoint = netip.AddrPort{}
 	bob.do(order{Do: "set", Peer: waits})
 	for p, peer := range map[*laptop]string{alice: "bob", bob: "alice"} {
@@ -230,8 +230,8 @@ func TestBothGreetAtOnce(t *testing.T) {
 	for range 5 {
 		var wg sync.WaitGroup
 		start := time.Now()
-		wg.Go(func() { alice.do(order{Do: "set", Peer: bob.asPeer("10.65.0.0/16", "10.70.0.0/16")}) })
-		wg.Go(func() { bob.do(order{Do: "set", Peer: alice.asPeer("10.70.0.0/16", "10.65.0.0/16")}) })
+		wg.Go(func() { alice.do(order{Do: "set", Peer: bob.provider(alice, "10.65.0.0/24")}) })
+		wg.Go(func() { bob.do(order{Do: "set", Peer: alice.consumer(bob, "10.65.0.0/24")}) })
 		wg.Wait()
 		alice.do(order{Do: "rtt", ID: "bob"})
 		if d := time.Since(start); d > byItself {
@@ -243,18 +243,20 @@ func TestBothGreetAtOnce(t *testing.T) {
 	}
 }
 
-// TestAliasesMayChange: the peers agree on other ranges while the tunnel is up.
-func TestAliasesMayChange(t *testing.T) {
-	alice, bob := pair(t)
-	bob.serveTCP(80, whoCalls)
-	bob.do(order{Do: "set", Peer: alice.asPeer("172.20.0.0/16", "100.64.0.0/16")})
-	alice.do(order{Do: "set", Peer: bob.asPeer("100.64.0.0/16", "172.20.0.0/16")})
-	if got := alice.ask("100.64.0.5:80"); got != "172.20.0.5" {
-		t.Errorf("bob saw %s", got)
+// TestRangesMayChange: the peers agree on other ranges while the tunnel is up.
+func TestRangesMayChange(t *testing.T) {
+	alice, bob, guest := pair(t)
+	guest.serveTCP(80, whoCalls)
+	bob.do(order{Do: "set", Peer: alice.consumer(bob, "100.64.0.0/24")})
+	alice.do(order{Do: "set", Peer: bob.provider(alice, "100.64.0.0/24")})
+	another := bob.guest("100.64.0.5")
+	another.serveTCP(80, whoCalls)
+	if got := alice.ask("100.64.0.5:80"); got != "10.42.0.5" {
+		t.Errorf("the guest saw %s", got)
 	}
 	if d, err := alice.dialFor("10.65.0.5:80", 300*time.Millisecond); err == nil {
 		d.Close()
-		t.Error("the old alias still works")
+		t.Error("the old range still works")
 	}
 }
 
@@ -270,9 +272,9 @@ func TestIPv6Underlay(t *testing.T) {
 		}
 		p.elsewhere, _ = netip.AddrFromSlice(a.IP)
 	}
-	meet(alice, bob, "10.65.0.0/16", "10.70.0.0/16")
-	if s := alice.do(order{Do: "stats"}).Stats["bob"]; s.MTU != 1420 || !s.Endpoint.Addr().Is6() {
+	guest := meet(alice, bob, "10.65.0.0/24")
+	if s := alice.do(order{Do: "stats"}).Stats["bob"]; s.MTU != 1400 || !s.Endpoint.Addr().Is6() {
 		t.Errorf("%+v", s)
 	}
-	transfer(t, alice, bob, "10.65.0.5", 5_000_000)
+	transfer(t, alice.end, guest, "10.65.0.5", 5_000_000)
 }

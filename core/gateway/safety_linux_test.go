@@ -29,7 +29,7 @@ func (p *laptop) dropped(reason string, before uint64) bool {
 }
 
 // spoof sends a UDP datagram with a source address of its own choosing from the pod.
-func (p *laptop) spoof(src, dst string, port int) {
+func (p *end) spoof(src, dst string, port int) {
 	p.t.Helper()
 	b := append(make([]byte, 28), "spoofed"...) // the kernel fills in length and checksum of the header (raw(7)); UDP has none
 	b[0], b[8], b[9] = 0x45, 64, unix.IPPROTO_UDP
@@ -39,7 +39,7 @@ func (p *laptop) spoof(src, dst string, port int) {
 	binary.BigEndian.PutUint16(b[22:], uint16(port))
 	binary.BigEndian.PutUint16(b[24:], uint16(len(b)-20))
 	var err error
-	p.inPod(func() {
+	p.in(func() {
 		var fd int
 		if fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_RAW); err != nil {
 			return
@@ -51,11 +51,11 @@ func (p *laptop) spoof(src, dst string, port int) {
 }
 
 // hears tells what arrives at a UDP port of the pod within a short time.
-func (p *laptop) hears(port int, during func()) (from []string) {
+func (p *end) hears(port int, during func()) (from []string) {
 	p.t.Helper()
 	var c *net.UDPConn
 	var err error
-	p.inPod(func() { c, err = net.ListenUDP("udp4", &net.UDPAddr{Port: port}) })
+	p.in(func() { c, err = net.ListenUDP("udp4", &net.UDPAddr{Port: port}) })
 	must(p.t, err)
 	defer c.Close()
 	during()
@@ -71,74 +71,79 @@ func (p *laptop) hears(port int, during func()) (from []string) {
 }
 
 func TestSourcesThatAreNotOursStayHere(t *testing.T) {
-	alice, bob := pair(t)
-	got := bob.hears(90, func() {
+	alice, bob, guest := pair(t)
+	got := guest.hears(90, func() {
 		alice.spoof("10.42.0.5", "10.65.0.5", 90)
 		alice.spoof("192.168.55.5", "10.65.0.5", 90)
 		alice.spoof("10.70.0.5", "10.65.0.5", 90)
 	})
-	if fmt.Sprint(got) != "[10.70.0.5]" {
-		t.Errorf("bob's pod heard from %v", got)
+	if fmt.Sprint(got) != "[10.42.0.5]" {
+		t.Errorf("the guest heard from %v", got)
 	}
 	if d := alice.do(order{Do: "drops"}).Drops; d["source"] != 2 {
 		t.Errorf("drops: %v", d)
 	}
+	// Bob's own pod is none of his guests, although alice has a pod of its address.
+	if got := alice.hears(90, func() { bob.spoof("10.42.0.5", "10.42.0.9", 90) }); len(got) != 0 {
+		t.Errorf("alice's pod heard from %v", got)
+	}
 }
 
-// TestPeerThatLiesAboutItself changes alice's gateway so that it sends as somebody else.
+// TestPeerThatLiesAboutItself changes alice's gateway so that it sends as somebody else, and then bob's.
 func TestPeerThatLiesAboutItself(t *testing.T) {
 	l := newLAN(t)
 	alice, bob, carol := l.laptop("alice", 1), l.laptop("bob", 2), l.laptop("carol", 3)
-	meet(alice, bob, "10.65.0.0/16", "10.70.0.0/16")
-	meet(carol, bob, "10.65.0.0/16", "10.71.0.0/16")
-	for _, lie := range []string{"10.71.0.0/16", "10.99.0.0/16", "10.42.0.0/16", "172.31.0.0/16"} {
-		alice.do(order{Do: "set", Peer: bob.asPeer("10.65.0.0/16", lie)})
-		if got := bob.hears(90, func() { alice.spoof("10.42.0.5", "10.65.0.5", 90) }); len(got) != 0 {
-			t.Errorf("as %s alice was heard from %v", lie, got)
+	guest := meet(alice, bob, "10.65.0.0/24")
+	carols := meet(carol, bob, "10.65.9.0/24")
+	for what, lie := range map[string]string{"under carol's name": "10.65.9.0/24", "under her own": "10.65.0.0/16"} { // by the start of the range
+		alice.do(order{Do: "set", Peer: bob.provider(alice, lie)})
+		if got := carols.hears(90, func() { alice.spoof("10.42.0.5", "10.65.9.5", 90) }); len(got) != 0 {
+			t.Errorf("%s alice was heard by carol's guest, from %v", what, got)
 		}
 	}
-	alice.do(order{Do: "set", Peer: bob.asPeer("10.65.0.0/16", "10.70.0.0/16")})
-	if got := bob.hears(90, func() { alice.spoof("10.42.0.5", "10.65.0.5", 90) }); len(got) != 1 {
+	alice.do(order{Do: "set", Peer: bob.provider(alice, "10.65.0.0/24")})
+	if got := guest.hears(90, func() { alice.spoof("10.42.0.5", "10.65.0.5", 90) }); len(got) != 1 {
 		t.Errorf("the truth was heard %d times", len(got))
+	}
+	// Bob sends as a guest of alice's at somebody else's: he has given himself that range.
+	meet(alice, carol, "10.66.0.0/24")
+	bob.do(order{Do: "set", Peer: alice.consumer(bob, "10.66.0.0/24")})
+	forged := bob.guest("10.66.0.9")
+	if got := alice.hears(90, func() { forged.spoof("10.66.0.9", "10.42.0.5", 90) }); len(got) != 0 {
+		t.Errorf("as carol bob was heard from %v", got)
 	}
 }
 
-// TestPeersReachOnlyWhatIsMapped tries every way from alice to what is not hers at bob's.
-func TestPeersReachOnlyWhatIsMapped(t *testing.T) {
+// TestGuestsReachOnlyWhatIsOpen tries every way from alice's guest at bob, as which bob himself may speak, to what is not meant for it at alice's.
+func TestGuestsReachOnlyWhatIsOpen(t *testing.T) {
 	l := newLAN(t)
 	alice, bob := l.laptop("alice", 1), l.laptop("bob", 2)
-	meet(alice, bob, "10.65.0.0/16", "10.70.0.0/16")
-
-	t.Run("a range that bob does not show", func(t *testing.T) {
-		p := bob.asPeer("10.65.0.0/16", "10.70.0.0/16")
-		more := netip.MustParsePrefix("10.99.0.0/16")
-		p.Theirs = append(p.Theirs, netplan.Mapping{Name: "more", Real: more, Alias: more})
-		alice.do(order{Do: "set", Peer: p})
-		alice.spoof("10.42.0.5", "10.99.0.5", 90)
-		if !bob.dropped("destination", 0) {
+	guest := meet(alice, bob, "10.65.0.0/24", "10.99.0.0/16")
+	t.Run("a range that alice does not have", func(t *testing.T) {
+		guest.spoof("10.65.0.5", "10.99.0.5", 90)
+		if !alice.dropped("destination", 0) {
 			t.Error("not dropped by destination")
 		}
-		alice.do(order{Do: "set", Peer: bob.asPeer("10.65.0.0/16", "10.70.0.0/16")})
 	})
 	t.Run("pods that do not exist", func(t *testing.T) {
 		var c *icmp.PacketConn
 		var err error
-		alice.inPod(func() { c, err = icmp.ListenPacket("ip4:icmp", podAddr.String()) })
+		guest.in(func() { c, err = icmp.ListenPacket("ip4:icmp", guest.addr.String()) })
 		must(t, err)
 		defer c.Close()
-		alice.udp("10.65.200.9:90").Write([]byte("anybody"))
-		// By bob's default route it would go to his LAN, and nothing would come back.
-		if from, quoted := nextError(t, c); from != "10.65.255.2" || quoted.Dst.String() != "10.65.200.9" {
+		guest.udp("10.42.200.9:90").Write([]byte("anybody"))
+		// By alice's default route it would go to her LAN, and nothing would come back.
+		if from, quoted := nextError(t, c); from != "10.42.255.2" || quoted.Dst.String() != "10.42.200.9" {
 			t.Errorf("%s says that %s is unreachable", from, quoted.Dst)
 		}
 	})
 	t.Run("a LAN inside the pods' range", func(t *testing.T) {
 		address(t, l.nl, "br0", "10.42.7.254/24")
-		address(t, bob.hostNL, "u0", "10.42.7.2/24")
+		address(t, alice.hostNL, "u0", "10.42.7.2/24")
 		time.Sleep(500 * time.Millisecond) // netlink, then one look
-		before := bob.do(order{Do: "drops"}).Drops["destination"]
-		alice.spoof("10.42.0.5", "10.65.7.254", 90)
-		if !bob.dropped("destination", before) {
+		before := alice.do(order{Do: "drops"}).Drops["destination"]
+		guest.spoof("10.65.0.5", "10.42.7.254", 90)
+		if !alice.dropped("destination", before) {
 			t.Error("not dropped")
 		}
 	})
@@ -146,40 +151,51 @@ func TestPeersReachOnlyWhatIsMapped(t *testing.T) {
 		for _, port := range []int{22, 6443} {
 			var ln net.Listener
 			var err error
-			bob.inHost(func() { ln, err = net.Listen("tcp4", fmt.Sprintf(":%d", port)) })
+			alice.inHost(func() { ln, err = net.Listen("tcp4", fmt.Sprintf(":%d", port)) })
 			must(t, err)
 			defer ln.Close()
 		}
-		for _, host := range []string{"10.65.255.1", "10.65.255.2", "10.65.0.1", "10.65.7.2"} {
-			c, err := alice.dialFor(host+":22", 300*time.Millisecond)
+		for _, host := range []string{"10.42.255.1", "10.42.255.2", "10.42.0.1", "10.42.7.2"} {
+			c, err := guest.dialFor(host+":22", 300*time.Millisecond)
 			if err == nil {
 				c.Close()
 				t.Errorf("%s:22 is open", host)
 			}
-			c, err = alice.dial(host + ":6443")
+			c, err = guest.dial(host + ":6443")
 			if err != nil {
 				t.Errorf("%s:6443 is shut: %v", host, err)
 			} else {
 				c.Close()
 			}
 		}
-		before := bob.do(order{Do: "drops"}).Drops["host"]
-		for _, host := range []string{"10.65.255.1", "10.65.0.1", "10.65.0.255"} { // the last one is a broadcast
-			alice.spoof("10.42.0.5", host, 53)
+		before := alice.do(order{Do: "drops"}).Drops["host"]
+		for _, host := range []string{"10.42.255.1", "10.42.0.1", "10.42.0.255"} { // the last one is a broadcast
+			guest.spoof("10.65.0.5", host, 53)
 		}
-		if !bob.dropped("host", before+2) {
+		if !alice.dropped("host", before+2) {
 			t.Error("UDP to the host was not dropped")
 		}
 	})
+	t.Run("services of the provider's host", func(t *testing.T) {
+		var ln net.Listener
+		var err error
+		bob.inHost(func() { ln, err = net.Listen("tcp4", ":22") })
+		must(t, err)
+		defer ln.Close()
+		if c, err := alice.dialFor("10.65.0.1:22", 300*time.Millisecond); err == nil {
+			c.Close()
+			t.Error("home reaches them")
+		}
+	})
 	t.Run("but the host may ask", func(t *testing.T) {
-		alice.serveTCP(80, whoCalls)
-		alice.serveUDP(90)
+		guest.serveTCP(80, whoCalls)
+		guest.serveUDP(90)
 		var c net.Conn
 		var u *net.UDPConn
 		var err, uerr error
-		bob.inHost(func() {
-			c, err = net.DialTimeout("tcp4", "10.70.0.5:80", patience)
-			u, uerr = net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.MustParseAddrPort("10.70.0.5:90")))
+		alice.inHost(func() {
+			c, err = net.DialTimeout("tcp4", "10.65.0.5:80", patience)
+			u, uerr = net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.MustParseAddrPort("10.65.0.5:90")))
 		})
 		must(t, err)
 		must(t, uerr)
@@ -187,11 +203,22 @@ func TestPeersReachOnlyWhatIsMapped(t *testing.T) {
 		defer u.Close()
 		b := make([]byte, 100)
 		n, _ := c.Read(b)
-		if string(b[:n]) != "10.65.255.2" {
-			t.Errorf("alice saw %q", b[:n])
+		if string(b[:n]) != "10.42.255.2" {
+			t.Errorf("the guest saw %q", b[:n])
 		}
-		if got, err := exchange(u, 5); got != "5 10.65.255.2" {
+		if got, err := exchange(u, 5); got != "5 10.42.255.2" {
 			t.Errorf("UDP: %q, %v", got, err)
+		}
+	})
+	t.Run("and the provider's host asks its guest", func(t *testing.T) { // probes
+		var c net.Conn
+		var err error
+		bob.inHost(func() { c, err = net.DialTimeout("tcp4", "10.65.0.5:80", patience) })
+		must(t, err)
+		defer c.Close()
+		b := make([]byte, 100)
+		if n, _ := c.Read(b); string(b[:n]) != "10.65.0.1" {
+			t.Errorf("the guest saw %q", b[:n])
 		}
 	})
 }
@@ -199,12 +226,12 @@ func TestPeersReachOnlyWhatIsMapped(t *testing.T) {
 func TestPeersThatMustBeRefused(t *testing.T) {
 	l := newLAN(t)
 	alice, bob, carol := l.laptop("alice", 1), l.laptop("bob", 2), l.laptop("carol", 3)
-	meet(alice, bob, "10.65.0.0/16", "10.70.0.0/16")
-	p := carol.asPeer("10.65.0.0/16", "10.70.0.0/16")
+	meet(alice, bob, "10.65.0.0/24")
+	p := carol.provider(alice, "10.65.0.0/24")
 	if a := alice.try(order{Do: "set", Peer: p}); !strings.Contains(a.Err, "overlaps") {
-		t.Errorf("an alias twice: %q", a.Err)
+		t.Errorf("a range twice: %q", a.Err)
 	}
-	p = carol.asPeer("10.66.0.0/16", "10.70.0.0/16")
+	p = carol.provider(alice, "10.66.0.0/24")
 	p.PublicKey = bob.key.Public()
 	if a := alice.try(order{Do: "set", Peer: p}); !strings.Contains(a.Err, "key") {
 		t.Errorf("a key twice: %q", a.Err)
@@ -219,57 +246,101 @@ func TestPeersThatMustBeRefused(t *testing.T) {
 }
 
 func TestWhatIsTaken(t *testing.T) {
-	alice, _ := pair(t)
+	alice, _, _ := pair(t)
 	taken := alice.do(order{Do: "taken", ID: "carol"}).Taken
 	for _, c := range []struct {
 		prefix string
 		want   bool
 	}{
-		{"172.31.0.0/16", true}, {"10.42.0.0/16", true}, {"10.65.0.0/16", true}, {"10.70.0.0/16", false}, {"10.43.0.0/16", false},
+		{"172.31.0.0/16", true}, {"10.42.0.0/16", true}, {"10.65.0.0/24", true}, {"10.70.0.0/16", false}, {"10.43.0.0/16", false},
 	} {
 		if got := !netplan.Free(netip.MustParsePrefix(c.prefix), taken); got != c.want {
 			t.Errorf("%s taken: %v, want %v (%v)", c.prefix, got, c.want, taken)
 		}
 	}
-	if !netplan.Free(netip.MustParsePrefix("10.65.0.0/16"), alice.do(order{Do: "taken", ID: "bob"}).Taken) {
-		t.Error("bob's alias is taken from bob himself")
+	if !netplan.Free(netip.MustParsePrefix("10.65.0.0/24"), alice.do(order{Do: "taken", ID: "bob"}).Taken) {
+		t.Error("bob's range is taken from bob himself")
 	}
 }
 
-// TestNothingStaysBehind looks at routes and rules after a peer left, and after the gateway did.
+// TestNothingStaysBehind looks at routes and rules after a peer left, and after the gateway did, of a consumer and of a provider.
 func TestNothingStaysBehind(t *testing.T) {
 	alice, bob, _ := routed(t)
-	meet(alice, bob, "192.168.0.0/16", "10.70.0.0/16")
-	if got := alice.ours(); len(got) != 4 { // the alias, bob's endpoint inside it, two rules
+	meet(alice, bob, "192.168.0.0/16")      // bob's endpoint is inside
+	if got := alice.ours(); len(got) != 4 { // the range, bob's endpoint inside it, two rules
 		t.Errorf("set: %v", got)
 	}
 	alice.do(order{Do: "remove", ID: "bob"})
-	if got := alice.ours(); len(got) != 2 {
-		t.Errorf("removed: %v", got)
+	alice.do(order{Do: "set", Peer: bob.provider(alice, "10.65.0.0/24")})
+	bob.do(order{Do: "set", Peer: alice.consumer(bob, "10.65.0.0/24", "10.66.0.0/24")})
+	with := map[*laptop]int{alice: 3, bob: 3 + 8} // a route and two rules; three routes and a throw, rules of marks, of the tunnel, of the tenant, of local addresses
+	for p, want := range with {
+		if got := p.ours(); len(got) != want {
+			t.Errorf("%s: %d, want %d: %v", p.name, len(got), want, got)
+		}
 	}
-	alice.do(order{Do: "set", Peer: bob.asPeer("192.168.0.0/16", "10.70.0.0/16")})
-	alice.kill()
-	alice.start()
-	if got := alice.ours(); len(got) != 2 {
+	if first := bob.rules()[0]; first.Priority == 0 {
+		t.Errorf("the first rule is that of local addresses: %v", first)
+	}
+	alice.do(order{Do: "remove", ID: "bob"})
+	bob.do(order{Do: "remove", ID: "alice"})
+	for _, p := range []*laptop{alice, bob} {
+		if got := p.ours(); len(got) != 2 || !isFirst(p.rules()[0]) {
+			t.Errorf("%s, removed: %v, %v", p.name, got, p.rules())
+		}
+	}
+	bob.do(order{Do: "set", Peer: alice.consumer(bob, "10.65.0.0/24")})
+	bob.kill()
+	bob.start()
+	if got := bob.ours(); len(got) != 2 || !isFirst(bob.rules()[0]) {
 		t.Errorf("killed and started: %v", got)
 	}
-	alice.stop()
-	if got := alice.ours(); len(got) != 0 {
+	bob.do(order{Do: "set", Peer: alice.consumer(bob, "10.65.0.0/24")})
+	bob.stop()
+	if got := bob.ours(); len(got) != 0 || !isFirst(bob.rules()[0]) {
 		t.Errorf("stopped: %v", got)
 	}
 }
 
+// TestSomebodyElseMovesTheRuleForLocalAddresses: then it is left where it is.
+func TestSomebodyElseMovesTheRuleForLocalAddresses(t *testing.T) {
+	l := newLAN(t)
+	alice, bob := l.laptop("alice", 1), l.laptop("bob", 2)
+	moved := netlink.NewRule()
+	moved.Family, moved.Table, moved.Priority = unix.AF_INET, unix.RT_TABLE_LOCAL, 100
+	first := netlink.NewRule()
+	first.Family, first.Table, first.Priority = unix.AF_INET, unix.RT_TABLE_LOCAL, 0
+	must(t, bob.hostNL.RuleAdd(moved))
+	must(t, bob.hostNL.RuleDel(first))
+	guest := meet(alice, bob, "10.65.0.0/24")
+	alice.serveTCP(80, whoCalls)
+	if got := guest.ask("10.42.0.5:80"); got != "10.65.0.5" {
+		t.Errorf("alice saw %q", got)
+	}
+	bob.stop()
+	if rules := bob.rules(); len(rules) != 3 || rules[0].Priority != 100 {
+		t.Errorf("%v", rules)
+	}
+}
+
+func isFirst(r netlink.Rule) bool { return r.Priority == 0 && r.Table == unix.RT_TABLE_LOCAL }
+
+func (p *laptop) rules() []netlink.Rule {
+	p.t.Helper()
+	rules, err := p.hostNL.RuleList(unix.AF_INET)
+	must(p.t, err)
+	return rules
+}
+
 func (p *laptop) ours() (out []string) {
 	p.t.Helper()
-	routes, err := p.hostNL.RouteListFiltered(unix.AF_INET, &netlink.Route{Protocol: hostnet.Protocol}, netlink.RT_FILTER_PROTOCOL)
+	routes, err := p.hostNL.RouteListFiltered(unix.AF_INET, &netlink.Route{Protocol: hostnet.Protocol, Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
 	must(p.t, err)
 	for _, r := range routes {
 		out = append(out, r.String())
 	}
-	rules, err := p.hostNL.RuleList(unix.AF_INET)
-	must(p.t, err)
-	for _, r := range rules {
-		if r.IifName == "kith0" {
+	for _, r := range p.rules() {
+		if r.Protocol == hostnet.Protocol {
 			out = append(out, r.String())
 		}
 	}

@@ -19,20 +19,39 @@ type tap struct {
 	table             *atomic.Pointer[datapath.Table]
 	drops             *datapath.Drops
 	outbound, inbound *inFlight
+	transit           *transit
+}
+
+// Close has nobody wait for room any more.
+func (d *tap) Close() error {
+	d.transit.close()
+	return d.Device.Close()
+}
+
+// MTU of what WireGuard carries: that of the device, and the header in front of each packet.
+func (d *tap) MTU() (int, error) {
+	mtu, err := d.Device.MTU()
+	return mtu + datapath.Header, err
 }
 
 // Read gets packets that leave for the peers. WireGuard skips those of size 0.
 func (d *tap) Read(bufs [][]byte, sizes []int, offset int) (int, error) {
 	d.outbound.await()
-	n, err := d.readGuarded(bufs, sizes, offset)
+	if n := d.transit.take(bufs, sizes, offset); n > 0 {
+		d.outbound.enter(n)
+		return n, nil
+	}
+	n, err := d.readGuarded(bufs, sizes, offset+datapath.Header)
 	t, inside := d.table.Load(), 0
 	for i := range n { // also with an error: ErrTooManySegments comes with packets
-		if v := t.Egress(bufs[i][offset : offset+sizes[i]]); v != datapath.Pass {
+		sizes[i] += datapath.Header
+		v, up := t.Egress(bufs[i][offset : offset+sizes[i]])
+		if v != datapath.Pass {
 			d.drops.Add(v)
 			sizes[i] = 0
 			continue
 		}
-		if t.Leaves(bufs[i][offset:]) {
+		if up {
 			inside++
 		}
 	}
@@ -55,6 +74,8 @@ func (d *tap) readGuarded(bufs [][]byte, sizes []int, offset int) (n int, err er
 	switch {
 	case err == nil, errors.Is(err, tun.ErrTooManySegments):
 		return n, err
+	case errors.Is(err, os.ErrDeadlineExceeded): // there is something in transit
+		return 0, nil
 	case errors.Is(err, os.ErrClosed), errors.Is(err, io.EOF), errors.As(err, &errno):
 		return n, err
 	}
@@ -62,22 +83,28 @@ func (d *tap) readGuarded(bufs [][]byte, sizes []int, offset int) (n int, err er
 	return 0, nil
 }
 
-// Write takes packets that arrived from a peer; their source is one of that peer's aliases, WireGuard saw to it.
-// Dropped ones are squeezed out of bufs, which the caller does not read again.
+// Write takes packets that arrived from a peer, which WireGuard knows by the header's source. Dropped ones are squeezed out of bufs, which
+// the caller does not read again.
 func (d *tap) Write(bufs [][]byte, offset int) (int, error) {
 	d.inbound.begin()
 	defer d.inbound.end(len(bufs))
 	t := d.table.Load()
-	kept := bufs[:0]
+	kept, on := bufs[:0], [][]byte(nil)
 	for _, b := range bufs {
-		if v := t.Ingress(b[offset:]); v != datapath.Pass {
+		switch v, onward := t.Ingress(b[offset:]); {
+		case v != datapath.Pass:
 			d.drops.Add(v)
-			continue
+		case onward:
+			on = append(on, b[offset:])
+		default:
+			kept = append(kept, b)
 		}
-		kept = append(kept, b)
+	}
+	if len(on) > 0 {
+		d.transit.put(on)
 	}
 	if len(kept) == 0 {
 		return 0, nil
 	}
-	return d.Device.Write(kept, offset)
+	return d.Device.Write(kept, offset+datapath.Header)
 }

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -25,16 +26,16 @@ import (
 const patience = 10 * time.Second
 
 // serveTCP lets the pod answer on a port: it says who called, then f goes on.
-func (p *laptop) serveTCP(port int, f func(net.Conn)) {
+func (p *end) serveTCP(port int, f func(net.Conn)) {
 	p.t.Helper()
-	p.serveTCPAt(fmt.Sprintf("%s:%d", podAddr, port), f)
+	p.serveTCPAt(fmt.Sprintf("%s:%d", p.addr, port), f)
 }
 
-func (p *laptop) serveTCPAt(addr string, f func(net.Conn)) {
+func (p *end) serveTCPAt(addr string, f func(net.Conn)) {
 	p.t.Helper()
 	var l net.Listener
 	var err error
-	p.inPod(func() { l, err = net.Listen("tcp4", addr) })
+	p.in(func() { l, err = net.Listen("tcp4", addr) })
 	must(p.t, err)
 	p.t.Cleanup(func() { l.Close() })
 	go func() {
@@ -54,14 +55,14 @@ func (p *laptop) serveTCPAt(addr string, f func(net.Conn)) {
 
 func whoCalls(c net.Conn) { io.WriteString(c, c.RemoteAddr().(*net.TCPAddr).IP.String()) }
 
-func (p *laptop) dial(to string) (net.Conn, error) {
+func (p *end) dial(to string) (net.Conn, error) {
 	p.t.Helper()
 	return p.dialFor(to, patience)
 }
 
-func (p *laptop) dialFor(to string, d time.Duration) (c net.Conn, err error) {
+func (p *end) dialFor(to string, d time.Duration) (c net.Conn, err error) {
 	p.t.Helper()
-	p.inPod(func() { c, err = net.DialTimeout("tcp4", to, d) })
+	p.in(func() { c, err = net.DialTimeout("tcp4", to, d) })
 	if c != nil {
 		c.SetDeadline(time.Now().Add(6 * patience))
 	}
@@ -69,7 +70,7 @@ func (p *laptop) dialFor(to string, d time.Duration) (c net.Conn, err error) {
 }
 
 // ask reads all that a TCP server of another pod says.
-func (p *laptop) ask(to string) string {
+func (p *end) ask(to string) string {
 	p.t.Helper()
 	c, err := p.dial(to)
 	must(p.t, err)
@@ -80,11 +81,11 @@ func (p *laptop) ask(to string) string {
 }
 
 // serveUDP answers each datagram with its length and sender.
-func (p *laptop) serveUDP(port int) {
+func (p *end) serveUDP(port int) {
 	p.t.Helper()
 	var c *net.UDPConn
 	var err error
-	p.inPod(func() { c, err = net.ListenUDP("udp4", &net.UDPAddr{IP: podAddr.AsSlice(), Port: port}) })
+	p.in(func() { c, err = net.ListenUDP("udp4", &net.UDPAddr{IP: p.addr.AsSlice(), Port: port}) })
 	must(p.t, err)
 	p.t.Cleanup(func() { c.Close() })
 	go func() {
@@ -100,11 +101,11 @@ func (p *laptop) serveUDP(port int) {
 }
 
 // udp opens a connected socket in the pod.
-func (p *laptop) udp(to string, options ...[3]int) *net.UDPConn {
+func (p *end) udp(to string, options ...[3]int) *net.UDPConn {
 	p.t.Helper()
 	var c *net.UDPConn
 	var err error
-	p.inPod(func() { c, err = net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to))) })
+	p.in(func() { c, err = net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to))) })
 	must(p.t, err)
 	p.t.Cleanup(func() { c.Close() })
 	raw, _ := c.SyscallConn()
@@ -133,24 +134,29 @@ func exchange(c *net.UDPConn, size int) (string, error) {
 	return string(b[:n]), err
 }
 
-func pair(t *testing.T) (alice, bob *laptop) {
+// pair are two laptops, and alice's guest at bob, 10.65.0.5.
+func pair(t *testing.T) (alice, bob *laptop, guest *end) {
 	l := newLAN(t)
 	alice, bob = l.laptop("alice", 1), l.laptop("bob", 2)
-	meet(alice, bob, "10.65.0.0/16", "10.70.0.0/16")
-	return alice, bob
+	return alice, bob, meet(alice, bob, "10.65.0.0/24")
 }
 
-func TestPodsWithTheSameAddressTalk(t *testing.T) {
-	alice, bob := pair(t)
+// TestAGuestLivesInItsHomesAddressSpace although its provider has a pod, a bridge and a node of home's addresses.
+func TestAGuestLivesInItsHomesAddressSpace(t *testing.T) {
+	alice, bob, guest := pair(t)
 	alice.serveTCP(80, whoCalls)
-	bob.serveTCP(80, whoCalls)
-	if got := alice.ask("10.65.0.5:80"); got != "10.70.0.5" {
-		t.Errorf("bob saw %s call", got)
+	bob.serveTCP(80, func(c net.Conn) { io.WriteString(c, "bob's own pod") })
+	guest.serveTCP(80, whoCalls)
+	if got := alice.ask("10.65.0.5:80"); got != "10.42.0.5" {
+		t.Errorf("the guest saw %s call", got)
 	}
-	if got := bob.ask("10.70.0.5:80"); got != "10.65.0.5" {
-		t.Errorf("alice saw %s call", got)
+	if got := guest.ask("10.42.0.5:80"); got != "10.65.0.5" {
+		t.Errorf("alice's pod saw %s call", got)
 	}
-	bob.serveUDP(90)
+	if got := bob.ask("10.42.0.5:80"); got != "bob's own pod" {
+		t.Errorf("bob's pod asks itself: %s", got)
+	}
+	guest.serveUDP(90)
 	for name, c := range map[string]struct {
 		size    int
 		options [][3]int
@@ -163,19 +169,20 @@ func TestPodsWithTheSameAddressTalk(t *testing.T) {
 		"the largest there is":       {65507, nil},
 	} {
 		got, err := exchange(alice.udp("10.65.0.5:90", c.options...), c.size)
-		if want := fmt.Sprintf("%d 10.70.0.5", c.size); got != want || err != nil {
+		if want := fmt.Sprintf("%d 10.42.0.5", c.size); got != want || err != nil {
 			t.Errorf("%s: got %q, %v, want %q", name, got, err, want)
 		}
 	}
 }
 
 func TestLargeTransfersArriveWhole(t *testing.T) {
-	alice, bob := pair(t)
-	transfer(t, alice, bob, "10.65.0.5", 60_000_000)
+	alice, _, guest := pair(t)
+	transfer(t, alice.end, guest, "10.65.0.5", 60_000_000)
+	transfer(t, guest, alice.end, "10.42.0.5", 60_000_000)
 }
 
 // transfer downloads and uploads n bytes and compares what arrived.
-func transfer(t *testing.T, from, to *laptop, addr string, n int64) {
+func transfer(t *testing.T, from, to *end, addr string, n int64) {
 	t.Helper()
 	blob := func() io.Reader { return io.LimitReader(rand.NewChaCha8([32]byte{7}), n) }
 	sum := sha256.New()
@@ -212,7 +219,7 @@ func transfer(t *testing.T, from, to *laptop, addr string, n int64) {
 }
 
 func TestClosedPortsRefuseAtOnce(t *testing.T) {
-	alice, _ := pair(t)
+	alice, _, _ := pair(t)
 	if _, err := alice.dial("10.65.0.5:9"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("TCP: %v", err)
 	}
@@ -221,35 +228,40 @@ func TestClosedPortsRefuseAtOnce(t *testing.T) {
 	}
 }
 
-// TestEveryHopOfTracerouteShows sends datagrams that die on the way and looks who reports it.
-func TestEveryHopOfTracerouteShows(t *testing.T) {
-	alice, bob := pair(t)
-	var c *icmp.PacketConn
-	var err error
-	alice.inPod(func() { c, err = icmp.ListenPacket("ip4:icmp", podAddr.String()) })
-	must(t, err)
-	defer c.Close()
-	for hop, want := range []string{1: "10.42.0.1", 2: "10.65.255.2", 3: "10.65.0.5"} {
-		if hop == 0 {
-			continue
-		}
+// TestErrorsFindTheirWay: of those on the way to a guest, and of routers behind home whose addresses nobody there knows, to the guest. The provider's
+// host alone is silent towards home: to the kernel, what it has to say of a packet from there is for its own pod of that address.
+func TestErrorsFindTheirWay(t *testing.T) {
+	alice, _, guest := pair(t)
+	listen := func(p *end) *icmp.PacketConn {
+		var c *icmp.PacketConn
+		var err error
+		p.in(func() { c, err = icmp.ListenPacket("ip4:icmp", p.addr.String()) })
+		must(t, err)
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	atAlice, atGuest := listen(alice.end), listen(guest)
+	for hop, want := range map[int]string{1: "10.42.0.1", 3: "10.65.0.5"} {
 		alice.udp("10.65.0.5:33434", ttl(hop)).Write([]byte("who is there"))
-		from, quoted := nextError(t, c)
-		if from != want {
-			t.Errorf("hop %d answered from %s, want %s", hop, from, want)
-		}
-		if quoted.Src.String() != "10.42.0.5" || quoted.Dst.String() != "10.65.0.5" {
-			t.Errorf("hop %d quotes %s → %s, which the sender does not know", hop, quoted.Src, quoted.Dst)
+		if from, quoted := nextError(t, atAlice); from != want || quoted.Src.String() != "10.42.0.5" || quoted.Dst.String() != "10.65.0.5" {
+			t.Errorf("hop %d answered from %s, want %s, about %s → %s", hop, from, want, quoted.Src, quoted.Dst)
 		}
 	}
-	// A router behind bob speaks from an address that alice does not know: it gets the gateway's.
-	must(t, bob.hostNL.RouteAdd(&netlink.Route{Dst: hostnet.IPNet(netip.MustParsePrefix("10.42.9.0/24")), Gw: podAddr.AsSlice()}))
-	address(t, bob.podNL, "lo", "192.168.78.1/32")
-	must(t, bob.podNL.RouteReplace(&netlink.Route{Gw: net.IPv4(10, 42, 0, 1), Src: net.IPv4(192, 168, 78, 1)}))
-	bob.inPod(func() { err = os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) })
+	for hop, want := range map[int]string{1: "10.65.0.1", 2: "10.42.255.2", 3: "10.42.0.5"} {
+		guest.udp("10.42.0.5:33434", ttl(hop)).Write([]byte("who is there"))
+		if from, quoted := nextError(t, atGuest); from != want || quoted.Src.String() != "10.65.0.5" || quoted.Dst.String() != "10.42.0.5" {
+			t.Errorf("hop %d of the guest's answered from %s, want %s, about %s → %s", hop, from, want, quoted.Src, quoted.Dst)
+		}
+	}
+	// A router behind alice speaks from an address that nobody else knows: it gets the gateway's.
+	must(t, alice.hostNL.RouteAdd(&netlink.Route{Dst: hostnet.IPNet(netip.MustParsePrefix("10.42.9.0/24")), Gw: podAddr.AsSlice()}))
+	address(t, alice.nl, "lo", "192.168.78.1/32")
+	must(t, alice.nl.RouteReplace(&netlink.Route{Gw: net.IPv4(10, 42, 0, 1), Src: net.IPv4(192, 168, 78, 1)}))
+	var err error
+	alice.in(func() { err = os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) })
 	must(t, err)
-	alice.udp("10.65.9.1:33435", ttl(3)).Write([]byte("who is there"))
-	if from, quoted := nextError(t, c); from != "10.65.255.2" || quoted.Dst.String() != "10.65.9.1" {
+	guest.udp("10.42.9.1:33435", ttl(3)).Write([]byte("who is there"))
+	if from, quoted := nextError(t, atGuest); from != "10.42.255.2" || quoted.Dst.String() != "10.42.9.1" {
 		t.Errorf("a router with an unknown address answered from %s about %s", from, quoted.Dst)
 	}
 }
@@ -278,36 +290,93 @@ func nextError(t *testing.T, c *icmp.PacketConn) (from string, quoted *ipv4.Head
 	}
 }
 
-// TestTwoPeersMayCallUsTheSame has bob and carol give alice the same alias, and dave nothing to rewrite.
-func TestTwoPeersMayCallUsTheSame(t *testing.T) {
+// TestThreeLaptopsTwoHomes: all have the same pods. Alice has guests at bob and at carol, who meet by way of her; dave has guests at bob. Bob
+// and carol know nothing of each other.
+func TestThreeLaptopsTwoHomes(t *testing.T) {
 	l := newLAN(t)
-	alice, bob, carol := l.laptop("alice", 1), l.laptop("bob", 2), l.laptop("carol", 3)
-	meet(alice, bob, "10.65.0.0/16", "10.70.0.0/16")
-	meet(alice, carol, "10.66.0.0/16", "10.70.0.0/16")
-	meet(bob, carol, "10.100.0.0/16", "172.20.0.0/16")
-	for _, p := range []*laptop{alice, bob, carol} {
+	alice, bob, carol, dave := l.laptop("alice", 1), l.laptop("bob", 2), l.laptop("carol", 3), l.laptop("dave", 4)
+	atBob := meet(alice, bob, "10.65.0.0/24", "10.66.0.0/24")
+	atCarol := meet(alice, carol, "10.66.0.0/24", "10.65.0.0/24")
+	davesAtBob := meet(dave, bob, "10.67.0.0/24")
+	all := []*end{alice.end, bob.end, carol.end, dave.end, atBob, atCarol, davesAtBob}
+	for _, p := range all {
 		p.serveTCP(80, func(c net.Conn) { fmt.Fprintf(c, "%s saw ", p.name); whoCalls(c) })
 	}
 	for _, c := range []struct {
-		from     *laptop
+		from     *end
 		to, want string
 	}{
-		{alice, "10.65.0.5:80", "bob saw 10.70.0.5"},
-		{alice, "10.66.0.5:80", "carol saw 10.70.0.5"},
-		{bob, "10.70.0.5:80", "alice saw 10.65.0.5"},
-		{carol, "10.70.0.5:80", "alice saw 10.66.0.5"},
-		{bob, "10.100.0.5:80", "carol saw 172.20.0.5"},
-		{carol, "172.20.0.5:80", "bob saw 10.100.0.5"},
+		{alice.end, "10.65.0.5:80", "10.65.0.5 at bob saw 10.42.0.5"},
+		{alice.end, "10.66.0.5:80", "10.66.0.5 at carol saw 10.42.0.5"},
+		{dave.end, "10.67.0.5:80", "10.67.0.5 at bob saw 10.42.0.5"},
+		{atBob, "10.42.0.5:80", "alice saw 10.65.0.5"},
+		{davesAtBob, "10.42.0.5:80", "dave saw 10.67.0.5"},
+		{atCarol, "10.42.0.5:80", "alice saw 10.66.0.5"},
+		{atBob, "10.66.0.5:80", "10.66.0.5 at carol saw 10.65.0.5"},
+		{atCarol, "10.65.0.5:80", "10.65.0.5 at bob saw 10.66.0.5"},
+		{atBob, "10.65.0.5:80", "10.65.0.5 at bob saw 10.65.0.5"},
+		{bob.end, "10.42.0.5:80", "bob saw 10.42.0.5"},
 	} {
 		if got := c.from.ask(c.to); got != c.want {
 			t.Errorf("%s asks %s: %q, want %q", c.from.name, c.to, got, c.want)
 		}
 	}
+	// Without a fence, which is not here, it is by the data path alone that nothing else passes the tunnel.
+	for _, c := range []struct {
+		from *end
+		to   string
+	}{{carol.end, "10.65.0.5:80"}, {davesAtBob, "10.66.0.5:80"}, {dave.end, "10.65.0.5:80"}, {carol.end, "10.67.0.5:80"}} {
+		if conn, err := c.from.dialFor(c.to, 300*time.Millisecond); err == nil {
+			conn.Close()
+			t.Errorf("%s reaches %s", c.from.name, c.to)
+		}
+	}
+	transfer(t, atBob, atCarol, "10.66.0.5", 20_000_000)
+}
+
+// TestHomesOwnPodsPassBesideItsGuestsTraffic: with as much between her guests as the machine can do, alice's pod is heard; and her gateway ends when
+// it is told to.
+func TestHomesOwnPodsPassBesideItsGuestsTraffic(t *testing.T) {
+	l := newLAN(t)
+	alice, bob, carol := l.laptop("alice", 1), l.laptop("bob", 2), l.laptop("carol", 3)
+	atBob, atCarol := meet(alice, bob, "10.65.0.0/24", "10.66.0.0/24"), meet(alice, carol, "10.66.0.0/24", "10.65.0.0/24")
+	atBob.serveTCP(80, whoCalls)
+	var arrived atomic.Int64
+	atCarol.serveTCP(81, func(c net.Conn) {
+		for b := make([]byte, 1<<16); ; {
+			n, err := c.Read(b)
+			if err != nil {
+				return
+			}
+			arrived.Add(int64(n))
+		}
+	})
+	for range 4 {
+		c, err := atBob.dial("10.66.0.5:81")
+		must(t, err)
+		t.Cleanup(func() { c.Close() })
+		go func() {
+			for b := make([]byte, 1<<16); err == nil; _, err = c.Write(b) {
+			}
+		}()
+	}
+	for range 50 {
+		if who := alice.ask("10.65.0.5:80"); who != "10.42.0.5" {
+			t.Fatalf("%q called", who)
+		}
+	}
+	was := arrived.Load()
+	for end := time.Now().Add(patience); arrived.Load() < was+10_000_000; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("nothing passes between guests")
+		}
+	}
+	alice.stop()
 }
 
 func TestPing(t *testing.T) {
-	alice, _ := pair(t)
-	for _, size := range []int{0, 56, 1392, 4000} {
+	alice, _, _ := pair(t)
+	for _, size := range []int{0, 56, 1372, 4000} {
 		if err := alice.ping("10.65.0.5", size); err != nil {
 			t.Errorf("%d bytes: %v", size, err)
 		}
@@ -315,11 +384,11 @@ func TestPing(t *testing.T) {
 }
 
 // ping sends one ICMP echo of the given payload from the pod.
-func (p *laptop) ping(to string, size int) error {
+func (p *end) ping(to string, size int) error {
 	p.t.Helper()
 	var c *icmp.PacketConn
 	var err error
-	p.inPod(func() { c, err = icmp.ListenPacket("ip4:icmp", podAddr.String()) })
+	p.in(func() { c, err = icmp.ListenPacket("ip4:icmp", p.addr.String()) })
 	must(p.t, err)
 	defer c.Close()
 	msg := icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: os.Getpid() & 0xffff, Seq: size, Data: []byte(strings.Repeat("x", size))}}

@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"bufio"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -9,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,70 +23,162 @@ import (
 	"kith.dev/core/hostnet"
 )
 
-// BenchmarkTunnel compares three ways of the same pods, by turns, for a machine is never the same for two minutes: one
-// through a gateway that translates their addresses, one through the same gateway that leaves them as they are, and one
-// through wireguard-go as it comes, with nothing of ours. Run it as root with -benchtime 10x.
+// BenchmarkTunnel compares ways between the same two namespaces, by turns, for a machine is never the same for two minutes: from a pod to a
+// guest through the gateway, and through wireguard-go as it comes, with nothing of ours; from a guest to one at another provider, by way of
+// their home, and to a pod at home, which is one tunnel. Run it as root with -benchtime 10x.
 func BenchmarkTunnel(b *testing.B) {
 	l := newLAN(b)
-	alice, bob := l.laptop("alice", 1), l.laptop("bob", 2)
-	atAlice, atBob := bob.asPeer("10.65.0.0/16", "10.70.0.0/16"), alice.asPeer("10.70.0.0/16", "10.65.0.0/16")
-	own, theirs := testMapping("10.45.0.0/16", "10.45.0.0/16"), testMapping("10.44.0.0/16", "10.44.0.0/16")
-	atAlice.Ours, atAlice.Theirs = append(atAlice.Ours, own), append(atAlice.Theirs, theirs)
-	atBob.Ours, atBob.Theirs = append(atBob.Ours, theirs), append(atBob.Theirs, own)
-	alice.secondAddress("10.45.0.5")
-	bob.secondAddress("10.44.0.5")
-	bob.do(order{Do: "set", Peer: atBob})
-	alice.do(order{Do: "set", Peer: atAlice})
-	alice.do(order{Do: "rtt", ID: "bob"})
+	alice, bob, carol := l.laptop("alice", 1), l.laptop("bob", 2), l.laptop("carol", 3)
+	near, far := meet(alice, bob, "10.65.0.0/24", "10.66.0.0/24"), meet(alice, carol, "10.66.0.0/24", "10.65.0.0/24")
 	plain(alice, bob, "10.46.0.0/16")
 	plain(bob, alice, "10.47.0.0/16")
-	alice.secondAddress("10.47.0.5")
-	bob.secondAddress("10.46.0.5")
-
-	const size = 100 << 20
-	sink := func(c net.Conn) {
-		n, _ := io.Copy(io.Discard, c)
-		fmt.Fprint(c, n)
-	}
-	bob.serveTCPAt("0.0.0.0:85", sink)
-	chunk := make([]byte, 1<<20)
-	speed := func(from, to string) float64 {
-		var c net.Conn
-		var err error
-		alice.inPod(func() {
-			d := net.Dialer{Timeout: patience, LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-			c, err = d.Dial("tcp4", to)
+	secondAddress(alice.end, alice, "p0", "10.47.0.5")
+	secondAddress(near, bob, "g65-0-5", "10.46.0.5")
+	for _, p := range []*end{alice.end, near, far} {
+		p.serveTCPAt("0.0.0.0:85", func(c net.Conn) {
+			n, _ := io.Copy(io.Discard, c)
+			fmt.Fprint(c, n)
 		})
-		must(b, err)
-		defer c.Close()
-		start := time.Now()
-		for range size / len(chunk) {
-			_, err = c.Write(chunk)
-			must(b, err)
+	}
+	near.countDatagrams("10.65.0.5:86") // each by itself: an answer has the address that was asked
+	near.countDatagrams("10.46.0.5:86")
+	gateway, wireguard := way{"gateway", alice.end, "10.42.0.5", "10.65.0.5"}, way{"wireguard-go", alice.end, "10.47.0.5", "10.46.0.5"}
+	home, direct := way{"by-home", near, "10.65.0.5", "10.66.0.5"}, way{"direct", near, "10.65.0.5", "10.42.0.5"}
+	for _, one := range []struct {
+		name  string
+		ways  [2]way
+		speed func(way) float64
+	}{
+		{"one-stream", [2]way{gateway, wireguard}, func(w way) float64 { return w.streams(1) }},
+		{"eight-streams", [2]way{gateway, wireguard}, func(w way) float64 { return w.streams(8) }},
+		{"UDP", [2]way{gateway, wireguard}, way.datagrams},
+		{"guest-to-guest", [2]way{home, direct}, func(w way) float64 { return w.streams(1) }},
+	} {
+		b.Run(one.name, func(b *testing.B) {
+			got := map[string][]float64{}
+			for round := 0; b.Loop(); round++ {
+				now := map[string]float64{}
+				for i := range one.ways {
+					w := one.ways[(round+i)%2]
+					now[w.name] = one.speed(w)
+					got[w.name] = append(got[w.name], now[w.name])
+				}
+				got["ratio"] = append(got["ratio"], now[one.ways[0].name]/now[one.ways[1].name])
+			}
+			for _, w := range one.ways {
+				b.ReportMetric(median(got[w.name]), w.name+"-Mbit/s")
+			}
+			b.ReportMetric(median(got["ratio"]), "ratio")
+		})
+	}
+}
+
+// way is from one address of a pod to another's.
+type way struct {
+	name     string
+	pod      *end
+	from, to string
+}
+
+// streams sends 100 MB by TCP, on so many connections at once, and gives Mbit/s.
+func (w way) streams(n int) float64 {
+	size := 100 << 20 / n
+	chunk := make([]byte, 1<<17)
+	start := time.Now()
+	errs := make(chan error, n)
+	for range n {
+		go func() {
+			c, err := w.dial("tcp4", &net.TCPAddr{IP: net.ParseIP(w.from)}, 85)
+			if err != nil {
+				errs <- err
+				return
+			}
+			defer c.Close()
+			for sent := 0; sent < size && err == nil; sent += len(chunk) {
+				_, err = c.Write(chunk[:min(len(chunk), size-sent)])
+			}
+			err = errors.Join(err, c.(*net.TCPConn).CloseWrite())
+			if got, _ := io.ReadAll(c); err == nil && string(got) != fmt.Sprint(size) {
+				err = fmt.Errorf("%s of %d bytes arrived", got, size)
+			}
+			errs <- err
+		}()
+	}
+	for range n {
+		must(w.pod.t, <-errs)
+	}
+	return float64(size*n) * 8 / 1e6 / time.Since(start).Seconds()
+}
+
+// datagrams sends for a second by UDP, with at most so many on the way that nobody has to drop them, and gives Mbit/s of those that arrived.
+func (w way) datagrams() float64 {
+	const onTheWay, size, lasts = 256, gatewayPayload, time.Second
+	c, err := w.dial("udp4", &net.UDPAddr{IP: net.ParseIP(w.from)}, 86)
+	must(w.pod.t, err)
+	defer c.Close()
+	var arrived atomic.Int64
+	news := make(chan struct{}, 1)
+	go func() {
+		for b := make([]byte, 8); ; {
+			if n, err := c.Read(b); err != nil || n != len(b) {
+				return
+			}
+			arrived.Store(int64(binary.BigEndian.Uint64(b)))
+			select {
+			case news <- struct{}{}:
+			default:
+			}
 		}
-		must(b, c.(*net.TCPConn).CloseWrite())
-		if got, err := io.ReadAll(c); string(got) != fmt.Sprint(size) {
-			b.Fatalf("%s bytes arrived, %v", got, err)
+	}()
+	b, sent, lost := make([]byte, size), int64(0), int64(0)
+	start := time.Now()
+	for time.Since(start) < lasts {
+		if sent-lost-arrived.Load() < onTheWay {
+			_, err := c.Write(b)
+			must(w.pod.t, err)
+			sent++
+			continue
 		}
-		return float64(size) * 8 / 1e6 / time.Since(start).Seconds()
-	}
-	ways := []struct{ name, from, to string }{
-		{"translated", "10.42.0.5", "10.65.0.5:85"}, {"untranslated", "10.45.0.5", "10.44.0.5:85"}, {"wireguard-go", "10.47.0.5", "10.46.0.5:85"},
-	}
-	got := map[string][]float64{}
-	for round := 0; b.Loop(); round++ {
-		now := map[string]float64{}
-		for i := range ways {
-			w := ways[(round+i)%len(ways)]
-			now[w.name] = speed(w.from, w.to)
-			got[w.name] = append(got[w.name], now[w.name])
+		select {
+		case <-news:
+		case <-time.After(20 * time.Millisecond):
+			lost = sent - arrived.Load()
 		}
-		got["ratio"] = append(got["ratio"], now["translated"]/now["wireguard-go"])
 	}
-	for _, w := range ways {
-		b.ReportMetric(median(got[w.name]), w.name+"-Mbit/s")
-	}
-	b.ReportMetric(median(got["ratio"]), "ratio")
+	return float64(arrived.Load()*size) * 8 / 1e6 / time.Since(start).Seconds()
+}
+
+// gatewayPayload is that of the largest UDP packet that passes whole.
+const gatewayPayload = DefaultMTU - 28
+
+func (w way) dial(network string, from net.Addr, port int) (c net.Conn, err error) {
+	w.pod.in(func() {
+		d := net.Dialer{Timeout: patience, LocalAddr: from}
+		c, err = d.Dial(network, net.JoinHostPort(w.to, fmt.Sprint(port)))
+	})
+	return c, err
+}
+
+// countDatagrams tells each sender, every sixteen packets, how many of its arrived.
+func (p *end) countDatagrams(at string) {
+	p.t.Helper()
+	var c *net.UDPConn
+	var err error
+	p.in(func() { c, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(at))) })
+	must(p.t, err)
+	p.t.Cleanup(func() { c.Close() })
+	go func() {
+		seen := map[netip.AddrPort]uint64{}
+		for b := make([]byte, 1<<16); ; {
+			_, from, err := c.ReadFromUDPAddrPort(b)
+			if err != nil {
+				return
+			}
+			if seen[from]++; seen[from]%16 == 0 {
+				c.WriteToUDPAddrPort(binary.BigEndian.AppendUint64(nil, seen[from]), from)
+			}
+		}
+	}()
 }
 
 // plain runs wireguard-go beside p's gateway, to q's; theirs is the range of the pods there.
@@ -114,7 +209,7 @@ const plainPort = 6451
 
 // servePlain is the process of plain; it ends with its standard input.
 func servePlain(settings string) {
-	native, err := tun.CreateTUN("wg0", DefaultMTU)
+	native, err := tun.CreateTUN("wg0", 1420)
 	if err == nil {
 		dev := device.NewDevice(native, conn.NewDefaultBind(), device.NewLogger(device.LogLevelError, "wireguard-go: "))
 		defer dev.Close()
@@ -135,10 +230,10 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// secondAddress gives the pod an address of another range.
-func (p *laptop) secondAddress(a string) {
-	p.t.Helper()
-	address(p.t, p.podNL, "eth0", a+"/32")
+// secondAddress gives a pod of a laptop's, behind that device, an address of another range.
+func secondAddress(pod *end, at *laptop, device, a string) {
+	pod.t.Helper()
+	address(pod.t, pod.nl, "eth0", a+"/32")
 	to := hostnet.IPNet(netip.PrefixFrom(netip.MustParseAddr(a), 32))
-	must(p.t, p.hostNL.RouteAdd(&netlink.Route{Dst: to, LinkIndex: link(p.t, p.hostNL, "p0").Attrs().Index, Scope: netlink.SCOPE_LINK}))
+	must(pod.t, at.hostNL.RouteAdd(&netlink.Route{Dst: to, LinkIndex: link(pod.t, at.hostNL, device).Attrs().Index, Scope: netlink.SCOPE_LINK}))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.zx2c4.com/wireguard/device"
 
+	"kith.dev/core/gateway/datapath"
 	"kith.dev/core/gateway/noderoute"
 	"kith.dev/core/hostnet"
 	"kith.dev/core/netplan"
@@ -70,7 +71,7 @@ type watcher struct {
 	paths map[Key]string // how each peer is reached
 	stale bool           // the socket has to be opened again
 
-	lapped   []string // as Config.Overlaps was called last, and when
+	lapped   map[string][]netip.Prefix // what was told of overlaps last, and when
 	lappedAt time.Time
 }
 
@@ -142,7 +143,7 @@ func (g *Gateway) syncOnce() error {
 		if err != nil { // no route at the moment: keep what was known
 			continue
 		}
-		if mtu := tunnelMTU(path, ep.Addr(), DefaultMTU); mtu != r.mtu {
+		if mtu := tunnelMTU(path, ep.Addr()); mtu != r.mtu {
 			g.cfg.Log.Debug("path MTU", "peer", r.Name, "path", path, "tunnel", mtu)
 			r.mtu, changed = mtu, true
 		}
@@ -157,7 +158,7 @@ func (g *Gateway) syncOnce() error {
 	if changed {
 		g.rebuild()
 	}
-	inUse, err := hostnet.InUse(g.cfg.Device)
+	inUse, err := hostnet.InUse(g.cfg.Device, g.cfg.Guests)
 	if err != nil {
 		return err
 	}
@@ -165,32 +166,49 @@ func (g *Gateway) syncOnce() error {
 	return w.node.Sync(g.wantedRoutes(endpoints, inUse))
 }
 
-// tunnelMTU is how large an inner packet may be so that the outer one fits the path.
-func tunnelMTU(path int, outer netip.Addr, device int) int {
+// tunnelMTU is how large a pod's packet may be so that the outer one fits the path.
+func tunnelMTU(path int, outer netip.Addr) int {
 	overhead := 20 + 8 + 32 // IPv4, UDP, WireGuard
 	if outer.Unmap().Is6() {
 		overhead += 20
 	}
 	room := path - overhead
-	if room >= device {
-		return device
+	if room >= DefaultMTU+datapath.Header {
+		return DefaultMTU
 	}
-	return max(room&^15, minMTU) // WireGuard pads to 16 bytes below the device's MTU
+	return max(room&^15-datapath.Header, minMTU) // WireGuard pads to 16 bytes below the device's MTU
 }
 
-// wantedRoutes leaves out aliases of which this host needs an address for something else: what it sends there must not
-// come to a peer, and shall go where it went before. When the host moved to where an alias is a real network, the tunnel's own packets
-// lead around it.
-func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort, inUse []netip.Prefix) (into []noderoute.Route, around []netip.Addr) {
+// wantedRoutes leaves out ranges of which this host needs an address for something else: what it sends there must not
+// come to a peer, and shall go where it went before; this cluster's own pods reach their guests elsewhere by these addresses nevertheless.
+// When the host moved to where such a range is a real network, the tunnel's own packets lead around it. Tenants are not touched by
+// where the host is.
+func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort, inUse []netip.Prefix) (into []noderoute.Route, around []netip.Addr, tenants []noderoute.Tenant) {
+	at := g.reachedAt(endpoints)
 	for _, r := range g.peers {
-		for _, m := range r.Theirs {
-			if netplan.Free(m.Alias, inUse) {
-				into = append(into, noderoute.Route{To: m.Alias, MTU: r.mtu})
+		addressed := r.Here.IsValid() && !r.Guests.Real.IsValid() // its guests here have addresses of the range
+		for _, p := range r.Ranges() {
+			switch free := netplan.Free(p, inUse); {
+			case p == r.Here && !(addressed && free):
+			case free: // a range of guests here, too, but for those that are there: nowhere else is one that ended
+				into = append(into, noderoute.Route{To: p, MTU: r.mtu})
+				for _, a := range at {
+					if p.Contains(a) {
+						around = append(around, a)
+					}
+				}
+			default:
+				into = append(into, noderoute.Route{To: p, MTU: r.mtu, Pods: g.cfg.Pods})
 			}
 		}
+		if !addressed {
+			continue
+		}
+		t := noderoute.Tenant{From: r.Here}
+		for _, p := range r.Space {
+			t.To = append(t.To, noderoute.Route{To: p, MTU: r.mtu})
+		}
+		tenants = append(tenants, t)
 	}
-	inside := func(a netip.Addr) bool {
-		return slices.ContainsFunc(into, func(r noderoute.Route) bool { return r.To.Contains(a) })
-	}
-	return into, slices.DeleteFunc(g.reachedAt(endpoints), func(a netip.Addr) bool { return !inside(a) })
+	return into, around, tenants
 }

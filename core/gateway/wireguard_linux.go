@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 	"golang.zx2c4.com/wireguard/tun"
 
 	"kith.dev/core/gateway/noderoute"
-	"kith.dev/core/netplan"
 )
 
 // wireguard is the running half of a Gateway: the WireGuard device and the kernel's side of it.
@@ -31,6 +29,10 @@ type wireguard struct {
 func newWireGuard(ctx context.Context, cfg Config, t *tap, shook func()) (*wireguard, error) {
 	native, err := createTUN(ctx, cfg.Device, DefaultMTU)
 	if err != nil {
+		return nil, err
+	}
+	if t.transit, err = newTransit(native.File()); err != nil {
+		native.Close()
 		return nil, err
 	}
 	t.Device = native
@@ -82,18 +84,15 @@ func (w *wireguard) setPeer(p Peer) error {
 	old, known := w.peers[p.ID]
 	if known && old.PublicKey != p.PublicKey {
 		w.removePeer(p.ID)
-		old, known = Peer{}, false
+		old = Peer{}
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "public_key=%s\n", p.PublicKey.hex())
 	if p.Endpoint.IsValid() && p.Endpoint != old.Endpoint {
 		fmt.Fprintf(&b, "endpoint=%s\n", p.Endpoint)
 	}
-	if !known || !slices.EqualFunc(p.Theirs, old.Theirs, sameAlias) {
-		b.WriteString("replace_allowed_ips=true\n")
-		for _, m := range p.Theirs {
-			fmt.Fprintf(&b, "allowed_ip=%s\n", m.Alias)
-		}
+	if h := p.Handle(); h != old.Handle() {
+		fmt.Fprintf(&b, "replace_allowed_ips=true\nallowed_ip=%s/32\n", h)
 	}
 	if err := w.dev.IpcSet(b.String()); err != nil {
 		return fmt.Errorf("configure WireGuard: %w", err)
@@ -115,8 +114,6 @@ func (w *wireguard) removePeer(id string) {
 func (w *wireguard) rebind() error {
 	return w.dev.IpcSet(fmt.Sprintf("listen_port=%d\n", w.port))
 }
-
-func sameAlias(a, b netplan.Mapping) bool { return a.Alias == b.Alias }
 
 // deviceLog passes WireGuard's own words on. Its errors repeat with every packet while a network is away, so they
 // are kept to one in ten seconds, and are for us: the owner is told by Stats.

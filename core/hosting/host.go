@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -75,6 +76,18 @@ func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error
 // starts; with "" guests have none.
 func (h *Host) Confine(class string) { h.Reconciler.Class, h.Tenants.Fenced = class, class != "" }
 
+// Address has guests get addresses out of the range of their home, and reach the services there under the addresses that those have at
+// home. networks is the directory in which the network plugin of guests' links looks (guestnet.WriteNetwork). Call it before mgr starts,
+// and not at all where addresses are somebody else's to give.
+func (h *Host) Address(mgr manager.Manager, networks string, kernel tenants.Kernel) error {
+	h.Reconciler.Addressed = true
+	return h.Tenants.Address(mgr, networks, kernel)
+}
+
+// Translate is for where addresses are somebody else's to give: guests have them out of pods, and what is said of them to their homes, and by
+// these, is moved to the ranges that were agreed on. Call it before mgr starts.
+func (h *Host) Translate(pods netip.Prefix) { h.Contracts.Pods, h.Reconciler.Translated = pods, true }
+
 // CacheOptions are for the manager's cache: of no object its managed fields, of Namespaces those alone that are Kith's word
 // (grants.TwinOf); of OffloadedPods the templates as text. Other rooms read all Pods, so all are there.
 func CacheOptions() cache.Options {
@@ -102,7 +115,8 @@ func (h *Host) reconcileContract(ctx context.Context, r ctrl.Request) (result ct
 	if t := h.Contracts.Of(r.Name); t.InForce(time.Now()) {
 		err = h.Tenants.Reapply(ctx, t)
 	}
-	h.Reconciler.Wake(h.Allocations.RefusedUnder(r.Name))
+	h.Tenants.NetworksChanged()
+	h.Reconciler.Wake(h.Allocations.Under(r.Name))
 	return result, err
 }
 
@@ -139,7 +153,8 @@ func contractChanged(was, is client.Object) bool {
 	return guests.SpecOrLabels(was, is) || a.Status.State != b.Status.State
 }
 
-// peerChanged: of Peers, also the ranges under which they are seen here.
+// peerChanged: of Peers, also the addresses that were agreed on.
 func peerChanged(was, is client.Object) bool {
-	return guests.SpecOrLabels(was, is) || grants.AliasesOf(was.(*v1alpha1.Peer)) != grants.AliasesOf(is.(*v1alpha1.Peer))
+	network := func(o client.Object) grants.Network { return grants.NetworkOf(o.(*v1alpha1.Peer), netip.Prefix{}) }
+	return guests.SpecOrLabels(was, is) || network(was) != network(is)
 }

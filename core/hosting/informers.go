@@ -124,6 +124,9 @@ func (h *Host) namespaceChanged(o any, gone bool) {
 	tw, known, is := h.Contracts.NamespaceChanged(ns, gone)
 	if known || is {
 		h.views.twinChanged(tw, !is)
+		if !is {
+			h.Tenants.Gone(tw.Name)
+		}
 		h.Allocations.MarkDirty(tw.Contract)
 	}
 }

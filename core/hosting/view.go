@@ -169,7 +169,7 @@ func (v *views) fill(consumerID string, one *stream) {
 	for kind, list := range v.lists {
 		for _, o := range list() {
 			if ref, ok := refOf(kind, o); ok && v.owner(ref) == consumerID {
-				one.put(ref, o, false)
+				one.put(ref, v.toHome(o), false)
 			}
 		}
 	}
@@ -199,7 +199,7 @@ func (v *views) broadcast(ref objectRef, o any, gone bool) {
 	if len(v.open) == 0 {
 		return
 	}
-	owner := v.owner(ref)
+	owner, o := v.owner(ref), v.toHome(o)
 	for id, all := range v.open {
 		for _, one := range all {
 			if id == owner || gone { // what is gone may be nobody's by now: whoever was told of it is told
@@ -207,6 +207,25 @@ func (v *views) broadcast(ref objectRef, o any, gone bool) {
 			}
 		}
 	}
+}
+
+// toHome gives a guest the addresses by which its home knows it.
+func (v *views) toHome(o any) any {
+	pod, ok := o.(*corev1.Pod)
+	if !ok {
+		return o
+	}
+	terms := v.contracts.TermsIn(pod.Namespace)
+	if terms == nil {
+		return o
+	}
+	t := terms.Translation()
+	if len(t) == 0 {
+		return o
+	}
+	told := *pod // what it holds is the cache's
+	guests.ToHome(&told.Status, t)
+	return &told
 }
 
 // twinChanged tells of a namespace that is a twin, or, with gone, is none any more.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"runtime"
 	"slices"
 	"strings"
@@ -218,6 +219,51 @@ func TestAViewShowsWhatIsInTheOwnTwins(t *testing.T) {
 	want(news{"gone", bobsShop + "/db Running"}, news{"twin gone", bobsShop})
 	if view.OffloadedPods.Has(bobsShop) {
 		t.Error("an OffloadedPod outlived its namespace")
+	}
+}
+
+// TestAViewTellsHomesAddresses: of a guest whose address is not the one by which its home knows it, to the first word and in all news.
+func TestAViewTellsHomesAddresses(t *testing.T) {
+	g := newGallery(t)
+	g.contracts.Pods = netip.MustParsePrefix("10.42.0.0/16")
+	var peer v1alpha1.Peer
+	if err := g.client.Get(t.Context(), types.NamespacedName{Name: "bob"}, &peer); err != nil {
+		t.Fatal(err)
+	}
+	peer.Status.Network = &v1alpha1.NetworkStatus{GuestsHere: "198.18.0.0/16", Space: []string{"10.42.0.0/16"}, Aliases: []v1alpha1.RangeAlias{{Real: "10.42.0.0/16", Alias: "10.71.0.0/16"}}}
+	if err := g.client.Update(t.Context(), &peer); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.contracts.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	at := func(ip string) *corev1.Pod {
+		pod := guestPod(bobsShop, "web")
+		pod.Status.PodIP, pod.Status.PodIPs = ip, []corev1.PodIP{{IP: ip}}
+		return pod
+	}
+	first := at("10.42.0.9")
+	g.put(viewPod, first)
+	body, err := g.serve()(g.bob)(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer body.Close()
+	told := lines(body)
+	for _, ip := range []string{"198.18.0.9", "198.18.0.10"} {
+		for line := range told {
+			if line.Kind != viewPod {
+				continue
+			}
+			if status := line.Object.(map[string]any)["status"].(map[string]any); status["podIP"] != ip || fmt.Sprint(status["podIPs"]) != "[map[ip:"+ip+"]]" {
+				t.Errorf("told %v; want %s", status, ip)
+			}
+			break
+		}
+		g.put(viewPod, at("10.42.0.10"))
+	}
+	if first.Status.PodIP != "10.42.0.9" || first.Status.PodIPs[0].IP != "10.42.0.9" {
+		t.Error("changed what the cache holds")
 	}
 }
 

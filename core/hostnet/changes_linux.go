@@ -101,7 +101,7 @@ func kindsOf(news []byte) (kinds Kinds) {
 }
 
 // Tables gives a channel like Listen's for nftables: it holds a token when a table may have changed about which what the kernel
-// said (nfnetlink) matters; of what was lost nobody is asked. Call stop in the end.
+// said (nfnetlink) matters; with nothing it is asked when some was lost, and that is news. Call stop in the end.
 func Tables(matters func(news []byte) bool) (changed <-chan struct{}, stop func(), err error) {
 	socket, err := subscribe(unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES)
 	if err != nil {
@@ -111,7 +111,7 @@ func Tables(matters func(news []byte) bool) (changed <-chan struct{}, stop func(
 	go func() {
 		defer close(one)
 		_ = read(socket, func(news []byte) {
-			if len(news) > 0 && !matters(news) {
+			if !matters(news) && len(news) > 0 {
 				return
 			}
 			select {

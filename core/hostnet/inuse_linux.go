@@ -21,24 +21,30 @@ const Protocol = 107
 
 // InUse lists the IPv4 ranges in use on this host: addresses, routes in every table but the default ones (which VPNs
 // like to take in two halves), gateways, and DNS servers, which are often reached by the default route only. What belongs to
-// device (ours) and our own routes are left out.
-func InUse(device string) ([]netip.Prefix, error) {
+// device (ours), to the links of a group (guests'; 0 is none) and our own routes are left out.
+func InUse(device string, group uint32) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	add := func(p netip.Prefix) {
 		if p.IsValid() && p.Addr().Is4() && p.Bits() > 1 && !slices.Contains(out, p.Masked()) {
 			out = append(out, p.Masked())
 		}
 	}
-	ours := -1
-	if link, err := netlink.LinkByName(device); err == nil {
-		ours = link.Attrs().Index
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	ours := map[int]bool{}
+	for _, l := range links {
+		if a := l.Attrs(); a.Name == device || group != 0 && a.Group == group {
+			ours[a.Index] = true
+		}
 	}
 	addrs, err := netlink.AddrList(nil, unix.AF_INET)
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
 	for _, a := range addrs {
-		if a.LinkIndex != ours {
+		if !ours[a.LinkIndex] {
 			add(Prefix(a.IPNet))
 			add(Prefix(a.Peer))
 		}
@@ -48,7 +54,7 @@ func InUse(device string) ([]netip.Prefix, error) {
 		return nil, err
 	}
 	for _, r := range routes {
-		if r.LinkIndex == ours || r.Protocol == Protocol {
+		if ours[r.LinkIndex] || r.Protocol == Protocol {
 			continue
 		}
 		add(Prefix(r.Dst))

@@ -20,7 +20,7 @@ func TestNameservers(t *testing.T) {
 }
 
 func TestRangesInUseHoldLoopback(t *testing.T) {
-	got, err := InUse("kith-none")
+	got, err := InUse("kith-none", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // InUse lists the IPv4 ranges of this host's addresses, except for those of device.
-func InUse(device string) (out []netip.Prefix, err error) {
+func InUse(device string, group uint32) (out []netip.Prefix, err error) {
 	links, err := net.Interfaces()
 	if err != nil {
 		return nil, fmt.Errorf("list the network devices: %w", err)

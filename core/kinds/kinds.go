@@ -15,6 +15,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/netplan"
 )
 
 // Object is one of any kind.
@@ -52,6 +53,9 @@ type Kind struct {
 	// media is its content type. weight is what it costs the provider besides its bytes, in bytes, also when it is refused.
 	Check func(media string, body []byte) (weight int64, err error)
 
+	// Here gives a body, which Check let pass, the addresses by which the provider knows the consumer's; nil: there are none in it.
+	Here func(body []byte, t netplan.Translation) ([]byte, error)
+
 	// The consumer's side, of kinds that are reflected: those with Map.
 
 	// ByReference: it goes only to peers where a pod refers to it, and no more than its metadata is held at home. Others go
@@ -82,9 +86,9 @@ type Quota struct {
 // There is what a mapping knows of the peer.
 type There struct {
 	Twin string // the namespace there
-	Plan int    // counts the changes of Translate and Seen
-	// Translate turns an address as home uses it into the one that reaches it at the peer; false when none does.
-	Translate func(netip.Addr) (netip.Addr, bool)
+	Plan int    // counts the changes of Reaches and Seen
+	// Reaches reports whether guests at the peer reach an address as home uses it: that of a pod at home, or of a guest anywhere.
+	Reaches func(netip.Addr) bool
 	// NodeOf names the peer's node of an endpoint that is a guest; empty when it is none, or its node is not known.
 	NodeOf func(*discoveryv1.Endpoint) string
 	// Seen gives a slice the conditions that its endpoints have for pods at the peer.

@@ -3,6 +3,7 @@ package kinds
 import (
 	"net/netip"
 	"reflect"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,7 +40,7 @@ func TestServicesOpenNoHostPortsAbroad(t *testing.T) {
 			want: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{plain}},
 		},
 		"LoadBalancer": {
-			home: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.43.1.2", Ports: []corev1.ServicePort{port}, ExternalIPs: []string{"192.168.1.5"}, LoadBalancerIP: "192.168.1.6",
+			home: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, ClusterIP: "10.43.1.2", ClusterIPs: []string{"10.43.1.2"}, Ports: []corev1.ServicePort{port}, ExternalIPs: []string{"192.168.1.5"}, LoadBalancerIP: "192.168.1.6",
 				LoadBalancerClass: new("x/y"), LoadBalancerSourceRanges: []string{"0.0.0.0/0"}, AllocateLoadBalancerNodePorts: new(true), HealthCheckNodePort: 31000},
 			want: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{plain}},
 		},
@@ -73,25 +74,62 @@ func TestServicesOpenNoHostPortsAbroad(t *testing.T) {
 			if !reflect.DeepEqual(got.Spec, c.want) {
 				t.Errorf("got  %+v\nwant %+v", got.Spec, c.want)
 			}
-			if want := (metav1.ObjectMeta{Name: "web", Namespace: "shop-abc", Labels: managed}); !reflect.DeepEqual(got.ObjectMeta, want) {
+			want := metav1.ObjectMeta{Name: "web", Namespace: "shop-abc", Labels: managed}
+			if ip := c.home.ClusterIP; ip != "" && ip != corev1.ClusterIPNone {
+				want.Annotations = map[string]string{AnnotationClusterIP: ip}
+			}
+			if !reflect.DeepEqual(got.ObjectMeta, want) {
 				t.Errorf("metadata %+v, want %+v", got.ObjectMeta, want)
 			}
 		})
 	}
 }
 
-// plan: home has 10.42/16, seen there as 10.70/16; the peer has the same, seen here as 10.65/16.
-func plan(a netip.Addr) (netip.Addr, bool) {
-	b := a.As4()
-	switch {
-	case b[0] == 10 && b[1] == 42:
-		b[1] = 70
-	case b[0] == 10 && b[1] == 65:
-		b[1] = 42
-	default:
-		return netip.Addr{}, false
+// TestServicesTellTheirAddressAtHome: the IPv4 one; what else there is no guest reaches.
+func TestServicesTellTheirAddressAtHome(t *testing.T) {
+	for want, ips := range map[string][]string{
+		"10.43.1.2": {"10.43.1.2"}, "10.43.1.3": {"fd00::3", "10.43.1.3"}, "": {"fd00::3"},
+	} {
+		got, problem := mapService(&corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: ips[0], ClusterIPs: ips}}, &There{Twin: "shop"})
+		if problem != "" || got.Annotations[AnnotationClusterIP] != want {
+			t.Errorf("%v: %v, %q", ips, got.Annotations, problem)
+		}
 	}
-	return netip.AddrFrom4(b), true
+}
+
+// TestTheAPIServerOfHomeIsInEveryTwin, under a name that no namespace here has a use for.
+func TestTheAPIServerOfHomeIsInEveryTwin(t *testing.T) {
+	meta := metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "kubernetes", Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes"}}
+	service := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.43.0.1", ClusterIPs: []string{"10.43.0.1"},
+		Ports: []corev1.ServicePort{{Name: "https", Port: 443, TargetPort: intstr.FromInt32(6443)}}}}
+	slice := &discoveryv1.EndpointSlice{ObjectMeta: meta, AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.42.255.1"}}}}
+	if !Service.Stays(service) || !EndpointSlice.Stays(slice) {
+		t.Error("they go with the namespace default")
+	}
+	there := whole("shop-abc")
+	s, _ := mapService(service, there)
+	if s.Namespace != "shop-abc" || s.Name != APIServerAbroad || s.Annotations[AnnotationClusterIP] != "10.43.0.1" || s.Spec.ClusterIP != "" || s.Spec.Ports[0].Port != 443 {
+		t.Errorf("service %+v", s)
+	}
+	e, _ := mapSlice(slice, there)
+	if e.Name != APIServerAbroad || e.Labels[discoveryv1.LabelServiceName] != APIServerAbroad || len(e.Endpoints) != 1 || e.Endpoints[0].Addresses[0] != "10.42.255.1" {
+		t.Errorf("slice %+v", e)
+	}
+	meta.Namespace = "shop" // of that name, but somebody's own
+	s, _ = mapService(&corev1.Service{ObjectMeta: meta}, there)
+	if s.Name != "kubernetes" {
+		t.Errorf("another service of that name became %s", s.Name)
+	}
+}
+
+// whole is a twin in which all of home means something: pods in 10.42/16, guests in 10.71.0/24 and 10.72.0/24.
+func whole(twin string) *There {
+	return &There{
+		Twin: twin, NodeOf: func(*discoveryv1.Endpoint) string { return "" }, Seen: func(e *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice { return e },
+		Reaches: func(a netip.Addr) bool {
+			return slices.ContainsFunc([]string{"10.42.0.0/16", "10.71.0.0/24", "10.72.0.0/24"}, func(p string) bool { return netip.MustParsePrefix(p).Contains(a) })
+		},
+	}
 }
 
 func TestSlicesHoldWhatThePeerReaches(t *testing.T) {
@@ -102,8 +140,9 @@ func TestSlicesHoldWhatThePeerReaches(t *testing.T) {
 		Endpoints: []discoveryv1.Endpoint{
 			{Addresses: []string{"10.42.0.5"}, Conditions: discoveryv1.EndpointConditions{Ready: &yes, Serving: &yes, Terminating: &no}, NodeName: new("alice"), Zone: new("z"),
 				Hostname: new("web-0"), TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: "web-0"}, Hints: &discoveryv1.EndpointHints{}},
-			{Addresses: []string{"10.65.0.9"}, Conditions: discoveryv1.EndpointConditions{Ready: &no, Serving: &yes, Terminating: &yes}, NodeName: new("kith-bob")},
-			{Addresses: []string{"10.80.0.1"}, NodeName: new("kith-carol")},
+			{Addresses: []string{"10.71.0.9"}, Conditions: discoveryv1.EndpointConditions{Ready: &no, Serving: &yes, Terminating: &yes}, NodeName: new("kith-bob")},
+			{Addresses: []string{"10.72.0.1", "192.168.1.9"}, NodeName: new("kith-carol")},
+			{Addresses: []string{"192.168.1.7"}, NodeName: new("alice")},
 			{Addresses: []string{"no address"}},
 		},
 		Ports: []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(8080)), Protocol: new(corev1.ProtocolTCP)}},
@@ -114,14 +153,20 @@ func TestSlicesHoldWhatThePeerReaches(t *testing.T) {
 		}
 		return ""
 	}
-	there := &There{Twin: "shop", Translate: plan, NodeOf: nodeOf, Seen: func(e *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice { return e }}
+	there := whole("shop")
+	there.NodeOf = nodeOf
+	before := home.DeepCopy()
 	got, problem := mapSlice(home, there)
 	if problem != "" || there.LeftOut != 2 {
 		t.Errorf("left out %d, problem %q; want 2 and none", there.LeftOut, problem)
 	}
 	want := []discoveryv1.Endpoint{
-		{Addresses: []string{"10.70.0.5"}, Conditions: home.Endpoints[0].Conditions, Hostname: new("web-0")},
-		{Addresses: []string{"10.42.0.9"}, Conditions: home.Endpoints[1].Conditions, NodeName: new("bob")},
+		{Addresses: []string{"10.42.0.5"}, Conditions: home.Endpoints[0].Conditions, Hostname: new("web-0")},
+		{Addresses: []string{"10.71.0.9"}, Conditions: home.Endpoints[1].Conditions, NodeName: new("bob")},
+		{Addresses: []string{"10.72.0.1"}},
+	}
+	if !reflect.DeepEqual(home, before) {
+		t.Error("the home object, which caches share, was changed")
 	}
 	if !reflect.DeepEqual(got.Endpoints, want) {
 		t.Errorf("got  %+v\nwant %+v", got.Endpoints, want)

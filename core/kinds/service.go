@@ -2,6 +2,8 @@ package kinds
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,9 +41,29 @@ const maxPorts = 100
 // localName: names inside this cluster, or the host itself. Those of the own namespace are the consumer's.
 const localName = `object.spec.externalName.lowerAscii().matches("(^|[.])(localhost|svc|local)[.]?$") && !object.spec.externalName.lowerAscii().contains("." + object.metadata.namespace + ".svc")`
 
-// ofAPIServer: this one Service means the cluster itself.
+// AnnotationClusterIP on a Service in a twin is the address that it has at home. Guests are told this one and no other, and what they
+// send to it goes to the twin's (core/guestnet); it is believed as far as it lies in the range that the consumer named for its services.
+const AnnotationClusterIP = "kith.dev/cluster-ip"
+
+// The Service by which pods find their API server, and the name of its twin, with that of its EndpointSlice: there is one in every
+// twin namespace, whatever home namespace that stands for. A guest's DNS answers kubernetes.default.svc with the AnnotationClusterIP of
+// the one that is in the guest's own namespace.
+const (
+	APIServer       = "kubernetes" // in the namespace default
+	APIServerAbroad = "kith-kubernetes"
+)
+
+// ofAPIServer: this one Service means the cluster itself. So it stays where it is, and goes into every twin instead.
 func ofAPIServer(namespace, service string) bool {
-	return namespace == metav1.NamespaceDefault && service == "kubernetes"
+	return namespace == metav1.NamespaceDefault && service == APIServer
+}
+
+// nameAbroad is what a Service, or the EndpointSlice of one, is called in a twin.
+func nameAbroad(namespace, name string) string {
+	if ofAPIServer(namespace, name) {
+		return APIServerAbroad
+	}
+	return name
 }
 
 func checkService(_ string, body []byte) (int64, error) {
@@ -63,8 +85,11 @@ func checkService(_ string, body []byte) (int64, error) {
 // nobody but us fills it with endpoints. Ports of hosts are not opened at a peer: NodePort and LoadBalancer become
 // ClusterIP. The problem, when there is one, says why it cannot be abroad.
 func mapService(home *corev1.Service, there *There) (abroad *corev1.Service, problem string) {
-	spec := home.Spec.DeepCopy()
+	spec, meta := home.Spec.DeepCopy(), Marked(there.Twin, nameAbroad(home.Namespace, home.Name))
 	headless := spec.ClusterIP == corev1.ClusterIPNone
+	if own := slices.IndexFunc(spec.ClusterIPs, isIPv4); own >= 0 { // of two families, the one that is carried
+		meta.Annotations = map[string]string{AnnotationClusterIP: spec.ClusterIPs[own]}
+	}
 
 	spec.Selector = nil
 	spec.ClusterIP, spec.ClusterIPs = "", nil
@@ -93,7 +118,12 @@ func mapService(home *corev1.Service, there *There) (abroad *corev1.Service, pro
 		spec.Type = corev1.ServiceTypeClusterIP
 		spec.ExternalName = ""
 	}
-	return &corev1.Service{ObjectMeta: Marked(there.Twin, home.Name), Spec: *spec}, ""
+	return &corev1.Service{ObjectMeta: meta, Spec: *spec}, ""
+}
+
+func isIPv4(s string) bool {
+	a, err := netip.ParseAddr(s)
+	return err == nil && a.Is4()
 }
 
 // mapExternalName: a name inside the cluster is another one abroad, and only that of the own namespace is known there.

@@ -1,9 +1,11 @@
 package kinds
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -14,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
+
+	"kith.dev/core/netplan"
 )
 
 // EndpointSlice goes with its Service.
@@ -27,13 +31,13 @@ var EndpointSlice = &Kind{
 	Bounds: []Bound{
 		{
 			Name:      "tenants-addresses",
-			Variables: []admissionv1.Variable{listed("ranges", AnnotationAliases), listed("guests", AnnotationGuests)},
+			Variables: []admissionv1.Variable{listed("space", AnnotationSpace)},
 			Rules: []Rule{
 				{`object.addressType == "IPv4"`, "addressType: only IPv4 reaches a peer"},
 				{`has(object.metadata.labels) && "endpointslice.kubernetes.io/managed-by" in object.metadata.labels && object.metadata.labels["endpointslice.kubernetes.io/managed-by"] == "kith.dev"`,
 					"the label endpointslice.kubernetes.io/managed-by=kith.dev is missing"},
-				{`object.endpoints.all(e, e.addresses.all(a, a in variables.guests || variables.ranges.exists(r, cidr(r).containsIP(a))))`,
-					"endpoints: an address is neither in the consumer's own ranges nor that of one of its guests"},
+				{`object.endpoints.all(e, e.addresses.all(a, variables.space.exists(r, cidr(r).containsIP(a))))`,
+					"endpoints: an address is not in the consumer's own address space"},
 			},
 		},
 		{Name: "tenants-sizes", Rules: []Rule{{
@@ -42,6 +46,7 @@ var EndpointSlice = &Kind{
 		}}},
 	},
 	Check: checkSlice,
+	Here:  sliceHere,
 	Stays: func(home metav1.Object) bool {
 		service := home.GetLabels()[discoveryv1.LabelServiceName]
 		return service == "" || ofAPIServer(home.GetNamespace(), service)
@@ -59,12 +64,10 @@ const (
 	weightOfPair = 32
 )
 
-// Annotations on a twin namespace, which its consumer cannot write: what the admission policy compares the addresses in
-// the consumer's EndpointSlices with. Both are comma-separated.
-const (
-	AnnotationAliases = "kith.dev/alias-ranges"    // the consumer's ranges as they are seen here
-	AnnotationGuests  = "kith.dev/guest-addresses" // of its pods in this namespace
-)
+// AnnotationSpace on a twin namespace, which its consumer cannot write, lists the ranges of the consumer's address space, with
+// commas between them: first that of its guests here, then those of its own pods and of its guests elsewhere. The admission
+// policy compares with them the addresses in the consumer's EndpointSlices. Consumers may have the same ranges but for the first.
+const AnnotationSpace = "kith.dev/address-space"
 
 // listed makes a list from an annotation of the namespace.
 func listed(variable, annotation string) admissionv1.Variable {
@@ -72,17 +75,17 @@ func listed(variable, annotation string) admissionv1.Variable {
 		`has(namespaceObject.metadata.annotations) && %[1]q in namespaceObject.metadata.annotations ? namespaceObject.metadata.annotations[%[1]q].split(",").filter(s, s != "") : []`, annotation)}
 }
 
-// mapSlice gives the EndpointSlice abroad. Endpoints the peer cannot reach are left out and counted; conditions, host
-// names and ports stay as they are, and so what is ready is ready there. Zones and nodes of home mean nothing abroad; of
-// guests NodeOf gives the peer's node, which the proxy there must know to lead a guest to itself. The problem, when
-// there is one, says why there is no slice abroad.
+// mapSlice gives the EndpointSlice abroad. Addresses are the same there, but endpoints that guests cannot reach are left out and
+// counted; conditions, host names and ports stay as they are, and so what is ready is ready there. Zones and nodes of home mean
+// nothing abroad; of guests NodeOf gives the peer's node, which the proxy there must know to lead a guest to itself. The problem,
+// when there is one, says why there is no slice abroad.
 func mapSlice(home *discoveryv1.EndpointSlice, there *There) (abroad *discoveryv1.EndpointSlice, problem string) {
 	if home.AddressType != discoveryv1.AddressTypeIPv4 {
 		return nil, fmt.Sprintf("addresses of type %s are not carried to peers", home.AddressType)
 	}
 	home = there.Seen(home)
 	out := &discoveryv1.EndpointSlice{
-		ObjectMeta:  Marked(there.Twin, home.Name),
+		ObjectMeta:  Marked(there.Twin, nameAbroad(home.Namespace, home.Name)),
 		AddressType: home.AddressType,
 		Endpoints:   []discoveryv1.Endpoint{},
 		Ports:       []discoveryv1.EndpointPort{},
@@ -93,21 +96,19 @@ func mapSlice(home *discoveryv1.EndpointSlice, there *There) (abroad *discoveryv
 			out.Labels[key] = v
 		}
 	}
+	if service, ok := out.Labels[discoveryv1.LabelServiceName]; ok {
+		out.Labels[discoveryv1.LabelServiceName] = nameAbroad(home.Namespace, service)
+	}
 	for i := range home.Endpoints {
 		e := home.Endpoints[i].DeepCopy()
-		addresses := make([]string, 0, len(e.Addresses))
-		for _, a := range e.Addresses {
-			if parsed, err := netip.ParseAddr(a); err == nil {
-				if reached, ok := there.Translate(parsed); ok {
-					addresses = append(addresses, reached.String())
-				}
-			}
-		}
-		if len(addresses) == 0 {
+		e.Addresses = slices.DeleteFunc(e.Addresses, func(a string) bool {
+			parsed, err := netip.ParseAddr(a)
+			return err != nil || !there.Reaches(parsed)
+		})
+		if len(e.Addresses) == 0 {
 			there.LeftOut++
 			continue
 		}
-		e.Addresses = addresses
 		node := there.NodeOf(e)
 		e.NodeName, e.Zone, e.Hints, e.DeprecatedTopology = nil, nil, nil, nil
 		if node != "" {
@@ -137,6 +138,36 @@ func checkSlice(media string, body []byte) (int64, error) {
 		return weight, fmt.Errorf("endpoints, ports: %d addresses with %d ports each make %d pairs, at most %d are taken", slice.addresses(), len(slice.Ports), n, maxPairs)
 	}
 	return weight, nil
+}
+
+// sliceHere moves the addresses of all endpoints. One that is not in the consumer's address space could mean anything here.
+func sliceHere(body []byte, t netplan.Translation) ([]byte, error) {
+	var slice map[string]json.RawMessage
+	var endpoints []map[string]json.RawMessage
+	err := json.Unmarshal(body, &slice)
+	if err == nil {
+		err = json.Unmarshal(slice["endpoints"], &endpoints)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("endpoints: %w", err)
+	}
+	for i, e := range endpoints {
+		var addresses []string
+		if err := json.Unmarshal(e["addresses"], &addresses); err != nil {
+			return nil, fmt.Errorf("endpoints[%d].addresses: %w", i, err)
+		}
+		for j, a := range addresses {
+			home, err := netip.ParseAddr(a)
+			here, ok := t.Here(home)
+			if err != nil || !ok {
+				return nil, fmt.Errorf("endpoints[%d]: %.64q is not in the consumer's own address space", i, a)
+			}
+			addresses[j] = here.String()
+		}
+		e["addresses"], _ = json.Marshal(addresses)
+	}
+	slice["endpoints"], _ = json.Marshal(endpoints)
+	return json.Marshal(slice)
 }
 
 // sliceSize is of an EndpointSlice what makes it large.

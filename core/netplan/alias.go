@@ -17,34 +17,30 @@ func DefaultPool() []netip.Prefix {
 	}
 }
 
-// ChooseAlias picks the range under which a peer's range real is seen here: a free range of the same length in the first
-// block of pool that has one. In that block it is real itself when that is free there, else the first one from a place
-// that seed (the peer's ID) decides, so that the same peer gets the same alias again and different peers start apart.
-// taken is everything in use here; see hostnet.InUse. The default pool is used when pool is nil.
+// GuestPool is where ranges for guests come from, in this order. The first is the block of benchmarks (RFC 2544), which no network has: what is
+// sent to an address of a range goes to a peer, and of a block that offices have, a peer that names ranges could name the servers behind this
+// laptop's default route, of which no route tells.
+func GuestPool() []netip.Prefix {
+	return append([]netip.Prefix{netip.MustParsePrefix("198.18.0.0/15")}, DefaultPool()...)
+}
+
+// Choose picks a free range of that length: in the first block of pool that has one, from a place that seed (the peer's ID) decides, so that
+// the same peer gets the same range again and different peers start apart. taken is everything in use here; see hostnet.InUse.
 //
-// So what a peer names decides at most where in the owner's pool it is seen. Were real taken wherever it is free, a peer
-// could name the servers behind this laptop's default route, of which no route tells, and have what is sent to them.
-func ChooseAlias(real netip.Prefix, taken, pool []netip.Prefix, seed string) (netip.Prefix, error) {
-	if err := CheckRange(real); err != nil {
-		return netip.Prefix{}, err
-	}
-	if pool == nil {
-		pool = DefaultPool()
-	}
+// What a peer names itself decides nothing: it could name the servers behind this laptop's default route, of which no route tells, and
+// have what is sent to them.
+func Choose(bits int, taken, pool []netip.Prefix, seed string) (netip.Prefix, error) {
 	h := fnv.New64a()
 	h.Write([]byte(seed))
 	for _, block := range pool {
-		if !block.Addr().Is4() || block.Bits() > real.Bits() {
+		if !block.Addr().Is4() || block.Bits() > bits {
 			continue
 		}
-		if block.Contains(real.Addr()) && Free(real, taken) {
-			return real, nil
-		}
-		if p, ok := search(block.Masked(), real.Bits(), taken, h.Sum64()); ok {
+		if p, ok := search(block.Masked(), bits, taken, h.Sum64()); ok {
 			return p, nil
 		}
 	}
-	return netip.Prefix{}, fmt.Errorf("no free range of length /%d for %s in %v: free one, or widen the pool", real.Bits(), real, pool)
+	return netip.Prefix{}, fmt.Errorf("no free range of length /%d in %v: free one, or widen the pool", bits, pool)
 }
 
 // search goes once around the block. It jumps over whatever is taken, so even a /8 of /28s is soon searched.
@@ -74,6 +70,11 @@ func search(block netip.Prefix, bits int, taken []netip.Prefix, start uint64) (n
 		}
 	}
 	return netip.Prefix{}, false
+}
+
+// Within reports whether a range lies in one of the blocks of a pool.
+func Within(p netip.Prefix, pool []netip.Prefix) bool {
+	return slices.ContainsFunc(pool, func(block netip.Prefix) bool { return block.Bits() <= p.Bits() && block.Contains(p.Addr()) })
 }
 
 // Free reports whether a range overlaps nothing that is taken.

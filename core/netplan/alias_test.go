@@ -16,18 +16,18 @@ func prefixes(ss ...string) (out []netip.Prefix) {
 	return out
 }
 
-func TestChooseAlias(t *testing.T) {
+func TestChoose(t *testing.T) {
 	for _, c := range []struct {
 		name, real  string
 		taken, pool []netip.Prefix
 		want        string // a range, or "in " and a block
 	}{
 		{"free, but not of the pool", "10.42.0.0/16", prefixes("192.168.1.0/24"), nil, "in 10.64.0.0/10"},
-		{"free in the pool", "10.66.0.0/16", prefixes("192.168.1.0/24"), nil, "10.66.0.0/16"},
+		{"free in the pool", "10.66.0.0/16", prefixes("192.168.1.0/24"), nil, "in 10.64.0.0/10"},
 		{"in the pool, but a VPN leads there", "10.66.0.0/16", prefixes("10.66.3.0/24"), nil, "in 10.64.0.0/10"},
 		{"an office behind the router, of which no route tells", "172.16.0.0/12", nil, nil, "in 10.64.0.0/10"},
-		{"that office, when the first block is full", "172.20.0.0/16", prefixes("10.64.0.0/10"), nil, "172.20.0.0/16"},
-		{"of the owner's own pool", "10.244.0.0/16", nil, prefixes("10.240.0.0/12"), "10.244.0.0/16"},
+		{"that office, when the first block is full", "172.20.0.0/16", prefixes("10.64.0.0/10"), nil, "in 172.16.0.0/12"},
+		{"of the owner's own pool", "10.244.0.0/16", nil, prefixes("10.240.0.0/12"), "in 10.240.0.0/12"},
 		{"the usual overlap", "10.42.0.0/16", prefixes("10.42.0.0/16"), nil, "in 10.64.0.0/10"},
 		{"part of it in use", "10.42.0.0/16", prefixes("10.42.7.0/24"), nil, "in 10.64.0.0/10"},
 		{"a /20", "10.42.16.0/20", prefixes("10.42.0.0/16"), nil, "in 10.64.0.0/10"},
@@ -51,7 +51,16 @@ func TestChooseAlias(t *testing.T) {
 			real := netip.MustParsePrefix(c.real)
 			for i := range 50 {
 				seed := fmt.Sprint("peer", i)
-				got, err := ChooseAlias(real, c.taken, c.pool, seed)
+				if CheckRange(real) != nil {
+					if c.want != "" {
+						t.Fatal("cannot be a cluster's")
+					}
+					return
+				}
+				if c.pool == nil {
+					c.pool = DefaultPool()
+				}
+				got, err := Choose(real.Bits(), c.taken, c.pool, seed)
 				if c.want == "" {
 					if err == nil {
 						t.Fatalf("got %s", got)
@@ -61,7 +70,7 @@ func TestChooseAlias(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if again, _ := ChooseAlias(real, c.taken, c.pool, seed); again != got {
+				if again, _ := Choose(real.Bits(), c.taken, c.pool, seed); again != got {
 					t.Fatalf("%s, then %s", got, again)
 				}
 				block, within := strings.CutPrefix(c.want, "in ")
@@ -80,12 +89,12 @@ func TestManyPeersGetDifferentAliases(t *testing.T) {
 	taken := prefixes("10.42.0.0/16", "10.43.0.0/16", "192.168.1.0/24")
 	starts := map[netip.Prefix]int{}
 	for i := range 64 {
-		alone, err := ChooseAlias(usualPods, taken[:3], nil, fmt.Sprintf("peer-%d/pods", i))
+		alone, err := Choose(usualPods.Bits(), taken[:3], DefaultPool(), fmt.Sprintf("peer-%d/pods", i))
 		if err != nil {
 			t.Fatal(err)
 		}
 		starts[alone]++
-		p, err := ChooseAlias(usualPods, taken, prefixes("10.64.0.0/10"), fmt.Sprintf("peer-%d/pods", i))
+		p, err := Choose(usualPods.Bits(), taken, prefixes("10.64.0.0/10"), fmt.Sprintf("peer-%d/pods", i))
 		if err != nil {
 			t.Fatalf("peer %d of 64: %v", i, err)
 		}
@@ -94,7 +103,7 @@ func TestManyPeersGetDifferentAliases(t *testing.T) {
 	if len(starts) < 30 {
 		t.Errorf("64 peers begin at only %d places", len(starts))
 	}
-	if _, err := ChooseAlias(usualPods, taken, prefixes("10.64.0.0/10"), "one more"); err == nil {
+	if _, err := Choose(usualPods.Bits(), taken, prefixes("10.64.0.0/10"), "one more"); err == nil {
 		t.Error("the 65th found a place")
 	}
 }

@@ -46,11 +46,11 @@ func (c Cluster) Node() netip.Addr { return nth(c.own(), 1) }
 // Gateway is the address of the tunnel's device, the one behind the node's.
 func (c Cluster) Gateway() netip.Addr { return nth(c.own(), 2) }
 
-// Guests is the part of the pods' range from which guests, pods of other clusters, get their addresses: the upper half of the last /24.
-func (c Cluster) Guests() netip.Prefix { return netip.PrefixFrom(nth(c.own(), 128), 25) }
-
 // DNS is the service address of the cluster's DNS, the tenth of the services' range, as K3s and kubeadm have it.
 func (c Cluster) DNS() netip.Addr { return nth(c.Services, 10) }
+
+// API is the service address of the API server, that of kubernetes.default: the first of the services' range, as every API server takes it.
+func (c Cluster) API() netip.Addr { return nth(c.Services, 1) }
 
 // own is the last /24 of the pods' range, which no node gives to its pods.
 func (c Cluster) own() netip.Prefix { return netip.PrefixFrom(Last(c.Pods), 24).Masked() }

@@ -7,19 +7,19 @@ import (
 )
 
 func TestAddressesOfACluster(t *testing.T) {
-	for _, tt := range []struct{ pods, services, node, gateway, nodePods, guests, dns string }{
-		{"10.42.0.0/16", "10.43.0.0/16", "10.42.255.1", "10.42.255.2", "10.42.0.0/24", "10.42.255.128/25", "10.43.0.10"},
-		{"10.0.0.0/8", "172.16.0.0/24", "10.255.255.1", "10.255.255.2", "10.0.0.0/24", "10.255.255.128/25", "172.16.0.10"},
-		{"192.168.4.0/22", "10.96.0.0/12", "192.168.7.1", "192.168.7.2", "192.168.4.0/24", "192.168.7.128/25", "10.96.0.10"},
-		{"172.20.6.9/23", "10.43.1.2/16", "172.20.7.1", "172.20.7.2", "172.20.6.0/24", "172.20.7.128/25", "10.43.0.10"},
+	for _, tt := range []struct{ pods, services, node, gateway, nodePods, dns string }{
+		{"10.42.0.0/16", "10.43.0.0/16", "10.42.255.1", "10.42.255.2", "10.42.0.0/24", "10.43.0.10"},
+		{"10.0.0.0/8", "172.16.0.0/24", "10.255.255.1", "10.255.255.2", "10.0.0.0/24", "172.16.0.10"},
+		{"192.168.4.0/22", "10.96.0.0/12", "192.168.7.1", "192.168.7.2", "192.168.4.0/24", "10.96.0.10"},
+		{"172.20.6.9/23", "10.43.1.2/16", "172.20.7.1", "172.20.7.2", "172.20.6.0/24", "10.43.0.10"},
 	} {
 		c := Cluster{netip.MustParsePrefix(tt.pods), netip.MustParsePrefix(tt.services)}
-		got := []string{c.Node().String(), c.Gateway().String(), c.NodePods().String(), c.Guests().String(), c.DNS().String()}
-		if want := []string{tt.node, tt.gateway, tt.nodePods, tt.guests, tt.dns}; strings.Join(got, " ") != strings.Join(want, " ") || c.Validate() != nil {
+		got := []string{c.Node().String(), c.Gateway().String(), c.NodePods().String(), c.DNS().String()}
+		if want := []string{tt.node, tt.gateway, tt.nodePods, tt.dns}; strings.Join(got, " ") != strings.Join(want, " ") || c.Validate() != nil {
 			t.Errorf("%s: %v, want %v", tt.pods, got, want)
 		}
 	}
-	if c := (Cluster{}); c.Node().IsValid() || c.Gateway().IsValid() || c.DNS().IsValid() || c.Guests().IsValid() || c.NodePods().IsValid() {
+	if c := (Cluster{}); c.Node().IsValid() || c.Gateway().IsValid() || c.DNS().IsValid() || c.NodePods().IsValid() {
 		t.Error("a cluster of which nothing is known has addresses")
 	}
 }
@@ -34,17 +34,15 @@ func FuzzCluster(f *testing.F) {
 			t.Fatal(err)
 		}
 		for _, a := range []netip.Addr{c.Node(), c.Gateway()} {
-			if !c.Pods.Contains(a) || c.NodePods().Contains(a) || c.Guests().Contains(a) {
+			if !c.Pods.Contains(a) || c.NodePods().Contains(a) {
 				t.Errorf("%s: a pod may get %s", c.Pods, a)
 			}
 		}
-		for _, p := range []netip.Prefix{c.NodePods(), c.Guests()} {
-			if p != p.Masked() || !c.Pods.Contains(p.Addr()) || !c.Pods.Contains(Last(p)) {
-				t.Errorf("%s: %s is not in it", c.Pods, p)
-			}
+		if p := c.NodePods(); p != p.Masked() || !c.Pods.Contains(p.Addr()) || !c.Pods.Contains(Last(p)) {
+			t.Errorf("%s: %s is not in it", c.Pods, p)
 		}
-		if c.NodePods().Overlaps(c.Guests()) || c.Node() == c.Gateway() {
-			t.Errorf("%s: %s overlaps %s", c.Pods, c.NodePods(), c.Guests())
+		if c.Node() == c.Gateway() {
+			t.Errorf("%s: node and gateway are both %s", c.Pods, c.Node())
 		}
 	})
 }

@@ -14,15 +14,6 @@ type Mapping struct {
 	Alias netip.Prefix `json:"alias"`
 }
 
-// ParseMapping reads a Mapping as objects of the cluster have it.
-func ParseMapping(name, real, alias string) (m Mapping, err error) {
-	m.Name = name
-	if m.Real, err = netip.ParsePrefix(real); err == nil {
-		m.Alias, err = netip.ParsePrefix(alias)
-	}
-	return m, err
-}
-
 // ToAlias gives the other side's name of an address its owner uses; false when the address is not in the range.
 func (m Mapping) ToAlias(a netip.Addr) (netip.Addr, bool) { return move(a, m.Real, m.Alias) }
 
@@ -63,12 +54,13 @@ var unusable = []netip.Prefix{
 	netip.MustParsePrefix("224.0.0.0/3"),
 }
 
-// private are the blocks an alias may lie in (RFC 1918, RFC 6598), ours for a peer's range and a peer's for ours.
+// private are the blocks of private use (RFC 1918, RFC 6598) and that of benchmarks (RFC 2544), in which guests have their addresses.
 var private = []netip.Prefix{
 	netip.MustParsePrefix("10.0.0.0/8"),
 	netip.MustParsePrefix("172.16.0.0/12"),
 	netip.MustParsePrefix("192.168.0.0/16"),
 	netip.MustParsePrefix("100.64.0.0/10"),
+	netip.MustParsePrefix("198.18.0.0/15"),
 }
 
 // The lengths a range may have. The longest has room for one node; four of the shortest fill a block of the default pool, and
@@ -97,6 +89,5 @@ func CheckRange(p netip.Prefix) error {
 	return nil
 }
 
-func isPrivate(p netip.Prefix) bool {
-	return slices.ContainsFunc(private, func(q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) })
-}
+// Private reports whether a range is of private use.
+func Private(p netip.Prefix) bool { return Within(p, private) }

@@ -4,67 +4,122 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 )
 
-// Pair is how a cluster and its peer see each other's addresses.
+// Pair is what a cluster and its peer agreed on, for both directions. What there is none of is the zero value.
 type Pair struct {
-	Theirs []Mapping // the peer's ranges: Real at home, Alias here
-	Ours   []Mapping // our ranges: Real here, Alias at the peer
+	There netip.Prefix   // the range of our guests at the peer
+	Here  netip.Prefix   // the range of its guests here
+	Space []netip.Prefix // what else means something in the peer's address space: its pods, its guests at others
+
+	Services netip.Prefix // the peer's: the addresses of its services
+
+	// Addresses of the peer's host that answer: to us, in There, and to its guests here, in Space.
+	AtThere, AtHome netip.Addr
+
+	// Where the peer's guests here have addresses that somebody else gives: Guests leads from those (Real) to the range that the
+	// peer knows them by (Alias, which is Here), Aliases from each range of Space (Real) to one by which guests here know it.
+	Guests  Mapping
+	Aliases []Mapping
 }
 
-// Here turns an address that the peer gave to something of its own into the one that reaches it from here. False: it is in none
-// of the peer's ranges and cannot be reached. It is never one of ours, whatever the peer says.
-func (p Pair) Here(a netip.Addr) (netip.Addr, bool) { return first(p.Theirs, Mapping.ToAlias, a) }
+// GuestBits is the length of a range for guests: as many as a node may have pods, and twice as many.
+const GuestBits = 24
 
-// There turns an address as it is used here into the one that the peer uses: its own by their real address, ours by the alias it
-// gave them. False: the address means nothing to the peer.
-func (p Pair) There(a netip.Addr) (netip.Addr, bool) {
-	if own, ok := first(p.Theirs, Mapping.ToReal, a); ok {
-		return own, true
-	}
-	return first(p.Ours, Mapping.ToAlias, a)
-}
+// MaxSpace is how many ranges the address space of a peer may consist of: one for each provider it has, and its own.
+const MaxSpace = 64
 
-func first(list []Mapping, move func(Mapping, netip.Addr) (netip.Addr, bool), a netip.Addr) (netip.Addr, bool) {
-	for _, m := range list {
-		if out, ok := move(m, a); ok {
-			return out, true
+// Handle is what we call the peer inside WireGuard (datapath.Header): by a range for guests, which no other peer has a part of.
+func (p Pair) Handle() netip.Addr { return handle(p.Here, p.There) }
+
+// Called is what the peer calls us there.
+func (p Pair) Called() netip.Addr { return handle(p.There, p.Here) }
+
+// handle is the start of the first range that there is, moved into a block that no network has (RFC 1112, section 4). The longest
+// range that CheckRange takes is a /28, so others have others.
+func handle(ranges ...netip.Prefix) netip.Addr {
+	for _, r := range ranges {
+		if r.IsValid() {
+			return addrOf(0xf<<28 | Number(r.Addr())>>4)
 		}
 	}
-	return netip.Addr{}, false
+	return netip.Addr{}
+}
+
+// GuestGateway is the address in a range of guests that its provider's host has: the first.
+func GuestGateway(guests netip.Prefix) netip.Addr { return nth(guests, 1) }
+
+// MinGuestBits is the length of the widest range for guests: the default pool has 64 of them in its first block, and a peer that takes more
+// would leave nothing to others.
+const MinGuestBits = 16
+
+// CheckGuests reports why a range that a peer names cannot be one for guests: CheckRange, and it must be of private use and not
+// wider than a /16.
+func CheckGuests(p netip.Prefix) error {
+	if err := CheckRange(p); err != nil {
+		return err
+	}
+	if p.Bits() < MinGuestBits {
+		return fmt.Errorf("%s is wider than the /%d that guests of one cluster may have", p, MinGuestBits)
+	}
+	if !Private(p) {
+		return fmt.Errorf("%s is not of private use", p)
+	}
+	return nil
 }
 
 // Validate says what is wrong with what two clusters agreed on. Most of it was said by the peer.
 func (p Pair) Validate() error {
-	if len(p.Theirs) > 16 || len(p.Ours) > 16 {
-		return errors.New("more than 16 ranges")
-	}
 	var errs []error
-	for _, m := range slices.Concat(p.Theirs, p.Ours) {
-		errs = append(errs, m.validate())
-		if m.Alias.IsValid() && !isPrivate(m.Alias) {
-			errs = append(errs, fmt.Errorf("range %s: alias %s is not of private use", m.Name, m.Alias))
+	wrong := func(is bool, format string, about ...any) {
+		if is {
+			errs = append(errs, fmt.Errorf(format, about...))
 		}
 	}
-	errs = append(errs, disjoint("its ranges", p.Theirs), disjoint("our ranges", p.Ours))
-	for _, t := range p.Theirs {
-		for _, o := range p.Ours {
-			if t.Alias.Overlaps(o.Real) {
-				errs = append(errs, fmt.Errorf("alias %s of its %s overlaps our %s %s", t.Alias, t.Name, o.Name, o.Real))
-			}
+	wrong(!p.There.IsValid() && !p.Here.IsValid(), "neither side takes guests of the other in")
+	for _, g := range []netip.Prefix{p.There, p.Here} {
+		err := CheckGuests(g)
+		wrong(g.IsValid() && err != nil, "range for guests: %w", err)
+	}
+	wrong(p.There.Overlaps(p.Here), "ranges for guests: %s and %s overlap", p.There, p.Here)
+	wrong(!p.Guests.Real.IsValid() && p.Here.Bits() > GuestBits, // so much of it has a table of routes of its own
+		"range for guests: %s is smaller than a /%d", p.Here, GuestBits)
+	wrong(p.There.IsValid() != p.AtThere.IsValid() || p.There.IsValid() && !p.There.Contains(p.AtThere),
+		"address %s of the peer is not in the range %s for guests", p.AtThere, p.There)
+	wrong(p.Here.IsValid() && Free(netip.PrefixFrom(p.AtHome, 32), p.Space), "address %s of the peer is not in its address space", p.AtHome)
+	if len(p.Space) > MaxSpace {
+		wrong(true, "the address space has %d ranges, at most %d are taken", len(p.Space), MaxSpace)
+		return errors.Join(errs...)
+	}
+	for i, r := range p.Space {
+		err := CheckRange(r)
+		wrong(err != nil, "address space: %w", err)
+		wrong(err == nil && (!Free(r, p.Space[:i]) || r.Overlaps(p.Here) || r.Overlaps(p.There)), "address space: %s overlaps another of the pair's ranges", r)
+	}
+	err := CheckRange(p.Services)
+	wrong(p.Services.IsValid() && err != nil, "range of services: %w", err)
+	if p.Guests.Real.IsValid() {
+		errs = append(errs, p.Guests.validate())
+		wrong(p.Guests.Alias != p.Here, "guests at %s are not those of %s", p.Guests.Alias, p.Here)
+	}
+	for i, m := range p.Aliases {
+		errs = append(errs, m.validate())
+		for _, other := range p.Aliases[:i] {
+			wrong(m.Alias.Overlaps(other.Alias), "aliases %s and %s overlap", m.Alias, other.Alias)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func disjoint(whose string, ms []Mapping) error {
-	for i, a := range ms {
-		for _, b := range ms[:i] {
-			if a.Real.Overlaps(b.Real) || a.Alias.Overlaps(b.Alias) {
-				return fmt.Errorf("%s %q and %q overlap", whose, b.Name, a.Name)
-			}
+// Ranges are all that the pair takes of the addresses of this host's networks.
+func (p Pair) Ranges() (list []netip.Prefix) {
+	for _, r := range []netip.Prefix{p.There, p.Here} {
+		if r.IsValid() {
+			list = append(list, r)
 		}
 	}
-	return nil
+	for _, m := range p.Aliases {
+		list = append(list, m.Alias)
+	}
+	return list
 }

@@ -2,7 +2,6 @@ package netpolicy
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,8 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
-
-	"kith.dev/core/netplan"
 )
 
 // home is what a message is made from.
@@ -19,7 +16,6 @@ type home struct {
 	policies   []networkingv1.NetworkPolicy
 	namespaces map[string]labels.Set // labels by name
 	abroad     map[string]bool       // those that have a twin at the peer
-	translate  func(netip.Addr) (netip.Addr, bool)
 }
 
 // message is what holds for the pods of home at the peer.
@@ -94,11 +90,8 @@ var dnsLabels = labels.Set{"k8s-app": "kube-dns"}
 
 // peers gives those that are at the provider: pods of namespaces with a twin there, its DNS, and addresses. The others are home's matter.
 func (h home) peers(namespace string, p *networkingv1.NetworkPolicyPeer) (list []Who) {
-	if p.IPBlock != nil {
-		if b := h.block(p.IPBlock); b != nil {
-			list = append(list, Who{Block: b})
-		}
-		return list
+	if p.IPBlock != nil { // an address means there what it means here
+		return []Who{{Block: p.IPBlock}}
 	}
 	names := []string{namespace}
 	if p.NamespaceSelector != nil {
@@ -133,41 +126,4 @@ func matches(s *metav1.LabelSelector, set labels.Set) bool {
 	}
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	return err == nil && selector.Matches(set)
-}
-
-// block is the range as the provider has it, nil if it has none.
-func (h home) block(b *networkingv1.IPBlock) *networkingv1.IPBlock {
-	cidr, ok := h.prefix(b.CIDR)
-	if !ok {
-		return nil
-	}
-	out := &networkingv1.IPBlock{CIDR: cidr.String()}
-	for _, e := range b.Except {
-		// What is excepted of a range that is not translated may itself be: it is cut out under both names.
-		for _, form := range []func(string) (netip.Prefix, bool){h.prefix, plain} {
-			if x, ok := form(e); ok && cidr.Bits() < x.Bits() && cidr.Contains(x.Addr()) && !slices.Contains(out.Except, x.String()) {
-				out.Except = append(out.Except, x.String())
-			}
-		}
-	}
-	return out
-}
-
-func plain(s string) (netip.Prefix, bool) {
-	p, err := netip.ParsePrefix(s)
-	return p.Masked(), err == nil && p.Addr().Is4()
-}
-
-// prefix gives a range under the addresses that the provider has for it.
-func (h home) prefix(s string) (netip.Prefix, bool) {
-	p, ok := plain(s)
-	if !ok {
-		return p, false
-	}
-	first, ok := h.translate(p.Addr())
-	last, ok2 := h.translate(netplan.Last(p))
-	if ok && ok2 && netip.PrefixFrom(first, p.Bits()).Contains(last) {
-		return netip.PrefixFrom(first, p.Bits()).Masked(), true
-	}
-	return p, true
 }

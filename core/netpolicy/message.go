@@ -50,7 +50,7 @@ type Rule struct {
 	Ports   []Port `json:"ports,omitempty"`
 }
 
-// Who is one of: pods, the cluster's DNS, a range of addresses as the provider uses them.
+// Who is one of: pods, the cluster's DNS, a range of addresses.
 type Who struct {
 	Pods       *metav1.LabelSelector `json:"pods,omitempty"`
 	Namespaces []string              `json:"namespaces,omitempty"` // of the pods, at home

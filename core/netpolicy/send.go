@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"reflect"
 	"sync"
 	"time"
@@ -59,12 +58,11 @@ func NewHome(mgr manager.Manager, plugin bool) (*Home, error) {
 
 // Config is what a Peer needs; all of it.
 type Config struct {
-	Name      string // of the peer
-	Put       func(context.Context, *Policies) (*Answer, error)
-	Final     func(error) (why string, final bool) // of what Put gave: whether to try again is of no use, and why
-	Translate func(netip.Addr) (netip.Addr, bool)  // from an address as home uses it to that at the peer
-	Recorder  record.EventRecorder
-	Log       *slog.Logger
+	Name     string // of the peer
+	Put      func(context.Context, *Policies) (*Answer, error)
+	Final    func(error) (why string, final bool) // of what Put gave: whether to try again is of no use, and why
+	Recorder record.EventRecorder
+	Log      *slog.Logger
 }
 
 // Peer keeps a provider informed. Its methods may be called from anywhere.
@@ -192,7 +190,7 @@ func (p *Peer) send(ctx context.Context) error {
 
 // message is what the peer should hold; nil while it has no twin.
 func (p *Peer) message(ctx context.Context) (opened int, m *Policies, err error) {
-	h := home{namespaces: map[string]labels.Set{}, abroad: map[string]bool{}, translate: p.cfg.Translate}
+	h := home{namespaces: map[string]labels.Set{}, abroad: map[string]bool{}}
 	p.twins.Lock()
 	for name := range p.twins.abroad {
 		h.abroad[name] = true

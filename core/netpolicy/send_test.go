@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -44,7 +43,6 @@ func newProvider(policies ...string) *provider {
 	home := &Home{reader: p.client}
 	p.Peer = home.Peer(Config{
 		Name: "bob", Recorder: p.events, Log: slog.New(slog.DiscardHandler),
-		Translate: func(netip.Addr) (netip.Addr, bool) { return netip.Addr{}, false },
 		Put: func(_ context.Context, m *Policies) (*Answer, error) {
 			p.mu.Lock()
 			defer p.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// At makes the NetworkPolicy for a twin. twins gives the twin of a home namespace, if there is one; homes are home's ranges as the
-// provider has them, whose traffic home itself holds to its policies.
+// At makes the NetworkPolicy for a twin. twins gives the twin of a home namespace, if there is one; homes is home's address space: its
+// pods and its guests elsewhere, whose traffic home itself holds to its policies.
 func (p *Policy) At(twin string, twins func(home string) (string, bool), homes []string) *networkingv1.NetworkPolicy {
 	out := &networkingv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{Namespace: twin, Name: p.Name},

@@ -208,7 +208,7 @@ func TestLinkIsExchangedAndErrorsOfTheDeskKeepTheirSecrets(t *testing.T) {
 	}
 	bob.recognised[alice.ID()] = true
 	theirs, err := client.Link(ctx, someLink())
-	if err != nil || theirs.Port != 6450 || bob.links[0].Aliases[0].Prefix.String() != "10.60.0.0/16" {
+	if err != nil || theirs.Port != 6450 || bob.links[0].There.String() != "10.66.0.0/24" {
 		t.Errorf("%+v, %v", theirs, err)
 	}
 	bob.broken = errors.New("etcd says: secret of bob")

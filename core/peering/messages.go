@@ -3,6 +3,7 @@ package peering
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -28,7 +29,6 @@ const (
 	maxSigned    = 128 << 10 // bytes of a body with a contract: its document, 64 KiB, is base64 in it
 	maxLine      = 4 << 10   // bytes of a line of presence
 	maxEndpoints = 16
-	maxRanges    = 16
 	maxLabels    = 64
 	maxReason    = 256
 )
@@ -76,20 +76,25 @@ type Outcome struct {
 	Offer  *Offer       `json:"offer,omitempty"`  // there if and only if accepted
 }
 
-// Range is a range of addresses with its name ("pods", "services", …).
-type Range struct {
-	Name   string       `json:"name"`
-	Prefix netip.Prefix `json:"prefix"`
-}
+// LinkPlan is how this version agrees on addresses: guests live in their home's address space. A Link without it comes from an older
+// Kith, which would translate.
+const LinkPlan = 2
 
-// Link is what one side tells the other about the tunnel. Whoever does not know the other's ranges yet leaves
-// Aliases empty and puts its link again after it has the answer.
+// Link is what one side tells the other about the tunnel and the addresses behind it. What its sender does not know yet is the zero
+// value; it puts its link again after it has the answer.
 type Link struct {
-	PublicKey string   `json:"publicKey"`         // WireGuard's, 32 bytes in base64
-	Port      int      `json:"port"`              // UDP, at the address of the peer API
-	Ranges    []Range  `json:"ranges"`            // the sender's own, as used inside its cluster
-	Aliases   []Range  `json:"aliases,omitempty"` // by name of the RECEIVER's range: the prefix under which the sender sees it
-	Binding   *Binding `json:"binding,omitempty"` // there once the sender knows the receiver's WireGuard key
+	PublicKey string `json:"publicKey"` // WireGuard's, 32 bytes in base64
+	Port      int    `json:"port"`      // UDP, at the address of the peer API
+	Plan      int    `json:"plan"`      // LinkPlan
+
+	Space    []netip.Prefix `json:"space"`             // the sender's address space: its pods first, then its guests at others than the receiver
+	Services netip.Prefix   `json:"services,omitzero"` // the sender's
+	At       netip.Addr     `json:"at"`                // of the sender's host, in Space; it answers an ICMP echo
+	Here     netip.Prefix   `json:"here,omitzero"`     // for the receiver's guests at the sender; none where they cannot be taken in
+	AtHere   netip.Addr     `json:"atHere,omitzero"`   // of the sender's host, in Here; it answers an ICMP echo
+	There    netip.Prefix   `json:"there,omitzero"`    // for the sender's guests at the receiver: what that proposed, or another if it is not free
+
+	Binding *Binding `json:"binding,omitempty"` // there once the sender knows the receiver's WireGuard key
 }
 
 // Binding says that the WireGuard key of a Link is its sender's own. Both halves are about the same statement, which
@@ -202,6 +207,9 @@ func unmarshal(data []byte, into message) error {
 		return &Problem{Code: CodeBadRequest, Message: wire.Line("body: "+err.Error(), maxReason)}
 	}
 	if err := into.Validate(); err != nil {
+		if problem, ok := errors.AsType[*Problem](err); ok {
+			return problem
+		}
 		return &Problem{Code: CodeBadRequest, Message: wire.Line(err.Error(), maxReason)}
 	}
 	return nil

@@ -22,12 +22,14 @@ func someLink() Link {
 	return Link{
 		PublicKey: "q1NXkVZOeu7ysGNJ0oGSmSVr8vR7Ub0BPZx8T4qCJX4=",
 		Port:      6450,
-		Ranges: []Range{
-			{"pods", netip.MustParsePrefix("10.42.0.0/16")},
-			{"services", netip.MustParsePrefix("10.43.0.0/16")},
-		},
-		Aliases: []Range{{"pods", netip.MustParsePrefix("10.60.0.0/16")}, {"six", netip.MustParsePrefix("fd00:1::/64")}},
-		Binding: &Binding{PeerKey: "q1NXkVZOeu7ysGNJ0oGSmSVr8vR7Ub0BPZx8T4qCJX4=", Signature: make([]byte, 64), Proof: make([]byte, 32)},
+		Plan:      LinkPlan,
+		Space:     []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("10.65.3.0/24")},
+		Services:  netip.MustParsePrefix("10.43.0.0/16"),
+		At:        netip.MustParseAddr("10.42.255.2"),
+		Here:      netip.MustParsePrefix("10.64.7.0/24"),
+		AtHere:    netip.MustParseAddr("10.64.7.1"),
+		There:     netip.MustParsePrefix("10.66.0.0/24"),
+		Binding:   &Binding{PeerKey: "q1NXkVZOeu7ysGNJ0oGSmSVr8vR7Ub0BPZx8T4qCJX4=", Signature: make([]byte, 64), Proof: make([]byte, 32)},
 	}
 }
 
@@ -124,7 +126,6 @@ func TestDecodeRefuses(t *testing.T) {
 }
 
 func TestValidateNamesTheField(t *testing.T) {
-	many := make([]Range, 17)
 	refuse := func(says string, m message) {
 		t.Helper()
 		if err := m.Validate(); err == nil || !strings.Contains(err.Error(), says) {
@@ -182,15 +183,24 @@ func TestValidateNamesTheField(t *testing.T) {
 	refuse("binding: peerKey", link(func(l *Link) { l.Binding.PeerKey = "" }))
 	refuse("binding: signature", link(func(l *Link) { l.Binding.Signature = nil }))
 	refuse("binding: proof", link(func(l *Link) { l.Binding.Proof = make([]byte, 33) }))
-	refuse("ranges: none", link(func(l *Link) { l.Ranges = nil }))
-	refuse("ranges: 17", link(func(l *Link) { l.Ranges = many }))
-	for _, bad := range []string{"10.42.0.1/16", "0.0.0.0/0", "127.0.0.0/8", "224.0.0.0/8", "::/0", "fe80::/64", "::ffff:10.0.0.0/112"} {
-		refuse("ranges: pods", link(func(l *Link) { l.Ranges[0].Prefix = netip.MustParsePrefix(bad) }))
+	refuse("older Kith", link(func(l *Link) { l.Plan = 0 }))
+	refuse("older Kith", link(func(l *Link) { l.Plan = LinkPlan + 1 }))
+	refuse("space: 0", link(func(l *Link) { l.Space = nil }))
+	refuse("space: 65", link(func(l *Link) { l.Space = make([]netip.Prefix, 65) }))
+	for _, bad := range []string{"10.42.0.1/16", "0.0.0.0/0", "10.0.0.0/8", "10.42.0.0/29", "127.0.0.0/12", "224.0.0.0/12", "::/0", "fe80::/64", "::ffff:10.0.0.0/112"} {
+		refuse("space: ", link(func(l *Link) { l.Space[1] = netip.MustParsePrefix(bad) }))
+		refuse("services: ", link(func(l *Link) { l.Services = netip.MustParsePrefix(bad) }))
 	}
-	refuse("ranges: pods", link(func(l *Link) { l.Ranges[0].Prefix = netip.Prefix{} }))
-	refuse("named twice", link(func(l *Link) { l.Aliases[1].Name = "pods" }))
-	refuse("overlaps", link(func(l *Link) { l.Ranges[1].Prefix = netip.MustParsePrefix("10.42.7.0/24") }))
-	refuse("name of a range", link(func(l *Link) { l.Ranges[0].Name = "Pods" }))
+	refuse("space: ", link(func(l *Link) { l.Space[0] = netip.Prefix{} }))
+	for _, bad := range []string{"10.64.7.1/24", "10.64.0.0/15", "8.8.8.0/24", "fd00::/64"} {
+		refuse("here: ", link(func(l *Link) { l.Here = netip.MustParsePrefix(bad) }))
+		refuse("there: ", link(func(l *Link) { l.There = netip.MustParsePrefix(bad) }))
+	}
+	for _, bad := range []netip.Addr{{}, netip.MustParseAddr("fd00::1"), netip.MustParseAddr("::ffff:10.0.0.1"), netip.MustParseAddr("fe80::1%" + strings.Repeat("z", 1000))} {
+		refuse("at: ", link(func(l *Link) { l.At = bad }))
+		refuse("atHere: ", link(func(l *Link) { l.AtHere = bad }))
+	}
+	refuse("atHere: ", link(func(l *Link) { l.Here = netip.Prefix{} }))
 
 	refuse("contract ID", &refs{{"x", 1, contract.Provider, api.StateConnected}})
 	refuse("revision", &refs{{"a1b2c3d4e5f6g7h8", 0, contract.Provider, api.StateConnected}})

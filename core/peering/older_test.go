@@ -3,6 +3,7 @@ package peering
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -107,5 +108,38 @@ func TestTheLineForOlderContactsEnds(t *testing.T) {
 	defer resp.Body.Close()
 	if _, err := io.ReadAll(resp.Body); err != nil || resp.Header.Get("Content-Type") != "application/x-ndjson" {
 		t.Error(err, resp.Header)
+	}
+}
+
+// The link of a Kith that agreed on addresses in another way, as it wrote it, and its refusal of one without what it had.
+const (
+	olderLinkText    = `{"publicKey":"q1NXkVZOeu7ysGNJ0oGSmSVr8vR7Ub0BPZx8T4qCJX4=","port":6450,"ranges":[{"name":"pods","prefix":"10.42.0.0/16"}]}`
+	olderLinkProblem = `{"code":"bad-request","message":"ranges: none"}` + "\n"
+)
+
+const aboutLinks = "one of the two runs an older Kith, which agrees on the addresses of guests in another way (bring both to the same version of Kith)"
+
+func TestALinkOfAnOlderKithIsRefusedInWords(t *testing.T) {
+	alice, bob := someone(t), bob(t, Limits{})
+	client := dialer(t, alice, bob.ID(), bob.addr)
+	var theirs Link
+	err := client.Call(within(t, 5*time.Second), http.MethodPut, "/kith/v2/link", json.RawMessage(olderLinkText), &theirs)
+	if p := wantProblem(t, err, CodeVersion); p.Error() != aboutLinks {
+		t.Error(p)
+	}
+}
+
+func TestAnOlderKithThatRefusesALinkIsNamed(t *testing.T) {
+	alice, older := someone(t), bob(t, Limits{}, func(s *Server) {
+		s.mux = http.NewServeMux()
+		s.mux.HandleFunc("PUT /kith/v2/link", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", MediaProblem)
+			w.WriteHeader(http.StatusBadRequest)
+			io.WriteString(w, olderLinkProblem)
+		})
+	})
+	_, err := dialer(t, alice, older.ID(), older.addr).Link(within(t, 5*time.Second), someLink())
+	if p := wantProblem(t, err, CodeVersion); p.Error() != aboutLinks {
+		t.Error(p)
 	}
 }

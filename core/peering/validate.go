@@ -16,6 +16,7 @@ import (
 
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
+	"kith.dev/core/netplan"
 	"kith.dev/core/wire"
 )
 
@@ -149,20 +150,47 @@ func (l *Link) Validate() error {
 	if l.Port < 1 || l.Port > 65535 {
 		return fmt.Errorf("port: %d is not 1 to 65535", l.Port)
 	}
-	if len(l.Ranges) == 0 {
-		return errors.New("ranges: none")
+	if l.Plan != LinkPlan {
+		return errOtherPlan
 	}
-	if err := checkRanges(l.Ranges); err != nil {
-		return fmt.Errorf("ranges: %w", err)
+	if len(l.Space) == 0 || len(l.Space) > netplan.MaxSpace {
+		return fmt.Errorf("space: %d ranges, want 1 to %d", len(l.Space), netplan.MaxSpace)
 	}
-	if err := checkRanges(l.Aliases); err != nil {
-		return fmt.Errorf("aliases: %w", err)
+	for _, r := range l.Space {
+		if err := netplan.CheckRange(r); err != nil {
+			return fmt.Errorf("space: %w", err)
+		}
+	}
+	for _, g := range []struct {
+		field string
+		netip.Prefix
+	}{{"here", l.Here}, {"there", l.There}} {
+		if g.IsValid() {
+			if err := netplan.CheckGuests(g.Prefix); err != nil {
+				return fmt.Errorf("%s: %w", g.field, err)
+			}
+		}
+	}
+	if l.Services.IsValid() {
+		if err := netplan.CheckRange(l.Services); err != nil {
+			return fmt.Errorf("services: %w", err)
+		}
+	}
+	switch {
+	case !l.At.Is4():
+		return fmt.Errorf("at: %.64q is no IPv4 address", l.At)
+	case l.Here.IsValid() != l.AtHere.IsValid() || l.AtHere.IsValid() && !l.AtHere.Is4():
+		return fmt.Errorf("atHere: %.64q is no IPv4 address in %s", l.AtHere, l.Here)
 	}
 	if l.Binding != nil {
 		return l.Binding.Validate()
 	}
 	return nil
 }
+
+// errOtherPlan refuses a link that agrees on addresses in another way. Whoever sent it shows the words to its owner as they are, also
+// an older Kith.
+var errOtherPlan = Refuse(CodeVersion, "one of the two runs an older Kith, which agrees on the addresses of guests in another way", sameVersion)
 
 func isWireGuardKey(text string) bool {
 	key, err := base64.StdEncoding.Strict().DecodeString(text)
@@ -178,33 +206,6 @@ func (b *Binding) Validate() error {
 		return fmt.Errorf("binding: signature: has %d bytes, want %d", len(b.Signature), ed25519.SignatureSize)
 	case len(b.Proof) != sha256.Size:
 		return fmt.Errorf("binding: proof: has %d bytes, want %d", len(b.Proof), sha256.Size)
-	}
-	return nil
-}
-
-var rangeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`)
-
-func checkRanges(ranges []Range) error {
-	if len(ranges) > maxRanges {
-		return fmt.Errorf("%d entries, at most %d are allowed", len(ranges), maxRanges)
-	}
-	for i, r := range ranges {
-		if !rangeName.MatchString(r.Name) {
-			return fmt.Errorf("%.40q is not a name of a range", r.Name)
-		}
-		a := r.Prefix.Addr()
-		if !r.Prefix.IsValid() || r.Prefix.Bits() == 0 || r.Prefix != r.Prefix.Masked() || a.Is4In6() ||
-			a.IsLoopback() || a.IsMulticast() || a.IsUnspecified() || a.IsLinkLocalUnicast() {
-			return fmt.Errorf("%s: %s is not a range for pods or services", r.Name, r.Prefix)
-		}
-		for _, other := range ranges[:i] {
-			if other.Name == r.Name {
-				return fmt.Errorf("%s is named twice", r.Name)
-			}
-			if other.Prefix.Overlaps(r.Prefix) {
-				return fmt.Errorf("%s overlaps %s", r.Name, other.Name)
-			}
-		}
 	}
 	return nil
 }

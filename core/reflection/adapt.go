@@ -1,9 +1,9 @@
 package reflection
 
 import (
+	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,8 +12,8 @@ import (
 // surroundings are what a pod's template has to say of home.
 type surroundings struct {
 	home, twin string
-	// api is the home API server as the peer reaches it; the zero value when it does not.
-	api netip.AddrPort
+	// api is the service address of the home API server; the zero value when it cannot be reached from abroad.
+	api netip.Addr
 	// node is the address of the virtual node, which the home pod's status.hostIP tells; the zero value when not known.
 	node netip.Addr
 }
@@ -29,14 +29,14 @@ func adapt(pod *corev1.Pod, s surroundings, spec *corev1.PodSpec) {
 			adaptEnv(pod, s, &container.Env[i])
 		}
 	})
-	if s.api.IsValid() && slices.ContainsFunc(c.tokens, func(t token) bool { return t.audience == "" }) {
-		leadHome(s, spec)
+	if s.api.IsValid() {
+		leadHome(s.api.String(), spec)
 	}
 	adaptSearches(s, spec)
 }
 
-// adaptEnv resolves what a pod may know of itself as it is at home. status.podIP is left to the peer: it is the address the
-// pod can bind to, and no other is known before its containers start.
+// adaptEnv resolves what a pod may know of itself as it is at home. status.podIP is left to the peer, who gives it: it is the same
+// everywhere, and is not known before its containers start.
 func adaptEnv(pod *corev1.Pod, s surroundings, env *corev1.EnvVar) {
 	if env.ValueFrom == nil || env.ValueFrom.FieldRef == nil {
 		return
@@ -62,25 +62,23 @@ func adaptEnv(pod *corev1.Pod, s surroundings, env *corev1.EnvVar) {
 	env.Value, env.ValueFrom = value, nil
 }
 
-// apiNames stand in the certificate of the home API server.
-var apiNames = []string{"kubernetes.default.svc", "kubernetes.default", "kubernetes.default.svc.cluster.local"}
-
-// leadHome points clients that find their API server in the usual way to that of home. The kubelet abroad adds the same
-// variables for its own cluster, except those that are set already.
-func leadHome(s surroundings, spec *corev1.PodSpec) {
-	host, port := apiNames[0], strconv.Itoa(int(s.api.Port()))
+// leadHome has clients that find their API server in the usual way find that of home, with the variables that pods at home have
+// (k8s.io/kubernetes/pkg/kubelet/envvars). The kubelet abroad adds the same for its own cluster, except those that are set already. They
+// come first: others may refer to them.
+func leadHome(api string, spec *corev1.PodSpec) {
+	const port = "443"
+	url := "tcp://" + net.JoinHostPort(api, port)
+	usual := []corev1.EnvVar{
+		{Name: "KUBERNETES_SERVICE_HOST", Value: api}, {Name: "KUBERNETES_SERVICE_PORT", Value: port}, {Name: "KUBERNETES_SERVICE_PORT_HTTPS", Value: port},
+		{Name: "KUBERNETES_PORT", Value: url}, {Name: "KUBERNETES_PORT_443_TCP", Value: url}, {Name: "KUBERNETES_PORT_443_TCP_PROTO", Value: "tcp"},
+		{Name: "KUBERNETES_PORT_443_TCP_PORT", Value: port}, {Name: "KUBERNETES_PORT_443_TCP_ADDR", Value: api},
+	}
 	eachContainer(spec, func(c *corev1.Container) {
-		for _, env := range []corev1.EnvVar{
-			{Name: "KUBERNETES_SERVICE_HOST", Value: host},
-			{Name: "KUBERNETES_SERVICE_PORT", Value: port},
-			{Name: "KUBERNETES_SERVICE_PORT_HTTPS", Value: port},
-		} {
-			if !slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == env.Name }) {
-				c.Env = append(c.Env, env)
-			}
-		}
+		missing := slices.DeleteFunc(slices.Clone(usual), func(env corev1.EnvVar) bool {
+			return slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == env.Name })
+		})
+		c.Env = append(missing, c.Env...)
 	})
-	spec.HostAliases = append(slices.Clone(spec.HostAliases), corev1.HostAlias{IP: s.api.Addr().String(), Hostnames: apiNames})
 }
 
 // adaptSearches: a search list that names the home namespace means its twin.

@@ -46,7 +46,7 @@ func homePod() *corev1.Pod {
 func TestThePodKnowsOfItselfWhatHomeKnows(t *testing.T) {
 	pod := homePod()
 	spec := pod.Spec.DeepCopy()
-	adapt(pod, surroundings{home: "shop", twin: "shop-abc", api: netip.MustParseAddrPort("10.70.255.1:6443"), node: netip.MustParseAddr("10.42.255.1")}, spec)
+	adapt(pod, surroundings{home: "shop", twin: "shop-abc", api: netip.MustParseAddr("10.43.0.1"), node: netip.MustParseAddr("10.42.255.1")}, spec)
 	if !reflect.DeepEqual(pod, homePod()) {
 		t.Error("the home pod was changed")
 	}
@@ -59,7 +59,9 @@ func TestThePodKnowsOfItselfWhatHomeKnows(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"NODE": "kith-bob", "NS": "shop", "UID": "u1", "SA": "reader", "HOST": "10.42.255.1",
-		"KUBERNETES_SERVICE_HOST": "kubernetes.default.svc", "KUBERNETES_SERVICE_PORT": "mine", "KUBERNETES_SERVICE_PORT_HTTPS": "6443",
+		"KUBERNETES_SERVICE_HOST": "10.43.0.1", "KUBERNETES_SERVICE_PORT": "mine", "KUBERNETES_SERVICE_PORT_HTTPS": "443",
+		"KUBERNETES_PORT": "tcp://10.43.0.1:443", "KUBERNETES_PORT_443_TCP": "tcp://10.43.0.1:443", "KUBERNETES_PORT_443_TCP_PROTO": "tcp",
+		"KUBERNETES_PORT_443_TCP_PORT": "443", "KUBERNETES_PORT_443_TCP_ADDR": "10.43.0.1",
 	} {
 		if got := env[name]; got.Value != want || got.ValueFrom != nil {
 			t.Errorf("%s is %+v, want %q", name, got, want)
@@ -70,8 +72,8 @@ func TestThePodKnowsOfItselfWhatHomeKnows(t *testing.T) {
 			t.Errorf("%s is %+v", name, env[name])
 		}
 	}
-	if len(spec.HostAliases) != 1 || spec.HostAliases[0].IP != "10.70.255.1" {
-		t.Errorf("hostAliases %+v", spec.HostAliases)
+	if first := spec.Containers[0].Env[0].Name; first != "KUBERNETES_SERVICE_HOST" || len(spec.HostAliases) > 0 {
+		t.Errorf("variables begin with %s, so others before it cannot refer to it; hostAliases %+v", first, spec.HostAliases)
 	}
 	if got, want := spec.DNSConfig.Searches, []string{"shop-abc.svc.cluster.local", "shop.svcs.example", "svc.cluster.local"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("searches %v, want %v", got, want)

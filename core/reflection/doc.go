@@ -6,12 +6,11 @@
 // they come and go (Open, Close); the virtual node asks it before a pod goes abroad (Prepare) and for the changes in
 // the pod's template that belong to reflected objects (Adapt).
 //
-// A home EndpointSlice holds home pods and, by alias, pods abroad. Its twin holds the same endpoints as the peer
-// reaches them: its own pods by their real address, those of home by the alias it gave them, and none of third peers.
+// Addresses mean the same everywhere: the twin of an EndpointSlice holds the same endpoints, of pods at home and of guests at whatever
+// peer, but for those outside of home's own ranges, which no guest reaches. A Service tells in its twin the address that it has at home.
+// So does kubernetes.default, which has a twin in each twin namespace (kinds.APIServerAbroad).
 //
-// What is not as at home: a pod's status.podIP by the downward API is its address at the peer, the one it can bind to;
-// home sees it by an alias. kubernetes.default.svc is the home API server at its own port, as KUBERNETES_SERVICE_PORT
-// says, not at 443. Where the twin namespace could not keep the home name, `svc.namespace` needs a DNS at the peer that knows
+// What is not as at home: where the twin namespace could not keep the home name, `svc.namespace` needs a DNS at the peer that knows
 // tenants, as the builtin engine's does.
 //
 // It must never write an object abroad that it did not make, hold all Secrets of a namespace in memory, or send one

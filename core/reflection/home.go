@@ -187,6 +187,7 @@ func (m *member) synced() []cache.DoneChecker {
 
 // get gives the home object, nil when there is none. Nobody may change it.
 func (m *member) get(it item) metav1.Object {
+	it = it.atHome()
 	o, exists, err := m.informers[it.kind].GetStore().GetByKey(it.namespace + "/" + it.name)
 	if err != nil || !exists {
 		return nil
@@ -194,6 +195,7 @@ func (m *member) get(it item) metav1.Object {
 	return object(o)
 }
 
+// list gives what of a kind a namespace has at home, and may have in its twin.
 func (m *member) list(k *kinds.Kind, namespace string) []item {
 	objects, err := m.informers[k].GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
 	if err != nil {
@@ -202,6 +204,9 @@ func (m *member) list(k *kinds.Kind, namespace string) []item {
 	var all []item
 	for _, o := range objects {
 		all = append(all, item{k, namespace, object(o).GetName()})
+	}
+	if slices.Contains(ofAPIServer, k) {
+		all = append(all, item{k, namespace, kinds.APIServerAbroad})
 	}
 	return all
 }
@@ -235,4 +240,10 @@ func (m *member) referred(node string, it item, goes func(*corev1.Pod) bool) boo
 		pod, ok := o.(*corev1.Pod)
 		return ok && goes(pod)
 	})
+}
+
+// gated reports whether home may hold a pod back that is ready where it runs: readiness gates are asked at home alone.
+func (m *member) gated(namespace, name string) bool {
+	pod, ok := m.get(item{kinds.Pod, namespace, name}).(*corev1.Pod)
+	return !ok || len(pod.Spec.ReadinessGates) > 0
 }

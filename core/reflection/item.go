@@ -1,6 +1,8 @@
 package reflection
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kith.dev/core/kinds"
@@ -35,6 +37,18 @@ func itemOf(k *kinds.Kind, home string, o metav1.Object) item {
 	}
 	return item{k, home, o.GetName()}
 }
+
+// atHome is the item at home that it stands for: itself, but for the twin of the API server's Service, of which there is one in each twin
+// namespace.
+func (it item) atHome() item {
+	if it.name == kinds.APIServerAbroad && slices.Contains(ofAPIServer, it.kind) {
+		return item{it.kind, metav1.NamespaceDefault, kinds.APIServer}
+	}
+	return it
+}
+
+// ofAPIServer are the kinds by which pods find the API server.
+var ofAPIServer = []*kinds.Kind{kinds.Service, kinds.EndpointSlice}
 
 // abroad is the kind of the object at the peer: a pod's is its companion, a Secret.
 func (it item) abroad() *kinds.Kind {

@@ -21,8 +21,8 @@ const (
 	eventReflected    = "Reflected"
 )
 
-// patience is how often a refusal that may pass by itself is met before it is told: rights, and the addresses of new
-// guests, take the peer a moment.
+// patience is how often a refusal that may pass by itself is met before it is told: rights, and the range of guests at another
+// peer, take the peer a moment.
 const patience = 6
 
 // refusal is a no that trying again at once does not change.

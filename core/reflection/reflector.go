@@ -22,7 +22,7 @@ import (
 	"kith.dev/core/remote"
 )
 
-// Config is what a Reflector needs. All but API and NodeIP must be set.
+// Config is what a Reflector needs. All but APIServer and NodeIP must be set.
 type Config struct {
 	Home *Home
 	// Abroad is the peer's API server.
@@ -33,15 +33,15 @@ type Config struct {
 	PeerName, NodeName string
 	// Permit reports whether new pods of a home namespace may go to the peer.
 	Permit func(namespace string) bool
-	// Translate turns an address as home uses it into the one that reaches it at the peer; false when none does.
-	Translate func(netip.Addr) (netip.Addr, bool)
+	// Reaches reports whether guests reach an address as home uses it: that of a pod at home, or of a guest anywhere.
+	Reaches func(netip.Addr) bool
 	// GuestNode names the peer's node on which the guest of a home pod runs; empty when that is not known.
 	GuestNode func(namespace, pod string) string
 	// GuestReady reports whether the guest of a home pod is ready at the peer, whatever home makes of it.
 	GuestReady func(namespace, pod string) bool
-	// API is where the home API server is reached from home pods, by an address that Translate knows and a name in its
-	// certificate: kubernetes.default.svc. The zero value leaves the pods abroad without the way home.
-	API netip.AddrPort
+	// APIServer is the service address of the home API server, that of kubernetes.default; the zero value when none of its endpoints
+	// can be reached from abroad, which leaves the pods there without the way home.
+	APIServer netip.Addr
 	// NodeIP is the address of the virtual node; the zero value has pods abroad see that of the peer's node.
 	NodeIP netip.Addr
 	// Problems is told what cannot be abroad, for people, whenever that changed; none when all is well.
@@ -76,7 +76,7 @@ type Reflector struct {
 	mu     sync.Mutex
 	twins  map[string]*twin // by home namespace
 	member *member          // from the first twin on
-	plan   int              // counts changes of the address plan
+	plan   int              // counts changes of what is reached
 	apart  bool             // no packet passes between the pods here and there
 
 	// locks of items: a worker and Prepare may come to the same.
@@ -85,8 +85,8 @@ type Reflector struct {
 
 // New makes a Reflector without touching either cluster.
 func New(cfg Config) (*Reflector, error) {
-	if cfg.Home == nil || cfg.Abroad == nil || cfg.View == nil || cfg.Permit == nil || cfg.Translate == nil || cfg.Log == nil || cfg.PeerName == "" || cfg.NodeName == "" {
-		return nil, errors.New("reflection: Home, Abroad, View, Permit, Translate, Log, PeerName and NodeName must be set")
+	if cfg.Home == nil || cfg.Abroad == nil || cfg.View == nil || cfg.Permit == nil || cfg.Reaches == nil || cfg.Log == nil || cfg.PeerName == "" || cfg.NodeName == "" {
+		return nil, errors.New("reflection: Home, Abroad, View, Permit, Reaches, Log, PeerName and NodeName must be set")
 	}
 	a, err := newAbroad(cfg.Abroad)
 	if err != nil {
@@ -177,7 +177,7 @@ func (r *Reflector) Close(home string) {
 	}
 }
 
-// Replan brings the addresses abroad up to date after Translate changed.
+// Replan brings the endpoints abroad up to date after Reaches changed.
 func (r *Reflector) Replan() {
 	r.mu.Lock()
 	r.plan++
@@ -255,13 +255,7 @@ func (r *Reflector) Prepare(ctx context.Context, pod *corev1.Pod) error {
 
 // Adapt changes what in a pod's template, a copy of the home pod's spec, leads to home or tells of it.
 func (r *Reflector) Adapt(pod *corev1.Pod, twin string, spec *corev1.PodSpec) {
-	s := surroundings{home: pod.Namespace, twin: twin, node: r.cfg.NodeIP}
-	if r.cfg.API.IsValid() {
-		if there, ok := r.cfg.Translate(r.cfg.API.Addr()); ok {
-			s.api = netip.AddrPortFrom(there, r.cfg.API.Port())
-		}
-	}
-	adapt(pod, s, spec)
+	adapt(pod, surroundings{home: pod.Namespace, twin: twin, api: r.cfg.APIServer, node: r.cfg.NodeIP}, spec)
 }
 
 func (r *Reflector) twin(home string) *twin {
@@ -295,8 +289,20 @@ func (r *Reflector) homeChanged(k *kinds.Kind, was, is metav1.Object) {
 	if is == nil {
 		is = was
 	}
-	if is != nil && r.twin(is.GetNamespace()) != nil {
-		r.queue.Add(item{k, is.GetNamespace(), is.GetName()})
+	if is == nil {
+		return
+	}
+	changed := item{k, is.GetNamespace(), is.GetName()}
+	if r.twin(changed.namespace) != nil {
+		r.queue.Add(changed)
+	}
+	if changed.name != kinds.APIServer {
+		return
+	}
+	for _, t := range r.allTwins() {
+		if it := (item{k, t.home, kinds.APIServerAbroad}); it.atHome() == changed {
+			r.queue.Add(it)
+		}
 	}
 }
 

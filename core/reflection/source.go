@@ -46,12 +46,17 @@ func (r *Reflector) source(t *twin, s *session, it item, given *corev1.Pod) *sou
 		return nil
 	}
 	src := &source{needed: true, stamp: string(o.GetUID()) + "/" + o.GetResourceVersion(), owner: corev1.ObjectReference{
-		APIVersion: it.kind.Resource.GroupVersion().String(), Kind: it.kind.Name, Namespace: it.namespace, Name: it.name, UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
+		APIVersion: it.kind.Resource.GroupVersion().String(), Kind: it.kind.Name, Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
 	}}
 	if pod, ok := o.(*corev1.Pod); ok {
 		return r.ofPod(t, pod, src)
 	}
-	if o.GetLabels()[LabelReflect] == "false" || it.kind.Stays != nil && it.kind.Stays(o) {
+	switch {
+	case it != it.atHome():
+		if !r.cfg.APIServer.IsValid() {
+			return nil
+		}
+	case o.GetLabels()[LabelReflect] == "false", it.kind.Stays != nil && it.kind.Stays(o):
 		return nil
 	}
 	there := r.there(t, s)
@@ -82,7 +87,7 @@ func (r *Reflector) there(t *twin, s *session) *kinds.There {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return &kinds.There{
-		Twin: t.name, Plan: r.plan, Translate: r.cfg.Translate,
+		Twin: t.name, Plan: r.plan, Reaches: r.cfg.Reaches,
 		NodeOf: func(e *discoveryv1.Endpoint) string { return r.guestNode(t.home, e) },
 		Healthy: func(selector labels.Selector) (guests, elsewhere int32) {
 			return s.member.healthy(t.home, r.cfg.NodeName, selector)
@@ -145,28 +150,31 @@ func (r *Reflector) SetTunnel(up bool) {
 	}
 }
 
-// asThere is a home slice with the conditions that its endpoints have at the peer: those of home, as long as packets pass.
+// asThere is a home slice with the conditions that its endpoints have at the peer: those of home, as long as packets pass. But of a guest
+// that is ready there home may not have heard yet: when it was away for a while, all guests are unready at home for a moment more.
 func (r *Reflector) asThere(s *session, home *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	r.mu.Lock()
 	apart := r.apart
 	r.mu.Unlock()
-	if !apart {
-		return home
-	}
 	unready := false // published ready or not
 	if o := s.member.get(item{kinds.Service, home.Namespace, home.Labels[discoveryv1.LabelServiceName]}); o != nil {
 		unready = o.(*corev1.Service).Spec.PublishNotReadyAddresses
 	}
-	return apartFrom(home, unready, func(e *discoveryv1.Endpoint) bool { return r.guestReady(home.Namespace, e) })
+	return seenThere(home, apart, unready, func(e *discoveryv1.Endpoint) bool {
+		return r.guestReady(home.Namespace, e) && (apart || !s.member.gated(home.Namespace, e.TargetRef.Name))
+	})
 }
 
-// apartFrom changes the conditions of a slice to those where home is out of reach: only guests that are ready there serve. A
-// service whose addresses are published ready or not (unready) keeps them.
-func apartFrom(home *discoveryv1.EndpointSlice, unready bool, ready func(*discoveryv1.Endpoint) bool) *discoveryv1.EndpointSlice {
+// seenThere changes the conditions of a slice to those at the peer: guests that are ready there serve, and, where the peer is apart from
+// home, nobody else. A service whose addresses are published ready or not (unready) keeps them.
+func seenThere(home *discoveryv1.EndpointSlice, apart, unready bool, ready func(*discoveryv1.Endpoint) bool) *discoveryv1.EndpointSlice {
 	there := home.DeepCopy()
 	for i := range there.Endpoints {
 		e := &there.Endpoints[i]
 		up := ready(e) && (e.Conditions.Terminating == nil || !*e.Conditions.Terminating)
+		if !up && !apart {
+			continue
+		}
 		if e.Conditions.Serving = &up; !unready {
 			e.Conditions.Ready = &up
 		}

@@ -37,7 +37,7 @@ func TestShortTokensAreRenewedWhileTheyHold(t *testing.T) {
 		})
 		r, err := New(Config{
 			Home: &Home{core: core}, Abroad: peerAt(t, "https://bob"), View: noView(), PeerName: "bob", NodeName: "kith-bob",
-			Permit: func(string) bool { return true }, GuestNode: func(string, string) string { return "" }, Translate: plan, Recorder: &record.FakeRecorder{}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+			Permit: func(string) bool { return true }, GuestNode: func(string, string) string { return "" }, Reaches: always, Recorder: &record.FakeRecorder{}, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-func TestApartFromHomeOnlyGuestsServe(t *testing.T) {
+func TestWhoServesAtThePeer(t *testing.T) {
 	endpoint := func(node, pod string, ready bool) discoveryv1.Endpoint {
 		e := discoveryv1.Endpoint{Addresses: []string{"10.42.0.1"}, TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: pod},
 			Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: &ready}}
@@ -30,16 +30,21 @@ func TestApartFromHomeOnlyGuestsServe(t *testing.T) {
 	r := reflector(t, &Home{})
 	r.cfg.GuestReady = func(_, pod string) bool { return pod == "up" }
 	ready := func(e *discoveryv1.Endpoint) bool { return r.guestReady("shop", e) }
-	for unready, want := range map[bool]string{
-		false: "false/false true/true false/false false/false false/false false/false ",
-		true:  "true/false false/true false/false true/false true/false false/false ",
+	for _, c := range []struct {
+		apart, unready bool
+		want           string // ready/serving
+	}{
+		{true, false, "false/false true/true false/false false/false false/false false/false "},
+		{true, true, "true/false false/true false/false true/false true/false false/false "},
+		{false, false, "true/true true/true false/false true/true true/true false/false "},
+		{false, true, "true/true false/true false/false true/true true/true false/false "},
 	} {
 		got := ""
-		for _, e := range apartFrom(slice, unready, ready).Endpoints {
+		for _, e := range seenThere(slice, c.apart, c.unready, ready).Endpoints {
 			got += fmt.Sprintf("%v/%v ", *e.Conditions.Ready, *e.Conditions.Serving)
 		}
-		if got != want {
-			t.Errorf("published ready or not %v: ready/serving %s, want %s", unready, got, want)
+		if got != c.want {
+			t.Errorf("apart from home %v, published ready or not %v: ready/serving %s, want %s", c.apart, c.unready, got, c.want)
 		}
 	}
 	if !*slice.Endpoints[0].Conditions.Ready {

@@ -2,7 +2,6 @@ package relations
 
 import (
 	"context"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -54,11 +53,8 @@ func (r *Reconciler) contract(ctx context.Context, req ctrl.Request) (ctrl.Resul
 		return ctrl.Result{}, record.EndContract(ctx, r.Client, &ctr, ctr.Status.Why)
 	case ctr.DeletionTimestamp == nil && forgotten:
 		return ctrl.Result{}, record.EndContract(ctx, r.Client, &ctr, "the peer was forgotten")
-	case ctr.DeletionTimestamp == nil:
-		if ctr.Spec.NotAfter != nil { // the Peer's reconciler ends it
-			return ctrl.Result{RequeueAfter: time.Until(ctr.Spec.NotAfter.Time) + time.Second}, nil
-		}
-		return ctrl.Result{}, nil
+	case ctr.DeletionTimestamp == nil: // when it is over the Peer's reconciler ends it
+		return ctrl.Result{RequeueAfter: untilOver(&ctr)}, nil
 	case !controllerutil.ContainsFinalizer(&ctr, v1alpha1.FinalizerContract):
 		return ctrl.Result{}, nil
 	case ctr.Spec.Role == v1alpha1.RoleProvider:

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,6 +40,9 @@ import (
 // Kubernetes is starting, most often, and pauses that grow would outlast that.
 const resync = time.Second
 
+// otherVersion is the pause after a peer said that its Kith is of another version. Another one comes with a new connection.
+const otherVersion = time.Minute
+
 // Config is what a Reconciler needs.
 type Config struct {
 	Client    client.Client
@@ -58,7 +63,7 @@ type Reconciler struct {
 	pokes chan event.GenericEvent
 
 	mu     sync.Mutex
-	synced map[string]time.Time // by Peer name: Contact.Since of the connection over which books and link were brought in step
+	synced map[string]time.Time // by Peer name: Contact.Since of the connection over which books and link are in step, or are being brought
 }
 
 // New makes a Reconciler.
@@ -78,6 +83,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		For(&v1alpha1.Peer{}).
 		Watches(&v1alpha1.Contract{}, handler.EnqueueRequestsFromMapFunc(ofContract)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(ofNode)).
+		Watches(&v1alpha1.Peer{}, handler.EnqueueRequestsFromMapFunc(r.outdated), builder.WithPredicates(guestsMoved)).
 		WatchesRawSource(source.Channel(r.pokes, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{
 			NewQueue:                queue.New,
@@ -127,25 +133,41 @@ func (r *Reconciler) Told(ctx context.Context, peer string, notice peering.Notic
 
 // again has books and link of a Peer brought in step once more, over the connection there is.
 func (r *Reconciler) again(peer string) {
-	r.mu.Lock()
-	delete(r.synced, peer)
-	r.mu.Unlock()
+	r.mark(peer, time.Time{})
 	r.Poke(peer)
 }
 
-// Overlaps has the links of these peers, by ID, made anew: their aliases are in use for something else on the network that
-// this laptop came to.
-func (r *Reconciler) Overlaps(ctx context.Context, ids []string) {
+// mark notes that books and link of a Peer are in step over that connection, and gives what was noted before.
+func (r *Reconciler) mark(peer string, since time.Time) (before time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before, r.synced[peer] = r.synced[peer], since
+	return before
+}
+
+// guestsMoved passes what changes the address space of this cluster: the range of its guests at a peer.
+var guestsMoved = predicate.Funcs{
+	CreateFunc: func(event.CreateEvent) bool { return false },
+	UpdateFunc: func(e event.UpdateEvent) bool {
+		was, _ := e.ObjectOld.(*v1alpha1.Peer).Status.Network.Pair(netip.Prefix{})
+		is, _ := e.ObjectNew.(*v1alpha1.Peer).Status.Network.Pair(netip.Prefix{})
+		return was.There != is.There
+	},
+}
+
+// outdated are the other Peers: they know this cluster's address space as it was.
+func (r *Reconciler) outdated(ctx context.Context, moved client.Object) (all []ctrl.Request) {
 	var peers v1alpha1.PeerList
 	if err := r.Client.List(ctx, &peers); err != nil {
-		r.Log.Warn("aliases that are in use are not chosen anew yet", "err", err)
-		return // the gateway says it again
+		r.Log.Warn("providers may not know all of this cluster's addresses", "err", err)
 	}
-	for _, peer := range peers.Items {
-		if slices.Contains(ids, peer.Spec.ID) {
-			r.again(peer.Name)
+	for i := range peers.Items {
+		if name := peers.Items[i].Name; name != moved.GetName() {
+			r.mark(name, time.Time{})
+			all = append(all, named(name)...)
 		}
 	}
+	return all
 }
 
 // Reconcile looks at one Peer. Somebody else's write in between is no error: it is looked at again.
@@ -175,10 +197,13 @@ func (r *Reconciler) reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if syncErr != nil {
 		r.Log.Debug("not in step with the peer yet", "peer", peer.Name, "err", syncErr)
 		again = resync
+		if errors.Is(syncErr, &peering.Problem{Code: peering.CodeVersion}) {
+			again = otherVersion
+		}
 	}
 	renew, outErr := r.Consumer.Outgoing(ctx, &peer, contact, consuming, syncErr)
 	tunnel, tunnelErr := r.showTunnel(ctx, &peer, contact)
-	err = errors.Join(outErr, tunnelErr, r.Provider.Incoming(ctx, &peer, contact, providing, syncErr))
+	err = errors.Join(outErr, tunnelErr, r.showOverlap(ctx, &peer), r.Provider.Incoming(ctx, &peer, contact, providing, syncErr))
 	return ctrl.Result{RequeueAfter: soonest(again, renew, tunnel, consumer.Look(peer.Status.Outgoing, time.Now()), untilOver(record.Live(consuming)), untilOver(record.Live(providing)))}, err
 }
 
@@ -201,17 +226,23 @@ func soonest(all ...time.Duration) (least time.Duration) {
 }
 
 // sync brings books and link in step over a connection that is new: what one side ended while the other was
-// away ends now, and addresses that changed are told. It does nothing on a connection it was done over before.
+// away ends now, and addresses that changed are told. On a connection it was done over before it has others agreed on in place of those
+// that this laptop's network has too, unless guests have them, and does nothing else.
 func (r *Reconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact link.Contact, consuming, providing *v1alpha1.Contract) (again time.Duration, err error) {
-	if consuming == nil && providing == nil {
+	if consuming == nil && providing == nil || !contact.Reachable {
 		return 0, nil
 	}
-	r.mu.Lock()
-	done := r.synced[peer.Name]
-	r.mu.Unlock()
-	if !contact.Reachable || done.Equal(contact.Since) && peer.Status.Network != nil {
+	lap := r.Linker.Overlap(ctx, peer)
+	renew := len(lap.Ranges) > 0 && !lap.Kept
+	// It is noted before the work: whoever asks for it once more meanwhile is not forgotten.
+	if r.mark(peer.Name, contact.Since).Equal(contact.Since) && peer.Status.Network != nil && !renew {
 		return 0, nil
 	}
+	defer func() {
+		if again != 0 || err != nil {
+			r.mark(peer.Name, time.Time{})
+		}
+	}()
 	to, err := r.Directory.Client(peer)
 	if err != nil {
 		return 0, err
@@ -219,20 +250,15 @@ func (r *Reconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact link
 	if again, err = r.compareBooks(ctx, peer, to, consuming, providing); err != nil {
 		return 0, err
 	}
-	// The consumer proposes, so that the two do not cross; but a provider's new aliases are for it to tell.
-	if consuming != nil && consuming.DeletionTimestamp == nil || r.Linker.Overlapped(peer) {
-		if err := r.Linker.Propose(ctx, peer, to, contact.Address.Addr()); err != nil {
-			return 0, err
+	// The consumer proposes; but that a provider needs other ranges is for it to say.
+	if consuming != nil && consuming.DeletionTimestamp == nil || renew {
+		err := r.Linker.Propose(ctx, peer, to, contact.Address.Addr())
+		if errors.Is(err, &peering.Problem{Code: peering.CodeRateLimited}) && peer.Status.Network != nil { // meanwhile that holds
+			return resync, nil
 		}
-	} else if err := r.Linker.Restore(ctx, peer); err != nil {
-		return 0, err
+		return again, err
 	}
-	if again == 0 {
-		r.mu.Lock()
-		r.synced[peer.Name] = contact.Since
-		r.mu.Unlock()
-	}
-	return again, nil
+	return again, r.Linker.Restore(ctx, peer)
 }
 
 // compareBooks ends the contracts that the peer no longer has.
@@ -277,9 +303,6 @@ func (r *Reconciler) showTunnel(ctx context.Context, peer *v1alpha1.Peer, contac
 		return 0, nil
 	}
 	if peer.Status.Network == nil {
-		if meta.FindStatusCondition(peer.Status.Conditions, v1alpha1.ConditionTunnel) == nil {
-			return 0, nil
-		}
 		return 0, record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) { meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionTunnel) })
 	}
 	why, known, again := r.Linker.Tunnel(peer, contact, time.Now())
@@ -298,4 +321,31 @@ func (r *Reconciler) showTunnel(ctx context.Context, peer *v1alpha1.Peer, contac
 		r.Log.Warn("nothing passes the tunnel", "peer", peer.Name, "why", why)
 	}
 	return 0, record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) { meta.SetStatusCondition(&s.Conditions, condition) })
+}
+
+// showOverlap keeps the condition of the Peer while guests have addresses that are also those of a network around this laptop.
+func (r *Reconciler) showOverlap(ctx context.Context, peer *v1alpha1.Peer) error {
+	if r.Linker == nil {
+		return nil
+	}
+	lap := r.Linker.Overlap(ctx, peer)
+	return record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) {
+		if len(lap.Ranges) == 0 {
+			meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionAddressesFree)
+			return
+		}
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+			Type: v1alpha1.ConditionAddressesFree, Status: metav1.ConditionFalse, Reason: "InUseHere", Message: overlapWords(peer.Name, lap),
+		})
+	})
+}
+
+// overlapWords say what an overlap means, and how long.
+func overlapWords(peer string, lap link.Overlap) string {
+	ranges := strings.ReplaceAll(strings.Trim(fmt.Sprint(lap.Ranges), "[]"), " ", " and ")
+	text := "the network that this laptop is on has addresses of guests of or at " + peer + ", " + ranges
+	if !lap.Kept {
+		return text + ": others are agreed on when " + peer + " answers"
+	}
+	return text + ": pods go on with these; this laptop itself reaches its network there, and others are agreed on when the last of the pods has ended"
 }

@@ -2,6 +2,7 @@ package relations
 
 import (
 	"log/slog"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -22,6 +23,8 @@ type tunnels struct {
 	link.Gateway
 	stats map[string]gateway.Stats
 }
+
+func (g tunnels) Overlapping(string) []netip.Prefix { return nil }
 
 func (g tunnels) Stats(id string) (gateway.Stats, bool) { s, ok := g.stats[id]; return s, ok }
 

@@ -81,9 +81,9 @@ type Config struct {
 	// Labels are added to the node's; kubernetes.io/arch is the one of this machine unless given here.
 	Labels map[string]string
 
-	// Translate maps an address as the peer knows it to the one it has seen from here; false when there is
-	// none.
-	Translate func(netip.Addr) (netip.Addr, bool)
+	// Guests gives the range of addresses that was agreed on for pods at the peer, which no other pod has; the zero value when none
+	// was. nil: there is none.
+	Guests func() netip.Prefix
 
 	Log *slog.Logger
 	// Recorder writes events about home pods.
@@ -121,6 +121,14 @@ type Node struct {
 	back     chan struct{}     // the peer can be reached again; holds one
 	// opening makes one request of many for the same twin.
 	opening singleflight.Group
+}
+
+// guests is the range that the peer gives addresses from.
+func (n *Node) guests() netip.Prefix {
+	if n.cfg.Guests == nil {
+		return netip.Prefix{}
+	}
+	return n.cfg.Guests()
 }
 
 // key names a pod at home; with an empty name it stands for the namespace's twin.

@@ -237,7 +237,7 @@ func (n *Node) report(ctx context.Context, t *twin, home *corev1.Pod, abroad *v1
 		return nil
 	}
 	v := view{home: home, abroad: abroad, guest: n.view.Pods.Get(t.name, home.Name),
-		peer: n.cfg.PeerName, tunnel: n.tunnelDown(), nodeIP: n.cfg.NodeIP, translate: n.cfg.Translate}
+		peer: n.cfg.PeerName, tunnel: n.tunnelDown(), nodeIP: n.cfg.NodeIP, guests: n.guests()}
 	status, again := statusOf(v), error(nil)
 	if abroad.Status.Phase == v1alpha1.OffloadedPodRefused && v.guest == nil && !ended(&status) {
 		status, again = n.refuse(ctx, home, status)
@@ -246,11 +246,17 @@ func (n *Node) report(ctx context.Context, t *twin, home *corev1.Pod, abroad *v1
 	return errors.Join(n.writeStatus(ctx, home, status), again)
 }
 
-// tellRefusals says in events which changes of a running pod the peer refuses, when the status says it for the first time.
+// tellRefusals says in events what is refused of what was asked or told, when the status says it for the first time: changes of a running
+// pod by the peer, its address by home.
 func (n *Node) tellRefusals(v view, status corev1.PodStatus) {
 	before, now := condition(v.home.Status.Conditions, corev1.PodResizePending), condition(status.Conditions, corev1.PodResizePending)
 	if v.refusal(v1alpha1.ConditionResizePending) != nil && now != nil && (before == nil || before.Message != now.Message) {
 		n.record.Event(v.home, corev1.EventTypeWarning, "Resize"+now.Reason, now.Message)
+	}
+	was, is := condition(v.home.Status.Conditions, conditionForeign), condition(status.Conditions, conditionForeign)
+	if is != nil && (was == nil || was.Message != is.Message) {
+		n.log.Warn("a peer tells an address that is not for it to give", "namespace", v.home.Namespace, "pod", v.home.Name, "why", is.Message)
+		n.record.Event(v.home, corev1.EventTypeWarning, reasonForeign, is.Message)
 	}
 	for _, s := range status.EphemeralContainerStatuses {
 		known := slices.ContainsFunc(v.home.Status.EphemeralContainerStatuses, func(was corev1.ContainerStatus) bool { return was.Name == s.Name })

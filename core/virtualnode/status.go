@@ -1,6 +1,7 @@
 package virtualnode
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -18,19 +19,24 @@ const (
 	reasonLost     = "LostByPeer"    // a pod that never restarts is gone abroad
 	reasonEvicting = "Evicting"      // the guest is evicted abroad, and not at its end yet
 
+	reasonForeign = "ForeignAddress" // the peer tells an address that is not for it to give
+
 	reasonEvicted = "Evicted"                // as kubelets say it
 	reasonUnknown = "ContainerStatusUnknown" // of a container, as kubelets say it
 )
 
+// conditionForeign is on a home pod as long as the peer tells such an address.
+const conditionForeign corev1.PodConditionType = "kith.dev/ForeignAddress"
+
 // view is what a home pod's status is made from.
 type view struct {
-	home      *corev1.Pod
-	abroad    *v1alpha1.OffloadedPod // of this home pod
-	guest     *corev1.Pod            // nil when the Pod is not there (yet)
-	peer      string
-	tunnel    string // why no packet passes to it from here; empty when they do
-	nodeIP    netip.Addr
-	translate func(netip.Addr) (netip.Addr, bool)
+	home   *corev1.Pod
+	abroad *v1alpha1.OffloadedPod // of this home pod
+	guest  *corev1.Pod            // nil when the Pod is not there (yet)
+	peer   string
+	tunnel string // why no packet passes to it from here; empty when they do
+	nodeIP netip.Addr
+	guests netip.Prefix // the range that the peer gives addresses from; the zero value when none was agreed on
 }
 
 // statusOf is the status a home pod should have.
@@ -136,7 +142,7 @@ func (v view) waiting(reason, message string) corev1.PodStatus {
 // copyOf is the guest's status as it looks from home.
 func (v view) copyOf(guest *corev1.PodStatus) corev1.PodStatus {
 	s := *guest.DeepCopy()
-	v.translateAddresses(&s)
+	foreign := v.takeAddresses(&s)
 	// Decided at home, and not to be changed (the API server refuses another QoS class).
 	s.QOSClass = v.home.Status.QOSClass
 	s.NominatedNodeName = v.home.Status.NominatedNodeName
@@ -152,23 +158,33 @@ func (v view) copyOf(guest *corev1.PodStatus) corev1.PodStatus {
 	s.ContainerStatuses = known(s.ContainerStatuses, v.home.Spec.Containers)
 	s.InitContainerStatuses = known(s.InitContainerStatuses, v.home.Spec.InitContainers)
 	v.mergeConditions(&s)
+	if !foreign.IsValid() {
+		s.Conditions = slices.DeleteFunc(s.Conditions, func(c corev1.PodCondition) bool { return c.Type == conditionForeign })
+	} else {
+		setCondition(&s, corev1.PodCondition{Type: conditionForeign, Status: corev1.ConditionTrue, Reason: reasonForeign, LastTransitionTime: metav1.Now(),
+			Message: fmt.Sprintf("%s says that the pod has the address %s, which is not in %s, the range of this cluster's pods there; it is not shown", v.peer, foreign, v.guests)})
+	}
 	return s
 }
 
-func (v view) translateAddresses(s *corev1.PodStatus) {
-	var ips []corev1.PodIP
-	for _, ip := range s.PodIPs {
-		real, err := netip.ParseAddr(ip.IP)
-		if err != nil {
-			continue
-		}
-		if seen, ok := v.translate(real.Unmap().WithZone("")); ok {
-			ips = append(ips, corev1.PodIP{IP: seen.String()})
-		}
+// takeAddresses keeps of the guest's addresses the one that is the peer's to give: it would have what is meant for any other pod sent to
+// its own. It gives the first that is not; those that nobody here could reach, such as of IPv6, are only left out.
+func (v view) takeAddresses(s *corev1.PodStatus) (foreign netip.Addr) {
+	told := s.PodIPs
+	s.PodIPs, s.PodIP = nil, ""
+	if !v.guests.IsValid() { // the link is made anew: what was seen by the former one holds until then
+		s.PodIP, s.PodIPs, told = v.home.Status.PodIP, v.home.Status.PodIPs, nil
 	}
-	s.PodIPs, s.PodIP = ips, ""
-	if len(ips) > 0 {
-		s.PodIP = ips[0].IP
+	for _, ip := range told {
+		a, err := netip.ParseAddr(ip.IP)
+		a = a.Unmap()
+		switch {
+		case err != nil || !a.Is4():
+		case v.guests.Contains(a) && s.PodIP == "":
+			s.PodIP, s.PodIPs = a.String(), []corev1.PodIP{{IP: a.String()}}
+		case !v.guests.Contains(a) && !foreign.IsValid():
+			foreign = a
+		}
 	}
 	// Not before the kubelet there wrote one: what says nothing else about the pod is not worth a write here.
 	assigned := s.HostIP != ""
@@ -176,6 +192,7 @@ func (v view) translateAddresses(s *corev1.PodStatus) {
 	if v.nodeIP.IsValid() && assigned {
 		s.HostIP, s.HostIPs = v.nodeIP.String(), []corev1.HostIP{{IP: v.nodeIP.String()}}
 	}
+	return foreign
 }
 
 func known(statuses []corev1.ContainerStatus, containers []corev1.Container) []corev1.ContainerStatus {

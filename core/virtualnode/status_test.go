@@ -3,6 +3,7 @@ package virtualnode
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 func running() corev1.PodStatus {
 	start := metav1.Now()
 	return corev1.PodStatus{
-		Phase: corev1.PodRunning, PodIP: "10.42.0.7", PodIPs: []corev1.PodIP{{IP: "10.42.0.7"}, {IP: "fd00::7"}},
+		Phase: corev1.PodRunning, PodIP: "10.71.0.7", PodIPs: []corev1.PodIP{{IP: "10.71.0.7"}, {IP: "fd00::7"}},
 		HostIP: "192.168.1.9", HostIPs: []corev1.HostIP{{IP: "192.168.1.9"}}, StartTime: &start,
 		QOSClass: corev1.PodQOSBurstable,
 		Conditions: []corev1.PodCondition{
@@ -33,18 +34,7 @@ func running() corev1.PodStatus {
 
 func testView(home *corev1.Pod, guest *corev1.Pod, offloaded ...offloadedOption) view {
 	return view{home: home, abroad: asked(offloaded...), guest: guest, peer: "bob",
-		nodeIP:    netip.MustParseAddr("10.42.255.1"),
-		translate: alias}
-}
-
-// alias has 10.42.0.0/16 seen as 10.71.0.0/16, and IPv6 not at all.
-func alias(a netip.Addr) (netip.Addr, bool) {
-	if !a.Is4() {
-		return netip.Addr{}, false
-	}
-	b := a.As4()
-	b[1] = 71
-	return netip.AddrFrom4(b), true
+		nodeIP: netip.MustParseAddr("10.42.255.1"), guests: netip.MustParsePrefix("10.71.0.0/24")}
 }
 
 func readiness(s corev1.PodStatus) corev1.ConditionStatus {
@@ -286,9 +276,52 @@ func TestUnreachablePodsAreNotReady(t *testing.T) {
 	}
 }
 
-// FuzzAddressesOfThePeer: whatever a peer says its pod's addresses are, home gets addresses or none.
+// TestAPeerTellsAddressesOfItsOwnOnly: one that gives a pod the address of another, at home or at another peer, would get what is sent there.
+func TestAPeerTellsAddressesOfItsOwnOnly(t *testing.T) {
+	for name, c := range map[string]struct {
+		told    []string
+		guests  string
+		want    string
+		foreign string
+	}{
+		"its own":                         {[]string{"10.71.0.7"}, "10.71.0.0/24", "10.71.0.7", ""},
+		"and one of IPv6":                 {[]string{"fd00::7", "10.71.0.7"}, "10.71.0.0/24", "10.71.0.7", ""},
+		"two of its own":                  {[]string{"10.71.0.7", "10.71.0.8"}, "10.71.0.0/24", "10.71.0.7", ""},
+		"that of a pod at home":           {[]string{"10.42.0.7"}, "10.71.0.0/24", "", "10.42.0.7"},
+		"its own and that of another":     {[]string{"10.71.0.7", "10.72.0.7"}, "10.71.0.0/24", "10.71.0.7", "10.72.0.7"},
+		"the same, written for IPv6":      {[]string{"::ffff:10.42.0.7"}, "10.71.0.0/24", "", "10.42.0.7"},
+		"before addresses were agreed on": {[]string{"10.71.0.7"}, "", "", ""},
+	} {
+		home, guest := homePod(), running()
+		guest.PodIP, guest.PodIPs = c.told[0], nil
+		for _, ip := range c.told {
+			guest.PodIPs = append(guest.PodIPs, corev1.PodIP{IP: ip})
+		}
+		v := testView(home, &corev1.Pod{Status: guest})
+		v.guests, _ = netip.ParsePrefix(c.guests)
+		got := statusOf(v)
+		told := condition(got.Conditions, conditionForeign)
+		if got.PodIP != c.want || len(got.PodIPs) != min(len(c.want), 1) || (told != nil) != (c.foreign != "") || told != nil && !strings.Contains(told.Message, "the address "+c.foreign+",") {
+			t.Errorf("%s: %s %v, %v", name, got.PodIP, got.PodIPs, told)
+		}
+		home.Status = got
+		if again := statusOf(v); !equality.Semantic.DeepEqual(again, got) {
+			t.Errorf("%s: looked at again, the status is another: %+v", name, again.Conditions)
+		}
+		v.guest.Status = running()
+		if c.guests != "" && condition(statusOf(v).Conditions, conditionForeign) != nil {
+			t.Errorf("%s: the condition stays", name)
+		}
+		v.guests = netip.Prefix{} // while the link is made anew
+		if again := statusOf(v); again.PodIP != c.want {
+			t.Errorf("%s: without a link the address is %q", name, again.PodIP)
+		}
+	}
+}
+
+// FuzzAddressesOfThePeer: whatever a peer says its pod's addresses are, home gets one that the peer may give, or none.
 func FuzzAddressesOfThePeer(f *testing.F) {
-	for _, seed := range []string{"10.42.0.7", "::ffff:10.42.0.7", "fe80::1%eth0", "", "10.42.0.7/8", "010.1.1.1"} {
+	for _, seed := range []string{"10.71.0.7", "10.42.0.7", "::ffff:10.71.0.7", "fe80::1%eth0", "", "10.42.0.7/8", "010.1.1.1"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, ip string) {
@@ -296,7 +329,7 @@ func FuzzAddressesOfThePeer(f *testing.F) {
 		guest.PodIP, guest.PodIPs = ip, []corev1.PodIP{{IP: ip}}
 		got := statusOf(testView(homePod(), &corev1.Pod{Status: guest}))
 		for _, p := range got.PodIPs {
-			if a, err := netip.ParseAddr(p.IP); err != nil || !a.Is4() || a.String() != p.IP {
+			if a, err := netip.ParseAddr(p.IP); err != nil || !netip.MustParsePrefix("10.71.0.0/24").Contains(a) || a.String() != p.IP {
 				t.Errorf("%q became %q", ip, p.IP)
 			}
 		}

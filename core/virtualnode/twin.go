@@ -27,7 +27,7 @@ type twin struct {
 
 	adopted bool                        // Twins knows of it
 	asked   time.Time                   // when this process asked for it last, or saw it come
-	last    map[string]corev1.PodStatus // of home pods whose guest is gone, translated
+	last    map[string]corev1.PodStatus // of home pods whose guest is gone, as it looks from home
 	left    time.Time                   // since when it should be gone; zero when it should not
 	why     string                      // why it could not be given up
 }
@@ -219,7 +219,7 @@ func (n *Node) keepLast(t *twin, was, is *corev1.Pod) {
 		return
 	}
 	if home := n.pods.Get(t.home, was.Name); home != nil {
-		v := view{home: home, nodeIP: n.cfg.NodeIP, translate: n.cfg.Translate, peer: n.cfg.PeerName}
+		v := view{home: home, nodeIP: n.cfg.NodeIP, guests: n.guests(), peer: n.cfg.PeerName}
 		t.last[was.Name] = v.copyOf(&was.Status)
 	}
 }
@@ -237,7 +237,7 @@ func (n *Node) homePodChanged(was, is *corev1.Pod) {
 	n.queue.Add(keyOf(cmp.Or(is, was)))
 }
 
-// Recheck has every pod that is abroad looked at again, whether it is still at home or not: Config.Translate gives other addresses, say.
+// Recheck has every pod that is abroad looked at again, whether it is still at home or not: Config.Guests is another range, say.
 func (n *Node) Recheck() {
 	for _, t := range n.allTwins() {
 		for _, o := range n.view.OffloadedPods.In(t.name) {

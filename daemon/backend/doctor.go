@@ -40,11 +40,11 @@ func (b *Backend) Doctor(ctx context.Context, ref string, report func(api.Progre
 			}
 		}
 	}
-	machine := doctor.Machine{Config: b.Settings, PID: os.Getpid(), Aliases: map[string][]netip.Prefix{}}
+	machine := doctor.Machine{Config: b.Settings, PID: os.Getpid(), Guests: map[string][]netip.Prefix{}}
 	groups := []doctor.Group{b.checkSelf, b.checkEngine}
 	for _, k := range peers {
 		if k.Peer != nil {
-			machine.Aliases[k.Name] = k.Peer.Status.Network.Aliases()
+			machine.Guests[k.Name] = k.Peer.Status.Network.Ranges()
 		}
 	}
 	groups = append(groups, machine.Groups()...)

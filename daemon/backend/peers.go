@@ -123,6 +123,9 @@ func (b *Backend) view(k directory.Known, f facts) api.Peer {
 			p.Less = no.Message
 		}
 		p.Tunnel = b.tunnel(k)
+		if n := k.Peer.Status.Network; n != nil {
+			p.Pods.AbroadRange, p.Pods.GuestsRange = n.GuestsThere, n.GuestsHere
+		}
 		p.DownSince = downSince(k.Peer.Status)
 	}
 	for i := range f.requests {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api"
@@ -82,13 +84,28 @@ func peerProblems(k directory.Known, tunnel gateway.Stats, hasTunnel bool, now t
 	case k.Contact.Ailing != "":
 		return []api.Problem{{Severity: api.SeverityWarning, What: k.Name + " answers, and cannot do its work", Why: k.Contact.Ailing, Do: "`kith doctor` there looks closer"}}
 	case tunnel.Up || !must || now.Before(due):
-		return nil
+		return overlapping(k)
 	}
 	why := "it was not set up yet"
-	if hasTunnel {
-		why = tunnel.Why(now)
+	switch link := k.Peer.Status.Outgoing.Why; {
+	case hasTunnel:
+		why = tunnel.Why(now) + "; is UDP let through on both sides?"
+	case link != "": // the two do not agree on one, and it says why
+		why = link
 	}
-	return []api.Problem{{Severity: api.SeverityWarning, What: "the tunnel to " + k.Name + " is down", Why: why + "; is UDP let through on both sides?", Do: look}}
+	return []api.Problem{{Severity: api.SeverityWarning, What: "the tunnel to " + k.Name + " is down", Why: why, Do: look}}
+}
+
+// overlapping tells that guests have addresses which the network around this laptop has, too.
+func overlapping(k directory.Known) []api.Problem {
+	c := meta.FindStatusCondition(k.Peer.Status.Conditions, v1alpha1.ConditionAddressesFree)
+	if c == nil || c.Status != metav1.ConditionFalse {
+		return nil
+	}
+	return []api.Problem{{
+		Severity: api.SeverityInfo, What: "guests of or at " + k.Name + " have addresses of the network around this laptop", Why: c.Message,
+		Do: "nothing, unless this laptop must reach such a pod itself: then start the pods anew, or use another network",
+	}}
 }
 
 // tunnelDue is when the tunnel to a peer that is there must be up; false when it need not be.

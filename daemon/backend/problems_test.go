@@ -23,6 +23,9 @@ func TestPeerProblemsSayWhatIsWrong(t *testing.T) {
 	contact := func(reachable bool, since time.Duration, why string) link.Contact {
 		return link.Contact{Reachable: reachable, Since: now.Add(-since), Why: why}
 	}
+	refused, overlapped := related(time.Minute), related(time.Hour)
+	refused.Status.Outgoing.Why = "link with bob: one of the two runs an older Kith"
+	overlapped.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAddressesFree, Status: metav1.ConditionFalse, Message: "10.64.3.0/24: pods go on"}}
 	up := gateway.Stats{Up: true, LastHandshake: now.Add(-time.Minute)}
 	for name, tc := range map[string]struct {
 		peer   directory.Known
@@ -39,6 +42,9 @@ func TestPeerProblemsSayWhatIsWrong(t *testing.T) {
 		"no answer":            {directory.Known{Peer: related(time.Hour), Contact: contact(true, time.Hour, "")}, gateway.Stats{LastHandshake: now.Add(-time.Minute), Heard: now.Add(-48 * time.Second)}, true, "the tunnel to bob is down no answer for 48 s"},
 		"Kubernetes away":      {directory.Known{Peer: related(time.Hour), Contact: link.Contact{Reachable: true, Since: now.Add(-time.Hour), Ailing: "its Kubernetes does not answer"}}, up, true, "warning bob answers, and cannot do its work its Kubernetes does not answer"},
 		"no tunnel":            {directory.Known{Peer: related(time.Minute), Contact: contact(true, time.Hour, "")}, gateway.Stats{}, false, "not set up yet"},
+		"no addresses":         {directory.Known{Peer: refused, Contact: contact(true, time.Hour, "")}, gateway.Stats{}, false, "warning the tunnel to bob is down link with bob: one of the two runs an older Kith"},
+		"addresses of the LAN": {directory.Known{Peer: overlapped, Contact: contact(true, time.Hour, "")}, up, true, "info guests of or at bob have addresses of the network around this laptop 10.64.3.0/24: pods go on"},
+		"of it no more":        {directory.Known{Peer: related(time.Hour), Contact: contact(true, time.Hour, "")}, up, true, ""},
 		"just signed":          {directory.Known{Peer: related(2 * time.Second), Contact: contact(true, time.Hour, "")}, gateway.Stats{}, false, ""},
 		"only just back":       {directory.Known{Peer: related(time.Hour), Contact: contact(true, 3*time.Second, "")}, gateway.Stats{}, true, ""},
 		"ending, tunnel taken": {directory.Known{Peer: &v1alpha1.Peer{Status: v1alpha1.PeerStatus{Outgoing: v1alpha1.DirectionStatus{State: v1alpha1.StateEnding, Contract: "c", Since: ago(time.Hour)}}}, Contact: contact(true, time.Hour, "")}, gateway.Stats{}, false, ""},

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"kith.dev/core/api"
+	"kith.dev/core/netplan"
 )
 
 var (
@@ -79,6 +80,11 @@ func (c *Config) check() error {
 	}
 	if c.PodRange.Bits() < 12 {
 		return api.Invalid("podRange", c.PodRange.String(), "/12 or smaller: peers find no addresses for a larger one")
+	}
+	for _, pool := range c.AliasPools {
+		if !netplan.Private(pool) {
+			return api.Invalid("aliasPools", pool.String(), "of private use (RFC 1918, RFC 6598), which peers look for")
+		}
 	}
 	for _, own := range []netip.Prefix{c.PodRange, c.ServiceRange} {
 		for _, pool := range c.AliasPools {

@@ -54,7 +54,7 @@ type Config struct {
 	Engine            string
 	PodRange          netip.Prefix
 	ServiceRange      netip.Prefix
-	AliasPools        []netip.Prefix // none: the gateway's own
+	AliasPools        []netip.Prefix // none: netplan.DefaultPool
 	EngineFlags       []string
 	RuntimeDir        string
 	ImagesDir         string

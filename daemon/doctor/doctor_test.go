@@ -71,18 +71,18 @@ func machine() Machine {
 
 func TestOverlapsNameTheOtherNetwork(t *testing.T) {
 	m := machine()
-	m.Aliases = map[string][]netip.Prefix{"bob": {netip.MustParsePrefix("10.76.0.0/16")}}
+	m.Guests = map[string][]netip.Prefix{"bob": {netip.MustParsePrefix("10.76.3.0/24")}}
 	p := netip.MustParsePrefix
 	for name, tc := range map[string]struct {
 		others []taken
 		want   map[string]string // name of the check that is not ok → "state: part of why"
 	}{
-		"home LAN":         {[]taken{{prefix: p("192.168.1.0/24"), by: "routed to wlan0"}}, nil},
-		"VPN for all":      {[]taken{{prefix: p("0.0.0.0/0"), by: "routed to tun0"}}, nil},
-		"VPN in the pods":  {[]taken{{prefix: p("10.42.7.0/24"), by: "routed to tun0"}}, map[string]string{"pod-range": "warning: 10.42.7.0/24, routed to tun0"}},
-		"VPN around":       {[]taken{{prefix: p("10.0.0.0/8"), by: "routed to tun0"}}, map[string]string{"pod-range": "warning: 10.0.0.0/8", "service-range": "warning: 10.0.0.0/8", "alias": "warning: 10.0.0.0/8"}},
-		"DNS in services":  {[]taken{{prefix: p("10.43.0.53/32"), by: "a DNS server", vital: true}}, map[string]string{"service-range": "fail: 10.43.0.53/32, a DNS server"}},
-		"LAN in the alias": {[]taken{{prefix: p("10.76.3.0/24"), by: "routed to eth0"}}, map[string]string{"alias": "warning: 10.76.3.0/24, routed to eth0"}},
+		"home LAN":        {[]taken{{prefix: p("192.168.1.0/24"), by: "routed to wlan0"}}, nil},
+		"VPN for all":     {[]taken{{prefix: p("0.0.0.0/0"), by: "routed to tun0"}}, nil},
+		"VPN in the pods": {[]taken{{prefix: p("10.42.7.0/24"), by: "routed to tun0"}}, map[string]string{"pod-range": "warning: 10.42.7.0/24, routed to tun0"}},
+		"VPN around":      {[]taken{{prefix: p("10.0.0.0/8"), by: "routed to tun0"}}, map[string]string{"pod-range": "warning: 10.0.0.0/8", "service-range": "warning: 10.0.0.0/8", "guest-range": "warning: 10.0.0.0/8"}},
+		"DNS in services": {[]taken{{prefix: p("10.43.0.53/32"), by: "a DNS server", vital: true}}, map[string]string{"service-range": "fail: 10.43.0.53/32, a DNS server"}},
+		"LAN of guests":   {[]taken{{prefix: p("10.76.0.0/16"), by: "routed to eth0"}}, map[string]string{"guest-range": "warning: 10.76.0.0/16, routed to eth0"}},
 	} {
 		found := m.overlaps(tc.others)
 		if len(found) != 3 {
@@ -99,7 +99,7 @@ func TestOverlapsNameTheOtherNetwork(t *testing.T) {
 		}
 	}
 	m.Engine = config.EngineKubeconfig // somebody else's cluster, whose ranges lie in its own devices
-	if found := m.overlaps([]taken{{prefix: p("10.42.0.0/16"), by: "routed to flannel.1"}}); len(found) != 1 || found[0].Name != "alias" {
+	if found := m.overlaps([]taken{{prefix: p("10.42.0.0/16"), by: "routed to flannel.1"}}); len(found) != 1 || found[0].Name != "guest-range" {
 		t.Errorf("%+v", found)
 	}
 }

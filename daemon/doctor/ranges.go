@@ -17,7 +17,7 @@ type taken struct {
 	vital  bool   // the default gateway, a DNS server: without it there is no network
 }
 
-// overlaps tells what of others lies in the ranges of this cluster and in the aliases of peers.
+// overlaps tells what of others lies in the ranges of this cluster and in those agreed on with peers.
 func (m Machine) overlaps(others []taken) []api.Finding {
 	in := about{area: api.AreaAddresses}
 	var found []api.Finding
@@ -48,9 +48,10 @@ func (m Machine) overlaps(others []taken) []api.Finding {
 		clash("pod-range", "the pods' range", m.PodRange, "set podRange to a free one, before pods run")
 		clash("service-range", "the services' range", m.ServiceRange, "set serviceRange to a free one, before pods run")
 	}
-	for _, peer := range slices.Sorted(maps.Keys(m.Aliases)) {
-		for _, alias := range m.Aliases[peer] {
-			clash("alias", "the range under which "+peer+" is seen", alias, "another one is agreed on as soon as "+peer+" answers; aliasPools says out of which")
+	for _, peer := range slices.Sorted(maps.Keys(m.Guests)) {
+		for _, guests := range m.Guests[peer] {
+			clash("guest-range", "a range of guests of or at "+peer, guests,
+				"another one is agreed on when no pod has an address of it any more and "+peer+" answers; aliasPools says out of which")
 		}
 	}
 	return found

@@ -13,8 +13,8 @@ import (
 // Machine is this machine, as Kith is configured on it.
 type Machine struct {
 	config.Config
-	Aliases map[string][]netip.Prefix // under which the peers of these names are seen here
-	PID     int                       // of the kithd that asks; 0 when none runs
+	Guests map[string][]netip.Prefix // ranges agreed on with the peers of these names, for the guests of each side at the other
+	PID    int                       // of the kithd that asks; 0 when none runs
 }
 
 // Groups are the checks of the machine.

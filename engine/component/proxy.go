@@ -3,7 +3,6 @@ package component
 import (
 	"context"
 	"fmt"
-	"net/netip"
 
 	"github.com/spf13/pflag"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
@@ -11,11 +10,21 @@ import (
 )
 
 // Proxy is what kube-proxy is told.
+//
+// It is not told which traffic is that of pods (detect-local-mode ClusterCIDR without cluster-cidr; getLocalDetectors in
+// k8s.io/kubernetes/cmd/kube-proxy/app makes that the no-op detector, and pkg/proxy/nftables writes no rule then). With a range it would
+// have everybody outside of it, so all guests, ask for services by an address of this node: the guest that answers would not see who asks,
+// and in the tunnel the address would be nobody's. What follows:
+//   - Pods, the owner's and guests, ask by their own addresses, as the owner's did with the range.
+//   - This host's own questions are masqueraded by package network, where their source would mean nothing to who answers.
+//   - A pod that its own service leads back to itself is recognised by its address (the set hairpin-connections), with or without.
+//   - Node ports, external and load balancer addresses with externalTrafficPolicy Cluster are always masqueraded, with or without.
+//   - With externalTrafficPolicy Local a pod here that asks for the service by such an address reaches endpoints on this node alone,
+//     as the LAN does, and no longer those at peers; by the service's own address it reaches all.
 type Proxy struct {
 	PKI
-	NodeName    string
-	ClusterCIDR netip.Prefix
-	Expose      bool // open node ports on all addresses of the laptop
+	NodeName string
+	Expose   bool // open node ports on all addresses of the laptop
 }
 
 // Run keeps the nftables rules of services until ctx ends, and leaves them: pods go on using them.
@@ -32,7 +41,6 @@ func (p Proxy) Run(ctx context.Context) error {
 	err := setAll(fs, map[string]string{
 		"kubeconfig":           p.kubeconfig("proxy"),
 		"proxy-mode":           "nftables",
-		"cluster-cidr":         p.ClusterCIDR.String(),
 		"hostname-override":    p.NodeName,
 		"healthz-bind-address": "127.0.0.1:10256",
 		"metrics-bind-address": "127.0.0.1:10249",

@@ -34,11 +34,12 @@ type Config struct {
 
 	ClusterCIDR netip.Prefix // pods of the whole cluster
 	PodCIDR     netip.Prefix // pods of this node
-	GuestCIDR   netip.Prefix // pods of other clusters on this node
 	ServiceCIDR netip.Prefix
 	ClusterDNS  netip.Addr
 	ClusterID   string // starts with what the names of this cluster's namespaces at peers end in
-	PodMTU      int
+	PodMTU      int // what fits into the tunnel to peers (gateway.DefaultMTU)
+
+	GuestNetworks string // folder where kithd writes which range the pods of another cluster's namespace get
 
 	Port            int // API server, HTTPS, on 127.0.0.1 and NodeIP
 	DNSPort         int // CoreDNS on NodeIP, behind ClusterDNS:53
@@ -60,10 +61,9 @@ func Default() Config {
 		NodeIP:          usual.Node(),
 		ClusterCIDR:     usual.Pods,
 		PodCIDR:         usual.NodePods(),
-		GuestCIDR:       usual.Guests(),
 		ServiceCIDR:     usual.Services,
 		ClusterDNS:      usual.DNS(),
-		PodMTU:          1500,
+		PodMTU:          1400,
 		Port:            netplan.APIPort,
 		DNSPort:         10053,
 		PauseImage:      "kith.dev/pause:1",
@@ -90,8 +90,10 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.NodeName, "node-name", c.NodeName, "name of the node (default: the host name)")
 	fs.TextVar(&c.NodeIP, "node-ip", c.NodeIP, "address of the node, put on a network device of its own")
 	fs.TextVar(&c.ClusterCIDR, "cluster-cidr", c.ClusterCIDR, "range of pod addresses of the cluster")
+	fs.String("guest-cidr", "", "without effect: the addresses of guests are agreed on with their homes")
+	_ = fs.MarkHidden("guest-cidr") // an older kithd says it, which may come to start this engine
 	fs.TextVar(&c.PodCIDR, "pod-cidr", c.PodCIDR, "range of pod addresses of this node")
-	fs.TextVar(&c.GuestCIDR, "guest-cidr", c.GuestCIDR, "range of addresses of guests, pods of other clusters that run here")
+	fs.StringVar(&c.GuestNetworks, "guest-networks", c.GuestNetworks, "folder with a file per namespace of guests, pods of other clusters that run here: the range of their addresses (default DATA-DIR/guests)")
 	fs.TextVar(&c.ServiceCIDR, "service-cidr", c.ServiceCIDR, "range of service addresses")
 	fs.TextVar(&c.ClusterDNS, "cluster-dns", c.ClusterDNS, "service address of the cluster's DNS")
 	fs.StringVar(&c.ClusterID, "cluster-id", c.ClusterID, "Kith's ID of this cluster in its compact form; names of its namespaces at peers end in its first characters")
@@ -127,6 +129,9 @@ func (c *Config) Complete(program, hostname string) error {
 	if c.ImagesDir == "" {
 		c.ImagesDir = filepath.Join(c.DataDir, "images")
 	}
+	if c.GuestNetworks == "" {
+		c.GuestNetworks = filepath.Join(c.DataDir, "guests")
+	}
 	if c.WriteKubeconfig == "" {
 		c.WriteKubeconfig = filepath.Join(c.DataDir, "admin.kubeconfig")
 	}
@@ -136,7 +141,7 @@ func (c *Config) Complete(program, hostname string) error {
 	if !nodeName.MatchString(c.NodeName) || len(c.NodeName) > 63 {
 		wrong("node-name %q: want a DNS label of at most 63 lower-case letters, digits, - and .", c.NodeName)
 	}
-	for _, d := range []struct{ key, dir string }{{"data-dir", c.DataDir}, {"run-dir", c.RunDir}, {"runtime-dir", c.RuntimeDir}, {"images-dir", c.ImagesDir}, {"write-kubeconfig", c.WriteKubeconfig}} {
+	for _, d := range []struct{ key, dir string }{{"data-dir", c.DataDir}, {"run-dir", c.RunDir}, {"runtime-dir", c.RuntimeDir}, {"images-dir", c.ImagesDir}, {"guest-networks", c.GuestNetworks}, {"write-kubeconfig", c.WriteKubeconfig}} {
 		if !filepath.IsAbs(d.dir) {
 			wrong("%s %q: want an absolute path", d.key, d.dir)
 		}
@@ -148,7 +153,7 @@ func (c *Config) Complete(program, hostname string) error {
 	for _, r := range []struct {
 		key string
 		p   netip.Prefix
-	}{{"cluster-cidr", c.ClusterCIDR}, {"pod-cidr", c.PodCIDR}, {"guest-cidr", c.GuestCIDR}, {"service-cidr", c.ServiceCIDR}} {
+	}{{"cluster-cidr", c.ClusterCIDR}, {"pod-cidr", c.PodCIDR}, {"service-cidr", c.ServiceCIDR}} {
 		if !r.p.IsValid() || !r.p.Addr().Is4() || r.p != r.p.Masked() {
 			wrong("%s %q: want an IPv4 range such as 10.42.0.0/16", r.key, r.p)
 		}
@@ -159,17 +164,14 @@ func (c *Config) Complete(program, hostname string) error {
 	if c.PodCIDR.Bits() < c.ClusterCIDR.Bits() || !c.ClusterCIDR.Contains(c.PodCIDR.Addr()) {
 		wrong("pod-cidr %s: must lie inside cluster-cidr %s", c.PodCIDR, c.ClusterCIDR)
 	}
-	if c.GuestCIDR.Bits() < c.ClusterCIDR.Bits() || !c.ClusterCIDR.Contains(c.GuestCIDR.Addr()) || c.GuestCIDR.Overlaps(c.PodCIDR) {
-		wrong("guest-cidr %s: must lie inside cluster-cidr %s and outside pod-cidr %s", c.GuestCIDR, c.ClusterCIDR, c.PodCIDR)
-	}
 	if c.ClusterCIDR.Overlaps(c.ServiceCIDR) {
 		wrong("service-cidr %s: must not overlap cluster-cidr %s", c.ServiceCIDR, c.ClusterCIDR)
 	}
 	if !c.ServiceCIDR.Contains(c.ClusterDNS) {
 		wrong("cluster-dns %s: must lie inside service-cidr %s", c.ClusterDNS, c.ServiceCIDR)
 	}
-	if !c.NodeIP.Is4() || c.PodCIDR.Contains(c.NodeIP) || c.GuestCIDR.Contains(c.NodeIP) || c.ServiceCIDR.Contains(c.NodeIP) {
-		wrong("node-ip %s: want an IPv4 address outside pod-cidr, guest-cidr and service-cidr", c.NodeIP)
+	if !c.NodeIP.Is4() || c.PodCIDR.Contains(c.NodeIP) || c.ServiceCIDR.Contains(c.NodeIP) {
+		wrong("node-ip %s: want an IPv4 address outside pod-cidr and service-cidr", c.NodeIP)
 	}
 	for _, p := range []struct {
 		key  string

@@ -78,7 +78,7 @@ func TestFileHasTheFlagsAsKeysAndFlagsWin(t *testing.T) {
 
 // An older kithd may come to start this engine, as after the way back from an update.
 func TestAnOlderKithdIsUnderstood(t *testing.T) {
-	if c, err := load(t, "", "--brain=false"); err != nil || c.ControlPlane {
+	if c, err := load(t, "", "--brain=false", "--guest-cidr=10.42.128.0/17"); err != nil || c.ControlPlane {
 		t.Errorf("%+v, %v", c, err)
 	}
 	if c, err := load(t, "brain: false\n"); err != nil || c.ControlPlane {

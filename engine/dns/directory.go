@@ -1,10 +1,8 @@
 package dns
 
 import (
-	"bytes"
 	"context"
 	"net/netip"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,26 +12,38 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/netplan"
 )
 
 const (
-	byAddress  = "address"
-	byConsumer = "consumer"
+	byAddress = "address"
+	byRange   = "range"
 )
 
-// watchedGuests is the directory: it watches guests and twin namespaces.
-type watchedGuests struct{ pods, namespaces cache.SharedIndexInformer }
+// Annotations that kithd writes (core/kinds, AnnotationClusterIP and AnnotationSpace).
+const (
+	clusterIP = "kith.dev/cluster-ip"    // of a twin service: its address at home. Its home says it, and only guests of that home are told
+	space     = "kith.dev/address-space" // of a twin namespace: the ranges of its home's address space, that of the guests here in front
+)
 
-// watchGuests watches until ctx ends. Before the first answer of the API server nobody is known.
-func watchGuests(ctx context.Context, client kubernetes.Interface) (*watchedGuests, error) {
+// watchedTwins is the directory: it watches twin namespaces and the services in them. No two homes have one range for their guests, so
+// nothing has to be learned of a guest that starts.
+type watchedTwins struct {
+	namespaces, twins cache.SharedIndexInformer
+	synced            func() bool
+}
+
+// watchTwins watches until ctx ends. Before all that the API server has is here nobody is known.
+func watchTwins(ctx context.Context, client kubernetes.Interface) (*watchedTwins, error) {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0,
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.LabelManagedBy + "=" + v1alpha1.ManagedBy }),
 		informers.WithTransform(essence))
-	w := &watchedGuests{factory.Core().V1().Pods().Informer(), factory.Core().V1().Namespaces().Informer()}
-	if err := w.pods.AddIndexers(cache.Indexers{byAddress: addressesOf}); err != nil {
+	w := &watchedTwins{namespaces: factory.Core().V1().Namespaces().Informer(), twins: factory.Core().V1().Services().Informer()}
+	w.synced = func() bool { return w.namespaces.HasSynced() && w.twins.HasSynced() }
+	if err := w.namespaces.AddIndexers(cache.Indexers{byRange: rangeOf}); err != nil {
 		return nil, err
 	}
-	if err := w.namespaces.AddIndexers(cache.Indexers{byConsumer: consumerOf}); err != nil {
+	if err := w.twins.AddIndexers(cache.Indexers{byAddress: servedAt}); err != nil {
 		return nil, err
 	}
 	factory.Start(ctx.Done())
@@ -43,91 +53,98 @@ func watchGuests(ctx context.Context, client kubernetes.Interface) (*watchedGues
 // essence drops what nobody here reads.
 func essence(o any) (any, error) {
 	switch o := o.(type) {
-	case *corev1.Pod:
-		return &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, CreationTimestamp: o.CreationTimestamp},
-			Status:     corev1.PodStatus{Phase: o.Status.Phase, PodIPs: o.Status.PodIPs},
-		}, nil
 	case *corev1.Namespace:
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}}
-		if isTwin(o) {
-			ns.Labels = map[string]string{
-				v1alpha1.LabelConsumer: o.Labels[v1alpha1.LabelConsumer], v1alpha1.LabelHomeNamespace: o.Labels[v1alpha1.LabelHomeNamespace],
-			}
+		if v1alpha1.IsTwin(o) {
+			ns.Labels = map[string]string{v1alpha1.LabelHomeNamespace: o.Labels[v1alpha1.LabelHomeNamespace]}
+			ns.Annotations = map[string]string{space: o.Annotations[space]}
 		}
 		return ns, nil
+	case *corev1.Service:
+		return &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
+				Annotations: map[string]string{clusterIP: o.Annotations[clusterIP]},
+			},
+			Spec: corev1.ServiceSpec{ClusterIP: o.Spec.ClusterIP},
+		}, nil
 	}
 	return o, nil
 }
 
-// isTwin reports whether a namespace with the labels of a twin is one, as core/hosting sees it: labels are copied to others too.
-func isTwin(ns *corev1.Namespace) bool {
-	home, consumer := ns.Labels[v1alpha1.LabelHomeNamespace], ns.Labels[v1alpha1.LabelConsumer]
-	if ns.Name == home {
-		return slices.ContainsFunc(ns.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
-			return e.Manager == "kith" && e.FieldsV1 != nil && bytes.Contains(e.FieldsV1.GetRawBytes(), []byte(`"f:`+v1alpha1.LabelConsumer+`"`))
-		})
+// serviceOf gives the twin of a service that has an address at home.
+func serviceOf(o any) (s service, ok bool) {
+	of, ok := o.(*corev1.Service)
+	if !ok {
+		return service{}, false
 	}
-	start, ok := endsIn(ns.Name, consumer)
-	if !ok || start == home {
-		return ok
-	}
-	const hash = len("-12345678") // a long name is cut, and this put in its place
-	return len(home) > 63-len("-1234567") && len(start) > hash && strings.HasPrefix(home, strings.TrimRight(start[:len(start)-hash], "-"))
+	home, err := netip.ParseAddr(of.Annotations[clusterIP])
+	here, errHere := netip.ParseAddr(of.Spec.ClusterIP)
+	return service{of.Namespace, home, here}, err == nil && errHere == nil && home.Is4() && here.Is4()
 }
 
-// addressesOf: a pod that ended has given its address back.
-func addressesOf(o any) (all []string, _ error) {
-	pod, ok := o.(*corev1.Pod)
-	if !ok || v1alpha1.Ended(pod.Status.Phase) {
-		return nil, nil
-	}
-	for _, ip := range pod.Status.PodIPs {
-		all = append(all, ip.IP)
-	}
-	return all, nil
-}
-
-func consumerOf(o any) ([]string, error) {
-	if ns, ok := o.(*corev1.Namespace); ok && ns.Labels[v1alpha1.LabelConsumer] != "" {
-		return []string{ns.Labels[v1alpha1.LabelConsumer]}, nil
+func servedAt(o any) ([]string, error) {
+	if s, ok := serviceOf(o); ok {
+		return []string{s.home.String(), s.here.String()}, nil
 	}
 	return nil, nil
 }
 
-// tenantOf implements directory. While there is one consumer only, every guest is its own: nobody has to wait.
-func (w *watchedGuests) tenantOf(guest netip.Addr) (tenant, bool) {
-	found, err := w.pods.GetIndexer().ByIndex(byAddress, guest.String())
-	if err != nil {
-		return tenant{}, false
+// services implements directory.
+func (w *watchedTwins) services(at netip.Addr) (list []service) {
+	found, _ := w.twins.GetIndexer().ByIndex(byAddress, at.String()) // there is the index
+	for _, o := range found {
+		s, _ := serviceOf(o) // or it would not be in there
+		list = append(list, s)
 	}
-	if len(found) == 0 {
-		all := w.namespaces.GetIndexer().ListIndexFuncValues(byConsumer)
-		if len(all) != 1 {
-			return tenant{}, false
-		}
-		return w.tenant(all[0], "")
-	}
-	pod := found[0].(*corev1.Pod)
-	for _, other := range found[1:] { // the address of one that is just leaving, given to the next
-		if p := other.(*corev1.Pod); pod.CreationTimestamp.Before(&p.CreationTimestamp) {
-			pod = p
-		}
-	}
-	own, exists, err := w.namespaces.GetIndexer().GetByKey(pod.Namespace)
-	if err != nil || !exists {
-		return tenant{}, false
-	}
-	return w.tenant(own.(*corev1.Namespace).Labels[v1alpha1.LabelConsumer], pod.Namespace)
+	return list
 }
 
-func (w *watchedGuests) tenant(consumer, here string) (tenant, bool) {
-	all, err := w.namespaces.GetIndexer().ByIndex(byConsumer, consumer)
-	if err != nil {
+// serves implements directory.
+func (w *watchedTwins) serves(namespace, name string) bool {
+	_, exists, err := w.twins.GetIndexer().GetByKey(namespace + "/" + name)
+	return err == nil && exists
+}
+
+// isTwin implements directory.
+func (w *watchedTwins) isTwin(namespace string) bool {
+	o, exists, err := w.namespaces.GetIndexer().GetByKey(namespace)
+	return err == nil && exists && o.(*corev1.Namespace).Labels != nil
+}
+
+func rangeOf(o any) ([]string, error) {
+	if ns, ok := o.(*corev1.Namespace); ok && ns.Annotations[space] != "" {
+		guests, _, _ := strings.Cut(ns.Annotations[space], ",")
+		return []string{guests}, nil
+	}
+	return nil, nil
+}
+
+// orAtHome has guests find the pods that their home has elsewhere, too. Which there are nobody here knows, so each address does.
+func (w *watchedTwins) orAtHome(here podFinder) podFinder {
+	return func(ctx context.Context, namespace string, ip netip.Addr) (bool, error) {
+		o, exists, err := w.namespaces.GetIndexer().GetByKey(namespace)
+		if _, ours := guestOf(ctx); ours && err == nil && exists {
+			_, elsewhere, _ := strings.Cut(o.(*corev1.Namespace).Annotations[space], ",")
+			for r := range strings.SplitSeq(elsewhere, ",") {
+				if p, err := netip.ParsePrefix(r); err == nil && p.Contains(ip) {
+					return true, nil
+				}
+			}
+		}
+		return here(ctx, namespace, ip)
+	}
+}
+
+// tenantOf implements directory.
+func (w *watchedTwins) tenantOf(guest netip.Addr) (tenant, bool) {
+	of, _ := guest.Prefix(netplan.GuestBits) // the zero value is nobody's
+	found, _ := w.namespaces.GetIndexer().ByIndex(byRange, of.String())
+	if len(found) == 0 || !w.synced() {
 		return tenant{}, false
 	}
-	t := tenant{here: here, twins: map[string]string{}}
-	for _, o := range all {
+	t := tenant{twins: map[string]string{}, known: w}
+	for _, o := range found {
 		ns := o.(*corev1.Namespace)
 		if home := ns.Labels[v1alpha1.LabelHomeNamespace]; t.twins[home] == "" || ns.Name < t.twins[home] {
 			t.twins[home] = ns.Name

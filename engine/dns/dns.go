@@ -36,7 +36,7 @@ type Options struct {
 	Port       int
 	ClusterDNS netip.Addr
 	Kubeconfig string
-	Guests     netip.Prefix // addresses of pods of other clusters, which see names as at home
+	Pods       netip.Prefix // of this cluster; to guests, pods of other clusters, its addresses are somebody else's
 	ClusterID  string       // of this cluster, in its compact form: its namespaces at peers have the start of it in their names
 	ResolvConf string       // written: the laptop's servers, as pods can use them
 }
@@ -91,14 +91,14 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	guests, err := watchGuests(ctx, client)
+	guests, err := watchTwins(ctx, client)
 	if err != nil {
 		return fmt.Errorf("DNS for guests: %w", err)
 	}
 	limits := newLimits(log)
-	register("tenants", func(next plugin.Handler) plugin.Handler { return tenants{next, o.Guests, guests, o.ClusterID} })
-	register("limits", func(next plugin.Handler) plugin.Handler { return limited{next, o.Guests, limits} })
-	register("podnames", func(next plugin.Handler) plugin.Handler { return podNames{next, podThere(client)} })
+	register("tenants", func(next plugin.Handler) plugin.Handler { return tenants{next, guests, o.ClusterID, o.Pods} })
+	register("limits", func(next plugin.Handler) plugin.Handler { return limited{next, o.isGuest, limits} })
+	register("podnames", func(next plugin.Handler) plugin.Handler { return podNames{next, guests.orAtHome(podThere(client))} })
 	registerHandBack()
 	if err := dnsserver.SetDirectives(directives); err != nil {
 		return err

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coredns/coredns/plugin/pkg/dnsutil"
 	"github.com/miekg/dns"
 )
 
@@ -29,22 +28,19 @@ func localName(name string) bool {
 	return dns.CountLabel(name) == 1 || slices.ContainsFunc(localDomains, func(d string) bool { return dns.IsSubDomain(d, name) })
 }
 
-// localAddresses are private, shared, link-local and loopback ranges, RFC 1918, 6598, 3927, 4193 and 4291.
-var localAddresses = []netip.Prefix{
-	netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("192.168.0.0/16"),
-	netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("0.0.0.0/8"),
-	netip.MustParsePrefix("fc00::/7"), netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("::/127"),
-}
+// Ranges that are local beside those that netip knows as such: RFC 6598, RFC 791.
+var shared, thisNetwork = netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("0.0.0.0/8")
 
+// localAddress reports whether an address is private, shared, link-local or loopback, RFC 1918, 6598, 3927, 4193 and 4291.
 func localAddress(a netip.Addr) bool {
 	a = a.Unmap()
-	return slices.ContainsFunc(localAddresses, func(p netip.Prefix) bool { return p.Contains(a) })
+	return a.IsPrivate() || a.IsLinkLocalUnicast() || a.IsLoopback() || a.IsUnspecified() || shared.Contains(a) || thisNetwork.Contains(a)
 }
 
 // localReverse reports whether a reverse name is that of such an address, or, naming no whole address, could be.
 func localReverse(name string) bool {
-	address, err := netip.ParseAddr(dnsutil.ExtractAddressFromReverse(strings.ToLower(name)))
-	return err != nil || localAddress(address)
+	address, ok := reverseOf(name)
+	return !ok || localAddress(address)
 }
 
 // transfer reports whether a question is for a whole zone.

@@ -2,7 +2,6 @@ package dns
 
 import (
 	"context"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -50,12 +49,12 @@ func TestGuestsLearnNothingOfTheLAN(t *testing.T) {
 		"nas.lan. A":                     {"nas.lan. 5 IN A 198.51.100.9"},
 		"nas. A":                         {"nas. 5 IN A 198.51.100.9"},
 	}}
-	known := guestBook{by: map[string]tenant{"10.42.255.130": {here: "shop-x", twins: map[string]string{"shop": "shop-x"}}}}
-	p := tenants{next: l.handler(t), guests: netip.MustParsePrefix("10.42.255.128/25"), known: known}
+	known := guestBook{by: map[string]tenant{"10.127.0.130": {twins: map[string]string{"shop": "shop-x"}}}}
+	p := tenants{next: l.handler(t), known: known}
 	ask := func(from, name string, kind uint16) *dns.Msg {
 		t.Helper()
-		a := &asker{from: from}
-		code, err := p.ServeDNS(t.Context(), a, new(dns.Msg).SetQuestion(name, kind))
+		a := &client{from: from}
+		code, err := serve(t.Context(), p, a, new(dns.Msg).SetQuestion(name, kind))
 		must(t, err)
 		if a.got == nil {
 			return &dns.Msg{MsgHdr: dns.MsgHdr{Rcode: code}}
@@ -89,7 +88,7 @@ func TestGuestsLearnNothingOfTheLAN(t *testing.T) {
 		{"cluster.local.", dns.TypeAXFR, "", dns.RcodeRefused, false},
 	} {
 		l.asked = nil
-		m := ask("10.42.255.130", c.name, c.kind)
+		m := ask("10.127.0.130", c.name, c.kind)
 		got := ""
 		if n := len(m.Answer); n > 0 {
 			got = m.Answer[n-1].String()
@@ -112,21 +111,21 @@ func TestGuestsLearnNothingOfTheLAN(t *testing.T) {
 // TestPodsByAddressAreTheGuestsOwn: N-N-N-N.namespace.pod is asked about twins only, and with their names.
 func TestPodsByAddressAreTheGuestsOwn(t *testing.T) {
 	l := &lan{records: map[string][]string{
-		"10-42-255-131.shop-x.pod.cluster.local. A":  {"10-42-255-131.shop-x.pod.cluster.local. 5 IN A 10.42.255.131"},
+		"10-127-0-131.shop-x.pod.cluster.local. A":   {"10-127-0-131.shop-x.pod.cluster.local. 5 IN A 10.127.0.131"},
 		"10-42-0-5.kube-system.pod.cluster.local. A": {"10-42-0-5.kube-system.pod.cluster.local. 5 IN A 10.42.0.5"},
-		"10-42-255-140.shop-y.pod.cluster.local. A":  {"10-42-255-140.shop-y.pod.cluster.local. 5 IN A 10.42.255.140"},
-		"10-42-255-131.shop.pod.cluster.local. A":    {"10-42-255-131.shop.pod.cluster.local. 5 IN A 10.42.0.77"}, // the owner's shop
+		"10-127-0-140.shop-y.pod.cluster.local. A":   {"10-127-0-140.shop-y.pod.cluster.local. 5 IN A 10.127.0.140"},
+		"10-127-0-131.shop.pod.cluster.local. A":     {"10-127-0-131.shop.pod.cluster.local. 5 IN A 10.42.0.77"}, // the owner's shop
 	}}
-	known := guestBook{by: map[string]tenant{"10.42.255.130": {here: "shop-x", twins: map[string]string{"shop": "shop-x"}}}}
-	p := tenants{next: l.handler(t), guests: netip.MustParsePrefix("10.42.255.128/25"), known: known}
+	known := guestBook{by: map[string]tenant{"10.127.0.130": {twins: map[string]string{"shop": "shop-x"}}}}
+	p := tenants{next: l.handler(t), known: known}
 	for name, want := range map[string]string{
-		"10-42-255-131.shop.pod.cluster.local.":    "10-42-255-131.shop.pod.cluster.local.\t5\tIN\tA\t10.42.255.131",
-		"10-42-255-131.shop-x.pod.cluster.local.":  "10-42-255-131.shop-x.pod.cluster.local.\t5\tIN\tA\t10.42.255.131",
-		"10-42-0-5.kube-system.pod.cluster.local.": "", "10-42-255-140.shop-y.pod.cluster.local.": "", "1-2-3-4.default.pod.cluster.local.": "",
+		"10-127-0-131.shop.pod.cluster.local.":     "10-127-0-131.shop.pod.cluster.local.\t5\tIN\tA\t10.127.0.131",
+		"10-127-0-131.shop-x.pod.cluster.local.":   "10-127-0-131.shop-x.pod.cluster.local.\t5\tIN\tA\t10.127.0.131",
+		"10-42-0-5.kube-system.pod.cluster.local.": "", "10-127-0-140.shop-y.pod.cluster.local.": "", "1-2-3-4.default.pod.cluster.local.": "",
 	} {
 		l.asked = nil
-		a := &asker{from: "10.42.255.130"}
-		_, err := p.ServeDNS(t.Context(), a, new(dns.Msg).SetQuestion(name, dns.TypeA))
+		a := &client{from: "10.127.0.130"}
+		_, err := serve(t.Context(), p, a, new(dns.Msg).SetQuestion(name, dns.TypeA))
 		must(t, err)
 		got := ""
 		if len(a.got.Answer) > 0 {
@@ -143,23 +142,23 @@ func TestEveryFormOfANameMeansItsNamespaceAtHome(t *testing.T) {
 	l := &lan{records: map[string][]string{
 		"web.shop-aaaaaaa.svc.cluster.local. A":            {"web.shop-aaaaaaa.svc.cluster.local. 5 IN A 10.43.0.2"},
 		"web.shop-aaaaaaa.svc.cluster.local. AAAA":         {"web.shop-aaaaaaa.svc.cluster.local. 5 IN AAAA fd43::2"},
-		"s-0.s.shop-aaaaaaa.svc.cluster.local. A":          {"s-0.s.shop-aaaaaaa.svc.cluster.local. 5 IN A 10.42.255.131"},
+		"s-0.s.shop-aaaaaaa.svc.cluster.local. A":          {"s-0.s.shop-aaaaaaa.svc.cluster.local. 5 IN A 10.127.0.131"},
 		"_http._tcp.s.shop-aaaaaaa.svc.cluster.local. SRV": {"_http._tcp.s.shop-aaaaaaa.svc.cluster.local. 5 IN SRV 0 50 80 s-0.s.shop-aaaaaaa.svc.cluster.local."},
 		"2.0.43.10.in-addr.arpa. PTR":                      {"2.0.43.10.in-addr.arpa. 5 IN PTR web.shop-aaaaaaa.svc.cluster.local."},
-		"131.255.42.10.in-addr.arpa. PTR":                  {"131.255.42.10.in-addr.arpa. 5 IN PTR s-0.s.shop-aaaaaaa.svc.cluster.local."},
+		"131.0.127.10.in-addr.arpa. PTR":                   {"131.0.127.10.in-addr.arpa. 5 IN PTR s-0.s.shop-aaaaaaa.svc.cluster.local."},
 		"db.lab-aaaaaaa.svc.cluster.local. A":              {"db.lab-aaaaaaa.svc.cluster.local. 5 IN A 10.43.0.3"},
 		"web.shop.svc.cluster.local. A":                    {"web.shop.svc.cluster.local. 5 IN A 10.43.0.99"}, // the owner's shop
 	}}
-	known := guestBook{by: map[string]tenant{"10.42.255.130": {here: "shop-aaaaaaa", twins: map[string]string{"shop": "shop-aaaaaaa", "lab": "lab-aaaaaaa"}}}}
-	p := tenants{next: l.handler(t), guests: netip.MustParsePrefix("10.42.255.128/25"), known: known}
+	known := guestBook{by: map[string]tenant{"10.127.0.130": {twins: map[string]string{"shop": "shop-aaaaaaa", "lab": "lab-aaaaaaa"}}}}
+	p := tenants{next: l.handler(t), known: known}
 	lookup := func(searches []string, name string, kind uint16) (string, string) {
 		candidates := []string{name}
 		for _, s := range searches {
 			candidates = append(candidates, name+"."+s)
 		}
 		for _, full := range candidates {
-			a := &asker{from: "10.42.255.130"}
-			_, err := p.ServeDNS(t.Context(), a, new(dns.Msg).SetQuestion(full+".", kind))
+			a := &client{from: "10.127.0.130"}
+			_, err := serve(t.Context(), p, a, new(dns.Msg).SetQuestion(full+".", kind))
 			must(t, err)
 			if len(a.got.Answer) > 0 {
 				fields := strings.Fields(a.got.Answer[0].String())
@@ -180,10 +179,10 @@ func TestEveryFormOfANameMeansItsNamespaceAtHome(t *testing.T) {
 		}{
 			{"web", dns.TypeA, "10.43.0.2"}, {"web.shop", dns.TypeA, "10.43.0.2"}, {"web.shop.svc", dns.TypeA, "10.43.0.2"}, {"web.shop.svc.cluster.local", dns.TypeA, "10.43.0.2"},
 			{"web", dns.TypeAAAA, "fd43::2"}, {"web.shop.svc", dns.TypeAAAA, "fd43::2"},
-			{"s-0.s", dns.TypeA, "10.42.255.131"}, {"s-0.s.shop", dns.TypeA, "10.42.255.131"},
+			{"s-0.s", dns.TypeA, "10.127.0.131"}, {"s-0.s.shop", dns.TypeA, "10.127.0.131"},
 			{"_http._tcp.s.shop.svc.cluster.local", dns.TypeSRV, "s-0.s.shop.svc.cluster.local."},
 			{"db.lab", dns.TypeA, "10.43.0.3"}, {"db.lab.svc.cluster.local", dns.TypeA, "10.43.0.3"},
-			{"2.0.43.10.in-addr.arpa", dns.TypePTR, "web.shop.svc.cluster.local."}, {"131.255.42.10.in-addr.arpa", dns.TypePTR, "s-0.s.shop.svc.cluster.local."},
+			{"2.0.43.10.in-addr.arpa", dns.TypePTR, "web.shop.svc.cluster.local."}, {"131.0.127.10.in-addr.arpa", dns.TypePTR, "s-0.s.shop.svc.cluster.local."},
 			{"db", dns.TypeA, ""}, {"db.market", dns.TypeA, ""}, {"db.lab-aaaaaaa", dns.TypeA, "10.43.0.3"}, {"db.lab-bbbbbbb", dns.TypeA, ""},
 		} {
 			if _, got := lookup(searches, c.name, c.kind); got != c.want {

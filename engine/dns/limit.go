@@ -26,8 +26,9 @@ const (
 	servicesPerSecond   = 1000
 	servicesAtOnce      = 2000
 	servicesOfAllGuests = 4000
-	guestsRemembered    = 1024 // of all guests; there are a hundred addresses
+	guestsRemembered    = 1024 // of all guests
 	guestForgotten      = time.Minute
+	guestBelieved       = time.Second // to be one: the mistake that is left is to take the laptop itself for one, that long
 )
 
 // limits bounds the questions of each guest. Those beyond get REFUSED at once, so that a resolver does not ask again as it does
@@ -48,6 +49,7 @@ type asking struct {
 	services *rate.Limiter
 	underWay atomic.Int32
 	last     time.Time
+	seen     time.Time // to be a guest
 	refused  int
 }
 
@@ -63,6 +65,14 @@ func fromMemory(name string) bool {
 	return dns.IsSubDomain(clusterDomain, name) && !dns.IsSubDomain("pod."+clusterDomain, name)
 }
 
+// believes reports whether who asks was seen to be a guest just now: the kernel is not asked about each question.
+func (l *limits) believes(from netip.Addr) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.guests[from]
+	return a != nil && l.now().Sub(a.seen) < guestBelieved
+}
+
 // enter says whether the guest may ask for the name now; it calls done when it is answered.
 func (l *limits) enter(guest netip.Addr, name string) (done func(), ok bool) {
 	l.mu.Lock()
@@ -76,7 +86,9 @@ func (l *limits) enter(guest netip.Addr, name string) (done func(), ok bool) {
 		a = &asking{tokens: rate.NewLimiter(questionsPerSecond, questionsAtOnce), services: rate.NewLimiter(servicesPerSecond, servicesAtOnce)}
 		l.guests[guest] = a
 	}
-	a.last = now
+	if a.last = now; now.Sub(a.seen) >= guestBelieved { // else it would be believed for as long as it asks
+		a.seen = now
+	}
 	allowed := a.underWay.Load() < questionsUnderWay
 	if allowed && fromMemory(name) {
 		allowed = a.services.AllowN(now, 1) && l.services.AllowN(now, 1)
@@ -106,11 +118,11 @@ func (l *limits) forget(now time.Time) (some bool) {
 	return some
 }
 
-// limited is the plugin in front of all others.
+// limited is the plugin in front of all others. It finds out whether a guest asks.
 type limited struct {
-	next   plugin.Handler
-	guests netip.Prefix
-	limits *limits
+	next    plugin.Handler
+	isGuest func(netip.Addr) bool
+	limits  *limits
 }
 
 // Name implements plugin.Handler.
@@ -118,8 +130,8 @@ func (limited) Name() string { return "limits" }
 
 // ServeDNS implements plugin.Handler.
 func (l limited) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
-	from, ours := (tenants{guests: l.guests}).guest(w)
-	if !ours {
+	from := sender(w)
+	if !l.limits.believes(from) && !l.isGuest(from) {
 		return l.next.ServeDNS(ctx, w, r)
 	}
 	name := ""
@@ -131,5 +143,5 @@ func (l limited) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg)
 		return dns.RcodeSuccess, w.WriteMsg(new(dns.Msg).SetRcode(r, dns.RcodeRefused)) // "success": it was answered
 	}
 	defer done()
-	return l.next.ServeDNS(ctx, w, r)
+	return l.next.ServeDNS(asks(ctx, from), w, r)
 }

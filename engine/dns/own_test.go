@@ -1,7 +1,6 @@
 package dns
 
 import (
-	"net/netip"
 	"strings"
 	"testing"
 
@@ -20,7 +19,7 @@ func TestATwinsNameMeansItsNamespaceAtHome(t *testing.T) {
 		"web.shop-aaaaaaa.svc.cluster.local. A": {"web.shop-aaaaaaa.svc.cluster.local. 5 IN A 10.43.0.3"},
 		"alias.shop.svc.cluster.local. A":       {"alias.shop.svc.cluster.local. 5 IN CNAME nas.fritz.box.", "nas.fritz.box. 5 IN A 192.168.1.5"},
 	}}
-	p := tenants{next: l.handler(t), guests: netip.MustParsePrefix("10.42.255.128/25"), known: guestBook{}, id: id}
+	p := tenants{next: l.handler(t), known: guestBook{}, id: id}
 	for name, want := range map[string]string{
 		"s-0.s.shop.svc.cluster.local.":                "10.76.0.9",
 		"s-0.s.shop-mfzwi3d.svc.cluster.local.":        "10.76.0.9",
@@ -32,8 +31,8 @@ func TestATwinsNameMeansItsNamespaceAtHome(t *testing.T) {
 		"s-0.s.-mfzwi3d.svc.cluster.local.":            "",
 		"shop-mfzwi3d.":                                "",
 	} {
-		a := &asker{from: "10.42.0.5"}
-		_, err := p.ServeDNS(t.Context(), a, new(dns.Msg).SetQuestion(name, dns.TypeA))
+		a := &client{from: "10.42.0.5"}
+		_, err := serve(t.Context(), p, a, new(dns.Msg).SetQuestion(name, dns.TypeA))
 		must(t, err)
 		got := ""
 		if n := len(a.got.Answer); n > 0 {
@@ -62,7 +61,8 @@ func TestOnlyNamespacesThatKithMadeAreTwins(t *testing.T) {
 		"shop":                                {"shop", "aaaaaaabbbbbbbc", "kubectl-label", false},
 		"lab":                                 {"lab", "aaaaaaabbbbbbbc", "kith", true},
 		"none":                                {"", "", "kith", false},
-		long[:46] + "-1a2b3c4d-aaaaaaa":       {long, "aaaaaaabbbbbbbc", "", true},
+		v1alpha1.TwinName(long, "aaaaaaa"):    {long, "aaaaaaabbbbbbbc", "", true},
+		long[:46] + "-1a2b3c4d-aaaaaaa":       {long, "aaaaaaabbbbbbbc", "", false},
 		"b" + long[:45] + "-1a2b3c4d-aaaaaaa": {long, "aaaaaaabbbbbbbc", "", false},
 	} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelHomeNamespace: c.home, v1alpha1.LabelConsumer: c.consumer},

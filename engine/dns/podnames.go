@@ -27,11 +27,14 @@ const (
 // verified", is a watch of all pods: a tenth of what the API server computes when pods come and go, for names that hardly anybody asks.
 type podNames struct {
 	next  plugin.Handler
-	there func(ctx context.Context, namespace string, ip netip.Addr) (bool, error)
+	there podFinder
 }
 
-// podThere asks the API server whether a namespace has a pod of that address.
-func podThere(client kubernetes.Interface) func(context.Context, string, netip.Addr) (bool, error) {
+// podFinder reports whether a namespace has a pod of that address.
+type podFinder func(ctx context.Context, namespace string, ip netip.Addr) (bool, error)
+
+// podThere asks the API server.
+func podThere(client kubernetes.Interface) podFinder {
 	return func(ctx context.Context, namespace string, ip netip.Addr) (bool, error) {
 		list, err := client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{
 			FieldSelector:   fields.AndSelectors(fields.OneTermEqualSelector("status.podIP", ip.String()), fields.OneTermNotEqualSelector("status.phase", "Succeeded"), fields.OneTermNotEqualSelector("status.phase", "Failed")).String(),

@@ -41,7 +41,7 @@ func TestNamesOfPodsByTheirAddresses(t *testing.T) {
 		{"10-42-0-5.shop.pod.cluster.local.example.org.", dns.TypeA, 0, dns.RcodeNameError, ""}, // and those that only look alike
 	} {
 		asked = 0
-		w := &asker{from: "10.42.0.9"}
+		w := &client{from: "10.42.0.9"}
 		rcode, err := p.ServeDNS(t.Context(), w, new(dns.Msg).SetQuestion(c.name, c.qtype))
 		answer := ""
 		if w.got != nil {

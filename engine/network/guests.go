@@ -9,14 +9,17 @@ const GuestRuntime = "kith-guest"
 const GuestGroup = 0x6b67
 
 // guestNetwork gives each guest a link of its own that ends at this host: no bridge that it shares with the owner's
-// pods, so whatever it sends is routed, and shows by the link it came over that it is a guest's. kith-mark marks
+// pods, so whatever it sends is routed, and shows by the link it came over that it is a guest's. Its address is out of the range that
+// this laptop agreed on with the guest's home, which kith-mark finds by the pod's namespace. kith-mark also marks
 // that link, and waits for the guest's NetworkPolicies, before its first program runs.
 func guestNetwork(o Options) m {
 	return m{
 		"cniVersion": "1.0.0",
 		"name":       "kith-guests",
 		"plugins": []m{
-			{"type": "ptp", "ipMasq": false, "mtu": o.MTU, "ipam": localAddresses(o.CNIData, o.GuestCIDR)},
+			{"type": "ptp", "ipMasq": false, "mtu": o.MTU, "ipam": m{
+				"type": "kith-mark", "networks": o.GuestNetworks, "dataDir": o.CNIData, "routes": []m{{"dst": "0.0.0.0/0"}},
+			}},
 			{"type": "kith-mark", "group": GuestGroup, "policies": o.Policies},
 			{"type": "portmap", "backend": "nftables", "capabilities": m{"portMappings": true}},
 		},

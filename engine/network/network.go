@@ -29,13 +29,14 @@ import (
 type Options struct {
 	NodeIP      netip.Addr
 	PodCIDR     netip.Prefix
-	GuestCIDR   netip.Prefix
 	ServiceCIDR netip.Prefix
 	MTU         int
 	CNIConf     string // folder for the CNI configuration
 	GuestConf   string // folder for the CNI configuration of guests
 	CNIData     string // folder where host-local notes the addresses given
 	Policies    string // socket where kith-mark asks whether a new pod's NetworkPolicies are in force
+
+	GuestNetworks string // folder where kith-mark finds the range of the guests of a namespace
 }
 
 // PluginDir is where the CNI plugins are, given the runtime folder. They have a folder of their own because

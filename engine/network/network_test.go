@@ -35,8 +35,8 @@ func options(t *testing.T) Options {
 	dir := t.TempDir()
 	return Options{
 		NodeIP:  netip.MustParseAddr("10.42.255.1"),
-		PodCIDR: netip.MustParsePrefix("10.42.0.0/24"), GuestCIDR: netip.MustParsePrefix("10.42.255.128/25"), ServiceCIDR: netip.MustParsePrefix("10.43.0.0/16"),
-		MTU: 1400, CNIConf: filepath.Join(dir, "net.d"), GuestConf: filepath.Join(dir, "guests.d"), CNIData: filepath.Join(dir, "addresses"),
+		PodCIDR: netip.MustParsePrefix("10.42.0.0/24"), ServiceCIDR: netip.MustParsePrefix("10.43.0.0/16"),
+		MTU: 1400, CNIConf: filepath.Join(dir, "net.d"), GuestConf: filepath.Join(dir, "guests.d"), CNIData: filepath.Join(dir, "addresses"), GuestNetworks: filepath.Join(dir, "guests"),
 	}
 }
 
@@ -265,7 +265,7 @@ func TestCNIConfigurationsSayRangesAndMTU(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for folder, subnet := range map[string]string{o.CNIConf: "10.42.0.0/24", o.GuestConf: "10.42.255.128/25"} {
+	for folder, ranges := range map[string]string{o.CNIConf: "host-local 10.42.0.0/24", o.GuestConf: "kith-mark " + o.GuestNetworks} {
 		entries, err := os.ReadDir(folder)
 		if err != nil || len(entries) != 1 || !strings.HasSuffix(entries[0].Name(), ".conflist") {
 			t.Fatalf("%s: %v, %v", folder, entries, err)
@@ -277,14 +277,22 @@ func TestCNIConfigurationsSayRangesAndMTU(t *testing.T) {
 		var conf struct {
 			Plugins []struct {
 				MTU  int
-				IPAM struct{ Ranges [][]struct{ Subnet string } }
+				IPAM struct {
+					Type, Networks, DataDir string
+					Ranges                  [][]struct{ Subnet string }
+				}
 			}
 		}
 		if err := json.Unmarshal(b, &conf); err != nil {
 			t.Fatal(err)
 		}
-		if first := conf.Plugins[0]; first.MTU != o.MTU || first.IPAM.Ranges[0][0].Subnet != subnet {
-			t.Errorf("%s: %+v, want subnet %s and MTU %d", folder, first, subnet, o.MTU)
+		first := conf.Plugins[0]
+		got := first.IPAM.Type + " " + first.IPAM.Networks
+		if len(first.IPAM.Ranges) > 0 {
+			got += first.IPAM.Ranges[0][0].Subnet
+		}
+		if first.MTU != o.MTU || got != ranges || first.IPAM.DataDir != o.CNIData {
+			t.Errorf("%s: %+v, want addresses of %s and MTU %d", folder, first, ranges, o.MTU)
 		}
 	}
 }

@@ -2,8 +2,10 @@ package network
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/knftables"
@@ -38,11 +40,10 @@ func rules(ctx context.Context, o Options) error {
 	}
 	base("strangers", knftables.FilterType, knftables.PreroutingHook, knftables.RawPriority)
 	guests := fmt.Sprintf("%#x", GuestGroup)
-	pods := fmt.Sprintf("%s, %s", o.PodCIDR, o.GuestCIDR)
 	stranger := "iifname != " + own + " meta iifgroup != " + guests
 	tx.Add(&knftables.Rule{Chain: "strangers", Rule: knftables.Concat(stranger, "ip daddr", o.NodeIP, "drop")})
 	tx.Add(&knftables.Rule{Chain: "strangers", Rule: knftables.Concat(
-		stranger, fmt.Sprintf("ip daddr { %s, %s }", pods, o.ServiceCIDR), "fib daddr type != local", "drop")})
+		stranger, fmt.Sprintf("ip daddr { %s, %s }", o.PodCIDR, o.ServiceCIDR), "fib daddr type != local", "drop")})
 
 	// Where node ports are open, they are so to neighbours on a LAN. What comes from a VPN or a modem (no Ethernet) is from
 	// elsewhere. Only what kube-proxy sent on to a pod is judged, by the port that was asked for; other programs of the laptop
@@ -51,16 +52,24 @@ func rules(ctx context.Context, o Options) error {
 	far := stranger + " meta iiftype != ether ct direction original ct status dnat meta l4proto { tcp, udp, sctp } ct original proto-dst " + nodePorts
 	tx.Add(&knftables.Rule{Chain: "far", Rule: knftables.Concat(far, "oifname", own, "drop")})
 	tx.Add(&knftables.Rule{Chain: "far", Rule: knftables.Concat(far, "meta oifgroup", guests, "drop")})
+	// Ranges of guests come and go; that a packet is for one shows by the link it leaves by.
+	tx.Add(&knftables.Rule{Chain: "far", Rule: knftables.Concat(stranger, "meta oifgroup", guests, "ct direction original ct status ! dnat drop")})
 
+	base("postrouting", knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority)
 	// Pods are hidden behind the laptop's address where nobody could answer them otherwise: everywhere except
 	// on this node and behind the gateway, whose peers know the pods' own addresses.
-	base("postrouting", knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority)
-	tx.Add(&knftables.Rule{Chain: "postrouting", Rule: knftables.Concat(
-		"ip saddr {", pods, "} oifname !=", own, "meta oifgroup !=", guests, "masquerade")})
+	for _, pods := range []string{"ip saddr " + o.PodCIDR.String(), "meta iifgroup " + guests} {
+		tx.Add(&knftables.Rule{Chain: "postrouting", Rule: knftables.Concat(pods, "oifname !=", own, "meta oifgroup !=", guests, "masquerade")})
+	}
+	// This host asks for a service by the address it has on the LAN, where the route to services' addresses leads; a peer that is asked
+	// in the end would not know that address, and it may be another laptop's there. Where a pod here is asked it does no harm.
+	for _, way := range []string{"oifname " + own, "meta oifgroup " + guests} {
+		tx.Add(&knftables.Rule{Chain: "postrouting", Rule: knftables.Concat(way, `oifname != "lo" ct status dnat fib saddr type local masquerade`)})
+	}
 	return nft.Run(ctx, tx)
 }
 
-// allowForwarding lets pods' packets through a FORWARD chain whose policy is to drop, as Docker and some
+// allowForwarding lets packets of pods, guests and peers through a FORWARD chain whose policy is to drop, as Docker and some
 // firewalls set it. An accept in a table of our own would not do: a drop in any table wins. It is the one
 // place where the engine writes into a chain of others; it does so only when the policy is DROP.
 func allowForwarding(ctx context.Context) error {
@@ -74,15 +83,21 @@ func allowForwarding(ctx context.Context) error {
 	if !strings.Contains(string(out), "-P FORWARD DROP") {
 		return nil
 	}
-	for _, direction := range []string{"-i", "-o"} {
-		rule := []string{"FORWARD", direction, netplan.Bridge, "-m", "comment", "--comment", "kith-engine", "-j", "ACCEPT"}
+	// Guests, too, and what this laptop as a home forwards between its peers; the fence judges both.
+	group := fmt.Sprintf("%#x", GuestGroup)
+	var errs []error
+	for _, through := range [][]string{
+		{"-i", netplan.Bridge}, {"-o", netplan.Bridge}, {"-i", netplan.Tunnel}, {"-o", netplan.Tunnel},
+		{"-m", "devgroup", "--src-group", group}, {"-m", "devgroup", "--dst-group", group},
+	} {
+		rule := slices.Concat([]string{"FORWARD"}, through, []string{"-m", "comment", "--comment", "kith-engine", "-j", "ACCEPT"})
 		if exec.CommandContext(ctx, "iptables", append([]string{"-w", "5", "-C"}, rule...)...).Run() == nil {
 			continue
 		}
 		out, err := exec.CommandContext(ctx, "iptables", append([]string{"-w", "5", "-I"}, rule...)...).CombinedOutput()
 		if err != nil {
-			return fmt.Errorf("iptables -I FORWARD: %w: %s", err, strings.TrimSpace(string(out)))
+			errs = append(errs, fmt.Errorf("iptables -I FORWARD %s: %w: %s", strings.Join(through, " "), err, strings.TrimSpace(string(out))))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/netplan"
 )
 
 // direction of traffic, as the pod that a policy selects sees it.
@@ -184,7 +185,7 @@ func (c *compiler) policy(d direction, p *networkingv1.NetworkPolicy, rules []ru
 				for _, b := range blocks {
 					c.table.add(name+"/blocks", set{}, b.addresses())
 				}
-				whose = append(whose, d.peer+" @"+name+"/blocks ")
+				whose = append(whose, c.abroad(d, p.Namespace)+d.peer+" @"+name+"/blocks ")
 			}
 		}
 		receivers := selected
@@ -247,9 +248,23 @@ func (c *compiler) peersOf(namespace string, list []networkingv1.NetworkPolicyPe
 		p.dns = p.dns || system && c.selects(peer.PodSelector, dnsPod.Labels)
 	}
 	for _, b := range p.blocks {
-		p.dns = p.dns || b.contains(c.DNS) || b.contains(c.Node)
+		p.dns = p.dns || b.contains(c.DNS) || b.contains(c.Node) && c.tenant(namespace) == ""
 	}
 	return p
+}
+
+// tenant is whose guests are in a namespace.
+func (c *compiler) tenant(namespace string) string {
+	return c.Namespaces[namespace][v1alpha1.LabelConsumer]
+}
+
+// abroad matches what does not come from the owner's pods, to which the ranges of a guest's policy do not refer: they are of its
+// home's address space, where those addresses may be others.
+func (c *compiler) abroad(d direction, namespace string) string {
+	if d.kind == networkingv1.PolicyTypeEgress || c.tenant(namespace) == "" {
+		return ""
+	}
+	return fmt.Sprintf("iifname != %q ", netplan.Bridge)
 }
 
 // selects reports whether a selector, if there is one, selects what has these labels.
@@ -262,7 +277,7 @@ func (c *compiler) namespaces(own string, s *metav1.LabelSelector) (list []strin
 	if s == nil {
 		return []string{own}
 	}
-	tenant, selector := c.Namespaces[own][v1alpha1.LabelConsumer], c.selector(s)
+	tenant, selector := c.tenant(own), c.selector(s)
 	for name, of := range c.Namespaces {
 		if (tenant == "" || of[v1alpha1.LabelConsumer] == tenant) && selector.Matches(labels.Set(of)) {
 			list = append(list, name)

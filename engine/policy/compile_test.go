@@ -50,7 +50,7 @@ func state(list []*networkingv1.NetworkPolicy, pods ...Pod) State {
 		Policies: list, Pods: pods,
 		Namespaces: map[string]map[string]string{
 			"shop": {"kubernetes.io/metadata.name": "shop", "team": "a"}, "bank": {"kubernetes.io/metadata.name": "bank", "team": "b"},
-			"kube-system": {"kubernetes.io/metadata.name": "kube-system"},
+			"kube-system": {"kubernetes.io/metadata.name": "kube-system"}, "shop-q4zkx2a": {v1alpha1.LabelConsumer: "q4z"}, // guests'
 		},
 		DNS: netip.MustParseAddr("10.43.0.10"), Node: netip.MustParseAddr("10.42.255.1"),
 	}
@@ -186,22 +186,42 @@ func TestPodsThatTheSamePoliciesSelectShareAChain(t *testing.T) {
 func TestAGuestsPolicyNamesPodsOfItsTenant(t *testing.T) {
 	list := policies(t, `{metadata: {namespace: shop-q4zkx2a}, spec: {podSelector: {}, policyTypes: [Ingress, Egress],
 		ingress: [{from: [{namespaceSelector: {}}]}], egress: [{to: [{namespaceSelector: {}}], ports: [{port: http}]}]}}`)
-	s := state(list, pod("shop-q4zkx2a", "10.42.255.130"), pod("bank-q4zkx2a", "10.42.255.131"), pod("shop-other", "10.42.255.132"), pod("shop", "10.42.0.5"), pod("kube-system", "10.42.0.6"))
-	for name, tenant := range map[string]string{"shop-q4zkx2a": "q4z", "bank-q4zkx2a": "q4z", "shop-other": "oth"} {
+	s := state(list, pod("shop-q4zkx2a", "10.65.1.130"), pod("bank-q4zkx2a", "10.65.1.131"), pod("shop-other", "10.65.1.132"), pod("shop", "10.42.0.5"), pod("kube-system", "10.42.0.6"))
+	for name, tenant := range map[string]string{"bank-q4zkx2a": "q4z", "shop-other": "oth"} {
 		s.Namespaces[name] = map[string]string{v1alpha1.LabelConsumer: tenant}
 	}
 	table := compile(s)
 	for _, name := range []string{"ingress/shop-q4zkx2a/p0/0/pods", "egress/shop-q4zkx2a/p0/0/pods"} {
-		if got := keys(table.sets[name]); got != "10.42.255.130 10.42.255.131" {
+		if got := keys(table.sets[name]); got != "10.65.1.130 10.65.1.131" {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	if got := keys(table.sets["egress/shop-q4zkx2a/p0/0/named"]); got != "10.42.255.130 . tcp . 8080 10.42.255.131 . tcp . 8080" {
+	if got := keys(table.sets["egress/shop-q4zkx2a/p0/0/named"]); got != "10.65.1.130 . tcp . 8080 10.65.1.131 . tcp . 8080" {
 		t.Errorf("named: %s", got)
 	}
 	s.Policies[0].Spec.Egress[0].Ports = nil
-	if got := keys(compile(s).sets[dnsSet]); got != "10.42.255.130 . tcp 10.42.255.130 . udp" {
+	if got := keys(compile(s).sets[dnsSet]); got != "10.65.1.130 . tcp 10.65.1.130 . udp" {
 		t.Errorf("DNS: %s", got)
+	}
+}
+
+// The ranges of a guest's policy are of its home's address space, and so may be those of the owner's pods and node.
+func TestARangeOfAGuestsPolicyMeansNoPodOfTheOwners(t *testing.T) {
+	const spec = `, spec: {podSelector: {}, policyTypes: [Ingress, Egress], ingress: [{from: [{ipBlock: {cidr: 10.42.0.0/16}}]}], egress: [{to: [{ipBlock: {cidr: 10.42.0.0/16}}]}]}}`
+	for namespace, want := range map[string]struct{ ingress, dns string }{
+		"shop":         {"ip saddr @ingress/shop/p0/0/blocks accept", "10.65.1.4 . tcp 10.65.1.4 . udp"},
+		"shop-q4zkx2a": {`iifname != "cni0" ip saddr @ingress/shop-q4zkx2a/p0/0/blocks accept`, ""},
+	} {
+		table := compile(state(policies(t, `{metadata: {namespace: `+namespace+`}`+spec), pod(namespace, "10.65.1.4")))
+		if got := table.chains["ingress/"+namespace+"/p0"]; !slices.Equal(got, []string{want.ingress}) {
+			t.Errorf("%s: %q", namespace, got)
+		}
+		if got := table.chains["egress/"+namespace+"/p0"]; !slices.Equal(got, []string{"ip daddr @egress/" + namespace + "/p0/0/blocks accept"}) {
+			t.Errorf("%s: %q", namespace, got)
+		}
+		if got := keys(table.sets[dnsSet]); got != want.dns {
+			t.Errorf("%s asks DNS: %q", namespace, got)
+		}
 	}
 }
 
@@ -214,7 +234,7 @@ func TestTheMostThatAConsumerMaySay(t *testing.T) {
 		ports = append(ports, fmt.Sprintf("{port: %d}", 1000+2*i))
 	}
 	for i := range guests {
-		pods = append(pods, pod("shop-q4zkx2a", fmt.Sprintf("10.42.255.%d", 130+i)))
+		pods = append(pods, pod("shop-q4zkx2a", fmt.Sprintf("10.65.1.%d", 130+i)))
 	}
 	for i := range count {
 		n := rules / count
@@ -227,11 +247,10 @@ func TestTheMostThatAConsumerMaySay(t *testing.T) {
 			named = append([]string{"{port: http}"}, ports...)
 		}
 		one := fmt.Sprintf("{from: [{podSelector: {}}, {ipBlock: {cidr: 10.9.0.0/16}}], ports: [%s]}", strings.Join(named, ", "))
-		list = append(list, fmt.Sprintf("{metadata: {namespace: shop-q4zkx2a}, spec: {podSelector: {}, ingress: [%s, {from: [{ipBlock: {cidr: 10.95.0.0/16}}]}]}}",
+		list = append(list, fmt.Sprintf("{metadata: {namespace: shop-q4zkx2a}, spec: {podSelector: {}, ingress: [%s, {from: [{ipBlock: {cidr: 10.42.0.0/16}}]}]}}",
 			one+strings.Repeat(", "+strings.ReplaceAll(one, "{port: http}, ", ""), n-1)))
 	}
 	s := state(policies(t, list...), pods...)
-	s.Namespaces["shop-q4zkx2a"] = map[string]string{v1alpha1.LabelConsumer: "q4z"}
 	table := compile(s)
 	elements, lines := 0, 0
 	for _, set := range table.sets {

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -35,8 +34,9 @@ type Options struct {
 	NodeName   string
 	NodeIP     netip.Addr
 	ClusterDNS netip.Addr
-	Local      []netip.Prefix // addresses that pods of this node have, and no others
-	Socket     string         // where the CNI plugin asks, see Ask
+	Local      netip.Prefix // addresses that pods of this node have, and no others
+	Guests     uint32       // group of the links that lead to guests, pods of other clusters
+	Socket     string       // where the CNI plugin asks, see Ask
 }
 
 // Between two looks at everything is so long at least, and at most, and else four times what the last one took: the first of many
@@ -76,7 +76,7 @@ type observed struct {
 func Open(o Options, log *slog.Logger) (*Controller, error) {
 	c := &Controller{
 		o: o, log: log, wakeup: make(chan struct{}, 1), claims: map[types.UID]*claim{}, bridged: bridged, tables: hostnet.Tables,
-		writer: writer{dns: o.ClusterDNS},
+		writer: writer{dns: o.ClusterDNS, group: o.Guests},
 	}
 	var err error
 	if c.socket, err = listener.Unix(o.Socket); err != nil {
@@ -303,7 +303,8 @@ func matters(was, is any) bool {
 }
 
 // pods gives those with an address, and which of the claims are among them. What the CNI plugin says comes before what a
-// status says, and of two statuses the newer pod's.
+// status says, of two statuses that of a pod on this node, a guest of somebody's maybe, before what a peer says of a pod there, and
+// else the newer pod's.
 func (c *Controller) pods() (list []Pod, known []types.UID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -324,7 +325,7 @@ func (c *Controller) pods() (list []Pod, known []types.UID) {
 		case err != nil || !address.Is4() || !c.mayHave(p, address) || claimed[address]:
 			continue
 		}
-		if other := owner[address]; other == nil || other.CreationTimestamp.Before(&p.CreationTimestamp) {
+		if other := owner[address]; other == nil || c.outranks(p, other) {
 			owner[address] = p
 		}
 	}
@@ -340,6 +341,15 @@ func (c *Controller) pods() (list []Pod, known []types.UID) {
 
 // mayHave reports whether an address can be a pod's: those of this node's pods are nobody's at a peer.
 func (c *Controller) mayHave(p *corev1.Pod, a netip.Addr) bool {
-	local := a == c.o.NodeIP || slices.ContainsFunc(c.o.Local, func(r netip.Prefix) bool { return r.Contains(a) })
-	return !local || p.Spec.NodeName == c.o.NodeName && a != c.o.NodeIP
+	return a != c.o.NodeIP && (c.isHere(p) || !c.o.Local.Contains(a))
 }
+
+// outranks reports whether the status of a pod counts before that of another with the same address.
+func (c *Controller) outranks(p, other *corev1.Pod) bool {
+	if c.isHere(p) != c.isHere(other) {
+		return c.isHere(p)
+	}
+	return other.CreationTimestamp.Before(&p.CreationTimestamp)
+}
+
+func (c *Controller) isHere(p *corev1.Pod) bool { return p.Spec.NodeName == c.o.NodeName }

@@ -40,7 +40,7 @@ func follow(t *testing.T, change func(*Controller)) *following {
 	var err error
 	f.c, err = Open(Options{
 		Client: f.client, NodeName: "alice", NodeIP: netip.MustParseAddr(nodeIP), ClusterDNS: netip.MustParseAddr(dnsIP),
-		Local: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/24")}, Socket: f.socket,
+		Local: netip.MustParsePrefix("10.42.0.0/24"), Guests: guestGroup, Socket: f.socket,
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -73,8 +73,10 @@ func (f *following) policy(name string) *networkingv1.NetworkPolicy {
 func (f *following) pod(name, node, address string, made time.Time) {
 	f.t.Helper()
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(made)},
-		Spec:       corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{PodIP: address},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(made), Labels: map[string]string{"app": name},
+		},
+		Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{PodIP: address},
 	}
 	if _, err := f.client.CoreV1().Pods("shop").Create(f.t.Context(), p, metav1.CreateOptions{}); err != nil {
 		f.t.Fatal(err)
@@ -171,12 +173,36 @@ func TestOnePodHasAnAddress(t *testing.T) {
 	f.pod("host", "kith-bob", nodeIP, now)       // the node itself
 	f.pod("guest", "kith-bob", "10.76.0.5", now) // a peer's
 	f.pod("broken", "alice", "fe80::1", now)     // not of this cluster
+	f.pod("tenant", "alice", "10.65.1.4", now)   // somebody's guest here
 	f.policy("deny")
-	f.becomes("10.42.0.5 10.76.0.5")
+	f.becomes("10.42.0.5 10.65.1.4 10.76.0.5")
 	if err := f.client.CoreV1().Pods("shop").Delete(t.Context(), "ended", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	f.becomes("10.76.0.5")
+	f.becomes("10.65.1.4 10.76.0.5")
+}
+
+// What a provider says of a pod there does not make it one of another's guests here.
+func TestAnAddressOfAPodHereIsNoOthers(t *testing.T) {
+	f := follow(t, nil)
+	now := time.Now()
+	f.pod("tenant", "alice", "10.65.1.4", now)
+	f.pod("liar", "kith-bob", "10.65.1.4", now.Add(time.Minute))
+	f.pod("web", "alice", "10.42.0.5", now)
+	for i, name := range []string{"web", "liar", "tenant"} {
+		p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}}
+		p.Spec.PodSelector.MatchLabels = map[string]string{"app": name}
+		if _, err := f.client.NetworkingV1().NetworkPolicies("shop").Create(f.t.Context(), p, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if f.becomes([]string{"10.42.0.5", "10.42.0.5", "10.42.0.5 10.65.1.4"}[i]); i == 1 {
+			f.pod("next", "alice", "", now)
+			if got := f.ask(asking("next", "10.42.0.6")); got != "" { // what it was asked before is in force
+				t.Error(got)
+			}
+			f.becomes("10.42.0.5")
+		}
+	}
 }
 
 func TestWithoutPoliciesThereIsNoTable(t *testing.T) {

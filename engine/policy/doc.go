@@ -9,8 +9,13 @@
 // # Which packets are asked
 //
 // All that pods send or get through this node, by the addresses behind kube-proxy's translation. Pods that run at peers
-// are pods with addresses like all others: what goes between them and home passes this node, in both directions. What
-// they send to each other there, and to the internet, does not: the peer's own engine holds them to it.
+// are pods with addresses like all others: what goes between them and home passes this node, in both directions, and so does what those
+// at one peer send to those at another. What they send to each other there, and to the internet, does not: the peer's own engine
+// holds them to it.
+//
+// Guests, pods of other clusters, have addresses that no other pod has. Their homes may have the addresses of the owner's pods:
+// what goes between guests and the tunnel is asked by the guest's address alone, and a range of a guest's policy does not
+// mean the owner's pods.
 //
 //	forwarded, by the source        what the pod may send (egress)
 //	forwarded, by the destination   what the pod may get (ingress)

@@ -32,6 +32,9 @@ const (
 	webIP, dbIP, otherIP, bankIP = "10.42.0.11", "10.42.0.12", "10.42.0.13", "10.42.0.14"
 	guestIP, strangerIP          = "10.76.255.130", "10.76.255.131" // at a peer; of the stranger nobody knows
 	nodeIP, serviceIP, dnsIP     = "10.42.255.1", "10.43.0.9", "10.43.0.10"
+	tenantIP                     = "10.65.1.4" // a guest here, whose home has the addresses that pods have here
+
+	guestGroup = 0x6b67
 )
 
 func newLaptop(t *testing.T) *laptop {
@@ -41,7 +44,7 @@ func newLaptop(t *testing.T) *laptop {
 	}
 	runtime.LockOSThread() // never unlocked: the thread ends with the test, and its namespace with it
 	l := &laptop{t: t, pods: map[string]netns.NsHandle{}, writer: &writer{
-		dns: netip.MustParseAddr(dnsIP),
+		dns: netip.MustParseAddr(dnsIP), group: guestGroup,
 	}}
 	l.self = l.space()
 	for key, value := range map[string]string{"net/ipv4/ip_forward": "1", "net/bridge/bridge-nf-call-iptables": "1"} {
@@ -60,6 +63,7 @@ func newLaptop(t *testing.T) *laptop {
 		l.pod(p, "cni0", "10.42.0.1")
 	}
 	l.abroad()
+	l.guest()
 	// What kube-proxy would: a service of db, and DNS on the node.
 	l.nft(`table ip proxy { chain pre { type nat hook prerouting priority dstnat;
 		ip daddr ` + serviceIP + ` tcp dport 80 dnat to ` + dbIP + `:8080
@@ -145,6 +149,48 @@ func (l *laptop) abroad() {
 	l.listed = append(l.listed, pod("shop", guestIP, "app=guest"))
 }
 
+// guest is one of the peer's here. What it sends is read as its home would.
+func (l *laptop) guest() {
+	l.t.Helper()
+	ns := l.plug("tenant", "")
+	link, err := netlink.LinkByName("tenant")
+	must(l.t, err)
+	must(l.t, netlink.LinkSetGroup(link, guestGroup))
+	must(l.t, os.WriteFile("/proc/sys/net/ipv4/conf/tenant/proxy_arp", []byte("1"), 0))
+	tunnel, err := netlink.LinkByName("kith0")
+	must(l.t, err)
+	must(l.t, netlink.RouteAdd(&netlink.Route{Dst: prefix(tenantIP + "/32"), LinkIndex: link.Attrs().Index, Scope: netlink.SCOPE_LINK}))
+	must(l.t, netlink.RouteAdd(&netlink.Route{Dst: prefix("10.42.0.0/16"), Gw: net.ParseIP(guestIP), LinkIndex: tunnel.Attrs().Index, Table: 77}))
+	rule, marked := netlink.NewRule(), netlink.NewRule()
+	rule.Src, rule.Table, rule.Priority = prefix("10.65.1.0/24"), 77, 60
+	marked.Mark, marked.Table, marked.Priority = 1, 254, 50
+	must(l.t, errors.Join(netlink.RuleAdd(rule), netlink.RuleAdd(marked)))
+	l.address("tenant", "10.65.1.1/32")
+	// To guests the owner's pods are the host.
+	l.nft(`table ip guests { chain pre { type filter hook prerouting priority mangle; iifname "tenant" ct direction reply ct status snat meta mark set 1; };
+		chain post { type nat hook postrouting priority srcnat; iifname "cni0" oifname "tenant" masquerade; }; }`)
+	l.in(ns, func() {
+		l.address("eth0", tenantIP+"/32")
+		eth0, err := netlink.LinkByName("eth0")
+		must(l.t, err)
+		must(l.t, netlink.RouteAdd(&netlink.Route{Dst: prefix("0.0.0.0/0"), LinkIndex: eth0.Attrs().Index, Scope: netlink.SCOPE_LINK}))
+		l.serve(tenantIP + ":8080")
+	})
+	l.pods[tenantIP] = ns
+	home := l.pods[guestIP]
+	l.in(home, func() {
+		l.address("lo", otherIP+"/32")
+		l.serve(otherIP + ":8080")
+	})
+	l.pods["home"] = home
+	l.listed = append(l.listed, pod("shop-q4zkx2a", tenantIP, "app=tenant"))
+}
+
+func prefix(cidr string) *net.IPNet {
+	_, n, _ := net.ParseCIDR(cidr)
+	return n
+}
+
 func (l *laptop) in(ns netns.NsHandle, f func()) {
 	l.t.Helper()
 	must(l.t, netns.Set(ns))
@@ -223,6 +269,9 @@ func (l *laptop) try(from, to string, within time.Duration) (c net.Conn, err err
 	l.in(ns, func() {
 		network, at, _ := strings.Cut(to, "://")
 		d := net.Dialer{Timeout: within}
+		if from == "home" {
+			from = otherIP // as it is there
+		}
 		if ip := net.ParseIP(from); network == "tcp" {
 			d.LocalAddr = &net.TCPAddr{IP: ip}
 		} else {
@@ -368,6 +417,24 @@ func TestPodsAtAPeerAreHeldToPoliciesAtHome(t *testing.T) {
 	l.opens(dbIP, map[string]bool{guestIP + ":8080": false})
 	l.opens(guestIP, map[string]bool{dbIP + ":8080": true, serviceIP + ":80": true, webIP + ":8080": false, bankIP + ":8080": false, nodeIP + ":6443": false})
 	l.opens(strangerIP, map[string]bool{bankIP + ":8080": false})
+}
+
+// What a home and its guests here send each other names pods of that home, though pods here have the same addresses.
+func TestAHomeMayHaveTheAddressesOfPodsHere(t *testing.T) {
+	l := newLaptop(t)
+	l.hold(denyAll)
+	l.opens(tenantIP, map[string]bool{otherIP + ":8080": true})
+	l.opens("home", map[string]bool{tenantIP + ":8080": true})
+	l.opens(otherIP, map[string]bool{tenantIP + ":8080": false}) // by its own policy
+
+	// A guest's policy that allows its home, as all that come to a twin do, does not allow the owner's pods.
+	l.hold(`{metadata: {namespace: shop-q4zkx2a}, spec: {podSelector: {}, policyTypes: [Ingress, Egress],
+		ingress: [{from: [{ipBlock: {cidr: 10.42.0.0/16}}]}], egress: [{to: [{ipBlock: {cidr: 10.42.0.0/16}}]}]}}`)
+	l.opens("home", map[string]bool{tenantIP + ":8080": true})
+	l.opens(tenantIP, map[string]bool{otherIP + ":8080": true, dnsIP + ":53": false})
+	l.opens(webIP, map[string]bool{tenantIP + ":8080": false})
+	l.hold(`{metadata: {namespace: shop-q4zkx2a}, spec: {podSelector: {}, ingress: [{}]}}`)
+	l.opens(webIP, map[string]bool{tenantIP + ":8080": true})
 }
 
 // A new policy holds for connections that are open; answers to those that a pod may open pass.

@@ -25,6 +25,7 @@ const Table = "kith-policy"
 type writer struct {
 	v4, v6  knftables.Interface
 	dns     netip.Addr
+	group   uint32 // of guests' links
 	written *table // by this process; nil: whatever is there
 	removed bool   // by this process
 }
@@ -197,6 +198,7 @@ func fill(tx *knftables.Transaction, name string, was, is set) {
 // always is what is in every table: the chains at the hooks. Both directions have one each in forward, so that what one
 // accepts is still asked by the other.
 func (w *writer) always(tx *knftables.Transaction) {
+	tunnel := fmt.Sprintf("%q", netplan.Tunnel)
 	answers := []string{
 		"ct state established ct direction reply accept",
 		"ct state related meta l4proto icmp accept",
@@ -207,11 +209,17 @@ func (w *writer) always(tx *knftables.Transaction) {
 		priority string
 		rules    []string
 	}{
-		{"from-pods", knftables.ForwardHook, "filter - 2", []string{"ip saddr vmap @" + egressMap}},
+		// What a home sends to its guests comes from addresses that are its own, even if pods here have the same, and so does what they
+		// send to it lead to such.
+		{"from-pods", knftables.ForwardHook, "filter - 2", []string{
+			knftables.Concat("iifname", tunnel, "meta oifgroup", w.group, "accept"),
+			"ip saddr vmap @" + egressMap,
+		}},
 		{"to-pods", knftables.ForwardHook, "filter - 1", []string{
+			knftables.Concat("meta iifgroup", w.group, "oifname", tunnel, "accept"),
 			"ip daddr vmap @" + ingressMap,
 			// A pod at a peer of which nobody here has heard yet: it tries again.
-			knftables.Concat("iifname", fmt.Sprintf("%q", netplan.Tunnel), "oifname", fmt.Sprintf("%q", netplan.Bridge), "ip saddr != @"+podsSet, "counter drop"),
+			knftables.Concat("iifname", tunnel, "oifname {", fmt.Sprintf("%q", netplan.Bridge), ",", tunnel, "} ip saddr != @"+podsSet, "counter drop"),
 		}},
 		{"to-node", knftables.InputHook, "filter - 2", []string{
 			knftables.Concat("ct original ip daddr", w.dns, "ip saddr . meta l4proto @"+dnsSet, "accept"), // it has no other port

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -110,8 +109,9 @@ func (s *server) run(ctx context.Context) error {
 	}
 	below(store.Run)
 	if err := network.Setup(ctx, network.Options{
-		NodeIP: c.NodeIP, PodCIDR: c.PodCIDR, GuestCIDR: c.GuestCIDR, ServiceCIDR: c.ServiceCIDR, MTU: c.PodMTU,
+		NodeIP: c.NodeIP, PodCIDR: c.PodCIDR, ServiceCIDR: c.ServiceCIDR, MTU: c.PodMTU,
 		CNIConf: s.cniConf(), GuestConf: s.guestConf(), CNIData: filepath.Join(c.DataDir, "cni", "addresses"), Policies: s.policiesSocket(),
+		GuestNetworks: c.GuestNetworks,
 	}, s.log); err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 	}
 	s.apiServices = registration.APIServices()
 	resolver := dns.Options{
-		NodeIP: c.NodeIP, Port: c.DNSPort, ClusterDNS: c.ClusterDNS, Guests: c.GuestCIDR, ClusterID: c.ClusterID,
+		NodeIP: c.NodeIP, Port: c.DNSPort, ClusterDNS: c.ClusterDNS, Pods: c.ClusterCIDR, ClusterID: c.ClusterID,
 		Kubeconfig: filepath.Join(files.Dir, "dns.kubeconfig"), ResolvConf: filepath.Join(c.DataDir, "resolv.conf"),
 	}
 	if err := dns.WriteResolvConf(resolver); err != nil {
@@ -176,7 +176,7 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 	}
 
 	policies, err := policy.Open(policy.Options{
-		Client: s.client, NodeName: c.NodeName, NodeIP: c.NodeIP, ClusterDNS: c.ClusterDNS, Local: []netip.Prefix{c.PodCIDR, c.GuestCIDR},
+		Client: s.client, NodeName: c.NodeName, NodeIP: c.NodeIP, ClusterDNS: c.ClusterDNS, Local: c.PodCIDR, Guests: network.GuestGroup,
 		Socket: s.policiesSocket(),
 	}, s.log)
 	if err != nil {
@@ -220,7 +220,7 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 		}.Run(ctx)
 	})
 	start("images", now, imageService.Run)
-	start("kube-proxy", ready, component.Proxy{PKI: files, NodeName: c.NodeName, ClusterCIDR: c.ClusterCIDR, Expose: c.Expose == config.ExposeLAN}.Run)
+	start("kube-proxy", ready, component.Proxy{PKI: files, NodeName: c.NodeName, Expose: c.Expose == config.ExposeLAN}.Run)
 	if c.ControlPlane {
 		start("kube-controller-manager", ready, component.ControllerManager{PKI: files, ClusterCIDR: c.ClusterCIDR, ServiceCIDR: c.ServiceCIDR}.Run)
 		start("kube-scheduler", ready, component.Scheduler{PKI: files}.Run)

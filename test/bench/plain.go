@@ -22,8 +22,6 @@ import (
 	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
 	"golang.zx2c4.com/wireguard/tun"
-
-	"kith.dev/core/gateway"
 )
 
 // plain is what a tunnel of Kith is held against: wireguard-go as it comes, between two hosts on a LAN as the lab's laptops
@@ -43,7 +41,10 @@ type plainEnd struct {
 	key           *ecdh.PrivateKey
 }
 
-const plainPort = 6451
+const (
+	plainPort = 6451
+	plainMTU  = 1420 // as wireguard-go has it by itself; a gateway's is less by the header that it adds
+)
 
 func newPlain(ctx context.Context, dir string) (p *plain, err error) {
 	p = &plain{load: dir + "/load"}
@@ -102,7 +103,7 @@ func (p *plain) end(i int, lan *netlink.Handle, bridge netlink.Link) (*plainEnd,
 	}
 	port := fmt.Sprintf("port%d", n)
 	if err := errors.Join(cable(lan, port, e.host, e.hostNL, "eth0", netip.PrefixFrom(e.lan, 24), 1500),
-		cable(e.hostNL, "pod", e.pod, e.podNL, "eth0", netip.PrefixFrom(e.podAt, 24), gateway.DefaultMTU)); err != nil {
+		cable(e.hostNL, "pod", e.pod, e.podNL, "eth0", netip.PrefixFrom(e.podAt, 24), plainMTU)); err != nil {
 		return nil, err
 	}
 	in, err := lan.LinkByName(port)
@@ -141,9 +142,9 @@ func (p *plain) join(e, o *plainEnd) error {
 		e.hostNL.RouteAdd(&netlink.Route{Dst: to, LinkIndex: wg.Attrs().Index, Scope: netlink.SCOPE_LINK}))
 }
 
-// blast runs load blast between the two pods.
-func (p *plain) blast(ctx context.Context, report any, args ...string) error {
-	c := exec.CommandContext(ctx, p.load, append(append([]string{"blast"}, args...), fmt.Sprintf("%s:7000", p.ends[1].podAt))...)
+// send runs load between the two pods.
+func (p *plain) send(ctx context.Context, report any, args ...string) error {
+	c := exec.CommandContext(ctx, p.load, append(args, fmt.Sprintf("%s:7000", p.ends[1].podAt))...)
 	var out []byte
 	err := inSpace(p.ends[0].pod, func() (err error) { out, err = c.Output(); return err })
 	if err != nil {
@@ -183,7 +184,7 @@ const plainSettings = "KITH_BENCH_WIREGUARD"
 
 // servePlain is the process of join; it ends with its standard input.
 func servePlain(settings string) error {
-	native, err := tun.CreateTUN("wg0", gateway.DefaultMTU)
+	native, err := tun.CreateTUN("wg0", plainMTU)
 	if err != nil {
 		return err
 	}

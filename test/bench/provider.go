@@ -32,6 +32,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
+	"kith.dev/core/netplan"
 	"kith.dev/core/peering"
 	"kith.dev/core/remote"
 )
@@ -42,7 +43,8 @@ type provider struct {
 	name, address string
 	me            *identity.Identity
 	key           *ecdh.PrivateKey
-	port          uint16 // UDP
+	port          uint16       // UDP
+	guests        netip.Prefix // of the consumer
 	wireguard     *device.Device
 	twins         atomic.Int32
 	stop          context.CancelFunc
@@ -55,11 +57,9 @@ type provider struct {
 	news   chan struct{}     // closed, and made anew, when homes changed
 }
 
-// their aliases for a consumer's pods: every one of them may take the same, none of them forwards a packet.
-var aliasThere = netip.MustParsePrefix("10.99.0.0/16")
-
 func (r *rig) simulate(ctx context.Context, number int, dir string) (p *provider, err error) {
-	p = &provider{name: fmt.Sprintf("sim-%d", number), port: uint16(7100 + number), served: make(chan error, 1), homes: map[string]string{}, news: make(chan struct{})}
+	p = &provider{name: fmt.Sprintf("sim-%d", number), port: uint16(7100 + number),
+		guests: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 99, byte(number), 0}), netplan.GuestBits), served: make(chan error, 1), homes: map[string]string{}, news: make(chan struct{})}
 	if p.me, err = identity.Load(filepath.Join(dir, p.name)); err != nil {
 		return nil, err
 	}
@@ -230,16 +230,21 @@ func (p *provider) End(context.Context, peering.Caller, string) error {
 }
 
 func (p *provider) Link(_ context.Context, caller peering.Caller, theirs peering.Link) (peering.Link, error) {
-	ours := peering.Link{PublicKey: base64.StdEncoding.EncodeToString(p.key.PublicKey().Bytes()), Port: int(p.port), Ranges: []peering.Range{{Name: "pods", Prefix: netip.MustParsePrefix("10.42.0.0/16")}}}
-	for _, r := range theirs.Ranges {
-		ours.Aliases = append(ours.Aliases, peering.Range{Name: r.Name, Prefix: aliasThere})
+	usual := netplan.Usual()
+	ours := peering.Link{
+		PublicKey: base64.StdEncoding.EncodeToString(p.key.PublicKey().Bytes()), Port: int(p.port), Plan: peering.LinkPlan,
+		Space: []netip.Prefix{usual.Pods}, Services: usual.Services, At: usual.Gateway(), Here: theirs.There, There: theirs.Here,
 	}
+	if !ours.Here.IsValid() {
+		ours.Here = p.guests
+	}
+	ours.AtHere = netplan.GuestGateway(ours.Here)
 	key, err := base64.StdEncoding.DecodeString(theirs.PublicKey)
 	if err != nil {
 		return ours, err
 	}
 	return ours, p.wireguard.IpcSet(fmt.Sprintf("public_key=%s\nendpoint=%s\nreplace_allowed_ips=true\nallowed_ip=%s\n",
-		hex.EncodeToString(key), netip.AddrPortFrom(caller.Addr.Addr().Unmap(), uint16(theirs.Port)), aliasThere))
+		hex.EncodeToString(key), netip.AddrPortFrom(caller.Addr.Addr().Unmap(), uint16(theirs.Port)), netip.PrefixFrom(netplan.Pair{Here: ours.Here, There: ours.There}.Handle(), 32)))
 }
 
 func (p *provider) Notices(context.Context, peering.Caller) <-chan peering.Notice { return nil }

@@ -10,7 +10,7 @@ import (
 // manyStreams is how many streams share a tunnel here.
 const manyStreams = 8
 
-// streams sends on one connection and on eight from a pod to a pod abroad, and by turns the same between two pods of a plain
+// streams sends on one connection, on eight and by UDP from a pod to a pod abroad, and by turns the same between two pods of a plain
 // wireguard-go.
 func streams(ctx context.Context, r *rig) error {
 	away, err := r.pairOfPods(ctx)
@@ -43,6 +43,9 @@ func streams(ctx context.Context, r *rig) error {
 			r.report.pair("answers meanwhile, "+streamsWord(n)+", median", "ms", "tunnel", ours.P50, "wireguard-go", theirs.P50)
 			r.report.pair("answers meanwhile, "+streamsWord(n)+", 99th percentile", "ms", "tunnel", ours.P99, "wireguard-go", theirs.P99)
 		}
+		ours, theirs := got[turn{true, 0}], got[turn{false, 0}]
+		r.report.pair("UDP, pod to pod", "Mbit/s", "tunnel", ours.MBits, "wireguard-go", theirs.MBits)
+		r.report.pair("CPU time for a gigabyte, UDP", "s", "tunnel", ours.seconds, "wireguard-go", theirs.seconds)
 		r.report.add("TCP, pod to pod, tunnel, eight streams / one", "x", got[turn{true, manyStreams}].MBits/got[turn{true, 1}].MBits)
 		r.report.add("TCP, pod to pod, wireguard-go, eight streams / one", "x", got[turn{false, manyStreams}].MBits/got[turn{false, 1}].MBits)
 	}
@@ -55,21 +58,32 @@ func streams(ctx context.Context, r *rig) error {
 }
 
 func streamsWord(n int) string {
-	if n == 1 {
+	switch n {
+	case 0:
+		return "UDP"
+	case 1:
 		return "one stream"
 	}
 	return "eight streams"
 }
 
+// loadArgs is how load sends on so many connections; 0: by UDP.
+func loadArgs(streams int) []string {
+	if streams == 0 {
+		return []string{"datagrams", "-duration", "4s"}
+	}
+	return []string{"blast", "-duration", "4s", "-streams", fmt.Sprint(streams)}
+}
+
 // turn is one of the ways that take turns.
 type turn struct {
 	kith    bool
-	streams int
+	streams int // 0: by UDP
 }
 
-var turns = []turn{{true, 1}, {false, 1}, {true, manyStreams}, {false, manyStreams}}
+var turns = []turn{{true, 1}, {false, 1}, {true, manyStreams}, {false, manyStreams}, {true, 0}, {false, 0}}
 
-// sent is what load blast reports.
+// sent is what load blast and load datagrams report.
 type sent struct {
 	MBits  float64 `json:"mbitPerSecond"`
 	P50    float64 `json:"p50ms"`
@@ -82,10 +96,10 @@ type sent struct {
 
 // takeTurn has one way its turn. Of the tunnel it also tells what both kithd take for it.
 func (r *rig) takeTurn(ctx context.Context, t turn, away string, bare *plain, first bool) (s sent, err error) {
-	args := []string{"-duration", "4s", "-streams", fmt.Sprint(t.streams)}
+	args := loadArgs(t.streams)
 	if !t.kith {
 		before := bare.seconds()
-		if err := bare.blast(ctx, &s, args...); err != nil || s.Broken != "" {
+		if err := bare.send(ctx, &s, args...); err != nil || s.Broken != "" {
 			return s, fmt.Errorf("wireguard-go, %s: %s %w", streamsWord(t.streams), s.Broken, err)
 		}
 		s.seconds = (bare.seconds() - before) / s.Bytes * 1e9
@@ -98,7 +112,7 @@ func (r *rig) takeTurn(ctx context.Context, t turn, away string, bare *plain, fi
 	if err != nil {
 		return s, err
 	}
-	if err := r.load(ctx, &s, append(append([]string{"blast"}, args...), away+":7000")...); err != nil || s.Broken != "" {
+	if err := r.load(ctx, &s, append(args, away+":7000")...); err != nil || s.Broken != "" {
 		return s, fmt.Errorf("tunnel, %s: %s %w", streamsWord(t.streams), s.Broken, err)
 	}
 	after, err := r.usage()

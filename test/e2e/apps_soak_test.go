@@ -24,16 +24,26 @@ import (
 // newAppsWorld is a world whose laptops have these images, and whose bob gives alice more than usual.
 func newAppsWorld(t *testing.T) *world {
 	t.Helper()
-	archive, err := filepath.Abs(filepath.Join("..", "..", "build", "apps", "images.tar"))
+	return newAppsWorldOf(t, lab.Options{Laptops: 2}, "images.tar")
+}
+
+// appsAsk is what alice asks for there.
+var appsAsk = []string{"--cpu", "800m", "--memory", "4Gi", "--pods", "30", "--ephemeral-storage", "16Gi"}
+
+// newAppsWorldOf has laptops with the images of an archive.
+func newAppsWorldOf(t *testing.T, options lab.Options, archive string) *world {
+	t.Helper()
+	archive, err := filepath.Abs(filepath.Join("..", "..", "build", "apps", archive))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(archive); err != nil {
-		t.Skip("the images of Redis, PostgreSQL and nginx are missing: scripts/apps.sh makes them")
+		t.Skip("the images of Redis, PostgreSQL, nginx and Prometheus are missing: scripts/apps.sh makes them")
 	}
-	l := laptops(t, lab.Options{Laptops: 2, Images: []string{archive}})
+	options.Images = []string{archive}
+	l := laptops(t, options)
 	w := &world{t: t, l: l, alice: l.Laptop("alice"), bob: l.Laptop("bob"), apis: map[string]client.Client{}}
-	befriend(t, w.alice, w.bob, "--cpu", "800m", "--memory", "4Gi", "--pods", "30", "--ephemeral-storage", "16Gi")
+	befriend(t, w.alice, w.bob, appsAsk...)
 	kubectl(t, w.alice, "create", "namespace", "shop")
 	kith(t, w.alice, "offload", "shop")
 	return w

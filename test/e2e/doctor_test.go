@@ -37,7 +37,7 @@ func TestDoctorAndMetrics(t *testing.T) {
 			}
 		}
 		found, _ := examine(t, alice)
-		for _, name := range []string{"api-server", "node", "node-address", "dns", "peer-api", "wireguard", "pod-range", "alias", "forwarding",
+		for _, name := range []string{"api-server", "node", "node-address", "dns", "peer-api", "wireguard", "pod-range", "guest-range", "forwarding",
 			"tun", "nftables", "inotify", "space", "address", "connect", "key", "protocol", "clock", "contract", "handshake", "ping", "mtu"} {
 			if !slices.ContainsFunc(found, func(f api.Finding) bool { return f.Name == name }) {
 				t.Errorf("%s was not looked at", name)

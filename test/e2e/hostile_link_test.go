@@ -12,12 +12,10 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/net/icmp"
-	"golang.org/x/net/ipv4"
 
 	"kith.dev/core/gateway"
 	"kith.dev/core/identity"
@@ -25,8 +23,8 @@ import (
 	"kith.dev/test/lab"
 )
 
-// TestHostileLinkDrawsNoTraffic: a consumer with its real key and contract tells its provider, by hand, of ranges that are
-// not its pods'. What the provider sends there goes on its way, and the tunnel that there was stays.
+// TestHostileLinkDrawsNoTraffic: a consumer with its real key and contract names to its provider, by hand, ranges that others have. What
+// the provider sends there goes on its way, and the tunnel that there was stays.
 func TestHostileLinkDrawsNoTraffic(t *testing.T) {
 	l := laptops(t, lab.Options{Laptops: 2})
 	alice, bob := l.Laptop("alice"), l.Laptop("bob")
@@ -40,12 +38,13 @@ func TestHostileLinkDrawsNoTraffic(t *testing.T) {
 		t.Fatal(err)
 	}
 	link := func() string {
-		return kubectl(t, bob, "get", "peer", "alice", "-o", "jsonpath={.status.network.theirs}{.status.network.ours}")
+		return kubectl(t, bob, "get", "peer", "alice", "-o", "jsonpath={.status.network}")
 	}
 	before := link()
-	target := "172.20.1.1" // a server of bob's office, reached by its router
+	office := netip.MustParsePrefix("172.20.1.0/24") // servers of bob's office, reached by its router: no route of bob's tells of them
+	server := office.Addr().Next().String()
 	route := func() string {
-		out, stderr, err := bob.Exec(t.Context(), "ip", "route", "get", target)
+		out, stderr, err := bob.Exec(t.Context(), "ip", "route", "get", server)
 		if err != nil {
 			t.Fatalf("%v: %s", err, stderr)
 		}
@@ -54,28 +53,44 @@ func TestHostileLinkDrawsNoTraffic(t *testing.T) {
 	if strings.Contains(route(), "kith0") {
 		t.Fatalf("before anything was said: %s", route())
 	}
-	pods := func(p string) []peering.Range {
-		return []peering.Range{{Name: "pods", Prefix: netip.MustParsePrefix(p)}}
+	var was struct{ GuestsHere, GuestsThere string }
+	if err := json.Unmarshal([]byte(before), &was); err != nil {
+		t.Fatalf("%v: %s", err, before)
 	}
-	beside := append(pods("10.42.0.0/16"), peering.Range{Name: "x", Prefix: netip.MustParsePrefix("172.16.0.0/12")})
+	prefix := netip.MustParsePrefix
+	if was.GuestsThere == "" { // bob has no guests at alice
+		was.GuestsThere = "198.19.255.0/24"
+	}
+	honest := peering.Link{
+		PublicKey: key.Public().String(), Port: 6450, Plan: peering.LinkPlan, Space: []netip.Prefix{prefix("10.42.0.0/16")}, Services: prefix("10.43.0.0/16"),
+		At: netip.MustParseAddr("10.42.255.2"), Here: prefix(was.GuestsThere), AtHere: prefix(was.GuestsThere).Addr().Next(), There: prefix(was.GuestsHere),
+	}
 	for _, lie := range []struct {
-		what   string
-		ranges []peering.Range
-		no     bool // else an alias is found, elsewhere
+		what string
+		tell func(*peering.Link)
+		no   bool // else others are chosen, elsewhere
 	}{
-		{"a range beside the pods'", beside, true},
-		{"pods in the office's range", pods("172.16.0.0/12"), false},
-		{"pods in all of 172/8", pods("172.0.0.0/8"), true},
+		{"bob's guests have addresses of the office", func(l *peering.Link) { l.Here, l.AtHere = office, office.Addr().Next() }, false},
+		{"hers have, at bob", func(l *peering.Link) { l.There = office }, false},
+		{"bob's guests have all of 172/8", func(l *peering.Link) { l.Here = prefix("172.0.0.0/8") }, true},
+		{"the office is in her address space", func(l *peering.Link) { l.Space = append(l.Space, prefix("172.16.0.0/12")) }, false},
+		{"her address space is no list of ranges", func(l *peering.Link) { l.Space = nil }, true},
+		{"she is of an older Kith", func(l *peering.Link) { l.Plan = 0 }, true},
 	} {
-		code, text := putLink(t, alice, bob, me, peering.Link{
-			PublicKey: key.Public().String(), Port: 6450, Ranges: lie.ranges, Aliases: pods("10.99.0.0/16"),
-		})
+		told := honest
+		told.Space = slices.Clone(honest.Space)
+		lie.tell(&told)
+		code, text := putLink(t, alice, bob, me, told)
 		t.Logf("%s: %d %s", lie.what, code, text)
-		if lie.no && (code != http.StatusBadRequest || !strings.Contains(text, "range")) || code >= http.StatusInternalServerError {
+		if lie.no && code < http.StatusBadRequest || code >= http.StatusInternalServerError && code != http.StatusNotImplemented {
 			t.Errorf("%s: %d %s", lie.what, code, text)
 		}
+		var answer peering.Link // what bob would have, if she were to bind her key
+		if code == http.StatusOK && (json.Unmarshal([]byte(text), &answer) != nil || answer.There.Overlaps(office) || answer.Here.Overlaps(office)) {
+			t.Errorf("%s: bob would have his guests in %s, and hers in %s", lie.what, answer.There, answer.Here)
+		}
 		if out := route(); strings.Contains(out, "kith0") {
-			t.Errorf("%s: what bob sends to %s goes to alice: %s", lie.what, target, out)
+			t.Errorf("%s: what bob sends to %s goes to alice: %s", lie.what, server, out)
 		}
 	}
 	if after := link(); after != before {
@@ -93,93 +108,83 @@ func TestHostileLinkDrawsNoTraffic(t *testing.T) {
 	})
 }
 
-// TestAliasesAreChosenAnew: a laptop comes to a network of the addresses by which it sees its peer, as provider and as
-// consumer. It sends there as anybody would, sees the peer by others, and the peer's pods are reached as before.
-func TestAliasesAreChosenAnew(t *testing.T) {
+// TestAnotherNetworkHasTheRangeOfGuests: a laptop comes to a network of the addresses that guests have, as provider and as consumer. Its own
+// programs send to that network as anybody's would; pods have the guests that there are, at the addresses that they have. When the
+// last of them has ended another range is agreed on.
+func TestAnotherNetworkHasTheRangeOfGuests(t *testing.T) {
 	l := laptops(t, lab.Options{Laptops: 2})
 	alice, bob := l.Laptop("alice"), l.Laptop("bob")
 	befriend(t, alice, bob, "--cpu", "300m", "--memory", "256Mi", "--pods", "6")
 	kubectl(t, alice, "create", "namespace", "shop")
 	kith(t, alice, "offload", "shop")
-	apply(t, alice, solo("away", "kith-bob"))
-	waitReady(t, alice, 1, "-n", "shop")
-	network := func(at *lab.Laptop, of, what string) string {
-		return kubectl(t, at, "get", "peer", of, "-o", "jsonpath={.status.network."+what+"[0].alias}")
+	apply(t, alice, solo("desk", "alice"))
+	desk := waitReady(t, alice, 1, "-n", "shop", "-l", "app=desk")[0].Status.PodIP
+	ranges := func() (home, provider string) {
+		return kubectl(t, alice, "get", "peer", "bob", "-o", "jsonpath={.status.network.guestsThere}"),
+			kubectl(t, bob, "get", "peer", "alice", "-o", "jsonpath={.status.network.guestsHere}")
 	}
-	for _, one := range []struct{ mover, other *lab.Laptop }{{bob, alice}, {alice, bob}} {
-		was := network(one.mover, one.other.Name(), "theirs")
-		gateway := func() string { // of the other, as the mover sees it
-			b := netip.MustParsePrefix(network(one.mover, one.other.Name(), "theirs")).Addr().As4()
-			return netip.AddrFrom4([4]byte{b[0], b[1], 255, 2}).String()
+	for _, mover := range []*lab.Laptop{bob, alice} {
+		name := "at-" + mover.Name()
+		apply(t, alice, solo(name, "kith-bob"))
+		guest := waitReady(t, alice, 1, "-n", "shop", "-l", "app="+name)[0].Status.PodIP
+		was, _ := ranges()
+		if !netip.MustParsePrefix(was).Contains(netip.MustParseAddr(guest)) {
+			t.Fatalf("the guest has %s, not of %s", guest, was)
 		}
-		reached := func() string {
-			if err := echo(one.mover, gateway()); err != nil {
-				return err.Error()
+		both := func() string {
+			if err := dial(t, alice, "shop", "desk", guest+":8080"); err != nil {
+				return fmt.Sprintf("home to its guest: %v", err)
+			}
+			if err := dial(t, alice, "shop", name, desk+":8080"); err != nil {
+				return fmt.Sprintf("the guest to its home: %v", err)
 			}
 			return ""
 		}
-		eventually(t, 10*time.Second, one.mover.Name()+" reaches "+one.other.Name(), reached)
-		inside := netip.MustParsePrefix(was).Addr().As4()
-		lan := netip.PrefixFrom(netip.AddrFrom4([4]byte{inside[0], inside[1], 7, 1}), 16) // with the alias's own mask
-		if _, stderr, err := one.mover.Exec(t.Context(), "ip", "address", "add", lan.String(), "dev", "eth0"); err != nil {
+		eventually(t, 10*time.Second, "home and guest reach each other", both)
+
+		b := netip.MustParsePrefix(was).Addr().As4()
+		lan := netip.PrefixFrom(netip.AddrFrom4([4]byte{b[0], b[1], b[2] ^ 1, 1}), 20).String()
+		if _, stderr, err := mover.Exec(t.Context(), "ip", "address", "add", lan, "dev", "eth0"); err != nil {
 			t.Fatalf("%v: %s", err, stderr)
 		}
-		took := eventually(t, 20*time.Second, one.mover.Name()+" sees "+one.other.Name()+" elsewhere, who knows", func() string {
-			is, told := network(one.mover, one.other.Name(), "theirs"), network(one.other, one.mover.Name(), "ours")
-			if is == was || is != told {
-				return fmt.Sprintf("was %s, is %s, %s knows %s", was, is, one.other.Name(), told)
+		neighbour := netip.AddrFrom4([4]byte{b[0], b[1], b[2], 209}).String() // of the network, and of the guests' range
+		took := eventually(t, 20*time.Second, mover.Name()+" sends to its new network by that", func() string {
+			if out, _, _ := mover.Exec(t.Context(), "ip", "route", "get", neighbour); strings.Contains(out, "kith0") || !strings.Contains(out, "eth0") {
+				return out
 			}
 			return ""
 		})
-		t.Logf("%s: another alias after %s", one.mover.Name(), took.Round(10*time.Millisecond))
-		there := netip.AddrFrom4([4]byte{inside[0], inside[1], 200, 9}).String()
-		if out, _, _ := one.mover.Exec(t.Context(), "ip", "route", "get", there); strings.Contains(out, "kith0") || !strings.Contains(out, "eth0") {
-			t.Errorf("%s sends to its new network by %s", one.mover.Name(), out)
+		t.Logf("%s: after %s", mover.Name(), took.Round(10*time.Millisecond))
+		other := map[*lab.Laptop]string{alice: "bob", bob: "alice"}[mover]
+		eventually(t, 20*time.Second, "its Peer says so", func() string {
+			out := kubectl(t, mover, "get", "peer", other, "-o", `jsonpath={.status.conditions[?(@.type=="AddressesFree")].status} {.status.conditions[?(@.type=="AddressesFree")].message}`)
+			if !strings.HasPrefix(out, "False ") || !strings.Contains(out, was) {
+				return out
+			}
+			return ""
+		})
+		for range 5 {
+			if not := both(); not != "" {
+				t.Errorf("while %s is in a network of %s: %s", mover.Name(), was, not)
+			}
+			time.Sleep(2 * time.Second)
 		}
-		eventually(t, 10*time.Second, one.mover.Name()+" reaches "+one.other.Name()+" again", reached)
-		eventually(t, 10*time.Second, "alice reaches her pod abroad, at the address it has now", func() string {
-			ip := kubectl(t, alice, "-n", "shop", "get", "pod", "away", "-o", "jsonpath={.status.podIP}")
-			if at := network(alice, "bob", "theirs"); !netip.MustParsePrefix(at).Contains(netip.MustParseAddr(ip)) {
-				return fmt.Sprintf("it is said to be at %s, bob is seen at %s", ip, at)
-			}
-			if err := echo(alice, ip); err != nil {
-				return fmt.Sprintf("at %s: %v", ip, err)
+		if now := waitReady(t, alice, 1, "-n", "shop", "-l", "app="+name)[0]; now.Status.PodIP != guest || now.Status.ContainerStatuses[0].RestartCount > 0 {
+			t.Errorf("the guest had %s, is %+v", guest, now.Status)
+		}
+		kubectl(t, alice, "-n", "shop", "delete", "pod", name, "--wait=true")
+		took = eventually(t, 40*time.Second, "both agree on another range", func() string {
+			if home, provider := ranges(); home == was || home != provider {
+				return fmt.Sprintf("it was %s, alice has %s, bob %s", was, home, provider)
 			}
 			return ""
 		})
+		t.Logf("%s: another range after %s", mover.Name(), took.Round(10*time.Millisecond))
+		apply(t, alice, solo(name+"-again", "kith-bob"))
+		guest, name = waitReady(t, alice, 1, "-n", "shop", "-l", "app="+name+"-again")[0].Status.PodIP, name+"-again"
+		eventually(t, 10*time.Second, "home and its new guest reach each other", both)
+		kubectl(t, alice, "-n", "shop", "delete", "pod", name, "--wait=true")
 	}
-}
-
-// echo asks an address for an answer (ICMP), from a laptop.
-func echo(from *lab.Laptop, to string) error {
-	return from.InNetwork(func() error {
-		c, err := icmp.ListenPacket("ip4:icmp", "0.0.0.0")
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		ask := icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &icmp.Echo{ID: 0x6b67, Seq: 1, Data: []byte("kith")}}
-		b, err := ask.Marshal(nil)
-		if err != nil {
-			return err
-		}
-		if _, err := c.WriteTo(b, &net.IPAddr{IP: net.ParseIP(to)}); err != nil {
-			return err
-		}
-		if err := c.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
-			return err
-		}
-		for b = make([]byte, 1500); ; {
-			n, who, err := c.ReadFrom(b)
-			if err != nil {
-				return err
-			}
-			m, err := icmp.ParseMessage(1, b[:n])
-			if err == nil && m.Type == ipv4.ICMPTypeEchoReply && who.String() == to {
-				return nil
-			}
-		}
-	})
 }
 
 // putLink has somebody with a laptop's key and network say a link by hand.

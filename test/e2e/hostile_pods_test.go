@@ -10,6 +10,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/netplan"
 )
 
 // dangerous is a container, and more of its pod's spec, that must not run at bob. Word is part of what is answered.
@@ -179,7 +181,6 @@ func (h *hostile) snoops(t *testing.T) {
 
 // services tries services and endpoints that lead where the consumer must not.
 func (h *hostile) services(t *testing.T) {
-	mine := kubectl(t, h.bob, "-n", "den", "get", "pod", "mine", "-o", "jsonpath={.status.podIP}")
 	at, err := h.bob.Address()
 	if err != nil {
 		t.Fatal(err)
@@ -189,7 +190,10 @@ func (h *hostile) services(t *testing.T) {
 		return fmt.Sprintf(`{"apiVersion":"discovery.k8s.io/v1","kind":"EndpointSlice","metadata":{"name":%q,%s},"addressType":"IPv4","endpoints":[{"addresses":[%q]}],"ports":[{"port":80}]}`, name, labels, address)
 	}
 	slices := "/kube/apis/discovery.k8s.io/v1/namespaces/" + h.lair + "/endpointslices"
-	bad := []string{at.String(), "10.42.0.1", "10.42.255.1", "10.42.255.2", mine, "10.43.0.1", "10.43.0.10", "127.0.0.1", "127.1.2.3", "169.254.169.254", "0.0.0.0", "224.0.0.1", "255.255.255.255", "192.0.2.1", "1.1.1.1"}
+	// Addresses of bob's pods and of his node are not among them: to alice's guests they are her own.
+	laptop := at.String()
+	guests := netip.MustParsePrefix(kubectl(t, h.bob, "get", "peer", "alice", "-o", "jsonpath={.status.network.guestsHere}"))
+	bad := []string{laptop, guests.Addr().Prev().String(), netplan.Last(guests).Next().String(), "10.41.255.255", "10.44.0.0", "10.43.0.1", "10.43.0.10", "127.0.0.1", "127.1.2.3", "169.254.169.254", "0.0.0.0", "224.0.0.1", "255.255.255.255", "192.0.2.1", "1.1.1.1"}
 	for i, address := range bad {
 		h.refused("a slice with "+address, h.ask("POST", slices, slice(fmt.Sprintf("bad%d", i), address)))
 	}
@@ -197,7 +201,7 @@ func (h *hostile) services(t *testing.T) {
 		text := strings.Replace(slice("six", address), `"IPv4"`, `"`+kind+`"`, 1)
 		h.refused("a slice of "+kind, h.ask("POST", slices, text))
 	}
-	own := alias(t, h.bob, "alice", "10.42.0.77")
+	const own = "10.42.0.77"
 	if a := h.ask("POST", slices, slice("good", own)); a.code != 201 {
 		t.Fatalf("a slice with an address of her own: %d %s", a.code, a.text)
 	}
@@ -205,15 +209,15 @@ func (h *hostile) services(t *testing.T) {
 	if err := json.Unmarshal([]byte(h.ask("GET", slices+"/good", "").text), &made); err != nil {
 		t.Fatal(err)
 	}
-	h.refused("a slice changed by PUT", h.ask("PUT", slices+"/good", slice("good", mine)))
+	h.refused("a slice changed by PUT", h.ask("PUT", slices+"/good", slice("good", laptop)))
 	for kind, patch := range map[string]string{
-		"application/merge-patch+json":           `{"endpoints":[{"addresses":["` + mine + `"]}]}`,
-		"application/json-patch+json":            `[{"op":"replace","path":"/endpoints/0/addresses/0","value":"` + mine + `"}]`,
-		"application/strategic-merge-patch+json": `{"endpoints":[{"addresses":["` + mine + `"]}]}`,
+		"application/merge-patch+json":           `{"endpoints":[{"addresses":["` + laptop + `"]}]}`,
+		"application/json-patch+json":            `[{"op":"replace","path":"/endpoints/0/addresses/0","value":"` + laptop + `"}]`,
+		"application/strategic-merge-patch+json": `{"endpoints":[{"addresses":["` + laptop + `"]}]}`,
 	} {
 		h.refused("a slice changed by "+kind, h.ask("PATCH", slices+"/good", patch, "Content-Type: "+kind))
 	}
-	h.refused("a slice applied", h.ask("PATCH", slices+"/good?fieldManager=kith&force=true", slice("good", mine), "Content-Type: application/apply-patch+yaml"))
+	h.refused("a slice applied", h.ask("PATCH", slices+"/good?fieldManager=kith&force=true", slice("good", laptop), "Content-Type: application/apply-patch+yaml"))
 	h.refused("two addresses, one of her own", h.ask("PATCH", slices+"/good", `{"endpoints":[{"addresses":["`+own+`"]},{"addresses":["127.0.0.1"]}]}`, "Content-Type: application/merge-patch+json"))
 
 	service := func(name, spec string) string {

@@ -27,7 +27,7 @@ func (w *fenced) policies(t *testing.T) {
 	waitReady(t, w.alice, 4, "-n", "shop", "-l", "app in (desk,lamp,guest,next)")
 	kubectl(t, w.alice, "-n", "shop", "wait", "--for=condition=complete", "job/nib", "--timeout=60s") // it reaches desk while nothing forbids it
 	kubectl(t, w.alice, "-n", "shop", "delete", "job", "nib")
-	service := kubectl(t, w.bob, "-n", w.shop, "get", "service", "desk", "-o", "jsonpath={.spec.clusterIP}") + ":80"
+	service := kubectl(t, w.alice, "-n", "shop", "get", "service", "desk", "-o", "jsonpath={.spec.clusterIP}") + ":80"
 	open := []way{
 		{"lamp", desk, true}, {"lamp", guest, true}, {"desk", guest, true},
 		{"guest", w.desk + ":8080", true}, {"guest", service, true}, {"guest", w.next + ":8080", true}, {"guest", w.online, true},

@@ -5,6 +5,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -243,14 +244,21 @@ func bounds(t *testing.T, bob *lab.Laptop) {
 	budget := func(least, selector string) string {
 		return "{apiVersion: policy/v1, kind: PodDisruptionBudget, " + meta + ", spec: {" + least + ", selector: {" + selector + "}}}"
 	}
-	own := strings.Split(kubectl(t, bob, "get", "namespace", twin, "-o", `jsonpath={.metadata.annotations.kith\.dev/alias-ranges}`), "/")[0]
+	space := strings.Split(kubectl(t, bob, "get", "namespace", twin, "-o", `jsonpath={.metadata.annotations.kith\.dev/address-space}`), ",")
+	guests := kubectl(t, bob, "get", "peer", "alice", "-o", "jsonpath={.status.network.guestsHere}")
+	if !slices.Contains(space, "10.42.0.0/16") || !slices.Contains(space, guests) {
+		t.Errorf("alice's address space is %v at bob, her guests have %s", space, guests)
+	}
 	for what, c := range map[string]struct {
 		manifest string
 		allowed  bool
 	}{
-		"own addresses":             {slice("IPv4", strings.TrimSuffix(own, "0")+"9"), true},
-		"an address of bob's pods":  {slice("IPv4", "10.42.0.250"), false},
-		"bob's API server":          {slice("IPv4", "10.42.255.1"), false},
+		"a pod of alice's at home":  {slice("IPv4", "10.42.0.250"), true}, // guests read it as alice would, whatever bob has there
+		"alice's API server":        {slice("IPv4", "10.42.255.1"), true},
+		"a guest of hers":           {slice("IPv4", strings.TrimSuffix(guests, "0/24")+"9"), true},
+		"a range beside hers":       {slice("IPv4", netip.MustParsePrefix(guests).Addr().Prev().String()), false},
+		"a service of bob's":        {slice("IPv4", "10.43.0.1"), false},
+		"bob's laptop":              {slice("IPv4", "192.0.2.12"), false},
 		"the internet":              {slice("IPv4", "198.51.100.7"), false},
 		"a name for an address":     {slice("FQDN", "example.org"), false},
 		"a service":                 {"{apiVersion: v1, kind: Service, " + meta + ", spec: {ports: [{port: 80}]}}", true},

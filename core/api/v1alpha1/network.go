@@ -1,37 +1,49 @@
 package v1alpha1
 
 import (
+	"encoding"
+	"errors"
+	"fmt"
 	"net/netip"
 
 	"kith.dev/core/netplan"
 )
 
-// Pair is how this cluster and the peer see each other's addresses, as far as it can be read; of no network, the zero value.
-func (n *NetworkStatus) Pair() (p netplan.Pair) {
-	if n != nil {
-		p.Theirs, _ = Mappings(n.Theirs)
-		p.Ours, _ = Mappings(n.Ours)
+// Pair is what this cluster and the peer agreed on of addresses, as far as it can be read; of no network, the zero value. Pods is
+// this cluster's own range, from which the peer's guests here get their addresses when that is not for Kith to say; else the zero value.
+func (n *NetworkStatus) Pair(pods netip.Prefix) (p netplan.Pair, err error) {
+	if n == nil {
+		return p, nil
 	}
-	return p
-}
-
-// Aliases are the peer's ranges under the addresses they have here.
-func (n *NetworkStatus) Aliases() (list []netip.Prefix) {
-	for _, m := range n.Pair().Theirs {
-		list = append(list, m.Alias)
-	}
-	return list
-}
-
-// Mappings reads the ranges that can be read. The error is about the last of the others.
-func Mappings(ranges []RangeAlias) (list []netplan.Mapping, failed error) {
-	for _, r := range ranges {
-		m, err := netplan.ParseMapping(r.Name, r.Real, r.Alias)
-		if err != nil {
-			failed = err
-			continue
+	var errs []error
+	read := func(field, text string, into encoding.TextUnmarshaler) { // an empty text is the zero value
+		if err := into.UnmarshalText([]byte(text)); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", field, err))
 		}
-		list = append(list, m)
 	}
-	return list, failed
+	read("guestsThere", n.GuestsThere, &p.There)
+	read("guestsHere", n.GuestsHere, &p.Here)
+	for _, s := range n.Space {
+		p.Space = append(p.Space, netip.Prefix{})
+		read("space", s, &p.Space[len(p.Space)-1])
+	}
+	read("services", n.Services, &p.Services)
+	read("atThere", n.AtThere, &p.AtThere)
+	read("atHome", n.AtHome, &p.AtHome)
+	for _, a := range n.Aliases {
+		m := netplan.Mapping{Name: a.Name}
+		read("aliases", a.Real, &m.Real)
+		read("aliases", a.Alias, &m.Alias)
+		p.Aliases = append(p.Aliases, m)
+	}
+	if pods.IsValid() && p.Here.IsValid() {
+		p.Guests = netplan.Mapping{Name: "guests", Real: pods, Alias: p.Here}
+	}
+	return p, errors.Join(errs...)
+}
+
+// Ranges are all that was agreed on of the addresses of this host's networks, as far as it can be read.
+func (n *NetworkStatus) Ranges() []netip.Prefix {
+	p, _ := n.Pair(netip.Prefix{})
+	return p.Ranges()
 }

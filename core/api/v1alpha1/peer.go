@@ -67,6 +67,10 @@ const ConditionAccepted = "Accepted"
 // each other, and says why.
 const ConditionTunnel = "Tunnel"
 
+// ConditionAddressesFree of a Peer is False while addresses that guests have, of this cluster there or of the peer here, are also those of
+// a network that this laptop came to.
+const ConditionAddressesFree = "AddressesFree"
+
 // ConditionGrantedInFull is False on a Peer whose contract grants less than was asked for, and says of what.
 const ConditionGrantedInFull = "GrantedInFull"
 
@@ -184,16 +188,39 @@ type NetworkStatus struct {
 	// endpoint is the peer's WireGuard address, host:port.
 	// +optional
 	Endpoint string `json:"endpoint,omitempty"`
-	// theirs are the peer's ranges and the aliases under which this cluster sees them.
+	// guestsThere is the range of this cluster's guests at the peer: an address out of it is the same here, there and at every other
+	// peer. Empty where the peer takes no guests in.
 	// +optional
+	// +kubebuilder:validation:Format=cidr
+	GuestsThere string `json:"guestsThere,omitempty"`
+	// guestsHere is the range of the peer's guests here.
+	// +optional
+	// +kubebuilder:validation:Format=cidr
+	GuestsHere string `json:"guestsHere,omitempty"`
+	// space is what else means something in the peer's address space: the range of its pods first, then those of its guests elsewhere.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
+	Space []string `json:"space,omitempty"`
+	// services is the range of the peer's services.
+	// +optional
+	// +kubebuilder:validation:Format=cidr
+	Services string `json:"services,omitempty"`
+	// atThere is the address of the peer's host in guestsThere.
+	// +optional
+	// +kubebuilder:validation:Format=ipv4
+	AtThere string `json:"atThere,omitempty"`
+	// atHome is the address of the peer's host in space.
+	// +optional
+	// +kubebuilder:validation:Format=ipv4
+	AtHome string `json:"atHome,omitempty"`
+	// aliases are ranges of the peer's address space as its guests here know them, where these get their addresses from somebody
+	// else, the network plugin of a cluster that Kith does not run.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
 	// +listType=map
 	// +listMapKey=name
-	Theirs []RangeAlias `json:"theirs,omitempty"`
-	// ours are this cluster's ranges and the aliases under which the peer sees them.
-	// +optional
-	// +listType=map
-	// +listMapKey=name
-	Ours []RangeAlias `json:"ours,omitempty"`
+	Aliases []RangeAlias `json:"aliases,omitempty"`
 }
 
 // RangeAlias maps a range of addresses, as its owner uses it, to the range of the same length as the other side sees it.

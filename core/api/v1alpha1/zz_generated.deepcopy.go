@@ -510,13 +510,13 @@ func (in *NetworkStatus) DeepCopyInto(out *NetworkStatus) {
 		*out = make([]byte, len(*in))
 		copy(*out, *in)
 	}
-	if in.Theirs != nil {
-		in, out := &in.Theirs, &out.Theirs
-		*out = make([]RangeAlias, len(*in))
+	if in.Space != nil {
+		in, out := &in.Space, &out.Space
+		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
-	if in.Ours != nil {
-		in, out := &in.Ours, &out.Ours
+	if in.Aliases != nil {
+		in, out := &in.Aliases, &out.Aliases
 		*out = make([]RangeAlias, len(*in))
 		copy(*out, *in)
 	}

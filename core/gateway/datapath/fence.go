@@ -5,15 +5,23 @@ import (
 	"slices"
 )
 
-// firstEphemeral is where ports begin that are handed out to clients; below it are services.
-const firstEphemeral = 32768
+// Upstream's range of node ports (kube-apiserver, --service-node-port-range).
+const (
+	firstNodePort = 30000
+	lastNodePort  = 32767
+)
+
+// firstUnprivileged is the first port that kube-proxy gives to what it masquerades: answers come to any from there on.
+const firstUnprivileged = 1024
 
 // fence decides whether a peer's packet may go to real, one of our addresses. Pods are open. Addresses of the host
-// itself (the bridge, the node, the tunnel device) lie in the pods' range too: there only ICMP, answers to what
-// the host asked, and the listed TCP ports pass. A LAN that happens to lie inside our range is closed.
+// itself (the bridge, the node, the tunnel device) lie in the pods' range too: there only ICMP, what may be an answer to
+// the host, and the listed TCP ports pass; our guests elsewhere also reach node ports, as our pods do: kube-proxy sends on what is
+// for a service. A LAN that happens to lie inside our range is closed.
 //
-// Answers are told from questions without keeping state: by TCP's flags and by UDP's port.
-func (t *Table) fence(p []byte, ihl int, real uint32) Verdict {
+// No state is kept here: an answer is told from a question by TCP's flags, and with UDP by the port alone. core/fence, behind, knows which
+// connections there are and closes the rest.
+func (t *Table) fence(p []byte, ihl int, real uint32, nodePorts bool) Verdict {
 	if len(t.lan) != 0 && within(t.lan, real) && !within(t.host, real) {
 		return dropDestination
 	}
@@ -29,12 +37,15 @@ func (t *Table) fence(p []byte, ihl int, real uint32) Verdict {
 	switch {
 	case p[9] == protoTCP && len(l4) >= 14:
 		const syn, ack = 2, 16
-		if l4[13]&(syn|ack) == syn && !slices.Contains(t.open, binary.BigEndian.Uint16(l4[2:])) {
+		port := binary.BigEndian.Uint16(l4[2:])
+		if l4[13]&(syn|ack) == syn && !slices.Contains(t.open, port) && !(nodePorts && port >= firstNodePort && port <= lastNodePort) {
 			return dropHost
 		}
 		return Pass
-	case p[9] == protoUDP && len(l4) >= 8 && binary.BigEndian.Uint16(l4[2:]) >= firstEphemeral:
-		return Pass
+	case p[9] == protoUDP && len(l4) >= 8:
+		if binary.BigEndian.Uint16(l4[2:]) >= firstUnprivileged {
+			return Pass
+		}
 	}
 	return dropHost
 }

@@ -32,41 +32,17 @@ func quoted(p []byte, ihl int) (q []byte, qihl int, ok bool) {
 	return q, qihl, q[0]>>4 == 4 && qihl >= 20 && qihl <= len(q)
 }
 
-// rewriteInner moves the address at offset at of the quoted header: going out that is the destination (the quoted
-// packet came to us), coming in the source (it came from us).
-//
-// The quoted IP header's checksum changes by just as much as its address does, so both cancel in the ICMP
-// checksum. Only a change of the quoted transport checksum has to be carried into it.
-func rewriteInner(p []byte, ihl, at int, rules []rule) {
-	q, qihl, ok := quoted(p, ihl)
-	if !ok {
-		return
-	}
-	a := binary.BigEndian.Uint32(q[at:])
-	r := match(rules, a)
-	if r == nil || r.from == r.to {
-		return
-	}
-	binary.BigEndian.PutUint32(q[at:], r.apply(a))
-	adjust(q, 10, r.delta)
-	sum, ok := transportSum(q, qihl)
-	if !ok {
-		return
-	}
-	old := binary.BigEndian.Uint16(q[sum:])
-	adjustTransport(q, sum, r.delta)
-	adjust(p, ihl+2, delta16(old, binary.BigEndian.Uint16(q[sum:])))
-}
-
-// speakAsGateway gives an ICMP error of one of our routers, whose address the peer does not know, the gateway's
-// own. Without it traceroute shows a hole and path MTU discovery fails: uploads hang. Only errors about packets
-// that were sent to our ranges qualify.
-func (tn *tunnel) speakAsGateway(p []byte, ihl int, src uint32) bool {
-	q, _, ok := quoted(p, ihl)
-	if tn.gateway == 0 || !ok || match(tn.out, binary.BigEndian.Uint32(q[atDestination:])) == nil {
+// speakAsGateway gives an ICMP error of one of our routers, whose address a peer does not know, the gateway's own. Without it
+// traceroute shows a hole and path MTU discovery fails: uploads hang. Only errors about packets that were sent to our ranges qualify.
+func (t *Table) speakAsGateway(p []byte, ihl int, src uint32) bool {
+	if icmpKind(p, ihl) != icmpError {
 		return false
 	}
-	binary.BigEndian.PutUint32(p[atSource:], tn.gateway)
-	adjust(p, 10, deltaOf(src, tn.gateway)) // ICMP's own checksum does not cover the addresses
+	q, _, ok := quoted(p, ihl)
+	if !ok || !within(t.pods, binary.BigEndian.Uint32(q[atDestination:])) {
+		return false
+	}
+	binary.BigEndian.PutUint32(p[atSource:], t.self)
+	adjust(p, 10, deltaOf(src, t.self)) // ICMP's own checksum does not cover the addresses
 	return true
 }

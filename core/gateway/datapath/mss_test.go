@@ -47,16 +47,19 @@ func TestClampMSS(t *testing.T) {
 }
 
 func TestBothDirectionsAreClampedToThePeersPath(t *testing.T) {
-	alice, _ := testTables()
+	all := parties()
 	syn := tcpSegment(2, []byte{2, 4, 5, 180}, nil)
-	for dst, want := range map[string]uint16{"10.65.0.7": 1380, "10.67.0.7": 1192} {
-		p := ipv4Packet("10.42.0.5", dst, protoTCP, syn)
-		if alice.Egress(p) != Pass || binary.BigEndian.Uint16(p[42:]) != want || sealed(p) != "" {
-			t.Errorf("to %s: %d, want %d; %s", dst, binary.BigEndian.Uint16(p[42:]), want, sealed(p))
+	for called, c := range map[string]struct {
+		guest string
+		want  uint16
+	}{aliceAndBob: {"10.127.0.130", 1360}, "10.128.0.0/24": {"10.128.0.130", 1172}} {
+		b, v := leave(all.alice, ipv4Packet("10.42.0.5", c.guest, protoTCP, syn))
+		if v != Pass || binary.BigEndian.Uint16(b[Header+42:]) != c.want || sealed(b[Header:]) != "" {
+			t.Errorf("to %s: %s, %x, want %d", c.guest, verdictNames[v], b, c.want)
 		}
-		p = ipv4Packet(dst, "10.70.0.5", protoTCP, syn)
-		if alice.Ingress(p) != Pass || binary.BigEndian.Uint16(p[42:]) != want || sealed(p) != "" {
-			t.Errorf("from %s: %d, want %d; %s", dst, binary.BigEndian.Uint16(p[42:]), want, sealed(p))
+		p, v := arrive(all.alice, sentBy(called, ipv4Packet(c.guest, "10.42.0.5", protoTCP, syn)))
+		if v != Pass || binary.BigEndian.Uint16(p[42:]) != c.want || sealed(p) != "" {
+			t.Errorf("from %s: %s, %x, want %d", c.guest, verdictNames[v], p, c.want)
 		}
 	}
 }

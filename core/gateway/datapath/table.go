@@ -1,9 +1,9 @@
 package datapath
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
+	"sort"
 	"sync/atomic"
 
 	"kith.dev/core/netplan"
@@ -11,41 +11,57 @@ import (
 
 // Table is what the data path knows: a value, built from the peers and swapped as a whole, never changed.
 type Table struct {
-	spans []span // the peers' aliases here, sorted, disjoint
-	self  uint32 // our own address on the tunnel device
-	port  uint16 // our UDP port
-	host  []zone // addresses of this host inside our ranges
-	lan   []zone // parts of our ranges that are really a network this host is attached to
-	open  []uint16
+	spans   []span             // ranges of guests, and aliases; sorted, disjoint
+	handles map[uint32]*tunnel // peers by what we call them inside WireGuard
+	pods    []zone             // our own ranges
+	self    uint32             // our own address on the tunnel device
+	port    uint16             // our UDP port
+	host    []zone             // addresses of this host that a peer's packet can have
+	lan     []zone             // parts of our ranges that are really a network this host is attached to
+	open    []uint16
 }
 
-// span is a range of aliases and whose it is.
+// span is a range that leads to one peer, or comes from it.
 type span struct {
 	first, last uint32
 	to          *tunnel
+	kind        kind
 }
+
+type kind uint8
+
+const (
+	there kind = iota // our guests at the peer: packets for them go to it
+	here              // its guests here: what they send goes to it
+	alias             // its own range, by the name that translated guests here have for it
+)
 
 // tunnel is one peer as the data path sees it.
 type tunnel struct {
-	out     []rule       // our ranges, real → the alias at that peer; by source
-	in      []rule       // the same backwards; by destination
-	gateway uint32       // our own address as that peer sees it; 0 when it does not
-	mss     uint16       // the largest TCP segment that fits the path
-	up      *atomic.Bool // as it was at the last look
+	header   [Header]byte // of what is sent to it, but for the length
+	space    []zone       // the addresses it may speak for towards its guests here, and that these may ask for
+	guests   *rule        // range of its guests → their addresses here; nil where they have them of the range
+	real     []rule       // alias → its own range
+	aliases  []rule       // the same backwards
+	backward rule         // of guests
+	mtu      int          // the largest packet of a pod that fits the path
+	mss      uint16       // and the TCP segment in it
+	up       *atomic.Bool // as it was at the last look
 }
 
 type zone struct{ net, mask uint32 }
 
-// rule moves an address from one prefix to another.
-type rule struct {
-	from, to, mask uint32
-	delta          uint16 // of the checksums, the same for each address
+func zoneOf(p netip.Prefix) zone {
+	return zone{netplan.Number(p.Masked().Addr()), netplan.Mask(p)}
 }
+
+func (z zone) has(a uint32) bool { return a&z.mask == z.net }
 
 // Host is what the table has to know of this host.
 type Host struct {
 	Self netip.Addr     // our own address on the tunnel device
 	Port uint16         // UDP, of WireGuard
+	Pods []netip.Prefix // our own ranges
 	Own  []netip.Prefix // what the kernel delivers to this host
 	LAN  []netip.Prefix // networks it is attached to
 	Open []uint16       // TCP ports of this host that peers may connect to
@@ -54,54 +70,63 @@ type Host struct {
 // Peer is where a peer's packets come from and go to.
 type Peer struct {
 	netplan.Pair
-	MTU int          // of the way to it
+	MTU int          // of the way to it, for packets of pods
 	Up  *atomic.Bool // as its tunnel was at the last look
 }
 
 // New expects peers that were validated.
 func New(h Host, peers []Peer) *Table {
-	t := &Table{self: netplan.Number(h.Self), port: h.Port, open: slices.Clone(h.Open)}
-	var ours []netip.Prefix
+	t := &Table{handles: make(map[uint32]*tunnel, len(peers)), self: netplan.Number(h.Self), port: h.Port, open: slices.Clone(h.Open)}
+	reached := slices.Clone(h.Pods)
 	for _, p := range peers {
-		tn := &tunnel{mss: uint16(p.MTU - 40), up: p.Up} // IPv4 and TCP without options
-		for _, m := range p.Ours {
-			tn.out = append(tn.out, newRule(m.Real, m.Alias))
-			tn.in = append(tn.in, newRule(m.Alias, m.Real))
-			ours = append(ours, m.Real)
+		tn := &tunnel{header: headerTo(p.Pair), mtu: p.MTU, mss: uint16(p.MTU - 40), up: p.Up} // IPv4 and TCP without options
+		t.handles[netplan.Number(p.Handle())] = tn
+		t.add(p.There, tn, there)
+		t.add(p.Here, tn, here)
+		for _, r := range p.Space {
+			tn.space = append(tn.space, zoneOf(r))
 		}
-		if a, ok := p.There(h.Self); ok {
-			tn.gateway = netplan.Number(a)
+		for _, m := range p.Aliases {
+			t.add(m.Alias, tn, alias)
+			tn.real, tn.aliases = append(tn.real, newRule(m.Alias, m.Real)), append(tn.aliases, newRule(m.Real, m.Alias))
 		}
-		for _, m := range p.Theirs {
-			t.spans = append(t.spans, span{netplan.Number(m.Alias.Addr()), netplan.Number(netplan.Last(m.Alias)), tn})
+		if p.Guests.Real.IsValid() {
+			r := newRule(p.Guests.Alias, p.Guests.Real)
+			tn.guests, tn.backward = &r, newRule(p.Guests.Real, p.Guests.Alias)
+		}
+		if p.Here.IsValid() {
+			reached = append(reached, p.Here)
 		}
 	}
-	slices.SortFunc(t.spans, func(a, b span) int { return cmp.Compare(a.first, b.first) })
-	t.host, t.lan = zonesWithin(h.Own, ours), zonesWithin(h.LAN, ours)
+	sort.Slice(t.spans, func(i, j int) bool { return t.spans[i].first < t.spans[j].first })
+	for _, p := range h.Pods {
+		t.pods = append(t.pods, zoneOf(p))
+	}
+	t.host, t.lan = zonesWithin(h.Own, reached), zonesWithin(h.LAN, h.Pods)
 	return t
 }
 
-func newRule(from, to netip.Prefix) rule {
-	f, d := netplan.Number(from.Addr()), netplan.Number(to.Addr())
-	return rule{from: f, to: d, mask: netplan.Mask(from), delta: deltaOf(f, d)}
+func (t *Table) add(p netip.Prefix, to *tunnel, k kind) {
+	if p.IsValid() {
+		t.spans = append(t.spans, span{netplan.Number(p.Addr()), netplan.Number(netplan.Last(p)), to, k})
+	}
 }
 
 // zonesWithin keeps the prefixes that a peer's packet can reach at all, so that the data path checks few.
-func zonesWithin(ps, ours []netip.Prefix) (out []zone) {
+func zonesWithin(ps, reached []netip.Prefix) (out []zone) {
 	for _, p := range ps {
-		if !p.Addr().Is4() || !slices.ContainsFunc(ours, p.Overlaps) {
+		if !p.Addr().Is4() || !slices.ContainsFunc(reached, p.Overlaps) {
 			continue
 		}
-		z := zone{net: netplan.Number(p.Masked().Addr()), mask: netplan.Mask(p)}
-		if !slices.Contains(out, z) {
+		if z := zoneOf(p); !slices.Contains(out, z) {
 			out = append(out, z)
 		}
 	}
 	return out
 }
 
-// find returns the peer that an address belongs to here, or nil.
-func (t *Table) find(a uint32) *tunnel {
+// find returns the range that an address is in, or nil.
+func (t *Table) find(a uint32) *span {
 	lo, hi := 0, len(t.spans)
 	for lo < hi { // the first span that ends at a or later
 		if mid := int(uint(lo+hi) >> 1); t.spans[mid].last < a {
@@ -111,23 +136,16 @@ func (t *Table) find(a uint32) *tunnel {
 		}
 	}
 	if lo < len(t.spans) && t.spans[lo].first <= a {
-		return t.spans[lo].to
+		return &t.spans[lo]
 	}
 	return nil
 }
-
-// match returns the rule for an address. The ranges of one peer are disjoint and few.
-func match(rules []rule, a uint32) *rule {
-	for i := range rules {
-		if r := &rules[i]; a&r.mask == r.from {
-			return r
-		}
-	}
-	return nil
-}
-
-func (r *rule) apply(a uint32) uint32 { return r.to | a&^r.mask }
 
 func within(zs []zone, a uint32) bool {
-	return slices.ContainsFunc(zs, func(z zone) bool { return a&z.mask == z.net })
+	for _, z := range zs {
+		if z.has(a) {
+			return true
+		}
+	}
+	return false
 }

@@ -6,20 +6,12 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"kith.dev/core/hostnet"
-)
-
-// Peers' packets skip the default route: what is not a pod here must not travel on to the LAN or the internet.
-// Between the rules that network plugins set and the main table.
-const (
-	ruleRoutes = 32764 // from the device: the main table, but not its default route
-	ruleStop   = 32765 // from the device: nothing else
 )
 
 // Node is the kernel's side of the device.
@@ -30,12 +22,16 @@ type Node struct {
 	mtu  int // of the device
 	addr netip.Addr
 	log  *slog.Logger
+
+	gateways []netip.Addr // of guests' ranges, on the device
 }
 
-// Route leads a range into the device. MTU is that of the way behind it.
+// Route leads a range into the device. MTU is that of the way behind it. Where the host itself has another use for the range, the route is for
+// what Pods send, this cluster's own, and for what comes from the device.
 type Route struct {
-	To  netip.Prefix
-	MTU int
+	To   netip.Prefix
+	MTU  int
+	Pods netip.Prefix
 }
 
 // Up configures the device, which gets addr as its own address, and removes what a killed predecessor left.
@@ -50,17 +46,19 @@ func Up(device string, addr netip.Addr, log *slog.Logger) (*Node, error) {
 	h.sysctl("net/ipv6/conf/"+h.name+"/disable_ipv6", "1")
 	// Loose: the kernel takes the stricter of this and the setting for all, and strict may fail while routes change.
 	h.sysctl("net/ipv4/conf/"+h.name+"/rp_filter", "2")
+	// A home's node has the addresses that this node has.
+	h.sysctl("net/ipv4/conf/"+h.name+"/accept_local", "1")
 	h.sysctl("net/ipv4/conf/"+h.name+"/accept_redirects", "0")
 	h.sysctl("net/ipv4/conf/"+h.name+"/send_redirects", "0")
 	h.sysctl("net/ipv4/ip_forward", "1")
 	h.sysctl("net/ipv4/conf/"+h.name+"/forwarding", "1")
-	if err = h.syncAddress(); err == nil {
+	if err = h.syncAddresses(nil); err == nil {
 		if err = netlink.LinkSetUp(link); err != nil {
 			err = fmt.Errorf("set %s up: %w", h.name, err)
 		}
 	}
 	if err == nil {
-		err = h.syncRules()
+		err = syncRules(h.rules(nil, netip.Prefix{}))
 	}
 	if err != nil {
 		h.Down()
@@ -69,21 +67,17 @@ func Up(device string, addr netip.Addr, log *slog.Logger) (*Node, error) {
 	return h, nil
 }
 
-func (h *Node) syncAddress() error {
-	link := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: h.Index, Name: h.name}}
-	own := &netlink.Addr{IPNet: hostnet.IPNet(netip.PrefixFrom(h.addr, 32))}
-	if err := netlink.AddrAdd(link, own); err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("give %s the address %s: %w", h.name, h.addr, err)
-	}
-	return nil
-}
-
-// Sync makes address, rules and routes those wanted: ranges that lead into the device, and addresses that lead around it although one
-// of the ranges holds them.
-func (h *Node) Sync(into []Route, around []netip.Addr) error {
-	var want []netlink.Route
+// Sync makes addresses, rules and routes those wanted: ranges that lead into the device, addresses that lead around it although one of
+// the ranges holds them, and tenants.
+func (h *Node) Sync(into []Route, around []netip.Addr, tenants []Tenant) error {
+	want := h.tenantRoutes(tenants)
+	var pods netip.Prefix // for which there are routes that the host has not
 	for _, r := range into {
-		want = append(want, h.into(r))
+		table := unix.RT_TABLE_MAIN
+		if r.Pods.IsValid() {
+			table, pods = podTable, r.Pods
+		}
+		want = append(want, h.into(r, table))
 	}
 	var others []netlink.Route
 	var err error
@@ -95,52 +89,40 @@ func (h *Node) Sync(into []Route, around []netip.Addr) error {
 			want = append(want, r)
 		}
 	}
-	return errors.Join(err, h.syncAddress(), h.syncRules(), h.syncRoutes(want))
+	// Routes before the rules that lead to them.
+	return errors.Join(err, h.syncAddresses(tenants), h.syncRoutes(want), syncRules(h.rules(tenants, pods)))
 }
 
-// Down leaves nothing behind. Routes over the device went with it.
+// Down leaves nothing behind. Addresses, and routes over the device, go with it.
 func (h *Node) Down() {
-	if err := h.syncRoutes(nil); err != nil {
-		h.log.Debug("old routes not removed", "err", err)
-	}
-	for _, r := range h.rules() {
-		if err := netlink.RuleDel(r); err != nil && !errors.Is(err, unix.ENOENT) {
-			h.log.Debug("old rule not removed", "err", err)
-		}
+	if err := errors.Join(syncRules(nil), h.syncRoutes(nil)); err != nil {
+		h.log.Debug("old routes or rules not removed", "err", err)
 	}
 }
 
-func (h *Node) rules() []*netlink.Rule {
-	routes, stop := netlink.NewRule(), netlink.NewRule()
-	for _, r := range []*netlink.Rule{routes, stop} {
-		r.Family, r.IifName, r.Protocol = unix.AF_INET, h.name, hostnet.Protocol
-	}
-	routes.Priority, routes.Table, routes.SuppressPrefixlen = ruleRoutes, unix.RT_TABLE_MAIN, 0
-	stop.Priority, stop.Type = ruleStop, unix.FR_ACT_UNREACHABLE
-	return []*netlink.Rule{routes, stop}
-}
-
-func (h *Node) syncRules() error {
-	for _, r := range h.rules() {
-		if err := netlink.RuleAdd(r); err != nil && !errors.Is(err, unix.EEXIST) {
-			return fmt.Errorf("add routing rule %d for %s: %w", r.Priority, h.name, err)
-		}
-	}
-	return nil
-}
-
-// syncRoutes makes our routes those wanted, and touches only what differs.
+// syncRoutes makes our routes those wanted, and touches only what differs. There may be thousands: MaxSpace of each tenant.
 func (h *Node) syncRoutes(want []netlink.Route) error {
-	have, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{Protocol: hostnet.Protocol, Table: unix.RT_TABLE_MAIN},
+	list, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{Protocol: hostnet.Protocol, Table: unix.RT_TABLE_UNSPEC},
 		netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return fmt.Errorf("list routes: %w", err)
 	}
+	type key struct {
+		table int
+		to    netip.Prefix
+	}
+	have := map[key]netlink.Route{}
+	for _, r := range list {
+		if r.Dst != nil {
+			have[key{r.Table, hostnet.Prefix(r.Dst)}] = r
+		}
+	}
 	var errs []error
-	kept := map[string]bool{}
 	for _, w := range want {
-		kept[w.Dst.String()] = true
-		if slices.ContainsFunc(have, func(r netlink.Route) bool { return same(r, w) }) {
+		k := key{w.Table, hostnet.Prefix(w.Dst)}
+		r, there := have[k]
+		delete(have, k)
+		if there && r.Type == w.Type && r.LinkIndex == w.LinkIndex && r.MTU == w.MTU && r.Gw.Equal(w.Gw) {
 			continue
 		}
 		if err := netlink.RouteReplace(&w); err != nil {
@@ -148,9 +130,6 @@ func (h *Node) syncRoutes(want []netlink.Route) error {
 		}
 	}
 	for _, r := range have {
-		if r.Dst == nil || kept[r.Dst.String()] {
-			continue
-		}
 		if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
 			errs = append(errs, fmt.Errorf("remove route to %s: %w", r.Dst, err))
 		}
@@ -158,15 +137,11 @@ func (h *Node) syncRoutes(want []netlink.Route) error {
 	return errors.Join(errs...)
 }
 
-func same(r, w netlink.Route) bool {
-	return r.Dst != nil && r.Dst.String() == w.Dst.String() && r.LinkIndex == w.LinkIndex && r.MTU == w.MTU && r.Gw.Equal(w.Gw)
-}
-
 // into leads a range into the device. A narrower path is told the kernel here, and it tells the pods.
-func (h *Node) into(to Route) netlink.Route {
+func (h *Node) into(to Route, table int) netlink.Route {
 	r := netlink.Route{
 		Dst: hostnet.IPNet(to.To), LinkIndex: h.Index, Scope: netlink.SCOPE_LINK, Protocol: hostnet.Protocol,
-		Table: unix.RT_TABLE_MAIN, Src: h.addr.AsSlice(),
+		Table: table, Type: unix.RTN_UNICAST, Src: h.addr.AsSlice(),
 	}
 	if to.MTU < h.mtu {
 		r.MTU = to.MTU
@@ -191,6 +166,7 @@ func (h *Node) around(a netip.Addr, others []netlink.Route) (netlink.Route, bool
 	}
 	r := netlink.Route{
 		Dst: hostnet.IPNet(netip.PrefixFrom(a, 32)), LinkIndex: others[best].LinkIndex, Gw: others[best].Gw, Protocol: hostnet.Protocol,
+		Table: unix.RT_TABLE_MAIN, Type: unix.RTN_UNICAST,
 	}
 	if r.Gw == nil {
 		r.Scope = netlink.SCOPE_LINK

@@ -18,6 +18,7 @@ import (
 
 	"kith.dev/core/apiproxy"
 	"kith.dev/core/kinds"
+	"kith.dev/core/netplan"
 	"kith.dev/core/wire"
 	"kith.dev/core/wire/codec"
 )
@@ -42,7 +43,7 @@ var contents = func() map[string]content {
 	typed.Entry = booked
 	all := map[string]content{}
 	for _, k := range kinds.Written() {
-		c := content{k.Name, []*wire.Shape{typed.Of(reflect.TypeOf(k.Type).Elem())}, k.Check}
+		c := content{k.Name, []*wire.Shape{typed.Of(reflect.TypeOf(k.Type).Elem())}, k.Check, k.Here}
 		if k.Custom() {
 			c.shapes = append([]*wire.Shape{open}, c.shapes...)
 		}
@@ -51,13 +52,14 @@ var contents = func() map[string]content {
 	return all
 }()
 
-var deletion = content{"DeleteOptions", []*wire.Shape{codec.Types().Of(reflect.TypeFor[metav1.DeleteOptions]())}, nil}
+var deletion = content{"DeleteOptions", []*wire.Shape{codec.Types().Of(reflect.TypeFor[metav1.DeleteOptions]())}, nil, nil}
 
 // content is what a body holds: what it costs to be decoded, and what else is looked at.
 type content struct {
 	kind   string
 	shapes []*wire.Shape // all of which have to allow it: of the API server, and of this daemon
 	check  func(media string, body []byte) (weight int64, err error)
+	here   func(body []byte, t netplan.Translation) ([]byte, error) // nil: no addresses are in it
 }
 
 // JSON only: it is enough for those who write, and its cost is known before it is decoded. Patches by operations are not

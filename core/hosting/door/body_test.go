@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,6 +18,7 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/apiproxy"
+	"kith.dev/core/hosting/grants"
 )
 
 func protobufOf(t *testing.T, o runtime.Object) string {
@@ -75,6 +77,51 @@ func TestBodiesAreOfKindsThatConsumersWrite(t *testing.T) {
 		}
 		if want := map[bool]int{true: http.StatusOK, false: http.StatusForbidden}[tt.passes]; resp.StatusCode != want {
 			t.Errorf("%s: %s", tt.what, resp.Status)
+		}
+	}
+}
+
+// TestEndpointsHaveTheAddressesOfThisSide where a provider knows a consumer's ranges by other names: whatever is not one of those is refused, for it
+// would mean something else here. All else of a slice, and other kinds, pass as they are.
+func TestEndpointsHaveTheAddressesOfThisSide(t *testing.T) {
+	var came string
+	l := newLane(t, func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		came = string(body)
+	})
+	translated := &grants.Terms{Network: grants.Network{Guests: "198.18.0.0/16", Space: "10.42.0.0/16", GuestsHere: "10.42.0.0/16", SpaceHere: "10.71.0.0/16"}}
+	const slices, apply = "/kube/apis/discovery.k8s.io/v1/namespaces/lair/endpointslices", "application/apply-patch+yaml"
+	slice := func(addresses string) string {
+		return `{"addressType":"IPv4","endpoints":[{"addresses":` + addresses + `,"conditions":{"ready":true},"hostname":"web-0"}],"ports":[{"port":8080}]}`
+	}
+	for what, c := range map[string]struct {
+		terms              *grants.Terms
+		method, path, body string
+		want               string // what the API server gets; empty: nothing
+	}{
+		"as they are":         {&grants.Terms{Network: grants.Network{Guests: "198.18.0.0/16", Space: "10.42.0.0/16"}}, "PATCH", slices + "/web", slice(`["10.42.0.9"]`), slice(`["10.42.0.9"]`)},
+		"without terms":       {nil, "PATCH", slices + "/web", slice(`["10.42.0.9"]`), slice(`["10.42.0.9"]`)},
+		"home's, applied":     {translated, "PATCH", slices + "/web", slice(`["10.42.0.9"]`), slice(`["10.71.0.9"]`)},
+		"a guest's, made":     {translated, "POST", slices, slice(`["198.18.0.9"]`), slice(`["10.42.0.9"]`)},
+		"both, in its place":  {translated, "PUT", slices + "/web", slice(`["198.18.0.9","10.42.0.9"]`), slice(`["10.42.0.9","10.71.0.9"]`)},
+		"none":                {translated, "PATCH", slices + "/web", `{"endpoints":[],"ports":[]}`, `{"endpoints":[],"ports":[]}`},
+		"by another name":     {translated, "PATCH", slices + "/web", slice(`["10.71.0.9"]`), ""},
+		"the host's":          {translated, "PATCH", slices + "/web", slice(`["192.0.2.12"]`), ""},
+		"no address":          {translated, "PATCH", slices + "/web", slice(`["web"]`), ""},
+		"twice":               {translated, "PATCH", slices + "/web", slice(`["192.0.2.12"],"addresses":["10.42.0.9"]`), slice(`["10.71.0.9"]`)},
+		"without any":         {translated, "PATCH", slices + "/web", `{"endpoints":[{}],"ports":[]}`, ""},
+		"nothing":             {translated, "PATCH", slices + "/web", `{"endpoints":[null],"ports":[]}`, ""},
+		"of another kind":     {translated, "POST", "/kube/api/v1/namespaces/lair/configmaps", `{"data":{"endpoints":"10.42.0.9"}}`, `{"data":{"endpoints":"10.42.0.9"}}`},
+		"a deletion of these": {translated, "DELETE", slices + "/web", `{"propagationPolicy":"Background"}`, `{"propagationPolicy":"Background"}`},
+	} {
+		came, l.list.terms = "", c.terms
+		media := map[bool]string{true: apply, false: "application/json"}[c.method == "PATCH"]
+		resp := l.do(c.method, c.path, strings.NewReader(c.body), http.Header{"Content-Type": {media}})
+		var got, want any
+		_ = json.Unmarshal([]byte(came), &got) // nothing: nil
+		_ = json.Unmarshal([]byte(c.want), &want)
+		if !reflect.DeepEqual(got, want) || (resp.StatusCode == http.StatusOK) != (c.want != "") {
+			t.Errorf("%s: %s, the API server got %s", what, resp.Status, came)
 		}
 	}
 }

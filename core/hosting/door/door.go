@@ -38,6 +38,8 @@ type Access interface {
 	Admitted(consumerID string) bool
 	// Kept counts what the consumer keeps in the API server here, and says how much that may be.
 	Kept(ctx context.Context, consumerID string) (has, most Stored, err error)
+	// TermsIn gives the terms that hold in a namespace; nil where no contract does.
+	TermsIn(namespace string) *grants.Terms
 }
 
 // Door lets consumers through to the provider's API server, each as itself: user kith:peer:<ID>, group
@@ -219,6 +221,9 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 			if weight, err = checkBody(info, r.Method, r.Header.Get("Content-Type"), body); err != nil {
 				return &no{http.StatusForbidden, RefusedBody, err.Error()}
 			}
+			if body, err = d.here(info, body); err != nil {
+				return &no{http.StatusForbidden, RefusedBody, err.Error()}
+			}
 			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 		}
 	}
@@ -229,6 +234,16 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 	}
 	d.pass(ctx, w, r, info, consumerID)
 	return nil
+}
+
+// here gives what is written in a consumer's namespace the addresses by which the consumer's are known here. What is read is not moved back:
+// home reads no more than metadata of what has addresses (remote), and those of Pods in its view.
+func (d *Door) here(info apiproxy.Info, body []byte) ([]byte, error) {
+	terms, is := d.access.TermsIn(info.Namespace), contents[info.Resource]
+	if terms == nil || terms.GuestsHere == "" || is.here == nil || !info.Writes {
+		return body, nil
+	}
+	return is.here(body, terms.Translation())
 }
 
 // pass has the API server answer, which knows the consumer as nobody but itself.

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"kith.dev/core/audit"
+	"kith.dev/core/hosting/grants"
 )
 
 const aliceID = "AAAAAAA-BBBBBBB-CCCCCCC-DDDDDDD-EEEEEEE-FFFFFFF-GGGGGGG-HHHHHHH"
@@ -33,6 +34,7 @@ type guestList struct {
 	refused   map[string]int
 	has, most Stored
 	counted   int
+	terms     *grants.Terms
 }
 
 func (g *guestList) Kept(context.Context, string) (has, most Stored, err error) {
@@ -49,6 +51,8 @@ func (g *guestList) audits() *audit.Log {
 		g.refused[reason]++
 	}})
 }
+
+func (g *guestList) TermsIn(string) *grants.Terms { return g.terms }
 
 func (g *guestList) Admitted(id string) bool { return id == aliceID && g.admitted.Load() }
 

@@ -155,11 +155,17 @@ func (b *Allocations) ForgetRefused(key types.NamespacedName) {
 	}
 }
 
-// RefusedUnder gives the refused pods of the contract, and those refused for want of any contract.
-func (b *Allocations) RefusedUnder(contract string) []types.NamespacedName {
+// Under gives the pods of the contract, also refused ones, and those refused for want of any contract.
+func (b *Allocations) Under(contract string) []types.NamespacedName {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.refusedWhere(func(w RefusedPod) bool { return w.Contract == "" || w.Contract == contract })
+	all := b.refusedWhere(func(w RefusedPod) bool { return w.Contract == "" || w.Contract == contract })
+	for key, has := range b.pods {
+		if has.contract == contract {
+			all = append(all, key)
+		}
+	}
+	return all
 }
 
 // RefusedPods are those that were refused and do not run.

@@ -106,11 +106,13 @@ func TestBookKnowsWhoWaits(t *testing.T) {
 	if got := b.Release(key("a", "holder")); len(got) != 1 || got[0] != key("a", "room") {
 		t.Errorf("room under c1 is waited for by %v", got)
 	}
-	if got := b.RefusedUnder("c1"); len(got) != 3 {
+	b.Enter(key("a", "runs"), "c1", nil)
+	if got := b.Under("c1"); len(got) != 4 {
 		t.Errorf("a change of c1 concerns %v", got)
 	}
 	b.ForgetRefused(key("a", "level"))
-	if got := b.RefusedUnder("c1"); len(got) != 2 {
+	b.Release(key("a", "runs"))
+	if got := b.Under("c1"); len(got) != 2 {
 		t.Errorf("after one was settled: %v", got)
 	}
 	// A pod that moves to another contract with its namespace takes its amounts along.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -36,6 +37,8 @@ type Contracts struct {
 	reading sync.Mutex // one refresh at a time; taken before mu
 
 	Changed queues.Inbox // contracts whose terms changed, by ID
+
+	Pods netip.Prefix // from which guests here get their addresses, where that is not for Kith to say; set before all else
 
 	mu     sync.Mutex
 	loaded bool
@@ -129,7 +132,7 @@ func (c *Contracts) read(ctx context.Context) (map[string]*Terms, map[string]Twi
 		if contract.Spec.Role != v1alpha1.RoleProvider || peer == nil {
 			continue
 		}
-		t, err := termsOf(contract, peer, policies.Items, time.Now())
+		t, err := termsOf(contract, peer, policies.Items, c.Pods, time.Now())
 		if err != nil {
 			c.log.Warn("contract left out", "peer", contract.Spec.Peer, "contract", contract.Spec.ID, "err", err)
 			continue

@@ -1,9 +1,6 @@
 package grants
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,12 +14,6 @@ import (
 	"kith.dev/core/sharing"
 )
 
-const maxName = validation.DNS1123LabelMaxLength
-
-// shortIDs are how many characters of a consumer's compact ID end the names of its twins: the first, and what is tried
-// when somebody made a namespace of that name.
-var shortIDs = []int{7, 14}
-
 // CheckHome says whether home can be the name of a namespace.
 func CheckHome(home string) error {
 	if msgs := validation.IsDNS1123Label(home); len(msgs) > 0 {
@@ -35,8 +26,8 @@ func CheckHome(home string) error {
 // them: it could be one that the owner, or what the owner installs, uses tomorrow, and the consumer would read what is put there.
 func TwinNames(home string, consumer Consumer) []string {
 	var names []string
-	for _, n := range shortIDs {
-		names = append(names, suffix(home, consumer.Compact[:n]))
+	for _, n := range v1alpha1.ShortIDs {
+		names = append(names, v1alpha1.TwinName(home, consumer.Compact[:n]))
 	}
 	return names
 }
@@ -67,25 +58,8 @@ func NotKept(home, why string) error {
 	}
 }
 
-// isTwinName reports whether a twin of home may be called name. Whoever reads the labels of a namespace asks this too:
-// labels are copied with manifests, and handed down by controllers, to namespaces that Kith never made.
-func isTwinName(name, home, compact string) bool {
-	return name == home || slices.ContainsFunc(shortIDs, func(n int) bool { return len(compact) >= n && name == suffix(home, compact[:n]) })
-}
-
 func endsLike(name, compact string) bool {
-	return slices.ContainsFunc(shortIDs, func(n int) bool { return len(compact) >= n && strings.HasSuffix(name, "-"+compact[:n]) })
-}
-
-// genuine reports whether a namespace that is labelled as a twin is one. A name with the consumer's ID at its end is
-// nobody else's; a bare one is believed if the label is Kith's own word and nobody's who edited it since.
-func genuine(ns *corev1.Namespace, tw Twin) bool {
-	if tw.Name != tw.Home {
-		return true
-	}
-	return slices.ContainsFunc(ns.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
-		return e.Manager == v1alpha1.ManagedBy && e.FieldsV1 != nil && bytes.Contains(e.FieldsV1.GetRawBytes(), []byte(`"f:`+v1alpha1.LabelConsumer+`"`))
-	})
+	return slices.ContainsFunc(v1alpha1.ShortIDs, func(n int) bool { return len(compact) >= n && strings.HasSuffix(name, "-"+compact[:n]) })
 }
 
 // OwnFields leaves of a namespace's managed fields those by which it is known, for a cache.
@@ -94,17 +68,6 @@ func OwnFields(o any) (any, error) {
 		ns.ManagedFields = slices.DeleteFunc(ns.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return e.Manager != v1alpha1.ManagedBy })
 	}
 	return o, nil
-}
-
-// suffix gives "<name>-<id>". A name too long for that is cut, and a hash of the whole stands for what was
-// cut off: two long names that begin alike stay two.
-func suffix(name, id string) string {
-	if len(name)+1+len(id) <= maxName {
-		return name + "-" + id
-	}
-	sum := sha256.Sum256([]byte(name))
-	tail := "-" + hex.EncodeToString(sum[:4]) + "-" + id
-	return strings.TrimRight(name[:maxName-len(tail)], "-") + tail
 }
 
 // LabelValue makes a name fit a label.

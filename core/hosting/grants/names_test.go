@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
 	"kith.dev/test/hostingtest"
 )
 
@@ -30,7 +31,7 @@ func TestNamesOfTwins(t *testing.T) {
 		{long[:55], []string{long[:55] + "-bbbbbbb", long[:39] + "-9f4390f8-bbbbbbbccccccc"}},
 	} {
 		got := TwinNames(c.home, bob)
-		if !slices.Equal(got, c.want) || slices.ContainsFunc(got, func(name string) bool { return !isTwinName(name, c.home, bob.Compact) }) {
+		if !slices.Equal(got, c.want) || slices.ContainsFunc(got, func(name string) bool { return !v1alpha1.IsTwinName(name, c.home, bob.Compact) }) {
 			t.Errorf("%s: %q", c.home, got)
 		}
 	}
@@ -87,11 +88,11 @@ func TestTwoHomesNeverShareATwin(t *testing.T) {
 		home := homes[random.IntN(len(homes))]
 		switch random.IntN(5) {
 		case 0:
-			home = suffix(home, who.Compact[:shortIDs[random.IntN(2)]])
+			home = v1alpha1.TwinName(home, who.Compact[:v1alpha1.ShortIDs[random.IntN(2)]])
 		case 1:
 			home = strings.Repeat(string(rune('a'+random.IntN(26))), 1+random.IntN(63))
 		case 2: // what is left of a long name without the ID is a name too
-			long := suffix(strings.Repeat("a", 63), who.Compact[:7])
+			long := v1alpha1.TwinName(strings.Repeat("a", 63), who.Compact[:7])
 			home = strings.TrimSuffix(long, "-"+who.Compact[:7])
 		case 3:
 			home = home[:len(home)-random.IntN(len(home))]
@@ -104,7 +105,7 @@ func TestTwoHomesNeverShareATwin(t *testing.T) {
 			if msgs := validation.IsDNS1123Label(name); len(msgs) > 0 {
 				t.Fatalf("%s gives %s: %v", home, name, msgs)
 			}
-			if name == home || !isTwinName(name, home, who.Compact) {
+			if name == home || !v1alpha1.IsTwinName(name, home, who.Compact) {
 				t.Fatalf("%s may be called %s", home, name)
 			}
 			// The first that comes has the name; whoever else could have it must see by the labels that it is not its own.

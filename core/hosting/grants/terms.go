@@ -3,7 +3,7 @@ package grants
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -39,12 +39,12 @@ type Terms struct {
 	Level          v1alpha1.PodSecurityLevel
 	Limit          corev1.ResourceList
 	Images         ImageRules
-	UserNamespaces bool         // guests can have user namespaces of their own here
-	Aliases        string       // the consumer's ranges as seen here, comma-separated
-	NotAfter       *metav1.Time // nil: no end
-	Why            string       // why it is not in force; empty when it is
-	KeepsNames     bool         // its namespaces may be called here as at home
-	Reserved       []string     // but not like these
+	UserNamespaces bool // guests can have user namespaces of their own here
+	Network
+	NotAfter   *metav1.Time // nil: no end
+	Why        string       // why it is not in force; empty when it is
+	KeepsNames bool         // its namespaces may be called here as at home
+	Reserved   []string     // but not like these
 }
 
 // whyNot says why no pod may run under the contract at this moment; empty when they may: this cluster provides, both
@@ -66,7 +66,7 @@ func whyNot(contract *v1alpha1.Contract, now time.Time) string {
 	return ""
 }
 
-func termsOf(contract *v1alpha1.Contract, peer *v1alpha1.Peer, policies []v1alpha1.SharingPolicy, now time.Time) (*Terms, error) {
+func termsOf(contract *v1alpha1.Contract, peer *v1alpha1.Peer, policies []v1alpha1.SharingPolicy, pods netip.Prefix, now time.Time) (*Terms, error) {
 	consumer, err := ConsumerOf(peer)
 	if err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func termsOf(contract *v1alpha1.Contract, peer *v1alpha1.Peer, policies []v1alph
 		Level:      sharing.Level(policy),
 		Images:     imageRulesOf(policy),
 		Limit:      contract.Spec.Resources,
-		Aliases:    AliasesOf(peer),
+		Network:    NetworkOf(peer, pods),
 		NotAfter:   contract.Spec.NotAfter,
 		Why:        whyNot(contract, now),
 		KeepsNames: sharing.SameName(policy),
@@ -91,19 +91,6 @@ func termsOf(contract *v1alpha1.Contract, peer *v1alpha1.Peer, policies []v1alph
 // InForce asks again about the end, which comes without anybody writing anything.
 func (t *Terms) InForce(now time.Time) bool {
 	return t != nil && t.Why == "" && (t.NotAfter == nil || now.Before(t.NotAfter.Time))
-}
-
-// AliasesOf lists the ranges of a consumer as they are seen here.
-func AliasesOf(peer *v1alpha1.Peer) string {
-	if peer.Status.Network == nil {
-		return ""
-	}
-	var ranges []string
-	for _, r := range peer.Status.Network.Theirs {
-		ranges = append(ranges, r.Alias)
-	}
-	slices.Sort(ranges)
-	return strings.Join(ranges, ",")
 }
 
 // consumerIn is the ID of the consumer that a contract's document names. A Peer that was forgotten and another of its name
@@ -123,6 +110,7 @@ func consumerIn(document []byte) (string, bool) {
 // Reasons of a refusal, as they stand in an OffloadedPod's status.
 const (
 	ReasonNoContract   = "NoContract"
+	ReasonNoNetwork    = "NoNetwork"
 	reasonExceeded     = "ContractExceeded"
 	ReasonPodSecurity  = "PodSecurity"
 	ReasonSysctl       = "SysctlForbidden" // as kubelets say it

@@ -34,8 +34,7 @@ func TwinOf(ns *corev1.Namespace) (Twin, bool) {
 	if tw.Leaving {
 		tw.Since = ns.DeletionTimestamp.Time
 	}
-	return tw, l[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy && tw.Home != "" && tw.Contract != "" && tw.Consumer != "" &&
-		isTwinName(tw.Name, tw.Home, tw.Consumer) && genuine(ns, tw)
+	return tw, l[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy && tw.Contract != "" && v1alpha1.IsTwin(ns)
 }
 
 // where lists the twins of which that is so, by name. The terms are those of its contract, nil when there are none.
@@ -50,6 +49,22 @@ func (c *Contracts) where(so func(Twin, *Terms) bool) (all []Twin) {
 	slices.SortFunc(all, func(a, b Twin) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
+
+// Networks gives what was agreed on of addresses with each consumer.
+func (c *Contracts) Networks() (all []Network) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range c.terms {
+		if t.Guests != "" && !slices.Contains(all, t.Network) { // of two contracts with one consumer
+			all = append(all, t.Network)
+		}
+	}
+	slices.SortFunc(all, func(a, b Network) int { return strings.Compare(a.Guests, b.Guests) })
+	return all
+}
+
+// Twins lists the twin namespaces, by name.
+func (c *Contracts) Twins() []Twin { return c.where(func(Twin, *Terms) bool { return true }) }
 
 // TwinsOf lists the twin namespaces under a contract, by name.
 func (c *Contracts) TwinsOf(contractID string) []Twin {
@@ -95,7 +110,7 @@ func (c *Contracts) GrantedTo(consumerID string) (namespaces []string, limit cor
 	return namespaces, corev1.ResourceList{corev1.ResourcePods: pods}
 }
 
-// AbroadOf lists a consumer's twins, and the ranges in which its own pods are seen here.
+// AbroadOf lists a consumer's twins, and the ranges of its pods that are not here: what is sent to those goes by its home.
 func (c *Contracts) AbroadOf(compact string) (twins map[string]bool, ranges []netip.Prefix) {
 	twins = map[string]bool{}
 	for _, tw := range c.where(func(tw Twin, _ *Terms) bool { return tw.Consumer == compact && !tw.Leaving }) {
@@ -107,11 +122,7 @@ func (c *Contracts) AbroadOf(compact string) (twins map[string]bool, ranges []ne
 		if t.Consumer.Compact != compact {
 			continue
 		}
-		for text := range strings.SplitSeq(t.Aliases, ",") {
-			if p, err := netip.ParsePrefix(text); err == nil {
-				ranges = append(ranges, p)
-			}
-		}
+		ranges = append(ranges, t.Elsewhere()...)
 	}
 	return twins, ranges
 }

@@ -97,6 +97,11 @@ func (r *Reconciler) setFinalizers(ctx context.Context, o *observed, finalizers 
 
 // create makes the Pod.
 func (r *Reconciler) create(ctx context.Context, o *observed, s step) (ctrl.Result, error) {
+	if r.Translated {
+		if err := r.leadHome(ctx, s.pod); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
 	if err := r.client.Create(ctx, s.pod, client.FieldOwner(v1alpha1.ManagedBy)); err != nil {
 		return r.notMade(ctx, o, err)
 	}
@@ -177,12 +182,16 @@ func (r *Reconciler) forbidden(ctx context.Context, o *observed, err error) (ctr
 	return r.refuse(ctx, o, no)
 }
 
-// expel deletes a guest that is outside the fence, at once. It is made again, ever more slowly if that does not help.
+// expel deletes a guest that is outside the fence, or astray, at once. It is made again, ever more slowly if that does not help.
 func (r *Reconciler) expel(ctx context.Context, o *observed) error {
 	o.record.made, o.record.remakes = r.now(), o.record.remakes+1
-	r.log.Warn("guest outside the fence is deleted", "namespace", o.key.Namespace, "pod", o.key.Name,
-		"class", ptr.Deref(o.pod.Spec.RuntimeClassName, ""), "want", r.Class)
-	r.event(o.raw, corev1.EventTypeWarning, "Unfenced", "the pod was not behind the fence: its RuntimeClass or its label was taken away; it is deleted and made again")
+	reason, why := "Unfenced", "the pod was not behind the fence: its RuntimeClass or its label was taken away; it is deleted and made again"
+	if !r.outside(o.pod) {
+		reason, why = "Astray", "the pod has an address out of a range that was agreed on before; it is deleted and made again"
+	}
+	r.log.Warn("guest is deleted, and made again", "namespace", o.key.Namespace, "pod", o.key.Name,
+		"class", ptr.Deref(o.pod.Spec.RuntimeClassName, ""), "address", o.pod.Status.PodIP, "why", why)
+	r.event(o.raw, corev1.EventTypeWarning, reason, "%s", why)
 	return r.remove(ctx, o.pod, ptr.To(int64(1)))
 }
 

@@ -1,6 +1,7 @@
 package guests
 
 import (
+	"net/netip"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,7 +43,7 @@ const (
 	hold    verb = "hold"    // our finalizer goes on: no Pod without one
 	create  verb = "create"  // make the Pod
 	adjust  verb = "adjust"  // bring the Pod that runs in step with its template
-	expel   verb = "expel"   // delete a Pod that is not behind the fence
+	expel   verb = "expel"   // delete a Pod that is not behind the fence, or has an address that leads nowhere
 	remove  verb = "remove"  // delete the Pod
 	refuse  verb = "refuse"  // say no, with the reason
 	finish  verb = "finish"  // record the end
@@ -68,6 +69,9 @@ type rules struct {
 	security policy.Evaluator // of pods against the pod security level of the provider's policy
 	resolver guestnet.Resolver
 	Class    string // RuntimeClass of guests, "" for none
+
+	// Guests get their addresses out of the range of their home, or these are moved there.
+	Addressed, Translated bool
 }
 
 // Pauses.
@@ -106,7 +110,7 @@ func (r *rules) decide(o *observed) []step {
 		return []step{{do: refuse, no: nameTaken(o.key)}}
 	case o.malformed != nil:
 		return []step{{do: refuse, no: o.malformed}}
-	case how == alive && r.outside(o.pod):
+	case how == alive && (r.outside(o.pod) || r.astray(o)):
 		return []step{{do: expel}}
 	case how == alive && Older(o.pod.ResourceVersion, o.record.podVersion):
 		return []step{{do: again, after: soon}}
@@ -124,6 +128,17 @@ func nameTaken(key types.NamespacedName) *grants.Refusal {
 // known for a guest.
 func (r *rules) outside(pod *corev1.Pod) bool {
 	return r.Class != "" && (ptr.Deref(pod.Spec.RuntimeClassName, "") != r.Class || pod.Labels[v1alpha1.LabelConsumer] == "")
+}
+
+// astray reports whether a guest has an address of a range that is agreed on no more: it was being made while another was, as happens only
+// when no guest is there. Nobody reaches it.
+func (r *rules) astray(o *observed) bool {
+	if !r.Addressed || o.terms == nil {
+		return false
+	}
+	guests, none := netip.ParsePrefix(o.terms.Guests)
+	has, unknown := netip.ParseAddr(o.pod.Status.PodIP)
+	return none == nil && unknown == nil && !guests.Contains(has)
 }
 
 // left: a Pod that no OffloadedPod stands for ends in endGrace at most. It keeps its place under the contract until it is gone:
@@ -183,6 +198,8 @@ func (r *rules) make(o *observed) []step {
 		return []step{{do: refuse, no: grants.Refused(grants.ReasonNoContract, "no contract covers namespace %s", o.key.Namespace)}}
 	case !t.InForce(o.now):
 		return []step{{do: refuse, no: grants.Refused(grants.ReasonNoContract, "contract %s is not in force: %s", t.Contract, t.Why)}}
+	case (r.Addressed || r.Translated) && t.Guests == "": // it is tried again when there is one
+		return []step{{do: refuse, no: grants.Refused(grants.ReasonNoNetwork, "the clusters have not agreed on addresses for guests yet")}}
 	}
 	remakes := 0
 	if o.opod.Status.PodUID != "" || o.record.remakes > 0 {
@@ -209,6 +226,9 @@ func (r *rules) make(o *observed) []step {
 	if r.Class != "" {
 		pod.Spec.RuntimeClassName = ptr.To(r.Class)
 	}
+	if r.Addressed {
+		linkServices(&pod.Spec)
+	}
 	steps := []step{{do: admit, pod: pod}}
 	if !held(o.opod) {
 		steps = append(steps, step{do: hold})
@@ -220,6 +240,9 @@ func (r *rules) make(o *observed) []step {
 // has failed, however its containers ended, as a pod has that a kubelet evicts.
 func (o *observed) endOf(pod *corev1.Pod, how podState) v1alpha1.OffloadedPodStatus {
 	status, final := o.opod.Status, pod.Status.DeepCopy()
+	if o.terms != nil {
+		ToHome(final, o.terms.Translation())
+	}
 	switch {
 	case how == evicted:
 		final.Phase, final.Reason, final.Message = corev1.PodFailed, reasonEvicted, grants.Cut(evictionOf(pod).Message, 1024)

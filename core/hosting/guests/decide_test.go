@@ -32,6 +32,8 @@ type look struct {
 	last     *corev1.Pod            // evicted, and gone
 	record   record
 	class    string
+	unlinked bool // no addresses are agreed on, and guests get theirs by that
+	moved    bool // no addresses are agreed on, and guests' own are moved to those
 	ended    bool // the contract
 	stranger bool // its namespace is no twin
 }
@@ -78,13 +80,15 @@ func TestWhatBecomesOfAGuest(t *testing.T) {
 		"new, with a debugger": {[]func(*look){gone, func(l *look) {
 			l.opod.Spec.Template.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d", Image: "i"}}}
 		}}, "admit, create", "create pod; event Remade; status Accepted", "500m", 0, "not synced"},
-		"lost before":              {[]func(*look){gone}, "admit, create", "create pod; event Remade; status Accepted", "500m", 0, "remakes 1"},
-		"lost a moment ago":        {[]func(*look){gone, func(l *look) { l.record = record{made: ago(time.Second), remakes: 3} }}, "again 3s", "", "0", 3 * time.Second, "remakes 3"},
-		"lost at once":             {[]func(*look){gone, func(l *look) { l.record = record{made: ago(50 * time.Millisecond)} }}, "again 200ms", "", "0", 200 * time.Millisecond, ""},
-		"lost after it held out":   {[]func(*look){gone, func(l *look) { l.record = record{made: ago(11 * time.Minute), remakes: 12} }}, "admit, create", "create pod; event Remade; status Accepted", "500m", 0, "remakes 1"},
-		"no twin":                  {[]func(*look){gone, func(l *look) { l.stranger = true }}, "refuse NoContract", "status Refused NoContract; event Refused", "0", 0, ""},
-		"after the contract":       {[]func(*look){gone, func(l *look) { l.ended = true }}, "refuse NoContract", "status Refused NoContract; event Refused", "0", 0, ""},
-		"with power over the host": {[]func(*look){gone, func(l *look) { l.opod.Spec.Template.Spec.HostNetwork = true }}, "refuse PodSecurity", "status Refused PodSecurity; event Refused", "0", 0, ""},
+		"lost before":                {[]func(*look){gone}, "admit, create", "create pod; event Remade; status Accepted", "500m", 0, "remakes 1"},
+		"lost a moment ago":          {[]func(*look){gone, func(l *look) { l.record = record{made: ago(time.Second), remakes: 3} }}, "again 3s", "", "0", 3 * time.Second, "remakes 3"},
+		"lost at once":               {[]func(*look){gone, func(l *look) { l.record = record{made: ago(50 * time.Millisecond)} }}, "again 200ms", "", "0", 200 * time.Millisecond, ""},
+		"lost after it held out":     {[]func(*look){gone, func(l *look) { l.record = record{made: ago(11 * time.Minute), remakes: 12} }}, "admit, create", "create pod; event Remade; status Accepted", "500m", 0, "remakes 1"},
+		"no twin":                    {[]func(*look){gone, func(l *look) { l.stranger = true }}, "refuse NoContract", "status Refused NoContract; event Refused", "0", 0, ""},
+		"before there are addresses": {[]func(*look){gone, func(l *look) { l.unlinked = true }}, "refuse NoNetwork", "status Refused NoNetwork; event Refused", "0", 0, ""},
+		"after the contract":         {[]func(*look){gone, func(l *look) { l.ended = true }}, "refuse NoContract", "status Refused NoContract; event Refused", "0", 0, ""},
+		"before there are others":    {[]func(*look){gone, func(l *look) { l.moved = true }}, "refuse NoNetwork", "status Refused NoNetwork; event Refused", "0", 0, ""},
+		"with power over the host":   {[]func(*look){gone, func(l *look) { l.opod.Spec.Template.Spec.HostNetwork = true }}, "refuse PodSecurity", "status Refused PodSecurity; event Refused", "0", 0, ""},
 		"refused before": {[]func(*look){gone, func(l *look) {
 			l.opod.Spec.Template.Spec.HostNetwork = true
 			l.opod.Status = v1alpha1.OffloadedPodStatus{Phase: v1alpha1.OffloadedPodRefused, Reason: grants.ReasonPodSecurity, Message: "spec.hostNetwork is not allowed at this provider's pod security level baseline"}
@@ -191,7 +195,7 @@ func TestWhatBecomesOfAGuest(t *testing.T) {
 			w := newProvider(t, there...)
 			told := events.NewFakeRecorder(10)
 			r, k := d.host(told), key(bobsShop, "p")
-			r.client, r.cached, r.started, r.Class, r.now = w.client, w.client, true, l.class, func() time.Time { return now }
+			r.client, r.cached, r.started, r.Class, r.Addressed, r.Translated, r.now = w.client, w.client, true, l.class, l.unlinked, l.moved, func() time.Time { return now }
 			if l.live != nil {
 				l.live.ResourceVersion = ""
 				r.live = newProvider(t, l.live).client
@@ -352,4 +356,27 @@ func recorded(c client.Client, taken bool, did func(what string)) client.Client 
 			return c.SubResource(of).Update(ctx, o, opts...)
 		},
 	})
+}
+
+// TestAGuestThatIsAstrayIsMadeAgain: it got its address out of a range in whose place another was agreed on at that moment.
+func TestAGuestThatIsAstrayIsMadeAgain(t *testing.T) {
+	terms := &grants.Terms{Network: grants.Network{Guests: "198.18.5.0/24"}}
+	for _, c := range []struct {
+		ip        string
+		terms     *grants.Terms
+		addressed bool
+		want      verb
+	}{
+		{"198.18.5.7", terms, true, count}, {"198.18.4.7", terms, true, expel}, {"", terms, true, count}, {"fd00::7", terms, true, expel},
+		{"198.18.4.7", &grants.Terms{}, true, count}, {"198.18.4.7", nil, true, count}, {"10.42.0.7", terms, false, count},
+	} {
+		opod := mighty("p")
+		opod.Generation, opod.Status = 1, v1alpha1.OffloadedPodStatus{PodUID: "p-1", Phase: v1alpha1.OffloadedPodAccepted}
+		pod := podFor(opod, terms)
+		pod.UID, pod.Status.Phase, pod.Status.PodIP = "p-1", corev1.PodRunning, c.ip
+		o := &observed{raw: &unstructured.Unstructured{}, opod: opod, pod: pod, terms: c.terms, record: record{uid: "p-1", synced: 1}}
+		if got := (&rules{Addressed: c.addressed}).decide(o); got[0].do != c.want {
+			t.Errorf("%q under %+v: %v", c.ip, c.terms, got)
+		}
+	}
 }

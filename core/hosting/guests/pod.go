@@ -138,6 +138,20 @@ func forgetHomeIdentity(spec *corev1.PodSpec) {
 	})
 }
 
+// Links names the ConfigMap in a twin with the variables that tell of the namespace's services.
+const Links = "kith-service-links"
+
+// linkServices has a guest told of the services of its namespace by that ConfigMap, which comes before all others as the kubelet's own
+// variables do. Those have the addresses that the services have here.
+func linkServices(spec *corev1.PodSpec) {
+	if !ptr.Deref(spec.EnableServiceLinks, true) {
+		return
+	}
+	spec.EnableServiceLinks = ptr.To(false)
+	from := corev1.EnvFromSource{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: Links}, Optional: ptr.To(true)}}
+	eachContainer(spec, func(c *corev1.Container) { c.EnvFrom = slices.Insert(c.EnvFrom, 0, from) })
+}
+
 func eachContainer(spec *corev1.PodSpec, do func(*corev1.Container)) {
 	for i := range spec.InitContainers {
 		do(&spec.InitContainers[i])

@@ -262,3 +262,19 @@ func TestGraceAsked(t *testing.T) {
 		}
 	}
 }
+
+// TestGuestsAreToldOfServicesAsAtHome: by variables that all others they are given go before, unless they want none.
+func TestGuestsAreToldOfServicesAsAtHome(t *testing.T) {
+	for wants, told := range map[*bool]bool{nil: true, ptr.To(true): true, ptr.To(false): false} {
+		own := corev1.EnvFromSource{SecretRef: &corev1.SecretEnvSource{}}
+		spec := corev1.PodSpec{EnableServiceLinks: wants, InitContainers: []corev1.Container{{}}, Containers: []corev1.Container{{EnvFrom: []corev1.EnvFromSource{own}}}}
+		linkServices(&spec)
+		first, init := spec.Containers[0].EnvFrom[0].ConfigMapRef, len(spec.InitContainers[0].EnvFrom)
+		if (first != nil && first.Name == Links && *first.Optional) != told || (init == 1) != told || *spec.EnableServiceLinks {
+			t.Errorf("%v: %+v", wants, spec)
+		}
+		if last := spec.Containers[0].EnvFrom[len(spec.Containers[0].EnvFrom)-1]; last.SecretRef == nil {
+			t.Errorf("%v: its own do not come last: %+v", wants, spec.Containers[0].EnvFrom)
+		}
+	}
+}

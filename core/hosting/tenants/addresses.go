@@ -3,116 +3,195 @@ package tenants
 import (
 	"cmp"
 	"context"
-	"maps"
+	"crypto/sha256"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
-	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"kith.dev/core/guestnet"
 	"kith.dev/core/hosting/grants"
 	"kith.dev/core/hosting/guests"
 	"kith.dev/core/kinds"
+	"kith.dev/core/netplan"
 	queues "kith.dev/core/queue"
 )
 
-// guestsOwner owns annotationGuests; the other annotations and labels are the tenant's.
-const guestsOwner = "kith-guests"
+// Kernel has guests get what they send to the service address of their home to that of the twin here. Set is all there is of it.
+type Kernel interface {
+	Set([]guestnet.Tenant) error
+}
 
-// addresses lists those of the guests.
-func addresses(guests []corev1.Pod) string {
-	var all []string
-	for i := range guests {
-		for _, ip := range guests[i].Status.PodIPs {
-			all = append(all, ip.IP)
+// Address begins to tell where guests get their addresses from, and to lead them to the services of their home: see hosting.Host.Address.
+func (t *Tenants) Address(mgr manager.Manager, networks string, kernel Kernel) error {
+	t.networks, t.services = networks, &services{tenants: t, kernel: kernel}
+	return t.services.watch(mgr)
+}
+
+// tellNetwork tells the network plugin of guests' links what is agreed on at this moment for a namespace, before any can be in it; those
+// that are there keep what they have. In a namespace that is no twin, or is one no more, none can start.
+func (t *Tenants) tellNetwork(namespace string) error {
+	if t.networks == "" {
+		return nil
+	}
+	t.telling.Lock() // what is known last is written last
+	defer t.telling.Unlock()
+	var err error
+	if terms := t.contracts.TermsIn(namespace); t.contracts.Twin(namespace).Name == "" {
+		err = guestnet.RemoveNetwork(t.networks, namespace)
+	} else if terms != nil && terms.Guests != "" {
+		var guests netip.Prefix
+		if guests, err = netip.ParsePrefix(terms.Guests); err == nil {
+			err = guestnet.WriteNetwork(t.networks, namespace, guests)
 		}
 	}
-	slices.Sort(all)
-	return strings.Join(slices.Compact(all), ",")
+	if err != nil {
+		return fmt.Errorf("telling the range of guests in namespace %s: %w", namespace, err)
+	}
+	return nil
 }
 
-// gatherFor is how long news of guests' addresses is gathered before it is written.
-const gatherFor = 50 * time.Millisecond
-
-// watchGuests keeps annotationGuests in step with the guests.
-func (t *Tenants) watchGuests(mgr manager.Manager) error {
-	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-	later := func(q queue, namespace string) {
-		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: namespace}}, gatherFor)
+// Gone is for namespaces that are twins no more, unless others of their names are by now.
+func (t *Tenants) Gone(namespaces ...string) {
+	for _, namespace := range namespaces {
+		if err := t.tellNetwork(namespace); err != nil {
+			t.log.Warn("guests may start in a namespace of which that is not known to be right", "namespace", namespace, "err", err)
+		}
 	}
-	return ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-guests").
-		Watches(&corev1.Pod{}, handler.Funcs{
-			CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { later(q, e.Object.GetNamespace()) },
-			UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { later(q, e.ObjectNew.GetNamespace()) },
-			DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { later(q, e.Object.GetNamespace()) },
-		}, builder.WithPredicates(guests.Managed(), guests.Updates(addressesChanged))).
-		// Once at the beginning: the last guest may have gone while no daemon ran.
-		Watches(&corev1.Namespace{}, handler.Funcs{
-			CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { later(q, e.Object.GetName()) },
-		}, builder.WithPredicates(guests.Managed())).
+}
+
+// sweep forgets the namespaces that went while no daemon ran.
+func (t *Tenants) sweep() {
+	files, _ := filepath.Glob(filepath.Join(t.networks, "[a-z0-9]*"))
+	for _, file := range files {
+		t.Gone(filepath.Base(file))
+	}
+}
+
+// NetworksChanged has the kernel told of what was agreed on with consumers.
+func (t *Tenants) NetworksChanged() {
+	if t.services != nil {
+		t.services.inbox.Add(types.NamespacedName{})
+	}
+}
+
+// services keeps the kernel in step with the Services in twins.
+type services struct {
+	tenants *Tenants
+	kernel  Kernel
+	inbox   queues.Inbox
+
+	// Of the one worker.
+	told  []guestnet.Tenant
+	links map[types.UID][sha256.Size]byte // the variables that were told of each namespace
+	next  time.Time                       // not before that
+}
+
+// gatherFor is how long news of Services is gathered before all are looked at again, eachService how much longer for each there is.
+const (
+	gatherFor   = 20 * time.Millisecond
+	eachService = 50 * time.Microsecond
+)
+
+func (s *services) watch(mgr manager.Manager) error {
+	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
+	return ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-services").
+		Watches(&corev1.Service{}, all, builder.WithPredicates(guests.Managed(), guests.Updates(addressChanged))).
+		WatchesRawSource(&s.inbox).
 		WithOptions(controller.Options{NewQueue: queues.New}).
-		Complete(reconcile.Func(t.writeAddresses))
+		Complete(s)
 }
 
-// addressWrite is what was written last: all addresses stand in one annotation, so with a thousand guests twenty writes a second
-// would cost the API server as much as the guests themselves.
-type addressWrite struct {
-	at      time.Time
-	guests  int
-	version string // of the namespace that was written
+func addressChanged(was, is client.Object) bool {
+	a, b := was.(*corev1.Service), is.(*corev1.Service)
+	return a.UID != b.UID || a.Annotations[kinds.AnnotationClusterIP] != b.Annotations[kinds.AnnotationClusterIP] || !equality.Semantic.DeepEqual(a.Spec, b.Spec)
 }
 
-// eachGuest is how much longer the next write waits for every guest in the one before.
-const eachGuest = 2 * time.Millisecond
-
-// wait is how long to leave a namespace alone that is seen in this version.
-func (w addressWrite) wait(version string) time.Duration {
-	if guests.Older(version, w.version) { // it would be compared with what was before
-		return gatherFor
-	}
-	return time.Until(w.at.Add(time.Duration(w.guests) * eachGuest))
-}
-
-func addressesChanged(was, is client.Object) bool {
-	a, b := was.(*corev1.Pod), is.(*corev1.Pod)
-	return a.UID != b.UID || !slices.Equal(a.Status.PodIPs, b.Status.PodIPs)
-}
-
-func (t *Tenants) writeAddresses(ctx context.Context, r ctrl.Request) (ctrl.Result, error) {
-	var ns corev1.Namespace
-	if err := t.client.Get(ctx, r.NamespacedName, &ns); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
-	}
-	if wait := t.written[r.Name].wait(ns.ResourceVersion); wait > 0 {
+// Reconcile implements reconcile.Reconciler: it looks at all Services in twins, and has the kernel and guests know those that lead somewhere.
+func (s *services) Reconcile(ctx context.Context, _ ctrl.Request) (result ctrl.Result, err error) {
+	if wait := time.Until(s.next); wait > 0 {
 		return ctrl.Result{RequeueAfter: wait}, nil
 	}
-	var pods corev1.PodList
-	if err := t.client.List(ctx, &pods, client.InNamespace(r.Name), guests.Selector, client.UnsafeDisableDeepCopy); err != nil {
-		return ctrl.Result{}, err
+	if err := s.tenants.contracts.Load(ctx); err != nil {
+		return result, err
 	}
-	tw, ok := grants.TwinOf(&ns)
-	now := addresses(pods.Items)
-	if !ok || tw.Leaving || ns.Annotations[kinds.AnnotationGuests] == now {
-		return ctrl.Result{}, nil
+	var list corev1.ServiceList
+	if err := s.tenants.client.List(ctx, &list, guests.Selector, client.UnsafeDisableDeepCopy); err != nil {
+		return result, fmt.Errorf("look for services of consumers: %w", err)
 	}
-	want := corev1ac.Namespace(ns.Name).WithUID(ns.UID).WithAnnotations(map[string]string{kinds.AnnotationGuests: now})
-	err := t.client.Apply(ctx, want, client.FieldOwner(guestsOwner), client.ForceOwnership)
-	maps.DeleteFunc(t.written, func(_ string, w addressWrite) bool { return time.Since(w.at) > time.Minute })
-	t.written[r.Name] = addressWrite{time.Now(), len(pods.Items), *cmp.Or(want.ResourceVersion, new(string))}
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return ctrl.Result{}, nil // another namespace of that name by now
+	s.next = time.Now().Add(gatherFor + time.Duration(len(list.Items))*eachService)
+	of := func(namespace string) (n grants.Network) {
+		if terms := s.tenants.contracts.TermsIn(namespace); terms != nil {
+			n = terms.Network
+		}
+		return n
 	}
-	return ctrl.Result{}, err
+	now, believed, left := tenantsOf(s.tenants.contracts.Networks(), list.Items, of)
+	if s.told == nil {
+		s.tenants.sweep()
+	}
+	if !reflect.DeepEqual(s.told, now) { // which is never nil
+		for guests, n := range left {
+			s.tenants.log.Warn("a consumer has more services than its guests can be led to", "guests", guests, "most", guestnet.MaxServices, "left", n)
+		}
+		if err := s.kernel.Set(now); err != nil {
+			return result, fmt.Errorf("lead guests to the services of their homes: %w", err)
+		}
+		s.told = now
+	}
+	return result, s.tellLinks(ctx, believed)
+}
+
+// tenantsOf gives each consumer's services: what of it is believed is unique, within the range that the consumer named, and no more than
+// guestnet.MaxServices; the oldest of several counts. Those are believed by namespace; left is how many were too many, by the range of the
+// consumer's guests. of gives the network of the consumer whose namespace it is. What one consumer says never makes the whole unusable.
+func tenantsOf(networks []grants.Network, list []corev1.Service, of func(namespace string) grants.Network) (all []guestnet.Tenant, believed map[string][]*corev1.Service, left map[string]int) {
+	all, believed, left = []guestnet.Tenant{}, map[string][]*corev1.Service{}, map[string]int{}
+	leads, within := map[string]guestnet.Services{}, map[string]netip.Prefix{} // by the range of guests
+	for _, n := range networks {
+		guests, err := netip.ParsePrefix(n.Guests)
+		if err != nil || guests.Bits() != netplan.GuestBits || leads[n.Guests] != nil {
+			continue
+		}
+		leads[n.Guests] = guestnet.Services{}
+		within[n.Guests], _ = netip.ParsePrefix(n.Services)
+		all = append(all, guestnet.Tenant{Guests: guests, Services: leads[n.Guests]})
+	}
+	oldest := make([]*corev1.Service, 0, len(list))
+	for i := range list {
+		oldest = append(oldest, &list[i])
+	}
+	slices.SortFunc(oldest, func(a, b *corev1.Service) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	twins := map[netip.Addr]bool{}
+	for _, service := range oldest {
+		guests := of(service.Namespace).Guests
+		home, err := netip.ParseAddr(service.Annotations[kinds.AnnotationClusterIP])
+		here, none := netip.ParseAddr(service.Spec.ClusterIP)
+		if err != nil || none != nil || !here.Is4() || twins[here] || !within[guests].Contains(home) || leads[guests][home].IsValid() {
+			continue
+		}
+		if len(leads[guests]) == guestnet.MaxServices {
+			left[guests]++
+			continue
+		}
+		leads[guests][home], twins[here] = here, true
+		believed[service.Namespace] = append(believed[service.Namespace], service)
+	}
+	return all, believed, left
 }

@@ -137,7 +137,7 @@ func (t *Tenants) disown(ctx context.Context, ns *corev1.Namespace) error {
 	return nil
 }
 
-// Watch registers what clears namespaces away, and what tells of their guests' addresses.
+// Watch registers what clears namespaces away.
 func (t *Tenants) Watch(mgr manager.Manager) error {
 	// What ends in a namespace that is being deleted brings that further; most namespaces are not.
 	inLeaving := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
@@ -146,15 +146,11 @@ func (t *Tenants) Watch(mgr manager.Manager) error {
 		}
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: o.GetNamespace()}}}
 	})
-	err := ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-clearing").
+	return ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-clearing").
 		For(&corev1.Namespace{}, builder.WithPredicates(guests.Managed(), beingDeleted())).
 		Watches(guests.NewOffloaded(), inLeaving, builder.WithPredicates(guests.Updates(guests.OffloadedChanged))).
 		Watches(&corev1.Pod{}, inLeaving, builder.WithPredicates(guests.Managed(), guests.Updates(guests.PodChanged))).
 		WithOptions(guests.Workload()).Complete(reconcile.Func(t.clearing))
-	if err != nil {
-		return err
-	}
-	return t.watchGuests(mgr)
 }
 
 // beingDeleted lets through what is on its way out, until it is gone.

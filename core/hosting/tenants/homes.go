@@ -27,8 +27,8 @@ import (
 	queues "kith.dev/core/queue"
 )
 
-// Homes takes the endpoints that are at a consumer's home out of its services here while home is away, so that guests' requests
-// go to those that answer, and gives them back when it is there again.
+// Homes takes the endpoints that are at a consumer's home, or behind it at other providers, out of its services here while home is away,
+// so that guests' requests go to those that answer, and gives them back when it is there again.
 //
 // EndpointSlices in twins are home's: it writes them whole. So there is no rule that is held up against it, but one write when
 // home goes and one when it comes back, each only onto the version that is known here. What home writes in between, or has

@@ -37,23 +37,24 @@ func at(address string, c discoveryv1.EndpointConditions) discoveryv1.Endpoint {
 }
 
 func TestOnlyWhatIsAtHomeGoesAway(t *testing.T) {
-	ranges := []netip.Prefix{netip.MustParsePrefix("10.65.0.0/16")}
+	ranges := []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("10.72.0.0/24")}
 	for what, c := range map[string]struct {
 		endpoint discoveryv1.Endpoint
 		unready  bool // publishNotReadyAddresses
 		want     discoveryv1.EndpointConditions
 		changed  bool
 	}{
-		"ready at home":            {at("10.65.0.7", conditions(yes, yes, nil)), false, conditions(no, no, nil), true},
-		"nothing said, so ready":   {at("10.65.0.7", conditions(nil, nil, nil)), false, conditions(no, no, nil), true},
-		"ends, and still serves":   {at("10.65.0.7", conditions(no, yes, yes)), false, conditions(no, no, yes), true},
-		"not ready anyway":         {at("10.65.0.7", conditions(no, no, nil)), false, conditions(no, no, nil), false},
-		"a guest here":             {at("10.42.255.130", conditions(yes, yes, nil)), false, conditions(yes, yes, nil), false},
+		"ready at home":            {at("10.42.0.7", conditions(yes, yes, nil)), false, conditions(no, no, nil), true},
+		"nothing said, so ready":   {at("10.42.0.7", conditions(nil, nil, nil)), false, conditions(no, no, nil), true},
+		"ends, and still serves":   {at("10.42.0.7", conditions(no, yes, yes)), false, conditions(no, no, yes), true},
+		"not ready anyway":         {at("10.42.0.7", conditions(no, no, nil)), false, conditions(no, no, nil), false},
+		"a guest here":             {at("10.71.0.5", conditions(yes, yes, nil)), false, conditions(yes, yes, nil), false},
+		"a guest elsewhere":        {at("10.72.0.5", conditions(yes, yes, nil)), false, conditions(no, no, nil), true}, // home leads there
 		"no address":               {at("nonsense", conditions(yes, yes, nil)), false, conditions(yes, yes, nil), false},
-		"published ready or not":   {at("10.65.0.7", conditions(yes, yes, nil)), true, conditions(yes, no, nil), true},
-		"published, not serving":   {at("10.65.0.7", conditions(yes, no, nil)), true, conditions(yes, no, nil), false},
-		"one of its addresses is":  {discoveryv1.Endpoint{Addresses: []string{"10.42.0.1", "10.65.0.7"}}, false, conditions(no, no, nil), true},
-		"a guest, published so":    {at("10.42.255.130", conditions(yes, no, nil)), true, conditions(yes, no, nil), false},
+		"published ready or not":   {at("10.42.0.7", conditions(yes, yes, nil)), true, conditions(yes, no, nil), true},
+		"published, not serving":   {at("10.42.0.7", conditions(yes, no, nil)), true, conditions(yes, no, nil), false},
+		"one of its addresses is":  {discoveryv1.Endpoint{Addresses: []string{"10.71.0.1", "10.42.0.7"}}, false, conditions(no, no, nil), true},
+		"a guest, published so":    {at("10.71.0.5", conditions(yes, no, nil)), true, conditions(yes, no, nil), false},
 		"IPv6 that is not of home": {at("fd00::7", conditions(yes, yes, nil)), false, conditions(yes, yes, nil), false},
 	} {
 		slice := sliceOf("shop", "web", c.endpoint)
@@ -80,8 +81,8 @@ func newHomesProvider(t *testing.T) *homesProvider {
 	t.Helper()
 	peer, alice := peerOf("alice", 1)
 	other, carol := peerOf("carol", 2)
-	peer.Status.Network = &v1alpha1.NetworkStatus{Theirs: []v1alpha1.RangeAlias{{Name: "pods", Real: "10.42.0.0/16", Alias: "10.65.0.0/16"}}}
-	other.Status.Network = &v1alpha1.NetworkStatus{Theirs: []v1alpha1.RangeAlias{{Name: "pods", Real: "10.42.0.0/16", Alias: "10.66.0.0/16"}}}
+	peer.Status.Network = &v1alpha1.NetworkStatus{GuestsHere: "10.71.0.0/24", Space: []string{"10.42.0.0/16", "10.72.0.0/24"}} // alice's are at dave's too
+	other.Status.Network = &v1alpha1.NetworkStatus{GuestsHere: "10.73.0.0/24", Space: []string{"10.42.0.0/16"}}
 	ca, cc := contractWith("alice", "contracta"), contractWith("carol", "contractc")
 	d := &homesProvider{provider: newProvider(t, peer, other, ca, cc), peer: peer, alice: alice}
 	shop, err := d.ensure(ca, alice, "shop", "")
@@ -94,12 +95,12 @@ func newHomesProvider(t *testing.T) *homesProvider {
 	}
 	up := conditions(yes, yes, no)
 	for _, o := range []client.Object{
-		sliceOf(shop, "web", at("10.65.0.7", up), at("10.42.255.130", up), at("10.65.0.8", conditions(no, yes, yes))),
-		sliceOf(shop, "gossip", at("10.65.0.9", up)),
+		sliceOf(shop, "web", at("10.42.0.7", up), at("10.71.0.5", up), at("10.42.0.8", conditions(no, yes, yes))),
+		sliceOf(shop, "gossip", at("10.42.0.9", up)),
 		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: "gossip", Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
 			Spec: corev1.ServiceSpec{PublishNotReadyAddresses: true, ClusterIP: corev1.ClusterIPNone}},
-		sliceOf(carols, "web", at("10.66.0.7", up), at("10.65.0.7", up)),
-		sliceOf("mine", "web", at("10.65.0.7", up)),
+		sliceOf(carols, "web", at("10.42.1.7", up), at("10.42.0.7", up)),
+		sliceOf("mine", "web", at("10.42.0.7", up)),
 	} {
 		if err := d.client.Create(t.Context(), o); err != nil {
 			t.Fatal(err)
@@ -152,7 +153,7 @@ func (d *homesProvider) changed() (names []string) {
 
 func (d *homesProvider) web() discoveryv1.EndpointSlice {
 	for key, s := range d.slices() {
-		if key.Name == "web-x" && s.Endpoints[0].Addresses[0] == "10.65.0.7" && key.Namespace != "mine" {
+		if key.Name == "web-x" && s.Endpoints[0].Addresses[0] == "10.42.0.7" && key.Namespace != "mine" {
 			return s
 		}
 	}
@@ -189,7 +190,7 @@ func TestWhatHomeWritesMeanwhileStays(t *testing.T) {
 	d.tell(true)
 	d.reconcile()
 	wrote := d.web()
-	wrote.Endpoints = []discoveryv1.Endpoint{at("10.65.0.10", conditions(yes, yes, no))}
+	wrote.Endpoints = []discoveryv1.Endpoint{at("10.42.0.10", conditions(yes, yes, no))}
 	if err := d.client.Update(t.Context(), &wrote); err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ func namespaceLabels(home string, t *grants.Terms) map[string]string {
 
 func namespaceObject(tw grants.Twin, t *grants.Terms) *corev1ac.NamespaceApplyConfiguration {
 	return corev1ac.Namespace(tw.Name).WithUID(tw.UID).WithLabels(namespaceLabels(tw.Home, t)).
-		WithAnnotations(map[string]string{kinds.AnnotationAliases: t.Aliases, v1alpha1.AnnotationRegistries: t.Images.Annotation()})
+		WithAnnotations(map[string]string{kinds.AnnotationSpace: t.AddressSpace(), v1alpha1.AnnotationRegistries: t.Images.Annotation()})
 }
 
 func tenantBinding(namespace string, t *grants.Terms) *rbacv1ac.RoleBindingApplyConfiguration {

@@ -26,7 +26,7 @@ type policed struct {
 func newPoliced(t *testing.T) *policed {
 	t.Helper()
 	peer, bob := peerOf("bob", 1)
-	peer.Status.Network = &v1alpha1.NetworkStatus{Theirs: []v1alpha1.RangeAlias{{Name: "pods", Real: "10.42.0.0/16", Alias: "10.95.0.0/16"}}}
+	peer.Status.Network = &v1alpha1.NetworkStatus{GuestsHere: "10.71.0.0/24", Space: []string{"10.42.0.0/16"}}
 	other, carol := peerOf("carol", 2)
 	p := &policed{provider: newProvider(t, peer, other, contractWith("bob", "contractb"), contractWith("carol", "contractc")), bob: bob, carol: carol, twins: map[string]string{}}
 	p.tenants.Fenced = true
@@ -90,7 +90,7 @@ func TestPoliciesOfAConsumerAreThoseOfItsLastWord(t *testing.T) {
 			t.Fatalf("%d %s", w.Code, w.Body)
 		}
 	}
-	if got := p.held(shop); len(got) != 1 || len(got["deny"].Ingress) != 1 || got["deny"].Ingress[0].From[0].IPBlock.CIDR != "10.95.0.0/16" {
+	if got := p.held(shop); len(got) != 1 || len(got["deny"].Ingress) != 1 || got["deny"].Ingress[0].From[0].IPBlock.CIDR != "10.42.0.0/16" {
 		t.Errorf("in shop: %+v", got)
 	}
 	if got := p.held(bank)["open"]; len(got.Ingress) != 2 || strings.Join(got.Ingress[0].From[0].NamespaceSelector.MatchExpressions[0].Values, " ") != shop {

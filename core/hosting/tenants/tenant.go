@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,6 +20,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/audit"
 	"kith.dev/core/hosting/grants"
+	"kith.dev/core/kinds"
 )
 
 // maxTwins is how many namespaces a consumer may have here under one contract.
@@ -33,15 +36,18 @@ type Tenants struct {
 	log         *slog.Logger
 	bounded     bool // the admission policies are in force
 
-	Fenced  bool                    // guests here are behind the fence
-	written map[string]addressWrite // by twin namespace, those of the last minute; of the one worker that tells addresses
-	paces   sync.Map                // pacer by consumer, of its messages about policies
+	Fenced bool     // guests here are behind the fence
+	paces  sync.Map // pacer by consumer, of its messages about policies
+
+	networks string     // directory, see Address; "" where guests' addresses are somebody else's to give
+	telling  sync.Mutex // of what is in it
+	services *services  // nil as networks
 
 	mu sync.Mutex // one namespace is made at a time: two calls for one home must agree on its name
 }
 
 func New(c client.Client, live client.Reader, contracts *grants.Contracts, allocations *grants.Allocations, audits *audit.Log, log *slog.Logger) *Tenants {
-	return &Tenants{client: c, live: live, contracts: contracts, allocations: allocations, audits: audits, log: log, written: map[string]addressWrite{}}
+	return &Tenants{client: c, live: live, contracts: contracts, allocations: allocations, audits: audits, log: log}
 }
 
 // apply is how everything but the namespace itself is written: server-side apply, fields owned by kith.
@@ -64,6 +70,9 @@ func (t *Tenants) EnsureNamespace(ctx context.Context, terms *grants.Terms, home
 	consumer := terms.Consumer
 	if err := grants.CheckHome(home); err != nil {
 		return "", err
+	}
+	if t.networks != "" && terms.Guests == "" {
+		return "", &api.Error{Code: api.CodeNotReady, Message: fmt.Sprintf("namespace for %q", home), Reason: "the clusters have not agreed on addresses yet", Do: "try again in some seconds"}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -113,7 +122,7 @@ func (t *Tenants) EnsureNamespace(ctx context.Context, terms *grants.Terms, home
 	}
 	t.contracts.Learn(tw)
 	t.allocations.MarkDirty(terms.Contract)
-	return tw.Name, nil
+	return tw.Name, t.tellNetwork(tw.Name)
 }
 
 // create makes the namespace if nobody has one of that name; it gives the one there is if that is the twin
@@ -140,8 +149,30 @@ func (t *Tenants) create(ctx context.Context, name, home string, terms *grants.T
 // furnish applies labels, role binding and quota. Bound to the namespace's
 // UID, it never brings back one that was deleted in the meantime.
 func (t *Tenants) furnish(ctx context.Context, tw grants.Twin, terms *grants.Terms) error {
+	if err := t.forgetMoved(ctx, tw.Name, terms); err != nil {
+		return fmt.Errorf("taking endpoints with former addresses out of namespace %s: %w", tw.Name, err)
+	}
 	if err := t.apply(ctx, namespaceObject(tw, terms), tenantBinding(tw.Name, terms), tenantQuota(tw.Name, terms)); err != nil {
 		return fmt.Errorf("furnishing namespace %s: %w", tw.Name, err)
+	}
+	return nil
+}
+
+// forgetMoved takes away the EndpointSlices of a consumer of whose ranges one has lost the name that it had here. Home, which knows nothing of
+// these names, sees the slices go and writes them anew.
+func (t *Tenants) forgetMoved(ctx context.Context, namespace string, terms *grants.Terms) error {
+	if !t.contracts.Pods.IsValid() {
+		return nil
+	}
+	var ns corev1.Namespace
+	if err := t.client.Get(ctx, client.ObjectKey{Name: namespace}, &ns); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	now := strings.Split(terms.AddressSpace(), ",")
+	for was := range strings.SplitSeq(ns.Annotations[kinds.AnnotationSpace], ",") {
+		if was != "" && !slices.Contains(now, was) {
+			return t.client.DeleteAllOf(ctx, &discoveryv1.EndpointSlice{}, client.InNamespace(namespace), client.MatchingLabels{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})
+		}
 	}
 	return nil
 }
@@ -153,6 +184,9 @@ func (t *Tenants) Reapply(ctx context.Context, terms *grants.Terms) error {
 			continue
 		}
 		err := t.furnish(ctx, tw, terms)
+		if err == nil {
+			err = t.tellNetwork(tw.Name)
+		}
 		if err != nil && !apierrors.IsConflict(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 			return err
 		}

@@ -1,8 +1,9 @@
 package link
 
 import (
+	"bytes"
 	"context"
-	"crypto/ed25519"
+	"encoding"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,13 +11,17 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/gateway"
 	"kith.dev/core/identity"
+	"kith.dev/core/netplan"
 	"kith.dev/core/peering"
 	"kith.dev/core/relations/record"
 )
@@ -30,103 +35,204 @@ type Gateway interface {
 	SetPeer(gateway.Peer) error
 	RemovePeer(id string) error
 	Stats(id string) (gateway.Stats, bool)
-	// Taken lists what an alias for a range of the peer must not overlap.
+	// Taken lists what a range for guests of or at the peer must not overlap; Overlapping, which of its ranges do by now.
 	Taken(id string) ([]netip.Prefix, error)
+	Overlapping(id string) []netip.Prefix
 }
 
 // Config is what this cluster brings into a link.
 type Config struct {
 	Identity *identity.Identity
 	Gateway  Gateway
-	Port     uint16                  // UDP, of WireGuard here
-	Ranges   map[string]netip.Prefix // this cluster's own, by name ("pods")
-	Pool     []netip.Prefix          // where aliases are taken from
+	Port     uint16          // UDP, of WireGuard here
+	Network  netplan.Cluster // this cluster's own ranges
+	Pool     []netip.Prefix  // where ranges for guests are taken from; none: the default
+	Provides bool            // guests can be taken in here
+	Links    bool            // they have links of their own, and addresses that Kith gives (cluster.Facts.GuestLinks)
+	Guests   Guests
 	Log      *slog.Logger
 }
 
-// handshake is how long a tunnel may take to come up until somebody is told so.
-const handshake = time.Second
+// Guests tells whether there are guests, of a peer here and of this cluster there, that have addresses of what was agreed on.
+type Guests func(ctx context.Context, peer *v1alpha1.Peer) (here, there bool, err error)
 
-// Linker agrees with peers on aliases: each side picks, for every range the other shows it, one that is free
-// here. What was agreed is kept in the Peer's status; the gateway is told.
+// Linker agrees with peers on addresses: a range for the guests of each side at the other, free at both (direction has the rules). What was
+// agreed on is kept in the Peer's status; the gateway is told.
 //
 // A link is a question until its sender has bound its WireGuard key (see binding): it is answered, and changes nothing.
 type Linker struct {
 	client client.Client
 	cfg    Config
+	room   room // with nothing in it
 
-	choosing sync.Mutex // guards chosen, and is held from the look at what is free until the choice is in it
-	chosen   map[string][]v1alpha1.RangeAlias
+	choosing sync.Mutex       // guards plans, and is held from the look at what is free until the choice is in it
+	plans    map[string]*plan // by the peer's ID
+}
+
+// plan is what this side remembers of the link with a peer.
+type plan struct {
+	proposing atomic.Bool   // this side
+	turn      sync.Mutex    // held while one message of the peer is worked on; it guards what follows
+	answered  int           // how many links of the peer
+	changes   *rate.Limiter // of what is kept because the peer asked for it
+
+	here, there direction // guarded by Linker.choosing, with what follows
+	aliases     []netplan.Mapping
 }
 
 // New makes a Linker.
 func New(c client.Client, cfg Config) *Linker {
-	return &Linker{client: c, cfg: cfg, chosen: map[string][]v1alpha1.RangeAlias{}}
+	where := room{pool: cfg.Pool, owner: len(cfg.Pool) > 0}
+	if !where.owner {
+		where.pool = netplan.GuestPool()
+	}
+	return &Linker{client: c, cfg: cfg, room: where, plans: map[string]*plan{}}
 }
+
+// plan is what is remembered of the link with a peer: at first what was agreed on before this process started. What of that cannot be read is
+// agreed on anew.
+func (l *Linker) plan(peer *v1alpha1.Peer) *plan {
+	l.choosing.Lock()
+	defer l.choosing.Unlock()
+	p := l.plans[peer.Spec.ID]
+	if p == nil {
+		was, _ := peer.Status.Network.Pair(netip.Prefix{})
+		p = &plan{changes: rate.NewLimiter(changeRate, changeBurst), here: direction{agreed: was.Here}, there: direction{agreed: was.There}, aliases: was.Aliases}
+		l.plans[peer.Spec.ID] = p
+	}
+	return p
+}
+
+var errNoContract = peering.Refuse(peering.CodeNoContract, "there is no contract between these clusters", "ask first")
+
+// How often a peer may have what was agreed on changed: each time routes, objects and what follows from them are written anew.
+const (
+	changeRate  = 0.5              // a second
+	changeBurst = netplan.MaxSpace // a home that has all its providers at once tells each of the others
+)
+
+// errCrossed says that both sides propose at once. The one with the lesser ID goes on; the other waits for its proposal.
+var errCrossed = peering.Refuse(peering.CodeRateLimited, "both sides propose a link at the same moment", "try again in a second")
+
+// crossPause is how long the other waits until it looks whether it still has something to propose.
+const crossPause = 200 * time.Millisecond
 
 // Answer takes the caller's side of the link and gives this one. The gateway knows the peer before the answer
 // leaves, so that the caller's first handshake finds it.
-func (l *Linker) Answer(ctx context.Context, caller peering.Caller, theirs peering.Link) (peering.Link, error) {
+func (l *Linker) Answer(ctx context.Context, caller peering.Caller, theirs peering.Link) (ours peering.Link, err error) {
 	peer, err := record.PeerByID(ctx, l.client, caller.ID)
 	if err != nil {
-		return peering.Link{}, err
+		return ours, err
 	}
-	if peer == nil || !l.related(ctx, peer) {
-		return peering.Link{}, peering.Refuse(peering.CodeNoContract, "there is no contract between these clusters", "ask first")
+	if peer == nil || !l.related(ctx, peer, "") {
+		return ours, errNoContract
 	}
-	network, err := l.agree(ctx, peer, caller.ID, caller.Key, caller.Addr.Addr(), theirs)
+	p := l.plan(peer)
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	if !l.related(ctx, peer, "") { // since a moment ago
+		return ours, errNoContract
+	}
+	if mine := l.cfg.Identity.ID(); p.proposing.Load() && bytes.Compare(mine[:], caller.ID[:]) < 0 {
+		return ours, errCrossed
+	}
+	p.answered++
+	proof, err := l.bound(caller.ID, caller.Key, theirs)
 	if err != nil {
-		return peering.Link{}, err
+		return ours, err
 	}
-	if network.Proof != nil && len(network.Ours) == len(l.cfg.Ranges) {
-		if err := l.keep(ctx, peer, network); err != nil {
-			return peering.Link{}, err
-		}
+	if ours, err = l.say(ctx, peer, p, caller.ID, theirs); err != nil || proof == nil || !same(ours, theirs) {
+		return ours, err
 	}
-	return l.link(caller.ID, network)
+	return ours, l.settle(ctx, peer, p, caller.Addr.Addr(), ours, theirs, proof, p.changes.Allow)
 }
 
-// Propose makes the link from this side. It may be called again at any time; nothing that holds is disturbed.
+// Propose makes the link from this side. It may be called again at any time; nothing that holds is disturbed, also where the two find
+// nothing better.
 //
-// It is settled when the peer has heard, in one message, this side's aliases and the binding to the peer's own key, and
-// its answer changes nothing: then the peer's gateway knows this one, and this one's can begin.
+// It is settled when the peer has heard, in one message, the ranges that it wants itself and the binding to its own key, and
+// its answer says the same: then the peer's gateway knows this one, and this one's can begin.
 func (l *Linker) Propose(ctx context.Context, peer *v1alpha1.Peer, to *peering.Client, at netip.Addr) error {
-	network := peer.Status.Network
-	for range 3 { // what one side shows may make the other choose; it settles in two rounds
-		id, _ := to.Peer()
-		ours, err := l.link(id, network)
-		if err != nil {
-			return err
-		}
-		theirs, err := to.Link(ctx, ours)
-		if err != nil {
-			return fmt.Errorf("link with %s: %w", peer.Name, err)
-		}
-		_, key := to.Peer()
-		agreed, err := l.agree(ctx, peer, id, key, at, theirs)
-		if err == nil && agreed.Proof == nil {
-			err = peering.Refuse(peering.CodeForbidden, "the peer did not prove that the WireGuard key it names is its own", "")
-		}
-		if err != nil {
-			return fmt.Errorf("link with %s: %w", peer.Name, err)
-		}
-		if network != nil && network.PublicKey == agreed.PublicKey && slices.Equal(network.Theirs, agreed.Theirs) && len(agreed.Ours) == len(l.cfg.Ranges) {
-			if err := l.keep(ctx, peer, agreed); err != nil {
-				return err
+	p := l.plan(peer)
+	p.proposing.Store(true)
+	defer p.proposing.Store(false)
+	var theirs peering.Link
+	var err error
+	for range rounds {
+		var done bool
+		switch done, err = l.round(ctx, peer, p, to, at, &theirs); {
+		case errors.Is(err, &peering.Problem{Code: peering.CodeRateLimited}):
+			theirs = peering.Link{}
+			select {
+			case <-time.After(crossPause):
+			case <-ctx.Done():
+				return ctx.Err()
 			}
+		case err != nil:
+			return fmt.Errorf("link with %s: %w", peer.Name, err)
+		case done:
 			l.waitUp(ctx, peer)
 			return nil
 		}
-		network = agreed
 	}
-	return fmt.Errorf("link with %s: both sides keep changing their minds about addresses; is one of them moving between networks?", peer.Name)
+	if err != nil { // to the end others came first
+		return fmt.Errorf("link with %s: %w", peer.Name, err)
+	}
+	err = fmt.Errorf("link with %s: the two find no addresses for guests that are free at both; is one of them moving between networks? aliasPools, at both, says where to look",
+		peer.Name)
+	if peer.Status.Network == nil {
+		return err
+	}
+	l.cfg.Log.Warn("those agreed on before stay", "peer", peer.Name, "why", err) // beside a network that has them too, pods reach each other
+	return l.Restore(ctx, peer)
+}
+
+// handshake is how long a tunnel may take to come up until somebody is told so.
+const handshake = time.Second
+
+// rounds is how often both may choose anew. Two are enough where each finds free what the other says; see direction.
+const rounds = 8
+
+// round says this side of the link once and hears the other. theirs is what the peer said last, if anything. done: it is settled.
+func (l *Linker) round(ctx context.Context, peer *v1alpha1.Peer, p *plan, to *peering.Client, at netip.Addr, theirs *peering.Link) (done bool, err error) {
+	id, _ := to.Peer()
+	p.turn.Lock()
+	answered := p.answered
+	ours, err := l.say(ctx, peer, p, id, *theirs)
+	p.turn.Unlock()
+	if err != nil {
+		return false, err
+	}
+	if *theirs, err = to.Link(ctx, ours); err != nil {
+		return false, err
+	}
+	_, key := to.Peer()
+	proof, err := l.bound(id, key, *theirs)
+	switch {
+	case err != nil:
+		return false, err
+	case proof == nil:
+		return false, peering.Refuse(peering.CodeForbidden, "the peer did not prove that the WireGuard key it names is its own", "")
+	case !theirs.Here.IsValid() && l.related(ctx, peer, v1alpha1.RoleConsumer):
+		return false, peering.Refuse(peering.CodeForbidden, "it can take no guests in: it has no addresses for them", "")
+	}
+	p.turn.Lock()
+	defer p.turn.Unlock()
+	switch {
+	case p.answered != answered:
+		return false, errCrossed
+	case !l.related(ctx, peer, ""): // since a moment ago
+		return false, errNoContract
+	case ours.Binding == nil || ours.Binding.PeerKey != theirs.PublicKey || !same(ours, *theirs):
+		return false, nil
+	}
+	return true, l.settle(ctx, peer, p, at, ours, *theirs, proof, func() bool { return true })
 }
 
 // waitUp gives the first handshake, a matter of milliseconds, a moment: who is told "connected" uses the tunnel at
 // once. A tunnel that does not come up is no error here; it shows in the state of the tunnel.
 func (l *Linker) waitUp(ctx context.Context, peer *v1alpha1.Peer) {
-	deadline := time.Now().Add(handshake)
-	for time.Now().Before(deadline) {
+	for deadline := time.Now().Add(handshake); time.Now().Before(deadline); {
 		if s, ok := l.cfg.Gateway.Stats(peer.Spec.ID); !ok || s.Up {
 			return
 		}
@@ -139,11 +245,16 @@ func (l *Linker) waitUp(ctx context.Context, peer *v1alpha1.Peer) {
 	l.cfg.Log.Warn("no handshake with the peer yet; is UDP let through?", "peer", peer.Name)
 }
 
+// same reports whether both sides say the same ranges.
+func same(ours, theirs peering.Link) bool {
+	return ours.Here == theirs.There && ours.There == theirs.Here
+}
+
 // Restore tells the gateway what was agreed with a peer before this process started. What would not be agreed to today
-// is forgotten: it is agreed on anew when the peers meet.
+// is forgotten: it is agreed on anew when the peers meet. A network that this laptop came to meanwhile is no reason: guests still have their addresses.
 func (l *Linker) Restore(ctx context.Context, peer *v1alpha1.Peer) error {
 	network := peer.Status.Network
-	if network == nil || !l.related(ctx, peer) {
+	if network == nil || !l.related(ctx, peer, "") {
 		return nil
 	}
 	if _, told := l.cfg.Gateway.Stats(peer.Spec.ID); told { // by this process, and what is read here may be older
@@ -153,104 +264,101 @@ func (l *Linker) Restore(ctx context.Context, peer *v1alpha1.Peer) error {
 	if err != nil {
 		return fmt.Errorf("the ID of peer %s: %w", peer.Name, err)
 	}
-	g, err := gatewayPeer(peer, network)
+	g, err := l.gatewayPeer(peer, network)
 	if err == nil {
-		err = errors.Join(l.admit(g), l.proven(id, g.PublicKey, network.Proof))
+		err = errors.Join(l.ownRanges(g.Pair), l.proven(id, g.PublicKey, network.Proof))
 	}
 	if err != nil {
+		l.forget(peer)
 		return errors.Join(fmt.Errorf("the link with %s is made anew: %w", peer.Name, err), // unless it was meanwhile
 			l.write(ctx, peer, nil, client.MergeFromWithOptimisticLock{}))
 	}
 	return l.tell(peer, g)
 }
 
+// ownRanges reports what of a pair would now be in the way of this cluster itself, whose ranges may have been set anew.
+func (l *Linker) ownRanges(p netplan.Pair) error {
+	for _, r := range p.Ranges() {
+		if own := []netip.Prefix{l.cfg.Network.Pods, l.cfg.Network.Services}; !netplan.Free(r, own) {
+			return fmt.Errorf("%s lies in this cluster's own ranges, %v", r, own)
+		}
+	}
+	if p.Here.IsValid() && (!l.cfg.Provides || p.Here.Bits() != l.guestBits()) {
+		return fmt.Errorf("guests here get no addresses out of %s", p.Here)
+	}
+	return nil
+}
+
 // Drop forgets the link to a peer when no contract needs it any more.
 func (l *Linker) Drop(ctx context.Context, peer *v1alpha1.Peer) error {
-	if l.related(ctx, peer) {
+	if l.related(ctx, peer, "") {
 		return nil
 	}
+	p := l.plan(peer)
+	p.turn.Lock()
+	defer p.turn.Unlock()
 	if err := l.cfg.Gateway.RemovePeer(peer.Spec.ID); err != nil {
 		return fmt.Errorf("take the tunnel to %s down: %w", peer.Name, err)
 	}
-	l.choosing.Lock()
-	delete(l.chosen, peer.Spec.ID)
-	l.choosing.Unlock()
+	l.forget(peer)
 	if peer.ResourceVersion == "" {
 		return nil
 	}
 	return client.IgnoreNotFound(l.write(ctx, peer, nil))
 }
 
-// related tells whether a contract with the peer, in either role, is alive.
-func (l *Linker) related(ctx context.Context, peer *v1alpha1.Peer) bool {
+func (l *Linker) forget(peer *v1alpha1.Peer) {
+	l.choosing.Lock()
+	defer l.choosing.Unlock()
+	delete(l.plans, peer.Spec.ID)
+}
+
+// related reports whether a contract with the peer is alive, in that role or, with none given, in either; also as long as contracts
+// cannot be read: better not to cut.
+func (l *Linker) related(ctx context.Context, peer *v1alpha1.Peer, role v1alpha1.Role) bool {
 	var list v1alpha1.ContractList
-	if l.client.List(ctx, &list) != nil {
-		return true // not known: better not to cut
-	}
-	return slices.ContainsFunc(list.Items, func(c v1alpha1.Contract) bool {
-		return c.Spec.Peer == peer.Name && c.DeletionTimestamp == nil
+	return l.client.List(ctx, &list) != nil || slices.ContainsFunc(list.Items, func(c v1alpha1.Contract) bool {
+		return c.Spec.Peer == peer.Name && c.DeletionTimestamp == nil && (role == "" || c.Spec.Role == role)
 	})
 }
 
-// link is this side of the link, with the aliases chosen so far, and bound when the peer's key is known.
-func (l *Linker) link(to identity.ID, network *v1alpha1.NetworkStatus) (peering.Link, error) {
-	link := peering.Link{PublicKey: l.cfg.Gateway.PublicKey().String(), Port: int(l.cfg.Port)}
-	for name, prefix := range l.cfg.Ranges {
-		link.Ranges = append(link.Ranges, peering.Range{Name: name, Prefix: prefix})
+// settle keeps what both said; an error when it cannot be meant, or when it would change and may not. The gateway goes first: what it
+// refuses is not written down. at is where the peer's message came from, or went to. The caller has the turn.
+func (l *Linker) settle(ctx context.Context, peer *v1alpha1.Peer, p *plan, at netip.Addr, ours, theirs peering.Link, proof []byte, may func() bool) error {
+	network := &v1alpha1.NetworkStatus{
+		PublicKey: theirs.PublicKey, Proof: proof, GuestsHere: text(ours.Here), GuestsThere: text(ours.There), Services: text(theirs.Services),
+		AtThere: text(theirs.AtHere), AtHome: text(theirs.At),
 	}
-	if network == nil {
-		return link, nil
-	}
-	for _, r := range network.Theirs {
-		if alias, err := netip.ParsePrefix(r.Alias); err == nil {
-			link.Aliases = append(link.Aliases, peering.Range{Name: r.Name, Prefix: alias})
-		}
-	}
-	var err error
-	link.Binding, err = l.bind(to, network.PublicKey)
-	return link, err
-}
-
-// agree checks what the peer says and chooses aliases for its ranges. Nothing comes of it yet: that is for keep, and only
-// if the key is bound (Proof is there).
-func (l *Linker) agree(ctx context.Context, peer *v1alpha1.Peer, id identity.ID, key ed25519.PublicKey, at netip.Addr, theirs peering.Link) (*v1alpha1.NetworkStatus, error) {
-	if err := l.names(theirs); err != nil {
-		return nil, peering.Refuse(peering.CodeBadRequest, err.Error(), "")
-	}
-	network := &v1alpha1.NetworkStatus{PublicKey: theirs.PublicKey}
 	if at.IsValid() && !at.IsLinkLocalUnicast() { // else it is waited for
 		network.Endpoint = netip.AddrPortFrom(at.Unmap(), uint16(theirs.Port)).String()
 	}
-	var err error
-	if network.Proof, err = l.bound(id, key, theirs); err != nil {
-		return nil, err
+	for _, r := range theirs.Space {
+		network.Space = append(network.Space, r.String())
 	}
-	for _, r := range theirs.Aliases {
-		network.Ours = append(network.Ours, v1alpha1.RangeAlias{Name: r.Name, Real: l.cfg.Ranges[r.Name].String(), Alias: r.Prefix.String()})
+	for _, m := range p.aliases { // they are written by whoever has the turn
+		network.Aliases = append(network.Aliases, v1alpha1.RangeAlias{Name: m.Name, Real: m.Real.String(), Alias: m.Alias.String()})
 	}
-	if network.Theirs, err = l.choose(ctx, peer, theirs.Ranges); err != nil {
-		return nil, err
-	}
-	g, err := gatewayPeer(peer, network)
-	if err == nil {
-		err = g.Validate()
-	}
-	if err != nil {
-		return nil, peering.Refuse(peering.CodeBadRequest, strings.ReplaceAll(err.Error(), "\n", "; "), "")
-	}
-	return network, nil
-}
-
-// keep tells the gateway what was agreed, and writes it down. The gateway goes first: what it refuses is not kept.
-func (l *Linker) keep(ctx context.Context, peer *v1alpha1.Peer, network *v1alpha1.NetworkStatus) error {
-	g, err := gatewayPeer(peer, network)
-	if err != nil {
-		return err
+	g, err := l.gatewayPeer(peer, network)
+	switch {
+	case err != nil:
+		return peering.Refuse(peering.CodeBadRequest, strings.ReplaceAll(err.Error(), "\n", "; "), "")
+	case !equality.Semantic.DeepEqual(network, peer.Status.Network) && !may():
+		return peering.Refuse(peering.CodeRateLimited, "the link was changed too often", "wait a moment")
 	}
 	if err := l.tell(peer, g); err != nil {
 		return err
 	}
+	l.choosing.Lock()
+	p.here.agree(ours.Here)
+	p.there.agree(ours.There)
+	l.choosing.Unlock()
 	return l.write(ctx, peer, network)
+}
+
+// text of an address or a range; that of none is empty.
+func text(of encoding.TextMarshaler) string {
+	b, _ := of.MarshalText()
+	return string(b)
 }
 
 func (l *Linker) tell(peer *v1alpha1.Peer, g gateway.Peer) error {
@@ -269,23 +377,18 @@ func (l *Linker) write(ctx context.Context, peer *v1alpha1.Peer, network *v1alph
 	return record.PatchStatus(ctx, l.client, peer, func(s *v1alpha1.PeerStatus) { s.Network = network }, opts...)
 }
 
-// gatewayPeer is a Peer's network as the gateway takes it.
-func gatewayPeer(peer *v1alpha1.Peer, network *v1alpha1.NetworkStatus) (gateway.Peer, error) {
-	key, err := gateway.ParseKey(network.PublicKey)
-	if err != nil {
-		return gateway.Peer{}, fmt.Errorf("the WireGuard key of %s: %w", peer.Name, err)
+// gatewayPeer is a Peer's network as the gateway takes it; an error when it cannot be meant.
+func (l *Linker) gatewayPeer(peer *v1alpha1.Peer, network *v1alpha1.NetworkStatus) (gateway.Peer, error) {
+	var pods netip.Prefix // from which guests here have their addresses when they do not get them from Kith
+	if !l.cfg.Links {
+		pods = l.cfg.Network.Pods
 	}
-	g := gateway.Peer{ID: peer.Spec.ID, Name: peer.Name, PublicKey: key}
-	if network.Endpoint != "" {
-		if g.Endpoint, err = netip.ParseAddrPort(network.Endpoint); err != nil {
-			return gateway.Peer{}, fmt.Errorf("the WireGuard endpoint of %s: %w", peer.Name, err)
-		}
+	g := gateway.Peer{ID: peer.Spec.ID, Name: peer.Name}
+	var key, pair error
+	g.PublicKey, key = gateway.ParseKey(network.PublicKey)
+	g.Pair, pair = network.Pair(pods)
+	if err := errors.Join(key, g.Endpoint.UnmarshalText([]byte(network.Endpoint)), pair); err != nil {
+		return g, err
 	}
-	if g.Theirs, err = v1alpha1.Mappings(network.Theirs); err != nil {
-		return gateway.Peer{}, fmt.Errorf("the ranges of %s: %w", peer.Name, err)
-	}
-	if g.Ours, err = v1alpha1.Mappings(network.Ours); err != nil {
-		return gateway.Peer{}, fmt.Errorf("the aliases %s chose: %w", peer.Name, err)
-	}
-	return g, nil
+	return g, g.Validate()
 }

@@ -109,13 +109,17 @@ func (p *Provider) Incoming(ctx context.Context, peer *v1alpha1.Peer, contact li
 	switch {
 	case ctr == nil && len(contracts) > 0: // the contract's own reconciler goes on
 		return record.PatchStatus(ctx, p.Client, peer, func(s *v1alpha1.PeerStatus) { record.Step(&s.Incoming, peering.EventEnded, contracts[0].Status.Why) })
-	case ctr == nil:
-		return nil
+	case ctr == nil: // it went on while this one still saw the contract
+		return record.PatchStatus(ctx, p.Client, peer, func(s *v1alpha1.PeerStatus) {
+			if s.Incoming.State == v1alpha1.StateEnding {
+				record.Step(&s.Incoming, peering.EventCleared, s.Incoming.Why)
+			}
+		})
 	}
 	if time.Now().After(ctr.Spec.NotAfter.Time) {
 		return record.EndContract(ctx, p.Client, ctr, "the contract ran out")
 	}
-	linked := peer.Status.Network != nil && len(peer.Status.Network.Ours) > 0
+	linked := peer.Status.Network != nil && peer.Status.Network.GuestsHere != ""
 	if linked {
 		p.Host.SetHome(peer, contact.Reachable)
 	}

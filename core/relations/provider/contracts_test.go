@@ -4,7 +4,13 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/contract"
+	"kith.dev/core/relations/link"
 	"kith.dev/core/relations/record"
 )
 
@@ -44,5 +50,30 @@ func TestContractMayNotRunLongerThanOffered(t *testing.T) {
 		contract.Terms{Resources: map[string]string{"cpu": "1"}, PodSecurity: contract.Baseline}, 2*time.Hour)
 	if timely(doc, time.Now(), time.Hour) == nil {
 		t.Error("an hour was offered, two were signed")
+	}
+}
+
+// TestAnEndThatIsSeenLateIsOver: the contract's own reconciler was through with it before the Peer's, by what that had read, said that it ends.
+func TestAnEndThatIsSeenLateIsOver(t *testing.T) {
+	peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "alice"}}
+	d := newWorld(t, peer)
+	for _, step := range []struct {
+		state, want v1alpha1.RelationState
+		contracts   []v1alpha1.Contract
+	}{
+		{v1alpha1.StateConnected, v1alpha1.StateEnding, []v1alpha1.Contract{{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: ptr.To(metav1.Now())}}}},
+		{v1alpha1.StateEnding, v1alpha1.StateNone, nil},
+		{v1alpha1.StateRequested, v1alpha1.StateRequested, nil},
+	} {
+		peer.Status.Incoming = v1alpha1.DirectionStatus{State: step.state, Why: "alice ended the contract"}
+		if err := d.client.Status().Update(t.Context(), peer); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Incoming(t.Context(), peer, link.Contact{}, step.contracts, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := d.client.Get(t.Context(), client.ObjectKeyFromObject(peer), peer); err != nil || peer.Status.Incoming.State != step.want {
+			t.Errorf("%s with %d contracts: %+v, %v, want %s", step.state, len(step.contracts), peer.Status.Incoming, err, step.want)
+		}
 	}
 }

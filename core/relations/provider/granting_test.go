@@ -202,3 +202,18 @@ func TestAPolicyDeclinesWhatItHasNothingFor(t *testing.T) {
 		t.Errorf("%+v, %v", outcome, err)
 	}
 }
+
+// A cluster that can take no guests in says so before anybody is asked.
+func TestWhoCanTakeNoGuestsInSaysSo(t *testing.T) {
+	d := newWorld(t)
+	d.NoGuests = "its network plugin gives pods their addresses"
+	_, _, err := d.Ask(t.Context(), peering.Caller{ID: load(t).ID()}, peering.Question{Name: "alice", Attempt: 1}, "123456", false)
+	var problem *peering.Problem
+	if !errors.As(err, &problem) || problem.Code != peering.CodeDeclined || problem.Message != "it can take no guests in: its network plugin gives pods their addresses" {
+		t.Error(err)
+	}
+	var requests v1alpha1.PeeringRequestList
+	if err := d.client.List(t.Context(), &requests); err != nil || len(requests.Items) != 0 {
+		t.Errorf("%d requests, %v", len(requests.Items), err)
+	}
+}

@@ -41,6 +41,7 @@ type Config struct {
 	Name     string        // of this cluster
 	Patience time.Duration // how long a question waits for an answer
 	Host     Host
+	NoGuests string // why guests cannot be taken in here; empty: they can
 	Linker   *link.Linker
 	Notices  *Notices
 	Announce func(api.Event)
@@ -89,6 +90,9 @@ func (p *Provider) Compared(ctx context.Context, caller peering.Caller) bool {
 // Ask puts the caller's question before the owner. A newer question of the same peer takes the older one's place. The owner
 // is shown the code unless this cluster's own record knows the key; to one that it knows, also when the asker's owner is.
 func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Question, code string, compare bool) (string, time.Time, error) {
+	if p.NoGuests != "" {
+		return "", time.Time{}, peering.Refuse(peering.CodeDeclined, "it can take no guests in: "+p.NoGuests, "")
+	}
 	resources, err := record.Quantities(q.Resources)
 	if err != nil {
 		return "", time.Time{}, err

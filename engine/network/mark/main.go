@@ -3,7 +3,9 @@
 // pod's UID, tells which. And it waits until the NetworkPolicies of the pod are in force. containerd calls it before the
 // pod's first program runs, and starts none if it fails.
 //
-// It must never change anything but that link.
+// As an address plugin (IPAM) it stands before host-local, and says out of which range a guest's address is: see address.go.
+//
+// It must never change anything but that link, and how the kernel filters what comes over it and its bridge.
 package main
 
 import (
@@ -13,85 +15,114 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/containernetworking/cni/pkg/skel"
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/version"
 	"github.com/vishvananda/netlink"
 )
 
 // config is what the network's configuration says, with the result of the plugins before.
 type config struct {
-	CNIVersion string          `json:"cniVersion"`
 	Group      int             `json:"group"`    // of guests' links; 0: nothing is marked
 	Policies   string          `json:"policies"` // socket of the engine; see kith.dev/engine/policy, Ask
+	IPAM       *ranges         `json:"ipam"`     // as an address plugin
 	PrevResult json.RawMessage `json:"prevResult"`
 }
 
-type result struct {
-	IPs []struct {
-		Address string `json:"address"`
-	} `json:"ips"`
-	Interfaces []struct {
-		Name    string `json:"name"`
-		Sandbox string `json:"sandbox"`
-	} `json:"interfaces"`
-}
-
 func main() {
-	c := config{CNIVersion: "1.0.0"}
-	if err := run(&c); err != nil {
-		// 100 and up are a plugin's own codes.
-		_ = json.NewEncoder(os.Stdout).Encode(map[string]any{"cniVersion": c.CNIVersion, "code": 100, "msg": "kith-mark: " + err.Error()})
-		os.Exit(1)
-	}
+	skel.PluginMainFuncs(skel.CNIFuncs{Add: add, Del: del}, version.PluginSupports("0.4.0", "1.0.0", "1.1.0"), "kith-mark")
 }
 
-func run(c *config) error {
-	command := os.Getenv("CNI_COMMAND")
-	if command == "VERSION" {
-		return json.NewEncoder(os.Stdout).Encode(map[string]any{"cniVersion": c.CNIVersion, "supportedVersions": []string{"0.4.0", "1.0.0", "1.1.0"}})
-	}
-	if command != "ADD" {
-		return nil // the mark goes with the link
-	}
-	if err := json.NewDecoder(io.LimitReader(os.Stdin, 1<<20)).Decode(c); err != nil {
+func add(args *skel.CmdArgs) error {
+	var c config
+	if err := json.Unmarshal(args.StdinData, &c); err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}
-	var before result
+	if c.IPAM != nil {
+		return c.IPAM.give(args)
+	}
+	var before current.Result
 	if err := json.Unmarshal(c.PrevResult, &before); err != nil {
 		return fmt.Errorf("result of the plugin before: %w", err)
 	}
-	uid := podUID(os.Getenv("CNI_ARGS"))
 	if c.Group == 0 && c.Policies == "" {
 		return errors.New("the configuration names neither a group nor a socket")
 	}
-	if c.Group != 0 {
-		if err := mark(before, c.Group, uid); err != nil {
-			return err
-		}
+	uid := argument(args.Args, "K8S_POD_UID")
+	err := prepare(before, c.Group, uid)
+	if err == nil {
+		err = await(before, c.Policies, uid)
 	}
-	if c.Policies != "" {
-		if err := await(before, c.Policies, uid); err != nil {
-			return err
-		}
+	if err == nil {
+		_, err = os.Stdout.Write(c.PrevResult)
 	}
-	_, err := os.Stdout.Write(c.PrevResult)
 	return err
 }
 
+func del(args *skel.CmdArgs) error {
+	var c config
+	if err := json.Unmarshal(args.StdinData, &c); err != nil || c.IPAM == nil {
+		return err // the mark goes with the link
+	}
+	return c.IPAM.takeBack()
+}
+
+// argument is what containerd says of the pod: K8S_POD_NAMESPACE=shop;K8S_POD_UID=…
+func argument(args, key string) string {
+	for arg := range strings.SplitSeq(args, ";") {
+		if value, ok := strings.CutPrefix(arg, key+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// prepare readies the host's ends of a pod's links, and marks them if there is a group.
+func prepare(r current.Result, group int, pod string) error {
+	ends := slices.DeleteFunc(r.Interfaces, func(i *current.Interface) bool { return i.Sandbox != "" }) // that is the pod's
+	if len(ends) == 0 {
+		return errors.New("the plugin before made no link at the host")
+	}
+	for _, end := range ends {
+		loosen(end.Name)
+		if group == 0 {
+			continue
+		}
+		link, err := netlink.LinkByName(end.Name)
+		if err == nil {
+			err = errors.Join(netlink.LinkSetGroup(link, group), netlink.LinkSetAlias(link, pod))
+		}
+		if err != nil {
+			return fmt.Errorf("put link %s of pod %s into group %d: %w", end.Name, pod, group, err)
+		}
+	}
+	return nil
+}
+
+// loosen has the kernel take what comes from the owner's pods also where it looks for the way back in a guest's routes: they lead to
+// the guest's home, which may have the pod's address as well (core/gateway/noderoute). The stricter setting of all devices is some
+// distributions'. A container may have it read-only, and right.
+func loosen(link string) {
+	_ = os.WriteFile(filepath.Join("/proc/sys/net/ipv4/conf", filepath.Base(link), "rp_filter"), []byte("2"), 0)
+}
+
 // await returns when the rules of the pod's NetworkPolicies are in force, which the engine says by closing the connection.
-func await(r result, socket, uid string) error {
-	if uid == "" || len(r.IPs) == 0 {
+func await(r current.Result, socket, uid string) error {
+	if socket == "" || uid == "" || len(r.IPs) == 0 {
 		return nil // no pod of a cluster
 	}
-	address, _, _ := strings.Cut(r.IPs[0].Address, "/")
 	conn, err := net.DialTimeout("unix", socket, 5*time.Second)
-	if err != nil {
-		return fmt.Errorf("ask kith-k8s whether NetworkPolicies are in force: %w", err)
+	if err == nil {
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(15 * time.Second))
+		err = json.NewEncoder(conn).Encode(map[string]string{"uid": uid, "address": r.IPs[0].Address.IP.String()})
 	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(15 * time.Second))
-	if err := json.NewEncoder(conn).Encode(map[string]string{"uid": uid, "address": address}); err != nil {
+	if err != nil {
 		return fmt.Errorf("ask kith-k8s whether NetworkPolicies are in force: %w", err)
 	}
 	why, err := io.ReadAll(io.LimitReader(conn, 4096))
@@ -100,42 +131,6 @@ func await(r result, socket, uid string) error {
 	}
 	if len(why) > 0 {
 		return errors.New(string(why))
-	}
-	return nil
-}
-
-// podUID is what containerd says of the pod: K8S_POD_NAMESPACE=shop;K8S_POD_UID=…
-func podUID(args string) string {
-	for arg := range strings.SplitSeq(args, ";") {
-		if uid, ok := strings.CutPrefix(arg, "K8S_POD_UID="); ok {
-			return uid
-		}
-	}
-	return ""
-}
-
-func mark(r result, group int, alias string) error {
-	marked := false
-	for _, i := range r.Interfaces {
-		if i.Sandbox != "" {
-			continue // the pod's end
-		}
-		link, err := netlink.LinkByName(i.Name)
-		if err != nil {
-			return fmt.Errorf("link %s: %w", i.Name, err)
-		}
-		if err := netlink.LinkSetGroup(link, group); err != nil {
-			return fmt.Errorf("put link %s into group %d: %w", i.Name, group, err)
-		}
-		if alias != "" {
-			if err := netlink.LinkSetAlias(link, alias); err != nil {
-				return fmt.Errorf("note pod %s at link %s: %w", alias, i.Name, err)
-			}
-		}
-		marked = true
-	}
-	if !marked {
-		return errors.New("the plugin before made no link at the host")
 	}
 	return nil
 }

@@ -13,19 +13,29 @@ import (
 	"testing"
 	"time"
 
+	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-func TestPodUID(t *testing.T) {
+func TestArgument(t *testing.T) {
 	for args, want := range map[string]string{
 		"": "", "K8S_POD_UID=": "", "K8S_POD_UID": "",
 		"IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web;K8S_POD_UID=17-a": "17-a",
 	} {
-		if got := podUID(args); got != want {
+		if got := argument(args, "K8S_POD_UID"); got != want {
 			t.Errorf("%q: %q, want %q", args, got, want)
 		}
 	}
+}
+
+func build(t *testing.T) string {
+	t.Helper()
+	plugin := filepath.Join(t.TempDir(), "kith-mark")
+	if out, err := exec.Command("go", "build", "-o", plugin, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return plugin
 }
 
 // The plugin as containerd calls it, on a real link.
@@ -33,10 +43,7 @@ func TestHostsEndIsMarked(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("network namespaces need root")
 	}
-	plugin := filepath.Join(t.TempDir(), "kith-mark")
-	if out, err := exec.Command("go", "build", "-o", plugin, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	plugin := build(t)
 	runtime.LockOSThread() // for good: the thread, and its namespace, end with the test
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Fatal(err)
@@ -48,7 +55,10 @@ func TestHostsEndIsMarked(t *testing.T) {
 	}
 	call := func(command, config string) (string, error) {
 		c := exec.Command(plugin)
-		c.Env = []string{"CNI_COMMAND=" + command, "CNI_ARGS=K8S_POD_NAME=web;K8S_POD_UID=17-a"}
+		c.Env = []string{
+			"CNI_COMMAND=" + command, "CNI_ARGS=K8S_POD_NAME=web;K8S_POD_UID=17-a",
+			"CNI_CONTAINERID=one", "CNI_IFNAME=eth0", "CNI_NETNS=/run/netns/one", "CNI_PATH=/none",
+		}
 		c.Stdin = strings.NewReader(config)
 		out, err := c.Output()
 		return string(out), err
@@ -70,20 +80,24 @@ func TestHostsEndIsMarked(t *testing.T) {
 			t.Errorf("%s: group %d, alias %q", name, at.Group, at.Alias)
 		}
 	}
+	if b, err := os.ReadFile("/proc/sys/net/ipv4/conf/veth1/rp_filter"); err != nil || string(b) != "2\n" {
+		t.Errorf("rp_filter of veth1: %q, %v", b, err)
+	}
 	for _, bad := range []string{
-		"", "{", `{"group":27495}`, `{"group":0,"prevResult":` + before + `}`,
-		`{"group":27495,"prevResult":{"interfaces":[{"name":"gone"}]}}`, `{"group":27495,"prevResult":{"interfaces":[{"name":"eth0","sandbox":"x"}]}}`,
+		"", "{", "{}", `{"cniVersion":"1.0.0","name":"kith-guests","group":27495}`, `{"cniVersion":"1.0.0","name":"kith-guests","group":0,"prevResult":` + before + `}`,
+		`{"cniVersion":"1.0.0","name":"kith-guests","group":27495,"prevResult":{"interfaces":[{"name":"gone"}]}}`,
+		`{"cniVersion":"1.0.0","name":"kith-guests","group":27495,"prevResult":{"interfaces":[{"name":"eth0","sandbox":"x"}]}}`,
 	} {
 		out, err := call("ADD", bad)
 		var told struct {
 			Code int
 			Msg  string
 		}
-		if err == nil || json.Unmarshal([]byte(out), &told) != nil || told.Code < 100 || told.Msg == "" {
+		if err == nil || json.Unmarshal([]byte(out), &told) != nil || told.Code == 0 || told.Msg == "" {
 			t.Errorf("ADD with %q: %q, %v", bad, out, err)
 		}
 	}
-	if out, err := call("DEL", "{}"); err != nil || out != "" {
+	if out, err := call("DEL", `{"cniVersion":"1.0.0","name":"kith-guests"}`); err != nil || out != "" {
 		t.Errorf("DEL: %q, %v", out, err)
 	}
 	if out, err := call("VERSION", "{}"); err != nil || !strings.Contains(out, "1.0.0") {
@@ -94,7 +108,7 @@ func TestHostsEndIsMarked(t *testing.T) {
 // The plugin gives no pod its network before the engine says that its policies are in force.
 func TestAPodWaitsForItsPolicies(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "policies.sock")
-	r := result{}
+	r := current.Result{}
 	if err := json.Unmarshal([]byte(`{"ips":[{"address":"10.42.0.5/24"}]}`), &r); err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,6 @@ type reason struct {
 
 // kinds in the page's order.
 var kinds = []struct{ key, title string }{
-	{"addresses", "By addresses: a guest has an address of the provider's range"},
 	{"host", "Host access, privileges"},
 	{"nodes", "One node only, or one of another kind"},
 	{"lab", "The lab: its images, its kernel, no internet"},

@@ -70,7 +70,7 @@ func TestAFailureWithoutAReasonIsAnErrorAndWritesNothing(t *testing.T) {
 func TestPageCountsAndGivesReasons(t *testing.T) {
 	dir := runs(t)
 	table, out := filepath.Join(dir, "reasons.yaml"), filepath.Join(dir, "page.md")
-	write(t, table, "- {id: x, kind: addresses, runs: both, why: Because., tests: ['^\\[sig-apps\\] a job']}\n")
+	write(t, table, "- {id: x, kind: nodes, runs: both, why: Because., tests: ['^\\[sig-apps\\] a job']}\n")
 	if err := report(dir, table, out); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestPageCountsAndGivesReasons(t *testing.T) {
 		"The run abroad was stopped before all its tests had run.",
 		"Of the run abroad: it rained.",
 		"After the run abroad some of its tests were run once more, and count as they were then: 1 at v9.",
-		"provider's range: 1\n\nBecause.\n\n- \\[sig-apps\\] a job (with \\*) \\[Conformance\\]\n",
+		"one of another kind: 1\n\nBecause.\n\n- \\[sig-apps\\] a job (with \\*) \\[Conformance\\]\n",
 		"## What fails at home\n\nNothing.",
 		"## What skips itself abroad\n\nRequires at least 2 nodes:\n\n- \\[sig-apps\\] two nodes",
 	} {

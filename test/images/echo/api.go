@@ -15,9 +15,13 @@ import (
 
 const account = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// api asks the API server for a path as every client in a pod does: where the environment says, with the pod's token, and
-// trusting the certificate authority that lies beside it. "{namespace}" in the path is the pod's own.
+// api asks the API server for a path as every client in a pod does: where the environment says, or a second argument (host:port), with
+// the pod's token, and trusting the certificate authority that lies beside it. "{namespace}" in the path is the pod's own.
 func api(args []string) error {
+	host := net.JoinHostPort(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"))
+	if len(args) == 2 {
+		args, host = args[:1], args[1]
+	}
 	path, err := one(args)
 	if err != nil {
 		return err
@@ -38,7 +42,6 @@ func api(args []string) error {
 	if !roots.AppendCertsFromPEM(ca) {
 		return errors.New("ca.crt holds no certificate")
 	}
-	host := net.JoinHostPort(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"))
 	r, err := http.NewRequest(http.MethodGet, "https://"+host+strings.ReplaceAll(path, "{namespace}", namespace), nil)
 	if err != nil {
 		return err

@@ -32,6 +32,9 @@ var tools = map[string]func(args []string) error{
 	"id":     id,
 	"tar":    tarTool,
 
+	"tries":   tries,
+	"reverse": reverse,
+
 	"threads": threads,
 	"spill":   spill,
 	"flood":   flood,

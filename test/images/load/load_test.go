@@ -205,3 +205,24 @@ func TestPourCountsWhatIsAcknowledged(t *testing.T) {
 		t.Errorf("%d bytes counted, %d arrived, %d were not acknowledged", s.Bytes, arrived, waiting(c))
 	}
 }
+
+func TestDatagramsCountsWhatArrived(t *testing.T) {
+	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	go countDatagrams(c)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	s, err := datagrams(ctx, c.LocalAddr().String())
+	if err != nil || s.Bytes < 100*datagram || s.Bytes%(countOff*datagram) != 0 || s.MBits <= 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+
+	ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if s, err = datagrams(ctx, "127.0.0.1:1"); err != nil || s.Bytes != 0 || s.Gap < 50 {
+		t.Errorf("to nobody: %+v, %v", s, err)
+	}
+}

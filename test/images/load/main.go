@@ -1,6 +1,6 @@
 // Command load is the program of image kith.dev/load:1: it makes load and measures it. `load http` sends requests at
 // a steady rate and reports latencies; `load stream` keeps one TCP connection open and reports the longest gap in it;
-// `load blast` sends as fast as it can, on one connection or several; `load serve` is the other end of the last two; `load redis`
+// `load blast` sends as fast as it can, on one connection or several, `load datagrams` by UDP; `load serve` is the other end of these; `load redis`
 // writes to whoever Sentinel says is the primary, and says what was lost. Reports are one JSON object, at the end or on SIGTERM.
 package main
 
@@ -21,6 +21,7 @@ const use = `use:
   load http   [-rate 50] [-duration 10s] [-timeout 5s] URL
   load stream [-duration 10s] ADDR     (receives a tick every 10 ms from load serve)
   load blast  [-duration 10s] [-streams 1] ADDR   (sends to load serve as fast as it can)
+  load datagrams [-duration 10s] ADDR             (sends UDP to load serve, as fast as that takes it)
   load serve  [-listen :7000]
   load redis  [-rate 50] [-duration 10s] [-timeout 2s] NAME@SENTINEL     (password: $REDISCLI_AUTH)`
 
@@ -59,6 +60,8 @@ func main() {
 		name, sentinel, _ := strings.Cut(f.Arg(0), "@")
 		host, _ := os.Hostname()
 		report, err = writes(ctx, host, &redis{sentinel: sentinel, name: name, password: os.Getenv("REDISCLI_AUTH"), timeout: *timeout}, *rate)
+	case "datagrams":
+		report, err = datagrams(ctx, f.Arg(0))
 	case "blast":
 		report, err = blast(ctx, f.Arg(0), *streams)
 	default:

@@ -198,6 +198,13 @@ func serve(ctx context.Context, addr string) error {
 		return err
 	}
 	defer context.AfterFunc(ctx, func() { l.Close() })()
+	at := l.Addr().(*net.TCPAddr)
+	packets, err := net.ListenUDP("udp", &net.UDPAddr{IP: at.IP, Port: at.Port})
+	if err != nil {
+		return err
+	}
+	defer packets.Close()
+	go countDatagrams(packets)
 	fmt.Println("load serves on", l.Addr())
 	for {
 		c, err := l.Accept()

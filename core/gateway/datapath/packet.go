@@ -1,0 +1,198 @@
+package datapath
+
+import "encoding/binary"
+
+// Offsets in the IPv4 header (RFC 791).
+const (
+	atSource      = 12
+	atDestination = 16
+)
+
+// Egress prepares a packet that leaves for a peer. b is one whole IP packet with complete checksums behind Header free bytes, which
+// the header that WireGuard reads is written into. What is dropped is not changed. up reports whether WireGuard sends it on at once: for a
+// peer without a session it keeps some until there is one, and drops what is too much.
+//
+// A guest's packets go to its home, whatever they ask for: its addresses are read as home would. All others go to who has the
+// destination among its guests.
+func (t *Table) Egress(b []byte) (v Verdict, up bool) {
+	p := b[min(Header, len(b)):]
+	ihl, v := header(p)
+	if v != Pass {
+		return v, false
+	}
+	src, dst := binary.BigEndian.Uint32(p[atSource:]), binary.BigEndian.Uint32(p[atDestination:])
+	if src == t.self && t.ownDatagram(p, ihl) {
+		return dropLoop, false
+	}
+	if icmpKind(p, ihl) == icmpRedirect {
+		return dropRedirect, false
+	}
+	tn, v := t.leaving(p, ihl, src, dst)
+	if v != Pass {
+		return v, false
+	}
+	clampMSS(p, ihl, tn.mss)
+	tn.wrap(b)
+	return Pass, tn.up.Load()
+}
+
+// leaving finds the peer a packet goes to, and gives the packet the addresses it has there.
+func (t *Table) leaving(p []byte, ihl int, src, dst uint32) (*tunnel, Verdict) {
+	if from := t.find(src); from != nil && from.kind == here && from.to.guests == nil {
+		if !within(from.to.space, dst) {
+			return nil, dropPeer
+		}
+		return from.to, Pass
+	}
+	to := t.find(dst)
+	if to == nil || to.kind == here {
+		return nil, dropPeer
+	}
+	if !within(t.pods, src) && !(to.kind == there && t.guestAt(src) != nil) {
+		if !t.speakAsGateway(p, ihl, src) {
+			return nil, dropSource
+		}
+		src = t.self
+	}
+	if to.kind == alias {
+		guests, home := &to.to.backward, match(to.to.real, dst)
+		if to.to.guests == nil || home == nil || !guests.has(src) {
+			return nil, dropSource
+		}
+		move(p, ihl, guests, home)
+	}
+	return to.to, Pass
+}
+
+// guestAt gives the peer at which an address is one of our guests', or nil.
+func (t *Table) guestAt(a uint32) *tunnel {
+	if s := t.find(a); s != nil && s.kind == there {
+		return s.to
+	}
+	return nil
+}
+
+// Ingress checks a packet that arrived from a peer, as WireGuard has it. What is for the kernel is behind Header. onward: it is for one of our
+// guests at another peer, and is ready to leave for it, as after Egress.
+func (t *Table) Ingress(b []byte) (v Verdict, onward bool) {
+	tn, p := t.unwrap(b)
+	if tn == nil {
+		return dropSender, false
+	}
+	ihl, v := header(p)
+	if v != Pass {
+		return v, false
+	}
+	if icmpKind(p, ihl) == icmpRedirect {
+		return dropRedirect, false
+	}
+	src, dst := binary.BigEndian.Uint32(p[atSource:]), binary.BigEndian.Uint32(p[atDestination:])
+	next, v := t.arriving(tn, p, ihl, src, dst)
+	if v != Pass {
+		return v, false
+	}
+	clampMSS(p, ihl, tn.mss)
+	return Pass, next != nil && next.onward(b, p, ihl)
+}
+
+// arriving decides whether a packet of a peer may come in: a home speaks to its guests here, for all that is in its address space; our own
+// guests at the peer speak to our pods, to this host as far as it is open, and to our guests elsewhere, at the peer that is given then.
+func (t *Table) arriving(tn *tunnel, p []byte, ihl int, src, dst uint32) (onward *tunnel, v Verdict) {
+	if to := t.find(dst); to != nil {
+		switch {
+		case to.kind == here && to.to == tn:
+			return nil, t.toGuest(tn, p, ihl, src, dst)
+		case to.kind == there && t.guestAt(src) == tn:
+			return to.to, Pass
+		case to.kind == there:
+			return nil, dropSender
+		}
+		return nil, dropDestination
+	}
+	switch {
+	case t.guestAt(src) != tn:
+		return nil, dropSender
+	case !within(t.pods, dst):
+		return nil, dropDestination
+	}
+	return nil, t.fence(p, ihl, dst, true)
+}
+
+// onward does what a router does with a packet for the next peer, and what Egress does. It reports whether it could: what the path does not
+// fit, or has come too far, is for the kernel, which says so to the sender.
+func (tn *tunnel) onward(b, p []byte, ihl int) bool {
+	const atTTL = 8
+	if len(p) > tn.mtu || p[atTTL] <= 1 || !tn.up.Load() {
+		return false
+	}
+	was := binary.BigEndian.Uint16(p[atTTL:])
+	p[atTTL]--
+	adjust(p, 10, deltaAt(atTTL, was, binary.BigEndian.Uint16(p[atTTL:])))
+	clampMSS(p, ihl, tn.mss)
+	tn.wrap(b)
+	return true
+}
+
+// toGuest: what home sends to its guests here. Of the range, some addresses are this host's, as far as guests see it.
+func (t *Table) toGuest(tn *tunnel, p []byte, ihl int, src, dst uint32) Verdict {
+	if !within(tn.space, src) {
+		return dropSender
+	}
+	if tn.guests == nil {
+		return t.fence(p, ihl, dst, false)
+	}
+	home := match(tn.aliases, src)
+	if home == nil {
+		return dropSender
+	}
+	if v := t.fence(p, ihl, tn.guests.apply(dst), false); v != Pass {
+		return v
+	}
+	move(p, ihl, home, tn.guests)
+	return Pass
+}
+
+// header checks what all else relies on and returns the length of the IP header.
+func header(p []byte) (ihl int, v Verdict) {
+	if len(p) >= 1 && p[0]>>4 == 6 {
+		return 0, dropIPv6
+	}
+	if len(p) < 20 || p[0]>>4 != 4 {
+		return 0, Malformed
+	}
+	ihl = int(p[0]&15) * 4
+	if ihl < 20 || ihl > len(p) || int(binary.BigEndian.Uint16(p[2:])) != len(p) {
+		return 0, Malformed
+	}
+	if ihl > 20 && sourceRouted(p[20:ihl]) {
+		return 0, Malformed
+	}
+	return ihl, Pass
+}
+
+// sourceRouted finds the IP options that name further hops: behind the tunnel they would lead a packet from a
+// mapped address on to any other.
+func sourceRouted(options []byte) bool {
+	const end, nop, loose, strict = 0, 1, 131, 137
+	for i := 0; i < len(options); {
+		switch options[i] {
+		case end:
+			return false
+		case nop:
+			i++
+			continue
+		case loose, strict:
+			return true
+		}
+		if i+1 >= len(options) || options[i+1] < 2 {
+			return false
+		}
+		i += int(options[i+1])
+	}
+	return false
+}
+
+// ownDatagram recognises the tunnel's own outer packets, which a route may lead back into the tunnel.
+func (t *Table) ownDatagram(p []byte, ihl int) bool {
+	return p[9] == protoUDP && fragmentOffset(p) == 0 && len(p) >= ihl+8 && binary.BigEndian.Uint16(p[ihl:]) == t.port
+}

@@ -1,0 +1,64 @@
+package guestnet
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"kith.dev/core/netplan"
+	"kith.dev/core/nft"
+)
+
+// Table is the name of the nftables table.
+const Table = "kith-guests"
+
+// Kernel keeps the table by which guests live in their home's address space. Its methods may be called from anywhere.
+type Kernel struct {
+	network netplan.Cluster
+	log     *slog.Logger
+
+	mu   sync.Mutex
+	told bool // Set was called: without, the table of the process before is better than ours
+	want nft.Table
+	kept nft.Keeper
+}
+
+// New makes a Kernel for guests in the cluster of these ranges; nothing is touched.
+func New(network netplan.Cluster, log *slog.Logger) *Kernel {
+	return &Kernel{network: network, log: log, want: table(network, nil), kept: nft.Keeper{Name: Table, Log: log}}
+}
+
+// Raise makes the table if there is none, without services. Call it before any guest can start; a table that an earlier process left,
+// and that has services, stays.
+func (k *Kernel) Raise() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.kept.Keep([]nft.Table{k.want}, k.told)
+}
+
+// Set makes the services of all tenants these. It changes what differs and no more: connections go on.
+func (k *Kernel) Set(tenants []Tenant) error {
+	if err := check(tenants); err != nil {
+		return fmt.Errorf("services of guests: %w", err)
+	}
+	k.mu.Lock()
+	k.want, k.told = table(k.network, tenants), true
+	k.mu.Unlock()
+	return k.Raise()
+}
+
+// Run puts the table back when somebody takes it away, until ctx ends. The table stays then.
+func (k *Kernel) Run(ctx context.Context) error {
+	err := nft.Watch(ctx, nil, func() error {
+		err := k.Raise()
+		if err != nil {
+			k.log.Warn("guests may not reach services by their addresses at home, trying again", "err", err)
+		}
+		return err
+	}, &k.kept)
+	if err != nil {
+		return fmt.Errorf("network of guests: %w", err)
+	}
+	return nil
+}

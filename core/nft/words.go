@@ -1,0 +1,145 @@
+//go:build linux
+
+package nft
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+
+	"kith.dev/core/netplan"
+)
+
+// The functions here are the words of which rules are made; the comment is what `nft` calls it. Each match loads into
+// register 1 and ends the rule if it does not hold.
+
+// Rule is what its words say, one after the other.
+func Rule(words ...[]expr.Any) []expr.Any { return slices.Concat(words...) }
+
+// Load puts a field into register 1, for what is to be done with it then.
+func Load(field expr.Any, then ...expr.Any) []expr.Any { return append([]expr.Any{field}, then...) }
+
+// Equal compares register 1.
+func Equal(data []byte) expr.Any { return &expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: data} }
+
+// Not has a match end the rule if it does hold.
+func Not(match []expr.Any) []expr.Any {
+	last := len(match) - 1
+	cmp := *match[last].(*expr.Cmp)
+	cmp.Op = expr.CmpOpNeq
+	return append(slices.Clone(match[:last]), &cmp)
+}
+
+// FromGroup is iifgroup N. What this host itself sends has none.
+func FromGroup(n uint32) []expr.Any {
+	return Load(&expr.Meta{Key: expr.MetaKeyIIFGROUP, Register: 1}, Equal(binaryutil.NativeEndian.PutUint32(n)))
+}
+
+// ToGroup is oifgroup N.
+func ToGroup(n uint32) []expr.Any {
+	return Load(&expr.Meta{Key: expr.MetaKeyOIFGROUP, Register: 1}, Equal(binaryutil.NativeEndian.PutUint32(n)))
+}
+
+// From is iifname NAME.
+func From(name string) []expr.Any {
+	return Load(&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1}, Equal(Ifname(name)))
+}
+
+// Ifname is the form in which the kernel compares names: all of IFNAMSIZ.
+func Ifname(name string) []byte {
+	b := make([]byte, unix.IFNAMSIZ)
+	copy(b[:unix.IFNAMSIZ-1], name)
+	return b
+}
+
+// Where the addresses are in the IPv4 header (RFC 791).
+const (
+	SourceAt      = 12
+	DestinationAt = 16
+)
+
+// Source is ip saddr.
+func Source() expr.Any { return address(SourceAt) }
+
+// Destination is ip daddr.
+func Destination() expr.Any { return address(DestinationAt) }
+
+func address(at uint32) expr.Any {
+	return &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: at, Len: 4}
+}
+
+// SourceWithin is ip saddr PREFIX.
+func SourceWithin(p netip.Prefix) []expr.Any { return Load(Source(), Within(p)...) }
+
+// DestinationWithin is ip daddr PREFIX.
+func DestinationWithin(p netip.Prefix) []expr.Any { return Load(Destination(), Within(p)...) }
+
+// Within compares an address in register 1 with PREFIX.
+func Within(p netip.Prefix) []expr.Any {
+	return []expr.Any{Masked(net.CIDRMask(p.Bits(), 32), nil), Equal(p.Masked().Addr().AsSlice())}
+}
+
+// Masked leaves of the four bytes in register 1 those of a mask, and sets some.
+func Masked(mask, set []byte) expr.Any {
+	if set == nil {
+		set = make([]byte, 4)
+	}
+	return &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: mask, Xor: set}
+}
+
+// Protocol is meta l4proto N.
+func Protocol(n byte) []expr.Any {
+	return Load(&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1}, Equal([]byte{n}))
+}
+
+// ToPorts is th dport FIRST-LAST.
+func ToPorts(first, last uint16) []expr.Any {
+	return Load(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		&expr.Range{
+			Op: expr.CmpOpEq, Register: 1,
+			FromData: binary.BigEndian.AppendUint16(nil, first), ToData: binary.BigEndian.AppendUint16(nil, last),
+		})
+}
+
+// ICMP is icmp type N (RFC 792).
+func ICMP(kind byte) []expr.Any {
+	return Rule(Protocol(unix.IPPROTO_ICMP),
+		Load(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Len: 1}, Equal([]byte{kind})))
+}
+
+// The directions of a connection (IP_CT_DIR_ORIGINAL, IP_CT_DIR_REPLY).
+const (
+	Original = 0
+	Reply    = 1
+)
+
+// Direction is ct direction DIRECTION.
+func Direction(d byte) []expr.Any {
+	return Load(&expr.Ct{Key: expr.CtKeyDIRECTION, Register: 1}, Equal([]byte{d}))
+}
+
+// Accept is accept.
+func Accept() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}} }
+
+// Drop is counter drop.
+func Drop() []expr.Any {
+	return []expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}}
+}
+
+// Spans are ranges as the elements of a set: beginning and, as an element of its own, the first address behind. The kernel refuses what
+// overlaps or touches.
+func Spans(list []netip.Prefix) (out []nftables.SetElement) {
+	for _, s := range netplan.Spans(list) {
+		out = append(out, nftables.SetElement{Key: s.From.AsSlice()})
+		if s.Behind.IsValid() {
+			out = append(out, nftables.SetElement{Key: s.Behind.AsSlice(), IntervalEnd: true})
+		}
+	}
+	return out
+}

@@ -1,0 +1,185 @@
+//go:build lab
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"kith.dev/core/api"
+	"kith.dev/test/lab"
+)
+
+// attach has the kithd of a laptop attach to the cluster that runs there, as to somebody else's: guests get their addresses as the owner's
+// pods do.
+func attach(t *testing.T, p *lab.Laptop) {
+	t.Helper()
+	eventually(t, time.Minute, "kithd of "+p.Name()+" is ready", func() string { return engineReady(t, p) })
+	if err := p.StopDaemon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	kubectl(t, p, "delete", "mutatingadmissionpolicy,mutatingadmissionpolicybinding", "fence.kith.dev")
+	script := fmt.Sprintf(`f=/etc/kith/config.yaml; sed -i /^engine:/d $f; printf 'engine: kubeconfig\nkubeconfig: %s\nnodeName: %s\n' >>$f`, lab.Kubeconfig, p.Name())
+	if _, stderr, err := p.Exec(t.Context(), "sh", "-ec", script); err != nil {
+		t.Fatal(err, stderr)
+	}
+	if err := p.StartDaemon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAProviderWhoseNetworkPluginGivesAddresses: bob's kithd attaches to a cluster, which gives alice's guests addresses of its own. Home, and her
+// guests at carol's, see no difference; the guests find all others by name.
+func TestAProviderWhoseNetworkPluginGivesAddresses(t *testing.T) {
+	l := laptops(t, lab.Options{Laptops: 3})
+	m := &meeting{l: l, alice: l.Laptop("alice"), bob: l.Laptop("bob"), carol: l.Laptop("carol")}
+	attach(t, m.bob)
+	m.settle(t)
+
+	there := netip.MustParsePrefix(kubectl(t, m.alice, "get", "peer", "bob", "-o", "jsonpath={.status.network.guestsThere}"))
+	real := map[string]string{}
+	for _, one := range pods(t, m.bob, "-n", m.twin, "-l", "app=meet") {
+		real[one.Metadata.Name] = one.Status.PodIP
+	}
+	for _, f := range m.on("kith-bob") {
+		if ip := netip.MustParseAddr(f.ip); !there.Contains(ip) || real[f.name] == "" || real[f.name] == f.ip {
+			t.Errorf("%s has %s at home and %q at bob's, want one of %s at home", f.name, f.ip, real[f.name], there)
+		}
+	}
+	own := kubectl(t, m.bob, "run", "own", "--image=kith.dev/echo:1", "--image-pull-policy=IfNotPresent", "-o", "jsonpath={.metadata.name}")
+	kubectl(t, m.bob, "wait", "--for=condition=Ready", "pod/"+own, "--timeout=60s")
+	owner := kubectl(t, m.bob, "get", "pod", own, "-o", "jsonpath={.status.podIP}")
+
+	m.meet(t, "at first", owner, "")
+	for _, one := range []struct {
+		at   *lab.Laptop
+		whom string
+	}{{m.alice, "bob"}, {m.bob, "alice"}} {
+		var found []api.Finding
+		out := kith(t, one.at, "doctor", "-o", "json", one.whom)
+		if err := json.Unmarshal([]byte(out), &found); err != nil {
+			t.Fatal(err, out)
+		}
+		for _, name := range []string{"ping", "mtu"} {
+			if !slices.ContainsFunc(found, func(f api.Finding) bool { return f.Name == name && f.State == api.CheckOK }) {
+				t.Errorf("%s of %s at %s is not well: %+v", name, one.whom, one.at.Name(), found)
+			}
+		}
+	}
+	m.away(t)
+	if err := m.bob.RestartDaemon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, time.Minute, "bob is back", func() string {
+		if out := peerOf(t, m.alice, "bob"); !out.Reachable || !out.Tunnel.Up {
+			return fmt.Sprintf("%+v", out)
+		}
+		return ""
+	})
+	waitReady(t, m.alice, 6, "-n", "shop", "-l", "app=meet")
+	m.meet(t, "with kithd at bob started anew", owner, "")
+
+	masquerade := []string{"iptables", "-t", "nat", "-A", "POSTROUTING", "-s", "10.42.0.0/16", "!", "-d", "10.42.0.0/16", "-j", "MASQUERADE"} // as flannel has it
+	if _, stderr, err := m.bob.Exec(t.Context(), masquerade...); err != nil {
+		t.Fatal(err, stderr)
+	}
+	m.meet(t, "with a plugin that masquerades", owner, kubectl(t, m.alice, "get", "peer", "bob", "-o", "jsonpath={.status.network.atThere}"))
+}
+
+// away cuts bob off from home: his guests have each other.
+func (m *meeting) away(t *testing.T) {
+	t.Helper()
+	each := func(when string) {
+		t.Helper()
+		for _, me := range m.on("kith-bob") {
+			var list []attempt
+			for _, to := range m.on("kith-bob") {
+				for range 5 { // were others still among the endpoints, some of these would go there
+					list = append(list, attempt{line: fmt.Sprintf("tcp %s.meet:8080 1000", to.name), name: to.name}, attempt{line: fmt.Sprintf("tcp to-%s:80 1000", to.name), name: to.name},
+						attempt{line: fmt.Sprintf("udp to-%s:90 1000", to.name), name: to.name})
+				}
+			}
+			t.Logf("%s: %s: %d of %d", when, me.name, try(t, when+": "+me.name, m.bob, m.twin, me.name, list), len(list))
+		}
+	}
+	if err := m.l.Cut(t.Context(), "alice", "bob"); err != nil {
+		t.Fatal(err)
+	}
+	each("right after the cut")
+	eventually(t, 30*time.Second, "bob knows that alice is away", func() string {
+		if p := peerOf(t, m.bob, "alice"); p.Name == "" || p.Reachable {
+			return fmt.Sprintf("%+v", p)
+		}
+		return ""
+	})
+	eventually(t, 30*time.Second, "no endpoint at home is ready at bob's", func() string {
+		ready := kubectl(t, m.bob, "-n", m.twin, "get", "endpointslices", "-l", "kubernetes.io/service-name=meet", "-o",
+			"jsonpath={.items[*].endpoints[?(@.conditions.ready==true)].addresses[*]}")
+		if n := len(strings.Fields(ready)); n != 2 {
+			return fmt.Sprintf("%q", ready)
+		}
+		return ""
+	})
+	each("while home is away")
+	if err := m.l.Heal(t.Context(), "alice", "bob"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, time.Minute, "home is back", func() string {
+		out, in := peerOf(t, m.alice, "bob"), peerOf(t, m.bob, "alice")
+		if !out.Reachable || !in.Reachable || !out.Tunnel.Up || !in.Tunnel.Up {
+			return fmt.Sprintf("%+v %+v", out, in)
+		}
+		return ""
+	})
+	waitReady(t, m.alice, 6, "-n", "shop", "-l", "app=meet")
+}
+
+// meet has every one of the six ask every one, where a guest at bob's knows the others by their names alone. Others see it by the address masked, or
+// by its own.
+func (m *meeting) meet(t *testing.T, when, owner, masked string) {
+	t.Helper()
+	for _, me := range m.all {
+		if seen := m.read(t, me.name); !slices.Equal(seen, m.all) {
+			t.Errorf("%s: %s on %s reads %+v, want %+v", when, me.name, me.node, seen, m.all)
+		}
+		atBob := me.node == "kith-bob"
+		var list []attempt
+		for _, to := range m.all {
+			for _, a := range attempts(me, to, []int{1, 100_000}, []int{1, 4000}, false) {
+				switch {
+				case to.node == "kith-bob": // which has other addresses in its own eyes
+					a.ip, a.from = "", ""
+				case atBob && masked != "":
+					if a.from = masked; strings.HasPrefix(a.line, "udp") { // what began before goes on as it was
+						a.from = ""
+					}
+				}
+				switch at := strings.Fields(a.line)[1]; {
+				case !atBob:
+				case strings.HasPrefix(at, to.ip), strings.HasPrefix(at, to.service):
+					continue
+				default:
+					a.line = strings.Replace(a.line, ".shop.svc.cluster.local.", "", 1)
+				}
+				list = append(list, a)
+			}
+		}
+		if atBob {
+			list = append(list, attempt{line: fmt.Sprintf("tcp %s:8080 1", owner)})
+		}
+		eventually(t, 30*time.Second, me.name+" finds all six", func() string {
+			out, err := m.exec(t, me.name, "lookup", "meet")
+			if got := strings.Fields(out); err != nil || len(got) != 6 {
+				return fmt.Sprintf("%q %v", got, err)
+			}
+			return ""
+		})
+		well := try(t, when+": "+me.name+" on "+me.node, m.alice, "shop", me.name, list)
+		t.Logf("%s: %s on %s: %d of %d", when, me.name, me.node, well, len(list))
+	}
+}
