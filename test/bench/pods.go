@@ -278,6 +278,14 @@ func container(name, image string, args ...string) corev1.Container {
 		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("8Mi")}}}
 }
 
+// load asks for its part of the processors: with a request as small as the others', the kernel would let it wait behind all that the lab runs, and
+// what it does not fetch in time is dropped.
+func load() corev1.Container {
+	c := container("load", "kith.dev/load:1", "serve")
+	c.Resources.Requests[corev1.ResourceCPU] = resource.MustParse("300m")
+	return c
+}
+
 func pod(name, node string, containers ...corev1.Container) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": name}}, Spec: podSpec(node, containers...)}
 }

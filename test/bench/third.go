@@ -54,7 +54,7 @@ func third(ctx context.Context, r *rig) (err error) {
 	}
 	at := map[string]string{}
 	for name, node := range map[string]string{"near": abroad, "far": "kith-carol", "there": "alice"} {
-		if err := home.start(ctx, home.alice, namespace, pod(name, node, container("load", "kith.dev/load:1", "serve"))); err != nil {
+		if err := home.start(ctx, home.alice, namespace, pod(name, node, load())); err != nil {
 			return err
 		}
 		p, err := home.alice.kube.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})

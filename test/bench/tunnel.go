@@ -17,7 +17,7 @@ func tunnel(ctx context.Context, r *rig) error {
 		return err
 	}
 	defer r.removePods(ctx)
-	plain := pod("plain", "", container("echo", "kith.dev/echo:1"), container("load", "kith.dev/load:1", "serve"))
+	plain := pod("plain", "", container("echo", "kith.dev/echo:1"), load())
 	plain.Spec.HostNetwork = true
 	if err := r.start(ctx, r.bob, "plain", plain); err != nil {
 		return err
@@ -91,7 +91,7 @@ func (r *rig) load(ctx context.Context, report any, args ...string) error {
 // pairOfPods starts a pod at home and one abroad, and gives the address of the latter.
 func (r *rig) pairOfPods(ctx context.Context) (away string, err error) {
 	for name, node := range map[string]string{"home": "alice", "away": abroad} {
-		p := pod(name, node, container("echo", "kith.dev/echo:1"), container("load", "kith.dev/load:1", "serve"))
+		p := pod(name, node, container("echo", "kith.dev/echo:1"), load())
 		if err := r.start(ctx, r.alice, namespace, p); err != nil {
 			return "", err
 		}

@@ -84,13 +84,24 @@ spec:
 	}
 }
 
-// found waits until all six know all six.
+// found waits until all six know all six, and reach them by their services: kube-proxy hears of an endpoint a moment after its pod is ready.
 func (m *meeting) found(t *testing.T) {
+	var services strings.Builder
+	for _, f := range m.all {
+		fmt.Fprintf(&services, "tcp to-%s.shop.svc.cluster.local.:80 1\n", f.name)
+	}
 	for _, f := range m.all {
 		eventually(t, time.Minute, f.name+" finds all six", func() string {
 			out, err := m.exec(t, f.name, "lookup", "meet.shop.svc.cluster.local.")
 			if got := strings.Fields(out); err != nil || len(got) != 6 {
 				return fmt.Sprintf("%q %v", got, err)
+			}
+			return ""
+		})
+		eventually(t, time.Minute, f.name+" reaches all six by their services", func() string {
+			out, err := m.alice.KubectlInput(t.Context(), strings.NewReader(services.String()), "-n", "shop", "exec", "-i", f.name, "--", "/app", "tries")
+			if err != nil || strings.Count(out, `"connected":true`) != len(m.all) {
+				return fmt.Sprintf("%s %v", out, err)
 			}
 			return ""
 		})
