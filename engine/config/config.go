@@ -37,7 +37,7 @@ type Config struct {
 	ServiceCIDR netip.Prefix
 	ClusterDNS  netip.Addr
 	ClusterID   string // starts with what the names of this cluster's namespaces at peers end in
-	PodMTU      int // what fits into the tunnel to peers (gateway.DefaultMTU)
+	PodMTU      int    // what fits into the tunnel to peers (gateway.DefaultMTU)
 
 	GuestNetworks string // folder where kithd writes which range the pods of another cluster's namespace get
 
