@@ -125,17 +125,11 @@ func (c Config) tunnelToHost() [][]expr.Any {
 		acceptAnswers(), rule(anError(), goTo("errors-of-peers")), rule(anErrorOfNothing(), drop()),
 		rule(echoRequest(), accept()),
 		rule(translated(), is(source(), abroadSet), nft.DestinationWithin(c.Pods), accept()),
-		rule(nft.Protocol(unix.IPPROTO_TCP), nft.ToPorts(firstNodePort, lastNodePort), drop()),
+		rule(nft.Protocol(unix.IPPROTO_TCP), nft.ToPorts(netplan.FirstNodePort, netplan.LastNodePort), drop()),
 		rule(nft.Protocol(unix.IPPROTO_TCP), is(source(), abroadSet), nft.DestinationWithin(c.Pods), accept()),
 		drop(),
 	}
 }
-
-// Upstream's range of node ports (kube-apiserver, --service-node-port-range).
-const (
-	firstNodePort = 30000
-	lastNodePort  = 32767
-)
 
 // hostToTunnel: this host's own traffic into the tunnel goes to our guests at providers, the API server's to webhooks that run there
 // among it, and, from its address in the range of a home's guests, or the gateway's own where that is translated, to that home: `kith doctor` asks so. What a route leads

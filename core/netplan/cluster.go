@@ -13,6 +13,12 @@ const (
 	Bridge  = "cni0"      // of the owner's pods
 )
 
+// Upstream's range of node ports (kube-apiserver, --service-node-port-range).
+const (
+	FirstNodePort = 30000
+	LastNodePort  = 32767
+)
+
 // Cluster is the two IPv4 ranges of a cluster. The other addresses follow from them; those of ranges that are not known are the
 // zero value.
 type Cluster struct {

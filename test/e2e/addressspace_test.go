@@ -117,6 +117,22 @@ func (m *meeting) on(node string) (on []friend) {
 	return on
 }
 
+// heal mends the cut between alice and bob, and waits until all six are ready at home again.
+func (m *meeting) heal(t *testing.T) {
+	t.Helper()
+	if err := m.l.Heal(t.Context(), "alice", "bob"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, time.Minute, "home is back", func() string {
+		out, in := peerOf(t, m.alice, "bob"), peerOf(t, m.bob, "alice")
+		if !out.Reachable || !in.Reachable || !out.Tunnel.Up || !in.Tunnel.Up {
+			return fmt.Sprintf("%+v %+v", out, in)
+		}
+		return ""
+	})
+	waitReady(t, m.alice, 6, "-n", "shop", "-l", "app=meet")
+}
+
 // exec runs a tool in one of the six, by way of home.
 func (m *meeting) exec(t *testing.T, name string, args ...string) (string, error) {
 	out, err := m.alice.Kubectl(t.Context(), append([]string{"-n", "shop", "exec", name, "--", "/app"}, args...)...)
@@ -415,17 +431,7 @@ func (m *meeting) apart(t *testing.T) {
 	each("while home is away")
 	time.Sleep(10 * time.Second)
 	each("later")
-	if err := m.l.Heal(t.Context(), "alice", "bob"); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, time.Minute, "home is back", func() string {
-		out, in := peerOf(t, m.alice, "bob"), peerOf(t, m.bob, "alice")
-		if !out.Reachable || !in.Reachable || !out.Tunnel.Up || !in.Tunnel.Up {
-			return fmt.Sprintf("%+v %+v", out, in)
-		}
-		return ""
-	})
-	waitReady(t, m.alice, 6, "-n", "shop", "-l", "app=meet")
+	m.heal(t)
 	each("home is back")
 	for _, f := range m.all {
 		eventually(t, 30*time.Second, f.name+" finds all six again", func() string {

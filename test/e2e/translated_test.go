@@ -126,17 +126,7 @@ func (m *meeting) away(t *testing.T) {
 		return ""
 	})
 	each("while home is away")
-	if err := m.l.Heal(t.Context(), "alice", "bob"); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, time.Minute, "home is back", func() string {
-		out, in := peerOf(t, m.alice, "bob"), peerOf(t, m.bob, "alice")
-		if !out.Reachable || !in.Reachable || !out.Tunnel.Up || !in.Tunnel.Up {
-			return fmt.Sprintf("%+v %+v", out, in)
-		}
-		return ""
-	})
-	waitReady(t, m.alice, 6, "-n", "shop", "-l", "app=meet")
+	m.heal(t)
 }
 
 // meet has every one of the six ask every one, where a guest at bob's knows the others by their names alone. Others see it by the address masked, or

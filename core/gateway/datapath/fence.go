@@ -3,12 +3,8 @@ package datapath
 import (
 	"encoding/binary"
 	"slices"
-)
 
-// Upstream's range of node ports (kube-apiserver, --service-node-port-range).
-const (
-	firstNodePort = 30000
-	lastNodePort  = 32767
+	"kith.dev/core/netplan"
 )
 
 // firstUnprivileged is the first port that kube-proxy gives to what it masquerades: answers come to any from there on.
@@ -38,7 +34,7 @@ func (t *Table) fence(p []byte, ihl int, real uint32, nodePorts bool) Verdict {
 	case p[9] == protoTCP && len(l4) >= 14:
 		const syn, ack = 2, 16
 		port := binary.BigEndian.Uint16(l4[2:])
-		if l4[13]&(syn|ack) == syn && !slices.Contains(t.open, port) && !(nodePorts && port >= firstNodePort && port <= lastNodePort) {
+		if l4[13]&(syn|ack) == syn && !slices.Contains(t.open, port) && !(nodePorts && port >= netplan.FirstNodePort && port <= netplan.LastNodePort) {
 			return dropHost
 		}
 		return Pass
