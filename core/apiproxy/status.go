@@ -28,12 +28,16 @@ var reasons = map[int]struct {
 
 // Refuse answers with a Kubernetes Status.
 func Refuse(w http.ResponseWriter, code int, message string) {
-	status := Refusal(code, message)
-	if status.Details != nil {
+	Say(w, Refusal(code, message))
+}
+
+// Say answers with a Status.
+func Say(w http.ResponseWriter, status metav1.Status) {
+	if status.Details != nil && status.Details.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", fmt.Sprint(status.Details.RetryAfterSeconds))
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
+	w.WriteHeader(int(status.Code))
 	_ = json.NewEncoder(w).Encode(&status) // the caller is gone when this fails
 }
 

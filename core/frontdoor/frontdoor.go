@@ -65,7 +65,7 @@ func New(cfg Config) (*Door, error) {
 	}
 	d := &Door{cfg: cfg, authority: a, copies: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug), allowed: map[User]verdict{}}
 	d.copies.SetPrefix("front door: ")
-	d.now = d.newGeneration(Destination{Refusal: "the Kubernetes of this laptop is not ready yet: `kith status` shows how far it is"})
+	d.now = d.newGeneration(Destination{Refusal: "the Kubernetes of this laptop is not ready yet: `kith status` shows how far it is", Soon: true})
 	return d, nil
 }
 
@@ -150,10 +150,21 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer g.leave()
 	if g.Refusal != "" {
-		apiproxy.Refuse(w, http.StatusServiceUnavailable, g.Refusal)
+		unavailable(w, g.Refusal, g.Soon)
 		return
 	}
 	d.pass(w, r, g, s)
+}
+
+// unavailable says 503, and that to ask again within a second may help.
+func unavailable(w http.ResponseWriter, why string, again bool) {
+	if again {
+		apiproxy.Refuse(w, http.StatusServiceUnavailable, why)
+		return
+	}
+	status := apiproxy.Refusal(http.StatusServiceUnavailable, why)
+	status.Details = nil
+	apiproxy.Say(w, status)
 }
 
 // Reasons of refusals (audit.Refusal).
@@ -260,11 +271,11 @@ func (g *generation) aim(to, asked *url.URL) {
 func (g *generation) failed(ctx context.Context, w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(context.Cause(ctx), errLed):
-		apiproxy.Refuse(w, http.StatusServiceUnavailable, errLed.Error()+": ask again")
+		unavailable(w, errLed.Error()+": ask again", true)
 	case errors.Is(err, context.Canceled): // the client went away; nobody reads this
-		apiproxy.Refuse(w, http.StatusServiceUnavailable, "cancelled")
+		unavailable(w, "cancelled", false)
 	default:
-		apiproxy.Refuse(w, http.StatusServiceUnavailable, fmt.Sprintf("%s does not answer: %v; `kith status` shows how it is", g.Name, err))
+		unavailable(w, fmt.Sprintf("%s does not answer: %v; `kith status` shows how it is", g.Name, err), false)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -31,7 +32,7 @@ import (
 )
 
 // behind has the front door lead to a handler, over HTTP/2, and HTTP/1.1 for upgrades.
-func behind(t *testing.T, d *Door, prefix string, handler http.HandlerFunc) {
+func behind(t testing.TB, d *Door, prefix string, handler http.HandlerFunc) Destination {
 	t.Helper()
 	s := httptest.NewUnstartedServer(handler)
 	s.EnableHTTP2 = true
@@ -45,6 +46,7 @@ func behind(t *testing.T, d *Door, prefix string, handler http.HandlerFunc) {
 	}
 	to.Base = base
 	d.Lead(to)
+	return to
 }
 
 func TestNobodyIsAnsweredWithoutACertificate(t *testing.T) {
@@ -460,7 +462,7 @@ func TestASwitchIsShortWhateverIsOpen(t *testing.T) {
 		switch {
 		case o.what == "/floods":
 		case o.what == "/hangs":
-			if o.code != 503 {
+			if o.code != 503 { // and to ask again
 				t.Errorf("not answered yet: %+v, want 503", o)
 			}
 		case strings.Contains(o.what, "watch"):
@@ -474,7 +476,7 @@ func TestASwitchIsShortWhateverIsOpen(t *testing.T) {
 		}
 	}
 	answer, body := get(t, dial(t, d, alice, false), d.url("/version"))
-	if s := status(t, body); answer.StatusCode != 503 || s.Message != "kith: closed for the test" || answer.Header.Get("Retry-After") == "" {
+	if s := status(t, body); answer.StatusCode != 503 || s.Message != "kith: closed for the test" || answer.Header.Get("Retry-After") != "" {
 		t.Errorf("%s %+v", answer.Status, s)
 	}
 }
@@ -482,7 +484,7 @@ func TestASwitchIsShortWhateverIsOpen(t *testing.T) {
 func TestADestinationThatDoesNotAnswer(t *testing.T) {
 	d := open(t, nil)
 	c := dial(t, d, alice, false)
-	if answer, body := get(t, c, d.url("/api")); answer.StatusCode != 503 || !strings.Contains(status(t, body).Message, "not ready yet") {
+	if answer, body := get(t, c, d.url("/api")); answer.StatusCode != 503 || !strings.Contains(status(t, body).Message, "not ready yet") || answer.Header.Get("Retry-After") != "1" {
 		t.Errorf("before it leads anywhere: %s %s", answer.Status, body)
 	}
 	gone := newCluster(t, "the Kubernetes of this laptop", 1)
@@ -516,5 +518,39 @@ func TestKubeconfigsAreForUsersWhoMayComeIn(t *testing.T) {
 	}
 	if info, err := os.Stat(d.cfg.Dir + "/authority.pem"); err != nil || info.Mode().Perm() != 0o600 {
 		t.Error(info, err)
+	}
+}
+
+// A desktop has many connections open all day, on which nothing happens.
+func TestAnIdleConnectionCostsNoMoreThanOfAnyServer(t *testing.T) {
+	d := open(t, nil)
+	behind(t, d, "", func(http.ResponseWriter, *http.Request) {})
+	plain := newCluster(t, "plain", 1)
+	const many = 50
+	grown := func(dial func() *http.Client, url string) int {
+		before := goruntime.NumGoroutine()
+		for range many {
+			get(t, dial(), url)
+		}
+		time.Sleep(100 * time.Millisecond) // those of the requests end
+		return goruntime.NumGoroutine() - before
+	}
+	config := as(t, d, alice)
+	front := grown(func() *http.Client {
+		to, _, err := apiproxy.Transports(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &http.Client{Transport: to}
+		t.Cleanup(c.CloseIdleConnections)
+		return c
+	}, d.url("/api"))
+	any := grown(func() *http.Client {
+		c := &http.Client{Transport: plain.destination(t).Transport}
+		t.Cleanup(c.CloseIdleConnections)
+		return c
+	}, plain.URL+"/api")
+	if front > any+many/2 { // the front door's own connections to where it leads are among them
+		t.Errorf("%d connections of the front door hold %d goroutines, of another server %d", many, front, any)
 	}
 }

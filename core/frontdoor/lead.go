@@ -17,6 +17,9 @@ import (
 type Destination struct {
 	// Refusal is the sentence that is said to everybody, with 503 Service Unavailable, instead of passing anything on.
 	Refusal string
+	// Soon: the Refusal will be over within seconds, and programs are told to ask again. kubectl does so for ten seconds, in which
+	// its user reads nothing.
+	Soon bool
 
 	// Name is how the cluster is called in sentences: "the Kubernetes of this laptop".
 	Name string

@@ -47,7 +47,7 @@ type event struct {
 	version int
 }
 
-func newCluster(t *testing.T, name string, version int) *cluster {
+func newCluster(t testing.TB, name string, version int) *cluster {
 	t.Helper()
 	c := &cluster{name: name, version: version, oldest: version, objects: map[string]*corev1.ConfigMap{}, more: make(chan struct{})}
 	c.Server = httptest.NewUnstartedServer(c)
@@ -57,7 +57,7 @@ func newCluster(t *testing.T, name string, version int) *cluster {
 	return c
 }
 
-func (c *cluster) destination(t *testing.T) Destination {
+func (c *cluster) destination(t testing.TB) Destination {
 	t.Helper()
 	config := &rest.Config{Host: c.URL}
 	config.TLSClientConfig.Insecure = true
@@ -165,7 +165,7 @@ func (c *cluster) count(part string) (n int) {
 	return n
 }
 
-func eventually(t *testing.T, what string, is func() bool) {
+func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for late := time.Now().Add(20 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(late) {
@@ -175,7 +175,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 }
 
 // open serves a Door, and stops it with the test.
-func open(t *testing.T, change func(*Config)) *Door {
+func open(t testing.TB, change func(*Config)) *Door {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -207,7 +207,7 @@ func open(t *testing.T, change func(*Config)) *Door {
 var alice = User{Name: "alice", UID: 1000}
 
 // as gives a client's configuration, from the kubeconfig that the user gets.
-func as(t *testing.T, d *Door, user User) *rest.Config {
+func as(t testing.TB, d *Door, user User) *rest.Config {
 	t.Helper()
 	text, err := d.Kubeconfig(user)
 	if err != nil {
@@ -222,7 +222,7 @@ func as(t *testing.T, d *Door, user User) *rest.Config {
 }
 
 // dial gives a plain HTTP client of a user, over HTTP/2 or HTTP/1.1.
-func dial(t *testing.T, d *Door, user User, http1 bool) *http.Client {
+func dial(t testing.TB, d *Door, user User, http1 bool) *http.Client {
 	t.Helper()
 	plain, upgrades, err := apiproxy.Transports(as(t, d, user))
 	if err != nil {
@@ -238,7 +238,7 @@ func dial(t *testing.T, d *Door, user User, http1 bool) *http.Client {
 
 func (d *Door) url(path string) string { return "https://" + d.cfg.Address.String() + path }
 
-func get(t *testing.T, c *http.Client, url string) (*http.Response, string) {
+func get(t testing.TB, c *http.Client, url string) (*http.Response, string) {
 	t.Helper()
 	answer, err := c.Get(url)
 	if err != nil {
@@ -253,7 +253,7 @@ func get(t *testing.T, c *http.Client, url string) (*http.Response, string) {
 }
 
 // status reads a Status, and fails if it is none.
-func status(t *testing.T, text string) metav1.Status {
+func status(t testing.TB, text string) metav1.Status {
 	t.Helper()
 	var s metav1.Status
 	if err := json.Unmarshal([]byte(text), &s); err != nil || s.Kind != "Status" {
