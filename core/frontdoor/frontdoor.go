@@ -19,6 +19,8 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"kith.dev/core/apiproxy"
 	"kith.dev/core/audit"
 )
@@ -137,7 +139,7 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := d.knows(s, r.TLS); err != nil {
 		d.refused(r, s.user, RefusedCertificate, err)
 		w.Header().Set("Connection", "close") // nothing else is to be had on it
-		apiproxy.Refuse(w, http.StatusUnauthorized, err.Error())
+		say(w, r, apiproxy.Refusal(http.StatusUnauthorized, err.Error()))
 		return
 	}
 	if r.Method == http.MethodConnect || r.URL.Path == "" || r.URL.Path[0] != '/' {
@@ -150,22 +152,32 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer g.leave()
 	if g.Refusal != "" {
-		unavailable(w, g.Refusal, g.Soon)
+		unavailable(w, r, g.Refusal, g.Soon)
 		return
 	}
 	d.pass(w, r, g, s)
 }
 
-// unavailable says 503, and that to ask again within a second may help.
-func unavailable(w http.ResponseWriter, why string, again bool) {
-	if again {
-		apiproxy.Refuse(w, http.StatusServiceUnavailable, why)
-		return
-	}
+// unavailable says 503, and, perhaps, that to ask again within a second may help.
+func unavailable(w http.ResponseWriter, r *http.Request, why string, again bool) {
 	status := apiproxy.Refusal(http.StatusServiceUnavailable, why)
-	status.Details = nil
+	if !again {
+		status.Details = nil
+	}
+	say(w, r, status)
+}
+
+// say answers with a Status. kubectl reads no Status when it asks which kinds there are, which it does before anything else unless it
+// did so today: it shows a sentence of its own. So the one that is meant is told as a warning, too.
+func say(w http.ResponseWriter, r *http.Request, status metav1.Status) {
+	if info, _ := apiproxy.Describe(r); info.Resource == "" {
+		warn(w.Header(), status.Message)
+	}
 	apiproxy.Say(w, status)
 }
+
+// warn adds a warning (RFC 7234, section 5.5), which kubectl shows.
+func warn(to http.Header, text string) { to.Add("Warning", fmt.Sprintf("299 - %q", text)) }
 
 // Reasons of refusals (audit.Refusal).
 const (
@@ -247,12 +259,11 @@ func (d *Door) pass(w http.ResponseWriter, r *http.Request, g *generation, s *se
 				answer.Body = &ending{answer.Body, ctx, sync.OnceFunc(func() { s.lineage.end(g, reader) })}
 			}
 			if left := s.leaf.NotAfter.Sub(d.authority.now()); left < tellUser {
-				answer.Header.Add("Warning", fmt.Sprintf("299 - %q", fmt.Sprintf("the certificate of your kubeconfig ends on %s: `kith kubeconfig` prints another",
-					s.leaf.NotAfter.UTC().Format(time.DateOnly))))
+				warn(answer.Header, fmt.Sprintf("the certificate of your kubeconfig ends on %s: `kith kubeconfig` prints another", s.leaf.NotAfter.UTC().Format(time.DateOnly)))
 			}
 			return nil
 		},
-		Failed: func(err error) { g.failed(ctx, to, err) },
+		Failed: func(err error) { g.failed(ctx, to, r, err) },
 	})
 }
 
@@ -268,14 +279,14 @@ func (g *generation) aim(to, asked *url.URL) {
 }
 
 // failed answers when the destination did not.
-func (g *generation) failed(ctx context.Context, w http.ResponseWriter, err error) {
+func (g *generation) failed(ctx context.Context, w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.Is(context.Cause(ctx), errLed):
-		unavailable(w, errLed.Error()+": ask again", true)
+		unavailable(w, r, errLed.Error()+": ask again", true)
 	case errors.Is(err, context.Canceled): // the client went away; nobody reads this
-		unavailable(w, "cancelled", false)
+		unavailable(w, r, "cancelled", false)
 	default:
-		unavailable(w, fmt.Sprintf("%s does not answer: %v; `kith status` shows how it is", g.Name, err), false)
+		unavailable(w, r, fmt.Sprintf("%s does not answer: %v; `kith status` shows how it is", g.Name, err), false)
 	}
 }
 

@@ -487,6 +487,12 @@ func TestADestinationThatDoesNotAnswer(t *testing.T) {
 	if answer, body := get(t, c, d.url("/api")); answer.StatusCode != 503 || !strings.Contains(status(t, body).Message, "not ready yet") || answer.Header.Get("Retry-After") != "1" {
 		t.Errorf("before it leads anywhere: %s %s", answer.Status, body)
 	}
+	// kubectl reads a sentence about what it asks for, and a warning while it asks which kinds there are.
+	for path, warned := range map[string]bool{"/api": true, "/apis": true, "/version": true, "/api/v1/pods": false} {
+		if answer, _ := get(t, c, d.url(path)); strings.Contains(answer.Header.Get("Warning"), "not ready yet") != warned {
+			t.Errorf("%s: %v", path, answer.Header)
+		}
+	}
 	gone := newCluster(t, "the Kubernetes of this laptop", 1)
 	to := gone.destination(t)
 	gone.Close()

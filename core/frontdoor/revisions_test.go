@@ -119,7 +119,7 @@ func TestAWatchEndsWithTheSwitch(t *testing.T) {
 	}
 }
 
-// RetryWatcher, upon which kubectl wait and rollout status are built, tries again after every answer but an event that says 410.
+// RetryWatcher of client-go, with which programs wait for one thing, tries again after every answer but an event that says 410.
 func TestARetryWatcherHearsThatItsVersionIsGone(t *testing.T) {
 	home, corp := newCluster(t, "home", 1000), newCluster(t, "corp", 900)
 	d := open(t, nil)
