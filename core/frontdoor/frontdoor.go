@@ -256,7 +256,7 @@ func (d *Door) pass(w http.ResponseWriter, r *http.Request, g *generation, s *se
 				tapped(answer, info.List, func(version string) { g.book.gave(reader, version, info.List) })
 			}
 			if watch && answer.StatusCode == http.StatusOK {
-				answer.Body = &ending{answer.Body, ctx, sync.OnceFunc(func() { s.lineage.end(g, reader) })}
+				answer.Body = &ending{answer.Body, ctx, sync.OnceFunc(func() { s.lineage.end(g, g.placeOf(reader, r)) })}
 			}
 			if left := s.leaf.NotAfter.Sub(d.authority.now()); left < tellUser {
 				warn(answer.Header, fmt.Sprintf("the certificate of your kubeconfig ends on %s: `kith kubeconfig` prints another", s.leaf.NotAfter.UTC().Format(time.DateOnly)))

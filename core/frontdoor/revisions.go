@@ -30,7 +30,7 @@ import (
 // Bounds of what is remembered: 30 kB of a generation, and less of a connection.
 const (
 	booked   = 1024 // versions of lists, and as many of single objects
-	followed = 256  // kinds of watches that a connection may take up again
+	followed = 256  // watches that a connection may take up again
 )
 
 // book holds the versions that were given out last. Make it with newBook. Safe for concurrent use.
@@ -71,6 +71,18 @@ type reader struct{ user, program, resource string }
 
 func readerOf(user User, r *http.Request, info apiproxy.Info) reader {
 	return reader{user.Name + " " + strconv.Itoa(user.UID), r.UserAgent(), info.Group + "/" + info.Resource}
+}
+
+// place is one reader's watch, which a next one may continue: of the same objects.
+type place struct {
+	reader
+	path, labels, fields string
+}
+
+// placeOf keeps no text: a selector may be long.
+func (g *generation) placeOf(who reader, r *http.Request) uint64 {
+	query := r.URL.Query()
+	return maphash.Comparable(g.book.seed, place{who, r.URL.Path, query.Get("labelSelector"), query.Get("fieldSelector")})
 }
 
 // unread is the version of an answer in which none was found; whoever got it may name any, once.
@@ -114,28 +126,28 @@ func (b *book) given(to reader, version string) bool {
 type lineage struct {
 	mu    sync.Mutex
 	of    *generation
-	ended map[reader]int
+	ended map[uint64]int // by place
 }
 
 // end notes that a watch has ended. It is called before the client can know.
-func (l *lineage) end(g *generation, who reader) {
+func (l *lineage) end(g *generation, where uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.of != g || len(l.ended) >= followed {
-		l.of, l.ended = g, map[reader]int{}
+		l.of, l.ended = g, map[uint64]int{}
 	}
-	l.ended[who]++
+	l.ended[where]++
 }
 
 // goOn reports whether a watch may be the continuation of one that has ended, and takes that one's place.
-func (l *lineage) goOn(g *generation, who reader) bool {
+func (l *lineage) goOn(g *generation, where uint64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.of != g || l.ended[who] == 0 {
+	if l.of != g || l.ended[where] == 0 {
 		return false
 	}
-	if l.ended[who]--; l.ended[who] == 0 {
-		delete(l.ended, who)
+	if l.ended[where]--; l.ended[where] == 0 {
+		delete(l.ended, where)
 	}
 	return true
 }
@@ -155,7 +167,7 @@ func (g *generation) stale(s *session, who reader, r *http.Request, info apiprox
 	if version == "" || version == "0" || g.book.given(who, version) {
 		return false
 	}
-	return !watch || !s.lineage.goOn(g, who)
+	return !watch || !s.lineage.goOn(g, g.placeOf(who, r))
 }
 
 // versionOf is the version in the token of a list's next page; "" if it is of another kind.

@@ -1,6 +1,7 @@
 package frontdoor
 
 import (
+	"bufio"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -156,58 +157,47 @@ func TestARetryWatcherHearsThatItsVersionIsGone(t *testing.T) {
 	w.Stop()
 }
 
-// A watch that ended by itself goes on with the version of its last event, which came in no list.
+// A watch that ended by itself goes on with the version of its last event, which came in no list; so does no other watch.
 func TestAWatchGoesOnWhereItEnded(t *testing.T) {
 	home := newCluster(t, "home", 1000)
+	for range 10 {
+		home.put("ADDED", "one")
+	}
 	d := open(t, nil)
 	d.Lead(home.destination(t))
 	c := dial(t, d, alice, false)
-	url := d.url("/api/v1/namespaces/default/configmaps")
-	ctx, cancel := context.WithCancel(t.Context())
-	r, _ := http.NewRequestWithContext(ctx, "GET", url+"?watch=1", nil)
-	answer, err := c.Do(r)
-	if err != nil {
-		t.Fatal(err)
+	url := d.url("/api/v1/namespaces/default/configmaps?watch=1")
+	_, end := watchFirst(t, c, url)
+	const later = "&resourceVersion=1007"
+	if text, _ := watchFirst(t, c, url+later); !strings.Contains(text, "too old") {
+		t.Errorf("a version that nobody gave, while another watch runs: %s", text)
 	}
-	if _, body := watchOnce(t, c, url+"?watch=1&resourceVersion=1007"); !strings.Contains(body, "too old") {
-		t.Errorf("a version that nobody gave, while another watch runs: %s", body)
-	}
-	cancel()
-	answer.Body.Close()
+	end()
 	eventually(t, "it goes on", func() bool {
-		_, body := watchOnce(t, c, url+"?watch=1&resourceVersion=1007")
-		return !strings.Contains(body, "too old")
+		if text, _ := watchFirst(t, c, url+later+"&labelSelector=a%3Db"); !strings.Contains(text, "too old") {
+			t.Fatalf("a watch of other objects goes on: %s", text)
+		}
+		text, _ := watchFirst(t, c, url+later)
+		return strings.Contains(text, "1008")
 	})
 }
 
-// watchOnce gives the first bytes of a watch, which may be none.
-func watchOnce(t *testing.T, c *http.Client, url string) (int, string) {
+// watchFirst gives what a watch tells first, and what ends it.
+func watchFirst(t *testing.T, c *http.Client, url string) (string, func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
 	r, _ := http.NewRequestWithContext(ctx, "GET", url, nil)
 	answer, err := c.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer answer.Body.Close()
-	if answer.ContentLength == 0 {
-		return answer.StatusCode, ""
+	end := func() { cancel(); answer.Body.Close() }
+	t.Cleanup(end)
+	line, err := bufio.NewReader(answer.Body).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
 	}
-	text := make(chan string, 1)
-	go func() {
-		b := make([]byte, 1024)
-		n, _ := answer.Body.Read(b)
-		text <- string(b[:n])
-	}()
-	select {
-	case s := <-text:
-		return answer.StatusCode, s
-	case <-time.After(200 * time.Millisecond): // a watch that was taken says nothing
-		cancel()
-		<-text
-		return answer.StatusCode, ""
-	}
+	return line, end
 }
 
 func TestWhatNamesAVersionOfTheFormerCluster(t *testing.T) {
@@ -311,7 +301,7 @@ func TestTheBookIsBounded(t *testing.T) {
 	var l lineage
 	g := new(generation)
 	for i := range 10 * followed {
-		l.end(g, reader{"alice 1000", "x", fmt.Sprint(i)})
+		l.end(g, uint64(i))
 	}
 	if len(l.ended) > followed {
 		t.Errorf("%d lineages of a connection are remembered", len(l.ended))

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
@@ -49,7 +51,7 @@ func frontDoor(ctx context.Context, r *rig) error {
 	if _, err := r.alice.kube.CoreV1().Namespaces().Create(ctx, space, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	defer r.alice.kube.CoreV1().Namespaces().Delete(context.WithoutCancel(ctx), where, metav1.DeleteOptions{})
+	defer r.alice.vanish(ctx, where)
 	for i := range doorPods {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("idle-%d", i)}, Spec: corev1.PodSpec{
 			SchedulerName: "kith.dev/none", Containers: []corev1.Container{{Name: "none", Image: "none"}},
@@ -80,6 +82,21 @@ func frontDoor(ctx context.Context, r *rig) error {
 		r.report.pair("an object changed, until its event is there", "ms", "front door", event[0], "direct", event[1])
 	}
 	return nil
+}
+
+// vanish deletes a namespace, and waits: what follows is measured without that.
+func (n *node) vanish(ctx context.Context, name string) {
+	spaces := n.kube.CoreV1().Namespaces()
+	if err := spaces.Delete(context.WithoutCancel(ctx), name, metav1.DeleteOptions{}); err != nil {
+		log.Printf("delete namespace %s: %v", name, err)
+		return
+	}
+	if _, err := until(ctx, "namespace "+name+" is gone", func() bool {
+		_, err := spaces.Get(ctx, name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}); err != nil {
+		log.Print(err)
+	}
 }
 
 // asks gives how many small requests are answered in a second.
