@@ -249,7 +249,7 @@ func (d *Door) pass(w http.ResponseWriter, r *http.Request, g *generation, s *se
 	defer to.done()
 	defer context.AfterFunc(g.writing, to.cut)()
 	g.proxy.Pass(to, r.WithContext(ctx), apiproxy.Hop{
-		Aim: func(url *url.URL) { g.aim(url, r.URL) },
+		Aim: func(to *url.URL) { g.aim(to, r.URL) },
 		As:  as,
 		Answered: func(answer *http.Response) error {
 			if answer.StatusCode/100 == 2 && readable(r, info, watch) {

@@ -136,6 +136,35 @@ func TestNobodyIsAnsweredWithoutACertificate(t *testing.T) {
 	}
 }
 
+// A certificate ends also for whoever is connected; in its last month each answer says so. The directory is asked once in a minute.
+func TestACertificateEndsOnAnOpenConnectionToo(t *testing.T) {
+	var later atomic.Int64
+	var asked atomic.Int64
+	d := open(t, func(c *Config) {
+		c.Allowed = func(User) error { asked.Add(1); return nil }
+	})
+	d.authority.now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	behind(t, d, "", func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Warning", `299 - "of the cluster"`) })
+	c := dial(t, d, alice, false)
+	asked.Store(0)
+	for _, step := range []struct {
+		at     time.Duration
+		code   int
+		warns  string
+		allows int64
+	}{
+		{0, 200, "", 1}, {verdictHolds / 2, 200, "", 1}, {2 * verdictHolds, 200, "", 2},
+		{userHolds - tellUser/2, 200, "`kith kubeconfig` prints another", 3}, {userHolds + time.Minute, 401, "ended on", 3},
+	} {
+		later.Store(int64(step.at))
+		answer, _ := get(t, c, d.url("/version"))
+		warnings := strings.Join(answer.Header["Warning"], " ")
+		if answer.StatusCode != step.code || !strings.Contains(warnings, step.warns) || step.warns == "" && strings.Contains(warnings, "kith") || asked.Load() != step.allows {
+			t.Errorf("after %s: %s, %q, asked %d times", step.at, answer.Status, warnings, asked.Load())
+		}
+	}
+}
+
 func TestWhoAsksIsWhomTheCertificateNames(t *testing.T) {
 	d := open(t, nil)
 	var got http.Header
@@ -551,12 +580,12 @@ func TestAnIdleConnectionCostsNoMoreThanOfAnyServer(t *testing.T) {
 		t.Cleanup(c.CloseIdleConnections)
 		return c
 	}, d.url("/api"))
-	any := grown(func() *http.Client {
+	other := grown(func() *http.Client {
 		c := &http.Client{Transport: plain.destination(t).Transport}
 		t.Cleanup(c.CloseIdleConnections)
 		return c
 	}, plain.URL+"/api")
-	if front > any+many/2 { // the front door's own connections to where it leads are among them
-		t.Errorf("%d connections of the front door hold %d goroutines, of another server %d", many, front, any)
+	if front > other+many/2 { // the front door's own connections to where it leads are among them
+		t.Errorf("%d connections of the front door hold %d goroutines, of another server %d", many, front, other)
 	}
 }

@@ -116,8 +116,8 @@ func (g *generation) end() (done bool) {
 }
 
 // within reports whether it is closed in this time.
-func within(time_ time.Duration, closed <-chan struct{}) bool {
-	timer := time.NewTimer(time_)
+func within(patience time.Duration, closed <-chan struct{}) bool {
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case <-closed:
@@ -128,7 +128,7 @@ func within(time_ time.Duration, closed <-chan struct{}) bool {
 }
 
 // Lead has the front door lead to another Destination. It ends what is open by the former one, as an API server does that restarts:
-// watches at a whole answer, others cut when they were not answered within a moment. Who asks meanwhile waits and is answered by
+// watches in good order, others cut when they were not answered within a moment. Who asks meanwhile waits and is answered by
 // the new one. It returns when nothing of the former is under way; that takes less than three seconds, most often none.
 func (d *Door) Lead(to Destination) {
 	d.leading.Lock()

@@ -109,14 +109,14 @@ func (b *book) gave(to reader, version string, list bool) {
 
 // given reports whether it was.
 func (b *book) given(to reader, version string) bool {
-	entry, any := b.entry(to, version), b.entry(to, unread)
+	entry, wildcard := b.entry(to, version), b.entry(to, unread)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.lists.has[entry] > 0 || b.objects.has[entry] > 0 {
 		return true
 	}
-	if b.lists.has[any] > 0 {
-		delete(b.lists.has, any)
+	if b.lists.has[wildcard] > 0 {
+		delete(b.lists.has, wildcard)
 		return true
 	}
 	return false
