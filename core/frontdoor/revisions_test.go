@@ -53,6 +53,7 @@ func seen(i cache.SharedIndexInformer) string {
 func TestAnInformerHasNothingOfTheFormerCluster(t *testing.T) {
 	for name, version := range map[string]int{"corp is ahead": 5000, "corp is equal": 1000, "corp is behind": 10} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			home, corp := newCluster(t, "home", 1000), newCluster(t, "corp", version)
 			corp.oldest = 0 // what is asked for is not too old for it: it would take any
 			home.put("ADDED", "both")

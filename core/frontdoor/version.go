@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/binary"
+	"errors"
 	"io"
 	"mime"
 	"net/http"
@@ -16,7 +17,7 @@ type tap struct {
 	plain io.Reader // what body becomes unpacked; nil: body is plain
 	held  bytes.Buffer
 	find  finder
-	found func(version string) // called once, with unread if there is none
+	found func(version string) // called once, with unread if there is none; of an answer that broke off before it, never
 	room  []byte
 }
 
@@ -71,9 +72,12 @@ func (t *tap) look(part []byte, err error) {
 		return
 	}
 	version, done := t.find.look(part)
-	if done || err != nil {
+	switch {
+	case done || errors.Is(err, io.EOF):
 		t.find = nil
 		t.found(version)
+	case err != nil: // who got half an answer got no version
+		t.find = nil
 	}
 }
 
