@@ -153,7 +153,7 @@ func TestGolden(t *testing.T) {
 		"offload":  {"offload", "offload -o wide", "offload -o json", "offload web --strategy remote --same-name --peers bob,carol", "unoffload shop", "unoffload web"},
 		"contract": {"contract", "contract list -o wide", "contract list -o json", "contract list nothing", "contract show bob-out", "contract show bob-out -o yaml", "contract show bob-out --document", "contract show x", "contract verify bob-out"},
 		"guests":   {"guests", "guests -o json", "guests bob -o wide", "guests carol"},
-		"version":  {"version", "version --client", "--version", "kubeconfig"},
+		"version":  {"version", "version --client", "--version", "kubeconfig", "kubeconfig --direct"},
 		"doctor":   {"doctor", "doctor bob", "doctor bob -o json", "doctor carol -o yaml", "doctor nobody"},
 		"usage": {"pears", "peers --colour", "peers -o xml", "peer", "peer a b", "peer ..", "peer carol --cpu two", "peer carol --cpu 50%", "peer carol --memory 4", "peer carol --cpu 0", "peer carol --cpu -1", "peer carol --pods 1.5", "peer carol --resource nvidia.com/gpu=0", "peer carol --resource gpu", "share 101%", "share 101", "share -5",
 			"share half", "share --cpu 101%", "share --to bob", "share --policy A_B --cpu 1", "share --pod-security lax", "offload web --strategy all", "contract frobnicate", "peer carol --timeout soon"},

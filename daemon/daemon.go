@@ -23,6 +23,7 @@ import (
 	"kith.dev/core/discovery"
 	"kith.dev/core/exposure"
 	"kith.dev/core/fence"
+	"kith.dev/core/frontdoor"
 	"kith.dev/core/gateway"
 	"kith.dev/core/guestnet"
 	"kith.dev/core/hostnet"
@@ -64,6 +65,8 @@ type Daemon struct {
 	guests    *guestnet.Kernel // nil with an engine without guest links
 	cluster   atomic.Pointer[clusterPart]
 	exposure  *exposure.Exposure
+	front     *frontdoor.Door // nil without one
+	frontAt   net.Listener    // of the front door
 
 	health         health
 	audits         *audit.Log
@@ -107,6 +110,9 @@ func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 	d.directory = directory.New(d.me, d.contacts, d.nearby, log)
 	b := d.backend
 	b.Me, b.Directory, b.Contacts, b.Engine, b.Gateway, b.Failing = d.me, d.directory, d.contacts, d.engine, d.gateway, d.parts.problems
+	if err := d.openFrontDoor(); err != nil {
+		return nil, err
+	}
 	return d, d.openPeerAPI()
 }
 
@@ -232,6 +238,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 		}
 		keep("the gateway", d.gateway.Run)
 		keep("the cluster's controllers", d.runCluster)
+		if d.front != nil {
+			keep("the front door's way home", d.leadHome)
+		}
 	}
 	if d.metricsAt != nil {
 		running.Go(func() {
@@ -240,7 +249,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 			}
 		})
 	}
-	failed := make(chan error, 2)
+	failed := make(chan error, 3)
+	if d.front != nil {
+		running.Go(func() { failed <- d.front.Serve(ctx, d.frontAt) })
+	}
 	running.Go(func() { failed <- d.peerAPI.Serve(ctx, d.peersAt) })
 	running.Go(func() { failed <- d.local.Run(ctx) })
 	d.publish(api.Event{Type: api.EventDaemonStarted, Severity: api.SeverityInfo, Message: "kithd " + version.Version + " started"})
@@ -292,6 +304,9 @@ func (d *Daemon) listening() []api.Listener {
 	list := []api.Listener{
 		{Name: "local-api", Network: "unix", Address: d.cfg.Socket},
 		{Name: "peer-api", Network: "tcp", Address: d.peersAt.Addr().String()},
+	}
+	if d.front != nil {
+		list = append(list, api.Listener{Name: "front-door", Network: "tcp", Address: d.frontAt.Addr().String()})
 	}
 	if d.engine != nil {
 		list = append(list, api.Listener{Name: "wireguard", Network: "udp", Address: fmt.Sprintf(":%d", d.cfg.WireGuardPort)})

@@ -14,6 +14,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/audit"
+	"kith.dev/core/frontdoor"
 	"kith.dev/core/hosting/door"
 	"kith.dev/core/kubelet"
 	"kith.dev/core/peering"
@@ -29,6 +30,7 @@ func (d *Daemon) newMetrics() (err error) {
 		string(audit.Kube):    door.RefusedReasons(),
 		string(audit.Kubelet): {kubelet.RefusedHandshake, kubelet.RefusedNobody, kubelet.RefusedUser},
 		string(audit.Socket):  {localapi.RefusedUser},
+		string(audit.Front):   frontdoor.RefusedReasons(),
 	}, d.log)
 	d.parts = newParts(d.metrics, d.changed.Notify)
 	d.local.Handle("GET /metrics", d.metrics.Handler())

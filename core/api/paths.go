@@ -10,7 +10,7 @@ const (
 	PathVersion    = "/v1/version"               // GET Version
 	PathStatus     = "/v1/status"                // GET Status
 	PathSnapshot   = "/v1/snapshot"              // GET Snapshot; ?follow=true: lines of Snapshot, one per change
-	PathKubeconfig = "/v1/kubeconfig"            // GET the administrator's kubeconfig, application/yaml
+	PathKubeconfig = "/v1/kubeconfig"            // GET the caller's kubeconfig, application/yaml; ?direct=true: the administrator's of the cluster
 	PathEvents     = "/v1/events"                // GET ?since=SEQ&follow=true: lines of Event
 	PathPeers      = "/v1/peers"                 // GET []Peer; POST AddPeer → Peer
 	PathPeer       = "/v1/peers/{peer}"          // GET Peer; DELETE forgets it

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -22,6 +23,8 @@ type Proxy struct {
 	Transport, Upgrades http.RoundTripper
 	// Headers travel besides those of streams.
 	Headers []string
+	// All has every header travel but those that say who asks: for callers whose requests the API is to see as they are.
+	All bool
 	// Log takes what is said of copies that broke off: each cut watch is one.
 	Log *log.Logger
 }
@@ -44,11 +47,16 @@ func (p *Proxy) Pass(w http.ResponseWriter, r *http.Request, hop Hop) {
 		Rewrite: func(r *httputil.ProxyRequest) {
 			hop.Aim(r.Out.URL)
 			r.Out.Host = ""
-			r.Out.Header = safeHeaders(r.Out.Header, p.Headers)
+			if p.All {
+				r.Out.Header = anonymous(r.Out.Header)
+			} else {
+				r.Out.Header = safeHeaders(r.Out.Header, p.Headers)
+			}
 			maps.Copy(r.Out.Header, hop.As)
 		},
 		Transport:      transport,
 		FlushInterval:  -1,
+		BufferPool:     buffers,
 		ModifyResponse: hop.Answered,
 		ErrorHandler:   func(_ http.ResponseWriter, _ *http.Request, err error) { hop.Failed(err) },
 		ErrorLog:       p.Log,
@@ -74,17 +82,45 @@ func safeHeaders(in http.Header, besides []string) http.Header {
 			out[name] = slices.Clone(values)
 		}
 	}
-	if offered, ok := out["Sec-Websocket-Protocol"]; ok {
-		var kept []string
-		for _, p := range strings.Split(strings.Join(offered, ","), ",") {
-			if p = strings.TrimSpace(p); p != "" && !strings.HasPrefix(strings.ToLower(p), tokenProtocol) {
-				kept = append(kept, p)
-			}
-		}
-		out.Set("Sec-Websocket-Protocol", strings.Join(kept, ", "))
-	}
+	withoutToken(out)
 	return out
 }
+
+// anonymous are all headers but those that say who asks.
+func anonymous(in http.Header) http.Header {
+	out := http.Header{}
+	for name, values := range in {
+		if claims := slices.Contains([]string{"Authorization", "Proxy-Authorization", "Cookie"}, name); !claims &&
+			!strings.HasPrefix(name, "Impersonate-") && !strings.HasPrefix(name, "X-Remote-") {
+			out[name] = slices.Clone(values)
+		}
+	}
+	withoutToken(out)
+	return out
+}
+
+// withoutToken takes bearer tokens out of the WebSocket protocols.
+func withoutToken(header http.Header) {
+	offered, ok := header["Sec-Websocket-Protocol"]
+	if !ok {
+		return
+	}
+	var kept []string
+	for _, p := range strings.Split(strings.Join(offered, ","), ",") {
+		if p = strings.TrimSpace(p); p != "" && !strings.HasPrefix(strings.ToLower(p), tokenProtocol) {
+			kept = append(kept, p)
+		}
+	}
+	header.Set("Sec-Websocket-Protocol", strings.Join(kept, ", "))
+}
+
+// buffers are those that answers are copied with: one for each request would be most of what a request costs.
+var buffers = bufferPool{&sync.Pool{New: func() any { return new([32 << 10]byte) }}}
+
+type bufferPool struct{ pool *sync.Pool }
+
+func (b bufferPool) Get() []byte       { return b.pool.Get().(*[32 << 10]byte)[:] }
+func (b bufferPool) Put(buffer []byte) { b.pool.Put((*[32 << 10]byte)(buffer)) }
 
 // Transports are connections to the API server that config leads to, for nobody else's use: a daemon's own requests must not wait
 // behind others'. The second speaks HTTP/1.1 alone, for upgrades (SPDY, WebSocket).

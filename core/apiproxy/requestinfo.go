@@ -11,9 +11,10 @@ import (
 
 // Info is what a request asks of a Kubernetes API.
 type Info struct {
-	Path                  string // at the API server, clean by construction
+	Path                  string // at the API server, clean by construction; empty of Describe
+	Group, Name           string // of Describe alone; no Name: a collection
 	Namespace             string
-	Resource, Subresource string // empty: discovery
+	Resource, Subresource string // empty: discovery, or nothing of a resource
 	Stream                bool   // has no natural end: a watch, a followed log, an upgraded connection
 	List                  bool   // of many objects at once, which the API server holds in memory while it answers
 	Writes                bool   // what it brings is kept: a create, or a change
@@ -131,4 +132,45 @@ func (i Info) of(r *http.Request, resource []string) (Info, error) {
 func isSet(query url.Values, name string) bool {
 	values, ok := query[name]
 	return ok && len(values) > 0 && values[0] != "0" && !strings.EqualFold(values[0], "false")
+}
+
+// Describe tells what any request asks, as an API server understands it; it refuses nothing. Unlike Parse it is not for deciding who
+// may pass: paths that mean nothing to it are described as such.
+// Source: RequestInfoFactory.NewRequestInfo in k8s.io/apiserver/pkg/endpoints/request.
+func Describe(r *http.Request) (info Info, watch bool) {
+	var rest []string
+	switch segments := strings.Split(strings.Trim(r.URL.Path, "/"), "/"); {
+	case len(segments) > 2 && segments[0] == "api":
+		rest = segments[2:]
+	case len(segments) > 3 && segments[0] == "apis":
+		info.Group, rest = segments[1], segments[3:]
+	default:
+		info.Stream = r.Header.Get("Upgrade") != ""
+		return info, false
+	}
+	if rest[0] == "watch" && len(rest) > 1 { // the paths of watches before there was a parameter; API servers still serve them
+		watch, rest = true, rest[1:]
+	}
+	if rest[0] == "namespaces" && len(rest) > 2 && (len(rest) > 3 || rest[2] != "status" && rest[2] != "finalize") {
+		rest = rest[2:]
+	}
+	info.Resource = rest[0]
+	if len(rest) > 1 {
+		info.Name = rest[1]
+	}
+	if len(rest) > 2 {
+		info.Subresource = rest[2]
+	}
+	get := r.Method == http.MethodGet
+	info.List = get && info.Name == ""
+	if q := r.URL.RawQuery; strings.Contains(q, "watch") || strings.Contains(q, "follow") || strings.Contains(q, "%") {
+		query := r.URL.Query()
+		watch = watch || info.Subresource == "" && isSet(query, "watch")
+		info.Stream = get && info.Subresource == "log" && isSet(query, "follow")
+	}
+	watch = watch && get
+	info.List = info.List && !watch
+	info.Stream = info.Stream || watch || r.Header.Get("Upgrade") != ""
+	info.Writes = r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch
+	return info, watch
 }

@@ -108,3 +108,38 @@ func FuzzParseWay(f *testing.F) {
 		}
 	})
 }
+
+func TestDescribe(t *testing.T) {
+	upgrade := http.Header{"Upgrade": {"websocket"}}
+	for _, c := range []struct {
+		method, url string
+		header      http.Header
+		want        Info
+		watch       bool
+	}{
+		{"GET", "/api/v1/pods", nil, Info{Resource: "pods", List: true}, false},
+		{"GET", "/api/v1/namespaces", nil, Info{Resource: "namespaces", List: true}, false},
+		{"GET", "/api/v1/namespaces/shop", nil, Info{Resource: "namespaces", Name: "shop"}, false},
+		{"PUT", "/api/v1/namespaces/shop/finalize", nil, Info{Resource: "namespaces", Name: "shop", Subresource: "finalize", Writes: true}, false},
+		{"GET", "/api/v1/namespaces/shop/pods/", nil, Info{Resource: "pods", List: true}, false},
+		{"PATCH", "/apis/apps/v1/namespaces/shop/deployments/web/scale", nil, Info{Group: "apps", Resource: "deployments", Name: "web", Subresource: "scale", Writes: true}, false},
+		{"GET", "/api/v1/pods?watch=1", nil, Info{Resource: "pods", Stream: true}, true},
+		{"GET", "/api/v1/pods?w%61tch=", nil, Info{Resource: "pods", Stream: true}, true},
+		{"GET", "/api/v1/pods?watch=false", nil, Info{Resource: "pods", List: true}, false},
+		{"GET", "/api/v1/watch/namespaces/shop/pods/web", nil, Info{Resource: "pods", Name: "web", Stream: true}, true},
+		{"DELETE", "/api/v1/namespaces/shop/pods?watch=1", nil, Info{Resource: "pods"}, false},
+		{"GET", "/api/v1/namespaces/shop/pods/web/log?follow=true", nil, Info{Resource: "pods", Name: "web", Subresource: "log", Stream: true}, false},
+		{"GET", "/api/v1/namespaces/shop/pods/web/proxy/x?watch=1", nil, Info{Resource: "pods", Name: "web", Subresource: "proxy"}, false},
+		{"POST", "/api/v1/namespaces/shop/pods/web/exec?command=sh", upgrade, Info{Resource: "pods", Name: "web", Subresource: "exec", Stream: true, Writes: true}, false},
+		{"GET", "/version", nil, Info{}, false},
+		{"GET", "/apis/apps/v1", nil, Info{}, false},
+		{"GET", "/api", nil, Info{}, false},
+		{"GET", "/", upgrade, Info{Stream: true}, false},
+	} {
+		r := httptest.NewRequest(c.method, c.url, nil)
+		r.Header = c.header
+		if got, watch := Describe(r); got != c.want || watch != c.watch {
+			t.Errorf("%s %s: %+v %v", c.method, c.url, got, watch)
+		}
+	}
+}

@@ -17,6 +17,9 @@ var reasons = map[int]struct {
 	retry  int32
 }{
 	http.StatusBadRequest:            {metav1.StatusReasonBadRequest, 0},
+	http.StatusUnauthorized:          {metav1.StatusReasonUnauthorized, 0},
+	http.StatusMethodNotAllowed:      {metav1.StatusReasonMethodNotAllowed, 0},
+	http.StatusGone:                  {metav1.StatusReasonExpired, 0},
 	http.StatusRequestEntityTooLarge: {metav1.StatusReasonRequestEntityTooLarge, 0},
 	http.StatusTooManyRequests:       {metav1.StatusReasonTooManyRequests, 1},
 	http.StatusServiceUnavailable:    {metav1.StatusReasonServiceUnavailable, 1},
@@ -25,6 +28,21 @@ var reasons = map[int]struct {
 
 // Refuse answers with a Kubernetes Status.
 func Refuse(w http.ResponseWriter, code int, message string) {
+	Say(w, Refusal(code, message))
+}
+
+// Say answers with a Status.
+func Say(w http.ResponseWriter, status metav1.Status) {
+	if status.Details != nil && status.Details.RetryAfterSeconds > 0 {
+		w.Header().Set("Retry-After", fmt.Sprint(status.Details.RetryAfterSeconds))
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(int(status.Code))
+	_ = json.NewEncoder(w).Encode(&status) // the caller is gone when this fails
+}
+
+// Refusal is the Status that says no.
+func Refusal(code int, message string) metav1.Status {
 	status := metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
 		Status:   metav1.StatusFailure, Code: int32(code), Reason: metav1.StatusReasonForbidden, Message: "kith: " + message,
@@ -33,12 +51,9 @@ func Refuse(w http.ResponseWriter, code int, message string) {
 		status.Reason = known.reason
 		if known.retry > 0 {
 			status.Details = &metav1.StatusDetails{RetryAfterSeconds: known.retry}
-			w.Header().Set("Retry-After", fmt.Sprint(known.retry))
 		}
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(&status) // the caller is gone when this fails
+	return status
 }
 
 // Message is that of the Status in an answer, which may be cut off behind it; empty when there is none.

@@ -28,6 +28,7 @@ const (
 	Guests  Door = "guests"   // pods and namespaces that consumers want here
 	Kubelet Door = "kubelet"  // of virtual nodes
 	Socket  Door = "socket"   // the local API
+	Front   Door = "front"    // the Kubernetes API for users of this machine
 )
 
 // Refusal is one. Reason is a word of a closed set, since it is counted by. What and Why may hold what strangers sent: they

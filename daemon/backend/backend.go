@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os/user"
 	"runtime"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +21,7 @@ import (
 	"kith.dev/core/cluster"
 	"kith.dev/core/consumer"
 	"kith.dev/core/directory"
+	"kith.dev/core/frontdoor"
 	"kith.dev/core/gateway"
 	"kith.dev/core/hosting"
 	"kith.dev/core/identity"
@@ -41,6 +44,7 @@ type Backend struct {
 	Contacts  *peering.Contacts
 	Engine    cluster.Engine   // nil with engine "none"
 	Gateway   *gateway.Gateway // nil with engine "none"
+	Front     FrontDoor        // nil without one
 	Cluster   func() *Cluster  // gives nil while the controllers of Kith do not run
 	Failing   func() []api.Problem
 	Listening func() []api.Listener
@@ -161,8 +165,31 @@ func commonShare(amounts map[string]v1alpha1.Amount) string {
 	return share
 }
 
-// Kubeconfig is the administrator's kubeconfig of the local cluster.
-func (b *Backend) Kubeconfig(context.Context) ([]byte, error) {
+// FrontDoor is where users of this laptop reach Kubernetes. *frontdoor.Door is one.
+type FrontDoor interface {
+	Kubeconfig(frontdoor.User) ([]byte, error)
+}
+
+// Kubeconfig is one of a user, which leads to the front door if there is one.
+func (b *Backend) Kubeconfig(ctx context.Context, uid int) ([]byte, error) {
+	if b.Front == nil {
+		return b.DirectKubeconfig(ctx)
+	}
+	who, err := user.LookupId(strconv.Itoa(uid))
+	if err == nil {
+		var text []byte
+		if text, err = b.Front.Kubeconfig(frontdoor.User{Name: who.Username, UID: uid}); err == nil {
+			return text, nil
+		}
+	}
+	return nil, &api.Error{
+		Code: api.CodeForbidden, Message: "there is no certificate of the front door for you", Reason: err.Error(),
+		Do: "ask an administrator to list you in the group " + b.Settings.SocketGroup + ", or use `kith kubeconfig --direct`",
+	}
+}
+
+// DirectKubeconfig is the administrator's kubeconfig of the local cluster.
+func (b *Backend) DirectKubeconfig(context.Context) ([]byte, error) {
 	if b.Engine == nil {
 		return nil, noEngine()
 	}

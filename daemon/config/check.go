@@ -107,6 +107,9 @@ func (c *Config) check() error {
 	if c.MetricsAddress != "" && !c.MetricsPublic && !netip.MustParseAddrPort(c.MetricsAddress).Addr().IsLoopback() {
 		return api.Invalid("metricsAddress", c.MetricsAddress, "on a loopback address (127.0.0.1, [::1]) unless metricsPublic is true")
 	}
+	if c.FrontDoorPort == c.PeerAPIPort {
+		return api.Invalid("frontDoorPort", fmt.Sprint(c.FrontDoorPort), "another than peerAPIPort")
+	}
 	if len(c.Socket) > 107 {
 		return api.Invalid("socket", c.Socket, "at most 107 bytes long, as unix(7) has it")
 	}

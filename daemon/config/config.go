@@ -62,6 +62,7 @@ type Config struct {
 	KubeconfigContext string // "": the current one
 	NodeName          string
 	Expose            string // ExposeNone or ExposeLAN
+	FrontDoorPort     uint16 // 0: none
 
 	DataDir     string
 	RunDir      string
@@ -91,6 +92,7 @@ func Default() Config {
 		Share:          "50%",
 		Engine:         EngineBuiltin,
 		Expose:         ExposeNone,
+		FrontDoorPort:  6451,
 		PodRange:       netplan.Usual().Pods,
 		ServiceRange:   netplan.Usual().Services,
 		DataDir:        "/var/lib/kith",

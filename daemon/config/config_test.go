@@ -101,6 +101,9 @@ func TestMistakesNameKeyValueAndWhatIsAllowed(t *testing.T) {
 		{content: "peerAPIPort: 70000", field: "peerAPIPort", says: []string{`"70000"`}},
 		{content: "peerAPIPort: '6450'", field: "peerAPIPort"},
 		{content: "peerAPIPort:", field: "peerAPIPort"},
+		{content: "frontDoorPort: 65536", field: "frontDoorPort", says: []string{`"65536"`, "0 for none"}},
+		{content: "frontDoorPort: off", field: "frontDoorPort", says: []string{"0 for none"}},
+		{content: "frontDoorPort: 6450", field: "frontDoorPort", says: []string{"another than peerAPIPort"}},
 		{content: "share: 50", field: "share", says: []string{`"50"`, "0% to 100%"}},
 		{content: "share: 101%", field: "share"},
 		{content: "autoAccept: yes please", field: "autoAccept", says: []string{"true or false"}},
@@ -163,6 +166,13 @@ func TestKubeconfigEngineAndPublicMetricsCanBeAsked(t *testing.T) {
 	c, err := from(t, "engine: kubeconfig\nkubeconfig: /k\nkubeconfigContext: c\nnodeName: n.example.org\nmetricsAddress: 0.0.0.0:9100\nmetricsPublic: true\n")
 	if err != nil || c.NodeName != "n.example.org" {
 		t.Errorf("%+v %v", c, err)
+	}
+}
+
+func TestTheFrontDoorCanBeSwitchedOff(t *testing.T) {
+	c, err := from(t, "frontDoorPort: 0\n")
+	if err != nil || c.FrontDoorPort != 0 {
+		t.Errorf("%d %v", c.FrontDoorPort, err)
 	}
 }
 

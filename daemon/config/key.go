@@ -138,6 +138,15 @@ func port(name, help, follows string, at func(*Config) *uint16) Key {
 	return k
 }
 
+func portOrNone(name, help string, at func(*Config) *uint16) Key {
+	k := one(name, help, "a port, 1 to 65535, or 0 for none", "", at, func(s string) (uint16, error) {
+		n, err := strconv.ParseUint(s, 10, 16)
+		return uint16(n), err
+	}, func(n uint16) string { return strconv.Itoa(int(n)) })
+	k.Number = true
+	return k
+}
+
 func boolean(name, help string, at func(*Config) *bool) Key {
 	k := one(name, help, "true or false", "", at, func(s string) (bool, error) {
 		if s != "true" && s != "false" {

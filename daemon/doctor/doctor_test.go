@@ -123,6 +123,7 @@ func TestWhoHoldsAPortDecides(t *testing.T) {
 		"kithd hangs":           {alone, peers, []process{{100, "kithd"}}, api.CheckWarning, "does not answer"},
 		"the engine goes on":    {alone, alone.listeners()[2], []process{{8, "kith-k8s"}}, api.CheckOK, "kith-k8s listens"},
 		"another Kubernetes":    {running, running.listeners()[2], []process{{9, "k3s-server"}}, api.CheckFail, "taken by k3s-server"},
+		"another's front door":  {running, running.listeners()[3], []process{{9, "nginx"}}, api.CheckFail, "TCP port 6451, for kubectl"},
 		"another's tunnel":      {running, running.listeners()[1], []process{{9, "wireguard-go"}}, api.CheckFail, "UDP port 6450"},
 	} {
 		f := tc.m.judge(tc.d, tc.holders)

@@ -40,6 +40,9 @@ func (m Machine) listeners() []listener {
 	if m.RunsCluster() {
 		list = append(list, listener{"api-server", "tcp", netplan.APIPort, "the local Kubernetes", "", "kith-k8s"})
 	}
+	if m.Engine != config.EngineNone && m.FrontDoorPort != 0 {
+		list = append(list, listener{"front-door", "tcp", m.FrontDoorPort, "kubectl", "frontDoorPort", "kithd"})
+	}
 	return list
 }
 

@@ -24,8 +24,10 @@ type Backend interface {
 	// Numbers that move by themselves (api.Snapshot.Steady) are no other answer.
 	Changed() <-chan struct{}
 	Version(ctx context.Context) (api.Version, error)
-	// Kubeconfig gives the administrator's kubeconfig of the local cluster, YAML. CodeNotReady while there is none.
-	Kubeconfig(ctx context.Context) ([]byte, error)
+	// Kubeconfig gives a kubeconfig of this user, YAML, that leads to the front door, or DirectKubeconfig's while there is none.
+	Kubeconfig(ctx context.Context, uid int) ([]byte, error)
+	// DirectKubeconfig gives the administrator's kubeconfig of the local cluster, YAML. CodeNotReady while there is none.
+	DirectKubeconfig(ctx context.Context) ([]byte, error)
 
 	// Peers gives all known clusters, by name.
 	Peers(ctx context.Context) ([]api.Peer, error)

@@ -98,6 +98,12 @@ func refusal(c *caller, group string) *api.Error {
 // owns: root, or the user this process runs as.
 func (c credentials) owns() bool { return c.uid == 0 || c.uid == os.Geteuid() }
 
+// Member reports whether a user may call: root, the user this process runs as, or one that the system's directory lists in the group.
+// Unlike who calls at the socket, it may be asked of somebody who is not there.
+func Member(uid int, group string) (bool, error) {
+	return memberOf(credentials{uid: uid, gid: -1}, group)
+}
+
 // memberOf says whether c may call: root, the user this process runs as, a process of the group, or a user that the
 // system's directory lists in it.
 func memberOf(c credentials, group string) (bool, error) {

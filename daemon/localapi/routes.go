@@ -3,6 +3,7 @@ package localapi
 import (
 	"context"
 	"net/http"
+	"strconv"
 
 	"kith.dev/core/api"
 )
@@ -33,10 +34,7 @@ type done struct{}
 var routes = []route{
 	{"GET", api.PathVersion, short, plain(Backend.Version)},
 	{"GET", api.PathStatus, short, plain(Backend.Status)},
-	{"GET", api.PathKubeconfig, short, func(c *call) (any, error) {
-		b, err := c.Kubeconfig(c.ctx)
-		return file{"application/yaml", b}, err
-	}},
+	{"GET", api.PathKubeconfig, short, kubeconfig},
 
 	{"GET", api.PathPeers, short, list(Backend.Peers)},
 	{"GET", api.PathPeer, short, about("peer", Backend.Peer)},
@@ -114,6 +112,22 @@ func named(key string, answer func(c *call, name string) (any, error)) func(*cal
 // about is named for what needs the name alone.
 func about[T any](key string, ask func(Backend, context.Context, string) (T, error)) func(*call) (any, error) {
 	return named(key, func(c *call, name string) (any, error) { return ask(c.Backend, c.ctx, name) })
+}
+
+func kubeconfig(c *call) (any, error) {
+	direct := false
+	if text := c.r.URL.Query().Get("direct"); text != "" {
+		var err error
+		if direct, err = strconv.ParseBool(text); err != nil {
+			return nil, api.Invalid("direct", text, "true or false")
+		}
+	}
+	if direct {
+		b, err := c.DirectKubeconfig(c.ctx)
+		return file{"application/yaml", b}, err
+	}
+	b, err := c.Kubeconfig(c.ctx, c.r.Context().Value(callerKey{}).(*caller).uid)
+	return file{"application/yaml", b}, err
 }
 
 func addPeer(c *call) (any, error) {

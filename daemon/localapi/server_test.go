@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +89,8 @@ func TestEveryCallReachesTheBackendWithItsArguments(t *testing.T) {
 	check("version", version.Version, "1.2.3", err)
 	kubeconfig, err := c.Kubeconfig(ctx)
 	check("kubeconfig", string(kubeconfig), "kind: Config\n", err)
+	kubeconfig, err = c.DirectKubeconfig(ctx)
+	check("direct kubeconfig", string(kubeconfig), "kind: Config\n", err)
 	peers, err := c.Peers(ctx)
 	check("peers", len(peers), 1, err)
 	peer, err := c.Peer(ctx, "BOBBOBB")
@@ -139,7 +142,7 @@ func TestEveryCallReachesTheBackendWithItsArguments(t *testing.T) {
 		"asked bob|402817", "bob accepted|", "bringing pods home|", "making the namespace at its peers|", "bringing pods home|",
 	}, nil)
 	check("calls", b.Called(), []string{
-		"Status", "Version", "Kubeconfig", "Peers", "Peer BOBBOBB", "AddPeer [fe80::1%eth0]:6450", "Peer [fe80::1%eth0]:6450",
+		"Status", "Version", "Kubeconfig " + strconv.Itoa(os.Getuid()), "DirectKubeconfig", "Peers", "Peer BOBBOBB", "AddPeer [fe80::1%eth0]:6450", "Peer [fe80::1%eth0]:6450",
 		"ForgetPeer added", "Ask bob cpu 2", "Confirm bob 402817 terms=true reject=false", "Withdraw bob", "Unpeer bob", "Requests", "Request bob", "Accept r1 cpu 1", "Decline carol", "Contracts",
 		"Contract bob-out", `VerifyContract c1 {"a":"<&>"}`, "SetPolicy default", "Policies", "Offload shop both default bob",
 		"Offloads", "Unoffload shop force 1m0s", "Guests",

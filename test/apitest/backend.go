@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -95,10 +96,16 @@ func (b *Backend) Version(context.Context) (api.Version, error) {
 	return api.Version{Version: b.State.Version, Kubernetes: b.State.Engine.Version}, b.called("Version")
 }
 
-func (b *Backend) Kubeconfig(context.Context) ([]byte, error) {
+func (b *Backend) Kubeconfig(_ context.Context, uid int) ([]byte, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.Config, b.called("Kubeconfig")
+	return b.Config, b.called("Kubeconfig", strconv.Itoa(uid))
+}
+
+func (b *Backend) DirectKubeconfig(context.Context) ([]byte, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Config, b.called("DirectKubeconfig")
 }
 
 func (b *Backend) Peers(context.Context) ([]api.Peer, error) {

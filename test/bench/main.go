@@ -46,6 +46,7 @@ var groups = []group{
 	{name: "discovery", what: "laptops come and go; fifty of them", run: discovery},
 	{name: "up", what: "a lab of two, until both nodes are Ready", run: up},
 	{name: "alone", what: "memory and idle CPU without a peer", run: alone},
+	{name: "frontdoor", what: "the Kubernetes API through the front door and past it", run: frontDoor},
 	{name: "peering", what: "ask, accept, connected, unpeer", run: peeringRounds},
 	{name: "footprint", what: "memory and idle CPU with a peer and two pods", peered: true, run: footprint},
 	{name: "disk", what: "what is written to disks while nothing happens, and for pods that come and go", peered: true, run: disk},

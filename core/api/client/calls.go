@@ -22,9 +22,14 @@ func (c *Client) Version(ctx context.Context) (api.Version, error) {
 	return do[api.Version](ctx, c, "GET", api.PathVersion, nil)
 }
 
-// Kubeconfig gives the administrator's kubeconfig of the local cluster, YAML.
+// Kubeconfig gives a kubeconfig, YAML, of the user this process runs as: it leads to the front door, if there is one.
 func (c *Client) Kubeconfig(ctx context.Context) ([]byte, error) {
 	return do[[]byte](ctx, c, "GET", api.PathKubeconfig, nil)
+}
+
+// DirectKubeconfig gives the administrator's kubeconfig of the local cluster, YAML.
+func (c *Client) DirectKubeconfig(ctx context.Context) ([]byte, error) {
+	return do[[]byte](ctx, c, "GET", api.PathKubeconfig+"?direct=true", nil)
 }
 
 // Peers lists the known clusters.

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// What goes through the front door and past it by turns.
+const (
+	doorClients = 8               // ask at once
+	doorAsks    = 2 * time.Second // for as long
+	doorPods    = 1000            // are listed; they have no node and never run
+	doorEvents  = 200             // of a watch, each awaited
+)
+
+// frontDoor asks alice's API server by the front door and directly, by turns: small requests, a long list, events of a watch.
+func frontDoor(ctx context.Context, r *rig) error {
+	text, err := r.alice.kith.Kubeconfig(ctx)
+	if err != nil {
+		return err
+	}
+	front, err := clientcmd.RESTConfigFromKubeConfig(text)
+	if err != nil {
+		return err
+	}
+	ways := map[string]*kubernetes.Clientset{}
+	for name, config := range map[string]*rest.Config{"front door": front, "direct": r.alice.config} {
+		config = rest.CopyConfig(config)
+		config.Dial, config.QPS = r.alice.Dial, -1
+		config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf
+		if ways[name], err = kubernetes.NewForConfig(config); err != nil {
+			return err
+		}
+	}
+	const where = "bench-door"
+	space := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: where}}
+	if _, err := r.alice.kube.CoreV1().Namespaces().Create(ctx, space, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	defer r.alice.vanish(ctx, where)
+	for i := range doorPods {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("idle-%d", i)}, Spec: corev1.PodSpec{
+			SchedulerName: "kith.dev/none", Containers: []corev1.Container{{Name: "none", Image: "none"}},
+		}}
+		if _, err := ways["direct"].CoreV1().Pods(where).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	for range max(1, r.rounds/2) {
+		var rate, list, event [2]float64
+		for i, way := range []string{"front door", "direct"} {
+			kube := ways[way]
+			if rate[i], err = asks(ctx, kube); err != nil {
+				return fmt.Errorf("%s: %w", way, err)
+			}
+			began := time.Now()
+			pods, err := kube.CoreV1().Pods(where).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+			if err != nil || len(pods.Items) != doorPods {
+				return fmt.Errorf("%s: a list of %d pods: %w", way, len(pods.Items), err)
+			}
+			list[i] = time.Since(began).Seconds() * 1000
+			if event[i], err = watched(ctx, kube, r.alice.kube, where); err != nil {
+				return fmt.Errorf("%s: %w", way, err)
+			}
+		}
+		r.report.pair("requests, eight at once", "/s", "front door", rate[0], "direct", rate[1])
+		r.report.pair("list of 1000 pods", "ms", "front door", list[0], "direct", list[1])
+		r.report.pair("an object changed, until its event is there", "ms", "front door", event[0], "direct", event[1])
+	}
+	return nil
+}
+
+// vanish deletes a namespace, and waits: what follows is measured without that.
+func (n *node) vanish(ctx context.Context, name string) {
+	spaces := n.kube.CoreV1().Namespaces()
+	if err := spaces.Delete(context.WithoutCancel(ctx), name, metav1.DeleteOptions{}); err != nil {
+		log.Printf("delete namespace %s: %v", name, err)
+		return
+	}
+	if _, err := until(ctx, "namespace "+name+" is gone", func() bool {
+		_, err := spaces.Get(ctx, name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}); err != nil {
+		log.Print(err)
+	}
+}
+
+// asks gives how many small requests are answered in a second.
+func asks(ctx context.Context, kube kubernetes.Interface) (float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, doorAsks)
+	defer cancel()
+	var answered atomic.Int64
+	var failed atomic.Pointer[error]
+	var clients sync.WaitGroup
+	for range doorClients {
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := kube.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{}); err == nil {
+					answered.Add(1)
+				} else if ctx.Err() == nil {
+					failed.Store(&err)
+					return
+				}
+			}
+		})
+	}
+	clients.Wait()
+	if err := failed.Load(); err != nil {
+		return 0, *err
+	}
+	return float64(answered.Load()) / doorAsks.Seconds(), nil
+}
+
+// watched changes an object again and again, and gives the median time until a watch tells of it, in milliseconds.
+func watched(ctx context.Context, kube, direct kubernetes.Interface, where string) (float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	maps := direct.CoreV1().ConfigMaps(where)
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "seen-"}}
+	object, err := maps.Create(ctx, object, metav1.CreateOptions{})
+	if err != nil {
+		return 0, err
+	}
+	w, err := kube.CoreV1().ConfigMaps(where).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + object.Name})
+	if err != nil {
+		return 0, err
+	}
+	defer w.Stop()
+	if e, open := <-w.ResultChan(); !open { // the object as it is
+		return 0, fmt.Errorf("the watch ended: %v", e)
+	}
+	var took []float64
+	for i := range doorEvents {
+		object.Data = map[string]string{"n": fmt.Sprint(i)}
+		began := time.Now()
+		changed := make(chan error, 1)
+		go func() {
+			var err error
+			object, err = maps.Update(ctx, object, metav1.UpdateOptions{})
+			changed <- err
+		}()
+		if _, open := <-w.ResultChan(); !open {
+			return 0, errors.New("the watch ended")
+		}
+		took = append(took, time.Since(began).Seconds()*1000)
+		if err := <-changed; err != nil {
+			return 0, err
+		}
+	}
+	slices.Sort(took)
+	return took[len(took)/2], nil
+}
