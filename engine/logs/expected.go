@@ -32,6 +32,18 @@ var expected = []struct {
 	{message: "Error proxying data", err: "broken pipe", always: true, why: "the same"},
 	{message: "Unhandled Error", err: "error updating signature for csr: Operation cannot be fulfilled", why: "two controllers wrote at once, and the later one looks again"},
 
+	// What decides, and the controllers beside it, are stopped and started while the rest goes on (package deciding).
+	{message: "Unable to sync caches", always: true, why: "a controller was told to stop while it was starting"},
+	{message: "Unable start event watcher", err: "broadcaster already stopped", always: true, why: "the same"},
+	{message: "Device taint processing leading to Pod eviction failed", err: "because it has stopped already", always: true, why: "the same"},
+	{message: "handlers are not fully synchronized", err: "context canceled", always: true, why: "the same, of the scheduler"},
+	{message: "Unhandled Error", err: "timed out waiting for dependency graph builder sync", always: true, why: "the same, of the garbage collector"},
+	{message: "Unhandled Error", err: "context canceled", always: true, why: "a controller was told to stop while it was at work, or who asked the API server was"},
+	{message: "Unable to write event", err: "context canceled", always: true, why: "the same"},
+	{message: "Unexpected error when reading response body", err: "context canceled", always: true, why: "the same"},
+	{message: "Unhandled Error", err: "http: Handler timeout", always: true, why: "the API server's words for one who did not wait for its answer"},
+	{message: "unable to register metrics", err: "duplicate metrics collector registration attempted", always: true, why: "a controller that was there before counts on"},
+
 	// The kubelet starts to work on pods, leases and statistics while it is still registering its node.
 	{message: "Error getting the current node from lister", err: "not found", why: "the node is being registered"},
 	{message: "Unable to register mirror pod because node is not registered yet", err: "not found", why: "the node is being registered"},
