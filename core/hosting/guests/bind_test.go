@@ -93,6 +93,8 @@ func TestAGuestIsBoundWhereTheSchedulerWould(t *testing.T) {
 		"an init container asks for more":  {laptop(), nil, guest("a", func(p *corev1.Pod) { p.Spec.InitContainers = guest("b", asks("cpu", "3")).Spec.Containers }), "1 Insufficient cpu."},
 		"cordoned":                         {laptop(cordoned, tainted(corev1.TaintNodeUnschedulable, corev1.TaintEffectNoSchedule)), nil, guest("a"), "1 node(s) were unschedulable."},
 		"cordoned, and tolerated":          {laptop(cordoned, tainted(corev1.TaintNodeUnschedulable, corev1.TaintEffectNoSchedule)), nil, guest("a", tolerant(corev1.TaintNodeUnschedulable)), ""},
+		"a cordon that was lifted since":   {laptop(tainted(corev1.TaintNodeUnschedulable, corev1.TaintEffectNoSchedule)), nil, guest("a"), ""},
+		"cordoned a moment ago":            {laptop(cordoned), nil, guest("a"), "1 node(s) were unschedulable."},
 		"a taint":                          {laptop(tainted("mine", corev1.TaintEffectNoSchedule)), nil, guest("a"), "1 node(s) had untolerated taint(s)."},
 		"a taint that ends pods":           {laptop(tainted("mine", corev1.TaintEffectNoExecute)), nil, guest("a"), "1 node(s) had untolerated taint(s)."},
 		"a taint that is tolerated":        {laptop(tainted("mine", corev1.TaintEffectNoSchedule)), nil, guest("a", tolerant("mine")), ""},
@@ -108,7 +110,15 @@ func TestAGuestIsBoundWhereTheSchedulerWould(t *testing.T) {
 			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
 				{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "disk", Operator: corev1.NodeSelectorOpExists}}}}}}}
 		}), "1 node(s) didn't match Pod's node affinity/selector."},
-		"a port of the host":                   {laptop(), []*corev1.Pod{guest("b", hostPort(80, ""))}, guest("a", hostPort(80, "127.0.0.1")), "1 node(s) didn't have free ports for the requested pod ports."},
+		"a port of the host": {laptop(), []*corev1.Pod{guest("b", hostPort(80, ""))}, guest("a", hostPort(80, "127.0.0.1")), "1 node(s) didn't have free ports for the requested pod ports."},
+		"the port of an init container": {laptop(), []*corev1.Pod{guest("b", hostPort(80, ""))}, guest("a", func(p *corev1.Pod) {
+			p.Spec.InitContainers = guest("b", hostPort(80, "")).Spec.Containers
+			p.Spec.InitContainers[0].Name = "init"
+		}), ""},
+		"the port of a sidecar": {laptop(), []*corev1.Pod{guest("b", hostPort(80, ""))}, guest("a", func(p *corev1.Pod) {
+			p.Spec.InitContainers = guest("b", hostPort(80, "")).Spec.Containers
+			p.Spec.InitContainers[0].Name, p.Spec.InitContainers[0].RestartPolicy = "init", ptr.To(corev1.ContainerRestartPolicyAlways)
+		}), "1 node(s) didn't have free ports for the requested pod ports."},
 		"another port":                         {laptop(), []*corev1.Pod{guest("b", hostPort(80, ""))}, guest("a", hostPort(81, "")), ""},
 		"another address":                      {laptop(), []*corev1.Pod{guest("b", hostPort(80, "10.0.0.1"))}, guest("a", hostPort(80, "10.0.0.2")), ""},
 		"all there is":                         {laptop(cordoned), []*corev1.Pod{guest("b", hostPort(80, ""))}, guest("a", hostPort(80, ""), asks("cpu", "3")), "1 node(s) were unschedulable."},

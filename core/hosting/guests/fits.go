@@ -30,16 +30,17 @@ var conditionTaints = []struct {
 	{corev1.NodeNetworkUnavailable, corev1.ConditionTrue, corev1.TaintNodeNetworkUnavailable},
 }
 
-// taintsOf are the node's taints, with those of its conditions as they are now: while nothing decides nobody keeps those in step.
+// taintsOf are the node's taints, with those that say what else is true of it as that is now: while nothing decides nobody keeps them in
+// step.
 func taintsOf(node *corev1.Node) []corev1.Taint {
-	taints := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool {
-		for _, c := range conditionTaints {
-			if c.key == t.Key {
-				return true
-			}
-		}
-		return false
-	})
+	derived := map[string]bool{corev1.TaintNodeUnschedulable: true}
+	for _, c := range conditionTaints {
+		derived[c.key] = true
+	}
+	taints := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool { return derived[t.Key] })
+	if node.Spec.Unschedulable {
+		taints = append(taints, corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
+	}
 	for _, is := range node.Status.Conditions {
 		for _, c := range conditionTaints {
 			if c.condition == is.Type && c.status == is.Status {
@@ -77,10 +78,11 @@ func (p *place) take(pod *corev1.Pod) {
 // node, in their order, and like them stops at the first that says no. Not asked is what guests cannot have: claims, affinity between
 // pods, spreading.
 func (p *place) refuses(pod *corev1.Pod) []string {
-	if p.node.Spec.Unschedulable && !tolerated(pod, []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}}) {
+	taints := taintsOf(p.node)
+	if p.node.Spec.Unschedulable && !tolerated(pod, taints, corev1.TaintNodeUnschedulable) {
 		return []string{"node(s) were unschedulable"}
 	}
-	if !tolerated(pod, taintsOf(p.node)) {
+	if !tolerated(pod, taints) {
 		return []string{"node(s) had untolerated taint(s)"}
 	}
 	if match, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(p.node); err != nil || !match {
@@ -113,15 +115,21 @@ func (p *place) lacks(pod *corev1.Pod) (reasons []string) {
 	return reasons
 }
 
-func tolerated(pod *corev1.Pod, taints []corev1.Taint) bool {
+// tolerated reports whether the pod may run where these taints are; of those with the keys, if some are given.
+func tolerated(pod *corev1.Pod, taints []corev1.Taint, keys ...string) bool {
 	_, not := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), taints, pod.Spec.Tolerations, func(t *corev1.Taint) bool {
-		return t.Effect != corev1.TaintEffectPreferNoSchedule
+		return t.Effect != corev1.TaintEffectPreferNoSchedule && (len(keys) == 0 || slices.Contains(keys, t.Key))
 	}, false)
 	return !not
 }
 
+// hostPorts are those of the containers that run while the pod does.
 func hostPorts(pod *corev1.Pod) (ports []corev1.ContainerPort) {
 	eachContainer(&pod.Spec, func(c *corev1.Container) {
+		i := slices.IndexFunc(pod.Spec.InitContainers, func(init corev1.Container) bool { return init.Name == c.Name })
+		if i >= 0 && ptr.Deref(c.RestartPolicy, "") != corev1.ContainerRestartPolicyAlways {
+			return
+		}
 		for _, port := range c.Ports {
 			if port.HostPort > 0 {
 				ports = append(ports, port)
