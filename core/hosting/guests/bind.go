@@ -75,8 +75,9 @@ func (b *Binder) Watch(mgr manager.Manager) error {
 
 // waiting reports whether it is a guest that the scheduler would look for a node for.
 func waiting(pod *corev1.Pod) bool {
-	return pod.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy && metav1.GetControllerOf(pod) != nil && metav1.GetControllerOf(pod).Kind == "OffloadedPod" &&
-		pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil && !over(pod) && len(pod.Spec.SchedulingGates) == 0 &&
+	owner := metav1.GetControllerOf(pod)
+	ours := pod.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy && owner != nil && owner.Kind == "OffloadedPod"
+	return ours && pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil && !over(pod) && len(pod.Spec.SchedulingGates) == 0 &&
 		cmp.Or(pod.Spec.SchedulerName, corev1.DefaultSchedulerName) == corev1.DefaultSchedulerName
 }
 
