@@ -198,6 +198,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	if c.Host, err = hosting.New(mgr, d.audits, d.log); err != nil {
 		return nil, nil, fmt.Errorf("hosting: %w", err)
 	}
+	c.Host.SetBinding(!d.engine.Decides())
 	facts := d.engine.Facts()
 	if facts.TenantDNS {
 		c.Host.ResolveBy(guestnet.Resolver{Server: facts.Network.DNS(), Domain: "cluster.local"})

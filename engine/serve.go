@@ -74,7 +74,7 @@ func serve(c *config.Config) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	defer context.AfterFunc(ctx, all.Stopping)()
-	log.Info("starting", "version", version, "kubernetes", kubernetesVersion(), "node", c.NodeName, "controlPlane", c.ControlPlane)
+	log.Info("starting", "version", version, "kubernetes", kubernetesVersion(), "node", c.NodeName, "deciding", c.Deciding)
 	err := server.Run(ctx, c, log)
 	if err == nil {
 		log.Info("stopped; pods run on")

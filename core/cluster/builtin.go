@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -12,7 +13,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -46,9 +46,9 @@ type Builtin struct {
 	pace    pace
 	probe   func(context.Context) error // nil when the API server is ready
 
-	wants atomic.Bool   // with its control plane: scheduler and controller-manager
-	runs  atomic.Bool   // with it now; meaningful while ready
-	wake  chan struct{} // holds a token when wants has changed
+	deciding deciding
+	tell     func(ctx context.Context, on bool) error // tells the engine, and returns when it has done so
+	wake     chan struct{}                            // holds a token when what is wanted has changed
 }
 
 // NewBuiltin checks the configuration. Nothing runs before Run.
@@ -74,13 +74,14 @@ func NewBuiltin(cfg BuiltinConfig) (*Builtin, error) {
 		cfg: cfg, program: filepath.Join(cfg.RuntimeDir, Program), status: newStatus(Stopped, "not started yet"),
 		pace: usualPace, wake: make(chan struct{}, 1),
 	}
-	b.probe = b.askReadyz
-	b.wants.Store(true)
+	b.probe, b.tell = b.askReadyz, b.tellEngine
+	_, err := os.Stat(b.undecidedFile())
+	b.deciding.want = errors.Is(err, fs.ErrNotExist)
 	return b, nil
 }
 
-// args are those of the engine, with its control plane or without. They also decide whether a running engine is the one that is wanted.
-func (b *Builtin) args(controls bool) []string {
+// args are those of the engine. They also decide whether a running engine is the one that is wanted.
+func (b *Builtin) args() []string {
 	c := b.cfg
 	args := []string{
 		"server",
@@ -95,7 +96,6 @@ func (b *Builtin) args(controls bool) []string {
 		"--service-cidr=" + c.Network.Services.String(),
 		"--cluster-dns=" + c.Network.DNS().String(),
 		fmt.Sprintf("--https-listen-port=%d", netplan.APIPort),
-		fmt.Sprintf("--control-plane=%t", controls),
 	}
 	if c.ClusterID != "" {
 		args = append(args, "--cluster-id="+c.ClusterID)

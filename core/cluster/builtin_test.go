@@ -24,8 +24,8 @@ func TestAddressesFollowThePodRange(t *testing.T) {
 		if got := f.NodeIP.String(); got != tt.nodeIP || f.API.String() != tt.nodeIP+":6443" {
 			t.Errorf("%s: node IP %s, API server at %s, want %s", tt.pods, got, f.API, tt.nodeIP)
 		}
-		if f.GuestNetworks != "/var/lib/kith/k8s/guests" || !slices.Contains(b.args(true), "--guest-networks="+f.GuestNetworks) {
-			t.Errorf("networks of guests in %q, the engine is told %v", f.GuestNetworks, b.args(true))
+		if f.GuestNetworks != "/var/lib/kith/k8s/guests" || !slices.Contains(b.args(), "--guest-networks="+f.GuestNetworks) {
+			t.Errorf("networks of guests in %q, the engine is told %v", f.GuestNetworks, b.args())
 		}
 		if !f.Ours || !f.GuestLinks || !f.TenantDNS || !f.NodePorts {
 			t.Errorf("the engine can less than it does: %+v", f)
@@ -73,13 +73,13 @@ func TestAnotherStateIsTold(t *testing.T) {
 	}
 }
 
-func TestArgumentsSayControlPlaneAndImages(t *testing.T) {
+func TestArgumentsSayNetworkAndImages(t *testing.T) {
 	b, err := NewBuiltin(BuiltinConfig{NodeName: "alice", ClusterID: "mfzwi3d", Network: netplan.Usual(), ImagesDir: "/images", ExposeLAN: true, Flags: []string{"--pod-mtu=1400"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := b.args(false)
-	for _, want := range []string{"--control-plane=false", "--images-dir=/images", "--expose=lan", "--pod-mtu=1400", "--cluster-id=mfzwi3d", "--cluster-dns=10.43.0.10", "--node-ip=10.42.255.1"} {
+	args := b.args()
+	for _, want := range []string{"--images-dir=/images", "--expose=lan", "--pod-mtu=1400", "--cluster-id=mfzwi3d", "--cluster-dns=10.43.0.10", "--node-ip=10.42.255.1"} {
 		if !slices.Contains(args, want) {
 			t.Errorf("no %s in %s", want, strings.Join(args, " "))
 		}

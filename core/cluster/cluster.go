@@ -36,9 +36,12 @@ type Engine interface {
 	// after WaitReady.
 	Facts() Facts
 
-	// SetControlPlane starts or stops scheduler and controller-manager, and returns when the cluster is ready again. Pods
-	// run on. It returns ErrNotOurs for a cluster that Kith does not run.
-	SetControlPlane(ctx context.Context, on bool) error
+	// Decide turns what decides in the cluster on or off, and returns when that is done: the scheduler, and the controllers of workloads,
+	// disruptions, evictions and volumes. Everything else goes on, and pods run on. What was said last holds until it is said otherwise,
+	// also for an engine that starts anew, and for the next process. It returns ErrNotOurs for a cluster that Kith does not run.
+	Decide(ctx context.Context, on bool) error
+	// Decides reports what Decide was told last: true when it never was.
+	Decides() bool
 }
 
 // Facts is what is known of a cluster, and what can be asked of it.
@@ -53,7 +56,7 @@ type Facts struct {
 
 	GuestNetworks string // the folder that says out of which range guests get their addresses (guestnet.WriteNetwork); "" where Kith does not give them
 
-	Ours       bool // Kith runs it, turns its control plane on and off, and may label its node
+	Ours       bool // Kith runs it, turns what decides in it on and off, and may label its node
 	GuestLinks bool // guests have links of their own, which are marked (guestnet), and its policies know pods at peers
 	TenantDNS  bool // its DNS knows whose pod asks (guestnet.Resolver)
 	NodePorts  bool // it opens node ports by itself, and leaves LoadBalancer services to Kith

@@ -227,8 +227,13 @@ func (k *Kubeconfig) Facts() Facts {
 	return k.facts
 }
 
-// SetControlPlane always returns ErrNotOurs.
-func (k *Kubeconfig) SetControlPlane(context.Context, bool) error { return ErrNotOurs }
+// Decide always returns ErrNotOurs.
+func (k *Kubeconfig) Decide(context.Context, bool) error {
+	return fmt.Errorf("turn its scheduler and controllers on or off: %w", ErrNotOurs)
+}
+
+// Decides is always true: it decides whatever Kith says.
+func (k *Kubeconfig) Decides() bool { return true }
 
 // list writes names as they stand in a sentence.
 func list(names []string) string {

@@ -152,7 +152,7 @@ func TestClusterComesAndGoes(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Errorf("Run: %v", err)
 	}
-	if err := k.SetControlPlane(t.Context(), false); !errors.Is(err, ErrNotOurs) {
-		t.Errorf("SetControlPlane: %v", err)
+	if err := k.Decide(t.Context(), false); !errors.Is(err, ErrNotOurs) || !k.Decides() {
+		t.Errorf("Decide: %v, %t", err, k.Decides())
 	}
 }

@@ -53,15 +53,10 @@ func (b *Builtin) Run(ctx context.Context) error {
 	}
 	defer lock.Close()
 	for failures := 0; ctx.Err() == nil; {
-		want := b.wants.Load()
 		began := time.Now()
-		err := b.once(ctx, want)
-		switch {
-		case ctx.Err() != nil:
+		err := b.once(ctx)
+		if ctx.Err() != nil {
 			return nil
-		case b.wants.Load() != want:
-			failures = 0
-			continue
 		}
 		if time.Since(began) > b.pace.settled {
 			failures = 0
@@ -81,8 +76,8 @@ func (b *Builtin) Run(ctx context.Context) error {
 }
 
 // once looks after one life of the engine: from adopting or starting it to its end, which the error explains.
-func (b *Builtin) once(ctx context.Context, controls bool) error {
-	fingerprint, err := b.fingerprint(controls)
+func (b *Builtin) once(ctx context.Context) error {
+	fingerprint, err := b.fingerprint()
 	if err != nil {
 		return err
 	}
@@ -97,11 +92,11 @@ func (b *Builtin) once(ctx context.Context, controls bool) error {
 	}
 	if p != nil {
 		b.cfg.Log.Info("adopted the running built-in Kubernetes", "pid", p.PID)
-	} else if p, err = b.start(controls, fingerprint); err != nil {
+	} else if p, err = b.start(fingerprint); err != nil {
 		return err
 	}
 	defer p.Close()
-	return b.watch(ctx, p, controls)
+	return b.watch(ctx, p)
 }
 
 // retire ends a running engine that is not what is wanted.
@@ -111,9 +106,9 @@ func (b *Builtin) retire(ctx context.Context, p *process.Process) error {
 	return p.End(ctx, b.pace.goodbye)
 }
 
-// watch asks for readiness until the process ends, or must end because it does not answer or is not wanted so any
-// more, or ctx ends. While all is well it wakes four times a minute.
-func (b *Builtin) watch(ctx context.Context, p *process.Process, controls bool) error {
+// watch asks for readiness, and tells what is wanted, until the process ends, or must end because it does not answer, or ctx ends.
+// While all is well it wakes four times a minute.
+func (b *Builtin) watch(ctx context.Context, p *process.Process) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan struct{})
@@ -127,6 +122,7 @@ func (b *Builtin) watch(ctx context.Context, p *process.Process, controls bool) 
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	b.deciding.unknown() // one that is adopted may do either
 	for wasReady, unanswered := false, 0; ; {
 		select {
 		case <-ctx.Done():
@@ -134,17 +130,15 @@ func (b *Builtin) watch(ctx context.Context, p *process.Process, controls bool) 
 		case <-ended:
 			return fmt.Errorf("kith-k8s ended: %s", b.lastWords())
 		case <-b.wake:
-			if b.wants.Load() != controls {
-				return b.retire(ctx, p)
-			}
-			continue
 		case <-timer.C:
 		}
 		err := b.probe(inner)
+		if err == nil {
+			err = b.converge(inner)
+		}
 		switch {
 		case err == nil:
 			unanswered, wasReady = 0, true
-			b.runs.Store(controls)
 			if b.set(Ready, "") {
 				b.cfg.Log.Info("the built-in Kubernetes is ready", "node", b.cfg.NodeName)
 			}
@@ -169,7 +163,7 @@ func (b *Builtin) watch(ctx context.Context, p *process.Process, controls bool) 
 	}
 }
 
-func (b *Builtin) start(controls bool, fingerprint string) (*process.Process, error) {
+func (b *Builtin) start(fingerprint string) (*process.Process, error) {
 	if err := os.MkdirAll(b.cfg.DataDir, 0o711); err != nil {
 		return nil, err
 	}
@@ -180,7 +174,7 @@ func (b *Builtin) start(controls bool, fingerprint string) (*process.Process, er
 	defer out.Close()
 	_, _ = fmt.Fprintln(out, startMark) // a full disk takes none
 	b.set(Starting, "starting "+b.program)
-	cmd := exec.Command(b.program, b.args(controls)...)
+	cmd := exec.Command(b.program, append(b.args(), fmt.Sprintf("--deciding=%t", b.Decides()))...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -196,23 +190,13 @@ func (b *Builtin) start(controls bool, fingerprint string) (*process.Process, er
 }
 
 // fingerprint changes when the running engine is not the one wanted: another program, other arguments.
-func (b *Builtin) fingerprint(controls bool) (string, error) {
+func (b *Builtin) fingerprint() (string, error) {
 	st, err := os.Stat(b.program)
 	if err != nil {
 		return "", fmt.Errorf("the built-in Kubernetes is missing: %w; install it, or set engine to kubeconfig", err)
 	}
-	text := fmt.Sprintln(b.program, st.Size(), st.ModTime().UnixNano(), b.args(controls))
+	text := fmt.Sprintln(b.program, st.Size(), st.ModTime().UnixNano(), b.args())
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(text)))[:24], nil
-}
-
-// SetControlPlane starts or stops scheduler and controller-manager by starting the engine anew. Run must be at work.
-func (b *Builtin) SetControlPlane(ctx context.Context, on bool) error {
-	b.wants.Store(on)
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
-	return b.wait(ctx, func(s State) bool { return s.Phase == Ready && b.runs.Load() == on })
 }
 
 func (b *Builtin) path(name string) string { return filepath.Join(b.cfg.RunDir, name) }

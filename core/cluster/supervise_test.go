@@ -82,6 +82,7 @@ func (l laptop) starts() (starts []start) {
 type daemon struct {
 	*Builtin
 	stop func()
+	told chan bool // what the engine is told
 }
 
 func (l laptop) daemon(change func(*BuiltinConfig)) daemon {
@@ -102,10 +103,18 @@ func (l laptop) daemon(change func(*BuiltinConfig)) daemon {
 		}
 		return nil
 	}
+	told := make(chan bool, 1000)
+	b.tell = func(_ context.Context, on bool) error {
+		if _, err := os.Stat(l.path("mute")); err == nil {
+			return errors.New("its socket is gone")
+		}
+		told <- on
+		return nil
+	}
 	ctx, cancel := context.WithCancel(l.t.Context())
 	done := make(chan error, 1)
 	go func() { done <- b.Run(ctx) }()
-	d := daemon{b, func() {
+	d := daemon{told: told, Builtin: b, stop: func() {
 		cancel()
 		if err := <-done; err != nil {
 			l.t.Errorf("Run: %v", err)
@@ -244,35 +253,13 @@ func TestMissingProgramIsSaid(t *testing.T) {
 	}
 }
 
-func TestControlPlaneIsChangedByOneRestart(t *testing.T) {
-	l := newLaptop(t)
-	d := l.daemon(nil)
-	d.waitFor(t, Ready)
-	for i, on := range []bool{false, true} {
-		if err := d.SetControlPlane(t.Context(), on); err != nil {
-			t.Fatal(err)
-		}
-		s := l.starts()
-		if len(s) != i+2 || !strings.Contains(s[i+1].args, fmt.Sprintf("--control-plane=%t", on)) {
-			t.Fatalf("after SetControlPlane(%t): %v", on, s)
-		}
-		if alive(s[i].pid) {
-			t.Errorf("the engine from before SetControlPlane(%t) still runs", on)
-		}
-	}
-	if err := d.SetControlPlane(t.Context(), true); err != nil || len(l.starts()) != 3 {
-		t.Errorf("setting what is set already: %v, %d starts", err, len(l.starts()))
-	}
-}
-
 func TestDeafEngineIsKilled(t *testing.T) {
 	l := newLaptop(t)
 	l.write("deaf", "")
 	d := l.daemon(nil)
 	d.waitFor(t, Ready)
-	if err := d.SetControlPlane(t.Context(), false); err != nil { // deaf to SIGTERM
-		t.Fatal(err)
-	}
+	d.stop()
+	l.daemon(func(c *BuiltinConfig) { c.Flags = []string{"--pod-mtu=1400"} }) // ends the first, which is deaf to SIGTERM
 	eventually(t, "the engine's end", func() bool { return !alive(l.starts()[0].pid) })
 }
 

@@ -37,6 +37,7 @@ type Host struct {
 	*tenants.Tenants
 	*tenants.Homes
 	*guests.Reconciler
+	*guests.Binder
 	*door.Counter
 
 	client client.Client
@@ -62,9 +63,10 @@ func New(mgr manager.Manager, audits *audit.Log, log *slog.Logger) (*Host, error
 	if h.Reconciler, err = guests.New(mgr, h.Contracts, h.Allocations, audits, log); err != nil {
 		return nil, err
 	}
+	h.Binder = h.Reconciler.Binder()
 	h.views = newViews(h.Contracts, audits, log)
 	watchUse := func(mgr manager.Manager) error { return h.Contracts.WatchUse(mgr, h.Allocations) }
-	for _, watch := range []func(manager.Manager) error{h.Reconciler.Watch, h.watch, watchUse, h.Tenants.Watch, h.Homes.Watch, h.watchForViews} {
+	for _, watch := range []func(manager.Manager) error{h.Reconciler.Watch, h.Binder.Watch, h.watch, watchUse, h.Tenants.Watch, h.Homes.Watch, h.watchForViews} {
 		if err := watch(mgr); err != nil {
 			return nil, fmt.Errorf("hosting: %w", err)
 		}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -64,9 +63,13 @@ func closedBy(nodes []any) (why string) {
 			continue
 		}
 		of := ""
-		for _, taint := range node.Spec.Taints {
-			if taint.Key == corev1.TaintNodeDiskPressure || taint.Key == corev1.TaintNodePIDPressure {
-				of = strings.TrimPrefix(taint.Key, "node.kubernetes.io/")
+		for _, c := range node.Status.Conditions { // not its taints: nobody keeps those in step while the cluster does not decide
+			switch {
+			case c.Status != corev1.ConditionTrue:
+			case c.Type == corev1.NodeDiskPressure:
+				of = "disk-pressure"
+			case c.Type == corev1.NodePIDPressure:
+				of = "pid-pressure"
 			}
 		}
 		if node.Spec.Unschedulable {

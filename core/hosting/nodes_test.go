@@ -44,10 +44,13 @@ func TestWhatIsSaidOfTheMachineIsTrueOfAllNodes(t *testing.T) {
 }
 
 func TestWhenNoNodeTakesGuests(t *testing.T) {
-	node := func(cordoned bool, taints ...string) any {
-		n := &corev1.Node{Spec: corev1.NodeSpec{Unschedulable: cordoned}}
-		for _, key := range taints {
-			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
+	node := func(cordoned bool, conditions ...corev1.NodeConditionType) any {
+		n := &corev1.Node{Spec: corev1.NodeSpec{Unschedulable: cordoned, Taints: []corev1.Taint{
+			{Key: "example.com/mine", Effect: corev1.TaintEffectNoSchedule}, {Key: corev1.TaintNodeDiskPressure, Effect: corev1.TaintEffectNoSchedule}, // of an hour ago
+		}}}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse}, {Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse}}
+		for _, is := range conditions {
+			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: is, Status: corev1.ConditionTrue})
 		}
 		return n
 	}
@@ -56,16 +59,14 @@ func TestWhenNoNodeTakesGuests(t *testing.T) {
 		nodes []any
 		want  string
 	}{
-		"none is known yet":                 {nil, ""},
-		"open":                              {[]any{node(false)}, ""},
-		"cordoned":                          {[]any{node(true, corev1.TaintNodeUnschedulable)}, "cordoned"},
-		"one of two is open":                {[]any{node(true), node(false)}, ""},
-		"a virtual node takes no guests":    {[]any{node(true), virtual}, "cordoned"},
-		"no room on the disk":               {[]any{node(false, corev1.TaintNodeDiskPressure)}, "disk-pressure"},
-		"no processes left":                 {[]any{node(false, corev1.TaintNodePIDPressure)}, "pid-pressure"},
-		"little memory: guests ask for it":  {[]any{node(false, corev1.TaintNodeMemoryPressure)}, ""},
-		"not Ready for a moment, on waking": {[]any{node(false, corev1.TaintNodeNotReady)}, ""},
-		"a taint of the owner's":            {[]any{node(false, "example.com/mine")}, ""},
+		"none is known yet":                {nil, ""},
+		"open, not Ready, with a taint":    {[]any{node(false)}, ""},
+		"cordoned":                         {[]any{node(true, corev1.NodeDiskPressure)}, "cordoned"},
+		"one of two is open":               {[]any{node(true), node(false)}, ""},
+		"a virtual node takes no guests":   {[]any{node(true), virtual}, "cordoned"},
+		"no room on the disk":              {[]any{node(false, corev1.NodeDiskPressure)}, "disk-pressure"},
+		"no processes left":                {[]any{node(false, corev1.NodePIDPressure)}, "pid-pressure"},
+		"little memory: guests ask for it": {[]any{node(false, corev1.NodeMemoryPressure)}, ""},
 	} {
 		if got := closedBy(c.nodes); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)

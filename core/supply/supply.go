@@ -121,9 +121,9 @@ func roundUp(name corev1.ResourceName, used, all resource.Quantity) resource.Qua
 }
 
 // Slim is a transform for a cache of pods (client-go's TransformFunc). Of the owner's pods on this cluster's nodes it keeps who and
-// where they are, how they are, and what they request: on a cluster with thousands of them what they run, with which environment and
-// volumes, is most of the memory, and nobody here asks for it. Guests, and pods that run at peers or may go there, stay whole.
-// An object that was slimmed must be patched, never updated.
+// where they are, how they are, what they request and which ports of the host they have: on a cluster with thousands of them what they
+// run, with which environment and volumes, is most of the memory, and nobody here asks for it. Guests, and pods that run at peers or may
+// go there, stay whole. An object that was slimmed must be patched, never updated.
 func Slim(obj any) (any, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -136,8 +136,17 @@ func Slim(obj any) (any, error) {
 	pod.Annotations, pod.Spec.Volumes, pod.Spec.EphemeralContainers, pod.Spec.Affinity = nil, nil, nil, nil
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i, c := range containers {
-			containers[i] = corev1.Container{Name: c.Name, Image: c.Image, Resources: c.Resources, RestartPolicy: c.RestartPolicy}
+			containers[i] = corev1.Container{Name: c.Name, Image: c.Image, Resources: c.Resources, RestartPolicy: c.RestartPolicy, Ports: hostPorts(c.Ports)}
 		}
 	}
 	return pod, nil
+}
+
+func hostPorts(all []corev1.ContainerPort) (ports []corev1.ContainerPort) {
+	for _, p := range all {
+		if p.HostPort > 0 {
+			ports = append(ports, p)
+		}
+	}
+	return ports
 }

@@ -114,6 +114,7 @@ func TestSlim(t *testing.T) {
 			p.Annotations, p.ManagedFields = map[string]string{"a": "b"}, []metav1.ManagedFieldsEntry{{Manager: "m"}}
 			p.OwnerReferences = []metav1.OwnerReference{{Name: "set"}}
 			p.Spec.Volumes = []corev1.Volume{{Name: "data"}}
+			p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80}, {ContainerPort: 53, HostPort: 53}}
 			p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", Value: strings.Repeat("x", 10000)}}
 			p.Spec.InitContainers = []corev1.Container{{Name: "sidecar", RestartPolicy: &always, Args: []string{"x"},
 				Resources: corev1.ResourceRequirements{Requests: list("cpu", "500m")}}}
@@ -144,7 +145,8 @@ func TestSlim(t *testing.T) {
 		if a, b := words(Own([]corev1.Pod{*whole}, all)), words(Own([]corev1.Pod{*slimmed}, all)); a != b {
 			t.Errorf("%s: counted %q, slim %q", name, a, b)
 		}
-		if slimmed.Status.PodIPs == nil || slimmed.OwnerReferences == nil || slimmed.Spec.NodeName != whole.Spec.NodeName {
+		if slimmed.Status.PodIPs == nil || slimmed.OwnerReferences == nil || slimmed.Spec.NodeName != whole.Spec.NodeName ||
+			!slices.ContainsFunc(slimmed.Spec.Containers[0].Ports, func(p corev1.ContainerPort) bool { return p.HostPort == 53 }) {
 			t.Errorf("%s: %+v", name, slimmed)
 		}
 	}

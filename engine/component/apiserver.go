@@ -2,7 +2,8 @@
 // controller-manager, scheduler, kube-proxy and kubelet. The server package decides when each starts.
 //
 // Upstream's commands cannot be used for it: each installs a signal handler, and the second panics. So each
-// function here does what the command does after parsing its flags. None may be started twice in a process.
+// function here does what the command does after parsing its flags. But for the scheduler and the controller-manager, none may be started
+// twice in a process.
 package component
 
 import (

@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strings"
 
+	"k8s.io/component-base/configz"
 	cm "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	cmoptions "k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	scheduleroptions "k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 )
@@ -18,15 +21,33 @@ import (
 // a laptop has few processors, and none of its controllers was seen to wait for another worker.
 const unlimited = "-1"
 
+// Deciding are the controllers that decide what runs, where and how long, and on which volume. While another cluster decides that for
+// this laptop they must not: it has none of their objects, and they know nothing of its. All others keep house: they finish what was
+// decided (deletions, garbage, endpoints of the pods that run) and make what every namespace has.
+var Deciding = []string{
+	names.DeploymentController, names.ReplicaSetController, names.ReplicationControllerController, names.StatefulSetController,
+	names.DaemonSetController, names.JobController, names.CronJobController, names.HorizontalPodAutoscalerController,
+	names.TTLAfterFinishedController, // ends the owner's objects, which are to be as they were when the laptop decides again
+	names.DisruptionController,       // says which pods may be evicted, from what the controllers above want
+	names.NodeLifecycleController, names.TaintEvictionController, names.DeviceTaintEvictionController,
+	// Guests have no claims, so there is nothing to bind but the owner's.
+	names.PersistentVolumeBinderController, names.PersistentVolumeExpanderController, names.EphemeralVolumeController,
+}
+
 // ControllerManager is what the controller-manager is told. Run it only when the API server is ready: before
 // the RBAC bootstrap it is refused, and gives up for good.
+//
+// It runs all controllers or all but those of Deciding. That is one or the other manager, never two side by side: each has a cache of
+// most objects of its own.
 type ControllerManager struct {
 	PKI
 	ClusterCIDR, ServiceCIDR netip.Prefix
+	Deciding                 bool // with the controllers that decide
 }
 
-// Run runs the controllers until ctx ends. Ranges are not given out to nodes: there is one real node, whose
-// range is fixed, and virtual ones, which need none.
+// Run runs the controllers until ctx ends, and returns when all have. Ranges are not given out to nodes: there is one real node, whose
+// range is fixed, and virtual ones, which need none. It may run again afterwards, unless it returned an error: upstream then keeps the
+// name of its informers.
 func (c ControllerManager) Run(ctx context.Context) error {
 	o, err := cmoptions.NewKubeControllerManagerOptions()
 	if err != nil {
@@ -34,16 +55,13 @@ func (c ControllerManager) Run(ctx context.Context) error {
 	}
 	all, off, aliases := cm.KnownControllers(), cm.ControllersDisabledByDefault(), cm.ControllerAliases()
 	err = parse("kube-controller-manager", o.Flags(all, off, aliases), map[string]string{
-		"kubeconfig":               c.kubeconfig("controller-manager"),
-		"secure-port":              "0",
-		"allocate-node-cidrs":      "false",
-		"cluster-cidr":             c.ClusterCIDR.String(),
-		"service-cluster-ip-range": c.ServiceCIDR.String(),
-		"leader-elect":             "false",
-		// The CSI plugin keeps the node's name in a global variable, which the attach-detach controller and the kubelet
-		// each set: in one process, whoever is second wins, and the kubelet, then nameless, ends the process after
-		// 140 s. A laptop attaches no remote disks, so the controller stays out; see also Kubelet.
-		"controllers":                      "*,-persistentvolume-attach-detach-controller",
+		"kubeconfig":                       c.kubeconfig("controller-manager"),
+		"secure-port":                      "0",
+		"allocate-node-cidrs":              "false",
+		"cluster-cidr":                     c.ClusterCIDR.String(),
+		"service-cluster-ip-range":         c.ServiceCIDR.String(),
+		"leader-elect":                     "false",
+		"controllers":                      c.controllers(),
 		"use-service-account-credentials":  "true",
 		"service-account-private-key-file": c.key("service-account"),
 		"root-ca-file":                     c.crt("ca"),
@@ -59,13 +77,29 @@ func (c ControllerManager) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("kube-controller-manager: %w", err)
 	}
-	return cm.Run(ctx, config.Complete())
+	defer configz.Delete(cm.ConfigzName) // which is registered once in a process
+	if err := cm.Run(ctx, config.Complete()); err != nil {
+		return fmt.Errorf("kube-controller-manager: %w", err)
+	}
+	return nil
+}
+
+// controllers are those to run, as upstream's flag names them.
+func (c ControllerManager) controllers() string {
+	// The CSI plugin keeps the node's name in a global variable, which the attach-detach controller and the kubelet
+	// each set: in one process, whoever is second wins, and the kubelet, then nameless, ends the process after
+	// 140 s. A laptop attaches no remote disks, so the controller stays out; see also Kubelet.
+	all := "*,-" + names.PersistentVolumeAttachDetachController
+	if !c.Deciding {
+		all += ",-" + strings.Join(Deciding, ",-")
+	}
+	return all
 }
 
 // Scheduler is what the scheduler is told.
 type Scheduler struct{ PKI }
 
-// Run schedules until ctx ends.
+// Run schedules until ctx ends. It may run again afterwards.
 func (s Scheduler) Run(ctx context.Context) error {
 	o := scheduleroptions.NewOptions()
 	err := parse("kube-scheduler", *o.Flags, map[string]string{
@@ -79,12 +113,19 @@ func (s Scheduler) Run(ctx context.Context) error {
 		return err
 	}
 	config, sched, err := scheduler.Setup(ctx, o)
-	if err != nil {
+	if ctx.Err() != nil {
+		return nil
+	} else if err != nil {
 		return fmt.Errorf("kube-scheduler: %w", err)
 	}
+	defer configz.Delete("componentconfig") // its name for it, which is registered once in a process
 	err = scheduler.Run(ctx, config, sched)
-	if ctx.Err() != nil {
-		return nil // it calls every end an error
+	if ctx.Err() == nil {
+		return fmt.Errorf("kube-scheduler: %w", err)
 	}
-	return err
+	config.InformerFactory.Shutdown() // which it leaves to the end of its process
+	if config.DynInformerFactory != nil {
+		config.DynInformerFactory.Shutdown()
+	}
+	return nil // it calls every end an error
 }

@@ -46,7 +46,7 @@ type Config struct {
 	WriteKubeconfig string
 	PauseImage      string
 	CgroupRoot      string
-	ControlPlane    bool   // run scheduler and controller-manager
+	Deciding        bool   // start with what decides: scheduler, workload controllers (package deciding)
 	ResourceMetrics bool   // serve metrics.k8s.io
 	Expose          string // ExposeNone or ExposeLAN
 	LogLevel        string
@@ -68,7 +68,7 @@ func Default() Config {
 		DNSPort:         10053,
 		PauseImage:      "kith.dev/pause:1",
 		CgroupRoot:      "/",
-		ControlPlane:    true,
+		Deciding:        true,
 		ResourceMetrics: true,
 		Expose:          ExposeNone,
 		LogLevel:        "info",
@@ -78,8 +78,8 @@ func Default() Config {
 // Flags binds c to flags; the names are also the keys of the config file.
 func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-		if name == "brain" { // as an older kithd, which may come to start this engine, calls it
-			name = "control-plane"
+		if name == "brain" || name == "control-plane" { // as older kithds, which may come to start this engine, call it
+			name = "deciding"
 		}
 		return pflag.NormalizedName(name)
 	})
@@ -103,7 +103,7 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.WriteKubeconfig, "write-kubeconfig", c.WriteKubeconfig, "where to write the administrator's kubeconfig (default DATA-DIR/admin.kubeconfig)")
 	fs.StringVar(&c.PauseImage, "pause-image", c.PauseImage, "image of the pod sandbox, found in RUNTIME-DIR/images/pause.tar")
 	fs.StringVar(&c.CgroupRoot, "cgroup-root", c.CgroupRoot, "cgroup under which pods are put")
-	fs.BoolVar(&c.ControlPlane, "control-plane", c.ControlPlane, "run scheduler and controller-manager; without them the node only executes")
+	fs.BoolVar(&c.Deciding, "deciding", c.Deciding, "run what decides: the scheduler and the controllers of workloads, disruptions, evictions and volumes; without it pods run on, and only housekeeping goes on. RUN-DIR/deciding.sock changes it")
 	fs.BoolVar(&c.ResourceMetrics, "resource-metrics", c.ResourceMetrics, "serve the resource metrics API (kubectl top, horizontal pod autoscalers); off for a metrics-server of your own")
 	fs.StringVar(&c.Expose, "expose", c.Expose, "where node ports are open: none (on the node address alone, which no LAN reaches) or lan (on the laptop's addresses)")
 	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")

@@ -67,35 +67,37 @@ func load(t *testing.T, text string, args ...string) (*Config, error) {
 }
 
 func TestFileHasTheFlagsAsKeysAndFlagsWin(t *testing.T) {
-	c, err := load(t, "node-name: bob\npod-mtu: 1400\ncontrol-plane: false\nnode-ip: 10.42.255.9\n", "--node-name=alice")
+	c, err := load(t, "node-name: bob\npod-mtu: 1400\ndeciding: false\nnode-ip: 10.42.255.9\n", "--node-name=alice")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.NodeName != "alice" || c.PodMTU != 1400 || c.ControlPlane || c.NodeIP.String() != "10.42.255.9" {
+	if c.NodeName != "alice" || c.PodMTU != 1400 || c.Deciding || c.NodeIP.String() != "10.42.255.9" {
 		t.Errorf("%+v", c)
 	}
 }
 
 // An older kithd may come to start this engine, as after the way back from an update.
 func TestAnOlderKithdIsUnderstood(t *testing.T) {
-	if c, err := load(t, "", "--brain=false", "--guest-cidr=10.42.128.0/17"); err != nil || c.ControlPlane {
-		t.Errorf("%+v, %v", c, err)
-	}
-	if c, err := load(t, "brain: false\n"); err != nil || c.ControlPlane {
-		t.Errorf("%+v, %v", c, err)
+	for _, name := range []string{"brain", "control-plane"} {
+		if c, err := load(t, "", "--"+name+"=false", "--guest-cidr=10.42.128.0/17"); err != nil || c.Deciding {
+			t.Errorf("%s: %+v, %v", name, c, err)
+		}
+		if c, err := load(t, name+": false\n"); err != nil || c.Deciding {
+			t.Errorf("%s: %+v, %v", name, c, err)
+		}
 	}
 }
 
 func TestFileWithAMistakeIsRefused(t *testing.T) {
 	for text, says := range map[string]string{
-		"nodename: bob":                             `unknown key "nodename"; known are cgroup-root`,
-		"config: /etc/other":                        `unknown key "config"`,
-		"pod-mtu: big":                              "pod-mtu",
-		"node-ip: 10.42.255":                        "node-ip",
-		"node-name: [a, b]":                         "want one value",
-		"control-plane: true\ncontrol-plane: false": "already",
-		"- node-name":                               "YAML map",
-		"node-name:\n  nested: true":                "want one value",
+		"nodename: bob":                   `unknown key "nodename"; known are cgroup-root`,
+		"config: /etc/other":              `unknown key "config"`,
+		"pod-mtu: big":                    "pod-mtu",
+		"node-ip: 10.42.255":              "node-ip",
+		"node-name: [a, b]":               "want one value",
+		"deciding: true\ndeciding: false": "already",
+		"- node-name":                     "YAML map",
+		"node-name:\n  nested: true":      "want one value",
 	} {
 		if _, err := load(t, text); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v, want it to say %q", text, err, says)

@@ -7,7 +7,7 @@ var expected = []struct {
 	always       bool
 	why          string
 }{
-	{message: "The manifest file is empty, ignoring.", why: "a file of metrics' labels that nobody named; upstream tells no option given from an empty one"},
+	{message: "The manifest file is empty, ignoring.", always: true, why: "a file of metrics' labels that nobody named; upstream tells no option given from an empty one"},
 
 	{message: "Error removing old endpoints from kubernetes service", err: "refusing to erase all endpoints",
 		why: "there is one API server, and its predecessor here has run out; the next line upstream has for it is an error as well"},
@@ -31,6 +31,23 @@ var expected = []struct {
 	{message: "Error proxying data", err: "unexpected EOF", always: true, why: "the same, at the other end"},
 	{message: "Error proxying data", err: "broken pipe", always: true, why: "the same"},
 	{message: "Unhandled Error", err: "error updating signature for csr: Operation cannot be fulfilled", why: "two controllers wrote at once, and the later one looks again"},
+
+	// What decides, and the controllers beside it, are stopped and started while the rest goes on (package deciding).
+	{message: "Unable to sync caches", always: true, why: "a controller was told to stop while it was starting"},
+	{message: "Unable start event watcher", err: "broadcaster already stopped", always: true, why: "the same"},
+	{message: "Device taint processing leading to Pod eviction failed", err: "because it has stopped already", always: true, why: "the same"},
+	{message: "handlers are not fully synchronized", err: "context canceled", always: true, why: "the same, of the scheduler"},
+	{message: "Unhandled Error", err: "timed out waiting for dependency graph builder sync", always: true, why: "the same, of the garbage collector"},
+	{message: "Unhandled Error", err: "context canceled", always: true, why: "a controller was told to stop while it was at work, or who asked the API server was"},
+	{message: "Failed to watch", err: "context canceled", always: true, why: "the same"},
+	{message: "Getting lastest possible tracked_since time", err: "context canceled", always: true, why: "the same"},
+	{message: "Timed out waiting for quota monitor sync", always: true, why: "the same"},
+	{message: "Unable to record event", err: "broadcaster already stopped", always: true, why: "the same"},
+	{message: "Unable to write event", err: "context canceled", always: true, why: "the same"},
+	{message: "Unexpected error when reading response body", err: "context canceled", always: true, why: "the same"},
+	{message: "Unhandled Error", err: "http: Handler timeout", always: true, why: "the API server's words for one who did not wait for its answer"},
+	{message: "Unhandled Error", err: "http2: stream closed", always: true, why: "the same"},
+	{message: "unable to register metrics", err: "duplicate metrics collector registration attempted", always: true, why: "a controller that was there before counts on"},
 
 	// The kubelet starts to work on pods, leases and statistics while it is still registering its node.
 	{message: "Error getting the current node from lister", err: "not found", why: "the node is being registered"},

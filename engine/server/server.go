@@ -28,8 +28,10 @@ import (
 	"kith.dev/engine/config"
 	"kith.dev/engine/containerd"
 	"kith.dev/engine/datastore"
+	"kith.dev/engine/deciding"
 	"kith.dev/engine/dns"
 	"kith.dev/engine/images"
+	"kith.dev/engine/listener"
 	"kith.dev/engine/network"
 	"kith.dev/engine/policy"
 	"kith.dev/engine/storage"
@@ -183,6 +185,11 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 		return err
 	}
 
+	socket, err := listener.Unix(s.decidingSocket())
+	if err != nil {
+		return fmt.Errorf("socket of the switch of what decides: %w", err)
+	}
+
 	ready := make(chan struct{})
 	start := func(name string, after <-chan struct{}, run func(context.Context) error) {
 		group.Go(func() error {
@@ -221,10 +228,19 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 	})
 	start("images", now, imageService.Run)
 	start("kube-proxy", ready, component.Proxy{PKI: files, NodeName: c.NodeName, Expose: c.Expose == config.ExposeLAN}.Run)
-	if c.ControlPlane {
-		start("kube-controller-manager", ready, component.ControllerManager{PKI: files, ClusterCIDR: c.ClusterCIDR, ServiceCIDR: c.ServiceCIDR}.Run)
-		start("kube-scheduler", ready, component.Scheduler{PKI: files}.Run)
-	}
+	decides := deciding.New(c.Deciding, func(ctx context.Context, on bool) error {
+		s.log.Info("what decides is turned", "on", on)
+		parts, ctx := errgroup.WithContext(ctx)
+		parts.Go(func() error {
+			return component.ControllerManager{PKI: files, ClusterCIDR: c.ClusterCIDR, ServiceCIDR: c.ServiceCIDR, Deciding: on}.Run(ctx)
+		})
+		if on {
+			parts.Go(func() error { return component.Scheduler{PKI: files}.Run(ctx) })
+		}
+		return parts.Wait()
+	})
+	start("control plane", ready, decides.Run)
+	start("switch of what decides", now, func(ctx context.Context) error { return decides.Serve(ctx, socket) })
 	start("network-policies", ready, policies.Run)
 	permitted := make(chan struct{})
 	start("objects", ready, func(ctx context.Context) error { return s.keepObjects(ctx, permitted) })
@@ -293,6 +309,7 @@ func (s *server) annotations(ctx context.Context, namespace string) (map[string]
 
 func (s *server) policiesSocket() string  { return filepath.Join(s.config.RunDir, "policies.sock") }
 func (s *server) imagesSocket() string    { return filepath.Join(s.config.RunDir, "images.sock") }
+func (s *server) decidingSocket() string  { return filepath.Join(s.config.RunDir, "deciding.sock") }
 func (s *server) cniConf() string         { return filepath.Join(s.config.DataDir, "cni", "net.d") }
 func (s *server) guestConf() string       { return filepath.Join(s.config.DataDir, "cni", "guests.d") }
 func (s *server) datastoreSocket() string { return filepath.Join(s.config.RunDir, "datastore.sock") }

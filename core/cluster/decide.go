@@ -1,0 +1,165 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// tellPatience is how long the engine may take: its controllers have ten seconds to end, after which it starts anew.
+const tellPatience = 20 * time.Second
+
+// deciding is whether the engine is to decide, and whether it does as far as is known.
+type deciding struct {
+	mu    sync.Mutex
+	want  bool
+	is    bool
+	known bool
+}
+
+// set is what is wanted from now on.
+func (d *deciding) set(on bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.want = on
+}
+
+// next gives what the engine must be told. Until told says that it was, it may do either.
+func (d *deciding) next() (want, news bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	news = !d.known || d.is != d.want
+	d.known = d.known && !news
+	return d.want, news
+}
+
+func (d *deciding) told(on bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.is, d.known = on, true
+}
+
+func (d *deciding) unknown() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.known = false
+}
+
+// look reports whether the engine is as on says, and whether that is still wanted.
+func (d *deciding) look(on bool) (done, wanted bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.known && d.is == on, d.want == on
+}
+
+// Decide notes what is wanted, so that no later start forgets it, and has the engine told. Run must be at work.
+func (b *Builtin) Decide(ctx context.Context, on bool) error {
+	if err := b.note(on); err != nil {
+		return fmt.Errorf("note whether the built-in Kubernetes decides: %w", err)
+	}
+	b.deciding.set(on)
+	b.changed.Notify() // who waits for the opposite
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+	wanted := true
+	err := b.wait(ctx, func(s State) (done bool) {
+		done, wanted = b.deciding.look(on)
+		return !wanted || done && s.Phase == Ready
+	})
+	if err == nil && !wanted {
+		err = errors.New("the built-in Kubernetes was told the opposite meanwhile")
+	}
+	return err
+}
+
+// Decides reports what Decide was told last, also by an earlier process.
+func (b *Builtin) Decides() bool {
+	_, on := b.deciding.look(true)
+	return on
+}
+
+// converge tells the engine what is wanted, if it may not know.
+func (b *Builtin) converge(ctx context.Context) error {
+	want, news := b.deciding.next()
+	if !news {
+		return nil
+	}
+	if err := b.tell(ctx, want); err != nil {
+		return err
+	}
+	b.deciding.told(want)
+	b.changed.Notify()
+	return nil
+}
+
+// undecidedFile is there while what decides is off: a laptop that boots must not decide before anybody could say so.
+func (b *Builtin) undecidedFile() string { return filepath.Join(b.cfg.DataDir, "deciding-off") }
+
+// note writes what is wanted to the disk.
+func (b *Builtin) note(on bool) error {
+	if on {
+		if err := os.Remove(b.undecidedFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	} else {
+		if err := os.MkdirAll(b.cfg.DataDir, 0o711); err != nil {
+			return err
+		}
+		f, err := os.OpenFile(b.undecidedFile(), os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		f.Close()
+	}
+	dir, err := os.Open(b.cfg.DataDir)
+	if errors.Is(err, fs.ErrNotExist) { // nothing was ever noted
+		return nil
+	} else if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := dir.Sync(); err != nil && !errors.Is(err, unix.EINVAL) { // not every file system has it
+		return err
+	}
+	return nil
+}
+
+// tellEngine tells the engine on its socket (kith.dev/engine/deciding).
+func (b *Builtin) tellEngine(ctx context.Context, on bool) error {
+	ctx, cancel := context.WithTimeout(ctx, tellPatience)
+	defer cancel()
+	body := fmt.Appendf(nil, `{"on":%t}`, on)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://engine/deciding", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", b.path("deciding.sock"))
+		},
+	}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return fmt.Errorf("it cannot be told whether to decide: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		why, _ := io.ReadAll(io.LimitReader(resp.Body, 512))
+		return fmt.Errorf("told whether to decide, it answers %s: %s", resp.Status, bytes.TrimSpace(why))
+	}
+	return nil
+}

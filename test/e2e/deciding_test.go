@@ -1,0 +1,287 @@
+//go:build lab
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"kith.dev/test/lab"
+)
+
+// undecided is where kithd notes that what decides is off.
+const undecided = "/var/lib/kith/k8s/deciding-off"
+
+// deciding asks a laptop's engine whether it decides, and says so first if on is given. It gives how long that took.
+func deciding(t *testing.T, p *lab.Laptop, on ...bool) (bool, time.Duration) {
+	t.Helper()
+	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", p.Path("/run/kith/k8s/deciding.sock"))
+		},
+	}}
+	method, body := http.MethodGet, ""
+	if len(on) > 0 {
+		method, body = http.MethodPut, fmt.Sprintf(`{"on":%t}`, on[0])
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://engine/deciding", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatalf("%s: %v", p.Name(), err)
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(resp.Body)
+	var says struct{ On *bool }
+	if err := json.Unmarshal(text, &says); err != nil || says.On == nil {
+		t.Fatalf("%s: %s %s: %s %s", p.Name(), method, body, resp.Status, text)
+	}
+	return *says.On, time.Since(began)
+}
+
+// engineHas gives what a laptop's engine has: goroutines, and in MiB the heap at which it collects next, which follows from what was in
+// use when it last did, and what is resident.
+func engineHas(t *testing.T, p *lab.Laptop) (goroutines int, heap, memory float64) {
+	t.Helper()
+	values := map[string]float64{}
+	for line := range strings.Lines(kubectl(t, p, "get", "--raw", "/metrics")) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && (name == "go_goroutines" || name == "go_memstats_next_gc_bytes" || name == "process_resident_memory_bytes") {
+			values[name], _ = strconv.ParseFloat(value, 64)
+		}
+	}
+	return int(values["go_goroutines"]), values["go_memstats_next_gc_bytes"] / (1 << 20), values["process_resident_memory_bytes"] / (1 << 20)
+}
+
+const ofBobs = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %s, namespace: own}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: %[1]s}}
+  template:
+    metadata: {labels: {app: %[1]s}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+      - {name: echo, image: "kith.dev/echo:1", imagePullPolicy: IfNotPresent, resources: {requests: {cpu: 10m, memory: 16Mi}}}
+`
+
+// TestALaptopThatDoesNotDecide: the scheduler and the controllers that decide stop and start again while all else at bob goes on, and
+// alice's guests start there all the same.
+func TestALaptopThatDoesNotDecide(t *testing.T) {
+	l := laptops(t, lab.Options{Laptops: 2})
+	alice, bob := l.Laptop("alice"), l.Laptop("bob")
+	befriend(t, alice, bob, "--cpu", "500m", "--memory", "512Mi", "--pods", "10")
+	kubectl(t, alice, "create", "namespace", "shop")
+	kith(t, alice, "offload", "shop")
+	for _, name := range []string{"own", "old"} {
+		kubectl(t, bob, "create", "namespace", name)
+	}
+	kubectl(t, bob, "-n", "old", "create", "configmap", "kept", "--from-literal=a=b")
+	apply(t, bob, fmt.Sprintf(ofBobs, "first"))
+	apply(t, alice, solo("early", "kith-bob"))
+	waitReady(t, alice, 1, "-n", "shop", "-l", "app=early")
+	first := waitReady(t, bob, 1, "-n", "own", "-l", "app=first")[0]
+	engine := pid(t, bob, "kith-k8s")
+	state := func(what string) {
+		goroutines, heap, memory := engineHas(t, bob)
+		t.Logf("%s: %d goroutines, heap %.0f MiB, resident %.0f MiB", what, goroutines, heap, memory)
+	}
+	state("decides")
+
+	restart := func(on bool) {
+		t.Helper()
+		if err := bob.RestartDaemon(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, 30*time.Second, "kithd of bob is ready", func() string { return engineReady(t, bob) })
+		if is, _ := deciding(t, bob); is != on {
+			t.Fatalf("kithd is ready, and the engine decides: %t, want %t", is, on)
+		}
+	}
+	if err := os.WriteFile(bob.Path(undecided), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	restart(false)
+	state("does not")
+
+	t.Run("nothing is decided", func(t *testing.T) {
+		apply(t, bob, fmt.Sprintf(ofBobs, "second"))
+		kubectl(t, bob, "-n", "own", "create", "job", "third", "--image=kith.dev/echo:1")
+		kubectl(t, bob, "-n", "own", "run", "fourth", "--image=kith.dev/echo:1")
+	})
+	t.Run("the house is kept", func(t *testing.T) {
+		kubectl(t, bob, "delete", "namespace", "old", "--timeout=30s")
+		kubectl(t, bob, "create", "namespace", "new")
+		eventually(t, 20*time.Second, "a new namespace has its account and certificate", func() string {
+			out, _ := bob.Kubectl(t.Context(), "-n", "new", "get", "serviceaccount/default", "configmap/kube-root-ca.crt", "-o", "name")
+			if strings.Count(out, "\n") != 2 {
+				return out
+			}
+			return ""
+		})
+		kubectl(t, bob, "-n", "own", "create", "quota", "pods", "--hard=pods=5")
+		eventually(t, 20*time.Second, "a quota is counted", func() string {
+			if used := kubectl(t, bob, "-n", "own", "get", "quota", "pods", "-o", "jsonpath={.status.used.pods}"); used != "2" {
+				return used
+			}
+			return ""
+		})
+	})
+	t.Run("guests start", func(t *testing.T) {
+		apply(t, alice, solo("late", "kith-bob"))
+		took := eventually(t, 30*time.Second, "a guest runs", func() string {
+			if list := pods(t, alice, "-n", "shop", "-l", "app=late"); len(list) != 1 || !list[0].ready() {
+				return fmt.Sprintf("%+v", list)
+			}
+			return ""
+		})
+		t.Logf("a guest is Ready after %s", took.Round(100*time.Millisecond))
+		kubectl(t, bob, "taint", "node", "bob", "example.com/mine=x:NoSchedule")
+		defer bob.Kubectl(context.WithoutCancel(t.Context()), "taint", "node", "bob", "example.com/mine-")
+		apply(t, alice, solo("refused", "kith-bob"))
+		const why = "0/1 nodes are available: 1 node(s) had untolerated taint(s). preemption: not eligible due to preemptionPolicy=Never."
+		eventually(t, 30*time.Second, "home hears why a guest waits", func() string {
+			out := kubectl(t, alice, "-n", "shop", "get", "events", "--field-selector", "involvedObject.name=refused,reason=FailedScheduling", "-o", "jsonpath={.items[*].message}")
+			if !strings.Contains(out, why) {
+				return out
+			}
+			return ""
+		})
+		t.Log(kubectl(t, alice, "-n", "shop", "get", "pod", "refused", "-o", `jsonpath={.status.phase} {.status.conditions}`))
+		kubectl(t, bob, "taint", "node", "bob", "example.com/mine-")
+		eventually(t, 30*time.Second, "it starts when there is room", func() string {
+			if list := pods(t, alice, "-n", "shop", "-l", "app=refused"); len(list) != 1 || !list[0].ready() {
+				return fmt.Sprintf("%+v", list)
+			}
+			return ""
+		})
+	})
+	t.Run("still nothing is decided", func(t *testing.T) {
+		if out := kubectl(t, bob, "-n", "own", "get", "replicasets,pods", "-o", "name"); strings.Contains(out, "second") || strings.Contains(out, "third") || strings.Count(out, "\n") != 3 {
+			t.Errorf("there are\n%s", out)
+		}
+		if node := kubectl(t, bob, "-n", "own", "get", "pod", "fourth", "-o", "jsonpath={.spec.nodeName}"); node != "" {
+			t.Errorf("a pod of the owner's was put on %s", node)
+		}
+		kubectl(t, bob, "-n", "own", "delete", "pod", "fourth", "--now")
+	})
+
+	t.Run("fifty times", func(t *testing.T) { fiftySwitches(t, bob) })
+
+	_, took := deciding(t, bob, true)
+	ready := eventually(t, 30*time.Second, "what was written is done", func() string {
+		if list := pods(t, bob, "-n", "own"); len(list) != 3 || slices.ContainsFunc(list, func(p pod) bool { return p.Spec.NodeName == "" }) {
+			return fmt.Sprintf("%+v", list)
+		}
+		return ""
+	})
+	t.Logf("on after %s, and all pods have a node %s later", took.Round(time.Millisecond), ready.Round(100*time.Millisecond))
+	if err := os.Remove(bob.Path(undecided)); err != nil {
+		t.Fatal(err)
+	}
+	restart(true)
+	state("decides again")
+	apply(t, alice, solo("last", "kith-bob"))
+	waitReady(t, alice, 1, "-n", "shop", "-l", "app=last")
+	if now := pid(t, bob, "kith-k8s"); now != engine {
+		t.Errorf("the engine was started anew: %s, was %s", now, engine)
+	}
+	all := pods(t, bob, "-A")
+	if !slices.ContainsFunc(all, func(p pod) bool { return p.Metadata.Name == first.Metadata.Name }) {
+		t.Errorf("bob's own pod %s is gone", first.Metadata.Name)
+	}
+	for _, p := range all {
+		for _, c := range p.Status.ContainerStatuses {
+			if c.RestartCount != 0 {
+				t.Errorf("%s/%s was restarted %d times", p.Metadata.Namespace, p.Metadata.Name, c.RestartCount)
+			}
+		}
+	}
+
+	t.Run("it stays off over a power loss", func(t *testing.T) {
+		if err := os.WriteFile(bob.Path(undecided), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := bob.Kill(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := bob.Boot(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, time.Minute, "bob is up again", func() string { return engineReady(t, bob) })
+		if is, _ := deciding(t, bob); is {
+			t.Error("it decides")
+		}
+		eventually(t, time.Minute, "alice has bob again", func() string {
+			if p := peerOf(t, alice, "bob"); p.Outgoing != "connected" || !p.Tunnel.Up {
+				return fmt.Sprintf("%+v", p)
+			}
+			return ""
+		})
+		apply(t, alice, solo("booted", "kith-bob"))
+		waitReady(t, alice, 1, "-n", "shop", "-l", "app=booted")
+		if taints := kubectl(t, bob, "get", "node", "bob", "-o", "jsonpath={.spec.taints}"); taints != "" {
+			t.Logf("nobody takes these from the node: %s", taints)
+		}
+	})
+}
+
+// fiftySwitches leaves it off. Neither goroutines nor memory may grow with the switches.
+func fiftySwitches(t *testing.T, p *lab.Laptop) {
+	var took [2][]time.Duration
+	measure := func() (goroutines int, heap float64) {
+		time.Sleep(5 * time.Second) // what ended is collected, and connections that are not used are closed
+		heap = 1 << 20
+		for range 5 { // the least of some: a collection may have met more that ended since
+			now, mib, memory := engineHas(t, p)
+			goroutines, heap = now, min(heap, mib)
+			t.Logf("after %d switches: %d goroutines, heap %.0f MiB, resident %.0f MiB", len(took[0])+len(took[1]), now, mib, memory)
+			time.Sleep(time.Second)
+		}
+		return goroutines, heap
+	}
+	var goroutines int
+	var heap float64
+	for i := range 25 {
+		if i == 5 {
+			goroutines, heap = measure()
+		}
+		for n, on := range []bool{true, false} {
+			is, d := deciding(t, p, on)
+			if is != on {
+				t.Fatalf("told %t, it is %t", on, is)
+			}
+			took[n] = append(took[n], d)
+			time.Sleep(time.Duration(i%5) * 300 * time.Millisecond) // also while it is starting
+		}
+	}
+	after, mib := measure()
+	for n, word := range []string{"on", "off"} {
+		slices.Sort(took[n])
+		t.Logf("%s: median %s, slowest %s", word, took[n][len(took[n])/2].Round(time.Millisecond), took[n][len(took[n])-1].Round(time.Millisecond))
+		if median := took[n][len(took[n])/2]; median > 2*time.Second {
+			t.Errorf("%s takes %s", word, median)
+		}
+	}
+	// Connections and the API server's own grow by some ten goroutines and then no more; two left by each switch, or the caches of a few,
+	// would be more than that.
+	if after > goroutines+80 || mib > heap+40 {
+		t.Errorf("40 switches left %d goroutines and %.0f MiB", after-goroutines, mib-heap)
+	}
+}
