@@ -33,6 +33,7 @@ import (
 	"kith.dev/core/hosting/door"
 	"kith.dev/core/installed"
 	"kith.dev/core/kubelet"
+	"kith.dev/core/mode/company"
 	"kith.dev/core/netplan"
 	"kith.dev/core/netpolicy"
 	"kith.dev/core/offloading"
@@ -49,8 +50,9 @@ import (
 // clusterPart is everything that needs an API server. It is made when the engine is ready, and made anew should it fail.
 type clusterPart struct {
 	backend.Cluster
-	door  *door.Door
-	peers *relations.Reconciler
+	door    *door.Door
+	peers   *relations.Reconciler
+	company *company.Company
 }
 
 func newScheme() *runtime.Scheme {
@@ -250,6 +252,9 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 			supervise(ctx, d.log, name, run)
 		},
 	})
+	if c.company, err = company.New(company.Config{Client: c.Client, Fresh: c.Fresh, REST: restConfig, Audit: d.audits, Announce: d.publish, Log: d.log}); err != nil {
+		return nil, nil, fmt.Errorf("company: %w", err)
+	}
 	linker := d.newLinker(c.Client)
 	c.Provider = provider.New(provider.Config{
 		Client: c.Client, Fresh: c.Fresh, Identity: d.me, Name: d.cfg.Name, Patience: d.cfg.RequestTimeout, Host: c.Host, NoGuests: noGuests(facts), Linker: linker,
@@ -271,6 +276,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		func() error { return c.peers.SetupWithManager(mgr) },
 		func() error { return c.Provider.SetupWithManager(mgr) },
 		func() error { return c.Offloading.SetupWithManager(mgr) },
+		func() error { return c.company.SetupWithManager(mgr) },
 		func() error { return around.SetupWithManager(mgr) },
 		func() error { return d.exposeServices(mgr) },
 		func() error { return d.watchPeers(ctx, mgr, c) },
@@ -375,12 +381,13 @@ func (d *Daemon) hostingRoutes() {
 	} {
 		add(route, func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { serve(c.Host, w, r, id) })
 	}
+	add(company.Path, func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.company.Serve(w, r, id) })
 	add("/kube/", func(c *clusterPart, w http.ResponseWriter, r *http.Request, id string) { c.door.Serve(w, r, id) })
 }
 
 // answerProblem writes what the peer API refuses; Kubernetes clients understand a Status.
 func answerProblem(w http.ResponseWriter, r *http.Request, problem *peering.Problem) {
-	if strings.HasPrefix(r.URL.Path, "/kube/") {
+	if strings.HasPrefix(r.URL.Path, "/kube/") || strings.HasPrefix(r.URL.Path, company.Path) {
 		apiproxy.Refuse(w, problem.HTTPStatus(), problem.Error())
 		return
 	}

@@ -75,3 +75,24 @@ func (h handler) Notices(ctx context.Context, caller peering.Caller) <-chan peer
 	h.d.contacts.Poke(caller.ID)
 	return h.d.notices.Subscribe(ctx, caller.ID)
 }
+
+func (h handler) Tether(ctx context.Context, caller peering.Caller) (peering.Tether, error) {
+	if c := h.d.cluster.Load(); c != nil {
+		return c.company.Tether(ctx, caller)
+	}
+	return peering.Tether{}, errNotReady
+}
+
+func (h handler) BeginTether(ctx context.Context, caller peering.Caller) (peering.Tether, error) {
+	if c := h.d.cluster.Load(); c != nil {
+		return c.company.BeginTether(ctx, caller)
+	}
+	return peering.Tether{}, errNotReady
+}
+
+func (h handler) EndTether(ctx context.Context, caller peering.Caller) error {
+	if c := h.d.cluster.Load(); c != nil {
+		return c.company.EndTether(ctx, caller)
+	}
+	return errNotReady
+}

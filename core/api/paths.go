@@ -30,6 +30,8 @@ const (
 	PathOffloads   = "/v1/offloads"              // GET []Offload
 	PathOffload    = "/v1/offloads/{namespace}"  // PUT OffloadOptions → Offload, DELETE with UnoffloadOptions as query; both long
 	PathGuests     = "/v1/guests"                // GET []Guest
+	PathTether     = "/v1/tether"                // GET ?peer=NAME → TetherCheck; POST TetherOptions → Status, long
+	PathUntether   = "/v1/untether"              // POST UntetherOptions → Status, long
 	PathDoctor     = "/v1/doctor"                // GET ?peer=NAME → []Finding, long
 )
 

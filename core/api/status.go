@@ -5,9 +5,6 @@ import "time"
 // Mode says who decides what this machine runs.
 type Mode string
 
-// Autonomous: the local API server and scheduler decide.
-const Autonomous Mode = "Autonomous"
-
 // EngineKind says which Kubernetes kithd works with.
 type EngineKind string
 
@@ -37,6 +34,7 @@ type Status struct {
 	ShortID  string         `json:"shortId"` // its first group, lower case
 	Version  string         `json:"version"` // of kithd
 	Mode     Mode           `json:"mode"`
+	Tether   *Tether        `json:"tether,omitempty"` // nil while the mode is Autonomous
 	Started  time.Time      `json:"started,omitzero"` // when kithd started
 	Engine   Engine         `json:"engine"`
 	Sharing  Sharing        `json:"sharing"`

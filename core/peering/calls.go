@@ -278,3 +278,35 @@ func readProblem(resp *http.Response) error {
 	}
 	return p
 }
+
+// tetherPath is about the tether between the caller, a laptop, and the cluster that is called.
+const tetherPath = "/kith/v2/tether"
+
+// Tether asks a company how a tether with it stands, or would be taken. One whose Kith knows no tethers is a *Problem with CodeVersion.
+func (c *Client) Tether(ctx context.Context) (Tether, error) {
+	t, err := c.tether(ctx, http.MethodGet)
+	return t, older(err)
+}
+
+// older tells a Kith without the route from a no: what is not found here is the route.
+func older(err error) error {
+	if errors.Is(err, &Problem{Code: CodeNotFound}) {
+		return &Problem{Code: CodeVersion, Message: "its Kith is older than this one and runs no laptops", Do: "update Kith there"}
+	}
+	return err
+}
+
+// BeginTether has the company run this laptop; see Handler.
+func (c *Client) BeginTether(ctx context.Context) (Tether, error) {
+	return c.tether(ctx, http.MethodPut)
+}
+
+func (c *Client) tether(ctx context.Context, method string) (out Tether, err error) {
+	err = c.Call(ctx, method, tetherPath, nil, &out)
+	return out, err
+}
+
+// EndTether has the company give this laptop back; see Handler.
+func (c *Client) EndTether(ctx context.Context) error {
+	return c.Call(ctx, http.MethodDelete, tetherPath, nil, nil)
+}

@@ -24,6 +24,9 @@
 //	GET    /kith/v2/contracts              → []ContractRef           in force between the two
 //	DELETE /kith/v2/contracts/{id}                                   idempotent
 //	PUT    /kith/v2/link                   Link → Link
+//	GET    /kith/v2/tether                 → Tether                  how a wish of the caller to be run would be taken
+//	PUT    /kith/v2/tether                 → Tether                  run the caller, whose wish was accepted
+//	DELETE /kith/v2/tether                                           give the caller back; idempotent
 //
 // identity.Commit says why a question is put in that order, Limits how often strangers may. Further routes are added with
 // Server.Handle. What is asked for in another version is answered with CodeVersion; a contact of kith/v1, which opens

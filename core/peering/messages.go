@@ -48,6 +48,49 @@ type Question struct {
 	Endpoints []string          `json:"endpoints,omitempty"` // host:port of the asker's own peer API, best first
 	Attempt   int64             `json:"attempt"`             // counts the times it was asked by hand
 	Contract  string            `json:"contract,omitempty"`  // ID of the contract in force that it would change, as the asker has it
+	// Tether says that one of the two runs the other. Only one whose GetTether was answered is asked so: others would take the
+	// question for one about resources.
+	Tether TetherAsk `json:"tether,omitempty"`
+}
+
+// TetherAsk is what a question has to do with a tether.
+type TetherAsk string
+
+// The kinds of questions.
+const (
+	TetherNone    TetherAsk = ""        // nothing
+	TetherLaptop  TetherAsk = "laptop"  // the asker wants the asked to run it; resources are of no account
+	TetherCompany TetherAsk = "company" // the asker runs the asked, a laptop that wanted it to, and asks for all it has
+)
+
+// TetherGrant is what a company gives the users of a laptop that it runs.
+type TetherGrant struct {
+	User       string            `json:"user"`       // as whom they ask its API server, always: which of them it is, is for the laptop to know
+	Namespaces []TetherNamespace `json:"namespaces"` // in which they may work
+}
+
+// TetherNamespace is a namespace of a company in which a laptop's users may work.
+type TetherNamespace struct {
+	Name string `json:"name"`
+	Role string `json:"role"` // of a ClusterRole
+}
+
+// TetherAnswer is how a company takes a laptop's wish to be run by it.
+type TetherAnswer string
+
+// The answers.
+const (
+	TetherNo   TetherAnswer = "no"   // no policy there selects the laptop
+	TetherAsks TetherAnswer = "asks" // its owner is asked
+	TetherYes  TetherAnswer = "yes"  // a policy answers
+)
+
+// Tether is how a tether stands at the company, told to the laptop that asks.
+type Tether struct {
+	Answer TetherAnswer `json:"answer"`         // to the wish
+	Why    string       `json:"why,omitempty"`  // of a no
+	Runs   bool         `json:"runs,omitempty"` // the company runs the laptop now, or is about to
+	Grant  *TetherGrant `json:"grant,omitempty"`
 }
 
 // Offer answers a question: the terms a contract would have.
@@ -73,7 +116,8 @@ const (
 type Outcome struct {
 	State  OutcomeState `json:"state"`
 	Reason string       `json:"reason,omitempty"` // of a decline, for the user
-	Offer  *Offer       `json:"offer,omitempty"`  // there if and only if accepted
+	Offer  *Offer       `json:"offer,omitempty"`  // there if accepted, to a question about resources
+	Tether *TetherGrant `json:"tether,omitempty"` // there if accepted, to a question of TetherLaptop
 }
 
 // LinkPlan is how this version agrees on addresses: guests live in their home's address space. A Link without it comes from an older

@@ -26,6 +26,11 @@ func (s *Server) routes() {
 	s.call("GET /kith/v2/contracts", callTimeout, s.contracts)
 	s.call("DELETE /kith/v2/contracts/{id}", callTimeout, s.end)
 	s.call("PUT /kith/v2/link", callTimeout, s.link)
+	s.call("GET "+tetherPath, callTimeout, s.tether(Handler.Tether))
+	s.call("PUT "+tetherPath, callTimeout, s.tether(Handler.BeginTether))
+	s.call("DELETE "+tetherPath, callTimeout, func(_ http.ResponseWriter, r *http.Request, caller Caller) (message, error) {
+		return nil, s.config.Handler.EndTether(r.Context(), caller)
+	})
 	s.mux.HandleFunc("GET /kith/v2/presence", s.presence)
 	s.mux.HandleFunc("GET /kith/v1/presence", s.greetOlder)
 	s.mux.HandleFunc("/", s.nothing)
@@ -237,6 +242,14 @@ func (s *Server) link(w http.ResponseWriter, r *http.Request, caller Caller) (me
 	}
 	out, err := s.config.Handler.Link(r.Context(), caller, in)
 	return &out, err
+}
+
+// tether is a route that says how the tether with the caller stands.
+func (s *Server) tether(answer func(Handler, context.Context, Caller) (Tether, error)) func(http.ResponseWriter, *http.Request, Caller) (message, error) {
+	return func(_ http.ResponseWriter, r *http.Request, caller Caller) (message, error) {
+		out, err := answer(s.config.Handler, r.Context(), caller)
+		return &out, err
+	}
 }
 
 // presence is the stream whose end tells the caller that this daemon, or the way to it, is gone. What is sent on it is news,

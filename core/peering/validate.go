@@ -64,11 +64,62 @@ func (q *Question) Validate() error {
 	if q.Attempt < 0 {
 		return fmt.Errorf("attempt: %d is negative", q.Attempt)
 	}
+	switch q.Tether {
+	case TetherNone, TetherLaptop, TetherCompany:
+	default:
+		return fmt.Errorf("tether: %.32q is none of laptop, company", q.Tether)
+	}
 	if q.Contract != "" {
 		return contract.CheckID(q.Contract)
 	}
 	return nil
 }
+
+// Validate checks a TetherGrant.
+func (g *TetherGrant) Validate() error {
+	if !userName.MatchString(g.User) {
+		return fmt.Errorf("user: %.80q is not the name of a user", g.User)
+	}
+	if len(g.Namespaces) > maxTetherNamespaces {
+		return fmt.Errorf("namespaces: %d entries, at most %d are allowed", len(g.Namespaces), maxTetherNamespaces)
+	}
+	for _, n := range g.Namespaces {
+		if !namespaceName.MatchString(n.Name) {
+			return fmt.Errorf("namespaces: %.80q is not the name of a namespace", n.Name)
+		}
+		if len(n.Role) > maxReason {
+			return fmt.Errorf("namespaces: %s: role has %d bytes, at most %d are allowed", n.Name, len(n.Role), maxReason)
+		}
+		if err := checkLine("role", n.Role); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Validate checks a Tether.
+func (t *Tether) Validate() error {
+	switch t.Answer {
+	case TetherNo, TetherAsks, TetherYes:
+	default:
+		return fmt.Errorf("answer: %.32q is none of no, asks, yes", t.Answer)
+	}
+	if err := checkLine("why", t.Why); err != nil {
+		return err
+	}
+	if t.Grant != nil {
+		return t.Grant.Validate()
+	}
+	return nil
+}
+
+// maxTetherNamespaces bounds those that a company names to a laptop.
+const maxTetherNamespaces = 64
+
+var (
+	userName      = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9:._@]{0,252}$`)
+	namespaceName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+)
 
 var hostname = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?)*\.?$`)
 
@@ -133,11 +184,15 @@ func (o *Outcome) Validate() error {
 	if err := checkLine("reason", o.Reason); err != nil {
 		return err
 	}
-	if (o.State == OutcomeAccepted) != (o.Offer != nil) {
+	switch accepted := o.State == OutcomeAccepted; {
+	case accepted != (o.Offer != nil || o.Tether != nil):
 		return fmt.Errorf("offer: must be there if and only if accepted, not when %s", o.State)
-	}
-	if o.Offer != nil {
+	case o.Offer != nil && o.Tether != nil:
+		return errors.New("tether: there is an offer as well")
+	case o.Offer != nil:
 		return o.Offer.Validate()
+	case o.Tether != nil:
+		return o.Tether.Validate()
 	}
 	return nil
 }

@@ -184,6 +184,16 @@ func (p *provider) Recognise(context.Context, peering.Caller) bool { return true
 
 func (p *provider) Compared(context.Context, peering.Caller) bool { return true }
 
+func (p *provider) Tether(context.Context, peering.Caller) (peering.Tether, error) {
+	return peering.Tether{Answer: peering.TetherNo}, nil
+}
+
+func (p *provider) BeginTether(context.Context, peering.Caller) (peering.Tether, error) {
+	return peering.Tether{}, peering.Refuse(peering.CodeForbidden, "it runs no laptops", "")
+}
+
+func (p *provider) EndTether(context.Context, peering.Caller) error { return nil }
+
 func (p *provider) Ask(_ context.Context, _ peering.Caller, q peering.Question, _ string, _ bool) (string, time.Time, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -25,6 +25,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		&Advertisement{}, &AdvertisementList{},
 		&Contract{}, &ContractList{},
 		&SharingPolicy{}, &SharingPolicyList{},
+		&TetherPolicy{}, &TetherPolicyList{},
 		&NamespaceOffloading{}, &NamespaceOffloadingList{},
 		&OffloadedPod{}, &OffloadedPodList{},
 	)

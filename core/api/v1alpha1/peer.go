@@ -57,6 +57,11 @@ type PeerSpec struct {
 	// this cluster consumes. It is what `kith peer` and `kith unpeer` write.
 	// +optional
 	Request *ResourceRequest `json:"request,omitempty"`
+
+	// tethered, when set, says that this cluster runs the laptop that the peer is; removing it gives the laptop back to its owner.
+	// The daemon sets it when the laptop asks for it and a TetherPolicy, or this cluster's owner, said yes.
+	// +optional
+	Tethered *Tethered `json:"tethered,omitempty"`
 }
 
 // ConditionAccepted is True on a Peer once the owner of this cluster compared its key, by a pairing code or the whole ID: no
@@ -83,6 +88,9 @@ type ResourceRequest struct {
 	// +optional
 	// +kubebuilder:default=1
 	Attempt int64 `json:"attempt,omitempty"`
+	// tether asks the peer to run this laptop, instead of asking it for resources. The daemon writes it on a switch of the mode.
+	// +optional
+	Tether bool `json:"tether,omitempty"`
 	// confirm is this owner's word on what status.outgoing.confirm asks.
 	// +optional
 	Confirm *Confirm `json:"confirm,omitempty"`
@@ -141,6 +149,9 @@ type PeerStatus struct {
 	// network is what both sides agreed on for the tunnel.
 	// +optional
 	Network *NetworkStatus `json:"network,omitempty"`
+	// tether, while one of the two runs the other, or is about to.
+	// +optional
+	Tether *TetherStatus `json:"tether,omitempty"`
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -240,6 +251,7 @@ type RangeAlias struct {
 // +kubebuilder:resource:scope=Cluster,categories=kith
 // +kubebuilder:printcolumn:name="Outgoing",type=string,JSONPath=`.status.outgoing.state`
 // +kubebuilder:printcolumn:name="Incoming",type=string,JSONPath=`.status.incoming.state`
+// +kubebuilder:printcolumn:name="Tether",type=string,JSONPath=`.status.tether.step`
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.status.node`
 // +kubebuilder:printcolumn:name="Source",type=string,JSONPath=`.spec.source`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

@@ -30,6 +30,9 @@ type PeeringRequestSpec struct {
 	// +optional
 	// +kubebuilder:validation:Pattern=`^([0-9]{6})?$`
 	Code string `json:"code,omitempty"`
+	// tether: the peer asks to be run by this cluster, and not for resources.
+	// +optional
+	Tether bool `json:"tether,omitempty"`
 	// expires is when the question lapses.
 	Expires metav1.Time `json:"expires"`
 	// address is the IP address that the question came from.
