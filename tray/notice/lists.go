@@ -40,12 +40,16 @@ func Asks(r api.Request) Notice {
 	if len(r.InForce) > 0 {
 		title = " asks to change what it uses of this laptop"
 	}
+	gets := "It would get " + words.Grants(r) + "."
+	if r.Tether {
+		title, gets = " asks this cluster to run it", "It would be a node here. Its users may do what the TetherPolicy for it says."
+	}
 	check := "Its key is known: you accepted it before."
 	if r.Code != "" {
 		check = fmt.Sprintf("Code %s: accept only if its owner sees the same.", words.Code(r.Code))
 	}
 	return Notice{
-		Key: "request/" + r.ID, Kind: Request, Title: who + title, Body: lines("It would get "+words.Grants(r)+".", check),
+		Key: "request/" + r.ID, Kind: Request, Title: who + title, Body: lines(gets, check),
 		Icon: icon.Offering, About: Subject{Request: r.ID, Grants: r.Grants()},
 	}
 }
