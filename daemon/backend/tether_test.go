@@ -130,13 +130,12 @@ func TestATetherIsRefusedWithASentence(t *testing.T) {
 		code    api.Code
 		says    string
 	}{
-		"another ID":      {nil, api.TetherOptions{Peer: "corp", ID: corpPeer(t).Spec.ID}, api.CodeConflict, "corp was not asked: its ID is"},
-		"no ID":           {nil, api.TetherOptions{Peer: "corp", ID: "corp"}, api.CodeInvalid, "a whole cluster ID"},
-		"nobody":          {nil, api.TetherOptions{Peer: "korp"}, api.CodeNotFound, "korp"},
-		"a code too soon": {nil, api.TetherOptions{Peer: "corp", Code: "402817"}, api.CodeConflict, "no request to be run by corp is pending"},
-		"with a word":     {&api.Error{Code: api.CodeDeclined, Message: "the owner of corp declined"}, api.TetherOptions{Peer: "corp"}, api.CodeDeclined, "the owner of corp declined"},
-		"a bare error":    {errors.New("disk full"), api.TetherOptions{Peer: "corp"}, api.CodeInternal, "this laptop was not tethered to corp: disk full"},
-		"not possible":    {errors.ErrUnsupported, api.TetherOptions{Peer: "corp"}, api.CodeUnsupported, "this kithd cannot do it"},
+		"another ID":   {nil, api.TetherOptions{Peer: "corp", ID: corpPeer(t).Spec.ID}, api.CodeConflict, "corp was not asked: its ID is"},
+		"no ID":        {nil, api.TetherOptions{Peer: "corp", ID: "corp"}, api.CodeInvalid, "a whole cluster ID"},
+		"nobody":       {nil, api.TetherOptions{Peer: "korp"}, api.CodeNotFound, "korp"},
+		"with a word":  {&api.Error{Code: api.CodeDeclined, Message: "the owner of corp declined"}, api.TetherOptions{Peer: "corp"}, api.CodeDeclined, "the owner of corp declined"},
+		"a bare error": {errors.New("disk full"), api.TetherOptions{Peer: "corp"}, api.CodeInternal, "this laptop was not tethered to corp: disk full"},
+		"not possible": {errors.ErrUnsupported, api.TetherOptions{Peer: "corp"}, api.CodeUnsupported, "this kithd cannot do it"},
 	} {
 		b := tetherable(t, &switched{mode: api.Autonomous, fail: tc.fail}, corp)
 		_, err := b.Tether(t.Context(), tc.options, report)
@@ -181,21 +180,41 @@ func TestWhileTetheredNothingElseIsAgreedTo(t *testing.T) {
 	}
 }
 
-func TestTheCodeOfATetherIsConfirmedBeforehand(t *testing.T) {
+// Whoever stopped waiting, and asks for the same again, waits for the same switch.
+func TestASecondTetherFollowsTheFirst(t *testing.T) {
+	for name, tc := range map[string]struct {
+		becomes api.Mode
+		want    error
+	}{"made": {api.Tethered, nil}, "taken back": {api.Autonomous, &api.Error{Code: api.CodeConflict}}} {
+		corp := corpPeer(t)
+		corp.Spec.Request = &v1alpha1.ResourceRequest{Tether: true, Attempt: 3}
+		corp.Status.Outgoing = v1alpha1.DirectionStatus{State: v1alpha1.StateRequested, Attempt: 3, Confirm: &v1alpha1.Confirmation{Code: "402817"}}
+		mode := &switched{mode: api.Tethering, tether: &api.Tether{Peer: "corp", Step: "asking", Code: "402817"}}
+		b := tetherable(t, mode, corp)
+		var said []api.Progress
+		_, err := b.Tether(t.Context(), api.TetherOptions{Peer: "corp"}, func(p api.Progress) {
+			said = append(said, p)
+			mode.mode = tc.becomes
+			b.News.Notify()
+		})
+		if (err == nil) != (tc.want == nil) || !errors.Is(err, tc.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if len(said) != 1 || said[0].Code != "402817" || said[0].Confirm == nil || said[0].Peer != "corp" || len(mode.asked) > 0 {
+			t.Errorf("%s: %+v, %v", name, said, mode.asked)
+		}
+	}
+}
+
+// A code, or the company's ID, is a word on the question that is being asked: the mode takes it.
+func TestTheCodeOfATetherIsTheModes(t *testing.T) {
 	corp := corpPeer(t)
-	corp.Spec.Request = &v1alpha1.ResourceRequest{Tether: true, Attempt: 3}
-	corp.Status.Outgoing = v1alpha1.DirectionStatus{State: v1alpha1.StateRequested, Attempt: 3, RequestID: "r", Code: "402817"}
-	mode := &switched{mode: api.Tethering, tether: &api.Tether{Peer: "corp"}}
-	b := tetherable(t, mode, corp)
-	if _, err := b.Tether(t.Context(), api.TetherOptions{Peer: "corp", Code: "402817"}, func(api.Progress) {}); err != nil {
-		t.Fatal(err)
-	}
-	var now v1alpha1.Peer
-	if err := b.Cluster().Client.Get(t.Context(), named("corp"), &now); err != nil {
-		t.Fatal(err)
-	}
-	if word := now.Spec.Request.Confirm; word == nil || word.Code != "402817" || word.Attempt != 3 || mode.options.Code != "" {
-		t.Errorf("%+v, %+v", word, mode.options)
+	for _, o := range []api.TetherOptions{{Peer: "corp", Code: "402817"}, {Peer: "corp", ID: corp.Spec.ID}} {
+		mode := &switched{mode: api.Tethering, tether: &api.Tether{Peer: "corp", Step: "asking"}}
+		b := tetherable(t, mode, corp)
+		if _, err := b.Tether(t.Context(), o, func(api.Progress) {}); err != nil || mode.options != o {
+			t.Errorf("%+v, %v", mode.options, err)
+		}
 	}
 }
 

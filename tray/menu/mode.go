@@ -36,7 +36,7 @@ func (b *builder) mode() {
 			}
 		}
 	default:
-		b.say("mode", switching(s)+" "+who+": "+words.Text(cmp.Or(t.Why, t.Step, "…")))
+		b.say("mode", switching(s)+" "+who+": "+words.Text(t.Doing()))
 		if t.Code != "" {
 			b.say("mode/code", "    "+who+"'s owner must see the code "+words.Code(t.Code))
 		}

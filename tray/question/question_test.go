@@ -101,7 +101,6 @@ func TestATetherIsAskedAboutWithAllThatItMeans(t *testing.T) {
 It is cluster CORPAAA.
 - The laptop becomes a node of corp's cluster.
 - You may work there in team-a (edit).
-You can take it back at any time.
 [Tether] []`
 	if got != want {
 		t.Error(got)

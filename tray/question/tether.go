@@ -18,7 +18,6 @@ func Tether(check api.TetherCheck, shortID string) Question {
 	for _, effect := range check.Effects[:min(len(check.Effects), maxEffects)] {
 		q.Text = append(q.Text, "- "+words.Clean(effect, maxEffect))
 	}
-	q.Text = append(q.Text, "You can take it back at any time.")
 	return q
 }
 
