@@ -21,6 +21,9 @@ const (
 	TetherCompany TetherRole = "company" // this cluster runs the peer
 )
 
+// TetherEnded is the step of a tether, at a company, whose laptop says that it is not tethered any more.
+const TetherEnded = "ended"
+
 // TetherStatus is how far a tether is.
 type TetherStatus struct {
 	// role of this cluster.
