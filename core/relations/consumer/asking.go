@@ -102,6 +102,9 @@ func (r *Consumer) put(ctx context.Context, peer *v1alpha1.Peer) error {
 	case errors.As(err, &broken) && !errors.As(err, &problem):
 		return r.brokenOff(ctx, peer, broken)
 	case errors.As(err, &broken):
+		if err := r.takenBack(ctx, peer, problem); err != nil {
+			return err
+		}
 		return r.over(ctx, peer, peering.EventDeclined, peer.Name+" refused", problem.Error())
 	case errors.As(err, &problem):
 		r.setAsking(peer, question{peer.UID, attempt})
@@ -197,9 +200,6 @@ func (r *Consumer) refused(ctx context.Context, peer *v1alpha1.Peer, problem *pe
 		record.Step(&s.Outgoing, peering.EventDeclined, why)
 		settle(&s.Outgoing)
 		s.Outgoing.Attempt = attempt
-		if problem.Code == peering.CodeNotTethered && s.Tether != nil { // the laptop's word that it took itself back
-			s.Tether.Step, s.Tether.Why = v1alpha1.TetherEnded, problem.Message
-		}
 	})
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/peering"
@@ -80,4 +82,14 @@ func (r *Consumer) considerTether(ctx context.Context, peer *v1alpha1.Peer, gran
 func another(peer *v1alpha1.Peer, outcome peering.Outcome) bool {
 	wish := tetherOf(peer) == peering.TetherLaptop
 	return wish != (outcome.Tether != nil)
+}
+
+// takenBack notes the word of a laptop that it is not tethered to this cluster any more.
+func (r *Consumer) takenBack(ctx context.Context, peer *v1alpha1.Peer, problem *peering.Problem) error {
+	if problem.Code != peering.CodeNotTethered || peer.Spec.Tethered == nil {
+		return nil
+	}
+	return record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) {
+		s.Tether = &v1alpha1.TetherStatus{Role: v1alpha1.TetherCompany, Step: v1alpha1.TetherEnded, Why: problem.Message, Since: new(metav1.Now())}
+	})
 }
