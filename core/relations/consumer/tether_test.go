@@ -97,7 +97,9 @@ func TestAWishThatIsNotTaken(t *testing.T) {
 				laptop.r.Mode = c.laptop(company.me.ID().String())
 			}
 			laptop.wish(t, 1)
-			out := laptop.until(t, "over", func(out v1alpha1.DirectionStatus) bool { return out.Attempt == 1 && out.State == v1alpha1.StateDeclined })
+			out := laptop.until(t, "over", func(out v1alpha1.DirectionStatus) bool {
+				return out.Attempt == 1 && out.State == v1alpha1.StateDeclined
+			})
 			if !strings.Contains(out.Why, c.why) || len(company.requests(t)) > 0 {
 				t.Errorf("%q, %d requests", out.Why, len(company.requests(t)))
 			}
