@@ -95,7 +95,7 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 	defer func() {
 		cancel()
 		d.cluster.Store(nil)
-		d.changed.Notify()
+		d.peersMoved()
 		d.directory.OnChange(func(string) {}) // nobody takes pokes any more, and the directory must not wait for that
 		c.peers.Consumer.Close()
 		c.Fleet.Wait()
@@ -298,6 +298,7 @@ func (d *Daemon) watchPeers(ctx context.Context, mgr manager.Manager, c *cluster
 			d.directory.SetPeers(peers.Items)
 		}
 		c.Changed.Notify()
+		d.moved.Notify()
 	}
 	return backend.Watch(ctx, mgr, toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    changed,
@@ -330,7 +331,8 @@ func (d *Daemon) loadHost(ctx context.Context, c *clusterPart) bool {
 // clusterReady opens the doors behind which the cluster is needed.
 func (d *Daemon) clusterReady(ctx context.Context, c *clusterPart) {
 	d.cluster.Store(c)
-	d.changed.Notify()
+	c.Host.SetBinding(!d.engine.Decides()) // it may have changed since c was made, when nobody knew of this one
+	d.peersMoved()
 	var peers v1alpha1.PeerList
 	if c.Client.List(ctx, &peers) == nil {
 		d.directory.SetPeers(peers.Items)
