@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,14 +21,23 @@ import (
 
 // ask asks a peer, and has the owner confirm what needs it, when there is somebody to ask.
 func (p *program) ask(c *cobra.Command, timeout time.Duration, peer string, ask api.PeerAsk) (api.Peer, error) {
-	return long(p, c, timeout, func(ctx context.Context, kithd *client.Client, progress *progress) (api.Peer, error) {
+	return confirming(p, c, timeout, peer, ask.Wait, func(ctx context.Context, kithd *client.Client, report func(api.Progress)) (api.Peer, error) {
+		return kithd.Ask(ctx, peer, ask, report)
+	})
+}
+
+// confirming makes a long call in which a peer is asked. With wait, the owner is asked for his word as soon as the call waits for it.
+func confirming[T any](p *program, c *cobra.Command, timeout time.Duration, peer string, wait bool, call func(context.Context, *client.Client, func(api.Progress)) (T, error)) (T, error) {
+	return long(p, c, timeout, func(ctx context.Context, kithd *client.Client, progress *progress) (T, error) {
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
-		answer, err := kithd.Ask(ctx, peer, ask, func(step api.Progress) {
+		var seen *api.Confirmation
+		answer, err := call(ctx, kithd, func(step api.Progress) {
 			progress.report(step)
-			if step.Confirm == nil || !ask.Wait {
+			if step.Confirm == nil || !wait || seen != nil && seen.Code == step.Confirm.Code && slices.Equal(seen.Terms, step.Confirm.Terms) {
 				return
 			}
+			seen = step.Confirm
 			var word api.PeerConfirm
 			var err error
 			name := cmp.Or(step.Peer, peer) // an address is no name to confirm

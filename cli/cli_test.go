@@ -157,7 +157,7 @@ func TestGolden(t *testing.T) {
 		"doctor":   {"doctor", "doctor bob", "doctor bob -o json", "doctor carol -o yaml", "doctor nobody"},
 		"usage": {"pears", "peers --colour", "peers -o xml", "peer", "peer a b", "peer ..", "peer carol --cpu two", "peer carol --cpu 50%", "peer carol --memory 4", "peer carol --cpu 0", "peer carol --cpu -1", "peer carol --pods 1.5", "peer carol --resource nvidia.com/gpu=0", "peer carol --resource gpu", "share 101%", "share 101", "share -5",
 			"share half", "share --cpu 101%", "share --to bob", "share --policy A_B --cpu 1", "share --pod-security lax", "offload web --strategy all", "contract frobnicate", "peer carol --timeout soon"},
-		"help": {"", "help exit-codes", "peer --help"},
+		"help": {"", "help exit-codes", "peer --help", "tether --help", "untether --help"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got strings.Builder
@@ -169,20 +169,26 @@ func TestGolden(t *testing.T) {
 				}
 				fmt.Fprintf(&got, "[exit %d]\n\n", code)
 			}
-			file := filepath.Join("testdata", name+".txt")
-			if *update {
-				if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d := cmp.Diff(string(want), got.String()); d != "" {
-				t.Errorf("-want +got (go test ./cli -update writes it anew)\n%s", d)
-			}
+			golden(t, name, got.String())
 		})
+	}
+}
+
+// golden compares with a file in testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".txt")
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), got); d != "" {
+		t.Errorf("-want +got (go test ./cli -update writes it anew)\n%s", d)
 	}
 }
 

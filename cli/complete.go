@@ -71,7 +71,7 @@ func completeWith[T any](p *program, most int, list func(*client.Client, context
 
 func (p *program) completePeers(most int) completion {
 	return completeWith(p, most, (*client.Client).Peers, func(x api.Peer) string {
-		return word(x.Name, x.ShortID, "out "+string(x.Outgoing)+", in "+string(x.Incoming))
+		return word(x.Name, x.ShortID, strings.Join(nonEmpty("out "+string(x.Outgoing), "in "+string(x.Incoming), tethered(x)), ", "))
 	})
 }
 
@@ -79,6 +79,9 @@ func (p *program) completeRequests(most int) completion {
 	return completeWith(p, most, (*client.Client).Requests, func(r api.Request) string {
 		if r.Direction == api.Outgoing {
 			return ""
+		}
+		if r.Tether {
+			return word(r.ID, r.ID, r.Peer+" asks this cluster to run it")
 		}
 		return word(r.ID, r.ID, r.Peer+" would get "+r.Grants())
 	})

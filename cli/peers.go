@@ -22,15 +22,16 @@ func (p *program) peersCommand() *cobra.Command {
 OUTGOING is what this cluster gets from the peer, INCOMING what the peer gets from here: none, requested, declined,
 expired, contracted (signed, not yet usable), connected, unreachable or ending. REACHABLE says since when a peer under contract
 is down. LEFT counts namespaces that the peer still keeps although they are gone, or stay at home, here; it is asked again until
-they are gone there too. With -o wide, USED says how much of what the peer grants is in use; PODS THERE and PODS HERE are the ranges out of
-which this cluster's pods at the peer, and the peer's here, have their addresses.`,
+they are gone there too. TETHER says which of the two runs the other: "runs this laptop" of a company to which this laptop is tethered,
+"run from here" of a laptop that is tethered to this cluster, with the step while that is not done. With -o wide, USED says how much of what the peer grants is in use;
+PODS THERE and PODS HERE are the ranges out of which this cluster's pods at the peer, and the peer's here, have their addresses.`,
 		Example: "  kith peers\n  kith peers bob -o wide\n  kith peers -o json | jq -r '.[] | select(.outgoing==\"connected\") | .name'",
 		Args:    between(0, -1), ValidArgsFunction: p.completePeers(-1),
 		RunE: func(c *cobra.Command, args []string) error {
 			return list(p, c, args, listing[api.Peer]{
 				get: (*client.Client).Peers, match: isPeer, noun: "peer", others: "kith peers",
 				columns: p.peerColumns(), none: "no peers yet; `kith peer add HOST:PORT` adds one that is not on this network",
-				notes: func(x api.Peer) []note { return []note{{x.Name, x.Why}, {x.Name, x.Less}} },
+				notes: func(x api.Peer) []note { return []note{{x.Name, x.Why}, {x.Name, x.Less}, {x.Name, tetherWhy(x)}} },
 			})
 		},
 	})
@@ -55,6 +56,7 @@ func (p *program) peerColumns() []screen.Column[api.Peer] {
 		{Title: "REACHABLE", Cell: p.reachable},
 		{Title: "OUTGOING", Cell: func(x api.Peer) string { return string(x.Outgoing) }},
 		{Title: "INCOMING", Cell: func(x api.Peer) string { return string(x.Incoming) }},
+		{Title: "TETHER", Cell: tethered, Need: true},
 		{Title: "TUNNEL", Cell: tunnel, Need: true},
 		{Title: "LEFT", Cell: func(x api.Peer) string {
 			if x.Left == 0 {

@@ -74,6 +74,11 @@ Offer what your machine has to spare, and answer those who ask:
   kith requests
   kith accept alice
 
+Let a company's cluster decide what this machine runs, and take it back:
+
+  kith tether corp
+  kith untether
+
 Root and the members of the group kith may use it. The group is root's equal: who may say what runs in this cluster, and
 hold its administrator's key, can become root on this machine.`,
 		Version:       p.Version, // --version, without kithd
@@ -86,8 +91,9 @@ hold its administrator's key, can become root on this machine.`,
 	root.SetErr(p.Err)
 	root.PersistentFlags().StringVar(&p.socket, "socket", "", "unix socket of kithd (default $KITH_SOCKET, else "+client.DefaultSocket+")")
 	root.AddGroup(&cobra.Group{ID: "look", Title: "See what is:"}, &cobra.Group{ID: "consume", Title: "Use other clusters:"},
-		&cobra.Group{ID: "provide", Title: "Let others use this one:"})
+		&cobra.Group{ID: "provide", Title: "Let others use this one:"}, &cobra.Group{ID: "mode", Title: "Let a company's cluster decide:"})
 	group(root, "look", p.statusCommand(), p.peersCommand(), p.contractCommand(), p.eventsCommand(), p.doctorCommand())
+	group(root, "mode", p.tetherCommand(), p.untetherCommand())
 	group(root, "consume", p.peerCommand(), p.confirmCommand(), p.unpeerCommand(), p.forgetCommand(), p.offloadCommand(), p.unoffloadCommand())
 	group(root, "provide", p.shareCommand(), p.requestsCommand(), p.acceptCommand(), p.declineCommand(), p.guestsCommand())
 	root.AddCommand(p.kubeconfigCommand(), p.versionCommand(), exitCodesTopic())

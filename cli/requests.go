@@ -21,7 +21,8 @@ func (p *program) requestsCommand() *cobra.Command {
 		Long: `List the requests that wait for an answer: incoming ones for yours, outgoing ones for the peer's owner.
 
 WOULD GET says of an incoming one what the peer gets if you accept now, which is as much of what it asks for as is shared and
-free; where it has a contract already, what changes (cpu 1 → 2). Of an outgoing one it says what was asked for.`,
+free; where it has a contract already, what changes (cpu 1 → 2). Of an outgoing one it says what was asked for. A laptop that asks
+to be tethered wants this cluster to run it: what its users get here is in the TetherPolicy that selects it (see docs/modes.md).`,
 		Example: "  kith requests\n  kith accept $(kith requests -o json | jq -r '.[0].id')",
 		Args:    between(0, -1), ValidArgsFunction: p.completeRequests(-1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -61,6 +62,10 @@ func amountsOf(r api.Request) string {
 	switch {
 	case r.Refusal != "": // it stands under the table
 		return "nothing"
+	case r.Tether && r.Direction == api.Incoming:
+		return "asks this cluster to run it"
+	case r.Tether:
+		return "asked to run this laptop"
 	case r.Direction == api.Incoming:
 		return r.Grants()
 	case len(r.Asked) == 0:
@@ -73,9 +78,12 @@ func (p *program) acceptCommand() *cobra.Command {
 	var sure bool
 	c := p.things(&cobra.Command{
 		Use:   "accept ID|PEER",
-		Short: "Accept a peer's request for resources",
+		Short: "Accept a peer's request",
 		Long: `Accept a peer's request for resources. A terminal shows what the peer gets, and asks whether to go on; no more than that is
-granted, whatever becomes free meanwhile. Compare the code first: the other owner must see the same one.`,
+granted, whatever becomes free meanwhile. Compare the code first: the other owner must see the same one.
+
+The request of a laptop to be run by this cluster is accepted in the same way. It becomes a node with all it has, and its users may do
+here what the TetherPolicy that selects it says.`,
 		Example: "  kith requests\n  kith accept alice\n  kith accept alice-7f3a --yes",
 		Args:    between(1, 1), ValidArgsFunction: p.completeRequests(1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -91,7 +99,11 @@ granted, whatever becomes free meanwhile. Compare the code first: the other owne
 				return kithd.Accept(ctx, id, shown)
 			})
 			return answer(p, r, err, func(r api.Request) {
-				fmt.Fprintf(p.Out, "accepted %s: it gets %s\n", screen.Clean(r.Peer), screen.CleanLines(r.Grants()))
+				gets := "it gets " + r.Grants()
+				if r.Tether {
+					gets = "this cluster may run it"
+				}
+				fmt.Fprintf(p.Out, "accepted %s: %s\n", screen.Clean(r.Peer), screen.CleanLines(gets))
 				if r.Code != "" {
 					fmt.Fprintf(p.Out, "code %s: the owner of %s compares it now, before anything is signed\n", identity.Spaced(screen.Clean(r.Code)), screen.Clean(r.Peer))
 				}
@@ -109,6 +121,9 @@ func (p *program) show(c *cobra.Command, ref string) (id string, shown api.Resou
 		return ref, nil, err
 	}
 	question := fmt.Sprintf("%s would get %s.\n", screen.Clean(r.Peer), screen.CleanLines(r.Grants()))
+	if r.Tether {
+		question = fmt.Sprintf("%s is a laptop that asks this cluster to run it: it would be a node here, and its users may do what the TetherPolicy for it says.\n", screen.Clean(r.Peer))
+	}
 	if r.Code != "" {
 		question += fmt.Sprintf("Its owner's screen must show the code %s too. ", p.style(true).Bold(identity.Spaced(screen.Clean(r.Code))))
 	}

@@ -19,7 +19,9 @@ func (p *program) statusCommand() *cobra.Command {
 		Short: "Show how this machine's part of Kith is",
 		Long: `Show how this machine's part of Kith is. What is wrong comes last, the worst first, each with its reason and what to do:
 the local Kubernetes that is not well, a disk nearly full, a peer that cannot be reached, a tunnel without a handshake,
-another key where a peer was, clocks that differ; and requests that wait for your answer. "kith doctor" looks closer.`,
+another key where a peer was, clocks that differ; and requests that wait for your answer. "kith doctor" looks closer.
+
+While a company's cluster decides, or is about to, it says which, how far the switch is, and who you are there.`,
 		Example: "  kith status\n  kith status -o json | jq .problems",
 		Args:    between(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -46,12 +48,20 @@ func (p *program) showStatus(w io.Writer, s api.Status) {
 		node += " at " + s.Engine.NodeIP
 	}
 	line("Engine", string(s.Engine.Kind), style.Word(string(s.Engine.State)), screen.Clean(s.Engine.Version), named("node", screen.Clean(node)), screen.Clean(s.Engine.Why))
-	line("Sharing", p.sharing(style, s.Sharing)...)
+	p.showTether(w, style, s)
+	if s.Mode == api.Tethered {
+		line("Sharing", "all of it with "+screen.Clean(s.Tether.Peer)+" (kith untether takes it back)")
+	} else {
+		line("Sharing", p.sharing(style, s.Sharing)...)
+	}
 	requests := ""
 	if n := s.Counts.Requests; n > 0 {
 		requests = style.Yellow(screen.Count(n, "request") + " to answer (kith requests)")
 	}
 	line("Peers", fmt.Sprintf("%d known", s.Counts.Peers), fmt.Sprintf("%d connected", s.Counts.Connected), requests)
+	if n := s.Counts.Laptops; n > 0 {
+		line("Laptops", screen.Count(n, "laptop")+" tethered to this cluster (kith peers)")
+	}
 	line("Pods", fmt.Sprintf("%d abroad", s.Counts.PodsAbroad), screen.Count(s.Counts.Guests, "guest"))
 	var doors []string
 	for _, l := range s.Listen {

@@ -57,6 +57,8 @@ type Peer struct {
 	Tunnel    Tunnel       `json:"tunnel"`
 	// Left counts the namespaces that the peer still keeps although this cluster has, or offloads, them no more.
 	Left int `json:"left,omitempty"`
+	// Tether is how a tether stands in which one of the two runs the other; nil without one.
+	Tether *PeerTether `json:"tether,omitempty"`
 	// Confirm is what this owner has to agree to before a contract is signed; nil when there is nothing.
 	Confirm *Confirmation `json:"confirm,omitempty"`
 	// Unchanged: what was asked for is granted already, so that nobody was asked. Only in the answer to PeerAsk.
@@ -154,14 +156,18 @@ type Request struct {
 	Granted Resources `json:"granted,omitempty"`
 	InForce Resources `json:"inForce,omitempty"` // what the peer has already, by its contract
 	Refusal string    `json:"refusal,omitempty"` // why a yes would give nothing
+	Tether  bool      `json:"tether,omitempty"`  // it asks for no resources: the asker wants the other cluster to run it
 	State   State     `json:"state"`             // requested, declined, expired, contracted
 	Address string    `json:"address,omitempty"` // where it came from
 	Created time.Time `json:"created,omitzero"`
 	Expires time.Time `json:"expires,omitzero"`
 }
 
-// Grants says in words what a yes to the request gives.
+// Grants says in words what a yes to the request gives, as the object of "it gets".
 func (r Request) Grants() string {
+	if r.Tether {
+		return "to be run by this cluster"
+	}
 	if len(r.Granted) == 0 {
 		return "nothing: " + cmp.Or(r.Refusal, "this kithd does not say what is free")
 	}

@@ -26,6 +26,11 @@ func (s Snapshot) Steady() Snapshot {
 		p.What, p.Why, p.Do = numberless(p.What), numberless(p.Why), numberless(p.Do)
 	}
 	s.Status.Engine.Why = numberless(s.Status.Engine.Why)
+	if s.Status.Tether != nil {
+		tether := *s.Status.Tether
+		tether.Why = numberless(tether.Why)
+		s.Status.Tether = &tether
+	}
 	s.Peers = slices.Clone(s.Peers)
 	for i := range s.Peers {
 		p := &s.Peers[i]

@@ -80,6 +80,7 @@ type Counts struct {
 	Contracts  int `json:"contracts"`  // in force, either role
 	PodsAbroad int `json:"podsAbroad"` // pods of this cluster that run at peers
 	Guests     int `json:"guests"`     // pods of peers that run here
+	Laptops    int `json:"laptops"`    // laptops that this cluster runs, or is about to: those tethered to it
 }
 
 // Listener is a door that kithd holds open.

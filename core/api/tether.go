@@ -59,8 +59,36 @@ type TetherCheck struct {
 	Effects  List[string]  `json:"effects"`  // what would happen, in sentences, for the owner to read before he says yes
 }
 
+// TetherRole is what a cluster is in a tether.
+type TetherRole string
+
+// The roles.
+const (
+	Laptop  TetherRole = "laptop"  // the other runs it
+	Company TetherRole = "company" // it runs the other
+)
+
+// PeerTether is how a tether with a peer stands.
+type PeerTether struct {
+	Role  TetherRole `json:"role"`           // of this cluster
+	Step  string     `json:"step"`           // a word: of a laptop see core/mode; of a company accepted, joining, tethered, lost or ending
+	Why   string     `json:"why,omitempty"`  // one sentence
+	Since time.Time  `json:"since,omitzero"` // the time of the last change of step
+}
+
 // UntetherOptions are those of a switch back to Autonomous.
 type UntetherOptions struct {
 	Force   bool          `json:"force,omitempty"`   // do not wait for the company to take away what it runs here
 	Timeout time.Duration `json:"timeout,omitempty"` // how long to wait for that, in nanoseconds; 0: two minutes, or ten seconds while it does not answer
 }
+
+// Check says what is wrong with the options: nil or an *Error.
+func (o *UntetherOptions) Check() error {
+	if o.Timeout < 0 || o.Timeout > maxUntether {
+		return Invalid("timeout", o.Timeout.String(), "a time up to 24h; 0 is the usual one")
+	}
+	return nil
+}
+
+// maxUntether bounds how long a switch back may wait: a laptop that waits longer is in nobody's hands.
+const maxUntether = 24 * time.Hour

@@ -45,6 +45,7 @@ type Backend struct {
 	Engine    cluster.Engine   // nil with engine "none"
 	Gateway   *gateway.Gateway // nil with engine "none"
 	Front     FrontDoor        // nil without one
+	Mode      Mode             // nil with engine "none"
 	Cluster   func() *Cluster  // gives nil while the controllers of Kith do not run
 	Failing   func() []api.Problem
 	Listening func() []api.Listener
@@ -77,11 +78,15 @@ func (b *Backend) Version(context.Context) (api.Version, error) {
 func (b *Backend) Status(ctx context.Context) (api.Status, error) {
 	s := api.Status{
 		Name: b.Settings.Name, ID: b.Me.ID().String(), ShortID: b.Me.ID().Short(), Version: version.Version,
-		Mode: api.Autonomous, Started: b.Started, Engine: b.engineStatus(), Listen: b.Listening(), Exposed: b.Exposed(),
+		Started: b.Started, Engine: b.engineStatus(), Listen: b.Listening(), Exposed: b.Exposed(),
 	}
+	s.Mode, s.Tether = b.mode()
 	all := b.Directory.All()
 	s.Counts.Peers = len(all)
 	for _, k := range all {
+		if k.Peer != nil && tetherOf(k.Peer.Status.Tether) != nil && k.Peer.Status.Tether.Role == v1alpha1.TetherCompany {
+			s.Counts.Laptops++
+		}
 		if k.Peer != nil && (k.Peer.Status.Outgoing.State == v1alpha1.StateConnected || k.Peer.Status.Incoming.State == v1alpha1.StateConnected) {
 			s.Counts.Connected++
 		}

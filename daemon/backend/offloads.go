@@ -126,6 +126,9 @@ func noneOf(peers []string, contracts []v1alpha1.Contract) string {
 
 // Offload lets the pods of a namespace run at peers; it returns when the next pod created would.
 func (b *Backend) Offload(ctx context.Context, namespace string, o api.OffloadOptions, report func(api.Progress)) (api.Offload, error) {
+	if err := b.autonomous("pods of " + namespace + " stay at home"); err != nil {
+		return api.Offload{}, err
+	}
 	c, err := b.cluster(ctx)
 	if err != nil {
 		return api.Offload{}, err

@@ -154,6 +154,9 @@ func (b *Backend) view(k directory.Known, f facts) api.Peer {
 		}
 	}
 	node := v1alpha1.VirtualNodePrefix + k.Name
+	if k.Peer != nil {
+		p.Tether = tetherOf(k.Peer.Status.Tether)
+	}
 	p.Used, p.Pods.Abroad = quantities(f.used[node]), f.abroad[node]
 	return p
 }
@@ -279,6 +282,9 @@ func otherVersion(who, why string) *api.Error {
 
 // Ask asks a peer for resources.
 func (b *Backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report func(api.Progress)) (api.Peer, error) {
+	if err := b.autonomous(ref + " was not asked"); err != nil {
+		return api.Peer{}, err
+	}
 	c, err := b.cluster(ctx)
 	if err != nil {
 		return api.Peer{}, err
@@ -290,9 +296,8 @@ func (b *Backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report f
 	if err != nil {
 		return api.Peer{}, err
 	}
-	if ask.ID != "" && ask.ID != k.ID.String() {
-		return api.Peer{}, &api.Error{Code: api.CodeConflict, Message: k.Name + " was not asked", Field: "id",
-			Reason: "its ID is " + k.ID.String() + ", not the one that was given", Do: "ask its owner for the ID; somebody may use the name"}
+	if err := sameID(k, ask.ID); err != nil {
+		return api.Peer{}, err
 	}
 	if err := api.CheckAsked("resources", ask.Resources); err != nil {
 		return api.Peer{}, err
@@ -339,6 +344,15 @@ func (b *Backend) Ask(ctx context.Context, ref string, ask api.PeerAsk, report f
 		return api.Peer{}, err
 	}
 	return b.Peer(ctx, k.ID.String())
+}
+
+// sameID is an error if a peer's ID is another one than was given; none was is "".
+func sameID(k directory.Known, given string) error {
+	if given == "" || given == k.ID.String() {
+		return nil
+	}
+	return &api.Error{Code: api.CodeConflict, Message: k.Name + " was not asked", Field: "id",
+		Reason: "its ID is " + k.ID.String() + ", not the one that was given", Do: "ask its owner for the ID; somebody may use the name"}
 }
 
 // inForce is the contract under which a peer provides; nil without one. Past the cache: it may have been signed a moment ago.
@@ -532,6 +546,9 @@ func (b *Backend) Unpeer(ctx context.Context, ref string, report func(api.Progre
 	if err != nil {
 		return api.Peer{}, err
 	}
+	if err := b.notTheCompany(k.Name); err != nil {
+		return api.Peer{}, err
+	}
 	if k.Peer == nil {
 		return api.Peer{}, &api.Error{Code: api.CodeConflict, Message: "there is nothing to end with " + k.Name, Reason: "nothing was asked or granted"}
 	}
@@ -557,15 +574,16 @@ func (b *Backend) Unpeer(ctx context.Context, ref string, report func(api.Progre
 	return b.Peer(ctx, k.ID.String())
 }
 
-// end takes back what is asked of a peer, and ends what is granted to it. It may be repeated.
+// end takes back what is asked of a peer, gives it back if it is a laptop that this cluster runs, and ends what is granted to it. It may
+// be repeated.
 func (c *Cluster) end(ctx context.Context, name string) error {
 	var peer v1alpha1.Peer
 	if err := c.Client.Get(ctx, named(name), &peer); err != nil {
 		return err
 	}
-	if peer.Spec.Request != nil {
+	if peer.Spec.Request != nil || peer.Spec.Tethered != nil {
 		before := peer.DeepCopy()
-		peer.Spec.Request = nil
+		peer.Spec.Request, peer.Spec.Tethered = nil, nil
 		if err := c.Client.Patch(ctx, &peer, client.MergeFrom(before)); err != nil {
 			return err
 		}

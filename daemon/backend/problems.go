@@ -180,7 +180,9 @@ func (c *Cluster) waiting(ctx context.Context) []api.Problem {
 			continue
 		}
 		gets := "to use this laptop" // what it would get is not known, when even that cannot be read
-		if grant, err := c.Provider.Grant(ctx, r); err == nil {
+		if r.Spec.Tether {
+			gets = "this cluster to run it: to be tethered"
+		} else if grant, err := c.Provider.Grant(ctx, r); err == nil {
 			gets = "to use this laptop, and would get " + grant.Summary
 		}
 		why := "it lapses in " + howLong(time.Until(r.Spec.Expires.Time))

@@ -33,11 +33,11 @@ func (b *Backend) Requests(ctx context.Context) ([]api.Request, error) {
 	var list []api.Request
 	for i := range requests.Items {
 		if r := &requests.Items[i]; provider.Pending(r) {
-			grant, err := c.Provider.Grant(ctx, r)
+			v, err := c.wouldGet(ctx, r)
 			if err != nil {
-				return nil, internal(err)
+				return nil, err
 			}
-			list = append(list, incoming(r, &grant))
+			list = append(list, v)
 		}
 	}
 	for _, k := range b.Directory.All() {
@@ -52,9 +52,11 @@ func (b *Backend) Requests(ctx context.Context) ([]api.Request, error) {
 		r := api.Request{
 			ID: out.RequestID, Peer: k.Name, PeerID: k.ID.String(), Direction: api.Outgoing, Code: out.Code,
 			Asked: sharing.Words(asking.Wanted(k.Peer, inForce)), State: api.StateRequested, Address: k.Peer.Status.Endpoint,
-			Created: askedAt(k.Peer),
+			Created: askedAt(k.Peer), Tether: k.Peer.Spec.Request.Tether,
 		}
-		if inForce != nil {
+		if r.Tether {
+			r.Asked = nil
+		} else if inForce != nil {
 			r.InForce = sharing.Words(inForce.Spec.Resources, asking.Wanted(k.Peer, inForce))
 		}
 		if out.Expires != nil {
@@ -94,9 +96,9 @@ func incoming(r *v1alpha1.PeeringRequest, grant *v1alpha1.Grant) api.Request {
 	v := api.Request{
 		ID: r.Name, Peer: r.Spec.PeerName, PeerID: r.Spec.PeerID, Direction: api.Incoming, Code: r.Spec.Code,
 		Asked: sharing.Words(r.Spec.Resources), State: api.StateRequested, Created: r.CreationTimestamp.Time, Expires: r.Spec.Expires.Time,
-		Address: r.Spec.Address,
+		Address: r.Spec.Address, Tether: r.Spec.Tether,
 	}
-	if grant != nil {
+	if grant != nil && !r.Spec.Tether {
 		v.Asked, v.Granted = sharing.Words(r.Spec.Resources, grant.Resources), sharing.Words(grant.Resources)
 		v.InForce, v.Refusal = sharing.Words(grant.InForce, grant.Resources), grant.Refusal
 	}
@@ -117,6 +119,14 @@ func (b *Backend) Request(ctx context.Context, ref string) (api.Request, error) 
 	if err != nil {
 		return api.Request{}, err
 	}
+	return c.wouldGet(ctx, r)
+}
+
+// wouldGet shows a request of a peer, and what a yes gives at this moment.
+func (c *Cluster) wouldGet(ctx context.Context, r *v1alpha1.PeeringRequest) (api.Request, error) {
+	if r.Spec.Tether {
+		return incoming(r, nil), nil
+	}
 	grant, err := c.Provider.Grant(ctx, r)
 	if err != nil {
 		return api.Request{}, internal(err)
@@ -126,6 +136,9 @@ func (b *Backend) Request(ctx context.Context, ref string) (api.Request, error) 
 
 // Accept accepts an incoming request.
 func (b *Backend) Accept(ctx context.Context, ref string, shown api.Resources) (api.Request, error) {
+	if err := b.autonomous("nothing was accepted"); err != nil {
+		return api.Request{}, err
+	}
 	c, r, err := b.open(ctx, ref)
 	if err != nil {
 		return api.Request{}, err
@@ -181,7 +194,10 @@ func (b *Backend) open(ctx context.Context, ref string) (*Cluster, *v1alpha1.Pee
 func (b *Backend) answered(r *v1alpha1.PeeringRequest) api.Request {
 	v := incoming(r, r.Status.Grant)
 	text := "the request of " + r.Spec.PeerName + " was declined"
-	if v.State == api.StateContracted {
+	switch {
+	case v.State == api.StateContracted && v.Tether:
+		text = "the request of " + r.Spec.PeerName + " was accepted: this cluster may run it"
+	case v.State == api.StateContracted:
 		text = "the request of " + r.Spec.PeerName + " was accepted: " + v.Grants()
 	}
 	b.Log.Info("request answered", "peer", r.Spec.PeerName, "request", r.Name, "answer", string(r.Status.Answer))

@@ -61,8 +61,9 @@ type Config struct {
 	Kubeconfig        string // "": the cluster kithd runs in
 	KubeconfigContext string // "": the current one
 	NodeName          string
-	Expose            string // ExposeNone or ExposeLAN
-	FrontDoorPort     uint16 // 0: none
+	Expose            string        // ExposeNone or ExposeLAN
+	FrontDoorPort     uint16        // 0: none
+	AutoUntetherAfter time.Duration // 0: never
 
 	DataDir     string
 	RunDir      string

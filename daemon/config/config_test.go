@@ -127,6 +127,11 @@ func TestMistakesNameKeyValueAndWhatIsAllowed(t *testing.T) {
 		{content: "socket: /" + strings.Repeat("x", 107), field: "socket", says: []string{"107"}},
 		{content: "requestTimeout: 10", field: "requestTimeout", says: []string{"90s or 10m"}},
 		{content: "requestTimeout: 0s", field: "requestTimeout"},
+		{content: "autoUntetherAfter: 9s", field: "autoUntetherAfter", says: []string{`"9s"`, "10s to 720h", "or 0"}},
+		{content: "autoUntetherAfter: 721h", field: "autoUntetherAfter"},
+		{content: "autoUntetherAfter: -1h", field: "autoUntetherAfter"},
+		{content: "autoUntetherAfter: 30", field: "autoUntetherAfter", says: []string{"30m or 24h"}},
+		{content: "autoUntetherAfter: never", field: "autoUntetherAfter"},
 		{content: "logLevel: verbose", field: "logLevel"},
 		{content: "kubeconfig: /k", field: "kubeconfig", says: []string{"unless engine is kubeconfig"}},
 		{content: "metricsAddress: 0.0.0.0:9100", field: "metricsAddress", says: []string{"loopback", "metricsPublic"}},
@@ -173,6 +178,27 @@ func TestTheFrontDoorCanBeSwitchedOff(t *testing.T) {
 	c, err := from(t, "frontDoorPort: 0\n")
 	if err != nil || c.FrontDoorPort != 0 {
 		t.Errorf("%d %v", c.FrontDoorPort, err)
+	}
+}
+
+func TestALaptopTakesBackControlByItselfOnlyIfTold(t *testing.T) {
+	for content, want := range map[string]time.Duration{
+		"": 0, "autoUntetherAfter: 0": 0, `autoUntetherAfter: "0"`: 0, "autoUntetherAfter: 0s": 0,
+		"autoUntetherAfter: 30s": 30 * time.Second, "autoUntetherAfter: 10s": 10 * time.Second, "autoUntetherAfter: 720h": 720 * time.Hour,
+	} {
+		if c, err := from(t, content); err != nil || c.AutoUntetherAfter != want {
+			t.Errorf("%q: %s %v, want %s", content, c.AutoUntetherAfter, err, want)
+		}
+	}
+}
+
+func TestDurationsAreWrittenAsPeopleDo(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0", 10 * time.Minute: "10m", 90 * time.Second: "1m30s", 10 * time.Second: "10s", time.Hour: "1h", 90 * time.Minute: "1h30m", 720 * time.Hour: "720h",
+	} {
+		if got := shortly(d); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
 

@@ -23,6 +23,7 @@ type Key struct {
 	Verbatim bool   // a comma in an item is part of it
 	Bool     bool   // true or false in the file, without quotes
 	Number   bool   // a number in the file
+	Zero     bool   // 0 in the file, also as a number
 
 	set func(c *Config, values []string) error // one value, unless List; the error needs no text
 	get func(c *Config) string                 // as Default
@@ -165,7 +166,34 @@ func duration(name, help string, at func(*Config) *time.Duration) Key {
 			err = errNo
 		}
 		return d, err
-	}, func(d time.Duration) string { return strings.TrimSuffix(d.String(), "0s") })
+	}, shortly)
+}
+
+// shortly writes a duration as a person would: 10m, and 0 for none.
+func shortly(d time.Duration) string {
+	if d == 0 {
+		return "0"
+	}
+	text := d.String()
+	for _, none := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, none) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
+}
+
+// durationOrNone is for what a person decides about in the meantime: shorter than a hiccup of a network is none, nor is a month.
+func durationOrNone(name, help string, at func(*Config) *time.Duration) Key {
+	k := one(name, help, "a time from 10s to 720h, such as 30m or 24h, or 0", "", at, func(s string) (time.Duration, error) {
+		d, err := time.ParseDuration(s)
+		if err == nil && d != 0 && (d < 10*time.Second || d > 30*24*time.Hour) {
+			err = errNo
+		}
+		return d, err
+	}, shortly)
+	k.Zero = true
+	return k
 }
 
 func level(name, help string, at func(*Config) *slog.Level) Key {

@@ -39,6 +39,8 @@ var keys = []Key{
 		[]string{ExposeNone, ExposeLAN}, func(c *Config) *string { return &c.Expose }),
 	portOrNone("frontDoorPort", "TCP port of 127.0.0.1 at which kubeconfigs of \"kith kubeconfig\" reach Kubernetes; 0 has none: they lead to the cluster itself",
 		func(c *Config) *uint16 { return &c.FrontDoorPort }),
+	durationOrNone("autoUntetherAfter", "after which time without an answer of the company's cluster a tethered laptop takes back control by itself; 0 is never",
+		func(c *Config) *time.Duration { return &c.AutoUntetherAfter }),
 	verbatim(words("engineFlags", "more flags for the builtin engine", notEmpty, "flags of kith-k8s", func(c *Config) *[]string { return &c.EngineFlags })),
 	file("runtimeDir", "directory of the container runtime's programs", "beside kithd", func(c *Config) *string { return &c.RuntimeDir }),
 	file("imagesDir", "directory of container images that are loaded at start", "none", func(c *Config) *string { return &c.ImagesDir }),

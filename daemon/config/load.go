@@ -121,7 +121,7 @@ func (k Key) applyYAML(c *Config, value any) error {
 		}
 	case json.Number:
 		text = v.String()
-		if !k.Number {
+		if !k.Number && (!k.Zero || text != "0") {
 			return invalid
 		}
 	case bool:

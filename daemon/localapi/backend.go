@@ -10,7 +10,7 @@ import (
 //
 // Methods are called from many goroutines at once and must return soon after ctx ends; short ones get a deadline.
 // Errors are *api.Error; anything else is shown as an internal error. A peer is named by its name, its ID, a
-// prefix of the ID that is not ambiguous, or (Peer, Ask) the host:port of its peer API. What a method returns
+// prefix of the ID that is not ambiguous, or (Peer, Ask, Tether) the host:port of its peer API. What a method returns
 // belongs to the caller.
 //
 // Methods with a report function take long. They call it, from one goroutine at a time and not after they
@@ -82,6 +82,16 @@ type Backend interface {
 	// it goes on by itself.
 	Unoffload(ctx context.Context, namespace string, options api.UnoffloadOptions, report func(api.Progress)) error
 	Guests(ctx context.Context) ([]api.Guest, error)
+
+	// CheckTether says what a tether to the peer would mean, and what is in the way of it: that something is, is no error. A host:port
+	// that is not known is added first.
+	CheckTether(ctx context.Context, peer string) (api.TetherCheck, error)
+	// Tether has the peer's cluster run this laptop and returns when it does: a host:port that is not known is added first. While the
+	// peer's owner is asked, the code and what is to be confirmed are reported as with Ask. CodeConflict with all that is in the way;
+	// CodeDeclined or CodeExpired as of the request. Called again while that switch is under way it follows it.
+	Tether(ctx context.Context, options api.TetherOptions, report func(api.Progress)) (api.Status, error)
+	// Untether takes this laptop back, from every step of a tether, and returns when it decides by itself again.
+	Untether(ctx context.Context, options api.UntetherOptions, report func(api.Progress)) (api.Status, error)
 
 	// Doctor looks for what keeps Kith from working, on this machine and on the way to the peer, or to all peers when
 	// peer is "". Each finding is reported in a Progress; all of them are returned, also when some are failures.

@@ -73,6 +73,15 @@ var routes = []route{
 		return done{}, c.Unoffload(c.ctx, namespace, options, c.report)
 	})},
 	{"GET", api.PathGuests, short, list(Backend.Guests)},
+	{"GET", api.PathTether, short, func(c *call) (any, error) {
+		peer := c.r.URL.Query().Get("peer")
+		if err := checkName("peer", peer); err != nil {
+			return nil, err
+		}
+		return c.CheckTether(c.ctx, peer)
+	}},
+	{"POST", api.PathTether, long, tether},
+	{"POST", api.PathUntether, long, untether},
 	{"GET", api.PathDoctor, long, func(c *call) (any, error) {
 		peer := c.r.URL.Query().Get("peer")
 		if peer != "" {
@@ -198,4 +207,32 @@ func offload(c *call, namespace string) (any, error) {
 		return nil, err
 	}
 	return c.Offload(c.ctx, namespace, in, c.report)
+}
+
+func tether(c *call) (any, error) {
+	in, err := body[api.TetherOptions](c)
+	if err == nil {
+		err = checkName("peer", in.Peer)
+	}
+	if err == nil {
+		err = in.Check()
+	}
+	if err == nil {
+		in.Code, err = api.ParseCode("code", in.Code)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.Tether(c.ctx, in, c.report)
+}
+
+func untether(c *call) (any, error) {
+	in, err := body[api.UntetherOptions](c)
+	if err == nil {
+		err = in.Check()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.Untether(c.ctx, in, c.report)
 }

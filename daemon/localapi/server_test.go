@@ -137,15 +137,24 @@ func TestEveryCallReachesTheBackendWithItsArguments(t *testing.T) {
 	check("unoffload", nil, nil, c.Unoffload(ctx, "shop", api.UnoffloadOptions{Force: true, Wait: time.Minute}, report))
 	guests, err := c.Guests(ctx)
 	check("guests", guests[0].Name, "web", err)
+	b.Set(func() {
+		b.Effects, b.TetherSteps = []string{"it is run by bob"}, []api.Progress{{Message: "asking bob"}}
+	})
+	would, err := c.CheckTether(ctx, "bob")
+	check("check a tether", would, api.TetherCheck{Peer: "bob", Effects: api.List[string]{"it is run by bob"}, Blockers: api.List[api.Problem]{}}, err)
+	status, err = c.Tether(ctx, api.TetherOptions{Peer: "bob", LocalWorkloads: api.DrainWorkloads, Code: "402 817"}, report)
+	check("tether", status.Mode, api.Tethered, err)
+	status, err = c.Untether(ctx, api.UntetherOptions{Force: true, Timeout: time.Minute}, report)
+	check("untether", status.Mode, api.Autonomous, err)
 
 	check("progress", steps, []string{
-		"asked bob|402817", "bob accepted|", "bringing pods home|", "making the namespace at its peers|", "bringing pods home|",
+		"asked bob|402817", "bob accepted|", "bringing pods home|", "making the namespace at its peers|", "bringing pods home|", "asking bob|", "asking bob|",
 	}, nil)
 	check("calls", b.Called(), []string{
 		"Status", "Version", "Kubeconfig " + strconv.Itoa(os.Getuid()), "DirectKubeconfig", "Peers", "Peer BOBBOBB", "AddPeer [fe80::1%eth0]:6450", "Peer [fe80::1%eth0]:6450",
 		"ForgetPeer added", "Ask bob cpu 2", "Confirm bob 402817 terms=true reject=false", "Withdraw bob", "Unpeer bob", "Requests", "Request bob", "Accept r1 cpu 1", "Decline carol", "Contracts",
 		"Contract bob-out", `VerifyContract c1 {"a":"<&>"}`, "SetPolicy default", "Policies", "Offload shop both default bob",
-		"Offloads", "Unoffload shop force 1m0s", "Guests",
+		"Offloads", "Unoffload shop force 1m0s", "Guests", "CheckTether bob", "Tether bob drain 402817", "Untether force 1m0s",
 	}, nil)
 }
 
@@ -192,7 +201,14 @@ func TestErrorsKeepTheirCodeAndSayWhatToDo(t *testing.T) {
 		"too large, no body":   {"POST", "/v1/peers/bob/end", strings.Repeat(" ", api.MaxBody+1), 400, api.CodeInvalid, ""},
 		"newline in a name":    {"GET", "/v1/peers/a%0Ab", "", 400, api.CodeInvalid, "peer"},
 		"bad since":            {"GET", "/v1/events?since=x", "", 400, api.CodeInvalid, "since"},
-		"no such call":         {"POST", "/v1/tether", "", 501, api.CodeUnsupported, ""},
+		"tether to nobody":     {"GET", "/v1/tether", "", 400, api.CodeInvalid, "peer"},
+		"tether a stranger":    {"POST", "/v1/tether", `{"peer":"bbo"}`, 404, api.CodeNotFound, ""},
+		"tether without peer":  {"POST", "/v1/tether", ``, 400, api.CodeInvalid, "peer"},
+		"end what runs here":   {"POST", "/v1/tether", `{"peer":"bob","localWorkloads":"end"}`, 400, api.CodeInvalid, "localWorkloads"},
+		"five digits":          {"POST", "/v1/tether", `{"peer":"bob","code":"06921"}`, 400, api.CodeInvalid, "code"},
+		"untether untethered":  {"POST", "/v1/untether", ``, 409, api.CodeConflict, ""},
+		"untether before":      {"POST", "/v1/untether", `{"timeout":-1}`, 400, api.CodeInvalid, "timeout"},
+		"no such call":         {"POST", "/v1/tethers", "", 501, api.CodeUnsupported, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status, body := curl(t, socket, tc.method, tc.path, tc.body)

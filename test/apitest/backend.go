@@ -34,6 +34,12 @@ type Backend struct {
 	Calls     []string      // what was called, with its arguments
 	// AskConfirm, when set, is what Ask with Wait waits for a Confirm of.
 	AskConfirm *api.Confirmation
+	// Blockers and Effects are what CheckTether answers, of every peer.
+	Blockers []api.Problem
+	Effects  []string
+	// TetherAnswer is what becomes of Tether and Untether after they reported TetherSteps; nil: it worked.
+	TetherAnswer error
+	TetherSteps  []api.Progress
 
 	changed chan struct{}
 }
@@ -445,6 +451,100 @@ func (b *Backend) Guests(context.Context) ([]api.Guest, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.Here), b.called("Guests")
+}
+
+func (b *Backend) CheckTether(_ context.Context, peer string) (api.TetherCheck, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.called("CheckTether", peer); err != nil {
+		return api.TetherCheck{}, err
+	}
+	p, err := b.find(peer)
+	if err != nil {
+		return api.TetherCheck{}, err
+	}
+	return api.TetherCheck{Peer: p.Name, Blockers: slices.Clone(b.Blockers), Effects: slices.Clone(b.Effects)}, nil
+}
+
+func (b *Backend) Tether(ctx context.Context, o api.TetherOptions, report func(api.Progress)) (api.Status, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer b.ring()
+	said := []string{"Tether", o.Peer, string(cmp.Or(o.LocalWorkloads, api.KeepWorkloads))}
+	for _, word := range []string{o.Code, o.ID} {
+		if word != "" {
+			said = append(said, word)
+		}
+	}
+	if err := b.called(said...); err != nil {
+		return api.Status{}, err
+	}
+	p, err := b.find(o.Peer)
+	if err != nil {
+		return api.Status{}, err
+	}
+	if err := b.step(ctx, p.Name, report); err != nil {
+		return api.Status{}, err
+	}
+	b.State.Mode = api.Tethered
+	b.State.Tether = &api.Tether{Peer: p.Name, Step: "tethered", User: "kith:laptop:alice", Namespaces: api.List[string]{"team-a (edit)"}}
+	return b.State, nil
+}
+
+// step reports the steps of a switch, and waits for the word on one that asks for it. It is called with mu held.
+func (b *Backend) step(ctx context.Context, peer string, report func(api.Progress)) error {
+	for _, step := range b.TetherSteps {
+		p, err := b.find(peer)
+		if err != nil {
+			return err
+		}
+		p.Confirm = step.Confirm
+		report(step)
+		for p.Confirm != nil {
+			b.mu.Unlock()
+			select {
+			case <-b.Changed():
+			case <-ctx.Done():
+			}
+			b.mu.Lock()
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if p, err = b.find(peer); err != nil {
+				return err
+			}
+			if p.Outgoing == api.StateDeclined {
+				return &api.Error{Code: api.CodeDeclined, Message: "the request to " + p.Name + " was taken back"}
+			}
+		}
+	}
+	return b.TetherAnswer
+}
+
+func (b *Backend) Untether(ctx context.Context, o api.UntetherOptions, report func(api.Progress)) (api.Status, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer b.ring()
+	said := []string{"Untether"}
+	if o.Force {
+		said = append(said, "force")
+	}
+	if o.Timeout > 0 {
+		said = append(said, o.Timeout.String())
+	}
+	if err := b.called(said...); err != nil {
+		return api.Status{}, err
+	}
+	if b.State.Tether == nil {
+		return api.Status{}, &api.Error{Code: api.CodeConflict, Message: "this laptop is not tethered", Reason: "its own cluster decides what it runs"}
+	}
+	for _, step := range b.TetherSteps {
+		report(step)
+	}
+	if b.TetherAnswer == nil {
+		b.State.Mode, b.State.Tether = api.Autonomous, nil
+	}
+	return b.State, b.TetherAnswer
 }
 
 func (b *Backend) Doctor(_ context.Context, peer string, report func(api.Progress)) ([]api.Finding, error) {

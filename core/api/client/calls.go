@@ -141,6 +141,21 @@ func (c *Client) Guests(ctx context.Context) ([]api.Guest, error) {
 	return do[[]api.Guest](ctx, c, "GET", api.PathGuests, nil)
 }
 
+// CheckTether says what a tether to a peer would mean, and what is in the way of it.
+func (c *Client) CheckTether(ctx context.Context, peer string) (api.TetherCheck, error) {
+	return do[api.TetherCheck](ctx, c, "GET", api.PathTether+"?peer="+url.QueryEscape(peer), nil)
+}
+
+// Tether has a peer's cluster run this laptop; report may be nil. When ctx ends the switch goes on.
+func (c *Client) Tether(ctx context.Context, options api.TetherOptions, report func(api.Progress)) (api.Status, error) {
+	return long[api.Status](ctx, c, "POST", api.PathTether, options, report)
+}
+
+// Untether takes this laptop back; report may be nil. When ctx ends the switch goes on.
+func (c *Client) Untether(ctx context.Context, options api.UntetherOptions, report func(api.Progress)) (api.Status, error) {
+	return long[api.Status](ctx, c, "POST", api.PathUntether, options, report)
+}
+
 // Doctor looks for what keeps Kith from working: on this machine and on the way to the peer, or to all with "". report,
 // which may be nil, gets the findings as they come.
 func (c *Client) Doctor(ctx context.Context, peer string, report func(api.Progress)) ([]api.Finding, error) {
