@@ -257,13 +257,13 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	}
 	linker := d.newLinker(c.Client)
 	c.Provider = provider.New(provider.Config{
-		Client: c.Client, Fresh: c.Fresh, Identity: d.me, Name: d.cfg.Name, Patience: d.cfg.RequestTimeout, Host: c.Host, NoGuests: noGuests(facts), Linker: linker,
+		Client: c.Client, Fresh: c.Fresh, Identity: d.me, Name: d.cfg.Name, Patience: d.cfg.RequestTimeout, Host: c.Host, NoGuests: noGuests(facts), Linker: linker, Company: c.company, Mode: d.mode,
 		Notices: &d.notices, Announce: d.publish, Log: d.log,
 	})
 	c.peers = relations.New(relations.Config{
 		Client: c.Client, Fresh: c.Fresh, Directory: d.directory, Linker: linker, Fleet: c.Fleet, Provider: c.Provider, Announce: d.publish, Log: d.log,
 		Consumer: asking.New(asking.Config{
-			Client: c.Client, Fresh: c.Fresh, Identity: d.me, Name: d.cfg.Name, Endpoints: d.endpoints, Directory: d.directory, Fleet: c.Fleet,
+			Client: c.Client, Fresh: c.Fresh, Identity: d.me, Name: d.cfg.Name, Endpoints: d.endpoints, Directory: d.directory, Fleet: c.Fleet, Mode: d.mode,
 			Announce: d.publish, Log: d.log,
 		}),
 	})

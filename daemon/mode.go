@@ -21,7 +21,7 @@ import (
 func (d *Daemon) makeMode() (err error) {
 	cfg := mode.Config{
 		Path: filepath.Join(d.cfg.DataDir, "mode.json"), ID: d.me.ID().String(), Home: d.home, Company: d.toCompany, Cluster: d.modeCluster,
-		Directory: d.directory, Changed: d.moved.Wait, Announce: d.publish, Notify: d.changed.Notify, Log: d.log,
+		Directory: d.directory, Changed: d.moved.Wait, Patience: d.cfg.AutoUntetherAfter, Announce: d.publish, Notify: d.changed.Notify, Log: d.log,
 	}
 	if d.engine != nil {
 		cfg.Engine, cfg.Ours = d.engine, d.engine.Facts().Ours
@@ -29,7 +29,9 @@ func (d *Daemon) makeMode() (err error) {
 	if d.front != nil {
 		cfg.Door = d.front
 	}
-	d.mode, err = mode.New(cfg)
+	if d.mode, err = mode.New(cfg); err == nil && d.engine != nil {
+		d.backend.Mode = d.mode
+	}
 	return err
 }
 
