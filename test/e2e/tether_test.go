@@ -106,19 +106,19 @@ func inMode(t *testing.T, p *lab.Laptop, mode api.Mode, within time.Duration) ti
 	})
 }
 
-// tethered has bob run alice, who is new to him: both owners compare the code.
-func tethered(t *testing.T, alice, bob *lab.Laptop, options ...string) {
+// tethered has the company run the laptop; both owners compare the code, if they are new to each other.
+func tethered(t *testing.T, laptop, company *lab.Laptop, options ...string) {
 	t.Helper()
-	for _, p := range []*lab.Laptop{alice, bob} {
+	for _, p := range []*lab.Laptop{laptop, company} {
 		eventually(t, time.Minute, "kithd of "+p.Name()+" is ready", func() string { return engineReady(t, p) })
 	}
-	eventually(t, 20*time.Second, "alice sees bob", func() string {
-		if p := peerOf(t, alice, "bob"); !p.Reachable {
+	eventually(t, 20*time.Second, laptop.Name()+" sees "+company.Name(), func() string {
+		if p := peerOf(t, laptop, company.Name()); !p.Reachable {
 			return fmt.Sprintf("%+v", p)
 		}
 		return ""
 	})
-	if out, _, err := alice.Exec(t.Context(), "sh", "-c", "umask 077; kith kubeconfig > "+frontFile); err != nil {
+	if out, _, err := laptop.Exec(t.Context(), "sh", "-c", "umask 077; kith kubeconfig > "+frontFile); err != nil {
 		t.Fatal(out, err)
 	}
 	type result struct {
@@ -127,7 +127,7 @@ func tethered(t *testing.T, alice, bob *lab.Laptop, options ...string) {
 	}
 	done := make(chan result, 1)
 	go func() {
-		out, err := alice.Kith(t.Context(), append([]string{"tether", "bob", "--yes"}, options...)...)
+		out, err := laptop.Kith(t.Context(), append([]string{"tether", company.Name(), "--yes"}, options...)...)
 		done <- result{out, err}
 	}()
 	accepted, confirmed := false, false
@@ -137,25 +137,25 @@ func tethered(t *testing.T, alice, bob *lab.Laptop, options ...string) {
 			if r.err != nil {
 				t.Fatalf("kith tether: %v\n%s", r.err, r.out)
 			}
-			t.Log("kith tether bob:\n" + r.out)
+			t.Log("kith tether " + company.Name() + ":\n" + r.out)
 			return
 		default:
 		}
 		if !accepted {
-			for _, r := range requests(t, bob) {
-				if r.Peer == "alice" && r.Direction == "incoming" {
-					kith(t, bob, "accept", r.ID)
+			for _, r := range requests(t, company) {
+				if r.Peer == laptop.Name() && r.Direction == "incoming" {
+					kith(t, company, "accept", r.ID)
 					accepted = true
 				}
 			}
 		}
-		if p := peerOf(t, alice, "bob"); accepted && !confirmed && p.Code != "" {
-			if _, err := alice.Kith(t.Context(), "confirm", "bob", "--code", p.Code); err == nil {
+		if p := peerOf(t, laptop, company.Name()); accepted && !confirmed && p.Code != "" {
+			if _, err := laptop.Kith(t.Context(), "confirm", company.Name(), "--code", p.Code); err == nil {
 				confirmed = true
 			}
 		}
 	}
-	t.Fatalf("alice is not tethered: %+v", modeOf(t, alice).Tether)
+	t.Fatalf("%s is not tethered: %+v", laptop.Name(), modeOf(t, laptop).Tether)
 }
 
 // dump is all of a namespace that its owner wrote, without what servers and controllers write.
