@@ -24,6 +24,7 @@ const (
 	CodeNoContract  Code = "no-contract"  // no contract with the caller is in force
 	CodeDeclined    Code = "declined"     // the owner, or a policy, said no
 	CodeExpired     Code = "expired"      // too late
+	CodeNotTethered Code = "not-tethered" // the laptop that is asked is not, or no longer, tethered to the caller
 	CodeVersion     Code = "version"      // the two speak no common version of the protocol
 	CodeUnavailable Code = "unavailable"  // going down, or its cluster does not answer; later it may pass
 	CodeInternal    Code = "internal"     // a defect; the other side's log has more
@@ -39,6 +40,7 @@ var status = map[Code]int{
 	CodeNoContract:  http.StatusForbidden,
 	CodeDeclined:    http.StatusForbidden,
 	CodeExpired:     http.StatusGone,
+	CodeNotTethered: http.StatusForbidden,
 	CodeVersion:     http.StatusNotImplemented,
 	CodeUnavailable: http.StatusServiceUnavailable,
 	CodeInternal:    http.StatusInternalServerError,
