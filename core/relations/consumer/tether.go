@@ -90,6 +90,6 @@ func (r *Consumer) takenBack(ctx context.Context, peer *v1alpha1.Peer, problem *
 		return nil
 	}
 	return record.PatchStatus(ctx, r.Client, peer, func(s *v1alpha1.PeerStatus) {
-		s.Tether = &v1alpha1.TetherStatus{Role: v1alpha1.TetherCompany, Step: v1alpha1.TetherEnded, Why: problem.Message, Since: new(metav1.Now())}
+		s.Tether = &v1alpha1.TetherStatus{Role: v1alpha1.TetherCompany, Step: v1alpha1.TetherStepRefused, Why: problem.Message, Since: new(metav1.Now())}
 	})
 }

@@ -180,7 +180,7 @@ func TestALaptopThatIsNotTetheredSaysSo(t *testing.T) {
 			if !strings.Contains(out.Why, c.why) || len(laptop.requests(t)) > 0 {
 				t.Errorf("%+v, %d requests", out, len(laptop.requests(t)))
 			}
-			if ended := company.peer(t, "bob").Status.Tether.Step == v1alpha1.TetherEnded; ended != c.ended {
+			if ended := company.peer(t, "bob").Status.Tether.Step == v1alpha1.TetherStepRefused; ended != c.ended {
 				t.Errorf("ended is %t", ended)
 			}
 		})
