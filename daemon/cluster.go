@@ -95,7 +95,7 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 	defer func() {
 		cancel()
 		d.cluster.Store(nil)
-		d.changed.Notify()
+		d.peersMoved()
 		d.directory.OnChange(func(string) {}) // nobody takes pokes any more, and the directory must not wait for that
 		c.peers.Consumer.Close()
 		c.Fleet.Wait()
@@ -257,13 +257,13 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	}
 	linker := d.newLinker(c.Client)
 	c.Provider = provider.New(provider.Config{
-		Client: c.Client, Fresh: c.Fresh, Identity: d.me, Name: d.cfg.Name, Patience: d.cfg.RequestTimeout, Host: c.Host, NoGuests: noGuests(facts), Linker: linker,
+		Client: c.Client, Fresh: c.Fresh, Identity: d.me, Name: d.cfg.Name, Patience: d.cfg.RequestTimeout, Host: c.Host, NoGuests: noGuests(facts), Linker: linker, Company: c.company, Mode: d.mode,
 		Notices: &d.notices, Announce: d.publish, Log: d.log,
 	})
 	c.peers = relations.New(relations.Config{
 		Client: c.Client, Fresh: c.Fresh, Directory: d.directory, Linker: linker, Fleet: c.Fleet, Provider: c.Provider, Announce: d.publish, Log: d.log,
 		Consumer: asking.New(asking.Config{
-			Client: c.Client, Fresh: c.Fresh, Identity: d.me, Name: d.cfg.Name, Endpoints: d.endpoints, Directory: d.directory, Fleet: c.Fleet,
+			Client: c.Client, Fresh: c.Fresh, Identity: d.me, Name: d.cfg.Name, Endpoints: d.endpoints, Directory: d.directory, Fleet: c.Fleet, Mode: d.mode,
 			Announce: d.publish, Log: d.log,
 		}),
 	})
@@ -298,6 +298,7 @@ func (d *Daemon) watchPeers(ctx context.Context, mgr manager.Manager, c *cluster
 			d.directory.SetPeers(peers.Items)
 		}
 		c.Changed.Notify()
+		d.moved.Notify()
 	}
 	return backend.Watch(ctx, mgr, toolscache.ResourceEventHandlerFuncs{
 		AddFunc:    changed,
@@ -330,7 +331,8 @@ func (d *Daemon) loadHost(ctx context.Context, c *clusterPart) bool {
 // clusterReady opens the doors behind which the cluster is needed.
 func (d *Daemon) clusterReady(ctx context.Context, c *clusterPart) {
 	d.cluster.Store(c)
-	d.changed.Notify()
+	c.Host.SetBinding(!d.engine.Decides()) // it may have changed since c was made, when nobody knew of this one
+	d.peersMoved()
 	var peers v1alpha1.PeerList
 	if c.Client.List(ctx, &peers) == nil {
 		d.directory.SetPeers(peers.Items)

@@ -28,6 +28,7 @@ import (
 	"kith.dev/core/guestnet"
 	"kith.dev/core/hostnet"
 	"kith.dev/core/identity"
+	"kith.dev/core/mode"
 	"kith.dev/core/netplan"
 	"kith.dev/core/notify"
 	"kith.dev/core/peering"
@@ -58,6 +59,7 @@ type Daemon struct {
 	backend   *backend.Backend
 	notices   provider.Notices
 	changed   notify.Broadcast // notifies when something changed that a desktop shows
+	moved     notify.Broadcast // notifies when a contact, a Peer or a contract may have changed, and when cluster did
 	kernel    hostnet.Changes  // of links and routes, for all who listen
 	engine    cluster.Engine   // nil with engine "none"
 	gateway   *gateway.Gateway // nil with engine "none"
@@ -67,6 +69,7 @@ type Daemon struct {
 	exposure  *exposure.Exposure
 	front     *frontdoor.Door // nil without one
 	frontAt   net.Listener    // of the front door
+	mode      *mode.Machine
 
 	health         health
 	audits         *audit.Log
@@ -111,6 +114,9 @@ func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 	b := d.backend
 	b.Me, b.Directory, b.Contacts, b.Engine, b.Gateway, b.Failing = d.me, d.directory, d.contacts, d.engine, d.gateway, d.parts.problems
 	if err := d.openFrontDoor(); err != nil {
+		return nil, err
+	}
+	if err := d.makeMode(); err != nil {
 		return nil, err
 	}
 	return d, d.openPeerAPI()
@@ -224,7 +230,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	keep("the directory", d.directory.Run)
 	keep("notices", d.heard)
 	keep("the memory", memory.Tidy)
-	keep("events of neighbours", func(ctx context.Context) error { return d.directory.Report(ctx, d.publish, d.changed.Notify) })
+	keep("events of neighbours", func(ctx context.Context) error { return d.directory.Report(ctx, d.publish, d.peersMoved) })
 	keep("the watch of this laptop's addresses", d.watchAddresses)
 	if d.engine != nil {
 		keep("the engine", d.fenced(d.engine.Run))
@@ -238,9 +244,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		}
 		keep("the gateway", d.gateway.Run)
 		keep("the cluster's controllers", d.runCluster)
-		if d.front != nil {
-			keep("the front door's way home", d.leadHome)
-		}
+		keep("the mode", d.mode.Run)
 	}
 	if d.metricsAt != nil {
 		running.Go(func() {

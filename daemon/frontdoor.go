@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -49,30 +48,6 @@ func (d *Daemon) mayComeIn(who frontdoor.User) error {
 		return fmt.Errorf("user %s is not listed in the group %s, whose members may use this laptop's Kubernetes", who.Name, d.cfg.SocketGroup)
 	}
 	return nil
-}
-
-// leadHome leads the front door to the local cluster when that is ready. It may be asked for only then: before, an engine that starts for
-// the first time has no certificates.
-func (d *Daemon) leadHome(ctx context.Context) error {
-	if err := d.engine.WaitReady(ctx); err != nil {
-		return err
-	}
-	home, err := d.home()
-	if err != nil {
-		return err
-	}
-	d.front.Lead(home)
-	<-ctx.Done()
-	return nil
-}
-
-// home is the local cluster as a destination of the front door.
-func (d *Daemon) home() (frontdoor.Destination, error) {
-	as := asOwner
-	if !d.engine.Facts().Ours {
-		as = asAsked
-	}
-	return frontdoor.To("the Kubernetes of this laptop", d.engine.RESTConfig(), as)
 }
 
 // asOwner has who comes in be himself, with all power: it is who may call the local API, and so has the administrator's key for the

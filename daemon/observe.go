@@ -17,6 +17,7 @@ import (
 	"kith.dev/core/frontdoor"
 	"kith.dev/core/hosting/door"
 	"kith.dev/core/kubelet"
+	"kith.dev/core/mode/company"
 	"kith.dev/core/peering"
 	"kith.dev/daemon/backend"
 	"kith.dev/daemon/localapi"
@@ -28,6 +29,7 @@ func (d *Daemon) newMetrics() (err error) {
 	d.metrics = metrics.New(d.backend.Facts, ctrlmetrics.Registry, map[string][]string{
 		string(audit.PeerAPI): {peering.RefusedRate, peering.RefusedAddress, peering.RefusedRoom, peering.RefusedHandshake},
 		string(audit.Kube):    door.RefusedReasons(),
+		string(audit.Company): company.RefusedReasons(),
 		string(audit.Kubelet): {kubelet.RefusedHandshake, kubelet.RefusedNobody, kubelet.RefusedUser},
 		string(audit.Socket):  {localapi.RefusedUser},
 		string(audit.Front):   frontdoor.RefusedReasons(),

@@ -23,6 +23,8 @@ const (
 	EventTetherMade       EventType = "TetherMade"       // the company's cluster decides from now on
 	EventTetherLost       EventType = "TetherLost"       // it cannot be reached
 	EventTetherEnded      EventType = "TetherEnded"      // this machine decides again
+	EventLaptopTethered   EventType = "LaptopTethered"   // this cluster runs a laptop from now on
+	EventLaptopReturned   EventType = "LaptopReturned"   // it is its owner's again
 	EventSecurity         EventType = "Security"         // a wrong key, a replay, a refused reach
 	EventMissed           EventType = "Missed"           // the reader was too slow: Message says how many are gone
 )

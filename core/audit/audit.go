@@ -25,6 +25,7 @@ type Door string
 const (
 	PeerAPI Door = "peer-api" // TCP 6450, any Kith key
 	Kube    Door = "kube"     // behind it: this cluster's API server, for consumers
+	Company Door = "company"  // behind the first: this cluster's API server, for users of laptops that it runs
 	Guests  Door = "guests"   // pods and namespaces that consumers want here
 	Kubelet Door = "kubelet"  // of virtual nodes
 	Socket  Door = "socket"   // the local API

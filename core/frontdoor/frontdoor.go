@@ -42,7 +42,8 @@ type Door struct {
 	authority *authority
 	copies    *log.Logger // takes what is said of copies that broke off: each cut watch is one
 
-	leading sync.Mutex // one switch at a time
+	recheck time.Duration // between two looks at whether a user with an open stream may still be here
+	leading sync.Mutex    // one switch at a time
 
 	mu      sync.Mutex
 	now     *generation   // nil during a switch
@@ -65,7 +66,7 @@ func New(cfg Config) (*Door, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Door{cfg: cfg, authority: a, copies: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug), allowed: map[User]verdict{}}
+	d := &Door{cfg: cfg, authority: a, copies: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug), recheck: verdictHolds, allowed: map[User]verdict{}}
 	d.copies.SetPrefix("front door: ")
 	d.now = d.newGeneration(Destination{Refusal: "the Kubernetes of this laptop is not ready yet: `kith status` shows how far it is", Soon: true})
 	return d, nil
@@ -204,6 +205,11 @@ func (d *Door) knows(s *session, state *tls.ConnectionState) error {
 	if s.err != nil {
 		return s.err
 	}
+	return d.mayStay(s)
+}
+
+// mayStay finds out whether a user who is known may still be here.
+func (d *Door) mayStay(s *session) error {
 	now := d.authority.now()
 	if now.After(s.leaf.NotAfter) {
 		return ended(s.leaf)
@@ -219,6 +225,33 @@ func (d *Door) knows(s *session, state *tls.ConnectionState) error {
 		d.mu.Unlock()
 	}
 	return known.err
+}
+
+// whileAllowed has a stream, which nobody asks anything more on, end when its user may come in no more. All streams look in the same
+// moments, so that many wake this machine no more often than one.
+func (d *Door) whileAllowed(s *session, end func(error)) (stop func()) {
+	next := func() time.Duration { return d.recheck - time.Duration(time.Now().UnixNano())%d.recheck }
+	var mu sync.Mutex
+	var timer *time.Timer
+	mu.Lock()
+	defer mu.Unlock()
+	timer = time.AfterFunc(next(), func() {
+		if err := d.mayStay(s); err != nil {
+			end(err)
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if timer != nil {
+			timer.Reset(next())
+		}
+	})
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		timer.Stop()
+		timer = nil
+	}
 }
 
 // pass has the destination answer.
@@ -245,6 +278,9 @@ func (d *Door) pass(w http.ResponseWriter, r *http.Request, g *generation, s *se
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	defer context.AfterFunc(ends, func() { cancel(errLed) })()
+	if info.Stream {
+		defer d.whileAllowed(s, cancel)()
+	}
 	to := &writer{ResponseWriter: w}
 	defer to.done()
 	defer context.AfterFunc(g.writing, to.cut)()

@@ -165,6 +165,53 @@ func TestACertificateEndsOnAnOpenConnectionToo(t *testing.T) {
 	}
 }
 
+// A watch asks nothing more, and its user may have left the group since it was opened.
+func TestAStreamEndsWithTheRightToComeIn(t *testing.T) {
+	var gone atomic.Bool
+	var later atomic.Int64
+	d := open(t, func(c *Config) {
+		c.Allowed = func(User) error {
+			if gone.Load() {
+				return errors.New("user alice is not listed in the group kith")
+			}
+			return nil
+		}
+	})
+	d.recheck = 20 * time.Millisecond
+	d.authority.now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	open := make(chan struct{})
+	behind(t, d, "", func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		w.(http.Flusher).Flush()
+		close(open)
+		<-r.Context().Done()
+	})
+	c := dial(t, d, alice, false)
+	answer, err := c.Get(d.url("/api/v1/pods?watch=true"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	<-open
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = io.Copy(io.Discard, answer.Body)
+	}()
+	select {
+	case <-ended:
+		t.Fatal("it ended, and nothing had changed")
+	case <-time.After(200 * time.Millisecond):
+	}
+	gone.Store(true)
+	later.Store(int64(2 * verdictHolds))
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Error("it goes on for a user who may come in no more")
+	}
+}
+
 func TestWhoAsksIsWhomTheCertificateNames(t *testing.T) {
 	d := open(t, nil)
 	var got http.Header

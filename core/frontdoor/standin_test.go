@@ -153,18 +153,6 @@ func (c *cluster) watch(w http.ResponseWriter, r *http.Request, q url.Values) {
 	}
 }
 
-// count tells how often something was asked.
-func (c *cluster) count(part string) (n int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, a := range c.asked {
-		if strings.Contains(a, part) {
-			n++
-		}
-	}
-	return n
-}
-
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for late := time.Now().Add(20 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {

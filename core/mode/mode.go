@@ -3,7 +3,10 @@ package mode
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -11,11 +14,14 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/frontdoor"
+	"kith.dev/core/notify"
+	"kith.dev/core/peering"
 	"kith.dev/core/relations/link"
 )
 
 // Engine is the local cluster, of which a switch needs little.
 type Engine interface {
+	WaitReady(ctx context.Context) error
 	Decide(ctx context.Context, on bool) error
 	Decides() bool
 }
@@ -32,47 +38,248 @@ type Door interface{ Lead(frontdoor.Destination) }
 
 // Config is what a Machine needs.
 type Config struct {
-	Path      string // of the journal
-	Engine    Engine
+	Path      string                                              // of the journal
+	ID        string                                              // of this cluster
+	Engine    Engine                                              // nil: there is no Kubernetes here
 	Ours      bool                                                // the cluster is one that Kith runs: others cannot be told what to decide
 	Home      func() (frontdoor.Destination, error)               // the local API server, once it is ready
 	Company   func(*v1alpha1.Peer) (frontdoor.Destination, error) // the API server of a company, through its peer API
 	Door      Door                                                // nil: there is none, and the laptop cannot be tethered
 	Cluster   func() *Cluster                                     // nil while the API server does not answer
 	Directory link.Directory
-	Changed   <-chan struct{} // TODO(mode): how the machine hears of contacts and objects
-	Patience  time.Duration   // autoUntetherAfter: how long the company may not answer before this laptop decides again; 0: for ever
+	Changed   func() <-chan struct{} // closed when a contact, a Peer, a Contract or what Cluster gives is another one than when it was asked for
+	Patience  time.Duration          // autoUntetherAfter: how long the company may not answer before this laptop decides again; 0: for ever
 	Announce  func(api.Event)
+	Notify    func() // Status gives something else
 	Log       *slog.Logger
 }
 
-// Machine is the mode and its switch.
-type Machine struct{ cfg Config }
+// company is what is asked of the company's kithd.
+type company interface {
+	Tether(ctx context.Context) (peering.Tether, error)
+	BeginTether(ctx context.Context) (peering.Tether, error)
+	EndTether(ctx context.Context) error
+}
+
+// Machine is the mode and its switch. Make it with New. All methods may be called by many at once.
+type Machine struct {
+	cfg   Config
+	reach func(*v1alpha1.Peer) (company, error)
+
+	now     atomic.Pointer[journal] // as it is on the disk; nil: autonomous
+	changed notify.Broadcast        // notifies when now or said is another
+
+	mu     sync.Mutex
+	cancel context.CancelFunc // ends what Run does at this moment, because something else was ordered
+	said   saying
+	last   result
+
+	// Of Run alone.
+	began   time.Time // when this process began the step
+	begun   *journal  // the first one of the step
+	led     string    // where the front door leads, as far as this process led it
+	tidied  bool
+	resumed bool      // the switch under way was begun by an earlier process
+	met     bool      // the company answered since Run began
+	lost    time.Time // when this process first saw that it does not
+	started time.Time
+	told    bool // the company that it is to give this laptop back, or that it has it
+	pause   time.Duration
+	shown   string // in the Peer
+}
+
+// saying is what there is to say of the step at this moment.
+type saying struct {
+	why     string
+	code    string
+	confirm *api.Confirmation
+}
+
+// result is how the last switch back went.
+type result struct {
+	attempt int64
+	journal *journal
+}
 
 // New reads the journal. A damaged one is an error that says what to do.
-func New(cfg Config) (*Machine, error) { return &Machine{cfg}, nil }
+func New(cfg Config) (*Machine, error) {
+	j, err := readJournal(cfg.Path)
+	if err != nil {
+		return nil, err
+	}
+	m := &Machine{cfg: cfg, resumed: j != nil && j.Step != tethered}
+	m.reach = func(peer *v1alpha1.Peer) (company, error) { return cfg.Directory.Client(peer) }
+	m.now.Store(j)
+	return m, nil
+}
 
 // Run finishes what was begun, and keeps the mode until ctx ends.
-func (m *Machine) Run(ctx context.Context) error { return errors.ErrUnsupported }
+func (m *Machine) Run(ctx context.Context) error {
+	if m.cfg.Engine == nil {
+		<-ctx.Done()
+		return nil
+	}
+	m.started, m.led, m.begun, m.tidied, m.met, m.lost, m.shown = time.Now(), "", nil, false, false, time.Time{}, ""
+	if j := m.now.Load(); j != nil && m.resumed {
+		m.cfg.Log.Info("a switch of the mode was broken off; it goes on", "goal", j.Goal, "peer", j.Peer, "step", j.Step)
+	}
+	for ctx.Err() == nil {
+		if err := m.turn(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waiting is the error of a step that is not done; it is looked at again when something changes, and after a while.
+type waiting struct {
+	why   string // for people; "" when there is nothing to say
+	after time.Duration
+}
+
+func (w *waiting) Error() string { return w.why }
+
+// failed is the error of a step that cannot be done: the way is back.
+type failed struct {
+	code    api.Code
+	why, do string
+	force   bool
+}
+
+func (f *failed) Error() string { return f.why }
+
+const (
+	firstPause = 100 * time.Millisecond
+	longest    = 5 * time.Second
+)
+
+// turn looks at the step once, and waits if it is not done.
+func (m *Machine) turn(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	changed := m.cfg.Changed()
+	m.mu.Lock()
+	m.cancel = cancel
+	j := m.now.Load()
+	m.mu.Unlock()
+	if j == nil {
+		return m.rest(ctx, changed)
+	}
+	m.tidied = false
+	if m.begun == nil || m.begun.Step != j.Step || m.begun.Attempt != j.Attempt {
+		m.begun, m.began, m.told, m.pause = j, time.Now(), false, firstPause
+		m.say(saying{})
+		m.cfg.Log.Info("mode", "step", j.Step, "peer", j.Peer, "goal", j.Goal)
+	}
+	m.point(j)
+	m.show(ctx, j)
+	err := stages[j.Step].do(m, ctx, j)
+	if ctx.Err() != nil {
+		return nil
+	}
+	var wait *waiting
+	var fail *failed
+	switch {
+	case err == nil:
+		return m.put(j, stages[j.Step].follow(j))
+	case errors.As(err, &fail):
+		m.cfg.Log.Warn("the laptop is untethered", "peer", j.Peer, "step", j.Step, "why", fail.why)
+		next := j.back()
+		next.Why, next.Problem, next.Do, next.Force = fail.why, fail.code, fail.do, j.Force || fail.force
+		return m.put(j, next)
+	case !errors.As(err, &wait):
+		m.cfg.Log.Warn("a step of the mode's switch failed, and is tried again", "step", j.Step, "peer", j.Peer, "err", err)
+		wait = &waiting{why: err.Error(), after: m.pause}
+		m.pause = min(2*m.pause, longest)
+	}
+	m.saw(wait.why)
+	m.show(ctx, j)
+	sleep(ctx, changed, wait.after)
+	return nil
+}
+
+// sleep waits for a change, or so long; 0: for the change alone.
+func sleep(ctx context.Context, changed <-chan struct{}, after time.Duration) {
+	var timeout <-chan time.Time
+	if after > 0 {
+		timer := time.NewTimer(after)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	select {
+	case <-changed:
+	case <-timeout:
+	case <-ctx.Done():
+	}
+}
+
+// rest is what an autonomous laptop does: it sees to it once that everything is as it is to be.
+func (m *Machine) rest(ctx context.Context, changed <-chan struct{}) error {
+	m.begun = nil
+	if m.tidied {
+		<-ctx.Done() // or an order
+		return nil
+	}
+	err := m.cfg.Engine.WaitReady(ctx)
+	if err == nil && m.cfg.Door != nil && m.led != home {
+		err = m.leadHome()
+	}
+	if err == nil && m.cfg.Ours {
+		err = m.cfg.Engine.Decide(ctx, true)
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	c := m.cfg.Cluster()
+	if c == nil {
+		sleep(ctx, changed, 0)
+		return nil
+	}
+	c.SetBinding(false)
+	if err := m.tidy(ctx, c); err != nil {
+		m.cfg.Log.Warn("what is left of a tether is not cleared away", "err", err)
+		sleep(ctx, changed, longest)
+		return nil
+	}
+	m.tidied = true
+	return nil
+}
+
+// put replaces the journal, unless it was replaced meanwhile. An error is of the disk: nothing is done then.
+func (m *Machine) put(from, to *journal) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, err := m.replace(from, to)
+	return err
+}
+
+// replace needs mu.
+func (m *Machine) replace(from, to *journal) (bool, error) {
+	if m.now.Load() != from {
+		return false, nil
+	}
+	if err := writeJournal(m.cfg.Path, to); err != nil {
+		return false, fmt.Errorf("write down the step of the mode's switch: %w", err)
+	}
+	if to == nil {
+		m.last = result{from.Attempt, from}
+	}
+	m.now.Store(to)
+	m.announce(from, to)
+	m.changed.Notify()
+	m.cfg.Notify()
+	return true, nil
+}
 
 // Company is the cluster ID of the company that has, or is about to have, all of this laptop; "" while it is autonomous. joins reports
 // whether a contract may be signed with it now: the switch is as far as that.
-func (m *Machine) Company() (id string, joins bool) { return "", false }
-
-// Status is the mode for people.
-func (m *Machine) Status() (api.Mode, *api.Tether) { return api.Autonomous, nil }
-
-// Check says what a tether to the peer would mean, and what is in the way.
-func (m *Machine) Check(ctx context.Context, peer *v1alpha1.Peer) (api.TetherCheck, error) {
-	return api.TetherCheck{}, errors.ErrUnsupported
-}
-
-// Tether switches to Tethered; it returns when that is done or was taken back. When ctx ends the switch goes on.
-func (m *Machine) Tether(ctx context.Context, peer *v1alpha1.Peer, options api.TetherOptions, report func(api.Progress)) error {
-	return errors.ErrUnsupported
-}
-
-// Untether switches back; it returns when that is done. When ctx ends the switch goes on.
-func (m *Machine) Untether(ctx context.Context, options api.UntetherOptions, report func(api.Progress)) error {
-	return errors.ErrUnsupported
+func (m *Machine) Company() (id string, joins bool) {
+	j := m.now.Load()
+	if j == nil {
+		return "", false
+	}
+	return j.ID, stages[j.Step].joins
 }

@@ -21,6 +21,7 @@ const (
 	CodeForbidden   Code = "forbidden"    // the caller is known, and still may not do this
 	CodeNotFound    Code = "not-found"    // no such request, contract, route
 	CodeConflict    Code = "conflict"     // the state does not permit it
+	CodeNotTethered Code = "not-tethered" // the one who was asked is a laptop that is not tethered to the asker, or no longer
 	CodeNoContract  Code = "no-contract"  // no contract with the caller is in force
 	CodeDeclined    Code = "declined"     // the owner, or a policy, said no
 	CodeExpired     Code = "expired"      // too late
@@ -36,6 +37,7 @@ var status = map[Code]int{
 	CodeForbidden:   http.StatusForbidden,
 	CodeNotFound:    http.StatusNotFound,
 	CodeConflict:    http.StatusConflict,
+	CodeNotTethered: http.StatusForbidden,
 	CodeNoContract:  http.StatusForbidden,
 	CodeDeclined:    http.StatusForbidden,
 	CodeExpired:     http.StatusGone,

@@ -43,7 +43,7 @@ func TestPeeringAgain(t *testing.T) {
 	}
 	p := provider.New(provider.Config{Client: bob.Client, Fresh: bob.Client, Identity: bob.me, Name: "bob", Patience: time.Minute,
 		Announce: func(api.Event) {}, Log: slog.New(slog.DiscardHandler)})
-	directory := newAt(t, alice.me, serveHandler(t, bob.me, provided{p}))
+	directory := newAt(t, alice.me, serveHandler(t, bob.me, provided{Provider: p}))
 	r := newReconciler(alice, directory, &noted{}, &provider.Notices{})
 	t.Cleanup(r.Consumer.Close)
 	look := func() {
@@ -103,7 +103,13 @@ func TestPeeringAgain(t *testing.T) {
 }
 
 // provided is a Provider behind the peer API.
-type provided struct{ *provider.Provider }
+type provided struct {
+	*provider.Provider
+	others
+}
+
+// others are the calls that no Provider answers.
+type others struct{ peering.Handler }
 
 func (provided) Notices(context.Context, peering.Caller) <-chan peering.Notice { return nil }
 

@@ -35,30 +35,44 @@ func before(a, b *v1alpha1.SharingPolicy) bool {
 	return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), cmp.Compare(a.Name, b.Name)) < 0
 }
 
-// selects: both lists empty means everybody; else it is enough that one of them names the peer. A name is what a peer
-// calls itself, so it counts for a Peer whose key the owner accepted and for nobody else; a stranger is named by its ID.
-// Labels are on Peer objects, which strangers have none of: "not blocked" must not mean everybody who comes along.
 func selects(spec *v1alpha1.SharingPolicySpec, peer *v1alpha1.Peer) bool {
-	if len(spec.Peers) == 0 && spec.PeerSelector == nil {
-		return true
-	}
-	if slices.ContainsFunc(spec.Peers, func(entry string) bool { return names(entry, peer) }) {
-		return true
-	}
-	if spec.PeerSelector == nil || !kept(peer) {
-		return false
-	}
-	selector, err := metav1.LabelSelectorAsSelector(spec.PeerSelector)
-	return err == nil && selector.Matches(labels.Set(peer.Labels))
+	return Selects(spec.Peers, spec.PeerSelector, peer)
 }
 
-// names reports whether an entry of a policy's peers means the peer. IDs are compared as keys, however they are spelled.
+// Selects reports whether a policy with these peers and this selector is for the peer. Both empty means everybody; else it is
+// enough that one of them names the peer. A name is what a peer calls itself, so it counts for a Peer whose key the owner accepted
+// and for nobody else; a stranger is named by its ID. Labels are on Peer objects, which strangers have none of: "not blocked" must
+// not mean everybody who comes along.
+func Selects(peers []string, selector *metav1.LabelSelector, peer *v1alpha1.Peer) bool {
+	if len(peers) == 0 && selector == nil {
+		return true
+	}
+	if slices.ContainsFunc(peers, func(entry string) bool { return names(entry, peer) }) {
+		return true
+	}
+	if selector == nil || !kept(peer) {
+		return false
+	}
+	s, err := metav1.LabelSelectorAsSelector(selector)
+	return err == nil && s.Matches(labels.Set(peer.Labels))
+}
+
+// names reports whether an entry of a policy's peers means the peer.
 func names(entry string, peer *v1alpha1.Peer) bool {
-	if id, err := identity.ParseID(entry); err == nil {
-		theirs, err := identity.ParseID(peer.Spec.ID)
-		return err == nil && theirs == id
+	if _, err := identity.ParseID(entry); err == nil {
+		return NamesKey(entry, peer)
 	}
 	return entry == peer.Name && Accepted(peer)
+}
+
+// NamesKey reports whether an entry of a policy's peers is the peer's ID. IDs are compared as keys, however they are spelled.
+func NamesKey(entry string, peer *v1alpha1.Peer) bool {
+	id, err := identity.ParseID(entry)
+	if err != nil {
+		return false
+	}
+	theirs, err := identity.ParseID(peer.Spec.ID)
+	return err == nil && theirs == id
 }
 
 // Accepted reports whether the owner of this cluster accepted the key of the Peer, so that its name can be gone by.

@@ -47,6 +47,7 @@ var groups = []group{
 	{name: "up", what: "a lab of two, until both nodes are Ready", run: up},
 	{name: "alone", what: "memory and idle CPU without a peer", run: alone},
 	{name: "frontdoor", what: "the Kubernetes API through the front door and past it", run: frontDoor},
+	{name: "mode", what: "tethered to a company, and back", run: modes},
 	{name: "peering", what: "ask, accept, connected, unpeer", run: peeringRounds},
 	{name: "footprint", what: "memory and idle CPU with a peer and two pods", peered: true, run: footprint},
 	{name: "disk", what: "what is written to disks while nothing happens, and for pods that come and go", peered: true, run: disk},

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,9 +17,6 @@ import (
 
 	"kith.dev/test/lab"
 )
-
-// undecided is where kithd notes that what decides is off.
-const undecided = "/var/lib/kith/k8s/deciding-off"
 
 // deciding asks a laptop's engine whether it decides, and says so first if on is given. It gives how long that took.
 func deciding(t *testing.T, p *lab.Laptop, on ...bool) (bool, time.Duration) {
@@ -104,20 +100,19 @@ func TestALaptopThatDoesNotDecide(t *testing.T) {
 	}
 	state("decides")
 
-	restart := func(on bool) {
-		t.Helper()
-		if err := bob.RestartDaemon(t.Context()); err != nil {
-			t.Fatal(err)
+	apply(t, alice, fmt.Sprintf(laptopsOfTheCompany, true)) // whose key she knows
+	tethered(t, bob, alice)
+	for _, when := range []string{"tethered", "after a restart of kithd"} {
+		if is, _ := deciding(t, bob); is {
+			t.Fatalf("%s, and the engine decides", when)
 		}
-		eventually(t, 30*time.Second, "kithd of bob is ready", func() string { return engineReady(t, bob) })
-		if is, _ := deciding(t, bob); is != on {
-			t.Fatalf("kithd is ready, and the engine decides: %t, want %t", is, on)
+		if when == "tethered" {
+			if err := bob.RestartDaemon(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, 30*time.Second, "kithd of bob is ready", func() string { return engineReady(t, bob) })
 		}
 	}
-	if err := os.WriteFile(bob.Path(undecided), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	restart(false)
 	state("does not")
 
 	t.Run("nothing is decided", func(t *testing.T) {
@@ -184,21 +179,6 @@ func TestALaptopThatDoesNotDecide(t *testing.T) {
 
 	t.Run("fifty times", func(t *testing.T) { fiftySwitches(t, bob) })
 
-	_, took := deciding(t, bob, true)
-	ready := eventually(t, 30*time.Second, "what was written is done", func() string {
-		if list := pods(t, bob, "-n", "own"); len(list) != 3 || slices.ContainsFunc(list, func(p pod) bool { return p.Spec.NodeName == "" }) {
-			return fmt.Sprintf("%+v", list)
-		}
-		return ""
-	})
-	t.Logf("on after %s, and all pods have a node %s later", took.Round(time.Millisecond), ready.Round(100*time.Millisecond))
-	if err := os.Remove(bob.Path(undecided)); err != nil {
-		t.Fatal(err)
-	}
-	restart(true)
-	state("decides again")
-	apply(t, alice, solo("last", "kith-bob"))
-	waitReady(t, alice, 1, "-n", "shop", "-l", "app=last")
 	if now := pid(t, bob, "kith-k8s"); now != engine {
 		t.Errorf("the engine was started anew: %s, was %s", now, engine)
 	}
@@ -215,9 +195,6 @@ func TestALaptopThatDoesNotDecide(t *testing.T) {
 	}
 
 	t.Run("it stays off over a power loss", func(t *testing.T) {
-		if err := os.WriteFile(bob.Path(undecided), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
 		if err := bob.Kill(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -240,6 +217,16 @@ func TestALaptopThatDoesNotDecide(t *testing.T) {
 			t.Logf("nobody takes these from the node: %s", taints)
 		}
 	})
+
+	kith(t, bob, "untether")
+	ready := eventually(t, 30*time.Second, "what was written is done", func() string {
+		if list := pods(t, bob, "-n", "own"); len(list) != 3 || slices.ContainsFunc(list, func(p pod) bool { return p.Spec.NodeName == "" }) {
+			return fmt.Sprintf("%+v", list)
+		}
+		return ""
+	})
+	t.Logf("all pods have a node %s later", ready.Round(100*time.Millisecond))
+	state("decides again")
 }
 
 // fiftySwitches leaves it off. Neither goroutines nor memory may grow with the switches.

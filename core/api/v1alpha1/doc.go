@@ -57,6 +57,14 @@ const (
 	LabelHomeNamespace = "kith.dev/home-namespace"
 	// LabelContract on provider objects holds the contract's ID.
 	LabelContract = "kith.dev/contract"
+	// LabelTethered on a virtual node, with value "true", says that it is a laptop that this cluster runs. As the key of a
+	// toleration in the template of a DaemonSet of an offloaded namespace it has the DaemonSet run on such nodes too.
+	LabelTethered = "kith.dev/tethered"
+	// LabelLaptop on what Kith made for the users of a laptop that this cluster runs holds the laptop's cluster ID in its compact form;
+	// on a namespace, that {laptop} in a TetherPolicy may mean it.
+	LabelLaptop = "kith.dev/laptop"
+	// AnnotationTetherNode on a virtual node is what a TetherPolicy had put on it, so that it can be taken off again.
+	AnnotationTetherNode = "kith.dev/tether-node"
 	// TaintPeer keeps pods that were not offloaded away from virtual nodes.
 	TaintPeer = LabelPeer
 	// TaintClosed is on a virtual node while none of the peer's nodes takes pods; its value is the peer's word for why.

@@ -21,11 +21,21 @@ const (
 	TetherCompany TetherRole = "company" // this cluster runs the peer
 )
 
+// The steps of a tether at a company.
+const (
+	TetherStepAccepted = "accepted" // the laptop is to be run; it was not asked for its node yet
+	TetherStepJoining  = "joining"  // it is asked for its node
+	TetherStepTethered = "tethered" // its node is there
+	TetherStepLost     = "lost"     // its node was there, and does not answer, or its contract ended and it is asked again
+	TetherStepRefused  = "refused"  // the laptop says that it is not tethered here any more (peering.CodeNotTethered): the tether ends
+	TetherStepEnding   = "ending"   // it is given back: what runs there is brought away
+)
+
 // TetherStatus is how far a tether is.
 type TetherStatus struct {
 	// role of this cluster.
 	Role TetherRole `json:"role"`
-	// step that it is at. At a laptop: one of those of core/mode; at a company: accepted, joining, tethered, lost, ending.
+	// step that it is at. At a laptop: one of those of core/mode; at a company: accepted, joining, tethered, lost, refused, ending.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	Step string `json:"step,omitempty"`

@@ -10,18 +10,27 @@ package company
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"log/slog"
-	"net/http"
+	"sync"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/audit"
-	"kith.dev/core/peering"
+	"kith.dev/core/queue"
 )
 
 // Config is what a Company needs.
@@ -35,44 +44,102 @@ type Config struct {
 }
 
 // Company runs laptops.
-type Company struct{ cfg Config }
+type Company struct {
+	cfg  Config
+	door *door
+
+	beginning sync.Mutex // held while a laptop's wish becomes a tether
+	providing sync.Mutex // held while rights are given or taken
+
+	mu      sync.Mutex
+	granted map[string]string // by Peer name, the rights that were brought into being last, and what was wrong with them
+	asked   map[string]tries  // by Peer name
+	pruned  bool              // what an earlier run left behind was looked for
+}
+
+// tries is how often a laptop was asked again since its node was there last.
+type tries struct {
+	n    int
+	last time.Time
+}
 
 // New makes a Company.
-func New(cfg Config) (*Company, error) { return &Company{cfg}, nil }
+func New(cfg Config) (*Company, error) {
+	c := &Company{cfg: cfg, granted: map[string]string{}, asked: map[string]tries{}}
+	var err error
+	c.door, err = newDoor(cfg, c.admitted)
+	return c, err
+}
 
 // SetupWithManager registers what reacts to Peers and TetherPolicies.
-func (c *Company) SetupWithManager(mgr ctrl.Manager) error { return nil }
-
-// Weigh says how the wish of a laptop to be run would be taken, and by which TetherPolicy; why is for a no. Strangers' Peers are what
-// they would become.
-func (c *Company) Weigh(ctx context.Context, peer *v1alpha1.Peer) (answer peering.TetherAnswer, policy, why string, err error) {
-	return peering.TetherNo, "", "", errors.ErrUnsupported
+func (c *Company) SetupWithManager(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).Named("tether").
+		For(&v1alpha1.Peer{}, builder.WithPredicates(concerned)).
+		Watches(&v1alpha1.TetherPolicy{}, handler.EnqueueRequestsFromMapFunc(c.everybody), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.Contract{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []ctrl.Request {
+			return named(o.(*v1alpha1.Contract).Spec.Peer)
+		}), builder.WithPredicates(predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }})).
+		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(c.unsettled), builder.WithPredicates(predicate.Funcs{
+			CreateFunc: func(event.CreateEvent) bool { return false },
+			UpdateFunc: func(event.UpdateEvent) bool { return false },
+		})).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []ctrl.Request {
+			return named(o.GetLabels()[v1alpha1.LabelPeer])
+		}), builder.WithPredicates(predicate.Funcs{
+			UpdateFunc: func(event.UpdateEvent) bool { return false }, // what an administrator does with a node is his
+			DeleteFunc: func(event.DeleteEvent) bool { return false },
+		})).
+		WithOptions(controller.Options{NewQueue: queue.New}).
+		Complete(c)
 }
 
-// Grant is what the users of a laptop get here.
-func (c *Company) Grant(ctx context.Context, peer *v1alpha1.Peer) (peering.TetherGrant, error) {
-	return peering.TetherGrant{}, errors.ErrUnsupported
+// concerned lets through what changed about a Peer that this room reads.
+var concerned = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+	was, is := e.ObjectOld.(*v1alpha1.Peer), e.ObjectNew.(*v1alpha1.Peer)
+	if was.Spec.Tethered == nil && is.Spec.Tethered == nil && is.Status.Tether == nil {
+		return false
+	}
+	return was.Generation != is.Generation || !equality.Semantic.DeepEqual(was.Labels, is.Labels) ||
+		!equality.Semantic.DeepEqual(was.Status.Conditions, is.Status.Conditions) ||
+		!equality.Semantic.DeepEqual(was.Status.Outgoing, is.Status.Outgoing) ||
+		!equality.Semantic.DeepEqual(was.Status.Tether, is.Status.Tether) || was.Status.Node != is.Status.Node
+}}
+
+func named(peer string) []ctrl.Request {
+	if peer == "" {
+		return nil
+	}
+	return []ctrl.Request{{NamespacedName: types.NamespacedName{Name: peer}}}
 }
 
-// Tether answers as peering.Handler does.
-func (c *Company) Tether(ctx context.Context, caller peering.Caller) (peering.Tether, error) {
-	return peering.Tether{}, errors.ErrUnsupported
+// everybody are the laptops that a policy may concern.
+func (c *Company) everybody(ctx context.Context, _ client.Object) (all []ctrl.Request) {
+	var peers v1alpha1.PeerList
+	if err := c.cfg.Client.List(ctx, &peers, client.UnsafeDisableDeepCopy); err != nil {
+		c.cfg.Log.Warn("a change of a TetherPolicy may not reach all laptops", "err", err)
+	}
+	for i := range peers.Items {
+		if peers.Items[i].Spec.Tethered != nil {
+			all = append(all, named(peers.Items[i].Name)...)
+		}
+	}
+	return all
 }
 
-// BeginTether answers as peering.Handler does.
-func (c *Company) BeginTether(ctx context.Context, caller peering.Caller) (peering.Tether, error) {
-	return peering.Tether{}, errors.ErrUnsupported
+// unsettled are those who may have lost something with a namespace.
+func (c *Company) unsettled(ctx context.Context, ns client.Object) []ctrl.Request {
+	c.mu.Lock()
+	clear(c.granted)
+	c.pruned = false
+	c.mu.Unlock()
+	return c.everybody(ctx, ns)
 }
 
-// EndTether answers as peering.Handler does.
-func (c *Company) EndTether(ctx context.Context, caller peering.Caller) error {
-	return errors.ErrUnsupported
-}
-
-// Path is where laptops ask for the API server in the peer API; what follows is the path there.
-const Path = "/company/"
-
-// Serve answers what a user of a laptop asks of the API server.
-func (c *Company) Serve(w http.ResponseWriter, r *http.Request, id string) {
-	http.Error(w, "", http.StatusNotImplemented)
+// policyFor is the policy that counts for a laptop; nil without one.
+func (c *Company) policyFor(ctx context.Context, peer *v1alpha1.Peer) (*v1alpha1.TetherPolicy, error) {
+	var list v1alpha1.TetherPolicyList
+	if err := c.cfg.Client.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("look which TetherPolicy is for %s: %w", peer.Name, err)
+	}
+	return Select(list.Items, peer), nil
 }

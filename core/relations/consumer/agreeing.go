@@ -158,6 +158,9 @@ func (r *Consumer) consider(ctx context.Context, peer *v1alpha1.Peer, to *peerin
 		return r.over(ctx, peer, peering.EventDeclined, "the offer of "+peer.Name+" cannot be read", err.Error())
 	}
 	sentences := beyond(terms, inForce)
+	if tetherOf(peer) == peering.TetherCompany && len(terms.Prices) == 0 { // what its laptops permit costs a company nothing
+		sentences = nil
+	}
 	switch a, why, alarm := agree(peer, sentences); a {
 	case agreeNever:
 		return r.takeBack(ctx, peer, why, alarm)

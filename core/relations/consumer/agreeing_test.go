@@ -537,7 +537,7 @@ func TestOnlyAComparisonMakesAKeyKnownAtTheProvider(t *testing.T) {
 			policy := sharing.Default(50)
 			bob := newBob(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "any"}})
 			p := bob.Provider
-			alice := newAsker(t, bob.me.ID(), serveHandler(t, bob.me, provided{p}))
+			alice := newAsker(t, bob.me.ID(), serveHandler(t, bob.me, provided{Provider: p}))
 			c.policy(alice.me.ID(), policy)
 			if err := bob.client.Create(t.Context(), policy); err != nil {
 				t.Fatal(err)

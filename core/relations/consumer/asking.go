@@ -81,7 +81,7 @@ func (r *Consumer) put(ctx context.Context, peer *v1alpha1.Peer) error {
 		r.setAsking(peer, question{peer.UID, attempt})
 		return r.unasked(ctx, peer, why)
 	}
-	ask := peering.Question{Name: r.Name, Resources: record.Amounts(wanted), Endpoints: r.Endpoints(), Attempt: attempt}
+	ask := peering.Question{Name: r.Name, Resources: record.Amounts(wanted), Endpoints: r.Endpoints(), Attempt: attempt, Tether: tetherOf(peer)}
 	if inForce != nil {
 		ask.Contract = inForce.Spec.ID
 	}
@@ -102,6 +102,9 @@ func (r *Consumer) put(ctx context.Context, peer *v1alpha1.Peer) error {
 	case errors.As(err, &broken) && !errors.As(err, &problem):
 		return r.brokenOff(ctx, peer, broken)
 	case errors.As(err, &broken):
+		if err := r.takenBack(ctx, peer, problem); err != nil {
+			return err
+		}
 		return r.over(ctx, peer, peering.EventDeclined, peer.Name+" refused", problem.Error())
 	case errors.As(err, &problem):
 		r.setAsking(peer, question{peer.UID, attempt})
@@ -128,10 +131,13 @@ func (r *Consumer) put(ctx context.Context, peer *v1alpha1.Peer) error {
 
 // pointless says why an attempt is not put to the peer at all; "" when it is.
 func (r *Consumer) pointless(peer *v1alpha1.Peer, wanted corev1.ResourceList, inForce *v1alpha1.Contract) (why string) {
+	if why := r.unfit(peer); why != "" {
+		return why
+	}
 	if err := api.CheckAsked("spec.request.resources", sharing.Words(peer.Spec.Request.Resources)); err != nil {
 		return err.Error()
 	}
-	if inForce != nil && sharing.Same(wanted, inForce.Spec.Resources) {
+	if inForce != nil && tetherOf(peer) == peering.TetherNone && sharing.Same(wanted, inForce.Spec.Resources) {
 		return nothingChanges
 	}
 	return ""
@@ -224,6 +230,12 @@ func (r *Consumer) conclude(ctx context.Context, name, request string, to *peeri
 			why = "what " + name + " accepted was not confirmed here in time"
 		}
 		return r.over(ctx, &peer, peering.EventExpired, why, outcome.Reason)
+	}
+	switch {
+	case another(&peer, outcome):
+		return r.over(ctx, &peer, peering.EventDeclined, name+" answered another question than was asked", "")
+	case outcome.Tether != nil:
+		return r.considerTether(ctx, &peer, outcome.Tether)
 	}
 	return r.consider(ctx, &peer, to, outcome.Offer)
 }

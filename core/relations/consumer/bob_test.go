@@ -98,7 +98,13 @@ func (b *bob) answered(t *testing.T, request string) {
 }
 
 // provided is a Provider behind the peer API.
-type provided struct{ *provider.Provider }
+type provided struct {
+	*provider.Provider
+	others
+}
+
+// others are the calls that no Provider answers.
+type others struct{ peering.Handler }
 
 func (provided) Notices(context.Context, peering.Caller) <-chan peering.Notice { return nil }
 

@@ -40,6 +40,7 @@ type Config struct {
 	Endpoints func() []string // of this cluster's peer API, told to those we ask
 	Directory link.Directory
 	Fleet     Fleet
+	Mode      Mode // nil: always autonomous
 	Announce  func(api.Event)
 	Log       *slog.Logger
 }
@@ -62,6 +63,9 @@ type Consumer struct {
 // New makes a Consumer.
 func New(cfg Config) *Consumer {
 	r := &Consumer{Config: cfg, waiting: map[string]*waiter{}, asked: map[string]question{}, renewals: map[string]*renewal{}}
+	if r.Mode == nil {
+		r.Mode = autonomous{}
+	}
 	r.countersigned = r.signedBy
 	return r
 }

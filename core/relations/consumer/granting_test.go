@@ -25,7 +25,7 @@ type between struct {
 func newBetween(t *testing.T, asked corev1.ResourceList) *between {
 	t.Helper()
 	d := newBob(t)
-	w := &between{bob: d, p: provided{d.Provider}}
+	w := &between{bob: d, p: provided{Provider: d.Provider}}
 	w.alice = newAsker(t, d.me.ID(), serveHandler(t, d.me, w.p))
 	peer := w.alice.peer(t, "bob")
 	meta.SetStatusCondition(&peer.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: "OwnerConfirmed"})
@@ -179,7 +179,7 @@ func TestAPendingChangeIsWithdrawnAlone(t *testing.T) {
 	}
 	// A first question too is taken back at bob when it is no longer wanted at alice.
 	d := newBob(t)
-	carol := newAsker(t, d.me.ID(), serveHandler(t, d.me, provided{d.Provider}))
+	carol := newAsker(t, d.me.ID(), serveHandler(t, d.me, provided{Provider: d.Provider}))
 	carol.ask(t, 1, nil)
 	if n := len(d.requests(t)); n != 1 {
 		t.Fatalf("%d requests", n)
@@ -198,7 +198,7 @@ func TestAPendingChangeIsWithdrawnAlone(t *testing.T) {
 // What nobody can mean is not asked, whoever wrote it.
 func TestAmountsThatNobodyMeansAreNotAsked(t *testing.T) {
 	d := newBob(t)
-	alice := newAsker(t, d.me.ID(), serveHandler(t, d.me, provided{d.Provider}))
+	alice := newAsker(t, d.me.ID(), serveHandler(t, d.me, provided{Provider: d.Provider}))
 	for attempt, c := range []struct {
 		asked corev1.ResourceList
 		why   string

@@ -30,6 +30,9 @@ func (p *Provider) Grant(ctx context.Context, r *v1alpha1.PeeringRequest) (v1alp
 	if err != nil {
 		return v1alpha1.Grant{}, err
 	}
+	if r.Spec.Tether {
+		return p.tetherGrant(ctx, peer)
+	}
 	grant, _, err := p.grant(ctx, peer, r.Spec.Resources)
 	return grant, err
 }

@@ -23,6 +23,9 @@ func (p *Provider) offer(ctx context.Context, caller peering.Caller, request *v1
 	if err != nil {
 		return peering.Outcome{}, err
 	}
+	if request.Spec.Tether {
+		return p.tether(ctx, peer)
+	}
 	resources, policy, err := p.terms(ctx, peer, request)
 	if refusal, ok := errors.AsType[*sharing.Refusal](err); ok {
 		return peering.Outcome{State: peering.OutcomeDeclined, Reason: refusal.Reason}, nil
@@ -104,7 +107,15 @@ func (p *Provider) policyFor(ctx context.Context, peer *v1alpha1.Peer) (*v1alpha
 	if err := p.Client.List(ctx, &policies); err != nil {
 		return nil, fmt.Errorf("read the sharing policies: %w", err)
 	}
-	return sharing.Select(policies.Items, peer), nil
+	policy := sharing.Select(policies.Items, peer)
+	if !p.tetheredTo(peer.Spec.ID) {
+		return policy, nil
+	}
+	var nodes corev1.NodeList
+	if err := p.Client.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("see what the nodes here can allocate: %w", err)
+	}
+	return whole(policy, supply.Nodes(nodes.Items)), nil
 }
 
 // promised are the amounts of contracts with other peers: all, and those under the same policy.

@@ -16,7 +16,6 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/contract"
 	"kith.dev/core/identity"
 	"kith.dev/core/notify"
 	"kith.dev/core/peering"
@@ -41,7 +40,9 @@ type Config struct {
 	Name     string        // of this cluster
 	Patience time.Duration // how long a question waits for an answer
 	Host     Host
-	NoGuests string // why guests cannot be taken in here; empty: they can
+	NoGuests string  // why guests cannot be taken in here; empty: they can
+	Company  Company // nil: no laptop is run
+	Mode     Mode    // nil: always autonomous
 	Linker   *link.Linker
 	Notices  *Notices
 	Announce func(api.Event)
@@ -69,6 +70,12 @@ const lately = 10 * time.Second
 
 // New makes a Provider.
 func New(cfg Config) *Provider {
+	if cfg.Mode == nil {
+		cfg.Mode = nobody{}
+	}
+	if cfg.Company == nil {
+		cfg.Company = nobody{}
+	}
 	return &Provider{Config: cfg, made: cache.NewExpiring(), signed: cache.NewExpiring()}
 }
 
@@ -90,6 +97,12 @@ func (p *Provider) Compared(ctx context.Context, caller peering.Caller) bool {
 // Ask puts the caller's question before the owner. A newer question of the same peer takes the older one's place. The owner
 // is shown the code unless this cluster's own record knows the key; to one that it knows, also when the asker's owner is.
 func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Question, code string, compare bool) (string, time.Time, error) {
+	if err := p.mayAsk(caller, q.Tether); err != nil {
+		return "", time.Time{}, err
+	}
+	if q.Tether == peering.TetherLaptop {
+		return p.askTether(ctx, caller, q, code, compare)
+	}
 	if p.NoGuests != "" {
 		return "", time.Time{}, peering.Refuse(peering.CodeDeclined, "it can take no guests in: "+p.NoGuests, "")
 	}
@@ -107,29 +120,17 @@ func (p *Provider) Ask(ctx context.Context, caller peering.Caller, q peering.Que
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	if err := p.makeRoom(ctx, caller); err != nil {
+	request, err := p.keepQuestion(ctx, caller, peer, v1alpha1.PeeringRequestSpec{Resources: resources}, q, code, compare)
+	if err != nil {
 		return "", time.Time{}, err
 	}
-	if sharing.Accepted(peer) && !compare {
-		code = ""
-	}
-	request := &v1alpha1.PeeringRequest{
-		ObjectMeta: metav1.ObjectMeta{Name: requestName(peer.Name), Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
-		Spec: v1alpha1.PeeringRequestSpec{
-			PeerID: caller.ID.String(), PeerName: peer.Name, Resources: resources, Code: code,
-			Expires: metav1.NewTime(time.Now().Add(p.Patience).Truncate(time.Second)), Endpoints: reachableAt(caller.Addr.Addr(), q.Endpoints),
-			Address: from(caller),
-		},
-	}
-	if err := p.Client.Create(ctx, request); err != nil {
-		return "", time.Time{}, fmt.Errorf("keep the request of %s: %w", peer.Name, err)
-	}
-	p.made.Set(request.Name, caller.ID, lately)
 	p.Log.Info("request received", "peer", peer.Name, "id", caller.ID.String(), "request", request.Name, "grant", grant.Summary)
-	p.Announce(api.Event{
-		Type: api.EventRequestReceived, Severity: api.SeverityInfo, Peer: peer.Name, Object: "request/" + request.Name,
-		Message: received(peer.Name, request, grant),
-	})
+	if q.Tether == peering.TetherNone { // the owner tethered this laptop, and is not asked again
+		p.Announce(api.Event{
+			Type: api.EventRequestReceived, Severity: api.SeverityInfo, Peer: peer.Name, Object: "request/" + request.Name,
+			Message: received(peer.Name, request, grant),
+		})
+	}
 	if policy, err := p.policyFor(ctx, peer); err == nil && policy != nil && policy.Spec.AutoAccept && !policy.Spec.Paused {
 		if err := p.byPolicy(ctx, request, policy); err != nil {
 			p.Log.Warn("policy could not answer", "peer", peer.Name, "err", err)
@@ -148,19 +149,18 @@ func (p *Provider) byPolicy(ctx context.Context, request *v1alpha1.PeeringReques
 }
 
 func received(peer string, r *v1alpha1.PeeringRequest, grant v1alpha1.Grant) string {
-	asks := "asks to use this laptop"
-	if len(grant.InForce) > 0 {
-		asks = "asks to change what it uses of this laptop"
+	text := fmt.Sprintf("%s asks to use this laptop, and would get %s", peer, grant.Summary)
+	switch {
+	case r.Spec.Tether:
+		text = fmt.Sprintf("%s asks to be run by this cluster: %s", peer, grant.Summary)
+	case len(grant.InForce) > 0:
+		text = fmt.Sprintf("%s asks to change what it uses of this laptop, and would get %s", peer, grant.Summary)
 	}
-	text := fmt.Sprintf("%s %s, and would get %s", peer, asks, grant.Summary)
 	if r.Spec.Code != "" {
 		text += "; code " + r.Spec.Code
 	}
 	return text
 }
-
-// requestName is short enough to type: the peer's name and four letters.
-func requestName(peer string) string { return peer + "-" + contract.NewID()[:4] }
 
 // callerAsPeer is the caller's Peer, or, for a stranger, what it would be: strangers leave no object here
 // before the owner accepted them.

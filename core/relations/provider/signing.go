@@ -73,7 +73,7 @@ func (p *Provider) acceptedRequest(ctx context.Context, id identity.ID) (*v1alph
 	}
 	for i := range list.Items {
 		r := &list.Items[i]
-		if r.Spec.PeerID == id.String() && r.Status.Answer == v1alpha1.AnswerAccepted && time.Now().Before(r.Spec.Expires.Time) {
+		if !r.Spec.Tether && r.Spec.PeerID == id.String() && r.Status.Answer == v1alpha1.AnswerAccepted && time.Now().Before(r.Spec.Expires.Time) {
 			return r, nil
 		}
 	}

@@ -1,0 +1,296 @@
+package company
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/identity"
+	"kith.dev/core/peering"
+	"kith.dev/core/relations/record"
+	"kith.dev/core/sharing"
+)
+
+// Weigh says how the wish of a laptop to be run would be taken, and by which TetherPolicy; why is for a no. Strangers' Peers are what
+// they would become.
+func (c *Company) Weigh(ctx context.Context, peer *v1alpha1.Peer) (says peering.TetherAnswer, policy, why string, err error) {
+	if by, err := c.tetheredTo(ctx, ""); err != nil {
+		return peering.TetherNo, "", "", err
+	} else if by {
+		return peering.TetherNo, "", isLaptop, nil
+	}
+	of, err := c.policyFor(ctx, peer)
+	if err != nil {
+		return peering.TetherNo, "", "", err
+	}
+	if says, why = answer(of, peer); of != nil {
+		policy = of.Name
+	}
+	return says, policy, why, nil
+}
+
+// isLaptop is why a cluster runs nobody that another runs, or is about to.
+const isLaptop = "it is a tethered laptop itself"
+
+// tetheredTo reports whether this cluster is, or asks to be, run by another; of a Peer of this ID alone, if one is given.
+func (c *Company) tetheredTo(ctx context.Context, id string) (bool, error) {
+	var peers v1alpha1.PeerList
+	if err := c.cfg.Client.List(ctx, &peers, client.UnsafeDisableDeepCopy); err != nil {
+		return false, fmt.Errorf("look whether this cluster is run by another: %w", err)
+	}
+	for i := range peers.Items {
+		p := &peers.Items[i]
+		asks := p.Spec.Request != nil && p.Spec.Request.Tether
+		if runs := p.Status.Tether != nil && p.Status.Tether.Role == v1alpha1.TetherLaptop; (asks || runs) && (id == "" || p.Spec.ID == id) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Grant is what the users of a laptop get here.
+func (c *Company) Grant(ctx context.Context, peer *v1alpha1.Peer) (peering.TetherGrant, error) {
+	grant := peering.TetherGrant{User: user(peer.Spec.ID), Namespaces: []peering.TetherNamespace{}}
+	all, _, err := c.places(ctx, peer)
+	for _, p := range all {
+		grant.Namespaces = append(grant.Namespaces, peering.TetherNamespace{Name: p.namespace, Role: p.role})
+	}
+	return grant, err
+}
+
+// places are those that the users of a laptop have here at this moment, or will have as soon as they are made.
+func (c *Company) places(ctx context.Context, peer *v1alpha1.Peer) (all []place, left []string, err error) {
+	policy, err := c.policyFor(ctx, peer)
+	if err != nil {
+		return nil, nil, err
+	}
+	named, left := places(policy, peer)
+	for _, p := range named {
+		var ns corev1.Namespace
+		err := c.cfg.Client.Get(ctx, client.ObjectKey{Name: p.namespace}, &ns)
+		switch {
+		case client.IgnoreNotFound(err) != nil:
+			return nil, nil, fmt.Errorf("look for the namespace %s: %w", p.namespace, err)
+		case err == nil && p.own && !isFor(&ns, peer):
+			left = append(left, notItsOwn(p.namespace, peer))
+		default:
+			all = append(all, p)
+		}
+	}
+	return all, left, nil
+}
+
+// isFor reports whether a namespace was made for this laptop, or given to it by a label.
+func isFor(ns *corev1.Namespace, peer *v1alpha1.Peer) bool {
+	return user(peer.Spec.ID) == UserPrefix+ns.Labels[v1alpha1.LabelLaptop]
+}
+
+func notItsOwn(namespace string, peer *v1alpha1.Peer) string {
+	return fmt.Sprintf("the namespace %s was not made for %s: the label %s=%s on it would give it away",
+		namespace, peer.Name, v1alpha1.LabelLaptop, strings.TrimPrefix(user(peer.Spec.ID), UserPrefix))
+}
+
+// Tether answers as peering.Handler does. It never says that there is nothing: whoever asks may be told no.
+func (c *Company) Tether(ctx context.Context, caller peering.Caller) (peering.Tether, error) {
+	peer, err := record.PeerByID(ctx, c.cfg.Client, caller.ID)
+	if err != nil {
+		return peering.Tether{}, err
+	}
+	if peer == nil {
+		peer = &v1alpha1.Peer{Spec: v1alpha1.PeerSpec{ID: caller.ID.String()}}
+	}
+	if runs(peer) {
+		return c.told(ctx, peer)
+	}
+	says, _, why, err := c.Weigh(ctx, peer)
+	if err != nil {
+		return peering.Tether{}, err
+	}
+	t := peering.Tether{Answer: says, Why: why}
+	// The names of the namespaces here are nothing for strangers; they are told with the yes.
+	if says == peering.TetherYes || says == peering.TetherAsks && sharing.Accepted(peer) {
+		grant, err := c.Grant(ctx, peer)
+		if err != nil {
+			return peering.Tether{}, err
+		}
+		t.Grant = &grant
+	}
+	return t, nil
+}
+
+// runs reports whether this cluster runs the laptop: not one that says itself that it is over.
+func runs(peer *v1alpha1.Peer) bool {
+	return peer.Spec.Tethered != nil && !refused(peer)
+}
+
+func refused(peer *v1alpha1.Peer) bool {
+	t := peer.Status.Tether
+	return t != nil && t.Role == v1alpha1.TetherCompany && t.Step == v1alpha1.TetherStepRefused
+}
+
+// told is what a laptop hears that is run.
+func (c *Company) told(ctx context.Context, peer *v1alpha1.Peer) (peering.Tether, error) {
+	grant, err := c.Grant(ctx, peer)
+	return peering.Tether{Answer: peering.TetherYes, Runs: true, Grant: &grant}, err
+}
+
+// BeginTether answers as peering.Handler does.
+func (c *Company) BeginTether(ctx context.Context, caller peering.Caller) (peering.Tether, error) {
+	c.beginning.Lock()
+	defer c.beginning.Unlock()
+	// Past the cache: what is decided here may be a moment old, and a laptop that is told that there is nothing gives up.
+	peer, err := record.PeerByID(ctx, c.cfg.Fresh, caller.ID)
+	if err != nil {
+		return peering.Tether{}, err
+	}
+	if peer != nil && runs(peer) {
+		return c.begun(ctx, peer)
+	}
+	request, err := c.accepted(ctx, caller.ID)
+	switch {
+	case err != nil:
+		return peering.Tether{}, err
+	case request == nil && peer != nil:
+		return peering.Tether{}, peering.Refuse(peering.CodeNotFound, "it gave this laptop back", "tether it again: `kith tether`")
+	case request == nil:
+		return peering.Tether{}, peering.Refuse(peering.CodeForbidden, "nothing was accepted by which this laptop could be run", "ask first: `kith tether`")
+	}
+	if by, err := c.tetheredTo(ctx, ""); err != nil {
+		return peering.Tether{}, err
+	} else if by {
+		return peering.Tether{}, peering.Refuse(peering.CodeConflict, isLaptop, "untether it first")
+	}
+	if peer, err = c.begin(ctx, caller.ID, request); err != nil {
+		return peering.Tether{}, err
+	}
+	return c.begun(ctx, peer)
+}
+
+// begun answers when the laptop's users can do what they may: the next that they hear is not to be a no.
+func (c *Company) begun(ctx context.Context, peer *v1alpha1.Peer) (peering.Tether, error) {
+	if _, err := c.provide(ctx, peer); err != nil { // the reconciler tries again
+		c.cfg.Log.Warn("the users of a tethered laptop have no rights yet", "peer", peer.Name, "err", err)
+	}
+	err := wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, cacheLag, true, func(ctx context.Context) (bool, error) {
+		return c.admitted(ctx, peer.Spec.ID), nil
+	})
+	if err != nil {
+		return peering.Tether{}, fmt.Errorf("wait until the tether of %s is known here: %w", peer.Name, err)
+	}
+	return c.told(ctx, peer)
+}
+
+// cacheLag is how long the cache may take to show what was written.
+const cacheLag = 5 * time.Second
+
+// accepted is the request of a laptop to be run that was accepted here; nil when there is none.
+func (c *Company) accepted(ctx context.Context, id identity.ID) (*v1alpha1.PeeringRequest, error) {
+	var list v1alpha1.PeeringRequestList
+	if err := c.cfg.Fresh.List(ctx, &list); err != nil {
+		return nil, fmt.Errorf("look for what was accepted: %w", err)
+	}
+	for i := range list.Items {
+		r := &list.Items[i]
+		if r.Spec.Tether && r.Spec.PeerID == id.String() && r.DeletionTimestamp == nil &&
+			r.Status.Answer == v1alpha1.AnswerAccepted && time.Now().Before(r.Spec.Expires.Time) {
+			return r, nil
+		}
+	}
+	return nil, nil
+}
+
+// begin writes down that a laptop is run; the rest follows from that.
+func (c *Company) begin(ctx context.Context, id identity.ID, request *v1alpha1.PeeringRequest) (*v1alpha1.Peer, error) {
+	peer, err := record.EnsurePeer(ctx, c.cfg.Client, id, request.Spec.PeerName, request.Spec.Endpoints, v1alpha1.SourceManual)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.cfg.Fresh.Get(ctx, client.ObjectKeyFromObject(peer), peer); err != nil {
+		return nil, fmt.Errorf("read the peer %s: %w", peer.Name, err)
+	}
+	policy, compared, err := c.word(ctx, peer, request)
+	if err != nil {
+		return nil, err
+	}
+	if compared && !sharing.Accepted(peer) {
+		if err := record.PatchStatus(ctx, c.cfg.Client, peer, func(s *v1alpha1.PeerStatus) { record.AcceptKey(s, "OwnerAccepted") }); err != nil {
+			return nil, err
+		}
+	}
+	// What the last tether left in the status would end this one.
+	if err := record.PatchStatus(ctx, c.cfg.Client, peer, func(s *v1alpha1.PeerStatus) { s.Tether = nil }); err != nil {
+		return nil, err
+	}
+	before := peer.DeepCopy()
+	peer.Spec.Tethered = &v1alpha1.Tethered{Policy: policy}
+	// An ordinary contract with the laptop, if there is one, becomes that of the tether: the question is for all that it has.
+	peer.Spec.Request = &v1alpha1.ResourceRequest{Attempt: attempt(before) + 1}
+	if err := c.cfg.Client.Patch(ctx, peer, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return nil, fmt.Errorf("write down that %s is run by this cluster: %w", peer.Name, err)
+	}
+	c.cfg.Log.Info("laptop tethered", "peer", peer.Name, "id", id.String(), "policy", policy, "by", request.Status.AnsweredBy)
+	if err := c.cfg.Client.Delete(ctx, request); client.IgnoreNotFound(err) != nil {
+		c.cfg.Log.Warn("the accepted request stays until it expires", "request", request.Name, "err", err)
+	}
+	return peer, nil
+}
+
+// attempt is the number of the last question that a Peer has, put or not.
+func attempt(peer *v1alpha1.Peer) int64 {
+	last := peer.Status.Outgoing.Attempt
+	if peer.Spec.Request != nil {
+		last = max(last, peer.Spec.Request.Attempt)
+	}
+	return last
+}
+
+// answeredByPolicy begins the answeredBy of a request that a policy answered.
+const answeredByPolicy = "policy "
+
+// word is whose yes an accepted request has: the policy that counts, and whether the laptop's key was compared by it: by the code, or by
+// its whole ID in the policy that answered.
+func (c *Company) word(ctx context.Context, peer *v1alpha1.Peer, request *v1alpha1.PeeringRequest) (policy string, compared bool, err error) {
+	name, auto := strings.CutPrefix(request.Status.AnsweredBy, answeredByPolicy)
+	if !auto {
+		of, err := c.policyFor(ctx, peer)
+		if err != nil || of == nil {
+			return "", request.Spec.Code != "", err
+		}
+		return of.Name, request.Spec.Code != "", nil
+	}
+	var of v1alpha1.TetherPolicy
+	if err := c.cfg.Client.Get(ctx, client.ObjectKey{Name: name}, &of); err != nil {
+		return name, false, client.IgnoreNotFound(err)
+	}
+	return name, namesKey(&of, peer), nil
+}
+
+// EndTether answers as peering.Handler does.
+func (c *Company) EndTether(ctx context.Context, caller peering.Caller) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		peer, err := record.PeerByID(ctx, c.cfg.Fresh, caller.ID)
+		if err != nil || peer == nil || peer.Spec.Tethered == nil {
+			return err
+		}
+		return c.end(ctx, peer)
+	})
+}
+
+// end gives a laptop back: what runs there is brought away, and the contract ends. The error may be a conflict: then it is to be looked
+// at again, for what ends may be another tether by now.
+func (c *Company) end(ctx context.Context, peer *v1alpha1.Peer) error {
+	before := peer.DeepCopy()
+	peer.Spec.Tethered, peer.Spec.Request = nil, nil
+	if err := c.cfg.Client.Patch(ctx, peer, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("give %s back: %w", peer.Name, err))
+	}
+	c.cfg.Log.Info("laptop given back", "peer", peer.Name)
+	return nil
+}

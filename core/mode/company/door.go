@@ -1,0 +1,343 @@
+package company
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/apiproxy"
+	"kith.dev/core/audit"
+	"kith.dev/core/wire"
+)
+
+// Path is where laptops ask for the API server in the peer API; what follows is the path there.
+const Path = "/company/"
+
+// UserHeader is in which a laptop says which of its users asks. It is the laptop's word, for the audit log of the API server, where it
+// stands as the extra field UserExtra; nobody has a right by it.
+const (
+	UserHeader = "X-Kith-User"
+	UserExtra  = "kith.dev/local-user"
+)
+
+// asLocal is the header of UserExtra: keys are percent-encoded (k8s.io/client-go/transport, headerKeyEscape), and in the spelling of net/http.
+var asLocal = http.CanonicalHeaderKey("Impersonate-Extra-" + url.PathEscape(UserExtra))
+
+const maxLocalUser = 64
+
+// limits are those of one laptop: people, their desktops and tools. A desktop watches some sixty resources, helm and kubectl write a few
+// hundred objects one after the other. All together stay below what the peer API lets one caller have open.
+func limits() apiproxy.Limits {
+	return apiproxy.Limits{
+		Requests: 128, Lists: 16, Turn: 10 * time.Second, Streams: 320,
+		Rate: 100, Burst: 600, Patience: 5 * time.Second,
+		Timeout: 70 * time.Second, // the API server's own is a minute, and its answer says more
+		Body:    3 << 20,          // the API server's own
+		Bodies:  24 << 20,
+	}
+}
+
+// Reasons for which the door does not let a request through, or gives no answer.
+const (
+	RefusedTether      = "tether"      // the laptop is not tethered to this cluster
+	RefusedPath        = "path"        // no path of a Kubernetes API
+	RefusedAs          = "as"          // who asks would be somebody else
+	RefusedForbidden   = "forbidden"   // the API server said no
+	RefusedLimits      = "limits"      // too much at once, or too often
+	RefusedBody        = "body"        // too large, or not come in time
+	RefusedTimeout     = "timeout"     // the API server took too long
+	RefusedUnavailable = "unavailable" // the API server does not answer
+)
+
+// RefusedReasons are all of them.
+func RefusedReasons() []string {
+	return []string{RefusedTether, RefusedPath, RefusedAs, RefusedForbidden, RefusedLimits, RefusedBody, RefusedTimeout, RefusedUnavailable}
+}
+
+// unusual reasons are those that honest people do not meet. That somebody may not do something is everyday.
+var unusual = []string{RefusedPath}
+
+// door lets the users of tethered laptops through to the API server, each laptop as its own user.
+type door struct {
+	limits   apiproxy.Limits
+	admitted func(ctx context.Context, id string) bool
+	target   *url.URL
+	proxy    apiproxy.Proxy
+	audits   *audit.Log
+	log      *slog.Logger
+
+	mu       sync.Mutex
+	limiters map[string]*apiproxy.Limiter // by ID of a laptop that is tethered
+}
+
+func newDoor(cfg Config, admitted func(context.Context, string) bool) (*door, error) {
+	target, _, err := rest.DefaultServerUrlFor(cfg.REST)
+	if err != nil {
+		return nil, fmt.Errorf("address of the API server: %w", err)
+	}
+	d := &door{limits: limits(), admitted: admitted, target: target, audits: cfg.Audit, log: cfg.Log, limiters: map[string]*apiproxy.Limiter{}}
+	if d.proxy.Transport, d.proxy.Upgrades, err = apiproxy.Transports(cfg.REST); err != nil {
+		return nil, fmt.Errorf("connecting to the API server: %w", err)
+	}
+	d.proxy.All = true
+	d.proxy.Log = slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug)
+	d.proxy.Log.SetPrefix("company: ")
+	return d, nil
+}
+
+// admitted reports whether this cluster runs the laptop with this ID. It answers from memory.
+func (c *Company) admitted(ctx context.Context, id string) bool {
+	var peers v1alpha1.PeerList
+	if c.cfg.Client.List(ctx, &peers, client.UnsafeDisableDeepCopy) != nil {
+		return false
+	}
+	return slices.ContainsFunc(peers.Items, func(p v1alpha1.Peer) bool { return p.Spec.ID == id && runs(&p) })
+}
+
+// Serve answers what a user of a laptop asks of the API server; id is the laptop's (identity.ID.String). Refusals are Kubernetes Status
+// objects.
+func (c *Company) Serve(w http.ResponseWriter, r *http.Request, id string) { c.door.serve(w, r, id) }
+
+// shut cuts every open request of laptops that are not tethered any more.
+func (c *Company) shut(ctx context.Context) {
+	c.door.mu.Lock()
+	open := slices.Collect(maps.Keys(c.door.limiters))
+	c.door.mu.Unlock()
+	for _, id := range open {
+		if !c.admitted(ctx, id) {
+			c.door.shut(id)
+		}
+	}
+}
+
+// shut cuts every open request of a laptop, streams included. The next tether begins with a limiter of its own.
+func (d *door) shut(id string) {
+	d.mu.Lock()
+	one := d.limiters[id]
+	delete(d.limiters, id)
+	d.mu.Unlock()
+	if one != nil {
+		one.Shut()
+	}
+}
+
+func (d *door) limiter(id string) *apiproxy.Limiter {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	one := d.limiters[id]
+	if one == nil {
+		one = apiproxy.NewLimiter(d.limits)
+		d.limiters[id] = one
+	}
+	return one
+}
+
+// no is why a request is not let through.
+type no struct {
+	code        int
+	reason, why string
+}
+
+var notTethered = &no{http.StatusForbidden, RefusedTether, "this laptop is not tethered to this cluster"}
+
+func (d *door) serve(w http.ResponseWriter, r *http.Request, id string) {
+	if no := d.pass(w, r, id); no != nil {
+		d.refused(r, id, no.reason, no.why)
+		apiproxy.Refuse(w, no.code, no.why)
+	}
+}
+
+// refused notes that a request was.
+func (d *door) refused(r *http.Request, id, reason, why string) {
+	addr, _ := netip.ParseAddrPort(r.RemoteAddr) // left out when it is none
+	d.audits.Note(audit.Refusal{
+		Door: audit.Company, Reason: reason, ID: id, Addr: addr,
+		What: r.Method + " " + r.URL.EscapedPath(), Why: why, Usual: !slices.Contains(unusual, reason),
+	})
+}
+
+// inner is the request as the API server is to see it, or why it must not.
+func inner(r *http.Request) (*http.Request, *no) {
+	path, ok := strings.CutPrefix(r.URL.Path, strings.TrimSuffix(Path, "/"))
+	raw := strings.TrimPrefix(r.URL.RawPath, strings.TrimSuffix(Path, "/"))
+	// Dots would lead out of the path that the API server may have behind a proxy of its own.
+	dots := slices.ContainsFunc(strings.Split(path, "/"), func(s string) bool { return s == "." || s == ".." })
+	if !ok || !strings.HasPrefix(path, "/") || dots || r.URL.RawPath != "" && !strings.HasPrefix(raw, "/") || r.Method == http.MethodConnect {
+		return nil, &no{http.StatusForbidden, RefusedPath, "path: it must be one of a Kubernetes API, without dots"}
+	}
+	for name := range r.Header {
+		if strings.HasPrefix(name, "Impersonate-") { // answered as somebody else than was asked for, he would be deceived
+			return nil, &no{http.StatusForbidden, RefusedAs, "through a tether nobody asks as somebody else: leave out --as"}
+		}
+	}
+	to := r.Clone(r.Context())
+	to.URL.Path, to.URL.RawPath = path, raw
+	for _, name := range []string{UserHeader, "X-Real-Ip"} { // the API server's audit log takes the latter for whence it came
+		to.Header.Del(name)
+	}
+	return to, nil
+}
+
+// localUser is which user of the laptop asks, as it says; "" when it does not, or not in one printable line.
+func localUser(r *http.Request) string {
+	name := r.Header.Get(UserHeader)
+	if len(name) > maxLocalUser || !wire.Printable(name) || strings.ContainsFunc(name, func(c rune) bool { return c > '~' }) {
+		return ""
+	}
+	return name
+}
+
+func (d *door) pass(w http.ResponseWriter, asked *http.Request, id string) *no {
+	r, refusal := inner(asked)
+	if refusal != nil {
+		return refusal
+	}
+	who := user(id)
+	if who == "" || !d.admitted(r.Context(), id) {
+		return notTethered
+	}
+	limiter := d.limiter(id)
+	// Again, now that a shut would reach us: else one between the two lines would miss this request.
+	if !d.admitted(r.Context(), id) {
+		d.shut(id)
+		return notTethered
+	}
+	if r.ContentLength > d.limits.Body {
+		return d.noBody()
+	}
+	info, _ := apiproxy.Describe(r)
+	// What a pod or service answers through the API server may have no end.
+	info.Stream = info.Stream || info.Subresource == "proxy"
+	leave, err := limiter.Enter(r.Context(), info, d.limits.Weight(r))
+	switch {
+	case err == nil:
+	case errors.Is(err, apiproxy.ErrShut):
+		return notTethered
+	case r.Context().Err() != nil: // the laptop went away; nobody reads this
+		return nil
+	default:
+		return &no{http.StatusTooManyRequests, RefusedLimits, err.Error()}
+	}
+	defer leave()
+
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(limiter.Open, func() { cancel(apiproxy.ErrShut) })()
+	clock := http.NewResponseController(w) // errors: a writer without deadlines has none to lift
+	upgrade := r.Header.Get("Upgrade") != ""
+	if !upgrade {
+		_ = clock.SetReadDeadline(time.Now().Add(d.limits.Timeout))
+		if refusal := d.gather(w, r); refusal != nil {
+			return refusal
+		}
+	}
+	if info.Stream {
+		_ = clock.SetReadDeadline(time.Time{})
+		_ = clock.SetWriteDeadline(time.Time{})
+	} else {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, d.limits.Timeout)
+		defer stop()
+		_ = clock.SetWriteDeadline(time.Now().Add(d.limits.Timeout + time.Second))
+	}
+	as := http.Header{"Impersonate-User": {who}, "Impersonate-Group": {Group}}
+	if local := localUser(asked); local != "" {
+		as[asLocal] = []string{local}
+	}
+	d.proxy.Pass(w, r.WithContext(ctx), apiproxy.Hop{
+		Aim: func(to *url.URL) {
+			to.Scheme, to.Host = d.target.Scheme, d.target.Host
+			if base := strings.TrimSuffix(d.target.Path, "/"); base != "" {
+				to.Path = base + to.Path
+				if to.RawPath != "" {
+					to.RawPath = base + to.RawPath
+				}
+			}
+		},
+		As:       as,
+		Answered: func(answer *http.Response) error { return d.answered(answer, asked, id) },
+		Failed:   func(err error) { d.failed(ctx, w, asked, id, err) },
+	})
+	return nil
+}
+
+func (d *door) noBody() *no {
+	return &no{http.StatusRequestEntityTooLarge, RefusedBody, fmt.Sprintf("request body: larger than %d bytes, or not come whole and in time", d.limits.Body)}
+}
+
+// gather reads the body before the API server hears of the request: one that comes slowly must not hold it up.
+func (d *door) gather(w http.ResponseWriter, r *http.Request) *no {
+	if r.Body == nil || r.ContentLength == 0 {
+		return nil
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, d.limits.Body))
+	if err != nil {
+		return d.noBody()
+	}
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	if len(body) == 0 {
+		r.Body = http.NoBody
+	}
+	return nil
+}
+
+// maxStatus is how much of a refusal of the API server is read to learn its reason.
+const maxStatus = 8 << 10
+
+// answered notes what the API server refused.
+func (d *door) answered(answer *http.Response, r *http.Request, id string) error {
+	reason := RefusedForbidden
+	switch answer.StatusCode {
+	case http.StatusUnauthorized, http.StatusForbidden:
+	case http.StatusTooManyRequests:
+		reason = RefusedLimits
+	case http.StatusRequestEntityTooLarge:
+		reason = RefusedBody
+	default:
+		return nil
+	}
+	begin, err := io.ReadAll(io.LimitReader(answer.Body, maxStatus))
+	if err != nil {
+		return err
+	}
+	answer.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(begin), answer.Body), answer.Body}
+	d.refused(r, id, reason, cmp.Or(apiproxy.Message(answer, begin), "refused by the API server"))
+	return nil
+}
+
+// failed answers when the API server did not. What exactly went wrong is for this side's log only.
+func (d *door) failed(ctx context.Context, w http.ResponseWriter, r *http.Request, id string, err error) {
+	switch {
+	case errors.Is(context.Cause(ctx), apiproxy.ErrShut):
+		d.refused(r, id, notTethered.reason, notTethered.why)
+		apiproxy.Refuse(w, notTethered.code, notTethered.why)
+	case errors.Is(err, context.DeadlineExceeded):
+		d.refused(r, id, RefusedTimeout, "the API server takes too long")
+		apiproxy.Refuse(w, http.StatusGatewayTimeout, fmt.Sprintf("the company's API server did not answer within %s", d.limits.Timeout))
+	case errors.Is(err, context.Canceled): // the laptop went away; nobody reads this
+		apiproxy.Refuse(w, http.StatusServiceUnavailable, "cancelled")
+	default:
+		d.refused(r, id, RefusedUnavailable, "the API server does not answer")
+		d.log.Warn("company: the API server does not answer", "err", err)
+		apiproxy.Refuse(w, http.StatusServiceUnavailable, "the company's API server does not answer")
+	}
+}

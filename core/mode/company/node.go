@@ -1,0 +1,133 @@
+package company
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api/v1alpha1"
+)
+
+// marks are what a TetherPolicy had put on a node.
+type marks struct {
+	Labels map[string]string `json:"labels,omitempty"`
+	Taints []corev1.Taint    `json:"taints,omitempty"`
+}
+
+// reserved keys are Kith's, or those of Kubernetes: schedulers, and Kith itself, go by them. The custom resource refuses them too.
+var reserved = regexp.MustCompile(`^(([^/]*\.)?(kubernetes\.io|k8s\.io|kith\.dev)/|type$)`)
+
+// marksOf are what a policy, which may be nil, says that nodes carry.
+func marksOf(policy *v1alpha1.TetherPolicy) marks {
+	m := marks{Labels: map[string]string{}}
+	if policy == nil {
+		return m
+	}
+	maps.Copy(m.Labels, policy.Spec.Node.Labels)
+	maps.DeleteFunc(m.Labels, func(key, _ string) bool { return reserved.MatchString(key) })
+	for _, t := range policy.Spec.Node.Taints {
+		if !reserved.MatchString(t.Key) {
+			m.Taints = append(m.Taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: t.Effect})
+		}
+	}
+	return m
+}
+
+// marked changes labels and taints of a node from what the policy had put there to what it says now. What an administrator made of them
+// meanwhile stays: only what the policy says otherwise than before is written, and only what is as it was put there is taken off.
+func marked(node *corev1.Node, was, now marks) {
+	if node.Labels == nil {
+		node.Labels = map[string]string{}
+	}
+	for key, value := range was.Labels {
+		if _, stays := now.Labels[key]; !stays && node.Labels[key] == value {
+			delete(node.Labels, key)
+		}
+	}
+	for key, value := range now.Labels {
+		if before, had := was.Labels[key]; !had || before != value {
+			node.Labels[key] = value
+		}
+	}
+	find := func(in []corev1.Taint, t corev1.Taint) (corev1.Taint, bool) {
+		at := slices.IndexFunc(in, func(o corev1.Taint) bool { return o.MatchTaint(&t) })
+		if at < 0 {
+			return corev1.Taint{}, false
+		}
+		return in[at], true
+	}
+	for _, t := range was.Taints {
+		if _, stays := find(now.Taints, t); !stays {
+			node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(o corev1.Taint) bool { return o.MatchTaint(&t) && o.Value == t.Value })
+		}
+	}
+	for _, t := range now.Taints {
+		if before, had := find(was.Taints, t); !had || before.Value != t.Value {
+			node.Spec.Taints = append(slices.DeleteFunc(node.Spec.Taints, func(o corev1.Taint) bool { return o.MatchTaint(&t) }), t)
+		}
+	}
+}
+
+// mark has the node of a laptop carry what the policy says, once it is there.
+func (c *Company) mark(ctx context.Context, peer *v1alpha1.Peer) error {
+	policy, err := c.policyFor(ctx, peer)
+	if err != nil {
+		return err
+	}
+	return c.changeNode(ctx, peer, func(node *corev1.Node, was marks) error {
+		now := marksOf(policy)
+		marked(node, was, now)
+		node.Labels[v1alpha1.LabelTethered] = "true"
+		text, err := json.Marshal(now)
+		if err != nil {
+			return err
+		}
+		if node.Annotations == nil {
+			node.Annotations = map[string]string{}
+		}
+		node.Annotations[v1alpha1.AnnotationTetherNode] = string(text)
+		return nil
+	})
+}
+
+// unmark takes it off again.
+func (c *Company) unmark(ctx context.Context, peer *v1alpha1.Peer) error {
+	return c.changeNode(ctx, peer, func(node *corev1.Node, was marks) error {
+		marked(node, was, marks{})
+		delete(node.Labels, v1alpha1.LabelTethered)
+		delete(node.Annotations, v1alpha1.AnnotationTetherNode)
+		return nil
+	})
+}
+
+func (c *Company) changeNode(ctx context.Context, peer *v1alpha1.Peer, change func(node *corev1.Node, was marks) error) error {
+	var node corev1.Node
+	if err := c.cfg.Client.Get(ctx, client.ObjectKey{Name: v1alpha1.VirtualNodePrefix + peer.Name}, &node); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if node.Labels[v1alpha1.LabelPeer] != peer.Name {
+		return nil // somebody's real node that is called so
+	}
+	before := node.DeepCopy()
+	var was marks
+	if text := node.Annotations[v1alpha1.AnnotationTetherNode]; text != "" && json.Unmarshal([]byte(text), &was) != nil {
+		was = marks{} // somebody wrote something else there; what was put on the node before is his now
+	}
+	if err := change(&node, was); err != nil {
+		return err
+	}
+	if equality.Semantic.DeepEqual(before.ObjectMeta, node.ObjectMeta) && equality.Semantic.DeepEqual(before.Spec, node.Spec) {
+		return nil
+	}
+	if err := c.cfg.Client.Patch(ctx, &node, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("write labels and taints of the policy on node %s: %w", node.Name, err)
+	}
+	return nil
+}

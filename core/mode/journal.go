@@ -1,0 +1,176 @@
+package mode
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kith.dev/core/api"
+	"kith.dev/core/identity"
+)
+
+const (
+	journalVersion = 1
+	maxJournal     = 64 << 10 // bytes
+	maxNamed       = 64       // namespaces, and guests that were cut, which a journal names
+)
+
+// journal is where the switch is. It is on the disk before a step is begun; without one the laptop is autonomous. It is never changed, but
+// replaced.
+type journal struct {
+	Version int       `json:"version"`
+	Goal    api.Mode  `json:"goal"`  // Tethered or Autonomous
+	Step    step      `json:"step"`  // that is begun, or is about to be
+	Since   time.Time `json:"since"` // of the step
+
+	Peer    string `json:"peer"`    // the company, by name
+	ID      string `json:"id"`      // of it
+	Attempt int64  `json:"attempt"` // Peer.spec.request.attempt of this tether; tells one tether from another
+
+	LocalWorkloads api.LocalWorkloads `json:"localWorkloads,omitempty"`
+	Confirmed      bool               `json:"confirmed,omitempty"` // the owner gave the company's ID: there is no code to compare
+	Former         string             `json:"former,omitempty"`    // revision of the contract with the company that was in force before
+	Held           bool               `json:"held,omitempty"`      // the front door led to the company already
+
+	User       string    `json:"user,omitempty"`       // as which this laptop's users work there
+	Namespaces []string  `json:"namespaces,omitempty"` // "team-a (edit)"
+	Down       time.Time `json:"down,omitzero"`        // since when the company does not answer
+
+	Why     string        `json:"why,omitempty"`     // of the way back, unless the owner wanted it
+	Problem api.Code      `json:"problem,omitempty"` // with Why
+	Do      string        `json:"do,omitempty"`      // with Why
+	Force   bool          `json:"force,omitempty"`
+	Timeout time.Duration `json:"timeout,omitempty"` // nanoseconds; 0: as it is reached
+	Cut     []string      `json:"cut,omitempty"`     // guests, "team-a/web-0", that ran when their contract was ended here
+	CutMore int           `json:"cutMore,omitempty"` // how many more there were
+}
+
+// to is the journal of the next step.
+func (j *journal) to(s step) *journal {
+	next := *j
+	next.Step, next.Since = s, now()
+	return &next
+}
+
+// back is the journal of the first step of the way back.
+func (j *journal) back() *journal {
+	next := j.to(stages[j.Step].back)
+	next.Goal = api.Autonomous
+	return next
+}
+
+// now is by the clock on the wall, which goes on while the laptop sleeps.
+func now() time.Time { return time.Now().Round(0) }
+
+// parseJournal reads one journal and nothing else.
+func parseJournal(data []byte) (*journal, error) {
+	var version struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(data, &version); err != nil {
+		return nil, fmt.Errorf("it is damaged: %w", err)
+	}
+	if version.Version > journalVersion {
+		return nil, fmt.Errorf("a newer Kith wrote it: its version is %d, and this Kith knows %d", version.Version, journalVersion)
+	}
+	j := &journal{}
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(j); err != nil {
+		return nil, fmt.Errorf("it is damaged: %w", err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("it is damaged: there is more in it than one object")
+	}
+	return j, j.check()
+}
+
+func (j *journal) check() error {
+	stage, known := stages[j.Step]
+	_, err := identity.ParseID(j.ID)
+	switch {
+	case j.Version != journalVersion:
+		return fmt.Errorf("it is damaged: version %d", j.Version)
+	case !known:
+		return fmt.Errorf("it is damaged: there is no step %.40q", j.Step)
+	case j.Goal != api.Tethered && j.Goal != api.Autonomous, stage.goal() != j.Goal:
+		return fmt.Errorf("it is damaged: the step %s does not lead to %.40q", j.Step, j.Goal)
+	case j.Peer == "" || err != nil:
+		return errors.New("it is damaged: it does not say with whom")
+	case len(j.Namespaces) > maxNamed || len(j.Cut) > maxNamed:
+		return errors.New("it is damaged: it names too much")
+	}
+	return nil
+}
+
+// readJournal gives nil when there is none.
+func readJournal(path string) (*journal, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("read whether this laptop is tethered: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxJournal+1))
+	if err == nil && len(data) > maxJournal {
+		err = errors.New("it is damaged: it is too long")
+	}
+	var j *journal
+	if err == nil {
+		j, err = parseJournal(data)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read whether this laptop is tethered, in %s: %w (kithd does not guess who decides here: bring the file back from a "+
+			"backup, or the newer Kith; or move it away, and this laptop is autonomous when kithd starts: then `kith unpeer` the company)", path, err)
+	}
+	return j, nil
+}
+
+// writeJournal is atomic and on the disk when it returns: the loss of power leaves the former journal or the whole new one. nil removes it.
+func writeJournal(path string, j *journal) error {
+	dir := filepath.Dir(path)
+	if j == nil {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return syncDir(dir)
+	}
+	data, err := json.Marshal(j)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".mode-*") // mode 0600
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(append(data, '\n'))
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := dir.Sync(); err != nil && !errors.Is(err, unix.EINVAL) { // not every file system has it
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,261 @@
+package mode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kith.dev/core/api"
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/frontdoor"
+	"kith.dev/core/peering"
+	"kith.dev/core/relations/link"
+	"kith.dev/core/relations/record"
+)
+
+const (
+	settling = 5 * time.Second // in which a kithd that has just started finds the company
+	blink    = 3 * time.Second // a loss shorter than this is none: nobody is told
+	askAgain = 15 * time.Second
+	wallLook = 30 * time.Second // a timer stands still while the laptop sleeps, and the clock on the wall does not
+)
+
+// home is where the front door of an autonomous laptop leads.
+const home = "home"
+
+// point leads the front door to where it is to lead at this step and with this contact.
+func (m *Machine) point(j *journal) {
+	if m.cfg.Door == nil {
+		return
+	}
+	if !stages[j.Step].away || !j.Held {
+		if m.led != home {
+			if err := m.leadHome(); err != nil {
+				m.cfg.Log.Info("the front door does not lead home yet", "err", err)
+			}
+		}
+		return
+	}
+	contact := m.cfg.Directory.Contact(m.peer(context.Background(), j))
+	var to frontdoor.Destination
+	var err error
+	key := "company"
+	if contact.Reachable {
+		to, err = m.cfg.Company(m.peer(context.Background(), j))
+	}
+	if !contact.Reachable || err != nil {
+		to = m.refusal(j)
+		key = to.Refusal
+	}
+	if m.led != key {
+		m.cfg.Door.Lead(to)
+		m.led = key
+	}
+}
+
+func (m *Machine) leadHome() error {
+	to, err := m.cfg.Home()
+	if err != nil {
+		return err
+	}
+	m.cfg.Door.Lead(to)
+	m.led = home
+	return nil
+}
+
+// refusal is what the front door says while the company does not answer.
+func (m *Machine) refusal(j *journal) frontdoor.Destination {
+	switch {
+	case stages[j.Step].mode == api.Untethering:
+		return frontdoor.Destination{Soon: true, Refusal: "this laptop is being untethered from " + j.Peer + ", and answers for itself in a moment"}
+	case j.Down.IsZero():
+		return frontdoor.Destination{Soon: true, Refusal: "tethered to " + j.Peer + ", which does not answer at this moment"}
+	}
+	return frontdoor.Destination{Refusal: m.lostSince(j)}
+}
+
+// lostSince is the sentence on a company that does not answer.
+func (m *Machine) lostSince(j *journal) string {
+	itself := ""
+	if until := m.until(j); !until.IsZero() {
+		itself = ", or by itself at " + clock(until)
+	}
+	return fmt.Sprintf("tethered to %s, which has not answered since %s: the pods it runs here go on, and requests are answered again when it does; "+
+		"`kith untether --force` takes this laptop back%s", j.Peer, clock(j.Down), itself)
+}
+
+func clock(t time.Time) string { return t.Local().Format("15:04:05 on 2 January") }
+
+// until is when this laptop takes itself back; zero: never.
+func (m *Machine) until(j *journal) time.Time {
+	if m.cfg.Patience <= 0 || j.Down.IsZero() || j.Step != tethered {
+		return time.Time{}
+	}
+	return j.Down.Add(m.cfg.Patience)
+}
+
+// peer is the company's Peer, or what is known of it while the API server here does not answer.
+func (m *Machine) peer(ctx context.Context, j *journal) *v1alpha1.Peer {
+	if c := m.cfg.Cluster(); c != nil {
+		if peer, err := cached(ctx, c, j); err == nil && peer != nil {
+			return peer
+		}
+	}
+	return &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: j.Peer}, Spec: v1alpha1.PeerSpec{ID: j.ID}}
+}
+
+func cached(ctx context.Context, c *Cluster, j *journal) (*v1alpha1.Peer, error) {
+	return object(ctx, &Cluster{Fresh: c.Client}, j)
+}
+
+// keep is what a tethered laptop does. It follows whether the company answers, and whether it still has this laptop.
+func (m *Machine) keep(ctx context.Context, j *journal) error {
+	m.still(ctx)
+	contact := m.cfg.Directory.Contact(m.peer(ctx, j))
+	if c := m.cfg.Cluster(); c != nil {
+		if err := m.owned(ctx, c, j); err != nil {
+			return err
+		}
+	}
+	if !contact.Reachable {
+		return m.missed(j, contact)
+	}
+	m.met, m.lost = true, time.Time{}
+	if !j.Down.IsZero() {
+		next := *j
+		next.Down = time.Time{}
+		return m.again(j, &next)
+	}
+	c := m.cfg.Cluster()
+	if c == nil {
+		return errNoCluster
+	}
+	ctr, err := m.contract(ctx, c, j)
+	if err != nil || ctr != nil {
+		return orWait(err, &waiting{})
+	}
+	return m.without(ctx, j)
+}
+
+// still has the engine told once in this process that it is not to decide. It is noted at once, and an engine that does not answer yet is
+// told by whoever runs it.
+func (m *Machine) still(ctx context.Context) {
+	if m.told {
+		return
+	}
+	bounded, cancel := context.WithTimeout(ctx, goodbye)
+	defer cancel()
+	if err := m.cfg.Engine.Decide(bounded, false); err != nil {
+		m.cfg.Log.Info("what decides here is not known to have stopped yet", "err", err)
+		return
+	}
+	if c := m.cfg.Cluster(); c != nil {
+		c.SetBinding(true)
+		m.told = true
+	}
+}
+
+// again replaces the journal without another step.
+func (m *Machine) again(from, to *journal) error {
+	return orWait(m.put(from, to), &waiting{after: time.Nanosecond})
+}
+
+func orWait(err error, wait *waiting) error {
+	if err != nil {
+		return err
+	}
+	return wait
+}
+
+// owned is the way back when the owner took the wish away from the Peer by other means than kith untether.
+func (m *Machine) owned(ctx context.Context, c *Cluster, j *journal) error {
+	peer, err := cached(ctx, c, j)
+	if err != nil || peer != nil && peer.Spec.Request != nil {
+		return err
+	}
+	switch peer, err = object(ctx, c, j); { // the cache may be behind
+	case err != nil:
+		return err
+	case peer == nil:
+		return gone(j)
+	case peer.Spec.Request == nil:
+		return &failed{code: api.CodeConflict, why: "the request to " + j.Peer + " was taken back here"}
+	}
+	return nil
+}
+
+// missed waits for a company that does not answer.
+func (m *Machine) missed(j *journal, contact link.Contact) error {
+	if m.lost.IsZero() {
+		m.lost = now()
+	}
+	if j.Down.IsZero() {
+		patience := blink
+		if !m.met {
+			patience = settling
+		}
+		if rest := patience - now().Sub(m.lost); rest > 0 {
+			return &waiting{after: rest}
+		}
+		next := *j
+		next.Down = m.lost
+		if heard := contact.Heard.Round(0); !heard.IsZero() && heard.Before(next.Down) {
+			next.Down = heard
+		}
+		return m.again(j, &next)
+	}
+	wait := &waiting{why: fmt.Sprintf("%s has not answered since %s: %s", j.Peer, clock(j.Down), contact.Why)}
+	if m.cfg.Patience <= 0 {
+		return wait
+	}
+	rest := m.until(j).Sub(now())
+	if rest <= 0 {
+		return &failed{code: api.CodePeerUnreachable, force: true,
+			why: fmt.Sprintf("%s did not answer for %v since %s (autoUntetherAfter)", j.Peer, m.cfg.Patience, clock(j.Down))}
+	}
+	wait.after = min(rest, wallLook)
+	return wait
+}
+
+// without is a tether whose contract is gone while both are there: either the company gave this laptop back, or it asks again.
+func (m *Machine) without(ctx context.Context, j *journal) error {
+	_, err := m.begin(ctx, j)
+	var no *peering.Problem
+	if errors.As(err, &no) && (no.Code == peering.CodeNotFound || no.Code == peering.CodeForbidden) {
+		return &failed{code: api.CodeDeclined, why: j.Peer + " gave this laptop back"}
+	}
+	return &waiting{why: "the contract with " + j.Peer + " has ended, and " + j.Peer + " is to ask for the next one", after: askAgain}
+}
+
+// show writes the step into the Peer, for kubectl. That it cannot is no reason to stop.
+func (m *Machine) show(ctx context.Context, j *journal) {
+	c := m.cfg.Cluster()
+	key := fmt.Sprint(j.Step, j.Since, j.User, m.heard().why)
+	if c == nil || j.Step == returning || key == m.shown {
+		return
+	}
+	peer, err := object(ctx, c, j)
+	if err != nil || peer == nil {
+		return
+	}
+	m.shown = key
+	err = record.PatchStatus(ctx, c.Client, peer, func(s *v1alpha1.PeerStatus) {
+		if s.Tether == nil {
+			s.Tether = &v1alpha1.TetherStatus{}
+		}
+		t := s.Tether
+		t.Role, t.Why = v1alpha1.TetherLaptop, j.reason(m.heard())
+		if j.User != "" {
+			t.User = j.User
+		}
+		if t.Step != string(j.Step) || t.Since == nil {
+			t.Step, t.Since = string(j.Step), &metav1.Time{Time: j.Since}
+		}
+	})
+	if err != nil && ctx.Err() == nil {
+		m.cfg.Log.Info("the step of the mode's switch is not shown", "peer", j.Peer, "err", err)
+	}
+}
