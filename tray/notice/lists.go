@@ -126,6 +126,7 @@ func (d *diff) peers() {
 		}
 		who, key := words.Name(p.Name), "reach/"+p.ID
 		switch {
+		case p.Tether != nil && p.Tether.Role == api.Laptop: // its events tell
 		case is.waits() && d.Now.Sub(is.since) >= lostPatience:
 			is.told = true
 			d.tell(who, Notice{Key: key, Kind: PeerLost, Title: who + " cannot be reached", Body: lines(atStake(p), sentence(p.Why)), Icon: icon.Problem})
