@@ -9,6 +9,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	asking "kith.dev/core/relations/consumer"
 	"kith.dev/core/relations/record"
 )
 
@@ -180,7 +181,9 @@ func (b *Backend) follow(ctx context.Context, c *Cluster, name string, report fu
 		p := api.Progress{Message: tether.Doing(), Code: tether.Code, Peer: name}
 		var peer v1alpha1.Peer
 		if err := c.Client.Get(ctx, named(name), &peer); err == nil && tether.Step == "asking" {
-			p.Confirm = confirmation(peer.Status.Outgoing)
+			if asked := confirmation(peer.Status.Outgoing); asked != nil && !answered(asking.Word(&peer), *asked) {
+				p.Confirm = asked
+			}
 		}
 		if what := fmt.Sprint(p.Message, p.Code, p.Confirm != nil); what != said {
 			said = what
