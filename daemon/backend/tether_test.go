@@ -23,6 +23,7 @@ import (
 	"kith.dev/core/identity"
 	"kith.dev/core/notify"
 	"kith.dev/core/peering"
+	"kith.dev/core/relations/provider"
 )
 
 // switched is a mode that does what it is told.
@@ -241,18 +242,33 @@ func TestACompanyGivesALaptopBackByEndingThePeering(t *testing.T) {
 	}
 }
 
+// policies is the company's side, with one TetherPolicy or none.
+type policies struct{ answer peering.TetherAnswer }
+
+func (p policies) Weigh(context.Context, *v1alpha1.Peer) (peering.TetherAnswer, string, string, error) {
+	return p.answer, "laptops", "no TetherPolicy there is for this laptop", nil
+}
+
+func (policies) Grant(context.Context, *v1alpha1.Peer) (peering.TetherGrant, error) {
+	return peering.TetherGrant{User: "kith:laptop:a", Namespaces: []peering.TetherNamespace{{Name: "team-a", Role: "edit"}}}, nil
+}
+
 func TestARequestToBeRunIsShownAsSuch(t *testing.T) {
-	r := &v1alpha1.PeeringRequest{ObjectMeta: metav1.ObjectMeta{Name: "alice-7f3a"}, Spec: v1alpha1.PeeringRequestSpec{PeerName: "alice", Tether: true, Code: "402817"}}
-	v, err := (&Cluster{}).wouldGet(t.Context(), r)
-	if err != nil || !v.Tether || len(v.Granted) > 0 || v.Refusal != "" || v.Grants() != "to be run by this cluster" {
-		t.Errorf("%+v, %v", v, err)
-	}
-	objects := fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(r).Build()
-	r.Spec.Expires = metav1.NewTime(time.Now().Add(time.Minute))
-	if err := objects.Update(t.Context(), r); err != nil {
-		t.Fatal(err)
-	}
-	if list := (&Cluster{Client: objects}).waiting(t.Context()); len(list) != 1 || list[0].What != "alice asks this cluster to run it: to be tethered" {
-		t.Errorf("%+v", list)
+	r := &v1alpha1.PeeringRequest{ObjectMeta: metav1.ObjectMeta{Name: "alice-7f3a"}, Spec: v1alpha1.PeeringRequestSpec{
+		PeerID: identity.ID{1}.String(), PeerName: "alice", Tether: true, Code: "402817", Expires: metav1.NewTime(time.Now().Add(time.Minute)),
+	}}
+	for answer, want := range map[peering.TetherAnswer]struct{ means, refusal, problem string }{
+		peering.TetherAsks: {"this cluster runs it; its users work in team-a (edit)", "", "alice asks to be run by this cluster: this cluster runs it; its users work in team-a (edit)"},
+		peering.TetherNo:   {"", "no TetherPolicy there is for this laptop", "alice asks to be run by this cluster: nothing: no TetherPolicy there is for this laptop"},
+	} {
+		objects := fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(r).Build()
+		c := &Cluster{Client: objects, Fresh: objects, Provider: provider.New(provider.Config{Client: objects, Fresh: objects, Company: policies{answer}, Name: "corp", Log: slog.New(slog.DiscardHandler)})}
+		v, err := c.wouldGet(t.Context(), r)
+		if err != nil || !v.Tether || len(v.Granted) > 0 || v.Means != want.means || v.Refusal != want.refusal {
+			t.Errorf("%+v, %v", v, err)
+		}
+		if list := c.waiting(t.Context()); len(list) != 1 || list[0].What != want.problem {
+			t.Errorf("%+v", list)
+		}
 	}
 }

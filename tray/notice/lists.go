@@ -42,7 +42,7 @@ func Asks(r api.Request) Notice {
 	}
 	gets := "It would get " + words.Grants(r) + "."
 	if r.Tether {
-		title, gets = " asks this cluster to run it", "It would be a node here. Its users may do what the TetherPolicy for it says."
+		title, gets = " asks this cluster to run it", "With a yes "+words.Text(r.Grants())+"."
 	}
 	check := "Its key is known: you accepted it before."
 	if r.Code != "" {

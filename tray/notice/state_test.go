@@ -430,9 +430,9 @@ func TestATetherIsToldToTheCompany(t *testing.T) {
 		t.Errorf("%q", p.Show[0].Body)
 	}
 	d.want(d.step(time.Hour, nil, api.Event{Type: api.EventLaptopReturned, Peer: "alice", Message: "the laptop alice is its owner's again"}), "alice is its owner's again")
-	asks := api.Request{ID: "r", Peer: "bob", PeerID: "B", Direction: api.Incoming, State: api.StateRequested, Code: "069210", Tether: true}
+	asks := api.Request{ID: "r", Peer: "bob", PeerID: "B", Direction: api.Incoming, State: api.StateRequested, Code: "069210", Tether: true, Means: "this cluster runs it; its users work in team-a (edit)"}
 	p = d.step(time.Second, func(s *api.Snapshot) { set(&s.Requests, asks) })
-	if d.want(p, "bob asks this cluster to run it"); !strings.HasPrefix(p.Show[0].Body, "It would be a node here.") || !strings.Contains(p.Show[0].Body, "Code 069 210") {
+	if d.want(p, "bob asks this cluster to run it"); !strings.HasPrefix(p.Show[0].Body, "With a yes this cluster runs it; its users work in team-a (edit).") || !strings.Contains(p.Show[0].Body, "Code 069 210") {
 		t.Errorf("%q", p.Show[0].Body)
 	}
 }

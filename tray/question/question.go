@@ -52,7 +52,7 @@ func Accept(r api.Request, shortID string) Question {
 	q.Text = []string{identity(shortID, r.Address), "It would get " + words.Clean(r.Grants(), maxAmounts) + "."}
 	if r.Tether {
 		q.Lead = who + " is a laptop that asks this cluster to run it."
-		q.Text[1] = "It would be a node here, and its users may do what the TetherPolicy for it says."
+		q.Text[1] = "With a yes " + words.Clean(r.Grants(), maxAmounts) + "."
 	}
 	if r.Code == "" {
 		q.Text = append(q.Text, "Its key is known: you accepted it before.")

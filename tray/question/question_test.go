@@ -159,9 +159,9 @@ func TestUntetherSaysWhatBecomesOfTheCompanysPods(t *testing.T) {
 }
 
 func TestALaptopThatAsksToBeRunIsNoGuest(t *testing.T) {
-	got := text(question.Accept(api.Request{Peer: "alice", Code: "069210", Tether: true, Address: "192.0.2.11:6450"}, "P5QHIFI"))
+	got := text(question.Accept(api.Request{Peer: "alice", Code: "069210", Tether: true, Means: "this cluster runs it; its users work in team-a (edit)", Address: "192.0.2.11:6450"}, "P5QHIFI"))
 	if !strings.HasPrefix(got, "alice is a laptop that asks this cluster to run it. Does alice's screen show this code?\n069 210\n") ||
-		!strings.Contains(got, "It would be a node here") || strings.Contains(got, "would get") {
+		!strings.Contains(got, "With a yes this cluster runs it; its users work in team-a (edit).") || strings.Contains(got, "would get") {
 		t.Error(got)
 	}
 }
