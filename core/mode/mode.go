@@ -65,6 +65,7 @@ type company interface {
 type Machine struct {
 	cfg   Config
 	reach func(*v1alpha1.Peer) (company, error)
+	write func(path string, j *journal) error
 
 	now     atomic.Pointer[journal] // as it is on the disk; nil: autonomous
 	changed notify.Broadcast        // notifies when now or said is another
@@ -107,7 +108,7 @@ func New(cfg Config) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{cfg: cfg, resumed: j != nil && j.Step != tethered}
+	m := &Machine{cfg: cfg, write: writeJournal, resumed: j != nil && j.Step != tethered}
 	m.reach = func(peer *v1alpha1.Peer) (company, error) { return cfg.Directory.Client(peer) }
 	m.now.Store(j)
 	return m, nil
@@ -261,7 +262,7 @@ func (m *Machine) replace(from, to *journal) (bool, error) {
 	if m.now.Load() != from {
 		return false, nil
 	}
-	if err := writeJournal(m.cfg.Path, to); err != nil {
+	if err := m.write(m.cfg.Path, to); err != nil {
 		return false, fmt.Errorf("write down the step of the mode's switch: %w", err)
 	}
 	if to == nil {
