@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	settling = 5 * time.Second // in which a kithd that has just started finds the company
-	blink    = 3 * time.Second // a loss shorter than this is none: nobody is told
+	settling = 5 * time.Second  // in which a kithd that has just started finds the company
+	blink    = 3 * time.Second  // a loss shorter than this is none: nobody is told
+	waking   = 20 * time.Second // in which a laptop that slept, or has just booted, finds its network
 	askAgain = 15 * time.Second
 	wallLook = 30 * time.Second // a timer stands still while the laptop sleeps, and the clock on the wall does not
 )
@@ -43,10 +44,11 @@ func (m *Machine) point(j *journal) {
 	var to frontdoor.Destination
 	var err error
 	key := "company"
-	if contact.Reachable {
+	leads := contact.Reachable && stages[j.Step].mode != api.Untethering // there its users are nobody any more, from one moment to the next
+	if leads {
 		to, err = m.cfg.Company(m.peer(context.Background(), j))
 	}
-	if !contact.Reachable || err != nil {
+	if !leads || err != nil {
 		to = m.refusal(j)
 		key = to.Refusal
 	}
@@ -192,6 +194,10 @@ func (m *Machine) missed(j *journal, contact link.Contact) error {
 	if m.lost.IsZero() {
 		m.lost = now()
 	}
+	if slept(m.looked, time.Now()) {
+		m.awake = time.Now()
+	}
+	m.looked = time.Now()
 	if j.Down.IsZero() {
 		patience := blink
 		if !m.met {
@@ -211,13 +217,18 @@ func (m *Machine) missed(j *journal, contact link.Contact) error {
 	if m.cfg.Patience <= 0 {
 		return wait
 	}
-	rest := m.until(j).Sub(now())
+	rest := max(m.until(j).Sub(now()), waking-time.Since(m.awake))
 	if rest <= 0 {
 		return &failed{code: api.CodePeerUnreachable, force: true,
 			why: fmt.Sprintf("%s did not answer for %v since %s (autoUntetherAfter)", j.Peer, m.cfg.Patience, clock(j.Down))}
 	}
 	wait.after = min(rest, wallLook)
 	return wait
+}
+
+// slept reports whether the laptop slept between two moments: what time.Now has besides the clock on the wall stands still then.
+func slept(from, to time.Time) bool {
+	return !from.IsZero() && to.Round(0).Sub(from.Round(0))-to.Sub(from) > blink
 }
 
 // without is a tether whose contract is gone while both are there: either the company gave this laptop back, or it asks again.

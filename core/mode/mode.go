@@ -17,6 +17,7 @@ import (
 	"kith.dev/core/notify"
 	"kith.dev/core/peering"
 	"kith.dev/core/relations/link"
+	"kith.dev/core/wire"
 )
 
 // Engine is the local cluster, of which a switch needs little.
@@ -70,18 +71,20 @@ type Machine struct {
 	now     atomic.Pointer[journal] // as it is on the disk; nil: autonomous
 	changed notify.Broadcast        // notifies when now or said is another
 
-	mu     sync.Mutex
-	cancel context.CancelFunc // ends what Run does at this moment, because something else was ordered
-	said   saying
-	last   result
+	mu      sync.Mutex
+	cancel  context.CancelFunc // ends what Run does at this moment, because something else was ordered
+	said    saying
+	last    result
+	resumed bool // the switch under way was begun by an earlier process
 
 	// Of Run alone.
 	began   time.Time // when this process began the step
 	begun   *journal  // the first one of the step
 	led     string    // where the front door leads, as far as this process led it
 	tidied  bool
-	resumed bool      // the switch under way was begun by an earlier process
 	met     bool      // the company answered since Run began
+	awake   time.Time // since when this laptop is
+	looked  time.Time // when it was last seen to be
 	lost    time.Time // when this process first saw that it does not
 	started time.Time
 	told    bool // the company that it is to give this laptop back, or that it has it
@@ -121,7 +124,11 @@ func (m *Machine) Run(ctx context.Context) error {
 		return nil
 	}
 	m.started, m.led, m.begun, m.tidied, m.met, m.lost, m.shown = time.Now(), "", nil, false, false, time.Time{}, ""
-	if j := m.now.Load(); j != nil && m.resumed {
+	m.awake, m.looked = m.started, time.Time{}
+	m.mu.Lock()
+	resumed := m.resumed
+	m.mu.Unlock()
+	if j := m.now.Load(); j != nil && resumed {
 		m.cfg.Log.Info("a switch of the mode was broken off; it goes on", "goal", j.Goal, "peer", j.Peer, "step", j.Step)
 	}
 	for ctx.Err() == nil {
@@ -150,6 +157,7 @@ type failed struct {
 func (f *failed) Error() string { return f.why }
 
 const (
+	maxWhy     = 512 // bytes
 	firstPause = 100 * time.Millisecond
 	longest    = 5 * time.Second
 )
@@ -186,7 +194,7 @@ func (m *Machine) turn(ctx context.Context) error {
 	case errors.As(err, &fail):
 		m.cfg.Log.Warn("the laptop is untethered", "peer", j.Peer, "step", j.Step, "why", fail.why)
 		next := j.back()
-		next.Why, next.Problem, next.Do, next.Force = fail.why, fail.code, fail.do, j.Force || fail.force
+		next.Why, next.Problem, next.Do, next.Force = wire.Line(fail.why, maxWhy), fail.code, fail.do, j.Force || fail.force
 		return m.put(j, next)
 	case !errors.As(err, &wait):
 		m.cfg.Log.Warn("a step of the mode's switch failed, and is tried again", "step", j.Step, "peer", j.Peer, "err", err)

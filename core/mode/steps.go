@@ -238,7 +238,7 @@ func (m *Machine) join(ctx context.Context, j *journal) error {
 		if in = record.StateOf(peer.Status.Incoming); late {
 			return tooLate(orElse(peer.Status.Incoming.Why, "the contract is "+string(in)))
 		}
-		return &waiting{why: peer.Status.Incoming.Why, after: min(time.Second, joinPatience)}
+		return &waiting{why: peer.Status.Incoming.Why, after: 2 * time.Second}
 	}
 }
 
@@ -330,6 +330,9 @@ func (m *Machine) leave(ctx context.Context, j *journal) error {
 		return nil
 	}
 	why := ""
+	if guests, err := m.guests(ctx, c, j); err == nil && len(guests) > 0 {
+		why = count(len(guests), "pod") + " of its run here yet"
+	}
 	if !contact.Reachable {
 		why = fmt.Sprintf("%s does not answer: %s", j.Peer, contact.Why)
 	}

@@ -38,8 +38,8 @@ func (e *BlockedError) Unwrap() error {
 	return &api.Error{Code: api.CodeConflict, Message: "not tethered to " + e.Peer, Reason: strings.Join(why, "; "), Do: strings.Join(do, "; ")}
 }
 
-// Tether switches to Tethered; it returns when that is done or was taken back. When ctx ends the switch goes on. A refusal is a
-// *BlockedError.
+// Tether switches to Tethered; it returns when that is done or was taken back. When ctx ends the switch goes on. A switch to the same company
+// that is under way is followed; else a refusal is a *BlockedError.
 func (m *Machine) Tether(ctx context.Context, peer *v1alpha1.Peer, options api.TetherOptions, report func(api.Progress)) error {
 	if err := options.Check(); err != nil {
 		return err
@@ -48,7 +48,7 @@ func (m *Machine) Tether(ctx context.Context, peer *v1alpha1.Peer, options api.T
 		return &api.Error{Code: api.CodeConflict, Message: "not tethered to " + peer.Name, Field: "id",
 			Reason: "its ID is " + peer.Spec.ID + ", not the one that was given", Do: "ask its owner for the ID; somebody may use the name"}
 	}
-	if j := m.now.Load(); j != nil && j.Step == asking && j.ID == peer.Spec.ID && (options.Code != "" || options.ID != "") {
+	if j := m.now.Load(); j != nil && j.Goal == api.Tethered && j.Step != tethered && j.ID == peer.Spec.ID { // it is wanted already
 		if err := m.confirm(ctx, j, options); err != nil {
 			return err
 		}
@@ -107,7 +107,7 @@ func (m *Machine) order(from, to *journal) error {
 	defer m.mu.Unlock()
 	done, err := m.replace(from, to)
 	if err == nil && !done {
-		err = &api.Error{Code: api.CodeConflict, Message: "the mode was not changed", Reason: "another switch was begun at the same moment", Do: "kith status"}
+		err = &BlockedError{to.Peer, (&facts{mode: m.now.Load()}).blockers()}
 	}
 	if err == nil && m.cancel != nil {
 		m.cancel()
@@ -115,8 +115,11 @@ func (m *Machine) order(from, to *journal) error {
 	return err
 }
 
-// confirm adds the owner's word to the request that is pending.
+// confirm adds the owner's word, if he gave one, to the request that is pending.
 func (m *Machine) confirm(ctx context.Context, j *journal, options api.TetherOptions) error {
+	if options.Code == "" && options.ID == "" {
+		return nil
+	}
 	c := m.cfg.Cluster()
 	if c == nil {
 		return errNoCluster
