@@ -194,10 +194,11 @@ func (m *Machine) missed(j *journal, contact link.Contact) error {
 	if m.lost.IsZero() {
 		m.lost = now()
 	}
-	if slept(m.looked, time.Now()) {
-		m.awake = time.Now()
+	at := time.Now()
+	if slept(at.Round(0).Sub(m.looked.Round(0)), at.Sub(m.looked)) {
+		m.awake = at
 	}
-	m.looked = time.Now()
+	m.looked = at
 	if j.Down.IsZero() {
 		patience := blink
 		if !m.met {
@@ -226,10 +227,8 @@ func (m *Machine) missed(j *journal, contact link.Contact) error {
 	return wait
 }
 
-// slept reports whether the laptop slept between two moments: what time.Now has besides the clock on the wall stands still then.
-func slept(from, to time.Time) bool {
-	return !from.IsZero() && to.Round(0).Sub(from.Round(0))-to.Sub(from) > blink
-}
+// slept reports whether the laptop slept in a time that is so long by the clock on the wall and by the one that stands still then.
+func slept(wall, awake time.Duration) bool { return wall-awake > blink }
 
 // without is a tether whose contract is gone while both are there: either the company gave this laptop back, or it asks again.
 func (m *Machine) without(ctx context.Context, j *journal) error {

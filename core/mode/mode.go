@@ -124,7 +124,7 @@ func (m *Machine) Run(ctx context.Context) error {
 		return nil
 	}
 	m.started, m.led, m.begun, m.tidied, m.met, m.lost, m.shown = time.Now(), "", nil, false, false, time.Time{}, ""
-	m.awake, m.looked = m.started, time.Time{}
+	m.awake, m.looked = m.started, m.started
 	m.mu.Lock()
 	resumed := m.resumed
 	m.mu.Unlock()

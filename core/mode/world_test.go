@@ -146,8 +146,9 @@ func (w *world) yes(peer *v1alpha1.Peer) {
 
 func (w *world) clear(ctr *v1alpha1.Contract) {
 	ctx := context.Background()
+	was := ctr.DeepCopy()
 	ctr.Finalizers = nil
-	w.check(client.IgnoreNotFound(w.objects.Update(ctx, ctr)))
+	w.check(client.IgnoreNotFound(w.objects.Patch(ctx, ctr, client.MergeFrom(was))))
 	w.check(client.IgnoreNotFound(w.objects.Delete(ctx, ctr)))
 	w.check(client.IgnoreNotFound(w.objects.Delete(ctx, guest("web-0"))))
 	w.incoming(v1alpha1.StateNone)
@@ -156,8 +157,9 @@ func (w *world) clear(ctr *v1alpha1.Contract) {
 func (w *world) incoming(state v1alpha1.RelationState) {
 	var peer v1alpha1.Peer
 	if w.objects.Get(context.Background(), client.ObjectKey{Name: "corp"}, &peer) == nil {
+		was := peer.DeepCopy()
 		peer.Status.Incoming.State = state
-		w.check(w.objects.Status().Update(context.Background(), &peer))
+		w.check(w.objects.Status().Patch(context.Background(), &peer, client.MergeFrom(was)))
 	}
 }
 
