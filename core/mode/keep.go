@@ -232,12 +232,18 @@ func slept(wall, awake time.Duration) bool { return wall-awake > blink }
 
 // without is a tether whose contract is gone while both are there: either the company gave this laptop back, or it asks again.
 func (m *Machine) without(ctx context.Context, j *journal) error {
+	wait := &waiting{why: "the contract with " + j.Peer + " has ended, and " + j.Peer + " is to ask for the next one", after: askAgain}
+	if time.Since(m.asked) < longest {
+		wait.after = longest
+		return wait
+	}
+	m.asked = time.Now()
 	_, err := m.begin(ctx, j)
 	var no *peering.Problem
 	if errors.As(err, &no) && (no.Code == peering.CodeNotFound || no.Code == peering.CodeForbidden) {
 		return &failed{code: api.CodeDeclined, why: j.Peer + " gave this laptop back"}
 	}
-	return &waiting{why: "the contract with " + j.Peer + " has ended, and " + j.Peer + " is to ask for the next one", after: askAgain}
+	return wait
 }
 
 // show writes the step into the Peer, for kubectl. That it cannot is no reason to stop.

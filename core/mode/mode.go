@@ -89,7 +89,8 @@ type Machine struct {
 	started time.Time
 	told    bool // the company that it is to give this laptop back, or that it has it
 	pause   time.Duration
-	shown   string // in the Peer
+	asked   time.Time // when a company was asked last whether it still has this laptop
+	shown   string    // in the Peer
 }
 
 // saying is what there is to say of the step at this moment.
@@ -159,7 +160,7 @@ func (f *failed) Error() string { return f.why }
 const (
 	maxWhy     = 512 // bytes
 	firstPause = 100 * time.Millisecond
-	longest    = 5 * time.Second
+	longest    = 2 * time.Second
 )
 
 // turn looks at the step once, and waits if it is not done.
@@ -198,7 +199,7 @@ func (m *Machine) turn(ctx context.Context) error {
 		return m.put(j, next)
 	case !errors.As(err, &wait):
 		m.cfg.Log.Warn("a step of the mode's switch failed, and is tried again", "step", j.Step, "peer", j.Peer, "err", err)
-		wait = &waiting{why: err.Error(), after: m.pause}
+		wait, changed = &waiting{why: err.Error(), after: m.pause}, nil // whatever changes, it is not tried more often
 		m.pause = min(2*m.pause, longest)
 	}
 	m.saw(wait.why)

@@ -46,61 +46,74 @@ func TestThereAndBack(t *testing.T) {
 // finishes the switch or takes it back.
 func TestKilledAtEveryPoint(t *testing.T) {
 	seen := map[step]bool{}
-	for _, direction := range []api.Mode{api.Tethered, api.Autonomous} {
+	for _, way := range []walk{{"there", api.Tethered, false}, {"back", api.Autonomous, false}, {"back alone", api.Autonomous, true}} {
 		for _, after := range []bool{false, true} {
-			for n := 1; n < 100; n++ {
+			for n := 1; ; n++ {
 				reached := false
-				t.Run(fmt.Sprintf("%s/%v/%d", direction, after, n), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) { reached = killedAt(t, direction, n, after, seen) })
+				t.Run(fmt.Sprintf("%s/%v/%d", way.name, after, n), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { reached = killedAt(t, way, n, after, seen) })
 				})
 				if !reached {
-					t.Logf("%s: %d points", direction, n-1)
+					t.Logf("%s: %d points", way.name, n-1)
 					break
 				}
 			}
 		}
 	}
 	for s := range stages {
-		if s != tethered && !seen[s] && s != ending {
+		if !seen[s] {
 			t.Errorf("nobody died in the step %s", s)
 		}
 	}
 }
 
-func killedAt(t *testing.T, direction api.Mode, n int, after bool, seen map[step]bool) bool {
+// walk is a switch that is broken off: there or back, the latter with the company or without.
+type walk struct {
+	name string
+	to   api.Mode
+	away bool
+}
+
+func killedAt(t *testing.T, way walk, n int, after bool, seen map[step]bool) bool {
 	w := newWorld(t, pod("shop-1", "ReplicaSet"), pod("logs-1", "DaemonSet"))
 	l := w.begin(nil, 0, false)
 	options := api.TetherOptions{LocalWorkloads: api.DrainWorkloads}
-	if direction == api.Autonomous {
+	if way.to == api.Autonomous {
 		if err := <-l.tether(options); err != nil {
 			t.Fatal(err)
 		}
 	}
+	if way.away {
+		w.cut()
+		time.Sleep(time.Minute)
+	}
 	l.mu.Lock()
 	l.dies, l.after = l.effect+n, after
 	l.mu.Unlock()
-	if direction == api.Tethered {
+	if way.to == api.Tethered {
 		l.tether(options)
 	} else {
 		l.untether(api.UntetherOptions{}, func(api.Progress) {})
 	}
 	time.Sleep(10 * time.Minute)
-	if l.ctx.Err() == nil { // it was over before
-		l.settled(direction)
+	reached := l.ctx.Err() != nil
+	if reached {
+		seen[l.at] = true
 		l.stop()
-		return false
+		l = w.begin(nil, 0, false)
+		time.Sleep(10 * time.Minute)
 	}
-	seen[l.at] = true
-	l.stop()
-	next := w.begin(nil, 0, false)
-	defer next.stop()
-	time.Sleep(10 * time.Minute)
-	mode, _ := next.Status()
-	if mode != direction && l.at != "" && l.at != tethered { // it was written down what the owner wants
+	defer l.stop()
+	if way.away {
+		w.heal()
+		time.Sleep(time.Minute)
+	}
+	mode, _ := l.Status()
+	if mode != way.to && (!reached || l.at != "" && l.at != tethered) { // it was written down what the owner wants
 		t.Errorf("killed in %s it is %s", l.at, mode)
 	}
-	next.settled(mode)
-	return true
+	l.settled(mode)
+	return reached
 }
 
 func TestDeclined(t *testing.T) {

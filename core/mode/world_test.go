@@ -439,3 +439,9 @@ func (l *life) settled(want api.Mode) {
 		l.t.Errorf("the Peer shows %+v", peer.Status.Tether)
 	}
 }
+
+func (w *world) pods() ([]corev1.Pod, error) {
+	var list corev1.PodList
+	err := w.objects.List(context.Background(), &list)
+	return list.Items, err
+}
