@@ -132,8 +132,9 @@ func TestWhatTheOwnerReadsBefore(t *testing.T) {
 	f := someFacts()
 	f.pods = []corev1.Pod{*pod("p", "ReplicaSet"), *pod("q", ""), *pod("r", "DaemonSet"), *guest("g")}
 	f.answer = peering.Tether{Answer: peering.TetherAsks, Grant: &peering.TetherGrant{User: "kith:laptop:x", Namespaces: []peering.TetherNamespace{{Name: "team-a", Role: "edit"}}}}
+	f.contracts = []v1alpha1.Contract{contractOf("corp", v1alpha1.RoleProvider, time.Hour)}
 	text := strings.Join(f.effects(), "\n")
-	for _, want := range []string{"as kith:laptop:x, in team-a (edit)", "2 pods of yours run on", "The owner of corp is asked first.", "`kith untether` takes this laptop back"} {
+	for _, want := range []string{"as kith:laptop:x, in team-a (edit)", "2 pods of yours run on", "The owner of corp is asked first.", "becomes that of the tether", "`kith untether` takes this laptop back"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in %s", want, text)
 		}

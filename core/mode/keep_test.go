@@ -20,7 +20,9 @@ func tetheredStory(t *testing.T, patience time.Duration, story func(*world, *lif
 			t.Fatal(err)
 		}
 		l.settled(api.Tethered)
+		w.mu.Lock()
 		w.events = nil
+		w.mu.Unlock()
 		story(w, l)
 		l.stop()
 	})
@@ -38,6 +40,8 @@ func (w *world) heal() {
 
 // told gives the events of a type.
 func (w *world) told(of api.EventType) (messages []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, e := range w.events {
 		if e.Type == of {
 			messages = append(messages, e.Message)
@@ -95,8 +99,8 @@ func TestAShortLossIsNotTold(t *testing.T) {
 		w.heal()
 		time.Sleep(time.Hour)
 		l.settled(api.Tethered)
-		if len(w.events) > 0 {
-			t.Errorf("told: %v", w.events)
+		if told := append(w.told(api.EventTetherLost), w.told(api.EventTetherMade)...); len(told) > 0 {
+			t.Errorf("told: %q", told)
 		}
 	})
 }
@@ -144,9 +148,10 @@ func TestTheCompanyGaveTheLaptopBack(t *testing.T) {
 
 func TestTheContractRanOut(t *testing.T) {
 	tetheredStory(t, 0, func(w *world, l *life) {
-		w.slow = true
-		w.clear(w.contract())
-		w.react(0)
+		w.set(func() {
+			w.slow = true
+			w.clear(w.contract())
+		})
 		time.Sleep(time.Minute)
 		if mode, status := l.Status(); mode != api.Tethered || !strings.Contains(status.Why, "corp is to ask for the next one") {
 			t.Errorf("%s %+v", mode, status)
@@ -174,7 +179,10 @@ func TestTheOwnerDeletesThePeer(t *testing.T) {
 		w.check(w.objects.Delete(context.Background(), w.peer()))
 		w.react(0)
 		time.Sleep(time.Minute)
-		if mode, _ := l.Status(); mode != api.Autonomous || !w.decides || w.binds || w.contract() != nil || l.leads().Name != "home" {
+		ctr := w.contract()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if mode, _ := l.Status(); mode != api.Autonomous || !w.decides || w.binds || ctr != nil || l.leads().Name != "home" {
 			t.Errorf("%s, decides %v, binds %v", mode, w.decides, w.binds)
 		}
 	})

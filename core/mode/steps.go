@@ -48,8 +48,8 @@ var stages map[step]stage
 func init() {
 	stages = map[step]stage{
 		asking:    {api.Tethering, "asking %s to run this laptop", (*Machine).ask, stopping, returning, false, false},
-		stopping:  {api.Tethering, "stopping what decides here, for %s", (*Machine).stop, draining, leaving, false, false},
-		draining:  {api.Tethering, "making room for %s", (*Machine).drain, joining, leaving, false, false},
+		stopping:  {api.Tethering, "stopping what decides here, for %s", (*Machine).stop, draining, starting, false, false},
+		draining:  {api.Tethering, "making room for %s", (*Machine).drain, joining, starting, false, false},
 		joining:   {api.Tethering, "joining the cluster of %s", (*Machine).join, leading, leaving, true, false},
 		leading:   {api.Tethering, "leading kubectl to %s", (*Machine).lead, tethered, leaving, true, true},
 		tethered:  {api.Tethered, "tethered to %s", (*Machine).keep, "", leaving, true, true},

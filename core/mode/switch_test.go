@@ -97,7 +97,7 @@ func TestASecondSwitchIsRefused(t *testing.T) {
 		if err := <-l.untether(api.UntetherOptions{}, func(api.Progress) {}); !errors.Is(err, &api.Error{Code: api.CodeConflict}) || !strings.Contains(err.Error(), "this laptop is not tethered") {
 			t.Errorf("of nothing: %v", err)
 		}
-		w.silent = false
+		w.set(func() { w.silent = false })
 		if err := <-l.tether(api.TetherOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +143,7 @@ func TestATetherThatFailsIsTakenBack(t *testing.T) {
 				if !errors.Is(err, &api.Error{Code: c.code}) || !strings.HasPrefix(err.Error(), c.says) {
 					t.Errorf("%v", err)
 				}
-				w.slow, w.refuses = false, nil
+				w.set(func() { w.slow, w.refuses = false, nil })
 				time.Sleep(time.Minute)
 				l.settled(api.Autonomous)
 				if told := w.told(api.EventTetherEnded); len(told) != 1 || !strings.HasPrefix(told[0], "not tethered to corp: ") {
@@ -248,7 +248,6 @@ func TestAnAutonomousLaptopTidiesUp(t *testing.T) {
 		l := w.begin(nil, 0, false)
 		defer l.stop()
 		time.Sleep(time.Minute)
-		w.accepted = false
 		l.settled(api.Autonomous)
 	})
 }

@@ -286,7 +286,7 @@ func (w *world) begin(change func(*Config), dies int, after bool) *life {
 				_ = l.do(func() error { w.mu.Lock(); w.binds = on; w.mu.Unlock(); return nil })
 			}}
 		},
-		Announce: func(e api.Event) { w.events = append(w.events, e) },
+		Announce: func(e api.Event) { w.mu.Lock(); w.events = append(w.events, e); w.mu.Unlock() },
 	}
 	if change != nil {
 		change(&cfg)
