@@ -19,7 +19,7 @@ import (
 const (
 	settling = 5 * time.Second  // in which a kithd that has just started finds the company
 	blink    = 3 * time.Second  // a loss shorter than this is none: nobody is told
-	waking   = 20 * time.Second // in which a laptop that slept, or has just booted, finds its network
+	waking   = 20 * time.Second // in which a laptop finds its network
 	askAgain = 15 * time.Second
 	wallLook = 30 * time.Second // a timer stands still while the laptop sleeps, and the clock on the wall does not
 )
@@ -125,7 +125,7 @@ func (m *Machine) keep(ctx context.Context, j *journal) error {
 	if !contact.Reachable {
 		return m.missed(j, contact)
 	}
-	m.met, m.lost = true, time.Time{}
+	m.lost = time.Time{}
 	if !j.Down.IsZero() {
 		next := *j
 		next.Down = time.Time{}
@@ -200,11 +200,7 @@ func (m *Machine) missed(j *journal, contact link.Contact) error {
 	}
 	m.looked = at
 	if j.Down.IsZero() {
-		patience := blink
-		if !m.met {
-			patience = settling
-		}
-		if rest := patience - now().Sub(m.lost); rest > 0 {
+		if rest := max(blink-now().Sub(m.lost), settling-time.Since(m.awake)); rest > 0 {
 			return &waiting{after: rest}
 		}
 		next := *j

@@ -24,7 +24,6 @@ import (
 type Engine interface {
 	WaitReady(ctx context.Context) error
 	Decide(ctx context.Context, on bool) error
-	Decides() bool
 }
 
 // Cluster is what there is while the local API server answers.
@@ -78,19 +77,17 @@ type Machine struct {
 	resumed bool // the switch under way was begun by an earlier process
 
 	// Of Run alone.
-	began   time.Time // when this process began the step
-	begun   *journal  // the first one of the step
-	led     string    // where the front door leads, as far as this process led it
-	tidied  bool
-	met     bool      // the company answered since Run began
-	awake   time.Time // since when this laptop is
-	looked  time.Time // when it was last seen to be
-	lost    time.Time // when this process first saw that it does not
-	started time.Time
-	told    bool // the company that it is to give this laptop back, or that it has it
-	pause   time.Duration
-	asked   time.Time // when a company was asked last whether it still has this laptop
-	shown   string    // in the Peer
+	began  time.Time // when this process began the step
+	begun  *journal  // the first one of the step
+	led    string    // where the front door leads, as far as this process led it
+	tidied bool
+	awake  time.Time // since when this laptop is
+	looked time.Time // when it was last seen to be
+	lost   time.Time // when this process first saw that it does not
+	told   bool      // the company that it is to give this laptop back, or that it has it
+	pause  time.Duration
+	asked  time.Time // when a company was asked last whether it still has this laptop
+	shown  string    // in the Peer
 }
 
 // saying is what there is to say of the step at this moment.
@@ -124,8 +121,8 @@ func (m *Machine) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	m.started, m.led, m.begun, m.tidied, m.met, m.lost, m.shown = time.Now(), "", nil, false, false, time.Time{}, ""
-	m.awake, m.looked = m.started, m.started
+	m.led, m.begun, m.tidied, m.lost, m.shown = "", nil, false, time.Time{}, ""
+	m.awake, m.looked = time.Now(), time.Now()
 	m.mu.Lock()
 	resumed := m.resumed
 	m.mu.Unlock()

@@ -1,6 +1,7 @@
 package mode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -146,9 +147,9 @@ func (m *Machine) ask(ctx context.Context, j *journal) error {
 	case state != nil && state.Accepted == j.Attempt:
 		return nil
 	case out.Attempt == j.Attempt && out.State == v1alpha1.StateDeclined:
-		return &failed{code: api.CodeDeclined, why: orElse(out.Why, j.Peer+" declined")}
+		return &failed{code: api.CodeDeclined, why: cmp.Or(out.Why, j.Peer+" declined")}
 	case out.Attempt == j.Attempt && out.State == v1alpha1.StateExpired:
-		return &failed{code: api.CodeExpired, why: orElse(out.Why, "nobody answered at "+j.Peer+" in time"), do: "`kith tether " + j.Peer + "` asks again"}
+		return &failed{code: api.CodeExpired, why: cmp.Or(out.Why, "nobody answered at "+j.Peer+" in time"), do: "`kith tether " + j.Peer + "` asks again"}
 	case out.Attempt == j.Attempt:
 		m.say(saying{why: out.Why, code: out.Code, confirm: confirmation(out)})
 		return &waiting{why: out.Why}
@@ -156,13 +157,6 @@ func (m *Machine) ask(ctx context.Context, j *journal) error {
 		return &failed{code: api.CodePeerUnreachable, why: out.Why, do: "see to the connection, then `kith tether " + j.Peer + "` again"}
 	}
 	return &waiting{after: 2 * longest}
-}
-
-func orElse(text, other string) string {
-	if text == "" {
-		return other
-	}
-	return text
 }
 
 // confirmation is what the owner has to agree to before the company's yes counts.
@@ -239,7 +233,7 @@ func (m *Machine) join(ctx context.Context, j *journal) error {
 		return nil
 	default:
 		if in = record.StateOf(peer.Status.Incoming); late {
-			return tooLate(orElse(peer.Status.Incoming.Why, "the contract is "+string(in)))
+			return tooLate(cmp.Or(peer.Status.Incoming.Why, "the contract is "+string(in)))
 		}
 		return &waiting{why: peer.Status.Incoming.Why, after: 2 * time.Second}
 	}
