@@ -43,7 +43,7 @@ to be tethered wants this cluster to run it: what its users get here is in the T
 					{Title: "ADDRESS", Cell: func(r api.Request) string { return r.Address }, Wide: true},
 					{Title: "CREATED", Cell: func(r api.Request) string { return p.ago(r.Created) }, Wide: true},
 				}, none: "no requests are waiting",
-				notes: func(r api.Request) []note { return []note{{r.ID, r.Refusal}} },
+				notes: func(r api.Request) []note { return []note{{r.ID, r.Refusal}, {r.ID, r.Means}} },
 			})
 		},
 	})
@@ -101,7 +101,7 @@ here what the TetherPolicy that selects it says.`,
 			return answer(p, r, err, func(r api.Request) {
 				gets := "it gets " + r.Grants()
 				if r.Tether {
-					gets = "this cluster may run it"
+					gets = r.Grants()
 				}
 				fmt.Fprintf(p.Out, "accepted %s: %s\n", screen.Clean(r.Peer), screen.CleanLines(gets))
 				if r.Code != "" {
@@ -122,7 +122,7 @@ func (p *program) show(c *cobra.Command, ref string) (id string, shown api.Resou
 	}
 	question := fmt.Sprintf("%s would get %s.\n", screen.Clean(r.Peer), screen.CleanLines(r.Grants()))
 	if r.Tether {
-		question = fmt.Sprintf("%s is a laptop that asks this cluster to run it: it would be a node here, and its users may do what the TetherPolicy for it says.\n", screen.Clean(r.Peer))
+		question = fmt.Sprintf("%s is a laptop that asks to be run by this cluster. With a yes %s.\n", screen.Clean(r.Peer), screen.CleanLines(r.Grants()))
 	}
 	if r.Code != "" {
 		question += fmt.Sprintf("Its owner's screen must show the code %s too. ", p.style(true).Bold(identity.Spaced(screen.Clean(r.Code))))

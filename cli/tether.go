@@ -111,9 +111,6 @@ func (p *program) agreeToTether(c *cobra.Command, options api.TetherOptions, sur
 	if err := p.blocked(check); err != nil {
 		return err
 	}
-	if options.LocalWorkloads == api.DrainWorkloads {
-		check.Effects = append(check.Effects, "Pods that run here now are ended first (--local-workloads drain); what makes them makes them again once the laptop is taken back.")
-	}
 	p.showEffects(p.Err, check)
 	switch {
 	case sure:
@@ -204,9 +201,9 @@ func (p *program) showTether(w io.Writer, style screen.Style, s api.Status) {
 	case api.Tethered:
 		line("Tether", "run by "+screen.Clean(t.Peer), since, t.Why)
 	case api.Untethering:
-		line("Tether", "being taken back from "+screen.Clean(t.Peer), named("step", t.Step), since, t.Why)
+		line("Tether", "being taken back from "+screen.Clean(t.Peer), t.Doing(), since)
 	default:
-		line("Tether", "being tethered to "+screen.Clean(t.Peer), named("step", t.Step), since, t.Why)
+		line("Tether", "being tethered to "+screen.Clean(t.Peer), t.Doing(), since)
 	}
 	if t.Code != "" {
 		fmt.Fprintf(w, "%-10s the owner of %s must see the code %s too\n", "", screen.Clean(t.Peer), style.Bold(identity.Spaced(screen.Clean(t.Code))))

@@ -39,7 +39,7 @@ func company() *apitest.Backend {
 		return api.Peer{Name: name, ID: strings.ToUpper(name), ShortID: name, Source: api.SourceLAN, Reachable: t.Step != "lost", LastSeen: now, Outgoing: api.StateConnected, Incoming: api.StateNone, Node: "kith-" + name, Tether: t}
 	}
 	b.Known = []api.Peer{of("alice", &api.PeerTether{Role: api.Company, Step: "tethered"}), of("bob", &api.PeerTether{Role: api.Company, Step: "lost", Why: "bob cannot be reached since 11:40"})}
-	b.Pending = []api.Request{{ID: "carol-7f3a", Peer: "carol", PeerID: carolID, Direction: api.Incoming, Code: "402817", Tether: true, State: api.StateRequested, Expires: now.Add(9 * time.Minute)}}
+	b.Pending = []api.Request{{ID: "carol-7f3a", Peer: "carol", PeerID: carolID, Direction: api.Incoming, Code: "402817", Tether: true, Means: "this cluster runs it; its users work in team-a (edit)", State: api.StateRequested, Expires: now.Add(9 * time.Minute)}}
 	return b
 }
 
@@ -171,8 +171,29 @@ func TestTheTetherOfAnAcceptedLaptopIsShownBeforeTheYes(t *testing.T) {
 	k := serve(t, b)
 	k.terminal, k.in = true, strings.NewReader("y\n")
 	_, errs, code := k.run("accept", "carol")
-	if code != 0 || !strings.Contains(errs, "carol is a laptop that asks this cluster to run it") || strings.Contains(errs, "would get") {
+	if code != 0 || !strings.Contains(errs, "carol is a laptop that asks to be run by this cluster. With a yes this cluster runs it; its users work in team-a (edit).\n") || strings.Contains(errs, "would get") {
 		t.Errorf("exit %d, %s", code, errs)
+	}
+}
+
+func TestTetherIsCompleted(t *testing.T) {
+	for line, want := range map[string]string{
+		"tether c": "corp\tout none, in none", "untether ": "", "tether corp --local-workloads ": "keep\ndrain",
+	} {
+		args := append([]string{"__complete"}, strings.Fields(line)...)
+		if strings.HasSuffix(line, " ") {
+			args = append(args, "")
+		}
+		out, _, _ := serve(t, laptop()).run(args...)
+		if words, _, _ := strings.Cut(out, ":"); strings.TrimSuffix(words, "\n") != want {
+			t.Errorf("%q: %q, want %q", line, out, want)
+		}
+	}
+	if out, _, _ := serve(t, company()).run("__complete", "accept", ""); !strings.HasPrefix(out, "carol-7f3a\tcarol asks this cluster to run it\n") {
+		t.Error(out)
+	}
+	if out, _, _ := serve(t, company()).run("__complete", "peers", "a"); !strings.HasPrefix(out, "alice\tout connected, in none, run from here\n") {
+		t.Error(out)
 	}
 }
 

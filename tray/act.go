@@ -60,6 +60,10 @@ func (t *Tray) clicked(ctx context.Context, a menu.Action) {
 		t.do(ctx, "sharing", "", callTime, func(ctx context.Context) error {
 			return errorOf(t.Daemon.SetPolicy(ctx, api.DefaultPolicy, sharing(a)))
 		})
+	case menu.Tether:
+		t.seeTether(ctx, a.About)
+	case menu.Untether:
+		t.askUntether(ctx)
 	case menu.Open:
 		t.state.Open = menu.Fold(a.About)
 	case menu.SetKind:

@@ -213,6 +213,7 @@ func (t *Tray) hear(s api.Snapshot, err error) {
 		if t.state.Link != menu.Up {
 			t.Log.Info("the daemon answers", "version", s.Status.Version)
 		}
+		t.state.NoTether = t.state.NoTether && s.Status.Version == t.state.Snapshot.Status.Version
 		t.state.Link, t.state.Why, t.state.Snapshot = menu.Up, nil, s
 		return
 	}

@@ -157,16 +157,17 @@ type Request struct {
 	InForce Resources `json:"inForce,omitempty"` // what the peer has already, by its contract
 	Refusal string    `json:"refusal,omitempty"` // why a yes would give nothing
 	Tether  bool      `json:"tether,omitempty"`  // it asks for no resources: the asker wants the other cluster to run it
+	Means   string    `json:"means,omitempty"`   // with Tether, what a yes means: "this cluster runs it; its users work in team-a (edit)"
 	State   State     `json:"state"`             // requested, declined, expired, contracted
 	Address string    `json:"address,omitempty"` // where it came from
 	Created time.Time `json:"created,omitzero"`
 	Expires time.Time `json:"expires,omitzero"`
 }
 
-// Grants says in words what a yes to the request gives, as the object of "it gets".
+// Grants says in words what a yes to the request gives: amounts, or what Means says.
 func (r Request) Grants() string {
-	if r.Tether {
-		return "to be run by this cluster"
+	if r.Tether && r.Refusal == "" {
+		return cmp.Or(r.Means, "this cluster runs it")
 	}
 	if len(r.Granted) == 0 {
 		return "nothing: " + cmp.Or(r.Refusal, "this kithd does not say what is free")

@@ -1,6 +1,9 @@
 package api
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // The modes. In between, a switch is under way: Status.Tether says at which step.
 const (
@@ -24,6 +27,25 @@ type Tether struct {
 	User       string       `json:"user,omitempty"`
 	Namespaces List[string] `json:"namespaces"`
 	Code       string       `json:"code,omitempty"` // six digits to compare, while the company's owner is asked
+}
+
+// steps are those of a switch, in words that go on from "tethering to corp: ".
+var steps = map[string]string{
+	"asking": "asking whether it runs this laptop", "stopping": "stopping what decides here", "draining": "ending your pods",
+	"joining": "joining its cluster", "leading": "leading kubectl there", "leaving": "waiting until it has taken away what it runs here",
+	"ending": "ending the contract", "starting": "starting what decides here", "returning": "leading kubectl home",
+}
+
+// Doing says in words at which step a switch is, and what it waits for.
+func (t *Tether) Doing() string {
+	words := cmp.Or(steps[t.Step], t.Step)
+	switch {
+	case t.Why == "":
+		return words
+	case words == "":
+		return t.Why
+	}
+	return words + ": " + t.Why
 }
 
 // LocalWorkloads is what becomes of the pods that run here when the laptop is tethered.

@@ -179,11 +179,12 @@ func (c *Cluster) waiting(ctx context.Context) []api.Problem {
 		if !provider.Pending(r) {
 			continue
 		}
-		gets := "to use this laptop" // what it would get is not known, when even that cannot be read
+		gets, would := "to use this laptop", ", and would get " // what it would get is not known, when even that cannot be read
 		if r.Spec.Tether {
-			gets = "this cluster to run it: to be tethered"
-		} else if grant, err := c.Provider.Grant(ctx, r); err == nil {
-			gets = "to use this laptop, and would get " + grant.Summary
+			gets, would = "to be run by this cluster", ": "
+		}
+		if grant, err := c.Provider.Grant(ctx, r); err == nil {
+			gets += would + grant.Summary
 		}
 		why := "it lapses in " + howLong(time.Until(r.Spec.Expires.Time))
 		if r.Spec.Code != "" {

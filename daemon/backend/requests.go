@@ -98,7 +98,13 @@ func incoming(r *v1alpha1.PeeringRequest, grant *v1alpha1.Grant) api.Request {
 		Asked: sharing.Words(r.Spec.Resources), State: api.StateRequested, Created: r.CreationTimestamp.Time, Expires: r.Spec.Expires.Time,
 		Address: r.Spec.Address, Tether: r.Spec.Tether,
 	}
-	if grant != nil && !r.Spec.Tether {
+	switch {
+	case grant == nil:
+	case r.Spec.Tether:
+		if v.Refusal = grant.Refusal; v.Refusal == "" {
+			v.Means = grant.Summary
+		}
+	default:
 		v.Asked, v.Granted = sharing.Words(r.Spec.Resources, grant.Resources), sharing.Words(grant.Resources)
 		v.InForce, v.Refusal = sharing.Words(grant.InForce, grant.Resources), grant.Refusal
 	}
@@ -124,9 +130,6 @@ func (b *Backend) Request(ctx context.Context, ref string) (api.Request, error) 
 
 // wouldGet shows a request of a peer, and what a yes gives at this moment.
 func (c *Cluster) wouldGet(ctx context.Context, r *v1alpha1.PeeringRequest) (api.Request, error) {
-	if r.Spec.Tether {
-		return incoming(r, nil), nil
-	}
 	grant, err := c.Provider.Grant(ctx, r)
 	if err != nil {
 		return api.Request{}, internal(err)
@@ -152,13 +155,20 @@ func (b *Backend) Accept(ctx context.Context, ref string, shown api.Resources) (
 	err = c.Provider.Accept(ctx, r, most, "owner")
 	var nothing *sharing.Refusal
 	if errors.As(err, &nothing) {
-		return api.Request{}, &api.Error{Code: api.CodeConflict, Message: "nothing can be granted to " + r.Spec.PeerName, Reason: nothing.Reason,
-			Do: "`kith share` shows what is offered, and changes it; the request waits"}
+		return api.Request{}, &api.Error{Code: api.CodeConflict, Message: "nothing can be granted to " + r.Spec.PeerName, Reason: nothing.Reason, Do: whatToGrant(r)}
 	}
 	if err != nil {
 		return api.Request{}, internal(err)
 	}
 	return b.answered(r), nil
+}
+
+// whatToGrant says how the owner lets there be something to grant.
+func whatToGrant(r *v1alpha1.PeeringRequest) string {
+	if r.Spec.Tether {
+		return "a TetherPolicy that selects it lets this cluster run it (docs/modes.md); the request waits"
+	}
+	return "`kith share` shows what is offered, and changes it; the request waits"
 }
 
 // Decline declines an incoming request.
@@ -194,10 +204,7 @@ func (b *Backend) open(ctx context.Context, ref string) (*Cluster, *v1alpha1.Pee
 func (b *Backend) answered(r *v1alpha1.PeeringRequest) api.Request {
 	v := incoming(r, r.Status.Grant)
 	text := "the request of " + r.Spec.PeerName + " was declined"
-	switch {
-	case v.State == api.StateContracted && v.Tether:
-		text = "the request of " + r.Spec.PeerName + " was accepted: this cluster may run it"
-	case v.State == api.StateContracted:
+	if v.State == api.StateContracted {
 		text = "the request of " + r.Spec.PeerName + " was accepted: " + v.Grants()
 	}
 	b.Log.Info("request answered", "peer", r.Spec.PeerName, "request", r.Name, "answer", string(r.Status.Answer))

@@ -3,13 +3,13 @@ package backend
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/directory"
+	asking "kith.dev/core/relations/consumer"
 	"kith.dev/core/relations/record"
 )
 
@@ -124,12 +124,6 @@ func (b *Backend) Tether(ctx context.Context, o api.TetherOptions, report func(a
 	if err != nil {
 		return api.Status{}, err
 	}
-	if o.Code != "" {
-		if err := c.confirmTether(ctx, k, o.Code); err != nil {
-			return api.Status{}, err
-		}
-		o.Code = "" // it is said: what follows is the same switch
-	}
 	peer := k.Peer
 	if peer == nil {
 		if len(k.Addresses) == 0 {
@@ -140,8 +134,12 @@ func (b *Backend) Tether(ctx context.Context, o api.TetherOptions, report func(a
 		}
 		b.Directory.Remember(peer)
 	}
-	o.Peer = peer.Name
-	if err := mode.Tether(ctx, peer.DeepCopy(), o, report); err != nil {
+	if o.Peer = peer.Name; b.joins(peer.Name, o) {
+		err = b.follow(ctx, c, peer.Name, report)
+	} else {
+		err = mode.Tether(ctx, peer.DeepCopy(), o, report)
+	}
+	if err != nil {
 		return api.Status{}, switchError("this laptop was not tethered to "+peer.Name, err)
 	}
 	return b.Status(ctx)
@@ -162,20 +160,41 @@ func (b *Backend) Untether(ctx context.Context, o api.UntetherOptions, report fu
 	return b.Status(ctx)
 }
 
-// confirmTether writes the owner's word on the code down, of the question to be run that waits at a peer.
-func (c *Cluster) confirmTether(ctx context.Context, k directory.Known, code string) error {
-	var peer v1alpha1.Peer
-	if k.Peer != nil {
-		if err := c.Fresh.Get(ctx, named(k.Peer.Name), &peer); client.IgnoreNotFound(err) != nil {
-			return internal(err)
+// joins reports whether a tether asked for is the one that is being made already: it is followed then. A code or an ID is a word on the
+// question to the company's owner, which the mode takes.
+func (b *Backend) joins(peer string, o api.TetherOptions) bool {
+	mode, tether := b.mode()
+	return mode == api.Tethering && tether.Peer == peer && o.Code == "" && (o.ID == "" || tether.Step != "asking")
+}
+
+// follow reports how a tether that somebody else began goes on, until it is made or taken back.
+func (b *Backend) follow(ctx context.Context, c *Cluster, name string, report func(api.Progress)) error {
+	for said := ""; ; {
+		changed := b.Changed()
+		mode, tether := b.mode()
+		switch {
+		case mode == api.Tethered:
+			return nil
+		case mode != api.Tethering || tether.Peer != name:
+			return &api.Error{Code: api.CodeConflict, Message: "this laptop was not tethered to " + name, Reason: "the switch was taken back", Do: "`kith events` says why"}
+		}
+		p := api.Progress{Message: tether.Doing(), Code: tether.Code, Peer: name}
+		var peer v1alpha1.Peer
+		if err := c.Client.Get(ctx, named(name), &peer); err == nil && tether.Step == "asking" {
+			if asked := confirmation(peer.Status.Outgoing); asked != nil && !answered(asking.Word(&peer), *asked) {
+				p.Confirm = asked
+			}
+		}
+		if what := fmt.Sprint(p.Message, p.Code, p.Confirm != nil); what != said {
+			said = what
+			report(p)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
-	request, out := peer.Spec.Request, peer.Status.Outgoing
-	if request == nil || !request.Tether || out.Attempt != request.Attempt || out.RequestID == "" && out.Confirm == nil {
-		return &api.Error{Code: api.CodeConflict, Message: "no request to be run by " + k.Name + " is pending that the code could be of",
-			Do: "`kith tether " + k.Name + "` asks, and shows the code that its owner must see too"}
-	}
-	return c.confirm(ctx, &peer, api.PeerConfirm{Code: code})
 }
 
 // switchError gives the error of a switch its code and says what was not done.

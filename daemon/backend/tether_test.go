@@ -23,6 +23,7 @@ import (
 	"kith.dev/core/identity"
 	"kith.dev/core/notify"
 	"kith.dev/core/peering"
+	"kith.dev/core/relations/provider"
 )
 
 // switched is a mode that does what it is told.
@@ -130,13 +131,12 @@ func TestATetherIsRefusedWithASentence(t *testing.T) {
 		code    api.Code
 		says    string
 	}{
-		"another ID":      {nil, api.TetherOptions{Peer: "corp", ID: corpPeer(t).Spec.ID}, api.CodeConflict, "corp was not asked: its ID is"},
-		"no ID":           {nil, api.TetherOptions{Peer: "corp", ID: "corp"}, api.CodeInvalid, "a whole cluster ID"},
-		"nobody":          {nil, api.TetherOptions{Peer: "korp"}, api.CodeNotFound, "korp"},
-		"a code too soon": {nil, api.TetherOptions{Peer: "corp", Code: "402817"}, api.CodeConflict, "no request to be run by corp is pending"},
-		"with a word":     {&api.Error{Code: api.CodeDeclined, Message: "the owner of corp declined"}, api.TetherOptions{Peer: "corp"}, api.CodeDeclined, "the owner of corp declined"},
-		"a bare error":    {errors.New("disk full"), api.TetherOptions{Peer: "corp"}, api.CodeInternal, "this laptop was not tethered to corp: disk full"},
-		"not possible":    {errors.ErrUnsupported, api.TetherOptions{Peer: "corp"}, api.CodeUnsupported, "this kithd cannot do it"},
+		"another ID":   {nil, api.TetherOptions{Peer: "corp", ID: corpPeer(t).Spec.ID}, api.CodeConflict, "corp was not asked: its ID is"},
+		"no ID":        {nil, api.TetherOptions{Peer: "corp", ID: "corp"}, api.CodeInvalid, "a whole cluster ID"},
+		"nobody":       {nil, api.TetherOptions{Peer: "korp"}, api.CodeNotFound, "korp"},
+		"with a word":  {&api.Error{Code: api.CodeDeclined, Message: "the owner of corp declined"}, api.TetherOptions{Peer: "corp"}, api.CodeDeclined, "the owner of corp declined"},
+		"a bare error": {errors.New("disk full"), api.TetherOptions{Peer: "corp"}, api.CodeInternal, "this laptop was not tethered to corp: disk full"},
+		"not possible": {errors.ErrUnsupported, api.TetherOptions{Peer: "corp"}, api.CodeUnsupported, "this kithd cannot do it"},
 	} {
 		b := tetherable(t, &switched{mode: api.Autonomous, fail: tc.fail}, corp)
 		_, err := b.Tether(t.Context(), tc.options, report)
@@ -181,21 +181,41 @@ func TestWhileTetheredNothingElseIsAgreedTo(t *testing.T) {
 	}
 }
 
-func TestTheCodeOfATetherIsConfirmedBeforehand(t *testing.T) {
+// Whoever stopped waiting, and asks for the same again, waits for the same switch.
+func TestASecondTetherFollowsTheFirst(t *testing.T) {
+	for name, tc := range map[string]struct {
+		becomes api.Mode
+		want    error
+	}{"made": {api.Tethered, nil}, "taken back": {api.Autonomous, &api.Error{Code: api.CodeConflict}}} {
+		corp := corpPeer(t)
+		corp.Spec.Request = &v1alpha1.ResourceRequest{Tether: true, Attempt: 3}
+		corp.Status.Outgoing = v1alpha1.DirectionStatus{State: v1alpha1.StateRequested, Attempt: 3, Confirm: &v1alpha1.Confirmation{Code: "402817"}}
+		mode := &switched{mode: api.Tethering, tether: &api.Tether{Peer: "corp", Step: "asking", Code: "402817"}}
+		b := tetherable(t, mode, corp)
+		var said []api.Progress
+		_, err := b.Tether(t.Context(), api.TetherOptions{Peer: "corp"}, func(p api.Progress) {
+			said = append(said, p)
+			mode.mode = tc.becomes
+			b.News.Notify()
+		})
+		if (err == nil) != (tc.want == nil) || !errors.Is(err, tc.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if len(said) != 1 || said[0].Code != "402817" || said[0].Confirm == nil || said[0].Peer != "corp" || len(mode.asked) > 0 {
+			t.Errorf("%s: %+v, %v", name, said, mode.asked)
+		}
+	}
+}
+
+// A code, or the company's ID, is a word on the question that is being asked: the mode takes it.
+func TestTheCodeOfATetherIsTheModes(t *testing.T) {
 	corp := corpPeer(t)
-	corp.Spec.Request = &v1alpha1.ResourceRequest{Tether: true, Attempt: 3}
-	corp.Status.Outgoing = v1alpha1.DirectionStatus{State: v1alpha1.StateRequested, Attempt: 3, RequestID: "r", Code: "402817"}
-	mode := &switched{mode: api.Tethering, tether: &api.Tether{Peer: "corp"}}
-	b := tetherable(t, mode, corp)
-	if _, err := b.Tether(t.Context(), api.TetherOptions{Peer: "corp", Code: "402817"}, func(api.Progress) {}); err != nil {
-		t.Fatal(err)
-	}
-	var now v1alpha1.Peer
-	if err := b.Cluster().Client.Get(t.Context(), named("corp"), &now); err != nil {
-		t.Fatal(err)
-	}
-	if word := now.Spec.Request.Confirm; word == nil || word.Code != "402817" || word.Attempt != 3 || mode.options.Code != "" {
-		t.Errorf("%+v, %+v", word, mode.options)
+	for _, o := range []api.TetherOptions{{Peer: "corp", Code: "402817"}, {Peer: "corp", ID: corp.Spec.ID}} {
+		mode := &switched{mode: api.Tethering, tether: &api.Tether{Peer: "corp", Step: "asking"}}
+		b := tetherable(t, mode, corp)
+		if _, err := b.Tether(t.Context(), o, func(api.Progress) {}); err != nil || mode.options != o {
+			t.Errorf("%+v, %v", mode.options, err)
+		}
 	}
 }
 
@@ -222,18 +242,33 @@ func TestACompanyGivesALaptopBackByEndingThePeering(t *testing.T) {
 	}
 }
 
+// policies is the company's side, with one TetherPolicy or none.
+type policies struct{ answer peering.TetherAnswer }
+
+func (p policies) Weigh(context.Context, *v1alpha1.Peer) (peering.TetherAnswer, string, string, error) {
+	return p.answer, "laptops", "no TetherPolicy there is for this laptop", nil
+}
+
+func (policies) Grant(context.Context, *v1alpha1.Peer) (peering.TetherGrant, error) {
+	return peering.TetherGrant{User: "kith:laptop:a", Namespaces: []peering.TetherNamespace{{Name: "team-a", Role: "edit"}}}, nil
+}
+
 func TestARequestToBeRunIsShownAsSuch(t *testing.T) {
-	r := &v1alpha1.PeeringRequest{ObjectMeta: metav1.ObjectMeta{Name: "alice-7f3a"}, Spec: v1alpha1.PeeringRequestSpec{PeerName: "alice", Tether: true, Code: "402817"}}
-	v, err := (&Cluster{}).wouldGet(t.Context(), r)
-	if err != nil || !v.Tether || len(v.Granted) > 0 || v.Refusal != "" || v.Grants() != "to be run by this cluster" {
-		t.Errorf("%+v, %v", v, err)
-	}
-	objects := fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(r).Build()
-	r.Spec.Expires = metav1.NewTime(time.Now().Add(time.Minute))
-	if err := objects.Update(t.Context(), r); err != nil {
-		t.Fatal(err)
-	}
-	if list := (&Cluster{Client: objects}).waiting(t.Context()); len(list) != 1 || list[0].What != "alice asks this cluster to run it: to be tethered" {
-		t.Errorf("%+v", list)
+	r := &v1alpha1.PeeringRequest{ObjectMeta: metav1.ObjectMeta{Name: "alice-7f3a"}, Spec: v1alpha1.PeeringRequestSpec{
+		PeerID: identity.ID{1}.String(), PeerName: "alice", Tether: true, Code: "402817", Expires: metav1.NewTime(time.Now().Add(time.Minute)),
+	}}
+	for answer, want := range map[peering.TetherAnswer]struct{ means, refusal, problem string }{
+		peering.TetherAsks: {"this cluster runs it; its users work in team-a (edit)", "", "alice asks to be run by this cluster: this cluster runs it; its users work in team-a (edit)"},
+		peering.TetherNo:   {"", "no TetherPolicy there is for this laptop", "alice asks to be run by this cluster: nothing: no TetherPolicy there is for this laptop"},
+	} {
+		objects := fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(r).Build()
+		c := &Cluster{Client: objects, Fresh: objects, Provider: provider.New(provider.Config{Client: objects, Fresh: objects, Company: policies{answer}, Name: "corp", Log: slog.New(slog.DiscardHandler)})}
+		v, err := c.wouldGet(t.Context(), r)
+		if err != nil || !v.Tether || len(v.Granted) > 0 || v.Means != want.means || v.Refusal != want.refusal {
+			t.Errorf("%+v, %v", v, err)
+		}
+		if list := c.waiting(t.Context()); len(list) != 1 || list[0].What != want.problem {
+			t.Errorf("%+v", list)
+		}
 	}
 }

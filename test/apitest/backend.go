@@ -486,6 +486,10 @@ func (b *Backend) Tether(ctx context.Context, o api.TetherOptions, report func(a
 	if err := b.step(ctx, p.Name, report); err != nil {
 		return api.Status{}, err
 	}
+	if p, err = b.find(o.Peer); err != nil {
+		return api.Status{}, err
+	}
+	p.Incoming, p.Tether = api.StateConnected, &api.PeerTether{Role: api.Laptop, Step: "tethered"}
 	b.State.Mode = api.Tethered
 	b.State.Tether = &api.Tether{Peer: p.Name, Step: "tethered", User: "kith:laptop:alice", Namespaces: api.List[string]{"team-a (edit)"}}
 	return b.State, nil
@@ -542,6 +546,9 @@ func (b *Backend) Untether(ctx context.Context, o api.UntetherOptions, report fu
 		report(step)
 	}
 	if b.TetherAnswer == nil {
+		if p, err := b.find(b.State.Tether.Peer); err == nil {
+			p.Incoming, p.Tether, p.Pods.Guests = api.StateNone, nil, 0
+		}
 		b.State.Mode, b.State.Tether = api.Autonomous, nil
 	}
 	return b.State, b.TetherAnswer

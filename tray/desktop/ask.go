@@ -18,7 +18,7 @@ import (
 // ErrNoWindow says that no program here shows a window.
 var ErrNoWindow = errors.New("no program for windows works here")
 
-// asker is a program that shows a question with three buttons. In each of them Enter, Escape and closing the window leave things as
+// asker is a program that shows a question with three buttons, or two if the question has no No. In each of them Enter, Escape and closing the window leave things as
 // they are: a window may come up under the hands of somebody who types.
 type asker struct {
 	needs []string // one of these variables of the environment is set
@@ -35,16 +35,20 @@ var (
 	zenity = asker{
 		needs: graphical, name: "zenity",
 		args: func(q question.Question) []string {
-			return []string{
+			args := []string{
 				"--question", "--title=" + title, "--text=" + pango(q), "--width=480", "--ok-label=" + q.Yes, "--cancel-label=" + question.Later,
-				"--extra-button=" + q.No, "--default-cancel", // its code is that of cancel, too, and its label comes out
+				"--default-cancel",
 			}
+			if q.No != "" {
+				args = append(args, "--extra-button="+q.No) // its code is that of cancel, too, and its label comes out
+			}
+			return args
 		},
 		read: func(q question.Question, code int, out string) question.Answer {
 			switch {
 			case code == 0:
 				return question.Yes
-			case code == 1 && out == q.No:
+			case code == 1 && out == q.No && q.No != "":
 				return question.No
 			}
 			return question.NotNow
@@ -53,10 +57,13 @@ var (
 	yad = asker{
 		needs: graphical, name: "yad",
 		args: func(q question.Question) []string {
-			return []string{
+			args := []string{
 				"--title=" + title, "--text=" + pango(q), "--width=480", "--borders=12", "--center", "--image=dialog-question", "--response=" + strconv.Itoa(codeLater),
-				fmt.Sprintf("--button=%s:%d", question.Later, codeLater), fmt.Sprintf("--button=%s:%d", q.No, codeNo), fmt.Sprintf("--button=%s:%d", q.Yes, codeYes),
 			}
+			for _, b := range buttons(q) {
+				args = append(args, fmt.Sprintf("--button=%s:%d", b.label, b.code))
+			}
+			return args
 		},
 		read: byCode,
 	}
@@ -64,7 +71,11 @@ var (
 	kdialog = asker{
 		needs: graphical, name: "kdialog",
 		args: func(q question.Question) []string {
-			return []string{"--title", title, "--menu", qt(q), "yes", q.Yes, "no", q.No, "later", question.Later, "--default", question.Later}
+			args := []string{"--title", title, "--menu", qt(q), "yes", q.Yes}
+			if q.No != "" {
+				args = append(args, "no", q.No)
+			}
+			return append(args, "later", question.Later, "--default", question.Later)
 		},
 		read: func(_ question.Question, code int, out string) question.Answer {
 			return byLabel(code, out, "yes", "no")
@@ -73,7 +84,11 @@ var (
 	xmessage = asker{
 		needs: []string{"DISPLAY"}, name: "xmessage",
 		args: func(q question.Question) []string {
-			return []string{"-center", "-title", title, "-buttons", fmt.Sprintf("%s:%d,%s:%d,%s:%d", question.Later, codeLater, q.No, codeNo, q.Yes, codeYes), "-file", "-"}
+			var labels []string
+			for _, b := range buttons(q) {
+				labels = append(labels, fmt.Sprintf("%s:%d", b.label, b.code))
+			}
+			return []string{"-center", "-title", title, "-buttons", strings.Join(labels, ","), "-file", "-"}
 		},
 		stdin: ascii, read: byCode,
 	}
@@ -81,12 +96,16 @@ var (
 	osascript = asker{
 		name: "osascript",
 		args: func(q question.Question) []string {
-			return []string{
+			args := []string{
 				"-e", "on run argv",
-				"-e", "display dialog (item 1 of argv) with title (item 2 of argv) buttons {item 3 of argv, item 4 of argv, item 5 of argv} default button 1",
+				"-e", "display dialog (item 1 of argv) with title (item 2 of argv) buttons (items 3 thru -1 of argv) default button 1",
 				"-e", "button returned of result", "-e", "end run",
-				"--", plain(q), title, question.Later, q.No, q.Yes,
+				"--", plain(q), title,
 			}
+			for _, b := range buttons(q) {
+				args = append(args, b.label)
+			}
+			return args
 		},
 		read: func(q question.Question, code int, out string) question.Answer {
 			return byLabel(code, out, q.Yes, q.No)
@@ -100,6 +119,21 @@ const (
 	codeYes, codeNo, codeLater = 101, 102, 103
 )
 
+// button is one of a window, and the code with which its program ends.
+type button struct {
+	label string
+	code  int
+}
+
+// buttons are those of a question, from the one that changes nothing.
+func buttons(q question.Question) []button {
+	list := []button{{question.Later, codeLater}}
+	if q.No != "" {
+		list = append(list, button{q.No, codeNo})
+	}
+	return append(list, button{q.Yes, codeYes})
+}
+
 func byCode(_ question.Question, code int, _ string) question.Answer {
 	return map[int]question.Answer{codeYes: question.Yes, codeNo: question.No}[code]
 }
@@ -108,7 +142,7 @@ func byLabel(code int, out, yes, no string) question.Answer {
 	switch {
 	case code == 0 && out == yes:
 		return question.Yes
-	case code == 0 && out == no:
+	case code == 0 && out == no && no != "":
 		return question.No
 	}
 	return question.NotNow

@@ -51,6 +51,24 @@ func TestAnswersOfEachProgram(t *testing.T) {
 	}
 }
 
+// A question with nothing to refuse has two buttons, and closing it is no refusal.
+func TestAQuestionWithoutANoHasTwoButtons(t *testing.T) {
+	two := question.Question{Lead: "Tether?", Yes: "Tether"}
+	for _, a := range []asker{zenity, yad, kdialog, xmessage, osascript} {
+		for _, arg := range a.args(two) {
+			if arg == "" || arg == "no" || arg == "--extra-button=" || strings.Contains(arg, ":102") {
+				t.Errorf("%s: %q", a.name, a.args(two))
+			}
+		}
+	}
+	for program, script := range map[string]string{"zenity": "exit 1", "yad": "exit 252", "kdialog": "exit 0", "xmessage": "exit 0"} {
+		d := with(t, map[string]string{"DISPLAY": ":0"}, map[string]string{program: slowly + script})
+		if got, err := d.Ask(t.Context(), two); err != nil || got != question.NotNow {
+			t.Error(program, got, err)
+		}
+	}
+}
+
 // Nothing says yes where nobody can have read the question: a program that fails at once, whatever its code, is passed over.
 func TestProgramThatShowsNothingIsPassedOver(t *testing.T) {
 	d := with(t, map[string]string{"WAYLAND_DISPLAY": "w"}, map[string]string{"zenity": "exit 0", "yad": "/bin/sleep 1.2; exit 102", "xmessage": slowly + "exit 101"})

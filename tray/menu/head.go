@@ -35,7 +35,10 @@ func Head(s State) string {
 	switch s.Link {
 	case Up:
 		status := s.Snapshot.Status
-		return join(words.Name(status.Name), words.Text(string(status.Mode)), shared(status.Sharing))
+		if status.Mode == api.Tethered && status.Tether != nil {
+			return join(words.Name(status.Name), "Tethered to "+words.Name(status.Tether.Peer))
+		}
+		return join(words.Name(status.Name), words.Text(string(status.Mode)), shared(status.Sharing), some(status.Counts.Laptops, "laptop is run from here", "laptops are run from here"))
 	case Gone:
 		return "Kith is not running"
 	case Forbidden:

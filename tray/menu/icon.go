@@ -13,7 +13,7 @@ func Icon(s State) icon.State {
 	switch {
 	case s.Link != Up:
 		return icon.Gone
-	case wrong(status):
+	case wrong(status), status.Tether != nil && !status.Tether.DownSince.IsZero():
 		return icon.Problem
 	case status.Mode != api.Autonomous:
 		return icon.Tethered

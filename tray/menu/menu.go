@@ -35,6 +35,7 @@ const (
 	FoldRequests Fold = "requests"
 	FoldPeers    Fold = "peers"
 	FoldKinds    Fold = "kinds"
+	FoldTether   Fold = "tether"
 )
 
 // How many are shown of a list: folded, and open. A menu of a hundred lines still scrolls; one of a thousand is no menu.
@@ -53,6 +54,7 @@ type State struct {
 	Sure     string            // ID of the peer that is to be left, if the owner is sure
 	Doing    map[string]string // what is under way with a peer or a request, by its ID: "asking"
 	Note     string            // what went wrong last
+	NoTether bool              // this daemon is one that knows no tethers
 }
 
 // Kind is a kind of notification that can be turned off.
@@ -110,6 +112,8 @@ const (
 	Diagnose       Verb = "diagnose"
 	CopyText       Verb = "copyText" // About: the text
 	ShowAbout      Verb = "showAbout"
+	Tether         Verb = "tether"   // see what a tether to a peer would mean, and open the window in which the owner wants it; About: its ID
+	Untether       Verb = "untether" // open the window in which the owner takes this laptop back
 	Quit           Verb = "quit"
 )
 

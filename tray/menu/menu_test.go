@@ -176,7 +176,52 @@ func scenes() map[string]menu.State {
 	scene("paused", func(s *menu.State) {
 		status(s).Sharing = api.Sharing{Policy: "default", Amounts: api.Resources{"cpu": "2", "memory": "3Gi", "nvidia.com/gpu": "1"}, Paused: true}
 	})
-	scene("tethered", func(s *menu.State) { status(s).Mode = "Tethered" })
+	corp := func(s *menu.State) *api.Tether {
+		p, t := peer("corp"), &api.Tether{Peer: "corp", Step: "tethered", Since: time.Date(2026, 3, 2, 9, 0, 0, 0, time.UTC)}
+		p.Incoming, p.Pods.Guests, p.Tether = api.StateConnected, 3, &api.PeerTether{Role: api.Laptop, Step: "tethered"}
+		s.Snapshot.Peers, status(s).Mode, status(s).Tether = []api.Peer{p, peer("bob")}, api.Tethered, t
+		return t
+	}
+	scene("tethered", func(s *menu.State) { corp(s) })
+	scene("tethered-lost", func(s *menu.State) {
+		t := corp(s)
+		t.DownSince, t.Until = t.Since.Add(time.Hour), t.Since.Add(90*time.Minute)
+		s.Snapshot.Peers[0].Incoming, s.Snapshot.Peers[0].Reachable = api.StateUnreachable, false
+	})
+	scene("tethering", func(s *menu.State) {
+		t := corp(s)
+		t.Step, t.Why, t.Code, status(s).Mode = "asking", "waiting for the owner of corp to accept", "069210", api.Tethering
+		p := peer("corp")
+		p.Outgoing, p.Code = api.StateRequested, "069210"
+		s.Snapshot.Peers = []api.Peer{p}
+		s.Doing = map[string]string{menu.DoingTether: "tethering"}
+	})
+	scene("untethering", func(s *menu.State) {
+		t := corp(s)
+		t.Step, t.Why, status(s).Mode = "draining", "corp takes away 3 pods", api.Untethering
+	})
+	scene("tether", func(s *menu.State) {
+		s.Snapshot.Peers, s.Open = []api.Peer{peer("corp"), peer("bob"), peer("away")}, menu.FoldTether
+		s.Snapshot.Peers[2].Reachable = false
+	})
+	scene("tether-one", func(s *menu.State) { s.Snapshot.Peers = []api.Peer{peer("corp")} })
+	scene("tether-asked", func(s *menu.State) {
+		s.Snapshot.Peers, s.Doing = []api.Peer{peer("corp")}, map[string]string{menu.DoingTether: "asking what a tether to corp means"}
+	})
+	scene("tether-unknown", func(s *menu.State) { s.Snapshot.Peers, s.NoTether = []api.Peer{peer("corp")}, true })
+	scene("company", func(s *menu.State) {
+		status(s).Counts.Laptops = 2
+		for _, name := range []string{"alice", "erin"} {
+			p := peer(name)
+			p.Outgoing, p.Offered, p.Tunnel.Up, p.Tether = api.StateConnected, offer, true, &api.PeerTether{Role: api.Company, Step: "tethered"}
+			s.Snapshot.Peers = append(s.Snapshot.Peers, p)
+		}
+		s.Snapshot.Peers[1].Outgoing, s.Snapshot.Peers[1].Reachable = api.StateUnreachable, false
+		carol, asks := peer("carol"), request("carol-1", "carol")
+		carol.Incoming = api.StateRequested
+		asks.Tether, asks.Asked, asks.Granted = true, nil, nil
+		s.Snapshot.Peers, s.Snapshot.Requests = append(s.Snapshot.Peers, carol), []api.Request{asks}
+	})
 	scene("crowd", func(s *menu.State) { crowd(s, 50, 20) })
 	scene("crowd-open", func(s *menu.State) { crowd(s, 70, 30); s.Open = menu.FoldPeers })
 	scene("queue-open", func(s *menu.State) { crowd(s, 4, 27); s.Open = menu.FoldRequests })

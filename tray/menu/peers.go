@@ -66,6 +66,9 @@ func (b *builder) peer(p api.Peer) {
 	if active(p.Outgoing) && len(p.Asked) > 0 && b.Doing[p.ID] == "" {
 		b.click("withdraw/"+p.ID, "    Withdraw the request for "+words.Text(api.Change(p.Offered, p.Asked, nil)), Withdraw, p.ID)
 	}
+	if !b.autonomous() {
+		return
+	}
 	if b.Sure == p.ID && item.Action.Verb != Ask || b.Sure == p.ID && active(p.Incoming) {
 		b.click("sure/"+p.ID, "    Really unpeer "+who+"? "+consequences(p), End, p.ID)
 		b.click("keep/"+p.ID, "    Keep "+who, KeepPeer, p.ID)
@@ -80,6 +83,8 @@ func (b *builder) peer(p api.Peer) {
 func (b *builder) clickOn(p api.Peer) Action {
 	switch {
 	case b.Doing[p.ID] != "" || !b.usable():
+		return Action{}
+	case !b.autonomous(): // nothing is asked, given or ended beside the tether
 		return Action{}
 	case p.Outgoing == api.StateRequested:
 		return Action{Withdraw, p.ID}
@@ -114,20 +119,30 @@ func (b *builder) outgoing(p api.Peer) string {
 	if doing := b.Doing[p.ID]; doing != "" {
 		return words.Text(doing) + "…"
 	}
+	withdraws := "a click withdraws"
+	if !b.autonomous() {
+		withdraws = ""
+	}
 	if p.Confirm != nil {
-		return join("accepted, waits for you", until(p.Confirm.Expires), "a click withdraws")
+		return join("accepted, waits for you", until(p.Confirm.Expires), withdraws)
 	}
 	switch p.Outgoing {
 	case api.StateConnected:
+		if runs(p) {
+			return join("run from here", words.Amounts(p.Offered), pods(p))
+		}
 		if !p.Tunnel.Up {
 			return join("connected, its tunnel is down", pods(p))
 		}
 		return join("connected", words.Amounts(p.Offered), pods(p))
 	case api.StateRequested:
-		return join("waits for its owner", prefixed("code ", words.Code(p.Code)), "a click withdraws")
+		return join("waits for its owner", prefixed("code ", words.Code(p.Code)), withdraws)
 	case api.StateContracted:
 		return "contract signed, the link is being made"
 	case api.StateUnreachable:
+		if runs(p) {
+			return join("run from here, cannot be reached", pods(p))
+		}
 		return join("cannot be reached", pods(p))
 	case api.StateEnding:
 		return join("ending", pods(p))
@@ -155,6 +170,12 @@ func confirm(who string, c *api.Confirmation) string {
 	return "Compare the code with " + who + "… " + words.Code(c.Code)
 }
 
+// runs reports whether the peer is a laptop that this cluster runs.
+func runs(p api.Peer) bool { return p.Tether != nil && p.Tether.Role == api.Company }
+
+// runsThis reports whether the peer is the company that runs this laptop.
+func runsThis(p api.Peer) bool { return p.Tether != nil && p.Tether.Role == api.Laptop }
+
 func pods(p api.Peer) string { return some(p.Pods.Abroad, "pod there", "pods there") }
 
 // incoming says what the peer has from this cluster.
@@ -164,10 +185,19 @@ func (b *builder) incoming(p api.Peer) string {
 		if question.Compares(b.Snapshot, p) {
 			return join("accepted here", "its owner compares the code "+words.Code(p.Code))
 		}
+		if slices.ContainsFunc(b.Snapshot.Requests, func(r api.Request) bool { return r.PeerID == p.ID && r.Direction == api.Incoming && r.Tether }) {
+			return "asks this cluster to run it"
+		}
 		return "asks for resources"
 	case api.StateConnected, api.StateContracted:
+		if runsThis(p) {
+			return join("runs this laptop", some(p.Pods.Guests, "guest here", "guests here"))
+		}
 		return join("uses this laptop", some(p.Pods.Guests, "guest here", "guests here"))
 	case api.StateUnreachable:
+		if runsThis(p) {
+			return "runs this laptop, cannot be reached"
+		}
 		return "used this laptop, cannot be reached"
 	case api.StateEnding:
 		return "its guests are leaving"

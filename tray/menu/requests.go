@@ -34,7 +34,11 @@ func (b *builder) request(r api.Request) {
 		code = "code " + words.Code(r.Code)
 		compare = " (" + code + ")"
 	}
-	b.say("request/"+r.ID, join(who+" would get "+words.Grants(r), code, until(r.Expires)))
+	wants := who + " would get " + words.Grants(r)
+	if r.Tether {
+		wants = who + " asks this cluster to run it"
+	}
+	b.say("request/"+r.ID, join(wants, code, until(r.Expires)))
 	if doing := b.Doing[r.ID]; doing != "" {
 		b.say("doing/"+r.ID, "    "+words.Text(doing)+"…")
 		return

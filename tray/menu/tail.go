@@ -1,7 +1,6 @@
 package menu
 
 import (
-	"kith.dev/core/api"
 	"kith.dev/tray/words"
 )
 
@@ -22,27 +21,18 @@ func (b *builder) sharing() {
 		}
 		b.add(Item{
 			ID: "share/" + preset, Label: label, Mark: Radio, On: preset == s.Share || preset == "0%" && nothing(s),
-			Disabled: !b.usable(), Action: Action{Share, preset},
+			Disabled: !b.shares(), Action: Action{Share, preset},
 		})
 	}
-	pause := Item{ID: "pause", Label: "Pause sharing: accept nothing new", Mark: Check, On: s.Paused, Disabled: !b.usable(), Action: Action{Verb: Pause}}
+	pause := Item{ID: "pause", Label: "Pause sharing: accept nothing new", Mark: Check, On: s.Paused, Disabled: !b.shares(), Action: Action{Verb: Pause}}
 	if s.Paused {
 		pause.Action.Verb = Resume
 	}
 	b.add(pause)
 }
 
-// mode says who decides what this laptop runs.
-func (b *builder) mode() {
-	b.line("mode")
-	mode := b.Snapshot.Status.Mode
-	b.say("mode", "Mode: "+words.Text(string(mode)))
-	if mode == api.Autonomous {
-		b.say("tether", "Tether to a company's cluster (this kithd cannot yet)")
-	} else {
-		b.say("untether", "Untether (this kithd cannot yet)")
-	}
-}
+// shares reports whether the owner says what is shared: of a tethered laptop all is the company's.
+func (b *builder) shares() bool { return b.usable() && b.autonomous() }
 
 // tools are what a developer wants at hand.
 func (b *builder) tools() {

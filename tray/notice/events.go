@@ -2,6 +2,7 @@ package notice
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,7 +41,7 @@ func (d *diff) event(e api.Event) {
 	case api.EventContractSigned:
 		d.signed(e, who)
 	case api.EventPeeringEnded:
-		if !e.ByPeer || !d.first("ended/"+e.Peer) {
+		if !e.ByPeer || d.bound(e.Peer) || !d.first("ended/"+e.Peer) {
 			return
 		}
 		body := "Its pods here have ended."
@@ -48,12 +49,12 @@ func (d *diff) event(e api.Event) {
 			body = "What ran there starts again where there is room."
 		}
 		d.tell(who, Notice{Key: "ended/" + e.Peer, Kind: Ended, Title: who + " ended the contract", Body: body, Icon: icon.Alone})
-	case api.EventTetherMade:
-		d.tether(TetherMade, "Tethered", e)
-	case api.EventTetherLost:
-		d.tether(TetherLost, "The company's cluster cannot be reached", e)
-	case api.EventTetherEnded:
-		d.tether(TetherEnded, "Untethered", e)
+	case api.EventTetherMade, api.EventTetherLost, api.EventTetherEnded:
+		d.tether(e, who)
+	case api.EventLaptopTethered:
+		d.tell(who, Notice{Key: "laptop/" + e.Peer, Kind: Accepted, Title: who + " is tethered to this cluster", Body: reason(e), Icon: icon.Peered})
+	case api.EventLaptopReturned:
+		d.tell(who, Notice{Key: "laptop/" + e.Peer, Kind: Ended, Title: who + " is its owner's again", Body: "What ran there starts again where there is room.", Icon: icon.Alone})
 	}
 }
 
@@ -79,6 +80,9 @@ func (d *diff) answered(e api.Event, who string) {
 
 // signed tells that a peer said yes, or that a policy here said yes to a peer.
 func (d *diff) signed(e api.Event, who string) {
+	if d.bound(e.Peer) {
+		return
+	}
 	if e.Direction == api.Outgoing {
 		d.tell(who, Notice{Key: "asked/" + e.Peer, Kind: Accepted, Title: who + " accepted your request", Body: without(e), Icon: icon.Peered})
 		return
@@ -90,15 +94,37 @@ func (d *diff) signed(e api.Event, who string) {
 	}
 }
 
-func (d *diff) tether(kind Kind, title string, e api.Event) {
-	n := Notice{Key: "tether", Kind: kind, Title: title, Body: sentence(e.Message), Icon: icon.Tethered, Urgent: kind == TetherLost}
-	switch kind {
-	case TetherLost:
-		n.Icon = icon.Problem
-	case TetherEnded:
-		n.Icon = icon.Alone
+// tether tells how the tether of this laptop goes on. who is the company.
+func (d *diff) tether(e api.Event, who string) {
+	n := Notice{Key: "tether"}
+	switch {
+	case e.Type == api.EventTetherLost:
+		n.Kind, n.Title, n.Icon, n.Urgent = TetherLost, who+" cannot be reached, which runs this laptop", icon.Problem, true
+		back := "“Untether” in the menu takes this laptop back."
+		if t := d.Snapshot.Status.Tether; t != nil && !t.Until.IsZero() {
+			back = "This laptop takes itself back at " + t.Until.Local().Format("15:04") + "."
+		}
+		n.Body = lines("What it runs here runs on.", back)
+	case e.Type == api.EventTetherMade && strings.HasSuffix(e.Message, " answers again"):
+		n.Kind, n.Title, n.Icon, n.Body = TetherMade, who+" answers again", icon.Tethered, "All is as before: its cluster decides what runs here."
+	case e.Type == api.EventTetherMade:
+		n.Kind, n.Title, n.Icon, n.Body = TetherMade, "Tethered to "+who, icon.Tethered, sentence(e.Message)
+	case strings.HasPrefix(e.Message, "not tethered to "):
+		n.Kind, n.Title, n.Icon, n.Body = TetherEnded, "Not tethered to "+who, icon.Alone, reason(e)
+	case strings.HasPrefix(e.Message, "untethered from "):
+		n.Kind, n.Title, n.Icon, n.Body = TetherEnded, "Untethered from "+who, icon.Alone, reason(e)
+	default:
+		n.Kind, n.Title, n.Icon, n.Body = TetherEnded, "Untethered from "+who, icon.Alone, sentence(e.Message)
 	}
-	d.tell(title, n)
+	d.tell(who, n)
+}
+
+// bound reports whether one of this cluster and a peer runs the other: what happens between them is told as that of the tether.
+func (d *diff) bound(peer string) bool {
+	if t := d.Snapshot.Status.Tether; t != nil && t.Peer == peer {
+		return true
+	}
+	return slices.ContainsFunc(d.Snapshot.Peers, func(p api.Peer) bool { return p.Name == peer && p.Tether != nil })
 }
 
 // first tells whether a fact is a new one, and notes it.

@@ -40,12 +40,16 @@ func Asks(r api.Request) Notice {
 	if len(r.InForce) > 0 {
 		title = " asks to change what it uses of this laptop"
 	}
+	gets := "It would get " + words.Grants(r) + "."
+	if r.Tether {
+		title, gets = " asks this cluster to run it", "With a yes "+words.Text(r.Grants())+"."
+	}
 	check := "Its key is known: you accepted it before."
 	if r.Code != "" {
 		check = fmt.Sprintf("Code %s: accept only if its owner sees the same.", words.Code(r.Code))
 	}
 	return Notice{
-		Key: "request/" + r.ID, Kind: Request, Title: who + title, Body: lines("It would get "+words.Grants(r)+".", check),
+		Key: "request/" + r.ID, Kind: Request, Title: who + title, Body: lines(gets, check),
 		Icon: icon.Offering, About: Subject{Request: r.ID, Grants: r.Grants()},
 	}
 }
@@ -122,6 +126,7 @@ func (d *diff) peers() {
 		}
 		who, key := words.Name(p.Name), "reach/"+p.ID
 		switch {
+		case p.Tether != nil && p.Tether.Role == api.Laptop: // its events tell
 		case is.waits() && d.Now.Sub(is.since) >= lostPatience:
 			is.told = true
 			d.tell(who, Notice{Key: key, Kind: PeerLost, Title: who + " cannot be reached", Body: lines(atStake(p), sentence(p.Why)), Icon: icon.Problem})

@@ -378,10 +378,63 @@ func TestEndByTheOtherSideIsToldOnceForBothDirections(t *testing.T) {
 func TestEventsAreTakenOnce(t *testing.T) {
 	d := newDay(t)
 	d.step(0, nil)
-	e := api.Event{Type: api.EventTetherMade, Message: "by corp"}
-	d.want(d.step(time.Second, nil, e), "Tethered")
+	e := api.Event{Type: api.EventTetherMade, Peer: "corp", Message: "the cluster of corp decides what runs here"}
+	d.want(d.step(time.Second, nil, e), "Tethered to corp")
 	d.seq-- // the same again, as after the stream was opened anew
 	d.want(d.step(time.Second, nil, e))
+}
+
+func TestATetherIsToldToTheLaptop(t *testing.T) {
+	d := newDay(t)
+	d.step(0, nil)
+	of := func(kind api.EventType, text string) api.Event {
+		return api.Event{Type: kind, Peer: "corp", Message: text}
+	}
+	body := func(p Plan, title, want string) {
+		t.Helper()
+		if d.want(p, title); len(p.Show) == 1 && p.Show[0].Body != want {
+			t.Errorf("%s: %q, want %q", title, p.Show[0].Body, want)
+		}
+	}
+	tethered := func(s *api.Snapshot) {
+		s.Status.Mode, s.Status.Tether = api.Tethered, &api.Tether{Peer: "corp"}
+		set(&s.Peers, api.Peer{Name: "corp", ID: "C", Incoming: api.StateConnected, Tether: &api.PeerTether{Role: api.Laptop, Step: "tethered"}})
+	}
+	body(d.step(time.Second, tethered, api.Event{Type: api.EventContractSigned, Peer: "corp", Direction: api.Incoming, Message: "corp gets cpu 2"},
+		of(api.EventTetherMade, "the cluster of corp decides what runs here, and answers kubectl")),
+		"Tethered to corp", "The cluster of corp decides what runs here, and answers kubectl.")
+	body(d.step(time.Hour, func(s *api.Snapshot) {
+		tethered(s)
+		s.Peers[0].Incoming, s.Peers[0].Reachable = api.StateUnreachable, false
+	}, of(api.EventTetherLost, "tethered to corp, which has not answered since 10:00:00 on 1 March: …")),
+		"corp cannot be reached, which runs this laptop", "What it runs here runs on.\n“Untether” in the menu takes this laptop back.")
+	d.want(d.step(time.Minute, nil)) // told once
+	body(d.step(time.Minute, tethered, of(api.EventTetherMade, "corp answers again")), "corp answers again", "All is as before: its cluster decides what runs here.")
+	body(d.step(time.Hour, nil, api.Event{Type: api.EventPeeringEnded, Peer: "corp", Direction: api.Incoming, ByPeer: true},
+		of(api.EventTetherEnded, "this laptop decides again what it runs")), "Untethered from corp", "This laptop decides again what it runs.")
+	body(d.step(time.Hour, nil, of(api.EventTetherEnded, "untethered from corp: corp ended it; ended here, as corp had not taken them away: web-0")),
+		"Untethered from corp", "Corp ended it; ended here, as corp had not taken them away: web-0.")
+	body(d.step(time.Hour, nil, of(api.EventTetherEnded, "not tethered to corp: its owner declined")), "Not tethered to corp", "Its owner declined.")
+}
+
+func TestATetherIsToldToTheCompany(t *testing.T) {
+	d := newDay(t)
+	d.step(0, nil)
+	runs := func(s *api.Snapshot) {
+		set(&s.Peers, api.Peer{Name: "alice", ID: "A", Outgoing: api.StateConnected, Tether: &api.PeerTether{Role: api.Company, Step: "tethered"}})
+	}
+	signed := api.Event{Type: api.EventContractSigned, Peer: "alice", Direction: api.Outgoing, Message: "alice grants cpu 2"}
+	made := api.Event{Type: api.EventLaptopTethered, Peer: "alice", Message: "the laptop alice is tethered to this cluster: it is the node kith-alice here"}
+	p := d.step(time.Second, runs, signed, made)
+	if d.want(p, "alice is tethered to this cluster"); p.Show[0].Body != "It is the node kith-alice here." {
+		t.Errorf("%q", p.Show[0].Body)
+	}
+	d.want(d.step(time.Hour, nil, api.Event{Type: api.EventLaptopReturned, Peer: "alice", Message: "the laptop alice is its owner's again"}), "alice is its owner's again")
+	asks := api.Request{ID: "r", Peer: "bob", PeerID: "B", Direction: api.Incoming, State: api.StateRequested, Code: "069210", Tether: true, Means: "this cluster runs it; its users work in team-a (edit)"}
+	p = d.step(time.Second, func(s *api.Snapshot) { set(&s.Requests, asks) })
+	if d.want(p, "bob asks this cluster to run it"); !strings.HasPrefix(p.Show[0].Body, "With a yes this cluster runs it; its users work in team-a (edit).") || !strings.Contains(p.Show[0].Body, "Code 069 210") {
+		t.Errorf("%q", p.Show[0].Body)
+	}
 }
 
 func TestGuestsRefusedAreTold(t *testing.T) {

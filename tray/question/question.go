@@ -19,7 +19,7 @@ type Question struct {
 	Code string   // "069 210", to be shown large; "" when there is nothing to compare
 	Text []string // paragraphs
 	Yes  string   // the button that accepts or signs
-	No   string   // the button that refuses
+	No   string   // the button that refuses; "": there is nothing to refuse
 }
 
 // Later is the button that leaves everything as it is; so do Escape, Enter and closing the window.
@@ -50,6 +50,10 @@ func Accept(r api.Request, shortID string) Question {
 		q.Lead = who + " asks to change what it uses of this laptop."
 	}
 	q.Text = []string{identity(shortID, r.Address), "It would get " + words.Clean(r.Grants(), maxAmounts) + "."}
+	if r.Tether {
+		q.Lead = who + " is a laptop that asks this cluster to run it."
+		q.Text[1] = "With a yes " + words.Clean(r.Grants(), maxAmounts) + "."
+	}
 	if r.Code == "" {
 		q.Text = append(q.Text, "Its key is known: you accepted it before.")
 		return q
