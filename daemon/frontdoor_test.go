@@ -66,3 +66,13 @@ func TestAnAdministratorAsksAsHimselfOrAsHeSays(t *testing.T) {
 		t.Errorf("another's cluster is told of groups: %v %v", as, err)
 	}
 }
+
+func TestATetheredLaptopsUserIsWhoTheCompanySays(t *testing.T) {
+	alice := frontdoor.User{Name: "alice", UID: 1000}
+	if as, err := asLaptop(alice, nil); err != nil || len(as) != 1 || as.Get("X-Kith-User") != "alice" {
+		t.Errorf("%v %v", as, err)
+	}
+	if _, err := asLaptop(alice, http.Header{"Impersonate-User": {"carol"}}); err == nil || !strings.Contains(err.Error(), "--as is not passed on while this laptop is tethered") {
+		t.Errorf("as another: %v", err)
+	}
+}

@@ -74,15 +74,12 @@ func (d *Daemon) toCompany(peer *v1alpha1.Peer) (frontdoor.Destination, error) {
 // shared is a transport whose connections others use too: it has no CloseIdleConnections.
 type shared struct{ http.RoundTripper }
 
-// userHeader tells a company which of a laptop's users asks, for its logs; what he may do there does not depend on it.
-const userHeader = "X-Kith-User"
-
-// asLaptop has who comes in be the one user that the company knows this laptop by.
+// asLaptop has who comes in be the one user that the company knows this laptop by. Who it is here is for the company's audit log.
 func asLaptop(who frontdoor.User, asked http.Header) (http.Header, error) {
 	if asked != nil {
 		return nil, errors.New("kubectl --as is not passed on while this laptop is tethered")
 	}
-	return http.Header{userHeader: {who.Name}}, nil
+	return http.Header{company.UserHeader: {who.Name}}, nil
 }
 
 // errStarting is why the front door does not lead home yet.

@@ -1,6 +1,7 @@
 package mode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -197,11 +198,11 @@ func (f *facts) ofPeer() []api.Problem {
 	case !f.contact.Reachable:
 		return []api.Problem{{What: name + " cannot be reached", Why: f.contact.Why, Do: "`kith doctor` looks for what is in the way"}}
 	case errors.As(f.err, &no) && no.Code == peering.CodeVersion:
-		return []api.Problem{{What: name + " cannot run laptops", Why: no.Message, Do: orElse(no.Do, "update Kith there")}}
+		return []api.Problem{{What: name + " cannot run laptops", Why: no.Message, Do: cmp.Or(no.Do, "update Kith there")}}
 	case f.err != nil:
 		return []api.Problem{{What: name + " did not say whether it would run this laptop", Why: f.err.Error(), Do: "try again; `kith doctor` looks for what is in the way"}}
 	case f.answer.Answer == peering.TetherNo:
-		return []api.Problem{{What: name + " does not run this laptop", Why: orElse(f.answer.Why, "no policy there allows it"), Do: "ask its owner for a TetherPolicy that selects this laptop"}}
+		return []api.Problem{{What: name + " does not run this laptop", Why: cmp.Or(f.answer.Why, "no policy there allows it"), Do: "ask its owner for a TetherPolicy that selects this laptop"}}
 	}
 	return nil
 }
@@ -226,6 +227,9 @@ func (f *facts) effects() []string {
 	list := []string{
 		fmt.Sprintf("kubectl here asks the cluster of %s, %s; what is in this laptop's own is out of reach until it is untethered.", name, where),
 		fmt.Sprintf("%s decides what runs here: it gets all of this laptop that is free, as a node, within its sharing policy.", name),
+	}
+	if slices.Contains(f.inForce(v1alpha1.RoleProvider), f.called()) {
+		list = append(list, fmt.Sprintf("The contract that %s has with this laptop becomes that of the tether, and ends with it.", name))
 	}
 	own := 0
 	for i := range f.pods {

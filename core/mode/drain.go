@@ -58,9 +58,18 @@ func (m *Machine) drain(ctx context.Context, j *journal) error {
 	if c == nil {
 		return errNoCluster
 	}
+	done, err := m.ends(ctx, c, c.Client, j)
+	if err == nil && done { // the cache may be behind
+		_, err = m.ends(ctx, c, c.Fresh, j)
+	}
+	return err
+}
+
+// ends ends what a drain ends of the pods that are seen, and reports whether there are none.
+func (m *Machine) ends(ctx context.Context, c *Cluster, seen client.Reader, j *journal) (done bool, err error) {
 	var pods corev1.PodList
-	if err := c.Client.List(ctx, &pods); err != nil {
-		return fmt.Errorf("list the pods of this laptop: %w", err)
+	if err := seen.List(ctx, &pods); err != nil {
+		return false, fmt.Errorf("list the pods of this laptop: %w", err)
 	}
 	var left []string
 	var grace int64
@@ -78,17 +87,17 @@ func (m *Machine) drain(ctx context.Context, j *journal) error {
 		}
 		err := c.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
 		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("end the pod %s/%s: %w", pod.Namespace, pod.Name, err)
+			return false, fmt.Errorf("end the pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		}
 	}
 	if len(left) == 0 {
-		return nil
+		return true, nil
 	}
 	if limit := min(time.Duration(grace)*time.Second+drainSlack, drainMost); time.Since(m.began) > limit {
-		return &failed{code: api.CodeTimeout, why: fmt.Sprintf("%s did not end in %v", some(left, len(left)), limit),
+		return false, &failed{code: api.CodeTimeout, why: fmt.Sprintf("%s did not end in %v", some(left, len(left)), limit),
 			do: "end them, or tether with --local-workloads=keep"}
 	}
-	return &waiting{why: some(left, len(left)) + " are ended", after: drainLook}
+	return false, &waiting{why: some(left, len(left)) + " are ended", after: drainLook}
 }
 
 // some names up to four of a list of so many.
@@ -101,29 +110,35 @@ func some(names []string, all int) string {
 	return strings.Join(shown, ", ")
 }
 
-// cutting is the journal with the guests of the company that run now; nil when it has them already, or there are none.
-func (m *Machine) cutting(ctx context.Context, c *Cluster, j *journal) (*journal, error) {
+// guests are the pods of the company that run here.
+func (m *Machine) guests(ctx context.Context, c *Cluster, j *journal) (names []string, err error) {
 	id, err := identity.ParseID(j.ID)
-	if err != nil || len(j.Cut) > 0 {
+	if err != nil {
 		return nil, err
 	}
 	var pods corev1.PodList
 	if err := c.Client.List(ctx, &pods, client.MatchingLabels{v1alpha1.LabelConsumer: id.Compact()}); err != nil {
 		return nil, fmt.Errorf("list the pods of %s: %w", j.Peer, err)
 	}
-	next := *j
 	for i := range pods.Items {
-		pod := &pods.Items[i]
-		switch {
-		case pod.DeletionTimestamp != nil, v1alpha1.Ended(pod.Status.Phase):
-		case len(next.Cut) < maxNamed:
-			next.Cut = append(next.Cut, pod.Namespace+"/"+pod.Name)
-		default:
-			next.CutMore++
+		if pod := &pods.Items[i]; pod.DeletionTimestamp == nil && !v1alpha1.Ended(pod.Status.Phase) {
+			names = append(names, pod.Namespace+"/"+pod.Name)
 		}
 	}
-	if len(next.Cut) == 0 {
+	return names, nil
+}
+
+// cutting is the journal with the guests of the company that run now; nil when it has them already, or there are none.
+func (m *Machine) cutting(ctx context.Context, c *Cluster, j *journal) (*journal, error) {
+	if len(j.Cut) > 0 {
 		return nil, nil
 	}
+	names, err := m.guests(ctx, c, j)
+	if err != nil || len(names) == 0 {
+		return nil, err
+	}
+	next := *j
+	next.Cut = names[:min(len(names), maxNamed)]
+	next.CutMore = len(names) - len(next.Cut)
 	return &next, nil
 }

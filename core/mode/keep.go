@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	settling = 5 * time.Second // in which a kithd that has just started finds the company
-	blink    = 3 * time.Second // a loss shorter than this is none: nobody is told
+	settling = 5 * time.Second  // in which a kithd that has just started finds the company
+	blink    = 3 * time.Second  // a loss shorter than this is none: nobody is told
+	waking   = 20 * time.Second // in which a laptop finds its network
 	askAgain = 15 * time.Second
 	wallLook = 30 * time.Second // a timer stands still while the laptop sleeps, and the clock on the wall does not
 )
@@ -43,10 +44,11 @@ func (m *Machine) point(j *journal) {
 	var to frontdoor.Destination
 	var err error
 	key := "company"
-	if contact.Reachable {
+	leads := contact.Reachable && stages[j.Step].mode != api.Untethering // there its users are nobody any more, from one moment to the next
+	if leads {
 		to, err = m.cfg.Company(m.peer(context.Background(), j))
 	}
-	if !contact.Reachable || err != nil {
+	if !leads || err != nil {
 		to = m.refusal(j)
 		key = to.Refusal
 	}
@@ -123,7 +125,7 @@ func (m *Machine) keep(ctx context.Context, j *journal) error {
 	if !contact.Reachable {
 		return m.missed(j, contact)
 	}
-	m.met, m.lost = true, time.Time{}
+	m.lost = time.Time{}
 	if !j.Down.IsZero() {
 		next := *j
 		next.Down = time.Time{}
@@ -192,12 +194,13 @@ func (m *Machine) missed(j *journal, contact link.Contact) error {
 	if m.lost.IsZero() {
 		m.lost = now()
 	}
+	at := time.Now()
+	if slept(at.Round(0).Sub(m.looked.Round(0)), at.Sub(m.looked)) {
+		m.awake = at
+	}
+	m.looked = at
 	if j.Down.IsZero() {
-		patience := blink
-		if !m.met {
-			patience = settling
-		}
-		if rest := patience - now().Sub(m.lost); rest > 0 {
+		if rest := max(blink-now().Sub(m.lost), settling-time.Since(m.awake)); rest > 0 {
 			return &waiting{after: rest}
 		}
 		next := *j
@@ -211,7 +214,7 @@ func (m *Machine) missed(j *journal, contact link.Contact) error {
 	if m.cfg.Patience <= 0 {
 		return wait
 	}
-	rest := m.until(j).Sub(now())
+	rest := max(m.until(j).Sub(now()), waking-time.Since(m.awake))
 	if rest <= 0 {
 		return &failed{code: api.CodePeerUnreachable, force: true,
 			why: fmt.Sprintf("%s did not answer for %v since %s (autoUntetherAfter)", j.Peer, m.cfg.Patience, clock(j.Down))}
@@ -220,14 +223,23 @@ func (m *Machine) missed(j *journal, contact link.Contact) error {
 	return wait
 }
 
+// slept reports whether the laptop slept in a time that is so long by the clock on the wall and by the one that stands still then.
+func slept(wall, awake time.Duration) bool { return wall-awake > blink }
+
 // without is a tether whose contract is gone while both are there: either the company gave this laptop back, or it asks again.
 func (m *Machine) without(ctx context.Context, j *journal) error {
+	wait := &waiting{why: "the contract with " + j.Peer + " has ended, and " + j.Peer + " is to ask for the next one", after: askAgain}
+	if time.Since(m.asked) < longest {
+		wait.after = longest
+		return wait
+	}
+	m.asked = time.Now()
 	_, err := m.begin(ctx, j)
 	var no *peering.Problem
 	if errors.As(err, &no) && (no.Code == peering.CodeNotFound || no.Code == peering.CodeForbidden) {
 		return &failed{code: api.CodeDeclined, why: j.Peer + " gave this laptop back"}
 	}
-	return &waiting{why: "the contract with " + j.Peer + " has ended, and " + j.Peer + " is to ask for the next one", after: askAgain}
+	return wait
 }
 
 // show writes the step into the Peer, for kubectl. That it cannot is no reason to stop.

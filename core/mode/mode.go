@@ -17,13 +17,13 @@ import (
 	"kith.dev/core/notify"
 	"kith.dev/core/peering"
 	"kith.dev/core/relations/link"
+	"kith.dev/core/wire"
 )
 
 // Engine is the local cluster, of which a switch needs little.
 type Engine interface {
 	WaitReady(ctx context.Context) error
 	Decide(ctx context.Context, on bool) error
-	Decides() bool
 }
 
 // Cluster is what there is while the local API server answers.
@@ -65,27 +65,29 @@ type company interface {
 type Machine struct {
 	cfg   Config
 	reach func(*v1alpha1.Peer) (company, error)
+	write func(path string, j *journal) error
 
 	now     atomic.Pointer[journal] // as it is on the disk; nil: autonomous
 	changed notify.Broadcast        // notifies when now or said is another
 
-	mu     sync.Mutex
-	cancel context.CancelFunc // ends what Run does at this moment, because something else was ordered
-	said   saying
-	last   result
+	mu      sync.Mutex
+	cancel  context.CancelFunc // ends what Run does at this moment, because something else was ordered
+	said    saying
+	last    result
+	resumed bool // the switch under way was begun by an earlier process
 
 	// Of Run alone.
-	began   time.Time // when this process began the step
-	begun   *journal  // the first one of the step
-	led     string    // where the front door leads, as far as this process led it
-	tidied  bool
-	resumed bool      // the switch under way was begun by an earlier process
-	met     bool      // the company answered since Run began
-	lost    time.Time // when this process first saw that it does not
-	started time.Time
-	told    bool // the company that it is to give this laptop back, or that it has it
-	pause   time.Duration
-	shown   string // in the Peer
+	began  time.Time // when this process began the step
+	begun  *journal  // the first one of the step
+	led    string    // where the front door leads, as far as this process led it
+	tidied bool
+	awake  time.Time // since when this laptop is
+	looked time.Time // when it was last seen to be
+	lost   time.Time // when this process first saw that it does not
+	told   bool      // the company that it is to give this laptop back, or that it has it
+	pause  time.Duration
+	asked  time.Time // when a company was asked last whether it still has this laptop
+	shown  string    // in the Peer
 }
 
 // saying is what there is to say of the step at this moment.
@@ -107,7 +109,7 @@ func New(cfg Config) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{cfg: cfg, resumed: j != nil && j.Step != tethered}
+	m := &Machine{cfg: cfg, write: writeJournal, resumed: j != nil && j.Step != tethered}
 	m.reach = func(peer *v1alpha1.Peer) (company, error) { return cfg.Directory.Client(peer) }
 	m.now.Store(j)
 	return m, nil
@@ -119,8 +121,12 @@ func (m *Machine) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	m.started, m.led, m.begun, m.tidied, m.met, m.lost, m.shown = time.Now(), "", nil, false, false, time.Time{}, ""
-	if j := m.now.Load(); j != nil && m.resumed {
+	m.led, m.begun, m.tidied, m.lost, m.shown = "", nil, false, time.Time{}, ""
+	m.awake, m.looked = time.Now(), time.Now()
+	m.mu.Lock()
+	resumed := m.resumed
+	m.mu.Unlock()
+	if j := m.now.Load(); j != nil && resumed {
 		m.cfg.Log.Info("a switch of the mode was broken off; it goes on", "goal", j.Goal, "peer", j.Peer, "step", j.Step)
 	}
 	for ctx.Err() == nil {
@@ -149,8 +155,9 @@ type failed struct {
 func (f *failed) Error() string { return f.why }
 
 const (
+	maxWhy     = 512 // bytes
 	firstPause = 100 * time.Millisecond
-	longest    = 5 * time.Second
+	longest    = 2 * time.Second
 )
 
 // turn looks at the step once, and waits if it is not done.
@@ -185,11 +192,11 @@ func (m *Machine) turn(ctx context.Context) error {
 	case errors.As(err, &fail):
 		m.cfg.Log.Warn("the laptop is untethered", "peer", j.Peer, "step", j.Step, "why", fail.why)
 		next := j.back()
-		next.Why, next.Problem, next.Do, next.Force = fail.why, fail.code, fail.do, j.Force || fail.force
+		next.Why, next.Problem, next.Do, next.Force = wire.Line(fail.why, maxWhy), fail.code, fail.do, j.Force || fail.force
 		return m.put(j, next)
 	case !errors.As(err, &wait):
 		m.cfg.Log.Warn("a step of the mode's switch failed, and is tried again", "step", j.Step, "peer", j.Peer, "err", err)
-		wait = &waiting{why: err.Error(), after: m.pause}
+		wait, changed = &waiting{why: err.Error(), after: m.pause}, nil // whatever changes, it is not tried more often
 		m.pause = min(2*m.pause, longest)
 	}
 	m.saw(wait.why)
@@ -261,7 +268,7 @@ func (m *Machine) replace(from, to *journal) (bool, error) {
 	if m.now.Load() != from {
 		return false, nil
 	}
-	if err := writeJournal(m.cfg.Path, to); err != nil {
+	if err := m.write(m.cfg.Path, to); err != nil {
 		return false, fmt.Errorf("write down the step of the mode's switch: %w", err)
 	}
 	if to == nil {

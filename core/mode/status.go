@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"kith.dev/core/api"
+	"kith.dev/core/wire"
 )
 
 // Status is the mode for people.
@@ -39,7 +40,7 @@ func (m *Machine) heard() saying {
 // saw is what there is to say of a step that says no more than why.
 func (m *Machine) saw(why string) {
 	said := m.heard()
-	said.why = why
+	said.why = wire.Line(why, maxWhy)
 	m.say(said)
 }
 

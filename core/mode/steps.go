@@ -1,6 +1,7 @@
 package mode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,8 +49,8 @@ var stages map[step]stage
 func init() {
 	stages = map[step]stage{
 		asking:    {api.Tethering, "asking %s to run this laptop", (*Machine).ask, stopping, returning, false, false},
-		stopping:  {api.Tethering, "stopping what decides here, for %s", (*Machine).stop, draining, leaving, false, false},
-		draining:  {api.Tethering, "making room for %s", (*Machine).drain, joining, leaving, false, false},
+		stopping:  {api.Tethering, "stopping what decides here, for %s", (*Machine).stop, draining, starting, false, false},
+		draining:  {api.Tethering, "making room for %s", (*Machine).drain, joining, starting, false, false},
 		joining:   {api.Tethering, "joining the cluster of %s", (*Machine).join, leading, leaving, true, false},
 		leading:   {api.Tethering, "leading kubectl to %s", (*Machine).lead, tethered, leaving, true, true},
 		tethered:  {api.Tethered, "tethered to %s", (*Machine).keep, "", leaving, true, true},
@@ -146,23 +147,16 @@ func (m *Machine) ask(ctx context.Context, j *journal) error {
 	case state != nil && state.Accepted == j.Attempt:
 		return nil
 	case out.Attempt == j.Attempt && out.State == v1alpha1.StateDeclined:
-		return &failed{code: api.CodeDeclined, why: orElse(out.Why, j.Peer+" declined")}
+		return &failed{code: api.CodeDeclined, why: cmp.Or(out.Why, j.Peer+" declined")}
 	case out.Attempt == j.Attempt && out.State == v1alpha1.StateExpired:
-		return &failed{code: api.CodeExpired, why: orElse(out.Why, "nobody answered at "+j.Peer+" in time"), do: "`kith tether " + j.Peer + "` asks again"}
+		return &failed{code: api.CodeExpired, why: cmp.Or(out.Why, "nobody answered at "+j.Peer+" in time"), do: "`kith tether " + j.Peer + "` asks again"}
 	case out.Attempt == j.Attempt:
 		m.say(saying{why: out.Why, code: out.Code, confirm: confirmation(out)})
 		return &waiting{why: out.Why}
 	case out.Why != "" && time.Since(m.began) > joinPatience: // it was not even asked
 		return &failed{code: api.CodePeerUnreachable, why: out.Why, do: "see to the connection, then `kith tether " + j.Peer + "` again"}
 	}
-	return &waiting{after: longest}
-}
-
-func orElse(text, other string) string {
-	if text == "" {
-		return other
-	}
-	return text
+	return &waiting{after: 2 * longest}
 }
 
 // confirmation is what the owner has to agree to before the company's yes counts.
@@ -201,6 +195,12 @@ func (m *Machine) join(ctx context.Context, j *journal) error {
 		return &failed{code: api.CodeTimeout, why: fmt.Sprintf("%s did not make this laptop a node in %v: %s", j.Peer, joinPatience, why),
 			do: "`kith doctor` looks for what is in the way"}
 	}
+	if contact := m.cfg.Directory.Contact(m.peer(ctx, j)); !contact.Reachable {
+		if late {
+			return tooLate(contact.Why)
+		}
+		return &waiting{why: j.Peer + " does not answer: " + contact.Why, after: longest}
+	}
 	if !m.told {
 		grant, err := m.begin(ctx, j)
 		var no *peering.Problem
@@ -216,10 +216,7 @@ func (m *Machine) join(ctx context.Context, j *journal) error {
 		if grant != nil {
 			next := *j
 			next.User, next.Namespaces = grant.User, words(grant.Namespaces)
-			if err := m.put(j, &next); err != nil {
-				return err
-			}
-			return &waiting{after: time.Nanosecond}
+			return m.again(j, &next)
 		}
 	}
 	ctr, err := m.contract(ctx, c, j)
@@ -236,9 +233,9 @@ func (m *Machine) join(ctx context.Context, j *journal) error {
 		return nil
 	default:
 		if in = record.StateOf(peer.Status.Incoming); late {
-			return tooLate(orElse(peer.Status.Incoming.Why, "the contract is "+string(in)))
+			return tooLate(cmp.Or(peer.Status.Incoming.Why, "the contract is "+string(in)))
 		}
-		return &waiting{why: peer.Status.Incoming.Why, after: min(time.Second, joinPatience)}
+		return &waiting{why: peer.Status.Incoming.Why, after: 2 * time.Second}
 	}
 }
 
@@ -294,148 +291,3 @@ func revision(ctr *v1alpha1.Contract) string {
 
 // lead is done when the front door was led: that is seen to before every step.
 func (m *Machine) lead(context.Context, *journal) error { return nil }
-
-// leave has the company give this laptop back, and waits until it did.
-func (m *Machine) leave(ctx context.Context, j *journal) error {
-	c := m.cfg.Cluster()
-	if c == nil {
-		return errNoCluster
-	}
-	contact := m.cfg.Directory.Contact(m.peer(ctx, j))
-	if !m.told && contact.Reachable {
-		patience := oneCall
-		if j.Force {
-			patience = goodbye
-		}
-		m.told = m.farewell(ctx, j, patience)
-	}
-	if j.Force {
-		return nil
-	}
-	left, err := contracts(ctx, c.Fresh, j)
-	if err != nil {
-		return err
-	}
-	if len(left) == 0 && (m.told || !contact.Reachable || time.Since(m.began) > awayPatience) {
-		return nil
-	}
-	limit := leavePatience
-	if j.Timeout > 0 {
-		limit = j.Timeout
-	} else if !contact.Reachable {
-		limit = awayPatience
-	}
-	rest := limit - time.Since(m.began)
-	if rest <= 0 {
-		return nil
-	}
-	why := ""
-	if !contact.Reachable {
-		why = fmt.Sprintf("%s does not answer: %s", j.Peer, contact.Why)
-	}
-	return &waiting{why: why, after: min(rest, time.Second)}
-}
-
-// farewell reports whether the company heard that it is to give this laptop back.
-func (m *Machine) farewell(ctx context.Context, j *journal, patience time.Duration) bool {
-	to, err := m.reach(m.peer(ctx, j))
-	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, patience)
-		defer cancel()
-		err = to.EndTether(ctx)
-	}
-	var no *peering.Problem
-	if err != nil {
-		m.cfg.Log.Info("the company was not told that it is to give this laptop back", "peer", j.Peer, "err", err)
-	}
-	return err == nil || errors.As(err, &no) && final(no)
-}
-
-// end ends what is left of the contract, and notes which guests that cuts.
-func (m *Machine) end(ctx context.Context, j *journal) error {
-	c := m.cfg.Cluster()
-	if c == nil {
-		return errNoCluster
-	}
-	left, err := contracts(ctx, c.Fresh, j)
-	if err != nil || len(left) == 0 {
-		return err
-	}
-	if ctr := record.Live(left); ctr != nil {
-		if next, err := m.cutting(ctx, c, j); err != nil {
-			return err
-		} else if next != nil { // who is cut is on the disk before anybody is
-			if err := m.put(j, next); err != nil {
-				return err
-			}
-			return &waiting{after: time.Nanosecond}
-		}
-		if err := record.EndContract(ctx, c.Client, ctr, "this laptop was untethered"); err != nil {
-			return fmt.Errorf("end the contract with %s: %w", j.Peer, err)
-		}
-	}
-	if time.Since(m.began) > endPatience {
-		m.cfg.Log.Warn("what is under the contract with the company is not cleared away; this laptop decides again all the same", "peer", j.Peer)
-		return nil
-	}
-	return &waiting{why: "what is left of " + j.Peer + "'s is cleared away", after: time.Second}
-}
-
-// start has this laptop decide again. No guest is bound here any more by then.
-func (m *Machine) start(ctx context.Context, j *journal) error {
-	if c := m.cfg.Cluster(); c != nil {
-		c.SetBinding(false)
-	}
-	if err := m.cfg.Engine.Decide(ctx, true); err != nil {
-		return err
-	}
-	if c := m.cfg.Cluster(); c != nil { // it may be another one by now
-		c.SetBinding(false)
-	}
-	return nil
-}
-
-// comeHome takes the traces of the tether off the Peer. The front door was led home before.
-func (m *Machine) comeHome(ctx context.Context, j *journal) error {
-	if m.cfg.Door != nil && m.led != home {
-		return errNoCluster
-	}
-	c := m.cfg.Cluster()
-	if c == nil {
-		return errNoCluster
-	}
-	peer, err := object(ctx, c, j)
-	if err != nil || peer == nil {
-		return err
-	}
-	return clear(ctx, c, peer)
-}
-
-// clear takes the traces of a tether of this laptop off a Peer.
-func clear(ctx context.Context, c *Cluster, peer *v1alpha1.Peer) error {
-	if peer.Spec.Request != nil && peer.Spec.Request.Tether {
-		before := peer.DeepCopy()
-		peer.Spec.Request = nil
-		if err := c.Client.Patch(ctx, peer, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("take back the request to %s: %w", peer.Name, err)
-		}
-	}
-	if peer.Status.Tether == nil || peer.Status.Tether.Role != v1alpha1.TetherLaptop {
-		return nil
-	}
-	return client.IgnoreNotFound(record.PatchStatus(ctx, c.Client, peer, func(s *v1alpha1.PeerStatus) { s.Tether = nil }))
-}
-
-// tidy takes away the traces of a tether whose journal is not there any more.
-func (m *Machine) tidy(ctx context.Context, c *Cluster) error {
-	var peers v1alpha1.PeerList
-	if err := c.Fresh.List(ctx, &peers); err != nil {
-		return err
-	}
-	for i := range peers.Items {
-		if err := clear(ctx, c, &peers.Items[i]); err != nil {
-			return err
-		}
-	}
-	return nil
-}

@@ -6,12 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/identity"
-	"kith.dev/core/relations/record"
 )
 
 // BlockedError is the refusal of a tether: all that is in its way. It unwraps to the *api.Error that says the same.
@@ -38,20 +34,14 @@ func (e *BlockedError) Unwrap() error {
 	return &api.Error{Code: api.CodeConflict, Message: "not tethered to " + e.Peer, Reason: strings.Join(why, "; "), Do: strings.Join(do, "; ")}
 }
 
-// Tether switches to Tethered; it returns when that is done or was taken back. When ctx ends the switch goes on. A refusal is a
-// *BlockedError.
+// Tether switches to Tethered; it returns when that is done or was taken back. When ctx ends the switch goes on. A switch to the same company
+// that is under way is followed; else a refusal is a *BlockedError. The Peer is there, and whoever calls has compared options.ID with it and
+// written options.Code into it.
 func (m *Machine) Tether(ctx context.Context, peer *v1alpha1.Peer, options api.TetherOptions, report func(api.Progress)) error {
 	if err := options.Check(); err != nil {
 		return err
 	}
-	if options.ID != "" && options.ID != peer.Spec.ID {
-		return &api.Error{Code: api.CodeConflict, Message: "not tethered to " + peer.Name, Field: "id",
-			Reason: "its ID is " + peer.Spec.ID + ", not the one that was given", Do: "ask its owner for the ID; somebody may use the name"}
-	}
-	if j := m.now.Load(); j != nil && j.Step == asking && j.ID == peer.Spec.ID && (options.Code != "" || options.ID != "") {
-		if err := m.confirm(ctx, j, options); err != nil {
-			return err
-		}
+	if j := m.now.Load(); j != nil && j.Goal == api.Tethered && j.Step != tethered && j.ID == peer.Spec.ID { // it is wanted already
 		return m.follow(ctx, j, api.Tethered, report)
 	}
 	_, blocked, err := m.weigh(ctx, peer, options.LocalWorkloads)
@@ -60,10 +50,6 @@ func (m *Machine) Tether(ctx context.Context, peer *v1alpha1.Peer, options api.T
 	}
 	if len(blocked) > 0 {
 		return &BlockedError{peer.Name, blocked}
-	}
-	if options.Code != "" {
-		return &api.Error{Code: api.CodeConflict, Message: "no request to " + peer.Name + " is pending that the code could be of",
-			Do: "`kith tether " + peer.Name + "` asks, and shows the code that its owner must see too"}
 	}
 	j, err := m.opening(ctx, peer, options)
 	if err != nil {
@@ -81,18 +67,17 @@ func (m *Machine) opening(ctx context.Context, peer *v1alpha1.Peer, options api.
 	if c == nil {
 		return nil, &api.Error{Code: api.CodeNotReady, Message: "not tethered to " + peer.Name, Reason: errNoCluster.why, Do: "try again in a moment"}
 	}
-	id, err := identity.ParseID(peer.Spec.ID)
-	if err != nil {
-		return nil, api.Invalid("peer", peer.Spec.ID, "a cluster ID")
+	kept, err := object(ctx, c, &journal{Peer: peer.Name, ID: peer.Spec.ID})
+	if err == nil && kept == nil {
+		err = api.NotFound("peer", peer.Name, "kith peers")
 	}
-	kept, err := record.EnsurePeer(ctx, c.Client, id, orElse(peer.Spec.DisplayName, peer.Name), peer.Spec.Endpoints, peer.Spec.Source)
 	if err != nil {
 		return nil, err
 	}
 	j := &journal{
 		Version: journalVersion, Goal: api.Tethered, Step: asking, Since: now(), Peer: kept.Name, ID: kept.Spec.ID,
 		Attempt:        max(time.Now().UnixMilli(), kept.Status.Outgoing.Attempt+1), // the clock may have been put back
-		LocalWorkloads: options.LocalWorkloads, Confirmed: options.ID != "",
+		LocalWorkloads: options.LocalWorkloads, Confirmed: options.ID == kept.Spec.ID,
 	}
 	former, err := m.contract(ctx, c, j)
 	if former != nil {
@@ -107,30 +92,12 @@ func (m *Machine) order(from, to *journal) error {
 	defer m.mu.Unlock()
 	done, err := m.replace(from, to)
 	if err == nil && !done {
-		err = &api.Error{Code: api.CodeConflict, Message: "the mode was not changed", Reason: "another switch was begun at the same moment", Do: "kith status"}
+		err = &BlockedError{to.Peer, (&facts{mode: m.now.Load()}).blockers()}
 	}
 	if err == nil && m.cancel != nil {
 		m.cancel()
 	}
 	return err
-}
-
-// confirm adds the owner's word to the request that is pending.
-func (m *Machine) confirm(ctx context.Context, j *journal, options api.TetherOptions) error {
-	c := m.cfg.Cluster()
-	if c == nil {
-		return errNoCluster
-	}
-	peer, err := object(ctx, c, j)
-	if err != nil {
-		return err
-	}
-	if peer == nil || peer.Spec.Request == nil || peer.Spec.Request.Attempt != j.Attempt {
-		return &api.Error{Code: api.CodeConflict, Message: "there is nothing to confirm with " + j.Peer, Do: "kith status"}
-	}
-	before := peer.DeepCopy()
-	peer.Spec.Request.Confirm = &v1alpha1.Confirm{Attempt: j.Attempt, Code: options.Code, ID: options.ID}
-	return c.Client.Patch(ctx, peer, client.MergeFrom(before))
 }
 
 // Untether switches back; it returns when that is done. When ctx ends the switch goes on. Of what was cut it reports at the end.

@@ -86,16 +86,18 @@ type TetherPolicySpec struct {
 
 // LaptopNamespace is a namespace in which the users of a laptop may work.
 type LaptopNamespace struct {
-	// name of the namespace; {laptop} in it stands for the name of the Peer. One that is not there is made, and stays when the laptop goes.
+	// name of the namespace; {laptop} in it stands for the name of the Peer. One that is not there is made (pod security level baseline), and
+	// stays when the laptop goes: it holds running work. Laptops give themselves their names, so {laptop} means only a namespace
+	// that was made for this very laptop, or has the label kith.dev/laptop with its ID in compact form.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[-a-z0-9]*(\{laptop\})?[-a-z0-9]*$`
 	Name string `json:"name"`
-	// clusterRole is what they may do there, the name of a ClusterRole.
+	// clusterRole is what they may do there, the name of a ClusterRole. While there is none of that name, nothing.
 	// +optional
 	// +kubebuilder:default=edit
 	// +kubebuilder:validation:MaxLength=253
 	ClusterRole string `json:"clusterRole,omitempty"`
-	// quota bounds what is in the namespace, as spec.hard of a ResourceQuota; none: no bound.
+	// quota bounds what is in the namespace, as spec.hard of a ResourceQuota; none: no bound. Laptops that share the namespace share it.
 	// +optional
 	Quota corev1.ResourceList `json:"quota,omitempty"`
 	// offload: whether pods of the namespace may run on the nodes of peers, tethered laptops among them. A namespace that was there
@@ -105,14 +107,22 @@ type LaptopNamespace struct {
 	Offload *bool `json:"offload,omitempty"`
 }
 
-// TetheredNode is what the node of a tethered laptop carries.
+// TetheredNode is what the node of a tethered laptop carries. It is put there once, and again when the policy says something else: what
+// an administrator changes on the node by hand meanwhile stays. Keys of Kubernetes (kubernetes.io, k8s.io) and of Kith are refused. Besides,
+// each has the label kith.dev/tethered=true. A DaemonSet runs on such nodes if its namespace is offloaded and its template tolerates
+// kith.dev/tethered; select the label to run there alone.
 type TetheredNode struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="a key must be that of a label: a name, or a domain, a slash and a name"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, self[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$'))",message="a value must be that of a label: at most 63 letters, digits, dashes, dots and underscores"
+	// +kubebuilder:validation:XValidation:rule="!self.exists(k, k == 'type' || k.matches('^([^/]*[.])?(kubernetes[.]io|k8s[.]io|kith[.]dev)/'))",message="keys of kubernetes.io, k8s.io and kith.dev are not for policies, nor is type"
 	Labels map[string]string `json:"labels,omitempty"`
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="!self.exists(t, t.key.matches('^([^/]*[.])?(kubernetes[.]io|k8s[.]io|kith[.]dev)/'))",message="keys of kubernetes.io, k8s.io and kith.dev are not for policies"
+	// +kubebuilder:validation:XValidation:rule="self.all(t, t.key.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$') && t.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])",message="a taint has a key and an effect: NoSchedule, PreferNoSchedule or NoExecute"
 	Taints []corev1.Taint `json:"taints,omitempty"`
 }
 

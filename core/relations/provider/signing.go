@@ -168,7 +168,7 @@ func (p *Provider) keep(ctx context.Context, caller peering.Caller, on grounds, 
 	return nil
 }
 
-// policyName begins the answeredBy of a request that a SharingPolicy answered.
+// policyName begins the answeredBy of a request that a SharingPolicy answered, or, of a laptop that wants to be run, a TetherPolicy.
 const policyName = "policy "
 
 // ownersWord says whether an accepted request means that the owner compared the key: by the code in it, or by the whole ID in

@@ -108,15 +108,12 @@ func (p *Provider) askTether(ctx context.Context, caller peering.Caller, q peeri
 		Type: api.EventRequestReceived, Severity: api.SeverityInfo, Peer: peer.Name, Object: "request/" + request.Name, Message: received(peer.Name, request, grant),
 	})
 	if answer == peering.TetherYes {
-		if err := p.Accept(ctx, request, nil, tetherPolicyName+policy); err != nil {
+		if err := p.Accept(ctx, request, nil, policyName+policy); err != nil {
 			p.Log.Warn("policy could not answer", "peer", peer.Name, "err", err)
 		}
 	}
 	return request.Name, request.Spec.Expires.Time, nil
 }
-
-// tetherPolicyName begins the answeredBy of a request that a TetherPolicy answered.
-const tetherPolicyName = "tether policy "
 
 // tetherGrant is what a yes to a laptop's wish gives.
 func (p *Provider) tetherGrant(ctx context.Context, peer *v1alpha1.Peer) (v1alpha1.Grant, error) {

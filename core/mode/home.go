@@ -1,0 +1,162 @@
+package mode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/peering"
+	"kith.dev/core/relations/record"
+)
+
+// leave has the company give this laptop back, and waits until it did.
+func (m *Machine) leave(ctx context.Context, j *journal) error {
+	c := m.cfg.Cluster()
+	if c == nil {
+		return errNoCluster
+	}
+	contact := m.cfg.Directory.Contact(m.peer(ctx, j))
+	if !m.told && contact.Reachable {
+		patience := oneCall
+		if j.Force {
+			patience = goodbye
+		}
+		m.told = m.farewell(ctx, j, patience)
+	}
+	if j.Force {
+		return nil
+	}
+	left, err := contracts(ctx, c.Fresh, j)
+	if err != nil {
+		return err
+	}
+	if len(left) == 0 && (m.told || !contact.Reachable || time.Since(m.began) > awayPatience) {
+		return nil
+	}
+	limit := leavePatience
+	if j.Timeout > 0 {
+		limit = j.Timeout
+	} else if !contact.Reachable {
+		limit = awayPatience
+	}
+	rest := limit - time.Since(m.began)
+	if rest <= 0 {
+		return nil
+	}
+	why := ""
+	if guests, err := m.guests(ctx, c, j); err == nil && len(guests) > 0 {
+		why = count(len(guests), "pod") + " of its run here yet"
+	}
+	if !contact.Reachable {
+		why = fmt.Sprintf("%s does not answer: %s", j.Peer, contact.Why)
+	}
+	return &waiting{why: why, after: min(rest, time.Second)}
+}
+
+// farewell reports whether the company heard that it is to give this laptop back.
+func (m *Machine) farewell(ctx context.Context, j *journal, patience time.Duration) bool {
+	to, err := m.reach(m.peer(ctx, j))
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		err = to.EndTether(ctx)
+	}
+	var no *peering.Problem
+	if err != nil {
+		m.cfg.Log.Info("the company was not told that it is to give this laptop back", "peer", j.Peer, "err", err)
+	}
+	return err == nil || errors.As(err, &no) && final(no)
+}
+
+// end ends what is left of the contract, and notes which guests that cuts.
+func (m *Machine) end(ctx context.Context, j *journal) error {
+	c := m.cfg.Cluster()
+	if c == nil {
+		return errNoCluster
+	}
+	left, err := contracts(ctx, c.Fresh, j)
+	if err != nil || len(left) == 0 {
+		return err
+	}
+	for i := range left {
+		if left[i].DeletionTimestamp != nil {
+			continue
+		}
+		if next, err := m.cutting(ctx, c, j); err != nil {
+			return err
+		} else if next != nil { // who is cut is on the disk before anybody is
+			return m.again(j, next)
+		}
+		if err := record.EndContract(ctx, c.Client, &left[i], "this laptop was untethered"); err != nil {
+			return fmt.Errorf("end the contract with %s: %w", j.Peer, err)
+		}
+	}
+	if time.Since(m.began) > endPatience {
+		m.cfg.Log.Warn("what is under the contract with the company is not cleared away; this laptop decides again all the same", "peer", j.Peer)
+		return nil
+	}
+	return &waiting{why: "what is left of " + j.Peer + "'s is cleared away", after: time.Second}
+}
+
+// start has this laptop decide again. No guest is bound here any more by then.
+func (m *Machine) start(ctx context.Context, j *journal) error {
+	if c := m.cfg.Cluster(); c != nil {
+		c.SetBinding(false)
+	}
+	if err := m.cfg.Engine.Decide(ctx, true); err != nil {
+		return err
+	}
+	if c := m.cfg.Cluster(); c != nil { // it may be another one by now
+		c.SetBinding(false)
+	}
+	return nil
+}
+
+// comeHome takes the traces of the tether off the Peer. The front door was led home before.
+func (m *Machine) comeHome(ctx context.Context, j *journal) error {
+	if m.cfg.Door != nil && m.led != home {
+		return errNoCluster
+	}
+	c := m.cfg.Cluster()
+	if c == nil {
+		return errNoCluster
+	}
+	peer, err := object(ctx, c, j)
+	if err != nil || peer == nil {
+		return err
+	}
+	return clear(ctx, c, peer)
+}
+
+// clear takes the traces of a tether of this laptop off a Peer.
+func clear(ctx context.Context, c *Cluster, peer *v1alpha1.Peer) error {
+	if peer.Spec.Request != nil && peer.Spec.Request.Tether {
+		before := peer.DeepCopy()
+		peer.Spec.Request = nil
+		if err := c.Client.Patch(ctx, peer, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("take back the request to %s: %w", peer.Name, err)
+		}
+	}
+	if peer.Status.Tether == nil || peer.Status.Tether.Role != v1alpha1.TetherLaptop {
+		return nil
+	}
+	return client.IgnoreNotFound(record.PatchStatus(ctx, c.Client, peer, func(s *v1alpha1.PeerStatus) { s.Tether = nil }))
+}
+
+// tidy takes away the traces of a tether whose journal is not there any more.
+func (m *Machine) tidy(ctx context.Context, c *Cluster) error {
+	var peers v1alpha1.PeerList
+	if err := c.Fresh.List(ctx, &peers); err != nil {
+		return err
+	}
+	for i := range peers.Items {
+		if err := clear(ctx, c, &peers.Items[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

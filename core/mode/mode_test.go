@@ -1,0 +1,131 @@
+package mode
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"kith.dev/core/api"
+)
+
+func TestThereAndBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, pod("shop-1", "ReplicaSet"))
+		l := w.begin(nil, 0, false)
+		defer l.stop()
+		l.settled(api.Autonomous)
+		for range 3 {
+			if err := <-l.tether(api.TetherOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			l.settled(api.Tethered)
+			_, status := l.Status()
+			if status.User != "kith:laptop:bbb" || !slices.Equal(status.Namespaces, []string{"team-a (edit)"}) {
+				t.Errorf("%+v", status)
+			}
+			if id, joins := l.Company(); id != corpID || !joins {
+				t.Errorf("company %q, joins %v", id, joins)
+			}
+			if err := <-l.untether(api.UntetherOptions{}, func(api.Progress) {}); err != nil {
+				t.Fatal(err)
+			}
+			l.settled(api.Autonomous)
+			if _, err := os.Stat(w.path); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the journal: %v", err)
+			}
+		}
+	})
+}
+
+// Every effect of a switch is walked: the process dies before it, or right after it, and the next one on the same disk in the same world
+// finishes the switch or takes it back.
+func TestKilledAtEveryPoint(t *testing.T) {
+	seen := map[step]bool{}
+	for _, way := range []walk{{"there", api.Tethered, false}, {"back", api.Autonomous, false}, {"back alone", api.Autonomous, true}} {
+		for _, after := range []bool{false, true} {
+			for n := 1; ; n++ {
+				reached := false
+				t.Run(fmt.Sprintf("%s/%v/%d", way.name, after, n), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { reached = killedAt(t, way, n, after, seen) })
+				})
+				if !reached {
+					t.Logf("%s: %d points", way.name, n-1)
+					break
+				}
+			}
+		}
+	}
+	for s := range stages {
+		if !seen[s] {
+			t.Errorf("nobody died in the step %s", s)
+		}
+	}
+}
+
+// walk is a switch that is broken off: there or back, the latter with the company or without.
+type walk struct {
+	name string
+	to   api.Mode
+	away bool
+}
+
+func killedAt(t *testing.T, way walk, n int, after bool, seen map[step]bool) bool {
+	w := newWorld(t, pod("shop-1", "ReplicaSet"), pod("logs-1", "DaemonSet"))
+	l := w.begin(nil, 0, false)
+	options := api.TetherOptions{LocalWorkloads: api.DrainWorkloads}
+	if way.to == api.Autonomous {
+		if err := <-l.tether(options); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if way.away {
+		w.cut()
+		time.Sleep(time.Minute)
+	}
+	l.mu.Lock()
+	l.dies, l.after = l.effect+n, after
+	l.mu.Unlock()
+	if way.to == api.Tethered {
+		l.tether(options)
+	} else {
+		l.untether(api.UntetherOptions{}, func(api.Progress) {})
+	}
+	time.Sleep(10 * time.Minute)
+	reached := l.ctx.Err() != nil
+	if reached {
+		seen[l.at] = true
+		l.stop()
+		l = w.begin(nil, 0, false)
+		time.Sleep(10 * time.Minute)
+	}
+	defer l.stop()
+	if way.away {
+		w.heal()
+		time.Sleep(time.Minute)
+	}
+	mode, _ := l.Status()
+	if mode != way.to && (!reached || l.at != "" && l.at != tethered) { // it was written down what the owner wants
+		t.Errorf("killed in %s it is %s", l.at, mode)
+	}
+	l.settled(mode)
+	return reached
+}
+
+func TestDeclined(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.declines = "the owner of corp declined: not today"
+		l := w.begin(nil, 0, false)
+		defer l.stop()
+		err := <-l.tether(api.TetherOptions{})
+		if !errors.Is(err, &api.Error{Code: api.CodeDeclined}) || !strings.Contains(err.Error(), "not tethered to corp: the owner of corp declined: not today") {
+			t.Errorf("%v", err)
+		}
+		l.settled(api.Autonomous)
+	})
+}
