@@ -3,12 +3,13 @@ package backend
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/directory"
 	asking "kith.dev/core/relations/consumer"
 	"kith.dev/core/relations/record"
 )
@@ -124,6 +125,11 @@ func (b *Backend) Tether(ctx context.Context, o api.TetherOptions, report func(a
 	if err != nil {
 		return api.Status{}, err
 	}
+	if o.Code != "" || o.ID != "" {
+		if err := c.confirmTether(ctx, k, o); err != nil {
+			return api.Status{}, err
+		}
+	}
 	peer := k.Peer
 	if peer == nil {
 		if len(k.Addresses) == 0 {
@@ -134,12 +140,8 @@ func (b *Backend) Tether(ctx context.Context, o api.TetherOptions, report func(a
 		}
 		b.Directory.Remember(peer)
 	}
-	if o.Peer = peer.Name; b.joins(peer.Name, o) {
-		err = b.follow(ctx, c, peer.Name, report)
-	} else {
-		err = mode.Tether(ctx, peer.DeepCopy(), o, report)
-	}
-	if err != nil {
+	o.Peer = peer.Name
+	if err := mode.Tether(ctx, peer.DeepCopy(), o, c.unanswered(ctx, peer.Name, report)); err != nil {
 		return api.Status{}, switchError("this laptop was not tethered to "+peer.Name, err)
 	}
 	return b.Status(ctx)
@@ -160,40 +162,35 @@ func (b *Backend) Untether(ctx context.Context, o api.UntetherOptions, report fu
 	return b.Status(ctx)
 }
 
-// joins reports whether a tether asked for is the one that is being made already: it is followed then. A code or an ID is a word on the
-// question to the company's owner, which the mode takes.
-func (b *Backend) joins(peer string, o api.TetherOptions) bool {
-	mode, tether := b.mode()
-	return mode == api.Tethering && tether.Peer == peer && o.Code == "" && (o.ID == "" || tether.Step != "asking")
+// confirmTether writes the owner's word down, a code or the company's ID, on the question to be run that waits at a peer. An ID may come
+// before there is a question.
+func (c *Cluster) confirmTether(ctx context.Context, k directory.Known, o api.TetherOptions) error {
+	var peer v1alpha1.Peer
+	if k.Peer != nil {
+		if err := c.Fresh.Get(ctx, named(k.Peer.Name), &peer); client.IgnoreNotFound(err) != nil {
+			return internal(err)
+		}
+	}
+	request, out := peer.Spec.Request, peer.Status.Outgoing
+	waits := request != nil && request.Tether && out.Attempt == request.Attempt && (out.RequestID != "" || out.Confirm != nil)
+	switch {
+	case waits:
+		return c.confirm(ctx, &peer, api.PeerConfirm{Code: o.Code, ID: o.ID})
+	case o.Code != "":
+		return &api.Error{Code: api.CodeConflict, Message: "no request to be run by " + k.Name + " is pending that the code could be of",
+			Do: "`kith tether " + k.Name + "` asks, and shows the code that its owner must see too"}
+	}
+	return nil
 }
 
-// follow reports how a tether that somebody else began goes on, until it is made or taken back.
-func (b *Backend) follow(ctx context.Context, c *Cluster, name string, report func(api.Progress)) error {
-	for said := ""; ; {
-		changed := b.Changed()
-		mode, tether := b.mode()
-		switch {
-		case mode == api.Tethered:
-			return nil
-		case mode != api.Tethering || tether.Peer != name:
-			return &api.Error{Code: api.CodeConflict, Message: "this laptop was not tethered to " + name, Reason: "the switch was taken back", Do: "`kith events` says why"}
-		}
-		p := api.Progress{Message: tether.Doing(), Code: tether.Code, Peer: name}
+// unanswered reports without what is to be confirmed where the owner's word was given a moment ago.
+func (c *Cluster) unanswered(ctx context.Context, name string, report func(api.Progress)) func(api.Progress) {
+	return func(p api.Progress) {
 		var peer v1alpha1.Peer
-		if err := c.Client.Get(ctx, named(name), &peer); err == nil && tether.Step == "asking" {
-			if asked := confirmation(peer.Status.Outgoing); asked != nil && !answered(asking.Word(&peer), *asked) {
-				p.Confirm = asked
-			}
+		if p.Confirm != nil && c.Client.Get(ctx, named(name), &peer) == nil && answered(asking.Word(&peer), *p.Confirm) {
+			p.Confirm = nil
 		}
-		if what := fmt.Sprint(p.Message, p.Code, p.Confirm != nil); what != said {
-			said = what
-			report(p)
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+		report(p)
 	}
 }
 

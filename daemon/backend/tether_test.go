@@ -33,6 +33,7 @@ type switched struct {
 	fail    error
 	asked   []string // names of peers
 	options api.TetherOptions
+	asks    *api.Confirmation // that it reports
 }
 
 func (s *switched) Status() (api.Mode, *api.Tether) { return s.mode, s.tether }
@@ -44,7 +45,7 @@ func (s *switched) Check(_ context.Context, peer *v1alpha1.Peer) (api.TetherChec
 
 func (s *switched) Tether(_ context.Context, peer *v1alpha1.Peer, o api.TetherOptions, report func(api.Progress)) error {
 	s.asked, s.options = append(s.asked, "tether "+peer.Name), o
-	report(api.Progress{Message: "asking " + peer.Name})
+	report(api.Progress{Message: "asking " + peer.Name, Confirm: s.asks})
 	if s.fail == nil {
 		s.mode, s.tether = api.Tethered, &api.Tether{Peer: peer.Name, Step: "tethered"}
 	}
@@ -181,40 +182,54 @@ func TestWhileTetheredNothingElseIsAgreedTo(t *testing.T) {
 	}
 }
 
-// Whoever stopped waiting, and asks for the same again, waits for the same switch.
-func TestASecondTetherFollowsTheFirst(t *testing.T) {
+// The code, or the company's ID, is a word on the question that waits; then the mode follows the switch that there is.
+func TestTheCodeOfATetherIsAWordOnItsQuestion(t *testing.T) {
 	for name, tc := range map[string]struct {
-		becomes api.Mode
-		want    error
-	}{"made": {api.Tethered, nil}, "taken back": {api.Autonomous, &api.Error{Code: api.CodeConflict}}} {
+		options func(corp *v1alpha1.Peer) api.TetherOptions
+		waits   bool
+		want    func(corp *v1alpha1.Peer) *v1alpha1.Confirm
+		fails   bool
+	}{
+		"a code": {func(*v1alpha1.Peer) api.TetherOptions { return api.TetherOptions{Code: "402817"} }, true,
+			func(*v1alpha1.Peer) *v1alpha1.Confirm { return &v1alpha1.Confirm{Attempt: 3, Code: "402817"} }, false},
+		"an ID": {func(corp *v1alpha1.Peer) api.TetherOptions { return api.TetherOptions{ID: corp.Spec.ID} }, true,
+			func(corp *v1alpha1.Peer) *v1alpha1.Confirm { return &v1alpha1.Confirm{Attempt: 3, ID: corp.Spec.ID} }, false},
+		"neither":         {func(*v1alpha1.Peer) api.TetherOptions { return api.TetherOptions{} }, true, nil, false},
+		"a code too soon": {func(*v1alpha1.Peer) api.TetherOptions { return api.TetherOptions{Code: "402817"} }, false, nil, true},
+		"an ID first":     {func(corp *v1alpha1.Peer) api.TetherOptions { return api.TetherOptions{ID: corp.Spec.ID} }, false, nil, false},
+	} {
 		corp := corpPeer(t)
 		corp.Spec.Request = &v1alpha1.ResourceRequest{Tether: true, Attempt: 3}
-		corp.Status.Outgoing = v1alpha1.DirectionStatus{State: v1alpha1.StateRequested, Attempt: 3, Confirm: &v1alpha1.Confirmation{Code: "402817"}}
-		mode := &switched{mode: api.Tethering, tether: &api.Tether{Peer: "corp", Step: "asking", Code: "402817"}}
-		b := tetherable(t, mode, corp)
-		var said []api.Progress
-		_, err := b.Tether(t.Context(), api.TetherOptions{Peer: "corp"}, func(p api.Progress) {
-			said = append(said, p)
-			mode.mode = tc.becomes
-			b.News.Notify()
-		})
-		if (err == nil) != (tc.want == nil) || !errors.Is(err, tc.want) {
-			t.Errorf("%s: %v", name, err)
+		corp.Status.Outgoing = v1alpha1.DirectionStatus{State: v1alpha1.StateRequested, Attempt: 3, RequestID: "r", Code: "402817"}
+		if !tc.waits {
+			corp.Spec.Request, corp.Status.Outgoing = nil, v1alpha1.DirectionStatus{}
 		}
-		if len(said) != 1 || said[0].Code != "402817" || said[0].Confirm == nil || said[0].Peer != "corp" || len(mode.asked) > 0 {
-			t.Errorf("%s: %+v, %v", name, said, mode.asked)
-		}
-	}
-}
-
-// A code, or the company's ID, is a word on the question that is being asked: the mode takes it.
-func TestTheCodeOfATetherIsTheModes(t *testing.T) {
-	corp := corpPeer(t)
-	for _, o := range []api.TetherOptions{{Peer: "corp", Code: "402817"}, {Peer: "corp", ID: corp.Spec.ID}} {
 		mode := &switched{mode: api.Tethering, tether: &api.Tether{Peer: "corp", Step: "asking"}}
 		b := tetherable(t, mode, corp)
-		if _, err := b.Tether(t.Context(), o, func(api.Progress) {}); err != nil || mode.options != o {
-			t.Errorf("%+v, %v", mode.options, err)
+		o := tc.options(corp)
+		o.Peer = "corp"
+		mode.asks = &api.Confirmation{Code: "402817"}
+		_, err := b.Tether(t.Context(), o, func(p api.Progress) {
+			if asksAgain := p.Confirm != nil; asksAgain != (tc.want == nil) {
+				t.Errorf("%s: asks again: %t", name, asksAgain)
+			}
+		})
+		if tc.fails != errors.Is(err, &api.Error{Code: api.CodeConflict}) || tc.fails != (err != nil) || tc.fails != (len(mode.asked) == 0) {
+			t.Errorf("%s: %v, %v", name, err, mode.asked)
+		}
+		var now v1alpha1.Peer
+		if err := b.Cluster().Client.Get(t.Context(), named("corp"), &now); err != nil {
+			t.Fatal(err)
+		}
+		var said, want *v1alpha1.Confirm
+		if now.Spec.Request != nil {
+			said = now.Spec.Request.Confirm
+		}
+		if tc.want != nil {
+			want = tc.want(corp)
+		}
+		if (said == nil) != (want == nil) || said != nil && *said != *want {
+			t.Errorf("%s: %+v, want %+v", name, said, want)
 		}
 	}
 }
