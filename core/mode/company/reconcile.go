@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,7 +50,8 @@ func (c *Company) reconcile(ctx context.Context, peer *v1alpha1.Peer) (again tim
 		err = errors.Join(c.withdraw(ctx, peer.Name), c.unmark(ctx, peer))
 	} else {
 		problems, err = c.provide(ctx, peer)
-		err = errors.Join(err, c.mark(ctx, peer))
+		left, markErr := c.mark(ctx, peer)
+		problems, err = append(slices.Clip(problems), left...), errors.Join(err, markErr)
 	}
 	asked, again, askErr := c.askAgain(ctx, peer, ended)
 	if asked {
