@@ -267,8 +267,7 @@ func TestARequestAfterTheEndStays(t *testing.T) {
 
 func TestATetheredLaptopIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t}
-		*w = *newWorld(t, policy("staff"), laptop("alice", alice, tethered, step(v1alpha1.TetherStepTethered), outgoing(v1alpha1.StateNone, 1)))
+		w := newWorld(t, policy("staff"), laptop("alice", alice, tethered, step(v1alpha1.TetherStepTethered), outgoing(v1alpha1.StateNone, 1)))
 		start, attempts := time.Now(), []time.Duration{}
 		for len(attempts) < 10 {
 			before := w.peer("alice").Spec.Request.Attempt
