@@ -58,7 +58,7 @@ func requireHome(spec *corev1.PodSpec) (changed bool) {
 	terms := (*required).NodeSelectorTerms
 	for i := range terms { // each is an alternative
 		if slices.ContainsFunc(terms[i].MatchExpressions, func(e corev1.NodeSelectorRequirement) bool {
-			return e.Key == LabelVirtual && e.Operator == corev1.NodeSelectorOpDoesNotExist
+			return e.Key == LabelVirtual && e.Operator == corev1.NodeSelectorOpDoesNotExist || e.Key == v1alpha1.LabelTethered
 		}) {
 			continue
 		}

@@ -120,7 +120,9 @@ func TestDaemonSetsThatTolerateVirtualNodesRequireOthers(t *testing.T) {
 	}
 	linux := corev1.NodeSelectorRequirement{Key: "kubernetes.io/os", Operator: corev1.NodeSelectorOpIn, Values: []string{"linux"}}
 	home := corev1.NodeSelectorRequirement{Key: LabelVirtual, Operator: corev1.NodeSelectorOpDoesNotExist}
+	laptops := corev1.NodeSelectorRequirement{Key: v1alpha1.LabelTethered, Operator: corev1.NodeSelectorOpIn, Values: []string{"true"}}
 	c := world(t,
+		set("company", all, required(corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{home}}, corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{laptops}})),
 		set("plain", nil, nil), set("control-plane", []corev1.Toleration{{Key: "node-role.kubernetes.io/control-plane"}}, nil),
 		set("agent", all, nil), set("asks", []corev1.Toleration{{Key: v1alpha1.TaintPeer, Operator: corev1.TolerationOpExists}}, &corev1.Affinity{}),
 		set("terms", all, required(corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{linux}}, corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{home}})),
@@ -132,7 +134,8 @@ func TestDaemonSetsThatTolerateVirtualNodesRequireOthers(t *testing.T) {
 		}
 		for name, want := range map[string][]corev1.NodeSelectorTerm{
 			"plain": nil, "control-plane": nil,
-			"agent": {{MatchExpressions: []corev1.NodeSelectorRequirement{home}}}, "asks": {{MatchExpressions: []corev1.NodeSelectorRequirement{home}}},
+			"company": {{MatchExpressions: []corev1.NodeSelectorRequirement{home}}, {MatchExpressions: []corev1.NodeSelectorRequirement{laptops}}},
+			"agent":   {{MatchExpressions: []corev1.NodeSelectorRequirement{home}}}, "asks": {{MatchExpressions: []corev1.NodeSelectorRequirement{home}}},
 			"terms": {{MatchExpressions: []corev1.NodeSelectorRequirement{linux, home}}, {MatchExpressions: []corev1.NodeSelectorRequirement{home}}},
 		} {
 			var ds appsv1.DaemonSet

@@ -32,6 +32,8 @@ const (
 	atHome  = `key: "kith.dev/virtual", operator: "DoesNotExist"`
 	atPeers = `key: "kith.dev/peer", operator: "In", values: variables.peers`
 	beyond  = `key: "kith.dev/peer", operator: "NotIn", values: variables.avoided`
+	// atLaptops are those that this cluster runs.
+	atLaptops = `key: "` + v1alpha1.LabelTethered + `", operator: "In", values: ["true"]`
 )
 
 // require is the CEL expression of the patches that have a pod spec, at the JSON pointer path and the CEL expression spec, require
@@ -72,15 +74,23 @@ func homePolicy() *admissionv1.MutatingAdmissionPolicy {
 	return p
 }
 
-// daemonSetPolicy keeps DaemonSets off virtual nodes: their controller decides by the template, so that is where it must stand.
+// daemonSetPolicy keeps DaemonSets off virtual nodes: their controller decides by the template, so that is where it must stand. One of an
+// offloaded namespace whose template tolerates kith.dev/tethered runs on the laptops that this cluster runs, too.
 func daemonSetPolicy() *admissionv1.MutatingAdmissionPolicy {
 	rule := admissionv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"daemonsets"}}
 	p := mutating(DaemonSetPolicyName, "", rule, admissionv1.Create, admissionv1.Update)
 	const spec = "object.spec.template.spec"
-	p.Spec.Variables = append(places(spec), admissionv1.Variable{Name: "stays", Expression: `size(variables.terms) > 0 && variables.terms.all(t,
-  has(t.matchExpressions) && t.matchExpressions.exists(e, e.key == "` + LabelVirtual + `" && e.operator == "DoesNotExist"))`})
+	p.Spec.Variables = append(places(spec),
+		admissionv1.Variable{Name: "tethered", Expression: `has(namespaceObject.metadata.labels) && "` + v1alpha1.LabelOffload + `" in namespaceObject.metadata.labels &&
+  namespaceObject.metadata.labels["` + v1alpha1.LabelOffload + `"] == "true" &&
+  has(` + spec + `.tolerations) && ` + spec + `.tolerations.exists(t, has(t.key) && t.key == "` + v1alpha1.LabelTethered + `")`},
+		admissionv1.Variable{Name: "stays", Expression: `size(variables.terms) > 0 && variables.terms.all(t,
+  has(t.matchExpressions) && t.matchExpressions.exists(e, e.key == "` + LabelVirtual + `" && e.operator == "DoesNotExist" || e.key == "` + v1alpha1.LabelTethered + `"))`})
 	p.Spec.Mutations = []admissionv1.Mutation{
-		patch(`variables.stays || !(variables.wide || size(variables.own) > 0) ? [] : ` + require("/spec/template/spec", spec, atHome)),
+		patch(`variables.stays || !(variables.tethered || variables.wide || size(variables.own) > 0) ? [] :
+  variables.tethered ? ` + require("/spec/template/spec", spec, atHome, atLaptops) + ` : ` + require("/spec/template/spec", spec, atHome)),
+		patch(`!variables.tethered || variables.wide || size(variables.own) > 0 ? [] :
+  [JSONPatch{op: "add", path: "/spec/template/spec/tolerations/-", value: Object.spec.template.spec.tolerations{key: "` + v1alpha1.TaintPeer + `", operator: "Exists"}}]`),
 	}
 	return p
 }

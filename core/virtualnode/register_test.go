@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,6 +47,56 @@ func TestADeletedNodeIsMadeAgainAtOnce(t *testing.T) {
 		synctest.Wait()
 		if node, err := home.CoreV1().Nodes().Get(t.Context(), "kith-bob", metav1.GetOptions{}); err == nil {
 			t.Errorf("who leaves is back: %v", node)
+		}
+	})
+}
+
+// What an administrator did with a node is still so after the peer was away, and after kithd started anew.
+func TestWhatAnAdministratorDidWithANodeStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		home := fake.NewClientset()
+		theirs := corev1.Taint{Key: "corp.example/maintenance", Value: "now", Effect: corev1.TaintEffectNoSchedule}
+		run := func(then func()) {
+			n := &Node{cfg: Config{Home: home, NodeName: "kith-bob", PeerName: "bob", Labels: map[string]string{"kith.dev/virtual": "true"}},
+				log: slog.New(slog.DiscardHandler), state: state{reachable: true, published: true}}
+			ctx, stop := context.WithCancel(t.Context())
+			var work sync.WaitGroup
+			work.Go(func() { _ = n.register(ctx, "v1") })
+			synctest.Wait()
+			if err := n.ensureLabelsAndTaints(ctx, n.node("v1")); err != nil {
+				t.Fatal(err)
+			}
+			then()
+			for _, reachable := range []bool{false, true} {
+				n.mu.Lock()
+				n.state.reachable, n.state.published = reachable, reachable
+				n.mu.Unlock()
+				n.changed.Notify()
+				time.Sleep(2 * statusEvery)
+			}
+			stop()
+			work.Wait()
+		}
+		get := func() *corev1.Node {
+			node, err := home.CoreV1().Nodes().Get(t.Context(), "kith-bob", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return node
+		}
+		run(func() {
+			node := get()
+			node.Spec.Unschedulable = true
+			node.Spec.Taints = append(node.Spec.Taints, theirs)
+			node.Labels["corp.example/team"] = "blue"
+			if _, err := home.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		run(func() {})
+		node := get()
+		if !node.Spec.Unschedulable || !slices.Contains(node.Spec.Taints, theirs) || node.Labels["corp.example/team"] != "blue" || len(node.Spec.Taints) != 3 {
+			t.Errorf("%+v %v", node.Spec, node.Labels)
 		}
 	})
 }

@@ -115,14 +115,13 @@ type TetheredNode struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="a key must be that of a label: a name, or a domain, a slash and a name"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, self[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$'))",message="a value must be that of a label: at most 63 letters, digits, dashes, dots and underscores"
 	// +kubebuilder:validation:XValidation:rule="!self.exists(k, k == 'type' || k.matches('^([^/]*[.])?(kubernetes[.]io|k8s[.]io|kith[.]dev)/'))",message="keys of kubernetes.io, k8s.io and kith.dev are not for policies, nor is type"
 	Labels map[string]string `json:"labels,omitempty"`
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:XValidation:rule="!self.exists(t, t.key.matches('^([^/]*[.])?(kubernetes[.]io|k8s[.]io|kith[.]dev)/'))",message="keys of kubernetes.io, k8s.io and kith.dev are not for policies"
-	// +kubebuilder:validation:XValidation:rule="self.all(t, t.key.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$') && t.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])",message="a taint has a key and an effect: NoSchedule, PreferNoSchedule or NoExecute"
+	// +kubebuilder:validation:XValidation:rule="!self.exists(t, ['kith.dev/', 'kubernetes.io/', 'k8s.io/', 'node.kubernetes.io/', 'node-role.kubernetes.io/', 'node.cloudprovider.kubernetes.io/'].exists(p, t.key.startsWith(p)))",message="keys of kubernetes.io, k8s.io and kith.dev are not for policies"
+	// +kubebuilder:validation:XValidation:rule="self.all(t, t.effect == 'NoSchedule' || t.effect == 'PreferNoSchedule' || t.effect == 'NoExecute')",message="the effect of a taint is NoSchedule, PreferNoSchedule or NoExecute"
 	Taints []corev1.Taint `json:"taints,omitempty"`
 }
 

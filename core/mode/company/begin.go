@@ -150,13 +150,13 @@ func (c *Company) BeginTether(ctx context.Context, caller peering.Caller) (peeri
 	if err != nil {
 		return peering.Tether{}, err
 	}
-	if peer != nil && runs(peer) {
-		return c.begun(ctx, peer)
-	}
 	request, err := c.accepted(ctx, caller.ID)
 	switch {
 	case err != nil:
 		return peering.Tether{}, err
+	case peer != nil && runs(peer):
+		c.used(ctx, request)
+		return c.begun(ctx, peer)
 	case request == nil && peer != nil:
 		return peering.Tether{}, peering.Refuse(peering.CodeNotFound, "it gave this laptop back", "tether it again: `kith tether`")
 	case request == nil:
@@ -236,10 +236,18 @@ func (c *Company) begin(ctx context.Context, id identity.ID, request *v1alpha1.P
 		return nil, fmt.Errorf("write down that %s is run by this cluster: %w", peer.Name, err)
 	}
 	c.cfg.Log.Info("laptop tethered", "peer", peer.Name, "id", id.String(), "policy", policy, "by", request.Status.AnsweredBy)
+	c.used(ctx, request)
+	return peer, nil
+}
+
+// used clears an accepted request away, if there is one: it shall not begin another tether, after this one was ended here.
+func (c *Company) used(ctx context.Context, request *v1alpha1.PeeringRequest) {
+	if request == nil {
+		return
+	}
 	if err := c.cfg.Client.Delete(ctx, request); client.IgnoreNotFound(err) != nil {
 		c.cfg.Log.Warn("the accepted request stays until it expires", "request", request.Name, "err", err)
 	}
-	return peer, nil
 }
 
 // attempt is the number of the last question that a Peer has, put or not.

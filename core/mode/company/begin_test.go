@@ -147,6 +147,19 @@ func TestALaptopTakesItselfBack(t *testing.T) {
 	}
 }
 
+// An accepted wish begins one tether: what was left of it begins none after the company's owner ended that.
+func TestAnAcceptedRequestIsUsedOnce(t *testing.T) {
+	w := newWorld(t, policy("staff"), laptop("alice", alice, tethered), accepted(alice, "owner"))
+	if _, err := w.BeginTether(t.Context(), caller(alice)); err != nil {
+		t.Fatal(err)
+	}
+	p := w.peer("alice")
+	w.change(p, func() { p.Spec.Tethered = nil })
+	if _, err := w.BeginTether(t.Context(), caller(alice)); !errors.Is(err, &peering.Problem{Code: peering.CodeNotFound}) {
+		t.Errorf("%v", err)
+	}
+}
+
 // One that says itself that it is over may come again, before this side has cleared that away.
 func TestATetherAfterARefusal(t *testing.T) {
 	w := newWorld(t, policy("staff"), accepted(alice, "owner"), laptop("alice", alice, tethered, step(v1alpha1.TetherStepRefused), outgoing(v1alpha1.StateDeclined, 1)))

@@ -52,7 +52,7 @@ type Company struct {
 	providing sync.Mutex // held while rights are given or taken
 
 	mu      sync.Mutex
-	granted map[string]string // by Peer name, the rights that were brought into being last, and what was wrong with them
+	granted map[string]rights // by Peer name
 	asked   map[string]tries  // by Peer name
 	pruned  bool              // what an earlier run left behind was looked for
 }
@@ -65,7 +65,7 @@ type tries struct {
 
 // New makes a Company.
 func New(cfg Config) (*Company, error) {
-	c := &Company{cfg: cfg, granted: map[string]string{}, asked: map[string]tries{}}
+	c := &Company{cfg: cfg, granted: map[string]rights{}, asked: map[string]tries{}}
 	var err error
 	c.door, err = newDoor(cfg, c.admitted)
 	return c, err

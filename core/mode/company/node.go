@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
@@ -21,23 +22,33 @@ type marks struct {
 	Taints []corev1.Taint    `json:"taints,omitempty"`
 }
 
-// reserved keys are Kith's, or those of Kubernetes: schedulers, and Kith itself, go by them. The custom resource refuses them too.
+// reserved keys are Kith's, or those of Kubernetes: schedulers, and Kith itself, go by them. The custom resource refuses most of them.
 var reserved = regexp.MustCompile(`^(([^/]*\.)?(kubernetes\.io|k8s\.io|kith\.dev)/|type$)`)
 
-// marksOf are what a policy, which may be nil, says that nodes carry.
-func marksOf(policy *v1alpha1.TetherPolicy) marks {
-	m := marks{Labels: map[string]string{}}
+// marksOf are what a policy, which may be nil, says that nodes carry; left says in sentences what they cannot.
+func marksOf(policy *v1alpha1.TetherPolicy) (m marks, left []string) {
 	if policy == nil {
-		return m
+		return m, nil
 	}
-	maps.Copy(m.Labels, policy.Spec.Node.Labels)
-	maps.DeleteFunc(m.Labels, func(key, _ string) bool { return reserved.MatchString(key) })
+	fits := func(what, key, value string) bool {
+		fits := !reserved.MatchString(key) && len(validation.IsQualifiedName(key)) == 0 && len(validation.IsValidLabelValue(value)) == 0
+		if !fits {
+			left = append(left, fmt.Sprintf("no node can have the %s %.80q=%.80q by a policy", what, key, value))
+		}
+		return fits
+	}
+	m.Labels = map[string]string{}
+	for _, key := range slices.Sorted(maps.Keys(policy.Spec.Node.Labels)) {
+		if value := policy.Spec.Node.Labels[key]; fits("label", key, value) {
+			m.Labels[key] = value
+		}
+	}
 	for _, t := range policy.Spec.Node.Taints {
-		if !reserved.MatchString(t.Key) {
+		if fits("taint", t.Key, t.Value) {
 			m.Taints = append(m.Taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: t.Effect})
 		}
 	}
-	return m
+	return m, left
 }
 
 // marked changes labels and taints of a node from what the policy had put there to what it says now. What an administrator made of them
@@ -76,13 +87,13 @@ func marked(node *corev1.Node, was, now marks) {
 }
 
 // mark has the node of a laptop carry what the policy says, once it is there.
-func (c *Company) mark(ctx context.Context, peer *v1alpha1.Peer) error {
+func (c *Company) mark(ctx context.Context, peer *v1alpha1.Peer) (left []string, err error) {
 	policy, err := c.policyFor(ctx, peer)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return c.changeNode(ctx, peer, func(node *corev1.Node, was marks) error {
-		now := marksOf(policy)
+	now, left := marksOf(policy)
+	return left, c.changeNode(ctx, peer, func(node *corev1.Node, was marks) error {
 		marked(node, was, now)
 		node.Labels[v1alpha1.LabelTethered] = "true"
 		text, err := json.Marshal(now)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,18 +46,26 @@ func (c *Company) reconcile(ctx context.Context, peer *v1alpha1.Peer) (again tim
 		return 0, c.end(ctx, peer) // and it comes back
 	}
 	var problems []string
+	settled := true
 	if peer.Spec.Tethered == nil {
 		err = errors.Join(c.withdraw(ctx, peer.Name), c.unmark(ctx, peer))
 	} else {
-		problems, err = c.provide(ctx, peer)
-		err = errors.Join(err, c.mark(ctx, peer))
+		given, provideErr := c.provide(ctx, peer)
+		left, markErr := c.mark(ctx, peer)
+		problems, settled, err = slices.Concat(given.problems, left), given.settled, errors.Join(provideErr, markErr)
 	}
 	asked, again, askErr := c.askAgain(ctx, peer, ended)
 	if asked {
 		return 0, errors.Join(err, askErr) // its own change comes back
 	}
+	if !settled && (again == 0 || again > amend) {
+		again = amend
+	}
 	return again, errors.Join(err, askErr, c.tell(ctx, peer, ended, problems))
 }
+
+// amend is when rights are tried again that could not be given: what is in the way, such as a role that is not there, is not watched.
+const amend = time.Minute
 
 // over reports whether a tether has to be ended: the laptop says so, or somebody here took one of the two away by which it is written
 // down, and the other must not stay.

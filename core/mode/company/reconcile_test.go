@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/relations/record"
 )
 
 func withQuota(pods string) func(*v1alpha1.TetherPolicySpec) {
@@ -175,6 +176,20 @@ func TestANamespaceThatIsDeletedIsMadeAgain(t *testing.T) {
 	}
 }
 
+// A role that comes later is bound then.
+func TestRightsThatCouldNotBeGivenAreTriedAgain(t *testing.T) {
+	w := newWorld(t, policy("staff", in("team", "late")), laptop("alice", alice, tethered))
+	if again := w.reconcile("alice"); again != time.Minute || len(w.bindings()) != 0 {
+		t.Fatalf("again in %s: %v", again, w.bindings())
+	}
+	if err := w.client.Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "late"}}); err != nil {
+		t.Fatal(err)
+	}
+	if again := w.reconcile("alice"); again != 0 || len(w.bindings()) != 1 || w.peer("alice").Status.Tether.Why != "" {
+		t.Errorf("again in %s: %v %+v", again, w.bindings(), w.peer("alice").Status.Tether)
+	}
+}
+
 func TestTheStepsOfATether(t *testing.T) {
 	w := newWorld(t, policy("staff"), accepted(alice, "owner"))
 	if _, err := w.BeginTether(t.Context(), caller(alice)); err != nil {
@@ -242,7 +257,7 @@ func TestATetherEndsByEitherField(t *testing.T) {
 		"kubectl": func(p *v1alpha1.Peer) { p.Spec.Tethered = nil },
 		"unpeer":  func(p *v1alpha1.Peer) { p.Spec.Request = nil },
 		"the laptop says that it is over": func(p *v1alpha1.Peer) {
-			p.Status.Tether = &v1alpha1.TetherStatus{Role: v1alpha1.TetherCompany, Step: v1alpha1.TetherStepRefused, Why: "alice refused"}
+			record.TetherRefused(&p.Status, "alice refused")
 		},
 	} {
 		w := newWorld(t, policy("staff", in("team", "edit")), laptop("alice", alice, tethered, outgoing(v1alpha1.StateConnected, 1)))
@@ -267,8 +282,7 @@ func TestARequestAfterTheEndStays(t *testing.T) {
 
 func TestATetheredLaptopIsAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{T: t}
-		*w = *newWorld(t, policy("staff"), laptop("alice", alice, tethered, step(v1alpha1.TetherStepTethered), outgoing(v1alpha1.StateNone, 1)))
+		w := newWorld(t, policy("staff"), laptop("alice", alice, tethered, step(v1alpha1.TetherStepTethered), outgoing(v1alpha1.StateNone, 1)))
 		start, attempts := time.Now(), []time.Duration{}
 		for len(attempts) < 10 {
 			before := w.peer("alice").Spec.Request.Attempt

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,52 +23,55 @@ const (
 	tetherRights = "rights"
 )
 
-// provide sees to it that the users of a laptop have what the policy gives them, no more and no less. Problems are for its owner and
-// the company's: what could not be given.
-func (c *Company) provide(ctx context.Context, peer *v1alpha1.Peer) (problems []string, err error) {
+// rights are what was brought into being for a laptop last.
+type rights struct {
+	wanted   string
+	problems []string
+	settled  bool // nothing has to be tried again
+}
+
+// provide sees to it that the users of a laptop have what the policy gives them, no more and no less.
+func (c *Company) provide(ctx context.Context, peer *v1alpha1.Peer) (rights, error) {
 	c.providing.Lock()
 	defer c.providing.Unlock()
 	all, left, err := c.places(ctx, peer)
 	if err != nil {
-		return nil, err
+		return rights{}, err
 	}
-	wanted := fmt.Sprint(peer.UID, all, left)
-	c.mu.Lock()
-	had, ok := c.granted[peer.Name]
-	settled, said, _ := strings.Cut(had, "\x00")
-	c.mu.Unlock()
-	if ok && settled == wanted {
-		if said == "" {
-			return nil, nil
-		}
-		return strings.Split(said, "\x00"), nil
-	}
-	problems = left
 	policy, err := c.policyFor(ctx, peer)
 	if err != nil {
-		return nil, err
+		return rights{}, err
 	}
 	if policy == nil {
-		problems = append(problems, noPolicy+" any more, so its users may do nothing here")
+		left = append(left, noPolicy+" any more, so its users may do nothing here")
+	}
+	now := rights{wanted: fmt.Sprint(peer.UID, all, left), problems: left, settled: true}
+	c.mu.Lock()
+	was := c.granted[peer.Name]
+	c.mu.Unlock()
+	if was.settled && was.wanted == now.wanted {
+		return was, nil
 	}
 	var errs []error
 	for _, p := range all {
 		problem, err := c.provideIn(ctx, peer, p)
 		if problem != "" {
-			problems = append(problems, problem)
+			now.problems, now.settled = append(now.problems, problem), false
 		}
 		errs = append(errs, err)
 	}
 	if err := errors.Join(append(errs, c.prune(ctx))...); err != nil {
-		return problems, err
+		return now, err
 	}
-	for _, problem := range problems {
-		c.cfg.Log.Warn("the users of a tethered laptop do not get all that the policy says", "peer", peer.Name, "why", problem)
+	if !slices.Equal(was.problems, now.problems) {
+		for _, problem := range now.problems {
+			c.cfg.Log.Warn("the users of a tethered laptop do not get all that the policy says", "peer", peer.Name, "why", problem)
+		}
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.granted[peer.Name] = strings.Join(append([]string{wanted}, problems...), "\x00")
-	return problems, nil
+	c.granted[peer.Name] = now
+	return now, nil
 }
 
 // withdraw takes away what the users of a laptop had, if anything is left of that.
