@@ -89,6 +89,7 @@ const (
 	leavePatience = 2 * time.Minute
 	awayPatience  = 10 * time.Second // in leaving, of a company that does not answer
 	endPatience   = time.Minute
+	endLook       = 200 * time.Millisecond
 	oneCall       = 10 * time.Second
 	goodbye       = 2 * time.Second
 )
