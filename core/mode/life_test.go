@@ -27,12 +27,13 @@ type life struct {
 	kill context.CancelFunc
 	over chan struct{}
 
-	mu     sync.Mutex
-	effect int
-	dies   int // 0: never
-	after  bool
-	at     step // where it died
-	led    []frontdoor.Destination
+	mu       sync.Mutex
+	effect   int
+	dies     int // 0: never
+	after    bool
+	stumbles bool // in place of dying it hears of an error
+	at       step // where it died
+	led      []frontdoor.Destination
 }
 
 var errDead = errors.New("killed")
@@ -50,7 +51,9 @@ func (l *life) do(effect func() error) error {
 		if j := l.Machine.now.Load(); j != nil {
 			l.at = j.Step
 		}
-		l.kill()
+		if !l.stumbles {
+			l.kill()
+		}
 	}
 	l.mu.Unlock()
 	if dies && !l.after {
@@ -61,6 +64,16 @@ func (l *life) do(effect func() error) error {
 		return errDead
 	}
 	return err
+}
+
+// sure has an effect that cannot fail.
+func (l *life) sure(effect func()) {
+	l.mu.Lock()
+	if l.stumbles && l.effect+1 == l.dies {
+		l.dies++
+	}
+	l.mu.Unlock()
+	_ = l.do(func() error { effect(); return nil })
 }
 
 // begin starts a process.
@@ -94,7 +107,7 @@ func (w *world) begin(change func(*Config), dies int, after bool) *life {
 		},
 		Cluster: func() *Cluster {
 			return &Cluster{Client: own, Fresh: own, SetBinding: func(on bool) {
-				_ = l.do(func() error { w.mu.Lock(); w.binds = on; w.mu.Unlock(); return nil })
+				l.sure(func() { w.mu.Lock(); w.binds = on; w.mu.Unlock() })
 			}}
 		},
 		Announce: func(e api.Event) { w.mu.Lock(); w.events = append(w.events, e); w.mu.Unlock() },
@@ -142,7 +155,7 @@ func (l *life) Decide(_ context.Context, on bool) error {
 }
 
 func (l *life) Lead(to frontdoor.Destination) {
-	_ = l.do(func() error { l.mu.Lock(); l.led = append(l.led, to); l.mu.Unlock(); return nil })
+	l.sure(func() { l.mu.Lock(); l.led = append(l.led, to); l.mu.Unlock() })
 }
 
 // leads is where the front door leads.

@@ -200,8 +200,11 @@ func (m *Machine) turn(ctx context.Context) error {
 		m.pause = min(2*m.pause, longest)
 	}
 	m.saw(wait.why)
-	m.show(ctx, j)
-	sleep(ctx, changed, wait.after)
+	after := wait.after
+	if !m.show(ctx, j) && (after == 0 || after > longest) {
+		after = longest
+	}
+	sleep(ctx, changed, after)
 	return nil
 }
 

@@ -213,12 +213,14 @@ func (m *Machine) join(ctx context.Context, j *journal) error {
 		case err != nil:
 			return err
 		}
-		m.told = true
-		if grant != nil {
-			next := *j
-			next.User, next.Namespaces = grant.User, words(grant.Namespaces)
-			return m.again(j, &next)
+		if grant == nil {
+			grant = &peering.TetherGrant{}
 		}
+		next := *j
+		next.User, next.Namespaces = grant.User, words(grant.Namespaces)
+		err = m.put(j, &next)
+		m.told = err == nil
+		return orWait(err, &waiting{after: time.Nanosecond})
 	}
 	ctr, err := m.contract(ctx, c, j)
 	if err != nil {
