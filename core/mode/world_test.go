@@ -47,12 +47,13 @@ type world struct {
 	binds    bool
 	contact  link.Contact
 	answer   peering.Tether
-	answers  error  // in place of answer
-	refuses  error  // of BeginTether
-	declines string // why corp declines
-	silent   bool   // corp's owner does not answer
-	stuck    bool   // corp does not take its guests away
-	slow     bool   // corp makes no contract
+	answers  error              // in place of answer
+	refuses  error              // of BeginTether
+	declines string             // why corp declines
+	silent   bool               // corp's owner does not answer
+	stuck    bool               // corp does not take its guests away
+	late     *v1alpha1.Contract // that comes about when corp says yes
+	slow     bool               // corp makes no contract
 	accepted bool
 	runs     bool
 	events   []api.Event
@@ -138,6 +139,10 @@ func (w *world) step() {
 
 func (w *world) yes(peer *v1alpha1.Peer) {
 	w.accepted = true
+	if w.late != nil {
+		w.late.Name = "late"
+		w.check(w.objects.Create(context.Background(), w.late))
+	}
 	peer.Status.Outgoing.State = v1alpha1.StateNone
 	if peer.Status.Tether == nil {
 		peer.Status.Tether = &v1alpha1.TetherStatus{Role: v1alpha1.TetherLaptop}
