@@ -199,7 +199,6 @@ func (l *life) Tether(context.Context) (peering.Tether, error) {
 func (l *life) BeginTether(context.Context) (peering.Tether, error) {
 	t := peering.Tether{Runs: true, Grant: &peering.TetherGrant{User: "kith:laptop:bbb", Namespaces: []peering.TetherNamespace{{Name: "team-a", Role: "edit"}}}}
 	return t, l.call(func() error {
-		l.calls++
 		switch {
 		case l.refuses != nil:
 			return l.refuses
@@ -212,7 +211,7 @@ func (l *life) BeginTether(context.Context) (peering.Tether, error) {
 }
 
 func (l *life) EndTether(context.Context) error {
-	return l.call(func() error { l.goodbyes++; l.accepted, l.runs = false, false; return nil })
+	return l.call(func() error { l.accepted, l.runs = false, false; return nil })
 }
 
 // tether begins a tether and gives its result.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -127,18 +126,4 @@ func killedAt(t *testing.T, way walk, n int, after bool, seen map[step]bool) boo
 	}
 	l.settled(mode)
 	return reached
-}
-
-func TestDeclined(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.declines = "the owner of corp declined: not today"
-		l := w.begin(nil, 0, false)
-		defer l.stop()
-		err := <-l.tether(api.TetherOptions{})
-		if !errors.Is(err, &api.Error{Code: api.CodeDeclined}) || !strings.Contains(err.Error(), "not tethered to corp: the owner of corp declined: not today") {
-			t.Errorf("%v", err)
-		}
-		l.settled(api.Autonomous)
-	})
 }

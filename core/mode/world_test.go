@@ -57,8 +57,6 @@ type world struct {
 	accepted bool
 	runs     bool
 	events   []api.Event
-	goodbyes int // how often corp was told to give alice back
-	calls    int // how often it was told to have her
 }
 
 var scheme = func() *runtime.Scheme {
