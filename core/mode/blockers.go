@@ -226,7 +226,7 @@ func (f *facts) effects() []string {
 	}
 	list := []string{
 		fmt.Sprintf("kubectl here asks the cluster of %s, %s; what is in this laptop's own is out of reach until it is untethered.", name, where),
-		fmt.Sprintf("%s decides what runs here: it gets all of this laptop that is free, as a node, within its sharing policy.", name),
+		fmt.Sprintf("%s decides what runs here: all of this laptop that is free becomes a node of its cluster; what its pods may do here is as your SharingPolicy says.", name),
 	}
 	if slices.Contains(f.inForce(v1alpha1.RoleProvider), f.called()) {
 		list = append(list, fmt.Sprintf("The contract that %s has with this laptop becomes that of the tether, and ends with it.", name))

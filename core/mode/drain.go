@@ -110,8 +110,8 @@ func some(names []string, all int) string {
 	return strings.Join(shown, ", ")
 }
 
-// guests are the pods of the company that run here.
-func (m *Machine) guests(ctx context.Context, c *Cluster, j *journal) (names []string, err error) {
+// guests are the pods of the company that run here; ending: those too that are being ended.
+func (m *Machine) guests(ctx context.Context, c *Cluster, j *journal, ending bool) (names []string, err error) {
 	id, err := identity.ParseID(j.ID)
 	if err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func (m *Machine) guests(ctx context.Context, c *Cluster, j *journal) (names []s
 		return nil, fmt.Errorf("list the pods of %s: %w", j.Peer, err)
 	}
 	for i := range pods.Items {
-		if pod := &pods.Items[i]; pod.DeletionTimestamp == nil && !v1alpha1.Ended(pod.Status.Phase) {
+		if pod := &pods.Items[i]; (ending || pod.DeletionTimestamp == nil) && !v1alpha1.Ended(pod.Status.Phase) {
 			names = append(names, pod.Namespace+"/"+pod.Name)
 		}
 	}
@@ -133,7 +133,7 @@ func (m *Machine) cutting(ctx context.Context, c *Cluster, j *journal) (*journal
 	if len(j.Cut) > 0 {
 		return nil, nil
 	}
-	names, err := m.guests(ctx, c, j)
+	names, err := m.guests(ctx, c, j, false)
 	if err != nil || len(names) == 0 {
 		return nil, err
 	}

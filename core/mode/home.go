@@ -30,11 +30,11 @@ func (m *Machine) leave(ctx context.Context, j *journal) error {
 	if j.Force {
 		return nil
 	}
-	left, err := contracts(ctx, c.Fresh, j)
+	inForce, guests, err := m.left(ctx, c, j)
 	if err != nil {
 		return err
 	}
-	if len(left) == 0 && (m.told || !contact.Reachable || time.Since(m.began) > awayPatience) {
+	if len(inForce)+guests == 0 && (m.told || !contact.Reachable || time.Since(m.began) > awayPatience) {
 		return nil
 	}
 	limit := leavePatience
@@ -48,8 +48,8 @@ func (m *Machine) leave(ctx context.Context, j *journal) error {
 		return nil
 	}
 	why := ""
-	if guests, err := m.guests(ctx, c, j); err == nil && len(guests) > 0 {
-		why = count(len(guests), "pod") + " of its run here yet"
+	if guests > 0 {
+		why = count(guests, "pod") + " of its run here yet"
 	}
 	if !contact.Reachable {
 		why = fmt.Sprintf("%s does not answer: %s", j.Peer, contact.Why)
@@ -78,20 +78,17 @@ func (m *Machine) end(ctx context.Context, j *journal) error {
 	if c == nil {
 		return errNoCluster
 	}
-	left, err := contracts(ctx, c.Fresh, j)
-	if err != nil || len(left) == 0 {
+	inForce, guests, err := m.left(ctx, c, j)
+	if err != nil || len(inForce)+guests == 0 {
 		return err
 	}
-	for i := range left {
-		if left[i].DeletionTimestamp != nil {
-			continue
-		}
+	for i := range inForce {
 		if next, err := m.cutting(ctx, c, j); err != nil {
 			return err
 		} else if next != nil { // who is cut is on the disk before anybody is
 			return m.again(j, next)
 		}
-		if err := record.EndContract(ctx, c.Client, &left[i], "this laptop was untethered"); err != nil {
+		if err := record.EndContract(ctx, c.Client, &inForce[i], "this laptop was untethered"); err != nil {
 			return fmt.Errorf("end the contract with %s: %w", j.Peer, err)
 		}
 	}
@@ -99,7 +96,23 @@ func (m *Machine) end(ctx context.Context, j *journal) error {
 		m.cfg.Log.Warn("what is under the contract with the company is not cleared away; this laptop decides again all the same", "peer", j.Peer)
 		return nil
 	}
-	return &waiting{why: "what is left of " + j.Peer + "'s is cleared away", after: time.Second}
+	return &waiting{why: "what is left of " + j.Peer + "'s is cleared away", after: endLook}
+}
+
+// left is what the company has here: contracts that nobody ended, and how many pods. The namespaces that these leave are cleared away later, by
+// the contract's own reconciler: nobody waits for them.
+func (m *Machine) left(ctx context.Context, c *Cluster, j *journal) (inForce []v1alpha1.Contract, guests int, err error) {
+	all, err := contracts(ctx, c.Fresh, j)
+	if err != nil {
+		return nil, 0, err
+	}
+	for i := range all {
+		if all[i].DeletionTimestamp == nil {
+			inForce = append(inForce, all[i])
+		}
+	}
+	names, err := m.guests(ctx, c, j, true)
+	return inForce, len(names), err
 }
 
 // start has this laptop decide again. No guest is bound here any more by then.

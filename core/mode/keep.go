@@ -242,18 +242,17 @@ func (m *Machine) without(ctx context.Context, j *journal) error {
 	return wait
 }
 
-// show writes the step into the Peer, for kubectl. That it cannot is no reason to stop.
-func (m *Machine) show(ctx context.Context, j *journal) {
+// show writes the step into the Peer, for kubectl, and reports whether it stands there. That it does not is no reason to stop.
+func (m *Machine) show(ctx context.Context, j *journal) bool {
 	c := m.cfg.Cluster()
 	key := fmt.Sprint(j.Step, j.Since, j.User, m.heard().why)
 	if c == nil || j.Step == returning || key == m.shown {
-		return
+		return true
 	}
 	peer, err := object(ctx, c, j)
 	if err != nil || peer == nil {
-		return
+		return err == nil
 	}
-	m.shown = key
 	err = record.PatchStatus(ctx, c.Client, peer, func(s *v1alpha1.PeerStatus) {
 		if s.Tether == nil {
 			s.Tether = &v1alpha1.TetherStatus{}
@@ -267,7 +266,10 @@ func (m *Machine) show(ctx context.Context, j *journal) {
 			t.Step, t.Since = string(j.Step), &metav1.Time{Time: j.Since}
 		}
 	})
-	if err != nil && ctx.Err() == nil {
+	if err != nil {
 		m.cfg.Log.Info("the step of the mode's switch is not shown", "peer", j.Peer, "err", err)
+		return false
 	}
+	m.shown = key
+	return true
 }

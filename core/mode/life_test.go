@@ -27,12 +27,13 @@ type life struct {
 	kill context.CancelFunc
 	over chan struct{}
 
-	mu     sync.Mutex
-	effect int
-	dies   int // 0: never
-	after  bool
-	at     step // where it died
-	led    []frontdoor.Destination
+	mu       sync.Mutex
+	effect   int
+	dies     int // 0: never
+	after    bool
+	stumbles bool // in place of dying it hears of an error
+	at       step // where it died
+	led      []frontdoor.Destination
 }
 
 var errDead = errors.New("killed")
@@ -50,7 +51,9 @@ func (l *life) do(effect func() error) error {
 		if j := l.Machine.now.Load(); j != nil {
 			l.at = j.Step
 		}
-		l.kill()
+		if !l.stumbles {
+			l.kill()
+		}
 	}
 	l.mu.Unlock()
 	if dies && !l.after {
@@ -61,6 +64,16 @@ func (l *life) do(effect func() error) error {
 		return errDead
 	}
 	return err
+}
+
+// sure has an effect that cannot fail.
+func (l *life) sure(effect func()) {
+	l.mu.Lock()
+	if l.stumbles && l.effect+1 == l.dies {
+		l.dies++
+	}
+	l.mu.Unlock()
+	_ = l.do(func() error { effect(); return nil })
 }
 
 // begin starts a process.
@@ -94,7 +107,7 @@ func (w *world) begin(change func(*Config), dies int, after bool) *life {
 		},
 		Cluster: func() *Cluster {
 			return &Cluster{Client: own, Fresh: own, SetBinding: func(on bool) {
-				_ = l.do(func() error { w.mu.Lock(); w.binds = on; w.mu.Unlock(); return nil })
+				l.sure(func() { w.mu.Lock(); w.binds = on; w.mu.Unlock() })
 			}}
 		},
 		Announce: func(e api.Event) { w.mu.Lock(); w.events = append(w.events, e); w.mu.Unlock() },
@@ -142,7 +155,7 @@ func (l *life) Decide(_ context.Context, on bool) error {
 }
 
 func (l *life) Lead(to frontdoor.Destination) {
-	_ = l.do(func() error { l.mu.Lock(); l.led = append(l.led, to); l.mu.Unlock(); return nil })
+	l.sure(func() { l.mu.Lock(); l.led = append(l.led, to); l.mu.Unlock() })
 }
 
 // leads is where the front door leads.
@@ -186,7 +199,6 @@ func (l *life) Tether(context.Context) (peering.Tether, error) {
 func (l *life) BeginTether(context.Context) (peering.Tether, error) {
 	t := peering.Tether{Runs: true, Grant: &peering.TetherGrant{User: "kith:laptop:bbb", Namespaces: []peering.TetherNamespace{{Name: "team-a", Role: "edit"}}}}
 	return t, l.call(func() error {
-		l.calls++
 		switch {
 		case l.refuses != nil:
 			return l.refuses
@@ -199,7 +211,7 @@ func (l *life) BeginTether(context.Context) (peering.Tether, error) {
 }
 
 func (l *life) EndTether(context.Context) error {
-	return l.call(func() error { l.goodbyes++; l.accepted, l.runs = false, false; return nil })
+	return l.call(func() error { l.accepted, l.runs = false, false; return nil })
 }
 
 // tether begins a tether and gives its result.

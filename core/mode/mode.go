@@ -121,7 +121,7 @@ func (m *Machine) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	m.led, m.begun, m.tidied, m.lost, m.shown = "", nil, false, time.Time{}, ""
+	m.begun, m.tidied, m.lost, m.shown = nil, false, time.Time{}, ""
 	m.awake, m.looked = time.Now(), time.Now()
 	m.mu.Lock()
 	resumed := m.resumed
@@ -176,7 +176,7 @@ func (m *Machine) turn(ctx context.Context) error {
 	if m.begun == nil || m.begun.Step != j.Step || m.begun.Attempt != j.Attempt {
 		m.begun, m.began, m.told, m.pause = j, time.Now(), false, firstPause
 		m.say(saying{})
-		m.cfg.Log.Info("mode", "step", j.Step, "peer", j.Peer, "goal", j.Goal)
+		m.cfg.Log.Info("the mode comes to a step", "step", j.Step, "peer", j.Peer, "goal", j.Goal)
 	}
 	m.point(j)
 	m.show(ctx, j)
@@ -200,8 +200,11 @@ func (m *Machine) turn(ctx context.Context) error {
 		m.pause = min(2*m.pause, longest)
 	}
 	m.saw(wait.why)
-	m.show(ctx, j)
-	sleep(ctx, changed, wait.after)
+	after := wait.after
+	if !m.show(ctx, j) && (after == 0 || after > longest) {
+		after = longest
+	}
+	sleep(ctx, changed, after)
 	return nil
 }
 

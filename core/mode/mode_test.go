@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,8 +44,17 @@ func TestThereAndBack(t *testing.T) {
 // Every effect of a switch is walked: the process dies before it, or right after it, and the next one on the same disk in the same world
 // finishes the switch or takes it back.
 func TestKilledAtEveryPoint(t *testing.T) {
+	walkAll(t, false)
+}
+
+// The same with an error in the place of each death: of the disk, the API server, the engine or the company. The process goes on.
+func TestAnErrorAtEveryPoint(t *testing.T) { walkAll(t, true) }
+
+func walkAll(t *testing.T, stumbles bool) {
 	seen := map[step]bool{}
-	for _, way := range []walk{{"there", api.Tethered, false}, {"back", api.Autonomous, false}, {"back alone", api.Autonomous, true}} {
+	for _, way := range []walk{
+		{"there", api.Tethered, false, stumbles}, {"back", api.Autonomous, false, stumbles}, {"back alone", api.Autonomous, true, stumbles},
+	} {
 		for _, after := range []bool{false, true} {
 			for n := 1; ; n++ {
 				reached := false
@@ -69,9 +77,10 @@ func TestKilledAtEveryPoint(t *testing.T) {
 
 // walk is a switch that is broken off: there or back, the latter with the company or without.
 type walk struct {
-	name string
-	to   api.Mode
-	away bool
+	name     string
+	to       api.Mode
+	away     bool
+	stumbles bool
 }
 
 func killedAt(t *testing.T, way walk, n int, after bool, seen map[step]bool) bool {
@@ -88,7 +97,7 @@ func killedAt(t *testing.T, way walk, n int, after bool, seen map[step]bool) boo
 		time.Sleep(time.Minute)
 	}
 	l.mu.Lock()
-	l.dies, l.after = l.effect+n, after
+	l.dies, l.after, l.stumbles = l.effect+n, after, way.stumbles
 	l.mu.Unlock()
 	if way.to == api.Tethered {
 		l.tether(options)
@@ -96,9 +105,12 @@ func killedAt(t *testing.T, way walk, n int, after bool, seen map[step]bool) boo
 		l.untether(api.UntetherOptions{}, func(api.Progress) {})
 	}
 	time.Sleep(10 * time.Minute)
-	reached := l.ctx.Err() != nil
-	if reached {
-		seen[l.at] = true
+	l.mu.Lock()
+	reached := l.effect >= l.dies
+	l.mu.Unlock()
+	seen[l.at] = seen[l.at] || reached
+	at := l.at
+	if reached && !way.stumbles {
 		l.stop()
 		l = w.begin(nil, 0, false)
 		time.Sleep(10 * time.Minute)
@@ -109,23 +121,9 @@ func killedAt(t *testing.T, way walk, n int, after bool, seen map[step]bool) boo
 		time.Sleep(time.Minute)
 	}
 	mode, _ := l.Status()
-	if mode != way.to && (!reached || l.at != "" && l.at != tethered) { // it was written down what the owner wants
-		t.Errorf("killed in %s it is %s", l.at, mode)
+	if mode != way.to && (!reached || at != "" && at != tethered) { // it was written down what the owner wants
+		t.Errorf("after it was disturbed in %q it is %s", at, mode)
 	}
 	l.settled(mode)
 	return reached
-}
-
-func TestDeclined(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.declines = "the owner of corp declined: not today"
-		l := w.begin(nil, 0, false)
-		defer l.stop()
-		err := <-l.tether(api.TetherOptions{})
-		if !errors.Is(err, &api.Error{Code: api.CodeDeclined}) || !strings.Contains(err.Error(), "not tethered to corp: the owner of corp declined: not today") {
-			t.Errorf("%v", err)
-		}
-		l.settled(api.Autonomous)
-	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api"
@@ -89,6 +90,7 @@ const (
 	leavePatience = 2 * time.Minute
 	awayPatience  = 10 * time.Second // in leaving, of a company that does not answer
 	endPatience   = time.Minute
+	endLook       = 200 * time.Millisecond
 	oneCall       = 10 * time.Second
 	goodbye       = 2 * time.Second
 )
@@ -202,6 +204,9 @@ func (m *Machine) join(ctx context.Context, j *journal) error {
 		return &waiting{why: j.Peer + " does not answer: " + contact.Why, after: longest}
 	}
 	if !m.told {
+		if err := rivals(ctx, c, j); err != nil {
+			return err
+		}
 		grant, err := m.begin(ctx, j)
 		var no *peering.Problem
 		switch {
@@ -212,12 +217,14 @@ func (m *Machine) join(ctx context.Context, j *journal) error {
 		case err != nil:
 			return err
 		}
-		m.told = true
-		if grant != nil {
-			next := *j
-			next.User, next.Namespaces = grant.User, words(grant.Namespaces)
-			return m.again(j, &next)
+		if grant == nil {
+			grant = &peering.TetherGrant{}
 		}
+		next := *j
+		next.User, next.Namespaces = grant.User, words(grant.Namespaces)
+		err = m.put(j, &next)
+		m.told = err == nil
+		return orWait(err, &waiting{after: time.Nanosecond})
 	}
 	ctr, err := m.contract(ctx, c, j)
 	if err != nil {
@@ -237,6 +244,20 @@ func (m *Machine) join(ctx context.Context, j *journal) error {
 		}
 		return &waiting{why: peer.Status.Incoming.Why, after: 2 * time.Second}
 	}
+}
+
+// rivals is the way back because a peering came about since the owner's wish was weighed.
+func rivals(ctx context.Context, c *Cluster, j *journal) error {
+	f := facts{peer: &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: j.Peer}, Spec: v1alpha1.PeerSpec{ID: j.ID}}, now: time.Now()}
+	var all v1alpha1.ContractList
+	if err := c.Fresh.List(ctx, &all); err != nil {
+		return fmt.Errorf("list the contracts: %w", err)
+	}
+	f.contracts = all.Items
+	for _, b := range append(f.offering(), f.consuming()...) {
+		return &failed{code: api.CodeConflict, why: b.What, do: b.Do}
+	}
+	return nil
 }
 
 // final reports whether a company's no will be the same the next time.

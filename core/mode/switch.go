@@ -41,7 +41,8 @@ func (m *Machine) Tether(ctx context.Context, peer *v1alpha1.Peer, options api.T
 	if err := options.Check(); err != nil {
 		return err
 	}
-	if j := m.now.Load(); j != nil && j.Goal == api.Tethered && j.Step != tethered && j.ID == peer.Spec.ID { // it is wanted already
+	// What is wanted already is followed; the word that confirmed it may have ended it a moment ago.
+	if j := m.now.Load(); j != nil && j.Goal == api.Tethered && j.ID == peer.Spec.ID && (j.Step != tethered || options.Code != "") {
 		return m.follow(ctx, j, api.Tethered, report)
 	}
 	_, blocked, err := m.weigh(ctx, peer, options.LocalWorkloads)

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -47,24 +47,27 @@ type world struct {
 	binds    bool
 	contact  link.Contact
 	answer   peering.Tether
-	answers  error  // in place of answer
-	refuses  error  // of BeginTether
-	declines string // why corp declines
-	silent   bool   // corp's owner does not answer
-	stuck    bool   // corp does not take its guests away
-	slow     bool   // corp makes no contract
+	answers  error              // in place of answer
+	refuses  error              // of BeginTether
+	declines string             // why corp declines
+	silent   bool               // corp's owner does not answer
+	stuck    bool               // corp does not take its guests away
+	late     *v1alpha1.Contract // that comes about when corp says yes
+	slow     bool               // corp makes no contract
 	accepted bool
 	runs     bool
 	events   []api.Event
-	goodbyes int // how often corp was told to give alice back
-	calls    int // how often it was told to have her
 }
 
-func newWorld(t *testing.T, objects ...client.Object) *world {
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
+var scheme = func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
+		panic(err)
 	}
+	return s
+}()
+
+func newWorld(t *testing.T, objects ...client.Object) *world {
 	objects = append(objects, &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "corp"}, Spec: v1alpha1.PeerSpec{ID: corpID}})
 	return &world{
 		t: t, path: filepath.Join(t.TempDir(), "mode.json"), decides: true, contact: link.Contact{Reachable: true}, answer: peering.Tether{Answer: peering.TetherYes},
@@ -102,7 +105,9 @@ func (w *world) step() {
 				w.yes(&peer)
 			}
 		}
-		w.check(client.IgnoreNotFound(w.objects.Status().Patch(ctx, &peer, client.MergeFrom(was))))
+		if !equality.Semantic.DeepEqual(was, &peer) {
+			w.check(client.IgnoreNotFound(w.objects.Status().Patch(ctx, &peer, client.MergeFrom(was))))
+		}
 	}
 	ctr := w.contract()
 	_, joins := "", false
@@ -132,6 +137,10 @@ func (w *world) step() {
 
 func (w *world) yes(peer *v1alpha1.Peer) {
 	w.accepted = true
+	if w.late != nil {
+		w.late.Name = "late"
+		w.check(w.objects.Create(context.Background(), w.late))
+	}
 	peer.Status.Outgoing.State = v1alpha1.StateNone
 	if peer.Status.Tether == nil {
 		peer.Status.Tether = &v1alpha1.TetherStatus{Role: v1alpha1.TetherLaptop}
