@@ -31,6 +31,9 @@ func (p *Provider) Sign(ctx context.Context, caller peering.Caller, signed contr
 	if doc.Consumer.ID != caller.ID || doc.Provider.ID != p.Identity.ID() {
 		return signed, peering.Refuse(peering.CodeBadRequest, "the contract is between other clusters", "name both as they are")
 	}
+	if company, joins := p.Mode.Company(); company != "" && (company != caller.ID.String() || !joins) {
+		return signed, peering.Refuse(peering.CodeDeclined, tetheredElsewhere, "")
+	}
 	if again, ok := p.answered(ctx, caller, signed); ok {
 		return again, nil
 	}

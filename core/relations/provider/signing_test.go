@@ -263,3 +263,28 @@ func TestWhoAsksAnewLosesWhatItHad(t *testing.T) {
 		t.Errorf("in force %v, ending %v", standing, ending)
 	}
 }
+
+// inMode is a laptop's mode.
+type inMode struct {
+	company string
+	joins   bool
+}
+
+func (m inMode) Company() (string, bool) { return m.company, m.joins }
+
+// What was accepted before a tether is worth nothing while it lasts.
+func TestATetheredLaptopSignsForItsCompanyAlone(t *testing.T) {
+	d, alice := newWorld(t, sharing.Default(100)), load(t)
+	amounts := map[string]string{"cpu": "1", "memory": "1Gi", "pods": "5"}
+	d.saysYes(t, alice, amounts)
+	for _, mode := range []inMode{{"CORP", true}, {alice.ID().String(), false}} {
+		d.Mode = mode
+		if _, _, err := d.signs(t, alice, d.document(alice, amounts)); !errors.Is(err, &peering.Problem{Code: peering.CodeDeclined}) || len(d.signedOnes(t)) > 0 {
+			t.Errorf("%+v: %v, %d contracts", mode, err, len(d.signedOnes(t)))
+		}
+	}
+	d.Mode = inMode{alice.ID().String(), true}
+	if _, _, err := d.signs(t, alice, d.document(alice, amounts)); err != nil {
+		t.Error(err)
+	}
+}

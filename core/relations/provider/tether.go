@@ -49,6 +49,9 @@ func (p *Provider) tetheredTo(id string) bool {
 	return joins && company == id
 }
 
+// tetheredElsewhere is why a tethered laptop has nothing for others.
+const tetheredElsewhere = "this laptop is tethered: another cluster has all of it"
+
 // mayAsk refuses questions that the mode of this laptop leaves no room for.
 func (p *Provider) mayAsk(caller peering.Caller, ask peering.TetherAsk) error {
 	company, joins := p.Mode.Company()
@@ -58,7 +61,7 @@ func (p *Provider) mayAsk(caller peering.Caller, ask peering.TetherAsk) error {
 	case ask == peering.TetherCompany && !joins:
 		return peering.Refuse(peering.CodeUnavailable, "this laptop is at another step of its tether", "ask again in a moment")
 	case ask != peering.TetherCompany && company != "":
-		return peering.Refuse(peering.CodeDeclined, "this laptop is tethered: another cluster has all of it", "ask its owner, who can untether it")
+		return peering.Refuse(peering.CodeDeclined, tetheredElsewhere, "ask its owner, who can untether it")
 	}
 	return nil
 }
