@@ -15,7 +15,7 @@ import (
 )
 
 // KeepDaemonSetsHome does for the DaemonSets that are there already what the admission policy does for new and changed ones: those
-// that tolerate virtual nodes require nodes that are none. It returns the errors of all that could not be changed.
+// that tolerate virtual nodes require nodes that are none. What says itself whether it is for laptops that this cluster runs stays as it is. It returns the errors of all that could not be changed.
 func KeepDaemonSetsHome(ctx context.Context, c client.Client, log *slog.Logger) error {
 	var list appsv1.DaemonSetList
 	if err := c.List(ctx, &list); err != nil {

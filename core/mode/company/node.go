@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/relations/record"
 )
 
 // marks are what a TetherPolicy had put on a node.
@@ -95,7 +96,13 @@ func (c *Company) mark(ctx context.Context, peer *v1alpha1.Peer) (left []string,
 	now, left := marksOf(policy)
 	return left, c.changeNode(ctx, peer, func(node *corev1.Node, was marks) error {
 		marked(node, was, now)
-		node.Labels[v1alpha1.LabelTethered] = "true"
+		// DaemonSets that run on it go by this label, and cordons are nothing to them: while it stood there, they would make their pods
+		// anew on a node that is being left.
+		if record.StateOf(peer.Status.Outgoing) == v1alpha1.StateEnding {
+			delete(node.Labels, v1alpha1.LabelTethered)
+		} else {
+			node.Labels[v1alpha1.LabelTethered] = "true"
+		}
 		text, err := json.Marshal(now)
 		if err != nil {
 			return err
@@ -108,7 +115,7 @@ func (c *Company) mark(ctx context.Context, peer *v1alpha1.Peer) (left []string,
 	})
 }
 
-// unmark takes it off again.
+// unmark takes it off again, while the node is left: see mark.
 func (c *Company) unmark(ctx context.Context, peer *v1alpha1.Peer) error {
 	return c.changeNode(ctx, peer, func(node *corev1.Node, was marks) error {
 		marked(node, was, marks{})

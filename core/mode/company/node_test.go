@@ -105,6 +105,25 @@ func TestNodesCarryWhatThePolicySays(t *testing.T) {
 	}
 }
 
+// A DaemonSet makes its pods anew on a node that is drained, as long as the node is one for it.
+func TestANodeThatIsLeftIsNoneForDaemonSets(t *testing.T) {
+	for name, leave := range map[string]func(*v1alpha1.Peer){
+		"the tether ended":   func(p *v1alpha1.Peer) { p.Spec.Tethered, p.Spec.Request = nil, nil },
+		"the contract ended": func(p *v1alpha1.Peer) { p.Status.Outgoing.State = v1alpha1.StateEnding },
+	} {
+		contract := &v1alpha1.Contract{ObjectMeta: metav1.ObjectMeta{Name: "alice-out"}, Spec: v1alpha1.ContractSpec{Peer: "alice", Role: v1alpha1.RoleConsumer}}
+		w := newWorld(t, policy("staff"), laptop("alice", alice, tethered, outgoing(v1alpha1.StateConnected, 1)), nodeOf("alice"), contract)
+		if w.reconcile("alice"); shown(w.node("alice")) != "[kith.dev/tethered=true]" {
+			t.Fatal(shown(w.node("alice")))
+		}
+		p := w.peer("alice")
+		w.change(p, func() { leave(p) })
+		if w.reconcile("alice"); shown(w.node("alice")) != "[]" {
+			t.Errorf("%s: %s", name, shown(w.node("alice")))
+		}
+	}
+}
+
 func TestWhatNoPolicyPutsOnANode(t *testing.T) {
 	labels := map[string]string{"fine": "1"}
 	taints := []corev1.Taint{taint("fine", "")}

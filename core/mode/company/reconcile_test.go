@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api/v1alpha1"
-	"kith.dev/core/relations/record"
 )
 
 func withQuota(pods string) func(*v1alpha1.TetherPolicySpec) {
@@ -257,7 +256,7 @@ func TestATetherEndsByEitherField(t *testing.T) {
 		"kubectl": func(p *v1alpha1.Peer) { p.Spec.Tethered = nil },
 		"unpeer":  func(p *v1alpha1.Peer) { p.Spec.Request = nil },
 		"the laptop says that it is over": func(p *v1alpha1.Peer) {
-			record.TetherRefused(&p.Status, "alice refused")
+			p.Status.Tether = &v1alpha1.TetherStatus{Role: v1alpha1.TetherCompany, Step: v1alpha1.TetherStepRefused, Why: "alice refused"}
 		},
 	} {
 		w := newWorld(t, policy("staff", in("team", "edit")), laptop("alice", alice, tethered, outgoing(v1alpha1.StateConnected, 1)))
