@@ -159,10 +159,10 @@ func (r *Consumer) revise(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha
 }
 
 // Wanted is all that the request of a Peer asks for. What it does not name stays as the contract in force has it, which may be
-// nil: then it is up to the provider.
+// nil: then it is up to the provider. Of a laptop that this cluster runs it is all there is, whatever was in force before.
 func Wanted(peer *v1alpha1.Peer, inForce *v1alpha1.Contract) corev1.ResourceList {
 	wanted := corev1.ResourceList{}
-	if inForce != nil {
+	if inForce != nil && peer.Spec.Tethered == nil {
 		maps.Copy(wanted, inForce.Spec.Resources)
 	}
 	if peer.Spec.Request != nil {

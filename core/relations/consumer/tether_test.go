@@ -197,3 +197,21 @@ func TestATetheredLaptopAsksNobody(t *testing.T) {
 		t.Errorf("%q, %d requests", out.Why, len(b.requests(t)))
 	}
 }
+
+// What the company had of the laptop by an ordinary contract is no bound for the tether.
+func TestAnOrdinaryContractGrowsToAll(t *testing.T) {
+	w := newBetween(t, list("cpu", "1", "memory", "1Gi", "pods", "5"))
+	w.bob.Mode = of{w.alice.me.ID().String(), true}
+	peer := w.alice.peer(t, "bob")
+	peer.Spec.Tethered, peer.Spec.Request = &v1alpha1.Tethered{}, &v1alpha1.ResourceRequest{Attempt: 2}
+	if err := w.alice.Update(t.Context(), peer); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.alice.r.ask(t.Context(), peer); err != nil {
+		t.Fatal(err)
+	}
+	w.alice.until(t, "signed", func(out v1alpha1.DirectionStatus) bool { return out.RequestID == "" && out.Attempt == 2 })
+	if all := w.alice.contracts(t); len(all) != 1 || all[0].Spec.Revision != 2 || all[0].Spec.Resources.Cpu().String() != "8" {
+		t.Errorf("%+v", all)
+	}
+}
