@@ -290,6 +290,22 @@ func companyRuns(t *testing.T, l *lab.Lab) {
 			mustFront(t, alice, "-n", "team", "logs", "deployment/"+how)
 		}
 	})
+	t.Run("the company's owner runs there what her policy allows", func(t *testing.T) { ofTheCompanysOwner(t, alice, bob) })
+	t.Run("kustomize changes nothing the second time", func(t *testing.T) {
+		const dir = "/root/kustomize"
+		if _, stderr, err := alice.ExecInput(t.Context(), strings.NewReader(ofTheTeam("built", "", 1)), "sh", "-ec",
+			"mkdir -p "+dir+"; cat > "+dir+"/built.yaml; printf 'namespace: team\nresources: [built.yaml]\nconfigMapGenerator: [{name: settings, literals: [a=b]}]\nlabels: [{pairs: {by: kustomize}}]\n' > "+dir+"/kustomization.yaml"); err != nil {
+			t.Fatal(err, stderr)
+		}
+		mustFront(t, alice, "apply", "-k", dir)
+		waitReady(t, bob, 1, "-n", "team", "-l", "app=built")
+		if out := mustFront(t, alice, "apply", "-k", dir); strings.Count(out, "unchanged") != 2 || strings.Contains(out, "configured") {
+			t.Error(out)
+		}
+		if out := mustFront(t, alice, "apply", "--server-side", "--force-conflicts", "-k", dir) + mustFront(t, alice, "diff", "--server-side", "--force-conflicts", "-k", dir); strings.Contains(out, "---") {
+			t.Error(out)
+		}
+	})
 	t.Run("nobody exceeds what the policy gives", func(t *testing.T) { mayNot(t, alice) })
 	t.Run("the laptop decides nothing", func(t *testing.T) {
 		apply(t, alice, fmt.Sprintf(strings.ReplaceAll(ofBobs, "namespace: own", "namespace: mine"), "past"))
@@ -479,4 +495,185 @@ func TestALaptopTakesItselfBack(t *testing.T) {
 	}
 	untethered(t, alice, bob)
 	waitReady(t, bob, 3, "-n", "team", "-l", "app=spread")
+}
+
+// refusedTether is what kith says of a tether that does not come about.
+func refusedTether(t *testing.T, p *lab.Laptop, says ...string) {
+	t.Helper()
+	out, err := p.Kith(t.Context(), "tether", "bob", "--yes")
+	if err == nil {
+		t.Fatalf("tethered:\n%s", out)
+	}
+	text := out + err.Error()
+	if full, e := p.Kith(t.Context(), "tether", "bob", "--check"); e != nil || full != "" {
+		text += full
+		if e != nil {
+			text += e.Error()
+		}
+	}
+	for _, want := range says {
+		if !strings.Contains(text, want) {
+			t.Errorf("it does not say %q:\n%s", want, text)
+		}
+	}
+	if s := modeOf(t, p); s.Mode != api.Autonomous {
+		t.Errorf("%s %+v", s.Mode, s.Tether)
+	}
+	if on, _ := deciding(t, p); !on {
+		t.Error("what decides is off")
+	}
+}
+
+// TestWhatStandsInTheWayOfATether: all of it is told, with what to do, and nothing is changed.
+func TestWhatStandsInTheWayOfATether(t *testing.T) {
+	l := laptops(t, lab.Options{Laptops: 3})
+	alice, bob, carol := l.Laptop("alice"), l.Laptop("bob"), l.Laptop("carol")
+	for _, p := range []*lab.Laptop{alice, bob, carol} {
+		eventually(t, time.Minute, "kithd of "+p.Name()+" is ready", func() string { return engineReady(t, p) })
+	}
+	eventually(t, 20*time.Second, "alice sees bob", func() string {
+		if p := peerOf(t, alice, "bob"); !p.Reachable {
+			return fmt.Sprintf("%+v", p)
+		}
+		return ""
+	})
+	t.Run("no policy", func(t *testing.T) { refusedTether(t, alice, "bob does not run this laptop", "TetherPolicy") })
+	apply(t, bob, fmt.Sprintf(laptopsOfTheCompany, false))
+	t.Run("it cannot be reached", func(t *testing.T) {
+		if err := l.Cut(t.Context(), "alice", "bob"); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, 40*time.Second, "alice knows that bob is away", func() string {
+			if p := peerOf(t, alice, "bob"); p.Reachable {
+				return fmt.Sprintf("%+v", p)
+			}
+			return ""
+		})
+		refusedTether(t, alice, "bob")
+		if err := l.Heal(t.Context(), "alice", "bob"); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, 40*time.Second, "alice has bob again", func() string {
+			if p := peerOf(t, alice, "bob"); !p.Reachable {
+				return fmt.Sprintf("%+v", p)
+			}
+			return ""
+		})
+	})
+	t.Run("declined", func(t *testing.T) {
+		done := make(chan string, 1)
+		go func() {
+			out, err := alice.Kith(t.Context(), "tether", "bob", "--yes")
+			done <- fmt.Sprint(out, err)
+		}()
+		eventually(t, 20*time.Second, "bob is asked", func() string {
+			for _, r := range requests(t, bob) {
+				if r.Peer == "alice" && r.Direction == "incoming" {
+					kith(t, bob, "decline", r.ID)
+					return ""
+				}
+			}
+			return "no request"
+		})
+		if text := <-done; !strings.Contains(text, "declined") {
+			t.Error(text)
+		}
+		untethered(t, alice, bob)
+	})
+	t.Run("others use this laptop, and it uses others", func(t *testing.T) {
+		befriend(t, bob, alice, "--cpu", "100m", "--memory", "128Mi", "--pods", "5")
+		befriend(t, carol, alice, "--cpu", "100m", "--memory", "128Mi", "--pods", "5")
+		refusedTether(t, alice, "this laptop offers resources to carol", "kith unpeer carol")
+		kith(t, alice, "unpeer", "carol", "--yes")
+		befriend(t, alice, carol, "--cpu", "100m", "--memory", "128Mi", "--pods", "5")
+		refusedTether(t, alice, "this laptop uses resources of carol", "kith unpeer carol")
+		kith(t, alice, "unpeer", "carol", "--yes")
+	})
+	t.Run("two at once, and one on top", func(t *testing.T) {
+		apply(t, carol, fmt.Sprintf(laptopsOfTheCompany, false))
+		// What bob has of alice goes over into the tether.
+		tethered(t, alice, bob)
+		if out, err := alice.Kith(t.Context(), "tether", "carol", "--yes"); err == nil || !strings.Contains(out+err.Error(), "tethered to bob") {
+			t.Errorf("tether to carol: %v\n%s", err, out)
+		}
+		for _, not := range [][]string{{"peer", "carol", "--wait=false"}, {"unpeer", "bob", "--yes"}} {
+			if out, err := alice.Kith(t.Context(), not...); err == nil || !strings.Contains(out+err.Error(), "tethered to") {
+				t.Errorf("kith %s: %v\n%s", strings.Join(not, " "), err, out)
+			}
+		}
+		if out, err := carol.Kith(t.Context(), "peer", "alice"); err == nil || !strings.Contains(out+err.Error(), "tethered") {
+			t.Errorf("carol asks alice: %v\n%s", err, out)
+		}
+		if cpu := kubectl(t, bob, "get", "contracts", "-o", "jsonpath={.items[*].spec.resources.cpu}"); cpu == "100m" || strings.Contains(cpu, " ") {
+			t.Errorf("the company has %q of cpu", cpu)
+		}
+		kith(t, alice, "untether")
+		untethered(t, alice, bob)
+		codes := make(chan error, 2)
+		for _, company := range []string{"bob", "carol"} {
+			go func() {
+				_, err := alice.Kith(t.Context(), "tether", company, "--yes")
+				codes <- err
+			}()
+		}
+		if first := <-codes; first == nil || !strings.Contains(first.Error(), "under way") && !strings.Contains(first.Error(), "tethered") && !strings.Contains(first.Error(), "exit status 8") {
+			t.Errorf("two at once: %v", first)
+		}
+		if s := modeOf(t, alice); s.Mode != api.Autonomous {
+			if _, err := alice.Kith(t.Context(), "untether"); err != nil {
+				t.Error(err)
+			}
+		}
+		<-codes
+		inMode(t, alice, api.Autonomous, 30*time.Second)
+	})
+}
+
+// ofTheCompanysOwner: a DaemonSet that is for laptops runs on hers; what wants her host does not.
+func ofTheCompanysOwner(t *testing.T, alice, bob *lab.Laptop) {
+	apply(t, bob, `
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: everywhere, namespace: team}
+spec:
+  selector: {matchLabels: {app: everywhere}}
+  template:
+    metadata: {labels: {app: everywhere}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      nodeSelector: {kith.dev/tethered: "true"}
+      tolerations: [{key: kith.dev/tethered, operator: Exists}]
+      containers:
+      - {name: echo, image: "kith.dev/echo:1", imagePullPolicy: IfNotPresent, resources: {requests: {cpu: 10m, memory: 16Mi}, limits: {memory: 64Mi}}}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: admin, labels: {kith.dev/offload: "true"}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: host, namespace: admin}
+spec:
+  nodeName: kith-alice
+  hostNetwork: true
+  containers: [{name: echo, image: "kith.dev/echo:1", imagePullPolicy: IfNotPresent, securityContext: {privileged: true}, volumeMounts: [{name: root, mountPath: /host}]}]
+  volumes: [{name: root, hostPath: {path: /}}]
+`)
+	waitReady(t, bob, 1, "-n", "team", "-l", "app=everywhere")
+	if out := kubectl(t, alice, "get", "pods", "-A", "-l", "app=everywhere", "-o", "jsonpath={.items[*].spec.nodeName}"); out != "alice" {
+		t.Errorf("the DaemonSet's pod runs on %q", out)
+	}
+	eventually(t, 30*time.Second, "what wants her host is refused, and it is said why", func() string {
+		out := kubectl(t, bob, "-n", "admin", "get", "pod", "host", "-o", "jsonpath={.status.phase} {.status.reason} {.status.message}") +
+			kubectl(t, bob, "-n", "admin", "get", "events", "-o", "jsonpath={.items[*].message}")
+		if !strings.Contains(out, "baseline") {
+			return out
+		}
+		t.Log(out)
+		return ""
+	})
+	if out := kubectl(t, alice, "get", "pods", "-A", "-o", "jsonpath={.items[?(@.spec.hostNetwork==true)].metadata.name}"); strings.Contains(out, "host ") || out == "host" {
+		t.Errorf("it runs at alice: %s", out)
+	}
+	kubectl(t, bob, "delete", "namespace", "admin", "--wait=false")
 }
