@@ -91,6 +91,10 @@ func (p *program) showAsked(peer api.Peer) {
 	if peer.Unchanged {
 		fmt.Fprintf(p.Out, "nothing changes: %s grants that already\n", name)
 	}
+	if peer.Tether != nil && peer.Tether.Role == api.Laptop && peer.Outgoing == api.StateNone {
+		fmt.Fprintf(p.Out, "%s agreed to run this laptop: `kith status` shows how far that is\n", name)
+		return
+	}
 	switch peer.Outgoing {
 	case api.StateConnected:
 		if len(peer.Asked) > 0 && peer.Confirm == nil {

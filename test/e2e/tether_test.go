@@ -383,13 +383,13 @@ func untethered(t *testing.T, alice, bob *lab.Laptop) {
 	inMode(t, alice, api.Autonomous, 10*time.Second)
 	for what, args := range map[string][]string{
 		"guests at alice": {"get", "pods", "-A", "-l", "kith.dev/consumer", "-o", "name"}, "tenants": {"get", "namespaces", "-l", "kith.dev/consumer", "-o", "name"},
-		"contracts": {"get", "contracts", "-o", "name"}, "a wish": {"get", "peer", "bob", "-o", "jsonpath={.spec.request}{.status.tether}"},
+		"contracts": {"get", "contracts", "-o", "name"}, "a wish": {"get", "peer", "bob", "--ignore-not-found", "-o", "jsonpath={.spec.request}{.status.tether}"},
 	} {
 		eventually(t, 30*time.Second, "nothing is left of "+what, func() string { return kubectlUntil(t, alice, "", args...) })
 	}
 	for what, args := range map[string][]string{
 		"the node": {"get", "nodes", "-l", "kith.dev/peer", "-o", "name"}, "contracts": {"get", "contracts", "-o", "name"},
-		"the tether": {"get", "peer", "alice", "-o", "jsonpath={.spec.request}{.spec.tethered}{.status.tether}"},
+		"the tether": {"get", "peer", "alice", "--ignore-not-found", "-o", "jsonpath={.spec.request}{.spec.tethered}{.status.tether}"},
 		"rights":     {"get", "rolebindings,resourcequotas", "-A", "-l", "kith.dev/laptop", "-o", "name"},
 	} {
 		eventually(t, 30*time.Second, "the company keeps nothing of "+what, func() string { return kubectlUntil(t, bob, "", args...) })
@@ -631,6 +631,8 @@ func TestWhatStandsInTheWayOfATether(t *testing.T) {
 
 // ofTheCompanysOwner: a DaemonSet that is for laptops runs on hers; what wants her host does not.
 func ofTheCompanysOwner(t *testing.T, alice, bob *lab.Laptop) {
+	kubectl(t, bob, "create", "namespace", "admin")
+	kith(t, bob, "offload", "admin")
 	apply(t, bob, `
 apiVersion: apps/v1
 kind: DaemonSet
@@ -647,14 +649,10 @@ spec:
       - {name: echo, image: "kith.dev/echo:1", imagePullPolicy: IfNotPresent, resources: {requests: {cpu: 10m, memory: 16Mi}, limits: {memory: 64Mi}}}
 ---
 apiVersion: v1
-kind: Namespace
-metadata: {name: admin, labels: {kith.dev/offload: "true"}}
----
-apiVersion: v1
 kind: Pod
 metadata: {name: host, namespace: admin}
 spec:
-  nodeName: kith-alice
+  nodeSelector: {kith.dev/tethered: "true"}
   hostNetwork: true
   containers: [{name: echo, image: "kith.dev/echo:1", imagePullPolicy: IfNotPresent, securityContext: {privileged: true}, volumeMounts: [{name: root, mountPath: /host}]}]
   volumes: [{name: root, hostPath: {path: /}}]
