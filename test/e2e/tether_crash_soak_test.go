@@ -186,3 +186,23 @@ func TestASwitchSurvivesWhatEndsInItsMiddle(t *testing.T) {
 		}
 	}
 }
+
+// TestTwoMinutesWithoutTheCompany: what it runs on the laptop goes on, without a restart, and all is as before when it is back.
+func TestTwoMinutesWithoutTheCompany(t *testing.T) {
+	l := laptops(t, lab.Options{Laptops: 2})
+	alice, bob := l.Laptop("alice"), l.Laptop("bob")
+	eventually(t, time.Minute, "kithd of bob is ready", func() string { return engineReady(t, bob) })
+	apply(t, bob, fmt.Sprintf(laptopsOfTheCompany, false))
+	apply(t, alice, mine)
+	waitReady(t, alice, 2, "-n", "mine", "-l", "app=db")
+	lives := livesIn(t, alice, "mine")
+	tethered(t, alice, bob)
+	frontApply(t, alice, ofTheTeam("hers", "kith-alice", 2)+"---"+ofTheTeam("spread", "", 4))
+	waitReady(t, bob, 2, "-n", "team", "-l", "app=hers")
+	waitReady(t, bob, 4, "-n", "team", "-l", "app=spread")
+	had := livesIn(t, bob, "team")
+	cutFromTheCompany(t, l, lives, 2*time.Minute)
+	if now := livesIn(t, bob, "team"); now != had {
+		t.Errorf("the company's pods are %s, were %s", now, had)
+	}
+}

@@ -347,7 +347,7 @@ func companyRuns(t *testing.T, l *lab.Lab) {
 			return ""
 		})
 	})
-	t.Run("cut", func(t *testing.T) { cutFromTheCompany(t, l, lives) })
+	t.Run("cut", func(t *testing.T) { cutFromTheCompany(t, l, lives, 20*time.Second) })
 	t.Run("and back", func(t *testing.T) {
 		began := time.Now()
 		t.Log("kith untether:\n" + kith(t, alice, "untether"))
@@ -435,7 +435,7 @@ kith-k8s kubectl apply -f /tmp/host.yaml`}, Env: []string{"KUBECONFIG=" + frontF
 }
 
 // cutFromTheCompany: the pods go on, kubectl says why in one line, and all is as before after the heal.
-func cutFromTheCompany(t *testing.T, l *lab.Lab, lives string) {
+func cutFromTheCompany(t *testing.T, l *lab.Lab, lives string, long time.Duration) {
 	alice, bob := l.Laptop("alice"), l.Laptop("bob")
 	guests := func() string {
 		return kubectl(t, alice, "get", "pods", "-A", "-l", "kith.dev/consumer", "-o", `jsonpath={range .items[*]}{.metadata.name} {.status.phase} {.status.containerStatuses[*].restartCount};{end}`)
@@ -453,7 +453,7 @@ func cutFromTheCompany(t *testing.T, l *lab.Lab, lives string) {
 		return ""
 	})
 	t.Log("kith status:\n" + kith(t, alice, "status"))
-	time.Sleep(20 * time.Second)
+	time.Sleep(long)
 	if now := guests(); now != had || had == "" {
 		t.Errorf("guests while cut: %s, were %s", now, had)
 	}
