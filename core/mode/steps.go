@@ -231,19 +231,17 @@ func (m *Machine) join(ctx context.Context, j *journal) error {
 		return err
 	}
 	peer, err := object(ctx, c, j)
-	switch in := v1alpha1.StateNone; {
+	switch {
 	case err != nil:
 		return err
 	case peer == nil:
 		return gone(j)
 	case ctr != nil && (revision(ctr) != j.Former || time.Since(m.began) > staleContract) && peer.Status.Incoming.State == v1alpha1.StateConnected:
 		return nil
-	default:
-		if in = record.StateOf(peer.Status.Incoming); late {
-			return tooLate(cmp.Or(peer.Status.Incoming.Why, "the contract is "+string(in)))
-		}
-		return &waiting{why: peer.Status.Incoming.Why, after: 2 * time.Second}
+	case late:
+		return tooLate(cmp.Or(peer.Status.Incoming.Why, "the contract is "+string(record.StateOf(peer.Status.Incoming))))
 	}
+	return &waiting{why: peer.Status.Incoming.Why, after: 2 * time.Second}
 }
 
 // rivals is the way back because a peering came about since the owner's wish was weighed.
