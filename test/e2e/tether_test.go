@@ -289,6 +289,17 @@ func companyRuns(t *testing.T, l *lab.Lab) {
 			}
 			mustFront(t, alice, "-n", "team", "logs", "deployment/"+how)
 		}
+		for _, streams := range []string{"true", "false"} { // WebSocket and SPDY
+			script := `kith-k8s kubectl -n team port-forward deployment/hers 18081:8080 >/tmp/pf.log 2>&1 & p=$!
+				for i in $(seq 50); do curl -sf http://127.0.0.1:18081/ && echo fetched && break; sleep 0.1; done; kill $p; cat /tmp/pf.log
+				head -c 3000000 /dev/zero | kith-k8s kubectl -n team exec -i deployment/hers -- /bin/cat | wc -c`
+			var out bytes.Buffer
+			err := alice.Run(t.Context(), lab.Command{Args: []string{"timeout", "60", "bash", "-c", script}, Stdout: &out, Stderr: &out,
+				Env: []string{"KUBECONFIG=" + frontFile, "KUBECTL_PORT_FORWARD_WEBSOCKETS=" + streams, "KUBECTL_REMOTE_COMMAND_WEBSOCKETS=" + streams}})
+			if err != nil || !strings.Contains(out.String(), "fetched") || !strings.Contains(out.String(), "3000000") {
+				t.Errorf("streams by WebSocket %s: %v\n%s", streams, err, out.String())
+			}
+		}
 	})
 	t.Run("the company's owner runs there what her policy allows", func(t *testing.T) { ofTheCompanysOwner(t, alice, bob) })
 	t.Run("kustomize changes nothing the second time", func(t *testing.T) {
