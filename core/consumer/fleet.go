@@ -186,14 +186,25 @@ func (f *Fleet) Retire(ctx context.Context, peer string, reachable bool, left <-
 	}
 	keep := func(ctx context.Context, pod *corev1.Pod) error { return offloading.Keep(ctx, f.Client, pod) }
 	err := virtualnode.Retire(bounded, f.Home, v1alpha1.VirtualNodePrefix+peer, keep, f.Log)
+	if !f.drop(peer) || err != nil {
+		return err
+	}
+	// One that had only begun to run, after a restart for example, may have made its node after that was deleted.
+	return virtualnode.Remove(ctx, f.Home, v1alpha1.VirtualNodePrefix+peer)
+}
+
+// drop stops the member of a peer, and reports whether there was one.
+func (f *Fleet) drop(peer string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if m := f.members[peer]; m != nil {
-		m.stop()
-		delete(f.members, peer)
-		f.respace()
+	m := f.members[peer]
+	if m == nil {
+		return false
 	}
-	return err
+	m.stop()
+	delete(f.members, peer)
+	f.respace()
+	return true
 }
 
 // Open has the peers that answer, or those of them that are named, make the twins of a home namespace now. What a peer says

@@ -1,11 +1,39 @@
 package consumer
 
 import (
+	"log/slog"
 	"net/netip"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/virtualnode"
 )
+
+// A member that has just begun to run, as after a restart, makes its node while it is retired.
+func TestANodeThatComesLateGoesToo(t *testing.T) {
+	home := fake.NewClientset()
+	f := &Fleet{Config: Config{Home: home, Log: slog.New(slog.DiscardHandler)}, members: map[string]*member{}}
+	m := &member{node: &virtualnode.Node{}, done: make(chan struct{})}
+	m.guests.Store(&netip.Prefix{})
+	m.cancel = func() {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "kith-bob"}}
+		if _, err := home.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+			t.Error(err)
+		}
+		close(m.done)
+	}
+	f.members["bob"] = m
+	if err := f.Retire(t.Context(), "bob", false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := home.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) > 0 {
+		t.Errorf("left are %v, %v", left.Items, err)
+	}
+}
 
 // TestGuestsReachPodsOfTheirOwnClusterOnly: at home, and at every peer that one of its members stands for.
 func TestGuestsReachPodsOfTheirOwnClusterOnly(t *testing.T) {

@@ -79,15 +79,25 @@ func Retire(ctx context.Context, home kubernetes.Interface, nodeName string, kee
 			return err
 		}
 	}
-	if err := home.CoreV1().Nodes().Delete(last, nodeName, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete node %s: %w", nodeName, err)
-	}
-	err = home.CoordinationV1().Leases(corev1.NamespaceNodeLease).Delete(last, nodeName, metav1.DeleteOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete the lease of node %s: %w", nodeName, err)
+	if err := Remove(last, home, nodeName); err != nil {
+		return err
 	}
 	// A scheduler that had not heard of the cordon may have bound one more: on a node that is no more it would stay for ever.
 	return force(last, home, nodeName, keep, log)
+}
+
+// Remove deletes a virtual node and its lease; that they are not there is no error. It goes on after ctx ended.
+func Remove(ctx context.Context, home kubernetes.Interface, nodeName string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forceTimeout)
+	defer cancel()
+	if err := home.CoreV1().Nodes().Delete(ctx, nodeName, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete node %s: %w", nodeName, err)
+	}
+	err := home.CoordinationV1().Leases(corev1.NamespaceNodeLease).Delete(ctx, nodeName, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete the lease of node %s: %w", nodeName, err)
+	}
+	return nil
 }
 
 // cordon keeps new pods off the node. It goes on after ctx ended: pods that are made again would come straight back.

@@ -91,6 +91,9 @@ func (c *crashes) reached(step string, way []string, done <-chan struct{}) strin
 	}
 }
 
+// Informers that lost their API server again and again wait up to a minute before they look again (client-go's back-off).
+const afterManyKills = 2 * time.Minute
+
 // settled waits until the switch is over on both sides, whichever way, and checks that all agrees with the mode. It gives that.
 func (c *crashes) settled(t *testing.T) (mode api.Mode) {
 	t.Helper()
@@ -109,7 +112,7 @@ func (c *crashes) settled(t *testing.T) (mode api.Mode) {
 		t.Errorf("%s, and the engine decides: %t", mode, on)
 	}
 	if mode == api.Autonomous {
-		untethered(t, c.alice, c.bob)
+		untetheredWithin(t, c.alice, c.bob, afterManyKills)
 		eventually(t, 20*time.Second, "kubectl is at home", func() string {
 			if out, err := front(t, c.alice, "get", "nodes", "-o", "name"); err != nil || !strings.Contains(out, "node/alice\n") {
 				return out
@@ -118,10 +121,10 @@ func (c *crashes) settled(t *testing.T) (mode api.Mode) {
 		})
 		return mode
 	}
-	eventually(t, time.Minute, "the company has the node", func() string {
+	eventually(t, afterManyKills, "the company has the node", func() string {
 		return kubectlUntil(t, c.bob, "True", "get", "node", "kith-alice", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 	})
-	eventually(t, 30*time.Second, "kubectl is at the company", func() string {
+	eventually(t, afterManyKills, "kubectl is at the company", func() string {
 		if out, err := front(t, c.alice, "-n", "team", "get", "deployments", "-o", "name"); err != nil || !strings.Contains(out, "hers") {
 			return out
 		}

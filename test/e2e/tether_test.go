@@ -391,19 +391,24 @@ func kubectlUntil(t *testing.T, p *lab.Laptop, want string, args ...string) stri
 // untethered checks that nothing of a tether is left on either side.
 func untethered(t *testing.T, alice, bob *lab.Laptop) {
 	t.Helper()
+	untetheredWithin(t, alice, bob, 30*time.Second)
+}
+
+func untetheredWithin(t *testing.T, alice, bob *lab.Laptop, within time.Duration) {
+	t.Helper()
 	inMode(t, alice, api.Autonomous, 10*time.Second)
 	for what, args := range map[string][]string{
 		"guests at alice": {"get", "pods", "-A", "-l", "kith.dev/consumer", "-o", "name"}, "tenants": {"get", "namespaces", "-l", "kith.dev/consumer", "-o", "name"},
 		"contracts": {"get", "contracts", "-o", "name"}, "a wish": {"get", "peer", "bob", "--ignore-not-found", "-o", "jsonpath={.spec.request}{.status.tether}"},
 	} {
-		eventually(t, 30*time.Second, "nothing is left of "+what, func() string { return kubectlUntil(t, alice, "", args...) })
+		eventually(t, within, "nothing is left of "+what, func() string { return kubectlUntil(t, alice, "", args...) })
 	}
 	for what, args := range map[string][]string{
 		"the node": {"get", "nodes", "-l", "kith.dev/peer", "-o", "name"}, "contracts": {"get", "contracts", "-o", "name"},
 		"the tether": {"get", "peer", "alice", "--ignore-not-found", "-o", "jsonpath={.spec.request}{.spec.tethered}{.status.tether}"},
 		"rights":     {"get", "rolebindings,resourcequotas", "-A", "-l", "kith.dev/laptop", "-o", "name"},
 	} {
-		eventually(t, 30*time.Second, "the company keeps nothing of "+what, func() string { return kubectlUntil(t, bob, "", args...) })
+		eventually(t, within, "the company keeps nothing of "+what, func() string { return kubectlUntil(t, bob, "", args...) })
 	}
 	if out, err := alice.Kubectl(t.Context(), "get", "--raw", "/healthz"); err != nil {
 		t.Error(out, err)
