@@ -29,6 +29,9 @@ const (
 
 // frontDoor asks alice's API server by the front door and directly, by turns: small requests, a long list, events of a watch.
 func frontDoor(ctx context.Context, r *rig) error {
+	if err := r.laptops(ctx); err != nil {
+		return err
+	}
 	text, err := r.alice.kith.Kubeconfig(ctx)
 	if err != nil {
 		return err

@@ -17,6 +17,9 @@ import (
 
 // modes tethers alice to bob and back, whose policy answers: the commands, and until her kubectl is at bob's and at her own again.
 func modes(ctx context.Context, r *rig) error {
+	if err := r.laptops(ctx); err != nil {
+		return err
+	}
 	for _, n := range []*node{r.alice, r.bob} {
 		if _, err := until(ctx, "kithd is ready", func() bool {
 			s, err := n.kith.Status(ctx)
