@@ -91,8 +91,8 @@ func (c *crashes) reached(step string, way []string, done <-chan struct{}) strin
 	}
 }
 
-// Informers that lost their API server again and again wait up to a minute before they look again (client-go's back-off).
-const afterManyKills = 2 * time.Minute
+// Informers that lost their API server again and again wait a minute or two before they look again (client-go's back-off).
+const afterManyKills = 4 * time.Minute
 
 // settled waits until the switch is over on both sides, whichever way, and checks that all agrees with the mode. It gives that.
 func (c *crashes) settled(t *testing.T) (mode api.Mode) {

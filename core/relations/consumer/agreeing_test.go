@@ -174,8 +174,9 @@ func (a *consumerSide) ask(t *testing.T, attempt int64, resources corev1.Resourc
 func (a *consumerSide) say(t *testing.T, word v1alpha1.Confirm) {
 	t.Helper()
 	peer := a.peer(t, "bob")
+	before := peer.DeepCopy()
 	peer.Spec.Request.Confirm = &word
-	if err := a.Update(t.Context(), peer); err != nil {
+	if err := a.Patch(t.Context(), peer, client.MergeFrom(before)); err != nil { // whoever waits for the answer may write at this moment, too
 		t.Fatal(err)
 	}
 	a.look(t)
