@@ -34,7 +34,7 @@ func TestAKubeconfigIsMergedIntoOnesOwn(t *testing.T) {
 		{"kubeconfig --merge", "current-context: work\n", "the context kith is in " + file + "\nthe file as it was: " + file + ".before-kith\nkubectl --context kith get nodes\n", "", 0},
 		{"kubeconfig --merge --use", "", "the context kith is in " + file + ", and is the current one\nthe file as it was: " + file + ".before-kith\nkubectl get nodes\n", "", 0},
 		{"kubeconfig --merge", "contexts: [{name: kith, context: {cluster: a, user: b}}]\n", "",
-			"kith: " + file + " has a context named kith already, which is not Kith's: nothing was changed; choose another name with `kith kubeconfig --merge --context NAME`\n", 1},
+			"kith: there is a context named kith already that is not Kith's, in " + file + ": nothing was changed; choose another name with `kith kubeconfig --merge --context NAME`\n", 1},
 		{"kubeconfig --merge --context laptop", "", "the context laptop is in " + file + ", and is the current one\nthe file as it was: " + file + ".before-kith\nkubectl get nodes\n", "", 0},
 		{"kubeconfig --use", "", "", "kith: --use and --context say how to merge: they need --merge\n      see `kith kubeconfig --help`\n", 2},
 	} {

@@ -156,14 +156,14 @@ func TestWhereAContextIsMerged(t *testing.T) {
 		{"another current one", []string{work}, "", false, 0, false, ""},
 		{"asked to be the current one", []string{work}, "", true, 0, true, ""},
 		{"ours from before there was a mark", []string{entry("kith", front) + "current-context: other\n"}, "", false, 0, false, ""},
-		{"a context kith of another", []string{entry("kith", "https://kith.example.com")}, "", false, 0, false, "has a context named kith already, which is not Kith's"},
-		{"a user kith of another", []string{"users: [{name: kith, user: {token: x}}]\n"}, "", false, 0, false, "has a user named kith already"},
-		{"a cluster kith of another", []string{"clusters: [{name: kith, cluster: {server: \"https://elsewhere\"}}]\n"}, "", false, 0, false, "has a cluster named kith already"},
+		{"a context kith of another", []string{entry("kith", "https://kith.example.com")}, "", false, 0, false, "there is a context named kith already that is not Kith's"},
+		{"a user kith of another", []string{"users: [{name: kith, user: {token: x}}]\n"}, "", false, 0, false, "a user named kith already"},
+		{"a cluster kith of another", []string{"clusters: [{name: kith, cluster: {server: \"https://elsewhere\"}}]\n"}, "", false, 0, false, "a cluster named kith already"},
 		{"a context kith of another, and another name", []string{entry("kith", "https://kith.example.com")}, "laptop", false, 0, true, ""},
 		{"several files: the first that there is", []string{"-", work, entry("b", "https://b")}, "", false, 1, false, ""},
 		{"several files, none there: the last", []string{"-", "-"}, "", false, 1, true, ""},
 		{"several files: where it is already", []string{work, entry("kith", front)}, "", false, 1, false, ""},
-		{"several files: of another in any of them", []string{work, entry("kith", "https://kith.example.com")}, "", false, 0, false, "is not Kith's"},
+		{"several files: of another in any of them", []string{work, entry("kith", "https://kith.example.com")}, "", false, 0, false, "that is not Kith's"},
 		{"several files: in two of them", []string{entry("kith", front), entry("kith", front)}, "", false, 0, false, "both "},
 		{"several files: the current one is said in another", []string{entry("a", "https://a"), work}, "", true, 0, false, "kubectl config use-context kith"},
 		{"no YAML", []string{"clusters: [\n"}, "", false, 0, false, "is no kubeconfig that Kith understands, and was not changed"},
@@ -318,7 +318,7 @@ func TestFilesAreKubectls(t *testing.T) {
 
 // No file makes it crash, lose what it does not know, or write what Kubernetes cannot read.
 func FuzzMerge(f *testing.F) {
-	for _, s := range []string{work, given, "", "---", "a: &a [*a]", "users: [{name: kith}]", "? [a]\n: b", "contexts:\n- name: 1\n  context: null\n", "clusters: [{name: kith, cluster: {extensions: [{name: kith.dev}]}}]"} {
+	for _, s := range []string{work, given, "", " ", "# x\n\n# y", "---", "a: &a [*a]", "users: [{name: kith}]", "? [a]\n: b", "contexts:\n- name: 1\n  context: null\n", "clusters: [{name: kith, cluster: {extensions: [{name: kith.dev}]}}]"} {
 		f.Add([]byte(s))
 	}
 	a, err := accessOf([]byte(given))

@@ -40,7 +40,7 @@ func parse(text []byte) (*config, error) {
 	if errors.Is(err, io.EOF) {
 		c.root = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 		c.document = yaml.Node{Kind: yaml.DocumentNode, Content: []*yaml.Node{c.root}}
-		c.remarks = text
+		c.remarks = bytes.TrimSpace(text)
 		return c, nil
 	} else if err != nil {
 		return nil, err
@@ -227,8 +227,8 @@ func (c *config) merge(a access, name string, use bool) {
 // bytes writes it as kubectl does: two spaces, and lists not indented.
 func (c *config) bytes() ([]byte, error) {
 	var b bytes.Buffer
-	if b.Write(c.remarks); len(c.remarks) > 0 && !bytes.HasSuffix(c.remarks, []byte("\n")) {
-		b.WriteByte('\n')
+	if len(c.remarks) > 0 {
+		b.Write(append(c.remarks, '\n'))
 	}
 	encoder := yaml.NewEncoder(&b)
 	encoder.SetIndent(2)

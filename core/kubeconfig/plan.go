@@ -76,8 +76,8 @@ func Make(ask Ask) (Plan, error) {
 			return Plan{}, fmt.Errorf("%s is no kubeconfig that Kith understands, and was not changed: %w", path, err)
 		}
 		if what := c.foreign(ask.Context, a.server); what != "" {
-			return Plan{}, fmt.Errorf("%s has a %s named %s already, which is not Kith's: nothing was changed; choose another name with `kith kubeconfig --merge --context NAME`",
-				path, what, ask.Context)
+			return Plan{}, fmt.Errorf("there is a %s named %s already that is not Kith's, in %s: nothing was changed; choose another name with `kith kubeconfig --merge --context NAME`",
+				what, ask.Context, path)
 		}
 		if c.has(ask.Context) {
 			if p.Replaces {
