@@ -174,6 +174,7 @@ func TestWhereAContextIsMerged(t *testing.T) {
 		{"an entry twice", []string{"contexts: [{name: a, context: {}}, {name: a, context: {}}]\n"}, "", false, 0, false, `contexts has "a" twice`},
 		{"a map where a list belongs", []string{"contexts: {a: b}\n"}, "", false, 0, false, "contexts is not a list"},
 		{"an alias where a list belongs", []string{"a: &a []\ncontexts: *a\n"}, "", false, 0, false, "contexts is not a list"},
+		{"no UTF-8", []string{"\xff\xfea"}, "", false, 0, false, "it is no text in UTF-8"},
 		{"a huge one", []string{huge}, "", false, 0, false, "bytes, which is no kubeconfig"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -318,7 +319,7 @@ func TestFilesAreKubectls(t *testing.T) {
 
 // No file makes it crash, lose what it does not know, or write what Kubernetes cannot read.
 func FuzzMerge(f *testing.F) {
-	for _, s := range []string{work, given, "", " ", "# x\n\n# y", "---", "a: &a [*a]", "users: [{name: kith}]", "? [a]\n: b", "contexts:\n- name: 1\n  context: null\n", "clusters: [{name: kith, cluster: {extensions: [{name: kith.dev}]}}]"} {
+	for _, s := range []string{work, given, "", " ", "# x\n\n# y", "---", "a: &a [*a]", "users: [{name: kith}]", "? [a]\n: b", "a: {b, c: }", "contexts:\n- name: 1\n  context: null\n", "clusters: [{name: kith, cluster: {extensions: [{name: kith.dev}]}}]"} {
 		f.Add([]byte(s))
 	}
 	a, err := accessOf([]byte(given))

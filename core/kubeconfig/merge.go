@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -33,6 +34,9 @@ type config struct {
 
 // parse takes a kubeconfig; one that is empty is an empty one.
 func parse(text []byte) (*config, error) {
+	if !utf8.Valid(text) {
+		return nil, errors.New("it is no text in UTF-8")
+	}
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	c := new(config)
 	var second yaml.Node
@@ -230,11 +234,23 @@ func (c *config) bytes() ([]byte, error) {
 	if len(c.remarks) > 0 {
 		b.Write(append(c.remarks, '\n'))
 	}
+	spellNulls(c.root, false)
 	encoder := yaml.NewEncoder(&b)
 	encoder.SetIndent(2)
 	encoder.CompactSeqIndent()
 	err := encoder.Encode(&c.document)
 	return b.Bytes(), errors.Join(err, encoder.Close())
+}
+
+// spellNulls writes out what is left empty between braces: the library would make it an empty text.
+func spellNulls(n *yaml.Node, braces bool) {
+	braces = braces || n.Style&yaml.FlowStyle != 0
+	if braces && null(n) && n.Value == "" {
+		n.Value = "null"
+	}
+	for _, inner := range n.Content {
+		spellNulls(inner, braces)
+	}
 }
 
 func marked(inner *yaml.Node) bool {
