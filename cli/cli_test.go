@@ -99,6 +99,7 @@ type kith struct {
 	in                 io.Reader
 	terminal, noColour bool
 	ctx                context.Context
+	home               string
 }
 
 func (k kith) run(args ...string) (out, errs string, code int) {
@@ -115,6 +116,8 @@ func (k kith) run(args ...string) (out, errs string, code int) {
 			switch {
 			case name == "KITH_SOCKET":
 				return k.socket
+			case name == "HOME":
+				return k.home
 			case name == "NO_COLOR" && k.noColour:
 				return "1"
 			}

@@ -65,30 +65,3 @@ func (p *program) showVersion(program string, v api.Version) {
 	}
 	fmt.Fprintf(p.Out, "%-5s  %s\n", program, text)
 }
-
-func (p *program) kubeconfigCommand() *cobra.Command {
-	var direct bool
-	c := &cobra.Command{
-		Use:   "kubeconfig",
-		Short: "Print a kubeconfig of your own for this machine's Kubernetes",
-		Long: `Print a kubeconfig of your own for this machine's Kubernetes. It leads to the front door at
-127.0.0.1:6451, which passes everything on to this laptop's cluster, and holds a certificate
-of yours, good for a year as long as you are in the group kith. Who has it is the cluster's
-administrator: keep it to yourself. Each call prints another one, and none is kept.`,
-		Example: "  umask 077; kith kubeconfig > ~/.kube/kith.yaml\n  KUBECONFIG=~/.kube/kith.yaml kubectl get nodes",
-		Args:    between(0, 0),
-		RunE: func(c *cobra.Command, _ []string) error {
-			ask := (*client.Client).Kubeconfig
-			if direct {
-				ask = (*client.Client).DirectKubeconfig
-			}
-			b, err := call(p, c, ask)
-			if err == nil {
-				_, err = p.Out.Write(b)
-			}
-			return err
-		},
-	}
-	c.Flags().BoolVar(&direct, "direct", false, "print the administrator's, which leads to this machine's cluster itself, past the front door")
-	return c
-}

@@ -76,7 +76,7 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 		return fmt.Errorf("talk to the API server: %w", err)
 	}
 	d.restoreTunnels(ctx, direct)
-	if err := installed.Define(ctx, direct); err != nil {
+	if err := installed.Define(ctx, direct, d.log); err != nil {
 		return err
 	}
 	if err := d.installDefaults(ctx, direct); err != nil {

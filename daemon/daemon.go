@@ -28,6 +28,7 @@ import (
 	"kith.dev/core/guestnet"
 	"kith.dev/core/hostnet"
 	"kith.dev/core/identity"
+	"kith.dev/core/layout"
 	"kith.dev/core/mode"
 	"kith.dev/core/netplan"
 	"kith.dev/core/notify"
@@ -79,9 +80,17 @@ type Daemon struct {
 	controllerLogs logr.Logger
 }
 
+// Stores is what this kithd writes into its data directory, and its engine into its own.
+func Stores() layout.Version {
+	return layout.Version{Layout: layout.Current, Kith: version.Version, Kubernetes: layout.Minor(version.Kubernetes)}
+}
+
 // New makes everything that can be made before anything runs, and takes the sockets, so that a second daemon, a
-// taken port or a damaged key is an error at once.
+// taken port or a damaged key is an error at once. What a newer Kith stored is a *layout.Refusal, before anything is changed.
 func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
+	if err := layout.CheckAll(cfg.DataDir, Stores()); err != nil {
+		return nil, err
+	}
 	d = &Daemon{cfg: cfg, log: log, events: localapi.NewBroker(eventsKept)}
 	d.backend = &backend.Backend{
 		Settings: cfg, Started: time.Now(), Cluster: d.seen, Listening: d.listening, Exposed: d.exposedStatus, Publish: d.publish, News: &d.changed, Log: log,
@@ -97,6 +106,10 @@ func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 	}
 	d.controllerLogs = quiet(log)
 	if err := d.newMetrics(); err != nil {
+		return nil, err
+	}
+	stores := Stores()
+	if err := layout.Start(cfg.DataDir, layout.Version{Layout: stores.Layout, Kith: stores.Kith}); err != nil { // nobody else runs: the socket is ours
 		return nil, err
 	}
 	if d.me, err = identity.Load(filepath.Join(cfg.DataDir, "identity")); err != nil {

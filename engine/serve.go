@@ -14,6 +14,7 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version"
 	"k8s.io/klog/v2"
 
+	"kith.dev/core/layout"
 	"kith.dev/engine/config"
 	"kith.dev/engine/logs"
 	"kith.dev/engine/server"
@@ -75,7 +76,7 @@ func serve(c *config.Config) error {
 	defer stop()
 	defer context.AfterFunc(ctx, all.Stopping)()
 	log.Info("starting", "version", version, "kubernetes", kubernetesVersion(), "node", c.NodeName, "deciding", c.Deciding)
-	err := server.Run(ctx, c, log)
+	err := server.Run(ctx, c, layout.Version{Layout: layout.Current, Kith: version, Kubernetes: layout.Minor(kubernetesVersion())}, log)
 	if err == nil {
 		log.Info("stopped; pods run on")
 	}

@@ -143,7 +143,7 @@ build_pause_now() {
 
 build_engine() {
   local in x
-  in=$({ find engine -mindepth 1 -maxdepth 1 ! -name runtime ! -name pause; printf '%s\n' core/{api/v1alpha1,hostnet,netplan,notify,process}; } |
+  in=$({ find engine -mindepth 1 -maxdepth 1 ! -name runtime ! -name pause; printf '%s\n' core/{api/v1alpha1,hostnet,layout,netplan,notify,process}; } |
     sort | xargs -n1 find | sort -u | grep -E '\.(go|mod|sum)$' | grep -v _test.go | xargs sha256sum)
   # What kubectl and nodes report as the version of Kubernetes; without it they say v0.0.0-master.
   x="-X k8s.io/component-base/version.gitVersion=$k8s -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(echo "$k8s" | cut -d. -f2) -X k8s.io/component-base/version.gitTreeState=clean"
@@ -160,7 +160,7 @@ build_cmd() {
     part "$name" "$bin/$name" "$in" build_cmd_now "$name"
   done
 }
-build_cmd_now() { gobuild . "$ldflags -X kith.dev/core/version.Version=$version -X kith.dev/core/version.Commit=$commit" "$bin/$1" "./cmd/$1"; }
+build_cmd_now() { gobuild . "$ldflags -X kith.dev/core/version.Version=$version -X kith.dev/core/version.Commit=$commit -X kith.dev/core/version.Kubernetes=$k8s" "$bin/$1" "./cmd/$1"; }
 
 # Images of small programs for the demo, the lab and the tests, made without a registry.
 build_images() {

@@ -60,6 +60,8 @@ func (t *Tray) clicked(ctx context.Context, a menu.Action) {
 		t.do(ctx, "sharing", "", callTime, func(ctx context.Context) error {
 			return errorOf(t.Daemon.SetPolicy(ctx, api.DefaultPolicy, sharing(a)))
 		})
+	case menu.AskShare:
+		t.askShare(ctx)
 	case menu.Tether:
 		t.seeTether(ctx, a.About)
 	case menu.Untether:
@@ -78,6 +80,8 @@ func (t *Tray) clicked(ctx context.Context, a menu.Action) {
 // tool does what is done on this desktop.
 func (t *Tray) tool(ctx context.Context, a menu.Action) {
 	switch a.Verb {
+	case menu.AskKubectl:
+		t.seeKubectl(ctx)
 	case menu.CopyKubeconfig:
 		t.do(ctx, "kubeconfig", "", callTime, func(ctx context.Context) error {
 			text, err := t.Daemon.Kubeconfig(ctx)

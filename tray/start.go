@@ -44,6 +44,6 @@ func Start(ctx context.Context, socket, version string, log *slog.Logger) error 
 	defer daemon.Close()
 	return New(Config{
 		Daemon: daemon, Socket: socket, Panel: shown, Notifier: notice.New(screen, daemon, settings, log), Settings: settings, SettingsPath: path,
-		Desktop: desktop.New(os.Getenv), Activated: s.Activated(), Version: version, Log: log,
+		Desktop: desktop.New(os.Getenv), Activated: s.Activated(), Getenv: os.Getenv, Version: version, Log: log,
 	}).Run(ctx)
 }

@@ -64,7 +64,8 @@ type Config struct {
 	SettingsPath string
 	Desktop      Desktop
 	Activated    <-chan struct{} // the tray was started a second time
-	Version      string          // of the tray
+	Getenv       func(string) string
+	Version      string // of the tray
 	Log          *slog.Logger
 }
 
@@ -215,6 +216,7 @@ func (t *Tray) hear(s api.Snapshot, err error) {
 		}
 		t.state.NoTether = t.state.NoTether && s.Status.Version == t.state.Snapshot.Status.Version
 		t.state.Link, t.state.Why, t.state.Snapshot = menu.Up, nil, s
+		t.sayReady()
 		return
 	}
 	link, why := linkOf(err)

@@ -61,7 +61,7 @@ func raise(t *testing.T) *stage {
 	home := t.TempDir()
 	for name, value := range map[string]string{
 		"DBUS_SESSION_BUS_ADDRESS": s.bus.Address, "XDG_CONFIG_HOME": home + "/config", "XDG_RUNTIME_DIR": home, "HOME": home, "DISPLAY": "", "WAYLAND_DISPLAY": "",
-		"PATH": home + "/bin",
+		"PATH": home + "/bin", "KUBECONFIG": "",
 	} {
 		t.Setenv(name, value)
 	}

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	systemd "github.com/coreos/go-systemd/v22/daemon"
 
+	"kith.dev/core/layout"
 	"kith.dev/core/version"
 	"kith.dev/daemon"
 	"kith.dev/daemon/config"
@@ -20,19 +22,23 @@ import (
 // memoryLimit keeps WireGuard's packet buffers, which grow under load and are given back late, within bounds. It is soft.
 const memoryLimit = 160 << 20
 
-// exitConfig is EX_CONFIG of sysexits.h: what kithd was told is not understood, and starting it again helps nothing. The systemd
-// unit knows the number.
+// exitConfig is EX_CONFIG of sysexits.h: what kithd was told is not understood, or what is stored is a newer Kith's, and starting it
+// again helps nothing. The systemd unit knows the number.
 const exitConfig = 78
 
 func main() {
-	understood := false
+	understood, asked := false, false // asked: whether it may start, and no more
 	kithd := config.Command(version.Version, func(ctx context.Context, cfg config.Config) error {
 		understood = true
 		return run(ctx, cfg)
+	}, func(dir string) error {
+		understood, asked = true, true
+		return layout.CheckAll(dir, daemon.Stores())
 	})
 	if err := kithd.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "kithd:", err)
-		if !understood {
+		var refused *layout.Refusal
+		if !understood || errors.As(err, &refused) && !asked {
 			os.Exit(exitConfig)
 		}
 		os.Exit(1)

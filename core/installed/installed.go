@@ -160,6 +160,9 @@ func (k *Keeper) mend(ctx context.Context, want *unstructured.Unstructured) (cha
 	case live.GetDeletionTimestamp() != nil:
 		return false, nil // its end brings us back
 	}
+	if _, is := newer(live, want); is {
+		return false, nil // a newer Kith's
+	}
 	before := live.GetResourceVersion()
 	next := replaced(live, want)
 	if equality.Semantic.DeepEqual(live, next) {

@@ -6,4 +6,6 @@ var (
 	Version = "dev"
 	// Commit is the Git commit it was built from.
 	Commit = ""
+	// Kubernetes is the one that the built-in engine of this build is, such as v1.36.3; "" is not known.
+	Kubernetes = ""
 )

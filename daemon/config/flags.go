@@ -22,8 +22,9 @@ type setFlag struct {
 	values []string
 }
 
-// Command is the command line of kithd. run is called with the configuration when flags and file are understood.
-func Command(version string, run func(context.Context, Config) error) *cobra.Command {
+// Command is the command line of kithd. run is called with the configuration when flags and file are understood, check with a data
+// directory by check-data.
+func Command(version string, run func(context.Context, Config) error, check func(dir string) error) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "kithd",
 		Short: "Turn the laptops around you into one Kubernetes",
@@ -38,6 +39,9 @@ start pods with all power over this laptop. Put only those into it who may becom
 		Args:    cobra.NoArgs, Version: version, SilenceUsage: true, SilenceErrors: true,
 	}
 	flags := AddFlags(c.Flags())
+	c.AddCommand(checkData(check))
+	c.CompletionOptions.DisableDefaultCmd = true
+	c.SetHelpCommand(&cobra.Command{Use: "help", Hidden: true})
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		cfg, err := flags.Load()
 		if err != nil {
@@ -48,10 +52,35 @@ start pods with all power over this laptop. Put only those into it who may becom
 	return c
 }
 
+func checkData(check func(dir string) error) *cobra.Command {
+	flags := new(Flags)
+	c := &cobra.Command{
+		Use:   "check-data [DIR]",
+		Short: "Say whether this kithd may start on what is stored, and change nothing",
+		Long: `Say whether this kithd may start on what is stored in DIR, the configured dataDir if none is given. It exits with 0 if it may. If
+a newer Kith, or another Kubernetes than this one can take over from, wrote there last, it exits with 1 and says why, and what to
+do. Nothing is changed. kithd asks itself the same before each start, and exits with 78 if it may not.`,
+		Example: "  kithd check-data\n  kithd check-data /mnt/backup/var/lib/kith",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return check(args[0])
+			}
+			cfg, err := flags.Load()
+			if err != nil {
+				return err
+			}
+			return check(cfg.DataDir)
+		},
+	}
+	flags.addPath(c.Flags())
+	return c
+}
+
 // AddFlags adds --config and one flag per key to flags. Load the configuration after flags are parsed.
 func AddFlags(flags *pflag.FlagSet) *Flags {
 	f := new(Flags)
-	flags.StringVar(&f.path, "config", "", fmt.Sprintf("configuration file (default %s, which need not exist)", DefaultPath))
+	f.addPath(flags)
 	for _, k := range keys {
 		flag := flags.VarPF(&flagValue{f, k}, k.Flag(), "", k.usage())
 		if k.Bool {
@@ -59,6 +88,10 @@ func AddFlags(flags *pflag.FlagSet) *Flags {
 		}
 	}
 	return f
+}
+
+func (f *Flags) addPath(flags *pflag.FlagSet) {
+	flags.StringVar(&f.path, "config", "", fmt.Sprintf("configuration file (default %s, which need not exist)", DefaultPath))
 }
 
 // Load gives the configuration: the flags' words over the file's over the defaults.

@@ -56,7 +56,10 @@ func Open(file, socket string, log *slog.Logger) (*Store, error) {
 	if s.reserve.giveUp(err) {
 		backend, err = s.open(ctx, file)
 	}
-	if err != nil {
+	if errors.Is(err, errNewer) {
+		stop()
+		return nil, fmt.Errorf("datastore %s: %w", file, err)
+	} else if err != nil {
 		stop()
 		return nil, fmt.Errorf("datastore %s: %w; if the disk is full make room, if the file is damaged restore it from a backup", file, err)
 	}

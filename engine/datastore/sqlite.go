@@ -51,6 +51,8 @@ func dsn(file, params string) string {
 	return "file:" + (&url.URL{Path: file}).EscapedPath() + "?vfs=unix-excl&_busy_timeout=30000" + params
 }
 
+var errNewer = errors.New("a newer Kith wrote it")
+
 // prepare makes the database, or gives one of an earlier version the shape it has now. A crash at any step leaves what the
 // next call goes on with.
 func prepare(ctx context.Context, file string) error {
@@ -68,6 +70,9 @@ func prepare(ctx context.Context, file string) error {
 		db.QueryRowContext(ctx, "SELECT COUNT(*) FROM sqlite_schema WHERE name = 'kine'").Scan(&tables))
 	if err != nil {
 		return err
+	}
+	if version > shape {
+		return fmt.Errorf("%w: it has shape %d, and this one knows those up to %d; install the newer one again", errNewer, version, shape)
 	}
 	if version == shape && size == pageSize {
 		return nil

@@ -2,6 +2,7 @@ package datastore
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -276,6 +277,29 @@ func TestDatabaseOfAnEarlierVersionIsTakenOver(t *testing.T) {
 			compare(t, shapeOf(t, b), shapeOf(t, open(t, filepath.Join(t.TempDir(), "state.db"))))
 			check(t, b.upkeep.db)
 		})
+	}
+}
+
+// One that a newer Kith gave another shape is not given ours: it is left as it is, and the newer one can go on.
+func TestDatabaseOfANewerVersionIsLeftAlone(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "state.db")
+	db, err := sql.Open("sqlite", dsn(file, ""))
+	if err == nil {
+		_, err = db.Exec(fmt.Sprintf("CREATE TABLE kine (id INTEGER PRIMARY KEY, later TEXT); PRAGMA user_version = %d", shape+1))
+	}
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Open(file, filepath.Join(t.TempDir(), "kine.sock"), slog.New(slog.DiscardHandler))
+	if err == nil || !strings.Contains(err.Error(), "a newer Kith wrote it: it has shape 2, and this one knows those up to 1; install the newer one again") {
+		t.Error(err)
+	}
+	if after, err := os.ReadFile(file); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the database was changed: %v", err)
 	}
 }
 

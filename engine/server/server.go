@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	apiregistration "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/typed/apiregistration/v1"
 
+	"kith.dev/core/layout"
 	"kith.dev/core/process"
 	"kith.dev/engine/component"
 	"kith.dev/engine/config"
@@ -56,9 +57,13 @@ type server struct {
 	apiServices apiregistration.APIServiceInterface
 }
 
-// Run runs the cluster until ctx ends or a part of it fails. It returns nil only after ctx has ended.
-func Run(ctx context.Context, c *config.Config, log *slog.Logger) error {
+// Run runs the cluster until ctx ends or a part of it fails. It returns nil only after ctx has ended. stores is who it is: on what a newer
+// one wrote it does not start, and changes nothing.
+func Run(ctx context.Context, c *config.Config, stores layout.Version, log *slog.Logger) error {
 	s := &server{config: c, log: log, began: time.Now()}
+	if err := layout.Check(c.DataDir, stores); err != nil {
+		return err
+	}
 	for _, d := range []string{c.DataDir, c.RunDir} {
 		if err := os.MkdirAll(d, 0o711); err != nil {
 			return fmt.Errorf("folder: %w; run as root", err)
@@ -69,6 +74,9 @@ func Run(ctx context.Context, c *config.Config, log *slog.Logger) error {
 		return err
 	}
 	defer lock.Close()
+	if err := layout.Start(c.DataDir, stores); err != nil {
+		return err
+	}
 	return s.run(ctx)
 }
 

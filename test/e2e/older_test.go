@@ -18,30 +18,31 @@ import (
 // older is the last commit whose daemons speak kith/v1.
 const older = "5b97708"
 
-// olderBinaries builds kithd and kith of that commit, or takes those in $KITH_OLDER_BIN.
-func olderBinaries(t *testing.T) string {
+// binariesOf builds kithd and kith of a commit, or takes those in the folder that a variable of the environment names.
+func binariesOf(t *testing.T, commit, variable string) string {
 	t.Helper()
-	if dir := os.Getenv("KITH_OLDER_BIN"); dir != "" {
+	if dir := os.Getenv(variable); dir != "" {
 		return dir
 	}
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := exec.Command("git", "-C", root, "cat-file", "-e", older+"^{commit}").Run(); err != nil {
-		t.Skipf("commit %s is not in this clone; set KITH_OLDER_BIN to its binaries", older)
+	if err := exec.Command("git", "-C", root, "cat-file", "-e", commit+"^{commit}").Run(); err != nil {
+		t.Skipf("commit %s is not in this clone; set %s to the folder of its binaries", commit, variable)
 	}
 	dir := t.TempDir()
-	build := exec.Command("sh", "-ec", `mkdir src && git -C "$1" archive "$2" | tar x -C src && cd src && go build -o "$3"/ ./cmd/kithd ./cmd/kith`, "sh", root, older, dir)
+	build := exec.Command("sh", "-ec", `mkdir src && git -C "$1" archive "$2" | tar x -C src && cd src && go build -o "$3"/ ./cmd/kithd ./cmd/kith`, "sh", root, commit, dir)
 	build.Dir, build.Env = t.TempDir(), append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath -buildvcs=false")
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build %s: %v\n%s", older, err, out)
+		t.Fatalf("build %s: %v\n%s", commit, err, out)
 	}
 	return dir
 }
 
-// run has the daemon and the command of a laptop be those of another directory; with "" those of the lab again.
-func run(t *testing.T, p *lab.Laptop, bin string) {
+// run has the daemon and the command of a laptop be those of another directory, in whose configuration unknown, a key with a list, must not
+// be; with "" those of the lab again.
+func run(t *testing.T, p *lab.Laptop, bin, unknown string) {
 	t.Helper()
 	if err := p.StopDaemon(t.Context()); err != nil {
 		t.Fatal(err)
@@ -67,8 +68,8 @@ func run(t *testing.T, p *lab.Laptop, bin string) {
 			t.Fatal(err)
 		}
 	}
-	if bin != "" { // what it does not know in its configuration it refuses
-		if _, _, err := p.Exec(t.Context(), "sed", "-i", "/^guestImages:/,/^[^- ]/{/^guestImages:/d;/^[- ]/d}", "/etc/kith/config.yaml"); err != nil {
+	if unknown != "" {
+		if _, _, err := p.Exec(t.Context(), "sed", "-i", fmt.Sprintf("/^%[1]s:/,/^[^- ]/{/^%[1]s:/d;/^[- ]/d}", unknown), "/etc/kith/config.yaml"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -81,12 +82,12 @@ func run(t *testing.T, p *lab.Laptop, bin string) {
 // TestAnOlderLaptopIsToldWhy peers two laptops of the version before, and brings first one of them and then the other up to
 // date: in between each says what is wrong, whoever asks, and the contract waits.
 func TestAnOlderLaptopIsToldWhy(t *testing.T) {
-	bin := olderBinaries(t)
+	bin := binariesOf(t, older, "KITH_OLDER_BIN")
 	l := laptops(t, lab.Options{Laptops: 2})
 	alice, bob := l.Laptop("alice"), l.Laptop("bob")
 	for _, p := range []*lab.Laptop{alice, bob} {
 		eventually(t, time.Minute, "kithd of "+p.Name()+" is ready", func() string { return engineReady(t, p) })
-		run(t, p, bin)
+		run(t, p, bin, "guestImages")
 	}
 	eventually(t, 30*time.Second, "alice sees bob", func() string { return map[bool]string{false: "not yet"}[peerOf(t, alice, "bob").Reachable] })
 	kith(t, alice, "peer", "bob", "--cpu", "200m", "--memory", "256Mi", "--pods", "5", "--wait=false")
@@ -100,7 +101,7 @@ func TestAnOlderLaptopIsToldWhy(t *testing.T) {
 	}
 	eventually(t, 30*time.Second, "connected", connected)
 
-	run(t, alice, "")
+	run(t, alice, "", "")
 	const atAlice, atBob = "bob speaks kith/v1, this Kith speaks kith/v2", "alice speaks kith/v2, this Kith speaks kith/v1"
 	// The older one keeps showing what was the matter first: that alice's kithd ended. Asked, it says why.
 	eventually(t, 30*time.Second, "the contract is unreachable on both sides, and alice says why", func() string {
@@ -140,6 +141,6 @@ func TestAnOlderLaptopIsToldWhy(t *testing.T) {
 		t.Errorf("%d warnings about peers that only are of another version", security)
 	}
 
-	run(t, bob, "")
+	run(t, bob, "", "")
 	eventually(t, time.Minute, "connected again, under the same contract", connected)
 }

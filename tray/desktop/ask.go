@@ -18,7 +18,7 @@ import (
 // ErrNoWindow says that no program here shows a window.
 var ErrNoWindow = errors.New("no program for windows works here")
 
-// asker is a program that shows a question with three buttons, or two if the question has no No. In each of them Enter, Escape and closing the window leave things as
+// asker is a program that shows a question with its buttons: Later and Yes, a No and others where the question has them. In each of them Enter, Escape and closing the window leave things as
 // they are: a window may come up under the hands of somebody who types.
 type asker struct {
 	needs []string // one of these variables of the environment is set
@@ -42,14 +42,17 @@ var (
 			if q.No != "" {
 				args = append(args, "--extra-button="+q.No) // its code is that of cancel, too, and its label comes out
 			}
+			for _, label := range q.Or {
+				args = append(args, "--extra-button="+label)
+			}
 			return args
 		},
 		read: func(q question.Question, code int, out string) question.Answer {
 			switch {
 			case code == 0:
 				return question.Yes
-			case code == 1 && out == q.No && q.No != "":
-				return question.No
+			case code == 1:
+				return byLabel(0, out, "", q.No, q.Or)
 			}
 			return question.NotNow
 		},
@@ -75,10 +78,17 @@ var (
 			if q.No != "" {
 				args = append(args, "no", q.No)
 			}
+			for i, label := range q.Or {
+				args = append(args, orTag(i), label)
+			}
 			return append(args, "later", question.Later, "--default", question.Later)
 		},
-		read: func(_ question.Question, code int, out string) question.Answer {
-			return byLabel(code, out, "yes", "no")
+		read: func(q question.Question, code int, out string) question.Answer {
+			var tags []string
+			for i := range q.Or {
+				tags = append(tags, orTag(i))
+			}
+			return byLabel(code, out, "yes", "no", tags)
 		},
 	}
 	xmessage = asker{
@@ -92,10 +102,22 @@ var (
 		},
 		stdin: ascii, read: byCode,
 	}
-	// osascript is for Macs. EXPERIMENTAL: it never ran on one.
+	// osascript is for Macs. EXPERIMENTAL: it never ran on one. A dialog has three buttons at most; more answers are a list.
 	osascript = asker{
 		name: "osascript",
 		args: func(q question.Question) []string {
+			if list := buttons(q); len(list) > 3 {
+				args := []string{
+					"-e", "on run argv",
+					"-e", "set chosen to choose from list (items 3 thru -1 of argv) with prompt (item 1 of argv) with title (item 2 of argv)",
+					"-e", "if chosen is false then return \"\"", "-e", "return item 1 of chosen", "-e", "end run",
+					"--", plain(q), title,
+				}
+				for _, b := range list {
+					args = append(args, b.label)
+				}
+				return args
+			}
 			args := []string{
 				"-e", "on run argv",
 				"-e", "display dialog (item 1 of argv) with title (item 2 of argv) buttons (items 3 thru -1 of argv) default button 1",
@@ -108,7 +130,7 @@ var (
 			return args
 		},
 		read: func(q question.Question, code int, out string) question.Answer {
-			return byLabel(code, out, q.Yes, q.No)
+			return byLabel(code, out, q.Yes, q.No, q.Or)
 		},
 	}
 )
@@ -116,8 +138,10 @@ var (
 const (
 	title = "Kith"
 	// The codes with which yad and xmessage end. They are none that a program ends with when it fails.
-	codeYes, codeNo, codeLater = 101, 102, 103
+	codeYes, codeNo, codeLater, codeOr = 101, 102, 103, 104
 )
+
+func orTag(i int) string { return "or" + strconv.Itoa(i) }
 
 // button is one of a window, and the code with which its program ends.
 type button struct {
@@ -131,19 +155,28 @@ func buttons(q question.Question) []button {
 	if q.No != "" {
 		list = append(list, button{q.No, codeNo})
 	}
+	for i, label := range q.Or {
+		list = append(list, button{label, codeOr + i})
+	}
 	return append(list, button{q.Yes, codeYes})
 }
 
-func byCode(_ question.Question, code int, _ string) question.Answer {
+func byCode(q question.Question, code int, _ string) question.Answer {
+	if i := code - codeOr; i >= 0 && i < len(q.Or) {
+		return question.Or(i)
+	}
 	return map[int]question.Answer{codeYes: question.Yes, codeNo: question.No}[code]
 }
 
-func byLabel(code int, out, yes, no string) question.Answer {
-	switch {
-	case code == 0 && out == yes:
+func byLabel(code int, out, yes, no string, or []string) question.Answer {
+	switch i := slices.Index(or, out); {
+	case code != 0 || out == "":
+	case out == yes:
 		return question.Yes
-	case code == 0 && out == no && no != "":
+	case out == no:
 		return question.No
+	case i >= 0:
+		return question.Or(i)
 	}
 	return question.NotNow
 }

@@ -51,6 +51,37 @@ func TestAnswersOfEachProgram(t *testing.T) {
 	}
 }
 
+// Each further button has an answer of its own, in each program.
+func TestAQuestionMayHaveMoreButtons(t *testing.T) {
+	many := question.Question{Lead: "How much?", Yes: "75 %", Or: []string{"25 %", "50 %"}}
+	for name, test := range map[string]struct {
+		program, script string
+		want            question.Answer
+	}{
+		"zenity first":  {"zenity", "echo 25 %; exit 1", question.Or(0)},
+		"zenity second": {"zenity", "echo 50 %; exit 1", question.Or(1)},
+		"zenity yes":    {"zenity", "exit 0", question.Yes},
+		"zenity closed": {"zenity", "exit 1", question.NotNow},
+		"yad second":    {"yad", "exit 105", question.Or(1)},
+		"yad unknown":   {"yad", "exit 106", question.NotNow},
+		"kdialog first": {"kdialog", "echo or0", question.Or(0)},
+		"kdialog none":  {"kdialog", "echo or2", question.NotNow},
+		"xmessage":      {"xmessage", "exit 104", question.Or(0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := with(t, map[string]string{"DISPLAY": ":0"}, map[string]string{test.program: slowly + test.script})
+			if got, err := d.Ask(t.Context(), many); err != nil || got != test.want {
+				t.Error(got, err)
+			}
+		})
+	}
+	for _, a := range []asker{zenity, yad, kdialog, xmessage, osascript} {
+		if args := strings.Join(a.args(many), "\n"); strings.Count(args, "25 %") != 1 || strings.Count(args, "50 %") != 1 || strings.Count(args, "75 %") != 1 {
+			t.Errorf("%s: %q", a.name, args)
+		}
+	}
+}
+
 // A question with nothing to refuse has two buttons, and closing it is no refusal.
 func TestAQuestionWithoutANoHasTwoButtons(t *testing.T) {
 	two := question.Question{Lead: "Tether?", Yes: "Tether"}

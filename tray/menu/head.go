@@ -38,6 +38,9 @@ func Head(s State) string {
 		if status.Mode == api.Tethered && status.Tether != nil {
 			return join(words.Name(status.Name), "Tethered to "+words.Name(status.Tether.Peer))
 		}
+		if status.Engine.State == api.EngineStarting {
+			return join(words.Name(status.Name), "starting")
+		}
 		return join(words.Name(status.Name), words.Text(string(status.Mode)), shared(status.Sharing), some(status.Counts.Laptops, "laptop is run from here", "laptops are run from here"))
 	case Gone:
 		return "Kith is not running"
@@ -59,6 +62,9 @@ func Tooltip(s State) string {
 		if p.Confirm != nil {
 			confirms++
 		}
+	}
+	if e := s.Snapshot.Status.Engine; e.State == api.EngineStarting {
+		return join(Head(s), words.Text(e.Why))
 	}
 	counts := s.Snapshot.Status.Counts
 	return join(Head(s), some(counts.Requests, "request waits", "requests wait"),

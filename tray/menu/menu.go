@@ -94,19 +94,21 @@ type Verb string
 // The verbs. About says what Action.About is for each.
 const (
 	Nothing        Verb = ""
-	Ask            Verb = "ask"      // a peer for resources; About: its ID
-	Withdraw       Verb = "withdraw" // what was asked of a peer and not answered yet; About: its ID
-	End            Verb = "end"      // what there is with a peer; About: its ID
-	MaybeEnd       Verb = "maybeEnd" // ask whether the owner is sure; About: its ID
-	KeepPeer       Verb = "keepPeer" // the owner is not sure
-	Accept         Verb = "accept"   // open the window in which the owner accepts a request; About: its ID
-	Decline        Verb = "decline"  // About: the request's ID
-	Confirm        Verb = "confirm"  // open the window in which the owner confirms what a peer accepted; About: the peer's ID
-	Share          Verb = "share"    // About: "50%"
-	Pause          Verb = "pause"    // sharing
-	Resume         Verb = "resume"   // sharing
-	Open           Verb = "open"     // About: a Fold; "" closes
-	SetKind        Verb = "setKind"  // turn a kind of notification on or off; About: its Name
+	Ask            Verb = "ask"        // a peer for resources; About: its ID
+	Withdraw       Verb = "withdraw"   // what was asked of a peer and not answered yet; About: its ID
+	End            Verb = "end"        // what there is with a peer; About: its ID
+	MaybeEnd       Verb = "maybeEnd"   // ask whether the owner is sure; About: its ID
+	KeepPeer       Verb = "keepPeer"   // the owner is not sure
+	Accept         Verb = "accept"     // open the window in which the owner accepts a request; About: its ID
+	Decline        Verb = "decline"    // About: the request's ID
+	Confirm        Verb = "confirm"    // open the window in which the owner confirms what a peer accepted; About: the peer's ID
+	Share          Verb = "share"      // About: "50%"
+	AskShare       Verb = "askShare"   // open the windows in which the owner says how much is shared, and with whose word
+	Pause          Verb = "pause"      // sharing
+	Resume         Verb = "resume"     // sharing
+	Open           Verb = "open"       // About: a Fold; "" closes
+	SetKind        Verb = "setKind"    // turn a kind of notification on or off; About: its Name
+	AskKubectl     Verb = "askKubectl" // open the window in which the owner has a context written for kubectl
 	CopyKubeconfig Verb = "copyKubeconfig"
 	OpenTerminal   Verb = "openTerminal"
 	Diagnose       Verb = "diagnose"

@@ -11,6 +11,7 @@ var presets = []string{"0%", "25%", "50%", "75%", "100%"}
 func (b *builder) sharing() {
 	b.line("sharing")
 	s := b.Snapshot.Status.Sharing
+	b.add(Item{ID: "share/ask", Label: "Share this laptop…", Disabled: !b.shares(), Action: Action{Verb: AskShare}})
 	if s.Share == "" && !nothing(s) {
 		b.say("share/custom", "Sharing "+words.Amounts(s.Amounts))
 	}
@@ -38,6 +39,7 @@ func (b *builder) shares() bool { return b.usable() && b.autonomous() }
 func (b *builder) tools() {
 	b.line("tools")
 	for _, i := range []Item{
+		{ID: "kubectl", Label: "Show kubectl access…", Action: Action{Verb: AskKubectl}},
 		{ID: "kubeconfig", Label: "Copy kubeconfig", Action: Action{Verb: CopyKubeconfig}},
 		{ID: "terminal", Label: "Open terminal here", Action: Action{Verb: OpenTerminal}},
 	} {

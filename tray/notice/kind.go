@@ -56,6 +56,8 @@ var Kinds = []struct {
 // Settings are the user's choice. The zero value shows every kind.
 type Settings struct {
 	Muted []Kind `json:"muted"` // kinds that are not shown
+	// Ready is the ID of the cluster of which the user was told that it is ready for the first time.
+	Ready string `json:"ready,omitempty"`
 }
 
 // Shows tells whether notices of the kind are shown.
@@ -68,7 +70,8 @@ func (s Settings) With(k Kind, shown bool) Settings {
 		muted = append(muted, k)
 	}
 	slices.Sort(muted)
-	return Settings{Muted: muted}
+	s.Muted = muted
+	return s
 }
 
 // SettingsPath is where the user's choice is kept: kith/notifications.json under the directory for configuration.

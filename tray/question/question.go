@@ -20,6 +20,7 @@ type Question struct {
 	Text []string // paragraphs
 	Yes  string   // the button that accepts or signs
 	No   string   // the button that refuses; "": there is nothing to refuse
+	Or   []string // further buttons, for other ways to say yes: the first is answered with Or(0)
 }
 
 // Later is the button that leaves everything as it is; so do Escape, Enter and closing the window.
@@ -33,7 +34,11 @@ const (
 	NotNow Answer = iota
 	Yes
 	No
+	firstOr
 )
+
+// Or is the answer of a further button, by its place in Question.Or.
+func Or(i int) Answer { return firstOr + Answer(i) }
 
 const (
 	// maxTerms and maxTerm bound what a window shows of a peer's terms, in sentences and in characters of one.

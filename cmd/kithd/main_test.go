@@ -1,0 +1,57 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What packages and systemd are told: 0 and 1 of check-data, 78 of a start that would be refused again.
+func TestWhatANewerKithStoredIsRefusedBeforeAnythingChanges(t *testing.T) {
+	kithd := filepath.Join(t.TempDir(), "kithd")
+	if out, err := exec.Command("go", "build", "-ldflags", "-X kith.dev/core/version.Version=v0.12.0 -X kith.dev/core/version.Kubernetes=v1.36.3", "-o", kithd, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, c := range []struct {
+		name, version, engine, says string
+		check, start                int
+	}{
+		{"of its own", "LAYOUT=1\n", "LAYOUT=1\nKUBERNETES=1.36\n", "", 0, -1},
+		{"of a newer layout", "LAYOUT=2\nKITH=v0.13.0\n", "", "install Kith v0.13.0 or a newer one again", 1, 78},
+		{"of a newer Kubernetes", "LAYOUT=1\n", "LAYOUT=1\nKUBERNETES=1.37\n", "Kubernetes does not go back to an older minor version", 1, 78},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			for file, text := range map[string]string{"version": c.version, "k8s/version": c.engine} {
+				path := filepath.Join(dir, file)
+				if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if text != "" {
+					if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			for _, args := range [][]string{{"check-data", dir}, {"--engine=none", "--data-dir=" + dir, "--run-dir=" + filepath.Join(dir, "run"), "--socket-group="}} {
+				want := c.check
+				if args[0] != "check-data" {
+					want = c.start
+				}
+				if want < 0 {
+					continue
+				}
+				run := exec.Command(kithd, args...)
+				out, _ := run.CombinedOutput()
+				if got := run.ProcessState.ExitCode(); got != want || !strings.Contains(string(out), c.says) {
+					t.Errorf("kithd %s: exit %d, %s; want %d, %q", args, got, out, want, c.says)
+				}
+			}
+			if _, err := os.Stat(filepath.Join(dir, "run")); err == nil {
+				t.Error("a refused start made its folders")
+			}
+		})
+	}
+}
