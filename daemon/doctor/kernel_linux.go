@@ -230,7 +230,7 @@ var needed = []string{"cpu", "cpuset", "memory", "pids"}
 func cgroup(report func(api.Finding)) {
 	in := about{area: api.AreaKernel}
 	const name = "cgroup"
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := os.ReadFile("/proc/thread-self/mountinfo")
 	if err != nil {
 		report(in.warn(name, "the cgroups of this machine are not known", err.Error(), ""))
 		return

@@ -82,7 +82,7 @@ func mtu(in about, echoes []discovery.Echo) api.Finding {
 func (m Machine) resolver(in about, report func(api.Finding)) {
 	const name = "resolver"
 	own := []netip.Addr{netplan.Cluster{Pods: m.PodRange, Services: m.ServiceRange}.DNS()}
-	text, _ := os.ReadFile("/proc/net/udp")
+	text, _ := os.ReadFile("/proc/thread-self/net/udp")
 	listening := answersDNS(string(text))
 	if addrs, err := net.InterfaceAddrs(); err == nil {
 		for _, a := range addrs {
