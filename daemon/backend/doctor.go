@@ -41,7 +41,7 @@ func (b *Backend) Doctor(ctx context.Context, ref string, report func(api.Progre
 			}
 		}
 	}
-	groups := append([]doctor.Group{b.checkSelf, b.checkEngine}, b.machine(peers).Groups()...)
+	groups := append([]doctor.Group{b.checkSelf, b.checkClock, b.checkEngine}, b.machine(peers).Groups()...)
 	for _, k := range peers {
 		groups = append(groups, func(ctx context.Context, report func(api.Finding)) { b.checkPeer(ctx, k, report) })
 	}
@@ -85,6 +85,16 @@ func (b *Backend) checkSelf(_ context.Context, report func(api.Finding)) {
 	})
 	for _, p := range b.Failing() {
 		report(api.Finding{Area: api.AreaDaemon, Name: "part", State: api.CheckFail, What: p.What, Why: p.Why, Do: p.Do})
+	}
+}
+
+// checkClock compares this machine's clock with those of its peers. One that differs is told with its peer: whose is wrong is known only
+// when several agree.
+func (b *Backend) checkClock(_ context.Context, report func(api.Finding)) {
+	for _, p := range clockProblems(b.Directory.All()) {
+		if strings.HasPrefix(p.What, thisClock) {
+			report(api.Finding{Area: api.AreaDaemon, Name: "clock", State: api.CheckFail, What: p.What, Why: p.Why, Do: p.Do})
+		}
 	}
 }
 
