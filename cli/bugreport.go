@@ -41,12 +41,12 @@ alone to read (mode 0600). Without a running kithd it has what this machine says
 			if err != nil {
 				return err
 			}
-			files, err := bugreport.List(bytes.NewReader(archive))
+			files, err := api.BugReportFiles(bytes.NewReader(archive))
 			if err != nil {
 				return err
 			}
 			if file == "" {
-				file = bugreport.Name(p.Now())
+				file = api.BugReportName(p.Now())
 			}
 			for _, f := range files {
 				fmt.Fprintf(p.Err, "%9s  %s\n", bytesOf(f.Size), screen.Clean(f.Name))

@@ -94,7 +94,7 @@ func TestABugReportIsListedBeforeItIsWritten(t *testing.T) {
 	}
 	b := world()
 	b.Report = archive.Bytes()[:archive.Len()/2]
-	if _, errs, code := serve(t, b).run("bugreport", "--yes", "-o", filepath.Join(t.TempDir(), "r")); code != 1 || !strings.Contains(errs, "read the bug report") {
+	if _, errs, code := serve(t, b).run("bugreport", "--yes", "-o", filepath.Join(t.TempDir(), "r")); code != 1 || !strings.Contains(errs, "the bug report is broken") {
 		t.Errorf("half a report: %d %s", code, errs)
 	}
 }
@@ -111,9 +111,9 @@ func TestABugReportIsMadeWithoutKithd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	files, err := bugreport.List(f)
+	files, err := api.BugReportFiles(f)
 	for _, name := range []string{"README.txt", "kithd.txt", "version.txt", "doctor.json", "logs/kithd.log", "network/addresses.txt"} {
-		if !slices.ContainsFunc(files, func(f bugreport.File) bool { return f.Name == name && f.Size > 0 }) {
+		if !slices.ContainsFunc(files, func(f api.BugReportFile) bool { return f.Name == name && f.Size > 0 }) {
 			t.Errorf("%s is missing: %s", name, fmt.Sprint(files, err))
 		}
 	}

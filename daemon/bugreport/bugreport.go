@@ -14,11 +14,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path"
 	"runtime/pprof"
-	"strings"
 	"time"
 
+	"kith.dev/core/api"
 	"kith.dev/daemon/bugreport/redact"
 )
 
@@ -37,7 +36,6 @@ const (
 	maxPart, maxAll = 4 << 20, 32 << 20
 	// partTime bounds the making of one.
 	partTime = 20 * time.Second
-	folder   = "kith-bugreport/"
 )
 
 // Write writes the archive, a tar compressed with gzip. Its first file says what is in it.
@@ -45,7 +43,7 @@ func Write(ctx context.Context, to io.Writer, now time.Time, parts []Part) error
 	packed := gzip.NewWriter(to)
 	files := tar.NewWriter(packed)
 	add := func(name string, text []byte) error {
-		err := files.WriteHeader(&tar.Header{Name: folder + name, Mode: 0o600, Size: int64(len(text)), ModTime: now, Format: tar.FormatPAX})
+		err := files.WriteHeader(&tar.Header{Name: api.BugReportFolder + name, Mode: 0o600, Size: int64(len(text)), ModTime: now, Format: tar.FormatPAX})
 		if err == nil {
 			_, err = files.Write(text)
 		}
@@ -119,33 +117,6 @@ func readme(now time.Time, parts []Part) []byte {
 		"six-digit codes. What looks like a key, a token or a password in a log is " + redact.Mark + ". Names and IP addresses are in it.\n")
 	return b.Bytes()
 }
-
-// File is one of an archive.
-type File struct {
-	Name string // below the archive's folder
-	Size int64
-}
-
-// List reads what is in an archive, all of it, so that a broken one is an error.
-func List(archive io.Reader) (files []File, err error) {
-	packed, err := gzip.NewReader(archive)
-	if err != nil {
-		return nil, fmt.Errorf("read the bug report: %w", err)
-	}
-	for r := tar.NewReader(packed); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return files, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read the bug report: %w", err)
-		}
-		files = append(files, File{strings.TrimPrefix(path.Clean(h.Name), folder), h.Size})
-	}
-}
-
-// Name is what the file of a report made now is called.
-func Name(now time.Time) string { return "kith-bugreport-" + now.Format("20060102-150405") + ".tar.gz" }
 
 // Profiles are those of this process: where its goroutines are, and where its memory was asked for. They hold no values.
 func Profiles() (parts []Part) {
