@@ -86,7 +86,7 @@ func world() *apitest.Backend {
 		Config: []byte("apiVersion: v1\nkind: Config\n"),
 		Findings: []api.Finding{
 			{Area: api.AreaEngine, Name: "api-server", State: api.CheckOK, What: "the API server answers in 3ms, Kubernetes v1.36.3"},
-			{Area: api.AreaKernel, Name: "inotify", State: api.CheckWarning, What: "fs.inotify.max_user_instances is only 64", Why: "with many pods some fail", Do: "sysctl -w fs.inotify.max_user_instances=1024"},
+			{Area: api.AreaKernel, Name: "inotify", State: api.CheckWarning, What: "fs.inotify.max_user_instances is only 64", Why: "with many pods some fail", Do: "sysctl -w fs.inotify.max_user_instances=1024", Fix: []string{"sysctl -w fs.inotify.max_user_instances=1024"}},
 			{Area: api.AreaPeer, Peer: "bob", Name: "connect", State: api.CheckOK, What: "TCP connects to 192.168.1.20:6450 in 400µs"},
 			{Area: api.AreaPeer, Peer: "carol", Name: "connect", State: api.CheckFail, What: "no TCP connection to carol at carol.example.org:6450 comes about", Why: "carol.example.org:6450: no answer\x1b[2J\u202e", Do: "is carol on and on this network?"},
 		},
@@ -157,7 +157,7 @@ func TestGolden(t *testing.T) {
 		"contract": {"contract", "contract list -o wide", "contract list -o json", "contract list nothing", "contract show bob-out", "contract show bob-out -o yaml", "contract show bob-out --document", "contract show x", "contract verify bob-out"},
 		"guests":   {"guests", "guests -o json", "guests bob -o wide", "guests carol"},
 		"version":  {"version", "version --client", "--version", "kubeconfig", "kubeconfig --direct"},
-		"doctor":   {"doctor", "doctor bob", "doctor bob -o json", "doctor carol -o yaml", "doctor nobody"},
+		"doctor":   {"doctor", "doctor bob", "doctor bob -o json", "doctor carol -o yaml", "doctor nobody", "doctor --fix", "doctor --fix --yes", "doctor bob --fix --yes", "doctor --fix --yes -o json"},
 		"usage": {"pears", "peers --colour", "peers -o xml", "peer", "peer a b", "peer ..", "peer carol --cpu two", "peer carol --cpu 50%", "peer carol --memory 4", "peer carol --cpu 0", "peer carol --cpu -1", "peer carol --pods 1.5", "peer carol --resource nvidia.com/gpu=0", "peer carol --resource gpu", "share 101%", "share 101", "share -5",
 			"share half", "share --cpu 101%", "share --to bob", "share --policy A_B --cpu 1", "share --pod-security lax", "offload web --strategy all", "contract frobnicate", "peer carol --timeout soon"},
 		"help": {"", "help exit-codes", "peer --help", "tether --help", "untether --help"},

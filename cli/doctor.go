@@ -16,33 +16,35 @@ import (
 )
 
 func (p *program) doctorCommand() *cobra.Command {
-	return p.things(&cobra.Command{
+	var fix, yes bool
+	c := p.things(&cobra.Command{
 		Use:   "doctor [PEER]",
 		Short: "Look for what keeps Kith from working",
-		Long: `Look for what keeps Kith from working: the local Kubernetes, ports, ranges of addresses, the kernel, the disk, and the
-way to each peer from end to end: address, TCP, key, protocol, clock, contract, tunnel, node. Each line says ok,
-warning or fail, and below it why, and what to do. With PEER, of the peers only that one is looked at.
+		Long: `Look for what keeps Kith from working: the local Kubernetes, ports, ranges of addresses, the LAN and its firewall, the
+kernel, the disk, and the way to each peer from end to end: address, TCP, key, protocol, clock, contract, tunnel, node. Each
+line says ok, warning or fail, and below it why, and what to do. With PEER, of the peers only that one is looked at.
 
-Nothing is changed. Without a running kithd the machine alone is looked at. The exit code is 1 when something failed.`,
-		Example: "  kith doctor\n  kith doctor bob\n  kith doctor -o json | jq -r '.[] | select(.state!=\"ok\") | .what'",
+Without --fix nothing is changed. With --fix, kithd mends what is safe to be mended: settings and modules of the kernel that
+are missing, ports that ufw or firewalld do not let in, the group of its own socket. The commands are shown, and a terminal
+asks first; elsewhere --yes is needed. What the owner of this machine set up otherwise is left alone. Then it looks again.
+
+Without a running kithd the machine alone is looked at. The exit code is 1 when something failed, or is not mended.`,
+		Example: "  kith doctor\n  kith doctor bob\n  kith doctor --fix\n  kith doctor -o json | jq -r '.[] | select(.state!=\"ok\") | .what'",
 		Args:    between(0, 1), ValidArgsFunction: p.completePeers(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			peer := strings.Join(args, "")
-			all, err := p.examine(c.Context(), peer)
+			if fix && !yes && !p.asks() {
+				return &api.Error{Code: api.CodeConfirm, Message: "nothing was changed", Reason: "there is no terminal to ask at", Do: "`kith doctor --fix --yes` mends without asking; `kith doctor` shows what there is"}
+			}
+			all, err := p.examine(c.Context(), strings.Join(args, ""))
 			if err != nil {
 				return err
 			}
-			counts := map[api.CheckState]int{}
-			for _, f := range all {
-				counts[f.State]++
+			if fix {
+				return p.fix(c.Context(), all, yes)
 			}
-			failed := counts[api.CheckFail]
-			if done, err := p.machine(api.List[api.Finding](all)); done {
-				if err != nil {
-					return err
-				}
-			} else {
-				fmt.Fprintf(p.Out, "\n%d ok, %s, %d failed\n", counts[api.CheckOK], screen.Count(counts[api.CheckWarning], "warning"), failed)
+			failed := p.sum(all)
+			if done, err := p.machine(api.List[api.Finding](all)); done && err != nil {
+				return err
 			}
 			if failed > 0 {
 				return &api.Error{Code: api.CodeInternal, Message: fmt.Sprintf("%d of %d checks failed", failed, len(all))}
@@ -50,6 +52,24 @@ Nothing is changed. Without a running kithd the machine alone is looked at. The 
 			return nil
 		},
 	})
+	c.Flags().BoolVar(&fix, "fix", false, "mend what is safe to be mended, and look again; a terminal asks first")
+	c.Flags().BoolVar(&yes, "yes", false, "with --fix, mend without asking")
+	return c
+}
+
+// sum tells people how many there are of each, and gives the number of failures.
+func (p *program) sum(all []api.Finding) (failed int) {
+	counts := map[api.CheckState]int{}
+	for _, f := range all {
+		counts[f.State]++
+	}
+	if p.format == "" {
+		fmt.Fprintf(p.Out, "\n%d ok, %s, %d failed\n", counts[api.CheckOK], screen.Count(counts[api.CheckWarning], "warning"), counts[api.CheckFail])
+		if n := len(api.Fixable(all)); n > 0 {
+			fmt.Fprintf(p.Out, "%s can be mended: kith doctor --fix\n", screen.Count(n, "finding"))
+		}
+	}
+	return counts[api.CheckFail]
 }
 
 // examine has kithd look or, when none answers, looks at the machine itself. Findings are shown as they come.
@@ -77,10 +97,13 @@ func (p *program) examine(ctx context.Context, peer string) ([]api.Finding, erro
 			show(f)
 		}
 		return all, nil
-	case shown > 0 || peer != "" || !errors.As(err, &e) || e.Code != api.CodeUnavailable && e.Code != api.CodeForbidden:
+	case shown > 0 || peer != "" || !errors.As(err, &e) || !unreachable(err):
 		return nil, err
 	}
 	absent := api.Finding{Area: api.AreaDaemon, Name: "kithd", State: api.CheckFail, What: e.Message, Why: e.Reason, Do: e.Do}
+	if e.Code == api.CodeForbidden {
+		absent.Name = "socket" // kithd may well run, and its socket is not this user's
+	}
 	show(absent)
 	cfg, err := new(config.Flags).Load()
 	if err != nil {

@@ -34,6 +34,7 @@ func (d *Daemon) newMetrics() (err error) {
 		string(audit.Socket):  {localapi.RefusedUser},
 		string(audit.Front):   frontdoor.RefusedReasons(),
 	}, d.log)
+	d.backend.Metrics = d.metrics.Write
 	d.parts = newParts(d.metrics, d.changed.Notify)
 	d.local.Handle("GET /metrics", d.metrics.Handler())
 	if d.cfg.MetricsAddress != "" {

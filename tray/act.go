@@ -16,6 +16,8 @@ const (
 	callTime = 40 * time.Second
 	// doctorTime bounds a look at everything.
 	doctorTime = 2 * time.Minute
+	// fixTime bounds what is mended, reportTime the making of a bug report; kithd's own bounds are shorter.
+	fixTime, reportTime = 5 * time.Minute, 4 * time.Minute
 )
 
 var (
@@ -105,6 +107,10 @@ func (t *Tray) tool(ctx context.Context, a menu.Action) {
 	case menu.Diagnose:
 		shown := menu.Text(menu.Of(t.state))
 		t.do(ctx, "diagnosis", "", doctorTime, func(ctx context.Context) error { return t.diagnose(ctx, shown) })
+	case menu.Mend:
+		t.askMend(ctx)
+	case menu.SaveReport:
+		t.do(ctx, "report", "", reportTime, func(call context.Context) error { return t.seeReport(ctx, call) })
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +24,10 @@ func (t *Tray) diagnose(ctx context.Context, menu string) error {
 	switch {
 	case err == nil:
 		b.WriteString(report(findings))
+		t.change(ctx, func() {
+			t.state.Looked = true
+			t.state.Fixable = slices.DeleteFunc(slices.Clone(findings), func(f api.Finding) bool { return len(f.Fix) == 0 })
+		})
 	case errors.Is(err, &api.Error{Code: api.CodeUnavailable}), errors.Is(err, &api.Error{Code: api.CodeForbidden}):
 		out, runErr := exec.CommandContext(ctx, kith(), "--socket", t.Socket, "doctor").CombinedOutput()
 		b.Write(out)

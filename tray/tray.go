@@ -50,6 +50,8 @@ type Desktop interface {
 	Copy(ctx context.Context, name string, text []byte) (file string, err error)
 	Terminal(kubeconfig []byte) error
 	View(name string, text []byte) (path string, err error)
+	// Save writes a file where the user looks for what was downloaded, for the user alone.
+	Save(name string, text []byte) (path string, err error)
 	// Ask shows a question in a window and waits for the person's answer; when ctx ends the window closes.
 	Ask(ctx context.Context, q question.Question) (question.Answer, error)
 }

@@ -1,5 +1,12 @@
 package api
 
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
 // CheckState is the outcome of a check.
 type CheckState string
 
@@ -16,6 +23,7 @@ const (
 	AreaEngine    = "engine"    // the local Kubernetes
 	AreaPorts     = "ports"     // who listens where
 	AreaAddresses = "addresses" // ranges of addresses and the networks around
+	AreaNetwork   = "network"   // the LAN: multicast, MTU, DNS, firewalls
 	AreaKernel    = "kernel"    // what the kernel must have and do
 	AreaDisk      = "disk"
 	AreaPeer      = "peer" // the way to a peer, end to end
@@ -31,4 +39,51 @@ type Finding struct {
 	What  string     `json:"what"`          // what was found
 	Why   string     `json:"why,omitempty"` // the error, or what follows from it
 	Do    string     `json:"do,omitempty"`
+	// Fix is what Fix would do about it, as the commands that somebody else would type. Empty: it is not safe to be done for the owner,
+	// who has to decide, or who set it up so.
+	Fix []string `json:"fix,omitempty"`
+}
+
+// DoctorFix says what is to be mended: names of findings, which are looked for anew. What is done about each is kithd's to know.
+type DoctorFix struct {
+	Findings []string `json:"findings"`
+}
+
+// MaxFixes bounds the findings of one DoctorFix.
+const MaxFixes = 64
+
+// Check gives an error when f names nothing, or what cannot be the name of a finding.
+func (f DoctorFix) Check() error {
+	if len(f.Findings) == 0 || len(f.Findings) > MaxFixes {
+		return Invalid("findings", strings.Join(f.Findings[:min(len(f.Findings), MaxFixes)], ","), fmt.Sprintf("1 to %d names of findings", MaxFixes))
+	}
+	for _, name := range f.Findings {
+		if !findingName.MatchString(name) {
+			return Invalid("findings", name, "names of findings, as `kith doctor -o json` has them")
+		}
+	}
+	return nil
+}
+
+var findingName = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
+
+// Fixed is what was done about one finding.
+type Fixed struct {
+	Finding Finding  `json:"finding"`         // as it was found
+	Did     []string `json:"did"`             // the commands that were carried out
+	Error   string   `json:"error,omitempty"` // why one of them failed; those after it were left out
+	Now     Finding  `json:"now"`             // the same check again, afterwards
+}
+
+// Mended reports whether the check finds nothing any more.
+func (f Fixed) Mended() bool { return f.Error == "" && f.Now.State == CheckOK }
+
+// Fixable are the names of the findings that can be mended.
+func Fixable(all []Finding) (names []string) {
+	for _, f := range all {
+		if len(f.Fix) > 0 && !slices.Contains(names, f.Name) {
+			names = append(names, f.Name)
+		}
+	}
+	return names
 }

@@ -33,6 +33,8 @@ const (
 	PathTether     = "/v1/tether"                // GET ?peer=NAME → TetherCheck; POST TetherOptions → Status, long
 	PathUntether   = "/v1/untether"              // POST UntetherOptions → Status, long
 	PathDoctor     = "/v1/doctor"                // GET ?peer=NAME → []Finding, long
+	PathDoctorFix  = "/v1/doctor/fix"            // POST DoctorFix → []Fixed, long
+	PathBugReport  = "/v1/bugreport"             // GET a bug report, application/gzip: a tar of what bugreport's README.txt lists
 )
 
 // Limits and media types of the local API.

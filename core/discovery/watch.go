@@ -64,3 +64,14 @@ func LANAddresses(patterns []string) ([]netip.Addr, error) {
 	}
 	return list, nil
 }
+
+// LANDevices are the names of the interfaces that are a LAN's; patterns as in LANConfig.Interfaces.
+func LANDevices(patterns []string) (names []string, err error) {
+	interfaces, err := listInterfaces()
+	for _, i := range interfaces {
+		if i.isLAN(patterns) {
+			names = append(names, i.name)
+		}
+	}
+	return names, err
+}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os/user"
 	"runtime"
 	"strconv"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,6 +55,9 @@ type Backend struct {
 	Publish   func(api.Event)
 	News      *notify.Broadcast // notifies when something changed that a desktop shows
 	Log       *slog.Logger
+	Metrics   func(io.Writer) error // writes those of the daemon; nil: there are none
+
+	fixing sync.Mutex // one mends at a time
 }
 
 var _ localapi.Backend = (*Backend)(nil)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,19 +41,41 @@ func (b *Backend) Doctor(ctx context.Context, ref string, report func(api.Progre
 			}
 		}
 	}
-	machine := doctor.Machine{Config: b.Settings, PID: os.Getpid(), Guests: map[string][]netip.Prefix{}}
-	groups := []doctor.Group{b.checkSelf, b.checkEngine}
-	for _, k := range peers {
-		if k.Peer != nil {
-			machine.Guests[k.Name] = k.Peer.Status.Network.Ranges()
-		}
-	}
-	groups = append(groups, machine.Groups()...)
+	groups := append([]doctor.Group{b.checkSelf, b.checkClock, b.checkEngine}, b.machine(peers).Groups()...)
 	for _, k := range peers {
 		groups = append(groups, func(ctx context.Context, report func(api.Finding)) { b.checkPeer(ctx, k, report) })
 	}
 	return doctor.Run(ctx, func(f api.Finding) { report(api.Progress{Message: f.What, Finding: &f}) }, groups...), nil
 }
+
+// machine is this one, with the ranges of these peers.
+func (b *Backend) machine(peers []directory.Known) doctor.Machine {
+	m := doctor.Machine{Config: b.Settings, PID: os.Getpid(), Guests: map[string][]netip.Prefix{}}
+	for _, k := range peers {
+		if k.Peer != nil {
+			m.Guests[k.Name] = k.Peer.Status.Network.Ranges()
+		}
+	}
+	return m
+}
+
+// FixFindings mends what is found of these names on this machine, and notes what it did.
+func (b *Backend) FixFindings(ctx context.Context, names []string, report func(api.Progress)) ([]api.Fixed, error) {
+	// Once begun it is not left half done because its caller went away.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fixTime)
+	defer cancel()
+	b.fixing.Lock()
+	defer b.fixing.Unlock()
+	fixed := b.machine(nil).Mend(ctx, names, func(step string) { report(api.Progress{Message: step}) })
+	for _, f := range fixed {
+		b.Log.Info("doctor mended", "finding", f.Finding.Name, "did", strings.Join(f.Did, "; "), "err", f.Error, "now", f.Now.State)
+	}
+	b.News.Notify()
+	return fixed, nil
+}
+
+// fixTime bounds what is done about all findings together.
+const fixTime = 4 * time.Minute
 
 // checkSelf tells that the daemon answers, and which parts of it fail.
 func (b *Backend) checkSelf(_ context.Context, report func(api.Finding)) {
@@ -62,6 +85,16 @@ func (b *Backend) checkSelf(_ context.Context, report func(api.Finding)) {
 	})
 	for _, p := range b.Failing() {
 		report(api.Finding{Area: api.AreaDaemon, Name: "part", State: api.CheckFail, What: p.What, Why: p.Why, Do: p.Do})
+	}
+}
+
+// checkClock compares this machine's clock with those of its peers. One that differs is told with its peer: whose is wrong is known only
+// when several agree.
+func (b *Backend) checkClock(_ context.Context, report func(api.Finding)) {
+	for _, p := range clockProblems(b.Directory.All()) {
+		if strings.HasPrefix(p.What, thisClock) {
+			report(api.Finding{Area: api.AreaDaemon, Name: "clock", State: api.CheckFail, What: p.What, Why: p.Why, Do: p.Do})
+		}
 	}
 }
 

@@ -127,6 +127,8 @@ func tunnelDue(k directory.Known) (due time.Time, must bool) {
 	return due.Add(tunnelPatience), must
 }
 
+const thisClock = "this machine's clock"
+
 // clockProblems compares this machine's clock with those of all who answer. When most of several agree against it, the
 // fault is here.
 func clockProblems(all []directory.Known) []api.Problem {
@@ -160,7 +162,7 @@ func clockProblems(all []directory.Known) []api.Problem {
 			way = "behind"
 		}
 		return []api.Problem{{
-			Severity: api.SeverityWarning, What: fmt.Sprintf("this machine's clock is %s those of %d of the %d machines that answer", way, most, answer),
+			Severity: api.SeverityWarning, What: fmt.Sprintf(thisClock+" is %s those of %d of the %d machines that answer", way, most, answer),
 			Why: "from 10 minutes on, contracts are refused", Do: "set it by the network: timedatectl set-ntp true",
 		}}
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -25,6 +26,7 @@ func (m Machine) kernel(_ context.Context, report func(api.Finding)) {
 		tun(report)
 	}
 	if m.RunsCluster() {
+		cgroup(report)
 		bridged(report)
 		packetFilter(report)
 	}
@@ -56,7 +58,7 @@ func (m Machine) forwarding(report func(api.Finding)) {
 			report(in.ok("forwarding", "%s is %s; kithd turns it on", dotted, v))
 			return
 		case v != "1":
-			report(in.fail("forwarding", dotted+" is "+v, "pods and peers do not reach each other without it; another program turned it off after kithd turned it on", "sysctl -w "+dotted+"=1"))
+			report(sysctls(in.fail("forwarding", dotted+" is "+v, "pods and peers do not reach each other without it; another program turned it off after kithd turned it on", ""), setting{dotted, 1}))
 			return
 		}
 	}
@@ -75,17 +77,58 @@ func tun(report func(api.Finding)) {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		report(in.ok("tun", "%s is there", path))
 	default:
-		report(in.fail("tun", path+" cannot be opened: there can be no tunnels", err.Error(), "load the module: modprobe tun"))
+		f := in.fail("tun", path+" cannot be opened: there can be no tunnels", err.Error(), "load the module: modprobe tun")
+		if _, loaded := os.Stat("/sys/class/misc/tun"); loaded == nil && errors.Is(err, fs.ErrNotExist) {
+			report(mending(f, "mkdir -p /dev/net", "mknod -m 666 "+path+" c 10 200"))
+			return
+		}
+		report(loading(f, "tun"))
 	}
+}
+
+// setting is a sysctl, in dots, and what it must be at least.
+type setting struct {
+	key   string
+	least int
+}
+
+// sysctls has a finding mended by settings, unless the owner wants it otherwise.
+func sysctls(f api.Finding, settings ...setting) api.Finding {
+	var commands []string
+	for _, s := range settings {
+		if file := setByOwner(s.key, s.least); file != "" {
+			f.Do = fmt.Sprintf("%s says so: set %s=%d there", file, s.key, s.least)
+			return f
+		}
+		commands = append(commands, fmt.Sprintf("sysctl -w %s=%d", s.key, s.least))
+	}
+	return mending(f, commands...)
+}
+
+// loading has a finding mended by a module, unless the owner forbids it.
+func loading(f api.Finding, module string) api.Finding {
+	if file := forbidden(module); file != "" {
+		f.Do = "the module " + module + " is kept from being loaded by " + file
+		return f
+	}
+	return mending(f, "modprobe "+module)
+}
+
+// mending says what to do, and that it is safe to be done for the owner.
+func mending(f api.Finding, commands ...string) api.Finding {
+	f.Do = strings.Join(commands, "; ")
+	f.Fix = commands
+	return f
 }
 
 func bridged(report func(api.Finding)) {
 	in := about{area: api.AreaKernel}
 	switch v, err := sysctl("net/bridge/bridge-nf-call-iptables"); {
 	case errors.Is(err, fs.ErrNotExist):
-		report(in.warn("bridge-netfilter", "packets between pods of this machine bypass the packet filter", "services that lead back to this machine may hang: the module br_netfilter is not loaded", "modprobe br_netfilter"))
+		report(loading(in.warn("bridge-netfilter", "packets between pods of this machine bypass the packet filter", "services that lead back to this machine may hang: the module br_netfilter is not loaded", ""), "br_netfilter"))
 	case err == nil && v != "1":
-		report(in.warn("bridge-netfilter", "packets between pods of this machine bypass the packet filter", "services that lead back to this machine may hang: net.bridge.bridge-nf-call-iptables is "+v, "sysctl -w net.bridge.bridge-nf-call-iptables=1"))
+		report(sysctls(in.warn("bridge-netfilter", "packets between pods of this machine bypass the packet filter", "services that lead back to this machine may hang: net.bridge.bridge-nf-call-iptables is "+v, ""),
+			setting{"net.bridge.bridge-nf-call-iptables", 1}))
 	default:
 		report(in.ok("bridge-netfilter", "packets between pods of this machine pass the packet filter"))
 	}
@@ -108,7 +151,7 @@ func packetFilter(report func(api.Finding)) {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return // only root can tell
 	case err != nil:
-		report(in.fail("nftables", "nftables does not work", err.Error(), "the kernel needs nf_tables: modprobe nf_tables"))
+		report(loading(in.fail("nftables", "nftables does not work", err.Error(), ""), "nf_tables"))
 		return
 	}
 	report(in.ok("nftables", "nftables works"))
@@ -133,22 +176,98 @@ const (
 	leastWatches   = 16384
 )
 
+// What a machine gets that has too little: enough for a hundred pods beside an editor or two.
+const (
+	manyInstances = 1024
+	manyWatches   = 524288
+)
+
 func inotify(report func(api.Finding)) {
 	in := about{area: api.AreaKernel}
-	const do = "sysctl -w fs.inotify.max_user_instances=1024 fs.inotify.max_user_watches=524288, and the same in /etc/sysctl.d"
+	const name, instances, watches = "inotify", "fs.inotify.max_user_instances", "fs.inotify.max_user_watches"
+	limit := func(key string) int {
+		text, err := sysctl(strings.ReplaceAll(key, ".", "/"))
+		n, notANumber := strconv.Atoi(text)
+		if err != nil || notANumber != nil {
+			return -1
+		}
+		return n
+	}
+	// More than there is: of what is used up, twice as much.
+	more := func(key string, least int, usedUp bool) setting {
+		n := limit(key)
+		if usedUp {
+			n *= 2
+		}
+		return setting{key, max(n, least)}
+	}
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
 	if err != nil {
-		report(in.fail("inotify", "no more files can be watched", err.Error()+": pods may fail with \"too many open files\"", do))
+		f := in.fail(name, "no more files can be watched", fmt.Sprintf("%v: all %d of %s are used up, and pods may fail with \"too many open files\"", err, limit(instances), instances), "")
+		report(sysctls(f, more(instances, manyInstances, true), more(watches, manyWatches, false)))
 		return
 	}
-	unix.Close(fd)
-	for key, least := range map[string]int{"fs/inotify/max_user_instances": leastInstances, "fs/inotify/max_user_watches": leastWatches} {
-		text, err := sysctl(key)
-		n, notANumber := strconv.Atoi(text)
-		if err == nil && notANumber == nil && n < least {
-			report(in.warn("inotify", fmt.Sprintf("%s is only %d", strings.ReplaceAll(key, "/", "."), n), "with many pods some fail with \"too many open files\"", do))
+	defer unix.Close(fd)
+	if _, err := unix.InotifyAddWatch(fd, "/", unix.IN_DELETE_SELF); errors.Is(err, unix.ENOSPC) {
+		f := in.fail(name, "no more files can be watched", fmt.Sprintf("all %d of %s are used up, and pods may fail with \"no space left on device\"", limit(watches), watches), "")
+		report(sysctls(f, more(instances, manyInstances, false), more(watches, manyWatches, true)))
+		return
+	}
+	for _, s := range []setting{{instances, leastInstances}, {watches, leastWatches}} {
+		if n := limit(s.key); n >= 0 && n < s.least {
+			report(sysctls(in.warn(name, fmt.Sprintf("%s is only %d", s.key, n), "with many pods some fail with \"too many open files\"", ""),
+				more(instances, manyInstances, false), more(watches, manyWatches, false)))
 			return
 		}
 	}
-	report(in.ok("inotify", "enough files can be watched"))
+	report(in.ok(name, "enough files can be watched"))
+}
+
+// needed are the cgroup controllers without which no pod is started.
+var needed = []string{"cpu", "cpuset", "memory", "pids"}
+
+// cgroup looks for the controllers in all hierarchies that are mounted, of both versions.
+func cgroup(report func(api.Finding)) {
+	in := about{area: api.AreaKernel}
+	const name = "cgroup"
+	mounts, err := os.ReadFile("/proc/thread-self/mountinfo")
+	if err != nil {
+		report(in.warn(name, "the cgroups of this machine are not known", err.Error(), ""))
+		return
+	}
+	there := controllers(string(mounts), func(mount string) string {
+		text, _ := os.ReadFile(filepath.Join(mount, "cgroup.controllers"))
+		return string(text)
+	})
+	var missing []string
+	for _, c := range needed {
+		if !slices.Contains(there, c) {
+			missing = append(missing, c)
+		}
+	}
+	if len(missing) > 0 {
+		report(in.fail(name, "the cgroup controller "+strings.Join(missing, ", ")+" is missing", "without it no pod can be held to its limits, and none is started",
+			"the kernel's command line turns it on: no cgroup_disable="+missing[0]+", and cgroup_enable="+missing[0]+" on boards that need it"))
+		return
+	}
+	report(in.ok(name, "the cgroup controllers are there: %s", strings.Join(needed, ", ")))
+}
+
+// controllers are those of the cgroup hierarchies in a mountinfo file (proc_pid_mountinfo(5)). enabled reads cgroup.controllers of a
+// mount of version 2; those of version 1 name theirs among their options.
+func controllers(mountinfo string, enabled func(mount string) string) (all []string) {
+	for line := range strings.Lines(mountinfo) {
+		before, after, ok := strings.Cut(line, " - ")
+		fields, kind := strings.Fields(before), strings.Fields(after)
+		if !ok || len(fields) < 5 || len(kind) < 3 {
+			continue
+		}
+		switch kind[0] {
+		case "cgroup2":
+			all = append(all, strings.Fields(enabled(fields[4]))...)
+		case "cgroup":
+			all = append(all, strings.Split(kind[2], ",")...)
+		}
+	}
+	return all
 }

@@ -42,7 +42,7 @@ func TestOwnersOfOpenPortsAreFound(t *testing.T) {
 		port := netip.MustParseAddrPort(tc.addr.String()).Port()
 		sockets := map[uint16][]uint64{}
 		for _, version := range []string{"", "6"} {
-			text, err := os.ReadFile("/proc/net/" + tc.network + version)
+			text, err := os.ReadFile("/proc/thread-self/net/" + tc.network + version)
 			if err != nil {
 				continue // a kernel without IPv6
 			}

@@ -115,7 +115,13 @@ const (
 )
 
 func (p Peer) clock(in about, ahead time.Duration) api.Finding {
-	const do = "have both machines set their clocks by the network: timedatectl set-ntp true"
+	do := "have both machines set their clocks by the network: timedatectl set-ntp true"
+	switch sync, known := synchronised(); {
+	case known && !sync:
+		do += "; this one is not set by the network now"
+	case known:
+		do += "; this one is set by the network now"
+	}
 	way := "ahead of"
 	if ahead < 0 {
 		way = "behind"

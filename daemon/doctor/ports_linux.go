@@ -20,7 +20,7 @@ func (m Machine) ports(_ context.Context, report func(api.Finding)) {
 	for _, network := range []string{"tcp", "udp"} {
 		sockets[network] = map[uint16][]uint64{}
 		for _, version := range []string{"", "6"} {
-			if text, err := os.ReadFile("/proc/net/" + network + version); err == nil {
+			if text, err := os.ReadFile("/proc/thread-self/net/" + network + version); err == nil {
 				parseSockets(text, network == "tcp", sockets[network])
 			}
 		}

@@ -18,7 +18,9 @@ type Machine struct {
 }
 
 // Groups are the checks of the machine.
-func (m Machine) Groups() []Group { return []Group{m.ports, m.addresses, m.kernel, m.disk} }
+func (m Machine) Groups() []Group {
+	return []Group{m.socket, m.ports, m.addresses, m.network, m.kernel, m.disk}
+}
 
 // Group is checks that are made one after the other. It reports each as soon as it is known, and ends soon after ctx does.
 type Group func(ctx context.Context, report func(api.Finding))

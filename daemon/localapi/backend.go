@@ -2,6 +2,7 @@ package localapi
 
 import (
 	"context"
+	"io"
 
 	"kith.dev/core/api"
 )
@@ -96,4 +97,9 @@ type Backend interface {
 	// Doctor looks for what keeps Kith from working, on this machine and on the way to the peer, or to all peers when
 	// peer is "". Each finding is reported in a Progress; all of them are returned, also when some are failures.
 	Doctor(ctx context.Context, peer string, report func(api.Progress)) ([]api.Finding, error)
+	// FixFindings mends what is found of these names on this machine and is safe to be mended, and looks again. The names are checked;
+	// one of which nothing is found, or nothing that is safe, is left out of the answer.
+	FixFindings(ctx context.Context, names []string, report func(api.Progress)) ([]api.Fixed, error)
+	// BugReport writes a tar, compressed with gzip, of what helps to find out what is wrong, and of nothing that is secret.
+	BugReport(ctx context.Context, to io.Writer) error
 }

@@ -92,6 +92,17 @@ var routes = []route{
 		findings, err := c.Doctor(c.ctx, peer, c.report)
 		return api.List[api.Finding](findings), err
 	}},
+	{"POST", api.PathDoctorFix, long, func(c *call) (any, error) {
+		in, err := body[api.DoctorFix](c)
+		if err == nil {
+			err = in.Check()
+		}
+		if err != nil {
+			return nil, err
+		}
+		fixed, err := c.FixFindings(c.ctx, in.Findings, c.report)
+		return api.List[api.Fixed](fixed), err
+	}},
 }
 
 // plain is a route that asks for one thing.

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
 )
 
 // The metrics that are counted as things happen; the others are looked up with each scrape.
@@ -89,9 +91,25 @@ func (m *Metrics) Refused(door, reason string) {
 	m.counters[refusals].WithLabelValues(door, reason).Inc()
 }
 
+// all is what is scraped.
+func (m *Metrics) all() prometheus.Gatherer {
+	return prometheus.Gatherers{m.registry, prometheus.GathererFunc(m.reconciles)}
+}
+
+// Write writes what a scrape would be answered. What cannot be gathered is left out, and is the error.
+func (m *Metrics) Write(to io.Writer) error {
+	families, err := m.all().Gather()
+	for _, family := range families {
+		if _, failed := expfmt.MetricFamilyToText(to, family); failed != nil {
+			return failed
+		}
+	}
+	return err
+}
+
 // Handler answers scrapes. What cannot be gathered is left out, and the rest is shown.
 func (m *Metrics) Handler() http.Handler {
-	return promhttp.HandlerFor(prometheus.Gatherers{m.registry, prometheus.GathererFunc(m.reconciles)}, promhttp.HandlerOpts{
+	return promhttp.HandlerFor(m.all(), promhttp.HandlerOpts{
 		ErrorLog: logger{m.log}, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4, Timeout: 2 * gatherTimeout,
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +29,8 @@ type Backend struct {
 	Config    []byte
 	Verdict   api.VerifyResult
 	Findings  []api.Finding // of Doctor, for all peers
+	FixError  string        // why FixFindings mends nothing
+	Report    []byte        // that BugReport gives
 	Fail      error         // when set, every call ends with it
 	AskAnswer error         // what a peer answers to Ask; nil is yes
 	AskBlock  chan struct{} // when set, Ask with Wait waits for it, or for ctx
@@ -552,6 +555,40 @@ func (b *Backend) Untether(ctx context.Context, o api.UntetherOptions, report fu
 		b.State.Mode, b.State.Tether = api.Autonomous, nil
 	}
 	return b.State, b.TetherAnswer
+}
+
+// FixFindings mends all findings of these names that have a Fix.
+func (b *Backend) FixFindings(_ context.Context, names []string, report func(api.Progress)) ([]api.Fixed, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.called(append([]string{"FixFindings"}, names...)...); err != nil {
+		return nil, err
+	}
+	var fixed []api.Fixed
+	for i, f := range b.Findings {
+		if len(f.Fix) == 0 || !slices.Contains(names, f.Name) {
+			continue
+		}
+		report(api.Progress{Message: "mending " + f.Name})
+		now := api.Finding{Area: f.Area, Name: f.Name, State: api.CheckOK, What: "all is well"}
+		if b.FixError != "" {
+			now = f
+		}
+		fixed = append(fixed, api.Fixed{Finding: f, Did: f.Fix, Error: b.FixError, Now: now})
+		b.Findings[i] = now
+	}
+	return fixed, nil
+}
+
+// BugReport writes Report.
+func (b *Backend) BugReport(_ context.Context, to io.Writer) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.called("BugReport"); err != nil {
+		return err
+	}
+	_, err := to.Write(b.Report)
+	return err
 }
 
 func (b *Backend) Doctor(_ context.Context, peer string, report func(api.Progress)) ([]api.Finding, error) {

@@ -3,9 +3,7 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -116,45 +114,6 @@ func TestDoctorAndMetrics(t *testing.T) {
 		}) {
 			t.Errorf("%s", strings.Join(notOK(found), "\n"))
 		}
-	})
-}
-
-// examine gives what kith doctor finds, and its error when something failed.
-func examine(t *testing.T, p *lab.Laptop, args ...string) ([]api.Finding, error) {
-	t.Helper()
-	var out bytes.Buffer
-	err := p.Run(t.Context(), lab.Command{Args: append([]string{"kith", "doctor", "-o", "json"}, args...), Stdout: &out})
-	var found []api.Finding
-	if err := json.Unmarshal(out.Bytes(), &found); err != nil {
-		t.Fatalf("%s: kith doctor -o json: %v\n%s", p.Name(), err, out.String())
-	}
-	return found, err
-}
-
-func notOK(found []api.Finding) (list []string) {
-	for _, f := range found {
-		if f.State != api.CheckOK {
-			list = append(list, fmt.Sprintf("%s %s: %s (%s)", f.State, f.Name, f.Why, f.What))
-		}
-	}
-	return list
-}
-
-// want holds what is not ok to these, in order: "state name: beginning of why".
-func want(t *testing.T, found []api.Finding, begins ...string) {
-	t.Helper()
-	list := notOK(found)
-	if !slices.EqualFunc(list, begins, strings.HasPrefix) {
-		t.Errorf("found\n%s\nwant\n%s", strings.Join(list, "\n"), strings.Join(begins, "\n"))
-	}
-}
-
-// well waits until all is well.
-func well(t *testing.T, p *lab.Laptop) {
-	t.Helper()
-	eventually(t, 60*time.Second, p.Name()+" is well again", func() string {
-		found, _ := examine(t, p)
-		return strings.Join(notOK(found), "\n")
 	})
 }
 

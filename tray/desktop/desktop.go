@@ -106,6 +106,33 @@ func (d *Desktop) Keep(name string, text []byte, mode os.FileMode) (path string,
 	return path, nil
 }
 
+// Save writes a file where the user looks for what was downloaded, else in the home folder, for the user alone. One that is there
+// already is an error.
+func (d *Desktop) Save(name string, text []byte) (path string, err error) {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("save %s: %w", name, err)
+	}
+	dir := filepath.Join(home, "Downloads")
+	if out, err := exec.Command("xdg-user-dir", "DOWNLOAD").Output(); err == nil && filepath.IsAbs(strings.TrimSpace(string(out))) {
+		dir = strings.TrimSpace(string(out))
+	}
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		dir = home
+	}
+	path = filepath.Join(dir, name)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return "", fmt.Errorf("save %s: %w", name, err)
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Close()); err != nil {
+		os.Remove(path)
+		return "", fmt.Errorf("save %s: %w", name, err)
+	}
+	return path, nil
+}
+
 // View shows a text. The path is where it is, also when nothing can show it.
 func (d *Desktop) View(name string, text []byte) (path string, err error) {
 	if path, err = d.Keep(name, text, 0o600); err != nil {

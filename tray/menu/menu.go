@@ -55,6 +55,8 @@ type State struct {
 	Doing    map[string]string // what is under way with a peer or a request, by its ID: "asking"
 	Note     string            // what went wrong last
 	NoTether bool              // this daemon is one that knows no tethers
+	Looked   bool              // the doctor did
+	Fixable  []api.Finding     // that it found, and that are safe to be mended
 }
 
 // Kind is a kind of notification that can be turned off.
@@ -112,7 +114,9 @@ const (
 	CopyKubeconfig Verb = "copyKubeconfig"
 	OpenTerminal   Verb = "openTerminal"
 	Diagnose       Verb = "diagnose"
-	CopyText       Verb = "copyText" // About: the text
+	Mend           Verb = "mend"       // open the window in which the owner has mended what is safe to be
+	SaveReport     Verb = "saveReport" // make a bug report, and open the window that lists what is in it
+	CopyText       Verb = "copyText"   // About: the text
 	ShowAbout      Verb = "showAbout"
 	Tether         Verb = "tether"   // see what a tether to a peer would mean, and open the window in which the owner wants it; About: its ID
 	Untether       Verb = "untether" // open the window in which the owner takes this laptop back

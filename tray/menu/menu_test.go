@@ -57,6 +57,9 @@ func scenes() map[string]menu.State {
 	}
 	status := func(s *menu.State) *api.Status { return &s.Snapshot.Status }
 	scene("alone", func(*menu.State) {})
+	scene("looked", func(s *menu.State) {
+		s.Looked, s.Fixable = true, []api.Finding{{Name: "inotify", Fix: []string{"sysctl -w a=1"}}, {Name: "tun", Fix: []string{"modprobe tun"}}}
+	})
 	scene("waiting", func(s *menu.State) { *s = menu.State{Kinds: kinds} })
 	scene("gone", func(s *menu.State) {
 		*s = menu.State{Link: menu.Gone, Kinds: kinds, Why: &api.Error{

@@ -1,6 +1,8 @@
 package menu
 
 import (
+	"fmt"
+
 	"kith.dev/tray/words"
 )
 
@@ -54,6 +56,12 @@ func (b *builder) tail() {
 		b.line("tail")
 	}
 	b.click("diagnose", "Diagnose…", Diagnose, "")
+	if b.Looked && b.Link == Up {
+		if n := len(b.Fixable); n > 0 {
+			b.click("mend", fmt.Sprintf("    Mend %d of what was found…", n), Mend, "")
+		}
+		b.click("report", "    Save a report…", SaveReport, "")
+	}
 	b.line("about")
 	if len(b.Kinds) > 0 {
 		b.kinds()

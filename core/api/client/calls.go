@@ -166,6 +166,16 @@ func (c *Client) Doctor(ctx context.Context, peer string, report func(api.Progre
 	return long[[]api.Finding](ctx, c, "GET", path, nil, report)
 }
 
+// FixFindings mends the findings of these names, as far as that is safe, and looks again; report may be nil.
+func (c *Client) FixFindings(ctx context.Context, names []string, report func(api.Progress)) ([]api.Fixed, error) {
+	return long[[]api.Fixed](ctx, c, "POST", api.PathDoctorFix, api.DoctorFix{Findings: names}, report)
+}
+
+// BugReport gives a bug report, a tar of some megabytes at most, compressed with gzip.
+func (c *Client) BugReport(ctx context.Context) ([]byte, error) {
+	return do[[]byte](ctx, c, "GET", api.PathBugReport, nil)
+}
+
 func do[T any](ctx context.Context, c *Client, method, path string, in any) (out T, err error) {
 	err = c.Do(ctx, method, path, in, &out)
 	return out, err

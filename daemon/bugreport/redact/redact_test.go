@@ -1,0 +1,94 @@
+package redact_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"kith.dev/daemon/bugreport/redact"
+)
+
+const (
+	jwt  = "eyJhbGciOiJSUzI1NiIsImtpZCI6ImFiYyJ9.eyJpc3MiOiJrdWJlcm5ldGVzIn0.c2lnbmF0dXJlLW9mLXRoaXMtdG9rZW4"
+	wg   = "yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk="
+	body = "MC4CAQAwBQYDK2VwBCIEIJ+DYvh6SEqVTm50DFtMDoQikTmiCqirVv9mWG9qfSnF"
+)
+
+// secrets are texts, each with what must not be left of it.
+var secrets = map[string]struct{ text, secret string }{
+	"bearer":                   {"GET /api: Authorization: Bearer " + jwt, jwt},
+	"bearer that is no JWT":    {`header="authorization: bearer s3cr3t-0paque-token" status=401`, "s3cr3t-0paque-token"},
+	"basic":                    {"Proxy-Authorization: Basic YWxhZGRpbjpvcGVuc2VzYW1l", "YWxhZGRpbjpvcGVuc2VzYW1l"},
+	"JWT alone":                {"token file has " + jwt + " in it", jwt},
+	"PEM":                      {"key:\n-----BEGIN PRIVATE KEY-----\n" + body + "\n-----END PRIVATE KEY-----\nend", body},
+	"PEM in one line":          {`msg="-----BEGIN PRIVATE KEY-----\n` + body + `\n-----END PRIVATE KEY-----\n"`, body},
+	"PEM without its end":      {"-----BEGIN EC PRIVATE KEY-----\n" + body, body},
+	"PEM without its head":     {body + "\n" + body[:20] + "\n-----END PRIVATE KEY-----\n", body[:20]},
+	"a line of PEM":            {body, body},
+	"WireGuard":                {"private key is " + wg, wg},
+	"WireGuard, in a list":     {"[" + wg + "," + wg + "]", wg},
+	"password":                 {"password=hunter2 user=me", "hunter2"},
+	"JSON":                     {`{"user":"me","dbPassword": "hunter2 and more"}`, "hunter2"},
+	"JSON, with a quote in it": {`{"password":"hun\"ter2"}`, "ter2"},
+	"JSON in a string":         {`msg="{\"token\":\"hunter2\"}"`, "hunter2"},
+	"YAML":                     {"client-key-data: " + wg + "\n", wg},
+	"flag":                     {"args: --registration-token hunter2", "hunter2"},
+	"flag with =":              {"args: --token=hunter2", "hunter2"},
+	"URL":                      {"proxy http://me:hunter2@proxy.example:3128/", "hunter2"},
+	"bootstrap token":          {"join with abcdef.0123456789abcdef now", "0123456789abcdef"},
+	"GitHub":                   {"clone: ghp_abcdefghijklmnopqrstuvwxyz0123456789", "ghp_abcdefgh"},
+	"AWS":                      {"id AKIAIOSFODNN7EXAMPLE", "IOSFODNN7"},
+	"last-applied":             {`{"kubectl.kubernetes.io/last-applied-configuration":"{\"stringData\":{\"api-key\":\"hunter2\"}}"}`, "hunter2"},
+}
+
+func TestWhatLooksSecretIsTakenOut(t *testing.T) {
+	for name, tc := range secrets {
+		got := redact.String(tc.text)
+		if strings.Contains(got, tc.secret) || !strings.Contains(got, redact.Mark) {
+			t.Errorf("%s: %s", name, got)
+		}
+		if again := redact.String(got); strings.Contains(again, tc.secret) {
+			t.Errorf("%s, again: %s", name, again)
+		}
+	}
+}
+
+func TestWhatHelpsIsLeft(t *testing.T) {
+	for _, text := range []string{
+		"",
+		"bob: no handshake for 40 s at 192.168.1.20:6450",
+		"peer=bob id=MFZWI3D-BOBBOBB-OBBOBBO-BBOBBOB-BOBBOBB-OBBOBBO-BBOBBOB-BOBBOBB",
+		"image sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 pulled",
+		"2026-03-01T12:00:00.000000Z level=INFO msg=\"the tunnel is up\" rtt=1.8ms",
+		"/var/lib/kith/k8s/kubelet/pods/4b1e0c86-0d53-4c37-8f12-8fbd3f0f6f8f/volumes",
+		"node kith-bob is not Ready: the contract was ended by its owner",
+	} {
+		if got := redact.String(text); got != text {
+			t.Errorf("%q became %q", text, got)
+		}
+	}
+}
+
+// FuzzText: whatever stands around, a secret in a form that is known is not left.
+func FuzzText(f *testing.F) {
+	f.Add("", "")
+	f.Add("level=INFO msg=\"", "\" err=none")
+	f.Add("-----BEGIN", "-----END X-----")
+	f.Add("token: \"", "\\")
+	f.Fuzz(func(t *testing.T, before, after string) {
+		for name, secret := range map[string]string{
+			"JWT":       jwt,
+			"bearer":    "Authorization: Bearer zq3-0paque-token-zq3",
+			"PEM":       "-----BEGIN PRIVATE KEY-----\n" + body + "\n-----END PRIVATE KEY-----",
+			"WireGuard": " " + wg,
+			"password":  " password=zq3hunter2zq3 ",
+		} {
+			got := redact.Text([]byte(before + "\n" + secret + "\n" + after))
+			for _, part := range []string{jwt, "zq3-0paque-token-zq3", body, wg, "zq3hunter2zq3"} {
+				if strings.Contains(secret, part) && !strings.Contains(before+after, part) && bytes.Contains(got, []byte(part)) {
+					t.Errorf("%s is left between %q and %q: %q", name, before, after, got)
+				}
+			}
+		}
+	})
+}
