@@ -4,6 +4,7 @@
 # usage: package.sh deb|rpm [ARCH]    ARCH: amd64 (default: this machine's) or arm64
 #   KITH_BIN=bin   where the programs were built for ARCH
 #   VERSION=       instead of what git says
+#   OUT=build/packages   where the package goes
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -100,10 +101,11 @@ conf() { # SOURCE DESTINATION
   echo "- {src: $tree, dst: /, type: tree}"
 } >"$work/nfpm.yaml"
 
-mkdir -p build/packages
+out=${OUT:-build/packages}
+mkdir -p "$out"
 case $format in
-  deb) out=build/packages/kith_${version}_$arch.deb ;;
-  rpm) out=build/packages/kith-$version-1.$rpmarch.rpm ;;
+  deb) out+=/kith_${version}_$arch.deb ;;
+  rpm) out+=/kith-$version-1.$rpmarch.rpm ;;
 esac
 $nfpm package --config "$work/nfpm.yaml" --packager "$format" --target "$out" >/dev/null
 echo "$out: $(du -h "$out" | cut -f1)"
