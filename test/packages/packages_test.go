@@ -99,9 +99,13 @@ func TestALaptopsLifeWithThePackage(t *testing.T) {
 		}
 		return out
 	}
-	podReady := func() {
+	// podReady waits for a pod that is Ready, and whose container is none of an earlier life: its status is remembered over a boot.
+	podReady := func(was string) {
 		m.t.Helper()
 		m.eventually(90*time.Second, "the pod is Ready", func() error {
+			if was != "" && strings.Fields(was)[0] == strings.Fields(pod())[0] {
+				return errors.New("its container is that of before")
+			}
 			out, err := kubectl("get", "pod", "echo", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 			if err != nil || out != "True" {
 				return fmt.Errorf("%s: %v", out, err)
@@ -134,12 +138,13 @@ func TestALaptopsLifeWithThePackage(t *testing.T) {
 			}
 			return nil
 		})
-		podReady()
+		podReady("")
 	})
 	step("rebooted, all is back", func(*testing.T) {
+		was := pod()
 		m.reboot()
 		works()
-		podReady()
+		podReady(was)
 	})
 	step("upgraded, the pod and who speaks with it notice nothing", func(t *testing.T) {
 		was := pod()
@@ -154,7 +159,7 @@ func TestALaptopsLifeWithThePackage(t *testing.T) {
 			return nil
 		})
 		ready()
-		podReady()
+		podReady("")
 		time.Sleep(2 * time.Second) // of it all done, what would come late
 		answers, err := stream()
 		if err != nil {
@@ -185,7 +190,9 @@ func TestALaptopsLifeWithThePackage(t *testing.T) {
 			t.Errorf("the pod was %s, is %s", was, is)
 		}
 	})
+	var last string
 	step("removed, nothing runs, and its data stay", func(t *testing.T) {
+		last = pod()
 		m.must("apt-get", "remove", "-y", "kith")
 		if out, err := m.try("pgrep", "-fa", "/kith/|/kith-tray|/pause|echo serve"); err == nil {
 			t.Error("running:", out)
@@ -200,9 +207,16 @@ func TestALaptopsLifeWithThePackage(t *testing.T) {
 	step("installed again, it goes on", func(*testing.T) {
 		install(newer)
 		works()
-		podReady()
+		podReady(last)
 	})
 	step("purged, the machine is as it was", func(t *testing.T) {
+		// That the lists show what Kith makes of a machine, they show while it is there.
+		there := m.snapshot()
+		for what, was := range before {
+			if slices.Equal(there[what], was) {
+				t.Errorf("%s: as they were without Kith", what)
+			}
+		}
 		m.must("apt-get", "purge", "-y", "kith")
 		var after map[string][]string
 		m.eventually(10*time.Second, "nothing is left", func() error { // systemd takes away cgroups a moment later
