@@ -57,7 +57,7 @@ if [ $format = deb ]; then
   # Policy has the changelog in Debian's form.
   {
     printf 'kith (%s) unstable; urgency=medium\n\n' "$version"
-    git log -10 --no-merges --format='  * %s'
+    git log -10 --no-merges --format='* %s' | fold -s -w 74 | sed 's/^\([^*]\)/  \1/; s/^/  /; s/ *$//'
     printf '\n -- The Kith authors <packages@kith.dev>  %s\n' "$(date -u -R -d "@$SOURCE_DATE_EPOCH")"
   } | gzip -9n >"$tree$doc/changelog.gz"
   install -D -m 0644 packaging/deb/lintian-overrides "$tree/usr/share/lintian/overrides/kith"
@@ -84,7 +84,7 @@ conf() { # SOURCE DESTINATION
 }
 {
   sed "s|\${ARCH}|$arch|; s|\${VERSION}|$version|; s|\${RELEASE}|$([ $format = rpm ] && echo '"1"' || echo '""')|
-    s|\${COMPRESSION}|${COMPRESSION:-zstd}|; s|\${RPM_COMPRESSION}|${COMPRESSION:-zstd}|" packaging/nfpm.yaml
+    s|\${COMPRESSION}|${COMPRESSION:-gzip}|; s|\${RPM_COMPRESSION}|${COMPRESSION:-zstd}|" packaging/nfpm.yaml
   echo "mtime: $(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)"
   echo 'scripts:'
   printf '%s\n' "${scripts[@]}"
