@@ -3,6 +3,7 @@
 # root often has no Go on its PATH.
 # usage: install.sh [install|uninstall]
 #   PREFIX=/usr/local  SYSCONFDIR=/etc   where to; a package has PREFIX=/usr
+#   LIBEXECDIR=PREFIX/libexec/kith  ZSHDIR=PREFIX/share/zsh/site-functions   where a distribution has these elsewhere
 #   DESTDIR=           put before all of them: a tree to be packed, with nothing made known to this machine
 #   KITH_BIN=bin       where the programs were built
 set -euo pipefail
@@ -12,9 +13,9 @@ fail() { echo "install.sh: $*" >&2; exit 1; }
 [[ $prefix == /* ]] || fail "PREFIX is $prefix: it must be an absolute path"
 
 declare -A dirs=(
-  [bindir]=$prefix/bin [sbindir]=$prefix/sbin [libexecdir]=$prefix/libexec/kith
-  [unitdir]=$prefix/lib/systemd/system [sysusersdir]=$prefix/lib/sysusers.d
-  [datadir]=$prefix/share [mandir]=$prefix/share/man [docdir]=$prefix/share/doc/kith [sysconfdir]=${SYSCONFDIR:-/etc}
+  [bindir]=$prefix/bin [sbindir]=$prefix/sbin [libexecdir]=${LIBEXECDIR:-$prefix/libexec/kith}
+  [unitdir]=$prefix/lib/systemd/system [sysusersdir]=$prefix/lib/sysusers.d [sysctldir]=$prefix/lib/sysctl.d [modulesdir]=$prefix/lib/modules-load.d
+  [zshdir]=${ZSHDIR:-$prefix/share/zsh/site-functions} [datadir]=$prefix/share [mandir]=$prefix/share/man [docdir]=$prefix/share/doc/kith [sysconfdir]=${SYSCONFDIR:-/etc}
 )
 fill() { # TEXT: with the names of directories filled in, as $filled
   local name
@@ -58,7 +59,7 @@ install_all() {
     fail "this needs root: sudo make install (or DESTDIR for a tree of your own)"
   fi
   while read -r mode from to; do
-    [[ -n $mode && $mode != \#* ]] || continue
+    [[ -n $mode && $mode != \#* && $mode != conf ]] || continue
     fill "$to"
     to=$filled
     if [ "$mode" = link ]; then

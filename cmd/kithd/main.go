@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -56,10 +57,34 @@ func run(ctx context.Context, cfg config.Config) error {
 		return err
 	}
 	// It listens. What it starts is not the service that systemd waits for, so the variable goes (sd_notify(3)).
-	if _, err := systemd.SdNotify(true, systemd.SdNotifyReady); err != nil {
+	tell := systemdSocket()
+	if err := tell(systemd.SdNotifyReady); err != nil {
 		slog.Warn("systemd was not told that kithd is ready, and will start it again", "err", err)
 	}
+	if patience, err := systemd.SdWatchdogEnabled(true); err == nil && patience > 0 {
+		go d.Watchdog(ctx, patience, func() error { return tell(systemd.SdNotifyWatchdog) })
+	}
 	return d.Run(ctx)
+}
+
+// systemdSocket takes the variable with systemd's socket out of the environment, and gives what sends a notice there (sd_notify(3)).
+// Without one, notices go nowhere.
+func systemdSocket() func(notice string) error {
+	const name = "NOTIFY_SOCKET"
+	socket := os.Getenv(name)
+	_ = os.Unsetenv(name)
+	return func(notice string) error {
+		if socket == "" {
+			return nil
+		}
+		conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: socket, Net: "unixgram"})
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_, err = conn.Write([]byte(notice))
+		return err
+	}
 }
 
 func logger(cfg config.Config) *slog.Logger {

@@ -1,0 +1,111 @@
+#!/usr/bin/env bash
+# Packs what `make build` built into build/packages: the tree of packaging/files, as a .deb or an .rpm.
+# The same commit gives the same bytes: all times are the last commit's (SOURCE_DATE_EPOCH).
+# usage: package.sh deb|rpm [ARCH]    ARCH: amd64 (default: this machine's) or arm64
+#   KITH_BIN=bin   where the programs were built for ARCH
+#   VERSION=       instead of what git says
+#   OUT=build/packages   where the package goes
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+format=${1:-deb} arch=${2:-$(go env GOHOSTARCH)}
+fail() { echo "package.sh: $*" >&2; exit 1; }
+case $format in deb | rpm) ;; *) fail "no such package: $format (deb rpm)" ;; esac
+case $arch in
+  amd64) machine='x86-64' rpmarch=x86_64 ;;
+  arm64) machine='ARM aarch64' rpmarch=aarch64 ;;
+  *) fail "no such processor: $arch (amd64 arm64)" ;;
+esac
+
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+# A tag v1.2.3 is that version, N commits later 1.2.3+N.gCOMMIT, which is higher. Before the first tag it is the time of the commit.
+version() {
+  local tag
+  if tag=$(git describe --tags --match 'v[0-9]*' 2>/dev/null); then
+    tag=${tag#v}
+    [[ $tag != *-*-g* ]] || tag=${tag%-*-g*}+$(sed -E 's/.*-([0-9]+)-(g[0-9a-f]+)$/\1.\2/' <<<"$tag")
+    echo "${tag//-/\~}"
+  else
+    echo "0.0~$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y%m%d%H%M%S).$(git rev-parse --short=7 HEAD)"
+  fi
+}
+version=${VERSION:-$(version)}
+[[ $version =~ ^[0-9][A-Za-z0-9.+~]*$ ]] || fail "VERSION is $version: it must begin with a digit, and have letters, digits and .+~ only"
+
+nfpm=build/nfpm
+[ -x $nfpm ] && [ $nfpm -nt tools/nfpm/go.sum ] ||
+  (cd tools/nfpm && CGO_ENABLED=0 GOFLAGS="-trimpath -buildvcs=false" go build -ldflags '-s -w' -o "$root/$nfpm" github.com/goreleaser/nfpm/v2/cmd/nfpm)
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+tree=$work/tree libexec=/usr/lib/kith doc=/usr/share/doc/kith
+umask 022
+zsh=/usr/share/zsh/vendor-completions # Debian's, which leaves site-functions to others
+[ $format = deb ] || zsh=/usr/share/zsh/site-functions
+DESTDIR=$tree PREFIX=/usr LIBEXECDIR=$libexec ZSHDIR=$zsh scripts/install.sh install
+rm "$tree$libexec/installed" # the package manager has its own list
+
+# A package for one processor has programs of that one only.
+wrong=$(find "$tree" -type f -perm /111 -exec file -N {} + | grep 'ELF ' | grep -v "$machine" | sed "s|^$tree||" || true)
+[ -z "$wrong" ] || fail "not built for $arch:"$'\n'"$wrong"
+
+echo "$version" >"$tree$libexec/version"
+find "$tree/usr/share/man" -type f -exec gzip -9n {} +
+if [ $format = deb ]; then
+  install -D -m 0644 packaging/deb/copyright "$tree$doc/copyright"
+  rm "$tree$doc/LICENSE"
+  # Policy has the changelog in Debian's form.
+  {
+    printf 'kith (%s) unstable; urgency=medium\n\n' "$version"
+    git log -10 --no-merges --format='* %s' | fold -s -w 74 | sed 's/^\([^*]\)/  \1/; s/^/  /; s/ *$//'
+    printf '\n -- The Kith authors <packages@kith.dev>  %s\n' "$(date -u -R -d "@$SOURCE_DATE_EPOCH")"
+  } | gzip -9n >"$tree$doc/changelog.gz"
+  install -D -m 0644 packaging/deb/lintian-overrides "$tree/usr/share/lintian/overrides/kith"
+fi
+find "$tree" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
+
+scripts=()
+for script in packaging/"$format"/*.in; do
+  name=$(basename "$script" .in)
+  sed "s|@version@|$version|g; s|@libexecdir@|$libexec|g" "$script" >"$work/$name"
+  touch -d "@$SOURCE_DATE_EPOCH" "$work/$name"
+  case $name in
+    preinst | pre) as=preinstall ;; postinst | post) as=postinstall ;;
+    prerm | preun) as=preremove ;; postrm | postun) as=postremove ;;
+  esac
+  scripts+=("  $as: $work/$name")
+done
+
+# Configuration is the owner's: conffiles, which an upgrade asks about, or leaves alone.
+conf() { # SOURCE DESTINATION
+  cp "$1" "$work/${2##*/}"
+  touch -d "@$SOURCE_DATE_EPOCH" "$work/${2##*/}"
+  printf -- '- {src: %s, dst: %s, type: config|noreplace, file_info: {mode: 0644}}\n' "$work/${2##*/}" "$2"
+}
+{
+  sed "s|\${ARCH}|$arch|; s|\${VERSION}|$version|; s|\${RELEASE}|$([ $format = rpm ] && echo '"1"' || echo '""')|
+    s|\${COMPRESSION}|${COMPRESSION:-gzip}|; s|\${RPM_COMPRESSION}|${COMPRESSION:-zstd}|" packaging/nfpm.yaml
+  echo "mtime: $(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)"
+  echo 'scripts:'
+  printf '%s\n' "${scripts[@]}"
+  echo 'contents:'
+  while read -r mode from to; do
+    [ "$mode" = conf ] || continue
+    conf "$from" "${to/@sysconfdir@//etc}"
+  done <packaging/files
+  (cd "$tree" && find etc -type f) | sort | while read -r file; do
+    conf "$tree/$file" "/$file"
+    rm "$tree/$file"
+  done
+  rm -rf "$tree/etc"
+  echo "- {src: $tree, dst: /, type: tree}"
+} >"$work/nfpm.yaml"
+
+out=${OUT:-build/packages}
+mkdir -p "$out"
+case $format in
+  deb) out+=/kith_${version}_$arch.deb ;;
+  rpm) out+=/kith-$version-1.$rpmarch.rpm ;;
+esac
+$nfpm package --config "$work/nfpm.yaml" --packager "$format" --target "$out" >/dev/null
+echo "$out: $(du -h "$out" | cut -f1)"

@@ -1,0 +1,326 @@
+//go:build packages
+
+package packages
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const (
+	older = "1.0.0"
+	newer = "1.1.0"
+)
+
+// pack makes the package of a version out of the programs in bin/. Times of files differ between versions, as they would: what runs
+// is told from what was installed by them.
+func pack(t *testing.T, version string, epoch int) string {
+	t.Helper()
+	out := t.TempDir()
+	must(t, "env", "COMPRESSION=zstd", "VERSION="+version, "OUT="+out, fmt.Sprintf("SOURCE_DATE_EPOCH=%d", epoch), "../../scripts/package.sh", "deb", "amd64")
+	found, err := filepath.Glob(out + "/*.deb")
+	if err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	return found[0]
+}
+
+// app has a laptop's kernel hold what pods can have it hold: mounts, a port of the host, rules of services and policies.
+const app = `
+{apiVersion: v1, kind: Pod, metadata: {name: echo, labels: {app: echo}}, spec: {
+  containers: [{name: echo, image: "kith.dev/echo:1", imagePullPolicy: IfNotPresent, ports: [{containerPort: 8080, hostPort: 18080}],
+    volumeMounts: [{name: memory, mountPath: /memory}, {name: part, mountPath: /part, subPath: here}, {name: host, mountPath: /host}]}],
+  volumes: [{name: memory, emptyDir: {medium: Memory}}, {name: part, emptyDir: {}}, {name: host, hostPath: {path: /etc}}]}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: echo}, spec: {type: NodePort, selector: {app: echo}, ports: [{port: 80, targetPort: 8080}]}}
+---
+{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: echo}, spec: {podSelector: {}, policyTypes: [Ingress], ingress: [{}]}}
+`
+
+// TestALaptopsLifeWithThePackage: installed, rebooted, upgraded under a pod that serves, not downgraded, removed, installed again, and
+// purged: the machine is as it was.
+func TestALaptopsLifeWithThePackage(t *testing.T) {
+	m := newMachine(t, cmp.Or(os.Getenv("SUITE"), "bookworm"))
+	debs := map[string]string{}
+	for i, version := range []string{older, newer} {
+		deb := pack(t, version, 1700000000+i)
+		debs[version] = "/root/" + filepath.Base(deb)
+		must(t, "mv", deb, m.root+debs[version])
+	}
+	image, err := filepath.Abs("../../build/images/echo.tar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(t, "cp", image, m.root+"/root/")
+	m.write("/root/app.yaml", app)
+	m.must("sh", "-c", "apt-get install -y --no-install-recommends mount passwd 2>&1") // are there: apt has written its caches
+	before := m.snapshot()
+
+	step := func(name string, run func(t *testing.T)) {
+		if !t.Run(name, func(t *testing.T) {
+			m.t = t
+			began := time.Now()
+			run(t)
+			t.Logf("%s", time.Since(began).Round(100*time.Millisecond))
+		}) {
+			m.t = t
+			out, _ := m.try("journalctl", "-u", "kithd", "--no-pager", "-n", "40")
+			t.Fatalf("the story ends here\n%s", out)
+		}
+		m.t = t
+	}
+	install := func(version string) string {
+		return m.must("apt-get", "install", "-y", "--no-install-recommends", debs[version])
+	}
+	kubectl := func(args ...string) (string, error) {
+		return m.try(append([]string{"kith-k8s", "kubectl"}, args...)...)
+	}
+	ready := func() {
+		m.t.Helper()
+		m.eventually(90*time.Second, "the node is Ready", func() error {
+			out, err := kubectl("get", "node", "laptop", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+			if err != nil || out != "True" {
+				return fmt.Errorf("%s: %v", out, err)
+			}
+			return nil
+		})
+	}
+	works := func() {
+		m.t.Helper()
+		for _, ask := range []string{"is-active", "is-enabled"} {
+			m.must("systemctl", ask, "kithd")
+		}
+		ready()
+	}
+	pod := func() string {
+		m.t.Helper()
+		out, err := kubectl("get", "pod", "echo", "-o", "jsonpath={.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount} {.status.podIP}")
+		if err != nil {
+			m.t.Fatal(out)
+		}
+		return out
+	}
+	// podReady waits for a pod that is Ready, and whose container is none of an earlier life: its status is remembered over a boot.
+	podReady := func(was string) {
+		m.t.Helper()
+		m.eventually(90*time.Second, "the pod is Ready", func() error {
+			if was != "" && strings.Fields(was)[0] == strings.Fields(pod())[0] {
+				return errors.New("its container is that of before")
+			}
+			out, err := kubectl("get", "pod", "echo", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+			if err != nil || out != "True" {
+				return fmt.Errorf("%s: %v", out, err)
+			}
+			return nil
+		})
+	}
+	version := func() string { return m.must("dpkg-query", "-W", "-f", "${Version} ${Status}", "kith") }
+
+	step("installed, it runs", func(t *testing.T) {
+		if out := install(older); !strings.Contains(out, "alice is in the group kith now") || !strings.Contains(out, "after logging in again") {
+			t.Error(out)
+		}
+		works()
+		if out := m.must("runuser", "-l", "alice", "-c", "kith status"); !strings.Contains(out, "node laptop") { // without sudo
+			t.Error(out)
+		}
+		for _, path := range []string{"/etc/xdg/autostart/kith-tray.desktop", "/usr/share/applications/kith-tray.desktop", "/usr/share/icons/hicolor/scalable/apps/kith.svg",
+			"/usr/share/man/man1/kith.1.gz", "/usr/share/bash-completion/completions/kith", "/usr/share/metainfo/dev.kith.kith.metainfo.xml"} {
+			m.must("test", "-s", path)
+		}
+		if out := m.must("dpkg-query", "-W", "-f", "${Conffiles}", "kith"); !strings.Contains(out, "/etc/kith/config.yaml ") {
+			t.Errorf("conffiles: %s", out)
+		}
+		m.must("/usr/lib/kith/ctr", "--address", "/run/kith/k8s/containerd/containerd.sock", "--namespace", "k8s.io", "images", "import", "/root/echo.tar")
+		m.eventually(30*time.Second, "a pod can be made", func() error {
+			out, err := kubectl("apply", "-f", "/root/app.yaml")
+			if err != nil {
+				return errors.New(out)
+			}
+			return nil
+		})
+		podReady("")
+	})
+	step("rebooted, all is back", func(*testing.T) {
+		was := pod()
+		m.reboot()
+		works()
+		podReady(was)
+	})
+	step("upgraded, the pod and who speaks with it notice nothing", func(t *testing.T) {
+		was := pod()
+		engine := m.must("pidof", "kith-k8s")
+		stream := m.speak(strings.Fields(was)[2] + ":8080")
+		install(newer)
+		works()
+		m.eventually(time.Minute, "the new Kubernetes runs", func() error {
+			if out, _ := m.try("pidof", "kith-k8s"); out == engine || out == "" {
+				return fmt.Errorf("kith-k8s was %s, is %s", engine, out)
+			}
+			return nil
+		})
+		ready()
+		podReady("")
+		time.Sleep(2 * time.Second) // of it all done, what would come late
+		answers, err := stream()
+		if err != nil {
+			t.Errorf("the stream broke after %d answers: %v", answers, err)
+		} else if answers < 50 {
+			t.Errorf("%d answers", answers)
+		}
+		if is := pod(); is != was {
+			t.Errorf("the pod was %s, is %s", was, is)
+		}
+		t.Logf("%d answers on one connection", answers)
+	})
+	step("a downgrade is refused, and nothing changed", func(t *testing.T) {
+		was, kithd := pod(), m.must("pidof", "kithd")
+		out, err := m.try("apt-get", "install", "-y", "--allow-downgrades", debs[older])
+		if err == nil || !strings.Contains(out, "version "+older+" is older than "+newer) {
+			t.Errorf("%v: %s", err, out)
+		}
+		if is := version(); is != newer+" install ok installed" {
+			t.Error(is)
+		}
+		works()
+		if is := m.must("pidof", "kithd"); is != kithd {
+			t.Errorf("kithd was %s, is %s", kithd, is)
+		}
+		if is := pod(); is != was {
+			t.Errorf("the pod was %s, is %s", was, is)
+		}
+	})
+	var last string
+	step("removed, nothing runs, and its data stay", func(t *testing.T) {
+		last = pod()
+		m.must("apt-get", "remove", "-y", "kith")
+		if out, err := m.try("pgrep", "-fa", "/kith/|/kith-tray|/pause|echo serve"); err == nil {
+			t.Error("running:", out)
+		}
+		m.must("test", "-d", "/var/lib/kith/identity")
+		m.must("test", "-f", "/etc/kith/config.yaml")
+		out, err := m.try("apt-get", "install", "-y", "--no-install-recommends", debs[older])
+		if err == nil || !strings.Contains(out, "is older than "+newer) {
+			t.Errorf("an older one over the data of a newer one: %v: %s", err, out)
+		}
+	})
+	step("installed again, it goes on", func(*testing.T) {
+		install(newer)
+		works()
+		podReady(last)
+	})
+	step("purged, the machine is as it was", func(t *testing.T) {
+		// That the lists show what Kith makes of a machine, they show while it is there.
+		there := m.snapshot()
+		for what, was := range before {
+			if slices.Equal(there[what], was) {
+				t.Errorf("%s: as they were without Kith", what)
+			}
+		}
+		m.must("apt-get", "purge", "-y", "kith")
+		var after map[string][]string
+		m.eventually(10*time.Second, "nothing is left", func() error { // systemd takes away cgroups a moment later
+			after = m.snapshot()
+			var all []error
+			for what, was := range before {
+				for _, line := range after[what] {
+					if !slices.Contains(was, line) {
+						all = append(all, fmt.Errorf("%s: left: %s", what, line))
+					}
+				}
+				for _, line := range was {
+					if !slices.Contains(after[what], line) {
+						all = append(all, fmt.Errorf("%s: missing: %s", what, line))
+					}
+				}
+			}
+			return errors.Join(all...)
+		})
+	})
+}
+
+// states are what a machine consists of, each with the command that lists it.
+var states = map[string]string{
+	// Not logs, nor what apt and dpkg remember.
+	"files": `find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /root -o -path /var/log -o -path /var/cache -o -path /var/lib/apt -o -path /var/lib/dpkg \
+		-o -path /var/lib/systemd -o -path /var/tmp \) -prune -o -printf '%y %m %u %g %p %l\n'`,
+	"run":       `find /run -xdev \( -path /run/systemd -o -path /run/udev -o -path /run/log -o -path /run/credentials \) -prune -o -printf '%y %p\n'`,
+	"contents":  `find /etc -type f ! -name '*-' ! -name .updated ! -name ld.so.cache -exec sha256sum {} +`,
+	"cgroups":   `find /sys/fs/cgroup -type d | grep -v 'systemd-.*\.service\|user.slice\|\.scope\|apt\|dpkg\|\.mount'`,
+	"mounts":    `awk '{ print $1, $2, $3 }' /proc/mounts | grep -v /run/credentials`,
+	"links":     `ip -o link | awk '{ print $2 }'`,
+	"addresses": `ip -o address | awk '{ print $2, $4 }'`,
+	"rules":     `ip rule; ip -6 rule; nft list ruleset`,
+	"routes":    `ip route show table all; ip -6 route show table all`,
+	"processes": `ps -eo args --no-headers | grep -v '^\[\|^ps \|^sh -c\|^grep\|systemd-\(hostnamed\|timedated\|localed\)\|^(sd-pam)\|--user'`,
+	"sockets":   `awk 'NR > 1 && $8 ~ /^\// { print $8 }' /proc/net/unix`,
+}
+
+var changing = regexp.MustCompile(`(?m)^.*(/run/(initctl|utmp|motd|settings)|systemd/(private|notify)).*$\n?`)
+
+func (m *machine) snapshot() map[string][]string {
+	m.t.Helper()
+	all := map[string][]string{}
+	for what, command := range states {
+		out, _ := m.try("sh", "-c", command)
+		lines := strings.Split(strings.TrimSpace(changing.ReplaceAllString(out, "")), "\n")
+		slices.Sort(lines)
+		all[what] = slices.Compact(lines)
+	}
+	return all
+}
+
+// speak asks a server again and again on one connection. What it gives ends that, and says how many answers there were.
+func (m *machine) speak(address string) func() (int, error) {
+	m.t.Helper()
+	conn, err := m.dial(address)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	var (
+		stop    = make(chan struct{})
+		running sync.WaitGroup
+		answers int
+		broke   error
+	)
+	running.Go(func() {
+		defer conn.Close()
+		from := bufio.NewReader(conn)
+		for {
+			_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+			if _, broke = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: echo\r\n\r\n"); broke != nil {
+				return
+			}
+			answer, err := http.ReadResponse(from, nil)
+			if err == nil {
+				_, err = io.Copy(io.Discard, answer.Body)
+			}
+			if broke = err; broke != nil {
+				return
+			}
+			answers++
+			select {
+			case <-stop:
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	})
+	return func() (int, error) {
+		close(stop)
+		running.Wait()
+		return answers, broke
+	}
+}
