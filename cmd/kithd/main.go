@@ -3,7 +3,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -12,6 +11,7 @@ import (
 
 	systemd "github.com/coreos/go-systemd/v22/daemon"
 
+	"kith.dev/core/places"
 	"kith.dev/core/version"
 	"kith.dev/daemon"
 	"kith.dev/daemon/config"
@@ -31,7 +31,7 @@ func main() {
 		return run(ctx, cfg)
 	})
 	if err := kithd.Execute(); err != nil {
-		fmt.Fprintln(os.Stderr, "kithd:", err)
+		complain(err)
 		if !understood {
 			os.Exit(exitConfig)
 		}
@@ -45,7 +45,11 @@ func run(ctx context.Context, cfg config.Config) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	d, err := daemon.New(cfg, logger(cfg))
+	to, err := logTo(places.Here(), os.Getenv)
+	if err != nil {
+		return err
+	}
+	d, err := daemon.New(cfg, logger(cfg, to))
 	if err != nil {
 		return err
 	}
@@ -54,12 +58,4 @@ func run(ctx context.Context, cfg config.Config) error {
 		slog.Warn("systemd was not told that kithd is ready, and will start it again", "err", err)
 	}
 	return d.Run(ctx)
-}
-
-func logger(cfg config.Config) *slog.Logger {
-	options := &slog.HandlerOptions{Level: cfg.LogLevel}
-	if cfg.LogFormat == config.LogJSON {
-		return slog.New(slog.NewJSONHandler(os.Stderr, options))
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, options))
 }

@@ -5,13 +5,15 @@ import (
 	"regexp"
 
 	"howett.net/plist"
+
+	"kith.dev/core/places"
 )
 
 const (
 	// ID is the bundle's identifier, and that of the tray in it.
 	ID = "dev.kith.Kith"
 	// Agent is the label under which launchd keeps kithd, and the name of its file.
-	Agent = "dev.kith.kithd"
+	Agent = places.Label
 	// oldest is the first macOS that has SMAppService.
 	oldest = "13.0"
 )
