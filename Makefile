@@ -1,6 +1,6 @@
 # Each target is one line of help; the work is in scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help deps build install uninstall darwin demo lab test unit e2e soak fuzz conformance bench lint generate docs clean
+.PHONY: help deps build install uninstall darwin dmg demo lab test unit e2e soak fuzz conformance bench lint generate docs clean
 .NOTPARALLEL:
 
 help: ## list the targets
@@ -21,6 +21,9 @@ uninstall: ## take it away again; the cluster's data and the configuration stay
 
 darwin: ## build kith, kithd and kith-tray for macOS into bin/darwin-*/ (experimental: never ran on a Mac)
 	@scripts/darwin.sh
+
+dmg: darwin ## make the disk image for Macs, build/Kith.dmg, on Linux or a Mac (docs/macos.md; experimental too)
+	@scripts/dmg.sh
 
 demo: build ## show the main job on one machine: two laptops find each other, peer and share an application
 	@scripts/demo.sh

@@ -3,6 +3,7 @@ module kith.dev
 go 1.26.0
 
 require (
+	github.com/blacktop/go-macho v1.1.296
 	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/cpuguy83/go-md2man/v2 v2.0.7
 	github.com/distribution/reference v0.6.0
@@ -32,6 +33,7 @@ require (
 	golang.org/x/term v0.46.0
 	golang.org/x/time v0.16.0
 	golang.zx2c4.com/wireguard v0.0.0-20260522210424-ecfc5a8d5446
+	howett.net/plist v1.0.1
 	k8s.io/api v0.37.1
 	k8s.io/apiextensions-apiserver v0.36.0
 	k8s.io/apimachinery v0.37.1

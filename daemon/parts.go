@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"kith.dev/core/api"
+	"kith.dev/core/places"
 	"kith.dev/daemon/metrics"
 )
 
@@ -72,7 +73,7 @@ func (p *parts) problems() []api.Problem {
 	for _, name := range slices.Sorted(maps.Keys(p.failed)) {
 		list = append(list, api.Problem{
 			Severity: api.SeverityError, What: name + " failed; it is started again and again",
-			Why: p.failed[name].Error(), Do: "the log has more: journalctl -u kithd -e",
+			Why: p.failed[name].Error(), Do: "the log has more: " + places.Here().ReadLog,
 		})
 	}
 	return list

@@ -14,6 +14,7 @@ elif [ "${1:-}" != build ]; then
     curl                                               # tests look from inside a laptop
     dbus-daemon dbus-session-bus-common                # a session bus for the tests of the tray
     xvfb xfce4-panel xfce4-notifyd xdotool imagemagick # and a real desktop, with a mouse and pictures of it
+    xorriso p7zip-full dmg2img libplist-utils          # make and look at the disk image for Macs
     x11-xserver-utils x11-utils yad fonts-dejavu-core  # yad and xmessage show the tray's windows
   )
 fi

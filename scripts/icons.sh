@@ -20,3 +20,5 @@ done
 for size in 48 128 256 512; do
   rsvg-convert -w $size -h $size kith.svg -o "png/kith-$size.png"
 done
+# What Finder shows behind the icons of the disk image for Macs.
+rsvg-convert ../../packaging/macos/background.svg -o ../../packaging/macos/background.png

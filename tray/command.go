@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,6 +20,7 @@ import (
 // Command is the command line of kith-tray.
 func Command(getenv func(string) string, version string) *cobra.Command {
 	var socket string
+	var login string
 	var once, verbose bool
 	c := &cobra.Command{
 		Use:   "kith-tray",
@@ -44,10 +46,17 @@ notifications. Which of them are shown is kept in ~/.config/kith/notifications.j
 			if verbose {
 				level = slog.LevelDebug
 			}
-			return Start(c.Context(), socket, version, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})))
+			log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+			if login != "" {
+				return atLogin(login, os.Stdout, log)
+			}
+			return Start(c.Context(), socket, version, log)
 		},
 	}
 	c.Flags().StringVar(&socket, "socket", cmp.Or(getenv("KITH_SOCKET"), client.DefaultSocket), "unix socket of kithd; $KITH_SOCKET sets the default")
+	if runtime.GOOS == "darwin" {
+		c.Flags().StringVar(&login, "at-login", "", "have macOS start kithd and the tray at login: on, off (also ends them), show")
+	}
 	c.Flags().BoolVar(&once, "once", false, "print the menu as text and exit; needs no desktop")
 	c.Flags().BoolVar(&verbose, "verbose", false, "say more on the standard error output")
 	return c

@@ -40,10 +40,12 @@ func Start(ctx context.Context, socket, version string, log *slog.Logger) error 
 	if err != nil {
 		return err
 	}
+	programs := desktop.New(os.Getenv)
+	go offerLogin(ctx, programs, log)
 	daemon := client.New(socket)
 	defer daemon.Close()
 	return New(Config{
 		Daemon: daemon, Socket: socket, Panel: shown, Notifier: notice.New(screen, daemon, settings, log), Settings: settings, SettingsPath: path,
-		Desktop: desktop.New(os.Getenv), Activated: s.Activated(), Getenv: os.Getenv, Version: version, Log: log,
+		Desktop: programs, Activated: s.Activated(), Getenv: os.Getenv, Version: version, Log: log,
 	}).Run(ctx)
 }

@@ -4,7 +4,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -15,6 +14,7 @@ import (
 	systemd "github.com/coreos/go-systemd/v22/daemon"
 
 	"kith.dev/core/layout"
+	"kith.dev/core/places"
 	"kith.dev/core/version"
 	"kith.dev/daemon"
 	"kith.dev/daemon/config"
@@ -37,7 +37,7 @@ func main() {
 		return layout.CheckAll(dir, daemon.Stores())
 	})
 	if err := kithd.Execute(); err != nil {
-		fmt.Fprintln(os.Stderr, "kithd:", err)
+		complain(err)
 		var refused *layout.Refusal
 		if !understood || errors.As(err, &refused) && !asked {
 			os.Exit(exitConfig)
@@ -52,7 +52,11 @@ func run(ctx context.Context, cfg config.Config) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	d, err := daemon.New(cfg, logger(cfg))
+	to, err := logTo(places.Here(), os.Getenv)
+	if err != nil {
+		return err
+	}
+	d, err := daemon.New(cfg, logger(cfg, to))
 	if err != nil {
 		return err
 	}
@@ -85,12 +89,4 @@ func systemdSocket() func(notice string) error {
 		_, err = conn.Write([]byte(notice))
 		return err
 	}
-}
-
-func logger(cfg config.Config) *slog.Logger {
-	options := &slog.HandlerOptions{Level: cfg.LogLevel}
-	if cfg.LogFormat == config.LogJSON {
-		return slog.New(slog.NewJSONHandler(os.Stderr, options))
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, options))
 }

@@ -52,6 +52,7 @@ type Gateway struct {
 	around datapath.Host
 	lapped map[string][]netip.Prefix // of which peers what is in use for something else on this host, as it was at the last look
 	live   *wireguard                // nil when the device is down
+	off    string                    // why it is, if it could not be made
 }
 
 // route pairs a peer with the MTU towards it, whether its tunnel was up when it was looked at last, and what was heard of it.
@@ -211,11 +212,13 @@ func (g *Gateway) Run(ctx context.Context) error {
 
 func (g *Gateway) open(ctx context.Context) (*wireguard, error) {
 	w, err := newWireGuard(ctx, g.cfg, &tap{table: &g.table, drops: &g.drops}, g.handshake)
-	if err != nil {
-		return nil, err
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.off = ""
+	if err != nil {
+		g.off = err.Error()
+		return nil, err
+	}
 	if g.live != nil {
 		w.close()
 		return nil, errors.New("is already running")

@@ -10,8 +10,8 @@ import (
 )
 
 // The device, its routes and the measurements are made for Linux. Elsewhere a Gateway keeps its peers, so that contracts can be
-// made and pods run abroad, but Run says that there is no tunnel.
-var errNoTunnel = errors.New("tunnels to peers need Linux, this is " + runtime.GOOS + ": pods run abroad, but pods here and there do not reach each other")
+// made, but Run says that there is no tunnel, and both sides' nodes for the other are NetworkUnavailable.
+var errNoTunnel = errors.New("tunnels to peers need Linux, this is " + runtime.GOOS + ": peers are found and contracts are made, and no pods are sent there or taken in, but those that tolerate node.kubernetes.io/network-unavailable")
 
 // wireguard is what carries packets: there is none.
 type wireguard struct{}

@@ -34,6 +34,7 @@ func TestWhyATunnelIsDown(t *testing.T) {
 	for want, s := range map[string]Stats{
 		"":                                 {Up: true},
 		"no handshake since kithd started": {},
+		"no device here":                   {Off: "no device here"},
 		"no answer for 48 s":               {LastHandshake: now.Add(-time.Minute), Heard: now.Add(-48 * time.Second)},
 		"no handshake for 5 min":           {LastHandshake: now.Add(-5 * time.Minute), Heard: now.Add(-4 * time.Minute)},
 	} {

@@ -18,6 +18,7 @@ type Stats struct {
 	Received, Sent uint64         // bytes of tunnel traffic, with its overhead
 	Endpoint       netip.AddrPort // where it was heard from last, or where it was said to be
 	MTU            int            // for packets to it
+	Off            string         // why there is no device, for people; empty while there is one, and before anybody tried
 }
 
 // Why tells, for people, why the tunnel is not up; empty when it is.
@@ -25,6 +26,8 @@ func (s Stats) Why(now time.Time) string {
 	switch {
 	case s.Up:
 		return ""
+	case s.Off != "":
+		return s.Off
 	case s.LastHandshake.IsZero():
 		return "no handshake since kithd started"
 	case now.Sub(s.LastHandshake) < staleAfter:
@@ -65,7 +68,7 @@ func (g *Gateway) statsLocked() map[string]Stats {
 	out := make(map[string]Stats, len(g.peers))
 	for id, r := range g.peers {
 		s := byKey[r.PublicKey]
-		s.MTU = r.mtu
+		s.MTU, s.Off = r.mtu, g.off
 		s.Up = !s.LastHandshake.IsZero() && time.Since(s.LastHandshake) < staleAfter
 		if g.live != nil && s.Received > 0 {
 			r.life.note(s.Received, time.Now())

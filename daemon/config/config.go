@@ -13,10 +13,11 @@ import (
 	"time"
 
 	"kith.dev/core/netplan"
+	"kith.dev/core/places"
 )
 
 // DefaultPath is where the configuration file is looked for. It need not exist.
-const DefaultPath = "/etc/kith/config.yaml"
+var DefaultPath = places.Here().Config
 
 // The engines.
 const (
@@ -85,8 +86,10 @@ type Discovery struct {
 }
 
 // Default is the configuration before file and flags. What is left empty follows from the rest when it is complete.
-func Default() Config {
-	return Config{
+func Default() Config { return defaults(places.Here()) }
+
+func defaults(at places.Places) Config {
+	c := Config{
 		PeerAPIPort:    6450,
 		RequestTimeout: 10 * time.Minute,
 		Discovery:      Discovery{LAN: true},
@@ -96,18 +99,25 @@ func Default() Config {
 		FrontDoorPort:  6451,
 		PodRange:       netplan.Usual().Pods,
 		ServiceRange:   netplan.Usual().Services,
-		DataDir:        "/var/lib/kith",
-		RunDir:         "/run/kith",
-		SocketGroup:    "kith",
+		DataDir:        at.Data,
+		RunDir:         at.Run,
+		SocketGroup:    at.Group,
 		LogFormat:      LogText,
 	}
+	if at.Kubeconfig != "" { // the built-in engine is made for Linux
+		c.Engine = EngineKubeconfig
+	}
+	return c
 }
 
 // RunsCluster reports whether the cluster of this machine is Kith's own, and not somebody else's or none.
 func (c Config) RunsCluster() bool { return c.Engine == EngineBuiltin }
 
-// complete fills in what follows from other keys.
-func (c *Config) complete(hostname func() (string, error)) error {
+// complete fills in what follows from other keys, and from where things are on this system.
+func (c *Config) complete(at places.Places, hostname func() (string, error)) error {
+	if c.Engine == EngineKubeconfig && c.Kubeconfig == "" {
+		c.Kubeconfig = at.Kubeconfig
+	}
 	if c.Name == "" {
 		host, err := hostname()
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"kith.dev/core/api"
+	"kith.dev/core/places"
 )
 
 // from loads a file with content and flags, on a host called Alice_Laptop.example.org.
@@ -202,6 +203,38 @@ func TestDurationsAreWrittenAsPeopleDo(t *testing.T) {
 	}
 }
 
+func TestOnAMacKithdIsTheUsersProgramAtAClusterThatIsThere(t *testing.T) {
+	at := places.Of("darwin", "/Users/alice")
+	hostname := func() (string, error) { return "Alices-MacBook-Pro.local", nil }
+	c := defaults(at)
+	if err := c.complete(at, hostname); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.check(); err != nil {
+		t.Fatal(err)
+	}
+	if c.Engine != EngineKubeconfig || c.Kubeconfig != "/Users/alice/.kube/config" || c.SocketGroup != "" || c.Name != "alices-macbook-pro" {
+		t.Errorf("%+v", c)
+	}
+	if c.Socket != at.Socket || c.DataDir != at.Data || c.RunDir != at.Run {
+		t.Errorf("socket %s, data %s, run %s", c.Socket, c.DataDir, c.RunDir)
+	}
+	for what, change := range map[string]func(*Config){"another file": func(c *Config) { c.Kubeconfig = "/k" }, "no cluster": func(c *Config) { c.Engine = EngineNone }} {
+		c := defaults(at)
+		change(&c)
+		want := c.Kubeconfig
+		if err := c.complete(at, hostname); err != nil || c.check() != nil || c.Kubeconfig != want {
+			t.Errorf("%s: kubeconfig %q, %v, %v", what, c.Kubeconfig, err, c.check())
+		}
+	}
+	linux := places.Of("linux", "/root")
+	c = defaults(linux)
+	c.Engine = EngineKubeconfig // as a pod
+	if err := c.complete(linux, hostname); err != nil || c.Kubeconfig != "" {
+		t.Errorf("%q %v", c.Kubeconfig, err)
+	}
+}
+
 func TestMissingFileIsAnErrorWhenNamed(t *testing.T) {
 	set := pflag.NewFlagSet("kithd", pflag.ContinueOnError)
 	f := AddFlags(set)
@@ -257,7 +290,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("a: &a [*a]\n")
 	f.Fuzz(func(t *testing.T, content string) {
 		c := Default()
-		if parse(&c, []byte(content)) == nil && c.complete(func() (string, error) { return "h", nil }) == nil {
+		if parse(&c, []byte(content)) == nil && c.complete(places.Here(), func() (string, error) { return "h", nil }) == nil {
 			c.check()
 		}
 	})

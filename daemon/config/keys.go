@@ -1,11 +1,14 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"strings"
 	"time"
+
+	"kith.dev/core/places"
 )
 
 // keys is the table. Its order is that of the manual page and of the example file.
@@ -44,7 +47,7 @@ var keys = []Key{
 	verbatim(words("engineFlags", "more flags for the builtin engine", notEmpty, "flags of kith-k8s", func(c *Config) *[]string { return &c.EngineFlags })),
 	file("runtimeDir", "directory of the container runtime's programs", "beside kithd", func(c *Config) *string { return &c.RuntimeDir }),
 	file("imagesDir", "directory of container images that are loaded at start", "none", func(c *Config) *string { return &c.ImagesDir }),
-	file("kubeconfig", "with engine kubeconfig: the file that leads to the cluster", "the cluster kithd runs in", func(c *Config) *string { return &c.Kubeconfig }),
+	file("kubeconfig", "with engine kubeconfig: the file that leads to the cluster", cmp.Or(places.Here().Kubeconfig, "the cluster kithd runs in"), func(c *Config) *string { return &c.Kubeconfig }),
 	text("kubeconfigContext", "with engine kubeconfig: the context in that file", "current one", notEmpty, "a name",
 		func(c *Config) *string { return &c.KubeconfigContext }),
 	text("nodeName", "with engine kubeconfig: the node that this machine is", "host name", isDomain, "a DNS name",

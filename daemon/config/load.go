@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"kith.dev/core/api"
+	"kith.dev/core/places"
 )
 
 const maxFile = 1 << 20
@@ -30,7 +31,7 @@ func load(path string, flags func(*Config) error, hostname func() (string, error
 	if err := flags(&c); err != nil {
 		return Config{}, err
 	}
-	if err := c.complete(hostname); err != nil {
+	if err := c.complete(places.Here(), hostname); err != nil {
 		return Config{}, fmt.Errorf("name: cannot take the host's: %w (set `name`)", err)
 	}
 	return c, c.check()

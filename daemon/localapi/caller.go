@@ -88,9 +88,15 @@ func refusal(c *caller, group string) *api.Error {
 	if u, err := user.LookupId(name); err == nil {
 		name = u.Username
 	}
+	if group == "" {
+		return &api.Error{
+			Code: api.CodeForbidden, Message: fmt.Sprintf("user %s may not talk to kithd", name),
+			Reason: "it is for root and the user who started it", Do: "start a kithd of your own, or name its socket with --socket",
+		}
+	}
 	return &api.Error{
 		Code: api.CodeForbidden, Message: fmt.Sprintf("user %s may not talk to kithd", name),
-		Reason: fmt.Sprintf("it is for root and members of the group %s", group),
+		Reason: "it is for root and members of the group " + group,
 		Do:     fmt.Sprintf("ask an administrator: usermod -aG %s %s; then log in again (the group is root's equal here)", group, name),
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kith.dev/core/api"
+	"kith.dev/core/places"
 )
 
 // listener is the unix socket and the lock that says it is ours.
@@ -105,13 +106,15 @@ func occupied(path string) error {
 	}
 	return &api.Error{
 		Code: api.CodeConflict, Message: "another kithd is running", Reason: reason,
-		Do: "stop it (`systemctl stop kithd`), or set another `socket`",
+		Do: "stop it (`" + places.Here().Stop + "`), or set another `socket`",
 	}
 }
 
-// permit lets the group connect. What they may do is decided per call, by who they are.
+// permit lets the group connect; without one, the owner alone. What they may do is decided per call, by who they are.
 func permit(path, group string, log *slog.Logger) error {
+	mode := fs.FileMode(0o600)
 	if group != "" {
+		mode = 0o660
 		if g, err := user.LookupGroup(group); err != nil {
 			log.Info("local API is for root only, because its group does not exist", "group", group)
 		} else if gid, err := strconv.Atoi(g.Gid); err != nil {
@@ -120,5 +123,5 @@ func permit(path, group string, log *slog.Logger) error {
 			return err
 		}
 	}
-	return os.Chmod(path, 0o660)
+	return os.Chmod(path, mode)
 }

@@ -41,6 +41,22 @@ func TestSocketIsForOwnerAndGroup(t *testing.T) {
 	}
 }
 
+func TestSocketWithoutAGroupIsForItsOwner(t *testing.T) {
+	path := socketPath(t)
+	l, err := listen(path, "", quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.release()
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v %v", info.Mode(), err)
+	}
+	who := refusal(&caller{credentials: credentials{uid: 12345}}, "").Error()
+	if strings.Contains(who, "group") || !strings.Contains(who, "the user who started it") {
+		t.Error(who)
+	}
+}
+
 func TestSecondDaemonIsRefused(t *testing.T) {
 	path := socketPath(t)
 	l, err := listen(path, "", quiet)

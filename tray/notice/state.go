@@ -7,6 +7,7 @@ import (
 
 	"kith.dev/assets/icon"
 	"kith.dev/core/api"
+	"kith.dev/core/places"
 )
 
 const (
@@ -126,7 +127,7 @@ func (d *diff) gone() {
 	t := d.old.troubles[keyDaemon]
 	if d.old.observed && !t.now && d.Now.Sub(d.next.goneSince) >= gonePatience {
 		d.trouble(keyDaemon, Notice{
-			Title: "Kith's daemon does not answer", Body: "Pods run on. To start it: sudo systemctl start kithd",
+			Title: "Kith's daemon does not answer", Body: "Pods run on. To start it: " + places.Here().Start,
 			Icon: icon.Gone,
 		})
 	}

@@ -14,10 +14,11 @@ import (
 	"time"
 
 	"kith.dev/core/api"
+	"kith.dev/core/places"
 )
 
 // DefaultSocket is where kithd listens unless its configuration says otherwise.
-const DefaultSocket = "/run/kith/kith.sock"
+var DefaultSocket = places.Here().Socket
 
 // maxAnswer bounds what is read of an answer that is not a stream.
 const maxAnswer = 64 << 20
@@ -119,24 +120,39 @@ func (c *Client) explain(ctx context.Context, err error) *api.Error {
 		return &api.Error{
 			Code:    api.CodeForbidden,
 			Message: "you may not talk to kithd",
-			Reason:  c.socket + " is for root and members of the group kith",
-			Do:      "ask an administrator: usermod -aG kith $USER; then log in again (the group is root's equal here)",
+			Reason:  c.socket + " is for " + whom(places.Here().Group),
+			Do:      join(places.Here().Group),
 		}
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOTDIR):
 		return &api.Error{
 			Code:    api.CodeUnavailable,
 			Message: "kithd is not running",
 			Reason:  "nobody answers at " + c.socket,
-			Do:      "start it: sudo systemctl start kithd; or name its socket with --socket",
+			Do:      "start it: " + places.Here().Start + "; or name its socket with --socket",
 		}
 	default:
 		return &api.Error{
 			Code:    api.CodeUnavailable,
 			Message: "the connection to kithd broke",
 			Reason:  err.Error(),
-			Do:      "see its log: journalctl -u kithd -e",
+			Do:      "see its log: " + places.Here().ReadLog,
 		}
 	}
+}
+
+// whom the socket is for, if it is for a group, or for none but its owner.
+func whom(group string) string {
+	if group == "" {
+		return "root and the user who started kithd"
+	}
+	return "root and members of the group " + group
+}
+
+func join(group string) string {
+	if group == "" {
+		return "start a kithd of your own, or name its socket with --socket"
+	}
+	return "ask an administrator: usermod -aG " + group + " $USER; then log in again (the group is root's equal here)"
 }
 
 func understood(err error) error {
