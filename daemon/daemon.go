@@ -85,10 +85,23 @@ func Stores() layout.Version {
 	return layout.Version{Layout: layout.Current, Kith: version.Version, Kubernetes: layout.Minor(version.Kubernetes)}
 }
 
+// checkData asks whether this kithd, and the engine that it would start, may write into their folders. Of an engine that is elsewhere the
+// version is not known here: it asks by itself.
+func checkData(cfg config.Config) error {
+	if !cfg.RunsCluster() {
+		return layout.Check(cfg.DataDir, Stores())
+	}
+	stores := Stores()
+	if cfg.RuntimeDir != "" {
+		stores.Kubernetes = ""
+	}
+	return layout.CheckAll(cfg.DataDir, stores)
+}
+
 // New makes everything that can be made before anything runs, and takes the sockets, so that a second daemon, a
 // taken port or a damaged key is an error at once. What a newer Kith stored is a *layout.Refusal, before anything is changed.
 func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
-	if err := layout.CheckAll(cfg.DataDir, Stores()); err != nil {
+	if err := checkData(cfg); err != nil {
 		return nil, err
 	}
 	d = &Daemon{cfg: cfg, log: log, events: localapi.NewBroker(eventsKept)}

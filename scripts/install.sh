@@ -58,6 +58,8 @@ install_all() {
   if [ -z "$dest" ] && [ "$(id -u)" != 0 ]; then
     fail "this needs root: sudo make install (or DESTDIR for a tree of your own)"
   fi
+  # What a newer Kith stored this one cannot run on: that is said before anything is replaced.
+  [ -n "$dest" ] || "$bin/kithd" check-data || fail "nothing was installed"
   while read -r mode from to; do
     [[ -n $mode && $mode != \#* && $mode != conf ]] || continue
     fill "$to"

@@ -2,6 +2,7 @@ package tray
 
 import (
 	"context"
+	"strings"
 
 	"kith.dev/core/api"
 	"kith.dev/core/kubeconfig"
@@ -53,7 +54,7 @@ func (t *Tray) share(ctx context.Context, share string, all bool) {
 		paused := false
 		_, err := t.Daemon.SetPolicy(ctx, api.DefaultPolicy, api.PolicyChange{Amounts: api.ShareOf(share), AutoAccept: &all, Paused: &paused})
 		if err == nil {
-			t.say("share", "Up to "+share+" of this laptop is shared",
+			t.say("share", "Sharing "+strings.TrimSuffix(share, "%")+" %",
 				map[bool]string{false: "You are asked each time.", true: "Everybody on your network who asks gets it. `kith share` shows and changes that."}[all])
 		}
 		return err

@@ -57,7 +57,7 @@ func TestAFirstRunByClicks(t *testing.T) {
 	}
 	s.press(t, "exit 0")
 	s.policy(t, func(p api.Policy) bool { return p.Amounts["cpu"] == "25%" && !p.AutoAccept && !p.Paused })
-	screen.wait(t, "Up to 25% of this laptop is shared\nYou are asked each time.")
+	screen.wait(t, "Sharing 25 %\nYou are asked each time.")
 	m.Click(t, "Share this laptop…")
 	s.window(t, "How much")
 	s.press(t, "exit 0")

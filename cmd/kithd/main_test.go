@@ -35,7 +35,7 @@ func TestWhatANewerKithStoredIsRefusedBeforeAnythingChanges(t *testing.T) {
 					}
 				}
 			}
-			for _, args := range [][]string{{"check-data", dir}, {"--engine=none", "--data-dir=" + dir, "--run-dir=" + filepath.Join(dir, "run"), "--socket-group="}} {
+			for _, args := range [][]string{{"check-data", dir}, {"--data-dir=" + dir, "--run-dir=" + filepath.Join(dir, "run"), "--socket-group="}} {
 				want := c.check
 				if args[0] != "check-data" {
 					want = c.start

@@ -66,7 +66,8 @@ func Kubectl(p kubeconfig.Plan) Question {
 	}
 	q.Text = append(q.Text, "It holds an administrator's key: keep the file to yourself.")
 	if p.Uses || p.Current == p.Context {
-		q.Text = append(q.Text, "It is the current context: `kubectl get nodes` shows this laptop.")
+		verb := map[bool]string{true: "becomes", false: "is"}[p.Uses]
+		q.Text = append(q.Text, "It "+verb+" the current context: `kubectl get nodes` shows this laptop.")
 		return q
 	}
 	q.Text = append(q.Text, "The current context stays "+words.Clean(p.Current, maxPath)+": `kubectl --context "+context+" get nodes` shows this laptop.")

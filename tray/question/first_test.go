@@ -40,6 +40,7 @@ func TestKubectlIsAskedAboutWithTheFile(t *testing.T) {
 		or   bool
 	}{
 		{kubeconfig.Plan{Path: "/home/anna/.kube/config", Context: "kith", New: true, Uses: true}, "is written into a new file, /home/anna/.kube/config.", false},
+		{kubeconfig.Plan{Path: "/k", Context: "kith", Uses: true}, "It becomes the current context: `kubectl get nodes` shows this laptop.", false},
 		{kubeconfig.Plan{Path: "/k", Context: "kith", Current: "work"}, "The context kith is added to /k. All else there stays as it is.", true},
 		{kubeconfig.Plan{Path: "/k", Context: "kith", Current: "work"}, "The current context stays work: `kubectl --context kith get nodes` shows this laptop.", true},
 		{kubeconfig.Plan{Path: "/k", Context: "kith", Current: "kith", Replaces: true}, "The context kith in /k is renewed.", false},
