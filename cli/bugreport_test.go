@@ -3,7 +3,10 @@ package cli_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -116,5 +119,25 @@ func TestABugReportIsMadeWithoutKithd(t *testing.T) {
 		if !slices.ContainsFunc(files, func(f api.BugReportFile) bool { return f.Name == name && f.Size > 0 }) {
 			t.Errorf("%s is missing: %s", name, fmt.Sprint(files, err))
 		}
+	}
+}
+
+// TestWhoMayNotTalkToKithdIsToldOfTheSocket: kithd runs, and the doctor must not say that it does not.
+func TestWhoMayNotTalkToKithdIsToldOfTheSocket(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "kith.sock")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, `{"error":{"code":"forbidden","message":"user mallory may not talk to kithd","do":"ask an administrator"}}`)
+	})}
+	go server.Serve(l)
+	t.Cleanup(func() { server.Close() })
+	out, errs, code := kith{socket: socket}.run("doctor", "-o", "json")
+	var found []api.Finding
+	if err := json.Unmarshal([]byte(out), &found); err != nil || code != 1 || found[0].Name != "socket" || found[0].State != api.CheckFail || !strings.Contains(found[0].What, "mallory") {
+		t.Errorf("%v %d %+v %s", err, code, found, errs)
 	}
 }

@@ -39,8 +39,8 @@ type Finding struct {
 	What  string     `json:"what"`          // what was found
 	Why   string     `json:"why,omitempty"` // the error, or what follows from it
 	Do    string     `json:"do,omitempty"`
-	// Fix is what Fix would do about it, as the commands that somebody else would type. Empty: it is not safe to be done for the owner,
-	// who has to decide, or who set it up so.
+	// Fix is what kithd does about it when it is asked to (PathDoctorFix), as the commands that somebody else would type. Empty: it is not
+	// safe to be done for the owner, who has to decide, or who set it up so.
 	Fix []string `json:"fix,omitempty"`
 }
 

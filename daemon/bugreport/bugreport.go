@@ -33,7 +33,7 @@ type Part struct {
 
 const (
 	// maxPart bounds a file of the archive in bytes, and maxAll all of them: one is in memory at a time.
-	maxPart, maxAll = 4 << 20, 32 << 20
+	maxPart, maxAll = 2 << 20, 16 << 20
 	// partTime bounds the making of one.
 	partTime = 20 * time.Second
 )

@@ -93,6 +93,14 @@ func ufwAction(status string, d door) (action string, byRule bool) {
 		if at <= 0 || at+1 < len(f) && (f[at+1] == "OUT" || f[at+1] == "FWD") || !ufwNames(f[:at], d) {
 			continue
 		}
+		from := f[at+1:]
+		if len(from) > 0 && from[0] == "IN" {
+			from = from[1:]
+		}
+		partly := slices.Contains(f[:at], "on") || len(from) > 0 && from[0] != "Anywhere"
+		if f[at] != "ALLOW" && f[at] != "LIMIT" && partly { // others still come in, or not, by another rule
+			continue
+		}
 		return f[at], true
 	}
 	return action, false

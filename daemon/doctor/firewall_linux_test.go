@@ -31,6 +31,7 @@ func TestUFWIsReadAsItSpeaks(t *testing.T) {
 		"the LAN only":             {ufwHead + "6450 on wlan0              ALLOW IN    192.168.1.0/24\n", api.CheckOK, nil},
 		"everything from the LAN":  {ufwHead + "Anywhere                   ALLOW IN    192.168.1.0/24\n", api.CheckOK, nil},
 		"an address of its own":    {ufwHead + "192.168.1.5 6450           ALLOW IN    Anywhere\n", api.CheckOK, nil},
+		"one who is refused":       {ufwHead + "6450                       DENY IN     192.168.1.66\n6450 on wlan1              REJECT IN   Anywhere\n6450                       ALLOW IN    Anywhere\n", api.CheckOK, nil},
 		"what goes out":            {ufwHead + "6450                       ALLOW OUT   Anywhere\n", api.CheckFail, allow},
 		"only IPv6":                {ufwHead + "6450 (v6)                  ALLOW IN    Anywhere (v6)\n", api.CheckFail, allow},
 		"all may come in":          {strings.Replace(ufwHead, "deny (incoming)", "allow (incoming)", 1), api.CheckOK, nil},

@@ -18,6 +18,7 @@ import (
 	"kith.dev/core/api"
 	"kith.dev/core/discovery"
 	"kith.dev/core/netplan"
+	"kith.dev/daemon/config"
 )
 
 // network looks at the LAN as far as one machine alone can: what others do with its packets it does not know.
@@ -29,7 +30,9 @@ func (m Machine) network(ctx context.Context, report func(api.Finding)) {
 		if m.Discovery.LAN {
 			report(multicast(in, echoes))
 		}
-		report(mtu(in, echoes))
+		if m.Engine != config.EngineKubeconfig { // else the machine may be a pod, whose device is an overlay's
+			report(mtu(in, echoes))
+		}
 	}
 	if m.RunsCluster() {
 		m.resolver(in, report)

@@ -1,6 +1,8 @@
 package desktop
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -94,4 +96,27 @@ func TestTextIsKeptWhereNothingShowsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, out, "open "+path)
+}
+
+func TestSaveIsForTheUserAloneAndWritesOverNothing(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	t.Setenv("PATH", "") // no xdg-user-dir
+	d := New(os.Getenv)
+	path, err := d.Save("report.tar.gz", []byte("one"))
+	if err != nil || path != filepath.Join(home, "report.tar.gz") {
+		t.Fatal(path, err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Error(info, err)
+	}
+	if _, err := d.Save("report.tar.gz", []byte("two")); !errors.Is(err, fs.ErrExist) {
+		t.Error(err)
+	}
+	if err := os.Mkdir(filepath.Join(home, "Downloads"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if path, err := d.Save("report.tar.gz", nil); err != nil || filepath.Dir(path) != filepath.Join(home, "Downloads") {
+		t.Error(path, err)
+	}
 }

@@ -32,6 +32,8 @@ var secrets = map[string]struct{ text, secret string }{
 	"JSON, with a quote in it": {`{"password":"hun\"ter2"}`, "ter2"},
 	"JSON in a string":         {`msg="{\"token\":\"hunter2\"}"`, "hunter2"},
 	"YAML":                     {"client-key-data: " + wg + "\n", wg},
+	"YAML, in the next line":   {"password:\n  hunter2\nuser: me", "hunter2"},
+	"YAML, a block":            {"token: |-\n\n  hunter2\n", "hunter2"},
 	"flag":                     {"args: --registration-token hunter2", "hunter2"},
 	"flag with =":              {"args: --token=hunter2", "hunter2"},
 	"URL":                      {"proxy http://me:hunter2@proxy.example:3128/", "hunter2"},
@@ -66,6 +68,15 @@ func TestWhatHelpsIsLeft(t *testing.T) {
 		if got := redact.String(text); got != text {
 			t.Errorf("%q became %q", text, got)
 		}
+	}
+}
+
+func BenchmarkText(b *testing.B) {
+	line := "2026-03-01T12:00:00.000000Z level=INFO msg=\"the tunnel is up\" peer=bob rtt=1.8ms key=value path=/var/lib/kith/k8s/kubelet/pods/4b1e0c86-0d53\n"
+	text := []byte(strings.Repeat(line, 1<<20/len(line)))
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		redact.Text(text)
 	}
 }
 
