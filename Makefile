@@ -1,6 +1,6 @@
 # Each target is one line of help; the work is in scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help deps build install uninstall darwin dmg demo lab test unit e2e soak fuzz conformance bench lint generate docs clean
+.PHONY: help deps build install uninstall deb rpm packages darwin dmg demo lab test unit e2e soak fuzz conformance bench lint generate docs clean
 .NOTPARALLEL:
 
 help: ## list the targets
@@ -18,6 +18,20 @@ install: ## put what was built where it belongs, as root: programs, systemd unit
 
 uninstall: ## take it away again; the cluster's data and the configuration stay
 	@scripts/install.sh uninstall
+
+ARCHS = amd64 arm64
+
+deb: ## packages for Debian and Ubuntu into build/packages, the same bytes from the same commit; ARCHS=amd64 for one of both
+	@scripts/deps.sh build
+	@for arch in $(ARCHS); do scripts/package.sh --build deb $$arch || exit; done
+
+rpm: ## packages for Fedora and openSUSE, likewise
+	@scripts/deps.sh build
+	@for arch in $(ARCHS); do scripts/package.sh --build rpm $$arch || exit; done
+
+packages: build ## install, upgrade, remove and purge the .deb in a Debian booted with systemd (as root; 3 minutes)
+	@scripts/deps.sh packages
+	@scripts/test.sh packages
 
 darwin: ## build kith, kithd and kith-tray for macOS into bin/darwin-*/ (experimental: never ran on a Mac)
 	@scripts/darwin.sh

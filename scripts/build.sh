@@ -3,6 +3,8 @@
 # A part whose inputs (sources, go.mod, flags, Go version) hash as they did last time is left alone:
 # linking 150 MB to find out that nothing changed takes longer than reading the sources.
 # usage: build.sh [PART...]   parts: engine runtime pause cmd images man (default: all)
+#   KITH_BIN=bin     where to; with GOARCH=arm64 (not of images and man, which run what they build) another folder than this machine's own
+#   KITH_STAMP=1     programs say the commit that is checked out, also those that would be the same but for that; for packages
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -19,6 +21,7 @@ ldflags="-s -w"
 go_version=$(go env GOVERSION)
 version=$(git describe --tags --always --dirty 2>/dev/null || echo unknown)
 commit=$(git rev-parse HEAD 2>/dev/null || echo unknown)
+stamp=${KITH_STAMP:+$version $commit}
 k8s=$(sed -n 's/^\s*k8s.io\/kubernetes \(v[0-9.]*\).*/\1/p' engine/go.mod)
 
 # inputs PATH... : the files that decide what a part becomes; tests do not. Nested modules are not part of
@@ -119,6 +122,10 @@ build_runtime() {
 build_containerd_now() { GOFLAGS="$GOFLAGS -tags=$without" gobuild "$1" "$ldflags" "$bin/${2##*/}" "$2"; }
 # runc enters namespaces in C before Go's runtime starts, so it alone needs cgo; static, so that the host's libc does not matter.
 build_runc_now() {
+  if [ "$(go env GOARCH)" != "$(go env GOHOSTARCH)" ]; then # Debian's cross compiler, and its libraries of the other architecture (scripts/deps.sh arm64)
+    local triplet=aarch64-linux-gnu
+    local -x CC=$triplet-gcc PKG_CONFIG_LIBDIR=/usr/lib/$triplet/pkgconfig
+  fi
   CGO_ENABLED=1 GOFLAGS="$GOFLAGS -tags=seccomp,netgo,osusergo" \
     gobuild "$1" "$ldflags -extldflags -static -X main.version=1.5.2" "$bin/runc" github.com/opencontainers/runc
 }
@@ -148,7 +155,7 @@ build_engine() {
   # What kubectl and nodes report as the version of Kubernetes; without it they say v0.0.0-master.
   x="-X k8s.io/component-base/version.gitVersion=$k8s -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=$(echo "$k8s" | cut -d. -f2) -X k8s.io/component-base/version.gitTreeState=clean"
   part kith-mark "$bin/cni/kith-mark" "$(inputs engine/network/mark)" gobuild engine "$ldflags" "$bin/cni/kith-mark" ./network/mark
-  part kith-k8s "$bin/kith-k8s" "$in" build_engine_now "$x"
+  part kith-k8s "$bin/kith-k8s" "$in" build_engine_now "$x" ${stamp:+"$stamp"}
 }
 build_engine_now() { gobuild engine "$ldflags $1 -X main.version=$version" "$bin/kith-k8s" .; }
 
@@ -157,7 +164,7 @@ build_cmd() {
   in=$(inputs go.mod go.sum core daemon cli tray assets cmd test/lab)
   for d in cmd/*/; do
     name=$(basename "$d")
-    part "$name" "$bin/$name" "$in" build_cmd_now "$name"
+    part "$name" "$bin/$name" "$in" build_cmd_now "$name" ${stamp:+"$stamp"}
   done
 }
 build_cmd_now() { gobuild . "$ldflags -X kith.dev/core/version.Version=$version -X kith.dev/core/version.Commit=$commit -X kith.dev/core/version.Kubernetes=$k8s" "$bin/$1" "./cmd/$1"; }

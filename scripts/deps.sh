@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, running and the tests need; with the argument `build`, without those of the
-# tests, with `conformance` with those of upstream's tests instead. Without root it says which are missing.
+# tests, with `conformance` with those of upstream's tests instead, with `packages` with those of the tests of packages, with `arm64` with
+# those of building for that processor on another. Without root it says which are missing.
 set -euo pipefail
 packages=(
   gcc libc6-dev pkg-config libseccomp-dev            # runc is the one part with C in it
@@ -9,6 +10,10 @@ packages=(
 )
 if [ "${1:-}" = conformance ]; then
   packages+=(busybox-static curl bind9-dnsutils netcat-openbsd) # what upstream's test images have besides their own programs
+elif [ "${1:-}" = packages ]; then
+  packages+=(debootstrap systemd-container) # a Debian to boot, and what boots it
+elif [ "${1:-}" = arm64 ]; then
+  packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross libseccomp-dev:arm64) # for runc
 elif [ "${1:-}" != build ]; then
   packages+=(
     curl                                               # tests look from inside a laptop
@@ -30,6 +35,7 @@ case $version in
     exit 1
     ;;
 esac
+[ "${1:-}" != arm64 ] || [ "$(id -u)" != 0 ] || dpkg --print-foreign-architectures | grep -qx arm64 || dpkg --add-architecture arm64
 missing=()
 for p in "${packages[@]}"; do
   dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")

@@ -1,21 +1,35 @@
 #!/usr/bin/env bash
-# Packs what `make build` built into build/packages: the tree of packaging/files, as a .deb or an .rpm.
+# Packs what was built into build/packages: the tree of packaging/files, as a .deb or an .rpm.
 # The same commit gives the same bytes: all times are the last commit's (SOURCE_DATE_EPOCH).
-# usage: package.sh deb|rpm [ARCH]    ARCH: amd64 (default: this machine's) or arm64
-#   KITH_BIN=bin   where the programs were built for ARCH
+# usage: package.sh [--build] deb|rpm [ARCH]    ARCH: amd64 or arm64 (default: this machine's)
+#   --build        builds it first, into bin/, or bin/linux-ARCH for another processor; each program says the commit
+#   KITH_BIN=      where the programs were built for ARCH, instead
 #   VERSION=       instead of what git says
 #   OUT=build/packages   where the package goes
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
-format=${1:-deb} arch=${2:-$(go env GOHOSTARCH)}
+build=
+[ "${1:-}" != --build ] || { build=yes; shift; }
+host=$(go env GOHOSTARCH)
+format=${1:-deb} arch=${2:-$host}
 fail() { echo "package.sh: $*" >&2; exit 1; }
 case $format in deb | rpm) ;; *) fail "no such package: $format (deb rpm)" ;; esac
 case $arch in
-  amd64) machine='x86-64' rpmarch=x86_64 ;;
-  arm64) machine='ARM aarch64' rpmarch=aarch64 ;;
+  amd64) machine='Advanced Micro Devices X86-64' rpmarch=x86_64 ;;
+  arm64) machine=AArch64 rpmarch=aarch64 ;;
   *) fail "no such processor: $arch (amd64 arm64)" ;;
 esac
+
+if [ -z "${KITH_BIN:-}" ]; then
+  export KITH_BIN=$root/bin
+  [ "$arch" = "$host" ] || KITH_BIN=$root/bin/linux-$arch
+fi
+[ "$arch" = "$host" ] || [ -z "$build" ] || scripts/deps.sh "$arch"
+if [ -n "$build" ]; then
+  KITH_STAMP=1 GOARCH=$arch scripts/build.sh cmd engine runtime pause
+  KITH_STAMP=1 scripts/build.sh man
+fi
 
 export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
 # A tag v1.2.3 is that version, N commits later 1.2.3+N.gCOMMIT, which is higher. Before the first tag it is the time of the commit.
@@ -46,8 +60,10 @@ DESTDIR=$tree PREFIX=/usr LIBEXECDIR=$libexec ZSHDIR=$zsh scripts/install.sh ins
 rm "$tree$libexec/installed" # the package manager has its own list
 
 # A package for one processor has programs of that one only.
-wrong=$(find "$tree" -type f -perm /111 -exec file -N {} + | grep 'ELF ' | grep -v "$machine" | sed "s|^$tree||" || true)
-[ -z "$wrong" ] || fail "not built for $arch:"$'\n'"$wrong"
+find "$tree" -type f -perm /111 | while read -r file; do
+  is=$({ readelf -h "$file" 2>/dev/null || true; } | sed -n 's/ *Machine: *//p') # none of a script
+  [ -z "$is" ] || [ "$is" = "$machine" ] || fail "${file#"$tree"} is for $is, and the package for $arch"
+done
 
 echo "$version" >"$tree$libexec/version"
 find "$tree/usr/share/man" -type f -exec gzip -9n {} +
