@@ -225,7 +225,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	c.Host.OnShut(c.door.Shut)
 	c.Host.ReachBy(func(ctx context.Context, id string) error { _, err := d.gateway.RTT(ctx, id); return err })
 	c.Host.OnRefused(d.changed.Notify)
-	endpoint, err := kubelet.New(kubelet.Config{Home: home, HomeREST: restConfig, IP: facts.NodeIP, Log: d.log, Audit: d.audits})
+	endpoint, err := kubelet.New(kubelet.Config{Home: home, HomeREST: restConfig, IP: facts.NodeIP, Listen: d.kubeletAt(facts), Log: d.log, Audit: d.audits})
 	if err != nil {
 		return nil, nil, err
 	}

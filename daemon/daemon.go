@@ -163,7 +163,7 @@ func (d *Daemon) makeEngine() (err error) {
 		return nil
 	case config.EngineKubeconfig:
 		d.engine, err = cluster.NewKubeconfig(cluster.KubeconfigConfig{
-			Path: d.cfg.Kubeconfig, Context: d.cfg.KubeconfigContext, NodeName: d.cfg.NodeName, Network: network, Log: d.log,
+			Path: d.cfg.Kubeconfig, Context: d.cfg.KubeconfigContext, NodeName: d.cfg.NodeName, NodeIP: d.cfg.KubeletAddress, Network: network, Log: d.log,
 		})
 	default:
 		d.engine, err = cluster.NewBuiltin(cluster.BuiltinConfig{

@@ -100,6 +100,12 @@ func supervise(ctx context.Context, log *slog.Logger, name string, run func(cont
 		if err == nil {
 			err = errors.New("it ended by itself")
 		}
+		var final interface{ Final() bool }
+		if errors.As(err, &final) && final.Final() { // what is not made for this system
+			log.Warn(name+" is not there", "err", err)
+			<-ctx.Done()
+			return
+		}
 		log.Warn(name+" failed, will be started again", "err", err, "in", pause.String())
 		select {
 		case <-time.After(pause + rand.N(pause/4)):

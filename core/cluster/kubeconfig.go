@@ -26,9 +26,10 @@ import (
 
 // KubeconfigConfig names a cluster that is there already. Empty fields are found out.
 type KubeconfigConfig struct {
-	Path     string // of the kubeconfig; empty: the cluster this process runs in as a pod
-	Context  string // empty: the kubeconfig's current one
-	NodeName string // the node that this machine is; empty: the host name, or the only node
+	Path     string     // of the kubeconfig; empty: the cluster this process runs in as a pod
+	Context  string     // empty: the kubeconfig's current one
+	NodeName string     // the node that this machine is; empty: the host name, or the only node
+	NodeIP   netip.Addr // by which the cluster's API server reaches this machine; invalid: that node's InternalIP
 	Network  netplan.Cluster
 	Log      *slog.Logger
 }
@@ -131,11 +132,13 @@ func (k *Kubeconfig) findOut(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f := Facts{NodeName: node.Name, Network: k.cfg.Network}
+	f := Facts{NodeName: node.Name, NodeIP: k.cfg.NodeIP, Network: k.cfg.Network}
 	for _, a := range node.Status.Addresses {
+		if f.NodeIP.IsValid() {
+			break
+		}
 		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP && ip.Is4() {
 			f.NodeIP = ip
-			break
 		}
 	}
 	if !f.NodeIP.IsValid() {

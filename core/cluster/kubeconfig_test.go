@@ -92,6 +92,8 @@ func TestNodeAndRangesAreFoundOrAskedFor(t *testing.T) {
 			want:    Facts{NodeName: "alice", NodeIP: netip.MustParseAddr("192.0.2.7"), Network: netplan.Cluster{Pods: netip.MustParsePrefix("10.1.0.0/16"), Services: netip.MustParsePrefix("10.9.0.0/16")}}},
 		{name: "the only real node", objects: []runtime.Object{alice, virtual, services("10.2.0.0/16")},
 			want: Facts{NodeName: "alice", NodeIP: netip.MustParseAddr("192.0.2.7"), Network: netplan.Cluster{Pods: netip.MustParsePrefix("10.1.0.0/24"), Services: netip.MustParsePrefix("10.2.0.0/16")}}},
+		{name: "in a virtual machine that has another address for this one", cfg: KubeconfigConfig{NodeName: "alice", NodeIP: netip.MustParseAddr("192.168.5.2")}, objects: []runtime.Object{alice, services("10.2.0.0/16")},
+			want: Facts{NodeName: "alice", NodeIP: netip.MustParseAddr("192.168.5.2"), Network: netplan.Cluster{Pods: netip.MustParsePrefix("10.1.0.0/24"), Services: netip.MustParsePrefix("10.2.0.0/16")}}},
 		{name: "wrong node", cfg: KubeconfigConfig{NodeName: "carol"}, objects: []runtime.Object{alice, services("10.2.0.0/16")}, says: "alice"},
 		{name: "several nodes", objects: []runtime.Object{alice, node("dave", "192.0.2.8", "10.1.1.0/24", nil)}, says: "set nodeName"},
 		{name: "no pod range", cfg: KubeconfigConfig{NodeName: "erin"}, objects: []runtime.Object{node("erin", "192.0.2.9", "", nil), services("10.2.0.0/16")}, says: "set podRange"},

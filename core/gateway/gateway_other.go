@@ -4,14 +4,21 @@ package gateway
 
 import (
 	"context"
-	"errors"
 	"runtime"
 	"time"
 )
 
 // The device, its routes and the measurements are made for Linux. Elsewhere a Gateway keeps its peers, so that contracts can be
 // made, but Run says that there is no tunnel, and both sides' nodes for the other are NetworkUnavailable.
-var errNoTunnel = errors.New("tunnels to peers need Linux, this is " + runtime.GOOS + ": peers are found and contracts are made, and no pods are sent there or taken in, but those that tolerate node.kubernetes.io/network-unavailable")
+var errNoTunnel error = notHere("tunnels to peers need Linux, this is " + runtime.GOOS + ": peers are found and contracts are made, and no pods are sent there or taken in, but those that tolerate node.kubernetes.io/network-unavailable")
+
+// notHere is an error that no later attempt mends.
+type notHere string
+
+func (e notHere) Error() string { return string(e) }
+
+// Final reports that.
+func (notHere) Final() bool { return true }
 
 // wireguard is what carries packets: there is none.
 type wireguard struct{}

@@ -40,10 +40,12 @@ type Config struct {
 	// Home is the home cluster; HomeREST may approve certificate requests and impersonate.
 	Home     kubernetes.Interface
 	HomeREST *rest.Config
-	// IP is where to listen, and what the home API server dials: the node's.
-	IP    netip.Addr
-	Log   *slog.Logger
-	Audit *audit.Log // of refusals
+	// IP is what the home API server dials: the node's.
+	IP netip.Addr
+	// Listen is where such connections come in, if that is another address; the zero value is IP.
+	Listen netip.Addr
+	Log    *slog.Logger
+	Audit  *audit.Log // of refusals
 }
 
 // Node is one of the virtual nodes; all must be set.
@@ -86,6 +88,9 @@ func New(cfg Config) (*Kubelet, error) {
 	if cfg.Home == nil || cfg.HomeREST == nil || cfg.Log == nil || !cfg.IP.IsValid() {
 		return nil, errors.New("kubelet endpoint: Home, HomeREST, IP and Log must be set")
 	}
+	if !cfg.Listen.IsValid() {
+		cfg.Listen = cfg.IP
+	}
 	rights := rest.CopyConfig(cfg.HomeREST)
 	rights.Impersonate = rest.ImpersonationConfig{UserName: servingUser, Groups: []string{servingGroup, "system:authenticated"}}
 	asNode, err := kubernetes.NewForConfig(rights)
@@ -122,14 +127,14 @@ func (k *Kubelet) Port(node string) (int32, error) {
 	var listener net.Listener
 	var err error
 	for port := firstPort; port < firstPort+portsTried; port++ {
-		listener, err = net.Listen("tcp", net.JoinHostPort(k.cfg.IP.String(), strconv.Itoa(port)))
+		listener, err = net.Listen("tcp", net.JoinHostPort(k.cfg.Listen.String(), strconv.Itoa(port)))
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			break
 		}
 	}
 	if err != nil {
 		return 0, fmt.Errorf("kubelet endpoint of node %s on %s, ports %d to %d: %w",
-			node, k.cfg.IP, firstPort, firstPort+portsTried-1, err)
+			node, k.cfg.Listen, firstPort, firstPort+portsTried-1, err)
 	}
 	go func() {
 		if err := k.server.Serve(tls.NewListener(listener, k.tls())); !errors.Is(err, http.ErrServerClosed) {

@@ -98,6 +98,9 @@ func (c *Config) check() error {
 		return api.Invalid("expose", c.Expose, "left out unless engine is "+EngineBuiltin+": another cluster opens its ports itself")
 	}
 	if c.Engine != EngineKubeconfig {
+		if c.KubeletAddress.IsValid() {
+			return api.Invalid("kubeletAddress", c.KubeletAddress.String(), "left out unless engine is "+EngineKubeconfig)
+		}
 		for key, value := range map[string]string{"kubeconfig": c.Kubeconfig, "kubeconfigContext": c.KubeconfigContext, "nodeName": c.NodeName} {
 			if value != "" {
 				return api.Invalid(key, value, "left out unless engine is "+EngineKubeconfig)

@@ -62,6 +62,7 @@ type Config struct {
 	Kubeconfig        string // "": the cluster kithd runs in
 	KubeconfigContext string // "": the current one
 	NodeName          string
+	KubeletAddress    netip.Addr    // invalid: the node's
 	Expose            string        // ExposeNone or ExposeLAN
 	FrontDoorPort     uint16        // 0: none
 	AutoUntetherAfter time.Duration // 0: never

@@ -135,6 +135,7 @@ func TestMistakesNameKeyValueAndWhatIsAllowed(t *testing.T) {
 		{content: "autoUntetherAfter: never", field: "autoUntetherAfter"},
 		{content: "logLevel: verbose", field: "logLevel"},
 		{content: "kubeconfig: /k", field: "kubeconfig", says: []string{"unless engine is kubeconfig"}},
+		{content: "kubeletAddress: 192.0.2.1", field: "kubeletAddress", says: []string{"unless engine is kubeconfig"}},
 		{content: "metricsAddress: 0.0.0.0:9100", field: "metricsAddress", says: []string{"loopback", "metricsPublic"}},
 		{content: "metricsAddress: localhost", field: "metricsAddress"},
 		{content: "name: a\nname: b", says: []string{"already"}},

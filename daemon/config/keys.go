@@ -52,6 +52,8 @@ var keys = []Key{
 		func(c *Config) *string { return &c.KubeconfigContext }),
 	text("nodeName", "with engine kubeconfig: the node that this machine is", "host name", isDomain, "a DNS name",
 		func(c *Config) *string { return &c.NodeName }),
+	one("kubeletAddress", "with engine kubeconfig: the address by which that cluster's API server reaches this machine, for logs and exec of pods at peers",
+		"an IP address", "the node's", func(c *Config) *netip.Addr { return &c.KubeletAddress }, netip.ParseAddr, netip.Addr.String),
 
 	file("dataDir", "directory of what must survive a reboot: identity, the engine's data", "", func(c *Config) *string { return &c.DataDir }),
 	file("runDir", "directory of what need not", "", func(c *Config) *string { return &c.RunDir }),

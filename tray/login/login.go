@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"kith.dev/tray/question"
 )
@@ -52,6 +53,17 @@ type Ask func(context.Context, question.Question) (question.Answer, error)
 
 // ErrNotAllowed says that the owner has to allow it.
 var ErrNotAllowed = errors.New("macOS keeps it from starting: allow Kith in System Settings › General › Login Items")
+
+// Bundle is the application that a program is in, and whether macOS keeps track of it there: what is opened from the disk image, or runs out
+// of the place where macOS put what was downloaded, is gone after it. app is empty for a program that is in none.
+func Bundle(program, home string) (app string, stays bool) {
+	dir, found := strings.CutSuffix(filepath.Dir(program), "/Contents/MacOS")
+	if !found || filepath.Ext(dir) != ".app" {
+		return "", false
+	}
+	where := filepath.Dir(dir)
+	return dir, where == "/Applications" || home != "" && where == filepath.Join(home, "Applications")
+}
 
 // Offer asks, at the first start, whether the services are to be started now and at each login, and has them registered after a yes. A no is kept
 // in the file refused. Later asks again at the next start.

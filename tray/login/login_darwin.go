@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
@@ -26,8 +25,12 @@ func Here() ([]Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find Kith.app: %w", err)
 	}
-	if !strings.HasSuffix(filepath.Dir(program), ".app/Contents/MacOS") {
+	home, _ := os.UserHomeDir()
+	switch app, stays := Bundle(program, home); {
+	case app == "":
 		return nil, nil
+	case !stays:
+		return nil, fmt.Errorf("%s cannot be started at login from there: move it to Applications, and open it there", app)
 	}
 	if _, err := purego.Dlopen("/System/Library/Frameworks/ServiceManagement.framework/ServiceManagement", purego.RTLD_GLOBAL|purego.RTLD_NOW); err != nil {
 		return nil, fmt.Errorf("load ServiceManagement: %w", err)

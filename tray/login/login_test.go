@@ -98,6 +98,24 @@ func TestWhyAServiceIsNotStartedIsSaid(t *testing.T) {
 	}
 }
 
+func TestOnlyWhatIsInApplicationsIsOffered(t *testing.T) {
+	for program, want := range map[string]struct {
+		app   string
+		stays bool
+	}{
+		"/Applications/Kith.app/Contents/MacOS/kith-tray":                               {"/Applications/Kith.app", true},
+		"/Users/alice/Applications/Kith.app/Contents/MacOS/kith-tray":                   {"/Users/alice/Applications/Kith.app", true},
+		"/Volumes/Kith/Kith.app/Contents/MacOS/kith-tray":                               {"/Volumes/Kith/Kith.app", false},
+		"/private/var/folders/x/AppTranslocation/Y/d/Kith.app/Contents/MacOS/kith-tray": {"/private/var/folders/x/AppTranslocation/Y/d/Kith.app", false},
+		"/Users/alice/kith/bin/darwin-arm64/kith-tray":                                  {"", false},
+		"/Applications/Kith.app/Contents/Helpers/kith-tray":                             {"", false},
+	} {
+		if app, stays := Bundle(program, "/Users/alice"); app != want.app || stays != want.stays {
+			t.Errorf("%s: %q %v", program, app, stays)
+		}
+	}
+}
+
 func TestAServiceIsForgottenOnce(t *testing.T) {
 	s, never := &fake{status: RequiresApproval}, &fake{status: NotFound}
 	if err := Unregister([]Service{s, never}); err != nil || s.status != NotRegistered || s.calls != 1 || never.calls != 0 {

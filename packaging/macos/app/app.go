@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"strings"
 
 	"howett.net/plist"
 
@@ -21,7 +22,7 @@ import (
 type Bundle map[string][]byte
 
 // The programs; the first is the bundle's own.
-const main = "kith-tray"
+const own = "kith-tray"
 
 var helpers = []string{"kith", "kithd"}
 
@@ -30,7 +31,7 @@ var processors = []macho.Cpu{macho.CpuAmd64, macho.CpuArm64}
 
 // Mode is the mode of a file of the bundle.
 func Mode(path string) fs.FileMode {
-	if name, ok := bytes.CutPrefix([]byte(path), []byte(programs)); ok && len(name) > 0 {
+	if strings.HasPrefix(path, programs) {
 		return 0o755
 	}
 	return 0o644
@@ -47,7 +48,7 @@ const (
 
 // id is the identifier in the signature of a program.
 func id(program string) string {
-	if program == main {
+	if program == own {
 		return ID
 	}
 	return "dev.kith." + program
@@ -56,17 +57,17 @@ func id(program string) string {
 // Make makes the bundle. thin gives a program for a processor, "amd64" or "arm64"; pngs are the icon; license goes in too.
 func Make(version string, thin func(program, arch string) ([]byte, error), pngs [][]byte, license []byte) (Bundle, error) {
 	b := Bundle{contents + "PkgInfo": []byte("APPL????"), contents + "Resources/LICENSE.txt": license}
-	for path, make := range map[string]func() ([]byte, error){
+	for path, content := range map[string]func() ([]byte, error){
 		infoPath: func() ([]byte, error) { return info(version) }, agentPath: agent, icon: func() ([]byte, error) { return icns.Make(pngs...) },
 	} {
-		content, err := make()
+		made, err := content()
 		if err != nil {
 			return nil, err
 		}
-		b[path] = content
+		b[path] = made
 	}
 	signed := map[string][]codesign.Signed{}
-	for _, name := range append(slices.Clone(helpers), main) {
+	for _, name := range append(slices.Clone(helpers), own) {
 		var both [][]byte
 		for _, arch := range []string{"amd64", "arm64"} {
 			p, err := thin(name, arch)
@@ -80,7 +81,7 @@ func Make(version string, thin func(program, arch string) ([]byte, error), pngs 
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		s := codesign.Seal{ID: id(name)}
-		if name == main { // the last: it seals all the others
+		if name == own { // the last: it seals all the others
 			if b[sealPath], err = seal(b.sealed(), signed); err != nil {
 				return nil, err
 			}
@@ -110,7 +111,7 @@ func (b Bundle) sealed() map[string][]byte {
 // Check looks at a bundle as it came out of an image: that all that belongs there is there and nothing else, every signature fits, every program is for both
 // processors, and launchd and the bundle name programs and an icon that are there.
 func Check(b Bundle) error {
-	want := []string{contents + "PkgInfo", contents + "Resources/LICENSE.txt", infoPath, icon, agentPath, sealPath, programs + main}
+	want := []string{contents + "PkgInfo", contents + "Resources/LICENSE.txt", infoPath, icon, agentPath, sealPath, programs + own}
 	for _, h := range helpers {
 		want = append(want, programs+h)
 	}
@@ -119,9 +120,9 @@ func Check(b Bundle) error {
 		return fmt.Errorf("the bundle has the files %q, not %q", got, want)
 	}
 	signed := map[string][]codesign.Signed{}
-	for _, name := range append(slices.Clone(helpers), main) {
+	for _, name := range append(slices.Clone(helpers), own) {
 		s := codesign.Seal{ID: id(name)}
-		if name == main {
+		if name == own {
 			s.Info, s.Resources = b[infoPath], b[sealPath]
 		}
 		all, err := codesign.Check(b[programs+name], s)
@@ -136,7 +137,7 @@ func Check(b Bundle) error {
 				return fmt.Errorf("%s is for %v where it should be for %v", name, all[i].CPU, cpu)
 			}
 		}
-		if name != main {
+		if name != own {
 			signed["MacOS/"+name] = all
 		}
 	}

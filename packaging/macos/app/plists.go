@@ -52,7 +52,7 @@ func info(version string) ([]byte, error) {
 func agent() ([]byte, error) {
 	return encode(dict{
 		"Label": Agent, "BundleProgram": "Contents/MacOS/kithd", "ProgramArguments": []string{"kithd"}, "AssociatedBundleIdentifiers": []string{ID},
-		"RunAtLoad": true, "KeepAlive": dict{"SuccessfulExit": false}, "ThrottleInterval": 10, "ProcessType": "Background", "ExitTimeOut": 20,
+		"RunAtLoad": true, "KeepAlive": dict{"SuccessfulExit": false}, "ThrottleInterval": 10, "ExitTimeOut": 20,
 	})
 }
 

@@ -41,11 +41,11 @@ func seal(files map[string][]byte, helpers map[string][]codesign.Signed) ([]byte
 	}
 	for path, programs := range helpers {
 		// What is signed ad hoc is known by the hash of its code directory, of which there is one for each processor.
-		var any []string
+		var each []string
 		for _, p := range programs {
-			any = append(any, fmt.Sprintf(`cdhash H"%x"`, p.CDHash))
+			each = append(each, fmt.Sprintf(`cdhash H"%x"`, p.CDHash))
 		}
-		second[path] = dict{"cdhash": programs[len(programs)-1].CDHash, "requirement": strings.Join(any, " or ")}
+		second[path] = dict{"cdhash": programs[len(programs)-1].CDHash, "requirement": strings.Join(each, " or ")}
 	}
 	return encode(dict{"files": first, "files2": second, "rules": rules, "rules2": rules2})
 }
