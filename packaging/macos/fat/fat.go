@@ -37,7 +37,7 @@ func Join(programs ...[]byte) ([]byte, error) {
 		}
 	}
 	var out bytes.Buffer
-	for _, v := range []any{uint32(macho.MagicFat), uint32(len(heads)), heads} {
+	for _, v := range []any{macho.MagicFat, uint32(len(heads)), heads} {
 		if err := binary.Write(&out, binary.BigEndian, v); err != nil {
 			return nil, err
 		}
