@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"runtime"
+	"slices"
 	"time"
 
 	vklog "github.com/virtual-kubelet/virtual-kubelet/log"
@@ -99,7 +100,7 @@ func (n *Node) node(version string) *corev1.Node {
 		Status: corev1.NodeStatus{
 			Capacity:    n.state.resources.DeepCopy(),
 			Allocatable: n.state.resources.DeepCopy(),
-			Conditions:  n.state.old,
+			Conditions:  slices.Clone(n.state.old), // virtual-kubelet writes the time into what it is given
 			// API servers dial the address whose type they prefer, upstream the Hostname; so that one is
 			// an address too, since nothing resolves the node's name.
 			Addresses: []corev1.NodeAddress{
