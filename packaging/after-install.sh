@@ -1,5 +1,5 @@
 #!/bin/sh
-# As root, once the files of packaging/files are in place: `make install` calls it, and packages have it as their postinst.
+# As root, once the files of packaging/files are in place: `make install` calls it. Packages have scripts of their own.
 # Nothing is started here that did not run before.
 set -eu
 if command -v systemd-sysusers >/dev/null 2>&1; then

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -116,6 +117,10 @@ func (m *machine) boot() {
 	enter += `; do echo 0 >$h/cgroup.procs; done; exec "$@"`
 	cmd := exec.Command("sh", "-ec", enter, "sh", "nsenter", "--net=/run/netns/"+m.name, "systemd-nspawn", "--quiet", "--boot", "--directory="+m.root, "--machine="+m.name,
 		"--register=no", "--keep-unit", "--console=pipe", "--capability=all", "--system-call-filter=@keyring bpf", "--bind=/dev/net/tun", "--bind=/dev/kmsg")
+	if slices.ContainsFunc(m.group.Hierarchies, func(h cgroups.Hierarchy) bool { return !h.V2 }) {
+		// From 256 on systemd wants to be told twice that version 1 is meant; in a container its arguments are its kernel's.
+		cmd.Args = append(cmd.Args, "SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1")
+	}
 	// Settings of its own network.
 	cmd.Env = append(os.Environ(), "SYSTEMD_NSPAWN_API_VFS_WRITABLE=network")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
