@@ -5,6 +5,7 @@ package panel
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"kith.dev/assets/icon"
+	"kith.dev/core/api"
 	"kith.dev/test/bustest"
 	"kith.dev/test/images"
 	"kith.dev/test/lab"
@@ -57,6 +59,7 @@ func TestPeeringByMouse(t *testing.T) {
 	alice, bob := newScreen(t, "alice"), newScreen(t, "bob")
 	for s, p := range map[*screen]*lab.Laptop{alice: a, bob: b} {
 		s.desk()
+		s.greeted(p)
 		s.trayWith(p.Path("/run/kith/kith.sock"), "yad")
 		s.slow = 2 * time.Minute // the clusters start
 		s.line("Cluster ready", nil)
@@ -106,5 +109,25 @@ func TestPeeringByMouse(t *testing.T) {
 		alice.line("bob · nearby", func(l bustest.Line) bool { return l.Enabled })
 		alice.waitIcon(icon.Alone)
 		bob.waitIcon(icon.Alone)
+	}
+}
+
+// greeted has the tray know that its user was told once that the laptop is ready: what it says then would be in the pictures.
+func (s *screen) greeted(p *lab.Laptop) {
+	s.t.Helper()
+	var status api.Status
+	out, err := p.Kith(s.t.Context(), "status", "-o", "json")
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &status)
+	}
+	dir := filepath.Join(s.dir, "config", "kith")
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "notifications.json"), fmt.Appendf(nil, `{"ready": %q}`, status.ID), 0o600)
+	}
+	if err != nil {
+		s.t.Fatal(err)
 	}
 }
