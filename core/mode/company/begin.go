@@ -287,7 +287,14 @@ func (c *Company) EndTether(ctx context.Context, caller peering.Caller) error {
 		if err != nil || peer == nil || peer.Spec.Tethered == nil {
 			return err
 		}
-		return c.end(ctx, peer)
+		if err := c.end(ctx, peer); err != nil {
+			return err
+		}
+		// At once, and not when the cache has heard of it: after an API server died a few times it may be minutes behind.
+		if err := c.withdraw(ctx, peer.Name); err != nil { // the reconciler tries again
+			c.cfg.Log.Warn("the users of a laptop that is given back still have rights", "peer", peer.Name, "err", err)
+		}
+		return nil
 	})
 }
 

@@ -345,3 +345,18 @@ func TestWhenALaptopIsNotAsked(t *testing.T) {
 		}
 	}
 }
+
+// The cache may not hear of the end for long.
+func TestRightsEndWithTheWordOfTheLaptop(t *testing.T) {
+	w := newWorld(t, policy("staff", in("team", "edit"), withQuota("10")), laptop("alice", alice, tethered))
+	w.reconcile("alice")
+	if len(w.bindings()) != 1 || len(w.quotas()) != 1 {
+		t.Fatal(w.bindings(), w.quotas())
+	}
+	if err := w.EndTether(t.Context(), caller(alice)); err != nil {
+		t.Fatal(err)
+	}
+	if left := append(w.bindings(), w.quotas()...); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
+}
