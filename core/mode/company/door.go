@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -40,6 +41,10 @@ const (
 var asLocal = http.CanonicalHeaderKey("Impersonate-Extra-" + url.PathEscape(UserExtra))
 
 const maxLocalUser = 64
+
+// maxValidated is how large a body may be, in bytes, in which the API server looks for unknown and repeated fields. It writes down the whole
+// path to each, with all the names in it: of 2 MiB it makes a hundred gigabytes, of this much some ten megabytes.
+const maxValidated = 16 << 10
 
 // limits are those of one laptop: people, their desktops and tools. A desktop watches some sixty resources, helm and kubectl write a few
 // hundred objects one after the other. All together stay below what the peer API lets one caller have open.
@@ -268,6 +273,11 @@ func (d *door) pass(w http.ResponseWriter, asked *http.Request, id string) *no {
 				if to.RawPath != "" {
 					to.RawPath = base + to.RawPath
 				}
+			}
+			if info.Writes && r.ContentLength > maxValidated {
+				query := to.Query()
+				query.Set("fieldValidation", metav1.FieldValidationIgnore)
+				to.RawQuery = query.Encode()
 			}
 		},
 		As:       as,

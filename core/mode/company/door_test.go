@@ -219,6 +219,25 @@ func TestWhatPeopleWritePasses(t *testing.T) {
 	}
 }
 
+// What the API server would write down of unknown fields in a large body is many times its size.
+func TestLargeBodiesAreNotLookedThroughForUnknownFields(t *testing.T) {
+	var asked string
+	l := newLane(t, func(w http.ResponseWriter, r *http.Request) { asked = r.URL.RawQuery })
+	for _, method := range []string{"POST", "PUT", "PATCH"} {
+		for size, want := range map[int]string{maxValidated: "fieldValidation=Strict&force=true", maxValidated + 1: "fieldValidation=Ignore&force=true"} {
+			for _, query := range []string{"?fieldValidation=Strict&force=true", "?force=true&fieldValidation=Strict&fieldValidation=Warn"} {
+				if strings.Contains(query, "Warn") && size == maxValidated {
+					continue
+				}
+				l.do(method, pods+"/web"+query, strings.NewReader(strings.Repeat("x", size)), http.Header{"Content-Type": {"application/json"}})
+				if asked != want {
+					t.Errorf("%s of %d bytes with %s: %s", method, size, query, asked)
+				}
+			}
+		}
+	}
+}
+
 // A body that comes slowly is this side's to wait for, not the API server's.
 func TestASlowBodyDoesNotReachTheAPIServer(t *testing.T) {
 	l := newLane(t, func(w http.ResponseWriter, r *http.Request) { t.Error("the API server was asked") })
