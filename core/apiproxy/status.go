@@ -2,8 +2,10 @@ package apiproxy
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 
@@ -71,4 +73,30 @@ func Message(answer *http.Response, body []byte) string {
 		}
 	}
 	return ""
+}
+
+// maxStatus is how much of an answer is read to learn the reason of a refusal.
+const maxStatus = 8 << 10
+
+// Why is the Message of an answer that goes on to the caller whole, or a general one.
+func Why(answer *http.Response) (string, error) {
+	begin, err := io.ReadAll(io.LimitReader(answer.Body, maxStatus))
+	if err != nil {
+		return "", err
+	}
+	answer.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(begin), answer.Body), answer.Body}
+	return cmp.Or(Message(answer, begin), "refused by the API server"), nil
+}
+
+// Gathered reads the body before the API server hears of the request; nil for none. Else a body that comes slowly would hold the API
+// server up; and one that the API server refuses before it came would hold up everybody for the whole timeout: the caller's client
+// stops sending and waits for the end of the answer, the proxy waits for the end of the body first.
+func Gathered(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
+	if r.Body == nil || r.ContentLength == 0 {
+		return nil, nil
+	}
+	return io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 }

@@ -2,7 +2,6 @@ package door
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -212,7 +211,7 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 		defer stop()
 		_ = clock.SetReadDeadline(time.Now().Add(d.Limits.Timeout))
 		_ = clock.SetWriteDeadline(time.Now().Add(d.Limits.Timeout + time.Second))
-		body, err := gathered(w, r, d.Limits.Body)
+		body, err := apiproxy.Gathered(w, r, d.Limits.Body)
 		if err != nil {
 			return d.noBody()
 		}
@@ -266,19 +265,6 @@ func (d *Door) pass(ctx context.Context, w http.ResponseWriter, r *http.Request,
 	})
 }
 
-// gathered reads the body before the API server hears of the request. Else a body that comes slowly would hold the API
-// server up; and one that the API server refuses before it came would hold up everybody for the whole timeout: the consumer's
-// client stops sending and waits for the end of the answer, the proxy waits for the end of the body first.
-func gathered(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
-	if r.Body == nil || r.ContentLength == 0 {
-		return nil, nil
-	}
-	return io.ReadAll(http.MaxBytesReader(w, r.Body, most))
-}
-
-// maxStatus is how much of a refusal of the API server is read to learn its reason.
-const maxStatus = 8 << 10
-
 // answered notes what the API server refused.
 func (d *Door) answered(answer *http.Response, r *http.Request, consumerID string) error {
 	reason := RefusedForbidden
@@ -291,15 +277,11 @@ func (d *Door) answered(answer *http.Response, r *http.Request, consumerID strin
 	default:
 		return nil
 	}
-	begin, err := io.ReadAll(io.LimitReader(answer.Body, maxStatus))
+	why, err := apiproxy.Why(answer)
 	if err != nil {
 		return err
 	}
-	answer.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(begin), answer.Body), answer.Body}
-	d.refused(r, consumerID, reason, grants.Cut(cmp.Or(apiproxy.Message(answer, begin), "refused by the API server"), 300))
+	d.refused(r, consumerID, reason, grants.Cut(why, 300))
 	return nil
 }
 

@@ -2,7 +2,6 @@ package company
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -248,8 +247,13 @@ func (d *door) pass(w http.ResponseWriter, asked *http.Request, id string) *no {
 	upgrade := r.Header.Get("Upgrade") != ""
 	if !upgrade {
 		_ = clock.SetReadDeadline(time.Now().Add(d.limits.Timeout))
-		if refusal := d.gather(w, r); refusal != nil {
-			return refusal
+		body, err := apiproxy.Gathered(w, r, d.limits.Body)
+		if err != nil {
+			return d.noBody()
+		}
+		r.Body, r.ContentLength = http.NoBody, int64(len(body))
+		if len(body) > 0 {
+			r.Body = io.NopCloser(bytes.NewReader(body))
 		}
 	}
 	if info.Stream {
@@ -291,25 +295,6 @@ func (d *door) noBody() *no {
 	return &no{http.StatusRequestEntityTooLarge, RefusedBody, fmt.Sprintf("request body: larger than %d bytes, or not come whole and in time", d.limits.Body)}
 }
 
-// gather reads the body before the API server hears of the request: one that comes slowly must not hold it up.
-func (d *door) gather(w http.ResponseWriter, r *http.Request) *no {
-	if r.Body == nil || r.ContentLength == 0 {
-		return nil
-	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, d.limits.Body))
-	if err != nil {
-		return d.noBody()
-	}
-	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	if len(body) == 0 {
-		r.Body = http.NoBody
-	}
-	return nil
-}
-
-// maxStatus is how much of a refusal of the API server is read to learn its reason.
-const maxStatus = 8 << 10
-
 // answered notes what the API server refused.
 func (d *door) answered(answer *http.Response, r *http.Request, id string) error {
 	reason := RefusedForbidden
@@ -322,15 +307,11 @@ func (d *door) answered(answer *http.Response, r *http.Request, id string) error
 	default:
 		return nil
 	}
-	begin, err := io.ReadAll(io.LimitReader(answer.Body, maxStatus))
+	why, err := apiproxy.Why(answer)
 	if err != nil {
 		return err
 	}
-	answer.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(begin), answer.Body), answer.Body}
-	d.refused(r, id, reason, cmp.Or(apiproxy.Message(answer, begin), "refused by the API server"))
+	d.refused(r, id, reason, why)
 	return nil
 }
 
