@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -14,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"kith.dev/core/durable"
 )
 
 // tellPatience is how long the engine may take: its controllers have ten seconds to end, after which it starts anew.
@@ -111,30 +110,12 @@ func (b *Builtin) undecidedFile() string { return filepath.Join(b.cfg.DataDir, "
 // note writes what is wanted to the disk.
 func (b *Builtin) note(on bool) error {
 	if on {
-		if err := os.Remove(b.undecidedFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	} else {
-		if err := os.MkdirAll(b.cfg.DataDir, 0o711); err != nil {
-			return err
-		}
-		f, err := os.OpenFile(b.undecidedFile(), os.O_CREATE|os.O_WRONLY, 0o600)
-		if err != nil {
-			return err
-		}
-		f.Close()
+		return durable.Remove(b.undecidedFile())
 	}
-	dir, err := os.Open(b.cfg.DataDir)
-	if errors.Is(err, fs.ErrNotExist) { // nothing was ever noted
-		return nil
-	} else if err != nil {
+	if err := os.MkdirAll(b.cfg.DataDir, 0o711); err != nil {
 		return err
 	}
-	defer dir.Close()
-	if err := dir.Sync(); err != nil && !errors.Is(err, unix.EINVAL) { // not every file system has it
-		return err
-	}
-	return nil
+	return durable.WriteFile(b.undecidedFile(), nil, 0o600)
 }
 
 // tellEngine tells the engine on its socket (kith.dev/engine/deciding).

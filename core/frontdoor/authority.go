@@ -23,6 +23,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"kith.dev/core/durable"
 )
 
 // How long certificates hold. A kubeconfig carries its own for a year, as K3s's does: every tool reads it, also those in containers and
@@ -156,20 +158,15 @@ func (a *authority) renew() error {
 
 // writeSigners is atomic: a crash leaves the former file or the whole new one.
 func writeSigners(path string, signers []signer) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".authority-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
+	var text bytes.Buffer
 	for _, s := range signers {
-		der, failed := x509.MarshalECPrivateKey(s.key)
-		err = errors.Join(err, failed, pem.Encode(f, &pem.Block{Type: "CERTIFICATE", Bytes: s.cert.Raw}),
-			pem.Encode(f, &pem.Block{Type: "EC PRIVATE KEY", Bytes: der}))
+		der, err := x509.MarshalECPrivateKey(s.key)
+		if err = errors.Join(err, pem.Encode(&text, &pem.Block{Type: "CERTIFICATE", Bytes: s.cert.Raw}),
+			pem.Encode(&text, &pem.Block{Type: "EC PRIVATE KEY", Bytes: der})); err != nil {
+			return err
+		}
 	}
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return durable.WriteFile(path, text.Bytes(), 0o600)
 }
 
 func sign(template *x509.Certificate, key *ecdsa.PublicKey, by signer) (*x509.Certificate, error) {

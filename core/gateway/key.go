@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"kith.dev/core/durable"
 )
 
 // Key is a WireGuard public key (Curve25519). Its text form is the usual 44 characters of base64.
@@ -78,16 +80,7 @@ func writeKey(path string, k PrivateKey) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".key-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.WriteString(base64.StdEncoding.EncodeToString(k.bytes[:]) + "\n")
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return durable.WriteFile(path, []byte(base64.StdEncoding.EncodeToString(k.bytes[:])+"\n"), 0o600)
 }
 
 // Public is the key the peers are told.

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"kith.dev/core/durable"
 	"kith.dev/core/netplan"
 )
 
@@ -42,7 +43,7 @@ func WriteNetwork(dir, namespace string, guests netip.Prefix) error {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return fmt.Errorf("network of namespace %s: %w", namespace, err)
 	}
-	if err := replace(path, b); err != nil {
+	if err := durable.WriteFile(path, b, 0o600); err != nil { // the file beside it has a dot in its name, as no namespace has
 		return fmt.Errorf("network of namespace %s: %w", namespace, err)
 	}
 	return nil
@@ -79,18 +80,4 @@ func checkRange(guests netip.Prefix) error {
 		return fmt.Errorf("range for guests %s: want a /%d", guests, netplan.GuestBits)
 	}
 	return nil
-}
-
-// replace is os.WriteFile for a file that is whole at every moment, also after a power failure. No namespace has a name with a dot.
-func replace(path string, b []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(b)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }

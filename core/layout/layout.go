@@ -19,6 +19,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"kith.dev/core/durable"
 )
 
 const (
@@ -228,27 +230,7 @@ func write(dir string, v Version) error {
 	if v.Kubernetes != "" {
 		text += "KUBERNETES=" + v.Kubernetes + "\n"
 	}
-	f, err := os.CreateTemp(dir, ".version-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), filepath.Join(dir, File)); err != nil {
-		return err
-	}
-	folder, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer folder.Close()
-	if err := folder.Sync(); err != nil && !errors.Is(err, unix.EINVAL) { // not every file system has it
-		return err
-	}
-	return nil
+	return durable.WriteFile(filepath.Join(dir, File), []byte(text), 0o644)
 }
 
 func exists(path string) bool {

@@ -8,12 +8,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"kith.dev/core/api"
+	"kith.dev/core/durable"
 	"kith.dev/core/identity"
 )
 
@@ -137,40 +135,12 @@ func readJournal(path string) (*journal, error) {
 
 // writeJournal is atomic and on the disk when it returns: the loss of power leaves the former journal or the whole new one. nil removes it.
 func writeJournal(path string, j *journal) error {
-	dir := filepath.Dir(path)
 	if j == nil {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return syncDir(dir)
+		return durable.Remove(path)
 	}
 	data, err := json.Marshal(j)
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, ".mode-*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(append(data, '\n'))
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(dir)
-}
-
-func syncDir(path string) error {
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	if err := dir.Sync(); err != nil && !errors.Is(err, unix.EINVAL) { // not every file system has it
-		return err
-	}
-	return nil
+	return durable.WriteFile(path, append(data, '\n'), 0o600)
 }
