@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"kith.dev/core/netplan"
+	"kith.dev/core/process"
 )
 
 // engineDir holds the stand-in for kith-k8s, compiled once.
@@ -43,9 +44,15 @@ type laptop struct {
 
 func newLaptop(t *testing.T) laptop {
 	l := laptop{t, t.TempDir()}
-	t.Cleanup(func() {
-		for _, s := range l.starts() {
-			_ = syscall.Kill(s.pid, syscall.SIGKILL) // only those that the tests started
+	t.Cleanup(func() { // ends only those that the test started, before its folder goes
+		starts := l.starts()
+		if p, _ := process.Find(l.path("run/engine.pid")); p != nil { // one so new that it has noted nothing yet
+			starts = append(starts, start{pid: p.PID})
+			p.Close()
+		}
+		for _, s := range starts {
+			_ = syscall.Kill(s.pid, syscall.SIGKILL)
+			eventually(t, "the engine's end", func() bool { return !alive(s.pid) })
 		}
 	})
 	return l
