@@ -72,7 +72,7 @@ func TestTray(t *testing.T) {
 	began := time.Now()
 	alice.menu.Click(t, "bob · nearby")
 	asks := bob.menu.Wait(t, 10*time.Second, "alice would get", nil)
-	waits := alice.menu.Wait(t, 10*time.Second, "bob · waits for its owner", nil)
+	waits := alice.menu.Wait(t, 10*time.Second, "bob · waits for its owner · code ", nil)
 	if code := codeIn(asks.Label); code == "" || code != codeIn(waits.Label) {
 		t.Errorf("the owners see different codes: %q and %q", asks.Label, waits.Label)
 	}
