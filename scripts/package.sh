@@ -4,7 +4,7 @@
 # usage: package.sh [--build] deb|rpm [ARCH]    ARCH: amd64 or arm64 (default: this machine's)
 #   --build        builds it first, into bin/, or bin/linux-ARCH for another processor; each program says the commit
 #   KITH_BIN=      where the programs were built for ARCH, instead
-#   VERSION=       instead of what git says
+#   VERSION=  LAYOUT=  KUBERNETES=       instead of what git and the sources say
 #   OUT=build/packages   where the package goes
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -80,10 +80,19 @@ if [ $format = deb ]; then
 fi
 find "$tree" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 
+# What it can read of what is stored (docs/upgrade.md), for the script that looks before anything is unpacked.
+layout=${LAYOUT:-$(sed -n 's/^\tCurrent = \([0-9]*\)$/\1/p' core/layout/layout.go)}
+kubernetes=${KUBERNETES:-$(sed -n 's/^\s*k8s.io\/kubernetes v\(1\.[0-9]*\)\..*/\1/p' engine/go.mod)}
+[ -n "$layout" ] && [ -n "$kubernetes" ] || fail "the layout ($layout) or Kubernetes' version ($kubernetes) is not found in the sources"
 scripts=()
 for script in packaging/"$format"/*.in; do
   name=$(basename "$script" .in)
-  sed "s|@version@|$version|g; s|@libexecdir@|$libexec|g" "$script" >"$work/$name"
+  sed "/^@check-data@$/{
+    r packaging/check-data.sh
+    d
+  }
+  s|@version@|$version|g; s|@libexecdir@|$libexec|g; s|@layout@|$layout|g; s|@kubernetes@|$kubernetes|g" "$script" >"$work/$name"
+  ! grep -n '@[a-z-]*@' "$work/$name" || fail "${script##*/} has names that were not filled in"
   touch -d "@$SOURCE_DATE_EPOCH" "$work/$name"
   case $name in
     preinst | pre) as=preinstall ;; postinst | post) as=postinstall ;;

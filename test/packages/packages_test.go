@@ -49,8 +49,8 @@ const app = `
 {apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: echo}, spec: {podSelector: {}, policyTypes: [Ingress], ingress: [{}]}}
 `
 
-// TestALaptopsLifeWithThePackage: installed, rebooted, upgraded under a pod that serves, not downgraded, removed, installed again, and
-// purged: the machine is as it was.
+// TestALaptopsLifeWithThePackage: installed, rebooted, upgraded under a pod that serves, taken back, not over what it cannot read, removed,
+// installed again, and purged: the machine is as it was.
 func TestALaptopsLifeWithThePackage(t *testing.T) {
 	m := newMachine(t, cmp.Or(os.Getenv("SUITE"), "bookworm"))
 	debs := map[string]string{}
@@ -185,12 +185,16 @@ func TestALaptopsLifeWithThePackage(t *testing.T) {
 		}
 		t.Logf("%d answers on one connection", answers)
 	})
-	step("a downgrade is refused, and nothing changed", func(t *testing.T) {
+	step("what it cannot read is refused, and nothing changed", func(t *testing.T) {
 		was, kithd := pod(), m.must("pidof", "kithd")
+		const mark = "/var/lib/kith/k8s/version"
+		m.must("cp", "-p", mark, "/root/version")
+		m.must("sed", "-i", "s/^KUBERNETES=.*/KUBERNETES=1.99/", mark)
 		out, err := m.try("apt-get", "install", "-y", "--allow-downgrades", debs[older])
-		if err == nil || !strings.Contains(out, "version "+older+" is older than "+newer) {
+		if err == nil || !strings.Contains(out, "Kubernetes does not go back to an older minor version. Nothing was changed: install a Kith with Kubernetes 1.99") {
 			t.Errorf("%v: %s", err, out)
 		}
+		m.must("mv", "/root/version", mark)
 		if is := version(); is != newer+" install ok installed" {
 			t.Error(is)
 		}
@@ -202,6 +206,24 @@ func TestALaptopsLifeWithThePackage(t *testing.T) {
 			t.Errorf("the pod was %s, is %s", was, is)
 		}
 	})
+	step("back to an older one that can read it, and up again, under the same pod", func(t *testing.T) {
+		was := pod()
+		for _, to := range []string{older, newer} {
+			engine := m.must("pidof", "kith-k8s")
+			m.must("apt-get", "install", "-y", "--allow-downgrades", "--no-install-recommends", debs[to])
+			m.eventually(time.Minute, "its Kubernetes runs", func() error {
+				if out, _ := m.try("pidof", "kith-k8s"); out == engine || out == "" {
+					return fmt.Errorf("kith-k8s was %s, is %s", engine, out)
+				}
+				return nil
+			})
+			works()
+			podReady("")
+			if is := pod(); is != was {
+				t.Errorf("the pod was %s, is %s", was, is)
+			}
+		}
+	})
 	var last string
 	step("removed, nothing runs, and its data stay", func(t *testing.T) {
 		last = pod()
@@ -211,10 +233,17 @@ func TestALaptopsLifeWithThePackage(t *testing.T) {
 		}
 		m.must("test", "-d", "/var/lib/kith/identity")
 		m.must("test", "-f", "/etc/kith/config.yaml")
-		out, err := m.try("apt-get", "install", "-y", "--no-install-recommends", debs[older])
-		if err == nil || !strings.Contains(out, "is older than "+newer) {
-			t.Errorf("an older one over the data of a newer one: %v: %s", err, out)
+		const mark = "/var/lib/kith/version"
+		m.must("cp", "-p", mark, "/root/version")
+		m.must("sed", "-i", "s/^LAYOUT=.*/LAYOUT=99/", mark)
+		out, err := m.try("apt-get", "install", "-y", "--no-install-recommends", debs[newer])
+		if err == nil || !strings.Contains(out, "does not know its layout. Nothing was changed: ") {
+			t.Errorf("over data of a layout to come: %v: %s", err, out)
 		}
+		if is := version(); is != newer+" deinstall ok config-files" {
+			t.Error(is)
+		}
+		m.must("mv", "/root/version", mark)
 	})
 	step("installed again, it goes on", func(*testing.T) {
 		install(newer)
