@@ -29,7 +29,7 @@ rpm: ## packages for Fedora and openSUSE, likewise
 	@scripts/deps.sh build
 	@for arch in $(ARCHS); do scripts/package.sh --build rpm $$arch || exit; done
 
-packages: build ## install, upgrade, remove and purge the .deb in a Debian booted with systemd (as root; 3 minutes)
+packages: build ## install, upgrade, remove and purge the .deb in a Debian booted with systemd, and what lintian and rpm say (as root; 4 minutes)
 	@scripts/deps.sh packages
 	@scripts/test.sh packages
 

@@ -240,7 +240,7 @@ func TestALaptopsLifeWithThePackage(t *testing.T) {
 		if err == nil || !strings.Contains(out, "does not know its layout. Nothing was changed: ") {
 			t.Errorf("over data of a layout to come: %v: %s", err, out)
 		}
-		if is := version(); is != newer+" deinstall ok config-files" {
+		if is := version(); !strings.HasSuffix(is, " ok config-files") {
 			t.Error(is)
 		}
 		m.must("mv", "/root/version", mark)
