@@ -54,6 +54,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 tree=$work/tree libexec=/usr/lib/kith doc=/usr/share/doc/kith
 umask 022
+export LC_ALL=C.UTF-8 # orders and line lengths are the same everywhere
 zsh=/usr/share/zsh/vendor-completions # Debian's, which leaves site-functions to others
 [ $format = deb ] || zsh=/usr/share/zsh/site-functions
 DESTDIR=$tree PREFIX=/usr LIBEXECDIR=$libexec ZSHDIR=$zsh scripts/install.sh install
@@ -98,14 +99,14 @@ for script in packaging/"$format"/*.in; do
     preinst | pre) as=preinstall ;; postinst | post) as=postinstall ;;
     prerm | preun) as=preremove ;; postrm | postun) as=postremove ;;
   esac
-  scripts+=("  $as: $work/$name")
+  scripts+=("  $as: \"$work/$name\"")
 done
 
 # Configuration is the owner's: conffiles, which an upgrade asks about, or leaves alone.
 conf() { # SOURCE DESTINATION
   cp "$1" "$work/${2##*/}"
   touch -d "@$SOURCE_DATE_EPOCH" "$work/${2##*/}"
-  printf -- '- {src: %s, dst: %s, type: config|noreplace, file_info: {mode: 0644}}\n' "$work/${2##*/}" "$2"
+  printf -- '- {src: "%s", dst: "%s", type: config|noreplace, file_info: {mode: 0644}}\n' "$work/${2##*/}" "$2"
 }
 {
   sed "s|\${ARCH}|$arch|; s|\${VERSION}|$version|; s|\${RELEASE}|$([ $format = rpm ] && echo '"1"' || echo '""')|
@@ -123,7 +124,7 @@ conf() { # SOURCE DESTINATION
     rm "$tree/$file"
   done
   rm -rf "$tree/etc"
-  echo "- {src: $tree, dst: /, type: tree}"
+  echo "- {src: \"$tree\", dst: /, type: tree}"
 } >"$work/nfpm.yaml"
 
 out=${OUT:-build/packages}
