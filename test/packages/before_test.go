@@ -12,7 +12,7 @@ import (
 )
 
 // before is the last commit with packages whose programs do not note which Kith wrote what is stored.
-const before = "a587786"
+const before = "f72c7cc"
 
 // packageOf builds the package of a commit by its own scripts, or takes the one that KITH_BEFORE_DEB names.
 func packageOf(t *testing.T, commit string) string {
