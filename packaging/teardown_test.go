@@ -95,6 +95,28 @@ func TestTeardownEndsWhatIsKithsAlone(t *testing.T) {
 	}
 }
 
+// TestTeardownInAChrootIsOfNobodyElse: a package is removed in another system's tree, while a Kith runs around it.
+func TestTeardownInAChrootIsOfNobodyElse(t *testing.T) {
+	out, err := aMachine(t, "", `
+		"$dir/containerd-shim-runc-v2" 1000 & shim=$!
+		ip link add kith0 type bridge
+		nft add table ip kith-fence
+		mkdir /mnt/root
+		for d in usr bin sbin lib lib64 etc sys "$dir"; do [ ! -d /$d ] || { mkdir -p /mnt/root/$d; mount --rbind /$d /mnt/root/$d; }; done
+		mkdir -p /mnt/root/proc /mnt/root/run /mnt/root/var/lib
+		for proc in without with; do
+			[ $proc = without ] || mount -t proc proc /mnt/root/proc
+			chroot /mnt/root "$dir/teardown" 1 || echo "it fails $proc /proc"
+			alive $shim || echo "the shim of the system around it was ended, $proc /proc"
+			ip link show kith0 >/dev/null && nft list tables | grep -q kith-fence || echo "its network is gone, $proc /proc"
+		done
+		kill $shim
+	`)
+	if err != nil || out != "" {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // TestTeardownFollowsTheConfiguration: quotes, comments, links and what another place has besides.
 func TestTeardownFollowsTheConfiguration(t *testing.T) {
 	out, err := aMachine(t, "name: alice\nrunDir: '/mnt/my run' # here\ndataDir: \"/mnt/link\"\n", `
