@@ -86,7 +86,7 @@ rpm_() {
   echo "  rpm: digests are right, its four scripts are shell, installed in an empty root it is what it says"
   programs "$tree" "$(rpm -qp --qf '%{ARCH}' "$1")"
   quietly "rpm -e" rpm --root "$tree" -e --nodeps --noscripts kith
-  [ -z "$(find "$tree" -type f -path '*kith*')" ] || fail "rpm -e leaves $(find "$tree" -type f -path '*kith*' | head -n 3)"
+  [ -z "$(find "$tree" -path '*kith*')" ] || fail "rpm -e leaves $(find "$tree" -path '*kith*' | head -n 3)"
   echo "  rpm: removed again nothing is left"
   rm -rf "$tree"
 }

@@ -68,8 +68,8 @@ done
 
 echo "$version" >"$tree$libexec/version"
 find "$tree/usr/share/man" -type f -exec gzip -9n {} +
+install -D -m 0644 packaging/deb/copyright "$tree$doc/copyright"
 if [ $format = deb ]; then
-  install -D -m 0644 packaging/deb/copyright "$tree$doc/copyright"
   rm "$tree$doc/LICENSE"
   # Policy has the changelog in Debian's form.
   {
@@ -124,6 +124,15 @@ conf() { # SOURCE DESTINATION
     rm "$tree/$file"
   done
   rm -rf "$tree/etc"
+  [ $format = deb ] || (cd "$tree" && find usr/share/doc usr/share/man -type f) | sort | while read -r file; do
+    type=doc # rpm leaves these out where its owner wants none (--excludedocs)
+    [[ $file != */LICENSE && $file != */copyright ]] || type=license
+    mkdir -p "$work/${file%/*}"
+    mv "$tree/$file" "$work/$file"
+    printf -- '- {src: "%s", dst: "/%s", type: %s, file_info: {mode: 0644}}\n' "$work/$file" "$file" $type
+  done
+  [ $format = deb ] || echo '- {dst: /etc/kith, type: dir, file_info: {mode: 0755}}' # dpkg knows of it by its files
+  [ $format = deb ] || rm -rf "$tree/usr/share/man" # the folder of the other is Kith's own
   echo "- {src: \"$tree\", dst: /, type: tree}"
 } >"$work/nfpm.yaml"
 
