@@ -29,7 +29,7 @@ rpm: ## packages for Fedora and openSUSE, likewise
 	@scripts/deps.sh build
 	@for arch in $(ARCHS); do scripts/package.sh --build rpm $$arch || exit; done
 
-packages: build ## install, upgrade, remove and purge the .deb in a Debian booted with systemd (as root; 3 minutes)
+packages: build ## install, upgrade, remove and purge the .deb in a Debian booted with systemd, and what lintian and rpm say (as root; 4 minutes)
 	@scripts/deps.sh packages
 	@scripts/test.sh packages
 
@@ -53,8 +53,10 @@ unit: deps ## unit tests with the race detector
 e2e: deps build ## tests in the lab, with real clusters (as root)
 	@scripts/test.sh lab
 
-soak: deps build ## the lab's tests and the long ones: faults at random, cuts, floods, databases
+soak: deps build ## the lab's tests and the long ones: faults at random, cuts, floods, databases, an upgrade from an earlier package
 	@scripts/test.sh soak
+	@scripts/deps.sh packages
+	@scripts/test.sh packages-soak -run TestAnUpgradeFromThePackageBefore
 
 conformance: build ## upstream's conformance tests with their pods at a peer, and at home (2 hours; as root); SAMPLE=1: twenty (3 minutes)
 	@scripts/conformance.sh $(if $(SAMPLE),sample,all)

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -149,7 +150,7 @@ func TestGolden(t *testing.T) {
 		"status":   {"status", "status -o json", "status -o yaml"},
 		"peers":    {"peers", "peers -o wide", "peers -o json", "peers -o yaml bob", "peers -o name", "peers carol bob", "peers mfzwi3d", "peers nobody"},
 		"peer":     {"peer carol", "peer carol --cpu 2 --memory 4Gi --resource nvidia.com/gpu=1 --wait=false", "peer carol -o json", "peer nobody", "peer bob --withdraw", "peer carol --withdraw --cpu 1", "peer add 10.0.0.7:6450", "peer carol --code 06921", "confirm bob", "confirm carol --reject --terms", "confirm carol --code 069210"},
-		"unpeer":   {"unpeer bob", "unpeer nobody", "forget bob", "forget nobody"},
+		"unpeer":   {"unpeer bob", "unpeer nobody", "unpeer", "unpeer bob --all", "forget bob", "forget nobody"},
 		"requests": {"requests", "requests -o wide", "requests -o json carol", "accept 7f3a", "accept bob", "decline carol", "accept 7f3a -o json", "accept nothing", "accept dave"},
 		"share": {"share", "share -o json", "share 30%", "share 30", "share --cpu 2 --memory 4Gi --pods 20", "share --memory 0", "share off", "share on",
 			"share --policy lab --to team=lab --pod-security restricted --auto-accept --cpu 1", "share --policy family --to bob", "share --internet=false", "share --same-name", "share -o yaml --policy family"},
@@ -299,6 +300,54 @@ func TestUnpeerAsksOnATerminalWhenPodsMove(t *testing.T) {
 			t.Errorf("%v %q: asks %v, exit %d, calls %s: %s", tc.args, tc.answer, asks, code, calls, errs)
 		}
 	}
+}
+
+// TestUnpeerAllEndsWhatThereIs: not what was only asked of this cluster, or declined; and what does not end is named, with the rest done.
+func TestUnpeerAllEndsWhatThereIs(t *testing.T) {
+	b := world()
+	b.Known = append(b.Known, api.Peer{Name: "dave", ID: "DAVE", Outgoing: api.StateRequested, Incoming: api.StateNone}, api.Peer{Name: "erin", ID: "ERIN", Outgoing: api.StateNone, Incoming: api.StateUnreachable})
+	k := serve(t, b)
+	out, errs, code := k.run("unpeer", "--all")
+	var ended []string
+	for _, call := range b.Called() {
+		if name, ok := strings.CutPrefix(call, "Unpeer "); ok {
+			ended = append(ended, name)
+		}
+	}
+	slices.Sort(ended)
+	if want := []string{"DAVE", "ERIN", bobID}; code != 0 || !slices.Equal(ended, want) || strings.Count(out, "has ended") != 3 {
+		t.Errorf("%d %v, want %v: %s%s", code, ended, want, out, errs)
+	}
+	if out, errs, code := k.run("unpeer", "--all"); code != 0 || out != "" {
+		t.Errorf("with nothing to end: %d %s%s", code, out, errs)
+	}
+
+	b = world()
+	b.Known = append(b.Known, api.Peer{Name: "dave", ID: "DAVE", Outgoing: api.StateConnected})
+	slow := kith{socket: apitest.Serve(t, endless{b, "DAVE"}, localapi.NewBroker(16))}
+	if out, errs, code := slow.run("unpeer", "--all", "--timeout", "300ms"); code != 7 || !strings.Contains(out, "the peering with bob has ended") || !strings.Contains(errs, "1 peering did not end: dave: ") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+
+	k = serve(t, world())
+	k.terminal, k.in = true, strings.NewReader("n\n")
+	if _, errs, code := k.run("unpeer", "--all"); code != 1 || !strings.Contains(errs, "2 pods of this cluster at bob will move; 1 pod of bob here will end. Go on? [y/N]") {
+		t.Errorf("%d %s", code, errs)
+	}
+}
+
+// endless has a peering that does not end.
+type endless struct {
+	*apitest.Backend
+	peer string
+}
+
+func (b endless) Unpeer(ctx context.Context, name string, report func(api.Progress)) (api.Peer, error) {
+	if name == b.peer {
+		<-ctx.Done()
+		return api.Peer{}, ctx.Err()
+	}
+	return b.Backend.Unpeer(ctx, name, report)
 }
 
 func TestColoursOnlyOnATerminalThatWantsThem(t *testing.T) {

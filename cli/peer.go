@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -140,7 +143,7 @@ func (p *program) peerAddCommand() *cobra.Command {
 }
 
 func (p *program) unpeerCommand() *cobra.Command {
-	var sure bool
+	var sure, all bool
 	var timeout time.Duration
 	c := p.things(&cobra.Command{
 		Use:   "unpeer NAME|ID",
@@ -148,24 +151,91 @@ func (p *program) unpeerCommand() *cobra.Command {
 		Long: `End a peering, both directions.
 
 Pods of this cluster that run at the peer come home with their grace period; guests of the peer here end. A request
-that is pending is taken back. With pods on the way, a terminal asks first.`,
-		Example: "  kith unpeer bob\n  kith unpeer bob --yes --timeout 2m",
-		Args:    between(1, 1), ValidArgsFunction: p.completePeers(1),
+that is pending is taken back. With pods on the way, a terminal asks first. --all ends every peering at once, as the
+removal of Kith does, so that nobody keeps resources for a laptop that does not come back.`,
+		Example: "  kith unpeer bob\n  kith unpeer bob --yes --timeout 2m\n  kith unpeer --all",
+		Args:    between(0, 1), ValidArgsFunction: p.completePeers(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			switch {
+			case all && len(args) > 0:
+				return &api.Error{Code: api.CodeInvalid, Message: "--all goes with no name of a peer", Field: "all"}
+			case all:
+				return p.unpeerAll(c, sure, timeout)
+			case len(args) == 0:
+				return &api.Error{Code: api.CodeInvalid, Message: "which peer?", Do: "`kith peers` lists them, and `kith unpeer --all` ends the peerings with all of them", Field: "peer"}
+			}
 			if _, err := p.confirmMoves(c, sure, args[0]); err != nil {
 				return err
 			}
 			peer, err := long(p, c, timeout, func(ctx context.Context, kithd *client.Client, progress *progress) (api.Peer, error) {
 				return kithd.Unpeer(ctx, args[0], progress.report)
 			})
-			return answer(p, peer, err, func(peer api.Peer) {
-				fmt.Fprintf(p.Out, "the peering with %s has ended\n", screen.Clean(peer.Name))
-			})
+			return answer(p, peer, err, p.showEnded)
 		},
 	})
+	c.Flags().BoolVar(&all, "all", false, "end the peerings with all peers")
 	c.Flags().BoolVarP(&sure, "yes", "y", false, "do not ask")
 	timeoutFlag(c, &timeout, "how long to wait for the end")
 	return c
+}
+
+func (p *program) showEnded(peer api.Peer) {
+	fmt.Fprintf(p.Out, "the peering with %s has ended\n", screen.Clean(peer.Name))
+}
+
+// unpeerAll ends all peerings side by side: one that takes long, for its pods have long grace periods, holds up no other. With -o the
+// peers are a list.
+func (p *program) unpeerAll(c *cobra.Command, sure bool, timeout time.Duration) error {
+	peers, err := call(p, c, (*client.Client).Peers)
+	if err != nil {
+		return err
+	}
+	peers = slices.DeleteFunc(peers, func(x api.Peer) bool { return !ends(x) })
+	var moves []string
+	for _, x := range peers {
+		moves = append(moves, nonEmpty(moved(x))...)
+	}
+	if len(moves) > 0 && !sure && p.asks() {
+		if err := p.sure(c.Context(), strings.Join(moves, "; ")+". Go on?"); err != nil {
+			return err
+		}
+	}
+	answers, errs := make([]api.Peer, len(peers)), make([]error, len(peers))
+	_, _ = long(p, c, timeout, func(ctx context.Context, kithd *client.Client, progress *progress) (any, error) {
+		var running sync.WaitGroup
+		for i, x := range peers {
+			running.Go(func() { answers[i], errs[i] = kithd.Unpeer(ctx, x.ID, progress.report) })
+		}
+		running.Wait()
+		return nil, nil
+	})
+	ended := []api.Peer{}
+	var failed []string
+	var code api.Code
+	for i, err := range errs {
+		if err == nil {
+			ended = append(ended, answers[i])
+			continue
+		}
+		failed = append(failed, peers[i].Name+": "+err.Error())
+		if e := (&api.Error{}); errors.As(err, &e) {
+			code = cmp.Or(code, e.Code)
+		}
+	}
+	if err := answer(p, ended, nil, func(ended []api.Peer) {
+		for _, x := range ended {
+			p.showEnded(x)
+		}
+	}); err != nil || len(failed) == 0 {
+		return err
+	}
+	return &api.Error{Code: cmp.Or(code, api.CodeInternal), Message: screen.Count(len(failed), "peering") + " did not end", Reason: strings.Join(failed, "\n")}
+}
+
+// ends reports whether there is a peering to end, or a question to take back. A peer's own question is answered, not ended.
+func ends(x api.Peer) bool {
+	agreed := []api.State{api.StateContracted, api.StateConnected, api.StateUnreachable, api.StateEnding}
+	return slices.Contains(agreed, x.Incoming) || slices.Contains(append(agreed, api.StateRequested), x.Outgoing)
 }
 
 func (p *program) forgetCommand() *cobra.Command {

@@ -148,6 +148,19 @@ func TestEachPartIsWhereItIsLookedFor(t *testing.T) {
 	}
 }
 
+func TestProgramsMayBeBuiltAnywhere(t *testing.T) {
+	root, dest := source(t), filepath.Join(t.TempDir(), "a tree")
+	if err := os.Rename(filepath.Join(root, "bin"), filepath.Join(root, "what was  built")); err != nil {
+		t.Fatal(err)
+	}
+	must(t, root, "install", "DESTDIR="+dest, "KITH_BIN="+filepath.Join(root, "what was  built"))
+	for _, name := range []string{"bin/kith", "libexec/kith/cni/portmap", "libexec/kith/images/pause.tar"} {
+		if _, err := os.Stat(filepath.Join(dest, "usr/local", name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestUninstallLeavesNothing(t *testing.T) {
 	root, dest := source(t), t.TempDir()
 	put(t, dest, "usr/local/share/man/man1/other.1")

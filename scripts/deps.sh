@@ -11,9 +11,10 @@ packages=(
 if [ "${1:-}" = conformance ]; then
   packages+=(busybox-static curl bind9-dnsutils netcat-openbsd) # what upstream's test images have besides their own programs
 elif [ "${1:-}" = packages ]; then
-  packages+=(debootstrap systemd-container) # a Debian to boot, and what boots it
+  packages+=(debootstrap systemd-container lintian rpm) # a Debian to boot, and what boots it; what distributions look at packages with
 elif [ "${1:-}" = arm64 ]; then
-  packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross libseccomp-dev:arm64) # for runc
+  packages+=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross libseccomp-dev:arm64 # for runc
+    qemu-user-static)                                                           # starts what was built (scripts/check-package.sh)
 elif [ "${1:-}" != build ]; then
   packages+=(
     curl                                               # tests look from inside a laptop
@@ -49,4 +50,5 @@ fi
 echo "install ${missing[*]}"
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -q >/dev/null
-apt-get install -y -q --no-install-recommends "${missing[@]}" >/dev/null
+# A desktop updates itself now and then, and holds the lock meanwhile.
+apt-get install -y -q --no-install-recommends -o DPkg::Lock::Timeout=300 "${missing[@]}" >/dev/null

@@ -70,9 +70,9 @@ install_all() {
       continue
     fi
     [[ $from != bin/* ]] || from=$bin/${from#bin/}
-    for file in $from; do
+    while IFS= read -r file; do
       if [[ $to == */ ]]; then install_one "$mode" "$file" "$to${file##*/}"; else install_one "$mode" "$file" "$to"; fi
-    done
+    done < <(compgen -G "$from")
   done <packaging/files
   if [ -e "$dest$list" ]; then
     while read -r file; do remove "$file"; done < <(sort "$dest$list" | comm -23 - <(sort "$new"))
@@ -96,7 +96,7 @@ TXT
     [ -e "$dest$list" ] || fail "nothing is installed in $dest$prefix ($dest$list is not there); is PREFIX as it was at make install?"
     if [ -z "$dest" ]; then
       [ "$(id -u)" = 0 ] || fail "this needs root: sudo make uninstall"
-      packaging/before-remove.sh
+      packaging/before-remove.sh "${dirs[libexecdir]}"
     fi
     while read -r file; do remove "$file"; done <"$dest$list"
     remove "$list"

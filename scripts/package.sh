@@ -4,7 +4,7 @@
 # usage: package.sh [--build] deb|rpm [ARCH]    ARCH: amd64 or arm64 (default: this machine's)
 #   --build        builds it first, into bin/, or bin/linux-ARCH for another processor; each program says the commit
 #   KITH_BIN=      where the programs were built for ARCH, instead
-#   VERSION=       instead of what git says
+#   VERSION=  LAYOUT=  KUBERNETES=       instead of what git and the sources say
 #   OUT=build/packages   where the package goes
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -54,6 +54,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 tree=$work/tree libexec=/usr/lib/kith doc=/usr/share/doc/kith
 umask 022
+export LC_ALL=C.UTF-8 # orders and line lengths are the same everywhere
 zsh=/usr/share/zsh/vendor-completions # Debian's, which leaves site-functions to others
 [ $format = deb ] || zsh=/usr/share/zsh/site-functions
 DESTDIR=$tree PREFIX=/usr LIBEXECDIR=$libexec ZSHDIR=$zsh scripts/install.sh install
@@ -67,8 +68,8 @@ done
 
 echo "$version" >"$tree$libexec/version"
 find "$tree/usr/share/man" -type f -exec gzip -9n {} +
+install -D -m 0644 packaging/deb/copyright "$tree$doc/copyright"
 if [ $format = deb ]; then
-  install -D -m 0644 packaging/deb/copyright "$tree$doc/copyright"
   rm "$tree$doc/LICENSE"
   # Policy has the changelog in Debian's form.
   {
@@ -80,23 +81,32 @@ if [ $format = deb ]; then
 fi
 find "$tree" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 
+# What it can read of what is stored (docs/upgrade.md), for the script that looks before anything is unpacked.
+layout=${LAYOUT:-$(sed -n 's/^\tCurrent = \([0-9]*\)$/\1/p' core/layout/layout.go)}
+kubernetes=${KUBERNETES:-$(sed -n 's/^\s*k8s.io\/kubernetes v\(1\.[0-9]*\)\..*/\1/p' engine/go.mod)}
+[ -n "$layout" ] && [ -n "$kubernetes" ] || fail "the layout ($layout) or Kubernetes' version ($kubernetes) is not found in the sources"
 scripts=()
 for script in packaging/"$format"/*.in; do
   name=$(basename "$script" .in)
-  sed "s|@version@|$version|g; s|@libexecdir@|$libexec|g" "$script" >"$work/$name"
+  sed "/^@check-data@$/{
+    r packaging/check-data.sh
+    d
+  }
+  s|@version@|$version|g; s|@libexecdir@|$libexec|g; s|@layout@|$layout|g; s|@kubernetes@|$kubernetes|g" "$script" >"$work/$name"
+  ! grep -n '@[a-z-]*@' "$work/$name" || fail "${script##*/} has names that were not filled in"
   touch -d "@$SOURCE_DATE_EPOCH" "$work/$name"
   case $name in
     preinst | pre) as=preinstall ;; postinst | post) as=postinstall ;;
     prerm | preun) as=preremove ;; postrm | postun) as=postremove ;;
   esac
-  scripts+=("  $as: $work/$name")
+  scripts+=("  $as: \"$work/$name\"")
 done
 
 # Configuration is the owner's: conffiles, which an upgrade asks about, or leaves alone.
 conf() { # SOURCE DESTINATION
   cp "$1" "$work/${2##*/}"
   touch -d "@$SOURCE_DATE_EPOCH" "$work/${2##*/}"
-  printf -- '- {src: %s, dst: %s, type: config|noreplace, file_info: {mode: 0644}}\n' "$work/${2##*/}" "$2"
+  printf -- '- {src: "%s", dst: "%s", type: config|noreplace, file_info: {mode: 0644}}\n' "$work/${2##*/}" "$2"
 }
 {
   sed "s|\${ARCH}|$arch|; s|\${VERSION}|$version|; s|\${RELEASE}|$([ $format = rpm ] && echo '"1"' || echo '""')|
@@ -114,7 +124,16 @@ conf() { # SOURCE DESTINATION
     rm "$tree/$file"
   done
   rm -rf "$tree/etc"
-  echo "- {src: $tree, dst: /, type: tree}"
+  [ $format = deb ] || (cd "$tree" && find usr/share/doc usr/share/man -type f) | sort | while read -r file; do
+    type=doc # rpm leaves these out where its owner wants none (--excludedocs)
+    [[ $file != */LICENSE && $file != */copyright ]] || type=license
+    mkdir -p "$work/${file%/*}"
+    mv "$tree/$file" "$work/$file"
+    printf -- '- {src: "%s", dst: "/%s", type: %s, file_info: {mode: 0644}}\n' "$work/$file" "$file" $type
+  done
+  [ $format = deb ] || echo '- {dst: /etc/kith, type: dir, file_info: {mode: 0755}}' # dpkg knows of it by its files
+  [ $format = deb ] || rm -rf "$tree/usr/share/man" # the folder of the other is Kith's own
+  echo "- {src: \"$tree\", dst: /, type: tree}"
 } >"$work/nfpm.yaml"
 
 out=${OUT:-build/packages}

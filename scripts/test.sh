@@ -3,7 +3,8 @@
 # soak: the same and the long ones: faults at random, cuts of a minute, floods, and Redis, PostgreSQL, nginx and Prometheus (scripts/apps.sh);
 # KITH_MINUTES=10 is how long those last under trouble (1 or 2).
 # KITH_LABS is how many labs are up at a time (2).
-# packages: the .deb in a Debian of its own, booted with systemd (SUITE=trixie for another than bookworm), as root.
+# packages: the .deb in a Debian of its own, booted with systemd (SUITE=trixie for another than bookworm), as root. packages-soak: also an
+# upgrade from the package of an earlier commit, which is built first.
 # Arguments after the kind go to `go test`, for example: scripts/test.sh lab -run TestAnswers -v
 # KITH_NO_SKIPS=1 makes a test that is skipped a failure (test/skips): for CI, which is root and has everything.
 set -euo pipefail
@@ -45,15 +46,17 @@ case $kind in
     fi
     CGO_ENABLED=0 gotest -tags "$tags" -count=1 -p 1 -parallel "${KITH_LABS:-2}" -timeout 80m "$@" ./test/e2e/...
     ;;
-  packages)
+  packages | packages-soak)
     if [ "$(id -u)" != 0 ]; then
       echo "a machine with a systemd of its own needs root: sudo make packages" >&2
       exit 1
     fi
-    CGO_ENABLED=0 gotest -tags packages -count=1 -timeout 20m "$@" ./test/packages
+    tags=packages
+    [ "$kind" = packages ] || tags=packages,soak
+    CGO_ENABLED=0 gotest -tags "$tags" -count=1 -timeout 40m "$@" ./test/packages
     ;;
   *)
-    echo "test.sh: no kind of test called $kind (unit lab soak packages)" >&2
+    echo "test.sh: no kind of test called $kind (unit lab soak packages packages-soak)" >&2
     exit 2
     ;;
 esac

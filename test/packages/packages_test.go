@@ -37,20 +37,8 @@ func pack(t *testing.T, version string, epoch int) string {
 	return found[0]
 }
 
-// app has a laptop's kernel hold what pods can have it hold: mounts, a port of the host, rules of services and policies.
-const app = `
-{apiVersion: v1, kind: Pod, metadata: {name: echo, labels: {app: echo}}, spec: {
-  containers: [{name: echo, image: "kith.dev/echo:1", imagePullPolicy: IfNotPresent, ports: [{containerPort: 8080, hostPort: 18080}],
-    volumeMounts: [{name: memory, mountPath: /memory}, {name: part, mountPath: /part, subPath: here}, {name: host, mountPath: /host}]}],
-  volumes: [{name: memory, emptyDir: {medium: Memory}}, {name: part, emptyDir: {}}, {name: host, hostPath: {path: /etc}}]}}
----
-{apiVersion: v1, kind: Service, metadata: {name: echo}, spec: {type: NodePort, selector: {app: echo}, ports: [{port: 80, targetPort: 8080}]}}
----
-{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: echo}, spec: {podSelector: {}, policyTypes: [Ingress], ingress: [{}]}}
-`
-
-// TestALaptopsLifeWithThePackage: installed, rebooted, upgraded under a pod that serves, not downgraded, removed, installed again, and
-// purged: the machine is as it was.
+// TestALaptopsLifeWithThePackage: installed, rebooted, upgraded under a pod that serves, taken back, not over what it cannot read, removed,
+// installed again, and purged: the machine is as it was.
 func TestALaptopsLifeWithThePackage(t *testing.T) {
 	m := newMachine(t, cmp.Or(os.Getenv("SUITE"), "bookworm"))
 	debs := map[string]string{}
@@ -59,73 +47,14 @@ func TestALaptopsLifeWithThePackage(t *testing.T) {
 		debs[version] = "/root/" + filepath.Base(deb)
 		must(t, "mv", deb, m.root+debs[version])
 	}
-	image, err := filepath.Abs("../../build/images/echo.tar")
-	if err != nil {
-		t.Fatal(err)
-	}
-	must(t, "cp", image, m.root+"/root/")
-	m.write("/root/app.yaml", app)
-	m.must("sh", "-c", "apt-get install -y --no-install-recommends mount passwd 2>&1") // are there: apt has written its caches
+	m.prepare()
 	before := m.snapshot()
 
-	step := func(name string, run func(t *testing.T)) {
-		if !t.Run(name, func(t *testing.T) {
-			m.t = t
-			began := time.Now()
-			run(t)
-			t.Logf("%s", time.Since(began).Round(100*time.Millisecond))
-		}) {
-			m.t = t
-			out, _ := m.try("journalctl", "-u", "kithd", "--no-pager", "-n", "40")
-			t.Fatalf("the story ends here\n%s", out)
-		}
-		m.t = t
-	}
+	step := m.story(t)
 	install := func(version string) string {
 		return m.must("apt-get", "install", "-y", "--no-install-recommends", debs[version])
 	}
-	kubectl := func(args ...string) (string, error) {
-		return m.try(append([]string{"kith-k8s", "kubectl"}, args...)...)
-	}
-	ready := func() {
-		m.t.Helper()
-		m.eventually(90*time.Second, "the node is Ready", func() error {
-			out, err := kubectl("get", "node", "laptop", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
-			if err != nil || out != "True" {
-				return fmt.Errorf("%s: %v", out, err)
-			}
-			return nil
-		})
-	}
-	works := func() {
-		m.t.Helper()
-		for _, ask := range []string{"is-active", "is-enabled"} {
-			m.must("systemctl", ask, "kithd")
-		}
-		ready()
-	}
-	pod := func() string {
-		m.t.Helper()
-		out, err := kubectl("get", "pod", "echo", "-o", "jsonpath={.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount} {.status.podIP}")
-		if err != nil {
-			m.t.Fatal(out)
-		}
-		return out
-	}
-	// podReady waits for a pod that is Ready, and whose container is none of an earlier life: its status is remembered over a boot.
-	podReady := func(was string) {
-		m.t.Helper()
-		m.eventually(90*time.Second, "the pod is Ready", func() error {
-			if was != "" && strings.Fields(was)[0] == strings.Fields(pod())[0] {
-				return errors.New("its container is that of before")
-			}
-			out, err := kubectl("get", "pod", "echo", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
-			if err != nil || out != "True" {
-				return fmt.Errorf("%s: %v", out, err)
-			}
-			return nil
-		})
-	}
+	works, pod, podReady := m.works, m.pod, m.podReady
 	version := func() string { return m.must("dpkg-query", "-W", "-f", "${Version} ${Status}", "kith") }
 
 	step("installed, it runs", func(t *testing.T) {
@@ -143,15 +72,7 @@ func TestALaptopsLifeWithThePackage(t *testing.T) {
 		if out := m.must("dpkg-query", "-W", "-f", "${Conffiles}", "kith"); !strings.Contains(out, "/etc/kith/config.yaml ") {
 			t.Errorf("conffiles: %s", out)
 		}
-		m.must("/usr/lib/kith/ctr", "--address", "/run/kith/k8s/containerd/containerd.sock", "--namespace", "k8s.io", "images", "import", "/root/echo.tar")
-		m.eventually(30*time.Second, "a pod can be made", func() error {
-			out, err := kubectl("apply", "-f", "/root/app.yaml")
-			if err != nil {
-				return errors.New(out)
-			}
-			return nil
-		})
-		podReady("")
+		m.runApp()
 	})
 	step("rebooted, all is back", func(*testing.T) {
 		was := pod()
@@ -159,38 +80,19 @@ func TestALaptopsLifeWithThePackage(t *testing.T) {
 		works()
 		podReady(was)
 	})
-	step("upgraded, the pod and who speaks with it notice nothing", func(t *testing.T) {
-		was := pod()
-		engine := m.must("pidof", "kith-k8s")
-		stream := m.speak(strings.Fields(was)[2] + ":8080")
-		install(newer)
-		works()
-		m.eventually(time.Minute, "the new Kubernetes runs", func() error {
-			if out, _ := m.try("pidof", "kith-k8s"); out == engine || out == "" {
-				return fmt.Errorf("kith-k8s was %s, is %s", engine, out)
-			}
-			return nil
-		})
-		ready()
-		podReady("")
-		time.Sleep(2 * time.Second) // of it all done, what would come late
-		answers, err := stream()
-		if err != nil {
-			t.Errorf("the stream broke after %d answers: %v", answers, err)
-		} else if answers < 50 {
-			t.Errorf("%d answers", answers)
-		}
-		if is := pod(); is != was {
-			t.Errorf("the pod was %s, is %s", was, is)
-		}
-		t.Logf("%d answers on one connection", answers)
+	step("upgraded, the pod and who speaks with it notice nothing", func(*testing.T) {
+		m.under(func() { install(newer) })
 	})
-	step("a downgrade is refused, and nothing changed", func(t *testing.T) {
+	step("what it cannot read is refused, and nothing changed", func(t *testing.T) {
 		was, kithd := pod(), m.must("pidof", "kithd")
+		const mark = "/var/lib/kith/k8s/version"
+		m.must("cp", "-p", mark, "/root/version")
+		m.must("sed", "-i", "s/^KUBERNETES=.*/KUBERNETES=1.99/", mark)
 		out, err := m.try("apt-get", "install", "-y", "--allow-downgrades", debs[older])
-		if err == nil || !strings.Contains(out, "version "+older+" is older than "+newer) {
+		if err == nil || !strings.Contains(out, "Kubernetes does not go back to an older minor version. Nothing was changed: install a Kith with Kubernetes 1.99") {
 			t.Errorf("%v: %s", err, out)
 		}
+		m.must("mv", "/root/version", mark)
 		if is := version(); is != newer+" install ok installed" {
 			t.Error(is)
 		}
@@ -202,6 +104,11 @@ func TestALaptopsLifeWithThePackage(t *testing.T) {
 			t.Errorf("the pod was %s, is %s", was, is)
 		}
 	})
+	step("back to an older one that can read it, and up again, under the same pod", func(*testing.T) {
+		for _, to := range []string{older, newer} {
+			m.under(func() { m.must("apt-get", "install", "-y", "--allow-downgrades", "--no-install-recommends", debs[to]) })
+		}
+	})
 	var last string
 	step("removed, nothing runs, and its data stay", func(t *testing.T) {
 		last = pod()
@@ -211,10 +118,17 @@ func TestALaptopsLifeWithThePackage(t *testing.T) {
 		}
 		m.must("test", "-d", "/var/lib/kith/identity")
 		m.must("test", "-f", "/etc/kith/config.yaml")
-		out, err := m.try("apt-get", "install", "-y", "--no-install-recommends", debs[older])
-		if err == nil || !strings.Contains(out, "is older than "+newer) {
-			t.Errorf("an older one over the data of a newer one: %v: %s", err, out)
+		const mark = "/var/lib/kith/version"
+		m.must("cp", "-p", mark, "/root/version")
+		m.must("sed", "-i", "s/^LAYOUT=.*/LAYOUT=99/", mark)
+		out, err := m.try("apt-get", "install", "-y", "--no-install-recommends", debs[newer])
+		if err == nil || !strings.Contains(out, "does not know its layout. Nothing was changed: ") {
+			t.Errorf("over data of a layout to come: %v: %s", err, out)
 		}
+		if is := version(); !strings.HasSuffix(is, " ok config-files") {
+			t.Error(is)
+		}
+		m.must("mv", "/root/version", mark)
 	})
 	step("installed again, it goes on", func(*testing.T) {
 		install(newer)
@@ -230,24 +144,7 @@ func TestALaptopsLifeWithThePackage(t *testing.T) {
 			}
 		}
 		m.must("apt-get", "purge", "-y", "kith")
-		var after map[string][]string
-		m.eventually(10*time.Second, "nothing is left", func() error { // systemd takes away cgroups a moment later
-			after = m.snapshot()
-			var all []error
-			for what, was := range before {
-				for _, line := range after[what] {
-					if !slices.Contains(was, line) {
-						all = append(all, fmt.Errorf("%s: left: %s", what, line))
-					}
-				}
-				for _, line := range was {
-					if !slices.Contains(after[what], line) {
-						all = append(all, fmt.Errorf("%s: missing: %s", what, line))
-					}
-				}
-			}
-			return errors.Join(all...)
-		})
+		m.same(before)
 	})
 }
 
@@ -280,6 +177,28 @@ func (m *machine) snapshot() map[string][]string {
 		all[what] = slices.Compact(lines)
 	}
 	return all
+}
+
+// same waits until the machine is as it was.
+func (m *machine) same(before map[string][]string) {
+	m.t.Helper()
+	m.eventually(10*time.Second, "nothing is left", func() error { // systemd takes away cgroups a moment later
+		after := m.snapshot()
+		var all []error
+		for what, was := range before {
+			for _, line := range after[what] {
+				if !slices.Contains(was, line) {
+					all = append(all, fmt.Errorf("%s: left: %s", what, line))
+				}
+			}
+			for _, line := range was {
+				if !slices.Contains(after[what], line) {
+					all = append(all, fmt.Errorf("%s: missing: %s", what, line))
+				}
+			}
+		}
+		return errors.Join(all...)
+	})
 }
 
 // speak asks a server again and again on one connection. What it gives ends that, and says how many answers there were.
