@@ -17,6 +17,7 @@ import (
 	"kith.dev/core/places"
 	"kith.dev/core/version"
 	"kith.dev/daemon"
+	"kith.dev/daemon/alone"
 	"kith.dev/daemon/config"
 )
 
@@ -29,14 +30,18 @@ const exitConfig = 78
 
 func main() {
 	understood, asked := false, false // asked: whether it may start, and no more
-	kithd := config.Command(version.Version, func(ctx context.Context, cfg config.Config) error {
-		understood = true
-		return run(ctx, cfg)
-	}, func(dir string) error {
-		understood, asked = true, true
-		return layout.CheckAll(dir, daemon.Stores())
+	kithd := config.Command(version.Version, config.Actions{
+		Run: func(ctx context.Context, cfg config.Config) error {
+			understood = true
+			return run(ctx, cfg)
+		},
+		Check: func(dir string) error {
+			understood, asked = true, true
+			return layout.CheckAll(dir, daemon.Stores())
+		},
+		Doctor: alone.Doctor, BugReport: alone.BugReport,
 	})
-	if err := kithd.Execute(); err != nil {
+	if err := kithd.ExecuteContext(context.Background()); err != nil {
 		complain(err)
 		var refused *layout.Refusal
 		if !understood || errors.As(err, &refused) && !asked {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"kith.dev/core/api"
@@ -84,6 +85,37 @@ func TestPartsAreBoundedAndCleaned(t *testing.T) {
 	cancel()
 	if err := Write(ended, io.Discard, time.Now(), parts); !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// TestAReportOfASickMachineIsMadeInTime: parts without an answer neither take for ever nor cost the others.
+func TestAReportOfASickMachineIsMadeInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs := func(ctx context.Context) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() }
+		parts := []Part{Text("first", "", "here\n")}
+		for range 30 {
+			parts = append(parts, Part{Name: "hangs", Make: hangs})
+		}
+		parts = append(parts, Text("last", "", "here\n"))
+		var b bytes.Buffer
+		began := time.Now()
+		if err := Write(t.Context(), &b, began, parts); err != nil {
+			t.Fatal(err)
+		}
+		files := unpack(t, b.Bytes())
+		if took := time.Since(began); took > allTime || files["first"] != "here\n" || !strings.Contains(files["hangs"], "not all of it is here") || !strings.Contains(files["last"], "took too long") {
+			t.Errorf("%s: %q", took, files)
+		}
+	})
+}
+
+func TestWhatIsMountedForPodsIsNotNamed(t *testing.T) {
+	const mounts = "30 1 254:0 / / rw - ext4 /dev/vda rw\n" +
+		"31 30 0:40 / /var/lib/kith/k8s/kubelet/pods/4b1e/volumes/kubernetes.io~secret/pl4nted rw - tmpfs tmpfs rw\n" +
+		"32 30 0:41 / /run/kith/k8s/containerd/io.containerd.runtime.v2.task/k8s.io/4b1e/rootfs rw - overlay overlay rw\n33 30 0:42 / /tmp rw - tmpfs tmpfs rw\n"
+	text := string(withoutPods([]byte(mounts)))
+	if strings.Contains(text, "pl4nted") || strings.Contains(text, "4b1e") || !strings.Contains(text, "/dev/vda") || !strings.Contains(text, " /tmp ") || !strings.Contains(text, "and 2 mounts of pods") {
+		t.Error(text)
 	}
 }
 
