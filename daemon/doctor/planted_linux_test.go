@@ -365,6 +365,17 @@ func TestASocketThatIsNotTheGroupsIsGivenBack(t *testing.T) {
 	if f := look(t, m.socket)["socket"]; f.State != api.CheckFail || !strings.Contains(f.What, "may not use") {
 		t.Errorf("%+v", f)
 	}
+	must(t, os.Chmod(dir, 0o777)) // where somebody else may put a link in its place, and have that changed
+	if f := look(t, m.socket)["socket"]; f.State != api.CheckFail || len(f.Fix) > 0 || f.Do == "" {
+		t.Errorf("in a folder of everybody's: %+v", f)
+	}
+	must(t, os.Chmod(dir, 0o755))
+	moved := m
+	moved.Socket = filepath.Join(dir, "link.sock")
+	must(t, os.Symlink("/etc/group", moved.Socket))
+	if f := look(t, moved.socket)["socket"]; f.State != api.CheckFail || len(f.Fix) > 0 || !strings.Contains(f.What, "something else") {
+		t.Errorf("a link in its place: %+v", f)
+	}
 	undo()
 	instead(t, "/etc/group", "root:x:0:\n")
 	if f := look(t, m.socket)["socket"]; f.State != api.CheckWarning {
