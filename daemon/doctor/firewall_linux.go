@@ -156,18 +156,26 @@ func (m Machine) firewalld(ctx context.Context, in about, report func(api.Findin
 		}
 		return text
 	}
+	all := readZones(say("--list-all-zones")) // at once: each call takes a while
 	var zones []zone
 	for _, device := range devices {
 		at, none := output(ctx, ask, "--get-zone-of-interface="+device)
 		if none != nil {
 			at = say("--get-default-zone")
 		}
-		at = strings.TrimSpace(at)
-		if plain(at) && !slices.ContainsFunc(zones, func(z zone) bool { return z.name == at }) {
-			zones = append(zones, readZone(at, say("--zone="+at, "--list-all")))
+		i := slices.IndexFunc(all, func(z zone) bool { return z.name == strings.TrimSpace(at) })
+		if i >= 0 && !slices.ContainsFunc(zones, func(z zone) bool { return z.name == all[i].name }) {
+			zones = append(zones, all[i])
 		}
 	}
-	// What the owner lets in may have a name, or be let in by where it comes from.
+	doors, multicast := m.doors(), m.Discovery.LAN
+	// What the owner lets in may be let in by where it comes from, or have a name.
+	for _, z := range all {
+		if shut, _ := z.shut(doors, multicast); len(z.sources) > 0 && len(shut) == 0 && err == nil {
+			report(in.ok(name, "firewalld lets other laptops in, by its zone %s", z.name))
+			return
+		}
+	}
 	for i := range zones {
 		for _, service := range zones[i].services {
 			if plain(service) && !slices.Contains([]string{"mdns", "ssh", "dhcpv6-client"}, service) {
@@ -175,33 +183,44 @@ func (m Machine) firewalld(ctx context.Context, in about, report func(api.Findin
 			}
 		}
 	}
-	for _, at := range strings.Fields(say("--get-zones")) {
-		if !plain(at) || slices.ContainsFunc(zones, func(z zone) bool { return z.name == at }) {
-			continue
-		}
-		if from := say("--zone="+at, "--list-sources"); len(strings.Fields(from)) > 0 {
-			z := readZone(at, say("--zone="+at, "--list-all"))
-			if shut, _ := z.shut(m.doors(), m.Discovery.LAN); err == nil && len(shut) == 0 {
-				report(in.ok(name, "firewalld lets other laptops in, by its zone %s", at))
-				return
-			}
-		}
-	}
 	if err != nil {
-		report(in.warn(name, "firewalld does not say what it lets in", err.Error(), "firewall-cmd --list-all"))
+		report(in.warn(name, "firewalld does not say what it lets in", err.Error(), "firewall-cmd --list-all-zones"))
 		return
 	}
-	report(judgeFirewalld(in, zones, m.doors(), m.Discovery.LAN))
+	report(judgeFirewalld(in, zones, doors, multicast))
 }
 
 // zone is what firewalld does with what comes in by a device.
 type zone struct {
-	name, target    string
-	ports, services []string
-	rich            []string // rules, a line each
+	name, target             string
+	ports, services, sources []string
+	rich                     []string // rules, a line each
 }
 
-// readZone reads what `firewall-cmd --list-all`, or `--info-service`, says.
+// readZones reads what `firewall-cmd --list-all-zones` says: zones, each with its name in a line of its own, and what is about it indented. One
+// whose name is more than a word is left out.
+func readZones(text string) (zones []zone) {
+	var name string
+	var about strings.Builder
+	end := func() {
+		if plain(name) {
+			zones = append(zones, readZone(name, about.String()))
+		}
+		about.Reset()
+	}
+	for line := range strings.Lines(text) {
+		if fields := strings.Fields(line); len(fields) > 0 && line[0] != ' ' && line[0] != '\t' {
+			end()
+			name = fields[0]
+			continue
+		}
+		about.WriteString(line)
+	}
+	end()
+	return zones
+}
+
+// readZone reads what it says of one, or `--info-service` of a service.
 func readZone(name, text string) zone {
 	z := zone{name: name}
 	for line := range strings.Lines(text) {
@@ -214,6 +233,8 @@ func readZone(name, text string) zone {
 			z.target = strings.TrimSpace(value)
 		case key == "ports":
 			z.ports = append(z.ports, strings.Fields(value)...)
+		case key == "sources":
+			z.sources = append(z.sources, strings.Fields(value)...)
 		case key == "services":
 			z.services = append(z.services, strings.Fields(value)...)
 		}

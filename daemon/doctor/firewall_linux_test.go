@@ -94,10 +94,7 @@ func FuzzFirewalls(f *testing.F) {
 	f.Add("public", listed("default", "mdns", "6450/udp", "\trule family=\"ipv4\" port port=\"6450\" protocol=\"tcp\" reject\n"))
 	f.Fuzz(func(t *testing.T, name, text string) {
 		doors := []door{{6450, "tcp"}, {6450, "udp"}}
-		found := []api.Finding{judgeUFW(about{}, text, doors)}
-		if plain(name) { // as the caller has it
-			found = append(found, judgeFirewalld(about{}, []zone{readZone(name, text)}, doors, true))
-		}
+		found := []api.Finding{judgeUFW(about{}, text, doors), judgeFirewalld(about{}, readZones(name+"\n"+text), doors, true)}
 		for _, f := range found {
 			if f.State != api.CheckOK && f.Do == "" {
 				t.Errorf("%+v", f)
@@ -128,9 +125,9 @@ func TestUFWIsToldByItsOwnCommand(t *testing.T) {
 
 func TestFirewalldIsToldByItsOwnCommand(t *testing.T) {
 	apart(t)
-	standIn(t, "firewall-cmd", `case "$*" in --state) echo running ;; --get-zone-of-interface=eth0) echo public ;;
---get-zones) echo public home trusted ;; *--list-sources) ;; --info-service=*) echo "  ports: 9090/tcp" ;;
-*--list-all) echo "  target: default"; echo "  services: mdns cockpit"; echo "  ports: $(cat /usr/local/sbin/ports | tr '\n' ' ')" ;;
+	standIn(t, "firewall-cmd", `case "$*" in --state) echo running ;; --get-zone-of-interface=eth0) echo public ;; --info-service=*) echo "  ports: 9090/tcp" ;;
+--list-all-zones) echo "drop"; echo "  target: DROP"; echo "  sources: "; echo; echo "public (default, active)"; echo "  target: default"; echo "  services: mdns cockpit"
+	echo "  ports: $(cat /usr/local/sbin/ports | tr '\n' ' ')"; echo "  sources: "; echo; echo "trusted"; echo "  target: ACCEPT"; echo "  sources: " ;;
 *--permanent*) ;; *--add-port=*) echo "${2#--add-port=}" >> /usr/local/sbin/ports ;; *) exit 1 ;; esac`, map[string]string{"ports": "22/tcp\n"})
 	f := look(t, machine().network)["firewalld"]
 	if f.State != api.CheckFail || len(f.Fix) != 4 {
