@@ -38,7 +38,7 @@ Without a running kithd the machine alone is looked at. The exit code is 1 when 
 				return err
 			}
 			if fix {
-				return p.fix(c.Context(), all, yes)
+				return p.fix(c.Context(), strings.Join(args, ""), all, yes)
 			}
 			failed := p.sum(all)
 			if done, err := p.machine(api.List[api.Finding](all)); done && err != nil {
