@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -39,7 +40,14 @@ func main() {
 			understood, asked = true, true
 			return layout.CheckAll(dir, daemon.Stores())
 		},
-		Doctor: alone.Doctor, BugReport: alone.BugReport,
+		Doctor: func(ctx context.Context, load func() (config.Config, error), out io.Writer) error {
+			understood = true
+			return alone.Doctor(ctx, load, out)
+		},
+		BugReport: func(ctx context.Context, load func() (config.Config, error), why string, out io.Writer) error {
+			understood = true
+			return alone.BugReport(ctx, load, why, out)
+		},
 	})
 	if err := kithd.ExecuteContext(context.Background()); err != nil {
 		complain(err)
