@@ -42,7 +42,7 @@ func unpack(t *testing.T, archive []byte) map[string]string {
 }
 
 func TestPartsAreBoundedAndCleaned(t *testing.T) {
-	long := strings.Repeat("a line of the log\n", maxPart/10)
+	long := strings.Repeat("a line, of the log\n", maxPart/10)
 	say := func(text string, err error) func(context.Context) ([]byte, error) {
 		return func(context.Context) ([]byte, error) { return []byte(text), err }
 	}
@@ -73,7 +73,7 @@ func TestPartsAreBoundedAndCleaned(t *testing.T) {
 		t.Errorf("%d bytes in all", all)
 	}
 	for name, want := range map[string][2]string{
-		"beginning": {"first\na line", "line of the log\n" + leftOut}, "end": {leftOut + "a line", "last\n"},
+		"beginning": {"first\na line", "line, of the log\n" + leftOut}, "end": {leftOut + "a line", "last\n"},
 		"failed": {"some\nnot all of it is here: no answer; password=[redacted]", ""}, "secret": {"token: [redacted]", ""},
 		"raw": {"token: \x00\xff", ""}, "raw, too long": {"not all of it is here", ""}, "raw, failed": {"not all of it is here: no\n", ""}, "more": {leftOut, ""},
 	} {
@@ -121,11 +121,11 @@ func TestWhatIsMountedForPodsIsNotNamed(t *testing.T) {
 
 func TestTheEndOfALogIsRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	if err := os.WriteFile(path, append(bytes.Repeat([]byte("old line\n"), maxPart/4), "new line\n"...), 0o600); err != nil {
+	if err := os.WriteFile(path, append(bytes.Repeat([]byte("old line.\n"), maxPart/4), "new line\n"...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	text := string(Log("log", "", path).make(t.Context(), maxPart))
-	if len(text) > maxPart || !strings.HasSuffix(text, "old line\nnew line\n") {
+	if len(text) > maxPart || !strings.HasSuffix(text, "old line.\nnew line\n") {
 		t.Errorf("%d bytes, … %q", len(text), text[len(text)-40:])
 	}
 	for _, path := range []string{filepath.Dir(path), "/nowhere/log", "/dev/zero"} {

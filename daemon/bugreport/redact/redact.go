@@ -42,8 +42,8 @@ var secretWords = func() []string {
 // blocks are rules for the whole text. PEM (RFC 7468), also in one line with \n for its ends, and cut off at either end; or at both, when
 // only its base64 is left, see below.
 var blocks = []rule{
-	{match: regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]{1,40}-----.*?(?:-----END [A-Z0-9 ]{1,40}-----|\z)`), text: Mark},
-	{match: regexp.MustCompile(`(?s)\A(?:[A-Za-z0-9+/=\s]|\\n)*-----END [A-Z0-9 ]{1,40}-----`), text: Mark},
+	{match: regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]{1,40}-----.*?(?:-----END [A-Z0-9 ]{1,40}-----|\z)`), text: Mark, words: []string{"-----BEGIN "}},
+	{match: regexp.MustCompile(`(?s)\A(?:[A-Za-z0-9+/=\s]|\\n)*-----END [A-Z0-9 ]{1,40}-----`), text: Mark, words: []string{"-----END "}},
 }
 
 // rules are for lines, in this order.
@@ -96,7 +96,9 @@ var (
 // Text gives text without what looks secret. It costs time in proportion to the length of text.
 func Text(text []byte) []byte {
 	for _, r := range blocks {
-		text = r.match.ReplaceAll(text, []byte(r.text))
+		if holds(text, r.words) {
+			text = r.match.ReplaceAll(text, []byte(r.text))
+		}
 	}
 	out := make([]byte, 0, len(text))
 	value := false // this line is the value of the one before
