@@ -32,14 +32,23 @@ func (m Machine) Mend(ctx context.Context, names []string, report func(string)) 
 	report("looking again")
 	now := look()
 	for i, one := range fixed {
-		fixed[i].Now = api.Finding{Area: one.Finding.Area, Name: one.Finding.Name, State: api.CheckOK, What: "nothing is wrong any more"}
-		for _, f := range now {
-			if f.Area == one.Finding.Area && f.Name == one.Finding.Name && (f.State != api.CheckOK || fixed[i].Now.State == api.CheckOK) {
-				fixed[i].Now = f
-			}
-		}
+		fixed[i].Now = again(one.Finding, now)
 	}
 	return fixed
+}
+
+// again is what a check found when it was made again: the worst of it. Checks say so when all is well; one that says nothing had no time.
+func again(before api.Finding, now []api.Finding) api.Finding {
+	found := api.Finding{
+		Area: before.Area, Name: before.Name, State: api.CheckWarning, What: "it is not known whether it is mended: the check did not end when it was made again", Do: "look again: kith doctor",
+	}
+	seen := false
+	for _, f := range now {
+		if f.Area == before.Area && f.Name == before.Name && (!seen || found.State == api.CheckOK) {
+			found, seen = f, true
+		}
+	}
+	return found
 }
 
 // plain reports whether a word is one word on a command line, and no flag.

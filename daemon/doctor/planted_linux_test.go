@@ -421,6 +421,16 @@ func standIn(t *testing.T, name, script string, files map[string]string) {
 }
 
 func TestMendLooksItselfAndAgain(t *testing.T) {
+	in := about{area: api.AreaKernel}
+	before, well, others := in.fail("tun", "", "", ""), in.ok("tun", "it is there"), about{area: api.AreaDisk}.ok("tun", "another")
+	for _, now := range [][]api.Finding{nil, {others}, {before}, {well, before}, {before, well}} {
+		if f := again(before, now); f.State == api.CheckOK {
+			t.Errorf("%+v: %+v", now, f)
+		}
+	}
+	if f := again(before, []api.Finding{others, well}); f.State != api.CheckOK {
+		t.Errorf("%+v", f)
+	}
 	if fixed := machine().Mend(t.Context(), []string{"nothing", "; rm -rf /"}, func(string) { t.Error("something is done") }); len(fixed) != 0 {
 		t.Errorf("%+v", fixed)
 	}
