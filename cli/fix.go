@@ -22,7 +22,7 @@ func (p *program) fix(ctx context.Context, peer string, found []api.Finding, yes
 			}
 		}
 		var err error
-		if fixed, err = p.mend(ctx, names); err != nil {
+		if fixed, err = p.mend(ctx, found); err != nil {
 			return err
 		}
 		if len(left) > 0 && len(fixed) > 0 { // what was mended may have been the reason of other troubles
@@ -94,12 +94,12 @@ func (p *program) askToFix(ctx context.Context, found []api.Finding) error {
 	return err
 }
 
-func (p *program) mend(ctx context.Context, names []string) ([]api.Fixed, error) {
+func (p *program) mend(ctx context.Context, found []api.Finding) ([]api.Fixed, error) {
 	kithd := p.kithd()
 	defer kithd.Close()
 	progress := p.progress("kithd mends")
 	defer progress.stop()
-	fixed, err := kithd.FixFindings(ctx, names, progress.report)
+	fixed, err := kithd.FixFindings(ctx, api.FixOf(found), progress.report)
 	if err != nil && unreachable(err) {
 		return nil, &api.Error{Code: api.CodeUnavailable, Message: "nothing was mended", Reason: "kithd does not answer, and it is kithd that mends", Do: "what to do about each finding is said above; `systemctl start kithd` starts it"}
 	}

@@ -11,11 +11,15 @@ import (
 // Mend mends the findings of these names that are safe to be mended, one after the other, and looks again. What is done comes out of
 // checks that it makes itself: a caller names findings and nothing else. Of a name that nothing is found of, nothing is done. Each step
 // is reported in words.
-func (m Machine) Mend(ctx context.Context, names []string, report func(string)) []api.Fixed {
+func (m Machine) Mend(ctx context.Context, fix api.DoctorFix, report func(string)) []api.Fixed {
 	look := func() []api.Finding { return Run(ctx, func(api.Finding) {}, m.Groups()...) }
 	fixed := []api.Fixed{}
 	for _, f := range look() {
-		if !slices.Contains(names, f.Name) || len(f.Fix) == 0 {
+		if !slices.Contains(fix.Findings, f.Name) || len(f.Fix) == 0 {
+			continue
+		}
+		if other := unseen(f, fix.Shown); other != "" {
+			fixed = append(fixed, api.Fixed{Finding: f, Did: []string{}, Error: "nothing was done: it takes `" + other + "` now, which was not shown; look again"})
 			continue
 		}
 		report("mending " + f.Name + ": " + f.What)
@@ -35,6 +39,15 @@ func (m Machine) Mend(ctx context.Context, names []string, report func(string)) 
 		fixed[i].Now = again(one.Finding, now)
 	}
 	return fixed
+}
+
+// unseen gives a command of a finding that is not among those that were shown, if any were.
+func unseen(f api.Finding, shown []string) string {
+	i := slices.IndexFunc(f.Fix, func(command string) bool { return !slices.Contains(shown, command) })
+	if len(shown) == 0 || i < 0 {
+		return ""
+	}
+	return f.Fix[i]
 }
 
 // again is what a check found when it was made again: the worst of it. Checks say so when all is well; one that says nothing had no time.

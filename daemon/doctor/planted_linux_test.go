@@ -422,6 +422,15 @@ func standIn(t *testing.T, name, script string, files map[string]string) {
 
 func TestMendLooksItselfAndAgain(t *testing.T) {
 	in := about{area: api.AreaKernel}
+	few := mending(in.warn("inotify", "", "", ""), "sysctl -w a=1", "sysctl -w b=2")
+	for want, shown := range map[string][]string{"": {"sysctl -w b=2", "sysctl -w a=1", "other"}, "sysctl -w b=2": {"sysctl -w a=1"}, "sysctl -w a=1": {"sysctl -w a=2", "sysctl -w b=2"}} {
+		if got := unseen(few, shown); got != want {
+			t.Errorf("shown %q: %q, want %q", shown, got, want)
+		}
+	}
+	if got := unseen(few, nil); got != "" {
+		t.Errorf("nothing was shown, and it takes %q", got)
+	}
 	before, well, others := in.fail("tun", "", "", ""), in.ok("tun", "it is there"), about{area: api.AreaDisk}.ok("tun", "another")
 	for _, now := range [][]api.Finding{nil, {others}, {before}, {well, before}, {before, well}} {
 		if f := again(before, now); f.State == api.CheckOK {
@@ -431,7 +440,7 @@ func TestMendLooksItselfAndAgain(t *testing.T) {
 	if f := again(before, []api.Finding{others, well}); f.State != api.CheckOK {
 		t.Errorf("%+v", f)
 	}
-	if fixed := machine().Mend(t.Context(), []string{"nothing", "; rm -rf /"}, func(string) { t.Error("something is done") }); len(fixed) != 0 {
+	if fixed := machine().Mend(t.Context(), api.DoctorFix{Findings: []string{"nothing", "; rm -rf /"}, Shown: []string{"rm -rf /"}}, func(string) { t.Error("something is done") }); len(fixed) != 0 {
 		t.Errorf("%+v", fixed)
 	}
 }

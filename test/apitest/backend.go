@@ -559,15 +559,15 @@ func (b *Backend) Untether(ctx context.Context, o api.UntetherOptions, report fu
 }
 
 // FixFindings mends all findings of these names that have a Fix.
-func (b *Backend) FixFindings(_ context.Context, names []string, report func(api.Progress)) ([]api.Fixed, error) {
+func (b *Backend) FixFindings(_ context.Context, fix api.DoctorFix, report func(api.Progress)) ([]api.Fixed, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.called(append([]string{"FixFindings"}, names...)...); err != nil {
+	if err := b.called(append([]string{"FixFindings"}, fix.Findings...)...); err != nil {
 		return nil, err
 	}
 	var fixed []api.Fixed
 	for i, f := range b.Findings {
-		if len(f.Fix) == 0 || !slices.Contains(names, f.Name) {
+		if len(f.Fix) == 0 || !slices.Contains(fix.Findings, f.Name) {
 			continue
 		}
 		report(api.Progress{Message: "mending " + f.Name})
