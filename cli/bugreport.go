@@ -3,9 +3,9 @@ package cli
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -13,9 +13,6 @@ import (
 
 	"kith.dev/cli/screen"
 	"kith.dev/core/api"
-	"kith.dev/daemon/bugreport"
-	"kith.dev/daemon/config"
-	"kith.dev/daemon/doctor"
 )
 
 func (p *program) bugReportCommand() *cobra.Command {
@@ -68,7 +65,10 @@ alone to read (mode 0600). Without a running kithd it has what this machine says
 	return c
 }
 
-// report has kithd make the report or, when none answers, makes what can be made without it.
+// maxReport bounds what is taken of a report, in bytes; kithd makes smaller ones.
+const maxReport = 64 << 20
+
+// report has kithd make the report or, when none answers, its program what can be made without.
 func (p *program) report(ctx context.Context) ([]byte, error) {
 	kithd := p.kithd()
 	defer kithd.Close()
@@ -77,17 +77,8 @@ func (p *program) report(ctx context.Context) ([]byte, error) {
 	if err == nil || !unreachable(err) {
 		return archive, err
 	}
-	parts := []bugreport.Part{
-		bugreport.Text("kithd.txt", "why kithd did not make this report", err.Error()+"\n"),
-		bugreport.Text("version.txt", "the version of kith", p.Version+" "+p.Commit+"\n"),
-	}
-	if cfg, err := new(config.Flags).Load(); err == nil {
-		parts = append(parts, bugreport.Part{Name: "doctor.json", What: "what kith doctor finds without kithd", Make: func(ctx context.Context) ([]byte, error) {
-			return json.MarshalIndent(doctor.Run(ctx, func(api.Finding) {}, doctor.Machine{Config: cfg}.Groups()...), "", "  ")
-		}})
-	}
 	var b bytes.Buffer
-	err = bugreport.Write(ctx, &b, p.Now(), append(append(parts, bugreport.Journal()), bugreport.System()...))
+	err = p.runKithd(ctx, maxReport, func(out io.Reader) error { _, err := b.ReadFrom(out); return err }, "bugreport", "--why="+err.Error())
 	return b.Bytes(), err
 }
 

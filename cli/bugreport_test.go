@@ -27,11 +27,11 @@ func TestDoctorMendsAfterAYes(t *testing.T) {
 		says     string
 	}{
 		{"y\n", true, []string{"doctor", "bob", "--fix"}, true, 0, "sysctl -w fs.inotify.max_user_instances=1024\nMend inotify? [y/N]"},
-		{"n\n", true, []string{"doctor", "bob", "--fix"}, false, 1, "nothing was done"},
+		{"n\n", true, []string{"doctor", "bob", "--fix"}, false, 1, "nothing was done\n      type the commands above yourself, as root"},
 		{"", true, []string{"doctor", "bob", "--fix"}, false, 1, "nothing was done"},
 		{"", false, []string{"doctor", "bob", "--fix"}, false, 8, "there is no terminal to ask at"},
 		{"", false, []string{"doctor", "bob", "--fix", "--yes"}, true, 0, ""},
-		{"", false, []string{"doctor", "--fix", "--yes"}, true, 1, "1 failed check left to you"},
+		{"", false, []string{"doctor", "--fix", "--yes"}, true, 1, "1 failed check left to you: connect of carol"},
 		{"", false, []string{"doctor", "bob"}, false, 0, ""},
 	} {
 		b := world()
@@ -51,6 +51,19 @@ func TestDoctorMendsAfterAYes(t *testing.T) {
 	b = world()
 	b.Findings = []api.Finding{{Area: api.AreaKernel, Name: "inotify", State: api.CheckOK, What: "enough"}}
 	if out, errs, code := serve(t, b).run("doctor", "--fix", "--yes"); code != 0 || !strings.Contains(out, "nothing that is safe to be mended") {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+}
+
+// TestWhatWasMendedWithAnotherIsNotLeftToTheOwner: a firewall that drops multicast is two findings and one repair.
+func TestWhatWasMendedWithAnotherIsNotLeftToTheOwner(t *testing.T) {
+	b := world()
+	b.Findings = []api.Finding{
+		{Area: api.AreaNetwork, Name: "multicast", State: api.CheckFail, What: "filtered", Do: "let it in"},
+		{Area: api.AreaNetwork, Name: "firewalld", State: api.CheckFail, What: "blocks mdns", Do: "firewall-cmd --add-service=mdns", Fix: []string{"firewall-cmd --add-service=mdns"}},
+	}
+	b.Mends = map[string]string{"firewalld": "multicast"}
+	if out, errs, code := serve(t, b).run("doctor", "--fix", "--yes"); code != 0 || strings.Contains(errs, "left to you") {
 		t.Errorf("%d %s%s", code, out, errs)
 	}
 }

@@ -22,6 +22,8 @@ import (
 	"kith.dev/core/api/verdict"
 	"kith.dev/core/contract"
 	"kith.dev/core/identity"
+	"kith.dev/daemon/alone"
+	"kith.dev/daemon/config"
 	"kith.dev/daemon/localapi"
 	"kith.dev/test/apitest"
 )
@@ -101,6 +103,7 @@ type kith struct {
 	terminal, noColour bool
 	ctx                context.Context
 	home               string
+	kithd              string // the program; "": the test's own
 }
 
 func (k kith) run(args ...string) (out, errs string, code int) {
@@ -110,6 +113,9 @@ func (k kith) run(args ...string) (out, errs string, code int) {
 	}
 	if k.ctx == nil {
 		k.ctx = context.Background()
+	}
+	if k.kithd == "" {
+		k.kithd = os.Args[0]
 	}
 	code = cli.Run(k.ctx, cli.Env{
 		Args: args, In: k.in, Out: &o, Err: &e, Now: func() time.Time { return now },
@@ -125,7 +131,7 @@ func (k kith) run(args ...string) (out, errs string, code int) {
 			return ""
 		},
 		InTerminal: k.terminal, OutTerminal: k.terminal, ErrTerminal: k.terminal,
-		Version: "1.2.3", Commit: "c0ffee",
+		Version: "1.2.3", Commit: "c0ffee", Kithd: k.kithd,
 	})
 	return o.String(), e.String(), code
 }
@@ -137,8 +143,18 @@ func serve(t *testing.T, b *apitest.Backend) kith {
 	return kith{socket: apitest.Serve(t, b, broker)}
 }
 
-// TestMain: times are shown in UTC, set before any server's goroutine reads the clock.
+// TestMain: times are shown in UTC, set before any server's goroutine reads the clock. Where kith runs the program of kithd, that is this one.
 func TestMain(m *testing.M) {
+	const asKithd = "KITH_TEST_AS_KITHD"
+	if os.Getenv(asKithd) != "" {
+		kithd := config.Command("", config.Actions{Doctor: alone.Doctor, BugReport: alone.BugReport})
+		if err := kithd.ExecuteContext(context.Background()); err != nil {
+			fmt.Fprintln(os.Stderr, "kithd:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Setenv(asKithd, "1")
 	time.Local = time.UTC
 	os.Exit(m.Run())
 }

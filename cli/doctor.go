@@ -11,8 +11,6 @@ import (
 
 	"kith.dev/cli/screen"
 	"kith.dev/core/api"
-	"kith.dev/daemon/config"
-	"kith.dev/daemon/doctor"
 )
 
 func (p *program) doctorCommand() *cobra.Command {
@@ -40,7 +38,7 @@ Without a running kithd the machine alone is looked at. The exit code is 1 when 
 				return err
 			}
 			if fix {
-				return p.fix(c.Context(), all, yes)
+				return p.fix(c.Context(), strings.Join(args, ""), all, yes)
 			}
 			failed := p.sum(all)
 			if done, err := p.machine(api.List[api.Finding](all)); done && err != nil {
@@ -72,7 +70,7 @@ func (p *program) sum(all []api.Finding) (failed int) {
 	return counts[api.CheckFail]
 }
 
-// examine has kithd look or, when none answers, looks at the machine itself. Findings are shown as they come.
+// examine has kithd look or, when none answers, its program at the machine alone. Findings are shown as they come.
 func (p *program) examine(ctx context.Context, peer string) ([]api.Finding, error) {
 	kithd := p.kithd()
 	defer kithd.Close()
@@ -105,16 +103,8 @@ func (p *program) examine(ctx context.Context, peer string) ([]api.Finding, erro
 		absent.Name = "socket" // kithd may well run, and its socket is not this user's
 	}
 	show(absent)
-	cfg, err := new(config.Flags).Load()
-	if err != nil {
-		f := api.Finding{
-			Area: api.AreaDaemon, Name: "config", State: api.CheckFail, What: "the configuration of kithd cannot be used", Why: err.Error(),
-			Do: "correct " + config.DefaultPath,
-		}
-		show(f)
-		return []api.Finding{absent, f}, nil
-	}
-	return slices.Concat([]api.Finding{absent}, doctor.Run(ctx, show, doctor.Machine{Config: cfg}.Groups()...)), nil
+	found, err := p.examineAlone(ctx, show)
+	return slices.Concat([]api.Finding{absent}, found), err
 }
 
 func (p *program) showFinding(f api.Finding) {

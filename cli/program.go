@@ -28,6 +28,8 @@ type Env struct {
 	InTerminal, OutTerminal, ErrTerminal bool
 
 	Version, Commit string // of kith
+
+	Kithd string // the program of kithd, which is run where none answers; "": the one that is installed beside this kith
 }
 
 // program is one run of kith.

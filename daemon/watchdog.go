@@ -23,17 +23,23 @@ func watchdog(ctx context.Context, log *slog.Logger, patience time.Duration, ali
 	ticker := time.NewTicker(patience / 2)
 	defer ticker.Stop()
 	for {
-		asking, cancel := context.WithTimeout(ctx, patience/4)
+		asking, cancel := context.WithTimeout(ctx, patience/5)
 		err := answers(asking)
 		cancel()
 		if err == nil {
 			err = alive()
 		}
-		if err != nil && ctx.Err() == nil {
+		if ctx.Err() != nil {
+			return
+		}
+		next := ticker.C
+		if err != nil {
+			// On a machine under load an answer may be late, and for two more there is time.
 			log.Warn("kithd does not answer itself on its socket, and will be started again if that lasts", "err", err)
+			next = time.After(patience / 60)
 		}
 		select {
-		case <-ticker.C:
+		case <-next:
 		case <-ctx.Done():
 			return
 		}

@@ -39,3 +39,38 @@ func TestWhoeverWatchesHearsOnlyOfADaemonThatAnswers(t *testing.T) {
 		}
 	})
 }
+
+// TestALateAnswerUnderLoadIsNoHang: a daemon that stands still for a third of the patience, at whatever moment, is not started again.
+func TestALateAnswerUnderLoadIsNoHang(t *testing.T) {
+	const patience = 3 * time.Minute
+	for from := time.Minute; from < time.Minute+patience; from += 5 * time.Second {
+		synctest.Test(t, func(t *testing.T) {
+			began, last := time.Now(), time.Duration(0)
+			ctx, cancel := context.WithCancel(t.Context())
+			go watchdog(ctx, slog.New(slog.DiscardHandler), patience, func() error {
+				if silent := time.Since(began) - last; silent > patience*9/10 {
+					t.Errorf("stalled after %s, nothing was heard for %s", from, silent)
+				}
+				last = time.Since(began)
+				return nil
+			}, func(ctx context.Context) error {
+				stalled := from + patience/3 - time.Since(began)
+				if stalled <= 0 || stalled > patience/3 {
+					return nil
+				}
+				select {
+				case <-time.After(stalled):
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			})
+			time.Sleep(10 * time.Minute)
+			cancel()
+			synctest.Wait()
+			if last < 8*time.Minute {
+				t.Errorf("stalled after %s, heard last after %s", from, last)
+			}
+		})
+	}
+}

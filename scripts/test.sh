@@ -51,6 +51,8 @@ case $kind in
       echo "a machine with a systemd of its own needs root: sudo make packages" >&2
       exit 1
     fi
+    # Real firewalls, from their packages; half a minute.
+    [ $# -gt 0 ] || CGO_ENABLED=0 gotest -tags packages -count=1 -timeout 10m -run '^TestRealFirewalls' ./daemon/doctor
     tags=packages
     [ "$kind" = packages ] || tags=packages,soak
     CGO_ENABLED=0 gotest -tags "$tags" -count=1 -timeout 40m "$@" ./test/packages

@@ -29,7 +29,7 @@ func (t *Tray) askMend(ctx context.Context) {
 			t.say("mend", words.Text(q.Lead), noWindow("kith doctor --fix"))
 		case a == question.Yes:
 			t.do(ctx, "mending", "", fixTime, func(ctx context.Context) error {
-				fixed, err := t.Daemon.FixFindings(ctx, names, nil)
+				fixed, err := t.Daemon.FixFindings(ctx, api.FixOf(found), nil)
 				if err == nil {
 					t.change(ctx, func() { t.state.Fixable = nil })
 					t.say("mended", "Kith mended what it could", mended(fixed))

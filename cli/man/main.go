@@ -40,7 +40,7 @@ func write(dir, markdown, example string) error {
 		return err
 	}
 	none := func(string) string { return "" } // the environment
-	kith, daemon, panel := cli.Command(), config.Command("", nil, nil), tray.Command(none, "")
+	kith, daemon, panel := cli.Command(), config.Command("", config.Actions{}), tray.Command(none, "")
 	kith.InitDefaultCompletionCmd()
 	for _, page := range []struct {
 		of      *cobra.Command

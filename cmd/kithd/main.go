@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"kith.dev/core/places"
 	"kith.dev/core/version"
 	"kith.dev/daemon"
+	"kith.dev/daemon/alone"
 	"kith.dev/daemon/config"
 )
 
@@ -29,14 +31,25 @@ const exitConfig = 78
 
 func main() {
 	understood, asked := false, false // asked: whether it may start, and no more
-	kithd := config.Command(version.Version, func(ctx context.Context, cfg config.Config) error {
-		understood = true
-		return run(ctx, cfg)
-	}, func(dir string) error {
-		understood, asked = true, true
-		return layout.CheckAll(dir, daemon.Stores())
+	kithd := config.Command(version.Version, config.Actions{
+		Run: func(ctx context.Context, cfg config.Config) error {
+			understood = true
+			return run(ctx, cfg)
+		},
+		Check: func(dir string) error {
+			understood, asked = true, true
+			return layout.CheckAll(dir, daemon.Stores())
+		},
+		Doctor: func(ctx context.Context, load func() (config.Config, error), out io.Writer) error {
+			understood = true
+			return alone.Doctor(ctx, load, out)
+		},
+		BugReport: func(ctx context.Context, load func() (config.Config, error), why string, out io.Writer) error {
+			understood = true
+			return alone.BugReport(ctx, load, why, out)
+		},
 	})
-	if err := kithd.Execute(); err != nil {
+	if err := kithd.ExecuteContext(context.Background()); err != nil {
 		complain(err)
 		var refused *layout.Refusal
 		if !understood || errors.As(err, &refused) && !asked {

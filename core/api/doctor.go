@@ -47,6 +47,18 @@ type Finding struct {
 // DoctorFix says what is to be mended: names of findings, which are looked for anew. What is done about each is kithd's to know.
 type DoctorFix struct {
 	Findings []string `json:"findings"`
+	// Shown are the commands that the owner was shown and said yes to. When others have become necessary since, nothing is done about that
+	// finding. Nothing in it is ever carried out because it is here; without it, whatever the checks say now is done.
+	Shown []string `json:"shown,omitempty"`
+}
+
+// FixOf asks for what is safe to be mended of what was found, by the commands that it says.
+func FixOf(found []Finding) DoctorFix {
+	fix := DoctorFix{Findings: Fixable(found)}
+	for _, f := range found {
+		fix.Shown = append(fix.Shown, f.Fix...)
+	}
+	return fix
 }
 
 // MaxFixes bounds the findings of one DoctorFix.
@@ -62,8 +74,13 @@ func (f DoctorFix) Check() error {
 			return Invalid("findings", name, "names of findings, as `kith doctor -o json` has them")
 		}
 	}
+	if len(f.Shown) > maxShown {
+		return Invalid("shown", fmt.Sprintf("%d commands", len(f.Shown)), fmt.Sprintf("up to %d commands", maxShown))
+	}
 	return nil
 }
+
+const maxShown = 16 * MaxFixes
 
 var findingName = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
 

@@ -31,6 +31,7 @@ func (b *Backend) BugReport(ctx context.Context, to io.Writer) error {
 }
 
 func (b *Backend) reportParts() []bugreport.Part {
+	var silent error // why the API server does not answer: it is not asked for each part again
 	parts := []bugreport.Part{
 		{Name: "version.json", What: "the versions of kithd and its Kubernetes", Make: func(ctx context.Context) ([]byte, error) {
 			v, err := b.Version(ctx)
@@ -53,13 +54,13 @@ func (b *Backend) reportParts() []bugreport.Part {
 		{"advertisements", &v1alpha1.AdvertisementList{}}, {"sharingpolicies", &v1alpha1.SharingPolicyList{}},
 		{"tetherpolicies", &v1alpha1.TetherPolicyList{}}, {"namespaceoffloadings", &v1alpha1.NamespaceOffloadingList{}},
 	} {
-		parts = append(parts, b.fromCluster("objects/"+kind.name+".yaml", "the "+kind.name+" of this cluster", kind.list,
+		parts = append(parts, b.fromCluster(&silent, "objects/"+kind.name+".yaml", "the "+kind.name+" of this cluster", kind.list,
 			func() ([]byte, error) { return scrubbed(kind.list, nil, false) }))
 	}
 	nodes, pods := &corev1.NodeList{}, &corev1.PodList{}
 	parts = append(parts,
-		b.fromCluster("cluster/nodes.txt", "its nodes, in summary", nodes, func() ([]byte, error) { return nodeSummary(nodes), nil }),
-		b.fromCluster("cluster/pods.txt", "its pods, in summary: no environments, arguments and volumes", pods, func() ([]byte, error) { return podSummary(pods), nil }))
+		b.fromCluster(&silent, "cluster/nodes.txt", "its nodes, in summary", nodes, func() ([]byte, error) { return nodeSummary(nodes), nil }),
+		b.fromCluster(&silent, "cluster/pods.txt", "its pods, in summary: no environments, arguments and volumes", pods, func() ([]byte, error) { return podSummary(pods), nil }))
 	if b.Metrics != nil {
 		parts = append(parts, bugreport.Part{Name: "metrics.txt", What: "the metrics of kithd", Make: func(context.Context) ([]byte, error) {
 			var text bytes.Buffer
@@ -79,14 +80,20 @@ func (b *Backend) reportParts() []bugreport.Part {
 	return append(parts, bugreport.System()...)
 }
 
-// fromCluster is a part that is made of a list of objects.
-func (b *Backend) fromCluster(name, what string, list client.ObjectList, write func() ([]byte, error)) bugreport.Part {
+// fromCluster is a part that is made of a list of objects. silent is shared by those of a report: who had no answer in time has none for the others.
+func (b *Backend) fromCluster(silent *error, name, what string, list client.ObjectList, write func() ([]byte, error)) bugreport.Part {
 	return bugreport.Part{Name: name, What: what, Make: func(ctx context.Context) ([]byte, error) {
 		c := b.Cluster()
 		if c == nil {
 			return nil, errors.New("the controllers of Kith do not run")
 		}
+		if *silent != nil {
+			return nil, *silent
+		}
 		if err := c.Fresh.List(ctx, list, client.Limit(mostObjects)); err != nil {
+			if ctx.Err() != nil {
+				*silent = err
+			}
 			return nil, err
 		}
 		text, err := write()

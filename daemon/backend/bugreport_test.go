@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
@@ -67,7 +68,11 @@ func TestSecretsAreNotInABugReport(t *testing.T) {
 	kubeconfig := file("k8s/admin.kubeconfig", "users:\n- user:\n    client-key-data: "+plant("kubeconfig")+"\n")
 	engineLog := file("k8s/server.log", "I0301 request Authorization: Bearer "+plant("bearer token in a log")+"\n"+
 		"token="+jwt+" "+jwt+"\n{\"password\":\""+plant("password in a log")+"\"}\n-----BEGIN EC PRIVATE KEY-----\n"+pem+"\n-----END EC PRIVATE KEY-----\n"+
-		"peer key "+wg+"\nproxy http://me:"+plant("password in a URL")+"@proxy:3128\nthe last line\n")
+		"peer key "+wg+"\nproxy http://me:"+plant("password in a URL")+"@proxy:3128\n"+
+		`level=ERROR msg="ExecSync cmd from runtime service failed" cmd="[redis-cli -a `+plant("command of a probe")+` ping]"`+"\n"+
+		`uri="/api/v1/namespaces/shop/pods/web/exec?command=psql&command=-p`+plant("command of an exec")+`&stdout=true"`+"\n"+
+		`err="Pod \"web\" is invalid: spec.containers[0].env[0].value: Invalid value: \"`+plant("environment in a refusal")+`\": must be"`+"\n"+
+		`GET "https://cdn.example/blob?X-Amz-Signature=`+plant("signature in a URL")+`": 403`+"\n"+"the last line\n")
 
 	corp := corpPeer(t)
 	lastApplied := map[string]string{corev1.LastAppliedConfigAnnotation: `{"spec":{"token":"` + plant("annotation last-applied") + `","x":"` + plant("annotation, without a word before") + `"}}`}
@@ -171,4 +176,37 @@ func TestSecretsAreNotInABugReport(t *testing.T) {
 			t.Errorf("%s, though profiling is off", p.Name)
 		}
 	}
+}
+
+// TestASilentAPIServerIsAskedOnceForAReport: of a dozen lists each would be waited for.
+func TestASilentAPIServerIsAskedOnceForAReport(t *testing.T) {
+	b := tetherable(t, &switched{mode: "Autonomous"}, corpPeer(t))
+	silent := &hanging{Reader: b.Cluster().Fresh}
+	b.Cluster().Fresh = silent
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	lists := 0
+	for _, p := range b.reportParts() {
+		if strings.HasPrefix(p.Name, "objects/") || strings.HasPrefix(p.Name, "cluster/") {
+			lists++
+			if _, err := p.Make(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: %v", p.Name, err)
+			}
+		}
+	}
+	if silent.asked != 1 || lists < 5 {
+		t.Errorf("asked %d times for %d lists", silent.asked, lists)
+	}
+}
+
+// hanging is an API server that does not answer.
+type hanging struct {
+	client.Reader
+	asked int
+}
+
+func (h *hanging) List(ctx context.Context, _ client.ObjectList, _ ...client.ListOption) error {
+	h.asked++
+	<-ctx.Done()
+	return ctx.Err()
 }

@@ -59,14 +59,14 @@ func (b *Backend) machine(peers []directory.Known) doctor.Machine {
 	return m
 }
 
-// FixFindings mends what is found of these names on this machine, and notes what it did.
-func (b *Backend) FixFindings(ctx context.Context, names []string, report func(api.Progress)) ([]api.Fixed, error) {
+// FixFindings mends what is found of what is named on this machine, and notes what it did.
+func (b *Backend) FixFindings(ctx context.Context, fix api.DoctorFix, report func(api.Progress)) ([]api.Fixed, error) {
+	b.fixing.Lock()
+	defer b.fixing.Unlock()
 	// Once begun it is not left half done because its caller went away.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fixTime)
 	defer cancel()
-	b.fixing.Lock()
-	defer b.fixing.Unlock()
-	fixed := b.machine(nil).Mend(ctx, names, func(step string) { report(api.Progress{Message: step}) })
+	fixed := b.machine(nil).Mend(ctx, fix, func(step string) { report(api.Progress{Message: step}) })
 	for _, f := range fixed {
 		b.Log.Info("doctor mended", "finding", f.Finding.Name, "did", strings.Join(f.Did, "; "), "err", f.Error, "now", f.Now.State)
 	}

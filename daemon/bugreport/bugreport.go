@@ -34,11 +34,12 @@ type Part struct {
 const (
 	// maxPart bounds a file of the archive in bytes, and maxAll all of them: one is in memory at a time.
 	maxPart, maxAll = 2 << 20, 16 << 20
-	// partTime bounds the making of one.
-	partTime = 20 * time.Second
+	// partTime bounds the making of one, and allTime that of all: on a machine that is sick much has no answer, and a report is wanted all the same.
+	partTime, allTime = 20 * time.Second, 2 * time.Minute
 )
 
-// Write writes the archive, a tar compressed with gzip. Its first file says what is in it.
+// Write writes the archive, a tar compressed with gzip. Its first file says what is in it. It takes allTime and the time of its reader: parts that
+// have none left say so.
 func Write(ctx context.Context, to io.Writer, now time.Time, parts []Part) error {
 	packed := gzip.NewWriter(to)
 	files := tar.NewWriter(packed)
@@ -55,9 +56,11 @@ func Write(ctx context.Context, to io.Writer, now time.Time, parts []Part) error
 	if err := add("README.txt", readme(now, parts)); err != nil {
 		return err
 	}
+	making, cancel := context.WithTimeout(ctx, allTime)
+	defer cancel()
 	left := maxAll
 	for _, p := range parts {
-		text := p.make(ctx, min(maxPart, left))
+		text := p.make(making, min(maxPart, left))
 		left -= len(text)
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("bug report: %w", err)
@@ -70,6 +73,9 @@ func Write(ctx context.Context, to io.Writer, now time.Time, parts []Part) error
 }
 
 func (p Part) make(ctx context.Context, most int) []byte {
+	if ctx.Err() != nil {
+		return bounded([]byte("not all of it is here: the parts before it took too long\n"), most, false)
+	}
 	ctx, cancel := context.WithTimeout(ctx, partTime)
 	defer cancel()
 	text, err := p.Make(ctx)
@@ -114,7 +120,8 @@ func readme(now time.Time, parts []Part) []byte {
 		fmt.Fprintf(&b, "%-28s  %s\n", p.Name, p.What)
 	}
 	b.WriteString("\nNot in it: Secrets, ConfigMaps, environments, arguments and volumes of pods, annotations of others than Kith, kubeconfigs, keys,\n" +
-		"six-digit codes. What looks like a key, a token or a password in a log is " + redact.Mark + ". Names and IP addresses are in it.\n")
+		"six-digit codes. In a log, what looks like a key, a token or a password, and what is run in a pod, is " + redact.Mark + ".\n" +
+		"Names and IP addresses are in it.\n")
 	return b.Bytes()
 }
 

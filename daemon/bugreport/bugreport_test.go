@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"kith.dev/core/api"
@@ -41,7 +42,7 @@ func unpack(t *testing.T, archive []byte) map[string]string {
 }
 
 func TestPartsAreBoundedAndCleaned(t *testing.T) {
-	long := strings.Repeat("a line of the log\n", maxPart/10)
+	long := strings.Repeat("a line, of the log\n", maxPart/10)
 	say := func(text string, err error) func(context.Context) ([]byte, error) {
 		return func(context.Context) ([]byte, error) { return []byte(text), err }
 	}
@@ -72,7 +73,7 @@ func TestPartsAreBoundedAndCleaned(t *testing.T) {
 		t.Errorf("%d bytes in all", all)
 	}
 	for name, want := range map[string][2]string{
-		"beginning": {"first\na line", "line of the log\n" + leftOut}, "end": {leftOut + "a line", "last\n"},
+		"beginning": {"first\na line", "line, of the log\n" + leftOut}, "end": {leftOut + "a line", "last\n"},
 		"failed": {"some\nnot all of it is here: no answer; password=[redacted]", ""}, "secret": {"token: [redacted]", ""},
 		"raw": {"token: \x00\xff", ""}, "raw, too long": {"not all of it is here", ""}, "raw, failed": {"not all of it is here: no\n", ""}, "more": {leftOut, ""},
 	} {
@@ -87,13 +88,44 @@ func TestPartsAreBoundedAndCleaned(t *testing.T) {
 	}
 }
 
+// TestAReportOfASickMachineIsMadeInTime: parts without an answer neither take for ever nor cost the others.
+func TestAReportOfASickMachineIsMadeInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs := func(ctx context.Context) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() }
+		parts := []Part{Text("first", "", "here\n")}
+		for range 30 {
+			parts = append(parts, Part{Name: "hangs", Make: hangs})
+		}
+		parts = append(parts, Text("last", "", "here\n"))
+		var b bytes.Buffer
+		began := time.Now()
+		if err := Write(t.Context(), &b, began, parts); err != nil {
+			t.Fatal(err)
+		}
+		files := unpack(t, b.Bytes())
+		if took := time.Since(began); took > allTime || files["first"] != "here\n" || !strings.Contains(files["hangs"], "not all of it is here") || !strings.Contains(files["last"], "took too long") {
+			t.Errorf("%s: %q", took, files)
+		}
+	})
+}
+
+func TestWhatIsMountedForPodsIsNotNamed(t *testing.T) {
+	const mounts = "30 1 254:0 / / rw - ext4 /dev/vda rw\n" +
+		"31 30 0:40 / /var/lib/kith/k8s/kubelet/pods/4b1e/volumes/kubernetes.io~secret/pl4nted rw - tmpfs tmpfs rw\n" +
+		"32 30 0:41 / /run/kith/k8s/containerd/io.containerd.runtime.v2.task/k8s.io/4b1e/rootfs rw - overlay overlay rw\n33 30 0:42 / /tmp rw - tmpfs tmpfs rw\n"
+	text := string(withoutPods([]byte(mounts)))
+	if strings.Contains(text, "pl4nted") || strings.Contains(text, "4b1e") || !strings.Contains(text, "/dev/vda") || !strings.Contains(text, " /tmp ") || !strings.Contains(text, "and 2 mounts of pods") {
+		t.Error(text)
+	}
+}
+
 func TestTheEndOfALogIsRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	if err := os.WriteFile(path, append(bytes.Repeat([]byte("old line\n"), maxPart/4), "new line\n"...), 0o600); err != nil {
+	if err := os.WriteFile(path, append(bytes.Repeat([]byte("old line.\n"), maxPart/4), "new line\n"...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	text := string(Log("log", "", path).make(t.Context(), maxPart))
-	if len(text) > maxPart || !strings.HasSuffix(text, "old line\nnew line\n") {
+	if len(text) > maxPart || !strings.HasSuffix(text, "old line.\nnew line\n") {
 		t.Errorf("%d bytes, … %q", len(text), text[len(text)-40:])
 	}
 	for _, path := range []string{filepath.Dir(path), "/nowhere/log", "/dev/zero"} {

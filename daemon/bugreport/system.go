@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"kith.dev/core/places"
 	"kith.dev/daemon/config"
 )
 
@@ -53,7 +54,10 @@ func System() []Part {
 			}
 			return b.Bytes(), nil
 		}},
-		Part{Name: "system/mounts.txt", What: "what is mounted", Make: func(context.Context) ([]byte, error) { return head("/proc/self/mountinfo") }},
+		Part{Name: "system/mounts.txt", What: "what is mounted, without the volumes and containers of pods", Make: func(context.Context) ([]byte, error) {
+			text, err := head("/proc/self/mountinfo")
+			return withoutPods(text), err
+		}},
 		Part{Name: "system/modules.txt", What: "the modules of the kernel", Make: func(context.Context) ([]byte, error) { return head("/proc/modules") }},
 		command("network/addresses.txt", "the devices and addresses of this machine", "ip", "addr"),
 		command("network/routes.txt", "its routes, IPv4", "ip", "-4", "route", "show", "table", "all"),
@@ -64,19 +68,23 @@ func System() []Part {
 	)
 }
 
-// Journal is the end of kithd's log where systemd keeps it.
-func Journal() Part {
-	return commandOf("logs/kithd.log", "the log of kithd", true, []string{"journalctl", "--unit=kithd", "--no-pager", "--output=short-iso-precise", "--lines=20000"})
+// ServiceLog is the end of kithd's log where the service manager keeps it: systemd's journal, or the file that Kith writes on a Mac.
+func ServiceLog() Part {
+	const name, what = "logs/kithd.log", "the log of kithd"
+	if file := places.Here().Log; file != "" {
+		return Log(name, what, file)
+	}
+	return commandOf(name, what, true, []string{"journalctl", "--unit=kithd", "--no-pager", "--output=short-iso-precise", "--lines=20000"})
 }
 
-// OwnLog is the end of this process's log: the file that its standard error output is, else what systemd keeps.
+// OwnLog is the end of this process's log: the file that its standard error output is, else what the service manager keeps.
 func OwnLog() Part {
 	if path, err := os.Readlink("/proc/self/fd/2"); err == nil {
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
 			return Log("logs/kithd.log", "the log of kithd", path)
 		}
 	}
-	return Journal()
+	return ServiceLog()
 }
 
 // Log is the end of a log file.
@@ -99,6 +107,24 @@ func Log(name, what, path string) Part {
 		}
 		return io.ReadAll(io.LimitReader(f, maxPart+1)) // and does not end with a line when it goes on
 	}}
+}
+
+// withoutPods leaves out of a mountinfo file (proc_pid_mountinfo(5)) what is mounted for pods, which names their volumes: Secrets, ConfigMaps and
+// claims among them.
+func withoutPods(mounts []byte) []byte {
+	var out []byte
+	left := 0
+	for line := range bytes.Lines(mounts) {
+		if f := bytes.Fields(line); len(f) > 4 && (bytes.Contains(f[4], []byte("/pods/")) || bytes.Contains(f[4], []byte("io.containerd."))) {
+			left++
+			continue
+		}
+		out = append(out, line...)
+	}
+	if left > 0 {
+		out = fmt.Appendf(out, "and %d mounts of pods\n", left)
+	}
+	return out
 }
 
 // head is the beginning of a file; none is empty.

@@ -3,6 +3,7 @@ package config
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -22,9 +23,18 @@ type setFlag struct {
 	values []string
 }
 
-// Command is the command line of kithd. run is called with the configuration when flags and file are understood, check with a data
-// directory by check-data.
-func Command(version string, run func(context.Context, Config) error, check func(dir string) error) *cobra.Command {
+// Actions are what kithd does when its command line is understood.
+type Actions struct {
+	Run   func(context.Context, Config) error
+	Check func(dir string) error // check-data, with a data directory
+	// Doctor and BugReport are what kith has done by the program of kithd where none runs. The configuration is theirs to load: that it
+	// cannot be used is one of the things to be told.
+	Doctor    func(ctx context.Context, load func() (Config, error), out io.Writer) error
+	BugReport func(ctx context.Context, load func() (Config, error), why string, out io.Writer) error
+}
+
+// Command is the command line of kithd.
+func Command(version string, do Actions) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "kithd",
 		Short: "Turn the laptops around you into one Kubernetes",
@@ -39,7 +49,13 @@ start pods with all power over this laptop. Put only those into it who may becom
 		Args:    cobra.NoArgs, Version: version, SilenceUsage: true, SilenceErrors: true,
 	}
 	flags := AddFlags(c.Flags())
-	c.AddCommand(checkData(check))
+	c.AddCommand(checkData(do.Check), alone("doctor", "Look at this machine where no kithd runs, for kith doctor", `Look at this machine: ports, ranges of addresses, the LAN and its firewall, the kernel, the disk. What is found comes as lines of JSON.
+kith doctor calls this where no kithd answers, and shows it for people; see kith-doctor(1). Nothing is changed.`,
+		func(ctx context.Context, load func() (Config, error), _ string, out io.Writer) error {
+			return do.Doctor(ctx, load, out)
+		}),
+		alone("bugreport", "Write the bug report of a machine where no kithd runs, for kith bugreport", `Write to standard output the archive of what this machine says without a running kithd. kith bugreport calls this where no kithd
+answers, and asks before it keeps it; see kith-bugreport(1).`, do.BugReport))
 	c.CompletionOptions.DisableDefaultCmd = true
 	c.SetHelpCommand(&cobra.Command{Use: "help", Hidden: true})
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -47,8 +63,23 @@ start pods with all power over this laptop. Put only those into it who may becom
 		if err != nil {
 			return err
 		}
-		return run(c.Context(), cfg)
+		return do.Run(c.Context(), cfg)
 	}
+	return c
+}
+
+// alone is a command that needs no running kithd.
+func alone(name, short, text string, do func(ctx context.Context, load func() (Config, error), why string, out io.Writer) error) *cobra.Command {
+	flags := new(Flags)
+	why := ""
+	c := &cobra.Command{
+		Use: name, Short: short, Long: text, Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return do(c.Context(), flags.Load, why, c.OutOrStdout()) },
+	}
+	if name == "bugreport" {
+		c.Flags().StringVar(&why, "why", "", "why the running kithd does not make the report, for its reader")
+	}
+	flags.addPath(c.Flags())
 	return c
 }
 

@@ -80,7 +80,7 @@ func (m Machine) disk(_ context.Context, report func(api.Finding)) {
 	in := about{area: api.AreaDisk}
 	space, err := SpaceAt(m.DataDir)
 	if err != nil {
-		report(in.warn("space", "it is not known how much room "+m.DataDir+" has", err.Error(), ""))
+		report(in.warn("space", "it is not known how much room "+m.DataDir+" has", err.Error(), "see whether dataDir can be read: ls -ld "+m.DataDir))
 		return
 	}
 	const do = "remove what is not needed, or move dataDir to a larger disk"

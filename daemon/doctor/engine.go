@@ -90,11 +90,9 @@ func (e Engine) node(ctx context.Context, in about, see string, report func(api.
 
 // device looks for the node's address on this machine.
 func (e Engine) device(in about, see string) api.Finding {
-	const lost = "another program took it away; kith-k8s puts it back when it starts: " +
-		"kill it, kithd starts it again and pods run on"
 	links, err := net.Interfaces()
 	if err != nil {
-		return in.warn("node-address", "the network devices of this machine are not known", err.Error(), "")
+		return in.warn("node-address", "the network devices of this machine are not known", err.Error(), "look again; if it stays so, "+see)
 	}
 	for _, link := range links {
 		addrs, err := link.Addrs()
@@ -111,7 +109,8 @@ func (e Engine) device(in about, see string) api.Finding {
 			return in.ok("node-address", "the node's address %s is on device %s", e.Address, link.Name)
 		}
 	}
-	return in.fail("node-address", fmt.Sprintf("no device has the node's address %s", e.Address), lost, see)
+	return in.fail("node-address", fmt.Sprintf("no device has the node's address %s", e.Address), "another program took it away; "+see,
+		"end kith-k8s (pkill -x kith-k8s): kithd starts it again, it takes the address again, and pods run on")
 }
 
 // dns asks the cluster's DNS for the one name that each cluster has.

@@ -65,12 +65,11 @@ func judgeUFW(in about, status string, doors []door) api.Finding {
 	if len(shut) == 0 {
 		return in.ok(name, "ufw lets other laptops in")
 	}
-	f := in.fail(name, "ufw blocks "+strings.Join(shut, " and ")+": other laptops cannot reach this one", "it lets in what its rules name, and they do not name this", "")
+	what := "ufw blocks " + strings.Join(shut, " and ") + ": other laptops cannot reach this one"
 	if meant {
-		f.Why, f.Do = "a rule of ufw says so", "if it is not meant: delete that rule (ufw status numbered), then ufw allow "+shut[0]
-		return f
+		return in.fail(name, what, "a rule of ufw says so", "if it is not meant: delete that rule (ufw status numbered), then ufw allow "+shut[0])
 	}
-	return mending(f, commands...)
+	return mending(in.fail(name, what, "it lets in what its rules name, and they do not name this", ""), commands...)
 }
 
 // ufwAction gives what ufw does with packets that come in for a port, from somewhere at least, and whether a rule says so.
@@ -147,71 +146,183 @@ func (m Machine) firewalld(ctx context.Context, in about, report func(api.Findin
 	}
 	devices, err := discovery.LANDevices(m.Discovery.Interfaces)
 	if err != nil {
-		report(in.warn(name, "the devices of the LAN are not known", err.Error(), ""))
+		report(in.warn(name, "the devices of the LAN are not known", err.Error(), "look again as root: sudo kith doctor"))
 		return
 	}
-	zones := map[string]string{}
+	say := func(args ...string) string {
+		var text string
+		if err == nil {
+			text, err = output(ctx, append([]string{ask}, args...)...)
+		}
+		return text
+	}
+	all := readZones(say("--list-all-zones")) // at once: each call takes a while
+	var zones []zone
 	for _, device := range devices {
-		zone, err := output(ctx, ask, "--get-zone-of-interface="+device)
-		if err != nil {
-			zone, err = output(ctx, ask, "--get-default-zone")
+		at, none := output(ctx, ask, "--get-zone-of-interface="+device)
+		if none != nil {
+			at = say("--get-default-zone")
 		}
-		if zone = strings.TrimSpace(zone); err != nil || !plain(zone) || zones[zone] != "" {
-			continue
+		i := slices.IndexFunc(all, func(z zone) bool { return z.name == strings.TrimSpace(at) })
+		if i >= 0 && !slices.ContainsFunc(zones, func(z zone) bool { return z.name == all[i].name }) {
+			zones = append(zones, all[i])
 		}
-		if zones[zone], err = output(ctx, ask, "--zone="+zone, "--list-all"); err != nil {
-			report(in.warn(name, "firewalld does not say what it lets in", err.Error(), "firewall-cmd --list-all"))
+	}
+	doors, multicast := m.doors(), m.Discovery.LAN
+	// What the owner lets in may be let in by where it comes from, or have a name.
+	for _, z := range all {
+		if shut, _ := z.shut(doors, multicast); len(z.sources) > 0 && len(shut) == 0 && err == nil {
+			report(in.ok(name, "firewalld lets other laptops in, by its zone %s", z.name))
 			return
 		}
 	}
-	report(judgeFirewalld(in, zones, m.doors(), m.Discovery.LAN))
+	for i := range zones {
+		for _, service := range zones[i].services {
+			if plain(service) && !slices.Contains([]string{"mdns", "ssh", "dhcpv6-client"}, service) {
+				zones[i].ports = append(zones[i].ports, readZone("", say("--info-service="+service)).ports...)
+			}
+		}
+	}
+	if err != nil {
+		report(in.warn(name, "firewalld does not say what it lets in", err.Error(), "firewall-cmd --list-all-zones"))
+		return
+	}
+	report(judgeFirewalld(in, zones, doors, multicast))
 }
 
-// judgeFirewalld reads what `firewall-cmd --list-all` says of each zone.
-func judgeFirewalld(in about, zones map[string]string, doors []door, multicast bool) api.Finding {
-	const name = "firewalld"
-	var shut, commands []string
-	meant := ""
-	for zone, text := range zones {
-		says := map[string][]string{}
-		for line := range strings.Lines(text) {
-			if key, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && says[key] == nil {
-				says[key] = strings.Fields(value)
-			}
+// zone is what firewalld does with what comes in by a device.
+type zone struct {
+	name, target             string
+	ports, services, sources []string
+	rich                     []string // rules, a line each
+}
+
+// readZones reads what `firewall-cmd --list-all-zones` says: zones, each with its name in a line of its own, and what is about it indented. One
+// whose name is more than a word is left out.
+func readZones(text string) (zones []zone) {
+	var name string
+	var about strings.Builder
+	end := func() {
+		if plain(name) {
+			zones = append(zones, readZone(name, about.String()))
 		}
-		target := strings.Join(says["target"], " ")
-		if target == "ACCEPT" {
+		about.Reset()
+	}
+	for line := range strings.Lines(text) {
+		if fields := strings.Fields(line); len(fields) > 0 && line[0] != ' ' && line[0] != '\t' {
+			end()
+			name = fields[0]
 			continue
 		}
-		open := func(d door) bool {
-			return slices.ContainsFunc(says["ports"], func(text string) bool {
-				ports, network, _ := strings.Cut(text, "/")
-				return network == d.network && within([]string{ports}, "-", d.port)
-			})
+		about.WriteString(line)
+	}
+	end()
+	return zones
+}
+
+// readZone reads what it says of one, or `--info-service` of a service.
+func readZone(name, text string) zone {
+	z := zone{name: name}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		key, value, _ := strings.Cut(line, ":")
+		switch {
+		case strings.HasPrefix(line, "rule "):
+			z.rich = append(z.rich, line)
+		case key == "target":
+			z.target = strings.TrimSpace(value)
+		case key == "ports":
+			z.ports = append(z.ports, strings.Fields(value)...)
+		case key == "sources":
+			z.sources = append(z.sources, strings.Fields(value)...)
+		case key == "services":
+			z.services = append(z.services, strings.Fields(value)...)
 		}
-		add := func(what, option string) {
-			shut = append(shut, what)
-			commands = append(commands, "firewall-cmd --zone="+zone+" "+option, "firewall-cmd --permanent --zone="+zone+" "+option)
-			if target == "DROP" || target == "%%REJECT%%" || zone == "drop" || zone == "block" {
-				meant = zone
+	}
+	return z
+}
+
+// opens reports whether what the owner set up lets a port in, from somewhere at least, and whether a rule of theirs shuts it to all.
+func (z zone) opens(d door) (open, shut bool) {
+	for _, text := range z.ports {
+		ports, network, _ := strings.Cut(text, "/")
+		if network == d.network && within([]string{ports}, "-", d.port) {
+			open = true
+		}
+	}
+	for _, rule := range z.rich {
+		_, after, found := strings.Cut(rule, `port port="`)
+		ports, after, _ := strings.Cut(after, `"`)
+		if !found || !within([]string{ports}, "-", d.port) || !strings.Contains(after, `protocol="`+d.network+`"`) {
+			continue
+		}
+		partly := strings.Contains(rule, "source ")
+		switch {
+		case strings.Contains(after, " accept"):
+			open = true
+		case !partly && (strings.Contains(after, " reject") || strings.Contains(after, " drop")): // which come before what accepts
+			return false, true
+		}
+	}
+	return open, false
+}
+
+// shut are the doors that the zone keeps closed, with the option that opens each. One that has no option is closed by a rule of the owner's.
+func (z zone) shut(doors []door, multicast bool) (what, options []string) {
+	if z.target == "ACCEPT" {
+		return nil, nil
+	}
+	for _, d := range doors {
+		switch open, by := z.opens(d); {
+		case by:
+			what, options = append(what, d.String()), append(options, "")
+		case !open:
+			what, options = append(what, d.String()), append(options, "--add-port="+d.String())
+		}
+	}
+	if open, by := z.opens(door{5353, "udp"}); multicast && !open && !slices.Contains(z.services, "mdns") {
+		option := "--add-service=mdns"
+		if by {
+			option = ""
+		}
+		what, options = append(what, "mdns"), append(options, option)
+	}
+	return what, options
+}
+
+// judgeFirewalld says what the zones of the LAN's devices keep closed.
+func judgeFirewalld(in about, zones []zone, doors []door, multicast bool) api.Finding {
+	const name = "firewalld"
+	if len(zones) == 0 {
+		return in.ok(name, "firewalld runs, and there is no LAN now for it to keep out")
+	}
+	var shut, commands []string
+	why, do := "the zone of the LAN's device does not let it in", ""
+	for _, z := range zones {
+		what, options := z.shut(doors, multicast)
+		for i, option := range options {
+			if !slices.Contains(shut, what[i]) {
+				shut = append(shut, what[i])
 			}
-		}
-		for _, d := range doors {
-			if !open(d) && !strings.Contains(text, fmt.Sprintf("port=\"%d\"", d.port)) {
-				add(d.String(), "--add-port="+d.String())
+			switch {
+			case z.target == "DROP" || z.target == "%%REJECT%%" || z.name == "drop" || z.name == "block":
+				why, do = "its device is in the zone "+z.name+", which lets nothing in", "if it is not meant: put the device into another zone, such as home"
+			case option == "":
+				why, do = "a rule of the zone "+z.name+" says so", "if it is not meant: remove it (firewall-cmd --zone="+z.name+" --list-rich-rules)"
+			default:
+				commands = append(commands, "firewall-cmd --zone="+z.name+" "+option, "firewall-cmd --permanent --zone="+z.name+" "+option)
 			}
-		}
-		if mdns := (door{5353, "udp"}); multicast && !open(mdns) && !slices.Contains(says["services"], "mdns") {
-			add("mdns", "--add-service=mdns")
 		}
 	}
 	if len(shut) == 0 {
 		return in.ok(name, "firewalld lets other laptops in")
 	}
-	f := in.fail(name, "firewalld blocks "+strings.Join(shut, " and ")+": other laptops cannot reach this one", "the zone of the LAN's device does not let it in", "")
-	if meant != "" {
-		f.Why, f.Do = "its device is in the zone "+meant+", which lets nothing in", "if it is not meant: put the device into another zone, such as home"
-		return f
+	what := "firewalld blocks " + strings.Join(shut, " and ") + ": other laptops cannot reach this one"
+	if slices.Equal(shut, []string{"mdns"}) {
+		what = "firewalld blocks mdns: this laptop does not find others, nor they this one"
 	}
-	return mending(f, commands...)
+	if do != "" {
+		return in.fail(name, what, why, do)
+	}
+	return mending(in.fail(name, what, why, ""), commands...)
 }

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -45,7 +46,7 @@ func TestUFWIsReadAsItSpeaks(t *testing.T) {
 }
 
 // What `firewall-cmd --list-all` of firewalld 1.3 says.
-func zone(target, services, ports, rich string) string {
+func listed(target, services, ports, rich string) string {
 	return "public (active)\n  target: " + target + "\n  ingress-priority: 0\n  interfaces: eth0\n  sources: \n  services: " + services + "\n  ports: " + ports +
 		"\n  protocols: \n  forward: yes\n  masquerade: no\n  rich rules: \n" + rich
 }
@@ -57,23 +58,54 @@ func TestFirewalldIsReadAsItSpeaks(t *testing.T) {
 		want       api.CheckState
 		fixes      int
 	}{
-		"closed":               {"public", zone("default", "dhcpv6-client ssh", "", ""), api.CheckFail, 6},
-		"open":                 {"public", zone("default", "mdns ssh", "6450/tcp 6450/udp", ""), api.CheckOK, 0},
-		"Fedora's workstation": {"FedoraWorkstation", zone("default", "mdns ssh", "1025-65535/udp 1025-65535/tcp", ""), api.CheckOK, 0},
-		"no multicast":         {"public", zone("default", "ssh", "6450/tcp 6450/udp", ""), api.CheckFail, 2},
-		"trusted":              {"trusted", zone("ACCEPT", "", "", ""), api.CheckOK, 0},
-		"drop":                 {"drop", zone("DROP", "", "", ""), api.CheckFail, 0},
-		"a rule of the owner":  {"public", zone("default", "mdns", "6450/udp", "\trule family=\"ipv4\" source address=\"10.0.0.0/8\" port port=\"6450\" protocol=\"tcp\" accept\n"), api.CheckOK, 0},
+		"closed":               {"public", listed("default", "dhcpv6-client ssh", "", ""), api.CheckFail, 6},
+		"open":                 {"public", listed("default", "mdns ssh", "6450/tcp 6450/udp", ""), api.CheckOK, 0},
+		"Fedora's workstation": {"FedoraWorkstation", listed("default", "mdns ssh", "1025-65535/udp 1025-65535/tcp", ""), api.CheckOK, 0},
+		"no multicast":         {"public", listed("default", "ssh", "6450/tcp 6450/udp", ""), api.CheckFail, 2},
+		"trusted":              {"trusted", listed("ACCEPT", "", "", ""), api.CheckOK, 0},
+		"drop":                 {"drop", listed("DROP", "", "", ""), api.CheckFail, 0},
+		"a rule of the owner":  {"public", listed("default", "mdns", "6450/udp", "\trule family=\"ipv4\" source address=\"10.0.0.0/8\" port port=\"6450\" protocol=\"tcp\" accept\n"), api.CheckOK, 0},
+		"refused by a rule":    {"public", listed("default", "mdns", "6450/udp 6450/tcp", "\trule family=\"ipv4\" port port=\"6450\" protocol=\"tcp\" reject\n"), api.CheckFail, 0},
+		"some are refused":     {"public", listed("default", "mdns", "6450/udp 6450/tcp", "\trule family=\"ipv4\" source address=\"10.0.0.6\" port port=\"6450\" protocol=\"tcp\" drop\n"), api.CheckOK, 0},
+		"another protocol":     {"public", listed("default", "mdns", "6450/udp", "\trule family=\"ipv4\" port port=\"6450\" protocol=\"udp\" accept\n"), api.CheckFail, 2},
+		"a rule for a range":   {"public", listed("default", "mdns", "6450/udp", "\trule family=\"ipv4\" port port=\"6000-7000\" protocol=\"tcp\" log prefix=\"x\" accept\n"), api.CheckOK, 0},
 	} {
-		f := judgeFirewalld(about{area: api.AreaNetwork}, map[string]string{tc.zone: tc.text}, doors, true)
+		f := judgeFirewalld(about{area: api.AreaNetwork}, []zone{readZone(tc.zone, tc.text)}, doors, true)
 		if f.Name != "firewalld" || f.State != tc.want || len(f.Fix) != tc.fixes || f.State != api.CheckOK && f.Do == "" {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}
-	f := judgeFirewalld(about{}, map[string]string{"public": zone("default", "mdns", "6450/udp", "")}, doors, true)
+	f := judgeFirewalld(about{}, []zone{readZone("public", listed("default", "mdns", "6450/udp", ""))}, doors, true)
 	if want := []string{"firewall-cmd --zone=public --add-port=6450/tcp", "firewall-cmd --permanent --zone=public --add-port=6450/tcp"}; !slices.Equal(f.Fix, want) {
 		t.Error(f.Fix)
 	}
+	if f := judgeFirewalld(about{}, nil, doors, true); f.State != api.CheckOK || !strings.Contains(f.What, "no LAN") {
+		t.Errorf("%+v", f)
+	}
+	both := []zone{readZone("home", listed("default", "ssh", "6450/tcp 6450/udp", "")), readZone("public", listed("default", "mdns", "", ""))}
+	if f := judgeFirewalld(about{}, both, doors, true); len(f.Fix) != 6 || !strings.HasPrefix(f.What, "firewalld blocks mdns and 6450/tcp and 6450/udp:") {
+		t.Errorf("two zones: %+v", f)
+	}
+}
+
+// FuzzFirewalls: what firewalls say is read without an end of kithd, and what is made of it is commands of plain words.
+func FuzzFirewalls(f *testing.F) {
+	f.Add("public", ufwHead+"6450/tcp                   ALLOW IN    Anywhere\n")
+	f.Add("public", listed("default", "mdns", "6450/udp", "\trule family=\"ipv4\" port port=\"6450\" protocol=\"tcp\" reject\n"))
+	f.Fuzz(func(t *testing.T, name, text string) {
+		doors := []door{{6450, "tcp"}, {6450, "udp"}}
+		found := []api.Finding{judgeUFW(about{}, text, doors), judgeFirewalld(about{}, readZones(name+"\n"+text), doors, true)}
+		for _, f := range found {
+			if f.State != api.CheckOK && f.Do == "" {
+				t.Errorf("%+v", f)
+			}
+			for _, command := range f.Fix {
+				if !regexp.MustCompile(`^(ufw|firewall-cmd)( [A-Za-z0-9=./_-]+)+$`).MatchString(command) {
+					t.Errorf("%q", command)
+				}
+			}
+		}
+	})
 }
 
 // TestUFWIsToldByItsOwnCommand has a stand-in for ufw, which keeps its rules in a file.
@@ -93,8 +125,9 @@ func TestUFWIsToldByItsOwnCommand(t *testing.T) {
 
 func TestFirewalldIsToldByItsOwnCommand(t *testing.T) {
 	apart(t)
-	standIn(t, "firewall-cmd", `case "$*" in --state) echo running ;; --get-zone-of-interface=eth0) echo public ;;
-*--list-all) echo "  target: default"; echo "  services: mdns"; echo "  ports: $(cat /usr/local/sbin/ports | tr '\n' ' ')" ;;
+	standIn(t, "firewall-cmd", `case "$*" in --state) echo running ;; --get-zone-of-interface=eth0) echo public ;; --info-service=*) echo "  ports: 9090/tcp" ;;
+--list-all-zones) echo "drop"; echo "  target: DROP"; echo "  sources: "; echo; echo "public (default, active)"; echo "  target: default"; echo "  services: mdns cockpit"
+	echo "  ports: $(cat /usr/local/sbin/ports | tr '\n' ' ')"; echo "  sources: "; echo; echo "trusted"; echo "  target: ACCEPT"; echo "  sources: " ;;
 *--permanent*) ;; *--add-port=*) echo "${2#--add-port=}" >> /usr/local/sbin/ports ;; *) exit 1 ;; esac`, map[string]string{"ports": "22/tcp\n"})
 	f := look(t, machine().network)["firewalld"]
 	if f.State != api.CheckFail || len(f.Fix) != 4 {

@@ -52,7 +52,7 @@ func (m Machine) forwarding(report func(api.Finding)) {
 			report(in.fail("forwarding", "the tunnel's device "+netplan.Tunnel+" is not there", "kithd makes it when its gateway starts", "see the log: journalctl -u kithd -e"))
 			return
 		case err != nil:
-			report(in.warn("forwarding", dotted+" cannot be read", err.Error(), ""))
+			report(in.warn("forwarding", dotted+" cannot be read", err.Error(), "look again as root: sudo kith doctor"))
 			return
 		case v != "1" && m.PID == 0:
 			report(in.ok("forwarding", "%s is %s; kithd turns it on", dotted, v))
@@ -138,7 +138,11 @@ func bridged(report func(api.Finding)) {
 // through the chain that Docker and ufw use; others it leaves alone.
 func packetFilter(report func(api.Finding)) {
 	in := about{area: api.AreaKernel}
-	if _, err := exec.LookPath("nft"); err != nil {
+	_, err := exec.LookPath("nft")
+	if err != nil {
+		_, err = programOf("nft") // who is not root may not have it on PATH
+	}
+	if err != nil {
 		report(in.fail("nftables", "the program nft is not installed", "services of the local Kubernetes are made of its rules", "install the package nftables"))
 		return
 	}
@@ -203,14 +207,14 @@ func inotify(report func(api.Finding)) {
 	}
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
 	if err != nil {
-		f := in.fail(name, "no more files can be watched", fmt.Sprintf("%v: all %d of %s are used up, and pods may fail with \"too many open files\"", err, limit(instances), instances), "")
-		report(sysctls(f, more(instances, manyInstances, true), more(watches, manyWatches, false)))
+		why := fmt.Sprintf("%v: all %d of %s are used up, and pods may fail with \"too many open files\"", err, limit(instances), instances)
+		report(sysctls(in.fail(name, "no more files can be watched", why, ""), more(instances, manyInstances, true), more(watches, manyWatches, false)))
 		return
 	}
 	defer unix.Close(fd)
 	if _, err := unix.InotifyAddWatch(fd, "/", unix.IN_DELETE_SELF); errors.Is(err, unix.ENOSPC) {
-		f := in.fail(name, "no more files can be watched", fmt.Sprintf("all %d of %s are used up, and pods may fail with \"no space left on device\"", limit(watches), watches), "")
-		report(sysctls(f, more(instances, manyInstances, false), more(watches, manyWatches, true)))
+		why := fmt.Sprintf("all %d of %s are used up, and pods may fail with \"no space left on device\"", limit(watches), watches)
+		report(sysctls(in.fail(name, "no more files can be watched", why, ""), more(instances, manyInstances, false), more(watches, manyWatches, true)))
 		return
 	}
 	for _, s := range []setting{{instances, leastInstances}, {watches, leastWatches}} {
@@ -232,7 +236,7 @@ func cgroup(report func(api.Finding)) {
 	const name = "cgroup"
 	mounts, err := os.ReadFile("/proc/thread-self/mountinfo")
 	if err != nil {
-		report(in.warn(name, "the cgroups of this machine are not known", err.Error(), ""))
+		report(in.warn(name, "the cgroups of this machine are not known", err.Error(), "mount /proc, and look again"))
 		return
 	}
 	there := controllers(string(mounts), func(mount string) string {

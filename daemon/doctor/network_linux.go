@@ -25,7 +25,7 @@ import (
 func (m Machine) network(ctx context.Context, report func(api.Finding)) {
 	in := about{area: api.AreaNetwork}
 	if echoes, err := discovery.Echoes(ctx, m.Discovery.Interfaces); err != nil && len(echoes) == 0 {
-		report(in.warn("multicast", "it is not known whether multicast works", err.Error(), ""))
+		report(in.warn("multicast", "it is not known whether multicast works", err.Error(), "see that no other program has UDP port 5353 for itself (ss -ulpn), and look again"))
 	} else {
 		if m.Discovery.LAN {
 			report(multicast(in, echoes))

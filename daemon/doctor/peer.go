@@ -140,7 +140,7 @@ func (p Peer) clock(in about, ahead time.Duration) api.Finding {
 func (p Peer) contracts(ctx context.Context, in about, answers bool, report func(api.Finding)) {
 	if !answers {
 		for _, c := range p.Contracts {
-			report(in.warn("contract", fmt.Sprintf("contract %s is in force here; whether it is at %s is not known", c.ID, p.Name), p.Name+" cannot be asked", ""))
+			report(in.warn("contract", fmt.Sprintf("contract %s is in force here; whether it is at %s is not known", c.ID, p.Name), p.Name+" cannot be asked", "mend what is said of "+p.Name+" above"))
 		}
 		return
 	}

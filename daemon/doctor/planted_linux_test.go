@@ -365,6 +365,17 @@ func TestASocketThatIsNotTheGroupsIsGivenBack(t *testing.T) {
 	if f := look(t, m.socket)["socket"]; f.State != api.CheckFail || !strings.Contains(f.What, "may not use") {
 		t.Errorf("%+v", f)
 	}
+	must(t, os.Chmod(dir, 0o777)) // where somebody else may put a link in its place, and have that changed
+	if f := look(t, m.socket)["socket"]; f.State != api.CheckFail || len(f.Fix) > 0 || f.Do == "" {
+		t.Errorf("in a folder of everybody's: %+v", f)
+	}
+	must(t, os.Chmod(dir, 0o755))
+	moved := m
+	moved.Socket = filepath.Join(dir, "link.sock")
+	must(t, os.Symlink("/etc/group", moved.Socket))
+	if f := look(t, moved.socket)["socket"]; f.State != api.CheckFail || len(f.Fix) > 0 || !strings.Contains(f.What, "something else") {
+		t.Errorf("a link in its place: %+v", f)
+	}
 	undo()
 	instead(t, "/etc/group", "root:x:0:\n")
 	if f := look(t, m.socket)["socket"]; f.State != api.CheckWarning {
@@ -410,7 +421,26 @@ func standIn(t *testing.T, name, script string, files map[string]string) {
 }
 
 func TestMendLooksItselfAndAgain(t *testing.T) {
-	if fixed := machine().Mend(t.Context(), []string{"nothing", "; rm -rf /"}, func(string) { t.Error("something is done") }); len(fixed) != 0 {
+	in := about{area: api.AreaKernel}
+	few := mending(in.warn("inotify", "", "", ""), "sysctl -w a=1", "sysctl -w b=2")
+	for want, shown := range map[string][]string{"": {"sysctl -w b=2", "sysctl -w a=1", "other"}, "sysctl -w b=2": {"sysctl -w a=1"}, "sysctl -w a=1": {"sysctl -w a=2", "sysctl -w b=2"}} {
+		if got := unseen(few, shown); got != want {
+			t.Errorf("shown %q: %q, want %q", shown, got, want)
+		}
+	}
+	if got := unseen(few, nil); got != "" {
+		t.Errorf("nothing was shown, and it takes %q", got)
+	}
+	before, well, others := in.fail("tun", "", "", ""), in.ok("tun", "it is there"), about{area: api.AreaDisk}.ok("tun", "another")
+	for _, now := range [][]api.Finding{nil, {others}, {before}, {well, before}, {before, well}} {
+		if f := again(before, now); f.State == api.CheckOK {
+			t.Errorf("%+v: %+v", now, f)
+		}
+	}
+	if f := again(before, []api.Finding{others, well}); f.State != api.CheckOK {
+		t.Errorf("%+v", f)
+	}
+	if fixed := machine().Mend(t.Context(), api.DoctorFix{Findings: []string{"nothing", "; rm -rf /"}, Shown: []string{"rm -rf /"}}, func(string) { t.Error("something is done") }); len(fixed) != 0 {
 		t.Errorf("%+v", fixed)
 	}
 }

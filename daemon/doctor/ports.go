@@ -68,7 +68,7 @@ func (m Machine) judge(l listener, holders []process) api.Finding {
 		case p.name == "kithd" && !running:
 			return in.warn(l.name, fmt.Sprintf("%s is held by %s, which does not answer here", port, p), "it has another socket, or hangs", "name its socket with --socket; or restart it: systemctl restart kithd")
 		case p.pid == 0:
-			return in.warn(l.name, fmt.Sprintf("%s, for %s, is held by %s", port, l.what, p), "", "run kith doctor as root")
+			return in.warn(l.name, fmt.Sprintf("%s, for %s, is held by %s", port, l.what, p), "it may be kithd itself, or a program in its place", "look again as root: sudo kith doctor")
 		}
 	}
 	return in.fail(l.name, fmt.Sprintf("%s, for %s, is taken by %s", port, l.what, holders[0]), "two programs cannot have the same port", move)

@@ -17,7 +17,7 @@ import (
 func (m Machine) addresses(_ context.Context, report func(api.Finding)) {
 	others, err := networks()
 	if err != nil {
-		report(about{area: api.AreaAddresses}.warn("routes", "the networks of this machine are not known", err.Error(), ""))
+		report(about{area: api.AreaAddresses}.warn("routes", "the networks of this machine are not known", err.Error(), "look again as root: sudo kith doctor"))
 		return
 	}
 	for _, c := range m.overlaps(others) {

@@ -99,7 +99,7 @@ type Backend interface {
 	Doctor(ctx context.Context, peer string, report func(api.Progress)) ([]api.Finding, error)
 	// FixFindings mends what is found of these names on this machine and is safe to be mended, and looks again. The names are checked;
 	// one of which nothing is found, or nothing that is safe, is left out of the answer.
-	FixFindings(ctx context.Context, names []string, report func(api.Progress)) ([]api.Fixed, error)
+	FixFindings(ctx context.Context, fix api.DoctorFix, report func(api.Progress)) ([]api.Fixed, error)
 	// BugReport writes a tar, compressed with gzip, of what helps to find out what is wrong, and of nothing that is secret.
 	BugReport(ctx context.Context, to io.Writer) error
 }

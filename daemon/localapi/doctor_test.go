@@ -20,14 +20,14 @@ func TestFixTakesNamesOfFindingsAndNothingElse(t *testing.T) {
 	}}
 	c, socket := serve(t, b)
 	var steps []string
-	fixed, err := c.FixFindings(t.Context(), []string{"inotify", "space"}, func(p api.Progress) { steps = append(steps, p.Message) })
+	fixed, err := c.FixFindings(t.Context(), api.DoctorFix{Findings: []string{"inotify", "space"}}, func(p api.Progress) { steps = append(steps, p.Message) })
 	if err != nil || len(fixed) != 1 || !fixed[0].Mended() || fixed[0].Finding.Name != "inotify" || !slices.Equal(steps, []string{"mending inotify"}) {
 		t.Errorf("%v %+v %q", err, fixed, steps)
 	}
 	calls := len(b.Called())
 	for _, body := range []string{
 		``, `{}`, `{"findings":[]}`, `{"findings":["sysctl -w a=b"]}`, `{"findings":["$(reboot)"]}`, `{"findings":["../tun"]}`, `{"findings":[""]}`,
-		`{"findings":["tun"],"commands":["reboot"]}`, `{"findings":[{"name":"tun","fix":["reboot"]}]}`,
+		`{"findings":["tun"],"commands":["reboot"]}`, `{"findings":["tun"],"shown":["` + strings.Repeat(`x","`, 16*api.MaxFixes) + `"]}`, `{"findings":[{"name":"tun","fix":["reboot"]}]}`,
 		`{"findings":["` + strings.Repeat("a", 65) + `"]}`, `{"findings":[` + strings.Repeat(`"tun",`, api.MaxFixes) + `"tun"]}`,
 	} {
 		if code, answer := curl(t, socket, "POST", api.PathDoctorFix, body); code != http.StatusBadRequest {

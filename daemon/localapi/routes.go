@@ -100,7 +100,7 @@ var routes = []route{
 		if err != nil {
 			return nil, err
 		}
-		fixed, err := c.FixFindings(c.ctx, in.Findings, c.report)
+		fixed, err := c.FixFindings(c.ctx, in, c.report)
 		return api.List[api.Fixed](fixed), err
 	}},
 }

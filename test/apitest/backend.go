@@ -28,13 +28,14 @@ type Backend struct {
 	Here      []api.Guest
 	Config    []byte
 	Verdict   api.VerifyResult
-	Findings  []api.Finding // of Doctor, for all peers
-	FixError  string        // why FixFindings mends nothing
-	Report    []byte        // that BugReport gives
-	Fail      error         // when set, every call ends with it
-	AskAnswer error         // what a peer answers to Ask; nil is yes
-	AskBlock  chan struct{} // when set, Ask with Wait waits for it, or for ctx
-	Calls     []string      // what was called, with its arguments
+	Findings  []api.Finding     // of Doctor, for all peers
+	FixError  string            // why FixFindings mends nothing
+	Mends     map[string]string // of the name of a finding, another one that goes with it
+	Report    []byte            // that BugReport gives
+	Fail      error             // when set, every call ends with it
+	AskAnswer error             // what a peer answers to Ask; nil is yes
+	AskBlock  chan struct{}     // when set, Ask with Wait waits for it, or for ctx
+	Calls     []string          // what was called, with its arguments
 	// AskConfirm, when set, is what Ask with Wait waits for a Confirm of.
 	AskConfirm *api.Confirmation
 	// Blockers and Effects are what CheckTether answers, of every peer.
@@ -558,15 +559,15 @@ func (b *Backend) Untether(ctx context.Context, o api.UntetherOptions, report fu
 }
 
 // FixFindings mends all findings of these names that have a Fix.
-func (b *Backend) FixFindings(_ context.Context, names []string, report func(api.Progress)) ([]api.Fixed, error) {
+func (b *Backend) FixFindings(_ context.Context, fix api.DoctorFix, report func(api.Progress)) ([]api.Fixed, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.called(append([]string{"FixFindings"}, names...)...); err != nil {
+	if err := b.called(append([]string{"FixFindings"}, fix.Findings...)...); err != nil {
 		return nil, err
 	}
 	var fixed []api.Fixed
 	for i, f := range b.Findings {
-		if len(f.Fix) == 0 || !slices.Contains(names, f.Name) {
+		if len(f.Fix) == 0 || !slices.Contains(fix.Findings, f.Name) {
 			continue
 		}
 		report(api.Progress{Message: "mending " + f.Name})
@@ -576,6 +577,11 @@ func (b *Backend) FixFindings(_ context.Context, names []string, report func(api
 		}
 		fixed = append(fixed, api.Fixed{Finding: f, Did: f.Fix, Error: b.FixError, Now: now})
 		b.Findings[i] = now
+		for j, other := range b.Findings {
+			if other.Name == b.Mends[f.Name] {
+				b.Findings[j].State = api.CheckOK
+			}
+		}
 	}
 	return fixed, nil
 }

@@ -220,6 +220,31 @@ func reported(t *testing.T, p *lab.Laptop) {
 	const secret = "zq3-pl4nted-s3cret"
 	kubectl(t, p, "create", "secret", "generic", "planted", "--from-literal=a="+secret)
 	kubectl(t, p, "create", "configmap", "planted", "--from-literal=a="+secret)
+	// The kubelet says of a probe that it cannot run which command it was.
+	if _, err := p.KubectlInput(t.Context(), strings.NewReader(`apiVersion: v1
+kind: Pod
+metadata: {name: planted, annotations: {planted: "`+secret+`"}}
+spec:
+  containers:
+  - name: echo
+    image: "kith.dev/echo:1"
+    imagePullPolicy: IfNotPresent
+    command: ["/app", "serve"]
+    env: [{name: PLANTED, value: "`+secret+`"}]
+    livenessProbe: {exec: {command: ["/nothing", "-p`+secret+`"]}, periodSeconds: 1, failureThreshold: 1000}
+`), "apply", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, time.Minute, "the log of the engine has the probe", func() string {
+		var log bytes.Buffer
+		if err := p.Logs(t.Context(), &log, "k8s", false); err != nil {
+			return err.Error()
+		}
+		if !strings.Contains(log.String(), secret) {
+			return "the kubelet does not tell of it yet"
+		}
+		return ""
+	})
 	key := kubectl(t, p, "config", "view", "--raw", "-o", "jsonpath={.users[0].user.client-key-data}")
 	if len(key) < 40 {
 		t.Fatalf("the kubeconfig has no key: %q", key)

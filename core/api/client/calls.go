@@ -166,9 +166,9 @@ func (c *Client) Doctor(ctx context.Context, peer string, report func(api.Progre
 	return long[[]api.Finding](ctx, c, "GET", path, nil, report)
 }
 
-// FixFindings mends the findings of these names, as far as that is safe, and looks again; report may be nil.
-func (c *Client) FixFindings(ctx context.Context, names []string, report func(api.Progress)) ([]api.Fixed, error) {
-	return long[[]api.Fixed](ctx, c, "POST", api.PathDoctorFix, api.DoctorFix{Findings: names}, report)
+// FixFindings mends findings, as far as that is safe, and looks again; report may be nil.
+func (c *Client) FixFindings(ctx context.Context, fix api.DoctorFix, report func(api.Progress)) ([]api.Fixed, error) {
+	return long[[]api.Fixed](ctx, c, "POST", api.PathDoctorFix, fix, report)
 }
 
 // BugReport gives a bug report, a tar of some megabytes at most, compressed with gzip.

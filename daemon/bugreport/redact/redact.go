@@ -21,13 +21,14 @@ type rule struct {
 	run   int
 }
 
-// secretWord is the end of a name whose value is nobody else's business.
-const secretWord = `(?:pass(?:word|wd|phrase)?|pwd|secret|token|credentials?|authorization|cookie|api[-_ ]?key|access[-_ ]?key|private[-_ ]?key|signing[-_ ]?key|` +
-	`client[-_]key[-_]data|client[-_]certificate[-_]data|certificate[-_]authority[-_]data|key[-_]data|pre[-_]?shared[-_]?key|psk|bearer)`
+// secretWord is a name whose value is nobody else's business, or the end of one.
+const secretWord = `(?:(?:pass(?:word|wd|phrase)?|pwd|secret|token|credentials?|authorization|cookie|api[-_ ]?key|access[-_ ]?key|private[-_ ]?key|signing[-_ ]?key|` +
+	`client[-_]key[-_]data|client[-_]certificate[-_]data|certificate[-_]authority[-_]data|key[-_]data|pre[-_]?shared[-_]?key|psk|bearer)` +
+	`(?:[-_]?(?:key|base|value|data|string|hash|text|id|b64|base64))*|\b_?auth)`
 
 // secretWords are in every line that secretWord matches.
 var secretWords = func() []string {
-	words := []string{"pass", "pwd", "secret", "token", "credential", "authorization", "cookie", "psk", "bearer"}
+	words := []string{"pass", "pwd", "secret", "token", "credential", "auth", "cookie", "psk", "bearer"}
 	for _, two := range [][2]string{
 		{"api", "key"}, {"access", "key"}, {"private", "key"}, {"signing", "key"}, {"shared", "key"}, {"key", "data"}, {"certificate", "data"}, {"authority", "data"},
 	} {
@@ -41,34 +42,49 @@ var secretWords = func() []string {
 // blocks are rules for the whole text. PEM (RFC 7468), also in one line with \n for its ends, and cut off at either end; or at both, when
 // only its base64 is left, see below.
 var blocks = []rule{
-	{match: regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]{1,40}-----.*?(?:-----END [A-Z0-9 ]{1,40}-----|\z)`), text: Mark},
-	{match: regexp.MustCompile(`(?s)\A(?:[A-Za-z0-9+/=\s]|\\n)*-----END [A-Z0-9 ]{1,40}-----`), text: Mark},
+	{match: regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]{1,40}-----.*?(?:-----END [A-Z0-9 ]{1,40}-----|\z)`), text: Mark, words: []string{"-----BEGIN "}},
+	{match: regexp.MustCompile(`(?s)\A(?:[A-Za-z0-9+/=\s]|\\n)*-----END [A-Z0-9 ]{1,40}-----`), text: Mark, words: []string{"-----END "}},
 }
 
 // rules are for lines, in this order.
 var rules = []rule{
-	// JWT (RFC 7519): its header is a JSON object in base64url.
-	{regexp.MustCompile(`\bey[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?`), Mark, []string{"ey"}, 10},
-	// HTTP: "Authorization: Bearer x", "authorization=Basic x", "bearer x".
-	{regexp.MustCompile(`(?i)\b(authorization["']?\s*[:=]\s*["']?(?:[a-z]+\s+)?)[^\s"',;]+`), "${1}" + Mark, []string{"authorization"}, 0},
+	// A whole pod or container, as programs in Go print one (%+v, %#v) and as JSON: what it is told is its owner's. Why it did not start is kept.
+	{regexp.MustCompile(`((?:EnvVar|Container|PodSpec|PodTemplateSpec|Secret|ConfigMap)\{).*?( start failed in pod .*)?$`), "${1}" + Mark + "${2}",
+		[]string{"envvar{", "container{", "podspec{", "podtemplatespec{", "secret{", "configmap{"}, 0},
+	{regexp.MustCompile(`("(?:env|args|command|stringData|data|binaryData)\\*"\s*:\s*)[\[{].*`), "${1}" + Mark, []string{`"env`, `"args`, `"command`, `"stringdata`, `"data`, `"binarydata`}, 0},
+	{regexp.MustCompile(`("value\\*"\s*:\s*)(?:\\+"(?:[^"\\]|\\\\.)*\\*"|"(?:[^"\\]|\\.)*"?)`), "${1}" + Mark, []string{`"value`}, 0},
+	// A field that the API server refuses: it says what was in it.
+	{regexp.MustCompile(`((?:env|args|command|[dD]ata|annotations)\b[^\s:]*: (?:Invalid|Unsupported) value: |(?:Invalid|Unsupported) value: (?:\\*")?[A-Za-z0-9.]*[{\[]).*`), "${1}" + Mark, []string{" value: "}, 0},
+	// What is run in a container, as the kubelet tells of a probe or a hook: cmd="[redis-cli -a x ping]", cmd=["redis-cli","-a"].
+	{regexp.MustCompile(`(?i)\b((?:cmd|command|execCommand|argv|args)(?:\\*")?\s*[:=]\s*)(?:"\[(?:[^"\\]|\\.)*"?|\[.*\]|\[.*)`), "${1}" + Mark, []string{"cmd", "command", "argv", "args"}, 0},
+	{regexp.MustCompile(`(Exec lifecycle hook \().*?(\) for Container|$)`), "${1}" + Mark + "${2}", []string{"exec lifecycle hook"}, 0},
+	// What is base64 of JSON: JWT (RFC 7519), and what registries are told.
+	{regexp.MustCompile(`\bey[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?|eyJ[A-Za-z0-9+/_-]{16,}={0,2}`), Mark, []string{"ey"}, 10},
+	// HTTP headers, which may be of several words: "Authorization: Bearer x", "authorization=Basic x", "Cookie: a=x; b=y"; and "bearer x".
+	{regexp.MustCompile(`(?i)\b((?:authorization|cookie)\\*["']?\s*[:=]\s*)(?:digest\b.*|\[?\\*["'][^"'\\]*|\[.*|[^"'\\\s\[][^"]*)`), "${1}" + Mark, []string{"authorization", "cookie"}, 0},
 	{regexp.MustCompile(`(?i)\b((?:bearer|basic)\s+)[A-Za-z0-9+/_.~=-]{6,}`), "${1}" + Mark, []string{"bearer", "basic"}, 0},
-	// https://user:password@host
-	{regexp.MustCompile(`(://)[^/\s"'@]*:[^/\s"'@]*@`), "${1}" + Mark + "@", []string{"://"}, 0},
+	// https://user:password@host, https://token@host, user:password@tcp(host)
+	{regexp.MustCompile(`(://)(?:[^\s"'/@]*:[^\s"']*|[^\s"'/@]+)@`), "${1}" + Mark + "@", []string{"://"}, 0},
+	{regexp.MustCompile(`[^\s"'/@]+:[^\s"']*(@(?:tcp|unix)\()`), Mark + "${1}", []string{"@tcp(", "@unix("}, 0},
 	// password=x, "client-key-data": "x", dbPassword: 'x y', --token x, and JSON in a string: \"token\":\"x\"
 	{regexp.MustCompile(`(?i)(` + secretWord + `(?:\\?["'])?\s*[:=]\s*)(?:\\"[^"\\]*\\"|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[^\s"',;\\}\])]+)`), "${1}" + Mark, secretWords, 0},
-	{regexp.MustCompile(`(?i)(--[a-z-]*` + secretWord + `\s+)[^\s"'-][^\s"']*`), "${1}" + Mark, secretWords, 0},
-	// Tokens that say themselves what they are: of kubeadm, GitHub, GitLab, Slack, AWS, npm, Google, OpenAI's kind.
+	{regexp.MustCompile(`(?i)(--[a-z-]*` + secretWord + `\s+)(?:\\"[^"\\]*\\"|"[^"]*"|'[^']*'|[^\s"'\\-][^\s"']*)`), "${1}" + Mark, secretWords, 0},
+	{regexp.MustCompile(`\b([A-Z][A-Z0-9_]*_(?:KEY|PW|DSN|CREDS)\s*[:=]\s*)(?:\\"[^"\\]*\\"|"(?:[^"\\]|\\.)*"|'[^']*'|[^\s"',;\\}\])]+)`), "${1}" + Mark, []string{"_key", "_pw", "_dsn", "_creds"}, 0},
+	// Tokens that say themselves what they are: of kubeadm, GitHub, GitLab, Slack, AWS, npm, Google, Vault, Docker, Stripe, age, OpenAI's kind.
 	{regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`), Mark, []string{"."}, 16},
 	{regexp.MustCompile(`\b(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|xox[abprs]-[A-Za-z0-9-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{16}|` +
-		`npm_[A-Za-z0-9]{30,}|AIza[A-Za-z0-9_-]{30,}|ya29\.[A-Za-z0-9_-]{20,}|sk-[A-Za-z0-9_-]{20,})`), Mark,
-		[]string{"gh", "glpat-", "xox", "akia", "asia", "npm_", "aiza", "ya29.", "sk-"}, 14},
+		`npm_[A-Za-z0-9]{30,}|AIza[A-Za-z0-9_-]{30,}|ya29\.[A-Za-z0-9_-]{20,}|hvs\.[A-Za-z0-9_-]{20,}|dckr_pat_[A-Za-z0-9_-]{20,}|[sr]k_(?:live|test)_[A-Za-z0-9]{16,}|` +
+		`AGE-SECRET-KEY-[A-Z0-9]{20,}|sk-[A-Za-z0-9_-]{20,})`), Mark,
+		[]string{"gh", "glpat-", "xox", "akia", "asia", "npm_", "aiza", "ya29.", "hvs.", "dckr_pat_", "k_live_", "k_test_", "age-secret-key-", "sk-"}, 14},
 	// A key of 32 bytes in base64, as WireGuard's, and any value of 40 and more after "key" or "data".
-	{regexp.MustCompile(`(^|[^A-Za-z0-9+/_-])[A-Za-z0-9+/]{43}=`), "${1}" + Mark, []string{"="}, 43},
+	{regexp.MustCompile(`[A-Za-z0-9+/_-]{43,}=`), Mark, []string{"="}, 43},
 	{regexp.MustCompile(`(?i)((?:key|data|cert|hash|salt)[a-z]*(?:\\?["'])?\s*[:=]?\s*(?:\\?["'])?)[A-Za-z0-9+/_-]{40,}={0,2}`), "${1}" + Mark,
 		[]string{"key", "data", "cert", "hash", "salt"}, 40},
 }
 
 var (
+	// query is that of a URL. What is asked may be a command that is run in a pod, or a signature by which a store of images lets in.
+	query = regexp.MustCompile(`\?[A-Za-z0-9_.%\[\]~-]+=(?:[^\s"'<>\\]|\\u0026)*`)
 	// long are the lines of a PEM block whose head and foot are not here, and whatever is as long.
 	long = regexp.MustCompile(`[A-Za-z0-9+/]{64,}={0,2}`)
 	// hexadecimal is not taken for base64: digests of images and contracts are of use, and long.
@@ -80,7 +96,9 @@ var (
 // Text gives text without what looks secret. It costs time in proportion to the length of text.
 func Text(text []byte) []byte {
 	for _, r := range blocks {
-		text = r.match.ReplaceAll(text, []byte(r.text))
+		if holds(text, r.words) {
+			text = r.match.ReplaceAll(text, []byte(r.text))
+		}
 	}
 	out := make([]byte, 0, len(text))
 	value := false // this line is the value of the one before
@@ -100,9 +118,35 @@ func Text(text []byte) []byte {
 	return out
 }
 
+// harmless are what Kubernetes is asked, and how: the values of other keys in a query are taken out.
+var harmless = []string{
+	"allowWatchBookmarks", "container", "dryRun", "fieldManager", "fieldSelector", "fieldValidation", "follow", "force", "gracePeriodSeconds", "labelSelector", "limit", "pretty",
+	"propagationPolicy", "resourceVersion", "resourceVersionMatch", "sendInitialEvents", "stderr", "stdin", "stdout", "tailLines", "timeout", "timeoutSeconds", "tty", "watch",
+}
+
+func withoutValues(query []byte) []byte {
+	const escaped = `\u0026` // & as JSON has it
+	between := []byte("&")
+	if bytes.Contains(query, []byte(escaped)) {
+		query = bytes.ReplaceAll(query, []byte(escaped), between)
+	}
+	pairs := bytes.Split(query[1:], between)
+	for i, pair := range pairs {
+		if key, _, ok := bytes.Cut(pair, []byte("=")); !ok {
+			pairs[i] = []byte(Mark) // what was in the value before
+		} else if !slices.Contains(harmless, string(key)) {
+			pairs[i] = append(append(bytes.Clone(key), '='), Mark...)
+		}
+	}
+	return append([]byte("?"), bytes.Join(pairs, between)...)
+}
+
 // one gives a line without what looks secret; small is the line in small letters.
 func one(line, small []byte) []byte {
 	run := longest(line)
+	if bytes.IndexByte(small, '?') >= 0 {
+		line = query.ReplaceAllFunc(line, withoutValues)
+	}
 	for _, r := range rules {
 		if run >= r.run && holds(small, r.words) {
 			line = r.match.ReplaceAll(line, []byte(r.text))

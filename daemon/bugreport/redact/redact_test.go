@@ -40,6 +40,37 @@ var secrets = map[string]struct{ text, secret string }{
 	"bootstrap token":          {"join with abcdef.0123456789abcdef now", "0123456789abcdef"},
 	"GitHub":                   {"clone: ghp_abcdefghijklmnopqrstuvwxyz0123456789", "ghp_abcdefgh"},
 	"AWS":                      {"id AKIAIOSFODNN7EXAMPLE", "IOSFODNN7"},
+	"header of several words":  {`Authorization: Digest username="me", realm="x", response="hunter2"`, "hunter2"},
+	"header in a map":          {"map[Accept:[*/*] Authorization:[Bearer hunter2x]]", "hunter2x"},
+	"header in JSON":           {`{"Authorization":["Bearer hunter2x"]}`, "hunter2x"},
+	"cookies":                  {"Cookie: theme=dark; session=hunter2", "hunter2"},
+	"URL, a token as the user": {"clone https://0123hunter2@git.example/x.git", "hunter2"},
+	"URL, a slash and an @":    {"proxy http://me:hun@t/er2@proxy.example:3128/", "er2@"},
+	"URL, MySQL's":             {"dsn root:hunter2@tcp(127.0.0.1:3306)/db", "hunter2"},
+	"URL, presigned":           {`GET "https://cdn.example/blob?Expires=1&X-Amz-Signature=00ff00ffhunter2": 403`, "hunter2"},
+	"URL, exec":                {`msg="slow" uri="/api/v1/namespaces/shop/pods/db/exec?command=psql\u0026command=-phunter2\u0026stdout=true"`, "hunter2"},
+	"URL, exec, second word":   {"GET /exec?container=db&command=mysql&command=-phunter2&stdin=true", "hunter2"},
+	"command of a probe":       {`level=ERROR msg="ExecSync cmd from runtime service failed" containerID=bb9a cmd="[redis-cli -a hunter2 ping]"`, "hunter2"},
+	"command, quotes in it":    {`cmd="[sh -c \"[ -f x ] && login hunter2\"]" after=1`, "hunter2"},
+	"command, JSON":            {`cmd=["sh","-c","[ -f x ] && login hunter2"]`, "hunter2"},
+	"hook":                     {`Exec lifecycle hook ([sh -c (login hunter2)]) for Container "db" in Pod "db_shop" failed`, "hunter2"},
+	"environment, Go":          {"&Container{Name:db,Image:db,Command:[],Args:[],Env:[]EnvVar{EnvVar{Name:X,Value:hunter2,ValueFrom:nil,},},} start failed in pod db_shop: not found", "hunter2"},
+	"environment, Go syntax":   {`err="Pod \"db\" is invalid: spec: Forbidden: pod updates may not change fields\n core.PodSpec{\n Env: []core.EnvVar{{Name: \"X\", Value: \"hunter2\"}}"`, "hunter2"},
+	"environment, JSON":        {`patch {"spec":{"containers":[{"name":"db","env":[{"name":"X","value":"hunter2"}]}]}}`, "hunter2"},
+	"environment, one":         {`{"name":"X","value":"hun\"ter2"}`, "ter2"},
+	"environment, in a string": {`msg="{\"name\":\"X\",\"value\":\"hunter2\"}"`, "hunter2"},
+	"arguments, JSON":          {`msg="{\"args\":[\"-p\",\"hunter2\"]}"`, "hunter2"},
+	"a Secret's data":          {`{"kind":"Secret","data":{"x":"aHVudGVyMg=="}}`, "aHVudGVyMg"},
+	"refused field":            {`err="Pod \"db\" is invalid: spec.containers[0].env[0].value: Invalid value: \"hunter2\": must be no secret"`, "hunter2"},
+	"refused object":           {`spec.template: Invalid value: {"containers":[{"env":"hunter2"}]}: field is immutable`, "hunter2"},
+	"pull secret":              {`{"auths":{"registry.example":{"auth":"bWU6aHVudGVyMg=="}}}`, "bWU6aHVudGVyMg"},
+	"pull secret, encoded":     {".dockerconfigjson: eyJhdXRocyI6eyJ4Ijp7fX19Cg==", "eyJhdXRocyI6eyJ4"},
+	"word within":              {"SECRET_KEY_BASE=hunter2 TOKEN_VALUE=hunter2", "hunter2"},
+	"environment, shell":       {"export DATA_KEY=hunter2", "hunter2"},
+	"flag, quoted":             {`args: --password "hunter2 and more"`, "hunter2"},
+	"WireGuard, on a new line": {`msg="[Interface]\nPrivate\n` + wg + `\n"`, wg},
+	"WireGuard, in hex":        {"private_key=c8a9f3e53165f975c9b5ed2d5e2b88ef394c36afa175dad850822024181df069", "c8a9f3e5"},
+	"Vault":                    {"renewed hvs.CAESIJ0123456789abcdefghij", "CAESIJ"},
 	"last-applied":             {`{"kubectl.kubernetes.io/last-applied-configuration":"{\"stringData\":{\"api-key\":\"hunter2\"}}"}`, "hunter2"},
 }
 
@@ -64,6 +95,13 @@ func TestWhatHelpsIsLeft(t *testing.T) {
 		"2026-03-01T12:00:00.000000Z level=INFO msg=\"the tunnel is up\" rtt=1.8ms",
 		"/var/lib/kith/k8s/kubelet/pods/4b1e0c86-0d53-4c37-8f12-8fbd3f0f6f8f/volumes",
 		"node kith-bob is not Ready: the contract was ended by its owner",
+		`err="Put \"https://127.0.0.1:6443/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/alice?timeout=5s\": context deadline exceeded"`,
+		`msg="Failed to watch" err="failed to list *v1.Pod: Get \"https://127.0.0.1:6443/api/v1/pods?limit=500&resourceVersion=0\": connection refused"`,
+		"container db start failed in pod db_shop(4b1e0c86): CreateContainerConfigError: secret \"db\" not found",
+		"image registry.example:5000/team/web@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 pulled",
+		"is kithd running there? key=value is not asked for",
+		`msg="local API call" call="GET /v1/doctor" uid=1000 pid=4711 err=<nil>`,
+		"Contract.kith.dev \"c\" is invalid: spec.name: Invalid value: \"A\": must be in small letters",
 	} {
 		if got := redact.String(text); got != text {
 			t.Errorf("%q became %q", text, got)
@@ -77,6 +115,14 @@ func BenchmarkText(b *testing.B) {
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
 		redact.Text(text)
+	}
+}
+
+// TestWhyAContainerDidNotStartIsLeft: of a container that the kubelet prints whole, the reason behind it is what helps.
+func TestWhyAContainerDidNotStartIsLeft(t *testing.T) {
+	got := redact.String(secrets["environment, Go"].text)
+	if want := "&Container{" + redact.Mark + " start failed in pod db_shop: not found"; got != want {
+		t.Errorf("%s", got)
 	}
 }
 
