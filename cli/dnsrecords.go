@@ -44,7 +44,9 @@ discovery.dnsDomains of their config.yaml.
 			if form == formUpdate && o.Domain == "" {
 				return &api.Error{Code: api.CodeInvalid, Message: "nsupdate needs to know the zone", Field: "domain", Do: "`kith dns-records DOMAIN --format nsupdate`"}
 			}
-			records, err := call(p, c, func(kithd *client.Client, ctx context.Context) (api.DNSRecords, error) { return kithd.DNSRecords(ctx, o) })
+			records, err := call(p, c, func(kithd *client.Client, ctx context.Context) (api.DNSRecords, error) {
+				return kithd.DNSRecords(ctx, o)
+			})
 			return answer(p, records, err, func(r api.DNSRecords) {
 				if form == formUpdate {
 					fmt.Fprint(p.Out, screen.CleanLines(updates(r)))
@@ -107,4 +109,3 @@ func updates(r api.DNSRecords) string {
 	b.WriteString("send\n")
 	return b.String()
 }
-
