@@ -34,7 +34,8 @@ within five minutes unless --ttl says otherwise. Several clusters may be in one 
 Others then "kith peer add DOMAIN", or the name of the host when the domain has several clusters, or have DOMAIN in
 discovery.dnsDomains of their config.yaml.
 
---format nsupdate prints input for nsupdate (BIND) or knsupdate (Knot DNS), which replaces what the zone had of this host.`,
+--format nsupdate prints input for nsupdate (BIND) or knsupdate (Knot DNS), which replaces what the zone had of this host. There DOMAIN is
+the zone itself.`,
 		Example: "  kith dns-records example.org\n  kith dns-records example.org --host lab --address 203.0.113.7\n  kith dns-records example.org --host @ --ttl 1m\n  kith dns-records example.org --format nsupdate | nsupdate -k key.conf",
 		Args:    between(0, 1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {

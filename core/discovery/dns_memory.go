@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	dnsMin      = 10 * time.Second // an answer holds that long at least, a TTL of nothing too
+	dnsMin      = 10 * time.Second // an answer holds that long at least
 	dnsMax      = 24 * time.Hour   // and that long at most
+	dnsUnsaid   = time.Minute      // with a TTL of 0, which says nothing of when it will be another: dnsmasq gives it to its own records
 	dnsStale    = 24 * time.Hour   // that it holds no longer is no reason to forget it, while nobody answers (RFC 8767)
 	dnsRetryMax = 15 * time.Minute
 	maxKept     = 4096 // questions
@@ -60,7 +61,11 @@ func (m *memory) note(q question, a answer, err error) kept {
 	}
 	if k.err = err; err == nil {
 		k.answer, k.at, k.failures = a, now, 0
-		k.until = now.Add(min(max(a.ttl, dnsMin), dnsMax))
+		holds := min(max(a.ttl, dnsMin), dnsMax)
+		if a.ttl == 0 {
+			holds = dnsUnsaid
+		}
+		k.until = now.Add(holds)
 		return *k
 	}
 	pause := min(dnsMin<<min(k.failures, 10), dnsRetryMax)

@@ -32,7 +32,7 @@ type Record struct {
 const (
 	ttlRecords   = time.Hour
 	ttlAddresses = 5 * time.Minute
-	maxZoneTTL       = 1<<31 - 1 // seconds (RFC 2181 section 8)
+	maxZoneTTL   = 1<<31 - 1 // seconds (RFC 2181 section 8)
 )
 
 // Records gives what DNS finds the cluster by, in its domain, and at its host's own name.

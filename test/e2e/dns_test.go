@@ -42,6 +42,10 @@ database:
 log:
 - target: stderr
   any: notice
+acl:
+- id: lan
+  address: 192.0.2.0/24
+  action: update
 template:
 - id: default
   storage: %[1]s
@@ -50,6 +54,7 @@ template:
 zone:
 - domain: corp.example
   file: corp.zone
+  acl: lan
 `, s.dir))
 	unbound := write("unbound.conf", `server:
   interface: 192.0.2.1
@@ -92,7 +97,7 @@ stub-zone:
 // write puts records into the zone file.
 func (s *nameServers) write(records string) {
 	s.t.Helper()
-	s.serial++
+	s.serial += 100 // an update in between counts too
 	zone := fmt.Sprintf(`$ORIGIN corp.example.
 @ 5 IN SOA ns hostmaster %d 60 60 3600 5
 @ 60 IN NS ns
@@ -110,6 +115,14 @@ func (s *nameServers) serve(records string) {
 	s.write(records)
 	if out, _, err := s.lan.Exec(s.t.Context(), "knotc", "-s", filepath.Join(s.dir, "knot.sock"), "-b", "zone-reload", "corp.example"); err != nil {
 		s.t.Fatalf("%v %s", err, out)
+	}
+}
+
+// update sends the zone what is printed for nsupdate.
+func (s *nameServers) update(text string) {
+	s.t.Helper()
+	if out, _, err := s.lan.ExecInput(s.t.Context(), strings.NewReader("server 192.0.2.2\n"+text), "knsupdate"); err != nil {
+		s.t.Fatalf("%v %s of\n%s", err, out, text)
 	}
 }
 
@@ -191,7 +204,7 @@ func TestFoundByNameWhereNoMulticastLeads(t *testing.T) {
 		}
 		return ""
 	})
-	s.serve(strings.ReplaceAll(second, " 10 IN A ", " 600 IN A "))
+	s.update(kith(t, bob, "dns-records", "corp.example", "--ttl", "10m", "--format", "nsupdate"))
 	moved := eventually(t, 30*time.Second, "alice reaches bob at his new address", func() string {
 		p := peerOf(t, alice, "bob")
 		if !p.Reachable || p.Addresses[0] != to.String()+":6450" || !p.Tunnel.Up {
