@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"reflect"
 	"slices"
@@ -203,6 +204,7 @@ type fakeZone struct {
 	mu    sync.Mutex
 	rrs   map[question][]string // data, behind the type
 	ttl   time.Duration
+	short map[uint16]time.Duration // instead of ttl, by type
 	fails error
 	asked []time.Time
 	by    map[question]int
@@ -217,6 +219,9 @@ func (z *fakeZone) exchange(_ context.Context, _ string, q question) (answer, er
 		return answer{}, z.fails
 	}
 	a := answer{ttl: z.ttl}
+	if d, ok := z.short[q.qtype]; ok {
+		a.ttl = d
+	}
 	for _, data := range z.rrs[q] {
 		rr, err := dns.NewRR(q.name + " " + dns.TypeToString[q.qtype] + " " + data)
 		if err != nil {
@@ -225,6 +230,14 @@ func (z *fakeZone) exchange(_ context.Context, _ string, q question) (answer, er
 		a.records = append(a.records, rr)
 	}
 	return a, nil
+}
+
+// said gives when it was asked, and how often what.
+func (z *fakeZone) said() ([]time.Time, map[question]int) {
+	synctest.Wait()
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return slices.Clone(z.asked), maps.Clone(z.by)
 }
 
 // put has the records of one type at a name be these.
@@ -275,14 +288,15 @@ func TestDNSAsksAgainWhenRecordsExpire(t *testing.T) {
 		began := time.Now()
 		z.cluster("carol", "192.0.2.7")
 		time.Sleep(5*time.Minute - time.Second)
-		if e := take(); len(e) != 0 || len(z.asked) != 0 {
-			t.Errorf("asked before the records expired: %v", z.by)
+		if _, by := z.said(); len(take()) != 0 || len(by) != 0 {
+			t.Errorf("asked before the records expired: %v", by)
 		}
 		time.Sleep(time.Second + dnsSpread + time.Second)
 		if e := take(); len(e) != 2 || !e[0].Gone || e[1].Gone {
 			t.Errorf("carol is new and bob is gone: %+v", e)
 		}
-		if gap := z.asked[0].Sub(began); gap < 300*time.Second || gap > 312*time.Second {
+		asked, _ := z.said()
+		if gap := asked[0].Sub(began); gap < 300*time.Second || gap > 312*time.Second {
 			t.Errorf("asked again after %v", gap)
 		}
 
@@ -291,7 +305,8 @@ func TestDNSAsksAgainWhenRecordsExpire(t *testing.T) {
 		if e := take(); len(e) != 0 {
 			t.Errorf("a failure takes back what was said: %+v", e)
 		}
-		if n := z.by[question{"_kith._tcp.a.example.", dns.TypeSRV}]; n < 2 || n > 8 {
+		_, by := z.said()
+		if n := by[question{"_kith._tcp.a.example.", dns.TypeSRV}]; n < 2 || n > 8 {
 			t.Errorf("asked a failing server %d times", n)
 		}
 		time.Sleep(25 * time.Hour)
@@ -306,7 +321,8 @@ func TestDNSAsksAgainWhenRecordsExpire(t *testing.T) {
 		}
 		z.change(nil)
 		time.Sleep(20 * time.Minute)
-		if n := z.by[question{"_kith._tcp.a.example.", dns.TypeSRV}]; n > 20 {
+		_, by = z.said()
+		if n := by[question{"_kith._tcp.a.example.", dns.TypeSRV}]; n > 20 {
 			t.Errorf("a TTL of nothing makes us ask %d times in 20 minutes", n)
 		}
 	})
@@ -315,20 +331,14 @@ func TestDNSAsksAgainWhenRecordsExpire(t *testing.T) {
 // What holds for long is not asked for because something beside it does not.
 func TestDNSAsksOnlyForWhatExpired(t *testing.T) {
 	inBubble(t, func(t *testing.T, d *DNS, z *fakeZone, take func() []Event) {
-		d.ask.exchange = func(ctx context.Context, server string, q question) (answer, error) {
-			a, err := z.exchange(ctx, server, q)
-			if q.qtype == dns.TypeA {
-				a.ttl = 30 * time.Second
-			}
-			return a, err
-		}
+		z.change(func() { z.short = map[uint16]time.Duration{dns.TypeA: 30 * time.Second} })
 		time.Sleep(6 * time.Minute)
 		take()
 		z.change(nil)
 		time.Sleep(4 * time.Minute)
-		a := z.by[question{"bob.a.example.", dns.TypeA}]
-		if a < 7 || a > 8 || len(z.asked) != a {
-			t.Errorf("asked %v", z.by)
+		asked, by := z.said()
+		if a := by[question{"bob.a.example.", dns.TypeA}]; a < 7 || a > 8 || len(asked) != a {
+			t.Errorf("asked %v", by)
 		}
 		z.put("bob.a.example.", "A", "192.0.2.8")
 		time.Sleep(32 * time.Second)
@@ -349,8 +359,9 @@ func TestDNSAsksAnewOnAnotherNetwork(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(5 * time.Second)
-		if e := take(); len(e) != 1 || !e[0].Gone || len(z.asked) != 1 {
-			t.Errorf("%+v, asked %v", e, z.by)
+		asked, by := z.said()
+		if e := take(); len(e) != 1 || !e[0].Gone || len(asked) != 1 {
+			t.Errorf("%+v, asked %v", e, by)
 		}
 		// Without a network nothing is forgotten, and who comes back need not wait.
 		z.change(func() { z.fails = errors.New("no route") })

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -184,7 +185,15 @@ func TestFoundByNameWhereNoMulticastLeads(t *testing.T) {
 		return ""
 	})
 
-	s.serve(first)
+	all := kith(t, bob, "dns-records", "all.corp.example")
+	other := strings.ReplaceAll(kith(t, bob, "dns-records", "all.corp.example", "--host", "carol"), `"id=`, `"id=aaaaaaaaaa`)
+	other = regexp.MustCompile(`"id=(.{56})[^"]*"`).ReplaceAllString(other, `"id=$1"`)
+	s.serve(first + all + other)
+	_, err = alice.Kith(t.Context(), "peer", "add", "all.corp.example")
+	if err == nil || !strings.Contains(err.Error(), "names several clusters: bob.all.corp.example (") || !strings.Contains(err.Error(), "carol.all.corp.example (aaaaaaa)") {
+		t.Errorf("a domain of two: %v", err)
+	}
+	t.Log(err)
 	if out := kith(t, alice, "peer", "add", "bob.corp.example"); !strings.Contains(out, "found bob") {
 		t.Error(out)
 	}
