@@ -3,6 +3,7 @@ package discovery
 import (
 	"context"
 	"path/filepath"
+	"runtime"
 	"slices"
 
 	"github.com/fsnotify/fsnotify"
@@ -11,7 +12,7 @@ import (
 // watchResolvConf has everything asked anew when this machine gets other name servers, until ctx ends. It is often a link to what another
 // program writes, and is replaced rather than written; so its folders are watched.
 func (d *DNS) watchResolvConf(ctx context.Context) {
-	if len(d.ask.servers) > 0 {
+	if len(d.ask.servers) > 0 || runtime.GOOS != "linux" { // elsewhere a folder is watched by opening all files in it
 		return
 	}
 	watcher, err := fsnotify.NewWatcher()
