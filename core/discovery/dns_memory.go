@@ -12,7 +12,7 @@ import (
 const (
 	dnsMin      = 10 * time.Second // an answer holds that long at least
 	dnsMax      = 24 * time.Hour   // and that long at most
-	dnsUnsaid   = time.Minute      // with a TTL of 0, which says nothing of when it will be another: dnsmasq gives it to its own records
+	dnsUnsaid   = time.Minute      // in the end with a TTL of 0, which says nothing of when it will be another: dnsmasq gives it to its own records
 	dnsStale    = 24 * time.Hour   // that it holds no longer is no reason to forget it, while nobody answers (RFC 8767)
 	dnsRetryMax = 15 * time.Minute
 	maxKept     = 4096 // questions
@@ -31,6 +31,7 @@ type kept struct {
 	until    time.Time // when to ask again
 	err      error     // why there was no answer the last time
 	failures int
+	zeros    int // answers with a TTL of 0, one after the other
 }
 
 // usable reports whether there is an answer that is better than none.
@@ -62,8 +63,11 @@ func (m *memory) note(q question, a answer, err error) kept {
 	if k.err = err; err == nil {
 		k.answer, k.at, k.failures = a, now, 0
 		holds := min(max(a.ttl, dnsMin), dnsMax)
-		if a.ttl == 0 {
-			holds = dnsUnsaid
+		if a.ttl > 0 {
+			k.zeros = 0
+		} else { // or it is the last second of what a resolver has kept
+			holds = min(dnsMin<<min(k.zeros, 10), dnsUnsaid)
+			k.zeros++
 		}
 		k.until = now.Add(holds)
 		return *k
