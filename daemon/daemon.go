@@ -217,7 +217,7 @@ func (d *Daemon) makeDiscovery() (err error) {
 			Trusted: d.trusted, Kernel: &d.kernel, Log: d.log,
 		}))
 	}
-	d.names, err = discovery.NewDNS(discovery.DNSConfig{Domains: d.cfg.Discovery.DNSDomains, Port: d.cfg.PeerAPIPort, Log: d.log})
+	d.names, err = discovery.NewDNS(discovery.DNSConfig{Domains: d.cfg.Discovery.DNSDomains, Port: d.cfg.PeerAPIPort, Changed: d.changed.Notify, Log: d.log})
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -40,7 +41,9 @@ type DNS struct {
 	ask     *resolver
 	log     *slog.Logger
 
+	changed  func()
 	mu       sync.Mutex
+	troubles []Trouble // by name
 	followed []Followed
 	again    bool          // what was answered on another network may be answered otherwise
 	news     chan struct{} // holds a token when one of those changed
@@ -59,7 +62,14 @@ type DNSConfig struct {
 	// Servers ("192.0.2.53:53") are those of the system's resolv.conf when none are given; it is read anew for every
 	// question, since laptops move.
 	Servers []string
+	Changed func() // called when Troubles has another answer; may be nil
 	Log     *slog.Logger
+}
+
+// Trouble is a name that cannot be looked up.
+type Trouble struct {
+	Name string
+	Why  error // what was asked, of whom, and what came of it
 }
 
 // NewDNS makes the finder for these domains.
@@ -67,7 +77,10 @@ func NewDNS(cfg DNSConfig) (*DNS, error) {
 	if len(cfg.Domains) > maxDomains {
 		return nil, fmt.Errorf("discovery by DNS: %d domains are too many, %d at most", len(cfg.Domains), maxDomains)
 	}
-	d := &DNS{port: cfg.Port, ask: newResolver(cfg.Servers), log: cfg.Log, news: make(chan struct{}, 1)}
+	d := &DNS{port: cfg.Port, ask: newResolver(cfg.Servers), changed: cfg.Changed, log: cfg.Log, news: make(chan struct{}, 1)}
+	if d.changed == nil {
+		d.changed = func() {}
+	}
 	for _, text := range cfg.Domains {
 		name, err := ParseName(text)
 		if err == nil && name.Port != 0 {
@@ -102,6 +115,13 @@ func (d *DNS) Again() {
 	d.tell()
 }
 
+// Troubles lists the names that cannot be looked up now.
+func (d *DNS) Troubles() []Trouble {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.troubles)
+}
+
 func (d *DNS) tell() {
 	select {
 	case d.news <- struct{}{}:
@@ -116,7 +136,7 @@ type lookup struct {
 	began   time.Time
 	busy    bool
 	outdone bool // what comes is of another network
-	failing bool
+	failing error
 	found   []Sighting
 }
 
@@ -154,6 +174,7 @@ func (d *DNS) Run(ctx context.Context, events chan<- Event) error {
 			d.take(r)
 		case <-timer.C:
 		}
+		d.note(names)
 		for _, e := range changes(told, union(names)) {
 			select {
 			case <-ctx.Done():
@@ -207,6 +228,25 @@ func (d *DNS) renew(names map[Followed]*lookup) {
 	}
 }
 
+// note keeps which names are in trouble, and says so when they are others.
+func (d *DNS) note(names map[Followed]*lookup) {
+	var now []Trouble
+	for _, n := range names {
+		if n.failing != nil {
+			now = append(now, Trouble{n.Name.String(), n.failing})
+		}
+	}
+	slices.SortFunc(now, func(a, b Trouble) int { return cmp.Compare(a.Name, b.Name) })
+	now = slices.CompactFunc(now, func(a, b Trouble) bool { return a.Name == b.Name })
+	d.mu.Lock()
+	same := slices.EqualFunc(d.troubles, now, func(a, b Trouble) bool { return a.Name == b.Name && a.Why.Error() == b.Why.Error() })
+	d.troubles = now
+	d.mu.Unlock()
+	if !same {
+		d.changed()
+	}
+}
+
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
@@ -229,12 +269,12 @@ func (d *DNS) take(r lookedUp) {
 	n, now := r.of, time.Now()
 	n.busy, n.found = false, r.found
 	switch {
-	case r.err != nil && !n.failing:
+	case r.err != nil && n.failing == nil:
 		d.log.Warn("a name of clusters cannot be looked up, will try again", "name", n.Name.String(), "err", r.err)
-	case r.err == nil && n.failing:
+	case r.err == nil && n.failing != nil:
 		d.log.Info("a name of clusters can be looked up again", "name", n.Name.String())
 	}
-	n.failing = r.err != nil
+	n.failing = r.err
 	if n.outdone {
 		n.outdone = false
 		n.due = later(now.Add(dnsSettle), n.began.Add(dnsAgainLest))

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"kith.dev/test/docs"
 )
 
 // nameServer serves records on loopback, UDP and TCP; a name of servfail. fails.
@@ -302,6 +304,9 @@ func TestDNSAsksAgainWhenRecordsExpire(t *testing.T) {
 
 		z.change(func() { z.fails = errors.New("SERVFAIL") })
 		time.Sleep(10 * time.Minute)
+		if got := d.Troubles(); len(got) != 1 || got[0].Name != "a.example" || !strings.Contains(got[0].Why.Error(), "name server 192.0.2.53: SERVFAIL") {
+			t.Errorf("%+v", got)
+		}
 		if e := take(); len(e) != 0 {
 			t.Errorf("a failure takes back what was said: %+v", e)
 		}
@@ -316,6 +321,9 @@ func TestDNSAsksAgainWhenRecordsExpire(t *testing.T) {
 
 		z.change(func() { z.fails, z.ttl = nil, 0 })
 		time.Sleep(16 * time.Minute)
+		if got := d.Troubles(); len(got) != 0 {
+			t.Errorf("%+v", got)
+		}
 		if e := take(); len(e) == 0 || e[0].Name != "carol" {
 			t.Errorf("carol is back: %+v", e)
 		}
@@ -477,4 +485,19 @@ func follow(ctx context.Context, f Finder) (take func() []Event, done chan error
 		got = nil
 		return out
 	}, done
+}
+
+// TestThePageSaysTheseBounds: docs/discovery.md has the amounts that the code has.
+func TestThePageSaysTheseBounds(t *testing.T) {
+	docs.Say(t, "discovery.md",
+		fmt.Sprintf("a TTL of less than %.0f seconds", dnsMin.Seconds()), "as a day |", // dnsMax
+		fmt.Sprintf("%d domains, %d hosts in each and %d addresses of each host", maxDomains, maxTargets, maxAddresses))
+	for what, is := range map[string]bool{
+		"a minute": dnsUnsaid == time.Minute, "a day": dnsMax == 24*time.Hour && dnsStale == 24*time.Hour, "three hours": dnsNegativeMax == 3*time.Hour,
+		"five minutes": dnsNegative == 5*time.Minute && ttlAddresses == 5*time.Minute, "an hour": ttlRecords == time.Hour, "15 minutes": dnsRetryMax == 15*time.Minute,
+	} {
+		if docs.Say(t, "discovery.md", what); !is {
+			t.Errorf("%s is no longer so", what)
+		}
+	}
 }

@@ -44,7 +44,7 @@ type Backend struct {
 	Me        *identity.Identity
 	Started   time.Time
 	Directory *directory.Directory
-	Names     Names
+	Names     Names // nil: nobody looks names up
 	Contacts  *peering.Contacts
 	Engine    cluster.Engine   // nil with engine "none"
 	Gateway   *gateway.Gateway // nil with engine "none"
@@ -67,6 +67,7 @@ var _ localapi.Backend = (*Backend)(nil)
 // Names looks up where names in the DNS lead; *discovery.DNS does.
 type Names interface {
 	Find(ctx context.Context, name discovery.Name) ([]discovery.Place, error)
+	Troubles() []discovery.Trouble
 }
 
 // Cluster is what needs an API server.

@@ -91,6 +91,8 @@ func thisOne(ref string) error {
 	return api.Invalid("address", ref, "the address of another cluster: this one answers there")
 }
 
+const lookAtServers = "is this laptop on the network, and are the name servers in /etc/resolv.conf the right ones?"
+
 // notFound says what was asked of whom, and what can be done.
 func notFound(ref string, e *discovery.NotFoundError) *api.Error {
 	out := &api.Error{Code: api.CodeNotFound, Message: ref + " leads to no address", Field: "address", Reason: strings.Join(e.Asked, "; "),
@@ -102,7 +104,7 @@ func notFound(ref string, e *discovery.NotFoundError) *api.Error {
 	case e.Silent:
 		out.Code = api.CodePeerUnreachable
 		out.Message = ref + " could not be looked up"
-		out.Do = "is this laptop on the network, and are the name servers in /etc/resolv.conf the right ones? `kith peer add HOST:PORT` takes an address"
+		out.Do = lookAtServers + " `kith peer add HOST:PORT` takes an address"
 	}
 	return out
 }

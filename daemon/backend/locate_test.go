@@ -26,6 +26,17 @@ func (f *fakeNames) Find(_ context.Context, n discovery.Name) ([]discovery.Place
 	return f.places, f.err
 }
 
+func (f *fakeNames) Troubles() []discovery.Trouble {
+	return []discovery.Trouble{{Name: "corp.example", Why: errors.New("SRV _kith._tcp.corp.example.: name server 192.0.2.53: no answer")}}
+}
+
+func TestANameThatCannotBeLookedUpIsAProblem(t *testing.T) {
+	list := (&Backend{Names: &fakeNames{}}).nameProblems()
+	if len(list) != 1 || list[0].What != "corp.example could not be looked up" || !strings.Contains(list[0].Why, "192.0.2.53") || !strings.Contains(list[0].Do, "resolv.conf") || list[0].Severity != api.SeverityInfo {
+		t.Errorf("%+v", list)
+	}
+}
+
 // TestWhereANameLeads: what `kith peer add` dials, and whom it takes there; or what it says.
 func TestWhereANameLeads(t *testing.T) {
 	me, err := identity.Load(t.TempDir())
