@@ -160,7 +160,7 @@ func (d *DNS) Run(ctx context.Context, events chan<- Event) error {
 		}
 	}()
 	d.tell() // what was said before counts
-	go d.watchResolvConf(ctx)
+	watching := false
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -173,6 +173,10 @@ func (d *DNS) Run(ctx context.Context, events chan<- Event) error {
 			running--
 			d.take(r)
 		case <-timer.C:
+		}
+		if !watching && len(names) > 0 {
+			watching = true
+			go d.watchResolvConf(ctx)
 		}
 		d.note(names)
 		for _, e := range changes(told, union(names)) {

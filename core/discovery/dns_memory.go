@@ -21,8 +21,9 @@ const (
 // memory keeps what was answered as long as that holds, so that no question is asked more often than its answer allows, and what was
 // not answered for a while that grows. It is safe for concurrent use.
 type memory struct {
-	mu   sync.Mutex
-	kept map[question]*kept
+	mu      sync.Mutex
+	kept    map[question]*kept
+	network int // that what is kept is of, counted by expire
 }
 
 type kept struct {
@@ -39,18 +40,18 @@ func (k *kept) usable(now time.Time) bool {
 	return !k.at.IsZero() && (k.err == nil || now.Sub(k.at) < dnsStale+k.ttl)
 }
 
-// recall gives what is kept, and whether it need not be asked for.
-func (m *memory) recall(q question) (k kept, holds bool) {
+// recall gives what is kept, whether it need not be asked for, and the network on which it then is.
+func (m *memory) recall(q question) (k kept, holds bool, network int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if have := m.kept[q]; have != nil {
-		return *have, time.Now().Before(have.until)
+		return *have, time.Now().Before(have.until), m.network
 	}
-	return kept{}, false
+	return kept{}, false, m.network
 }
 
-// note keeps what came of a question, and gives that.
-func (m *memory) note(q question, a answer, err error) kept {
+// note keeps what came of a question that was asked on a network, and gives that.
+func (m *memory) note(q question, network int, a answer, err error) kept {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
@@ -60,6 +61,11 @@ func (m *memory) note(q question, a answer, err error) kept {
 		k = &kept{}
 		m.kept[q] = k
 	}
+	defer func() {
+		if network != m.network {
+			k.until = time.Time{}
+		}
+	}()
 	if k.err = err; err == nil {
 		k.answer, k.at, k.failures = a, now, 0
 		holds := min(max(a.ttl, dnsMin), dnsMax)
@@ -97,6 +103,7 @@ func (m *memory) makeRoom(now time.Time) {
 func (m *memory) expire() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.network++
 	for _, k := range m.kept {
 		k.until, k.failures = time.Time{}, 0
 	}
@@ -123,13 +130,13 @@ type asked struct {
 // get gives the records that answer a question, or the last that did. known: somebody answered; there may be none.
 func (i *inquiry) get(name string, qtype uint16) (records []dns.RR, at time.Time, known bool) {
 	q := question{name, qtype}
-	k, holds := i.ask.recall(q)
+	k, holds, network := i.ask.recall(q)
 	if !holds || i.fresh {
 		a, err := i.ask.query(i.ctx, q)
 		if i.ctx.Err() != nil && err != nil { // the time that is over is that of all questions
 			k.err, k.until = err, time.Now().Add(dnsMin)
 		} else {
-			k = i.ask.note(q, a, err)
+			k = i.ask.note(q, network, a, err)
 		}
 	}
 	i.again = earlier(i.again, k.until)

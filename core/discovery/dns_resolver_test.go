@@ -194,8 +194,8 @@ func TestServersAsTheyAre(t *testing.T) {
 func TestWhatIsRememberedIsBounded(t *testing.T) {
 	r := newResolver([]string{"x"})
 	for i := range 2 * maxKept {
-		r.note(question{fmt.Sprint(i), dns.TypeA}, answer{ttl: time.Hour}, nil)
-		r.note(question{fmt.Sprint(i), dns.TypeTXT}, answer{}, errors.New("no"))
+		r.note(question{fmt.Sprint(i), dns.TypeA}, 0, answer{ttl: time.Hour}, nil)
+		r.note(question{fmt.Sprint(i), dns.TypeTXT}, 0, answer{}, errors.New("no"))
 	}
 	if len(r.kept) > maxKept {
 		t.Errorf("%d questions", len(r.kept))

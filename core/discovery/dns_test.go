@@ -208,6 +208,7 @@ type fakeZone struct {
 	ttl   time.Duration
 	short map[uint16]time.Duration // instead of ttl, by type
 	fails error
+	slow  chan struct{} // answers come when it is closed
 	asked []time.Time
 	by    map[question]int
 }
@@ -215,23 +216,34 @@ type fakeZone struct {
 func (z *fakeZone) exchange(_ context.Context, _ string, q question) (answer, error) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
+	if slow := z.slow; slow != nil {
+		a := answer{ttl: z.ttl, records: z.records(q)}
+		z.mu.Unlock()
+		<-slow
+		z.mu.Lock()
+		return a, nil
+	}
 	z.asked = append(z.asked, time.Now())
 	z.by[q]++
 	if z.fails != nil {
 		return answer{}, z.fails
 	}
-	a := answer{ttl: z.ttl}
+	a := answer{ttl: z.ttl, records: z.records(q)}
 	if d, ok := z.short[q.qtype]; ok {
 		a.ttl = d
 	}
+	return a, nil
+}
+
+func (z *fakeZone) records(q question) (out []dns.RR) {
 	for _, data := range z.rrs[q] {
 		rr, err := dns.NewRR(q.name + " " + dns.TypeToString[q.qtype] + " " + data)
 		if err != nil {
-			return answer{}, err
+			panic(err)
 		}
-		a.records = append(a.records, rr)
+		out = append(out, rr)
 	}
-	return a, nil
+	return out
 }
 
 // said gives when it was asked, and how often what.
@@ -386,6 +398,24 @@ func TestDNSAsksAnewOnAnotherNetwork(t *testing.T) {
 		if e := take(); len(e) != 1 || !e[0].Gone || len(asked) != 1 {
 			t.Errorf("%+v, asked %v", e, by)
 		}
+		// What is answered while the network changes is of the one before.
+		slow := make(chan struct{})
+		z.change(func() { z.slow = slow })
+		z.cluster("old", "192.0.2.7")
+		d.Again()
+		time.Sleep(5 * time.Second)
+		d.Again()
+		time.Sleep(time.Second)
+		z.change(func() { z.slow = nil })
+		close(slow)
+		z.cluster("bob", "192.0.2.7")
+		time.Sleep(5 * time.Second)
+		if e := take(); len(e) == 0 || e[len(e)-1].Name != "bob" {
+			t.Errorf("%+v", e)
+		}
+		z.put("_kith._tcp.a.example.", "SRV")
+		time.Sleep(6 * time.Minute)
+		take()
 		// Without a network nothing is forgotten, and who comes back need not wait.
 		z.change(func() { z.fails = errors.New("no route") })
 		d.Again()
