@@ -55,6 +55,7 @@ type Daemon struct {
 	peerAPI   *peering.Server
 	peersAt   net.Listener // of the peer API
 	nearby    *discovery.Table
+	names     *discovery.DNS
 	contacts  *peering.Contacts
 	directory *directory.Directory
 	backend   *backend.Backend
@@ -137,8 +138,9 @@ func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 	d.contacts = peering.NewContacts(peering.ContactsConfig{Identity: d.me, Log: log, Silent: func(id identity.ID) { d.peerAPI.Cut(id) }})
 	d.exposure = exposure.New(exposure.Config{On: cfg.Expose == config.ExposeLAN, Addresses: d.exposed, Log: log})
 	d.directory = directory.New(d.me, d.contacts, d.nearby, log)
+	d.directory.FollowNames(d.names.Follow)
 	b := d.backend
-	b.Me, b.Directory, b.Contacts, b.Engine, b.Gateway, b.Failing = d.me, d.directory, d.contacts, d.engine, d.gateway, d.parts.problems
+	b.Me, b.Directory, b.Names, b.Contacts, b.Engine, b.Gateway, b.Failing = d.me, d.directory, d.names, d.contacts, d.engine, d.gateway, d.parts.problems
 	if err := d.openFrontDoor(); err != nil {
 		return nil, err
 	}
@@ -207,7 +209,7 @@ func (d *Daemon) tunnelsChanged() {
 	go d.directory.TellAll()
 }
 
-func (d *Daemon) makeDiscovery() error {
+func (d *Daemon) makeDiscovery() (err error) {
 	var finders []discovery.Finder
 	if d.cfg.Discovery.LAN {
 		finders = append(finders, discovery.NewLAN(discovery.LANConfig{
@@ -215,11 +217,11 @@ func (d *Daemon) makeDiscovery() error {
 			Trusted: d.trusted, Kernel: &d.kernel, Log: d.log,
 		}))
 	}
-	dns, err := discovery.NewDNS(d.cfg.Discovery.DNSDomains, nil, d.log)
+	d.names, err = discovery.NewDNS(discovery.DNSConfig{Domains: d.cfg.Discovery.DNSDomains, Port: d.cfg.PeerAPIPort, Changed: d.changed.Notify, Log: d.log})
 	if err != nil {
 		return err
 	}
-	d.nearby = discovery.NewTable(d.log, append(finders, dns...)...)
+	d.nearby = discovery.NewTable(d.log, append(finders, d.names)...)
 	return nil
 }
 
@@ -237,7 +239,7 @@ func (d *Daemon) openPeerAPI() (err error) {
 	}
 	d.peerAPI = peering.NewServer(peering.ServerConfig{
 		Identity: d.me, Name: func() string { return d.cfg.Name }, Version: version.Version, Handler: handler{d}, Log: d.log, Answered: d.metrics.Answered,
-		Audit: d.audits, Answer: answerProblem, Ailing: d.health.ailing, Woke: func() { d.contacts.Poke() }, // whoever was there is asked, before anybody is missed
+		Audit: d.audits, Answer: answerProblem, Ailing: d.health.ailing, Woke: d.woke,
 	})
 	d.hostingRoutes()
 	return nil
@@ -298,11 +300,18 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 }
 
+// woke has whoever was there before this laptop slept asked, before anybody is missed.
+func (d *Daemon) woke() {
+	d.contacts.Poke()
+	d.names.Again()
+}
+
 // watchAddresses has all contacts looked after when this laptop is on another network: connections from an address
 // that it left would be waited for in vain.
 func (d *Daemon) watchAddresses(ctx context.Context) error {
 	return discovery.WatchLAN(ctx, &d.kernel, d.cfg.Discovery.Interfaces, func() {
 		d.contacts.Poke()
+		d.names.Again()
 		d.exposure.Moved()
 		d.changed.Notify()
 	})

@@ -34,6 +34,7 @@ const (
 	PathUntether   = "/v1/untether"              // POST UntetherOptions → Status, long
 	PathDoctor     = "/v1/doctor"                // GET ?peer=NAME → []Finding, long
 	PathDoctorFix  = "/v1/doctor/fix"            // POST DoctorFix → []Fixed, long
+	PathDNSRecords = "/v1/dns-records"           // GET with DNSRecordsOptions as query → DNSRecords
 	PathBugReport  = "/v1/bugreport"             // GET a bug report, application/gzip: a tar of what bugreport's README.txt lists
 )
 

@@ -114,9 +114,10 @@ type Tunnel struct {
 	RTT           Duration  `json:"rtt,omitzero"` // round trip, smoothed; left out while not measured
 }
 
-// AddPeer is the body of the call that makes a peer known by its address.
+// AddPeer is the body of the call that makes a peer known by its address, or by a name.
 type AddPeer struct {
-	Address string `json:"address"` // host:port of its peer API; without a port, 6450
+	// Address is the host:port of its peer API; or a name, of which the SRV records say where that is, else the host's addresses, at port 6450.
+	Address string `json:"address"`
 }
 
 // PeerAsk is the body of the call that asks a peer for resources.

@@ -33,8 +33,11 @@ func regionOf(peer *v1alpha1.Peer, domains []string) string {
 		return regionLAN
 	}
 	var region string
-	for _, endpoint := range peer.Spec.Endpoints {
-		host, _, _ := net.SplitHostPort(endpoint)
+	for _, name := range append([]string{peer.Spec.DNSName}, peer.Spec.Endpoints...) {
+		host, _, err := net.SplitHostPort(name)
+		if err != nil && name == peer.Spec.DNSName {
+			host = name
+		}
 		if _, err := netip.ParseAddr(host); err == nil || region != "" {
 			continue
 		}

@@ -35,6 +35,12 @@ func TestWhereAPeerIsInTheTopology(t *testing.T) {
 			t.Errorf("%s by %s at %v: zone %q, region %q, want %q, %q", c.name, c.source, c.endpoints, zone, region, c.zone, c.region)
 		}
 	}
+	for name, want := range map[string]string{"corp.Example.org": "example.org", "bob.example.org:7000": "example.org", "bob": "manual"} {
+		peer := &v1alpha1.Peer{Spec: v1alpha1.PeerSpec{DNSName: name, Source: v1alpha1.SourceManual, Endpoints: []string{"192.0.2.12:6450"}}}
+		if region := regionOf(peer, nil); region != want {
+			t.Errorf("added as %s: %q", name, region)
+		}
+	}
 	peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: long}, Spec: v1alpha1.PeerSpec{ID: id}}
 	if zone := zoneOf(peer, long); zone == long || len(validation.IsValidLabelValue(zone)) > 0 {
 		t.Errorf("zone %q", zone)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -45,6 +44,7 @@ type Directory struct {
 	nearby   *discovery.Table
 	log      *slog.Logger
 	changed  func(peer string) // the contact of a Peer changed
+	follow   func([]discovery.Followed)
 
 	mu    sync.Mutex
 	peers map[identity.ID]*v1alpha1.Peer
@@ -64,7 +64,7 @@ type told struct {
 // New makes a Directory; Run keeps it.
 func New(me *identity.Identity, contacts *peering.Contacts, nearby *discovery.Table, log *slog.Logger) *Directory {
 	return &Directory{
-		me: me, contacts: contacts, nearby: nearby, log: log, changed: func(string) {},
+		me: me, contacts: contacts, nearby: nearby, log: log, changed: func(string) {}, follow: func([]discovery.Followed) {},
 		peers: map[identity.ID]*v1alpha1.Peer{}, names: map[identity.ID]string{}, told: map[identity.ID]told{},
 		announced: map[identity.ID][]string{}, older: map[identity.ID]time.Time{},
 	}
@@ -81,7 +81,29 @@ func (d *Directory) SetPeers(peers []v1alpha1.Peer) {
 	d.mu.Lock()
 	d.peers = byID
 	d.mu.Unlock()
+	d.follow(d.byName())
 	d.aim()
+}
+
+// FollowNames has f called with the names of Peers that were added by one, whenever they may have changed. Call it before anything else.
+func (d *Directory) FollowNames(f func([]discovery.Followed)) { d.follow = f }
+
+// byName gives the names that Peers were added by, in one order. One that is none was written by somebody else than Kith.
+func (d *Directory) byName() (all []discovery.Followed) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, peer := range d.peers {
+		if peer.Spec.DNSName == "" {
+			continue
+		}
+		if name, err := discovery.ParseName(peer.Spec.DNSName); err == nil {
+			all = append(all, discovery.Followed{Name: name, ID: id})
+		} else {
+			d.log.Debug("the name of a peer is not followed", "peer", peer.Name, "err", err)
+		}
+	}
+	slices.SortFunc(all, func(a, b discovery.Followed) int { return slices.Compare(a.ID[:], b.ID[:]) })
+	return all
 }
 
 // Remember adds a Peer that was just written, before the cluster's watch tells of it.
@@ -90,6 +112,7 @@ func (d *Directory) Remember(peer *v1alpha1.Peer) {
 		d.mu.Lock()
 		d.peers[id] = peer.DeepCopy()
 		d.mu.Unlock()
+		d.follow(d.byName())
 		d.aim()
 	}
 }
@@ -290,9 +313,7 @@ func (k *Known) take(c peering.Contact) {
 		k.LastSeen = time.Now()
 		k.Addresses = merge([]string{c.Address}, k.Addresses)
 		k.RTT, k.Clock = c.RTT, c.Clock
-		if at, err := netip.ParseAddrPort(c.Address); err == nil {
-			k.Contact.Address = at
-		}
+		k.Contact.Address = c.At
 	case k.LastSeen.IsZero():
 		k.LastSeen = c.Since
 	}

@@ -2,13 +2,16 @@ package directory
 
 import (
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
 
 	"kith.dev/core/api"
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/discovery"
 	"kith.dev/core/identity"
+	"kith.dev/core/peering"
 )
 
 func TestANameThatStartsAnothersIDMeansNeither(t *testing.T) {
@@ -23,6 +26,37 @@ func TestANameThatStartsAnothersIDMeansNeither(t *testing.T) {
 		if k.ID != want || (err == nil) == want.IsZero() {
 			t.Errorf("%q means %s (%s), %v", ref, k.Name, k.ID.Short(), err)
 		}
+	}
+}
+
+// The names that Peers were added by are handed on, with whom they shall lead to.
+func TestNamesOfPeersAreFollowed(t *testing.T) {
+	me, err := identity.Load(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	d := New(me, peering.NewContacts(peering.ContactsConfig{Identity: me, Log: log}), discovery.NewTable(log), log)
+	var got []string
+	d.FollowNames(func(all []discovery.Followed) {
+		got = nil
+		for _, f := range all {
+			got = append(got, f.String()+" "+f.ID.Short())
+		}
+	})
+	bob, carol, dave := identity.ID{1}, identity.ID{2}, identity.ID{3}
+	peer := func(id identity.ID, name string) v1alpha1.Peer {
+		return v1alpha1.Peer{Spec: v1alpha1.PeerSpec{ID: id.String(), DNSName: name}}
+	}
+	d.SetPeers([]v1alpha1.Peer{peer(carol, "Corp.example."), peer(bob, "bob.example:7000"), peer(dave, ""), peer(identity.ID{4}, "no name")})
+	if want := []string{"bob.example:7000 " + bob.Short(), "corp.example " + carol.Short()}; !slices.Equal(got, want) {
+		t.Errorf("%v", got)
+	}
+	added := peer(dave, "dave.example")
+	d.Remember(&added)
+	d.SetPeers([]v1alpha1.Peer{added})
+	if want := []string{"dave.example " + dave.Short()}; !slices.Equal(got, want) {
+		t.Errorf("%v", got)
 	}
 }
 

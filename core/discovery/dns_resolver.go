@@ -1,14 +1,15 @@
 package discovery
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
+	"os"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/miekg/dns"
@@ -16,26 +17,66 @@ import (
 
 const (
 	resolvConf   = "/etc/resolv.conf"
-	dnsTimeout   = 3 * time.Second // for one question to one server
-	maxCNAMEs    = 8
+	dnsTimeout   = 2 * time.Second // for one question to one server, which is asked twice
+	dnsRounds    = 2
+	dnsRest      = time.Minute // that a server which does not answer comes last
 	maxServers   = 4
+	maxStray     = 64   // packets that are no answer, until one is no longer waited for
 	ednsUDPBytes = 1232 // fits every path unfragmented
 )
 
-// resolver asks the system's name servers itself, because package net tells no TTLs.
+// resolver asks the system's name servers itself, because package net tells no TTLs. It remembers what they say.
 type resolver struct {
-	servers []string // instead of the system's
+	memory
+	servers  []string // instead of the system's
+	exchange func(ctx context.Context, server string, q question) (answer, error)
+
+	resting struct {
+		sync.Mutex
+		since map[string]time.Time // by server that did not answer
+	}
 }
 
-func (r resolver) current() ([]string, error) {
-	if len(r.servers) > 0 {
-		return r.servers, nil
+func newResolver(servers []string) *resolver {
+	r := &resolver{memory: memory{kept: map[question]*kept{}}, servers: servers, exchange: exchange}
+	r.resting.since = map[string]time.Time{}
+	return r
+}
+
+// current are the servers to ask, those that answered of late first.
+func (r *resolver) current() (out []string, err error) {
+	if out = slices.Clone(r.servers); len(out) == 0 {
+		if out, err = nameServers(); err != nil {
+			return nil, err
+		}
 	}
+	r.resting.Lock()
+	defer r.resting.Unlock()
+	for server, since := range r.resting.since {
+		if time.Since(since) > dnsRest {
+			delete(r.resting.since, server)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b string) int {
+		_, restsA := r.resting.since[a]
+		_, restsB := r.resting.since[b]
+		switch {
+		case restsA == restsB:
+			return 0
+		case restsA:
+			return 1
+		}
+		return -1
+	})
+	return out, nil
+}
+
+// nameServers are the system's.
+func nameServers() (out []string, err error) {
 	conf, err := dns.ClientConfigFromFile(resolvConf)
 	if err != nil {
-		return nil, fmt.Errorf("read the name servers: %w", err)
+		return nil, fmt.Errorf("the name servers are not known: %w", err)
 	}
-	var out []string
 	for _, s := range conf.Servers[:min(len(conf.Servers), maxServers)] {
 		out = append(out, net.JoinHostPort(s, conf.Port))
 	}
@@ -45,110 +86,118 @@ func (r resolver) current() ([]string, error) {
 	return out, nil
 }
 
-func (r resolver) srv(ctx context.Context, name string) ([]*dns.SRV, time.Duration, error) {
-	out, ttl, err := query[*dns.SRV](ctx, r, name, dns.TypeSRV)
-	slices.SortStableFunc(out, func(a, b *dns.SRV) int {
-		return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(b.Weight, a.Weight))
-	})
-	return out, ttl, err
-}
-
-func (r resolver) addresses(ctx context.Context, name string) (out []netip.Addr, ttl time.Duration, err error) {
-	v4, ttl4, err := query[*dns.A](ctx, r, name, dns.TypeA)
-	if err != nil {
-		return nil, 0, err
-	}
-	v6, ttl6, err := query[*dns.AAAA](ctx, r, name, dns.TypeAAAA)
-	if err != nil {
-		return nil, 0, err
-	}
-	add := func(ip net.IP) {
-		if addr, ok := netip.AddrFromSlice(ip); ok {
-			out = append(out, addr.Unmap())
-		}
-	}
-	for _, rr := range v4 {
-		add(rr.A)
-	}
-	for _, rr := range v6 {
-		add(rr.AAAA)
-	}
-	return out, min(ttl4, ttl6), nil
-}
-
-// query gives the records of one type at a name, and how long that holds. That there are none is an
-// answer too; an error means that nobody would say.
-func query[T dns.RR](ctx context.Context, r resolver, name string, qtype uint16) ([]T, time.Duration, error) {
+// query asks the servers in turn until one answers. That there are no such records is an answer; an error means that nobody would say.
+func (r *resolver) query(ctx context.Context, q question) (answer, error) {
 	servers, err := r.current()
 	if err != nil {
-		return nil, 0, err
+		return answer{}, err
 	}
-	var failures []error
+	why := map[string]error{}
+	for range dnsRounds {
+		for _, server := range servers {
+			if last := why[server]; last != nil && !timedOut(last) {
+				continue // a packet may be lost; another answer will not come
+			}
+			a, err := r.exchange(ctx, server, q)
+			if a.server = server; err == nil {
+				return a, nil
+			}
+			why[server] = err
+			if ctx.Err() != nil {
+				break
+			}
+			if timedOut(err) || errors.Is(err, syscall.ECONNREFUSED) {
+				r.resting.Lock()
+				r.resting.since[server] = time.Now()
+				r.resting.Unlock()
+			}
+		}
+	}
+	var words []string
 	for _, server := range servers {
-		reply, err := exchange(ctx, server, name, qtype)
-		if err == nil {
-			records, ttl := pick[T](reply, name)
-			return records, ttl, nil
+		if err := why[server]; err != nil {
+			words = append(words, fmt.Sprintf("name server %s: %s", shown(server), reason(err)))
 		}
-		failures = append(failures, fmt.Errorf("%s: %w", server, err))
 	}
-	return nil, 0, fmt.Errorf("ask for %s %s: %w", dns.TypeToString[qtype], name, errors.Join(failures...))
+	return answer{}, fmt.Errorf("%s: %s", q, strings.Join(words, "; "))
 }
 
-func exchange(ctx context.Context, server, name string, qtype uint16) (*dns.Msg, error) {
-	question := new(dns.Msg).SetQuestion(name, qtype).SetEdns0(ednsUDPBytes, false)
-	for _, network := range []string{"udp", "tcp"} {
-		client := &dns.Client{Net: network, Timeout: dnsTimeout}
-		reply, _, err := client.ExchangeContext(ctx, question, server)
-		if err != nil {
-			return nil, err
-		}
-		if len(reply.Question) != 1 || !strings.EqualFold(reply.Question[0].Name, name) || reply.Question[0].Qtype != qtype {
-			return nil, errors.New("answers another question")
-		}
-		if reply.Rcode != dns.RcodeSuccess && reply.Rcode != dns.RcodeNameError {
-			return nil, errors.New(dns.RcodeToString[reply.Rcode])
-		}
-		if !reply.Truncated {
-			return reply, nil
-		}
+// shown is a server as its user wrote it.
+func shown(server string) string {
+	if host, port, err := net.SplitHostPort(server); err == nil && port == "53" {
+		return host
 	}
-	return nil, errors.New("answer truncated over TCP too")
+	return server
 }
 
-// pick follows the aliases in an answer to the records asked for.
-func pick[T dns.RR](reply *dns.Msg, name string) (out []T, ttl time.Duration) {
-	ttl = dnsMax
-	shorten := func(rr dns.RR) { ttl = min(ttl, time.Duration(rr.Header().Ttl)*time.Second) }
-	for range maxCNAMEs {
-		alias := ""
-		for _, rr := range reply.Answer {
-			if !strings.EqualFold(rr.Header().Name, name) {
-				continue
-			}
-			switch rr := rr.(type) {
-			case *dns.CNAME:
-				shorten(rr)
-				alias = rr.Target
-			case T:
-				shorten(rr)
-				out = append(out, rr)
-			}
-		}
-		if len(out) > 0 {
-			return out, ttl
-		}
-		if alias == "" {
-			break
-		}
-		name = alias
+func timedOut(err error) bool {
+	var n net.Error
+	return errors.As(err, &n) && n.Timeout() || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// reason is what went wrong with a server, for people.
+func reason(err error) string {
+	switch {
+	case timedOut(err):
+		return "no answer"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "connection refused, no name server listens there"
+	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
+		return "no route"
 	}
-	ttl = min(ttl, dnsNegative)
-	for _, rr := range reply.Ns { // RFC 2308 section 5
-		if soa, ok := rr.(*dns.SOA); ok {
-			shorten(rr)
-			ttl = min(ttl, time.Duration(soa.Minttl)*time.Second)
+	return err.Error()
+}
+
+// exchange asks one server: by UDP, by TCP what is too long for that, and without extensions whoever does not know them.
+func exchange(ctx context.Context, server string, q question) (answer, error) {
+	network, extended := "udp", true
+	for {
+		a, err := exchangeOnce(ctx, server, network, extended, q)
+		var f failure
+		switch {
+		case errors.Is(err, errTruncated) && network == "udp":
+			network = "tcp"
+		case errors.As(err, &f) && f.basic && extended:
+			extended = false
+		default:
+			return a, err
 		}
 	}
-	return nil, ttl
+}
+
+func exchangeOnce(ctx context.Context, server, network string, extended bool, q question) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, dnsTimeout)
+	defer cancel()
+	raw, err := (&net.Dialer{}).DialContext(ctx, network, server)
+	if err != nil {
+		return answer{}, err
+	}
+	defer raw.Close()
+	deadline, _ := ctx.Deadline()
+	raw.SetDeadline(deadline)
+	defer context.AfterFunc(ctx, func() { raw.SetDeadline(time.Unix(1, 0)) })()
+	m := new(dns.Msg).SetQuestion(q.name, q.qtype)
+	if extended {
+		m.SetEdns0(ednsUDPBytes, false)
+	}
+	conn := &dns.Conn{Conn: raw, UDPSize: ednsUDPBytes}
+	if err := conn.WriteMsg(m); err != nil {
+		return answer{}, err
+	}
+	for range maxStray {
+		reply, err := conn.ReadMsg()
+		var broken *net.OpError
+		if errors.As(err, &broken) || err != nil && network != "udp" {
+			return answer{}, err
+		}
+		if err != nil { // anybody can send a packet from the server's address
+			continue
+		}
+		a, err := read(reply, m.Id, q)
+		if errors.Is(err, errOther) && network == "udp" {
+			continue
+		}
+		return a, err
+	}
+	return answer{}, errors.New("only packets that are no answer")
 }

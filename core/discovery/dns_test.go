@@ -3,9 +3,12 @@ package discovery
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +16,8 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+
+	"kith.dev/test/docs"
 )
 
 // nameServer serves records on loopback, UDP and TCP; a name of servfail. fails.
@@ -26,7 +31,7 @@ func nameServer(t *testing.T, zone ...string) string {
 		records[key] = append(records[key], rr)
 		exists[rr.Header().Name] = true
 	}
-	handler := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+	return serve(t, func(q *dns.Msg) *dns.Msg {
 		m := new(dns.Msg).SetReply(q)
 		name, typ := q.Question[0].Name, dns.TypeToString[q.Question[0].Qtype]
 		if strings.HasSuffix(name, "servfail.") {
@@ -43,6 +48,17 @@ func nameServer(t *testing.T, zone ...string) string {
 			if !exists[name] && m.Rcode == 0 {
 				m.Rcode = dns.RcodeNameError
 			}
+		}
+		return m
+	})
+}
+
+// serve answers questions on loopback, UDP (up to 512 bytes) and TCP; nil is no answer.
+func serve(t *testing.T, answer func(q *dns.Msg) *dns.Msg) string {
+	handler := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+		m := answer(q)
+		if m == nil {
+			return
 		}
 		if w.LocalAddr().Network() == "udp" {
 			m.Truncate(512)
@@ -64,9 +80,15 @@ func nameServer(t *testing.T, zone ...string) string {
 }
 
 func newDNS(t *testing.T, domain string, servers ...string) *DNS {
-	finders, err := NewDNS([]string{domain}, servers, slog.New(slog.DiscardHandler))
+	d, err := NewDNS(DNSConfig{Domains: []string{domain}, Port: 6450, Servers: servers, Log: slog.New(slog.DiscardHandler)})
 	must(t, err)
-	return finders[0].(*DNS)
+	return d
+}
+
+// lookupOnce asks for the domain of a DNS, and gives how long what was said holds.
+func lookupOnce(t *testing.T, d *DNS) ([]Sighting, time.Duration, error) {
+	r := d.lookUp(t.Context(), &lookup{Followed: d.domains[0]})
+	return r.found, time.Until(r.again).Round(time.Second), r.err
 }
 
 func TestDNSLookup(t *testing.T) {
@@ -86,17 +108,30 @@ func TestDNSLookup(t *testing.T) {
 		"_kith._tcp.two.example. 600 SRV 10 0 6450 first.example.",
 		"_kith._tcp.second.example. 600 TXT \"v=1\" \"id=" + carol.Compact() + "\" \"name=carol\"",
 		"_kith._tcp.first.example. 600" + txt,
-		"first.example. 5 CNAME lab.example.",
+		"first.example. 15 CNAME lab.example.",
 		"second.example. 600 A 127.0.0.1",
 
 		"_kith._tcp.nameless.example. 600 SRV 0 0 6450 second.nameless.example.",
 		"second.nameless.example. 600 A 192.0.2.8",
 
+		`_kith._tcp.umlaut.example. 600 SRV 0 0 6450 umlaut.example.`,
+		`_kith._tcp.umlaut.example. 600 TXT "v=1" "id=` + bob.Compact() + `" "name=J\195\182rg \"the\" \\\027[1m"`,
+		`umlaut.example. 600 A 169.254.169.254`,
+		`umlaut.example. 600 AAAA ::ffff:192.0.2.9`,
+
 		"_kith._tcp.none.example. 600 SRV 0 0 0 .",
 		"_kith._tcp.broken.example. 600 SRV 0 0 6450 servfail.",
+		`_kith._tcp.odd.example. 600 SRV 0 0 6450 a\000b.example.`,
+		`_kith._tcp.odd.example. 600 SRV 0 0 6450 \..example.`,
+		`_kith._tcp.odd.example. 600 SRV 0 0 6450 192.0.2.7.`,
+		"_kith._tcp.many.example. 600 SRV 0 0 1000 lab.example.",
+		"_kith._tcp.weeks.example. 2419200 SRV 0 0 0 .",
+		"_kith._tcp.nothing.example. 0 SRV 0 0 0 .",
+		"_kith._tcp.second.example. 1 SRV 0 0 0 .",
+		"_kith._tcp.minus.example. 2147483649 SRV 0 0 0 .",
 	}
 	for i := range 60 { // too much for one UDP answer
-		zone = append(zone, "_kith._tcp.many.example. 600 SRV 0 0 "+string(rune('1'+i%9))+"000 lab.example.")
+		zone = append(zone, fmt.Sprintf("_kith._tcp.many.example. 600 SRV 0 0 %d lab.example.", 2000+i))
 	}
 	server := nameServer(t, zone...)
 	for _, c := range []struct {
@@ -109,33 +144,43 @@ func TestDNSLookup(t *testing.T) {
 		{"two.example", []Sighting{
 			{Name: "Bob's lab", ID: bob, Addresses: ports("192.0.2.7:6450", "[2001:db8::7]:6450")},
 			{Name: "carol", ID: carol}, // its address is ourselves
-		}, 5 * time.Second},
+		}, 15 * time.Second},
+		{"umlaut.example", []Sighting{{Name: `Jörg "the" \[1m`, ID: bob, Addresses: ports("192.0.2.9:6450")}}, 600 * time.Second},
 		{"nameless.example", nil, 120 * time.Second}, // no TXT record says whose the address is
 		{"none.example", nil, 600 * time.Second},
 		{"missing.example", nil, 120 * time.Second},
+		{"odd.example", nil, 600 * time.Second},
+		{"weeks.example", nil, dnsMax},
+		{"nothing.example", nil, dnsMin},
+		{"second.example", nil, dnsMin},
+		{"minus.example", nil, dnsMin},
 	} {
 		t.Run(c.domain, func(t *testing.T) {
-			got, ttl, err := newDNS(t, c.domain, server).lookup(t.Context())
+			got, ttl, err := lookupOnce(t, newDNS(t, c.domain, server))
 			must(t, err)
 			for i := range got {
 				if got[i].Source != DNSSource || time.Since(got[i].Seen) > time.Minute {
 					t.Errorf("%+v", got[i])
 				}
 				got[i].Source, got[i].Seen = "", time.Time{}
+				if len(got[i].Addresses) == 0 {
+					got[i].Addresses = nil
+				}
 			}
 			if !reflect.DeepEqual(got, c.want) || ttl != c.ttl {
 				t.Errorf("got  %+v, %v\nwant %+v, %v", got, ttl, c.want, c.ttl)
 			}
 		})
 	}
-	if got, _, err := newDNS(t, "many.example", server).lookup(t.Context()); err != nil || len(got) != maxTargets {
+	got, _, err := lookupOnce(t, newDNS(t, "many.example", server))
+	if err != nil || len(got) != maxTargets || got[0].Addresses[0].Port() != 1000 {
 		t.Errorf("%d of many, %v", len(got), err)
 	}
-	if _, _, err := newDNS(t, "broken.example", server).lookup(t.Context()); err == nil || !strings.Contains(err.Error(), "SERVFAIL") {
+	if _, _, err := lookupOnce(t, newDNS(t, "broken.example", server)); err == nil || !strings.Contains(err.Error(), "SERVFAIL") || !strings.Contains(err.Error(), server) {
 		t.Errorf("a failing server is no answer: %v", err)
 	}
 	// A dead server before the living one.
-	if got, _, err := newDNS(t, "one.example", "127.0.0.1:1", server).lookup(t.Context()); err != nil || len(got) != 1 {
+	if got, _, err := lookupOnce(t, newDNS(t, "one.example", "127.0.0.1:1", server)); err != nil || len(got) != 1 {
 		t.Errorf("second server: %+v, %v", got, err)
 	}
 }
@@ -156,64 +201,291 @@ func TestDNSRun(t *testing.T) {
 	}
 }
 
-func TestDNSAsksAgainWhenRecordsExpire(t *testing.T) {
+// fakeZone is a name server in a bubble, that counts what it is asked.
+type fakeZone struct {
+	mu    sync.Mutex
+	rrs   map[question][]string // data, behind the type
+	ttl   time.Duration
+	short map[uint16]time.Duration // instead of ttl, by type
+	fails error
+	slow  chan struct{} // answers come when it is closed
+	asked []time.Time
+	by    map[question]int
+}
+
+func (z *fakeZone) exchange(_ context.Context, _ string, q question) (answer, error) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	if slow := z.slow; slow != nil {
+		a := answer{ttl: z.ttl, records: z.records(q)}
+		z.mu.Unlock()
+		<-slow
+		z.mu.Lock()
+		return a, nil
+	}
+	z.asked = append(z.asked, time.Now())
+	z.by[q]++
+	if z.fails != nil {
+		return answer{}, z.fails
+	}
+	a := answer{ttl: z.ttl, records: z.records(q)}
+	if d, ok := z.short[q.qtype]; ok {
+		a.ttl = d
+	}
+	return a, nil
+}
+
+func (z *fakeZone) records(q question) (out []dns.RR) {
+	for _, data := range z.rrs[q] {
+		rr, err := dns.NewRR(q.name + " " + dns.TypeToString[q.qtype] + " " + data)
+		if err != nil {
+			panic(err)
+		}
+		out = append(out, rr)
+	}
+	return out
+}
+
+// said gives when it was asked, and how often what.
+func (z *fakeZone) said() ([]time.Time, map[question]int) {
+	synctest.Wait()
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	return slices.Clone(z.asked), maps.Clone(z.by)
+}
+
+// put has the records of one type at a name be these.
+func (z *fakeZone) put(name, qtype string, data ...string) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.rrs[question{name, dns.StringToType[qtype]}] = data
+}
+
+// change changes it and forgets what was asked.
+func (z *fakeZone) change(f func()) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	z.asked, z.by = nil, map[question]int{}
+	if f != nil {
+		f()
+	}
+}
+
+// cluster puts one into domain a.example.
+func (z *fakeZone) cluster(name, address string) {
+	z.put("_kith._tcp.a.example.", "SRV", "0 0 6450 "+name+".a.example.")
+	z.put("_kith._tcp."+name+".a.example.", "TXT", `"v=1" "id=`+testID(name).Compact()+`" "name=`+name+`"`)
+	z.put(name+".a.example.", "A", address)
+}
+
+// inBubble runs a DNS for a.example against a fake zone.
+func inBubble(t *testing.T, test func(t *testing.T, d *DNS, z *fakeZone, take func() []Event)) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		d := newDNS(t, "a.example")
-		var mu sync.Mutex
-		var asked []time.Time
-		ttl, names, failure := 5*time.Minute, []string{"bob"}, error(nil)
-		d.look = func(context.Context) (out []Sighting, _ time.Duration, _ error) {
-			mu.Lock()
-			defer mu.Unlock()
-			asked = append(asked, time.Now())
-			for _, n := range names {
-				out = append(out, Sighting{Name: n, ID: testID(n), Source: DNSSource, Addresses: ports("192.0.2.7:6450")})
-			}
-			return out, ttl, failure
-		}
-		change := func(f func()) { mu.Lock(); defer mu.Unlock(); f() }
+		d := newDNS(t, "a.example", "192.0.2.53:53")
+		z := &fakeZone{rrs: map[question][]string{}, by: map[question]int{}, ttl: 5 * time.Minute}
+		d.ask.exchange = z.exchange
+		z.cluster("bob", "192.0.2.7")
 		take, done := follow(ctx, d)
-		e := take()
-		if len(e) != 1 || e[0].Name != "bob" {
+		if e := take(); len(e) != 1 || e[0].Name != "bob" {
 			t.Errorf("%+v", e)
 		}
-
-		change(func() { names = []string{"carol"} })
-		time.Sleep(5*time.Minute + time.Second)
-		if e := take(); len(e) != 2 || !e[0].Gone || e[1].Gone {
-			t.Errorf("carol is new and bob is gone: %+v", e)
-		}
-		if gap := asked[1].Sub(asked[0]); gap < 270*time.Second || gap > 300*time.Second {
-			t.Errorf("asked again after %v", gap)
-		}
-
-		change(func() { failure, asked = errors.New("SERVFAIL"), nil })
-		time.Sleep(10 * time.Minute)
-		if e := take(); len(e) != 0 {
-			t.Errorf("a failure takes back what was said: %+v", e)
-		}
-		if n := len(asked); n < 2 || n > 8 {
-			t.Errorf("asked a failing server %d times", n)
-		}
-
-		change(func() { failure, names, ttl, asked = nil, nil, time.Millisecond, nil })
-		time.Sleep(20 * time.Minute)
-		if e := take(); len(e) != 1 || !e[0].Gone || e[0].Name != "carol" {
-			t.Errorf("carol is not named any more: %+v", e)
-		}
-		if n := len(asked); n > 40 {
-			t.Errorf("a TTL of nothing makes us ask %d times in 20 minutes", n)
-		}
+		test(t, d, z, take)
 		cancel()
 		<-done
 	})
 }
 
+func TestDNSAsksAgainWhenRecordsExpire(t *testing.T) {
+	inBubble(t, func(t *testing.T, d *DNS, z *fakeZone, take func() []Event) {
+		z.change(nil)
+		began := time.Now()
+		z.cluster("carol", "192.0.2.7")
+		time.Sleep(5*time.Minute - time.Second)
+		if _, by := z.said(); len(take()) != 0 || len(by) != 0 {
+			t.Errorf("asked before the records expired: %v", by)
+		}
+		time.Sleep(time.Second + dnsSpread + time.Second)
+		if e := take(); len(e) != 2 || !e[0].Gone || e[1].Gone {
+			t.Errorf("carol is new and bob is gone: %+v", e)
+		}
+		asked, _ := z.said()
+		if gap := asked[0].Sub(began); gap < 300*time.Second || gap > 312*time.Second {
+			t.Errorf("asked again after %v", gap)
+		}
+
+		z.change(func() { z.fails = errors.New("SERVFAIL") })
+		time.Sleep(10 * time.Minute)
+		if got := d.Troubles(); len(got) != 1 || got[0].Name != "a.example" || !strings.Contains(got[0].Why.Error(), "name server 192.0.2.53: SERVFAIL") {
+			t.Errorf("%+v", got)
+		}
+		if e := take(); len(e) != 0 {
+			t.Errorf("a failure takes back what was said: %+v", e)
+		}
+		_, by := z.said()
+		if n := by[question{"_kith._tcp.a.example.", dns.TypeSRV}]; n < 2 || n > 8 {
+			t.Errorf("asked a failing server %d times", n)
+		}
+		time.Sleep(25 * time.Hour)
+		if e := take(); len(e) != 1 || !e[0].Gone {
+			t.Errorf("nobody says so for a day: %+v", e)
+		}
+
+		z.change(func() { z.fails, z.ttl = nil, 0 })
+		time.Sleep(16 * time.Minute)
+		if got := d.Troubles(); len(got) != 0 {
+			t.Errorf("%+v", got)
+		}
+		if e := take(); len(e) == 0 || e[0].Name != "carol" {
+			t.Errorf("carol is back: %+v", e)
+		}
+		z.change(nil)
+		time.Sleep(20 * time.Minute)
+		_, by = z.said()
+		if n := by[question{"_kith._tcp.a.example.", dns.TypeSRV}]; n > 24 {
+			t.Errorf("a TTL of nothing makes us ask %d times in 20 minutes", n)
+		}
+	})
+}
+
+// What holds for long is not asked for because something beside it does not.
+func TestDNSAsksOnlyForWhatExpired(t *testing.T) {
+	inBubble(t, func(t *testing.T, d *DNS, z *fakeZone, take func() []Event) {
+		z.change(func() { z.short = map[uint16]time.Duration{dns.TypeA: 30 * time.Second} })
+		time.Sleep(6 * time.Minute)
+		take()
+		z.change(nil)
+		time.Sleep(4 * time.Minute)
+		asked, by := z.said()
+		if a := by[question{"bob.a.example.", dns.TypeA}]; a < 7 || a > 8 || len(asked) != a {
+			t.Errorf("asked %v", by)
+		}
+		z.put("bob.a.example.", "A", "192.0.2.8")
+		time.Sleep(32 * time.Second)
+		if e := take(); len(e) == 0 || e[len(e)-1].Addresses[0].String() != "192.0.2.8:6450" {
+			t.Errorf("the new address: %+v", e)
+		}
+	})
+}
+
+// The last second of what a resolver has kept is a TTL of 0, which is no reason to wait.
+func TestDNSFollowsThroughAResolver(t *testing.T) {
+	inBubble(t, func(t *testing.T, d *DNS, z *fakeZone, take func() []Event) {
+		z.change(func() { z.ttl = 0 })
+		time.Sleep(5*time.Minute + 12*time.Second)
+		take()
+		z.put("bob.a.example.", "A", "192.0.2.8")
+		z.change(func() { z.ttl = 10 * time.Second })
+		time.Sleep(12 * time.Second)
+		if e := take(); len(e) == 0 || e[len(e)-1].Addresses[0].String() != "192.0.2.8:6450" {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
+// On another network everything is asked anew, once, however often the news.
+func TestDNSAsksAnewOnAnotherNetwork(t *testing.T) {
+	inBubble(t, func(t *testing.T, d *DNS, z *fakeZone, take func() []Event) {
+		time.Sleep(10 * time.Second)
+		z.change(nil)
+		z.put("_kith._tcp.a.example.", "SRV")
+		for range 50 {
+			d.Again()
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(5 * time.Second)
+		asked, by := z.said()
+		if e := take(); len(e) != 1 || !e[0].Gone || len(asked) != 1 {
+			t.Errorf("%+v, asked %v", e, by)
+		}
+		// What is answered while the network changes is of the one before.
+		slow := make(chan struct{})
+		z.change(func() { z.slow = slow })
+		z.cluster("old", "192.0.2.7")
+		d.Again()
+		time.Sleep(5 * time.Second)
+		d.Again()
+		time.Sleep(time.Second)
+		z.change(func() { z.slow = nil })
+		close(slow)
+		z.cluster("bob", "192.0.2.7")
+		time.Sleep(5 * time.Second)
+		if e := take(); len(e) == 0 || e[len(e)-1].Name != "bob" {
+			t.Errorf("%+v", e)
+		}
+		z.put("_kith._tcp.a.example.", "SRV")
+		time.Sleep(6 * time.Minute)
+		take()
+		// Without a network nothing is forgotten, and who comes back need not wait.
+		z.change(func() { z.fails = errors.New("no route") })
+		d.Again()
+		time.Sleep(time.Hour)
+		z.change(func() { z.fails = nil })
+		z.cluster("bob", "192.0.2.9")
+		d.Again()
+		time.Sleep(dnsAgainLest)
+		if e := take(); len(e) != 1 || e[0].Gone {
+			t.Errorf("%+v", e)
+		}
+	})
+}
+
+// The names of Peers are followed: by their SRV records while there are some, else by the addresses of the host; not to somebody else.
+func TestDNSFollowsTheNamesOfPeers(t *testing.T) {
+	inBubble(t, func(t *testing.T, d *DNS, z *fakeZone, take func() []Event) {
+		dave := testID("dave")
+		z.put("dave.b.example.", "A", "192.0.2.20")
+		z.put("dave.b.example.", "AAAA", "2001:db8::20")
+		name, err := ParseName("Dave.b.example")
+		must(t, err)
+		names := []Followed{{name, dave}, {Name{"bob.a.example", 7000}, testID("erin")}}
+		d.Follow(names)
+		d.Follow(slices.Clone(names))
+		time.Sleep(time.Second)
+		got := map[string][]string{}
+		note := func() {
+			for _, e := range take() {
+				got[e.ID.Compact()] = nil
+				for _, a := range e.Addresses {
+					got[e.ID.Compact()] = append(got[e.ID.Compact()], a.String())
+				}
+			}
+		}
+		if note(); fmt.Sprint(got[dave.Compact()]) != "[192.0.2.20:6450 [2001:db8::20]:6450]" || fmt.Sprint(got[testID("erin").Compact()]) != "[192.0.2.7:7000]" {
+			t.Errorf("%v", got)
+		}
+		z.put("_kith._tcp.dave.b.example.", "SRV", "0 0 7001 new.b.example.")
+		z.put("new.b.example.", "A", "192.0.2.21")
+		time.Sleep(6 * time.Minute)
+		if note(); fmt.Sprint(got[dave.Compact()]) != "[192.0.2.21:7001]" {
+			t.Errorf("by SRV records: %v", got)
+		}
+		z.put("_kith._tcp.new.b.example.", "TXT", `"v=1" "id=`+testID("mallory").Compact()+`"`)
+		time.Sleep(6 * time.Minute)
+		if e := take(); !slices.ContainsFunc(e, func(e Event) bool { return e.Gone && e.ID == dave }) ||
+			slices.ContainsFunc(e, func(e Event) bool { return e.ID == testID("mallory") }) {
+			t.Errorf("a name that leads to another key: %+v", e)
+		}
+		d.Follow(nil)
+		time.Sleep(time.Second)
+		if e := take(); len(e) != 1 || !e[0].Gone || e[0].ID != testID("erin") {
+			t.Errorf("not followed any more: %+v", e)
+		}
+	})
+}
+
 func TestNewDNSRefusesWhatIsNoDomain(t *testing.T) {
-	for _, domain := range []string{"", "a b", "http://example.com", strings.Repeat("a.", 130), "..", "exa_mple/"} {
-		if _, err := NewDNS([]string{domain}, nil, nil); err == nil {
+	for _, domain := range []string{"", "a b", "http://example.com", strings.Repeat("a.", 130), "..", "exa_mple/", "example.org:6450", "192.0.2.7", "ex\x00ample.org"} {
+		if _, err := NewDNS(DNSConfig{Domains: []string{domain}}); err == nil {
 			t.Errorf("%q passes", domain)
+		}
+	}
+	for text, want := range map[string]string{
+		"Example.org.": "example.org", "bücher.example": "xn--bcher-kva.example", "lab.example.org:7000": "lab.example.org:7000", "bob": "bob",
+		"a.b:0": "", "a.b:65536": "", "a.b:": "", ":6450": "", "[::1]:80": "", "a..b": "", "-a.b": "", "10.0.0.300": "", "a\\.b": "",
+	} {
+		if n, err := ParseName(text); (err == nil) != (want != "") || err == nil && n.String() != want {
+			t.Errorf("%q is %q, %v", text, n, err)
 		}
 	}
 }
@@ -243,4 +515,19 @@ func follow(ctx context.Context, f Finder) (take func() []Event, done chan error
 		got = nil
 		return out
 	}, done
+}
+
+// TestThePageSaysTheseBounds: docs/discovery.md has the amounts that the code has.
+func TestThePageSaysTheseBounds(t *testing.T) {
+	docs.Say(t, "discovery.md",
+		fmt.Sprintf("a TTL of less than %.0f seconds", dnsMin.Seconds()), "as a day |", // dnsMax
+		fmt.Sprintf("%d domains, %d hosts in each and %d addresses of each host", maxDomains, maxTargets, maxAddresses))
+	for what, is := range map[string]bool{
+		"a minute": dnsUnsaid == time.Minute, "a day": dnsMax == 24*time.Hour && dnsStale == 24*time.Hour, "three hours": dnsNegativeMax == 3*time.Hour,
+		"five minutes": dnsNegative == 5*time.Minute && ttlAddresses == 5*time.Minute, "an hour": ttlRecords == time.Hour, "15 minutes": dnsRetryMax == 15*time.Minute,
+	} {
+		if docs.Say(t, "discovery.md", what); !is {
+			t.Errorf("%s is no longer so", what)
+		}
+	}
 }

@@ -2,7 +2,7 @@
 // keeps what they see now:
 //
 //   - LAN: multicast DNS and DNS-SD on the local network (RFC 6762, RFC 6763), service _kith._tcp
-//   - DNS: SRV and TXT records of configured domains
+//   - DNS: SRV and TXT records of configured domains, and of names by which Peers were added, or their hosts' addresses
 //
 // Addresses that the user typed in are kept with the Peer itself, which is made once its key is known (core/relations/record).
 //
@@ -10,6 +10,13 @@
 // somebody said: nothing in it is proven, not even the ID. This room must never dial a peer, never decide
 // whom to trust, and never end a peering because a sighting is gone: who is alive is told by the peer
 // connection and the tunnel. All that comes from the network is bounded, in size, number and rate.
+//
+// # In the DNS
+//
+// One goroutine knows what is to be looked up when (dns). A look-up asks its questions one by one (dns_lookup), of a memory that gives
+// what still holds (dns_memory) and else asks the system's name servers (dns_resolver); what of a reply counts is a pure function
+// (dns_answer). So each question keeps its own time, one that fails holds up no other, and what two names have in common is asked once.
+// A zone may say what it likes: who answers at an address is proven there. What to put into a zone is in dns_records.
 //
 // # On the LAN
 //

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -60,13 +61,14 @@ type Contact struct {
 	Name    string // what it calls itself; a hint
 	Version string // of its program
 	State   ContactState
-	Why     string        // for the user, when not reachable
-	Since   time.Time     // of the state
-	Address string        // where it was reached last, else the first known
-	RTT     time.Duration // of the connection, smoothed by the kernel; zero when not known
-	Clock   time.Duration // how far its clock is ahead of this one, to within a second, when the connection began
-	Heard   time.Time     // when it is not reachable any more: of its last sign of life, which may be before Since; else zero
-	Ailing  string        // when it is reachable: why it cannot do its work, as it says itself; empty when all is well
+	Why     string         // for the user, when not reachable
+	Since   time.Time      // of the state
+	Address string         // where it was reached last, else the first known
+	At      netip.AddrPort // the address of the connection there is; Address may be a name
+	RTT     time.Duration  // of the connection, smoothed by the kernel; zero when not known
+	Clock   time.Duration  // how far its clock is ahead of this one, to within a second, when the connection began
+	Heard   time.Time      // when it is not reachable any more: of its last sign of life, which may be before Since; else zero
+	Ailing  string         // when it is reachable: why it cannot do its work, as it says itself; empty when all is well
 }
 
 // Heard is a notice with whose it is.
@@ -297,6 +299,8 @@ func (c *Contacts) Snapshot() []Contact {
 		now.Address = one.client.Address()
 		if one.conn != nil {
 			now.RTT = roundTrip(one.conn)
+			at, _ := netip.ParseAddrPort(one.conn.RemoteAddr().String())
+			now.At = netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 		}
 		list = append(list, now)
 	}

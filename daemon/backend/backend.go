@@ -23,6 +23,7 @@ import (
 	"kith.dev/core/cluster"
 	"kith.dev/core/consumer"
 	"kith.dev/core/directory"
+	"kith.dev/core/discovery"
 	"kith.dev/core/frontdoor"
 	"kith.dev/core/gateway"
 	"kith.dev/core/hosting"
@@ -43,6 +44,7 @@ type Backend struct {
 	Me        *identity.Identity
 	Started   time.Time
 	Directory *directory.Directory
+	Names     Names // nil: nobody looks names up
 	Contacts  *peering.Contacts
 	Engine    cluster.Engine   // nil with engine "none"
 	Gateway   *gateway.Gateway // nil with engine "none"
@@ -61,6 +63,12 @@ type Backend struct {
 }
 
 var _ localapi.Backend = (*Backend)(nil)
+
+// Names looks up where names in the DNS lead; *discovery.DNS does.
+type Names interface {
+	Find(ctx context.Context, name discovery.Name) ([]discovery.Place, error)
+	Troubles() []discovery.Trouble
+}
 
 // Cluster is what needs an API server.
 type Cluster struct {

@@ -208,27 +208,31 @@ func (b *Backend) tunnel(k directory.Known) api.Tunnel {
 	return api.Tunnel{Up: s.Up, LastHandshake: s.LastHandshake, RX: s.Received, TX: s.Sent, RTT: api.Duration(k.RTT)}
 }
 
-// AddPeer learns who answers at an address and keeps it as a Peer.
-func (b *Backend) AddPeer(ctx context.Context, hostport string) (api.Peer, error) {
+// AddPeer learns who answers at an address, or where a name leads, and keeps it as a Peer.
+func (b *Backend) AddPeer(ctx context.Context, ref string) (api.Peer, error) {
 	c, err := b.cluster(ctx)
 	if err != nil {
 		return api.Peer{}, err
 	}
-	address, err := withPort(hostport, b.Settings.PeerAPIPort)
+	to, err := b.locate(ctx, ref)
 	if err != nil {
 		return api.Peer{}, err
 	}
-	to := peering.NewClient(peering.ClientConfig{Identity: b.Me, Addresses: []string{address}, Log: b.Log})
-	defer to.Close()
-	hello, err := to.Hello(ctx)
+	dial := peering.NewClient(peering.ClientConfig{Identity: b.Me, Expect: to.id, Addresses: to.addresses, Log: b.Log})
+	defer dial.Close()
+	hello, err := dial.Hello(ctx)
 	if err != nil {
-		return api.Peer{}, unreachable(address, err)
+		return api.Peer{}, to.unreachable(err)
 	}
 	if hello.ID == b.Me.ID() {
-		return api.Peer{}, api.Invalid("address", hostport, "the address of another cluster: this one answers there")
+		return api.Peer{}, thisOne(ref)
 	}
+	address := dial.Address()
 	b.warnOfChangedKey(address, hello.ID)
 	peer, err := record.EnsurePeer(ctx, c.Client, hello.ID, hello.Name, []string{address}, v1alpha1.SourceManual)
+	if err == nil && to.name != "" {
+		err = record.SetDNSName(ctx, c.Client, peer, to.name)
+	}
 	if err != nil {
 		return api.Peer{}, internal(err)
 	}

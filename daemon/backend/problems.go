@@ -50,6 +50,7 @@ func (b *Backend) problems(ctx context.Context, engine api.Engine, peers []direc
 		}
 	}
 	list = append(list, clockProblems(peers)...)
+	list = append(list, b.nameProblems()...)
 	if c := b.Cluster(); c != nil {
 		list = append(list, c.waiting(ctx)...)
 		list = append(list, leftovers(peers, c.Fleet.Left, now)...)
@@ -57,6 +58,17 @@ func (b *Backend) problems(ctx context.Context, engine api.Engine, peers []direc
 	}
 	rank := map[api.Severity]int{api.SeverityError: 0, api.SeverityWarning: 1, api.SeverityInfo: 2}
 	slices.SortStableFunc(list, func(a, b api.Problem) int { return cmp.Compare(rank[a.Severity], rank[b.Severity]) })
+	return list
+}
+
+// nameProblems tells which names of clusters cannot be looked up. Without a network that is nothing to worry about.
+func (b *Backend) nameProblems() (list []api.Problem) {
+	if b.Names == nil {
+		return nil
+	}
+	for _, t := range b.Names.Troubles() {
+		list = append(list, api.Problem{Severity: api.SeverityInfo, What: t.Name + " could not be looked up", Why: t.Why.Error(), Do: lookAtServers})
+	}
 	return list
 }
 

@@ -33,9 +33,11 @@ type Backend interface {
 	// Peers gives all known clusters, by name.
 	Peers(ctx context.Context) ([]api.Peer, error)
 	Peer(ctx context.Context, peer string) (api.Peer, error)
-	// AddPeer dials hostport (without a port: the default one), learns the cluster's key and keeps it as a peer
-	// found manually. Adding a known peer adds the address.
-	AddPeer(ctx context.Context, hostport string) (api.Peer, error)
+	// AddPeer dials a host:port, or where a name leads (its SRV records, else the host at the default port), learns the cluster's
+	// key and keeps it as a peer found manually. A name is followed from then on. Adding a known peer adds the address.
+	AddPeer(ctx context.Context, address string) (api.Peer, error)
+	// DNSRecords gives what to put into a zone for others to find this cluster by.
+	DNSRecords(ctx context.Context, options api.DNSRecordsOptions) (api.DNSRecords, error)
 	// Ask asks the peer for resources; a host:port that is not known is added first. With ask.Wait it returns when
 	// the peer is connected, else CodeDeclined or CodeExpired; without, when the request is delivered. The code is
 	// reported as soon as it is known. Asking a connected peer for other amounts makes a new revision of the contract,

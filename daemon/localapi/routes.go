@@ -39,6 +39,13 @@ var routes = []route{
 	{"GET", api.PathPeers, short, list(Backend.Peers)},
 	{"GET", api.PathPeer, short, about("peer", Backend.Peer)},
 	{"POST", api.PathPeers, short, addPeer},
+	{"GET", api.PathDNSRecords, short, func(c *call) (any, error) {
+		options, err := api.ParseDNSRecordsOptions(c.r.URL.Query())
+		if err != nil {
+			return nil, err
+		}
+		return c.DNSRecords(c.ctx, options)
+	}},
 	{"DELETE", api.PathPeer, short, named("peer", func(c *call, peer string) (any, error) { return done{}, c.ForgetPeer(c.ctx, peer) })},
 	{"POST", api.PathAsk, long, named("peer", ask)},
 	{"POST", api.PathConfirm, short, named("peer", confirm)},

@@ -100,6 +100,9 @@ func TestEveryCallReachesTheBackendWithItsArguments(t *testing.T) {
 	peer, err = c.Peer(ctx, "[fe80::1%eth0]:6450")
 	check("peer by address", peer.Name, "added", err)
 	check("forget", nil, nil, c.ForgetPeer(ctx, "added"))
+	b.Set(func() { b.Records = api.DNSRecords{Domain: "example.org."} })
+	records, err := c.DNSRecords(ctx, api.DNSRecordsOptions{Domain: "example.org", Host: "@", Addresses: []string{"192.0.2.7", "2001:db8::7"}, TTL: time.Minute})
+	check("records", records.Domain, "example.org.", err)
 	var steps []string
 	report := func(p api.Progress) { steps = append(steps, p.Message+"|"+p.Code) }
 	peer, err = c.Ask(ctx, "bob", api.PeerAsk{Resources: api.Resources{"cpu": "2"}, Wait: true}, report)
@@ -152,7 +155,7 @@ func TestEveryCallReachesTheBackendWithItsArguments(t *testing.T) {
 	}, nil)
 	check("calls", b.Called(), []string{
 		"Status", "Version", "Kubeconfig " + strconv.Itoa(os.Getuid()), "DirectKubeconfig", "Peers", "Peer BOBBOBB", "AddPeer [fe80::1%eth0]:6450", "Peer [fe80::1%eth0]:6450",
-		"ForgetPeer added", "Ask bob cpu 2", "Confirm bob 402817 terms=true reject=false", "Withdraw bob", "Unpeer bob", "Requests", "Request bob", "Accept r1 cpu 1", "Decline carol", "Contracts",
+		"ForgetPeer added", "DNSRecords address=192.0.2.7&address=2001%3Adb8%3A%3A7&domain=example.org&host=%40&ttl=1m0s", "Ask bob cpu 2", "Confirm bob 402817 terms=true reject=false", "Withdraw bob", "Unpeer bob", "Requests", "Request bob", "Accept r1 cpu 1", "Decline carol", "Contracts",
 		"Contract bob-out", `VerifyContract c1 {"a":"<&>"}`, "SetPolicy default", "Policies", "Offload shop both default bob",
 		"Offloads", "Unoffload shop force 1m0s", "Guests", "CheckTether bob", "Tether bob drain 402817", "Untether force 1m0s",
 	}, nil)

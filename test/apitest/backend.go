@@ -27,6 +27,7 @@ type Backend struct {
 	Abroad    []api.Offload
 	Here      []api.Guest
 	Config    []byte
+	Records   api.DNSRecords
 	Verdict   api.VerifyResult
 	Findings  []api.Finding     // of Doctor, for all peers
 	FixError  string            // why FixFindings mends nothing
@@ -159,6 +160,12 @@ func (b *Backend) AddPeer(_ context.Context, hostport string) (api.Peer, error) 
 	}
 	b.Known = append(b.Known, p)
 	return p, nil
+}
+
+func (b *Backend) DNSRecords(_ context.Context, o api.DNSRecordsOptions) (api.DNSRecords, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Records, b.called("DNSRecords", o.Query().Encode())
 }
 
 func (b *Backend) Ask(ctx context.Context, name string, ask api.PeerAsk, report func(api.Progress)) (api.Peer, error) {

@@ -168,10 +168,10 @@ func apply(t *testing.T, p *lab.Laptop, manifest string) {
 
 // peer is what tests look at of `kith peers -o json`.
 type peer struct {
-	Name, ID, Outgoing, Incoming, Why, Code, Node string
-	Reachable                                     bool
-	Addresses                                     []string
-	Tunnel                                        struct{ Up bool }
+	Name, ID, Source, Outgoing, Incoming, Why, Code, Node string
+	Reachable                                             bool
+	Addresses                                             []string
+	Tunnel                                                struct{ Up bool }
 }
 
 func peers(t *testing.T, p *lab.Laptop) ([]peer, error) {

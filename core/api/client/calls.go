@@ -42,9 +42,14 @@ func (c *Client) Peer(ctx context.Context, peer string) (api.Peer, error) {
 	return do[api.Peer](ctx, c, "GET", api.Path(api.PathPeer, peer), nil)
 }
 
-// AddPeer makes the cluster at host:port known.
+// AddPeer makes the cluster known that is at host:port, or to which a name in the DNS leads.
 func (c *Client) AddPeer(ctx context.Context, address string) (api.Peer, error) {
 	return do[api.Peer](ctx, c, "POST", api.PathPeers, api.AddPeer{Address: address})
+}
+
+// DNSRecords gives what to put into a zone for others to find this cluster by.
+func (c *Client) DNSRecords(ctx context.Context, options api.DNSRecordsOptions) (api.DNSRecords, error) {
+	return do[api.DNSRecords](ctx, c, "GET", api.PathDNSRecords+"?"+options.Query().Encode(), nil)
 }
 
 // ForgetPeer drops everything about a peer, from this side alone.

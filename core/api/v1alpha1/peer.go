@@ -49,6 +49,13 @@ type PeerSpec struct {
 	// +kubebuilder:validation:MaxItems=16
 	Endpoints []string `json:"endpoints,omitempty"`
 
+	// dnsName is the name in the DNS by which the peer was added, with a port that of a host. It is followed: what its SRV records name,
+	// or, where there are none, the addresses of the host itself. It tells where the peer is; who it is, id alone.
+	// +optional
+	// +kubebuilder:validation:MaxLength=260
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_]([-A-Za-z0-9_.]*[A-Za-z0-9.])?(:[0-9]{1,5})?$`
+	DNSName string `json:"dnsName,omitempty"`
+
 	// source tells how the peer was found first.
 	// +optional
 	Source Source `json:"source,omitempty"`

@@ -85,6 +85,19 @@ func addEndpoints(ctx context.Context, c client.Client, peer *v1alpha1.Peer, end
 	return c.Patch(ctx, peer, client.MergeFrom(before))
 }
 
+// SetDNSName notes the name by which a Peer was added, to follow it.
+func SetDNSName(ctx context.Context, c client.Client, peer *v1alpha1.Peer, name string) error {
+	if peer.Spec.DNSName == name {
+		return nil
+	}
+	before := peer.DeepCopy()
+	peer.Spec.DNSName = name
+	if err := c.Patch(ctx, peer, client.MergeFrom(before)); err != nil {
+		return fmt.Errorf("note the name of peer %s: %w", peer.Name, err)
+	}
+	return nil
+}
+
 // PatchStatus changes the status of a Peer by a merge patch: only the fields that change() touched are
 // written, so that both directions and the linker can write theirs without waiting for each other.
 func PatchStatus(ctx context.Context, c client.Client, peer *v1alpha1.Peer, change func(*v1alpha1.PeerStatus), opts ...client.MergeFromOption) error {

@@ -1,0 +1,127 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"kith.dev/core/api"
+	"kith.dev/core/discovery"
+	"kith.dev/core/identity"
+	"kith.dev/daemon/config"
+)
+
+// fakeNames answers for every name.
+type fakeNames struct {
+	places []discovery.Place
+	err    error
+	asked  []discovery.Name
+}
+
+func (f *fakeNames) Find(_ context.Context, n discovery.Name) ([]discovery.Place, error) {
+	f.asked = append(f.asked, n)
+	return f.places, f.err
+}
+
+func (f *fakeNames) Troubles() []discovery.Trouble {
+	return []discovery.Trouble{{Name: "corp.example", Why: errors.New("SRV _kith._tcp.corp.example.: name server 192.0.2.53: no answer")}}
+}
+
+func TestANameThatCannotBeLookedUpIsAProblem(t *testing.T) {
+	list := (&Backend{Names: &fakeNames{}}).nameProblems()
+	if len(list) != 1 || list[0].What != "corp.example could not be looked up" || !strings.Contains(list[0].Why, "192.0.2.53") || !strings.Contains(list[0].Do, "resolv.conf") || list[0].Severity != api.SeverityInfo {
+		t.Errorf("%+v", list)
+	}
+}
+
+// TestWhereANameLeads: what `kith peer add` dials, and whom it takes there; or what it says.
+func TestWhereANameLeads(t *testing.T) {
+	me, err := identity.Load(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	bob, carol := identity.ID{1, 2, 3}, identity.ID{9}
+	place := func(host string, id identity.ID, addresses ...string) discovery.Place {
+		p := discovery.Place{Host: host, ID: id}
+		for _, a := range addresses {
+			p.Addresses = append(p.Addresses, netip.MustParseAddrPort(a))
+		}
+		return p
+	}
+	for name, c := range map[string]struct {
+		ref       string
+		places    []discovery.Place
+		err       error
+		addresses []string
+		follow    string
+		id        identity.ID
+		says      string
+	}{
+		"an address":               {ref: "192.0.2.7", addresses: []string{"192.0.2.7:6450"}},
+		"an address with a port":   {ref: "[2001:db8::1]:7000", addresses: []string{"[2001:db8::1]:7000"}},
+		"one cluster, two hosts":   {ref: "Corp.example", places: []discovery.Place{place("a", bob, "192.0.2.7:1"), place("b", bob, "192.0.2.8:2")}, addresses: []string{"192.0.2.7:1", "192.0.2.8:2"}, follow: "corp.example", id: bob},
+		"whose is not said":        {ref: "corp.example:80", places: []discovery.Place{place("a", identity.ID{}, "192.0.2.7:80")}, addresses: []string{"192.0.2.7:80"}, follow: "corp.example:80"},
+		"two hosts of nobody":      {ref: "corp.example", places: []discovery.Place{place("a", identity.ID{}, "192.0.2.7:1"), place("b", identity.ID{}, "192.0.2.8:2")}, addresses: []string{"192.0.2.7:1"}, follow: "corp.example"},
+		"one said, one not":        {ref: "corp.example", places: []discovery.Place{place("a", identity.ID{}, "192.0.2.7:1"), place("b", bob, "192.0.2.8:2")}, addresses: []string{"192.0.2.8:2"}, follow: "corp.example", id: bob},
+		"this one and another":     {ref: "corp.example", places: []discovery.Place{place("a", me.ID(), "192.0.2.7:1"), place("b", bob, "192.0.2.8:2")}, addresses: []string{"192.0.2.8:2"}, follow: "corp.example", id: bob},
+		"this one":                 {ref: "corp.example", places: []discovery.Place{place("a", me.ID(), "192.0.2.7:1")}, says: "this one answers there"},
+		"several clusters":         {ref: "corp.example", places: []discovery.Place{place("a.corp.example", bob, "192.0.2.7:1"), place("b.corp.example", carol, "192.0.2.8:2")}, says: "names several clusters: a.corp.example (" + bob.Short() + "), b.corp.example (" + carol.Short() + ")"},
+		"nowhere":                  {ref: "nowhere.invalid", err: &discovery.NotFoundError{Asked: []string{"SRV x: none"}}, says: "leads to no address: SRV x: none"},
+		"nobody answers":           {ref: "nowhere.invalid", err: &discovery.NotFoundError{Asked: []string{"SRV x: no answer"}, Silent: true}, says: "could not be looked up: SRV x: no answer"},
+		"there is none":            {ref: "localhost", err: &discovery.NotFoundError{Refused: true}, says: "no cluster is there"},
+		"this machine has it":      {ref: "localhost", err: &discovery.NotFoundError{Asked: []string{"A localhost: none"}}, addresses: []string{"localhost:6450"}},
+		"no name":                  {ref: "a b", says: "SRV records"},
+		"a mistyped address":       {ref: "10.0.0.300", says: "SRV records"},
+		"a port that is none":      {ref: "corp.example:0", says: "SRV records"},
+		"an address with its link": {ref: "[fe80::1%eth0]:6450", says: "SRV records"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			names := &fakeNames{places: c.places, err: c.err}
+			b := &Backend{Me: me, Names: names, Settings: config.Config{PeerAPIPort: 6450}}
+			to, err := b.locate(t.Context(), c.ref)
+			if c.says != "" {
+				var e *api.Error
+				if !errors.As(err, &e) || !strings.Contains(e.Error(), c.says) || e.Do == "" && e.Code != api.CodeInvalid {
+					t.Errorf("%v, want %s", err, c.says)
+				}
+				return
+			}
+			if err != nil || !slices.Equal(to.addresses, c.addresses) || to.name != c.follow || to.id != c.id {
+				t.Errorf("%+v, %v", to, err)
+			}
+		})
+	}
+}
+
+// TestAnotherKeyThanTheZoneSays is refused, with words on what to compare.
+func TestAnotherKeyThanTheZoneSays(t *testing.T) {
+	to := located{ref: "corp.example", name: "corp.example", id: identity.ID{1}, addresses: []string{"192.0.2.7:6450"}}
+	e := to.unreachable(&identity.MismatchError{Want: identity.ID{1}, Got: identity.ID{2}})
+	if !strings.Contains(e.Message, "corp.example was refused") || !strings.Contains(e.Do, "TXT record") {
+		t.Errorf("%+v", e)
+	}
+}
+
+func TestRecordsOfThisCluster(t *testing.T) {
+	me, err := identity.Load(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &Backend{Me: me, Settings: config.Config{Name: "bob", PeerAPIPort: 7000}}
+	r, err := b.DNSRecords(t.Context(), api.DNSRecordsOptions{Domain: "Bücher.example", Addresses: []string{"10.0.0.7", "fd00::7"}})
+	if err != nil || len(r.Records) != 5 || r.Domain != "xn--bcher-kva.example." || r.Records[0].Data != "0 0 7000 bob.xn--bcher-kva.example." || r.Records[0].TTL != 3600 || len(r.Notes) != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if !strings.Contains(r.Records[2].Data, me.ID().Compact()) || r.Records[4].Type != "AAAA" || r.Records[4].TTL != 300 {
+		t.Errorf("%+v", r.Records)
+	}
+	for field, o := range map[string]api.DNSRecordsOptions{"domain": {Domain: "a b"}, "address": {Addresses: []string{"::1"}}, "host": {Host: "a.b"}, "ttl": {TTL: -1, Addresses: []string{"10.0.0.7"}}} {
+		var e *api.Error
+		if _, err := b.DNSRecords(t.Context(), o); !errors.As(err, &e) || e.Code != api.CodeInvalid || e.Field != field {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
