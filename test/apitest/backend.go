@@ -29,6 +29,7 @@ type Backend struct {
 	Config    []byte
 	Verdict   api.VerifyResult
 	Findings  []api.Finding // of Doctor, for all peers
+	Looking   chan struct{} // when set, Doctor waits for it, or for ctx
 	FixError  string        // why FixFindings mends nothing
 	Report    []byte        // that BugReport gives
 	Fail      error         // when set, every call ends with it
@@ -591,7 +592,16 @@ func (b *Backend) BugReport(_ context.Context, to io.Writer) error {
 	return err
 }
 
-func (b *Backend) Doctor(_ context.Context, peer string, report func(api.Progress)) ([]api.Finding, error) {
+func (b *Backend) Doctor(ctx context.Context, peer string, report func(api.Progress)) ([]api.Finding, error) {
+	b.mu.Lock()
+	looking := b.Looking
+	b.mu.Unlock()
+	if looking != nil {
+		select {
+		case <-looking:
+		case <-ctx.Done():
+		}
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.called("Doctor", peer); err != nil {
