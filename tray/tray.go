@@ -155,7 +155,7 @@ func (t *Tray) loop(ctx context.Context) {
 			missed = time.After(menuTime)
 		case <-missed:
 			missed = nil
-			t.say("menu", menu.Head(t.state), "In this panel the menu opens with the other mouse button.")
+			t.say("menu", menu.Head(t.state), "The menu opens with one click on the icon, in some panels with the other mouse button.")
 		case t.hosted = <-t.Panel.Hosted():
 		case <-host:
 			t.sayUnhosted()
