@@ -2,7 +2,10 @@
 
 package panel
 
-import "image"
+import (
+	"image"
+	"time"
+)
 
 func init() {
 	desktops = append(desktops, desktop{
@@ -40,8 +43,27 @@ enable-animations=false
 		unfolds: true, accept: func(n image.Rectangle) image.Point { return image.Pt(n.Min.X+n.Dx()/4, n.Max.Y-30) },
 	}, desktop{
 		name: "kde", needs: []string{"plasmashell", "kwin_x11", "kded5"}, heavy: true, left: true,
-		env:    []string{"XDG_CURRENT_DESKTOP=KDE", "KDE_FULL_SESSION=true", "KDE_SESSION_VERSION=5", "XDG_SESSION_TYPE=x11", "LIBGL_ALWAYS_SOFTWARE=1"},
-		start:  [][]string{{"kwin_x11"}, {"kded5"}, {"plasmashell", "--no-respawn"}},
+		env:   []string{"XDG_CURRENT_DESKTOP=KDE", "KDE_FULL_SESSION=true", "KDE_SESSION_VERSION=5", "XDG_SESSION_TYPE=x11", "LIBGL_ALWAYS_SOFTWARE=1"},
+		start: [][]string{{"kwin_x11"}, {"kded5"}, {"plasmashell", "--no-respawn"}},
+		greet: func(s *screen) { // its picture and its widgets come one after the other
+			calm, last := 0, s.still()
+			s.until("the desktop", func() string {
+				time.Sleep(200 * time.Millisecond)
+				now := s.still()
+				if calm++; !differ(last, now).Empty() || now.At(500, 200) == now.At(500, 700) {
+					calm, last = 0, now
+				}
+				if calm < 10 {
+					return "it is being made"
+				}
+				return ""
+			})
+		},
 		accept: func(n image.Rectangle) image.Point { return image.Pt(n.Min.X+n.Dx()/4, n.Max.Y-30) },
+	}, desktop{
+		name: "xfce-dark", needs: []string{"xfce4-panel"}, left: true,
+		env:    []string{"GTK_THEME=Adwaita:dark", "XDG_CURRENT_DESKTOP=XFCE"},
+		start:  desktops[0].start,
+		accept: desktops[0].accept,
 	})
 }
