@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building, running and the tests need; with the argument `build`, without those of the
 # tests, with `conformance` with those of upstream's tests instead, with `packages` with those of the tests of packages, with `arm64` with
-# those of building for that processor on another. Without root it says which are missing.
+# those of building for that processor on another, with `panels` also those of GNOME and Plasma. Without root it says which are missing.
 set -euo pipefail
 packages=(
   gcc libc6-dev pkg-config libseccomp-dev            # runc is the one part with C in it
@@ -23,7 +23,15 @@ elif [ "${1:-}" != build ]; then
     xvfb xfce4-panel xfce4-notifyd xdotool imagemagick # and a real desktop, with a mouse and pictures of it
     xorriso p7zip-full dmg2img libplist-utils          # make and look at the disk image for Macs
     x11-xserver-utils x11-utils yad fonts-dejavu-core  # yad and xmessage show the tray's windows
+    lxqt-panel lxqt-notificationd                      # further panels, small ones
+    mate-panel mate-notification-daemon
   )
+  if [ "${1:-}" = panels ]; then
+    packages+=(
+      gnome-shell gnome-shell-extension-appindicator gjs # large ones: 900 MB
+      plasma-desktop plasma-workspace kwin-x11
+    )
+  fi
 fi
 if ! command -v go >/dev/null; then
   echo "Go is missing: Kith needs Go 1.26 or later on PATH, from https://go.dev/dl" >&2

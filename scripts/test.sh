@@ -3,6 +3,8 @@
 # soak: the same and the long ones: faults at random, cuts of a minute, floods, and Redis, PostgreSQL, nginx and Prometheus (scripts/apps.sh);
 # KITH_MINUTES=10 is how long those last under trouble (1 or 2).
 # KITH_LABS is how many labs are up at a time (2).
+# panels: the tray by a mouse in five desktops: Xfce, LXQt and MATE, which are in the lab's tests, too, GNOME and Plasma (scripts/deps.sh panels).
+# KITH_TREE names a tree that a package was unpacked into (dpkg-deb -x); without, one is made of bin/.
 # packages: the .deb in a Debian of its own, booted with systemd (SUITE=trixie for another than bookworm), as root. packages-soak: also an
 # upgrade from the package of an earlier commit, which is built first.
 # Arguments after the kind go to `go test`, for example: scripts/test.sh lab -run TestAnswers -v
@@ -57,8 +59,11 @@ case $kind in
     [ "$kind" = packages ] || tags=packages,soak
     CGO_ENABLED=0 gotest -tags "$tags" -count=1 -timeout 40m "$@" ./test/packages
     ;;
+  panels)
+    CGO_ENABLED=0 gotest -tags lab,panels -count=1 -timeout 30m -run "^(TestPanels|TestServersWithoutButtons)$" "$@" ./test/e2e/panel
+    ;;
   *)
-    echo "test.sh: no kind of test called $kind (unit lab soak packages packages-soak)" >&2
+    echo "test.sh: no kind of test called $kind (unit lab soak packages packages-soak panels)" >&2
     exit 2
     ;;
 esac

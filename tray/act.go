@@ -106,11 +106,11 @@ func (t *Tray) tool(ctx context.Context, a menu.Action) {
 		})
 	case menu.Diagnose:
 		shown := menu.Text(menu.Of(t.state))
-		t.do(ctx, "diagnosis", "", doctorTime, func(ctx context.Context) error { return t.diagnose(ctx, shown) })
+		t.do(ctx, menu.DoingDiagnosis, "", doctorTime, func(ctx context.Context) error { return t.diagnose(ctx, shown) })
 	case menu.Mend:
 		t.askMend(ctx)
 	case menu.SaveReport:
-		t.do(ctx, "report", "", reportTime, func(call context.Context) error { return t.seeReport(ctx, call) })
+		t.do(ctx, menu.DoingReport, "", reportTime, func(call context.Context) error { return t.seeReport(ctx, call) })
 	}
 }
 

@@ -88,6 +88,7 @@ func noWindow(command string) string {
 func (t *Tray) ask(ctx context.Context, q question.Question, stands func(api.Snapshot) bool, then func(question.Answer, error)) {
 	if t.window != nil {
 		t.state.Note = "a window is open: answer that one first"
+		t.say("window", "A window of Kith is open already", "Answer that one first, or close it: it may be behind others.") // the menu is shut by now
 		return
 	}
 	bounded, cancel := context.WithCancel(ctx)

@@ -2,6 +2,7 @@ package tray
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"kith.dev/core/api"
@@ -90,15 +91,15 @@ func (t *Tray) askKubectl(ctx context.Context, ask kubeconfig.Ask, plan kubeconf
 	})
 }
 
-// write writes the context, and says how it is used.
-func (t *Tray) write(ask kubeconfig.Ask, plan kubeconfig.Plan, use bool) error {
-	if use {
-		ask.Use = true
-		next, err := kubeconfig.Make(ask)
-		if err != nil {
-			return err
-		}
-		plan = next
+// write writes the context as the window said, into the file as it is by now: a window may stay open for long. It says how the context is used.
+func (t *Tray) write(ask kubeconfig.Ask, shown kubeconfig.Plan, use bool) error {
+	ask.Use = use
+	plan, err := kubeconfig.Make(ask)
+	if err != nil {
+		return err
+	}
+	if !plan.Same(shown) || plan.Uses != (shown.Uses || use) {
+		return fmt.Errorf("%s is not as the window said any more, and was not changed: try again", shown.Path)
 	}
 	backup, err := plan.Write()
 	if err != nil {

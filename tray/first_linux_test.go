@@ -45,11 +45,9 @@ func TestAFirstRunByClicks(t *testing.T) {
 	m.Wait(t, soon, "Cluster ready · Kubernetes v1.36.3", nil)
 	screen.wait(t, "This laptop is ready\nIt is a Kubernetes of its own, called alice")
 
-	m.Click(t, "Share this laptop…")
-	s.window(t, "--extra-button=25 %\n--extra-button=50 %\n")
+	s.ask(t, "Share this laptop…", "--extra-button=25 %\n--extra-button=50 %\n")
 	s.press(t, "exit 1") // later
-	m.Click(t, "Share this laptop…")
-	s.window(t, "How much of this laptop may others on your network use?")
+	s.ask(t, "Share this laptop…", "How much of this laptop may others on your network use?")
 	s.press(t, "echo 25 %; exit 1")
 	s.window(t, "Ask you each time somebody wants to use 25 % of this laptop?")
 	if calls := strings.Join(s.daemon.Called(), ","); strings.Contains(calls, "SetPolicy") {
@@ -58,16 +56,14 @@ func TestAFirstRunByClicks(t *testing.T) {
 	s.press(t, "exit 0")
 	s.policy(t, func(p api.Policy) bool { return p.Amounts["cpu"] == "25%" && !p.AutoAccept && !p.Paused })
 	screen.wait(t, "Sharing 25 %\nYou are asked each time.")
-	m.Click(t, "Share this laptop…")
-	s.window(t, "How much")
+	s.ask(t, "Share this laptop…", "How much")
 	s.press(t, "exit 0")
 	s.window(t, "75 %")
 	s.press(t, "echo Accept all; exit 1")
 	s.policy(t, func(p api.Policy) bool { return p.Amounts["cpu"] == "75%" && p.AutoAccept })
 
 	file := filepath.Join(os.Getenv("HOME"), ".kube", "config")
-	m.Click(t, "Show kubectl access…")
-	s.window(t, "The context kith is written into a new file, "+file)
+	s.ask(t, "Show kubectl access…", "The context kith is written into a new file, "+file)
 	if _, err := os.Stat(file); err == nil {
 		t.Error("it was written before it was asked")
 	}
@@ -76,8 +72,7 @@ func TestAFirstRunByClicks(t *testing.T) {
 	if _, err := os.Stat(file); err == nil {
 		t.Error("it was written without a yes")
 	}
-	m.Click(t, "Show kubectl access…")
-	s.window(t, "Let kubectl reach the Kubernetes of this laptop?")
+	s.ask(t, "Show kubectl access…", "Let kubectl reach the Kubernetes of this laptop?")
 	s.press(t, "exit 0")
 	written(t, file, "current-context: kith")
 	screen.wait(t, "kubectl reaches this laptop\nkubectl get nodes")
@@ -85,16 +80,29 @@ func TestAFirstRunByClicks(t *testing.T) {
 	if err := os.WriteFile(file, []byte("apiVersion: v1\nkind: Config\ncurrent-context: work # mine\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m.Click(t, "Show kubectl access…")
-	s.window(t, "The current context stays work")
+	s.ask(t, "Show kubectl access…", "The current context stays work")
 	s.press(t, "exit 0")
 	written(t, file, "a2V5")
 	written(t, file, "current-context: work # mine")
 	written(t, file+".before-kith", "current-context: work # mine\n")
-	m.Click(t, "Show kubectl access…")
-	s.window(t, "The context kith in "+file+" is renewed.")
+	s.ask(t, "Show kubectl access…", "The context kith in "+file+" is renewed.")
 	s.press(t, "echo Write and use it; exit 1")
 	written(t, file, "current-context: kith")
+
+	// A window that stays open: what is in the file by the time of the answer is not lost, and what it does not say is not done.
+	s.ask(t, "Show kubectl access…", "is renewed.")
+	if err := os.WriteFile(file, []byte("apiVersion: v1\nkind: Config\ncurrent-context: work\nx-later: kept\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.press(t, "exit 0")
+	m.Wait(t, soon, "is not as the window said any more, and was not changed: try again", nil)
+	s.ask(t, "Show kubectl access…", "is added to "+file)
+	if err := os.WriteFile(file, []byte("apiVersion: v1\nkind: Config\ncurrent-context: work\nx-later: still\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.press(t, "exit 0")
+	written(t, file, "a2V5")
+	written(t, file, "x-later: still")
 
 	if err := os.WriteFile(file, []byte("contexts: [{name: kith, context: {cluster: a, user: b}}]\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -49,6 +49,22 @@ func (s *stage) window(t *testing.T, part string) {
 	written(t, filepath.Join(os.Getenv("HOME"), "window"), "\n")
 }
 
+// ask clicks a line until the window that it opens has part in it: one that was just answered may not be gone yet.
+func (s *stage) ask(t *testing.T, line, part string) {
+	t.Helper()
+	file := filepath.Join(os.Getenv("HOME"), "text")
+	for end := time.Now().Add(soon); time.Now().Before(end); {
+		s.menu.Click(t, line)
+		for again := time.Now().Add(time.Second); time.Now().Before(again); time.Sleep(10 * time.Millisecond) {
+			if b, _ := os.ReadFile(file); strings.Contains(string(b), part) {
+				s.window(t, part)
+				return
+			}
+		}
+	}
+	s.window(t, part)
+}
+
 // press ends the window that is up, as a button does.
 func (s *stage) press(t *testing.T, how string) {
 	t.Helper()

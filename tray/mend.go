@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"kith.dev/core/api"
+	"kith.dev/tray/menu"
 	"kith.dev/tray/question"
 	"kith.dev/tray/words"
 )
@@ -28,7 +29,7 @@ func (t *Tray) askMend(ctx context.Context) {
 		case err != nil:
 			t.say("mend", words.Text(q.Lead), noWindow("kith doctor --fix"))
 		case a == question.Yes:
-			t.do(ctx, "mending", "", fixTime, func(ctx context.Context) error {
+			t.do(ctx, menu.DoingMend, "", fixTime, func(ctx context.Context) error {
 				fixed, err := t.Daemon.FixFindings(ctx, api.FixOf(found), nil)
 				if err == nil {
 					t.change(ctx, func() { t.state.Fixable = nil })
@@ -82,12 +83,13 @@ func (t *Tray) askReport(ctx context.Context, files []api.BugReportFile, archive
 		case err != nil:
 			t.say("report", words.Text(q.Lead), noWindow("kith bugreport"))
 		case a == question.Yes:
-			path, err := t.Desktop.Save(api.BugReportName(time.Now()), archive)
-			if err != nil {
-				t.failed("report", err)
-				return
-			}
-			t.say("report", "The report is written", path+"\nNames and addresses are in it: look into it before you give it to others.")
+			t.do(ctx, menu.DoingReport, "", callTime, func(context.Context) error {
+				path, err := t.Desktop.Save(api.BugReportName(time.Now()), archive)
+				if err == nil {
+					t.say("report", "The report is written", path+"\nNames and addresses are in it: look into it before you give it to others.")
+				}
+				return err
+			})
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"kith.dev/core/api"
 	"kith.dev/daemon/bugreport"
+	"kith.dev/test/bustest"
 )
 
 // What the doctor found is mended in a window that shows the commands, and a report is listed in one before it is written: what a click
@@ -32,12 +33,14 @@ func TestDiagnoseOffersToMendAndToReport(t *testing.T) {
 		t.Error("offered before anybody looked:\n", menu)
 	}
 	script(t, "xdg-open", "true")
+	looking := make(chan struct{})
+	s.daemon.Set(func() { s.daemon.Looking = looking })
 	s.menu.Click(t, "Diagnose…")
-	s.menu.Click(t, "    Mend 1 of what was found…")
-	s.window(t, "Have kithd mend what was found?\n\nfew files can be watched:\n   sysctl -w fs.inotify.max_user_instances=1024\n")
+	s.menu.Wait(t, soon, "Diagnosing: what is found opens as a text", func(l bustest.Line) bool { return !l.Enabled })
+	close(looking)
+	s.ask(t, "    Mend 1 of what was found…", "Have kithd mend what was found?\n\nfew files can be watched:\n   sysctl -w fs.inotify.max_user_instances=1024\n")
 	s.press(t, "exit 1") // later
-	s.menu.Click(t, "    Save a report…")
-	s.window(t, "Save a report of 1 KiB?\n\nIt holds names and addresses")
+	s.ask(t, "    Save a report…", "Save a report of 1 KiB?\n\nIt holds names and addresses")
 	if calls := strings.Join(s.daemon.Called(), ","); strings.Contains(calls, "FixFindings") {
 		t.Error("a click has mended: ", calls)
 	}
@@ -46,12 +49,10 @@ func TestDiagnoseOffersToMendAndToReport(t *testing.T) {
 	if files, _ := filepath.Glob(home + "/kith-bugreport-*"); len(files) > 0 {
 		t.Error("written without a yes: ", files)
 	}
-	s.menu.Click(t, "    Mend 1 of what was found…")
-	s.window(t, "Have kithd mend")
+	s.ask(t, "    Mend 1 of what was found…", "Have kithd mend")
 	s.press(t, "exit 0")
 	s.called(t, "FixFindings inotify")
-	s.menu.Click(t, "    Save a report…")
-	s.window(t, "- logs/kithd.log, 5 KiB")
+	s.ask(t, "    Save a report…", "- logs/kithd.log, 5 KiB")
 	s.press(t, "exit 0")
 	for end := time.Now().Add(soon); ; time.Sleep(10 * time.Millisecond) {
 		files, _ := filepath.Glob(home + "/kith-bugreport-*.tar.gz")

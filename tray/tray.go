@@ -33,6 +33,8 @@ const (
 	restarting                      = 2 * time.Minute
 	// refreshTime bounds the call that is made when the menu opens.
 	refreshTime = 2 * time.Second
+	// menuTime is how long a panel may take to open the menu once it said that the icon was clicked.
+	menuTime = time.Second
 )
 
 // Panel is where icon and menu are shown.
@@ -42,6 +44,7 @@ type Panel interface {
 	Show(picture panel.Picture)
 	Clicks() <-chan menu.Action
 	Opened() <-chan struct{} // the menu is about to be looked at
+	Missed() <-chan struct{} // the icon was clicked, and the panel may have opened no menu
 	Hosted() <-chan bool     // whether the desktop shows icons at all
 }
 
@@ -124,6 +127,7 @@ func (t *Tray) Run(ctx context.Context) error {
 func (t *Tray) loop(ctx context.Context) {
 	t.show()
 	answers, host := t.Notifier.Answers(), time.After(hostPatience)
+	var missed <-chan time.Time
 	forget := time.NewTimer(forgets)
 	defer forget.Stop()
 	for {
@@ -145,7 +149,13 @@ func (t *Tray) loop(ctx context.Context) {
 			}
 			t.answered(ctx, a)
 		case <-t.Panel.Opened():
+			missed = nil
 			t.refresh(ctx)
+		case <-t.Panel.Missed():
+			missed = time.After(menuTime)
+		case <-missed:
+			missed = nil
+			t.say("menu", menu.Head(t.state), "The menu opens with one click on the icon, in some panels with the other mouse button.")
 		case t.hosted = <-t.Panel.Hosted():
 		case <-host:
 			t.sayUnhosted()

@@ -323,6 +323,31 @@ func TestOpeningTheMenuLooksAnew(t *testing.T) {
 	}
 }
 
+// In the panels of LXQt and MATE a click on the icon opens nothing: somebody who tries is told what does. Where a menu comes up there is
+// nothing to be told.
+func TestAClickThatOpensNoMenuIsAnswered(t *testing.T) {
+	s := raise(t)
+	screen := s.notifications(t)
+	s.menu.Wait(t, soon, "alice · Autonomous", nil)
+	if err := s.menu.Activate(); err == nil {
+		t.Error("a panel that opens the menu when Activate is refused does not now")
+	}
+	screen.wait(t, "in some panels with the other mouse button")
+	screen.mu.Lock()
+	screen.shown = nil
+	screen.mu.Unlock()
+	s.menu.Activate()
+	s.menu.Event(0, "opened")
+	time.Sleep(1500 * time.Millisecond) // a second is what a panel is given
+	s.menu.Click(t, "About Kith")
+	screen.wait(t, "The laptops around you")
+	screen.mu.Lock()
+	defer screen.mu.Unlock()
+	if said := strings.Join(screen.shown, "\n"); strings.Contains(said, "mouse button") {
+		t.Error(said)
+	}
+}
+
 func TestOnceNeedsNoDesktop(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	text, err := tray.Once(t.Context(), apitest.Serve(t, backend(), localapi.NewBroker(8)))

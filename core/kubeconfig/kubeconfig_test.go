@@ -175,6 +175,9 @@ func TestWhereAContextIsMerged(t *testing.T) {
 		{"a map where a list belongs", []string{"contexts: {a: b}\n"}, "", false, 0, false, "contexts is not a list"},
 		{"an alias where a list belongs", []string{"a: &a []\ncontexts: *a\n"}, "", false, 0, false, "contexts is not a list"},
 		{"no UTF-8", []string{"\xff\xfea"}, "", false, 0, false, "it is no text in UTF-8"},
+		{"a key twice in an entry", []string{"users: [{name: a, user: {token: x, token: y}}]\n"}, "", false, 0, false, "would not be the same but for kith, and was not changed"},
+		{"another's entry that is ours by an anchor", []string{strings.Replace(entry("kith", front), "user: {token", "user: &u {token", 1) + "x-more: *u\n"}, "", false, 0, false,
+			"would not be the same but for kith, and was not changed"},
 		{"a huge one", []string{huge}, "", false, 0, false, "bytes, which is no kubeconfig"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -235,6 +238,9 @@ func TestALinkStaysOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	p, err := Make(Ask{Files: []string{path}, Access: []byte(given)})
+	if p.Link != dotfiles {
+		t.Errorf("that it is a link is not said: %q", p.Link)
+	}
 	if err == nil {
 		_, err = p.Write()
 	}
@@ -294,6 +300,76 @@ func TestAWriteIsOfWhatWasPlanned(t *testing.T) {
 	}
 	if names := list(t, dir); names != "config config.lock" {
 		t.Errorf("there are %s", names)
+	}
+}
+
+// A file that came into being since the question was asked is somebody's, also when nothing is in it yet.
+func TestAFileThatIsNewMeanwhileIsLeftAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), ".kube", "config")
+	p, err := Make(Ask{Files: []string{path}, Access: []byte(given)})
+	if err != nil || !p.New {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	put(t, path, "", 0o600)
+	if _, err := p.Write(); err == nil || !strings.Contains(err.Error(), "was changed meanwhile") || get(t, path) != "" {
+		t.Errorf("%v:\n%s", err, get(t, path))
+	}
+	again, err := Make(Ask{Files: []string{path}, Access: []byte(given)})
+	if err != nil || again.Same(p) {
+		t.Errorf("%+v is said to be the same, %v", again, err)
+	}
+}
+
+// Renaming over a file needs no right to write it: what its owner made read-only stays, and so does what is somebody else's.
+func TestAFileThatIsNotToBeWrittenIsLeftAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config")
+	put(t, path, work, 0o400)
+	p, err := Make(Ask{Files: []string{path}, Access: []byte(given)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Write(); err == nil || err.Error() != path+" is read-only: it was left as it is" || get(t, path) != work {
+		t.Errorf("%v:\n%s", err, get(t, path))
+	}
+	if names := list(t, filepath.Dir(path)); names != "config" {
+		t.Errorf("there are %s", names)
+	}
+	put(t, path+"2", work, 0o660)
+	info, err := os.Stat(path + "2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine := os.Getuid()
+	for euid, want := range map[int]string{mine: "", 0: "", mine + 1: "belongs to another user, number " + fmt.Sprint(mine)} {
+		if got := fmt.Sprint(kept(info, euid)); got != want && (want != "" || got != "<nil>") {
+			t.Errorf("user %d: %s, want %q", euid, got, want)
+		}
+	}
+}
+
+// sudo that keeps $HOME (-E) must not leave a ~/.kube behind that its owner cannot enter.
+func TestRootWritesForTheOwnerOfTheHome(t *testing.T) {
+	if os.Getuid() != 0 {
+		return // only root writes for others
+	}
+	home := t.TempDir()
+	if err := os.Chown(home, 4321, 4322); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(home, ".kube", "more", "config")
+	for range 2 { // anew, and over what is there
+		p, err := Make(Ask{Files: []string{path}, Access: []byte(given)})
+		if err == nil {
+			_, err = p.Write()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, made := range []string{path, path + ".before-kith", filepath.Dir(path), filepath.Dir(filepath.Dir(path))} {
+		if uid, gid := owner(made); uid != 4321 || gid != 4322 {
+			t.Errorf("%s is of %d:%d", made, uid, gid)
+		}
 	}
 }
 

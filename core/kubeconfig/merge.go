@@ -11,6 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
+	"slices"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -240,6 +242,49 @@ func (c *config) bytes() ([]byte, error) {
 	encoder.CompactSeqIndent()
 	err := encoder.Encode(&c.document)
 	return b.Bytes(), errors.Join(err, encoder.Close())
+}
+
+// keeps says what would be lost: all that a file has, but for the entries of a name and what every kubeconfig says, must mean in after what
+// it means in before. The file is somebody's way into all clusters; that a library writes what it read is not taken on trust.
+func keeps(before, after []byte, name string) error {
+	was, err := rest(before, name)
+	if err != nil {
+		return err
+	}
+	is, err := rest(after, name)
+	if err != nil {
+		return err
+	}
+	for key, value := range was {
+		if !reflect.DeepEqual(is[key], value) {
+			return fmt.Errorf("%.40q would be another", key)
+		}
+	}
+	return nil
+}
+
+// rest is what a kubeconfig means without the entries of a name.
+func rest(text []byte, name string) (map[string]any, error) {
+	var all map[string]any
+	if err := yaml.Unmarshal(text, &all); err != nil {
+		return nil, err
+	}
+	for _, key := range []string{"apiVersion", "kind", "current-context"} {
+		delete(all, key)
+	}
+	for list := range kinds {
+		entries, _ := all[list].([]any)
+		entries = slices.DeleteFunc(entries, func(e any) bool {
+			entry, _ := e.(map[string]any)
+			return fmt.Sprint(entry["name"]) == name
+		})
+		if len(entries) > 0 {
+			all[list] = entries
+		} else {
+			delete(all, list) // whether it is empty or missing means the same
+		}
+	}
+	return all, nil
 }
 
 // spellNulls writes out what is left empty between braces: the library would make it an empty text.

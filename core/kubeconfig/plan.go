@@ -22,6 +22,7 @@ type Ask struct {
 // Plan is what would be done to one file. Nothing is changed before Write.
 type Plan struct {
 	Path     string // of the file, as the person named it
+	Link     string // where that leads; "" if it is no link
 	Context  string // that it will have
 	Replaces bool   // it has an older one of Kith's, which is replaced
 	New      bool   // there is no such file yet
@@ -104,10 +105,26 @@ func Make(ask Ask) (Plan, error) {
 		return Plan{}, fmt.Errorf("the current context is said in %s, and %s goes into %s: merge it without making it the current one, and then `kubectl config use-context %s`",
 			currentIn, ask.Context, p.Path, ask.Context)
 	}
+	if to, err := filepath.EvalSymlinks(p.Path); err == nil {
+		if info, err := os.Lstat(p.Path); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			p.Link = to
+		}
+	}
 	target.merge(a, ask.Context, p.Uses)
 	p.before = texts[p.Path]
-	p.after, err = target.bytes()
-	return p, err
+	if p.after, err = target.bytes(); err == nil {
+		err = keeps(p.before, p.after, ask.Context)
+	}
+	if err != nil {
+		return Plan{}, fmt.Errorf("%s would not be the same but for %s, and was not changed: %w", p.Path, ask.Context, err)
+	}
+	return p, nil
+}
+
+// Same reports whether another plan does to the same file what this one says, whatever else is in it by now. Whether the context becomes
+// the current one is not compared: that is asked for.
+func (p Plan) Same(o Plan) bool {
+	return p.Path == o.Path && p.Link == o.Link && p.Context == o.Context && p.Replaces == o.Replaces && p.New == o.New && p.Current == o.Current
 }
 
 // read gives a file that is one, and of a size that can be a kubeconfig.
@@ -132,7 +149,10 @@ func read(path string) ([]byte, error) {
 		return nil, fmt.Errorf("your kubeconfig cannot be read, and was not changed: %w", err)
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxFile))
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(text) > maxFile {
+		err = errors.New("it is too long")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("your kubeconfig cannot be read, and was not changed: %w", err)
 	}
@@ -143,9 +163,11 @@ func read(path string) ([]byte, error) {
 func (p Plan) Backup() string { return p.Path + ".before-" + Name }
 
 // Write does what was planned: the file is the old one or the new one at every moment, it is its owner's and nobody else reads it. The file
-// as it was is kept in backup, "" if there was none. A link stays one: what it leads to is written.
+// as it was is kept in backup, "" if there was none. A link stays one: what it leads to is written. A file that its owner made
+// read-only, or that is somebody else's, is left alone.
 func (p Plan) Write() (backup string, err error) {
-	if err := os.MkdirAll(filepath.Dir(p.Path), 0o700); err != nil {
+	dir := filepath.Dir(p.Path)
+	if err := makeDir(dir); err != nil {
 		return "", fmt.Errorf("write your kubeconfig: %w", err)
 	}
 	// kubectl takes the same lock.
@@ -162,37 +184,85 @@ func (p Plan) Write() (backup string, err error) {
 	if err != nil && !missing {
 		return "", err
 	}
-	if !bytes.Equal(now, p.before) {
+	if missing != p.New || !bytes.Equal(now, p.before) {
 		return "", fmt.Errorf("%s was changed meanwhile, and was left as it is: try again", p.Path)
 	}
-	to := p.Path
-	if !missing {
-		if to, err = filepath.EvalSymlinks(p.Path); err != nil {
-			return "", fmt.Errorf("write your kubeconfig: %w", err)
-		}
-		if err := replace(p.Backup(), to, p.before); err != nil {
-			return "", fmt.Errorf("keep your kubeconfig as it was, and nothing was changed: %w", err)
-		}
-		backup = p.Backup()
+	if missing {
+		return "", p.put(p.Path, dir)
 	}
-	if err := replace(to, to, p.after); err != nil {
+	to, err := filepath.EvalSymlinks(p.Path)
+	if err != nil {
 		return "", fmt.Errorf("write your kubeconfig: %w", err)
 	}
-	return backup, nil
+	info, err := os.Stat(to)
+	if err == nil {
+		err = kept(info, os.Geteuid())
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s %w: it was left as it is", p.Path, err)
+	}
+	if err := replace(p.Backup(), to, p.before); err != nil {
+		return "", fmt.Errorf("keep your kubeconfig as it was, and nothing was changed: %w", err)
+	}
+	return p.Backup(), p.put(to, to)
 }
 
-// replace writes a file for its owner alone, in one step. like is a file whose owner it gets, where that is another's and root writes.
+func (p Plan) put(path, like string) error {
+	if err := replace(path, like, p.after); err != nil {
+		return fmt.Errorf("write your kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// makeDir makes a directory for the owner of the one that it is in: root who is somebody (sudo -E) would lock that person out of ~/.kube.
+func makeDir(dir string) error {
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	above := filepath.Dir(dir)
+	if err := makeDir(above); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if uid, gid := owner(above); os.Geteuid() == 0 && (uid > 0 || gid > 0) {
+		return os.Chown(dir, uid, gid)
+	}
+	return nil
+}
+
+// owner gives that of a file; -1 is not known.
+func owner(path string) (uid, gid int) {
+	if info, err := os.Stat(path); err == nil {
+		if s, ok := info.Sys().(*syscall.Stat_t); ok {
+			return int(s.Uid), int(s.Gid)
+		}
+	}
+	return -1, -1
+}
+
+// kept says why a file is not to be replaced by the user of a number: a new one in its place would be that user's, and could be written.
+func kept(info fs.FileInfo, euid int) error {
+	if info.Mode()&0o200 == 0 {
+		return errors.New("is read-only")
+	}
+	if s, ok := info.Sys().(*syscall.Stat_t); ok && euid != 0 && int(s.Uid) != euid {
+		return fmt.Errorf("belongs to another user, number %d", s.Uid)
+	}
+	return nil
+}
+
+// replace writes a file for its owner alone, in one step. like is a file or a directory whose owner it gets where root writes.
 func replace(path, like string, text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".kith-*") // mode 0600
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name())
-	if info, err := os.Stat(like); err == nil {
-		if s, ok := info.Sys().(*syscall.Stat_t); ok && os.Getuid() == 0 && (s.Uid != 0 || s.Gid != 0) {
-			if err := f.Chown(int(s.Uid), int(s.Gid)); err != nil {
-				return errors.Join(err, f.Close())
-			}
+	if uid, gid := owner(like); os.Geteuid() == 0 && (uid > 0 || gid > 0) {
+		if err := f.Chown(uid, gid); err != nil {
+			return errors.Join(err, f.Close())
 		}
 	}
 	_, err = f.Write(text)

@@ -37,6 +37,7 @@ type Backend struct {
 	AskAnswer error             // what a peer answers to Ask; nil is yes
 	AskBlock  chan struct{}     // when set, Ask with Wait waits for it, or for ctx
 	Calls     []string          // what was called, with its arguments
+	Looking   chan struct{}     // when set, Doctor waits for it, or for ctx
 	// AskConfirm, when set, is what Ask with Wait waits for a Confirm of.
 	AskConfirm *api.Confirmation
 	// Blockers and Effects are what CheckTether answers, of every peer.
@@ -604,7 +605,16 @@ func (b *Backend) BugReport(_ context.Context, to io.Writer) error {
 	return err
 }
 
-func (b *Backend) Doctor(_ context.Context, peer string, report func(api.Progress)) ([]api.Finding, error) {
+func (b *Backend) Doctor(ctx context.Context, peer string, report func(api.Progress)) ([]api.Finding, error) {
+	b.mu.Lock()
+	looking := b.Looking
+	b.mu.Unlock()
+	if looking != nil {
+		select {
+		case <-looking:
+		case <-ctx.Done():
+		}
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.called("Doctor", peer); err != nil {

@@ -41,6 +41,11 @@ func (m *Menu) Property(t testing.TB, name string) any {
 	return v.Value()
 }
 
+// Activate clicks the icon as a panel does that opens no menu for it.
+func (m *Menu) Activate() error {
+	return m.conn.Object(m.Name, m.Path).Call("org.kde.StatusNotifierItem.Activate", 0, int32(1), int32(1)).Err
+}
+
 func (m *Menu) object() dbus.BusObject { return m.conn.Object(m.Name, m.Path+"/menu") }
 
 // Call makes a call to the menu.

@@ -60,6 +60,10 @@ func scenes() map[string]menu.State {
 	scene("looked", func(s *menu.State) {
 		s.Looked, s.Fixable = true, []api.Finding{{Name: "inotify", Fix: []string{"sysctl -w a=1"}}, {Name: "tun", Fix: []string{"modprobe tun"}}}
 	})
+	scene("busy", func(s *menu.State) {
+		s.Looked, s.Fixable = true, []api.Finding{{Name: "inotify", Fix: []string{"sysctl -w a=1"}}}
+		s.Doing = map[string]string{menu.DoingDiagnosis: "", menu.DoingMend: "", menu.DoingReport: ""}
+	})
 	scene("waiting", func(s *menu.State) { *s = menu.State{Kinds: kinds} })
 	scene("gone", func(s *menu.State) {
 		*s = menu.State{Link: menu.Gone, Kinds: kinds, Why: &api.Error{

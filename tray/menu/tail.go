@@ -55,12 +55,12 @@ func (b *builder) tail() {
 	if b.Link != Up {
 		b.line("tail")
 	}
-	b.click("diagnose", "Diagnose…", Diagnose, "")
+	b.long("diagnose", "Diagnose…", Diagnose, DoingDiagnosis, "Diagnosing: what is found opens as a text")
 	if b.Looked && b.Link == Up {
 		if n := len(b.Fixable); n > 0 {
-			b.click("mend", fmt.Sprintf("    Mend %d of what was found…", n), Mend, "")
+			b.long("mend", fmt.Sprintf("    Mend %d of what was found…", n), Mend, DoingMend, "    Mending…")
 		}
-		b.click("report", "    Save a report…", SaveReport, "")
+		b.long("report", "    Save a report…", SaveReport, DoingReport, "    Making the report…")
 	}
 	b.line("about")
 	if len(b.Kinds) > 0 {
@@ -68,6 +68,22 @@ func (b *builder) tail() {
 	}
 	b.click("about", "About Kith", ShowAbout, "")
 	b.click("quit", "Quit", Quit, "")
+}
+
+// The subjects of what the tail starts and takes a while, in State.Doing.
+const (
+	DoingDiagnosis = "diagnosis"
+	DoingMend      = "mending"
+	DoingReport    = "report"
+)
+
+// long adds a line to click, or says that what it starts is under way.
+func (b *builder) long(id, label string, verb Verb, subject, busy string) {
+	if _, doing := b.Doing[subject]; doing {
+		b.say(id, busy)
+		return
+	}
+	b.click(id, label, verb, "")
 }
 
 // kinds turns notifications on and off.

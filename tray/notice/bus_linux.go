@@ -42,7 +42,8 @@ type Bus struct {
 
 	// The rest belongs to Run's goroutine.
 	owner   string // unique name of the server; "" when there is none
-	actions bool   // it shows buttons
+	actions bool   // it takes buttons
+	hides   bool   // and shows them only when it is asked to
 	markup  bool   // it takes bodies for markup
 	asked   bool   // what it can do is known
 	shown   map[uint32]Notice

@@ -32,12 +32,19 @@ type notification struct {
 type notifications struct {
 	conn *dbus.Conn
 	can  []string
+	name string
 	mu   sync.Mutex
 	next uint32
 	got  []notification
 }
 
 func (s *notifications) GetCapabilities() ([]string, *dbus.Error) { return s.can, nil }
+
+func (s *notifications) GetServerInformation() (name, vendor, version, spec string, _ *dbus.Error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.name, "", "", "1.2", nil
+}
 
 func (s *notifications) Notify(app string, replaces uint32, appIcon, summary, body string, actions []string, hints map[string]dbus.Variant, timeout int32) (uint32, *dbus.Error) {
 	s.mu.Lock()
@@ -280,6 +287,20 @@ func TestServerWithoutButtonsNamesTheMenu(t *testing.T) {
 	b.Show(ask)
 	if n := s.wait(t, 1)[0]; len(n.actions) != 0 || !strings.HasSuffix(n.body, "Accept or decline in Kith's menu.") {
 		t.Errorf("%v %v %v %q", n.actions, n.timeout, n.app, n.body)
+	}
+}
+
+// dunst takes buttons and shows none.
+func TestServerThatHidesButtonsNamesTheMenu(t *testing.T) {
+	bus := bustest.Start(t)
+	s := serve(t, bus, 0, "body", "actions")
+	s.mu.Lock()
+	s.name = "dunst"
+	s.mu.Unlock()
+	b, _ := running(t, bus)
+	b.Show(ask)
+	if n := s.wait(t, 1)[0]; len(n.actions) != 4 || !strings.HasSuffix(n.body, "Accept or decline in Kith's menu.") {
+		t.Errorf("%v %q", n.actions, n.body)
 	}
 }
 

@@ -34,7 +34,8 @@ func (b *Bus) send(ctx context.Context, n Notice) {
 		timeout = int32(notify.ExpireTimeoutNever.Milliseconds()) // it is taken back when it is answered or lapses
 		if b.actions {
 			actions = []string{actionYes, yes, actionNo, no}
-		} else {
+		}
+		if !b.actions || b.hides {
 			body = lines(body, n.About.elsewhere())
 		}
 	}
@@ -61,7 +62,12 @@ func (b *Bus) ask(ctx context.Context) {
 		b.log.Debug("no notification server", "err", err)
 		return
 	}
+	var name, vendor, version, spec string
+	if err := b.conn.Object(server, serverPath).CallWithContext(ctx, server+".GetServerInformation", 0).Store(&name, &vendor, &version, &spec); err != nil {
+		b.log.Debug("the notification server does not say what it is", "err", err)
+	}
 	b.moved(ctx)
+	b.hides = name == "dunst" // a click with the middle button opens a menu of them, if it has a program for that
 	b.actions, b.markup, b.asked = slices.Contains(can, "actions"), slices.Contains(can, "body-markup"), true
 }
 

@@ -81,11 +81,14 @@ func pixmapOf(b []byte) pixmap {
 	return out
 }
 
-// notifier is the icon's methods. The menu is all there is to it (ItemIsMenu); that Activate is refused makes panels that
-// do not look at ItemIsMenu open the menu too.
-type notifier struct{}
+// notifier is the icon's methods. The menu is all there is to it (ItemIsMenu); that Activate is refused makes some panels that
+// do not look at ItemIsMenu open the menu too. Those of LXQt and MATE do not: theirs opens with the other mouse button alone.
+type notifier struct {
+	told told // no embedding: what is exported here is exported to the bus
+}
 
-func (notifier) Activate(_, _ int32) *dbus.Error {
+func (n notifier) Activate(_, _ int32) *dbus.Error {
+	once(n.told.missed)
 	return dbus.NewError("org.freedesktop.DBus.Error.NotSupported", []any{"the icon has a menu and nothing else"})
 }
 

@@ -16,11 +16,12 @@ import (
 type told struct {
 	clicks chan menu.Action
 	opened chan struct{}
+	missed chan struct{}
 	hosted chan bool
 }
 
 func newTold() told {
-	return told{make(chan menu.Action, 16), make(chan struct{}, 1), make(chan bool, 1)}
+	return told{make(chan menu.Action, 16), make(chan struct{}, 1), make(chan struct{}, 1), make(chan bool, 1)}
 }
 
 // Clicks are what the user clicked. Read them always.
@@ -32,9 +33,15 @@ func (t told) Opened() <-chan struct{} { return t.opened }
 // Hosted tells whether there is a panel that shows the icon, each time that changes, and first when it is known.
 func (t told) Hosted() <-chan bool { return t.hosted }
 
-func (t told) open() {
+// Missed tells that the icon was clicked in a panel that may open no menu then.
+func (t told) Missed() <-chan struct{} { return t.missed }
+
+func (t told) open() { once(t.opened) }
+
+// once tells of what happened, unless that was not heard yet.
+func once(to chan<- struct{}) {
 	select {
-	case t.opened <- struct{}{}:
+	case to <- struct{}{}:
 	default:
 	}
 }

@@ -32,7 +32,7 @@ func New(conn session.Bus, first Picture, log *slog.Logger) (*Panel, error) {
 	p.menu = &dbusmenu{told: p.told, log: log, numbers: map[string]int32{}}
 	p.menu.set(first.Items)
 	err := errors.Join(
-		p.offer(itemPath, itemInterface, notifier{}, itemProperties(first, p.icons), itemSignals),
+		p.offer(itemPath, itemInterface, notifier{p.told}, itemProperties(first, p.icons), itemSignals),
 		p.offer(menuPath, menuInterface, p.menu, map[string]any{
 			"Version": uint32(3), "TextDirection": "ltr", "Status": "normal", "IconThemePath": []string{},
 		}, menuSignals),

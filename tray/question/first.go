@@ -64,6 +64,9 @@ func Kubectl(p kubeconfig.Plan) Question {
 	default:
 		q.Text = append(q.Text, "The context "+context+" is added to "+path+". All else there stays as it is.")
 	}
+	if p.Link != "" {
+		q.Text = append(q.Text, "That is a link: what is written is "+words.Clean(p.Link, maxPath)+".")
+	}
 	q.Text = append(q.Text, "It holds an administrator's key: keep the file to yourself.")
 	if p.Uses || p.Current == p.Context {
 		verb := map[bool]string{true: "becomes", false: "is"}[p.Uses]

@@ -44,6 +44,7 @@ func TestKubectlIsAskedAboutWithTheFile(t *testing.T) {
 		{kubeconfig.Plan{Path: "/k", Context: "kith", Current: "work"}, "The context kith is added to /k. All else there stays as it is.", true},
 		{kubeconfig.Plan{Path: "/k", Context: "kith", Current: "work"}, "The current context stays work: `kubectl --context kith get nodes` shows this laptop.", true},
 		{kubeconfig.Plan{Path: "/k", Context: "kith", Current: "kith", Replaces: true}, "The context kith in /k is renewed.", false},
+		{kubeconfig.Plan{Path: "/k", Link: "/dotfiles/k", Context: "kith", Current: "work"}, "That is a link: what is written is /dotfiles/k.", true},
 		{kubeconfig.Plan{Path: "/k", Context: "kith", Current: "a\nb\u202e"}, "stays a\uFFFDb\uFFFD:", true},
 	} {
 		q := question.Kubectl(c.plan)

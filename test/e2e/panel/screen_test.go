@@ -40,10 +40,21 @@ type screen struct {
 	slow time.Duration // patience for what takes longer
 }
 
-// newScreen starts display and bus; they end with the test.
+// newScreen starts display and bus, for Xfce; they end with the test.
 func newScreen(t *testing.T, name string) *screen {
 	t.Helper()
-	for _, program := range []string{"Xvfb", "xfce4-panel", "xdotool", "xsetroot", "import", "dbus-daemon"} {
+	if _, err := exec.LookPath("xfce4-panel"); err != nil {
+		t.Fatal("xfce4-panel is not installed: scripts/deps.sh does it")
+	}
+	s := newScreenOf(t, name, image.Pt(width, height), "GTK_THEME=Adwaita", "XDG_CURRENT_DESKTOP=XFCE")
+	s.configure()
+	return s
+}
+
+// newScreenOf starts display and bus, for whatever desktop; env is what that has in its environment.
+func newScreenOf(t *testing.T, name string, size image.Point, env ...string) *screen {
+	t.Helper()
+	for _, program := range []string{"Xvfb", "xdotool", "xsetroot", "import", "dbus-daemon"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Fatalf("%s is not installed: scripts/deps.sh does it", program)
 		}
@@ -56,15 +67,14 @@ func newScreen(t *testing.T, name string) *screen {
 	s := &screen{t: t, name: name, dir: dir, bus: "unix:path=" + dir + "/bus"}
 	s.env = append(os.Environ(),
 		"HOME="+dir, "XDG_CONFIG_HOME="+dir+"/config", "XDG_CACHE_HOME="+dir+"/cache", "XDG_DATA_HOME="+dir+"/data",
-		"XDG_RUNTIME_DIR="+dir, "DBUS_SESSION_BUS_ADDRESS="+s.bus, "NO_AT_BRIDGE=1", "GTK_A11Y=none", "LC_ALL=C.UTF-8",
-		"GTK_THEME=Adwaita", "XDG_CURRENT_DESKTOP=XFCE")
-	s.configure()
+		"XDG_RUNTIME_DIR="+dir, "DBUS_SESSION_BUS_ADDRESS="+s.bus, "NO_AT_BRIDGE=1", "GTK_A11Y=none", "LC_ALL=C.UTF-8")
+	s.env = append(s.env, env...)
 	number, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer number.Close()
-	s.start(&exec.Cmd{Args: []string{"Xvfb", "-displayfd", "3", "-screen", "0", fmt.Sprintf("%dx%dx24", width, height), "-nolisten", "tcp", "-noreset"}, ExtraFiles: []*os.File{w}})
+	s.start(&exec.Cmd{Args: []string{"Xvfb", "-displayfd", "3", "-screen", "0", fmt.Sprintf("%dx%dx24", size.X, size.Y), "-nolisten", "tcp", "-noreset"}, ExtraFiles: []*os.File{w}})
 	w.Close()
 	var display [16]byte
 	n, err := number.Read(display[:])
@@ -196,8 +206,11 @@ func (s *screen) until(what string, wrong func() string) {
 		}
 		if time.Now().After(end) {
 			s.picture("failed")
-			if log, err := os.ReadFile(filepath.Join(s.dir, "kith-tray.log")); err == nil {
-				s.t.Logf("%s's tray: %s", s.name, log[max(0, len(log)-4000):])
+			logs, _ := filepath.Glob(filepath.Join(s.dir, "*.log"))
+			for _, path := range logs {
+				if log, err := os.ReadFile(path); err == nil {
+					s.t.Logf("%s's %s: %s", s.name, filepath.Base(path), log[max(0, len(log)-4000):])
+				}
 			}
 			s.t.Fatalf("%s: no sign of %s within %v: %s", s.name, what, max(patience, s.slow), why)
 		}

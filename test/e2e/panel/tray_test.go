@@ -89,6 +89,7 @@ func (s *screen) menu(conn *dbus.Conn) ([]bustest.Line, *bustest.Menu, error) {
 		return nil, nil, fmt.Errorf("%d icons are registered", len(items))
 	}
 	name, path, _ := strings.Cut(items[0], "/")
+	name = strings.TrimSuffix(name, "@") // so GNOME's extension
 	menu := bustest.MenuOf(conn, bustest.Item{Name: name, Path: dbus.ObjectPath("/" + path)})
 	_, lines, err := menu.Read()
 	return lines, menu, err

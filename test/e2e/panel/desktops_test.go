@@ -1,0 +1,116 @@
+//go:build lab
+
+package panel
+
+import (
+	"image"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// desktop is a panel and the notification server that goes with it.
+type desktop struct {
+	name    string
+	needs   []string // programs
+	heavy   bool     // not in the tests that run always: scripts/test.sh panels
+	env     []string // beside what every desktop has
+	files   map[string]string
+	greet   func(s *screen)                        // what its user does first
+	start   [][]string                             // programs, first first
+	left    bool                                   // the menu opens with the left button, too
+	unfolds bool                                   // a notification shows its buttons once the mouse is over it
+	accept  func(note image.Rectangle) image.Point // where Accept is in a notification with Accept and Decline
+}
+
+// desktops are those that were tried. What is not here was not: docs/tray.md says which that are.
+var desktops = []desktop{
+	{
+		name: "xfce", needs: []string{"xfce4-panel"}, left: true,
+		env:    []string{"GTK_THEME=Adwaita", "XDG_CURRENT_DESKTOP=XFCE"},
+		start:  [][]string{{"/usr/lib/x86_64-linux-gnu/xfce4/notifyd/xfce4-notifyd"}, {"xfce4-panel", "--disable-wm-check"}},
+		accept: func(n image.Rectangle) image.Point { return n.Max.Sub(image.Pt(149, 31)) },
+	},
+	{
+		name: "lxqt", needs: []string{"lxqt-panel", "lxqt-notificationd"},
+		env: []string{"XDG_CURRENT_DESKTOP=LXQt"},
+		files: map[string]string{"config/lxqt/panel.conf": `[General]
+panels=panel1
+
+[panel1]
+alignment=-1
+iconSize=22
+lineCount=1
+panelSize=32
+plugins=spacer, statusnotifier
+position=Top
+width=100
+width-percent=true
+
+[spacer]
+expandable=true
+type=spacer
+
+[statusnotifier]
+alignment=Right
+type=statusnotifier
+`},
+		start:  [][]string{{"lxqt-notificationd"}, {"lxqt-panel"}},
+		accept: func(n image.Rectangle) image.Point { return image.Pt(n.Min.X+105, n.Max.Y-41) },
+	},
+	{
+		name: "mate", needs: []string{"mate-panel"},
+		env: []string{"GTK_THEME=Adwaita", "XDG_CURRENT_DESKTOP=MATE", "GSETTINGS_BACKEND=keyfile"},
+		files: map[string]string{"config/glib-2.0/settings/keyfile": `[org/mate/panel/general]
+toplevel-id-list=['top']
+object-id-list=['tray']
+
+[org/mate/panel/toplevels/top]
+orientation='top'
+size=28
+expand=true
+
+[org/mate/panel/objects/tray]
+object-type='applet'
+applet-iid='NotificationAreaAppletFactory::NotificationArea'
+toplevel-id='top'
+position=10
+panel-right-stick=true
+`},
+		start:  [][]string{{"/usr/lib/mate-notification-daemon/mate-notification-daemon"}, {"mate-panel"}},
+		accept: func(n image.Rectangle) image.Point { return n.Max.Sub(image.Pt(149, 31)) },
+	},
+}
+
+// raise starts a desktop; without it the test is skipped or, where scripts/deps.sh installs it, fails.
+func (d desktop) raise(t *testing.T) *screen {
+	t.Helper()
+	s := newScreenOf(t, d.name, image.Pt(1024, 900), d.env...)
+	s.configure()
+	for name, text := range d.files {
+		path := filepath.Join(s.dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, v := range s.env {
+		s.env[i] = strings.ReplaceAll(v, "$BUS", s.bus)
+	}
+	s.tool("xsetroot", "-solid", "#3f5d76")
+	if d.heavy { // all that they draw is computed
+		s.slow = 2 * time.Minute
+	}
+	for _, args := range d.start {
+		s.run(args...)
+	}
+	s.notified()
+	if d.greet != nil {
+		d.greet(s)
+	}
+	return s
+}

@@ -1,0 +1,339 @@
+//go:build lab
+
+package panel
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"kith.dev/assets/icon"
+	"kith.dev/core/api"
+)
+
+// installed is a tree with Kith as a package has it: that of $KITH_TREE, where a package was unpacked, or one made of bin/.
+func installed(t *testing.T) string {
+	t.Helper()
+	if tree := os.Getenv("KITH_TREE"); tree != "" {
+		return tree
+	}
+	tree := t.TempDir()
+	install := exec.Command("../../../scripts/install.sh", "install")
+	install.Env = append(os.Environ(), "DESTDIR="+tree, "PREFIX=/usr", "LIBEXECDIR=/usr/lib/kith")
+	if out, err := install.CombinedOutput(); err != nil {
+		t.Fatalf("install: %v\n%s", err, out)
+	}
+	return tree
+}
+
+// login starts what a session starts of an installed tree: the tray, by its autostart file.
+func (s *screen) login(tree, socket string) {
+	s.t.Helper()
+	text, err := os.ReadFile(filepath.Join(tree, "etc/xdg/autostart/kith-tray.desktop"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	entry := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		entry[key] = value
+	}
+	for _, key := range []string{"TryExec", "Exec"} {
+		if _, err := os.Stat(filepath.Join(tree, "usr/bin", entry[key])); err != nil {
+			s.t.Fatalf("%s: %v", key, err)
+		}
+	}
+	before := s.env
+	s.env = append(slices.Clone(s.env), "KITH_SOCKET="+socket, "PATH="+filepath.Join(tree, "usr/bin")+":"+os.Getenv("PATH"))
+	s.run(filepath.Join(tree, "usr/bin", entry["Exec"]))
+	s.env = before
+}
+
+// notified waits for a notification server.
+func (s *screen) notified() {
+	s.t.Helper()
+	s.until("the notification server", func() string {
+		conn, err := dbus.Connect(s.bus)
+		if err != nil {
+			return err.Error()
+		}
+		defer conn.Close()
+		var there bool
+		if err := conn.BusObject().Call("org.freedesktop.DBus.NameHasOwner", 0, "org.freedesktop.Notifications").Store(&there); err != nil || !there {
+			return fmt.Sprint("nobody has its name ", err)
+		}
+		return ""
+	})
+}
+
+// edge is how far a panel reaches from the top or the bottom of the screen.
+const edge = 48
+
+// find waits for the icon of a state in a panel, wherever that is.
+func (s *screen) find(want icon.State) (at image.Point) {
+	s.t.Helper()
+	var colour color.NRGBA
+	for c, state := range colours() {
+		if state == want {
+			colour = c
+		}
+	}
+	s.until(fmt.Sprintf("an icon that says %s", want), func() string {
+		img := s.look()
+		var found []image.Point
+		for y := range img.Bounds().Dy() {
+			if y >= edge && y < img.Bounds().Dy()-edge {
+				continue
+			}
+			for x := range img.Bounds().Dx() {
+				if like(color.NRGBAModel.Convert(img.At(x, y)).(color.NRGBA), colour) {
+					found = append(found, image.Pt(x, y))
+				}
+			}
+		}
+		var all image.Rectangle // where most of them are together: letters have such edges, too
+		most := 0
+		for _, p := range found {
+			var box image.Rectangle
+			n := 0
+			for _, q := range found {
+				if d := q.Sub(p); d.X >= 0 && d.X < 32 && d.Y > -32 && d.Y < 32 {
+					n, box = n+1, box.Union(image.Rectangle{q, q.Add(image.Pt(1, 1))})
+				}
+			}
+			if n > most {
+				most, all = n, box
+			}
+		}
+		if most < 12 {
+			return fmt.Sprintf("%d pixels of its colour", len(found))
+		}
+		at = all.Min.Add(all.Max).Div(2)
+		return ""
+	})
+	return at
+}
+
+// like reports whether a colour is another but for the little that GNOME's panel dims icons by.
+func like(a, b color.NRGBA) bool {
+	near := func(x, y uint8) bool { return max(x, y)-min(x, y) <= 12 }
+	return near(a.R, b.R) && near(a.G, b.G) && near(a.B, b.B)
+}
+
+// still is what the screen shows once nothing moves any more.
+func (s *screen) still() image.Image {
+	s.t.Helper()
+	last := s.look()
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
+		time.Sleep(60 * time.Millisecond)
+		now := s.look()
+		if differ(last, now).Empty() {
+			return now
+		}
+		last = now
+	}
+	return last
+}
+
+// differ is where two pictures do.
+func differ(a, b image.Image) (all image.Rectangle) {
+	p, q := a.(*image.RGBA), b.(*image.RGBA) // what package png makes of a picture without alpha
+	r := p.Bounds()
+	for y := r.Min.Y; y < r.Max.Y; y++ {
+		from, to := p.PixOffset(r.Min.X, y), p.PixOffset(r.Max.X-1, y)+4
+		one, other := p.Pix[from:to], q.Pix[from:to]
+		if bytes.Equal(one, other) {
+			continue
+		}
+		left, right := 0, len(one)
+		for ; one[left] == other[left]; left++ {
+		}
+		for ; one[right-1] == other[right-1]; right-- {
+		}
+		all = all.Union(image.Rect(r.Min.X+left/4, y, r.Min.X+(right+3)/4, y+1))
+	}
+	return all
+}
+
+func within(img image.Image, r image.Rectangle) image.Image { return img.(*image.RGBA).SubImage(r) }
+
+func (s *screen) point(at image.Point) {
+	s.t.Helper()
+	s.tool("xdotool", "mousemove", strconv.Itoa(at.X), strconv.Itoa(at.Y))
+}
+
+// press clicks somewhere with a button, and gives what is new on the screen then.
+func (s *screen) pressAt(at image.Point, button string, enough int) (fresh image.Rectangle) {
+	s.t.Helper()
+	const clicks = 4
+	for range clicks { // a panel that was just started loses one now and then
+		before := s.still()
+		s.point(at)
+		s.tool("xdotool", "click", button)
+		for range 20 {
+			time.Sleep(100 * time.Millisecond)
+			if fresh = differ(before, s.still()); fresh.Dy() >= enough {
+				return fresh
+			}
+		}
+	}
+	s.picture("failed")
+	s.t.Fatalf("%s: %d clicks with button %s at %v show nothing: %v", s.name, clicks, button, at, fresh)
+	return fresh
+}
+
+// row gives the middle of the nth line that a mouse can choose in an open menu: it moves over the menu and sees what lights up.
+func (s *screen) row(menu image.Rectangle, n int) image.Point {
+	s.t.Helper()
+	dark := s.still()
+	seen := image.Rectangle{}
+	pause := 60 * time.Millisecond
+	for y := menu.Min.Y + 2; y < menu.Max.Y; y += 9 {
+		if y < seen.Max.Y {
+			continue
+		}
+		at := image.Pt(menu.Min.X+menu.Dx()/2, y)
+		s.point(at)
+		time.Sleep(pause)
+		if y+9 >= menu.Max.Y && pause < 200*time.Millisecond { // once more, for a machine that has more to do
+			y, pause, seen = menu.Min.Y, 4*pause, image.Rectangle{}
+		}
+		band := image.Rect(menu.Min.X, y-40, menu.Max.X, y+40) // clocks tick elsewhere
+		lit := differ(within(dark, band), within(s.look(), band))
+		if lit.Dy() >= 12 && lit.Dy() <= 60 && lit.Dx() > menu.Dx()/3 && at.In(lit) {
+			seen = lit
+			if n--; n == 0 {
+				return image.Pt(at.X, lit.Min.Y+lit.Dy()/2)
+			}
+		}
+	}
+	s.picture("failed")
+	s.t.Fatalf("%s: no such line lights up in the menu at %v", s.name, menu)
+	return image.Point{}
+}
+
+// part keeps a part of what the screen shows in build/screenshots.
+func (s *screen) part(what string, r image.Rectangle) {
+	s.t.Helper()
+	img := s.still()
+	r = r.Inset(-12).Intersect(img.Bounds())
+	dir := filepath.Join("..", "..", "..", "build", "screenshots")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		s.t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(dir, "panel-"+s.name+"-"+what+".png"))
+	if err == nil {
+		err = cmp.Or(png.Encode(f, within(img, r)), f.Close())
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TestPanels has the tray of an installed tree started by its autostart file in one desktop after the other, with a person's mouse: the icon
+// appears, the menu opens by a click and is whole, also when there is more in it, an item works, and a request is accepted by the button of a
+// notification. Its pictures are those of docs/tray.md.
+func TestPanels(t *testing.T) {
+	tree := installed(t)
+	for _, d := range desktops {
+		t.Run(d.name, func(t *testing.T) {
+			for _, program := range d.needs {
+				if _, err := exec.LookPath(program); err != nil && d.heavy {
+					t.Skipf("%s is not installed", program)
+				} else if err != nil {
+					t.Fatalf("%s is not installed: scripts/deps.sh does it", program)
+				}
+			}
+			d.tell(t, tree)
+		})
+	}
+}
+
+func (d desktop) tell(t *testing.T, tree string) {
+	b, socket := daemon(t)
+	s := d.raise(t)
+	s.login(tree, socket)
+	s.line("bob · nearby", nil)
+	at := s.find(icon.Alone)
+	button := "1"
+	if !d.left {
+		button = "3"
+	}
+	menu := s.pressAt(at, button, 300)
+	s.part("menu", menu)
+	s.tool("xdotool", "key", "Escape")
+
+	b.Set(func() {
+		b.Known = append(b.Known, api.Peer{Name: "dora", ID: "D", Reachable: true, Outgoing: api.StateNone, Incoming: api.StateNone})
+	})
+	s.line("dora · nearby", nil)
+	more := s.pressAt(at, button, 300)
+	if more.Dy() <= menu.Dy() {
+		t.Errorf("with one more peer the menu is %v, it was %v", more, menu)
+	}
+	s.tool("xdotool", "mousemove", "5", "700")
+	row := s.row(more, 1)
+	s.part("row", more)
+	s.point(row)
+	s.tool("xdotool", "click", "1")
+	s.until("bob asked", func() string {
+		calls := strings.Join(b.Called(), "; ")
+		if !strings.Contains(calls, "Ask B") {
+			return calls
+		}
+		return ""
+	})
+	b.Set(func() { b.Known[0].Outgoing = api.StateConnected })
+	s.find(icon.Peered)
+
+	before := s.still()
+	b.Set(func() {
+		b.Pending = []api.Request{{ID: "r1", Peer: "carol", PeerID: "C", Direction: api.Incoming, State: api.StateRequested, Code: "069210",
+			Asked: api.Resources{"cpu": "2"}, Granted: api.Resources{"cpu": "2"}, Expires: time.Now().Add(5 * time.Minute)}}
+	})
+	var note image.Rectangle
+	s.until("a notification", func() string {
+		if note = differ(before, s.still()); note.Dy() < 60 {
+			return fmt.Sprint(note)
+		}
+		return ""
+	})
+	if d.unfolds {
+		folded := note
+		s.point(note.Min.Add(note.Max).Div(2))
+		s.until("its buttons", func() string {
+			if note = differ(before, s.still()); note.Dy() < folded.Dy()+20 {
+				return fmt.Sprint(note)
+			}
+			return ""
+		})
+	}
+	s.part("request", note)
+	s.t.Log("notification at ", note)
+	s.point(d.accept(note))
+	s.tool("xdotool", "click", "1")
+	s.until("carol accepted", func() string {
+		calls := strings.Join(b.Called(), "; ")
+		if !strings.Contains(calls, "Accept r1") {
+			return calls
+		}
+		return ""
+	})
+	if !d.left { // what the left button does then
+		note := s.pressAt(at, "1", 60)
+		s.part("left", note)
+	}
+}
