@@ -20,7 +20,7 @@ const (
 	// aloneTime bounds what the program of kithd does without a running one.
 	aloneTime = 3 * time.Minute
 	// maxFindings bounds what is read of its findings, in bytes.
-	maxFindings = 4 << 20
+	maxFindings = 1 << 20
 )
 
 // examineAlone has the program of kithd look at this machine. That it cannot is a finding too.

@@ -66,7 +66,7 @@ alone to read (mode 0600). Without a running kithd it has what this machine says
 }
 
 // maxReport bounds what is taken of a report, in bytes; kithd makes smaller ones.
-const maxReport = 64 << 20
+const maxReport = 24 << 20
 
 // report has kithd make the report or, when none answers, its program what can be made without.
 func (p *program) report(ctx context.Context) ([]byte, error) {

@@ -42,7 +42,7 @@ func unpack(t *testing.T, archive []byte) map[string]string {
 }
 
 func TestPartsAreBoundedAndCleaned(t *testing.T) {
-	long := strings.Repeat("a line, of the log\n", maxPart/10)
+	long := strings.Repeat("a line"+strings.Repeat(", and more", 50)+", of the log\n", maxPart/400)
 	say := func(text string, err error) func(context.Context) ([]byte, error) {
 		return func(context.Context) ([]byte, error) { return []byte(text), err }
 	}
@@ -73,7 +73,7 @@ func TestPartsAreBoundedAndCleaned(t *testing.T) {
 		t.Errorf("%d bytes in all", all)
 	}
 	for name, want := range map[string][2]string{
-		"beginning": {"first\na line", "line, of the log\n" + leftOut}, "end": {leftOut + "a line", "last\n"},
+		"beginning": {"first\na line", ", of the log\n" + leftOut}, "end": {leftOut + "a line", "last\n"},
 		"failed": {"some\nnot all of it is here: no answer; password=[redacted]", ""}, "secret": {"token: [redacted]", ""},
 		"raw": {"token: \x00\xff", ""}, "raw, too long": {"not all of it is here", ""}, "raw, failed": {"not all of it is here: no\n", ""}, "more": {leftOut, ""},
 	} {
@@ -121,7 +121,7 @@ func TestWhatIsMountedForPodsIsNotNamed(t *testing.T) {
 
 func TestTheEndOfALogIsRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
-	if err := os.WriteFile(path, append(bytes.Repeat([]byte("old line.\n"), maxPart/4), "new line\n"...), 0o600); err != nil {
+	if err := os.WriteFile(path, append(bytes.Repeat([]byte("an old line, and more of it, of a log that is long, old line.\n"), maxPart/40), "new line\n"...), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	text := string(Log("log", "", path).make(t.Context(), maxPart))
@@ -141,8 +141,8 @@ func TestAProgramThatSaysTooMuchOrFails(t *testing.T) {
 		args     []string
 		contains string
 	}{
-		"endless":     {false, []string{"sh", "-c", "yes | head -c 40000000"}, "y\ny\n"},
-		"its end":     {true, []string{"sh", "-c", "yes | head -c 40000000; echo last"}, "y\nlast\n"},
+		"endless":     {false, []string{"sh", "-c", "yes some words, and more of them, in a long line of a log | head -c 40000000"}, "a log\nsome"},
+		"its end":     {true, []string{"sh", "-c", "yes some words, and more of them, in a long line of a log | head -c 40000000; echo; echo last"}, "\nlast\n"},
 		"fails":       {false, []string{"sh", "-c", "echo out; echo why >&2; exit 3"}, "out\nnot all of it is here: sh: exit status 3: why"},
 		"not there":   {false, []string{"no-such-program"}, "no-such-program is not installed"},
 		"by its name": {false, []string{"true"}, ""},
