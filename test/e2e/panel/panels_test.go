@@ -93,7 +93,7 @@ func (s *screen) find(want icon.State) (at image.Point) {
 	}
 	s.until(fmt.Sprintf("an icon that says %s", want), func() string {
 		img := s.look()
-		cells := map[image.Point]int{} // letters and pictures have such colours, too: the icon is where most of them are together
+		blocks := map[image.Point]int{} // letters and pictures have such colours, too: the icon is where most of them are together
 		var found []image.Point
 		for y := range img.Bounds().Dy() {
 			if y >= edge && y < img.Bounds().Dy()-edge {
@@ -102,19 +102,19 @@ func (s *screen) find(want icon.State) (at image.Point) {
 			for x := range img.Bounds().Dx() {
 				if like(color.NRGBAModel.Convert(img.At(x, y)).(color.NRGBA), colour, s.dims) {
 					found = append(found, image.Pt(x, y))
-					for _, corner := range []image.Point{{0, 0}, {16, 0}, {0, 16}, {16, 16}} { // each block of 32 has four cells of 16
-						cells[image.Pt(x, y).Sub(corner).Div(16)]++
+					for _, corner := range []image.Point{{0, 0}, {1, 0}, {0, 1}, {1, 1}} { // blocks of 32 pixels begin every 16
+						blocks[image.Pt(x/16, y/16).Sub(corner)]++
 					}
 				}
 			}
 		}
 		var best image.Point
-		for cell, n := range cells {
-			if n > cells[best] {
-				best = cell
+		for block, n := range blocks {
+			if n > blocks[best] {
+				best = block
 			}
 		}
-		if cells[best] < 12 {
+		if blocks[best] < 12 {
 			return fmt.Sprintf("%d pixels of its colour", len(found))
 		}
 		var all image.Rectangle
