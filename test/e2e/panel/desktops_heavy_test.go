@@ -62,7 +62,7 @@ enable-animations=false
 				return ""
 			})
 		},
-		accept: func(n image.Rectangle) image.Point { return image.Pt(n.Min.X+n.Dx()/4, n.Max.Y-30) },
+		accept: func(n image.Rectangle) image.Point { return n.Max.Sub(image.Pt(111, 28)) },
 	}, desktop{
 		name: "xfce-dark", needs: []string{"xfce4-panel"}, left: true,
 		env:    []string{"GTK_THEME=Adwaita:dark", "XDG_CURRENT_DESKTOP=XFCE"},
