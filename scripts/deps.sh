@@ -30,6 +30,7 @@ elif [ "${1:-}" != build ]; then
     packages+=(
       gnome-shell gnome-shell-extension-appindicator gjs # large ones: 900 MB
       plasma-desktop plasma-workspace kwin-x11
+      dunst notify-osd # show no buttons
     )
   fi
 fi

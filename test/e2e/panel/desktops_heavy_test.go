@@ -3,6 +3,7 @@
 package panel
 
 import (
+	"fmt"
 	"image"
 	"time"
 )
@@ -40,26 +41,28 @@ enable-animations=false
 				return ""
 			})
 		},
-		unfolds: true, accept: func(n image.Rectangle) image.Point { return image.Pt(n.Min.X+n.Dx()/4, n.Max.Y-30) },
+		dims: 12, unfolds: true, accept: func(n image.Rectangle) image.Point { return image.Pt(n.Min.X+n.Dx()/4, n.Max.Y-30) },
 	}, desktop{
 		name: "kde", needs: []string{"plasmashell", "kwin_x11", "kded5"}, heavy: true, left: true,
 		env:   []string{"XDG_CURRENT_DESKTOP=KDE", "KDE_FULL_SESSION=true", "KDE_SESSION_VERSION=5", "XDG_SESSION_TYPE=x11", "LIBGL_ALWAYS_SOFTWARE=1"},
 		start: [][]string{{"kwin_x11"}, {"kded5"}, {"plasmashell", "--no-respawn"}},
 		greet: func(s *screen) { // its picture and its widgets come one after the other
-			calm, last := 0, s.still()
+			calm, last := 0, s.look()
 			s.until("the desktop", func() string {
-				time.Sleep(200 * time.Millisecond)
-				now := s.still()
-				if calm++; !differ(last, now).Empty() || now.At(500, 200) == now.At(500, 700) {
-					calm, last = 0, now
+				time.Sleep(300 * time.Millisecond)
+				now := s.look()
+				moved := differ(last, now)
+				last = now
+				if calm++; moved.Dy() > edge || now.At(500, 200) == now.At(500, 700) { // what is small is a clock
+					calm = 0
 				}
-				if calm < 10 {
-					return "it is being made"
+				if calm < 5 {
+					return fmt.Sprint("it is being made: ", moved)
 				}
 				return ""
 			})
 		},
-		accept: func(n image.Rectangle) image.Point { return image.Pt(n.Min.X+n.Dx()/4, n.Max.Y-30) },
+		accept: func(n image.Rectangle) image.Point { return n.Max.Sub(image.Pt(111, 28)) },
 	}, desktop{
 		name: "xfce-dark", needs: []string{"xfce4-panel"}, left: true,
 		env:    []string{"GTK_THEME=Adwaita:dark", "XDG_CURRENT_DESKTOP=XFCE"},

@@ -21,6 +21,7 @@ type desktop struct {
 	greet   func(s *screen)                        // what its user does first
 	start   [][]string                             // programs, first first
 	left    bool                                   // the menu opens with the left button, too
+	dims    uint8                                  // its panel dims icons by that at most
 	unfolds bool                                   // a notification shows its buttons once the mouse is over it
 	accept  func(note image.Rectangle) image.Point // where Accept is in a notification with Accept and Decline
 }
@@ -102,6 +103,7 @@ func (d desktop) raise(t *testing.T) *screen {
 		s.env[i] = strings.ReplaceAll(v, "$BUS", s.bus)
 	}
 	s.tool("xsetroot", "-solid", "#3f5d76")
+	s.dims = d.dims
 	if d.heavy { // all that they draw is computed
 		s.slow = 2 * time.Minute
 	}

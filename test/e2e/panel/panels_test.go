@@ -93,33 +93,35 @@ func (s *screen) find(want icon.State) (at image.Point) {
 	}
 	s.until(fmt.Sprintf("an icon that says %s", want), func() string {
 		img := s.look()
+		blocks := map[image.Point]int{} // letters and pictures have such colours, too: the icon is where most of them are together
 		var found []image.Point
 		for y := range img.Bounds().Dy() {
 			if y >= edge && y < img.Bounds().Dy()-edge {
 				continue
 			}
 			for x := range img.Bounds().Dx() {
-				if like(color.NRGBAModel.Convert(img.At(x, y)).(color.NRGBA), colour) {
+				if like(color.NRGBAModel.Convert(img.At(x, y)).(color.NRGBA), colour, s.dims) {
 					found = append(found, image.Pt(x, y))
+					for _, corner := range []image.Point{{0, 0}, {1, 0}, {0, 1}, {1, 1}} { // blocks of 32 pixels begin every 16
+						blocks[image.Pt(x/16, y/16).Sub(corner)]++
+					}
 				}
 			}
 		}
-		var all image.Rectangle // where most of them are together: letters have such edges, too
-		most := 0
-		for _, p := range found {
-			var box image.Rectangle
-			n := 0
-			for _, q := range found {
-				if d := q.Sub(p); d.X >= 0 && d.X < 32 && d.Y > -32 && d.Y < 32 {
-					n, box = n+1, box.Union(image.Rectangle{q, q.Add(image.Pt(1, 1))})
-				}
-			}
-			if n > most {
-				most, all = n, box
+		var best image.Point
+		for block, n := range blocks {
+			if n > blocks[best] {
+				best = block
 			}
 		}
-		if most < 12 {
+		if blocks[best] < 12 {
 			return fmt.Sprintf("%d pixels of its colour", len(found))
+		}
+		var all image.Rectangle
+		for _, p := range found {
+			if at := best.Mul(16); p.In(image.Rectangle{at, at.Add(image.Pt(32, 32))}) {
+				all = all.Union(image.Rectangle{p, p.Add(image.Pt(1, 1))})
+			}
 		}
 		at = all.Min.Add(all.Max).Div(2)
 		return ""
@@ -127,9 +129,9 @@ func (s *screen) find(want icon.State) (at image.Point) {
 	return at
 }
 
-// like reports whether a colour is another but for the little that GNOME's panel dims icons by.
-func like(a, b color.NRGBA) bool {
-	near := func(x, y uint8) bool { return max(x, y)-min(x, y) <= 12 }
+// like reports whether a colour is another but for what a panel dims icons by.
+func like(a, b color.NRGBA, dims uint8) bool {
+	near := func(x, y uint8) bool { return max(x, y)-min(x, y) <= dims }
 	return near(a.R, b.R) && near(a.G, b.G) && near(a.B, b.B)
 }
 
@@ -286,7 +288,7 @@ func (d desktop) tell(t *testing.T, tree string) {
 	}
 	s.tool("xdotool", "mousemove", "5", "700")
 	row := s.row(more, 1)
-	s.part("row", more)
+	s.part("row", more.Union(image.Rectangle{at, at}.Inset(-16)))
 	s.point(row)
 	s.tool("xdotool", "click", "1")
 	s.until("bob asked", func() string {

@@ -37,6 +37,7 @@ type screen struct {
 	env  []string
 	bus  string        // address
 	n    int           // pictures taken
+	dims uint8         // how much darker than it is the panel shows a colour at most
 	slow time.Duration // patience for what takes longer
 }
 
