@@ -128,7 +128,7 @@ func (p *program) peerAddCommand() *cobra.Command {
 	return p.things(&cobra.Command{
 		Use:     "add HOST:PORT",
 		Short:   "Make a cluster known that is not found by itself",
-		Example: "  kith peer add 192.168.1.20:6450\n  kith peer add bob.example.org",
+		Example: "  kith peer add 192.168.1.20:6450\n  kith peer add bob.example.org\n  kith peer add '[2001:db8::20]:6450'\n  kith peer add fe80::20%wlan0",
 		Args:    between(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {
 			peer, err := callAbout(p, c, (*client.Client).AddPeer, args[0])

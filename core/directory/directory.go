@@ -298,7 +298,8 @@ func (k *Known) take(c peering.Contact) {
 	}
 }
 
-// addressesOf leaves link-local addresses out when there are others: WireGuard's packets could not follow there.
+// addressesOf leaves link-local addresses out when there are others: all are neighbours' on this LAN (discovery), so these lead nowhere else,
+// and of a peer that is away fewer are tried, and named in what is said of it.
 func addressesOf(s discovery.Found) []string {
 	var list, linkLocal []string
 	for _, a := range s.Addresses {
