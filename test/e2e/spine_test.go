@@ -20,7 +20,9 @@ import (
 func TestTwoLaptopsShareAWebApplication(t *testing.T) { shareAWebApplication(t, lab.IPv4) }
 
 // TestTwoLaptopsShareAWebApplicationOverLinkLocal is all of it at a cable between two laptops, without IPv4 and without a router.
-func TestTwoLaptopsShareAWebApplicationOverLinkLocal(t *testing.T) { shareAWebApplication(t, lab.LinkLocal) }
+func TestTwoLaptopsShareAWebApplicationOverLinkLocal(t *testing.T) {
+	shareAWebApplication(t, lab.LinkLocal)
+}
 
 // TestTwoLaptopsShareAWebApplicationOverIPv6 is all of it on a LAN whose router advertises a network of IPv6 alone.
 func TestTwoLaptopsShareAWebApplicationOverIPv6(t *testing.T) { shareAWebApplication(t, lab.IPv6) }
