@@ -73,6 +73,18 @@ func shareAWebApplication(t *testing.T, lan lab.Family) {
 	}
 	t.Run("kubectl on a pod abroad", func(t *testing.T) { kubectlAbroad(t, alice, away.Metadata.Name) })
 	t.Run("the network", func(t *testing.T) { network(t, l, *home, *away) })
+	if lan != lab.IPv4 {
+		t.Run("the doctor finds nothing", func(t *testing.T) {
+			for _, p := range l.Laptops() {
+				eventually(t, 20*time.Second, p.Name()+" is well", func() string { // that the network plugin's routes settle
+					if out, err := p.Kith(t.Context(), "doctor"); err != nil {
+						return out
+					}
+					return ""
+				})
+			}
+		})
+	}
 	t.Run("the provider's owner sees the guests", func(t *testing.T) {
 		out := kith(t, bob, "guests", "-o", "json")
 		if !strings.Contains(out, away.Metadata.Name) || !strings.Contains(out, `"alice"`) {

@@ -41,23 +41,23 @@ func makeBridge(h *netlink.Handle, lan Family) error {
 	if err := h.LinkAdd(br); err != nil {
 		return fmt.Errorf("make bridge: %w", err)
 	}
-	if err := addAddresses(h, br, lan, router); err != nil {
-		return fmt.Errorf("make bridge: %w", err)
-	}
-	if err := h.LinkSetUp(br); err != nil {
+	if err := errors.Join(justGiven(h, br, lan), addAddresses(h, br, lan, router), h.LinkSetUp(br)); err != nil {
 		return fmt.Errorf("make bridge: %w", err)
 	}
 	return nil
 }
 
-// addAddresses gives an interface those that a host has on the LAN, and no other link-local one where these are link-local.
-func addAddresses(h *netlink.Handle, dev netlink.Link, lan Family, host byte) error {
-	if lan == LinkLocal {
-		const none = 1 // IN6_ADDR_GEN_MODE_NONE, linux/if_link.h
-		if err := h.LinkSetIP6AddrGenMode(dev, none); err != nil {
-			return err
-		}
+// justGiven keeps the kernel from giving an interface that is down a link-local address where it gets one from us.
+func justGiven(h *netlink.Handle, dev netlink.Link, lan Family) error {
+	const none = 1 // IN6_ADDR_GEN_MODE_NONE, linux/if_link.h
+	if lan != LinkLocal {
+		return nil
 	}
+	return h.LinkSetIP6AddrGenMode(dev, none)
+}
+
+// addAddresses gives an interface those that a host has on the LAN.
+func addAddresses(h *netlink.Handle, dev netlink.Link, lan Family, host byte) error {
 	for _, network := range lan.networks() {
 		a := hostIn(network, host)
 		addr := &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(network.Bits(), a.BitLen())}}
@@ -140,7 +140,7 @@ func setAddress(in *netlink.Handle, lan Family, a netip.Addr) error {
 		}
 	}
 	// Up first: one of IPv6 that comes before its link is waited for, whatever its flags say.
-	if err := errors.Join(in.LinkSetUp(eth), addAddresses(in, eth, lan, hostOf(a))); err != nil {
+	if err := errors.Join(justGiven(in, eth, lan), in.LinkSetUp(eth), addAddresses(in, eth, lan, hostOf(a))); err != nil {
 		return fmt.Errorf("set address %s: %w", a, err)
 	}
 	for _, network := range lan.networks() {
