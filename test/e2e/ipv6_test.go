@@ -26,8 +26,8 @@ func TestPeersByAddressOverLinkLocal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := alice.Kith(t.Context(), "peer", "add", at.WithZone("").String()); err == nil || !strings.Contains(err.Error(), "%eth0") {
-		t.Errorf("an address on no interface: %v", err)
+	if _, err := alice.Kith(t.Context(), "peer", "add", at.WithZone("").String()); err == nil {
+		t.Error("an address on no interface is taken")
 	}
 	if out := kith(t, alice, "peer", "add", at.String()); !strings.Contains(out, "found bob") {
 		t.Errorf("kith peer add: %s", out)
