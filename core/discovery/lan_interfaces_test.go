@@ -126,3 +126,28 @@ func TestAnAnnouncementLeadsNowhereElse(t *testing.T) {
 		t.Errorf("heard of %v", event.Addresses)
 	}
 }
+
+// Whatever is announced, what is dialled is one other machine on this link, and has no zone but ours.
+func FuzzOnlyNeighboursAreDialled(f *testing.F) {
+	for _, a := range []string{"192.168.1.7", "fe80::7", "::ffff:127.0.0.1", "ff02::fb", "::", "127.0.0.1", "fd00::7", "2001:db8::7", "fe80::7%lo", "::ffff:192.168.1.7%x"} {
+		f.Add(a, uint8(24), uint8(64))
+	}
+	f.Fuzz(func(t *testing.T, announced string, bits4, bits6 uint8) {
+		a, err := netip.ParseAddr(announced)
+		if err != nil {
+			return
+		}
+		eth := lanInterface{index: 2, name: "eth0"}
+		for own, bits := range map[string]uint8{"192.168.1.20": bits4 % 33, "fd00::20": bits6 % 129, "fe80::20": 64} {
+			eth.prefixes = append(eth.prefixes, netip.PrefixFrom(netip.MustParseAddr(own), int(bits)))
+		}
+		for _, to := range eth.onLink([]netip.AddrPort{netip.AddrPortFrom(a, 6450)}) {
+			switch b := to.Addr(); {
+			case b != a, b.Zone() != "", b.Is4In6(), b.IsLoopback(), b.IsMulticast(), b.IsUnspecified(), eth.has(b):
+				t.Fatalf("%s is dialled", b)
+			case b.IsLinkLocalUnicast() && b.Is6() && !netip.MustParsePrefix("fe80::/64").Contains(b) && bits6%129 > 9:
+				t.Fatalf("%s is dialled, which is on no link", b)
+			}
+		}
+	})
+}

@@ -53,8 +53,8 @@ func NewNeutral(from, to netip.Prefix) (Neutral, error) {
 }
 
 // Move gives the address under the other prefix; false when it is not under the first, or one of the few that have no counterpart: with
-// a /48 or shorter the subnet 0xffff, with a longer one the interface 0, which is any router's, and the one all of whose bits are set
-// (sections 3.4 and 3.5).
+// a /48 or shorter the subnet 0xffff, with a longer one the interface 0, which is any router's, what would become that, and the interface all of
+// whose bits are set (sections 3.4 and 3.5).
 func (n Neutral) Move(a netip.Addr) (netip.Addr, bool) {
 	if a.Zone() != "" || !n.from.IsValid() || !n.from.Contains(a) {
 		return netip.Addr{}, false
@@ -78,7 +78,7 @@ func (n Neutral) Move(a netip.Addr) (netip.Addr, bool) {
 		b[whole] = prefix[whole]&^host | b[whole]&host
 	}
 	binary.BigEndian.PutUint16(b[2*words[i]:], add(word(b, words[i]), n.adjust))
-	return netip.AddrFrom16(b), true
+	return netip.AddrFrom16(b), n.from.Bits() <= 48 || binary.BigEndian.Uint64(b[8:]) != 0
 }
 
 func word(b [16]byte, i int) uint16 { return binary.BigEndian.Uint16(b[2*i:]) }

@@ -32,6 +32,7 @@ func TestNeutralTranslation(t *testing.T) {
 		{"fd00:0:0:1::/64", "fd00:0:0:3::/64", "fd00:0:0:1::", ""},
 		{"fd00:0:0:1::/64", "fd00:0:0:3::/64", "fd00:0:0:1:ffff:ffff:ffff:ffff", ""},
 		{"fd00:0:0:1::/64", "fd00:0:0:3::/64", "fd00:0:0:1:ffff:ffff:ffff:fffe", "fd00:0:0:3:ffff:ffff:ffff:fffc"},
+		{"fd00:0:0:1::/64", "fd00:0:0:3::/64", "fd00:0:0:1:2::", ""}, // would be fd00:0:0:3::
 		{"fd00:0:0:a0::/60", "fd00:0:0:30::/60", "fd00:0:0:a5::7", "fd00:0:0:35:70::7"},
 	} {
 		got, ok := neutral(t, c.from, c.to).Move(parse(c.a))
