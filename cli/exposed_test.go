@@ -16,7 +16,7 @@ func TestStatusSaysWhatIsOpenToTheLAN(t *testing.T) {
 	}{
 		{nil, ""},
 		{&api.Exposed{To: "lan", Addresses: []string{"192.0.2.11", "198.51.100.7"}}, "services to the LAN, at 192.0.2.11 and 198.51.100.7\n"},
-		{&api.Exposed{To: "lan"}, "services to the LAN, this machine is on no LAN\n"},
+		{&api.Exposed{To: "lan"}, "services to the LAN, this machine has no IPv4 address on a LAN\n"},
 	} {
 		var out bytes.Buffer
 		p := &program{Env: Env{Now: time.Now, Getenv: func(string) string { return "" }}}

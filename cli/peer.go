@@ -136,7 +136,7 @@ func (p *program) peerAddCommand() *cobra.Command {
 A NAME in the DNS leads to what its SRV records name ("kith dns-records" prints them), or, when it has none, to the host of that name at
 port 6450. If a TXT record there has the fingerprint of a key, nobody with another key is added. The name is followed from then on:
 when its records change, the peer is looked for where they lead. An address is kept as it is.`,
-		Example: "  kith peer add 192.168.1.20:6450\n  kith peer add corp.example.org\n  kith peer add bob.example.org:7000",
+		Example: "  kith peer add 192.168.1.20:6450\n  kith peer add corp.example.org\n  kith peer add bob.example.org:7000\n  kith peer add '[2001:db8::20]:6450'\n  kith peer add fe80::20%wlan0",
 		Args:    between(1, 1), ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {
 			peer, err := callAbout(p, c, (*client.Client).AddPeer, args[0])

@@ -71,7 +71,7 @@ func (p *program) showStatus(w io.Writer, s api.Status) {
 		line("Listening", doors...)
 	}
 	if e := s.Exposed; e != nil {
-		at := "this machine is on no LAN"
+		at := "this machine has no IPv4 address on a LAN"
 		if len(e.Addresses) > 0 {
 			at = "at " + screen.Clean(strings.Join(e.Addresses, " and "))
 		}

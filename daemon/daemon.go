@@ -328,7 +328,7 @@ func (d *Daemon) publish(e api.Event) {
 
 // endpoints are the addresses of the peer API that are told to those who are asked: those of the LAN.
 func (d *Daemon) endpoints() []string {
-	addresses, err := discovery.LANAddresses(d.cfg.Discovery.Interfaces)
+	addresses, err := discovery.ToldAddresses(d.cfg.Discovery.Interfaces)
 	if err != nil {
 		d.log.Warn("own addresses are not known", "err", err)
 	}

@@ -20,6 +20,7 @@ import (
 func upCommand(name *string) *cobra.Command {
 	var (
 		o    lab.Options
+		lan  string
 		sets []string
 		cmd  string
 	)
@@ -30,6 +31,7 @@ func upCommand(name *string) *cobra.Command {
 are off. It returns when each laptop's Kubernetes node is Ready, and says how long that took.`,
 		Example: `  kith-lab up                          # alice and bob
   kith-lab up 5
+  kith-lab up --lan link-local         # no IPv4, and no router: what two laptops at one cable have
   kith-lab up 50 --no-engine           # without Kubernetes: for discovery and pairing
   kith-lab up --lab other --set logLevel=debug --image build/images/echo.tar
   kith-lab up 3 --daemon "/bin/sleep infinity" --no-engine   # without Kith`,
@@ -44,6 +46,9 @@ are off. It returns when each laptop's Kubernetes node is Ready, and says how lo
 				o.Laptops = n
 			}
 			var err error
+			if o.LAN, err = lab.ParseFamily(lan); err != nil {
+				return err
+			}
 			if o.Config, err = parseSets(sets); err != nil {
 				return err
 			}
@@ -61,6 +66,7 @@ are off. It returns when each laptop's Kubernetes node is Ready, and says how lo
 		},
 	}
 	f := c.Flags()
+	f.StringVar(&lan, "lan", "ipv4", "addresses of a new LAN: ipv4, ipv6, link-local or dual")
 	f.BoolVar(&o.NoEngine, "no-engine", false, "new laptops have no Kubernetes, so that many fit")
 	f.BoolVar(&o.NoWait, "no-wait", false, "do not wait until the laptops are ready")
 	f.StringArrayVar(&sets, "set", nil, "`key=value` for new laptops' /etc/kith/config.yaml; the value is YAML (repeatable)")

@@ -58,7 +58,7 @@ type Engine struct {
 // Exposed says that services of type NodePort and LoadBalancer are open to neighbours.
 type Exposed struct {
 	To        string       `json:"to"`        // "lan"
-	Addresses List[string] `json:"addresses"` // of this machine there; none while it is on no LAN
+	Addresses List[string] `json:"addresses"` // of this machine there, IPv4; none while it is on no LAN that has that
 }
 
 // Sharing is the sum of the policies: what this machine offers, and how much of it is taken.

@@ -319,18 +319,10 @@ func (k *Known) take(c peering.Contact) {
 	}
 }
 
-// addressesOf leaves link-local addresses out when there are others: WireGuard's packets could not follow there.
-func addressesOf(s discovery.Found) []string {
-	var list, linkLocal []string
+// addressesOf writes them as the peer API's are kept.
+func addressesOf(s discovery.Found) (list []string) {
 	for _, a := range s.Addresses {
-		if a.Addr().IsLinkLocalUnicast() {
-			linkLocal = append(linkLocal, a.String())
-		} else {
-			list = append(list, a.String())
-		}
-	}
-	if len(list) == 0 {
-		return linkLocal
+		list = append(list, a.String())
 	}
 	return list
 }

@@ -322,9 +322,12 @@ func (b *cache) undirty(id identity.ID) {
 }
 
 // sighting joins the claims: the name told last, and addresses from each in turn, so that a spoofer's many
-// leave room for the real one.
+// leave room for the real one. What was said on a link that went away counts only until the instance is heard elsewhere, or there again.
 func (e *entry) sighting(id identity.ID) Sighting {
 	claims := slices.SortedStableFunc(slices.Values(e.claims), func(a, b claim) int { return b.since.Compare(a.since) })
+	if slices.ContainsFunc(claims, func(c claim) bool { return !c.lost }) {
+		claims = slices.DeleteFunc(claims, func(c claim) bool { return c.lost })
+	}
 	s := Sighting{ID: id, Source: LANSource, Name: claims[0].hello.name}
 	for turn := range maxAddresses {
 		for _, c := range claims {

@@ -167,6 +167,27 @@ func TestALostLinkForgetsSoon(t *testing.T) {
 	}
 }
 
+// A LAN lost its IPv4: what was told over that leads nowhere, and stands in the way of what is told now.
+func TestWhatIsHeardElsewhereReplacesWhatWasSaidOnALostLink(t *testing.T) {
+	b := newCache(nobody)
+	b.hear(at(0), wire, netip.MustParseAddr("192.168.77.2"), helloFrom("bob", "192.168.77.2:6450", "[fd00::2]:6450"))
+	b.hear(at(0), wire6, netip.MustParseAddr("fe80::2"), helloFrom("bob", "192.168.77.2:6450", "[fd00::2]:6450"))
+	drain(b)
+	b.linkLost(at(time.Second), wire)
+	b.linkLost(at(time.Second), wire6)
+	if e := drain(b); len(e) != 0 {
+		t.Errorf("told before anything else is known: %+v", e)
+	}
+	b.hear(at(time.Second), wire6, netip.MustParseAddr("fe80::2"), helloFrom("bob", "[fe80::2]:6450"))
+	if e := drain(b); len(e) != 1 || !slices.Equal(e[0].Addresses, ports("[fe80::2%"+wire6.zone+"]:6450")) {
+		t.Errorf("%+v", e)
+	}
+	b.hear(at(2*time.Second), wire, netip.MustParseAddr("192.168.77.2"), helloFrom("bob", "192.168.77.2:6450")) // and IPv4 is back
+	if e := drain(b); len(e) != 1 || len(e[0].Addresses) != 2 {
+		t.Errorf("%+v", e)
+	}
+}
+
 func TestFloodOfStrangers(t *testing.T) {
 	friend := testID("carol")
 	b := newCache(func(id identity.ID) bool { return id == friend })

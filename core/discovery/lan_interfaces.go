@@ -72,6 +72,18 @@ func (i lanInterface) addresses() []netip.Addr {
 	return out
 }
 
+// lastingFirst gives the addresses of an interface that others should know. A temporary address (RFC 8981) is there so that servers far
+// away do not know this machine again, and is another every day: where its network has a lasting one, neighbours are told that.
+func lastingFirst(lasting, temporary []netip.Prefix) []netip.Prefix {
+	out := slices.Clone(lasting)
+	for _, t := range temporary {
+		if !slices.ContainsFunc(lasting, func(l netip.Prefix) bool { return l.Masked() == t.Masked() }) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
 func (i lanInterface) has(a netip.Addr) bool {
 	return slices.ContainsFunc(i.prefixes, func(p netip.Prefix) bool { return p.Addr() == a.WithZone("") })
 }

@@ -12,7 +12,8 @@ import (
 )
 
 // listInterfaces reads all interfaces. Addresses that are not usable yet (duplicate address detection) are
-// left out; when they become usable, there is another netlink event.
+// left out; when they become usable, there is another netlink event. Left out are also those on their way out (RFC 4862, deprecated),
+// and temporary ones that have a lasting one beside them.
 func listInterfaces() (list []lanInterface, err error) {
 	err = hostnet.Whole(func() (err error) {
 		list, err = listInterfacesOnce()
@@ -30,19 +31,23 @@ func listInterfacesOnce() ([]lanInterface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
-	prefixes := map[int][]netip.Prefix{}
+	lasting, temporary := map[int][]netip.Prefix{}, map[int][]netip.Prefix{}
 	for _, a := range addrs {
 		ip, ok := netip.AddrFromSlice(a.IP)
-		if !ok || a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED|unix.IFA_F_DEPRECATED) != 0 {
+		if ip = ip.Unmap(); !ok || a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED|unix.IFA_F_DEPRECATED) != 0 {
 			continue
 		}
 		bits, _ := a.Mask.Size()
-		prefixes[a.LinkIndex] = append(prefixes[a.LinkIndex], netip.PrefixFrom(ip.Unmap(), bits))
+		list := lasting
+		if ip.Is6() && a.Flags&unix.IFA_F_TEMPORARY != 0 { // the same bit says of IPv4 that there is an older one of its network
+			list = temporary
+		}
+		list[a.LinkIndex] = append(list[a.LinkIndex], netip.PrefixFrom(ip, bits))
 	}
 	var out []lanInterface
 	for _, l := range links {
 		at := l.Attrs()
-		i := lanInterface{index: at.Index, name: at.Name, flags: at.Flags, prefixes: prefixes[at.Index]}
+		i := lanInterface{index: at.Index, name: at.Name, flags: at.Flags, prefixes: lastingFirst(lasting[at.Index], temporary[at.Index])}
 		if kind := l.Type(); kind != "device" {
 			i.kind = kind
 		}

@@ -63,6 +63,30 @@ func TestOnlyNeighboursAreDialled(t *testing.T) {
 	}
 }
 
+func TestTemporaryAddressesStandBackBehindLastingOnes(t *testing.T) {
+	all := func(s ...string) (out []netip.Prefix) {
+		for _, p := range s {
+			out = append(out, netip.MustParsePrefix(p))
+		}
+		return out
+	}
+	lasting, temporary := all("2001:db8:1::20/64", "fe80::20/64", "192.0.2.20/24"), all("2001:db8:1::bad/64", "2001:db8:2::bad/64")
+	if got, want := lastingFirst(lasting, temporary), append(lasting[:3:3], temporary[1]); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := lastingFirst(nil, nil); len(got) != 0 {
+		t.Error(got)
+	}
+}
+
+// An address that stands for one of IPv4 (RFC 4291, section 2.5.5) in a record of IPv6 would slip past what is known of that.
+func TestMappedAddressesAreNoneOfIPv6(t *testing.T) {
+	m, err := parse(compose(t, bobTXT, addrs("::ffff:127.0.0.1", "::ffff:192.168.1.7", "::1", "::", "ff02::1", "fe80::7")...))
+	if err != nil || len(m.hellos) != 1 || !slices.Equal(m.hellos[0].addresses, ports("[fe80::7]:6450")) {
+		t.Errorf("%+v, %v", m, err)
+	}
+}
+
 // A machine on the LAN announces itself at addresses that only this laptop can reach.
 func TestAnAnnouncementLeadsNowhereElse(t *testing.T) {
 	s, err := newResponder(txtRecord{txtVersion, identity.ID{1}, "alice"}, 6450, func(identity.ID) bool { return false })
@@ -101,4 +125,29 @@ func TestAnAnnouncementLeadsNowhereElse(t *testing.T) {
 	if event, ok := s.cache.pending(); ok {
 		t.Errorf("heard of %v", event.Addresses)
 	}
+}
+
+// Whatever is announced, what is dialled is one other machine on this link, and has no zone but ours.
+func FuzzOnlyNeighboursAreDialled(f *testing.F) {
+	for _, a := range []string{"192.168.1.7", "fe80::7", "::ffff:127.0.0.1", "ff02::fb", "::", "127.0.0.1", "fd00::7", "2001:db8::7", "fe80::7%lo", "::ffff:192.168.1.7%x"} {
+		f.Add(a, uint8(24), uint8(64))
+	}
+	f.Fuzz(func(t *testing.T, announced string, bits4, bits6 uint8) {
+		a, err := netip.ParseAddr(announced)
+		if err != nil {
+			return
+		}
+		eth := lanInterface{index: 2, name: "eth0"}
+		for own, bits := range map[string]uint8{"192.168.1.20": bits4 % 33, "fd00::20": bits6 % 129, "fe80::20": 64} {
+			eth.prefixes = append(eth.prefixes, netip.PrefixFrom(netip.MustParseAddr(own), int(bits)))
+		}
+		for _, to := range eth.onLink([]netip.AddrPort{netip.AddrPortFrom(a, 6450)}) {
+			switch b := to.Addr(); {
+			case b != a, b.Zone() != "", b.Is4In6(), b.IsLoopback(), b.IsMulticast(), b.IsUnspecified(), eth.has(b):
+				t.Fatalf("%s is dialled", b)
+			case b.IsLinkLocalUnicast() && b.Is6() && !netip.MustParsePrefix("fe80::/64").Contains(b) && bits6%129 > 9:
+				t.Fatalf("%s is dialled, which is on no link", b)
+			}
+		}
+	})
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/net/ipv4"
+	"golang.org/x/sys/unix"
 
 	"kith.dev/core/hostnet"
 	"kith.dev/core/identity"
@@ -155,6 +156,38 @@ func (p *laptop) address(cidr string) {
 	must(t, err)
 	must(t, p.net.AddrAdd(eth0, a))
 	must(t, p.net.LinkSetUp(eth0))
+}
+
+// kernelHas waits for an address of IPv6 of a kind, and until nobody else can have it.
+func (p *laptop) kernelHas(is func(netlink.Addr) bool) string {
+	t := p.lab.t
+	eth0, err := p.net.LinkByName("eth0")
+	must(t, err)
+	for deadline := time.Now().Add(unasked); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		list, err := p.net.AddrList(eth0, netlink.FAMILY_V6)
+		must(t, err)
+		for _, a := range list {
+			if a.Flags&unix.IFA_F_TENTATIVE == 0 && is(a) {
+				return a.IP.String()
+			}
+		}
+	}
+	t.Fatalf("%s has no such address", p.name)
+	return ""
+}
+
+// in does something in the laptop's namespace.
+func (p *laptop) in(do func() error) {
+	t := p.lab.t
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	home, err := netns.Get()
+	must(t, err)
+	defer home.Close()
+	must(t, netns.Set(p.ns))
+	err = do()
+	must(t, netns.Set(home))
+	must(t, err)
 }
 
 func (p *laptop) unplug() {

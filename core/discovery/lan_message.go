@@ -210,7 +210,9 @@ func (r *records) record(p *dnsmessage.Parser, h dnsmessage.ResourceHeader, skip
 		if err != nil {
 			return err
 		}
-		r.address(name, netip.AddrFrom16(rr.AAAA).Unmap())
+		if a := netip.AddrFrom16(rr.AAAA); !a.Is4In6() { // what speaks IPv4 has an A record
+			r.address(name, a)
+		}
 	default:
 		return skip()
 	}

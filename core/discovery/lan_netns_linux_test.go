@@ -4,13 +4,16 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"runtime"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 func TestLAN(t *testing.T) {
@@ -60,6 +63,62 @@ func TestLAN(t *testing.T) {
 		if p.process != nil {
 			p.stop()
 		}
+	}
+}
+
+// TestLANWithoutIPv4 has nothing but link-local addresses at first. Then there is a router that advertises a network, and machines
+// that keep themselves private make temporary addresses of it, which are not told; nor are those of a network that goes.
+func TestLANWithoutIPv4(t *testing.T) {
+	l := newLab(t, 3)
+	one, others := l.laptops[:1], l.laptops[1:]
+	eth0 := map[*laptop]netlink.Link{}
+	for i, p := range l.laptops {
+		link, err := p.net.LinkByName("eth0")
+		must(t, err)
+		eth0[p] = link
+		a, err := netlink.ParseAddr(fmt.Sprintf("192.168.77.%d/24", i+1))
+		must(t, err)
+		must(t, p.net.AddrDel(link, a))
+		p.in(func() error { return os.WriteFile("/proc/sys/net/ipv6/conf/eth0/use_tempaddr", []byte("2"), 0) })
+	}
+	linkLocal := l.laptops[0].kernelHas(func(a netlink.Addr) bool { return a.IP.IsLinkLocalUnicast() })
+	only := func(want ...string) func(seen) bool {
+		return func(s seen) bool { return !s.Gone && slices.Equal(s.Addresses, ports(want...)) }
+	}
+	begin := time.Now()
+	for _, p := range l.laptops {
+		p.start()
+	}
+	t.Logf("all see all after %v", l.all(begin, l.laptops, l.laptops, here))
+	l.all(begin, others, one, only("["+linkLocal+"%eth0]:6450"))
+
+	at := time.Now()
+	advertised := map[*laptop]*netlink.Addr{}
+	for i, p := range l.laptops {
+		a, err := netlink.ParseAddr(fmt.Sprintf("fd00:77::%d/64", i+1))
+		must(t, err)
+		a.Flags, a.ValidLft, a.PreferedLft = unix.IFA_F_NODAD|unix.IFA_F_MANAGETEMPADDR, 7200, 3600
+		must(t, p.net.AddrAdd(eth0[p], a))
+		advertised[p] = a
+	}
+	t.Log("also has " + l.laptops[0].kernelHas(func(a netlink.Addr) bool { return a.Flags&unix.IFA_F_TEMPORARY != 0 }))
+	l.all(at, others, one, only("[fd00:77::1]:6450", "["+linkLocal+"%eth0]:6450"))
+
+	at = time.Now()
+	leaving := advertised[l.laptops[0]]
+	leaving.PreferedLft = 0
+	must(t, l.laptops[0].net.AddrReplace(eth0[l.laptops[0]], leaving))
+	l.all(at, others, one, only("["+linkLocal+"%eth0]:6450"))
+	for _, p := range others {
+		p.mu.Lock()
+		for _, s := range p.events {
+			for _, a := range s.Addresses {
+				if a.Addr().Is4() || !a.Addr().IsLinkLocalUnicast() && a.Addr().As16()[15] > 3 {
+					t.Errorf("%s was told of %s of %s", p.name, a, s.Name)
+				}
+			}
+		}
+		p.mu.Unlock()
 	}
 }
 

@@ -135,6 +135,16 @@ func (t *Table) Snapshot() []Found {
 	return merge(all)
 }
 
+// likely leaves link-local addresses out where there are others: on the LAN all are a neighbour's, so they lead nowhere else, and of a cluster that
+// is away fewer are tried, and named in what is said of it.
+func (s Sighting) likely() []netip.AddrPort {
+	linkLocal := func(a netip.AddrPort) bool { return a.Addr().IsLinkLocalUnicast() }
+	if others := slices.DeleteFunc(slices.Clone(s.Addresses), linkLocal); len(others) > 0 {
+		return others
+	}
+	return s.Addresses
+}
+
 // merge joins sightings of one ID.
 func merge(sightings []Sighting) []Found {
 	// In one order whatever the finders' was, the one to be believed first in front: on the LAN a cluster names itself, in the DNS
@@ -153,7 +163,7 @@ func merge(sightings []Sighting) []Found {
 		if !slices.Contains(f.Sources, s.Source) {
 			f.Sources = append(f.Sources, s.Source)
 		}
-		for _, a := range s.Addresses {
+		for _, a := range s.likely() {
 			if !slices.Contains(f.Addresses, a) { // bounded: each source gives at most 16
 				f.Addresses = append(f.Addresses, a)
 			}

@@ -27,6 +27,16 @@ func TestMerge(t *testing.T) {
 			},
 			[]Found{{ID: bob, Name: "bob", Sources: []Source{DNSSource, LANSource}, Seen: at(3),
 				Addresses: ports("192.168.77.2:6450", "192.0.2.7:6450")}}},
+		{"a link-local address is of use where its LAN has no other, whatever a domain says",
+			[]Sighting{
+				lan("bob", Sighting{ID: bob, Addresses: ports("[fe80::2%eth0]:6450")}),
+				{Name: "bob.example", ID: bob, Source: DNSSource, Addresses: ports("192.0.2.7:6450")},
+				lan("carol", Sighting{ID: carol, Addresses: ports("[fd00::3]:6450", "[fe80::3%eth0]:6450")}),
+			},
+			[]Found{
+				{ID: bob, Name: "bob", Sources: []Source{DNSSource, LANSource}, Addresses: ports("[fe80::2%eth0]:6450", "192.0.2.7:6450")},
+				{ID: carol, Name: "carol", Sources: []Source{LANSource}, Addresses: ports("[fd00::3]:6450")},
+			}},
 		{"what two domains say of one ID is joined",
 			[]Sighting{
 				{Name: "bob", ID: bob, Source: DNSSource, Addresses: ports("192.0.2.7:6450"), Seen: at(3)},

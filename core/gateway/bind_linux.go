@@ -9,10 +9,11 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 )
 
-// bind is the UDP socket of the tunnel: the standard one, with two of its ways mended, that tells of handshakes and counts what
+// bind is the UDP socket of the tunnel: the standard one, with three of its ways mended, that tells of handshakes and counts what
 // is inside WireGuard.
 type bind struct {
 	conn.Bind
+	behind            interfaces
 	tooBig            chan<- struct{}
 	shook             func() // a handshake was answered from here, or something came
 	handshakes        simultaneous
@@ -37,7 +38,11 @@ func (b *bind) Send(bufs [][]byte, to conn.Endpoint) error {
 	}
 	b.outbound.begin()
 	defer b.outbound.end(countPackets(bufs))
-	err := b.Bind.Send(bufs, to)
+	to, err := b.behind.scoped(to)
+	if err != nil {
+		return err
+	}
+	err = b.Bind.Send(bufs, to)
 	if err == nil || !(errors.Is(err, unix.EMSGSIZE) || errors.Is(err, unix.EINVAL)) || len(bufs) < 2 {
 		return err
 	}
@@ -53,8 +58,9 @@ func (b *bind) Send(bufs [][]byte, to conn.Endpoint) error {
 	return nil
 }
 
-// Open mends handshakes that cross on the wire.
+// Open mends handshakes that cross on the wire. Interfaces may be others than when it was open before.
 func (b *bind) Open(port uint16) ([]conn.ReceiveFunc, uint16, error) {
+	b.behind.forget()
 	fns, port, err := b.Bind.Open(port)
 	for i := range fns {
 		fns[i] = b.receive(fns[i])

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"kith.dev/core/gateway/datapath"
@@ -118,6 +119,42 @@ func (l *lan) forward(t *testing.T) {
 // TestNarrowHopOnTheWay lowers the MTU of a link that alice is not attached to, in the middle of a transfer.
 func TestNarrowHopOnTheWay(t *testing.T) {
 	alice, bob, router := routed(t)
+	narrowHop(t, alice, bob, router, 1212)
+}
+
+// TestNarrowHopOfIPv6 does so where no router cuts anything up (RFC 8200, section 5).
+func TestNarrowHopOfIPv6(t *testing.T) {
+	l := newLAN(t)
+	set := func(h netns.NsHandle, key, value string) {
+		inside(t, h, func() {
+			if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+key, []byte(value), 0); err != nil {
+				t.Skipf("no IPv6 here: %v", err)
+			}
+		})
+	}
+	give := func(nl *netlink.Handle, dev, cidr string) {
+		a := parseAddr(t, cidr)
+		a.Flags = unix.IFA_F_NODAD
+		must(t, nl.AddrAdd(link(t, nl, dev), a))
+	}
+	set(l.ns, "all/forwarding", "1")
+	alice, bob := l.laptop("alice", 1), l.host("bob", 2)
+	connect(t, l.nl, "narrow", bob.hostNL, bob.host, "u0", 1500)
+	give(l.nl, "br0", "fd00:6b::fe/64")
+	give(l.nl, "narrow", "fd00:9::1/64")
+	give(bob.hostNL, "u0", "fd00:9::2/64")
+	must(t, bob.hostNL.RouteAdd(&netlink.Route{Gw: net.ParseIP("fd00:9::1")}))
+	alice.speaksIPv6("fd00:6b::")
+	alice.losesIPv4()
+	must(t, alice.hostNL.RouteAdd(&netlink.Route{Gw: net.ParseIP("fd00:6b::fe")}))
+	bob.elsewhere = netip.MustParseAddr("fd00:9::2")
+	bob.start()
+	narrowHop(t, alice, bob, l.nl, 1196)
+}
+
+// narrowHop makes the last link narrow, and wants alice to find out how much fits through the tunnel then.
+func narrowHop(t *testing.T, alice, bob *laptop, router *netlink.Handle, want int) {
+	t.Helper()
 	guest := meet(alice, bob, "10.65.0.0/24")
 	guest.serveTCP(83, func(c net.Conn) {
 		n, _ := io.Copy(io.Discard, c)
@@ -151,8 +188,8 @@ func TestNarrowHopOnTheWay(t *testing.T) {
 		t.Errorf("bob got %s bytes", got)
 	}
 	t.Logf("going on over the narrow path took %s", time.Since(start))
-	if got := alice.do(order{Do: "stats"}).Stats["bob"].MTU; got != 1212 {
-		t.Errorf("alice uses an MTU of %d", got)
+	if got := alice.do(order{Do: "stats"}).Stats["bob"].MTU; got != want {
+		t.Errorf("alice uses an MTU of %d, not %d", got, want)
 	}
 	transfer(t, alice.end, guest, "10.65.0.5", 20_000_000)
 }

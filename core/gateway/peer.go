@@ -19,7 +19,8 @@ type Peer struct {
 	Name      string // for people; the log
 	PublicKey Key
 	// Endpoint is where its WireGuard listens; the zero value waits for the peer to come. Once the peer was heard
-	// from elsewhere, that is where packets go, until Endpoint is set to something new.
+	// from elsewhere, that is where packets go, until Endpoint is set to something new. A link-local address has the zone that it has
+	// on this host: the name of an interface.
 	Endpoint netip.AddrPort
 	netplan.Pair
 }
@@ -56,8 +57,8 @@ func (p Peer) Validate() error {
 	if e := p.Endpoint; e.IsValid() && (e.Port() == 0 || e.Addr().IsUnspecified() || e.Addr().IsMulticast()) {
 		errs = append(errs, fmt.Errorf("%s is no endpoint", e))
 	}
-	if a := p.Endpoint.Addr(); a.Is6() && a.IsLinkLocalUnicast() {
-		errs = append(errs, fmt.Errorf("endpoint %s is link-local, which WireGuard's socket cannot reach", p.Endpoint))
+	if a := p.Endpoint.Addr(); a.Is6() && a.IsLinkLocalUnicast() != (a.Zone() != "") {
+		errs = append(errs, fmt.Errorf("endpoint %s: a link-local address has the interface behind which it is, and no other has", p.Endpoint))
 	}
 	return errors.Join(append(errs, p.Pair.Validate())...)
 }

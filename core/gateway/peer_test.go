@@ -19,11 +19,18 @@ func TestPeerValidation(t *testing.T) {
 	if err := good().Validate(); err != nil {
 		t.Fatal(err)
 	}
+	for _, at := range []string{"192.0.2.7:6450", "169.254.7.7:6450", "[2001:db8::1]:6450", "[fd00::1]:6450", "[fe80::1%eth0]:6450"} {
+		p := good()
+		if p.Endpoint = netip.MustParseAddrPort(at); p.Validate() != nil {
+			t.Errorf("%s: %v", at, p.Validate())
+		}
+	}
 	for want, change := range map[string]func(*Peer){
 		"no ID":            func(p *Peer) { p.ID = "" },
 		"no WireGuard key": func(p *Peer) { p.PublicKey = Key{} },
 		"no endpoint":      func(p *Peer) { p.Endpoint = netip.MustParseAddrPort("0.0.0.0:6450") },
-		"link-local":       func(p *Peer) { p.Endpoint = netip.MustParseAddrPort("[fe80::1%eth0]:6450") },
+		"link-local":       func(p *Peer) { p.Endpoint = netip.MustParseAddrPort("[fe80::1]:6450") },
+		"and no other has": func(p *Peer) { p.Endpoint = netip.MustParseAddrPort("[2001:db8::1%eth0]:6450") },
 		"neither side":     func(p *Peer) { p.Pair = netplan.Pair{} },
 	} {
 		p := good()

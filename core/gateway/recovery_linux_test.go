@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -226,7 +227,11 @@ func TestTunnelThatComesUpIsTold(t *testing.T) {
 // TestBothGreetAtOnce makes handshakes cross on the wire, again and again.
 func TestBothGreetAtOnce(t *testing.T) {
 	l := newLAN(t)
-	alice, bob := l.laptop("alice", 1), l.laptop("bob", 2)
+	bothGreetAtOnce(t, l.laptop("alice", 1), l.laptop("bob", 2))
+}
+
+func bothGreetAtOnce(t *testing.T, alice, bob *laptop) {
+	t.Helper()
 	for range 5 {
 		var wg sync.WaitGroup
 		start := time.Now()
@@ -260,21 +265,103 @@ func TestRangesMayChange(t *testing.T) {
 	}
 }
 
-// TestIPv6Underlay carries the pods' IPv4 over a LAN that speaks IPv6.
+// speaksIPv6 gives a laptop an address of its LAN by which the others know it from then on.
+func (p *laptop) speaksIPv6(network string) {
+	p.t.Helper()
+	a := parseAddr(p.t, network+string('0'+rune(p.number))+"/64")
+	a.Flags = unix.IFA_F_NODAD
+	if err := p.hostNL.AddrAdd(link(p.t, p.hostNL, "u0"), a); err != nil {
+		p.t.Skipf("no IPv6 here: %v", err)
+	}
+	p.elsewhere, _ = netip.AddrFromSlice(a.IP)
+	if p.elsewhere.IsLinkLocalUnicast() {
+		p.elsewhere = p.elsewhere.WithZone("u0") // which each calls its way to the LAN
+	}
+}
+
+// hasStats waits until the tunnel to a peer is as it should be.
+func (p *laptop) hasStats(peer string, is func(Stats) bool) {
+	p.t.Helper()
+	for start := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		if s := p.do(order{Do: "stats"}).Stats[peer]; is(s) {
+			return
+		} else if time.Since(start) > byItself {
+			p.t.Fatalf("%s to %s: %+v", p.name, peer, s)
+		}
+	}
+}
+
+// losesIPv4 takes a laptop's other address of the LAN.
+func (p *laptop) losesIPv4() {
+	p.t.Helper()
+	must(p.t, p.hostNL.AddrDel(link(p.t, p.hostNL, "u0"), parseAddr(p.t, fmt.Sprintf("172.31.0.%d/24", p.number))))
+}
+
+// TestIPv6Underlay carries the pods' IPv4 over LANs that speak IPv6 alone. A laptop has link-local addresses, and a route to them, on
+// other interfaces, too.
 func TestIPv6Underlay(t *testing.T) {
+	for name, network := range map[string]string{"link-local": "fe80::", "unique local": "fd00:6b::"} {
+		t.Run(name, func(t *testing.T) {
+			l := newLAN(t)
+			alice, bob := l.laptop("alice", 1), l.laptop("bob", 2)
+			for _, p := range []*laptop{alice, bob} {
+				p.speaksIPv6(network)
+				p.losesIPv4()
+			}
+			guest := meet(alice, bob, "10.65.0.0/24")
+			for p, peer := range map[*laptop]*laptop{alice: bob, bob: alice} {
+				if s := p.do(order{Do: "stats"}).Stats[peer.name]; s.MTU != 1400 || s.Endpoint != netip.AddrPortFrom(peer.elsewhere, 6450) {
+					t.Errorf("%s: %+v", p.name, s)
+				}
+			}
+			transfer(t, alice.end, guest, "10.65.0.5", 5_000_000)
+			guest.serveUDP(90)
+			stream := alice.beat("10.65.0.5:90")
+			stream.goesOn()
+			// Bob's gateway is another, and alice's forgets where his packets came in.
+			bob.kill()
+			bob.start()
+			bob.do(order{Do: "set", Peer: alice.consumer(bob, "10.65.0.0/24")})
+			stream.goesOn()
+			narrow(t, alice.hostNL, "u0", 1280) // as little as IPv6 has (RFC 8200, section 5)
+			narrow(t, bob.hostNL, "u0", 1280)
+			alice.hasStats("bob", func(s Stats) bool { return s.MTU == 1180 })
+			if got := alice.largest(t, "10.65.0.5:90"); got != 1180 {
+				t.Errorf("over 1280 bytes pods send %d", got)
+			}
+			if got, err := exchange(alice.udp("10.65.0.5:90"), 8000); err != nil || got != "8000 10.42.0.5" {
+				t.Errorf("fragments: %q, %v", got, err)
+			}
+		})
+	}
+}
+
+// TestBothGreetAtOnceOverLinkLocal is TestBothGreetAtOnce, where who begins is told by addresses with zones.
+func TestBothGreetAtOnceOverLinkLocal(t *testing.T) {
 	l := newLAN(t)
 	alice, bob := l.laptop("alice", 1), l.laptop("bob", 2)
+	alice.speaksIPv6("fe80::")
+	bob.speaksIPv6("fe80::")
+	bothGreetAtOnce(t, alice, bob)
+}
+
+// TestRoamBetweenFamilies: the LAN loses its IPv4 and gets it back. Who is told of the peer's other address is heard by it at once.
+func TestRoamBetweenFamilies(t *testing.T) {
+	alice, bob, guest := pair(t)
+	guest.serveUDP(90)
+	stream := alice.beat("10.65.0.5:90")
+	stream.goesOn()
 	for _, p := range []*laptop{alice, bob} {
-		a := parseAddr(t, "fd00:6b::"+string('0'+rune(p.number))+"/64")
-		a.Flags = unix.IFA_F_NODAD
-		if err := p.hostNL.AddrAdd(link(t, p.hostNL, "u0"), a); err != nil {
-			t.Skipf("no IPv6 here: %v", err)
-		}
-		p.elsewhere, _ = netip.AddrFromSlice(a.IP)
+		p.speaksIPv6("fe80::")
+		p.losesIPv4()
 	}
-	guest := meet(alice, bob, "10.65.0.0/24")
-	if s := alice.do(order{Do: "stats"}).Stats["bob"]; s.MTU != 1400 || !s.Endpoint.Addr().Is6() {
-		t.Errorf("%+v", s)
+	alice.do(order{Do: "set", Peer: bob.provider(alice, "10.65.0.0/24")})
+	stream.goesOn()
+	bob.hasStats("alice", func(s Stats) bool { return s.Endpoint.Addr() == alice.elsewhere })
+	for _, p := range []*laptop{alice, bob} {
+		p.elsewhere = netip.Addr{}
+		address(t, p.hostNL, "u0", fmt.Sprintf("172.31.0.%d/24", p.number))
 	}
-	transfer(t, alice.end, guest, "10.65.0.5", 5_000_000)
+	alice.do(order{Do: "set", Peer: bob.provider(alice, "10.65.0.0/24")})
+	stream.goesOn() // by either: both lead there, and what comes by one is answered by it
 }

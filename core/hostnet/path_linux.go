@@ -35,9 +35,10 @@ func PathMTU(to netip.AddrPort) (int, error) {
 	return mtu, err
 }
 
-// Way describes how an address is reached now: interface, source address, next hop.
+// Way describes how an address is reached now: interface, source address, next hop. A link-local one is behind the interface that its zone
+// names: of the route there is one on each.
 func Way(to netip.Addr) string {
-	routes, err := netlink.RouteGet(to.AsSlice())
+	routes, err := netlink.RouteGetWithOptions(to.AsSlice(), &netlink.RouteGetOptions{Oif: to.Zone()})
 	if err != nil || len(routes) == 0 {
 		return "unreachable"
 	}

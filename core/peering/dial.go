@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"strings"
 	"syscall"
 	"time"
@@ -31,7 +32,13 @@ type AddressError struct {
 	Err     error
 }
 
-func (e *AddressError) Error() string { return e.Address + ": " + because(e.Err) }
+func (e *AddressError) Error() string {
+	at, err := netip.ParseAddrPort(e.Address)
+	if err == nil && at.Addr().Zone() != "" && errors.Is(e.Err, syscall.EINVAL) { // of a link-local address, and an interface that went away
+		return e.Address + ": this machine has no interface " + at.Addr().Zone()
+	}
+	return e.Address + ": " + because(e.Err)
+}
 func (e *AddressError) Unwrap() error { return e.Err }
 
 func (e *UnreachableError) Error() string {

@@ -51,6 +51,10 @@ func TestUnreachableSaysWhy(t *testing.T) {
 	if !errors.As(err, &unreachable) || !unreachable.Refused() || !strings.Contains(err.Error(), "connection refused") {
 		t.Error(err)
 	}
+	_, err = dialer(t, alice, nobody, "[fe80::7%unplugged]:6450").Hello(ctx)
+	if !errors.As(err, &unreachable) || !strings.HasSuffix(err.Error(), "[fe80::7%unplugged]:6450: this machine has no interface unplugged") {
+		t.Error(err)
+	}
 	_, err = dialer(t, alice, nobody).Hello(ctx)
 	if !errors.As(err, &unreachable) || unreachable.Refused() || !strings.Contains(err.Error(), "no address") {
 		t.Error(err)

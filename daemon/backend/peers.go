@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -259,7 +260,21 @@ func withPort(hostport string, port uint16) (string, error) {
 	if _, _, err := net.SplitHostPort(hostport); err != nil {
 		hostport = net.JoinHostPort(strings.Trim(hostport, "[]"), strconv.Itoa(int(port)))
 	}
-	if err := peering.CheckEndpoint(hostport); err != nil {
+	told := hostport
+	if at, err := netip.ParseAddrPort(hostport); err == nil {
+		a := at.Addr().Unmap()
+		if linkLocal := a.Is6() && a.IsLinkLocalUnicast(); !linkLocal {
+			a = a.WithZone("")
+		} else if _, err := net.InterfaceByName(a.Zone()); err != nil { // there is none without a name
+			return "", api.Invalid("address", hostport, "a link-local address with the interface of this machine behind which it is, such as [fe80::1%eth0]:6450")
+		}
+		if a.IsUnspecified() || a.IsMulticast() {
+			return "", api.Invalid("address", hostport, "the address of one machine")
+		}
+		hostport = netip.AddrPortFrom(a, at.Port()).String()
+		told = netip.AddrPortFrom(a.WithZone(""), at.Port()).String()
+	}
+	if err := peering.CheckEndpoint(told); err != nil {
 		return "", api.Invalid("address", hostport, "host:port, with an IP address or a DNS name")
 	}
 	return hostport, nil

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -118,19 +119,19 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 		case <-tick.C:
 		}
 		now := o.upstreams()
-		if now.String() == up.String() {
+		if now.String() == up.String() && slices.Equal(now.asked(), up.asked()) {
 			continue
 		}
 		next, err := instance.Restart(o.corefile(now))
 		if err != nil {
-			log.Warn("cluster DNS keeps asking the old servers", "servers", up.servers, "err", err)
+			log.Warn("cluster DNS keeps asking the old servers", "servers", up.asked(), "err", err)
 			continue
 		}
 		instance, up = next, now
 		if err := WriteResolvConf(o); err != nil {
 			log.Warn("pods with the host's DNS keep asking the old servers", "err", err)
 		}
-		log.Info("cluster DNS asks other servers now", "servers", up.servers)
+		log.Info("cluster DNS asks other servers now", "servers", up.asked())
 	}
 }
 
@@ -149,9 +150,9 @@ func (o Options) corefile(up resolver) caddy.CaddyfileInput {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".:%d {\n bind %s\n errors\n limits\n tenants\n loadbalance\n cache 30 {\n  disable success cluster.local\n  disable denial cluster.local\n }\n", o.Port, o.NodeIP)
 	fmt.Fprintf(&b, " podnames\n kubernetes cluster.local in-addr.arpa ip6.arpa {\n  kubeconfig %s\n  pods disabled\n  ttl 5\n  fallthrough in-addr.arpa ip6.arpa\n }\n %s\n", o.Kubeconfig, handBack)
-	if len(up.servers) > 0 {
+	if len(up.asked()) > 0 {
 		b.WriteString(" forward .")
-		for _, s := range up.servers {
+		for _, s := range up.asked() {
 			fmt.Fprintf(&b, " %s", netip.AddrPortFrom(s, 53))
 		}
 		b.WriteString(" {\n  policy sequential\n  max_concurrent 1000\n }\n")

@@ -15,8 +15,18 @@ var resolvConfs = []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf
 
 // resolver is what matters of a resolv.conf(5).
 type resolver struct {
-	servers []netip.Addr
-	rest    []string // search and options lines, as they are
+	servers   []netip.Addr
+	linkLocal []netip.Addr // servers that pods cannot ask themselves: the address leads somewhere on the laptop's own link only
+	rest      []string     // search and options lines, as they are
+}
+
+// asked are those that the cluster's DNS passes questions on to: link-local ones where there are no others, as with routers on a
+// network of IPv6 alone.
+func (r resolver) asked() []netip.Addr {
+	if len(r.servers) > 0 {
+		return r.servers
+	}
+	return r.linkLocal
 }
 
 // upstreams reads the first of the files that names a server pods can use. No such server is no error:
@@ -27,7 +37,7 @@ func upstreams(files []string, unusable ...netip.Addr) resolver {
 		if err != nil {
 			continue
 		}
-		if r := parse(string(b), unusable...); len(r.servers) > 0 {
+		if r := parse(string(b), unusable...); len(r.asked()) > 0 {
 			return r
 		}
 	}
@@ -50,8 +60,15 @@ func parse(text string, unusable ...netip.Addr) resolver {
 			if err != nil || addr.IsLoopback() || addr.IsUnspecified() || slices.Contains(unusable, addr) {
 				continue
 			}
-			if addr.Zone() == "" && len(r.servers) < 3 && !slices.Contains(r.servers, addr) {
-				r.servers = append(r.servers, addr)
+			list := &r.servers
+			if addr.Is6() && addr.IsLinkLocalUnicast() {
+				list = &r.linkLocal
+			}
+			if (list == &r.linkLocal) != (addr.Zone() != "") { // behind no interface, or behind one for no reason
+				continue
+			}
+			if len(*list) < 3 && !slices.Contains(*list, addr) && !strings.ContainsAny(addr.Zone(), `{}"\#$`) { // which mean something in a Corefile
+				*list = append(*list, addr)
 			}
 		case "search", "options":
 			r.rest = append(r.rest, line)

@@ -1,14 +1,17 @@
 package dns
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/coredns/caddy"
 	"github.com/coredns/caddy/caddyfile"
+	corefile "github.com/coredns/coredns/plugin/pkg/parse"
 )
 
 func TestOnlyServersThatPodsCanAskAreTaken(t *testing.T) {
@@ -18,6 +21,7 @@ func TestOnlyServersThatPodsCanAskAreTaken(t *testing.T) {
 		{"nameserver 127.0.0.53\nnameserver ::1\n", ""},
 		{"nameserver 10.42.255.1\nnameserver 192.0.2.1\nnameserver 192.0.2.1\n", "192.0.2.1"},
 		{"nameserver fe80::1%eth0\nnameserver 2001:db8::1\n", "2001:db8::1"},
+		{"nameserver fe80::1%eth0\nnameserver fe80::1%{\nnameserver fe80::1\nnameserver 2001:db8::1%eth0\n", ""},
 		{"# nameserver 192.0.2.9\nsearch example.org\nnameserver\nnameserver x\nnameserver 0.0.0.0\n", ""},
 		{"nameserver 192.0.2.1\nnameserver 192.0.2.2\nnameserver 192.0.2.3\nnameserver 192.0.2.4\n", "192.0.2.1 192.0.2.2 192.0.2.3"},
 	} {
@@ -28,6 +32,27 @@ func TestOnlyServersThatPodsCanAskAreTaken(t *testing.T) {
 		if strings.Join(got, " ") != tt.want {
 			t.Errorf("%q: %v, want %s", tt.text, got, tt.want)
 		}
+	}
+}
+
+// Routers name themselves by a link-local address (RFC 8106). Pods are not on that link; the cluster's DNS asks for them.
+func TestAServerOnTheLinkIsAskedForPods(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "resolv.conf")
+	for text, want := range map[string]string{
+		"nameserver fe80::1%eth0\nnameserver fe80::2%{\noptions edns0\n": "[fe80::1%eth0]",
+		"nameserver fe80::1%eth0\nnameserver 192.0.2.1\n":                "[192.0.2.1]",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r := upstreams([]string{path})
+		if got := fmt.Sprint(r.asked()); got != want || strings.Contains(r.String(), "fe80") {
+			t.Errorf("%q: asked is %s, want %s; pods are told %q", text, got, want, r)
+		}
+	}
+	to, err := corefile.HostPortOrFile("[fe80::1%eth0]:53") // as CoreDNS reads a Corefile
+	if err != nil || !slices.Equal(to, []string{"[fe80::1%eth0]:53"}) {
+		t.Errorf("CoreDNS takes %v, %v", to, err)
 	}
 }
 

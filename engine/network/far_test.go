@@ -2,8 +2,10 @@ package network
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -44,6 +46,47 @@ func TestNodePortsAreOpenToTheLANAndNotThroughAVPN(t *testing.T) {
 	nft(t, "flush chain ip "+Table+" far")
 	if _, heard := l.hears(t, "172.31.0.1:30080"); !heard {
 		t.Error("without the rule it is not reached either: the test proves nothing")
+	}
+}
+
+// A laptop on a LAN of IPv6 alone, or on none, has no route that a packet to a service could take.
+func TestTheLaptopReachesServicesWithoutADefaultRoute(t *testing.T) {
+	l := newLAN(t)
+	o, before := options(t), options(t)
+	before.ServiceCIDR = netip.MustParsePrefix("10.96.0.0/16")
+	for _, o := range []Options{before, o, o} {
+		if err := Setup(t.Context(), o, slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.pod(t)
+	nft(t, "add table ip nat; add chain ip nat out { type nat hook output priority -100; };"+ // as kube-proxy has it
+		"add rule ip nat out ip daddr 10.43.0.10 tcp dport 80 dnat to 10.42.0.7:8080")
+	ask := func() (from string, err error) {
+		c, err := net.DialTimeout("tcp", "10.43.0.10:80", time.Second)
+		if err != nil {
+			return "", err
+		}
+		defer c.Close()
+		b, err := io.ReadAll(c)
+		return string(b), err
+	}
+	from, err := ask()
+	for tries := 0; tries < 10 && err != nil; tries++ { // links need a moment
+		from, err = ask()
+	}
+	if err != nil || from != "10.42.0.1" { // as where it is asked over the LAN's default route
+		t.Errorf("the service saw %q, %v", from, err)
+	}
+	if r, err := netlink.RouteGet(net.ParseIP("10.96.0.10")); err == nil {
+		t.Errorf("the services of another configuration still have a route: %v", r)
+	}
+	// Where there is another way that is taken, and what comes back finds home by it.
+	if err := netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP(neighbourIP)}); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := netlink.RouteGet(net.ParseIP("10.43.0.10")); err != nil || !r[0].Src.Equal(net.ParseIP(laptopIP)) {
+		t.Errorf("with a default route: %v, %v", r, err)
 	}
 }
 

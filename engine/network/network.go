@@ -48,6 +48,9 @@ func Setup(ctx context.Context, o Options, log *slog.Logger) error {
 	if err := nodeDevice(netplan.Node, o.NodeIP); err != nil {
 		return fmt.Errorf("node device %s: %w", netplan.Node, err)
 	}
+	if err := wayToServices(netplan.Node, o); err != nil {
+		return fmt.Errorf("route to services: %w", err)
+	}
 	if err := kernelSettings(log); err != nil {
 		return err
 	}

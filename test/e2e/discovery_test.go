@@ -5,7 +5,6 @@ package e2e
 import (
 	"fmt"
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,8 +12,13 @@ import (
 )
 
 // TestLaptopsComeAndGo watches one neighbour start, stop, lose its power and move.
-func TestLaptopsComeAndGo(t *testing.T) {
-	l := laptops(t, lab.Options{Laptops: 2, NoEngine: true})
+func TestLaptopsComeAndGo(t *testing.T) { comeAndGo(t, lab.IPv4) }
+
+// TestLaptopsComeAndGoOverLinkLocal does so where they have nothing but link-local addresses.
+func TestLaptopsComeAndGoOverLinkLocal(t *testing.T) { comeAndGo(t, lab.LinkLocal) }
+
+func comeAndGo(t *testing.T, lan lab.Family) {
+	l := laptops(t, lab.Options{Laptops: 2, NoEngine: true, LAN: lan})
 	alice, bob := l.Laptop("alice"), l.Laptop("bob")
 	seen := func() string {
 		if p := peerOf(t, alice, "bob"); !p.Reachable {
@@ -63,7 +67,7 @@ func TestLaptopsComeAndGo(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := peerOf(t, alice, "bob")
-		if !p.Reachable || len(p.Addresses) == 0 || !strings.HasPrefix(p.Addresses[0], address.String()+":") {
+		if !p.Reachable || len(p.Addresses) == 0 || p.Addresses[0] != netip.AddrPortFrom(address, 6450).String() {
 			return fmt.Sprintf("%+v, want %s", p, address)
 		}
 		return ""

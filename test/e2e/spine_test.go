@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -16,8 +17,18 @@ import (
 )
 
 // TestTwoLaptopsShareAWebApplication is the way of a pod: found, asked, accepted, run abroad, reached, ended.
-func TestTwoLaptopsShareAWebApplication(t *testing.T) {
-	l := laptops(t, lab.Options{Laptops: 2})
+func TestTwoLaptopsShareAWebApplication(t *testing.T) { shareAWebApplication(t, lab.IPv4) }
+
+// TestTwoLaptopsShareAWebApplicationOverLinkLocal is all of it at a cable between two laptops, without IPv4 and without a router.
+func TestTwoLaptopsShareAWebApplicationOverLinkLocal(t *testing.T) {
+	shareAWebApplication(t, lab.LinkLocal)
+}
+
+// TestTwoLaptopsShareAWebApplicationOverIPv6 is all of it on a LAN whose router advertises a network of IPv6 alone.
+func TestTwoLaptopsShareAWebApplicationOverIPv6(t *testing.T) { shareAWebApplication(t, lab.IPv6) }
+
+func shareAWebApplication(t *testing.T, lan lab.Family) {
+	l := laptops(t, lab.Options{Laptops: 2, LAN: lan})
 	alice, bob := l.Laptop("alice"), l.Laptop("bob")
 	before := everything(t, bob)
 
@@ -28,6 +39,8 @@ func TestTwoLaptopsShareAWebApplication(t *testing.T) {
 	if len(code) != 6 {
 		t.Errorf("the pairing code is %q, want six digits", code)
 	}
+	reachedAt(t, alice, bob)
+	reachedAt(t, bob, alice)
 	t.Run("contract verifies on both sides", func(t *testing.T) {
 		for _, p := range []*lab.Laptop{alice, bob} {
 			var list []struct{ Name string }
@@ -60,6 +73,18 @@ func TestTwoLaptopsShareAWebApplication(t *testing.T) {
 	}
 	t.Run("kubectl on a pod abroad", func(t *testing.T) { kubectlAbroad(t, alice, away.Metadata.Name) })
 	t.Run("the network", func(t *testing.T) { network(t, l, *home, *away) })
+	if lan != lab.IPv4 {
+		t.Run("the doctor finds nothing", func(t *testing.T) {
+			for _, p := range l.Laptops() {
+				eventually(t, 20*time.Second, p.Name()+" is well", func() string { // that the network plugin's routes settle
+					if out, err := p.Kith(t.Context(), "doctor"); err != nil {
+						return out
+					}
+					return ""
+				})
+			}
+		})
+	}
 	t.Run("the provider's owner sees the guests", func(t *testing.T) {
 		out := kith(t, bob, "guests", "-o", "json")
 		if !strings.Contains(out, away.Metadata.Name) || !strings.Contains(out, `"alice"`) {
@@ -81,6 +106,22 @@ func TestTwoLaptopsShareAWebApplication(t *testing.T) {
 		sameAsBefore(t, bob, before)
 	})
 	t.Run("unpeer from a peer that is dead", func(t *testing.T) { unpeerDead(t, l, before) })
+}
+
+// reachedAt checks that a peer is reached, and its tunnel leads, to the address that it has on the LAN.
+func reachedAt(t *testing.T, p, other *lab.Laptop) {
+	t.Helper()
+	at, err := other.Address()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := netip.AddrPortFrom(at, 6450).String()
+	if got := peerOf(t, p, other.Name()); len(got.Addresses) == 0 || got.Addresses[0] != want || !got.Reachable {
+		t.Errorf("%s reaches %s at %v, not %s", p.Name(), other.Name(), got.Addresses, want)
+	}
+	if got := kubectl(t, p, "get", "peer", other.Name(), "-o", "jsonpath={.status.network.endpoint}"); got != want {
+		t.Errorf("the tunnel of %s to %s leads to %q, not %s", p.Name(), other.Name(), got, want)
+	}
 }
 
 // kubectlAbroad uses every verb that reaches into a running pod.

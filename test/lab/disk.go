@@ -95,7 +95,7 @@ func (p *Laptop) writeEtc(etc string, o Options) error {
 		"hostname":         p.name + "\n",
 		"hosts":            "127.0.0.1\tlocalhost\n127.0.1.1\t" + p.name + "\n::1\tlocalhost ip6-localhost ip6-loopback\n",
 		// The LAN's router answers no DNS, and says so at once (port unreachable).
-		"resolv.conf": "nameserver " + router.String() + "\n",
+		"resolv.conf": "nameserver " + p.lab.family.address(router).String() + "\n",
 		"group":       withGroup(string(group), "kith"),
 		"machine-id":  hex.EncodeToString(id[:16]) + "\n",
 	} {

@@ -23,6 +23,7 @@ type Lab struct {
 	state       string // /run/kith-lab/<lab>
 	disks       string // /var/lib/kith-lab/<lab>
 	bin         string
+	family      Family
 	hierarchies []cgroups.Hierarchy
 }
 
@@ -55,6 +56,7 @@ func handle(name string) (*Lab, error) {
 // settings are what all laptops of a lab share, kept in lab.json.
 type settings struct {
 	Bin string `json:"bin"`
+	LAN Family `json:"lan,omitempty"`
 }
 
 // Open is a handle to a lab that is up.
@@ -71,7 +73,7 @@ func Open(name string) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.bin = s.Bin
+	l.bin, l.family = s.Bin, s.LAN
 	return l, nil
 }
 

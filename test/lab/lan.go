@@ -25,11 +25,11 @@ func (l *Lab) ensureLAN(ctx context.Context) error {
 			return err
 		}
 		defer h.Close()
-		return makeBridge(h)
+		return makeBridge(h, l.family)
 	})
 }
 
-func makeBridge(h *netlink.Handle) error {
+func makeBridge(h *netlink.Handle, lan Family) error {
 	if err := upLoopback(h); err != nil {
 		return err
 	}
@@ -41,11 +41,32 @@ func makeBridge(h *netlink.Handle) error {
 	if err := h.LinkAdd(br); err != nil {
 		return fmt.Errorf("make bridge: %w", err)
 	}
-	if err := h.AddrAdd(br, lanAddr(router)); err != nil {
+	if err := errors.Join(justGiven(h, br, lan), addAddresses(h, br, lan, router), h.LinkSetUp(br)); err != nil {
 		return fmt.Errorf("make bridge: %w", err)
 	}
-	if err := h.LinkSetUp(br); err != nil {
-		return fmt.Errorf("make bridge: %w", err)
+	return nil
+}
+
+// justGiven keeps the kernel from giving an interface that is down a link-local address where it gets one from us.
+func justGiven(h *netlink.Handle, dev netlink.Link, lan Family) error {
+	const none = 1 // IN6_ADDR_GEN_MODE_NONE, linux/if_link.h
+	if lan != LinkLocal {
+		return nil
+	}
+	return h.LinkSetIP6AddrGenMode(dev, none)
+}
+
+// addAddresses gives an interface those that a host has on the LAN.
+func addAddresses(h *netlink.Handle, dev netlink.Link, lan Family, host byte) error {
+	for _, network := range lan.networks() {
+		a := hostIn(network, host)
+		addr := &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(network.Bits(), a.BitLen())}}
+		if a.Is6() {
+			addr.Flags = unix.IFA_F_NODAD // nobody else has it
+		}
+		if err := h.AddrAdd(dev, addr); err != nil {
+			return fmt.Errorf("address %s: %w", a, err)
+		}
 	}
 	return nil
 }
@@ -93,19 +114,20 @@ func (p *Laptop) plug(pid int, r record) error {
 	if err := upLoopback(in); err != nil {
 		return err
 	}
-	if err := setAddress(in, r.Address); err != nil {
+	if err := setAddress(in, p.lab.family, r.Address); err != nil {
 		return err
 	}
 	return shape(port, in, p.name, r.Link)
 }
 
-// setAddress gives eth0 this address and no other, by way of link down and up, as when changing Wi-Fi.
-func setAddress(in *netlink.Handle, a netip.Addr) error {
+// setAddress gives eth0 this address, on a dual-stack LAN the other of this host, too, and no others, by way of link down and up, as when
+// changing Wi-Fi.
+func setAddress(in *netlink.Handle, lan Family, a netip.Addr) error {
 	eth, err := in.LinkByName(device)
 	if err != nil {
 		return fmt.Errorf("set address: %w", err)
 	}
-	if err := in.LinkSetDown(eth); err != nil {
+	if err := in.LinkSetDown(eth); err != nil { // which takes those of IPv6
 		return fmt.Errorf("set address: %w", err)
 	}
 	old, err := in.AddrList(eth, unix.AF_INET)
@@ -117,18 +139,19 @@ func setAddress(in *netlink.Handle, a netip.Addr) error {
 			return fmt.Errorf("set address: remove %s: %w", o.IPNet, err)
 		}
 	}
-	if err := errors.Join(in.AddrAdd(eth, lanAddr(a)), in.LinkSetUp(eth)); err != nil {
+	// Up first: one of IPv6 that comes before its link is waited for, whatever its flags say.
+	if err := errors.Join(justGiven(in, eth, lan), in.LinkSetUp(eth), addAddresses(in, eth, lan, hostOf(a))); err != nil {
 		return fmt.Errorf("set address %s: %w", a, err)
 	}
-	err = in.RouteReplace(&netlink.Route{LinkIndex: eth.Attrs().Index, Gw: router.AsSlice()})
-	if err != nil {
-		return fmt.Errorf("set default route: %w", err)
+	for _, network := range lan.networks() {
+		if network == linkLocal {
+			continue // it leads no further
+		}
+		if err := in.RouteReplace(&netlink.Route{LinkIndex: eth.Attrs().Index, Gw: hostIn(network, router).AsSlice()}); err != nil {
+			return fmt.Errorf("set default route: %w", err)
+		}
 	}
 	return nil
-}
-
-func lanAddr(a netip.Addr) *netlink.Addr {
-	return &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(lanPrefix.Bits(), 32)}}
 }
 
 func upLoopback(h *netlink.Handle) error {

@@ -141,7 +141,7 @@ func (p *Laptop) Move(ctx context.Context, to netip.Addr) (netip.Addr, error) {
 		if err != nil {
 			return err
 		}
-		if to, err = freeAddress(taken, r.Address, to); err != nil {
+		if to, err = freeAddress(p.lab.family, taken, r.Address, to); err != nil {
 			return err
 		}
 		r.Address = to
@@ -154,14 +154,14 @@ func (p *Laptop) Move(ctx context.Context, to netip.Addr) (netip.Addr, error) {
 			return err
 		}
 		defer in.Close()
-		return setAddress(in, to)
+		return setAddress(in, p.lab.family, to)
 	})
 	return to, err
 }
 
 // addresses lists those in use, by whom.
 func (l *Lab) addresses() (map[netip.Addr]string, error) {
-	taken := map[netip.Addr]string{router: "the LAN's router"}
+	taken := map[netip.Addr]string{l.family.address(router): "the LAN's router"}
 	for _, p := range l.Laptops() {
 		r, err := p.record()
 		if err != nil {
@@ -173,21 +173,20 @@ func (l *Lab) addresses() (map[netip.Addr]string, error) {
 }
 
 // freeAddress checks the wanted address, or finds the first free one after now, going round.
-func freeAddress(taken map[netip.Addr]string, now, want netip.Addr) (netip.Addr, error) {
+func freeAddress(lan Family, taken map[netip.Addr]string, now, want netip.Addr) (netip.Addr, error) {
 	if want.IsValid() {
-		host := want.As16()[15]
-		if !lanPrefix.Contains(want) || host == 0 || host == 255 {
-			return want, fmt.Errorf("address %s is none of the LAN %s", want, lanPrefix)
+		if host := hostOf(want); lan.address(host) != want || host == 0 || host == 255 {
+			return want, fmt.Errorf("address %s is none of the LAN %s", want, lan.networks()[0])
 		}
 		if who, ok := taken[want]; ok {
 			return want, fmt.Errorf("address %s is taken by %s", want, who)
 		}
 		return want, nil
 	}
-	from := max(int(now.As16()[15])+1, movedFirst)
+	from := max(int(hostOf(now))+1, movedFirst)
 	const n = movedLast - movedFirst + 1
 	for i := range n {
-		a := lanAddress(movedFirst + (from-movedFirst+i)%n)
+		a := lan.address(byte(movedFirst + (from-movedFirst+i)%n))
 		if _, ok := taken[a]; !ok {
 			return a, nil
 		}

@@ -3,7 +3,6 @@ package lab
 import (
 	"fmt"
 	"net"
-	"net/netip"
 	"regexp"
 )
 
@@ -15,12 +14,6 @@ const Most = 90
 
 // lanName is the pseudo laptop that holds the LAN: exec works in it, which is where to watch packets.
 const lanName = "lan"
-
-// The LAN is TEST-NET-1 (RFC 5737).
-var (
-	lanPrefix = netip.MustParsePrefix("192.0.2.0/24")
-	router    = netip.MustParseAddr("192.0.2.1")
-)
 
 // bridgeName is the bridge's interface in the LAN's namespace; the port of each laptop is named as the laptop.
 const bridgeName = "br0"
@@ -46,17 +39,11 @@ func indexOf(name string) int {
 	return 0
 }
 
-// firstAddress is where the i-th laptop is until it moves: alice .11, bob .12.
-func firstAddress(i int) netip.Addr { return lanAddress(10 + i) }
+// firstHost is where the i-th laptop is until it moves: alice .11, bob .12.
+func firstHost(i int) byte { return byte(10 + i) }
 
-// movedAddresses are the hosts a laptop can move to.
+// movedFirst to movedLast are the hosts a laptop can move to.
 const movedFirst, movedLast = 101, 250
-
-func lanAddress(host int) netip.Addr {
-	b := lanPrefix.Addr().As4()
-	b[3] = byte(host)
-	return netip.AddrFrom4(b)
-}
 
 // hardwareAddress stays the same over reboots, as a real card's does, or the neighbours' ARP entries would be wrong.
 func hardwareAddress(i int) net.HardwareAddr {

@@ -9,43 +9,70 @@ import (
 )
 
 func TestNamesAndAddressesAreUnique(t *testing.T) {
-	names, addresses := map[string]bool{}, map[netip.Addr]bool{router: true}
-	for i := 1; i <= Most; i++ {
-		n, a := NameOf(i), firstAddress(i)
-		if names[n] || addresses[a] || indexOf(n) != i || !lanPrefix.Contains(a) || a.As4()[3] >= movedFirst {
-			t.Errorf("laptop %d: %s at %s", i, n, a)
+	for _, lan := range []Family{IPv4, IPv6, LinkLocal, DualStack} {
+		names, addresses := map[string]bool{}, map[netip.Addr]bool{lan.address(router): true}
+		for i := 1; i <= Most; i++ {
+			n, a := NameOf(i), lan.address(firstHost(i))
+			if names[n] || addresses[a] || indexOf(n) != i || !lan.networks()[0].Contains(a.WithZone("")) || hostOf(a) >= movedFirst {
+				t.Errorf("laptop %d: %s at %s", i, n, a)
+			}
+			if len(n) > 15 {
+				t.Errorf("%s is too long for an interface", n)
+			}
+			names[n], addresses[a] = true, true
 		}
-		if len(n) > 15 {
-			t.Errorf("%s is too long for an interface", n)
-		}
-		names[n], addresses[a] = true, true
 	}
-	if NameOf(1) != "alice" || NameOf(7) != "laptop07" || firstAddress(2).String() != "192.0.2.12" || indexOf("lan") != 0 {
+	if NameOf(1) != "alice" || NameOf(7) != "laptop07" || IPv4.address(firstHost(2)).String() != "192.0.2.12" || indexOf("lan") != 0 {
 		t.Error("names or addresses changed")
 	}
 }
 
-func TestFreeAddress(t *testing.T) {
-	a := netip.MustParseAddr
-	taken := map[netip.Addr]string{router: "the LAN's router", a("192.0.2.11"): "alice", a("192.0.2.101"): "bob"}
-	for _, c := range []struct{ now, want, got string }{
-		{"192.0.2.11", "", "192.0.2.102"},
-		{"192.0.2.250", "", "192.0.2.102"},
-		{"192.0.2.120", "", "192.0.2.121"},
-		{"192.0.2.11", "192.0.2.50", "192.0.2.50"},
-		{"192.0.2.11", "192.0.2.101", ""},
-		{"192.0.2.11", "192.0.2.1", ""},
-		{"192.0.2.11", "192.0.2.255", ""},
-		{"192.0.2.11", "10.0.0.1", ""},
-		{"192.0.2.11", "::1", ""},
+func TestFamilies(t *testing.T) {
+	for name, want := range map[string]string{
+		"": "192.0.2.12", "ipv4": "192.0.2.12", "dual": "192.0.2.12", "ipv6": "fd00:6b::c", "link-local": "fe80::c%eth0", "IPv6": "", "both": "",
 	} {
-		var want netip.Addr
-		if c.want != "" {
-			want = a(c.want)
+		f, err := ParseFamily(name)
+		if (err == nil) != (want != "") || err == nil && f.address(firstHost(2)).String() != want {
+			t.Errorf("%q: %q, %s, %v; want %s", name, f, f.address(firstHost(2)), err, want)
 		}
-		got, err := freeAddress(taken, a(c.now), want)
-		if c.got == "" && err == nil || c.got != "" && (err != nil || got != a(c.got)) {
-			t.Errorf("from %s to %q: %v, %v", c.now, c.want, got, err)
+	}
+	if got := DualStack.networks(); len(got) != 2 || hostIn(got[1], 12).String() != "fd00:6b::c" {
+		t.Error(got)
+	}
+}
+
+func TestFreeAddress(t *testing.T) {
+	for _, c := range []struct {
+		lan                      Family
+		alice, bob, outside      string
+		first, last, third, ever string // to be had: .102, .250, .120's next, .50
+	}{
+		{IPv4, "192.0.2.11", "192.0.2.101", "10.0.0.1", "192.0.2.102", "192.0.2.250", "192.0.2.121", "192.0.2.50"},
+		{IPv6, "fd00:6b::b", "fd00:6b::65", "fd00:6c::b", "fd00:6b::66", "fd00:6b::fa", "fd00:6b::79", "fd00:6b::32"},
+		{LinkLocal, "fe80::b%eth0", "fe80::65%eth0", "fe80::32", "fe80::66%eth0", "fe80::fa%eth0", "fe80::79%eth0", "fe80::32%eth0"},
+	} {
+		a := netip.MustParseAddr
+		taken := map[netip.Addr]string{c.lan.address(router): "the LAN's router", a(c.alice): "alice", a(c.bob): "bob"}
+		for _, to := range []struct{ now, want, got string }{
+			{c.alice, "", c.first},
+			{c.last, "", c.first},
+			{c.lan.address(120).String(), "", c.third},
+			{c.alice, c.ever, c.ever},
+			{c.alice, c.bob, ""},
+			{c.alice, c.lan.address(router).String(), ""},
+			{c.alice, c.lan.address(255).String(), ""},
+			{c.alice, c.lan.address(0).String(), ""},
+			{c.alice, c.outside, ""},
+			{c.alice, "::1", ""},
+		} {
+			var want netip.Addr
+			if to.want != "" {
+				want = a(to.want)
+			}
+			got, err := freeAddress(c.lan, taken, a(to.now), want)
+			if to.got == "" && err == nil || to.got != "" && (err != nil || got != a(to.got)) {
+				t.Errorf("from %s to %q: %v, %v", to.now, to.want, got, err)
+			}
 		}
 	}
 }

@@ -19,6 +19,8 @@ type Options struct {
 	Name string
 	// Laptops is how many there shall be at least, 1 to Most; 2 when 0.
 	Laptops int
+	// LAN is which addresses there are on it; a LAN that is there stays as it is.
+	LAN Family
 	// NoEngine makes laptops without Kubernetes, for discovery and pairing; fifty of them fit on a small machine.
 	NoEngine bool
 	// NoWait returns when the daemons are started.
@@ -90,7 +92,11 @@ func (l *Lab) make(ctx context.Context, o Options) error {
 	}
 	defer unlock()
 	raiseLimits()
-	if err := writeJSON(filepath.Join(l.state, "lab.json"), settings{Bin: l.bin}); err != nil {
+	l.family = o.LAN
+	if old, err := Open(l.name); err == nil && l.Laptop(lanName).booted() {
+		l.family = old.family
+	}
+	if err := writeJSON(filepath.Join(l.state, "lab.json"), settings{Bin: l.bin, LAN: l.family}); err != nil {
 		return fmt.Errorf("make lab: %w", err)
 	}
 	if err := l.ensureLAN(ctx); err != nil {
@@ -126,7 +132,7 @@ func (p *Laptop) ensure(ctx context.Context, i int, o Options) error {
 		if err := p.installDisk(o); err != nil {
 			return err
 		}
-		r := record{Index: i, Address: firstAddress(i), Daemon: o.Daemon, Env: o.Env, Engine: !o.NoEngine}
+		r := record{Index: i, Address: p.lab.family.address(firstHost(i)), Daemon: o.Daemon, Env: o.Env, Engine: !o.NoEngine}
 		if err := writeJSON(p.recordFile(), r); err != nil {
 			return fmt.Errorf("make %s: %w", p.name, err)
 		}

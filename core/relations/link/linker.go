@@ -329,7 +329,7 @@ func (l *Linker) settle(ctx context.Context, peer *v1alpha1.Peer, p *plan, at ne
 		PublicKey: theirs.PublicKey, Proof: proof, GuestsHere: text(ours.Here), GuestsThere: text(ours.There), Services: text(theirs.Services),
 		AtThere: text(theirs.AtHere), AtHome: text(theirs.At),
 	}
-	if at.IsValid() && !at.IsLinkLocalUnicast() { // else it is waited for
+	if at.IsValid() { // else it is waited for; a link-local one has this host's zone, for it is that of a connection, and not of the peer's telling
 		network.Endpoint = netip.AddrPortFrom(at.Unmap(), uint16(theirs.Port)).String()
 	}
 	for _, r := range theirs.Space {

@@ -294,6 +294,35 @@ func TestBothSidesOfALinkKnowTheSame(t *testing.T) {
 	}
 }
 
+// TestTheTunnelGoesWhereThePeerIsReached: the address is that of a connection, so a link-local one has this host's own interface. It is there
+// after a restart, too.
+func TestTheTunnelGoesWhereThePeerIsReached(t *testing.T) {
+	alice, bob := newSide(t, "alice"), newSide(t, "bob")
+	contracts(alice, bob)
+	for _, tc := range []struct{ at, want string }{
+		{"192.0.2.7", "192.0.2.7:6450"},
+		{"::ffff:192.0.2.8", "192.0.2.8:6450"},
+		{"fd00::7", "[fd00::7]:6450"},
+		{"fe80::7%wlan0", "[fe80::7%wlan0]:6450"},
+		{"fe80::7%eth0", "[fe80::7%eth0]:6450"},
+		{"", "invalid AddrPort"}, // known by a name: it is waited for
+	} {
+		at, _ := netip.ParseAddr(tc.at)
+		if err := alice.linker.Propose(t.Context(), alice.peer(bob), alice.to(bob), at); err != nil {
+			t.Fatalf("%q: %v", tc.at, err)
+		}
+		if g, _ := alice.gateway.Peer(bob.me.ID().String()); g.Endpoint.String() != tc.want {
+			t.Errorf("reached at %q, the tunnel goes to %s, not %s", tc.at, g.Endpoint, tc.want)
+		}
+		if kept, err := alice.linker.gatewayPeer(alice.peer(bob), alice.peer(bob).Status.Network); err != nil || kept.Endpoint.String() != tc.want {
+			t.Errorf("reached at %q, %s is kept, not %s: %v", tc.at, kept.Endpoint, tc.want, err)
+		}
+	}
+	if err := alice.linker.Propose(t.Context(), alice.peer(bob), alice.to(bob), netip.MustParseAddr("fe80::7")); err == nil {
+		t.Error("a link-local address behind no interface is taken")
+	}
+}
+
 // TestALinkTakesNothingButGuests: traffic into a range for guests goes to the peer, so what it names is taken only where it was free and of the
 // owner's pool; the address space it names means something to its own guests alone.
 func TestALinkTakesNothingButGuests(t *testing.T) {
