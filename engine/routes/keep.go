@@ -90,7 +90,7 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 			if said = now; len(odd) > 0 {
 				log.Warn("pods of some nodes are not reached from here", "why", odd)
 			} else {
-				log.Info("pods of all nodes are reached from here", "nodes", len(ways)+1)
+				log.Info("pods of all nodes are reached from here", "others", counted(ways))
 			}
 		}
 		select {
@@ -109,6 +109,15 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 		case <-time.After(settle):
 		}
 	}
+}
+
+// counted is how many nodes ways lead to.
+func counted(ways []Way) int {
+	at := map[netip.Addr]bool{}
+	for _, w := range ways {
+		at[w.Via] = true
+	}
+	return len(at)
 }
 
 // essence drops what nobody here reads.

@@ -154,6 +154,7 @@ func (s *server) node(ctx context.Context, group *errgroup.Group) error {
 	if err := dns.WriteResolvConf(resolver); err != nil {
 		return fmt.Errorf("resolv.conf for pods: %w", err)
 	}
+	start("resolv.conf", func(ctx context.Context) error { return dns.KeepResolvConf(ctx, resolver, s.log) })
 	imageService, err := images.Open(images.Options{
 		Socket: s.imagesSocket(), Containerd: s.runtime.Socket(), Program: filepath.Join(c.RuntimeDir, "kith-pull"), Annotations: s.annotations,
 	}, s.log)

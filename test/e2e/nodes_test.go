@@ -524,7 +524,7 @@ func TestANodeJoinsALaptop(t *testing.T) {
 	for from, urls := range map[string][]string{"lamp": {desk.Status.PodIP + ":8080", "desk.shop.svc.cluster.local"}, "desk": {lamp.Status.PodIP + ":8080"}} {
 		for _, url := range urls {
 			eventually(t, 20*time.Second, from+" reaches "+url, func() string {
-				if out, err := alice.Kubectl(t.Context(), "-n", "shop", "exec", from, "--", "/app", "get", "http://"+url+"/"); err != nil || !strings.Contains(out, `"node"`) {
+				if out, err := alice.Kubectl(t.Context(), "-n", "shop", "exec", from, "--", "/app", "get", "http://"+url+"/"); err != nil || !strings.Contains(out, `"name"`) {
 					return fmt.Sprint(out, err)
 				}
 				return ""
