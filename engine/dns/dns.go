@@ -50,6 +50,29 @@ func WriteResolvConf(o Options) error {
 	return os.WriteFile(o.ResolvConf, []byte(o.upstreams().String()), 0o644)
 }
 
+// KeepResolvConf keeps ResolvConf as the machine's own servers are, until ctx ends. It is for a node without a DNS server of its own.
+func KeepResolvConf(ctx context.Context, o Options, log *slog.Logger) error {
+	last := o.upstreams().String()
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		now := o.upstreams().String()
+		if now == last {
+			continue
+		}
+		if err := WriteResolvConf(o); err != nil {
+			log.Warn("pods with the host's DNS keep asking the old servers", "err", err)
+			continue
+		}
+		last = now
+	}
+}
+
 // directives in the order in which a question passes them. What guests mean is found out before anything is cached. Addresses are given by
 // turns (loadbalance), as every cluster's DNS does: a client that takes the first one only must not meet the same dead pod each time.
 var directives = []string{"bind", "errors", "limits", "tenants", "loadbalance", "cache", "podnames", "kubernetes", handBack, "forward"}

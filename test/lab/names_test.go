@@ -102,3 +102,33 @@ func TestWithGroup(t *testing.T) {
 		}
 	}
 }
+
+func TestClustersAreNamedAndCounted(t *testing.T) {
+	for text, want := range map[string]Cluster{
+		"corp=3": {"corp", 3}, "a1=1": {"a1", 1}, "corp=9": {"corp", 9},
+		"corp": {}, "corp=": {}, "corp=0": {}, "corp=10": {}, "corp=03": {}, "corp=3x": {}, "=3": {}, "Corp=3": {}, "a-b=3": {}, "1a=2": {}, "averylongname1=2": {},
+	} {
+		if got, err := ParseCluster(text); (err == nil) != (want != Cluster{}) || err == nil && got != want {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+	for i := 1; i <= Most; i++ {
+		if isNode(NameOf(i)) {
+			t.Errorf("%s is a laptop and a node", NameOf(i))
+		}
+	}
+	seen := map[string]bool{router.String(): true}
+	for i := 1; i <= Most; i++ {
+		seen[firstAddress(i).String()] = true
+	}
+	for i := nodeIndex + 1; i <= nodeIndex+MostNodes; i++ {
+		if a := nodeAddress(i).String(); seen[a] {
+			t.Errorf("node %d has %s, as another", i, a)
+		} else {
+			seen[a] = true
+		}
+	}
+	if name := (Cluster{"corp", 3}).NodeName(1); name != "corp-1" || !isNode(name) || isNode(lanName) {
+		t.Errorf("%s", name)
+	}
+}
