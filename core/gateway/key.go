@@ -84,7 +84,9 @@ func writeKey(path string, k PrivateKey) error {
 }
 
 // Reveal is the form that ParsePrivateKey reads, for whoever keeps the key.
-func (k PrivateKey) Reveal() []byte { return []byte(base64.StdEncoding.EncodeToString(k.bytes[:]) + "\n") }
+func (k PrivateKey) Reveal() []byte {
+	return []byte(base64.StdEncoding.EncodeToString(k.bytes[:]) + "\n")
+}
 
 // Public is the key the peers are told.
 func (k PrivateKey) Public() Key {

@@ -207,7 +207,9 @@ func (k *Kernel) neighbours(p Plan, link netlink.Link) error {
 		if err != nil {
 			return fmt.Errorf("neighbours on %s: %w", Device, err)
 		}
-		same := func(a, b netlink.Neigh) bool { return a.IP.Equal(b.IP) && a.HardwareAddr.String() == b.HardwareAddr.String() }
+		same := func(a, b netlink.Neigh) bool {
+			return a.IP.Equal(b.IP) && a.HardwareAddr.String() == b.HardwareAddr.String()
+		}
 		for _, w := range want {
 			if w.Family == family && !slices.ContainsFunc(have, func(h netlink.Neigh) bool { return same(h, w) && h.State&netlink.NUD_PERMANENT != 0 }) {
 				if err := netlink.NeighSet(&w); err != nil {
@@ -252,7 +254,9 @@ func (k *Kernel) routes(p Plan, toPeers []netip.Prefix, link netlink.Link) error
 	}
 	var errs []error
 	for _, w := range want {
-		i := slices.IndexFunc(have, func(h netlink.Route) bool { return h.Table == w.Table && hostnet.Prefix(h.Dst) == hostnet.Prefix(w.Dst) })
+		i := slices.IndexFunc(have, func(h netlink.Route) bool {
+			return h.Table == w.Table && hostnet.Prefix(h.Dst) == hostnet.Prefix(w.Dst)
+		})
 		if i >= 0 {
 			h := have[i]
 			have = slices.Delete(have, i, i+1)

@@ -22,7 +22,9 @@ const (
 // table of a plan. Between pods and peers addresses stay as they are, whatever the network plugin masquerades: the first rule that translates a
 // connection decides, and this one, before theirs, translates the source to itself.
 func (c Config) table(p Plan) nft.Table {
-	in := func(field expr.Any, set string) []expr.Any { return nft.Load(field, &expr.Lookup{SourceRegister: 1, SetName: set}) }
+	in := func(field expr.Any, set string) []expr.Any {
+		return nft.Load(field, &expr.Lookup{SourceRegister: 1, SetName: set})
+	}
 	vxlan := nft.Rule(nft.Protocol(unix.IPPROTO_UDP),
 		nft.Load(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2}, nft.Equal(binary.BigEndian.AppendUint16(nil, c.Port))))
 	itself := nft.Load(nft.Source(), &expr.NAT{Type: expr.NATTypeSourceNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1})

@@ -72,11 +72,11 @@ type Config struct {
 	Socket      string
 	SocketGroup string
 
-	Lease          string        // NAMESPACE/NAME, or "" for a kithd that is the only one of its cluster
+	Lease          string // NAMESPACE/NAME, or "" for a kithd that is the only one of its cluster
 	LeaseDuration  time.Duration
-	IdentitySecret string        // NAMESPACE/NAME, or "" for files in DataDir
-	PodName        string        // "": kithd runs in no pod
-	HealthAddress  string        // "": off
+	IdentitySecret string // NAMESPACE/NAME, or "" for files in DataDir
+	PodName        string // "": kithd runs in no pod
+	HealthAddress  string // "": off
 
 	LogLevel       slog.Level
 	LogFormat      string

@@ -344,4 +344,3 @@ func gone(set *appsv1.DaemonSet, err error) bool {
 	}
 	return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
 }
-
