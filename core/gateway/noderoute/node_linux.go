@@ -187,7 +187,9 @@ func (h *Node) sysctl(name, value string) {
 	} else if errors.Is(err, os.ErrNotExist) {
 		return
 	}
-	if err := os.WriteFile(path, []byte(value), 0); err != nil {
+	if err := os.WriteFile(path, []byte(value), 0); errors.Is(err, unix.EROFS) && strings.HasPrefix(name, "net/ipv6/") {
+		h.log.Debug("kernel setting not changed; the device has IPv6, which nobody uses", "setting", name, "err", err)
+	} else if err != nil {
 		h.log.Warn("kernel setting not changed; pods may not reach peers", "setting", name, "value", value, "err", err)
 	}
 }
