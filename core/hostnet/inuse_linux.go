@@ -20,7 +20,7 @@ import (
 const Protocol = 107
 
 // NodesProtocol marks those that lead to other nodes of the same cluster (core/overlay): another process keeps them.
-const NodesProtocol = 108
+const NodesProtocol = 109
 
 // InUse lists the IPv4 ranges in use on this host: addresses, routes in every table but the default ones (which VPNs
 // like to take in two halves), gateways, and DNS servers, which are often reached by the default route only. What belongs to

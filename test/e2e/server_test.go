@@ -139,10 +139,10 @@ func (s *server) id(t *testing.T) string {
 	return found[1]
 }
 
-// pair makes contracts of a laptop and the cluster, in both directions; each knows the other by its whole ID.
-func (s *server) pair(t *testing.T, laptop *lab.Laptop, name string) {
+// pair makes contracts of a laptop and the cluster, in both directions; each knows the other by its whole ID. It gives the laptop's.
+func (s *server) pair(t *testing.T, laptop *lab.Laptop) (me string) {
 	t.Helper()
-	me := regexp.MustCompile(`"id": *"([A-Z0-9-]+)"`).FindStringSubmatch(kith(t, laptop, "status", "-o", "json"))[1]
+	me = regexp.MustCompile(`"id": *"([A-Z0-9-]+)"`).FindStringSubmatch(kith(t, laptop, "status", "-o", "json"))[1]
 	s.kith(t, "share", "--policy", "laptops", "--to", me, "--cpu", "2", "--memory", "1Gi", "--pods", "20", "--auto-accept")
 	kubectl(t, s.at, "patch", "sharingpolicy", "laptops", "--type=merge", "-p", `{"spec":{"images":{"present":["kith.dev/*"]}}}`)
 	kith(t, laptop, "share", "--policy", "corp", "--to", s.id(t), "--cpu", "1", "--memory", "512Mi", "--pods", "20", "--auto-accept")
@@ -154,6 +154,7 @@ func (s *server) pair(t *testing.T, laptop *lab.Laptop, name string) {
 			t.Errorf("not connected in both directions:\n%s", one)
 		}
 	}
+	return me
 }
 
 // forbidden are the rights that pods of Kith would have needed, by their logs.
@@ -256,7 +257,7 @@ func TestAClusterInstalledByTheChart(t *testing.T) {
 
 	s.install(t, "replicas=1")
 	id := s.id(t)
-	s.pair(t, alice, "alice")
+	me := s.pair(t, alice)
 	for _, one := range []struct {
 		at     *lab.Laptop
 		kith   func(...string) string
@@ -319,6 +320,7 @@ func TestAClusterInstalledByTheChart(t *testing.T) {
 	for _, line := range s.forbidden(t) {
 		t.Error("a right is missing: ", line)
 	}
+	s.rights(t, me, twinAt(t, corp, "shop"))
 
 	kubectl(t, corp, "delete", "namespace", "shop", "--wait=false")
 	t.Log(s.helm(t, "uninstall", "kith"))
