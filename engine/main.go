@@ -46,7 +46,7 @@ func main() {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(serverCommand(), versionCommand(), &cobra.Command{
+	root.AddCommand(serverCommand(), agentCommand(), tokenCommand(), versionCommand(), &cobra.Command{
 		Use: "kubectl", Short: "Control the cluster (the real kubectl, with the administrator's kubeconfig as default)",
 	})
 	root.CompletionOptions.DisableDefaultCmd = true

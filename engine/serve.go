@@ -14,7 +14,6 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version"
 	"k8s.io/klog/v2"
 
-	"kith.dev/core/layout"
 	"kith.dev/engine/config"
 	"kith.dev/engine/logs"
 	"kith.dev/engine/server"
@@ -40,18 +39,12 @@ func serverCommand() *cobra.Command {
 					return err
 				}
 			}
-			program, err := os.Executable()
-			if err != nil {
+			if err := complete(&c); err != nil {
 				return err
 			}
-			hostname, err := os.Hostname()
-			if err != nil {
-				return err
-			}
-			if err := c.Complete(program, hostname); err != nil {
-				return err
-			}
-			return serve(&c)
+			return serve(&c, func(ctx context.Context, log *slog.Logger) error {
+				return server.Run(ctx, &c, stores(), log)
+			})
 		},
 	}
 	c.Flags(cmd.Flags())
@@ -59,7 +52,21 @@ func serverCommand() *cobra.Command {
 	return cmd
 }
 
-func serve(c *config.Config) error {
+// complete fills c with what follows from this program's place and the machine's name.
+func complete(c *config.Config) error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	hostname, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	return c.Complete(program, hostname)
+}
+
+// serve runs a server or an agent until this process is told to stop.
+func serve(c *config.Config, run func(context.Context, *slog.Logger) error) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
@@ -75,8 +82,8 @@ func serve(c *config.Config) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	defer context.AfterFunc(ctx, all.Stopping)()
-	log.Info("starting", "version", version, "kubernetes", kubernetesVersion(), "node", c.NodeName, "deciding", c.Deciding)
-	err := server.Run(ctx, c, layout.Version{Layout: layout.Current, Kith: version, Kubernetes: layout.Minor(kubernetesVersion())}, log)
+	log.Info("starting", "version", version, "kubernetes", kubernetesVersion(), "node", c.NodeName)
+	err := run(ctx, log)
 	if err == nil {
 		log.Info("stopped; pods run on")
 	}

@@ -40,6 +40,8 @@ type APIServer struct {
 	Port        int
 	ServiceCIDR netip.Prefix
 	Datastore   string // unix socket of the datastore
+	// Agents is where nodes that join reach it, besides NodeIP; the zero value: none may join, and no token lets anybody ask to.
+	Agents netip.Addr
 	// Install has the server serve more than upstream's; nil: nothing. The informers are those that the server runs anyway.
 	Install func(*genericapiserver.GenericAPIServer, informers.SharedInformerFactory) error
 }
@@ -83,15 +85,20 @@ func (a APIServer) Run(ctx context.Context) error {
 		// WatchList needs progress of watches, which the datastore does not tell: lists come as lists.
 		"feature-gates": "APIServerIdentity=false,UnknownVersionInteroperabilityProxy=false,WatchList=false",
 		// Told to end, it answers what it has begun and gives the watches of our own clients 2 s instead of 60.
-		"shutdown-send-retry-after": "true",
-		"profiling":                 "false",
-		"anonymous-auth":            "true", // /readyz; RBAC gives anonymous nothing else
+		"shutdown-send-retry-after":   "true",
+		"profiling":                   "false",
+		"anonymous-auth":              "true", // /readyz; RBAC gives anonymous nothing else, but for package join's cluster-info
+		"enable-bootstrap-token-auth": fmt.Sprint(a.Agents.IsValid()),
 	})
 	if err != nil {
 		return err
 	}
-	// The LAN must not reach it: two addresses, not all.
-	sockets, err := listener.Listen(ctx, a.Port, netip.AddrFrom4([4]byte{127, 0, 0, 1}), a.NodeIP)
+	// The LAN must not reach it unless nodes are to join from there: two addresses or three, not all.
+	addrs := []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), a.NodeIP}
+	if a.Agents.IsValid() && a.Agents != a.NodeIP {
+		addrs = append(addrs, a.Agents)
+	}
+	sockets, err := listener.Listen(ctx, a.Port, addrs...)
 	if err != nil {
 		return fmt.Errorf("kube-apiserver: %w; another server may be running", err)
 	}

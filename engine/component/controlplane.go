@@ -43,10 +43,12 @@ type ControllerManager struct {
 	PKI
 	ClusterCIDR, ServiceCIDR netip.Prefix
 	Deciding                 bool // with the controllers that decide
+	// NodeRanges is what nodes are given ranges of pods out of, a /24 each. The zero value: none is given, for there is one real node,
+	// whose range is fixed, and virtual ones, which need none; and tokens with which nodes may join are not looked after.
+	NodeRanges netip.Prefix
 }
 
-// Run runs the controllers until ctx ends, and returns when all have. Ranges are not given out to nodes: there is one real node, whose
-// range is fixed, and virtual ones, which need none. It may run again afterwards, unless it returned an error: upstream then keeps the
+// Run runs the controllers until ctx ends, and returns when all have. It may run again afterwards, unless it returned an error: upstream then keeps the
 // name of its informers.
 func (c ControllerManager) Run(ctx context.Context) error {
 	o, err := cmoptions.NewKubeControllerManagerOptions()
@@ -54,7 +56,7 @@ func (c ControllerManager) Run(ctx context.Context) error {
 		return err
 	}
 	all, off, aliases := cm.KnownControllers(), cm.ControllersDisabledByDefault(), cm.ControllerAliases()
-	err = parse("kube-controller-manager", o.Flags(all, off, aliases), map[string]string{
+	flags := map[string]string{
 		"kubeconfig":                       c.kubeconfig("controller-manager"),
 		"secure-port":                      "0",
 		"allocate-node-cidrs":              "false",
@@ -69,8 +71,11 @@ func (c ControllerManager) Run(ctx context.Context) error {
 		"cluster-signing-key-file":         c.key("ca"),
 		"profiling":                        "false",
 		"kube-api-qps":                     unlimited,
-	})
-	if err != nil {
+	}
+	if c.NodeRanges.IsValid() {
+		flags["allocate-node-cidrs"], flags["cluster-cidr"] = "true", c.NodeRanges.String()
+	}
+	if err := parse("kube-controller-manager", o.Flags(all, off, aliases), flags); err != nil {
 		return err
 	}
 	config, err := o.Config(ctx, all, off, aliases)
@@ -90,6 +95,9 @@ func (c ControllerManager) controllers() string {
 	// each set: in one process, whoever is second wins, and the kubelet, then nameless, ends the process after
 	// 140 s. A laptop attaches no remote disks, so the controller stays out; see also Kubelet.
 	all := "*,-" + names.PersistentVolumeAttachDetachController
+	if c.NodeRanges.IsValid() {
+		all += "," + names.BootstrapSignerController + "," + names.TokenCleanerController
+	}
 	if !c.Deciding {
 		all += ",-" + strings.Join(Deciding, ",-")
 	}

@@ -30,7 +30,11 @@ type Kubelet struct {
 	Containerd string // unix socket of containerd
 	Images     string // unix socket of the image service
 	CgroupRoot string
+	Joined     bool // it asks the cluster for its certificates (KubeletCertDir), and for new ones before they end
 }
+
+// KubeletCertDir is where a kubelet that joined has its certificates.
+func KubeletCertDir(dataDir string) string { return filepath.Join(dataDir, "pki") }
 
 // Run runs the node until ctx ends. Pods go on without it.
 func (k Kubelet) Run(ctx context.Context) error {
@@ -42,12 +46,15 @@ func (k Kubelet) Run(ctx context.Context) error {
 	s.NodeIP = k.NodeIP.String()
 	s.HostnameOverride = k.NodeName
 	s.RootDirectory = k.DataDir
-	s.CertDirectory = filepath.Join(k.DataDir, "pki")
+	s.CertDirectory = KubeletCertDir(k.DataDir)
 
 	s.Address = k.NodeIP.String()
 	s.HealthzBindAddress = "127.0.0.1"
-	s.TLSCertFile = k.crt("kubelet-serving")
-	s.TLSPrivateKeyFile = k.key("kubelet-serving")
+	if k.Joined {
+		s.RotateCertificates, s.ServerTLSBootstrap = true, true
+	} else {
+		s.TLSCertFile, s.TLSPrivateKeyFile = k.crt("kubelet-serving"), k.key("kubelet-serving")
+	}
 	// Upstream's defaults, when not read from a file, let everybody in; say all of it.
 	s.ReadOnlyPort = 0
 	s.Authentication.X509.ClientCAFile = k.crt("ca")

@@ -24,7 +24,8 @@ import (
 type Proxy struct {
 	PKI
 	NodeName string
-	Expose   bool // open node ports on all addresses of the laptop
+	As       string // whose kubeconfig it has, such as proxy
+	Expose   bool   // open node ports on all addresses of the laptop
 }
 
 // Run keeps the nftables rules of services until ctx ends, and leaves them: pods go on using them.
@@ -39,7 +40,7 @@ func (p Proxy) Run(ctx context.Context) error {
 		nodePorts = "0.0.0.0/0"
 	}
 	err := setAll(fs, map[string]string{
-		"kubeconfig":           p.kubeconfig("proxy"),
+		"kubeconfig":           p.kubeconfig(p.As),
 		"proxy-mode":           "nftables",
 		"hostname-override":    p.NodeName,
 		"healthz-bind-address": "127.0.0.1:10256",

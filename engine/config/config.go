@@ -50,6 +50,9 @@ type Config struct {
 	ResourceMetrics bool   // serve metrics.k8s.io
 	Expose          string // ExposeNone or ExposeLAN
 	LogLevel        string
+
+	Agents bool       // other nodes may join (package join)
+	LANIP  netip.Addr // where these reach this node; the zero value: at NodeIP
 }
 
 // Default returns a Config that needs only a node name.
@@ -107,6 +110,8 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.ResourceMetrics, "resource-metrics", c.ResourceMetrics, "serve the resource metrics API (kubectl top, horizontal pod autoscalers); off for a metrics-server of your own")
 	fs.StringVar(&c.Expose, "expose", c.Expose, "where node ports are open: none (on the node address alone, which no LAN reaches) or lan (on the laptop's addresses)")
 	fs.StringVar(&c.LogLevel, "log-level", c.LogLevel, "debug, info, warn or error")
+	fs.BoolVar(&c.Agents, "agents", c.Agents, "let other nodes join (kith-k8s agent, kith-k8s token): the API server listens on node-ip, or lan-ip, for the LAN as well, and nodes get pod ranges")
+	fs.TextVar(&c.LANIP, "lan-ip", c.LANIP, "with agents, the address of this node on the LAN, where node-ip is one on a device of its own (default node-ip, which then is an address that the machine has)")
 }
 
 // To whom node ports are open.
@@ -187,10 +192,34 @@ func (c *Config) Complete(program, hostname string) error {
 	if c.Expose != ExposeNone && c.Expose != ExposeLAN {
 		wrong("expose %q: want %s or %s", c.Expose, ExposeNone, ExposeLAN)
 	}
+	switch {
+	case c.Agents && c.ClusterCIDR.IsValid() && c.ClusterCIDR.Bits() > 22:
+		wrong("cluster-cidr %s: with agents, want a /22 or larger: each node has a /24 of it, and the upper half is kept back", c.ClusterCIDR)
+	case c.Agents && (c.PodCIDR.Bits() != 24 || !c.NodeRanges().Contains(c.PodCIDR.Addr())):
+		wrong("pod-cidr %s: with agents, want a /24 in %s, from which all nodes have theirs", c.PodCIDR, c.NodeRanges())
+	case c.LANIP.IsValid() && !c.Agents:
+		wrong("lan-ip %s: it is for nodes that join, which need agents", c.LANIP)
+	case c.LANIP.IsValid() && (!c.LANIP.Is4() || c.ClusterCIDR.Contains(c.LANIP) || c.ServiceCIDR.Contains(c.LANIP)):
+		wrong("lan-ip %s: want an IPv4 address outside cluster-cidr and service-cidr", c.LANIP)
+	}
 	if _, ok := levels[c.LogLevel]; !ok {
 		wrong("log-level %q: want debug, info, warn or error", c.LogLevel)
 	}
 	return errors.Join(errs...)
+}
+
+// NodeRanges is what nodes get their ranges of pods from: the lower half of the cluster's range. The node's own address, where it has one
+// on a device of its own, is in the upper half (netplan.Cluster).
+func (c *Config) NodeRanges() netip.Prefix {
+	return netip.PrefixFrom(c.ClusterCIDR.Addr(), c.ClusterCIDR.Bits()+1)
+}
+
+// AtLAN is the address at which other nodes reach this one.
+func (c *Config) AtLAN() netip.Addr {
+	if c.LANIP.IsValid() {
+		return c.LANIP
+	}
+	return c.NodeIP
 }
 
 // APIServiceIP is the service address of the API server: the first of the range.

@@ -40,6 +40,12 @@ func TestWhatCannotWorkIsRefusedByItsKey(t *testing.T) {
 		"pod-mtu":           func(c *Config) { c.PodMTU = 10 },
 		"expose":            func(c *Config) { c.Expose = "world" },
 		"log-level":         func(c *Config) { c.LogLevel = "loud" },
+		"lan-ip 192.0.2.9":  func(c *Config) { c.LANIP = netip.MustParseAddr("192.0.2.9") },
+		"lan-ip 10.42.9.9":  func(c *Config) { c.Agents, c.LANIP = true, netip.MustParseAddr("10.42.9.9") },
+		"cluster-cidr 10.42.0.0/23: with agents": func(c *Config) {
+			c.Agents, c.ClusterCIDR = true, netip.MustParsePrefix("10.42.0.0/23")
+		},
+		"pod-cidr 10.42.200.0/24: with agents": func(c *Config) { c.Agents, c.PodCIDR = true, netip.MustParsePrefix("10.42.200.0/24") },
 	} {
 		c := Default()
 		change(&c)
@@ -90,7 +96,7 @@ func TestAnOlderKithdIsUnderstood(t *testing.T) {
 
 func TestFileWithAMistakeIsRefused(t *testing.T) {
 	for text, says := range map[string]string{
-		"nodename: bob":                   `unknown key "nodename"; known are cgroup-root`,
+		"nodename: bob":                   `unknown key "nodename"; known are agents, cgroup-root`,
 		"config: /etc/other":              `unknown key "config"`,
 		"pod-mtu: big":                    "pod-mtu",
 		"node-ip: 10.42.255":              "node-ip",

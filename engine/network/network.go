@@ -37,6 +37,11 @@ type Options struct {
 	Policies    string // socket where kith-mark asks whether a new pod's NetworkPolicies are in force
 
 	GuestNetworks string // folder where kith-mark finds the range of the guests of a namespace
+
+	// Cluster says that there are other nodes, or may be: their pods and they themselves reach this node, see Others. The node's address may
+	// then be one that the machine has on its LAN.
+	Cluster bool
+	DNSPort int // of the cluster's DNS on the node's address, which the LAN must not reach
 }
 
 // PluginDir is where the CNI plugins are, given the runtime folder. They have a folder of their own because
@@ -45,8 +50,17 @@ func PluginDir(runtimeDir string) string { return filepath.Join(runtimeDir, "cni
 
 // Setup makes everything, in an order in which each step finds what it needs.
 func Setup(ctx context.Context, o Options, log *slog.Logger) error {
-	if err := nodeDevice(netplan.Node, o.NodeIP); err != nil {
-		return fmt.Errorf("node device %s: %w", netplan.Node, err)
+	onLAN, err := elsewhere(netplan.Node, o.NodeIP)
+	if err != nil {
+		return err
+	}
+	switch {
+	case onLAN != "" && !o.Cluster:
+		return fmt.Errorf("node-ip %s is the address of the device %s: to have other nodes join there say --agents; otherwise leave it out, and this node has one of its own", o.NodeIP, onLAN)
+	case onLAN == "":
+		if err := nodeDevice(netplan.Node, o.NodeIP); err != nil {
+			return fmt.Errorf("node device %s: %w", netplan.Node, err)
+		}
 	}
 	if err := kernelSettings(log); err != nil {
 		return err
@@ -54,13 +68,34 @@ func Setup(ctx context.Context, o Options, log *slog.Logger) error {
 	if err := writeCNI(o); err != nil {
 		return fmt.Errorf("CNI configuration: %w", err)
 	}
-	if err := rules(ctx, o); err != nil {
+	if err := rules(ctx, o, onLAN != ""); err != nil {
 		return fmt.Errorf("nftables table %s: %w; is nftables installed and does the kernel have nf_tables?", Table, err)
 	}
 	if err := allowForwarding(ctx); err != nil {
 		log.Warn("cannot allow forwarding for pods; they may not reach anything outside the laptop", "err", err)
 	}
 	return nil
+}
+
+// elsewhere gives the name of the device that has addr and is not ours; "" for none.
+func elsewhere(ours string, addr netip.Addr) (string, error) {
+	list, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return "", fmt.Errorf("list addresses: %w", err)
+	}
+	for _, a := range list {
+		if !a.IP.Equal(addr.AsSlice()) {
+			continue
+		}
+		link, err := netlink.LinkByIndex(a.LinkIndex)
+		if err != nil {
+			return "", fmt.Errorf("device of %s: %w", addr, err)
+		}
+		if name := link.Attrs().Name; name != ours {
+			return name, nil
+		}
+	}
+	return "", nil
 }
 
 // nodeDevice puts addr on a dummy device: the node's address must not change when the laptop changes its

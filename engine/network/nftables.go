@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os/exec"
 	"slices"
 	"strings"
@@ -19,10 +20,15 @@ const Table = "kith-engine"
 // nodePorts is upstream's range of them.
 const nodePorts = "30000-32767"
 
-// rules writes the engine's table, in one transaction, so that no packet sees it missing.
-func rules(ctx context.Context, o Options) error {
+// rules writes the engine's table, in one transaction, so that no packet sees it missing. onLAN says that the node's address is one that the
+// machine has anyway.
+func rules(ctx context.Context, o Options, onLAN bool) error {
 	nft, err := knftables.New(knftables.IPv4Family, Table)
 	if err != nil {
+		return err
+	}
+	known, err := nft.ListElements(ctx, "set", others)
+	if err != nil && !knftables.IsNotFound(err) {
 		return err
 	}
 	tx := nft.NewTransaction()
@@ -41,7 +47,21 @@ func rules(ctx context.Context, o Options) error {
 	base("strangers", knftables.FilterType, knftables.PreroutingHook, knftables.RawPriority)
 	guests := fmt.Sprintf("%#x", GuestGroup)
 	stranger := "iifname != " + own + " meta iifgroup != " + guests
-	tx.Add(&knftables.Rule{Chain: "strangers", Rule: knftables.Concat(stranger, "ip daddr", o.NodeIP, "drop")})
+	hidden := "" // from masquerading: other nodes are like this one
+	if o.Cluster {
+		tx.Add(&knftables.Set{Name: others, Type: "ipv4_addr", Flags: []knftables.SetFlag{knftables.IntervalFlag}, Comment: knftables.PtrTo("other nodes and their pods")})
+		for _, e := range known { // until Others says it anew
+			tx.Add(e)
+		}
+		hidden = "ip daddr != @" + others
+		// Who says to be another node must come over the device that leads to it. On a LAN more cannot be asked of a packet.
+		tx.Add(&knftables.Rule{Chain: "strangers", Rule: "ip saddr @" + others + " fib saddr . iif oif exists accept"})
+	}
+	if onLAN { // its other services are the machine's owner's, who decides about them
+		tx.Add(&knftables.Rule{Chain: "strangers", Rule: knftables.Concat(stranger, "ip daddr", o.NodeIP, "meta l4proto { tcp, udp } th dport", o.DNSPort, "drop")})
+	} else {
+		tx.Add(&knftables.Rule{Chain: "strangers", Rule: knftables.Concat(stranger, "ip daddr", o.NodeIP, "drop")})
+	}
 	tx.Add(&knftables.Rule{Chain: "strangers", Rule: knftables.Concat(
 		stranger, fmt.Sprintf("ip daddr { %s, %s }", o.PodCIDR, o.ServiceCIDR), "fib daddr type != local", "drop")})
 
@@ -59,7 +79,7 @@ func rules(ctx context.Context, o Options) error {
 	// Pods are hidden behind the laptop's address where nobody could answer them otherwise: everywhere except
 	// on this node and behind the gateway, whose peers know the pods' own addresses.
 	for _, pods := range []string{"ip saddr " + o.PodCIDR.String(), "meta iifgroup " + guests} {
-		tx.Add(&knftables.Rule{Chain: "postrouting", Rule: knftables.Concat(pods, "oifname !=", own, "meta oifgroup !=", guests, "masquerade")})
+		tx.Add(&knftables.Rule{Chain: "postrouting", Rule: knftables.Concat(pods, "oifname !=", own, "meta oifgroup !=", guests, hidden, "masquerade")})
 	}
 	// This host asks for a service by the address it has on the LAN, where the route to services' addresses leads; a peer that is asked
 	// in the end would not know that address, and it may be another laptop's there. Where a pod here is asked it does no harm.
@@ -67,6 +87,34 @@ func rules(ctx context.Context, o Options) error {
 		tx.Add(&knftables.Rule{Chain: "postrouting", Rule: knftables.Concat(way, `oifname != "lo" ct status dnat fib saddr type local masquerade`)})
 	}
 	return nft.Run(ctx, tx)
+}
+
+// others is the set of addresses of other nodes and their pods.
+const others = "nodes"
+
+// Others says from which ranges other nodes of this cluster, and their pods, speak. It is for a network that was set up as a Cluster's.
+func Others(ctx context.Context, from []netip.Prefix) error {
+	nft, err := knftables.New(knftables.IPv4Family, Table)
+	if err != nil {
+		return err
+	}
+	tx := nft.NewTransaction()
+	tx.Flush(&knftables.Set{Name: others})
+	for _, p := range merged(from) {
+		tx.Add(&knftables.Element{Set: others, Key: []string{p.String()}})
+	}
+	return nft.Run(ctx, tx)
+}
+
+// merged leaves out ranges that lie in others, which a set of intervals does not take.
+func merged(ranges []netip.Prefix) (list []netip.Prefix) {
+	for i, p := range ranges {
+		if !slices.ContainsFunc(ranges[:i], func(q netip.Prefix) bool { return q == p }) &&
+			!slices.ContainsFunc(ranges, func(q netip.Prefix) bool { return q != p && q.Overlaps(p) && q.Bits() < p.Bits() }) {
+			list = append(list, p)
+		}
+	}
+	return list
 }
 
 // allowForwarding lets packets of pods, guests and peers through a FORWARD chain whose policy is to drop, as Docker and some

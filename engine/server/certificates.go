@@ -20,10 +20,14 @@ func leaves(c *config.Config) []pki.Leaf {
 		return pki.Leaf{Name: name, Authority: "ca", CommonName: user, Orgs: groups}
 	}
 	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	atAPI := []netip.Addr{loopback, c.NodeIP, c.APIServiceIP()}
+	if c.LANIP.IsValid() && c.LANIP != c.NodeIP {
+		atAPI = append(atAPI, c.LANIP)
+	}
 	return []pki.Leaf{
 		{Name: "apiserver", Authority: "ca", CommonName: "kube-apiserver", Server: true,
 			DNS: []string{"localhost", c.NodeName, "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
-			IPs: []netip.Addr{loopback, c.NodeIP, c.APIServiceIP()}},
+			IPs: atAPI},
 		{Name: "kubelet-serving", Authority: "ca", CommonName: "system:node:" + c.NodeName, Orgs: []string{"system:nodes"}, Server: true,
 			DNS: []string{c.NodeName}, IPs: []netip.Addr{loopback, c.NodeIP}},
 		client("admin", "kith:admin", "system:masters"),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +27,7 @@ import (
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/engine/config"
+	"kith.dev/engine/join"
 	"kith.dev/engine/metrics"
 	"kith.dev/engine/network"
 	"kith.dev/engine/storage"
@@ -66,8 +68,43 @@ func objects(ctx context.Context, client kubernetes.Interface, c *config.Config)
 		WithPorts(endpoint("dns", corev1.ProtocolUDP), endpoint("dns-tcp", corev1.ProtocolTCP)).
 		WithEndpoints(discoveryac.Endpoint().WithAddresses(c.NodeIP.String()).WithNodeName(c.NodeName).
 			WithConditions(discoveryac.EndpointConditions().WithReady(true))), force))
-	applied(client.NodeV1().RuntimeClasses().Apply(ctx, nodeac.RuntimeClass(network.GuestRuntime).WithHandler(network.GuestRuntime), force))
+	guests := nodeac.RuntimeClass(network.GuestRuntime).WithHandler(network.GuestRuntime)
+	if c.Agents { // the tunnel to their homes ends here, and nodes that joined have no such network
+		guests = guests.WithScheduling(nodeac.Scheduling().WithNodeSelector(map[string]string{corev1.LabelHostname: c.NodeName}))
+	}
+	applied(client.NodeV1().RuntimeClasses().Apply(ctx, guests, force))
 	return errors.Join(append(errs, storageClass(ctx, client))...)
+}
+
+// joinObjects lets nodes join, or strangers no longer ask.
+func (s *server) joinObjects(ctx context.Context) error {
+	c := s.config
+	if !c.Agents {
+		return join.Withdraw(ctx, s.client)
+	}
+	ca, err := os.ReadFile(filepath.Join(pkiDir(c), "ca.crt"))
+	if err != nil {
+		return err
+	}
+	return join.Objects(ctx, s.client, join.Cluster{
+		Pods: c.ClusterCIDR, Services: c.ServiceCIDR, DNS: c.ClusterDNS, DNSPort: c.DNSPort, Server: c.NodeName, ServerIP: c.NodeIP, ServerLAN: c.AtLAN(),
+	}, ca, c.Port)
+}
+
+// reserve makes the node before its kubelet does, with its range, where ranges are given out: it is written into the network of the pods here, and
+// must not be another node's.
+func (s *server) reserve(ctx context.Context) error {
+	if !s.config.Agents {
+		return nil
+	}
+	node := &corev1.Node{Spec: corev1.NodeSpec{PodCIDR: s.config.PodCIDR.String(), PodCIDRs: []string{s.config.PodCIDR.String()}}}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "Starting", Message: "the kubelet is about to start"}}
+	node.Name, node.Labels = s.config.NodeName, map[string]string{corev1.LabelHostname: s.config.NodeName}
+	_, err := s.client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
 }
 
 // storageClass makes the class once. Whether it is the default is the owner's choice from then on.
@@ -90,7 +127,7 @@ func storageClass(ctx context.Context, client kubernetes.Interface) error {
 func (s *server) keepObjects(ctx context.Context, permitted chan<- struct{}) error {
 	first := true
 	if err := s.insist(ctx, "objects of the cluster", func() error {
-		err := objects(ctx, s.client, s.config)
+		err := errors.Join(objects(ctx, s.client, s.config), s.joinObjects(ctx))
 		if first { // what fails now may have worked at an earlier start, and a cluster needs its DNS
 			first = false
 			close(permitted)

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -32,9 +33,11 @@ import (
 	"kith.dev/engine/deciding"
 	"kith.dev/engine/dns"
 	"kith.dev/engine/images"
+	"kith.dev/engine/join"
 	"kith.dev/engine/listener"
 	"kith.dev/engine/network"
 	"kith.dev/engine/policy"
+	"kith.dev/engine/routes"
 	"kith.dev/engine/storage"
 )
 
@@ -61,22 +64,11 @@ type server struct {
 // one wrote it does not start, and changes nothing.
 func Run(ctx context.Context, c *config.Config, stores layout.Version, log *slog.Logger) error {
 	s := &server{config: c, log: log, began: time.Now()}
-	if err := layout.Check(c.DataDir, stores); err != nil {
-		return err
-	}
-	for _, d := range []string{c.DataDir, c.RunDir} {
-		if err := os.MkdirAll(d, 0o711); err != nil {
-			return fmt.Errorf("folder: %w; run as root", err)
-		}
-	}
-	lock, err := lockFolder(c.DataDir)
+	unlock, err := claim(c, stores, serverFolder)
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
-	if err := layout.Start(c.DataDir, stores); err != nil {
-		return err
-	}
+	defer unlock()
 	return s.run(ctx)
 }
 
@@ -121,7 +113,7 @@ func (s *server) run(ctx context.Context) error {
 	if err := network.Setup(ctx, network.Options{
 		NodeIP: c.NodeIP, PodCIDR: c.PodCIDR, ServiceCIDR: c.ServiceCIDR, MTU: c.PodMTU,
 		CNIConf: s.cniConf(), GuestConf: s.guestConf(), CNIData: filepath.Join(c.DataDir, "cni", "addresses"), Policies: s.policiesSocket(),
-		GuestNetworks: c.GuestNetworks,
+		GuestNetworks: c.GuestNetworks, Cluster: c.Agents, DNSPort: c.DNSPort,
 	}, s.log); err != nil {
 		return err
 	}
@@ -219,45 +211,87 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 	now := make(chan struct{})
 	close(now)
 
-	start("kube-apiserver", now, component.APIServer{PKI: files, NodeIP: c.NodeIP, Port: c.Port, ServiceCIDR: c.ServiceCIDR, Datastore: s.datastoreSocket(), Install: s.resourceMetrics()}.Run)
+	start("kube-apiserver", now, component.APIServer{
+		PKI: files, NodeIP: c.NodeIP, Port: c.Port, ServiceCIDR: c.ServiceCIDR, Datastore: s.datastoreSocket(), Agents: s.agentsAt(), Install: s.resourceMetrics(),
+	}.Run)
 	group.Go(func() error { return s.announce(ctx, ready) })
 	// Starting beside the API server it would only be refused, log it, and come back late.
 	prepared := make(chan error, 1)
 	go func() { prepared <- s.prepareRuntime(ctx) }()
-	start("kubelet", ready, func(ctx context.Context) error {
+	reserved := make(chan struct{})
+	group.Go(func() error {
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			return nil
+		}
+		if s.insist(ctx, "the node's range of pods", func() error { return s.reserve(ctx) }) == nil {
+			close(reserved)
+		}
+		return nil
+	})
+	start("kubelet", reserved, func(ctx context.Context) error {
 		if err := <-prepared; err != nil {
 			return err
 		}
 		return component.Kubelet{
 			PKI: files, NodeName: c.NodeName, NodeIP: c.NodeIP, ClusterDNS: c.ClusterDNS,
-			DataDir: filepath.Join(c.DataDir, "kubelet"), PodLogs: filepath.Join(c.DataDir, "pod-logs"), ResolvConf: resolver.ResolvConf,
+			DataDir: kubeletDir(c), PodLogs: filepath.Join(c.DataDir, "pod-logs"), ResolvConf: resolver.ResolvConf,
 			Containerd: s.runtime.Socket(), Images: s.imagesSocket(), CgroupRoot: c.CgroupRoot,
 		}.Run(ctx)
 	})
 	start("images", now, imageService.Run)
-	start("kube-proxy", ready, component.Proxy{PKI: files, NodeName: c.NodeName, Expose: c.Expose == config.ExposeLAN}.Run)
+	start("kube-proxy", ready, component.Proxy{PKI: files, NodeName: c.NodeName, As: "proxy", Expose: c.Expose == config.ExposeLAN}.Run)
 	decides := deciding.New(c.Deciding, func(ctx context.Context, on bool) error {
 		s.log.Info("what decides is turned", "on", on)
 		parts, ctx := errgroup.WithContext(ctx)
 		parts.Go(func() error {
-			return component.ControllerManager{PKI: files, ClusterCIDR: c.ClusterCIDR, ServiceCIDR: c.ServiceCIDR, Deciding: on}.Run(ctx)
+			return component.ControllerManager{PKI: files, ClusterCIDR: c.ClusterCIDR, ServiceCIDR: c.ServiceCIDR, Deciding: on, NodeRanges: s.nodeRanges()}.Run(ctx)
 		})
 		if on {
 			parts.Go(func() error { return component.Scheduler{PKI: files}.Run(ctx) })
 		}
 		return parts.Wait()
 	})
-	start("control plane", ready, decides.Run)
+	start("control plane", reserved, decides.Run)
 	start("switch of what decides", now, func(ctx context.Context) error { return decides.Serve(ctx, socket) })
 	start("network-policies", ready, policies.Run)
 	permitted := make(chan struct{})
 	start("objects", ready, func(ctx context.Context) error { return s.keepObjects(ctx, permitted) })
 	start("dns", permitted, func(ctx context.Context) error { return dns.Run(ctx, resolver, s.log) })
 	start("storage", ready, func(ctx context.Context) error {
-		return storage.Run(ctx, s.client, filepath.Join(c.DataDir, "storage"), c.NodeName)
+		return storage.Run(ctx, s.client, filepath.Join(c.DataDir, "storage"), c.NodeName, c.Agents)
 	})
 	start("certificates", now, s.keepCertificates)
+	if !c.Agents {
+		if err := routes.Remove(); err != nil {
+			s.log.Warn("routes to nodes that were are left", "err", err)
+		}
+		return nil
+	}
+	start("routes", ready, func(ctx context.Context) error {
+		return routes.Run(ctx, routes.Options{
+			Client: s.client, NodeName: c.NodeName, Cluster: c.ClusterCIDR, Server: c.NodeName, ServerLAN: c.AtLAN(), Others: network.Others,
+		}, s.log)
+	})
+	start("nodes that join", ready, func(ctx context.Context) error { return join.Approve(ctx, s.client, s.log) })
 	return nil
+}
+
+// agentsAt is where nodes that join reach the API server; the zero value where none may.
+func (s *server) agentsAt() netip.Addr {
+	if !s.config.Agents {
+		return netip.Addr{}
+	}
+	return s.config.AtLAN()
+}
+
+// nodeRanges is what nodes get their ranges of pods from; the zero value where there is one node.
+func (s *server) nodeRanges() netip.Prefix {
+	if !s.config.Agents {
+		return netip.Prefix{}
+	}
+	return s.config.NodeRanges()
 }
 
 // prepareRuntime waits for containerd and imports the pause image, without which no pod starts. All other

@@ -1,7 +1,8 @@
 // Package storage gives persistent volume claims a folder of this laptop: the default storage class, called
 // local-path as in K3s, without helper pods. Capacity is noted, not enforced.
 //
-// It answers only claims whose pod was scheduled to this node: a claim bound for another laptop is not its own.
+// It answers only claims whose pod was scheduled to this node, or to one that joined it: a claim bound for another laptop is not its own. Volumes
+// on nodes that joined are noted here, at the server; their folders are made and removed there (Keep), where nobody may write volumes.
 // It must never follow a path out of its folder, whatever a PersistentVolume says.
 package storage
 
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/workqueue"
@@ -33,14 +35,26 @@ const selectedNode = "volume.kubernetes.io/selected-node"
 type folders struct {
 	root string
 	node string
+	// other is a node that joined, nil where there is none of that name.
+	other func(ctx context.Context, name string) (*corev1.Node, error)
 }
 
-// Run provisions and deletes volumes below root until ctx ends.
-func Run(ctx context.Context, client kubernetes.Interface, root, node string) error {
+// Run provisions and deletes volumes below root until ctx ends; with agents, also on nodes that joined.
+func Run(ctx context.Context, client kubernetes.Interface, root, node string, agents bool) error {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return fmt.Errorf("folder of volumes: %w", err)
 	}
-	controller.NewProvisionController(ctx, client, Provisioner, &folders{root, node},
+	f := &folders{root: root, node: node}
+	if agents {
+		f.other = func(ctx context.Context, name string) (*corev1.Node, error) {
+			n, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return nil, nil
+			}
+			return n, err
+		}
+	}
+	controller.NewProvisionController(ctx, client, Provisioner, f,
 		controller.LeaderElection(false),
 		controller.MetricsPort(0),
 		controller.Threadiness(2),
@@ -49,14 +63,33 @@ func Run(ctx context.Context, client kubernetes.Interface, root, node string) er
 	return nil
 }
 
-// ShouldProvision is true for claims of pods on this node.
-func (f *folders) ShouldProvision(_ context.Context, claim *corev1.PersistentVolumeClaim) bool {
+// ShouldProvision is true for claims of pods on this node, or on one that keeps folders for them.
+func (f *folders) ShouldProvision(ctx context.Context, claim *corev1.PersistentVolumeClaim) bool {
 	node := claim.Annotations[selectedNode]
-	return node == "" || node == f.node
+	if node == "" || node == f.node {
+		return true
+	}
+	_, err := f.rootAt(ctx, node)
+	return err == nil
+}
+
+// rootAt is the folder of volumes on another node, as it says itself.
+func (f *folders) rootAt(ctx context.Context, node string) (string, error) {
+	if f.other == nil {
+		return "", fmt.Errorf("node %s is not this one", node)
+	}
+	n, err := f.other(ctx, node)
+	if err != nil {
+		return "", err
+	}
+	if n == nil || !filepath.IsAbs(n.Annotations[AnnotationRoot]) {
+		return "", fmt.Errorf("node %s keeps no folders of volumes", node)
+	}
+	return n.Annotations[AnnotationRoot], nil
 }
 
 // Provision makes the folder; making it twice is fine.
-func (f *folders) Provision(_ context.Context, o controller.ProvisionOptions) (*corev1.PersistentVolume, controller.ProvisioningState, error) {
+func (f *folders) Provision(ctx context.Context, o controller.ProvisionOptions) (*corev1.PersistentVolume, controller.ProvisioningState, error) {
 	for _, mode := range o.PVC.Spec.AccessModes {
 		if mode != corev1.ReadWriteOnce && mode != corev1.ReadWriteOncePod {
 			return nil, controller.ProvisioningFinished, fmt.Errorf("access mode %s: storage class %s has ReadWriteOnce and ReadWriteOncePod, its volumes are folders of one laptop", mode, Class)
@@ -66,16 +99,15 @@ func (f *folders) Provision(_ context.Context, o controller.ProvisionOptions) (*
 		return nil, controller.ProvisioningFinished, fmt.Errorf("selector: storage class %s makes new volumes, it cannot select one", Class)
 	}
 	name := fmt.Sprintf("%s_%s_%s", o.PVName, o.PVC.Namespace, o.PVC.Name)
-	root, err := os.OpenRoot(f.root)
+	root, node := f.root, f.node
+	var err error
+	if selected := o.PVC.Annotations[selectedNode]; selected != "" && selected != f.node {
+		node = selected
+		root, err = f.rootAt(ctx, node) // which makes the folder when it sees the volume; its kubelet waits for that
+	} else {
+		err = makeFolder(root, name)
+	}
 	if err != nil {
-		return nil, controller.ProvisioningFinished, err
-	}
-	defer root.Close()
-	if err := root.Mkdir(name, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, controller.ProvisioningFinished, err
-	}
-	// Whatever user the container runs as may write; nobody on the laptop gets here, the root is 0700.
-	if err := root.Chmod(name, 0o777); err != nil {
 		return nil, controller.ProvisioningFinished, err
 	}
 	policy := corev1.PersistentVolumeReclaimDelete
@@ -89,16 +121,38 @@ func (f *folders) Provision(_ context.Context, o controller.ProvisionOptions) (*
 			AccessModes:                   slices.Clone(o.PVC.Spec.AccessModes),
 			PersistentVolumeReclaimPolicy: policy,
 			MountOptions:                  o.StorageClass.MountOptions,
-			PersistentVolumeSource:        corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: filepath.Join(f.root, name)}},
+			PersistentVolumeSource:        corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: filepath.Join(root, name)}},
 			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{f.node}}},
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
 			}}}},
 		},
 	}, controller.ProvisioningFinished, nil
 }
 
-// Delete removes the folder with all that is in it.
-func (f *folders) Delete(_ context.Context, volume *corev1.PersistentVolume) error {
+// makeFolder makes a volume's folder; one that is there is right.
+func makeFolder(in, name string) error {
+	root, err := os.OpenRoot(in)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := root.Mkdir(name, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	// Whatever user the container runs as may write; nobody on the laptop gets here, the root is 0700.
+	return root.Chmod(name, 0o777)
+}
+
+// Delete removes the folder with all that is in it. One on another node is removed by that node, which must be there to see it; it went with a
+// node that is deleted.
+func (f *folders) Delete(ctx context.Context, volume *corev1.PersistentVolume) error {
+	if on := nodeOf(volume); on != f.node && on != "" && f.other != nil {
+		n, err := f.other(ctx, on)
+		if err == nil && n != nil && !ready(n) {
+			err = fmt.Errorf("node %s, where its folder is, is not Ready: it is removed when that node is back, or deleted", on)
+		}
+		return err
+	}
 	if volume.Spec.Local == nil || filepath.Dir(volume.Spec.Local.Path) != f.root {
 		return &controller.IgnoredError{Reason: "it is no folder directly in " + f.root}
 	}

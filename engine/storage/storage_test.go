@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -122,5 +123,70 @@ func TestClaimOfAnotherLaptopIsNotOurs(t *testing.T) {
 		if got := f.ShouldProvision(t.Context(), claim(node, corev1.ReadWriteOnce)); got != want {
 			t.Errorf("selected node %q: %t", node, got)
 		}
+	}
+}
+
+// TestVolumesOfANodeThatJoinedAreItsOwnFolders: the server notes them, the node makes and removes them, and what else there is of volumes is left.
+func TestVolumesOfANodeThatJoinedAreItsOwnFolders(t *testing.T) {
+	there := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bob", Annotations: map[string]string{AnnotationRoot: t.TempDir()}}}
+	nodes := map[string]*corev1.Node{"bob": there, "kith-carol": {}}
+	server := &folders{root: t.TempDir(), node: "alice", other: func(_ context.Context, name string) (*corev1.Node, error) { return nodes[name], nil }}
+	for node, want := range map[string]bool{"": true, "alice": true, "bob": true, "kith-carol": false, "nobody": false} {
+		if got := server.ShouldProvision(t.Context(), claim(node)); got != want {
+			t.Errorf("%q: %v", node, got)
+		}
+	}
+	pv, _, err := server.Provision(t.Context(), controller.ProvisionOptions{StorageClass: &storagev1.StorageClass{}, PVName: "pvc-1", PVC: claim("bob", corev1.ReadWriteOnce)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := &folders{root: there.Annotations[AnnotationRoot], node: "bob"}
+	path := filepath.Join(node.root, "pvc-1_shop_data")
+	if pv.Spec.Local.Path != path || nodeOf(pv) != "bob" {
+		t.Fatalf("%+v", pv.Spec)
+	}
+	if left, _ := os.ReadDir(server.root); len(left) > 0 {
+		t.Errorf("the server made %v", left)
+	}
+	is := func(there bool, what string) {
+		t.Helper()
+		if _, err := os.Stat(path); (err == nil) != there {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	keep := func(v *corev1.PersistentVolume, gone bool) {
+		t.Helper()
+		if err := node.keep(v, gone); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keep(pv, false)
+	is(false, "somebody else's volume that looks like ours")
+	pv.Annotations = map[string]string{provisionedBy: Provisioner}
+	keep(pv, false)
+	keep(pv, false)
+	is(true, "noted")
+	other := pv.DeepCopy()
+	other.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values = []string{"alice"}
+	outside := pv.DeepCopy()
+	outside.Spec.Local.Path = filepath.Join(node.root, "..", "pvc-1_shop_data")
+	retained := pv.DeepCopy()
+	retained.Spec.PersistentVolumeReclaimPolicy, retained.Status.Phase = corev1.PersistentVolumeReclaimRetain, corev1.VolumeReleased
+	for _, v := range []*corev1.PersistentVolume{other, outside, retained} {
+		keep(v, true)
+		is(true, "another volume that went")
+	}
+	if err := server.Delete(t.Context(), pv); err == nil {
+		t.Error("deleted while its node is away")
+	}
+	there.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	if err := server.Delete(t.Context(), pv); err != nil {
+		t.Error(err)
+	}
+	pv.Status.Phase = corev1.VolumeReleased
+	keep(pv, false)
+	is(false, "released")
+	if delete(nodes, "bob"); server.Delete(t.Context(), pv) != nil {
+		t.Error("a node that is gone keeps its volumes")
 	}
 }
