@@ -22,28 +22,33 @@ func upCommand(name *string) *cobra.Command {
 		o    lab.Options
 		sets []string
 		cmd  string
+
+		clusters []string
 	)
 	c := &cobra.Command{
-		Use:   "up [N]",
-		Short: "Make laptops: alice, bob and so on, N in all",
+		Use:   "up [N | NAME…]",
+		Short: "Make laptops: alice, bob and so on, N in all; and clusters",
 		Long: `Makes the lab, or adds what is missing of it: running up again with a larger N adds laptops, and boots those that
 are off. It returns when each laptop's Kubernetes node is Ready, and says how long that took.`,
 		Example: `  kith-lab up                          # alice and bob
   kith-lab up 5
   kith-lab up 50 --no-engine           # without Kubernetes: for discovery and pairing
   kith-lab up --lab other --set logLevel=debug --image build/images/echo.tar
+  kith-lab up alice --cluster corp=3   # a laptop, and a cluster of three nodes: corp-1, the server, corp-2 and corp-3
   kith-lab up 3 --daemon "/bin/sleep infinity" --no-engine   # without Kith`,
-		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			o.Name = *name
-			if len(args) == 1 {
-				n, err := strconv.Atoi(args[0])
-				if err != nil || n < 1 || n > lab.Most {
-					return fmt.Errorf("number of laptops %q: use 1 to %d", args[0], lab.Most)
-				}
-				o.Laptops = n
-			}
 			var err error
+			if o.Laptops, o.Names, err = which(args); err != nil {
+				return err
+			}
+			for _, text := range clusters {
+				one, err := lab.ParseCluster(text)
+				if err != nil {
+					return err
+				}
+				o.Clusters = append(o.Clusters, one)
+			}
 			if o.Config, err = parseSets(sets); err != nil {
 				return err
 			}
@@ -56,18 +61,50 @@ are off. It returns when each laptop's Kubernetes node is Ready, and says how lo
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(c.OutOrStdout(), "lab %s: %d laptops, %.1f s\n", l.Name(), len(l.Laptops()), time.Since(begin).Seconds())
+			fmt.Fprintf(c.OutOrStdout(), "lab %s: %s, %.1f s\n", l.Name(), counted(l), time.Since(begin).Seconds())
 			return nil
 		},
 	}
 	f := c.Flags()
 	f.BoolVar(&o.NoEngine, "no-engine", false, "new laptops have no Kubernetes, so that many fit")
+	f.StringArrayVar(&clusters, "cluster", nil, "`NAME=NODES`: a cluster of several nodes without kithd, such as corp=3; nodes that are there stay (repeatable)")
 	f.BoolVar(&o.NoWait, "no-wait", false, "do not wait until the laptops are ready")
 	f.StringArrayVar(&sets, "set", nil, "`key=value` for new laptops' /etc/kith/config.yaml; the value is YAML (repeatable)")
 	f.StringArrayVar(&o.Images, "image", nil, "image `archive` that new laptops have from their first start (repeatable)")
 	f.StringVar(&o.Bin, "bin", "", "`directory` of Kith's binaries (default: that of kith-lab)")
 	f.StringVar(&cmd, "daemon", "", "`command` new laptops run instead of kithd")
 	return c
+}
+
+// which laptops are meant: a number, or names.
+func which(args []string) (n int, names []string, err error) {
+	if len(args) == 0 || args[0] == "" || args[0][0] < '0' || args[0][0] > '9' {
+		return 0, args, nil
+	}
+	n, err = strconv.Atoi(args[0])
+	if err != nil || n < 1 || n > lab.Most || len(args) > 1 {
+		return 0, nil, fmt.Errorf("number of laptops %q: use 1 to %d, or names", strings.Join(args, " "), lab.Most)
+	}
+	return n, nil, nil
+}
+
+// counted says what a lab has: 2 laptops, 3 nodes.
+func counted(l *lab.Lab) string {
+	var laptops, nodes int
+	for _, p := range l.Laptops() {
+		if p.IsNode() {
+			nodes++
+		} else {
+			laptops++
+		}
+	}
+	switch {
+	case nodes == 0:
+		return fmt.Sprintf("%d laptops", laptops)
+	case laptops == 0:
+		return fmt.Sprintf("%d nodes", nodes)
+	}
+	return fmt.Sprintf("%d laptops, %d nodes", laptops, nodes)
 }
 
 func parseSets(sets []string) (map[string]any, error) {

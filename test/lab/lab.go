@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -112,10 +113,16 @@ func (l *Lab) Laptop(name string) *Laptop {
 	}
 }
 
-// Laptops lists the laptops of the lab, powered or not, in the order of their making.
+// Laptops lists the laptops of the lab, powered or not, in the order of their making; then the nodes of clusters.
 func (l *Lab) Laptops() []*Laptop {
-	names := slices.DeleteFunc(l.traces(), func(n string) bool { return indexOf(n) == 0 })
-	slices.SortFunc(names, func(a, b string) int { return indexOf(a) - indexOf(b) })
+	names := slices.DeleteFunc(l.traces(), func(n string) bool { return indexOf(n) == 0 && !isNode(n) })
+	place := func(name string) int {
+		if isNode(name) {
+			return Most + 1
+		}
+		return indexOf(name)
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a, b)) })
 	all := make([]*Laptop, 0, len(names))
 	for _, n := range names {
 		all = append(all, l.Laptop(n))

@@ -25,6 +25,9 @@ func (p *Laptop) LogFile(name string) (string, error) {
 	case "", "kithd":
 		return filepath.Join(p.disk, strings.TrimPrefix(pid1.DaemonLog, "/var/")), nil
 	case "k8s":
+		if isNode(p.name) { // which has no kithd
+			return p.LogFile("kithd")
+		}
 		return filepath.Join(p.disk, "lib/kith/k8s/server.log"), nil
 	case "containerd":
 		return filepath.Join(p.disk, "lib/kith/k8s/containerd/containerd.log"), nil

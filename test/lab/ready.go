@@ -111,7 +111,11 @@ func (p *Laptop) kithReady(ctx context.Context) error {
 // nodeReady says whether the node was reported Ready since the laptop was booted: until then the API server still has
 // what was true before.
 func (p *Laptop) nodeReady(ctx context.Context, up time.Time) error {
-	api, err := p.api()
+	at := p
+	if isNode(p.name) {
+		at = p.lab.serverOf(p.name)
+	}
+	api, err := at.api()
 	if err != nil {
 		return err
 	}

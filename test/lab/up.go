@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -17,8 +19,12 @@ import (
 type Options struct {
 	// Name of the lab; "kith" when empty. Labs of other names live beside it, each with a LAN of its own.
 	Name string
-	// Laptops is how many there shall be at least, 1 to Most; 2 when 0.
+	// Laptops is how many there shall be at least, 1 to Most; 2 when 0, unless others are named.
 	Laptops int
+	// Names are laptops that there shall be, such as carol, whether or not those before her are.
+	Names []string
+	// Clusters are clusters of several nodes on the same LAN.
+	Clusters []Cluster
 	// NoEngine makes laptops without Kubernetes, for discovery and pairing; fifty of them fit on a small machine.
 	NoEngine bool
 	// NoWait returns when the daemons are started.
@@ -50,10 +56,20 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 	if o.hierarchies != nil {
 		l.hierarchies = o.hierarchies
 	}
-	if o.Laptops == 0 {
+	if o.Laptops == 0 && len(o.Names) == 0 && len(o.Clusters) == 0 {
 		o.Laptops = 2
 	}
-	if o.Laptops < 1 || o.Laptops > Most {
+	for _, c := range o.Clusters {
+		if err := c.check(); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range o.Names {
+		if indexOf(name) == 0 {
+			return nil, fmt.Errorf("laptop %q: there are %s, then laptop%02d to laptop%d", name, strings.Join(everyone, ", "), len(everyone)+1, Most)
+		}
+	}
+	if o.Laptops < 0 || o.Laptops > Most {
 		return nil, fmt.Errorf("%d laptops: a lab has 1 to %d", o.Laptops, Most)
 	}
 	if o.Progress == nil {
@@ -74,6 +90,9 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 		}
 	}
 	if err := l.make(ctx, o); err != nil {
+		return l, err
+	}
+	if err := l.makeAgents(ctx, o); err != nil {
 		return l, err
 	}
 	if o.NoWait {
@@ -98,15 +117,21 @@ func (l *Lab) make(ctx context.Context, o Options) error {
 	}
 	var g errgroup.Group
 	g.SetLimit(8)
+	names := slices.Clone(o.Names)
 	for i := 1; i <= o.Laptops; i++ {
-		p := l.Laptop(NameOf(i))
+		names = append(names, NameOf(i))
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		p := l.Laptop(name)
 		g.Go(func() error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			return p.ensure(ctx, i, o)
+			return p.ensure(ctx, indexOf(name), o)
 		})
 	}
+	g.Go(func() error { return l.makeServers(ctx, o) })
 	if err := g.Wait(); err != nil {
 		return err
 	}
