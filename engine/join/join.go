@@ -269,8 +269,10 @@ func (o Options) says(err error) error {
 		return fmt.Errorf("%s has no certificate of the authority that ca-cert-hash names: somebody answers in its place, or the address is another server's: %w", o.Server, err)
 	case errors.As(err, &host):
 		return fmt.Errorf("%w; use the address that kith-k8s token create --print-join-command prints on the server", err)
-	case errors.As(err, &dial), os.IsTimeout(err):
-		return fmt.Errorf("the server cannot be reached: %w; does it run, with --agents, at this address, and lets a firewall its port through?", err)
+	case errors.As(err, &dial):
+		return fmt.Errorf("the server %s cannot be reached: %w; does it run, with --agents, at this address, and does a firewall let its port through?", o.Server, dial)
+	case os.IsTimeout(err):
+		return fmt.Errorf("the server %s does not answer in time; does it run, with --agents, at this address, and does a firewall let its port through?", o.Server)
 	}
 	return fmt.Errorf("ask %s: %w", o.Server, err)
 }

@@ -150,7 +150,7 @@ func TestWhatKeepsANodeFromJoiningIsSaid(t *testing.T) {
 		"an older server":           {func(c *cluster, _ *Options) { c.version = "v1.35.9" }, "up to three minor versions older than its server, and not newer"},
 		"a server without --agents": {func(c *cluster, _ *Options) { c.status = 403 }, "lets no nodes join (it answers 403 Forbidden): start it with --agents"},
 		"a server that is ill":      {func(c *cluster, _ *Options) { c.status = 500 }, "answers 500"},
-		"nobody there":              {func(c *cluster, _ *Options) { c.Close() }, "the server cannot be reached"},
+		"nobody there":              {func(c *cluster, _ *Options) { c.Close() }, "cannot be reached: dial tcp 127.0.0.1:"},
 		"a liar with the cluster's own words": {func(c *cluster, o *Options) {
 			o.Hashes = []string{other.hash}
 			c.data["kubeconfig"] = other.data["kubeconfig"]

@@ -29,7 +29,7 @@ type KnownToken struct {
 // CreateToken makes a token that is good for ttl.
 func CreateToken(ctx context.Context, client kubernetes.Interface, ttl time.Duration, description string) (Token, error) {
 	if ttl < time.Minute || ttl > LongestTTL {
-		return Token{}, fmt.Errorf("ttl %s: want 1m to %s", ttl, LongestTTL)
+		return Token{}, fmt.Errorf("ttl %s: want 1m to %.0fh", ttl, LongestTTL.Hours())
 	}
 	text, err := bootstrap.GenerateBootstrapToken()
 	if err != nil {

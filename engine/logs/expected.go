@@ -56,6 +56,8 @@ var expected = []struct {
 	{message: "Error updating node status, will retry", err: "not found", why: "the node is being registered"},
 	{message: "Eviction manager: failed to get summary stats", err: "failed to get node info", why: "the node is being registered"},
 	{message: "Failed to get status for pod", err: "no relationship found between node", always: true, why: "the authorizer hears of a pod a moment after the kubelet"},
+	{message: "Failed to watch", err: "no relationship found between node", always: true, why: "the same, of what the pod names"},
+	{message: "Failed to initialize CSINode", err: "not found", why: "the node is being registered"},
 	{message: "Skipping pod synchronization", err: "yet", why: "it has not looked at the container runtime yet"},
 	{message: "Image garbage collection failed once", err: "invalid capacity 0", why: "statistics are being gathered"},
 	{message: "eviction manager: failed to check if we have separate container filesystem", err: "no imagefs label", why: "statistics are being gathered"},

@@ -356,7 +356,7 @@ func (s *server) cniConf() string         { return filepath.Join(s.config.DataDi
 func (s *server) guestConf() string       { return filepath.Join(s.config.DataDir, "cni", "guests.d") }
 func (s *server) datastoreSocket() string { return filepath.Join(s.config.RunDir, "datastore.sock") }
 
-// lockFolder keeps two servers from sharing one folder. One that is just ending is waited for.
+// lockFolder keeps two servers, or agents, from sharing one folder. One that is just ending is waited for.
 func lockFolder(dir string) (*os.File, error) {
 	for deadline := time.Now().Add(2 * goodbye); ; time.Sleep(100 * time.Millisecond) {
 		f, err := process.Lock(filepath.Join(dir, "lock"))
@@ -364,7 +364,7 @@ func lockFolder(dir string) (*os.File, error) {
 			return f, err
 		}
 		if time.Now().After(deadline) {
-			return nil, fmt.Errorf("data-dir %s is in use by another kith-k8s server; stop it, or give another --data-dir", dir)
+			return nil, fmt.Errorf("data-dir %s is in use by another kith-k8s; stop it, or give another --data-dir", dir)
 		}
 	}
 }

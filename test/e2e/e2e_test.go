@@ -298,6 +298,7 @@ type pod struct {
 		ContainerStatuses    []struct {
 			RestartCount int
 			Ready        bool
+			ContainerID  string
 		}
 	}
 }
