@@ -22,8 +22,8 @@ import (
 // policies are the admission policies of this side, which say how pods travel and where guests are.
 func (d *Daemon) policies() []client.Object {
 	list := offloading.Objects()
-	if d.engine.Facts().GuestLinks {
-		list = append(list, guestnet.Objects()...)
+	if facts := d.engine.Facts(); facts.GuestLinks {
+		list = append(list, guestnet.Objects(facts.NodeName)...)
 	}
 	return list
 }

@@ -68,11 +68,9 @@ func objects(ctx context.Context, client kubernetes.Interface, c *config.Config)
 		WithPorts(endpoint("dns", corev1.ProtocolUDP), endpoint("dns-tcp", corev1.ProtocolTCP)).
 		WithEndpoints(discoveryac.Endpoint().WithAddresses(c.NodeIP.String()).WithNodeName(c.NodeName).
 			WithConditions(discoveryac.EndpointConditions().WithReady(true))), force))
-	guests := nodeac.RuntimeClass(network.GuestRuntime).WithHandler(network.GuestRuntime)
-	if c.Agents { // the tunnel to their homes ends here, and nodes that joined have no such network
-		guests = guests.WithScheduling(nodeac.Scheduling().WithNodeSelector(map[string]string{corev1.LabelHostname: c.NodeName}))
-	}
-	applied(client.NodeV1().RuntimeClasses().Apply(ctx, guests, force))
+	// The tunnel to guests' homes ends on this node; others that joined have no way there. kithd's guestnet has it the same.
+	applied(client.NodeV1().RuntimeClasses().Apply(ctx, nodeac.RuntimeClass(network.GuestRuntime).WithHandler(network.GuestRuntime).
+		WithScheduling(nodeac.Scheduling().WithNodeSelector(map[string]string{corev1.LabelHostname: c.NodeName})), force))
 	return errors.Join(append(errs, storageClass(ctx, client))...)
 }
 

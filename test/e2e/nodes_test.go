@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"kith.dev/test/images"
 	"kith.dev/test/lab"
 )
 
@@ -453,4 +454,116 @@ func (c *office) deleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.ready(t, time.Minute)
+}
+
+// TestANodeJoinsALaptop: a laptop with kithd lets a second machine join its cluster, goes on as before, and goes back to one node.
+func TestANodeJoinsALaptop(t *testing.T) {
+	l := laptops(t, lab.Options{Laptops: 1})
+	alice := l.Laptop("alice")
+	apply(t, alice, "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---"+solo("desk", "alice"))
+	waitReady(t, alice, 1, "-n", "shop")
+	desk := pods(t, alice, "-n", "shop")[0]
+	set := func(flags string) {
+		t.Helper()
+		if _, _, err := alice.Exec(t.Context(), "sh", "-c", "sed -i '/^engineFlags/d' /etc/kith/config.yaml; echo 'engineFlags: ["+flags+"]' >>/etc/kith/config.yaml"); err != nil {
+			t.Fatal(err)
+		}
+		if err := alice.RestartDaemon(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, time.Minute, "alice's API server is the new one", func() string {
+			out, _, err := alice.Exec(t.Context(), "sh", "-c", "tr '\\0' ' ' </proc/$(sed 's/.*\"pid\":\\([0-9]*\\).*/\\1/' /run/kith/k8s/engine.pid)/cmdline")
+			if err != nil || strings.Contains(out, "--agents") != strings.Contains(flags, "--agents") {
+				return fmt.Sprint(out, err)
+			}
+			return engineReady(t, alice)
+		})
+	}
+	closed := func(when string) {
+		t.Helper()
+		_, _, _ = l.Laptop("lan").Exec(t.Context(), "ip", "route", "replace", "10.42.255.1/32", "via", "192.0.2.11")
+		for _, to := range []string{"https://10.42.255.1:6443/version", "https://10.42.255.1:10250/pods", "http://10.42.255.1:10053/"} {
+			if out, said, err := l.Laptop("lan").Exec(t.Context(), "curl", "-sk", "-m", "3", to); err == nil || !strings.Contains(err.Error(), "exit status 28") {
+				t.Errorf("%s, from the LAN %s: %s %s %v", when, to, out, said, err)
+			}
+		}
+	}
+	closed("a laptop")
+	if out, said, err := l.Laptop("lan").Exec(t.Context(), "curl", "-sk", "-m", "3", "https://192.0.2.11:6443/version"); err == nil {
+		t.Errorf("a laptop's API server on the LAN: %s %s", out, said)
+	}
+	set("--agents, --lan-ip=192.0.2.11")
+	if out := kubectl(t, alice, "get", "node", "alice", "-o", "jsonpath={.spec.podCIDR}"); out != "10.42.0.0/24" {
+		t.Errorf("alice's range is %s now", out)
+	}
+
+	words := strings.Fields(func() string {
+		out, _, err := alice.Exec(t.Context(), "kith-k8s", "token", "create", "--print-join-command")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}())
+	if _, err := lab.Up(t.Context(), lab.Options{Name: l.Name(), Names: []string{"bob"}, NoEngine: true, Daemon: []string{"/bin/sleep", "infinity"}, Images: imagesOf(t)}); err != nil {
+		t.Fatal(err)
+	}
+	bob := l.Laptop("bob")
+	if _, _, err := bob.Exec(t.Context(), "sh", "-c", "setsid "+strings.Join(words, " ")+" >/var/log/agent.log 2>&1 &"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, time.Minute, "bob is Ready", func() string {
+		out, err := alice.Kubectl(t.Context(), "get", "nodes", "--no-headers")
+		if err != nil || strings.Count(out, " Ready ") != 2 {
+			log, _, _ := bob.Exec(t.Context(), "tail", "-n", "3", "/var/log/agent.log")
+			return fmt.Sprint(out, err, log)
+		}
+		return ""
+	})
+	apply(t, alice, solo("lamp", "bob")+"---\napiVersion: v1\nkind: Service\nmetadata: {name: desk, namespace: shop}\nspec: {selector: {app: desk}, ports: [{port: 80, targetPort: 8080}]}\n")
+	lamp := waitReady(t, alice, 1, "-n", "shop", "-l", "app=lamp")[0]
+	for from, urls := range map[string][]string{"lamp": {desk.Status.PodIP + ":8080", "desk.shop.svc.cluster.local"}, "desk": {lamp.Status.PodIP + ":8080"}} {
+		for _, url := range urls {
+			eventually(t, 20*time.Second, from+" reaches "+url, func() string {
+				if out, err := alice.Kubectl(t.Context(), "-n", "shop", "exec", from, "--", "/app", "get", "http://"+url+"/"); err != nil || !strings.Contains(out, `"node"`) {
+					return fmt.Sprint(out, err)
+				}
+				return ""
+			})
+		}
+	}
+	if out := kubectl(t, alice, "-n", "shop", "logs", "lamp"); out == "" {
+		t.Error("no logs of the pod on bob")
+	}
+	eventually(t, 20*time.Second, "guests stay on alice", func() string {
+		if out := kubectl(t, alice, "get", "runtimeclass", "kith-guest", "-o", "jsonpath={.scheduling.nodeSelector}"); !strings.Contains(out, `"alice"`) {
+			return out
+		}
+		return ""
+	})
+	closed("with a node that joined")
+	if now := pods(t, alice, "-n", "shop", "-l", "app=desk")[0]; now.Status.PodIP != desk.Status.PodIP || kubeID(now) != kubeID(desk) {
+		t.Errorf("the pod on alice is another one now: %+v", now)
+	}
+
+	kubectl(t, alice, "delete", "node", "bob")
+	set("--log-level=info")
+	if out, _, err := alice.Exec(t.Context(), "ip", "route", "show", "proto", "108"); err != nil || out != "" {
+		t.Errorf("routes are left: %s, %v", out, err)
+	}
+	if out, said, err := l.Laptop("lan").Exec(t.Context(), "curl", "-sk", "-m", "3", "https://192.0.2.11:6443/version"); err == nil {
+		t.Errorf("the API server is on the LAN still: %s %s", out, said)
+	}
+	if out, err := alice.Kubectl(t.Context(), "-n", "kube-public", "get", "configmap", "cluster-info"); err == nil {
+		t.Errorf("strangers are told still: %s", out)
+	}
+	closed("a laptop again")
+}
+
+func imagesOf(t *testing.T) []string {
+	t.Helper()
+	archives, err := images.Build(t.Context(), filepath.Join(t.TempDir(), "images"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return archives
 }
