@@ -9,7 +9,7 @@ import (
 )
 
 // Device is the VXLAN's.
-const Device = "kith-vxlan"
+const Device = netplan.Overlay
 
 // Config is fixed for the life of a node's overlay.
 type Config struct {
