@@ -18,6 +18,7 @@ func Lead(ctx context.Context, cfg config.Config, log *slog.Logger, work func(co
 	if cfg.Lease == "" {
 		return work(ctx)
 	}
+	quiet(log) // the elector, too
 	rest, err := cluster.Config(cfg.Kubeconfig, cfg.KubeconfigContext)
 	if err != nil {
 		return err

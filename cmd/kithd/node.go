@@ -41,6 +41,7 @@ func nodeCommand() *cobra.Command {
 				return err
 			}
 			cfg.Log = logger(config.Default(), to)
+			cfg.Controllers = daemon.Quiet(cfg.Log)
 			n := node.New(cfg)
 			if health != "" {
 				probes := &daemon.Probes{Readiness: func(context.Context) error {

@@ -19,6 +19,7 @@ import (
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/cluster"
 	"kith.dev/core/places"
+	"kith.dev/daemon"
 	"kith.dev/daemon/config"
 	"kith.dev/daemon/uninstall"
 )
@@ -50,10 +51,12 @@ func uninstallCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			log := logger(config.Default(), to)
+			daemon.Quiet(log)
 			ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGTERM, syscall.SIGINT)
 			defer stop()
 			return uninstall.Run(ctx, uninstall.Config{
-				Client: all, Deployment: types.NamespacedName{Namespace: namespace, Name: name}, Patience: patience, Log: logger(config.Default(), to),
+				Client: all, Deployment: types.NamespacedName{Namespace: namespace, Name: name}, Patience: patience, Log: log,
 			})
 		},
 	}

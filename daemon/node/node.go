@@ -53,7 +53,9 @@ type Config struct {
 	Services  netip.Prefix
 	VXLANPort uint16
 	VXLANID   uint32
-	Log       *slog.Logger
+
+	Log         *slog.Logger
+	Controllers logr.Logger
 }
 
 // Node is the process.
@@ -180,7 +182,7 @@ func (n *Node) manager(scheme *runtime.Scheme) (ctrl.Manager, error) {
 		return nil, err
 	}
 	mgr, err := ctrl.NewManager(n.cfg.REST, ctrl.Options{
-		Scheme: scheme, Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+		Scheme: scheme, Logger: n.cfg.Controllers, Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 		Controller: config.Controller{SkipNameValidation: new(true)}, GracefulShutdownTimeout: new(time.Second),
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}: {Transform: slim, Namespaces: map[string]cache.Config{
