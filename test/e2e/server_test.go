@@ -181,8 +181,9 @@ func (s *server) left(t *testing.T, machines ...*lab.Laptop) []string {
 	list = append(list, strings.Fields(kubectl(t, s.at, "get", "roles,rolebindings,leases,secrets,serviceaccounts,configmaps,resourcequotas,podtemplates,networkpolicies", "-A", "-o",
 		`jsonpath={range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}{"\n"}{end}`))...)
 	for _, m := range machines {
-		out, stderr, err := m.Exec(t.Context(), "sh", "-ec", `ip -o link | sed 's/^[0-9]*: //; s/[@:].*//' | grep -v '^veth' | sed 's/^/link /'
-			ip rule | sed 's/^/rule /'; ip route show table all | grep -v 'dev veth' | grep -v fe80 | sed 's/^/route /'; nft list tables`)
+		// Without the devices of pods, which the network plugin makes for the first of them.
+		out, stderr, err := m.Exec(t.Context(), "sh", "-ec", `ip -o link | sed 's/^[0-9]*: //; s/[@:].*//; s/^/link /' | grep -v -e veth -e cni0
+			ip rule | sed 's/^/rule /'; ip route show table all | grep -v -e 'dev veth' -e cni0 -e fe80 -e ff00 | sed 's/^/route /'; nft list tables | grep kith-`)
 		if err != nil {
 			t.Fatal(err, stderr)
 		}
