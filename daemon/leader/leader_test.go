@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,7 +51,7 @@ func held(t *testing.T, all *fake.Clientset) string {
 // kithd is one that was started: what it does, and how it ended.
 type kithd struct {
 	stop  func()
-	works bool
+	works atomic.Bool
 	ended chan error
 }
 
@@ -59,10 +60,10 @@ func start(t *testing.T, cfg Config) *kithd {
 	k := &kithd{stop: stop, ended: make(chan error, 1)}
 	go func() {
 		k.ended <- Run(ctx, cfg, func(ctx context.Context) error {
-			k.works = true
+			k.works.Store(true)
 			<-ctx.Done()
 			time.Sleep(time.Second) // says goodbye
-			k.works = false
+			k.works.Store(false)
 			return nil
 		})
 	}()
@@ -76,16 +77,16 @@ func TestOneWorksAndTheOtherStandsBy(t *testing.T) {
 		time.Sleep(time.Minute)
 		bob := start(t, config(all, "bob"))
 		time.Sleep(time.Minute)
-		if !alice.works || bob.works || held(t, all) != "alice" || !leads(t, all, "kith-alice") || leads(t, all, "kith-bob") {
-			t.Fatalf("alice works: %v, bob works: %v, the lease is %s's", alice.works, bob.works, held(t, all))
+		if !alice.works.Load() || bob.works.Load() || held(t, all) != "alice" || !leads(t, all, "kith-alice") || leads(t, all, "kith-bob") {
+			t.Fatalf("alice works: %v, bob works: %v, the lease is %s's", alice.works.Load(), bob.works.Load(), held(t, all))
 		}
 		alice.stop()
-		if err := <-alice.ended; err != nil || alice.works {
-			t.Errorf("alice ended with %v, and works: %v", err, alice.works)
+		if err := <-alice.ended; err != nil || alice.works.Load() {
+			t.Errorf("alice ended with %v, and works: %v", err, alice.works.Load())
 		}
 		time.Sleep(4 * time.Second) // she gave it back: nobody waits until it runs out
-		if !bob.works || held(t, all) != "bob" || leads(t, all, "kith-alice") || !leads(t, all, "kith-bob") {
-			t.Errorf("bob works: %v, the lease is %s's", bob.works, held(t, all))
+		if !bob.works.Load() || held(t, all) != "bob" || leads(t, all, "kith-alice") || !leads(t, all, "kith-bob") {
+			t.Errorf("bob works: %v, the lease is %s's", bob.works.Load(), held(t, all))
 		}
 		bob.stop()
 		<-bob.ended
@@ -111,9 +112,9 @@ func TestWhoStandsByEndsAtOnce(t *testing.T) {
 func TestWhoCannotRenewStopsBeforeAnotherStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := cluster("kith-alice", "kith-bob")
-		cut := false
+		var cut atomic.Bool
 		all.PrependReactor("*", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
-			if u, is := a.(clienttesting.UpdateAction); is && cut {
+			if u, is := a.(clienttesting.UpdateAction); is && cut.Load() {
 				if l, err := all.Tracker().Get(u.GetResource(), ns, "kith"); err == nil && l != nil {
 					return true, nil, errors.New("no route to host")
 				}
@@ -122,11 +123,11 @@ func TestWhoCannotRenewStopsBeforeAnotherStarts(t *testing.T) {
 		})
 		alice := start(t, config(all, "alice"))
 		time.Sleep(time.Minute)
-		cut = true
+		cut.Store(true)
 		began := time.Now()
 		err := <-alice.ended
-		if !errors.Is(err, ErrLost) || alice.works {
-			t.Errorf("alice: %v, works: %v", err, alice.works)
+		if !errors.Is(err, ErrLost) || alice.works.Load() {
+			t.Errorf("alice: %v, works: %v", err, alice.works.Load())
 		}
 		if after := time.Since(began); after >= 15*time.Second {
 			t.Errorf("stopped after %s, when another may work already", after)
