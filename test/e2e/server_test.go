@@ -180,6 +180,9 @@ func (s *server) left(t *testing.T, machines ...*lab.Laptop) []string {
 	list = append(list, strings.Fields(kubectl(t, s.at, "get", kinds, "-o", "name"))...)
 	list = append(list, strings.Fields(kubectl(t, s.at, "get", "roles,rolebindings,leases,secrets,serviceaccounts,configmaps,resourcequotas,podtemplates,networkpolicies", "-A", "-o",
 		`jsonpath={range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}{"\n"}{end}`))...)
+	list = slices.DeleteFunc(list, func(o string) bool { // kubelets make them some moments late
+		return strings.HasPrefix(o, "Lease/kube-node-lease/") && !strings.HasPrefix(o, "Lease/kube-node-lease/kith-")
+	})
 	for _, m := range machines {
 		// Without the devices of pods, which the network plugin makes for the first of them.
 		out, stderr, err := m.Exec(t.Context(), "sh", "-ec", `ip -o link | sed 's/^[0-9]*: //; s/[@:].*//; s/^/link /' | grep -v -e veth -e cni0
