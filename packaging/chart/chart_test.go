@@ -35,7 +35,8 @@ func defined(t *testing.T, template string) (names []string) {
 }
 
 func TestTheChartNamesWhatKithdInstalls(t *testing.T) {
-	var definitions, policies []string
+	var definitions []string
+	policies := map[string][]string{}
 	crds, err := installed.CustomResources()
 	if err != nil {
 		t.Fatal(err)
@@ -44,12 +45,15 @@ func TestTheChartNamesWhatKithdInstalls(t *testing.T) {
 		definitions = append(definitions, o.GetName())
 	}
 	for _, o := range offloading.Objects() {
-		policies = append(policies, o.GetName())
+		kind := strings.TrimSuffix(o.GetObjectKind().GroupVersionKind().Kind, "Binding")
+		policies[kind] = append(policies[kind], o.GetName())
 	}
 	for _, b := range kinds.Bounds() {
-		policies = append(policies, b.Name+".kith.dev")
+		policies["ValidatingAdmissionPolicy"] = append(policies["ValidatingAdmissionPolicy"], b.Name+".kith.dev")
 	}
-	for template, want := range map[string][]string{"kith.definitions": definitions, "kith.policies": policies} {
+	for template, want := range map[string][]string{
+		"kith.definitions": definitions, "kith.mutating": policies["MutatingAdmissionPolicy"], "kith.validating": policies["ValidatingAdmissionPolicy"],
+	} {
 		slices.Sort(want)
 		if got := defined(t, template); !slices.Equal(got, slices.Compact(want)) {
 			t.Errorf("%s: %q, kithd has %q", template, got, want)

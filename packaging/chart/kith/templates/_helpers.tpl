@@ -37,9 +37,12 @@ capabilities: {drop: [ALL], add: [NET_ADMIN]}
 - sharingpolicies.kith.dev
 - tetherpolicies.kith.dev
 {{- end }}
-{{- define "kith.policies" -}}
+{{- define "kith.mutating" -}}
 - daemonsets.offloading.kith.dev
 - home.offloading.kith.dev
+- offloading.kith.dev
+{{- end }}
+{{- define "kith.validating" -}}
 - offloading.kith.dev
 - tenants-addresses.kith.dev
 - tenants-budgets.kith.dev
