@@ -166,6 +166,14 @@ func TestAServerClusterOfThreeNodes(t *testing.T) {
 func (w *threeNodes) fenced(when string) {
 	w.t.Helper()
 	twin := twinAt(w.t, w.at, "shop")
+	own := pods(w.t, w.at, "-l", "run=own-corp-1")[0]
+	address, err := w.nodes[1].Address()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if why := reaches(w.t, w.at, "default", own.Metadata.Name, "http://"+address.String()+":10250/"); !strings.Contains(why, "HTTPS server") {
+		w.t.Errorf("%s: a pod of the cluster's own does not reach a kubelet, so that no guest does shows nothing: %s", when, why)
+	}
 	for node, guests := range w.guests() {
 		var closed []string
 		for _, n := range w.nodes {
@@ -180,8 +188,9 @@ func (w *threeNodes) fenced(when string) {
 			closed = append(closed, "http://"+address.String()+":10250/")
 		}
 		for _, url := range closed {
-			if why := reaches(w.t, w.at, twin, guests[0].Metadata.Name, url); why == "" {
-				w.t.Errorf("%s: a guest on %s reaches %s", when, node, url)
+			// A kubelet says to who speaks HTTP that it wants TLS.
+			if why := reaches(w.t, w.at, twin, guests[0].Metadata.Name, url); why == "" || strings.Contains(why, "HTTPS server") {
+				w.t.Errorf("%s: a guest on %s reaches %s: %s", when, node, url, why)
 			}
 		}
 	}
