@@ -1,6 +1,6 @@
 # Each target is one line of help; the work is in scripts/.
 .DEFAULT_GOAL := help
-.PHONY: help deps build install uninstall deb rpm packages darwin dmg demo lab test unit e2e soak fuzz conformance bench lint generate docs clean
+.PHONY: help deps build install uninstall deb rpm image packages darwin dmg demo lab test unit e2e soak fuzz conformance bench lint generate docs clean
 .NOTPARALLEL:
 
 help: ## list the targets
@@ -28,6 +28,9 @@ deb: ## packages for Debian and Ubuntu into build/packages, the same bytes from 
 rpm: ## packages for Fedora and openSUSE, likewise
 	@scripts/deps.sh build
 	@for arch in $(ARCHS); do scripts/package.sh --build rpm $$arch || exit; done
+
+image: ## the container image for server clusters, and the Helm chart, into build/ (docs/server.md); ARCHS=amd64 for one of both
+	@scripts/image.sh $(ARCHS)
 
 packages: build ## install, upgrade, remove and purge the .deb in a Debian booted with systemd, and what lintian and rpm say (as root; 4 minutes)
 	@scripts/deps.sh packages

@@ -30,7 +30,10 @@ type controllerLog struct {
 
 var _ logr.LogSink = controllerLog{}
 
-// quiet makes controller-runtime and client-go log through log. It is for once per process.
+// Quiet makes controller-runtime and client-go log through log, for commands that run no Daemon.
+func Quiet(log *slog.Logger) logr.Logger { return quiet(log) }
+
+// quiet makes controller-runtime and client-go log through log. What was first holds for controller-runtime.
 func quiet(log *slog.Logger) logr.Logger {
 	logger := logr.New(controllerLog{log: log, said: &said{last: map[string]*saying{}, now: time.Now}})
 	ctrl.SetLogger(logger)

@@ -50,6 +50,8 @@ type Daemon struct {
 	log *slog.Logger
 	me  *identity.Identity
 
+	tunnelKey gateway.PrivateKey
+
 	events    *localapi.Broker
 	local     *localapi.Server
 	peerAPI   *peering.Server
@@ -126,7 +128,7 @@ func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 	if err := layout.Start(cfg.DataDir, layout.Version{Layout: stores.Layout, Kith: stores.Kith}); err != nil { // nobody else runs: the socket is ours
 		return nil, err
 	}
-	if d.me, err = identity.Load(filepath.Join(cfg.DataDir, "identity")); err != nil {
+	if err := d.loadKeys(); err != nil {
 		return nil, err
 	}
 	if err := d.makeEngine(); err != nil {
@@ -184,10 +186,6 @@ func (d *Daemon) makeEngine() (err error) {
 		}
 		d.guests = guestnet.New(facts.Network, d.log)
 	}
-	key, err := gateway.LoadKey(filepath.Join(d.cfg.DataDir, "wireguard.key"))
-	if err != nil {
-		return err
-	}
 	var ports []uint16 // of the node's own address that pods at peers may connect to
 	if facts.API.IsValid() {
 		ports = append(ports, facts.API.Port())
@@ -197,7 +195,7 @@ func (d *Daemon) makeEngine() (err error) {
 		guests = guestnet.Group
 	}
 	d.gateway, err = gateway.New(gateway.Config{
-		Device: netplan.Tunnel, Address: facts.Network.Gateway(), ListenPort: d.cfg.WireGuardPort, PrivateKey: key,
+		Device: netplan.Tunnel, Address: facts.Network.Gateway(), ListenPort: d.cfg.WireGuardPort, PrivateKey: d.tunnelKey,
 		Pods: facts.Network.Pods, Reserved: []netip.Prefix{facts.Network.Services}, Guests: guests, HostPorts: ports, Changed: d.tunnelsChanged, Kernel: &d.kernel, Log: d.log,
 	})
 	return err

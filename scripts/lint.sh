@@ -12,3 +12,5 @@ scripts/generate.sh --check
 scripts/claims.sh
 scripts/rooms.sh --check
 scripts/modules.sh
+# The chart, where Helm was built (scripts/helm.sh): that takes minutes, once.
+[ ! -x build/helm ] || build/helm lint --quiet packaging/chart/kith --set podRange=10.42.0.0/16,serviceRange=10.43.0.0/16

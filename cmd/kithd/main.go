@@ -49,6 +49,7 @@ func main() {
 			return alone.BugReport(ctx, load, why, out)
 		},
 	})
+	kithd.AddCommand(nodeCommand(), uninstallCommand())
 	if err := kithd.ExecuteContext(context.Background()); err != nil {
 		complain(err)
 		var refused *layout.Refusal
@@ -69,10 +70,24 @@ func run(ctx context.Context, cfg config.Config) error {
 	if err != nil {
 		return err
 	}
-	d, err := daemon.New(cfg, logger(cfg, to))
+	log := logger(cfg, to)
+	probes := new(daemon.Probes)
+	if cfg.HealthAddress != "" {
+		if err := probes.Serve(ctx, cfg.HealthAddress); err != nil {
+			return err
+		}
+	}
+	return daemon.Lead(ctx, cfg, log, func(ctx context.Context) error { return work(ctx, cfg, log, probes) })
+}
+
+// work is a kithd that stands by for no other.
+func work(ctx context.Context, cfg config.Config, log *slog.Logger, probes *daemon.Probes) error {
+	d, err := daemon.New(cfg, log)
 	if err != nil {
 		return err
 	}
+	probes.Of(d)
+	defer probes.Of(nil)
 	// It listens. What it starts is not the service that systemd waits for, so the variable goes (sd_notify(3)).
 	tell := systemdSocket()
 	if err := tell(systemd.SdNotifyReady); err != nil {

@@ -80,7 +80,12 @@ func writeKey(path string, k PrivateKey) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	return durable.WriteFile(path, []byte(base64.StdEncoding.EncodeToString(k.bytes[:])+"\n"), 0o600)
+	return durable.WriteFile(path, k.Reveal(), 0o600)
+}
+
+// Reveal is the form that ParsePrivateKey reads, for whoever keeps the key.
+func (k PrivateKey) Reveal() []byte {
+	return []byte(base64.StdEncoding.EncodeToString(k.bytes[:]) + "\n")
 }
 
 // Public is the key the peers are told.

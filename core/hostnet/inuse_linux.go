@@ -19,6 +19,9 @@ import (
 // Protocol marks the routes and rules that are Kith's (rtm_protocol; 4 and up are for users).
 const Protocol = 107
 
+// NodesProtocol marks those that lead to other nodes of the same cluster (core/overlay): another process keeps them.
+const NodesProtocol = 109
+
 // InUse lists the IPv4 ranges in use on this host: addresses, routes in every table but the default ones (which VPNs
 // like to take in two halves), gateways, and DNS servers, which are often reached by the default route only. What belongs to
 // device (ours), to the links of a group (guests'; 0 is none) and our own routes are left out.
@@ -54,7 +57,7 @@ func InUse(device string, group uint32) ([]netip.Prefix, error) {
 		return nil, err
 	}
 	for _, r := range routes {
-		if ours[r.LinkIndex] || r.Protocol == Protocol {
+		if ours[r.LinkIndex] || r.Protocol == Protocol || r.Protocol == NodesProtocol {
 			continue
 		}
 		add(Prefix(r.Dst))

@@ -53,6 +53,28 @@ func Load(dir string) (*Identity, error) {
 	return fromKey(key)
 }
 
+// NewKey makes a key, as PKCS#8 PEM, for whoever keeps it elsewhere than in a file of Load's.
+func NewKey() ([]byte, error) {
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: pemType, Bytes: der}), nil
+}
+
+// Parse is the identity of a key that NewKey made.
+func Parse(text []byte) (*Identity, error) {
+	key, err := decodeKey(text)
+	if err != nil {
+		return nil, fmt.Errorf("identity: %w", err)
+	}
+	return fromKey(key)
+}
+
 func fromKey(key ed25519.PrivateKey) (*Identity, error) {
 	cert, err := selfSigned(key)
 	if err != nil {
@@ -107,11 +129,7 @@ func decodeKey(text []byte) (ed25519.PrivateKey, error) {
 // makeKey writes a new key that is there whole or not at all, also after a power cut. When another
 // process was faster, its key stays.
 func makeKey(root *os.Root) error {
-	_, key, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		return err
-	}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
+	text, err := NewKey()
 	if err != nil {
 		return err
 	}
@@ -123,8 +141,8 @@ func makeKey(root *os.Root) error {
 		return err
 	}
 	defer root.Remove(tmp)
-	err = errors.Join(pem.Encode(f, &pem.Block{Type: pemType, Bytes: der}), f.Chmod(0o600), f.Sync(), f.Close())
-	if err != nil {
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Chmod(0o600), f.Sync(), f.Close()); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
 	// A link, not a rename: a rename would replace the key of a process that was faster.

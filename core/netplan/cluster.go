@@ -7,10 +7,11 @@ import (
 
 // What Kith's own cluster is called on the laptop it runs on.
 const (
-	APIPort = 6443        // of the API server, at the node's address
-	Tunnel  = "kith0"     // the gateway's device
-	Node    = "kith-node" // the device that has the node's address
-	Bridge  = "cni0"      // of the owner's pods
+	APIPort = 6443         // of the API server, at the node's address
+	Tunnel  = "kith0"      // the gateway's device
+	Node    = "kith-node"  // the device that has the node's address
+	Bridge  = "cni0"       // of the owner's pods
+	Overlay = "kith-vxlan" // between nodes of a cluster that has Kith by its chart (core/overlay)
 )
 
 // Upstream's range of node ports (kube-apiserver, --service-node-port-range).

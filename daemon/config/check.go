@@ -33,6 +33,12 @@ func isHostPort(s string) bool {
 	return err == nil && a.Port() != 0
 }
 
+// isNamespaced takes the name of an object with its namespace.
+func isNamespaced(s string) bool {
+	namespace, name, both := strings.Cut(s, "/")
+	return both && label.MatchString(namespace) && isDomain(name)
+}
+
 // isDomain takes a DNS name (RFC 1123, 253 bytes), with or without the dot of the root.
 func isDomain(s string) bool {
 	s = strings.TrimSuffix(s, ".")
@@ -101,11 +107,18 @@ func (c *Config) check() error {
 		if c.KubeletAddress.IsValid() {
 			return api.Invalid("kubeletAddress", c.KubeletAddress.String(), "left out unless engine is "+EngineKubeconfig)
 		}
-		for key, value := range map[string]string{"kubeconfig": c.Kubeconfig, "kubeconfigContext": c.KubeconfigContext, "nodeName": c.NodeName} {
+		for key, value := range map[string]string{"kubeconfig": c.Kubeconfig, "kubeconfigContext": c.KubeconfigContext, "nodeName": c.NodeName,
+			"lease": c.Lease, "identitySecret": c.IdentitySecret} {
 			if value != "" {
 				return api.Invalid(key, value, "left out unless engine is "+EngineKubeconfig)
 			}
 		}
+	}
+	if c.Lease != "" && c.IdentitySecret == "" {
+		return api.Invalid("identitySecret", "", "set where lease is: whoever takes over must be who the other was")
+	}
+	if c.PodName != "" && c.Lease == "" {
+		return api.Invalid("podName", c.PodName, "left out unless lease is set")
 	}
 	if c.MetricsAddress != "" && !c.MetricsPublic && !netip.MustParseAddrPort(c.MetricsAddress).Addr().IsLoopback() {
 		return api.Invalid("metricsAddress", c.MetricsAddress, "on a loopback address (127.0.0.1, [::1]) unless metricsPublic is true")

@@ -72,6 +72,12 @@ type Config struct {
 	Socket      string
 	SocketGroup string
 
+	Lease          string // NAMESPACE/NAME, or "" for a kithd that is the only one of its cluster
+	LeaseDuration  time.Duration
+	IdentitySecret string // NAMESPACE/NAME, or "" for files in DataDir
+	PodName        string // "": kithd runs in no pod
+	HealthAddress  string // "": off
+
 	LogLevel       slog.Level
 	LogFormat      string
 	MetricsAddress string // "": off
@@ -103,6 +109,7 @@ func defaults(at places.Places) Config {
 		DataDir:        at.Data,
 		RunDir:         at.Run,
 		SocketGroup:    at.Group,
+		LeaseDuration:  15 * time.Second,
 		LogFormat:      LogText,
 	}
 	if at.Kubeconfig != "" { // the built-in engine is made for Linux

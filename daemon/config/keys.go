@@ -61,6 +61,16 @@ var keys = []Key{
 	text("socketGroup", "group whose members may use the local API; \"\" leaves it to root", "", isGroup, "the name of a group, or empty",
 		func(c *Config) *string { return &c.SocketGroup }),
 
+	text("lease", "with engine kubeconfig: the Lease that one of several kithd of a cluster holds, and alone works; the others wait for it", "none", isNamespaced,
+		"NAMESPACE/NAME", func(c *Config) *string { return &c.Lease }),
+	duration("leaseDuration", "after which time without a sign of life of its holder another kithd takes the lease", func(c *Config) *time.Duration { return &c.LeaseDuration }),
+	text("identitySecret", "with engine kubeconfig: the Secret that has this cluster's keys, in place of files in dataDir", "none", isNamespaced,
+		"NAMESPACE/NAME", func(c *Config) *string { return &c.IdentitySecret }),
+	text("podName", "with lease: the pod that kithd runs in, which has the label kith.dev/leader while it holds the lease", "none", isDomain, "a DNS name",
+		func(c *Config) *string { return &c.PodName }),
+	text("healthAddress", "host:port of /livez and /readyz over HTTP, for the probes of a kubelet", "off",
+		isHostPort, "an IP address and a port, such as 127.0.0.1:6453", func(c *Config) *string { return &c.HealthAddress }),
+
 	level("logLevel", "least severe messages that are logged", func(c *Config) *slog.Level { return &c.LogLevel }),
 	word("logFormat", "form of the log", []string{LogText, LogJSON}, func(c *Config) *string { return &c.LogFormat }),
 	text("metricsAddress", "host:port of Prometheus metrics over HTTP, with no password; the local API has them at /metrics anyway", "off",

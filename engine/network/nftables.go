@@ -35,7 +35,7 @@ func rules(ctx context.Context, o Options, onLAN bool) error {
 	tx.Add(&knftables.Table{}) // so that Delete finds it
 	tx.Delete(&knftables.Table{})
 	tx.Add(&knftables.Table{Comment: knftables.PtrTo("pods of kith-k8s")})
-	own := fmt.Sprintf(`{ %q, "lo", %q, %q }`, netplan.Bridge, netplan.Node, netplan.Tunnel)
+	own := fmt.Sprintf(`{ %q, "lo", %q, %q, %q }`, netplan.Bridge, netplan.Node, netplan.Tunnel, netplan.Overlay)
 
 	// Linux answers for an address of any of its devices on all of them, and we forward: a neighbour on the
 	// LAN with a route to us would reach API server, kubelet, pods and services. Before any translation such

@@ -42,6 +42,10 @@ func Up(device string, addr netip.Addr, log *slog.Logger) (*Node, error) {
 	}
 	h := &Node{Index: link.Attrs().Index, name: device, mtu: link.Attrs().MTU, addr: addr, log: log}
 	h.Down()
+	// What a container may not write, for its /proc/sys is read-only, it may by netlink. Why each: see below.
+	if err := hostnet.Configure(h.Index, map[uint16]uint32{hostnet.RPFilter: 2, hostnet.AcceptLocal: 1, hostnet.AcceptRedirects: 0, hostnet.SendRedirects: 0, hostnet.Forwarding: 1}); err != nil {
+		log.Debug("settings by netlink", "device", device, "err", err)
+	}
 	// IPv6 would only bring router solicitations to drop.
 	h.sysctl("net/ipv6/conf/"+h.name+"/disable_ipv6", "1")
 	// Loose: the kernel takes the stricter of this and the setting for all, and strict may fail while routes change.
@@ -183,7 +187,9 @@ func (h *Node) sysctl(name, value string) {
 	} else if errors.Is(err, os.ErrNotExist) {
 		return
 	}
-	if err := os.WriteFile(path, []byte(value), 0); err != nil {
+	if err := os.WriteFile(path, []byte(value), 0); errors.Is(err, unix.EROFS) && strings.HasPrefix(name, "net/ipv6/") {
+		h.log.Debug("kernel setting not changed; the device has IPv6, which nobody uses", "setting", name, "err", err)
+	} else if err != nil {
 		h.log.Warn("kernel setting not changed; pods may not reach peers", "setting", name, "value", value, "err", err)
 	}
 }

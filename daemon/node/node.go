@@ -1,0 +1,348 @@
+// Package node is `kithd node`: what runs on each node of a cluster of several, beside the one kithd that works. It leads pods of its node to
+// the gateway's (core/overlay) and keeps the fence around guests on its node (core/fence), where kithd itself does not.
+//
+// It reads nodes, guests, peers, contracts and policies, and writes nothing in the cluster.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/fence"
+	"kith.dev/core/hostnet"
+	"kith.dev/core/netplan"
+	"kith.dev/core/overlay"
+	"kith.dev/daemon/leader"
+)
+
+// Config is fixed for the life of the process.
+type Config struct {
+	REST      *rest.Config
+	Node      string       // that this process runs on
+	DaemonSet string       // NAMESPACE/NAME, that this process is of; the pods of kithd are in the same namespace
+	Pods      netip.Prefix // of the cluster
+	Services  netip.Prefix
+	VXLANPort uint16
+	VXLANID   uint32
+
+	Log         *slog.Logger
+	Controllers logr.Logger
+}
+
+// Node is the process.
+type Node struct {
+	cfg       Config
+	namespace string
+	kernel    hostnet.Changes
+	overlay   *overlay.Kernel
+	told      atomic.Bool // of the cluster as it is, at least once
+}
+
+// New touches nothing.
+func New(cfg Config) *Node {
+	n := &Node{cfg: cfg}
+	n.namespace, _, _ = strings.Cut(cfg.DaemonSet, "/")
+	n.overlay = overlay.NewKernel(overlay.Config{Self: cfg.Node, Pods: cfg.Pods, Port: cfg.VXLANPort, ID: cfg.VXLANID, Tunnel: netplan.Tunnel}, &n.kernel, cfg.Log)
+	return n
+}
+
+// Ready says why this node is not led to the gateway yet; "" when it is.
+func (n *Node) Ready() string {
+	if !n.told.Load() {
+		return "the cluster was not read yet, or the kernel does not have what follows from it"
+	}
+	return ""
+}
+
+const longest = 15 * time.Second // between two attempts
+
+// Run keeps this node as it should be until ctx ends. What it made stays then, for whoever starts after it, unless all of Kith is being removed.
+func (n *Node) Run(ctx context.Context) error {
+	pause := time.Second
+	for ctx.Err() == nil {
+		err := n.follow(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case errors.Is(err, errMoved):
+			pause = time.Second
+		default:
+			n.cfg.Log.Warn("the cluster cannot be followed, trying again", "err", err, "in", pause.String())
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+			}
+			pause = min(2*pause, longest)
+		}
+	}
+	return n.leave()
+}
+
+// errMoved: the gateway came to this node, or left it, so that another process keeps the fence here.
+var errMoved = errors.New("the gateway came to this node, or left it")
+
+func scheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(s))
+	utilruntime.Must(v1alpha1.AddToScheme(s))
+	return s
+}
+
+// follow runs the controllers, until ctx ends or the gateway moves to this node or away.
+func (n *Node) follow(ctx context.Context) error {
+	scheme := scheme()
+	direct, err := client.New(n.cfg.REST, client.Options{Scheme: scheme})
+	if err != nil {
+		return err
+	}
+	var self corev1.Node
+	if err := direct.Get(ctx, client.ObjectKey{Name: n.cfg.Node}, &self); err != nil {
+		return fmt.Errorf("read node %s: %w", n.cfg.Node, err)
+	}
+	gateway, err := n.gateway(ctx, direct)
+	if err != nil {
+		return err
+	}
+	mgr, err := n.manager(scheme)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	here := gateway == n.cfg.Node
+	if !here {
+		if err := n.fence(ctx, mgr, addressOf(&self)); err != nil {
+			return err
+		}
+	}
+	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{{}} })
+	known := gateway // what was known last: while nobody works, the way stays where it was
+	err = ctrl.NewControllerManagedBy(mgr).Named("kith-nodes").
+		Watches(&corev1.Node{}, all, builder.WithPredicates(machines(), predicate.Funcs{UpdateFunc: nodeMoved})).
+		Watches(&v1alpha1.Peer{}, all).
+		Watches(&corev1.Pod{}, all, builder.WithPredicates(predicate.NewPredicateFuncs(works))).
+		Complete(reconcile.Func(func(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
+			at, err := n.gateway(ctx, mgr.GetClient())
+			if err != nil {
+				return ctrl.Result{}, err
+			}
+			if at != "" {
+				known = at
+			}
+			if (known == n.cfg.Node) != here {
+				cancel(errMoved)
+				return ctrl.Result{}, nil
+			}
+			return ctrl.Result{}, n.set(ctx, mgr.GetClient(), known)
+		}))
+	if err != nil {
+		return err
+	}
+	go n.keep(ctx, "the way to the gateway's node", n.overlay.Run)
+	err = mgr.Start(ctx)
+	if cause := context.Cause(ctx); errors.Is(cause, errMoved) {
+		n.cfg.Log.Info("the gateway moved", "here", !here)
+		return errMoved
+	}
+	return err
+}
+
+// manager watches guests, and the pod of the kithd that works, and of all others nothing.
+func (n *Node) manager(scheme *runtime.Scheme) (ctrl.Manager, error) {
+	guests, err := labels.NewRequirement(v1alpha1.LabelConsumer, selection.Exists, nil)
+	if err != nil {
+		return nil, err
+	}
+	mgr, err := ctrl.NewManager(n.cfg.REST, ctrl.Options{
+		Scheme: scheme, Logger: n.cfg.Controllers, Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+		Controller: config.Controller{SkipNameValidation: new(true)}, GracefulShutdownTimeout: new(time.Second),
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}: {Transform: slim, Namespaces: map[string]cache.Config{
+				n.namespace:         {LabelSelector: labels.SelectorFromSet(labels.Set{leader.Label: "true"})},
+				cache.AllNamespaces: {LabelSelector: labels.NewSelector().Add(*guests), FieldSelector: fields.OneTermNotEqualSelector("metadata.namespace", n.namespace)},
+			}},
+			&corev1.Node{}: {Transform: slim},
+		}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("follow the cluster: %w", err)
+	}
+	return mgr, nil
+}
+
+// slim drops what nobody here reads.
+func slim(o any) (any, error) {
+	switch o := o.(type) {
+	case *corev1.Pod:
+		o.ManagedFields, o.Annotations = nil, nil
+		o.Spec = corev1.PodSpec{NodeName: o.Spec.NodeName, HostNetwork: o.Spec.HostNetwork}
+		o.Status = corev1.PodStatus{Phase: o.Status.Phase, PodIPs: o.Status.PodIPs}
+	case *corev1.Node:
+		o.ManagedFields, o.Annotations = nil, nil
+		o.Status = corev1.NodeStatus{Addresses: o.Status.Addresses}
+	}
+	return o, nil
+}
+
+// fence keeps guests of this node fenced: their way home is the overlay, as it is the tunnel's device on the gateway's node.
+func (n *Node) fence(ctx context.Context, mgr ctrl.Manager, ip netip.Addr) error {
+	f, err := fence.New(fence.Config{
+		Tunnel: overlay.Device, Pods: n.cfg.Pods, Services: n.cfg.Services, Node: ip, DNS: netplan.Cluster{Pods: n.cfg.Pods, Services: n.cfg.Services}.DNS(),
+		Kernel: &n.kernel, Log: n.cfg.Log,
+	})
+	if err != nil {
+		return err
+	}
+	if err := f.SetupWithManager(mgr); err != nil {
+		return err
+	}
+	go n.keep(ctx, "the fence around guests", f.Run)
+	return nil
+}
+
+// keep runs a part until ctx ends.
+func (n *Node) keep(ctx context.Context, what string, run func(context.Context) error) {
+	for ctx.Err() == nil {
+		if err := run(ctx); err != nil && ctx.Err() == nil {
+			n.cfg.Log.Warn(what+" failed, will be started again", "err", err)
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// gateway names the node of the kithd that works; "" while none does.
+func (n *Node) gateway(ctx context.Context, c client.Reader) (string, error) {
+	var pods corev1.PodList
+	if err := c.List(ctx, &pods, client.InNamespace(n.namespace), client.MatchingLabels{leader.Label: "true"}); err != nil {
+		return "", fmt.Errorf("look which kithd works: %w", err)
+	}
+	for _, p := range pods.Items {
+		if !v1alpha1.Ended(p.Status.Phase) && p.Spec.NodeName != "" {
+			return p.Spec.NodeName, nil
+		}
+	}
+	return "", nil
+}
+
+// set has the kernel be as it follows from the cluster.
+func (n *Node) set(ctx context.Context, c client.Reader, gateway string) error {
+	var nodes corev1.NodeList
+	var peers v1alpha1.PeerList
+	if err := errors.Join(c.List(ctx, &nodes), c.List(ctx, &peers)); err != nil {
+		return fmt.Errorf("look which nodes and peers there are: %w", err)
+	}
+	plan, ok := overlay.PlanOf(overlay.Config{Self: n.cfg.Node, Pods: n.cfg.Pods}, world(gateway, nodes.Items, peers.Items))
+	if !ok {
+		n.told.Store(true)
+		return nil
+	}
+	err := n.overlay.Set(plan)
+	n.told.Store(err == nil)
+	if err != nil {
+		n.cfg.Log.Warn("the way between this node and the gateway's is not complete, trying again", "err", err)
+	}
+	return err
+}
+
+// world is what of the cluster concerns nodes.
+func world(gateway string, nodes []corev1.Node, peers []v1alpha1.Peer) overlay.World {
+	w := overlay.World{Gateway: gateway}
+	for i := range nodes {
+		if !isMachine(&nodes[i]) {
+			continue
+		}
+		pods, _ := netip.ParsePrefix(nodes[i].Spec.PodCIDR) // the zero value of none
+		w.Nodes = append(w.Nodes, overlay.Node{Name: nodes[i].Name, IP: addressOf(&nodes[i]), Pods: pods})
+	}
+	for i := range peers {
+		pair, _ := peers[i].Status.Network.Pair(netip.Prefix{}) // what cannot be read is led nowhere
+		if pair.There.IsValid() {
+			w.Peers = append(w.Peers, pair.There)
+		}
+		for _, m := range pair.Aliases {
+			w.Peers = append(w.Peers, m.Alias)
+		}
+	}
+	return w
+}
+
+func addressOf(node *corev1.Node) (ip netip.Addr) {
+	for _, a := range node.Status.Addresses {
+		if is, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP && is.Is4() {
+			return is
+		}
+	}
+	return ip
+}
+
+// isMachine leaves out peers, and other virtual nodes.
+func isMachine(node client.Object) bool {
+	return node.GetLabels()["type"] != "virtual-kubelet" && !strings.HasPrefix(node.GetName(), v1alpha1.VirtualNodePrefix)
+}
+
+func machines() predicate.Predicate { return predicate.NewPredicateFuncs(isMachine) }
+
+func nodeMoved(e event.UpdateEvent) bool {
+	a, b := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
+	return addressOf(a) != addressOf(b) || a.Spec.PodCIDR != b.Spec.PodCIDR
+}
+
+func works(o client.Object) bool { return o.GetLabels()[leader.Label] == "true" }
+
+// leave takes away what this process and those before it made, if their DaemonSet is gone. It stays while a pod is merely replaced: connections
+// outlive that. That the process may not even ask means that its rights are gone already.
+func (n *Node) leave() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	c, err := client.New(n.cfg.REST, client.Options{Scheme: scheme()})
+	if err != nil {
+		return err
+	}
+	namespace, name, _ := strings.Cut(n.cfg.DaemonSet, "/")
+	var set appsv1.DaemonSet
+	err = c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &set)
+	if !gone(&set, err) {
+		n.cfg.Log.Info("this process ends, and what it made stays", "err", err)
+		return nil
+	}
+	n.cfg.Log.Info("Kith is being removed: nothing of it stays on this node")
+	return n.overlay.Remove(fence.Table, fence.Limits)
+}
+
+func gone(set *appsv1.DaemonSet, err error) bool {
+	if err == nil {
+		return set.DeletionTimestamp != nil
+	}
+	return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
+}

@@ -1,0 +1,219 @@
+//go:build lab
+
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"kith.dev/test/lab"
+)
+
+// threeNodes is a cluster of three nodes that has Kith by its chart, and a laptop that peers with it in both directions.
+type threeNodes struct {
+	*server
+	t     *testing.T
+	l     *lab.Lab
+	alice *lab.Laptop
+	nodes []*lab.Laptop // the API server is on the first
+}
+
+func (w *threeNodes) node(name string) *lab.Laptop { return w.l.Laptop(name) }
+
+// guests are alice's, by node; abroad are the cluster's own pods at alice.
+func (w *threeNodes) guests() (byNode map[string][]pod) {
+	w.t.Helper()
+	byNode = map[string][]pod{}
+	for _, p := range pods(w.t, w.at, "-n", twinAt(w.t, w.at, "shop"), "-l", "app=web") {
+		if p.Status.Phase == "Running" {
+			byNode[p.Spec.NodeName] = append(byNode[p.Spec.NodeName], p)
+		}
+	}
+	return byNode
+}
+
+// meet has pods of all three nodes and those of the laptop reach each other.
+func (w *threeNodes) meet(when string, nodes ...string) {
+	w.t.Helper()
+	try := func(at *lab.Laptop, namespace, pod, url string) {
+		w.t.Helper()
+		eventually(w.t, 90*time.Second, when+": "+pod+" of "+at.Name()+" reaches "+url, func() string { return reaches(w.t, at, namespace, pod, url) })
+	}
+	abroad := pods(w.t, w.at, "-n", "store", "-l", "app=web")
+	for _, n := range nodes {
+		own := pods(w.t, w.at, "-l", "run=own-"+n)[0]
+		try(w.at, "default", own.Metadata.Name, "http://"+abroad[0].Status.PodIP+":8080/")
+		try(w.at, "default", own.Metadata.Name, "http://web.store/")
+		try(w.at, "store", abroad[0].Metadata.Name, "http://"+own.Status.PodIP+":8080/")
+		try(w.at, "store", abroad[0].Metadata.Name, "http://own-"+n+".default/")
+	}
+	for _, g := range pods(w.t, w.alice, "-n", "shop", "-l", "app=web") {
+		try(w.alice, "default", "own", "http://"+g.Status.PodIP+":8080/")
+		try(w.alice, "shop", g.Metadata.Name, "http://web/")
+	}
+	try(w.alice, "default", "own", "http://web.shop/")
+}
+
+// TestAServerClusterOfThreeNodes: pods of every node reach a laptop's and back, guests run on every node and are fenced there; the gateway moves when its node
+// is drained, and when it is lost; and uninstalled, nothing is left on any node.
+func TestAServerClusterOfThreeNodes(t *testing.T) {
+	archive, tag := kithImage(t)
+	l := laptops(t, lab.Options{Names: []string{"alice"}, Clusters: []lab.Cluster{{Name: "corp", Nodes: 3}}, Images: []string{archive}})
+	w := &threeNodes{server: &server{at: l.Laptop("corp-1"), image: tag}, t: t, l: l, alice: l.Laptop("alice")}
+	names := []string{"corp-1", "corp-2", "corp-3"}
+	for _, n := range names {
+		w.nodes = append(w.nodes, w.node(n))
+	}
+	w.carry(t)
+	kubectl(t, w.at, "label", "node", "corp-2", "corp-3", "gateway=yes") // the API server's node is not to be lost
+	before := w.left(t, w.nodes...)
+	w.install(t, "nodeSelector.gateway=yes")
+	kubectl(t, w.at, "-n", serverNamespace, "rollout", "status", "daemonset/kith-nodes", "--timeout=90s")
+	kubectl(t, w.at, "-n", serverNamespace, "rollout", "status", "deployment/kith", "--timeout=90s")
+	id := w.id(t)
+	w.pair(t, w.alice)
+
+	kubectl(t, w.alice, "create", "namespace", "shop")
+	kubectl(t, w.at, "create", "namespace", "store")
+	kith(t, w.alice, "offload", "shop", "--strategy", "remote")
+	w.kith(t, "offload", "store", "--strategy", "remote")
+	for at, one := range map[*lab.Laptop][2]any{w.alice: {"shop", 6}, w.at: {"store", 1}} {
+		if _, err := at.KubectlInput(t.Context(), strings.NewReader(fmt.Sprintf(serverWeb, one[1])), "-n", one[0].(string), "apply", "-f", "-"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kubectl(t, w.alice, "run", "own", "--image=kith.dev/echo:1", "--image-pull-policy=IfNotPresent")
+	for _, n := range names {
+		kubectl(t, w.at, "run", "own-"+n, "--image=kith.dev/echo:1", "--image-pull-policy=IfNotPresent", "--overrides", `{"spec":{"nodeName":"`+n+`"}}`)
+		kubectl(t, w.at, "expose", "pod", "own-"+n, "--port=80", "--target-port=8080")
+		kubectl(t, w.at, "wait", "--for=condition=Ready", "pod/own-"+n, "--timeout=60s")
+	}
+	kubectl(t, w.alice, "wait", "--for=condition=Ready", "pod/own", "--timeout=60s")
+	waitReady(t, w.alice, 6, "-n", "shop", "-l", "app=web")
+	waitReady(t, w.at, 1, "-n", "store", "-l", "app=web")
+	if on := w.guests(); len(on) != 3 {
+		t.Errorf("guests are on %d nodes, want 3", len(on))
+	}
+	w.meet("at first", names...)
+	w.fenced("at first")
+
+	// Drained: kithd gives the lease back, the other takes it.
+	_, gateway := w.leader(t)
+	began := time.Now()
+	kubectl(t, w.at, "drain", gateway, "--ignore-daemonsets", "--force", "--delete-emptydir-data", "--grace-period=5", "--timeout=120s",
+		"--pod-selector=app.kubernetes.io/component=kithd")
+	eventually(t, time.Minute, "the gateway left the drained node", func() string {
+		if _, now := w.leader(t); now == gateway {
+			return "it is on " + now
+		}
+		return ""
+	})
+	w.meet("after the drain", names...)
+	t.Logf("drained, all met again after %s", time.Since(began).Round(100*time.Millisecond))
+	kubectl(t, w.at, "uncordon", gateway)
+	kubectl(t, w.at, "-n", serverNamespace, "rollout", "status", "deployment/kith", "--timeout=90s")
+
+	// Lost: the lease runs out.
+	_, gateway = w.leader(t)
+	gap := w.gap(func() {
+		if err := w.node(gateway).Kill(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}, names[0])
+	t.Logf("with a lease of 6 s, the loss of the gateway's node was felt for %s", gap.Round(100*time.Millisecond))
+	if gap > 40*time.Second {
+		t.Errorf("a gap of %s", gap)
+	}
+	others := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == gateway })
+	if now := w.id(t); now != id {
+		t.Errorf("it is %s now, and was %s", now, id)
+	}
+	own := pods(t, w.at, "-l", "run=own-"+others[1])[0]
+	eventually(t, time.Minute, "the pod on "+others[1]+" reaches alice's", func() string {
+		abroad := pods(t, w.at, "-n", "store", "-l", "app=web")[0]
+		return reaches(t, w.at, "default", own.Metadata.Name, "http://"+abroad.Status.PodIP+":8080/")
+	})
+	if err := w.node(gateway).Boot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 2*time.Minute, gateway+" is Ready again", func() string {
+		if out, err := w.at.Kubectl(t.Context(), "get", "node", gateway, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`); err != nil || out != "True" {
+			return fmt.Sprint(out, err)
+		}
+		return ""
+	})
+	kubectl(t, w.at, "-n", serverNamespace, "rollout", "status", "daemonset/kith-nodes", "--timeout=120s")
+	kubectl(t, w.at, "-n", serverNamespace, "rollout", "status", "deployment/kith", "--timeout=120s")
+	w.fenced("after the loss")
+
+	t.Log(w.helm(t, "uninstall", "kith"))
+	kubectl(t, w.at, "delete", "namespace", serverNamespace, "store")
+	for _, n := range names {
+		kubectl(t, w.at, "delete", "pod,service", "own-"+n, "--grace-period=1", "--ignore-not-found")
+	}
+	eventually(t, time.Minute, "nothing is left on any node", func() string {
+		if _, come := difference(before, w.left(t, w.nodes...)); len(come) > 0 {
+			return strings.Join(come, ", ")
+		}
+		return ""
+	})
+}
+
+// fenced: a guest on each node reaches none of the cluster's own pods, no node, and not the API server.
+func (w *threeNodes) fenced(when string) {
+	w.t.Helper()
+	twin := twinAt(w.t, w.at, "shop")
+	own := pods(w.t, w.at, "-l", "run=own-corp-1")[0]
+	address, err := w.nodes[1].Address()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if why := reaches(w.t, w.at, "default", own.Metadata.Name, "http://"+address.String()+":10250/"); !strings.Contains(why, "HTTPS server") {
+		w.t.Errorf("%s: a pod of the cluster's own does not reach a kubelet, so that no guest does shows nothing: %s", when, why)
+	}
+	for node, guests := range w.guests() {
+		var closed []string
+		for _, n := range w.nodes {
+			own := pods(w.t, w.at, "-l", "run=own-"+n.Name())
+			if len(own) > 0 {
+				closed = append(closed, "http://"+own[0].Status.PodIP+":8080/")
+			}
+			address, err := n.Address()
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			closed = append(closed, "http://"+address.String()+":10250/")
+		}
+		for _, url := range closed {
+			// A kubelet says to who speaks HTTP that it wants TLS.
+			if why := reaches(w.t, w.at, twin, guests[0].Metadata.Name, url); why == "" || strings.Contains(why, "HTTPS server") {
+				w.t.Errorf("%s: a guest on %s reaches %s: %s", when, node, url, why)
+			}
+		}
+	}
+}
+
+// gap is how long the pod on a node gets no answer from the laptop's, from what do does on.
+func (w *threeNodes) gap(do func(), node string) time.Duration {
+	w.t.Helper()
+	abroad := pods(w.t, w.at, "-n", "store", "-l", "app=web")[0]
+	own := pods(w.t, w.at, "-l", "run=own-"+node)[0]
+	ask := func() string {
+		return reaches(w.t, w.at, "default", own.Metadata.Name, "http://"+abroad.Status.PodIP+":8080/")
+	}
+	if why := ask(); why != "" {
+		w.t.Fatal(why)
+	}
+	began := time.Now()
+	do()
+	eventually(w.t, 2*time.Minute, "the gateway moved", func() string {
+		if time.Since(began) < 2*time.Second { // a moment for what is on its way
+			return "not yet"
+		}
+		return ask()
+	})
+	return time.Since(began)
+}
