@@ -42,7 +42,8 @@ var Deciding = []string{
 type ControllerManager struct {
 	PKI
 	ClusterCIDR, ServiceCIDR netip.Prefix
-	Deciding                 bool // with the controllers that decide
+	Deciding                 bool              // with the controllers that decide
+	Flags                    map[string]string // what somebody else sets, before what is set here
 }
 
 // Run runs the controllers until ctx ends, and returns when all have. Ranges are not given out to nodes: there is one real node, whose
@@ -54,7 +55,7 @@ func (c ControllerManager) Run(ctx context.Context) error {
 		return err
 	}
 	all, off, aliases := cm.KnownControllers(), cm.ControllersDisabledByDefault(), cm.ControllerAliases()
-	err = parse("kube-controller-manager", o.Flags(all, off, aliases), map[string]string{
+	err = parse("kube-controller-manager", o.Flags(all, off, aliases), with(c.Flags, map[string]string{
 		"kubeconfig":                       c.kubeconfig("controller-manager"),
 		"secure-port":                      "0",
 		"allocate-node-cidrs":              "false",
@@ -69,7 +70,7 @@ func (c ControllerManager) Run(ctx context.Context) error {
 		"cluster-signing-key-file":         c.key("ca"),
 		"profiling":                        "false",
 		"kube-api-qps":                     unlimited,
-	})
+	}))
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -50,6 +51,20 @@ type Config struct {
 	ResourceMetrics bool   // serve metrics.k8s.io
 	Expose          string // ExposeNone or ExposeLAN
 	LogLevel        string
+
+	K3s K3s // no flags of ours: package k3s fills it
+}
+
+// K3s is what differs when kith-k8s stands in for K3s. The zero value: nothing.
+type K3s struct {
+	Stands         bool        // in for K3s
+	Names          []string    // more names and addresses in the API server's certificate
+	KubeconfigMode fs.FileMode // of WriteKubeconfig; 0: 0600
+	Egress         bool        // the API server asks an egress selector for the way to nodes
+	NoScheduler    bool
+	NoControllers  bool              // without the controller-manager
+	APIServer      map[string]string // flags of the API server, before ours
+	Controllers    map[string]string // of the controller-manager
 }
 
 // Default returns a Config that needs only a node name.

@@ -9,7 +9,6 @@ package network
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -19,10 +18,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
 	"kith.dev/core/netplan"
+	"kith.dev/core/nodedevice"
 )
 
 // Options say what the pods' network looks like.
@@ -37,6 +34,10 @@ type Options struct {
 	Policies    string // socket where kith-mark asks whether a new pod's NetworkPolicies are in force
 
 	GuestNetworks string // folder where kith-mark finds the range of the guests of a namespace
+
+	// Flannel is the cluster's range of pods where these are hidden as flannel hides them (package k3s): behind the node's address towards
+	// whatever is outside that range, also behind the gateway, and nobody on the LAN is kept out. The zero value: as Kith does it.
+	Flannel netip.Prefix
 }
 
 // PluginDir is where the CNI plugins are, given the runtime folder. They have a folder of their own because
@@ -45,8 +46,10 @@ func PluginDir(runtimeDir string) string { return filepath.Join(runtimeDir, "cni
 
 // Setup makes everything, in an order in which each step finds what it needs.
 func Setup(ctx context.Context, o Options, log *slog.Logger) error {
-	if err := nodeDevice(netplan.Node, o.NodeIP); err != nil {
-		return fmt.Errorf("node device %s: %w", netplan.Node, err)
+	if !o.Flannel.IsValid() || !foreign(o.NodeIP) {
+		if err := nodedevice.Ensure(netplan.Node, o.NodeIP); err != nil {
+			return fmt.Errorf("node device %s: %w", netplan.Node, err)
+		}
 	}
 	if err := kernelSettings(log); err != nil {
 		return err
@@ -63,50 +66,24 @@ func Setup(ctx context.Context, o Options, log *slog.Logger) error {
 	return nil
 }
 
-// nodeDevice puts addr on a dummy device: the node's address must not change when the laptop changes its
-// network, and must be there when it has none.
-func nodeDevice(name string, addr netip.Addr) error {
-	link, err := netlink.LinkByName(name)
-	if errors.As(err, &netlink.LinkNotFoundError{}) {
-		if err := addDevice(name); err != nil {
-			return fmt.Errorf("create: %w", err)
+// foreign reports whether a device that is not the engine's has the node's address, which then stays where it is.
+func foreign(addr netip.Addr) bool {
+	links, err := net.Interfaces()
+	if err != nil {
+		return false
+	}
+	for _, link := range links {
+		addrs, err := link.Addrs()
+		if err != nil || link.Name == netplan.Node {
+			continue
 		}
-		link, err = netlink.LinkByName(name)
-	}
-	if err != nil {
-		return err
-	}
-	want := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(32, 32)}}
-	have, err := netlink.AddrList(link, netlink.FAMILY_V4)
-	if err != nil {
-		return err
-	}
-	for _, a := range have {
-		if !a.Equal(*want) {
-			if err := netlink.AddrDel(link, &a); err != nil {
-				return fmt.Errorf("remove old address %s: %w", a.IPNet, err)
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr() == addr {
+				return true
 			}
 		}
 	}
-	if err := netlink.AddrReplace(link, want); err != nil {
-		return fmt.Errorf("add address %s: %w", addr, err)
-	}
-	return netlink.LinkSetUp(link)
-}
-
-// addDevice makes a dummy device or, in a kernel built without them, a bridge that never gets a port: all
-// that is asked of the device is to hold an address.
-func addDevice(name string) error {
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = name
-	err := netlink.LinkAdd(&netlink.Dummy{LinkAttrs: attrs})
-	if errors.Is(err, unix.EOPNOTSUPP) {
-		err = netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs})
-	}
-	if errors.Is(err, os.ErrExist) {
-		return nil
-	}
-	return err
+	return false
 }
 
 // kernelSettings turns forwarding on, and makes packets between two pods of one bridge pass netfilter:

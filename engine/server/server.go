@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -31,6 +32,7 @@ import (
 	"kith.dev/engine/datastore"
 	"kith.dev/engine/deciding"
 	"kith.dev/engine/dns"
+	"kith.dev/engine/egress"
 	"kith.dev/engine/images"
 	"kith.dev/engine/listener"
 	"kith.dev/engine/network"
@@ -118,8 +120,13 @@ func (s *server) run(ctx context.Context) error {
 		return err
 	}
 	below(store.Run)
+	var flannel netip.Prefix
+	if c.K3s.Stands {
+		flannel = c.ClusterCIDR
+	}
 	if err := network.Setup(ctx, network.Options{
-		NodeIP: c.NodeIP, PodCIDR: c.PodCIDR, ServiceCIDR: c.ServiceCIDR, MTU: c.PodMTU,
+		Flannel: flannel,
+		NodeIP:  c.NodeIP, PodCIDR: c.PodCIDR, ServiceCIDR: c.ServiceCIDR, MTU: c.PodMTU,
 		CNIConf: s.cniConf(), GuestConf: s.guestConf(), CNIData: filepath.Join(c.DataDir, "cni", "addresses"), Policies: s.policiesSocket(),
 		GuestNetworks: c.GuestNetworks,
 	}, s.log); err != nil {
@@ -219,7 +226,19 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 	now := make(chan struct{})
 	close(now)
 
-	start("kube-apiserver", now, component.APIServer{PKI: files, NodeIP: c.NodeIP, Port: c.Port, ServiceCIDR: c.ServiceCIDR, Datastore: s.datastoreSocket(), Install: s.resourceMetrics()}.Run)
+	api := component.APIServer{
+		PKI: files, NodeIP: c.NodeIP, Port: c.Port, ServiceCIDR: c.ServiceCIDR, Datastore: s.datastoreSocket(), Flags: c.K3s.APIServer, Install: s.resourceMetrics(),
+	}
+	if c.K3s.Egress {
+		proxy, err := s.egress()
+		if err != nil {
+			return err
+		}
+		api.Egress = s.egressConfig()
+		start("egress selector", now, proxy.Run)
+		start("nodes of the egress selector", ready, proxy.Watch)
+	}
+	start("kube-apiserver", now, api.Run)
 	group.Go(func() error { return s.announce(ctx, ready) })
 	// Starting beside the API server it would only be refused, log it, and come back late.
 	prepared := make(chan error, 1)
@@ -239,10 +258,14 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 	decides := deciding.New(c.Deciding, func(ctx context.Context, on bool) error {
 		s.log.Info("what decides is turned", "on", on)
 		parts, ctx := errgroup.WithContext(ctx)
-		parts.Go(func() error {
-			return component.ControllerManager{PKI: files, ClusterCIDR: c.ClusterCIDR, ServiceCIDR: c.ServiceCIDR, Deciding: on}.Run(ctx)
-		})
-		if on {
+		if !c.K3s.NoControllers {
+			parts.Go(func() error {
+				return component.ControllerManager{PKI: files, ClusterCIDR: c.ClusterCIDR, ServiceCIDR: c.ServiceCIDR, Deciding: on, Flags: c.K3s.Controllers}.Run(ctx)
+			})
+		} else {
+			parts.Go(func() error { <-ctx.Done(); return nil })
+		}
+		if on && !c.K3s.NoScheduler {
 			parts.Go(func() error { return component.Scheduler{PKI: files}.Run(ctx) })
 		}
 		return parts.Wait()
@@ -258,6 +281,14 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 	})
 	start("certificates", now, s.keepCertificates)
 	return nil
+}
+
+// egress makes what the API server asks for the way to nodes.
+func (s *server) egress() (*egress.Proxy, error) {
+	if err := egress.WriteConfig(s.egressConfig(), s.egressSocket()); err != nil {
+		return nil, fmt.Errorf("configuration of the egress selector: %w", err)
+	}
+	return egress.Open(egress.Options{Socket: s.egressSocket(), Node: s.config.NodeName, Client: s.client}, s.log)
 }
 
 // prepareRuntime waits for containerd and imports the pause image, without which no pod starts. All other
@@ -315,8 +346,12 @@ func (s *server) annotations(ctx context.Context, namespace string) (map[string]
 	return ns.Annotations, nil
 }
 
-func (s *server) policiesSocket() string  { return filepath.Join(s.config.RunDir, "policies.sock") }
-func (s *server) imagesSocket() string    { return filepath.Join(s.config.RunDir, "images.sock") }
+func (s *server) policiesSocket() string { return filepath.Join(s.config.RunDir, "policies.sock") }
+func (s *server) imagesSocket() string   { return filepath.Join(s.config.RunDir, "images.sock") }
+func (s *server) egressSocket() string   { return filepath.Join(s.config.RunDir, "egress.sock") }
+func (s *server) egressConfig() string {
+	return filepath.Join(s.config.DataDir, "egress-selector.yaml")
+}
 func (s *server) decidingSocket() string  { return filepath.Join(s.config.RunDir, "deciding.sock") }
 func (s *server) cniConf() string         { return filepath.Join(s.config.DataDir, "cni", "net.d") }
 func (s *server) guestConf() string       { return filepath.Join(s.config.DataDir, "cni", "guests.d") }
