@@ -11,6 +11,7 @@ import (
 
 	"kith.dev/cli/screen"
 	"kith.dev/core/api"
+	"kith.dev/daemon/choose"
 	"kith.dev/daemon/config"
 	"kith.dev/daemon/doctor"
 )
@@ -113,6 +114,9 @@ func (p *program) examine(ctx context.Context, peer string) ([]api.Finding, erro
 		}
 		show(f)
 		return []api.Finding{absent, f}, nil
+	}
+	if chosen, _, err := choose.Engine(ctx, cfg); err == nil { // else the daemon's own word, above or in its log, says what is wrong
+		cfg = chosen
 	}
 	return slices.Concat([]api.Finding{absent}, doctor.Run(ctx, show, doctor.Machine{Config: cfg}.Groups()...)), nil
 }

@@ -33,6 +33,7 @@ import (
 	"kith.dev/core/relations/provider"
 	"kith.dev/core/sharing"
 	"kith.dev/core/version"
+	"kith.dev/daemon/choose"
 	"kith.dev/daemon/config"
 	"kith.dev/daemon/localapi"
 )
@@ -40,6 +41,7 @@ import (
 // Backend answers the local API. All of its fields must be set before it is asked anything, but those that say otherwise.
 type Backend struct {
 	Settings  config.Config
+	Choice    choose.Choice // why the engine is the one it is
 	Me        *identity.Identity
 	Started   time.Time
 	Directory *directory.Directory
@@ -271,7 +273,7 @@ func (b *Backend) kubernetes() string {
 }
 
 func (b *Backend) engineStatus() api.Engine {
-	e := api.Engine{Kind: api.EngineKind(b.Settings.Engine), State: api.EngineStopped, Version: b.kubernetes()}
+	e := api.Engine{Kind: api.EngineKind(b.Settings.Engine), State: api.EngineStopped, Version: b.kubernetes(), Chosen: b.Choice.Why, Others: b.Choice.Others}
 	if b.Engine == nil {
 		e.Why = "this kithd runs without a Kubernetes"
 		return e
