@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -282,6 +283,12 @@ func (c *child) lastWords() string {
 		return bounded(last)
 	}
 	for _, line := range slices.Backward(lines) {
+		if _, msg, fatal := strings.Cut(line, " level=fatal msg="); fatal { // K3s' logger
+			if text, err := strconv.Unquote(msg); err == nil {
+				msg = text
+			}
+			return bounded(msg)
+		}
 		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
 			return "it crashed: " + bounded(line) + "; see " + c.logFile()
 		}

@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(fmt.Sprintf("%v: %s", err, out))
 	}
+	if err := os.Symlink(Program, filepath.Join(dir, "k3s")); err != nil {
+		panic(err)
+	}
 	engineDir = dir
 	code := m.Run()
 	os.RemoveAll(dir)
@@ -325,6 +328,7 @@ func TestLastWordsSayWhyTheEngineEnded(t *testing.T) {
 		{"kith-k8s: an earlier end\nI1121 started again\n", "it was killed; its log is " + b.logFile()},
 		{"panic: nil map\n" + b.startMark() + "\nI1121 started again\n", "it was killed; its log is " + b.logFile()},
 		{"kith-k8s: an earlier end\n" + b.startMark() + "\n", "it was killed; its log is " + b.logFile()},
+		{"I1121 started\ntime=\"2026-11-23T07:00:00Z\" level=fatal msg=\"starting kubernetes: \\\"bind\\\": in use\"\n", `starting kubernetes: "bind": in use`},
 		{"panic: nil map\n\ngoroutine 1 [running]:\nmain.main()\n", "it crashed: panic: nil map; see " + b.logFile()},
 	} {
 		if err := os.WriteFile(b.logFile(), []byte(tt.log), 0o600); err != nil {

@@ -81,7 +81,7 @@ func reachEachOther(t *testing.T, me *lab.Laptop, others []*lab.Laptop) {
 	for _, from := range names {
 		for _, to := range names {
 			eventually(t, 30*time.Second, fmt.Sprintf("%s of %s reaches the service %s", from, me.Name(), to), func() string {
-				out, err := me.Kubectl(t.Context(), "-n", "shop", "exec", from, "--", "/app", "get", "http://"+to+"/")
+				out, err := me.Kubectl(t.Context(), "-n", "shop", "exec", from, "--", "/app", "get", "http://"+to+".shop/")
 				if err != nil || !strings.Contains(out, to) {
 					return fmt.Sprintf("%q, %v", out, err)
 				}
