@@ -42,9 +42,9 @@ func TestEveryEngineWithEveryOther(t *testing.T) {
 			apply(t, me, solo("at-"+p.Name(), "kith-"+p.Name()))
 		}
 		apply(t, me, solo("at-home", me.Name()))
-		kubectl(t, me, "-n", "shop", "expose", "pod", "at-home", "--port=80", "--target-port=8080")
+		kubectl(t, me, "-n", "shop", "expose", "pod", "at-home", "--name=to-home", "--port=80", "--target-port=8080")
 		for _, p := range others(me) {
-			kubectl(t, me, "-n", "shop", "expose", "pod", "at-"+p.Name(), "--port=80", "--target-port=8080")
+			kubectl(t, me, "-n", "shop", "expose", "pod", "at-"+p.Name(), "--name=to-"+p.Name(), "--port=80", "--target-port=8080")
 		}
 	}
 	for _, me := range all {
@@ -72,7 +72,8 @@ func TestEveryEngineWithEveryOther(t *testing.T) {
 	}
 }
 
-// reachEachOther has the three pods of one home ask each other by the names of their services.
+// reachEachOther has the pods of one home ask each other by the names of their services, which are short: where a provider's DNS does not know
+// whose pod asks, a longer one is looked for in the provider's own namespaces.
 func reachEachOther(t *testing.T, me *lab.Laptop, others []*lab.Laptop) {
 	names := []string{"at-home"}
 	for _, p := range others {
@@ -81,7 +82,7 @@ func reachEachOther(t *testing.T, me *lab.Laptop, others []*lab.Laptop) {
 	for _, from := range names {
 		for _, to := range names {
 			eventually(t, 30*time.Second, fmt.Sprintf("%s of %s reaches the service %s", from, me.Name(), to), func() string {
-				out, err := me.Kubectl(t.Context(), "-n", "shop", "exec", from, "--", "/app", "get", "http://"+to+".shop/")
+				out, err := me.Kubectl(t.Context(), "-n", "shop", "exec", from, "--", "/app", "get", "http://"+strings.Replace(to, "at-", "to-", 1)+"/")
 				if err != nil || !strings.Contains(out, to) {
 					return fmt.Sprintf("%q, %v", out, err)
 				}
@@ -157,8 +158,8 @@ sed -i '/^engine:/d;/^k3sBinary:/d' /etc/kith/config.yaml; ln -sfn /etc/rancher/
 		befriend(t, me, p, "--cpu", "200m", "--memory", "256Mi", "--pods", "5")
 		apply(t, me, solo("at-"+p.Name(), "kith-"+p.Name()))
 		apply(t, me, solo("at-home", me.Name()))
-		kubectl(t, me, "-n", "shop", "expose", "pod", "at-home", "--port=80", "--target-port=8080")
-		kubectl(t, me, "-n", "shop", "expose", "pod", "at-"+p.Name(), "--port=80", "--target-port=8080")
+		kubectl(t, me, "-n", "shop", "expose", "pod", "at-home", "--name=to-home", "--port=80", "--target-port=8080")
+		kubectl(t, me, "-n", "shop", "expose", "pod", "at-"+p.Name(), "--name=to-"+p.Name(), "--port=80", "--target-port=8080")
 	}
 	for _, way := range [][2]*lab.Laptop{{bob, alice}, {alice, bob}} {
 		me, p := way[0], way[1]
