@@ -22,6 +22,7 @@ func upCommand(name *string) *cobra.Command {
 		o    lab.Options
 		sets []string
 		cmd  string
+		k3s  []string
 	)
 	c := &cobra.Command{
 		Use:   "up [N]",
@@ -48,6 +49,10 @@ are off. It returns when each laptop's Kubernetes node is Ready, and says how lo
 				return err
 			}
 			o.Daemon = strings.Fields(cmd)
+			o.Engines = map[string]string{}
+			for _, name := range k3s {
+				o.Engines[name] = lab.K3s
+			}
 			w := &waiting{out: c.ErrOrStderr(), now: map[string]string{}}
 			o.Progress = w.tell
 			begin := time.Now()
@@ -62,6 +67,7 @@ are off. It returns when each laptop's Kubernetes node is Ready, and says how lo
 	}
 	f := c.Flags()
 	f.BoolVar(&o.NoEngine, "no-engine", false, "new laptops have no Kubernetes, so that many fit")
+	f.StringSliceVar(&k3s, "k3s", nil, "new laptops by these `names` have kith-k8s in the place of K3s, or the program that KITH_K3S names")
 	f.BoolVar(&o.NoWait, "no-wait", false, "do not wait until the laptops are ready")
 	f.StringArrayVar(&sets, "set", nil, "`key=value` for new laptops' /etc/kith/config.yaml; the value is YAML (repeatable)")
 	f.StringArrayVar(&o.Images, "image", nil, "image `archive` that new laptops have from their first start (repeatable)")

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"kith.dev/core/api"
 	"kith.dev/test/lab"
 )
 
@@ -145,6 +146,7 @@ sed -i '/^engine:/d;/^k3sBinary:/d' /etc/kith/config.yaml; ln -sfn /etc/rancher/
 		t.Fatal(err)
 	}
 	eventually(t, 2*time.Minute, "kithd of bob is ready", func() string { return engineReady(t, bob) })
+	t.Log("kith status:\n" + kith(t, bob, "status"))
 	if out := kith(t, bob, "status"); !regexp.MustCompile(`(?m)^Engine +k3s, ready, v[0-9.]+\+k3s1`).MatchString(out) || !strings.Contains(out, "chosen because a K3s runs here") {
 		t.Errorf("status:\n%s", out)
 	}
@@ -216,4 +218,50 @@ func noTunnel(t *testing.T, p *lab.Laptop) {
 		}
 		return ""
 	})
+}
+
+// TestACompanyRunsALaptopThatHasK3s: what decides in K3s is off while the company decides, by K3s' own configuration; its pods run on, the
+// company's run there, and the house is kept.
+func TestACompanyRunsALaptopThatHasK3s(t *testing.T) {
+	l := laptops(t, lab.Options{Laptops: 2, Engines: map[string]string{"alice": lab.K3s}})
+	alice, bob := l.Laptop("alice"), l.Laptop("bob")
+	eventually(t, time.Minute, "kithd of bob is ready", func() string { return engineReady(t, bob) })
+	apply(t, bob, fmt.Sprintf(laptopsOfTheCompany, false))
+	kubectl(t, alice, "create", "namespace", "own")
+	apply(t, alice, fmt.Sprintf(ofBobs, "first"))
+	was := waitReady(t, alice, 1, "-n", "own", "-l", "app=first")[0]
+	told := func() string {
+		out, _, err := alice.Exec(t.Context(), "cat", "/var/lib/kith/k3s/config.yaml.d/zz-kith.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+
+	tethered(t, alice, bob)
+	inMode(t, alice, api.Tethered, 30*time.Second)
+	if out := told(); !strings.Contains(out, "disable-scheduler: true") || !strings.Contains(out, "controllers=") {
+		t.Errorf("K3s is told\n%s", out)
+	}
+	frontApply(t, alice, ofTheTeam("hers", "kith-alice", 2))
+	waitReady(t, bob, 2, "-n", "team", "-l", "app=hers")
+	if out := mustFront(t, alice, "-n", "team", "exec", "deployment/hers", "--", "/bin/echo", "over there"); !strings.Contains(out, "over there") {
+		t.Error(out)
+	}
+	apply(t, alice, fmt.Sprintf(ofBobs, "second"))
+	kubectl(t, alice, "create", "namespace", "passing")
+	eventually(t, 30*time.Second, "the house is kept", func() string {
+		return kubectlUntil(t, alice, "default", "-n", "passing", "get", "serviceaccount", "default", "-o", "jsonpath={.metadata.name}")
+	})
+	kubectl(t, alice, "delete", "namespace", "passing", "--timeout=30s")
+	if list := pods(t, alice, "-n", "own"); len(list) != 1 || list[0].Metadata.Name != was.Metadata.Name || !list[0].ready() || list[0].Status.ContainerStatuses[0].RestartCount != 0 {
+		t.Errorf("pods of alice's own: %+v", list)
+	}
+
+	t.Log(kith(t, alice, "untether", "--timeout", "30s"))
+	untetheredWithin(t, alice, bob, time.Minute)
+	if out := told(); strings.Contains(out, "disable-scheduler") {
+		t.Errorf("K3s is still told\n%s", out)
+	}
+	waitReady(t, alice, 1, "-n", "own", "-l", "app=second")
 }
