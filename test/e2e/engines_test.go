@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
@@ -49,6 +50,15 @@ func TestEveryEngineWithEveryOther(t *testing.T) {
 		}
 	}
 	for _, me := range all {
+		var found []api.Finding
+		if err := json.Unmarshal([]byte(kith(t, me, "doctor", "-o", "json")), &found); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range found {
+			if f.State == api.CheckFail && (f.Area == api.AreaEngine || f.Area == api.AreaPorts || f.Area == api.AreaPeer) {
+				t.Errorf("kith doctor at %s: %+v", me.Name(), f)
+			}
+		}
 		waitReady(t, me, 3, "-n", "shop")
 		t.Run("pods of "+me.Name(), func(t *testing.T) {
 			for _, p := range others(me) {
