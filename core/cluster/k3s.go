@@ -138,7 +138,7 @@ func undecided() map[string]any {
 var housekeeping = []string{
 	"certificatesigningrequest-approving-controller", "certificatesigningrequest-cleaner-controller", "certificatesigningrequest-signing-controller",
 	"clusterrole-aggregation-controller", "endpoints-controller", "endpointslice-controller", "endpointslice-mirroring-controller",
-	"garbage-collector-controller", "legacy-serviceaccount-token-cleaner-controller", "namespace-controller", "node-ipam-controller",
+	"garbage-collector-controller", "namespace-controller", "node-ipam-controller",
 	"persistentvolume-protection-controller", "persistentvolumeclaim-protection-controller", "pod-garbage-collector-controller",
 	"resourcequota-controller", "root-ca-certificate-publisher-controller", "serviceaccount-controller", "serviceaccount-token-controller",
 	"token-cleaner-controller", "ttl-controller",
