@@ -117,16 +117,22 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 }
 
 // errOther says that what the controllers were made for is not what is there any more.
-var errOther = errors.New("the cluster was upgraded, or its node has another address; Kith's controllers are made anew")
+var errOther = errors.New("the cluster's node has another address, or its certificate was renewed; Kith's controllers are made anew")
 
-// watchFacts ends what was made for the cluster when something else is known of it: it was upgraded, or its certificate was renewed.
+// watchFacts ends what was made for the cluster when something else is known of it. Another version alone is no reason: watches go on, and several
+// API servers that are being upgraded say now this one, now that.
 func (d *Daemon) watchFacts(ctx context.Context, cancel context.CancelCauseFunc) {
-	facts, credentials := d.engine.Facts(), d.engine.RESTConfig().TLSClientConfig
+	known := func() cluster.Facts {
+		facts := d.engine.Facts()
+		facts.Version = ""
+		return facts
+	}
+	facts, credentials := known(), d.engine.RESTConfig().TLSClientConfig
 	for {
 		changed := d.engine.Changed()
 		if d.engine.State().Phase == cluster.Ready {
 			now := d.engine.RESTConfig().TLSClientConfig
-			if d.engine.Facts() != facts || !bytes.Equal(now.CertData, credentials.CertData) || !bytes.Equal(now.CAData, credentials.CAData) {
+			if known() != facts || !bytes.Equal(now.CertData, credentials.CertData) || !bytes.Equal(now.CAData, credentials.CAData) {
 				cancel(errOther)
 				return
 			}

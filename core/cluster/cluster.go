@@ -57,7 +57,7 @@ type Facts struct {
 	GuestNetworks string // the folder that says out of which range guests get their addresses (guestnet.WriteNetwork); "" where Kith does not give them
 
 	Runtime string // the unix socket of the node's container runtime; "" where it is not known
-	Version string // of Kubernetes, where it is that of another's cluster; the cluster may have been upgraded when it changes
+	Version string // of Kubernetes, where it can change while kithd runs; "" where it is not known, or the one that came with kithd
 
 	Ours       bool // Kith runs it, and may label its node
 	Switchable bool // what decides in it can be turned on and off (Engine.Decide)

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
@@ -49,9 +50,11 @@ type K3s struct {
 	cfg   K3sConfig
 	facts Facts
 
-	mu   sync.Mutex
-	made []byte       // the kubeconfig that rest was made of
-	rest *rest.Config // nil before there is one
+	mu      sync.Mutex
+	made    []byte       // the kubeconfig that rest was made of
+	rest    *rest.Config // nil before there is one
+	version string       // of Kubernetes, as the one that runs says
+	asked   string       // fingerprint of the one that said so
 }
 
 // K3sRuntime is the socket of the container runtime that K3s runs.
@@ -279,7 +282,31 @@ func (k *K3s) compare(context.Context) error {
 	if news {
 		k.changed.Notify()
 	}
+	k.learn()
 	return nil
+}
+
+// learn asks each K3s once for its version.
+func (k *K3s) learn() {
+	k.mu.Lock()
+	known := k.asked == k.running
+	k.mu.Unlock()
+	cfg, err := k.load()
+	if known || err != nil {
+		return
+	}
+	client, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return
+	}
+	v, err := client.ServerVersion()
+	if err != nil { // asked again at the next look
+		return
+	}
+	k.mu.Lock()
+	k.version, k.asked = v.GitVersion, k.running
+	k.mu.Unlock()
+	k.changed.Notify()
 }
 
 // load makes a client's configuration of the kubeconfig that K3s wrote, which it writes anew when it has renewed the certificate in it.
@@ -332,4 +359,10 @@ func (k *K3s) RESTConfig() *rest.Config {
 func (k *K3s) Kubeconfig() ([]byte, error) { return os.ReadFile(k.kubeconfig()) }
 
 // Facts follow from the configuration, the owner's part included, as it was when kithd started.
-func (k *K3s) Facts() Facts { return k.facts }
+func (k *K3s) Facts() Facts {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f := k.facts
+	f.Version = k.version
+	return f
+}

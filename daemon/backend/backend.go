@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -266,10 +267,14 @@ func ago(t time.Time) string {
 }
 
 func (b *Backend) kubernetes() string {
-	if c := b.Cluster(); c != nil {
-		return c.Version
+	c := b.Cluster()
+	if c == nil {
+		return ""
 	}
-	return ""
+	if b.Engine != nil {
+		return cmp.Or(b.Engine.Facts().Version, c.Version) // it may have been upgraded
+	}
+	return c.Version
 }
 
 func (b *Backend) engineStatus() api.Engine {
