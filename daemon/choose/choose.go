@@ -100,7 +100,8 @@ func decide(cfg config.Config, s seen) (config.Config, Choice, error) {
 }
 
 func invalidK3s(why string) error {
-	return &api.Error{Code: api.CodeInvalid, Message: "engine k3s cannot be had: " + why, Field: "engine", Do: "install K3s, set k3sBinary to its program, or set engine to " + config.EngineBuiltin}
+	return &api.Error{Code: api.CodeInvalid, Message: "engine k3s cannot be had: " + why, Field: "engine",
+		Do: "install K3s, set k3sBinary to its program, or set engine to " + config.EngineBuiltin}
 }
 
 // first is the word of the choice, and why.
