@@ -48,6 +48,12 @@ func (p *program) showStatus(w io.Writer, s api.Status) {
 		node += " at " + s.Engine.NodeIP
 	}
 	line("Engine", string(s.Engine.Kind), style.Word(string(s.Engine.State)), screen.Clean(s.Engine.Version), named("node", screen.Clean(node)), screen.Clean(s.Engine.Why))
+	if s.Engine.Chosen != "" {
+		line("", "chosen because "+screen.Clean(s.Engine.Chosen))
+	}
+	for _, other := range s.Engine.Others {
+		line("", screen.Clean(other))
+	}
 	p.showTether(w, style, s)
 	if s.Mode == api.Tethered {
 		line("Sharing", "all of it with "+screen.Clean(s.Tether.Peer)+" (kith untether takes it back)")

@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -87,14 +89,15 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go d.watchFacts(ctx, cancel)
 	c, endpoint, err := d.assemble(ctx, mgr, direct, restConfig)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		cancel()
+		cancel(nil)
 		d.cluster.Store(nil)
 		d.peersMoved()
 		d.directory.OnChange(func(string) {}) // nobody takes pokes any more, and the directory must not wait for that
@@ -107,7 +110,39 @@ func (d *Daemon) runCluster(ctx context.Context) error {
 			d.clusterReady(ctx, c)
 		}
 	}()
-	return mgr.Start(ctx)
+	if err := mgr.Start(ctx); err != nil {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
+// errOther says that what the controllers were made for is not what is there any more.
+var errOther = errors.New("the cluster's node has another address, or its certificate was renewed; Kith's controllers are made anew")
+
+// watchFacts ends what was made for the cluster when something else is known of it. Another version alone is no reason: watches go on, and several
+// API servers that are being upgraded say now this one, now that.
+func (d *Daemon) watchFacts(ctx context.Context, cancel context.CancelCauseFunc) {
+	known := func() cluster.Facts {
+		facts := d.engine.Facts()
+		facts.Version = ""
+		return facts
+	}
+	facts, credentials := known(), d.engine.RESTConfig().TLSClientConfig
+	for {
+		changed := d.engine.Changed()
+		if d.engine.State().Phase == cluster.Ready {
+			now := d.engine.RESTConfig().TLSClientConfig
+			if known() != facts || !bytes.Equal(now.CertData, credentials.CertData) || !bytes.Equal(now.CAData, credentials.CAData) {
+				cancel(errOther)
+				return
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func (d *Daemon) newLinker(c client.Client) *link.Linker {
@@ -243,7 +278,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		apiServer = facts.Network.API()
 	}
 	c.Fleet = consumer.New(ctx, consumer.Config{
-		Client: c.Client, Home: home, NodeIP: facts.NodeIP, Pods: facts.Network.Pods, APIServer: apiServer,
+		Client: c.Client, Home: home, NodeIP: facts.NodeIP, NoTunnel: facts.NoTunnel, Pods: facts.Network.Pods, APIServer: apiServer,
 		Kubelet: endpoint, Directory: d.directory, Reflected: reflected, Policies: policies, Permits: offloading.NewPermits(c.Client, c.Fresh),
 		Place: func(peer *v1alpha1.Peer) map[string]string {
 			return consumer.Place(peer, d.cfg.Name, d.cfg.Discovery.DNSDomains)

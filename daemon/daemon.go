@@ -34,8 +34,10 @@ import (
 	"kith.dev/core/notify"
 	"kith.dev/core/peering"
 	"kith.dev/core/relations/provider"
+	"kith.dev/core/systemd"
 	"kith.dev/core/version"
 	"kith.dev/daemon/backend"
+	"kith.dev/daemon/choose"
 	"kith.dev/daemon/config"
 	"kith.dev/daemon/localapi"
 	"kith.dev/daemon/memory"
@@ -91,7 +93,7 @@ func Stores() layout.Version {
 // checkData asks whether this kithd, and the engine that it would start, may write into their folders. Of an engine that is elsewhere the
 // version is not known here: it asks by itself.
 func checkData(cfg config.Config) error {
-	if !cfg.RunsCluster() {
+	if cfg.Engine != config.EngineBuiltin {
 		return layout.Check(cfg.DataDir, Stores())
 	}
 	stores := Stores()
@@ -104,12 +106,16 @@ func checkData(cfg config.Config) error {
 // New makes everything that can be made before anything runs, and takes the sockets, so that a second daemon, a
 // taken port or a damaged key is an error at once. What a newer Kith stored is a *layout.Refusal, before anything is changed.
 func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
+	cfg, choice, err := choose.Engine(context.Background(), cfg)
+	if err != nil {
+		return nil, err
+	}
 	if err := checkData(cfg); err != nil {
 		return nil, err
 	}
 	d = &Daemon{cfg: cfg, log: log, events: localapi.NewBroker(eventsKept)}
 	d.backend = &backend.Backend{
-		Settings: cfg, Started: time.Now(), Cluster: d.seen, Listening: d.listening, Exposed: d.exposedStatus, Publish: d.publish, News: &d.changed, Log: log,
+		Settings: cfg, Choice: choice, Started: time.Now(), Cluster: d.seen, Listening: d.listening, Exposed: d.exposedStatus, Publish: d.publish, News: &d.changed, Log: log,
 	}
 	d.health.well = d.works
 	d.audits = d.newAudit()
@@ -127,6 +133,9 @@ func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 	stores := Stores()
 	if err := layout.Start(cfg.DataDir, layout.Version{Layout: stores.Layout, Kith: stores.Kith}); err != nil { // nobody else runs: the socket is ours
 		return nil, err
+	}
+	if err := choose.Note(cfg); err != nil {
+		return nil, fmt.Errorf("note which engine was chosen: %w", err)
 	}
 	if err := d.loadKeys(); err != nil {
 		return nil, err
@@ -169,6 +178,8 @@ func (d *Daemon) makeEngine() (err error) {
 		d.engine, err = cluster.NewKubeconfig(cluster.KubeconfigConfig{
 			Path: d.cfg.Kubeconfig, Context: d.cfg.KubeconfigContext, NodeName: d.cfg.NodeName, NodeIP: d.cfg.KubeletAddress, Network: network, Log: d.log,
 		})
+	case config.EngineK3s:
+		d.engine, err = d.makeK3s(network)
 	default:
 		d.engine, err = cluster.NewBuiltin(cluster.BuiltinConfig{
 			NodeName: d.cfg.Name, ClusterID: d.me.ID().Compact(), DataDir: filepath.Join(d.cfg.DataDir, "k8s"), RunDir: filepath.Join(d.cfg.RunDir, "k8s"),
@@ -199,6 +210,21 @@ func (d *Daemon) makeEngine() (err error) {
 		Pods: facts.Network.Pods, Reserved: []netip.Prefix{facts.Network.Services}, Guests: guests, HostPorts: ports, Changed: d.tunnelsChanged, Kernel: &d.kernel, Log: d.log,
 	})
 	return err
+}
+
+// makeK3s makes the engine of a K3s that kithd runs, or of one that is a service of this machine.
+func (d *Daemon) makeK3s(network netplan.Cluster) (cluster.Engine, error) {
+	if d.cfg.K3sBinary != "" {
+		return cluster.NewK3s(cluster.K3sConfig{
+			Binary: d.cfg.K3sBinary, NodeName: d.cfg.Name, DataDir: filepath.Join(d.cfg.DataDir, "k3s"), RunDir: filepath.Join(d.cfg.RunDir, "k3s"),
+			ImagesDir: d.cfg.ImagesDir, Network: network, ExposeLAN: d.cfg.Expose == config.ExposeLAN, Flags: d.cfg.EngineFlags, Log: d.log,
+		})
+	}
+	cfg := cluster.K3sServiceConfig{NodeName: d.cfg.NodeName, NodeIP: d.cfg.KubeletAddress, Network: network, Log: d.log}
+	if unit, found := systemd.Find(context.Background(), choose.K3sUnit); found {
+		cfg.Unit = unit
+	}
+	return cluster.NewK3sService(cfg)
 }
 
 // tunnelsChanged has all who show tunnels, or act upon them, look again. The gateway does not wait for it.

@@ -24,7 +24,7 @@ func (d *Daemon) makeMode() (err error) {
 		Directory: d.directory, Changed: d.moved.Wait, Patience: d.cfg.AutoUntetherAfter, Announce: d.publish, Notify: d.changed.Notify, Log: d.log,
 	}
 	if d.engine != nil {
-		cfg.Engine, cfg.Ours = d.engine, d.engine.Facts().Ours
+		cfg.Engine, cfg.Ours = d.engine, d.engine.Facts().Switchable
 	}
 	if d.front != nil {
 		cfg.Door = d.front

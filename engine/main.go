@@ -1,6 +1,6 @@
 // Kith-k8s is the built-in Kubernetes of Kith: upstream's components, kine over SQLite and CoreDNS in one
 // process, as K3s composes them, for one laptop. kithd runs `kith-k8s server` as its child; a user may run
-// `kith-k8s kubectl`, or call the program as kubectl.
+// `kith-k8s kubectl`, or call the program as kubectl. Called as k3s it stands in for K3s, for tests (package k3s).
 package main
 
 import (
@@ -15,6 +15,7 @@ import (
 	"k8s.io/kubectl/pkg/cmd/util"
 
 	"kith.dev/engine/config"
+	"kith.dev/engine/k3s"
 	"kith.dev/engine/userns"
 )
 
@@ -28,6 +29,13 @@ func main() {
 	// kubectl parses its arguments itself, so it is not a command like the others.
 	if len(os.Args) > 1 && os.Args[1] == "kubectl" {
 		kubectl(os.Args[1:])
+	}
+	if args, called := asK3s(os.Args); called {
+		if err := k3sMain(args); err != nil {
+			fmt.Fprintln(os.Stderr, "k3s:", err)
+			os.Exit(1)
+		}
+		return
 	}
 	if len(os.Args) == 2 && os.Args[1] == userns.Command {
 		if err := userns.Inside(); err != nil {
@@ -54,6 +62,17 @@ func main() {
 		fmt.Fprintln(os.Stderr, "kith-k8s:", err)
 		os.Exit(1)
 	}
+}
+
+// asK3s gives the arguments of K3s when the program is called as K3s is.
+func asK3s(args []string) ([]string, bool) {
+	switch {
+	case filepath.Base(args[0]) == k3s.Name:
+		return args[1:], true
+	case len(args) > 1 && args[1] == k3s.Name:
+		return args[2:], true
+	}
+	return nil, false
 }
 
 func versionCommand() *cobra.Command {

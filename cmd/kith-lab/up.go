@@ -23,6 +23,7 @@ func upCommand(name *string) *cobra.Command {
 		lan  string
 		sets []string
 		cmd  string
+		k3s  []string
 
 		clusters []string
 	)
@@ -58,6 +59,10 @@ are off. It returns when each laptop's Kubernetes node is Ready, and says how lo
 				return err
 			}
 			o.Daemon = strings.Fields(cmd)
+			o.Engines = map[string]string{}
+			for _, name := range k3s {
+				o.Engines[name] = lab.K3s
+			}
 			w := &waiting{out: c.ErrOrStderr(), now: map[string]string{}}
 			o.Progress = w.tell
 			begin := time.Now()
@@ -74,6 +79,7 @@ are off. It returns when each laptop's Kubernetes node is Ready, and says how lo
 	f.StringVar(&lan, "lan", "ipv4", "addresses of a new LAN: ipv4, ipv6, link-local or dual")
 	f.BoolVar(&o.NoEngine, "no-engine", false, "new laptops have no Kubernetes, so that many fit")
 	f.StringArrayVar(&clusters, "cluster", nil, "`NAME=NODES`: a cluster of several nodes without kithd, such as corp=3; nodes that are there stay (repeatable)")
+	f.StringSliceVar(&k3s, "k3s", nil, "new laptops by these `names` have kith-k8s in the place of K3s, or the program that KITH_K3S names")
 	f.BoolVar(&o.NoWait, "no-wait", false, "do not wait until the laptops are ready")
 	f.StringArrayVar(&sets, "set", nil, "`key=value` for new laptops' /etc/kith/config.yaml; the value is YAML (repeatable)")
 	f.StringArrayVar(&o.Images, "image", nil, "image `archive` that new laptops have from their first start (repeatable)")

@@ -11,6 +11,7 @@ type EngineKind string
 // The kinds of engine.
 const (
 	EngineBuiltin    EngineKind = "builtin"    // kith-k8s, run by kithd
+	EngineK3s        EngineKind = "k3s"        // a K3s, run by kithd or by its owner
 	EngineKubeconfig EngineKind = "kubeconfig" // a cluster that somebody else runs
 	EngineNone       EngineKind = "none"       // no cluster: discovery and the local API only
 )
@@ -53,6 +54,9 @@ type Engine struct {
 	Node       string      `json:"node,omitempty"`    // name of this machine's node
 	NodeIP     string      `json:"nodeIP,omitempty"`
 	Kubeconfig string      `json:"kubeconfig,omitempty"` // path of the administrator's kubeconfig
+
+	Chosen string       `json:"chosen,omitempty"` // why this kind, where kithd chose it
+	Others List[string] `json:"others,omitempty"` // sentences, each of another kind that the owner could choose
 }
 
 // Exposed says that services of type NodePort and LoadBalancer are open to neighbours.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -37,18 +36,11 @@ type BuiltinConfig struct {
 	Log        *slog.Logger
 }
 
-// Builtin is the built-in engine: `kith-k8s server` as a child in a session of its own, so that it outlives this
-// process; the next one adopts it.
+// Builtin is the built-in engine: `kith-k8s server` as a child.
 type Builtin struct {
-	*status
-	cfg     BuiltinConfig
-	program string
-	pace    pace
-	probe   func(context.Context) error // nil when the API server is ready
-
-	deciding deciding
-	tell     func(ctx context.Context, on bool) error // tells the engine, and returns when it has done so
-	wake     chan struct{}                            // holds a token when what is wanted has changed
+	*child
+	cfg  BuiltinConfig
+	tell func(ctx context.Context, on bool) error // tells the engine, and returns when it has done so
 }
 
 // NewBuiltin checks the configuration. Nothing runs before Run.
@@ -70,18 +62,17 @@ func NewBuiltin(cfg BuiltinConfig) (*Builtin, error) {
 	if cfg.NodeName == "" {
 		return nil, errors.New("the built-in engine needs a node name")
 	}
-	b := &Builtin{
-		cfg: cfg, program: filepath.Join(cfg.RuntimeDir, Program), status: newStatus(Stopped, "not started yet"),
-		pace: usualPace, wake: make(chan struct{}, 1),
-	}
-	b.probe, b.tell = b.askReadyz, b.tellEngine
-	_, err := os.Stat(b.undecidedFile())
-	b.deciding.want = errors.Is(err, fs.ErrNotExist)
+	b := &Builtin{child: newChild(cfg.Log), cfg: cfg}
+	b.what, b.kind, b.name = "the built-in Kubernetes", "built-in Kubernetes", Program
+	b.program, b.node, b.dataDir, b.runDir = filepath.Join(cfg.RuntimeDir, Program), cfg.NodeName, cfg.DataDir, cfg.RunDir
+	b.args, b.also = b.flags, func() []string { return []string{fmt.Sprintf("--deciding=%t", b.Decides())} }
+	b.probe, b.converge, b.tell = b.askReadyz, b.tellNews, b.tellEngine
+	b.recall()
 	return b, nil
 }
 
-// args are those of the engine. They also decide whether a running engine is the one that is wanted.
-func (b *Builtin) args() []string {
+// flags are those of the engine.
+func (b *Builtin) flags() []string {
 	c := b.cfg
 	args := []string{
 		"server",
@@ -135,7 +126,7 @@ func (b *Builtin) Facts() Facts {
 		NodeName: b.cfg.NodeName, NodeIP: b.cfg.Network.Node(), Network: b.cfg.Network,
 		API:        netip.AddrPortFrom(b.cfg.Network.Node(), netplan.APIPort),
 		Kubeconfig: b.kubeconfig(), Log: b.logFile(), GuestNetworks: b.guestNetworks(),
-		Ours: true, GuestLinks: true, TenantDNS: true, NodePorts: true,
+		Ours: true, Switchable: true, GuestLinks: true, TenantDNS: true, NodePorts: true,
 	}
 }
 

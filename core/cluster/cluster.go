@@ -1,5 +1,5 @@
 // Package cluster is the local Kubernetes behind one small interface: the built-in engine, which it keeps running
-// as a child process, or any cluster that a kubeconfig leads to. The daemon makes one and runs it; nothing above
+// as a child process, a K3s, which it runs likewise or finds as a service, or any cluster that a kubeconfig leads to. The daemon makes one and runs it; nothing above
 // this package knows which: what differs is in Facts.
 //
 // It must never end a pod: engines outlive the daemon, and a daemon that comes back adopts what runs.
@@ -56,7 +56,12 @@ type Facts struct {
 
 	GuestNetworks string // the folder that says out of which range guests get their addresses (guestnet.WriteNetwork); "" where Kith does not give them
 
-	Ours       bool // Kith runs it, turns what decides in it on and off, and may label its node
+	Runtime string // the unix socket of the node's container runtime; "" where it is not known
+	Version string // of Kubernetes, where it can change while kithd runs; "" where it is not known, or the one that came with kithd
+
+	Ours       bool // Kith runs it, and may label its node
+	Switchable bool // what decides in it can be turned on and off (Engine.Decide)
+	NoTunnel   bool // its API server reaches an InternalIP of a node at the kubelet's port through a tunnel alone, which virtual nodes do not have (K3s)
 	GuestLinks bool // guests have links of their own, which are marked (guestnet), and its policies know pods at peers
 	TenantDNS  bool // its DNS knows whose pod asks (guestnet.Resolver)
 	NodePorts  bool // it opens node ports by itself, and leaves LoadBalancer services to Kith

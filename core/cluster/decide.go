@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -63,35 +64,35 @@ func (d *deciding) look(on bool) (done, wanted bool) {
 }
 
 // Decide notes what is wanted, so that no later start forgets it, and has the engine told. Run must be at work.
-func (b *Builtin) Decide(ctx context.Context, on bool) error {
-	if err := b.note(on); err != nil {
-		return fmt.Errorf("note whether the built-in Kubernetes decides: %w", err)
+func (c *child) Decide(ctx context.Context, on bool) error {
+	if err := c.note(on); err != nil {
+		return fmt.Errorf("note whether %s decides: %w", c.what, err)
 	}
-	b.deciding.set(on)
-	b.changed.Notify() // who waits for the opposite
+	c.deciding.set(on)
+	c.changed.Notify() // who waits for the opposite
 	select {
-	case b.wake <- struct{}{}:
+	case c.wake <- struct{}{}:
 	default:
 	}
 	wanted := true
-	err := b.wait(ctx, func(s State) (done bool) {
-		done, wanted = b.deciding.look(on)
+	err := c.wait(ctx, func(s State) (done bool) {
+		done, wanted = c.deciding.look(on)
 		return !wanted || done && s.Phase == Ready
 	})
 	if err == nil && !wanted {
-		err = errors.New("the built-in Kubernetes was told the opposite meanwhile")
+		err = errors.New(c.what + " was told the opposite meanwhile")
 	}
 	return err
 }
 
 // Decides reports what Decide was told last, also by an earlier process.
-func (b *Builtin) Decides() bool {
-	_, on := b.deciding.look(true)
+func (c *child) Decides() bool {
+	_, on := c.deciding.look(true)
 	return on
 }
 
-// converge tells the engine what is wanted, if it may not know.
-func (b *Builtin) converge(ctx context.Context) error {
+// tellNews tells the engine what is wanted, if it may not know.
+func (b *Builtin) tellNews(ctx context.Context) error {
 	want, news := b.deciding.next()
 	if !news {
 		return nil
@@ -105,17 +106,23 @@ func (b *Builtin) converge(ctx context.Context) error {
 }
 
 // undecidedFile is there while what decides is off: a laptop that boots must not decide before anybody could say so.
-func (b *Builtin) undecidedFile() string { return filepath.Join(b.cfg.DataDir, "deciding-off") }
+func (c *child) undecidedFile() string { return filepath.Join(c.dataDir, "deciding-off") }
 
 // note writes what is wanted to the disk.
-func (b *Builtin) note(on bool) error {
+func (c *child) note(on bool) error {
 	if on {
-		return durable.Remove(b.undecidedFile())
+		return durable.Remove(c.undecidedFile())
 	}
-	if err := os.MkdirAll(b.cfg.DataDir, 0o711); err != nil {
+	if err := os.MkdirAll(c.dataDir, 0o711); err != nil {
 		return err
 	}
-	return durable.WriteFile(b.undecidedFile(), nil, 0o600)
+	return durable.WriteFile(c.undecidedFile(), nil, 0o600)
+}
+
+// recall has what was noted last hold from the first start on.
+func (c *child) recall() {
+	_, err := os.Stat(c.undecidedFile())
+	c.deciding.set(errors.Is(err, fs.ErrNotExist))
 }
 
 // tellEngine tells the engine on its socket (kith.dev/engine/deciding).

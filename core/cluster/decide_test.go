@@ -88,8 +88,15 @@ func TestAnEngineThatCannotBeToldIsNotReady(t *testing.T) {
 	l.write("mute", "")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := d.Decide(ctx, false); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "its socket is gone") {
+	said := make(chan bool, 1)
+	go func() { // the reason is one of several things that it says in this time
+		said <- d.wait(t.Context(), func(s State) bool { return strings.Contains(s.Why, "its socket is gone") }) == nil
+	}()
+	if err := d.Decide(ctx, false); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Decide: %v", err)
+	}
+	if !<-said {
+		t.Error("it does not say why")
 	}
 	eventually(t, "a start as it is wanted", func() bool {
 		s := l.starts()

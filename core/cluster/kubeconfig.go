@@ -42,7 +42,11 @@ type Kubeconfig struct {
 	raw              *api.Config // nil inside a pod
 	client           kubernetes.Interface
 	probe            func(context.Context) error
-	asking, watching time.Duration // between questions while it is not ready, and while it is
+	asking, watching time.Duration                      // between questions while it is not ready, and while it is
+	explain          func(context.Context, error) error // what more is known of why it does not answer; or nil
+	learn            func(*Facts, *corev1.Node) error   // what more is known of the cluster; or nil
+
+	wake chan struct{} // holds a token when it is to be asked now
 
 	mu    sync.Mutex
 	facts Facts
@@ -51,6 +55,7 @@ type Kubeconfig struct {
 // NewKubeconfig reads the kubeconfig. The cluster need not answer yet.
 func NewKubeconfig(cfg KubeconfigConfig) (*Kubeconfig, error) {
 	k := &Kubeconfig{cfg: cfg, facts: Facts{Network: cfg.Network}, status: newStatus(Starting, "not asked yet"), asking: time.Second, watching: usualPace.watching}
+	k.wake = make(chan struct{}, 1)
 	var err error
 	if cfg.Path == "" {
 		if k.rest, err = rest.InClusterConfig(); err != nil {
@@ -90,14 +95,19 @@ func (k *Kubeconfig) load() error {
 	return nil
 }
 
-// Run finds out what there is to know, then asks every 15 seconds whether the cluster is ready.
+// Run finds out what there is to know, then asks every 15 seconds whether the cluster is ready. When it was not, or is another version, it finds
+// out again: a node that was restarted may have another address.
 func (k *Kubeconfig) Run(ctx context.Context) error {
 	pause := k.asking
 	for known := false; ; {
 		err := k.probe(ctx)
-		if err == nil && !known {
-			err = k.findOut(ctx)
-			known = err == nil
+		if err == nil && (!known || k.State().Phase != Ready || k.version() != k.Facts().Version) {
+			if err = k.findOut(ctx); err == nil {
+				known = true
+			}
+		}
+		if err != nil && k.explain != nil {
+			err = k.explain(ctx, err)
 		}
 		switch {
 		case ctx.Err() != nil:
@@ -119,9 +129,19 @@ func (k *Kubeconfig) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-k.wake:
 		case <-time.After(pause):
 		}
 	}
+}
+
+// version is that of the API server, or the one known if it does not say.
+func (k *Kubeconfig) version() string {
+	v, err := k.client.Discovery().ServerVersion()
+	if err != nil {
+		return k.Facts().Version
+	}
+	return v.GitVersion
 }
 
 // findOut reads node and ranges from the cluster, unless they were given.
@@ -132,7 +152,8 @@ func (k *Kubeconfig) findOut(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f := Facts{NodeName: node.Name, NodeIP: k.cfg.NodeIP, Network: k.cfg.Network}
+	f := Facts{NodeName: node.Name, NodeIP: k.cfg.NodeIP, Network: k.cfg.Network, Version: k.version()}
+	f.NoTunnel = isK3s(f.Version)
 	for _, a := range node.Status.Addresses {
 		if f.NodeIP.IsValid() {
 			break
@@ -155,10 +176,23 @@ func (k *Kubeconfig) findOut(ctx context.Context) error {
 			return err
 		}
 	}
+	if k.learn != nil {
+		if err := k.learn(&f, node); err != nil {
+			return err
+		}
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.facts = f
+	if k.facts != f {
+		k.facts = f
+		k.changed.Notify()
+	}
 	return nil
+}
+
+// isK3s reports whether the API server of that version is one of K3s or of RKE2, which reach nodes as K3s does.
+func isK3s(version string) bool {
+	return strings.Contains(version, "+k3s") || strings.Contains(version, "+rke2")
 }
 
 func (k *Kubeconfig) findNode(ctx context.Context) (*corev1.Node, error) {

@@ -101,7 +101,7 @@ func TestNodeAndRangesAreFoundOrAskedFor(t *testing.T) {
 		{name: "no IPv4 services", cfg: KubeconfigConfig{NodeName: "alice"}, objects: []runtime.Object{alice, services("fd00::/108")}, says: "set serviceRange"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			k := &Kubeconfig{cfg: tt.cfg, client: fake.NewClientset(tt.objects...)}
+			k := &Kubeconfig{status: newStatus(Starting, ""), cfg: tt.cfg, client: fake.NewClientset(tt.objects...)}
 			err := k.findOut(t.Context())
 			if tt.says != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.says) {
@@ -109,6 +109,7 @@ func TestNodeAndRangesAreFoundOrAskedFor(t *testing.T) {
 				}
 				return
 			}
+			tt.want.Version = k.version()
 			if err != nil || k.Facts() != tt.want {
 				t.Errorf("found %+v, %v; want %+v", k.Facts(), err, tt.want)
 			}

@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -40,50 +42,88 @@ var usualPace = pace{
 // hopeless is how many failures in a row make it failed; it is tried again all the same.
 const hopeless = 4
 
+// child is a Kubernetes that runs as a child of this process in a session of its own, so that it outlives this process; the next one
+// adopts it. The functions must be set before Run.
+type child struct {
+	*status
+	what            string // as sentences have it: "the built-in Kubernetes"
+	kind            string // the same without an article
+	name            string // of its program, with which its last words begin
+	program         string // its path
+	node            string // name of its node
+	dataDir, runDir string
+	log             *slog.Logger
+	pace            pace
+
+	args     func() []string             // what it is started with. Others than those of the running one have it started anew
+	also     func() []string             // what it is started with besides
+	settings func() string               // what else, if it changes, has it started anew
+	prepare  func() error                // what must be done before it starts
+	probe    func(context.Context) error // nil when the API server is ready
+	converge func(context.Context) error // has it be as is wanted; it is called when it is ready. errAnew has it started anew
+
+	running  string // fingerprint of the engine that runs; of Run's goroutine alone
+	deciding deciding
+	wake     chan struct{} // holds a token when what is wanted has changed
+}
+
+// errAnew says that a running engine is not the one that is wanted any more.
+var errAnew = errors.New("it is started anew")
+
+func newChild(log *slog.Logger) *child {
+	return &child{
+		status: newStatus(Stopped, "not started yet"), log: log, pace: usualPace, wake: make(chan struct{}, 1),
+		also: func() []string { return nil }, settings: func() string { return "" }, prepare: func() error { return nil },
+	}
+}
+
 // Run adopts or starts the engine, watches it, and starts it again when it ends.
-func (b *Builtin) Run(ctx context.Context) error {
-	if err := os.MkdirAll(b.cfg.RunDir, 0o711); err != nil {
+func (c *child) Run(ctx context.Context) error {
+	if err := os.MkdirAll(c.runDir, 0o711); err != nil {
 		return err
 	}
-	lock, err := process.Lock(b.path("engine.lock"))
+	lock, err := process.Lock(c.path("engine.lock"))
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		return fmt.Errorf("another kithd looks after the engine in %s; stop it first", b.cfg.RunDir)
+		return fmt.Errorf("another kithd looks after the engine in %s; stop it first", c.runDir)
 	} else if err != nil {
 		return err
 	}
 	defer lock.Close()
 	for failures := 0; ctx.Err() == nil; {
 		began := time.Now()
-		err := b.once(ctx)
+		err := c.once(ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if time.Since(began) > b.pace.settled {
+		if errors.Is(err, errAnew) {
+			continue
+		}
+		if time.Since(began) > c.pace.settled {
 			failures = 0
 		}
-		pause := min(b.pace.pause<<min(failures, 16), b.pace.most)
+		pause := min(c.pace.pause<<min(failures, 16), c.pace.most)
 		pause = pause*4/5 + time.Duration(rand.Int64N(int64(pause)*2/5+1))
 		failures++
 		phase := Starting
 		if failures >= hopeless {
 			phase = Failed
 		}
-		b.set(phase, fmt.Sprintf("%v; trying again, failures in a row: %d", err, failures))
-		b.cfg.Log.Warn("the built-in Kubernetes ended; pods run on, it is started again", "err", err, "in", pause.Round(time.Millisecond))
-		b.sleep(ctx, pause)
+		c.set(phase, fmt.Sprintf("%v; trying again, failures in a row: %d", err, failures))
+		c.log.Warn(c.what+" ended; pods run on, it is started again", "err", err, "in", pause.Round(time.Millisecond))
+		c.sleep(ctx, pause)
 	}
 	return nil
 }
 
 // once looks after one life of the engine: from adopting or starting it to its end, which the error explains.
-func (b *Builtin) once(ctx context.Context) error {
-	fingerprint, err := b.fingerprint()
+func (c *child) once(ctx context.Context) error {
+	fingerprint, err := c.fingerprint()
 	if err != nil {
 		return err
 	}
-	p, startedAs := process.Find(b.pidFile())
+	p, startedAs := process.Find(c.pidFile())
 	if p != nil && startedAs != fingerprint {
-		err := b.retire(ctx, p)
+		err := c.retire(ctx, p)
 		p.Close()
 		if err != nil {
 			return err
@@ -91,24 +131,25 @@ func (b *Builtin) once(ctx context.Context) error {
 		p = nil
 	}
 	if p != nil {
-		b.cfg.Log.Info("adopted the running built-in Kubernetes", "pid", p.PID)
-	} else if p, err = b.start(fingerprint); err != nil {
+		c.log.Info("adopted the running "+c.kind, "pid", p.PID)
+	} else if p, err = c.start(fingerprint); err != nil {
 		return err
 	}
 	defer p.Close()
-	return b.watch(ctx, p)
+	c.running = fingerprint
+	return c.watch(ctx, p)
 }
 
 // retire ends a running engine that is not what is wanted.
-func (b *Builtin) retire(ctx context.Context, p *process.Process) error {
-	b.set(Starting, "ending the running one, to start it as it is wanted now")
-	b.cfg.Log.Info("ending the running built-in Kubernetes; pods run on", "pid", p.PID)
-	return p.End(ctx, b.pace.goodbye)
+func (c *child) retire(ctx context.Context, p *process.Process) error {
+	c.set(Starting, "ending the running one, to start it as it is wanted now")
+	c.log.Info("ending the running "+c.kind+"; pods run on", "pid", p.PID)
+	return p.End(ctx, c.pace.goodbye)
 }
 
 // watch asks for readiness, and tells what is wanted, until the process ends, or must end because it does not answer, or ctx ends.
 // While all is well it wakes four times a minute.
-func (b *Builtin) watch(ctx context.Context, p *process.Process) error {
+func (c *child) watch(ctx context.Context, p *process.Process) error {
 	inner, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan struct{})
@@ -117,108 +158,113 @@ func (b *Builtin) watch(ctx context.Context, p *process.Process) error {
 			close(ended)
 		}
 	}()
-	if b.State().Phase != Failed {
-		b.set(Starting, "waiting for its API server")
+	if c.State().Phase != Failed {
+		c.set(Starting, "waiting for its API server")
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	b.deciding.unknown() // one that is adopted may do either
+	c.deciding.unknown() // one that is adopted may do either
 	for wasReady, unanswered := false, 0; ; {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ended:
-			return fmt.Errorf("kith-k8s ended: %s", b.lastWords())
-		case <-b.wake:
+			return fmt.Errorf("%s ended: %s", c.name, c.lastWords())
+		case <-c.wake:
 		case <-timer.C:
 		}
-		err := b.probe(inner)
+		err := c.probe(inner)
 		if err == nil {
-			err = b.converge(inner)
+			err = c.converge(inner)
 		}
 		switch {
+		case errors.Is(err, errAnew):
+			return errors.Join(err, c.retire(ctx, p))
 		case err == nil:
 			unanswered, wasReady = 0, true
-			if b.set(Ready, "") {
-				b.cfg.Log.Info("the built-in Kubernetes is ready", "node", b.cfg.NodeName)
+			if c.set(Ready, "") {
+				c.log.Info(c.what+" is ready", "node", c.node)
 			}
-			_ = process.TrimLog(b.logFile(), logLimit) // again in a moment
-			timer.Reset(b.pace.watching)
+			_ = process.TrimLog(c.logFile(), logLimit) // again in a moment
+			timer.Reset(c.pace.watching)
 		case !wasReady:
-			if b.State().Phase != Failed {
-				b.set(Starting, err.Error())
+			if c.State().Phase != Failed {
+				c.set(Starting, err.Error())
 			}
-			timer.Reset(b.pace.asking)
+			timer.Reset(c.pace.asking)
 		default:
 			unanswered++
-			b.set(Degraded, err.Error())
-			if unanswered >= b.pace.patience {
-				if err := b.retire(ctx, p); err != nil {
+			c.set(Degraded, err.Error())
+			if unanswered >= c.pace.patience {
+				if err := c.retire(ctx, p); err != nil {
 					return err
 				}
 				return fmt.Errorf("%w, %d times in a row, so it was ended", err, unanswered)
 			}
-			timer.Reset(b.pace.watching)
+			timer.Reset(c.pace.watching)
 		}
 	}
 }
 
-func (b *Builtin) start(fingerprint string) (*process.Process, error) {
-	if err := os.MkdirAll(b.cfg.DataDir, 0o711); err != nil {
+func (c *child) start(fingerprint string) (*process.Process, error) {
+	if err := os.MkdirAll(c.dataDir, 0o711); err != nil {
 		return nil, err
 	}
-	out, err := process.OpenLog(b.logFile())
+	out, err := process.OpenLog(c.logFile())
 	if err != nil {
-		return nil, fmt.Errorf("log of the built-in Kubernetes: %w", err)
+		return nil, fmt.Errorf("log of %s: %w", c.what, err)
 	}
 	defer out.Close()
-	_, _ = fmt.Fprintln(out, startMark) // a full disk takes none
-	b.set(Starting, "starting "+b.program)
-	cmd := exec.Command(b.program, append(b.args(), fmt.Sprintf("--deciding=%t", b.Decides()))...)
+	_, _ = fmt.Fprintln(out, c.startMark()) // a full disk takes none
+	c.set(Starting, "starting "+c.program)
+	if err := c.prepare(); err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(c.program, append(c.args(), c.also()...)...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w; is it built and complete?", b.program, err)
+		return nil, fmt.Errorf("start %s: %w; is it built and complete?", c.program, err)
 	}
-	p, err := process.Hold(cmd, b.pidFile(), fingerprint)
+	p, err := process.Hold(cmd, c.pidFile(), fingerprint)
 	if errors.Is(err, process.ErrEnded) {
-		return nil, fmt.Errorf("kith-k8s ended at once: %s", b.lastWords())
+		return nil, fmt.Errorf("%s ended at once: %s", c.name, c.lastWords())
 	} else if err != nil {
-		return nil, fmt.Errorf("pid file of the built-in Kubernetes: %w", err)
+		return nil, fmt.Errorf("pid file of %s: %w", c.what, err)
 	}
 	return p, nil
 }
 
 // fingerprint changes when the running engine is not the one wanted: another program, other arguments.
-func (b *Builtin) fingerprint() (string, error) {
-	st, err := os.Stat(b.program)
+func (c *child) fingerprint() (string, error) {
+	st, err := os.Stat(c.program)
 	if err != nil {
-		return "", fmt.Errorf("the built-in Kubernetes is missing: %w; install it, or set engine to kubeconfig", err)
+		return "", fmt.Errorf("%s is missing: %w; install it, or set another engine", c.what, err)
 	}
-	text := fmt.Sprintln(b.program, st.Size(), st.ModTime().UnixNano(), b.args())
+	text := fmt.Sprintln(c.program, st.Size(), st.ModTime().UnixNano(), c.args(), c.settings())
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(text)))[:24], nil
 }
 
-func (b *Builtin) path(name string) string { return filepath.Join(b.cfg.RunDir, name) }
-func (b *Builtin) pidFile() string         { return b.path("engine.pid") }
-func (b *Builtin) logFile() string         { return filepath.Join(b.cfg.DataDir, "server.log") }
+func (c *child) path(name string) string { return filepath.Join(c.runDir, name) }
+func (c *child) pidFile() string         { return c.path("engine.pid") }
+func (c *child) logFile() string         { return filepath.Join(c.dataDir, "server.log") }
 
 // sleep returns after d, when something else is wanted, or when ctx ends.
-func (b *Builtin) sleep(ctx context.Context, d time.Duration) {
+func (c *child) sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
-	case <-b.wake:
+	case <-c.wake:
 	case <-ctx.Done():
 	}
 }
 
 // startMark is a line of the log before those of each start.
-const startMark = "--- " + Program + " is started"
+func (c *child) startMark() string { return "--- " + c.name + " is started" }
 
 // lastWords is why the engine ended, from the end of its log: it says so itself in a line with its name, and the Go
 // runtime says of what it crashed. A log without either is of a process that was killed.
-func (b *Builtin) lastWords() string {
-	f, err := os.Open(b.logFile())
+func (c *child) lastWords() string {
+	f, err := os.Open(c.logFile())
 	if err != nil {
 		return "its log cannot be read: " + err.Error()
 	}
@@ -231,17 +277,23 @@ func (b *Builtin) lastWords() string {
 	if err != nil {
 		return "its log cannot be read: " + err.Error()
 	}
-	text = text[max(0, bytes.LastIndex(text, []byte(startMark))):] // not of an earlier one
+	text = text[max(0, bytes.LastIndex(text, []byte(c.startMark()))):] // not of an earlier one
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	if last, ok := strings.CutPrefix(lines[len(lines)-1], Program+": "); ok {
+	if last, ok := strings.CutPrefix(lines[len(lines)-1], c.name+": "); ok {
 		return bounded(last)
 	}
 	for _, line := range slices.Backward(lines) {
+		if _, msg, fatal := strings.Cut(line, " level=fatal msg="); fatal { // K3s' logger
+			if text, err := strconv.Unquote(msg); err == nil {
+				msg = text
+			}
+			return bounded(msg)
+		}
 		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
-			return "it crashed: " + bounded(line) + "; see " + b.logFile()
+			return "it crashed: " + bounded(line) + "; see " + c.logFile()
 		}
 	}
-	return "it was killed; its log is " + b.logFile()
+	return "it was killed; its log is " + c.logFile()
 }
 
 func bounded(line string) string {

@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(fmt.Sprintf("%v: %s", err, out))
 	}
+	if err := os.Symlink(Program, filepath.Join(dir, "k3s")); err != nil {
+		panic(err)
+	}
 	engineDir = dir
 	code := m.Run()
 	os.RemoveAll(dir)
@@ -316,14 +319,16 @@ func TestWaitReadySaysWhatItWaitsFor(t *testing.T) {
 
 func TestLastWordsSayWhyTheEngineEnded(t *testing.T) {
 	dir := t.TempDir()
-	b := &Builtin{cfg: BuiltinConfig{DataDir: dir}}
+	b := newChild(slog.New(slog.DiscardHandler))
+	b.name, b.dataDir = Program, dir
 	for _, tt := range []struct{ log, want string }{
 		{"", "it was killed; its log is " + b.logFile()},
 		{"E1121 07:00:00.1 reflector.go:1] watch ended\n", "it was killed; its log is " + b.logFile()},
 		{"I1121 started\nkith-k8s: port 6443 is in use\n\n", "port 6443 is in use"},
 		{"kith-k8s: an earlier end\nI1121 started again\n", "it was killed; its log is " + b.logFile()},
-		{"panic: nil map\n" + startMark + "\nI1121 started again\n", "it was killed; its log is " + b.logFile()},
-		{"kith-k8s: an earlier end\n" + startMark + "\n", "it was killed; its log is " + b.logFile()},
+		{"panic: nil map\n" + b.startMark() + "\nI1121 started again\n", "it was killed; its log is " + b.logFile()},
+		{"kith-k8s: an earlier end\n" + b.startMark() + "\n", "it was killed; its log is " + b.logFile()},
+		{"I1121 started\ntime=\"2026-11-23T07:00:00Z\" level=fatal msg=\"starting kubernetes: \\\"bind\\\": in use\"\n", `starting kubernetes: "bind": in use`},
 		{"panic: nil map\n\ngoroutine 1 [running]:\nmain.main()\n", "it crashed: panic: nil map; see " + b.logFile()},
 	} {
 		if err := os.WriteFile(b.logFile(), []byte(tt.log), 0o600); err != nil {

@@ -43,6 +43,8 @@ type Config struct {
 	Home   kubernetes.Interface
 	// NodeIP is the address of this machine's node, which virtual nodes have too.
 	NodeIP netip.Addr
+	// NoTunnel has virtual nodes show no InternalIP (cluster.Facts).
+	NoTunnel bool
 	// Pods is the range of the pods at home.
 	Pods netip.Prefix
 	// APIServer is the service address of the API server at home; the zero value when pods abroad cannot reach what is behind it.

@@ -100,7 +100,7 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 			return offloading.Avoid(ctx, f.Client, namespace, controller, peer.Name)
 		},
 		PeerName: peer.Name, PeerID: peer.Spec.ID, NodeName: nodeName,
-		NodeIP: f.NodeIP, KubeletPort: port, Machine: there.Machine,
+		NodeIP: f.NodeIP, NoTunnel: f.NoTunnel, KubeletPort: port, Machine: there.Machine,
 		Resources: ctr.Spec.Resources, Labels: labels,
 		Guests:   func() netip.Prefix { return *m.guests.Load() },
 		Recorder: recorder,

@@ -45,10 +45,22 @@ func (c Config) chains(tenants []Tenant, providers []Provider) []nft.Chain {
 			rule(nft.FromGroup(c.Group), sourceForged(), drop()),
 		}})
 	}
+	if c.Group == 0 {
+		list = append(list, c.unmasked())
+	}
 	for _, t := range tenants {
 		list = append(list, nft.Chain{Name: t.chain(), Rules: c.tenant(t)})
 	}
 	return list
+}
+
+// unmasked has pods keep their addresses on their way into the tunnel. The network plugin, whose pods they are, would hide them behind this
+// machine's, as flannel does with all that leaves the range of pods: peers would not know guests from each other. Before its rules come to it
+// each pod's address is translated to itself, and what is translated once is left alone (nf_nat_inet_fn).
+func (c Config) unmasked() nft.Chain {
+	return nft.Chain{Name: "unmasked", Type: nftables.ChainTypeNAT, Hook: nftables.ChainHookPostrouting, Priority: *nftables.ChainPriorityNATSource - 10, Rules: [][]expr.Any{
+		rule(to(c.Tunnel), nft.SourceWithin(c.Pods), nft.Load(nft.Source(), &expr.NAT{Type: expr.NATTypeSourceNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1})),
+	}}
 }
 
 // chains6 drop what guests send by IPv6.

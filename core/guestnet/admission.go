@@ -23,7 +23,9 @@ const PolicyName = "fence.kith.dev"
 // Objects are what has the API server put every guest behind a marked link, whoever makes the pod: one that carries a
 // consumer's label cannot come into being without. They are for engines that have Runtime. node is that where the tunnel to guests' homes
 // ends, which they stay on: others that joined the cluster have no way there, and no fence.
-func Objects(node string) []client.Object { return []client.Object{policy(), binding(), runtimeClass(node)} }
+func Objects(node string) []client.Object {
+	return []client.Object{policy(), binding(), runtimeClass(node)}
+}
 
 // runtimeClass is the engine's, which makes it; who made another of its name would have guests beside the fence.
 func runtimeClass(node string) *nodev1.RuntimeClass {

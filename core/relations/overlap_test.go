@@ -176,3 +176,30 @@ func TestOnlyARangeOfOurGuestsChangesTheAddressSpace(t *testing.T) {
 		t.Error("what was there at the start was told; a Peer that is forgotten takes its range along")
 	}
 }
+
+// A peer that was given to, and now gives too, has not heard of the guests that this cluster got elsewhere meanwhile: it is told over the same
+// connection.
+func TestWhoeverBecomesAProviderHearsOfTheAddressSpace(t *testing.T) {
+	peer := &v1alpha1.Peer{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Spec: v1alpha1.PeerSpec{ID: "bob"}, Status: v1alpha1.PeerStatus{Network: &v1alpha1.NetworkStatus{GuestsThere: "10.64.3.0/24", GuestsHere: "10.65.0.0/24"}}}
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	objects := fake.NewClientBuilder().WithScheme(scheme).WithObjects(peer).Build()
+	var laps []netip.Prefix
+	r := New(Config{Client: objects, Directory: deaf{}, Log: slog.New(slog.DiscardHandler), Linker: link.New(objects, link.Config{
+		Gateway: around{laps: &laps}, Guests: func(context.Context, *v1alpha1.Peer) (bool, bool, error) { return false, false, nil },
+	})})
+	here := link.Contact{Reachable: true, Since: time.Now()}
+	r.synced["bob"] = here.Since
+	if _, err := r.sync(t.Context(), peer, here, nil, &v1alpha1.Contract{}); err != nil {
+		t.Fatalf("while it is given to: %v", err)
+	}
+	if _, err := r.sync(t.Context(), peer, here, &v1alpha1.Contract{}, &v1alpha1.Contract{}); !errors.Is(err, errDeaf) {
+		t.Errorf("when it gives, too, it is not asked: %v", err)
+	}
+	r.synced["bob"] = here.Since
+	if _, err := r.sync(t.Context(), peer, here, &v1alpha1.Contract{}, &v1alpha1.Contract{}); err != nil {
+		t.Errorf("it is told twice: %v", err)
+	}
+}

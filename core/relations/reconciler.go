@@ -62,13 +62,15 @@ type Reconciler struct {
 	Config
 	pokes chan event.GenericEvent
 
-	mu     sync.Mutex
+	mu sync.Mutex
+	// untold are Peers that were in step while nothing of this cluster was there: they heard nothing of its address space since.
+	untold map[string]bool
 	synced map[string]time.Time // by Peer name: Contact.Since of the connection over which books and link are in step, or are being brought
 }
 
 // New makes a Reconciler.
 func New(cfg Config) *Reconciler {
-	return &Reconciler{Config: cfg, pokes: make(chan event.GenericEvent, 1024), synced: map[string]time.Time{}}
+	return &Reconciler{Config: cfg, pokes: make(chan event.GenericEvent, 1024), synced: map[string]time.Time{}, untold: map[string]bool{}}
 }
 
 // SetupWithManager registers what reacts to Peers and Contracts.
@@ -143,6 +145,20 @@ func (r *Reconciler) mark(peer string, since time.Time) (before time.Time) {
 	defer r.mu.Unlock()
 	before, r.synced[peer] = r.synced[peer], since
 	return before
+}
+
+// tells notes whether a Peer hears of this cluster's address space, as its consumer's, and reports whether it did not before: what changed while
+// only the other way there was a contract, it was not told.
+func (r *Reconciler) tells(peer string, consumes bool) (news bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	news = consumes && r.untold[peer]
+	if consumes {
+		delete(r.untold, peer)
+	} else {
+		r.untold[peer] = true
+	}
+	return news
 }
 
 // guestsMoved passes what changes the address space of this cluster: the range of its guests at a peer.
@@ -234,8 +250,10 @@ func (r *Reconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact link
 	}
 	lap := r.Linker.Overlap(ctx, peer)
 	renew := len(lap.Ranges) > 0 && !lap.Kept
+	consumes := consuming != nil && consuming.DeletionTimestamp == nil
 	// It is noted before the work: whoever asks for it once more meanwhile is not forgotten.
-	if r.mark(peer.Name, contact.Since).Equal(contact.Since) && peer.Status.Network != nil && !renew {
+	news := r.tells(peer.Name, consumes)
+	if r.mark(peer.Name, contact.Since).Equal(contact.Since) && peer.Status.Network != nil && !renew && !news {
 		return 0, nil
 	}
 	defer func() {
@@ -251,7 +269,7 @@ func (r *Reconciler) sync(ctx context.Context, peer *v1alpha1.Peer, contact link
 		return 0, err
 	}
 	// The consumer proposes; but that a provider needs other ranges is for it to say.
-	if consuming != nil && consuming.DeletionTimestamp == nil || renew {
+	if consumes || renew {
 		err := r.Linker.Propose(ctx, peer, to, contact.Address.Addr())
 		if errors.Is(err, &peering.Problem{Code: peering.CodeRateLimited}) && peer.Status.Network != nil { // meanwhile that holds
 			return resync, nil

@@ -75,6 +75,8 @@ type Config struct {
 	// NodeIP and KubeletPort are where the home API server finds the node's endpoint (core/kubelet).
 	NodeIP      netip.Addr
 	KubeletPort int32
+	// NoTunnel has the node show no InternalIP: the home API server would look for a tunnel there.
+	NoTunnel bool
 
 	// Resources is what the contract grants.
 	Resources corev1.ResourceList

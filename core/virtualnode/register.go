@@ -98,15 +98,10 @@ func (n *Node) node(version string) *corev1.Node {
 		},
 		Spec: corev1.NodeSpec{Taints: n.taints()},
 		Status: corev1.NodeStatus{
-			Capacity:    n.state.resources.DeepCopy(),
-			Allocatable: n.state.resources.DeepCopy(),
-			Conditions:  slices.Clone(n.state.old), // virtual-kubelet writes the time into what it is given
-			// API servers dial the address whose type they prefer, upstream the Hostname; so that one is
-			// an address too, since nothing resolves the node's name.
-			Addresses: []corev1.NodeAddress{
-				{Type: corev1.NodeInternalIP, Address: n.cfg.NodeIP.String()},
-				{Type: corev1.NodeHostName, Address: n.cfg.NodeIP.String()},
-			},
+			Capacity:        n.state.resources.DeepCopy(),
+			Allocatable:     n.state.resources.DeepCopy(),
+			Conditions:      slices.Clone(n.state.old), // virtual-kubelet writes the time into what it is given
+			Addresses:       n.addresses(),
 			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: n.cfg.KubeletPort}},
 			NodeInfo: corev1.NodeSystemInfo{
 				MachineID: n.cfg.PeerID, SystemUUID: n.cfg.PeerID, BootID: n.state.machine.BootID,
@@ -118,6 +113,17 @@ func (n *Node) node(version string) *corev1.Node {
 			DeclaredFeatures: features(n.state.machine),
 		},
 	}
+}
+
+// addresses are where the API server finds the node's endpoint. API servers dial the address whose type they prefer, upstream the Hostname; so
+// that one is an address too, since nothing resolves the node's name. K3s' asks for a tunnel to whatever is an InternalIP of a node
+// (github.com/liqotech/liqo issue 3099), and takes a Hostname that is an address for what it is.
+func (n *Node) addresses() []corev1.NodeAddress {
+	hostname := corev1.NodeAddress{Type: corev1.NodeHostName, Address: n.cfg.NodeIP.String()}
+	if n.cfg.NoTunnel {
+		return []corev1.NodeAddress{hostname}
+	}
+	return []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: n.cfg.NodeIP.String()}, hostname}
 }
 
 // register keeps the node and its lease in the home cluster.

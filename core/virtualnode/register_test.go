@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"sync"
 	"testing"
@@ -119,5 +120,16 @@ func TestAStatusThatIsInterruptedEndsQuietly(t *testing.T) {
 			n.changed.Notify()
 			work.Wait()
 		})
+	}
+}
+
+func TestANodeBehindAnEgressSelectorShowsNoInternalIP(t *testing.T) {
+	ip := netip.MustParseAddr("192.0.2.7")
+	hostname := corev1.NodeAddress{Type: corev1.NodeHostName, Address: "192.0.2.7"}
+	for noTunnel, want := range map[bool][]corev1.NodeAddress{false: {{Type: corev1.NodeInternalIP, Address: "192.0.2.7"}, hostname}, true: {hostname}} {
+		n := &Node{cfg: Config{NodeIP: ip, NoTunnel: noTunnel}}
+		if got := n.addresses(); !slices.Equal(got, want) {
+			t.Errorf("no tunnel %t: %v, want %v", noTunnel, got, want)
+		}
 	}
 }

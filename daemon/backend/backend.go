@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,7 @@ import (
 	"kith.dev/core/relations/provider"
 	"kith.dev/core/sharing"
 	"kith.dev/core/version"
+	"kith.dev/daemon/choose"
 	"kith.dev/daemon/config"
 	"kith.dev/daemon/localapi"
 )
@@ -41,6 +43,7 @@ import (
 // Backend answers the local API. All of its fields must be set before it is asked anything, but those that say otherwise.
 type Backend struct {
 	Settings  config.Config
+	Choice    choose.Choice // why the engine is the one it is
 	Me        *identity.Identity
 	Started   time.Time
 	Directory *directory.Directory
@@ -272,14 +275,18 @@ func ago(t time.Time) string {
 }
 
 func (b *Backend) kubernetes() string {
-	if c := b.Cluster(); c != nil {
-		return c.Version
+	c := b.Cluster()
+	if c == nil {
+		return ""
 	}
-	return ""
+	if b.Engine != nil {
+		return cmp.Or(b.Engine.Facts().Version, c.Version) // it may have been upgraded
+	}
+	return c.Version
 }
 
 func (b *Backend) engineStatus() api.Engine {
-	e := api.Engine{Kind: api.EngineKind(b.Settings.Engine), State: api.EngineStopped, Version: b.kubernetes()}
+	e := api.Engine{Kind: api.EngineKind(b.Settings.Engine), State: api.EngineStopped, Version: b.kubernetes(), Chosen: b.Choice.Why, Others: b.Choice.Others}
 	if b.Engine == nil {
 		e.Why = "this kithd runs without a Kubernetes"
 		return e

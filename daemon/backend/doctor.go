@@ -99,7 +99,7 @@ func (b *Backend) checkClock(_ context.Context, report func(api.Finding)) {
 }
 
 func (b *Backend) checkEngine(ctx context.Context, report func(api.Finding)) {
-	e := doctor.Engine{Kind: b.Settings.Engine}
+	e := doctor.Engine{Kind: b.Settings.Engine, Chosen: b.Choice.Why, Others: b.Choice.Others}
 	if b.Engine != nil {
 		state := b.Engine.State()
 		e.State, e.Why = string(state.Phase), state.Why

@@ -6,6 +6,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"kith.dev/core/api"
@@ -100,19 +101,11 @@ func (c *Config) check() error {
 			}
 		}
 	}
-	if c.Expose == ExposeLAN && !c.RunsCluster() {
-		return api.Invalid("expose", c.Expose, "left out unless engine is "+EngineBuiltin+": another cluster opens its ports itself")
+	if c.Expose == ExposeLAN && (c.Engine == EngineKubeconfig || c.Engine == EngineNone) {
+		return api.Invalid("expose", c.Expose, "left out with engine "+c.Engine+": another cluster opens its ports itself")
 	}
-	if c.Engine != EngineKubeconfig {
-		if c.KubeletAddress.IsValid() {
-			return api.Invalid("kubeletAddress", c.KubeletAddress.String(), "left out unless engine is "+EngineKubeconfig)
-		}
-		for key, value := range map[string]string{"kubeconfig": c.Kubeconfig, "kubeconfigContext": c.KubeconfigContext, "nodeName": c.NodeName,
-			"lease": c.Lease, "identitySecret": c.IdentitySecret} {
-			if value != "" {
-				return api.Invalid(key, value, "left out unless engine is "+EngineKubeconfig)
-			}
-		}
+	if err := c.checkEngine(); err != nil {
+		return err
 	}
 	if c.Lease != "" && c.IdentitySecret == "" {
 		return api.Invalid("identitySecret", "", "set where lease is: whoever takes over must be who the other was")
@@ -130,4 +123,29 @@ func (c *Config) check() error {
 		return api.Invalid("socket", c.Socket, "at most 107 bytes long, as unix(7) has it")
 	}
 	return nil
+}
+
+// checkEngine looks for keys of another engine than the one that is set. With engine auto it may become any.
+func (c *Config) checkEngine() error {
+	for _, one := range []struct {
+		key, value string
+		engines    []string
+	}{
+		{"kubeconfig", c.Kubeconfig, []string{EngineKubeconfig}}, {"kubeconfigContext", c.KubeconfigContext, []string{EngineKubeconfig}},
+		{"nodeName", c.NodeName, []string{EngineKubeconfig, EngineK3s}}, {"kubeletAddress", addressText(c.KubeletAddress), []string{EngineKubeconfig, EngineK3s}},
+		{"k3sBinary", c.K3sBinary, []string{EngineK3s}},
+		{"lease", c.Lease, []string{EngineKubeconfig}}, {"identitySecret", c.IdentitySecret, []string{EngineKubeconfig}},
+	} {
+		if one.value != "" && c.Engine != EngineAuto && !slices.Contains(one.engines, c.Engine) {
+			return api.Invalid(one.key, one.value, "left out unless engine is "+strings.Join(one.engines, " or "))
+		}
+	}
+	return nil
+}
+
+func addressText(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
 }

@@ -21,7 +21,9 @@ var DefaultPath = places.Here().Config
 
 // The engines.
 const (
+	EngineAuto       = "auto" // package choose makes one of the others of it
 	EngineBuiltin    = "builtin"
+	EngineK3s        = "k3s"
 	EngineKubeconfig = "kubeconfig"
 	EngineNone       = "none"
 )
@@ -58,6 +60,7 @@ type Config struct {
 	AliasPools        []netip.Prefix // none: netplan.DefaultPool
 	EngineFlags       []string
 	RuntimeDir        string
+	K3sBinary         string // "": with engine k3s, a K3s that runs as a service
 	ImagesDir         string
 	Kubeconfig        string // "": the cluster kithd runs in
 	KubeconfigContext string // "": the current one
@@ -101,7 +104,7 @@ func defaults(at places.Places) Config {
 		RequestTimeout: 10 * time.Minute,
 		Discovery:      Discovery{LAN: true},
 		Share:          "50%",
-		Engine:         EngineBuiltin,
+		Engine:         EngineAuto,
 		Expose:         ExposeNone,
 		FrontDoorPort:  6451,
 		PodRange:       netplan.Usual().Pods,
@@ -112,14 +115,19 @@ func defaults(at places.Places) Config {
 		LeaseDuration:  15 * time.Second,
 		LogFormat:      LogText,
 	}
-	if at.Kubeconfig != "" { // the built-in engine is made for Linux
+	if at.Kubeconfig != "" { // the others are made for Linux
 		c.Engine = EngineKubeconfig
 	}
 	return c
 }
 
 // RunsCluster reports whether the cluster of this machine is Kith's own, and not somebody else's or none.
-func (c Config) RunsCluster() bool { return c.Engine == EngineBuiltin }
+func (c Config) RunsCluster() bool {
+	return c.Engine == EngineBuiltin || c.Engine == EngineK3s && c.K3sBinary != ""
+}
+
+// Check says what is wrong with a configuration that was changed after it was loaded.
+func (c Config) Check() error { return c.check() }
 
 // complete fills in what follows from other keys, and from where things are on this system.
 func (c *Config) complete(at places.Places, hostname func() (string, error)) error {

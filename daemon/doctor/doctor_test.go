@@ -65,6 +65,7 @@ func TestSpaceIsJudgedByPartAndBytes(t *testing.T) {
 
 func machine() Machine {
 	cfg := config.Default()
+	cfg.Engine = config.EngineBuiltin
 	cfg.WireGuardPort = cfg.PeerAPIPort // as Load completes it
 	return Machine{Config: cfg}
 }

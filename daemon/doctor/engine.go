@@ -14,9 +14,12 @@ import (
 
 // Engine is the local Kubernetes as the daemon sees it.
 type Engine struct {
-	Kind  string // "" or "none": there is none
-	State string // the word, and why
-	Why   string
+	Kind string // "" or "none": there is none
+	// Chosen is why it is that kind, where kithd chose it, and Others are sentences about what else could be.
+	Chosen string
+	Others []string
+	State  string // the word, and why
+	Why    string
 	// Ready asks the API server now.
 	Ready func(ctx context.Context) (version string, err error)
 	// Node reads this machine's node.
@@ -43,6 +46,9 @@ func (e Engine) Check(ctx context.Context, report func(api.Finding)) {
 	if e.Kind == "" || e.Kind == "none" {
 		report(in.ok("engine", "this kithd runs without a Kubernetes, as configured"))
 		return
+	}
+	if e.Chosen != "" {
+		report(in.ok("engine", "%s: %s", e.Kind, strings.Join(append([]string{e.Chosen}, e.Others...), "; ")))
 	}
 	see := "`kith status` shows how far it is"
 	if e.Log != "" {

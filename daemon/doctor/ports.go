@@ -29,7 +29,7 @@ type listener struct {
 	port    uint16
 	what    string // it is for
 	key     string // of the configuration, that moves it
-	program string // whose it is: kithd or kith-k8s
+	program string // whose it is: kithd, kith-k8s or k3s
 }
 
 func (m Machine) listeners() []listener {
@@ -38,7 +38,11 @@ func (m Machine) listeners() []listener {
 		list = append(list, listener{"wireguard", "udp", m.WireGuardPort, "the tunnels", "wireguardPort", "kithd"})
 	}
 	if m.RunsCluster() {
-		list = append(list, listener{"api-server", "tcp", netplan.APIPort, "the local Kubernetes", "", "kith-k8s"})
+		program := "kith-k8s"
+		if m.Engine == config.EngineK3s {
+			program = "k3s" // and k3s-server, as it calls itself once it has unpacked itself
+		}
+		list = append(list, listener{"api-server", "tcp", netplan.APIPort, "the local Kubernetes", "", program})
 	}
 	if m.Engine != config.EngineNone && m.FrontDoorPort != 0 {
 		list = append(list, listener{"front-door", "tcp", m.FrontDoorPort, "kubectl", "frontDoorPort", "kithd"})
@@ -63,7 +67,7 @@ func (m Machine) judge(l listener, holders []process) api.Finding {
 	}
 	for _, p := range holders {
 		switch {
-		case l.program == "kithd" && running && p.pid == m.PID, l.program == "kith-k8s" && p.name == l.program:
+		case l.program == "kithd" && running && p.pid == m.PID, l.program == "kith-k8s" && p.name == l.program, l.program == "k3s" && strings.HasPrefix(p.name, l.program):
 			return in.ok(l.name, "%s listens on %s, for %s", l.program, port, l.what)
 		case p.name == "kithd" && !running:
 			return in.warn(l.name, fmt.Sprintf("%s is held by %s, which does not answer here", port, p), "it has another socket, or hangs", "name its socket with --socket; or restart it: systemctl restart kithd")

@@ -9,6 +9,7 @@ package component
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"path/filepath"
 
@@ -39,7 +40,9 @@ type APIServer struct {
 	NodeIP      netip.Addr
 	Port        int
 	ServiceCIDR netip.Prefix
-	Datastore   string // unix socket of the datastore
+	Datastore   string            // unix socket of the datastore
+	Egress      string            // file of the egress selector's configuration; "" dials nodes as it is
+	Flags       map[string]string // what somebody else sets, before what is set here
 	// Agents is where nodes that join reach it, besides NodeIP; the zero value: none may join, and no token lets anybody ask to.
 	Agents netip.Addr
 	// Install has the server serve more than upstream's; nil: nothing. The informers are those that the server runs anyway.
@@ -51,7 +54,8 @@ const issuer = "https://kubernetes.default.svc.cluster.local"
 // Run serves until ctx ends.
 func (a APIServer) Run(ctx context.Context) error {
 	o := options.NewServerRunOptions()
-	err := parse("kube-apiserver", o.Flags(), map[string]string{
+	err := parse("kube-apiserver", o.Flags(), with(a.Flags, map[string]string{
+		"egress-selector-config-file":        a.Egress,
 		"etcd-servers":                       "unix://" + a.Datastore,
 		"bind-address":                       a.NodeIP.String(),
 		"advertise-address":                  a.NodeIP.String(),
@@ -89,7 +93,7 @@ func (a APIServer) Run(ctx context.Context) error {
 		"profiling":                   "false",
 		"anonymous-auth":              "true", // /readyz; RBAC gives anonymous nothing else, but for package join's cluster-info
 		"enable-bootstrap-token-auth": fmt.Sprint(a.Agents.IsValid()),
-	})
+	}))
 	if err != nil {
 		return err
 	}
@@ -148,6 +152,13 @@ func (a APIServer) serve(ctx context.Context, o options.CompletedOptions) error 
 		return err
 	}
 	return prepared.Run(ctx)
+}
+
+// with gives flags and others, which win.
+func with(others, flags map[string]string) map[string]string {
+	all := maps.Clone(flags)
+	maps.Copy(all, others)
+	return all
 }
 
 // parse sets named flags; a name that upstream dropped is an error at start, not a silent change.

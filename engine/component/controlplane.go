@@ -42,7 +42,8 @@ var Deciding = []string{
 type ControllerManager struct {
 	PKI
 	ClusterCIDR, ServiceCIDR netip.Prefix
-	Deciding                 bool // with the controllers that decide
+	Deciding                 bool              // with the controllers that decide
+	Flags                    map[string]string // what somebody else sets, before what is set here
 	// NodeRanges is what nodes are given ranges of pods out of, a /24 each. The zero value: none is given, for there is one real node,
 	// whose range is fixed, and virtual ones, which need none; and tokens with which nodes may join are not looked after.
 	NodeRanges netip.Prefix
@@ -75,7 +76,7 @@ func (c ControllerManager) Run(ctx context.Context) error {
 	if c.NodeRanges.IsValid() {
 		flags["allocate-node-cidrs"], flags["cluster-cidr"] = "true", c.NodeRanges.String()
 	}
-	if err := parse("kube-controller-manager", o.Flags(all, off, aliases), flags); err != nil {
+	if err := parse("kube-controller-manager", o.Flags(all, off, aliases), with(c.Flags, flags)); err != nil {
 		return err
 	}
 	config, err := o.Config(ctx, all, off, aliases)

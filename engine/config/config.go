@@ -7,6 +7,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -53,6 +54,19 @@ type Config struct {
 
 	Agents bool       // other nodes may join (package join)
 	LANIP  netip.Addr // where these reach this node; the zero value: at NodeIP
+	K3s    K3s        // no flags of ours: package k3s fills it
+}
+
+// K3s is what differs when kith-k8s stands in for K3s. The zero value: nothing.
+type K3s struct {
+	Stands         bool        // in for K3s
+	Names          []string    // more names and addresses in the API server's certificate
+	KubeconfigMode fs.FileMode // of WriteKubeconfig; 0: 0600
+	Egress         bool        // the API server asks an egress selector for the way to nodes
+	NoScheduler    bool
+	NoControllers  bool              // without the controller-manager
+	APIServer      map[string]string // flags of the API server, before ours
+	Controllers    map[string]string // of the controller-manager
 }
 
 // Default returns a Config that needs only a node name.

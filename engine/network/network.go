@@ -9,10 +9,8 @@ package network
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -20,9 +18,9 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"kith.dev/core/netplan"
+	"kith.dev/core/nodedevice"
 )
 
 // Options say what the pods' network looks like.
@@ -42,6 +40,10 @@ type Options struct {
 	// then be one that the machine has on its LAN.
 	Cluster bool
 	DNSPort int // of the cluster's DNS on the node's address, which the LAN must not reach
+
+	// Flannel is the cluster's range of pods where these are hidden as flannel hides them (package k3s): behind the node's address towards
+	// whatever is outside that range, also behind the gateway, and nobody on the LAN is kept out. The zero value: as Kith does it.
+	Flannel netip.Prefix
 }
 
 // PluginDir is where the CNI plugins are, given the runtime folder. They have a folder of their own because
@@ -55,15 +57,15 @@ func Setup(ctx context.Context, o Options, log *slog.Logger) error {
 		return err
 	}
 	switch {
-	case onLAN != "" && !o.Cluster:
+	case onLAN != "" && !o.Cluster && !o.Flannel.IsValid():
 		return fmt.Errorf("node-ip %s is the address of the device %s: to have other nodes join there say --agents; otherwise leave it out, and this node has one of its own", o.NodeIP, onLAN)
 	case onLAN == "":
-		if err := nodeDevice(netplan.Node, o.NodeIP); err != nil {
+		if err := nodedevice.Ensure(netplan.Node, o.NodeIP); err != nil {
 			return fmt.Errorf("node device %s: %w", netplan.Node, err)
 		}
-	}
-	if err := wayToServices(netplan.Node, o); err != nil {
-		return fmt.Errorf("route to services: %w", err)
+		if err := wayToServices(netplan.Node, o); err != nil {
+			return fmt.Errorf("route to services: %w", err)
+		}
 	}
 	if err := kernelSettings(log); err != nil {
 		return err
@@ -99,52 +101,6 @@ func elsewhere(ours string, addr netip.Addr) (string, error) {
 		}
 	}
 	return "", nil
-}
-
-// nodeDevice puts addr on a dummy device: the node's address must not change when the laptop changes its
-// network, and must be there when it has none.
-func nodeDevice(name string, addr netip.Addr) error {
-	link, err := netlink.LinkByName(name)
-	if errors.As(err, &netlink.LinkNotFoundError{}) {
-		if err := addDevice(name); err != nil {
-			return fmt.Errorf("create: %w", err)
-		}
-		link, err = netlink.LinkByName(name)
-	}
-	if err != nil {
-		return err
-	}
-	want := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(32, 32)}}
-	have, err := netlink.AddrList(link, netlink.FAMILY_V4)
-	if err != nil {
-		return err
-	}
-	for _, a := range have {
-		if !a.Equal(*want) {
-			if err := netlink.AddrDel(link, &a); err != nil {
-				return fmt.Errorf("remove old address %s: %w", a.IPNet, err)
-			}
-		}
-	}
-	if err := netlink.AddrReplace(link, want); err != nil {
-		return fmt.Errorf("add address %s: %w", addr, err)
-	}
-	return netlink.LinkSetUp(link)
-}
-
-// addDevice makes a dummy device or, in a kernel built without them, a bridge that never gets a port: all
-// that is asked of the device is to hold an address.
-func addDevice(name string) error {
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = name
-	err := netlink.LinkAdd(&netlink.Dummy{LinkAttrs: attrs})
-	if errors.Is(err, unix.EOPNOTSUPP) {
-		err = netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs})
-	}
-	if errors.Is(err, os.ErrExist) {
-		return nil
-	}
-	return err
 }
 
 // kernelSettings turns forwarding on, and makes packets between two pods of one bridge pass netfilter:

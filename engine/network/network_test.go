@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kith.dev/core/netplan"
+	"kith.dev/core/nodedevice"
 )
 
 // lan is a laptop and its neighbour on one wire, each in a network namespace of its own.
@@ -138,7 +139,7 @@ func answer(t *testing.T, addr string) {
 func TestNeighbourWhoKnowsTheWayReachesTheLaptopAndNotItsCluster(t *testing.T) {
 	l := newLAN(t)
 	o := options(t)
-	if err := nodeDevice(netplan.Node, o.NodeIP); err != nil {
+	if err := nodedevice.Ensure(netplan.Node, o.NodeIP); err != nil {
 		t.Fatal(err)
 	}
 	answer(t, "0.0.0.0:8080")
@@ -244,7 +245,7 @@ func TestPodIsHiddenOnTheLANAndNotBehindTheGateway(t *testing.T) {
 func TestNodeDeviceHasOneAddressWhateverItHadBefore(t *testing.T) {
 	newLAN(t)
 	for _, ip := range []string{"10.42.255.1", "10.42.255.1", "10.9.255.1"} {
-		if err := nodeDevice("kith-node", netip.MustParseAddr(ip)); err != nil {
+		if err := nodedevice.Ensure("kith-node", netip.MustParseAddr(ip)); err != nil {
 			t.Fatal(err)
 		}
 		link, err := netlink.LinkByName("kith-node")

@@ -35,6 +35,11 @@ func rules(ctx context.Context, o Options, onLAN bool) error {
 	tx.Add(&knftables.Table{}) // so that Delete finds it
 	tx.Delete(&knftables.Table{})
 	tx.Add(&knftables.Table{Comment: knftables.PtrTo("pods of kith-k8s")})
+	if o.Flannel.IsValid() {
+		tx.Add(&knftables.Chain{Name: "postrouting", Type: knftables.PtrTo(knftables.NATType), Hook: knftables.PtrTo(knftables.PostroutingHook), Priority: knftables.PtrTo(knftables.SNATPriority)})
+		tx.Add(&knftables.Rule{Chain: "postrouting", Rule: knftables.Concat("ip saddr", o.Flannel, "ip daddr !=", o.Flannel, "ip daddr != 224.0.0.0/4", "masquerade")})
+		return nft.Run(ctx, tx)
+	}
 	own := fmt.Sprintf(`{ %q, "lo", %q, %q, %q }`, netplan.Bridge, netplan.Node, netplan.Tunnel, netplan.Overlay)
 
 	// Linux answers for an address of any of its devices on all of them, and we forward: a neighbour on the

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"kith.dev/engine/config"
@@ -20,14 +22,21 @@ func leaves(c *config.Config) []pki.Leaf {
 		return pki.Leaf{Name: name, Authority: "ca", CommonName: user, Orgs: groups}
 	}
 	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	atAPI := []netip.Addr{loopback, c.NodeIP, c.APIServiceIP()}
+	api := pki.Leaf{Name: "apiserver", Authority: "ca", CommonName: "kube-apiserver", Server: true,
+		DNS: []string{"localhost", c.NodeName, "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
+		IPs: []netip.Addr{loopback, c.NodeIP, c.APIServiceIP()}}
 	if c.LANIP.IsValid() && c.LANIP != c.NodeIP {
-		atAPI = append(atAPI, c.LANIP)
+		api.IPs = append(api.IPs, c.LANIP)
+	}
+	for _, name := range c.K3s.Names {
+		if ip, err := netip.ParseAddr(name); err != nil {
+			api.DNS = append(api.DNS, name)
+		} else if !slices.Contains(api.IPs, ip) {
+			api.IPs = append(api.IPs, ip)
+		}
 	}
 	return []pki.Leaf{
-		{Name: "apiserver", Authority: "ca", CommonName: "kube-apiserver", Server: true,
-			DNS: []string{"localhost", c.NodeName, "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
-			IPs: atAPI},
+		api,
 		{Name: "kubelet-serving", Authority: "ca", CommonName: "system:node:" + c.NodeName, Orgs: []string{"system:nodes"}, Server: true,
 			DNS: []string{c.NodeName}, IPs: []netip.Addr{loopback, c.NodeIP}},
 		client("admin", "kith:admin", "system:masters"),
@@ -58,6 +67,11 @@ func certificates(c *config.Config) (renewed []string, err error) {
 	}
 	if err := pki.EmbedKubeconfig(c.WriteKubeconfig, dir, "admin", url); err != nil {
 		return nil, fmt.Errorf("write-kubeconfig %s: %w", c.WriteKubeconfig, err)
+	}
+	if mode := c.K3s.KubeconfigMode; mode != 0 {
+		if err := os.Chmod(c.WriteKubeconfig, mode); err != nil {
+			return nil, err
+		}
 	}
 	return renewed, nil
 }

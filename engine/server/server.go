@@ -32,6 +32,7 @@ import (
 	"kith.dev/engine/datastore"
 	"kith.dev/engine/deciding"
 	"kith.dev/engine/dns"
+	"kith.dev/engine/egress"
 	"kith.dev/engine/images"
 	"kith.dev/engine/join"
 	"kith.dev/engine/listener"
@@ -110,8 +111,13 @@ func (s *server) run(ctx context.Context) error {
 		return err
 	}
 	below(store.Run)
+	var flannel netip.Prefix
+	if c.K3s.Stands {
+		flannel = c.ClusterCIDR
+	}
 	if err := network.Setup(ctx, network.Options{
-		NodeIP: c.NodeIP, PodCIDR: c.PodCIDR, ServiceCIDR: c.ServiceCIDR, MTU: c.PodMTU,
+		Flannel: flannel,
+		NodeIP:  c.NodeIP, PodCIDR: c.PodCIDR, ServiceCIDR: c.ServiceCIDR, MTU: c.PodMTU,
 		CNIConf: s.cniConf(), GuestConf: s.guestConf(), CNIData: filepath.Join(c.DataDir, "cni", "addresses"), Policies: s.policiesSocket(),
 		GuestNetworks: c.GuestNetworks, Cluster: c.Agents, DNSPort: c.DNSPort,
 	}, s.log); err != nil {
@@ -211,9 +217,19 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 	now := make(chan struct{})
 	close(now)
 
-	start("kube-apiserver", now, component.APIServer{
-		PKI: files, NodeIP: c.NodeIP, Port: c.Port, ServiceCIDR: c.ServiceCIDR, Datastore: s.datastoreSocket(), Agents: s.agentsAt(), Install: s.resourceMetrics(),
-	}.Run)
+	api := component.APIServer{
+		PKI: files, NodeIP: c.NodeIP, Port: c.Port, ServiceCIDR: c.ServiceCIDR, Datastore: s.datastoreSocket(), Agents: s.agentsAt(), Flags: c.K3s.APIServer, Install: s.resourceMetrics(),
+	}
+	if c.K3s.Egress {
+		proxy, err := s.egress()
+		if err != nil {
+			return err
+		}
+		api.Egress = s.egressConfig()
+		start("egress selector", now, proxy.Run)
+		start("nodes of the egress selector", ready, proxy.Watch)
+	}
+	start("kube-apiserver", now, api.Run)
 	group.Go(func() error { return s.announce(ctx, ready) })
 	// Starting beside the API server it would only be refused, log it, and come back late.
 	prepared := make(chan error, 1)
@@ -245,10 +261,14 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 	decides := deciding.New(c.Deciding, func(ctx context.Context, on bool) error {
 		s.log.Info("what decides is turned", "on", on)
 		parts, ctx := errgroup.WithContext(ctx)
-		parts.Go(func() error {
-			return component.ControllerManager{PKI: files, ClusterCIDR: c.ClusterCIDR, ServiceCIDR: c.ServiceCIDR, Deciding: on, NodeRanges: s.nodeRanges()}.Run(ctx)
-		})
-		if on {
+		if !c.K3s.NoControllers {
+			parts.Go(func() error {
+				return component.ControllerManager{PKI: files, ClusterCIDR: c.ClusterCIDR, ServiceCIDR: c.ServiceCIDR, Deciding: on, NodeRanges: s.nodeRanges(), Flags: c.K3s.Controllers}.Run(ctx)
+			})
+		} else {
+			parts.Go(func() error { <-ctx.Done(); return nil })
+		}
+		if on && !c.K3s.NoScheduler {
 			parts.Go(func() error { return component.Scheduler{PKI: files}.Run(ctx) })
 		}
 		return parts.Wait()
@@ -276,6 +296,14 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 	})
 	start("nodes that join", ready, func(ctx context.Context) error { return join.Approve(ctx, s.client, s.log) })
 	return nil
+}
+
+// egress makes what the API server asks for the way to nodes.
+func (s *server) egress() (*egress.Proxy, error) {
+	if err := egress.WriteConfig(s.egressConfig(), s.egressSocket()); err != nil {
+		return nil, fmt.Errorf("configuration of the egress selector: %w", err)
+	}
+	return egress.Open(egress.Options{Socket: s.egressSocket(), Node: s.config.NodeName, Client: s.client}, s.log)
 }
 
 // agentsAt is where nodes that join reach the API server; the zero value where none may.
@@ -349,8 +377,12 @@ func (s *server) annotations(ctx context.Context, namespace string) (map[string]
 	return ns.Annotations, nil
 }
 
-func (s *server) policiesSocket() string  { return filepath.Join(s.config.RunDir, "policies.sock") }
-func (s *server) imagesSocket() string    { return filepath.Join(s.config.RunDir, "images.sock") }
+func (s *server) policiesSocket() string { return filepath.Join(s.config.RunDir, "policies.sock") }
+func (s *server) imagesSocket() string   { return filepath.Join(s.config.RunDir, "images.sock") }
+func (s *server) egressSocket() string   { return filepath.Join(s.config.RunDir, "egress.sock") }
+func (s *server) egressConfig() string {
+	return filepath.Join(s.config.DataDir, "egress-selector.yaml")
+}
 func (s *server) decidingSocket() string  { return filepath.Join(s.config.RunDir, "deciding.sock") }
 func (s *server) cniConf() string         { return filepath.Join(s.config.DataDir, "cni", "net.d") }
 func (s *server) guestConf() string       { return filepath.Join(s.config.DataDir, "cni", "guests.d") }

@@ -24,6 +24,24 @@ import (
 //	over  changes to /etc, /usr, /opt and /root, which are the machine's otherwise
 const imagesDir = "lib/kith/k8s/images"
 
+// K3s is the engine of a laptop that has K3s.
+const K3s = "k3s"
+
+// K3sBinary is where such a laptop has it, as K3s' installer puts it.
+const K3sBinary = "/usr/local/bin/k3s"
+
+// installK3s puts K3s onto a disk, or kith-k8s, which stands in for it. The administrator's kubeconfig is found where that of the built-in
+// Kubernetes would be.
+func (p *Laptop) installK3s(disk string) error {
+	program := os.Getenv("KITH_K3S")
+	if program == "" {
+		program = filepath.Join(p.lab.bin, "kith-k8s")
+	}
+	at := filepath.Join(disk, "over/usr/upper/local/bin")
+	return errors.Join(os.MkdirAll(at, 0o755), os.Symlink(program, filepath.Join(at, filepath.Base(K3sBinary))),
+		os.Symlink("../k3s/admin.kubeconfig", filepath.Join(disk, strings.TrimPrefix(Kubeconfig, "/var/"))))
+}
+
 // installDisk makes a new laptop's disk: what an installer of an operating system and of Kith would leave there.
 // A disk that exists is kept.
 func (p *Laptop) installDisk(o Options) error {
@@ -54,6 +72,11 @@ func (p *Laptop) installDisk(o Options) error {
 	if err := p.writeEtc(filepath.Join(d, "over/etc/upper"), o); err != nil {
 		return fmt.Errorf("make disk of %s: %w", p.name, err)
 	}
+	if o.Engines[p.name] == K3s {
+		if err := p.installK3s(d); err != nil {
+			return fmt.Errorf("make disk of %s: put K3s: %w", p.name, err)
+		}
+	}
 	for _, tar := range o.Images {
 		if err := linkOrCopy(tar, filepath.Join(d, imagesDir, filepath.Base(tar))); err != nil {
 			return fmt.Errorf("make disk of %s: put image: %w", p.name, err)
@@ -65,7 +88,7 @@ func (p *Laptop) installDisk(o Options) error {
 // writeEtc writes the laptop's own files of /etc.
 func (p *Laptop) writeEtc(etc string, o Options) error {
 	// Nothing of the machine's own Kith or CNI may shine through.
-	for _, dir := range []string{"kith", "cni"} {
+	for _, dir := range []string{"kith", "cni", "rancher"} {
 		path := filepath.Join(etc, dir)
 		if err := os.Mkdir(path, 0o755); err != nil {
 			return err
@@ -76,6 +99,9 @@ func (p *Laptop) writeEtc(etc string, o Options) error {
 	}
 	// The images of a lab come without a registry: guests may use them as they are.
 	config := map[string]any{"name": p.name, "engine": "builtin", "guestImages": []string{"kith.dev/*"}}
+	if o.Engines[p.name] == K3s {
+		config["engine"], config["k3sBinary"], config["imagesDir"] = K3s, K3sBinary, "/var/"+imagesDir
+	}
 	if o.NoEngine {
 		config["engine"] = "none"
 		delete(config, "guestImages")

@@ -31,6 +31,9 @@ type Options struct {
 	NoEngine bool
 	// NoWait returns when the daemons are started.
 	NoWait bool
+	// Engines are the Kubernetes of laptops by name, where it is not Kith's own: K3s has kithd run kith-k8s in the place of K3s (kith.dev/engine/k3s),
+	// or the real one where KITH_K3S names it.
+	Engines map[string]string
 	// Config holds further keys for the laptops' /etc/kith/config.yaml.
 	Config map[string]any
 	// Daemon is the command each laptop keeps running; kithd with its config file when nil.

@@ -1,4 +1,4 @@
-// The engine of the supervisor's tests: a program that lives as kith-k8s does. What it shall do stands in files of
+// The engine of the supervisor's tests: a program that lives as kith-k8s does, and as k3s does when it is called so. What it shall do stands in files of
 // its data folder: "refuse" makes it end at once with the file's text as last words; "deaf" makes it ignore
 // SIGTERM. It notes each start in "starts" and is ready when it has written "ready".
 package main
@@ -18,6 +18,9 @@ func main() {
 		if d, ok := strings.CutPrefix(a, "--data-dir="); ok {
 			dir = d
 		}
+		if file, ok := strings.CutPrefix(a, "--config="); ok { // called as K3s is
+			dir = filepath.Dir(file)
+		}
 	}
 	starts, err := os.OpenFile(filepath.Join(dir, "starts"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -26,7 +29,7 @@ func main() {
 	fmt.Fprintln(starts, os.Getpid(), strings.Join(os.Args[1:], " "))
 	starts.Close()
 	if words, err := os.ReadFile(filepath.Join(dir, "refuse")); err == nil {
-		fmt.Fprintln(os.Stderr, "kith-k8s:", string(words))
+		fmt.Fprintln(os.Stderr, filepath.Base(os.Args[0])+":", string(words))
 		os.Exit(1)
 	}
 	signals := make(chan os.Signal, 1)
