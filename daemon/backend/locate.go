@@ -28,6 +28,9 @@ func (b *Backend) locate(ctx context.Context, ref string) (located, error) {
 		return located{ref: ref, addresses: []string{address}}, nil
 	}
 	name, wrong := discovery.ParseName(ref)
+	if wrong != nil && err != nil && isLiteral(ref) {
+		return located{}, err
+	}
 	if wrong != nil {
 		return located{}, api.Invalid("address", ref, "host:port, with an IP address or a DNS name, or a name with SRV records")
 	}
@@ -35,7 +38,7 @@ func (b *Backend) locate(ctx context.Context, ref string) (located, error) {
 	var nowhere *discovery.NotFoundError
 	switch {
 	case lookup == nil:
-		return choose(ref, name, places, b.Me.ID())
+		return pick(ref, name, places, b.Me.ID())
 	case !errors.As(lookup, &nowhere):
 		return located{}, lookup
 	case err == nil && !nowhere.Refused && knownHere(ctx, name.Host):
@@ -44,14 +47,21 @@ func (b *Backend) locate(ctx context.Context, ref string) (located, error) {
 	return located{}, notFound(ref, nowhere)
 }
 
+// isLiteral reports whether text is an IP address, with a port or without.
+func isLiteral(text string) bool {
+	_, err := netip.ParseAddr(strings.Trim(text, "[]"))
+	_, errPort := netip.ParseAddrPort(text)
+	return err == nil || errPort == nil
+}
+
 // knownHere reports whether the system has an address for a name of which the DNS knows none.
 func knownHere(ctx context.Context, host string) bool {
 	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	return err == nil && len(found) > 0
 }
 
-// choose takes those of the places that are the one cluster meant. Where records say whose a host is, they must all say the same.
-func choose(ref string, name discovery.Name, places []discovery.Place, me identity.ID) (located, error) {
+// pick takes those of the places that are the one cluster meant. Where records say whose a host is, they must all say the same.
+func pick(ref string, name discovery.Name, places []discovery.Place, me identity.ID) (located, error) {
 	to := located{ref: ref, name: name.String()}
 	var others []string
 	self := false
