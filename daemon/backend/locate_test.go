@@ -73,10 +73,10 @@ func TestWhereANameLeads(t *testing.T) {
 		"nobody answers":           {ref: "nowhere.invalid", err: &discovery.NotFoundError{Asked: []string{"SRV x: no answer"}, Silent: true}, says: "could not be looked up: SRV x: no answer"},
 		"there is none":            {ref: "localhost", err: &discovery.NotFoundError{Refused: true}, says: "no cluster is there"},
 		"this machine has it":      {ref: "localhost", err: &discovery.NotFoundError{Asked: []string{"A localhost: none"}}, addresses: []string{"localhost:6450"}},
-		"no name":                  {ref: "a b", says: "with the interface of this machine"},
+		"no name":                  {ref: "a b", says: "SRV records"},
 		"a mistyped address":       {ref: "10.0.0.300", says: "SRV records"},
 		"a port that is none":      {ref: "corp.example:0", says: "SRV records"},
-		"an address with its link": {ref: "[fe80::1%eth0]:6450", says: "SRV records"},
+		"an address of no link":    {ref: "[fe80::1%nosuch]:6450", says: "with the interface of this machine"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			names := &fakeNames{places: c.places, err: c.err}
