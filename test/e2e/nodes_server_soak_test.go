@@ -1,8 +1,9 @@
-//go:build lab
+//go:build lab && soak
 
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -35,6 +36,16 @@ func (w *threeNodes) guests() (byNode map[string][]pod) {
 	return byNode
 }
 
+// own is the cluster's own pod on a node. It is in a namespace that is offloaded, so that its service has a name abroad.
+func (w *threeNodes) own(node string) pod {
+	w.t.Helper()
+	list := pods(w.t, w.at, "-n", "store", "-l", "run=own-"+node)
+	if len(list) != 1 {
+		w.t.Fatalf("%d pods own-%s", len(list), node)
+	}
+	return list[0]
+}
+
 // meet has pods of all three nodes and those of the laptop reach each other.
 func (w *threeNodes) meet(when string, nodes ...string) {
 	w.t.Helper()
@@ -44,11 +55,11 @@ func (w *threeNodes) meet(when string, nodes ...string) {
 	}
 	abroad := pods(w.t, w.at, "-n", "store", "-l", "app=web")
 	for _, n := range nodes {
-		own := pods(w.t, w.at, "-l", "run=own-"+n)[0]
-		try(w.at, "default", own.Metadata.Name, "http://"+abroad[0].Status.PodIP+":8080/")
-		try(w.at, "default", own.Metadata.Name, "http://web.store/")
+		own := w.own(n)
+		try(w.at, "store", own.Metadata.Name, "http://"+abroad[0].Status.PodIP+":8080/")
+		try(w.at, "store", own.Metadata.Name, "http://web/")
 		try(w.at, "store", abroad[0].Metadata.Name, "http://"+own.Status.PodIP+":8080/")
-		try(w.at, "store", abroad[0].Metadata.Name, "http://own-"+n+".default/")
+		try(w.at, "store", abroad[0].Metadata.Name, "http://own-"+n+"/")
 	}
 	for _, g := range pods(w.t, w.alice, "-n", "shop", "-l", "app=web") {
 		try(w.alice, "default", "own", "http://"+g.Status.PodIP+":8080/")
@@ -87,9 +98,9 @@ func TestAServerClusterOfThreeNodes(t *testing.T) {
 	}
 	kubectl(t, w.alice, "run", "own", "--image=kith.dev/echo:1", "--image-pull-policy=IfNotPresent")
 	for _, n := range names {
-		kubectl(t, w.at, "run", "own-"+n, "--image=kith.dev/echo:1", "--image-pull-policy=IfNotPresent", "--overrides", `{"spec":{"nodeName":"`+n+`"}}`)
-		kubectl(t, w.at, "expose", "pod", "own-"+n, "--port=80", "--target-port=8080")
-		kubectl(t, w.at, "wait", "--for=condition=Ready", "pod/own-"+n, "--timeout=60s")
+		kubectl(t, w.at, "-n", "store", "run", "own-"+n, "--image=kith.dev/echo:1", "--image-pull-policy=IfNotPresent", "--overrides", `{"spec":{"nodeName":"`+n+`"}}`)
+		kubectl(t, w.at, "-n", "store", "expose", "pod", "own-"+n, "--port=80", "--target-port=8080")
+		kubectl(t, w.at, "-n", "store", "wait", "--for=condition=Ready", "pod/own-"+n, "--timeout=60s")
 	}
 	kubectl(t, w.alice, "wait", "--for=condition=Ready", "pod/own", "--timeout=60s")
 	waitReady(t, w.alice, 6, "-n", "shop", "-l", "app=web")
@@ -131,10 +142,9 @@ func TestAServerClusterOfThreeNodes(t *testing.T) {
 	if now := w.id(t); now != id {
 		t.Errorf("it is %s now, and was %s", now, id)
 	}
-	own := pods(t, w.at, "-l", "run=own-"+others[1])[0]
 	eventually(t, time.Minute, "the pod on "+others[1]+" reaches alice's", func() string {
 		abroad := pods(t, w.at, "-n", "store", "-l", "app=web")[0]
-		return reaches(t, w.at, "default", own.Metadata.Name, "http://"+abroad.Status.PodIP+":8080/")
+		return reaches(t, w.at, "store", w.own(others[1]).Metadata.Name, "http://"+abroad.Status.PodIP+":8080/")
 	})
 	if err := w.node(gateway).Boot(t.Context()); err != nil {
 		t.Fatal(err)
@@ -151,9 +161,6 @@ func TestAServerClusterOfThreeNodes(t *testing.T) {
 
 	t.Log(w.helm(t, "uninstall", "kith"))
 	kubectl(t, w.at, "delete", "namespace", serverNamespace, "store")
-	for _, n := range names {
-		kubectl(t, w.at, "delete", "pod,service", "own-"+n, "--grace-period=1", "--ignore-not-found")
-	}
 	eventually(t, time.Minute, "nothing is left on any node", func() string {
 		if _, come := difference(before, w.left(t, w.nodes...)); len(come) > 0 {
 			return strings.Join(come, ", ")
@@ -166,18 +173,17 @@ func TestAServerClusterOfThreeNodes(t *testing.T) {
 func (w *threeNodes) fenced(when string) {
 	w.t.Helper()
 	twin := twinAt(w.t, w.at, "shop")
-	own := pods(w.t, w.at, "-l", "run=own-corp-1")[0]
 	address, err := w.nodes[1].Address()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if why := reaches(w.t, w.at, "default", own.Metadata.Name, "http://"+address.String()+":10250/"); !strings.Contains(why, "HTTPS server") {
+	if why := reaches(w.t, w.at, "store", w.own("corp-1").Metadata.Name, "http://"+address.String()+":10250/"); !strings.Contains(why, "HTTPS server") {
 		w.t.Errorf("%s: a pod of the cluster's own does not reach a kubelet, so that no guest does shows nothing: %s", when, why)
 	}
 	for node, guests := range w.guests() {
 		var closed []string
 		for _, n := range w.nodes {
-			own := pods(w.t, w.at, "-l", "run=own-"+n.Name())
+			own := pods(w.t, w.at, "-n", "store", "-l", "run=own-"+n.Name())
 			if len(own) > 0 {
 				closed = append(closed, "http://"+own[0].Status.PodIP+":8080/")
 			}
@@ -200,9 +206,14 @@ func (w *threeNodes) fenced(when string) {
 func (w *threeNodes) gap(do func(), node string) time.Duration {
 	w.t.Helper()
 	abroad := pods(w.t, w.at, "-n", "store", "-l", "app=web")[0]
-	own := pods(w.t, w.at, "-l", "run=own-"+node)[0]
-	ask := func() string {
-		return reaches(w.t, w.at, "default", own.Metadata.Name, "http://"+abroad.Status.PodIP+":8080/")
+	own := w.own(node)
+	ask := func() string { // for five seconds at most
+		ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+		defer cancel()
+		if out, err := w.at.Kubectl(ctx, "-n", "store", "exec", own.Metadata.Name, "--", "/app", "dial", abroad.Status.PodIP+":8080"); err != nil {
+			return fmt.Sprintf("%v: %s", err, out)
+		}
+		return ""
 	}
 	if why := ask(); why != "" {
 		w.t.Fatal(why)
