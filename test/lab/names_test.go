@@ -117,9 +117,9 @@ func TestClustersAreNamedAndCounted(t *testing.T) {
 			t.Errorf("%s is a laptop and a node", NameOf(i))
 		}
 	}
-	seen := map[string]bool{router.String(): true}
+	seen := map[string]bool{IPv4.address(router).String(): true}
 	for i := 1; i <= Most; i++ {
-		seen[firstAddress(i).String()] = true
+		seen[IPv4.address(firstHost(i)).String()] = true
 	}
 	for i := nodeIndex + 1; i <= nodeIndex+MostNodes; i++ {
 		if a := nodeAddress(i).String(); seen[a] {
