@@ -51,7 +51,7 @@ func k3sMain(args []string) error {
 		if err := k3s.Lay(c); err != nil {
 			return fmt.Errorf("data-dir: %w; run as root", err)
 		}
-		return serve(c)
+		return runServer(c)
 	}
 	return fmt.Errorf("%q is a command of K3s which this stand-in does not have: it has server, kubectl and --version", args[0])
 }

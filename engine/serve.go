@@ -42,14 +42,16 @@ func serverCommand() *cobra.Command {
 			if err := complete(&c); err != nil {
 				return err
 			}
-			return serve(&c, func(ctx context.Context, log *slog.Logger) error {
-				return server.Run(ctx, &c, stores(), log)
-			})
+			return runServer(&c)
 		},
 	}
 	c.Flags(cmd.Flags())
 	cmd.Flags().StringVar(&file, "config", "", "YAML file with these flags as keys; flags given here win")
 	return cmd
+}
+
+func runServer(c *config.Config) error {
+	return serve(c, func(ctx context.Context, log *slog.Logger) error { return server.Run(ctx, c, stores(), log) })
 }
 
 // complete fills c with what follows from this program's place and the machine's name.
