@@ -84,7 +84,7 @@ func TestALaptopsLifeWithThePackage(t *testing.T) {
 		m.under(func() { install(newer) })
 	})
 	step("what it cannot read is refused, and nothing changed", func(t *testing.T) {
-		was, kithd := pod(), m.must("pidof", "kithd")
+		was, kithd := pod(), m.must("systemctl", "show", "-P", "MainPID", "kithd")
 		const mark = "/var/lib/kith/k8s/version"
 		m.must("cp", "-p", mark, "/root/version")
 		m.must("sed", "-i", "s/^KUBERNETES=.*/KUBERNETES=1.99/", mark)
@@ -97,7 +97,7 @@ func TestALaptopsLifeWithThePackage(t *testing.T) {
 			t.Error(is)
 		}
 		works()
-		if is := m.must("pidof", "kithd"); is != kithd {
+		if is := m.must("systemctl", "show", "-P", "MainPID", "kithd"); is != kithd {
 			t.Errorf("kithd was %s, is %s", kithd, is)
 		}
 		if is := pod(); is != was {
