@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -263,7 +264,8 @@ func (c *office) strangers(t *testing.T) {
 		out, said, err := lan.Exec(t.Context(), "sh", "-c", script)
 		return fmt.Sprint(out, said, err)
 	}
-	_ = sh("ip route add 10.42.1.0/24 via 192.0.2.3; ip route add 10.43.0.0/16 via 192.0.2.3")
+	of := netip.PrefixFrom(netip.MustParseAddr(pod), 24).Masked().String() // which of the nodes' ranges corp-2 has
+	_ = sh("ip route add " + of + " via 192.0.2.3; ip route add 10.43.0.0/16 via 192.0.2.3")
 	for script, want := range map[string]string{
 		"curl -s -m 3 http://" + pod + ":8080/":                                                           "exit status 28",
 		"curl -sk -m 3 https://10.43.0.1/version":                                                         "exit status 28",
@@ -279,7 +281,7 @@ func (c *office) strangers(t *testing.T) {
 			t.Errorf("%s: %s, want %q", script, out, want)
 		}
 	}
-	_ = sh("ip route del 10.42.1.0/24; ip route del 10.43.0.0/16")
+	_ = sh("ip route del " + of + "; ip route del 10.43.0.0/16")
 }
 
 func indexOf(words []string, word string) int {
