@@ -55,8 +55,13 @@ func (s *screen) trayWith(socket, program string) {
 	if err := os.Symlink(path, filepath.Join(bin, program)); err != nil {
 		s.t.Fatal(err)
 	}
+	// One font, whichever the machine has: where the buttons of xmessage are follows from it (X(7), XENVIRONMENT).
+	resources := filepath.Join(s.dir, "resources")
+	if err := os.WriteFile(resources, []byte("*font: fixed\n"), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
 	before := s.env
-	s.env = append(slices.Clone(s.env), "PATH="+bin)
+	s.env = append(slices.Clone(s.env), "PATH="+bin, "XENVIRONMENT="+resources)
 	s.tray(socket)
 	s.env = before
 }
