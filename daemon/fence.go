@@ -15,6 +15,9 @@ func (d *Daemon) newFence() (*fence.Fence, error) {
 	if facts.GuestLinks {
 		cfg.Group = guestnet.Group
 	}
+	if d.cfg.Lease != "" { // a cluster of several nodes, where `kithd node` keeps a fence on each of the others
+		cfg.Self = facts.NodeName
+	}
 	return fence.New(cfg)
 }
 

@@ -16,6 +16,7 @@ type Config struct {
 	Pods     netip.Prefix // this cluster's pods, its node included
 	Services netip.Prefix
 	Node     netip.Addr // address of the node, never taken for a guest's
+	Self     string     // name of the node, where each node of the cluster has a fence of its own: guests on others are left to theirs; "" where this is the only one
 	DNS      netip.Addr // service address of the cluster's DNS
 	Kernel   *hostnet.Changes
 	Log      *slog.Logger
@@ -42,6 +43,7 @@ func (c Config) check() error {
 type Tenant struct {
 	Consumer string         // compact cluster ID
 	Guests   []netip.Prefix // the range of its guests here; without marked links the address of each
+	Apart    []netip.Prefix // of those, guests on other nodes, which fence them: what they send is judged here on its way into the tunnel alone
 	Home     []netip.Prefix // its address space, as its guests here know it
 	Internet bool           // whether its guests may use this laptop's way to the internet
 }

@@ -50,7 +50,9 @@
 // its link does not lead to is dropped before connections are tracked (`fib saddr . iif`). IPv6 is dropped there too.
 //
 // With an engine that does not mark links guests are known by the addresses in their pods' status, some moments late, and their
-// homes by aliases; the forging is for the network plugin to prevent.
+// homes by aliases; the forging is for the network plugin to prevent. In a cluster of several nodes each has a fence (daemon/node), and a guest is
+// judged by that of the node it is on, before anything of what it asked for was translated away; others see it again on its way into the
+// tunnel.
 //
 // # Staying up
 //

@@ -123,14 +123,7 @@ func TestAnotherLAN(t *testing.T) {
 
 func TestGuestsWithoutLinksOfTheirOwnAreKnownByAddress(t *testing.T) {
 	w := newWorld(t)
-	cfg := testConfig
-	cfg.Group, cfg.Log = 0, slog.New(slog.DiscardHandler)
-	f, err := New(cfg)
-	w.must(err)
-	h := w.net("host")
-	f.fence.Options = []nftables.ConnOption{nftables.WithNetNSFd(int(w.place["host"]))}
-	f.limits.Options = f.fence.Options
-	f.readHost = func() (hostState, error) { return readHost(h) }
+	f := w.byAddress()
 	w.must(f.Set(Relations{
 		Tenants:   []Tenant{{Consumer: "alice", Internet: true, Home: ranges("10.76.0.0/16"), Guests: ranges(newcomerIP+"/32", ownPod+"/32")}},
 		Providers: []Provider{{Peer: "bea", Guests: netip.MustParsePrefix(atBea)}},
@@ -147,6 +140,48 @@ func TestGuestsWithoutLinksOfTheirOwnAreKnownByAddress(t *testing.T) {
 	w.expectAs("own", ownOther, beas, "bea")
 	w.expectAs("bea", beas, ownOther, "own")
 	w.expectAs("bea", beas, ownPod, silent) // as a guest has it
+}
+
+// byAddress is a fence that knows guests by their addresses alone.
+func (w *world) byAddress() *Fence {
+	w.t.Helper()
+	cfg := testConfig
+	cfg.Group, cfg.Log = 0, slog.New(slog.DiscardHandler)
+	f, err := New(cfg)
+	w.must(err)
+	h := w.net("host")
+	f.fence.Options = []nftables.ConnOption{nftables.WithNetNSFd(int(w.place["host"]))}
+	f.limits.Options = f.fence.Options
+	f.readHost = func() (hostState, error) { return readHost(h) }
+	return f
+}
+
+// In a cluster of several nodes a guest's question to the cluster's DNS comes from its node with the address of the server: that it asked for the
+// service shows there alone. What it sends home passes here where the tunnel is here, and nothing else of that.
+func TestGuestsOnOtherNodesAreFencedThere(t *testing.T) {
+	w := newWorld(t)
+	f := w.byAddress()
+	rel := func(apart ...netip.Prefix) Relations {
+		return Relations{
+			Tenants:   []Tenant{{Consumer: "alice", Home: ranges("10.76.0.0/16"), Guests: ranges(newcomerIP+"/32", ownOther+"/32"), Apart: apart}},
+			Providers: []Provider{{Peer: "bea", Guests: netip.MustParsePrefix(atBea)}},
+		}
+	}
+	w.must(f.Set(rel()))
+	w.expectAs("own", ownOther, "udp:"+nodeIP+":10053", rejected) // it is judged here
+	w.expectAs("own", ownOther, neighbour, rejected)
+	w.must(f.Set(rel(ranges(ownOther + "/32")...)))
+	w.expectAs("own", ownOther, "udp:"+nodeIP+":10053", "host")
+	w.expectAs("own", ownOther, nodeIP+":10053", "host")
+	w.expectAs("own", ownOther, neighbour, "neighbour")
+	w.expectAs("own", ownOther, aliasHome, "alice")
+	w.expectAs("alice", aliasHome, ownOther, "own")
+	w.expectAs("own", ownOther, beas, rejected)
+	w.expectAs("bea", beas, ownOther, silent)
+	w.expect("newcomer", "udp:10.43.0.10:53", "host")
+	w.expect("newcomer", "udp:"+nodeIP+":10053", rejected)
+	w.expect("newcomer", neighbour, rejected)
+	w.expect("newcomer", ownOther, "own") // of its tenant
 }
 
 func TestSetChangesNothingWhenNothingChanged(t *testing.T) {

@@ -25,6 +25,7 @@ type plan struct{ fence, limits []nft.Table }
 // Names of the sets that are always there.
 const (
 	guestsSet  = "guests"  // addresses of guests here
+	apartSet   = "apart"   // of those, on other nodes, which fence them
 	tenantsMap = "tenants" // the chain that says what a guest may reach, by its address
 	abroadSet  = "abroad"  // addresses of our guests at providers
 	pairsSet   = "pairs"   // all of both
@@ -46,9 +47,9 @@ var private = []netip.Prefix{
 func planOf(cfg Config, a allowance, rel Relations, host hostState) plan {
 	tenants := settled(rel.Tenants)
 	providers := slices.SortedFunc(slices.Values(rel.Providers), func(a, b Provider) int { return strings.Compare(a.Peer, b.Peer) })
-	var guests, abroad []netip.Prefix
+	var guests, apart, abroad []netip.Prefix
 	for _, t := range tenants {
-		guests = append(guests, t.Guests...)
+		guests, apart = append(guests, t.Guests...), append(apart, t.Apart...)
 	}
 	for _, p := range providers {
 		abroad = append(abroad, p.Guests)
@@ -59,6 +60,7 @@ func planOf(cfg Config, a allowance, rel Relations, host hostState) plan {
 	}
 	sets := []nft.Set{
 		addresses(guestsSet, guests...),
+		addresses(apartSet, apart...),
 		{Name: tenantsMap, Key: nftables.TypeIPAddr, Data: nftables.TypeVerdict, Elements: leads},
 		addresses(abroadSet, abroad...),
 		addresses(pairsSet, slices.Concat(guests, abroad)...),

@@ -47,31 +47,41 @@ func (c Config) relations(o objects) (rel Relations) {
 			for _, m := range pair.Aliases {
 				t.Home = append(t.Home, m.Alias)
 			}
-			t.Guests = guests[t.Consumer]
+			t.Guests, t.Apart = guests[t.Consumer].all, guests[t.Consumer].apart
 			delete(guests, t.Consumer)
 		}
 		rel.Tenants = append(rel.Tenants, t)
 	}
 	for consumer, list := range guests { // their contract is gone: they are guests all the same
-		rel.Tenants = append(rel.Tenants, Tenant{Consumer: consumer, Guests: list})
+		rel.Tenants = append(rel.Tenants, Tenant{Consumer: consumer, Guests: list.all, Apart: list.apart})
 	}
 	slices.SortFunc(rel.Tenants, func(a, b Tenant) int { return strings.Compare(a.Consumer, b.Consumer) })
 	slices.SortFunc(rel.Providers, func(a, b Provider) int { return strings.Compare(a.Peer, b.Peer) })
 	return rel
 }
 
+// guestAddresses are those of a tenant's guests, as Tenant has them.
+type guestAddresses struct{ all, apart []netip.Prefix }
+
 // addresses of guests, by consumer, as their pods' status says. One on the host's network has the node's.
-func (c Config) addresses(pods []corev1.Pod) map[string][]netip.Prefix {
-	list := map[string][]netip.Prefix{}
+func (c Config) addresses(pods []corev1.Pod) map[string]guestAddresses {
+	list := map[string]guestAddresses{}
 	for _, pod := range pods {
 		consumer := pod.Labels[v1alpha1.LabelConsumer]
 		if !isConsumer(consumer) || v1alpha1.Ended(pod.Status.Phase) || pod.Spec.HostNetwork {
 			continue
 		}
 		for _, ip := range pod.Status.PodIPs {
-			if a, err := netip.ParseAddr(ip.IP); err == nil && c.Pods.Contains(a) && a != c.Node {
-				list[consumer] = append(list[consumer], netip.PrefixFrom(a, 32))
+			a, err := netip.ParseAddr(ip.IP)
+			if err != nil || !c.Pods.Contains(a) || a == c.Node {
+				continue
 			}
+			is, guest := list[consumer], netip.PrefixFrom(a, 32)
+			is.all = append(is.all, guest)
+			if c.Self != "" && pod.Spec.NodeName != c.Self {
+				is.apart = append(is.apart, guest)
+			}
+			list[consumer] = is
 		}
 	}
 	return list

@@ -137,4 +137,13 @@ func TestWithoutLinksGuestsHaveTheAddressesOfTheirStatus(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want\n%+v", got, want)
 	}
+
+	// Where each node has a fence.
+	cfg.Self = "corp-1"
+	on := func(node string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.NodeName = node } }
+	got = cfg.relations(objects{pods: []corev1.Pod{podOf(alice, "1", "10.42.0.5", on("corp-1")), podOf(alice, "2", "10.42.1.5", on("corp-2")), podOf(alice, "3", "10.42.2.5")}})
+	want = Relations{Tenants: []Tenant{{Consumer: alice, Guests: ranges("10.42.0.5/32", "10.42.1.5/32", "10.42.2.5/32"), Apart: ranges("10.42.1.5/32", "10.42.2.5/32")}}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want\n%+v", got, want)
+	}
 }

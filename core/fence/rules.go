@@ -84,12 +84,13 @@ func (c Config) forward() [][]expr.Any {
 }
 
 // fromGuest matches what guests send. They are known by their links or, where they share a bridge with the owner's pods, by their
-// addresses.
+// addresses. What a guest on another node sends was judged there, where kube-proxy chose an endpoint: here nothing shows
+// any more that it asked for a service, the cluster's DNS among them.
 func (c Config) fromGuest() []expr.Any {
 	if c.Group != 0 {
 		return nft.FromGroup(c.Group)
 	}
-	return is(source(), guestsSet)
+	return rule(is(source(), guestsSet), isNot(source(), apartSet))
 }
 
 // strayed is what is meant for guests, here or at a provider, and has lost its way: without kithd there is no tunnel and no route into it,
@@ -219,10 +220,11 @@ func (c Config) fromTunnel(tenants []Tenant) [][]expr.Any {
 }
 
 // intoTunnel is for whoever is no guest: the owner's pods reach ours at providers, not a consumer's home. What a neighbour on the LAN
-// sends in a guest's name would be led to that guest's home. The range of guests here leads into the tunnel, too, but for those that
+// sends in a guest's name would be led to that guest's home; guests of other nodes come this way where the tunnel is here. The range of guests here leads into the tunnel, too, but for those that
 // are there: who asks for one that is not is told at once.
 func (c Config) intoTunnel() [][]expr.Any {
 	return [][]expr.Any{
+		rule(is(source(), apartSet), goTo("guest")),
 		acceptAnswers(), rule(anError(), nft.SourceWithin(c.Pods), accept()),
 		rule(is(source(), guestsSet), drop()),
 		rule(is(destination(), abroadSet), accept()),

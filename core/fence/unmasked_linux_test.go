@@ -1,13 +1,10 @@
 package fence
 
 import (
-	"log/slog"
 	"net"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/nftables"
 )
 
 // flannel hides pods behind the machine's address wherever they go but to other pods. What goes to peers keeps its source; the rest is hidden as
@@ -41,14 +38,7 @@ add rule ip plugin post ip saddr 10.42.0.0/16 ip daddr != 10.42.0.0/16 masquerad
 	if got := source("bea", beas); got == ownPod || got == ownOther {
 		t.Fatalf("the plugin does not hide %s", got)
 	}
-	cfg := testConfig
-	cfg.Group, cfg.Log = 0, slog.New(slog.DiscardHandler)
-	f, err := New(cfg)
-	w.must(err)
-	h := w.net("host")
-	f.fence.Options = []nftables.ConnOption{nftables.WithNetNSFd(int(w.place["host"]))}
-	f.limits.Options = f.fence.Options
-	f.readHost = func() (hostState, error) { return readHost(h) }
+	f := w.byAddress()
 	w.must(f.Set(Relations{Providers: []Provider{{Peer: "bea", Guests: ranges(atBea)[0]}}}))
 	if got := source("bea", beas); got != ownPod && got != ownOther {
 		t.Errorf("a peer sees a pod as %s", got)

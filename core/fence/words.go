@@ -38,6 +38,11 @@ func in(set string) expr.Any { return &expr.Lookup{SourceRegister: 1, SetName: s
 // FIELD @SET
 func is(field expr.Any, set string) []expr.Any { return nft.Load(field, in(set)) }
 
+// FIELD != @SET
+func isNot(field expr.Any, set string) []expr.Any {
+	return nft.Load(field, &expr.Lookup{SourceRegister: 1, SetName: set, Invert: true})
+}
+
 // FIELD vmap @MAP
 func decides(field expr.Any, verdicts string) []expr.Any {
 	return nft.Load(field, &expr.Lookup{SourceRegister: 1, SetName: verdicts, IsDestRegSet: true, DestRegister: 0})

@@ -211,7 +211,7 @@ func slim(o any) (any, error) {
 // fence keeps guests of this node fenced: their way home is the overlay, as it is the tunnel's device on the gateway's node.
 func (n *Node) fence(ctx context.Context, mgr ctrl.Manager, ip netip.Addr) error {
 	f, err := fence.New(fence.Config{
-		Tunnel: overlay.Device, Pods: n.cfg.Pods, Services: n.cfg.Services, Node: ip, DNS: netplan.Cluster{Pods: n.cfg.Pods, Services: n.cfg.Services}.DNS(),
+		Tunnel: overlay.Device, Pods: n.cfg.Pods, Services: n.cfg.Services, Node: ip, Self: n.cfg.Node, DNS: netplan.Cluster{Pods: n.cfg.Pods, Services: n.cfg.Services}.DNS(),
 		Kernel: &n.kernel, Log: n.cfg.Log,
 	})
 	if err != nil {
