@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -111,6 +112,10 @@ func TestAServerClusterOfThreeNodes(t *testing.T) {
 	w.meet("at first", names...)
 	w.fenced("at first")
 
+	w.upgrade(names)
+	w.meet("after the upgrade", names...)
+	w.fenced("after the upgrade")
+
 	// Drained: kithd gives the lease back, the other takes it.
 	_, gateway := w.leader(t)
 	began := time.Now()
@@ -157,6 +162,9 @@ func TestAServerClusterOfThreeNodes(t *testing.T) {
 	})
 	kubectl(t, w.at, "-n", serverNamespace, "rollout", "status", "daemonset/kith-nodes", "--timeout=120s")
 	kubectl(t, w.at, "-n", serverNamespace, "rollout", "status", "deployment/kith", "--timeout=120s")
+	kubectl(t, w.at, "-n", "store", "wait", "--for=condition=Ready", "pod/own-"+gateway, "--timeout=90s")
+	waitReady(t, w.alice, 6, "-n", "shop", "-l", "app=web")
+	w.meet("after the loss", names...)
 	w.fenced("after the loss")
 
 	t.Log(w.helm(t, "uninstall", "kith"))
@@ -183,10 +191,7 @@ func (w *threeNodes) fenced(when string) {
 	for node, guests := range w.guests() {
 		var closed []string
 		for _, n := range w.nodes {
-			own := pods(w.t, w.at, "-n", "store", "-l", "run=own-"+n.Name())
-			if len(own) > 0 {
-				closed = append(closed, "http://"+own[0].Status.PodIP+":8080/")
-			}
+			closed = append(closed, "http://"+w.own(n.Name()).Status.PodIP+":8080/")
 			address, err := n.Address()
 			if err != nil {
 				w.t.Fatal(err)
@@ -200,6 +205,66 @@ func (w *threeNodes) fenced(when string) {
 			}
 		}
 	}
+}
+
+// upgrade replaces every pod of Kith while streams go through the gateway, from each node and to each.
+func (w *threeNodes) upgrade(names []string) {
+	w.t.Helper()
+	const lasts = time.Minute
+	type stream struct {
+		at              *lab.Laptop
+		namespace, name string
+	}
+	var all []stream
+	run := func(at *lab.Laptop, namespace, name, node, restart string, args ...string) {
+		w.t.Helper()
+		manifest := strings.NewReplacer("namespace: shop", "namespace: "+namespace,
+			"nodeSelector: {kubernetes.io/hostname: "+node+"}", "nodeName: "+node).Replace(loading(name, node, restart, args...))
+		apply(w.t, at, manifest)
+		waitReady(w.t, at, 1, "-n", namespace, "-l", "app="+name)
+	}
+	apply(w.t, w.at, strings.Replace(loading("serve", "kith-alice", "Always", "serve"), "namespace: shop", "namespace: store", 1))
+	there := waitReady(w.t, w.at, 1, "-n", "store", "-l", "app=serve")[0].Status.PodIP + ":7000"
+	for _, n := range names {
+		run(w.at, "store", "out-"+n, n, "Never", "stream", "-duration", lasts.String(), there)
+		all = append(all, stream{w.at, "store", "out-" + n})
+	}
+	for i := range 3 { // on which node of the cluster a guest is, is for the cluster to say
+		name := fmt.Sprintf("serve-%d", i)
+		apply(w.t, w.alice, loading(name, "kith-corp", "Always", "serve"))
+		guest := waitReady(w.t, w.alice, 1, "-n", "shop", "-l", "app="+name)[0]
+		run(w.alice, "default", fmt.Sprintf("in-%d", i), "alice", "Never", "stream", "-duration", lasts.String(), guest.Status.PodIP+":7000")
+		all = append(all, stream{w.alice, "default", fmt.Sprintf("in-%d", i)})
+	}
+	_, before := w.leader(w.t)
+	began := time.Now()
+	w.helm(w.t, append([]string{"upgrade"}, w.values("nodeSelector.gateway=yes", "config.logLevel=debug", "uninstall.patience=30s")...)...)
+	for _, part := range []string{"daemonset/kith-nodes", "deployment/kith"} {
+		kubectl(w.t, w.at, "-n", serverNamespace, "rollout", "status", part, "--timeout=120s")
+	}
+	took := time.Since(began)
+	_, now := w.leader(w.t)
+	w.t.Logf("helm upgrade took %s, the gateway was on %s and is on %s", took.Round(100*time.Millisecond), before, now)
+	for _, s := range all {
+		var r report
+		eventually(w.t, lasts+30*time.Second, "the stream "+s.name+" ends", func() string {
+			out, err := s.at.Kubectl(w.t.Context(), "-n", s.namespace, "logs", s.name)
+			if err == nil {
+				err = json.Unmarshal([]byte(out), &r)
+			}
+			if err != nil {
+				return err.Error()
+			}
+			return ""
+		})
+		w.t.Logf("stream %s: %.0f s, %d MB, longest gap %.0f ms", s.name, r.Seconds, r.Bytes>>20, r.Gap)
+		if r.Broken != "" || r.OutOfOrder > 0 || r.Seconds < lasts.Seconds()-1 {
+			w.t.Errorf("the stream %s did not outlive the upgrade: %+v", s.name, r)
+		}
+		kubectl(w.t, s.at, "-n", s.namespace, "delete", "pod", s.name)
+	}
+	kubectl(w.t, w.at, "-n", "store", "delete", "pod", "serve")
+	kubectl(w.t, w.alice, "-n", "shop", "delete", "pod", "serve-0", "serve-1", "serve-2")
 }
 
 // gap is how long the pod on a node gets no answer from the laptop's, from what do does on.
