@@ -31,6 +31,7 @@ func TestAClusterOfThreeNodes(t *testing.T) {
 		{"a volume is where its pod is", c.volumes},
 		{"a NetworkPolicy holds on every node", c.policies},
 		{"strangers get nothing", c.strangers},
+		{"each account may what its page says", c.rights},
 		{"a restart ends no pod", c.restarts},
 		{"a node loses power and comes back", c.power},
 		{"so does the server", c.serverPower},
@@ -39,6 +40,18 @@ func TestAClusterOfThreeNodes(t *testing.T) {
 	} {
 		t.Run(step.name, step.do)
 	}
+}
+
+func (c *office) rights(t *testing.T) {
+	const authenticated = "system:authenticated"
+	rights(t, c.server,
+		account{"The built-in engine's DNS: user `kith:dns`", []string{"kith:dns", authenticated}, nil, nil},
+		account{"A node of the built-in engine: group `system:nodes`, beside what the Node authorizer gives to its kubelet",
+			[]string{"system:node:corp-2", "system:nodes", authenticated}, nil, []particular{{"kube-system", "`kube-system`"}}},
+		account{"Who comes with a token to join: group `system:bootstrappers`",
+			[]string{"system:bootstrap:abcdef", "system:bootstrappers", authenticated}, nil, nil},
+		account{"Whoever reaches the API server, where nodes may join: user `system:anonymous`",
+			[]string{"system:anonymous", authenticated}, nil, []particular{{"kube-public", "`kube-public`"}}}) // in the group of those who may ask what they may
 }
 
 type office struct {

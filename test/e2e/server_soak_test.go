@@ -198,21 +198,6 @@ func (s *server) left(t *testing.T, machines ...*lab.Laptop) []string {
 	return list
 }
 
-// difference of two lists.
-func difference(before, after []string) (gone, come []string) {
-	for _, s := range before {
-		if !slices.Contains(after, s) {
-			gone = append(gone, s)
-		}
-	}
-	for _, s := range after {
-		if !slices.Contains(before, s) {
-			come = append(come, s)
-		}
-	}
-	return gone, come
-}
-
 const serverWeb = `
 apiVersion: apps/v1
 kind: Deployment

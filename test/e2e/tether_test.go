@@ -318,6 +318,7 @@ func companyRuns(t *testing.T, l *lab.Lab) {
 		}
 	})
 	t.Run("nobody exceeds what the policy gives", func(t *testing.T) { mayNot(t, alice) })
+	t.Run("each account may what its page says", func(t *testing.T) { tetheredRights(t, alice, bob) })
 	t.Run("the laptop decides nothing", func(t *testing.T) {
 		apply(t, alice, fmt.Sprintf(strings.ReplaceAll(ofBobs, "namespace: own", "namespace: mine"), "past"))
 		time.Sleep(3 * time.Second)
@@ -413,6 +414,17 @@ func untetheredWithin(t *testing.T, alice, bob *lab.Laptop, within time.Duration
 	if out, err := alice.Kubectl(t.Context(), "get", "--raw", "/healthz"); err != nil {
 		t.Error(out, err)
 	}
+}
+
+// tetheredRights: what the laptop's users may at the company, and the company at the laptop, stands in docs/rights.md.
+func tetheredRights(t *testing.T, alice, bob *lab.Laptop) {
+	const subjects = `jsonpath={.items[0].subjects[0].name}`
+	who := kubectl(t, bob, "-n", "alice-own", "get", "rolebindings", "-l", "kith.dev/laptop", "-o", subjects)
+	rights(t, bob, account{"A user of a laptop that this cluster runs: user `kith:laptop:ID`, group `kith:laptops`", []string{who, "kith:laptops", "system:authenticated"}, nil,
+		[]particular{{"alice-own", "a namespace that its TetherPolicy names with the ClusterRole `view`"}}})
+	twin := twinAt(t, alice, "team")
+	company := kubectl(t, alice, "-n", twin, "get", "rolebindings", "-o", subjects)
+	rights(t, alice, consumerAccount(strings.TrimPrefix(company, "kith:peer:"), twin))
 }
 
 // mayNot is what a user of a tethered laptop may not do at the company.
