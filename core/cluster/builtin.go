@@ -125,7 +125,7 @@ func (b *Builtin) Facts() Facts {
 	return Facts{
 		NodeName: b.cfg.NodeName, NodeIP: b.cfg.Network.Node(), Network: b.cfg.Network,
 		API:        netip.AddrPortFrom(b.cfg.Network.Node(), netplan.APIPort),
-		Kubeconfig: b.kubeconfig(), Log: b.logFile(), GuestNetworks: b.guestNetworks(),
+		Kubeconfig: b.kubeconfig(), Log: b.logFile(), GuestNetworks: b.guestNetworks(), Runtime: filepath.Join(b.cfg.RunDir, "containerd", "containerd.sock"),
 		Ours: true, Switchable: true, GuestLinks: true, TenantDNS: true, NodePorts: true,
 	}
 }

@@ -8,9 +8,11 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -20,6 +22,7 @@ import (
 	"kith.dev/core/contract"
 	"kith.dev/core/directory"
 	"kith.dev/core/gateway"
+	"kith.dev/core/netplan"
 	"kith.dev/core/peering"
 	"kith.dev/core/version"
 	"kith.dev/daemon/doctor"
@@ -106,6 +109,12 @@ func (b *Backend) checkEngine(ctx context.Context, report func(api.Finding)) {
 		e.Ready = b.askAPIServer
 		facts := b.Engine.Facts()
 		e.Node = func(ctx context.Context) (doctor.Node, error) { return b.node(ctx, facts.NodeName) }
+		e.Cluster = func(ctx context.Context) (doctor.Cluster, error) { return b.clusterOf(ctx, facts.NodeName) }
+		e.NodeIP, e.Runtime = facts.NodeIP, facts.Runtime
+		// Of flannel's node, which K3s brings, pods are on a bridge of the same name.
+		if e.Routed = facts.Ours || facts.NoTunnel; e.Routed {
+			e.Bridge = netplan.Bridge
+		}
 		if e.Log = facts.Log; facts.Ours {
 			e.Address, e.ClusterDNS = facts.NodeIP, netip.AddrPortFrom(facts.Network.DNS(), 53)
 		}
@@ -148,6 +157,57 @@ func (b *Backend) node(ctx context.Context, name string) (doctor.Node, error) {
 	return nodeOf(node), nil
 }
 
+// mostPods bounds how many pods of this node are looked at.
+const mostPods = 250
+
+// clusterOf reads the machines of the cluster, the pods of one, and which machines have no `kithd node`.
+func (b *Backend) clusterOf(ctx context.Context, self string) (is doctor.Cluster, err error) {
+	c, err := b.directly()
+	if err != nil {
+		return is, err
+	}
+	nodes, err := c.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "type!=virtual-kubelet"})
+	if err != nil {
+		return is, err
+	}
+	for i := range nodes.Items {
+		if n := nodeOf(&nodes.Items[i]); n.Name != self {
+			is.Others = append(is.Others, n)
+		}
+	}
+	pods, err := c.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Running,spec.nodeName=" + self, Limit: mostPods})
+	if err != nil {
+		return is, err
+	}
+	for _, p := range pods.Items {
+		if a, err := netip.ParseAddr(p.Status.PodIP); err == nil && !p.Spec.HostNetwork && p.DeletionTimestamp == nil {
+			is.Pods = append(is.Pods, a)
+		}
+	}
+	namespace, _, several := strings.Cut(b.Settings.Lease, "/")
+	if !several {
+		return is, nil
+	}
+	agents, err := c.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=nodes"})
+	if err != nil {
+		return is, err
+	}
+	for _, n := range nodes.Items {
+		led := slices.ContainsFunc(agents.Items, func(p corev1.Pod) bool {
+			return p.Spec.NodeName == n.Name && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+				return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+			})
+		})
+		if !led {
+			is.Unled = append(is.Unled, n.Name)
+		}
+	}
+	return is, nil
+}
+
+// ownContracts is how long an API server may take to say which contracts there are. One that does not answer is a finding of its own.
+const ownContracts = 5 * time.Second
+
 func (b *Backend) checkPeer(ctx context.Context, k directory.Known, report func(api.Finding)) {
 	p := doctor.Peer{Name: k.Name, ID: k.ID, Me: b.Me, Addresses: k.Addresses, Port: b.Settings.WireGuardPort}
 	p.Theirs = func(ctx context.Context) ([]peering.ContractRef, error) {
@@ -158,7 +218,9 @@ func (b *Backend) checkPeer(ctx context.Context, k directory.Known, report func(
 		return client.Contracts(ctx)
 	}
 	if c := b.Cluster(); c != nil {
-		ours, err := c.Provider.Contracts(ctx, peering.Caller{ID: k.ID})
+		bounded, cancel := context.WithTimeout(ctx, ownContracts)
+		ours, err := c.Provider.Contracts(bounded, peering.Caller{ID: k.ID})
+		cancel()
 		if err != nil {
 			b.Log.Debug("own contracts could not be read", "peer", k.Name, "err", err)
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -309,6 +310,7 @@ func (b *Backend) disk() (room, trouble string) {
 // nodeOf is what a node says of itself: what keeps it from being ready, else what it lacks.
 func nodeOf(node *corev1.Node) doctor.Node {
 	n := doctor.Node{Name: node.Name, Why: "it has not said yet", Users: node.Annotations[v1alpha1.AnnotationUserNamespaces]}
+	n.Pods, _ = netip.ParsePrefix(node.Spec.PodCIDR) // the zero value of none
 	var lacks []string
 	for _, c := range node.Status.Conditions {
 		switch {

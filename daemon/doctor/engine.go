@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,12 @@ type Engine struct {
 	Ready func(ctx context.Context) (version string, err error)
 	// Node reads this machine's node.
 	Node func(ctx context.Context) (Node, error)
+	// Cluster reads what else there is of the cluster.
+	Cluster func(ctx context.Context) (Cluster, error)
+	NodeIP  netip.Addr // of this machine's node; that of no device here: the cluster is elsewhere
+	Routed  bool       // this machine has a route to the pods of each node
+	Bridge  string     // of this node's pods, where it is known
+	Runtime string     // the unix socket of the container runtime, where it is known
 	// Address is the node's, ClusterDNS the DNS server's; both are looked at when Kith gave them.
 	Address    netip.Addr
 	ClusterDNS netip.AddrPort
@@ -34,8 +41,9 @@ type Engine struct {
 type Node struct {
 	Name  string
 	Ready bool
-	Why   string // when not ready, or under pressure
-	Users string // whether guests can have user namespaces: "yes", why not, or "" when nobody tried
+	Why   string       // when not ready, or under pressure
+	Pods  netip.Prefix // from which its pods have their addresses; the zero value where nobody gives ranges to nodes
+	Users string       // whether guests can have user namespaces: "yes", why not, or "" when nobody tried
 }
 
 const step = 5 * time.Second
@@ -65,6 +73,10 @@ func (e Engine) Check(ctx context.Context, report func(api.Finding)) {
 	} else {
 		report(in.ok("api-server", "the API server answers in %s, Kubernetes %s", short(time.Since(began)), version))
 		e.node(ctx, in, see, report)
+		e.cluster(ctx, in, see, report)
+	}
+	if e.Runtime != "" {
+		report(e.runtime(ctx, in, see))
 	}
 	if e.Address.IsValid() {
 		report(e.device(in, see))
@@ -92,6 +104,41 @@ func (e Engine) node(ctx context.Context, in about, see string, report func(api.
 		report(in.warn("user-namespaces", "guests run without user namespaces of their own: root in them is root here, held by capabilities and seccomp alone", n.Users,
 			"a kernel from 6.3 on that allows them to root; or `kith share --pod-security restricted`, where nobody is root"))
 	}
+}
+
+func (e Engine) cluster(ctx context.Context, in about, see string, report func(api.Finding)) {
+	if e.Cluster == nil {
+		return
+	}
+	c, err := bounded(ctx, e.Cluster)
+	if err != nil {
+		report(in.fail("nodes", "the nodes and pods of this cluster cannot be read", err.Error(), see))
+		return
+	}
+	c.others(in, report)
+	c.led(in, report)
+	e.pods(ctx, in, c, report)
+}
+
+// runtime connects to the container runtime, and asks it nothing.
+func (e Engine) runtime(ctx context.Context, in about, see string) api.Finding {
+	conn, err := bounded(ctx, func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", e.Runtime)
+	})
+	if err != nil {
+		return in.fail("runtime", "the container runtime does not take connections: no container starts", err.Error(), see)
+	}
+	conn.Close()
+	return in.ok("runtime", "the container runtime listens at %s", e.Runtime)
+}
+
+// hasAddress reports whether a device of this machine has an address.
+func hasAddress(a netip.Addr) bool {
+	all, err := net.InterfaceAddrs()
+	return err == nil && slices.ContainsFunc(all, func(one net.Addr) bool {
+		p, err := netip.ParsePrefix(one.String())
+		return err == nil && p.Addr() == a
+	})
 }
 
 // device looks for the node's address on this machine.

@@ -2,9 +2,12 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"kith.dev/core/api"
@@ -88,7 +91,11 @@ func (p Peer) reach(ctx context.Context, in about, report func(api.Finding)) (an
 	}
 	for _, s := range steps {
 		if best.Failed == s.step {
-			report(in.fail(s.name, fmt.Sprintf(s.failed, p.Name, best.Address), why, s.do(p, best)))
+			failed, do := s.failed, s.do(p, best)
+			if rank(s.step) > rank(peering.StepConnect) && brokenOff(best.Err) {
+				failed, do = "%s at %s breaks the connection off", "it holds back who asks it very often: wait a minute; if it stays so, see the log of kithd there"
+			}
+			report(in.fail(s.name, fmt.Sprintf(failed, p.Name, best.Address), why, do))
 			return false
 		}
 		report(in.ok(s.name, "%s", s.passed(p, best)))
@@ -97,6 +104,11 @@ func (p Peer) reach(ctx context.Context, in about, report func(api.Finding)) (an
 		report(p.clock(in, best.Clock))
 	}
 	return true
+}
+
+// brokenOff reports whether the other side ended the connection without a word.
+func brokenOff(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // reasons are those of all addresses.

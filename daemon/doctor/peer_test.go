@@ -138,3 +138,29 @@ func TestClocksApartAreTold(t *testing.T) {
 		}
 	}
 }
+
+// Who ends a connection at once holds back a stranger, and is not somebody else by that.
+func TestABrokenConnectionIsNotAWrongKey(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.(*net.TCPConn).SetLinger(0) // with a reset
+			c.Close()
+		}
+	}()
+	p := Peer{Name: "bob", ID: someone(t).ID(), Me: someone(t), Addresses: []string{l.Addr().String()}}
+	var found []api.Finding
+	p.reach(t.Context(), about{area: api.AreaPeer, peer: "bob"}, func(f api.Finding) { found = append(found, f) })
+	last := found[len(found)-1]
+	if last.Name != "key" || last.State != api.CheckFail || !strings.Contains(last.What, "breaks the connection off") || !strings.Contains(last.Do, "wait a minute") {
+		t.Errorf("%+v", last)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"kith.dev/core/api"
 	"kith.dev/test/lab"
 )
 
@@ -111,6 +112,7 @@ func TestAServerClusterOfThreeNodes(t *testing.T) {
 	}
 	w.meet("at first", names...)
 	w.fenced("at first")
+	w.doctor("at first")
 
 	w.upgrade(names)
 	w.meet("after the upgrade", names...)
@@ -143,6 +145,7 @@ func TestAServerClusterOfThreeNodes(t *testing.T) {
 	if gap > 40*time.Second {
 		t.Errorf("a gap of %s", gap)
 	}
+	w.doctor("while a node is lost", "warning nodes: "+gateway, "fail overlay: "+gateway)
 	others := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == gateway })
 	if now := w.id(t); now != id {
 		t.Errorf("it is %s now, and was %s", now, id)
@@ -166,6 +169,7 @@ func TestAServerClusterOfThreeNodes(t *testing.T) {
 	waitReady(t, w.alice, 6, "-n", "shop", "-l", "app=web")
 	w.meet("after the loss", names...)
 	w.fenced("after the loss")
+	w.doctor("after the loss")
 
 	t.Log(w.helm(t, "uninstall", "kith"))
 	kubectl(t, w.at, "delete", "namespace", serverNamespace, "store")
@@ -174,6 +178,31 @@ func TestAServerClusterOfThreeNodes(t *testing.T) {
 			return strings.Join(come, ", ")
 		}
 		return ""
+	})
+}
+
+// doctor asks kithd's, in its pod, until it finds these and nothing else: "STATE NAME: what it must name".
+func (w *threeNodes) doctor(when string, finds ...string) {
+	w.t.Helper()
+	eventually(w.t, 2*time.Minute, when+" the doctor finds "+fmt.Sprint(finds), func() string {
+		pod, _ := w.leader(w.t)
+		out, _ := w.at.Kubectl(w.t.Context(), "-n", serverNamespace, "exec", pod, "--", "kith", "doctor", "-o", "json")
+		out, _, _ = strings.Cut(out, "\ncommand terminated")
+		var found []api.Finding
+		if err := json.Unmarshal([]byte(out), &found); err != nil {
+			return fmt.Sprint(err, out)
+		}
+		found = slices.DeleteFunc(found, func(f api.Finding) bool { return f.State == api.CheckOK })
+		for _, want := range finds {
+			head, names, _ := strings.Cut(want, ": ")
+			i := slices.IndexFunc(found, func(f api.Finding) bool { return fmt.Sprint(f.State, " ", f.Name) == head && strings.Contains(f.What, names) })
+			if i < 0 {
+				return fmt.Sprintf("no %q in %q", want, notOK(found))
+			}
+			w.t.Logf("%s: %s; %s; %s", head, found[i].What, found[i].Why, found[i].Do)
+			found = slices.Delete(found, i, i+1)
+		}
+		return strings.Join(notOK(found), "\n")
 	})
 }
 
