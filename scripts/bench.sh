@@ -19,5 +19,6 @@ mkdir -p build
     cat "$stage"
   done > ../../../build/kwok.yaml
 )
+[ -n "${1:-}" ] || scripts/helm.sh >/dev/null # for the group nodes; three minutes, once
 go build -o build/bench ./test/bench
 exec build/bench "$@"

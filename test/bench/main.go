@@ -59,6 +59,7 @@ var groups = []group{
 	{name: "streams", what: "one stream, eight and UDP between pods, and through plain wireguard-go", peered: true, run: streams},
 	{name: "gateway", what: "the same between two hosts with a gateway alone, and from guest to guest", run: gatewayAlone},
 	{name: "third", what: "from a guest to a guest of another provider, in a lab of three", run: third},
+	{name: "nodes", what: "from each node of a cluster of three, through its gateway, to a laptop", run: nodes},
 	{name: "recovery", what: "kithd restarts, power fails", peered: true, run: recovery},
 	{name: "many", what: "a Deployment abroad and at home", peered: true, run: manyPods},
 	{name: "thousand", what: "a Deployment of 1000 pods on fake nodes of the provider", run: thousand},

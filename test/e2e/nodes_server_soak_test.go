@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"kith.dev/core/api"
+	"kith.dev/test/chart"
 	"kith.dev/test/lab"
 )
 
@@ -73,9 +74,9 @@ func (w *threeNodes) meet(when string, nodes ...string) {
 // TestAServerClusterOfThreeNodes: pods of every node reach a laptop's and back, guests run on every node and are fenced there; the gateway moves when its node
 // is drained, and when it is lost; and uninstalled, nothing is left on any node.
 func TestAServerClusterOfThreeNodes(t *testing.T) {
-	archive, tag := kithImage(t)
+	archive := kithImage(t)
 	l := laptops(t, lab.Options{Names: []string{"alice"}, Clusters: []lab.Cluster{{Name: "corp", Nodes: 3}}, Images: []string{archive}})
-	w := &threeNodes{server: &server{at: l.Laptop("corp-1"), image: tag}, t: t, l: l, alice: l.Laptop("alice")}
+	w := &threeNodes{server: &server{at: l.Laptop("corp-1")}, t: t, l: l, alice: l.Laptop("alice")}
 	names := []string{"corp-1", "corp-2", "corp-3"}
 	for _, n := range names {
 		w.nodes = append(w.nodes, w.node(n))
@@ -195,7 +196,9 @@ func (w *threeNodes) doctor(when string, finds ...string) {
 		found = slices.DeleteFunc(found, func(f api.Finding) bool { return f.State == api.CheckOK })
 		for _, want := range finds {
 			head, names, _ := strings.Cut(want, ": ")
-			i := slices.IndexFunc(found, func(f api.Finding) bool { return fmt.Sprint(f.State, " ", f.Name) == head && strings.Contains(f.What, names) })
+			i := slices.IndexFunc(found, func(f api.Finding) bool {
+				return fmt.Sprint(f.State, " ", f.Name) == head && strings.Contains(f.What, names)
+			})
 			if i < 0 {
 				return fmt.Sprintf("no %q in %q", want, notOK(found))
 			}
@@ -267,7 +270,7 @@ func (w *threeNodes) upgrade(names []string) {
 	}
 	_, before := w.leader(w.t)
 	began := time.Now()
-	w.helm(w.t, append([]string{"upgrade"}, w.values("nodeSelector.gateway=yes", "config.logLevel=debug", "uninstall.patience=30s")...)...)
+	w.helm(w.t, append([]string{"upgrade"}, chart.Values("nodeSelector.gateway=yes", "config.logLevel=debug", "uninstall.patience=30s")...)...)
 	for _, part := range []string{"daemonset/kith-nodes", "deployment/kith"} {
 		kubectl(w.t, w.at, "-n", serverNamespace, "rollout", "status", part, "--timeout=120s")
 	}

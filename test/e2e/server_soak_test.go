@@ -5,9 +5,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -15,109 +12,64 @@ import (
 	"testing"
 	"time"
 
+	"kith.dev/test/chart"
 	"kith.dev/test/lab"
 )
 
-const serverNamespace = "kith-system"
+const serverNamespace = chart.Namespace
 
 // server is a cluster in which Kith was installed by its chart. at is a machine whose kubectl reaches it.
 type server struct {
-	at    *lab.Laptop
-	image string // its tag
+	at *lab.Laptop
 }
 
-// kithImage makes the image of kithd as it was built, and gives its archive and tag.
-func kithImage(t *testing.T) (archive, tag string) {
+// kithImage makes the image of kithd as it was built, and gives its archive.
+func kithImage(t *testing.T) string {
 	t.Helper()
-	tag = "0.0.0-e2e"
 	root, err := filepath.Abs("../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := exec.CommandContext(t.Context(), filepath.Join(root, "scripts/image.sh"), runtimeArch())
-	c.Env = append(os.Environ(), "NO_BUILD=1", "NO_CHART=1", "VERSION="+tag)
-	if out, err := c.CombinedOutput(); err != nil {
-		t.Fatalf("make the image: %v: %s", err, out)
-	}
-	return filepath.Join(root, "build/kith-image.tar"), tag
-}
-
-func runtimeArch() string {
-	out, err := exec.Command("go", "env", "GOARCH").Output()
+	archive, err := chart.Image(t.Context(), root)
 	if err != nil {
-		return "amd64"
+		t.Fatal(err)
 	}
-	return strings.TrimSpace(string(out))
+	return archive
 }
 
 // helm runs Helm at a machine, with the chart beside it.
 func (s *server) helm(t *testing.T, args ...string) string {
 	t.Helper()
-	out, stderr, err := s.at.Exec(t.Context(), append([]string{"/var/lib/chart/helm", "--namespace", serverNamespace}, args...)...)
+	out, err := chart.Helm(t.Context(), s.at, args...)
 	if err != nil {
-		t.Fatalf("helm %s: %v\n%s%s", strings.Join(args, " "), err, out, stderr)
+		t.Fatal(err)
 	}
 	return out
+}
+
+// install has Helm install what was carried there.
+func (s *server) install(t *testing.T, values ...string) {
+	t.Helper()
+	if err := chart.Install(t.Context(), s.at, values...); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // carry puts Helm and the chart where the machine finds them.
 func (s *server) carry(t *testing.T) {
 	t.Helper()
-	helm, err := exec.CommandContext(t.Context(), "../../scripts/helm.sh").Output()
-	if err != nil {
-		t.Fatal("build Helm:", err)
-	}
-	dir := s.at.Path("/var/lib/chart")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := chart.Carry(t.Context(), "../..", s.at); err != nil {
 		t.Fatal(err)
 	}
-	from, err := os.Open(strings.TrimSpace(string(helm)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer from.Close()
-	to, err := os.OpenFile(filepath.Join(dir, "helm"), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.Copy(to, from); err != nil {
-		t.Fatal(err)
-	}
-	if err := to.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.CopyFS(filepath.Join(dir, "kith"), os.DirFS("../../packaging/chart/kith")); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (s *server) values(more ...string) []string {
-	list := []string{"kith", "/var/lib/chart/kith"}
-	for _, v := range append([]string{"podRange=10.42.0.0/16", "serviceRange=10.43.0.0/16", "image.tag=" + s.image, "clusterName=corp", "discovery.lan=true", "leaseDuration=6s"}, more...) {
-		list = append(list, "--set", v)
-	}
-	return list
-}
-
-func (s *server) install(t *testing.T, more ...string) {
-	t.Helper()
-	kubectl(t, s.at, "create", "namespace", serverNamespace)
-	kubectl(t, s.at, "label", "namespace", serverNamespace, "pod-security.kubernetes.io/enforce=privileged")
-	s.helm(t, append([]string{"install"}, s.values(more...)...)...)
 }
 
 // leader gives the pod of the kithd that works, and its node.
 func (s *server) leader(t *testing.T) (pod, node string) {
 	t.Helper()
 	eventually(t, 2*time.Minute, "a kithd holds the lease", func() string {
-		out, err := s.at.Kubectl(t.Context(), "-n", serverNamespace, "get", "pods", "-l", "kith.dev/leader=true", "-o",
-			`jsonpath={range .items[*]}{.metadata.name} {.spec.nodeName} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}`)
-		lines := strings.Split(strings.TrimSpace(out), "\n")
-		f := strings.Fields(lines[0])
-		if err != nil || len(lines) != 1 || len(f) != 3 || f[2] != "True" {
-			return fmt.Sprintf("%q %v", out, err)
+		if pod, node = chart.Leader(t.Context(), s.at); pod == "" {
+			return "none is ready"
 		}
-		pod, node = f[0], f[1]
 		return ""
 	})
 	return pod, node
@@ -231,10 +183,10 @@ func reaches(t *testing.T, p *lab.Laptop, namespace, pod, url string) string {
 // TestAClusterInstalledByTheChart: kithd runs as a pod in somebody's cluster, with the rights that the chart gives it and no others. A laptop peers with
 // it in both directions; killed, kithd comes back as who it was; and when it is uninstalled nothing is left.
 func TestAClusterInstalledByTheChart(t *testing.T) {
-	archive, tag := kithImage(t)
+	archive := kithImage(t)
 	l := laptops(t, lab.Options{Laptops: 2, Images: []string{archive}})
 	alice, corp := l.Laptop("alice"), l.Laptop("bob")
-	s := &server{at: corp, image: tag}
+	s := &server{at: corp}
 	// A cluster that is somebody else's: one of a laptop, without its kithd and all that this one made.
 	eventually(t, time.Minute, "kithd of bob is ready", func() string { return engineReady(t, corp) })
 	if err := corp.StopDaemon(t.Context()); err != nil {
@@ -300,7 +252,7 @@ func TestAClusterInstalledByTheChart(t *testing.T) {
 		t.Errorf("it is %s now, and was %s", now, id)
 	}
 	everything("with another pod")
-	s.helm(t, append([]string{"upgrade"}, s.values("replicas=1", "config.logLevel=debug", "uninstall.patience=30s")...)...)
+	s.helm(t, append([]string{"upgrade"}, chart.Values("replicas=1", "config.logLevel=debug", "uninstall.patience=30s")...)...)
 	kubectl(t, corp, "-n", serverNamespace, "rollout", "status", "deployment/kith", "--timeout=90s")
 	if now := s.id(t); now != id {
 		t.Errorf("after an upgrade it is %s, and was %s", now, id)

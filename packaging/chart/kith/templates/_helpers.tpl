@@ -20,11 +20,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{/* What a container on the network of its node may: make a device, routes and nftables tables there, and no more. A capability needs root. */}}
 {{- define "kith.netadmin" -}}
+{{ include "kith.root" . }}
+capabilities: {drop: [ALL], add: [NET_ADMIN]}
+{{- end }}
+{{/* kithd also asks gateways of peers whether they are there, by ICMP echo through the tunnel, for which Linux has raw sockets. */}}
+{{- define "kith.netraw" -}}
+{{ include "kith.root" . }}
+capabilities: {drop: [ALL], add: [NET_ADMIN, NET_RAW]}
+{{- end }}
+{{- define "kith.root" -}}
 runAsUser: 0
 runAsGroup: 0
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
-capabilities: {drop: [ALL], add: [NET_ADMIN]}
 {{- end }}
 {{/* Names of what kithd puts into the cluster: TestTheChartNamesWhatKithdInstalls compares them with what it does. */}}
 {{- define "kith.definitions" -}}
