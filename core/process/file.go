@@ -10,6 +10,8 @@ import (
 	"os/exec"
 
 	"golang.org/x/sys/unix"
+
+	"kith.dev/core/durable"
 )
 
 // record is what a pid file holds.
@@ -37,7 +39,7 @@ func Hold(child *exec.Cmd, file, fingerprint string) (*Process, error) {
 	}
 	text, err := json.Marshal(record{pid, born, fingerprint})
 	if err == nil {
-		err = replace(file, text)
+		err = durable.WriteFile(file, text, 0o600)
 	}
 	if err != nil {
 		_ = child.Process.Kill()
@@ -64,14 +66,6 @@ func Find(file string) (p *Process, fingerprint string) {
 		return nil, ""
 	}
 	return p, r.Fingerprint
-}
-
-// replace writes a file in one step.
-func replace(path string, b []byte) error {
-	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
 }
 
 // Lock takes the lock of a file, which it makes, until that is closed; the error wraps unix.EWOULDBLOCK while another process

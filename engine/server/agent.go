@@ -108,17 +108,7 @@ func (s *server) runAgent(ctx context.Context) error {
 			return nil
 		}
 	})
-	ended := make(chan error, 1)
-	go func() { ended <- group.Wait() }()
-	select {
-	case err = <-ended:
-	case <-ctx.Done():
-		select {
-		case err = <-ended:
-		case <-time.After(goodbye):
-			s.log.Warn("some parts did not stop in time; ending without them")
-		}
-	}
+	err = s.ended(ctx, group)
 	stopBase()
 	select {
 	case <-supervised:
@@ -130,18 +120,7 @@ func (s *server) runAgent(ctx context.Context) error {
 // node starts all parts in group, each when it has what it needs. With a server that cannot be reached it waits; pods that ran, run on.
 func (s *server) node(ctx context.Context, group *errgroup.Group) error {
 	c := s.config
-	start := func(name string, run func(context.Context) error) {
-		group.Go(func() error {
-			err := run(ctx)
-			if ctx.Err() != nil {
-				return nil
-			}
-			if err == nil {
-				err = errors.New("ended by itself")
-			}
-			return fmt.Errorf("%s: %w", name, err)
-		})
-	}
+	start := starter(ctx, group)
 	var cluster join.Cluster
 	if s.insist(ctx, "the cluster's settings", func() (err error) {
 		cluster, err = join.ReadCluster(ctx, s.client)
@@ -154,19 +133,19 @@ func (s *server) node(ctx context.Context, group *errgroup.Group) error {
 	if err := dns.WriteResolvConf(resolver); err != nil {
 		return fmt.Errorf("resolv.conf for pods: %w", err)
 	}
-	start("resolv.conf", func(ctx context.Context) error { return dns.KeepResolvConf(ctx, resolver, s.log) })
+	start("resolv.conf", now, func(ctx context.Context) error { return dns.KeepResolvConf(ctx, resolver, s.log) })
 	imageService, err := images.Open(images.Options{
 		Socket: s.imagesSocket(), Containerd: s.runtime.Socket(), Program: filepath.Join(c.RuntimeDir, "kith-pull"), Annotations: s.annotations,
 	}, s.log)
 	if err != nil {
 		return err
 	}
-	start("images", imageService.Run)
+	start("images", now, imageService.Run)
 	if err := s.prepareRuntime(ctx); err != nil {
 		return err
 	}
 	files := component.PKI{Dir: pkiDir(c)}
-	start("kubelet", component.Kubelet{
+	start("kubelet", now, component.Kubelet{
 		PKI: files, NodeName: c.NodeName, NodeIP: c.NodeIP, ClusterDNS: c.ClusterDNS, Joined: true,
 		DataDir: kubeletDir(c), PodLogs: filepath.Join(c.DataDir, "pod-logs"), ResolvConf: resolver.ResolvConf,
 		Containerd: s.runtime.Socket(), Images: s.imagesSocket(), CgroupRoot: c.CgroupRoot,
@@ -191,7 +170,7 @@ func (s *server) node(ctx context.Context, group *errgroup.Group) error {
 	if err != nil {
 		return err
 	}
-	start("network-policies", policies.Run)
+	start("network-policies", now, policies.Run)
 	if err := network.Setup(ctx, network.Options{
 		NodeIP: c.NodeIP, PodCIDR: c.PodCIDR, ServiceCIDR: c.ServiceCIDR, MTU: c.PodMTU,
 		CNIConf: s.cniConf(), GuestConf: s.guestConf(), CNIData: filepath.Join(c.DataDir, "cni", "addresses"), Policies: s.policiesSocket(),
@@ -199,13 +178,13 @@ func (s *server) node(ctx context.Context, group *errgroup.Group) error {
 	}, s.log); err != nil {
 		return err
 	}
-	start("kube-proxy", component.Proxy{PKI: files, NodeName: c.NodeName, As: "kubelet", Expose: c.Expose == config.ExposeLAN}.Run)
-	start("routes", func(ctx context.Context) error {
+	start("kube-proxy", now, component.Proxy{PKI: files, NodeName: c.NodeName, As: "kubelet", Expose: c.Expose == config.ExposeLAN}.Run)
+	start("routes", now, func(ctx context.Context) error {
 		return routes.Run(ctx, routes.Options{
 			Client: s.client, NodeName: c.NodeName, Cluster: cluster.Pods, Server: cluster.Server, ServerLAN: cluster.ServerLAN, Others: network.Others,
 		}, s.log)
 	})
-	start("storage", func(ctx context.Context) error {
+	start("storage", now, func(ctx context.Context) error {
 		return storage.Keep(ctx, s.client, filepath.Join(c.DataDir, "storage"), c.NodeName, s.log)
 	})
 	s.log.Info("this node is part of the cluster", "pods", c.PodCIDR, "after", time.Since(s.began).Round(time.Millisecond))

@@ -127,17 +127,7 @@ func (s *server) run(ctx context.Context) error {
 		return err
 	}
 
-	ended := make(chan error, 1)
-	go func() { ended <- group.Wait() }()
-	select {
-	case err = <-ended:
-	case <-ctx.Done():
-		select {
-		case err = <-ended:
-		case <-time.After(goodbye):
-			s.log.Warn("some parts did not stop in time; ending without them")
-		}
-	}
+	err = s.ended(ctx, group)
 	stopBase()
 	for range 2 {
 		select {
@@ -149,6 +139,48 @@ func (s *server) run(ctx context.Context) error {
 		return cause
 	}
 	return err
+}
+
+// ended waits for the parts of a group, and not much longer than ctx.
+func (s *server) ended(ctx context.Context, group *errgroup.Group) error {
+	ended := make(chan error, 1)
+	go func() { ended <- group.Wait() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(goodbye):
+		s.log.Warn("some parts did not stop in time; ending without them")
+		return nil
+	}
+}
+
+// now is for parts that wait for nothing.
+var now = func() <-chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// starter starts parts of a group, each when what it waits for is there. One that ends before ctx ends the group.
+func starter(ctx context.Context, group *errgroup.Group) func(name string, after <-chan struct{}, run func(context.Context) error) {
+	return func(name string, after <-chan struct{}, run func(context.Context) error) {
+		group.Go(func() error {
+			select {
+			case <-after:
+			case <-ctx.Done():
+				return nil
+			}
+			err := run(ctx)
+			if ctx.Err() != nil {
+				return nil
+			}
+			if err == nil {
+				err = errors.New("ended by itself")
+			}
+			return fmt.Errorf("%s: %w", name, err)
+		})
+	}
 }
 
 // components starts everything above the datastore.
@@ -197,25 +229,7 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 	}
 
 	ready := make(chan struct{})
-	start := func(name string, after <-chan struct{}, run func(context.Context) error) {
-		group.Go(func() error {
-			select {
-			case <-after:
-			case <-ctx.Done():
-				return nil
-			}
-			err := run(ctx)
-			if ctx.Err() != nil {
-				return nil
-			}
-			if err == nil {
-				err = errors.New("ended by itself")
-			}
-			return fmt.Errorf("%s: %w", name, err)
-		})
-	}
-	now := make(chan struct{})
-	close(now)
+	start := starter(ctx, group)
 
 	api := component.APIServer{
 		PKI: files, NodeIP: c.NodeIP, Port: c.Port, ServiceCIDR: c.ServiceCIDR, Datastore: s.datastoreSocket(), Agents: s.agentsAt(), Flags: c.K3s.APIServer, Install: s.resourceMetrics(),
