@@ -105,7 +105,10 @@ func nodes(ctx context.Context, r *rig) (err error) {
 	if err != nil {
 		return err
 	}
-	lan, err := start(alice, "plain", "alice", ofHost)
+	if _, err := start(alice, "plain", "alice", ofHost); err != nil {
+		return err
+	}
+	lan, err := alice.Address()
 	if err != nil {
 		return err
 	}
@@ -113,7 +116,7 @@ func nodes(ctx context.Context, r *rig) (err error) {
 		name, from, to string
 		at             *node
 	}
-	ways := []way{{"other node", "far", corps, corp}, {"gateway's node", "near", corps, corp}, {"laptop", "home", bobs, bob}, {"direct", "host", lan, corp}}
+	ways := []way{{"other node", "far", corps, corp}, {"gateway's node", "near", corps, corp}, {"laptop", "home", bobs, bob}, {"direct", "host", lan.String(), corp}}
 	for _, one := range []struct {
 		at       *node
 		name, on string
@@ -147,9 +150,14 @@ func nodes(ctx context.Context, r *rig) (err error) {
 			}
 			speed[w.name], p50[w.name] = s.MBits, h.P50
 		}
+		const tcp, http = "TCP, from a cluster of three nodes", "HTTP request, from a cluster of three nodes, median of 300"
+		for _, w := range ways {
+			r.report.add(tcp+", "+w.name, "Mbit/s", speed[w.name])
+			r.report.add(http+", "+w.name, "ms", p50[w.name])
+		}
 		for _, pair := range [][2]string{{"other node", "gateway's node"}, {"gateway's node", "laptop"}, {"other node", "direct"}} {
-			r.report.pair("TCP, from a cluster of three nodes", "Mbit/s", pair[0], speed[pair[0]], pair[1], speed[pair[1]])
-			r.report.pair("HTTP request, from a cluster of three nodes, median of 300", "ms", pair[0], p50[pair[0]], pair[1], p50[pair[1]])
+			r.report.add(tcp+", "+pair[0]+" / "+pair[1], "x", speed[pair[0]]/speed[pair[1]])
+			r.report.add(http+", "+pair[0]+" / "+pair[1], "x", p50[pair[0]]/p50[pair[1]])
 		}
 	}
 	return nil
