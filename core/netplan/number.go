@@ -16,20 +16,33 @@ func addrOf(n uint32) netip.Addr {
 	return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
 }
 
-// nth address of an IPv4 range; the zero value of what is none.
+// nth address of a range; the zero value of what is none.
 func nth(p netip.Prefix, n uint32) netip.Addr {
-	if !p.IsValid() || !p.Addr().Is4() {
+	switch {
+	case !p.IsValid():
 		return netip.Addr{}
+	case p.Addr().Is4():
+		return addrOf(Number(p.Masked().Addr()) + n)
 	}
-	return addrOf(Number(p.Masked().Addr()) + n)
+	b := p.Masked().Addr().As16()
+	low := b[8:]
+	binary.BigEndian.PutUint64(low, binary.BigEndian.Uint64(low)+uint64(n))
+	return netip.AddrFrom16(b)
 }
 
-// Last address of an IPv4 range, the broadcast address of a network; the zero value of what is none.
+// Last address of a range, of IPv4 the broadcast address of a network; the zero value of what is none.
 func Last(p netip.Prefix) netip.Addr {
-	if !p.IsValid() || !p.Addr().Is4() {
+	switch {
+	case !p.IsValid():
 		return netip.Addr{}
+	case p.Addr().Is4():
+		return addrOf(Number(p.Addr()) | ^Mask(p))
 	}
-	return addrOf(Number(p.Addr()) | ^Mask(p))
+	b := p.Addr().As16()
+	for i := p.Bits(); i < 128; i++ {
+		b[i/8] |= 0x80 >> (i % 8)
+	}
+	return netip.AddrFrom16(b)
 }
 
 // Span is all addresses from one up to the one before another, which is the zero value where the space ends.
