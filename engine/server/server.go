@@ -117,7 +117,7 @@ func (s *server) run(ctx context.Context) error {
 	}
 	if err := network.Setup(ctx, network.Options{
 		Flannel: flannel,
-		NodeIP:  c.NodeIP, PodCIDR: c.PodCIDR, ServiceCIDR: c.ServiceCIDR, MTU: c.PodMTU,
+		NodeIP:  c.NodeIP, PodCIDR: c.PodCIDR, ServiceCIDR: c.ServiceCIDR, IPv6: c.IPv6, MTU: c.PodMTU,
 		CNIConf: s.cniConf(), GuestConf: s.guestConf(), CNIData: filepath.Join(c.DataDir, "cni", "addresses"), Policies: s.policiesSocket(),
 		GuestNetworks: c.GuestNetworks, Cluster: c.Agents, DNSPort: c.DNSPort,
 	}, s.log); err != nil {
@@ -232,7 +232,7 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 	start := starter(ctx, group)
 
 	api := component.APIServer{
-		PKI: files, NodeIP: c.NodeIP, Port: c.Port, ServiceCIDR: c.ServiceCIDR, Datastore: s.datastoreSocket(), Agents: s.agentsAt(), Flags: c.K3s.APIServer, Install: s.resourceMetrics(),
+		PKI: files, NodeIP: c.NodeIP, Port: c.Port, ServiceCIDR: c.ServiceCIDR, IPv6: c.IPv6.Services, Datastore: s.datastoreSocket(), Agents: s.agentsAt(), Flags: c.K3s.APIServer, Install: s.resourceMetrics(),
 	}
 	if c.K3s.Egress {
 		proxy, err := s.egress()
@@ -265,19 +265,19 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 			return err
 		}
 		return component.Kubelet{
-			PKI: files, NodeName: c.NodeName, NodeIP: c.NodeIP, ClusterDNS: c.ClusterDNS,
+			PKI: files, NodeName: c.NodeName, NodeIP: c.NodeIP, NodeIPv6: c.IPv6.Node(), ClusterDNS: c.ClusterDNS,
 			DataDir: kubeletDir(c), PodLogs: filepath.Join(c.DataDir, "pod-logs"), ResolvConf: resolver.ResolvConf,
 			Containerd: s.runtime.Socket(), Images: s.imagesSocket(), CgroupRoot: c.CgroupRoot,
 		}.Run(ctx)
 	})
 	start("images", now, imageService.Run)
-	start("kube-proxy", ready, component.Proxy{PKI: files, NodeName: c.NodeName, As: "proxy", Expose: c.Expose == config.ExposeLAN}.Run)
+	start("kube-proxy", ready, component.Proxy{PKI: files, NodeName: c.NodeName, As: "proxy", Expose: c.Expose == config.ExposeLAN, NodeIPv6: c.IPv6.Node()}.Run)
 	decides := deciding.New(c.Deciding, func(ctx context.Context, on bool) error {
 		s.log.Info("what decides is turned", "on", on)
 		parts, ctx := errgroup.WithContext(ctx)
 		if !c.K3s.NoControllers {
 			parts.Go(func() error {
-				return component.ControllerManager{PKI: files, ClusterCIDR: c.ClusterCIDR, ServiceCIDR: c.ServiceCIDR, Deciding: on, NodeRanges: s.nodeRanges(), Flags: c.K3s.Controllers}.Run(ctx)
+				return component.ControllerManager{PKI: files, ClusterCIDR: c.ClusterCIDR, ServiceCIDR: c.ServiceCIDR, IPv6: c.IPv6, Deciding: on, NodeRanges: s.nodeRanges(), Flags: c.K3s.Controllers}.Run(ctx)
 			})
 		} else {
 			parts.Go(func() error { <-ctx.Done(); return nil })
