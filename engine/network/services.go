@@ -23,10 +23,10 @@ func wayToServices(name string, services netip.Prefix, from netip.Addr) error {
 		Table: unix.RT_TABLE_DEFAULT, Protocol: unix.RTPROT_STATIC,
 	}
 	family := unix.AF_INET
-	if services.Addr().Is6() {
-		family, want.Scope = unix.AF_INET6, netlink.SCOPE_UNIVERSE // IPv6 has no other
+	if services.Addr().Is6() { // which has no table that is asked last, and no scopes
+		family, want.Table, want.Scope = unix.AF_INET6, unix.RT_TABLE_MAIN, netlink.SCOPE_UNIVERSE
 	}
-	have, err := netlink.RouteListFiltered(family, want, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_OIF)
+	have, err := netlink.RouteListFiltered(family, want, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
 		return err
 	}

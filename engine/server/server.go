@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -141,6 +142,11 @@ func (s *server) run(ctx context.Context) error {
 	return err
 }
 
+// known leaves out what a cluster of IPv4 alone does not have.
+func known[T interface{ IsValid() bool }](list ...T) []T {
+	return slices.DeleteFunc(list, func(one T) bool { return !one.IsValid() })
+}
+
 // ended waits for the parts of a group, and not much longer than ctx.
 func (s *server) ended(ctx context.Context, group *errgroup.Group) error {
 	ended := make(chan error, 1)
@@ -216,8 +222,8 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 	}
 
 	policies, err := policy.Open(policy.Options{
-		Client: s.client, NodeName: c.NodeName, NodeIP: c.NodeIP, ClusterDNS: c.ClusterDNS, Local: c.PodCIDR, Guests: network.GuestGroup,
-		Socket: s.policiesSocket(),
+		Client: s.client, NodeName: c.NodeName, NodeIP: known(c.NodeIP, c.IPv6.Node()), ClusterDNS: known(c.ClusterDNS, c.IPv6.DNS()),
+		Local: known(c.PodCIDR, c.IPv6.NodePods()), Guests: network.GuestGroup, Socket: s.policiesSocket(),
 	}, s.log)
 	if err != nil {
 		return err
