@@ -34,8 +34,8 @@ type tunnel6 struct {
 	mss   uint16
 }
 
-// leastMTU is what each link must carry of IPv6 (RFC 8200, section 5).
-const leastMTU = 1280
+// LeastMTU6 is what each link must carry of IPv6 (RFC 8200, section 5).
+const LeastMTU6 = 1280
 
 // addr6 is an IPv6 address.
 type addr6 struct{ hi, lo uint64 }
@@ -77,7 +77,7 @@ func (t *table6) fill(h Host, peers []Peer, tunnels map[uint32]*tunnel) {
 	reached := slices.Clone(h.Pods)
 	for _, p := range peers {
 		tn := tunnels[netplan.Number(p.Handle())]
-		tn.six.mtu = max(p.MTU, leastMTU)
+		tn.six.mtu = max(p.MTU, LeastMTU6)
 		tn.six.mss = uint16(tn.six.mtu - 60) // IPv6 and TCP without options
 		t.add(p.IPv6.There, tn, there)
 		t.add(p.IPv6.Here, tn, here)
