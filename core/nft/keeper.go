@@ -87,10 +87,12 @@ func (k *Keeper) write(was, is []Table) error {
 	return nil
 }
 
-// room for what the kernel says of a transaction, which it does all at once: some words of each rule. Where it may not be as much, it stays as
-// it is, and a large transaction fails.
+// room for a transaction, which the kernel takes as one message, and for what it says of it, some words of each rule, all at once. Where
+// there may not be as much, a large one fails.
 func room(c *netlink.Conn) error {
-	_ = c.SetReadBuffer(8 << 20)
+	const size = 8 << 20
+	_ = c.SetWriteBuffer(size)
+	_ = c.SetReadBuffer(size)
 	return nil
 }
 
