@@ -125,6 +125,12 @@ func newWorldOf(t *testing.T, both bool) *world {
 		w.services6()
 	}
 	w.raise()
+	if w.both { // links come to IPv6 in their own time, and who is asked for before is asked again after a second
+		for _, place := range []string{"neighbour", "own", "web1", "web2", "job", "newcomer"} {
+			w.soon(place, hostLAN, "host")
+		}
+		w.soon("host", internet, open)
+	}
 	return w
 }
 
