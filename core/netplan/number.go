@@ -49,8 +49,13 @@ func Last(p netip.Prefix) netip.Addr {
 type Span struct{ From, Behind netip.Addr }
 
 // Spans are the addresses of IPv4 ranges, sorted; what overlaps or touches is one. Others are left out.
-func Spans(ranges []netip.Prefix) (out []Span) {
-	ranges = slices.DeleteFunc(slices.Clone(ranges), func(p netip.Prefix) bool { return !p.IsValid() || !p.Addr().Is4() })
+func Spans(ranges []netip.Prefix) []Span { return spans(ranges, netip.Addr.Is4) }
+
+// Spans6 is Spans of IPv6.
+func Spans6(ranges []netip.Prefix) []Span { return spans(ranges, netip.Addr.Is6) }
+
+func spans(ranges []netip.Prefix, of func(netip.Addr) bool) (out []Span) {
+	ranges = slices.DeleteFunc(slices.Clone(ranges), func(p netip.Prefix) bool { return !p.IsValid() || !of(p.Addr()) })
 	slices.SortFunc(ranges, func(a, b netip.Prefix) int { return a.Masked().Addr().Compare(b.Masked().Addr()) })
 	for _, p := range ranges {
 		is := Span{p.Masked().Addr(), Last(p).Next()}
