@@ -51,8 +51,8 @@ var (
 	laptops  = netplan.Usual()
 	silent   = slog.New(slog.DiscardHandler)
 	services = []Tenant{
-		{ofAlice, Services{addr("10.43.9.9"): addr("10.43.7.7"), addr("10.43.9.8"): addr("10.43.7.8"), addr("10.43.9.7"): addr("10.43.7.9"), addr("10.43.7.7"): addr("10.43.7.1")}},
-		{ofDora, Services{addr("10.43.9.9"): addr("10.43.6.6")}},
+		{Guests: ofAlice, Services: Services{addr("10.43.9.9"): addr("10.43.7.7"), addr("10.43.9.8"): addr("10.43.7.8"), addr("10.43.9.7"): addr("10.43.7.9"), addr("10.43.7.7"): addr("10.43.7.1")}},
+		{Guests: ofDora, Services: Services{addr("10.43.9.9"): addr("10.43.6.6")}},
 	}
 )
 

@@ -73,7 +73,7 @@ func TestGuestsHaveARangeBeforeTheyHaveANamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	is("10.71.1.0/24", "10.71.1.0/24,10.42.0.0/16,10.72.0.0/24")
-	if err := guestnet.WriteNetwork(p.tenants.networks, "bank-bob", netip.MustParsePrefix("10.71.1.0/24")); err != nil { // it went while no daemon ran
+	if err := guestnet.WriteNetwork(p.tenants.networks, "bank-bob", netip.MustParsePrefix("10.71.1.0/24"), netip.Prefix{}); err != nil { // it went while no daemon ran
 		t.Fatal(err)
 	}
 	p.tenants.sweep()
@@ -94,7 +94,7 @@ func serviceIn(namespace, name, home, here string, age time.Duration) corev1.Ser
 	return corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: guests.Selector, Annotations: map[string]string{kinds.AnnotationClusterIP: home},
 			CreationTimestamp: metav1.NewTime(time.Unix(2_000_000_000, 0).Add(-age))},
-		Spec: corev1.ServiceSpec{ClusterIP: here},
+		Spec: corev1.ServiceSpec{ClusterIP: here, ClusterIPs: []string{here}},
 	}
 }
 
@@ -120,6 +120,30 @@ func TestServicesOfAHomeAreBelievedWithinItsRange(t *testing.T) {
 		serviceIn("owners", "own", "10.43.1.4", "10.43.9.10", 0),
 	}, of)
 	a := netip.MustParseAddr
+	both := network
+	both.Guests6, both.Services6 = "fd71:1:2:3::/64", "2001:cafe:43::/112"
+	dual := func(name, home6, here6 string) corev1.Service {
+		s := serviceIn("shop-alice", name, "10.43.1.9", "10.43.9.20", 0)
+		s.Annotations[kinds.AnnotationClusterIPv6], s.Spec.ClusterIPs = home6, []string{"10.43.9.20", here6}
+		return s
+	}
+	for _, c := range []struct {
+		home, here string
+		n          grants.Network
+		leads      bool
+	}{
+		{"2001:cafe:43::9", "fd44::9", both, true},
+		{"2001:cafe:43::9", "fd44::9", network, false}, // IPv6 was not agreed on
+		{"2001:cafe:42::9", "fd44::9", both, false},
+		{"10.43.1.9", "fd44::9", both, false},
+		{"::ffff:10.43.1.9", "fd44::9", both, false},
+		{"2001:cafe:43::9%eth0", "fd44::9", both, false},
+	} {
+		got, believed, _ := tenantsOf([]grants.Network{c.n}, []corev1.Service{dual("web", c.home, c.here)}, func(string) grants.Network { return c.n })
+		if here, leads := got[0].Services[a("2001:cafe:43::9")]; leads != c.leads || leads && here != a(c.here) || got[0].Services[a("10.43.1.9")] != a("10.43.9.20") || len(got[0].Services) > 2 || len(believed["shop-alice"]) != 1 {
+			t.Errorf("%s to %s: %v, %v", c.home, c.here, got, believed)
+		}
+	}
 	want := []guestnet.Tenant{
 		{Guests: netip.MustParsePrefix("10.71.0.0/24"), Services: guestnet.Services{a("10.43.0.1"): a("10.43.9.1"), a("10.43.1.2"): a("10.43.9.4")}}, // by name
 		{Guests: netip.MustParsePrefix("10.73.0.0/24"), Services: guestnet.Services{a("10.43.1.2"): a("10.43.9.8")}},
