@@ -254,19 +254,22 @@ func TestGuestsAreKnownByTheRangeOfTheirHome(t *testing.T) {
 	if _, ok := w.tenantOf(netip.Addr{}); ok {
 		t.Error("who has no address is known")
 	}
-	for name, home := range map[string]string{"web": "10.43.9.9", "old": "", "odd": "::1", apiServerAbroad: "10.43.0.1"} {
-		here := "10.43.7.7"
-		if name == apiServerAbroad {
-			here = "10.43.7.8"
-		}
+	for name, c := range map[string]struct{ home, home6, here, here6 string }{
+		"web": {"10.43.9.9", "2001:cafe:43::9", "10.43.7.7", "fd44::7"}, apiServerAbroad: {"10.43.0.1", "", "10.43.7.8", ""},
+		"old": {"", "", "10.43.7.9", ""}, "odd": {"::1", "10.43.9.9", "10.43.7.10", "fd44::10"}, "headless": {"", "", "None", ""},
+	} {
 		o, err := essence(&corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "shop-aaaaaaa", Name: name, Annotations: map[string]string{clusterIP: home}}, Spec: corev1.ServiceSpec{ClusterIP: here},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop-aaaaaaa", Name: name, Annotations: map[string]string{clusterIP: c.home, clusterIP6: c.home6}},
+			Spec:       corev1.ServiceSpec{ClusterIPs: []string{c.here, c.here6}},
 		})
 		must(t, err)
 		must(t, w.twins.GetIndexer().Add(o))
 	}
-	for _, at := range []string{"10.43.9.9", "10.43.7.7"} {
-		if s := got.known.services(netip.MustParseAddr(at)); len(s) != 1 || s[0].home.String() != "10.43.9.9" || s[0].here.String() != "10.43.7.7" {
+	for at, want := range map[string]string{
+		"10.43.9.9": "10.43.9.9 10.43.7.7", "10.43.7.7": "10.43.9.9 10.43.7.7", "2001:cafe:43::9": "2001:cafe:43::9 fd44::7", "fd44::7": "2001:cafe:43::9 fd44::7",
+		"10.43.7.9": "invalid IP 10.43.7.9", "10.43.7.10": "invalid IP 10.43.7.10", "fd44::10": "invalid IP fd44::10", // at home they have none
+	} {
+		if s := got.known.services(netip.MustParseAddr(at)); len(s) != 1 || s[0].home.String()+" "+s[0].here.String() != want {
 			t.Errorf("services at %s: %+v", at, s)
 		}
 	}
