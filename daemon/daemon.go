@@ -207,7 +207,7 @@ func (d *Daemon) makeEngine() (err error) {
 	}
 	d.gateway, err = gateway.New(gateway.Config{
 		Device: netplan.Tunnel, Address: facts.Network.Gateway(), ListenPort: d.cfg.WireGuardPort, PrivateKey: d.tunnelKey,
-		Pods: facts.Network.Pods, Reserved: []netip.Prefix{facts.Network.Services}, Guests: guests, HostPorts: ports, Changed: d.tunnelsChanged, Kernel: &d.kernel, Log: d.log,
+		Pods: facts.Network.Pods, IPv6: facts.Network.IPv6, Reserved: []netip.Prefix{facts.Network.Services}, Guests: guests, HostPorts: ports, Changed: d.tunnelsChanged, Kernel: &d.kernel, Log: d.log,
 	})
 	return err
 }

@@ -197,7 +197,7 @@ type end struct {
 type laptop struct {
 	*end      // its own pod
 	number    int
-	elsewhere netip.Addr // where it is, if not on the LAN
+	elsewhere netip.Addr       // where it is, if not on the LAN
 	ipv6      netplan.Cluster6 // of its cluster
 	key       PrivateKey
 	host      netns.NsHandle

@@ -63,7 +63,7 @@ func (k *Keeper) Keep(is []Table, sure bool) error {
 
 // write changes the tables or, if it is not known what was, puts them in place of whatever was, in one transaction.
 func (k *Keeper) write(was, is []Table) error {
-	c, err := nftables.New(k.Options...)
+	c, err := nftables.New(append(slices.Clone(k.Options), nftables.WithSockOptions(room))...)
 	if err != nil {
 		return err
 	}
@@ -84,6 +84,13 @@ func (k *Keeper) write(was, is []Table) error {
 	if err := c.Flush(); err != nil {
 		return fmt.Errorf("write nftables table %s: %w", k.Name, err)
 	}
+	return nil
+}
+
+// room for what the kernel says of a transaction, which it does all at once: some words of each rule. Where it may not be as much, it stays as
+// it is, and a large transaction fails.
+func room(c *netlink.Conn) error {
+	_ = c.SetReadBuffer(8 << 20)
 	return nil
 }
 

@@ -273,7 +273,8 @@ func TestWhatAPeerMayNotSendOfIPv6(t *testing.T) {
 		{"sctp to the host", all.alice, toHost(132, udp), dropHost},
 		{"a tunnel to the host", all.alice, toHost(protoIPv6, ipv6Packet(guest, host, protoUDP, udp)), dropHost},
 		{"flags in the second fragment", all.alice, toHost(protoTCP, port(22, syn)[:8], fragmentHeader(0, true)), dropHost},
-		{"flags overwritten", all.alice, toHost(protoTCP, port(22, syn)[8:], fragmentHeader(1, false)), dropHost},
+		{"flags overwritten", all.alice, toHost(protoTCP, append(port(22, syn)[8:], port(22, ack)...), fragmentHeader(1, false)), dropHost},
+		{"what would pass for an answer in the second fragment", all.alice, toHost(protoTCP, port(22, ack), fragmentHeader(1, false)), dropHost},
 		{"a late fragment", all.alice, toHost(protoUDP, udp, fragmentHeader(100, false)), Pass},
 
 		{"a handle that is nobody's", all.alice, sentBy6("10.130.0.0/24", ipv6Packet(guest, "2001:cafe:42::5", protoUDP, udp)), dropSender},
