@@ -30,6 +30,12 @@ func TestTheNetworkOfANamespaceIsAFileAsHostLocalTakesIt(t *testing.T) {
 	if after, err := os.Stat(filepath.Join(dir, "shop-a")); err != nil || !os.SameFile(before, after) {
 		t.Errorf("the same is written again: %v", err)
 	}
+	if err := WriteNetwork(dir, "shop-a", guests, netip.MustParsePrefix("fd71:1:2:3::/64")); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "shop-a")); err != nil || string(b) != `{"subnet":"10.127.0.0/24","gateway":"10.127.0.1","ipv6":{"subnet":"fd71:1:2:3::/64","gateway":"fd71:1:2:3::1"}}` {
+		t.Errorf("of both families: %s, %v", b, err)
+	}
 	for range 2 {
 		if err := RemoveNetwork(dir, "shop-a"); err != nil {
 			t.Error(err)
@@ -52,6 +58,11 @@ func TestNetworksOfNoNamespaceAndNoRangeAreRefused(t *testing.T) {
 	for _, p := range []netip.Prefix{{}, netip.MustParsePrefix("10.127.0.0/25"), netip.MustParsePrefix("10.127.0.1/24"), netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("fd00::/24")} {
 		if err := WriteNetwork(dir, "shop-a", p, netip.Prefix{}); err == nil {
 			t.Errorf("%s is taken", p)
+		}
+	}
+	for _, p := range []string{"fd00::/56", "fe80::/64", "fd71:1:2:3::1/64", "10.127.4.0/24"} {
+		if err := WriteNetwork(dir, "shop-a", guests, netip.MustParsePrefix(p)); err == nil {
+			t.Errorf("%s is taken beside IPv4", p)
 		}
 	}
 	if err := WriteNetwork("", "shop-a", guests, netip.Prefix{}); err == nil || !strings.Contains(err.Error(), "does not give") {

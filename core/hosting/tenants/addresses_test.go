@@ -215,6 +215,8 @@ func TestTheKernelIsToldWhatChanged(t *testing.T) {
 func TestTheNetworkOfAConsumer(t *testing.T) {
 	pods := netip.MustParsePrefix("10.42.0.0/16")
 	translated := grants.Network{Guests: "198.18.0.0/16", Space: "10.42.0.0/16,198.19.4.0/24", GuestsHere: "10.42.0.0/16", SpaceHere: "10.71.0.0/16,10.72.0.0/24"}
+	dual := network
+	dual.Guests6, dual.Space6, dual.Services6 = "fd71:1:2:3::/64", "2001:cafe:42::/56", "2001:cafe:43::/112"
 	for _, c := range []struct {
 		pods   netip.Prefix
 		status *v1alpha1.NetworkStatus
@@ -226,6 +228,9 @@ func TestTheNetworkOfAConsumer(t *testing.T) {
 		{netip.Prefix{}, &v1alpha1.NetworkStatus{GuestsThere: "10.71.0.0/24"}, grants.Network{}, ""}, // it provides only
 		{netip.Prefix{}, &v1alpha1.NetworkStatus{GuestsHere: "10.71.0.0/24", Space: []string{"nonsense"}}, grants.Network{}, ""},
 		{netip.Prefix{}, &v1alpha1.NetworkStatus{GuestsHere: "10.71.0.0/24", Space: []string{"10.42.0.0/16", "10.72.0.0/24"}, Services: "10.43.0.0/16"}, network, "10.71.0.0/24,10.42.0.0/16,10.72.0.0/24"},
+		{netip.Prefix{}, &v1alpha1.NetworkStatus{GuestsHere: "10.71.0.0/24", Space: []string{"10.42.0.0/16", "10.72.0.0/24"}, Services: "10.43.0.0/16", IPv6: &v1alpha1.NetworkIPv6{
+			GuestsHere: "fd71:1:2:3::/64", Space: []string{"2001:cafe:42::/56"}, Services: "2001:cafe:43::/112",
+		}}, dual, "10.71.0.0/24,10.42.0.0/16,10.72.0.0/24,fd71:1:2:3::/64,2001:cafe:42::/56"},
 		{pods, &v1alpha1.NetworkStatus{GuestsHere: "198.18.0.0/16", Space: []string{"10.42.0.0/16", "198.19.4.0/24"}, Aliases: []v1alpha1.RangeAlias{
 			{Real: "10.42.0.0/16", Alias: "10.71.0.0/16"}, {Real: "198.19.4.0/24", Alias: "10.72.0.0/24"},
 		}}, translated, "10.42.0.0/16,10.71.0.0/16,10.72.0.0/24"},
@@ -238,6 +243,9 @@ func TestTheNetworkOfAConsumer(t *testing.T) {
 		want := c.want.Space
 		if c.want.SpaceHere != "" {
 			want = c.want.SpaceHere
+		}
+		if c.want.Space6 != "" {
+			want += "," + c.want.Space6
 		}
 		if got != c.want || got.AddressSpace() != c.space || strings.Join(elsewhere, ",") != want {
 			t.Errorf("%+v: %+v, %s", c.status, got, got.AddressSpace())
