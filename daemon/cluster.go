@@ -278,7 +278,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		apiServer = facts.Network.API()
 	}
 	c.Fleet = consumer.New(ctx, consumer.Config{
-		Client: c.Client, Home: home, NodeIP: facts.NodeIP, NoTunnel: facts.NoTunnel, Pods: facts.Network.Pods, APIServer: apiServer,
+		Client: c.Client, Home: home, NodeIP: facts.NodeIP, NoTunnel: facts.NoTunnel, Pods: []netip.Prefix{facts.Network.Pods, facts.Network.IPv6.Pods}, APIServer: apiServer,
 		Kubelet: endpoint, Directory: d.directory, Reflected: reflected, Policies: policies, Permits: offloading.NewPermits(c.Client, c.Fresh),
 		Place: func(peer *v1alpha1.Peer) map[string]string {
 			return consumer.Place(peer, d.cfg.Name, d.cfg.Discovery.DNSDomains)

@@ -181,6 +181,9 @@ func (d *Daemon) makeEngine() (err error) {
 	case config.EngineK3s:
 		d.engine, err = d.makeK3s(network)
 	default:
+		if d.cfg.IPv6 {
+			network.IPv6 = netplan.Usual6(d.me.ID())
+		}
 		d.engine, err = cluster.NewBuiltin(cluster.BuiltinConfig{
 			NodeName: d.cfg.Name, ClusterID: d.me.ID().Compact(), DataDir: filepath.Join(d.cfg.DataDir, "k8s"), RunDir: filepath.Join(d.cfg.RunDir, "k8s"),
 			RuntimeDir: d.cfg.RuntimeDir, ImagesDir: d.cfg.ImagesDir, Network: network,
@@ -207,7 +210,7 @@ func (d *Daemon) makeEngine() (err error) {
 	}
 	d.gateway, err = gateway.New(gateway.Config{
 		Device: netplan.Tunnel, Address: facts.Network.Gateway(), ListenPort: d.cfg.WireGuardPort, PrivateKey: d.tunnelKey,
-		Pods: facts.Network.Pods, Reserved: []netip.Prefix{facts.Network.Services}, Guests: guests, HostPorts: ports, Changed: d.tunnelsChanged, Kernel: &d.kernel, Log: d.log,
+		Pods: facts.Network.Pods, IPv6: facts.Network.IPv6, Reserved: []netip.Prefix{facts.Network.Services}, Guests: guests, HostPorts: ports, Changed: d.tunnelsChanged, Kernel: &d.kernel, Log: d.log,
 	})
 	return err
 }

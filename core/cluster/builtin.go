@@ -88,6 +88,9 @@ func (b *Builtin) flags() []string {
 		"--cluster-dns=" + c.Network.DNS().String(),
 		fmt.Sprintf("--https-listen-port=%d", netplan.APIPort),
 	}
+	if ipv6 := c.Network.IPv6; ipv6 != (netplan.Cluster6{}) {
+		args = append(args, "--cluster-cidr-ipv6="+ipv6.Pods.String(), "--service-cidr-ipv6="+ipv6.Services.String())
+	}
 	if c.ClusterID != "" {
 		args = append(args, "--cluster-id="+c.ClusterID)
 	}

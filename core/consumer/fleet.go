@@ -45,8 +45,8 @@ type Config struct {
 	NodeIP netip.Addr
 	// NoTunnel has virtual nodes show no InternalIP (cluster.Facts).
 	NoTunnel bool
-	// Pods is the range of the pods at home.
-	Pods netip.Prefix
+	// Pods are the ranges of the pods at home, one or one of each family.
+	Pods []netip.Prefix
 	// APIServer is the service address of the API server at home; the zero value when pods abroad cannot reach what is behind it.
 	APIServer netip.Addr
 
@@ -119,7 +119,7 @@ func (f *Fleet) Ensure(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.C
 func (f *Fleet) respace() {
 	var space []netip.Prefix
 	for _, m := range f.members {
-		space = append(space, *m.guests.Load())
+		space = append(space, m.guests.Load()[:]...)
 	}
 	f.space.Store(&space)
 	for _, m := range f.members {
@@ -130,8 +130,8 @@ func (f *Fleet) respace() {
 
 // reaches reports whether an address is that of a pod of this cluster, here or at a peer: by those, guests reach each other and home.
 func (f *Fleet) reaches(a netip.Addr) bool {
-	space := f.space.Load()
-	return f.Pods.Contains(a) || space != nil && slices.ContainsFunc(*space, func(p netip.Prefix) bool { return p.Contains(a) })
+	space, contains := f.space.Load(), func(p netip.Prefix) bool { return p.Contains(a) }
+	return slices.ContainsFunc(f.Pods, contains) || space != nil && slices.ContainsFunc(*space, contains)
 }
 
 // SetReachable tells the member of a peer that the peer answers.

@@ -18,7 +18,7 @@ func TestANodeThatComesLateGoesToo(t *testing.T) {
 	home := fake.NewClientset()
 	f := &Fleet{Config: Config{Home: home, Log: slog.New(slog.DiscardHandler)}, members: map[string]*member{}}
 	m := &member{node: &virtualnode.Node{}, done: make(chan struct{})}
-	m.guests.Store(&netip.Prefix{})
+	m.guests.Store(&ranges{})
 	m.cancel = func() {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "kith-bob"}}
 		if _, err := home.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
@@ -37,7 +37,7 @@ func TestANodeThatComesLateGoesToo(t *testing.T) {
 
 // TestGuestsReachPodsOfTheirOwnClusterOnly: at home, and at every peer that one of its members stands for.
 func TestGuestsReachPodsOfTheirOwnClusterOnly(t *testing.T) {
-	f := &Fleet{Config: Config{Pods: netip.MustParsePrefix("10.42.0.0/16")}}
+	f := &Fleet{Config: Config{Pods: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}}}
 	reached := func() (all string) {
 		for _, a := range []string{"10.42.0.5", "10.42.255.1", "10.71.0.9", "10.72.0.9", "192.168.1.9", "fd00::1"} {
 			if f.reaches(netip.MustParseAddr(a)) {
@@ -67,9 +67,11 @@ func TestAMemberKnowsTheRangeOfItsGuests(t *testing.T) {
 		{&v1alpha1.NetworkStatus{GuestsThere: "10.71.0.0/24", Endpoint: "192.0.2.1:6450"}, true, "10.71.0.0/24"},
 		{&v1alpha1.NetworkStatus{GuestsThere: "10.71.0.0/24", Endpoint: "192.0.2.2:6450"}, false, "10.71.0.0/24"}, // it moved
 		{&v1alpha1.NetworkStatus{GuestsThere: "10.71.1.0/24"}, true, "10.71.1.0/24"},
+		{&v1alpha1.NetworkStatus{GuestsThere: "10.71.1.0/24", IPv6: &v1alpha1.NetworkIPv6{GuestsThere: "fd71:1:2:3::/64"}}, true, "10.71.1.0/24"}, // it has IPv6, too
+		{&v1alpha1.NetworkStatus{GuestsThere: "10.71.1.0/24", IPv6: &v1alpha1.NetworkIPv6{GuestsThere: "fd71:1:2:3::/64"}}, false, "10.71.1.0/24"},
 	} {
 		peer.Status.Network = c.network
-		if changed := m.readdress(peer); changed != c.changed || m.guests.Load().String() != c.want {
+		if changed := m.readdress(peer); changed != c.changed || m.guests.Load()[0].String() != c.want {
 			t.Errorf("%+v: changed %v, %s", c.network, changed, m.guests.Load())
 		}
 	}

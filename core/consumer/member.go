@@ -24,7 +24,7 @@ import (
 type member struct {
 	contract  string
 	revision  int64
-	guests    atomic.Pointer[netip.Prefix] // the range of this cluster's pods there; never nil
+	guests    atomic.Pointer[ranges] // of this cluster's pods there; never nil
 	node      *virtualnode.Node
 	reflector *reflection.Reflector
 	policies  *netpolicy.Peer
@@ -32,11 +32,15 @@ type member struct {
 	done      chan struct{}
 }
 
-// readdress takes the range of its guests over, and reports whether it is another.
+// ranges are those of guests, of IPv4 and of IPv6; the zero value where there is none.
+type ranges [2]netip.Prefix
+
+// readdress takes the ranges of its guests over, and reports whether they are others.
 func (m *member) readdress(peer *v1alpha1.Peer) (changed bool) {
 	pair, _ := peer.Status.Network.Pair(netip.Prefix{}) // what cannot be read is agreed on anew
-	was := m.guests.Swap(&pair.There)
-	return was == nil || *was != pair.There
+	are := ranges{pair.There, pair.IPv6.There}
+	was := m.guests.Swap(&are)
+	return was == nil || *was != are
 }
 
 func (m *member) stop() {
@@ -74,6 +78,7 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 			return err == nil && permit == offloading.Granted
 		},
 		Reaches:    f.reaches,
+		IPv6:       func() bool { return m.guests.Load()[1].IsValid() },
 		GuestNode:  func(namespace, pod string) string { return m.node.GuestNode(namespace, pod) },
 		GuestReady: func(namespace, pod string) bool { return m.node.GuestReady(namespace, pod) },
 		Problems:   func(namespace string, problems []string) { f.showProblems(peer.Name, namespace, problems) },
@@ -102,7 +107,7 @@ func (f *Fleet) start(ctx context.Context, peer *v1alpha1.Peer, ctr *v1alpha1.Co
 		PeerName: peer.Name, PeerID: peer.Spec.ID, NodeName: nodeName,
 		NodeIP: f.NodeIP, NoTunnel: f.NoTunnel, KubeletPort: port, Machine: there.Machine,
 		Resources: ctr.Spec.Resources, Labels: labels,
-		Guests:   func() netip.Prefix { return *m.guests.Load() },
+		Guests:   func() (ipv4, ipv6 netip.Prefix) { now := m.guests.Load(); return now[0], now[1] },
 		Recorder: recorder,
 		Log:      f.Log,
 	})

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"kith.dev/core/hostnet"
+	"kith.dev/core/netplan"
 )
 
 // Config is fixed for the life of a Fence.
@@ -15,9 +16,10 @@ type Config struct {
 	Group    uint32       // of guests' links: guestnet.Group, or 0 with an engine that does not mark them
 	Pods     netip.Prefix // this cluster's pods, its node included
 	Services netip.Prefix
-	Node     netip.Addr // address of the node, never taken for a guest's
-	Self     string     // name of the node, where each node of the cluster has a fence of its own: guests on others are left to theirs; "" where this is the only one
-	DNS      netip.Addr // service address of the cluster's DNS
+	Node     netip.Addr       // address of the node, never taken for a guest's
+	Self     string           // name of the node, where each node of the cluster has a fence of its own: guests on others are left to theirs; "" where this is the only one
+	DNS      netip.Addr       // service address of the cluster's DNS
+	IPv6     netplan.Cluster6 // the same of IPv6; none: guests have none of it
 	Kernel   *hostnet.Changes
 	Log      *slog.Logger
 }
@@ -31,6 +33,8 @@ func (c Config) check() error {
 	switch {
 	case !c.DNS.Is4():
 		return fmt.Errorf("fence: DNS address %s is not IPv4", c.DNS)
+	case c.both() && c.IPv6.Validate() != nil:
+		return fmt.Errorf("fence: %w", c.IPv6.Validate())
 	case c.Tunnel == "" || len(c.Tunnel) > 15:
 		return fmt.Errorf("fence: device name %q must have 1 to 15 characters", c.Tunnel)
 	case c.Log == nil:
@@ -42,16 +46,17 @@ func (c Config) check() error {
 // Tenant is one consumer with its guests here.
 type Tenant struct {
 	Consumer string         // compact cluster ID
-	Guests   []netip.Prefix // the range of its guests here; without marked links the address of each
+	Guests   []netip.Prefix // the ranges of its guests here, of both families; without marked links the address of each
 	Apart    []netip.Prefix // of those, guests on other nodes, which fence them: what they send is judged here on its way into the tunnel alone
-	Home     []netip.Prefix // its address space, as its guests here know it
+	Home     []netip.Prefix // its address space, of both, as its guests here know it
 	Internet bool           // whether its guests may use this laptop's way to the internet
 }
 
 // Provider is a cluster that this one consumes from.
 type Provider struct {
-	Peer   string       // compact cluster ID
-	Guests netip.Prefix // the range of our guests there
+	Peer    string       // compact cluster ID
+	Guests  netip.Prefix // the range of our guests there
+	Guests6 netip.Prefix // and of IPv6, if they have it
 }
 
 // Relations is what the fence follows of the cluster. A peer may be a tenant and a provider. Ranges of guests, of all tenants and
@@ -60,3 +65,6 @@ type Relations struct {
 	Tenants   []Tenant
 	Providers []Provider
 }
+
+// both reports whether guests may have both families.
+func (c Config) both() bool { return c.Group != 0 && c.IPv6 != netplan.Cluster6{} }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -36,6 +37,16 @@ func (w *world) dialAs(from, source, to string) (got outcome) {
 	if !strings.Contains(addr, ":") {
 		addr += ":80"
 	}
+	if at := netip.MustParseAddrPort(addr); w.six {
+		addr = netip.AddrPortFrom(sixOf(at.Addr()), at.Port()).String()
+		if source != "" {
+			source = sixOf(netip.MustParseAddr(source)).String()
+		}
+	}
+	patience := patience
+	if w.six { // an error that comes back while the socket is still at its SYN, as it does here, is lost to TCP of IPv6 until it sends the next, after a second
+		patience *= 3
+	}
 	w.in(from, func() error {
 		d := net.Dialer{Timeout: patience}
 		if ip := net.ParseIP(source); ip != nil && udp {
@@ -58,7 +69,7 @@ func (w *world) dialAs(from, source, to string) (got outcome) {
 			got = outcome(strings.TrimSuffix(string(buf[:n]), "hello"))
 		case errors.As(err, &timeout) && timeout.Timeout():
 			got = silent
-		case errors.Is(err, syscall.EHOSTUNREACH): // ICMP admin-prohibited
+		case errors.Is(err, syscall.EHOSTUNREACH), w.six && errors.Is(err, syscall.EACCES): // ICMP admin-prohibited
 			got = rejected
 		case errors.Is(err, syscall.ECONNREFUSED):
 			got = refused

@@ -47,7 +47,15 @@
 // a guest starts, and whether kithd runs is nothing to either.
 //
 // A link of its own also settles what a guest can forge: no ARP with anybody but this host, and a source address that
-// its link does not lead to is dropped before connections are tracked (`fib saddr . iif`). IPv6 is dropped there too.
+// its link does not lead to is dropped before connections are tracked (`fib saddr . iif`).
+//
+// # IPv6
+//
+// Where the cluster has IPv6, a table of that family has the same rules, with guests' addresses of it (family). Guests' links differ in one
+// thing: who finds a neighbour by IPv6 asks by ICMP, so guests and this host may (RFC 4861: solicitations and advertisements of
+// neighbours), by addresses of the link; nothing else of the link's passes, no word of a router's least of all. What is for the
+// internet is of 2000::/3 and goes to a router that is known by its link, too. Elsewhere guests' IPv6 is dropped. Limits are
+// for each family.
 //
 // With an engine that does not mark links guests are known by the addresses in their pods' status, some moments late, and their
 // homes by aliases; the forging is for the network plugin to prevent. In a cluster of several nodes each has a fence (daemon/node), and a guest is

@@ -13,7 +13,7 @@ import (
 	"kith.dev/core/nft"
 )
 
-// Table is the name of both nftables tables: the fence for IPv4, and one that drops guests' IPv6.
+// Table is the name of both nftables tables: the fence for IPv4, and that for IPv6 or one that drops guests' IPv6.
 const Table = "kith-fence"
 
 // Fence keeps the tables. Its methods may be called from anywhere.
@@ -56,7 +56,7 @@ func (f *Fence) Set(rel Relations) error {
 // included. The table stays when it ends. A link that goes and takes routes with it, of which the kernel says nothing, leaves a
 // router in the set that nobody is sent to.
 func (f *Fence) Run(ctx context.Context) error {
-	around, stop, err := f.cfg.Kernel.Listen(hostnet.Routes)
+	around, stop, err := f.cfg.Kernel.Listen(hostnet.Routes | hostnet.Routes6)
 	if err == nil {
 		defer stop()
 		err = nft.Watch(ctx, around, f.refresh, &f.fence, &f.limits)

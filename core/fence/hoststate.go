@@ -25,7 +25,11 @@ func readHost(h *netlink.Handle) (s hostState, err error) {
 		if err != nil {
 			return fmt.Errorf("list routes: %w", err)
 		}
-		s = hostStateOf(links, routes)
+		routes6, err := h.RouteListFiltered(unix.AF_INET6, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+		if err != nil {
+			return fmt.Errorf("list routes of IPv6: %w", err)
+		}
+		s = hostStateOf(links, append(routes, routes6...))
 		return nil
 	})
 	return s, err
@@ -43,13 +47,22 @@ func hostStateOf(links []netlink.Link, routes []netlink.Route) (s hostState) {
 	}
 	slices.SortFunc(s.routers, netip.Addr.Compare)
 	s.routers = slices.Compact(s.routers)
-	slices.Sort(s.uplinks)
-	s.uplinks = slices.Compact(s.uplinks)
+	for _, names := range []*[]string{&s.uplinks, &s.uplinks6, &s.links6} {
+		slices.Sort(*names)
+		*names = slices.Compact(*names)
+	}
 	return s
 }
 
-// isDefault: VPNs like to take the default route in two halves, which beat the real one.
-func isDefault(r netlink.Route) bool { return hostnet.Prefix(r.Dst).Bits() <= 1 }
+// isDefault: VPNs like to take the default route in two halves, which beat the real one; that of IPv6 may be 2000::/3.
+func isDefault(r netlink.Route) bool {
+	if is6(r) {
+		return hostnet.Prefix(r.Dst).Bits() <= 3
+	}
+	return hostnet.Prefix(r.Dst).Bits() <= 1
+}
+
+func is6(r netlink.Route) bool { return r.Family == unix.AF_INET6 }
 
 func (s *hostState) addUplink(r netlink.Route, names map[int]string) {
 	hops := r.MultiPath
@@ -57,9 +70,17 @@ func (s *hostState) addUplink(r netlink.Route, names map[int]string) {
 		hops = []*netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw}}
 	}
 	for _, h := range hops {
-		if a, ok := netip.AddrFromSlice(h.Gw); ok && a.Unmap().Is4() {
-			s.routers = append(s.routers, a.Unmap())
-		} else if name := names[h.LinkIndex]; h.Gw == nil && name != "" {
+		a, ok := netip.AddrFromSlice(h.Gw)
+		switch a, name := a.Unmap(), names[h.LinkIndex]; {
+		case ok && a.Is6() && !is6(r): // an IPv4 route by a router of IPv6 (RFC 5549): it has no next hop that could be asked for
+		case ok:
+			s.routers = append(s.routers, a)
+			if is6(r) && name != "" {
+				s.links6 = append(s.links6, name)
+			}
+		case h.Gw == nil && name != "" && is6(r):
+			s.uplinks6 = append(s.uplinks6, name)
+		case h.Gw == nil && name != "":
 			s.uplinks = append(s.uplinks, name)
 		}
 	}

@@ -35,35 +35,35 @@ var allowed = allowance{open: 8192, rate: 200, burst: 2000, all: 500, allAt: 400
 // limits say whose a connection is: by the address of a guest here, whether it opens the connection or its home does through the
 // tunnel, else by that of our guest at a provider. Each peer has a chain, which remembers. They are asked for the first packet of a
 // connection, behind conntrack and the check for forged sources. What is dropped here takes no place in the kernel's table.
-func (c Config) limits(a allowance, tenants []Tenant, providers []Provider) nft.Table {
-	guest := decides(source(), guestsSet)
-	if c.Group != 0 {
-		guest = rule(nft.FromGroup(c.Group), goTo("guest"))
+func (f family) limits(a allowance, tenants []Tenant, providers []Provider) nft.Table {
+	guest := decides(f.source(), guestsSet)
+	if f.Group != 0 {
+		guest = rule(nft.FromGroup(f.Group), goTo("guest"))
 	}
 	chains := []nft.Chain{
 		{Name: "all", Rules: [][]expr.Any{rule(beyond(a.all, a.allAt), drop())}},
-		{Name: "guest", Rules: [][]expr.Any{decides(source(), guestsSet), rule(beyond(a.unknown, a.unknownAt), drop())}},
+		{Name: "guest", Rules: [][]expr.Any{decides(f.source(), guestsSet), rule(beyond(a.unknown, a.unknownAt), drop())}},
 		{Name: "first", Hook: nftables.ChainHookPrerouting, Priority: *nftables.ChainPriorityMangle, Rules: [][]expr.Any{
 			rule(unconfirmed(), guest),
-			rule(unconfirmed(), nft.From(c.Tunnel), decides(destination(), guestsSet)),
-			rule(unconfirmed(), nft.From(c.Tunnel), decides(source(), abroadSet)),
+			rule(unconfirmed(), nft.From(f.Tunnel), decides(f.destination(), guestsSet)),
+			rule(unconfirmed(), nft.From(f.Tunnel), decides(f.source(), abroadSet)),
 		}},
 	}
 	var peers []string
 	var guests, abroad []nftables.SetElement
 	for _, t := range tenants {
-		peers, guests = append(peers, t.Consumer), append(guests, leading(t.Guests, expr.VerdictGoto, bucketOf(t.Consumer))...)
+		peers, guests = append(peers, t.Consumer), append(guests, f.leading(t.Guests, expr.VerdictGoto, bucketOf(t.Consumer))...)
 	}
 	for _, p := range providers {
-		peers, abroad = append(peers, p.Peer), append(abroad, leading([]netip.Prefix{p.Guests}, expr.VerdictGoto, bucketOf(p.Peer))...)
+		peers, abroad = append(peers, p.Peer), append(abroad, f.leading([]netip.Prefix{f.of(p)}, expr.VerdictGoto, bucketOf(p.Peer))...)
 	}
 	slices.Sort(peers)
 	for _, peer := range slices.Compact(peers) {
 		chains = append(chains, a.bucket(peer))
 	}
-	return nft.Table{Family: nftables.TableFamilyIPv4, Chains: chains, Sets: []nft.Set{
-		{Name: guestsSet, Key: nftables.TypeIPAddr, Data: nftables.TypeVerdict, Elements: guests},
-		{Name: abroadSet, Key: nftables.TypeIPAddr, Data: nftables.TypeVerdict, Elements: abroad},
+	return nft.Table{Family: f.table, Chains: chains, Sets: []nft.Set{
+		{Name: guestsSet, Key: f.key, Data: nftables.TypeVerdict, Elements: guests},
+		{Name: abroadSet, Key: f.key, Data: nftables.TypeVerdict, Elements: abroad},
 	}}
 }
 

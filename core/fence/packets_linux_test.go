@@ -3,6 +3,7 @@ package fence
 import (
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -238,7 +239,7 @@ func TestIPv6OfGuestsIsDropped(t *testing.T) {
 		}
 		w.in("web1", func() error {
 			var c net.Conn
-			if c, err = net.DialTimeout("tcp", "["+local+"%eth0]:80", time.Second); err == nil {
+			if c, err = net.DialTimeout("tcp", "["+local+"%"+w.zone("web1", "eth0")+"]:80", time.Second); err == nil {
 				c.Close()
 			}
 			return nil
@@ -260,6 +261,13 @@ func TestIPv6OfGuestsIsDropped(t *testing.T) {
 	if reach() == nil {
 		t.Error("a guest reached the host by IPv6")
 	}
+}
+
+// zone of a link by its number, for of names the net package remembers whose number they had in the place before.
+func (w *world) zone(place, link string) string {
+	l, err := w.net(place).LinkByName(link)
+	w.must(err)
+	return strconv.Itoa(l.Attrs().Index)
 }
 
 // ping asks an address for an answer (ICMP), from one of a place's own.

@@ -15,11 +15,12 @@ import (
 
 // hostState is what the fence follows of the host.
 type hostState struct {
-	routers []netip.Addr // the next hops of default routes
-	uplinks []string     // devices of default routes without a next hop, such as a VPN's
+	routers           []netip.Addr // the next hops of default routes, of both families
+	uplinks, uplinks6 []string     // devices of default routes without a next hop, such as a VPN's, by family
+	links6            []string     // devices of IPv6's default routes with one
 }
 
-// A plan is what is to be in the kernel: the fence for IPv4, what drops guests' IPv6, and the limits.
+// A plan is what is to be in the kernel: the fence for IPv4, that for IPv6 or what drops guests' IPv6, and the limits.
 type plan struct{ fence, limits []nft.Table }
 
 // Names of the sets that are always there.
@@ -31,6 +32,7 @@ const (
 	pairsSet   = "pairs"   // all of both
 	routersSet = "routers"
 	uplinksSet = "uplinks"
+	linksSet   = "links"  // of IPv6's routers
 	closedSet  = "closed" // ranges that are not the internet
 )
 
@@ -45,47 +47,64 @@ var private = []netip.Prefix{
 
 // planOf makes the tables from all that is known.
 func planOf(cfg Config, a allowance, rel Relations, host hostState) plan {
-	tenants := settled(rel.Tenants)
 	providers := slices.SortedFunc(slices.Values(rel.Providers), func(a, b Provider) int { return strings.Compare(a.Peer, b.Peer) })
+	four := cfg.ipv4()
+	tenants := four.settled(rel.Tenants)
+	p := plan{
+		fence:  []nft.Table{{Family: four.table, Chains: four.chains(tenants, providers), Sets: four.sets(tenants, providers, host)}},
+		limits: []nft.Table{four.limits(a, tenants, providers)},
+	}
+	if !cfg.both() {
+		p.fence = append(p.fence, nft.Table{Family: nftables.TableFamilyIPv6, Chains: cfg.dropping6()})
+		return p
+	}
+	six := cfg.ipv6()
+	tenants = six.settled(rel.Tenants)
+	p.fence = append(p.fence, nft.Table{Family: six.table, Chains: six.chains(tenants, providers), Sets: six.sets(tenants, providers, host)})
+	p.limits = append(p.limits, six.limits(a, tenants, providers))
+	return p
+}
+
+// sets that rules ask.
+func (f family) sets(tenants []Tenant, providers []Provider, host hostState) []nft.Set {
 	var guests, apart, abroad []netip.Prefix
-	for _, t := range tenants {
-		guests, apart = append(guests, t.Guests...), append(apart, t.Apart...)
-	}
-	for _, p := range providers {
-		abroad = append(abroad, p.Guests)
-	}
 	var leads []nftables.SetElement
 	for _, t := range tenants {
-		leads = append(leads, leading(t.Guests, expr.VerdictJump, t.chain())...)
+		guests, apart = append(guests, t.Guests...), append(apart, t.Apart...)
+		leads = append(leads, f.leading(t.Guests, expr.VerdictJump, t.chain())...)
+	}
+	for _, p := range providers {
+		abroad = append(abroad, f.of(p))
+	}
+	uplinks := host.uplinks
+	if f.six {
+		uplinks = host.uplinks6
 	}
 	sets := []nft.Set{
-		addresses(guestsSet, guests...),
-		addresses(apartSet, apart...),
-		{Name: tenantsMap, Key: nftables.TypeIPAddr, Data: nftables.TypeVerdict, Elements: leads},
-		addresses(abroadSet, abroad...),
-		addresses(pairsSet, slices.Concat(guests, abroad)...),
-		addresses(routersSet, single(host.routers)...),
-		{Name: uplinksSet, Key: nftables.TypeIFName, Elements: interfaces(host.uplinks)},
-		addresses(closedSet, append(slices.Clone(private), cfg.Pods, cfg.Services)...),
+		f.addresses(guestsSet, guests...),
+		f.addresses(apartSet, apart...),
+		{Name: tenantsMap, Key: f.key, Data: nftables.TypeVerdict, Elements: leads},
+		f.addresses(abroadSet, abroad...),
+		f.addresses(pairsSet, slices.Concat(guests, abroad)...),
+		f.addresses(routersSet, single(host.routers)...),
+		{Name: uplinksSet, Key: nftables.TypeIFName, Elements: interfaces(uplinks)},
+		f.addresses(closedSet, append(slices.Clone(f.closed), f.Pods, f.Services)...),
+	}
+	if f.six {
+		sets = append(sets, nft.Set{Name: linksSet, Key: nftables.TypeIFName, Elements: interfaces(host.links6)})
 	}
 	for _, t := range tenants {
-		sets = append(sets, addresses(t.guests(), t.Guests...), addresses(t.home(), t.Home...))
+		sets = append(sets, f.addresses(t.guests(), t.Guests...), f.addresses(t.home(), t.Home...))
 	}
-	return plan{
-		fence: []nft.Table{
-			{Family: nftables.TableFamilyIPv4, Chains: cfg.chains(tenants, providers), Sets: sets},
-			{Family: nftables.TableFamilyIPv6, Chains: cfg.chains6()},
-		},
-		limits: []nft.Table{cfg.limits(a, tenants, providers)},
-	}
+	return sets
 }
 
 func (t Tenant) chain() string  { return "tenant-" + t.Consumer }
 func (t Tenant) guests() string { return "guests-" + t.Consumer }
 func (t Tenant) home() string   { return "home-" + t.Consumer }
 
-// settled has tenants in order, and takes from them the addresses that two of them claim: those are nobody's.
-func settled(tenants []Tenant) []Tenant {
+// settled has tenants in order, with addresses of the family alone, and takes from them the addresses that two of them claim: those are nobody's.
+func (f family) settled(tenants []Tenant) []Tenant {
 	type claim struct {
 		of     int // index of the tenant
 		guests netip.Prefix
@@ -95,7 +114,7 @@ func settled(tenants []Tenant) []Tenant {
 	var all []claim
 	for i, t := range tenants {
 		for _, g := range t.Guests {
-			if g.IsValid() && g.Addr().Is4() {
+			if f.has(g) {
 				all = append(all, claim{of: i, guests: g.Masked()})
 			}
 		}
@@ -118,27 +137,11 @@ func settled(tenants []Tenant) []Tenant {
 	return tenants
 }
 
-// addresses is a set of ranges.
-func addresses(name string, list ...netip.Prefix) nft.Set {
-	return nft.Set{Name: name, Key: nftables.TypeIPAddr, Elements: nft.Spans(list)}
-}
-
 func single(list []netip.Addr) (out []netip.Prefix) {
 	for _, a := range list {
 		out = append(out, netip.PrefixFrom(a, a.BitLen()))
 	}
 	return out
-}
-
-// leading has ranges lead to a chain, in a map.
-func leading(ranges []netip.Prefix, how expr.VerdictKind, to string) []nftables.SetElement {
-	list := nft.Spans(ranges)
-	for i := range list {
-		if !list[i].IntervalEnd {
-			list[i].VerdictData = &expr.Verdict{Kind: how, Chain: to}
-		}
-	}
-	return list
 }
 
 func interfaces(names []string) (out []nftables.SetElement) {

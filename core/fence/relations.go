@@ -32,16 +32,18 @@ func (c Config) relations(o objects) (rel Relations) {
 		}
 		pair, _ := p.Status.Network.Pair(netip.Prefix{}) // what cannot be read of it stays closed
 		if provides && pair.There.IsValid() {
-			rel.Providers = append(rel.Providers, Provider{Peer: id.Compact(), Guests: pair.There})
+			rel.Providers = append(rel.Providers, Provider{Peer: id.Compact(), Guests: pair.There, Guests6: pair.IPv6.There})
 		}
 		if !consumes {
 			continue
 		}
 		t := Tenant{Consumer: id.Compact(), Internet: sharing.Internet(sharing.Select(o.policies, &p))}
 		if c.Group != 0 {
-			t.Home = pair.Space
-			if pair.Here.IsValid() {
-				t.Guests = []netip.Prefix{pair.Here}
+			t.Home = slices.Concat(pair.Space, pair.IPv6.Space)
+			for _, here := range []netip.Prefix{pair.Here, pair.IPv6.Here} {
+				if here.IsValid() {
+					t.Guests = append(t.Guests, here)
+				}
 			}
 		} else {
 			for _, m := range pair.Aliases {

@@ -78,11 +78,19 @@ func TestRelationsFollowTheCluster(t *testing.T) {
 		c.DeletionTimestamp = &metav1.Time{}
 		return c
 	}
+	both := peerAt("alice", "10.65.1.0/24", "10.65.2.0/24")
+	both.Status.Network.IPv6 = &v1alpha1.NetworkIPv6{GuestsHere: "fd65:1::/64", GuestsThere: "fd65:2::/64", Space: []string{"2001:cafe:42::/56"}}
 	for _, tt := range []struct {
 		name string
 		in   objects
 		want Relations
 	}{
+		{
+			"both families",
+			objects{peers: []v1alpha1.Peer{both}, contracts: []v1alpha1.Contract{with("alice", v1alpha1.RoleProvider), with("alice", v1alpha1.RoleConsumer)}},
+			Relations{Tenants: []Tenant{{Consumer: alice, Internet: true, Home: slices.Concat(space, ranges("2001:cafe:42::/56")), Guests: ranges("10.65.1.0/24", "fd65:1::/64")}},
+				Providers: []Provider{{Peer: alice, Guests: ranges("10.65.2.0/24")[0], Guests6: ranges("fd65:2::/64")[0]}}},
+		},
 		{"nobody", objects{peers: []v1alpha1.Peer{peerAt("alice", "10.65.1.0/24", "10.65.2.0/24")}}, Relations{}},
 		{
 			"a consumer",

@@ -16,12 +16,8 @@ import (
 // More words for rules, beside those of nft; the comment is what `nft` calls it.
 
 var (
-	rule, accept, drop  = nft.Rule, nft.Accept, nft.Drop
-	source, destination = nft.Source, nft.Destination
+	rule, accept, drop = nft.Rule, nft.Accept, nft.Drop
 )
-
-// icmp type echo-request
-func echoRequest() []expr.Any { return nft.ICMP(8) }
 
 // oifname NAME
 func to(name string) []expr.Any {
@@ -53,11 +49,6 @@ func sourceForged() []expr.Any {
 	return nft.Load(&expr.Fib{Register: 1, FlagSADDR: true, FlagIIF: true, ResultOIF: true}, nft.Equal(make([]byte, 4)))
 }
 
-// rt ip nexthop @SET
-func nextHopIn(set string) []expr.Any {
-	return nft.Load(&expr.Rt{Register: 1, Key: expr.RtNexthop4}, in(set))
-}
-
 // ct state STATE, ct status STATUS
 func tracked(key expr.CtKey, bits uint32) []expr.Any { return trackedAs(key, bits, expr.CmpOpNeq) }
 
@@ -68,8 +59,9 @@ func trackedAs(key expr.CtKey, bits uint32, to0 expr.CmpOp) []expr.Any {
 }
 
 const (
-	statusDNAT     = 1 << 5 // IPS_DST_NAT
-	adminForbidden = 13     // ICMP_PKT_FILTERED, RFC 1812 5.2.7.1
+	statusDNAT      = 1 << 5 // IPS_DST_NAT
+	adminForbidden  = 13     // ICMP_PKT_FILTERED, RFC 1812 5.2.7.1
+	adminForbidden6 = 1      // ICMPV6_ADM_PROHIBITED, RFC 4443 3.1
 )
 
 // ct state established ct direction reply accept
@@ -77,25 +69,10 @@ func acceptAnswers() []expr.Any {
 	return rule(tracked(expr.CtKeySTATE, expr.CtStateBitESTABLISHED), nft.Direction(nft.Reply), accept())
 }
 
-// ct state related meta l4proto icmp: errors about a connection, path MTU among them.
-func anError() []expr.Any {
-	return rule(tracked(expr.CtKeySTATE, expr.CtStateBitRELATED), nft.Protocol(unix.IPPROTO_ICMP))
-}
-
-// ct state invalid meta l4proto icmp: errors about no connection that is known. A socket would believe them all the same.
-func anErrorOfNothing() []expr.Any {
-	return rule(tracked(expr.CtKeySTATE, expr.CtStateBitINVALID), nft.Protocol(unix.IPPROTO_ICMP))
-}
-
-// quotes is the destination of the packet that an ICMP error quotes: of the IP header behind the eight bytes of ICMP's own (RFC 792).
-func quotes() expr.Any {
-	return &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 8 + 16, Len: 4}
-}
-
 // ct status dnat: asked for as something else, a service or a port of this host.
 func translated() []expr.Any { return tracked(expr.CtKeySTATUS, statusDNAT) }
 
-// ct original ip daddr PREFIX
+// ct original ip daddr PREFIX, ct original ip6 daddr PREFIX: the family is the table's
 func askedWithin(p netip.Prefix) []expr.Any {
 	return nft.Load(&expr.Ct{Key: expr.CtKeyDST, Register: 1, Direction: nft.Original}, nft.Within(p)...)
 }
@@ -109,11 +86,6 @@ func askedFor(p byte, a netip.Addr, port uint16) []expr.Any {
 
 func goTo(chain string) []expr.Any {
 	return []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}}
-}
-
-// counter reject with icmp admin-prohibited: whoever is known is told at once, instead of waiting in vain.
-func reject() []expr.Any {
-	return []expr.Any{&expr.Counter{}, &expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: adminForbidden}}
 }
 
 // counter reject with tcp reset: whoever is not there is not waited for. In the name of the address that was asked for, it finds the way

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,6 +33,8 @@ type world struct {
 	place map[string]netns.NsHandle
 	fence *Fence
 	node  *noderoute.Node
+	both  bool // everything has IPv6, too
+	six   bool // and is asked by it
 }
 
 const (
@@ -76,12 +79,14 @@ var behind = map[string][]string{
 	"carol": {carols, "10.65.9.1", strayPeer},
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T) *world { return newWorldOf(t, false) }
+
+func newWorldOf(t *testing.T, both bool) *world {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("network namespaces need root")
 	}
-	w := &world{t: t, place: map[string]netns.NsHandle{}}
+	w := &world{t: t, place: map[string]netns.NsHandle{}, both: both, six: both}
 	for _, name := range []string{"host", "router", "neighbour", "wire", "alice", "dora", "bea", "carol", "own", "web1", "web2", "job", "newcomer"} {
 		w.make(name)
 	}
@@ -108,12 +113,24 @@ func newWorld(t *testing.T) *world {
 	for file, value := range map[string]string{"ip_forward": "1", "icmp_ratelimit": "0"} {
 		w.in("host", func() error { return os.WriteFile("/proc/sys/net/ipv4/"+file, []byte(value), 0) })
 	}
+	if w.both {
+		w.in("host", func() error { return os.WriteFile("/proc/sys/net/ipv6/icmp/ratelimit", []byte("0"), 0) })
+	}
 	for name := range w.place {
 		w.serve(name)
 	}
 	w.kubeProxy()
 	w.guestnet()
+	if w.both {
+		w.services6()
+	}
 	w.raise()
+	if w.both { // links come to IPv6 in their own time, and who is asked for before is asked again after a second
+		for _, place := range []string{"neighbour", "own", "web1", "web2", "job", "newcomer"} {
+			w.soon(place, hostLAN, "host")
+		}
+		w.soon("host", internet, open)
+	}
 	return w
 }
 
@@ -130,6 +147,9 @@ func (w *world) tunnel() {
 		w.rule("wire", 10, 100, func(r *netlink.Rule) { r.IifName = "to" + name })
 	}
 	w.in("wire", func() error { return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) })
+	if w.both {
+		w.in("wire", hostnet.Forward6)
+	}
 	w.leads("wire", 100, "0.0.0.0/0", "host0")
 	for to, guests := range map[string]string{"alice": alices, "dora": doras} {
 		table := map[string]int{"alice": 101, "dora": 102}[to]
@@ -141,6 +161,9 @@ func (w *world) tunnel() {
 	}
 	w.in("host", func() (err error) {
 		w.node, err = noderoute.Up("kith0", netip.MustParseAddr(gatewayIP), slog.New(slog.DiscardHandler))
+		if err == nil && w.both {
+			err = w.node.UseIPv6(sixOf(netip.MustParseAddr(gatewayIP)))
+		}
 		return err
 	})
 	w.lead()
@@ -153,12 +176,23 @@ func (w *world) lead() {
 		into = append(into, noderoute.Route{To: p, MTU: 1500})
 	}
 	home := noderoute.Route{To: netip.MustParsePrefix("10.42.0.0/16"), MTU: 1500}
-	w.in("host", func() error {
-		return w.node.Sync(into, nil, []noderoute.Tenant{
-			{From: netip.MustParsePrefix(alices), To: []noderoute.Route{home, {To: netip.MustParsePrefix(atBea), MTU: 1500}}},
-			{From: netip.MustParsePrefix(doras), To: []noderoute.Route{home}},
-		})
-	})
+	tenants := []noderoute.Tenant{
+		{From: netip.MustParsePrefix(alices), To: []noderoute.Route{home, {To: netip.MustParsePrefix(atBea), MTU: 1500}}},
+		{From: netip.MustParsePrefix(doras), To: []noderoute.Route{home}},
+	}
+	if w.both {
+		and6 := func(list []noderoute.Route) []noderoute.Route {
+			for _, r := range list {
+				list = append(list, noderoute.Route{To: sixRange(r.To), MTU: 1500})
+			}
+			return list
+		}
+		into = and6(into)
+		for i := range tenants {
+			tenants[i].From6, tenants[i].To = sixRange(tenants[i].From), and6(tenants[i].To)
+		}
+	}
+	w.in("host", func() error { return w.node.Sync(into, nil, tenants) })
 }
 
 // plain connects two places as a tunnel does: whatever is sent arrives, nobody is asked where an address is.
@@ -179,6 +213,12 @@ func (w *world) rule(place string, priority, table int, change func(*netlink.Rul
 	r.Priority, r.Table = priority, table
 	change(r)
 	w.must(w.net(place).RuleAdd(r))
+	if w.both {
+		if r.Family = unix.AF_INET6; r.Src != nil {
+			r.Src = hostnet.IPNet(sixRange(hostnet.Prefix(r.Src)))
+		}
+		w.must(w.net(place).RuleAdd(r))
+	}
 }
 
 func (w *world) leads(place string, table int, dst, dev string) {
@@ -187,6 +227,9 @@ func (w *world) leads(place string, table int, dst, dev string) {
 	w.must(err)
 	to := hostnet.IPNet(netip.MustParsePrefix(dst))
 	w.must(w.net(place).RouteAdd(&netlink.Route{Dst: to, LinkIndex: l.Attrs().Index, Scope: netlink.SCOPE_LINK, Table: table}))
+	if w.both {
+		w.must(w.net(place).RouteAdd(&netlink.Route{Dst: hostnet.IPNet(sixRange(hostnet.Prefix(to))), LinkIndex: l.Attrs().Index, Table: table}))
+	}
 }
 
 func (w *world) must(err error) {
@@ -235,6 +278,9 @@ func (w *world) make(name string) {
 	lo, err := h.LinkByName("lo")
 	w.must(err)
 	w.must(h.LinkSetUp(lo))
+	if w.both {
+		w.in(name, func() error { return os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"), 0) })
+	}
 }
 
 func (w *world) net(place string) *netlink.Handle {
@@ -289,6 +335,9 @@ func (w *world) address(place, link, addr string) {
 	a, err := netlink.ParseAddr(addr)
 	w.must(err)
 	w.must(h.AddrAdd(l, a))
+	if w.both {
+		w.must(h.AddrAdd(l, &netlink.Addr{IPNet: hostnet.IPNet(sixRange(hostnet.Prefix(a.IPNet))), Flags: unix.IFA_F_NODAD}))
+	}
 }
 
 func (w *world) route(place, dst, via string) {
@@ -296,6 +345,9 @@ func (w *world) route(place, dst, via string) {
 	_, n, err := net.ParseCIDR(dst)
 	w.must(err)
 	w.must(w.net(place).RouteAdd(&netlink.Route{Dst: n, Gw: net.ParseIP(via)}))
+	if w.both {
+		w.must(w.net(place).RouteAdd(&netlink.Route{Dst: hostnet.IPNet(sixRange(hostnet.Prefix(n))), Gw: sixOf(netip.MustParseAddr(via)).AsSlice()}))
+	}
 }
 
 func (w *world) routeDev(place, dst, dev, src string) {
@@ -306,6 +358,9 @@ func (w *world) routeDev(place, dst, dev, src string) {
 	_, n, err := net.ParseCIDR(dst)
 	w.must(err)
 	w.must(h.RouteReplace(&netlink.Route{Dst: n, LinkIndex: l.Attrs().Index, Scope: netlink.SCOPE_LINK, Src: net.ParseIP(src)}))
+	if w.both {
+		w.must(h.RouteReplace(&netlink.Route{Dst: hostnet.IPNet(sixRange(hostnet.Prefix(n))), LinkIndex: l.Attrs().Index, Src: sixOf(netip.MustParseAddr(src)).AsSlice()}))
+	}
 }
 
 // guest gives a place a link as the CNI plugins ptp and kith-mark do, with the first address of its range at the host's end.
@@ -349,7 +404,12 @@ func (w *world) serve(place string) {
 		}
 		at := []string{""}
 		if all := answering[place]; all != nil {
-			at = all
+			at = slices.Clone(all)
+			for _, a := range all {
+				if w.both {
+					at = append(at, "["+sixOf(netip.MustParseAddr(a)).String()+"]")
+				}
+			}
 		}
 		for _, a := range at {
 			p, err := net.ListenPacket("udp", a+":10053")
@@ -385,7 +445,7 @@ func answer(p net.PacketConn, name string) {
 // kubeProxy translates services: DNS on the node, an own pod, a guest of alice, and a pod at its guest's home; and ports of the host that
 // lead to the first two.
 func (w *world) kubeProxy() {
-	w.nft(`table ip proxy {
+	script := `table ip proxy {
   chain services {
     type nat hook prerouting priority dstnat;
     ip daddr 10.43.0.10 udp dport 53 dnat to ` + nodeIP + `:10053
@@ -400,7 +460,11 @@ func (w *world) kubeProxy() {
     type nat hook postrouting priority srcnat;
     ip saddr { 10.42.0.0/16, 10.65.0.0/16 } oifname "eth0" masquerade
   }
-}`)
+}`
+	w.nft(script)
+	if w.both {
+		w.nft(sixScript(script))
+	}
 }
 
 // guestnet has guests reach services by their addresses at home, and the owner's pods appear to guests as the host.
@@ -437,6 +501,9 @@ func (w *world) nft(script string) string {
 // raise puts up a fence in the host's namespace.
 func (w *world) raise() {
 	cfg := testConfig
+	if w.both {
+		cfg.IPv6 = netplan.Cluster6{Pods: sixRange(cfg.Pods), Services: sixRange(cfg.Services)}
+	}
 	cfg.Log, cfg.Kernel = slog.New(slog.DiscardHandler), new(hostnet.Changes)
 	f, err := New(cfg)
 	w.must(err)

@@ -6,6 +6,9 @@
 // 10.65.0.7 at bob has these addresses on its whole way. Alice finds the peer by the destination; bob, whose own pods have 10.42.0.0/16
 // too, by the source (noderoute).
 //
+// Where both clusters have IPv6 the same is done with that beside it (netplan.Pair6): inside WireGuard a packet of it is behind the same
+// header of handles.
+//
 // A range holds as long as this host needs its addresses for nothing else. When it comes to a network where it does, no
 // route leads from the host itself into the device for that range, and it is told (Config.Changed, Overlapping), so that another is chosen.
 //

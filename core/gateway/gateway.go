@@ -12,6 +12,7 @@ import (
 
 	"kith.dev/core/gateway/datapath"
 	"kith.dev/core/hostnet"
+	"kith.dev/core/netplan"
 )
 
 // DefaultMTU of the device: WireGuard over IPv6 on Ethernet just fits, with the header in front of each packet.
@@ -22,14 +23,15 @@ const minMTU = 576
 
 // Config is fixed for the life of a Gateway.
 type Config struct {
-	Device     string         // name of the TUN device, such as kith0
-	Address    netip.Addr     // our own address on it, inside the pods' range, so that guests elsewhere know it too
-	ListenPort uint16         // UDP
-	PrivateKey PrivateKey     //
-	Pods       netip.Prefix   // this cluster's own range of pods, the node's address among them: what our guests elsewhere reach
-	Reserved   []netip.Prefix // other ranges of this cluster (services), which like Pods are never used for guests
-	HostPorts  []uint16       // TCP ports on this host's own addresses that peers may connect to, such as the API server's
-	Guests     uint32         // group of the links that lead to guests (guestnet.Group); 0: they have none of their own
+	Device     string           // name of the TUN device, such as kith0
+	Address    netip.Addr       // our own address on it, inside the pods' range, so that guests elsewhere know it too
+	ListenPort uint16           // UDP
+	PrivateKey PrivateKey       //
+	Pods       netip.Prefix     // this cluster's own range of pods, the node's address among them: what our guests elsewhere reach
+	IPv6       netplan.Cluster6 // this cluster's ranges of IPv6; none: IPv4 alone
+	Reserved   []netip.Prefix   // other ranges of this cluster (services), which like Pods are never used for guests
+	HostPorts  []uint16         // TCP ports on this host's own addresses that peers may connect to, such as the API server's
+	Guests     uint32           // group of the links that lead to guests (guestnet.Group); 0: they have none of their own
 	// Changed is called when a tunnel came up or went down (Stats.Up), and when ranges came to overlap, or do no more (Overlapping): again
 	// and again while some do. It must not block.
 	Changed func()
@@ -77,11 +79,22 @@ func New(cfg Config) (*Gateway, error) {
 	case cfg.Log == nil:
 		return nil, errors.New("gateway: no logger")
 	}
+	if cfg.IPv6 != (netplan.Cluster6{}) {
+		if err := cfg.IPv6.Validate(); err != nil {
+			return nil, fmt.Errorf("gateway: %w", err)
+		}
+	}
 	g := &Gateway{cfg: cfg, peers: map[string]*route{}}
 	g.around = datapath.Host{Self: cfg.Address, Port: cfg.ListenPort, Pods: []netip.Prefix{cfg.Pods}, Open: cfg.HostPorts}
+	if g.six() {
+		g.around.Self6, g.around.Pods = cfg.IPv6.Gateway(), append(g.around.Pods, cfg.IPv6.Pods)
+	}
 	g.table.Store(datapath.New(g.around, nil))
 	return g, nil
 }
+
+// six reports whether this cluster has IPv6.
+func (g *Gateway) six() bool { return g.cfg.IPv6 != netplan.Cluster6{} }
 
 // PublicKey is what the peers need to know of us.
 func (g *Gateway) PublicKey() Key { return g.cfg.PrivateKey.Public() }
@@ -165,11 +178,14 @@ func (g *Gateway) Taken(id string) ([]netip.Prefix, error) {
 		return nil, err
 	}
 	out = append(append(out, g.cfg.Pods), g.cfg.Reserved...)
+	if g.six() {
+		out = append(out, g.cfg.IPv6.Pods, g.cfg.IPv6.Services)
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, r := range g.peers {
-		if e := r.Endpoint.Addr().Unmap(); e.Is4() {
-			out = append(out, netip.PrefixFrom(e, 32))
+		if e := r.Endpoint.Addr().Unmap().WithZone(""); e.IsValid() {
+			out = append(out, netip.PrefixFrom(e, e.BitLen()))
 		}
 		if r.ID != id {
 			out = append(out, r.Ranges()...)

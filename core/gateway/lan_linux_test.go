@@ -44,6 +44,7 @@ func TestMain(m *testing.M) {
 type gatewayConfig struct {
 	Key  string
 	Port uint16
+	IPv6 netplan.Cluster6
 }
 
 type order struct {
@@ -77,7 +78,7 @@ func serveGateway(config string) {
 	changed := func() { told <- struct{}{} }
 	g, err := New(Config{
 		Device: "kith0", Address: podGateway, ListenPort: cfg.Port, PrivateKey: key, HostPorts: []uint16{6443}, Guests: guestGroup,
-		Pods: pods, Changed: changed, Kernel: new(hostnet.Changes), Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Pods: pods, IPv6: cfg.IPv6, Changed: changed, Kernel: new(hostnet.Changes), Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
 	die(err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -196,7 +197,8 @@ type end struct {
 type laptop struct {
 	*end      // its own pod
 	number    int
-	elsewhere netip.Addr // where it is, if not on the LAN
+	elsewhere netip.Addr       // where it is, if not on the LAN
+	ipv6      netplan.Cluster6 // of its cluster
 	key       PrivateKey
 	host      netns.NsHandle
 	hostNL    *netlink.Handle
@@ -241,7 +243,7 @@ func (l *lan) host(name string, number int) *laptop {
 // start runs the gateway process and waits until its device is up.
 func (p *laptop) start() {
 	p.t.Helper()
-	cfg, _ := json.Marshal(gatewayConfig{Key: base64.StdEncoding.EncodeToString(p.key.bytes[:]), Port: 6450})
+	cfg, _ := json.Marshal(gatewayConfig{Key: base64.StdEncoding.EncodeToString(p.key.bytes[:]), Port: 6450, IPv6: p.ipv6})
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), "KITH_TEST_GATEWAY="+string(cfg))
 	cmd.Stderr = &lineLog{t: p.t, prefix: p.name}

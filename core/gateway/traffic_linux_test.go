@@ -28,14 +28,14 @@ const patience = 10 * time.Second
 // serveTCP lets the pod answer on a port: it says who called, then f goes on.
 func (p *end) serveTCP(port int, f func(net.Conn)) {
 	p.t.Helper()
-	p.serveTCPAt(fmt.Sprintf("%s:%d", p.addr, port), f)
+	p.serveTCPAt(netip.AddrPortFrom(p.addr, uint16(port)).String(), f)
 }
 
 func (p *end) serveTCPAt(addr string, f func(net.Conn)) {
 	p.t.Helper()
 	var l net.Listener
 	var err error
-	p.in(func() { l, err = net.Listen("tcp4", addr) })
+	p.in(func() { l, err = net.Listen("tcp", addr) })
 	must(p.t, err)
 	p.t.Cleanup(func() { l.Close() })
 	go func() {
@@ -62,7 +62,7 @@ func (p *end) dial(to string) (net.Conn, error) {
 
 func (p *end) dialFor(to string, d time.Duration) (c net.Conn, err error) {
 	p.t.Helper()
-	p.in(func() { c, err = net.DialTimeout("tcp4", to, d) })
+	p.in(func() { c, err = net.DialTimeout("tcp", to, d) })
 	if c != nil {
 		c.SetDeadline(time.Now().Add(6 * patience))
 	}
@@ -85,7 +85,7 @@ func (p *end) serveUDP(port int) {
 	p.t.Helper()
 	var c *net.UDPConn
 	var err error
-	p.in(func() { c, err = net.ListenUDP("udp4", &net.UDPAddr{IP: p.addr.AsSlice(), Port: port}) })
+	p.in(func() { c, err = net.ListenUDP("udp", &net.UDPAddr{IP: p.addr.AsSlice(), Port: port}) })
 	must(p.t, err)
 	p.t.Cleanup(func() { c.Close() })
 	go func() {
@@ -105,7 +105,7 @@ func (p *end) udp(to string, options ...[3]int) *net.UDPConn {
 	p.t.Helper()
 	var c *net.UDPConn
 	var err error
-	p.in(func() { c, err = net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to))) })
+	p.in(func() { c, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.MustParseAddrPort(to))) })
 	must(p.t, err)
 	p.t.Cleanup(func() { c.Close() })
 	raw, _ := c.SyscallConn()

@@ -188,17 +188,26 @@ func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort, inUse []netip.P
 	for _, r := range g.peers {
 		addressed := r.Here.IsValid() && !r.Guests.Real.IsValid() // its guests here have addresses of the range
 		for _, p := range r.Ranges() {
+			to := noderoute.Route{To: p, MTU: r.mtu}
+			pods := g.cfg.Pods
+			if p.Addr().Is6() {
+				if !g.six() {
+					continue
+				}
+				to.MTU, pods = mtu6(r.mtu), g.cfg.IPv6.Pods
+			}
 			switch free := netplan.Free(p, inUse); {
-			case p == r.Here && !(addressed && free):
+			case (p == r.Here || p == r.IPv6.Here) && !(addressed && free):
 			case free: // a range of guests here, too, but for those that are there: nowhere else is one that ended
-				into = append(into, noderoute.Route{To: p, MTU: r.mtu})
+				into = append(into, to)
 				for _, a := range at {
 					if p.Contains(a) {
 						around = append(around, a)
 					}
 				}
 			default:
-				into = append(into, noderoute.Route{To: p, MTU: r.mtu, Pods: g.cfg.Pods})
+				to.Pods = pods
+				into = append(into, to)
 			}
 		}
 		if !addressed {
@@ -208,7 +217,17 @@ func (g *Gateway) wantedRoutes(endpoints map[Key]netip.AddrPort, inUse []netip.P
 		for _, p := range r.Space {
 			t.To = append(t.To, noderoute.Route{To: p, MTU: r.mtu})
 		}
+		if g.six() && r.IPv6.Here.IsValid() {
+			t.From6 = r.IPv6.Here
+			for _, p := range r.IPv6.Space {
+				t.To = append(t.To, noderoute.Route{To: p, MTU: mtu6(r.mtu)})
+			}
+		}
 		tenants = append(tenants, t)
 	}
 	return into, around, tenants
 }
+
+// mtu6 is how large a packet of IPv6 may be where the path has room for one of IPv4 of that size: what each link must carry of IPv6 it may
+// always be (RFC 8200, section 5), and the outer packet is fragmented.
+func mtu6(mtu int) int { return max(mtu, datapath.LeastMTU6) }

@@ -14,6 +14,7 @@ import (
 	"golang.zx2c4.com/wireguard/tun"
 
 	"kith.dev/core/gateway/noderoute"
+	"kith.dev/core/netplan"
 )
 
 // wireguard is the running half of a Gateway: the WireGuard device and the kernel's side of it.
@@ -47,6 +48,11 @@ func newWireGuard(ctx context.Context, cfg Config, t *tap, shook func()) (*wireg
 		err = fmt.Errorf("listen on UDP port %d: %w; is another kithd or a WireGuard interface using it?", cfg.ListenPort, err)
 	} else {
 		w.node, err = noderoute.Up(cfg.Device, cfg.Address, cfg.Log)
+	}
+	if err == nil && cfg.IPv6 != (netplan.Cluster6{}) {
+		if err := w.node.UseIPv6(cfg.IPv6.Gateway()); err != nil {
+			cfg.Log.Warn("peers are reached by IPv4 alone", "err", err)
+		}
 	}
 	if err != nil {
 		dev.Close()

@@ -19,14 +19,14 @@ type Kernel struct {
 	log     *slog.Logger
 
 	mu   sync.Mutex
-	told bool // Set was called: without, the table of the process before is better than ours
-	want nft.Table
+	told bool        // Set was called: without, the table of the process before is better than ours
+	want []nft.Table // of IPv4, and of IPv6 where the cluster has it
 	kept nft.Keeper
 }
 
 // New makes a Kernel for guests in the cluster of these ranges; nothing is touched.
 func New(network netplan.Cluster, log *slog.Logger) *Kernel {
-	return &Kernel{network: network, log: log, want: table(network, nil), kept: nft.Keeper{Name: Table, Log: log}}
+	return &Kernel{network: network, log: log, want: tables(network, nil), kept: nft.Keeper{Name: Table, Log: log}}
 }
 
 // Raise makes the table if there is none, without services. Call it before any guest can start; a table that an earlier process left,
@@ -34,7 +34,7 @@ func New(network netplan.Cluster, log *slog.Logger) *Kernel {
 func (k *Kernel) Raise() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.kept.Keep([]nft.Table{k.want}, k.told)
+	return k.kept.Keep(k.want, k.told)
 }
 
 // Set makes the services of all tenants these. It changes what differs and no more: connections go on.
@@ -43,7 +43,7 @@ func (k *Kernel) Set(tenants []Tenant) error {
 		return fmt.Errorf("services of guests: %w", err)
 	}
 	k.mu.Lock()
-	k.want, k.told = table(k.network, tenants), true
+	k.want, k.told = tables(k.network, tenants), true
 	k.mu.Unlock()
 	return k.Raise()
 }

@@ -184,11 +184,11 @@ func TestServicesChangeUnderWay(t *testing.T) {
 	for home, here := range services[0].Services {
 		many[home] = here
 	}
-	w.must(w.kernel.Set([]Tenant{{ofAlice, many}, services[1]}))
+	w.must(w.kernel.Set([]Tenant{{Guests: ofAlice, Services: many}, services[1]}))
 	if got := w.ask("web", "10.43.9.8:80"); got != "db "+web {
 		t.Errorf("among many: %q", got)
 	}
-	w.must(w.kernel.Set([]Tenant{{ofAlice, Services{addr("10.43.9.9"): addr("10.43.7.7"), addr("10.43.9.8"): addr("10.43.7.9")}}}))
+	w.must(w.kernel.Set([]Tenant{{Guests: ofAlice, Services: Services{addr("10.43.9.9"): addr("10.43.7.7"), addr("10.43.9.8"): addr("10.43.7.9")}}}))
 	for to, want := range map[string]string{"10.43.9.8:80": "web 10.127.0.1", "10.43.9.7:80": ""} {
 		if got := w.ask("web", to); got != want {
 			t.Errorf("%s: %q, want %q", to, got, want)
@@ -216,7 +216,7 @@ func (w *world) handles() string {
 	w.must(err)
 	var all strings.Builder
 	in := &nftables.Table{Name: Table, Family: nftables.TableFamilyIPv4}
-	for _, ch := range table(laptops, nil).Chains {
+	for _, ch := range tables(laptops, nil)[0].Chains {
 		rules, err := conn.GetRules(in, &nftables.Chain{Name: ch.Name, Table: in})
 		w.must(err)
 		for _, r := range rules {

@@ -2,6 +2,7 @@ package guestnet
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,19 +22,26 @@ import (
 type network struct {
 	Subnet  netip.Prefix `json:"subnet"`
 	Gateway netip.Addr   `json:"gateway"`
+
+	IPv6 *network `json:"ipv6,omitempty"` // the other range, which a plugin of before does not know
 }
 
 // WriteNetwork has pods of a namespace that start from now on get their addresses out of a range for guests. dir is the engine's
-// (cluster.Facts.GuestNetworks). It is on the disk when this returns; a file that says so already stays.
-func WriteNetwork(dir, namespace string, guests netip.Prefix) error {
+// (cluster.Facts.GuestNetworks); guests6 is the IPv6 range, the zero value where there is none. It is on the disk when this returns; a file
+// that says so already stays.
+func WriteNetwork(dir, namespace string, guests, guests6 netip.Prefix) error {
 	path, err := networkFile(dir, namespace)
 	if err != nil {
 		return err
 	}
-	if err := checkRange(guests); err != nil {
+	if err := cmp.Or(checkRange(guests), checkRange6(guests6)); err != nil {
 		return fmt.Errorf("network of namespace %s: %w", namespace, err)
 	}
-	b, err := json.Marshal(network{guests, netplan.GuestGateway(guests)})
+	says := network{Subnet: guests, Gateway: netplan.GuestGateway(guests)}
+	if guests6.IsValid() {
+		says.IPv6 = &network{Subnet: guests6, Gateway: netplan.GuestGateway(guests6)}
+	}
+	b, err := json.Marshal(says)
 	if err != nil {
 		return err
 	}
@@ -78,6 +86,20 @@ func checkRange(guests netip.Prefix) error {
 	}
 	if guests.Bits() != netplan.GuestBits {
 		return fmt.Errorf("range for guests %s: want a /%d", guests, netplan.GuestBits)
+	}
+	return nil
+}
+
+// checkRange6 is checkRange of IPv6, of which there may be none.
+func checkRange6(guests netip.Prefix) error {
+	if guests == (netip.Prefix{}) {
+		return nil
+	}
+	if err := netplan.CheckRange6(guests); err != nil {
+		return err
+	}
+	if guests.Bits() != netplan.GuestBits6 {
+		return fmt.Errorf("range for guests %s: want a /%d", guests, netplan.GuestBits6)
 	}
 	return nil
 }

@@ -51,8 +51,8 @@ var (
 	laptops  = netplan.Usual()
 	silent   = slog.New(slog.DiscardHandler)
 	services = []Tenant{
-		{ofAlice, Services{addr("10.43.9.9"): addr("10.43.7.7"), addr("10.43.9.8"): addr("10.43.7.8"), addr("10.43.9.7"): addr("10.43.7.9"), addr("10.43.7.7"): addr("10.43.7.1")}},
-		{ofDora, Services{addr("10.43.9.9"): addr("10.43.6.6")}},
+		{Guests: ofAlice, Services: Services{addr("10.43.9.9"): addr("10.43.7.7"), addr("10.43.9.8"): addr("10.43.7.8"), addr("10.43.9.7"): addr("10.43.7.9"), addr("10.43.7.7"): addr("10.43.7.1")}},
+		{Guests: ofDora, Services: Services{addr("10.43.9.9"): addr("10.43.6.6")}},
 	}
 )
 
@@ -90,6 +90,9 @@ func newWorld(t *testing.T) *world {
 		w.must(err)
 		t.Cleanup(func() { ns.Close() })
 		w.place[name] = ns
+		for _, of := range []string{"all", "default"} { // nobody else is on these links
+			w.set(name, "net/ipv6/conf/"+of+"/accept_dad", "0")
+		}
 		w.up(name, "lo")
 	}
 	for _, name := range []string{"host", "tunnel"} {
@@ -211,7 +214,7 @@ func (w *world) tube(a, aLink, b, bLink string) {
 
 func (w *world) address(name, link, a string) {
 	w.t.Helper()
-	w.must(w.net(name).AddrAdd(w.up(name, link), &netlink.Addr{IPNet: hostnet.IPNet(netip.PrefixFrom(addr(a), 32))}))
+	w.must(w.net(name).AddrAdd(w.up(name, link), &netlink.Addr{Flags: unix.IFA_F_NODAD, IPNet: hostnet.IPNet(netip.PrefixFrom(addr(a), addr(a).BitLen()))}))
 }
 
 func (w *world) route(name, to, link, via string, table int) {
@@ -227,8 +230,12 @@ func (w *world) route(name, to, link, via string, table int) {
 func (w *world) reach(name, a, by string) {
 	w.t.Helper()
 	w.address(name, "eth0", a)
-	w.route(name, by+"/32", "eth0", "", unix.RT_TABLE_MAIN)
-	w.route(name, "0.0.0.0/0", "eth0", by, unix.RT_TABLE_MAIN)
+	all := "0.0.0.0/0"
+	if addr(by).Is6() {
+		all = "::/0"
+	}
+	w.route(name, netip.PrefixFrom(addr(by), addr(by).BitLen()).String(), "eth0", "", unix.RT_TABLE_MAIN)
+	w.route(name, all, "eth0", by, unix.RT_TABLE_MAIN)
 }
 
 // guest is connected as the CNI plugins ptp and kith-mark do it.
@@ -246,7 +253,7 @@ func (w *world) guest(name, a string) {
 // serve tells whoever asks at port 8080, by TCP or UDP, where he is and who he is seen as; and echoes what he sends by TCP.
 func (w *world) serve(name string) {
 	w.must(w.in(name, func() error {
-		l, err := net.Listen("tcp4", ":8080")
+		l, err := net.Listen("tcp", ":8080")
 		if err != nil {
 			return err
 		}
@@ -302,7 +309,7 @@ func answer(u *net.UDPConn, name string) {
 func (w *world) ask(from, to string) (said string) {
 	w.t.Helper()
 	_ = w.in(from, func() error {
-		c, err := (&net.Dialer{Timeout: 500 * time.Millisecond}).Dial("tcp4", to)
+		c, err := (&net.Dialer{Timeout: 500 * time.Millisecond}).Dial("tcp", to)
 		if err != nil {
 			return err
 		}

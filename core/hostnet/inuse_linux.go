@@ -22,15 +22,18 @@ const Protocol = 107
 // NodesProtocol marks those that lead to other nodes of the same cluster (core/overlay): another process keeps them.
 const NodesProtocol = 109
 
-// InUse lists the IPv4 ranges in use on this host: addresses, routes in every table but the default ones (which VPNs
+// InUse lists the ranges of both families in use on this host: addresses, routes in every table but the default ones (which VPNs
 // like to take in two halves), gateways, and DNS servers, which are often reached by the default route only. What belongs to
-// device (ours), to the links of a group (guests'; 0 is none) and our own routes are left out.
+// device (ours), to the links of a group (guests'; 0 is none) and our own routes are left out; so are IPv6's addresses of a link, which
+// every one has.
 func InUse(device string, group uint32) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	add := func(p netip.Prefix) {
-		if p.IsValid() && p.Addr().Is4() && p.Bits() > 1 && !slices.Contains(out, p.Masked()) {
-			out = append(out, p.Masked())
+		p = p.Masked() // without a zone
+		if !p.IsValid() || p.Bits() <= wholes(p.Addr()) || p.Addr().Is6() && (p.Addr().IsLinkLocalUnicast() || p.Addr().IsMulticast()) || slices.Contains(out, p) {
+			return
 		}
+		out = append(out, p)
 	}
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -42,7 +45,7 @@ func InUse(device string, group uint32) ([]netip.Prefix, error) {
 			ours[a.Index] = true
 		}
 	}
-	addrs, err := netlink.AddrList(nil, unix.AF_INET)
+	addrs, err := netlink.AddrList(nil, unix.AF_UNSPEC)
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
@@ -56,7 +59,11 @@ func InUse(device string, group uint32) ([]netip.Prefix, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range routes {
+	routes6, err := Routes6Of(unix.RT_TABLE_UNSPEC)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range append(routes, routes6...) {
 		if ours[r.LinkIndex] || r.Protocol == Protocol || r.Protocol == NodesProtocol {
 			continue
 		}
@@ -69,6 +76,14 @@ func InUse(device string, group uint32) ([]netip.Prefix, error) {
 		add(netip.PrefixFrom(n.Addr, n.Addr.BitLen()))
 	}
 	return out, nil
+}
+
+// wholes is the length of the longest prefix of a family that stands for the default route, or a part of it: those of IPv6 often lead to 2000::/3.
+func wholes(of netip.Addr) int {
+	if of.Is4() {
+		return 1
+	}
+	return 3
 }
 
 // Nameserver is a DNS server of this host, on another one.
@@ -102,22 +117,30 @@ func nameservers(resolvConf []byte) (out []netip.Addr) {
 	return out
 }
 
-// Own lists the addresses the kernel delivers to this host (local and broadcast), and the networks it is attached to by an
-// interface that leads outside. device is the index of the tunnel's.
+// Own lists the addresses of both families the kernel delivers to this host (local, broadcast and anycast), and the networks it is attached
+// to by an interface that leads outside. device is the index of the tunnel's.
 func Own(device int) (host, lan []netip.Prefix, err error) {
-	local, err := RoutesOf(unix.RT_TABLE_LOCAL)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, r := range local {
-		if p := Prefix(r.Dst); p.IsValid() && (r.Type == unix.RTN_LOCAL || r.Type == unix.RTN_BROADCAST) {
-			host = append(host, p)
+	for _, routes := range []func(int) ([]netlink.Route, error){RoutesOf, Routes6Of} {
+		local, err := routes(unix.RT_TABLE_LOCAL)
+		if err != nil {
+			return nil, nil, err
 		}
+		for _, r := range local {
+			if p := Prefix(r.Dst); p.IsValid() && slices.Contains([]int{unix.RTN_LOCAL, unix.RTN_BROADCAST, unix.RTN_ANYCAST}, r.Type) {
+				host = append(host, p)
+			}
+		}
+		main, err := routes(unix.RT_TABLE_MAIN)
+		if err != nil {
+			return nil, nil, err
+		}
+		lan = append(lan, attached(others(main, device))...)
 	}
-	main, err := MainRoutes(device)
-	if err != nil {
-		return nil, nil, err
-	}
+	return host, lan, nil
+}
+
+// attached are the networks of links that a default route leads to.
+func attached(main []netlink.Route) (lan []netip.Prefix) {
 	outside := map[int]bool{}
 	for _, r := range main {
 		if p := Prefix(r.Dst); r.Gw != nil && p.Bits() <= 0 {
@@ -129,20 +152,29 @@ func Own(device int) (host, lan []netip.Prefix, err error) {
 			lan = append(lan, p)
 		}
 	}
-	return host, lan, nil
+	return lan
 }
 
 // MainRoutes are the IPv4 routes of the main table without Kith's and those of device.
 func MainRoutes(device int) ([]netlink.Route, error) {
 	all, err := RoutesOf(unix.RT_TABLE_MAIN)
+	return others(all, device), err
+}
+
+func others(all []netlink.Route, device int) []netlink.Route {
 	return slices.DeleteFunc(all, func(r netlink.Route) bool {
 		return r.LinkIndex == device || r.Protocol == Protocol
-	}), err
+	})
 }
 
 // RoutesOf lists the IPv4 routes of a table (RT_TABLE_UNSPEC: of all).
-func RoutesOf(table int) ([]netlink.Route, error) {
-	list, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
+func RoutesOf(table int) ([]netlink.Route, error) { return routesOf(unix.AF_INET, table) }
+
+// Routes6Of lists the IPv6 routes of a table.
+func Routes6Of(table int) ([]netlink.Route, error) { return routesOf(unix.AF_INET6, table) }
+
+func routesOf(family, table int) ([]netlink.Route, error) {
+	list, err := netlink.RouteListFiltered(family, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}

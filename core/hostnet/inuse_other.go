@@ -8,7 +8,7 @@ import (
 	"net/netip"
 )
 
-// InUse lists the IPv4 ranges of this host's addresses, except for those of device.
+// InUse lists the ranges of this host's addresses, except for those of device.
 func InUse(device string, group uint32) (out []netip.Prefix, err error) {
 	links, err := net.Interfaces()
 	if err != nil {
@@ -20,7 +20,7 @@ func InUse(device string, group uint32) (out []netip.Prefix, err error) {
 			continue
 		}
 		for _, a := range addrs {
-			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && !(p.Addr().Is6() && p.Addr().IsLinkLocalUnicast()) {
 				out = append(out, p.Masked())
 			}
 		}

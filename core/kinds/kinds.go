@@ -89,6 +89,8 @@ type There struct {
 	Plan int    // counts the changes of Reaches and Seen
 	// Reaches reports whether guests at the peer reach an address as home uses it: that of a pod at home, or of a guest anywhere.
 	Reaches func(netip.Addr) bool
+	// IPv6 reports that guests there have addresses of both families.
+	IPv6 bool
 	// NodeOf names the peer's node of an endpoint that is a guest; empty when it is none, or its node is not known.
 	NodeOf func(*discoveryv1.Endpoint) string
 	// Seen gives a slice the conditions that its endpoints have for pods at the peer.

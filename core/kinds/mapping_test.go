@@ -85,14 +85,28 @@ func TestServicesOpenNoHostPortsAbroad(t *testing.T) {
 	}
 }
 
-// TestServicesTellTheirAddressAtHome: the IPv4 one; what else there is no guest reaches.
+// TestServicesTellTheirAddressAtHome: of each family, and have both there only where guests have both.
 func TestServicesTellTheirAddressAtHome(t *testing.T) {
-	for want, ips := range map[string][]string{
-		"10.43.1.2": {"10.43.1.2"}, "10.43.1.3": {"fd00::3", "10.43.1.3"}, "": {"fd00::3"},
+	const ipv4, ipv6 = corev1.IPv4Protocol, corev1.IPv6Protocol
+	for _, c := range []struct {
+		ips       []string
+		families  []corev1.IPFamily
+		want, six string
+		there     bool // the peer and its guests have IPv6
+		dual      bool
+	}{
+		{[]string{"10.43.1.2"}, []corev1.IPFamily{ipv4}, "10.43.1.2", "", true, false},
+		{[]string{"fd00::3", "10.43.1.3"}, []corev1.IPFamily{ipv6, ipv4}, "10.43.1.3", "fd00::3", true, true},
+		{[]string{"fd00::3", "10.43.1.3"}, []corev1.IPFamily{ipv6, ipv4}, "10.43.1.3", "fd00::3", false, false},
+		{[]string{"fd00::3"}, []corev1.IPFamily{ipv6}, "", "fd00::3", true, true},
+		{[]string{"None"}, []corev1.IPFamily{ipv4, ipv6}, "", "", true, true},
 	} {
-		got, problem := mapService(&corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: ips[0], ClusterIPs: ips}}, &There{Twin: "shop"})
-		if problem != "" || got.Annotations[AnnotationClusterIP] != want {
-			t.Errorf("%v: %v, %q", ips, got.Annotations, problem)
+		got, problem := mapService(&corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: c.ips[0], ClusterIPs: c.ips, IPFamilies: c.families, IPFamilyPolicy: new(corev1.IPFamilyPolicyRequireDualStack)}}, &There{Twin: "shop", IPv6: c.there})
+		if problem != "" || got.Annotations[AnnotationClusterIP] != c.want || got.Annotations[AnnotationClusterIPv6] != c.six {
+			t.Errorf("%v: %v, %q", c.ips, got.Annotations, problem)
+		}
+		if dual := got.Spec.IPFamilyPolicy != nil && *got.Spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack; dual != c.dual || got.Spec.IPFamilies != nil || !dual && got.Spec.IPFamilyPolicy != nil {
+			t.Errorf("%v: %v, %v", c.ips, got.Spec.IPFamilyPolicy, got.Spec.IPFamilies)
 		}
 	}
 }
@@ -182,6 +196,12 @@ func TestSlicesHoldWhatThePeerReaches(t *testing.T) {
 		if _, problem := mapSlice(&discoveryv1.EndpointSlice{AddressType: kind}, there); problem == "" {
 			t.Errorf("addresses of type %s: no problem", kind)
 		}
+	}
+	there.IPv6, there.Reaches = true, func(a netip.Addr) bool { return a == netip.MustParseAddr("fd00::5") }
+	six := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv6, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"fd00::5"}}, {Addresses: []string{"2001:db8::5"}}}}
+	six.Endpoints[0].NodeName, six.Endpoints[1].NodeName = new("alice"), new("alice")
+	if got, problem := mapSlice(six, there); problem != "" || got.AddressType != discoveryv1.AddressTypeIPv6 || len(got.Endpoints) != 1 || got.Endpoints[0].Addresses[0] != "fd00::5" {
+		t.Errorf("IPv6 where guests have it: %+v, %q", got, problem)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,9 +27,10 @@ var Service = &Kind{
 		{`!has(object.spec.externalIPs) || size(object.spec.externalIPs) == 0`, "spec.externalIPs: not allowed"},
 		{`!has(object.spec.externalName) || object.spec.externalName == "" || !(` + localName + `)`, "spec.externalName: names of this cluster are not allowed"},
 	}}},
-	Check: checkService,
-	Stays: func(home metav1.Object) bool { return ofAPIServer(home.GetNamespace(), home.GetName()) },
-	Map:   mapping(mapService),
+	Check:   checkService,
+	Stays:   func(home metav1.Object) bool { return ofAPIServer(home.GetNamespace(), home.GetName()) },
+	Map:     mapping(mapService),
+	Depends: func(_ Object, there *There) string { return strconv.FormatBool(there.IPv6) },
 	TakeOut: takingOut(func(got, want *corev1.Service) bool {
 		found := len(got.Spec.Selector) > 0 || len(got.Spec.ExternalIPs) > 0 || len(got.Spec.Ports) != len(want.Spec.Ports) || got.Spec.Type != want.Spec.Type
 		got.Spec.Selector, got.Spec.ExternalIPs, got.Spec.Ports, got.Spec.Type = nil, nil, want.Spec.Ports, want.Spec.Type
@@ -44,6 +46,9 @@ const localName = `object.spec.externalName.lowerAscii().matches("(^|[.])(localh
 // AnnotationClusterIP on a Service in a twin is the address that it has at home. Guests are told this one and no other, and what they
 // send to it goes to the twin's (core/guestnet); it is believed as far as it lies in the range that the consumer named for its services.
 const AnnotationClusterIP = "kith.dev/cluster-ip"
+
+// AnnotationClusterIPv6 is AnnotationClusterIP of the other family. A service at home may have either or both.
+const AnnotationClusterIPv6 = "kith.dev/cluster-ipv6"
 
 // The Service by which pods find their API server, and the name of its twin, with that of its EndpointSlice: there is one in every
 // twin namespace, whatever home namespace that stands for. A guest's DNS answers kubernetes.default.svc with the AnnotationClusterIP of
@@ -87,16 +92,25 @@ func checkService(_ string, body []byte) (int64, error) {
 func mapService(home *corev1.Service, there *There) (abroad *corev1.Service, problem string) {
 	spec, meta := home.Spec.DeepCopy(), Marked(there.Twin, nameAbroad(home.Namespace, home.Name))
 	headless := spec.ClusterIP == corev1.ClusterIPNone
-	if own := slices.IndexFunc(spec.ClusterIPs, isIPv4); own >= 0 { // of two families, the one that is carried
-		meta.Annotations = map[string]string{AnnotationClusterIP: spec.ClusterIPs[own]}
+	for _, own := range spec.ClusterIPs {
+		if key := AddressAnnotation(own); key != "" {
+			if meta.Annotations == nil {
+				meta.Annotations = map[string]string{}
+			}
+			meta.Annotations[key] = own
+		}
 	}
+	both := there.IPv6 && slices.Contains(spec.IPFamilies, corev1.IPv6Protocol)
 
 	spec.Selector = nil
 	spec.ClusterIP, spec.ClusterIPs = "", nil
 	if headless {
 		spec.ClusterIP, spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
 	}
-	spec.IPFamilies, spec.IPFamilyPolicy = nil, nil
+	spec.IPFamilies, spec.IPFamilyPolicy = nil, nil // which comes first is the peer's matter
+	if both {
+		spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyPreferDualStack)
+	}
 	spec.ExternalIPs = nil
 	spec.LoadBalancerIP, spec.LoadBalancerClass, spec.LoadBalancerSourceRanges = "", nil, nil
 	spec.AllocateLoadBalancerNodePorts = nil
@@ -110,7 +124,7 @@ func mapService(home *corev1.Service, there *There) (abroad *corev1.Service, pro
 	}
 	switch spec.Type {
 	case corev1.ServiceTypeExternalName:
-		spec.ClusterIP, spec.ClusterIPs = "", nil
+		spec.ClusterIP, spec.ClusterIPs, spec.IPFamilyPolicy = "", nil, nil
 		if spec.ExternalName, problem = mapExternalName(spec.ExternalName, home.Namespace, there.Twin); problem != "" {
 			return nil, problem
 		}
@@ -121,9 +135,16 @@ func mapService(home *corev1.Service, there *There) (abroad *corev1.Service, pro
 	return &corev1.Service{ObjectMeta: meta, Spec: *spec}, ""
 }
 
-func isIPv4(s string) bool {
-	a, err := netip.ParseAddr(s)
-	return err == nil && a.Is4()
+// AddressAnnotation is the annotation that says an address of a Service; empty for what is none.
+func AddressAnnotation(clusterIP string) string {
+	a, err := netip.ParseAddr(clusterIP)
+	switch {
+	case err != nil:
+		return ""
+	case a.Is4():
+		return AnnotationClusterIP
+	}
+	return AnnotationClusterIPv6
 }
 
 // mapExternalName: a name inside the cluster is another one abroad, and only that of the own namespace is known there.

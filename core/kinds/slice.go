@@ -33,7 +33,7 @@ var EndpointSlice = &Kind{
 			Name:      "tenants-addresses",
 			Variables: []admissionv1.Variable{listed("space", AnnotationSpace)},
 			Rules: []Rule{
-				{`object.addressType == "IPv4"`, "addressType: only IPv4 reaches a peer"},
+				{`object.addressType in ["IPv4", "IPv6"]`, "addressType: only IPv4 and IPv6 reach a peer"},
 				{`has(object.metadata.labels) && "endpointslice.kubernetes.io/managed-by" in object.metadata.labels && object.metadata.labels["endpointslice.kubernetes.io/managed-by"] == "kith.dev"`,
 					"the label endpointslice.kubernetes.io/managed-by=kith.dev is missing"},
 				{`object.endpoints.all(e, e.addresses.all(a, variables.space.exists(r, cidr(r).containsIP(a))))`,
@@ -80,8 +80,12 @@ func listed(variable, annotation string) admissionv1.Variable {
 // nothing abroad; of guests NodeOf gives the peer's node, which the proxy there must know to lead a guest to itself. The problem,
 // when there is one, says why there is no slice abroad.
 func mapSlice(home *discoveryv1.EndpointSlice, there *There) (abroad *discoveryv1.EndpointSlice, problem string) {
-	if home.AddressType != discoveryv1.AddressTypeIPv4 {
+	switch {
+	case home.AddressType == discoveryv1.AddressTypeIPv4:
+	case home.AddressType != discoveryv1.AddressTypeIPv6:
 		return nil, fmt.Sprintf("addresses of type %s are not carried to peers", home.AddressType)
+	case !there.IPv6:
+		return nil, "addresses of type IPv6 are not carried to this peer: not both of you have IPv6"
 	}
 	home = there.Seen(home)
 	out := &discoveryv1.EndpointSlice{

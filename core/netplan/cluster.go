@@ -20,11 +20,12 @@ const (
 	LastNodePort  = 32767
 )
 
-// Cluster is the two IPv4 ranges of a cluster. The other addresses follow from them; those of ranges that are not known are the
-// zero value.
+// Cluster is the two IPv4 ranges of a cluster, and those of IPv6 beside them where it has both families. The other addresses follow
+// from them; those of ranges that are not known are the zero value.
 type Cluster struct {
 	Pods     netip.Prefix // at least a /23, of which the node has the first /24 and the last is Kith's
 	Services netip.Prefix // at least a /24
+	IPv6     Cluster6     // none: IPv4 only
 }
 
 // Usual is the cluster of K3s, and of Kith where nothing else is set.
@@ -40,7 +41,10 @@ func (c Cluster) Validate() error {
 	if !c.Services.Addr().Is4() || c.Services.Bits() > 24 {
 		return fmt.Errorf("service range %s: want an IPv4 range of /24 or larger, such as 10.43.0.0/16", c.Services)
 	}
-	return nil
+	if c.IPv6 == (Cluster6{}) {
+		return nil
+	}
+	return c.IPv6.Validate()
 }
 
 // NodePods is the part of the pods' range from which this node's pods get their addresses: the first /24.

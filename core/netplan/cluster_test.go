@@ -13,7 +13,7 @@ func TestAddressesOfACluster(t *testing.T) {
 		{"192.168.4.0/22", "10.96.0.0/12", "192.168.7.1", "192.168.7.2", "192.168.4.0/24", "10.96.0.10"},
 		{"172.20.6.9/23", "10.43.1.2/16", "172.20.7.1", "172.20.7.2", "172.20.6.0/24", "10.43.0.10"},
 	} {
-		c := Cluster{netip.MustParsePrefix(tt.pods), netip.MustParsePrefix(tt.services)}
+		c := Cluster{Pods: netip.MustParsePrefix(tt.pods), Services: netip.MustParsePrefix(tt.services)}
 		got := []string{c.Node().String(), c.Gateway().String(), c.NodePods().String(), c.DNS().String()}
 		if want := []string{tt.node, tt.gateway, tt.nodePods, tt.dns}; strings.Join(got, " ") != strings.Join(want, " ") || c.Validate() != nil {
 			t.Errorf("%s: %v, want %v", tt.pods, got, want)
@@ -29,7 +29,7 @@ func FuzzCluster(f *testing.F) {
 	f.Add(uint32(0x0a2a0000), uint8(16))
 	f.Add(uint32(0xfffffe00), uint8(23))
 	f.Fuzz(func(t *testing.T, n uint32, bits uint8) {
-		c := Cluster{netip.PrefixFrom(addrOf(n), int(bits)%24), Usual().Services}
+		c := Cluster{Pods: netip.PrefixFrom(addrOf(n), int(bits)%24), Services: Usual().Services}
 		if err := c.Validate(); err != nil {
 			t.Fatal(err)
 		}

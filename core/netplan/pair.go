@@ -21,6 +21,8 @@ type Pair struct {
 	// peer knows them by (Alias, which is Here), Aliases from each range of Space (Real) to one by which guests here know it.
 	Guests  Mapping
 	Aliases []Mapping
+
+	IPv6 Pair6 // beside all that is above, where both have it
 }
 
 // GuestBits is the length of a range for guests: as many as a node may have pods, and twice as many.
@@ -46,7 +48,7 @@ func handle(ranges ...netip.Prefix) netip.Addr {
 	return netip.Addr{}
 }
 
-// GuestGateway is the address in a range of guests that its provider's host has: the first.
+// GuestGateway is the address in a range of guests, of either family, that its provider's host has: the first.
 func GuestGateway(guests netip.Prefix) netip.Addr { return nth(guests, 1) }
 
 // MinGuestBits is the length of the widest range for guests: the default pool has 64 of them in its first block, and a peer that takes more
@@ -108,12 +110,12 @@ func (p Pair) Validate() error {
 			wrong(m.Alias.Overlaps(other.Alias), "aliases %s and %s overlap", m.Alias, other.Alias)
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, p.IPv6.validate(p)...)...)
 }
 
-// Ranges are all that the pair takes of the addresses of this host's networks.
+// Ranges are all that the pair takes of the addresses of this host's networks, of both families.
 func (p Pair) Ranges() (list []netip.Prefix) {
-	for _, r := range []netip.Prefix{p.There, p.Here} {
+	for _, r := range []netip.Prefix{p.There, p.Here, p.IPv6.There, p.IPv6.Here} {
 		if r.IsValid() {
 			list = append(list, r)
 		}

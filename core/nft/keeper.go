@@ -63,7 +63,7 @@ func (k *Keeper) Keep(is []Table, sure bool) error {
 
 // write changes the tables or, if it is not known what was, puts them in place of whatever was, in one transaction.
 func (k *Keeper) write(was, is []Table) error {
-	c, err := nftables.New(k.Options...)
+	c, err := nftables.New(append(slices.Clone(k.Options), nftables.WithSockOptions(room))...)
 	if err != nil {
 		return err
 	}
@@ -84,6 +84,15 @@ func (k *Keeper) write(was, is []Table) error {
 	if err := c.Flush(); err != nil {
 		return fmt.Errorf("write nftables table %s: %w", k.Name, err)
 	}
+	return nil
+}
+
+// room for a transaction, which the kernel takes as one message, and for what it says of it, some words of each rule, all at once. Where
+// there may not be as much, a large one fails.
+func room(c *netlink.Conn) error {
+	const size = 8 << 20
+	_ = c.SetWriteBuffer(size)
+	_ = c.SetReadBuffer(size)
 	return nil
 }
 

@@ -131,6 +131,23 @@ func TestOnlyWhatDiffersIsChanged(t *testing.T) {
 	}
 }
 
+// TestOfALargeTransactionTheKernelIsHeard: it says something of each rule, all at once.
+func TestOfALargeTransactionTheKernelIsHeard(t *testing.T) {
+	apart(t)
+	many := sample(0, "1")
+	for n := range 200 {
+		of := Chain{Name: fmt.Sprint("more", n)}
+		for range 20 {
+			of.Rules = append(of.Rules, Rule(SourceWithin(netip.MustParsePrefix("2001:db8::/32")), Drop()))
+		}
+		many[0].Chains = append(many[0].Chains, of)
+	}
+	must(t, keeper().Keep(many, true))
+	if rules, _ := is(t); len(rules) != 202 {
+		t.Errorf("%d chains have rules", len(rules))
+	}
+}
+
 // TestTablesOfAnEarlierProcessStayUntilThisOneIsSure and knows better.
 func TestTablesOfAnEarlierProcessStayUntilThisOneIsSure(t *testing.T) {
 	apart(t)

@@ -29,7 +29,7 @@ type Chain struct {
 // Set is a set of ranges of addresses, or of other keys, or a map from such. Its name stands for its types too.
 type Set struct {
 	Name     string
-	Key      nftables.SetDatatype // TypeIPAddr alone means ranges, see Spans
+	Key      nftables.SetDatatype // TypeIPAddr and TypeIP6Addr mean ranges, see Spans
 	Data     nftables.SetDatatype // of a map; TypeVerdict leads to chains
 	Elements []nftables.SetElement
 }
@@ -140,7 +140,7 @@ func (ch Chain) of(t *nftables.Table) *nftables.Chain {
 // of gives a set a number by which it is known in a transaction; the library would take one from a count that is nobody's to lock.
 func (s Set) of(t *nftables.Table, number int) *nftables.Set {
 	return &nftables.Set{
-		Table: t, Name: s.Name, ID: uint32(number + 1), KeyType: s.Key, Interval: s.Key == nftables.TypeIPAddr,
+		Table: t, Name: s.Name, ID: uint32(number + 1), KeyType: s.Key, Interval: s.Key == nftables.TypeIPAddr || s.Key == nftables.TypeIP6Addr,
 		Concatenation: len(nftables.ConcatSetTypeElements(s.Key)) > 1, IsMap: s.Data.Name != "", DataType: s.Data,
 	}
 }

@@ -58,10 +58,13 @@ func Ifname(name string) []byte {
 	return b
 }
 
-// Where the addresses are in the IPv4 header (RFC 791).
+// Where the addresses are in the IPv4 header (RFC 791), and in that of IPv6 (RFC 8200).
 const (
 	SourceAt      = 12
 	DestinationAt = 16
+
+	SourceAt6      = 8
+	DestinationAt6 = 24
 )
 
 // Source is ip saddr.
@@ -74,23 +77,43 @@ func address(at uint32) expr.Any {
 	return &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: at, Len: 4}
 }
 
-// SourceWithin is ip saddr PREFIX.
-func SourceWithin(p netip.Prefix) []expr.Any { return Load(Source(), Within(p)...) }
+// Source6 is ip6 saddr.
+func Source6() expr.Any { return address6(SourceAt6) }
 
-// DestinationWithin is ip daddr PREFIX.
-func DestinationWithin(p netip.Prefix) []expr.Any { return Load(Destination(), Within(p)...) }
+// Destination6 is ip6 daddr.
+func Destination6() expr.Any { return address6(DestinationAt6) }
+
+func address6(at uint32) expr.Any {
+	return &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: at, Len: 16}
+}
+
+// SourceWithin is ip saddr PREFIX, or ip6 saddr PREFIX.
+func SourceWithin(p netip.Prefix) []expr.Any {
+	if p.Addr().Is6() {
+		return Load(Source6(), Within(p)...)
+	}
+	return Load(Source(), Within(p)...)
+}
+
+// DestinationWithin is ip daddr PREFIX, or ip6 daddr PREFIX.
+func DestinationWithin(p netip.Prefix) []expr.Any {
+	if p.Addr().Is6() {
+		return Load(Destination6(), Within(p)...)
+	}
+	return Load(Destination(), Within(p)...)
+}
 
 // Within compares an address in register 1 with PREFIX.
 func Within(p netip.Prefix) []expr.Any {
-	return []expr.Any{Masked(net.CIDRMask(p.Bits(), 32), nil), Equal(p.Masked().Addr().AsSlice())}
+	return []expr.Any{Masked(net.CIDRMask(p.Bits(), p.Addr().BitLen()), nil), Equal(p.Masked().Addr().AsSlice())}
 }
 
-// Masked leaves of the four bytes in register 1 those of a mask, and sets some.
+// Masked leaves of the bytes in register 1, as many as the mask has, those of the mask, and sets some.
 func Masked(mask, set []byte) expr.Any {
 	if set == nil {
-		set = make([]byte, 4)
+		set = make([]byte, len(mask))
 	}
-	return &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: mask, Xor: set}
+	return &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: uint32(len(mask)), Mask: mask, Xor: set}
 }
 
 // Protocol is meta l4proto N.
@@ -108,8 +131,13 @@ func ToPorts(first, last uint16) []expr.Any {
 }
 
 // ICMP is icmp type N (RFC 792).
-func ICMP(kind byte) []expr.Any {
-	return Rule(Protocol(unix.IPPROTO_ICMP),
+func ICMP(kind byte) []expr.Any { return icmp(unix.IPPROTO_ICMP, kind) }
+
+// ICMP6 is icmpv6 type N (RFC 4443).
+func ICMP6(kind byte) []expr.Any { return icmp(unix.IPPROTO_ICMPV6, kind) }
+
+func icmp(protocol, kind byte) []expr.Any {
+	return Rule(Protocol(protocol),
 		Load(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Len: 1}, Equal([]byte{kind})))
 }
 
@@ -132,10 +160,15 @@ func Drop() []expr.Any {
 	return []expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}}
 }
 
-// Spans are ranges as the elements of a set: beginning and, as an element of its own, the first address behind. The kernel refuses what
+// Spans are IPv4 ranges as the elements of a set: beginning and, as an element of its own, the first address behind. The kernel refuses what
 // overlaps or touches.
-func Spans(list []netip.Prefix) (out []nftables.SetElement) {
-	for _, s := range netplan.Spans(list) {
+func Spans(list []netip.Prefix) []nftables.SetElement { return elements(netplan.Spans(list)) }
+
+// Spans6 is Spans of IPv6.
+func Spans6(list []netip.Prefix) []nftables.SetElement { return elements(netplan.Spans6(list)) }
+
+func elements(spans []netplan.Span) (out []nftables.SetElement) {
+	for _, s := range spans {
 		out = append(out, nftables.SetElement{Key: s.From.AsSlice()})
 		if s.Behind.IsValid() {
 			out = append(out, nftables.SetElement{Key: s.Behind.AsSlice(), IntervalEnd: true})

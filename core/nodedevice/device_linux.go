@@ -6,13 +6,14 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// Ensure puts addr, and no other address, on the device of that name, which it makes.
-func Ensure(name string, addr netip.Addr) error {
+// Ensure puts addresses, and no others but link-local ones, on the device of that name, which it makes.
+func Ensure(name string, addrs ...netip.Addr) error {
 	link, err := netlink.LinkByName(name)
 	if errors.As(err, &netlink.LinkNotFoundError{}) {
 		if err := addDevice(name); err != nil {
@@ -23,20 +24,25 @@ func Ensure(name string, addr netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	want := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(32, 32)}}
-	have, err := netlink.AddrList(link, netlink.FAMILY_V4)
+	have, err := netlink.AddrList(link, netlink.FAMILY_ALL)
 	if err != nil {
 		return err
 	}
 	for _, a := range have {
-		if !a.Equal(*want) {
+		if is, ok := netip.AddrFromSlice(a.IP); ok && !is.IsLinkLocalUnicast() && !slices.Contains(addrs, is.Unmap()) {
 			if err := netlink.AddrDel(link, &a); err != nil {
 				return fmt.Errorf("remove old address %s: %w", a.IPNet, err)
 			}
 		}
 	}
-	if err := netlink.AddrReplace(link, want); err != nil {
-		return fmt.Errorf("add address %s: %w", addr, err)
+	for _, addr := range addrs {
+		want := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}}
+		if addr.Is6() {
+			want.Flags = unix.IFA_F_NODAD // nobody else is on this device, and the address is needed now
+		}
+		if err := netlink.AddrReplace(link, want); err != nil {
+			return fmt.Errorf("add address %s: %w", addr, err)
+		}
 	}
 	return netlink.LinkSetUp(link)
 }

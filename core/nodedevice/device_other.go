@@ -8,4 +8,4 @@ import (
 )
 
 // Ensure is for Linux alone: nothing else runs a node.
-func Ensure(string, netip.Addr) error { return errors.ErrUnsupported }
+func Ensure(string, ...netip.Addr) error { return errors.ErrUnsupported }

@@ -138,7 +138,19 @@ type Link struct {
 	AtHere   netip.Addr     `json:"atHere,omitzero"`   // of the sender's host, in Here; it answers an ICMP echo
 	There    netip.Prefix   `json:"there,omitzero"`    // for the sender's guests at the receiver: what that proposed, or another if it is not free
 
+	IPv6 *LinkIPv6 `json:"ipv6,omitempty"` // none from a sender that has IPv4 alone, as each Kith before there was this field
+
 	Binding *Binding `json:"binding,omitempty"` // there once the sender knows the receiver's WireGuard key
+}
+
+// LinkIPv6 is what a Link says of IPv6, beside IPv4. The ranges for guests, of each direction that has one of IPv4, are not said: they
+// follow from both IDs (netplan.Guests6). Where both sides say this, and neither that it has another use for one of those, guests have both
+// families.
+type LinkIPv6 struct {
+	Space    []netip.Prefix `json:"space"`             // the sender's address space: its pods first, then its guests at others than the receiver
+	Services netip.Prefix   `json:"services,omitzero"` // the sender's
+	At       netip.Addr     `json:"at"`                // of the sender's host, in Space
+	Taken    []netip.Prefix `json:"taken,omitempty"`   // of the two ranges for guests, those that the sender's host or network has another use for
 }
 
 // Binding says that the WireGuard key of a Link is its sender's own. Both halves are about the same statement, which

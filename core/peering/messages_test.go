@@ -29,7 +29,11 @@ func someLink() Link {
 		Here:      netip.MustParsePrefix("10.64.7.0/24"),
 		AtHere:    netip.MustParseAddr("10.64.7.1"),
 		There:     netip.MustParsePrefix("10.66.0.0/24"),
-		Binding:   &Binding{PeerKey: "q1NXkVZOeu7ysGNJ0oGSmSVr8vR7Ub0BPZx8T4qCJX4=", Signature: make([]byte, 64), Proof: make([]byte, 32)},
+		IPv6: &LinkIPv6{
+			Space: []netip.Prefix{netip.MustParsePrefix("2001:cafe:42::/56"), netip.MustParsePrefix("fd12::/64")}, Services: netip.MustParsePrefix("2001:cafe:43::/112"),
+			At: netip.MustParseAddr("2001:cafe:42:ff::2"), Taken: []netip.Prefix{netip.MustParsePrefix("fd34::/64")},
+		},
+		Binding: &Binding{PeerKey: "q1NXkVZOeu7ysGNJ0oGSmSVr8vR7Ub0BPZx8T4qCJX4=", Signature: make([]byte, 64), Proof: make([]byte, 32)},
 	}
 }
 
@@ -201,6 +205,19 @@ func TestValidateNamesTheField(t *testing.T) {
 		refuse("atHere: ", link(func(l *Link) { l.AtHere = bad }))
 	}
 	refuse("atHere: ", link(func(l *Link) { l.Here = netip.Prefix{} }))
+	refuse("ipv6: space: 0", link(func(l *Link) { l.IPv6 = &LinkIPv6{} }))
+	refuse("ipv6: space: 65", link(func(l *Link) { l.IPv6.Space = make([]netip.Prefix, 65) }))
+	refuse("ipv6: space: ", link(func(l *Link) { l.IPv6.Space[0] = netip.Prefix{} }))
+	refuse("ipv6: taken: 3", link(func(l *Link) { l.IPv6.Taken = make([]netip.Prefix, 3) }))
+	for _, bad := range []string{"::/0", "2000::/3", "fe80::/64", "ff05::/64", "::ffff:10.0.0.0/112", "64:ff9b::/96", "2002::/32", "10.42.0.0/16", "fd00::1/64", "fd00::/121"} {
+		refuse("ipv6: space: ", link(func(l *Link) { l.IPv6.Space[1] = netip.MustParsePrefix(bad) }))
+		refuse("ipv6: services: ", link(func(l *Link) { l.IPv6.Services = netip.MustParsePrefix(bad) }))
+		refuse("ipv6: taken: ", link(func(l *Link) { l.IPv6.Taken[0] = netip.MustParsePrefix(bad) }))
+	}
+	for _, bad := range []string{"10.42.255.2", "fe80::1%eth0", "2001:cafe:42:ff::2%" + strings.Repeat("z", 1000), "2600::1"} {
+		refuse("ipv6: at: ", link(func(l *Link) { l.IPv6.At = netip.MustParseAddr(bad) }))
+	}
+	refuse("ipv6: at: ", link(func(l *Link) { l.IPv6.At = netip.Addr{} }))
 
 	refuse("contract ID", &refs{{"x", 1, contract.Provider, api.StateConnected}})
 	refuse("revision", &refs{{"a1b2c3d4e5f6g7h8", 0, contract.Provider, api.StateConnected}})

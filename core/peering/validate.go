@@ -237,8 +237,42 @@ func (l *Link) Validate() error {
 	case l.Here.IsValid() != l.AtHere.IsValid() || l.AtHere.IsValid() && !l.AtHere.Is4():
 		return fmt.Errorf("atHere: %.64q is no IPv4 address in %s", l.AtHere, l.Here)
 	}
+	if l.IPv6 != nil {
+		if err := l.IPv6.Validate(); err != nil {
+			return fmt.Errorf("ipv6: %w", err)
+		}
+	}
 	if l.Binding != nil {
 		return l.Binding.Validate()
+	}
+	return nil
+}
+
+// Validate checks what a Link says of IPv6.
+func (l *LinkIPv6) Validate() error {
+	if len(l.Space) == 0 || len(l.Space) > netplan.MaxSpace {
+		return fmt.Errorf("space: %d ranges, want 1 to %d", len(l.Space), netplan.MaxSpace)
+	}
+	for _, r := range l.Space {
+		if err := netplan.CheckRange6(r); err != nil {
+			return fmt.Errorf("space: %w", err)
+		}
+	}
+	if l.Services.IsValid() {
+		if err := netplan.CheckRange6(l.Services); err != nil {
+			return fmt.Errorf("services: %w", err)
+		}
+	}
+	if !l.At.Is6() || l.At.Zone() != "" || netplan.Free(netip.PrefixFrom(l.At, 128), l.Space) {
+		return fmt.Errorf("at: %.64q is no IPv6 address of space", l.At)
+	}
+	if len(l.Taken) > 2 {
+		return fmt.Errorf("taken: %d ranges, there are 2", len(l.Taken))
+	}
+	for _, r := range l.Taken {
+		if err := netplan.CheckRange6(r); err != nil {
+			return fmt.Errorf("taken: %w", err)
+		}
 	}
 	return nil
 }

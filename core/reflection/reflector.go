@@ -35,6 +35,8 @@ type Config struct {
 	Permit func(namespace string) bool
 	// Reaches reports whether guests reach an address as home uses it: that of a pod at home, or of a guest anywhere.
 	Reaches func(netip.Addr) bool
+	// IPv6 reports whether guests there have addresses of both families now; nil: they have IPv4 alone.
+	IPv6 func() bool
 	// GuestNode names the peer's node on which the guest of a home pod runs; empty when that is not known.
 	GuestNode func(namespace, pod string) string
 	// GuestReady reports whether the guest of a home pod is ready at the peer, whatever home makes of it.

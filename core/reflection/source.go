@@ -87,7 +87,7 @@ func (r *Reflector) there(t *twin, s *session) *kinds.There {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return &kinds.There{
-		Twin: t.name, Plan: r.plan, Reaches: r.cfg.Reaches,
+		Twin: t.name, Plan: r.plan, Reaches: r.cfg.Reaches, IPv6: r.cfg.IPv6 != nil && r.cfg.IPv6(),
 		NodeOf: func(e *discoveryv1.Endpoint) string { return r.guestNode(t.home, e) },
 		Healthy: func(selector labels.Selector) (guests, elsewhere int32) {
 			return s.member.healthy(t.home, r.cfg.NodeName, selector)

@@ -83,9 +83,9 @@ type Config struct {
 	// Labels are added to the node's; kubernetes.io/arch is the one of this machine unless given here.
 	Labels map[string]string
 
-	// Guests gives the range of addresses that was agreed on for pods at the peer, which no other pod has; the zero value when none
-	// was. nil: there is none.
-	Guests func() netip.Prefix
+	// Guests gives the ranges of addresses that were agreed on for pods at the peer, which no other pod has; the zero value when none
+	// was of that family. nil: there are none.
+	Guests func() (ipv4, ipv6 netip.Prefix)
 
 	Log *slog.Logger
 	// Recorder writes events about home pods.
@@ -125,12 +125,13 @@ type Node struct {
 	opening singleflight.Group
 }
 
-// guests is the range that the peer gives addresses from.
-func (n *Node) guests() netip.Prefix {
-	if n.cfg.Guests == nil {
-		return netip.Prefix{}
+// see fills in what all views of this node have.
+func (n *Node) see(v view) view {
+	v.peer, v.nodeIP = n.cfg.PeerName, n.cfg.NodeIP
+	if n.cfg.Guests != nil {
+		v.guests, v.guests6 = n.cfg.Guests()
 	}
-	return n.cfg.Guests()
+	return v
 }
 
 // key names a pod at home; with an empty name it stands for the namespace's twin.

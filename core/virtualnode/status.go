@@ -30,13 +30,14 @@ const conditionForeign corev1.PodConditionType = "kith.dev/ForeignAddress"
 
 // view is what a home pod's status is made from.
 type view struct {
-	home   *corev1.Pod
-	abroad *v1alpha1.OffloadedPod // of this home pod
-	guest  *corev1.Pod            // nil when the Pod is not there (yet)
-	peer   string
-	tunnel string // why no packet passes to it from here; empty when they do
-	nodeIP netip.Addr
-	guests netip.Prefix // the range that the peer gives addresses from; the zero value when none was agreed on
+	home    *corev1.Pod
+	abroad  *v1alpha1.OffloadedPod // of this home pod
+	guest   *corev1.Pod            // nil when the Pod is not there (yet)
+	peer    string
+	tunnel  string // why no packet passes to it from here; empty when they do
+	nodeIP  netip.Addr
+	guests  netip.Prefix // the range that the peer gives addresses from; the zero value when none was agreed on
+	guests6 netip.Prefix // and that of IPv6, beside it
 }
 
 // statusOf is the status a home pod should have.
@@ -162,28 +163,39 @@ func (v view) copyOf(guest *corev1.PodStatus) corev1.PodStatus {
 		s.Conditions = slices.DeleteFunc(s.Conditions, func(c corev1.PodCondition) bool { return c.Type == conditionForeign })
 	} else {
 		setCondition(&s, corev1.PodCondition{Type: conditionForeign, Status: corev1.ConditionTrue, Reason: reasonForeign, LastTransitionTime: metav1.Now(),
-			Message: fmt.Sprintf("%s says that the pod has the address %s, which is not in %s, the range of this cluster's pods there; it is not shown", v.peer, foreign, v.guests)})
+			Message: fmt.Sprintf("%s says that the pod has the address %s, which is not in %s, the range of this cluster's pods there; it is not shown", v.peer, foreign, v.rangeOf(foreign))})
 	}
 	return s
 }
 
 // takeAddresses keeps of the guest's addresses the one that is the peer's to give: it would have what is meant for any other pod sent to
-// its own. It gives the first that is not; those that nobody here could reach, such as of IPv6, are only left out.
+// its own, one of each family. It gives the first that is not; those that nobody here could reach, as of IPv6 where the two have IPv4 alone, are only left out.
 func (v view) takeAddresses(s *corev1.PodStatus) (foreign netip.Addr) {
 	told := s.PodIPs
 	s.PodIPs, s.PodIP = nil, ""
 	if !v.guests.IsValid() { // the link is made anew: what was seen by the former one holds until then
 		s.PodIP, s.PodIPs, told = v.home.Status.PodIP, v.home.Status.PodIPs, nil
 	}
+	var had [2]netip.Addr // of IPv4, which comes first whatever is told, and of IPv6
 	for _, ip := range told {
 		a, err := netip.ParseAddr(ip.IP)
 		a = a.Unmap()
+		of, guests := &had[0], v.rangeOf(a)
+		if a.Is6() {
+			of = &had[1]
+		}
 		switch {
-		case err != nil || !a.Is4():
-		case v.guests.Contains(a) && s.PodIP == "":
-			s.PodIP, s.PodIPs = a.String(), []corev1.PodIP{{IP: a.String()}}
-		case !v.guests.Contains(a) && !foreign.IsValid():
+		case err != nil || !guests.IsValid():
+		case guests.Contains(a) && !of.IsValid():
+			*of = a
+		case !guests.Contains(a) && !foreign.IsValid():
 			foreign = a
+		}
+	}
+	for _, a := range had {
+		if had[0].IsValid() && a.IsValid() {
+			s.PodIPs = append(s.PodIPs, corev1.PodIP{IP: a.String()})
+			s.PodIP = s.PodIPs[0].IP
 		}
 	}
 	// Not before the kubelet there wrote one: what says nothing else about the pod is not worth a write here.
@@ -193,6 +205,14 @@ func (v view) takeAddresses(s *corev1.PodStatus) (foreign netip.Addr) {
 		s.HostIP, s.HostIPs = v.nodeIP.String(), []corev1.HostIP{{IP: v.nodeIP.String()}}
 	}
 	return foreign
+}
+
+// rangeOf is the range of guests that has addresses of a's family.
+func (v view) rangeOf(a netip.Addr) netip.Prefix {
+	if a.Is6() {
+		return v.guests6
+	}
+	return v.guests
 }
 
 func known(statuses []corev1.ContainerStatus, containers []corev1.Container) []corev1.ContainerStatus {

@@ -3,6 +3,7 @@ package virtualnode
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -291,6 +292,10 @@ func TestAPeerTellsAddressesOfItsOwnOnly(t *testing.T) {
 		"its own and that of another":     {[]string{"10.71.0.7", "10.72.0.7"}, "10.71.0.0/24", "10.71.0.7", "10.72.0.7"},
 		"the same, written for IPv6":      {[]string{"::ffff:10.42.0.7"}, "10.71.0.0/24", "", "10.42.0.7"},
 		"before addresses were agreed on": {[]string{"10.71.0.7"}, "", "", ""},
+		"both of its own":                 {[]string{"fd71::7", "10.71.0.7"}, "10.71.0.0/24 fd71::/64", "10.71.0.7 fd71::7", ""},
+		"two of IPv6":                     {[]string{"10.71.0.7", "fd71::7", "fd71::8"}, "10.71.0.0/24 fd71::/64", "10.71.0.7 fd71::7", ""},
+		"IPv6 alone":                      {[]string{"fd71::7"}, "10.71.0.0/24 fd71::/64", "", ""},
+		"IPv6 of a pod at home":           {[]string{"10.71.0.7", "fd00::7"}, "10.71.0.0/24 fd71::/64", "10.71.0.7", "fd00::7"},
 	} {
 		home, guest := homePod(), running()
 		guest.PodIP, guest.PodIPs = c.told[0], nil
@@ -298,17 +303,21 @@ func TestAPeerTellsAddressesOfItsOwnOnly(t *testing.T) {
 			guest.PodIPs = append(guest.PodIPs, corev1.PodIP{IP: ip})
 		}
 		v := testView(home, &corev1.Pod{Status: guest})
-		v.guests, _ = netip.ParsePrefix(c.guests)
+		ipv4, ipv6, _ := strings.Cut(c.guests, " ")
+		v.guests, _ = netip.ParsePrefix(ipv4)
+		v.guests6, _ = netip.ParsePrefix(ipv6)
+		wants := strings.Fields(c.want)
+		c.want, _, _ = strings.Cut(c.want, " ")
 		got := statusOf(v)
 		told := condition(got.Conditions, conditionForeign)
-		if got.PodIP != c.want || len(got.PodIPs) != min(len(c.want), 1) || (told != nil) != (c.foreign != "") || told != nil && !strings.Contains(told.Message, "the address "+c.foreign+",") {
+		if got.PodIP != c.want || !slices.EqualFunc(got.PodIPs, wants, func(ip corev1.PodIP, want string) bool { return ip.IP == want }) || (told != nil) != (c.foreign != "") || told != nil && !strings.Contains(told.Message, "the address "+c.foreign+",") {
 			t.Errorf("%s: %s %v, %v", name, got.PodIP, got.PodIPs, told)
 		}
 		home.Status = got
 		if again := statusOf(v); !equality.Semantic.DeepEqual(again, got) {
 			t.Errorf("%s: looked at again, the status is another: %+v", name, again.Conditions)
 		}
-		v.guest.Status = running()
+		v.guest.Status, v.guests6 = running(), netip.Prefix{} // whose IPv6 address is none of these
 		if c.guests != "" && condition(statusOf(v).Conditions, conditionForeign) != nil {
 			t.Errorf("%s: the condition stays", name)
 		}

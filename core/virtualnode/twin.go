@@ -219,8 +219,7 @@ func (n *Node) keepLast(t *twin, was, is *corev1.Pod) {
 		return
 	}
 	if home := n.pods.Get(t.home, was.Name); home != nil {
-		v := view{home: home, nodeIP: n.cfg.NodeIP, guests: n.guests(), peer: n.cfg.PeerName}
-		t.last[was.Name] = v.copyOf(&was.Status)
+		t.last[was.Name] = n.see(view{home: home}).copyOf(&was.Status)
 	}
 }
 

@@ -101,6 +101,9 @@ func (c *Config) check() error {
 			}
 		}
 	}
+	if c.IPv6 && c.Engine != EngineBuiltin && c.Engine != EngineAuto {
+		return api.Invalid("ipv6", "true", "left out with engine "+c.Engine+": which families its pods have is that cluster's own configuration")
+	}
 	if c.Expose == ExposeLAN && (c.Engine == EngineKubeconfig || c.Engine == EngineNone) {
 		return api.Invalid("expose", c.Expose, "left out with engine "+c.Engine+": another cluster opens its ports itself")
 	}

@@ -57,6 +57,7 @@ type Config struct {
 	Engine            string
 	PodRange          netip.Prefix
 	ServiceRange      netip.Prefix
+	IPv6              bool           // pods and services have both families (engine builtin)
 	AliasPools        []netip.Prefix // none: netplan.DefaultPool
 	EngineFlags       []string
 	RuntimeDir        string

@@ -37,6 +37,7 @@ var keys = []Key{
 		[]string{EngineAuto, EngineBuiltin, EngineK3s, EngineKubeconfig, EngineNone}, func(c *Config) *string { return &c.Engine }),
 	prefix("podRange", "range of the pods' addresses; clusters may have the same", func(c *Config) *netip.Prefix { return &c.PodRange }),
 	prefix("serviceRange", "range of the services' addresses; clusters may have the same", func(c *Config) *netip.Prefix { return &c.ServiceRange }),
+	boolean("ipv6", "give pods and services IPv6 addresses, too, of ranges that follow from this cluster's key (engine builtin)", func(c *Config) *bool { return &c.IPv6 }),
 	prefixes("aliasPools", "ranges out of which guests get addresses, here and at peers, who must have some of them in common; without it, 198.18.0.0/15",
 		func(c *Config) *[]netip.Prefix { return &c.AliasPools }),
 	word("expose", "to whom services of type NodePort and LoadBalancer are open: none is this machine alone, lan its neighbours too (builtin engine)",

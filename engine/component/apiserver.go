@@ -40,6 +40,7 @@ type APIServer struct {
 	NodeIP      netip.Addr
 	Port        int
 	ServiceCIDR netip.Prefix
+	IPv6        netip.Prefix      // of services, beside ServiceCIDR; the zero value: none
 	Datastore   string            // unix socket of the datastore
 	Egress      string            // file of the egress selector's configuration; "" dials nodes as it is
 	Flags       map[string]string // what somebody else sets, before what is set here
@@ -60,7 +61,7 @@ func (a APIServer) Run(ctx context.Context) error {
 		"bind-address":                       a.NodeIP.String(),
 		"advertise-address":                  a.NodeIP.String(),
 		"secure-port":                        fmt.Sprint(a.Port),
-		"service-cluster-ip-range":           a.ServiceCIDR.String(),
+		"service-cluster-ip-range":           both(a.ServiceCIDR, a.IPv6),
 		"authorization-mode":                 "Node,RBAC",
 		"enable-admission-plugins":           "NodeRestriction",
 		"allow-privileged":                   "true",
@@ -152,6 +153,14 @@ func (a APIServer) serve(ctx context.Context, o options.CompletedOptions) error 
 		return err
 	}
 	return prepared.Run(ctx)
+}
+
+// both are a range of IPv4 and, where there is one, that of IPv6 behind it.
+func both(ipv4, ipv6 netip.Prefix) string {
+	if !ipv6.IsValid() {
+		return ipv4.String()
+	}
+	return ipv4.String() + "," + ipv6.String()
 }
 
 // with gives flags and others, which win.

@@ -12,6 +12,8 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	scheduleroptions "k8s.io/kubernetes/cmd/kube-scheduler/app/options"
+
+	"kith.dev/core/netplan"
 )
 
 // unlimited is a rate of requests that client-go takes for no limit. Upstream's limits (20 a second for the controllers, 50 for the
@@ -42,6 +44,7 @@ var Deciding = []string{
 type ControllerManager struct {
 	PKI
 	ClusterCIDR, ServiceCIDR netip.Prefix
+	IPv6                     netplan.Cluster6  // beside them
 	Deciding                 bool              // with the controllers that decide
 	Flags                    map[string]string // what somebody else sets, before what is set here
 	// NodeRanges is what nodes are given ranges of pods out of, a /24 each. The zero value: none is given, for there is one real node,
@@ -61,8 +64,8 @@ func (c ControllerManager) Run(ctx context.Context) error {
 		"kubeconfig":                       c.kubeconfig("controller-manager"),
 		"secure-port":                      "0",
 		"allocate-node-cidrs":              "false",
-		"cluster-cidr":                     c.ClusterCIDR.String(),
-		"service-cluster-ip-range":         c.ServiceCIDR.String(),
+		"cluster-cidr":                     both(c.ClusterCIDR, c.IPv6.Pods),
+		"service-cluster-ip-range":         both(c.ServiceCIDR, c.IPv6.Services),
 		"leader-elect":                     "false",
 		"controllers":                      c.controllers(),
 		"use-service-account-credentials":  "true",

@@ -23,6 +23,7 @@ type Kubelet struct {
 	PKI
 	NodeName   string
 	NodeIP     netip.Addr
+	NodeIPv6   netip.Addr // beside it; the zero value: none
 	ClusterDNS netip.Addr
 	DataDir    string // volumes, plugins, checkpoints
 	PodLogs    string // logs of containers; kubelets that share a folder delete each other's
@@ -44,6 +45,9 @@ func (k Kubelet) Run(ctx context.Context) error {
 	}
 	s.KubeConfig = k.kubeconfig("kubelet")
 	s.NodeIP = k.NodeIP.String()
+	if k.NodeIPv6.IsValid() {
+		s.NodeIP += "," + k.NodeIPv6.String()
+	}
 	s.HostnameOverride = k.NodeName
 	s.RootDirectory = k.DataDir
 	s.CertDirectory = KubeletCertDir(k.DataDir)

@@ -3,6 +3,7 @@ package component
 import (
 	"context"
 	"fmt"
+	"net/netip"
 
 	"github.com/spf13/pflag"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
@@ -25,7 +26,8 @@ type Proxy struct {
 	PKI
 	NodeName string
 	As       string // whose kubeconfig it has, such as proxy
-	Expose   bool   // open node ports on all addresses of the laptop
+	Expose   bool   // open node ports on all IPv4 addresses of the laptop
+	NodeIPv6 netip.Addr
 }
 
 // Run keeps the nftables rules of services until ctx ends, and leaves them: pods go on using them.
@@ -38,6 +40,9 @@ func (p Proxy) Run(ctx context.Context) error {
 	nodePorts := "primary"
 	if p.Expose {
 		nodePorts = "0.0.0.0/0"
+		if p.NodeIPv6.IsValid() { // without one of its family kube-proxy would take all
+			nodePorts += "," + netip.PrefixFrom(p.NodeIPv6, 128).String()
+		}
 	}
 	err := setAll(fs, map[string]string{
 		"kubeconfig":           p.kubeconfig(p.As),

@@ -36,6 +36,7 @@ type Config struct {
 	ClusterCIDR netip.Prefix // pods of the whole cluster
 	PodCIDR     netip.Prefix // pods of this node
 	ServiceCIDR netip.Prefix
+	IPv6        netplan.Cluster6 // beside them; the zero value: IPv4 alone
 	ClusterDNS  netip.Addr
 	ClusterID   string // starts with what the names of this cluster's namespaces at peers end in
 	PodMTU      int    // what fits into the tunnel to peers (gateway.DefaultMTU)
@@ -112,6 +113,8 @@ func (c *Config) Flags(fs *pflag.FlagSet) {
 	fs.TextVar(&c.PodCIDR, "pod-cidr", c.PodCIDR, "range of pod addresses of this node")
 	fs.StringVar(&c.GuestNetworks, "guest-networks", c.GuestNetworks, "folder with a file per namespace of guests, pods of other clusters that run here: the range of their addresses (default DATA-DIR/guests)")
 	fs.TextVar(&c.ServiceCIDR, "service-cidr", c.ServiceCIDR, "range of service addresses")
+	fs.TextVar(&c.IPv6.Pods, "cluster-cidr-ipv6", c.IPv6.Pods, "IPv6 range of pod addresses, beside that of IPv4: pods and services then have both families; /48 to /63, of which this node's pods have the first /64")
+	fs.TextVar(&c.IPv6.Services, "service-cidr-ipv6", c.IPv6.Services, "IPv6 range of service addresses, with cluster-cidr-ipv6; /108 to /120")
 	fs.TextVar(&c.ClusterDNS, "cluster-dns", c.ClusterDNS, "service address of the cluster's DNS")
 	fs.StringVar(&c.ClusterID, "cluster-id", c.ClusterID, "Kith's ID of this cluster in its compact form; names of its namespaces at peers end in its first characters")
 	fs.IntVar(&c.PodMTU, "pod-mtu", c.PodMTU, "MTU of the pods' bridge and devices")
@@ -215,6 +218,14 @@ func (c *Config) Complete(program, hostname string) error {
 		wrong("lan-ip %s: it is for nodes that join, which need agents", c.LANIP)
 	case c.LANIP.IsValid() && (!c.LANIP.Is4() || c.ClusterCIDR.Contains(c.LANIP) || c.ServiceCIDR.Contains(c.LANIP)):
 		wrong("lan-ip %s: want an IPv4 address outside cluster-cidr and service-cidr", c.LANIP)
+	}
+	if c.IPv6 != (netplan.Cluster6{}) {
+		if err := c.IPv6.Validate(); err != nil {
+			wrong("cluster-cidr-ipv6 and service-cidr-ipv6: %w", err)
+		}
+		if c.Agents {
+			wrong("cluster-cidr-ipv6 %s: with agents, pods have IPv4 alone: leave it out, or have no other nodes join", c.IPv6.Pods)
+		}
 	}
 	if _, ok := levels[c.LogLevel]; !ok {
 		wrong("log-level %q: want debug, info, warn or error", c.LogLevel)

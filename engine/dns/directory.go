@@ -3,6 +3,7 @@ package dns
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,8 +23,9 @@ const (
 
 // Annotations that kithd writes (core/kinds, AnnotationClusterIP and AnnotationSpace).
 const (
-	clusterIP = "kith.dev/cluster-ip"    // of a twin service: its address at home. Its home says it, and only guests of that home are told
-	space     = "kith.dev/address-space" // of a twin namespace: the ranges of its home's address space, that of the guests here in front
+	clusterIP  = "kith.dev/cluster-ip"    // of a twin service: its address at home. Its home says it, and only guests of that home are told
+	clusterIP6 = "kith.dev/cluster-ipv6"  // and its IPv6 one
+	space      = "kith.dev/address-space" // of a twin namespace: the ranges of its home's address space, that of the guests here in front
 )
 
 // watchedTwins is the directory: it watches twin namespaces and the services in them. No two homes have one range for their guests, so
@@ -64,38 +66,54 @@ func essence(o any) (any, error) {
 		return &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
-				Annotations: map[string]string{clusterIP: o.Annotations[clusterIP]},
+				Annotations: map[string]string{clusterIP: o.Annotations[clusterIP], clusterIP6: o.Annotations[clusterIP6]},
 			},
-			Spec: corev1.ServiceSpec{ClusterIP: o.Spec.ClusterIP},
+			Spec: corev1.ServiceSpec{ClusterIPs: o.Spec.ClusterIPs},
 		}, nil
 	}
 	return o, nil
 }
 
-// serviceOf gives the twin of a service that has an address at home.
-func serviceOf(o any) (s service, ok bool) {
+// servicesOf gives the twin of a service for each address that it has here, with the one of that family at home; the zero value when it has
+// none there.
+func servicesOf(o any) (list []service) {
 	of, ok := o.(*corev1.Service)
 	if !ok {
-		return service{}, false
+		return nil
 	}
-	home, err := netip.ParseAddr(of.Annotations[clusterIP])
-	here, errHere := netip.ParseAddr(of.Spec.ClusterIP)
-	return service{of.Namespace, home, here}, err == nil && errHere == nil && home.Is4() && here.Is4()
+	for _, ip := range of.Spec.ClusterIPs {
+		here, err := netip.ParseAddr(ip)
+		if err != nil {
+			continue // it is headless
+		}
+		said := of.Annotations[clusterIP]
+		if here.Is6() {
+			said = of.Annotations[clusterIP6]
+		}
+		home, err := netip.ParseAddr(said)
+		if err != nil || home.Is4() != here.Is4() {
+			home = netip.Addr{}
+		}
+		list = append(list, service{of.Namespace, home, here})
+	}
+	return list
 }
 
-func servedAt(o any) ([]string, error) {
-	if s, ok := serviceOf(o); ok {
-		return []string{s.home.String(), s.here.String()}, nil
+func servedAt(o any) (at []string, _ error) {
+	for _, s := range servicesOf(o) {
+		at = append(at, s.here.String())
+		if s.home.IsValid() {
+			at = append(at, s.home.String())
+		}
 	}
-	return nil, nil
+	return at, nil
 }
 
 // services implements directory.
 func (w *watchedTwins) services(at netip.Addr) (list []service) {
 	found, _ := w.twins.GetIndexer().ByIndex(byAddress, at.String()) // there is the index
 	for _, o := range found {
-		s, _ := serviceOf(o) // or it would not be in there
-		list = append(list, s)
+		list = append(list, slices.DeleteFunc(servicesOf(o), func(s service) bool { return s.home != at && s.here != at })...)
 	}
 	return list
 }

@@ -3,6 +3,7 @@ package dns
 import (
 	"context"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -226,6 +227,7 @@ func (b backward) change(m *dns.Msg) {
 	withoutNames(m, func(name string) bool { _, ok := b.tenant.back(name); return ok })
 	withoutLAN(b.asked.Name, m)
 	foreign := false
+	m.Answer, m.Extra = slices.DeleteFunc(m.Answer, b.tenant.foreign), slices.DeleteFunc(m.Extra, b.tenant.foreign)
 	for _, section := range [][]dns.RR{m.Answer, m.Ns, m.Extra} {
 		for _, rr := range section {
 			b.tenant.atHome(rr)
@@ -249,15 +251,38 @@ func (b backward) change(m *dns.Msg) {
 
 // atHome puts the address that a service has at home in place of that of its twin.
 func (t tenant) atHome(rr dns.RR) {
-	a, ok := rr.(*dns.A)
-	if !ok {
+	address := addressIn(rr)
+	if address == nil {
 		return
 	}
-	at, _ := netip.AddrFromSlice(a.A) // the zero value is no service's
+	at, _ := netip.AddrFromSlice(*address) // the zero value is no service's
 	at = at.Unmap()
-	if s, ok := t.twin(func(s service) bool { return s.here == at }, at); ok {
-		a.A = s.home.AsSlice()
+	if s, ok := t.twin(func(s service) bool { return s.here == at && s.home.IsValid() }, at); ok {
+		*address = s.home.AsSlice()
 	}
+}
+
+// foreign reports whether a record has an address of a twin that its service does not have at home, as of a family that home has not.
+func (t tenant) foreign(rr dns.RR) bool {
+	address := addressIn(rr)
+	if address == nil {
+		return false
+	}
+	at, _ := netip.AddrFromSlice(*address)
+	at = at.Unmap()
+	s, ok := t.twin(func(s service) bool { return s.here == at }, at)
+	return ok && !s.home.IsValid()
+}
+
+// addressIn is the address in a record that has one.
+func addressIn(rr dns.RR) *net.IP {
+	switch rr := rr.(type) {
+	case *dns.A:
+		return &rr.A
+	case *dns.AAAA:
+		return &rr.AAAA
+	}
+	return nil
 }
 
 // withoutNames takes names of an address that are not for who asks out of an answer, which it changes. When none is left, it has none.

@@ -149,6 +149,8 @@ func TestServicesHaveTheAddressesOfHome(t *testing.T) {
 		"https.kith-kubernetes.lab-x.svc.cluster.local. A": {"https.kith-kubernetes.lab-x.svc.cluster.local. 5 IN A 10.42.255.1"},
 		"kubernetes.default.svc.cluster.local. A":          {"kubernetes.default.svc.cluster.local. 5 IN A 10.43.0.1"},
 		"bank.shop-y.svc.cluster.local. A":                 {"bank.shop-y.svc.cluster.local. 5 IN A 10.43.7.1"},
+		"web.shop-x.svc.cluster.local. AAAA":               {"web.shop-x.svc.cluster.local. 5 IN AAAA fd44::7"},
+		"s.shop-x.svc.cluster.local. AAAA":                 {"s.shop-x.svc.cluster.local. 5 IN AAAA fd71::5"},
 		"7.7.43.10.in-addr.arpa. PTR":                      {"7.7.43.10.in-addr.arpa. 5 IN PTR web.shop-x.svc.cluster.local."},
 		"8.7.43.10.in-addr.arpa. PTR":                      {"8.7.43.10.in-addr.arpa. 5 IN PTR kith-kubernetes.shop-x.svc.cluster.local."},
 		"9.9.43.10.in-addr.arpa. PTR":                      {"9.9.43.10.in-addr.arpa. 5 IN PTR bank.lab.svc.cluster.local."}, // what is here at the address of home's web
@@ -162,6 +164,7 @@ func TestServicesHaveTheAddressesOfHome(t *testing.T) {
 	known := guestBook{by: map[string]tenant{"10.127.0.130": alice, "10.127.0.131": newcomer}, twins: []service{
 		{"shop-x", a("10.43.9.9"), a("10.43.7.7")}, {"lab-x", a("10.43.0.1"), a("10.43.7.9")}, {"shop-x", a("10.43.0.1"), a("10.43.7.8")},
 		{"shop-y", a("10.43.9.9"), a("10.43.7.1")}, {"shop-y", a("10.43.0.66"), a("10.43.7.6")},
+		{"shop-x", a("2001:cafe:43::9"), a("fd44::7")},
 	}}
 	p := tenants{next: l.handler(t), known: known, pods: netip.MustParsePrefix("10.42.0.0/16")}
 	for _, c := range []struct {
@@ -175,6 +178,8 @@ func TestServicesHaveTheAddressesOfHome(t *testing.T) {
 		{"10.127.0.130", "kubernetes.default.svc.cluster.local.", dns.TypeA, "10.43.0.1"},
 		{"10.127.0.131", "Kubernetes.Default.svc.cluster.local.", dns.TypeA, "10.43.0.1"},
 		{"10.127.0.130", "https.kubernetes.default.svc.cluster.local.", dns.TypeA, "10.42.255.1"},
+		{"10.127.0.130", "web.shop.svc.cluster.local.", dns.TypeAAAA, "2001:cafe:43::9"},
+		{"10.127.0.130", "s.shop.svc.cluster.local.", dns.TypeAAAA, "fd71::5"},
 		{"10.127.0.130", "bank.shop-y.svc.cluster.local.", dns.TypeA, ""},
 		{"10.127.0.130", "9.9.43.10.in-addr.arpa.", dns.TypePTR, "web.shop.svc.cluster.local."},
 		{"10.127.0.130", "1.0.43.10.in-addr.arpa.", dns.TypePTR, "kubernetes.default.svc.cluster.local."},
@@ -196,6 +201,21 @@ func TestServicesHaveTheAddressesOfHome(t *testing.T) {
 		}
 		if strings.Join(got, " ") != c.want || c.want == "" && w.got.Rcode != dns.RcodeNameError {
 			t.Errorf("%s asks for %s %s: %v (%s), want %s", c.from, c.name, dns.TypeToString[c.kind], got, dns.RcodeToString[w.got.Rcode], c.want)
+		}
+	}
+}
+
+// TestAGuestIsNotToldOfATwinsAddressThatHomeHasNot: it would lead nowhere. The name is there all the same.
+func TestAGuestIsNotToldOfATwinsAddressThatHomeHasNot(t *testing.T) {
+	here := netip.MustParseAddr("10.43.0.2")
+	for home, want := range map[netip.Addr]int{{}: 0, netip.MustParseAddr("10.43.9.9"): 1} {
+		of := tenant{twins: map[string]string{"shop": "shop-x"}}
+		p := tenants{next: cluster(t), known: guestBook{by: map[string]tenant{"10.127.0.130": of}, twins: []service{{"shop-x", home, here}}}}
+		a := &client{from: "10.127.0.130"}
+		_, err := serve(t.Context(), p, a, new(dns.Msg).SetQuestion("web.shop.svc.cluster.local.", dns.TypeA))
+		must(t, err)
+		if len(a.got.Answer) != want || a.got.Rcode != dns.RcodeSuccess {
+			t.Errorf("at home %s: %v", home, a.got)
 		}
 	}
 }
@@ -254,19 +274,22 @@ func TestGuestsAreKnownByTheRangeOfTheirHome(t *testing.T) {
 	if _, ok := w.tenantOf(netip.Addr{}); ok {
 		t.Error("who has no address is known")
 	}
-	for name, home := range map[string]string{"web": "10.43.9.9", "old": "", "odd": "::1", apiServerAbroad: "10.43.0.1"} {
-		here := "10.43.7.7"
-		if name == apiServerAbroad {
-			here = "10.43.7.8"
-		}
+	for name, c := range map[string]struct{ home, home6, here, here6 string }{
+		"web": {"10.43.9.9", "2001:cafe:43::9", "10.43.7.7", "fd44::7"}, apiServerAbroad: {"10.43.0.1", "", "10.43.7.8", ""},
+		"old": {"", "", "10.43.7.9", ""}, "odd": {"::1", "10.43.9.9", "10.43.7.10", "fd44::10"}, "headless": {"", "", "None", ""},
+	} {
 		o, err := essence(&corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "shop-aaaaaaa", Name: name, Annotations: map[string]string{clusterIP: home}}, Spec: corev1.ServiceSpec{ClusterIP: here},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop-aaaaaaa", Name: name, Annotations: map[string]string{clusterIP: c.home, clusterIP6: c.home6}},
+			Spec:       corev1.ServiceSpec{ClusterIPs: []string{c.here, c.here6}},
 		})
 		must(t, err)
 		must(t, w.twins.GetIndexer().Add(o))
 	}
-	for _, at := range []string{"10.43.9.9", "10.43.7.7"} {
-		if s := got.known.services(netip.MustParseAddr(at)); len(s) != 1 || s[0].home.String() != "10.43.9.9" || s[0].here.String() != "10.43.7.7" {
+	for at, want := range map[string]string{
+		"10.43.9.9": "10.43.9.9 10.43.7.7", "10.43.7.7": "10.43.9.9 10.43.7.7", "2001:cafe:43::9": "2001:cafe:43::9 fd44::7", "fd44::7": "2001:cafe:43::9 fd44::7",
+		"10.43.7.9": "invalid IP 10.43.7.9", "10.43.7.10": "invalid IP 10.43.7.10", "fd44::10": "invalid IP fd44::10", // at home they have none
+	} {
+		if s := got.known.services(netip.MustParseAddr(at)); len(s) != 1 || s[0].home.String()+" "+s[0].here.String() != want {
 			t.Errorf("services at %s: %+v", at, s)
 		}
 	}

@@ -18,7 +18,7 @@ func guestNetwork(o Options) m {
 		"name":       "kith-guests",
 		"plugins": []m{
 			{"type": "ptp", "ipMasq": false, "mtu": o.MTU, "ipam": m{
-				"type": "kith-mark", "networks": o.GuestNetworks, "dataDir": o.CNIData, "routes": []m{{"dst": "0.0.0.0/0"}},
+				"type": "kith-mark", "networks": o.GuestNetworks, "dataDir": o.CNIData, "routes": []m{{"dst": "0.0.0.0/0"}}, "routes6": []m{{"dst": "::/0"}},
 			}},
 			{"type": "kith-mark", "group": GuestGroup, "policies": o.Policies},
 			{"type": "portmap", "backend": "nftables", "capabilities": m{"portMappings": true}},

@@ -19,6 +19,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"kith.dev/core/hostnet"
 	"kith.dev/core/netplan"
 	"kith.dev/core/nodedevice"
 )
@@ -28,6 +29,7 @@ type Options struct {
 	NodeIP      netip.Addr
 	PodCIDR     netip.Prefix
 	ServiceCIDR netip.Prefix
+	IPv6        netplan.Cluster6 // of a cluster with one node alone; the zero value: IPv4 alone
 	MTU         int
 	CNIConf     string // folder for the CNI configuration
 	GuestConf   string // folder for the CNI configuration of guests
@@ -60,14 +62,20 @@ func Setup(ctx context.Context, o Options, log *slog.Logger) error {
 	case onLAN != "" && !o.Cluster && !o.Flannel.IsValid():
 		return fmt.Errorf("node-ip %s is the address of the device %s: to have other nodes join there say --agents; otherwise leave it out, and this node has one of its own", o.NodeIP, onLAN)
 	case onLAN == "":
-		if err := nodedevice.Ensure(netplan.Node, o.NodeIP); err != nil {
+		addrs, ways := []netip.Addr{o.NodeIP}, map[netip.Prefix]netip.Addr{o.ServiceCIDR: o.NodeIP}
+		if o.hasIPv6() {
+			addrs, ways[o.IPv6.Services] = append(addrs, o.IPv6.Node()), o.IPv6.Node()
+		}
+		if err := nodedevice.Ensure(netplan.Node, addrs...); err != nil {
 			return fmt.Errorf("node device %s: %w", netplan.Node, err)
 		}
-		if err := wayToServices(netplan.Node, o); err != nil {
-			return fmt.Errorf("route to services: %w", err)
+		for services, from := range ways {
+			if err := wayToServices(netplan.Node, services, from); err != nil {
+				return fmt.Errorf("route to services %s: %w", services, err)
+			}
 		}
 	}
-	if err := kernelSettings(log); err != nil {
+	if err := kernelSettings(o, log); err != nil {
 		return err
 	}
 	if err := writeCNI(o); err != nil {
@@ -76,11 +84,19 @@ func Setup(ctx context.Context, o Options, log *slog.Logger) error {
 	if err := rules(ctx, o, onLAN != ""); err != nil {
 		return fmt.Errorf("nftables table %s: %w; is nftables installed and does the kernel have nf_tables?", Table, err)
 	}
-	if err := allowForwarding(ctx); err != nil {
-		log.Warn("cannot allow forwarding for pods; they may not reach anything outside the laptop", "err", err)
+	programs := []string{"iptables"}
+	if o.hasIPv6() {
+		programs = append(programs, "ip6tables")
+	}
+	for _, program := range programs {
+		if err := allowForwarding(ctx, program); err != nil {
+			log.Warn("cannot allow forwarding for pods; they may not reach anything outside the laptop", "err", err)
+		}
 	}
 	return nil
 }
+
+func (o Options) hasIPv6() bool { return o.IPv6.Pods.IsValid() }
 
 // elsewhere gives the name of the device that has addr and is not ours; "" for none.
 func elsewhere(ours string, addr netip.Addr) (string, error) {
@@ -106,16 +122,24 @@ func elsewhere(ours string, addr netip.Addr) (string, error) {
 // kernelSettings turns forwarding on, and makes packets between two pods of one bridge pass netfilter:
 // without it the answer of a pod reached through a service goes straight across the bridge, past the
 // translation back, and is dropped by the one who asked.
-func kernelSettings(log *slog.Logger) error {
+func kernelSettings(o Options, log *slog.Logger) error {
 	if err := set("net/ipv4/ip_forward", "1"); err != nil {
 		return fmt.Errorf("forwarding: %w; run as root", err)
 	}
-	const bridged = "net/bridge/bridge-nf-call-iptables"
-	if _, err := os.Stat(filepath.Join("/proc/sys", bridged)); err != nil {
+	filtered := []string{"net/bridge/bridge-nf-call-iptables"}
+	if o.hasIPv6() {
+		if err := hostnet.Forward6(); err != nil {
+			return err
+		}
+		filtered = append(filtered, "net/bridge/bridge-nf-call-ip6tables")
+	}
+	if _, err := os.Stat(filepath.Join("/proc/sys", filtered[0])); err != nil {
 		_ = exec.Command("modprobe", "br_netfilter").Run() // seen by its effect
 	}
-	if err := set(bridged, "1"); err != nil {
-		log.Warn("packets between pods of this node bypass netfilter: services that lead back to the same node may hang; load the module br_netfilter", "err", err)
+	for _, key := range filtered {
+		if err := set(key, "1"); err != nil {
+			log.Warn("packets between pods of this node bypass netfilter: services that lead back to the same node may hang; load the module br_netfilter", "err", err)
+		}
 	}
 	return nil
 }
@@ -148,7 +172,7 @@ func podNetwork(o Options) m {
 		"plugins": []m{
 			{
 				"type": "bridge", "bridge": netplan.Bridge, "isGateway": true, "ipMasq": false, "hairpinMode": true, "mtu": o.MTU,
-				"ipam": localAddresses(o.CNIData, o.PodCIDR),
+				"ipam": localAddresses(o),
 			},
 			{"type": "kith-mark", "policies": o.Policies},
 			{"type": "portmap", "backend": "nftables", "capabilities": m{"portMappings": true}},
@@ -156,12 +180,12 @@ func podNetwork(o Options) m {
 	}
 }
 
-func localAddresses(data string, from netip.Prefix) m {
-	return m{
-		"type": "host-local", "dataDir": data,
-		"ranges": [][]m{{{"subnet": from.String()}}},
-		"routes": []m{{"dst": "0.0.0.0/0"}},
+func localAddresses(o Options) m {
+	ranges, routes := [][]m{{{"subnet": o.PodCIDR.String()}}}, []m{{"dst": "0.0.0.0/0"}}
+	if o.hasIPv6() {
+		ranges, routes = append(ranges, []m{{"subnet": o.IPv6.NodePods().String()}}), append(routes, m{"dst": "::/0"})
 	}
+	return m{"type": "host-local", "dataDir": o.CNIData, "ranges": ranges, "routes": routes}
 }
 
 func writeConf(folder, name string, conf m) error {

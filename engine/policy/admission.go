@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,18 +19,29 @@ import (
 type Ask struct {
 	UID     string `json:"uid"`
 	Address string `json:"address"`
+	IPv6    string `json:"ipv6,omitempty"` // besides
+}
+
+// addresses that the pod has.
+func (a Ask) addresses() ([]netip.Addr, error) {
+	first, err := netip.ParseAddr(a.Address)
+	if err != nil || a.IPv6 == "" {
+		return []netip.Addr{first}, err
+	}
+	second, err := netip.ParseAddr(a.IPv6)
+	return []netip.Addr{first, second}, err
 }
 
 // patience is how long a new pod is kept waiting for its rules. The kubelet tries again after that.
 const patience = 10 * time.Second
 
-// claim is a pod's address as the CNI plugin says.
+// claim is a pod's addresses as the CNI plugin says.
 type claim struct {
-	uid     types.UID
-	address netip.Addr
-	at      time.Time
-	done    <-chan struct{} // closed by free, which may be called again
-	free    func()          // when rules that know the pod are in force
+	uid       types.UID
+	addresses []netip.Addr
+	at        time.Time
+	done      <-chan struct{} // closed by free, which may be called again
+	free      func()          // when rules that know the pod are in force
 }
 
 func (c *Controller) serve(ctx context.Context) {
@@ -57,16 +69,16 @@ func (c *Controller) admit(ctx context.Context, from io.Reader) error {
 	if err := json.NewDecoder(io.LimitReader(from, 4096)).Decode(&ask); err != nil {
 		return fmt.Errorf("not understood: %w", err)
 	}
-	address, err := netip.ParseAddr(ask.Address)
+	addresses, err := ask.addresses()
 	if err != nil || ask.UID == "" {
-		return fmt.Errorf("pod %q has no address: %q", ask.UID, ask.Address)
+		return fmt.Errorf("pod %q has no address: %q %q", ask.UID, ask.Address, ask.IPv6)
 	}
 	if len(c.policies.GetStore().ListKeys()) == 0 {
 		return nil
 	}
 	settled, free := context.WithCancel(context.WithoutCancel(ctx))
 	defer free()
-	mine := &claim{uid: types.UID(ask.UID), address: address, at: time.Now(), done: settled.Done(), free: free}
+	mine := &claim{uid: types.UID(ask.UID), addresses: addresses, at: time.Now(), done: settled.Done(), free: free}
 	c.mu.Lock()
 	c.claims[mine.uid] = mine
 	c.mu.Unlock()
@@ -105,14 +117,16 @@ func (c *Controller) settle(known []types.UID, err error) {
 			c.claims[uid].free()
 		}
 	}
-	shown := map[types.UID]string{}
+	shown := map[types.UID][]netip.Addr{}
 	for _, o := range c.seen.pods.GetStore().List() {
 		p := o.(*corev1.Pod)
-		shown[p.UID], shown[types.UID(p.Annotations[corev1.MirrorPodAnnotationKey])] = p.Status.PodIP, p.Status.PodIP
+		has := addressesOf(p)
+		shown[p.UID], shown[types.UID(p.Annotations[corev1.MirrorPodAnnotationKey])] = has, has
 	}
 	for uid, at := range c.claims {
 		status, there := shown[uid]
-		if status == at.address.String() || !there && time.Since(at.at) > time.Minute {
+		said := !slices.ContainsFunc(at.addresses, func(a netip.Addr) bool { return !slices.Contains(status, a) })
+		if said || !there && time.Since(at.at) > time.Minute {
 			delete(c.claims, uid)
 		}
 	}

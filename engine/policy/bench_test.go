@@ -32,7 +32,7 @@ func crowd(t testing.TB) State {
 func BenchmarkCompile(b *testing.B) {
 	s := crowd(b)
 	for b.Loop() {
-		compile(s)
+		compile(ipv4, s)
 	}
 }
 
@@ -46,14 +46,14 @@ func inKernel(b *testing.B) (write func(table), w *writer, less, all table) {
 		b.Fatal(err)
 	}
 	s := crowd(b)
-	all = compile(s)
+	all = compile(ipv4, s)
 	s.Pods = s.Pods[:len(s.Pods)-1]
-	w = &writer{dns: s.DNS}
+	w = &writer{family: ipv4, dns: s.DNS[0]}
 	return func(t table) {
-		if err := w.write(b.Context(), t); err != nil {
+		if err := w.put(b.Context(), t); err != nil {
 			b.Fatal(err)
 		}
-	}, w, compile(s), all
+	}, w, compile(ipv4, s), all
 }
 
 func BenchmarkWriteAll(b *testing.B) {

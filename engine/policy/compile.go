@@ -24,15 +24,20 @@ type direction struct {
 	name string // also of the map
 	kind networkingv1.PolicyType
 	peer string // the field of a packet that names the other end
-	end  []string
 }
 
 var (
-	ingress = direction{ingressMap, networkingv1.PolicyTypeIngress, "ip saddr", []string{
-		"ip saddr @" + podsSet + " counter reject with icmp type admin-prohibited", "counter drop",
-	}}
-	egress = direction{egressMap, networkingv1.PolicyTypeEgress, "ip daddr", []string{"counter reject with icmp type admin-prohibited"}}
+	ingress = direction{ingressMap, networkingv1.PolicyTypeIngress, "saddr"}
+	egress  = direction{egressMap, networkingv1.PolicyTypeEgress, "daddr"}
 )
+
+// end is what comes of a packet that no policy allows.
+func (d direction) end(f family) []string {
+	if d.kind == networkingv1.PolicyTypeEgress {
+		return []string{"counter " + f.reject}
+	}
+	return []string{f.ip + " saddr @" + podsSet + " counter " + f.reject, "counter drop"}
+}
 
 // rule is one of a policy, in either direction.
 type rule struct {
@@ -63,19 +68,20 @@ func (d direction) rulesOf(p *networkingv1.NetworkPolicy) (list []rule, limits b
 	return list, true
 }
 
-// compile makes the table that holds pods to the policies.
-func compile(s State) table {
+// compile makes the table of a family that holds pods to the policies.
+func compile(f family, s State) table {
+	s.Pods = slices.DeleteFunc(slices.Clone(s.Pods), func(p Pod) bool { return !f.has(p.Address) })
 	t := table{sets: map[string]set{}, chains: map[string][]string{}}
 	for _, name := range []string{ingressMap, egressMap} {
-		t.add(name, set{of: addressType, verdicts: true})
+		t.add(name, set{of: f.address, verdicts: true})
 	}
-	t.add(podsSet, set{of: addressType})
-	t.add(selfSet, set{of: pairType})
-	t.add(dnsSet, set{of: askType})
+	t.add(podsSet, set{of: f.address})
+	t.add(selfSet, set{of: f.address + " . " + f.address})
+	t.add(dnsSet, set{of: f.address + " . " + protocolType})
 	for _, p := range s.Pods {
 		t.add(podsSet, set{}, p.Address.String())
 	}
-	c := compiler{State: s, table: t, selectors: map[*metav1.LabelSelector]labels.Selector{}, in: map[string][]Pod{}}
+	c := compiler{State: s, family: f, table: t, selectors: map[*metav1.LabelSelector]labels.Selector{}, in: map[string][]Pod{}}
 	for _, p := range s.Pods {
 		c.in[p.Namespace] = append(c.in[p.Namespace], p)
 	}
@@ -87,6 +93,7 @@ func compile(s State) table {
 
 type compiler struct {
 	State
+	family    family
 	table     table
 	selectors map[*metav1.LabelSelector]labels.Selector
 	in        map[string][]Pod // by namespace
@@ -145,9 +152,14 @@ func (c *compiler) limit(d direction, address netip.Addr, policies []*networking
 		}
 	}
 	chain := d.name + "-" + short(strings.Join(names, " "))
-	c.table.chains[chain] = slices.Concat([]string{"ip saddr . ip daddr @" + selfSet + " accept"}, jumps, d.end)
+	c.table.chains[chain] = slices.Concat([]string{c.self()}, jumps, d.end(c.family))
 	c.table.sets[d.name].elements[address.String()] = "goto " + chain
 	c.table.add(selfSet, set{}, fmt.Sprintf("%s . %s", address, address))
+}
+
+// self is the rule for what a pod sends to itself.
+func (c *compiler) self() string {
+	return fmt.Sprintf("%[1]s saddr . %[1]s daddr @%[2]s accept", c.family.ip, selfSet)
 }
 
 // short is a name of fixed length for a long one.
@@ -167,7 +179,7 @@ func (d direction) chain(p *networkingv1.NetworkPolicy) string {
 
 // policy makes the chain of one, which accepts what it allows.
 func (c *compiler) policy(d direction, p *networkingv1.NetworkPolicy, rules []rule, selected []Pod) {
-	chain := d.chain(p)
+	chain, peer := d.chain(p), c.family.ip+" "+d.peer
 	for i, r := range rules {
 		name := fmt.Sprintf("%s/%d", chain, i)
 		to := c.peersOf(p.Namespace, r.peers)
@@ -177,15 +189,15 @@ func (c *compiler) policy(d direction, p *networkingv1.NetworkPolicy, rules []ru
 			whose = []string{""}
 		default:
 			if to.selects {
-				c.table.add(name+"/pods", set{of: addressType}, to.addresses()...)
-				whose = append(whose, d.peer+" @"+name+"/pods ")
+				c.table.add(name+"/pods", set{of: c.family.address}, to.addresses()...)
+				whose = append(whose, peer+" @"+name+"/pods ")
 			}
 			if blocks := join(to.blocks); len(blocks) > 0 {
-				c.table.add(name+"/blocks", set{of: addressType, ranges: true})
+				c.table.add(name+"/blocks", set{of: c.family.address, ranges: true})
 				for _, b := range blocks {
-					c.table.add(name+"/blocks", set{}, b.addresses())
+					c.table.add(name+"/blocks", set{}, b.String())
 				}
-				whose = append(whose, c.abroad(d, p.Namespace)+d.peer+" @"+name+"/blocks ")
+				whose = append(whose, c.abroad(d, p.Namespace)+peer+" @"+name+"/blocks ")
 			}
 		}
 		receivers := selected
@@ -210,7 +222,7 @@ type peers struct {
 	all     bool
 	selects bool // some are named by selectors, even if there is none just now
 	pods    []Pod
-	blocks  []span
+	blocks  []span[netip.Addr]
 	dns     bool // the cluster's DNS is among them
 }
 
@@ -230,7 +242,7 @@ func (c *compiler) peersOf(namespace string, list []networkingv1.NetworkPolicyPe
 	}
 	for _, peer := range list {
 		if peer.IPBlock != nil {
-			p.blocks = append(p.blocks, blockSpans(peer.IPBlock)...)
+			p.blocks = append(p.blocks, c.family.blockSpans(peer.IPBlock)...)
 			continue
 		}
 		p.selects = true
@@ -247,8 +259,9 @@ func (c *compiler) peersOf(namespace string, list []networkingv1.NetworkPolicyPe
 		}
 		p.dns = p.dns || system && c.selects(peer.PodSelector, dnsPod.Labels)
 	}
+	dns, node := c.family.of(c.DNS), c.family.of(c.Node) // a zero value is in no range
 	for _, b := range p.blocks {
-		p.dns = p.dns || b.contains(c.DNS) || b.contains(c.Node) && c.tenant(namespace) == ""
+		p.dns = p.dns || b.contains(dns) || b.contains(node) && c.tenant(namespace) == ""
 	}
 	return p
 }
@@ -258,11 +271,15 @@ func (c *compiler) tenant(namespace string) string {
 	return c.Namespaces[namespace][v1alpha1.LabelConsumer]
 }
 
-// abroad matches what does not come from the owner's pods, to which the ranges of a guest's policy do not refer: they are of its
-// home's address space, where those addresses may be others.
+// abroad matches what neither comes from the owner's pods nor goes to this node, to which the ranges of a guest's policy do not refer: they
+// are of its home's address space, where those addresses may be others. What goes to this node leaves by no device, so no rule about the
+// one that it leaves by matches.
 func (c *compiler) abroad(d direction, namespace string) string {
-	if d.kind == networkingv1.PolicyTypeEgress || c.tenant(namespace) == "" {
+	switch {
+	case c.tenant(namespace) == "":
 		return ""
+	case d.kind == networkingv1.PolicyTypeEgress:
+		return "meta oiftype != loopback "
 	}
 	return fmt.Sprintf("iifname != %q ", netplan.Bridge)
 }
@@ -300,17 +317,17 @@ func (c *compiler) ports(name string, list []networkingv1.NetworkPolicyPort, rec
 	if len(list) == 0 {
 		return []string{""}
 	}
-	numbers := map[string][]span{}
+	numbers := map[string][]span[port]{}
 	named := false
 	for _, p := range list {
 		protocol := protocols[protocolOf(p.Protocol)]
 		switch {
 		case protocol == "":
 		case p.Port == nil:
-			numbers[protocol] = append(numbers[protocol], span{0, 65535})
+			numbers[protocol] = append(numbers[protocol], span[port]{0, 65535})
 		case p.Port.Type == intstr.String:
 			named = true
-			c.table.add(name+"/named", set{of: namedType})
+			c.table.add(name+"/named", set{of: c.family.address + " . " + portType})
 			for _, pod := range receivers {
 				for _, at := range pod.Ports {
 					if at.Name == p.Port.StrVal && protocolOf(&at.Protocol) == protocolOf(p.Protocol) {
@@ -319,9 +336,9 @@ func (c *compiler) ports(name string, list []networkingv1.NetworkPolicyPort, rec
 				}
 			}
 		default:
-			s := span{uint32(p.Port.IntVal), uint32(p.Port.IntVal)}
+			s := span[port]{port(p.Port.IntVal), port(p.Port.IntVal)}
 			if p.EndPort != nil {
-				s.last = uint32(max(*p.EndPort, p.Port.IntVal))
+				s.last = port(max(*p.EndPort, p.Port.IntVal))
 			}
 			numbers[protocol] = append(numbers[protocol], s)
 		}
@@ -330,13 +347,13 @@ func (c *compiler) ports(name string, list []networkingv1.NetworkPolicyPort, rec
 		c.table.add(name+"/ports", set{of: portType, ranges: true})
 		for protocol, spans := range numbers {
 			for _, s := range join(spans) {
-				c.table.add(name+"/ports", set{}, protocol+" . "+s.ports())
+				c.table.add(name+"/ports", set{}, protocol+" . "+s.String())
 			}
 		}
 		matches = append(matches, "meta l4proto . th dport @"+name+"/ports ")
 	}
 	if named {
-		matches = append(matches, "ip daddr . meta l4proto . th dport @"+name+"/named ")
+		matches = append(matches, c.family.ip+" daddr . meta l4proto . th dport @"+name+"/named ")
 	}
 	return matches
 }

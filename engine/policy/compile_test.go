@@ -52,7 +52,7 @@ func state(list []*networkingv1.NetworkPolicy, pods ...Pod) State {
 			"shop": {"kubernetes.io/metadata.name": "shop", "team": "a"}, "bank": {"kubernetes.io/metadata.name": "bank", "team": "b"},
 			"kube-system": {"kubernetes.io/metadata.name": "kube-system"}, "shop-q4zkx2a": {v1alpha1.LabelConsumer: "q4z"}, // guests'
 		},
-		DNS: netip.MustParseAddr("10.43.0.10"), Node: netip.MustParseAddr("10.42.255.1"),
+		DNS: []netip.Addr{netip.MustParseAddr("10.43.0.10")}, Node: []netip.Addr{netip.MustParseAddr("10.42.255.1")},
 	}
 }
 
@@ -60,23 +60,31 @@ func keys(s set) string { return strings.Join(slices.Sorted(maps.Keys(s.elements
 
 func TestRangesLoseWhatTheyExcept(t *testing.T) {
 	for _, c := range []struct {
+		family family
 		cidr   string
 		except []string
 		want   string
 	}{
-		{"10.0.0.0/8", nil, "10.0.0.0-10.255.255.255"},
-		{"10.0.0.7/32", nil, "10.0.0.7"},
-		{"0.0.0.0/0", []string{"10.0.0.0/8", "192.168.0.0/16"}, "0.0.0.0-9.255.255.255 11.0.0.0-192.167.255.255 192.169.0.0-255.255.255.255"},
-		{"0.0.0.0/0", []string{"0.0.0.0/1", "128.0.0.0/1"}, ""},
-		{"10.0.0.0/24", []string{"10.0.0.0/25", "10.0.0.0/26", "10.0.0.128/32"}, "10.0.0.129-10.0.0.255"},
-		{"10.0.0.0/24", []string{"10.0.1.0/24", "10.0.0.255/32"}, "10.0.0.0-10.0.0.254"},
-		{"fd00::/8", nil, ""},
-		{"nonsense", nil, ""},
-		{"10.0.0.0/24", []string{"nonsense"}, "10.0.0.0-10.0.0.255"},
+		{ipv4, "10.0.0.0/8", nil, "10.0.0.0-10.255.255.255"},
+		{ipv4, "10.0.0.7/32", nil, "10.0.0.7"},
+		{ipv4, "0.0.0.0/0", []string{"10.0.0.0/8", "192.168.0.0/16"}, "0.0.0.0-9.255.255.255 11.0.0.0-192.167.255.255 192.169.0.0-255.255.255.255"},
+		{ipv4, "0.0.0.0/0", []string{"0.0.0.0/1", "128.0.0.0/1"}, ""},
+		{ipv4, "10.0.0.0/24", []string{"10.0.0.0/25", "10.0.0.0/26", "10.0.0.128/32"}, "10.0.0.129-10.0.0.255"},
+		{ipv4, "10.0.0.0/24", []string{"10.0.1.0/24", "10.0.0.255/32"}, "10.0.0.0-10.0.0.254"},
+		{ipv4, "fd00::/8", nil, ""},
+		{ipv4, "nonsense", nil, ""},
+		{ipv4, "10.0.0.0/24", []string{"nonsense"}, "10.0.0.0-10.0.0.255"},
+		{ipv6, "10.0.0.0/8", nil, ""},
+		{ipv6, "::ffff:10.0.0.0/104", nil, "::ffff:10.0.0.0-::ffff:10.255.255.255"},
+		{ipv6, "fd00::/8", nil, "fd00::-fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"},
+		{ipv6, "fd00::7/128", nil, "fd00::7"},
+		{ipv6, "::/0", []string{"::/1", "8000::/1"}, ""},
+		{ipv6, "::/0", []string{"fd00::/8", "10.0.0.0/8"}, "::-fcff:ffff:ffff:ffff:ffff:ffff:ffff:ffff fe00::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"},
+		{ipv6, "fd00::/120", []string{"fd00::/121", "fd00::80/128"}, "fd00::81-fd00::ff"},
 	} {
 		var got []string
-		for _, s := range blockSpans(&networkingv1.IPBlock{CIDR: c.cidr, Except: c.except}) {
-			got = append(got, s.addresses())
+		for _, s := range c.family.blockSpans(&networkingv1.IPBlock{CIDR: c.cidr, Except: c.except}) {
+			got = append(got, s.String())
 		}
 		if strings.Join(got, " ") != c.want {
 			t.Errorf("%s except %v: %v, want %s", c.cidr, c.except, got, c.want)
@@ -86,7 +94,7 @@ func TestRangesLoseWhatTheyExcept(t *testing.T) {
 
 // What one policy excepts another may allow: upstream's test of the same name.
 func TestABlockThatOneExceptsAnotherAllows(t *testing.T) {
-	table := compile(state(policies(t, `{spec: {podSelector: {}, ingress: [{from: [
+	table := compile(ipv4, state(policies(t, `{spec: {podSelector: {}, ingress: [{from: [
 		{ipBlock: {cidr: 10.9.0.0/24, except: [10.9.0.7/32]}}, {ipBlock: {cidr: 10.9.0.7/32}}]}]}}`), pod("shop", "10.42.0.5")))
 	if got := keys(table.sets["ingress/shop/p0/0/blocks"]); got != "10.9.0.0-10.9.0.255" {
 		t.Errorf("blocks: %s", got)
@@ -94,7 +102,7 @@ func TestABlockThatOneExceptsAnotherAllows(t *testing.T) {
 }
 
 func TestPortsThatOverlapAreOneRange(t *testing.T) {
-	table := compile(state(policies(t, `{spec: {podSelector: {}, ingress: [{ports: [
+	table := compile(ipv4, state(policies(t, `{spec: {podSelector: {}, ingress: [{ports: [
 		{port: 80}, {port: 79, endPort: 90}, {port: 91}, {protocol: UDP, port: 53}, {protocol: SCTP}, {protocol: UDP, port: ask}]}]}}`), pod("shop", "10.42.0.5")))
 	if got := keys(table.sets["ingress/shop/p0/0/ports"]); got != "sctp . 0-65535 tcp . 79-91 udp . 53" {
 		t.Errorf("ports: %s", got)
@@ -114,7 +122,7 @@ func TestPoliciesOfBeforeEgressLimitIngress(t *testing.T) {
 		`{podSelector: {matchLabels: {app: x}}, policyTypes: [Ingress]}`:      {false, false},
 		`{podSelector: {matchLabels: {"a/b/c": "?"}}, policyTypes: [Egress]}`: {false, false},
 	} {
-		table := compile(state(policies(t, `{spec: `+spec+`}`), pod("shop", "10.42.0.5"), pod("bank", "10.42.0.6")))
+		table := compile(ipv4, state(policies(t, `{spec: `+spec+`}`), pod("shop", "10.42.0.5"), pod("bank", "10.42.0.6")))
 		for i, name := range []string{ingressMap, egressMap} {
 			if got := keys(table.sets[name]); (got == "10.42.0.5") != want[i] || (got == "") == want[i] {
 				t.Errorf("%s: %s holds %q", spec, name, got)
@@ -139,7 +147,7 @@ func TestSelectorsOfPeers(t *testing.T) {
 		`{podSelector: {matchLabels: {app: none}}}`:                                               "",
 		`{podSelector: {matchExpressions: [{key: app, operator: Wrong}]}}`:                        "",
 	} {
-		table := compile(state(policies(t, `{spec: {podSelector: {}, ingress: [{from: [`+from+`]}]}}`), pods...))
+		table := compile(ipv4, state(policies(t, `{spec: {podSelector: {}, ingress: [{from: [`+from+`]}]}}`), pods...))
 		s, there := table.sets["ingress/shop/p0/0/pods"]
 		if got := keys(s); got != want || !there {
 			t.Errorf("from %s: %q, want %q", from, got, want)
@@ -166,7 +174,7 @@ func TestDNSIsThePodThatItIsElsewhere(t *testing.T) {
 		`{to: [{ipBlock: {cidr: 10.43.0.0/16}}]}`:                    both,
 		`{to: [{ipBlock: {cidr: 0.0.0.0/0, except: [10.0.0.0/8]}}]}`: "",
 	} {
-		table := compile(state(policies(t, `{spec: {podSelector: {}, policyTypes: [Egress], egress: [`+egress+`]}}`), pod("shop", "10.42.0.5")))
+		table := compile(ipv4, state(policies(t, `{spec: {podSelector: {}, policyTypes: [Egress], egress: [`+egress+`]}}`), pod("shop", "10.42.0.5")))
 		if got := keys(table.sets[dnsSet]); got != want {
 			t.Errorf("egress %s: may ask by %q, want %q", egress, got, want)
 		}
@@ -175,7 +183,7 @@ func TestDNSIsThePodThatItIsElsewhere(t *testing.T) {
 
 func TestPodsThatTheSamePoliciesSelectShareAChain(t *testing.T) {
 	list := policies(t, `{spec: {podSelector: {}}}`, `{spec: {podSelector: {matchLabels: {app: web}}, ingress: [{ports: [{port: 80}]}]}}`)
-	table := compile(state(list, pod("shop", "10.42.0.1", "app=web"), pod("shop", "10.42.0.2", "app=web"), pod("shop", "10.42.0.3")))
+	table := compile(ipv4, state(list, pod("shop", "10.42.0.1", "app=web"), pod("shop", "10.42.0.2", "app=web"), pod("shop", "10.42.0.3")))
 	to := table.sets[ingressMap].elements
 	if to["10.42.0.1"] != to["10.42.0.2"] || to["10.42.0.1"] == to["10.42.0.3"] || len(table.chains) != 3 {
 		t.Errorf("%v, chains %v", to, slices.Sorted(maps.Keys(table.chains)))
@@ -190,7 +198,7 @@ func TestAGuestsPolicyNamesPodsOfItsTenant(t *testing.T) {
 	for name, tenant := range map[string]string{"bank-q4zkx2a": "q4z", "shop-other": "oth"} {
 		s.Namespaces[name] = map[string]string{v1alpha1.LabelConsumer: tenant}
 	}
-	table := compile(s)
+	table := compile(ipv4, s)
 	for _, name := range []string{"ingress/shop-q4zkx2a/p0/0/pods", "egress/shop-q4zkx2a/p0/0/pods"} {
 		if got := keys(table.sets[name]); got != "10.65.1.130 10.65.1.131" {
 			t.Errorf("%s: %s", name, got)
@@ -200,7 +208,7 @@ func TestAGuestsPolicyNamesPodsOfItsTenant(t *testing.T) {
 		t.Errorf("named: %s", got)
 	}
 	s.Policies[0].Spec.Egress[0].Ports = nil
-	if got := keys(compile(s).sets[dnsSet]); got != "10.65.1.130 . tcp 10.65.1.130 . udp" {
+	if got := keys(compile(ipv4, s).sets[dnsSet]); got != "10.65.1.130 . tcp 10.65.1.130 . udp" {
 		t.Errorf("DNS: %s", got)
 	}
 }
@@ -208,15 +216,15 @@ func TestAGuestsPolicyNamesPodsOfItsTenant(t *testing.T) {
 // The ranges of a guest's policy are of its home's address space, and so may be those of the owner's pods and node.
 func TestARangeOfAGuestsPolicyMeansNoPodOfTheOwners(t *testing.T) {
 	const spec = `, spec: {podSelector: {}, policyTypes: [Ingress, Egress], ingress: [{from: [{ipBlock: {cidr: 10.42.0.0/16}}]}], egress: [{to: [{ipBlock: {cidr: 10.42.0.0/16}}]}]}}`
-	for namespace, want := range map[string]struct{ ingress, dns string }{
-		"shop":         {"ip saddr @ingress/shop/p0/0/blocks accept", "10.65.1.4 . tcp 10.65.1.4 . udp"},
-		"shop-q4zkx2a": {`iifname != "cni0" ip saddr @ingress/shop-q4zkx2a/p0/0/blocks accept`, ""},
+	for namespace, want := range map[string]struct{ ingress, egress, dns string }{
+		"shop":         {"ip saddr @ingress/shop/p0/0/blocks accept", "", "10.65.1.4 . tcp 10.65.1.4 . udp"},
+		"shop-q4zkx2a": {`iifname != "cni0" ip saddr @ingress/shop-q4zkx2a/p0/0/blocks accept`, "meta oiftype != loopback ", ""},
 	} {
-		table := compile(state(policies(t, `{metadata: {namespace: `+namespace+`}`+spec), pod(namespace, "10.65.1.4")))
+		table := compile(ipv4, state(policies(t, `{metadata: {namespace: `+namespace+`}`+spec), pod(namespace, "10.65.1.4")))
 		if got := table.chains["ingress/"+namespace+"/p0"]; !slices.Equal(got, []string{want.ingress}) {
 			t.Errorf("%s: %q", namespace, got)
 		}
-		if got := table.chains["egress/"+namespace+"/p0"]; !slices.Equal(got, []string{"ip daddr @egress/" + namespace + "/p0/0/blocks accept"}) {
+		if got := table.chains["egress/"+namespace+"/p0"]; !slices.Equal(got, []string{want.egress + "ip daddr @egress/" + namespace + "/p0/0/blocks accept"}) {
 			t.Errorf("%s: %q", namespace, got)
 		}
 		if got := keys(table.sets[dnsSet]); got != want.dns {
@@ -251,7 +259,7 @@ func TestTheMostThatAConsumerMaySay(t *testing.T) {
 			one+strings.Repeat(", "+strings.ReplaceAll(one, "{port: http}, ", ""), n-1)))
 	}
 	s := state(policies(t, list...), pods...)
-	table := compile(s)
+	table := compile(ipv4, s)
 	elements, lines := 0, 0
 	for _, set := range table.sets {
 		elements += len(set.elements)

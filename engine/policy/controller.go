@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -30,13 +31,15 @@ import (
 
 // Options say whose policies are enforced where.
 type Options struct {
-	Client     kubernetes.Interface
-	NodeName   string
-	NodeIP     netip.Addr
-	ClusterDNS netip.Addr
-	Local      netip.Prefix // addresses that pods of this node have, and no others
-	Guests     uint32       // group of the links that lead to guests, pods of other clusters
-	Socket     string       // where the CNI plugin asks, see Ask
+	Client   kubernetes.Interface
+	NodeName string
+	// One of each family that the cluster has.
+	NodeIP     []netip.Addr
+	ClusterDNS []netip.Addr
+	Local      []netip.Prefix // addresses that pods of this node have, and no others
+
+	Guests uint32 // group of the links that lead to guests, pods of other clusters
+	Socket string // where the CNI plugin asks, see Ask
 }
 
 // Between two looks at everything is so long at least, and at most, and else four times what the last one took: the first of many
@@ -51,13 +54,13 @@ type Controller struct {
 	o      Options
 	log    *slog.Logger
 	socket net.Listener
-	writer writer
+	tables []*writer
 	record record.EventRecorder
 	wakeup chan struct{} // holds a token when something changed
 
 	policies cache.SharedIndexInformer
 	bridged  func() error
-	tables   func(matters func([]byte) bool) (changed <-chan struct{}, stop func(), err error)
+	news     func(matters func([]byte) bool) (changed <-chan struct{}, stop func(), err error)
 	seen     *observed            // while there are policies
 	told     map[types.UID]string // of policies that are not in force: why
 
@@ -74,10 +77,11 @@ type observed struct {
 
 // Open listens for the CNI plugin, which may be asked before Run is.
 func Open(o Options, log *slog.Logger) (*Controller, error) {
-	c := &Controller{
-		o: o, log: log, wakeup: make(chan struct{}, 1), claims: map[types.UID]*claim{}, bridged: bridged, tables: hostnet.Tables,
-		writer: writer{dns: o.ClusterDNS, group: o.Guests},
+	c := &Controller{o: o, log: log, wakeup: make(chan struct{}, 1), claims: map[types.UID]*claim{}, news: hostnet.Tables}
+	for _, f := range []family{ipv6, ipv4} {
+		c.tables = append(c.tables, &writer{family: f, dns: f.of(o.ClusterDNS), group: o.Guests})
 	}
+	c.bridged = func() error { return bridged(ipv6.of(o.ClusterDNS).IsValid()) }
 	var err error
 	if c.socket, err = listener.Unix(o.Socket); err != nil {
 		return nil, fmt.Errorf("socket for pods' policies: %w", err)
@@ -105,7 +109,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	go c.serve(ctx)
 	// Somebody may take the tables away, as `nft flush ruleset` does: without the kernel's word for it they stay away until the
 	// next change of policies or pods.
-	deleted, stop, err := c.tables(tableDeleted)
+	deleted, stop, err := c.news(tableDeleted)
 	if err != nil {
 		c.log.Warn("cannot see whether somebody takes the rules of NetworkPolicies away", "err", err)
 	} else {
@@ -136,9 +140,11 @@ func (c *Controller) Run(ctx context.Context) error {
 			if !ok {
 				deleted = nil
 			}
-			if c.writer.missing(ctx) {
-				c.log.Warn("the rules of NetworkPolicies were taken away, putting them up again")
-				c.writer.written = nil
+			for _, w := range c.tables {
+				if w.missing(ctx) {
+					c.log.Warn("the rules of NetworkPolicies were taken away, putting them up again", "table", w.ip+" "+Table)
+					w.written = nil
+				}
 			}
 		case <-ctx.Done():
 			return nil
@@ -185,7 +191,7 @@ func (c *Controller) look(ctx context.Context) error {
 	}
 	var known []types.UID
 	s.Pods, known = c.pods()
-	err := c.writer.write(ctx, compile(s))
+	err := c.all(func(w *writer) error { return w.write(ctx, s) })
 	c.settle(known, err)
 	if err != nil {
 		c.tell(s.Policies, err)
@@ -195,6 +201,15 @@ func (c *Controller) look(ctx context.Context) error {
 	return nil
 }
 
+// all does something to the table of each family.
+func (c *Controller) all(do func(*writer) error) error {
+	var errs []error
+	for _, w := range c.tables {
+		errs = append(errs, do(w))
+	}
+	return errors.Join(errs...)
+}
+
 // idle is without policies: no table, and nobody to follow.
 func (c *Controller) idle(ctx context.Context) error {
 	if c.seen != nil {
@@ -202,7 +217,7 @@ func (c *Controller) idle(ctx context.Context) error {
 		c.seen = nil
 	}
 	c.told = nil
-	err := c.writer.remove(ctx)
+	err := c.all(func(w *writer) error { return w.remove(ctx) })
 	c.settleAll(err)
 	return err
 }
@@ -210,7 +225,7 @@ func (c *Controller) idle(ctx context.Context) error {
 // observe begins to follow pods and namespaces, if nobody does.
 func (c *Controller) observe(ctx context.Context) error {
 	if c.seen == nil {
-		// Pods have no IPv6, but on their bridge each could speak it.
+		// On their bridge pods could speak IPv6 even where they have none.
 		_ = os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-ip6tables", []byte("1"), 0) // missing with br_netfilter, see bridged
 		life, stop := context.WithCancel(ctx)
 		factory := informers.NewSharedInformerFactoryWithOptions(c.o.Client, 0, informers.WithTransform(strip))
@@ -226,11 +241,16 @@ func (c *Controller) observe(ctx context.Context) error {
 	return nil
 }
 
-// bridged reports an error when packets between pods of this node do not meet any rule.
-func bridged() error {
-	b, err := os.ReadFile("/proc/sys/net/bridge/bridge-nf-call-iptables")
-	if err != nil || strings.TrimSpace(string(b)) != "1" {
-		return errors.New("packets between pods of this laptop bypass the kernel's packet filter; load the module br_netfilter")
+// bridged reports an error when packets between pods of this node do not meet any rule, of IPv6 where they have it.
+func bridged(ipv6 bool) error {
+	for _, key := range []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables"} {
+		b, err := os.ReadFile("/proc/sys/net/bridge/" + key)
+		if err != nil || strings.TrimSpace(string(b)) != "1" {
+			return fmt.Errorf("packets between pods of this laptop bypass the kernel's packet filter (%s); load the module br_netfilter", key)
+		}
+		if !ipv6 {
+			break
+		}
 	}
 	return nil
 }
@@ -274,7 +294,7 @@ func stripPod(p *corev1.Pod) *corev1.Pod {
 		slim.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: static}
 	}
 	slim.Spec.NodeName, slim.Spec.HostNetwork = p.Spec.NodeName, p.Spec.HostNetwork
-	slim.Status.Phase, slim.Status.PodIP = p.Status.Phase, p.Status.PodIP
+	slim.Status.Phase, slim.Status.PodIP, slim.Status.PodIPs = p.Status.Phase, p.Status.PodIP, p.Status.PodIPs
 	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 		for _, container := range list {
 			for _, port := range container.Ports {
@@ -292,7 +312,7 @@ func matters(was, is any) bool {
 	switch a := was.(type) {
 	case *corev1.Pod:
 		b := is.(*corev1.Pod)
-		return a.UID != b.UID || a.Status.PodIP != b.Status.PodIP || a.Spec.NodeName != b.Spec.NodeName ||
+		return a.UID != b.UID || !slices.Equal(addressesOf(a), addressesOf(b)) || a.Spec.NodeName != b.Spec.NodeName ||
 			v1alpha1.Ended(a.Status.Phase) != v1alpha1.Ended(b.Status.Phase) || !labels.Equals(a.Labels, b.Labels)
 	case *corev1.Namespace:
 		return !labels.Equals(a.Labels, is.(*corev1.Namespace).Labels)
@@ -315,18 +335,22 @@ func (c *Controller) pods() (list []Pod, known []types.UID) {
 		if p.Spec.HostNetwork || v1alpha1.Ended(p.Status.Phase) { // one that ended gave its address back; somebody else may have it
 			continue
 		}
-		address, err := netip.ParseAddr(p.Status.PodIP)
 		at := c.claimOf(p)
-		switch {
-		case at != nil:
+		if at != nil {
 			known = append(known, at.uid)
-			owner[at.address], claimed[at.address] = p, true
-			continue
-		case err != nil || !address.Is4() || !c.mayHave(p, address) || claimed[address]:
-			continue
+			for _, address := range at.addresses {
+				owner[address], claimed[address] = p, true
+			}
 		}
-		if other := owner[address]; other == nil || c.outranks(p, other) {
-			owner[address] = p
+		for _, address := range addressesOf(p) {
+			// What the plugin said of one family says nothing of the other, of which an older one does not speak.
+			said := at != nil && slices.ContainsFunc(at.addresses, func(a netip.Addr) bool { return a.Is4() == address.Is4() })
+			if said || claimed[address] || !c.mayHave(p, address) {
+				continue
+			}
+			if other := owner[address]; other == nil || c.outranks(p, other) {
+				owner[address] = p
+			}
 		}
 	}
 	for address, p := range owner {
@@ -339,9 +363,26 @@ func (c *Controller) pods() (list []Pod, known []types.UID) {
 	return list, known
 }
 
-// mayHave reports whether an address can be a pod's: those of this node's pods are nobody's at a peer.
+// addressesOf a pod, as its status says them: one of each family at most, as the API server has it.
+func addressesOf(p *corev1.Pod) (list []netip.Addr) {
+	all := p.Status.PodIPs
+	if len(all) == 0 {
+		all = []corev1.PodIP{{IP: p.Status.PodIP}}
+	}
+	for _, ip := range all {
+		if a, err := netip.ParseAddr(ip.IP); err == nil {
+			list = append(list, a)
+		}
+	}
+	return list
+}
+
+// mayHave reports whether an address can be a pod's: those of this node's pods are nobody's at a peer, and this node's, those of a link, and
+// those of a family that the cluster does not have nobody's.
 func (c *Controller) mayHave(p *corev1.Pod, a netip.Addr) bool {
-	return a != c.o.NodeIP && (c.isHere(p) || !c.o.Local.Contains(a))
+	has := slices.ContainsFunc(c.o.NodeIP, func(n netip.Addr) bool { return n.Is4() == a.Is4() })
+	return has && a.Zone() == "" && !a.Is4In6() && !a.IsLinkLocalUnicast() && !slices.Contains(c.o.NodeIP, a) &&
+		(c.isHere(p) || !slices.ContainsFunc(c.o.Local, func(r netip.Prefix) bool { return r.Contains(a) }))
 }
 
 // outranks reports whether the status of a pod counts before that of another with the same address.

@@ -28,7 +28,8 @@ type following struct {
 	t      *testing.T
 	c      *Controller
 	client *fake.Clientset
-	table  *knftables.Fake
+	table  *knftables.Fake // of IPv4
+	six    *knftables.Fake
 	socket string
 
 	deleted chan struct{}
@@ -36,18 +37,23 @@ type following struct {
 
 func follow(t *testing.T, change func(*Controller)) *following {
 	t.Helper()
-	f := &following{t: t, client: fake.NewClientset(), table: knftables.NewFake(knftables.IPv4Family, Table), socket: filepath.Join(t.TempDir(), "policies.sock")}
+	f := &following{t: t, client: fake.NewClientset(), table: knftables.NewFake(knftables.IPv4Family, Table), six: knftables.NewFake(knftables.IPv6Family, Table), socket: filepath.Join(t.TempDir(), "policies.sock")}
 	var err error
 	f.c, err = Open(Options{
-		Client: f.client, NodeName: "alice", NodeIP: netip.MustParseAddr(nodeIP), ClusterDNS: netip.MustParseAddr(dnsIP),
-		Local: netip.MustParsePrefix("10.42.0.0/24"), Guests: guestGroup, Socket: f.socket,
+		Client: f.client, NodeName: "alice", NodeIP: []netip.Addr{netip.MustParseAddr(nodeIP)}, ClusterDNS: []netip.Addr{netip.MustParseAddr(dnsIP)},
+		Local: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/24")}, Guests: guestGroup, Socket: f.socket,
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.c.writer.v4, f.c.writer.v6, f.c.bridged = f.table, knftables.NewFake(knftables.IPv6Family, Table), func() error { return nil }
+	f.c.bridged = func() error { return nil }
+	for _, w := range f.c.tables {
+		if w.nft = f.table; w.table == knftables.IPv6Family {
+			w.nft = f.six
+		}
+	}
 	f.deleted = make(chan struct{}, 1)
-	f.c.tables = func(func([]byte) bool) (<-chan struct{}, func(), error) { return f.deleted, func() {}, nil }
+	f.c.news = func(func([]byte) bool) (<-chan struct{}, func(), error) { return f.deleted, func() {}, nil }
 	if change != nil {
 		change(f.c)
 	}
@@ -127,7 +133,7 @@ func errorText(err error) string {
 }
 
 func asking(uid, address string) string {
-	b, _ := json.Marshal(Ask{uid, address})
+	b, _ := json.Marshal(Ask{UID: uid, Address: address})
 	return string(b)
 }
 
@@ -205,6 +211,49 @@ func TestAnAddressOfAPodHereIsNoOthers(t *testing.T) {
 	}
 }
 
+// isolatedSix gives the addresses of IPv6 whose ingress is limited.
+func (f *following) isolatedSix() string {
+	elements, _ := f.six.ListElements(f.t.Context(), "map", ingressMap)
+	var list []string
+	for _, e := range elements {
+		list = append(list, e.Key[0])
+	}
+	slices.Sort(list)
+	return strings.Join(list, " ")
+}
+
+func TestAPodIsHeldAtBothItsAddresses(t *testing.T) {
+	f := follow(t, func(c *Controller) {
+		c.o.NodeIP = append(c.o.NodeIP, netip.MustParseAddr("fd42:ff::1"))
+		c.o.Local = append(c.o.Local, netip.MustParsePrefix("fd42::/64"))
+		c.tables[0].dns = netip.MustParseAddr("fd43::a")
+	})
+	f.policy("deny")
+	f.pod("web", "alice", "", time.Now())
+	b, _ := json.Marshal(Ask{UID: "web", Address: "10.42.0.5", IPv6: "fd42::5"})
+	if got := f.ask(string(b)); got != "" {
+		t.Fatal(got)
+	}
+	if four, six := f.isolated(), f.isolatedSix(); four != "10.42.0.5" || six != "fd42::5" {
+		t.Errorf("answered while isolated were %q and %q", four, six)
+	}
+	// What statuses say, of which a peer's may lie.
+	for _, p := range []struct{ name, node, ip4, ip6 string }{
+		{"web2", "alice", "10.42.0.6", "fd42::6"}, {"guest", "kith-bob", "10.76.0.7", "fd76::7"},
+		{"liar", "kith-bob", "10.76.0.8", "fd42::8"}, {"link", "kith-bob", "10.76.0.9", "fe80::9"}, {"host", "kith-bob", "10.76.0.10", "fd42:ff::1"},
+	} {
+		o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: p.name, UID: types.UID(p.name)}, Spec: corev1.PodSpec{NodeName: p.node}}
+		o.Status.PodIP, o.Status.PodIPs = p.ip4, []corev1.PodIP{{IP: p.ip4}, {IP: p.ip6}}
+		if _, err := f.client.CoreV1().Pods("shop").Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.becomes("10.42.0.5 10.42.0.6 10.76.0.10 10.76.0.7 10.76.0.8 10.76.0.9")
+	if six := f.isolatedSix(); six != "fd42::5 fd42::6 fd76::7" {
+		t.Errorf("isolated are %q", six)
+	}
+}
+
 func TestWithoutPoliciesThereIsNoTable(t *testing.T) {
 	f := follow(t, nil)
 	f.pod("web", "alice", "10.42.0.5", time.Now())
@@ -251,7 +300,7 @@ func TestAFailureIsToldOnceOnThePolicy(t *testing.T) {
 
 func TestNoPodStartsWhileItsRulesCannotBeWritten(t *testing.T) {
 	t.Parallel() // it waits for as long as a pod would
-	f := follow(t, func(c *Controller) { c.writer.v6 = broken{c.writer.v6} })
+	f := follow(t, func(c *Controller) { c.tables[0].nft = broken{c.tables[0].nft} })
 	f.policy("deny")
 	f.pod("web", "alice", "", time.Now())
 	if got := f.ask(asking("web", "10.42.0.5")); !strings.Contains(got, "no memory") {

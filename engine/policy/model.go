@@ -1,13 +1,18 @@
 package policy
 
 import (
+	"fmt"
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/knftables"
+
+	"kith.dev/core/netplan"
 )
 
-// Pod is what rules need to know of a pod. One without an address, on the host's network, or that has ended is none.
+// Pod is what rules need to know of a pod at one of its addresses. One without an address, on the host's network, or that has ended is
+// none; one that has addresses of both families is there twice.
 type Pod struct {
 	Namespace string
 	Labels    map[string]string
@@ -20,8 +25,51 @@ type State struct {
 	Policies   []*networkingv1.NetworkPolicy
 	Namespaces map[string]map[string]string // labels by name
 	Pods       []Pod
-	DNS        netip.Addr // service address of the cluster's DNS
-	Node       netip.Addr // where it runs
+	DNS        []netip.Addr // service addresses of the cluster's DNS, one of each family that the cluster has
+	Node       []netip.Addr // where it runs
+}
+
+// family is IPv4 or IPv6, in the words that nft has for it. Each has a table of its own: what one allows says nothing of the other.
+type family struct {
+	table   knftables.Family
+	ip      string // as in "ip saddr"
+	address string // type of its addresses
+	icmp    string // the protocol
+	reject  string // how it is told that something is forbidden
+	// links are rules that come before all others, of what two on one link say to each other beside what they send to addresses.
+	links []string
+}
+
+var (
+	ipv4 = family{
+		table: knftables.IPv4Family, ip: "ip", address: "ipv4_addr", icmp: "icmp", reject: "reject with icmp type admin-prohibited",
+	}
+	// Neighbour discovery is to IPv6 what ARP is to IPv4, which passes no rule of a table of ours: nobody has it from another link (its hop limit
+	// is 255, RFC 4861). All else that has an address of the link alone is no pod's by any policy: pods of one bridge could meet by it
+	// beside all rules.
+	ipv6 = family{
+		table: knftables.IPv6Family, ip: "ip6", address: "ipv6_addr", icmp: "ipv6-icmp", reject: "reject with icmpv6 type admin-prohibited",
+		links: []string{
+			"ip6 hoplimit 255 icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept",
+			fmt.Sprintf("iifname %q ip6 saddr { ::, fe80::/10 } counter drop", netplan.Bridge),
+			fmt.Sprintf("iifname %q ip6 daddr { fe80::/10, ff00::/8 } counter drop", netplan.Bridge),
+		},
+	}
+)
+
+// has reports whether an address is of this family.
+func (f family) has(a netip.Addr) bool {
+	return a.IsValid() && a.Is4() == (f.table == knftables.IPv4Family)
+}
+
+// of gives that one of some addresses which is of this family; the zero value for none.
+func (f family) of(list []netip.Addr) netip.Addr {
+	for _, a := range list {
+		if f.has(a) {
+			return a
+		}
+	}
+	return netip.Addr{}
 }
 
 // table is an nftables table as a value, but for what is always in it.
@@ -47,12 +95,10 @@ const (
 	dnsSet     = "dns"     // which pods in egressMap may ask the cluster's DNS, by protocol
 )
 
+// Types of keys.
 const (
-	addressType = "ipv4_addr"
-	pairType    = "ipv4_addr . ipv4_addr"
-	askType     = "ipv4_addr . inet_proto"
-	portType    = "inet_proto . inet_service"
-	namedType   = "ipv4_addr . inet_proto . inet_service"
+	protocolType = "inet_proto"
+	portType     = "inet_proto . inet_service"
 )
 
 // add notes an element in the set, which it makes if there is none.

@@ -8,19 +8,24 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/knftables"
 )
 
 // laptop is a network namespace with the engine's bridge, pods on it, and a device that leads to pods at a peer, so that real
 // packets meet the rules.
 type laptop struct {
+	family
 	t      *testing.T
 	self   netns.NsHandle
 	pods   map[string]netns.NsHandle // by address
@@ -37,17 +42,55 @@ const (
 	guestGroup = 0x6b67
 )
 
-func newLaptop(t *testing.T) *laptop {
+// inBoth runs a test in each family. Addresses are written as those of IPv4, which at says what they are of.
+func inBoth(t *testing.T, test func(*laptop)) {
+	for _, f := range []family{ipv4, ipv6} {
+		t.Run(f.ip, func(t *testing.T) { test(newLaptop(t, f)) })
+	}
+}
+
+var addresses = regexp.MustCompile(`(\d+\.\d+\.\d+\.\d+)(/\d+)?(:\d+)?`)
+
+// at puts addresses, ranges and ports at addresses that a text has into the family: 10.42.0.0/24 is fd00::a2a:0/120 in the other.
+func (f family) at(text string) string {
+	if f.table == knftables.IPv4Family {
+		return text
+	}
+	return addresses.ReplaceAllStringFunc(text, func(is string) string {
+		part := addresses.FindStringSubmatch(is)
+		four := netip.MustParseAddr(part[1]).As4()
+		six := netip.AddrFrom16([16]byte{0: 0xfd, 12: four[0], 13: four[1], 14: four[2], 15: four[3]}).String()
+		switch {
+		case part[0] == "0.0.0.0/0":
+			return "0::/0"
+		case part[2] != "":
+			bits, _ := strconv.Atoi(part[2][1:])
+			return fmt.Sprintf("%s/%d", six, 96+bits)
+		case part[3] != "":
+			return "[" + six + "]" + part[3]
+		}
+		return six
+	})
+}
+
+// pod is that of a name and an address.
+func (f family) pod(namespace, address string, labels ...string) Pod {
+	return pod(namespace, f.at(address), labels...)
+}
+
+func newLaptop(t *testing.T, f family) *laptop {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("network namespaces need root")
 	}
 	runtime.LockOSThread() // never unlocked: the thread ends with the test, and its namespace with it
-	l := &laptop{t: t, pods: map[string]netns.NsHandle{}, writer: &writer{
-		dns: netip.MustParseAddr(dnsIP), group: guestGroup,
+	l := &laptop{family: f, t: t, pods: map[string]netns.NsHandle{}, writer: &writer{
+		family: f, dns: netip.MustParseAddr(f.at(dnsIP)), group: guestGroup,
 	}}
 	l.self = l.space()
-	for key, value := range map[string]string{"net/ipv4/ip_forward": "1", "net/bridge/bridge-nf-call-iptables": "1"} {
+	for key, value := range map[string]string{
+		"net/ipv4/ip_forward": "1", "net/bridge/bridge-nf-call-iptables": "1", "net/ipv6/conf/all/forwarding": "1", "net/bridge/bridge-nf-call-ip6tables": "1",
+	} {
 		if err := os.WriteFile("/proc/sys/"+key, []byte(value), 0); err != nil {
 			t.Fatalf("%s: %v", key, err)
 		}
@@ -57,10 +100,10 @@ func newLaptop(t *testing.T) *laptop {
 	must(t, netlink.LinkSetUp(bridge))
 	l.address("cni0", "10.42.0.1/24")
 	l.address("lo", nodeIP+"/32")
-	for _, p := range []Pod{
-		pod("shop", webIP, "app=web"), pod("shop", dbIP, "app=db"), pod("shop", otherIP, "app=other"), pod("bank", bankIP, "app=bank"),
+	for i, p := range []Pod{
+		l.family.pod("shop", webIP, "app=web"), l.family.pod("shop", dbIP, "app=db"), l.family.pod("shop", otherIP, "app=other"), l.family.pod("bank", bankIP, "app=bank"),
 	} {
-		l.pod(p, "cni0", "10.42.0.1")
+		l.pod(p, []string{webIP, dbIP, otherIP, bankIP}[i])
 	}
 	l.abroad()
 	l.guest()
@@ -95,8 +138,9 @@ func (l *laptop) address(link, cidr string) {
 	must(l.t, err)
 	must(l.t, netlink.LinkSetUp(at))
 	if cidr != "" {
-		a, err := netlink.ParseAddr(cidr)
+		a, err := netlink.ParseAddr(l.family.at(cidr))
 		must(l.t, err)
+		a.Flags |= unix.IFA_F_NODAD
 		must(l.t, netlink.AddrAdd(at, a))
 	}
 }
@@ -119,18 +163,29 @@ func (l *laptop) plug(link, master string) netns.NsHandle {
 	return ns
 }
 
-func (l *laptop) pod(p Pod, bridge, router string) {
+func (l *laptop) pod(p Pod, ip string) {
 	l.t.Helper()
-	ip := p.Address.String()
-	ns := l.plug("veth"+ip[strings.LastIndexByte(ip, '.')+1:], bridge)
+	ns := l.plug("veth"+ip[strings.LastIndexByte(ip, '.')+1:], "cni0")
 	l.pods[ip], l.listed = ns, append(l.listed, p)
 	l.in(ns, func() {
 		l.address("eth0", ip+"/24")
-		must(l.t, netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP(router)}))
+		l.route("0.0.0.0/0", "10.42.0.1")
 		l.serve(ip + ":8080")
 		l.serve(ip + ":9090")
 		l.echo(ip + ":5353")
 	})
+}
+
+// route is a way over eth0, by a router or, without one, straight.
+func (l *laptop) route(to, by string) {
+	l.t.Helper()
+	eth0, err := netlink.LinkByName("eth0")
+	must(l.t, err)
+	r := &netlink.Route{Dst: l.prefix(to), LinkIndex: eth0.Attrs().Index, Scope: netlink.SCOPE_LINK}
+	if by != "" {
+		r.Gw, r.Scope = net.ParseIP(l.at(by)), netlink.SCOPE_UNIVERSE
+	}
+	must(l.t, netlink.RouteAdd(r))
 }
 
 // abroad is what the tunnel leads to: a pod of this cluster, and somebody who is not known.
@@ -144,9 +199,9 @@ func (l *laptop) abroad() {
 			l.serve(ip + ":8080")
 			l.pods[ip] = ns
 		}
-		must(l.t, netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP("10.76.0.1")}))
+		l.route("0.0.0.0/0", "10.76.0.1")
 	})
-	l.listed = append(l.listed, pod("shop", guestIP, "app=guest"))
+	l.listed = append(l.listed, l.family.pod("shop", guestIP, "app=guest"))
 }
 
 // guest is one of the peer's here. What it sends is read as its home would.
@@ -156,14 +211,16 @@ func (l *laptop) guest() {
 	link, err := netlink.LinkByName("tenant")
 	must(l.t, err)
 	must(l.t, netlink.LinkSetGroup(link, guestGroup))
-	must(l.t, os.WriteFile("/proc/sys/net/ipv4/conf/tenant/proxy_arp", []byte("1"), 0))
 	tunnel, err := netlink.LinkByName("kith0")
 	must(l.t, err)
-	must(l.t, netlink.RouteAdd(&netlink.Route{Dst: prefix(tenantIP + "/32"), LinkIndex: link.Attrs().Index, Scope: netlink.SCOPE_LINK}))
-	must(l.t, netlink.RouteAdd(&netlink.Route{Dst: prefix("10.42.0.0/16"), Gw: net.ParseIP(guestIP), LinkIndex: tunnel.Attrs().Index, Table: 77}))
+	must(l.t, netlink.RouteAdd(&netlink.Route{Dst: l.prefix(tenantIP + "/32"), LinkIndex: link.Attrs().Index, Scope: netlink.SCOPE_LINK}))
+	must(l.t, netlink.RouteAdd(&netlink.Route{Dst: l.prefix("10.42.0.0/16"), Gw: net.ParseIP(l.at(guestIP)), LinkIndex: tunnel.Attrs().Index, Table: 77}))
 	rule, marked := netlink.NewRule(), netlink.NewRule()
-	rule.Src, rule.Table, rule.Priority = prefix("10.65.1.0/24"), 77, 60
+	rule.Src, rule.Table, rule.Priority = l.prefix("10.65.1.0/24"), 77, 60
 	marked.Mark, marked.Table, marked.Priority = 1, 254, 50
+	if l.table == knftables.IPv6Family {
+		marked.Family = unix.AF_INET6
+	}
 	must(l.t, errors.Join(netlink.RuleAdd(rule), netlink.RuleAdd(marked)))
 	l.address("tenant", "10.65.1.1/32")
 	// To guests the owner's pods are the host.
@@ -171,9 +228,8 @@ func (l *laptop) guest() {
 		chain post { type nat hook postrouting priority srcnat; iifname "cni0" oifname "tenant" masquerade; }; }`)
 	l.in(ns, func() {
 		l.address("eth0", tenantIP+"/32")
-		eth0, err := netlink.LinkByName("eth0")
-		must(l.t, err)
-		must(l.t, netlink.RouteAdd(&netlink.Route{Dst: prefix("0.0.0.0/0"), LinkIndex: eth0.Attrs().Index, Scope: netlink.SCOPE_LINK}))
+		l.route("10.65.1.1/32", "")
+		l.route("0.0.0.0/0", "10.65.1.1")
 		l.serve(tenantIP + ":8080")
 	})
 	l.pods[tenantIP] = ns
@@ -183,11 +239,12 @@ func (l *laptop) guest() {
 		l.serve(otherIP + ":8080")
 	})
 	l.pods["home"] = home
-	l.listed = append(l.listed, pod("shop-q4zkx2a", tenantIP, "app=tenant"))
+	l.listed = append(l.listed, l.family.pod("shop-q4zkx2a", tenantIP, "app=tenant"))
 }
 
-func prefix(cidr string) *net.IPNet {
-	_, n, _ := net.ParseCIDR(cidr)
+func (l *laptop) prefix(cidr string) *net.IPNet {
+	_, n, err := net.ParseCIDR(l.at(cidr))
+	must(l.t, err)
 	return n
 }
 
@@ -202,7 +259,7 @@ func (l *laptop) in(ns netns.NsHandle, f func()) {
 func (l *laptop) nft(rules string) {
 	l.t.Helper()
 	c := exec.Command("nft", "-f", "-")
-	c.Stdin = strings.NewReader(rules)
+	c.Stdin = strings.NewReader(regexp.MustCompile(`\bip\b`).ReplaceAllString(l.at(rules), l.ip))
 	if out, err := c.CombinedOutput(); err != nil {
 		l.t.Fatalf("%v: %s", err, out)
 	}
@@ -211,7 +268,7 @@ func (l *laptop) nft(rules string) {
 // serve tells whoever connects who he is, and then echoes.
 func (l *laptop) serve(at string) {
 	l.t.Helper()
-	listener, err := net.Listen("tcp4", at)
+	listener, err := net.Listen("tcp", l.at(at))
 	must(l.t, err)
 	l.t.Cleanup(func() { listener.Close() })
 	go func() {
@@ -231,7 +288,7 @@ func (l *laptop) serve(at string) {
 
 func (l *laptop) echo(at string) {
 	l.t.Helper()
-	c, err := net.ListenPacket("udp4", at)
+	c, err := net.ListenPacket("udp", l.at(at))
 	must(l.t, err)
 	l.t.Cleanup(func() { c.Close() })
 	go func() {
@@ -249,12 +306,29 @@ func (l *laptop) echo(at string) {
 // hold puts policies into force.
 func (l *laptop) hold(manifests ...string) {
 	l.t.Helper()
-	l.holdAll(policies(l.t, manifests...))
+	l.holdAll(l.policies(manifests...))
+}
+
+func (l *laptop) policies(manifests ...string) []*networkingv1.NetworkPolicy {
+	var list []string
+	for _, m := range manifests {
+		list = append(list, l.at(m))
+	}
+	return policies(l.t, list...)
 }
 
 func (l *laptop) holdAll(list []*networkingv1.NetworkPolicy) {
 	l.t.Helper()
-	must(l.t, l.writer.write(l.t.Context(), compile(state(list, l.listed...))))
+	must(l.t, l.writer.write(l.t.Context(), l.state(list)))
+}
+
+// state is the cluster of this family, with these policies.
+func (l *laptop) state(list []*networkingv1.NetworkPolicy) State {
+	s := state(list, l.listed...)
+	for _, a := range [][]netip.Addr{s.DNS, s.Node} {
+		a[0] = netip.MustParseAddr(l.at(a[0].String()))
+	}
+	return s
 }
 
 // What is open is waited for, on a busy machine too; what is closed is mostly told so at once.
@@ -272,12 +346,12 @@ func (l *laptop) try(from, to string, within time.Duration) (c net.Conn, err err
 		if from == "home" {
 			from = otherIP // as it is there
 		}
-		if ip := net.ParseIP(from); network == "tcp" {
+		if ip := net.ParseIP(l.at(from)); network == "tcp" {
 			d.LocalAddr = &net.TCPAddr{IP: ip}
 		} else {
 			d.LocalAddr = &net.UDPAddr{IP: ip}
 		}
-		if c, err = d.Dial(network+"4", at); err != nil {
+		if c, err = d.Dial(network, l.at(at)); err != nil {
 			return
 		}
 		l.t.Cleanup(func() { c.Close() })
@@ -316,237 +390,314 @@ func (l *laptop) opens(from string, want map[string]bool) {
 const denyAll = `{metadata: {name: deny}, spec: {podSelector: {}, policyTypes: [Ingress, Egress]}}`
 
 func TestPodsThatNoPolicySelectsAreFree(t *testing.T) {
-	l := newLaptop(t)
-	everywhere := map[string]bool{dbIP + ":8080": true, bankIP + ":8080": true, guestIP + ":8080": true, serviceIP + ":80": true, dnsIP + ":53": true, nodeIP + ":6443": true, "udp://" + dbIP + ":5353": true}
-	l.opens(webIP, everywhere)
-	l.hold(`{metadata: {namespace: bank}, spec: {podSelector: {}, policyTypes: [Ingress, Egress]}}`)
-	everywhere[bankIP+":8080"] = false
-	l.opens(webIP, everywhere)
-	must(t, l.writer.remove(t.Context()))
-	everywhere[bankIP+":8080"] = true
-	l.opens(webIP, everywhere)
+	inBoth(t, func(l *laptop) {
+		t := l.t
+		everywhere := map[string]bool{dbIP + ":8080": true, bankIP + ":8080": true, guestIP + ":8080": true, serviceIP + ":80": true, dnsIP + ":53": true, nodeIP + ":6443": true, "udp://" + dbIP + ":5353": true}
+		l.opens(webIP, everywhere)
+		l.hold(`{metadata: {namespace: bank}, spec: {podSelector: {}, policyTypes: [Ingress, Egress]}}`)
+		everywhere[bankIP+":8080"] = false
+		l.opens(webIP, everywhere)
+		must(t, l.writer.remove(t.Context()))
+		everywhere[bankIP+":8080"] = true
+		l.opens(webIP, everywhere)
+	})
 }
 
 func TestDefaultDeny(t *testing.T) {
-	l := newLaptop(t)
-	l.hold(denyAll)
-	closed := map[string]bool{dbIP + ":8080": false, bankIP + ":8080": false, guestIP + ":8080": false, serviceIP + ":80": false, dnsIP + ":53": false, nodeIP + ":6443": false, "udp://" + dbIP + ":5353": false}
-	l.opens(webIP, closed)
-	l.opens(guestIP, map[string]bool{webIP + ":8080": false, bankIP + ":8080": false, nodeIP + ":6443": false})
-	l.opens(bankIP, map[string]bool{webIP + ":8080": false, guestIP + ":8080": false, dnsIP + ":53": true})
-	// The kubelet's probes, and what runs on the host's network.
-	l.opens(nodeIP, map[string]bool{webIP + ":8080": true, guestIP + ":8080": true})
-	// Itself, also by a service.
-	l.opens(dbIP, map[string]bool{dbIP + ":8080": true, serviceIP + ":80": true})
+	inBoth(t, func(l *laptop) {
+		l.hold(denyAll)
+		closed := map[string]bool{dbIP + ":8080": false, bankIP + ":8080": false, guestIP + ":8080": false, serviceIP + ":80": false, dnsIP + ":53": false, nodeIP + ":6443": false, "udp://" + dbIP + ":5353": false}
+		l.opens(webIP, closed)
+		l.opens(guestIP, map[string]bool{webIP + ":8080": false, bankIP + ":8080": false, nodeIP + ":6443": false})
+		l.opens(bankIP, map[string]bool{webIP + ":8080": false, guestIP + ":8080": false, dnsIP + ":53": true})
+		// The kubelet's probes, and what runs on the host's network.
+		l.opens(nodeIP, map[string]bool{webIP + ":8080": true, guestIP + ":8080": true})
+		// Itself, also by a service.
+		l.opens(dbIP, map[string]bool{dbIP + ":8080": true, serviceIP + ":80": true})
 
-	l.hold(`{metadata: {name: deny}, spec: {podSelector: {}, policyTypes: [Ingress]}}`)
-	l.opens(webIP, map[string]bool{dbIP + ":8080": false, bankIP + ":8080": true, dnsIP + ":53": true})
-	l.hold(`{metadata: {name: deny}, spec: {podSelector: {}, policyTypes: [Egress]}}`)
-	l.opens(bankIP, map[string]bool{dbIP + ":8080": true})
-	l.opens(dbIP, map[string]bool{bankIP + ":8080": false})
+		l.hold(`{metadata: {name: deny}, spec: {podSelector: {}, policyTypes: [Ingress]}}`)
+		l.opens(webIP, map[string]bool{dbIP + ":8080": false, bankIP + ":8080": true, dnsIP + ":53": true})
+		l.hold(`{metadata: {name: deny}, spec: {podSelector: {}, policyTypes: [Egress]}}`)
+		l.opens(bankIP, map[string]bool{dbIP + ":8080": true})
+		l.opens(dbIP, map[string]bool{bankIP + ":8080": false})
+	})
 }
 
 func TestWhatIsForbiddenIsToldAtOnce(t *testing.T) {
-	l := newLaptop(t)
-	l.hold(denyAll)
-	for _, from := range []string{webIP, bankIP} {
-		var timeout net.Error
-		if _, err := l.try(from, "tcp://"+dbIP+":8080", enough); err == nil || errors.As(err, &timeout) && timeout.Timeout() {
-			t.Errorf("%s: %v, want an answer", from, err)
+	inBoth(t, func(l *laptop) {
+		t := l.t
+		l.hold(denyAll)
+		for _, from := range []string{webIP, bankIP} {
+			var timeout net.Error
+			if _, err := l.try(from, "tcp://"+dbIP+":8080", enough); err == nil || errors.As(err, &timeout) && timeout.Timeout() {
+				t.Errorf("%s: %v, want an answer", from, err)
+			}
 		}
-	}
+	})
 }
 
 func TestAllowedByLabelsAndPorts(t *testing.T) {
-	l := newLaptop(t)
-	const toDB = `{metadata: {name: db}, spec: {podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress], ingress: [%s]}}`
-	udp := "udp://" + dbIP + ":5353"
-	for _, c := range []struct {
-		rule string
-		web  map[string]bool
-		bank map[string]bool
-	}{
-		{`{from: [{podSelector: {matchLabels: {app: web}}}]}`, map[string]bool{dbIP + ":8080": true, udp: true, serviceIP + ":80": true}, map[string]bool{dbIP + ":8080": false}},
-		{`{from: [{namespaceSelector: {matchLabels: {team: b}}}]}`, map[string]bool{dbIP + ":8080": false}, map[string]bool{dbIP + ":8080": true}},
-		{`{ports: [{port: 8080}]}`, map[string]bool{dbIP + ":8080": true, dbIP + ":9090": false, udp: false, serviceIP + ":80": true}, map[string]bool{dbIP + ":8080": true}},
-		{`{ports: [{port: http}, {port: ask, protocol: UDP}]}`, map[string]bool{dbIP + ":8080": true, dbIP + ":9090": false, udp: true}, map[string]bool{serviceIP + ":80": true}},
-		{`{ports: [{port: 9000, endPort: 9100}, {protocol: UDP}]}`, map[string]bool{dbIP + ":8080": false, dbIP + ":9090": true, udp: true}, map[string]bool{dbIP + ":9090": true}},
-		// A service's port is not the pod's.
-		{`{ports: [{port: 80}]}`, map[string]bool{serviceIP + ":80": false}, map[string]bool{dbIP + ":8080": false}},
-		{`{from: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 8080}]}, {from: [{namespaceSelector: {matchLabels: {team: b}}}], ports: [{port: 9090}]}`,
-			map[string]bool{dbIP + ":8080": true, dbIP + ":9090": false}, map[string]bool{dbIP + ":8080": false, dbIP + ":9090": true}},
-		{`{from: [{ipBlock: {cidr: 10.42.0.0/24, except: [` + webIP + `/32]}}]}`, map[string]bool{dbIP + ":8080": false}, map[string]bool{dbIP + ":8080": true}},
-		{`{from: [{ipBlock: {cidr: ` + webIP + `/32}}], ports: [{protocol: SCTP, port: 8080}, {port: 8080}]}`, map[string]bool{dbIP + ":8080": true, dbIP + ":9090": false}, map[string]bool{dbIP + ":8080": false}},
-	} {
-		l.hold(fmt.Sprintf(toDB, c.rule))
-		l.opens(webIP, c.web)
-		l.opens(bankIP, c.bank)
-		if t.Failed() {
-			t.Fatalf("with %s", c.rule)
+	inBoth(t, func(l *laptop) {
+		t := l.t
+		const toDB = `{metadata: {name: db}, spec: {podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress], ingress: [%s]}}`
+		udp := "udp://" + dbIP + ":5353"
+		for _, c := range []struct {
+			rule string
+			web  map[string]bool
+			bank map[string]bool
+		}{
+			{`{from: [{podSelector: {matchLabels: {app: web}}}]}`, map[string]bool{dbIP + ":8080": true, udp: true, serviceIP + ":80": true}, map[string]bool{dbIP + ":8080": false}},
+			{`{from: [{namespaceSelector: {matchLabels: {team: b}}}]}`, map[string]bool{dbIP + ":8080": false}, map[string]bool{dbIP + ":8080": true}},
+			{`{ports: [{port: 8080}]}`, map[string]bool{dbIP + ":8080": true, dbIP + ":9090": false, udp: false, serviceIP + ":80": true}, map[string]bool{dbIP + ":8080": true}},
+			{`{ports: [{port: http}, {port: ask, protocol: UDP}]}`, map[string]bool{dbIP + ":8080": true, dbIP + ":9090": false, udp: true}, map[string]bool{serviceIP + ":80": true}},
+			{`{ports: [{port: 9000, endPort: 9100}, {protocol: UDP}]}`, map[string]bool{dbIP + ":8080": false, dbIP + ":9090": true, udp: true}, map[string]bool{dbIP + ":9090": true}},
+			// A service's port is not the pod's.
+			{`{ports: [{port: 80}]}`, map[string]bool{serviceIP + ":80": false}, map[string]bool{dbIP + ":8080": false}},
+			{`{from: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 8080}]}, {from: [{namespaceSelector: {matchLabels: {team: b}}}], ports: [{port: 9090}]}`,
+				map[string]bool{dbIP + ":8080": true, dbIP + ":9090": false}, map[string]bool{dbIP + ":8080": false, dbIP + ":9090": true}},
+			{`{from: [{ipBlock: {cidr: 10.42.0.0/24, except: [` + webIP + `/32]}}]}`, map[string]bool{dbIP + ":8080": false}, map[string]bool{dbIP + ":8080": true}},
+			{`{from: [{ipBlock: {cidr: ` + webIP + `/32}}], ports: [{protocol: SCTP, port: 8080}, {port: 8080}]}`, map[string]bool{dbIP + ":8080": true, dbIP + ":9090": false}, map[string]bool{dbIP + ":8080": false}},
+		} {
+			l.hold(fmt.Sprintf(toDB, c.rule))
+			l.opens(webIP, c.web)
+			l.opens(bankIP, c.bank)
+			if t.Failed() {
+				t.Fatalf("with %s", c.rule)
+			}
 		}
-	}
+	})
 }
 
 func TestEgressNamesTheOtherEnd(t *testing.T) {
-	l := newLaptop(t)
-	const web = `{metadata: {name: web}, spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Egress], egress: [%s]}}`
-	for rule, want := range map[string]map[string]bool{
-		`{to: [{podSelector: {matchLabels: {app: db}}}]}`:                        {dbIP + ":8080": true, serviceIP + ":80": true, bankIP + ":8080": false, dnsIP + ":53": false},
-		`{to: [{podSelector: {matchLabels: {app: db}}}], ports: [{port: http}]}`: {dbIP + ":8080": true, dbIP + ":9090": false},
-		`{to: [{podSelector: {matchLabels: {app: guest}}}]}`:                     {guestIP + ":8080": true, dbIP + ":8080": false},
-		`{to: [{ipBlock: {cidr: 0.0.0.0/0, except: [10.42.0.0/24]}}]}`:           {guestIP + ":8080": true, dbIP + ":8080": false, nodeIP + ":6443": true, dnsIP + ":53": true},
-		`{to: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}, podSelector: {matchLabels: {k8s-app: kube-dns}}}], ports: [{port: 53}]}`: {dnsIP + ":53": true, nodeIP + ":6443": false, dbIP + ":8080": false},
-		`{ports: [{port: 6443}]}`: {nodeIP + ":6443": true, nodeIP + ":10053": false, dnsIP + ":53": false},
-	} {
-		l.hold(fmt.Sprintf(web, rule))
-		l.opens(webIP, want)
-		l.opens(bankIP, map[string]bool{webIP + ":8080": true, dnsIP + ":53": true})
-		if t.Failed() {
-			t.Fatalf("with %s", rule)
+	inBoth(t, func(l *laptop) {
+		t := l.t
+		const web = `{metadata: {name: web}, spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Egress], egress: [%s]}}`
+		for rule, want := range map[string]map[string]bool{
+			`{to: [{podSelector: {matchLabels: {app: db}}}]}`:                        {dbIP + ":8080": true, serviceIP + ":80": true, bankIP + ":8080": false, dnsIP + ":53": false},
+			`{to: [{podSelector: {matchLabels: {app: db}}}], ports: [{port: http}]}`: {dbIP + ":8080": true, dbIP + ":9090": false},
+			`{to: [{podSelector: {matchLabels: {app: guest}}}]}`:                     {guestIP + ":8080": true, dbIP + ":8080": false},
+			`{to: [{ipBlock: {cidr: 0.0.0.0/0, except: [10.42.0.0/24]}}]}`:           {guestIP + ":8080": true, dbIP + ":8080": false, nodeIP + ":6443": true, dnsIP + ":53": true},
+			`{to: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kube-system}}, podSelector: {matchLabels: {k8s-app: kube-dns}}}], ports: [{port: 53}]}`: {dnsIP + ":53": true, nodeIP + ":6443": false, dbIP + ":8080": false},
+			`{ports: [{port: 6443}]}`: {nodeIP + ":6443": true, nodeIP + ":10053": false, dnsIP + ":53": false},
+		} {
+			l.hold(fmt.Sprintf(web, rule))
+			l.opens(webIP, want)
+			l.opens(bankIP, map[string]bool{webIP + ":8080": true, dnsIP + ":53": true})
+			if t.Failed() {
+				t.Fatalf("with %s", rule)
+			}
 		}
-	}
+	})
 }
 
 // What goes between home and pods at a peer passes here, and is held to the policies in both directions.
 func TestPodsAtAPeerAreHeldToPoliciesAtHome(t *testing.T) {
-	l := newLaptop(t)
-	l.hold(denyAll, `{metadata: {name: guests}, spec: {podSelector: {matchLabels: {app: guest}}, ingress: [{from: [{podSelector: {matchLabels: {app: web}}}]}], egress: [{to: [{podSelector: {matchLabels: {app: db}}}]}]}}`,
-		`{metadata: {name: home}, spec: {podSelector: {matchLabels: {app: web}}, egress: [{}]}}`,
-		`{metadata: {name: db}, spec: {podSelector: {matchLabels: {app: db}}, ingress: [{from: [{podSelector: {matchLabels: {app: guest}}}]}], egress: [{}]}}`)
-	l.opens(webIP, map[string]bool{guestIP + ":8080": true})
-	l.opens(dbIP, map[string]bool{guestIP + ":8080": false})
-	l.opens(guestIP, map[string]bool{dbIP + ":8080": true, serviceIP + ":80": true, webIP + ":8080": false, bankIP + ":8080": false, nodeIP + ":6443": false})
-	l.opens(strangerIP, map[string]bool{bankIP + ":8080": false})
+	inBoth(t, func(l *laptop) {
+		l.hold(denyAll, `{metadata: {name: guests}, spec: {podSelector: {matchLabels: {app: guest}}, ingress: [{from: [{podSelector: {matchLabels: {app: web}}}]}], egress: [{to: [{podSelector: {matchLabels: {app: db}}}]}]}}`,
+			`{metadata: {name: home}, spec: {podSelector: {matchLabels: {app: web}}, egress: [{}]}}`,
+			`{metadata: {name: db}, spec: {podSelector: {matchLabels: {app: db}}, ingress: [{from: [{podSelector: {matchLabels: {app: guest}}}]}], egress: [{}]}}`)
+		l.opens(webIP, map[string]bool{guestIP + ":8080": true})
+		l.opens(dbIP, map[string]bool{guestIP + ":8080": false})
+		l.opens(guestIP, map[string]bool{dbIP + ":8080": true, serviceIP + ":80": true, webIP + ":8080": false, bankIP + ":8080": false, nodeIP + ":6443": false})
+		l.opens(strangerIP, map[string]bool{bankIP + ":8080": false})
+	})
 }
 
 // What a home and its guests here send each other names pods of that home, though pods here have the same addresses.
 func TestAHomeMayHaveTheAddressesOfPodsHere(t *testing.T) {
-	l := newLaptop(t)
-	l.hold(denyAll)
-	l.opens(tenantIP, map[string]bool{otherIP + ":8080": true})
-	l.opens("home", map[string]bool{tenantIP + ":8080": true})
-	l.opens(otherIP, map[string]bool{tenantIP + ":8080": false}) // by its own policy
+	inBoth(t, func(l *laptop) {
+		l.hold(denyAll)
+		l.opens(tenantIP, map[string]bool{otherIP + ":8080": true})
+		l.opens("home", map[string]bool{tenantIP + ":8080": true})
+		l.opens(otherIP, map[string]bool{tenantIP + ":8080": false}) // by its own policy
 
-	// A guest's policy that allows its home, as all that come to a twin do, does not allow the owner's pods.
-	l.hold(`{metadata: {namespace: shop-q4zkx2a}, spec: {podSelector: {}, policyTypes: [Ingress, Egress],
+		// A guest's policy that allows its home, as all that come to a twin do, does not allow the owner's pods.
+		l.hold(`{metadata: {namespace: shop-q4zkx2a}, spec: {podSelector: {}, policyTypes: [Ingress, Egress],
 		ingress: [{from: [{ipBlock: {cidr: 10.42.0.0/16}}]}], egress: [{to: [{ipBlock: {cidr: 10.42.0.0/16}}]}]}}`)
-	l.opens("home", map[string]bool{tenantIP + ":8080": true})
-	l.opens(tenantIP, map[string]bool{otherIP + ":8080": true, dnsIP + ":53": false})
-	l.opens(webIP, map[string]bool{tenantIP + ":8080": false})
-	l.hold(`{metadata: {namespace: shop-q4zkx2a}, spec: {podSelector: {}, ingress: [{}]}}`)
-	l.opens(webIP, map[string]bool{tenantIP + ":8080": true})
+		l.opens("home", map[string]bool{tenantIP + ":8080": true})
+		l.opens(tenantIP, map[string]bool{otherIP + ":8080": true, dnsIP + ":53": false})
+		l.opens(webIP, map[string]bool{tenantIP + ":8080": false})
+		l.hold(`{metadata: {namespace: shop-q4zkx2a}, spec: {podSelector: {}, ingress: [{}]}}`)
+		l.opens(webIP, map[string]bool{tenantIP + ":8080": true})
+	})
 }
 
 // A new policy holds for connections that are open; answers to those that a pod may open pass.
 func TestAPolicyHoldsForConnectionsThatAreOpen(t *testing.T) {
-	l := newLaptop(t)
-	c, err := l.try(webIP, "tcp://"+dbIP+":8080", enough)
-	must(t, err)
-	says := func(within time.Duration) error {
-		_, _ = c.Write([]byte("still there?\n"))
-		_, err := l.read(c, within)
-		return err
-	}
-	must(t, says(enough))
-	l.hold(`{spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Ingress]}}`) // answers come in
-	must(t, says(enough))
-	l.hold(`{spec: {podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress]}}`)
-	if says(moment) == nil {
-		t.Error("the connection is still open")
-	}
+	inBoth(t, func(l *laptop) {
+		t := l.t
+		c, err := l.try(webIP, "tcp://"+dbIP+":8080", enough)
+		must(t, err)
+		says := func(within time.Duration) error {
+			_, _ = c.Write([]byte("still there?\n"))
+			_, err := l.read(c, within)
+			return err
+		}
+		must(t, says(enough))
+		l.hold(`{spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Ingress]}}`) // answers come in
+		must(t, says(enough))
+		l.hold(`{spec: {podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress]}}`)
+		if says(moment) == nil {
+			t.Error("the connection is still open")
+		}
+	})
 }
 
 // Whatever changes is one transaction, and only what changed: whoever is not meant loses no packet.
 func TestFromOneTableToAnother(t *testing.T) {
-	l := newLaptop(t)
-	db := `{metadata: {name: db}, spec: {podSelector: {matchLabels: {app: db}}, ingress: [{from: [%s], ports: [%s]}]}}`
-	web, bank := `{podSelector: {matchLabels: {app: web}}}`, `{namespaceSelector: {matchLabels: {team: b}}}`
-	steps := []struct {
-		list      []string
-		web, bank bool
-	}{
-		{[]string{fmt.Sprintf(db, web, "{port: 8080}")}, true, false},
-		{[]string{fmt.Sprintf(db, web+","+bank, "{port: 8080}")}, true, true},
-		{[]string{fmt.Sprintf(db, bank, "{port: 8000, endPort: 8100}")}, false, true},
-		{[]string{fmt.Sprintf(db, bank, "{port: 8079, endPort: 8101}"), denyAll}, false, true},
-		{[]string{fmt.Sprintf(db, bank, "{port: http}"), denyAll}, false, true},
-		{[]string{denyAll}, false, false},
-		{[]string{fmt.Sprintf(db, `{ipBlock: {cidr: 10.42.0.0/27}}`, "")}, true, true},
-		{[]string{fmt.Sprintf(db, `{ipBlock: {cidr: 10.42.0.0/24, except: [10.42.0.8/30]}}`, "")}, false, true},
-		{nil, true, true},
-	}
-	for round := range 2 {
-		for i, s := range steps {
-			l.hold(s.list...)
-			for from, want := range map[string]bool{webIP: s.web, bankIP: s.bank} {
-				to := dbIP + ":8080"
-				if len(s.list) > 0 && strings.Contains(strings.Join(s.list, ""), "name: deny") && from == webIP {
-					want = false // its own egress
+	inBoth(t, func(l *laptop) {
+		t := l.t
+		db := `{metadata: {name: db}, spec: {podSelector: {matchLabels: {app: db}}, ingress: [{from: [%s], ports: [%s]}]}}`
+		web, bank := `{podSelector: {matchLabels: {app: web}}}`, `{namespaceSelector: {matchLabels: {team: b}}}`
+		steps := []struct {
+			list      []string
+			web, bank bool
+		}{
+			{[]string{fmt.Sprintf(db, web, "{port: 8080}")}, true, false},
+			{[]string{fmt.Sprintf(db, web+","+bank, "{port: 8080}")}, true, true},
+			{[]string{fmt.Sprintf(db, bank, "{port: 8000, endPort: 8100}")}, false, true},
+			{[]string{fmt.Sprintf(db, bank, "{port: 8079, endPort: 8101}"), denyAll}, false, true},
+			{[]string{fmt.Sprintf(db, bank, "{port: http}"), denyAll}, false, true},
+			{[]string{denyAll}, false, false},
+			{[]string{fmt.Sprintf(db, `{ipBlock: {cidr: 10.42.0.0/27}}`, "")}, true, true},
+			{[]string{fmt.Sprintf(db, `{ipBlock: {cidr: 10.42.0.0/24, except: [10.42.0.8/30]}}`, "")}, false, true},
+			{nil, true, true},
+		}
+		for round := range 2 {
+			for i, s := range steps {
+				l.hold(s.list...)
+				for from, want := range map[string]bool{webIP: s.web, bankIP: s.bank} {
+					to := dbIP + ":8080"
+					if len(s.list) > 0 && strings.Contains(strings.Join(s.list, ""), "name: deny") && from == webIP {
+						want = false // its own egress
+					}
+					l.opens(from, map[string]bool{to: want})
 				}
-				l.opens(from, map[string]bool{to: want})
-			}
-			if t.Failed() {
-				t.Fatalf("round %d, step %d", round, i)
+				if t.Failed() {
+					t.Fatalf("round %d, step %d", round, i)
+				}
 			}
 		}
-	}
-	l.listed = l.listed[:2] // pods that go
-	l.hold(denyAll)
-	l.listed = nil
-	l.hold(denyAll)
+		l.listed = l.listed[:2] // pods that go
+		l.hold(denyAll)
+		l.listed = nil
+		l.hold(denyAll)
+	})
 }
 
 // What upstream's own tests of network policies try (k8s.io/kubernetes, test/e2e/network/netpol) and the others here do not: web,
 // db and other are of shop, bank is of another namespace.
 func TestUpstreamsOtherCases(t *testing.T) {
-	l := newLaptop(t)
-	const (
-		allow   = `{metadata: {name: allow}, spec: {podSelector: {}, policyTypes: [Ingress], ingress: [{}]}}`
-		allowTo = `{metadata: {name: allow-to}, spec: {podSelector: {}, policyTypes: [Egress], egress: [{}]}}`
-	)
-	db := func(rules string) string {
-		return `{metadata: {name: db}, spec: {podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress], ingress: [` + rules + `]}}`
+	inBoth(t, func(l *laptop) {
+		t := l.t
+		const (
+			allow   = `{metadata: {name: allow}, spec: {podSelector: {}, policyTypes: [Ingress], ingress: [{}]}}`
+			allowTo = `{metadata: {name: allow-to}, spec: {podSelector: {}, policyTypes: [Egress], egress: [{}]}}`
+		)
+		db := func(rules string) string {
+			return `{metadata: {name: db}, spec: {podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress], ingress: [` + rules + `]}}`
+		}
+		type from = map[string]bool // to db's port 8080
+		for name, c := range map[string]struct {
+			policies []string
+			open     from
+		}{
+			"SCTP is not TCP":          {[]string{db(`{ports: [{protocol: SCTP, port: 8080}]}`)}, from{webIP: false, bankIP: false}},
+			"UDP is not TCP":           {[]string{db(`{ports: [{protocol: UDP, port: 8080}]}`)}, from{webIP: false, bankIP: false}},
+			"any port of a protocol":   {[]string{db(`{ports: [{protocol: TCP}]}`)}, from{webIP: true, bankIP: true}},
+			"policies add up":          {[]string{db(`{from: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 9090}]}`), db(`{from: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 8080}]}`)}, from{webIP: true, otherIP: false}},
+			"all is more than none":    {[]string{allow, db("")}, from{webIP: true, bankIP: true}},
+			"egress at the client":     {[]string{allow, `{metadata: {name: web}, spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Egress]}}`}, from{webIP: false, otherIP: true, bankIP: true}},
+			"egress, all is more":      {[]string{allowTo, `{metadata: {name: web}, spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Egress]}}`}, from{webIP: true}},
+			"match expressions":        {[]string{db(`{from: [{podSelector: {matchExpressions: [{key: app, operator: In, values: [web, none]}]}}, {namespaceSelector: {matchExpressions: [{key: team, operator: DoesNotExist}]}}]}`)}, from{webIP: true, otherIP: false, bankIP: false}},
+			"namespaces by their name": {[]string{db(`{from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: bank}}}]}`)}, from{webIP: false, bankIP: true}},
+			"another namespace's say":  {[]string{`{metadata: {namespace: bank}, spec: {podSelector: {}, policyTypes: [Ingress]}}`}, from{webIP: true, bankIP: true}},
+		} {
+			list := l.policies(c.policies...)
+			for i, p := range list { // of one name each
+				p.Name = fmt.Sprintf("%s-%d", p.Name, i)
+			}
+			l.holdAll(list)
+			for who, open := range c.open {
+				l.opens(who, map[string]bool{dbIP + ":8080": open})
+			}
+			if t.Failed() {
+				t.Fatal(name)
+			}
+		}
+		// Labels that change, of pods and of namespaces.
+		list := l.policies(db(`{from: [{podSelector: {matchLabels: {app: web}}}, {namespaceSelector: {matchLabels: {team: c}}}]}`))
+		s := l.state(list) // the pods are the same list
+		must(t, l.writer.write(t.Context(), s))
+		l.opens(webIP, map[string]bool{dbIP + ":8080": true})
+		l.opens(bankIP, map[string]bool{dbIP + ":8080": false})
+		l.listed[0].Labels = map[string]string{"app": "new"}
+		s.Namespaces["bank"] = map[string]string{"team": "c"}
+		must(t, l.writer.write(t.Context(), s))
+		l.opens(webIP, map[string]bool{dbIP + ":8080": false})
+		l.opens(bankIP, map[string]bool{dbIP + ":8080": true})
+		l.listed[1].Labels = map[string]string{"app": "new"} // db is selected no more
+		must(t, l.writer.write(t.Context(), s))
+		l.opens(webIP, map[string]bool{dbIP + ":8080": true})
+	})
+}
+
+// Pods of one bridge have addresses of the link besides, which no policy names: of them they have neighbour discovery, and nothing else.
+func TestPodsDoNotMeetByAddressesOfTheLink(t *testing.T) {
+	l := newLaptop(t, ipv6)
+	linkLocal := func(ip string) (address string) {
+		l.in(l.pods[ip], func() {
+			eth0, err := netlink.LinkByName("eth0")
+			must(t, err)
+			for address == "" { // until it is known that nobody else has it
+				list, err := netlink.AddrList(eth0, netlink.FAMILY_V6)
+				must(t, err)
+				for _, a := range list {
+					if a.IP.IsLinkLocalUnicast() && a.Flags&unix.IFA_F_TENTATIVE == 0 {
+						address = a.IP.String()
+					}
+				}
+				if address == "" {
+					must(t, t.Context().Err())
+					time.Sleep(50 * time.Millisecond)
+				}
+			}
+			l.serve("[" + address + "%eth0]:8080")
+		})
+		return address
 	}
-	type from = map[string]bool // to db's port 8080
-	for name, c := range map[string]struct {
-		policies []string
-		open     from
-	}{
-		"SCTP is not TCP":          {[]string{db(`{ports: [{protocol: SCTP, port: 8080}]}`)}, from{webIP: false, bankIP: false}},
-		"UDP is not TCP":           {[]string{db(`{ports: [{protocol: UDP, port: 8080}]}`)}, from{webIP: false, bankIP: false}},
-		"any port of a protocol":   {[]string{db(`{ports: [{protocol: TCP}]}`)}, from{webIP: true, bankIP: true}},
-		"policies add up":          {[]string{db(`{from: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 9090}]}`), db(`{from: [{podSelector: {matchLabels: {app: web}}}], ports: [{port: 8080}]}`)}, from{webIP: true, otherIP: false}},
-		"all is more than none":    {[]string{allow, db("")}, from{webIP: true, bankIP: true}},
-		"egress at the client":     {[]string{allow, `{metadata: {name: web}, spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Egress]}}`}, from{webIP: false, otherIP: true, bankIP: true}},
-		"egress, all is more":      {[]string{allowTo, `{metadata: {name: web}, spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Egress]}}`}, from{webIP: true}},
-		"match expressions":        {[]string{db(`{from: [{podSelector: {matchExpressions: [{key: app, operator: In, values: [web, none]}]}}, {namespaceSelector: {matchExpressions: [{key: team, operator: DoesNotExist}]}}]}`)}, from{webIP: true, otherIP: false, bankIP: false}},
-		"namespaces by their name": {[]string{db(`{from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: bank}}}]}`)}, from{webIP: false, bankIP: true}},
-		"another namespace's say":  {[]string{`{metadata: {namespace: bank}, spec: {podSelector: {}, policyTypes: [Ingress]}}`}, from{webIP: true, bankIP: true}},
-	} {
-		list := policies(t, c.policies...)
-		for i, p := range list { // of one name each
-			p.Name = fmt.Sprintf("%s-%d", p.Name, i)
-		}
-		l.holdAll(list)
-		for who, open := range c.open {
-			l.opens(who, map[string]bool{dbIP + ":8080": open})
-		}
-		if t.Failed() {
-			t.Fatal(name)
-		}
+	// The bridge's own is what the node could be asked at.
+	bridge, err := netlink.LinkByName("cni0")
+	must(t, err)
+	must(t, netlink.AddrReplace(bridge, &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP("fe80::1"), Mask: net.CIDRMask(64, 128)}, Flags: unix.IFA_F_NODAD}))
+	l.serve("[fe80::1%cni0]:6443")
+	db := linkLocal(dbIP)
+	dial := func(to string) (err error) {
+		l.in(l.pods[webIP], func() {
+			var c net.Conn
+			if c, err = net.DialTimeout("tcp6", to, moment); err == nil {
+				c.Close()
+			}
+		})
+		return err
 	}
-	// Labels that change, of pods and of namespaces.
-	list := policies(t, db(`{from: [{podSelector: {matchLabels: {app: web}}}, {namespaceSelector: {matchLabels: {team: c}}}]}`))
-	s := state(list, l.listed...) // the pods are the same list
-	must(t, l.writer.write(t.Context(), compile(s)))
-	l.opens(webIP, map[string]bool{dbIP + ":8080": true})
-	l.opens(bankIP, map[string]bool{dbIP + ":8080": false})
-	l.listed[0].Labels = map[string]string{"app": "new"}
-	s.Namespaces["bank"] = map[string]string{"team": "c"}
-	must(t, l.writer.write(t.Context(), compile(s)))
-	l.opens(webIP, map[string]bool{dbIP + ":8080": false})
-	l.opens(bankIP, map[string]bool{dbIP + ":8080": true})
-	l.listed[1].Labels = map[string]string{"app": "new"} // db is selected no more
-	must(t, l.writer.write(t.Context(), compile(s)))
-	l.opens(webIP, map[string]bool{dbIP + ":8080": true})
+	pod, node := "["+db+"%eth0]:8080", "[fe80::1%eth0]:6443"
+	if err := errors.Join(dial(pod), dial(node)); err != nil {
+		t.Fatalf("without policies: %v", err)
+	}
+	l.hold(denyAll)
+	if dial(pod) == nil || dial(node) == nil {
+		t.Error("a pod that may talk to nobody does so by an address of the link")
+	}
+	l.hold(`{metadata: {name: deny}, spec: {podSelector: {}, policyTypes: [Ingress, Egress], ingress: [{from: [{podSelector: {}}]}], egress: [{to: [{podSelector: {}}]}]}}`)
+	l.opens(webIP, map[string]bool{dbIP + ":8080": true, bankIP + ":8080": false})
+}
+
+// Where a cluster has IPv4 alone its pods could speak IPv6 on their bridge all the same.
+func TestAFamilyThatTheClusterDoesNotHaveIsClosed(t *testing.T) {
+	l := newLaptop(t, ipv6)
+	l.opens(webIP, map[string]bool{dbIP + ":8080": true, nodeIP + ":6443": true})
+	l.writer.dns = netip.Addr{}
+	l.hold(`{spec: {podSelector: {matchLabels: {app: none}}}}`)
+	l.opens(webIP, map[string]bool{dbIP + ":8080": false, nodeIP + ":6443": false})
 }

@@ -11,15 +11,34 @@ import (
 	"kith.dev/core/netplan"
 )
 
-// span is from its first number to its last.
-type span struct{ first, last uint32 }
+// number is what spans are made of: addresses (netip.Addr) and ports.
+type number[T any] interface {
+	comparable
+	fmt.Stringer
+	Compare(T) int
+	Next() T
+	Prev() T
+}
+
+// port is a number of a port.
+type port uint32
+
+func (p port) Compare(q port) int { return cmp.Compare(p, q) }
+func (p port) Next() port         { return p + 1 }
+func (p port) Prev() port         { return p - 1 }
+func (p port) String() string     { return fmt.Sprint(uint32(p)) }
+
+// span is from its first number to its last. Those that are compared are of one kind.
+type span[T number[T]] struct{ first, last T }
 
 // join sorts spans, and makes one of those that overlap or touch: the kernel refuses such.
-func join(list []span) (out []span) {
-	slices.SortFunc(list, func(a, b span) int { return cmp.Compare(a.first, b.first) })
+func join[T number[T]](list []span[T]) (out []span[T]) {
+	slices.SortFunc(list, func(a, b span[T]) int { return a.first.Compare(b.first) })
 	for _, s := range list {
-		if n := len(out); n > 0 && uint64(s.first) <= uint64(out[n-1].last)+1 {
-			out[n-1].last = max(out[n-1].last, s.last)
+		if n := len(out) - 1; n >= 0 && (s.first.Compare(out[n].last) <= 0 || s.first == out[n].last.Next()) {
+			if s.last.Compare(out[n].last) > 0 {
+				out[n].last = s.last
+			}
 			continue
 		}
 		out = append(out, s)
@@ -27,67 +46,55 @@ func join(list []span) (out []span) {
 	return out
 }
 
-// without cuts spans, joined, out of one.
-func without(s span, cut []span) (out []span) {
-	next := uint64(s.first)
+// without cuts spans out of one.
+func without[T number[T]](s span[T], cut []span[T]) (out []span[T]) {
+	next := s.first
 	for _, c := range join(cut) {
-		if c.last < s.first || c.first > s.last {
+		if c.last.Compare(next) < 0 || c.first.Compare(s.last) > 0 {
 			continue
 		}
-		if uint64(c.first) > next {
-			out = append(out, span{uint32(next), c.first - 1})
+		if c.first.Compare(next) > 0 {
+			out = append(out, span[T]{next, c.first.Prev()})
 		}
-		next = max(next, uint64(c.last)+1)
+		if c.last.Compare(s.last) >= 0 {
+			return out
+		}
+		next = c.last.Next()
 	}
-	if next <= uint64(s.last) {
-		out = append(out, span{uint32(next), s.last})
-	}
-	return out
+	return append(out, span[T]{next, s.last})
 }
 
-// spanOf a range of addresses. Of IPv6 this cluster has none.
-func spanOf(cidr string) (span, bool) {
+// contains reports whether a number is in a span.
+func (s span[T]) contains(n T) bool { return s.first.Compare(n) <= 0 && n.Compare(s.last) <= 0 }
+
+// String writes a span as nft reads it.
+func (s span[T]) String() string {
+	if s.first == s.last {
+		return s.first.String()
+	}
+	return fmt.Sprintf("%s-%s", s.first, s.last)
+}
+
+// spanOf a range of addresses of this family.
+func (f family) spanOf(cidr string) (span[netip.Addr], bool) {
 	p, err := netip.ParsePrefix(cidr)
-	if err != nil || !p.Addr().Is4() {
-		return span{}, false
+	if err != nil || !f.has(p.Addr()) {
+		return span[netip.Addr]{}, false
 	}
-	return span{netplan.Number(p.Masked().Addr()), netplan.Number(netplan.Last(p))}, true
+	return span[netip.Addr]{p.Masked().Addr(), netplan.Last(p)}, true
 }
 
-// blockSpans are the addresses of an ipBlock.
-func blockSpans(b *networkingv1.IPBlock) []span {
-	s, ok := spanOf(b.CIDR)
+// blockSpans are the addresses of this family of an ipBlock.
+func (f family) blockSpans(b *networkingv1.IPBlock) []span[netip.Addr] {
+	s, ok := f.spanOf(b.CIDR)
 	if !ok {
 		return nil
 	}
-	var cut []span
+	var cut []span[netip.Addr]
 	for _, e := range b.Except {
-		if c, ok := spanOf(e); ok {
+		if c, ok := f.spanOf(e); ok {
 			cut = append(cut, c)
 		}
 	}
 	return without(s, cut)
-}
-
-func (s span) contains(a netip.Addr) bool {
-	return a.Is4() && s.first <= netplan.Number(a) && netplan.Number(a) <= s.last
-}
-
-// addresses writes a span as nft reads it.
-func (s span) addresses() string {
-	a := func(n uint32) netip.Addr {
-		return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
-	}
-	if s.first == s.last {
-		return a(s.first).String()
-	}
-	return fmt.Sprintf("%s-%s", a(s.first), a(s.last))
-}
-
-// ports writes a span as nft reads it.
-func (s span) ports() string {
-	if s.first == s.last {
-		return fmt.Sprint(s.first)
-	}
-	return fmt.Sprintf("%d-%d", s.first, s.last)
 }

@@ -17,32 +17,28 @@ import (
 	"kith.dev/core/netplan"
 )
 
-// Table is the name of both nftables tables: the rules for IPv4, and one that drops what pods send by IPv6, which this
-// cluster does not have, and by which pods of one bridge could meet beside all rules.
+// Table is the name of both nftables tables, one of each family.
 const Table = "kith-policy"
 
-// writer keeps the tables.
+// writer keeps the table of one family. Of one that the cluster does not have the table drops what pods send: pods of one bridge could meet
+// by it beside all rules.
 type writer struct {
-	v4, v6  knftables.Interface
-	dns     netip.Addr
-	group   uint32 // of guests' links
-	written *table // by this process; nil: whatever is there
-	removed bool   // by this process
+	family
+	nft     knftables.Interface
+	dns     netip.Addr // of the cluster; the zero value: the cluster does not have this family
+	group   uint32     // of guests' links
+	written *table     // by this process; nil: whatever is there
+	removed bool       // by this process
 }
 
 func (w *writer) open() (err error) {
-	if w.v4 == nil {
-		if w.v4, err = knftables.New(knftables.IPv4Family, Table); err != nil {
-			return err
-		}
-	}
-	if w.v6 == nil {
-		w.v6, err = knftables.New(knftables.IPv6Family, Table)
+	if w.nft == nil {
+		w.nft, err = knftables.New(w.table, Table)
 	}
 	return err
 }
 
-// remove takes the tables away, those of a process before as well.
+// remove takes the table away, that of a process before as well.
 func (w *writer) remove(ctx context.Context) error {
 	if w.removed {
 		return nil
@@ -51,13 +47,11 @@ func (w *writer) remove(ctx context.Context) error {
 		return err
 	}
 	w.written = nil
-	for _, family := range []knftables.Interface{w.v4, w.v6} {
-		tx := family.NewTransaction()
-		tx.Add(&knftables.Table{}) // so that there is one to delete
-		tx.Delete(&knftables.Table{})
-		if err := family.Run(ctx, tx); err != nil {
-			return fmt.Errorf("remove nftables table %s: %w", Table, err)
-		}
+	tx := w.nft.NewTransaction()
+	tx.Add(&knftables.Table{}) // so that there is one to delete
+	tx.Delete(&knftables.Table{})
+	if err := w.nft.Run(ctx, tx); err != nil {
+		return fmt.Errorf("remove nftables table %s %s: %w", w.ip, Table, err)
 	}
 	w.removed = true
 	return nil
@@ -68,38 +62,42 @@ func (w *writer) missing(ctx context.Context) bool {
 	if w.written == nil {
 		return false
 	}
-	for _, family := range []knftables.Interface{w.v4, w.v6} {
-		if chains, err := family.List(ctx, "chain"); knftables.IsNotFound(err) || err == nil && len(chains) == 0 {
-			return true
-		}
-	}
-	return false
+	chains, err := w.nft.List(ctx, "chain")
+	return knftables.IsNotFound(err) || err == nil && len(chains) == 0
 }
 
-// write makes the table this one: what changed since the last time, or all of it.
-func (w *writer) write(ctx context.Context, is table) error {
+// write makes the table what it is to be: what changed since the last time, or all of it.
+func (w *writer) write(ctx context.Context, s State) error {
 	if err := w.open(); err != nil {
 		return err
 	}
+	var is table // that of a family which the cluster does not have
+	if w.dns.IsValid() {
+		is = compile(w.family, s)
+	}
+	return w.put(ctx, is)
+}
+
+func (w *writer) put(ctx context.Context, is table) error {
 	was := w.written
 	w.written, w.removed = nil, false // until it has worked
-	tx := w.v4.NewTransaction()
+	tx := w.nft.NewTransaction()
 	if was == nil {
-		if err := w.writeV6(ctx); err != nil {
-			return err
-		}
 		tx.Add(&knftables.Table{})
 		tx.Delete(&knftables.Table{})
 		tx.Add(&knftables.Table{Comment: knftables.PtrTo("NetworkPolicies")})
-		was = &table{}
-	}
-	change(tx, *was, is)
-	if len(was.chains) == 0 && len(was.sets) == 0 {
-		w.always(tx)
+		change(tx, table{}, is)
+		if w.dns.IsValid() {
+			w.always(tx)
+		} else {
+			w.closed(tx)
+		}
+	} else {
+		change(tx, *was, is)
 	}
 	if tx.NumOperations() > 0 {
-		if err := w.v4.Run(ctx, tx); err != nil {
-			return fmt.Errorf("write nftables table %s: %w", Table, err)
+		if err := w.nft.Run(ctx, tx); err != nil {
+			return fmt.Errorf("write nftables table %s %s: %w", w.ip, Table, err)
 		}
 	}
 	w.written = &is
@@ -201,7 +199,7 @@ func (w *writer) always(tx *knftables.Transaction) {
 	tunnel := fmt.Sprintf("%q", netplan.Tunnel)
 	answers := []string{
 		"ct state established ct direction reply accept",
-		"ct state related meta l4proto icmp accept",
+		"ct state related meta l4proto " + w.icmp + " accept",
 	}
 	for _, c := range []struct {
 		name     string
@@ -213,44 +211,37 @@ func (w *writer) always(tx *knftables.Transaction) {
 		// send to it lead to such.
 		{"from-pods", knftables.ForwardHook, "filter - 2", []string{
 			knftables.Concat("iifname", tunnel, "meta oifgroup", w.group, "accept"),
-			"ip saddr vmap @" + egressMap,
+			w.ip + " saddr vmap @" + egressMap,
 		}},
 		{"to-pods", knftables.ForwardHook, "filter - 1", []string{
 			knftables.Concat("meta iifgroup", w.group, "oifname", tunnel, "accept"),
-			"ip daddr vmap @" + ingressMap,
+			w.ip + " daddr vmap @" + ingressMap,
 			// A pod at a peer of which nobody here has heard yet: it tries again.
-			knftables.Concat("iifname", tunnel, "oifname {", fmt.Sprintf("%q", netplan.Bridge), ",", tunnel, "} ip saddr != @"+podsSet, "counter drop"),
+			knftables.Concat("iifname", tunnel, "oifname {", fmt.Sprintf("%q", netplan.Bridge), ",", tunnel, "}", w.ip, "saddr != @"+podsSet, "counter drop"),
 		}},
 		{"to-node", knftables.InputHook, "filter - 2", []string{
-			knftables.Concat("ct original ip daddr", w.dns, "ip saddr . meta l4proto @"+dnsSet, "accept"), // it has no other port
-			"ip saddr vmap @" + egressMap,
+			knftables.Concat("ct original", w.ip, "daddr", w.dns, w.ip, "saddr . meta l4proto @"+dnsSet, "accept"), // it has no other port
+			w.ip + " saddr vmap @" + egressMap,
 		}},
 	} {
 		tx.Add(&knftables.Chain{
 			Name: c.name, Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(c.hook),
 			Priority: knftables.PtrTo(knftables.BaseChainPriority(c.priority)),
 		})
-		for _, r := range slices.Concat(answers, c.rules) {
+		for _, r := range slices.Concat(w.links, answers, c.rules) {
 			tx.Add(&knftables.Rule{Chain: c.name, Rule: r})
 		}
 	}
 }
 
-func (w *writer) writeV6(ctx context.Context) error {
-	tx := w.v6.NewTransaction()
-	tx.Add(&knftables.Table{})
-	tx.Delete(&knftables.Table{})
-	tx.Add(&knftables.Table{})
+// closed is all of a table of a family that the cluster does not have.
+func (w *writer) closed(tx *knftables.Transaction) {
 	for _, hook := range []knftables.BaseChainHook{knftables.ForwardHook, knftables.InputHook} {
 		tx.Add(&knftables.Chain{
 			Name: string(hook), Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(hook), Priority: knftables.PtrTo(knftables.FilterPriority),
 		})
 		tx.Add(&knftables.Rule{Chain: string(hook), Rule: knftables.Concat("iifname", fmt.Sprintf("%q", netplan.Bridge), "counter drop")})
 	}
-	if err := w.v6.Run(ctx, tx); err != nil {
-		return fmt.Errorf("write nftables table %s for IPv6: %w", Table, err)
-	}
-	return nil
 }
 
 // tableDeleted reports whether messages of the kernel say that a table of our name is gone.

@@ -164,8 +164,8 @@ func (s *server) node(ctx context.Context, group *errgroup.Group) error {
 		return nil
 	}
 	policies, err := policy.Open(policy.Options{
-		Client: s.client, NodeName: c.NodeName, NodeIP: c.NodeIP, ClusterDNS: c.ClusterDNS, Local: c.PodCIDR, Guests: network.GuestGroup,
-		Socket: s.policiesSocket(),
+		Client: s.client, NodeName: c.NodeName, NodeIP: known(c.NodeIP, c.IPv6.Node()), ClusterDNS: known(c.ClusterDNS, c.IPv6.DNS()),
+		Local: known(c.PodCIDR, c.IPv6.NodePods()), Guests: network.GuestGroup, Socket: s.policiesSocket(),
 	}, s.log)
 	if err != nil {
 		return err

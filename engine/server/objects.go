@@ -2,9 +2,11 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -137,7 +139,12 @@ func (s *server) keepObjects(ctx context.Context, permitted chan<- struct{}) err
 	_ = s.insist(ctx, "the resource metrics API", func() error {
 		return metrics.Objects(ctx, s.client, s.apiServices, s.config.ResourceMetrics)
 	})
-	patch := fmt.Appendf(nil, `{"spec":{"podCIDR":%q,"podCIDRs":[%q]}}`, s.config.PodCIDR, s.config.PodCIDR)
+	ranges := []netip.Prefix{s.config.PodCIDR}
+	if s.config.IPv6.Pods.IsValid() {
+		ranges = append(ranges, s.config.IPv6.NodePods())
+	}
+	list, _ := json.Marshal(ranges)
+	patch := fmt.Appendf(nil, `{"spec":{"podCIDR":%q,"podCIDRs":%s}}`, s.config.PodCIDR, list)
 	_ = s.insist(ctx, "pod range of the node", func() error {
 		node, err := s.client.CoreV1().Nodes().Get(ctx, s.config.NodeName, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {

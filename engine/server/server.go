@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -117,7 +118,7 @@ func (s *server) run(ctx context.Context) error {
 	}
 	if err := network.Setup(ctx, network.Options{
 		Flannel: flannel,
-		NodeIP:  c.NodeIP, PodCIDR: c.PodCIDR, ServiceCIDR: c.ServiceCIDR, MTU: c.PodMTU,
+		NodeIP:  c.NodeIP, PodCIDR: c.PodCIDR, ServiceCIDR: c.ServiceCIDR, IPv6: c.IPv6, MTU: c.PodMTU,
 		CNIConf: s.cniConf(), GuestConf: s.guestConf(), CNIData: filepath.Join(c.DataDir, "cni", "addresses"), Policies: s.policiesSocket(),
 		GuestNetworks: c.GuestNetworks, Cluster: c.Agents, DNSPort: c.DNSPort,
 	}, s.log); err != nil {
@@ -139,6 +140,11 @@ func (s *server) run(ctx context.Context) error {
 		return cause
 	}
 	return err
+}
+
+// known leaves out what a cluster of IPv4 alone does not have.
+func known[T interface{ IsValid() bool }](list ...T) []T {
+	return slices.DeleteFunc(list, func(one T) bool { return !one.IsValid() })
 }
 
 // ended waits for the parts of a group, and not much longer than ctx.
@@ -216,8 +222,8 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 	}
 
 	policies, err := policy.Open(policy.Options{
-		Client: s.client, NodeName: c.NodeName, NodeIP: c.NodeIP, ClusterDNS: c.ClusterDNS, Local: c.PodCIDR, Guests: network.GuestGroup,
-		Socket: s.policiesSocket(),
+		Client: s.client, NodeName: c.NodeName, NodeIP: known(c.NodeIP, c.IPv6.Node()), ClusterDNS: known(c.ClusterDNS, c.IPv6.DNS()),
+		Local: known(c.PodCIDR, c.IPv6.NodePods()), Guests: network.GuestGroup, Socket: s.policiesSocket(),
 	}, s.log)
 	if err != nil {
 		return err
@@ -232,7 +238,7 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 	start := starter(ctx, group)
 
 	api := component.APIServer{
-		PKI: files, NodeIP: c.NodeIP, Port: c.Port, ServiceCIDR: c.ServiceCIDR, Datastore: s.datastoreSocket(), Agents: s.agentsAt(), Flags: c.K3s.APIServer, Install: s.resourceMetrics(),
+		PKI: files, NodeIP: c.NodeIP, Port: c.Port, ServiceCIDR: c.ServiceCIDR, IPv6: c.IPv6.Services, Datastore: s.datastoreSocket(), Agents: s.agentsAt(), Flags: c.K3s.APIServer, Install: s.resourceMetrics(),
 	}
 	if c.K3s.Egress {
 		proxy, err := s.egress()
@@ -265,19 +271,19 @@ func (s *server) components(ctx context.Context, group *errgroup.Group) error {
 			return err
 		}
 		return component.Kubelet{
-			PKI: files, NodeName: c.NodeName, NodeIP: c.NodeIP, ClusterDNS: c.ClusterDNS,
+			PKI: files, NodeName: c.NodeName, NodeIP: c.NodeIP, NodeIPv6: c.IPv6.Node(), ClusterDNS: c.ClusterDNS,
 			DataDir: kubeletDir(c), PodLogs: filepath.Join(c.DataDir, "pod-logs"), ResolvConf: resolver.ResolvConf,
 			Containerd: s.runtime.Socket(), Images: s.imagesSocket(), CgroupRoot: c.CgroupRoot,
 		}.Run(ctx)
 	})
 	start("images", now, imageService.Run)
-	start("kube-proxy", ready, component.Proxy{PKI: files, NodeName: c.NodeName, As: "proxy", Expose: c.Expose == config.ExposeLAN}.Run)
+	start("kube-proxy", ready, component.Proxy{PKI: files, NodeName: c.NodeName, As: "proxy", Expose: c.Expose == config.ExposeLAN, NodeIPv6: c.IPv6.Node()}.Run)
 	decides := deciding.New(c.Deciding, func(ctx context.Context, on bool) error {
 		s.log.Info("what decides is turned", "on", on)
 		parts, ctx := errgroup.WithContext(ctx)
 		if !c.K3s.NoControllers {
 			parts.Go(func() error {
-				return component.ControllerManager{PKI: files, ClusterCIDR: c.ClusterCIDR, ServiceCIDR: c.ServiceCIDR, Deciding: on, NodeRanges: s.nodeRanges(), Flags: c.K3s.Controllers}.Run(ctx)
+				return component.ControllerManager{PKI: files, ClusterCIDR: c.ClusterCIDR, ServiceCIDR: c.ServiceCIDR, IPv6: c.IPv6, Deciding: on, NodeRanges: s.nodeRanges(), Flags: c.K3s.Controllers}.Run(ctx)
 			})
 		} else {
 			parts.Go(func() error { <-ctx.Done(); return nil })

@@ -23,10 +23,15 @@ func (n *NetworkStatus) Pair(pods netip.Prefix) (p netplan.Pair, err error) {
 	}
 	read("guestsThere", n.GuestsThere, &p.There)
 	read("guestsHere", n.GuestsHere, &p.Here)
-	for _, s := range n.Space {
-		p.Space = append(p.Space, netip.Prefix{})
-		read("space", s, &p.Space[len(p.Space)-1])
+	space := func(texts []string) (list []netip.Prefix) {
+		for _, text := range texts {
+			var r netip.Prefix
+			read("space", text, &r)
+			list = append(list, r)
+		}
+		return list
 	}
+	p.Space = space(n.Space)
 	read("services", n.Services, &p.Services)
 	read("atThere", n.AtThere, &p.AtThere)
 	read("atHome", n.AtHome, &p.AtHome)
@@ -38,6 +43,14 @@ func (n *NetworkStatus) Pair(pods netip.Prefix) (p netplan.Pair, err error) {
 	}
 	if pods.IsValid() && p.Here.IsValid() {
 		p.Guests = netplan.Mapping{Name: "guests", Real: pods, Alias: p.Here}
+	}
+	if six := n.IPv6; six != nil {
+		read("ipv6.guestsThere", six.GuestsThere, &p.IPv6.There)
+		read("ipv6.guestsHere", six.GuestsHere, &p.IPv6.Here)
+		p.IPv6.Space = space(six.Space)
+		read("ipv6.services", six.Services, &p.IPv6.Services)
+		read("ipv6.atThere", six.AtThere, &p.IPv6.AtThere)
+		read("ipv6.atHome", six.AtHome, &p.IPv6.AtHome)
 	}
 	return p, errors.Join(errs...)
 }

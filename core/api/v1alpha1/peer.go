@@ -239,6 +239,42 @@ type NetworkStatus struct {
 	// +listType=map
 	// +listMapKey=name
 	Aliases []RangeAlias `json:"aliases,omitempty"`
+	// ipv6 is what is used of IPv6 beside all of that, or why there is none. Empty where this cluster has IPv4 alone.
+	// +optional
+	IPv6 *NetworkIPv6 `json:"ipv6,omitempty"`
+}
+
+// NetworkIPv6 is the IPv6 part of the address plan between two clusters, field by field as that of IPv4.
+type NetworkIPv6 struct {
+	// guestsThere is the range of this cluster's guests at the peer.
+	// +optional
+	// +kubebuilder:validation:Format=cidr
+	GuestsThere string `json:"guestsThere,omitempty"`
+	// guestsHere is the range of the peer's guests here.
+	// +optional
+	// +kubebuilder:validation:Format=cidr
+	GuestsHere string `json:"guestsHere,omitempty"`
+	// space is what else means something in the peer's address space: the range of its pods first, then those of its guests elsewhere.
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=atomic
+	Space []string `json:"space,omitempty"`
+	// services is the range of the peer's services.
+	// +optional
+	// +kubebuilder:validation:Format=cidr
+	Services string `json:"services,omitempty"`
+	// atThere is the address of the peer's host in guestsThere.
+	// +optional
+	// +kubebuilder:validation:Format=ipv6
+	AtThere string `json:"atThere,omitempty"`
+	// atHome is the address of the peer's host in space.
+	// +optional
+	// +kubebuilder:validation:Format=ipv6
+	AtHome string `json:"atHome,omitempty"`
+	// message says why the two have IPv4 alone.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Message string `json:"message,omitempty"`
 }
 
 // RangeAlias maps a range of addresses, as its owner uses it, to the range of the same length as the other side sees it.

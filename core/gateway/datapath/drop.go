@@ -7,8 +7,8 @@ type Verdict uint8
 
 const (
 	Pass            Verdict = iota
-	Malformed               // headers that do not hold together, or source routing
-	dropIPv6                // not carried yet
+	Malformed               // headers that do not hold together, or that lead elsewhere, as source routing
+	dropIPv6                // of a family that we do not use with any peer, or in the other's place
 	dropPeer                // leaving for an address that is no peer's
 	dropSource              // leaving from an address that we do not show this peer
 	dropSender              // arrived from an address that is no peer's
@@ -16,12 +16,13 @@ const (
 	dropHost                // arrived for a service of this host, which is none of the peer's business
 	dropRedirect            // ICMP redirects have no meaning across a tunnel
 	dropLoop                // our own tunnel's datagrams, routed into the tunnel
+	dropNeighbour           // ICMPv6 that is for one link alone, such as a router's advertisement
 	verdicts
 )
 
 var verdictNames = [verdicts]string{
 	Pass: "passed", Malformed: "malformed", dropIPv6: "ipv6", dropPeer: "no_peer", dropSource: "source",
-	dropSender: "sender", dropDestination: "destination", dropHost: "host", dropRedirect: "redirect", dropLoop: "loop",
+	dropSender: "sender", dropDestination: "destination", dropHost: "host", dropRedirect: "redirect", dropLoop: "loop", dropNeighbour: "neighbour",
 }
 
 // Drops counts packets by what became of them.

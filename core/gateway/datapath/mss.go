@@ -5,11 +5,14 @@ import "encoding/binary"
 // clampMSS lowers the segment size that a TCP SYN announces to what fits the tunnel, so that connections do not
 // depend on path MTU discovery (RFC 9293, section 3.7.1). The packet keeps its length.
 func clampMSS(p []byte, ihl int, mss uint16) {
-	const fin, syn, rst = 1, 2, 4
-	if p[9] != protoTCP || fragmentOffset(p) != 0 || len(p) < ihl+24 {
-		return
+	if p[9] == protoTCP && fragmentOffset(p) == 0 && len(p) >= ihl+24 {
+		clampSegment(p[ihl:], mss)
 	}
-	tcp := p[ihl:]
+}
+
+// clampSegment does so with a TCP header that has options.
+func clampSegment(tcp []byte, mss uint16) {
+	const fin, syn, rst = 1, 2, 4
 	if tcp[13]&(fin|syn|rst) != syn {
 		return
 	}

@@ -16,6 +16,9 @@ const (
 // destination among its guests.
 func (t *Table) Egress(b []byte) (v Verdict, up bool) {
 	p := b[min(Header, len(b)):]
+	if len(p) > 0 && p[0]>>4 == 6 {
+		return t.egress6(b, p)
+	}
 	ihl, v := header(p)
 	if v != Pass {
 		return v, false
@@ -78,6 +81,9 @@ func (t *Table) Ingress(b []byte) (v Verdict, onward bool) {
 	tn, p := t.unwrap(b)
 	if tn == nil {
 		return dropSender, false
+	}
+	if b[9] == protoIPv6 {
+		return t.ingress6(tn, b, p)
 	}
 	ihl, v := header(p)
 	if v != Pass {

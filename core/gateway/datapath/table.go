@@ -19,6 +19,7 @@ type Table struct {
 	host    []zone             // addresses of this host that a peer's packet can have
 	lan     []zone             // parts of our ranges that are really a network this host is attached to
 	open    []uint16
+	six     table6
 }
 
 // span is a range that leads to one peer, or comes from it.
@@ -47,6 +48,7 @@ type tunnel struct {
 	mtu      int          // the largest packet of a pod that fits the path
 	mss      uint16       // and the TCP segment in it
 	up       *atomic.Bool // as it was at the last look
+	six      tunnel6
 }
 
 type zone struct{ net, mask uint32 }
@@ -59,12 +61,13 @@ func (z zone) has(a uint32) bool { return a&z.mask == z.net }
 
 // Host is what the table has to know of this host.
 type Host struct {
-	Self netip.Addr     // our own address on the tunnel device
-	Port uint16         // UDP, of WireGuard
-	Pods []netip.Prefix // our own ranges
-	Own  []netip.Prefix // what the kernel delivers to this host
-	LAN  []netip.Prefix // networks it is attached to
-	Open []uint16       // TCP ports of this host that peers may connect to
+	Self  netip.Addr     // our own address on the tunnel device
+	Self6 netip.Addr     // and of IPv6; none where this cluster has IPv4 alone
+	Port  uint16         // UDP, of WireGuard
+	Pods  []netip.Prefix // our own ranges, of both families
+	Own   []netip.Prefix // what the kernel delivers to this host
+	LAN   []netip.Prefix // networks it is attached to
+	Open  []uint16       // TCP ports of this host that peers may connect to
 }
 
 // Peer is where a peer's packets come from and go to.
@@ -100,9 +103,12 @@ func New(h Host, peers []Peer) *Table {
 	}
 	sort.Slice(t.spans, func(i, j int) bool { return t.spans[i].first < t.spans[j].first })
 	for _, p := range h.Pods {
-		t.pods = append(t.pods, zoneOf(p))
+		if p.Addr().Is4() {
+			t.pods = append(t.pods, zoneOf(p))
+		}
 	}
 	t.host, t.lan = zonesWithin(h.Own, reached), zonesWithin(h.LAN, h.Pods)
+	t.six.fill(h, peers, t.handles)
 	return t
 }
 

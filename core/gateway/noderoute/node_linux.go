@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -21,6 +22,7 @@ type Node struct {
 	name string
 	mtu  int // of the device
 	addr netip.Addr
+	six  netip.Addr // of IPv6; none: the device has none of it
 	log  *slog.Logger
 
 	gateways []netip.Addr // of guests' ranges, on the device
@@ -32,6 +34,24 @@ type Route struct {
 	To   netip.Prefix
 	MTU  int
 	Pods netip.Prefix
+}
+
+// families that the device has.
+func (h *Node) families() []int {
+	if h.six.IsValid() {
+		return both
+	}
+	return both[:1]
+}
+
+var both = []int{unix.AF_INET, unix.AF_INET6}
+
+// familyOf an address.
+func familyOf(a netip.Addr) int {
+	if a.Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
 }
 
 // Up configures the device, which gets addr as its own address, and removes what a killed predecessor left.
@@ -46,7 +66,7 @@ func Up(device string, addr netip.Addr, log *slog.Logger) (*Node, error) {
 	if err := hostnet.Configure(h.Index, map[uint16]uint32{hostnet.RPFilter: 2, hostnet.AcceptLocal: 1, hostnet.AcceptRedirects: 0, hostnet.SendRedirects: 0, hostnet.Forwarding: 1}); err != nil {
 		log.Debug("settings by netlink", "device", device, "err", err)
 	}
-	// IPv6 would only bring router solicitations to drop.
+	// Without an address of it (UseIPv6), IPv6 would only bring router solicitations to drop.
 	h.sysctl("net/ipv6/conf/"+h.name+"/disable_ipv6", "1")
 	// Loose: the kernel takes the stricter of this and the setting for all, and strict may fail while routes change.
 	h.sysctl("net/ipv4/conf/"+h.name+"/rp_filter", "2")
@@ -62,7 +82,7 @@ func Up(device string, addr netip.Addr, log *slog.Logger) (*Node, error) {
 		}
 	}
 	if err == nil {
-		err = syncRules(h.rules(nil, netip.Prefix{}))
+		err = h.syncRules(nil, nil)
 	}
 	if err != nil {
 		h.Down()
@@ -71,15 +91,44 @@ func Up(device string, addr netip.Addr, log *slog.Logger) (*Node, error) {
 	return h, nil
 }
 
+// UseIPv6 gives the device IPv6, and an address of it. It has none of the link, takes no router's word and looks for no neighbours: behind it are
+// peers.
+func (h *Node) UseIPv6(addr netip.Addr) error {
+	conf := "net/ipv6/conf/" + h.name
+	h.sysctl(conf+"/accept_ra", "0")
+	h.sysctl(conf+"/autoconf", "0")
+	h.sysctl(conf+"/accept_redirects", "0")
+	h.sysctl(conf+"/addr_gen_mode", "1") // IN6_ADDR_GEN_MODE_NONE
+	h.sysctl(conf+"/disable_ipv6", "0")
+	if err := hostnet.Forward6(); err != nil {
+		return err
+	}
+	h.six = addr
+	if err := h.syncAddresses(nil); err != nil {
+		return err
+	}
+	return h.syncRules(nil, nil)
+}
+
 // Sync makes addresses, rules and routes those wanted: ranges that lead into the device, addresses that lead around it although one of
 // the ranges holds them, and tenants.
 func (h *Node) Sync(into []Route, around []netip.Addr, tenants []Tenant) error {
+	if !h.six.IsValid() {
+		into = slices.DeleteFunc(slices.Clone(into), func(r Route) bool { return r.To.Addr().Is6() })
+		tenants = slices.Clone(tenants)
+		for i := range tenants {
+			tenants[i] = tenants[i].ofIPv4()
+		}
+	}
 	want := h.tenantRoutes(tenants)
-	var pods netip.Prefix // for which there are routes that the host has not
+	var pods []netip.Prefix // for which there are routes that the host has not
 	for _, r := range into {
 		table := unix.RT_TABLE_MAIN
 		if r.Pods.IsValid() {
-			table, pods = podTable, r.Pods
+			table = podTable
+			if !slices.Contains(pods, r.Pods) {
+				pods = append(pods, r.Pods)
+			}
 		}
 		want = append(want, h.into(r, table))
 	}
@@ -94,22 +143,30 @@ func (h *Node) Sync(into []Route, around []netip.Addr, tenants []Tenant) error {
 		}
 	}
 	// Routes before the rules that lead to them.
-	return errors.Join(err, h.syncAddresses(tenants), h.syncRoutes(want), syncRules(h.rules(tenants, pods)))
+	return errors.Join(err, h.syncAddresses(tenants), syncRoutes(h.families(), want), h.syncRules(tenants, pods))
 }
 
 // Down leaves nothing behind. Addresses, and routes over the device, go with it.
 func (h *Node) Down() {
-	if err := errors.Join(syncRules(nil), h.syncRoutes(nil)); err != nil {
+	var errs []error
+	for _, family := range both {
+		errs = append(errs, syncRules(family, nil))
+	}
+	if err := errors.Join(append(errs, syncRoutes(both, nil))...); err != nil {
 		h.log.Debug("old routes or rules not removed", "err", err)
 	}
 }
 
-// syncRoutes makes our routes those wanted, and touches only what differs. There may be thousands: MaxSpace of each tenant.
-func (h *Node) syncRoutes(want []netlink.Route) error {
-	list, err := netlink.RouteListFiltered(unix.AF_INET, &netlink.Route{Protocol: hostnet.Protocol, Table: unix.RT_TABLE_UNSPEC},
-		netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
-	if err != nil {
-		return fmt.Errorf("list routes: %w", err)
+// syncRoutes makes our routes of these families those wanted, and touches only what differs. There may be thousands: MaxSpace of each tenant.
+func syncRoutes(families []int, want []netlink.Route) error {
+	var list []netlink.Route
+	for _, family := range families {
+		of, err := netlink.RouteListFiltered(family, &netlink.Route{Protocol: hostnet.Protocol, Table: unix.RT_TABLE_UNSPEC},
+			netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
+		if err != nil {
+			return fmt.Errorf("list routes: %w", err)
+		}
+		list = append(list, of...)
 	}
 	type key struct {
 		table int
@@ -126,7 +183,7 @@ func (h *Node) syncRoutes(want []netlink.Route) error {
 		k := key{w.Table, hostnet.Prefix(w.Dst)}
 		r, there := have[k]
 		delete(have, k)
-		if there && r.Type == w.Type && r.LinkIndex == w.LinkIndex && r.MTU == w.MTU && r.Gw.Equal(w.Gw) {
+		if there && r.Type == w.Type && (r.LinkIndex == w.LinkIndex || w.LinkIndex == 0) && r.MTU == w.MTU && r.Gw.Equal(w.Gw) {
 			continue
 		}
 		if err := netlink.RouteReplace(&w); err != nil {
@@ -143,9 +200,13 @@ func (h *Node) syncRoutes(want []netlink.Route) error {
 
 // into leads a range into the device. A narrower path is told the kernel here, and it tells the pods.
 func (h *Node) into(to Route, table int) netlink.Route {
+	own := h.addr
+	if to.To.Addr().Is6() {
+		own = h.six
+	}
 	r := netlink.Route{
 		Dst: hostnet.IPNet(to.To), LinkIndex: h.Index, Scope: netlink.SCOPE_LINK, Protocol: hostnet.Protocol,
-		Table: table, Type: unix.RTN_UNICAST, Src: h.addr.AsSlice(),
+		Table: table, Type: unix.RTN_UNICAST, Src: own.AsSlice(),
 	}
 	if to.MTU < h.mtu {
 		r.MTU = to.MTU

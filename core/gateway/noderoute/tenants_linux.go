@@ -14,10 +14,25 @@ import (
 )
 
 // Tenant is a home whose guests live here in its address space: what they send is read as home would read it. From is their
-// range, a /24; To leads to their home.
+// range, a /24, and From6 that of IPv6, if they have one; To leads to their home, by both families.
 type Tenant struct {
-	From netip.Prefix
-	To   []Route
+	From, From6 netip.Prefix
+	To          []Route
+}
+
+// ranges that its guests have.
+func (t Tenant) ranges() []netip.Prefix {
+	if !t.From6.IsValid() {
+		return []netip.Prefix{t.From}
+	}
+	return []netip.Prefix{t.From, t.From6}
+}
+
+// ofIPv4 is the tenant where the device has no IPv6.
+func (t Tenant) ofIPv4() Tenant {
+	t.From6 = netip.Prefix{}
+	t.To = slices.DeleteFunc(slices.Clone(t.To), func(r Route) bool { return r.To.Addr().Is6() })
+	return t
 }
 
 // podTable is the table of routes for this cluster's own pods alone (Route.Pods): no tenant has it (Tenant.table).
@@ -46,7 +61,7 @@ const (
 	ruleTunnelStopAt = 32765 // and ruleTunnelStop
 )
 
-// table of a tenant's routes: no two ranges of that length have the same.
+// table of a tenant's routes, of both families: no two ranges of that length have the same.
 func (t Tenant) table() int { return 0x6b<<24 | int(netplan.Number(t.From.Addr())>>8) }
 
 // tenantRoutes lead what tenants' homes have into the device. Among guests of one home the way is the usual one.
@@ -55,17 +70,25 @@ func (h *Node) tenantRoutes(tenants []Tenant) (list []netlink.Route) {
 		for _, to := range t.To {
 			list = append(list, h.into(to, t.table()))
 		}
-		list = append(list, netlink.Route{Dst: hostnet.IPNet(t.From), Table: t.table(), Type: unix.RTN_THROW, Protocol: hostnet.Protocol})
+		for _, from := range t.ranges() {
+			list = append(list, netlink.Route{Dst: hostnet.IPNet(from), Table: t.table(), Type: unix.RTN_THROW, Protocol: hostnet.Protocol})
+		}
 	}
 	return list
 }
 
-// syncAddresses gives the device its own address and, in each range of guests, that of the host.
+// syncAddresses gives the device its own addresses and, in each range of guests, that of the host.
 func (h *Node) syncAddresses(tenants []Tenant) error {
 	link := &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: h.Index, Name: h.name}}
 	want := []netip.Addr{h.addr}
+	if h.six.IsValid() {
+		want = append(want, h.six)
+	}
+	own := len(want)
 	for _, t := range tenants {
-		want = append(want, netplan.GuestGateway(t.From))
+		for _, from := range t.ranges() {
+			want = append(want, netplan.GuestGateway(from))
+		}
 	}
 	var errs []error
 	for _, a := range want {
@@ -81,20 +104,24 @@ func (h *Node) syncAddresses(tenants []Tenant) error {
 			errs = append(errs, fmt.Errorf("take the address %s from %s: %w", a, h.name, err))
 		}
 	}
-	h.gateways = want[1:]
+	h.gateways = want[own:]
 	return errors.Join(errs...)
 }
 
 func hostAddress(a netip.Addr) *netlink.Addr {
-	return &netlink.Addr{IPNet: hostnet.IPNet(netip.PrefixFrom(a, 32))}
+	is := &netlink.Addr{IPNet: hostnet.IPNet(netip.PrefixFrom(a, a.BitLen()))}
+	if a.Is6() {
+		is.Flags = unix.IFA_F_NODAD // there is nobody to ask, and until then it would be of no use
+	}
+	return is
 }
 
 // rules that are wanted. Peers' packets skip the default route: what is not a pod here must not travel on to the LAN or the internet. And they
 // skip the tenants' tables: a peer's guests elsewhere may have the addresses of a tenant's here.
-func (h *Node) rules(tenants []Tenant, pods netip.Prefix) (list []*netlink.Rule) {
+func (h *Node) rules(family int, tenants []Tenant, pods []netip.Prefix) (list []*netlink.Rule) {
 	rule := func(priority, table int) *netlink.Rule {
 		r := netlink.NewRule()
-		r.Family, r.Protocol, r.Priority, r.Table = unix.AF_INET, hostnet.Protocol, priority, table
+		r.Family, r.Protocol, r.Priority, r.Table = family, hostnet.Protocol, priority, table
 		list = append(list, r)
 		return r
 	}
@@ -103,11 +130,25 @@ func (h *Node) rules(tenants []Tenant, pods netip.Prefix) (list []*netlink.Rule)
 		routes.IifName, routes.SuppressPrefixlen = h.name, 0
 		stop.IifName, stop.Type = h.name, unix.FR_ACT_UNREACHABLE
 	}
-	if pods.IsValid() {
-		rule(rulePods, podTable).Src = hostnet.IPNet(pods)
-		rule(rulePods, podTable).IifName = h.name
+	for _, p := range pods {
+		if familyOf(p.Addr()) == family {
+			rule(rulePods, podTable).Src = hostnet.IPNet(p)
+			rule(rulePods, podTable).IifName = h.name
+		}
 	}
-	if len(tenants) == 0 {
+	type from struct {
+		guests netip.Prefix
+		table  int
+	}
+	var guests []from
+	for _, t := range tenants {
+		for _, p := range t.ranges() {
+			if familyOf(p.Addr()) == family {
+				guests = append(guests, from{p, t.table()})
+			}
+		}
+	}
+	if len(guests) == 0 {
 		tunnel(ruleTunnelLate)
 		return list
 	}
@@ -117,24 +158,33 @@ func (h *Node) rules(tenants []Tenant, pods netip.Prefix) (list []*netlink.Rule)
 	}
 	rule(ruleTunnelLocal, unix.RT_TABLE_LOCAL).IifName = h.name
 	tunnel(ruleTunnel)
-	for _, t := range tenants {
-		rule(ruleTenants, t.table()).Src = hostnet.IPNet(t.From)
+	for _, f := range guests {
+		rule(ruleTenants, f.table).Src = hostnet.IPNet(f.guests)
 	}
 	rule(ruleLocal, unix.RT_TABLE_LOCAL)
 	return list
 }
 
-// syncRules makes our rules those wanted. There is a rule for the local table at every moment: where none of ours is to be there, and none
+// syncRules makes our rules those wanted, of each family that the device has.
+func (h *Node) syncRules(tenants []Tenant, pods []netip.Prefix) error {
+	var errs []error
+	for _, family := range h.families() {
+		errs = append(errs, syncRules(family, h.rules(family, tenants, pods)))
+	}
+	return errors.Join(errs...)
+}
+
+// syncRules makes our rules of a family those wanted. There is a rule for the local table at every moment: where none of ours is to be there, and none
 // of others is, the kernel's own is put back first; where one is, that is removed last.
-func syncRules(want []*netlink.Rule) error {
-	have, err := netlink.RuleList(unix.AF_INET)
+func syncRules(family int, want []*netlink.Rule) error {
+	have, err := netlink.RuleList(family)
 	if err != nil {
 		return fmt.Errorf("list routing rules: %w", err)
 	}
 	first := slices.ContainsFunc(have, func(r netlink.Rule) bool { return isLocal(r) && r.Priority == 0 })
 	moved := slices.ContainsFunc(want, func(r *netlink.Rule) bool { return isLocal(*r) })
 	local := netlink.NewRule()
-	local.Family, local.Table, local.Priority = unix.AF_INET, unix.RT_TABLE_LOCAL, 0
+	local.Family, local.Table, local.Priority = family, unix.RT_TABLE_LOCAL, 0
 	if !moved && !slices.ContainsFunc(have, func(r netlink.Rule) bool { return isLocal(r) && r.Protocol != hostnet.Protocol }) {
 		if err := netlink.RuleAdd(local); err != nil && !errors.Is(err, unix.EEXIST) {
 			return fmt.Errorf("put the routing rule for local addresses back: %w", err)

@@ -2,6 +2,7 @@ package grants
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"kith.dev/core/api/v1alpha1"
@@ -13,6 +14,9 @@ type Network struct {
 	Guests   string // the range of its guests here
 	Space    string // the other ranges of its address space, with commas between them: of its pods, and of its guests elsewhere
 	Services string // the range of its services
+
+	// The same of IPv6, where both clusters have that beside IPv4; there it is never translated.
+	Guests6, Space6, Services6 string
 
 	// Where guests get their addresses from somebody else: the names that Guests and, in their order, the ranges of Space have here.
 	GuestsHere, SpaceHere string
@@ -36,6 +40,12 @@ func NetworkOf(peer *v1alpha1.Peer, pods netip.Prefix) (n Network) {
 		pair.Space, here = append(pair.Space, m.Real), append(here, m.Alias)
 	}
 	n.Space, n.SpaceHere = text(pair.Space), text(here)
+	if six := pair.IPv6; six.Here.IsValid() {
+		n.Guests6, n.Space6 = six.Here.String(), text(six.Space)
+		if six.Services.IsValid() {
+			n.Services6 = six.Services.String()
+		}
+	}
 	return n
 }
 
@@ -44,7 +54,12 @@ func (n Network) AddressSpace() string {
 	if n.GuestsHere != "" {
 		n.Guests, n.Space = n.GuestsHere, n.SpaceHere
 	}
-	return strings.Trim(n.Guests+","+n.Space, ",")
+	return joined(n.Guests, n.Space, n.Guests6, n.Space6)
+}
+
+// joined is several of them as one.
+func joined(parts ...string) string {
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), ",")
 }
 
 // Elsewhere are the ranges of the consumer's pods that are not here, by the names that they have here.
@@ -52,7 +67,7 @@ func (n Network) Elsewhere() []netip.Prefix {
 	if n.GuestsHere != "" {
 		return ranges(n.SpaceHere)
 	}
-	return ranges(n.Space)
+	return ranges(joined(n.Space, n.Space6))
 }
 
 // Translation leads between the addresses of the consumer and their names here.

@@ -56,7 +56,8 @@ func (t *Tenants) tellNetwork(namespace string) error {
 	} else if terms != nil && terms.Guests != "" {
 		var guests netip.Prefix
 		if guests, err = netip.ParsePrefix(terms.Guests); err == nil {
-			err = guestnet.WriteNetwork(t.networks, namespace, guests)
+			guests6, _ := netip.ParsePrefix(terms.Guests6) // the zero value where there is none
+			err = guestnet.WriteNetwork(t.networks, namespace, guests, guests6)
 		}
 	}
 	if err != nil {
@@ -118,7 +119,8 @@ func (s *services) watch(mgr manager.Manager) error {
 
 func addressChanged(was, is client.Object) bool {
 	a, b := was.(*corev1.Service), is.(*corev1.Service)
-	return a.UID != b.UID || a.Annotations[kinds.AnnotationClusterIP] != b.Annotations[kinds.AnnotationClusterIP] || !equality.Semantic.DeepEqual(a.Spec, b.Spec)
+	return a.UID != b.UID || a.Annotations[kinds.AnnotationClusterIP] != b.Annotations[kinds.AnnotationClusterIP] ||
+		a.Annotations[kinds.AnnotationClusterIPv6] != b.Annotations[kinds.AnnotationClusterIPv6] || !equality.Semantic.DeepEqual(a.Spec, b.Spec)
 }
 
 // Reconcile implements reconcile.Reconciler: it looks at all Services in twins, and has the kernel and guests know those that lead somewhere.
@@ -161,15 +163,18 @@ func (s *services) Reconcile(ctx context.Context, _ ctrl.Request) (result ctrl.R
 // consumer's guests. of gives the network of the consumer whose namespace it is. What one consumer says never makes the whole unusable.
 func tenantsOf(networks []grants.Network, list []corev1.Service, of func(namespace string) grants.Network) (all []guestnet.Tenant, believed map[string][]*corev1.Service, left map[string]int) {
 	all, believed, left = []guestnet.Tenant{}, map[string][]*corev1.Service{}, map[string]int{}
-	leads, within := map[string]guestnet.Services{}, map[string]netip.Prefix{} // by the range of guests
+	leads, within := map[string]guestnet.Services{}, map[string][2]netip.Prefix{} // by the range of guests
 	for _, n := range networks {
 		guests, err := netip.ParsePrefix(n.Guests)
 		if err != nil || guests.Bits() != netplan.GuestBits || leads[n.Guests] != nil {
 			continue
 		}
 		leads[n.Guests] = guestnet.Services{}
-		within[n.Guests], _ = netip.ParsePrefix(n.Services)
-		all = append(all, guestnet.Tenant{Guests: guests, Services: leads[n.Guests]})
+		services, _ := netip.ParsePrefix(n.Services)
+		services6, _ := netip.ParsePrefix(n.Services6)
+		within[n.Guests] = [2]netip.Prefix{services, services6}
+		guests6, _ := netip.ParsePrefix(n.Guests6)
+		all = append(all, guestnet.Tenant{Guests: guests, Guests6: guests6, Services: leads[n.Guests]})
 	}
 	oldest := make([]*corev1.Service, 0, len(list))
 	for i := range list {
@@ -181,17 +186,37 @@ func tenantsOf(networks []grants.Network, list []corev1.Service, of func(namespa
 	twins := map[netip.Addr]bool{}
 	for _, service := range oldest {
 		guests := of(service.Namespace).Guests
-		home, err := netip.ParseAddr(service.Annotations[kinds.AnnotationClusterIP])
-		here, none := netip.ParseAddr(service.Spec.ClusterIP)
-		if err != nil || none != nil || !here.Is4() || twins[here] || !within[guests].Contains(home) || leads[guests][home].IsValid() {
-			continue
+		for _, lead := range leadsOf(service) {
+			if twins[lead.here] || !inside(within[guests], lead.home) || leads[guests][lead.home].IsValid() {
+				continue
+			}
+			if len(leads[guests]) == guestnet.MaxServices {
+				left[guests]++
+				continue
+			}
+			leads[guests][lead.home], twins[lead.here] = lead.here, true
+			if lead.home.Is4() { // the one in variables
+				believed[service.Namespace] = append(believed[service.Namespace], service)
+			}
 		}
-		if len(leads[guests]) == guestnet.MaxServices {
-			left[guests]++
-			continue
-		}
-		leads[guests][home], twins[here] = here, true
-		believed[service.Namespace] = append(believed[service.Namespace], service)
 	}
 	return all, believed, left
+}
+
+// lead is from an address of a service at home to the one of its twin here, of the same family.
+type lead struct{ home, here netip.Addr }
+
+func leadsOf(twin *corev1.Service) (list []lead) {
+	for _, ip := range twin.Spec.ClusterIPs {
+		here, err := netip.ParseAddr(ip)
+		home, none := netip.ParseAddr(twin.Annotations[kinds.AddressAnnotation(ip)])
+		if err == nil && none == nil && home.Is4() == here.Is4() && home.Zone() == "" {
+			list = append(list, lead{home, here})
+		}
+	}
+	return list
+}
+
+func inside(ranges [2]netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(ranges[:], func(p netip.Prefix) bool { return p.Contains(a) })
 }

@@ -73,7 +73,7 @@ func TestGuestsHaveARangeBeforeTheyHaveANamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	is("10.71.1.0/24", "10.71.1.0/24,10.42.0.0/16,10.72.0.0/24")
-	if err := guestnet.WriteNetwork(p.tenants.networks, "bank-bob", netip.MustParsePrefix("10.71.1.0/24")); err != nil { // it went while no daemon ran
+	if err := guestnet.WriteNetwork(p.tenants.networks, "bank-bob", netip.MustParsePrefix("10.71.1.0/24"), netip.Prefix{}); err != nil { // it went while no daemon ran
 		t.Fatal(err)
 	}
 	p.tenants.sweep()
@@ -94,7 +94,7 @@ func serviceIn(namespace, name, home, here string, age time.Duration) corev1.Ser
 	return corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: guests.Selector, Annotations: map[string]string{kinds.AnnotationClusterIP: home},
 			CreationTimestamp: metav1.NewTime(time.Unix(2_000_000_000, 0).Add(-age))},
-		Spec: corev1.ServiceSpec{ClusterIP: here},
+		Spec: corev1.ServiceSpec{ClusterIP: here, ClusterIPs: []string{here}},
 	}
 }
 
@@ -120,6 +120,30 @@ func TestServicesOfAHomeAreBelievedWithinItsRange(t *testing.T) {
 		serviceIn("owners", "own", "10.43.1.4", "10.43.9.10", 0),
 	}, of)
 	a := netip.MustParseAddr
+	both := network
+	both.Guests6, both.Services6 = "fd71:1:2:3::/64", "2001:cafe:43::/112"
+	dual := func(name, home6, here6 string) corev1.Service {
+		s := serviceIn("shop-alice", name, "10.43.1.9", "10.43.9.20", 0)
+		s.Annotations[kinds.AnnotationClusterIPv6], s.Spec.ClusterIPs = home6, []string{"10.43.9.20", here6}
+		return s
+	}
+	for _, c := range []struct {
+		home, here string
+		n          grants.Network
+		leads      bool
+	}{
+		{"2001:cafe:43::9", "fd44::9", both, true},
+		{"2001:cafe:43::9", "fd44::9", network, false}, // IPv6 was not agreed on
+		{"2001:cafe:42::9", "fd44::9", both, false},
+		{"10.43.1.9", "fd44::9", both, false},
+		{"::ffff:10.43.1.9", "fd44::9", both, false},
+		{"2001:cafe:43::9%eth0", "fd44::9", both, false},
+	} {
+		got, believed, _ := tenantsOf([]grants.Network{c.n}, []corev1.Service{dual("web", c.home, c.here)}, func(string) grants.Network { return c.n })
+		if here, leads := got[0].Services[a("2001:cafe:43::9")]; leads != c.leads || leads && here != a(c.here) || got[0].Services[a("10.43.1.9")] != a("10.43.9.20") || len(got[0].Services) > 2 || len(believed["shop-alice"]) != 1 {
+			t.Errorf("%s to %s: %v, %v", c.home, c.here, got, believed)
+		}
+	}
 	want := []guestnet.Tenant{
 		{Guests: netip.MustParsePrefix("10.71.0.0/24"), Services: guestnet.Services{a("10.43.0.1"): a("10.43.9.1"), a("10.43.1.2"): a("10.43.9.4")}}, // by name
 		{Guests: netip.MustParsePrefix("10.73.0.0/24"), Services: guestnet.Services{a("10.43.1.2"): a("10.43.9.8")}},
@@ -191,6 +215,8 @@ func TestTheKernelIsToldWhatChanged(t *testing.T) {
 func TestTheNetworkOfAConsumer(t *testing.T) {
 	pods := netip.MustParsePrefix("10.42.0.0/16")
 	translated := grants.Network{Guests: "198.18.0.0/16", Space: "10.42.0.0/16,198.19.4.0/24", GuestsHere: "10.42.0.0/16", SpaceHere: "10.71.0.0/16,10.72.0.0/24"}
+	dual := network
+	dual.Guests6, dual.Space6, dual.Services6 = "fd71:1:2:3::/64", "2001:cafe:42::/56", "2001:cafe:43::/112"
 	for _, c := range []struct {
 		pods   netip.Prefix
 		status *v1alpha1.NetworkStatus
@@ -202,6 +228,9 @@ func TestTheNetworkOfAConsumer(t *testing.T) {
 		{netip.Prefix{}, &v1alpha1.NetworkStatus{GuestsThere: "10.71.0.0/24"}, grants.Network{}, ""}, // it provides only
 		{netip.Prefix{}, &v1alpha1.NetworkStatus{GuestsHere: "10.71.0.0/24", Space: []string{"nonsense"}}, grants.Network{}, ""},
 		{netip.Prefix{}, &v1alpha1.NetworkStatus{GuestsHere: "10.71.0.0/24", Space: []string{"10.42.0.0/16", "10.72.0.0/24"}, Services: "10.43.0.0/16"}, network, "10.71.0.0/24,10.42.0.0/16,10.72.0.0/24"},
+		{netip.Prefix{}, &v1alpha1.NetworkStatus{GuestsHere: "10.71.0.0/24", Space: []string{"10.42.0.0/16", "10.72.0.0/24"}, Services: "10.43.0.0/16", IPv6: &v1alpha1.NetworkIPv6{
+			GuestsHere: "fd71:1:2:3::/64", Space: []string{"2001:cafe:42::/56"}, Services: "2001:cafe:43::/112",
+		}}, dual, "10.71.0.0/24,10.42.0.0/16,10.72.0.0/24,fd71:1:2:3::/64,2001:cafe:42::/56"},
 		{pods, &v1alpha1.NetworkStatus{GuestsHere: "198.18.0.0/16", Space: []string{"10.42.0.0/16", "198.19.4.0/24"}, Aliases: []v1alpha1.RangeAlias{
 			{Real: "10.42.0.0/16", Alias: "10.71.0.0/16"}, {Real: "198.19.4.0/24", Alias: "10.72.0.0/24"},
 		}}, translated, "10.42.0.0/16,10.71.0.0/16,10.72.0.0/24"},
@@ -214,6 +243,9 @@ func TestTheNetworkOfAConsumer(t *testing.T) {
 		want := c.want.Space
 		if c.want.SpaceHere != "" {
 			want = c.want.SpaceHere
+		}
+		if c.want.Space6 != "" {
+			want += "," + c.want.Space6
 		}
 		if got != c.want || got.AddressSpace() != c.space || strings.Join(elsewhere, ",") != want {
 			t.Errorf("%+v: %+v, %s", c.status, got, got.AddressSpace())

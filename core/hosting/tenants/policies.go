@@ -94,7 +94,7 @@ func (t *Tenants) keepPolicies(ctx context.Context, terms *grants.Terms, m *netp
 			old[client.ObjectKeyFromObject(&have.Items[i])] = &have.Items[i]
 		}
 	}
-	homes := strings.FieldsFunc(terms.Space, func(r rune) bool { return r == ',' })
+	homes := strings.FieldsFunc(terms.Space+","+terms.Space6, func(r rune) bool { return r == ',' })
 	for i := range m.Policies {
 		p := &m.Policies[i]
 		twin, there := byHome(p.Namespace)

@@ -78,6 +78,7 @@ type plan struct {
 
 	here, there direction // guarded by Linker.choosing, with what follows
 	aliases     []netplan.Mapping
+	ipv6        []netip.Prefix // ranges for guests that were agreed on
 }
 
 // New makes a Linker.
@@ -97,7 +98,7 @@ func (l *Linker) plan(peer *v1alpha1.Peer) *plan {
 	p := l.plans[peer.Spec.ID]
 	if p == nil {
 		was, _ := peer.Status.Network.Pair(netip.Prefix{})
-		p = &plan{changes: rate.NewLimiter(changeRate, changeBurst), here: direction{agreed: was.Here}, there: direction{agreed: was.There}, aliases: was.Aliases}
+		p = &plan{changes: rate.NewLimiter(changeRate, changeBurst), here: direction{agreed: was.Here}, there: direction{agreed: was.There}, aliases: was.Aliases, ipv6: ranges6(was)}
 		l.plans[peer.Spec.ID] = p
 	}
 	return p
@@ -264,6 +265,13 @@ func (l *Linker) Restore(ctx context.Context, peer *v1alpha1.Peer) error {
 	if err != nil {
 		return fmt.Errorf("the ID of peer %s: %w", peer.Name, err)
 	}
+	if !l.ipv6() && network.IPv6 != nil { // it was turned off here; IPv4 holds
+		network = network.DeepCopy()
+		network.IPv6 = nil
+		if err := l.write(ctx, peer, network, client.MergeFromWithOptimisticLock{}); err != nil {
+			return err
+		}
+	}
 	g, err := l.gatewayPeer(peer, network)
 	if err == nil {
 		err = errors.Join(l.ownRanges(g.Pair), l.proven(id, g.PublicKey, network.Proof))
@@ -278,8 +286,9 @@ func (l *Linker) Restore(ctx context.Context, peer *v1alpha1.Peer) error {
 
 // ownRanges reports what of a pair would now be in the way of this cluster itself, whose ranges may have been set anew.
 func (l *Linker) ownRanges(p netplan.Pair) error {
+	own := []netip.Prefix{l.cfg.Network.Pods, l.cfg.Network.Services, l.cfg.Network.IPv6.Pods, l.cfg.Network.IPv6.Services}
 	for _, r := range p.Ranges() {
-		if own := []netip.Prefix{l.cfg.Network.Pods, l.cfg.Network.Services}; !netplan.Free(r, own) {
+		if !netplan.Free(r, own) {
 			return fmt.Errorf("%s lies in this cluster's own ranges, %v", r, own)
 		}
 	}
@@ -338,6 +347,7 @@ func (l *Linker) settle(ctx context.Context, peer *v1alpha1.Peer, p *plan, at ne
 	for _, m := range p.aliases { // they are written by whoever has the turn
 		network.Aliases = append(network.Aliases, v1alpha1.RangeAlias{Name: m.Name, Real: m.Real.String(), Alias: m.Alias.String()})
 	}
+	network.IPv6 = l.agree6(peer, ours, theirs)
 	g, err := l.gatewayPeer(peer, network)
 	switch {
 	case err != nil:
@@ -351,6 +361,7 @@ func (l *Linker) settle(ctx context.Context, peer *v1alpha1.Peer, p *plan, at ne
 	l.choosing.Lock()
 	p.here.agree(ours.Here)
 	p.there.agree(ours.There)
+	p.ipv6 = ranges6(g.Pair)
 	l.choosing.Unlock()
 	return l.write(ctx, peer, network)
 }

@@ -22,7 +22,7 @@ func (l *Linker) say(ctx context.Context, peer *v1alpha1.Peer, p *plan, to ident
 		PublicKey: l.cfg.Gateway.PublicKey().String(), Port: int(l.cfg.Port), Plan: peering.LinkPlan,
 		Services: l.cfg.Network.Services, At: l.cfg.Network.Gateway(),
 	}
-	err := l.choose(ctx, peer, p, theirs, &ours)
+	err := l.choose(ctx, peer, p, to, theirs, &ours)
 	if err != nil {
 		return ours, fmt.Errorf("addresses for guests of and at %s: %w", peer.Name, err)
 	}
@@ -34,14 +34,14 @@ func (l *Linker) say(ctx context.Context, peer *v1alpha1.Peer, p *plan, to ident
 
 // choose completes a link by the ranges: the address space, those for guests, and, where guests here do not get their addresses from Kith,
 // aliases for the peer's address space. What it chooses is remembered at once, so that no other peer gets the same meanwhile.
-func (l *Linker) choose(ctx context.Context, peer *v1alpha1.Peer, p *plan, theirs peering.Link, ours *peering.Link) error {
+func (l *Linker) choose(ctx context.Context, peer *v1alpha1.Peer, p *plan, to identity.ID, theirs peering.Link, ours *peering.Link) error {
 	guestsHere, guestsThere, err := l.cfg.Guests(ctx, peer)
 	if err != nil {
 		return fmt.Errorf("see whether there are any: %w", err)
 	}
 	l.choosing.Lock()
 	defer l.choosing.Unlock()
-	taken, elsewhere, err := l.others(ctx, peer)
+	taken, elsewhere, elsewhere6, err := l.others(ctx, peer)
 	if err != nil {
 		return fmt.Errorf("see which are in use here: %w", err)
 	}
@@ -62,6 +62,9 @@ func (l *Linker) choose(ctx context.Context, peer *v1alpha1.Peer, p *plan, their
 	}
 	if said := theirs.Here; said.IsValid() || theirs.PublicKey == "" && p.there.agreed.IsValid() {
 		ours.There, err = p.there.name(said, cmp.Or(said, p.there.agreed).Bits(), guestsThere, with(ours.Here), peer.Spec.ID+"there")
+	}
+	if l.ipv6() {
+		ours.IPv6 = l.say6(p, to, elsewhere6, taken, guestsHere || guestsThere)
 	}
 	if err != nil || l.cfg.Links || !l.cfg.Provides {
 		return err
@@ -103,18 +106,18 @@ func (l *Linker) guestBits() int {
 
 // others are the ranges that are in use for something else than a peer: on this host, and by other peers, linked or not, which must find
 // theirs free when they come back. elsewhere are those of this cluster's guests at others. The caller has choosing.
-func (l *Linker) others(ctx context.Context, peer *v1alpha1.Peer) (taken, elsewhere []netip.Prefix, err error) {
+func (l *Linker) others(ctx context.Context, peer *v1alpha1.Peer) (taken, elsewhere, elsewhere6 []netip.Prefix, err error) {
 	if taken, err = l.cfg.Gateway.Taken(peer.Spec.ID); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	for id, p := range l.plans {
 		if id != peer.Spec.ID {
-			taken = append(append(taken, aliasesOf(p.aliases)...), p.here.agreed, p.here.named, p.there.agreed, p.there.named)
+			taken = append(slices.Concat(taken, aliasesOf(p.aliases), p.ipv6), p.here.agreed, p.here.named, p.there.agreed, p.there.named)
 		}
 	}
 	var peers v1alpha1.PeerList
 	if err := l.client.List(ctx, &peers, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	for i := range peers.Items {
 		if peers.Items[i].Name == peer.Name {
@@ -125,9 +128,13 @@ func (l *Linker) others(ctx context.Context, peer *v1alpha1.Peer) (taken, elsewh
 		if pair.There.IsValid() {
 			elsewhere = append(elsewhere, pair.There)
 		}
+		if pair.IPv6.There.IsValid() {
+			elsewhere6 = append(elsewhere6, pair.IPv6.There)
+		}
 	}
 	slices.SortFunc(elsewhere, netip.Prefix.Compare)
-	return taken, elsewhere, nil
+	slices.SortFunc(elsewhere6, netip.Prefix.Compare)
+	return taken, elsewhere, elsewhere6, nil
 }
 
 // Overlap is what of a peer's ranges is in use for something else here.
@@ -145,7 +152,8 @@ func (l *Linker) Overlap(ctx context.Context, peer *v1alpha1.Peer) Overlap {
 	pair, _ := peer.Status.Network.Pair(netip.Prefix{})
 	here, there, err := l.cfg.Guests(ctx, peer)
 	renewable := func(p netip.Prefix) bool {
-		return err == nil && !(p == pair.There && there) && !(p != pair.There && here)
+		atPeer := p == pair.There || p == pair.IPv6.There
+		return err == nil && !(atPeer && there) && !(!atPeer && here)
 	}
 	return Overlap{ranges, !slices.ContainsFunc(ranges, renewable)}
 }

@@ -1,19 +1,25 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/vishvananda/netns"
 )
 
 // addresses is the plugin as ptp calls it, with the real host-local.
 type addresses struct {
 	t                         *testing.T
 	plugin, path, files, data string
+
+	netns string // of containers, where there is one
 }
 
 func newAddresses(t *testing.T) addresses {
@@ -26,17 +32,17 @@ func newAddresses(t *testing.T) addresses {
 		t.Skip("host-local is not built: run `make build`")
 	}
 	dir := t.TempDir()
-	return addresses{t, build(t), path, filepath.Join(dir, "guests"), filepath.Join(dir, "addresses")}
+	return addresses{t: t, plugin: build(t), path: path, files: filepath.Join(dir, "guests"), data: filepath.Join(dir, "addresses")}
 }
 
 // call gives the address, or what the plugin says is wrong.
 func (a addresses) call(command, namespace, container string) (string, error) {
 	cmd := exec.Command(a.plugin)
 	cmd.Env = []string{
-		"CNI_COMMAND=" + command, "CNI_CONTAINERID=" + container, "CNI_IFNAME=eth0", "CNI_NETNS=/run/netns/" + container, "CNI_PATH=/none:" + a.path,
+		"CNI_COMMAND=" + command, "CNI_CONTAINERID=" + container, "CNI_IFNAME=eth0", "CNI_NETNS=" + cmp.Or(a.netns, "/run/netns/"+container), "CNI_PATH=/none:" + a.path,
 		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=" + namespace + ";K8S_POD_NAME=web;K8S_POD_UID=17-a",
 	}
-	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion":"1.0.0","name":"kith-guests","type":"ptp","mtu":1400,"ipam":{"type":"kith-mark","networks":%q,"dataDir":%q,"routes":[{"dst":"0.0.0.0/0"}]}}`, a.files, a.data))
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion":"1.0.0","name":"kith-guests","type":"ptp","mtu":1400,"ipam":{"type":"kith-mark","networks":%q,"dataDir":%q,"routes":[{"dst":"0.0.0.0/0"}],"routes6":[{"dst":"::/0"}]}}`, a.files, a.data))
 	out, err := cmd.Output()
 	var told struct {
 		Msg string
@@ -53,10 +59,14 @@ func (a addresses) call(command, namespace, container string) (string, error) {
 	if command != "ADD" {
 		return "", nil
 	}
-	if len(told.IPs) != 1 || !strings.Contains(string(out), `"0.0.0.0/0"`) {
+	if len(told.IPs) == 0 || !strings.Contains(string(out), `"0.0.0.0/0"`) || strings.Contains(string(out), `"::/0"`) != (len(told.IPs) > 1) {
 		a.t.Fatalf("%s", out)
 	}
-	return told.IPs[0].Address + " " + told.IPs[0].Gateway, nil
+	var all []string
+	for _, ip := range told.IPs {
+		all = append(all, ip.Address+" "+ip.Gateway)
+	}
+	return strings.Join(all, " "), nil
 }
 
 func (a addresses) write(namespace, text string) {
@@ -104,6 +114,50 @@ func TestAGuestsAddressIsOutOfTheRangeOfItsNamespace(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(a.data, "*", "10.127.*")); len(left) > 0 {
 		t.Errorf("not given back: %v", left)
+	}
+}
+
+// TestAGuestOfTwoFamilies has an address of each, which it gives back, on a link that takes no routers' word.
+func TestAGuestOfTwoFamilies(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("network namespaces need root")
+	}
+	a := newAddresses(t)
+	runtime.LockOSThread() // for good: the thread, and its namespace, end with the test
+	host, err := netns.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	guest, err := netns.New() // and the thread is in it
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer guest.Close()
+	in := func(ns netns.NsHandle) {
+		if err := netns.Set(ns); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in(host)
+	a.netns = fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), guest)
+	both := `{"subnet":"10.127.0.0/24","gateway":"10.127.0.1","ipv6":{"subnet":"fd71:1:2:3::/64","gateway":"fd71:1:2:3::1"}}`
+	a.write("shop-a", both)
+	a.want("10.127.0.2/24 10.127.0.1 fd71:1:2:3::2/64 fd71:1:2:3::1", "shop-a", "one")
+	in(guest)
+	for key, want := range map[string]string{"accept_ra": "0\n", "accept_dad": "0\n", "disable_ipv6": "0\n"} {
+		if is, err := os.ReadFile("/proc/sys/net/ipv6/conf/default/" + key); err != nil || string(is) != want {
+			t.Errorf("%s is %q, %v", key, is, err)
+		}
+	}
+	in(host)
+	if _, err := a.call("DEL", "shop-a", "one"); err != nil {
+		t.Error(err)
+	}
+	for _, kept := range []string{"10.127.*", "fd71*"} {
+		if left, _ := filepath.Glob(filepath.Join(a.data, "*", kept)); len(left) > 0 {
+			t.Errorf("not given back: %v", left)
+		}
 	}
 }
 
