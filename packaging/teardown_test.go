@@ -95,6 +95,30 @@ func TestTeardownEndsWhatIsKithsAlone(t *testing.T) {
 	}
 }
 
+// TestTeardownEndsAK3sThatKithdRuns, whatever its program is, by what kithd noted of it: a process that only has the number is another's, and so is then /run/k3s.
+func TestTeardownEndsAK3sThatKithdRuns(t *testing.T) {
+	for ours, want := range map[string]string{"yes": "ended, gone\n", "no": "runs, there\n"} {
+		out, err := aMachine(t, "", `
+			cp "$dir/kithd" "$dir/k3s) (1 2"
+			"$dir/k3s) (1 2" 1000 & pid=$!
+			sleep 0.2
+			ticks=$(sed 's/.*) //' /proc/$pid/stat | cut -d' ' -f20)
+			[ `+ours+` = yes ] || ticks=$((ticks - 1))
+			mkdir -p /run/kith/k3s /run/k3s/containerd /var/lib/kith/k3s/agent
+			mount -t tmpfs tmpfs /var/lib/kith/k3s/agent; mount -t tmpfs tmpfs /run/k3s/containerd
+			echo "{\"pid\":$pid,\"born\":\"$ticks\",\"fingerprint\":\"x\"}" >/run/kith/k3s/engine.pid
+			"$dir/teardown" 1
+			if alive $pid; then printf 'runs, '; else printf 'ended, '; fi
+			if [ -e /run/k3s ]; then echo there; else echo gone; fi
+			! grep ' /var/lib/kith/k3s' /proc/mounts || echo mounted
+			kill $pid 2>/dev/null || true
+		`)
+		if err != nil || out != want {
+			t.Errorf("ours: %s: %v\n%s, want %s", ours, err, out, want)
+		}
+	}
+}
+
 // TestTeardownInAChrootIsOfNobodyElse: a package is removed in another system's tree, while a Kith runs around it.
 func TestTeardownInAChrootIsOfNobodyElse(t *testing.T) {
 	out, err := aMachine(t, "", `
