@@ -67,16 +67,7 @@ func TestPeersAreToldGoodbyeByARemovedLaptop(t *testing.T) {
 		t.Errorf("the pod was %s, is %s", there.Metadata.Name, again.Metadata.Name)
 	}
 
-	script, err := os.ReadFile("../../packaging/teardown.in")
-	if err != nil {
-		t.Fatal(err)
-	}
-	exe, _, err := bob.Exec(t.Context(), "readlink", "/proc/"+pid(t, bob, "kithd")+"/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
-	bin := filepath.Dir(strings.TrimSpace(exe))
-	filled := strings.NewReplacer("@libexecdir@", bin, "@bindir@", bin).Replace(string(script))
+	filled := teardown(t, bob)
 	began := time.Now()
 	out, errs, err := bob.Exec(t.Context(), "sh", "-c", filled, "teardown", "goodbye")
 	if err != nil {
@@ -100,4 +91,66 @@ func TestPeersAreToldGoodbyeByARemovedLaptop(t *testing.T) {
 	if left := strings.TrimSpace(kubectl(t, bob, "get", "namespaces", "-l", "kith.dev/home-namespace", "-o", "name")); left != "" {
 		t.Errorf("bob has %s", left)
 	}
+}
+
+// teardown is the script of the package, for the places where a laptop of the lab has its programs. kithd must run.
+func teardown(t *testing.T, p *lab.Laptop) string {
+	t.Helper()
+	script, err := os.ReadFile("../../packaging/teardown.in")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exe, _, err := p.Exec(t.Context(), "readlink", "/proc/"+pid(t, p, "kithd")+"/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Dir(strings.TrimSpace(exe))
+	return strings.NewReplacer("@libexecdir@", bin, "@bindir@", bin).Replace(string(script))
+}
+
+// TestTeardownOfALaptopWithK3s: what kithd leaves running when it is stopped is ended, with a K3s as with the built-in Kubernetes.
+func TestTeardownOfALaptopWithK3s(t *testing.T) {
+	l := laptops(t, lab.Options{Laptops: 1, Engines: map[string]string{"alice": lab.K3s}})
+	alice := l.Laptop("alice")
+	kubectl(t, alice, "run", "own", "--image=kith.dev/echo:1", "--image-pull-policy=IfNotPresent")
+	kubectl(t, alice, "wait", "--for=condition=Ready", "pod/own", "--timeout=60s")
+	script := teardown(t, alice)
+	if err := alice.StopDaemon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	left := func() string {
+		out, _, err := alice.Exec(t.Context(), "sh", "-c", `for name in k3s containerd containerd-shim pause app; do pgrep -lx "$name"; done; pgrep -l containerd-shim
+			grep -E ' (/run/k3s|/var/lib/kith/k3s)/' /proc/mounts | cut -d' ' -f2; ls -d /run/k3s 2>/dev/null; nft list tables | grep kith; ip -o link show cni0 2>/dev/null; true`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	for _, what := range []string{"k3s\n", "containerd\n", "/run/k3s\n", "cni0"} {
+		if out := left(); !strings.Contains(out, what) {
+			t.Fatalf("%q does not stay when kithd is stopped:\n%s", what, out)
+		}
+	}
+	if out, stderr, err := alice.Exec(t.Context(), "sh", "-c", script, "teardown", "5"); err != nil {
+		t.Fatalf("%v: %s%s", err, out, stderr)
+	}
+	if out := left(); out != "" {
+		t.Errorf("left:\n%s", out)
+	}
+	if err := alice.StartDaemon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ready := func() string {
+		out, err := alice.Kubectl(t.Context(), "get", "pod", "own", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+		if err != nil || out != "True" {
+			return fmt.Sprint(out, err)
+		}
+		return ""
+	}
+	eventually(t, 2*time.Minute, "the pod runs again", func() string {
+		if why := engineReady(t, alice); why != "" {
+			return why
+		}
+		return ready()
+	})
 }
