@@ -17,18 +17,25 @@ import (
 )
 
 // TestTwoLaptopsShareAWebApplication is the way of a pod: found, asked, accepted, run abroad, reached, ended.
-func TestTwoLaptopsShareAWebApplication(t *testing.T) { shareAWebApplication(t, lab.IPv4) }
+func TestTwoLaptopsShareAWebApplication(t *testing.T) { shareAWebApplication(t, lab.IPv4, false) }
+
+// TestTwoLaptopsShareAWebApplicationWithPodsOfBothFamilies is all of it with pods and services of both, the network over each.
+func TestTwoLaptopsShareAWebApplicationWithPodsOfBothFamilies(t *testing.T) {
+	shareAWebApplication(t, lab.DualStack, true)
+}
 
 // TestTwoLaptopsShareAWebApplicationOverLinkLocal is all of it at a cable between two laptops, without IPv4 and without a router.
 func TestTwoLaptopsShareAWebApplicationOverLinkLocal(t *testing.T) {
-	shareAWebApplication(t, lab.LinkLocal)
+	shareAWebApplication(t, lab.LinkLocal, false)
 }
 
 // TestTwoLaptopsShareAWebApplicationOverIPv6 is all of it on a LAN whose router advertises a network of IPv6 alone.
-func TestTwoLaptopsShareAWebApplicationOverIPv6(t *testing.T) { shareAWebApplication(t, lab.IPv6) }
+func TestTwoLaptopsShareAWebApplicationOverIPv6(t *testing.T) {
+	shareAWebApplication(t, lab.IPv6, false)
+}
 
-func shareAWebApplication(t *testing.T, lan lab.Family) {
-	l := laptops(t, lab.Options{Laptops: 2, LAN: lan})
+func shareAWebApplication(t *testing.T, lan lab.Family, both bool) {
+	l := laptops(t, lab.Options{Laptops: 2, LAN: lan, Config: map[string]any{"ipv6": both}})
 	alice, bob := l.Laptop("alice"), l.Laptop("bob")
 	before := everything(t, bob)
 
@@ -72,7 +79,17 @@ func shareAWebApplication(t *testing.T, lan lab.Family) {
 		t.Fatalf("the pods did not spread: %+v", all)
 	}
 	t.Run("kubectl on a pod abroad", func(t *testing.T) { kubectlAbroad(t, alice, away.Metadata.Name) })
-	t.Run("the network", func(t *testing.T) { network(t, l, *home, *away) })
+	address := func(p *pod, family int) netip.Addr {
+		a, err := netip.ParseAddr(kubectl(t, alice, "-n", "shop", "get", "pod", p.Metadata.Name, "-o", fmt.Sprintf("jsonpath={.status.podIPs[%d].ip}", family)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	t.Run("the network", func(t *testing.T) { network(t, l, *home, *away, address(home, 0), address(away, 0)) })
+	if both {
+		t.Run("the network over IPv6", func(t *testing.T) { network(t, l, *home, *away, address(home, 1), address(away, 1)) })
+	}
 	if lan != lab.IPv4 {
 		t.Run("the doctor finds nothing", func(t *testing.T) {
 			for _, p := range l.Laptops() {
@@ -175,38 +192,41 @@ func hears(t *testing.T, alice *lab.Laptop, pod, command, word string) {
 }
 
 // network sends what networks are bad at through the tunnel, both ways.
-func network(t *testing.T, l *lab.Lab, home, away pod) {
+func network(t *testing.T, l *lab.Lab, home, away pod, atHome, atAway netip.Addr) {
 	alice := l.Laptop("alice")
 	in := func(p pod, args ...string) string {
 		t.Helper()
 		return kubectl(t, alice, append([]string{"-n", "shop", "exec", p.Metadata.Name, "--"}, args...)...)
 	}
 	var seen struct {
-		Client string
+		Client netip.AddrPort
 		Name   string
 	}
-	answer := in(home, "/app", "get", "http://"+away.Status.PodIP+":8080/")
+	answer := in(home, "/app", "get", "http://"+netip.AddrPortFrom(atAway, 8080).String()+"/")
 	if err := json.Unmarshal([]byte(answer), &seen); err != nil || seen.Name != away.Metadata.Name {
 		t.Fatalf("home to away: %s (%v)", answer, err)
 	}
-	if client, _, _ := strings.Cut(seen.Client, ":"); client != home.Status.PodIP {
-		t.Errorf("the pod abroad saw the caller as %s, its status says %s", client, home.Status.PodIP)
+	if client := seen.Client.Addr(); client != atHome {
+		t.Errorf("the pod abroad saw the caller as %s, its status says %s", client, atHome)
 	}
-	answer = in(away, "/app", "get", "http://"+home.Status.PodIP+":8080/")
+	answer = in(away, "/app", "get", "http://"+netip.AddrPortFrom(atHome, 8080).String()+"/")
 	if err := json.Unmarshal([]byte(answer), &seen); err != nil || seen.Name != home.Metadata.Name {
 		t.Fatalf("away to home: %s (%v)", answer, err)
 	}
-	if client, _, _ := strings.Cut(seen.Client, ":"); client != away.Status.PodIP {
-		t.Errorf("the pod at home saw the caller as %s, its status says %s", client, away.Status.PodIP)
+	if client := seen.Client.Addr(); client != atAway {
+		t.Errorf("the pod at home saw the caller as %s, its status says %s", client, atAway)
 	}
 	for _, size := range []string{"100", "8000"} { // one packet, fragments
-		if out := in(home, "/app", "get", "http://127.0.0.1:8080/udp?addr="+away.Status.PodIP+":9999&size="+size); !strings.Contains(out, size) {
+		if out := in(home, "/app", "get", "http://127.0.0.1:8080/udp?addr="+netip.AddrPortFrom(atAway, 9999).String()+"&size="+size); !strings.Contains(out, size) {
 			t.Errorf("UDP, %s bytes: %s", size, out)
 		}
 	}
 	transfer := func(what string) {
-		for _, way := range []struct{ from, to string }{{home.Metadata.Name, away.Status.PodIP}, {away.Metadata.Name, home.Status.PodIP}} {
-			out := kubectl(t, alice, "-n", "shop", "exec", way.from, "--", "/app", "sha256", "http://"+way.to+":8080/blob?bytes=60000000")
+		for _, way := range []struct {
+			from string
+			to   netip.Addr
+		}{{home.Metadata.Name, atAway}, {away.Metadata.Name, atHome}} {
+			out := kubectl(t, alice, "-n", "shop", "exec", way.from, "--", "/app", "sha256", "http://"+netip.AddrPortFrom(way.to, 8080).String()+"/blob?bytes=60000000")
 			if want := in(home, "/app", "sha256", "http://127.0.0.1:8080/blob?bytes=60000000"); out != want {
 				t.Errorf("60 MB %s, %s from %s: %s, want %s", what, way.from, way.to, out, want)
 			}
