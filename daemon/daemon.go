@@ -193,6 +193,9 @@ func (d *Daemon) makeEngine() (err error) {
 	if err != nil {
 		return err
 	}
+	if d.cfg.IPv6 && d.cfg.Engine != config.EngineBuiltin { // that auto chose
+		d.log.Warn("ipv6 is without effect: which families pods have is this cluster's own configuration", "engine", d.cfg.Engine)
+	}
 	facts := d.engine.Facts()
 	if facts.GuestLinks {
 		if d.fence, err = d.newFence(); err != nil {

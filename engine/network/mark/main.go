@@ -111,6 +111,21 @@ func loosen(link string) {
 	_ = os.WriteFile(filepath.Join("/proc/sys/net/ipv4/conf", filepath.Base(link), "rp_filter"), []byte("2"), 0)
 }
 
+// question names the pod and its addresses, the first of each family: rules have to know all of them.
+func question(r current.Result, uid string) map[string]string {
+	ask := map[string]string{"uid": uid}
+	for _, ip := range r.IPs {
+		key := "address"
+		if ip.Address.IP.To4() == nil {
+			key = "ipv6"
+		}
+		if ask[key] == "" {
+			ask[key] = ip.Address.IP.String()
+		}
+	}
+	return ask
+}
+
 // await returns when the rules of the pod's NetworkPolicies are in force, which the engine says by closing the connection.
 func await(r current.Result, socket, uid string) error {
 	if socket == "" || uid == "" || len(r.IPs) == 0 {
@@ -120,7 +135,7 @@ func await(r current.Result, socket, uid string) error {
 	if err == nil {
 		defer conn.Close()
 		_ = conn.SetDeadline(time.Now().Add(15 * time.Second))
-		err = json.NewEncoder(conn).Encode(map[string]string{"uid": uid, "address": r.IPs[0].Address.IP.String()})
+		err = json.NewEncoder(conn).Encode(question(r, uid))
 	}
 	if err != nil {
 		return fmt.Errorf("ask kith-k8s whether NetworkPolicies are in force: %w", err)

@@ -109,7 +109,7 @@ func TestHostsEndIsMarked(t *testing.T) {
 func TestAPodWaitsForItsPolicies(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "policies.sock")
 	r := current.Result{}
-	if err := json.Unmarshal([]byte(`{"ips":[{"address":"10.42.0.5/24"}]}`), &r); err != nil {
+	if err := json.Unmarshal([]byte(`{"ips":[{"address":"10.42.0.5/24"},{"address":"fd00:42::5/64"}]}`), &r); err != nil {
 		t.Fatal(err)
 	}
 	if err := await(r, socket, "17-a"); err == nil {
@@ -128,7 +128,7 @@ func TestAPodWaitsForItsPolicies(t *testing.T) {
 				return
 			}
 			asked, err := bufio.NewReader(c).ReadString('\n')
-			if err != nil || strings.TrimSpace(asked) != `{"address":"10.42.0.5","uid":"17-a"}` {
+			if err != nil || strings.TrimSpace(asked) != `{"address":"10.42.0.5","ipv6":"fd00:42::5","uid":"17-a"}` {
 				t.Errorf("asked %q, %v", asked, err)
 			}
 			_, _ = io.WriteString(c, <-answers)
@@ -149,6 +149,9 @@ func TestAPodWaitsForItsPolicies(t *testing.T) {
 	answers <- "not in force: why"
 	if err := await(r, socket, "17-a"); err == nil || err.Error() != "not in force: why" {
 		t.Errorf("refused with %v", err)
+	}
+	if only := (current.Result{IPs: r.IPs[:1]}); question(only, "17-a")["address"] != "10.42.0.5" || len(question(only, "17-a")) != 2 {
+		t.Errorf("of a pod of IPv4 alone it asks %v", question(only, "17-a"))
 	}
 	if err := await(r, socket, ""); err != nil {
 		t.Errorf("what is no pod of a cluster: %v", err)
