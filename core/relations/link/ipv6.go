@@ -46,8 +46,8 @@ func (l *Linker) agree6(peer *v1alpha1.Peer, ours, theirs peering.Link) *v1alpha
 	for _, r := range theirs.IPv6.Space {
 		six.Space = append(six.Space, r.String())
 	}
-	me, they := l.cfg.Identity.ID(), identity.ID{}
-	they, _ = identity.ParseID(peer.Spec.ID) // by which the caller found it
+	me := l.cfg.Identity.ID()
+	they, _ := identity.ParseID(peer.Spec.ID) // by which the caller found it
 	if ours.Here.IsValid() {
 		six.GuestsHere = netplan.Guests6(they, me).String()
 	}
