@@ -30,7 +30,7 @@ type span6 struct {
 // tunnel6 is what of a peer is of IPv6.
 type tunnel6 struct {
 	space []zone6 // the addresses it may speak for towards its guests here, and that these may ask for
-	mtu   int     // as of IPv4, but never less than any IPv6 host may send: then what is around it is fragmented
+	mtu   int     // as of IPv4, but never less than any IPv6 host may send: then what is around it is fragmented, TCP aside (mss)
 	mss   uint16
 }
 
@@ -78,7 +78,7 @@ func (t *table6) fill(h Host, peers []Peer, tunnels map[uint32]*tunnel) {
 	for _, p := range peers {
 		tn := tunnels[netplan.Number(p.Handle())]
 		tn.six.mtu = max(p.MTU, LeastMTU6)
-		tn.six.mss = uint16(tn.six.mtu - 60) // IPv6 and TCP without options
+		tn.six.mss = uint16(p.MTU - 60) // IPv6 and TCP without options: a segment, unlike a packet, may be so small that nothing is fragmented
 		t.add(p.IPv6.There, tn, there)
 		t.add(p.IPv6.Here, tn, here)
 		for _, r := range p.IPv6.Space {
