@@ -178,8 +178,8 @@ func (d *DNS) Find(ctx context.Context, n Name) ([]Place, error) {
 	if len(places) > 0 {
 		return places, nil
 	}
-	if err := context.Cause(ctx); err != nil {
-		return nil, err
+	if err := context.Cause(ctx); err != nil && (errors.Is(err, context.Canceled) || len(i.asked) == 0) {
+		return nil, err // who has no time left still hears whom it was spent on
 	}
 	e := &NotFoundError{Name: n, Refused: found && len(i.asked) == 1}
 	for _, a := range i.asked {

@@ -45,10 +45,28 @@ func (b *Backend) Doctor(ctx context.Context, ref string, report func(api.Progre
 		}
 	}
 	groups := append([]doctor.Group{b.checkSelf, b.checkClock, b.checkEngine}, b.machine(peers).Groups()...)
+	if names := b.namesOf(peers, ref == ""); b.Names != nil && len(names) > 0 {
+		groups = append(groups, doctor.Names{Of: names, Find: b.Names.Find}.Check)
+	}
 	for _, k := range peers {
 		groups = append(groups, func(ctx context.Context, report func(api.Finding)) { b.checkPeer(ctx, k, report) })
 	}
 	return doctor.Run(ctx, func(f api.Finding) { report(api.Progress{Message: f.What, Finding: &f}) }, groups...), nil
+}
+
+// namesOf are the names in the DNS by which these peers were added, and the domains that are searched.
+func (b *Backend) namesOf(peers []directory.Known, domains bool) (names []doctor.Named) {
+	for _, k := range peers {
+		if k.Peer != nil && k.Peer.Spec.DNSName != "" {
+			names = append(names, doctor.Named{Name: k.Peer.Spec.DNSName, By: "the peer " + k.Name})
+		}
+	}
+	if domains {
+		for _, d := range b.Settings.Discovery.DNSDomains {
+			names = append(names, doctor.Named{Name: d, By: "discovery.dnsDomains"})
+		}
+	}
+	return names
 }
 
 // machine is this one, with the ranges of these peers.

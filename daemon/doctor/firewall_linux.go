@@ -3,6 +3,8 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,11 +42,30 @@ func (m Machine) ufw(ctx context.Context, in about, report func(api.Finding)) {
 		report(in.warn(name, "ufw does not say what it lets in", err.Error(), "ufw status verbose"))
 		return
 	}
-	report(judgeUFW(in, text, m.doors()))
+	report(judgeUFW(in, text, m.doors(), onlyIPv6(m.Discovery.Interfaces)))
 }
 
-// judgeUFW reads what `ufw status verbose` says.
-func judgeUFW(in about, status string, doors []door) api.Finding {
+// onlyIPv6 reports whether the LAN's devices have addresses of IPv6 and none of IPv4: then other laptops come by IPv6 or not at all.
+func onlyIPv6(interfaces []string) (yes bool) {
+	devices, _ := discovery.LANDevices(interfaces) // none: off the network it makes no difference
+	for _, name := range devices {
+		link, err := net.InterfaceByName(name)
+		if err != nil {
+			continue
+		}
+		addrs, _ := link.Addrs()
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() {
+				return false
+			}
+			yes = true
+		}
+	}
+	return yes
+}
+
+// judgeUFW reads what `ufw status verbose` says, of packets of IPv6 or of IPv4: ufw has rules for each, which it writes (v6) behind.
+func judgeUFW(in about, status string, doors []door, v6 bool) api.Finding {
 	const name = "ufw"
 	if !strings.Contains(status, "Status: active") {
 		return in.ok(name, "ufw is not active")
@@ -52,7 +73,7 @@ func judgeUFW(in about, status string, doors []door) api.Finding {
 	var shut, commands []string
 	meant := false
 	for _, d := range doors {
-		switch action, by := ufwAction(status, d); {
+		switch action, by := ufwAction(status, d, v6); {
 		case action == "ALLOW" || action == "LIMIT":
 		case by:
 			meant = true
@@ -65,15 +86,31 @@ func judgeUFW(in about, status string, doors []door) api.Finding {
 	if len(shut) == 0 {
 		return in.ok(name, "ufw lets other laptops in")
 	}
-	what := "ufw blocks " + strings.Join(shut, " and ") + ": other laptops cannot reach this one"
+	what, why := "ufw blocks "+strings.Join(shut, " and ")+": other laptops cannot reach this one", "it lets in what its rules name, and they do not name this"
+	if v6 {
+		why += "; the LAN has IPv6 alone, for which only rules marked (v6) hold"
+	}
 	if meant {
 		return in.fail(name, what, "a rule of ufw says so", "if it is not meant: delete that rule (ufw status numbered), then ufw allow "+shut[0])
 	}
-	return mending(in.fail(name, what, "it lets in what its rules name, and they do not name this", ""), commands...)
+	f := mending(in.fail(name, what, why, ""), commands...)
+	if v6 && !strings.Contains(status, "(v6)") { // it has none for IPv6, and may be told not to: then its command changes nothing for them
+		f.Do, f.Fix = "see that /etc/default/ufw has IPV6=yes, then: ufw reload; "+f.Do, nil
+	}
+	return f
 }
 
-// ufwAction gives what ufw does with packets that come in for a port, from somewhere at least, and whether a rule says so.
-func ufwAction(status string, d door) (action string, byRule bool) {
+// ofIPv6 reports whether a rule that ufw shows is of IPv6.
+func ofIPv6(fields []string) bool {
+	return slices.ContainsFunc(fields, func(word string) bool {
+		address, _, _ := strings.Cut(word, "/")
+		ip, err := netip.ParseAddr(address)
+		return word == "(v6)" || err == nil && ip.Is6()
+	})
+}
+
+// ufwAction gives what ufw does with packets of IPv6, or of IPv4, that come in for a port, from somewhere at least, and whether a rule says so.
+func ufwAction(status string, d door, v6 bool) (action string, byRule bool) {
 	rules := false
 	for line := range strings.Lines(status) {
 		line = strings.TrimSpace(line)
@@ -84,10 +121,12 @@ func ufwAction(status string, d door) (action string, byRule bool) {
 			rules = true
 			continue
 		}
-		if !rules || strings.Contains(line, "(v6)") {
+		rule, _, _ := strings.Cut(line, " # ") // behind it is what the owner notes
+		f := strings.Fields(rule)
+		if !rules || ofIPv6(f) != v6 {
 			continue
 		}
-		f := strings.Fields(line)
+		f = slices.DeleteFunc(f, func(word string) bool { return word == "(v6)" })
 		at := slices.IndexFunc(f, func(w string) bool { return slices.Contains([]string{"ALLOW", "DENY", "REJECT", "LIMIT"}, w) })
 		if at <= 0 || at+1 < len(f) && (f[at+1] == "OUT" || f[at+1] == "FWD") || !ufwNames(f[:at], d) {
 			continue

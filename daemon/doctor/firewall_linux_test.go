@@ -38,8 +38,34 @@ func TestUFWIsReadAsItSpeaks(t *testing.T) {
 		"all may come in":          {strings.Replace(ufwHead, "deny (incoming)", "allow (incoming)", 1), api.CheckOK, nil},
 		"an application's profile": {ufwHead + "OpenSSH                    ALLOW IN    Anywhere\n", api.CheckFail, allow},
 	} {
-		f := judgeUFW(about{area: api.AreaNetwork}, tc.status, doors)
+		f := judgeUFW(about{area: api.AreaNetwork}, tc.status, doors, false)
 		if f.Name != "ufw" || f.State != tc.want || !slices.Equal(f.Fix, tc.fix) || f.State != api.CheckOK && f.Do == "" {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
+// TestUFWOnALANOfIPv6: there the rules for IPv4 let nobody in.
+func TestUFWOnALANOfIPv6(t *testing.T) {
+	doors := []door{{6450, "tcp"}, {6450, "udp"}}
+	allow := []string{"ufw allow 6450/tcp", "ufw allow 6450/udp"}
+	for name, tc := range map[string]struct {
+		status string
+		want   api.CheckState
+		fix    []string
+	}{
+		"both families":         {ufwHead + "6450                       ALLOW IN    Anywhere\n6450 (v6)                  ALLOW IN    Anywhere (v6)\n", api.CheckOK, nil},
+		"IPv4 alone":            {ufwHead + "6450                       ALLOW IN    Anywhere\n22/tcp (v6)                ALLOW IN    Anywhere (v6)\n", api.CheckFail, allow},
+		"one of the two":        {ufwHead + "6450/tcp (v6)              ALLOW IN    Anywhere (v6)\n", api.CheckFail, allow[1:]},
+		"on a device":           {ufwHead + "6450 (v6) on wlan0         ALLOW IN    Anywhere (v6)\n", api.CheckOK, nil},
+		"the link alone":        {ufwHead + "6450                       ALLOW IN    fe80::/10\n", api.CheckOK, nil},
+		"one who is refused":    {ufwHead + "6450                       DENY IN     fe80::66\n6450 (v6)                  ALLOW IN    Anywhere (v6)\n", api.CheckOK, nil},
+		"denied":                {ufwHead + "6450 (v6)                  DENY IN     Anywhere (v6)\n", api.CheckFail, nil},
+		"no rules of IPv6 ever": {ufwHead + "6450                       ALLOW IN    Anywhere                   # for IPv6 later\n", api.CheckFail, nil},
+		"inactive":              {"Status: inactive\n", api.CheckOK, nil},
+	} {
+		f := judgeUFW(about{area: api.AreaNetwork}, tc.status, doors, true)
+		if f.State != tc.want || !slices.Equal(f.Fix, tc.fix) || f.State != api.CheckOK && f.Do == "" {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}
@@ -94,7 +120,7 @@ func FuzzFirewalls(f *testing.F) {
 	f.Add("public", listed("default", "mdns", "6450/udp", "\trule family=\"ipv4\" port port=\"6450\" protocol=\"tcp\" reject\n"))
 	f.Fuzz(func(t *testing.T, name, text string) {
 		doors := []door{{6450, "tcp"}, {6450, "udp"}}
-		found := []api.Finding{judgeUFW(about{}, text, doors), judgeFirewalld(about{}, readZones(name+"\n"+text), doors, true)}
+		found := []api.Finding{judgeUFW(about{}, text, doors, false), judgeUFW(about{}, text, doors, true), judgeFirewalld(about{}, readZones(name+"\n"+text), doors, true)}
 		for _, f := range found {
 			if f.State != api.CheckOK && f.Do == "" {
 				t.Errorf("%+v", f)

@@ -92,7 +92,7 @@ func (p Peer) reach(ctx context.Context, in about, report func(api.Finding)) (an
 	for _, s := range steps {
 		if best.Failed == s.step {
 			failed, do := s.failed, s.do(p, best)
-			if rank(s.step) > rank(peering.StepConnect) && brokenOff(best.Err) {
+			if brokenOff(best.Err) {
 				failed, do = "%s at %s breaks the connection off", "it holds back who asks it very often: wait a minute; if it stays so, see the log of kithd there"
 			}
 			report(in.fail(s.name, fmt.Sprintf(failed, p.Name, best.Address), why, do))
@@ -106,7 +106,8 @@ func (p Peer) reach(ctx context.Context, in about, report func(api.Finding)) (an
 	return true
 }
 
-// brokenOff reports whether the other side ended the connection without a word.
+// brokenOff reports whether the other side took the connection and ended it without a word. Its reset may come before this side has seen that
+// it took it.
 func brokenOff(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
