@@ -26,6 +26,9 @@ func by[T any](h handler, answer func(*provider.Provider) (T, error)) (none T, e
 
 func (h handler) Recognise(ctx context.Context, caller peering.Caller) bool {
 	known, _ := by(h, func(p *provider.Provider) (bool, error) { return p.Recognise(ctx, caller), nil })
+	if known {
+		h.d.directory.Called(caller.ID, caller.Addr.Addr())
+	}
 	return known
 }
 

@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -52,7 +55,8 @@ type Directory struct {
 	told  map[identity.ID]told   // what changed was called for last
 	// announced are the addresses that aim saw last.
 	announced map[identity.ID][]string
-	older     map[identity.ID]time.Time // see FoundOlder: Contact.Since of the connection
+	called    map[identity.ID]netip.Addr // see Called
+	older     map[identity.ID]time.Time  // see FoundOlder: Contact.Since of the connection
 }
 
 // told is what of a contact others act upon.
@@ -66,7 +70,7 @@ func New(me *identity.Identity, contacts *peering.Contacts, nearby *discovery.Ta
 	return &Directory{
 		me: me, contacts: contacts, nearby: nearby, log: log, changed: func(string) {}, follow: func([]discovery.Followed) {},
 		peers: map[identity.ID]*v1alpha1.Peer{}, names: map[identity.ID]string{}, told: map[identity.ID]told{},
-		announced: map[identity.ID][]string{}, older: map[identity.ID]time.Time{},
+		announced: map[identity.ID][]string{}, called: map[identity.ID]netip.Addr{}, older: map[identity.ID]time.Time{},
 	}
 }
 
@@ -80,6 +84,7 @@ func (d *Directory) SetPeers(peers []v1alpha1.Peer) {
 	}
 	d.mu.Lock()
 	d.peers = byID
+	maps.DeleteFunc(d.called, func(id identity.ID, _ netip.Addr) bool { return byID[id] == nil })
 	d.mu.Unlock()
 	d.follow(d.byName())
 	d.aim()
@@ -114,6 +119,22 @@ func (d *Directory) Remember(peer *v1alpha1.Peer) {
 		d.mu.Unlock()
 		d.follow(d.byName())
 		d.aim()
+	}
+}
+
+// Called notes from where somebody who is known here called. Who was added by an address may have moved since, or another node of its cluster
+// took over: it is looked for there as well, and its key is checked as anywhere. An address of one link alone is not noted: mDNS tells those.
+func (d *Directory) Called(id identity.ID, from netip.Addr) {
+	from = from.Unmap()
+	d.mu.Lock()
+	same := d.called[id] == from || from.IsLinkLocalUnicast()
+	if !same {
+		d.called[id] = from
+	}
+	d.mu.Unlock()
+	if !same {
+		d.aim()
+		d.contacts.Poke(id) // its connection may be to where it was before
 	}
 }
 
@@ -267,6 +288,7 @@ func (d *Directory) All() []Known {
 	for id, peer := range d.peers {
 		k := Known{ID: id, Name: peer.Name, Peer: peer, Source: api.Source(peer.Spec.Source)}
 		k.Addresses = merge(addressesOf(sightings[id]), peer.Spec.Endpoints)
+		k.Addresses = merge(k.Addresses, atPorts(d.called[id], k.Addresses))
 		if near, ok := sightings[id]; ok {
 			k.LastSeen, k.Source = near.Seen, api.Source(near.Sources[0])
 			k.announced = addressesOf(near)
@@ -323,6 +345,19 @@ func (k *Known) take(c peering.Contact) {
 func addressesOf(s discovery.Found) (list []string) {
 	for _, a := range s.Addresses {
 		list = append(list, a.String())
+	}
+	return list
+}
+
+// atPorts is an address with the ports of others.
+func atPorts(a netip.Addr, others []string) (list []string) {
+	if !a.IsValid() {
+		return nil
+	}
+	for _, e := range others {
+		if _, port, err := net.SplitHostPort(e); err == nil {
+			list = append(list, net.JoinHostPort(a.String(), port))
+		}
 	}
 	return list
 }

@@ -3,6 +3,7 @@ package directory
 import (
 	"errors"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -69,5 +70,42 @@ func TestANamespaceGoesToPeersThatThereAre(t *testing.T) {
 	}
 	if names, err := NamesOf(all, []string{"bob", "nobody"}); !errors.Is(err, &api.Error{Code: api.CodeNotFound}) || !strings.Contains(err.Error(), `no peer "nobody" here`) {
 		t.Errorf("%v, %v", names, err)
+	}
+}
+
+// Who was added by an address, and calls from another, is looked for there too, at the ports it has.
+func TestWhoCallsFromElsewhereIsLookedForThere(t *testing.T) {
+	me, err := identity.Load(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	d := New(me, peering.NewContacts(peering.ContactsConfig{Identity: me, Log: log}), discovery.NewTable(log), log)
+	const before = "192.0.2.3:30450 corp.example:7000"
+	corp := v1alpha1.Peer{Spec: v1alpha1.PeerSpec{ID: identity.ID{1}.String(), Endpoints: strings.Fields(before)}}
+	d.SetPeers([]v1alpha1.Peer{corp})
+	for _, step := range []struct{ from, want string }{
+		{"", before},
+		{"192.0.2.3", before + " 192.0.2.3:7000"},
+		{"192.0.2.4", before + " 192.0.2.4:30450 192.0.2.4:7000"}, // where it is now is all that counts
+		{"fe80::4%eth0", before + " 192.0.2.4:30450 192.0.2.4:7000"},
+		{"::ffff:192.0.2.5", before + " 192.0.2.5:30450 192.0.2.5:7000"},
+		{"2001:db8::4", before + " [2001:db8::4]:30450 [2001:db8::4]:7000"},
+	} {
+		if step.from != "" {
+			d.Called(identity.ID{1}, netip.MustParseAddr(step.from))
+			d.Called(identity.ID{2}, netip.MustParseAddr(step.from)) // which is no Peer yet, for the watch is late
+		}
+		if all := d.All(); len(all) != 1 || strings.Join(all[0].Addresses, " ") != step.want {
+			t.Errorf("from %q: %v, want %s", step.from, all, step.want)
+		}
+	}
+	late := v1alpha1.Peer{Spec: v1alpha1.PeerSpec{ID: identity.ID{2}.String(), Endpoints: []string{"192.0.2.9:6450"}}}
+	d.SetPeers([]v1alpha1.Peer{late})
+	if got := strings.Join(d.All()[0].Addresses, " "); got != "192.0.2.9:6450 [2001:db8::4]:6450" {
+		t.Error(got)
+	}
+	if len(d.called) != 1 {
+		t.Errorf("who is no Peer any more is kept: %v", d.called)
 	}
 }

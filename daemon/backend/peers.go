@@ -281,7 +281,7 @@ func withPort(hostport string, port uint16) (string, error) {
 }
 
 func unreachable(who string, err error) *api.Error {
-	e := &api.Error{Code: api.CodePeerUnreachable, Message: who + " does not answer", Reason: err.Error(), Do: "is kithd running there, and TCP port 6450 open?"}
+	e := &api.Error{Code: api.CodePeerUnreachable, Message: who + " does not answer", Reason: err.Error(), Do: "is kithd running there, and does its firewall let TCP in at that port?"}
 	var mismatch *identity.MismatchError
 	var problem *peering.Problem
 	switch {

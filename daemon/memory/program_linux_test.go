@@ -30,8 +30,14 @@ func resident(t *testing.T, key string) (kib int) {
 
 func TestForgottenPagesComeBackWhenNeeded(t *testing.T) {
 	before := resident(t, "RssFile")
-	forgetProgram()
-	if after := resident(t, "RssFile"); after > before-256 {
+	after := before
+	for range 20 { // other threads run meanwhile, and need their pages at once
+		forgetProgram()
+		if after = resident(t, "RssFile"); after <= before-256 {
+			break
+		}
+	}
+	if after > before-256 {
 		t.Errorf("%d KiB of the program are mapped, and were %d", after, before)
 	}
 	if text := fmt.Sprintf("%08.3f", 3.14159); text != "0003.142" {

@@ -89,3 +89,30 @@ func TestFiftyLaptopsSeeEachOther(t *testing.T) {
 	})
 	t.Logf("all saw all %s after the last daemon answered", took)
 }
+
+// TestWhoWasAddedByAddressIsFollowed: no multicast leads to bob, and alice typed his address in. He moves to another; he knows hers, and calls.
+func TestWhoWasAddedByAddressIsFollowed(t *testing.T) {
+	l := laptops(t, lab.Options{Laptops: 2, Config: map[string]any{"discovery": map[string]any{"lan": false}}})
+	alice, bob := l.Laptop("alice"), l.Laptop("bob")
+	for _, p := range l.Laptops() {
+		eventually(t, 30*time.Second, "kithd of "+p.Name()+" is ready", func() string { return engineReady(t, p) })
+	}
+	at, err := bob.Address()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kith(t, alice, "peer", "add", netip.AddrPortFrom(at, 6450).String())
+	befriend(t, alice, bob, "--cpu", "100m", "--memory", "64Mi", "--pods", "5")
+	to, err := bob.Move(t.Context(), netip.Addr{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := eventually(t, time.Minute, "alice reaches bob at his new address", func() string {
+		p := peerOf(t, alice, "bob")
+		if !p.Reachable || p.Addresses[0] != netip.AddrPortFrom(to, 6450).String() || !p.Tunnel.Up {
+			return fmt.Sprintf("%+v, want %s", p, to)
+		}
+		return ""
+	})
+	t.Logf("at the new address after %s", moved)
+}
