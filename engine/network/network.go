@@ -7,14 +7,18 @@
 package network
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -155,9 +159,22 @@ func set(key, value string) error {
 
 type m = map[string]any
 
+const podsConf = "10-kith.conflist"
+
+// Withhold takes the pods' network, as it was written to the folder conf, from the container runtime, unless it has this range of pods. Until Setup
+// writes it again no pod starts: of a node that joined its cluster anew the range may be another, and an address of the old one leads nowhere.
+func Withhold(conf string, unless netip.Prefix) error {
+	path := filepath.Join(conf, podsConf)
+	written, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && unless.IsValid() && bytes.Contains(written, []byte(strconv.Quote(unless.String()))) {
+		return nil
+	}
+	return errors.Join(err, os.Remove(path))
+}
+
 // writeCNI writes the networks: one for the pods of this cluster, one for guests.
 func writeCNI(o Options) error {
-	if err := writeConf(o.CNIConf, "10-kith.conflist", podNetwork(o)); err != nil {
+	if err := writeConf(o.CNIConf, podsConf, podNetwork(o)); err != nil {
 		return err
 	}
 	return writeConf(o.GuestConf, "10-kith-guests.conflist", guestNetwork(o))

@@ -297,3 +297,29 @@ func TestCNIConfigurationsSayRangesAndMTU(t *testing.T) {
 		}
 	}
 }
+
+// A node that joins its cluster anew may have another range: until that is known its container runtime has no network to start pods on.
+func TestTheNetworkOfAnotherRangeIsWithheld(t *testing.T) {
+	o := options(t)
+	o.CNIConf = t.TempDir()
+	conf := filepath.Join(o.CNIConf, podsConf)
+	for _, unless := range []netip.Prefix{{}, o.PodCIDR} {
+		if err := Withhold(o.CNIConf, unless); err != nil {
+			t.Errorf("with none written: %v", err)
+		}
+	}
+	for _, tc := range []struct {
+		unless netip.Prefix
+		stays  bool
+	}{{o.PodCIDR, true}, {netip.MustParsePrefix("10.42.3.0/24"), false}, {netip.Prefix{}, false}} {
+		if err := writeCNI(o); err != nil {
+			t.Fatal(err)
+		}
+		if err := Withhold(o.CNIConf, tc.unless); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(conf); (err == nil) != tc.stays {
+			t.Errorf("of %s, unless it is %s: %v", o.PodCIDR, tc.unless, err)
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -129,6 +130,16 @@ func (s *server) node(ctx context.Context, group *errgroup.Group) error {
 		return nil // ctx ended
 	}
 	c.ClusterCIDR, c.ServiceCIDR, c.ClusterDNS, c.DNSPort = cluster.Pods, cluster.Services, cluster.DNS, cluster.DNSPort
+	var before netip.Prefix
+	if s.insist(ctx, "the node", func() (err error) {
+		before, err = s.podRange(ctx)
+		return err
+	}) != nil {
+		return nil
+	}
+	if err := network.Withhold(s.cniConf(), before); err != nil {
+		return fmt.Errorf("the pods' network of before: %w", err)
+	}
 	resolver := dns.Options{NodeIP: c.NodeIP, ClusterDNS: c.ClusterDNS, ResolvConf: filepath.Join(c.DataDir, "resolv.conf")}
 	if err := dns.WriteResolvConf(resolver); err != nil {
 		return fmt.Errorf("resolv.conf for pods: %w", err)
@@ -152,11 +163,7 @@ func (s *server) node(ctx context.Context, group *errgroup.Group) error {
 	}.Run)
 	// The node is not Ready before there is a network for pods, which is made here.
 	if s.insist(ctx, "the node's range of pods", func() error {
-		node, err := s.client.CoreV1().Nodes().Get(ctx, c.NodeName, metav1.GetOptions{})
-		if err == nil {
-			c.PodCIDR, err = netip.ParsePrefix(node.Spec.PodCIDR)
-		}
-		if err != nil || !cluster.Pods.Overlaps(c.PodCIDR) {
+		if c.PodCIDR, _ = s.podRange(ctx); !cluster.Pods.Overlaps(c.PodCIDR) {
 			return errNotYet
 		}
 		return nil
@@ -189,6 +196,19 @@ func (s *server) node(ctx context.Context, group *errgroup.Group) error {
 	})
 	s.log.Info("this node is part of the cluster", "pods", c.PodCIDR, "after", time.Since(s.began).Round(time.Millisecond))
 	return nil
+}
+
+// podRange is that of this node as the API server has it now; the zero value when the node is not there, or has none yet.
+func (s *server) podRange(ctx context.Context) (pods netip.Prefix, err error) {
+	node, err := s.client.CoreV1().Nodes().Get(ctx, s.config.NodeName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return netip.Prefix{}, nil
+	}
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	pods, _ = netip.ParsePrefix(node.Spec.PodCIDR)
+	return pods, nil
 }
 
 // Who a data folder is of. A server's has the authority's key, and an agent's must never have it.
