@@ -5,8 +5,10 @@
 package panel
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"image"
 	"image/png"
@@ -77,12 +79,12 @@ func newScreenOf(t *testing.T, name string, size image.Point, env ...string) *sc
 	defer number.Close()
 	s.start(&exec.Cmd{Args: []string{"Xvfb", "-displayfd", "3", "-screen", "0", fmt.Sprintf("%dx%dx24", size.X, size.Y), "-nolisten", "tcp", "-noreset"}, ExtraFiles: []*os.File{w}})
 	w.Close()
-	var display [16]byte
-	n, err := number.Read(display[:])
+	// The whole line: Xvfb writes number and newline one after the other, and dies when nobody reads the second.
+	display, err := bufio.NewReader(number).ReadString('\n')
 	if err != nil {
 		t.Fatalf("Xvfb gave no display: %v", err)
 	}
-	s.env = append(s.env, "DISPLAY=:"+strings.TrimSpace(string(display[:n])))
+	s.env = append(s.env, "DISPLAY=:"+strings.TrimSpace(display))
 	s.run("dbus-daemon", "--session", "--nofork", "--nopidfile", "--address="+s.bus)
 	s.until("the session bus", func() string {
 		_, err := os.Stat(filepath.Join(dir, "bus"))
@@ -194,6 +196,9 @@ func (s *screen) try(args ...string) (string, error) {
 	c := exec.CommandContext(ctx, args[0], args[1:]...)
 	c.Env = s.env
 	out, err := c.Output()
+	if e, ok := errors.AsType[*exec.ExitError](err); ok {
+		err = fmt.Errorf("%w: %s", err, e.Stderr)
+	}
 	return string(out), err
 }
 
