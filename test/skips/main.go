@@ -1,5 +1,6 @@
-// Command skips reads `go test -json` and shows what `go test` shows, failures in full and a line for each package. With
-// -none it fails when a test was skipped: a test that nobody runs says nothing. CI runs as root and so.
+// Command skips reads `go test -json` and shows what `go test` shows, failures in full and a line for each package. What failed comes
+// once more at the end, in few lines, because logs of whole clusters may follow the reason. With -none it fails when a test was skipped:
+// a test that nobody runs says nothing. CI runs as root and so.
 package main
 
 import (
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 )
 
@@ -19,7 +21,7 @@ func main() {
 	none := flag.Bool("none", false, "fail when a test was skipped")
 	verbose := flag.Bool("v", false, "show what passes too")
 	flag.Parse()
-	skipped, err := read(os.Stdin, os.Stdout, *verbose)
+	skipped, failed, err := read(os.Stdin, os.Stdout, *verbose)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "skips:", err)
 		os.Exit(1)
@@ -27,14 +29,17 @@ func main() {
 	for _, s := range skipped {
 		fmt.Printf("skipped: %s\n", s)
 	}
+	for _, f := range failed {
+		fmt.Printf("failed: %s\n", f)
+	}
 	if *none && len(skipped) > 0 {
 		fmt.Fprintf(os.Stderr, "skips: %d tests did not run, and must: run them as root, with what scripts/deps.sh installs\n", len(skipped))
 		os.Exit(1)
 	}
 }
 
-// read copies what is to be seen and gives the tests that were skipped and must not be.
-func read(in io.Reader, out io.Writer, verbose bool) (skipped []string, err error) {
+// read copies what is to be seen and gives the tests that were skipped and must not be, and those that failed, each with its reason.
+func read(in io.Reader, out io.Writer, verbose bool) (skipped, failed []string, err error) {
 	said := map[string]string{} // by package and test, until it is known how it ended
 	lines := bufio.NewScanner(in)
 	lines.Buffer(nil, 16<<20)
@@ -51,11 +56,17 @@ func read(in io.Reader, out io.Writer, verbose bool) (skipped []string, err erro
 				if verbose || !strings.HasPrefix(e.Output, "PASS") {
 					fmt.Fprint(out, e.Output)
 				}
-			} else {
+			}
+			if e.Test != "" {
 				said[key] += e.Output
 			}
 		case "fail":
-			fmt.Fprint(out, said[key])
+			if !verbose {
+				fmt.Fprint(out, said[key])
+			}
+			if e.Test != "" {
+				failed = append(failed, key+digest(said[key]))
+			}
 			delete(said, key)
 		case "pass":
 			delete(said, key)
@@ -68,9 +79,24 @@ func read(in io.Reader, out io.Writer, verbose bool) (skipped []string, err erro
 	}
 	for key, text := range said { // it ended with its program: a panic, or a deadline
 		fmt.Fprintf(out, "--- did not end: %s\n%s", key, text)
+		failed = append(failed, key+": it did not end"+digest(text))
 	}
-	return skipped, lines.Err()
+	return skipped, failed, lines.Err()
 }
+
+// digest is what a test said first: the first line of each message, whose other lines are further in.
+func digest(output string) string {
+	var said []string
+	for line := range strings.Lines(output) {
+		if message.MatchString(line) && len(said) < 12 {
+			said = append(said, fmt.Sprintf("\n    %.300s", strings.TrimSpace(line)))
+		}
+	}
+	return strings.Join(said, "")
+}
+
+// message is how testing begins one, in a test and in a part of one.
+var message = regexp.MustCompile(`^ {4}[^ ]+\.go:[0-9]+: `)
 
 // why is what the test said when it was skipped.
 func why(output string) string {

@@ -14,6 +14,8 @@ const stream = `# kith.dev/x
 {"Action":"output","Package":"kith.dev/x","Test":"TestA","Output":"--- SKIP: TestA (0.00s)\n"}
 {"Action":"skip","Package":"kith.dev/x","Test":"TestA"}
 {"Action":"output","Package":"kith.dev/x","Test":"TestB/part","Output":"    a_test.go:9: broken\n"}
+{"Action":"output","Package":"kith.dev/x","Test":"TestB/part","Output":"    a_test.go:5: the log of a cluster\n"}
+{"Action":"output","Package":"kith.dev/x","Test":"TestB/part","Output":"        b.go:7: a line of it\n"}
 {"Action":"fail","Package":"kith.dev/x","Test":"TestB/part"}
 {"Action":"output","Package":"kith.dev/x","Test":"TestC","Output":"    a_test.go:12: fine\n"}
 {"Action":"pass","Package":"kith.dev/x","Test":"TestC"}
@@ -25,9 +27,14 @@ const stream = `# kith.dev/x
 
 func TestSkippedTestsAreFoundAndFailuresShown(t *testing.T) {
 	var out strings.Builder
-	skipped, err := read(strings.NewReader(stream), &out, false)
+	skipped, failed, err := read(strings.NewReader(stream), &out, false)
 	if err != nil || !slices.Equal(skipped, []string{"kith.dev/x TestA: a_test.go:3: needs root"}) {
 		t.Errorf("%q, %v", skipped, err)
+	}
+	if want := []string{
+		"kith.dev/x TestB/part\n    a_test.go:9: broken\n    a_test.go:5: the log of a cluster", "kith.dev/x TestD: it did not end",
+	}; !slices.Equal(failed, want) {
+		t.Errorf("failed: %q", failed)
 	}
 	for _, want := range []string{"# kith.dev/x\n", "a_test.go:9: broken", "FAIL\tkith.dev/x", "panic: oh"} {
 		if !strings.Contains(out.String(), want) {
@@ -38,7 +45,7 @@ func TestSkippedTestsAreFoundAndFailuresShown(t *testing.T) {
 		t.Errorf("shown: %s", out.String())
 	}
 	out.Reset()
-	if _, err := read(strings.NewReader(stream), &out, true); err != nil || !strings.Contains(out.String(), "fine") {
+	if _, _, err := read(strings.NewReader(stream), &out, true); err != nil || !strings.Contains(out.String(), "fine") {
 		t.Errorf("with -v not shown: %v %s", err, out.String())
 	}
 }
