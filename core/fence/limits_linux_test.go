@@ -44,7 +44,7 @@ func (w *world) flood(from, source, place, to string, n int) int {
 }
 
 // few are amounts that a test can reach. The bucket fills slowly, so that what a test lets in does not depend on its pace.
-var few = allowance{open: 1000, rate: 1, burst: 60, all: 1000, allAt: 1000, unknown: 1, unknownAt: 30}
+var few = allowance{open: 1000, rate: 1, burst: 60, all: 1000, allAt: 1000, each: 1000, eachRate: 1000, eachAt: 1000, unknown: 1, unknownAt: 30}
 
 // about reports whether as many were let in as the burst, and what the seconds of a slow machine bring.
 func about(got int, burst uint32) bool { return got >= int(burst) && got <= int(burst)+20 }
@@ -112,7 +112,7 @@ func (w *world) ask(from string) (answered bool) {
 
 func TestOpenConnectionsAreCountedForATenant(t *testing.T) {
 	w := newWorld(t)
-	w.fence.allowed = allowance{open: 100, rate: 100000, burst: 100000, all: 100000, allAt: 100000, unknown: 1, unknownAt: 1}
+	w.fence.allowed = allowance{open: 100, rate: 100000, burst: 100000, all: 100000, allAt: 100000, each: 1000, eachRate: 100000, eachAt: 100000, unknown: 1, unknownAt: 1}
 	rel := twoTenants()
 	w.must(w.fence.Set(rel))
 	const inexact = 5 // the kernel counts without a lock around the whole

@@ -509,9 +509,23 @@ func (w *world) raise() {
 	w.must(err)
 	h, host := w.net("host"), int(w.place["host"])
 	f.fence.Options = []nftables.ConnOption{nftables.WithNetNSFd(host)}
-	f.limits.Options = f.fence.Options
-	f.readHost = func() (hostState, error) { return readHost(h) }
+	f.limits.Options, f.links.Options = f.fence.Options, f.fence.Options
+	w.at(f, h)
 	w.fence = f
+}
+
+// at has a fence look at the host's namespace.
+func (w *world) at(f *Fence, h *netlink.Handle) {
+	host := w.place["host"]
+	f.readHost = func(wires bool) (s hostState, err error) {
+		err = inside(host, func() (err error) {
+			s, err = readHost(h, f.cfg.Group, wires)
+			return err
+		})
+		return s, err
+	}
+	f.seek = func(found wires, a netip.Addr) { found.seek(h, a) }
+	f.narrow = func(link int) error { return inside(host, func() error { return narrow(link) }) }
 }
 
 // run follows the host until the test, or the function it returns, ends it.
