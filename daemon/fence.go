@@ -11,7 +11,7 @@ import (
 // newFence makes the fence around guests. The engine's ranges must be known.
 func (d *Daemon) newFence() (*fence.Fence, error) {
 	facts := d.engine.Facts()
-	cfg := fence.Config{Tunnel: netplan.Tunnel, Pods: facts.Network.Pods, Services: facts.Network.Services, Node: facts.NodeIP, DNS: facts.Network.DNS(), IPv6: facts.Network.IPv6, Kernel: &d.kernel, Log: d.log}
+	cfg := fence.Config{Tunnel: netplan.Tunnel, Pods: facts.Network.Pods, Services: facts.Network.Services, Node: facts.NodeIP, NodeName: facts.NodeName, DNS: facts.Network.DNS(), IPv6: facts.Network.IPv6, Kernel: &d.kernel, Log: d.log}
 	if facts.GuestLinks {
 		cfg.Group = guestnet.Group
 	}

@@ -26,6 +26,8 @@ type Fence struct {
 	narrow   func(link int) error    // has the host answer by a guest's link for its address there alone
 	allowed  allowance
 
+	astray astray
+
 	mu            sync.Mutex
 	told          bool // Set was called: without, the tables of the process before are better than ours
 	rel           Relations

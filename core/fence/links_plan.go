@@ -77,7 +77,8 @@ func (f family) bridge(tenants []Tenant, host hostState, plugin Plugin, sender e
 	if host.bridged {
 		return t
 	}
-	between := [][]expr.Any{rule(ipv4, acceptAnswers())}
+	// Connections are not tracked on bridges: what cannot begin any passes, and by UDP that is not to be told.
+	between := [][]expr.Any{rule(ipv4, nft.Protocol(unix.IPPROTO_TCP), notTheFirst(), accept()), rule(ipv4, nft.ICMP(0), accept())}
 	for _, tenant := range tenants {
 		t.Sets = append(t.Sets, f.addresses(tenant.guests(), tenant.Guests...))
 		between = append(between, rule(ipv4, is(f.source(), tenant.guests()), is(f.destination(), tenant.guests()), accept()))
@@ -160,6 +161,13 @@ func second(field expr.Any) expr.Any {
 	p := *field.(*expr.Payload)
 	p.DestRegister = unix.NFT_REG_2
 	return &p
+}
+
+// tcp flags & (syn | ack) != syn
+func notTheFirst() []expr.Any {
+	const flagsAt, syn, ack = 13, 0x02, 0x10
+	return nft.Load(&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: flagsAt, Len: 1},
+		nft.Masked([]byte{syn | ack}, nil), &expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: []byte{syn}})
 }
 
 // meta nfproto @awaited

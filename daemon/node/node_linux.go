@@ -194,6 +194,17 @@ func (n *Node) manager(scheme *runtime.Scheme) (ctrl.Manager, error) {
 	return mgr, nil
 }
 
+// here is a cache of the pods of this node, the owner's among them, which the fence tells from guests that it awaits.
+func (n *Node) here(mgr ctrl.Manager) (cache.Cache, error) {
+	c, err := cache.New(n.cfg.REST, cache.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient(), ByObject: map[client.Object]cache.ByObject{
+		&corev1.Pod{}: {Transform: slim, Field: fields.OneTermEqualSelector("spec.nodeName", n.cfg.Node)},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("follow the pods of this node: %w", err)
+	}
+	return c, mgr.Add(c)
+}
+
 // slim drops what nobody here reads.
 func slim(o any) (any, error) {
 	switch o := o.(type) {
@@ -211,13 +222,17 @@ func slim(o any) (any, error) {
 // fence keeps guests of this node fenced: their way home is the overlay, as it is the tunnel's device on the gateway's node.
 func (n *Node) fence(ctx context.Context, mgr ctrl.Manager, ip netip.Addr) error {
 	f, err := fence.New(fence.Config{
-		Tunnel: overlay.Device, Pods: n.cfg.Pods, Services: n.cfg.Services, Node: ip, Self: n.cfg.Node, DNS: netplan.Cluster{Pods: n.cfg.Pods, Services: n.cfg.Services}.DNS(),
+		Tunnel: overlay.Device, Pods: n.cfg.Pods, Services: n.cfg.Services, Node: ip, NodeName: n.cfg.Node, Self: n.cfg.Node, DNS: netplan.Cluster{Pods: n.cfg.Pods, Services: n.cfg.Services}.DNS(),
 		Kernel: &n.kernel, Log: n.cfg.Log,
 	})
 	if err != nil {
 		return err
 	}
-	if err := f.SetupWithManager(mgr); err != nil {
+	here, err := n.here(mgr)
+	if err != nil {
+		return err
+	}
+	if err := f.SetupWithManager(mgr, here); err != nil {
 		return err
 	}
 	go n.keep(ctx, "the fence around guests", f.Run)
