@@ -251,6 +251,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		}
 	} else {
 		c.Host.Translate(facts.Network.Pods)
+		c.Host.CloseWhile(d.closedToGuests)
 	}
 	if err := d.keepInstalled(mgr, direct, c.Host); err != nil {
 		return nil, nil, fmt.Errorf("keep what is installed: %w", err)

@@ -1,6 +1,7 @@
 package fence
 
 import (
+	"net/netip"
 	"slices"
 	"sync"
 )
@@ -22,6 +23,9 @@ func (f *Fence) Astray() []Astray {
 	defer f.astray.mu.Unlock()
 	return slices.Clone(f.astray.list)
 }
+
+// Pods is the range that it was given.
+func (f *Fence) Pods() netip.Prefix { return f.cfg.Pods }
 
 func (f *Fence) note(list []Astray) {
 	f.astray.mu.Lock()

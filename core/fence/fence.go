@@ -15,9 +15,6 @@ import (
 	"kith.dev/core/nft"
 )
 
-// Table is the name of both nftables tables: the fence for IPv4, and that for IPv6 or one that drops guests' IPv6.
-const Table = "kith-fence"
-
 // Fence keeps the tables. Its methods may be called from anywhere.
 type Fence struct {
 	cfg      Config

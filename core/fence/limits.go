@@ -13,11 +13,6 @@ import (
 	"kith.dev/core/nft"
 )
 
-// Limits is the name of the nftables table that bounds how many connections a peer's guests, and its home through the
-// tunnel, open. It is a table of its own because a kernel may not have the words for it, and the fence stands without. A chain in it
-// remembers, and so stays as it is when others change.
-const Limits = "kith-limits"
-
 // allowance is what a peer may open, its guests here and its home together; UDP and ICMP count as conntrack counts them.
 type allowance struct {
 	open        uint32 // at once

@@ -348,7 +348,7 @@ func (n *Node) leave() error {
 		return nil
 	}
 	n.cfg.Log.Info("Kith is being removed: nothing of it stays on this node")
-	return n.overlay.Remove(fence.Table, fence.Limits)
+	return n.overlay.Remove(fence.Table, fence.Limits, fence.Links)
 }
 
 func gone(set *appsv1.DaemonSet, err error) bool {

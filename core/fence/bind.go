@@ -14,10 +14,6 @@ import (
 	"kith.dev/core/nft"
 )
 
-// Links is the name of the nftables tables that bind guests to their links, below IP. They are of their own because a kernel may not have these
-// families, and the fence stands without.
-const Links = "kith-links"
-
 const (
 	mostLinks = 4096 // of which a table remembers something
 
