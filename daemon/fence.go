@@ -23,17 +23,21 @@ func (d *Daemon) newFence() (*fence.Fence, error) {
 		cfg.Self = facts.NodeName
 	}
 	f, err := fence.New(cfg)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		d.follow(f)
 	}
+	return f, err
+}
+
+// follow tells the owner what a fence finds of the cluster's range.
+func (d *Daemon) follow(f *fence.Fence) {
 	f.OnAstray(func(list []fence.Astray) {
 		if len(list) > 0 {
-			d.publish(api.Event{Type: api.EventRangeWrong, Severity: api.SeverityError, Message: wrongRange(cfg.Pods, list)})
+			d.publish(api.Event{Type: api.EventRangeWrong, Severity: api.SeverityError, Message: wrongRange(f.Pods(), list)})
 		}
 		d.changed.Notify()
 	})
 	d.around.Store(f)
-	return f, nil
 }
 
 // failing is what is wrong with this kithd.

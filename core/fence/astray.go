@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // astray is what was last found to have addresses that are not of the cluster's range of pods.
@@ -27,7 +29,9 @@ func (f *Fence) Astray() []Astray {
 // Pods is the range that it was given.
 func (f *Fence) Pods() netip.Prefix { return f.cfg.Pods }
 
-func (f *Fence) note(list []Astray) {
+// Compare looks whether nodes and pods have addresses of the range.
+func (f *Fence) Compare(nodes []corev1.Node, pods []corev1.Pod) {
+	list := OutOfRange(f.cfg.Pods, nodes, pods)
 	f.astray.mu.Lock()
 	is := slices.Equal(f.astray.list, list)
 	f.astray.list = list

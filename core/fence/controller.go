@@ -92,7 +92,7 @@ func (f *Fence) reconcile(ctx context.Context, c, here client.Reader) error {
 	own.Items = slices.DeleteFunc(own.Items, func(p corev1.Pod) bool { return p.Labels[v1alpha1.LabelConsumer] != "" })
 	o := objects{pods: append(pods.Items, own.Items...), nodes: nodes.Items, contracts: contracts.Items, peers: peers.Items, policies: policies.Items}
 	if f.cfg.Group == 0 {
-		f.note(OutOfRange(f.cfg.Pods, o.nodes, o.pods))
+		f.Compare(o.nodes, o.pods)
 	}
 	return f.Set(f.cfg.relations(o))
 }

@@ -29,10 +29,18 @@ func newPlugin(t *testing.T, bridged bool) *world {
 	w.setting("host", "ipv4/icmp_ratelimit", "0")
 	if bridged {
 		w.bridge("host", "cni0", bridge+"/24")
+		l, err := w.net("host").LinkByName("cni0")
+		w.must(err)
+		w.must(w.net("host").LinkSetHardwareAddr(l, net.HardwareAddr{2, 0, 0, 0, 0, 1})) // else it takes that of a port, now of this one, now of that
 	}
 	for name, a := range map[string]string{"own": ownPod, "own2": own2IP, "kin": kinIP, "guest": guestIP, "stranger": strangerIP} {
 		w.pod(name, a, bridged)
 	}
+	w.wire("lan", "peer", "host", "kith0", "10.255.0.1/30") // our guests at bea's
+	w.address("lan", "peer", "10.255.0.2/30")
+	w.address("lan", "lo", beas+"/32")
+	w.route("host", atBea, "10.255.0.2")
+	w.route("lan", "10.42.0.0/16", "10.255.0.1")
 	w.address("host", "lo", nodeIP+"/32")
 	w.address("own", "lo", ownOther+"/32")
 	for name := range w.place {
@@ -243,6 +251,7 @@ func TestAGuestThatIsAwaitedBeginsNothing(t *testing.T) {
 		w.seenByRules(seen)
 		f := w.byAddress()
 		rel := guestsOfAlice()
+		rel.Providers = []Provider{{Peer: "bea", Guests: netip.MustParsePrefix(atBea)}}
 		w.settled(f, rel)
 		rel.Plugin.Awaited, rel.Plugin.Own = true, []netip.Addr{netip.MustParseAddr(ownPod), netip.MustParseAddr(own2IP)}
 		w.must(f.Set(rel))
@@ -254,9 +263,10 @@ func TestAGuestThatIsAwaitedBeginsNothing(t *testing.T) {
 		if w.byLink("late", toHost) || bridged && w.byLink("late", w.local("own", "eth0")) {
 			t.Error("a guest that is awaited reaches the node, or the owner's pod, by IPv6")
 		}
-		for _, to := range []string{ownPod, hostLAN, internet, guestIP} {
+		for _, to := range []string{ownPod, hostLAN, internet, guestIP, beas} {
 			w.expect("late", to, silent)
 		}
+		w.expect("own", beas, "lan")
 		w.expect("own", "10.42.0.30", "late") // probes
 		w.expect("host", "10.42.0.30", "late")
 		w.expect("own", internet, "lan")

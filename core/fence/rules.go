@@ -72,12 +72,16 @@ func (f family) unmasked() nft.Chain {
 
 // forward sends each to his chain. Whoever is not named, the owner's pods and the world, is none of this table's.
 func (f family) forward() [][]expr.Any {
-	rules := append([][]expr.Any{rule(f.fromGuest(), goTo("guest"))}, f.strayed()...)
+	rules := [][]expr.Any{rule(f.fromGuest(), goTo("guest"))}
+	if f.Group == 0 {
+		rules = append(rules, f.fromUnknown()...)
+	}
+	rules = append(rules, f.strayed()...)
 	rules = append(rules, rule(nft.From(f.Tunnel), goTo("from-tunnel")), rule(to(f.Tunnel), goTo("into-tunnel")))
 	if f.Group != 0 {
-		return append(rules, rule(nft.ToGroup(f.Group), goTo("to-guest")))
+		rules = append(rules, rule(nft.ToGroup(f.Group), goTo("to-guest")))
 	}
-	return append(rules, f.fromUnknown()...)
+	return rules
 }
 
 // fromGuest matches what guests send. They are known by their links or, where they share a bridge with the owner's pods, by their
