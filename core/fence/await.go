@@ -21,7 +21,8 @@ type sight struct {
 }
 
 const (
-	// A guest whose link is looked for holds up the IPv6 of pods whose links are not known, for no longer than this.
+	// A guest whose link is looked for holds up the IPv6 of pods whose links came since, for no longer than this: there may be plugins whose links are
+	// never found.
 	seekFor = 10 * time.Second
 	seekGap = 250 * time.Millisecond
 )

@@ -75,7 +75,7 @@ type Plugin struct {
 	Here    []netip.Addr   // of guests on this node, whose links are looked for
 	Ranges  []netip.Prefix // of which the cluster says that this node's pods have their addresses
 	Awaited bool           // a guest is to run here whose address is not known yet
-	Own     []netip.Addr   // while one is: of the owner's pods on this node
+	Own     []netip.Addr   // where there are guests: of the owner's pods on this node
 }
 
 // both reports whether guests may have both families.
