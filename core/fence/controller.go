@@ -109,6 +109,6 @@ func guests() predicate.Predicate {
 
 func movedOrEnded(e event.UpdateEvent) bool {
 	a, b := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
-	return a.UID != b.UID || v1alpha1.Ended(a.Status.Phase) != v1alpha1.Ended(b.Status.Phase) ||
+	return a.UID != b.UID || isRemade(a) != isRemade(b) || v1alpha1.Ended(a.Status.Phase) != v1alpha1.Ended(b.Status.Phase) ||
 		a.Spec.NodeName != b.Spec.NodeName || !maps.Equal(a.Labels, b.Labels) || !slices.Equal(a.Status.PodIPs, b.Status.PodIPs)
 }

@@ -109,7 +109,7 @@ func (c Config) addresses(o objects) (map[string]guestAddresses, Plugin) {
 					plugin.Apart = append(plugin.Apart, guest)
 				}
 			}
-			if known = known || a.Is4(); here && a.Is4() {
+			if known = known || a.Is4() && !isRemade(pod); here && a.Is4() {
 				plugin.Here = append(plugin.Here, a)
 			}
 		}
@@ -119,6 +119,14 @@ func (c Config) addresses(o objects) (map[string]guestAddresses, Plugin) {
 		plugin.Own = own
 	}
 	return list, plugin
+}
+
+// isRemade reports whether a pod that has an address is about to have another: its sandbox is gone, as after the machine was started anew, and the
+// kubelet said so before it makes the next.
+func isRemade(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReadyToStartContainers && c.Status == corev1.ConditionFalse
+	})
 }
 
 // isHere reports whether a pod is to run on this node, as soon as the scheduler says so. Of a cluster of which no node's name is known, all are.

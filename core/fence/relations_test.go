@@ -186,6 +186,9 @@ func TestWithoutLinksGuestsHaveTheAddressesOfTheirStatus(t *testing.T) {
 	}{
 		"not bound yet": {podOf(alice, "1", ""), false}, "bound": {podOf(alice, "1", "", on("corp-1")), true}, "elsewhere": {podOf(alice, "1", "", on("corp-2")), false},
 		"here": {podOf(alice, "1", "10.42.0.5", on("corp-1")), false}, "of no range": {podOf(alice, "1", "10.99.0.5", on("corp-1")), false},
+		"with a new sandbox": {podOf(alice, "1", "10.42.0.5", on("corp-1"), func(p *corev1.Pod) {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionFalse}}
+		}), true},
 		"of IPv6 alone": {podOf(alice, "1", "fd00::5", on("corp-1")), true}, "the node's": {podOf(alice, "1", nodeIP, on("corp-1")), true},
 		"ended": {podOf(alice, "1", "", on("corp-1"), ended), false}, "the owner's": {podOf("", "1", "", on("corp-1")), false},
 	} {

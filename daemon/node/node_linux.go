@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -211,7 +212,8 @@ func slim(o any) (any, error) {
 	case *corev1.Pod:
 		o.ManagedFields, o.Annotations = nil, nil
 		o.Spec = corev1.PodSpec{NodeName: o.Spec.NodeName, HostNetwork: o.Spec.HostNetwork}
-		o.Status = corev1.PodStatus{Phase: o.Status.Phase, PodIPs: o.Status.PodIPs}
+		sandbox := slices.DeleteFunc(o.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type != corev1.PodReadyToStartContainers })
+		o.Status = corev1.PodStatus{Phase: o.Status.Phase, PodIPs: o.Status.PodIPs, Conditions: sandbox}
 	case *corev1.Node:
 		o.ManagedFields, o.Annotations = nil, nil
 		o.Status = corev1.NodeStatus{Addresses: o.Status.Addresses}
