@@ -251,6 +251,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		}
 	} else {
 		c.Host.Translate(facts.Network.Pods)
+		c.Host.CloseWhile(d.closedToGuests)
 	}
 	if err := d.keepInstalled(mgr, direct, c.Host); err != nil {
 		return nil, nil, fmt.Errorf("keep what is installed: %w", err)
@@ -313,7 +314,7 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 		func() error { return c.Provider.SetupWithManager(mgr) },
 		func() error { return c.Offloading.SetupWithManager(mgr) },
 		func() error { return c.company.SetupWithManager(mgr) },
-		func() error { return around.SetupWithManager(mgr) },
+		func() error { return around.SetupWithManager(mgr, mgr.GetCache()) },
 		func() error { return d.exposeServices(mgr) },
 		func() error { return d.watchPeers(ctx, mgr, c) },
 		func() error { return d.countAnswers(ctx, mgr) },

@@ -64,13 +64,14 @@ type Daemon struct {
 	directory *directory.Directory
 	backend   *backend.Backend
 	notices   provider.Notices
-	changed   notify.Broadcast // notifies when something changed that a desktop shows
-	moved     notify.Broadcast // notifies when a contact, a Peer or a contract may have changed, and when cluster did
-	kernel    hostnet.Changes  // of links and routes, for all who listen
-	engine    cluster.Engine   // nil with engine "none"
-	gateway   *gateway.Gateway // nil with engine "none"
-	fence     *fence.Fence     // nil with an engine whose ranges are known later
-	guests    *guestnet.Kernel // nil with an engine without guest links
+	changed   notify.Broadcast            // notifies when something changed that a desktop shows
+	moved     notify.Broadcast            // notifies when a contact, a Peer or a contract may have changed, and when cluster did
+	kernel    hostnet.Changes             // of links and routes, for all who listen
+	engine    cluster.Engine              // nil with engine "none"
+	gateway   *gateway.Gateway            // nil with engine "none"
+	fence     *fence.Fence                // nil with an engine whose ranges are known later
+	around    atomic.Pointer[fence.Fence] // the one that is up, whatever the engine
+	guests    *guestnet.Kernel            // nil with an engine without guest links
 	cluster   atomic.Pointer[clusterPart]
 	exposure  *exposure.Exposure
 	front     *frontdoor.Door // nil without one
@@ -151,7 +152,7 @@ func New(cfg config.Config, log *slog.Logger) (d *Daemon, err error) {
 	d.directory = directory.New(d.me, d.contacts, d.nearby, log)
 	d.directory.FollowNames(d.names.Follow)
 	b := d.backend
-	b.Me, b.Directory, b.Names, b.Contacts, b.Engine, b.Gateway, b.Failing = d.me, d.directory, d.names, d.contacts, d.engine, d.gateway, d.parts.problems
+	b.Me, b.Directory, b.Names, b.Contacts, b.Engine, b.Gateway, b.Failing = d.me, d.directory, d.names, d.contacts, d.engine, d.gateway, d.failing
 	if err := d.openFrontDoor(); err != nil {
 		return nil, err
 	}
@@ -175,9 +176,7 @@ func (d *Daemon) makeEngine() (err error) {
 	case config.EngineNone:
 		return nil
 	case config.EngineKubeconfig:
-		d.engine, err = cluster.NewKubeconfig(cluster.KubeconfigConfig{
-			Path: d.cfg.Kubeconfig, Context: d.cfg.KubeconfigContext, NodeName: d.cfg.NodeName, NodeIP: d.cfg.KubeletAddress, Network: network, Log: d.log,
-		})
+		d.engine, err = d.makeKubeconfig(network)
 	case config.EngineK3s:
 		d.engine, err = d.makeK3s(network)
 	default:
@@ -216,6 +215,31 @@ func (d *Daemon) makeEngine() (err error) {
 		Pods: facts.Network.Pods, IPv6: facts.Network.IPv6, Reserved: []netip.Prefix{facts.Network.Services}, Guests: guests, HostPorts: ports, Changed: d.tunnelsChanged, Kernel: &d.kernel, Log: d.log,
 	})
 	return err
+}
+
+// rangePatience is how long a cluster is asked for its range of pods while kithd starts.
+const rangePatience = 5 * time.Second
+
+// makeKubeconfig makes the engine of a cluster that is there. Gateway and fence are made for its range of pods, so it is asked now if the owner did
+// not say.
+func (d *Daemon) makeKubeconfig(network netplan.Cluster) (cluster.Engine, error) {
+	k, err := cluster.NewKubeconfig(cluster.KubeconfigConfig{
+		Path: d.cfg.Kubeconfig, Context: d.cfg.KubeconfigContext, NodeName: d.cfg.NodeName, NodeIP: d.cfg.KubeletAddress, Network: network, Assumed: !d.cfg.PodRangeSet, Log: d.log,
+	})
+	if err != nil || d.cfg.PodRangeSet {
+		return k, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), rangePatience)
+	defer cancel()
+	pods, err := k.FindPods(ctx)
+	switch {
+	case err != nil:
+		d.log.Warn("the cluster does not say its range of pods yet; the usual one is taken until it does", "podRange", network.Pods, "err", err)
+	case pods != d.cfg.PodRange:
+		d.log.Info("the cluster says its range of pods", "podRange", pods)
+		d.cfg.PodRange, d.backend.Settings.PodRange = pods, pods
+	}
+	return k, nil
 }
 
 // makeK3s makes the engine of a K3s that kithd runs, or of one that is a service of this machine.

@@ -2,7 +2,11 @@ package daemon
 
 import (
 	"context"
+	"fmt"
+	"net/netip"
+	"strings"
 
+	"kith.dev/core/api"
 	"kith.dev/core/fence"
 	"kith.dev/core/guestnet"
 	"kith.dev/core/netplan"
@@ -11,14 +15,78 @@ import (
 // newFence makes the fence around guests. The engine's ranges must be known.
 func (d *Daemon) newFence() (*fence.Fence, error) {
 	facts := d.engine.Facts()
-	cfg := fence.Config{Tunnel: netplan.Tunnel, Pods: facts.Network.Pods, Services: facts.Network.Services, Node: facts.NodeIP, DNS: facts.Network.DNS(), IPv6: facts.Network.IPv6, Kernel: &d.kernel, Log: d.log}
+	cfg := fence.Config{Tunnel: netplan.Tunnel, Pods: facts.Network.Pods, Services: facts.Network.Services, Node: facts.NodeIP, NodeName: facts.NodeName, DNS: facts.Network.DNS(), IPv6: facts.Network.IPv6, Kernel: &d.kernel, Log: d.log}
 	if facts.GuestLinks {
 		cfg.Group = guestnet.Group
 	}
 	if d.cfg.Lease != "" { // a cluster of several nodes, where `kithd node` keeps a fence on each of the others
 		cfg.Self = facts.NodeName
 	}
-	return fence.New(cfg)
+	f, err := fence.New(cfg)
+	if err == nil {
+		d.follow(f)
+	}
+	return f, err
+}
+
+// follow tells the owner what a fence finds of the cluster's range.
+func (d *Daemon) follow(f *fence.Fence) {
+	f.OnAstray(func(list []fence.Astray) {
+		if len(list) > 0 {
+			d.publish(api.Event{Type: api.EventRangeWrong, Severity: api.SeverityError, Message: wrongRange(f.Pods(), list)})
+		}
+		d.changed.Notify()
+	})
+	d.around.Store(f)
+}
+
+// failing is what is wrong with this kithd.
+func (d *Daemon) failing() []api.Problem { return append(d.parts.problems(), d.rangeProblems()...) }
+
+// rangeProblems tells that podRange is not what the cluster says, and of guests that are not bound to their links.
+func (d *Daemon) rangeProblems() (list []api.Problem) {
+	f := d.around.Load()
+	if f == nil {
+		return nil
+	}
+	if astray := f.Astray(); len(astray) > 0 {
+		list = append(list, api.Problem{
+			Severity: api.SeverityError, What: wrongRange(f.Pods(), astray), Why: "guests with addresses out of it have no network, no new ones are taken in, and peers are told of a range that is not so",
+			Do: "set podRange to the range of all pods of this cluster (the network plugin's, cluster-cidr of the controller-manager), and start kithd again",
+		})
+	}
+	switch addresses, err := f.Unbound(); {
+	case err != nil:
+		list = append(list, api.Problem{
+			Severity: api.SeverityWarning, What: "guests are not bound to their links", Why: err.Error() + ": below IPv4, as by IPv6 of their link, they may reach the node and pods beside them",
+			Do: "use a kernel with nf_tables of the families arp and bridge",
+		})
+	case len(addresses) > 0:
+		list = append(list, api.Problem{
+			Severity: api.SeverityWarning, What: fmt.Sprintf("the links of guests with the addresses %v were not found", addresses),
+			Why: "the network plugin connects pods in a way that Kith does not know: below IPv4, as by IPv6 of their link, they may reach the node and pods beside them",
+			Do:  "look whether the plugin keeps pods from forging addresses, and turn IPv6 off on their links; or have guests run elsewhere",
+		})
+	}
+	return list
+}
+
+// closedToGuests says why no guest is let in now; "" when they are.
+func (d *Daemon) closedToGuests() string {
+	if f := d.around.Load(); f != nil {
+		if list := f.Astray(); len(list) > 0 {
+			return "this cluster takes no guests in for now: its range of pods is not as its owner set it"
+		}
+	}
+	return ""
+}
+
+func wrongRange(pods netip.Prefix, list []fence.Astray) string {
+	var found []string
+	for _, a := range list {
+		found = append(found, a.String())
+	}
+	return fmt.Sprintf("podRange is %s, and %s", pods, strings.Join(found, "; "))
 }
 
 // fenced runs the engine, with the fence up and the network made before its first guest.

@@ -8,8 +8,9 @@ type EventType string
 // The types of event. A reader must expect types that are not in this list.
 const (
 	EventDaemonStarted    EventType = "DaemonStarted"
-	EventPeerSeen         EventType = "PeerSeen" // a cluster is known for the first time
-	EventPeerLost         EventType = "PeerLost" // it is no longer announced
+	EventRangeWrong       EventType = "RangeWrong" // podRange is not what the cluster says
+	EventPeerSeen         EventType = "PeerSeen"   // a cluster is known for the first time
+	EventPeerLost         EventType = "PeerLost"   // it is no longer announced
 	EventPeerForgotten    EventType = "PeerForgotten"
 	EventRequestReceived  EventType = "RequestReceived"
 	EventRequestAnswered  EventType = "RequestAnswered" // accepted, declined or expired; Message says which

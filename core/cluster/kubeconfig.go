@@ -31,6 +31,7 @@ type KubeconfigConfig struct {
 	NodeName string     // the node that this machine is; empty: the host name, or the only node
 	NodeIP   netip.Addr // by which the cluster's API server reaches this machine; invalid: that node's InternalIP
 	Network  netplan.Cluster
+	Assumed  bool // Network.Pods is what is usual, and nobody said that it is so: the cluster may know better
 	Log      *slog.Logger
 }
 
@@ -165,17 +166,21 @@ func (k *Kubeconfig) findOut(ctx context.Context) error {
 	if !f.NodeIP.IsValid() {
 		return fmt.Errorf("node %s has no IPv4 InternalIP yet", node.Name)
 	}
-	if cidr, err := netip.ParsePrefix(node.Spec.PodCIDR); err == nil && cidr.Addr().Is4() && !f.Network.Pods.IsValid() {
-		f.Network.Pods = cidr.Masked()
-	}
-	if !f.Network.Pods.IsValid() {
-		return fmt.Errorf("node %s has no spec.podCIDR, so the range of pod addresses is not known: set podRange", node.Name)
-	}
 	if !f.Network.Services.IsValid() {
 		if f.Network.Services, err = k.findServices(ctx); err != nil {
 			return err
 		}
 	}
+	pods, err := k.findPods(ctx)
+	switch {
+	case err != nil:
+		return err
+	case !pods.IsValid():
+		return fmt.Errorf("node %s has no spec.podCIDR, so the range of pod addresses is not known: set podRange", node.Name)
+	case f.Network.Pods.IsValid() && f.Network.Pods != pods:
+		return fmt.Errorf("the nodes' pods have addresses of %s, and kithd began with %s, which is usual: start it again, or set podRange", pods, f.Network.Pods)
+	}
+	f.Network.Pods = pods
 	if k.learn != nil {
 		if err := k.learn(&f, node); err != nil {
 			return err
@@ -188,6 +193,55 @@ func (k *Kubeconfig) findOut(ctx context.Context) error {
 		k.changed.Notify()
 	}
 	return nil
+}
+
+// FindPods asks the cluster for the range of its pods, where it was not given. Those who must know it from the beginning ask before Run; a cluster
+// that does not answer yet says it to Run.
+func (k *Kubeconfig) FindPods(ctx context.Context) (netip.Prefix, error) {
+	pods, err := k.findPods(ctx)
+	if err == nil && pods.IsValid() {
+		k.mu.Lock()
+		k.cfg.Network.Pods, k.facts.Network.Pods = pods, pods
+		k.mu.Unlock()
+	}
+	return pods, err
+}
+
+// findPods is the range that was given, or follows from those of the nodes. Each node has a part of the cluster's range, which nobody says: where
+// what is usual does not hold all the parts, it is the smallest that does, and has room for more (a /16 at the least, unless services begin there).
+func (k *Kubeconfig) findPods(ctx context.Context) (netip.Prefix, error) {
+	given := k.cfg.Network.Pods
+	if given.IsValid() && !k.cfg.Assumed {
+		return given, nil
+	}
+	nodes, err := k.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "type!=virtual-kubelet"})
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("list nodes: %w", err)
+	}
+	var parts []netip.Prefix
+	for _, n := range nodes.Items {
+		if part, err := netip.ParsePrefix(n.Spec.PodCIDR); err == nil && part.Addr().Is4() {
+			parts = append(parts, part.Masked())
+		}
+	}
+	return around(given, k.cfg.Network.Services, parts)
+}
+
+// around is the range of pods of a cluster whose nodes have these parts of it.
+func around(usual, services netip.Prefix, parts []netip.Prefix) (netip.Prefix, error) {
+	const largest, least, smallest = 12, 16, 20 // as podRange may be, see daemon/config
+	holds := func(whole netip.Prefix) bool {
+		return whole.IsValid() && !slices.ContainsFunc(parts, func(p netip.Prefix) bool { return !whole.Contains(p.Addr()) || p.Bits() < whole.Bits() })
+	}
+	if len(parts) == 0 || holds(usual) {
+		return usual, nil
+	}
+	for _, bits := range []int{least, least + 1, least + 2, least + 3, smallest, least - 1, least - 2, least - 3, largest} {
+		if whole := netip.PrefixFrom(parts[0].Addr(), bits).Masked(); holds(whole) && !(services.IsValid() && whole.Overlaps(services)) {
+			return whole, nil
+		}
+	}
+	return netip.Prefix{}, fmt.Errorf("the range of pod addresses is not known: nodes have spec.podCIDRs %v, which lie in none of a /%d; set podRange", parts, largest)
 }
 
 // isK3s reports whether the API server of that version is one of K3s or of RKE2, which reach nodes as K3s does.

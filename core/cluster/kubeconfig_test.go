@@ -77,6 +77,7 @@ func services(cidrs ...string) *networkingv1.ServiceCIDR {
 
 func TestNodeAndRangesAreFoundOrAskedFor(t *testing.T) {
 	alice := node("alice", "192.0.2.7", "10.1.0.0/24", nil)
+	usual := netplan.Usual()
 	virtual := node("kith-bob", "10.1.255.1", "", map[string]string{"type": "virtual-kubelet"})
 	for _, tt := range []struct {
 		name    string
@@ -86,14 +87,19 @@ func TestNodeAndRangesAreFoundOrAskedFor(t *testing.T) {
 		says    string
 	}{
 		{name: "all found", cfg: KubeconfigConfig{NodeName: "alice"}, objects: []runtime.Object{alice, services("fd00::/108", "10.2.0.0/16")},
-			want: Facts{NodeName: "alice", NodeIP: netip.MustParseAddr("192.0.2.7"), Network: netplan.Cluster{Pods: netip.MustParsePrefix("10.1.0.0/24"), Services: netip.MustParsePrefix("10.2.0.0/16")}}},
+			want: Facts{NodeName: "alice", NodeIP: netip.MustParseAddr("192.0.2.7"), Network: netplan.Cluster{Pods: netip.MustParsePrefix("10.1.0.0/16"), Services: netip.MustParsePrefix("10.2.0.0/16")}}},
 		{name: "ranges given win", cfg: KubeconfigConfig{NodeName: "alice", Network: netplan.Cluster{Pods: netip.MustParsePrefix("10.1.0.0/16"), Services: netip.MustParsePrefix("10.9.0.0/16")}},
 			objects: []runtime.Object{alice, services("10.2.0.0/16")},
 			want:    Facts{NodeName: "alice", NodeIP: netip.MustParseAddr("192.0.2.7"), Network: netplan.Cluster{Pods: netip.MustParsePrefix("10.1.0.0/16"), Services: netip.MustParsePrefix("10.9.0.0/16")}}},
+		{name: "what is usual does not hide what the cluster says", cfg: KubeconfigConfig{NodeName: "alice", Assumed: true, Network: usual}, objects: []runtime.Object{alice, node("dave", "192.0.2.8", "10.1.9.0/24", nil)},
+			says: "10.1.0.0/16, and kithd began with 10.42.0.0/16"},
+		{name: "what is usual is so", cfg: KubeconfigConfig{NodeName: "eve", Assumed: true, Network: usual}, objects: []runtime.Object{node("eve", "192.0.2.7", "10.42.7.0/24", nil), virtual},
+			want: Facts{NodeName: "eve", NodeIP: netip.MustParseAddr("192.0.2.7"), Network: usual}},
+		{name: "parts that nothing holds", cfg: KubeconfigConfig{NodeName: "alice", Assumed: true, Network: usual}, objects: []runtime.Object{alice, node("dave", "192.0.2.8", "172.16.9.0/24", nil)}, says: "set podRange"},
 		{name: "the only real node", objects: []runtime.Object{alice, virtual, services("10.2.0.0/16")},
-			want: Facts{NodeName: "alice", NodeIP: netip.MustParseAddr("192.0.2.7"), Network: netplan.Cluster{Pods: netip.MustParsePrefix("10.1.0.0/24"), Services: netip.MustParsePrefix("10.2.0.0/16")}}},
+			want: Facts{NodeName: "alice", NodeIP: netip.MustParseAddr("192.0.2.7"), Network: netplan.Cluster{Pods: netip.MustParsePrefix("10.1.0.0/16"), Services: netip.MustParsePrefix("10.2.0.0/16")}}},
 		{name: "in a virtual machine that has another address for this one", cfg: KubeconfigConfig{NodeName: "alice", NodeIP: netip.MustParseAddr("192.168.5.2")}, objects: []runtime.Object{alice, services("10.2.0.0/16")},
-			want: Facts{NodeName: "alice", NodeIP: netip.MustParseAddr("192.168.5.2"), Network: netplan.Cluster{Pods: netip.MustParsePrefix("10.1.0.0/24"), Services: netip.MustParsePrefix("10.2.0.0/16")}}},
+			want: Facts{NodeName: "alice", NodeIP: netip.MustParseAddr("192.168.5.2"), Network: netplan.Cluster{Pods: netip.MustParsePrefix("10.1.0.0/16"), Services: netip.MustParsePrefix("10.2.0.0/16")}}},
 		{name: "wrong node", cfg: KubeconfigConfig{NodeName: "carol"}, objects: []runtime.Object{alice, services("10.2.0.0/16")}, says: "alice"},
 		{name: "several nodes", objects: []runtime.Object{alice, node("dave", "192.0.2.8", "10.1.1.0/24", nil)}, says: "set nodeName"},
 		{name: "no pod range", cfg: KubeconfigConfig{NodeName: "erin"}, objects: []runtime.Object{node("erin", "192.0.2.9", "", nil), services("10.2.0.0/16")}, says: "set podRange"},
@@ -114,6 +120,39 @@ func TestNodeAndRangesAreFoundOrAskedFor(t *testing.T) {
 				t.Errorf("found %+v, %v; want %+v", k.Facts(), err, tt.want)
 			}
 		})
+	}
+}
+
+// TestAClusterSaysItsRangeOfPods to those who ask before they begin.
+func TestAClusterSaysItsRangeOfPods(t *testing.T) {
+	usual := netplan.Usual()
+	k := &Kubeconfig{
+		status: newStatus(Starting, ""), cfg: KubeconfigConfig{NodeName: "alice", Network: usual, Assumed: true}, facts: Facts{Network: usual},
+		client: fake.NewClientset(node("alice", "192.0.2.7", "10.244.0.0/24", nil), node("dave", "192.0.2.8", "10.244.3.0/24", nil)),
+	}
+	want := netip.MustParsePrefix("10.244.0.0/16")
+	if got, err := k.FindPods(t.Context()); err != nil || got != want || k.Facts().Network.Pods != want {
+		t.Errorf("%s, %v; the facts say %s", got, err, k.Facts().Network.Pods)
+	}
+	if err := k.findOut(t.Context()); err != nil || k.Facts().Network.Pods != want {
+		t.Errorf("%v; the facts say %s", err, k.Facts().Network.Pods)
+	}
+	for _, c := range []struct {
+		services string
+		parts    []string
+		want     string
+	}{
+		{"10.96.0.0/12", []string{"10.244.1.0/24"}, "10.244.0.0/16"}, {"10.0.0.0/16", []string{"10.0.128.0/24"}, ""}, {"10.0.0.0/17", []string{"10.0.128.0/24", "10.0.130.0/24"}, "10.0.128.0/17"},
+		{"10.96.0.0/12", []string{"10.244.1.0/24", "10.245.1.0/24"}, "10.244.0.0/15"}, {"10.96.0.0/12", []string{"10.0.0.0/10"}, ""},
+	} {
+		var parts []netip.Prefix
+		for _, p := range c.parts {
+			parts = append(parts, netip.MustParsePrefix(p))
+		}
+		got, err := around(usual.Pods, netip.MustParsePrefix(c.services), parts)
+		if (err != nil) != (c.want == "") || err == nil && got.String() != c.want {
+			t.Errorf("%v beside %s: %s, %v", c.parts, c.services, got, err)
+		}
 	}
 }
 

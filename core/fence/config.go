@@ -17,7 +17,8 @@ type Config struct {
 	Pods     netip.Prefix // this cluster's pods, its node included
 	Services netip.Prefix
 	Node     netip.Addr       // address of the node, never taken for a guest's
-	Self     string           // name of the node, where each node of the cluster has a fence of its own: guests on others are left to theirs; "" where this is the only one
+	NodeName string           // of this node, by which the fence knows which pods are to run here
+	Self     string           // the same, where each node of the cluster has a fence of its own: guests on others are left to theirs; "" where this is the only one
 	DNS      netip.Addr       // service address of the cluster's DNS
 	IPv6     netplan.Cluster6 // the same of IPv6; none: guests have none of it
 	Kernel   *hostnet.Changes
@@ -64,6 +65,17 @@ type Provider struct {
 type Relations struct {
 	Tenants   []Tenant
 	Providers []Provider
+	Plugin    Plugin // with an engine that does not mark guests' links
+}
+
+// Plugin is what the fence follows of pods that a network plugin gave their addresses.
+type Plugin struct {
+	Closed  []netip.Prefix // addresses of guests which are of no range that could be a guest's: they have DNS and nothing else
+	Apart   []netip.Prefix // of those, and as Tenant has them
+	Here    []netip.Addr   // of guests on this node, whose links are looked for
+	Ranges  []netip.Prefix // of which the cluster says that this node's pods have their addresses
+	Awaited bool           // a guest is to run here whose address is not known yet
+	Own     []netip.Addr   // where there are guests: of the owner's pods on this node
 }
 
 // both reports whether guests may have both families.

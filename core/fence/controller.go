@@ -10,19 +10,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"kith.dev/core/api/v1alpha1"
 	"kith.dev/core/queue"
 )
 
-// SetupWithManager has the fence follow peers, contracts and policies; and guests, where their links do not tell them.
-func (f *Fence) SetupWithManager(mgr ctrl.Manager) error {
+// SetupWithManager has the fence follow peers, contracts and policies; and guests and nodes, where guests' links do not tell them, and with them the
+// owner's pods on this node. here is a cache that has those, the manager's or another.
+func (f *Fence) SetupWithManager(mgr ctrl.Manager, here cache.Cache) error {
 	// One key for all: whatever changed, everything is read again, from the cache.
 	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{}}
@@ -33,33 +36,43 @@ func (f *Fence) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.SharingPolicy{}, all).
 		WithOptions(controller.Options{NewQueue: queue.New})
 	if f.cfg.Group == 0 {
-		b.Watches(&corev1.Pod{}, all, builder.WithPredicates(guests(), predicate.Funcs{UpdateFunc: movedOrEnded}))
+		b.Watches(&corev1.Pod{}, all, builder.WithPredicates(guests(), predicate.Funcs{UpdateFunc: movedOrEnded})).
+			Watches(&corev1.Node{}, all, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeMoved})).
+			WatchesRawSource(source.Kind[client.Object](here, &corev1.Pod{}, all, predicate.NewPredicateFuncs(f.asksOf), predicate.Funcs{UpdateFunc: movedOrEnded}))
 	}
-	return b.Complete(f.paced(mgr.GetClient()))
+	return b.Complete(f.paced(mgr.GetClient(), here))
+}
+
+// asksOf reports whether one of the owner's pods matters: while a guest is awaited, and always if it has an address that none could have.
+func (f *Fence) asksOf(o client.Object) bool {
+	pod := o.(*corev1.Pod)
+	return pod.Labels[v1alpha1.LabelConsumer] == "" && (f.again() > 0 && f.cfg.isHere(pod) || len(podOutOfRange(f.cfg.Pods, pod)) > 0)
 }
 
 // pace is the shortest time between two looks at everything: the first of many that come at once is not kept waiting.
 const pace = 200 * time.Millisecond
 
-func (f *Fence) paced(c client.Reader) reconcile.Func {
+func (f *Fence) paced(c, here client.Reader) reconcile.Func {
 	var last time.Time // there is one key, so one at a time
 	return func(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 		if wait := pace - time.Since(last); wait > 0 {
 			return ctrl.Result{RequeueAfter: wait}, nil
 		}
 		defer func() { last = time.Now() }()
-		return ctrl.Result{}, f.reconcile(ctx, c)
+		err := f.reconcile(ctx, c, here)
+		return ctrl.Result{RequeueAfter: f.again()}, err
 	}
 }
 
-func (f *Fence) reconcile(ctx context.Context, c client.Reader) error {
-	var pods corev1.PodList
+func (f *Fence) reconcile(ctx context.Context, c, here client.Reader) error {
 	var contracts v1alpha1.ContractList
 	var peers v1alpha1.PeerList
 	var policies v1alpha1.SharingPolicyList
+	var pods, own corev1.PodList
+	var nodes corev1.NodeList
 	lists := []client.ObjectList{&contracts, &peers, &policies}
 	if f.cfg.Group == 0 {
-		lists = append(lists, &pods)
+		lists = append(lists, &nodes)
 	}
 	for _, list := range lists {
 		// Nothing here changes them, and copies of a thousand pods for each that moved are most of the work.
@@ -67,7 +80,26 @@ func (f *Fence) reconcile(ctx context.Context, c client.Reader) error {
 			return fmt.Errorf("see whom to fence: %w", err)
 		}
 	}
-	return f.Set(f.cfg.relations(objects{pods: pods.Items, contracts: contracts.Items, peers: peers.Items, policies: policies.Items}))
+	if f.cfg.Group == 0 {
+		err := c.List(ctx, &pods, client.UnsafeDisableDeepCopy, client.HasLabels{v1alpha1.LabelConsumer})
+		if err == nil {
+			err = here.List(ctx, &own, client.UnsafeDisableDeepCopy)
+		}
+		if err != nil {
+			return fmt.Errorf("see whom to fence: %w", err)
+		}
+	}
+	own.Items = slices.DeleteFunc(own.Items, func(p corev1.Pod) bool { return p.Labels[v1alpha1.LabelConsumer] != "" })
+	o := objects{pods: append(pods.Items, own.Items...), nodes: nodes.Items, contracts: contracts.Items, peers: peers.Items, policies: policies.Items}
+	if f.cfg.Group == 0 {
+		f.Compare(o.nodes, o.pods)
+	}
+	return f.Set(f.cfg.relations(o))
+}
+
+func nodeMoved(e event.UpdateEvent) bool {
+	a, b := e.ObjectOld.(*corev1.Node), e.ObjectNew.(*corev1.Node)
+	return !slices.Equal(podRanges(a), podRanges(b)) || !maps.Equal(addressesOf([]corev1.Node{*a}), addressesOf([]corev1.Node{*b}))
 }
 
 // guests are pods of others here.
@@ -77,6 +109,6 @@ func guests() predicate.Predicate {
 
 func movedOrEnded(e event.UpdateEvent) bool {
 	a, b := e.ObjectOld.(*corev1.Pod), e.ObjectNew.(*corev1.Pod)
-	return a.UID != b.UID || v1alpha1.Ended(a.Status.Phase) != v1alpha1.Ended(b.Status.Phase) ||
-		!maps.Equal(a.Labels, b.Labels) || !slices.Equal(a.Status.PodIPs, b.Status.PodIPs)
+	return a.UID != b.UID || isRemade(a) != isRemade(b) || v1alpha1.Ended(a.Status.Phase) != v1alpha1.Ended(b.Status.Phase) ||
+		a.Spec.NodeName != b.Spec.NodeName || !maps.Equal(a.Labels, b.Labels) || !slices.Equal(a.Status.PodIPs, b.Status.PodIPs)
 }

@@ -1,6 +1,5 @@
 // Package fence keeps guests, pods of other clusters that run on this laptop, away from the laptop itself, its LAN,
-// its owner's pods and each other. It writes the nftables tables kith-fence
-// and kith-limits.
+// its owner's pods and each other. It writes the nftables tables kith-fence, kith-limits and kith-links.
 //
 // The daemon makes one Fence, raises it before the engine starts, and has it follow peers, contracts and policies. This room
 // never decides who is a guest (hosting labels pods), which addresses guests have (link agrees on them) or what a policy says
@@ -47,7 +46,8 @@
 // a guest starts, and whether kithd runs is nothing to either.
 //
 // A link of its own also settles what a guest can forge: no ARP with anybody but this host, and a source address that
-// its link does not lead to is dropped before connections are tracked (`fib saddr . iif`).
+// its link does not lead to is dropped before connections are tracked (`fib saddr . iif`). To this host it is one neighbour: senders of ARP that are
+// not the guest are dropped, those of a link that is not known yet, and of IPv6 by addresses of the link, but for a few.
 //
 // # IPv6
 //
@@ -57,10 +57,19 @@
 // internet is of 2000::/3 and goes to a router that is known by its link, too. Elsewhere guests' IPv6 is dropped. Limits are
 // for each family.
 //
-// With an engine that does not mark links guests are known by the addresses in their pods' status, some moments late, and their
-// homes by aliases; the forging is for the network plugin to prevent. In a cluster of several nodes each has a fence (daemon/node), and a guest is
-// judged by that of the node it is on, before anything of what it asked for was translated away; others see it again on its way into the
-// tunnel.
+// # Where a network plugin connects guests
+//
+// With an engine that does not mark links guests are known by the addresses in their pods' status, and their homes by aliases. In a cluster of
+// several nodes each has a fence (daemon/node), and a guest is judged by that of the node it is on, before anything of what it asked for was
+// translated away; others see it again on its way into the tunnel.
+//
+// Such an address comes some moments late. A guest is seen before it begins, as it is bound to its node, and from then on it is awaited: what
+// comes over links of pods (all but those that are surely others'), from addresses that are not known for the owner's pods', begins nothing. The element
+// of a set says so, which passes by itself, so that a process that died holds nobody up for long (await.go). Then its link is looked for,
+// and a guest is bound to it below IP: its addresses of IPv4 and of the link, no IPv6 (bind.go).
+//
+// An address that could be no guest's, or that two tenants claim, is closed: in the set of guests, and in no tenant's. Which addresses pods have the
+// cluster says, too: what contradicts the configured range is told (range.go).
 //
 // # Staying up
 //

@@ -5,7 +5,9 @@ package fence
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -13,20 +15,25 @@ import (
 	"kith.dev/core/nft"
 )
 
-// Table is the name of both nftables tables: the fence for IPv4, and that for IPv6 or one that drops guests' IPv6.
-const Table = "kith-fence"
-
 // Fence keeps the tables. Its methods may be called from anywhere.
 type Fence struct {
 	cfg      Config
-	readHost func() (hostState, error)
+	readHost func(wires bool) (hostState, error)
+	seek     func(wires, netip.Addr) // has the kernel look who has an address
+	narrow   func(link int) error    // has the host answer by a guest's link for its address there alone
 	allowed  allowance
+
+	astray astray
 
 	mu            sync.Mutex
 	told          bool // Set was called: without, the tables of the process before are better than ours
 	rel           Relations
 	fence, limits nft.Keeper
+	links         nft.Keeper
 	limited       error // why connections are not limited
+	bound         error // why guests are not bound to their links
+	narrowed      map[int]bool
+	seen          sight
 }
 
 // New checks the configuration; nothing is touched.
@@ -35,8 +42,11 @@ func New(cfg Config) (*Fence, error) {
 		return nil, err
 	}
 	return &Fence{
-		cfg: cfg, allowed: allowed, fence: nft.Keeper{Name: Table, Log: cfg.Log}, limits: nft.Keeper{Name: Limits, Log: cfg.Log},
-		readHost: func() (hostState, error) { return readHost(&netlink.Handle{}) },
+		narrowed: map[int]bool{}, seen: sight{found: map[netip.Addr]guestLink{}, since: map[netip.Addr]time.Time{}, standing: map[string]bool{}},
+		cfg: cfg, allowed: allowed, fence: nft.Keeper{Name: Table, Log: cfg.Log}, limits: nft.Keeper{Name: Limits, Log: cfg.Log}, links: nft.Keeper{Name: Links, Log: cfg.Log},
+		readHost: func(wires bool) (hostState, error) { return readHost(&netlink.Handle{}, cfg.Group, wires) },
+		seek:     func(w wires, a netip.Addr) { w.seek(&netlink.Handle{}, a) },
+		narrow:   narrow,
 	}, nil
 }
 
@@ -56,10 +66,14 @@ func (f *Fence) Set(rel Relations) error {
 // included. The table stays when it ends. A link that goes and takes routes with it, of which the kernel says nothing, leaves a
 // router in the set that nobody is sent to.
 func (f *Fence) Run(ctx context.Context) error {
-	around, stop, err := f.cfg.Kernel.Listen(hostnet.Routes | hostnet.Routes6)
+	kinds := hostnet.Routes | hostnet.Routes6
+	if f.cfg.Group == 0 {
+		kinds |= hostnet.Links
+	}
+	around, stop, err := f.cfg.Kernel.Listen(kinds)
 	if err == nil {
 		defer stop()
-		err = nft.Watch(ctx, around, f.refresh, &f.fence, &f.limits)
+		err = nft.Watch(ctx, around, f.refresh, &f.fence, &f.limits, &f.links)
 	}
 	if err != nil {
 		return fmt.Errorf("fence: %w", err)
@@ -81,9 +95,20 @@ func (f *Fence) refresh() error {
 func (f *Fence) keep() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	host, err := f.readHost()
+	host, err := f.readHost(f.cfg.Group == 0)
 	if err != nil {
 		return err
+	}
+	for _, link := range host.marked {
+		if !f.narrowed[link] {
+			if err := f.narrow(link); err != nil {
+				f.cfg.Log.Warn("this host may tell a guest of its other addresses", "err", err)
+			}
+			f.narrowed[link] = true
+		}
+	}
+	if f.cfg.Group == 0 {
+		f.look(&host)
 	}
 	is := planOf(f.cfg, f.allowed, f.rel, host)
 	if err := f.fence.Keep(is.fence, f.told); err != nil {
@@ -93,5 +118,12 @@ func (f *Fence) keep() error {
 	if f.limited = f.limits.Keep(is.limits, f.told); f.limited != nil && before == nil {
 		f.cfg.Log.Warn("connections of guests are not limited", "err", f.limited)
 	}
-	return nil
+	before = f.bound
+	if f.bound = f.links.Keep(is.links, f.told); f.bound != nil && before == nil {
+		f.cfg.Log.Warn("guests are not bound to their links: they may use IPv6 on them, and deceive neighbours", "err", f.bound)
+	}
+	return f.renew(is)
 }
+
+// narrow has ARP tell a guest of no address but that which the host has on its link: of others it could learn where it is.
+func narrow(link int) error { return hostnet.Configure(link, map[uint16]uint32{hostnet.ARPIgnore: 1}) }

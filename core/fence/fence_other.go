@@ -4,15 +4,25 @@ package fence
 
 import (
 	"context"
+	"net/netip"
 	"runtime"
+	"time"
 )
 
 // Fence is made of nftables, which only Linux has. Elsewhere nothing is written: the cluster's pods do not run in this system's network
 // then, but in a virtual machine or on other machines, and NetworkPolicy objects are what bounds guests there.
-type Fence struct{ cfg Config }
+type Fence struct {
+	cfg    Config
+	astray astray
+}
 
 // New checks the configuration.
-func New(cfg Config) (*Fence, error) { return &Fence{cfg}, cfg.check() }
+func New(cfg Config) (*Fence, error) { return &Fence{cfg: cfg}, cfg.check() }
+
+func (*Fence) again() time.Duration { return 0 }
+
+// Unbound are none.
+func (*Fence) Unbound() ([]netip.Addr, error) { return nil, nil }
 
 // Raise does nothing.
 func (*Fence) Raise() error { return nil }

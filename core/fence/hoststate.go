@@ -5,7 +5,9 @@ package fence
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -15,7 +17,7 @@ import (
 
 // readHost reads the host's links and routes, again when the kernel broke a list off because something changed under it,
 // as it does while many pods start.
-func readHost(h *netlink.Handle) (s hostState, err error) {
+func readHost(h *netlink.Handle, group uint32, wires bool) (s hostState, err error) {
 	err = hostnet.Whole(func() error {
 		links, err := h.LinkList()
 		if err != nil {
@@ -30,6 +32,19 @@ func readHost(h *netlink.Handle) (s hostState, err error) {
 			return fmt.Errorf("list routes of IPv6: %w", err)
 		}
 		s = hostStateOf(links, append(routes, routes6...))
+		s.guests = linksOf(group, links, routes)
+		for _, l := range links {
+			if group != 0 && l.Attrs().Group == group {
+				s.marked = append(s.marked, l.Attrs().Index)
+			}
+		}
+		if wires {
+			if s.wires, err = readWires(h, links, routes); err != nil {
+				return fmt.Errorf("list neighbours: %w", err)
+			}
+			b, err := os.ReadFile("/proc/sys/net/bridge/bridge-nf-call-iptables") // without the module it is not there
+			s.bridged = err == nil && strings.TrimSpace(string(b)) == "1"
+		}
 		return nil
 	})
 	return s, err

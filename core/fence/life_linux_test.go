@@ -151,8 +151,8 @@ func (w *world) byAddress() *Fence {
 	w.must(err)
 	h := w.net("host")
 	f.fence.Options = []nftables.ConnOption{nftables.WithNetNSFd(int(w.place["host"]))}
-	f.limits.Options = f.fence.Options
-	f.readHost = func() (hostState, error) { return readHost(h) }
+	f.limits.Options, f.links.Options = f.fence.Options, f.fence.Options
+	w.at(f, h)
 	return f
 }
 

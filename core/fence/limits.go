@@ -5,6 +5,7 @@ package fence
 import (
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -12,16 +13,14 @@ import (
 	"kith.dev/core/nft"
 )
 
-// Limits is the name of the nftables table that bounds how many connections a peer's guests, and its home through the
-// tunnel, open. It is a table of its own because a kernel may not have the words for it, and the fence stands without. A chain in it
-// remembers, and so stays as it is when others change.
-const Limits = "kith-limits"
-
 // allowance is what a peer may open, its guests here and its home together; UDP and ICMP count as conntrack counts them.
 type allowance struct {
 	open        uint32 // at once
 	rate, burst uint32 // new ones a second, and at once after a rest
 	all, allAt  uint32 // the same for all peers together
+	each        uint32 // a guest alone may have open
+	eachRate    uint32 // and open a second, and at once after a rest
+	eachAt      uint32
 	unknown     uint32 // the same for all guests that nobody knows yet: they may ask DNS
 	unknownAt   uint32
 }
@@ -30,28 +29,36 @@ type allowance struct {
 // closed keeps its place for two minutes, in which it is not counted as open: the rate bounds those. So a peer that does its
 // worst holds 8192 + 200/s × 120 s + 2000 places. An application that keeps its connections, or opens a hundred a second,
 // never meets this.
-var allowed = allowance{open: 8192, rate: 200, burst: 2000, all: 500, allAt: 4000, unknown: 50, unknownAt: 500}
+var allowed = allowance{open: 8192, rate: 200, burst: 2000, all: 500, allAt: 4000, each: 4096, eachRate: 150, eachAt: 1500, unknown: 50, unknownAt: 500}
 
 // limits say whose a connection is: by the address of a guest here, whether it opens the connection or its home does through the
 // tunnel, else by that of our guest at a provider. Each peer has a chain, which remembers. They are asked for the first packet of a
 // connection, behind conntrack and the check for forged sources. What is dropped here takes no place in the kernel's table.
-func (f family) limits(a allowance, tenants []Tenant, providers []Provider) nft.Table {
-	guest := decides(f.source(), guestsSet)
+//
+// A guest that does its worst leaves its peer's others room: of what the peer may, it may a part.
+func (f family) limits(a allowance, tenants []Tenant, providers []Provider, closed []netip.Prefix) nft.Table {
+	guest := is(f.source(), eachSet)
 	if f.Group != 0 {
-		guest = rule(nft.FromGroup(f.Group), goTo("guest"))
+		guest = nft.FromGroup(f.Group)
 	}
 	chains := []nft.Chain{
 		{Name: "all", Rules: [][]expr.Any{rule(beyond(a.all, a.allAt), drop())}},
-		{Name: "guest", Rules: [][]expr.Any{decides(f.source(), guestsSet), rule(beyond(a.unknown, a.unknownAt), drop())}},
+		{Name: "guest", Rules: [][]expr.Any{
+			rule(nft.MostOf(f.source(), eachRateSet, beyond(a.eachRate, a.eachAt)[0]), drop()),
+			rule(nft.MostOf(f.source(), eachOpenSet, &expr.Connlimit{Count: a.each, Flags: expr.NFT_CONNLIMIT_F_INV}), drop()),
+			decides(f.source(), guestsSet), rule(beyond(a.unknown, a.unknownAt), drop()),
+		}},
 		{Name: "first", Hook: nftables.ChainHookPrerouting, Priority: *nftables.ChainPriorityMangle, Rules: [][]expr.Any{
-			rule(unconfirmed(), guest),
+			rule(unconfirmed(), guest, goTo("guest")),
 			rule(unconfirmed(), nft.From(f.Tunnel), decides(f.destination(), guestsSet)),
 			rule(unconfirmed(), nft.From(f.Tunnel), decides(f.source(), abroadSet)),
 		}},
 	}
 	var peers []string
 	var guests, abroad []nftables.SetElement
+	each := closed
 	for _, t := range tenants {
+		each = slices.Concat(each, t.Guests)
 		peers, guests = append(peers, t.Consumer), append(guests, f.leading(t.Guests, expr.VerdictGoto, bucketOf(t.Consumer))...)
 	}
 	for _, p := range providers {
@@ -64,8 +71,19 @@ func (f family) limits(a allowance, tenants []Tenant, providers []Provider) nft.
 	return nft.Table{Family: f.table, Chains: chains, Sets: []nft.Set{
 		{Name: guestsSet, Key: f.key, Data: nftables.TypeVerdict, Elements: guests},
 		{Name: abroadSet, Key: f.key, Data: nftables.TypeVerdict, Elements: abroad},
+		f.addresses(eachSet, each...),
+		{Name: eachRateSet, Key: f.key, Room: mostGuests, Lasts: time.Minute},
+		{Name: eachOpenSet, Key: f.key, Room: mostGuests},
 	}}
 }
+
+const (
+	eachSet     = "each"      // addresses of guests
+	eachRateSet = "each-rate" // those that opened connections
+	eachOpenSet = "each-open"
+
+	mostGuests = 16384 // of which a table remembers something
+)
 
 func bucketOf(peer string) string { return "peer-" + peer }
 

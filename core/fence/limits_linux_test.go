@@ -44,7 +44,7 @@ func (w *world) flood(from, source, place, to string, n int) int {
 }
 
 // few are amounts that a test can reach. The bucket fills slowly, so that what a test lets in does not depend on its pace.
-var few = allowance{open: 1000, rate: 1, burst: 60, all: 1000, allAt: 1000, unknown: 1, unknownAt: 30}
+var few = allowance{open: 1000, rate: 1, burst: 60, all: 1000, allAt: 1000, each: 1000, eachRate: 1000, eachAt: 1000, unknown: 1, unknownAt: 30}
 
 // about reports whether as many were let in as the burst, and what the seconds of a slow machine bring.
 func about(got int, burst uint32) bool { return got >= int(burst) && got <= int(burst)+20 }
@@ -112,7 +112,7 @@ func (w *world) ask(from string) (answered bool) {
 
 func TestOpenConnectionsAreCountedForATenant(t *testing.T) {
 	w := newWorld(t)
-	w.fence.allowed = allowance{open: 100, rate: 100000, burst: 100000, all: 100000, allAt: 100000, unknown: 1, unknownAt: 1}
+	w.fence.allowed = allowance{open: 100, rate: 100000, burst: 100000, all: 100000, allAt: 100000, each: 1000, eachRate: 100000, eachAt: 100000, unknown: 1, unknownAt: 1}
 	rel := twoTenants()
 	w.must(w.fence.Set(rel))
 	const inexact = 5 // the kernel counts without a lock around the whole
@@ -131,6 +131,35 @@ func TestOpenConnectionsAreCountedForATenant(t *testing.T) {
 	w.must(w.fence.Set(rel))
 	if got := w.flood("web2", web2, "web1", web1, 50); got > inexact {
 		t.Errorf("after a change of peerings a guest opened %d more", got)
+	}
+}
+
+// TestAGuestTakesAPartOfWhatItsPeerMay: of what may be open, and of what may be opened, the others of its tenant find the rest.
+func TestAGuestTakesAPartOfWhatItsPeerMay(t *testing.T) {
+	w := newWorld(t)
+	many := allowance{open: 1000, rate: 100000, burst: 100000, all: 100000, allAt: 100000, each: 60, eachRate: 100000, eachAt: 100000, unknown: 1, unknownAt: 1}
+	w.fence.allowed = many
+	w.must(w.fence.Set(twoTenants()))
+	w.must(w.fence.limited)
+	const inexact = 5
+	if got := w.flood("web1", web1, "web2", web2, 150); got < 60 || got > 60+inexact {
+		t.Errorf("%d connections of a guest are open, want 60", got)
+	}
+	if got := w.flood("web2", web2, "router", internet, 50); got != 50 {
+		t.Errorf("another guest of its tenant opened %d of 50", got)
+	}
+	w.expect("web1", homePod, silent)
+	w.expectAs("alice", homePod, web1, "web1") // its home opens that
+
+	w = newWorld(t)
+	many.each, many.eachRate, many.eachAt = 1000, 1, 60
+	w.fence.allowed = many
+	w.must(w.fence.Set(twoTenants()))
+	if got := w.flood("web1", web1, "web2", web2, 150); !about(got, 60) {
+		t.Errorf("a guest opened %d of 150 connections at once, want 60", got)
+	}
+	if got := w.flood("web2", web2, "router", internet, 50); got != 50 {
+		t.Errorf("another guest of its tenant opened %d of 50", got)
 	}
 }
 
@@ -196,6 +225,8 @@ func TestThePageSaysTheseLimits(t *testing.T) {
 		fmt.Sprintf("| open at once | %d |", allowed.open),
 		fmt.Sprintf("| new ones | %d a second, %d at once after a rest |", allowed.rate, allowed.burst),
 		fmt.Sprintf("| all consumers and providers together, new ones | %d a second, %d at once after a rest |", allowed.all, allowed.allAt),
+		fmt.Sprintf("| of one guest, open at once | %d |", allowed.each),
+		fmt.Sprintf("| of one guest, new ones | %d a second, %d at once after a rest |", allowed.eachRate, allowed.eachAt),
 		fmt.Sprintf("| guests that nobody knows yet, all together, new ones | %d a second, %d at once after a rest |", allowed.unknown, allowed.unknownAt),
 		fmt.Sprintf("holds some %d 000 of the table", worst/1000),
 	)

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -18,10 +19,20 @@ type hostState struct {
 	routers           []netip.Addr // the next hops of default routes, of both families
 	uplinks, uplinks6 []string     // devices of default routes without a next hop, such as a VPN's, by family
 	links6            []string     // devices of IPv6's default routes with one
+	guests            []guestLink  // links of guests, as far as they are known
+	marked            []int        // links of the group, by their numbers
+
+	// of a cluster whose network plugin connects guests
+	wires             wires
+	outer             []string // links that are not pods'
+	standing          []string // links of pods that are none of a guest who is awaited
+	bridges           []string // of pods
+	awaited, awaited6 bool     // what comes over other links, or from addresses that are not known, begins nothing
+	bridged           bool     // the rules of IPv4 see what goes from port to port of a bridge
 }
 
 // A plan is what is to be in the kernel: the fence for IPv4, that for IPv6 or what drops guests' IPv6, and the limits.
-type plan struct{ fence, limits []nft.Table }
+type plan struct{ fence, limits, links []nft.Table }
 
 // Names of the sets that are always there.
 const (
@@ -34,6 +45,17 @@ const (
 	uplinksSet = "uplinks"
 	linksSet   = "links"  // of IPv6's routers
 	closedSet  = "closed" // ranges that are not the internet
+
+	guestLinksSet = "guest-links"
+	addressesSet  = "addresses" // of guests, each with its link
+	hardwareSet   = "hardware"  // link-layer addresses, likewise
+	askingSet     = "asking"    // links of guests that asked for neighbours
+
+	awaitedSet  = "awaited" // the family, while a guest is awaited; see Fence.await
+	outerSet    = "outer"
+	standingSet = "standing"
+	ownSet      = "own"   // addresses of the owner's pods here
+	localSet    = "local" // ranges of pods here
 )
 
 // private are the blocks that do not belong to the internet (RFC 6890); 169.254.169.254, where clouds keep
@@ -49,25 +71,31 @@ var private = []netip.Prefix{
 func planOf(cfg Config, a allowance, rel Relations, host hostState) plan {
 	providers := slices.SortedFunc(slices.Values(rel.Providers), func(a, b Provider) int { return strings.Compare(a.Peer, b.Peer) })
 	four := cfg.ipv4()
-	tenants := four.settled(rel.Tenants)
+	tenants, lost := four.settled(rel.Tenants)
+	closed := append(lost, rel.Plugin.Closed...)
 	p := plan{
-		fence:  []nft.Table{{Family: four.table, Chains: four.chains(tenants, providers), Sets: four.sets(tenants, providers, host)}},
-		limits: []nft.Table{four.limits(a, tenants, providers)},
+		fence:  []nft.Table{{Family: four.table, Chains: four.chains(tenants, providers), Sets: four.sets(tenants, providers, host, rel.Plugin, closed)}},
+		limits: []nft.Table{four.limits(a, tenants, providers, closed)},
+		links:  cfg.links(tenants, host, rel.Plugin),
 	}
 	if !cfg.both() {
-		p.fence = append(p.fence, nft.Table{Family: nftables.TableFamilyIPv6, Chains: cfg.dropping6()})
+		p.fence = append(p.fence, cfg.dropping6(host, closed))
 		return p
 	}
 	six := cfg.ipv6()
-	tenants = six.settled(rel.Tenants)
-	p.fence = append(p.fence, nft.Table{Family: six.table, Chains: six.chains(tenants, providers), Sets: six.sets(tenants, providers, host)})
-	p.limits = append(p.limits, six.limits(a, tenants, providers))
+	tenants, lost = six.settled(rel.Tenants)
+	p.fence = append(p.fence, nft.Table{Family: six.table, Chains: six.chains(tenants, providers), Sets: six.sets(tenants, providers, host, Plugin{}, lost)})
+	p.limits = append(p.limits, six.limits(a, tenants, providers, lost))
 	return p
 }
 
 // sets that rules ask.
-func (f family) sets(tenants []Tenant, providers []Provider, host hostState) []nft.Set {
-	var guests, apart, abroad []netip.Prefix
+func (f family) sets(tenants []Tenant, providers []Provider, host hostState, plugin Plugin, closed []netip.Prefix) []nft.Set {
+	var abroad []netip.Prefix
+	apart, guests := slices.Clone(plugin.Apart), []netip.Prefix(nil)
+	if f.Group == 0 { // they are known by nothing else
+		guests = slices.Clone(closed)
+	}
 	var leads []nftables.SetElement
 	for _, t := range tenants {
 		guests, apart = append(guests, t.Guests...), append(apart, t.Apart...)
@@ -90,7 +118,12 @@ func (f family) sets(tenants []Tenant, providers []Provider, host hostState) []n
 		{Name: uplinksSet, Key: nftables.TypeIFName, Elements: interfaces(uplinks)},
 		f.addresses(closedSet, append(slices.Clone(f.closed), f.Pods, f.Services)...),
 	}
+	if f.Group == 0 {
+		sets = append(sets, append(f.links(host), f.awaiting(f.table, host.awaited), nft.Set{Name: outerSet, Key: nftables.TypeIFName, Elements: interfaces(host.outer)},
+			f.addresses(ownSet, single(plugin.Own)...), f.addresses(localSet, plugin.Ranges...))...)
+	}
 	if f.six {
+		sets = append(sets, nft.Set{Name: askingSet, Key: nftables.TypeIFName, Room: mostLinks, Lasts: time.Minute})
 		sets = append(sets, nft.Set{Name: linksSet, Key: nftables.TypeIFName, Elements: interfaces(host.links6)})
 	}
 	for _, t := range tenants {
@@ -103,8 +136,9 @@ func (t Tenant) chain() string  { return "tenant-" + t.Consumer }
 func (t Tenant) guests() string { return "guests-" + t.Consumer }
 func (t Tenant) home() string   { return "home-" + t.Consumer }
 
-// settled has tenants in order, with addresses of the family alone, and takes from them the addresses that two of them claim: those are nobody's.
-func (f family) settled(tenants []Tenant) []Tenant {
+// settled has tenants in order, with addresses of the family alone, and takes from them the addresses that two of them claim: those are lost to
+// both.
+func (f family) settled(tenants []Tenant) (settled []Tenant, lost []netip.Prefix) {
 	type claim struct {
 		of     int // index of the tenant
 		guests netip.Prefix
@@ -130,11 +164,13 @@ func (f family) settled(tenants []Tenant) []Tenant {
 		}
 	}
 	for _, c := range all {
-		if !c.lost {
+		if c.lost {
+			lost = append(lost, c.guests)
+		} else {
 			tenants[c.of].Guests = append(tenants[c.of].Guests, c.guests)
 		}
 	}
-	return tenants
+	return tenants, lost
 }
 
 func single(list []netip.Addr) (out []netip.Prefix) {

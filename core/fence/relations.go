@@ -17,13 +17,17 @@ type objects struct {
 	contracts []v1alpha1.Contract
 	peers     []v1alpha1.Peer
 	policies  []v1alpha1.SharingPolicy
-	pods      []corev1.Pod // of consumers, where links do not tell guests
+	pods      []corev1.Pod  // where links do not tell guests: those of consumers, and all on this node
+	nodes     []corev1.Node // likewise
 }
 
 // relations says which addresses are whose guests', and who may come through the tunnel for what. A contract counts as long as it
 // exists: until the last guest left, its answers must find the way.
 func (c Config) relations(o objects) (rel Relations) {
-	guests := c.addresses(o.pods)
+	guests := map[string]guestAddresses{}
+	if c.Group == 0 {
+		guests, rel.Plugin = c.addresses(o)
+	}
 	for _, p := range o.peers {
 		consumes, provides := o.roles(p.Name)
 		id, err := identity.ParseID(p.Spec.ID)
@@ -65,28 +69,90 @@ func (c Config) relations(o objects) (rel Relations) {
 // guestAddresses are those of a tenant's guests, as Tenant has them.
 type guestAddresses struct{ all, apart []netip.Prefix }
 
-// addresses of guests, by consumer, as their pods' status says. One on the host's network has the node's.
-func (c Config) addresses(pods []corev1.Pod) map[string]guestAddresses {
-	list := map[string]guestAddresses{}
-	for _, pod := range pods {
-		consumer := pod.Labels[v1alpha1.LabelConsumer]
-		if !isConsumer(consumer) || v1alpha1.Ended(pod.Status.Phase) || pod.Spec.HostNetwork {
+// addresses of guests, by consumer, as their pods' status says; and what else that says. One on the host's network has the node's, and is not let
+// in. An address of a node's own is nobody's guest's, whoever claims it: closed, it would cut the node off. Who claims it is awaited as one without
+// an address is.
+func (c Config) addresses(o objects) (map[string]guestAddresses, Plugin) {
+	list, plugin, nodes := map[string]guestAddresses{}, Plugin{}, addressesOf(o.nodes)
+	nodes[c.Node] = true
+	for _, n := range o.nodes {
+		if n.Name == c.NodeName {
+			plugin.Ranges = podRanges(&n)
+		}
+	}
+	var own []netip.Addr
+	for i := range o.pods {
+		pod := &o.pods[i]
+		consumer, here := pod.Labels[v1alpha1.LabelConsumer], c.isHere(pod)
+		if v1alpha1.Ended(pod.Status.Phase) || pod.Spec.HostNetwork {
 			continue
 		}
-		for _, ip := range pod.Status.PodIPs {
-			a, err := netip.ParseAddr(ip.IP)
-			if err != nil || !c.Pods.Contains(a) || a == c.Node {
+		known := false
+		for _, a := range podAddresses(pod) {
+			guest, apart := netip.PrefixFrom(a, a.BitLen()), c.Self != "" && pod.Spec.NodeName != c.Self
+			switch {
+			case nodes[a]:
 				continue
+			case consumer == "":
+				if here && a.Is4() {
+					own = append(own, a)
+				}
+				continue
+			case isConsumer(consumer) && c.Pods.Contains(a):
+				is := list[consumer]
+				if is.all = append(is.all, guest); apart {
+					is.apart = append(is.apart, guest)
+				}
+				list[consumer] = is
+			default:
+				if plugin.Closed = append(plugin.Closed, guest); apart {
+					plugin.Apart = append(plugin.Apart, guest)
+				}
 			}
-			is, guest := list[consumer], netip.PrefixFrom(a, 32)
-			is.all = append(is.all, guest)
-			if c.Self != "" && pod.Spec.NodeName != c.Self {
-				is.apart = append(is.apart, guest)
+			if known = known || a.Is4() && !isRemade(pod); here && a.Is4() {
+				plugin.Here = append(plugin.Here, a)
 			}
-			list[consumer] = is
+		}
+		plugin.Awaited = plugin.Awaited || consumer != "" && here && !known
+	}
+	if plugin.Awaited || len(plugin.Here) > 0 { // else nobody asks
+		plugin.Own = own
+	}
+	return list, plugin
+}
+
+// isRemade reports whether a pod that has an address is about to have another: its sandbox is gone, as after the machine was started anew, and the
+// kubelet said so before it makes the next.
+func isRemade(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReadyToStartContainers && c.Status == corev1.ConditionFalse
+	})
+}
+
+// isHere reports whether a pod is to run on this node, as soon as the scheduler says so. Of a cluster of which no node's name is known, all are.
+func (c Config) isHere(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName != "" && (c.NodeName == "" || pod.Spec.NodeName == c.NodeName)
+}
+
+func podAddresses(pod *corev1.Pod) (list []netip.Addr) {
+	for _, ip := range pod.Status.PodIPs {
+		if a, err := netip.ParseAddr(ip.IP); err == nil {
+			list = append(list, a.Unmap().WithZone(""))
 		}
 	}
 	return list
+}
+
+func addressesOf(nodes []corev1.Node) map[netip.Addr]bool {
+	all := map[netip.Addr]bool{}
+	for _, n := range nodes {
+		for _, is := range n.Status.Addresses {
+			if a, err := netip.ParseAddr(is.Address); err == nil {
+				all[a] = true
+			}
+		}
+	}
+	return all
 }
 
 // roles of a peer: does it consume here, does it provide for us?

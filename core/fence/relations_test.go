@@ -130,28 +130,94 @@ func TestWithoutLinksGuestsHaveTheAddressesOfTheirStatus(t *testing.T) {
 	alice, bob := idOf("alice").Compact(), idOf("bob").Compact()
 	ended := func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }
 	ofHost := func(p *corev1.Pod) { p.Spec.HostNetwork = true }
+	on := func(node string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.NodeName = node } }
 	cfg := testConfig
-	cfg.Group = 0
-	got := cfg.relations(objects{
+	cfg.Group, cfg.NodeName = 0, "corp-1"
+	all := objects{
 		peers:     []v1alpha1.Peer{peerAt("alice", "10.65.1.0/24", "10.65.2.0/24")},
 		contracts: []v1alpha1.Contract{with("alice", v1alpha1.RoleProvider)},
 		pods: []corev1.Pod{
 			podOf(alice, "1", "10.42.0.5"), podOf(alice, "2", ""), podOf(alice, "3", "10.42.0.6", ended), podOf(alice, "4", nodeIP, ofHost), podOf(alice, "5", nodeIP),
 			podOf(alice, "6", "192.168.1.1"), podOf("../x", "7", "10.42.0.7"), podOf("", "8", "10.42.0.8"), podOf(bob, "9", "10.42.0.9"),
+			podOf(alice, "10", "fd00::5", func(p *corev1.Pod) { p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: "10.42.0.10"}) }),
 		},
-	})
-	want := Relations{Tenants: []Tenant{{Consumer: alice, Internet: true, Home: ranges("10.76.0.0/16"), Guests: ranges("10.42.0.5/32")}, {Consumer: bob, Guests: ranges("10.42.0.9/32")}}}
+		nodes: []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "corp-1"}, Spec: corev1.NodeSpec{PodCIDR: "10.42.0.0/24"}}},
+	}
+	for i := range all.pods {
+		on("corp-1")(&all.pods[i])
+	}
+	got := cfg.relations(all)
+	addrs := func(list ...string) (out []netip.Addr) {
+		for _, s := range list {
+			out = append(out, netip.MustParseAddr(s))
+		}
+		return out
+	}
+	want := Relations{
+		Tenants: []Tenant{{Consumer: alice, Internet: true, Home: ranges("10.76.0.0/16"), Guests: ranges("10.42.0.5/32", "10.42.0.10/32")}, {Consumer: bob, Guests: ranges("10.42.0.9/32")}},
+		// What is of no range, or of nobody who could be a consumer, is closed, by IPv6 too; a node's address never is, and its guest is awaited.
+		Plugin: Plugin{
+			Closed: ranges("192.168.1.1/32", "10.42.0.7/32", "fd00::5/128"), Here: addrs("10.42.0.5", "192.168.1.1", "10.42.0.7", "10.42.0.9", "10.42.0.10"),
+			Ranges: ranges("10.42.0.0/24"), Awaited: true, Own: addrs("10.42.0.8"),
+		},
+	}
 	slices.SortFunc(want.Tenants, func(a, b Tenant) int { return strings.Compare(a.Consumer, b.Consumer) })
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want\n%+v", got, want)
 	}
 
 	// Where each node has a fence.
-	cfg.Self = "corp-1"
-	on := func(node string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.NodeName = node } }
-	got = cfg.relations(objects{pods: []corev1.Pod{podOf(alice, "1", "10.42.0.5", on("corp-1")), podOf(alice, "2", "10.42.1.5", on("corp-2")), podOf(alice, "3", "10.42.2.5")}})
-	want = Relations{Tenants: []Tenant{{Consumer: alice, Guests: ranges("10.42.0.5/32", "10.42.1.5/32", "10.42.2.5/32"), Apart: ranges("10.42.1.5/32", "10.42.2.5/32")}}}
+	cfg.Self, cfg.NodeName = "corp-1", "corp-1"
+	got = cfg.relations(objects{pods: []corev1.Pod{
+		podOf(alice, "1", "10.42.0.5", on("corp-1")), podOf(alice, "2", "10.42.1.5", on("corp-2")), podOf(alice, "3", "10.42.2.5"), podOf(alice, "4", "", on("corp-2")),
+		podOf(alice, "5", "10.99.1.5", on("corp-2")),
+	}})
+	want = Relations{
+		Tenants: []Tenant{{Consumer: alice, Guests: ranges("10.42.0.5/32", "10.42.1.5/32", "10.42.2.5/32"), Apart: ranges("10.42.1.5/32", "10.42.2.5/32")}},
+		Plugin:  Plugin{Closed: ranges("10.99.1.5/32"), Apart: ranges("10.99.1.5/32"), Here: addrs("10.42.0.5")},
+	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want\n%+v", got, want)
+	}
+	// A guest is awaited from when it is bound to this node, until it has an address.
+	for name, c := range map[string]struct {
+		pod  corev1.Pod
+		want bool
+	}{
+		"not bound yet": {podOf(alice, "1", ""), false}, "bound": {podOf(alice, "1", "", on("corp-1")), true}, "elsewhere": {podOf(alice, "1", "", on("corp-2")), false},
+		"here": {podOf(alice, "1", "10.42.0.5", on("corp-1")), false}, "of no range": {podOf(alice, "1", "10.99.0.5", on("corp-1")), false},
+		"with a new sandbox": {podOf(alice, "1", "10.42.0.5", on("corp-1"), func(p *corev1.Pod) {
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionFalse}}
+		}), true},
+		"of IPv6 alone": {podOf(alice, "1", "fd00::5", on("corp-1")), true}, "the node's": {podOf(alice, "1", nodeIP, on("corp-1")), true},
+		"ended": {podOf(alice, "1", "", on("corp-1"), ended), false}, "the owner's": {podOf("", "1", "", on("corp-1")), false},
+	} {
+		if got := cfg.relations(objects{pods: []corev1.Pod{c.pod}}).Plugin.Awaited; got != c.want {
+			t.Errorf("%s: awaited %t, want %t", name, got, c.want)
+		}
+	}
+}
+
+func TestWhoHasAddressesOutOfTheRange(t *testing.T) {
+	node := func(name string, ranges ...string) corev1.Node {
+		return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDRs: ranges}}
+	}
+	named := func(name, node string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Namespace, p.Name, p.Spec.NodeName = "shop", name, node }
+	}
+	ofHost := func(p *corev1.Pod) { p.Spec.HostNetwork = true }
+	pods := testConfig.Pods
+	held := OutOfRange(pods, []corev1.Node{node("a", "10.42.1.0/24", "fd00:1::/64"), node("b"), node("kith-peer", "10.99.0.0/24")}, []corev1.Pod{
+		podOf("", "1", "10.42.1.5", named("web", "a")), podOf("", "2", "192.168.1.7", named("proxy", "a"), ofHost), podOf("", "3", "10.77.0.5", named("away", "kith-peer")),
+		podOf("", "4", "fd00:1::5", named("six", "a")), podOf("", "5", "", named("new", "a")),
+	})
+	if len(held) > 0 {
+		t.Errorf("%v, and the range holds", held)
+	}
+	got := OutOfRange(pods, []corev1.Node{node("a", "10.99.1.0/24"), node("b", "10.0.0.0/8")}, []corev1.Pod{podOf("alice", "1", "10.98.1.5", named("web", "a"))})
+	if want := []string{
+		"node a gives its pods addresses of 10.99.1.0/24 (spec.podCIDR)", "node b gives its pods addresses of 10.0.0.0/8 (spec.podCIDR)", "pod shop/web on node a has 10.98.1.5",
+	}; len(got) != 3 || got[0].String() != want[0] || got[1].String() != want[1] || got[2].String() != want[2] {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

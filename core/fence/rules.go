@@ -45,8 +45,15 @@ func (f family) chains(tenants []Tenant, providers []Provider) []nft.Chain {
 			rule(nft.FromGroup(f.Group), sourceForged(), drop()),
 		}})
 	}
+	if f.Group != 0 && f.six {
+		forged := &list[len(list)-1]
+		forged.Rules = append(forged.Rules, rule(nft.FromGroup(f.Group), f.asksForNeighbours(), drop()))
+	}
 	if f.Group == 0 {
-		list = append(list, f.unmasked())
+		list = append(list, f.unmasked(), nft.Chain{Name: "forged", Hook: nftables.ChainHookPrerouting, Priority: *nftables.ChainPriorityRaw, Rules: [][]expr.Any{
+			rule(nft.FromIn(guestLinksSet), nft.FromWithNotIn(second(f.source()), addressesSet), drop()),
+		}}, nft.Chain{Name: "unknown", Rules: append(append([][]expr.Any{acceptAnswers()}, f.dns()...), drop())})
+		list[0].Rules = append(list[0].Rules, f.fromUnknown()...)
 	}
 	for _, t := range tenants {
 		list = append(list, nft.Chain{Name: t.chain(), Rules: f.tenant(t)})
@@ -63,19 +70,13 @@ func (f family) unmasked() nft.Chain {
 	}}
 }
 
-// dropping6 drops what guests send by IPv6, of a cluster that has IPv4 alone.
-func (c Config) dropping6() []nft.Chain {
-	if c.Group == 0 {
-		return nil
-	}
-	return []nft.Chain{{Name: "guests", Hook: nftables.ChainHookPrerouting, Priority: *nftables.ChainPriorityRaw, Rules: [][]expr.Any{
-		rule(nft.FromGroup(c.Group), drop()),
-	}}}
-}
-
 // forward sends each to his chain. Whoever is not named, the owner's pods and the world, is none of this table's.
 func (f family) forward() [][]expr.Any {
-	rules := append([][]expr.Any{rule(f.fromGuest(), goTo("guest"))}, f.strayed()...)
+	rules := [][]expr.Any{rule(f.fromGuest(), goTo("guest"))}
+	if f.Group == 0 {
+		rules = append(rules, f.fromUnknown()...)
+	}
+	rules = append(rules, f.strayed()...)
 	rules = append(rules, rule(nft.From(f.Tunnel), goTo("from-tunnel")), rule(to(f.Tunnel), goTo("into-tunnel")))
 	if f.Group != 0 {
 		rules = append(rules, rule(nft.ToGroup(f.Group), goTo("to-guest")))

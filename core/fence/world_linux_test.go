@@ -83,12 +83,12 @@ func newWorld(t *testing.T) *world { return newWorldOf(t, false) }
 
 func newWorldOf(t *testing.T, both bool) *world {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("network namespaces need root")
-	}
-	w := &world{t: t, place: map[string]netns.NsHandle{}, both: both, six: both}
-	for _, name := range []string{"host", "router", "neighbour", "wire", "alice", "dora", "bea", "carol", "own", "web1", "web2", "job", "newcomer"} {
-		w.make(name)
+	w := newPlaces(t, "host", "router", "neighbour", "wire", "alice", "dora", "bea", "carol", "own", "web1", "web2", "job", "newcomer")
+	w.both, w.six = both, both
+	if both {
+		for name := range w.place {
+			w.setting(name, "ipv6/conf/default/accept_dad", "0")
+		}
 	}
 	w.wire("router", "br0p", "host", "eth0", hostLAN+"/24")
 	w.wire("router", "br1p", "neighbour", "eth0", neighbour+"/24")
@@ -130,6 +130,18 @@ func newWorldOf(t *testing.T, both bool) *world {
 			w.soon(place, hostLAN, "host")
 		}
 		w.soon("host", internet, open)
+	}
+	return w
+}
+
+func newPlaces(t *testing.T, names ...string) *world {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("network namespaces need root")
+	}
+	w := &world{t: t, place: map[string]netns.NsHandle{}}
+	for _, name := range names {
+		w.make(name)
 	}
 	return w
 }
@@ -509,9 +521,23 @@ func (w *world) raise() {
 	w.must(err)
 	h, host := w.net("host"), int(w.place["host"])
 	f.fence.Options = []nftables.ConnOption{nftables.WithNetNSFd(host)}
-	f.limits.Options = f.fence.Options
-	f.readHost = func() (hostState, error) { return readHost(h) }
+	f.limits.Options, f.links.Options = f.fence.Options, f.fence.Options
+	w.at(f, h)
 	w.fence = f
+}
+
+// at has a fence look at the host's namespace.
+func (w *world) at(f *Fence, h *netlink.Handle) {
+	host := w.place["host"]
+	f.readHost = func(wires bool) (s hostState, err error) {
+		err = inside(host, func() (err error) {
+			s, err = readHost(h, f.cfg.Group, wires)
+			return err
+		})
+		return s, err
+	}
+	f.seek = func(found wires, a netip.Addr) { found.seek(h, a) }
+	f.narrow = func(link int) error { return inside(host, func() error { return narrow(link) }) }
 }
 
 // run follows the host until the test, or the function it returns, ends it.

@@ -88,7 +88,12 @@ func (h *Host) Address(mgr manager.Manager, networks string, kernel tenants.Kern
 
 // Translate is for where addresses are somebody else's to give: guests have them out of pods, and what is said of them to their homes, and by
 // these, is moved to the ranges that were agreed on. Call it before mgr starts.
-func (h *Host) Translate(pods netip.Prefix) { h.Contracts.Pods, h.Reconciler.Translated = pods, true }
+func (h *Host) Translate(pods netip.Prefix) {
+	h.Contracts.Pods, h.Reconciler.Pods, h.Reconciler.Translated = pods, pods, true
+}
+
+// CloseWhile has no guest be let in while closed says why not. Call it before mgr starts.
+func (h *Host) CloseWhile(closed func() string) { h.Reconciler.Closed = closed }
 
 // CacheOptions are for the manager's cache: of no object its managed fields, of Namespaces those alone that are Kith's word
 // (grants.TwinOf); of OffloadedPods the templates as text. Other rooms read all Pods, so all are there.

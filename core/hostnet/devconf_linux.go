@@ -13,6 +13,7 @@ const (
 	AcceptRedirects = 4
 	SendRedirects   = 6
 	RPFilter        = 8
+	ARPIgnore       = 19
 	AcceptLocal     = 23
 )
 

@@ -96,6 +96,23 @@ func room(c *netlink.Conn) error {
 	return nil
 }
 
+// Renew has the elements of a set that pass last for their time again, from now on.
+func (k *Keeper) Renew(family nftables.TableFamily, s Set) error {
+	c, err := nftables.New(k.Options...)
+	if err != nil {
+		return err
+	}
+	of := s.of(k.table(Table{Family: family}), 0)
+	c.FlushSet(of)
+	if err := c.SetAddElements(of, s.Elements); err != nil {
+		return err
+	}
+	if err := c.Flush(); err != nil {
+		return fmt.Errorf("renew set %s of nftables table %s: %w", s.Name, k.Name, err)
+	}
+	return nil
+}
+
 func (k *Keeper) table(t Table) *nftables.Table {
 	return &nftables.Table{Name: k.Name, Family: t.Family}
 }

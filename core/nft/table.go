@@ -5,6 +5,7 @@ package nft
 import (
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -32,6 +33,10 @@ type Set struct {
 	Key      nftables.SetDatatype // TypeIPAddr and TypeIP6Addr mean ranges, see Spans
 	Data     nftables.SetDatatype // of a map; TypeVerdict leads to chains
 	Elements []nftables.SetElement
+
+	Passing bool          // its elements end by themselves, after the time that each has; see Keeper.Renew
+	Room    uint32        // rules fill it, with as many elements at most; it has none of its own
+	Lasts   time.Duration // of what rules put in, unless it goes for another reason
 }
 
 // change brings a table from what was to what is, in an order in which nothing is named that is not there.
@@ -89,7 +94,7 @@ func (is Table) change(c *nftables.Conn, t *nftables.Table, was Table) error {
 
 // fill brings the elements of a set up to date. Ranges are written anew, for one that overlaps an old one is refused.
 func fill(c *nftables.Conn, of *nftables.Set, was, is []nftables.SetElement) error {
-	if of.Interval {
+	if of.Interval || of.HasTimeout { // of those that end by themselves some may have
 		if slices.EqualFunc(was, is, func(a, b nftables.SetElement) bool { return reflect.DeepEqual(a, b) }) {
 			return nil
 		}
@@ -140,7 +145,8 @@ func (ch Chain) of(t *nftables.Table) *nftables.Chain {
 // of gives a set a number by which it is known in a transaction; the library would take one from a count that is nobody's to lock.
 func (s Set) of(t *nftables.Table, number int) *nftables.Set {
 	return &nftables.Set{
-		Table: t, Name: s.Name, ID: uint32(number + 1), KeyType: s.Key, Interval: s.Key == nftables.TypeIPAddr || s.Key == nftables.TypeIP6Addr,
+		Table: t, Name: s.Name, ID: uint32(number + 1), KeyType: s.Key, Interval: (s.Key == nftables.TypeIPAddr || s.Key == nftables.TypeIP6Addr) && s.Room == 0,
 		Concatenation: len(nftables.ConcatSetTypeElements(s.Key)) > 1, IsMap: s.Data.Name != "", DataType: s.Data,
+		HasTimeout: s.Passing || s.Lasts > 0, Timeout: s.Lasts, Dynamic: s.Room > 0, Size: s.Room,
 	}
 }

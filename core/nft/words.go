@@ -41,6 +41,21 @@ func FromGroup(n uint32) []expr.Any {
 	return Load(&expr.Meta{Key: expr.MetaKeyIIFGROUP, Register: 1}, Equal(binaryutil.NativeEndian.PutUint32(n)))
 }
 
+// FromIn is iifname @SET.
+func FromIn(set string) []expr.Any {
+	return Load(&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1}, &expr.Lookup{SourceRegister: 1, SetName: set})
+}
+
+// FromNotIn is iifname != @SET.
+func FromNotIn(set string) []expr.Any {
+	return Load(&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1}, &expr.Lookup{SourceRegister: 1, SetName: set, Invert: true})
+}
+
+// FromWithNotIn is iifname . FIELD != @SET, of a field that is loaded into register 2.
+func FromWithNotIn(field expr.Any, set string) []expr.Any {
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1}, field, &expr.Lookup{SourceRegister: 1, SetName: set, Invert: true}}
+}
+
 // ToGroup is oifgroup N.
 func ToGroup(n uint32) []expr.Any {
 	return Load(&expr.Meta{Key: expr.MetaKeyOIFGROUP, Register: 1}, Equal(binaryutil.NativeEndian.PutUint32(n)))
@@ -146,6 +161,11 @@ const (
 	Original = 0
 	Reply    = 1
 )
+
+// MostOf is update @SET { FIELD WHAT }, of a set that rules fill: WHAT, a limit or a count, is for each value of the field.
+func MostOf(field expr.Any, set string, what expr.Any) []expr.Any {
+	return Load(field, &expr.Dynset{SrcRegKey: 1, SetName: set, Operation: unix.NFT_DYNSET_OP_UPDATE, Exprs: []expr.Any{what}})
+}
 
 // Direction is ct direction DIRECTION.
 func Direction(d byte) []expr.Any {

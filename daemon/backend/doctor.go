@@ -105,7 +105,11 @@ func (b *Backend) checkSelf(_ context.Context, report func(api.Finding)) {
 		What: fmt.Sprintf("kithd %s answers, up %s", version.Version, howLong(time.Since(b.Started))),
 	})
 	for _, p := range b.Failing() {
-		report(api.Finding{Area: api.AreaDaemon, Name: "part", State: api.CheckFail, What: p.What, Why: p.Why, Do: p.Do})
+		state := api.CheckFail
+		if p.Severity != api.SeverityError {
+			state = api.CheckWarning
+		}
+		report(api.Finding{Area: api.AreaDaemon, Name: "part", State: state, What: p.What, Why: p.Why, Do: p.Do})
 	}
 }
 

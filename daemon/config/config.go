@@ -56,6 +56,7 @@ type Config struct {
 
 	Engine            string
 	PodRange          netip.Prefix
+	PodRangeSet       bool // by the owner: else a cluster that is there already may know better
 	ServiceRange      netip.Prefix
 	IPv6              bool           // pods and services have both families (engine builtin)
 	AliasPools        []netip.Prefix // none: netplan.DefaultPool

@@ -223,6 +223,16 @@ func words(name, help string, check func(string) bool, allowed string, at func(*
 	return many(name, help, allowed, at, checked(check), asIs)
 }
 
+// noted is a key of which it matters whether somebody set it.
+func noted(k Key, at func(*Config) *bool) Key {
+	set := k.set
+	k.set = func(c *Config, values []string) error {
+		*at(c) = true
+		return set(c, values)
+	}
+	return k
+}
+
 // verbatim is a list whose items may have commas.
 func verbatim(k Key) Key {
 	k.Verbatim = true

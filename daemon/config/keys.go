@@ -35,7 +35,8 @@ var keys = []Key{
 	word("engine", "which Kubernetes: builtin runs one, k3s uses the K3s of this machine or runs one, kubeconfig uses one that is there, none has none; auto takes a "+
 		"K3s that runs, else the cluster of kubeconfig if that is set, else builtin, and stays with it",
 		[]string{EngineAuto, EngineBuiltin, EngineK3s, EngineKubeconfig, EngineNone}, func(c *Config) *string { return &c.Engine }),
-	prefix("podRange", "range of the pods' addresses; clusters may have the same", func(c *Config) *netip.Prefix { return &c.PodRange }),
+	noted(prefix("podRange", "range of the pods' addresses; clusters may have the same", func(c *Config) *netip.Prefix { return &c.PodRange }),
+		func(c *Config) *bool { return &c.PodRangeSet }),
 	prefix("serviceRange", "range of the services' addresses; clusters may have the same", func(c *Config) *netip.Prefix { return &c.ServiceRange }),
 	boolean("ipv6", "give pods and services IPv6 addresses, too, of ranges that follow from this cluster's key (engine builtin)", func(c *Config) *bool { return &c.IPv6 }),
 	prefixes("aliasPools", "ranges out of which guests get addresses, here and at peers, who must have some of them in common; without it, 198.18.0.0/15",

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -194,13 +195,25 @@ func (n *Node) manager(scheme *runtime.Scheme) (ctrl.Manager, error) {
 	return mgr, nil
 }
 
+// here is a cache of the pods of this node, the owner's among them, which the fence tells from guests that it awaits.
+func (n *Node) here(mgr ctrl.Manager) (cache.Cache, error) {
+	c, err := cache.New(n.cfg.REST, cache.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient(), ByObject: map[client.Object]cache.ByObject{
+		&corev1.Pod{}: {Transform: slim, Field: fields.OneTermEqualSelector("spec.nodeName", n.cfg.Node)},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("follow the pods of this node: %w", err)
+	}
+	return c, mgr.Add(c)
+}
+
 // slim drops what nobody here reads.
 func slim(o any) (any, error) {
 	switch o := o.(type) {
 	case *corev1.Pod:
 		o.ManagedFields, o.Annotations = nil, nil
 		o.Spec = corev1.PodSpec{NodeName: o.Spec.NodeName, HostNetwork: o.Spec.HostNetwork}
-		o.Status = corev1.PodStatus{Phase: o.Status.Phase, PodIPs: o.Status.PodIPs}
+		sandbox := slices.DeleteFunc(o.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type != corev1.PodReadyToStartContainers })
+		o.Status = corev1.PodStatus{Phase: o.Status.Phase, PodIPs: o.Status.PodIPs, Conditions: sandbox}
 	case *corev1.Node:
 		o.ManagedFields, o.Annotations = nil, nil
 		o.Status = corev1.NodeStatus{Addresses: o.Status.Addresses}
@@ -211,13 +224,17 @@ func slim(o any) (any, error) {
 // fence keeps guests of this node fenced: their way home is the overlay, as it is the tunnel's device on the gateway's node.
 func (n *Node) fence(ctx context.Context, mgr ctrl.Manager, ip netip.Addr) error {
 	f, err := fence.New(fence.Config{
-		Tunnel: overlay.Device, Pods: n.cfg.Pods, Services: n.cfg.Services, Node: ip, Self: n.cfg.Node, DNS: netplan.Cluster{Pods: n.cfg.Pods, Services: n.cfg.Services}.DNS(),
+		Tunnel: overlay.Device, Pods: n.cfg.Pods, Services: n.cfg.Services, Node: ip, NodeName: n.cfg.Node, Self: n.cfg.Node, DNS: netplan.Cluster{Pods: n.cfg.Pods, Services: n.cfg.Services}.DNS(),
 		Kernel: &n.kernel, Log: n.cfg.Log,
 	})
 	if err != nil {
 		return err
 	}
-	if err := f.SetupWithManager(mgr); err != nil {
+	here, err := n.here(mgr)
+	if err != nil {
+		return err
+	}
+	if err := f.SetupWithManager(mgr, here); err != nil {
 		return err
 	}
 	go n.keep(ctx, "the fence around guests", f.Run)
@@ -333,7 +350,7 @@ func (n *Node) leave() error {
 		return nil
 	}
 	n.cfg.Log.Info("Kith is being removed: nothing of it stays on this node")
-	return n.overlay.Remove(fence.Table, fence.Limits)
+	return n.overlay.Remove(fence.Table, fence.Limits, fence.Links)
 }
 
 func gone(set *appsv1.DaemonSet, err error) bool {

@@ -91,6 +91,47 @@ func TestAProviderWhoseNetworkPluginGivesAddresses(t *testing.T) {
 	m.meet(t, "with a plugin that masquerades", owner)
 }
 
+// TestAWrongRangeIsToldAndClosesTheCluster: bob says a range of pods that his cluster's nodes and pods do not have. Without his word, kithd asks them.
+func TestAWrongRangeIsToldAndClosesTheCluster(t *testing.T) {
+	l := laptops(t, lab.Options{Names: []string{"bob"}})
+	bob := l.Laptop("bob")
+	set := func(line string) {
+		t.Helper()
+		if err := bob.StopDaemon(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, stderr, err := bob.Exec(t.Context(), "sh", "-ec", "sed -i /^podRange:/d /etc/kith/config.yaml; echo '"+line+"' >>/etc/kith/config.yaml"); err != nil {
+			t.Fatal(err, stderr)
+		}
+		if err := bob.StartDaemon(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	attach(t, bob)
+	set("podRange: 10.99.0.0/16")
+	eventually(t, time.Minute, "status says that the range is wrong", func() string {
+		out, stderr, err := bob.Exec(t.Context(), "kith", "status")
+		if err != nil {
+			return stderr
+		}
+		for _, word := range []string{"podRange is 10.99.0.0/16", "node bob", "10.42."} {
+			if !strings.Contains(out, word) {
+				return out
+			}
+		}
+		return ""
+	})
+	stdout, _, err := bob.Exec(t.Context(), "kith", "doctor")
+	if err == nil || !strings.Contains(string(stdout), "podRange is 10.99.0.0/16") || !strings.Contains(string(stdout), "set podRange") {
+		t.Errorf("doctor: %v\n%s", err, stdout)
+	}
+	set("")
+	eventually(t, time.Minute, "bob is ready", func() string { return engineReady(t, bob) })
+	if out := kith(t, bob, "status"); strings.Contains(out, "podRange") {
+		t.Error(out)
+	}
+}
+
 // away cuts bob off from home: his guests have each other.
 func (m *meeting) away(t *testing.T) {
 	t.Helper()

@@ -72,6 +72,8 @@ type rules struct {
 
 	// Guests get their addresses out of the range of their home, or these are moved there.
 	Addressed, Translated bool
+	Pods                  netip.Prefix  // with Translated: what out of
+	Closed                func() string // why no guest is let in now; "" when they are, and nil means so always
 }
 
 // Pauses.
@@ -131,13 +133,16 @@ func (r *rules) outside(pod *corev1.Pod) bool {
 }
 
 // astray reports whether a guest has an address of a range that is agreed on no more: it was being made while another was, as happens only
-// when no guest is there. Nobody reaches it.
+// when no guest is there. Nobody reaches it. Nor one whose address is not of this cluster's range of pods, as it was told.
 func (r *rules) astray(o *observed) bool {
+	has, unknown := netip.ParseAddr(o.pod.Status.PodIP)
+	if r.Translated && unknown == nil && has.Is4() && r.Pods.IsValid() && !r.Pods.Contains(has) {
+		return true
+	}
 	if !r.Addressed || o.terms == nil {
 		return false
 	}
 	guests, none := netip.ParsePrefix(o.terms.Guests)
-	has, unknown := netip.ParseAddr(o.pod.Status.PodIP)
 	return none == nil && unknown == nil && !guests.Contains(has)
 }
 
@@ -200,6 +205,11 @@ func (r *rules) make(o *observed) []step {
 		return []step{{do: refuse, no: grants.Refused(grants.ReasonNoContract, "contract %s is not in force: %s", t.Contract, t.Why)}}
 	case (r.Addressed || r.Translated) && t.Guests == "": // it is tried again when there is one
 		return []step{{do: refuse, no: grants.Refused(grants.ReasonNoNetwork, "the clusters have not agreed on addresses for guests yet")}}
+	}
+	if r.Closed != nil {
+		if why := r.Closed(); why != "" {
+			return []step{{do: refuse, no: grants.Refused(grants.ReasonNoNetwork, "%s", why)}}
+		}
 	}
 	remakes := 0
 	if o.opod.Status.PodUID != "" || o.record.remakes > 0 {

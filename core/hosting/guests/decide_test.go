@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -356,6 +357,31 @@ func recorded(c client.Client, taken bool, did func(what string)) client.Client 
 			return c.SubResource(of).Update(ctx, o, opts...)
 		},
 	})
+}
+
+// TestNoGuestIsLetInWhileTheRangeIsWrong: what is known of addresses is not so. One that runs with an address out of it, ends.
+func TestNoGuestIsLetInWhileTheRangeIsWrong(t *testing.T) {
+	terms := &grants.Terms{Network: grants.Network{Guests: "198.18.5.0/24"}, Contract: "c"}
+	closed := "podRange is wrong"
+	r := &rules{Translated: true, Pods: netip.MustParsePrefix("10.42.0.0/16"), Closed: func() string { return closed }}
+	opod := mighty("p")
+	o := &observed{raw: &unstructured.Unstructured{}, opod: opod, terms: terms}
+	if got := r.decide(o); got[0].do != refuse || got[0].no.Reason != grants.ReasonNoNetwork || got[0].no.Message != closed {
+		t.Errorf("%+v", got[0].no)
+	}
+	closed = ""
+	if got := r.decide(o); got[0].do == refuse && got[0].no.Reason == grants.ReasonNoNetwork {
+		t.Errorf("the range holds: %+v", got[0].no)
+	}
+	opod.Generation, opod.Status = 1, v1alpha1.OffloadedPodStatus{PodUID: "p-1", Phase: v1alpha1.OffloadedPodAccepted}
+	for ip, want := range map[string]verb{"10.42.0.7": count, "10.99.0.7": expel, "": count, "fd00::7": count} {
+		pod := podFor(opod, terms)
+		pod.UID, pod.Status.Phase, pod.Status.PodIP = "p-1", corev1.PodRunning, ip
+		o := &observed{raw: &unstructured.Unstructured{}, opod: opod, pod: pod, terms: terms, record: record{uid: "p-1", synced: 1}}
+		if got := r.decide(o); got[0].do != want {
+			t.Errorf("%q: %v, want %v", ip, got[0].do, want)
+		}
+	}
 }
 
 // TestAGuestThatIsAstrayIsMadeAgain: it got its address out of a range in whose place another was agreed on at that moment.

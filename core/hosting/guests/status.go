@@ -79,6 +79,10 @@ func (r *Reconciler) refuse(ctx context.Context, o *observed, no *grants.Refusal
 	switch no.Reason {
 	case grants.ReasonQuota, grants.ReasonForbidden, grants.ReasonNameTaken:
 		return ctrl.Result{RequeueAfter: retryLater}, nil
+	case grants.ReasonNoNetwork:
+		if r.Closed != nil { // which ends without a word to us
+			return ctrl.Result{RequeueAfter: retryLater}, nil
+		}
 	}
 	return ctrl.Result{}, nil
 }

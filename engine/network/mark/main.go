@@ -24,6 +24,8 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/version"
 	"github.com/vishvananda/netlink"
+
+	"kith.dev/core/hostnet"
 )
 
 // config is what the network's configuration says, with the result of the plugins before.
@@ -95,7 +97,9 @@ func prepare(r current.Result, group int, pod string) error {
 		}
 		link, err := netlink.LinkByName(end.Name)
 		if err == nil {
-			err = errors.Join(netlink.LinkSetGroup(link, group), netlink.LinkSetAlias(link, pod))
+			// Asked by ARP, the kernel answers on any link for all of its addresses, and so would tell a guest which this machine has elsewhere.
+			onlyItsOwn := map[uint16]uint32{hostnet.ARPIgnore: 1}
+			err = errors.Join(netlink.LinkSetGroup(link, group), netlink.LinkSetAlias(link, pod), hostnet.Configure(link.Attrs().Index, onlyItsOwn))
 		}
 		if err != nil {
 			return fmt.Errorf("put link %s of pod %s into group %d: %w", end.Name, pod, group, err)

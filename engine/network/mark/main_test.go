@@ -83,6 +83,9 @@ func TestHostsEndIsMarked(t *testing.T) {
 	if b, err := os.ReadFile("/proc/sys/net/ipv4/conf/veth1/rp_filter"); err != nil || string(b) != "2\n" {
 		t.Errorf("rp_filter of veth1: %q, %v", b, err)
 	}
+	if b, err := os.ReadFile("/proc/sys/net/ipv4/conf/veth1/arp_ignore"); err != nil || string(b) != "1\n" {
+		t.Errorf("arp_ignore of veth1: %q, %v", b, err)
+	}
 	for _, bad := range []string{
 		"", "{", "{}", `{"cniVersion":"1.0.0","name":"kith-guests","group":27495}`, `{"cniVersion":"1.0.0","name":"kith-guests","group":0,"prevResult":` + before + `}`,
 		`{"cniVersion":"1.0.0","name":"kith-guests","group":27495,"prevResult":{"interfaces":[{"name":"gone"}]}}`,

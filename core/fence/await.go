@@ -1,0 +1,137 @@
+//go:build linux
+
+package fence
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"kith.dev/core/nft"
+)
+
+// sight is what the fence remembers of the links that a network plugin made.
+type sight struct {
+	found    map[netip.Addr]guestLink // guests' links; a bridge forgets who is behind which port
+	since    map[netip.Addr]time.Time // links that were not found yet, for how long
+	standing map[string]bool          // links that were there when no guest was awaited, or are the owner's
+	renewed  time.Time
+	again    time.Duration // when to look again; 0: when something changes
+}
+
+const (
+	// A guest whose link is looked for holds up the IPv6 of pods whose links came since, for no longer than this: there may be plugins whose links are
+	// never found.
+	seekFor = 10 * time.Second
+	seekGap = 250 * time.Millisecond
+)
+
+// look finds guests' links among those that the network plugin made, and says whether one is awaited. A link that was there before is none of a new
+// guest's, whatever it says: it would take the network from the owner's pod.
+func (f *Fence) look(host *hostState) {
+	plugin, s := f.rel.Plugin, &f.seen
+	here := append(slices.Clone(plugin.Ranges), f.cfg.Pods)
+	here = append(append(here, single(plugin.Own)...), single(plugin.Here)...)
+	names, bridges, pairs := host.wires.outer(here)
+	host.outer, host.bridges = names, bridges
+	owners := map[string]bool{}
+	for _, a := range plugin.Own {
+		if l, ok := host.wires.to(a); ok {
+			owners[l.name] = true
+		}
+	}
+	maps.DeleteFunc(s.found, func(a netip.Addr, l guestLink) bool {
+		return !slices.Contains(plugin.Here, a) || !host.wires.has(l.name)
+	})
+	maps.DeleteFunc(s.since, func(a netip.Addr, _ time.Time) bool { return !slices.Contains(plugin.Here, a) })
+	seeking := false
+	for _, a := range plugin.Here {
+		if l, ok := host.wires.to(a); ok && !owners[l.name] && !s.standing[l.name] {
+			s.found[a] = l
+		}
+		if _, ok := s.found[a]; ok {
+			delete(s.since, a)
+			continue
+		}
+		if s.since[a].IsZero() {
+			s.since[a] = time.Now()
+		}
+		f.seek(host.wires, a)
+		seeking = seeking || time.Since(s.since[a]) < seekFor
+	}
+	guests := map[string]bool{}
+	for _, l := range s.found {
+		guests[l.name] = true
+		host.guests = append(host.guests, l)
+	}
+	host.guests = sortedLinks(host.guests)
+	host.awaited, host.awaited6 = plugin.Awaited, plugin.Awaited || seeking
+	switch {
+	case !f.told:
+	case !host.awaited6:
+		s.standing = map[string]bool{}
+		for _, name := range pairs {
+			s.standing[name] = true
+		}
+	default:
+		maps.Copy(s.standing, owners)
+		maps.DeleteFunc(s.standing, func(name string, _ bool) bool { return !slices.Contains(pairs, name) })
+	}
+	maps.DeleteFunc(s.standing, func(name string, _ bool) bool { return guests[name] })
+	host.standing = slices.Sorted(maps.Keys(s.standing))
+	switch {
+	case seeking:
+		s.again = seekGap
+	case host.awaited6:
+		s.again = renewed
+	default:
+		s.again = 0
+	}
+}
+
+// renew has the kernel await guests a while longer.
+func (f *Fence) renew(is plan) error {
+	if f.cfg.Group != 0 || time.Since(f.seen.renewed) < renewed/2 {
+		return nil
+	}
+	for _, of := range []struct {
+		keeper *nft.Keeper
+		tables []nft.Table
+	}{{&f.fence, is.fence}, {&f.links, is.links}} {
+		for _, t := range of.tables {
+			for _, set := range t.Sets {
+				if set.Name != awaitedSet || len(set.Elements) == 0 || of.keeper == &f.links && f.bound != nil {
+					continue
+				}
+				if err := of.keeper.Renew(t.Family, set); err != nil {
+					return err
+				}
+				f.seen.renewed = time.Now()
+			}
+		}
+	}
+	return nil
+}
+
+// again is when to look again whether guests that are awaited came, and where; 0 when only what changes matters.
+func (f *Fence) again() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.seen.again
+}
+
+// Unbound are the addresses of guests whose links were not found, and why guests are not bound to those that were: what a guest does on its link
+// below IPv4 is not judged then.
+func (f *Fence) Unbound() ([]netip.Addr, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var list []netip.Addr
+	for a, since := range f.seen.since {
+		if time.Since(since) >= seekFor {
+			list = append(list, a)
+		}
+	}
+	slices.SortFunc(list, netip.Addr.Compare)
+	return list, f.bound
+}
