@@ -34,6 +34,7 @@ echo $! >/var/lib/kith/kithd-test.pid`, lab.Kubeconfig)
 	}
 	eventually(t, time.Minute, "kithd attached", func() string { return engineReady(t, corp) })
 	kith(t, corp, "share", "50%", "--auto-accept")
+	kubectl(t, corp, "patch", "sharingpolicy", "default", "--type=merge", "-p", `{"spec":{"images":{"present":["kith.dev/*"]}}}`)
 	eventually(t, 30*time.Second, "one node takes guests", func() string {
 		return kubectlUntil(t, corp, "node/corp-1", "get", "nodes", "-l", "kith.dev/fenced=true", "-o", "name")
 	})
