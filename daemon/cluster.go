@@ -309,6 +309,9 @@ func (d *Daemon) assemble(ctx context.Context, mgr manager.Manager, direct clien
 	if err != nil {
 		return nil, nil, err
 	}
+	if c.Fenced, err = d.keepFenced(ctx, mgr, c.Client, around); err != nil {
+		return nil, nil, err
+	}
 	for _, setup := range []func() error{
 		func() error { return c.peers.SetupWithManager(mgr) },
 		func() error { return c.Provider.SetupWithManager(mgr) },

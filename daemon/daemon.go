@@ -54,29 +54,30 @@ type Daemon struct {
 
 	tunnelKey gateway.PrivateKey
 
-	events    *localapi.Broker
-	local     *localapi.Server
-	peerAPI   *peering.Server
-	peersAt   net.Listener // of the peer API
-	nearby    *discovery.Table
-	names     *discovery.DNS
-	contacts  *peering.Contacts
-	directory *directory.Directory
-	backend   *backend.Backend
-	notices   provider.Notices
-	changed   notify.Broadcast            // notifies when something changed that a desktop shows
-	moved     notify.Broadcast            // notifies when a contact, a Peer or a contract may have changed, and when cluster did
-	kernel    hostnet.Changes             // of links and routes, for all who listen
-	engine    cluster.Engine              // nil with engine "none"
-	gateway   *gateway.Gateway            // nil with engine "none"
-	fence     *fence.Fence                // nil with an engine whose ranges are known later
-	around    atomic.Pointer[fence.Fence] // the one that is up, whatever the engine
-	guests    *guestnet.Kernel            // nil with an engine without guest links
-	cluster   atomic.Pointer[clusterPart]
-	exposure  *exposure.Exposure
-	front     *frontdoor.Door // nil without one
-	frontAt   net.Listener    // of the front door
-	mode      *mode.Machine
+	events     *localapi.Broker
+	local      *localapi.Server
+	peerAPI    *peering.Server
+	peersAt    net.Listener // of the peer API
+	nearby     *discovery.Table
+	names      *discovery.DNS
+	contacts   *peering.Contacts
+	directory  *directory.Directory
+	backend    *backend.Backend
+	notices    provider.Notices
+	changed    notify.Broadcast            // notifies when something changed that a desktop shows
+	moved      notify.Broadcast            // notifies when a contact, a Peer or a contract may have changed, and when cluster did
+	fenceMoved notify.Broadcast            // notifies when the fence is kept as it must be, or is not any more
+	kernel     hostnet.Changes             // of links and routes, for all who listen
+	engine     cluster.Engine              // nil with engine "none"
+	gateway    *gateway.Gateway            // nil with engine "none"
+	fence      *fence.Fence                // nil with an engine whose ranges are known later
+	around     atomic.Pointer[fence.Fence] // the one that is up, whatever the engine
+	guests     *guestnet.Kernel            // nil with an engine without guest links
+	cluster    atomic.Pointer[clusterPart]
+	exposure   *exposure.Exposure
+	front      *frontdoor.Door // nil without one
+	frontAt    net.Listener    // of the front door
+	mode       *mode.Machine
 
 	health         health
 	audits         *audit.Log

@@ -26,6 +26,8 @@ const (
 	EventTetherEnded      EventType = "TetherEnded"      // this machine decides again
 	EventLaptopTethered   EventType = "LaptopTethered"   // this cluster runs a laptop from now on
 	EventLaptopReturned   EventType = "LaptopReturned"   // it is its owner's again
+	EventNodeLeftOut      EventType = "NodeLeftOut"      // its fence is not alive: no new guest runs on that node of this cluster
+	EventNodeTakesGuests  EventType = "NodeTakesGuests"  // it is alive again
 	EventSecurity         EventType = "Security"         // a wrong key, a replay, a refused reach
 	EventMissed           EventType = "Missed"           // the reader was too slow: Message says how many are gone
 )

@@ -34,6 +34,7 @@ type Fence struct {
 	bound         error // why guests are not bound to their links
 	narrowed      map[int]bool
 	seen          sight
+	kept          kept
 }
 
 // New checks the configuration; nothing is touched.
@@ -81,6 +82,9 @@ func (f *Fence) Run(ctx context.Context) error {
 	return nil
 }
 
+// Kept says why the kernel does not hold the fence as it follows from the cluster; nil when it does.
+func (f *Fence) Kept() error { return f.kept.why() }
+
 // refresh compares the host with what is written.
 func (f *Fence) refresh() error {
 	err := f.keep()
@@ -92,9 +96,10 @@ func (f *Fence) refresh() error {
 
 // keep has the kernel hold what follows from what was told, and from the host as it is. A kernel without the words for limits
 // (nft_connlimit) leaves the fence as it is.
-func (f *Fence) keep() error {
+func (f *Fence) keep() (err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	defer func() { f.kept.note(f.told, err, f.cfg.Changed) }()
 	host, err := f.readHost(f.cfg.Group == 0)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ package fence
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"runtime"
 	"time"
@@ -29,6 +30,9 @@ func (*Fence) Raise() error { return nil }
 
 // Set does nothing.
 func (*Fence) Set(Relations) error { return nil }
+
+// Kept says that there is none.
+func (*Fence) Kept() error { return errors.New("there is no fence on " + runtime.GOOS) }
 
 // Run says once that there is no fence, and waits for the end.
 func (f *Fence) Run(ctx context.Context) error {

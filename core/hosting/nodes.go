@@ -1,6 +1,7 @@
 package hosting
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -25,11 +26,11 @@ func (h *Host) GetMachine(w http.ResponseWriter, r *http.Request, consumerID str
 	door.Answer(h.log, w, machineOf(nodes.Items), err)
 }
 
-// machineOf is what is true of all nodes that are no virtual ones. The pods there could see the most of it.
+// machineOf is what is true of all nodes that guests run on. The pods there could see the most of it.
 func machineOf(nodes []corev1.Node) (all remote.Machine) {
 	first := true
 	for i := range nodes {
-		if _, virtual := nodes[i].Labels[v1alpha1.LabelPeer]; virtual {
+		if !v1alpha1.Fenced(&nodes[i]) {
 			continue
 		}
 		s := &nodes[i].Status
@@ -54,12 +55,16 @@ func machineOf(nodes []corev1.Node) (all remote.Machine) {
 // closedRef is of the one line that is about no object: it is told while no node here takes guests, and gone otherwise.
 var closedRef = objectRef{kind: remote.KindClosed, name: "closed"}
 
-// closedBy says why none of the nodes that guests run on takes another pod: all are cordoned, or short of something. It is a word
-// that can be a label's value, "" when there is such a node.
+// closedBy says why none of the nodes takes another guest: on none a fence is alive, or all others are cordoned, or short of something. It is
+// a word that can be a label's value, "" when there is such a node, or no node is known.
 func closedBy(nodes []any) (why string) {
 	for _, o := range nodes {
 		node, ok := o.(*corev1.Node)
 		if !ok || node.Labels[v1alpha1.LabelPeer] != "" {
+			continue
+		}
+		if !v1alpha1.Fenced(node) {
+			why = cmp.Or(why, "unfenced")
 			continue
 		}
 		of := ""

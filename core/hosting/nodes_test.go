@@ -13,7 +13,7 @@ import (
 
 func TestWhatIsSaidOfTheMachineIsTrueOfAllNodes(t *testing.T) {
 	node := func(name, kernel, runtime string, features ...string) corev1.Node {
-		return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{
+		return corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: fencedLabels}, Status: corev1.NodeStatus{
 			NodeInfo: corev1.NodeSystemInfo{KernelVersion: kernel, ContainerRuntimeVersion: runtime, BootID: "boot of " + name}, DeclaredFeatures: features,
 		}}
 	}
@@ -28,6 +28,7 @@ func TestWhatIsSaidOfTheMachineIsTrueOfAllNodes(t *testing.T) {
 		"one":                 {[]corev1.Node{virtual, one}, remote.Machine{KernelVersion: "6.12", BootID: "boot of a", ContainerRuntimeVersion: "containerd://2.2", DeclaredFeatures: []string{"A", "B", "C"}}},
 		"two":                 {[]corev1.Node{one, virtual, two}, remote.Machine{KernelVersion: "", BootID: "", ContainerRuntimeVersion: "containerd://2.2", DeclaredFeatures: []string{"A", "C"}}},
 		"two, one says none":  {[]corev1.Node{one, node("c", "6.12", "containerd://2.2")}, remote.Machine{KernelVersion: "6.12", BootID: "", ContainerRuntimeVersion: "containerd://2.2", DeclaredFeatures: []string{}}},
+		"one has no fence":    {[]corev1.Node{one, {Status: two.Status}}, remote.Machine{KernelVersion: "6.12", BootID: "boot of a", ContainerRuntimeVersion: "containerd://2.2", DeclaredFeatures: []string{"A", "B", "C"}}},
 		"two, the first none": {[]corev1.Node{node("c", "6.12", ""), one}, remote.Machine{KernelVersion: "6.12"}},
 	} {
 		got := machineOf(c.nodes)
@@ -43,9 +44,12 @@ func TestWhatIsSaidOfTheMachineIsTrueOfAllNodes(t *testing.T) {
 	}
 }
 
+// fencedLabels are those of a node where a fence is alive.
+var fencedLabels = map[string]string{v1alpha1.LabelFenced: "true"}
+
 func TestWhenNoNodeTakesGuests(t *testing.T) {
 	node := func(cordoned bool, conditions ...corev1.NodeConditionType) any {
-		n := &corev1.Node{Spec: corev1.NodeSpec{Unschedulable: cordoned, Taints: []corev1.Taint{
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: fencedLabels}, Spec: corev1.NodeSpec{Unschedulable: cordoned, Taints: []corev1.Taint{
 			{Key: "example.com/mine", Effect: corev1.TaintEffectNoSchedule}, {Key: corev1.TaintNodeDiskPressure, Effect: corev1.TaintEffectNoSchedule}, // of an hour ago
 		}}}
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse}, {Type: corev1.NodeDiskPressure, Status: corev1.ConditionFalse}}
@@ -64,6 +68,9 @@ func TestWhenNoNodeTakesGuests(t *testing.T) {
 		"cordoned":                         {[]any{node(true, corev1.NodeDiskPressure)}, "cordoned"},
 		"one of two is open":               {[]any{node(true), node(false)}, ""},
 		"a virtual node takes no guests":   {[]any{node(true), virtual}, "cordoned"},
+		"no fence is alive":                {[]any{&corev1.Node{}, virtual}, "unfenced"},
+		"one is cordoned, one unfenced":    {[]any{&corev1.Node{}, node(true), &corev1.Node{}}, "cordoned"},
+		"one is open, one unfenced":        {[]any{&corev1.Node{}, node(false)}, ""},
 		"no room on the disk":              {[]any{node(false, corev1.NodeDiskPressure)}, "disk-pressure"},
 		"no processes left":                {[]any{node(false, corev1.NodePIDPressure)}, "pid-pressure"},
 		"little memory: guests ask for it": {[]any{node(false, corev1.NodeMemoryPressure)}, ""},
@@ -77,7 +84,7 @@ func TestWhenNoNodeTakesGuests(t *testing.T) {
 // Every consumer is told, those that come later too, and nobody of anything else for it.
 func TestConsumersAreToldThatNoNodeTakesGuests(t *testing.T) {
 	g := newGallery(t)
-	closed, open := []any{&corev1.Node{Spec: corev1.NodeSpec{Unschedulable: true}}}, []any{&corev1.Node{}}
+	closed, open := []any{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: fencedLabels}, Spec: corev1.NodeSpec{Unschedulable: true}}}, []any{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: fencedLabels}}}
 	views := g.host.views
 	lines := func(one *stream) (told []string) {
 		for {

@@ -27,7 +27,7 @@ import (
 // of it, and nothing of the old one is in the way.
 func TestPeeringAgain(t *testing.T) {
 	bob, alice := newCluster(t), newCluster(t)
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bob", Labels: map[string]string{v1alpha1.LabelFenced: "true"}}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{
 		"cpu": resource.MustParse("8"), "memory": resource.MustParse("16Gi"), "pods": resource.MustParse("110"),
 	}}}
 	policy, peer := sharing.Default(50), acceptedPeer("bob", bob.me.ID())

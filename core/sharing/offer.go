@@ -51,6 +51,9 @@ func Offer(in OfferInput) (corev1.ResourceList, error) {
 	if in.Policy.Spec.Paused {
 		return nil, &Refusal{fmt.Sprintf("sharing is paused (SharingPolicy %s)", in.Policy.Name)}
 	}
+	if len(in.Supply.Nodes) == 0 { // a policy's absolute amounts would be promised on no node at all
+		return nil, &Refusal{"no node here takes guests now"}
+	}
 	amounts := Amounts(in.Policy, in.Supply.Nodes)
 	offer := corev1.ResourceList{}
 	for name, amount := range amounts {

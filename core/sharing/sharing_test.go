@@ -226,7 +226,7 @@ func TestOffer(t *testing.T) {
 			"all memory"},
 		{"the owner uses all", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node, Own: list("cpu", "8")}}, nil, "the owner's own pods request 8"},
 		{"zero asked", OfferInput{Policy: half, Supply: supply.Supply{Nodes: node}, Asked: list("memory", "0")}, nil, "memory 0 was asked for"},
-		{"no nodes", OfferInput{Policy: half}, nil, "offers no cpu"},
+		{"no nodes", OfferInput{Policy: half}, nil, "no node here takes guests"},
 	} {
 		got, err := Offer(c.in)
 		var no *Refusal

@@ -12,7 +12,7 @@ import (
 
 // Supply is what there is to promise, and what is not free of it.
 type Supply struct {
-	Nodes   corev1.ResourceList   // what the real nodes can allocate together; a resource that is not in it is not known
+	Nodes   corev1.ResourceList   // what the nodes that take guests can allocate together; a resource that is not in it is not known
 	Own     corev1.ResourceList   // what the owner's own pods request; see Own. Nil: not to be looked at
 	Granted []corev1.ResourceList // what contracts grant, by contract
 }
@@ -40,23 +40,27 @@ func (s Supply) Promised(name corev1.ResourceName) (sum resource.Quantity) {
 	return sum
 }
 
-// Nodes is what the nodes can allocate together. Those that stand for peers have nothing of this cluster.
+// Nodes is what the nodes that take guests can allocate together. Those that stand for peers have nothing of this cluster, and where no fence
+// is alive there is nothing to promise.
 func Nodes(nodes []corev1.Node) corev1.ResourceList {
 	sum := corev1.ResourceList{}
 	for i := range nodes {
-		if _, virtual := nodes[i].Labels[v1alpha1.LabelPeer]; !virtual {
+		if v1alpha1.Fenced(&nodes[i]) {
 			add(sum, nodes[i].Status.Allocatable)
 		}
 	}
 	return sum
 }
 
-// Own is what the owner's own pods request of the nodes, one of "pods" each, in steps (see step): guests are counted by their
-// contracts, and what runs at peers, has ended or has no node yet takes nothing here.
-func Own(pods []corev1.Pod, nodes corev1.ResourceList) corev1.ResourceList {
-	sum := corev1.ResourceList{}
+// Own is what the owner's own pods request of the nodes that take guests, one of "pods" each, in steps (see step): guests are counted by their
+// contracts, and what runs on another node or at peers, has ended or has no node yet takes nothing here.
+func Own(pods []corev1.Pod, nodes []corev1.Node) corev1.ResourceList {
+	sum, all, counts := corev1.ResourceList{}, Nodes(nodes), map[string]bool{}
+	for i := range nodes {
+		counts[nodes[i].Name] = v1alpha1.Fenced(&nodes[i])
+	}
 	for i := range pods {
-		if pod := &pods[i]; own(pod) && !v1alpha1.Ended(pod.Status.Phase) {
+		if pod := &pods[i]; own(pod) && counts[pod.Spec.NodeName] && !v1alpha1.Ended(pod.Status.Phase) {
 			add(sum, resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true}))
 			add(sum, corev1.ResourceList{corev1.ResourcePods: *resource.NewQuantity(1, resource.DecimalSI)})
 		}
@@ -66,7 +70,7 @@ func Own(pods []corev1.Pod, nodes corev1.ResourceList) corev1.ResourceList {
 			delete(sum, name)
 			continue
 		}
-		sum[name] = roundUp(name, q, nodes[name])
+		sum[name] = roundUp(name, q, all[name])
 	}
 	return sum
 }

@@ -42,6 +42,12 @@ func pod(node string, requests corev1.ResourceList, change ...func(*corev1.Pod))
 	return p
 }
 
+// fencedNode is one that takes guests.
+func fencedNode(name string, allocatable corev1.ResourceList) (n corev1.Node) {
+	n.Name, n.Labels, n.Status.Allocatable = name, map[string]string{v1alpha1.LabelFenced: "true"}, allocatable
+	return n
+}
+
 func TestWhatMayBePromised(t *testing.T) {
 	node := list("cpu", "8", "memory", "16Gi", "pods", "110")
 	for name, c := range map[string]struct {
@@ -87,22 +93,37 @@ func TestWhatOwnPodsTake(t *testing.T) {
 		"without a node":            {[]corev1.Pod{pod("", list("cpu", "100"))}, laptop, ""},
 		"of a large cluster":        {[]corev1.Pod{pod("n1", small)}, list("cpu", "3200", "memory", "12Ti", "pods", "32000"), "cpu 100, memory 384Gi, pods 1k"},
 	} {
-		if got := words(Own(c.pods, c.nodes)); got != c.want {
+		at := "bob"
+		if name == "of a large cluster" {
+			at = "n1"
+		}
+		unfenced := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "beside"}}
+		if got := words(Own(append(c.pods, pod("beside", small), pod("unknown", small)), []corev1.Node{fencedNode(at, c.nodes), unfenced})); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
 }
 
-func TestNodesThatStandForPeersHaveNothing(t *testing.T) {
-	node := func(peer string) (n corev1.Node) {
-		n.Status.Allocatable = list("cpu", "4", "memory", "8Gi")
-		if peer != "" {
-			n.Labels = map[string]string{v1alpha1.LabelPeer: peer}
-		}
+// What nodes without a living fence have, and those that stand for peers, is not promised.
+func TestNodesThatTakeNoGuestsHaveNothing(t *testing.T) {
+	node := func(labels map[string]string) corev1.Node {
+		n := fencedNode("n", list("cpu", "4", "memory", "8Gi"))
+		n.Labels = labels
 		return n
 	}
-	if got := words(Nodes([]corev1.Node{node(""), node("carol"), node("")})); got != "cpu 8, memory 16Gi" {
-		t.Error(got)
+	fenced := map[string]string{v1alpha1.LabelFenced: "true"}
+	for name, c := range map[string]struct {
+		nodes []corev1.Node
+		want  string
+	}{
+		"fenced, a peer, none, not, fenced": {[]corev1.Node{
+			node(fenced), node(map[string]string{v1alpha1.LabelPeer: "carol", v1alpha1.LabelFenced: "true"}), node(nil), node(map[string]string{v1alpha1.LabelFenced: "false"}), node(fenced),
+		}, "cpu 8, memory 16Gi"},
+		"no fence is alive": {[]corev1.Node{node(nil), node(nil)}, ""},
+	} {
+		if got := words(Nodes(c.nodes)); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
 	}
 }
 
@@ -141,7 +162,7 @@ func TestSlim(t *testing.T) {
 		if (len(small) < 1000) != c.slim || (slimmed.Annotations == nil) != c.slim {
 			t.Errorf("%s: %d bytes", name, len(small))
 		}
-		all := list("cpu", "8", "pods", "110")
+		all := []corev1.Node{fencedNode("bob", list("cpu", "8", "pods", "110"))}
 		if a, b := words(Own([]corev1.Pod{*whole}, all)), words(Own([]corev1.Pod{*slimmed}, all)); a != b {
 			t.Errorf("%s: counted %q, slim %q", name, a, b)
 		}

@@ -25,6 +25,7 @@ import (
 	"kith.dev/core/consumer"
 	"kith.dev/core/directory"
 	"kith.dev/core/discovery"
+	"kith.dev/core/fenced"
 	"kith.dev/core/frontdoor"
 	"kith.dev/core/gateway"
 	"kith.dev/core/hosting"
@@ -81,6 +82,7 @@ type Cluster struct {
 	Fleet      *consumer.Fleet
 	Provider   *provider.Provider
 	Offloading *offloading.Reconciler
+	Fenced     *fenced.Keeper
 	Version    string
 	Changed    notify.Broadcast // notifies when a Peer, a Contract or a NamespaceOffloading changed
 }

@@ -206,6 +206,7 @@ func (b *Backend) clusterOf(ctx context.Context, self string) (is doctor.Cluster
 			is.Pods = append(is.Pods, a)
 		}
 	}
+	is.Fencing = b.fencing(ctx)
 	namespace, _, several := strings.Cut(b.Settings.Lease, "/")
 	if !several {
 		return is, nil

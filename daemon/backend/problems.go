@@ -53,6 +53,7 @@ func (b *Backend) problems(ctx context.Context, engine api.Engine, peers []direc
 	list = append(list, clockProblems(peers)...)
 	list = append(list, b.nameProblems()...)
 	if c := b.Cluster(); c != nil {
+		list = append(list, b.unfenced(ctx)...)
 		list = append(list, c.waiting(ctx)...)
 		list = append(list, leftovers(peers, c.Fleet.Left, now)...)
 		list = append(list, stuck(c.Host.Leaving(), now)...)

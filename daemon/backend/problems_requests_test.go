@@ -17,7 +17,7 @@ import (
 )
 
 func TestWhatWaitsForTheOwnerSaysWhatAYesGives(t *testing.T) {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bob"}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bob", Labels: map[string]string{v1alpha1.LabelFenced: "true"}}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{
 		"cpu": resource.MustParse("8"), "memory": resource.MustParse("16Gi"), "pods": resource.MustParse("110"),
 	}}}
 	alice := &v1alpha1.PeeringRequest{ObjectMeta: metav1.ObjectMeta{Name: "alice-a1b2"}, Spec: v1alpha1.PeeringRequestSpec{

@@ -117,6 +117,7 @@ func (e Engine) cluster(ctx context.Context, in about, see string, report func(a
 	}
 	c.others(in, report)
 	c.led(in, report)
+	c.Fencing.check(in, report)
 	e.pods(ctx, in, c, report)
 }
 

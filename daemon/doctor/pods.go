@@ -16,6 +16,8 @@ type Cluster struct {
 	Others []Node       // machines of the cluster; peers' nodes are none
 	Pods   []netip.Addr // of this machine's node: those that run, but for those on its network
 	Unled  []string     // nodes whose pods are not led to the gateway, for lack of a `kithd node` that is ready; for clusters that have those
+
+	Fencing Fencing
 }
 
 // way is how the kernel would send a packet to a pod.

@@ -61,7 +61,9 @@ type Node struct {
 	namespace string
 	kernel    hostnet.Changes
 	overlay   *overlay.Kernel
-	told      atomic.Bool // of the cluster as it is, at least once
+	told      atomic.Bool                 // of the cluster as it is, at least once
+	here      atomic.Bool                 // the gateway is on this node, and kithd keeps the fence
+	around    atomic.Pointer[fence.Fence] // that this process keeps; nil without one
 }
 
 // New touches nothing.
@@ -72,10 +74,21 @@ func New(cfg Config) *Node {
 	return n
 }
 
-// Ready says why this node is not led to the gateway yet; "" when it is.
+// Ready says why this node is not led to the gateway, or guests on it are not fenced; "" when both are. By this alone the kithd that works knows
+// where guests may run (core/fenced): whatever else must hold for that is to be said here.
 func (n *Node) Ready() string {
 	if !n.told.Load() {
 		return "the cluster was not read yet, or the kernel does not have what follows from it"
+	}
+	if n.here.Load() { // kithd keeps the fence
+		return ""
+	}
+	f := n.around.Load()
+	if f == nil {
+		return "guests here are not fenced yet"
+	}
+	if err := f.Kept(); err != nil {
+		return "guests here are not fenced: " + err.Error()
 	}
 	return ""
 }
@@ -115,6 +128,9 @@ func scheme() *runtime.Scheme {
 
 // follow runs the controllers, until ctx ends or the gateway moves to this node or away.
 func (n *Node) follow(ctx context.Context) error {
+	n.told.Store(false) // what was kept before is not what is kept now
+	n.here.Store(false)
+	n.around.Store(nil)
 	scheme := scheme()
 	direct, err := client.New(n.cfg.REST, client.Options{Scheme: scheme})
 	if err != nil {
@@ -135,6 +151,7 @@ func (n *Node) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	here := gateway == n.cfg.Node
+	n.here.Store(here)
 	if !here {
 		if err := n.fence(ctx, mgr, addressOf(&self)); err != nil {
 			return err
@@ -195,8 +212,8 @@ func (n *Node) manager(scheme *runtime.Scheme) (ctrl.Manager, error) {
 	return mgr, nil
 }
 
-// here is a cache of the pods of this node, the owner's among them, which the fence tells from guests that it awaits.
-func (n *Node) here(mgr ctrl.Manager) (cache.Cache, error) {
+// ownPods is a cache of the pods of this node, the owner's among them, which the fence tells from guests that it awaits.
+func (n *Node) ownPods(mgr ctrl.Manager) (cache.Cache, error) {
 	c, err := cache.New(n.cfg.REST, cache.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient(), ByObject: map[client.Object]cache.ByObject{
 		&corev1.Pod{}: {Transform: slim, Field: fields.OneTermEqualSelector("spec.nodeName", n.cfg.Node)},
 	}})
@@ -230,13 +247,14 @@ func (n *Node) fence(ctx context.Context, mgr ctrl.Manager, ip netip.Addr) error
 	if err != nil {
 		return err
 	}
-	here, err := n.here(mgr)
+	here, err := n.ownPods(mgr)
 	if err != nil {
 		return err
 	}
 	if err := f.SetupWithManager(mgr, here); err != nil {
 		return err
 	}
+	n.around.Store(f)
 	go n.keep(ctx, "the fence around guests", f.Run)
 	return nil
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"log/slog"
 	"net/netip"
 	"reflect"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/fence"
 	"kith.dev/core/overlay"
 	"kith.dev/daemon/leader"
 )
@@ -65,6 +67,34 @@ func TestTheGatewayIsWhereTheKithdIsThatWorks(t *testing.T) {
 			t.Errorf("%q %v, want %q", got, err, want)
 		}
 	}
+}
+
+// By this alone kithd knows where guests may run: it is said of what is in the kernel, not of a process that lives.
+func TestANodeIsReadyWhenItsGuestsAreFenced(t *testing.T) {
+	n := New(Config{Node: "a", DaemonSet: "kith-system/kith-nodes", Log: slog.New(slog.DiscardHandler)})
+	is := func(when string, ready bool) {
+		t.Helper()
+		if why := n.Ready(); (why == "") != ready {
+			t.Errorf("%s: %q", when, why)
+		}
+	}
+	is("at first", false)
+	n.told.Store(true)
+	is("the way is there, no fence", false)
+	around, err := fence.New(fence.Config{
+		Tunnel: overlay.Device, Pods: netip.MustParsePrefix("10.42.0.0/16"), Services: netip.MustParsePrefix("10.43.0.0/16"), DNS: netip.MustParseAddr("10.43.0.10"),
+		Self: "a", Kernel: &n.kernel, Log: n.cfg.Log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.around.Store(around)
+	is("a fence that was told of no guests", false)
+	n.around.Store(nil)
+	n.here.Store(true)
+	is("kithd keeps the fence here", true)
+	n.told.Store(false)
+	is("the cluster is read anew", false)
 }
 
 // What a process leaves on its node while its pod is merely replaced, connections need.

@@ -58,6 +58,7 @@ func Run(ctx context.Context, cfg Config) error {
 	try("remove the admission policies", cfg.removePolicies) // before what they guard
 	try("remove twin namespaces", cfg.removeTwins)
 	try("remove virtual nodes", cfg.removeNodes)
+	try("take Kith's word off the other nodes", cfg.cleanNodes)
 	try("remove Kith's objects", cfg.removeObjects)
 	try("remove Kith's kinds", cfg.removeKinds)
 	try("remove the rest", cfg.removeRest)
@@ -188,6 +189,17 @@ func (c Config) removeNodes(ctx context.Context) error {
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: o.Name}}
 		return errors.Join(c.Client.Delete(ctx, o), client.IgnoreNotFound(c.Client.Delete(ctx, lease)))
 	}, client.HasLabels{v1alpha1.LabelPeer})
+}
+
+// cleanNodes takes off what says that a fence is alive there.
+func (c Config) cleanNodes(ctx context.Context) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:null},"annotations":{%q:null}}}`, v1alpha1.LabelFenced, v1alpha1.AnnotationFencedBy)
+	return c.each(ctx, corev1.SchemeGroupVersion.WithKind("Node"), func(o *metav1.PartialObjectMetadata) error {
+		if _, kept := o.Annotations[v1alpha1.AnnotationFencedBy]; !kept && o.Labels[v1alpha1.LabelFenced] == "" {
+			return nil
+		}
+		return c.Client.Patch(ctx, o, client.RawPatch(types.MergePatchType, patch))
+	})
 }
 
 // removeObjects takes the finalizers off, too: who would do what they wait for does not run any more.

@@ -54,7 +54,10 @@ func TestWhatIsKithsGoesAndNothingElse(t *testing.T) {
 			&admissionv1.ValidatingAdmissionPolicy{ObjectMeta: named("", "tenants-pods.kith.dev", ours)},
 			&rbacv1.ClusterRole{ObjectMeta: named("", "kith:tenant", ours)}, &rbacv1.RoleBinding{ObjectMeta: named("shop", "kith:laptop:y", ours)},
 		}
+		real := &corev1.Node{ObjectMeta: named("", "corp-1", map[string]string{v1alpha1.LabelFenced: "true", "mine": "stays"})}
+		real.Annotations = map[string]string{v1alpha1.AnnotationFencedBy: v1alpha1.FencedByAgent, "mine": "stays"}
 		others := []client.Object{
+			real,
 			&corev1.Namespace{ObjectMeta: named("", "shop", nil)}, &corev1.Namespace{ObjectMeta: named("", "x", map[string]string{v1alpha1.LabelConsumer: "x"})},
 			&corev1.Node{ObjectMeta: named("", "kith-tower", nil)}, &corev1.Node{ObjectMeta: named("", "tower", peer)},
 			&coordinationv1.Lease{ObjectMeta: named("kube-node-lease", "kith-tower", nil)},
@@ -80,6 +83,10 @@ func TestWhatIsKithsGoesAndNothingElse(t *testing.T) {
 			if !there(c, o) {
 				t.Errorf("%T %s is gone", o, o.GetName())
 			}
+		}
+		var node corev1.Node
+		if err := c.Get(t.Context(), types.NamespacedName{Name: "corp-1"}, &node); err != nil || len(node.Labels) != 1 || len(node.Annotations) != 1 {
+			t.Errorf("a node keeps the labels %v and the annotations %v, %v", node.Labels, node.Annotations, err)
 		}
 		var d appsv1.Deployment
 		if err := c.Get(t.Context(), types.NamespacedName{Namespace: "kith-system", Name: "kith"}, &d); err != nil || *d.Spec.Replicas != 0 {

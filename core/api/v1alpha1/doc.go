@@ -89,6 +89,13 @@ const (
 	// AnnotationUserNamespaces on a node says whether pods there may have a user namespace of their own: "yes", or why not.
 	// The builtin engine tries it; the owner of another cluster may set it himself.
 	AnnotationUserNamespaces = "kith.dev/user-namespaces"
+	// LabelFenced on a node, with value "true", says that a fence of Kith's is alive there (core/fenced, which alone writes it). Guests run on
+	// such nodes alone, and offers count no other; ask Fenced.
+	LabelFenced = "kith.dev/fenced"
+	// AnnotationFencedBy on a node tells who keeps, or kept last, the fence there: FencedByKithd or FencedByAgent.
+	AnnotationFencedBy = "kith.dev/fenced-by"
+	FencedByKithd      = "kithd" // the gateway was there
+	FencedByAgent      = "agent" // `kithd node`
 	// GuestPriorityClass is the PriorityClass of guests: below every other, and preempting nobody.
 	GuestPriorityClass = "kith-guest"
 	// ManagedBy is the value of LabelManagedBy and the field owner of server-side applies.

@@ -111,6 +111,7 @@ func consumerIn(document []byte) (string, bool) {
 const (
 	ReasonNoContract   = "NoContract"
 	ReasonNoNetwork    = "NoNetwork"
+	ReasonNotFenced    = "NotFenced" // on no node here a fence is alive
 	reasonExceeded     = "ContractExceeded"
 	ReasonPodSecurity  = "PodSecurity"
 	ReasonSysctl       = "SysctlForbidden" // as kubelets say it

@@ -186,7 +186,11 @@ func (r *Reconciler) forbidden(ctx context.Context, o *observed, err error) (ctr
 func (r *Reconciler) expel(ctx context.Context, o *observed) error {
 	o.record.made, o.record.remakes = r.now(), o.record.remakes+1
 	reason, why := "Unfenced", "the pod was not behind the fence: its RuntimeClass or its label was taken away; it is deleted and made again"
-	if !r.outside(o.pod) {
+	switch {
+	case r.outside(o.pod):
+	case o.beside && unstarted(o.pod):
+		why = "node " + o.pod.Spec.NodeName + " has no fence that is alive, and the pod has not started there; it is deleted and made again"
+	default:
 		reason, why = "Astray", "the pod has an address out of a range that was agreed on before; it is deleted and made again"
 	}
 	r.log.Warn("guest is deleted, and made again", "namespace", o.key.Namespace, "pod", o.key.Name,

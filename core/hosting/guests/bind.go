@@ -135,7 +135,7 @@ func (b *Binder) settle(ctx context.Context, pod *corev1.Pod, places []*place) e
 func (b *Binder) survey(nodes []corev1.Node, pods []corev1.Pod) (places []*place, queue []*corev1.Pod) {
 	by := map[string]*place{}
 	for i := range nodes {
-		if nodes[i].Labels[v1alpha1.LabelPeer] == "" {
+		if v1alpha1.Fenced(&nodes[i]) {
 			by[nodes[i].Name] = &place{node: &nodes[i]}
 		}
 	}

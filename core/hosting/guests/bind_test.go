@@ -24,7 +24,7 @@ import (
 
 // laptop is a node with 2 cores and room for three pods.
 func laptop(change ...func(*corev1.Node)) *corev1.Node {
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "alice", Labels: map[string]string{corev1.LabelArchStable: "amd64"}}}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "alice", Labels: map[string]string{corev1.LabelArchStable: "amd64", v1alpha1.LabelFenced: "true"}}}
 	n.Status.Allocatable = list("cpu", "2", "memory", "4Gi", "ephemeral-storage", "10Gi", "pods", "3")
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	for _, c := range change {

@@ -2,6 +2,7 @@ package guests
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,6 +32,8 @@ type observed struct {
 	ended     string                     // by the kubelet, of how the Pod ended
 	terms     *grants.Terms              // nil when the namespace is no twin
 	home      string                     // the namespace at home
+	fenced    bool                       // there is a node that guests may run on
+	beside    bool                       // the Pod is bound to a node that they may not run on
 }
 
 // verb is what a step does.
@@ -112,7 +115,7 @@ func (r *rules) decide(o *observed) []step {
 		return []step{{do: refuse, no: nameTaken(o.key)}}
 	case o.malformed != nil:
 		return []step{{do: refuse, no: o.malformed}}
-	case how == alive && (r.outside(o.pod) || r.astray(o)):
+	case how == alive && (r.outside(o.pod) || r.astray(o) || o.beside && unstarted(o.pod)):
 		return []step{{do: expel}}
 	case how == alive && Older(o.pod.ResourceVersion, o.record.podVersion):
 		return []step{{do: again, after: soon}}
@@ -130,6 +133,16 @@ func nameTaken(key types.NamespacedName) *grants.Refusal {
 // known for a guest.
 func (r *rules) outside(pod *corev1.Pod) bool {
 	return r.Class != "" && (ptr.Deref(pod.Spec.RuntimeClassName, "") != r.Class || pod.Labels[v1alpha1.LabelConsumer] == "")
+}
+
+// unstarted reports whether nothing of a Pod has run yet. One that runs stays where it is when the fence's process there ends: the table that
+// holds it is the kernel's, and knows it. It would not learn of another.
+func unstarted(pod *corev1.Pod) bool {
+	started := func(s corev1.ContainerStatus) bool {
+		return s.State.Running != nil || s.State.Terminated != nil || s.LastTerminationState.Terminated != nil
+	}
+	return (pod.Status.Phase == "" || pod.Status.Phase == corev1.PodPending) && pod.Status.PodIP == "" &&
+		!slices.ContainsFunc(pod.Status.InitContainerStatuses, started) && !slices.ContainsFunc(pod.Status.ContainerStatuses, started)
 }
 
 // astray reports whether a guest has an address of a range that is agreed on no more: it was being made while another was, as happens only
@@ -210,6 +223,9 @@ func (r *rules) make(o *observed) []step {
 		if why := r.Closed(); why != "" {
 			return []step{{do: refuse, no: grants.Refused(grants.ReasonNoNetwork, "%s", why)}}
 		}
+	}
+	if !o.fenced {
+		return []step{{do: refuse, no: grants.Refused(grants.ReasonNotFenced, "on no node here a fence of Kith's is alive: its owner's `kith doctor` tells why")}}
 	}
 	remakes := 0
 	if o.opod.Status.PodUID != "" || o.record.remakes > 0 {

@@ -36,6 +36,7 @@ type look struct {
 	unlinked bool // no addresses are agreed on, and guests get theirs by that
 	moved    bool // no addresses are agreed on, and guests' own are moved to those
 	ended    bool // the contract
+	open     bool // no node here has a fence that is alive
 	stranger bool // its namespace is no twin
 }
 
@@ -147,22 +148,30 @@ func TestWhatBecomesOfAGuest(t *testing.T) {
 		"of an earlier one, too slow": {[]func(*look){of("OffloadedPod"), leaving(600)}, "remove 30s", "delete pod 30s", "500m", 0, ""},
 		"of an earlier one, leaving":  {[]func(*look){of("OffloadedPod"), leaving(20)}, "", "", "500m", 0, ""},
 
-		"taken home":                    {[]func(*look){deleted("")}, "remove", "delete pod", "500m", 0, ""},
-		"taken home within 7 s":         {[]func(*look){deleted("7")}, "remove 7s", "delete pod 7s", "500m", 0, ""},
-		"taken home, now sooner":        {[]func(*look){deleted("7"), leaving(30)}, "remove 7s", "delete pod 7s", "500m", 0, ""},
-		"taken home, on its way":        {[]func(*look){deleted("30"), leaving(7)}, "", "", "500m", 0, ""},
-		"taken home after the contract": {[]func(*look){deleted("600"), func(l *look) { l.ended = true }}, "remove 30s", "delete pod 30s", "500m", 0, ""},
-		"slow, after the contract":      {[]func(*look){deleted(""), func(l *look) { l.ended, l.pod.Spec.TerminationGracePeriodSeconds = true, ptr.To[int64](600) }}, "remove 30s", "delete pod 30s", "500m", 0, ""},
-		"taken home, and gone":          {[]func(*look){deleted(""), gone}, "unhold, forget", "patch opod finalizers []", "0", 0, "forgotten"},
-		"taken home, just made":         {[]func(*look){deleted(""), func(l *look) { l.live, l.pod, l.record.made = l.pod, nil, ago(time.Second) }}, "remove", "delete pod", "500m", 0, ""},
-		"taken home, of an earlier one": {[]func(*look){deleted(""), of("OffloadedPod")}, "remove 30s, unhold", "delete pod 30s; patch opod finalizers []", "500m", 0, ""},
-		"taken home, somebody's pod":    {[]func(*look){deleted(""), of("ReplicaSet")}, "unhold, forget", "patch opod finalizers []", "0", 0, "forgotten"},
-		"taken home, ended":             {[]func(*look){deleted(""), phase(corev1.PodSucceeded)}, "remove", "delete pod", "500m", 0, ""},
-		"nobody's":                      {[]func(*look){func(l *look) { l.opod = nil }}, "remove 30s", "delete pod 30s", "500m", 0, ""},
-		"nobody's, on its way":          {[]func(*look){func(l *look) { l.opod = nil }, leaving(20)}, "", "", "500m", 0, ""},
-		"nobody's, just made":           {[]func(*look){func(l *look) { l.opod, l.live, l.pod, l.record.made = nil, l.pod, nil, ago(time.Second) }}, "remove 30s", "delete pod 30s", "500m", 0, ""},
-		"nobody's, and somebody's pod":  {[]func(*look){of("ReplicaSet"), func(l *look) { l.opod = nil }}, "forget", "", "0", 0, "forgotten"},
-		"gone":                          {[]func(*look){gone, func(l *look) { l.opod = nil }}, "forget", "", "0", 0, "forgotten"},
+		"taken home":                     {[]func(*look){deleted("")}, "remove", "delete pod", "500m", 0, ""},
+		"taken home within 7 s":          {[]func(*look){deleted("7")}, "remove 7s", "delete pod 7s", "500m", 0, ""},
+		"taken home, now sooner":         {[]func(*look){deleted("7"), leaving(30)}, "remove 7s", "delete pod 7s", "500m", 0, ""},
+		"taken home, on its way":         {[]func(*look){deleted("30"), leaving(7)}, "", "", "500m", 0, ""},
+		"taken home after the contract":  {[]func(*look){deleted("600"), func(l *look) { l.ended = true }}, "remove 30s", "delete pod 30s", "500m", 0, ""},
+		"slow, after the contract":       {[]func(*look){deleted(""), func(l *look) { l.ended, l.pod.Spec.TerminationGracePeriodSeconds = true, ptr.To[int64](600) }}, "remove 30s", "delete pod 30s", "500m", 0, ""},
+		"taken home, and gone":           {[]func(*look){deleted(""), gone}, "unhold, forget", "patch opod finalizers []", "0", 0, "forgotten"},
+		"taken home, just made":          {[]func(*look){deleted(""), func(l *look) { l.live, l.pod, l.record.made = l.pod, nil, ago(time.Second) }}, "remove", "delete pod", "500m", 0, ""},
+		"taken home, of an earlier one":  {[]func(*look){deleted(""), of("OffloadedPod")}, "remove 30s, unhold", "delete pod 30s; patch opod finalizers []", "500m", 0, ""},
+		"taken home, somebody's pod":     {[]func(*look){deleted(""), of("ReplicaSet")}, "unhold, forget", "patch opod finalizers []", "0", 0, "forgotten"},
+		"taken home, ended":              {[]func(*look){deleted(""), phase(corev1.PodSucceeded)}, "remove", "delete pod", "500m", 0, ""},
+		"no fence is alive":              {[]func(*look){gone, func(l *look) { l.opod.Status.PodUID, l.open = "", true }}, "refuse NotFenced", "status Refused NotFenced; event Refused", "0", 0, ""},
+		"waits for a node":               {[]func(*look){phase(corev1.PodPending), synced}, "count", "", "500m", 0, ""},
+		"not started, fenced":            {[]func(*look){phase(corev1.PodPending), synced, func(l *look) { l.opod.Status.Phase, l.pod.Spec.NodeName = v1alpha1.OffloadedPodAccepted, "alice" }}, "count", "", "500m", 0, "synced"},
+		"not started, the fence is gone": {[]func(*look){phase(corev1.PodPending), synced, func(l *look) { l.open, l.pod.Spec.NodeName = true, "alice" }}, "expel", "event Unfenced; delete pod 1s", "500m", 0, "remakes 1"},
+		"not started, on another node":   {[]func(*look){phase(corev1.PodPending), synced, func(l *look) { l.pod.Spec.NodeName = "beside" }}, "expel", "event Unfenced; delete pod 1s", "500m", 0, "remakes 1"},
+		"runs, the fence is gone": {[]func(*look){synced, func(l *look) {
+			l.opod.Status.Phase, l.open, l.pod.Spec.NodeName = v1alpha1.OffloadedPodAccepted, true, "alice"
+		}}, "count", "", "500m", 0, "synced"},
+		"nobody's":                     {[]func(*look){func(l *look) { l.opod = nil }}, "remove 30s", "delete pod 30s", "500m", 0, ""},
+		"nobody's, on its way":         {[]func(*look){func(l *look) { l.opod = nil }, leaving(20)}, "", "", "500m", 0, ""},
+		"nobody's, just made":          {[]func(*look){func(l *look) { l.opod, l.live, l.pod, l.record.made = nil, l.pod, nil, ago(time.Second) }}, "remove 30s", "delete pod 30s", "500m", 0, ""},
+		"nobody's, and somebody's pod": {[]func(*look){of("ReplicaSet"), func(l *look) { l.opod = nil }}, "forget", "", "0", 0, "forgotten"},
+		"gone":                         {[]func(*look){gone, func(l *look) { l.opod = nil }}, "forget", "", "0", 0, "forgotten"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newProvider(t, peer.DeepCopy(), contract.DeepCopy())
@@ -192,6 +201,9 @@ func TestWhatBecomesOfAGuest(t *testing.T) {
 				if !equalNil(o) {
 					there = append(there, o)
 				}
+			}
+			if l.open {
+				there = append(there, laptop(func(n *corev1.Node) { delete(n.Labels, v1alpha1.LabelFenced) }))
 			}
 			w := newProvider(t, there...)
 			told := events.NewFakeRecorder(10)

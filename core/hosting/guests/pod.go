@@ -49,7 +49,16 @@ func podFor(opod *v1alpha1.OffloadedPod, t *grants.Terms) *corev1.Pod {
 		change(&pod.Spec)
 	}
 	confine(&pod.Spec, t)
+	stayFenced(&pod.Spec)
 	return pod
+}
+
+// stayFenced keeps a guest to nodes where a fence is alive, whoever binds it. It comes after what the consumer asked for.
+func stayFenced(spec *corev1.PodSpec) {
+	if spec.NodeSelector == nil {
+		spec.NodeSelector = map[string]string{}
+	}
+	spec.NodeSelector[v1alpha1.LabelFenced] = "true"
 }
 
 // specChanges is everything that differs between a pod's spec at home and here.

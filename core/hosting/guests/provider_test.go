@@ -2,9 +2,11 @@ package guests
 
 import (
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,6 +25,9 @@ type provider struct {
 
 func newProvider(t *testing.T, objects ...client.Object) *provider {
 	t.Helper()
+	if !slices.ContainsFunc(objects, func(o client.Object) bool { _, is := o.(*corev1.Node); return is }) {
+		objects = append(objects, laptop())
+	}
 	c := hostingtest.Client(t, objects...)
 	return &provider{T: t, client: c, contracts: grants.NewContracts(c, c, slog.New(slog.DiscardHandler)), allocations: grants.NewAllocations()}
 }

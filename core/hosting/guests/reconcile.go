@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -124,7 +125,37 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (o *
 	if o.pod != nil && unsaid(o.pod) {
 		o.ended = r.whyEvicted(o.pod)
 	}
-	return o, nil
+	return o, r.lookAtNodes(ctx, o)
+}
+
+// lookAtNodes tells whether a Pod has a place here, and whether the one that is there has one where it should.
+func (r *Reconciler) lookAtNodes(ctx context.Context, o *observed) error {
+	switch {
+	case leavesNodesOut(o):
+		return nil
+	case o.pod == nil:
+		var nodes corev1.NodeList
+		if err := r.client.List(ctx, &nodes, client.MatchingLabels{v1alpha1.LabelFenced: "true"}, client.UnsafeDisableDeepCopy); err != nil {
+			return fmt.Errorf("see which nodes take guests: %w", err)
+		}
+		o.fenced = slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool { return v1alpha1.Fenced(&n) })
+	default:
+		var node corev1.Node
+		err := r.client.Get(ctx, types.NamespacedName{Name: o.pod.Spec.NodeName}, &node)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("see whether guests may run on node %s: %w", o.pod.Spec.NodeName, err)
+		}
+		o.beside = !v1alpha1.Fenced(&node) // as good as one that is gone
+	}
+	return nil
+}
+
+// leavesNodesOut: they do not matter to what is not to be made, has no node yet or has started.
+func leavesNodesOut(o *observed) bool {
+	if o.pod == nil {
+		return o.raw == nil || !o.opod.DeletionTimestamp.IsZero() || o.opod.Status.Final != nil
+	}
+	return o.pod.Spec.NodeName == "" || !unstarted(o.pod)
 }
 
 // guestIn reads a Pod; one that Kith did not make is as good as not there.

@@ -1,6 +1,7 @@
 package guests
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"time"
@@ -13,10 +14,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"kith.dev/core/api/v1alpha1"
+	"kith.dev/core/hosting/grants"
 	queues "kith.dev/core/queue"
 )
 
@@ -34,6 +38,7 @@ func (r *Reconciler) Watch(mgr manager.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("kith-hosting-pods").
 		For(NewOffloaded(), builder.WithPredicates(Updates(OffloadedChanged))).
 		Watches(&corev1.Pod{}, r.evictions(), builder.WithPredicates(Managed(), Updates(PodChanged))).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.ofNode), builder.WithPredicates(Updates(fencedChanged))).
 		WatchesRawSource(&r.inbox).
 		WithOptions(Workload()).Complete(r)
 }
@@ -41,6 +46,34 @@ func (r *Reconciler) Watch(mgr manager.Manager) error {
 // Updates lets through what is new or gone, and updates that differ.
 func Updates(differ func(was, is client.Object) bool) predicate.Funcs {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return differ(e.ObjectOld, e.ObjectNew) }}
+}
+
+// fencedChanged: of nodes, whether guests may run there.
+func fencedChanged(was, is client.Object) bool {
+	return v1alpha1.Fenced(was.(*corev1.Node)) != v1alpha1.Fenced(is.(*corev1.Node))
+}
+
+// ofNode are the guests that a node which takes guests, or does so no more, concerns: those that are refused for want of one, or have not started
+// there.
+func (r *Reconciler) ofNode(ctx context.Context, o client.Object) (all []reconcile.Request) {
+	if v1alpha1.Fenced(o.(*corev1.Node)) {
+		for key, refused := range r.allocations.RefusedPods() {
+			if refused.No.Reason == grants.ReasonNotFenced {
+				all = append(all, reconcile.Request{NamespacedName: key})
+			}
+		}
+		return all
+	}
+	var pods corev1.PodList
+	if err := r.client.List(ctx, &pods, Selector, client.UnsafeDisableDeepCopy); err != nil { // of a cache that has not begun
+		r.log.Warn("guests of a node that takes none any more are not known", "node", o.GetName(), "err", err)
+	}
+	for i := range pods.Items {
+		if pod := &pods.Items[i]; pod.Spec.NodeName == o.GetName() && unstarted(pod) {
+			all = append(all, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)})
+		}
+	}
+	return all
 }
 
 func Managed() predicate.Predicate {
@@ -61,10 +94,10 @@ func OffloadedChanged(was, is client.Object) bool {
 		slices.Contains(was.GetFinalizers(), v1alpha1.FinalizerOffloadedPod) && !slices.Contains(is.GetFinalizers(), v1alpha1.FinalizerOffloadedPod)
 }
 
-// PodChanged reports whether a Pod differs in what changes its state, or what it holds. Readiness, addresses, restarts do not.
+// PodChanged reports whether a Pod differs in what changes its state, where it is, or what it holds. Readiness, addresses, restarts do not.
 func PodChanged(was, is client.Object) bool {
 	a, b := was.(*corev1.Pod), is.(*corev1.Pod)
-	return a.UID != b.UID || a.Status.Phase != b.Status.Phase ||
+	return a.UID != b.UID || a.Spec.NodeName != b.Spec.NodeName || a.Status.Phase != b.Status.Phase ||
 		(a.DeletionTimestamp == nil) != (b.DeletionTimestamp == nil) ||
 		!equality.Semantic.DeepEqual(requestsOf(a), requestsOf(b))
 }

@@ -42,7 +42,7 @@ func newBob(t *testing.T, objects ...client.Object) *bob {
 			t.Fatal(err)
 		}
 	}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bob"}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bob", Labels: map[string]string{v1alpha1.LabelFenced: "true"}}}
 	node.Status.Allocatable = list("cpu", "8", "memory", "16Gi", "pods", "110")
 	if len(objects) == 0 {
 		objects = []client.Object{sharing.Default(50)}

@@ -140,7 +140,7 @@ func (p *Provider) waiting(ctx context.Context, _ client.Object) []ctrl.Request 
 var allocatable = predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 	was, ok := e.ObjectOld.(*corev1.Node)
 	is, ok2 := e.ObjectNew.(*corev1.Node)
-	return ok && ok2 && !equality.Semantic.DeepEqual(was.Status.Allocatable, is.Status.Allocatable)
+	return ok && ok2 && (v1alpha1.Fenced(was) != v1alpha1.Fenced(is) || !equality.Semantic.DeepEqual(was.Status.Allocatable, is.Status.Allocatable))
 }}
 
 // promising lets those events of contracts pass by which more or less is promised than before.

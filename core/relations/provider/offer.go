@@ -49,7 +49,7 @@ func (p *Provider) nodeLabels(ctx context.Context) map[string]string {
 		return labels
 	}
 	for _, node := range nodes.Items {
-		if _, virtual := node.Labels[v1alpha1.LabelPeer]; virtual {
+		if !v1alpha1.Fenced(&node) {
 			continue
 		}
 		for _, key := range []string{corev1.LabelArchStable, corev1.LabelOSStable, corev1.LabelTopologyZone, corev1.LabelTopologyRegion} {
@@ -153,6 +153,6 @@ func Supply(ctx context.Context, c client.Reader) (there supply.Supply, err erro
 		return there, fmt.Errorf("see what the pods here request: %w", err)
 	}
 	there.Nodes = supply.Nodes(nodes.Items)
-	there.Own = supply.Own(pods.Items, there.Nodes)
+	there.Own = supply.Own(pods.Items, nodes.Items)
 	return there, nil
 }

@@ -92,6 +92,7 @@ func newProvider(t *testing.T) *provider {
 		t.Fatal(err)
 	}
 	p.installCRDs(ctx)
+	p.fence(ctx)
 	p.start()
 	t.Cleanup(func() { p.halt() })
 	return p
@@ -116,6 +117,21 @@ func freshLab(ctx context.Context, t *testing.T) (*lab.Lab, error) {
 		Name: name, Laptops: 1, Images: archives,
 		Daemon: []string{filepath.Join(bin, "kith-k8s"), "server"},
 	})
+}
+
+// fence says what kithd says where it keeps one: guests run on no other node.
+func (p *provider) fence(ctx context.Context) {
+	p.Helper()
+	var nodes corev1.NodeList
+	if err := p.admin.List(ctx, &nodes); err != nil || len(nodes.Items) != 1 {
+		p.Fatal(len(nodes.Items), err)
+	}
+	node := &nodes.Items[0]
+	patch := client.MergeFrom(node.DeepCopy())
+	node.Labels[v1alpha1.LabelFenced] = "true"
+	if err := p.admin.Patch(ctx, node, patch); err != nil {
+		p.Fatal(err)
+	}
 }
 
 func (p *provider) installCRDs(ctx context.Context) {

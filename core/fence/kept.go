@@ -1,0 +1,35 @@
+package fence
+
+import (
+	"errors"
+	"sync"
+)
+
+// ErrUntold says that the fence was told of no guests yet: what is in the kernel is closed for all, or of the process before.
+var ErrUntold = errors.New("the fence was not told of the guests here yet")
+
+// kept is how the last try to have the kernel hold the tables ended.
+type kept struct {
+	mu   sync.Mutex
+	told bool
+	err  error
+}
+
+func (k *kept) note(told bool, err error, changed func()) {
+	k.mu.Lock()
+	differs := k.told != told || (k.err == nil) != (err == nil)
+	k.told, k.err = told, err
+	k.mu.Unlock()
+	if differs && changed != nil {
+		changed()
+	}
+}
+
+func (k *kept) why() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.err != nil || k.told {
+		return k.err
+	}
+	return ErrUntold
+}
