@@ -20,9 +20,11 @@ type Info struct {
 	Writes                bool   // what it brings is kept: a create, or a change
 }
 
+const webSocket = "websocket"
+
 // upgrades the API server speaks, on the subresources that use them.
 var (
-	upgradeProtocols = []string{"websocket", "spdy/3.1"}
+	upgradeProtocols = []string{webSocket, "spdy/3.1"}
 	upgradeResources = []string{"exec", "attach", "portforward"}
 	methods          = []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 )
@@ -114,7 +116,7 @@ func (i Info) of(r *http.Request, resource []string) (Info, error) {
 		i.Subresource = resource[2]
 	}
 	if protocol := r.Header.Get("Upgrade"); protocol != "" {
-		if !slices.Contains(upgradeProtocols, strings.ToLower(protocol)) || !slices.Contains(upgradeResources, i.Subresource) {
+		if CheckUpgrade(r, i, false) != nil || !slices.Contains(upgradeResources, i.Subresource) {
 			return Info{}, fmt.Errorf("upgrade to %.32q: only WebSocket and SPDY/3.1 on %s", protocol, strings.Join(upgradeResources, ", "))
 		}
 		i.Stream = true
@@ -132,6 +134,27 @@ func (i Info) of(r *http.Request, resource []string) (Info, error) {
 func isSet(query url.Values, name string) bool {
 	values, ok := query[name]
 	return ok && len(values) > 0 && values[0] != "0" && !strings.EqualFold(values[0], "false")
+}
+
+// CheckUpgrade says why a request may not change the protocol as it wants to: to another than API servers speak, where none of theirs does, or
+// with a body, of which nobody would see the end. One that does not want to passes. Info is what Describe, or Parse, said of it.
+//
+// Sources: RFC 6455, section 4.1, for the method of WebSocket; k8s.io/apiserver/pkg/endpoints/installer.go for those of connections.
+func CheckUpgrade(r *http.Request, info Info, watch bool) error {
+	asked := r.Header["Upgrade"]
+	if len(asked) == 0 {
+		return nil
+	}
+	connects := info.Subresource == "proxy" || slices.Contains(upgradeResources, info.Subresource)
+	switch protocol := strings.ToLower(strings.Join(asked, ", ")); {
+	case r.ContentLength != 0 || len(r.TransferEncoding) > 0:
+		return fmt.Errorf("upgrade to %.32q: comes without a body", protocol)
+	case protocol == webSocket && r.Method == http.MethodGet && (watch || info.Subresource != ""):
+	case slices.Contains(upgradeProtocols, protocol) && connects && (r.Method == http.MethodGet || r.Method == http.MethodPost):
+	default:
+		return fmt.Errorf("upgrade to %.32q: only WebSocket and SPDY/3.1, where something is connected to, followed or watched", protocol)
+	}
+	return nil
 }
 
 // Describe tells what any request asks, as an API server understands it; it refuses nothing. Unlike Parse it is not for deciding who

@@ -90,13 +90,3 @@ func Why(answer *http.Response) (string, error) {
 	}{io.MultiReader(bytes.NewReader(begin), answer.Body), answer.Body}
 	return cmp.Or(Message(answer, begin), "refused by the API server"), nil
 }
-
-// Gathered reads the body before the API server hears of the request; nil for none. Else a body that comes slowly would hold the API
-// server up; and one that the API server refuses before it came would hold up everybody for the whole timeout: the caller's client
-// stops sending and waits for the end of the answer, the proxy waits for the end of the body first.
-func Gathered(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
-	if r.Body == nil || r.ContentLength == 0 {
-		return nil, nil
-	}
-	return io.ReadAll(http.MaxBytesReader(w, r.Body, most))
-}

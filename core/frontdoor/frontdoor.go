@@ -11,15 +11,18 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/transport"
 
 	"kith.dev/core/apiproxy"
 	"kith.dev/core/audit"
@@ -184,10 +187,11 @@ func warn(to http.Header, text string) { to.Add("Warning", fmt.Sprintf("299 - %q
 const (
 	RefusedCertificate = "certificate" // none, or none that is good
 	RefusedAs          = "as"          // who asks would be somebody else
+	RefusedUpgrade     = "upgrade"     // to a protocol that is not spoken there
 )
 
 // RefusedReasons are all of them.
-func RefusedReasons() []string { return []string{RefusedCertificate, RefusedAs} }
+func RefusedReasons() []string { return []string{RefusedCertificate, RefusedAs, RefusedUpgrade} }
 
 func (d *Door) refused(r *http.Request, user User, reason string, why error) {
 	d.cfg.Audit.Note(audit.Refusal{
@@ -257,6 +261,12 @@ func (d *Door) whileAllowed(s *session, end func(error)) (stop func()) {
 // pass has the destination answer.
 func (d *Door) pass(w http.ResponseWriter, r *http.Request, g *generation, s *session) {
 	info, watch := apiproxy.Describe(r)
+	if err := apiproxy.CheckUpgrade(r, info, watch); err != nil {
+		d.refused(r, s.user, RefusedUpgrade, err)
+		w.Header().Set("Connection", "close") // else its body would be waited for before the answer
+		apiproxy.Refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
 	reader := readerOf(s.user, r, info)
 	if g.stale(s, reader, r, info, watch) {
 		refuseStale(w, r, watch)
@@ -264,8 +274,11 @@ func (d *Door) pass(w http.ResponseWriter, r *http.Request, g *generation, s *se
 	}
 	var as http.Header
 	if g.As != nil {
-		var err error
-		if as, err = g.As(s.user, impersonated(r.Header)); err != nil {
+		asked, err := impersonated(r.Header)
+		if err == nil {
+			as, err = g.As(s.user, asked)
+		}
+		if err != nil {
 			d.refused(r, s.user, RefusedAs, err)
 			apiproxy.Refuse(w, http.StatusForbidden, err.Error())
 			return
@@ -326,18 +339,28 @@ func (g *generation) failed(ctx context.Context, w http.ResponseWriter, r *http.
 	}
 }
 
-// impersonated are the headers by which somebody with the right to do so asks as somebody else: kubectl --as.
-func impersonated(in http.Header) http.Header {
-	var out http.Header
+// errNobody: an API server that takes no user from the headers would answer whoever brought them, and here that is not who asks.
+var errNobody = errors.New("Impersonate-Group, -Uid and -Extra-* say more of a user: name one by Impersonate-User (kubectl --as)")
+
+// impersonated are the headers by which somebody with the right to do so asks as somebody else, kubectl --as: those that API servers know, and
+// no other. Nil: they name nobody, so that who asks is the asker himself.
+//
+// Source: buildImpersonationRequests in k8s.io/apiserver/pkg/endpoints/filters/impersonation.go.
+func impersonated(in http.Header) (http.Header, error) {
+	out := http.Header{}
 	for name, values := range in {
-		if strings.HasPrefix(name, "Impersonate-") {
-			if out == nil {
-				out = http.Header{}
-			}
+		if slices.Contains([]string{transport.ImpersonateUserHeader, transport.ImpersonateGroupHeader, http.CanonicalHeaderKey(transport.ImpersonateUIDHeader)}, name) ||
+			strings.HasPrefix(name, transport.ImpersonateUserExtraHeaderPrefix) && name != transport.ImpersonateUserExtraHeaderPrefix {
 			out[name] = values
 		}
 	}
-	return out
+	switch named := in.Get(transport.ImpersonateUserHeader) != ""; {
+	case named:
+		return out, nil
+	case slices.ContainsFunc(slices.Collect(maps.Keys(out)), func(name string) bool { return name != transport.ImpersonateUserHeader }):
+		return nil, errNobody
+	}
+	return nil, nil
 }
 
 // ending is the body of a watch, which ends in good order when the front door is led elsewhere, as when an API server shuts down:

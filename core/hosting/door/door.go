@@ -1,11 +1,9 @@
 package door
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -172,6 +170,9 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 	// Which of these a consumer gets is RBAC's business.
 	info, err := apiproxy.Parse(r, "/kube", groups...)
 	if err != nil {
+		if r.ProtoMajor == 1 {
+			w.Header().Set("Connection", "close") // else its body would be waited for before the answer
+		}
 		return &no{http.StatusForbidden, RefusedPath, err.Error()}
 	}
 	if !d.access.Admitted(consumerID) {
@@ -182,14 +183,16 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 	if !d.access.Admitted(consumerID) {
 		return noContract
 	}
-	if r.ContentLength > d.Limits.Body || info.Stream && r.ContentLength != 0 {
+	if info.Stream && r.ContentLength != 0 {
 		return d.noBody()
 	}
-	leave, err := limiter.Enter(r.Context(), info, d.Limits.Weight(r))
+	ctx, body, leave, err := limiter.Gate(w, r, info)
 	switch {
 	case err == nil:
 	case errors.Is(err, apiproxy.ErrShut):
 		return noContract
+	case errors.Is(err, apiproxy.ErrBody):
+		return d.noBody()
 	case r.Context().Err() != nil: // the consumer went away; nobody reads this
 		return nil
 	default:
@@ -197,35 +200,16 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request, consumerID string) 
 	}
 	defer leave()
 
-	ctx, cancel := context.WithCancelCause(r.Context())
-	defer cancel(nil)
-	defer context.AfterFunc(limiter.Open, func() { cancel(apiproxy.ErrShut) })()
-	clock := http.NewResponseController(w) // errors: a writer without deadlines has none to lift
 	weight := int64(0)
-	if info.Stream {
-		_ = clock.SetReadDeadline(time.Time{})
-		_ = clock.SetWriteDeadline(time.Time{})
-	} else {
-		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, d.Limits.Timeout)
-		defer stop()
-		_ = clock.SetReadDeadline(time.Now().Add(d.Limits.Timeout))
-		_ = clock.SetWriteDeadline(time.Now().Add(d.Limits.Timeout + time.Second))
-		body, err := apiproxy.Gathered(w, r, d.Limits.Body)
-		if err != nil {
-			return d.noBody()
+	if len(body) > 0 {
+		if weight, err = checkBody(info, r.Method, r.Header.Get("Content-Type"), body); err != nil {
+			return &no{http.StatusForbidden, RefusedBody, err.Error()}
 		}
-		r.Body, r.ContentLength = http.NoBody, 0
-		if len(body) > 0 {
-			if weight, err = checkBody(info, r.Method, r.Header.Get("Content-Type"), body); err != nil {
-				return &no{http.StatusForbidden, RefusedBody, err.Error()}
-			}
-			if body, err = d.here(info, body); err != nil {
-				return &no{http.StatusForbidden, RefusedBody, err.Error()}
-			}
-			r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		if body, err = d.here(info, body); err != nil {
+			return &no{http.StatusForbidden, RefusedBody, err.Error()}
 		}
 	}
+	apiproxy.Bring(r, body)
 	if info.Writes {
 		if err := limiter.kept.admit(ctx, r, weight, consumerID, d); err != nil {
 			return &no{http.StatusForbidden, RefusedFull, err.Error()}

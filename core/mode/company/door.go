@@ -1,11 +1,9 @@
 package company
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -45,6 +43,10 @@ const maxLocalUser = 64
 // path to each, with all the names in it: of 2 MiB it makes a hundred gigabytes, of this much some ten megabytes.
 const maxValidated = 16 << 10
 
+// maxPaths is how many bytes the paths of all fields of such a body may have together: what the API server would write down should it know none
+// of them. Of 16 KiB of short names it could be ten megabytes; of what people write it is some ten kilobytes.
+const maxPaths = 256 << 10
+
 // limits are those of one laptop: people, their desktops and tools. A desktop watches some sixty resources, helm and kubectl write a few
 // hundred objects one after the other. All together stay below what the peer API lets one caller have open.
 func limits() apiproxy.Limits {
@@ -62,6 +64,7 @@ const (
 	RefusedTether      = "tether"      // the laptop is not tethered to this cluster
 	RefusedPath        = "path"        // no path of a Kubernetes API
 	RefusedAs          = "as"          // who asks would be somebody else
+	RefusedUpgrade     = "upgrade"     // to a protocol that is not spoken there
 	RefusedForbidden   = "forbidden"   // the API server said no
 	RefusedLimits      = "limits"      // too much at once, or too often
 	RefusedBody        = "body"        // too large, or not come in time
@@ -71,7 +74,7 @@ const (
 
 // RefusedReasons are all of them.
 func RefusedReasons() []string {
-	return []string{RefusedTether, RefusedPath, RefusedAs, RefusedForbidden, RefusedLimits, RefusedBody, RefusedTimeout, RefusedUnavailable}
+	return []string{RefusedTether, RefusedPath, RefusedAs, RefusedUpgrade, RefusedForbidden, RefusedLimits, RefusedBody, RefusedTimeout, RefusedUnavailable}
 }
 
 // unusual reasons are those that honest people do not meet. That somebody may not do something is everyday.
@@ -222,17 +225,20 @@ func (d *door) pass(w http.ResponseWriter, asked *http.Request, id string) *no {
 		d.shut(id)
 		return notTethered
 	}
-	if r.ContentLength > d.limits.Body {
-		return d.noBody()
+	info, watch := apiproxy.Describe(r)
+	if err := apiproxy.CheckUpgrade(r, info, watch); err != nil {
+		w.Header().Set("Connection", "close") // else its body would be waited for before the answer
+		return &no{http.StatusBadRequest, RefusedUpgrade, err.Error()}
 	}
-	info, _ := apiproxy.Describe(r)
 	// What a pod or service answers through the API server may have no end.
 	info.Stream = info.Stream || info.Subresource == "proxy"
-	leave, err := limiter.Enter(r.Context(), info, d.limits.Weight(r))
+	ctx, body, leave, err := limiter.Gate(w, r, info)
 	switch {
 	case err == nil:
 	case errors.Is(err, apiproxy.ErrShut):
 		return notTethered
+	case errors.Is(err, apiproxy.ErrBody):
+		return d.noBody()
 	case r.Context().Err() != nil: // the laptop went away; nobody reads this
 		return nil
 	default:
@@ -240,31 +246,11 @@ func (d *door) pass(w http.ResponseWriter, asked *http.Request, id string) *no {
 	}
 	defer leave()
 
-	ctx, cancel := context.WithCancelCause(r.Context())
-	defer cancel(nil)
-	defer context.AfterFunc(limiter.Open, func() { cancel(apiproxy.ErrShut) })()
-	clock := http.NewResponseController(w) // errors: a writer without deadlines has none to lift
-	upgrade := r.Header.Get("Upgrade") != ""
-	if !upgrade {
-		_ = clock.SetReadDeadline(time.Now().Add(d.limits.Timeout))
-		body, err := apiproxy.Gathered(w, r, d.limits.Body)
-		if err != nil {
-			return d.noBody()
-		}
-		r.Body, r.ContentLength = http.NoBody, int64(len(body))
-		if len(body) > 0 {
-			r.Body = io.NopCloser(bytes.NewReader(body))
-		}
+	if r.Method == http.MethodPatch && !wire.Shallow(body) {
+		return &no{http.StatusBadRequest, RefusedBody, fmt.Sprintf("request body: a patch nested more than %d deep", wire.MaxDepth)}
 	}
-	if info.Stream {
-		_ = clock.SetReadDeadline(time.Time{})
-		_ = clock.SetWriteDeadline(time.Time{})
-	} else {
-		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, d.limits.Timeout)
-		defer stop()
-		_ = clock.SetWriteDeadline(time.Now().Add(d.limits.Timeout + time.Second))
-	}
+	apiproxy.Bring(r, body)
+	ignore := info.Writes && (len(body) > maxValidated || !wire.Paths(body, maxPaths))
 	as := http.Header{"Impersonate-User": {who}, "Impersonate-Group": {Group}}
 	if local := localUser(asked); local != "" {
 		as[asLocal] = []string{local}
@@ -278,7 +264,7 @@ func (d *door) pass(w http.ResponseWriter, asked *http.Request, id string) *no {
 					to.RawPath = base + to.RawPath
 				}
 			}
-			if info.Writes && r.ContentLength > maxValidated {
+			if ignore {
 				query := to.Query()
 				query.Set("fieldValidation", metav1.FieldValidationIgnore)
 				to.RawQuery = query.Encode()

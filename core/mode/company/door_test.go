@@ -229,12 +229,78 @@ func TestLargeBodiesAreNotLookedThroughForUnknownFields(t *testing.T) {
 				if strings.Contains(query, "Warn") && size == maxValidated {
 					continue
 				}
-				l.do(method, pods+"/web"+query, strings.NewReader(strings.Repeat("x", size)), http.Header{"Content-Type": {"application/json"}})
+				l.do(method, pods+"/web"+query, strings.NewReader(`{"a":"`+strings.Repeat("x", size-8)+`"}`), http.Header{"Content-Type": {"application/json"}})
 				if asked != want {
 					t.Errorf("%s of %d bytes with %s: %s", method, size, query, asked)
 				}
 			}
 		}
+	}
+}
+
+// A small body may have names so deep that the paths to its fields are a thousand times as long as it is. A patch, which is put together level
+// by level, is not taken then at all.
+func TestWhatABodyWouldHaveWrittenDownIsKnownBefore(t *testing.T) {
+	var asked []string
+	l := newLane(t, func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Query().Get("fieldValidation"))
+	})
+	nested := func(deep int, name string, inside string) string {
+		return strings.Repeat(`{"`+name+`":`, deep) + "{" + inside + "}" + strings.Repeat("}", deep)
+	}
+	twice := strings.TrimSuffix(strings.Repeat(`"b":1,`, 1300), ",")
+	for _, c := range []struct {
+		what, method, body string
+		want               string // "" is refused
+	}{
+		{"what people write", "POST", nested(12, "spec", `"image":"web:1","name":"web"`), "Strict"},
+		{"repeated below a long name", "POST", nested(1, strings.Repeat("n", 7000), twice), "Ignore"},
+		{"the same, as a patch", "PATCH", nested(1, strings.Repeat("n", 7000), twice), "Ignore"},
+		{"deep", "PUT", nested(230, "a", twice), "Ignore"},
+		{"a deep patch", "PATCH", nested(230, "a", twice), ""},
+		{"no JSON", "POST", "a: {b: 1}", "Ignore"},
+	} {
+		asked = nil
+		resp := l.do(c.method, pods+"/web?fieldValidation=Strict", strings.NewReader(c.body), http.Header{"Content-Type": {"application/merge-patch+json"}})
+		if c.want == "" {
+			if s := l.status(resp); s.Code != 400 || len(asked) > 0 {
+				t.Errorf("%s: %d %s, asked %v", c.what, s.Code, s.Message, asked)
+			}
+			continue
+		}
+		if len(asked) != 1 || asked[0] != c.want {
+			t.Errorf("%s: asked %v, want %s", c.what, asked, c.want)
+		}
+	}
+}
+
+// An upgrade has no body, and none that the API server does not speak comes to it: else its body would pass without being looked at.
+func TestABodyDoesNotPassAsAnUpgrade(t *testing.T) {
+	l := newLane(t, func(w http.ResponseWriter, r *http.Request) {
+		t.Errorf("the API server was asked: %s %s", r.Method, r.URL)
+	})
+	for what, request := range map[string]string{
+		"of what nobody speaks, chunked":    "PATCH /company/api/v1/namespaces/team/configmaps/x?fieldValidation=Strict HTTP/1.1\r\nUpgrade: foo\r\nTransfer-Encoding: chunked\r\n",
+		"of WebSocket, chunked":             "PATCH /company/api/v1/namespaces/team/configmaps/x HTTP/1.1\r\nUpgrade: websocket\r\nTransfer-Encoding: chunked\r\n",
+		"of SPDY, with a body":              "POST /company/api/v1/namespaces/team/pods/x/exec HTTP/1.1\r\nUpgrade: SPDY/3.1\r\nContent-Length: 5\r\n",
+		"of SPDY, where nothing speaks it":  "POST /company/api/v1/namespaces/team/pods HTTP/1.1\r\nUpgrade: SPDY/3.1\r\n",
+		"of two":                            "GET /company/api/v1/namespaces/team/pods/x/exec HTTP/1.1\r\nUpgrade: websocket\r\nUpgrade: foo\r\n",
+		"of HTTP/2":                         "GET /company/api/v1/namespaces/team/pods HTTP/1.1\r\nUpgrade: h2c\r\n",
+		"of WebSocket, where nothing flows": "GET /company/api/v1/namespaces/team/pods/x HTTP/1.1\r\nUpgrade: websocket\r\n",
+	} {
+		conn, err := tls.Dial("tcp", l.front.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(conn, "%sHost: kith\r\nConnection: Upgrade\r\n\r\n", request)
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second)) // the body never ends
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		} else if s := l.status(resp); s.Code != 400 || !strings.Contains(s.Message, "upgrade to") {
+			t.Errorf("%s: %d %s", what, s.Code, s.Message)
+		}
+		conn.Close()
 	}
 }
 

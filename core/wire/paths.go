@@ -1,0 +1,48 @@
+package wire
+
+import (
+	"errors"
+	"math"
+)
+
+// Paths reports whether the whole paths of all fields of a JSON text are no more than so many bytes together: what is written down by whoever
+// names each field that it does not know, or that is there twice. A text that is no JSON, or nested more than MaxDepth deep, costs more than
+// can be said.
+func Paths(data []byte, most int64) bool {
+	w := walker{data: data, left: most, deepest: MaxDepth}
+	err := w.paths(0, 0)
+	w.space()
+	return err == nil && w.at == len(data)
+}
+
+// indexed is how many bytes an index of a list has in a path, with its brackets.
+const indexed = 8
+
+func (w *walker) paths(above int64, depth int) error {
+	c := w.peek()
+	if depth >= w.deepest && (c == '{' || c == '[') {
+		return errDeep
+	}
+	switch c {
+	case '{':
+		return w.object(func(name []byte, _ bool) error {
+			path := above + 1 + int64(len(name))
+			if err := w.pay(path); err != nil {
+				return err
+			}
+			return w.paths(path, depth+1)
+		})
+	case '[':
+		return w.elements(func(int) error { return w.paths(above+indexed, depth+1) })
+	}
+	left := w.left // what stands there costs nothing
+	defer func() { w.left = left }()
+	w.left = math.MaxInt64
+	return w.skip(c, depth)
+}
+
+// Shallow reports whether a text is nested no more than MaxDepth deep, or no JSON.
+func Shallow(data []byte) bool {
+	w := walker{data: data, left: math.MaxInt64, deepest: MaxDepth}
+	return !errors.Is(w.paths(0, 0), errDeep)
+}

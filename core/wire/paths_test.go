@@ -1,0 +1,35 @@
+package wire
+
+import (
+	"math"
+	"strings"
+	"testing"
+)
+
+func TestPathsAreCountedBeforeTheyAreWritten(t *testing.T) {
+	for text, most := range map[string]int64{
+		`{}`: 0, `7`: 0, `{"a":1}`: 2, `{"a":{"b":1,"b":2}}`: 2 + 4 + 4, `{"a":[{"b":1},{"c":2}]}`: 2 + 2*(2+indexed+2), ` {"a" : [ ] } `: 2,
+	} {
+		if !Paths([]byte(text), most) || most > 0 && Paths([]byte(text), most-1) {
+			t.Errorf("%s: are not %d bytes", text, most)
+		}
+	}
+	deep := func(n int) []byte { return []byte(strings.Repeat(`{"a":`, n) + "1" + strings.Repeat("}", n)) }
+	for text, want := range map[string]bool{string(deep(MaxDepth)): true, string(deep(MaxDepth + 1)): false, `{"a":1`: false, `a: 1`: false, `{} {}`: false, ``: false} {
+		if Paths([]byte(text), math.MaxInt32) != want {
+			t.Errorf("%.40s: not %t", text, want)
+		}
+	}
+	if !Shallow(deep(MaxDepth)) || Shallow(deep(MaxDepth+1)) || Shallow([]byte(strings.Repeat("[", MaxDepth+1))) || !Shallow([]byte("a: 1")) {
+		t.Error("how deep a text is nested is told wrongly")
+	}
+}
+
+func FuzzPaths(f *testing.F) {
+	f.Add([]byte(`{"a":[{"b":1},{"c":"\u0041"}],"d":null}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if Paths(data, 1<<20) && !Shallow(data) {
+			t.Error("counted, and nested too deep")
+		}
+	})
+}
